@@ -1,0 +1,128 @@
+# moefold: everything is built out of tree in build/.  `make help` lists the targets.
+#   V=1         show every command         BUILD=dir   another build folder
+#   CC=clang    another compiler           WERROR=1    warnings are errors (CI)
+.DEFAULT_GOAL := all
+CC      ?= cc
+BUILD   ?= build
+ROOMS   := core profiles costmodel simulator planner kernels executor cli
+PREFIX  ?= /usr/local
+DATADIR ?= $(CURDIR)/profiles
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '%-7s %s\n' '$(1)' '$(2)')
+
+# --- libraries -----------------------------------------------------------------------------------
+PKGS      := libcjson sqlite3
+HAVE_PKGS := $(shell pkg-config --exists $(PKGS) 2>/dev/null && echo yes)
+PKG_CFLAGS := $(if $(HAVE_PKGS),$(shell pkg-config --cflags $(PKGS)))
+PKG_LIBS   := $(if $(HAVE_PKGS),$(shell pkg-config --libs $(PKGS)),-lcjson -lsqlite3)
+LIBS      := $(PKG_LIBS) -lglpk -lpthread -lm
+TEST_LIBS := -lcmocka
+
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
+        -Wvla -Wformat=2 -Wundef -Wcast-qual -Wwrite-strings -Wdouble-promotion -Wswitch-enum
+OPT     ?= -O2 -g
+CFLAGS  += -std=c11 $(OPT) -ffp-contract=off $(WARN) $(if $(WERROR),-Werror)
+CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L -DMF_DATA_DIR='"$(DATADIR)"' $(PKG_CFLAGS)
+
+# --- sources -------------------------------------------------------------------------------------
+SRC       := $(foreach r,$(ROOMS),$(wildcard $(r)/*.c))
+LIB_SRC   := $(filter-out cli/main.c,$(SRC))
+LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o)
+MAIN_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/main.c))
+LIB       := $(BUILD)/libmoefold.a
+BIN       := $(if $(MAIN_OBJ),$(BUILD)/moefold)
+UNIT_SRC  := $(wildcard tests/unit/*.c tests/property/*.c)
+UNIT_BIN  := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
+FUZZ_SRC  := $(wildcard tests/fuzz/*.c)
+FUZZ_BIN  := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
+BENCH_SRC := $(wildcard bench/*.c)
+BENCH_BIN := $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%)
+DEPS      := $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_BIN:=.d) $(FUZZ_BIN:=.d) $(BENCH_BIN:=.d)
+
+.PHONY: all setup test check lint format bench validate san fuzz demo install clean help
+.SECONDARY:
+
+all: setup ## build the library and build/moefold
+	@$(MAKE) --no-print-directory build
+
+.PHONY: build build-tests
+build: $(LIB) $(BIN)
+build-tests: build $(UNIT_BIN) $(FUZZ_BIN)
+
+setup: ## install the Debian packages that are missing (or print the one command)
+	@sh scripts/setup.sh
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+
+$(LIB): $(LIB_OBJ)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/moefold: $(MAIN_OBJ) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+
+$(BUILD)/tests/%: tests/%.c $(LIB)
+	@mkdir -p $(@D)
+	$(call say,TEST,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(LIB) $(TEST_LIBS) $(LIBS) -o $@
+
+# A fuzz target holds LLVMFuzzerTestOneInput; without clang's driver it replays and mutates its
+# seed corpus (tests/fuzz/NAME.seeds/) through tests/fuzz/driver.h.
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
+	@mkdir -p $(@D)
+	$(call say,FUZZ,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(LIB) $(LIBS) -o $@
+
+$(BUILD)/bench/%: bench/%.c $(LIB)
+	@mkdir -p $(@D)
+	$(call say,BENCH,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(LIB) $(LIBS) -o $@
+
+test: setup ## build and run all tests that need no GPU
+	@$(MAKE) --no-print-directory build-tests
+	@sh scripts/run-tests.sh $(BUILD)
+
+check: test
+
+san: ## all tests under AddressSanitizer and UBSan
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san \
+	  OPT="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	  build-tests
+	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
+
+lint: ## clang-format (check), clang-tidy, cppcheck
+	@sh scripts/lint.sh $(BUILD)
+
+format: ## apply clang-format
+	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs -r clang-format -i
+
+bench: setup ## plan and simulation times, memory, events per second
+	@$(MAKE) --no-print-directory build $(BENCH_BIN)
+	@sh scripts/bench.sh $(BUILD)
+
+validate: setup ## predict the published runs, write docs/ACCURACY.md
+	@$(MAKE) --no-print-directory build $(BENCH_BIN)
+	@sh scripts/validate.sh $(BUILD)
+
+demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step
+	@$(MAKE) --no-print-directory build
+	@sh scripts/demo.sh $(BUILD)
+
+install: build ## install to PREFIX (default /usr/local)
+	install -D $(BUILD)/moefold $(DESTDIR)$(PREFIX)/bin/moefold
+	cd profiles && find . -type f \( -name '*.json' -o -name '*.csv' \) \
+	  -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/moefold/{} \;
+
+clean: ## remove build/
+	rm -rf $(BUILD)
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' Makefile
+
+-include $(DEPS)
+-include kernels/kernels.mk

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Makes sure that the build's Debian packages are there: installs them when root, else prints the
+# one command to run. Quiet when nothing is missing. "--lint" adds the linters.
+set -eu
+need="gcc:gcc make:make pkg-config:pkg-config"
+missing=""
+for pair in $need; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
+done
+has_header() {
+    printf '#include <%s>\n' "$1" | ${CC:-cc} -x c -E - >/dev/null 2>&1
+}
+if command -v "${CC:-cc}" >/dev/null 2>&1; then
+    has_header stdlib.h || missing="$missing libc6-dev"
+    has_header glpk.h || missing="$missing libglpk-dev"
+    has_header cjson/cJSON.h || missing="$missing libcjson-dev"
+    has_header sqlite3.h || missing="$missing libsqlite3-dev"
+    printf '#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <cmocka.h>\n' |
+        ${CC:-cc} -x c -E - >/dev/null 2>&1 || missing="$missing libcmocka-dev"
+else
+    missing="gcc libc6-dev pkg-config libglpk-dev libcjson-dev libsqlite3-dev libcmocka-dev"
+fi
+if [ "${1:-}" = "--lint" ]; then
+    for pair in clang-format:clang-format clang-tidy:clang-tidy cppcheck:cppcheck clang:clang; do
+        command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
+    done
+fi
+[ -n "$missing" ] || exit 0
+command="apt-get install -y --no-install-recommends$missing"
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "setup: $command" >&2
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    if ! { apt-get update && DEBIAN_FRONTEND=noninteractive $command; } >"$log" 2>&1; then
+        tail -n 15 "$log" >&2
+        echo "setup: could not install the packages above; install them and try again" >&2
+        exit 1
+    fi
+else
+    echo "setup: packages are missing. Run this, then try again:" >&2
+    echo "    sudo apt-get update && sudo $command" >&2
+    exit 1
+fi

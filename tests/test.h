@@ -1,0 +1,22 @@
+/* test.h - cmocka with the includes it needs, in the order it needs them. */
+#ifndef MF_TESTS_TEST_H
+#define MF_TESTS_TEST_H
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+/* clang-format on */
+
+#include "core/status.h"
+
+/* Fails the test with the error's own words. */
+#define assert_ok(call)                                                                            \
+    do {                                                                                           \
+        mf_status status_ = (call);                                                                \
+        if (status_ != MF_OK) {                                                                    \
+            fail_msg("%s -> %s", #call, mf_status_text(status_));                                  \
+        }                                                                                          \
+    } while (0)
+#endif
