@@ -1,0 +1,157 @@
+/* model.h - what is trained: a decoder-only transformer, dense or Mixture-of-Experts, read from a
+ * Hugging Face config.json (old and new key spellings, values nested under "text_config").
+ *
+ * An mf_model is plain data without pointers: copy it freely; reading it is thread-safe.
+ * Widths are counts of elements. Parameter counts are summed tensor by tensor (mf_model_tensors),
+ * never from a closed formula, so that they can be held against the public totals.
+ */
+#ifndef MF_CORE_MODEL_H
+#define MF_CORE_MODEL_H
+
+#include "core/json.h"
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MF_MODEL_MAX_LAYERS 512
+#define MF_MODEL_MAX_CLASSES 8
+
+typedef enum mf_attn_kind {
+    MF_ATTN_GQA, /* grouped-query (multi-head when kv_heads == heads) */
+    MF_ATTN_MLA, /* multi-head latent attention: low-rank q and kv, split rope / no-rope parts */
+} mf_attn_kind;
+
+typedef enum mf_ffn_kind { MF_FFN_DENSE, MF_FFN_MOE } mf_ffn_kind;
+
+typedef enum mf_router_score {
+    MF_ROUTER_SOFTMAX,      /* probabilities over all experts, then top-k */
+    MF_ROUTER_TOPK_SOFTMAX, /* top-k of logits, softmax over the chosen ones (GPT-OSS) */
+    MF_ROUTER_SIGMOID,      /* DeepSeek-V3, Kimi-K2, GLM-4.5: with a selection-only bias */
+} mf_router_score;
+
+/* One kind of decoder layer. Models have few; layer_class[] says which layer is of which. */
+typedef struct mf_layer_class {
+    mf_ffn_kind ffn;
+    int64_t window; /* attention reaches this many keys back; 0 = all */
+} mf_layer_class;
+
+typedef struct mf_model {
+    char name[96];   /* shipped name, or the folder / file it came from */
+    char family[32]; /* "llama", "mixtral", "qwen2_moe", ... : model_type, normalised */
+
+    int64_t layers;     /* decoder layers, MTP not counted */
+    int64_t mtp_layers; /* multi-token-prediction depths, each one more layer (of mtp_class) */
+    int64_t hidden;
+    int64_t vocab;
+    bool tied_embeddings;
+    double rms_norm_eps;
+    double rope_theta;
+    int64_t max_position;
+
+    /* attention */
+    mf_attn_kind attn;
+    int64_t heads;
+    int64_t kv_heads;    /* GQA; == heads for MLA */
+    int64_t head_dim;    /* GQA: of q, k, v. MLA: qk_nope + qk_rope */
+    int64_t q_lora_rank; /* MLA; 0 = q is projected directly */
+    int64_t kv_lora_rank;
+    int64_t qk_nope_head_dim;
+    int64_t qk_rope_head_dim;
+    int64_t v_head_dim; /* == head_dim for GQA */
+    bool qk_norm;       /* RMSNorm over head_dim on q and k (Qwen3, GLM-4.5 large) */
+    bool qk_norm_full;  /* RMSNorm over the whole q / k projection (OLMoE) */
+    bool qkv_bias;
+    bool o_bias;
+    bool attn_sinks;         /* one learned logit per head (GPT-OSS) */
+    double partial_rotary;   /* share of head_dim that is rotated, 1 = all */
+    bool rope_interleave;    /* pairs are (2i, 2i+1) rather than halves (DeepSeek) */
+
+    /* feed-forward (gated SwiGLU throughout) */
+    int64_t ffn;            /* dense layers: intermediate width; 0 when there are none */
+    bool ffn_bias;          /* biases in the MLP / experts (GPT-OSS) */
+    double swiglu_limit;    /* GPT-OSS clamp; 0 = none */
+    int64_t moe_ffn;        /* width of one routed expert */
+    int64_t experts;        /* routed experts per MoE layer; 0 = a dense model */
+    int64_t top_k;
+    int64_t shared_ffn;     /* total width of the shared expert(s); 0 = none */
+    bool shared_gate;       /* sigmoid gate on the shared expert (Qwen2-MoE) */
+    mf_router_score router_score;
+    bool norm_topk;         /* divide the chosen probabilities by their sum */
+    double routed_scaling;  /* factor on the combine weights */
+    int64_t n_group;        /* group-limited routing: groups, 1 = none */
+    int64_t topk_group;     /* ... of which this many may be chosen */
+    bool router_bias;       /* bias in the router's linear map (GPT-OSS) */
+    bool correction_bias;   /* e_score_correction_bias: selection only (auxiliary-loss free) */
+    double aux_loss_coef;
+
+    /* layers by class */
+    int classes;
+    mf_layer_class layer_classes[MF_MODEL_MAX_CLASSES];
+    uint8_t layer_class[MF_MODEL_MAX_LAYERS]; /* [layers] index into layer_classes */
+    uint8_t mtp_class;                        /* class of the layer inside an MTP block */
+} mf_model;
+
+/* A weight tensor of the model, as it stands once in an unsharded model. */
+typedef enum mf_weight_part {
+    MF_PART_EMBEDDING,
+    MF_PART_ATTENTION, /* projections, their biases, sinks */
+    MF_PART_NORM,      /* every norm weight, replicated over TP */
+    MF_PART_DENSE_FFN,
+    MF_PART_ROUTER,
+    MF_PART_SHARED_EXPERT, /* with its gate */
+    MF_PART_EXPERT,        /* routed experts */
+    MF_PART_HEAD,          /* output projection; absent when tied */
+    MF_PART_MTP,           /* eh_proj and the two extra norms of an MTP block */
+} mf_weight_part;
+
+typedef struct mf_model_tensor {
+    char name[128];      /* hub name, e.g. "model.layers.3.self_attn.q_proj.weight" */
+    mf_weight_part part;
+    int64_t layer;       /* decoder layer, layers + d for MTP depth d, -1 outside layers */
+    int64_t rows, cols;  /* cols == 1 for vectors; elements = rows * cols */
+    double active_share; /* of its elements, how many one token uses (top_k/experts for experts) */
+    bool buffer;         /* not trained (e_score_correction_bias) */
+} mf_model_tensor;
+
+/* Called for every tensor in hub order; a non-zero return stops the walk. Expert tensors are
+ * reported one by one. */
+typedef int (*mf_model_tensor_fn)(const mf_model_tensor *t, void *user);
+void mf_model_tensors(const mf_model *m, mf_model_tensor_fn fn, void *user);
+
+typedef struct mf_model_counts {
+    int64_t total;      /* trained parameters, MTP left out (the public "671B") */
+    int64_t active;     /* of those, used by one token (public convention: embedding counted once) */
+    int64_t mtp;        /* parameters of the MTP blocks, without copies of embedding and head */
+    int64_t routed;     /* parameters in routed experts, MTP left out */
+} mf_model_counts;
+void mf_model_count(const mf_model *m, mf_model_counts *out);
+
+/* FLOPs of one token's forward and backward pass as Megatron-LM counts them today: 3 x forward;
+ * GEMMs 2 per multiply-add; causal attention counted as half (windows as what they reach);
+ * activated experts, logits, MTP; no router GEMM, no recomputation. seq = tokens per sample. */
+double mf_model_flops_per_token(const mf_model *m, int64_t seq);
+
+/* Model from a parsed config.json. `name` names it in outputs. Families that are not known are
+ * refused with the list of known ones; a key that the family needs and that is absent, of the wrong
+ * type or out of range is an error with file:line:col. Keys that say nothing about the
+ * architecture are ignored. Errors: MF_INPUT. */
+mf_status mf_model_from_json(const mf_json *doc, const char *name, mf_model *out, mf_err *e);
+
+/* Model by shipped name (profiles/models/NAME.json) or by path to a config.json or to a folder
+ * that holds one. Unknown names: MF_USAGE with the nearest known name. */
+mf_status mf_model_load(const char *name_or_path, mf_model *out, mf_err *e);
+
+/* `--set key=value` with the config's own spelling, applied before interpretation: overrides is an
+ * array of count "key=value" texts. Errors: MF_USAGE naming the override. */
+mf_status mf_model_load_with(const char *name_or_path, const char *const *overrides, size_t count,
+                             mf_model *out, mf_err *e);
+
+/* Shipped names in alphabetical order; *count entries, static lifetime. */
+const char *const *mf_model_shipped(size_t *count);
+
+/* Folder that holds models/, clusters/, measured profiles: $MOEFOLD_DATA, else the source tree it
+ * was built from, else PREFIX/share/moefold next to the executable. Never NULL. */
+const char *mf_data_dir(void);
+
+#endif
