@@ -1,0 +1,86 @@
+/* cluster.h - what a job runs on: GPU, NVLink domain, host links, network tiers, price, failures.
+ *
+ * Read from JSON (profiles/clusters/NAME.json or a file of the user's); in the file every figure
+ * stands beside its source: {"value": 450e9, "source": "...", "date": "..."}. SI units throughout:
+ * bytes, bytes per second and direction, seconds, FLOP/s. 0 means "not known" where a comment says
+ * so. Plain data without pointers; reading is thread-safe.
+ */
+#ifndef MF_CORE_CLUSTER_H
+#define MF_CORE_CLUSTER_H
+
+#include "core/json.h"
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MF_CLUSTER_MAX_TIERS 4
+
+/* Arithmetic types a GPU may have dense peaks for. */
+typedef enum mf_math { MF_MATH_FP32, MF_MATH_BF16, MF_MATH_FP8, MF_MATH_FP4, MF_MATH_COUNT } mf_math;
+
+typedef struct mf_gpu {
+    char name[32];
+    char arch[16]; /* "ampere" "hopper" "blackwell" "cdna3" "cdna4" "cpu" */
+    double peak_flops[MF_MATH_COUNT];     /* dense data-sheet peaks; 0 = not supported */
+    double measured_flops[MF_MATH_COUNT]; /* best measured large matmul; 0 = not measured */
+    double memory_B;                      /* bytes that the driver gives a process (capacity) */
+    double memory_Bps;                    /* data-sheet HBM bandwidth */
+    double memory_measured_Bps;           /* device copy, read + write; 0 = not measured */
+    double l2_B;
+    int64_t sms;
+    double power_w; /* TDP */
+} mf_gpu;
+
+/* A level of the network above the NVLink domain: groups of up to `gpus` GPUs see the NIC
+ * bandwidth divided by `oversubscription`. Tiers are listed from the smallest reach up; the last
+ * reaches everything. */
+typedef struct mf_tier {
+    char name[24];
+    int64_t gpus;
+    double oversubscription; /* >= 1 */
+    double latency_s;        /* one hop through this tier */
+} mf_tier;
+
+typedef struct mf_cluster {
+    char name[64];
+    mf_gpu gpu;
+    int64_t gpus_per_node;
+    int64_t domain_gpus;      /* GPUs that share NVLink (72 for NVL72, 8 for HGX) */
+    int64_t domain_gpus_used; /* of those, how many a job uses (64 of 72) */
+    double scaleup_Bps;       /* per GPU and direction, data sheet */
+    double scaleup_effective_Bps; /* what collectives reach; 0 = scaleup_Bps x transfer ratio */
+    double scaleup_pair_Bps;  /* between one pair (a mesh such as xGMI gives one link) */
+    double scaleup_latency_s;
+    double nic_Bps;           /* per GPU and direction */
+    double nic_efficiency;    /* share of it that large messages reach */
+    double nic_latency_s;
+    double host_Bps;          /* GPU <-> host memory, per GPU and direction */
+    double host_memory_B;     /* per GPU */
+    int tiers;
+    mf_tier tier[MF_CLUSTER_MAX_TIERS];
+    double price_usd_gpu_h;   /* 0 = not known */
+    double node_overhead_w;   /* per GPU: host, NICs, fans */
+    double mtbf_gpu_h;        /* hours between failures of one GPU's share; 0 = not known */
+    double max_gpus;          /* sizes beyond are refused; 0 = no limit */
+} mf_cluster;
+
+/* From a parsed file. Unknown keys are refused. Errors: MF_INPUT with file:line:col. */
+mf_status mf_cluster_from_json(const mf_json *doc, mf_cluster *out, mf_err *e);
+
+/* By shipped name or path. Unknown names: MF_USAGE with the nearest known name. */
+mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e);
+
+/* Shipped names in alphabetical order; *count entries, static lifetime. */
+const char *const *mf_cluster_shipped(size_t *count);
+
+/* The memory tier arithmetic shared by all: bytes a plan may use = memory_B x (1 - reserve). */
+double mf_cluster_usable_B(const mf_cluster *c, double reserve);
+
+/* Bandwidth per GPU and direction, and latency, seen by a group whose members span `span_gpus`
+ * consecutive GPUs of the job: inside the domain scale-up, beyond it NIC x efficiency over the
+ * oversubscription of the smallest tier that reaches. Returns true when inside the domain. */
+bool mf_cluster_link(const mf_cluster *c, int64_t span_gpus, double *bandwidth_Bps,
+                     double *latency_s);
+
+#endif
