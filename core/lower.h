@@ -1,0 +1,120 @@
+/* lower.h - lower(model, layout, schedule) -> step program: the only place that knows what a layer
+ * consists of and how a layout cuts it.
+ *
+ * Only forward passes are written by hand (core/lower_layer.c); backward passes and recomputation
+ * are derived from the forward op list by each op kind's gradient rule (core/lower_grad.c).
+ */
+#ifndef MF_CORE_LOWER_H
+#define MF_CORE_LOWER_H
+
+#include "core/program.h"
+
+/* Kinds of position in a model, in this order: embedding, layers, MTP depths, head. */
+typedef enum mf_position_kind {
+    MF_POS_EMBEDDING,
+    MF_POS_LAYER,
+    MF_POS_MTP,
+    MF_POS_HEAD,
+} mf_position_kind;
+
+/* What lowering needs to know about a block: equal keys lower to equal blocks. */
+typedef struct mf_block_key {
+    mf_position_kind kind;
+    uint8_t layer_class; /* LAYER, MTP: index into model->layer_classes */
+    uint8_t parts;       /* LAYER: MF_HALF_* bits; both in every real program */
+    bool split;          /* weight gradients are split off (zb-*, merged): HELD tensors count */
+    bool shared_weights; /* MTP/head: embedding / head weights live in another block here */
+    mf_memory_choice memory;
+} mf_block_key;
+enum { MF_HALF_ATTENTION = 1, MF_HALF_FFN = 2, MF_HALF_BOTH = 3 };
+
+mf_block_key mf_block_key_layer(uint8_t layer_class, mf_memory_choice memory, bool split);
+
+/* Lowers one block. The layout must be resolved. The result is to be destroyed.
+ * Errors: MF_NOMEM; MF_LAYOUT where a layout asks for what a model cannot give. */
+mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                         const mf_block_key *key, mf_block **out, mf_err *e);
+void mf_block_destroy(mf_block *b);
+
+/* --- assignment of positions to virtual stages ------------------------------------------------ */
+
+#define MF_MAX_POSITIONS (MF_MODEL_MAX_LAYERS + 16)
+#define MF_MAX_VSTAGES 1024
+
+typedef struct mf_assignment {
+    int positions; /* 2 + layers + mtp */
+    int vstages;   /* PP * VPP */
+    int first[MF_MAX_VSTAGES + 1];           /* virtual stage v holds [first[v], first[v+1]) */
+    mf_memory_choice memory[MF_MAX_POSITIONS]; /* per position; ignored for embedding and head */
+} mf_assignment;
+
+int mf_model_positions(const mf_model *m);
+mf_position_kind mf_position_kind_of(const mf_model *m, int position);
+/* Decoder layer of a LAYER position, depth of an MTP position. */
+int mf_position_index(const mf_model *m, int position);
+
+/* Even split: layers spread as Megatron-LM does when they divide; otherwise (embedding, head and
+ * MTP counted as `head_weight` layers each, 0..) so that no stage exceeds another by more than one
+ * layer, shorter stages first and last. layout->memory for every layer. */
+mf_status mf_assignment_even(const mf_model *m, const mf_layout *l, mf_assignment *out, mf_err *e);
+
+/* Checks order, coverage and bounds of an assignment that came from outside. */
+mf_status mf_assignment_check(const mf_model *m, const mf_layout *l, const mf_assignment *a,
+                              mf_err *e);
+
+/* --- the program of a step -------------------------------------------------------------------- */
+
+/* Once-a-step ops of one position on one rank: gradient reduction and parameter gather. */
+typedef struct mf_dp_ops {
+    mf_op reduce[2]; /* dense over DP*CP, expert over EDP; kind by ZeRO level; bytes 0 = none */
+    mf_op gather[2]; /* ZeRO-1/2: parameters after the optimizer; bytes 0 = none */
+} mf_dp_ops;
+
+typedef struct mf_stage_memory {
+    double weights_B, gradients_B, optimizer_B; /* persistent on the device */
+    double optimizer_host_B;
+} mf_stage_memory;
+
+typedef struct mf_program {
+    mf_model model;
+    mf_layout layout;
+    mf_cluster cluster;
+    mf_assignment assignment;
+    int nblocks;
+    mf_block **blocks; /* distinct blocks */
+    int block_of[MF_MAX_POSITIONS];
+    mf_dp_ops dp[MF_MAX_POSITIONS];
+    mf_op send_forward;  /* boundary tensor to the next virtual stage; bytes 0 when PP == 1 */
+    mf_op send_backward;
+    bool split; /* backward is split into B and W */
+    /* per stage: grad norm, clip, AdamW, ... in order; bytes by the stage's parameters */
+    int noptimizer;
+    mf_op optimizer[8]; /* of the stage asked for, see mf_program_optimizer */
+} mf_program;
+
+mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                           const mf_assignment *a, mf_program **out, mf_err *e);
+void mf_program_destroy(mf_program *p);
+
+/* Parameters of a stage on one rank (its chunks' positions summed). */
+mf_param_count mf_program_stage_params(const mf_program *p, int64_t stage);
+
+/* Once-a-step ops of a stage after gradients are reduced, in order: gradient norm, its all-reduce,
+ * offloaded-state copies, AdamW. ops has room for max; returns the count. */
+int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max);
+
+/* Persistent bytes of `params` under the layout's ZeRO levels, moments and precision. */
+mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count params);
+
+/* --- merging two passes ----------------------------------------------------------------------- */
+
+/* Order in which a merged pair issues its ops: forward of one micro-batch interleaved with the
+ * backward of another so that expert all-to-all of one runs beside compute of the other. */
+typedef struct mf_merged_op {
+    uint8_t side; /* 0 = forward block, 1 = backward block */
+    int16_t op;
+} mf_merged_op;
+/* Room needed: forward->nforward + (backward->nops - backward->nforward). Returns the count. */
+int mf_block_merge(const mf_block *forward, const mf_block *backward, mf_merged_op *order);
+
+#endif

@@ -1,0 +1,58 @@
+/* memory.h - the static memory plan of a program: one number per stage and where it comes from.
+ *
+ * peak = persistent + context + communication buffers + max over schedule events of (saved + held
+ * for weight gradients + gathered weights + boundary + offload staging + workspace of the running
+ * blocks). Chunks do not peak at the same time: the maximum of the sum is taken. The planner, the
+ * simulator and the executor's arena read this result.
+ */
+#ifndef MF_CORE_MEMORY_H
+#define MF_CORE_MEMORY_H
+
+#include "core/lower.h"
+#include "core/schedule.h"
+
+#define MF_MEMORY_MAP(X)                                                                           \
+    X(WEIGHTS, "weights")                                                                          \
+    X(GRADIENTS, "gradients")                                                                      \
+    X(OPTIMIZER, "optimizer")                                                                      \
+    X(ACTIVATIONS, "activations") /* saved, in flight, at the peak */                              \
+    X(HELD, "held_for_wgrad")                                                                      \
+    X(BOUNDARY, "boundary")                                                                        \
+    X(WORKSPACE, "workspace")                                                                      \
+    X(GATHERED, "gathered_weights")                                                                \
+    X(COMM, "comm_buffers")                                                                        \
+    X(CONTEXT, "context")
+typedef enum mf_memory_kind {
+#define X(name, text) MF_MEM_##name,
+    MF_MEMORY_MAP(X)
+#undef X
+        MF_MEM_COUNT
+} mf_memory_kind;
+
+typedef struct mf_memory_stage {
+    double kind_B[MF_MEM_COUNT]; /* at the moment of the peak; sums to peak_B */
+    double peak_B;
+    double host_B;          /* activations and optimizer states in host memory, at their peak */
+    int64_t peak_event;     /* index into the stage's schedule events */
+} mf_memory_stage;
+
+typedef struct mf_memory {
+    int64_t stages;
+    mf_memory_stage *stage; /* [stages] */
+    double peak_B;          /* largest stage */
+    int64_t peak_stage;
+    double capacity_B, usable_B; /* of the cluster's GPU; usable = capacity x (1 - reserve) */
+    bool fits;
+} mf_memory;
+
+mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
+void mf_memory_destroy(mf_memory *m);
+
+/* Bytes of the CUDA context, cuBLAS/cuDNN workspaces and NCCL channels for a layout on a cluster:
+ * part of every stage's peak, from the number of communicators and their sizes. */
+double mf_memory_context_B(const mf_cluster *c, const mf_layout *l);
+double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l);
+
+const char *mf_memory_text(mf_memory_kind k);
+
+#endif
