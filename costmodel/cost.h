@@ -1,0 +1,89 @@
+/* cost.h - the price of an op: measured where measured, fitted between, derived from data sheets
+ * beyond; each with an error band and the basis it rests on.
+ *
+ * A cost model is built once from (cluster, software profile, profile store) and then only read:
+ * every pricing function is pure and thread-safe, allocation-free and quick (<= 1 us typical),
+ * since search prices millions of ops.
+ */
+#ifndef MF_COSTMODEL_COST_H
+#define MF_COSTMODEL_COST_H
+
+#include "core/program.h"
+#include "profiles/store.h"
+
+typedef struct mf_cost mf_cost;
+
+/* Named software profile: few, physically named parameters, chosen by release alone. Shipped as
+ * profiles/software/NAME.json. Efficiencies multiply a rate; 1 = the rate the measurements give. */
+typedef struct mf_software {
+    char name[32];
+    char release[16]; /* "26.06"; "" for ideal and moefold */
+    double gemm_eff[MF_MATH_COUNT]; /* rate over what the shape reaches in isolation */
+    double grouped_eff;             /* grouped GEMM rate over one GEMM of the same tokens */
+    double attention_eff;
+    double memory_eff;              /* memory-bound ops over copy bandwidth */
+    double host_op_s;               /* host time to issue one op, no graph */
+    double host_layer_s;            /* ... more per layer and pass: framework, synchronisation */
+    double host_graph[MF_GRAPH_COUNT]; /* factor on host time by graph mode */
+    double comm_eff[MF_DISPATCH_COUNT]; /* dispatcher bandwidth over its ceiling */
+    double collective_eff;
+    double overlap_exposed[5];      /* share that stays exposed per MF_OVERLAP_* bit, 0..1 */
+    double fixed_step_s;            /* once a step */
+    double gpu_power_eff;           /* sustained clocks in long training runs over short tests */
+    double band;                    /* relative half-width added when flags are unknown */
+} mf_software;
+
+/* By name, or "megatron-YY.MM" -> the newest known profile not newer. NULL = "moefold".
+ * Unknown: MF_USAGE listing the known ones. */
+mf_status mf_software_load(const char *name, mf_software *out, mf_err *e);
+const char *const *mf_software_shipped(size_t *count);
+
+/* What a price rests on. */
+#define MF_BASIS_MAP(X)                                                                            \
+    X(MEASURED, "measured point")                                                                  \
+    X(INTERPOLATED, "between measured points")                                                     \
+    X(FITTED, "fitted roofline")                                                                   \
+    X(TRANSFERRED, "transferred from another GPU by data-sheet ratios")                            \
+    X(DERIVED, "data sheet")                                                                       \
+    X(NCCL_MODEL, "NCCL's own model")
+typedef enum mf_basis {
+#define X(name, text) MF_BASIS_##name,
+    MF_BASIS_MAP(X)
+#undef X
+        MF_BASIS_COUNT
+} mf_basis;
+
+typedef struct mf_price {
+    double time_s;        /* alone on the device / the links */
+    double low_s, high_s; /* band */
+    double limit_s;       /* FLOPs or bytes over the peak: no op can be faster */
+    double sm_share;      /* share of the SMs that communication takes while it runs, 0..1 */
+    double link_share;    /* share of its link that it uses while it runs, 0..1 */
+    uint8_t link;         /* mf_link_kind */
+    uint8_t basis;        /* mf_basis */
+} mf_price;
+
+typedef enum mf_link_kind { MF_LINK_NONE, MF_LINK_SCALEUP, MF_LINK_NETWORK, MF_LINK_HOST } mf_link_kind;
+
+/* store NULL: the shipped measurements. The store may be closed afterwards. *out to be destroyed. */
+mf_status mf_cost_create(const mf_cluster *c, const mf_software *s, mf_store *store, mf_cost **out,
+                         mf_err *e);
+void mf_cost_destroy(mf_cost *cost);
+const mf_cluster *mf_cost_cluster(const mf_cost *cost);
+const mf_software *mf_cost_software(const mf_cost *cost);
+
+/* Price of an op. load scales the routed rows of MF_OPF_ROUTED ops (1 = balanced). */
+void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out);
+
+/* Host time to issue an op under a graph mode. */
+double mf_cost_host_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph);
+/* Host time of a block and pass beyond its ops. */
+double mf_cost_host_block_s(const mf_cost *cost, mf_graph_mode graph);
+
+/* Slow-down of a running compute op while communication with these shares runs beside it (>= 1). */
+double mf_cost_compute_slowdown(const mf_cost *cost, const mf_op *compute, double sm_share,
+                                double memory_Bps);
+
+const char *mf_basis_text(mf_basis b);
+
+#endif

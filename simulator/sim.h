@@ -1,0 +1,126 @@
+/* sim.h - plays a step program against time.
+ *
+ * A block is simulated op by op on its streams once per (block, passes, neighbourhood): the host
+ * issues ops in order, an op starts when its inputs, its stream and its issue allow, streams share
+ * links and SMs. Pipelines are then played block by block over the schedule of every stage, which
+ * gives the same result because blocks of one rank only meet at their compute-stream boundaries
+ * (tested against op-by-op play). Gradient reductions, parameter gathers and sends run beside.
+ */
+#ifndef MF_SIMULATOR_SIM_H
+#define MF_SIMULATOR_SIM_H
+
+#include "core/lower.h"
+#include "core/memory.h"
+#include "core/schedule.h"
+#include "costmodel/cost.h"
+
+#include <stdio.h>
+
+/* --- one block -------------------------------------------------------------------------------- */
+
+#define MF_BREAKDOWN_MAP(X)                                                                        \
+    X(COMPUTE, "compute")                                                                          \
+    X(RECOMPUTE, "recompute")                                                                      \
+    X(TP, "exposed_tp")                                                                            \
+    X(CP, "exposed_cp")                                                                            \
+    X(EP, "exposed_ep")                                                                            \
+    X(PP, "exposed_pp")                                                                            \
+    X(DP, "exposed_dp")                                                                            \
+    X(BUBBLE, "bubble")                                                                            \
+    X(OPTIMIZER, "optimizer")                                                                      \
+    X(HOST, "host")                                                                                \
+    X(OFFLOAD, "offload")
+typedef enum mf_breakdown_kind {
+#define X(name, text) MF_BD_##name,
+    MF_BREAKDOWN_MAP(X)
+#undef X
+        MF_BD_COUNT
+} mf_breakdown_kind;
+
+typedef struct mf_op_time {
+    uint8_t side; /* merged pairs: 0 forward block, 1 backward block */
+    int16_t op;
+    double start_s, end_s; /* from the start of the block */
+    double host_s;         /* when the host had issued it */
+} mf_op_time;
+
+typedef struct mf_block_time {
+    double time_s;          /* until the last op ends */
+    double low_s, high_s;   /* bands of the ops on the critical path, summed */
+    double compute_s;       /* compute stream busy */
+    double host_s;          /* host time to issue everything */
+    double class_s[MF_BD_COUNT]; /* of time_s by class; sums to time_s (no bubble) */
+    int nops;
+    mf_op_time *op; /* [nops] when asked for, else NULL */
+} mf_block_time;
+
+/* Simulates passes (MF_PASS_* mask) of a block; `beside` (may be NULL) is the backward block of a
+ * merged pair. load: routed rows over balanced. keep_ops: fill op[] (free with mf_block_time_clear). */
+mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
+                       const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
+                       mf_err *e);
+void mf_block_time_clear(mf_block_time *t);
+
+/* Lower bound of the same: the larger of the compute stream's sum and every other stream's sum and
+ * the host's sum; never above mf_sim_block's time_s (property-tested). */
+double mf_sim_block_bound(const mf_cost *cost, const mf_layout *l, const mf_block *b,
+                          unsigned passes, double load);
+
+/* --- the step --------------------------------------------------------------------------------- */
+
+/* Expert load: share of routed rows by rank of an EP group. */
+typedef struct mf_routing {
+    enum { MF_ROUTING_BALANCED, MF_ROUTING_ZIPF, MF_ROUTING_HISTOGRAM } kind;
+    double zipf_s;          /* exponent */
+    uint64_t seed;          /* which experts are hot, per layer */
+    int64_t layers, experts; /* HISTOGRAM: counts[layer * experts + e] */
+    double *counts;
+} mf_routing;
+void mf_routing_init(mf_routing *r); /* balanced */
+/* "balanced", "zipf:S" or a file (JSON array of arrays or CSV: one line per MoE layer). */
+mf_status mf_routing_parse(const char *text, mf_routing *out, mf_err *e);
+void mf_routing_clear(mf_routing *r);
+/* Largest load over the EP ranks of a layer, rows over balanced (>= 1). */
+double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer);
+
+typedef struct mf_sim_options {
+    bool every_rank;  /* all W ranks instead of one per stage */
+    const mf_routing *routing; /* NULL = balanced */
+    FILE *trace;      /* Chrome trace JSON is streamed here; NULL = none */
+    int64_t trace_ranks; /* 0 = one per stage */
+    const volatile int *cancel; /* set non-zero to stop with MF_INTERRUPTED; may be NULL */
+} mf_sim_options;
+
+typedef struct mf_sim_stage {
+    double busy_s, idle_s; /* compute stream */
+    double breakdown_s[MF_BD_COUNT];
+    double end_s;
+} mf_sim_stage;
+
+typedef struct mf_sim_memory_sample {
+    double time_s;
+    double bytes;
+} mf_sim_memory_sample;
+
+typedef struct mf_sim {
+    double step_time_s, low_s, high_s;
+    double breakdown_s[MF_BD_COUNT]; /* of the critical rank; sums to step_time_s */
+    int64_t critical_stage;          /* the one whose compute stream is busiest */
+    int64_t stages;
+    mf_sim_stage *stage; /* [stages] */
+    int64_t events;      /* block instances played, for events per second */
+    int64_t ops;         /* op instances they stand for */
+    mf_memory *memory;   /* static memory plan of the same program */
+    int64_t samples;     /* memory over time of the peak stage */
+    mf_sim_memory_sample *sample;
+    double tokens_per_s_per_gpu, model_tflops_per_gpu, mfu, mfu_bf16;
+    double peak_flops, peak_bf16_flops; /* behind mfu and mfu_bf16 */
+} mf_sim;
+
+mf_status mf_sim_step(const mf_cost *cost, const mf_program *p, const mf_sim_options *o,
+                      mf_sim **out, mf_err *e);
+void mf_sim_destroy(mf_sim *s);
+
+const char *mf_breakdown_text(mf_breakdown_kind k);
+
+#endif
