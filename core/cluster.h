@@ -17,11 +17,17 @@
 #define MF_CLUSTER_MAX_TIERS 4
 
 /* Arithmetic types a GPU may have dense peaks for. */
-typedef enum mf_math { MF_MATH_FP32, MF_MATH_BF16, MF_MATH_FP8, MF_MATH_FP4, MF_MATH_COUNT } mf_math;
+typedef enum mf_math {
+    MF_MATH_FP32,
+    MF_MATH_BF16,
+    MF_MATH_FP8,
+    MF_MATH_FP4,
+    MF_MATH_COUNT
+} mf_math;
 
 typedef struct mf_gpu {
     char name[32];
-    char arch[16]; /* "ampere" "hopper" "blackwell" "cdna3" "cdna4" "cpu" */
+    char arch[16];                        /* "ampere" "hopper" "blackwell" "cdna3" "cdna4" "cpu" */
     double peak_flops[MF_MATH_COUNT];     /* dense data-sheet peaks; 0 = not supported */
     double measured_flops[MF_MATH_COUNT]; /* best measured large matmul; 0 = not measured */
     double memory_B;                      /* bytes that the driver gives a process (capacity) */
@@ -46,23 +52,23 @@ typedef struct mf_cluster {
     char name[64];
     mf_gpu gpu;
     int64_t gpus_per_node;
-    int64_t domain_gpus;      /* GPUs that share NVLink (72 for NVL72, 8 for HGX) */
-    int64_t domain_gpus_used; /* of those, how many a job uses (64 of 72) */
-    double scaleup_Bps;       /* per GPU and direction, data sheet */
+    int64_t domain_gpus;          /* GPUs that share NVLink (72 for NVL72, 8 for HGX) */
+    int64_t domain_gpus_used;     /* of those, how many a job uses (64 of 72) */
+    double scaleup_Bps;           /* per GPU and direction, data sheet */
     double scaleup_effective_Bps; /* what collectives reach; 0 = scaleup_Bps x transfer ratio */
-    double scaleup_pair_Bps;  /* between one pair (a mesh such as xGMI gives one link) */
+    double scaleup_pair_Bps;      /* between one pair (a mesh such as xGMI gives one link) */
     double scaleup_latency_s;
-    double nic_Bps;           /* per GPU and direction */
-    double nic_efficiency;    /* share of it that large messages reach */
+    double nic_Bps;        /* per GPU and direction */
+    double nic_efficiency; /* share of it that large messages reach */
     double nic_latency_s;
-    double host_Bps;          /* GPU <-> host memory, per GPU and direction */
-    double host_memory_B;     /* per GPU */
+    double host_Bps;      /* GPU <-> host memory, per GPU and direction */
+    double host_memory_B; /* per GPU */
     int tiers;
     mf_tier tier[MF_CLUSTER_MAX_TIERS];
-    double price_usd_gpu_h;   /* 0 = not known */
-    double node_overhead_w;   /* per GPU: host, NICs, fans */
-    double mtbf_gpu_h;        /* hours between failures of one GPU's share; 0 = not known */
-    double max_gpus;          /* sizes beyond are refused; 0 = no limit */
+    double price_usd_gpu_h; /* 0 = not known */
+    double node_overhead_w; /* per GPU: host, NICs, fans */
+    double mtbf_gpu_h;      /* hours between failures of one GPU's share; 0 = not known */
+    double max_gpus;        /* sizes beyond are refused; 0 = no limit */
 } mf_cluster;
 
 /* From a parsed file. Unknown keys are refused. Errors: MF_INPUT with file:line:col. */

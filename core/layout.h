@@ -90,12 +90,12 @@ enum {
 };
 
 #define MF_OFFLOAD_MAP(X)                                                                          \
-    X(INPUT, "input", 0)         /* layer inputs and norm outputs */                               \
-    X(QKV, "qkv", 1)             /* inputs of core attention */                                    \
-    X(ATTN_OUT, "attn_out", 2)   /* its output */                                                  \
-    X(EXPERT_IN, "expert_in", 3) /* dispatched tokens */                                           \
+    X(INPUT, "input", 0)           /* layer inputs and norm outputs */                             \
+    X(QKV, "qkv", 1)               /* inputs of core attention */                                  \
+    X(ATTN_OUT, "attn_out", 2)     /* its output */                                                \
+    X(EXPERT_IN, "expert_in", 3)   /* dispatched tokens */                                         \
     X(EXPERT_FC1, "expert_fc1", 4) /* FC1 outputs and activations of experts */                    \
-    X(FFN, "ffn", 5)             /* the same of dense and shared MLPs */
+    X(FFN, "ffn", 5)               /* the same of dense and shared MLPs */
 enum {
 #define X(name, text, bit) MF_OFFLOAD_##name = 1u << bit,
     MF_OFFLOAD_MAP(X)
@@ -137,11 +137,11 @@ typedef struct mf_layout {
     uint8_t zero, expert_zero; /* 0..3 */
     bool moments_bf16;         /* AdamW moments in BF16 instead of FP32 */
     bool fp8_attention;
-    bool fp8_primary_weights;  /* no BF16 copy: quantised weights are the ones gathered */
-    double offload_optimizer;  /* share of optimizer states in host memory, 0..1 */
-    mf_memory_choice memory;   /* choice for every layer unless a plan says more */
-    double token_headroom;     /* routed rows a rank can hold over the balanced number, >= 1 */
-    double reserve;            /* share of capacity withheld */
+    bool fp8_primary_weights; /* no BF16 copy: quantised weights are the ones gathered */
+    double offload_optimizer; /* share of optimizer states in host memory, 0..1 */
+    mf_memory_choice memory;  /* choice for every layer unless a plan says more */
+    double token_headroom;    /* routed rows a rank can hold over the balanced number, >= 1 */
+    double reserve;           /* share of capacity withheld */
 } mf_layout;
 
 /* 1 everywhere, ZeRO-1, 1f1b, fused, ring, bf16, overlap dp,pp, headroom 1.25, reserve 0.05. */
@@ -206,8 +206,8 @@ mf_group_shape mf_layout_group(const mf_layout *l, mf_group_kind g);
 
 /* Coordinates of a rank on both grids, and back. */
 typedef struct mf_rank_coords {
-    int64_t t, c, d, p;   /* dense:  r = t + TP*(c + CP*(d + DP*p)) */
-    int64_t et, e, ed;    /* expert: r = et + ETP*(e + EP*(ed + EDP*p)) */
+    int64_t t, c, d, p; /* dense:  r = t + TP*(c + CP*(d + DP*p)) */
+    int64_t et, e, ed;  /* expert: r = et + ETP*(e + EP*(ed + EDP*p)) */
 } mf_rank_coords;
 mf_rank_coords mf_layout_coords(const mf_layout *l, int64_t rank);
 int64_t mf_layout_rank_dense(const mf_layout *l, int64_t t, int64_t c, int64_t d, int64_t p);

@@ -42,9 +42,9 @@ void mf_block_destroy(mf_block *b);
 #define MF_MAX_VSTAGES 1024
 
 typedef struct mf_assignment {
-    int positions; /* 2 + layers + mtp */
-    int vstages;   /* PP * VPP */
-    int first[MF_MAX_VSTAGES + 1];           /* virtual stage v holds [first[v], first[v+1]) */
+    int positions;                             /* 2 + layers + mtp */
+    int vstages;                               /* PP * VPP */
+    int first[MF_MAX_VSTAGES + 1];             /* virtual stage v holds [first[v], first[v+1]) */
     mf_memory_choice memory[MF_MAX_POSITIONS]; /* per position; ignored for embedding and head */
 } mf_assignment;
 
@@ -84,7 +84,7 @@ typedef struct mf_program {
     mf_block **blocks; /* distinct blocks */
     int block_of[MF_MAX_POSITIONS];
     mf_dp_ops dp[MF_MAX_POSITIONS];
-    mf_op send_forward;  /* boundary tensor to the next virtual stage; bytes 0 when PP == 1 */
+    mf_op send_forward; /* boundary tensor to the next virtual stage; bytes 0 when PP == 1 */
     mf_op send_backward;
     bool split; /* backward is split into B and W */
     /* per stage: grad norm, clip, AdamW, ... in order; bytes by the stage's parameters */

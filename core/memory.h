@@ -32,8 +32,8 @@ typedef enum mf_memory_kind {
 typedef struct mf_memory_stage {
     double kind_B[MF_MEM_COUNT]; /* at the moment of the peak; sums to peak_B */
     double peak_B;
-    double host_B;          /* activations and optimizer states in host memory, at their peak */
-    int64_t peak_event;     /* index into the stage's schedule events */
+    double host_B;      /* activations and optimizer states in host memory, at their peak */
+    int64_t peak_event; /* index into the stage's schedule events */
 } mf_memory_stage;
 
 typedef struct mf_memory {

@@ -63,26 +63,26 @@ typedef struct mf_model {
     bool qk_norm_full;  /* RMSNorm over the whole q / k projection (OLMoE) */
     bool qkv_bias;
     bool o_bias;
-    bool attn_sinks;         /* one learned logit per head (GPT-OSS) */
-    double partial_rotary;   /* share of head_dim that is rotated, 1 = all */
-    bool rope_interleave;    /* pairs are (2i, 2i+1) rather than halves (DeepSeek) */
+    bool attn_sinks;       /* one learned logit per head (GPT-OSS) */
+    double partial_rotary; /* share of head_dim that is rotated, 1 = all */
+    bool rope_interleave;  /* pairs are (2i, 2i+1) rather than halves (DeepSeek) */
 
     /* feed-forward (gated SwiGLU throughout) */
-    int64_t ffn;            /* dense layers: intermediate width; 0 when there are none */
-    bool ffn_bias;          /* biases in the MLP / experts (GPT-OSS) */
-    double swiglu_limit;    /* GPT-OSS clamp; 0 = none */
-    int64_t moe_ffn;        /* width of one routed expert */
-    int64_t experts;        /* routed experts per MoE layer; 0 = a dense model */
+    int64_t ffn;         /* dense layers: intermediate width; 0 when there are none */
+    bool ffn_bias;       /* biases in the MLP / experts (GPT-OSS) */
+    double swiglu_limit; /* GPT-OSS clamp; 0 = none */
+    int64_t moe_ffn;     /* width of one routed expert */
+    int64_t experts;     /* routed experts per MoE layer; 0 = a dense model */
     int64_t top_k;
-    int64_t shared_ffn;     /* total width of the shared expert(s); 0 = none */
-    bool shared_gate;       /* sigmoid gate on the shared expert (Qwen2-MoE) */
+    int64_t shared_ffn; /* total width of the shared expert(s); 0 = none */
+    bool shared_gate;   /* sigmoid gate on the shared expert (Qwen2-MoE) */
     mf_router_score router_score;
-    bool norm_topk;         /* divide the chosen probabilities by their sum */
-    double routed_scaling;  /* factor on the combine weights */
-    int64_t n_group;        /* group-limited routing: groups, 1 = none */
-    int64_t topk_group;     /* ... of which this many may be chosen */
-    bool router_bias;       /* bias in the router's linear map (GPT-OSS) */
-    bool correction_bias;   /* e_score_correction_bias: selection only (auxiliary-loss free) */
+    bool norm_topk;        /* divide the chosen probabilities by their sum */
+    double routed_scaling; /* factor on the combine weights */
+    int64_t n_group;       /* group-limited routing: groups, 1 = none */
+    int64_t topk_group;    /* ... of which this many may be chosen */
+    bool router_bias;      /* bias in the router's linear map (GPT-OSS) */
+    bool correction_bias;  /* e_score_correction_bias: selection only (auxiliary-loss free) */
     double aux_loss_coef;
 
     /* layers by class */
@@ -106,7 +106,7 @@ typedef enum mf_weight_part {
 } mf_weight_part;
 
 typedef struct mf_model_tensor {
-    char name[128];      /* hub name, e.g. "model.layers.3.self_attn.q_proj.weight" */
+    char name[128]; /* hub name, e.g. "model.layers.3.self_attn.q_proj.weight" */
     mf_weight_part part;
     int64_t layer;       /* decoder layer, layers + d for MTP depth d, -1 outside layers */
     int64_t rows, cols;  /* cols == 1 for vectors; elements = rows * cols */
@@ -120,10 +120,10 @@ typedef int (*mf_model_tensor_fn)(const mf_model_tensor *t, void *user);
 void mf_model_tensors(const mf_model *m, mf_model_tensor_fn fn, void *user);
 
 typedef struct mf_model_counts {
-    int64_t total;      /* trained parameters, MTP left out (the public "671B") */
-    int64_t active;     /* of those, used by one token (public convention: embedding counted once) */
-    int64_t mtp;        /* parameters of the MTP blocks, without copies of embedding and head */
-    int64_t routed;     /* parameters in routed experts, MTP left out */
+    int64_t total;  /* trained parameters, MTP left out (the public "671B") */
+    int64_t active; /* of those, used by one token (public convention: embedding counted once) */
+    int64_t mtp;    /* parameters of the MTP blocks, without copies of embedding and head */
+    int64_t routed; /* parameters in routed experts, MTP left out */
 } mf_model_counts;
 void mf_model_count(const mf_model *m, mf_model_counts *out);
 

@@ -36,15 +36,13 @@ typedef enum mf_op_class {
 /* X(NAME, "name", class). dim[] by kind:
  *  GEMM            m n k: Y[m,n] = A[m,k] B[k,n]; flag ACC_FP32 for weight gradients
  *  GROUPED_GEMM    m n k groups: m = rows over all local experts when balanced
- *  ATTENTION_*     batch heads kv_heads seq_q seq_k d_qk d_v window; flag CAUSAL: seq_q are the last
- *                  seq_q of seq_k positions; `flops` counts what causality and window leave
- *  memory kinds    rows cols (elements of the main operand); `bytes` is all traffic
- *  collectives     `bytes` as nccl-tests counts a size: all-gather and reduce-scatter the gathered
- *                  size, all-reduce the buffer, all-to-all what one rank sends (own part included),
- *                  send_recv the message
- *  DISPATCH/COMBINE tokens row_B top_k experts dispatcher groups_max: tokens per rank (balanced),
- *                  bytes of a row on the wire, expert groups a token may reach (0 = no limit);
- *                  `bytes` = tokens * top_k * row_B */
+ *  ATTENTION_*     batch heads kv_heads seq_q seq_k d_qk d_v window; flag CAUSAL: seq_q are the
+ * last seq_q of seq_k positions; `flops` counts what causality and window leave memory kinds rows
+ * cols (elements of the main operand); `bytes` is all traffic collectives     `bytes` as nccl-tests
+ * counts a size: all-gather and reduce-scatter the gathered size, all-reduce the buffer, all-to-all
+ * what one rank sends (own part included), send_recv the message DISPATCH/COMBINE tokens row_B
+ * top_k experts dispatcher groups_max: tokens per rank (balanced), bytes of a row on the wire,
+ * expert groups a token may reach (0 = no limit); `bytes` = tokens * top_k * row_B */
 #define MF_OP_MAP(X)                                                                               \
     X(GEMM, "gemm", GEMM)                                                                          \
     X(GROUPED_GEMM, "grouped_gemm", GROUPED)                                                       \
@@ -92,10 +90,10 @@ typedef enum mf_op_kind {
 
 /* Passes, as bits so that readers can select. */
 enum {
-    MF_PASS_F = 1, /* forward */
-    MF_PASS_R = 2, /* recomputation of what the memory choice dropped */
-    MF_PASS_B = 4, /* gradient of inputs */
-    MF_PASS_W = 8, /* gradient of weights */
+    MF_PASS_F = 1,  /* forward */
+    MF_PASS_R = 2,  /* recomputation of what the memory choice dropped */
+    MF_PASS_B = 4,  /* gradient of inputs */
+    MF_PASS_W = 8,  /* gradient of weights */
     MF_PASS_O = 16, /* once a step: gradient reduction, norm, optimizer, parameter gather */
     MF_PASS_BACKWARD = MF_PASS_R | MF_PASS_B | MF_PASS_W
 };
@@ -143,9 +141,9 @@ typedef enum mf_module {
 
 enum {
     MF_OPF_CAUSAL = 1,
-    MF_OPF_ACC_FP32 = 2, /* accumulates into an FP32 output */
-    MF_OPF_ROUTED = 4,   /* work grows with the routed rows of this rank (imbalance applies) */
-    MF_OPF_WGRAD = 8,    /* GEMM/grouped: reduction over tokens */
+    MF_OPF_ACC_FP32 = 2,    /* accumulates into an FP32 output */
+    MF_OPF_ROUTED = 4,      /* work grows with the routed rows of this rank (imbalance applies) */
+    MF_OPF_WGRAD = 8,       /* GEMM/grouped: reduction over tokens */
     MF_OPF_OVERLAPPED = 16, /* communication that was split to run beside compute */
     MF_OPF_PREFETCH = 32    /* may start as early as the previous block of this rank (ZeRO-3) */
 };
@@ -165,7 +163,7 @@ typedef struct mf_op {
     uint8_t nin, nout;
     int16_t in[MF_OP_MAX_IN]; /* tensors of the block */
     int16_t out[MF_OP_MAX_OUT];
-    int16_t forward; /* for R, B, W ops: the forward op they derive from; -1 */
+    int16_t forward;      /* for R, B, W ops: the forward op they derive from; -1 */
     mf_group_shape shape; /* of `group` */
     int64_t dim[MF_OP_DIMS];
     double flops;
@@ -183,19 +181,19 @@ typedef enum mf_tensor_class {
 } mf_tensor_class;
 
 typedef struct mf_tensor {
-    const char *name;    /* static */
-    int64_t rows, cols;  /* per rank, balanced routing */
-    int64_t bytes;       /* capacity: routed tensors include the token headroom */
-    double element_B;    /* bytes per element, scales included */
-    uint16_t drop;       /* MF_RECOMPUTE_* bits that leave it out; MF_DROP_ALWAYS = never saved */
-    uint16_t offload;    /* MF_OFFLOAD_* bit it belongs to */
-    uint8_t class;       /* mf_tensor_class under this block's choice */
-    uint8_t part;        /* mf_weight_part of weights and gradients */
-    bool routed;         /* rows scale with the load of this rank */
-    bool offloaded;      /* saved in host memory between forward and backward */
-    int16_t grad;        /* tensor that holds its gradient; -1 */
-    int16_t producer;    /* forward op that makes it; -1 for inputs and weights */
-    int64_t offset_B;    /* local tensors: place in the workspace of their pass; else -1 */
+    const char *name;   /* static */
+    int64_t rows, cols; /* per rank, balanced routing */
+    int64_t bytes;      /* capacity: routed tensors include the token headroom */
+    double element_B;   /* bytes per element, scales included */
+    uint16_t drop;      /* MF_RECOMPUTE_* bits that leave it out; MF_DROP_ALWAYS = never saved */
+    uint16_t offload;   /* MF_OFFLOAD_* bit it belongs to */
+    uint8_t class;      /* mf_tensor_class under this block's choice */
+    uint8_t part;       /* mf_weight_part of weights and gradients */
+    bool routed;        /* rows scale with the load of this rank */
+    bool offloaded;     /* saved in host memory between forward and backward */
+    int16_t grad;       /* tensor that holds its gradient; -1 */
+    int16_t producer;   /* forward op that makes it; -1 for inputs and weights */
+    int64_t offset_B;   /* local tensors: place in the workspace of their pass; else -1 */
 } mf_tensor;
 
 #define MF_DROP_ALWAYS 0x8000u
@@ -216,16 +214,16 @@ typedef struct mf_block {
     mf_param_count params;
 
     /* memory of one instance, bytes, every tensor rounded up to MF_ALIGN_B */
-    int64_t saved_B;     /* held from forward to backward on the device */
-    int64_t held_B;      /* of a split backward: held from B to W */
-    int64_t offload_B;   /* held in host memory instead */
-    int64_t boundary_B;  /* size of its output boundary tensor (0 for the head) */
-    int64_t local_f_B;   /* workspace high-water mark of the forward pass */
-    int64_t local_b_B;   /* ... of R|B|W in one go */
-    int64_t local_bs_B;  /* ... of R|B alone */
-    int64_t local_w_B;   /* ... of W alone */
-    int64_t gather_B;    /* ZeRO-3: gathered weights of the block (one instance) */
-    int64_t comm_B;      /* buffers that the dispatcher / collectives keep for the block's kind */
+    int64_t saved_B;    /* held from forward to backward on the device */
+    int64_t held_B;     /* of a split backward: held from B to W */
+    int64_t offload_B;  /* held in host memory instead */
+    int64_t boundary_B; /* size of its output boundary tensor (0 for the head) */
+    int64_t local_f_B;  /* workspace high-water mark of the forward pass */
+    int64_t local_b_B;  /* ... of R|B|W in one go */
+    int64_t local_bs_B; /* ... of R|B alone */
+    int64_t local_w_B;  /* ... of W alone */
+    int64_t gather_B;   /* ZeRO-3: gathered weights of the block (one instance) */
+    int64_t comm_B;     /* buffers that the dispatcher / collectives keep for the block's kind */
     double flops_f, flops_b, flops_w, flops_r;
 } mf_block;
 

@@ -12,7 +12,8 @@ typedef enum mf_event_pass {
     MF_EVENT_F,  /* forward of one chunk and micro-batch */
     MF_EVENT_B,  /* backward: input gradient alone when the schedule splits, else both */
     MF_EVENT_W,  /* weight gradient (split schedules) */
-    MF_EVENT_FB, /* merged: forward of (chunk, micro_batch) with backward of (chunk2, micro_batch2) */
+    MF_EVENT_FB, /* merged: forward of (chunk, micro_batch) with backward of (chunk2, micro_batch2)
+                  */
 } mf_event_pass;
 
 typedef struct mf_event {
@@ -23,7 +24,7 @@ typedef struct mf_event {
 
 typedef struct mf_schedule {
     int64_t stages, chunks, micro_batches;
-    bool split; /* W events exist */
+    bool split;        /* W events exist */
     int64_t *count;    /* [stages] */
     mf_event **events; /* [stages][count] */
 } mf_schedule;

@@ -17,20 +17,20 @@ typedef struct mf_cost mf_cost;
  * profiles/software/NAME.json. Efficiencies multiply a rate; 1 = the rate the measurements give. */
 typedef struct mf_software {
     char name[32];
-    char release[16]; /* "26.06"; "" for ideal and moefold */
+    char release[16];               /* "26.06"; "" for ideal and moefold */
     double gemm_eff[MF_MATH_COUNT]; /* rate over what the shape reaches in isolation */
     double grouped_eff;             /* grouped GEMM rate over one GEMM of the same tokens */
     double attention_eff;
-    double memory_eff;              /* memory-bound ops over copy bandwidth */
-    double host_op_s;               /* host time to issue one op, no graph */
-    double host_layer_s;            /* ... more per layer and pass: framework, synchronisation */
+    double memory_eff;                 /* memory-bound ops over copy bandwidth */
+    double host_op_s;                  /* host time to issue one op, no graph */
+    double host_layer_s;               /* ... more per layer and pass: framework, synchronisation */
     double host_graph[MF_GRAPH_COUNT]; /* factor on host time by graph mode */
     double comm_eff[MF_DISPATCH_COUNT]; /* dispatcher bandwidth over its ceiling */
     double collective_eff;
-    double overlap_exposed[5];      /* share that stays exposed per MF_OVERLAP_* bit, 0..1 */
-    double fixed_step_s;            /* once a step */
-    double gpu_power_eff;           /* sustained clocks in long training runs over short tests */
-    double band;                    /* relative half-width added when flags are unknown */
+    double overlap_exposed[5]; /* share that stays exposed per MF_OVERLAP_* bit, 0..1 */
+    double fixed_step_s;       /* once a step */
+    double gpu_power_eff;      /* sustained clocks in long training runs over short tests */
+    double band;               /* relative half-width added when flags are unknown */
 } mf_software;
 
 /* By name, or "megatron-YY.MM" -> the newest known profile not newer. NULL = "moefold".
@@ -63,9 +63,15 @@ typedef struct mf_price {
     uint8_t basis;        /* mf_basis */
 } mf_price;
 
-typedef enum mf_link_kind { MF_LINK_NONE, MF_LINK_SCALEUP, MF_LINK_NETWORK, MF_LINK_HOST } mf_link_kind;
+typedef enum mf_link_kind {
+    MF_LINK_NONE,
+    MF_LINK_SCALEUP,
+    MF_LINK_NETWORK,
+    MF_LINK_HOST
+} mf_link_kind;
 
-/* store NULL: the shipped measurements. The store may be closed afterwards. *out to be destroyed. */
+/* store NULL: the shipped measurements. The store may be closed afterwards. *out to be destroyed.
+ */
 mf_status mf_cost_create(const mf_cluster *c, const mf_software *s, mf_store *store, mf_cost **out,
                          mf_err *e);
 void mf_cost_destroy(mf_cost *cost);

@@ -2,9 +2,9 @@
  *
  * A point is (gpu, op key) -> time with spread, versions, date and source. Every row carries a
  * checksum over its fields; a row or page that does not check is reported and never used, and the
- * store is rebuilt from the shipped text (profiles/measured/*.csv) with `moefold profile --rebuild`
- * (mf_store_rebuild). The schema is versioned; a store of a newer schema is refused, an older one is
- * rebuilt.
+ * store is rebuilt from the shipped text (the CSV files of profiles/measured) with `moefold profile
+ * --rebuild` (mf_store_rebuild). The schema is versioned; a store of a newer schema is refused, an
+ * older one is rebuilt.
  *
  * An op key is canonical text, `op k1=v1 k2=v2 ...` with the keys in the order of the op's table
  * row, e.g. "gemm dtype=bf16 m=4096 n=7168 k=2048 layout=nt". The same spelling is what
@@ -24,23 +24,23 @@ typedef struct mf_store mf_store;
 
 typedef struct mf_point_dim {
     char key[16];
-    char text[24];  /* as written: "bf16", "4096" */
-    double value;   /* number when it is one, else NaN */
+    char text[24]; /* as written: "bf16", "4096" */
+    double value;  /* number when it is one, else NaN */
 } mf_point_dim;
 
 typedef struct mf_point {
-    int64_t id;        /* row; 0 = not stored yet */
-    char gpu[32];      /* "h200" */
-    char op[32];       /* "gemm", "grouped_gemm", "attention", "all_reduce", "copy_d2h", ... */
+    int64_t id;   /* row; 0 = not stored yet */
+    char gpu[32]; /* "h200" */
+    char op[32];  /* "gemm", "grouped_gemm", "attention", "all_reduce", "copy_d2h", ... */
     int dims;
     mf_point_dim dim[MF_POINT_MAX_DIMS];
-    double time_s;     /* median */
+    double time_s;        /* median */
     double low_s, high_s; /* spread: 10th and 90th percentile; == time_s when not known */
     int64_t samples;
     char versions[160]; /* "cuda=13.0 cublas=13.1 nccl=2.28.9" */
     char date[16];      /* ISO date */
     char source[160];
-    int64_t holdout;    /* 1: kept out of every fit and interpolation (accuracy is judged on it) */
+    int64_t holdout; /* 1: kept out of every fit and interpolation (accuracy is judged on it) */
 } mf_point;
 
 /* Opens (creating) a store file, or ":memory:". Damaged files: MF_DAMAGED naming what is wrong and
@@ -48,10 +48,11 @@ typedef struct mf_point {
 mf_status mf_store_open(const char *path, mf_store **out, mf_err *e);
 void mf_store_close(mf_store *s);
 
-/* The default: in memory, filled from the shipped measured/*.csv. */
+/* The default: in memory, filled from the shipped CSV files of profiles/measured. */
 mf_status mf_store_open_shipped(mf_store **out, mf_err *e);
 
-/* Inserts or replaces the point with the same (gpu, op, dims); begin/commit make bulk loads fast. */
+/* Inserts or replaces the point with the same (gpu, op, dims); begin/commit make bulk loads fast.
+ */
 mf_status mf_store_put(mf_store *s, const mf_point *p, mf_err *e);
 mf_status mf_store_begin(mf_store *s, mf_err *e);
 mf_status mf_store_commit(mf_store *s, mf_err *e);

@@ -45,17 +45,18 @@ typedef struct mf_op_time {
 } mf_op_time;
 
 typedef struct mf_block_time {
-    double time_s;          /* until the last op ends */
-    double low_s, high_s;   /* bands of the ops on the critical path, summed */
-    double compute_s;       /* compute stream busy */
-    double host_s;          /* host time to issue everything */
+    double time_s;               /* until the last op ends */
+    double low_s, high_s;        /* bands of the ops on the critical path, summed */
+    double compute_s;            /* compute stream busy */
+    double host_s;               /* host time to issue everything */
     double class_s[MF_BD_COUNT]; /* of time_s by class; sums to time_s (no bubble) */
     int nops;
     mf_op_time *op; /* [nops] when asked for, else NULL */
 } mf_block_time;
 
 /* Simulates passes (MF_PASS_* mask) of a block; `beside` (may be NULL) is the backward block of a
- * merged pair. load: routed rows over balanced. keep_ops: fill op[] (free with mf_block_time_clear). */
+ * merged pair. load: routed rows over balanced. keep_ops: fill op[] (free with
+ * mf_block_time_clear). */
 mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
                        const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
                        mf_err *e);
@@ -71,8 +72,8 @@ double mf_sim_block_bound(const mf_cost *cost, const mf_layout *l, const mf_bloc
 /* Expert load: share of routed rows by rank of an EP group. */
 typedef struct mf_routing {
     enum { MF_ROUTING_BALANCED, MF_ROUTING_ZIPF, MF_ROUTING_HISTOGRAM } kind;
-    double zipf_s;          /* exponent */
-    uint64_t seed;          /* which experts are hot, per layer */
+    double zipf_s;           /* exponent */
+    uint64_t seed;           /* which experts are hot, per layer */
     int64_t layers, experts; /* HISTOGRAM: counts[layer * experts + e] */
     double *counts;
 } mf_routing;
@@ -84,10 +85,10 @@ void mf_routing_clear(mf_routing *r);
 double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer);
 
 typedef struct mf_sim_options {
-    bool every_rank;  /* all W ranks instead of one per stage */
-    const mf_routing *routing; /* NULL = balanced */
-    FILE *trace;      /* Chrome trace JSON is streamed here; NULL = none */
-    int64_t trace_ranks; /* 0 = one per stage */
+    bool every_rank;            /* all W ranks instead of one per stage */
+    const mf_routing *routing;  /* NULL = balanced */
+    FILE *trace;                /* Chrome trace JSON is streamed here; NULL = none */
+    int64_t trace_ranks;        /* 0 = one per stage */
     const volatile int *cancel; /* set non-zero to stop with MF_INTERRUPTED; may be NULL */
 } mf_sim_options;
 
