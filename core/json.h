@@ -16,6 +16,7 @@
 
 #define MF_JSON_MAX_BYTES (64u << 20) /* longest text that is read */
 #define MF_JSON_MAX_DEPTH 64          /* deepest nesting of arrays and objects */
+#define MF_JSON_MAX_VALUES (4u << 20) /* most values in one document */
 
 typedef struct mf_json mf_json;             /* a document; owns everything reached through it */
 typedef struct mf_json_value mf_json_value; /* one value in it, with its position */
@@ -51,7 +52,8 @@ const char *mf_json_key_at(const mf_json_value *object, size_t index);
 const mf_json_value *mf_json_find(const mf_json_value *object, const char *key);
 
 /* Values themselves. Errors: MF_INPUT "file:line:col: expected ..., got ...". Integers must be
- * whole and in [lo, hi] (which must lie within +-2^53); strings are owned by the document. */
+ * whole and in [lo, hi] (which must lie within +-2^53); strings are owned by the document, and one
+ * that holds U+0000 is refused (it would end early as a C string). */
 mf_status mf_json_i64(const mf_json_value *v, int64_t lo, int64_t hi, int64_t *out, mf_err *e);
 mf_status mf_json_f64(const mf_json_value *v, double lo, double hi, double *out, mf_err *e);
 mf_status mf_json_bool(const mf_json_value *v, bool *out, mf_err *e);

@@ -51,7 +51,7 @@ void mf_err_clear(mf_err *e);
 
 /* Records a failure and returns `status`, so that `return mf_err_set(e, MF_INPUT, ...)` works. */
 mf_status mf_err_set(mf_err *e, mf_status status, const char *fmt, ...) MF_PRINTF(3, 4);
-mf_status mf_err_vset(mf_err *e, mf_status status, const char *fmt, va_list args);
+mf_status mf_err_vset(mf_err *e, mf_status status, const char *fmt, va_list args) MF_PRINTF(3, 0);
 
 /* Puts "<text>: " in front of what is recorded; returns the recorded status. */
 mf_status mf_err_prefix(mf_err *e, const char *fmt, ...) MF_PRINTF(2, 3);
