@@ -81,7 +81,8 @@ typedef enum mf_graph_mode {
     X(SHARED_EXPERT, "shared_expert", 4)                                                           \
     X(EXPERTS, "experts", 5)                                                                       \
     X(MOE, "moe", 6)                                                                               \
-    X(LAYER, "layer", 7)
+    X(LAYER, "layer", 7)                                                                           \
+    X(MLP, "mlp", 8) /* dense MLP, as "experts" is for routed ones */
 enum {
 #define X(name, text, bit) MF_RECOMPUTE_##name = 1u << bit,
     MF_RECOMPUTE_MAP(X)
