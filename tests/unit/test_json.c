@@ -210,7 +210,7 @@ static void other_getters_check_their_types_too(void **state) {
     const char *s;
     assert_int_equal(mf_json_get_f64(root, "n", 0, 1, &f, &e), MF_INPUT);
     assert_string_equal(e.text, "f.json:1:7: \"n\": expected a number in 0..1, got 3");
-    assert_int_equal(mf_json_get_f64(root, "n", 4, INFINITY, &f, &e), MF_INPUT);
+    assert_int_equal(mf_json_get_f64(root, "n", 4, HUGE_VAL, &f, &e), MF_INPUT);
     assert_string_equal(e.text, "f.json:1:7: \"n\": expected a number >= 4, got 3");
     assert_int_equal(mf_json_get_bool(root, "n", &b, &e), MF_INPUT);
     assert_string_equal(e.text, "f.json:1:7: \"n\": expected true or false, got 3");
