@@ -1,0 +1,41 @@
+/* embedding.c - reference of the table look-up and its gradient. */
+#include "kernels/embedding.h"
+
+/* The CUDA kernel sorts (token, position) pairs and sums runs: two buffers of pairs, the counters
+ * of the sort, and two partial rows for each run-length piece of EMBED_PIECE positions. */
+#define EMBED_PIECE 32
+
+size_t mf_kernel_embedding_workspace_B(int64_t tokens, int64_t vocab, int64_t cols) {
+    (void)vocab;
+    int64_t pieces = (tokens + EMBED_PIECE - 1) / EMBED_PIECE, blocks = (tokens + 1023) / 1024;
+    size_t pairs = (size_t)tokens * 4 * sizeof(int32_t) + 64;
+    size_t counters = (size_t)(blocks + 1) * 512 * sizeof(int32_t);
+    return pairs + counters + (size_t)(pieces * 2 * cols) * sizeof(float) + 64;
+}
+
+mf_status mf_kernel_embedding_forward(const mf_kernel_embedding *a, mf_err *e) {
+    (void)e;
+    for (int64_t t = 0; t < a->tokens; t++) {
+        int64_t v = a->token[t] - a->begin;
+        bool here = v >= 0 && v < a->vocab;
+        for (int64_t c = 0; c < a->cols; c++) {
+            float x = here ? mf_kernel_get(a->table, a->dtype, v * a->cols + c) : 0.0f;
+            mf_kernel_put(a->y, a->dtype, t * a->cols + c, x);
+        }
+    }
+    return MF_OK;
+}
+
+mf_status mf_kernel_embedding_backward(const mf_kernel_embedding_grad *a, mf_err *e) {
+    (void)e;
+    for (int64_t t = 0; t < a->tokens; t++) {
+        int64_t v = a->token[t] - a->begin;
+        if (v < 0 || v >= a->vocab) {
+            continue;
+        }
+        for (int64_t c = 0; c < a->cols; c++) {
+            a->dtable[v * a->cols + c] += mf_kernel_get(a->dy, a->dtype, t * a->cols + c);
+        }
+    }
+    return MF_OK;
+}

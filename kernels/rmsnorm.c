@@ -1,0 +1,77 @@
+/* rmsnorm.c - reference of the root-mean-square norm. */
+#include "kernels/rmsnorm.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* One partial row of dweight for each block of the CUDA kernel. */
+#define BLOCKS_MAX 528
+
+size_t mf_kernel_rmsnorm_workspace_B(int64_t cols) {
+    return (size_t)cols * BLOCKS_MAX * sizeof(float);
+}
+
+mf_status mf_kernel_rmsnorm_forward(const mf_kernel_rmsnorm *a, mf_err *e) {
+    (void)e;
+    assert(a->x_stride >= a->groups * a->cols && a->y_stride >= a->groups * a->cols);
+    assert(!a->add == !a->sum);
+    mf_kernel_dtype d = a->dtype;
+    for (int64_t r = 0; r < a->rows; r++) {
+        for (int64_t g = 0; g < a->groups; g++) {
+            int64_t xo = r * a->x_stride + g * a->cols, yo = r * a->y_stride + g * a->cols;
+            const void *s = a->x;
+            if (a->add) {
+                for (int64_t c = 0; c < a->cols; c++) {
+                    mf_kernel_put(a->sum, d, xo + c,
+                                  mf_kernel_get(a->x, d, xo + c) +
+                                      mf_kernel_get(a->add, d, xo + c));
+                }
+                s = a->sum;
+            }
+            double square = 0.0;
+            for (int64_t c = 0; c < a->cols; c++) {
+                double v = (double)mf_kernel_get(s, d, xo + c);
+                square += v * v;
+            }
+            float rstd = (float)(1.0 / sqrt(square / (double)a->cols + (double)a->eps));
+            for (int64_t c = 0; c < a->cols; c++) {
+                mf_kernel_put(a->y, d, yo + c,
+                              mf_kernel_get(s, d, xo + c) * rstd * mf_kernel_get(a->weight, d, c));
+            }
+            if (a->rstd) {
+                a->rstd[r * a->groups + g] = rstd;
+            }
+        }
+    }
+    return MF_OK;
+}
+
+mf_status mf_kernel_rmsnorm_backward(const mf_kernel_rmsnorm_grad *a, mf_err *e) {
+    (void)e;
+    assert(a->x_stride >= a->groups * a->cols && a->y_stride >= a->groups * a->cols);
+    mf_kernel_dtype d = a->dtype;
+    for (int64_t r = 0; r < a->rows; r++) {
+        for (int64_t g = 0; g < a->groups; g++) {
+            int64_t xo = r * a->x_stride + g * a->cols, yo = r * a->y_stride + g * a->cols;
+            float rstd = a->rstd[r * a->groups + g];
+            double dot = 0.0;
+            for (int64_t c = 0; c < a->cols; c++) {
+                dot += (double)(mf_kernel_get(a->dy, d, yo + c) * mf_kernel_get(a->weight, d, c)) *
+                       (double)mf_kernel_get(a->x, d, xo + c);
+            }
+            float k = (float)(dot / (double)a->cols) * rstd * rstd;
+            for (int64_t c = 0; c < a->cols; c++) {
+                float dy = mf_kernel_get(a->dy, d, yo + c), x = mf_kernel_get(a->x, d, xo + c);
+                float dx = rstd * (dy * mf_kernel_get(a->weight, d, c) - x * k);
+                if (a->dx_add) {
+                    dx += mf_kernel_get(a->dx_add, d, xo + c);
+                }
+                if (a->dweight) {
+                    a->dweight[c] += dy * x * rstd;
+                }
+                mf_kernel_put(a->dx, d, xo + c, dx);
+            }
+        }
+    }
+    return MF_OK;
+}

@@ -1,0 +1,251 @@
+/* Cross-entropy over a split vocabulary, AdamW and the gradient norm against double precision. */
+#include "tests/kernel_test.h"
+
+#include "kernels/cross_entropy.h"
+#include "kernels/grad_norm.h"
+
+enum { ROWS = 5, VOCAB = 22, PADDED = 24, RANKS = 3, PART = PADDED / RANKS };
+
+typedef struct ce_case {
+    double logits[ROWS * PADDED], loss[ROWS];
+    int32_t target[ROWS];
+} ce_case;
+
+static const double ce_scale = 0.25;
+
+static double ce_loss(const double *unused, void *user) {
+    (void)unused;
+    ce_case *k = user;
+    double total = 0.0;
+    for (int r = 0; r < ROWS; r++) {
+        double sum = 0.0;
+        for (int v = 0; v < VOCAB; v++) {
+            sum += exp(k->logits[r * PADDED + v]);
+        }
+        k->loss[r] = k->target[r] < 0 ? 0.0 : log(sum) - k->logits[r * PADDED + k->target[r]];
+        total += k->loss[r];
+    }
+    return total * ce_scale;
+}
+
+static void check_cross_entropy(mf_kernel_dtype d) {
+    ce_case *k = kt_zeros(sizeof *k);
+    void *logits = kt_random(d, ROWS * PADDED, -4, 4, k->logits);
+    float stats[RANKS * 3 * ROWS], lse[ROWS], loss[ROWS], sum = 1.0f;
+    for (int r = 0; r < ROWS; r++) {
+        k->target[r] = r == 2 ? -100 : (int32_t)kt_int(0, VOCAB - 1);
+    }
+    k->target[0] = VOCAB - 1;
+    for (int p = 0; p < RANKS; p++) {
+        mf_kernel_ce_stats s = {.dtype = d,
+                                .rows = ROWS,
+                                .cols = PART,
+                                .stride = PADDED,
+                                .begin = (int64_t)p * PART,
+                                .vocab = VOCAB,
+                                .logits = mf_kernel_row(logits, d, p, PART),
+                                .target = k->target,
+                                .stats = stats + p * 3 * ROWS};
+        assert_ok(mf_kernel_cross_entropy_stats(&s, NULL));
+    }
+    mf_kernel_ce_combine c = {.rows = ROWS,
+                              .ranks = RANKS,
+                              .stats = stats,
+                              .target = k->target,
+                              .lse = lse,
+                              .loss = loss,
+                              .loss_sum = &sum};
+    assert_ok(mf_kernel_cross_entropy_combine(&c, NULL));
+    double want_sum = 1.0 + ce_loss(NULL, k) / ce_scale;
+    kt_assert_close(loss, MF_KERNEL_F32, k->loss, ROWS, 1e-6);
+    kt_assert_close(&sum, MF_KERNEL_F32, &want_sum, 1, 1e-6);
+    double want[ROWS * PADDED];
+    kt_gradient(ce_loss, k, k->logits, ROWS * PADDED, want);
+    for (int p = 0; p < RANKS; p++) {
+        mf_kernel_ce_grad b = {.dtype = d,
+                               .rows = ROWS,
+                               .cols = PART,
+                               .stride = PADDED,
+                               .begin = (int64_t)p * PART,
+                               .vocab = VOCAB,
+                               .target = k->target,
+                               .lse = lse,
+                               .scale = (float)ce_scale,
+                               .logits = mf_kernel_row_mut(logits, d, p, PART)};
+        assert_ok(mf_kernel_cross_entropy_backward(&b, NULL));
+    }
+    kt_assert_close(logits, d, want, ROWS * PADDED, kt_bound(d));
+    for (int r = 0; r < ROWS; r++) { /* padding of the table gets exactly no gradient */
+        for (int v = VOCAB; v < PADDED; v++) {
+            assert_true(mf_kernel_get(logits, d, r * PADDED + v) == 0.0f);
+        }
+    }
+    free(k), free(logits);
+}
+
+static void split_cross_entropy_matches_double_and_its_differences(void **state) {
+    (void)state;
+    check_cross_entropy(MF_KERNEL_F32);
+    check_cross_entropy(MF_KERNEL_BF16);
+}
+
+static void cross_entropy_survives_extreme_logits(void **state) {
+    (void)state;
+    float logits[4] = {3e38f, -3e38f, 0.0f, -INFINITY}, stats[3], lse[1], loss[1];
+    int32_t target[1] = {0};
+    mf_kernel_ce_stats s = {.rows = 1,
+                            .cols = 4,
+                            .stride = 4,
+                            .vocab = 4,
+                            .logits = logits,
+                            .target = target,
+                            .stats = stats};
+    assert_ok(mf_kernel_cross_entropy_stats(&s, NULL));
+    mf_kernel_ce_combine c = {
+        .rows = 1, .ranks = 1, .stats = stats, .target = target, .lse = lse, .loss = loss};
+    assert_ok(mf_kernel_cross_entropy_combine(&c, NULL));
+    assert_true(loss[0] == 0.0f);
+}
+
+/* PyTorch's AdamW, step by step in double. */
+static void adamw_follows_the_published_rule_for_ten_steps(void **state) {
+    (void)state;
+    enum { N = 37, STEPS = 10 };
+    const double lr = 1e-2, b1 = 0.9, b2 = 0.95, eps = 1e-8, decay = 0.1, clip = 0.5, scale = 2.0;
+    double p[N], m[N] = {0}, v[N] = {0}, g[N];
+    float *master = kt_random(MF_KERNEL_F32, N, -1, 1, p);
+    float fm[N] = {0}, fv[N] = {0}, fclip = (float)clip;
+    uint16_t param[N];
+    for (int step = 1; step <= STEPS; step++) {
+        float *grad = kt_random(MF_KERNEL_F32, N, -1, 1, g);
+        mf_kernel_adamw_tensor t = {.master = master,
+                                    .param = param,
+                                    .grad = grad,
+                                    .m = fm,
+                                    .v = fv,
+                                    .count = N,
+                                    .decay = (float)decay};
+        mf_kernel_adamw a = {.moments = MF_KERNEL_F32,
+                             .lr = (float)lr,
+                             .beta1 = (float)b1,
+                             .beta2 = (float)b2,
+                             .eps = (float)eps,
+                             .grad_scale = (float)scale,
+                             .step = step,
+                             .clip = &fclip,
+                             .tensors = 1,
+                             .tensor = &t};
+        assert_ok(mf_kernel_adamw_update(&a, NULL));
+        for (int i = 0; i < N; i++) {
+            double x = g[i] * clip * scale;
+            p[i] *= 1 - lr * decay;
+            m[i] = b1 * m[i] + (1 - b1) * x;
+            v[i] = b2 * v[i] + (1 - b2) * x * x;
+            double mh = m[i] / (1 - pow(b1, step)), vh = v[i] / (1 - pow(b2, step));
+            p[i] -= lr * mh / (sqrt(vh) + eps);
+        }
+        free(grad);
+    }
+    kt_assert_close(master, MF_KERNEL_F32, p, N, 1e-6);
+    kt_assert_close(fm, MF_KERNEL_F32, m, N, 1e-6);
+    kt_assert_close(fv, MF_KERNEL_F32, v, N, 1e-6);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(param[i], mf_kernel_bf16_round(master[i]));
+    }
+    free(master);
+}
+
+static void adamw_with_bf16_moments_stays_near_float_moments(void **state) {
+    (void)state;
+    enum { N = 64 };
+    double start[N];
+    float *a = kt_random(MF_KERNEL_F32, N, -1, 1, start), *b = malloc(sizeof(float) * N);
+    memcpy(b, a, sizeof(float) * N);
+    float *grad = kt_random(MF_KERNEL_F32, N, -1, 1, NULL), fm[N] = {0}, fv[N] = {0};
+    uint16_t hm[N] = {0}, hv[N] = {0};
+    for (int half = 0; half < 2; half++) {
+        for (int step = 1; step <= 5; step++) {
+            mf_kernel_adamw_tensor t = {.master = half ? b : a,
+                                        .grad = grad,
+                                        .m = half ? (void *)hm : (void *)fm,
+                                        .v = half ? (void *)hv : (void *)fv,
+                                        .count = N};
+            mf_kernel_adamw u = {.moments = half ? MF_KERNEL_BF16 : MF_KERNEL_F32,
+                                 .lr = 0.1f,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .eps = 1e-8f,
+                                 .grad_scale = 1.0f,
+                                 .step = step,
+                                 .tensors = 1,
+                                 .tensor = &t};
+            assert_ok(mf_kernel_adamw_update(&u, NULL));
+        }
+    }
+    double moved[N], change[N];
+    for (int i = 0; i < N; i++) {
+        moved[i] = (double)a[i] - start[i];
+        b[i] = (float)((double)b[i] - start[i]);
+        change[i] = (double)fm[i];
+    }
+    kt_assert_close(b, MF_KERNEL_F32, moved, N, 1e-2);
+    kt_assert_close(hm, MF_KERNEL_BF16, change, N, 1e-2);
+    free(a), free(b), free(grad);
+}
+
+static void chunks_cover_every_element_once(void **state) {
+    (void)state;
+    const int64_t counts[] = {3, 0, 2 * MF_KERNEL_CHUNK + 1, MF_KERNEL_CHUNK};
+    int64_t n = mf_kernel_chunks(counts, 4, NULL);
+    assert_int_equal(n, 5);
+    mf_kernel_chunk c[5];
+    assert_int_equal(mf_kernel_chunks(counts, 4, c), n);
+    int64_t seen[4] = {0};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(c[i].begin, seen[c[i].tensor]);
+        seen[c[i].tensor] += c[i].count;
+    }
+    assert_memory_equal(seen, counts, sizeof counts);
+}
+
+static void grad_norm_clips_to_the_given_norm(void **state) {
+    (void)state;
+    enum { N = 100 };
+    double g[2][N], sum = 0.0;
+    float *a = kt_random(MF_KERNEL_F32, N, -1, 1, g[0]),
+          *b = kt_random(MF_KERNEL_F32, N, -1, 1, g[1]);
+    for (int i = 0; i < 2 * N; i++) {
+        sum += g[i / N][i % N] * g[i / N][i % N];
+    }
+    const mf_kernel_grad_tensor t[] = {{a, N}, {b, N}};
+    double got = 0.0;
+    mf_kernel_grad_norm k = {.tensors = 2, .tensor = t, .sum_sq = &got};
+    assert_ok(mf_kernel_grad_norm_add(&k, NULL));
+    assert_true(fabs(got / sum - 1.0) < 1e-12);
+    float norm, clip;
+    mf_kernel_grad_clip c = {
+        .sum_sq = &got, .max_norm = 1.0f, .grad_scale = 0.5f, .norm = &norm, .clip = &clip};
+    assert_ok(mf_kernel_grad_clip_factor(&c, NULL));
+    assert_true(fabs((double)norm - 0.5 * sqrt(sum)) < 1e-5);
+    assert_true(fabs((double)clip * (double)norm - 1.0) < 1e-5);
+    c.max_norm = 1e9f;
+    assert_ok(mf_kernel_grad_clip_factor(&c, NULL));
+    assert_true(clip == 1.0f);
+    c.max_norm = 0.0f;
+    assert_ok(mf_kernel_grad_clip_factor(&c, NULL));
+    assert_true(clip == 1.0f);
+    free(a), free(b);
+}
+
+int main(void) {
+    kt_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(split_cross_entropy_matches_double_and_its_differences),
+        cmocka_unit_test(cross_entropy_survives_extreme_logits),
+        cmocka_unit_test(adamw_follows_the_published_rule_for_ten_steps),
+        cmocka_unit_test(adamw_with_bf16_moments_stays_near_float_moments),
+        cmocka_unit_test(chunks_cover_every_element_once),
+        cmocka_unit_test(grad_norm_clips_to_the_given_norm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
