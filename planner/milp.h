@@ -1,0 +1,101 @@
+/* milp.h - mixed-integer linear programs as plain data, and solving them with GLPK.
+ *
+ * A program minimises sum(cost * x) over columns with bounds, some of them integer, under rows with
+ * bounds. It is built with counts from 0, printable and comparable in tests; only milp_glpk.c knows
+ * GLPK. Solving is deterministic: limits count nodes and simplex iterations, never seconds.
+ *
+ * GLPK ends the process on misuse, on a failed internal check and when memory runs out. Here that
+ * becomes MF_MILP_FAILED with GLPK's own last words: the error hook leaves GLPK by a long jump, its
+ * memory is bounded, and its environment (one per thread) is freed whole. Nothing is printed.
+ */
+#ifndef MF_PLANNER_MILP_H
+#define MF_PLANNER_MILP_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct mf_milp_col {
+    double lo, hi; /* +-INFINITY = no bound */
+    double cost;
+    bool integer;
+} mf_milp_col;
+
+typedef struct mf_milp_row {
+    double lo, hi; /* +-INFINITY = no bound */
+} mf_milp_row;
+
+typedef struct mf_milp_entry {
+    int row, col;
+    double value;
+} mf_milp_entry;
+
+typedef struct mf_milp {
+    int cols, rows, entries;
+    int col_room, row_room, entry_room;
+    mf_milp_col *col;
+    mf_milp_row *row;
+    mf_milp_entry *entry; /* one (row, col) may stand once only */
+    bool failed;          /* out of memory while building */
+} mf_milp;
+
+void mf_milp_init(mf_milp *p);
+void mf_milp_clear(mf_milp *p);
+/* Empties the program and keeps its room. */
+void mf_milp_reset(mf_milp *p);
+
+/* Append; return the index (0 when memory ran out: `failed` is set and solving reports it). */
+int mf_milp_add_col(mf_milp *p, double lo, double hi, double cost, bool integer);
+int mf_milp_add_row(mf_milp *p, double lo, double hi);
+/* Zero values are left out. */
+void mf_milp_add_entry(mf_milp *p, int row, int col, double value);
+
+typedef enum mf_milp_outcome {
+    MF_MILP_OPTIMAL,    /* x is optimal within the tolerance; bound == its objective */
+    MF_MILP_INFEASIBLE, /* no point, or none below the cutoff */
+    MF_MILP_LIMIT,      /* a limit was reached: bound is proven, x is the best found if have_x */
+    MF_MILP_CANCELLED,  /* as LIMIT, because *cancel was set */
+    MF_MILP_FAILED,     /* GLPK gave up; nothing is known */
+} mf_milp_outcome;
+
+/* What a test can make GLPK do, in order to see that the plan survives. */
+typedef enum mf_milp_fault {
+    MF_MILP_FAULT_NONE,
+    MF_MILP_FAULT_ABORT,
+    MF_MILP_FAULT_NOMEM
+} mf_milp_fault;
+
+typedef struct mf_milp_options {
+    double cutoff;              /* only points with an objective below are wanted; INFINITY = any */
+    double gap;                 /* relative gap at which to stop, 0 = optimal */
+    int64_t node_limit;         /* nodes of the branch-and-bound tree; 0 = no limit */
+    int memory_limit_MB;        /* of GLPK's own memory; 0 = 512 */
+    const volatile int *cancel; /* may be NULL */
+    mf_milp_fault fault;
+} mf_milp_options;
+
+typedef struct mf_milp_result {
+    mf_milp_outcome outcome;
+    bool have_x;
+    double objective; /* of x */
+    double bound;     /* proven lower bound of the objective; -INFINITY = none */
+    int64_t nodes;
+    char text[160]; /* GLPK's words when outcome is FAILED */
+} mf_milp_result;
+
+/* Solves. x has room for p->cols values. Errors: MF_NOMEM only when the program itself could not be
+ * built; whatever happens inside GLPK is an outcome. Thread-safe. */
+mf_status mf_milp_solve(const mf_milp *p, const mf_milp_options *o, double *x, mf_milp_result *r,
+                        mf_err *e);
+
+/* Fixes every integer column at round(x) and solves the linear program that remains: row_dual[rows]
+ * is the change of the optimum per unit of the row's active bound (its shadow price). Outcomes:
+ * OPTIMAL, INFEASIBLE, FAILED. */
+mf_status mf_milp_duals(const mf_milp *p, const double *x, double *row_dual, mf_milp_result *r,
+                        mf_err *e);
+
+/* Gives back the calling thread's GLPK environment (kept between solves otherwise). */
+void mf_milp_thread_end(void);
+
+#endif

@@ -1,0 +1,272 @@
+/* Integer programs through GLPK: optimal against enumeration, silent, bounded, and never fatal. */
+#include "tests/test.h"
+
+#include "planner/milp.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t state_of_dice = 1;
+
+static int roll(int lo, int hi) { /* both ends included */
+    state_of_dice = state_of_dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return lo + (int)((state_of_dice >> 33) % (uint64_t)(hi - lo + 1));
+}
+
+#define COLS 4
+#define TOP 3 /* columns take 0 .. TOP */
+
+typedef struct small {
+    double cost[COLS], need[COLS], weigh[COLS];
+    double needed, limit;
+} small;
+
+static small small_random(void) {
+    small s;
+    for (int j = 0; j < COLS; j++) {
+        s.cost[j] = roll(1, 20);
+        s.need[j] = roll(1, 9);
+        s.weigh[j] = roll(0, 9);
+    }
+    s.needed = roll(5, 60);
+    s.limit = roll(5, 60);
+    return s;
+}
+
+static double small_enumerate(const small *s) {
+    double best = INFINITY;
+    for (int code = 0; code < 256; code++) {
+        double cost = 0, need = 0, weigh = 0;
+        for (int j = 0; j < COLS; j++) {
+            int x = (code >> (2 * j)) & 3;
+            cost += x * s->cost[j];
+            need += x * s->need[j];
+            weigh += x * s->weigh[j];
+        }
+        if (need >= s->needed && weigh <= s->limit && cost < best) {
+            best = cost;
+        }
+    }
+    return best;
+}
+
+static void small_build(const small *s, mf_milp *p) {
+    mf_milp_reset(p);
+    int need = mf_milp_add_row(p, s->needed, INFINITY);
+    int weigh = mf_milp_add_row(p, -INFINITY, s->limit);
+    for (int j = 0; j < COLS; j++) {
+        int col = mf_milp_add_col(p, 0, TOP, s->cost[j], true);
+        mf_milp_add_entry(p, need, col, s->need[j]);
+        mf_milp_add_entry(p, weigh, col, s->weigh[j]);
+    }
+}
+
+static void small_programs_are_solved_as_enumeration_solves_them(void **state) {
+    (void)state;
+    mf_milp p;
+    mf_milp_init(&p);
+    state_of_dice = 20240611;
+    print_message("seed %d\n", 20240611);
+    for (int i = 0; i < 300; i++) {
+        small s = small_random();
+        double x[COLS], truth = small_enumerate(&s);
+        mf_milp_result r;
+        mf_milp_options o = {.cutoff = INFINITY};
+        small_build(&s, &p);
+        assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+        if (isinf(truth)) {
+            assert_int_equal(r.outcome, MF_MILP_INFEASIBLE);
+            continue;
+        }
+        assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
+        assert_true(fabs(r.objective - truth) < 1e-6);
+        assert_true(r.bound <= truth + 1e-6);
+        o.cutoff = truth - 0.5;
+        assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+        assert_int_equal(r.outcome, MF_MILP_INFEASIBLE);
+        o.cutoff = truth + 0.5;
+        assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+        assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
+        assert_true(fabs(r.objective - truth) < 1e-6);
+    }
+    mf_milp_clear(&p);
+    mf_milp_thread_end();
+}
+
+static void an_abort_or_lack_of_memory_inside_glpk_is_an_outcome(void **state) {
+    (void)state;
+    mf_milp p;
+    mf_milp_init(&p);
+    state_of_dice = 7;
+    small s = small_random();
+    s.needed = 5;
+    s.limit = 100;
+    small_build(&s, &p);
+    for (int round = 0; round < 3; round++) {
+        double x[COLS];
+        mf_milp_result r;
+        mf_milp_options o = {.cutoff = INFINITY, .fault = MF_MILP_FAULT_ABORT};
+        assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+        assert_int_equal(r.outcome, MF_MILP_FAILED);
+        assert_non_null(strstr(r.text, "planner/milp_glpk.c"));
+        assert_true(isinf(r.bound) && r.bound < 0);
+        o.fault = MF_MILP_FAULT_NOMEM;
+        assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+        assert_int_equal(r.outcome, MF_MILP_FAILED);
+        assert_true(strlen(r.text) > 0);
+        o.fault = MF_MILP_FAULT_NONE; /* and the next one is sound again */
+        assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+        assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
+        assert_true(fabs(r.objective - small_enumerate(&s)) < 1e-6);
+    }
+    mf_milp_clear(&p);
+    mf_milp_thread_end();
+}
+
+/* Misuse that GLPK itself detects: an entry that stands twice. */
+static void misuse_that_glpk_detects_is_an_outcome(void **state) {
+    (void)state;
+    mf_milp p;
+    mf_milp_result r;
+    mf_milp_options o = {.cutoff = INFINITY};
+    double x[1];
+    mf_milp_init(&p);
+    int row = mf_milp_add_row(&p, 1, 2), col = mf_milp_add_col(&p, 0, 1, 1, true);
+    mf_milp_add_entry(&p, row, col, 1);
+    mf_milp_add_entry(&p, row, col, 1);
+    assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+    assert_int_equal(r.outcome, MF_MILP_FAILED);
+    mf_milp_clear(&p);
+    mf_milp_thread_end();
+}
+
+/* Market-split-like rows keep branch and bound busy: sum(a x) = b with awkward a. */
+static void hard_build(mf_milp *p) {
+    mf_milp_reset(p);
+    int rows[3];
+    state_of_dice = 99;
+    for (int i = 0; i < 3; i++) {
+        rows[i] = mf_milp_add_row(p, 0, 0);
+    }
+    double sum[3] = {0, 0, 0};
+    for (int j = 0; j < 24; j++) {
+        int col = mf_milp_add_col(p, 0, 1, 0, true);
+        for (int i = 0; i < 3; i++) {
+            int a = roll(1, 99);
+            sum[i] += a;
+            mf_milp_add_entry(p, rows[i], col, a);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        double half = floor(sum[i] / 2);
+        p->row[rows[i]].lo = p->row[rows[i]].hi = half;
+        int over = mf_milp_add_col(p, 0, INFINITY, 1, false);
+        int under = mf_milp_add_col(p, 0, INFINITY, 1, false);
+        mf_milp_add_entry(p, rows[i], over, -1);
+        mf_milp_add_entry(p, rows[i], under, 1);
+    }
+}
+
+static void limits_and_cancelling_leave_a_proven_bound(void **state) {
+    (void)state;
+    mf_milp p;
+    mf_milp_result r;
+    double x[40];
+    volatile int cancel = 1;
+    mf_milp_init(&p);
+    hard_build(&p);
+    mf_milp_options o = {.cutoff = INFINITY, .node_limit = 20};
+    assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+    assert_int_equal(r.outcome, MF_MILP_LIMIT);
+    assert_true(r.nodes == 21);
+    assert_true(r.bound >= -1e-6 && isfinite(r.bound));
+    int64_t nodes = r.nodes;
+    double bound = r.bound;
+    assert_ok(mf_milp_solve(&p, &o, x, &r, NULL)); /* the same again, to the last bit */
+    assert_true(r.nodes == nodes && r.bound == bound);
+    o = (mf_milp_options){.cutoff = INFINITY, .cancel = &cancel};
+    assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+    assert_int_equal(r.outcome, MF_MILP_CANCELLED);
+    mf_milp_clear(&p);
+    mf_milp_thread_end();
+}
+
+/* min 3x + y, x integer, x + y >= 4.5, y <= 2.2: x = 3, y = 1.5.
+ * With x fixed, half a unit more of the sum costs half a unit of y: the price of the first row
+ * is 1. */
+static void duals_are_the_prices_of_rows_at_fixed_integers(void **state) {
+    (void)state;
+    mf_milp p;
+    mf_milp_result r;
+    mf_milp_options o = {.cutoff = INFINITY};
+    double x[2], dual[2];
+    mf_milp_init(&p);
+    int sum = mf_milp_add_row(&p, 4.5, INFINITY), top = mf_milp_add_row(&p, -INFINITY, 2.2);
+    int cx = mf_milp_add_col(&p, 0, 10, 3, true), cy = mf_milp_add_col(&p, 0, INFINITY, 1, false);
+    mf_milp_add_entry(&p, sum, cx, 1);
+    mf_milp_add_entry(&p, sum, cy, 1);
+    mf_milp_add_entry(&p, top, cy, 1);
+    assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
+    assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
+    assert_true(fabs(x[0] - 3) < 1e-9 && fabs(x[1] - 1.5) < 1e-9);
+    assert_ok(mf_milp_duals(&p, x, dual, &r, NULL));
+    assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
+    assert_true(fabs(dual[sum] - 1) < 1e-9 && fabs(dual[top]) < 1e-9);
+    mf_milp_clear(&p);
+    mf_milp_thread_end();
+}
+
+static void *solve_many(void *out) {
+    mf_milp p;
+    double *sum = out;
+    mf_milp_init(&p);
+    for (int i = 0; i < 60; i++) {
+        double x[COLS];
+        mf_milp_result r;
+        mf_milp_options o = {.cutoff = INFINITY,
+                             .fault = i % 7 == 3 ? MF_MILP_FAULT_ABORT : MF_MILP_FAULT_NONE};
+        small s;
+        for (int j = 0; j < COLS; j++) {
+            s.cost[j] = 1 + (i * 7 + j * 5) % 20;
+            s.need[j] = 1 + (i * 3 + j * 11) % 9;
+            s.weigh[j] = (i + j * 2) % 9;
+        }
+        s.needed = 10 + i % 11;
+        s.limit = 60;
+        small_build(&s, &p);
+        if (mf_milp_solve(&p, &o, x, &r, NULL) == MF_OK && r.outcome == MF_MILP_OPTIMAL) {
+            *sum += fabs(r.objective - small_enumerate(&s)) < 1e-6 ? 1 : -1000;
+        }
+    }
+    mf_milp_clear(&p);
+    mf_milp_thread_end();
+    return NULL;
+}
+
+static void threads_do_not_disturb_one_another(void **state) {
+    (void)state;
+    pthread_t thread[3];
+    double sum[3] = {0, 0, 0};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_create(&thread[i], NULL, solve_many, &sum[i]), 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(thread[i], NULL);
+    }
+    assert_true(sum[0] > 40);
+    assert_true(sum[0] == sum[1] && sum[1] == sum[2]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_programs_are_solved_as_enumeration_solves_them),
+        cmocka_unit_test(an_abort_or_lack_of_memory_inside_glpk_is_an_outcome),
+        cmocka_unit_test(misuse_that_glpk_detects_is_an_outcome),
+        cmocka_unit_test(limits_and_cancelling_leave_a_proven_bound),
+        cmocka_unit_test(duals_are_the_prices_of_rows_at_fixed_integers),
+        cmocka_unit_test(threads_do_not_disturb_one_another),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
