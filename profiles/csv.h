@@ -1,0 +1,35 @@
+/* csv.h - a strict CSV reader (RFC 4180) with positions: comma-separated, "quoted" fields with ""
+ * for a quote, LF or CRLF, UTF-8. Lines that are blank or begin with # are skipped. Anything else
+ * (control characters, a lone quote, text behind a closing quote, more than MF_CSV_MAX_FIELDS
+ * fields) is refused with name:line:column.
+ */
+#ifndef MF_PROFILES_CSV_H
+#define MF_PROFILES_CSV_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define MF_CSV_MAX_FIELDS 64
+
+typedef struct mf_csv mf_csv;
+
+/* Over a copy of `text`; `name` is used in error texts (copied). Errors: MF_NOMEM, MF_INPUT. */
+mf_status mf_csv_open_text(const char *name, const char *text, size_t length, mf_csv **out,
+                           mf_err *e);
+/* Over a file. Errors: MF_INPUT when it cannot be read or is too long. */
+mf_status mf_csv_open(const char *path, mf_csv **out, mf_err *e);
+void mf_csv_close(mf_csv *c);
+
+/* Moves to the next record; *more is false behind the last. Fields stay valid until the next call.
+ * Errors: MF_INPUT with position. */
+mf_status mf_csv_next(mf_csv *c, bool *more, mf_err *e);
+int mf_csv_fields(const mf_csv *c);
+/* Text of a field, NUL-terminated; "" beyond the last. */
+const char *mf_csv_field(const mf_csv *c, int index);
+
+/* Records MF_INPUT with the position of a field of the current record; returns MF_INPUT. */
+mf_status mf_csv_fail(const mf_csv *c, int index, mf_err *e, const char *fmt, ...) MF_PRINTF(4, 5);
+
+#endif

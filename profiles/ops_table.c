@@ -1,0 +1,173 @@
+/* ops_table.c - names and dims of every op that can be measured. */
+#include "profiles/ops_table.h"
+
+#include "core/json.h"
+#include "profiles/store.h"
+
+#include <string.h>
+
+static const char *const dtypes[] = {"bf16",  "fp32",  "fp8-tensor", "fp8-block",
+                                     "mxfp8", "nvfp4", NULL};
+static const char *const layouts[] = {"nt", "nn", "tn", NULL};
+static const char *const gemm_passes[] = {"fwd", "dgrad", "wgrad", NULL};
+static const char *const attention_passes[] = {"fwd", "bwd", NULL};
+static const char *const attention_impls[] = {"cudnn", "fa2", "fa3", "reference", NULL};
+static const char *const launch_modes[] = {"stream", "graph", NULL};
+static const char *const algos[] = {"auto",     "ring", "tree",  "nvls",
+                                    "nvlstree", "pat",  "sharp", NULL};
+static const char *const dispatchers[] = {"allgather", "alltoall", "fused",
+                                          "hybridep",  "deepep",   NULL};
+static const char *const row_modes[] = {"store", "load", NULL};
+
+#define DTYPE                                                                                      \
+    { "dtype", MF_DIM_WORD, NULL, dtypes, "precision of the operands" }
+
+static const mf_op_dim gemm[] = {
+    DTYPE,
+    {"m", MF_DIM_COUNT, NULL, NULL, "rows of the result"},
+    {"n", MF_DIM_COUNT, NULL, NULL, "columns of the result"},
+    {"k", MF_DIM_COUNT, NULL, NULL, "length of the sums"},
+    {"layout", MF_DIM_WORD, "nt", layouts,
+     "row-major operands as they lie in memory, t = transposed: nt forward (x W^T), nn input "
+     "gradient, tn weight gradient"},
+    {"acc", MF_DIM_FLAG, "0", NULL, "1: adds to an FP32 result (weight gradients)"},
+};
+static const mf_op_dim grouped_gemm[] = {
+    DTYPE,
+    {"experts", MF_DIM_COUNT, NULL, NULL, "groups, each with a weight [n,k]"},
+    {"m", MF_DIM_COUNT, NULL, NULL, "rows per expert, balanced"},
+    {"n", MF_DIM_COUNT, NULL, NULL, "outputs of the expert's weight, whatever the pass"},
+    {"k", MF_DIM_COUNT, NULL, NULL, "inputs of the expert's weight, whatever the pass"},
+    {"pass", MF_DIM_WORD, "fwd", gemm_passes,
+     "fwd [m,k] -> [m,n], dgrad [m,n] -> [m,k], wgrad -> [n,k] per expert"},
+    {"acc", MF_DIM_FLAG, "0", NULL, "1: adds to an FP32 result (weight gradients)"},
+};
+static const mf_op_dim attention[] = {
+    {"pass", MF_DIM_WORD, "fwd", attention_passes, "fwd or bwd"},
+    {"b", MF_DIM_COUNT, "1", NULL, "sequences"},
+    {"h", MF_DIM_COUNT, NULL, NULL, "query heads"},
+    {"hkv", MF_DIM_COUNT, "@h", NULL, "key and value heads"},
+    {"s", MF_DIM_COUNT, NULL, NULL, "query positions"},
+    {"skv", MF_DIM_COUNT, "@s", NULL, "key positions; causal: queries are the last s of them"},
+    {"dqk", MF_DIM_COUNT, NULL, NULL, "head width of queries and keys"},
+    {"dv", MF_DIM_COUNT, "@dqk", NULL, "head width of values"},
+    {"causal", MF_DIM_FLAG, "1", NULL, "1: causal mask"},
+    {"window", MF_DIM_SIZE, "0", NULL, "sliding window in positions, 0 = none"},
+    {"dtype", MF_DIM_WORD, "bf16", dtypes, "precision of the operands"},
+    {"impl", MF_DIM_WORD, "cudnn", attention_impls, "kernels"},
+};
+static const mf_op_dim copy[] = {
+    {"bytes", MF_DIM_BYTES, NULL, NULL, "bytes copied (device copies move twice as many)"},
+};
+static const mf_op_dim memory[] = {
+    {"op", MF_DIM_NAME, NULL, NULL, "name of the op in the step program, such as rmsnorm_fwd"},
+    {"bytes", MF_DIM_BYTES, NULL, NULL, "bytes read and written"},
+};
+static const mf_op_dim launch[] = {
+    {"mode", MF_DIM_WORD, NULL, launch_modes, "one kernel launched by the host, or from a graph"},
+};
+static const mf_op_dim collective[] = {
+    {"bytes", MF_DIM_BYTES, NULL, NULL, "size as nccl-tests counts it"},
+    {"ranks", MF_DIM_COUNT, NULL, NULL, "ranks in the group"},
+    {"nodes", MF_DIM_COUNT, "1", NULL, "hosts that they span"},
+    {"inplace", MF_DIM_FLAG, "0", NULL, "1: result in the place of the input"},
+    {"algo", MF_DIM_WORD, "auto", algos, "algorithm, where it was fixed"},
+};
+static const mf_op_dim dispatch[] = {
+    {"tokens", MF_DIM_COUNT, NULL, NULL, "tokens per rank"},
+    {"hidden", MF_DIM_COUNT, NULL, NULL, "elements of a row"},
+    {"topk", MF_DIM_COUNT, NULL, NULL, "experts per token"},
+    {"experts", MF_DIM_COUNT, NULL, NULL, "experts in all"},
+    {"ranks", MF_DIM_COUNT, NULL, NULL, "expert-parallel ranks"},
+    {"nodes", MF_DIM_COUNT, "1", NULL, "hosts that they span"},
+    {"dtype", MF_DIM_WORD, "bf16", dtypes, "precision on the wire"},
+    {"impl", MF_DIM_WORD, NULL, dispatchers, "dispatcher"},
+};
+static const mf_op_dim peer_rows[] = {
+    {"mode", MF_DIM_WORD, NULL, row_modes, "rows stored to, or loaded from, the peers"},
+    {"bytes", MF_DIM_BYTES, NULL, NULL, "bytes that leave each GPU"},
+    {"row", MF_DIM_BYTES, NULL, NULL, "bytes of a row"},
+    {"ranks", MF_DIM_COUNT, NULL, NULL, "GPUs in one NVLink domain"},
+    {"blocks", MF_DIM_COUNT, NULL, NULL, "thread blocks (SMs) that move them"},
+};
+
+#define ROW(name, dims, meaning)                                                                   \
+    { #name, meaning, (int)(sizeof dims / sizeof dims[0]), dims }
+
+static const mf_op_row rows[] = {
+    ROW(gemm, gemm, "matrix product"),
+    ROW(grouped_gemm, grouped_gemm, "one matrix product per local expert, in one kernel"),
+    ROW(attention, attention, "core attention"),
+    ROW(memory, memory, "an op bound by device memory"),
+    ROW(copy, copy, "copy on the device"),
+    ROW(copy_h2d, copy, "copy from pinned host memory"),
+    ROW(copy_d2h, copy, "copy to pinned host memory"),
+    ROW(launch, launch, "host time of one launch"),
+    ROW(all_reduce, collective, "sum over the ranks, to all"),
+    ROW(all_gather, collective, "every rank's part, to all"),
+    ROW(reduce_scatter, collective, "sum over the ranks, a part to each"),
+    ROW(all_to_all, collective, "a part from each rank to each other"),
+    ROW(send_recv, collective, "a message to the next rank of a ring"),
+    ROW(dispatch, dispatch, "tokens to the ranks of their experts"),
+    ROW(combine, dispatch, "expert results back to the tokens"),
+    ROW(peer_rows, peer_rows, "rows moved by plain loads and stores over NVLink"),
+};
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+#define FITS(dims) _Static_assert(sizeof dims / sizeof dims[0] <= MF_POINT_MAX_DIMS, "dims")
+FITS(gemm);
+FITS(grouped_gemm);
+FITS(attention);
+FITS(collective);
+FITS(dispatch);
+FITS(peer_rows);
+
+const mf_op_row *mf_op_rows(size_t *count) {
+    *count = ROWS;
+    return rows;
+}
+
+const mf_op_row *mf_op_row_find(const char *name) {
+    for (size_t i = 0; i < ROWS; i++) {
+        if (strcmp(rows[i].name, name) == 0) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+const char *mf_op_row_nearest(const char *name) {
+    const char *names[ROWS];
+    for (size_t i = 0; i < ROWS; i++) {
+        names[i] = rows[i].name;
+    }
+    return mf_nearest_word(name, names, ROWS);
+}
+
+const mf_op_dim *mf_op_dim_find(const mf_op_row *row, const char *key) {
+    for (int i = 0; i < row->dims; i++) {
+        if (strcmp(row->dim[i].key, key) == 0) {
+            return &row->dim[i];
+        }
+    }
+    return NULL;
+}
+
+const char *mf_op_dim_nearest(const mf_op_row *row, const char *key) {
+    const char *keys[MF_POINT_MAX_DIMS];
+    for (int i = 0; i < row->dims; i++) {
+        keys[i] = row->dim[i].key;
+    }
+    return mf_nearest_word(key, keys, (size_t)row->dims);
+}
+
+double mf_op_busbw_factor(const char *op, double ranks) {
+    if (strcmp(op, "all_reduce") == 0) {
+        return 2.0 * (ranks - 1.0) / ranks;
+    }
+    if (strcmp(op, "all_gather") == 0 || strcmp(op, "reduce_scatter") == 0 ||
+        strcmp(op, "all_to_all") == 0) {
+        return (ranks - 1.0) / ranks;
+    }
+    return strcmp(op, "send_recv") == 0 ? 1.0 : 0.0;
+}

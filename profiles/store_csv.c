@@ -1,0 +1,260 @@
+/* store_csv.c - measured points as CSV, in and out. */
+#include "profiles/csv.h"
+#include "profiles/store_private.h"
+#include "profiles/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    COL_GPU,
+    COL_OP,
+    COL_DIMS,
+    COL_TIME,
+    COL_LOW,
+    COL_HIGH,
+    COL_SAMPLES,
+    COL_VERSIONS,
+    COL_DATE,
+    COL_SOURCE,
+    COL_HOLDOUT,
+    COLUMNS
+};
+enum { KEY_MAX = 600 };
+static const char *const columns[COLUMNS] = {"gpu",   "op",     "dims",    "time_s",
+                                             "low_s", "high_s", "samples", "versions",
+                                             "date",  "source", "holdout"};
+
+/* --- in ------------------------------------------------------------------------------------- */
+
+/* Reads the header: at[column] = index of its field, -1 when left out. */
+static mf_status read_header(mf_csv *c, const char *name, int at[COLUMNS], mf_err *e) {
+    bool more;
+    for (int i = 0; i < COLUMNS; i++) {
+        at[i] = -1;
+    }
+    mf_status st = mf_csv_next(c, &more, e);
+    if (st != MF_OK) {
+        return st;
+    }
+    if (!more) {
+        return mf_err_set(e, MF_INPUT, "%s:1:1: expected a header \"gpu,op,dims,time_s,...\"",
+                          name);
+    }
+    for (int f = 0; f < mf_csv_fields(c); f++) {
+        const char *word = mf_csv_field(c, f);
+        int i = 0;
+        while (i < COLUMNS && strcmp(columns[i], word) != 0) {
+            i++;
+        }
+        if (i == COLUMNS) {
+            return mf_csv_fail(c, f, e,
+                               "unknown column \"%.40s\"; known: gpu op dims time_s low_s high_s "
+                               "samples versions date source holdout",
+                               word);
+        }
+        if (at[i] >= 0) {
+            return mf_csv_fail(c, f, e, "column \"%s\" stands twice", word);
+        }
+        at[i] = f;
+    }
+    for (int i = COL_GPU; i <= COL_TIME; i++) {
+        if (at[i] < 0) {
+            return mf_csv_fail(c, 0, e, "column \"%s\" is missing", columns[i]);
+        }
+    }
+    return MF_OK;
+}
+
+/* A number field; an empty or absent one leaves *out alone. */
+static mf_status read_number(const mf_csv *c, int at, const char *what, double *out, mf_err *e) {
+    const char *text = mf_csv_field(c, at);
+    if (text[0] == '\0') {
+        return MF_OK;
+    }
+    if (!mf_text_f64(text, out)) {
+        return mf_csv_fail(c, at, e, "%s: expected a number, got \"%.40s\"", what, text);
+    }
+    return MF_OK;
+}
+
+static mf_status read_integer(const mf_csv *c, int at, const char *what, int64_t *out, mf_err *e) {
+    const char *text = mf_csv_field(c, at);
+    if (text[0] != '\0' && !mf_text_i64(text, out)) {
+        return mf_csv_fail(c, at, e, "%s: expected a whole number, got \"%.40s\"", what, text);
+    }
+    return MF_OK;
+}
+
+static mf_status read_text(const mf_csv *c, int at, const char *what, char *out, size_t size,
+                           mf_err *e) {
+    const char *text = mf_csv_field(c, at);
+    if (strlen(text) >= size) {
+        return mf_csv_fail(c, at, e, "%s: longer than %zu characters", what, size - 1);
+    }
+    strcpy(out, text);
+    return MF_OK;
+}
+
+static mf_status read_point(const mf_csv *c, const int at[COLUMNS], mf_point *p, mf_err *e) {
+    char text[KEY_MAX + 40];
+    mf_err why;
+    mf_err_clear(&why);
+    const char *op = mf_csv_field(c, at[COL_OP]), *dims = mf_csv_field(c, at[COL_DIMS]);
+    if (strlen(op) >= sizeof p->op || strpbrk(op, " \t") != NULL) {
+        return mf_csv_fail(c, at[COL_OP], e, "op: expected the name of an op");
+    }
+    if (strlen(dims) >= KEY_MAX) {
+        return mf_csv_fail(c, at[COL_DIMS], e, "dims: too long");
+    }
+    snprintf(text, sizeof text, "%s %s", op, dims);
+    if (mf_point_parse(text, p, &why) != MF_OK) {
+        return mf_csv_fail(c, at[COL_DIMS], e, "%s", why.text);
+    }
+    mf_status st = read_text(c, at[COL_GPU], "gpu", p->gpu, sizeof p->gpu, e);
+    if (st == MF_OK && mf_csv_field(c, at[COL_TIME])[0] == '\0') {
+        st = mf_csv_fail(c, at[COL_TIME], e, "time_s: expected a number, got \"\"");
+    }
+    st = st == MF_OK ? read_number(c, at[COL_TIME], "time_s", &p->time_s, e) : st;
+    p->low_s = p->high_s = p->time_s;
+    st = st == MF_OK ? read_number(c, at[COL_LOW], "low_s", &p->low_s, e) : st;
+    st = st == MF_OK ? read_number(c, at[COL_HIGH], "high_s", &p->high_s, e) : st;
+    st = st == MF_OK ? read_integer(c, at[COL_SAMPLES], "samples", &p->samples, e) : st;
+    st = st == MF_OK ? read_integer(c, at[COL_HOLDOUT], "holdout", &p->holdout, e) : st;
+    if (st == MF_OK) {
+        st = read_text(c, at[COL_VERSIONS], "versions", p->versions, sizeof p->versions, e);
+    }
+    st = st == MF_OK ? read_text(c, at[COL_DATE], "date", p->date, sizeof p->date, e) : st;
+    st = st == MF_OK ? read_text(c, at[COL_SOURCE], "source", p->source, sizeof p->source, e) : st;
+    if (st == MF_OK && mf_point_check(p, &why) != MF_OK) {
+        st = mf_csv_fail(c, 0, e, "%s", why.text);
+    }
+    return st;
+}
+
+static mf_status import_rows(mf_store *s, mf_csv *c, const char *name, int64_t *count, mf_err *e) {
+    int at[COLUMNS];
+    mf_status st = read_header(c, name, at, e);
+    int header = mf_csv_fields(c);
+    while (st == MF_OK) {
+        bool more;
+        mf_point p;
+        st = mf_csv_next(c, &more, e);
+        if (st != MF_OK || !more) {
+            break;
+        }
+        if (mf_csv_fields(c) != header) {
+            st = mf_csv_fail(c, -1, e, "expected %d fields as in the header, got %d", header,
+                             mf_csv_fields(c));
+            break;
+        }
+        st = read_point(c, at, &p, e);
+        st = st == MF_OK ? mf_store_put(s, &p, e) : st;
+        *count += st == MF_OK;
+    }
+    return st;
+}
+
+/* Takes `c` over. */
+static mf_status import(mf_store *s, mf_csv *c, const char *name, int64_t *count, mf_err *e) {
+    int64_t rows = 0;
+    mf_status st = mf_store_save(s, e);
+    if (st == MF_OK) {
+        st = mf_store_settle(s, import_rows(s, c, name, &rows, e), e);
+    }
+    mf_csv_close(c);
+    if (count != NULL) {
+        *count = st == MF_OK ? rows : 0;
+    }
+    return st;
+}
+
+mf_status mf_store_import_csv_text(mf_store *s, const char *name, const char *text, size_t length,
+                                   int64_t *count, mf_err *e) {
+    mf_csv *c;
+    mf_status st = mf_csv_open_text(name, text, length, &c, e);
+    return st == MF_OK ? import(s, c, name, count, e) : st;
+}
+
+mf_status mf_store_import_csv(mf_store *s, const char *path, int64_t *count, mf_err *e) {
+    mf_csv *c;
+    mf_status st = mf_csv_open(path, &c, e);
+    return st == MF_OK ? import(s, c, path, count, e) : st;
+}
+
+/* --- out ------------------------------------------------------------------------------------ */
+
+static void write_text(FILE *file, const char *text) {
+    if (text[0] != '#' && strpbrk(text, ",\"\r\n") == NULL) {
+        fputs(text, file);
+        return;
+    }
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        if (*text == '"') {
+            fputc('"', file);
+        }
+        fputc(*text, file);
+    }
+    fputc('"', file);
+}
+
+static int write_row(const mf_point *p, void *user) {
+    FILE *file = user;
+    char text[640], number[3][32];
+    mf_point_format(p, text, sizeof text);
+    char *dims = strchr(text, ' ');
+    mf_text_format_f64(p->time_s, number[0], sizeof number[0]);
+    mf_text_format_f64(p->low_s, number[1], sizeof number[1]);
+    mf_text_format_f64(p->high_s, number[2], sizeof number[2]);
+    fprintf(file, "%s,%s,%s,%s,%s,%s,%" PRId64 ",", p->gpu, p->op, dims != NULL ? dims + 1 : "",
+            number[0], number[1], number[2], p->samples);
+    write_text(file, p->versions);
+    fprintf(file, ",%s,", p->date);
+    write_text(file, p->source);
+    fprintf(file, ",%" PRId64 "\n", p->holdout);
+    return ferror(file);
+}
+
+mf_status mf_store_export_csv(mf_store *s, const char *path, mf_err *e) {
+    mf_status st = MF_OK;
+    int64_t damaged = 0;
+    FILE *file = NULL;
+    char *part = malloc(strlen(path) + 32);
+    if (part == NULL) {
+        return mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+    }
+    snprintf(part, strlen(path) + 32, "%s.part-%ld", path, (long)getpid());
+    file = fopen(part, "wb");
+    if (file == NULL) {
+        st = mf_err_set(e, MF_IO, "%s: %s", part, strerror(errno));
+        goto out;
+    }
+    for (int i = 0; i < COLUMNS; i++) {
+        fprintf(file, "%s%s", columns[i], i + 1 < COLUMNS ? "," : "\n");
+    }
+    st = mf_store_each(s, NULL, NULL, write_row, file, &damaged, e);
+    int failed = ferror(file);
+    failed |= fclose(file);
+    if (st == MF_OK && failed != 0) {
+        st = mf_err_set(e, MF_IO, "%s: writing failed: %s", part, strerror(errno));
+    }
+    if (st == MF_OK && rename(part, path) != 0) {
+        st = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
+    }
+    if (st != MF_OK) {
+        remove(part);
+        goto out;
+    }
+    if (damaged > 0) {
+        st = mf_err_set(e, MF_DAMAGED, "%s: damaged profile store: %" PRId64 " rows left out; %s",
+                        s->path, damaged, MF_STORE_REBUILD_HINT);
+    }
+out:
+    free(part);
+    return st;
+}

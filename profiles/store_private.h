@@ -1,0 +1,46 @@
+/* store_private.h - what the files of the store share; not for other rooms. */
+#ifndef MF_PROFILES_STORE_PRIVATE_H
+#define MF_PROFILES_STORE_PRIVATE_H
+
+#include "profiles/store.h"
+
+#include <sqlite3.h>
+#include <stdbool.h>
+
+#define MF_STORE_SCHEMA 1
+#define MF_STORE_REBUILD_HINT "rebuild it with: moefold profile --rebuild"
+
+struct mf_store {
+    sqlite3 *db;
+    char *path;
+    sqlite3_stmt *put;
+};
+
+/* Records what SQLite says about `code`, in its own words, behind "path: what: ". Damage becomes
+ * MF_DAMAGED with the rebuild hint, lack of memory MF_NOMEM, the rest MF_IO. */
+mf_status mf_store_fail(const mf_store *s, int code, const char *what, mf_err *e);
+#define MF_SQL(s, call, what)                                                                      \
+    do {                                                                                           \
+        int code_ = (call);                                                                        \
+        if (code_ != SQLITE_OK) {                                                                  \
+            st = mf_store_fail((s), code_, (what), e);                                             \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+/* As mf_store_open, for a program whose schema is `schema` (tests play an older and a newer one).
+ */
+mf_status mf_store_open_schema(const char *path, int schema, mf_store **out, mf_err *e);
+
+/* A transaction that may lie inside another: all or nothing. */
+mf_status mf_store_save(mf_store *s, mf_err *e);
+/* Ends it: keeps what was done when st is MF_OK, else undoes it. Returns st, or what went wrong. */
+mf_status mf_store_settle(mf_store *s, mf_status st, mf_err *e);
+
+/* 64-bit checksum of a row: every field that a reader uses, each with its length in front. */
+uint64_t mf_store_row_sum(const char *gpu, const char *op, const char *key, const mf_point *p);
+
+/* Loads the measured/ CSV files under mf_data_dir(), in the order of their names. */
+mf_status mf_store_load_shipped(mf_store *s, mf_err *e);
+
+#endif

@@ -1,0 +1,102 @@
+/* store_shipped.c - the points that ship with moefold as text, and stores built from them. */
+#include "core/model.h"
+#include "profiles/store_private.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int is_csv(const struct dirent *entry) {
+    size_t n = strlen(entry->d_name);
+    return entry->d_name[0] != '.' && n > 4 && strcmp(entry->d_name + n - 4, ".csv") == 0;
+}
+
+mf_status mf_store_load_shipped(mf_store *s, mf_err *e) {
+    char folder[1024], path[1400];
+    struct dirent **entries = NULL;
+    snprintf(folder, sizeof folder, "%s/measured", mf_data_dir());
+    int n = scandir(folder, &entries, is_csv, alphasort);
+    if (n < 0) {
+        return mf_err_set(e, MF_IO, "%s: %s (set MOEFOLD_DATA to the folder that holds it)", folder,
+                          strerror(errno));
+    }
+    mf_status st = MF_OK;
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        st = st == MF_OK ? mf_store_import_csv(s, path, NULL, e) : st;
+        free(entries[i]);
+    }
+    free(entries);
+    return st;
+}
+
+mf_status mf_store_open_shipped(mf_store **out, mf_err *e) {
+    mf_status st = mf_store_open(":memory:", out, e);
+    if (st == MF_OK) {
+        st = mf_store_load_shipped(*out, e);
+        if (st != MF_OK) {
+            mf_store_close(*out);
+            *out = NULL;
+        }
+    }
+    return st;
+}
+
+/* PATH + suffix, to be freed; NULL without memory. */
+static char *joined(const char *path, const char *suffix) {
+    size_t size = strlen(path) + strlen(suffix) + 1;
+    char *text = malloc(size);
+    if (text != NULL) {
+        snprintf(text, size, "%s%s", path, suffix);
+    }
+    return text;
+}
+
+/* Renames PATH+suffix to PATH.old+suffix, so that a journal of the old file is neither lost nor
+ * rolled into the new one. A missing file is fine. */
+static mf_status keep_old(const char *path, const char *suffix, mf_err *e) {
+    mf_status st = MF_OK;
+    char *old = joined(path, ".old"), *from = joined(path, suffix);
+    char *to = old != NULL ? joined(old, suffix) : NULL;
+    if (to == NULL || from == NULL) {
+        st = mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+    } else {
+        remove(to);
+        if (rename(from, to) != 0 && errno != ENOENT) {
+            st = mf_err_set(e, MF_IO, "%s: %s", from, strerror(errno));
+        }
+    }
+    free(old);
+    free(from);
+    free(to);
+    return st;
+}
+
+mf_status mf_store_rebuild(const char *path, mf_err *e) {
+    static const char *const files[] = {"-journal", "-wal", "-shm", ""};
+    char suffix[48];
+    snprintf(suffix, sizeof suffix, ".new-%ld", (long)getpid());
+    mf_store *s = NULL;
+    char *part = joined(path, suffix);
+    if (part == NULL) {
+        return mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+    }
+    remove(part);
+    mf_status st = mf_store_open(part, &s, e);
+    st = st == MF_OK ? mf_store_load_shipped(s, e) : st;
+    mf_store_close(s);
+    for (size_t i = 0; st == MF_OK && i < sizeof files / sizeof files[0]; i++) {
+        st = keep_old(path, files[i], e);
+    }
+    if (st == MF_OK && rename(part, path) != 0) {
+        st = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
+    }
+    if (st != MF_OK) {
+        remove(part);
+    }
+    free(part);
+    return st;
+}

@@ -1,0 +1,29 @@
+/* text.h - small helpers for text that comes from outside: whole files, UTF-8, plain numbers. */
+#ifndef MF_PROFILES_TEXT_H
+#define MF_PROFILES_TEXT_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MF_TEXT_MAX_BYTES (64u << 20) /* longest file that is read */
+
+/* Reads a whole file; *text ends with an extra NUL and is to be freed. Errors: MF_INPUT when it
+ * cannot be read or is longer than MF_TEXT_MAX_BYTES; MF_NOMEM. */
+mf_status mf_text_read_file(const char *path, char **text, size_t *length, mf_err *e);
+
+/* True for well-formed UTF-8 without control characters (tab is allowed). */
+bool mf_text_is_clean(const char *text, size_t length);
+
+/* A decimal number as people write it: digits, an optional fraction and exponent, an optional
+ * minus; no blanks, hexadecimal, "inf" or "nan". False when `text` is anything else or overflows.
+ */
+bool mf_text_f64(const char *text, double *value);
+bool mf_text_i64(const char *text, int64_t *value);
+
+/* Shortest decimal text that reads back as exactly `value` (finite). */
+void mf_text_format_f64(double value, char *out, size_t size);
+
+#endif
