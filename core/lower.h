@@ -20,10 +20,11 @@ typedef enum mf_position_kind {
 /* What lowering needs to know about a block: equal keys lower to equal blocks. */
 typedef struct mf_block_key {
     mf_position_kind kind;
-    uint8_t layer_class; /* LAYER, MTP: index into model->layer_classes */
-    uint8_t parts;       /* LAYER: MF_HALF_* bits; both in every real program */
-    bool split;          /* weight gradients are split off (zb-*, merged): HELD tensors count */
-    bool shared_weights; /* MTP/head: embedding / head weights live in another block here */
+    uint8_t layer_class;   /* LAYER, MTP: index into model->layer_classes */
+    uint8_t parts;         /* LAYER: MF_HALF_* bits; both in every real program */
+    bool split;            /* weight gradients are split off (zb-*, merged): HELD tensors count */
+    bool shared_embedding; /* MTP, tied head: another block of this rank holds the embedding */
+    bool shared_head;      /* MTP: another block of this rank holds the output projection */
     mf_memory_choice memory;
 } mf_block_key;
 enum { MF_HALF_ATTENTION = 1, MF_HALF_FFN = 2, MF_HALF_BOTH = 3 };
@@ -53,9 +54,9 @@ mf_position_kind mf_position_kind_of(const mf_model *m, int position);
 /* Decoder layer of a LAYER position, depth of an MTP position. */
 int mf_position_index(const mf_model *m, int position);
 
-/* Even split: layers spread as Megatron-LM does when they divide; otherwise (embedding, head and
- * MTP counted as `head_weight` layers each, 0..) so that no stage exceeds another by more than one
- * layer, shorter stages first and last. layout->memory for every layer. */
+/* Even split: as many layers on every virtual stage where they divide (the ends ride along);
+ * otherwise embedding, MTP depths and head count as one layer each, no stage exceeds another by
+ * more than one, and the longer ones stand in the middle. layout->memory for every layer. */
 mf_status mf_assignment_even(const mf_model *m, const mf_layout *l, mf_assignment *out, mf_err *e);
 
 /* Checks order, coverage and bounds of an assignment that came from outside. */
@@ -87,9 +88,6 @@ typedef struct mf_program {
     mf_op send_forward; /* boundary tensor to the next virtual stage; bytes 0 when PP == 1 */
     mf_op send_backward;
     bool split; /* backward is split into B and W */
-    /* per stage: grad norm, clip, AdamW, ... in order; bytes by the stage's parameters */
-    int noptimizer;
-    mf_op optimizer[8]; /* of the stage asked for, see mf_program_optimizer */
 } mf_program;
 
 mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,

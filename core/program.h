@@ -190,6 +190,7 @@ typedef struct mf_tensor {
     uint8_t class;      /* mf_tensor_class under this block's choice */
     uint8_t part;       /* mf_weight_part of weights and gradients */
     bool routed;        /* rows scale with the load of this rank */
+    bool indices;       /* routing map and the like: no gradient flows */
     bool offloaded;     /* saved in host memory between forward and backward */
     int16_t grad;       /* tensor that holds its gradient; -1 */
     int16_t producer;   /* forward op that makes it; -1 for inputs and weights */
@@ -206,7 +207,7 @@ typedef struct mf_param_count {
 } mf_param_count;
 
 typedef struct mf_block {
-    char label[48];
+    char label[96];
     int nops, nforward; /* ops [0, nforward) are forward */
     int ntensors;
     mf_op *ops;

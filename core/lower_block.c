@@ -1,0 +1,275 @@
+/* lower_block.c - one block from its key: sets the builder up, calls the forward author, derives
+ * the backward, adds what ZeRO-2 and ZeRO-3 do inside a block, and merges pairs. */
+#include "core/lower_build.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+mf_block_key mf_block_key_layer(uint8_t layer_class, mf_memory_choice memory, bool split) {
+    return (mf_block_key){.kind = MF_POS_LAYER,
+                          .layer_class = layer_class,
+                          .parts = MF_HALF_BOTH,
+                          .split = split,
+                          .memory = memory};
+}
+
+/* Bytes of an operand element under a precision recipe, scales included; 0 = not quantised. */
+static double quantised_B(mf_precision p) {
+    static const double bytes[MF_PREC_COUNT] = {
+        [MF_PREC_BF16] = 0.0,
+        [MF_PREC_FP8_TENSOR] = 1.0,
+        [MF_PREC_FP8_BLOCK] = 1.0 + 4.0 / 128.0, /* one FP32 scale per 1x128 */
+        [MF_PREC_MXFP8] = 1.0 + 1.0 / 32.0,      /* one E8M0 scale per 32 */
+        [MF_PREC_NVFP4] = 0.5 + 1.0 / 16.0,      /* one FP8 scale per 16 */
+        [MF_PREC_FP32] = 0.0,
+    };
+    return bytes[p];
+}
+
+static mf_math recipe_math(mf_precision p) {
+    switch (p) {
+    case MF_PREC_FP8_TENSOR:
+    case MF_PREC_FP8_BLOCK:
+    case MF_PREC_MXFP8:
+        return MF_MATH_FP8;
+    case MF_PREC_NVFP4:
+        return MF_MATH_FP4;
+    case MF_PREC_FP32:
+        return MF_MATH_FP32;
+    case MF_PREC_BF16:
+    case MF_PREC_COUNT:
+        break;
+    }
+    return MF_MATH_BF16;
+}
+
+static void label(mf_block *b, const mf_model *m, const mf_block_key *key) {
+    const mf_layer_class *c = &m->layer_classes[key->layer_class];
+    char recompute[32];
+    mf_recompute_format(key->memory.recompute, recompute, sizeof recompute);
+    const char *ffn = c->ffn == MF_FFN_MOE ? "moe" : "dense";
+    switch (key->kind) {
+    case MF_POS_EMBEDDING:
+        snprintf(b->label, sizeof b->label, "embedding");
+        break;
+    case MF_POS_LAYER:
+    case MF_POS_MTP:
+        snprintf(b->label, sizeof b->label, "%s %s%s%s%s",
+                 key->kind == MF_POS_MTP ? "mtp" : "layer", ffn, c->window ? " window" : "",
+                 key->memory.recompute ? " recompute " : "",
+                 key->memory.recompute ? recompute : "");
+        break;
+    case MF_POS_HEAD:
+        snprintf(b->label, sizeof b->label, "head");
+        break;
+    }
+}
+
+/* --- ZeRO inside a block ---------------------------------------------------------------------- */
+
+typedef struct zero_side {
+    int level;
+    mf_group_kind group;
+    double elements; /* local, before ZeRO */
+    const char *gather_name, *reduce_name;
+    int16_t gather_op[2]; /* forward, backward; -1 = none */
+} zero_side;
+
+static int16_t emit_gather(mf_build *bd, const zero_side *side, uint8_t pass) {
+    if (side->level < 3 || mf_layout_group(bd->l, side->group).size == 1) {
+        return -1;
+    }
+    bd->pass = pass;
+    bd->module = MF_MODULE_OPTIMIZER;
+    bd->forward_op = -1;
+    int16_t t = mf_build_tensor(bd, side->gather_name, 1, 1, 1.0);
+    mf_build_t(bd, t)->class = MF_TENSOR_WEIGHT;
+    mf_build_t(bd, t)->part = UINT8_MAX;
+    mf_op *op =
+        mf_build_collective(bd, MF_OP_ALL_GATHER, side->gather_name, MF_STREAM_DP, side->group, 0);
+    op->flags |= MF_OPF_PREFETCH;
+    mf_op_out(op, t);
+    return (int16_t)(bd->b->nops - 1);
+}
+
+/* Sizes are known once all weights are: gathers get their bytes, readers of weights wait for them.
+ */
+static void finish_gathers(mf_build *bd, const zero_side *side, bool expert, double weight_B) {
+    for (int half = 0; half < 2; half++) {
+        if (side->gather_op[half] < 0 || bd->status != MF_OK) {
+            continue;
+        }
+        mf_op *gather = &bd->b->ops[side->gather_op[half]];
+        int16_t t = gather->out[0];
+        gather->bytes = side->elements * weight_B;
+        bd->b->tensors[t].bytes = (int64_t)gather->bytes;
+        if (half == 0) {
+            bd->b->gather_B += mf_align_B((int64_t)gather->bytes);
+        }
+        int first = half == 0 ? 0 : bd->b->nforward;
+        int last = half == 0 ? bd->b->nforward : bd->b->nops;
+        for (int i = first; i < last; i++) {
+            mf_op *op = &bd->b->ops[i];
+            bool reads = false;
+            for (int k = 0; k < op->nin; k++) {
+                const mf_tensor *w = &bd->b->tensors[op->in[k]];
+                reads |= w->class == MF_TENSOR_WEIGHT && w->part != UINT8_MAX &&
+                         (w->part == MF_PART_EXPERT) == expert;
+            }
+            if (reads) {
+                mf_op_in(op, t);
+            }
+        }
+    }
+}
+
+/* ZeRO-2 and -3 keep a shard of the gradient: reduced after every micro-batch. */
+static void emit_reduce(mf_build *bd, const zero_side *side, bool expert) {
+    if (side->level < 2 || side->elements <= 0 || mf_layout_group(bd->l, side->group).size == 1) {
+        return;
+    }
+    bd->pass = MF_PASS_W;
+    bd->module = MF_MODULE_GRADIENTS;
+    bd->forward_op = -1;
+    mf_op *op = mf_build_collective(bd, MF_OP_REDUCE_SCATTER, side->reduce_name, MF_STREAM_DP,
+                                    side->group, side->elements * 4.0);
+    /* The last weight gradient that this side waits for; earlier ones are before it in order. */
+    for (int i = bd->b->nops - 2; i >= bd->b->nforward && bd->status == MF_OK; i--) {
+        const mf_op *w = &bd->b->ops[i];
+        if (w->nout > 0 && bd->b->tensors[w->out[0]].class == MF_TENSOR_GRADIENT &&
+            (bd->b->tensors[w->out[0]].part == MF_PART_EXPERT) == expert) {
+            mf_op_in(op, w->out[0]);
+            break;
+        }
+    }
+}
+
+static void count_weights(const mf_build *bd, double *dense, double *expert) {
+    *dense = *expert = 0;
+    for (int t = 0; t < bd->b->ntensors; t++) {
+        const mf_tensor *w = &bd->b->tensors[t];
+        if (w->class == MF_TENSOR_WEIGHT && w->part != UINT8_MAX) {
+            *(w->part == MF_PART_EXPERT ? expert : dense) += (double)w->rows * (double)w->cols;
+        }
+    }
+}
+
+/* Receive and send buffers that a fused dispatcher registers once for all layers. */
+static int64_t dispatcher_buffers(const mf_build *bd) {
+    int64_t bytes = 0;
+    if (bd->l->dispatcher != MF_DISPATCH_FUSED) {
+        return 0;
+    }
+    for (int i = 0; i < bd->b->nforward; i++) {
+        const mf_op *op = &bd->b->ops[i];
+        if (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) {
+            bytes += mf_align_B(bd->b->tensors[op->out[0]].bytes);
+        }
+    }
+    return bytes;
+}
+
+mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                         const mf_block_key *key, mf_block **out, mf_err *e) {
+    mf_build bd = {.m = m, .l = l, .c = c, .key = *key, .pass = MF_PASS_F, .forward_op = -1};
+    *out = NULL;
+    bd.b = calloc(1, sizeof *bd.b);
+    if (bd.b == NULL) {
+        return mf_err_set(e, MF_NOMEM, "lowering: out of memory");
+    }
+    if (key->kind == MF_POS_EMBEDDING || key->kind == MF_POS_HEAD) {
+        bd.key.memory = (mf_memory_choice){0, 0};
+    }
+    bd.tokens_attn = l->mbs * (l->seq / l->cp);
+    bd.tokens = bd.tokens_attn / l->tp;
+    bd.act_B = l->precision == MF_PREC_FP32 ? 4.0 : 2.0;
+    bd.math = recipe_math(l->precision);
+    bd.quant_B = quantised_B(l->precision);
+    bd.input = bd.output = MF_NO_TENSOR;
+    label(bd.b, m, &bd.key);
+
+    zero_side side[2] = {
+        {l->zero, MF_GROUP_DP_CP, 0, "gather_weights", "reduce_gradients", {-1, -1}},
+        {l->expert_zero, MF_GROUP_EDP, 0, "gather_experts", "reduce_experts", {-1, -1}},
+    };
+    bool moe = (key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP) &&
+               m->layer_classes[key->layer_class].ffn == MF_FFN_MOE;
+    int sides = moe ? 2 : 1;
+    for (int s = 0; s < sides; s++) {
+        side[s].gather_op[0] = emit_gather(&bd, &side[s], MF_PASS_F);
+    }
+    if (key->kind != MF_POS_EMBEDDING) {
+        bd.drop = MF_RECOMPUTE_LAYER;
+        bd.input = mf_build_tensor(&bd, "input", bd.tokens, m->hidden, bd.act_B);
+        mf_build_t(&bd, bd.input)->class = MF_TENSOR_BOUNDARY;
+        mf_build_t(&bd, bd.input)->offload = MF_OFFLOAD_INPUT;
+    }
+    static void (*const author[])(mf_build *) = {
+        [MF_POS_EMBEDDING] = mf_lower_embedding,
+        [MF_POS_LAYER] = mf_lower_layer,
+        [MF_POS_MTP] = mf_lower_mtp,
+        [MF_POS_HEAD] = mf_lower_head,
+    };
+    author[key->kind](&bd);
+    mf_lower_backward(&bd);
+    count_weights(&bd, &side[0].elements, &side[1].elements);
+    double weight_B = l->fp8_primary_weights && bd.quant_B > 0 ? bd.quant_B : bd.act_B;
+    for (int s = 0; s < sides && bd.status == MF_OK; s++) {
+        int at = bd.b->nops;
+        if ((side[s].gather_op[1] = emit_gather(&bd, &side[s], MF_PASS_B)) >= 0) {
+            mf_lower_move_ops(&bd, at, bd.b->nforward);
+            side[s].gather_op[1] = (int16_t)bd.b->nforward;
+            if (s == 1 && side[0].gather_op[1] >= 0) {
+                side[0].gather_op[1]++;
+            }
+        }
+    }
+    for (int s = 0; s < sides; s++) {
+        finish_gathers(&bd, &side[s], s == 1, weight_B);
+        emit_reduce(&bd, &side[s], s == 1);
+    }
+    bd.b->comm_B = dispatcher_buffers(&bd);
+    mf_status status = mf_build_finish(&bd, e);
+    free(bd.extra);
+    free(bd.alias);
+    if (status != MF_OK) {
+        mf_block_destroy(bd.b);
+        return status;
+    }
+    *out = bd.b;
+    return MF_OK;
+}
+
+void mf_block_destroy(mf_block *b) {
+    if (b == NULL) {
+        return;
+    }
+    free(b->ops);
+    free(b->tensors);
+    free(b);
+}
+
+/* --- merged pairs ----------------------------------------------------------------------------- */
+
+static bool is_exchange(const mf_op *op) {
+    return op->stream == MF_STREAM_EP;
+}
+
+/* Both sides run until just after their next exchange, turn by turn: while one side's rows travel,
+ * the other computes. What is left of the longer side follows. */
+int mf_block_merge(const mf_block *forward, const mf_block *backward, mf_merged_op *order) {
+    const mf_block *block[2] = {forward, backward};
+    int at[2] = {0, backward->nforward}, end[2] = {forward->nforward, backward->nops};
+    int n = 0, side = 0;
+    while (at[0] < end[0] || at[1] < end[1]) {
+        while (at[side] < end[side]) {
+            int i = at[side]++;
+            order[n++] = (mf_merged_op){(uint8_t)side, (int16_t)i};
+            if (is_exchange(&block[side]->ops[i])) {
+                break;
+            }
+        }
+        side = 1 - side;
+    }
+    return n;
+}

@@ -1,0 +1,373 @@
+/* lower_build.c - blocks under construction: tensors, ops, lifetimes, workspace, sums. */
+#include "core/lower_build.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double math_B(mf_math math) {
+    return math == MF_MATH_FP32 ? 4.0 : math == MF_MATH_FP8 ? 1.0 : math == MF_MATH_FP4 ? 0.5 : 2.0;
+}
+
+static bool reserve_tensors(mf_build *bd) {
+    if (bd->b->ntensors < bd->tensor_capacity) {
+        return true;
+    }
+    int capacity = bd->tensor_capacity ? 2 * bd->tensor_capacity : 128;
+    mf_tensor *tensors = realloc(bd->b->tensors, (size_t)capacity * sizeof *tensors);
+    if (tensors != NULL) {
+        bd->b->tensors = tensors;
+    }
+    int16_t *alias = realloc(bd->alias, (size_t)capacity * sizeof *alias);
+    if (alias != NULL) {
+        bd->alias = alias;
+    }
+    if (tensors == NULL || alias == NULL || capacity > INT16_MAX) {
+        bd->status = MF_NOMEM;
+        return false;
+    }
+    bd->tensor_capacity = capacity;
+    return true;
+}
+
+static bool reserve_ops(mf_build *bd) {
+    if (bd->b->nops < bd->op_capacity) {
+        return true;
+    }
+    int capacity = bd->op_capacity ? 2 * bd->op_capacity : 128;
+    mf_op *ops = realloc(bd->b->ops, (size_t)capacity * sizeof *ops);
+    if (ops != NULL) {
+        bd->b->ops = ops;
+    }
+    mf_build_extra *extra = realloc(bd->extra, (size_t)capacity * sizeof *extra);
+    if (extra != NULL) {
+        bd->extra = extra;
+    }
+    if (ops == NULL || extra == NULL || capacity > INT16_MAX) {
+        bd->status = MF_NOMEM;
+        return false;
+    }
+    bd->op_capacity = capacity;
+    return true;
+}
+
+mf_tensor *mf_build_t(mf_build *bd, int16_t t) {
+    if (bd->status != MF_OK) {
+        bd->scrap_tensor = (mf_tensor){.rows = 1, .cols = 1, .element_B = 1.0};
+        return &bd->scrap_tensor;
+    }
+    return &bd->b->tensors[t];
+}
+
+mf_build_extra *mf_build_last(mf_build *bd) {
+    return bd->status != MF_OK ? &bd->scrap_extra : &bd->extra[bd->b->nops - 1];
+}
+
+double mf_tensor_balanced_B(const mf_tensor *t) {
+    return (double)t->rows * (double)t->cols * t->element_B;
+}
+
+int16_t mf_build_tensor(mf_build *bd, const char *name, int64_t rows, int64_t cols,
+                        double element_B) {
+    if (!reserve_tensors(bd)) {
+        return 0;
+    }
+    int16_t id = (int16_t)bd->b->ntensors++;
+    bd->alias[id] = MF_NO_TENSOR;
+    bd->b->tensors[id] = (mf_tensor){
+        .name = name,
+        .rows = rows,
+        .cols = cols,
+        .bytes = (int64_t)ceil((double)rows * (double)cols * element_B),
+        .element_B = element_B,
+        .drop = bd->drop,
+        .class = MF_TENSOR_LOCAL,
+        .grad = MF_NO_TENSOR,
+        .producer = -1,
+        .offset_B = -1,
+    };
+    return id;
+}
+
+int16_t mf_build_routed(mf_build *bd, const char *name, int64_t rows, int64_t cols,
+                        double element_B) {
+    int16_t id = mf_build_tensor(bd, name, rows, cols, element_B);
+    mf_tensor *t = mf_build_t(bd, id);
+    t->routed = true;
+    t->bytes = (int64_t)ceil(ceil((double)rows * bd->l->token_headroom) * (double)cols * element_B);
+    return id;
+}
+
+int16_t mf_build_weight(mf_build *bd, const char *name, mf_weight_part part, int64_t rows,
+                        int64_t cols) {
+    int16_t id = mf_build_tensor(bd, name, rows, cols, bd->act_B);
+    mf_tensor *t = mf_build_t(bd, id);
+    t->class = MF_TENSOR_WEIGHT;
+    t->part = (uint8_t)part;
+    t->drop = 0;
+    return id;
+}
+
+mf_op *mf_build_op(mf_build *bd, mf_op_kind kind, const char *name, mf_stream stream) {
+    if (!reserve_ops(bd)) {
+        bd->scrap = (mf_op){0};
+        return &bd->scrap;
+    }
+    int id = bd->b->nops++;
+    bd->extra[id] = (mf_build_extra){MF_NO_TENSOR, MF_NO_TENSOR, false, false};
+    mf_op *op = &bd->b->ops[id];
+    *op = (mf_op){
+        .kind = (uint8_t)kind,
+        .pass = bd->pass,
+        .stream = (uint8_t)stream,
+        .math = MF_MATH_BF16,
+        .module = bd->module,
+        .group = MF_GROUP_NONE,
+        .shape = {1, 1},
+        .forward = bd->forward_op,
+        .name = name,
+    };
+    if (bd->act_B > 2.0) {
+        op->math = MF_MATH_FP32;
+    }
+    return op;
+}
+
+void mf_op_in(mf_op *op, int16_t t) {
+    if (t != MF_NO_TENSOR && op->nin < MF_OP_MAX_IN) {
+        op->in[op->nin++] = t;
+    }
+}
+
+void mf_op_out(mf_op *op, int16_t t) {
+    if (t != MF_NO_TENSOR && op->nout < MF_OP_MAX_OUT) {
+        op->out[op->nout++] = t;
+    }
+}
+
+mf_op *mf_build_memory_op(mf_build *bd, mf_op_kind kind, const char *name, int64_t rows,
+                          int64_t cols, double bytes) {
+    mf_op *op = mf_build_op(bd, kind, name, MF_STREAM_COMPUTE);
+    op->dim[0] = rows;
+    op->dim[1] = cols;
+    op->bytes = bytes;
+    return op;
+}
+
+mf_op *mf_build_gemm(mf_build *bd, const char *name, mf_math math, int64_t m, int64_t n,
+                     int64_t k) {
+    mf_op *op = mf_build_op(bd, MF_OP_GEMM, name, MF_STREAM_COMPUTE);
+    op->math = (uint8_t)math;
+    op->dim[0] = m;
+    op->dim[1] = n;
+    op->dim[2] = k;
+    op->flops = 2.0 * (double)m * (double)n * (double)k;
+    op->bytes = math_B(math) * ((double)m * (double)k + (double)k * (double)n) +
+                bd->act_B * (double)m * (double)n;
+    return op;
+}
+
+mf_op *mf_build_collective(mf_build *bd, mf_op_kind kind, const char *name, mf_stream stream,
+                           mf_group_kind group, double bytes) {
+    mf_op *op = mf_build_op(bd, kind, name, stream);
+    op->group = (uint8_t)group;
+    op->shape = mf_layout_group(bd->l, group);
+    op->bytes = bytes;
+    return op;
+}
+
+/* --- lifetimes and workspace ------------------------------------------------------------------ */
+
+/* Index of the first op after i that takes an output of op i: from there on another stream knows
+ * that i has ended. Without one, the end of the passes. */
+static int known_done(const mf_block *b, unsigned passes, int i) {
+    for (int j = i + 1; j < b->nops; j++) {
+        if (!(b->ops[j].pass & passes)) {
+            continue;
+        }
+        for (int a = 0; a < b->ops[j].nin; a++) {
+            for (int o = 0; o < b->ops[i].nout; o++) {
+                if (b->ops[j].in[a] == b->ops[i].out[o]) {
+                    return j;
+                }
+            }
+        }
+    }
+    return b->nops;
+}
+
+typedef struct live {
+    int first, last;
+    int16_t tensor;
+} live;
+
+static int by_first(const void *a, const void *b) {
+    const live *x = a, *y = b;
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x->tensor < y->tensor ? -1 : 1);
+}
+
+/* Places the local tensors of the passes in one workspace, first fit by time of birth; returns its
+ * high-water mark. A tensor that another stream touches stays until that stream is known done. */
+static int64_t place_locals(mf_build *bd, unsigned passes) {
+    mf_block *b = bd->b;
+    live *all = calloc((size_t)b->ntensors + 1, sizeof *all);
+    int16_t *placed = calloc((size_t)b->ntensors + 1, sizeof *placed);
+    int *slot = calloc((size_t)b->ntensors + 1, sizeof *slot);
+    int n = 0, nplaced = 0;
+    int64_t high = 0;
+    if (all == NULL || placed == NULL || slot == NULL) {
+        bd->status = MF_NOMEM;
+        goto out;
+    }
+    for (int t = 0; t < b->ntensors; t++) {
+        slot[t] = -1;
+    }
+    for (int i = 0; i < b->nops; i++) {
+        const mf_op *op = &b->ops[i];
+        if (!(op->pass & passes)) {
+            continue;
+        }
+        int end = op->stream == MF_STREAM_COMPUTE ? i : known_done(b, passes, i);
+        for (int k = 0; k < op->nin + op->nout; k++) {
+            int16_t t = k < op->nin ? op->in[k] : op->out[k - op->nin];
+            if (b->tensors[t].class != MF_TENSOR_LOCAL) {
+                continue;
+            }
+            if (slot[t] < 0) {
+                slot[t] = n;
+                all[n++] = (live){i, end, t};
+            } else if (all[slot[t]].last < end) {
+                all[slot[t]].last = end;
+            }
+        }
+    }
+    qsort(all, (size_t)n, sizeof *all, by_first);
+    for (int i = 0; i < n; i++) {
+        slot[all[i].tensor] = i;
+    }
+    for (int i = 0; i < n; i++) {
+        int64_t size = mf_align_B(b->tensors[all[i].tensor].bytes), at = 0;
+        /* placed[] is kept by offset; walk the gaps between those alive now. */
+        int keep = 0;
+        for (int k = 0; k < nplaced; k++) {
+            if (all[slot[placed[k]]].last >= all[i].first) {
+                placed[keep++] = placed[k];
+            }
+        }
+        nplaced = keep;
+        int k = 0;
+        for (; k < nplaced; k++) {
+            const mf_tensor *other = &b->tensors[placed[k]];
+            if (other->offset_B - at >= size) {
+                break;
+            }
+            at = other->offset_B + mf_align_B(other->bytes);
+        }
+        memmove(&placed[k + 1], &placed[k], (size_t)(nplaced - k) * sizeof *placed);
+        placed[k] = all[i].tensor;
+        nplaced++;
+        b->tensors[all[i].tensor].offset_B = at;
+        if (at + size > high) {
+            high = at + size;
+        }
+    }
+out:
+    free(all);
+    free(placed);
+    free(slot);
+    return high;
+}
+
+/* Marks what W reads of the tensors that F, R or B made: they are held when W is split off. Bytes
+ * that W needs of what F and B leave: those, and the saved ones that W reads. */
+static int64_t hold_for_w(mf_block *b, mf_build *bd) {
+    uint8_t *made_by = calloc((size_t)b->ntensors + 1, 1),
+            *read = calloc((size_t)b->ntensors + 1, 1);
+    int64_t sum = 0;
+    if (made_by == NULL || read == NULL) {
+        bd->status = MF_NOMEM;
+        goto out;
+    }
+    for (int i = 0; i < b->nops; i++) {
+        const mf_op *op = &b->ops[i];
+        for (int k = 0; k < op->nout; k++) {
+            made_by[op->out[k]] = op->pass;
+        }
+        for (int k = 0; k < op->nin && op->pass == MF_PASS_W; k++) {
+            read[op->in[k]] = 1;
+        }
+    }
+    for (int t = 0; t < b->ntensors; t++) {
+        mf_tensor *x = &b->tensors[t];
+        if (!read[t] || made_by[t] == MF_PASS_W) {
+            continue;
+        }
+        if (x->class == MF_TENSOR_LOCAL) {
+            x->class = MF_TENSOR_HELD;
+        }
+        if (x->class != MF_TENSOR_WEIGHT && x->class != MF_TENSOR_GRADIENT) {
+            sum += mf_align_B(x->bytes);
+        }
+    }
+out:
+    free(made_by);
+    free(read);
+    return sum;
+}
+
+static void sum_params(mf_block *b) {
+    for (int t = 0; t < b->ntensors; t++) {
+        const mf_tensor *w = &b->tensors[t];
+        if (w->class != MF_TENSOR_WEIGHT || w->part == UINT8_MAX) {
+            continue;
+        }
+        int64_t elements = w->rows * w->cols;
+        if (w->part == MF_PART_EXPERT) {
+            b->params.expert += elements;
+        } else {
+            b->params.dense += elements;
+            bool matrix = w->cols > 1 && w->part != MF_PART_EMBEDDING && w->part != MF_PART_HEAD &&
+                          w->part != MF_PART_ROUTER;
+            b->params.dense_matrices += matrix ? elements : 0;
+        }
+    }
+}
+
+mf_status mf_build_finish(mf_build *bd, mf_err *e) {
+    if (bd->status != MF_OK) {
+        return mf_err_set(e, bd->status, "lowering: out of memory");
+    }
+    mf_block *b = bd->b;
+    if (bd->key.split) {
+        b->held_B = hold_for_w(b, bd);
+    }
+    for (int t = 0; t < b->ntensors; t++) {
+        const mf_tensor *s = &b->tensors[t];
+        if (s->class == MF_TENSOR_SAVED) {
+            b->saved_B += mf_align_B(s->bytes);
+        } else if (s->offloaded) {
+            b->offload_B += mf_align_B(s->bytes);
+        }
+    }
+    b->local_f_B = place_locals(bd, MF_PASS_F);
+    if (bd->key.split) {
+        b->local_bs_B = place_locals(bd, MF_PASS_R | MF_PASS_B);
+        b->local_w_B = place_locals(bd, MF_PASS_W);
+        b->local_b_B = b->local_bs_B > b->local_w_B ? b->local_bs_B : b->local_w_B;
+    } else {
+        b->local_b_B = b->local_bs_B = place_locals(bd, MF_PASS_BACKWARD);
+    }
+    if (bd->output != MF_NO_TENSOR) {
+        b->boundary_B = mf_align_B(b->tensors[bd->output].bytes);
+    }
+    for (int i = 0; i < b->nops; i++) {
+        const mf_op *op = &b->ops[i];
+        double *sum = op->pass == MF_PASS_F   ? &b->flops_f
+                      : op->pass == MF_PASS_R ? &b->flops_r
+                      : op->pass == MF_PASS_B ? &b->flops_b
+                                              : &b->flops_w;
+        *sum += op->flops;
+    }
+    sum_params(b);
+    return bd->status == MF_OK ? MF_OK : mf_err_set(e, bd->status, "lowering: out of memory");
+}

@@ -1,0 +1,509 @@
+/* lower_grad.c - backward passes and recomputation, derived from the forward ops of a block.
+ *
+ * The forward ops are walked from last to first. Each kind's rule emits the ops of its gradient;
+ * `keep` names a forward tensor for the backward pass: it is saved unless the memory choice drops
+ * it, in which case its producers are emitted again (pass R) right where they are first needed.
+ */
+#include "core/lower_build.h"
+
+static bool dropped(const mf_build *bd, const mf_tensor *t) {
+    return (t->drop & MF_DROP_ALWAYS) || (t->drop & bd->key.memory.recompute);
+}
+
+static int16_t keep(mf_build *bd, int16_t t);
+
+/* Emits forward op i again; its dropped outputs get new tensors. */
+static void recompute(mf_build *bd, int i) {
+    if (bd->extra[i].cloned || bd->status != MF_OK) {
+        return;
+    }
+    bd->extra[i].cloned = true;
+    mf_op from = bd->b->ops[i];
+    int16_t in[MF_OP_MAX_IN];
+    for (int k = 0; k < from.nin; k++) {
+        in[k] = keep(bd, from.in[k]);
+    }
+    uint8_t pass = bd->pass;
+    bd->pass = MF_PASS_R;
+    for (int k = 0; k < from.nout; k++) {
+        int16_t t = from.out[k];
+        if (bd->status == MF_OK && dropped(bd, mf_build_t(bd, t)) && bd->alias[t] == MF_NO_TENSOR) {
+            mf_tensor copy = *mf_build_t(bd, t);
+            int16_t again = mf_build_tensor(bd, copy.name, copy.rows, copy.cols, copy.element_B);
+            mf_tensor *made = mf_build_t(bd, again);
+            made->bytes = copy.bytes;
+            made->routed = copy.routed;
+            made->drop = 0;
+            if (bd->status == MF_OK) {
+                bd->alias[t] = again;
+            }
+        }
+    }
+    mf_op *op = mf_build_op(bd, (mf_op_kind)from.kind, from.name, (mf_stream)from.stream);
+    *op = from;
+    op->pass = MF_PASS_R;
+    op->forward = (int16_t)i;
+    op->nout = 0;
+    for (int k = 0; k < from.nin; k++) {
+        op->in[k] = in[k];
+    }
+    for (int k = 0; k < from.nout && bd->status == MF_OK; k++) {
+        mf_op_out(op, bd->alias[from.out[k]]);
+    }
+    bd->pass = pass;
+}
+
+static int16_t keep(mf_build *bd, int16_t t) {
+    if (bd->status != MF_OK) {
+        return 0;
+    }
+    mf_tensor *x = mf_build_t(bd, t);
+    if (x->class == MF_TENSOR_WEIGHT) {
+        return t;
+    }
+    if (x->producer < 0 || !dropped(bd, x)) {
+        x->class = MF_TENSOR_SAVED;
+        return t;
+    }
+    for (int i = 0; i < bd->b->nforward; i++) {
+        const mf_op *op = &bd->b->ops[i];
+        bool makes = false;
+        for (int k = 0; k < op->nout; k++) {
+            makes |= op->out[k] == t;
+        }
+        if (makes) {
+            recompute(bd, i);
+        }
+    }
+    return bd->status == MF_OK && bd->alias[t] != MF_NO_TENSOR ? bd->alias[t] : t;
+}
+
+/* --- gradients -------------------------------------------------------------------------------- */
+
+static int16_t grad_of(mf_build *bd, int16_t t) {
+    return mf_build_t(bd, t)->grad;
+}
+
+/* Lets `op` write the gradient of t. A second contribution reads the first and writes the sum;
+ * pieces of one overlapped op write disjoint rows of one tensor. */
+static void grad_out(mf_build *bd, int16_t op_index, int16_t t) {
+    if (bd->status != MF_OK) {
+        return;
+    }
+    mf_tensor x = *mf_build_t(bd, t);
+    mf_op *op = &bd->b->ops[op_index];
+    if (x.grad != MF_NO_TENSOR && (op->flags & MF_OPF_OVERLAPPED)) {
+        mf_op_out(op, x.grad);
+        return;
+    }
+    double element_B = x.element_B < bd->act_B ? bd->act_B : x.element_B;
+    int16_t g = mf_build_tensor(bd, x.name, x.rows, x.cols, element_B);
+    mf_tensor *grad = mf_build_t(bd, g);
+    grad->routed = x.routed;
+    grad->drop = 0;
+    if (x.routed && x.element_B > 0) {
+        grad->bytes = (int64_t)((double)x.bytes * element_B / x.element_B) + 1;
+    }
+    op = &bd->b->ops[op_index];
+    if (x.grad != MF_NO_TENSOR) {
+        mf_op_in(op, x.grad);
+        if (mf_op_kind_class((mf_op_kind)op->kind) != MF_CLASS_COLLECTIVE &&
+            mf_op_kind_class((mf_op_kind)op->kind) != MF_CLASS_P2P) {
+            op->bytes += mf_tensor_balanced_B(&x);
+        }
+    }
+    mf_op_out(op, g);
+    mf_build_t(bd, t)->grad = g;
+}
+
+/* Does gradient flow to this input? Weights, routing maps and given tokens take none. */
+static bool wants_grad(const mf_build *bd, int16_t t) {
+    const mf_tensor *x = &bd->b->tensors[t];
+    return x->class != MF_TENSOR_WEIGHT && !x->indices && (x->producer >= 0 || t == bd->input);
+}
+
+static int16_t last_op(const mf_build *bd) {
+    return (int16_t)(bd->b->nops - 1);
+}
+
+static void copy_shape(mf_op *to, const mf_op *from) {
+    to->math = from->math;
+    to->flags = from->flags;
+    to->group = from->group;
+    to->shape = from->shape;
+    to->bytes = from->bytes;
+    for (int i = 0; i < MF_OP_DIMS; i++) {
+        to->dim[i] = from->dim[i];
+    }
+}
+
+/* A weight's gradient accumulates in FP32 over the micro-batches. */
+static int16_t weight_grad(mf_build *bd, int16_t w) {
+    if (grad_of(bd, w) != MF_NO_TENSOR) {
+        return grad_of(bd, w);
+    }
+    mf_tensor x = *mf_build_t(bd, w);
+    int16_t g = mf_build_tensor(bd, x.name, x.rows, x.cols, 4.0);
+    mf_tensor *t = mf_build_t(bd, g);
+    t->class = MF_TENSOR_GRADIENT;
+    t->part = x.part;
+    mf_build_t(bd, w)->grad = g;
+    return g;
+}
+
+static void grad_gemm(mf_build *bd, const mf_op *f) {
+    bool low = bd->quant_B > 0 && (f->math == MF_MATH_FP8 || f->math == MF_MATH_FP4);
+    /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
+    int16_t x = keep(bd, f->in[0]);
+    int16_t dy = grad_of(bd, f->out[0]);
+    if (low && bd->status == MF_OK) { /* once for all GEMMs that read this gradient */
+        bd->pass = MF_PASS_B;
+        if (bd->alias[dy] == MF_NO_TENSOR) {
+            int16_t q = mf_lower_quantise(bd, dy);
+            bd->alias[dy] = q;
+        }
+        dy = bd->alias[dy];
+    }
+    int64_t m = f->dim[0], n = f->dim[1], k = f->dim[2];
+    bool grouped = f->kind == MF_OP_GROUPED_GEMM;
+    if (wants_grad(bd, f->in[0])) {
+        bd->pass = MF_PASS_B;
+        mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, m, k, n);
+        op->kind = f->kind;
+        op->flags = f->flags;
+        op->dim[3] = f->dim[3];
+        op->bytes = f->bytes;
+        mf_op_in(op, dy);
+        mf_op_in(op, f->in[1]);
+        grad_out(bd, last_op(bd), f->in[0]);
+    }
+    bd->pass = MF_PASS_W;
+    int16_t dw = weight_grad(bd, f->in[1]);
+    mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, n, k, m);
+    op->kind = f->kind;
+    op->flags = (uint8_t)(f->flags | MF_OPF_WGRAD | MF_OPF_ACC_FP32);
+    op->dim[3] = f->dim[3];
+    /* Reads both operands, reads and writes the FP32 sum. */
+    double groups = grouped ? (double)f->dim[3] : 1.0;
+    op->bytes += groups * (double)n * (double)k * 8.0 - (double)n * (double)k * bd->act_B;
+    mf_op_in(op, dy);
+    mf_op_in(op, x);
+    mf_op_out(op, dw);
+    if (f->nin > 2) {
+        int16_t db = weight_grad(bd, f->in[2]);
+        op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
+                                (double)m * (double)n * bd->act_B);
+        op->flags = (uint8_t)(f->flags & MF_OPF_ROUTED);
+        mf_op_in(op, grad_of(bd, f->out[0]));
+        mf_op_out(op, db);
+    }
+}
+
+static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *extra) {
+    int16_t in[3], out = keep(bd, extra->final_out), lse = keep(bd, extra->final_lse);
+    for (int i = 0; i < 3; i++) {
+        in[i] = keep(bd, f->in[i]);
+    }
+    bd->pass = MF_PASS_B;
+    mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_BWD, f->name, MF_STREAM_COMPUTE);
+    copy_shape(op, f);
+    op->flops = 2.5 * f->flops; /* five products to the forward's two */
+    op->bytes = 2.0 * f->bytes;
+    for (int i = 0; i < 3; i++) {
+        mf_op_in(op, in[i]);
+    }
+    mf_op_in(op, out);
+    mf_op_in(op, lse);
+    mf_op_in(op, grad_of(bd, extra->final_out));
+    for (int i = 0; i < 3; i++) {
+        if (wants_grad(bd, f->in[i])) {
+            grad_out(bd, last_op(bd), f->in[i]);
+        }
+    }
+}
+
+/* Memory-bound gradient: reads the gradients of all outputs and `kept` forward tensors, writes the
+ * gradients of inputs and weights; `traffic` times the forward's bytes. */
+static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double traffic,
+                        const int16_t *kept, int count) {
+    int16_t saved[4] = {MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR};
+    for (int i = 0; i < count; i++) {
+        saved[i] = keep(bd, kept[i]);
+    }
+    bd->pass = MF_PASS_B;
+    mf_op *op = mf_build_op(bd, kind, f->name, MF_STREAM_COMPUTE);
+    copy_shape(op, f);
+    op->bytes = f->bytes * traffic;
+    for (int i = 0; i < f->nout; i++) {
+        mf_op_in(op, grad_of(bd, f->out[i]));
+    }
+    for (int i = 0; i < count; i++) {
+        mf_op_in(op, saved[i]);
+    }
+    for (int i = 0; i < f->nin; i++) {
+        int16_t t = f->in[i];
+        if (mf_build_t(bd, t)->class == MF_TENSOR_WEIGHT) {
+            int16_t g = weight_grad(bd, t);
+            mf_op_out(&bd->b->ops[last_op(bd)], g);
+        } else if (wants_grad(bd, t)) {
+            grad_out(bd, last_op(bd), t);
+        }
+    }
+}
+
+/* The transposed collective: gradients travel the other way. */
+static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
+    bd->pass = MF_PASS_B;
+    double factor = 1.0;
+    const mf_tensor *x = mf_build_t(bd, f->in[0]);
+    if (x->element_B < bd->act_B && x->element_B > 0) {
+        factor = bd->act_B / x->element_B; /* gathered quantised, reduced in full */
+    }
+    mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
+    copy_shape(op, f);
+    op->bytes *= factor;
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    for (int i = 1; i < f->nin; i++) { /* routing maps */
+        int16_t kept = keep(bd, f->in[i]);
+        mf_op_in(&bd->b->ops[last_op(bd)], kept);
+    }
+    grad_out(bd, last_op(bd), f->in[0]);
+}
+
+/* The gradient of a sum is the gradient of each term: no op, one tensor. Likewise quantisation. */
+static void grad_alias(mf_build *bd, const mf_op *f) {
+    int16_t g = grad_of(bd, f->out[0]);
+    for (int i = 0; i < f->nin; i++) {
+        int16_t t = f->in[i];
+        if (!wants_grad(bd, t)) {
+            continue;
+        }
+        int16_t had = grad_of(bd, t);
+        if (had == MF_NO_TENSOR) {
+            mf_build_t(bd, t)->grad = g;
+            continue;
+        }
+        if (had == g) {
+            continue;
+        }
+        mf_tensor x = *mf_build_t(bd, t);
+        bd->pass = MF_PASS_B;
+        mf_build_memory_op(bd, MF_OP_ADD, "gradient_sum", x.rows, x.cols,
+                           2.0 * (double)x.rows * (double)x.cols * bd->act_B);
+        mf_op_in(&bd->b->ops[last_op(bd)], g);
+        grad_out(bd, last_op(bd), t);
+    }
+}
+
+static void grad_embedding(mf_build *bd, const mf_op *f) {
+    bd->pass = MF_PASS_W;
+    int16_t dw = weight_grad(bd, f->in[0]);
+    mf_op *op = mf_build_memory_op(bd, MF_OP_EMBEDDING_BWD, f->name, f->dim[0], f->dim[1],
+                                   (double)f->dim[0] * (double)f->dim[1] *
+                                       (bd->act_B + 8.0 / (double)bd->l->tp));
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_out(op, dw);
+}
+
+static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
+    int16_t logits = keep(bd, f->in[0]), stats = keep(bd, f->out[0]);
+    bd->pass = MF_PASS_B;
+    mf_op *op = mf_build_memory_op(bd, MF_OP_CROSS_ENTROPY_BWD, f->name, f->dim[0], f->dim[1],
+                                   2.0 * f->bytes);
+    mf_op_in(op, logits);
+    mf_op_in(op, stats);
+    /* Written over the logits. */
+    mf_op_out(op, logits);
+    mf_build_t(bd, f->in[0])->grad = logits;
+}
+
+static void grad_op(mf_build *bd, int i) {
+    mf_op f = bd->b->ops[i];
+    mf_build_extra extra = bd->extra[i];
+    if (extra.no_grad) {
+        return;
+    }
+    if (f.kind != MF_OP_CROSS_ENTROPY_FWD && grad_of(bd, f.out[0]) == MF_NO_TENSOR &&
+        f.kind != MF_OP_ROUTER_FWD && f.kind != MF_OP_ATTENTION_FWD) {
+        return;
+    }
+    bd->forward_op = (int16_t)i;
+    bd->module = f.module;
+    switch ((mf_op_kind)f.kind) {
+    case MF_OP_GEMM:
+    case MF_OP_GROUPED_GEMM:
+        grad_gemm(bd, &f);
+        break;
+    case MF_OP_ATTENTION_FWD:
+        grad_attention(bd, &f, &extra);
+        break;
+    case MF_OP_ATTENTION_MERGE: /* each part takes the gradient of the merged output */
+        break;
+    case MF_OP_EMBEDDING_FWD:
+        grad_embedding(bd, &f);
+        break;
+    case MF_OP_RMSNORM_FWD: {
+        const int16_t kept[2] = {f.in[0], f.out[1]};
+        grad_memory(bd, &f, MF_OP_RMSNORM_BWD, 1.5, kept, 2);
+        break;
+    }
+    case MF_OP_ROPE_FWD:
+        grad_memory(bd, &f, MF_OP_ROPE_BWD, 1.0, NULL, 0);
+        break;
+    case MF_OP_SWIGLU_FWD:
+        grad_memory(bd, &f, MF_OP_SWIGLU_BWD, 5.0 / 3.0, f.in, f.nin);
+        break;
+    case MF_OP_GATE_FWD:
+        grad_memory(bd, &f, MF_OP_GATE_BWD, 5.0 / 3.0, f.in, 2);
+        break;
+    case MF_OP_ROUTER_FWD: {
+        const int16_t kept[3] = {f.in[0], f.out[0]};
+        grad_memory(bd, &f, MF_OP_ROUTER_BWD, 2.0, kept, 2);
+        break;
+    }
+    case MF_OP_PERMUTE:
+        grad_memory(bd, &f, MF_OP_UNPERMUTE, 1.0, &f.in[1], 1);
+        break;
+    case MF_OP_UNPERMUTE:
+        grad_memory(bd, &f, MF_OP_PERMUTE, 1.0, &f.in[1], 1);
+        break;
+    case MF_OP_SPLIT:
+        grad_memory(bd, &f, MF_OP_SPLIT, 1.0, NULL, 0);
+        break;
+    case MF_OP_ADD:
+    case MF_OP_QUANTISE:
+        grad_alias(bd, &f);
+        break;
+    case MF_OP_CROSS_ENTROPY_FWD:
+        grad_cross_entropy(bd, &f);
+        break;
+    case MF_OP_ALL_GATHER:
+        grad_collective(bd, &f, MF_OP_REDUCE_SCATTER);
+        break;
+    case MF_OP_REDUCE_SCATTER:
+        grad_collective(bd, &f, MF_OP_ALL_GATHER);
+        break;
+    case MF_OP_ALL_TO_ALL:
+    case MF_OP_SEND_RECV:
+        grad_collective(bd, &f, (mf_op_kind)f.kind);
+        break;
+    case MF_OP_DISPATCH:
+        grad_collective(bd, &f, MF_OP_COMBINE);
+        break;
+    case MF_OP_COMBINE:
+        grad_collective(bd, &f, MF_OP_DISPATCH);
+        break;
+    case MF_OP_ATTENTION_BWD:
+    case MF_OP_EMBEDDING_BWD:
+    case MF_OP_RMSNORM_BWD:
+    case MF_OP_ROPE_BWD:
+    case MF_OP_SWIGLU_BWD:
+    case MF_OP_GATE_BWD:
+    case MF_OP_ROUTER_BWD:
+    case MF_OP_BIAS_BWD:
+    case MF_OP_CROSS_ENTROPY_BWD:
+    case MF_OP_GRAD_NORM:
+    case MF_OP_ADAMW:
+    case MF_OP_CAST:
+    case MF_OP_ALL_REDUCE:
+    case MF_OP_COPY_D2H:
+    case MF_OP_COPY_H2D:
+    case MF_OP_COUNT:
+        break;
+    }
+    bd->forward_op = -1;
+}
+
+/* Forward ops know what makes each tensor from here on. */
+static void note_producers(mf_build *bd) {
+    for (int i = 0; i < bd->b->nops; i++) {
+        const mf_op *op = &bd->b->ops[i];
+        for (int k = 0; k < op->nout; k++) {
+            bd->b->tensors[op->out[k]].producer = (int16_t)i;
+        }
+    }
+}
+
+/* --- what runs around the passes -------------------------------------------------------------- */
+
+void mf_lower_move_ops(mf_build *bd, int from, int at) {
+    mf_block *b = bd->b;
+    for (int k = 0; from + k < b->nops; k++) {
+        mf_op op = b->ops[from + k];
+        mf_build_extra extra = bd->extra[from + k];
+        for (int i = from + k; i > at + k; i--) {
+            b->ops[i] = b->ops[i - 1];
+            bd->extra[i] = bd->extra[i - 1];
+        }
+        b->ops[at + k] = op;
+        bd->extra[at + k] = extra;
+    }
+}
+
+/* Saved tensors of the chosen modules leave for host memory at the end of the forward pass and come
+ * back, into new tensors, at the start of the backward pass. */
+static void offload(mf_build *bd) {
+    mf_block *b = bd->b;
+    int nforward = b->nforward, before = b->nops, ntensors = b->ntensors;
+    for (int16_t t = 0; t < ntensors && bd->status == MF_OK; t++) {
+        mf_tensor *x = mf_build_t(bd, t);
+        if (x->class == MF_TENSOR_SAVED && (x->offload & bd->key.memory.offload)) {
+            x->class = MF_TENSOR_LOCAL;
+            x->offloaded = true;
+            double bytes = mf_tensor_balanced_B(x);
+            bd->pass = MF_PASS_F;
+            mf_op *op = mf_build_op(bd, MF_OP_COPY_D2H, "offload", MF_STREAM_D2H);
+            op->bytes = bytes;
+            mf_op_in(op, t);
+        }
+    }
+    int copies = b->nops - before;
+    mf_lower_move_ops(bd, before, nforward);
+    b->nforward += copies;
+    before = b->nops;
+    for (int i = nforward; i < nforward + copies && bd->status == MF_OK; i++) {
+        int16_t t = b->ops[i].in[0];
+        mf_tensor x = *mf_build_t(bd, t);
+        bd->pass = MF_PASS_B;
+        int16_t back = mf_build_tensor(bd, x.name, x.rows, x.cols, x.element_B);
+        mf_build_t(bd, back)->bytes = x.bytes;
+        for (int k = b->nforward; k < before && bd->status == MF_OK; k++) {
+            for (int a = 0; a < b->ops[k].nin; a++) {
+                b->ops[k].in[a] = b->ops[k].in[a] == t ? back : b->ops[k].in[a];
+            }
+        }
+        mf_op *op = mf_build_op(bd, MF_OP_COPY_H2D, "offload", MF_STREAM_H2D);
+        op->bytes = mf_tensor_balanced_B(&x);
+        op->flags |= MF_OPF_PREFETCH;
+        mf_op_out(op, back);
+    }
+    mf_lower_move_ops(bd, before, b->nforward);
+}
+
+void mf_lower_backward(mf_build *bd) {
+    mf_block *b = bd->b;
+    note_producers(bd);
+    b->nforward = b->nops;
+    bd->drop = 0;
+    bd->pass = MF_PASS_B;
+    if (bd->output != MF_NO_TENSOR) {
+        mf_tensor out = *mf_build_t(bd, bd->output);
+        int16_t g = mf_build_tensor(bd, "output_gradient", out.rows, out.cols, bd->act_B);
+        mf_build_t(bd, g)->class = MF_TENSOR_BOUNDARY;
+        mf_build_t(bd, bd->output)->grad = g;
+    }
+    for (int i = b->nforward - 1; i >= 0 && bd->status == MF_OK; i--) {
+        grad_op(bd, i);
+    }
+    if (bd->status != MF_OK) {
+        return;
+    }
+    if (bd->input != MF_NO_TENSOR && grad_of(bd, bd->input) != MF_NO_TENSOR) {
+        mf_build_t(bd, grad_of(bd, bd->input))->class = MF_TENSOR_BOUNDARY;
+    }
+    if (bd->output != MF_NO_TENSOR && bd->output != bd->input) {
+        /* The next block counts what it keeps of its input. */
+        mf_build_t(bd, bd->output)->class = MF_TENSOR_BOUNDARY;
+    }
+    offload(bd);
+}

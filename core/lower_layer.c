@@ -1,0 +1,253 @@
+/* lower_layer.c - forward passes of embedding, layer, MTP block and head, and what they share. */
+#include "core/lower_build.h"
+
+/* FP32 elements per row that a norm or softmax keeps for its backward. */
+#define STATISTIC_B 4.0
+
+static int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+int16_t mf_lower_norm(mf_build *bd, const char *name, int16_t x, int64_t rows, int64_t cols) {
+    int16_t gamma = mf_build_weight(bd, name, MF_PART_NORM, cols, 1);
+    uint16_t outer = bd->drop;
+    bd->drop |= MF_RECOMPUTE_NORM;
+    int16_t y = mf_build_tensor(bd, name, rows, cols, bd->act_B);
+    bd->drop = outer;
+    int16_t rstd = mf_build_tensor(bd, "rstd", rows, 1, STATISTIC_B);
+    mf_build_t(bd, y)->offload = MF_OFFLOAD_INPUT;
+    /* Four bytes a row: kept even when the output is dropped, so that the gradient of the norm
+     * needs no second reduction. */
+    mf_build_t(bd, rstd)->drop = 0;
+    double n = (double)rows * (double)cols;
+    mf_op *op = mf_build_memory_op(bd, MF_OP_RMSNORM_FWD, name, rows, cols,
+                                   2.0 * n * bd->act_B + (double)rows * STATISTIC_B);
+    mf_op_in(op, x);
+    mf_op_in(op, gamma);
+    mf_op_out(op, y);
+    mf_op_out(op, rstd);
+    return y;
+}
+
+int16_t mf_lower_add(mf_build *bd, const char *name, const int16_t *terms, int count) {
+    mf_tensor first = *mf_build_t(bd, terms[0]);
+    int16_t sum = mf_build_tensor(bd, name, first.rows, first.cols, bd->act_B);
+    mf_op *op = mf_build_memory_op(bd, MF_OP_ADD, name, first.rows, first.cols,
+                                   (double)(count + 1) * (double)first.rows * (double)first.cols *
+                                       bd->act_B);
+    for (int i = 0; i < count; i++) {
+        mf_op_in(op, terms[i]);
+    }
+    mf_op_out(op, sum);
+    return sum;
+}
+
+int16_t mf_lower_quantise(mf_build *bd, int16_t x) {
+    mf_tensor from = *mf_build_t(bd, x);
+    double n = (double)from.rows * (double)from.cols;
+    int16_t q = mf_build_tensor(bd, "quantised", from.rows, from.cols, bd->quant_B);
+    mf_tensor *t = mf_build_t(bd, q);
+    t->routed = from.routed;
+    t->drop = from.drop;
+    t->offload = from.offload;
+    t->bytes = (int64_t)((double)from.bytes * bd->quant_B / from.element_B) + 1;
+    /* Read once; written along rows and, for the weight gradient, along columns. */
+    mf_op *op = mf_build_memory_op(bd, MF_OP_QUANTISE, "quantise", from.rows, from.cols,
+                                   n * (from.element_B + 2.0 * bd->quant_B));
+    if (from.routed) {
+        op->flags |= MF_OPF_ROUTED;
+    }
+    mf_op_in(op, x);
+    mf_op_out(op, q);
+    return q;
+}
+
+/* Number of pieces in which TP communication and its GEMM run beside each other. */
+static int64_t tp_pieces(const mf_build *bd, int64_t rows) {
+    if (!(bd->l->overlap & MF_OVERLAP_TP) || bd->l->tp == 1) {
+        return 1;
+    }
+    int64_t pieces = bd->l->tp < 4 ? bd->l->tp : 4;
+    return rows % pieces == 0 ? pieces : 1;
+}
+
+int16_t mf_lower_gather_tp(mf_build *bd, const char *name, int16_t x) {
+    if (bd->l->tp == 1) {
+        return x;
+    }
+    mf_tensor from = *mf_build_t(bd, x);
+    int64_t rows = from.rows * bd->l->tp, pieces = tp_pieces(bd, rows);
+    int16_t y = mf_build_tensor(bd, name, rows, from.cols, from.element_B);
+    mf_build_t(bd, y)->drop |= MF_DROP_ALWAYS; /* gathered again when a gradient needs it */
+    double bytes = (double)rows * (double)from.cols * from.element_B / (double)pieces;
+    for (int64_t i = 0; i < pieces; i++) {
+        mf_op *op =
+            mf_build_collective(bd, MF_OP_ALL_GATHER, name, MF_STREAM_TP, MF_GROUP_TP, bytes);
+        op->flags |= pieces > 1 ? MF_OPF_OVERLAPPED : 0;
+        mf_op_in(op, x);
+        mf_op_out(op, y);
+    }
+    return y;
+}
+
+/* Y[rows, n] = X W^T (+ bias), in `pieces` GEMMs that share X and Y. */
+static int16_t linear_pieces(mf_build *bd, const mf_linear *w, int16_t x, int64_t rows,
+                             int64_t pieces) {
+    int16_t weight = mf_build_weight(bd, w->name, w->part, w->n, w->k);
+    int16_t bias = w->bias ? mf_build_weight(bd, "bias", w->part, w->n, 1) : MF_NO_TENSOR;
+    int16_t y = mf_build_tensor(bd, w->name, rows, w->n, bd->act_B);
+    for (int64_t i = 0; i < pieces; i++) {
+        mf_op *op = mf_build_gemm(bd, w->name, w->math, rows / pieces, w->n, w->k);
+        op->flags |= pieces > 1 ? MF_OPF_OVERLAPPED : 0;
+        mf_op_in(op, x);
+        mf_op_in(op, weight);
+        mf_op_in(op, bias);
+        mf_op_out(op, y);
+    }
+    return y;
+}
+
+int16_t mf_lower_linear(mf_build *bd, const mf_linear *w, int16_t x, int64_t rows) {
+    return linear_pieces(bd, w, x, rows, 1);
+}
+
+static int16_t quantise_if(mf_build *bd, const mf_linear *w, int16_t x) {
+    bool covered = bd->quant_B > 0 && (w->math == MF_MATH_FP8 || w->math == MF_MATH_FP4);
+    return covered ? mf_lower_quantise(bd, x) : x;
+}
+
+int16_t mf_lower_column_parallel(mf_build *bd, const mf_linear *w, int16_t x) {
+    int16_t q = quantise_if(bd, w, x);
+    int16_t gathered = mf_lower_gather_tp(bd, "tp_all_gather", q);
+    int64_t rows = mf_build_t(bd, gathered)->rows;
+    /* One GEMM per piece of the gather: piece i starts when its rows are there. */
+    return linear_pieces(bd, w, gathered, rows, tp_pieces(bd, rows));
+}
+
+int16_t mf_lower_row_parallel(mf_build *bd, const mf_linear *w, int16_t x) {
+    int16_t q = quantise_if(bd, w, x);
+    int64_t rows = mf_build_t(bd, x)->rows, pieces = tp_pieces(bd, rows);
+    int16_t y = linear_pieces(bd, w, q, rows, pieces);
+    if (bd->l->tp == 1) {
+        return y;
+    }
+    int16_t part = mf_build_tensor(bd, "tp_reduce_scatter", rows / bd->l->tp, w->n, bd->act_B);
+    double bytes = (double)rows * (double)w->n * bd->act_B / (double)pieces;
+    for (int64_t i = 0; i < pieces; i++) {
+        mf_op *op = mf_build_collective(bd, MF_OP_REDUCE_SCATTER, "tp_reduce_scatter", MF_STREAM_TP,
+                                        MF_GROUP_TP, bytes);
+        op->flags |= pieces > 1 ? MF_OPF_OVERLAPPED : 0;
+        mf_op_in(op, y);
+        mf_op_out(op, part);
+    }
+    return part;
+}
+
+void mf_lower_layer(mf_build *bd) {
+    bd->drop = MF_RECOMPUTE_LAYER;
+    int16_t x = bd->input;
+    if (bd->key.parts & MF_HALF_ATTENTION) {
+        x = mf_lower_attention(bd, x);
+    }
+    if (bd->key.parts & MF_HALF_FFN) {
+        x = mf_lower_ffn(bd, x);
+    }
+    bd->output = x;
+}
+
+/* Looks up all tokens of the TP region in the local part of the vocabulary and scatters the sum. */
+static int16_t lookup(mf_build *bd, bool shared) {
+    int64_t vocab = divide_up(bd->m->vocab, bd->l->tp);
+    int16_t table = mf_build_weight(bd, "embed_tokens", MF_PART_EMBEDDING, vocab, bd->m->hidden);
+    if (shared) {
+        mf_build_t(bd, table)->part = UINT8_MAX; /* counted where it lives */
+    }
+    int16_t y = mf_build_tensor(bd, "embedding", bd->tokens_attn, bd->m->hidden, bd->act_B);
+    double n = (double)bd->tokens_attn * (double)bd->m->hidden;
+    mf_op *op = mf_build_memory_op(bd, MF_OP_EMBEDDING_FWD, "embedding", bd->tokens_attn,
+                                   bd->m->hidden, n * bd->act_B * (1.0 + 1.0 / (double)bd->l->tp));
+    mf_op_in(op, table);
+    mf_op_out(op, y);
+    if (bd->l->tp == 1) {
+        return y;
+    }
+    int16_t part = mf_build_tensor(bd, "tp_reduce_scatter", bd->tokens, bd->m->hidden, bd->act_B);
+    op = mf_build_collective(bd, MF_OP_REDUCE_SCATTER, "tp_reduce_scatter", MF_STREAM_TP,
+                             MF_GROUP_TP, n * bd->act_B);
+    mf_op_in(op, y);
+    mf_op_out(op, part);
+    return part;
+}
+
+void mf_lower_embedding(mf_build *bd) {
+    bd->module = MF_MODULE_EMBEDDING;
+    bd->output = lookup(bd, false);
+}
+
+/* Final norm, vocabulary-parallel logits, cross-entropy. The logits are overwritten by their
+ * gradient, so that they stand once. */
+static void loss(mf_build *bd, int16_t x, bool shared) {
+    const mf_model *m = bd->m;
+    int64_t vocab = divide_up(m->vocab, bd->l->tp);
+    bd->drop = 0; /* no recomputation beyond the last layer */
+    bd->module = MF_MODULE_HEAD;
+    int16_t xn = mf_lower_norm(bd, "final_norm", x, bd->tokens, m->hidden);
+    int16_t gathered = mf_lower_gather_tp(bd, "tp_all_gather", xn);
+    mf_linear head = {"lm_head", MF_PART_HEAD, m->hidden,
+                      vocab,     false,        bd->act_B > 2 ? MF_MATH_FP32 : MF_MATH_BF16};
+    int first = bd->b->ntensors;
+    int16_t logits = mf_lower_linear(bd, &head, gathered, bd->tokens_attn);
+    if (shared) {
+        mf_build_t(bd, (int16_t)first)->part = UINT8_MAX;
+    }
+    bd->module = MF_MODULE_LOSS;
+    double n = (double)bd->tokens_attn * (double)vocab;
+    int16_t stats = mf_build_tensor(bd, "loss_statistics", bd->tokens_attn, 3, STATISTIC_B);
+    mf_op *op = mf_build_memory_op(bd, MF_OP_CROSS_ENTROPY_FWD, "cross_entropy", bd->tokens_attn,
+                                   vocab, n * bd->act_B);
+    mf_op_in(op, logits);
+    mf_op_out(op, stats);
+    if (bd->l->tp > 1) {
+        op = mf_build_collective(bd, MF_OP_ALL_REDUCE, "loss_all_reduce", MF_STREAM_TP, MF_GROUP_TP,
+                                 (double)bd->tokens_attn * 3.0 * STATISTIC_B);
+        mf_op_in(op, stats);
+        mf_op_out(op, stats);
+        mf_build_last(bd)->no_grad = true;
+    }
+}
+
+void mf_lower_head(mf_build *bd) {
+    loss(bd, bd->input, bd->m->tied_embeddings && bd->key.shared_embedding);
+}
+
+/* Depth of multi-token prediction: the next token's embedding beside the hidden state, projected,
+ * one layer, its own loss through the shared head. The hidden state itself passes through. */
+void mf_lower_mtp(mf_build *bd) {
+    const mf_model *m = bd->m;
+    bd->module = MF_MODULE_MTP;
+    int16_t embedded = lookup(bd, bd->key.shared_embedding);
+    int16_t hn = mf_lower_norm(bd, "hnorm", bd->input, bd->tokens, m->hidden);
+    int16_t en = mf_lower_norm(bd, "enorm", embedded, bd->tokens, m->hidden);
+    int16_t both = mf_build_tensor(bd, "concat", bd->tokens, 2 * m->hidden, bd->act_B);
+    mf_op *op = mf_build_memory_op(bd, MF_OP_SPLIT, "concat", bd->tokens, 2 * m->hidden,
+                                   4.0 * (double)bd->tokens * (double)m->hidden * bd->act_B);
+    mf_op_in(op, en);
+    mf_op_in(op, hn);
+    mf_op_out(op, both);
+    mf_linear projection = {"eh_proj", MF_PART_MTP, 2 * m->hidden, m->hidden / bd->l->tp,
+                            false,     bd->math};
+    int16_t x = mf_lower_column_parallel(bd, &projection, both);
+    if (bd->l->tp > 1) { /* columns of this rank, all tokens -> all columns, own tokens */
+        int16_t y = mf_build_tensor(bd, "eh_all_to_all", bd->tokens, m->hidden, bd->act_B);
+        op = mf_build_collective(bd, MF_OP_ALL_TO_ALL, "eh_all_to_all", MF_STREAM_TP, MF_GROUP_TP,
+                                 (double)bd->tokens * (double)m->hidden * bd->act_B);
+        mf_op_in(op, x);
+        mf_op_out(op, y);
+        x = y;
+    }
+    bd->drop = MF_RECOMPUTE_LAYER;
+    x = mf_lower_attention(bd, x);
+    x = mf_lower_ffn(bd, x);
+    bd->output = bd->input;
+    loss(bd, x, bd->key.shared_head);
+}
