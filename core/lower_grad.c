@@ -448,7 +448,7 @@ static void offload(mf_build *bd) {
     for (int16_t t = 0; t < ntensors && bd->status == MF_OK; t++) {
         mf_tensor *x = mf_build_t(bd, t);
         if (x->class == MF_TENSOR_SAVED && (x->offload & bd->key.memory.offload)) {
-            x->class = MF_TENSOR_LOCAL;
+            x->class = t == bd->input ? MF_TENSOR_BOUNDARY : MF_TENSOR_LOCAL;
             x->offloaded = true;
             double bytes = mf_tensor_balanced_B(x);
             bd->pass = MF_PASS_F;

@@ -11,6 +11,8 @@
 
 #include "core/status.h"
 
+#include <math.h>
+
 /* Fails the test with the error's own words. */
 #define assert_ok(call)                                                                            \
     do {                                                                                           \
@@ -19,4 +21,13 @@
             fail_msg("%s -> %s", #call, mf_status_text(status_));                                  \
         }                                                                                          \
     } while (0)
+/* |a - b| <= eps in double (cmocka's own is in float). */
+#define assert_close(a, b, eps)                                                                    \
+    do {                                                                                           \
+        double a_ = (a), b_ = (b);                                                                 \
+        if (!(fabs(a_ - b_) <= (eps))) {                                                           \
+            fail_msg("%s = %.9g, expected %.9g within %.3g", #a, a_, b_, (double)(eps));           \
+        }                                                                                          \
+    } while (0)
+
 #endif
