@@ -1,0 +1,179 @@
+/* The space of layouts: the lists and their product against plain loops over every degree. */
+#include "tests/test.h"
+
+#include "planner/space.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static mf_model tiny(int64_t layers, int64_t experts) {
+    mf_model m;
+    memset(&m, 0, sizeof m);
+    snprintf(m.name, sizeof m.name, "tiny");
+    m.layers = layers;
+    m.hidden = 64;
+    m.vocab = 128;
+    m.heads = 12;
+    m.kv_heads = 4;
+    m.head_dim = 16;
+    m.v_head_dim = 16;
+    m.ffn = experts ? 0 : 96;
+    m.moe_ffn = experts ? 24 : 0;
+    m.experts = experts;
+    m.top_k = experts ? 2 : 0;
+    m.classes = 1;
+    m.layer_classes[0].ffn = experts ? MF_FFN_MOE : MF_FFN_DENSE;
+    return m;
+}
+
+/* A choice that cannot matter stands at its first value. */
+static bool is_canonical(const mf_model *m, const mf_layout *l) {
+    return (l->cp > 1 || l->cp_type == MF_CP_RING) &&
+           (l->ep > 1 || l->dispatcher == MF_DISPATCH_FUSED) &&
+           (l->dp * l->cp > 1 || l->zero == 0) &&
+           ((m->experts > 0 && l->edp > 1) || l->expert_zero == 0);
+}
+
+static int64_t count_by_loops(const mf_model *m, const mf_layout *base) {
+    int64_t count = 0, n = base->gpus;
+    for (int64_t tp = 1; tp <= n; tp++)
+        for (int64_t cp = 1; cp <= n; cp++)
+            for (int64_t pp = 1; pp <= n; pp++)
+                for (int64_t ep = 1; ep <= n; ep++)
+                    for (int64_t etp = 1; etp <= n; etp++)
+                        for (int64_t mbs = 1; mbs <= 8; mbs++)
+                            for (int code = 0; code < MF_CP_COUNT * MF_DISPATCH_COUNT; code++) {
+                                mf_layout l = *base;
+                                l.tp = tp, l.cp = cp, l.pp = pp, l.ep = ep, l.etp = etp;
+                                l.mbs = mbs;
+                                l.cp_type = (mf_cp_type)(code % MF_CP_COUNT);
+                                l.dispatcher = (mf_dispatcher)(code / MF_CP_COUNT);
+                                l.schedule = MF_SCHED_GPIPE;
+                                l.vpp = 1;
+                                if (!mf_layout_valid(&l, m)) {
+                                    continue;
+                                }
+                                for (int z = 0; z < 16; z++)
+                                    for (int k = 0; k < MF_SCHED_COUNT; k++)
+                                        for (int64_t vpp = 1; vpp <= m->layers + 2; vpp++) {
+                                            l.zero = (uint8_t)(z / 4);
+                                            l.expert_zero = (uint8_t)(z % 4);
+                                            l.schedule = (mf_schedule_kind)k;
+                                            l.vpp = vpp;
+                                            count += mf_layout_valid(&l, m) && is_canonical(m, &l);
+                                        }
+                            }
+    return count;
+}
+
+static mf_space space_of(const mf_model *m, int64_t gpus, int64_t gbs) {
+    mf_space s = {.model = m};
+    mf_layout_init(&s.base);
+    s.base.gpus = gpus;
+    s.base.gbs = gbs;
+    s.base.seq = 48;
+    return s;
+}
+
+static void the_product_of_lists_counts_what_loops_count(void **state) {
+    (void)state;
+    static const struct {
+        int64_t gpus, gbs, layers, experts;
+    } cases[] = {{1, 4, 3, 4},  {2, 8, 4, 4},   {4, 16, 5, 0}, {4, 12, 4, 8},
+                 {6, 12, 7, 6}, {8, 24, 3, 12}, {8, 8, 9, 8},  {12, 24, 5, 12}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mf_model m = tiny(cases[i].layers, cases[i].experts);
+        mf_space s = space_of(&m, cases[i].gpus, cases[i].gbs);
+        int64_t count = 0;
+        assert_ok(mf_space_count(&s, &count, NULL));
+        int64_t truth = count_by_loops(&m, &s.base);
+        assert_true(truth > 0);
+        if (count != truth) {
+            fail_msg("case %zu: %lld, loops say %lld", i, (long long)count, (long long)truth);
+        }
+    }
+}
+
+/* Walks the lists as the search does and sees that every layout resolves and none comes twice. */
+static void walking_the_lists_gives_each_layout_once(void **state) {
+    (void)state;
+    mf_model m = tiny(4, 8);
+    mf_space s = space_of(&m, 8, 16);
+    static mf_dense_point dense[4000];
+    static mf_expert_point experts[400];
+    static mf_order_point orders[100];
+    static mf_zero_point zeros[16];
+    int64_t seen = 0, count = 0;
+    mf_layout before;
+    memset(&before, 0, sizeof before);
+    assert_ok(mf_space_count(&s, &count, NULL));
+    int64_t nd = mf_space_dense(&s, dense, 4000);
+    assert_true(nd < 4000);
+    for (int64_t i = 0; i < nd; i++) {
+        int64_t nx = mf_space_experts(&s, dense[i].pp, experts, 400);
+        int64_t no = mf_space_orders(&s, dense[i].pp, dense[i].micro_batches, orders, 100);
+        for (int64_t j = 0; j < nx; j++) {
+            for (int64_t k = 0; k < no; k++) {
+                int64_t edp = s.base.gpus / (dense[i].pp * experts[j].ep * experts[j].etp);
+                int64_t nz = mf_space_zeros(&s, dense[i].dp * dense[i].cp, edp, zeros, 16);
+                for (int64_t z = 0; z < nz; z++) {
+                    mf_layout l =
+                        mf_space_layout(&s, &dense[i], &experts[j], &orders[k], &zeros[z]);
+                    assert_true(is_canonical(&m, &l));
+                    assert_true(l.dp == dense[i].dp && l.micro_batches == dense[i].micro_batches);
+                    assert_true(memcmp(&l, &before, sizeof l) != 0);
+                    before = l;
+                    seen++;
+                }
+            }
+        }
+    }
+    assert_true(seen == count);
+}
+
+static void a_pinned_dimension_keeps_its_value(void **state) {
+    (void)state;
+    mf_model m = tiny(4, 8);
+    mf_space s = space_of(&m, 8, 16);
+    s.pinned = MF_PIN(TP) | MF_PIN(PP) | MF_PIN(EP) | MF_PIN(SCHEDULE) | MF_PIN(VPP) |
+               MF_PIN(MICRO_BATCH) | MF_PIN(ZERO) | MF_PIN(EXPERT_ZERO) | MF_PIN(DISPATCHER) |
+               MF_PIN(CP) | MF_PIN(ETP) | MF_PIN(CP_TYPE);
+    s.base.tp = 2;
+    s.base.pp = 2;
+    s.base.ep = 4;
+    int64_t count = 0;
+    assert_ok(mf_space_count(&s, &count, NULL));
+    assert_true(count == 1);
+    s.pinned &= ~MF_PIN(ETP); /* ranks left over 2 x 4: none for ETP 2; EP alone */
+    assert_ok(mf_space_count(&s, &count, NULL));
+    assert_true(count == 1);
+    s.pinned &= ~MF_PIN(EP); /* EP x ETP within 4 ranks: (1,1..4) (2,1..2) (4,1) */
+    assert_ok(mf_space_count(&s, &count, NULL));
+    assert_true(count == 6);
+    s.base.tp = 5; /* divides nothing here */
+    assert_ok(mf_space_count(&s, &count, NULL));
+    assert_true(count == 0);
+}
+
+static void what_is_held_is_said(void **state) {
+    (void)state;
+    mf_model m = tiny(4, 8);
+    mf_space s = space_of(&m, 8, 16);
+    char text[400];
+    s.pinned = MF_PIN(TP);
+    mf_space_describe_cuts(&s, text, sizeof text);
+    assert_non_null(strstr(text, "overlap dp,pp"));
+    assert_non_null(strstr(text, "tp (pinned)"));
+    assert_non_null(strstr(text, "precision bf16"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_product_of_lists_counts_what_loops_count),
+        cmocka_unit_test(walking_the_lists_gives_each_layout_once),
+        cmocka_unit_test(a_pinned_dimension_keeps_its_value),
+        cmocka_unit_test(what_is_held_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
