@@ -8,6 +8,7 @@
 #ifndef MF_COSTMODEL_COST_H
 #define MF_COSTMODEL_COST_H
 
+#include "core/json.h"
 #include "core/program.h"
 #include "profiles/store.h"
 
@@ -31,11 +32,14 @@ typedef struct mf_software {
     double fixed_step_s;       /* once a step */
     double gpu_power_eff;      /* sustained clocks in long training runs over short tests */
     double band;               /* relative half-width added when flags are unknown */
+    bool nvls;                 /* collectives may use NVLink multicast */
 } mf_software;
 
-/* By name, or "megatron-YY.MM" -> the newest known profile not newer. NULL = "moefold".
- * Unknown: MF_USAGE listing the known ones. */
+/* By name, or "megatron-YY.MM" -> the newest known profile not newer, or by path to a file.
+ * NULL = "moefold". Unknown: MF_USAGE listing the known ones. A file that misses a key, has one too
+ * many or a value out of range: MF_INPUT with file:line:col. */
 mf_status mf_software_load(const char *name, mf_software *out, mf_err *e);
+mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e);
 const char *const *mf_software_shipped(size_t *count);
 
 /* What a price rests on. */

@@ -1,0 +1,190 @@
+/* build.c - a cost model from samples: every family fitted, residuals planted, curves gathered.
+ *
+ * Per (kind, variant): the GPU's own points if there are any; else the parameters of the GPU with
+ * the most points (the same architecture first), which carry over because they are efficiencies
+ * over a GPU's own sustained rates and times; else the priors. Own points are fitted with the
+ * transferred parameters as their prior. Residuals carry over within an architecture only.
+ */
+#include "costmodel/cost_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double z90 = 1.645;
+static const double transfer_noise_arch = 0.08;  /* to a GPU of the same architecture */
+static const double transfer_noise_other = 0.15; /* to another one */
+static const double derived_noise = 0.20;        /* nobody measured it */
+
+typedef struct group {
+    mf_op_kind kind;
+    int variant;
+    const mf_family *family;
+    const mf_sample **list; /* room for all samples */
+} group;
+
+static size_t select_device(const mf_sample *samples, size_t n, const group *g, int device,
+                            const mf_sample **list) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        const mf_sample *s = &samples[i];
+        if (s->device == device && s->op.kind == g->kind && mf_variant_of(&s->op) == g->variant) {
+            list[count++] = s;
+        }
+    }
+    return count;
+}
+
+static bool same_arch(const mf_device *a, const mf_device *b) {
+    return strcmp(a->cluster->gpu.arch, b->cluster->gpu.arch) == 0;
+}
+
+/* The other GPU to draw on; -1 = none. */
+static int reference_of(const mf_device *devices, int ndevices, const mf_sample *samples, size_t n,
+                        const group *g) {
+    int best = -1;
+    size_t best_score = 0;
+    for (int d = 1; d < ndevices; d++) {
+        if (devices[d].cluster == NULL) {
+            continue;
+        }
+        size_t count = select_device(samples, n, g, d, g->list);
+        size_t score = count == 0 ? 0 : count + (same_arch(&devices[d], &devices[0]) ? n : 0);
+        if (score > best_score) {
+            best = d;
+            best_score = score;
+        }
+    }
+    return best;
+}
+
+static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_device *devices,
+                             const mf_sample *const *list, size_t n, mf_err *e) {
+    mf_field_node *nodes = calloc(n + 1, sizeof *nodes);
+    if (nodes == NULL) {
+        return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
+    }
+    int dims = 0;
+    for (size_t i = 0; i < n; i++) {
+        const mf_sample *s = list[i];
+        dims = family->coords(&s->op, nodes[i].x);
+        nodes[i].time_s = s->time_s;
+        nodes[i].spread = s->spread;
+        nodes[i].residual = log(s->time_s / family->base(&devices[s->device], &s->op, f->theta));
+    }
+    mf_status st = mf_field_build(&f->field, nodes, (int)n, dims, family->noise, e);
+    free(nodes);
+    return st;
+}
+
+static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
+                           const mf_sample *samples, size_t n, const group *g, mf_err *e) {
+    const mf_family *family = g->family;
+    double mean[MF_FIT_MAX], sd[MF_FIT_MAX];
+    memcpy(mean, family->mean, sizeof mean);
+    memcpy(sd, family->sd, sizeof sd);
+    memcpy(f->theta, mean, sizeof mean);
+    f->basis = MF_BASIS_DERIVED;
+    f->half = z90 * hypot(derived_noise, family->noise);
+    int reference = reference_of(devices, ndevices, samples, n, g);
+    bool near = reference > 0 && same_arch(&devices[reference], &devices[0]);
+    size_t theirs = 0;
+    if (reference > 0) {
+        theirs = select_device(samples, n, g, reference, g->list);
+        mf_fit(family->base, devices, g->list, theirs, family->nparams, mean, sd, f->theta);
+        f->basis = MF_BASIS_TRANSFERRED;
+        f->half = z90 * hypot(near ? transfer_noise_arch : transfer_noise_other, family->noise);
+        memcpy(mean, f->theta, sizeof mean);
+    }
+    if (near) {
+        mf_status st = plant_field(f, family, devices, g->list, theirs, e);
+        if (st != MF_OK) {
+            return st;
+        }
+    }
+    size_t mine = select_device(samples, n, g, 0, g->list);
+    if (mine == 0) {
+        return MF_OK;
+    }
+    mf_field_clear(&f->field);
+    mf_fit(family->base, devices, g->list, mine, family->nparams, mean, sd, f->theta);
+    f->own = true;
+    f->basis = MF_BASIS_FITTED;
+    return plant_field(f, family, devices, g->list, mine, e);
+}
+
+/* Types of arithmetic and backward passes that nobody measured take the fit of the nearest one. */
+static void inherit(mf_cost *cost) {
+    static const mf_op_kind kinds[] = {MF_OP_GEMM, MF_OP_GROUPED_GEMM, MF_OP_ATTENTION_FWD,
+                                       MF_OP_ATTENTION_BWD};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        mf_fitted *row = cost->fitted[kinds[i]];
+        for (int m = 0; m < MF_MATH_COUNT; m++) {
+            const mf_fitted *from = &row[m == MF_MATH_FP4 ? MF_MATH_FP8 : MF_MATH_BF16];
+            from = from->basis == MF_BASIS_DERIVED ? &row[MF_MATH_BF16] : from;
+            if (row[m].basis == MF_BASIS_DERIVED && from->basis != MF_BASIS_DERIVED) {
+                memcpy(row[m].theta, from->theta, sizeof row[m].theta);
+            }
+        }
+    }
+    for (int v = 0; v < MF_VARIANTS; v++) { /* combine is dispatch run backwards */
+        mf_fitted *c = &cost->fitted[MF_OP_COMBINE][v];
+        const mf_fitted *d = &cost->fitted[MF_OP_DISPATCH][v];
+        if (c->basis == MF_BASIS_DERIVED && d->basis != MF_BASIS_DERIVED) {
+            memcpy(c->theta, d->theta, sizeof c->theta);
+            c->half = hypot(fmin(d->half, c->half), 0.1);
+            c->basis = MF_BASIS_TRANSFERRED;
+        }
+    }
+}
+
+mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_device *devices,
+                        int ndevices, const mf_sample *samples, size_t n, mf_cost **out,
+                        mf_err *e) {
+    mf_status st = MF_NOMEM;
+    mf_cost *cost = calloc(1, sizeof *cost);
+    const mf_sample **list = malloc((n + 1) * sizeof *list);
+    *out = NULL;
+    if (cost == NULL || list == NULL) {
+        st = mf_err_set(e, MF_NOMEM, "cost model: out of memory");
+        goto out;
+    }
+    cost->cluster = *c;
+    cost->software = *s;
+    mf_device_init(&cost->device, &cost->cluster);
+    for (int k = 0; k < MF_OP_COUNT; k++) {
+        for (int v = 0; v < MF_VARIANTS; v++) {
+            group g = {(mf_op_kind)k, v, mf_family_of((mf_op_kind)k, v), list};
+            if (g.family == NULL) {
+                continue;
+            }
+            st = fit_group(&cost->fitted[k][v], devices, ndevices, samples, n, &g, e);
+            if (st != MF_OK) {
+                goto out;
+            }
+        }
+    }
+    inherit(cost);
+    st = mf_collectives_build(&cost->coll, devices, samples, n, s->nvls, e);
+    if (st == MF_OK) {
+        *out = cost;
+        cost = NULL;
+    }
+out:
+    mf_cost_destroy(cost);
+    free(list);
+    return st;
+}
+
+void mf_cost_destroy(mf_cost *cost) {
+    if (cost == NULL) {
+        return;
+    }
+    for (int k = 0; k < MF_OP_COUNT; k++) {
+        for (int v = 0; v < MF_VARIANTS; v++) {
+            mf_field_clear(&cost->fitted[k][v].field);
+        }
+    }
+    mf_collectives_clear(&cost->coll);
+    free(cost);
+}

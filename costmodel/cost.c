@@ -1,0 +1,240 @@
+/* cost.c - the price of an op. */
+#include "costmodel/cost_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double interpolated_efolds = 1.0; /* nearer than this to a point: interpolated */
+
+const mf_cluster *mf_cost_cluster(const mf_cost *cost) {
+    return &cost->cluster;
+}
+const mf_software *mf_cost_software(const mf_cost *cost) {
+    return &cost->software;
+}
+
+const char *mf_basis_text(mf_basis b) {
+    static const char *const text[] = {
+#define X(name, words) words,
+        MF_BASIS_MAP(X)
+#undef X
+    };
+    return (unsigned)b < MF_BASIS_COUNT ? text[b] : "?";
+}
+
+/* The op with the routed rows of this rank. */
+static mf_op loaded(const mf_op *op, double load) {
+    mf_op o = *op;
+    if ((op->flags & MF_OPF_ROUTED) == 0 || !(load > 0) || !(load < 1 || load > 1)) {
+        return o;
+    }
+    switch (mf_op_kind_class((mf_op_kind)op->kind)) {
+    case MF_CLASS_GEMM:
+        o.dim[op->flags & MF_OPF_WGRAD ? MF_DIM_K : MF_DIM_M] =
+            (int64_t)ceil((double)op->dim[op->flags & MF_OPF_WGRAD ? MF_DIM_K : MF_DIM_M] * load);
+        break;
+    case MF_CLASS_GROUPED:
+        o.dim[MF_DIM_M] = (int64_t)ceil((double)op->dim[MF_DIM_M] * load);
+        break;
+    case MF_CLASS_ATTENTION:
+    case MF_CLASS_MEMORY:
+    case MF_CLASS_COLLECTIVE:
+    case MF_CLASS_P2P:
+    case MF_CLASS_COPY:
+        break;
+    }
+    o.bytes *= load;
+    o.flops *= load;
+    return o;
+}
+
+/* --- by family -------------------------------------------------------------------------------- */
+
+/* Time by formula and residuals; *half the relative half-width of its band. */
+static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *family,
+                         mf_price *out, double *half) {
+    const mf_fitted *f = &cost->fitted[op->kind][mf_variant_of(op)];
+    out->time_s = family->base(&cost->device, op, f->theta);
+    out->basis = f->basis;
+    *half = f->half;
+    if (f->field.n == 0) {
+        return;
+    }
+    double x[MF_FIELD_DIMS];
+    mf_field_value at;
+    family->coords(op, x);
+    mf_field_at(&f->field, x, -1, &at);
+    if (f->own && at.nearest <= 0) {
+        out->time_s = at.time_s;
+        out->basis = MF_BASIS_MEASURED;
+        *half = at.half;
+        return;
+    }
+    out->time_s *= exp(at.residual);
+    if (f->own) {
+        out->basis = at.nearest < interpolated_efolds ? MF_BASIS_INTERPOLATED : MF_BASIS_FITTED;
+        *half = at.half;
+    } else {
+        *half = hypot(f->half, at.half);
+    }
+}
+
+static double rate_share(const mf_software *s, const mf_op *op) {
+    switch (mf_op_kind_class((mf_op_kind)op->kind)) {
+    case MF_CLASS_GEMM:
+        return s->gemm_eff[op->math] * s->gpu_power_eff;
+    case MF_CLASS_GROUPED:
+        return s->gemm_eff[op->math] * s->grouped_eff * s->gpu_power_eff;
+    case MF_CLASS_ATTENTION:
+        return s->attention_eff * s->gpu_power_eff;
+    case MF_CLASS_MEMORY:
+        return s->memory_eff;
+    case MF_CLASS_COLLECTIVE:
+        return op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE
+                   ? s->comm_eff[op->dim[MF_DIM_DISPATCHER]]
+                   : s->collective_eff;
+    case MF_CLASS_P2P:
+        return s->collective_eff;
+    case MF_CLASS_COPY:
+        return 1;
+    }
+    return 1;
+}
+
+static double limit_of(const mf_cost *cost, const mf_op *op) {
+    switch (mf_op_kind_class((mf_op_kind)op->kind)) {
+    case MF_CLASS_GEMM:
+    case MF_CLASS_GROUPED:
+        return mf_gemm_limit_s(&cost->device, op);
+    case MF_CLASS_ATTENTION:
+        return mf_attention_limit_s(&cost->device, op);
+    case MF_CLASS_MEMORY:
+        return mf_memory_limit_s(&cost->device, op->bytes);
+    case MF_CLASS_COPY:
+        return op->bytes / cost->device.host_Bps;
+    case MF_CLASS_COLLECTIVE:
+    case MF_CLASS_P2P:
+        return 0; /* set with the time */
+    }
+    return 0;
+}
+
+/* --- communication ---------------------------------------------------------------------------- */
+
+static void dispatch_price(const mf_cost *cost, const mf_op *op, mf_price *out, double *half) {
+    if (op->shape.size <= 1) {
+        *half = 0;
+        return;
+    }
+    const mf_family *family = mf_family_of((mf_op_kind)op->kind, (int)op->dim[MF_DIM_DISPATCHER]);
+    if (family == NULL) { /* every rank sees every token; combine reduces them back */
+        double gathered =
+            (double)op->dim[MF_DIM_TOKENS] * (double)op->dim[MF_DIM_ROW_B] * (double)op->shape.size;
+        mf_op_kind kind = op->kind == MF_OP_COMBINE ? MF_OP_REDUCE_SCATTER : MF_OP_ALL_GATHER;
+        mf_collective_price(&cost->coll, &cost->device, kind, op->shape, gathered, out, half);
+        return;
+    }
+    mf_geometry g;
+    mf_geometry_of(&cost->cluster, op->shape, &g);
+    family_price(cost, op, family, out, half);
+    out->limit_s = mf_dispatch_limit_s(&cost->cluster, op);
+    out->link = g.domains > 1 ? MF_LINK_NETWORK : MF_LINK_SCALEUP;
+    out->sm_share = fmin(1, mf_collective_sms((mf_op_kind)op->kind, &g) / cost->device.sms);
+}
+
+static void communication_price(const mf_cost *cost, const mf_op *op, mf_price *out, double *half) {
+    if (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) {
+        dispatch_price(cost, op, out, half);
+    } else {
+        mf_collective_price(&cost->coll, &cost->device, (mf_op_kind)op->kind, op->shape, op->bytes,
+                            out, half);
+    }
+}
+
+/* --- the price -------------------------------------------------------------------------------- */
+
+static bool is_nothing(const mf_op *op) {
+    switch (mf_op_kind_class((mf_op_kind)op->kind)) {
+    case MF_CLASS_GEMM:
+    case MF_CLASS_GROUPED:
+        return op->dim[MF_DIM_M] <= 0 || op->dim[MF_DIM_N] <= 0 || op->dim[MF_DIM_K] <= 0;
+    case MF_CLASS_ATTENTION:
+        return op->flops <= 0;
+    case MF_CLASS_MEMORY:
+    case MF_CLASS_COLLECTIVE:
+    case MF_CLASS_P2P:
+    case MF_CLASS_COPY:
+        return op->bytes <= 0;
+    }
+    return true;
+}
+
+void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out) {
+    *out = (mf_price){.basis = MF_BASIS_DERIVED};
+    if (is_nothing(op)) {
+        return;
+    }
+    const mf_op o = loaded(op, load);
+    mf_op_class class = mf_op_kind_class((mf_op_kind)o.kind);
+    double half = 0;
+    if (class == MF_CLASS_COLLECTIVE || class == MF_CLASS_P2P) {
+        communication_price(cost, &o, out, &half);
+        if (out->time_s <= 0) {
+            return; /* a group of one */
+        }
+    } else {
+        family_price(cost, &o, mf_family_of((mf_op_kind)o.kind, mf_variant_of(&o)), out, &half);
+        out->limit_s = limit_of(cost, &o);
+        out->link = class == MF_CLASS_COPY ? MF_LINK_HOST : MF_LINK_NONE;
+    }
+    out->time_s = fmax(out->time_s / rate_share(&cost->software, &o), out->limit_s);
+    half += cost->software.band;
+    out->low_s = fmax(out->time_s / (1 + half), out->limit_s);
+    out->high_s = out->time_s * (1 + half);
+    if (out->link != MF_LINK_NONE) {
+        out->link_share = fmin(1, out->limit_s / out->time_s);
+    }
+}
+
+/* --- beside the op ---------------------------------------------------------------------------- */
+
+/* Launches behind one op of the program, as eager frameworks and our executor issue them. */
+static double launches(const mf_op *op) {
+    static const uint8_t count[MF_OP_COUNT] = {
+        [MF_OP_ATTENTION_BWD] = 3,     [MF_OP_EMBEDDING_BWD] = 2, [MF_OP_RMSNORM_BWD] = 2,
+        [MF_OP_ROUTER_FWD] = 6,        [MF_OP_ROUTER_BWD] = 5,    [MF_OP_PERMUTE] = 3,
+        [MF_OP_UNPERMUTE] = 2,         [MF_OP_GRAD_NORM] = 3,     [MF_OP_ADAMW] = 4,
+        [MF_OP_CROSS_ENTROPY_FWD] = 3, [MF_OP_DISPATCH] = 4,      [MF_OP_COMBINE] = 3,
+        [MF_OP_GROUPED_GEMM] = 2,
+    };
+    return count[op->kind] > 0 ? count[op->kind] : 1;
+}
+
+double mf_cost_host_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph) {
+    const mf_software *s = &cost->software;
+    return s->host_op_s * launches(op) * s->host_graph[graph];
+}
+
+double mf_cost_host_block_s(const mf_cost *cost, mf_graph_mode graph) {
+    return cost->software.host_layer_s * cost->software.host_graph[graph];
+}
+
+/* Compute kernels wait for the SMs that communication holds; kernels bound by memory need about
+ * half of the SMs only, but share the bandwidth. */
+double mf_cost_compute_slowdown(const mf_cost *cost, const mf_op *compute, double sm_share,
+                                double memory_Bps) {
+    const double saturating = 0.5;
+    double left = 1 - fmin(0.9, fmax(0, sm_share)), taken = memory_Bps / cost->device.copy_Bps;
+    if (mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_MEMORY) {
+        return fmax(1, saturating / left) * (1 + fmax(0, taken));
+    }
+    double bytes = 0;
+    mf_price p;
+    if (mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_GEMM ||
+        mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_GROUPED) {
+        bytes = mf_gemm_bytes(compute);
+    }
+    mf_cost_op(cost, compute, 1, &p);
+    double own = p.time_s > 0 ? bytes / p.time_s / cost->device.copy_Bps : 0;
+    return fmax(1 / left, own + fmax(0, taken));
+}

@@ -1,0 +1,239 @@
+/* cost_internal.h - what the files of costmodel/ share; nobody outside includes it.
+ *
+ * Shape of the room:
+ *   fit.c         Levenberg-Marquardt on the logarithm of time, few positive parameters with priors
+ *   field.c       what the fit leaves over, interpolated between measured points; its spread
+ *   model_gemm.c, model_attention.c, model_memory.c, model_dispatch.c
+ *                 families: op -> time by a formula with parameters
+ *   collective.c  NCCL's own model and measured curves
+ *   sample.c      points of the store -> ops with a measured time
+ *   cost.c        builds all of it once, and prices
+ */
+#ifndef MF_COSTMODEL_COST_INTERNAL_H
+#define MF_COSTMODEL_COST_INTERNAL_H
+
+#include "costmodel/cost.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Places in mf_op.dim (core/program.h). */
+enum { MF_DIM_M, MF_DIM_N, MF_DIM_K, MF_DIM_GROUPS };
+enum {
+    MF_DIM_BATCH,
+    MF_DIM_HEADS,
+    MF_DIM_KV_HEADS,
+    MF_DIM_SEQ_Q,
+    MF_DIM_SEQ_K,
+    MF_DIM_D_QK,
+    MF_DIM_D_V,
+    MF_DIM_WINDOW
+};
+enum {
+    MF_DIM_TOKENS,
+    MF_DIM_ROW_B,
+    MF_DIM_TOP_K,
+    MF_DIM_EXPERTS,
+    MF_DIM_DISPATCHER,
+    MF_DIM_GROUPS_MAX,
+    MF_DIM_ROUTE_GROUPS /* routing groups that groups_max picks from; 0 = 8 */
+};
+
+/* --- a GPU as the formulas see it ------------------------------------------------------------- */
+
+typedef struct mf_device {
+    const mf_cluster *cluster;
+    double sms;
+    double rate[MF_MATH_COUNT]; /* FLOP/s of a large matrix product: measured, else of the peak */
+    double peak[MF_MATH_COUNT]; /* data sheet; both fall back to the next wider type */
+    double copy_Bps;            /* measured device copy, read + write */
+    double memory_Bps;          /* data sheet */
+    double l2_B;
+    double host_Bps;
+} mf_device;
+
+void mf_device_init(mf_device *d, const mf_cluster *c);
+
+/* --- fitting ---------------------------------------------------------------------------------- */
+
+#define MF_FIT_MAX 6
+
+/* Time of op by the formula, parameters theta > 0. Pure. */
+typedef double (*mf_base_fn)(const mf_device *d, const mf_op *op, const double *theta);
+
+typedef struct mf_sample {
+    mf_op op;
+    double time_s;
+    double spread; /* relative half-width of the measurement; 0 = not known */
+    int device;    /* index into the devices of a build */
+    bool fixed;    /* collectives: the algorithm was fixed by hand */
+} mf_sample;
+
+/* A flag of sample ops alone: NVLink multicast was allowed when this collective was measured. */
+enum { MF_SAMPLE_NVLS = 128 };
+
+/* A family of ops priced by one formula. */
+typedef struct mf_family {
+    const char *name;
+    int nparams;
+    double mean[MF_FIT_MAX]; /* prior of each parameter ... */
+    double sd[MF_FIT_MAX];   /* ... and standard deviation of its logarithm */
+    mf_base_fn base;
+    /* Coordinates in which residuals are interpolated; returns their number. */
+    int (*coords)(const mf_op *op, double *x);
+    double noise; /* relative error that the formula keeps where nothing was measured */
+} mf_family;
+
+/* Finds the parameters that minimise a Huber loss of log(time / measured) plus the priors
+ * (mean, sd of the logarithm); theta holds the start and receives the result. samples[i] belongs to
+ * devices[samples[i]->device]. Deterministic. */
+void mf_fit(mf_base_fn base, const mf_device *devices, const mf_sample *const *samples, size_t n,
+            int nparams, const double *mean, const double *sd, double *theta);
+
+/* --- residuals -------------------------------------------------------------------------------- */
+
+#define MF_FIELD_DIMS 5
+
+typedef struct mf_field_node {
+    double x[MF_FIELD_DIMS];
+    double residual; /* log(measured / formula) */
+    double spread;
+    double time_s; /* as measured */
+    int axis;
+} mf_field_node;
+
+/* Scattered residuals in log space, a k-d tree over them, and how far they can be trusted. */
+typedef struct mf_field {
+    int n, dims;
+    mf_field_node *node; /* [n], tree order */
+    double sigma;        /* robust spread of the residuals */
+    double reach;        /* calibrated so that nine in ten left-out points fall into their band */
+    double loo_median;   /* median error of left-out points */
+} mf_field;
+
+typedef struct mf_field_value {
+    double residual;
+    double half;    /* relative half-width of the band */
+    double nearest; /* distance to the nearest point, e-folds */
+    double time_s;  /* of the point itself when nearest is 0 */
+} mf_field_value;
+
+/* Takes n nodes (copied), merges those with equal coordinates, builds the tree and calibrates.
+ * noise: half-width that stays where nothing is near. */
+mf_status mf_field_build(mf_field *f, const mf_field_node *nodes, int n, int dims, double noise,
+                         mf_err *e);
+void mf_field_clear(mf_field *f);
+/* skip >= 0 leaves that node out (for calibration); -1 = none. */
+void mf_field_at(const mf_field *f, const double *x, int skip, mf_field_value *out);
+
+/* --- families --------------------------------------------------------------------------------- */
+
+extern const mf_family mf_family_gemm, mf_family_grouped, mf_family_attention_fwd,
+    mf_family_attention_bwd, mf_family_copy, mf_family_dispatch_fused, mf_family_dispatch_alltoall;
+
+/* Formula of a memory-bound kind (its efficiency over the copy bandwidth is its prior). */
+const mf_family *mf_family_memory(mf_op_kind kind);
+/* Family of a kind and variant (mf_math of compute, mf_dispatcher of dispatch and combine); NULL
+ * for collectives and for the all-gather dispatcher, which collective.c prices. */
+const mf_family *mf_family_of(mf_op_kind kind, int variant);
+int mf_variant_of(const mf_op *op);
+
+double mf_math_element_B(int math);
+double mf_gemm_bytes(const mf_op *op);
+double mf_gemm_limit_s(const mf_device *d, const mf_op *op);
+double mf_attention_limit_s(const mf_device *d, const mf_op *op);
+double mf_memory_limit_s(const mf_device *d, double bytes);
+/* Sum over queries of the keys that each may see. */
+double mf_attention_keys(const mf_op *op);
+
+/* --- links ------------------------------------------------------------------------------------ */
+
+/* A group on the machine: n members, `inside` of them per scale-up domain, `domains` domains. */
+typedef struct mf_geometry {
+    double n, inside, domains;
+    double in_Bps;       /* scale-up per GPU and direction that collectives reach */
+    double in_peak_Bps;  /* data sheet */
+    double net_Bps;      /* one GPU's NIC, efficiency and oversubscription applied */
+    double net_peak_Bps; /* one GPU's NIC, data sheet */
+    double net_latency_s;
+    bool nvls; /* the switch can multicast and reduce */
+} mf_geometry;
+
+void mf_geometry_of(const mf_cluster *c, mf_group_shape shape, mf_geometry *g);
+
+/* Expected number of units (ranks, domains) that hold at least one of a token's experts. */
+double mf_expected_hits(double experts, double top_k, double units, double groups,
+                        double groups_max);
+double mf_dispatch_limit_s(const mf_cluster *c, const mf_op *op);
+
+/* --- collectives ------------------------------------------------------------------------------ */
+
+enum { MF_COLL_REDUCE, MF_COLL_GATHER, MF_COLL_ALLTOALL, MF_COLL_P2P, MF_COLL_CLASSES };
+
+typedef struct mf_curve {
+    uint8_t kind;
+    int64_t ranks, inside;
+    int n;
+    double *log_B, *log_s; /* [n] knots by size; time rises with size */
+    double *half;          /* [n] band */
+    bool *measured;        /* [n] a measured point, else a bend between two */
+} mf_curve;
+
+/* Correction of NCCL's model: t = f[0] L + f[1] (T - L) + f[2] sqrt(L (T - L)), L the latency. */
+typedef struct mf_coll_fit {
+    double f[3];
+    double half; /* band */
+    bool own;    /* from this GPU's points */
+} mf_coll_fit;
+
+typedef struct mf_collectives {
+    mf_coll_fit fit[MF_COLL_CLASSES][2]; /* [class][0 inside the domain, 1 across] */
+    int ncurves;
+    mf_curve *curve;
+    bool nvls;
+} mf_collectives;
+
+mf_status mf_collectives_build(mf_collectives *k, const mf_device *devices,
+                               const mf_sample *samples, size_t n, bool nvls, mf_err *e);
+void mf_collectives_clear(mf_collectives *k);
+/* Time, limit, basis, link and SMs of all_reduce, all_gather, reduce_scatter, all_to_all,
+ * send_recv; bytes as in program.h; *half is the relative half-width of the band. */
+void mf_collective_price(const mf_collectives *k, const mf_device *d, mf_op_kind kind,
+                         mf_group_shape shape, double bytes, mf_price *out, double *half);
+double mf_collective_limit_s(const mf_geometry *g, mf_op_kind kind, double bytes);
+/* NCCL's model: time, and *latency_s = time of nothing. */
+double mf_nccl_time_s(const mf_geometry *g, mf_op_kind kind, double bytes, bool nvls,
+                      double *latency_s);
+/* SMs that a collective occupies. */
+double mf_collective_sms(mf_op_kind kind, const mf_geometry *g);
+
+/* --- the model -------------------------------------------------------------------------------- */
+
+#define MF_VARIANTS 4
+
+typedef struct mf_fitted {
+    double theta[MF_FIT_MAX];
+    mf_field field;
+    double half;   /* band where no point is near */
+    uint8_t basis; /* mf_basis where no point is near */
+    bool own;      /* the field holds points of this very GPU */
+} mf_fitted;
+
+struct mf_cost {
+    mf_cluster cluster;
+    mf_software software;
+    mf_device device;
+    mf_fitted fitted[MF_OP_COUNT][MF_VARIANTS];
+    mf_collectives coll;
+};
+
+/* Builds from samples in memory. devices[0] is the cluster's own GPU, the others are what transfer
+ * may draw on (.cluster NULL: not to be used). Everything is copied. */
+mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_device *devices,
+                        int ndevices, const mf_sample *samples, size_t n, mf_cost **out, mf_err *e);
+
+/* An op from a canonical point: class, dims, flops, bytes, group on that cluster. Errors: MF_USAGE
+ * naming the key and what is expected. */
+mf_status mf_cost_point_op(const mf_point *p, const mf_cluster *c, mf_op *out, mf_err *e);
+
+#endif

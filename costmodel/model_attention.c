@@ -1,0 +1,116 @@
+/* model_attention.c - time of fused attention, forward and backward.
+ *
+ * One work item is 128 query rows of one head; it walks over the keys that its rows may see in
+ * blocks of 128, so that a causal or windowed edge costs half a block more than it counts. Items
+ * spread over the SMs; the longest cannot be split. Narrow heads leave more of the time to the
+ * exponentials: the rate falls as d / (d + d0), d the mean head width.
+ */
+#include "costmodel/cost_internal.h"
+
+#include <math.h>
+
+/* Parameters: efficiency over the sustained BF16 rate; d0; fixed time per wave of items; launch. */
+enum { P_EFF, P_WIDTH, P_ITEM_S, P_LAUNCH_S };
+static const double block = 128;
+static const double fp8_gain = 1.26; /* FP8 attention over BF16: fit of public rows */
+
+typedef struct shape {
+    double batch, heads, kv_heads, sq, sk, d_qk, d_v;
+    double keys;     /* that a query sees, mean */
+    double keys_max; /* that the last query sees */
+    bool edged;      /* causal or windowed */
+} shape;
+
+static shape shape_of(const mf_op *op) {
+    shape s = {(double)op->dim[MF_DIM_BATCH],
+               (double)op->dim[MF_DIM_HEADS],
+               (double)op->dim[MF_DIM_KV_HEADS],
+               (double)op->dim[MF_DIM_SEQ_Q],
+               (double)op->dim[MF_DIM_SEQ_K],
+               (double)op->dim[MF_DIM_D_QK],
+               (double)op->dim[MF_DIM_D_V],
+               0,
+               (double)op->dim[MF_DIM_SEQ_K],
+               (op->flags & MF_OPF_CAUSAL) != 0 || op->dim[MF_DIM_WINDOW] > 0};
+    double window = (double)op->dim[MF_DIM_WINDOW];
+    if (window > 0) {
+        s.keys_max = fmin(s.keys_max, window);
+    }
+    s.keys = mf_attention_keys(op) / fmax(1, s.sq);
+    return s;
+}
+
+double mf_attention_keys(const mf_op *op) {
+    double sq = (double)op->dim[MF_DIM_SEQ_Q], sk = (double)op->dim[MF_DIM_SEQ_K];
+    double window = (double)op->dim[MF_DIM_WINDOW];
+    if ((op->flags & MF_OPF_CAUSAL) == 0) {
+        return sq * (window > 0 ? fmin(window, sk) : sk);
+    }
+    double first = fmax(1, sk - sq + 1); /* keys of the first query */
+    if (window <= 0 || window >= sk) {
+        return sq * (first + sk) / 2;
+    }
+    if (window <= first) {
+        return sq * window;
+    }
+    double ramp = window - first; /* queries that see less than the window */
+    return ramp * (first + window - 1) / 2 + (sq - ramp) * window;
+}
+
+static double bytes_of(const shape *s, const mf_op *op) {
+    double q = s->heads * s->sq * (s->d_qk + s->d_v), kv = s->kv_heads * s->sk * (s->d_qk + s->d_v);
+    double e = op->math == MF_MATH_FP32 ? 4 : 2;
+    double forward = s->batch * e * (q + kv);
+    if (op->kind == MF_OP_ATTENTION_FWD) {
+        return forward;
+    }
+    return 2 * forward + s->batch * s->heads * s->sq * s->d_v * e;
+}
+
+static double rate_of(const mf_device *d, int math) {
+    return math == MF_MATH_FP32   ? d->rate[MF_MATH_FP32]
+           : math == MF_MATH_BF16 ? d->rate[MF_MATH_BF16]
+                                  : d->rate[MF_MATH_BF16] * fp8_gain;
+}
+
+static double attention_time(const mf_device *d, const mf_op *op, const double *t) {
+    shape s = shape_of(op);
+    double width = (s.d_qk + s.d_v) / 2;
+    double rate = t[P_EFF] * rate_of(d, op->math) * width / (width + t[P_WIDTH]);
+    double rows = block * ceil(s.sq / block); /* a last short block costs a whole one */
+    double flops = op->flops * rows / s.sq;
+    if (s.edged) {
+        flops *= (s.keys + block / 2) / s.keys;
+    }
+    double items = s.batch * s.heads * rows / block;
+    double sum = flops / rate, longest = d->sms * sum * (s.keys_max / s.keys) / items;
+    double q = fmin(sum, longest) / fmax(sum, longest);
+    double compute = fmax(sum, longest) * sqrt(sqrt(1 + q * q * q * q));
+    compute += t[P_ITEM_S] * fmax(1, items / d->sms);
+    return t[P_LAUNCH_S] + fmax(compute, bytes_of(&s, op) / d->copy_Bps);
+}
+
+static int attention_coords(const mf_op *op, double *x) {
+    shape s = shape_of(op);
+    x[0] = 0.5 * log(s.batch * s.heads);
+    x[1] = log(s.sq);
+    x[2] = log(s.keys);
+    x[3] = log(s.d_qk + s.d_v);
+    x[4] = s.edged ? 0 : 0.5;
+    return 5;
+}
+
+double mf_attention_limit_s(const mf_device *d, const mf_op *op) {
+    shape s = shape_of(op);
+    int math = op->math == MF_MATH_FP4 ? MF_MATH_FP8 : op->math;
+    return fmax(op->flops / d->peak[math], mf_memory_limit_s(d, bytes_of(&s, op)));
+}
+
+const mf_family mf_family_attention_fwd = {
+    "attention_fwd",  4,    {0.86, 12, 2e-6, 5e-6}, {0.15, 0.5, 0.6, 0.3}, attention_time,
+    attention_coords, 0.08,
+};
+const mf_family mf_family_attention_bwd = {
+    "attention_bwd",  4,    {0.72, 12, 3e-6, 10e-6}, {0.15, 0.5, 0.6, 0.3}, attention_time,
+    attention_coords, 0.08,
+};

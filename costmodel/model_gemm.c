@@ -1,0 +1,168 @@
+/* model_gemm.c - time of matrix products: tiles over SMs in waves, and the bytes they move.
+ *
+ * A tile of bm x bn costs its multiply-adds at an SM's share of the sustained rate plus a fixed
+ * time (pipeline fill and drain, epilogue); tiles run in waves over the SMs; the best of the
+ * candidate tiles and of splitting the sum (with its extra traffic) is taken. The kernel costs the
+ * larger of that and of its bytes (a soft maximum, since both are busy near the ridge), plus a
+ * launch. Long kernels lose clocks to power: a slowly falling factor.
+ */
+#include "costmodel/cost_internal.h"
+
+#include <math.h>
+
+/* Parameters: efficiency of the main loop over the sustained rate; fixed time of a 128x256 tile;
+ * launch; exponent of the power factor; share of a partly filled wave that is lost; rate of grouped
+ * weight gradients over the other passes. */
+enum { P_EFF, P_TILE_S, P_LAUNCH_S, P_POWER, P_WAVE, P_WGRAD };
+
+/* Tile shapes and what their operand traffic through shared memory leaves of the rate. */
+static const struct tile_shape {
+    double m, n, eff;
+} tiles[] = {{128, 256, 1.00}, {256, 128, 1.00}, {128, 128, 0.92}, {64, 256, 0.88},
+             {256, 64, 0.88},  {64, 128, 0.75},  {128, 64, 0.75},  {64, 64, 0.60}};
+
+double mf_math_element_B(int math) {
+    static const double bytes[MF_MATH_COUNT] = {4, 2, 1, 0.5625 /* one scale byte per 16 */};
+    return bytes[math];
+}
+
+static double output_B(const mf_op *op) {
+    if (op->flags & MF_OPF_ACC_FP32) {
+        return 8; /* read, add, write */
+    }
+    return op->math == MF_MATH_FP32 ? 4 : 2;
+}
+
+static double ceil_div(double a, double b) {
+    return ceil(a / b);
+}
+
+/* --- one product's tiles ---------------------------------------------------------------------- */
+
+typedef struct product {
+    double m, n, k, groups; /* of each of the groups */
+    double out_B;
+    double rate_sm;
+} product;
+
+static double waves(double count, double sms, double lost) {
+    double whole = count / sms;
+    return lost * ceil(whole) + (1 - lost) * fmax(whole, 1);
+}
+
+static double compute_time(const mf_device *d, const product *p, const double *t) {
+    double best = INFINITY, lost = fmin(t[P_WAVE], 1);
+    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
+        const struct tile_shape *s = &tiles[i];
+        double count = p->groups * ceil_div(p->m, s->m) * ceil_div(p->n, s->n);
+        double fixed = t[P_TILE_S] * (0.4 + 0.6 * s->m * s->n / (128.0 * 256.0));
+        double per_k = 2 * s->m * s->n / (p->rate_sm * s->eff);
+        for (double split = 1; split <= 16; split *= 2) {
+            if (split > 1 && (count * split > 2 * d->sms || p->k < 128 * split)) {
+                break;
+            }
+            double k = 64 * ceil_div(p->k / split, 64);
+            double time = waves(count * split, d->sms, lost) * (k * per_k + fixed);
+            if (split > 1) { /* partial sums out and in again, mostly through L2 */
+                time += split * p->groups * p->m * p->n * 8 / (2 * d->copy_Bps);
+            }
+            best = fmin(best, time);
+        }
+    }
+    return best;
+}
+
+static double soft_max(double a, double b) {
+    double hi = fmax(a, b), q = fmin(a, b) / hi;
+    return hi * sqrt(sqrt(1 + q * q * q * q));
+}
+
+static double kernel_time(const mf_device *d, const product *p, double bytes, const double *t) {
+    double compute = compute_time(d, p, t);
+    compute *= pow(1 + fmin(compute, 20e-3) / 1e-3, t[P_POWER]);
+    return t[P_LAUNCH_S] + soft_max(compute, bytes / d->copy_Bps);
+}
+
+/* --- families --------------------------------------------------------------------------------- */
+
+double mf_gemm_bytes(const mf_op *op) {
+    double m = (double)op->dim[MF_DIM_M], n = (double)op->dim[MF_DIM_N];
+    double k = (double)op->dim[MF_DIM_K], in = mf_math_element_B(op->math), out = output_B(op);
+    if (op->kind != MF_OP_GROUPED_GEMM) {
+        return in * (m * k + k * n) + out * m * n;
+    }
+    double weights = (double)op->dim[MF_DIM_GROUPS] * n * k;
+    if (op->flags & MF_OPF_WGRAD) {
+        return in * m * (n + k) + out * weights;
+    }
+    return in * (m * k + weights) + out * m * n;
+}
+
+static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
+    product p = {(double)op->dim[MF_DIM_M],
+                 (double)op->dim[MF_DIM_N],
+                 (double)op->dim[MF_DIM_K],
+                 1,
+                 output_B(op),
+                 t[P_EFF] * d->rate[op->math] / d->sms};
+    return kernel_time(d, &p, mf_gemm_bytes(op), t);
+}
+
+/* op.dim: rows of all experts, outputs and inputs of the pass; a weight gradient sums over rows. */
+static double grouped_time(const mf_device *d, const mf_op *op, const double *t) {
+    double groups = fmax(1, (double)op->dim[MF_DIM_GROUPS]);
+    double rows = (double)op->dim[MF_DIM_M] / groups;
+    double n = (double)op->dim[MF_DIM_N], k = (double)op->dim[MF_DIM_K];
+    bool wgrad = (op->flags & MF_OPF_WGRAD) != 0;
+    product p = {
+        wgrad ? n : rows, wgrad ? k : n,
+        wgrad ? rows : k, groups,
+        output_B(op),     t[P_EFF] * (wgrad ? t[P_WGRAD] : 1) * d->rate[op->math] / d->sms};
+    return kernel_time(d, &p, mf_gemm_bytes(op), t);
+}
+
+/* Passes are told apart by a distance of their own: a weight gradient says little of the others. */
+static int gemm_coords(const mf_op *op, double *x) {
+    x[0] = log((double)op->dim[MF_DIM_M]);
+    x[1] = log((double)op->dim[MF_DIM_N]);
+    x[2] = log((double)op->dim[MF_DIM_K]);
+    x[3] = (op->flags & MF_OPF_WGRAD ? 0.5 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
+    return 4;
+}
+
+static int grouped_coords(const mf_op *op, double *x) {
+    double groups = fmax(1, (double)op->dim[MF_DIM_GROUPS]);
+    x[0] = log((double)op->dim[MF_DIM_M] / groups);
+    x[1] = log((double)op->dim[MF_DIM_N]);
+    x[2] = log((double)op->dim[MF_DIM_K]);
+    x[3] = 0.5 * log(groups);
+    x[4] = (op->flags & MF_OPF_WGRAD ? 1.5 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
+    return 5;
+}
+
+double mf_gemm_limit_s(const mf_device *d, const mf_op *op) {
+    double flops =
+        2.0 * (double)op->dim[MF_DIM_M] * (double)op->dim[MF_DIM_N] * (double)op->dim[MF_DIM_K];
+    return fmax(flops / d->peak[op->math], mf_memory_limit_s(d, mf_gemm_bytes(op)));
+}
+
+/* Priors: efficiencies near the sustained rate (large cuBLAS products define it), a few
+ * microseconds for a tile's ends and a launch. */
+const mf_family mf_family_gemm = {
+    "gemm",
+    6,
+    {1.05, 1.5e-6, 3.5e-6, 0.05, 0.7, 1.0},
+    {0.12, 0.6, 0.3, 0.8, 0.3, 0.01},
+    gemm_time,
+    gemm_coords,
+    0.05,
+};
+const mf_family mf_family_grouped = {
+    "grouped_gemm",
+    6,
+    {0.95, 2e-6, 5e-6, 0.05, 0.7, 1.0},
+    {0.12, 0.6, 0.3, 0.8, 0.3, 0.1},
+    grouped_time,
+    grouped_coords,
+    0.07,
+};

@@ -1,0 +1,201 @@
+/* point_op.c - canonical points ("gemm dtype=bf16 m=..") as ops. */
+#include "costmodel/cost_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+static int64_t whole(const mf_point *p, const char *key, int64_t absent) {
+    const mf_point_dim *d = mf_point_find(p, key);
+    return d != NULL && isfinite(d->value) ? (int64_t)d->value : absent;
+}
+
+static bool word_is(const mf_point *p, const char *key, const char *word) {
+    const mf_point_dim *d = mf_point_find(p, key);
+    return d != NULL && strcmp(d->text, word) == 0;
+}
+
+static mf_status set_math(const mf_point *p, mf_op *op, mf_err *e) {
+    static const struct {
+        const char *text;
+        mf_math math;
+    } words[] = {{"bf16", MF_MATH_BF16},     {"fp32", MF_MATH_FP32}, {"fp8-tensor", MF_MATH_FP8},
+                 {"fp8-block", MF_MATH_FP8}, {"mxfp8", MF_MATH_FP8}, {"nvfp4", MF_MATH_FP4}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (word_is(p, "dtype", words[i].text)) {
+            op->math = (uint8_t)words[i].math;
+            return MF_OK;
+        }
+    }
+    return mf_err_set(e, MF_USAGE,
+                      "%s: dtype must be bf16, fp32, fp8-tensor, fp8-block, mxfp8 or "
+                      "nvfp4",
+                      p->op);
+}
+
+static mf_status gemm_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    (void)c;
+    op->kind = MF_OP_GEMM;
+    op->dim[MF_DIM_M] = whole(p, "m", 1);
+    op->dim[MF_DIM_N] = whole(p, "n", 1);
+    op->dim[MF_DIM_K] = whole(p, "k", 1);
+    op->flags |= word_is(p, "layout", "tn") ? MF_OPF_WGRAD : 0;
+    op->flags |= whole(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
+    op->flops =
+        2.0 * (double)op->dim[MF_DIM_M] * (double)op->dim[MF_DIM_N] * (double)op->dim[MF_DIM_K];
+    return set_math(p, op, e);
+}
+
+/* The key's m is rows per expert and n, k belong to the weight; the op's m is all rows and n, k
+ * belong to the pass. */
+static mf_status grouped_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    bool dgrad = word_is(p, "pass", "dgrad");
+    (void)c;
+    op->kind = MF_OP_GROUPED_GEMM;
+    op->dim[MF_DIM_GROUPS] = whole(p, "experts", 1);
+    op->dim[MF_DIM_M] = whole(p, "m", 1) * op->dim[MF_DIM_GROUPS];
+    op->dim[dgrad ? MF_DIM_K : MF_DIM_N] = whole(p, "n", 1);
+    op->dim[dgrad ? MF_DIM_N : MF_DIM_K] = whole(p, "k", 1);
+    op->flags |= word_is(p, "pass", "wgrad") ? MF_OPF_WGRAD : 0;
+    op->flags |= whole(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
+    op->flops =
+        2.0 * (double)op->dim[MF_DIM_M] * (double)op->dim[MF_DIM_N] * (double)op->dim[MF_DIM_K];
+    return set_math(p, op, e);
+}
+
+static mf_status attention_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    (void)c;
+    bool backward = word_is(p, "pass", "bwd");
+    op->kind = backward ? MF_OP_ATTENTION_BWD : MF_OP_ATTENTION_FWD;
+    op->dim[MF_DIM_BATCH] = whole(p, "b", 1);
+    op->dim[MF_DIM_HEADS] = whole(p, "h", 1);
+    op->dim[MF_DIM_KV_HEADS] = whole(p, "hkv", op->dim[MF_DIM_HEADS]);
+    op->dim[MF_DIM_SEQ_Q] = whole(p, "s", 1);
+    op->dim[MF_DIM_SEQ_K] = whole(p, "skv", op->dim[MF_DIM_SEQ_Q]);
+    op->dim[MF_DIM_D_QK] = whole(p, "dqk", 1);
+    op->dim[MF_DIM_D_V] = whole(p, "dv", op->dim[MF_DIM_D_QK]);
+    op->dim[MF_DIM_WINDOW] = whole(p, "window", 0);
+    op->flags |= whole(p, "causal", 1) ? MF_OPF_CAUSAL : 0;
+    if (op->dim[MF_DIM_SEQ_K] < op->dim[MF_DIM_SEQ_Q] && (op->flags & MF_OPF_CAUSAL)) {
+        return mf_err_set(e, MF_USAGE, "attention: causal=1 needs skv >= s, got skv=%lld s=%lld",
+                          (long long)op->dim[MF_DIM_SEQ_K], (long long)op->dim[MF_DIM_SEQ_Q]);
+    }
+    double pairs =
+        mf_attention_keys(op) * (double)op->dim[MF_DIM_BATCH] * (double)op->dim[MF_DIM_HEADS];
+    op->flops = 2 * pairs * (double)(op->dim[MF_DIM_D_QK] + op->dim[MF_DIM_D_V]);
+    op->flops *= backward ? 2.5 : 1; /* five products instead of two */
+    return set_math(p, op, e);
+}
+
+static mf_status memory_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    (void)c;
+    const mf_point_dim *name = mf_point_find(p, "op");
+    op->bytes = (double)whole(p, "bytes", 1);
+    for (int k = 0; k < MF_OP_COUNT && name != NULL; k++) {
+        if (mf_op_kind_class((mf_op_kind)k) == MF_CLASS_MEMORY &&
+            strcmp(mf_op_text((mf_op_kind)k), name->text) == 0) {
+            op->kind = (uint8_t)k;
+            return MF_OK;
+        }
+    }
+    return mf_err_set(e, MF_USAGE,
+                      "memory: op=%s is no memory-bound op of a step program (such as "
+                      "rmsnorm_fwd, swiglu_fwd, permute, adamw)",
+                      name != NULL ? name->text : "");
+}
+
+/* A copy on the device is what slices and concatenations cost: bytes read and bytes written. */
+static mf_status copy_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    (void)c;
+    (void)e;
+    double bytes = (double)whole(p, "bytes", 1);
+    op->kind = strcmp(p->op, "copy_h2d") == 0   ? MF_OP_COPY_H2D
+               : strcmp(p->op, "copy_d2h") == 0 ? MF_OP_COPY_D2H
+                                                : MF_OP_SPLIT;
+    op->bytes = op->kind == MF_OP_SPLIT ? 2 * bytes : bytes;
+    return MF_OK;
+}
+
+/* ranks over nodes hosts: that many per host, the hosts one after the other. */
+static mf_status set_shape(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    int64_t ranks = whole(p, "ranks", 1), nodes = whole(p, "nodes", 1), stride = 1;
+    if (nodes < 1 || nodes > ranks || ranks % nodes != 0) {
+        return mf_err_set(e, MF_USAGE, "%s: nodes must divide ranks, got ranks=%lld nodes=%lld",
+                          p->op, (long long)ranks, (long long)nodes);
+    }
+    if (nodes > 1 && ranks / nodes < c->gpus_per_node) {
+        stride = c->gpus_per_node / (ranks / nodes);
+    }
+    op->shape = (mf_group_shape){ranks, stride};
+    return MF_OK;
+}
+
+static mf_status collective_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    static const mf_op_kind kinds[] = {MF_OP_ALL_REDUCE, MF_OP_ALL_GATHER, MF_OP_REDUCE_SCATTER,
+                                       MF_OP_ALL_TO_ALL, MF_OP_SEND_RECV};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(mf_op_text(kinds[i]), p->op) == 0) {
+            op->kind = (uint8_t)kinds[i];
+        }
+    }
+    op->group = MF_GROUP_WORLD;
+    op->bytes = (double)whole(p, "bytes", 1);
+    return set_shape(p, c, op, e);
+}
+
+static mf_status dispatch_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    op->kind = strcmp(p->op, "combine") == 0 ? MF_OP_COMBINE : MF_OP_DISPATCH;
+    op->group = MF_GROUP_EP;
+    mf_status st = set_math(p, op, e);
+    if (st != MF_OK) {
+        return st;
+    }
+    op->dim[MF_DIM_TOKENS] = whole(p, "tokens", 1);
+    op->dim[MF_DIM_ROW_B] =
+        (int64_t)ceil((double)whole(p, "hidden", 1) * mf_math_element_B(op->math));
+    op->dim[MF_DIM_TOP_K] = whole(p, "topk", 1);
+    op->dim[MF_DIM_EXPERTS] = whole(p, "experts", 1);
+    op->dim[MF_DIM_DISPATCHER] = word_is(p, "impl", "allgather")  ? MF_DISPATCH_ALLGATHER
+                                 : word_is(p, "impl", "alltoall") ? MF_DISPATCH_ALLTOALL
+                                                                  : MF_DISPATCH_FUSED;
+    if (op->dim[MF_DIM_TOP_K] > op->dim[MF_DIM_EXPERTS]) {
+        return mf_err_set(e, MF_USAGE, "%s: topk=%lld of experts=%lld", p->op,
+                          (long long)op->dim[MF_DIM_TOP_K], (long long)op->dim[MF_DIM_EXPERTS]);
+    }
+    /* 256 experts, 8 of them: DeepSeek-V3, whose router reaches 4 of 8 groups. The published times
+     * on 64 H100 exceed the network without that limit. */
+    op->dim[MF_DIM_GROUPS_MAX] =
+        op->dim[MF_DIM_EXPERTS] == 256 && op->dim[MF_DIM_TOP_K] == 8 ? 4 : 0;
+    op->bytes = (double)op->dim[MF_DIM_TOKENS] * (double)op->dim[MF_DIM_TOP_K] *
+                (double)op->dim[MF_DIM_ROW_B];
+    return set_shape(p, c, op, e);
+}
+
+static const struct point_ops {
+    const char *name;
+    mf_status (*make)(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e);
+} point_kinds[] = {
+    {"gemm", gemm_op},
+    {"grouped_gemm", grouped_op},
+    {"attention", attention_op},
+    {"memory", memory_op},
+    {"copy", copy_op},
+    {"copy_h2d", copy_op},
+    {"copy_d2h", copy_op},
+    {"all_reduce", collective_op},
+    {"all_gather", collective_op},
+    {"reduce_scatter", collective_op},
+    {"all_to_all", collective_op},
+    {"send_recv", collective_op},
+    {"dispatch", dispatch_op},
+    {"combine", dispatch_op},
+};
+
+mf_status mf_cost_point_op(const mf_point *p, const mf_cluster *c, mf_op *out, mf_err *e) {
+    *out = (mf_op){.group = MF_GROUP_NONE, .math = MF_MATH_BF16, .forward = -1, .name = ""};
+    for (size_t i = 0; i < sizeof point_kinds / sizeof point_kinds[0]; i++) {
+        if (strcmp(point_kinds[i].name, p->op) == 0) {
+            return point_kinds[i].make(p, c, out, e);
+        }
+    }
+    return mf_err_set(e, MF_USAGE, "\"%s\" is measured but has no price of its own", p->op);
+}

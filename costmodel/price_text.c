@@ -1,0 +1,17 @@
+/* price_text.c - the price of an op given as canonical text. */
+#include "costmodel/price_text.h"
+
+#include "costmodel/cost_internal.h"
+
+mf_status mf_cost_price_text(const mf_cost *cost, const char *text, mf_op *op, mf_price *price,
+                             mf_err *e) {
+    mf_point p;
+    mf_status st = mf_point_parse(text, &p, e);
+    if (st == MF_OK) {
+        st = mf_cost_point_op(&p, mf_cost_cluster(cost), op, e);
+    }
+    if (st == MF_OK) {
+        mf_cost_op(cost, op, 1, price);
+    }
+    return st;
+}

@@ -1,0 +1,92 @@
+/* sample.c - the points of a store as samples. */
+#include "costmodel/sample.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool word_is(const mf_point *p, const char *key, const char *word) {
+    const mf_point_dim *d = mf_point_find(p, key);
+    return d != NULL && strcmp(d->text, word) == 0;
+}
+
+typedef struct reader {
+    mf_samples *out;
+    mf_err *e;
+    mf_status status;
+} reader;
+
+static int device_of(mf_samples *out, const char *gpu) {
+    for (int i = 0; i < out->ndevices; i++) {
+        if (strcmp(out->gpu[i], gpu) == 0) {
+            return i;
+        }
+    }
+    if (out->ndevices == MF_SAMPLE_DEVICES) {
+        return -1;
+    }
+    int i = out->ndevices;
+    out->device[i].cluster = NULL;
+    snprintf(out->gpu[i], sizeof out->gpu[i], "%s", gpu);
+    if (mf_cluster_load(gpu, &out->cluster[i], NULL) == MF_OK) {
+        /* measured where all of a domain was at hand, whatever a job would use of it */
+        out->cluster[i].domain_gpus_used = out->cluster[i].domain_gpus;
+        mf_device_init(&out->device[i], &out->cluster[i]);
+    }
+    out->ndevices++;
+    return i;
+}
+
+/* Published attention figures come from several kernels; the one that is run is priced. */
+static bool stands_for_runs(const mf_point *p) {
+    return strcmp(p->op, "attention") != 0 || word_is(p, "impl", "cudnn") ||
+           word_is(p, "impl", "fa3");
+}
+
+static int take_point(const mf_point *p, void *user) {
+    reader *r = user;
+    mf_samples *out = r->out;
+    mf_sample s = {.device = device_of(out, p->gpu)};
+    if (p->holdout || p->time_s <= 0 || s.device < 0 || out->device[s.device].cluster == NULL ||
+        !stands_for_runs(p)) {
+        return 0;
+    }
+    if (mf_cost_point_op(p, out->device[s.device].cluster, &s.op, NULL) != MF_OK) {
+        return 0; /* measured for another purpose (launch times, peer rows) */
+    }
+    s.time_s = p->time_s;
+    s.spread = fmax(0, (p->high_s - p->low_s) / (2 * 1.2816 * p->time_s)); /* 10..90 % to sigma */
+    s.fixed = !word_is(p, "algo", "auto") && mf_point_find(p, "algo") != NULL;
+    if (!s.fixed || word_is(p, "algo", "nvls")) {
+        s.op.flags |= MF_SAMPLE_NVLS;
+    }
+    if (out->n == out->room) {
+        size_t room = out->room > 0 ? 2 * out->room : 256;
+        mf_sample *more = realloc(out->sample, room * sizeof *more);
+        if (more == NULL) {
+            r->status = mf_err_set(r->e, MF_NOMEM, "cost model: out of memory");
+            return 1;
+        }
+        out->sample = more;
+        out->room = room;
+    }
+    out->sample[out->n++] = s;
+    return 0;
+}
+
+mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store, mf_err *e) {
+    reader r = {out, e, MF_OK};
+    memset(out, 0, sizeof *out);
+    snprintf(out->gpu[0], sizeof out->gpu[0], "%s", c->gpu.name); /* device 0: the cluster's own */
+    out->cluster[0] = *c;
+    out->cluster[0].domain_gpus_used = c->domain_gpus;
+    mf_device_init(&out->device[0], &out->cluster[0]);
+    out->ndevices = 1;
+    mf_status st = mf_store_each(store, NULL, NULL, take_point, &r, NULL, e);
+    return st != MF_OK ? st : r.status;
+}
+
+void mf_samples_clear(mf_samples *s) {
+    free(s->sample);
+    memset(s, 0, sizeof *s);
+}

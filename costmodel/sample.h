@@ -1,0 +1,25 @@
+/* sample.h - points of a store as ops with a measured time, with the GPUs they came from. */
+#ifndef MF_COSTMODEL_SAMPLE_H
+#define MF_COSTMODEL_SAMPLE_H
+
+#include "costmodel/cost_internal.h"
+
+#include <stdio.h>
+
+#define MF_SAMPLE_DEVICES 32
+
+typedef struct mf_samples {
+    int ndevices;
+    char gpu[MF_SAMPLE_DEVICES][32];
+    mf_cluster cluster[MF_SAMPLE_DEVICES];
+    mf_device device[MF_SAMPLE_DEVICES]; /* .cluster NULL: no shipped cluster of that name */
+    size_t n, room;
+    mf_sample *sample; /* [n] */
+} mf_samples;
+
+/* Every sound point of the store that is not held out; device 0 is c's own GPU. To be cleared,
+ * also after an error. */
+mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store, mf_err *e);
+void mf_samples_clear(mf_samples *s);
+
+#endif

@@ -1,0 +1,213 @@
+/* software.c - named software profiles: profiles/software/NAME.json, every number beside its
+ * source.
+ */
+#include "core/json.h"
+#include "costmodel/cost.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Shipped profiles; the megatron ones from old to new. */
+static const char *const shipped[] = {"ideal",          "moefold",        "megatron-24.09",
+                                      "megatron-25.05", "megatron-25.09", "megatron-26.02",
+                                      "megatron-26.04", "megatron-26.06"};
+enum { SHIPPED = sizeof shipped / sizeof shipped[0] };
+static const char release_prefix[] = "megatron-";
+
+const char *const *mf_software_shipped(size_t *count) {
+    *count = SHIPPED;
+    return shipped;
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* {"value": v, "source": "..."}; both needed. */
+static mf_status read_figure(const mf_json_value *object, const char *key, double lo, double hi,
+                             double *out, mf_err *e) {
+    static const char *const known[] = {"value", "source"};
+    const mf_json_value *v = mf_json_find(object, key);
+    const char *source = "";
+    if (v == NULL) {
+        return mf_json_fail(object, e, "\"%s\" is missing", key);
+    }
+    mf_status st = mf_json_want(v, MF_JSON_OBJECT, e);
+    st = st == MF_OK ? mf_json_check_keys(v, known, 2, e) : st;
+    st = st == MF_OK ? mf_json_get_f64(v, "value", lo, hi, out, e) : st;
+    st = st == MF_OK ? mf_json_get_string(v, "source", &source, e) : st;
+    if (st == MF_OK && source[0] == '\0') {
+        st = mf_json_fail(v, e, "\"source\": expected where the value comes from, got \"\"");
+    }
+    return st;
+}
+
+/* An object with one figure per word. */
+static mf_status read_row(const mf_json_value *root, const char *key, const char *const *words,
+                          size_t count, double lo, double hi, double *out, mf_err *e) {
+    const mf_json_value *row = mf_json_find(root, key);
+    if (row == NULL) {
+        return mf_json_fail(root, e, "\"%s\" is missing", key);
+    }
+    mf_status st = mf_json_want(row, MF_JSON_OBJECT, e);
+    st = st == MF_OK ? mf_json_check_keys(row, words, count, e) : st;
+    for (size_t i = 0; st == MF_OK && i < count; i++) {
+        st = read_figure(row, words[i], lo, hi, &out[i], e);
+    }
+    return st;
+}
+
+static mf_status read_text(const mf_json_value *root, const char *key, char *out, size_t size,
+                           mf_err *e) {
+    const char *text;
+    mf_status st = mf_json_get_string(root, key, &text, e);
+    if (st == MF_OK && strlen(text) >= size) {
+        return mf_json_fail(mf_json_find(root, key), e, "\"%s\": expected at most %zu bytes", key,
+                            size - 1);
+    }
+    if (st == MF_OK) {
+        snprintf(out, size, "%s", text);
+    }
+    return st;
+}
+
+mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e) {
+    static const char *const known[] = {"name",
+                                        "release",
+                                        "description",
+                                        "gemm_eff",
+                                        "grouped_eff",
+                                        "memory_eff",
+                                        "attention_eff",
+                                        "host_op_s",
+                                        "host_layer_s",
+                                        "host_graph",
+                                        "comm_eff",
+                                        "collective_eff",
+                                        "overlap_exposed",
+                                        "fixed_step_s",
+                                        "gpu_power_eff",
+                                        "band",
+                                        "nvls"};
+    static const char *const maths[] = {"fp32", "bf16", "fp8", "fp4"};
+    static const char *const graphs[] = {
+#define X(name, text) text,
+        MF_GRAPH_MAP(X)
+#undef X
+    };
+    static const char *const dispatchers[] = {
+#define X(name, text) text,
+        MF_DISPATCHER_MAP(X)
+#undef X
+    };
+    static const char *const overlaps[] = {
+#define X(name, text, bit) text,
+        MF_OVERLAP_MAP(X)
+#undef X
+    };
+    const double least = 0.01, most = 2.0; /* efficiencies */
+    const mf_json_value *root = mf_json_root(doc);
+    const char *description;
+    mf_software s = {.name = ""};
+    double nvls = 0;
+    mf_status st = mf_json_want(root, MF_JSON_OBJECT, e);
+#define THEN(call) st = st == MF_OK ? (call) : st
+    THEN(mf_json_check_keys(root, known, sizeof known / sizeof known[0], e));
+    THEN(read_text(root, "name", s.name, sizeof s.name, e));
+    THEN(read_text(root, "release", s.release, sizeof s.release, e));
+    THEN(mf_json_get_string(root, "description", &description, e));
+    THEN(read_row(root, "gemm_eff", maths, MF_MATH_COUNT, least, most, s.gemm_eff, e));
+    THEN(read_figure(root, "grouped_eff", least, most, &s.grouped_eff, e));
+    THEN(read_figure(root, "attention_eff", least, most, &s.attention_eff, e));
+    THEN(read_figure(root, "memory_eff", least, most, &s.memory_eff, e));
+    THEN(read_figure(root, "host_op_s", 0, 1, &s.host_op_s, e));
+    THEN(read_figure(root, "host_layer_s", 0, 10, &s.host_layer_s, e));
+    THEN(read_row(root, "host_graph", graphs, MF_GRAPH_COUNT, 0, 10, s.host_graph, e));
+    THEN(read_row(root, "comm_eff", dispatchers, MF_DISPATCH_COUNT, least, most, s.comm_eff, e));
+    THEN(read_figure(root, "collective_eff", least, most, &s.collective_eff, e));
+    THEN(read_row(root, "overlap_exposed", overlaps, sizeof overlaps / sizeof overlaps[0], 0, 1,
+                  s.overlap_exposed, e));
+    THEN(read_figure(root, "fixed_step_s", 0, 100, &s.fixed_step_s, e));
+    THEN(read_figure(root, "gpu_power_eff", least, most, &s.gpu_power_eff, e));
+    THEN(read_figure(root, "band", 0, 2, &s.band, e));
+    THEN(read_figure(root, "nvls", 0, 1, &nvls, e));
+#undef THEN
+    if (st == MF_OK) {
+        s.nvls = nvls >= 0.5;
+        *out = s;
+    }
+    return st;
+}
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+/* "YY.MM" as YY * 100 + MM; -1 when it is no release. */
+static int release_of(const char *text) {
+    int year = 0, month = 0, digits = 0;
+    for (; *text >= '0' && *text <= '9' && digits < 2; text++, digits++) {
+        year = year * 10 + (*text - '0');
+    }
+    if (digits != 2 || *text != '.') {
+        return -1;
+    }
+    text++;
+    for (digits = 0; *text >= '0' && *text <= '9' && digits < 2; text++, digits++) {
+        month = month * 10 + (*text - '0');
+    }
+    return digits == 2 && *text == '\0' && month >= 1 && month <= 12 ? year * 100 + month : -1;
+}
+
+/* The shipped profile that answers to a name; NULL when none does. */
+static const char *resolve(const char *name) {
+    const char *found = NULL;
+    size_t prefix = strlen(release_prefix);
+    int wanted = strncmp(name, release_prefix, prefix) == 0 ? release_of(name + prefix) : -1;
+    for (size_t i = 0; i < SHIPPED; i++) {
+        if (strcmp(name, shipped[i]) == 0) {
+            return shipped[i];
+        }
+        int release =
+            strncmp(shipped[i], release_prefix, prefix) == 0 ? release_of(shipped[i] + prefix) : -1;
+        if (wanted >= 0 && release >= 0 && release <= wanted) {
+            found = shipped[i]; /* in order of release: the last is the newest */
+        }
+    }
+    return found;
+}
+
+static mf_status unknown_name(const char *name, mf_err *e) {
+    char known[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < SHIPPED; i++) {
+        int n = snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", shipped[i]);
+        used += n > 0 && (size_t)n < sizeof known - used ? (size_t)n : 0;
+    }
+    const char *near = mf_nearest_word(name, shipped, SHIPPED);
+    return mf_err_set(e, MF_USAGE, "unknown software \"%.60s\"%s%s%s; known: %s", name,
+                      near != NULL ? ": did you mean \"" : "", near != NULL ? near : "",
+                      near != NULL ? "\"?" : "", known);
+}
+
+static bool is_path(const char *name) {
+    size_t n = strlen(name);
+    return strchr(name, '/') != NULL || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+}
+
+mf_status mf_software_load(const char *name, mf_software *out, mf_err *e) {
+    char path[1400];
+    name = name != NULL ? name : "moefold";
+    if (is_path(name)) {
+        snprintf(path, sizeof path, "%s", name);
+    } else {
+        const char *file = resolve(name);
+        if (file == NULL) {
+            return unknown_name(name, e);
+        }
+        snprintf(path, sizeof path, "%s/software/%s.json", mf_data_dir(), file);
+    }
+    mf_json *doc = NULL;
+    mf_status st = mf_json_load(path, &doc, e);
+    if (st == MF_OK) {
+        st = mf_software_from_json(doc, out, e);
+    }
+    mf_json_destroy(doc);
+    return st;
+}
