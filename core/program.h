@@ -35,7 +35,8 @@ typedef enum mf_op_class {
 
 /* X(NAME, "name", class). dim[] by kind:
  *  GEMM            m n k: Y[m,n] = A[m,k] B[k,n]; flag ACC_FP32 for weight gradients
- *  GROUPED_GEMM    m n k groups: m = rows over all local experts when balanced
+ *  GROUPED_GEMM    m n k groups: m = rows over all local experts when balanced; weight gradients
+ *                  (flag WGRAD) sum over those rows: then k = rows over all local experts
  *  ATTENTION_*     batch heads kv_heads seq_q seq_k d_qk d_v window; flag CAUSAL: seq_q are the
  * last seq_q of seq_k positions; `flops` counts what causality and window leave memory kinds rows
  * cols (elements of the main operand); `bytes` is all traffic collectives     `bytes` as nccl-tests

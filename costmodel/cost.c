@@ -30,12 +30,11 @@ static mf_op loaded(const mf_op *op, double load) {
     }
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
-        o.dim[op->flags & MF_OPF_WGRAD ? MF_DIM_K : MF_DIM_M] =
-            (int64_t)ceil((double)op->dim[op->flags & MF_OPF_WGRAD ? MF_DIM_K : MF_DIM_M] * load);
+    case MF_CLASS_GROUPED: {
+        int64_t *rows = &o.dim[op->flags & MF_OPF_WGRAD ? MF_DIM_K : MF_DIM_M];
+        *rows = (int64_t)ceil((double)*rows * load);
         break;
-    case MF_CLASS_GROUPED:
-        o.dim[MF_DIM_M] = (int64_t)ceil((double)op->dim[MF_DIM_M] * load);
-        break;
+    }
     case MF_CLASS_ATTENTION:
     case MF_CLASS_MEMORY:
     case MF_CLASS_COLLECTIVE:

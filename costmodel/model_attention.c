@@ -22,21 +22,21 @@ typedef struct shape {
 } shape;
 
 static shape shape_of(const mf_op *op) {
-    shape s = {(double)op->dim[MF_DIM_BATCH],
-               (double)op->dim[MF_DIM_HEADS],
-               (double)op->dim[MF_DIM_KV_HEADS],
-               (double)op->dim[MF_DIM_SEQ_Q],
-               (double)op->dim[MF_DIM_SEQ_K],
-               (double)op->dim[MF_DIM_D_QK],
-               (double)op->dim[MF_DIM_D_V],
-               0,
-               (double)op->dim[MF_DIM_SEQ_K],
-               (op->flags & MF_OPF_CAUSAL) != 0 || op->dim[MF_DIM_WINDOW] > 0};
+    shape s = {(double)op->dim[MF_DIM_BATCH],    (double)op->dim[MF_DIM_HEADS],
+               (double)op->dim[MF_DIM_KV_HEADS], (double)op->dim[MF_DIM_SEQ_Q],
+               (double)op->dim[MF_DIM_SEQ_K],    (double)op->dim[MF_DIM_D_QK],
+               (double)op->dim[MF_DIM_D_V],      0,
+               (double)op->dim[MF_DIM_SEQ_K],    false};
     double window = (double)op->dim[MF_DIM_WINDOW];
     if (window > 0) {
         s.keys_max = fmin(s.keys_max, window);
     }
-    s.keys = mf_attention_keys(op) / fmax(1, s.sq);
+    /* From the FLOPs: context parallelism leaves a rank pairs that dims alone do not tell. */
+    double products = op->kind == MF_OP_ATTENTION_BWD ? 2.5 : 1;
+    double rows = s.batch * s.heads * s.sq * 2 * (s.d_qk + s.d_v) * products;
+    s.keys = fmax(1, fmin(op->flops / rows, s.sk));
+    s.keys_max = fmax(s.keys_max, s.keys);
+    s.edged = s.keys < s.sk * (1 - 1e-9);
     return s;
 }
 

@@ -91,11 +91,11 @@ double mf_gemm_bytes(const mf_op *op) {
     if (op->kind != MF_OP_GROUPED_GEMM) {
         return in * (m * k + k * n) + out * m * n;
     }
-    double weights = (double)op->dim[MF_DIM_GROUPS] * n * k;
+    double groups = (double)op->dim[MF_DIM_GROUPS];
     if (op->flags & MF_OPF_WGRAD) {
-        return in * m * (n + k) + out * weights;
+        return in * k * (m + n) + out * groups * m * n;
     }
-    return in * (m * k + weights) + out * m * n;
+    return in * (m * k + groups * n * k) + out * m * n;
 }
 
 static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
@@ -108,16 +108,16 @@ static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
     return kernel_time(d, &p, mf_gemm_bytes(op), t);
 }
 
-/* op.dim: rows of all experts, outputs and inputs of the pass; a weight gradient sums over rows. */
+/* Rows of all experts are dim M; a weight gradient sums over them: then they are dim K. */
 static double grouped_time(const mf_device *d, const mf_op *op, const double *t) {
     double groups = fmax(1, (double)op->dim[MF_DIM_GROUPS]);
-    double rows = (double)op->dim[MF_DIM_M] / groups;
-    double n = (double)op->dim[MF_DIM_N], k = (double)op->dim[MF_DIM_K];
     bool wgrad = (op->flags & MF_OPF_WGRAD) != 0;
-    product p = {
-        wgrad ? n : rows, wgrad ? k : n,
-        wgrad ? rows : k, groups,
-        output_B(op),     t[P_EFF] * (wgrad ? t[P_WGRAD] : 1) * d->rate[op->math] / d->sms};
+    product p = {(double)op->dim[MF_DIM_M] / (wgrad ? 1 : groups),
+                 (double)op->dim[MF_DIM_N],
+                 (double)op->dim[MF_DIM_K] / (wgrad ? groups : 1),
+                 groups,
+                 output_B(op),
+                 t[P_EFF] * (wgrad ? t[P_WGRAD] : 1) * d->rate[op->math] / d->sms};
     return kernel_time(d, &p, mf_gemm_bytes(op), t);
 }
 
@@ -132,11 +132,12 @@ static int gemm_coords(const mf_op *op, double *x) {
 
 static int grouped_coords(const mf_op *op, double *x) {
     double groups = fmax(1, (double)op->dim[MF_DIM_GROUPS]);
-    x[0] = log((double)op->dim[MF_DIM_M] / groups);
+    bool wgrad = (op->flags & MF_OPF_WGRAD) != 0;
+    x[0] = log((double)op->dim[MF_DIM_M] / (wgrad ? 1 : groups));
     x[1] = log((double)op->dim[MF_DIM_N]);
-    x[2] = log((double)op->dim[MF_DIM_K]);
+    x[2] = log((double)op->dim[MF_DIM_K] / (wgrad ? groups : 1));
     x[3] = 0.5 * log(groups);
-    x[4] = (op->flags & MF_OPF_WGRAD ? 1.5 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
+    x[4] = (wgrad ? 1.5 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
     return 5;
 }
 

@@ -45,20 +45,21 @@ static mf_status gemm_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_e
     return set_math(p, op, e);
 }
 
-/* The key's m is rows per expert and n, k belong to the weight; the op's m is all rows and n, k
- * belong to the pass. */
+/* The key's m is rows per expert and n, k belong to the weight, whatever the pass; the op's dims
+ * are those of the pass's product, with the rows of all experts. */
 static mf_status grouped_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
-    bool dgrad = word_is(p, "pass", "dgrad");
     (void)c;
+    int64_t experts = whole(p, "experts", 1), rows = whole(p, "m", 1) * experts;
+    int64_t n = whole(p, "n", 1), k = whole(p, "k", 1);
+    bool dgrad = word_is(p, "pass", "dgrad"), wgrad = word_is(p, "pass", "wgrad");
     op->kind = MF_OP_GROUPED_GEMM;
-    op->dim[MF_DIM_GROUPS] = whole(p, "experts", 1);
-    op->dim[MF_DIM_M] = whole(p, "m", 1) * op->dim[MF_DIM_GROUPS];
-    op->dim[dgrad ? MF_DIM_K : MF_DIM_N] = whole(p, "n", 1);
-    op->dim[dgrad ? MF_DIM_N : MF_DIM_K] = whole(p, "k", 1);
-    op->flags |= word_is(p, "pass", "wgrad") ? MF_OPF_WGRAD : 0;
+    op->dim[MF_DIM_M] = wgrad ? n : rows;
+    op->dim[MF_DIM_N] = wgrad || dgrad ? k : n;
+    op->dim[MF_DIM_K] = wgrad ? rows : dgrad ? n : k;
+    op->dim[MF_DIM_GROUPS] = experts;
+    op->flags |= wgrad ? MF_OPF_WGRAD : 0;
     op->flags |= whole(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
-    op->flops =
-        2.0 * (double)op->dim[MF_DIM_M] * (double)op->dim[MF_DIM_N] * (double)op->dim[MF_DIM_K];
+    op->flops = 2.0 * (double)rows * (double)n * (double)k;
     return set_math(p, op, e);
 }
 
