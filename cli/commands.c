@@ -1,0 +1,104 @@
+/* commands.c - the table of commands, and the way from argv to an exit code. Adding a command is a
+ * cmd_*.c file and a line here. */
+#include "cli/commands.h"
+
+#include "core/json.h"
+
+#include <string.h>
+
+static const mf_command *const table[] = {
+    &mf_cmd_help,
+    NULL,
+};
+
+const mf_command *const *mf_cli_commands(void) {
+    return table;
+}
+
+const mf_command *mf_cli_command_find(const char *name) {
+    for (size_t i = 0; table[i] != NULL; i++) {
+        if (strcmp(table[i]->name, name) == 0) {
+            return table[i];
+        }
+    }
+    return NULL;
+}
+
+/* One line on err, whatever the text holds: control characters are shown as \xNN. */
+static void complain(const mf_cli *cli, const char *text) {
+    fprintf(cli->err, "moefold");
+    if (cli->command != NULL) {
+        fprintf(cli->err, " %s", cli->command->name);
+    }
+    fputs(": ", cli->err);
+    for (const char *p = text; *p != '\0'; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c < 0x20 || c == 0x7f) {
+            fprintf(cli->err, "\\x%02x", c);
+        } else {
+            putc(c, cli->err);
+        }
+    }
+    putc('\n', cli->err);
+}
+
+mf_status mf_cli_unknown_command(const char *word, mf_err *e) {
+    const char *known[sizeof table / sizeof table[0]];
+    size_t count = 0;
+    for (; table[count] != NULL; count++) {
+        known[count] = table[count]->name;
+    }
+    const char *near = mf_nearest_word(word, known, count);
+    return mf_err_set(e, MF_USAGE, "unknown command \"%s\"%s%s%s; `moefold help` lists them", word,
+                      near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                      near != NULL ? "?)" : "");
+}
+
+/* -h and --help win wherever they stand in front of "--". */
+static bool wants_help(int argc, const char *const *argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static mf_status run_command(int argc, const char *const *argv, mf_cli *cli, mf_err *e) {
+    if (argc < 2 || (argv[1][0] == '-' && wants_help(argc - 1, argv + 1))) {
+        mf_help_print(argc < 2 ? cli->err : cli->out);
+        return argc < 2 ? mf_err_set(e, MF_USAGE, "a command is required") : MF_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        fprintf(cli->out, "%s\n", MF_CLI_GENERATOR);
+        return MF_OK;
+    }
+    cli->command = argv[1][0] == '-' ? NULL : mf_cli_command_find(argv[1]);
+    if (cli->command == NULL) {
+        return mf_cli_unknown_command(argv[1], e);
+    }
+    if (wants_help(argc - 2, argv + 2)) {
+        mf_help_command(cli->out, cli->command);
+        return MF_OK;
+    }
+    mf_args args;
+    mf_status s =
+        mf_args_parse(argc - 2, argv + 2, cli->command->options, cli->command->words, &args, e);
+    return s == MF_OK ? cli->command->run(&args, cli, e) : s;
+}
+
+int mf_cli_run(int argc, const char *const *argv, const mf_cli *io) {
+    mf_cli cli = *io;
+    mf_err e;
+    mf_err_clear(&e);
+    cli.command = NULL;
+    mf_status s = run_command(argc, argv, &cli, &e);
+    bool written = fflush(cli.out) == 0 && !ferror(cli.out);
+    if (s == MF_OK && !written) {
+        s = mf_err_set(&e, MF_IO, "cannot write the results");
+    }
+    if (s != MF_OK && e.text[0] != '\0') {
+        complain(&cli, e.text);
+    }
+    return mf_status_exit_code(s);
+}

@@ -1,0 +1,12 @@
+/* commands.h - what the command table shares with the commands that talk about it. */
+#ifndef MF_CLI_COMMANDS_H
+#define MF_CLI_COMMANDS_H
+
+#include "cli/cli.h"
+
+/* MF_USAGE 'unknown command "x" (did you mean y?)'. */
+mf_status mf_cli_unknown_command(const char *word, mf_err *e);
+
+extern const mf_command mf_cmd_help;
+
+#endif

@@ -1,0 +1,26 @@
+/* main.c - the program: terminal, signals, exit code. */
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+static volatile int interrupted; /* written by the handler, read by searches and simulations */
+
+/* The first SIGINT asks to stop and print what there is; a second one ends the process. */
+static void on_interrupt(int signal_number) {
+    (void)signal_number;
+    interrupted = 1;
+}
+
+int main(int argc, char **argv) {
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    mf_cli cli = {
+        .out = stdout,
+        .err = stderr,
+        .err_is_terminal = isatty(STDERR_FILENO) != 0,
+        .cancel = &interrupted,
+    };
+    return mf_cli_run(argc, (const char *const *)argv, &cli);
+}

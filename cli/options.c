@@ -1,0 +1,367 @@
+/* options.c - the table of options. Adding one is an id in options.h and a row here. */
+#include "cli/options.h"
+
+#include <string.h>
+
+#define GIB28 ((double)(1 << 28))
+
+/* --- what layout options set ------------------------------------------------------------------ */
+
+#define SET_INT(field)                                                                             \
+    static mf_status set_##field(mf_layout *l, const mf_value *v, mf_err *e) {                     \
+        (void)e;                                                                                   \
+        l->field = v->i;                                                                           \
+        return MF_OK;                                                                              \
+    }
+SET_INT(gpus)
+SET_INT(gbs)
+SET_INT(seq)
+SET_INT(tp)
+SET_INT(cp)
+SET_INT(pp)
+SET_INT(vpp)
+SET_INT(ep)
+SET_INT(etp)
+SET_INT(mbs)
+
+#define SET_WORD(field, parse)                                                                     \
+    static mf_status set_##field(mf_layout *l, const mf_value *v, mf_err *e) {                     \
+        return parse(v->text, &l->field, e);                                                       \
+    }
+SET_WORD(schedule, mf_schedule_parse)
+SET_WORD(dispatcher, mf_dispatcher_parse)
+SET_WORD(cp_type, mf_cp_type_parse)
+SET_WORD(precision, mf_precision_parse)
+SET_WORD(graph, mf_graph_parse)
+SET_WORD(overlap, mf_overlap_parse)
+
+static mf_status set_recompute(mf_layout *l, const mf_value *v, mf_err *e) {
+    return mf_recompute_parse(v->text, &l->memory.recompute, e);
+}
+
+static mf_status set_offload(mf_layout *l, const mf_value *v, mf_err *e) {
+    return mf_offload_parse(v->text, &l->memory.offload, e);
+}
+
+static mf_status set_zero(mf_layout *l, const mf_value *v, mf_err *e) {
+    (void)e;
+    l->zero = (uint8_t)v->i;
+    return MF_OK;
+}
+
+static mf_status set_expert_zero(mf_layout *l, const mf_value *v, mf_err *e) {
+    (void)e;
+    l->expert_zero = (uint8_t)v->i;
+    return MF_OK;
+}
+
+static mf_status set_moments(mf_layout *l, const mf_value *v, mf_err *e) {
+    l->moments_bf16 = strcmp(v->text, "bf16") == 0;
+    if (!l->moments_bf16 && strcmp(v->text, "fp32") != 0) {
+        return mf_err_set(e, MF_USAGE, "unknown dtype \"%s\": expected one of fp32 bf16", v->text);
+    }
+    return MF_OK;
+}
+
+static mf_status set_fp8_attention(mf_layout *l, const mf_value *v, mf_err *e) {
+    (void)e;
+    l->fp8_attention = v->given;
+    return MF_OK;
+}
+
+static mf_status set_fp8_primary_weights(mf_layout *l, const mf_value *v, mf_err *e) {
+    (void)e;
+    l->fp8_primary_weights = v->given;
+    return MF_OK;
+}
+
+#define SET_REAL(field)                                                                            \
+    static mf_status set_##field(mf_layout *l, const mf_value *v, mf_err *e) {                     \
+        (void)e;                                                                                   \
+        l->field = v->f;                                                                           \
+        return MF_OK;                                                                              \
+    }
+SET_REAL(offload_optimizer)
+SET_REAL(token_headroom)
+SET_REAL(reserve)
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+#define X(name, text) " " text
+#define SCHEDULE_WORDS MF_SCHEDULE_MAP(X)
+#define DISPATCHER_WORDS MF_DISPATCHER_MAP(X)
+#define CP_WORDS MF_CP_TYPE_MAP(X)
+#define PRECISION_WORDS MF_PRECISION_MAP(X)
+#define GRAPH_WORDS MF_GRAPH_MAP(X)
+static const char schedule_words[] = SCHEDULE_WORDS;
+static const char dispatcher_words[] = DISPATCHER_WORDS;
+static const char cp_words[] = CP_WORDS;
+static const char precision_words[] = PRECISION_WORDS;
+static const char graph_words[] = GRAPH_WORDS;
+#undef X
+#define X(name, text, bit) " " text
+static const char recompute_words[] = " none selective full" MF_RECOMPUTE_MAP(X);
+static const char offload_words[] = " none" MF_OFFLOAD_MAP(X);
+static const char overlap_words[] = " none" MF_OVERLAP_MAP(X);
+#undef X
+
+#define DEGREE(id, text, field, words_of_help)                                                     \
+    [MF_OPT_##id] = {.name = text,                                                                 \
+                     .group = MF_OPTS_DEGREES,                                                     \
+                     .kind = MF_VALUE_INT,                                                         \
+                     .low = 1,                                                                     \
+                     .high = GIB28,                                                                \
+                     .argument = "N",                                                              \
+                     .fallback = "1",                                                              \
+                     .help = words_of_help,                                                        \
+                     .apply = set_##field}
+
+#define CHOICE(id, text, field, list, default_text, words_of_help)                                 \
+    [MF_OPT_##id] = {.name = text,                                                                 \
+                     .group = MF_OPTS_CHOICES,                                                     \
+                     .kind = MF_VALUE_TEXT,                                                        \
+                     .argument = "WORD",                                                           \
+                     .words = list,                                                                \
+                     .fallback = default_text,                                                     \
+                     .help = words_of_help,                                                        \
+                     .apply = set_##field}
+
+static const mf_option table[MF_OPT_COUNT] = {
+    [MF_OPT_MODEL] = {.name = "model",
+                      .group = MF_OPTS_JOB,
+                      .kind = MF_VALUE_TEXT,
+                      .argument = "NAME|FILE",
+                      .help =
+                          "Model to train: a shipped name (see `moefold models`), or a path to a "
+                          "Hugging Face config.json or to the folder that holds one"},
+    [MF_OPT_SET] = {.name = "set",
+                    .group = MF_OPTS_JOB,
+                    .kind = MF_VALUE_LIST,
+                    .argument = "KEY=VALUE",
+                    .help = "Override one key of the model's config.json, such as "
+                            "num_hidden_layers=8. May be given many times"},
+    [MF_OPT_CLUSTER] = {.name = "cluster",
+                        .group = MF_OPTS_JOB,
+                        .kind = MF_VALUE_TEXT,
+                        .argument = "NAME|FILE",
+                        .help = "Cluster to run on: a shipped name (see `moefold clusters`) or a "
+                                "cluster file"},
+    [MF_OPT_GPUS] = {.name = "gpus",
+                     .group = MF_OPTS_JOB,
+                     .kind = MF_VALUE_INT,
+                     .low = 1,
+                     .high = GIB28,
+                     .argument = "N",
+                     .help = "GPUs in the job. DP and EDP follow from it and from the degrees",
+                     .apply = set_gpus},
+    [MF_OPT_GLOBAL_BATCH] = {.name = "global-batch",
+                             .group = MF_OPTS_JOB,
+                             .kind = MF_VALUE_INT,
+                             .low = 1,
+                             .high = GIB28,
+                             .argument = "N",
+                             .help = "Samples per step, over all ranks",
+                             .apply = set_gbs},
+    [MF_OPT_SEQ] = {.name = "seq",
+                    .group = MF_OPTS_JOB,
+                    .kind = MF_VALUE_INT,
+                    .low = 1,
+                    .high = GIB28,
+                    .argument = "N",
+                    .help = "Tokens per sample",
+                    .apply = set_seq},
+    [MF_OPT_SOFTWARE] = {.name = "software",
+                         .group = MF_OPTS_JOB,
+                         .kind = MF_VALUE_TEXT,
+                         .argument = "NAME|FILE",
+                         .fallback = "moefold",
+                         .help = "Software profile, the efficiencies of the program that trains: "
+                                 "ideal, moefold, or megatron-YY.MM, which takes the newest known "
+                                 "release that is not newer"},
+    [MF_OPT_STORE] = {.name = "store",
+                      .group = MF_OPTS_JOB,
+                      .kind = MF_VALUE_TEXT,
+                      .argument = "FILE",
+                      .fallback = "the shipped measurements",
+                      .help = "Profile store with the measured times that prices rest on"},
+    [MF_OPT_PLAN] = {.name = "plan",
+                     .group = MF_OPTS_JOB,
+                     .kind = MF_VALUE_TEXT,
+                     .argument = "FILE",
+                     .help = "Take model, cluster and layout from this plan file. --model, "
+                             "--cluster, --software and --store may still be given; they say where "
+                             "to find the same model, or what else to try the plan on"},
+
+    DEGREE(TP, "tp", tp,
+           "Tensor parallelism of attention and dense layers, with sequence "
+           "parallelism"),
+    DEGREE(CP, "cp", cp, "Context parallelism: ranks that share the tokens of a sample"),
+    DEGREE(PP, "pp", pp, "Pipeline stages"),
+    DEGREE(VPP, "vpp", vpp, "Virtual stages, or chunks, per pipeline stage"),
+    DEGREE(EP, "ep", ep, "Expert parallelism: ranks that share the experts of a layer"),
+    DEGREE(ETP, "etp", etp, "Tensor parallelism inside an expert. It does not follow --tp"),
+    DEGREE(MICRO_BATCH, "micro-batch", mbs, "Samples per data-parallel rank and pass"),
+
+    [MF_OPT_ZERO] = {.name = "zero",
+                     .group = MF_OPTS_CHOICES,
+                     .kind = MF_VALUE_INT,
+                     .low = 0,
+                     .high = 3,
+                     .argument = "0..3",
+                     .fallback = "1",
+                     .help = "ZeRO level of dense parameters: 1 shards optimizer states, 2 also "
+                             "gradients, 3 also weights",
+                     .apply = set_zero},
+    [MF_OPT_EXPERT_ZERO] = {.name = "expert-zero",
+                            .group = MF_OPTS_CHOICES,
+                            .kind = MF_VALUE_INT,
+                            .low = 0,
+                            .high = 3,
+                            .argument = "0..3",
+                            .fallback = "1",
+                            .help = "The same for the parameters of routed experts",
+                            .apply = set_expert_zero},
+    CHOICE(SCHEDULE, "schedule", schedule, schedule_words, "interleaved when VPP > 1, else 1f1b",
+           "Pipeline schedule"),
+    CHOICE(DISPATCHER, "dispatcher", dispatcher, dispatcher_words, "fused",
+           "How tokens travel to their experts"),
+    CHOICE(CP_TYPE, "cp-type", cp_type, cp_words, "ring",
+           "How attention sees the other context ranks' keys and values"),
+    [MF_OPT_OVERLAP] = {.name = "overlap",
+                        .group = MF_OPTS_CHOICES,
+                        .kind = MF_VALUE_TEXT,
+                        .argument = "LIST",
+                        .words = overlap_words,
+                        .fallback = "dp,pp",
+                        .help = "Communication that runs beside compute, as a comma list",
+                        .apply = set_overlap},
+    [MF_OPT_RECOMPUTE] = {.name = "recompute",
+                          .group = MF_OPTS_CHOICES,
+                          .kind = MF_VALUE_TEXT,
+                          .argument = "LIST",
+                          .words = recompute_words,
+                          .fallback = "none",
+                          .help = "Modules whose activations are dropped and computed again in the "
+                                  "backward pass, as a comma list. selective means core_attn, full "
+                                  "means layer",
+                          .apply = set_recompute},
+    [MF_OPT_OFFLOAD] = {.name = "offload",
+                        .group = MF_OPTS_CHOICES,
+                        .kind = MF_VALUE_TEXT,
+                        .argument = "LIST",
+                        .words = offload_words,
+                        .fallback = "none",
+                        .help = "Saved activations that wait in host memory, as a comma list",
+                        .apply = set_offload},
+    [MF_OPT_OFFLOAD_OPTIMIZER] = {.name = "offload-optimizer",
+                                  .group = MF_OPTS_CHOICES,
+                                  .kind = MF_VALUE_SHARE,
+                                  .low = 0,
+                                  .high = 1,
+                                  .argument = "SHARE",
+                                  .fallback = "0",
+                                  .help =
+                                      "Share of the optimizer states that lives in host memory, "
+                                      "such as 0.5 or 50%",
+                                  .apply = set_offload_optimizer},
+    CHOICE(MOMENTS, "moments", moments, " fp32 bf16", "fp32", "Type of AdamW's two moments"),
+    CHOICE(PRECISION, "precision", precision, precision_words, "bf16",
+           "Precision recipe of the matrix products"),
+    [MF_OPT_FP8_ATTENTION] = {.name = "fp8-attention",
+                              .group = MF_OPTS_CHOICES,
+                              .kind = MF_VALUE_FLAG,
+                              .help = "Core attention in FP8 as well",
+                              .apply = set_fp8_attention},
+    [MF_OPT_FP8_PRIMARY_WEIGHTS] = {.name = "fp8-primary-weights",
+                                    .group = MF_OPTS_CHOICES,
+                                    .kind = MF_VALUE_FLAG,
+                                    .help = "Keep no BF16 copy of the weights: the quantised ones "
+                                            "are what is gathered",
+                                    .apply = set_fp8_primary_weights},
+    CHOICE(CUDA_GRAPH, "cuda-graph", graph, graph_words, "none",
+           "Launch kernels from CUDA graphs: partial captures what is static inside a layer, step "
+           "everything"),
+    [MF_OPT_TOKEN_HEADROOM] = {.name = "token-headroom",
+                               .group = MF_OPTS_CHOICES,
+                               .kind = MF_VALUE_REAL,
+                               .low = 1,
+                               .high = 1e6,
+                               .argument = "FACTOR",
+                               .fallback = "1.25",
+                               .help = "Routed rows that a rank has room for, over the balanced "
+                                       "number",
+                               .apply = set_token_headroom},
+    [MF_OPT_RESERVE] = {.name = "reserve",
+                        .group = MF_OPTS_CHOICES,
+                        .kind = MF_VALUE_SHARE,
+                        .low = 0,
+                        .high = 0.99,
+                        .argument = "SHARE",
+                        .fallback = "5%",
+                        .help = "Share of the GPU's memory that is withheld, such as 0.05 or 5%",
+                        .apply = set_reserve},
+
+    [MF_OPT_ROUTING] = {.name = "routing",
+                        .group = MF_OPTS_PLAY,
+                        .kind = MF_VALUE_TEXT,
+                        .argument = "balanced|zipf:S|FILE",
+                        .fallback = "balanced",
+                        .help =
+                            "How evenly the router spreads tokens over experts: all the same, a "
+                            "Zipf law with exponent S, or counts from a file (one row of "
+                            "experts per MoE layer, JSON or CSV)"},
+    [MF_OPT_EVERY_RANK] = {.name = "every-rank",
+                           .group = MF_OPTS_PLAY,
+                           .kind = MF_VALUE_FLAG,
+                           .help = "Play all ranks instead of one per pipeline stage"},
+    [MF_OPT_TRACE] = {.name = "trace",
+                      .group = MF_OPTS_PLAY,
+                      .kind = MF_VALUE_TEXT,
+                      .argument = "FILE",
+                      .help = "Write a Chrome trace of the step, for ui.perfetto.dev or "
+                              "chrome://tracing"},
+
+    [MF_OPT_OUT] = {.name = "out",
+                    .group = MF_OPTS_OUTPUT,
+                    .kind = MF_VALUE_TEXT,
+                    .argument = "FILE",
+                    .help = "Write the plan file here"},
+    [MF_OPT_JSON] = {.name = "json",
+                     .group = MF_OPTS_OUTPUT,
+                     .kind = MF_VALUE_FLAG,
+                     .help = "Print JSON: numbers are numbers, and every key names its unit"},
+    [MF_OPT_MARKDOWN] = {.name = "markdown",
+                         .group = MF_OPTS_OUTPUT,
+                         .kind = MF_VALUE_FLAG,
+                         .help = "Print the help of all commands as one Markdown page, which is "
+                                 "docs/CLI.md"},
+    [MF_OPT_HELP] = {.name = "help",
+                     .group = MF_OPTS_OUTPUT,
+                     .kind = MF_VALUE_FLAG,
+                     .help = "Print this help. -h does the same, anywhere on the command line"},
+};
+
+const mf_option *mf_option_get(mf_option_id id) {
+    return &table[id];
+}
+
+const char *mf_option_group_text(mf_option_group g) {
+    static const char *const text[MF_OPTS_GROUPS] = {
+        [MF_OPTS_JOB] = "Job",
+        [MF_OPTS_DEGREES] = "Layout: degrees",
+        [MF_OPTS_CHOICES] = "Layout: choices",
+        [MF_OPTS_PLAY] = "Simulation",
+        [MF_OPTS_OUTPUT] = "Output",
+    };
+    return text[g];
+}
+
+mf_option_id mf_option_find(const char *name, size_t length, const mf_option_id *allowed) {
+    for (size_t i = 0; allowed != NULL ? allowed[i] != MF_OPT_COUNT : i < MF_OPT_COUNT; i++) {
+        mf_option_id id = allowed != NULL ? allowed[i] : (mf_option_id)i;
+        if (strlen(table[id].name) == length && memcmp(table[id].name, name, length) == 0) {
+            return id;
+        }
+    }
+    return MF_OPT_COUNT;
+}

@@ -1,0 +1,139 @@
+/* options.h - every option of every command, once: name, kind of value, range, default, help text,
+ * and for layout options what they set. The parser, the help texts and docs/CLI.md read this table.
+ */
+#ifndef MF_CLI_OPTIONS_H
+#define MF_CLI_OPTIONS_H
+
+#include "core/layout.h"
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum mf_option_id {
+    /* the job */
+    MF_OPT_MODEL,
+    MF_OPT_SET,
+    MF_OPT_CLUSTER,
+    MF_OPT_GPUS,
+    MF_OPT_GLOBAL_BATCH,
+    MF_OPT_SEQ,
+    MF_OPT_SOFTWARE,
+    MF_OPT_STORE,
+    MF_OPT_PLAN,
+    /* layout: degrees, then choices */
+    MF_OPT_TP,
+    MF_OPT_CP,
+    MF_OPT_PP,
+    MF_OPT_VPP,
+    MF_OPT_EP,
+    MF_OPT_ETP,
+    MF_OPT_MICRO_BATCH,
+    MF_OPT_ZERO,
+    MF_OPT_EXPERT_ZERO,
+    MF_OPT_SCHEDULE,
+    MF_OPT_DISPATCHER,
+    MF_OPT_CP_TYPE,
+    MF_OPT_OVERLAP,
+    MF_OPT_RECOMPUTE,
+    MF_OPT_OFFLOAD,
+    MF_OPT_OFFLOAD_OPTIMIZER,
+    MF_OPT_MOMENTS,
+    MF_OPT_PRECISION,
+    MF_OPT_FP8_ATTENTION,
+    MF_OPT_FP8_PRIMARY_WEIGHTS,
+    MF_OPT_CUDA_GRAPH,
+    MF_OPT_TOKEN_HEADROOM,
+    MF_OPT_RESERVE,
+    /* how to play it */
+    MF_OPT_ROUTING,
+    MF_OPT_EVERY_RANK,
+    MF_OPT_TRACE,
+    /* output */
+    MF_OPT_OUT,
+    MF_OPT_JSON,
+    MF_OPT_MARKDOWN,
+    MF_OPT_HELP,
+    MF_OPT_COUNT
+} mf_option_id;
+
+typedef enum mf_value_kind {
+    MF_VALUE_FLAG,
+    MF_VALUE_INT,   /* whole, in [low, high] */
+    MF_VALUE_REAL,  /* in [low, high] */
+    MF_VALUE_SHARE, /* 0.05 or 5%, in [low, high] */
+    MF_VALUE_TEXT,  /* a name, a word or a path */
+    MF_VALUE_LIST,  /* TEXT that may be given many times */
+} mf_value_kind;
+
+typedef struct mf_value {
+    bool given;
+    int64_t i;        /* INT */
+    double f;         /* REAL, SHARE */
+    const char *text; /* as written; of a LIST the last */
+} mf_value;
+
+#define MF_ARGS_MAX_WORDS 16
+#define MF_ARGS_MAX_LIST 64
+
+/* A parsed command line; texts belong to argv. */
+typedef struct mf_args {
+    mf_value value[MF_OPT_COUNT];
+    int words;
+    const char *word[MF_ARGS_MAX_WORDS];
+    int set_count; /* of --set */
+    const char *set[MF_ARGS_MAX_LIST];
+} mf_args;
+
+typedef enum mf_option_group {
+    MF_OPTS_JOB,
+    MF_OPTS_DEGREES,
+    MF_OPTS_CHOICES,
+    MF_OPTS_PLAY,
+    MF_OPTS_OUTPUT,
+    MF_OPTS_GROUPS
+} mf_option_group;
+
+typedef struct mf_option {
+    const char *name; /* without "--" */
+    mf_option_group group;
+    mf_value_kind kind;
+    double low, high;
+    const char *argument; /* "N", "FILE"; NULL for flags */
+    const char *words;    /* " a b c": the words that it takes, for help; NULL */
+    const char *fallback; /* default, as help says it; NULL = none */
+    const char *help;     /* sentences without the last full stop */
+    /* Layout options: sets its field. The text was not checked before. Errors without the name of
+     * the option in front. NULL elsewhere. */
+    mf_status (*apply)(mf_layout *l, const mf_value *v, mf_err *e);
+} mf_option;
+
+const mf_option *mf_option_get(mf_option_id id);
+const char *mf_option_group_text(mf_option_group g);
+
+/* Id of an option by name among `allowed` (ends with MF_OPT_COUNT; NULL = all); MF_OPT_COUNT when
+ * there is none. */
+mf_option_id mf_option_find(const char *name, size_t length, const mf_option_id *allowed);
+
+/* Parses argv[0..argc) (what follows the command) against the options that the command allows.
+ * "--name value" and "--name=value"; "--" ends options; what does not begin with "-" is a word.
+ * Layout values are parsed once against a scratch layout, so that a bad word is reported here.
+ * Errors: MF_USAGE naming the option. */
+mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *allowed,
+                        int max_words, mf_args *out, mf_err *e);
+
+/* Sets every given layout option, in the order of the table. Errors: MF_USAGE "--ep: ...". */
+mf_status mf_args_apply(const mf_args *a, mf_layout *l, mf_err *e);
+
+/* MF_USAGE "--model is required" when it was not given. */
+mf_status mf_args_require(const mf_args *a, mf_option_id id, mf_err *e);
+
+/* Numbers as options take them, for other texts too (routing, key=value). Errors: MF_USAGE
+ * "expected ..., got ...". */
+mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e);
+mf_status mf_parse_f64(const char *text, double low, double high, double *out, mf_err *e);
+/* "0.05" or "5%". */
+mf_status mf_parse_share(const char *text, double low, double high, double *out, mf_err *e);
+
+#endif

@@ -1,0 +1,233 @@
+/* parse.c - argv against the table of options, and numbers as options take them. */
+#include "cli/options.h"
+#include "core/json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXACT_MAX 9007199254740992.0 /* 2^53 */
+
+/* --- numbers ---------------------------------------------------------------------------------- */
+
+static mf_status int_range(const char *text, double low, double high, mf_err *e) {
+    if (high >= (double)(1 << 28)) {
+        return mf_err_set(e, MF_USAGE, "expected an integer %s, got \"%s\"",
+                          low >= 1 ? "> 0" : ">= 0", text);
+    }
+    return mf_err_set(e, MF_USAGE, "expected an integer from %.0f to %.0f, got \"%s\"", low, high,
+                      text);
+}
+
+mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e) {
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    size_t length = strspn(digits, "0123456789");
+    errno = 0;
+    long long value = strtoll(text, NULL, 10);
+    if (length == 0 || digits[length] != '\0') {
+        return int_range(text, (double)low, (double)high, e);
+    }
+    if (errno == ERANGE || value < low || value > high) {
+        if (value > high && high >= (1 << 28)) {
+            return mf_err_set(e, MF_USAGE, "expected an integer of at most %lld, got \"%s\"",
+                              (long long)high, text);
+        }
+        return int_range(text, (double)low, (double)high, e);
+    }
+    *out = value;
+    return MF_OK;
+}
+
+/* Decimal notation only: no hexadecimal, no "nan", no blanks in front. *end is what follows. */
+static bool read_decimal(const char *text, double *out, const char **end) {
+    const char *p = text[0] == '-' || text[0] == '+' ? text + 1 : text;
+    size_t digits = strspn(p, "0123456789.");
+    if (digits == 0 || p[strspn(p, ".")] == '\0') {
+        return false;
+    }
+    if (p[0] == '0' && (p[1] == 'x' || p[1] == 'X')) {
+        return false;
+    }
+    char *stop = NULL;
+    *out = strtod(text, &stop);
+    *end = stop;
+    return stop != text && isfinite(*out);
+}
+
+mf_status mf_parse_f64(const char *text, double low, double high, double *out, mf_err *e) {
+    double value = 0;
+    const char *end = "";
+    if (!read_decimal(text, &value, &end) || *end != '\0' || value < low || value > high) {
+        if (high >= 1e6) {
+            return mf_err_set(e, MF_USAGE, "expected a number >= %g, got \"%s\"", low, text);
+        }
+        return mf_err_set(e, MF_USAGE, "expected a number from %g to %g, got \"%s\"", low, high,
+                          text);
+    }
+    *out = value;
+    return MF_OK;
+}
+
+mf_status mf_parse_share(const char *text, double low, double high, double *out, mf_err *e) {
+    double value = 0;
+    const char *end = "";
+    bool number = read_decimal(text, &value, &end);
+    if (number && strcmp(end, "%") == 0) {
+        value /= 100;
+        end = "";
+    }
+    if (!number || *end != '\0') {
+        return mf_err_set(e, MF_USAGE, "expected a share such as 0.05 or 5%%, got \"%s\"", text);
+    }
+    if (value < low || value > high) {
+        return mf_err_set(e, MF_USAGE,
+                          "expected a share from %g to %g (or %g%% to %g%%), got \"%s\"", low, high,
+                          100 * low, 100 * high, text);
+    }
+    *out = value;
+    return MF_OK;
+}
+
+/* --- the command line ------------------------------------------------------------------------- */
+
+static mf_status unknown_option(const char *arg, size_t length, const mf_option_id *allowed,
+                                mf_err *e) {
+    char name[80];
+    const char *known[MF_OPT_COUNT];
+    size_t count = 0;
+    snprintf(name, sizeof name, "%.*s", (int)(length < 64 ? length : 64), arg);
+    const char *bare = name + strspn(name, "-");
+    for (size_t i = 0; allowed[i] != MF_OPT_COUNT; i++) {
+        known[count++] = mf_option_get(allowed[i])->name;
+    }
+    if (mf_option_find(bare, strlen(bare), NULL) != MF_OPT_COUNT &&
+        mf_option_find(bare, strlen(bare), allowed) == MF_OPT_COUNT) {
+        return mf_err_set(e, MF_USAGE, "%s is an option of other commands, not of this one", name);
+    }
+    const char *near = mf_nearest_word(bare, known, count);
+    return mf_err_set(e, MF_USAGE, "unknown option %s%s%s%s", name,
+                      near != NULL ? " (did you mean --" : "", near != NULL ? near : "",
+                      near != NULL ? "?)" : "");
+}
+
+static mf_status parse_value(const mf_option *o, const char *text, mf_value *v, mf_err *e) {
+    mf_layout scratch;
+    mf_status s = MF_OK;
+    v->given = true;
+    v->text = text;
+    switch (o->kind) {
+    case MF_VALUE_INT:
+        s = mf_parse_i64(text, (int64_t)o->low, (int64_t)o->high, &v->i, e);
+        break;
+    case MF_VALUE_REAL:
+        s = mf_parse_f64(text, o->low, o->high, &v->f, e);
+        break;
+    case MF_VALUE_SHARE:
+        s = mf_parse_share(text, o->low, o->high, &v->f, e);
+        break;
+    case MF_VALUE_TEXT:
+    case MF_VALUE_LIST:
+        if (text[0] == '\0') {
+            s = mf_err_set(e, MF_USAGE, "expected %s, got \"\"", o->argument);
+        }
+        break;
+    case MF_VALUE_FLAG:
+        break;
+    }
+    if (s == MF_OK && o->apply != NULL) {
+        mf_layout_init(&scratch);
+        s = o->apply(&scratch, v, e);
+    }
+    return s == MF_OK ? s : mf_err_prefix(e, "--%s", o->name);
+}
+
+/* One option at argv[*i]; moves *i over its value. */
+static mf_status parse_option(int argc, const char *const *argv, int *i,
+                              const mf_option_id *allowed, mf_args *out, mf_err *e) {
+    const char *arg = argv[*i];
+    const char *equals = strchr(arg, '=');
+    size_t length = equals != NULL ? (size_t)(equals - arg) : strlen(arg);
+    mf_option_id id = MF_OPT_COUNT;
+    if (length > 2 && arg[1] == '-') {
+        id = mf_option_find(arg + 2, length - 2, allowed);
+    }
+    if (id == MF_OPT_COUNT) {
+        return unknown_option(arg, length, allowed, e);
+    }
+    const mf_option *o = mf_option_get(id);
+    const char *text = "";
+    if (o->kind == MF_VALUE_FLAG) {
+        if (equals != NULL) {
+            return mf_err_set(e, MF_USAGE, "--%s takes no value, got \"%s\"", o->name, equals + 1);
+        }
+    } else if (equals != NULL) {
+        text = equals + 1;
+    } else if (*i + 1 < argc) {
+        text = argv[++*i];
+        if (text[0] == '-' && text[1] == '-' &&
+            mf_option_find(text + 2, strcspn(text + 2, "="), NULL) != MF_OPT_COUNT) {
+            return mf_err_set(e, MF_USAGE, "--%s: expected %s, got the option %s", o->name,
+                              o->argument, text);
+        }
+    } else {
+        return mf_err_set(e, MF_USAGE, "--%s: expected %s after it", o->name, o->argument);
+    }
+    if (o->kind == MF_VALUE_LIST) {
+        if (out->set_count == MF_ARGS_MAX_LIST) {
+            return mf_err_set(e, MF_USAGE, "--%s: given more than %d times", o->name,
+                              MF_ARGS_MAX_LIST);
+        }
+        out->set[out->set_count++] = text;
+    } else if (out->value[id].given && o->kind != MF_VALUE_FLAG) {
+        return mf_err_set(e, MF_USAGE, "--%s: given twice (\"%s\" and \"%s\")", o->name,
+                          out->value[id].text, text);
+    }
+    return parse_value(o, text, &out->value[id], e);
+}
+
+mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *allowed,
+                        int max_words, mf_args *out, mf_err *e) {
+    bool options = true;
+    mf_status s = MF_OK;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < argc && s == MF_OK; i++) {
+        if (options && strcmp(argv[i], "--") == 0) {
+            options = false;
+        } else if (options && argv[i][0] == '-' && argv[i][1] != '\0') {
+            s = parse_option(argc, argv, &i, allowed, out, e);
+        } else if (out->words == max_words || out->words == MF_ARGS_MAX_WORDS) {
+            s = max_words == 0
+                    ? mf_err_set(e, MF_USAGE, "unexpected \"%s\": only options are taken", argv[i])
+                    : mf_err_set(e, MF_USAGE, "unexpected \"%s\": one word too many", argv[i]);
+        } else {
+            out->word[out->words++] = argv[i];
+        }
+    }
+    return s;
+}
+
+mf_status mf_args_apply(const mf_args *a, mf_layout *l, mf_err *e) {
+    for (int id = 0; id < MF_OPT_COUNT; id++) {
+        const mf_option *o = mf_option_get((mf_option_id)id);
+        if (a->value[id].given && o->apply != NULL) {
+            mf_status s = o->apply(l, &a->value[id], e);
+            if (s != MF_OK) {
+                return mf_err_prefix(e, "--%s", o->name);
+            }
+        }
+    }
+    if (!a->value[MF_OPT_SCHEDULE].given && a->value[MF_OPT_VPP].given) {
+        l->schedule = l->vpp > 1 ? MF_SCHED_INTERLEAVED : MF_SCHED_1F1B;
+    }
+    return MF_OK;
+}
+
+mf_status mf_args_require(const mf_args *a, mf_option_id id, mf_err *e) {
+    if (a->value[id].given) {
+        return MF_OK;
+    }
+    const mf_option *o = mf_option_get(id);
+    return mf_err_set(e, MF_USAGE, "--%s %s is required", o->name, o->argument);
+}

@@ -1,0 +1,49 @@
+# driver.sh - sourced by every tests/golden/*/run.sh: runs moefold and compares what was said.
+#
+#   mf ARGS...          runs moefold; the transcript gets the command line, standard output, every
+#                       line of standard error behind "! ", and the exit code
+#   mf_masked ARGS...   the same with every number written as N and runs of blanks as one: for
+#                       output whose numbers follow the cost model
+#   golden_end          compares the transcript with the case's `expected`
+#
+# $work is a scratch folder, written as TMP in transcripts. MF_GOLDEN_UPDATE=1 rewrites `expected`:
+# read the difference before you commit it.
+set -u
+golden_case=${0%/*}
+golden_binary=${MF_BUILD:-build}/moefold
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+golden_transcript=$work/.transcript
+: >"$golden_transcript"
+
+golden_run() {
+    printf '$ moefold'
+    for golden_word in "$@"; do
+        case $golden_word in
+        *[!A-Za-z0-9_./:=,%+-]* | '') printf " '%s'" "$golden_word" ;;
+        *) printf ' %s' "$golden_word" ;;
+        esac
+    done
+    echo
+    "$golden_binary" "$@" >"$work/.out" 2>"$work/.err"
+    golden_code=$?
+    cat "$work/.out"
+    sed 's/^/! /' "$work/.err"
+    echo "exit $golden_code"
+    echo
+}
+mf() {
+    golden_run "$@" | sed "s|$work|TMP|g" >>"$golden_transcript"
+}
+mf_masked() {
+    golden_run "$@" | sed -e "s|$work|TMP|g" -e '/^\$ /b' -e '/^exit /b' \
+        -e 's/[0-9][0-9.,]*\(e[-+]*[0-9]*\)*/N/g' -e 's/##*/#/g' -e 's/  */ /g' -e 's/ *$//' \
+        >>"$golden_transcript"
+}
+golden_end() {
+    if [ "${MF_GOLDEN_UPDATE:-}" = 1 ]; then
+        cp "$golden_transcript" "$golden_case/expected"
+    fi
+    diff -u "$golden_case/expected" "$golden_transcript"
+    exit $?
+}

@@ -1,0 +1,13 @@
+# Help reads as it should, and docs/CLI.md is what the program prints.
+. "${0%/*}/../driver.sh"
+mf help
+mf help help
+mf help --help
+mf --version
+mf
+"$golden_binary" help --markdown >"$work/CLI.md"
+diff -u docs/CLI.md "$work/CLI.md" || {
+    echo "docs/CLI.md is out of date: build/moefold help --markdown >docs/CLI.md"
+    exit 1
+}
+golden_end

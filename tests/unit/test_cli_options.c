@@ -1,0 +1,155 @@
+/* The option table is sound, and argv is read against it. */
+#include "tests/test.h"
+
+#include "cli/cli.h"
+
+#include <string.h>
+
+static const mf_option_id some[] = {MF_OPT_MODEL,    MF_OPT_SET,     MF_OPT_TP,
+                                    MF_OPT_VPP,      MF_OPT_ZERO,    MF_OPT_RESERVE,
+                                    MF_OPT_SCHEDULE, MF_OPT_OVERLAP, MF_OPT_TOKEN_HEADROOM,
+                                    MF_OPT_MOMENTS,  MF_OPT_JSON,    MF_OPT_COUNT};
+
+static mf_args args;
+static mf_err err;
+
+static mf_status parse(const char *a, const char *b, const char *c, const char *d) {
+    const char *argv[] = {a, b, c, d};
+    int argc = 0;
+    while (argc < 4 && argv[argc] != NULL) {
+        argc++;
+    }
+    mf_err_clear(&err);
+    return mf_args_parse(argc, argv, some, 1, &args, &err);
+}
+
+static void refuse(const char *a, const char *b, const char *text) {
+    assert_int_equal(parse(a, b, NULL, NULL), MF_USAGE);
+    assert_string_equal(err.text, text);
+}
+
+static void every_option_has_a_name_help_and_a_kind_that_fits(void **state) {
+    (void)state;
+    for (int i = 0; i < MF_OPT_COUNT; i++) {
+        const mf_option *o = mf_option_get((mf_option_id)i);
+        assert_non_null(o->name);
+        assert_non_null(o->help);
+        assert_true(o->help[strlen(o->help) - 1] != '.');
+        assert_int_equal(o->kind == MF_VALUE_FLAG, o->argument == NULL);
+        assert_int_equal(mf_option_find(o->name, strlen(o->name), NULL), i); /* names differ */
+    }
+}
+
+static void every_command_is_documented_and_ends_with_help(void **state) {
+    (void)state;
+    for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {
+        size_t n = 0;
+        assert_non_null((*c)->summary);
+        assert_non_null((*c)->usage[0]);
+        assert_non_null((*c)->about);
+        while ((*c)->options[n] != MF_OPT_COUNT) {
+            n++;
+        }
+        assert_true(n > 0);
+        assert_int_equal((*c)->options[n - 1], MF_OPT_HELP);
+        assert_ptr_equal(mf_cli_command_find((*c)->name), *c);
+    }
+}
+
+static void values_stand_behind_a_blank_or_an_equals_sign(void **state) {
+    (void)state;
+    assert_int_equal(parse("--tp", "8", "--vpp=4", "word"), MF_OK);
+    assert_int_equal(args.value[MF_OPT_TP].i, 8);
+    assert_int_equal(args.value[MF_OPT_VPP].i, 4);
+    assert_int_equal(args.words, 1);
+    assert_string_equal(args.word[0], "word");
+    assert_int_equal(parse("--", "--tp", NULL, NULL), MF_OK);
+    assert_string_equal(args.word[0], "--tp");
+}
+
+static void shares_take_a_percent_sign(void **state) {
+    (void)state;
+    assert_int_equal(parse("--reserve", "5%", NULL, NULL), MF_OK);
+    assert_float_equal(args.value[MF_OPT_RESERVE].f, 0.05, 1e-12);
+    assert_int_equal(parse("--reserve", "0.05", NULL, NULL), MF_OK);
+    assert_float_equal(args.value[MF_OPT_RESERVE].f, 0.05, 1e-12);
+    refuse("--reserve", "5GB", "--reserve: expected a share such as 0.05 or 5%, got \"5GB\"");
+    refuse("--reserve", "150%",
+           "--reserve: expected a share from 0 to 0.99 (or 0% to 99%), got \"150%\"");
+    refuse("--reserve", "nan", "--reserve: expected a share such as 0.05 or 5%, got \"nan\"");
+    refuse("--reserve", "0x1p-4", "--reserve: expected a share such as 0.05 or 5%, got \"0x1p-4\"");
+}
+
+static void bad_values_name_the_option_and_what_is_expected(void **state) {
+    (void)state;
+    refuse("--tp", "eight", "--tp: expected an integer > 0, got \"eight\"");
+    refuse("--tp", "8x", "--tp: expected an integer > 0, got \"8x\"");
+    refuse("--tp", "0", "--tp: expected an integer > 0, got \"0\"");
+    refuse("--tp", "-2", "--tp: expected an integer > 0, got \"-2\"");
+    refuse("--tp", "1.5", "--tp: expected an integer > 0, got \"1.5\"");
+    refuse("--tp", "", "--tp: expected an integer > 0, got \"\"");
+    refuse("--tp", "99999999999999999999",
+           "--tp: expected an integer of at most 268435456, got \"99999999999999999999\"");
+    refuse("--zero", "4", "--zero: expected an integer from 0 to 3, got \"4\"");
+    refuse("--token-headroom", "0.5", "--token-headroom: expected a number >= 1, got \"0.5\"");
+    refuse("--token-headroom", "inf", "--token-headroom: expected a number >= 1, got \"inf\"");
+    refuse("--moments", "fp16", "--moments: unknown dtype \"fp16\": expected one of fp32 bf16");
+    refuse("--model", "", "--model: expected NAME|FILE, got \"\"");
+    refuse("--tp", "--vpp", "--tp: expected N, got the option --vpp");
+    refuse("--tp", NULL, "--tp: expected N after it");
+    refuse("--json=1", NULL, "--json takes no value, got \"1\"");
+}
+
+static void words_are_checked_while_parsing_with_a_near_one(void **state) {
+    (void)state;
+    assert_int_equal(parse("--schedule", "1f1", NULL, NULL), MF_USAGE);
+    assert_non_null(
+        strstr(err.text, "--schedule: unknown schedule \"1f1\" (did you mean \"1f1b\"?)"));
+    assert_int_equal(parse("--overlap", "dp,pq", NULL, NULL), MF_USAGE);
+    assert_non_null(strstr(err.text, "--overlap: unknown overlap \"pq\""));
+}
+
+static void unknown_and_repeated_options_are_refused(void **state) {
+    (void)state;
+    refuse("--tpp", "8", "unknown option --tpp (did you mean --tp?)");
+    refuse("--frobnicate", NULL, "unknown option --frobnicate");
+    refuse("-t", "8", "unknown option -t (did you mean --tp?)");
+    refuse("--ep", "8", "--ep is an option of other commands, not of this one");
+    assert_int_equal(parse("--tp", "8", "--tp", "4"), MF_USAGE);
+    assert_string_equal(err.text, "--tp: given twice (\"8\" and \"4\")");
+    assert_int_equal(parse("one", "two", NULL, NULL), MF_USAGE);
+    assert_int_equal(parse("--set", "a=1", "--set", "b=2"), MF_OK);
+    assert_int_equal(args.set_count, 2);
+    assert_string_equal(args.set[1], "b=2");
+}
+
+static void layout_options_reach_the_layout(void **state) {
+    (void)state;
+    mf_layout l;
+    mf_layout_init(&l);
+    assert_int_equal(parse("--tp=2", "--vpp=4", "--reserve=10%", "--overlap=none"), MF_OK);
+    assert_int_equal(mf_args_apply(&args, &l, &err), MF_OK);
+    assert_int_equal(l.tp, 2);
+    assert_int_equal(l.vpp, 4);
+    assert_int_equal(l.overlap, MF_OVERLAP_NONE);
+    assert_float_equal(l.reserve, 0.1, 1e-12);
+    assert_int_equal(l.schedule, MF_SCHED_INTERLEAVED); /* the default with VPP > 1 */
+    mf_layout_init(&l);
+    assert_int_equal(parse("--vpp=4", "--schedule=merged", NULL, NULL), MF_OK);
+    assert_int_equal(mf_args_apply(&args, &l, &err), MF_OK);
+    assert_int_equal(l.schedule, MF_SCHED_MERGED);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_option_has_a_name_help_and_a_kind_that_fits),
+        cmocka_unit_test(every_command_is_documented_and_ends_with_help),
+        cmocka_unit_test(values_stand_behind_a_blank_or_an_equals_sign),
+        cmocka_unit_test(shares_take_a_percent_sign),
+        cmocka_unit_test(bad_values_name_the_option_and_what_is_expected),
+        cmocka_unit_test(words_are_checked_while_parsing_with_a_near_one),
+        cmocka_unit_test(unknown_and_repeated_options_are_refused),
+        cmocka_unit_test(layout_options_reach_the_layout),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
