@@ -1,0 +1,133 @@
+/* planner.h - what fits, what is fastest, and why.
+ *
+ *  - mf_planner_fit     phase 1: for every combination of degrees, does it fit and by how much
+ *  - mf_planner_search  phase 2: the fastest plan, the runners-up and the proof (bound, gap)
+ *  - mf_planner_explain why a layout fits or does not, and what more memory or bandwidth would buy
+ *
+ * Every function only reads its problem and may be called from several threads at once. Results are
+ * the same on any number of threads and any machine: work is counted, never timed (wall_s is the
+ * one clock, and it is not part of any plan). docs/planner.md explains the method.
+ */
+#ifndef MF_PLANNER_PLANNER_H
+#define MF_PLANNER_PLANNER_H
+
+#include "core/plan.h"
+#include "planner/milp.h"
+#include "planner/space.h"
+#include "simulator/sim.h"
+
+/* What to plan. Everything is borrowed for the duration of a call. */
+typedef struct mf_problem {
+    const mf_model *model;
+    const mf_cost *cost;       /* holds the cluster and the software profile */
+    const mf_routing *routing; /* NULL = balanced */
+    mf_layout base;            /* gpus, gbs, seq, what is not searched, values of pinned dims */
+    uint32_t pinned;           /* MF_PIN(...) bits: dimensions that keep base's value */
+    uint32_t precisions;       /* 1u << MF_PREC_*: also searched; 0 = base.precision alone */
+    /* provenance, copied into plans; NULL = "" */
+    const char *generator, *cluster_name, *measurements, *routing_name;
+} mf_problem;
+
+/* --- phase 2: search -------------------------------------------------------------------------- */
+
+typedef struct mf_search_stats {
+    int64_t space;        /* distinct valid layouts (before assignments) */
+    int64_t priced;       /* of those, how many had their own bound evaluated */
+    int64_t pruned;       /* of those, how many were closed by a bound, alone or with their group */
+    int64_t milp_solved;  /* integer programs that GLPK solved */
+    int64_t milp_failed;  /* ... that it gave up on; their layouts keep the bound from before */
+    int64_t simulated;    /* steps simulated */
+    double lower_bound_s; /* least over all layouts not closed, simulated ones included */
+    double gap;           /* best over lower_bound_s, minus one */
+    double wall_s;        /* the only figure that differs from run to run */
+    bool interrupted;     /* stopped by cancel: best so far */
+    char cuts[512];       /* what was left out of the space, in words */
+} mf_search_stats;
+
+typedef struct mf_search_options {
+    int threads;    /* 0 = as many as the machine has, at most 8; does not change the result */
+    int top;        /* plans wanted, the best included; 0 = 4 */
+    double gap;     /* stop when the proof is this tight; 0 = 0.03 */
+    int64_t effort; /* work spent beyond that on making best and proof better; 0 = the default,
+                     * negative = until the gap is 0 or nothing is left */
+    const volatile int *cancel; /* set non-zero to stop with the best so far; may be NULL */
+    void (*progress)(const mf_search_stats *now, double best_s, void *user); /* may be NULL */
+    void *user;
+    mf_milp_fault milp_fault; /* tests: what goes wrong in every integer program */
+} mf_search_options;
+
+typedef struct mf_search_result {
+    int count;     /* plans found, best first; 0 when nothing fits */
+    mf_plan *plan; /* [count], complete with predictions and provenance */
+    mf_search_stats stats;
+} mf_search_result;
+
+void mf_search_options_init(mf_search_options *o);
+
+/* Finds the fastest plan. MF_OK: result->count >= 1. MF_INFEASIBLE: no layout fits, and e says what
+ * is missing (see mf_planner_fit for the list). MF_INTERRUPTED: cancelled; result holds the best so
+ * far, if any. Other errors as the rooms below report them. *result is to be cleared in any case.
+ * The progress function is called from the calling thread, a few times a second at most. */
+mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
+                            mf_search_result *result, mf_err *e);
+void mf_search_result_clear(mf_search_result *r);
+
+/* A complete plan (predictions, provenance) of one layout and assignment: what `simulate` prints.
+ * assignment NULL: the even one with layout->memory everywhere. The layout need not fit. The plan
+ * is to be cleared. sim (may be NULL) receives the simulation, to be destroyed. */
+mf_status mf_planner_predict(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                             mf_plan *plan, mf_sim **sim, mf_err *e);
+
+/* --- phase 1: fit ----------------------------------------------------------------------------- */
+
+/* One combination of degrees (TP, CP, PP, EP, ETP) at the choices that need the least memory:
+ * smallest micro-batch, leanest ZeRO pair, schedule, recomputation and offload that are allowed. */
+typedef struct mf_fit_entry {
+    mf_layout layout; /* those choices; layout.memory for every layer */
+    bool fits;
+    double peak_B;           /* largest stage */
+    double usable_B;         /* capacity less reserve */
+    double headroom_B;       /* usable less peak; negative = missing */
+    int64_t stage;           /* the one that peaks */
+    mf_memory_kind dominant; /* largest kind of memory on it */
+    double dominant_B;
+} mf_fit_entry;
+
+typedef struct mf_fit_result {
+    int64_t count; /* combinations of degrees */
+    int64_t feasible;
+    mf_fit_entry *entry; /* [count]: those that fit by headroom, then the rest by what is missing */
+    int64_t smallest_gpus; /* nothing fits: smallest number of GPUs found that would; 0 = none
+                            * up to the cluster's limit. Otherwise the problem's own size */
+    char missing[512];     /* nothing fits: what is missing, in words; else "" */
+} mf_fit_result;
+
+/* MF_OK: something fits. MF_INFEASIBLE: nothing does; result is complete all the same. */
+mf_status mf_planner_fit(const mf_problem *p, const volatile int *cancel, mf_fit_result *result,
+                         mf_err *e);
+void mf_fit_result_clear(mf_fit_result *r);
+
+/* --- explain ---------------------------------------------------------------------------------- */
+
+/* What one more unit of something would buy for a plan. */
+typedef struct mf_remedy {
+    char what[64];      /* "memory of stage 3", "scale-up bandwidth +10 %" */
+    double step_time_s; /* with it */
+    double gain;        /* share of the step time that it saves */
+    char basis[40];     /* "dual price", "re-simulated" */
+} mf_remedy;
+
+#define MF_EXPLAIN_MAX_REMEDIES 16
+
+typedef struct mf_explanation {
+    bool fits;
+    char memory[512]; /* one paragraph: which stage peaks, of what, by how much it (mis)fits */
+    char time[512];   /* one paragraph: where the step goes */
+    int remedies;     /* largest gain first */
+    mf_remedy remedy[MF_EXPLAIN_MAX_REMEDIES];
+} mf_explanation;
+
+mf_status mf_planner_explain(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                             mf_explanation *out, mf_err *e);
+
+#endif
