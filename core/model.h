@@ -64,7 +64,7 @@ typedef struct mf_model {
     bool qkv_bias;
     bool o_bias;
     bool attn_sinks;       /* one learned logit per head (GPT-OSS) */
-    double partial_rotary; /* share of head_dim that is rotated, 1 = all */
+    double partial_rotary; /* share of head_dim that is rotated, 1 = all; MLA: rope / head_dim */
     bool rope_interleave;  /* pairs are (2i, 2i+1) rather than halves (DeepSeek) */
 
     /* feed-forward (gated SwiGLU throughout) */
@@ -102,7 +102,7 @@ typedef enum mf_weight_part {
     MF_PART_SHARED_EXPERT, /* with its gate */
     MF_PART_EXPERT,        /* routed experts */
     MF_PART_HEAD,          /* output projection; absent when tied */
-    MF_PART_MTP,           /* eh_proj and the two extra norms of an MTP block */
+    MF_PART_MTP,           /* eh_proj, enorm, hnorm and shared_head.norm of an MTP block */
 } mf_weight_part;
 
 typedef struct mf_model_tensor {
@@ -114,14 +114,17 @@ typedef struct mf_model_tensor {
     bool buffer;         /* not trained (e_score_correction_bias) */
 } mf_model_tensor;
 
-/* Called for every tensor in hub order; a non-zero return stops the walk. Expert tensors are
- * reported one by one. */
+/* Called for every tensor: embedding, layers, final norm, head, MTP layers; a non-zero return stops
+ * the walk. Expert tensors are reported one by one; where the hub keeps those of a layer in one
+ * tensor over experts (GPT-OSS: [experts, in, out], gate and up interleaved by columns), each slice
+ * is reported as NAME[expert] with the slice's shape. */
 typedef int (*mf_model_tensor_fn)(const mf_model_tensor *t, void *user);
 void mf_model_tensors(const mf_model *m, mf_model_tensor_fn fn, void *user);
 
 typedef struct mf_model_counts {
     int64_t total;  /* trained parameters, MTP left out (the public "671B") */
-    int64_t active; /* of those, used by one token (public convention: embedding counted once) */
+    int64_t active; /* of those, used by one token; the whole embedding and head count (the public
+                     * "37B"; GPT-OSS's card leaves the embedding out) */
     int64_t mtp;    /* parameters of the MTP blocks, without copies of embedding and head */
     int64_t routed; /* parameters in routed experts, MTP left out */
 } mf_model_counts;
@@ -134,7 +137,8 @@ double mf_model_flops_per_token(const mf_model *m, int64_t seq);
 
 /* Model from a parsed config.json. `name` names it in outputs. Families that are not known are
  * refused with the list of known ones; a key that the family needs and that is absent, of the wrong
- * type or out of range is an error with file:line:col. Keys that say nothing about the
+ * type or out of range is an error with file:line:col; other absent keys mean what the family's
+ * class in transformers takes for them. Keys that say nothing about the
  * architecture are ignored. Errors: MF_INPUT. */
 mf_status mf_model_from_json(const mf_json *doc, const char *name, mf_model *out, mf_err *e);
 
@@ -143,7 +147,9 @@ mf_status mf_model_from_json(const mf_json *doc, const char *name, mf_model *out
 mf_status mf_model_load(const char *name_or_path, mf_model *out, mf_err *e);
 
 /* `--set key=value` with the config's own spelling, applied before interpretation: overrides is an
- * array of count "key=value" texts. Errors: MF_USAGE naming the override. */
+ * array of count "key=value" texts; the value is JSON or else a string, null takes a key away, any
+ * spelling of the key will do, the last of two wins. Lists with one entry per layer are cut when
+ * num_hidden_layers shortens the model. Errors: MF_USAGE naming the override. */
 mf_status mf_model_load_with(const char *name_or_path, const char *const *overrides, size_t count,
                              mf_model *out, mf_err *e);
 

@@ -12,10 +12,20 @@ void mf_err_clear(mf_err *e) {
     e->text[0] = '\0';
 }
 
+/* What users wrote may come back in a text; it must not break the line or drive the terminal. */
+static void keep_one_line(char *text) {
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
 mf_status mf_err_vset(mf_err *e, mf_status status, const char *fmt, va_list args) {
     if (e != NULL) {
         e->status = status;
         vsnprintf(e->text, sizeof e->text, fmt, args);
+        keep_one_line(e->text);
     }
     return status;
 }
@@ -37,6 +47,7 @@ mf_status mf_err_prefix(mf_err *e, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(prefix, sizeof prefix, fmt, args);
     va_end(args);
+    keep_one_line(prefix);
     char old[MF_ERR_TEXT_MAX];
     memcpy(old, e->text, sizeof old);
     int room = (int)(sizeof e->text - strlen(prefix) - 3);

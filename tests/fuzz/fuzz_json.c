@@ -45,7 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     mf_err_clear(&e);
     mf_status st = mf_json_parse("fuzz", (const char *)data, size, &doc, &e);
     if (st != MF_OK) {
-        require(st == MF_INPUT && doc == NULL && strncmp(e.text, "fuzz:", 5) == 0);
+        require(st == MF_INPUT && doc == NULL && strncmp(e.text, "fuzz:", 5) == 0 &&
+                strpbrk(e.text, "\n\r\x1b") == NULL);
         return 0;
     }
     visit(mf_json_root(doc), 1);

@@ -30,11 +30,20 @@ static void overlong_texts_are_cut_not_overrun(void **state) {
     assert_true(e.text[MF_ERR_TEXT_MAX - 1] == '\0');
 }
 
+static void texts_stay_on_one_line(void **state) {
+    (void)state;
+    mf_err e;
+    mf_err_set(&e, MF_INPUT, "key \"%s\"", "a\nb\x1b[1m");
+    mf_err_prefix(&e, "file\r%d", 1);
+    assert_string_equal(e.text, "file?1: key \"a?b?[1m\"");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefixes_read_from_the_outside_in),
         cmocka_unit_test(exit_codes_are_those_of_the_command_line),
         cmocka_unit_test(overlong_texts_are_cut_not_overrun),
+        cmocka_unit_test(texts_stay_on_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,73 @@
+/* model_reader.h - a config.json as the model families read it: several spellings of one key,
+ * values under "text_config", and `--set key=value` texts laid over the file.
+ *
+ * Private to core/model*.c. The first failure sticks: later calls return their fallback and leave
+ * the error alone, so that a family reads all its keys and checks c->status once.
+ */
+#ifndef MF_CORE_MODEL_READER_H
+#define MF_CORE_MODEL_READER_H
+
+#include "core/json.h"
+#include "core/model.h"
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MF_CONFIG_MAX_TOUCHED 128
+
+/* Spellings of one key, newest or most common first. */
+#define MF_KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+typedef struct mf_config_override {
+    const char *text; /* "key=value" as given */
+    char key[64];
+    mf_json *doc; /* {"key": value} */
+} mf_config_override;
+
+typedef struct mf_config {
+    const mf_json_value *root;
+    const mf_json_value *object; /* root, or its text_config */
+    mf_config_override *overrides;
+    size_t override_count;
+    const char *touched[MF_CONFIG_MAX_TOUCHED]; /* keys that were asked for */
+    size_t touched_count;
+    mf_status status;
+    mf_err *e;
+} mf_config;
+
+/* Reads `count` "key=value" texts over `doc`; a value that is no JSON is taken as a string. Errors:
+ * MF_INPUT (doc is no object), MF_USAGE (naming the text), MF_NOMEM. Close in every case. */
+mf_status mf_config_open(mf_config *c, const mf_json *doc, const char *const *overrides,
+                         size_t count, mf_err *e);
+void mf_config_close(mf_config *c);
+
+/* The value under the first spelling that is present and not null, or NULL. */
+const mf_json_value *mf_config_value(mf_config *c, const char *const *keys);
+/* Whether the key is written at all, null included. */
+bool mf_config_has(mf_config *c, const char *key);
+bool mf_config_is_set(const mf_config *c, const char *key); /* by an override */
+
+/* Values in a range; of two spellings with different values neither is believed. */
+int64_t mf_config_int(mf_config *c, const char *const *keys, int64_t lo, int64_t hi);
+int64_t mf_config_opt_int(mf_config *c, const char *const *keys, int64_t lo, int64_t hi,
+                          int64_t fallback);
+double mf_config_opt_f64(mf_config *c, const char *const *keys, double lo, double hi,
+                         double fallback);
+bool mf_config_opt_bool(mf_config *c, const char *const *keys, bool fallback);
+const char *mf_config_opt_string(mf_config *c, const char *const *keys, const char *fallback);
+
+/* Records MF_INPUT at the key's value (MF_USAGE when an override gave it), at the object when the
+ * key is absent. */
+void mf_config_fail(mf_config *c, const char *key, const char *fmt, ...) MF_PRINTF(3, 4);
+
+/* Every override must have been asked for, or at least stand in the file; else MF_USAGE with the
+ * nearest known key. Returns c->status. */
+mf_status mf_config_check_overrides(mf_config *c, const char *family);
+
+/* mf_model_from_json with overrides (core/model_config.c). */
+mf_status mf_model_from_config(const mf_json *doc, const char *name, const char *const *overrides,
+                               size_t count, mf_model *out, mf_err *e);
+
+#endif

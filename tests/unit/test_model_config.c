@@ -1,0 +1,449 @@
+/* How config.json files are read: families, spellings old and new, nesting, layer patterns,
+ * overrides, and what is refused with which words. */
+#include "tests/test.h"
+
+#include "core/model.h"
+#include "core/model_reader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Parses `text` with overrides (NULL-terminated); the status, and the text of the error. */
+static mf_status read_with(const char *text, const char *const *set, mf_model *m, mf_err *e) {
+    mf_json *doc = NULL;
+    size_t count = 0;
+    while (set != NULL && set[count] != NULL) {
+        count++;
+    }
+    mf_err_clear(e);
+    mf_status st = mf_json_parse("c.json", text, strlen(text), &doc, e);
+    if (st == MF_OK) {
+        st = mf_model_from_config(doc, "test", set, count, m, e);
+    }
+    mf_json_destroy(doc);
+    return st;
+}
+
+static mf_model model_of(const char *text) {
+    mf_model m;
+    mf_err e;
+    if (read_with(text, NULL, &m, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    return m;
+}
+
+static void assert_refused(const char *text, const char *message) {
+    mf_model m;
+    mf_err e;
+    assert_int_equal(read_with(text, NULL, &m, &e), MF_INPUT);
+    if (strstr(e.text, message) == NULL) {
+        fail_msg("expected \"%s\" in: %s", message, e.text);
+    }
+}
+
+static mf_model shipped(const char *name) {
+    mf_model m;
+    mf_err e;
+    if (mf_model_load(name, &m, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    return m;
+}
+
+#define LLAMA                                                                                      \
+    "\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "                   \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 256"
+#define QWEN3_MOE                                                                                  \
+    "\"model_type\": \"qwen3_moe\", \"hidden_size\": 64, \"num_hidden_layers\": 6, "               \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, "                   \
+    "\"intermediate_size\": 96, \"moe_intermediate_size\": 24, \"vocab_size\": 256"
+#define DEEPSEEK_V3                                                                                \
+    "\"model_type\": \"deepseek_v3\", \"hidden_size\": 64, \"num_hidden_layers\": 4, "             \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"moe_intermediate_size\": 24, "       \
+    "\"n_routed_experts\": 16, \"num_experts_per_tok\": 4, \"kv_lora_rank\": 16, "                 \
+    "\"qk_nope_head_dim\": 16, \"qk_rope_head_dim\": 8, \"v_head_dim\": 16, \"vocab_size\": 256"
+
+/* --- families -------------------------------------------------------------------------------- */
+
+static void deepseek_v3_is_read_whole(void **state) {
+    (void)state;
+    mf_model m = shipped("deepseek-v3");
+    assert_string_equal(m.family, "deepseek_v3");
+    assert_int_equal(m.attn, MF_ATTN_MLA);
+    assert_int_equal(m.layers, 61);
+    assert_int_equal(m.mtp_layers, 1);
+    assert_int_equal(m.head_dim, 192);
+    assert_int_equal(m.v_head_dim, 128);
+    assert_int_equal(m.kv_heads, 128);
+    assert_int_equal(m.q_lora_rank, 1536);
+    assert_int_equal(m.experts, 256);
+    assert_int_equal(m.top_k, 8);
+    assert_int_equal(m.shared_ffn, 2048);
+    assert_int_equal(m.n_group, 8);
+    assert_int_equal(m.topk_group, 4);
+    assert_int_equal(m.router_score, MF_ROUTER_SIGMOID);
+    assert_true(m.correction_bias && m.norm_topk && m.rope_interleave && !m.shared_gate);
+    assert_true(m.routed_scaling == 2.5);
+    assert_int_equal(m.ffn, 18432);
+    assert_int_equal(m.classes, 2);
+    for (int i = 0; i < 61; i++) {
+        assert_int_equal(m.layer_classes[m.layer_class[i]].ffn, i < 3 ? MF_FFN_DENSE : MF_FFN_MOE);
+    }
+    assert_int_equal(m.layer_classes[m.mtp_class].ffn, MF_FFN_MOE);
+}
+
+static void deepseek_v2_scores_by_softmax_and_lite_has_no_groups(void **state) {
+    (void)state;
+    mf_model m = shipped("deepseek-v2");
+    assert_int_equal(m.router_score, MF_ROUTER_SOFTMAX);
+    assert_int_equal(m.n_group, 8);
+    assert_int_equal(m.topk_group, 3);
+    assert_int_equal(m.shared_ffn, 2 * 1536);
+    assert_true(m.routed_scaling == 16.0 && !m.norm_topk && !m.correction_bias);
+    m = shipped("deepseek-v2-lite");
+    assert_int_equal(m.q_lora_rank, 0);
+    assert_int_equal(m.n_group, 1);
+}
+
+static void gpt_oss_alternates_windows_and_has_biases(void **state) {
+    (void)state;
+    mf_model m = shipped("gpt-oss-20b");
+    assert_true(m.attn_sinks && m.qkv_bias && m.o_bias && m.ffn_bias && m.router_bias);
+    assert_int_equal(m.router_score, MF_ROUTER_TOPK_SOFTMAX);
+    assert_true(m.swiglu_limit == 7.0);
+    assert_int_equal(m.ffn, 0); /* no dense layers */
+    assert_int_equal(m.moe_ffn, 2880);
+    for (int i = 0; i < 24; i++) {
+        assert_int_equal(m.layer_classes[m.layer_class[i]].window, i % 2 == 0 ? 128 : 0);
+    }
+}
+
+static void gpt_oss_without_layer_types_alternates_by_itself(void **state) {
+    (void)state;
+    mf_model m = model_of("{\"model_type\": \"gpt_oss\", \"hidden_size\": 64, "
+                          "\"num_hidden_layers\": 4, \"num_attention_heads\": 4, \"vocab_size\": "
+                          "256, \"intermediate_size\": 32, \"num_local_experts\": 4, "
+                          "\"experts_per_token\": 2, \"sliding_window\": 16}");
+    assert_int_equal(m.head_dim, 64);
+    assert_int_equal(m.top_k, 2);
+    assert_true(m.qkv_bias);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(m.layer_classes[m.layer_class[i]].window, i % 2 == 0 ? 16 : 0);
+    }
+}
+
+static void other_families_have_their_marks(void **state) {
+    (void)state;
+    mf_model m = shipped("glm-4.5");
+    assert_true(m.qkv_bias && !m.o_bias && m.qk_norm && m.correction_bias);
+    assert_true(m.partial_rotary == 0.5);
+    assert_int_equal(m.mtp_layers, 1);
+    m = shipped("olmoe-1b-7b");
+    assert_true(m.qk_norm_full && !m.qk_norm && !m.norm_topk);
+    assert_int_equal(m.moe_ffn, 1024);
+    m = shipped("qwen2-57b-a14b");
+    assert_true(m.qkv_bias && !m.o_bias && m.shared_gate);
+    assert_int_equal(m.shared_ffn, 20480);
+    m = shipped("qwen3-30b-a3b");
+    assert_true(m.qk_norm && !m.qkv_bias && m.norm_topk);
+    m = shipped("qwen2.5-7b");
+    assert_true(m.qkv_bias && !m.o_bias && m.experts == 0 && m.classes == 1);
+    m = shipped("mixtral-8x7b");
+    assert_true(m.norm_topk && m.shared_ffn == 0 && m.ffn == 0);
+    m = shipped("kimi-k2");
+    assert_string_equal(m.family, "kimi_k2");
+    assert_true(m.rope_theta == 50000 && m.n_group == 1 && m.mtp_layers == 0);
+    m = shipped("llama2-7b");
+    assert_true(m.rope_theta == 10000 && m.kv_heads == 32);
+    m = shipped("llama3-8b");
+    assert_true(m.rope_theta == 500000 && m.kv_heads == 8 && m.head_dim == 128);
+}
+
+static void mistral_slides_unless_null_says_otherwise(void **state) {
+    (void)state;
+#define MISTRAL                                                                                    \
+    "\"model_type\": \"mistral\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "                 \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 256"
+    assert_int_equal(model_of("{" MISTRAL "}").layer_classes[0].window, 4096);
+    assert_int_equal(model_of("{" MISTRAL ", \"sliding_window\": 8}").layer_classes[0].window, 8);
+    assert_int_equal(model_of("{" MISTRAL ", \"sliding_window\": null}").layer_classes[0].window,
+                     0);
+}
+
+static void qwen_windows_start_at_their_layer(void **state) {
+    (void)state;
+    mf_model m = model_of("{" QWEN3_MOE ", \"num_experts\": 8, \"num_experts_per_tok\": 2, "
+                          "\"use_sliding_window\": true, \"sliding_window\": 32, "
+                          "\"max_window_layers\": 4}");
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(m.layer_classes[m.layer_class[i]].window, i >= 4 ? 32 : 0);
+    }
+    m = model_of("{" QWEN3_MOE ", \"num_experts\": 8, \"num_experts_per_tok\": 2, "
+                 "\"use_sliding_window\": false, \"sliding_window\": 32, \"max_window_layers\": "
+                 "0}");
+    assert_int_equal(m.classes, 1);
+    assert_int_equal(m.layer_classes[0].window, 0);
+}
+
+/* --- patterns of layers ---------------------------------------------------------------------- */
+
+static void sparse_step_and_mlp_only_layers_pick_the_moe_layers(void **state) {
+    (void)state;
+    mf_model m = model_of("{" QWEN3_MOE ", \"num_experts\": 8, \"num_experts_per_tok\": 2, "
+                          "\"decoder_sparse_step\": 2, \"mlp_only_layers\": [3]}");
+    const bool moe[] = {false, true, false, false, false, true};
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(m.layer_classes[m.layer_class[i]].ffn, moe[i] ? MF_FFN_MOE : MF_FFN_DENSE);
+    }
+    assert_int_equal(m.layer_classes[0].ffn, MF_FFN_DENSE); /* in order of first appearance */
+    assert_int_equal(m.layer_classes[1].ffn, MF_FFN_MOE);
+    assert_int_equal(m.ffn, 96);
+}
+
+static void first_dense_layers_and_frequency_pick_the_moe_layers(void **state) {
+    (void)state;
+    mf_model m = model_of("{" DEEPSEEK_V3 ", \"first_k_dense_replace\": 1, \"moe_layer_freq\": 2}");
+    const bool by_step[] = {false, false, true, false};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(m.layer_classes[m.layer_class[i]].ffn,
+                         by_step[i] ? MF_FFN_MOE : MF_FFN_DENSE);
+    }
+    m = model_of("{" DEEPSEEK_V3 ", \"moe_layer_freq\": [0, 1, 1, 0]}");
+    const bool by_list[] = {false, true, true, false};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(m.layer_classes[m.layer_class[i]].ffn,
+                         by_list[i] ? MF_FFN_MOE : MF_FFN_DENSE);
+    }
+    assert_refused("{" DEEPSEEK_V3 ", \"moe_layer_freq\": [0, 1]}",
+                   "\"moe_layer_freq\" has 2 entries for 4 layers");
+}
+
+static void a_moe_family_with_dense_layers_only_is_dense(void **state) {
+    (void)state;
+    mf_model m = model_of("{" DEEPSEEK_V3 ", \"first_k_dense_replace\": 9}");
+    assert_int_equal(m.experts, 0);
+    assert_int_equal(m.top_k, 0);
+    assert_int_equal(m.classes, 1);
+    mf_model_counts c;
+    mf_model_count(&m, &c);
+    assert_int_equal(c.routed, 0);
+    assert_int_equal(c.active, c.total);
+}
+
+/* --- spellings ------------------------------------------------------------------------------- */
+
+static void experts_are_found_under_every_spelling(void **state) {
+    (void)state;
+    static const char *const keys[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+    for (size_t i = 0; i < 3; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{" QWEN3_MOE ", \"%s\": 16, \"num_experts_per_tok\": 4}",
+                 keys[i]);
+        assert_int_equal(model_of(text).experts, 16);
+    }
+    assert_refused(
+        "{" QWEN3_MOE ", \"num_experts_per_tok\": 4}",
+        "c.json:1:1: \"num_experts\" (or \"num_local_experts\", \"n_routed_experts\") is "
+        "missing");
+    assert_refused("{" QWEN3_MOE ", \"num_experts\": 8, \"num_local_experts\": 16, "
+                   "\"num_experts_per_tok\": 4}",
+                   "\"num_local_experts\" disagrees with \"num_experts\"");
+}
+
+static void rope_is_read_from_old_and_new_places(void **state) {
+    (void)state;
+    assert_true(model_of("{" LLAMA ", \"rope_theta\": 5e5}").rope_theta == 5e5);
+    assert_true(model_of("{" LLAMA ", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": "
+                         "\"default\"}}")
+                    .rope_theta == 5e5);
+    assert_true(model_of("{" LLAMA "}").rope_theta == 1e4);
+    assert_true(model_of("{" LLAMA ", \"rope_parameters\": {\"partial_rotary_factor\": 0.25}}")
+                    .partial_rotary == 0.25);
+}
+
+static void text_config_is_looked_into(void **state) {
+    (void)state;
+    mf_model m = model_of("{\"model_type\": \"kimi_k25\", \"tie_word_embeddings\": true, "
+                          "\"vision_config\": {\"hidden_size\": 8}, \"text_config\": {" LLAMA "}}");
+    assert_string_equal(m.family, "llama");
+    assert_int_equal(m.hidden, 64);
+    assert_true(m.tied_embeddings);
+    assert_refused("{\"model_type\": \"llama\", \"hidden_size\": 64, \"text_config\": "
+                   "{\"model_type\": \"llama\"}}",
+                   "c.json:1:59: \"num_hidden_layers\" is missing");
+}
+
+static void architecture_stands_in_for_a_missing_model_type(void **state) {
+    (void)state;
+    mf_model m = model_of("{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, "
+                          "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+                          "\"intermediate_size\": 96, \"vocab_size\": 256}");
+    assert_string_equal(m.family, "llama");
+}
+
+static void dtypes_and_other_keys_say_nothing(void **state) {
+    (void)state;
+    mf_model plain = model_of("{" LLAMA "}");
+    mf_model m = model_of("{" LLAMA ", \"torch_dtype\": \"bfloat16\", \"dtype\": \"float32\", "
+                          "\"use_cache\": false, \"quantization_config\": {\"fmt\": \"e4m3\"}, "
+                          "\"bos_token_id\": null, \"made_up\": [1, 2]}");
+    assert_memory_equal(&m, &plain, sizeof m);
+}
+
+/* --- refusals -------------------------------------------------------------------------------- */
+
+static void an_unknown_family_is_refused_with_the_known_ones(void **state) {
+    (void)state;
+    assert_refused("{\"model_type\": \"mamba2\"}",
+                   "c.json:1:16: unknown model family \"mamba2\"; known: deepseek_v2, deepseek_v3, "
+                   "glm4_moe, gpt_oss, kimi_k2, llama, mistral, mixtral, olmoe, qwen2, qwen2_moe, "
+                   "qwen3, qwen3_moe");
+    assert_refused("{\"architectures\": [\"GPT2LMHeadModel\"]}", "\"GPT2LMHeadModel\"");
+    assert_refused("{}", "c.json:1:1: \"model_type\" is missing");
+    assert_refused("{\"model_type\": 7}", "\"model_type\": expected a string, got 7");
+    assert_refused("[]", "expected an object, got an array");
+}
+
+static void wrong_values_name_key_and_place(void **state) {
+    (void)state;
+    assert_refused("{" QWEN3_MOE ",\n \"num_experts\": \"eight\", \"num_experts_per_tok\": 2}",
+                   "c.json:2:17: \"num_experts\": expected an integer in 1..8192, got \"eight\"");
+    assert_refused("{" QWEN3_MOE ", \"num_experts\": 4, \"num_experts_per_tok\": 5}",
+                   "5 of 4 experts per token");
+    assert_refused("{" LLAMA ", \"num_key_value_heads\": 3}",
+                   "4 heads do not divide into 3 groups");
+    assert_refused("{\"model_type\": \"llama\", \"hidden_size\": 65, \"num_hidden_layers\": 2, "
+                   "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 256}",
+                   "65 does not divide into 4 heads");
+    assert_refused("{" LLAMA ", \"hidden_act\": \"gelu\"}", "expected silu, got \"gelu\"");
+    assert_refused("{" DEEPSEEK_V3 ", \"n_group\": 3}", "16 experts do not divide into 3 groups");
+    assert_refused("{" DEEPSEEK_V3 ", \"n_group\": 4, \"topk_group\": 5}", "5 of 4 groups");
+    assert_refused("{" DEEPSEEK_V3 ", \"n_group\": 8, \"topk_group\": 1}",
+                   "1 groups of 2 experts hold fewer than 4 experts");
+    assert_refused("{" DEEPSEEK_V3 ", \"attention_bias\": true}", "not supported with MLA");
+    assert_refused("{" DEEPSEEK_V3 ", \"scoring_func\": \"tanh\"}", "softmax or sigmoid");
+    assert_refused("{" LLAMA ", \"layer_types\": [\"full_attention\"]}",
+                   "\"layer_types\" has 1 entries for 2 layers");
+    assert_refused("{" LLAMA ", \"layer_types\": [\"full_attention\", \"linear_attention\"]}",
+                   "layer type \"linear_attention\" is not supported for llama");
+    assert_refused("{" LLAMA ", \"layer_types\": {}}", "\"layer_types\": expected an array");
+    assert_refused("{" LLAMA ", \"rope_parameters\": 3}",
+                   "\"rope_parameters\": expected an object, got 3");
+    assert_refused("{" LLAMA ", \"tie_word_embeddings\": 1}", "expected true or false, got 1");
+}
+
+static void sizes_beyond_reason_are_refused(void **state) {
+    (void)state;
+    assert_refused("{\"model_type\": \"llama\", \"num_hidden_layers\": 513}",
+                   "\"num_hidden_layers\": expected an integer in 1..512, got 513");
+    assert_refused("{\"model_type\": \"mixtral\", \"hidden_size\": 1048576, "
+                   "\"num_hidden_layers\": 512, \"num_attention_heads\": 1024, "
+                   "\"intermediate_size\": 16777216, \"vocab_size\": 1000, "
+                   "\"num_local_experts\": 8192, \"num_experts_per_tok\": 2}",
+                   "more than 1e+15 parameters");
+}
+
+/* --- overrides ------------------------------------------------------------------------------- */
+
+static void overrides_change_what_the_file_says(void **state) {
+    (void)state;
+    mf_model m;
+    mf_err e;
+    const char *const set[] = {
+        "num_hidden_layers=4", "first_k_dense_replace=1", "num_nextn_predict_layers=0",
+        "q_lora_rank=null",    "num_experts=64",          "rope_theta=5e4",
+        "num_hidden_layers=5"};
+    assert_ok(mf_model_load_with("deepseek-v3", set, 7, &m, &e));
+    assert_string_equal(m.name, "deepseek-v3");
+    assert_int_equal(m.layers, 5); /* the last one wins */
+    assert_int_equal(m.mtp_layers, 0);
+    assert_int_equal(m.q_lora_rank, 0);
+    assert_int_equal(m.experts, 64); /* under any spelling of the key */
+    assert_true(m.rope_theta == 5e4);
+    assert_int_equal(m.layer_classes[m.layer_class[1]].ffn, MF_FFN_MOE);
+}
+
+static void a_shortened_model_keeps_the_head_of_its_lists(void **state) {
+    (void)state;
+    mf_model m;
+    mf_err e;
+    const char *const shorter[] = {"num_hidden_layers=3"};
+    assert_ok(mf_model_load_with("gpt-oss-20b", shorter, 1, &m, &e));
+    assert_int_equal(m.layer_classes[m.layer_class[1]].window, 0);
+    assert_int_equal(m.layer_classes[m.layer_class[2]].window, 128);
+    const char *const longer[] = {"num_hidden_layers=30"};
+    assert_int_equal(mf_model_load_with("gpt-oss-20b", longer, 1, &m, &e), MF_INPUT);
+    const char *const both[] = {"num_hidden_layers=2",
+                                "layer_types=[\"full_attention\", \"sliding_attention\"]"};
+    assert_ok(mf_model_load_with("gpt-oss-20b", both, 2, &m, &e));
+    assert_int_equal(m.layer_classes[m.layer_class[1]].window, 128);
+}
+
+static void assert_override_refused(const char *set, const char *message) {
+    mf_model m;
+    mf_err e;
+    const char *const list[] = {set};
+    assert_int_equal(mf_model_load_with("deepseek-v3", list, 1, &m, &e), MF_USAGE);
+    if (strcmp(e.text, message) != 0) {
+        fail_msg("expected \"%s\", got \"%s\"", message, e.text);
+    }
+}
+
+static void bad_overrides_are_bad_usage_and_named(void **state) {
+    (void)state;
+    assert_override_refused("num_experts_per_tokn=4",
+                            "--set num_experts_per_tokn=4: \"num_experts_per_tokn\" says nothing "
+                            "about a deepseek_v3 model; did you mean \"num_experts_per_tok\"?");
+    assert_override_refused("sliding_window=4",
+                            "--set sliding_window=4: \"sliding_window\" says nothing about a "
+                            "deepseek_v3 model");
+    assert_override_refused("hidden_size=many", "--set hidden_size=many: \"hidden_size\": expected "
+                                                "an integer in 1..1048576, got \"many\"");
+    assert_override_refused("hidden_size=1,\"x\":2",
+                            "--set hidden_size=1,\"x\":2: \"hidden_size\": expected an integer in "
+                            "1..1048576, got \"1,\"x\":2\"");
+    assert_override_refused("n_group=7",
+                            "--set n_group=7: 256 experts do not divide into 7 groups");
+    assert_override_refused("hidden_size", "--set hidden_size: expected key=value");
+    assert_override_refused("=3", "--set =3: expected key=value");
+    assert_override_refused("", "--set : expected key=value");
+    assert_override_refused("a b=3", "--set a b=3: expected key=value");
+    assert_override_refused("hidden_size=\xff", "--set hidden_size=\xff: not valid UTF-8");
+}
+
+static void an_override_of_a_key_that_says_nothing_here_is_taken(void **state) {
+    (void)state;
+    mf_model m;
+    const char *const set[] = {"torch_dtype=float32"};
+    assert_ok(mf_model_load_with("deepseek-v3", set, 1, &m, NULL));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deepseek_v3_is_read_whole),
+        cmocka_unit_test(deepseek_v2_scores_by_softmax_and_lite_has_no_groups),
+        cmocka_unit_test(gpt_oss_alternates_windows_and_has_biases),
+        cmocka_unit_test(gpt_oss_without_layer_types_alternates_by_itself),
+        cmocka_unit_test(other_families_have_their_marks),
+        cmocka_unit_test(mistral_slides_unless_null_says_otherwise),
+        cmocka_unit_test(qwen_windows_start_at_their_layer),
+        cmocka_unit_test(sparse_step_and_mlp_only_layers_pick_the_moe_layers),
+        cmocka_unit_test(first_dense_layers_and_frequency_pick_the_moe_layers),
+        cmocka_unit_test(a_moe_family_with_dense_layers_only_is_dense),
+        cmocka_unit_test(experts_are_found_under_every_spelling),
+        cmocka_unit_test(rope_is_read_from_old_and_new_places),
+        cmocka_unit_test(text_config_is_looked_into),
+        cmocka_unit_test(architecture_stands_in_for_a_missing_model_type),
+        cmocka_unit_test(dtypes_and_other_keys_say_nothing),
+        cmocka_unit_test(an_unknown_family_is_refused_with_the_known_ones),
+        cmocka_unit_test(wrong_values_name_key_and_place),
+        cmocka_unit_test(sizes_beyond_reason_are_refused),
+        cmocka_unit_test(overrides_change_what_the_file_says),
+        cmocka_unit_test(a_shortened_model_keeps_the_head_of_its_lists),
+        cmocka_unit_test(bad_overrides_are_bad_usage_and_named),
+        cmocka_unit_test(an_override_of_a_key_that_says_nothing_here_is_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
