@@ -30,6 +30,7 @@ typedef struct mf_command {
     const char *usage[3];        /* what follows "moefold NAME", one per form; NULL ends */
     const char *about;           /* paragraphs, parted by \n */
     const char *example;         /* a command line that works; NULL = none */
+    bool searches;               /* layout options pin what is searched, and have no default */
     int words;                   /* most positional words */
     const mf_option_id *options; /* in the order of the help text */
     /* Prints results to cli->out. A result that is no error but an exit code (nothing feasible) is

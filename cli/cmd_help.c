@@ -1,6 +1,6 @@
 /* cmd_help.c - `moefold help`, and how help reads on a terminal and in docs/CLI.md. */
 #include "cli/commands.h"
-#include "cli/text.h"
+#include "cli/show.h"
 
 #include <string.h>
 
@@ -26,11 +26,11 @@ static const char intro[] = "moefold finds the fastest way to fold a Mixture-of-
 /* --- on a terminal ---------------------------------------------------------------------------- */
 
 void mf_help_print(FILE *out) {
-    mf_text_wrap(out, intro, 0, 0, WIDTH);
+    mf_show_wrap(out, intro, 0, 0, WIDTH);
     fputs("\nUsage: moefold <command> [options]\n\nCommands\n", out);
     for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {
         fprintf(out, "  %-10s  ", (*c)->name);
-        mf_text_wrap(out, (*c)->summary, 14, 14, WIDTH);
+        mf_show_wrap(out, (*c)->summary, 14, 14, WIDTH);
     }
     fputs(
         "\n`moefold <command> -h` explains a command. Results go to standard output, messages to\n"
@@ -56,7 +56,7 @@ static void print_words(const char *words, FILE *out) {
 }
 
 /* Help, choices and default as one text. */
-static void option_text(const mf_option *o, char *out, size_t size) {
+static void option_text(const mf_option *o, const mf_command *c, char *out, size_t size) {
     FILE *f = fmemopen(out, size, "w");
     if (f == NULL) {
         out[0] = '\0';
@@ -68,7 +68,7 @@ static void option_text(const mf_option *o, char *out, size_t size) {
         print_words(o->words, f);
     }
     fputs(". ", f);
-    if (o->fallback != NULL) {
+    if (o->fallback != NULL && !(c->searches && o->pin != 0)) {
         fprintf(f, "[%s]", o->fallback);
     }
     fclose(f);
@@ -92,15 +92,17 @@ void mf_help_command(FILE *out, const mf_command *c) {
     fprintf(out, "moefold %s: %s\n\n", c->name, c->summary);
     for (int i = 0; i < 3 && c->usage[i] != NULL; i++) {
         int column = fprintf(out, "%s moefold %s ", i == 0 ? "Usage:" : "      ", c->name);
-        mf_text_wrap(out, c->usage[i], column, 11, WIDTH);
+        mf_show_wrap(out, c->usage[i], column, 11, WIDTH);
     }
     putc('\n', out);
-    mf_text_wrap(out, c->about, 0, 0, WIDTH);
+    mf_show_wrap(out, c->about, 0, 0, WIDTH);
     for (int g = 0; g < MF_OPTS_GROUPS; g++) {
         if (!command_has(c, (mf_option_group)g)) {
             continue;
         }
-        fprintf(out, "\n%s\n", mf_option_group_text((mf_option_group)g));
+        bool pins = c->searches && (g == MF_OPTS_DEGREES || g == MF_OPTS_CHOICES);
+        fprintf(out, "\n%s%s\n", mf_option_group_text((mf_option_group)g),
+                pins ? " (without a default: chosen by the search unless given)" : "");
         for (size_t i = 0; c->options[i] != MF_OPT_COUNT; i++) {
             const mf_option *o = mf_option_get(c->options[i]);
             if (o->group != (mf_option_group)g) {
@@ -108,18 +110,18 @@ void mf_help_command(FILE *out, const mf_command *c) {
             }
             int column = fprintf(out, "  --%s%s%s", o->name, o->argument != NULL ? " " : "",
                                  o->argument != NULL ? o->argument : "");
-            option_text(o, text, sizeof text);
+            option_text(o, c, text, sizeof text);
             if (column > INDENT - 2) {
                 putc('\n', out);
                 column = 0;
             }
             fprintf(out, "%*s", INDENT - column, "");
-            mf_text_wrap(out, text, INDENT, INDENT, WIDTH);
+            mf_show_wrap(out, text, INDENT, INDENT, WIDTH);
         }
     }
     if (c->example != NULL) {
         fputs("\nExample\n  ", out);
-        mf_text_wrap(out, c->example, 2, 6, WIDTH);
+        mf_show_wrap(out, c->example, 2, 6, WIDTH);
     }
 }
 
@@ -142,7 +144,7 @@ static void markdown_options(FILE *out, const mf_command *c) {
                 fprintf(out, "| `--%s%s", o->name, o->argument != NULL ? " " : "");
                 print_cell(out, o->argument != NULL ? o->argument : "");
                 fputs("` | ", out);
-                option_text(o, text, sizeof text);
+                option_text(o, c, text, sizeof text);
                 print_cell(out, text);
                 fputs(" |\n", out);
             }
@@ -153,7 +155,7 @@ static void markdown_options(FILE *out, const mf_command *c) {
 void mf_help_markdown(FILE *out) {
     fputs("# The command line\n\n<!-- Written by `moefold help --markdown`. Do not edit. -->\n\n",
           out);
-    mf_text_wrap(out, intro, 0, 0, WIDTH);
+    mf_show_wrap(out, intro, 0, 0, WIDTH);
     fputs("\n    moefold <command> [options]\n\n"
           "Results go to standard output, messages to standard error. Defaults stand in square\n"
           "brackets.\n\n| exit code | meaning |\n|---|---|\n",
@@ -175,7 +177,7 @@ void mf_help_markdown(FILE *out) {
             size_t length = strcspn(p, "\n");
             char paragraph[2048];
             snprintf(paragraph, sizeof paragraph, "%.*s", (int)length, p);
-            mf_text_wrap(out, paragraph, 0, 0, 100);
+            mf_show_wrap(out, paragraph, 0, 0, 100);
             putc('\n', out);
             p += length + strspn(p + length, "\n");
         }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static const mf_command *const table[] = {
+    &mf_cmd_models,
     &mf_cmd_help,
     NULL,
 };

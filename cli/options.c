@@ -1,6 +1,8 @@
 /* options.c - the table of options. Adding one is an id in options.h and a row here. */
 #include "cli/options.h"
 
+#include "planner/space.h"
+
 #include <string.h>
 
 #define GIB28 ((double)(1 << 28))
@@ -114,9 +116,10 @@ static const char overlap_words[] = " none" MF_OVERLAP_MAP(X);
                      .argument = "N",                                                              \
                      .fallback = "1",                                                              \
                      .help = words_of_help,                                                        \
-                     .apply = set_##field}
+                     .apply = set_##field,                                                         \
+                     .pin = MF_PIN(id)}
 
-#define CHOICE(id, text, field, list, default_text, words_of_help)                                 \
+#define CHOICE(id, text, field, list, pinned, default_text, words_of_help)                         \
     [MF_OPT_##id] = {.name = text,                                                                 \
                      .group = MF_OPTS_CHOICES,                                                     \
                      .kind = MF_VALUE_TEXT,                                                        \
@@ -124,7 +127,8 @@ static const char overlap_words[] = " none" MF_OVERLAP_MAP(X);
                      .words = list,                                                                \
                      .fallback = default_text,                                                     \
                      .help = words_of_help,                                                        \
-                     .apply = set_##field}
+                     .apply = set_##field,                                                         \
+                     .pin = pinned}
 
 static const mf_option table[MF_OPT_COUNT] = {
     [MF_OPT_MODEL] = {.name = "model",
@@ -211,7 +215,8 @@ static const mf_option table[MF_OPT_COUNT] = {
                      .fallback = "1",
                      .help = "ZeRO level of dense parameters: 1 shards optimizer states, 2 also "
                              "gradients, 3 also weights",
-                     .apply = set_zero},
+                     .apply = set_zero,
+                     .pin = MF_PIN(ZERO)},
     [MF_OPT_EXPERT_ZERO] = {.name = "expert-zero",
                             .group = MF_OPTS_CHOICES,
                             .kind = MF_VALUE_INT,
@@ -220,12 +225,13 @@ static const mf_option table[MF_OPT_COUNT] = {
                             .argument = "0..3",
                             .fallback = "1",
                             .help = "The same for the parameters of routed experts",
-                            .apply = set_expert_zero},
-    CHOICE(SCHEDULE, "schedule", schedule, schedule_words, "interleaved when VPP > 1, else 1f1b",
-           "Pipeline schedule"),
-    CHOICE(DISPATCHER, "dispatcher", dispatcher, dispatcher_words, "fused",
+                            .apply = set_expert_zero,
+                            .pin = MF_PIN(EXPERT_ZERO)},
+    CHOICE(SCHEDULE, "schedule", schedule, schedule_words, MF_PIN(SCHEDULE),
+           "interleaved when VPP > 1, else 1f1b", "Pipeline schedule"),
+    CHOICE(DISPATCHER, "dispatcher", dispatcher, dispatcher_words, MF_PIN(DISPATCHER), "fused",
            "How tokens travel to their experts"),
-    CHOICE(CP_TYPE, "cp-type", cp_type, cp_words, "ring",
+    CHOICE(CP_TYPE, "cp-type", cp_type, cp_words, MF_PIN(CP_TYPE), "ring",
            "How attention sees the other context ranks' keys and values"),
     [MF_OPT_OVERLAP] = {.name = "overlap",
                         .group = MF_OPTS_CHOICES,
@@ -244,7 +250,8 @@ static const mf_option table[MF_OPT_COUNT] = {
                           .help = "Modules whose activations are dropped and computed again in the "
                                   "backward pass, as a comma list. selective means core_attn, full "
                                   "means layer",
-                          .apply = set_recompute},
+                          .apply = set_recompute,
+                          .pin = MF_PIN(RECOMPUTE)},
     [MF_OPT_OFFLOAD] = {.name = "offload",
                         .group = MF_OPTS_CHOICES,
                         .kind = MF_VALUE_TEXT,
@@ -252,7 +259,8 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .words = offload_words,
                         .fallback = "none",
                         .help = "Saved activations that wait in host memory, as a comma list",
-                        .apply = set_offload},
+                        .apply = set_offload,
+                        .pin = MF_PIN(OFFLOAD)},
     [MF_OPT_OFFLOAD_OPTIMIZER] = {.name = "offload-optimizer",
                                   .group = MF_OPTS_CHOICES,
                                   .kind = MF_VALUE_SHARE,
@@ -264,8 +272,8 @@ static const mf_option table[MF_OPT_COUNT] = {
                                       "Share of the optimizer states that lives in host memory, "
                                       "such as 0.5 or 50%",
                                   .apply = set_offload_optimizer},
-    CHOICE(MOMENTS, "moments", moments, " fp32 bf16", "fp32", "Type of AdamW's two moments"),
-    CHOICE(PRECISION, "precision", precision, precision_words, "bf16",
+    CHOICE(MOMENTS, "moments", moments, " fp32 bf16", 0, "fp32", "Type of AdamW's two moments"),
+    CHOICE(PRECISION, "precision", precision, precision_words, MF_PIN(PRECISION), "bf16",
            "Precision recipe of the matrix products"),
     [MF_OPT_FP8_ATTENTION] = {.name = "fp8-attention",
                               .group = MF_OPTS_CHOICES,
@@ -278,7 +286,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                                     .help = "Keep no BF16 copy of the weights: the quantised ones "
                                             "are what is gathered",
                                     .apply = set_fp8_primary_weights},
-    CHOICE(CUDA_GRAPH, "cuda-graph", graph, graph_words, "none",
+    CHOICE(CUDA_GRAPH, "cuda-graph", graph, graph_words, 0, "none",
            "Launch kernels from CUDA graphs: partial captures what is static inside a layer, step "
            "everything"),
     [MF_OPT_TOKEN_HEADROOM] = {.name = "token-headroom",
@@ -321,6 +329,44 @@ static const mf_option table[MF_OPT_COUNT] = {
                       .help = "Write a Chrome trace of the step, for ui.perfetto.dev or "
                               "chrome://tracing"},
 
+    [MF_OPT_TOP] = {.name = "top",
+                    .group = MF_OPTS_SEARCH,
+                    .kind = MF_VALUE_INT,
+                    .low = 1,
+                    .high = 100000,
+                    .argument = "N",
+                    .fallback = "plan 4, fit 20",
+                    .help = "How many results to show, the best included"},
+    [MF_OPT_PRECISIONS] = {.name = "precisions",
+                           .group = MF_OPTS_SEARCH,
+                           .kind = MF_VALUE_TEXT,
+                           .argument = "LIST",
+                           .words = precision_words,
+                           .fallback = "--precision alone",
+                           .help = "Precision recipes to choose from, as a comma list"},
+    [MF_OPT_EVEN_STAGES] = {.name = "even-stages",
+                            .group = MF_OPTS_SEARCH,
+                            .kind = MF_VALUE_FLAG,
+                            .help = "Keep to even splits of the layers over the stages",
+                            .pin = MF_PIN(STAGES)},
+    [MF_OPT_GAP] = {.name = "gap",
+                    .group = MF_OPTS_SEARCH,
+                    .kind = MF_VALUE_SHARE,
+                    .low = 0,
+                    .high = 1,
+                    .argument = "SHARE",
+                    .fallback = "3%",
+                    .help = "Stop when the best plan is proven to be within this share of the "
+                            "fastest one"},
+    [MF_OPT_THREADS] = {.name = "threads",
+                        .group = MF_OPTS_SEARCH,
+                        .kind = MF_VALUE_INT,
+                        .low = 1,
+                        .high = 256,
+                        .argument = "N",
+                        .fallback = "one per core, at most 8",
+                        .help = "Threads to search with. The result does not depend on it"},
+
     [MF_OPT_OUT] = {.name = "out",
                     .group = MF_OPTS_OUTPUT,
                     .kind = MF_VALUE_TEXT,
@@ -330,6 +376,10 @@ static const mf_option table[MF_OPT_COUNT] = {
                      .group = MF_OPTS_OUTPUT,
                      .kind = MF_VALUE_FLAG,
                      .help = "Print JSON: numbers are numbers, and every key names its unit"},
+    [MF_OPT_PROGRESS] = {.name = "progress",
+                         .group = MF_OPTS_OUTPUT,
+                         .kind = MF_VALUE_FLAG,
+                         .help = "Report progress on standard error even when it is no terminal"},
     [MF_OPT_MARKDOWN] = {.name = "markdown",
                          .group = MF_OPTS_OUTPUT,
                          .kind = MF_VALUE_FLAG,
@@ -351,6 +401,7 @@ const char *mf_option_group_text(mf_option_group g) {
         [MF_OPTS_DEGREES] = "Layout: degrees",
         [MF_OPTS_CHOICES] = "Layout: choices",
         [MF_OPTS_PLAY] = "Simulation",
+        [MF_OPTS_SEARCH] = "Search",
         [MF_OPTS_OUTPUT] = "Output",
     };
     return text[g];

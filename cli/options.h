@@ -50,13 +50,28 @@ typedef enum mf_option_id {
     MF_OPT_ROUTING,
     MF_OPT_EVERY_RANK,
     MF_OPT_TRACE,
+    /* search */
+    MF_OPT_TOP,
+    MF_OPT_PRECISIONS,
+    MF_OPT_EVEN_STAGES,
+    MF_OPT_GAP,
+    MF_OPT_THREADS,
     /* output */
     MF_OPT_OUT,
     MF_OPT_JSON,
+    MF_OPT_PROGRESS,
     MF_OPT_MARKDOWN,
     MF_OPT_HELP,
     MF_OPT_COUNT
 } mf_option_id;
+
+/* Everything that makes up a layout, for the option lists of commands. */
+#define MF_OPTS_LAYOUT                                                                             \
+    MF_OPT_TP, MF_OPT_CP, MF_OPT_PP, MF_OPT_VPP, MF_OPT_EP, MF_OPT_ETP, MF_OPT_MICRO_BATCH,        \
+        MF_OPT_ZERO, MF_OPT_EXPERT_ZERO, MF_OPT_SCHEDULE, MF_OPT_DISPATCHER, MF_OPT_CP_TYPE,       \
+        MF_OPT_OVERLAP, MF_OPT_RECOMPUTE, MF_OPT_OFFLOAD, MF_OPT_OFFLOAD_OPTIMIZER,                \
+        MF_OPT_MOMENTS, MF_OPT_PRECISION, MF_OPT_FP8_ATTENTION, MF_OPT_FP8_PRIMARY_WEIGHTS,        \
+        MF_OPT_CUDA_GRAPH, MF_OPT_TOKEN_HEADROOM, MF_OPT_RESERVE
 
 typedef enum mf_value_kind {
     MF_VALUE_FLAG,
@@ -91,6 +106,7 @@ typedef enum mf_option_group {
     MF_OPTS_DEGREES,
     MF_OPTS_CHOICES,
     MF_OPTS_PLAY,
+    MF_OPTS_SEARCH,
     MF_OPTS_OUTPUT,
     MF_OPTS_GROUPS
 } mf_option_group;
@@ -107,6 +123,7 @@ typedef struct mf_option {
     /* Layout options: sets its field. The text was not checked before. Errors without the name of
      * the option in front. NULL elsewhere. */
     mf_status (*apply)(mf_layout *l, const mf_value *v, mf_err *e);
+    uint32_t pin; /* MF_PIN bits (planner/space.h): dimensions of a search that the option fixes */
 } mf_option;
 
 const mf_option *mf_option_get(mf_option_id id);
@@ -125,6 +142,9 @@ mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *a
 
 /* Sets every given layout option, in the order of the table. Errors: MF_USAGE "--ep: ...". */
 mf_status mf_args_apply(const mf_args *a, mf_layout *l, mf_err *e);
+
+/* MF_PIN bits (planner/space.h) of all given options. */
+uint32_t mf_args_pinned(const mf_args *a);
 
 /* MF_USAGE "--model is required" when it was not given. */
 mf_status mf_args_require(const mf_args *a, mf_option_id id, mf_err *e);

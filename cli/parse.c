@@ -224,6 +224,14 @@ mf_status mf_args_apply(const mf_args *a, mf_layout *l, mf_err *e) {
     return MF_OK;
 }
 
+uint32_t mf_args_pinned(const mf_args *a) {
+    uint32_t pinned = 0;
+    for (int id = 0; id < MF_OPT_COUNT; id++) {
+        pinned |= a->value[id].given ? mf_option_get((mf_option_id)id)->pin : 0;
+    }
+    return pinned;
+}
+
 mf_status mf_args_require(const mf_args *a, mf_option_id id, mf_err *e) {
     if (a->value[id].given) {
         return MF_OK;

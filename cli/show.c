@@ -1,5 +1,5 @@
-/* text.c - numbers and tables for people. */
-#include "cli/text.h"
+/* show.c - numbers and tables for people. */
+#include "cli/show.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,9 +11,9 @@ typedef struct scale {
 
 /* Three or four figures that matter, in the largest unit that leaves at least one before the point.
  */
-static mf_text scaled(double v, const scale *scales, size_t count, const char *gap,
-                      const char *suffix) {
-    mf_text t;
+static mf_shown scaled(double v, const scale *scales, size_t count, const char *gap,
+                       const char *suffix) {
+    mf_shown t;
     double size = fabs(v);
     size_t i = 0;
     if (!isfinite(v)) {
@@ -34,17 +34,17 @@ static mf_text scaled(double v, const scale *scales, size_t count, const char *g
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-mf_text mf_text_time(double time_s) {
+mf_shown mf_show_time(double time_s) {
     static const scale scales[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
     if (time_s <= 0) {
-        return (mf_text){"0 s"};
+        return (mf_shown){"0 s"};
     }
     return scaled(time_s, scales, COUNT(scales), " ", "");
 }
 
-mf_text mf_text_bytes(double bytes) {
+mf_shown mf_show_bytes(double bytes) {
     static const scale scales[] = {{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}, {1, "B"}};
-    mf_text t;
+    mf_shown t;
     if (fabs(bytes) < 1000) {
         snprintf(t.s, sizeof t.s, "%.0f B", bytes);
         return t;
@@ -52,9 +52,9 @@ mf_text mf_text_bytes(double bytes) {
     return scaled(bytes, scales, COUNT(scales), " ", "");
 }
 
-mf_text mf_text_count(double n) {
+mf_shown mf_show_count(double n) {
     static const scale scales[] = {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}, {1, ""}};
-    mf_text t;
+    mf_shown t;
     if (fabs(n) < 1000) {
         snprintf(t.s, sizeof t.s, "%.0f", n);
         return t;
@@ -62,21 +62,21 @@ mf_text mf_text_count(double n) {
     return scaled(n, scales, COUNT(scales), "", "");
 }
 
-mf_text mf_text_percent(double share) {
-    mf_text t;
+mf_shown mf_show_percent(double share) {
+    mf_shown t;
     snprintf(t.s, sizeof t.s, "%.1f %%", 100 * share);
     return t;
 }
 
-mf_text mf_text_rate(double per_s, const char *unit) {
+mf_shown mf_show_rate(double per_s, const char *unit) {
     static const scale scales[] = {{1e15, "P"}, {1e12, "T"}, {1e9, "G"},
                                    {1e6, "M"},  {1e3, "k"},  {1, ""}};
     return scaled(per_s, scales, COUNT(scales), " ", unit);
 }
 
-mf_text mf_text_i64(long long n) {
+mf_shown mf_show_i64(long long n) {
     char plain[24];
-    mf_text t;
+    mf_shown t;
     size_t used = 0;
     int length = snprintf(plain, sizeof plain, "%lld", n);
     for (int i = 0; i < length; i++) {
@@ -89,14 +89,17 @@ mf_text mf_text_i64(long long n) {
     return t;
 }
 
-void mf_text_bar(FILE *out, double value, double whole, int width) {
+void mf_show_bar(FILE *out, double value, double whole, int width) {
     int filled = whole > 0 ? (int)lround(value / whole * width) : 0;
+    if (filled > 0) {
+        fputs("  ", out);
+    }
     for (int i = 0; i < filled && i < width; i++) {
         putc('#', out);
     }
 }
 
-void mf_text_wrap(FILE *out, const char *text, int column, int indent, int width) {
+void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width) {
     const char *p = text;
     int at = column;
     while (*p != '\0') {

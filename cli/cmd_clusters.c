@@ -1,0 +1,225 @@
+/* cmd_clusters.c - `moefold clusters`: the clusters that ship, or one and where its figures come
+ * from. */
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/show.h"
+
+#include "core/cluster.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* --- figures ---------------------------------------------------------------------------------- */
+
+typedef enum unit {
+    UNIT_NONE,
+    UNIT_FLOPS,
+    UNIT_B,
+    UNIT_BPS,
+    UNIT_S,
+    UNIT_W,
+    UNIT_USD,
+    UNIT_H
+} unit;
+
+typedef struct figure {
+    const char *key; /* of --json */
+    const char *name;
+    unit unit;
+    size_t offset; /* of a double in mf_cluster */
+} figure;
+
+#define F(key, name, unit, field)                                                                  \
+    { key, name, unit, offsetof(mf_cluster, field) }
+static const figure figures[] = {
+    F("peak_fp32_flops", "FP32 peak", UNIT_FLOPS, gpu.peak_flops[MF_MATH_FP32]),
+    F("peak_bf16_flops", "BF16 peak", UNIT_FLOPS, gpu.peak_flops[MF_MATH_BF16]),
+    F("peak_fp8_flops", "FP8 peak", UNIT_FLOPS, gpu.peak_flops[MF_MATH_FP8]),
+    F("peak_fp4_flops", "FP4 peak", UNIT_FLOPS, gpu.peak_flops[MF_MATH_FP4]),
+    F("measured_bf16_flops", "BF16 measured", UNIT_FLOPS, gpu.measured_flops[MF_MATH_BF16]),
+    F("measured_fp8_flops", "FP8 measured", UNIT_FLOPS, gpu.measured_flops[MF_MATH_FP8]),
+    F("memory_B", "memory", UNIT_B, gpu.memory_B),
+    F("memory_Bps", "memory bandwidth", UNIT_BPS, gpu.memory_Bps),
+    F("scaleup_Bps", "scale-up, a direction", UNIT_BPS, scaleup_Bps),
+    F("scaleup_effective_Bps", "  of it reached", UNIT_BPS, scaleup_effective_Bps),
+    F("scaleup_latency_s", "  latency", UNIT_S, scaleup_latency_s),
+    F("nic_Bps", "network, a direction", UNIT_BPS, nic_Bps),
+    F("nic_latency_s", "  latency", UNIT_S, nic_latency_s),
+    F("host_Bps", "host link, a direction", UNIT_BPS, host_Bps),
+    F("host_memory_B", "host memory per GPU", UNIT_B, host_memory_B),
+    F("power_w", "GPU power", UNIT_W, gpu.power_w),
+    F("node_overhead_w", "host's share of power", UNIT_W, node_overhead_w),
+    F("price_usd_gpu_h", "price of a GPU hour", UNIT_USD, price_usd_gpu_h),
+    F("mtbf_gpu_h", "hours between failures", UNIT_H, mtbf_gpu_h),
+};
+#undef F
+enum { FIGURES = sizeof figures / sizeof figures[0] };
+
+static double value_of(const mf_cluster *c, const figure *f) {
+    double v;
+    memcpy(&v, (const char *)c + f->offset, sizeof v);
+    return v;
+}
+
+static mf_shown text_of(double v, unit u) {
+    mf_shown t;
+    switch (u) {
+    case UNIT_FLOPS:
+        return mf_show_rate(v, "FLOP/s");
+    case UNIT_B:
+        return mf_show_bytes(v);
+    case UNIT_BPS:
+        return mf_show_rate(v, "B/s");
+    case UNIT_S:
+        return mf_show_time(v);
+    case UNIT_W:
+        snprintf(t.s, sizeof t.s, "%.0f W", v);
+        return t;
+    case UNIT_USD:
+        snprintf(t.s, sizeof t.s, "%.2f USD", v);
+        return t;
+    case UNIT_H:
+        snprintf(t.s, sizeof t.s, "%.0f h", v);
+        return t;
+    case UNIT_NONE:
+        break;
+    }
+    snprintf(t.s, sizeof t.s, "%g", v);
+    return t;
+}
+
+/* --- one cluster ------------------------------------------------------------------------------ */
+
+static void print_cluster(FILE *out, const mf_cluster *c) {
+    fprintf(out, "%s: %s (%s), %lld per node, %lld in a scale-up domain", c->name, c->gpu.name,
+            c->gpu.arch, (long long)c->gpus_per_node, (long long)c->domain_gpus);
+    if (c->domain_gpus_used != c->domain_gpus) {
+        fprintf(out, " of which %lld are used", (long long)c->domain_gpus_used);
+    }
+    fprintf(out, ", %lld SMs\n", (long long)c->gpu.sms);
+    for (int i = 0; i < FIGURES; i++) {
+        double v = value_of(c, &figures[i]);
+        if (v > 0) {
+            fprintf(out, "  %-24s %s\n", figures[i].name, text_of(v, figures[i].unit).s);
+        }
+    }
+    for (int i = 0; i < c->tiers; i++) {
+        const mf_tier *t = &c->tier[i];
+        fprintf(out, "  network tier %-11s reaches %s GPUs, oversubscription %g, %s a hop\n",
+                t->name, t->gpus > 0 ? mf_show_i64(t->gpus).s : "all", t->oversubscription,
+                mf_show_time(t->latency_s).s);
+    }
+    if (c->max_gpus > 0) {
+        fprintf(out, "  at most %.0f GPUs\n", c->max_gpus);
+    }
+}
+
+static void json_cluster(mf_json_writer *w, const mf_cluster *c) {
+    mf_json_write_object(w, NULL, false);
+    mf_json_write_string(w, "name", c->name);
+    mf_json_write_string(w, "gpu", c->gpu.name);
+    mf_json_write_string(w, "arch", c->gpu.arch);
+    mf_json_write_i64(w, "sms", c->gpu.sms);
+    mf_json_write_i64(w, "gpus_per_node", c->gpus_per_node);
+    mf_json_write_i64(w, "domain_gpus", c->domain_gpus);
+    mf_json_write_i64(w, "domain_gpus_used", c->domain_gpus_used);
+    for (int i = 0; i < FIGURES; i++) {
+        double v = value_of(c, &figures[i]);
+        if (v > 0) {
+            mf_json_write_f64(w, figures[i].key, v);
+        } else {
+            mf_json_write_null(w, figures[i].key); /* not known, or not supported */
+        }
+    }
+    mf_json_write_f64(w, "nic_efficiency", c->nic_efficiency);
+    mf_json_write_array(w, "tiers", false);
+    for (int i = 0; i < c->tiers; i++) {
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "name", c->tier[i].name);
+        mf_json_write_i64(w, "gpus", c->tier[i].gpus);
+        mf_json_write_f64(w, "oversubscription", c->tier[i].oversubscription);
+        mf_json_write_f64(w, "latency_s", c->tier[i].latency_s);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+    mf_json_write_end(w);
+}
+
+/* --- all of them ------------------------------------------------------------------------------ */
+
+static void print_row(FILE *out, const mf_cluster *c) {
+    char price[16] = "-";
+    if (c->price_usd_gpu_h > 0) {
+        snprintf(price, sizeof price, "%.2f", c->price_usd_gpu_h);
+    }
+    fprintf(out, "%-10s %5lld %6lld %14s %10s %10s %11s %11s %7s\n", c->name,
+            (long long)c->gpus_per_node, (long long)c->domain_gpus_used,
+            mf_show_rate(c->gpu.peak_flops[MF_MATH_BF16], "FLOP/s").s,
+            mf_show_bytes(c->gpu.memory_B).s, mf_show_rate(c->gpu.memory_Bps, "B/s").s,
+            mf_show_rate(c->scaleup_Bps, "B/s").s, mf_show_rate(c->nic_Bps, "B/s").s, price);
+}
+
+static mf_status list(const mf_cli *cli, mf_json_writer *w, mf_err *e) {
+    size_t count;
+    const char *const *names = mf_cluster_shipped(&count);
+    mf_cluster c;
+    if (w == NULL) {
+        fprintf(cli->out, "%-10s %5s %6s %14s %10s %10s %11s %11s %7s\n", "cluster", "node",
+                "domain", "BF16 peak", "memory", "bandwidth", "scale-up", "network", "USD/h");
+    }
+    for (size_t i = 0; i < count; i++) {
+        mf_status s = mf_cluster_load(names[i], &c, e);
+        if (s != MF_OK) {
+            return s;
+        }
+        if (w != NULL) {
+            json_cluster(w, &c);
+        } else {
+            print_row(cli->out, &c);
+        }
+    }
+    return MF_OK;
+}
+
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    mf_json_writer w;
+    mf_cluster c;
+    mf_status s = MF_OK;
+    bool json = a->value[MF_OPT_JSON].given;
+    mf_json_writer_init(&w);
+    if (a->words == 1) {
+        s = mf_cluster_load(a->word[0], &c, e);
+        if (s == MF_OK && json) {
+            json_cluster(&w, &c);
+        } else if (s == MF_OK) {
+            print_cluster(cli->out, &c);
+        }
+    } else if (json) {
+        mf_json_write_array(&w, NULL, false);
+        s = list(cli, &w, e);
+        mf_json_write_end(&w);
+    } else {
+        s = list(cli, NULL, e);
+    }
+    if (s == MF_OK && json) {
+        s = mf_output_json(&w, cli->out, e);
+    }
+    mf_json_writer_clear(&w);
+    return s;
+}
+
+static const mf_option_id options[] = {MF_OPT_JSON, MF_OPT_HELP, MF_OPT_COUNT};
+
+const mf_command mf_cmd_clusters = {
+    .name = "clusters",
+    .summary = "the clusters that ship, or one cluster and its figures",
+    .usage = {"[NAME|FILE] [--json]"},
+    .about = "Without a name it lists the clusters that ship, with figures per GPU. With one it "
+             "shows that cluster; a path to a cluster file does as well. The files are "
+             "profiles/clusters/NAME.json, where every figure stands beside its source.",
+    .example = "moefold clusters h100",
+    .words = 1,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,153 @@
+/* cmd_fit.c - `moefold fit`: which layouts fit into memory, and what the others lack. */
+#include "cli/commands.h"
+#include "cli/problem.h"
+#include "cli/report.h"
+#include "cli/show.h"
+
+#include <string.h>
+
+static void print_entry(FILE *out, const mf_fit_entry *f) {
+    const mf_layout *l = &f->layout;
+    char recompute[160];
+    mf_recompute_format(l->memory.recompute, recompute, sizeof recompute);
+    fprintf(out,
+            "  %3lld %3lld %3lld %3lld %3lld %4lld  %8.2f  %+9.2f   %-12s %7.2f  %d/%d  %s%s\n",
+            (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->ep,
+            (long long)l->etp, (long long)l->dp, f->peak_B / 1e9, f->headroom_B / 1e9,
+            mf_memory_text(f->dominant), f->dominant_B / 1e9, l->zero, l->expert_zero, recompute,
+            l->memory.offload != 0 ? " + offload" : "");
+}
+
+static void print_table(FILE *out, const char *title, const mf_fit_result *r, int64_t from,
+                        int64_t to, int64_t top) {
+    int64_t shown = to - from < top ? to - from : top;
+    if (to == from) {
+        return;
+    }
+    fprintf(out,
+            "\n%s\n   TP  CP  PP  EP ETP   DP   peak GB   headroom   largest           GB  "
+            "ZeRO  recompute\n",
+            title);
+    for (int64_t i = from; i < from + shown; i++) {
+        print_entry(out, &r->entry[i]);
+    }
+    if (shown < to - from) {
+        fprintf(out, "  and %s more: --top N or --json shows them\n",
+                mf_show_i64(to - from - shown).s);
+    }
+}
+
+static void print_text(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top) {
+    const mf_layout *l = &j->plan.layout;
+    fprintf(out,
+            "%s on %s x %s, %s samples of %s tokens a step: %s of %s combinations of degrees fit\n",
+            j->model.name, mf_show_i64(l->gpus).s, j->cluster.name, mf_show_i64(l->gbs).s,
+            mf_show_i64(l->seq).s, mf_show_i64(r->feasible).s, mf_show_i64(r->count).s);
+    fputs("Each with the choices that need the least memory. In GB; headroom is what remains of\n"
+          "the usable memory.\n",
+          out);
+    print_table(out, "fits", r, 0, r->feasible, top);
+    print_table(out, "does not fit, least missing first", r, r->feasible, r->count, top);
+}
+
+static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {
+    mf_json_write_object(w, NULL, false);
+    mf_json_write_bool(w, "fits", f->fits);
+    mf_json_write_f64(w, "peak_memory_B", f->peak_B);
+    mf_json_write_f64(w, "usable_B", f->usable_B);
+    mf_json_write_f64(w, "headroom_B", f->headroom_B);
+    mf_json_write_i64(w, "peak_stage", f->stage);
+    mf_json_write_string(w, "largest_kind", mf_memory_text(f->dominant));
+    mf_json_write_f64(w, "largest_kind_B", f->dominant_B);
+    mf_plan_write_layout(w, "layout", &f->layout);
+    mf_json_write_end(w);
+}
+
+static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top,
+                            mf_err *e) {
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_string(&w, "model", j->model.name);
+    mf_json_write_string(&w, "cluster", j->cluster.name);
+    mf_json_write_i64(&w, "gpus", j->plan.layout.gpus);
+    mf_json_write_i64(&w, "combinations", r->count);
+    mf_json_write_i64(&w, "feasible", r->feasible);
+    mf_json_write_string(&w, "missing", r->missing);
+    if (r->smallest_gpus > 0) {
+        mf_json_write_i64(&w, "smallest_gpus", r->smallest_gpus);
+    } else {
+        mf_json_write_null(&w, "smallest_gpus");
+    }
+    mf_json_write_array(&w, "entries", false);
+    for (int64_t i = 0, shown = 0; i < r->count; i++) {
+        if (i == r->feasible) {
+            shown = 0;
+        }
+        if (shown++ < top) {
+            json_entry(&w, &r->entry[i]);
+        }
+    }
+    mf_json_write_end(&w);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, out, e);
+}
+
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    mf_job j = {0};
+    mf_problem problem;
+    mf_fit_result r = {0};
+    mf_status found = MF_OK;
+    bool json = a->value[MF_OPT_JSON].given;
+    int64_t top = json ? INT64_MAX : 20;
+    mf_status s = mf_problem_require(a, e);
+    if (s == MF_OK) {
+        s = mf_job_load(&j, a, e);
+    }
+    if (s == MF_OK) {
+        s = mf_problem_from_job(&j, a, &problem, e);
+    }
+    if (s == MF_OK) {
+        s = found = mf_planner_fit(&problem, cli->cancel, &r, e);
+    }
+    if (s != MF_OK && s != MF_INFEASIBLE) {
+        goto out;
+    }
+    if (a->value[MF_OPT_TOP].given) {
+        top = a->value[MF_OPT_TOP].i;
+    }
+    if (json) {
+        s = print_json(cli->out, &j, &r, top, NULL);
+        s = s == MF_OK ? found : s;
+    } else {
+        print_text(cli->out, &j, &r, top);
+    }
+    if (found == MF_INFEASIBLE) {
+        mf_problem_nothing_fits(&r, e);
+    }
+out:
+    mf_fit_result_clear(&r);
+    mf_job_clear(&j);
+    return s;
+}
+
+static const mf_option_id options[] = {
+    MF_OPT_MODEL, MF_OPT_SET,        MF_OPT_CLUSTER, MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH,
+    MF_OPT_SEQ,   MF_OPT_SOFTWARE,   MF_OPT_STORE,   MF_OPTS_LAYOUT, MF_OPT_ROUTING,
+    MF_OPT_TOP,   MF_OPT_PRECISIONS, MF_OPT_JSON,    MF_OPT_HELP,    MF_OPT_COUNT,
+};
+
+const mf_command mf_cmd_fit = {
+    .name = "fit",
+    .summary = "every memory-feasible layout, and what the others lack",
+    .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [options]"},
+    .about = "Goes through all combinations of degrees with the choices that need the least memory "
+             "and says which fit, with their peak and headroom, and by how much the rest misses. A "
+             "layout option that is given pins its dimension. When nothing fits it says what is "
+             "missing and the smallest number of GPUs that would do, and ends with exit code 3.",
+    .example = "moefold fit --model mixtral-8x22b --cluster h100 --gpus 64 --global-batch 256 "
+               "--seq 4096",
+    .searches = true,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,223 @@
+/* cmd_plan.c - `moefold plan`: the fastest plan, the runners-up, and the proof. */
+#include "cli/commands.h"
+#include "cli/problem.h"
+#include "cli/progress.h"
+#include "cli/report.h"
+#include "cli/show.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- for people ------------------------------------------------------------------------------- */
+
+static void print_search(FILE *out, const mf_search_stats *s) {
+    fprintf(out,
+            "search      %s layouts, %s of them priced one by one, %s integer programs, %s steps "
+            "simulated",
+            mf_show_i64(s->space).s, mf_show_i64(s->priced).s, mf_show_i64(s->milp_solved).s,
+            mf_show_i64(s->simulated).s);
+    if (s->milp_failed > 0) {
+        fprintf(out, " (%s given up)", mf_show_i64(s->milp_failed).s);
+    }
+    fprintf(out,
+            "\nproof       no plan of this space takes less than %s under this cost model: gap "
+            "%s%s\n",
+            mf_show_time(s->lower_bound_s).s, mf_show_percent(s->gap).s,
+            s->interrupted ? ", interrupted" : "");
+    if (s->cuts[0] != '\0') {
+        fputs("left out    ", out);
+        mf_show_wrap(out, s->cuts, 12, 12, 99);
+    }
+}
+
+static void print_ranking(FILE *out, const mf_search_result *r) {
+    fprintf(out, "\nplans\n      step time     memory     MFU   TP CP PP VPP EP ETP   DP mbs  ZeRO "
+                 " schedule     dispatcher  precision\n");
+    for (int i = 0; i < r->count; i++) {
+        const mf_plan *p = &r->plan[i];
+        const mf_layout *l = &p->layout;
+        fprintf(out,
+                "  %2d  %9s  %9s  %6s  %3lld %2lld %2lld %3lld %2lld %3lld %4lld %3lld   %d/%d  "
+                "%-11s  %-10s  %s\n",
+                i + 1, mf_show_time(p->prediction.step_time_s).s,
+                mf_show_bytes(p->prediction.peak_memory_B).s, mf_show_percent(p->prediction.mfu).s,
+                (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
+                (long long)l->ep, (long long)l->etp, (long long)l->dp, (long long)l->mbs, l->zero,
+                l->expert_zero, mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher),
+                mf_precision_text(l->precision));
+    }
+}
+
+static void print_text(FILE *out, const mf_job *j, const mf_search_result *r) {
+    const mf_report report = {&j->model, &j->cluster, &r->plan[0]};
+    mf_report_print(out, &report);
+    print_ranking(out, r);
+    putc('\n', out);
+    print_search(out, &r->stats);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+static void json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p) {
+    const mf_report report = {&j->model, &j->cluster, p};
+    mf_json_write_object(w, key, false);
+    mf_report_json(w, &report);
+    mf_plan_write(w, "plan", p);
+    mf_json_write_end(w);
+}
+
+static void json_search(mf_json_writer *w, const mf_search_stats *s) {
+    mf_json_write_object(w, "search", false);
+    mf_json_write_i64(w, "space", s->space);
+    mf_json_write_i64(w, "priced", s->priced);
+    mf_json_write_i64(w, "pruned", s->pruned);
+    mf_json_write_i64(w, "milp_solved", s->milp_solved);
+    mf_json_write_i64(w, "milp_failed", s->milp_failed);
+    mf_json_write_i64(w, "simulated", s->simulated);
+    mf_json_write_f64(w, "lower_bound_s", s->lower_bound_s);
+    mf_json_write_f64(w, "gap", s->gap);
+    mf_json_write_bool(w, "interrupted", s->interrupted);
+    mf_json_write_string(w, "left_out", s->cuts);
+    mf_json_write_f64(w, "wall_s", s->wall_s);
+    mf_json_write_end(w);
+}
+
+static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *r,
+                            const mf_fit_result *fit, mf_err *e) {
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    if (r->count > 0) {
+        json_plan(&w, "best", j, &r->plan[0]);
+    } else {
+        mf_json_write_null(&w, "best");
+    }
+    mf_json_write_array(&w, "runners_up", false);
+    for (int i = 1; i < r->count; i++) {
+        json_plan(&w, NULL, j, &r->plan[i]);
+    }
+    mf_json_write_end(&w);
+    json_search(&w, &r->stats);
+    if (fit != NULL) {
+        mf_json_write_string(&w, "missing", fit->missing);
+        if (fit->smallest_gpus > 0) {
+            mf_json_write_i64(&w, "smallest_gpus", fit->smallest_gpus);
+        } else {
+            mf_json_write_null(&w, "smallest_gpus");
+        }
+    }
+    mf_json_write_end(&w);
+    return mf_output_json(&w, out, e);
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+/* Nothing fits: says what is missing, which phase 1 knows best. */
+static mf_status explain_nothing(const mf_cli *cli, const mf_job *j, const mf_problem *problem,
+                                 const mf_search_result *r, bool json, mf_err *e) {
+    mf_fit_result fit = {0};
+    mf_err why;
+    mf_err_clear(&why);
+    mf_status s = mf_planner_fit(problem, cli->cancel, &fit, &why);
+    if (s == MF_INFEASIBLE) {
+        if (json) {
+            (void)print_json(cli->out, j, r, &fit, NULL);
+        }
+        mf_problem_nothing_fits(&fit, e);
+    }
+    mf_fit_result_clear(&fit);
+    return MF_INFEASIBLE;
+}
+
+static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *problem,
+                        mf_search_result *r, mf_err *e) {
+    mf_search_options o;
+    mf_progress progress;
+    mf_search_options_init(&o);
+    mf_progress_init(&progress, cli, a);
+    o.cancel = cli->cancel;
+    o.progress = mf_progress_search;
+    o.user = &progress;
+    if (a->value[MF_OPT_THREADS].given) {
+        o.threads = (int)a->value[MF_OPT_THREADS].i;
+    }
+    if (a->value[MF_OPT_TOP].given) {
+        o.top = (int)a->value[MF_OPT_TOP].i;
+    }
+    if (a->value[MF_OPT_GAP].given) {
+        o.gap = fmax(a->value[MF_OPT_GAP].f, 1e-9); /* 0 would mean the default */
+    }
+    mf_status s = mf_planner_search(problem, &o, r, e);
+    mf_progress_end(&progress);
+    return s;
+}
+
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    mf_job j = {0};
+    mf_problem problem;
+    mf_search_result r = {0};
+    bool json = a->value[MF_OPT_JSON].given;
+    mf_status found = MF_OK;
+    mf_status s = mf_problem_require(a, e);
+    if (s == MF_OK) {
+        s = mf_job_load(&j, a, e);
+    }
+    if (s == MF_OK) {
+        s = mf_problem_from_job(&j, a, &problem, e);
+    }
+    if (s != MF_OK) {
+        goto out;
+    }
+    s = found = search(a, cli, &problem, &r, e);
+    if (found == MF_INFEASIBLE) {
+        s = explain_nothing(cli, &j, &problem, &r, json, e);
+        goto out;
+    }
+    if (found != MF_OK && !(found == MF_INTERRUPTED && r.count > 0)) {
+        goto out;
+    }
+    if (a->value[MF_OPT_OUT].given) {
+        s = mf_plan_save(&r.plan[0], a->value[MF_OPT_OUT].text, e);
+        if (s != MF_OK) {
+            goto out;
+        }
+    }
+    if (json) {
+        s = print_json(cli->out, &j, &r, NULL, e);
+    } else {
+        print_text(cli->out, &j, &r);
+        s = MF_OK;
+    }
+    if (s == MF_OK && found == MF_INTERRUPTED) {
+        s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");
+    }
+out:
+    mf_search_result_clear(&r);
+    mf_job_clear(&j);
+    return s;
+}
+
+static const mf_option_id options[] = {
+    MF_OPT_MODEL, MF_OPT_SET,        MF_OPT_CLUSTER,     MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH,
+    MF_OPT_SEQ,   MF_OPT_SOFTWARE,   MF_OPT_STORE,       MF_OPTS_LAYOUT, MF_OPT_ROUTING,
+    MF_OPT_TOP,   MF_OPT_PRECISIONS, MF_OPT_EVEN_STAGES, MF_OPT_GAP,     MF_OPT_THREADS,
+    MF_OPT_OUT,   MF_OPT_JSON,       MF_OPT_PROGRESS,    MF_OPT_HELP,    MF_OPT_COUNT,
+};
+
+const mf_command mf_cmd_plan = {
+    .name = "plan",
+    .summary = "the fastest plan, the runners-up, and the proof (bound, gap)",
+    .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [options]"},
+    .about = "Searches every layout of the job for the fastest plan that fits, and proves how far "
+             "from the fastest it can be at most. Degrees, schedule, micro-batch, ZeRO levels, "
+             "dispatcher, layers per stage and the memory choice of every layer are chosen; a "
+             "layout option that is given pins its dimension.\n"
+             "The proof holds under the cost model: its bound is the least step time that any plan "
+             "still open, or already simulated, can have. Interrupt it (Ctrl-C) to get the best "
+             "plan so far. The same input gives the same plan file, byte for byte.",
+    .example = "moefold plan --model deepseek-v3 --cluster h100 --gpus 1024 --global-batch 8192 "
+               "--seq 4096 --out plan.json",
+    .searches = true,
+    .options = options,
+    .run = run,
+};

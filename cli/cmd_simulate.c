@@ -1,0 +1,92 @@
+/* cmd_simulate.c - `moefold simulate`: one layout or one plan, played against time. */
+#include "cli/job.h"
+#include "cli/report.h"
+
+#include <errno.h>
+#include <string.h>
+
+static mf_status open_trace(const mf_args *a, FILE **out, mf_err *e) {
+    const char *path = a->value[MF_OPT_TRACE].text;
+    if (!a->value[MF_OPT_TRACE].given) {
+        return MF_OK;
+    }
+    *out = fopen(path, "wb");
+    return *out != NULL ? MF_OK : mf_err_set(e, MF_IO, "--trace: %s: %s", path, strerror(errno));
+}
+
+/* A trace that did not reach the disk is no trace. */
+static mf_status close_trace(const mf_args *a, FILE *trace, mf_status s, mf_err *e) {
+    if (trace == NULL) {
+        return s;
+    }
+    bool written = !ferror(trace);
+    written = fclose(trace) == 0 && written;
+    if (s == MF_OK && !written) {
+        s = mf_err_set(e, MF_IO, "--trace: %s: cannot write", a->value[MF_OPT_TRACE].text);
+    }
+    return s;
+}
+
+static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_err *e) {
+    const mf_report r = {&j->model, &j->cluster, &j->plan};
+    if (!a->value[MF_OPT_JSON].given) {
+        mf_report_print(cli->out, &r);
+        return MF_OK;
+    }
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_report_json(&w, &r);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, cli->out, e);
+}
+
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    mf_job j;
+    FILE *trace = NULL;
+    mf_status s = mf_job_load_layout(&j, a, e);
+    if (s == MF_OK) {
+        s = open_trace(a, &trace, e);
+    }
+    if (s == MF_OK) {
+        const mf_sim_options o = {
+            .every_rank = a->value[MF_OPT_EVERY_RANK].given,
+            .trace = trace,
+            .cancel = cli->cancel,
+        };
+        s = close_trace(a, trace, mf_job_simulate(&j, &o, e), e);
+    }
+    if (s == MF_OK && a->value[MF_OPT_OUT].given) {
+        s = mf_plan_save(&j.plan, a->value[MF_OPT_OUT].text, e);
+    }
+    if (s == MF_OK) {
+        s = print(a, cli, &j, e);
+    }
+    mf_job_clear(&j);
+    return s;
+}
+
+static const mf_option_id options[] = {
+    MF_OPT_PLAN,         MF_OPT_MODEL,      MF_OPT_SET,      MF_OPT_CLUSTER, MF_OPT_GPUS,
+    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,        MF_OPT_SOFTWARE, MF_OPT_STORE,   MF_OPTS_LAYOUT,
+    MF_OPT_ROUTING,      MF_OPT_EVERY_RANK, MF_OPT_TRACE,    MF_OPT_OUT,     MF_OPT_JSON,
+    MF_OPT_HELP,         MF_OPT_COUNT,
+};
+
+const mf_command mf_cmd_simulate = {
+    .name = "simulate",
+    .summary = "one plan or one layout: step time, breakdown, memory, trace",
+    .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [layout options]",
+              "--plan FILE [options]"},
+    .about =
+        "Plays one training step of a layout, op by op, against the prices of its ops, and "
+        "says how long it takes, where the time goes and what memory each stage needs. A "
+        "layout that does not fit into memory is simulated all the same, and said not to fit.\n"
+        "The band behind the step time is what the prices are worth: narrow where ops were "
+        "measured, wide where they are derived from data sheets.",
+    .example =
+        "moefold simulate --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 "
+        "--seq 4096 --tp 2 --pp 8 --ep 8",
+    .options = options,
+    .run = run,
+};

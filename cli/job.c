@@ -1,0 +1,255 @@
+/* job.c - options or a plan file -> model, cluster, prices, layout -> a simulated step. */
+#include "cli/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* "--cluster: " in front of words about a name; errors in files tell their own place. */
+static mf_status name_option(mf_status s, mf_option_id id, mf_err *e) {
+    return s == MF_USAGE ? mf_err_prefix(e, "--%s", mf_option_get(id)->name) : s;
+}
+
+static const char *text_of(const mf_args *a, mf_option_id id, const char *absent) {
+    return a->value[id].given ? a->value[id].text : absent;
+}
+
+/* --- pieces ----------------------------------------------------------------------------------- */
+
+/* The model that a plan names: --model says where it is, when it does not ship. */
+static mf_status load_plan_model(mf_job *j, const mf_args *a, mf_err *e) {
+    const char *name = text_of(a, MF_OPT_MODEL, j->plan.model.name);
+    mf_status s = mf_model_load_with(name, a->set, (size_t)a->set_count, &j->model, e);
+    if (s == MF_USAGE && !a->value[MF_OPT_MODEL].given) {
+        return mf_err_set(e, MF_USAGE,
+                          "%s: the plan is for the model \"%s\", which does not ship: give its "
+                          "config.json with --model",
+                          a->value[MF_OPT_PLAN].text, name);
+    }
+    if (s != MF_OK) {
+        return name_option(s, MF_OPT_MODEL, e);
+    }
+    s = mf_plan_check(&j->plan, &j->model, e);
+    return s == MF_OK ? s : mf_err_prefix(e, "%s", a->value[MF_OPT_PLAN].text);
+}
+
+static mf_status load_plan(mf_job *j, const mf_args *a, mf_err *e) {
+    for (int id = 0; id < MF_OPT_COUNT; id++) {
+        const mf_option *o = mf_option_get((mf_option_id)id);
+        if (a->value[id].given && o->apply != NULL) {
+            return mf_err_set(e, MF_USAGE,
+                              "--%s cannot stand beside --plan, which fixes the layout", o->name);
+        }
+    }
+    mf_status s = mf_plan_load(a->value[MF_OPT_PLAN].text, &j->plan, e);
+    if (s != MF_OK) {
+        return name_option(s, MF_OPT_PLAN, e);
+    }
+    j->from_file = true;
+    return load_plan_model(j, a, e);
+}
+
+static mf_status load_flags(mf_job *j, const mf_args *a, mf_err *e) {
+    mf_status s = mf_args_require(a, MF_OPT_MODEL, e);
+    if (s == MF_OK) {
+        s = mf_args_require(a, MF_OPT_CLUSTER, e);
+    }
+    if (s == MF_OK) {
+        s = name_option(mf_model_load_with(a->value[MF_OPT_MODEL].text, a->set,
+                                           (size_t)a->set_count, &j->model, e),
+                        MF_OPT_MODEL, e);
+    }
+    if (s == MF_OK) {
+        mf_layout_init(&j->plan.layout);
+        s = mf_args_apply(a, &j->plan.layout, e);
+    }
+    return s;
+}
+
+/* Prices from a store of the user's. It is only read here, and damage is reported before any row of
+ * it is used. */
+static mf_status open_store(const char *path, mf_store **out, mf_err *e) {
+    struct stat info;
+    int64_t rows = 0, damaged = 0;
+    if (stat(path, &info) != 0) {
+        return mf_err_set(e, MF_USAGE, "--store: no such file \"%s\"", path);
+    }
+    mf_status s = mf_store_open(path, out, e);
+    return s == MF_OK ? mf_store_check(*out, &rows, &damaged, e) : s;
+}
+
+mf_status mf_job_load_prices(const mf_args *a, const char *cluster_name, const char *software_name,
+                             mf_cluster *cluster, mf_software *software, mf_cost **cost,
+                             mf_err *e) {
+    mf_store *store = NULL;
+    const char *path = text_of(a, MF_OPT_STORE, NULL);
+    mf_status s = name_option(mf_cluster_load(cluster_name, cluster, e), MF_OPT_CLUSTER, e);
+    if (s == MF_OK) {
+        s = name_option(mf_software_load(text_of(a, MF_OPT_SOFTWARE, software_name), software, e),
+                        MF_OPT_SOFTWARE, e);
+    }
+    if (s == MF_OK && path != NULL) {
+        s = open_store(path, &store, e);
+    }
+    if (s == MF_OK) {
+        s = mf_cost_create(cluster, software, store, cost, e);
+    }
+    mf_store_close(store);
+    return s;
+}
+
+static void set_provenance(mf_job *j, const mf_args *a, const char *cluster) {
+    mf_plan_provenance *p = &j->plan.provenance;
+    const char *store = text_of(a, MF_OPT_STORE, "shipped");
+    const char *slash = strrchr(store, '/');
+    memset(p, 0, sizeof *p);
+    snprintf(p->generator, sizeof p->generator, "%s", MF_CLI_GENERATOR);
+    snprintf(p->cluster, sizeof p->cluster, "%s",
+             strlen(cluster) < sizeof p->cluster ? cluster : j->cluster.name);
+    mf_plan_cluster_fingerprint(&j->cluster, p->cluster_fingerprint);
+    snprintf(p->software, sizeof p->software, "%s", j->software.name);
+    snprintf(p->measurements, sizeof p->measurements, "%s", slash != NULL ? slash + 1 : store);
+    snprintf(p->routing, sizeof p->routing, "%s", text_of(a, MF_OPT_ROUTING, "balanced"));
+    mf_plan_model_describe(&j->model, &j->plan.model);
+}
+
+mf_math mf_precision_math(mf_precision p) {
+    static const mf_math math[MF_PREC_COUNT] = {
+        [MF_PREC_BF16] = MF_MATH_BF16,     [MF_PREC_FP8_TENSOR] = MF_MATH_FP8,
+        [MF_PREC_FP8_BLOCK] = MF_MATH_FP8, [MF_PREC_MXFP8] = MF_MATH_FP8,
+        [MF_PREC_NVFP4] = MF_MATH_FP4,     [MF_PREC_FP32] = MF_MATH_FP32,
+    };
+    return math[p];
+}
+
+mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *e) {
+    static const char *const math[MF_MATH_COUNT] = {"FP32", "BF16", "FP8", "FP4"};
+    mf_math m = mf_precision_math(l->precision);
+    if (c->gpu.peak_flops[m] <= 0) {
+        return mf_err_set(e, MF_LAYOUT, "precision %s: the %s has no %s arithmetic",
+                          mf_precision_text(l->precision), c->gpu.name, math[m]);
+    }
+    if (c->max_gpus > 0 && (double)l->gpus > c->max_gpus) {
+        return mf_err_set(e, MF_LAYOUT, "%lld GPUs: the cluster %s ends at %.0f",
+                          (long long)l->gpus, c->name, c->max_gpus);
+    }
+    return MF_OK;
+}
+
+/* --- the job ---------------------------------------------------------------------------------- */
+
+mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
+    memset(j, 0, sizeof *j);
+    mf_plan_init(&j->plan);
+    mf_routing_init(&j->routing);
+    bool plan = a->value[MF_OPT_PLAN].given;
+    mf_status s = plan ? load_plan(j, a, e) : load_flags(j, a, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    const mf_plan_provenance from = j->plan.provenance;
+    const char *cluster = text_of(a, MF_OPT_CLUSTER, from.cluster);
+    s = name_option(mf_routing_parse(text_of(a, MF_OPT_ROUTING, "balanced"), &j->routing, e),
+                    MF_OPT_ROUTING, e);
+    if (s == MF_OK) {
+        s = mf_job_load_prices(a, cluster, from.software[0] != '\0' ? from.software : NULL,
+                               &j->cluster, &j->software, &j->cost, e);
+    }
+    if (s == MF_OK) {
+        set_provenance(j, a, cluster);
+    }
+    return s;
+}
+
+mf_status mf_job_load_layout(mf_job *j, const mf_args *a, mf_err *e) {
+    static const mf_option_id required[] = {MF_OPT_GPUS, MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ};
+    mf_status s = MF_OK;
+    bool plan = a->value[MF_OPT_PLAN].given;
+    if (plan) {
+        s = mf_job_load(j, a, e);
+        return s == MF_OK ? mf_job_check_cluster(&j->plan.layout, &j->cluster, e) : s;
+    }
+    s = mf_job_load(j, a, e);
+    for (size_t i = 0; s == MF_OK && i < sizeof required / sizeof required[0]; i++) {
+        s = mf_args_require(a, required[i], e);
+    }
+    if (s == MF_OK) {
+        s = mf_layout_resolve(&j->plan.layout, &j->model, e);
+    }
+    if (s == MF_OK) {
+        s = mf_job_check_cluster(&j->plan.layout, &j->cluster, e);
+    }
+    if (s == MF_OK) {
+        s = mf_assignment_even(&j->model, &j->plan.layout, &j->plan.assignment, e);
+    }
+    return s;
+}
+
+mf_status mf_job_predict(const mf_sim *s, mf_plan_prediction *p, mf_err *e) {
+    memset(p, 0, sizeof *p);
+    p->stage = calloc((size_t)s->stages, sizeof *p->stage);
+    if (p->stage == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    p->fits = s->memory->fits;
+    p->step_time_s = s->step_time_s;
+    p->step_time_low_s = s->low_s;
+    p->step_time_high_s = s->high_s;
+    p->tokens_per_s_per_gpu = s->tokens_per_s_per_gpu;
+    p->model_tflops_per_gpu = s->model_tflops_per_gpu;
+    p->mfu = s->mfu;
+    p->mfu_bf16 = s->mfu_bf16;
+    p->peak_memory_B = s->memory->peak_B;
+    p->capacity_B = s->memory->capacity_B;
+    p->usable_B = s->memory->usable_B;
+    p->breakdown_count = MF_BD_COUNT;
+    for (int k = 0; k < MF_BD_COUNT; k++) {
+        snprintf(p->breakdown_s[k].key, sizeof p->breakdown_s[k].key, "%s",
+                 mf_breakdown_text((mf_breakdown_kind)k));
+        p->breakdown_s[k].value = s->breakdown_s[k];
+    }
+    p->stages = s->stages;
+    for (int64_t i = 0; i < s->stages; i++) {
+        const mf_memory_stage *m = &s->memory->stage[i];
+        p->stage[i].peak_B = m->peak_B;
+        p->stage[i].host_B = m->host_B;
+        memcpy(p->stage[i].kind_B, m->kind_B, sizeof p->stage[i].kind_B);
+        p->stage[i].busy_s = s->stage[i].busy_s;
+        p->stage[i].idle_s = s->stage[i].idle_s;
+    }
+    return MF_OK;
+}
+
+static void drop_simulation(mf_job *j) {
+    mf_sim_destroy(j->sim);
+    mf_program_destroy(j->program);
+    free(j->plan.prediction.stage);
+    j->sim = NULL;
+    j->program = NULL;
+    j->plan.prediction.stage = NULL;
+    j->plan.predicted = false;
+}
+
+mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e) {
+    mf_sim_options options = *o;
+    options.routing = &j->routing;
+    drop_simulation(j);
+    mf_status s = mf_program_lower(&j->model, &j->plan.layout, &j->cluster, &j->plan.assignment,
+                                   &j->program, e);
+    if (s == MF_OK) {
+        s = mf_sim_step(j->cost, j->program, &options, &j->sim, e);
+    }
+    if (s == MF_OK) {
+        s = mf_job_predict(j->sim, &j->plan.prediction, e);
+    }
+    j->plan.predicted = s == MF_OK;
+    return s;
+}
+
+void mf_job_clear(mf_job *j) {
+    drop_simulation(j);
+    mf_cost_destroy(j->cost);
+    mf_routing_clear(&j->routing);
+    mf_plan_clear(&j->plan);
+    j->cost = NULL;
+}

@@ -1,0 +1,59 @@
+/* job.h - what commands work on: model, cluster, software, prices and a layout, read from the
+ * options or from a plan file; and a simulated step of it.
+ *
+ * A job is used in the order load, simulate, clear; it belongs to one thread.
+ */
+#ifndef MF_CLI_JOB_H
+#define MF_CLI_JOB_H
+
+#include "cli/cli.h"
+#include "core/plan.h"
+#include "simulator/sim.h"
+
+typedef struct mf_job {
+    mf_model model;
+    mf_cluster cluster;
+    mf_software software;
+    mf_routing routing;
+    mf_cost *cost;
+    /* Layout, assignment and provenance are set by the load functions; the prediction by
+     * mf_job_simulate. From a file: as it was there, checked against the model. */
+    mf_plan plan;
+    bool from_file;
+    /* of the last simulation */
+    mf_program *program;
+    mf_sim *sim;
+} mf_job;
+
+/* Model, cluster, software, prices and routing from --plan, or else from --model, --cluster and so
+ * on; the plan holds the layout options applied to the defaults, not resolved and without
+ * assignment (unless it came from a file). Errors: MF_USAGE, MF_INPUT, MF_LAYOUT, MF_DAMAGED; the
+ * job is to be cleared in any case. */
+mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e);
+
+/* The same and one layout: --gpus, --global-batch and --seq are required, the layout is resolved
+ * against the model, layers are split evenly. */
+mf_status mf_job_load_layout(mf_job *j, const mf_args *a, mf_err *e);
+
+/* Cluster, software profile and the prices they give, from the names given and --software, --store.
+ * software: used without --software; NULL = the default. *cost is to be destroyed. */
+mf_status mf_job_load_prices(const mf_args *a, const char *cluster_name, const char *software_name,
+                             mf_cluster *cluster, mf_software *software, mf_cost **cost, mf_err *e);
+
+/* Simulates the plan's layout and assignment and fills in its prediction. o->routing is set here.
+ */
+mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e);
+
+void mf_job_clear(mf_job *j);
+
+/* A job's prediction from a simulated step. p->stage is allocated. Errors: MF_NOMEM. */
+mf_status mf_job_predict(const mf_sim *s, mf_plan_prediction *p, mf_err *e);
+
+/* Refuses what no GPU of the cluster can do: more GPUs than it has, an arithmetic type that it
+ * lacks. Errors: MF_LAYOUT. */
+mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *e);
+
+/* Arithmetic type of the expert GEMMs under a precision recipe. */
+mf_math mf_precision_math(mf_precision p);
+
+#endif

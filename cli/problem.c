@@ -1,0 +1,70 @@
+/* problem.c - a job as the planner's problem. */
+#include "cli/problem.h"
+
+#include <string.h>
+
+/* Comma list of precision recipes, as bits. */
+static mf_status parse_precisions(const char *text, const mf_cluster *c, mf_layout probe,
+                                  uint32_t *out, mf_err *e) {
+    char word[32];
+    *out = 0;
+    for (const char *p = text;; p++) {
+        size_t length = strcspn(p, ",");
+        snprintf(word, sizeof word, "%.*s", (int)(length < 31 ? length : 31), p);
+        mf_status s = mf_precision_parse(word, &probe.precision, e);
+        if (s == MF_OK) {
+            s = mf_job_check_cluster(&probe, c, e);
+        }
+        if (s != MF_OK) {
+            return s;
+        }
+        *out |= 1u << probe.precision;
+        p += length;
+        if (*p == '\0') {
+            return MF_OK;
+        }
+    }
+}
+
+mf_status mf_problem_from_job(const mf_job *j, const mf_args *a, mf_problem *out, mf_err *e) {
+    mf_status s = MF_OK;
+    *out = (mf_problem){
+        .model = &j->model,
+        .cost = j->cost,
+        .routing = &j->routing,
+        .base = j->plan.layout,
+        .pinned = mf_args_pinned(a),
+        .generator = j->plan.provenance.generator,
+        .cluster_name = j->plan.provenance.cluster,
+        .measurements = j->plan.provenance.measurements,
+        .routing_name = j->plan.provenance.routing,
+    };
+    if (a->value[MF_OPT_PRECISIONS].given) {
+        if (a->value[MF_OPT_PRECISION].given) {
+            return mf_err_set(e, MF_USAGE, "--precision and --precisions exclude each other");
+        }
+        s = parse_precisions(a->value[MF_OPT_PRECISIONS].text, &j->cluster, out->base,
+                             &out->precisions, e);
+        return s == MF_OK ? s : mf_err_prefix(e, "--precisions");
+    }
+    return mf_job_check_cluster(&out->base, &j->cluster, e);
+}
+
+mf_status mf_problem_require(const mf_args *a, mf_err *e) {
+    static const mf_option_id ids[] = {MF_OPT_GPUS, MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ};
+    mf_status s = MF_OK;
+    for (size_t i = 0; s == MF_OK && i < sizeof ids / sizeof ids[0]; i++) {
+        s = mf_args_require(a, ids[i], e);
+    }
+    return s;
+}
+
+void mf_problem_nothing_fits(const mf_fit_result *r, mf_err *e) {
+    if (r->smallest_gpus > 0) {
+        mf_err_set(e, MF_INFEASIBLE, "nothing fits: %s; the smallest size that would: %lld GPUs",
+                   r->missing, (long long)r->smallest_gpus);
+    } else {
+        mf_err_set(e, MF_INFEASIBLE, "nothing fits: %s; no size of this cluster would do",
+                   r->missing);
+    }
+}

@@ -1,0 +1,273 @@
+/* report.c - a predicted step for people. */
+#include "cli/report.h"
+
+#include "cli/job.h"
+#include "cli/show.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LL(x) ((long long)(x))
+
+/* --- layout ----------------------------------------------------------------------------------- */
+
+void mf_report_layout_text(const mf_layout *l, char *out, size_t size) {
+    snprintf(out, size, "TP %lld  CP %lld  PP %lld  VPP %lld  EP %lld  ETP %lld  DP %lld  EDP %lld",
+             LL(l->tp), LL(l->cp), LL(l->pp), LL(l->vpp), LL(l->ep), LL(l->etp), LL(l->dp),
+             LL(l->edp));
+}
+
+/* What is not at its quiet default, so that the line stays short. */
+static void print_choices(FILE *out, const mf_report *r) {
+    const mf_layout *l = &r->plan->layout;
+    char overlap[64];
+    mf_overlap_format(l->overlap, overlap, sizeof overlap);
+    fprintf(out, "            %s, %s", mf_schedule_text(l->schedule),
+            mf_precision_text(l->precision));
+    if (l->fp8_attention) {
+        fputs(", FP8 attention", out);
+    }
+    if (l->fp8_primary_weights) {
+        fputs(", FP8 primary weights", out);
+    }
+    if (r->model->experts > 0) {
+        fprintf(out, ", %s dispatcher, ZeRO %d, expert ZeRO %d", mf_dispatcher_text(l->dispatcher),
+                l->zero, l->expert_zero);
+    } else {
+        fprintf(out, ", ZeRO %d", l->zero);
+    }
+    if (l->cp > 1) {
+        fprintf(out, ", %s CP", mf_cp_type_text(l->cp_type));
+    }
+    fprintf(out, ", overlap %s", overlap);
+    if (l->moments_bf16) {
+        fputs(", BF16 moments", out);
+    }
+    if (l->graph != MF_GRAPH_NONE) {
+        fprintf(out, ", %s CUDA graphs", mf_graph_text(l->graph));
+    }
+    if (l->offload_optimizer > 0) {
+        fprintf(out, ", %.0f %% of the optimizer on the host", 100 * l->offload_optimizer);
+    }
+    putc('\n', out);
+}
+
+static bool same_choice(mf_memory_choice a, mf_memory_choice b) {
+    return a.recompute == b.recompute && a.offload == b.offload;
+}
+
+/* "recompute core_attn on layers 0-57, layer on 58-60": runs of equal choices over the layers. */
+static void print_memory_choices(FILE *out, const mf_report *r) {
+    const mf_assignment *a = &r->plan->assignment;
+    const int end = a->positions - 1; /* the embedding stands first, the head last */
+    bool first = true;
+    for (int from = 1, to; from < end; from = to) {
+        mf_memory_choice c = a->memory[from];
+        char recompute[160], offload[160];
+        for (to = from + 1; to < end && same_choice(a->memory[to], c); to++) {
+        }
+        if (c.recompute == 0 && c.offload == 0) {
+            continue;
+        }
+        mf_recompute_format(c.recompute, recompute, sizeof recompute);
+        mf_offload_format(c.offload, offload, sizeof offload);
+        fprintf(out, "%s", first ? "            " : "; ");
+        if (c.recompute != 0) {
+            fprintf(out, "recompute %s", recompute);
+        }
+        if (c.offload != 0) {
+            fprintf(out, "%soffload %s", c.recompute != 0 ? ", " : "", offload);
+        }
+        if (from == 1 && to == end) {
+            fputs(" in every layer", out);
+        } else {
+            fprintf(out, to - from == 1 ? " in layer %d" : " in layers %d to %d", from - 1, to - 2);
+        }
+        first = false;
+    }
+    if (!first) {
+        putc('\n', out);
+    }
+}
+
+void mf_report_print_job(FILE *out, const mf_report *r) {
+    const mf_layout *l = &r->plan->layout;
+    char degrees[160];
+    mf_report_layout_text(l, degrees, sizeof degrees);
+    fprintf(out, "%s on %s x %s, %s samples of %s tokens a step\n", r->model->name,
+            mf_show_i64(l->gpus).s, r->cluster->name, mf_show_i64(l->gbs).s, mf_show_i64(l->seq).s);
+    fprintf(out, "layout      %s\n", degrees);
+    fprintf(out, "            %s micro-batch%s of %lld sample%s\n", mf_show_i64(l->micro_batches).s,
+            l->micro_batches == 1 ? "" : "es", LL(l->mbs), l->mbs == 1 ? "" : "s");
+    print_choices(out, r);
+    print_memory_choices(out, r);
+    fprintf(out, "rests on    software profile %s, routing %s, measurements %s\n\n",
+            r->plan->provenance.software, r->plan->provenance.routing,
+            r->plan->provenance.measurements);
+}
+
+/* --- time and memory -------------------------------------------------------------------------- */
+
+static int64_t peak_stage(const mf_plan_prediction *p) {
+    int64_t at = 0;
+    for (int64_t i = 1; i < p->stages; i++) {
+        at = p->stage[i].peak_B > p->stage[at].peak_B ? i : at;
+    }
+    return at;
+}
+
+void mf_report_print_time(FILE *out, const mf_report *r) {
+    const mf_plan_prediction *p = &r->plan->prediction;
+    mf_math math = mf_precision_math(r->plan->layout.precision);
+    const double *peak = r->cluster->gpu.peak_flops;
+    fprintf(out, "step time   %s  (%s to %s)\n", mf_show_time(p->step_time_s).s,
+            mf_show_time(p->step_time_low_s).s, mf_show_time(p->step_time_high_s).s);
+    fprintf(out, "rate        %s tokens/s/GPU, %.1f TFLOP/s/GPU\n",
+            mf_show_i64(llround(p->tokens_per_s_per_gpu)).s, p->model_tflops_per_gpu);
+    fprintf(out, "MFU         %s of %.0f TFLOP/s", mf_show_percent(p->mfu).s, peak[math] / 1e12);
+    if (math != MF_MATH_BF16) {
+        fprintf(out, ", %s of %.0f in BF16", mf_show_percent(p->mfu_bf16).s,
+                peak[MF_MATH_BF16] / 1e12);
+    }
+    fprintf(out, "\n            FLOPs %s\n", mf_flops_convention);
+    double headroom = p->usable_B - p->peak_memory_B;
+    fprintf(out, "memory      %s of %s usable on stage %lld: %s %s\n",
+            mf_show_bytes(p->peak_memory_B).s, mf_show_bytes(p->usable_B).s, LL(peak_stage(p)),
+            p->fits ? "fits, headroom" : "DOES NOT FIT, over by",
+            mf_show_bytes(p->fits ? headroom : -headroom).s);
+}
+
+/* --- breakdown -------------------------------------------------------------------------------- */
+
+typedef struct remedy {
+    const char *key;
+    const char *name; /* as a part of a sentence */
+    const char *hint;
+} remedy;
+
+static const remedy remedies[] = {
+    {"bubble", "the pipeline bubble",
+     "more micro-batches, fewer stages, more chunks (--vpp) or a zero-bubble schedule"},
+    {"exposed_ep", "expert communication",
+     "--overlap ep with the merged schedule, EP inside one NVLink domain, or the fused dispatcher"},
+    {"exposed_tp", "tensor-parallel communication", "less TP, or --overlap tp"},
+    {"exposed_cp", "context-parallel communication", "less CP, another --cp-type, or --overlap cp"},
+    {"exposed_dp", "gradient reduction and parameter gather",
+     "--overlap dp, a lower ZeRO level, or a larger global batch"},
+    {"exposed_pp", "sends between stages", "--overlap pp, or fewer chunks"},
+    {"recompute", "recomputation", "recompute less where memory allows, or offload instead"},
+    {"host", "the host, which issues too slowly",
+     "--cuda-graph, a larger micro-batch, or fewer and larger ops"},
+    {"optimizer", "the optimizer", "a higher ZeRO level, or less of it on the host"},
+    {"offload", "copies to and from host memory", "offload less"},
+};
+enum { REMEDIES = sizeof remedies / sizeof remedies[0] };
+
+static double figure(const mf_plan_prediction *p, const char *key) {
+    for (int i = 0; i < p->breakdown_count; i++) {
+        if (strcmp(p->breakdown_s[i].key, key) == 0) {
+            return p->breakdown_s[i].value;
+        }
+    }
+    return 0;
+}
+
+void mf_report_print_breakdown(FILE *out, const mf_report *r) {
+    const mf_plan_prediction *p = &r->plan->prediction;
+    fputs("\nwhere the step goes, on the rank whose compute stream is busiest\n", out);
+    for (int i = 0; i < p->breakdown_count; i++) {
+        double v = p->breakdown_s[i].value, share = v / p->step_time_s;
+        if (share < 0.0005) {
+            continue;
+        }
+        fprintf(out, "  %-11s %10s  %7s", p->breakdown_s[i].key, mf_show_time(v).s,
+                mf_show_percent(share).s);
+        mf_show_bar(out, v, p->step_time_s, 40);
+        putc('\n', out);
+    }
+    bool taken[REMEDIES] = {false};
+    for (int n = 0; n < 3; n++) {
+        int best = -1;
+        for (int i = 0; i < REMEDIES; i++) {
+            if (!taken[i] &&
+                (best < 0 || figure(p, remedies[i].key) > figure(p, remedies[best].key))) {
+                best = i;
+            }
+        }
+        double share = figure(p, remedies[best].key) / p->step_time_s;
+        if (share < 0.02) {
+            break;
+        }
+        taken[best] = true;
+        fprintf(out, "%s%s, %s of the step. Try ", n == 0 ? "held back by " : "             then ",
+                remedies[best].name, mf_show_percent(share).s);
+        mf_show_wrap(out, remedies[best].hint, 0, 0, 1000);
+    }
+}
+
+/* --- stages ----------------------------------------------------------------------------------- */
+
+static double largest_of_kind(const mf_plan_prediction *p, int kind) {
+    double most = 0;
+    for (int64_t i = 0; i < p->stages; i++) {
+        most = fmax(most, p->stage[i].kind_B[kind]);
+    }
+    return most;
+}
+
+/* Stages whose printed figures would be the same share a line. */
+static bool same_line(const mf_plan_stage *a, const mf_plan_stage *b, double step_time_s) {
+    bool same =
+        fabs(a->peak_B - b->peak_B) < 5e6 && fabs(a->busy_s - b->busy_s) < 1e-3 * step_time_s;
+    for (int k = 0; k < MF_MEM_COUNT; k++) {
+        same = same && fabs(a->kind_B[k] - b->kind_B[k]) < 5e6;
+    }
+    return same;
+}
+
+void mf_report_print_stages(FILE *out, const mf_report *r) {
+    static const char *const heads[MF_MEM_COUNT] = {
+        [MF_MEM_WEIGHTS] = "weights",   [MF_MEM_GRADIENTS] = "grads", [MF_MEM_OPTIMIZER] = "optim",
+        [MF_MEM_ACTIVATIONS] = "activ", [MF_MEM_HELD] = "held",       [MF_MEM_BOUNDARY] = "bound",
+        [MF_MEM_WORKSPACE] = "work",    [MF_MEM_GATHERED] = "gather", [MF_MEM_COMM] = "comm",
+        [MF_MEM_CONTEXT] = "context",
+    };
+    const mf_plan_prediction *p = &r->plan->prediction;
+    bool host = false;
+    fprintf(out, "\nmemory by stage at its peak, in GB (capacity %.1f)\n  %-7s %6s",
+            p->capacity_B / 1e9, "stage", "peak");
+    for (int k = 0; k < MF_MEM_COUNT; k++) {
+        if (largest_of_kind(p, k) >= 5e6) {
+            fprintf(out, " %7s", heads[k]);
+        }
+    }
+    for (int64_t i = 0; i < p->stages; i++) {
+        host = host || p->stage[i].host_B > 0;
+    }
+    fprintf(out, "%s    busy\n", host ? "    host" : "");
+    for (int64_t from = 0, to; from < p->stages; from = to) {
+        const mf_plan_stage *s = &p->stage[from];
+        char range[24];
+        for (to = from + 1; to < p->stages && same_line(s, &p->stage[to], p->step_time_s); to++) {
+        }
+        snprintf(range, sizeof range, to - from > 1 ? "%lld-%lld" : "%lld", LL(from), LL(to - 1));
+        fprintf(out, "  %-7s %6.2f", range, s->peak_B / 1e9);
+        for (int k = 0; k < MF_MEM_COUNT; k++) {
+            if (largest_of_kind(p, k) >= 5e6) {
+                fprintf(out, " %7.2f", s->kind_B[k] / 1e9);
+            }
+        }
+        if (host) {
+            fprintf(out, " %7.2f", s->host_B / 1e9);
+        }
+        fprintf(out, " %7s\n", mf_show_percent(s->busy_s / p->step_time_s).s);
+    }
+}
+
+void mf_report_print(FILE *out, const mf_report *r) {
+    mf_report_print_job(out, r);
+    mf_report_print_time(out, r);
+    mf_report_print_breakdown(out, r);
+    mf_report_print_stages(out, r);
+}

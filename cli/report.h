@@ -1,0 +1,31 @@
+/* report.h - a predicted step, for people and as JSON. */
+#ifndef MF_CLI_REPORT_H
+#define MF_CLI_REPORT_H
+
+#include "cli/output.h"
+#include "core/plan.h"
+
+#include <stdio.h>
+
+/* What is reported: a plan with a prediction, and what it is a plan for. All borrowed. */
+typedef struct mf_report {
+    const mf_model *model;
+    const mf_cluster *cluster;
+    const mf_plan *plan;
+} mf_report;
+
+/* Members of the object that `simulate --json` prints, into the object that is open in w. */
+void mf_report_json(mf_json_writer *w, const mf_report *r);
+
+/* The same for people: layout, time, memory, breakdown, stages. */
+void mf_report_print(FILE *out, const mf_report *r);
+/* Parts of it. */
+void mf_report_print_job(FILE *out, const mf_report *r);       /* two or three lines */
+void mf_report_print_time(FILE *out, const mf_report *r);      /* step time, rates, memory */
+void mf_report_print_breakdown(FILE *out, const mf_report *r); /* bars, what holds it back */
+void mf_report_print_stages(FILE *out, const mf_report *r);    /* memory by kind, busy, idle */
+
+/* "TP 2  CP 1  PP 8 ..." in one line. */
+void mf_report_layout_text(const mf_layout *l, char *out, size_t size);
+
+#endif
