@@ -48,6 +48,10 @@ typedef struct mf_memory {
 mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 void mf_memory_destroy(mf_memory *m);
 
+/* Memory over time of a stage: bytes[i] while schedule event i runs (s->count[stage] entries). */
+mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stage, double *bytes,
+                         mf_err *e);
+
 /* Bytes of the CUDA context, cuBLAS/cuDNN workspaces and NCCL channels for a layout on a cluster:
  * part of every stage's peak, from the number of communicators and their sizes. */
 double mf_memory_context_B(const mf_cluster *c, const mf_layout *l);
