@@ -45,11 +45,12 @@ typedef struct mf_op_time {
 } mf_op_time;
 
 typedef struct mf_block_time {
-    double time_s;               /* until the last op ends */
+    double time_s;               /* until the last op ends, the host starting with the block */
+    double gpu_time_s;           /* the same with the host infinitely ahead */
     double low_s, high_s;        /* bands of the ops on the critical path, summed */
     double compute_s;            /* compute stream busy */
     double host_s;               /* host time to issue everything */
-    double class_s[MF_BD_COUNT]; /* of time_s by class; sums to time_s (no bubble) */
+    double class_s[MF_BD_COUNT]; /* of gpu_time_s by class; sums to it (no bubble, no host) */
     int nops;
     mf_op_time *op; /* [nops] when asked for, else NULL */
 } mf_block_time;
