@@ -394,7 +394,7 @@ static bool read_row(sqlite3_stmt *q, mf_point *p) {
     if (mf_point_parse(text, p, NULL) != MF_OK) {
         return false;
     }
-    memcpy(p->gpu, gpu, sizeof gpu);
+    snprintf(p->gpu, sizeof p->gpu, "%s", gpu);
     p->id = sqlite3_column_int64(q, 0);
     p->time_s = sqlite3_column_double(q, 4);
     p->low_s = sqlite3_column_double(q, 5);
