@@ -1,9 +1,17 @@
 /* cluster.h - what a job runs on: GPU, NVLink domain, host links, network tiers, price, failures.
  *
- * Read from JSON (profiles/clusters/NAME.json or a file of the user's); in the file every figure
- * stands beside its source: {"value": 450e9, "source": "...", "date": "..."}. SI units throughout:
- * bytes, bytes per second and direction, seconds, FLOP/s. 0 means "not known" where a comment says
- * so. Plain data without pointers; reading is thread-safe.
+ * Read from JSON (profiles/clusters/NAME.json or a file of the user's). Keys are the names of the
+ * fields below, those of mf_gpu under "gpu" (peaks as "peak_bf16_flops", "measured_fp8_flops",
+ * ...), tiers as a list of objects under "tiers". A figure is a number, or stands beside its
+ * source:
+ * {"value": 450e9, "source": "...", "date": "..."}. The unit behind a key may be another one of its
+ * kind: memory_GiB, nic_Gbitps, scaleup_GBps, peak_bf16_tflops, nic_latency_us, power_kw.
+ * "extends": "h100" (a shipped name, or a path beside the file) starts from another cluster; there
+ * a new gpus_per_node takes the domain along where the two were equal, and a new data-sheet rate
+ * leaves the measured one behind.
+ *
+ * SI units throughout: bytes, bytes per second and direction, seconds, FLOP/s. 0 means "not known"
+ * where a comment says so. Plain data without pointers; reading is thread-safe.
  */
 #ifndef MF_CORE_CLUSTER_H
 #define MF_CORE_CLUSTER_H
@@ -26,9 +34,9 @@ typedef enum mf_math {
 } mf_math;
 
 typedef struct mf_gpu {
-    char name[32];
-    char arch[16];                        /* "ampere" "hopper" "blackwell" "cdna3" "cdna4" "cpu" */
-    double peak_flops[MF_MATH_COUNT];     /* dense data-sheet peaks; 0 = not supported */
+    char name[32];                    /* under which the profile store knows it, such as "h200" */
+    char arch[16];                    /* "ampere" "hopper" "blackwell" "cdna3" "cdna4" "cpu" */
+    double peak_flops[MF_MATH_COUNT]; /* dense data-sheet peaks; 0 = not supported */
     double measured_flops[MF_MATH_COUNT]; /* best measured large matmul; 0 = not measured */
     double memory_B;                      /* bytes that the driver gives a process (capacity) */
     double memory_Bps;                    /* data-sheet HBM bandwidth */
@@ -40,7 +48,7 @@ typedef struct mf_gpu {
 
 /* A level of the network above the NVLink domain: groups of up to `gpus` GPUs see the NIC
  * bandwidth divided by `oversubscription`. Tiers are listed from the smallest reach up; the last
- * reaches everything. */
+ * reaches everything (gpus = INT64_MAX; its "gpus" is left out in JSON). */
 typedef struct mf_tier {
     char name[24];
     int64_t gpus;
@@ -71,10 +79,17 @@ typedef struct mf_cluster {
     double max_gpus;        /* sizes beyond are refused; 0 = no limit */
 } mf_cluster;
 
-/* From a parsed file. Unknown keys are refused. Errors: MF_INPUT with file:line:col. */
+/* From a parsed file. Without "extends", required are gpu.name, memory_B, memory_Bps,
+ * peak_bf16_flops and sms; gpus_per_node, scaleup_Bps and host_Bps. Left out, domain_gpus is
+ * gpus_per_node, domain_gpus_used is domain_gpus, scaleup_pair_Bps is scaleup_Bps, nic_efficiency
+ * 0.95, tiers one that reaches everything; without nic_Bps max_gpus is domain_gpus_used. A relative
+ * path in "extends" is seen from the working directory.
+ * Errors: MF_INPUT with file:line:col for unknown keys and units (with "did you mean"), wrong
+ * types, values out of range for their unit, figures that contradict each other. */
 mf_status mf_cluster_from_json(const mf_json *doc, mf_cluster *out, mf_err *e);
 
-/* By shipped name or path. Unknown names: MF_USAGE with the nearest known name. */
+/* By shipped name or path; a file without a name is called after itself. A relative path in
+ * "extends" is seen from the file. Unknown names: MF_USAGE with the nearest known name. */
 mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e);
 
 /* Shipped names in alphabetical order; *count entries, static lifetime. */
@@ -84,8 +99,10 @@ const char *const *mf_cluster_shipped(size_t *count);
 double mf_cluster_usable_B(const mf_cluster *c, double reserve);
 
 /* Bandwidth per GPU and direction, and latency, seen by a group whose members span `span_gpus`
- * consecutive GPUs of the job: inside the domain scale-up, beyond it NIC x efficiency over the
- * oversubscription of the smallest tier that reaches. Returns true when inside the domain. */
+ * consecutive GPUs of the job: inside the domain what collectives reach over scale-up links (of a
+ * mesh, as many links as there are other GPUs in the span), beyond it NIC x efficiency over the
+ * oversubscription of the smallest tier that reaches, and the NIC's latency with the tier's on top.
+ * Returns true when inside the domain. */
 bool mf_cluster_link(const mf_cluster *c, int64_t span_gpus, double *bandwidth_Bps,
                      double *latency_s);
 
