@@ -263,7 +263,8 @@ static void mistakes_are_refused_where_they_stand(void **state) {
     expect_refused("{\"extends\": \"h100\", \"gpus_per_node\": null}", "expected a number");
     expect_refused("{\"extends\": \"h100\", \"nic_GBps\": 50, \"nic_Gbitps\": 400}",
                    "\"nic\" stands twice, in different units");
-    expect_refused("{\"extends\": \"h100\", \"gpu\": 7}", "c.json:1:28: expected");
+    expect_refused("{\"extends\": \"h100\", \"gpu\": 7}",
+                   "c.json:1:28: \"gpu\": expected an object, got 7");
     expect_refused("{\"extends\": \"h100\", \"name\": \"a/b\"}",
                    "\"name\": expected 1 to 63 letters");
     expect_refused("{\"extends\": \"h10\"}", "\"extends\": unknown cluster \"h10\": did you mean");
