@@ -38,7 +38,9 @@ FUZZ_SRC  := $(wildcard tests/fuzz/*.c)
 FUZZ_BIN  := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 BENCH_SRC := $(wildcard bench/*.c)
 BENCH_BIN := $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%)
-DEPS      := $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_BIN:=.d) $(FUZZ_BIN:=.d) $(BENCH_BIN:=.d)
+VALIDATE_SRC := $(wildcard bench/published/*.c)
+VALIDATE_OBJ := $(VALIDATE_SRC:%.c=$(BUILD)/obj/%.o)
+DEPS      := $(LIB_OBJ:.o=.d) $(VALIDATE_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_BIN:=.d) $(FUZZ_BIN:=.d) $(BENCH_BIN:=.d)
 
 .PHONY: all setup test check lint format bench validate san fuzz demo install clean help
 .SECONDARY:
@@ -83,6 +85,10 @@ $(BUILD)/bench/%: bench/%.c $(LIB)
 	$(call say,BENCH,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(LIB) $(LIBS) -o $@
 
+$(BUILD)/validate: $(VALIDATE_OBJ) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+
 test: setup ## build and run all tests that need no GPU
 	@$(MAKE) --no-print-directory build-tests
 	@sh scripts/run-tests.sh $(BUILD)
@@ -106,8 +112,8 @@ bench: setup ## plan and simulation times, memory, events per second
 	@sh scripts/bench.sh $(BUILD)
 
 validate: setup ## predict the published runs, write docs/ACCURACY.md
-	@$(MAKE) --no-print-directory build $(BENCH_BIN)
-	@sh scripts/validate.sh $(BUILD)
+	@$(MAKE) --no-print-directory $(BUILD)/validate
+	@$(BUILD)/validate
 
 demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step
 	@$(MAKE) --no-print-directory build

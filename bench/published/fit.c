@@ -1,0 +1,206 @@
+/* fit.c - fits the software profiles on two thirds of the published rows.
+ *
+ * A handful of named parameters per release, and a few that all releases share; every one is held
+ * near its prior (the value that ships, from facts/step_model.md at first) by a quadratic in its
+ * logarithm. The loss of a row is the absolute log ratio of step times, cut at a factor of two so
+ * that rows with unsaid flags do not steer.
+ */
+#include "bench/published/predict.h"
+#include "core/json.h"
+#include "core/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct parameter {
+    const char *key; /* path in the profile's JSON: "comm_eff.fused" */
+    size_t offset;   /* of the (first) double in mf_software */
+    int width;       /* neighbouring doubles that move together */
+    double sigma;    /* of the prior, in log space */
+    double low, high;
+    bool shared; /* one value for all releases */
+} parameter;
+
+#define AT(member) offsetof(mf_software, member)
+static const parameter parameters[] = {
+    {"gemm_eff", AT(gemm_eff[0]), MF_MATH_COUNT, 0.10, 0.4, 1.05, false},
+    {"host_op_s", AT(host_op_s), 1, 0.40, 1e-6, 4e-5, false},
+    {"host_layer_s", AT(host_layer_s), 1, 0.60, 1e-6, 3e-3, false},
+    {"comm_eff.alltoall", AT(comm_eff[MF_DISPATCH_ALLTOALL]), 1, 0.25, 0.2, 1.1, false},
+    {"comm_eff.fused", AT(comm_eff[MF_DISPATCH_FUSED]), 1, 0.25, 0.2, 1.3, false},
+    {"memory_eff", AT(memory_eff), 1, 0.25, 0.25, 1.0, false},
+    {"grouped_eff", AT(grouped_eff), 1, 0.15, 0.4, 1.1, true},
+    {"attention_eff", AT(attention_eff), 1, 0.20, 0.3, 1.1, true},
+    {"collective_eff", AT(collective_eff), 1, 0.20, 0.3, 1.1, true},
+    {"host_graph.partial", AT(host_graph[MF_GRAPH_PARTIAL]), 1, 0.25, 0.1, 1.0, true},
+    {"host_graph.step", AT(host_graph[MF_GRAPH_STEP]), 1, 0.50, 0.01, 0.6, true},
+    {"overlap_exposed.ep", AT(overlap_exposed[0]), 1, 0.40, 0.05, 1.0, true},
+    {"overlap_exposed.tp", AT(overlap_exposed[1]), 1, 0.40, 0.05, 1.0, true},
+    {"overlap_exposed.dp", AT(overlap_exposed[2]), 1, 0.40, 0.02, 1.0, true},
+    {"gpu_power_eff", AT(gpu_power_eff), 1, 0.06, 0.6, 1.05, true},
+};
+#define PARAMETERS ((int)(sizeof parameters / sizeof parameters[0]))
+
+static double *value_of(mf_software *s, const parameter *p, int i) {
+    return (double *)(void *)((char *)s + p->offset) + i;
+}
+
+static double loss(const pub_profiles *p, const pub_profiles *prior, const pub_row *rows, int count,
+                   int only) {
+    double sum = 0;
+    for (int i = 0; i < count; i++) {
+        const pub_row *r = &rows[i];
+        if (r->skipped[0] || r->held_out || (only >= 0 && pub_profile_of(p, r) != only)) {
+            continue;
+        }
+        double miss = fabs(log(r->predicted_s / r->step_s));
+        sum += miss < 0.693 ? miss : 0.693;
+    }
+    for (int k = 0; k < p->count; k++) {
+        for (int q = 0; q < PARAMETERS && (only < 0 || k == only); q++) {
+            mf_software a = p->software[k], b = prior->software[k];
+            double z = log(*value_of(&a, &parameters[q], 0) / *value_of(&b, &parameters[q], 0)) /
+                       parameters[q].sigma;
+            sum += 0.05 * z * z / (parameters[q].shared ? p->count : 1);
+        }
+    }
+    return sum;
+}
+
+static bool move(pub_profiles *p, const parameter *q, int profile, double factor) {
+    bool moved = false;
+    for (int k = 0; k < p->count; k++) {
+        if (!q->shared && k != profile) {
+            continue;
+        }
+        for (int i = 0; i < q->width; i++) {
+            double *v = value_of(&p->software[k], q, i), next = *v * factor;
+            next = next < q->low ? q->low : next > q->high ? q->high : next;
+            moved |= fabs(next / *v - 1.0) > 1e-6;
+            *v = next;
+        }
+    }
+    return moved;
+}
+
+/* One parameter, both directions; keeps what lowers the loss. */
+static mf_status try_parameter(pub_profiles *p, const pub_profiles *prior, pub_row *rows, int count,
+                               int q, int profile, double step, double *now, mf_err *e) {
+    int only = parameters[q].shared ? -1 : profile;
+    double before = loss(p, prior, rows, count, only);
+    for (int direction = 0; direction < 2; direction++) {
+        pub_profiles saved = *p;
+        if (!move(p, &parameters[q], profile, direction ? 1.0 / (1.0 + step) : 1.0 + step)) {
+            continue;
+        }
+        mf_status status = pub_predict(p, rows, count, only, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        double after = loss(p, prior, rows, count, only);
+        if (after < before - 1e-6) {
+            *now += after - before;
+            return MF_OK;
+        }
+        *p = saved;
+    }
+    return pub_predict(p, rows, count, only, e); /* predictions of what is kept */
+}
+
+mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e) {
+    pub_profiles prior = *p;
+    mf_status status = pub_predict(p, rows, count, -1, e);
+    double now = loss(p, &prior, rows, count, -1);
+    fprintf(stderr, "fit: loss %.3f before\n", now);
+    for (double step = 0.25; step > 0.02 && status == MF_OK; step *= 0.5) {
+        for (int q = 0; q < PARAMETERS && status == MF_OK; q++) {
+            int profiles = parameters[q].shared ? 1 : p->count;
+            for (int k = 0; k < profiles && status == MF_OK; k++) {
+                status = try_parameter(p, &prior, rows, count, q, k, step, &now, e);
+            }
+        }
+        now = loss(p, &prior, rows, count, -1);
+        fprintf(stderr, "fit: step %.3f loss %.3f\n", step, now);
+    }
+    return status;
+}
+
+/* --- writing back ----------------------------------------------------------------------------- */
+
+/* Replaces the number behind the next "value" after `from`; NULL when there is none. */
+static char *replace_value(char *text, size_t size, char *from, double value) {
+    char *at = from ? strstr(from, "\"value\":") : NULL;
+    if (at == NULL) {
+        return NULL;
+    }
+    at += strlen("\"value\":");
+    while (*at == ' ') {
+        at++;
+    }
+    char *end = at + strcspn(at, ",}");
+    char number[32];
+    int n = snprintf(number, sizeof number, "%.4g", value);
+    size_t tail = strlen(end) + 1;
+    if ((size_t)(at - text) + (size_t)n + tail > size) {
+        return NULL;
+    }
+    memmove(at + n, end, tail);
+    memcpy(at, number, (size_t)n);
+    return at + n;
+}
+
+static mf_status save_profile(const mf_software *s, mf_err *e) {
+    char path[512];
+    enum { SIZE = 65536 };
+    snprintf(path, sizeof path, "%s/software/%s.json", mf_data_dir(), s->name);
+    char *text = calloc(SIZE, 1);
+    FILE *f = fopen(path, "r");
+    mf_status status = MF_OK;
+    if (text == NULL || f == NULL || fread(text, 1, SIZE / 2, f) == 0) {
+        status = mf_err_set(e, MF_IO, "%s: cannot be read", path);
+        goto out;
+    }
+    fclose(f);
+    f = NULL;
+    for (int q = 0; q < PARAMETERS; q++) {
+        char outer[48], inner[64];
+        mf_software copy = *s;
+        snprintf(outer, sizeof outer, "\"%.*s\":", (int)strcspn(parameters[q].key, "."),
+                 parameters[q].key);
+        char *at = strstr(text, outer);
+        const char *dot = strchr(parameters[q].key, '.');
+        if (at != NULL && dot != NULL) {
+            snprintf(inner, sizeof inner, "\"%s\":", dot + 1);
+            at = strstr(at, inner);
+        }
+        for (int i = 0; i < parameters[q].width && at != NULL; i++) {
+            at = replace_value(text, SIZE, at, *value_of(&copy, &parameters[q], i));
+        }
+        if (at == NULL) {
+            status = mf_err_set(e, MF_IO, "%s: %s not found", path, parameters[q].key);
+            goto out;
+        }
+    }
+    f = fopen(path, "w");
+    if (f == NULL || fputs(text, f) < 0) {
+        status = mf_err_set(e, MF_IO, "%s: cannot be written", path);
+    }
+out:
+    if (f != NULL && fclose(f) != 0 && status == MF_OK) {
+        status = mf_err_set(e, MF_IO, "%s: cannot be written", path);
+    }
+    free(text);
+    return status;
+}
+
+mf_status pub_profiles_save(const pub_profiles *p, mf_err *e) {
+    for (int k = 0; k < p->count; k++) {
+        mf_status status = save_profile(&p->software[k], e);
+        if (status != MF_OK) {
+            return status;
+        }
+    }
+    return MF_OK;
+}

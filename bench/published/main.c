@@ -1,0 +1,83 @@
+/* main.c - `make validate`: predicts every complete published row of a known family and writes
+ * docs/ACCURACY.md. With --fit the software profiles are fitted first and written back; with --rows
+ * one line a row goes to stdout. */
+#include "bench/published/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void print_rows(const pub_row *rows, int count) {
+    for (int i = 0; i < count; i++) {
+        const pub_row *r = &rows[i];
+        const mf_layout *l = &r->layout;
+        if (r->skipped[0]) {
+            printf("%-9s %-22s skipped: %s\n", r->id, r->model_name, r->skipped);
+            continue;
+        }
+        printf("%-9s %-18s %-6s x%-5lld %-10s T%lldC%lldP%lldV%lldE%lldX%lldm%lld %-11s %-9s g%d "
+               "%-14s %s u%02x  %8.3f %8.3f %+6.1f%% [",
+               r->id, r->model_name, r->gpu, (long long)l->gpus, mf_precision_text(l->precision),
+               (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
+               (long long)l->ep, (long long)l->etp, (long long)l->mbs,
+               mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher), (int)l->graph,
+               r->software, r->held_out ? "held" : "fit ", r->unknown, r->step_s, r->predicted_s,
+               100 * (r->predicted_s / r->step_s - 1));
+        for (int k = 0; k < 11; k++) {
+            printf(" %.0f", 100 * r->breakdown_s[k] / r->predicted_s);
+        }
+        printf(" ]\n");
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *table = "bench/published/published.csv", *out = "docs/ACCURACY.md";
+    bool fit = false, list = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--fit") == 0) {
+            fit = true;
+        } else if (strcmp(argv[i], "--rows") == 0) {
+            list = true;
+        } else if (strcmp(argv[i], "--out") == 0 && i + 1 < argc) {
+            out = argv[++i];
+        } else {
+            fprintf(stderr, "validate: unknown argument %s (known: --fit --rows --out FILE)\n",
+                    argv[i]);
+            return 2;
+        }
+    }
+    mf_err e;
+    mf_err_clear(&e);
+    pub_row *rows = NULL;
+    int count = 0;
+    pub_profiles profiles;
+    FILE *f = NULL;
+    mf_status status = pub_rows_load(table, &rows, &count, &e);
+    if (status == MF_OK) {
+        status = pub_profiles_load(&profiles, rows, count, &e);
+    }
+    if (status == MF_OK) {
+        status =
+            fit ? pub_fit(&profiles, rows, count, &e) : pub_predict(&profiles, rows, count, -1, &e);
+    }
+    if (status == MF_OK && fit) {
+        status = pub_profiles_save(&profiles, &e);
+    }
+    if (status == MF_OK && (f = fopen(out, "w")) == NULL) {
+        status = mf_err_set(&e, MF_IO, "%s: cannot be written", out);
+    }
+    if (status == MF_OK) {
+        pub_report(f, &profiles, rows, count);
+        pub_summary(stdout, rows, count);
+        if (list) {
+            print_rows(rows, count);
+        }
+        fprintf(stderr, "validate: wrote %s\n", out);
+    } else {
+        fprintf(stderr, "validate: %s\n", e.text);
+    }
+    if (f != NULL && fclose(f) != 0) {
+        status = MF_IO;
+    }
+    free(rows);
+    return mf_status_exit_code(status);
+}

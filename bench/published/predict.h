@@ -1,0 +1,31 @@
+/* predict.h - predicts published rows under named software profiles, and fits the profiles. */
+#ifndef MF_PUBLISHED_PREDICT_H
+#define MF_PUBLISHED_PREDICT_H
+
+#include "bench/published/rows.h"
+#include "costmodel/cost.h"
+
+#define PUB_MAX_PROFILES 16
+
+typedef struct pub_profiles {
+    int count;
+    mf_software software[PUB_MAX_PROFILES];
+} pub_profiles;
+
+/* Every profile that a row asks for, loaded by name. */
+mf_status pub_profiles_load(pub_profiles *p, const pub_row *rows, int count, mf_err *e);
+/* Index of the profile that the row runs under. */
+int pub_profile_of(const pub_profiles *p, const pub_row *r);
+
+/* Fills the predictions of all rows (or of one profile's rows with `only` >= 0) on two threads.
+ * Rows that turn out impossible to predict get a `skipped` reason. */
+mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, int only, mf_err *e);
+
+/* Coordinate descent over the few parameters of the profiles on rows that are not held out, each
+ * kept near its prior; prints progress to stderr. */
+mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e);
+
+/* Writes fitted values back into profiles/software/NAME.json (the "value" members). */
+mf_status pub_profiles_save(const pub_profiles *p, mf_err *e);
+
+#endif

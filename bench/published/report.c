@@ -1,0 +1,350 @@
+/* report.c - error tables by source, model, split; order of layouts; memory; what was left out. */
+#include "bench/published/report.h"
+
+#include "simulator/sim.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct tally {
+    int n, inside;
+    double sum_abs, sum, worst;
+    const pub_row *worst_row;
+    double *all; /* [n] absolute errors */
+} tally;
+
+static double error_of(const pub_row *r) {
+    return r->predicted_s / r->step_s - 1.0;
+}
+
+static bool counted(const pub_row *r) {
+    return r->skipped[0] == '\0';
+}
+
+static bool flags_known(const pub_row *r) {
+    return (r->unknown & (PUB_UNKNOWN_GRAPH | PUB_UNKNOWN_DISPATCHER | PUB_UNKNOWN_OVERLAP |
+                          PUB_UNKNOWN_MBS)) == 0;
+}
+
+static void add(tally *t, const pub_row *r) {
+    double e = error_of(r);
+    t->sum_abs += fabs(e);
+    t->sum += e;
+    t->inside += r->step_s >= r->low_s && r->step_s <= r->high_s;
+    if (t->worst_row == NULL || fabs(e) > fabs(t->worst)) {
+        t->worst = e;
+        t->worst_row = r;
+    }
+    if (t->all != NULL) {
+        t->all[t->n] = fabs(e);
+    }
+    t->n++;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void line(FILE *f, const char *name, tally *t) {
+    if (t->n == 0) {
+        fprintf(f, "| %s | 0 | | | | | | |\n", name);
+        return;
+    }
+    double median = 0, p90 = 0;
+    if (t->all != NULL) {
+        qsort(t->all, (size_t)t->n, sizeof *t->all, by_value);
+        median = t->all[t->n / 2];
+        p90 = t->all[(int)(0.9 * (t->n - 1) + 0.5)];
+    }
+    fprintf(f, "| %s | %d | %.1f | %.1f | %.1f | %+.1f | %+.0f (%s) | %.0f |\n", name, t->n,
+            100 * t->sum_abs / t->n, 100 * median, 100 * p90, 100 * t->sum / t->n, 100 * t->worst,
+            t->worst_row->id, 100.0 * t->inside / t->n);
+}
+
+typedef bool (*row_filter)(const pub_row *r, const char *key);
+
+static tally gather(const pub_row *rows, int count, row_filter keep, const char *key, double *all) {
+    tally t = {.all = all};
+    for (int i = 0; i < count; i++) {
+        if (counted(&rows[i]) && keep(&rows[i], key)) {
+            add(&t, &rows[i]);
+        }
+    }
+    return t;
+}
+
+static bool is_dense_held(const pub_row *r, const char *key) {
+    (void)key;
+    return !r->moe && r->held_out;
+}
+static bool is_dense_fit(const pub_row *r, const char *key) {
+    (void)key;
+    return !r->moe && !r->held_out;
+}
+static bool is_moe_known_held(const pub_row *r, const char *key) {
+    (void)key;
+    return r->moe && r->held_out && flags_known(r);
+}
+static bool is_moe_unknown_held(const pub_row *r, const char *key) {
+    (void)key;
+    return r->moe && r->held_out && !flags_known(r);
+}
+static bool is_moe_held(const pub_row *r, const char *key) {
+    (void)key;
+    return r->moe && r->held_out;
+}
+static bool is_moe_fit(const pub_row *r, const char *key) {
+    (void)key;
+    return r->moe && !r->held_out;
+}
+static bool of_source(const pub_row *r, const char *key) {
+    return strcmp(r->source, key) == 0;
+}
+static bool of_model(const pub_row *r, const char *key) {
+    return strcmp(r->model_name, key) == 0;
+}
+static bool of_gpu(const pub_row *r, const char *key) {
+    return strcmp(r->gpu, key) == 0;
+}
+static bool of_software(const pub_row *r, const char *key) {
+    mf_software s;
+    return mf_software_load(r->software, &s, NULL) == MF_OK && strcmp(s.name, key) == 0;
+}
+
+static const char head[] = "| rows | n | mean | median | p90 | bias | worst | inside band |\n"
+                           "|---|---|---|---|---|---|---|---|\n";
+
+/* --- order of two layouts --------------------------------------------------------------------- */
+
+typedef struct order {
+    int pairs3, right3, pairs10, right10;
+} order;
+
+static double speed(const pub_row *r, double step_s) {
+    return (double)r->layout.gbs * (double)r->layout.seq / (step_s * (double)r->layout.gpus);
+}
+
+static bool same_run(const pub_row *a, const pub_row *b) {
+    return strcmp(a->model_name, b->model_name) == 0 && strcmp(a->gpu, b->gpu) == 0 &&
+           strcmp(a->software, b->software) == 0 && a->layout.seq == b->layout.seq &&
+           strcmp(a->source, b->source) == 0;
+}
+
+static order order_of(const pub_row *rows, int count, bool moe, bool held) {
+    order o = {0, 0, 0, 0};
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < i; j++) {
+            const pub_row *a = &rows[i], *b = &rows[j];
+            if (!counted(a) || !counted(b) || a->moe != moe || !same_run(a, b) ||
+                (held && !a->held_out && !b->held_out)) {
+                continue;
+            }
+            double truth = log(speed(a, a->step_s) / speed(b, b->step_s));
+            double guess = log(speed(a, a->predicted_s) / speed(b, b->predicted_s));
+            bool right = (truth > 0) == (guess > 0);
+            if (fabs(truth) >= log(1.03)) {
+                o.pairs3++;
+                o.right3 += right;
+            }
+            if (fabs(truth) >= log(1.10)) {
+                o.pairs10++;
+                o.right10 += right;
+            }
+        }
+    }
+    return o;
+}
+
+static void order_line(FILE *f, const char *name, order o) {
+    fprintf(f, "| %s | %d of %d (%.0f %%) | %d of %d (%.0f %%) |\n", name, o.right10, o.pairs10,
+            o.pairs10 ? 100.0 * o.right10 / o.pairs10 : 0, o.right3, o.pairs3,
+            o.pairs3 ? 100.0 * o.right3 / o.pairs3 : 0);
+}
+
+/* --- distinct keys ---------------------------------------------------------------------------- */
+
+static int distinct(const pub_row *rows, int count, const char *(*key)(const pub_row *),
+                    const char **keys, int max) {
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        const char *k = counted(&rows[i]) ? key(&rows[i]) : NULL;
+        int at = 0;
+        while (k != NULL && at < n && strcmp(keys[at], k) != 0) {
+            at++;
+        }
+        if (k != NULL && at == n && n < max) {
+            keys[n++] = k;
+        }
+    }
+    return n;
+}
+
+static const char *key_source(const pub_row *r) {
+    return r->source;
+}
+static const char *key_model(const pub_row *r) {
+    return r->model_name;
+}
+static const char *key_gpu(const pub_row *r) {
+    return r->gpu;
+}
+
+static void by_key(FILE *f, const pub_row *rows, int count, const char *title,
+                   const char *(*key)(const pub_row *), row_filter filter, double *all) {
+    const char *keys[64];
+    int n = distinct(rows, count, key, keys, 64);
+    fprintf(f, "\n## By %s (fitted and held-out rows together)\n\n%s", title, head);
+    for (int i = 0; i < n; i++) {
+        tally t = gather(rows, count, filter, keys[i], all);
+        line(f, keys[i], &t);
+    }
+}
+
+static void skipped_table(FILE *f, const pub_row *rows, int count) {
+    const char *why[128];
+    int seen[128], n = 0;
+    for (int i = 0; i < count; i++) {
+        if (counted(&rows[i])) {
+            continue;
+        }
+        int at = 0;
+        while (at < n && strcmp(why[at], rows[i].skipped) != 0) {
+            at++;
+        }
+        if (at == n && n < 128) {
+            why[n] = rows[i].skipped;
+            seen[n++] = 0;
+        }
+        if (at < 128) {
+            seen[at]++;
+        }
+    }
+    fprintf(f, "\n## Rows without a prediction\n\n| why | rows |\n|---|---|\n");
+    for (int i = 0; i < n; i++) {
+        fprintf(f, "| %s | %d |\n", why[i], seen[i]);
+    }
+}
+
+static void memory_table(FILE *f, const pub_row *rows, int count) {
+    fprintf(f, "\n## Memory\n\nPublished peaks are what an allocator reported (allocated or "
+               "reserved); predictions are moefold's static plan with context.\n\n"
+               "| row | model | published GB | predicted GB | error %% |\n|---|---|---|---|---|\n");
+    double sum_abs = 0, sum = 0;
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        const pub_row *r = &rows[i];
+        if (!counted(r) || !(r->memory_B > 0)) {
+            continue;
+        }
+        double e = r->predicted_memory_B / r->memory_B - 1.0;
+        fprintf(f, "| %s | %s | %.1f | %.1f | %+.1f |\n", r->id, r->model_name, r->memory_B / 1e9,
+                r->predicted_memory_B / 1e9, 100 * e);
+        sum_abs += fabs(e);
+        sum += e;
+        n++;
+    }
+    fprintf(f, "\nMean error %.1f %%, bias %+.1f %% over %d rows.\n", n ? 100 * sum_abs / n : 0,
+            n ? 100 * sum / n : 0, n);
+}
+
+static int by_miss(const void *a, const void *b) {
+    const pub_row *x = *(const pub_row *const *)a, *y = *(const pub_row *const *)b;
+    double ex = fabs(error_of(x)), ey = fabs(error_of(y));
+    return ex < ey ? 1 : ex > ey ? -1 : strcmp(x->id, y->id);
+}
+
+static void worst_table(FILE *f, const pub_row *rows, int count) {
+    const pub_row **sorted = calloc((size_t)count + 1, sizeof *sorted);
+    int n = 0;
+    for (int i = 0; i < count && sorted != NULL; i++) {
+        if (counted(&rows[i])) {
+            sorted[n++] = &rows[i];
+        }
+    }
+    if (sorted == NULL) {
+        return;
+    }
+    qsort(sorted, (size_t)n, sizeof *sorted, by_miss);
+    fprintf(f,
+            "\n## Outliers: all stay in every mean\n\n| row | model | GPU | layout | published s "
+            "| predicted s | error %% | reason |\n|---|---|---|---|---|---|---|---|\n");
+    for (int i = 0; i < n && i < 40; i++) {
+        const pub_row *r = sorted[i];
+        const mf_layout *l = &r->layout;
+        fprintf(f,
+                "| %s | %s | %s x%lld | TP%lld CP%lld PP%lld VPP%lld EP%lld ETP%lld mbs%lld %s | "
+                "%.3f | %.3f | %+.0f | %s%s |\n",
+                r->id, r->model_name, r->gpu, (long long)l->gpus, (long long)l->tp,
+                (long long)l->cp, (long long)l->pp, (long long)l->vpp, (long long)l->ep,
+                (long long)l->etp, (long long)l->mbs, mf_precision_text(l->precision), r->step_s,
+                r->predicted_s, 100 * error_of(r), r->reason[0] ? r->reason : "",
+                r->reason[0]     ? ""
+                : flags_known(r) ? "not explained"
+                                 : "flags unsaid (graph, dispatcher, overlap or micro-batch)");
+    }
+    free(sorted);
+}
+
+static void headline(FILE *f, const pub_row *rows, int count, double *all) {
+    const struct {
+        const char *name;
+        row_filter filter;
+    } sets[] = {
+        {"dense, held out", is_dense_held},
+        {"dense, fitted", is_dense_fit},
+        {"MoE, flags known, held out", is_moe_known_held},
+        {"MoE, flags unsaid, held out", is_moe_unknown_held},
+        {"MoE, all held out", is_moe_held},
+        {"MoE, fitted", is_moe_fit},
+    };
+    fprintf(f, "%s", head);
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        tally t = gather(rows, count, sets[i].filter, NULL, all);
+        line(f, sets[i].name, &t);
+    }
+    fprintf(f, "\nOrder of two layouts of the same model, GPU, software, sequence length and "
+               "source:\n\n| pairs | >= 10 %% apart | >= 3 %% apart |\n|---|---|---|\n");
+    order_line(f, "dense", order_of(rows, count, false, false));
+    order_line(f, "MoE", order_of(rows, count, true, false));
+    order_line(f, "dense, at least one held out", order_of(rows, count, false, true));
+    order_line(f, "MoE, at least one held out", order_of(rows, count, true, true));
+}
+
+void pub_summary(FILE *f, const pub_row *rows, int count) {
+    double *all = calloc((size_t)count + 1, sizeof *all);
+    headline(f, rows, count, all);
+    free(all);
+}
+
+void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) {
+    double *all = calloc((size_t)count + 1, sizeof *all);
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        n += counted(&rows[i]);
+    }
+    fprintf(f,
+            "# Accuracy against published runs\n\n"
+            "Made by `make validate`; do not edit. %d of the %d rows of "
+            "`bench/published/published.csv` are predicted, each with its own layout, precision, "
+            "software release and conventions; the others are listed with the reason. Errors are "
+            "of step time, predicted over published minus one, in %%. A third of the rows, by "
+            "hash of model, GPU and layout, is held out of every fit. The fit moves six "
+            "parameters a release and nine shared ones, each held near its prior "
+            "(`bench/published/fit.c`).\n\n",
+            n, count);
+    headline(f, rows, count, all);
+    fprintf(f, "\n## By software profile\n\n%s", head);
+    for (int k = 0; k < p->count; k++) {
+        tally t = gather(rows, count, of_software, p->software[k].name, all);
+        line(f, p->software[k].name, &t);
+    }
+    by_key(f, rows, count, "source", key_source, of_source, all);
+    by_key(f, rows, count, "model", key_model, of_model, all);
+    by_key(f, rows, count, "GPU", key_gpu, of_gpu, all);
+    memory_table(f, rows, count);
+    worst_table(f, rows, count);
+    skipped_table(f, rows, count);
+    free(all);
+}

@@ -1,0 +1,47 @@
+/* rows.h - published training runs as moefold sees them: one row of published.csv, the layout and
+ * software it ran with, and the step time that it reports.
+ *
+ * Nothing here knows a prediction; what a row leaves unsaid is counted in `unknown` and widens the
+ * band of its prediction. A row that cannot be predicted says why in `skipped`.
+ */
+#ifndef MF_PUBLISHED_ROWS_H
+#define MF_PUBLISHED_ROWS_H
+
+#include "core/cluster.h"
+#include "core/layout.h"
+#include "core/model.h"
+
+enum {
+    PUB_UNKNOWN_GRAPH = 1,
+    PUB_UNKNOWN_DISPATCHER = 2,
+    PUB_UNKNOWN_RECOMPUTE = 4,
+    PUB_UNKNOWN_OVERLAP = 8,
+    PUB_UNKNOWN_MBS = 16,
+    PUB_UNKNOWN_VPP = 32,
+};
+
+typedef struct pub_row {
+    char id[16], source[12], model_name[48], gpu[12], precision[24];
+    char notes[400];
+    char software[32]; /* release asked for, "megatron-26.04" */
+    char skipped[96];  /* "" = predicted */
+    char reason[160];  /* known peculiarity: stays in every mean, named among the worst */
+    bool moe, dropped_tokens, fsdp;
+    bool held_out;    /* by hash of model, GPU and layout: never seen by a fit */
+    unsigned unknown; /* PUB_UNKNOWN_* */
+    mf_model model;
+    mf_cluster cluster;
+    mf_layout layout; /* resolved when not skipped */
+    double step_s;    /* published step time (given, or from tokens/s, or from TFLOP/s) */
+    double memory_B;  /* published peak; 0 = not stated */
+
+    /* filled by predict */
+    double predicted_s, low_s, high_s, predicted_memory_B;
+    bool fits;
+    double breakdown_s[16];
+} pub_row;
+
+/* Reads the table. *rows is to be freed. Errors: MF_INPUT, MF_NOMEM. */
+mf_status pub_rows_load(const char *path, pub_row **rows, int *count, mf_err *e);
+
+#endif
