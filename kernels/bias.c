@@ -3,6 +3,13 @@
 
 #include <assert.h>
 
+/* Stretches of rows that the CUDA kernel sums apart, for each group. */
+#define SPLITS_MAX 64
+
+size_t mf_kernel_bias_workspace_B(int64_t groups, int64_t cols) {
+    return (size_t)(groups * cols) * SPLITS_MAX * sizeof(float);
+}
+
 static int64_t group_end(const int32_t *offsets, int64_t group, int64_t rows) {
     if (!offsets) {
         return rows;

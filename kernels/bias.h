@@ -31,11 +31,14 @@ typedef struct mf_kernel_bias_grad {
     const float *scale;
     const void *bias; /* read for dscale only */
     const void *dy;
-    float *dbias;  /* [groups, cols], added to; NULL: not wanted */
-    float *dscale; /* [rows], added to; NULL: not wanted */
+    float *dbias;    /* [groups, cols], added to; NULL: not wanted */
+    float *dscale;   /* [rows], added to; NULL: not wanted */
+    void *workspace; /* CUDA: mf_kernel_bias_workspace_B bytes; the reference takes NULL */
 } mf_kernel_bias_grad;
 
 MF_KERNEL_C_BEGIN
+size_t mf_kernel_bias_workspace_B(int64_t groups, int64_t cols);
+
 mf_status mf_kernel_bias_add(const mf_kernel_bias *a, mf_err *e);
 mf_status mf_kernel_bias_backward(const mf_kernel_bias_grad *a, mf_err *e);
 mf_status mf_kernel_bias_add_cuda(const mf_kernel_bias *a, void *stream, mf_err *e);

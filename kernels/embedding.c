@@ -8,7 +8,7 @@
 size_t mf_kernel_embedding_workspace_B(int64_t tokens, int64_t vocab, int64_t cols) {
     (void)vocab;
     int64_t pieces = (tokens + EMBED_PIECE - 1) / EMBED_PIECE, blocks = (tokens + 1023) / 1024;
-    size_t pairs = (size_t)tokens * 4 * sizeof(int32_t) + 64;
+    size_t pairs = (size_t)(tokens + 4) * 4 * sizeof(int32_t);
     size_t counters = (size_t)(blocks + 1) * 512 * sizeof(int32_t);
     return pairs + counters + (size_t)(pieces * 2 * cols) * sizeof(float) + 64;
 }

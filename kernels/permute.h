@@ -34,9 +34,12 @@ typedef struct mf_kernel_permute {
     int64_t rows, cols, top_k;
     const int32_t *rows_dev; /* e.g. &offsets[experts]; rows past it are left as they are */
     const int32_t *slot_of_row;
-    const float *weight; /* [tokens * top_k] by slot; NULL: 1 */
-    const void *x;       /* [tokens, cols] */
-    void *out;           /* [rows, cols] */
+    const int32_t *row_of_slot; /* [tokens * top_k] the inverse map; with it each row of x is read
+                                   once (CUDA, faster for top_k > 1); NULL: row by row */
+    int64_t tokens;             /* rows of x; read with row_of_slot only */
+    const float *weight;        /* [tokens * top_k] by slot; NULL: 1 */
+    const void *x;              /* [tokens, cols] */
+    void *out;                  /* [rows, cols] */
 } mf_kernel_permute;
 
 typedef struct mf_kernel_unpermute {

@@ -111,7 +111,7 @@ static void cross_entropy_survives_extreme_logits(void **state) {
 static void adamw_follows_the_published_rule_for_ten_steps(void **state) {
     (void)state;
     enum { N = 37, STEPS = 10 };
-    const double lr = 1e-2, b1 = 0.9, b2 = 0.95, eps = 1e-8, decay = 0.1, clip = 0.5, scale = 2.0;
+    const double lr = 1e-2, b1 = 0.9, b2 = 0.95, eps = 1e-2, decay = 0.1, clip = 0.5, scale = 2.0;
     double p[N], m[N] = {0}, v[N] = {0}, g[N];
     float *master = kt_random(MF_KERNEL_F32, N, -1, 1, p);
     float fm[N] = {0}, fv[N] = {0}, fclip = (float)clip;

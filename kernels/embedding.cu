@@ -1,0 +1,221 @@
+/* embedding.cu - CUDA kernels of the table look-up and its gradient.
+ *
+ * Gradient: (token, position) pairs are sorted by token (stable, 9 bits a pass); the sorted list is
+ * cut into pieces of PIECE positions; a block sums the runs of equal tokens inside a piece and adds
+ * whole runs to the table; runs that cross pieces leave partial rows, which a last kernel adds in
+ * order.
+ */
+#include "kernels/counting_sort.cuh"
+#include "kernels/embedding.h"
+
+#define THREADS 256
+#define PIECE 32 /* as EMBED_PIECE in embedding.c */
+#define DIGIT_BITS 9
+
+template <typename T, int N> __global__ void embedding_rows(mf_kernel_embedding a, int lanes) {
+    int64_t t = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
+    if (t >= a.tokens) {
+        return;
+    }
+    int64_t v = a.token[t] - a.begin;
+    bool here = v >= 0 && v < a.vocab;
+    const T *row = (const T *)a.table + (here ? v : 0) * a.cols;
+    T *y = (T *)a.y + t * a.cols;
+#pragma unroll 4
+    for (int64_t c = (threadIdx.x % lanes) * N; c < a.cols; c += (int64_t)lanes * N) {
+        float x[N] = {};
+        if (here) {
+            mf_load(x, row + c);
+        }
+        mf_store(y + c, x);
+    }
+}
+
+/* First pass reads tokens (rows of the table, a.vocab for "elsewhere"), later ones sorted pairs. */
+struct digit_key {
+    const int32_t *keys;
+    int64_t begin, vocab; /* vocab >= 0: keys are tokens still */
+    int shift;
+    __device__ int32_t row(int64_t i) const {
+        int64_t v = keys[i];
+        if (vocab >= 0) {
+            v -= begin;
+            v = v >= 0 && v < vocab ? v : vocab;
+        }
+        return (int32_t)v;
+    }
+    __device__ int operator()(int64_t i) const {
+        return (row(i) >> shift) & ((1 << DIGIT_BITS) - 1);
+    }
+};
+
+struct digit_put {
+    digit_key key;
+    const int32_t *positions; /* NULL in the first pass */
+    int32_t *keys_out, *positions_out;
+    __device__ void operator()(int64_t i, int place) const {
+        keys_out[place] = key.row(i);
+        positions_out[place] = positions ? positions[i] : (int32_t)i;
+    }
+};
+
+/* to[N] = sum, or += sum. Four floats at a time where rows are read in vectors. */
+template <int N> __device__ inline void put_sums(float *to, const float (&sum)[N], bool add) {
+    if constexpr (N == 1) {
+        to[0] = add ? to[0] + sum[0] : sum[0];
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; k += 4) {
+            float4 old = add ? *reinterpret_cast<float4 *>(to + k) : make_float4(0, 0, 0, 0);
+            *reinterpret_cast<float4 *>(to + k) = make_float4(
+                old.x + sum[k], old.y + sum[k + 1], old.z + sum[k + 2], old.w + sum[k + 3]);
+        }
+    }
+}
+
+/* What follows or precedes a piece with the same key continues its run. */
+template <typename T, int N>
+__global__ void piece_sum(mf_kernel_embedding_grad a, const int32_t *keys, const int32_t *positions,
+                          float *partial) {
+    __shared__ int32_t key[PIECE], position[PIECE];
+    int64_t piece = blockIdx.x, begin = piece * PIECE;
+    int count = (int)(a.tokens - begin < PIECE ? a.tokens - begin : PIECE);
+    for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
+        key[i] = keys[begin + i];
+        position[i] = positions[begin + i];
+    }
+    bool before = begin > 0 && keys[begin - 1] == keys[begin];
+    bool after = begin + count < a.tokens && keys[begin + count] == keys[begin + count - 1];
+    __syncthreads();
+    int64_t c = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
+    if (c >= a.cols) {
+        return;
+    }
+    float sum[N];
+    bool first = true; /* still in the run that the piece begins with */
+    for (int i0 = 0; i0 < count; i0 += 8) {
+        mf_raw<T, N> raw[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            if (i0 + i < count && key[i0 + i] < a.vocab) {
+                raw[i] = mf_fetch<T, N>((const T *)a.dy + (int64_t)position[i0 + i] * a.cols + c);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            int at = i0 + i;
+            if (at >= count || key[at] >= a.vocab) {
+                break;
+            }
+            float x[N];
+            mf_widen(x, raw[i]);
+            bool fresh = at == 0 || key[at] != key[at - 1];
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                sum[k] = fresh ? x[k] : sum[k] + x[k];
+            }
+            first = first && !(fresh && at > 0);
+            bool ends = at + 1 == count || key[at + 1] != key[at];
+            if (!ends) {
+                continue;
+            }
+            bool crosses = (first && before) || (at + 1 == count && after);
+            float *to = crosses ? partial + (piece * 2 + (first && before ? 0 : 1)) * a.cols + c
+                                : a.dtable + (int64_t)key[at] * a.cols + c;
+            put_sums<N>(to, sum, !crosses);
+        }
+    }
+}
+
+/* For a piece whose last run starts in it and goes on: adds its partial rows in order. */
+static __global__ void crossing_sum(mf_kernel_embedding_grad a, const int32_t *keys,
+                                    const float *partial, int64_t pieces) {
+    int64_t piece = blockIdx.x, end = (piece + 1) * PIECE;
+    if (end >= a.tokens) {
+        return;
+    }
+    int32_t key = keys[end - 1];
+    bool whole = keys[piece * PIECE] == key;
+    bool starts = !whole || piece == 0 || keys[piece * PIECE - 1] != key;
+    if (!starts || keys[end] != key || key >= a.vocab) {
+        return;
+    }
+    int64_t last = piece + 1; /* the run's last piece */
+    while (last + 1 < pieces && keys[(last + 1) * PIECE] == key) {
+        last++;
+    }
+    int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
+    if (c >= a.cols) {
+        return;
+    }
+    float sum = partial[(piece * 2 + 1) * a.cols + c];
+#pragma unroll 8
+    for (int64_t p = piece + 1; p <= last; p++) {
+        sum += partial[p * 2 * a.cols + c];
+    }
+    a.dtable[(int64_t)key * a.cols + c] += sum;
+}
+
+template <typename T, int N>
+static mf_status run_forward(const mf_kernel_embedding *a, cudaStream_t stream, mf_err *e) {
+    int lanes = mf_row_threads(mf_ceil_div(a->cols, N), 4);
+    unsigned blocks = (unsigned)mf_ceil_div(a->tokens, THREADS / lanes);
+    embedding_rows<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+    MF_KERNEL_LAUNCHED(e);
+    return MF_OK;
+}
+
+extern "C" mf_status mf_kernel_embedding_forward_cuda(const mf_kernel_embedding *a, void *stream,
+                                                      mf_err *e) {
+    if (a->tokens * a->cols == 0) {
+        return MF_OK;
+    }
+    bool fast = mf_vectors(a->table, a->dtype, a->cols, a->cols) && mf_aligned(a->y);
+    return MF_KERNEL_PICK(run_forward, a->dtype, fast, a, (cudaStream_t)stream, e);
+}
+
+template <typename T, int N>
+static mf_status run_sums(const mf_kernel_embedding_grad *a, const int32_t *keys,
+                          const int32_t *positions, float *partial, cudaStream_t stream,
+                          mf_err *e) {
+    int64_t pieces = mf_ceil_div(a->tokens, PIECE);
+    int threads = mf_row_threads(mf_ceil_div(a->cols, N), 1);
+    threads = threads < 128 ? threads : 128;
+    dim3 grid((unsigned)pieces, (unsigned)mf_ceil_div(a->cols, (int64_t)threads * N));
+    piece_sum<T, N><<<grid, threads, 0, stream>>>(*a, keys, positions, partial);
+    MF_KERNEL_LAUNCHED(e);
+    dim3 rest((unsigned)pieces, (unsigned)mf_ceil_div(a->cols, 256));
+    crossing_sum<<<rest, 256, 0, stream>>>(*a, keys, partial, pieces);
+    MF_KERNEL_LAUNCHED(e);
+    return MF_OK;
+}
+
+extern "C" mf_status mf_kernel_embedding_backward_cuda(const mf_kernel_embedding_grad *a,
+                                                       void *stream, mf_err *e) {
+    if (a->tokens * a->cols == 0) {
+        return MF_OK;
+    }
+    cudaStream_t s = (cudaStream_t)stream;
+    int64_t room = (a->tokens + 3) / 4 * 4;
+    int32_t *buffer = (int32_t *)a->workspace;
+    int32_t *keys[2] = {buffer, buffer + room},
+            *positions[2] = {buffer + 2 * room, buffer + 3 * room};
+    int32_t *counts = buffer + 4 * room;
+    unsigned blocks = (unsigned)mf_ceil_div(a->tokens, SORT_STRETCH);
+    float *partial = (float *)(counts + (int64_t)blocks * (1 << DIGIT_BITS));
+    int from = 0;
+    for (int shift = 0; shift == 0 || a->vocab >> shift; shift += DIGIT_BITS, from ^= 1) {
+        digit_key key = {shift ? keys[from] : a->token, a->begin, shift ? -1 : a->vocab, shift};
+        digit_put put = {key, shift ? positions[from] : nullptr, keys[from ^ 1],
+                         positions[from ^ 1]};
+        sort_count<<<blocks, SORT_THREADS, 0, s>>>(key, a->tokens, 1 << DIGIT_BITS, counts);
+        MF_KERNEL_LAUNCHED(e);
+        sort_places<<<1, SORT_BINS_MAX, 0, s>>>(counts, (int)blocks, 1 << DIGIT_BITS, 1, nullptr,
+                                                nullptr, 0, nullptr);
+        MF_KERNEL_LAUNCHED(e);
+        sort_place<<<blocks, SORT_THREADS, 0, s>>>(key, put, a->tokens, 1 << DIGIT_BITS, counts);
+        MF_KERNEL_LAUNCHED(e);
+    }
+    bool fast = mf_vectors(a->dy, a->dtype, a->cols, a->cols) && mf_aligned(a->dtable);
+    return MF_KERNEL_PICK(run_sums, a->dtype, fast, a, keys[from], positions[from], partial, s, e);
+}

@@ -1,0 +1,301 @@
+/* quantise.cu - CUDA kernels of FP8 quantisation: a block a tile of 128 x 128 held in registers (8
+ * rows by 8 columns a thread), so that x is read once for both copies; the transposed copy goes
+ * through shared memory. A scale for the whole tensor takes a pass of its own.
+ */
+#include "kernels/cuda_common.cuh"
+#include "kernels/quantise.h"
+
+#include <cuda_fp8.h>
+
+#define TILE 128
+#define THREADS 256
+#define PART 8            /* rows and columns of a thread */
+#define PITCH (TILE + 16) /* bytes of a row of the transposed tile */
+#define AMAX_BLOCKS 1024  /* workspace, as in quantise.c */
+
+__device__ static float scale_of(float amax, bool pow2) {
+    if (!(amax > 0.0f)) {
+        return 1.0f;
+    }
+    float scale = fmaxf(amax / MF_QUANT_E4M3_MAX, 0x1p-120f);
+    if (pow2) { /* up to the next power of two: the mantissa carries into the exponent */
+        scale = __uint_as_float((__float_as_uint(scale) + 0x7fffffu) & 0x7f800000u);
+    }
+    return scale;
+}
+
+__device__ static unsigned quantise4(float a, float b, float c, float d) {
+    unsigned low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
+    unsigned high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, __NV_E4M3);
+    return low | high << 16;
+}
+
+/* 8 elements; past the matrix they are 0. */
+template <typename T>
+__device__ static void load8(float (&x)[PART], const T *row, int64_t c, int64_t cols, bool fast) {
+    if (fast && c + PART <= cols) {
+        if constexpr (sizeof(T) == 2) {
+            mf_load(x, row + c);
+        } else {
+            float a[4], b[4];
+            mf_load(a, row + c);
+            mf_load(b, row + c + 4);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                x[i] = a[i];
+                x[4 + i] = b[i];
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < PART; i++) {
+        float one[1] = {0.0f};
+        if (c + i < cols) {
+            mf_load(one, row + c + i);
+        }
+        x[i] = one[0];
+    }
+}
+
+__device__ static void store8(uint8_t *p, uint2 v, int64_t left, bool fast) {
+    if (fast && left >= PART) {
+        *reinterpret_cast<uint2 *>(p) = v;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < PART; i++) {
+        if (i < left) {
+            p[i] = (uint8_t)((i < 4 ? v.x : v.y) >> (i % 4 * 8));
+        }
+    }
+}
+
+/* Thread t: rows t / 16 * 8 .., columns t % 16 * 8 .. of the tile. */
+template <typename T, int BLOCK, bool TRANSPOSE>
+__global__ void __launch_bounds__(THREADS, 2) quantise_tile(mf_kernel_quantise a, bool fast) {
+    __shared__ float part[TILE / PART][TILE];
+    __shared__ float column_scale[TILE];
+    __shared__ __align__(16) uint8_t turned[TRANSPOSE ? TILE * PITCH : 16];
+    int cx = (int)threadIdx.x % 16 * PART, ry = (int)threadIdx.x / 16 * PART;
+    int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE;
+    float x[PART][PART], tile_inverse = 1.0f;
+#pragma unroll
+    for (int i = 0; i < PART; i++) {
+        int64_t r = r0 + ry + i;
+        if (r < a.rows) {
+            load8<T>(x[i], (const T *)a.x + r * a.cols, c0 + cx, a.cols, fast);
+        } else {
+#pragma unroll
+            for (int j = 0; j < PART; j++) {
+                x[i][j] = 0.0f;
+            }
+        }
+    }
+    if (BLOCK == MF_QUANT_TENSOR) {
+        tile_inverse = 1.0f / *a.scale;
+    }
+    if (BLOCK == MF_QUANT_128X128) {
+        float amax = 0.0f;
+#pragma unroll
+        for (int i = 0; i < PART * PART; i++) {
+            amax = fmaxf(amax, fabsf(x[i / PART][i % PART]));
+        }
+        amax = mf_warp_max(amax);
+        if (threadIdx.x % 32 == 0) {
+            column_scale[threadIdx.x / 32] = amax;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int w = 0; w < THREADS / 32; w++) {
+            amax = fmaxf(amax, column_scale[w]);
+        }
+        float scale = scale_of(amax, a.pow2);
+        tile_inverse = 1.0f / scale;
+        if (threadIdx.x == 0) {
+            a.scale[blockIdx.y * a.scale_i + blockIdx.x * a.scale_j] = scale;
+        }
+    }
+    if (a.q) {
+#pragma unroll
+        for (int i = 0; i < PART; i++) {
+            int64_t r = r0 + ry + i;
+            float inverse = tile_inverse;
+            if (BLOCK == MF_QUANT_1X128) { /* 16 threads side by side hold the row */
+                float amax = 0.0f;
+#pragma unroll
+                for (int j = 0; j < PART; j++) {
+                    amax = fmaxf(amax, fabsf(x[i][j]));
+                }
+#pragma unroll
+                for (int o = 8; o > 0; o /= 2) {
+                    amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, o));
+                }
+                float scale = scale_of(amax, a.pow2);
+                inverse = 1.0f / scale;
+                if (cx == 0 && r < a.rows) {
+                    a.scale[r * a.scale_i + blockIdx.x * a.scale_j] = scale;
+                }
+            }
+            uint2 v = make_uint2(quantise4(x[i][0] * inverse, x[i][1] * inverse, x[i][2] * inverse,
+                                           x[i][3] * inverse),
+                                 quantise4(x[i][4] * inverse, x[i][5] * inverse, x[i][6] * inverse,
+                                           x[i][7] * inverse));
+            if (r < a.rows) {
+                store8(a.q + r * a.cols + c0 + cx, v, a.cols - c0 - cx, a.cols % PART == 0);
+            }
+        }
+    }
+    if constexpr (TRANSPOSE) {
+        if (BLOCK == MF_QUANT_1X128) {
+#pragma unroll
+            for (int j = 0; j < PART; j++) {
+                float amax = 0.0f;
+#pragma unroll
+                for (int i = 0; i < PART; i++) {
+                    amax = fmaxf(amax, fabsf(x[i][j]));
+                }
+                part[ry / PART][cx + j] = amax;
+            }
+            __syncthreads();
+            if (threadIdx.x < TILE) {
+                float amax = 0.0f;
+#pragma unroll
+                for (int k = 0; k < TILE / PART; k++) {
+                    amax = fmaxf(amax, part[k][threadIdx.x]);
+                }
+                float scale = scale_of(amax, a.pow2);
+                column_scale[threadIdx.x] = 1.0f / scale;
+                if (c0 + threadIdx.x < a.cols) {
+                    a.scale_t[(c0 + threadIdx.x) * a.scale_t_i + blockIdx.y * a.scale_t_j] = scale;
+                }
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (int j = 0; j < PART; j++) {
+            float f = BLOCK == MF_QUANT_1X128 ? column_scale[cx + j] : tile_inverse;
+            uint2 v = make_uint2(quantise4(x[0][j] * f, x[1][j] * f, x[2][j] * f, x[3][j] * f),
+                                 quantise4(x[4][j] * f, x[5][j] * f, x[6][j] * f, x[7][j] * f));
+            *reinterpret_cast<uint2 *>(turned + (cx + j) * PITCH + ry) = v;
+        }
+        __syncthreads();
+        bool whole = a.rows % 16 == 0 && r0 + TILE <= a.rows;
+        for (int i = (int)threadIdx.x; i < TILE * (TILE / 16); i += THREADS) {
+            int c = i / (TILE / 16), r = i % (TILE / 16) * 16;
+            if (c0 + c >= a.cols) {
+                continue;
+            }
+            uint4 v = *reinterpret_cast<uint4 *>(turned + c * PITCH + r);
+            uint8_t *to = a.qt + (c0 + c) * a.rows + r0 + r;
+            if (whole) {
+                *reinterpret_cast<uint4 *>(to) = v;
+            } else {
+                const unsigned w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+                for (int k = 0; k < 16; k++) {
+                    if (r0 + r + k < a.rows) {
+                        to[k] = (uint8_t)(w[k / 4] >> (k % 4 * 8));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* Highest magnitude of a stretch for each block; then one block for all. */
+template <typename T, int N> __global__ void amax_blocks(const T *x, int64_t count, float *out) {
+    __shared__ float highs[32];
+    float high = 0.0f;
+    int64_t step = (int64_t)gridDim.x * blockDim.x * N;
+#pragma unroll 4
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N; i < count; i += step) {
+        float v[N];
+        mf_load(v, x + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            high = fmaxf(high, fabsf(v[k]));
+        }
+    }
+    high = mf_warp_max(high);
+    if (threadIdx.x % 32 == 0) {
+        highs[threadIdx.x / 32] = high;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < (int)blockDim.x / 32; w++) {
+            high = fmaxf(high, highs[w]);
+        }
+        out[blockIdx.x] = high;
+    }
+}
+
+static __global__ void amax_scale(const float *highs, int count, bool pow2, float *scale) {
+    float high = 0.0f;
+    for (int i = (int)threadIdx.x; i < count; i += 32) {
+        high = fmaxf(high, highs[i]);
+    }
+    high = mf_warp_max(high);
+    if (threadIdx.x == 0) {
+        *scale = scale_of(high, pow2);
+    }
+}
+
+template <typename T, int N>
+static mf_status run_amax(const mf_kernel_quantise *a, cudaStream_t stream, mf_err *e) {
+    int64_t count = a->rows * a->cols, blocks = mf_ceil_div(count, 256 * 4 * N);
+    blocks = blocks < AMAX_BLOCKS ? blocks : AMAX_BLOCKS;
+    float *highs = (float *)a->workspace;
+    amax_blocks<T, N><<<(unsigned)blocks, 256, 0, stream>>>((const T *)a->x, count, highs);
+    MF_KERNEL_LAUNCHED(e);
+    amax_scale<<<1, 32, 0, stream>>>(highs, (int)blocks, a->pow2, a->scale);
+    MF_KERNEL_LAUNCHED(e);
+    return MF_OK;
+}
+
+template <typename T, int BLOCK>
+static mf_status run_tiles(const mf_kernel_quantise *a, cudaStream_t stream, mf_err *e) {
+    bool fast = mf_vectors(a->x, a->dtype, a->cols, a->cols);
+    int64_t row_tiles = mf_ceil_div(a->rows, TILE);
+    if (row_tiles > 65535) {
+        return mf_err_set(e, MF_INPUT, "quantise: %lld rows are more than %d", (long long)a->rows,
+                          65535 * TILE);
+    }
+    dim3 grid((unsigned)mf_ceil_div(a->cols, TILE), (unsigned)row_tiles);
+    if (a->qt) {
+        quantise_tile<T, BLOCK, true><<<grid, THREADS, 0, stream>>>(*a, fast);
+    } else {
+        quantise_tile<T, BLOCK, false><<<grid, THREADS, 0, stream>>>(*a, fast);
+    }
+    MF_KERNEL_LAUNCHED(e);
+    return MF_OK;
+}
+
+template <typename T>
+static mf_status run_block(const mf_kernel_quantise *a, cudaStream_t stream, mf_err *e) {
+    switch (a->block) {
+    case MF_QUANT_TENSOR:
+        return run_tiles<T, MF_QUANT_TENSOR>(a, stream, e);
+    case MF_QUANT_1X128:
+        return run_tiles<T, MF_QUANT_1X128>(a, stream, e);
+    case MF_QUANT_128X128:
+        return run_tiles<T, MF_QUANT_128X128>(a, stream, e);
+    }
+    return mf_err_set(e, MF_INPUT, "quantise: unknown block kind %d", (int)a->block);
+}
+
+extern "C" mf_status mf_kernel_quantise_e4m3_cuda(const mf_kernel_quantise *a, void *stream,
+                                                  mf_err *e) {
+    cudaStream_t s = (cudaStream_t)stream;
+    if (a->rows * a->cols == 0) {
+        return MF_OK;
+    }
+    if (a->block == MF_QUANT_TENSOR) {
+        bool fast = mf_vectors(a->x, a->dtype, a->rows * a->cols, 0);
+        mf_status status = MF_KERNEL_PICK(run_amax, a->dtype, fast, a, s, e);
+        if (status != MF_OK) {
+            return status;
+        }
+    }
+    return a->dtype == MF_KERNEL_BF16 ? run_block<mf_bf16>(a, s, e) : run_block<float>(a, s, e);
+}
