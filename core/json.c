@@ -138,7 +138,8 @@ mf_status mf_json_parse(const char *name, const char *text, size_t length, mf_js
         goto out;
     }
     doc->value_count = scan.count;
-    doc->name = malloc(strlen(name) + 1);
+    size_t name_size = strlen(name) + 1;
+    doc->name = malloc(name_size);
     doc->values = calloc(scan.count, sizeof *doc->values);
     doc->members = calloc(scan.count, sizeof *doc->members);
     doc->sorted = calloc(scan.count, sizeof *doc->sorted);
@@ -149,7 +150,7 @@ mf_status mf_json_parse(const char *name, const char *text, size_t length, mf_js
         st = mf_err_set(e, MF_NOMEM, "%s: out of memory", name);
         goto out;
     }
-    strcpy(doc->name, name);
+    memcpy(doc->name, name, name_size);
     st = build(&(builder){.doc = doc, .scan = &scan, .e = e}, doc->tree);
     if (st == MF_OK) {
         *out = doc;

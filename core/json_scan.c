@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NUMBER_MAX 60 /* cJSON reads numbers through a buffer of 64 bytes */
+#define NUMBER_MAX 60 /* cJSON before 1.7.19 reads numbers through a buffer of 64 bytes */
 
 typedef struct scanner {
     const char *name;

@@ -264,14 +264,14 @@ const char *mf_config_opt_string(mf_config *c, const char *const *keys, const ch
 }
 
 void mf_config_fail(mf_config *c, const char *key, const char *fmt, ...) {
-    if (c->status != MF_OK) {
-        return;
-    }
     char text[512];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    if (c->status != MF_OK) {
+        return;
+    }
     place p = {0};
     const char *const keys[] = {key, NULL};
     bool found = find(c, keys, &p);

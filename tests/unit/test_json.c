@@ -164,6 +164,8 @@ static void a_duplicate_key_names_both_places(void **state) {
                    "f.json:4:4: key \"a\" stands twice, first at 2:2");
     assert_refused("{\"x\": [{\"k\": 0, \"l\": 0, \"k\": 0, \"l\": 0}]}",
                    "f.json:1:25: key \"k\" stands twice, first at 1:9");
+    assert_refused("{\"x\": [{\"z\": 0, \"a\": 0, \"z\": 0, \"a\": 0}]}",
+                   "f.json:1:25: key \"z\" stands twice, first at 1:9");
 }
 
 static void wrong_types_and_ranges_name_key_and_value(void **state) {
