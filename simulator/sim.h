@@ -82,6 +82,10 @@ void mf_routing_init(mf_routing *r); /* balanced */
 /* "balanced", "zipf:S" or a file (JSON array of arrays or CSV: one line per MoE layer). */
 mf_status mf_routing_parse(const char *text, mf_routing *out, mf_err *e);
 void mf_routing_clear(mf_routing *r);
+/* Load of every EP rank at the layer-th MoE layer: routed rows over balanced. load has ep entries.
+ * A histogram of another number of experts counts as balanced (the command line refuses it). */
+void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer,
+                      double *load);
 /* Largest load over the EP ranks of a layer, rows over balanced (>= 1). */
 double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer);
 

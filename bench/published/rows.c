@@ -137,7 +137,7 @@ static int64_t whole(const char *field, int64_t missing) {
 
 static void skip(pub_row *r, const char *why) {
     if (r->skipped[0] == '\0') {
-        snprintf(r->skipped, sizeof r->skipped, "%s", why);
+        snprintf(r->skipped, sizeof r->skipped, "%.95s", why);
     }
 }
 
