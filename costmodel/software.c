@@ -10,7 +10,7 @@
 /* Shipped profiles; the megatron ones from old to new. */
 static const char *const shipped[] = {"ideal",          "moefold",        "megatron-24.09",
                                       "megatron-25.05", "megatron-25.09", "megatron-26.02",
-                                      "megatron-26.04", "megatron-26.06"};
+                                      "megatron-26.04", "megatron-26.06", "pytorch-fsdp"};
 enum { SHIPPED = sizeof shipped / sizeof shipped[0] };
 static const char release_prefix[] = "megatron-";
 

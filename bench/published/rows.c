@@ -142,7 +142,8 @@ static void skip(pub_row *r, const char *why) {
 }
 
 static void read_software(pub_row *r, const char *source_text) {
-    static const char *const containers[] = {"24.07", "24.09", "24.11", "25.04", "25.05", "25.09",
+    /* 24.07 runs under the oldest profile, megatron-24.09. */
+    static const char *const containers[] = {"24.09", "24.11", "25.04", "25.05", "25.09",
                                              "25.11", "26.02", "26.04", "26.06", "26.08"};
     for (size_t i = 0; i < COUNT(source_software); i++) {
         if (strcmp(r->source, source_software[i].prefix) == 0) {
