@@ -1,19 +1,18 @@
-/* routing.c - how routed tokens spread over experts: balanced, Zipf, or counts from a file. */
+/* routing.c - how unevenly tokens choose experts: balanced, Zipf, or counts from a file. */
+#include "core/json.h"
 #include "simulator/sim.h"
 
-#include "profiles/csv.h"
-
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LAYERS 1024
-#define MAX_EXPERTS 65536
+#define MAX_FILE_B (64u << 20)
+static const double max_count = 9e15; /* counts are exact in a double up to 2^53 */
+static const double max_exponent = 8.0;
 
 void mf_routing_init(mf_routing *r) {
-    memset(r, 0, sizeof *r);
-    r->kind = MF_ROUTING_BALANCED;
-    r->seed = 1;
+    *r = (mf_routing){.kind = MF_ROUTING_BALANCED, .seed = 1};
 }
 
 void mf_routing_clear(mf_routing *r) {
@@ -21,89 +20,198 @@ void mf_routing_clear(mf_routing *r) {
     mf_routing_init(r);
 }
 
-/* One row of counts behind the others; all rows have the same length. */
-static mf_status add_row(mf_routing *r, const double *row, int64_t experts, mf_err *e) {
-    if (r->layers == MAX_LAYERS) {
-        return mf_err_set(e, MF_INPUT, "more than %d layers", MAX_LAYERS);
+/* --- files ------------------------------------------------------------------------------------ */
+
+/* Rows as they come: the first one fixes the width. */
+typedef struct table {
+    mf_routing *r;
+    size_t room;
+} table;
+
+static bool reserve(table *t, size_t count) {
+    if (count <= t->room) {
+        return true;
     }
-    double *counts = realloc(r->counts, (size_t)(r->layers + 1) * (size_t)experts * sizeof *counts);
+    size_t room = t->room ? 2 * t->room : 1024;
+    room = room < count ? count : room;
+    double *counts = realloc(t->r->counts, room * sizeof *counts);
     if (counts == NULL) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
+        return false;
     }
-    memcpy(&counts[r->layers * experts], row, (size_t)experts * sizeof *row);
-    r->counts = counts;
-    r->experts = experts;
-    r->layers++;
-    return MF_OK;
+    t->r->counts = counts;
+    t->room = room;
+    return true;
 }
 
-static mf_status read_json(const char *path, mf_routing *r, mf_err *e) {
+static mf_status row_fault(int64_t n, int64_t experts, double sum, char *why, size_t size) {
+    if (n > MF_ROUTING_MAX_EXPERTS) {
+        snprintf(why, size, "more than %d experts", MF_ROUTING_MAX_EXPERTS);
+    } else if (experts > 0 && n != experts) {
+        snprintf(why, size, "expected %lld counts as in the first layer, got %lld",
+                 (long long)experts, (long long)n);
+    } else if (!(sum > 0)) {
+        snprintf(why, size, "a layer needs a count above 0");
+    } else {
+        return MF_OK;
+    }
+    return MF_INPUT;
+}
+
+static mf_status json_row(table *t, const mf_json_value *row, mf_err *e) {
+    mf_routing *r = t->r;
+    mf_status status = mf_json_want(row, MF_JSON_ARRAY, e);
+    size_t n = status == MF_OK ? mf_json_size(row) : 0;
+    double sum = 0;
+    if (status == MF_OK && !reserve(t, (size_t)(r->layers * r->experts) + n)) {
+        return mf_err_set(e, MF_NOMEM, "routing: out of memory");
+    }
+    for (size_t i = 0; i < n && status == MF_OK; i++) {
+        double *count = &r->counts[(size_t)(r->layers * r->experts) + i];
+        status = mf_json_f64(mf_json_at(row, i), 0, max_count, count, e);
+        sum += status == MF_OK ? *count : 0;
+    }
+    char why[96];
+    if (status == MF_OK && row_fault((int64_t)n, r->experts, sum, why, sizeof why) != MF_OK) {
+        return mf_json_fail(row, e, "%s", why);
+    }
+    r->experts = (int64_t)n;
+    r->layers++;
+    return status;
+}
+
+static mf_status from_json(const char *path, const char *text, size_t length, mf_routing *r,
+                           mf_err *e) {
     mf_json *doc = NULL;
-    double *row = NULL;
-    mf_status status = mf_json_load(path, &doc, e);
-    const mf_json_value *root = doc ? mf_json_root(doc) : NULL;
-    if (status == MF_OK && (status = mf_json_want(root, MF_JSON_ARRAY, e)) == MF_OK &&
-        mf_json_size(root) == 0) {
-        status = mf_json_fail(root, e, "expected one array of expert counts for each MoE layer");
+    table t = {.r = r};
+    mf_status status = mf_json_parse(path, text, length, &doc, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    const mf_json_value *root = mf_json_root(doc);
+    if ((status = mf_json_want(root, MF_JSON_ARRAY, e)) == MF_OK && mf_json_size(root) == 0) {
+        status = mf_json_fail(root, e, "expected one array of counts for each MoE layer");
     }
     for (size_t i = 0; status == MF_OK && i < mf_json_size(root); i++) {
-        const mf_json_value *layer = mf_json_at(root, i);
-        if ((status = mf_json_want(layer, MF_JSON_ARRAY, e)) != MF_OK) {
-            break;
-        }
-        size_t n = mf_json_size(layer);
-        if (n == 0 || n > MAX_EXPERTS || (i > 0 && (int64_t)n != r->experts)) {
-            status = mf_json_fail(layer, e, "expected %lld counts, got %zu",
-                                  i ? (long long)r->experts : 1LL, n);
-            break;
-        }
-        double *grown = realloc(row, n * sizeof *row);
-        if (grown == NULL) {
-            status = mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
-            break;
-        }
-        row = grown;
-        for (size_t k = 0; status == MF_OK && k < n; k++) {
-            status = mf_json_f64(mf_json_at(layer, k), 0, 1e15, &row[k], e);
-        }
-        if (status == MF_OK) {
-            status = add_row(r, row, (int64_t)n, e);
-        }
+        status = json_row(&t, mf_json_at(root, i), e);
     }
-    free(row);
     mf_json_destroy(doc);
     return status;
 }
 
-static mf_status read_csv(const char *path, mf_routing *r, mf_err *e) {
-    mf_csv *csv = NULL;
-    bool more = false;
-    mf_status status = mf_csv_open(path, &csv, e);
-    while (status == MF_OK && (status = mf_csv_next(csv, &more, e)) == MF_OK && more) {
-        double row[MF_CSV_MAX_FIELDS];
-        int n = mf_csv_fields(csv);
-        if (r->layers > 0 && n != r->experts) {
-            status =
-                mf_csv_fail(csv, 0, e, "expected %lld counts, got %d", (long long)r->experts, n);
+/* One line of "12,7,0,...". The line is NUL-terminated. */
+static mf_status csv_row(table *t, const char *path, long line, const char *s, mf_err *e) {
+    mf_routing *r = t->r;
+    const char *at = s;
+    double sum = 0;
+    int64_t n = 0;
+    for (;; n++) {
+        at += strspn(at, " \t");
+        char *end = NULL;
+        double count = *at >= '0' && *at <= '9' ? strtod(at, &end) : -1;
+        size_t digits = strspn(at, "0123456789.eE+-"); /* no hexadecimal */
+        if (!(count >= 0 && count <= max_count) || end > at + digits) {
+            return mf_err_set(e, MF_INPUT, "%s:%ld:%d: expected a count of tokens, got \"%.*s\"",
+                              path, line, (int)(at - s) + 1, (int)strcspn(at, ",\r"), at);
+        }
+        if (!reserve(t, (size_t)(r->layers * r->experts + n) + 1)) {
+            return mf_err_set(e, MF_NOMEM, "routing: out of memory");
+        }
+        r->counts[r->layers * r->experts + n] = count;
+        sum += count;
+        at = end + strspn(end, " \t\r");
+        if (*at == '\0') {
             break;
         }
-        for (int i = 0; i < n && status == MF_OK; i++) {
-            char *end = NULL;
-            const char *text = mf_csv_field(csv, i);
-            row[i] = strtod(text, &end);
-            if (end == text || *end != '\0' || !(row[i] >= 0) || row[i] > 1e15) {
-                status = mf_csv_fail(csv, i, e, "expected a count >= 0, got \"%.40s\"", text);
+        if (*at != ',') {
+            return mf_err_set(e, MF_INPUT, "%s:%ld:%d: expected a comma, got \"%c\"", path, line,
+                              (int)(at - s) + 1, *at >= ' ' && *at < 127 ? *at : '?');
+        }
+        at++;
+    }
+    char why[96];
+    if (row_fault(n + 1, r->experts, sum, why, sizeof why) != MF_OK) {
+        return mf_err_set(e, MF_INPUT, "%s:%ld:1: %s", path, line, why);
+    }
+    r->experts = n + 1;
+    r->layers++;
+    return MF_OK;
+}
+
+/* Splits `text` (which it writes to) into lines; blank lines and # comments are skipped. */
+static mf_status from_csv(const char *path, char *text, size_t length, mf_routing *r, mf_err *e) {
+    table t = {.r = r};
+    long line = 0;
+    for (char *s = text; s < text + length;) {
+        char *end = memchr(s, '\n', (size_t)(text + length - s));
+        end = end ? end : text + length;
+        *end = '\0';
+        line++;
+        if (strlen(s) != (size_t)(end - s)) {
+            return mf_err_set(e, MF_INPUT, "%s:%ld:%d: a NUL byte: not a text file", path, line,
+                              (int)strlen(s) + 1);
+        }
+        size_t blank = strspn(s, " \t\r");
+        if (s[blank] != '\0' && s[blank] != '#') {
+            mf_status status = csv_row(&t, path, line, s, e);
+            if (status != MF_OK) {
+                return status;
             }
         }
-        if (status == MF_OK) {
-            status = add_row(r, row, n, e);
+        s = end + 1;
+    }
+    return r->layers > 0
+               ? MF_OK
+               : mf_err_set(e, MF_INPUT, "%s:1:1: expected one line of counts for each MoE layer",
+                            path);
+}
+
+/* Whole file with a NUL behind it. */
+static mf_status read_file(const char *path, char **text, size_t *length, mf_err *e) {
+    mf_status status = MF_OK;
+    char *buffer = NULL;
+    size_t n = 0, room = 0;
+    FILE *f = fopen(path, "rb");
+    if (f == NULL) {
+        return mf_err_set(e, MF_INPUT,
+                          "routing \"%s\": %s (expected balanced, zipf:S or a file of counts)",
+                          path, strerror(errno));
+    }
+    do {
+        room = room ? 2 * room : 1 << 16;
+        char *bigger = room > MAX_FILE_B ? NULL : realloc(buffer, room + 1);
+        if (bigger == NULL) {
+            status = room > MAX_FILE_B ? mf_err_set(e, MF_INPUT, "%s: longer than 64 MiB", path)
+                                       : mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+            goto out;
         }
+        buffer = bigger;
+        n += fread(buffer + n, 1, room - n, f);
+    } while (n == room);
+    if (ferror(f)) {
+        status = mf_err_set(e, MF_INPUT, "%s: %s", path, strerror(errno));
+        goto out;
     }
-    if (status == MF_OK && r->layers == 0) {
-        status = mf_err_set(e, MF_INPUT,
-                            "%s: expected one line of expert counts for each MoE layer", path);
+    buffer[n] = '\0';
+    *text = buffer;
+    *length = n;
+    buffer = NULL;
+out:
+    free(buffer);
+    fclose(f);
+    return status;
+}
+
+static mf_status from_file(const char *path, mf_routing *r, mf_err *e) {
+    char *text = NULL;
+    size_t length = 0;
+    mf_status status = read_file(path, &text, &length, e);
+    if (status == MF_OK) {
+        r->kind = MF_ROUTING_HISTOGRAM;
+        size_t blank = strspn(text, " \t\r\n");
+        status = text[blank] == '[' || text[blank] == '{' ? from_json(path, text, length, r, e)
+                                                          : from_csv(path, text, length, r, e);
     }
-    mf_csv_close(csv);
+    free(text);
     return status;
 }
 
@@ -113,93 +221,99 @@ mf_status mf_routing_parse(const char *text, mf_routing *out, mf_err *e) {
         return MF_OK;
     }
     if (strncmp(text, "zipf:", 5) == 0) {
-        char *end = NULL;
-        out->zipf_s = strtod(text + 5, &end);
-        if (end == text + 5 || *end != '\0' || !(out->zipf_s >= 0) || out->zipf_s > 10) {
-            return mf_err_set(e, MF_USAGE, "expected zipf:S with S between 0 and 10, got \"%.60s\"",
-                              text);
+        char *end;
+        double s = text[5] >= '0' && text[5] <= '9' ? strtod(text + 5, &end) : -1;
+        if (!(s >= 0 && s <= max_exponent) || *end != '\0') {
+            return mf_err_set(e, MF_USAGE,
+                              "\"%s\": expected zipf:S with an exponent S in 0..%g, as in zipf:0.8",
+                              text, max_exponent);
         }
         out->kind = MF_ROUTING_ZIPF;
+        out->zipf_s = s;
         return MF_OK;
     }
-    size_t n = strlen(text);
-    bool json = n > 5 && strcmp(text + n - 5, ".json") == 0;
-    bool csv = n > 4 && strcmp(text + n - 4, ".csv") == 0;
-    if (!json && !csv) {
-        return mf_err_set(e, MF_USAGE,
-                          "expected balanced, zipf:S or a file ending in .json or .csv, got "
-                          "\"%.60s\"",
-                          text);
-    }
-    mf_status status = json ? read_json(text, out, e) : read_csv(text, out, e);
+    mf_status status = from_file(text, out, e);
     if (status != MF_OK) {
         mf_routing_clear(out);
-        return status;
     }
-    out->kind = MF_ROUTING_HISTOGRAM;
+    return status;
+}
+
+/* --- loads ------------------------------------------------------------------------------------ */
+
+mf_status mf_routing_check(const mf_routing *r, const mf_model *m, mf_err *e) {
+    if (r->kind == MF_ROUTING_HISTOGRAM && m->experts > 0 && r->experts != m->experts) {
+        return mf_err_set(e, MF_INPUT, "routing counts are for %lld experts, %s has %lld",
+                          (long long)r->experts, m->name, (long long)m->experts);
+    }
+    if (r->kind == MF_ROUTING_ZIPF && m->experts > MF_ROUTING_MAX_EXPERTS) {
+        return mf_err_set(e, MF_INPUT, "routing zipf takes at most %d experts, %s has %lld",
+                          MF_ROUTING_MAX_EXPERTS, m->name, (long long)m->experts);
+    }
     return MF_OK;
 }
 
-static uint64_t mix(uint64_t z) {
+static uint64_t next_random(uint64_t *state) { /* splitmix64 (Steele et al. 2014) */
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
 }
 
-/* Share of the layer's routed rows that each expert gets. */
-static void expert_shares(const mf_routing *r, int64_t experts, int64_t layer, double *share) {
+/* The i-th most popular expert gets a share of 1 / (i + 1)^s; which expert that is, is drawn anew
+ * for every layer. */
+static void zipf_loads(const mf_routing *r, int64_t experts, int64_t ep, int64_t layer,
+                       double *load) {
+    int16_t rank[MF_ROUTING_MAX_EXPERTS];
+    uint64_t state = r->seed ^ ((uint64_t)layer + 1) * 0xD1342543DE82EF95u;
     double sum = 0;
-    for (int64_t x = 0; x < experts; x++) {
-        share[x] = r->kind == MF_ROUTING_ZIPF ? pow((double)(x + 1), -r->zipf_s)
-                                              : r->counts[(layer % r->layers) * r->experts + x];
-        sum += share[x];
+    for (int64_t i = 0; i < experts; i++) { /* Fisher-Yates, inside out */
+        int64_t j = (int64_t)(next_random(&state) % (uint64_t)(i + 1));
+        rank[i] = rank[j];
+        rank[j] = (int16_t)i;
     }
-    for (int64_t x = 0; x < experts; x++) {
-        share[x] = sum > 0 ? share[x] / sum : 1.0 / (double)experts;
+    for (int64_t i = 0; i < experts; i++) {
+        double share = pow((double)i + 1.0, -r->zipf_s);
+        sum += share;
+        load[rank[i] / (experts / ep)] += share;
     }
-    for (int64_t x = experts - 1; x > 0 && r->kind == MF_ROUTING_ZIPF; x--) {
-        /* Which experts are hot differs from layer to layer. */
-        uint64_t h = mix(r->seed * 0x9E3779B97F4A7C15u + (uint64_t)layer * 0x632BE59BD9B4E019u +
-                         (uint64_t)x);
-        int64_t y = (int64_t)(h % (uint64_t)(x + 1));
-        double t = share[x];
-        share[x] = share[y];
-        share[y] = t;
+    for (int64_t k = 0; k < ep; k++) {
+        load[k] *= (double)ep / sum;
     }
 }
 
 void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer,
                       double *load) {
-    for (int64_t rank = 0; rank < ep; rank++) {
-        load[rank] = 1.0;
+    bool even = r == NULL || r->kind == MF_ROUTING_BALANCED || m->experts < ep || ep <= 1;
+    for (int64_t k = 0; k < ep; k++) {
+        load[k] = even ? 1.0 : 0.0;
     }
-    bool skewed = r != NULL && r->kind != MF_ROUTING_BALANCED && m->experts > 0;
-    if (!skewed || (r->kind == MF_ROUTING_HISTOGRAM && r->experts != m->experts)) {
+    if (even) {
         return;
     }
-    double *share = calloc((size_t)m->experts, sizeof *share);
-    if (share == NULL) {
+    if (r->kind == MF_ROUTING_ZIPF) {
+        zipf_loads(r, m->experts, ep, layer, load);
         return;
     }
-    expert_shares(r, m->experts, layer, share);
-    int64_t local = m->experts / ep;
-    for (int64_t rank = 0; rank < ep; rank++) {
-        load[rank] = 0;
-        for (int64_t x = 0; x < local; x++) {
-            load[rank] += share[rank * local + x] * (double)ep;
-        }
+    const double *row = &r->counts[layer % r->layers * r->experts];
+    double sum = 0;
+    for (int64_t i = 0; i < r->experts; i++) {
+        sum += row[i];
+        load[i / (r->experts / ep)] += row[i];
     }
-    free(share);
+    for (int64_t k = 0; k < ep; k++) {
+        load[k] *= (double)ep / sum;
+    }
 }
 
 double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer) {
-    double *load = calloc((size_t)ep, sizeof *load), most = 1.0;
-    if (load != NULL) {
-        mf_routing_loads(r, m, ep, layer, load);
-        for (int64_t i = 0; i < ep; i++) {
-            most = load[i] > most ? load[i] : most;
-        }
+    double load[MF_ROUTING_MAX_EXPERTS], most = 1.0;
+    if (ep > MF_ROUTING_MAX_EXPERTS) {
+        return most;
     }
-    free(load);
+    mf_routing_loads(r, m, ep, layer, load);
+    for (int64_t k = 0; k < ep; k++) {
+        most = fmax(most, load[k]);
+    }
     return most;
 }

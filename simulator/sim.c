@@ -50,6 +50,10 @@ static mf_status loads(const mf_program *p, const mf_routing *routing, double **
     if (routing == NULL || routing->kind == MF_ROUTING_BALANCED || p->model.experts == 0) {
         return MF_OK;
     }
+    mf_status status = mf_routing_check(routing, &p->model, e);
+    if (status != MF_OK) {
+        return status;
+    }
     double *load = calloc((size_t)p->assignment.positions, sizeof *load);
     if (load == NULL) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");

@@ -78,15 +78,20 @@ typedef struct mf_routing {
     int64_t layers, experts; /* HISTOGRAM: counts[layer * experts + e] */
     double *counts;
 } mf_routing;
+#define MF_ROUTING_MAX_EXPERTS 4096
 void mf_routing_init(mf_routing *r); /* balanced */
-/* "balanced", "zipf:S" or a file (JSON array of arrays or CSV: one line per MoE layer). */
+/* "balanced", "zipf:S" (0 <= S <= 8), or the path of a file of counts per expert: a JSON array with
+ * one array for each MoE layer, or CSV with one line for each. Errors: MF_USAGE; MF_INPUT with
+ * file:line:col; MF_NOMEM. *out is initialised and is to be cleared, also after an error. */
 mf_status mf_routing_parse(const char *text, mf_routing *out, mf_err *e);
 void mf_routing_clear(mf_routing *r);
-/* Load of every EP rank at the layer-th MoE layer: routed rows over balanced. load has ep entries.
- * A histogram of another number of experts counts as balanced (the command line refuses it). */
+/* Counts must be for as many experts as the model has. Errors: MF_INPUT. */
+mf_status mf_routing_check(const mf_routing *r, const mf_model *m, mf_err *e);
+/* Routed rows of every EP rank over the balanced number (mean 1): load[ep]. layer counts MoE layers
+ * from 0, MTP depths behind the last; a file with fewer layers starts over. */
 void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer,
                       double *load);
-/* Largest load over the EP ranks of a layer, rows over balanced (>= 1). */
+/* The largest of these (>= 1). */
 double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer);
 
 typedef struct mf_sim_options {

@@ -1,0 +1,165 @@
+/* Routing: words, files with clear errors, and loads that follow from the counts. */
+#include "simulator/sim.h"
+#include "tests/models.h"
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char path[64];
+
+static const char *file_of(const char *text, size_t length) {
+    strcpy(path, "/tmp/mf_routing_XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, length) == (ssize_t)length && close(fd) == 0);
+    return path;
+}
+
+static mf_status parse_file(const char *text, mf_routing *r, mf_err *e) {
+    mf_err_clear(e);
+    mf_status status = mf_routing_parse(file_of(text, strlen(text)), r, e);
+    unlink(path);
+    return status;
+}
+
+static void words_are_read(void **state) {
+    (void)state;
+    mf_routing r;
+    mf_err e;
+    assert_ok(mf_routing_parse("balanced", &r, &e));
+    assert_int_equal(r.kind, MF_ROUTING_BALANCED);
+    assert_ok(mf_routing_parse("zipf:0.75", &r, &e));
+    assert_int_equal(r.kind, MF_ROUTING_ZIPF);
+    assert_close(r.zipf_s, 0.75, 0);
+    const char *const bad[] = {"zipf:", "zipf:-1", "zipf:nan", "zipf:1x", "zipf:9", "zipf:inf"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(mf_routing_parse(bad[i], &r, &e), MF_USAGE);
+    }
+    assert_int_equal(mf_routing_parse("/no/such/file", &r, &e), MF_INPUT);
+    assert_non_null(strstr(e.text, "zipf:S"));
+    assert_int_equal(mf_routing_parse("/tmp", &r, &e), MF_INPUT);
+}
+
+static void counts_come_from_json_and_csv_alike(void **state) {
+    (void)state;
+    const char *const text[] = {"[[1, 2, 3, 2],\n [0, 0, 8, 0]]\n",
+                                "# layer 1 and 2\n1,2, 3,2\r\n\n0,0,8e0,0"};
+    for (int i = 0; i < 2; i++) {
+        mf_routing r;
+        mf_err e;
+        if (parse_file(text[i], &r, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        assert_int_equal(r.kind, MF_ROUTING_HISTOGRAM);
+        assert_int_equal(r.layers, 2);
+        assert_int_equal(r.experts, 4);
+        mf_model m = test_model_moe(false);
+        m.experts = 4;
+        assert_ok(mf_routing_check(&r, &m, &e));
+        double load[4];
+        mf_routing_loads(&r, &m, 2, 0, load);
+        assert_close(load[0], 0.75, 1e-15);
+        assert_close(load[1], 1.25, 1e-15);
+        assert_close(mf_routing_max_load(&r, &m, 4, 1), 4.0, 1e-15);
+        assert_close(mf_routing_max_load(&r, &m, 2, 2), 1.25, 1e-15); /* starts over */
+        assert_close(mf_routing_max_load(&r, &m, 1, 1), 1.0, 0);
+        m.experts = 8;
+        assert_int_equal(mf_routing_check(&r, &m, &e), MF_INPUT);
+        mf_routing_clear(&r);
+        assert_null(r.counts);
+    }
+}
+
+static void bad_files_are_refused_with_their_position(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *where;
+    } bad[] = {
+        {"", ":1:1: "},
+        {"# only a comment\n", ":1:1: "},
+        {"1,2\n3\n", ":2:1: expected 2 counts"},
+        {"1,2\n3,4,5\n", ":2:1: expected 2 counts"},
+        {"1,x\n", ":1:3: expected a count"},
+        {"1,,2\n", ":1:3: expected a count"},
+        {"1,2,\n", ":1:5: expected a count"},
+        {"1,-2\n", ":1:3: expected a count"},
+        {"1,0x10\n", ":1:3: expected a count"},
+        {"1,1e300\n", ":1:3: expected a count"},
+        {"1;2\n", ":1:2: expected a comma"},
+        {"0,0\n", ":1:1: a layer needs"},
+        {"[]", ":1:1: expected one array"},
+        {"{\"a\": [1]}", ":1:1: expected"},
+        {"[[1, 2],\n [1]]", ":2:2: expected 2 counts"},
+        {"[[1, -2]]", ":1:6: expected"},
+        {"[[1, \"a\"]]", ":1:6: expected"},
+        {"[1, 2]", ":1:2: expected"},
+        {"[[]]", ":1:2: a layer needs"},
+        {"[[1, 2]", ""},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        mf_routing r;
+        mf_err e;
+        if (parse_file(bad[i].text, &r, &e) != MF_INPUT || !strstr(e.text, bad[i].where)) {
+            fail_msg("\"%s\": %s (expected %s)", bad[i].text, e.text, bad[i].where);
+        }
+        assert_null(r.counts);
+    }
+    mf_routing r;
+    mf_err e;
+    assert_int_equal(mf_routing_parse(file_of("1,2\0\n3,4", 8), &r, &e), MF_INPUT);
+    assert_non_null(strstr(e.text, ":1:4: a NUL byte"));
+    unlink(path);
+}
+
+static void loads_average_to_one_and_grow_with_the_exponent(void **state) {
+    (void)state;
+    mf_model m = test_model_moe(false);
+    for (int64_t ep = 2; ep <= m.experts; ep *= 2) {
+        double before = 1.0;
+        for (int s = 0; s <= 8; s++) {
+            mf_routing r = {.kind = MF_ROUTING_ZIPF, .zipf_s = s / 4.0};
+            double mean_max = 0;
+            for (int64_t layer = 0; layer < 40; layer++) {
+                double load[64], sum = 0, most = 0;
+                mf_routing_loads(&r, &m, ep, layer, load);
+                for (int64_t k = 0; k < ep; k++) {
+                    sum += load[k];
+                    most = fmax(most, load[k]);
+                }
+                assert_close(sum, (double)ep, 1e-12 * (double)ep);
+                assert_close(most, mf_routing_max_load(&r, &m, ep, layer), 1e-12);
+                mean_max += most / 40;
+            }
+            assert_true(s == 0 ? fabs(mean_max - 1) < 1e-12 : mean_max > before);
+            before = mean_max;
+        }
+    }
+}
+
+static void hot_experts_differ_by_layer_and_seed(void **state) {
+    (void)state;
+    mf_model m = test_model_moe(false);
+    mf_routing r = {.kind = MF_ROUTING_ZIPF, .zipf_s = 1};
+    double a[32], b[32], c[32];
+    mf_routing_loads(&r, &m, 32, 0, a);
+    mf_routing_loads(&r, &m, 32, 1, b);
+    r.seed = 1;
+    mf_routing_loads(&r, &m, 32, 0, c);
+    assert_memory_not_equal(a, b, sizeof a);
+    assert_memory_not_equal(a, c, sizeof a);
+    r.seed = 0;
+    mf_routing_loads(&r, &m, 32, 0, b);
+    assert_memory_equal(a, b, sizeof a);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_are_read),
+        cmocka_unit_test(counts_come_from_json_and_csv_alike),
+        cmocka_unit_test(bad_files_are_refused_with_their_position),
+        cmocka_unit_test(loads_average_to_one_and_grow_with_the_exponent),
+        cmocka_unit_test(hot_experts_differ_by_layer_and_seed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
