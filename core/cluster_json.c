@@ -34,55 +34,55 @@ typedef struct figure {
     const char *stem; /* key without unit */
     const unit *units;
     size_t offset;
+    double lo, hi; /* SI; what lies outside is a slip of the unit */
     bool whole;    /* an int64_t, else a double */
     bool required; /* unless something is extended */
-    double lo, hi; /* SI; what lies outside is a slip of the unit */
     bool unknown;  /* null, for "not known", is fine and becomes 0 */
 } figure;
 
 #define GPU(field) offsetof(mf_gpu, field)
 #define GPU_OF(field, math) (GPU(field) + (math) * sizeof(double))
 static const figure gpu_figures[] = {
-    {"peak_fp32", flops, GPU_OF(peak_flops, MF_MATH_FP32), false, false, 1e8, 1e18, true},
-    {"peak_bf16", flops, GPU_OF(peak_flops, MF_MATH_BF16), false, true, 1e8, 1e18, false},
-    {"peak_fp8", flops, GPU_OF(peak_flops, MF_MATH_FP8), false, false, 1e8, 1e18, true},
-    {"peak_fp4", flops, GPU_OF(peak_flops, MF_MATH_FP4), false, false, 1e8, 1e18, true},
-    {"measured_fp32", flops, GPU_OF(measured_flops, MF_MATH_FP32), false, false, 1e8, 1e18, true},
-    {"measured_bf16", flops, GPU_OF(measured_flops, MF_MATH_BF16), false, false, 1e8, 1e18, true},
-    {"measured_fp8", flops, GPU_OF(measured_flops, MF_MATH_FP8), false, false, 1e8, 1e18, true},
-    {"measured_fp4", flops, GPU_OF(measured_flops, MF_MATH_FP4), false, false, 1e8, 1e18, true},
-    {"memory", bytes, GPU(memory_B), false, true, 1e6, 1e14, false},
-    {"memory", rate, GPU(memory_Bps), false, true, 1e8, 1e15, false},
-    {"memory_measured", rate, GPU(memory_measured_Bps), false, false, 1e8, 1e15, true},
-    {"l2", bytes, GPU(l2_B), false, false, 1e4, 1e11, true},
-    {"sms", plain, GPU(sms), true, true, 1, 100000, false},
-    {"power", watts, GPU(power_w), false, false, 1, 1e5, true},
+    {"peak_fp32", flops, GPU_OF(peak_flops, MF_MATH_FP32), 1e8, 1e18, false, false, true},
+    {"peak_bf16", flops, GPU_OF(peak_flops, MF_MATH_BF16), 1e8, 1e18, false, true, false},
+    {"peak_fp8", flops, GPU_OF(peak_flops, MF_MATH_FP8), 1e8, 1e18, false, false, true},
+    {"peak_fp4", flops, GPU_OF(peak_flops, MF_MATH_FP4), 1e8, 1e18, false, false, true},
+    {"measured_fp32", flops, GPU_OF(measured_flops, MF_MATH_FP32), 1e8, 1e18, false, false, true},
+    {"measured_bf16", flops, GPU_OF(measured_flops, MF_MATH_BF16), 1e8, 1e18, false, false, true},
+    {"measured_fp8", flops, GPU_OF(measured_flops, MF_MATH_FP8), 1e8, 1e18, false, false, true},
+    {"measured_fp4", flops, GPU_OF(measured_flops, MF_MATH_FP4), 1e8, 1e18, false, false, true},
+    {"memory", bytes, GPU(memory_B), 1e6, 1e14, false, true, false},
+    {"memory", rate, GPU(memory_Bps), 1e8, 1e15, false, true, false},
+    {"memory_measured", rate, GPU(memory_measured_Bps), 1e8, 1e15, false, false, true},
+    {"l2", bytes, GPU(l2_B), 1e4, 1e11, false, false, true},
+    {"sms", plain, GPU(sms), 1, 100000, true, true, false},
+    {"power", watts, GPU(power_w), 1, 1e5, false, false, true},
 };
 
 #define AT(field) offsetof(mf_cluster, field)
 static const figure cluster_figures[] = {
-    {"gpus_per_node", plain, AT(gpus_per_node), true, true, 1, 1024, false},
-    {"domain_gpus", plain, AT(domain_gpus), true, false, 1, 65536, false},
-    {"domain_gpus_used", plain, AT(domain_gpus_used), true, false, 1, 65536, false},
-    {"scaleup", rate, AT(scaleup_Bps), false, true, 1e6, 1e14, false},
-    {"scaleup_effective", rate, AT(scaleup_effective_Bps), false, false, 1e6, 1e14, true},
-    {"scaleup_pair", rate, AT(scaleup_pair_Bps), false, false, 1e6, 1e14, false},
-    {"scaleup_latency", seconds, AT(scaleup_latency_s), false, false, 0, 1, true},
-    {"nic", rate, AT(nic_Bps), false, false, 1e6, 1e14, true},
-    {"nic_efficiency", plain, AT(nic_efficiency), false, false, 0.01, 1, false},
-    {"nic_latency", seconds, AT(nic_latency_s), false, false, 0, 1, true},
-    {"host", rate, AT(host_Bps), false, true, 1e6, 1e14, false},
-    {"host_memory", bytes, AT(host_memory_B), false, false, 1e6, 1e16, true},
-    {"price", dollars, AT(price_usd_gpu_h), false, false, 1e-4, 1e4, true},
-    {"node_overhead", watts, AT(node_overhead_w), false, false, 0, 1e5, true},
-    {"mtbf", gpu_hours, AT(mtbf_gpu_h), false, false, 1, 1e9, true},
-    {"max_gpus", plain, AT(max_gpus), false, false, 1, 1e9, true},
+    {"gpus_per_node", plain, AT(gpus_per_node), 1, 1024, true, true, false},
+    {"domain_gpus", plain, AT(domain_gpus), 1, 65536, true, false, false},
+    {"domain_gpus_used", plain, AT(domain_gpus_used), 1, 65536, true, false, false},
+    {"scaleup", rate, AT(scaleup_Bps), 1e6, 1e14, false, true, false},
+    {"scaleup_effective", rate, AT(scaleup_effective_Bps), 1e6, 1e14, false, false, true},
+    {"scaleup_pair", rate, AT(scaleup_pair_Bps), 1e6, 1e14, false, false, false},
+    {"scaleup_latency", seconds, AT(scaleup_latency_s), 0, 1, false, false, true},
+    {"nic", rate, AT(nic_Bps), 1e6, 1e14, false, false, true},
+    {"nic_efficiency", plain, AT(nic_efficiency), 0.01, 1, false, false, false},
+    {"nic_latency", seconds, AT(nic_latency_s), 0, 1, false, false, true},
+    {"host", rate, AT(host_Bps), 1e6, 1e14, false, true, false},
+    {"host_memory", bytes, AT(host_memory_B), 1e6, 1e16, false, false, true},
+    {"price", dollars, AT(price_usd_gpu_h), 1e-4, 1e4, false, false, true},
+    {"node_overhead", watts, AT(node_overhead_w), 0, 1e5, false, false, true},
+    {"mtbf", gpu_hours, AT(mtbf_gpu_h), 1, 1e9, false, false, true},
+    {"max_gpus", plain, AT(max_gpus), 1, 1e9, false, false, true},
 };
 
 static const figure tier_figures[] = {
-    {"gpus", plain, offsetof(mf_tier, gpus), true, false, 2, 1e9, false},
-    {"oversubscription", plain, offsetof(mf_tier, oversubscription), false, false, 1, 1000, false},
-    {"latency", seconds, offsetof(mf_tier, latency_s), false, false, 0, 1, true},
+    {"gpus", plain, offsetof(mf_tier, gpus), 2, 1e9, true, false, false},
+    {"oversubscription", plain, offsetof(mf_tier, oversubscription), 1, 1000, false, false, false},
+    {"latency", seconds, offsetof(mf_tier, latency_s), 0, 1, false, false, true},
 };
 
 /* A section of the file: its figures and the other keys that it may hold. */
@@ -292,7 +292,7 @@ static mf_status read_tiers(const mf_json_value *root, mf_cluster *c, mf_err *e)
         mf_tier *t = &c->tier[i];
         uint32_t seen;
         *t = (mf_tier){.gpus = INT64_MAX, .oversubscription = 1.0};
-        snprintf(t->name, sizeof t->name, "tier %zu", i + 1);
+        snprintf(t->name, sizeof t->name, "tier %d", (int)i + 1);
         st = read_section(&tier_section, v, t, &seen, e);
         st = st == MF_OK ? read_name(v, "name", t->name, sizeof t->name, e) : st;
         if (st == MF_OK && i + 1 < count && t->gpus == INT64_MAX) {

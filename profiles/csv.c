@@ -27,14 +27,15 @@ struct mf_csv {
 /* Takes `text` over. */
 static mf_status open_owned(const char *name, char *text, size_t length, mf_csv **out, mf_err *e) {
     mf_csv *c = calloc(1, sizeof *c);
-    char *copy = malloc(strlen(name) + 1);
+    size_t room = strlen(name) + 1;
+    char *copy = malloc(room);
     if (c == NULL || copy == NULL) {
         free(c);
         free(copy);
         free(text);
         return mf_err_set(e, MF_NOMEM, "%s: out of memory", name);
     }
-    strcpy(copy, name);
+    memcpy(copy, name, room);
     *c = (mf_csv){.name = copy, .text = text, .at = text, .end = text + length, .line = 1};
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* byte order mark */
         c->at += 3;
@@ -86,15 +87,16 @@ static mf_status fail_at(const mf_csv *c, int line, int column, mf_err *e, const
 }
 
 mf_status mf_csv_fail(const mf_csv *c, int index, mf_err *e, const char *fmt, ...) {
-    char what[MF_ERR_TEXT_MAX / 2];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
-    va_end(args);
     bool known = index >= 0 && index < c->fields;
     int last = c->fields > 0 ? c->fields - 1 : 0;
     const csv_field *f = &c->field[known ? index : last];
-    return fail_at(c, f->line > 0 ? f->line : c->line, f->column > 0 ? f->column : 1, e, what);
+    va_list args;
+    va_start(args, fmt);
+    mf_err_vset(e, MF_INPUT, fmt, args);
+    va_end(args);
+    mf_err_prefix(e, "%.400s:%d:%d", c->name, f->line > 0 ? f->line : c->line,
+                  f->column > 0 ? f->column : 1);
+    return MF_INPUT;
 }
 
 /* Moves over the end of a line. */

@@ -204,11 +204,13 @@ mf_status mf_store_open_schema(const char *path, int schema, mf_store **out, mf_
     bool old = false;
     *out = NULL;
     mf_store *s = calloc(1, sizeof *s);
-    if (s == NULL || (s->path = malloc(strlen(path) + 1)) == NULL) {
+    char *copy = malloc(strlen(path) + 1);
+    if (s == NULL || copy == NULL) {
         free(s);
+        free(copy);
         return mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
     }
-    strcpy(s->path, path);
+    s->path = memcpy(copy, path, strlen(path) + 1);
     MF_SQL(s,
            sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, (char *)NULL),
            "opening");

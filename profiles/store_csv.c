@@ -96,7 +96,7 @@ static mf_status read_text(const mf_csv *c, int at, const char *what, char *out,
     if (strlen(text) >= size) {
         return mf_csv_fail(c, at, e, "%s: longer than %zu characters", what, size - 1);
     }
-    strcpy(out, text);
+    snprintf(out, size, "%s", text);
     return MF_OK;
 }
 
