@@ -1,0 +1,339 @@
+/* test_cost.c - prices of ops: what was measured comes back, the rest is sensible. */
+#include "tests/unit/test_cost_world.h"
+
+#include "costmodel/price_text.h"
+
+static mf_price price_of(const mf_cost *cost, const char *text) {
+    mf_op op = world_op(mf_cost_cluster(cost), text);
+    mf_price p;
+    mf_cost_op(cost, &op, 1, &p);
+    return p;
+}
+
+static double time_of(const mf_cost *cost, const char *text) {
+    return price_of(cost, text).time_s;
+}
+
+/* --- measured points -------------------------------------------------------------------------- */
+
+static void measured_shapes_come_back_exactly(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    for (int i = 0; i < WORLD_POINTS; i++) {
+        mf_op op = world_op(&c, world_points[i].text);
+        double want = world_time_s(&world_points[i], &op);
+        mf_price p;
+        mf_cost_op(cost, &op, 1, &p);
+        if (fabs(p.time_s / want - 1) > 1e-9 || p.basis != MF_BASIS_MEASURED) {
+            fail_msg("%s: %g s, measured %g s, %s", world_points[i].text, p.time_s, want,
+                     mf_basis_text((mf_basis)p.basis));
+        }
+    }
+    mf_cost_destroy(cost);
+}
+
+static void a_collective_between_two_measured_sizes_lies_between_their_times(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    double lo = time_of(cost, "all_gather bytes=16MiB ranks=4");
+    double hi = time_of(cost, "all_gather bytes=64MiB ranks=4");
+    mf_price p = price_of(cost, "all_gather bytes=32MiB ranks=4");
+    assert_true(p.time_s > lo && p.time_s < hi);
+    assert_int_equal(p.basis, MF_BASIS_INTERPOLATED);
+    assert_true(p.low_s < p.time_s && p.time_s < p.high_s);
+    mf_cost_destroy(cost);
+}
+
+static void a_shape_beside_a_measured_one_is_interpolated_and_far_ones_are_fitted(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    mf_price near = price_of(cost, "gemm dtype=bf16 m=8192 n=8192 k=7168");
+    mf_price far = price_of(cost, "gemm dtype=bf16 m=256 n=512 k=1024");
+    assert_int_equal(near.basis, MF_BASIS_INTERPOLATED);
+    assert_int_equal(far.basis, MF_BASIS_FITTED);
+    assert_true(near.high_s / near.time_s < far.high_s / far.time_s);
+    mf_cost_destroy(cost);
+}
+
+/* --- formulas --------------------------------------------------------------------------------- */
+
+static void attention_keys_equal_a_count_by_hand(void **state) {
+    (void)state;
+    for (int sq = 1; sq <= 12; sq += 3) {
+        for (int sk = sq; sk <= 16; sk++) {
+            for (int window = 0; window <= 17; window++) {
+                mf_op op = {.kind = MF_OP_ATTENTION_FWD, .flags = MF_OPF_CAUSAL};
+                op.dim[MF_DIM_SEQ_Q] = sq;
+                op.dim[MF_DIM_SEQ_K] = sk;
+                op.dim[MF_DIM_WINDOW] = window;
+                int pairs = 0;
+                for (int q = 0; q < sq; q++) {
+                    int seen = sk - sq + q + 1;
+                    pairs += window > 0 && seen > window ? window : seen;
+                }
+                assert_true(fabs(mf_attention_keys(&op) - pairs) < 1e-9);
+            }
+        }
+    }
+}
+
+static uint64_t random_next(uint64_t *s) {
+    *s ^= *s << 13;
+    *s ^= *s >> 7;
+    return *s ^= *s << 17;
+}
+
+/* Draws tokens: `limit` of `groups` groups, then k experts of those; counts units that hold one. */
+static double drawn_hits(int experts, int k, int units, int groups, int limit, uint64_t *seed) {
+    enum { DRAWS = 4000 };
+    int total = 0;
+    for (int t = 0; t < DRAWS; t++) {
+        int order[64], open[512], nopen = 0;
+        bool hit[64] = {false};
+        for (int g = 0; g < groups; g++) {
+            order[g] = g;
+        }
+        for (int g = 0; g < limit; g++) {
+            int j = g + (int)(random_next(seed) % (uint64_t)(groups - g)), swap = order[g];
+            order[g] = order[j];
+            order[j] = swap;
+            for (int e = 0; e < experts / groups; e++) {
+                open[nopen++] = order[g] * (experts / groups) + e;
+            }
+        }
+        for (int i = 0; i < k; i++) {
+            int j = i + (int)(random_next(seed) % (uint64_t)(nopen - i)), swap = open[i];
+            open[i] = open[j];
+            open[j] = swap;
+            int unit = open[i] / (experts / units);
+            total += !hit[unit];
+            hit[unit] = true;
+        }
+    }
+    return (double)total / DRAWS;
+}
+
+static void expected_destinations_equal_drawn_ones(void **state) {
+    (void)state;
+    static const int units[] = {1, 2, 4, 8, 16, 64};
+    static const int limits[] = {1, 3, 4, 8};
+    uint64_t seed = 20261121;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+        for (size_t l = 0; l < sizeof limits / sizeof limits[0]; l++) {
+            double want = drawn_hits(256, 8, units[u], 8, limits[l], &seed);
+            double got = mf_expected_hits(256, 8, units[u], 8, limits[l]);
+            if (fabs(got / want - 1) > 0.03) {
+                fail_msg("%d units, %d groups: %g, drawn %g", units[u], limits[l], got, want);
+            }
+        }
+    }
+}
+
+static void geometry_counts_members_per_domain(void **state) {
+    (void)state;
+    static const struct {
+        int64_t size, stride, inside, domains;
+    } want[] = {{8, 1, 8, 1}, {4, 2, 4, 1},  {16, 1, 8, 2}, {8, 2, 4, 2}, {8, 4, 2, 4},
+                {8, 8, 1, 8}, {4, 64, 1, 4}, {2, 4, 2, 1},  {2, 8, 1, 2}, {1, 1, 1, 1}};
+    const mf_cluster c = world_h200();
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        mf_geometry g;
+        mf_geometry_of(&c, (mf_group_shape){want[i].size, want[i].stride}, &g);
+        if ((int64_t)g.inside != want[i].inside || (int64_t)g.domains != want[i].domains) {
+            fail_msg("%lld x %lld: %g per domain, %g domains", (long long)want[i].size,
+                     (long long)want[i].stride, g.inside, g.domains);
+        }
+    }
+}
+
+static void a_ring_over_hosts_uses_the_nic_of_every_member(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_geometry one, eight;
+    double latency;
+    mf_geometry_of(&c, (mf_group_shape){8, 8}, &one);
+    mf_geometry_of(&c, (mf_group_shape){64, 1}, &eight);
+    double t1 = mf_nccl_time_s(&one, MF_OP_ALL_GATHER, 8e9, false, &latency);
+    double t8 = mf_nccl_time_s(&eight, MF_OP_ALL_GATHER, 8e9, false, &latency);
+    assert_true(8e9 * 7 / 8 / t1 < 50e9);    /* one NIC */
+    assert_true(8e9 * 63 / 64 / t8 > 250e9); /* eight of them, up to NVLink's rate */
+    assert_true(8e9 * 63 / 64 / t8 < 371e9);
+}
+
+/* --- dispatch --------------------------------------------------------------------------------- */
+
+#define EXCHANGE "tokens=4096 hidden=7168 topk=8 experts=256 "
+
+static void fused_dispatch_sends_one_copy_per_destination(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    double fused = time_of(cost, "dispatch " EXCHANGE "ranks=32 nodes=4 impl=fused");
+    double nccl = time_of(cost, "dispatch " EXCHANGE "ranks=32 nodes=4 impl=alltoall");
+    double gather = time_of(cost, "dispatch " EXCHANGE "ranks=32 nodes=4 impl=allgather");
+    assert_true(fused < 0.75 * nccl);
+    assert_true(fused < gather);
+    assert_true(time_of(cost, "dispatch " EXCHANGE "ranks=1 impl=fused") <= 0);
+    mf_cost_destroy(cost);
+}
+
+static void a_wide_domain_keeps_expert_traffic_off_the_network(void **state) {
+    (void)state;
+    const mf_cluster c = world_gb200();
+    mf_cost *cost = world_cost(&c, -1);
+    mf_price inside = price_of(cost, "dispatch " EXCHANGE "ranks=64 nodes=16 impl=fused");
+    mf_price across = price_of(cost, "dispatch " EXCHANGE "ranks=128 nodes=32 impl=fused");
+    assert_int_equal(inside.link, MF_LINK_SCALEUP);
+    assert_int_equal(across.link, MF_LINK_NETWORK);
+    assert_true(across.time_s > 1.5 * inside.time_s);
+    /* HybridEP on 64 GB200 took 675 us; nothing of Blackwell is among these points */
+    assert_true(inside.time_s > 675e-6 / 1.3 && inside.time_s < 675e-6 * 1.3);
+    mf_cost_destroy(cost);
+}
+
+/* --- what surrounds the price ----------------------------------------------------------------- */
+
+static void load_prices_the_routed_rows_and_nothing_else(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    mf_op op = world_op(&c, "grouped_gemm dtype=bf16 experts=8 m=4096 n=4096 k=7168");
+    mf_price even, heavy, still;
+    mf_cost_op(cost, &op, 1, &even);
+    mf_cost_op(cost, &op, 1.5, &still);
+    op.flags |= MF_OPF_ROUTED;
+    mf_cost_op(cost, &op, 1.5, &heavy);
+    assert_true(still.time_s <= even.time_s && still.time_s >= even.time_s);
+    assert_true(heavy.time_s > 1.35 * even.time_s && heavy.time_s < 1.6 * even.time_s);
+    mf_cost_destroy(cost);
+}
+
+static void a_gpu_without_points_takes_efficiencies_from_another(void **state) {
+    (void)state;
+    const mf_cluster h200 = world_h200(), gb200 = world_gb200();
+    mf_cost *own = world_cost(&h200, -1), *other = world_cost(&gb200, -1);
+    const char *text = "gemm dtype=bf16 m=8192 n=8192 k=8192";
+    mf_price a = price_of(own, text), b = price_of(other, text);
+    assert_int_equal(b.basis, MF_BASIS_TRANSFERRED);
+    assert_true(b.high_s / b.time_s > a.high_s / a.time_s + 0.1);
+    double ratio = a.time_s / b.time_s; /* of the measured matrix rates: 2.29 */
+    assert_true(ratio > 1.9 && ratio < 2.6);
+    assert_true(time_of(other, "gemm dtype=nvfp4 m=8192 n=8192 k=8192") < b.time_s);
+    mf_cost_destroy(own);
+    mf_cost_destroy(other);
+}
+
+static void software_efficiencies_divide_the_rate(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_device device;
+    mf_device_init(&device, &c);
+    mf_software plain = world_software(), slow = plain;
+    slow.gemm_eff[MF_MATH_BF16] = 0.8;
+    slow.gpu_power_eff = 0.9;
+    slow.host_op_s = 10e-6;
+    slow.host_layer_s = 1e-3;
+    slow.host_graph[MF_GRAPH_STEP] = 0.1;
+    slow.band = 0.2;
+    mf_cost *a, *b;
+    assert_ok(mf_cost_build(&c, &plain, &device, 1, NULL, 0, &a, NULL));
+    assert_ok(mf_cost_build(&c, &slow, &device, 1, NULL, 0, &b, NULL));
+    mf_price p = price_of(a, "gemm dtype=bf16 m=8192 n=8192 k=8192");
+    mf_price q = price_of(b, "gemm dtype=bf16 m=8192 n=8192 k=8192");
+    assert_true(fabs(q.time_s * 0.8 * 0.9 / p.time_s - 1) < 1e-9);
+    assert_true(q.high_s / q.time_s > p.high_s / p.time_s + 0.19);
+    mf_op op = world_op(&c, "gemm dtype=bf16 m=64 n=64 k=64");
+    assert_true(fabs(mf_cost_host_s(b, &op, MF_GRAPH_NONE) - 10e-6) < 1e-12);
+    assert_true(fabs(mf_cost_host_s(b, &op, MF_GRAPH_STEP) - 1e-6) < 1e-12);
+    assert_true(fabs(mf_cost_host_block_s(b, MF_GRAPH_STEP) - 1e-4) < 1e-12);
+    mf_cost_destroy(a);
+    mf_cost_destroy(b);
+}
+
+static void communication_beside_compute_slows_it(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    mf_op gemm = world_op(&c, "gemm dtype=bf16 m=8192 n=8192 k=8192");
+    mf_op norm = world_op(&c, "memory op=rmsnorm_fwd bytes=256MiB");
+    assert_true(mf_cost_compute_slowdown(cost, &gemm, 0, 0) <= 1);
+    double share = price_of(cost, "all_gather bytes=64MiB ranks=8").sm_share;
+    assert_true(share > 0.05 && share < 0.4);
+    double slow = mf_cost_compute_slowdown(cost, &gemm, share, 300e9);
+    assert_true(slow > 1 / (1 - share) - 1e-9 && slow < 1.6);
+    assert_true(mf_cost_compute_slowdown(cost, &norm, share, 0) <= 1);
+    assert_true(mf_cost_compute_slowdown(cost, &norm, share, 430e9) > 1.09);
+    mf_cost_destroy(cost);
+}
+
+static void nothing_costs_nothing(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    for (int k = 0; k < MF_OP_COUNT; k++) {
+        mf_op op = {.kind = (uint8_t)k, .shape = {8, 1}};
+        mf_price p;
+        mf_cost_op(cost, &op, 1, &p);
+        assert_true(p.time_s <= 0 && p.high_s <= 0 && p.limit_s <= 0);
+    }
+    assert_true(time_of(cost, "all_reduce bytes=1GiB ranks=1") <= 0);
+    mf_cost_destroy(cost);
+}
+
+static void a_price_is_asked_for_by_text(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"gem m=1 n=1 k=1 dtype=bf16", "did you mean \"gemm\""},
+        {"gemm m=1 n=1 dtype=bf16", "k is missing"},
+        {"gemm m=0 n=1 k=1 dtype=bf16", "whole number >= 1"},
+        {"gemm m=1 n=1 k=1 dtype=int4", "bf16"},
+        {"all_reduce bytes=1MiB ranks=6 nodes=4", "nodes must divide ranks"},
+        {"memory op=gemm bytes=1MiB", "memory-bound"},
+        {"attention h=4 s=128 skv=64 dqk=64", "skv >= s"},
+        {"dispatch tokens=8 hidden=64 topk=9 experts=8 ranks=2 impl=fused", "topk"},
+        {"launch mode=stream", "no price"},
+    };
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    mf_op op;
+    mf_price p;
+    mf_err e;
+    assert_ok(mf_cost_price_text(cost, "gemm m=4096 n=7168 k=2048 dtype=bf16", &op, &p, &e));
+    assert_true(fabs(op.flops / p.time_s / 689e12 - 1) < 1e-9);
+    assert_int_equal(op.dim[MF_DIM_N], 7168);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        mf_err_clear(&e);
+        mf_status st = mf_cost_price_text(cost, bad[i].text, &op, &p, &e);
+        if (mf_status_exit_code(st) != 2 || strstr(e.text, bad[i].says) == NULL) {
+            fail_msg("%s -> %d \"%s\"", bad[i].text, (int)st, e.text);
+        }
+    }
+    mf_cost_destroy(cost);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(measured_shapes_come_back_exactly),
+        cmocka_unit_test(a_collective_between_two_measured_sizes_lies_between_their_times),
+        cmocka_unit_test(a_shape_beside_a_measured_one_is_interpolated_and_far_ones_are_fitted),
+        cmocka_unit_test(attention_keys_equal_a_count_by_hand),
+        cmocka_unit_test(expected_destinations_equal_drawn_ones),
+        cmocka_unit_test(geometry_counts_members_per_domain),
+        cmocka_unit_test(a_ring_over_hosts_uses_the_nic_of_every_member),
+        cmocka_unit_test(fused_dispatch_sends_one_copy_per_destination),
+        cmocka_unit_test(a_wide_domain_keeps_expert_traffic_off_the_network),
+        cmocka_unit_test(load_prices_the_routed_rows_and_nothing_else),
+        cmocka_unit_test(a_gpu_without_points_takes_efficiencies_from_another),
+        cmocka_unit_test(software_efficiencies_divide_the_rate),
+        cmocka_unit_test(communication_beside_compute_slows_it),
+        cmocka_unit_test(nothing_costs_nothing),
+        cmocka_unit_test(a_price_is_asked_for_by_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
