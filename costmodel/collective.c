@@ -91,8 +91,8 @@ static double curve_at(const mf_curve *c, const mf_coll_fit *f, const mf_geometr
     if (hi == 0 || hi == c->n) {
         int end = hi == 0 ? 0 : c->n - 1;
         double away = fabs(x - c->log_B[end]);
-        *half =
-            c->half[end] + 0.04 + (hi == 0 ? 0.12 : 0.04) * away; /* latency is the harder part */
+        double growth = hi == 0 ? 0.12 : 0.04; /* latency is the harder part to guess */
+        *half = fmin(c->half[end] + 0.04 + growth * away, fmax(f->half, c->half[end]));
         *basis = away < log(4.0) ? MF_BASIS_INTERPOLATED : MF_BASIS_FITTED;
         return exp(c->log_s[end]) * model_at(f, g, (mf_op_kind)c->kind, bytes, nvls) /
                model_at(f, g, (mf_op_kind)c->kind, exp(c->log_B[end]), nvls);
@@ -169,7 +169,8 @@ static double fit_half(const mf_device *devices, const mf_sample *const *list, s
         double r = log(coll_base(&devices[list[i]->device], &list[i]->op, theta) / list[i]->time_s);
         sum += r * r;
     }
-    return z90 * fmax(noise * 0.6, n > 0 ? sqrt(sum / (double)n) : noise);
+    double few = 1 + 2 / (double)n; /* three factors bend to a handful of points */
+    return z90 * fmax(noise * 0.6, few * sqrt(sum / (double)n));
 }
 
 /* Samples of one class and locality, of every device or of device 0 alone. */
