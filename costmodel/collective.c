@@ -91,8 +91,11 @@ static double curve_at(const mf_curve *c, const mf_coll_fit *f, const mf_geometr
     if (hi == 0 || hi == c->n) {
         int end = hi == 0 ? 0 : c->n - 1;
         double away = fabs(x - c->log_B[end]);
-        double growth = hi == 0 ? 0.12 : 0.04; /* latency is the harder part to guess */
-        *half = fmin(c->half[end] + 0.04 + growth * away, fmax(f->half, c->half[end]));
+        double growth = hi == 0 ? 0.12 : 0.04, most = fmax(f->half, c->half[end]);
+        if (hi == 0) { /* latency is the harder part to guess */
+            most = 2 * most + 0.1;
+        }
+        *half = fmin(c->half[end] + 0.04 + growth * away, most);
         *basis = away < log(4.0) ? MF_BASIS_INTERPOLATED : MF_BASIS_FITTED;
         return exp(c->log_s[end]) * model_at(f, g, (mf_op_kind)c->kind, bytes, nvls) /
                model_at(f, g, (mf_op_kind)c->kind, exp(c->log_B[end]), nvls);
