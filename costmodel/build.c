@@ -151,7 +151,8 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
     }
     cost->cluster = *c;
     cost->software = *s;
-    mf_device_init(&cost->device, &cost->cluster);
+    cost->device = devices[0];
+    cost->device.cluster = &cost->cluster;
     for (int k = 0; k < MF_OP_COUNT; k++) {
         for (int v = 0; v < MF_VARIANTS; v++) {
             group g = {(mf_op_kind)k, v, mf_family_of((mf_op_kind)k, v), list};

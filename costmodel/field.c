@@ -14,6 +14,7 @@
 
 enum { NEIGHBOURS = 8, STACK_MAX = 64 };
 static const double reach_efolds = 1.2; /* distance at which a residual has lost half its say */
+static const double doubt_efolds = 0.7; /* distance at which its spread counts in full, nearly */
 static const double reach_max = 3.0;    /* and where it says nothing at all */
 static const double z90 = 1.645;
 static const double same_point = 1e-9;
@@ -73,7 +74,7 @@ static void find(const mf_field *f, const double *x, int skip, nearest_set *s) {
 }
 
 static double half_width(const mf_field *f, double spread, double d) {
-    double fade = 1 - exp(-(d / reach_efolds) * (d / reach_efolds));
+    double fade = 1 - exp(-(d / doubt_efolds) * (d / doubt_efolds));
     return z90 * sqrt(spread * spread + f->sigma * f->sigma * fade);
 }
 

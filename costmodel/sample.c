@@ -74,6 +74,19 @@ static int take_point(const mf_point *p, void *user) {
     return 0;
 }
 
+/* The largest measured copy on a device is its copy bandwidth. */
+static void use_copies(mf_samples *out) {
+    double largest[MF_SAMPLE_DEVICES] = {0};
+    for (size_t i = 0; i < out->n; i++) {
+        const mf_sample *s = &out->sample[i];
+        mf_device *d = &out->device[s->device];
+        if (s->op.kind == MF_OP_SPLIT && s->op.bytes > fmax(largest[s->device], 4 * d->l2_B)) {
+            largest[s->device] = s->op.bytes;
+            d->copy_Bps = fmin(s->op.bytes / s->time_s, d->memory_Bps);
+        }
+    }
+}
+
 mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store, mf_err *e) {
     reader r = {out, e, MF_OK};
     memset(out, 0, sizeof *out);
@@ -83,6 +96,7 @@ mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store,
     mf_device_init(&out->device[0], &out->cluster[0]);
     out->ndevices = 1;
     mf_status st = mf_store_each(store, NULL, NULL, take_point, &r, NULL, e);
+    use_copies(out);
     return st != MF_OK ? st : r.status;
 }
 
