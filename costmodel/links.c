@@ -56,7 +56,11 @@ void mf_geometry_of(const mf_cluster *c, mf_group_shape shape, mf_geometry *g) {
 
 /* P(none of k picks without replacement out of `all` falls into `mine`). */
 static double miss(double all, double mine, double k) {
+    const double many = 256; /* no router picks more; then the draws are as good as independent */
     double p = 1;
+    if (k > many) {
+        return pow(fmax(0, 1 - mine / all), k);
+    }
     for (double i = 0; i < k; i++) {
         p *= fmax(0, all - mine - i) / fmax(1, all - i);
     }

@@ -49,8 +49,12 @@ static mf_status gemm_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_e
  * are those of the pass's product, with the rows of all experts. */
 static mf_status grouped_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
-    int64_t experts = whole(p, "experts", 1), rows = whole(p, "m", 1) * experts;
+    int64_t experts = whole(p, "experts", 1);
     int64_t n = whole(p, "n", 1), k = whole(p, "k", 1);
+    if ((double)whole(p, "m", 1) * (double)experts > 9007199254740992.0) {
+        return mf_err_set(e, MF_USAGE, "grouped_gemm: experts x m must not exceed 2^53");
+    }
+    int64_t rows = whole(p, "m", 1) * experts;
     bool dgrad = word_is(p, "pass", "dgrad"), wgrad = word_is(p, "pass", "wgrad");
     op->kind = MF_OP_GROUPED_GEMM;
     op->dim[MF_DIM_M] = wgrad ? n : rows;
