@@ -78,8 +78,13 @@ static void every_price_is_finite_above_its_limit_and_inside_its_band(void **sta
     uint64_t seed = 71;
     print_message("seed %llu\n", (unsigned long long)seed);
     const mf_cluster clusters[] = {world_h200(), world_gb200()};
-    for (int c = 0; c < 2; c++) {
-        mf_cost *cost = world_cost(&clusters[c], -1);
+    mf_software boast = world_software(); /* claims twice of everything: the limit must hold */
+    boast.gemm_eff[MF_MATH_BF16] = boast.gemm_eff[MF_MATH_FP8] = 2;
+    boast.attention_eff = boast.memory_eff = boast.collective_eff = 2;
+    boast.comm_eff[MF_DISPATCH_ALLTOALL] = boast.comm_eff[MF_DISPATCH_FUSED] = 2;
+    for (int c = 0; c < 4; c++) {
+        mf_software software = c < 2 ? world_software() : boast;
+        mf_cost *cost = world_cost_with(&clusters[c % 2], -1, &software);
         for (int i = 0; i < 20000; i++) {
             mf_op op = random_op(&seed);
             op.flags |= (uint8_t)(next(&seed) & MF_OPF_ROUTED);

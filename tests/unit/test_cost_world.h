@@ -192,11 +192,10 @@ static inline mf_software world_software(void) {
 }
 
 /* Cost model of a cluster, with the H200 points as its own (same name) or as another GPU's. */
-static inline mf_cost *world_cost(const mf_cluster *c, int without) {
+static inline mf_cost *world_cost_with(const mf_cluster *c, int without, const mf_software *s) {
     const mf_cluster h200 = world_h200();
     mf_device devices[2];
     mf_sample samples[WORLD_POINTS];
-    mf_software s = world_software();
     mf_cost *cost = NULL;
     bool own = strcmp(c->gpu.name, h200.gpu.name) == 0;
     size_t n = world_samples(&h200, without, samples);
@@ -205,8 +204,13 @@ static inline mf_cost *world_cost(const mf_cluster *c, int without) {
     }
     mf_device_init(&devices[0], c);
     mf_device_init(&devices[1], &h200);
-    assert_ok(mf_cost_build(c, &s, devices, own ? 1 : 2, samples, n, &cost, NULL));
+    assert_ok(mf_cost_build(c, s, devices, own ? 1 : 2, samples, n, &cost, NULL));
     return cost;
+}
+
+static inline mf_cost *world_cost(const mf_cluster *c, int without) {
+    const mf_software s = world_software();
+    return world_cost_with(c, without, &s);
 }
 
 #endif
