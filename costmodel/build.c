@@ -16,6 +16,9 @@ static const double transfer_noise_arch = 0.08;  /* to a GPU of the same archite
 static const double transfer_noise_other = 0.15; /* to another one */
 static const double derived_noise = 0.20;        /* nobody measured it */
 
+/* Fewer points than this correct what was transferred, they do not replace it. */
+enum { OWN_MIN = 4 };
+
 typedef struct group {
     mf_op_kind kind;
     int variant;
@@ -95,6 +98,9 @@ static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
         f->basis = MF_BASIS_TRANSFERRED;
         f->half = z90 * hypot(near ? transfer_noise_arch : transfer_noise_other, family->noise);
         memcpy(mean, f->theta, sizeof mean);
+        for (int i = 0; i < family->nparams; i++) {
+            sd[i] *= near ? 0.4 : 0.6; /* what another GPU taught; a point or two only correct it */
+        }
     }
     if (near) {
         mf_status st = plant_field(f, family, devices, g->list, theirs, e);
@@ -109,7 +115,10 @@ static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
     mf_field_clear(&f->field);
     mf_fit(family->base, devices, g->list, mine, family->nparams, mean, sd, f->theta);
     f->own = true;
-    f->basis = MF_BASIS_FITTED;
+    if (mine >= OWN_MIN) {
+        f->half = 0; /* the field knows better */
+        f->basis = MF_BASIS_FITTED;
+    }
     return plant_field(f, family, devices, g->list, mine, e);
 }
 

@@ -17,10 +17,12 @@
 enum { CURVE_BENDS = 7 }; /* knots between two measured sizes */
 static const double z90 = 1.645;
 static const double model_noise[2] = {0.12, 0.20}; /* inside a domain, across */
-/* Priors of the three factors, and standard deviations of their logarithms. */
+/* Priors of the three factors, and standard deviations of their logarithms: [across domains]. */
 static const double prior_mean[3] = {1.3, 1.0, 0.5};
-static const double prior_sd[3] = {0.6, 0.15, 1.0};
-static const double pooled_sd[3] = {0.4, 0.08, 0.6};
+/* Across domains latency is the fabric's, not the GPU's: one site's slow network (EFA answers after
+ * 0.4 ms) must not become everybody's, so that only bandwidth is fitted there. */
+static const double prior_sd[2][3] = {{0.6, 0.15, 1.0}, {0.02, 0.08, 0.02}};
+static const double own_sd[2][3] = {{0.4, 0.08, 0.6}, {0.02, 0.08, 0.02}};
 
 static int class_of(mf_op_kind kind) {
     return kind == MF_OP_ALL_REDUCE   ? MF_COLL_REDUCE
@@ -164,16 +166,24 @@ static int order_samples(const void *a, const void *b) {
     return ((*p)->time_s > (*q)->time_s) - ((*p)->time_s < (*q)->time_s);
 }
 
-/* Half-width of the band: spread of the fit's residuals, never below what a formula can claim. */
+static int order_double(const void *a, const void *b) {
+    double p, q;
+    memcpy(&p, a, sizeof p);
+    memcpy(&q, b, sizeof q);
+    return (p > q) - (p < q);
+}
+
+/* Half-width of the band from the median of the fit's residuals, so that one strange site does not
+ * blur all; never below what a formula can claim. n >= 1; error has room for n. */
 static double fit_half(const mf_device *devices, const mf_sample *const *list, size_t n,
-                       const double *theta, double noise) {
-    double sum = 0;
+                       const double *theta, double noise, double *error) {
     for (size_t i = 0; i < n; i++) {
-        double r = log(coll_base(&devices[list[i]->device], &list[i]->op, theta) / list[i]->time_s);
-        sum += r * r;
+        error[i] =
+            fabs(log(coll_base(&devices[list[i]->device], &list[i]->op, theta) / list[i]->time_s));
     }
+    qsort(error, n, sizeof *error, order_double);
     double few = 1 + 2 / (double)n; /* three factors bend to a handful of points */
-    return z90 * fmax(noise * 0.6, few * sqrt(sum / (double)n));
+    return fmax(z90 * noise * 0.6, few * z90 * 1.4826 * error[n / 2]);
 }
 
 /* Samples of one class and locality, of every device or of device 0 alone. */
@@ -201,25 +211,26 @@ static size_t select_samples(const mf_device *devices, const mf_sample *samples,
 }
 
 static void fit_class(mf_collectives *k, const mf_device *devices, const mf_sample *samples,
-                      size_t n, int class, int across, const mf_sample **list) {
+                      size_t n, int class, int across, const mf_sample **list, double *error) {
     mf_coll_fit *f = &k->fit[class][across];
     memcpy(f->f, prior_mean, sizeof f->f);
     size_t all = select_samples(devices, samples, n, false, class, across, k->nvls, list);
-    mf_fit(coll_base, devices, list, all, 3, prior_mean, prior_sd, f->f);
-    f->half = all > 0 ? fit_half(devices, list, all, f->f, model_noise[across])
+    mf_fit(coll_base, devices, list, all, 3, prior_mean, prior_sd[across], f->f);
+    f->half = all > 0 ? fit_half(devices, list, all, f->f, model_noise[across], error)
                       : z90 * model_noise[across];
     double pooled[3];
     memcpy(pooled, f->f, sizeof pooled);
     size_t mine = select_samples(devices, samples, n, true, class, across, k->nvls, list);
     if (mine > 0) {
-        mf_fit(coll_base, devices, list, mine, 3, pooled, pooled_sd, f->f);
-        f->half = fit_half(devices, list, mine, f->f, model_noise[across]);
+        mf_fit(coll_base, devices, list, mine, 3, pooled, own_sd[across], f->f);
+        f->half = fit_half(devices, list, mine, f->f, model_noise[across], error);
         f->own = true;
     }
 }
 
 /* Measured sizes in ascending order; equal sizes (in place, out of place) become their geometric
- * mean; more bytes never take less time, so noise of small sizes is levelled. */
+ * mean. More bytes never take less time: where they seem to, the smaller size was disturbed (a
+ * first call, a busy network), so that each size takes the least time of all sizes from it on. */
 static int merge_sizes(const mf_sample *const *list, size_t n, mf_curve *c) {
     int knots = 0;
     for (size_t i = 0; i < n;) {
@@ -231,10 +242,13 @@ static int merge_sizes(const mf_sample *const *list, size_t n, mf_curve *c) {
         }
         double mean = sum / (double)(j - i);
         c->log_B[knots] = log(list[i]->op.bytes);
-        c->log_s[knots] = knots > 0 ? fmax(mean, c->log_s[knots - 1]) : mean;
+        c->log_s[knots] = mean;
         c->half[knots] = z90 * spread;
         c->measured[knots++] = true;
         i = j;
+    }
+    for (int k = knots - 2; k >= 0; k--) {
+        c->log_s[k] = fmin(c->log_s[k], c->log_s[k + 1]);
     }
     return knots;
 }
@@ -343,16 +357,20 @@ mf_status mf_collectives_build(mf_collectives *k, const mf_device *devices,
                                const mf_sample *samples, size_t n, bool nvls, mf_err *e) {
     *k = (mf_collectives){.nvls = nvls};
     const mf_sample **list = malloc((n + 1) * sizeof *list);
-    if (list == NULL) {
+    double *error = malloc((n + 1) * sizeof *error);
+    if (list == NULL || error == NULL) {
+        free(list);
+        free(error);
         return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
     }
     for (int class = 0; class < MF_COLL_CLASSES; class ++) {
         for (int across = 0; across < 2; across++) {
-            fit_class(k, devices, samples, n, class, across, list);
+            fit_class(k, devices, samples, n, class, across, list, error);
         }
     }
     mf_status st = build_curves(k, devices, samples, n, list, e);
     free(list);
+    free(error);
     return st;
 }
 

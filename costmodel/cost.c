@@ -70,11 +70,10 @@ static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *
         return;
     }
     out->time_s *= exp(at.residual);
-    if (f->own) {
-        out->basis = at.nearest < interpolated_efolds ? MF_BASIS_INTERPOLATED : MF_BASIS_FITTED;
-        *half = at.half;
-    } else {
-        *half = hypot(f->half, at.half);
+    double near = at.nearest / (at.nearest + interpolated_efolds); /* 0 at a point, 1 far away */
+    *half = hypot(f->half * (f->own ? near : 1), at.half);
+    if (f->own && f->basis == MF_BASIS_FITTED && at.nearest < interpolated_efolds) {
+        out->basis = MF_BASIS_INTERPOLATED;
     }
 }
 

@@ -18,8 +18,9 @@ enum { P_EFF, P_TILE_S, P_LAUNCH_S, P_POWER, P_WAVE, P_WGRAD };
 /* Tile shapes and what their operand traffic through shared memory leaves of the rate. */
 static const struct tile_shape {
     double m, n, eff;
-} tiles[] = {{128, 256, 1.00}, {256, 128, 1.00}, {128, 128, 0.92}, {64, 256, 0.88},
-             {256, 64, 0.88},  {64, 128, 0.75},  {128, 64, 0.75},  {64, 64, 0.60}};
+} tiles[] = {{128, 256, 1.00}, {256, 128, 1.00}, {128, 192, 0.97}, {192, 128, 0.97},
+             {128, 128, 0.92}, {64, 256, 0.88},  {256, 64, 0.88},  {64, 128, 0.75},
+             {128, 64, 0.75},  {64, 64, 0.60}};
 
 double mf_math_element_B(int math) {
     static const double bytes[MF_MATH_COUNT] = {4, 2, 1, 0.5625 /* one scale byte per 16 */};

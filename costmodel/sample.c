@@ -10,6 +10,9 @@ static bool word_is(const mf_point *p, const char *key, const char *word) {
     return d != NULL && strcmp(d->text, word) == 0;
 }
 
+/* Relative sigma of a time whose spread nobody wrote down. */
+static const double unrecorded_spread = 0.02;
+
 typedef struct reader {
     mf_samples *out;
     mf_err *e;
@@ -37,10 +40,11 @@ static int device_of(mf_samples *out, const char *gpu) {
     return i;
 }
 
-/* Published attention figures come from several kernels; the one that is run is priced. */
+/* Attention was measured with several kernels: the one that runs is priced. Reduction inside
+ * network switches is a site's own and no part of the model. */
 static bool stands_for_runs(const mf_point *p) {
-    return strcmp(p->op, "attention") != 0 || word_is(p, "impl", "cudnn") ||
-           word_is(p, "impl", "fa3");
+    bool slow_attention = word_is(p, "impl", "fa2") || word_is(p, "impl", "reference");
+    return !slow_attention && !word_is(p, "algo", "sharp");
 }
 
 static int take_point(const mf_point *p, void *user) {
@@ -55,7 +59,10 @@ static int take_point(const mf_point *p, void *user) {
         return 0; /* measured for another purpose (launch times, peer rows) */
     }
     s.time_s = p->time_s;
-    s.spread = fmax(0, (p->high_s - p->low_s) / (2 * 1.2816 * p->time_s)); /* 10..90 % to sigma */
+    s.spread = (p->high_s - p->low_s) / (2 * 1.2816 * p->time_s); /* 10..90 % to sigma */
+    if (!(s.spread > 0)) {
+        s.spread = unrecorded_spread;
+    }
     s.fixed = !word_is(p, "algo", "auto") && mf_point_find(p, "algo") != NULL;
     if (!s.fixed || word_is(p, "algo", "nvls")) {
         s.op.flags |= MF_SAMPLE_NVLS;

@@ -1,0 +1,201 @@
+/* test_cost_shipped.c - the cost model on what ships: every cluster prices, every measured point of
+ * its own GPU comes back, left-out points fall into their bands. */
+#include "costmodel/sample.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct points {
+    mf_point *p;
+    int n, room;
+} points;
+
+static int collect(const mf_point *p, void *user) {
+    points *all = user;
+    if (all->n == all->room) {
+        all->room = all->room > 0 ? 2 * all->room : 256;
+        all->p = realloc(all->p, (size_t)all->room * sizeof *all->p);
+        if (all->p == NULL) {
+            return 1;
+        }
+    }
+    all->p[all->n++] = *p;
+    return 0;
+}
+
+static points read_points(mf_store *store) {
+    points all = {NULL, 0, 0};
+    assert_ok(mf_store_each(store, NULL, NULL, collect, &all, NULL, NULL));
+    assert_true(all.n > 100);
+    return all;
+}
+
+static mf_software ideal(void) {
+    mf_software s;
+    assert_ok(mf_software_load("ideal", &s, NULL));
+    return s;
+}
+
+/* The cluster of a GPU whose jobs use all of a domain, as the measurements did. */
+static mf_cluster cluster_of(const char *gpu) {
+    mf_cluster c;
+    mf_err e = {.text = ""};
+    if (mf_cluster_load(gpu, &c, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    c.domain_gpus_used = c.domain_gpus;
+    return c;
+}
+
+static void every_shipped_cluster_prices_every_kind_of_op(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "gemm dtype=bf16 m=4096 n=7168 k=2048",
+        "gemm dtype=fp8-block m=4096 n=7168 k=2048",
+        "grouped_gemm dtype=nvfp4 experts=8 m=512 n=4096 k=7168 pass=wgrad acc=1",
+        "attention pass=bwd b=1 h=128 s=4096 dqk=192 dv=128",
+        "memory op=swiglu_fwd bytes=64MiB",
+        "copy_d2h bytes=64MiB",
+        "all_gather bytes=64MiB ranks=8",
+        "all_reduce bytes=64MiB ranks=64",
+        "all_to_all bytes=64MiB ranks=64",
+        "send_recv bytes=64MiB ranks=2",
+        "dispatch tokens=4096 hidden=7168 topk=8 experts=256 ranks=64 impl=fused",
+        "combine tokens=4096 hidden=7168 topk=8 experts=256 ranks=64 impl=alltoall",
+    };
+    size_t count;
+    const char *const *names = mf_cluster_shipped(&count);
+    const mf_software software = ideal();
+    for (size_t i = 0; i < count; i++) {
+        mf_cluster c;
+        mf_cost *cost;
+        assert_ok(mf_cluster_load(names[i], &c, NULL));
+        assert_ok(mf_cost_create(&c, &software, NULL, &cost, NULL));
+        for (size_t t = 0; t < sizeof texts / sizeof texts[0]; t++) {
+            mf_point point;
+            mf_op op;
+            mf_price p;
+            assert_ok(mf_point_parse(texts[t], &point, NULL));
+            assert_ok(mf_cost_point_op(&point, &c, &op, NULL));
+            mf_cost_op(cost, &op, 1, &p);
+            if (!(isfinite(p.time_s) && p.time_s > 0 && p.time_s >= p.limit_s && p.limit_s > 0 &&
+                  p.high_s > p.time_s && p.high_s < 3 * p.time_s)) {
+                fail_msg("%s on %s: %g s, limit %g s, high %g s", texts[t], names[i], p.time_s,
+                         p.limit_s, p.high_s);
+            }
+        }
+        mf_cost_destroy(cost);
+    }
+}
+
+/* Kernels, copies and dispatches exactly; collectives are levelled and have several algorithms, so
+ * that the tests of curves hold those. */
+static bool is_exact(const mf_op *op) {
+    mf_op_class class = mf_op_kind_class((mf_op_kind)op->kind);
+    return (class != MF_CLASS_COLLECTIVE && class != MF_CLASS_P2P) || op->kind == MF_OP_DISPATCH ||
+           op->kind == MF_OP_COMBINE;
+}
+
+static bool is_priced(const mf_point *p, const mf_cluster *c, mf_op *op) {
+    const mf_point_dim *impl = mf_point_find(p, "impl");
+    bool other_kernel = impl != NULL && strcmp(impl->text, "fa2") == 0;
+    return !p->holdout && !other_kernel && mf_cost_point_op(p, c, op, NULL) == MF_OK &&
+           is_exact(op);
+}
+
+static void shipped_measurements_come_back_on_their_own_gpu(void **state) {
+    (void)state;
+    const mf_software software = ideal();
+    mf_store *store;
+    assert_ok(mf_store_open_shipped(&store, NULL));
+    points all = read_points(store);
+    mf_cost *cost = NULL;
+    int checked = 0;
+    for (int i = 0; i < all.n; i++) {
+        const mf_point *p = &all.p[i];
+        mf_cluster c = cluster_of(p->gpu);
+        if (i == 0 || strcmp(p->gpu, all.p[i - 1].gpu) != 0) {
+            mf_cost_destroy(cost);
+            assert_ok(mf_cost_create(&c, &software, store, &cost, NULL));
+        }
+        mf_op op;
+        mf_price q;
+        if (!is_priced(p, &c, &op)) {
+            continue;
+        }
+        mf_cost_op(cost, &op, 1, &q);
+        if (fabs(q.time_s / p->time_s - 1) > 1e-6 || q.basis != MF_BASIS_MEASURED) {
+            char key[256];
+            mf_point_format(p, key, sizeof key);
+            fail_msg("%s %s: %g s, measured %g s", p->gpu, key, q.time_s, p->time_s);
+        }
+        checked++;
+    }
+    assert_true(checked >= 80);
+    mf_cost_destroy(cost);
+    free(all.p);
+    mf_store_close(store);
+}
+
+static int order(const void *a, const void *b) {
+    double p, q;
+    memcpy(&p, a, sizeof p);
+    memcpy(&q, b, sizeof q);
+    return (p > q) - (p < q);
+}
+
+/* One point of H200 after the other is left out of the samples, everything refitted, and priced. */
+static void left_out_shipped_measurements_fall_into_their_bands(void **state) {
+    (void)state;
+    const mf_software software = ideal();
+    const mf_cluster c = cluster_of("h200");
+    mf_store *store;
+    mf_samples *all = calloc(1, sizeof *all);
+    assert_non_null(all);
+    assert_ok(mf_store_open_shipped(&store, NULL));
+    assert_ok(mf_samples_read(all, &c, store, NULL));
+    mf_sample *rest = malloc(all->n * sizeof *rest);
+    double *error = malloc(all->n * sizeof *error);
+    assert_true(rest != NULL && error != NULL);
+    size_t n = 0, inside = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        const mf_sample *left = &all->sample[i];
+        if (left->device != 0 || !is_exact(&left->op)) {
+            continue;
+        }
+        memcpy(rest, all->sample, i * sizeof *rest);
+        memcpy(rest + i, all->sample + i + 1, (all->n - i - 1) * sizeof *rest);
+        mf_cost *cost;
+        mf_price p;
+        assert_ok(mf_cost_build(&c, &software, all->device, all->ndevices, rest, all->n - 1, &cost,
+                                NULL));
+        mf_cost_op(cost, &left->op, 1, &p);
+        error[n++] = fabs(p.time_s / left->time_s - 1);
+        inside += left->time_s >= p.low_s && left->time_s <= p.high_s;
+        mf_cost_destroy(cost);
+    }
+    qsort(error, n, sizeof *error, order);
+    print_message(
+        "H200 kernels left out one by one: median error %.1f %%, 90th percentile %.1f %%; "
+        "%zu of %zu inside their band\n",
+        100 * error[n / 2], 100 * error[n * 9 / 10], inside, n);
+    assert_true(n >= 40);
+    assert_true(error[n / 2] < 0.06);
+    assert_true(inside * 100 >= n * 85);
+    free(rest);
+    free(error);
+    mf_samples_clear(all);
+    free(all);
+    mf_store_close(store);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_shipped_cluster_prices_every_kind_of_op),
+        cmocka_unit_test(shipped_measurements_come_back_on_their_own_gpu),
+        cmocka_unit_test(left_out_shipped_measurements_fall_into_their_bands),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
