@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Reads all records and joins them: fields with '|', records with '/'. */
 static mf_status read_all(const char *text, size_t length, char *out, size_t size, mf_err *e) {
@@ -100,6 +101,21 @@ static void missing_files_and_folders_are_bad_input(void **state) {
     assert_string_equal(e.text, "/tmp: expected a file, not a folder");
 }
 
+static void files_beyond_the_limit_are_refused(void **state) {
+    (void)state;
+    char path[] = "/tmp/mf_huge_XXXXXX", *text;
+    size_t length;
+    mf_err e;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)MF_TEXT_MAX_BYTES + 1), 0); /* holes: no space taken */
+    close(fd);
+    assert_int_equal(mf_text_read_file(path, &text, &length, &e), MF_INPUT);
+    assert_non_null(strstr(e.text, ": longer than 64 MiB"));
+    assert_null(text);
+    remove(path);
+}
+
 static void numbers_are_plain_decimal_numbers(void **state) {
     (void)state;
     static const char *const good[] = {"0", "-1", "1.5", ".5", "5.", "1e9", "1E-9", "0.00088"};
@@ -154,6 +170,7 @@ int main(void) {
         cmocka_unit_test(malformed_text_is_refused_with_its_position),
         cmocka_unit_test(errors_of_a_reader_name_the_field),
         cmocka_unit_test(missing_files_and_folders_are_bad_input),
+        cmocka_unit_test(files_beyond_the_limit_are_refused),
         cmocka_unit_test(numbers_are_plain_decimal_numbers),
         cmocka_unit_test(printed_numbers_read_back_exactly),
         cmocka_unit_test(only_well_formed_utf8_is_clean),
