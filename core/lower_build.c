@@ -145,6 +145,14 @@ void mf_op_out(mf_op *op, int16_t t) {
     }
 }
 
+void mf_op_piece(mf_op *op, int64_t i, int64_t pieces) {
+    if (pieces > 1) {
+        op->flags |= MF_OPF_OVERLAPPED;
+        op->piece = (uint8_t)i;
+        op->pieces = (uint8_t)pieces;
+    }
+}
+
 mf_op *mf_build_memory_op(mf_build *bd, mf_op_kind kind, const char *name, int64_t rows,
                           int64_t cols, double bytes) {
     mf_op *op = mf_build_op(bd, kind, name, MF_STREAM_COMPUTE);

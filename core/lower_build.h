@@ -62,6 +62,8 @@ double mf_tensor_balanced_B(const mf_tensor *t);
 mf_op *mf_build_op(mf_build *bd, mf_op_kind kind, const char *name, mf_stream stream);
 void mf_op_in(mf_op *op, int16_t t);
 void mf_op_out(mf_op *op, int16_t t);
+/* Marks piece i of an op that is split to overlap; nothing when it is whole. */
+void mf_op_piece(mf_op *op, int64_t i, int64_t pieces);
 /* A memory-bound op: rows x cols of its main operand and its traffic. */
 mf_op *mf_build_memory_op(mf_build *bd, mf_op_kind kind, const char *name, int64_t rows,
                           int64_t cols, double bytes);

@@ -132,6 +132,8 @@ static void copy_shape(mf_op *to, const mf_op *from) {
     to->group = from->group;
     to->shape = from->shape;
     to->bytes = from->bytes;
+    to->piece = from->piece;
+    to->pieces = from->pieces;
     for (int i = 0; i < MF_OP_DIMS; i++) {
         to->dim[i] = from->dim[i];
     }
@@ -151,7 +153,7 @@ static int16_t weight_grad(mf_build *bd, int16_t w) {
     return g;
 }
 
-static void grad_gemm(mf_build *bd, const mf_op *f) {
+static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
     bool low = bd->quant_B > 0 && (f->math == MF_MATH_FP8 || f->math == MF_MATH_FP4);
     /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
     int16_t x = keep(bd, f->in[0]);
@@ -171,17 +173,24 @@ static void grad_gemm(mf_build *bd, const mf_op *f) {
         mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, m, k, n);
         op->kind = f->kind;
         op->flags = f->flags;
+        op->piece = f->piece;
+        op->pieces = f->pieces;
         op->dim[3] = f->dim[3];
         op->bytes = f->bytes;
         mf_op_in(op, dy);
         mf_op_in(op, f->in[1]);
         grad_out(bd, last_op(bd), f->in[0]);
     }
+    if (!last_piece) {
+        return;
+    }
+    /* The weight gradient is one op over the rows of all pieces. */
+    m *= f->pieces > 1 ? f->pieces : 1;
     bd->pass = MF_PASS_W;
     int16_t dw = weight_grad(bd, f->in[1]);
     mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, n, k, m);
     op->kind = f->kind;
-    op->flags = (uint8_t)(f->flags | MF_OPF_WGRAD | MF_OPF_ACC_FP32);
+    op->flags = (uint8_t)((f->flags & ~MF_OPF_OVERLAPPED) | MF_OPF_WGRAD | MF_OPF_ACC_FP32);
     op->dim[3] = f->dim[3];
     /* Reads both operands, reads and writes the FP32 sum. */
     double groups = grouped ? (double)f->dim[3] : 1.0;
@@ -332,7 +341,7 @@ static void grad_op(mf_build *bd, int i) {
     switch ((mf_op_kind)f.kind) {
     case MF_OP_GEMM:
     case MF_OP_GROUPED_GEMM:
-        grad_gemm(bd, &f);
+        grad_gemm(bd, &f, f.pieces <= 1 || f.piece == 0);
         break;
     case MF_OP_ATTENTION_FWD:
         grad_attention(bd, &f, &extra);

@@ -83,7 +83,7 @@ int16_t mf_lower_gather_tp(mf_build *bd, const char *name, int16_t x) {
     for (int64_t i = 0; i < pieces; i++) {
         mf_op *op =
             mf_build_collective(bd, MF_OP_ALL_GATHER, name, MF_STREAM_TP, MF_GROUP_TP, bytes);
-        op->flags |= pieces > 1 ? MF_OPF_OVERLAPPED : 0;
+        mf_op_piece(op, i, pieces);
         mf_op_in(op, x);
         mf_op_out(op, y);
     }
@@ -98,7 +98,7 @@ static int16_t linear_pieces(mf_build *bd, const mf_linear *w, int16_t x, int64_
     int16_t y = mf_build_tensor(bd, w->name, rows, w->n, bd->act_B);
     for (int64_t i = 0; i < pieces; i++) {
         mf_op *op = mf_build_gemm(bd, w->name, w->math, rows / pieces, w->n, w->k);
-        op->flags |= pieces > 1 ? MF_OPF_OVERLAPPED : 0;
+        mf_op_piece(op, i, pieces);
         mf_op_in(op, x);
         mf_op_in(op, weight);
         mf_op_in(op, bias);
@@ -136,7 +136,7 @@ int16_t mf_lower_row_parallel(mf_build *bd, const mf_linear *w, int16_t x) {
     for (int64_t i = 0; i < pieces; i++) {
         mf_op *op = mf_build_collective(bd, MF_OP_REDUCE_SCATTER, "tp_reduce_scatter", MF_STREAM_TP,
                                         MF_GROUP_TP, bytes);
-        op->flags |= pieces > 1 ? MF_OPF_OVERLAPPED : 0;
+        mf_op_piece(op, i, pieces);
         mf_op_in(op, y);
         mf_op_out(op, part);
     }

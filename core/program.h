@@ -162,6 +162,9 @@ typedef struct mf_op {
     uint8_t flags;  /* MF_OPF_* */
     uint8_t group;  /* mf_group_kind, MF_GROUP_NONE outside communication */
     uint8_t nin, nout;
+    uint8_t piece, pieces; /* of an op that is split to overlap; pieces <= 1: whole. Piece k of an
+                              op waits for piece k of an input made in as many pieces; a whole op
+                              waits for all */
     int16_t in[MF_OP_MAX_IN]; /* tensors of the block */
     int16_t out[MF_OP_MAX_OUT];
     int16_t forward;      /* for R, B, W ops: the forward op they derive from; -1 */

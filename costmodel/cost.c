@@ -172,9 +172,16 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
     if (is_nothing(op)) {
         return;
     }
-    const mf_op o = loaded(op, load);
+    mf_op o = loaded(op, load);
     mf_op_class class = mf_op_kind_class((mf_op_kind)o.kind);
-    double half = 0;
+    double half = 0, pieces = 1;
+    if (o.pieces > 1 && (class == MF_CLASS_COLLECTIVE || class == MF_CLASS_P2P)) {
+        /* Pieces follow each other on the link: each is its share of the whole, whose latency is
+         * paid once. */
+        pieces = o.pieces;
+        o.bytes *= pieces;
+        o.pieces = 1;
+    }
     if (class == MF_CLASS_COLLECTIVE || class == MF_CLASS_P2P) {
         communication_price(cost, &o, out, &half);
         if (out->time_s <= 0) {
@@ -185,7 +192,8 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
         out->limit_s = limit_of(cost, &o);
         out->link = class == MF_CLASS_COPY ? MF_LINK_HOST : MF_LINK_NONE;
     }
-    out->time_s = fmax(out->time_s / rate_share(&cost->software, &o), out->limit_s);
+    out->limit_s /= pieces;
+    out->time_s = fmax(out->time_s / pieces / rate_share(&cost->software, &o), out->limit_s);
     half += cost->software.band;
     out->low_s = fmax(out->time_s / (1 + half), out->limit_s);
     out->high_s = out->time_s * (1 + half);

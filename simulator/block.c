@@ -64,11 +64,15 @@ static void price(player *pl, play_op *q, double load) {
     q->memory_Bps = communicates && p.time_s > 0 ? 2.0 * q->op->bytes / p.time_s : 0.0;
 }
 
-/* Place of the last op before `at` on the same side that makes tensor t; -1 = from outside. */
+/* Place of the last op before `at` on the same side that makes tensor t (for a piece: the same
+ * piece of it); -1 = from outside. */
 static int producer_of(const player *pl, int at, uint8_t side, int16_t t) {
+    const mf_op *reader = pl->ops[at].op;
     for (int i = at - 1; i >= 0; i--) {
         const play_op *q = &pl->ops[i];
-        for (int k = 0; q->side == side && k < q->op->nout; k++) {
+        bool other_piece =
+            reader->pieces > 1 && q->op->pieces == reader->pieces && q->op->piece != reader->piece;
+        for (int k = 0; q->side == side && !other_piece && k < q->op->nout; k++) {
             if (q->op->out[k] == t) {
                 return q->detached ? -1 : i;
             }

@@ -116,6 +116,9 @@ static const struct {
     {"zoo-013", "recipe partly inferred"},
     {"zoo-014", "recipe partly inferred"},
     {"bra-003", "documented regression (cuDNN), not representative by its own note"},
+    {"skl-015", "sources disagree whether 16 is CP or TP"},
+    {"skl-016", "sources disagree whether 32 is CP or TP"},
+    {"skl-017", "sources disagree whether 64 is CP or TP"},
     {"ll3-001", "VPP not stated"},
     {"ll3-003", "VPP not stated"},
 };
@@ -272,6 +275,13 @@ static void read_model(pub_row *r, const char *name, const char *id, mf_err *e) 
         while (n < 3 && known_models[i].overrides[n] != NULL) {
             overrides[n] = known_models[i].overrides[n];
             n++;
+        }
+        char depth[48];
+        const char *proxy = strstr(r->notes, "reduced-depth proxy: ");
+        if (proxy != NULL) {
+            long layers = strtol(proxy + strlen("reduced-depth proxy: "), NULL, 10);
+            snprintf(depth, sizeof depth, "num_hidden_layers=%ld", layers);
+            overrides[n++] = depth;
         }
         if (mf_model_load_with(known_models[i].shipped, overrides, n, &r->model, e) != MF_OK) {
             skip(r, e->text);
