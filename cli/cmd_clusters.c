@@ -6,6 +6,7 @@
 #include "cli/show.h"
 
 #include "core/cluster.h"
+#include "core/model.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -89,9 +90,79 @@ static mf_shown text_of(double v, unit u) {
     return t;
 }
 
+/* --- sources ---------------------------------------------------------------------------------- */
+
+/* The file behind a shipped name or a path. */
+static mf_status load_file(const char *name_or_path, mf_json **out, mf_err *e) {
+    size_t count;
+    const char *const *names = mf_cluster_shipped(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(names[i], name_or_path) == 0) {
+            char path[4200];
+            snprintf(path, sizeof path, "%s/clusters/%s.json", mf_data_dir(), name_or_path);
+            return mf_json_load(path, out, e);
+        }
+    }
+    return mf_json_load(name_or_path, out, e);
+}
+
+/* Called for every figure of a cluster file: its key with those of the objects around it. */
+typedef void (*figure_fn)(const char *key, double value, const char *source, const char *date,
+                          void *user);
+
+static void each_figure(const mf_json_value *v, const char *prefix, figure_fn fn, void *user) {
+    char key[96];
+    double value = 0;
+    const char *source = NULL, *date = "";
+    bool array = mf_json_value_type(v) == MF_JSON_ARRAY;
+    if (!array && mf_json_value_type(v) != MF_JSON_OBJECT) {
+        return;
+    }
+    if (!array && mf_json_find(v, "source") != NULL &&
+        mf_json_get_f64(v, "value", -1e300, 1e300, &value, NULL) == MF_OK &&
+        mf_json_get_string(v, "source", &source, NULL) == MF_OK) {
+        (void)mf_json_opt_string(v, "date", &date, NULL);
+        fn(prefix, value, source, date, user);
+        return;
+    }
+    for (size_t i = 0; i < mf_json_size(v); i++) {
+        if (array) {
+            snprintf(key, sizeof key, "%s[%zu]", prefix, i);
+        } else {
+            snprintf(key, sizeof key, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "",
+                     mf_json_key_at(v, i));
+        }
+        each_figure(mf_json_at(v, i), key, fn, user);
+    }
+}
+
+static void print_source(const char *key, double value, const char *source, const char *date,
+                         void *user) {
+    FILE *out = user;
+    char number[32];
+    snprintf(number, sizeof number, "%.10g", value);
+    fprintf(out, "  %-28s %10s  %s%s%s%s\n", key, number, source, date[0] != '\0' ? " (" : "", date,
+            date[0] != '\0' ? ")" : "");
+}
+
+static void json_source(const char *key, double value, const char *source, const char *date,
+                        void *user) {
+    mf_json_writer *w = user;
+    mf_json_write_object(w, key, true);
+    mf_json_write_f64(w, "value", value);
+    mf_json_write_string(w, "source", source);
+    mf_json_write_string(w, "date", date);
+    mf_json_write_end(w);
+}
+
 /* --- one cluster ------------------------------------------------------------------------------ */
 
-static void print_cluster(FILE *out, const mf_cluster *c) {
+/* The last tier reaches everything. */
+static bool reaches_all(const mf_tier *t) {
+    return t->gpus <= 0 || t->gpus > (INT64_C(1) << 40);
+}
+
+static void print_cluster(FILE *out, const mf_cluster *c, const mf_json *file) {
     fprintf(out, "%s: %s (%s), %lld per node, %lld in a scale-up domain", c->name, c->gpu.name,
             c->gpu.arch, (long long)c->gpus_per_node, (long long)c->domain_gpus);
     if (c->domain_gpus_used != c->domain_gpus) {
@@ -107,15 +178,18 @@ static void print_cluster(FILE *out, const mf_cluster *c) {
     for (int i = 0; i < c->tiers; i++) {
         const mf_tier *t = &c->tier[i];
         fprintf(out, "  network tier %-11s reaches %s GPUs, oversubscription %g, %s a hop\n",
-                t->name, t->gpus > 0 ? mf_show_i64(t->gpus).s : "all", t->oversubscription,
+                t->name, reaches_all(t) ? "all" : mf_show_i64(t->gpus).s, t->oversubscription,
                 mf_show_time(t->latency_s).s);
     }
     if (c->max_gpus > 0) {
         fprintf(out, "  at most %.0f GPUs\n", c->max_gpus);
     }
+    fputs("\nthe file's own figures, and where they come from\n", out);
+    each_figure(mf_json_root(file), "", print_source, out);
 }
 
-static void json_cluster(mf_json_writer *w, const mf_cluster *c) {
+/* file NULL: without sources. */
+static void json_cluster(mf_json_writer *w, const mf_cluster *c, const mf_json *file) {
     mf_json_write_object(w, NULL, false);
     mf_json_write_string(w, "name", c->name);
     mf_json_write_string(w, "gpu", c->gpu.name);
@@ -137,12 +211,21 @@ static void json_cluster(mf_json_writer *w, const mf_cluster *c) {
     for (int i = 0; i < c->tiers; i++) {
         mf_json_write_object(w, NULL, true);
         mf_json_write_string(w, "name", c->tier[i].name);
-        mf_json_write_i64(w, "gpus", c->tier[i].gpus);
+        if (reaches_all(&c->tier[i])) {
+            mf_json_write_null(w, "gpus");
+        } else {
+            mf_json_write_i64(w, "gpus", c->tier[i].gpus);
+        }
         mf_json_write_f64(w, "oversubscription", c->tier[i].oversubscription);
         mf_json_write_f64(w, "latency_s", c->tier[i].latency_s);
         mf_json_write_end(w);
     }
     mf_json_write_end(w);
+    if (file != NULL) {
+        mf_json_write_object(w, "sources", false);
+        each_figure(mf_json_root(file), "", json_source, w);
+        mf_json_write_end(w);
+    }
     mf_json_write_end(w);
 }
 
@@ -174,7 +257,7 @@ static mf_status list(const mf_cli *cli, mf_json_writer *w, mf_err *e) {
             return s;
         }
         if (w != NULL) {
-            json_cluster(w, &c);
+            json_cluster(w, &c, NULL);
         } else {
             print_row(cli->out, &c);
         }
@@ -185,16 +268,19 @@ static mf_status list(const mf_cli *cli, mf_json_writer *w, mf_err *e) {
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_json_writer w;
     mf_cluster c;
+    mf_json *file = NULL;
     mf_status s = MF_OK;
     bool json = a->value[MF_OPT_JSON].given;
     mf_json_writer_init(&w);
     if (a->words == 1) {
         s = mf_cluster_load(a->word[0], &c, e);
+        s = s == MF_OK ? load_file(a->word[0], &file, e) : s;
         if (s == MF_OK && json) {
-            json_cluster(&w, &c);
+            json_cluster(&w, &c, file);
         } else if (s == MF_OK) {
-            print_cluster(cli->out, &c);
+            print_cluster(cli->out, &c, file);
         }
+        mf_json_destroy(file);
     } else if (json) {
         mf_json_write_array(&w, NULL, false);
         s = list(cli, &w, e);

@@ -1,6 +1,7 @@
 /* cmd_price.c - `moefold price`: one op, its time, its band and what the price rests on. */
-#include "cli/job.h"
-#include "cli/report.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/prices.h"
 #include "cli/show.h"
 #include "costmodel/price_text.h"
 #include "profiles/ops_table.h"
@@ -132,8 +133,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     mf_status s = mf_args_require(a, MF_OPT_CLUSTER, e);
     if (s == MF_OK) {
-        s = mf_job_load_prices(a, a->value[MF_OPT_CLUSTER].text, NULL, &cluster, &software, &cost,
-                               e);
+        s = mf_prices_load(a, a->value[MF_OPT_CLUSTER].text, NULL, &cluster, &software, &cost, e);
     }
     if (s == MF_OK) {
         s = price_op(a, cost, &p, e);

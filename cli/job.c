@@ -1,24 +1,16 @@
 /* job.c - options or a plan file -> model, cluster, prices, layout -> a simulated step. */
 #include "cli/job.h"
 
+#include "cli/prices.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-/* "--cluster: " in front of words about a name; errors in files tell their own place. */
-static mf_status name_option(mf_status s, mf_option_id id, mf_err *e) {
-    return s == MF_USAGE ? mf_err_prefix(e, "--%s", mf_option_get(id)->name) : s;
-}
-
-static const char *text_of(const mf_args *a, mf_option_id id, const char *absent) {
-    return a->value[id].given ? a->value[id].text : absent;
-}
 
 /* --- pieces ----------------------------------------------------------------------------------- */
 
 /* The model that a plan names: --model says where it is, when it does not ship. */
 static mf_status load_plan_model(mf_job *j, const mf_args *a, mf_err *e) {
-    const char *name = text_of(a, MF_OPT_MODEL, j->plan.model.name);
+    const char *name = mf_prices_text(a, MF_OPT_MODEL, j->plan.model.name);
     mf_status s = mf_model_load_with(name, a->set, (size_t)a->set_count, &j->model, e);
     if (s == MF_USAGE && !a->value[MF_OPT_MODEL].given) {
         return mf_err_set(e, MF_USAGE,
@@ -27,7 +19,7 @@ static mf_status load_plan_model(mf_job *j, const mf_args *a, mf_err *e) {
                           a->value[MF_OPT_PLAN].text, name);
     }
     if (s != MF_OK) {
-        return name_option(s, MF_OPT_MODEL, e);
+        return mf_prices_name(s, MF_OPT_MODEL, e);
     }
     s = mf_plan_check(&j->plan, &j->model, e);
     return s == MF_OK ? s : mf_err_prefix(e, "%s", a->value[MF_OPT_PLAN].text);
@@ -43,7 +35,7 @@ static mf_status load_plan(mf_job *j, const mf_args *a, mf_err *e) {
     }
     mf_status s = mf_plan_load(a->value[MF_OPT_PLAN].text, &j->plan, e);
     if (s != MF_OK) {
-        return name_option(s, MF_OPT_PLAN, e);
+        return mf_prices_name(s, MF_OPT_PLAN, e);
     }
     j->from_file = true;
     return load_plan_model(j, a, e);
@@ -55,9 +47,9 @@ static mf_status load_flags(mf_job *j, const mf_args *a, mf_err *e) {
         s = mf_args_require(a, MF_OPT_CLUSTER, e);
     }
     if (s == MF_OK) {
-        s = name_option(mf_model_load_with(a->value[MF_OPT_MODEL].text, a->set,
-                                           (size_t)a->set_count, &j->model, e),
-                        MF_OPT_MODEL, e);
+        s = mf_prices_name(mf_model_load_with(a->value[MF_OPT_MODEL].text, a->set,
+                                              (size_t)a->set_count, &j->model, e),
+                           MF_OPT_MODEL, e);
     }
     if (s == MF_OK) {
         mf_layout_init(&j->plan.layout);
@@ -66,41 +58,9 @@ static mf_status load_flags(mf_job *j, const mf_args *a, mf_err *e) {
     return s;
 }
 
-/* Prices from a store of the user's. It is only read here, and damage is reported before any row of
- * it is used. */
-static mf_status open_store(const char *path, mf_store **out, mf_err *e) {
-    struct stat info;
-    int64_t rows = 0, damaged = 0;
-    if (stat(path, &info) != 0) {
-        return mf_err_set(e, MF_USAGE, "--store: no such file \"%s\"", path);
-    }
-    mf_status s = mf_store_open(path, out, e);
-    return s == MF_OK ? mf_store_check(*out, &rows, &damaged, e) : s;
-}
-
-mf_status mf_job_load_prices(const mf_args *a, const char *cluster_name, const char *software_name,
-                             mf_cluster *cluster, mf_software *software, mf_cost **cost,
-                             mf_err *e) {
-    mf_store *store = NULL;
-    const char *path = text_of(a, MF_OPT_STORE, NULL);
-    mf_status s = name_option(mf_cluster_load(cluster_name, cluster, e), MF_OPT_CLUSTER, e);
-    if (s == MF_OK) {
-        s = name_option(mf_software_load(text_of(a, MF_OPT_SOFTWARE, software_name), software, e),
-                        MF_OPT_SOFTWARE, e);
-    }
-    if (s == MF_OK && path != NULL) {
-        s = open_store(path, &store, e);
-    }
-    if (s == MF_OK) {
-        s = mf_cost_create(cluster, software, store, cost, e);
-    }
-    mf_store_close(store);
-    return s;
-}
-
 static void set_provenance(mf_job *j, const mf_args *a, const char *cluster) {
     mf_plan_provenance *p = &j->plan.provenance;
-    const char *store = text_of(a, MF_OPT_STORE, "shipped");
+    const char *store = mf_prices_text(a, MF_OPT_STORE, "shipped");
     const char *slash = strrchr(store, '/');
     memset(p, 0, sizeof *p);
     snprintf(p->generator, sizeof p->generator, "%s", MF_CLI_GENERATOR);
@@ -109,7 +69,7 @@ static void set_provenance(mf_job *j, const mf_args *a, const char *cluster) {
     mf_plan_cluster_fingerprint(&j->cluster, p->cluster_fingerprint);
     snprintf(p->software, sizeof p->software, "%s", j->software.name);
     snprintf(p->measurements, sizeof p->measurements, "%s", slash != NULL ? slash + 1 : store);
-    snprintf(p->routing, sizeof p->routing, "%s", text_of(a, MF_OPT_ROUTING, "balanced"));
+    snprintf(p->routing, sizeof p->routing, "%s", mf_prices_text(a, MF_OPT_ROUTING, "balanced"));
     mf_plan_model_describe(&j->model, &j->plan.model);
 }
 
@@ -148,12 +108,13 @@ mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
         return s;
     }
     const mf_plan_provenance from = j->plan.provenance;
-    const char *cluster = text_of(a, MF_OPT_CLUSTER, from.cluster);
-    s = name_option(mf_routing_parse(text_of(a, MF_OPT_ROUTING, "balanced"), &j->routing, e),
-                    MF_OPT_ROUTING, e);
+    const char *cluster = mf_prices_text(a, MF_OPT_CLUSTER, from.cluster);
+    s = mf_prices_name(
+        mf_routing_parse(mf_prices_text(a, MF_OPT_ROUTING, "balanced"), &j->routing, e),
+        MF_OPT_ROUTING, e);
     if (s == MF_OK) {
-        s = mf_job_load_prices(a, cluster, from.software[0] != '\0' ? from.software : NULL,
-                               &j->cluster, &j->software, &j->cost, e);
+        s = mf_prices_load(a, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
+                           &j->software, &j->cost, e);
     }
     if (s == MF_OK) {
         set_provenance(j, a, cluster);

@@ -35,11 +35,6 @@ mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e);
  * against the model, layers are split evenly. */
 mf_status mf_job_load_layout(mf_job *j, const mf_args *a, mf_err *e);
 
-/* Cluster, software profile and the prices they give, from the names given and --software, --store.
- * software: used without --software; NULL = the default. *cost is to be destroyed. */
-mf_status mf_job_load_prices(const mf_args *a, const char *cluster_name, const char *software_name,
-                             mf_cluster *cluster, mf_software *software, mf_cost **cost, mf_err *e);
-
 /* Simulates the plan's layout and assignment and fills in its prediction. o->routing is set here.
  */
 mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e);

@@ -335,7 +335,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .low = 1,
                     .high = 100000,
                     .argument = "N",
-                    .fallback = "plan 4, fit 20",
+                    .fallback = "plan 4, fit 20, explain 12",
                     .help = "How many results to show, the best included"},
     [MF_OPT_PRECISIONS] = {.name = "precisions",
                            .group = MF_OPTS_SEARCH,

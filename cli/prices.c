@@ -1,0 +1,44 @@
+/* prices.c - options -> cluster, software profile, profile store -> prices. */
+#include "cli/prices.h"
+
+#include <sys/stat.h>
+
+mf_status mf_prices_name(mf_status s, mf_option_id id, mf_err *e) {
+    return s == MF_USAGE ? mf_err_prefix(e, "--%s", mf_option_get(id)->name) : s;
+}
+
+const char *mf_prices_text(const mf_args *a, mf_option_id id, const char *absent) {
+    return a->value[id].given ? a->value[id].text : absent;
+}
+
+/* Prices from a store of the user's. It is only read here, and damage is reported before any row of
+ * it is used. */
+static mf_status open_store(const char *path, mf_store **out, mf_err *e) {
+    struct stat info;
+    int64_t rows = 0, damaged = 0;
+    if (stat(path, &info) != 0) {
+        return mf_err_set(e, MF_USAGE, "--store: no such file \"%s\"", path);
+    }
+    mf_status s = mf_store_open(path, out, e);
+    return s == MF_OK ? mf_store_check(*out, &rows, &damaged, e) : s;
+}
+
+mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char *software_name,
+                         mf_cluster *cluster, mf_software *software, mf_cost **cost, mf_err *e) {
+    mf_store *store = NULL;
+    const char *path = mf_prices_text(a, MF_OPT_STORE, NULL);
+    mf_status s = mf_prices_name(mf_cluster_load(cluster_name, cluster, e), MF_OPT_CLUSTER, e);
+    if (s == MF_OK) {
+        s = mf_prices_name(
+            mf_software_load(mf_prices_text(a, MF_OPT_SOFTWARE, software_name), software, e),
+            MF_OPT_SOFTWARE, e);
+    }
+    if (s == MF_OK && path != NULL) {
+        s = open_store(path, &store, e);
+    }
+    if (s == MF_OK) {
+        s = mf_cost_create(cluster, software, store, cost, e);
+    }
+    mf_store_close(store);
+    return s;
+}

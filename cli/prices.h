@@ -1,0 +1,20 @@
+/* prices.h - prices from the options: cluster, software profile, profile store. */
+#ifndef MF_CLI_PRICES_H
+#define MF_CLI_PRICES_H
+
+#include "cli/cli.h"
+#include "costmodel/cost.h"
+
+/* Cluster, software profile and the prices they give, from the names given and --software, --store.
+ * software: used without --software; NULL = the default. *cost is to be destroyed. */
+mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char *software_name,
+                         mf_cluster *cluster, mf_software *software, mf_cost **cost, mf_err *e);
+
+/* An option's text, or `absent`. */
+const char *mf_prices_text(const mf_args *a, mf_option_id id, const char *absent);
+
+/* Puts "--cluster: " in front of MF_USAGE, which is about a name; errors in files tell their own
+ * place. Returns s. */
+mf_status mf_prices_name(mf_status s, mf_option_id id, mf_err *e);
+
+#endif
