@@ -37,7 +37,7 @@ mf() {
 }
 mf_masked() {
     golden_run "$@" | sed -e "s|$work|TMP|g" -e '/^\$ /b' -e '/^exit /b' \
-        -e 's/[0-9][0-9.,]*\(e[-+]*[0-9]*\)*/N/g' -e 's/##*/#/g' -e 's/  */ /g' -e 's/ *$//' \
+        -e 's/[0-9][0-9.]*\(,[0-9][0-9.]*\)*\(e[-+]*[0-9]*\)*/N/g' -e 's/##*/#/g' -e 's/  */ /g' -e 's/ *$//' \
         >>"$golden_transcript"
 }
 golden_end() {
