@@ -1,6 +1,8 @@
 /* account.c - the ops of one stage's step, priced and summed. */
 #include "cli/account.h"
 
+#include "cli/job.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +61,15 @@ static int costlier(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
+/* MoE layers in front of a position: rows of a routing. */
+static int64_t moe_before(const mf_model *m, int position) {
+    int64_t n = 0;
+    for (int at = 0; at < position; at++) {
+        n += mf_position_is_moe(m, at);
+    }
+    return n;
+}
+
 void mf_account_stage(const mf_program *p, const mf_cost *cost, const mf_routing *routing,
                       int64_t stage, mf_account *out) {
     const mf_layout *l = &p->layout;
@@ -69,10 +80,10 @@ void mf_account_stage(const mf_program *p, const mf_cost *cost, const mf_routing
         int64_t v = mf_layout_vstage(l, stage, chunk);
         for (int at = p->assignment.first[v]; at < p->assignment.first[v + 1]; at++) {
             const mf_block *b = p->blocks[p->block_of[at]];
-            int64_t layer = mf_position_index(&p->model, at);
-            double load = routing != NULL && p->model.experts > 0
-                              ? mf_routing_max_load(routing, &p->model, l->ep, layer)
-                              : 1;
+            double load =
+                routing != NULL && mf_position_is_moe(&p->model, at)
+                    ? mf_routing_max_load(routing, &p->model, l->ep, moe_before(&p->model, at))
+                    : 1;
             for (int i = 0; i < b->nops; i++) {
                 add(out, cost, &b->ops[i], load, l->micro_batches);
             }

@@ -63,11 +63,12 @@ static void option_text(const mf_option *o, const mf_command *c, char *out, size
         return;
     }
     fputs(o->help, f);
-    if (o->words != NULL) {
-        fputs(": ", f);
-        print_words(o->words, f);
-    }
     fputs(". ", f);
+    if (o->words != NULL) {
+        fputs(o->argument[0] == 'L' ? "A comma list of " : "One of ", f);
+        print_words(o->words, f);
+        fputs(". ", f);
+    }
     if (o->fallback != NULL && !(c->searches && o->pin != 0)) {
         fprintf(f, "[%s]", o->fallback);
     }

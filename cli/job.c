@@ -96,6 +96,47 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
     return MF_OK;
 }
 
+bool mf_position_is_moe(const mf_model *m, int position) {
+    int64_t at = mf_position_index(m, position);
+    switch (mf_position_kind_of(m, position)) {
+    case MF_POS_LAYER:
+        return m->layer_classes[m->layer_class[at]].ffn == MF_FFN_MOE;
+    case MF_POS_MTP:
+        return m->layer_classes[m->mtp_class].ffn == MF_FFN_MOE;
+    case MF_POS_EMBEDDING:
+    case MF_POS_HEAD:
+        break;
+    }
+    return false;
+}
+
+/* Counts from a file must be of this model: one row for all MoE layers, or one for each, with or
+ * without the MTP depths. */
+static mf_status check_routing(const mf_routing *r, const mf_model *m, const char *path,
+                               mf_err *e) {
+    int64_t layers = 0, depths = 0;
+    for (int at = 0; at < mf_model_positions(m); at++) {
+        if (mf_position_is_moe(m, at)) {
+            layers += mf_position_kind_of(m, at) == MF_POS_LAYER;
+            depths += mf_position_kind_of(m, at) == MF_POS_MTP;
+        }
+    }
+    if (r->kind != MF_ROUTING_HISTOGRAM) {
+        return MF_OK;
+    }
+    if (r->experts != m->experts) {
+        return mf_err_set(e, MF_INPUT,
+                          "%s: expected %lld counts in a row, one for each expert of %s, got %lld",
+                          path, (long long)m->experts, m->name, (long long)r->experts);
+    }
+    if (r->layers != 1 && r->layers != layers && r->layers != layers + depths) {
+        return mf_err_set(e, MF_INPUT,
+                          "%s: expected 1 or %lld rows, one for each MoE layer of %s, got %lld",
+                          path, (long long)layers, m->name, (long long)r->layers);
+    }
+    return MF_OK;
+}
+
 /* --- the job ---------------------------------------------------------------------------------- */
 
 mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
@@ -112,6 +153,9 @@ mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
     s = mf_prices_name(
         mf_routing_parse(mf_prices_text(a, MF_OPT_ROUTING, "balanced"), &j->routing, e),
         MF_OPT_ROUTING, e);
+    if (s == MF_OK) {
+        s = check_routing(&j->routing, &j->model, a->value[MF_OPT_ROUTING].text, e);
+    }
     if (s == MF_OK) {
         s = mf_prices_load(a, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
                            &j->software, &j->cost, e);

@@ -239,7 +239,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .argument = "LIST",
                         .words = overlap_words,
                         .fallback = "dp,pp",
-                        .help = "Communication that runs beside compute, as a comma list",
+                        .help = "Communication that runs beside compute",
                         .apply = set_overlap},
     [MF_OPT_RECOMPUTE] = {.name = "recompute",
                           .group = MF_OPTS_CHOICES,
@@ -248,7 +248,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                           .words = recompute_words,
                           .fallback = "none",
                           .help = "Modules whose activations are dropped and computed again in the "
-                                  "backward pass, as a comma list. selective means core_attn, full "
+                                  "backward pass. selective means core_attn, full "
                                   "means layer",
                           .apply = set_recompute,
                           .pin = MF_PIN(RECOMPUTE)},
@@ -258,7 +258,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .argument = "LIST",
                         .words = offload_words,
                         .fallback = "none",
-                        .help = "Saved activations that wait in host memory, as a comma list",
+                        .help = "Saved activations that wait in host memory",
                         .apply = set_offload,
                         .pin = MF_PIN(OFFLOAD)},
     [MF_OPT_OFFLOAD_OPTIMIZER] = {.name = "offload-optimizer",
@@ -343,7 +343,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                            .argument = "LIST",
                            .words = precision_words,
                            .fallback = "--precision alone",
-                           .help = "Precision recipes to choose from, as a comma list"},
+                           .help = "Precision recipes to choose from"},
     [MF_OPT_EVEN_STAGES] = {.name = "even-stages",
                             .group = MF_OPTS_SEARCH,
                             .kind = MF_VALUE_FLAG,

@@ -1,10 +1,12 @@
 /* prices.c - options -> cluster, software profile, profile store -> prices. */
 #include "cli/prices.h"
 
+#include <string.h>
 #include <sys/stat.h>
 
 mf_status mf_prices_name(mf_status s, mf_option_id id, mf_err *e) {
-    return s == MF_USAGE ? mf_err_prefix(e, "--%s", mf_option_get(id)->name) : s;
+    bool named = e != NULL && strncmp(e->text, "--", 2) == 0;
+    return s == MF_USAGE && !named ? mf_err_prefix(e, "--%s", mf_option_get(id)->name) : s;
 }
 
 const char *mf_prices_text(const mf_args *a, mf_option_id id, const char *absent) {

@@ -148,19 +148,19 @@ typedef struct remedy {
 
 static const remedy remedies[] = {
     {"bubble", "the pipeline bubble",
-     "more micro-batches, fewer stages, more chunks (--vpp) or a zero-bubble schedule"},
+     "more micro-batches, fewer stages, more chunks (--vpp), a zero-bubble schedule"},
     {"exposed_ep", "expert communication",
-     "--overlap ep with the merged schedule, EP inside one NVLink domain, or the fused dispatcher"},
-    {"exposed_tp", "tensor-parallel communication", "less TP, or --overlap tp"},
-    {"exposed_cp", "context-parallel communication", "less CP, another --cp-type, or --overlap cp"},
+     "--overlap ep with the merged schedule, EP inside one NVLink domain"},
+    {"exposed_tp", "tensor-parallel communication", "less TP, --overlap tp"},
+    {"exposed_cp", "context-parallel communication", "less CP, another --cp-type, --overlap cp"},
     {"exposed_dp", "gradient reduction and parameter gather",
-     "--overlap dp, a lower ZeRO level, or a larger global batch"},
-    {"exposed_pp", "sends between stages", "--overlap pp, or fewer chunks"},
-    {"recompute", "recomputation", "recompute less where memory allows, or offload instead"},
+     "--overlap dp, a lower ZeRO level, a larger global batch"},
+    {"exposed_pp", "sends between stages", "--overlap pp, fewer chunks"},
+    {"recompute", "recomputation", "recomputing less where memory allows, offload instead"},
     {"host", "the host, which issues too slowly",
-     "--cuda-graph, a larger micro-batch, or fewer and larger ops"},
-    {"optimizer", "the optimizer", "a higher ZeRO level, or less of it on the host"},
-    {"offload", "copies to and from host memory", "offload less"},
+     "--cuda-graph, a larger micro-batch, fewer and larger ops"},
+    {"optimizer", "the optimizer", "a higher ZeRO level, less of it on the host"},
+    {"offload", "copies to and from host memory", "offloading less"},
 };
 enum { REMEDIES = sizeof remedies / sizeof remedies[0] };
 
@@ -200,9 +200,8 @@ void mf_report_print_breakdown(FILE *out, const mf_report *r) {
             break;
         }
         taken[best] = true;
-        fprintf(out, "%s%s, %s of the step. Try ", n == 0 ? "held back by " : "             then ",
-                remedies[best].name, mf_show_percent(share).s);
-        mf_show_wrap(out, remedies[best].hint, 0, 0, 1000);
+        fprintf(out, "%s%s, %s; what helps: %s\n", n == 0 ? "held back by  " : "              ",
+                remedies[best].name, mf_show_percent(share).s, remedies[best].hint);
     }
 }
 

@@ -1,0 +1,50 @@
+# Layouts that break a rule: exit 2 and the rule, with the numbers. Values out of range, words that
+# nobody knows, options that are missing.
+. "${0%/*}/../driver.sh"
+job='--cluster h100 --gpus 128 --global-batch 256 --seq 4096'
+moe="--model mixtral-8x22b $job"
+mf simulate $moe --tp 3
+mf simulate $moe --tp 64
+mf simulate $moe --tp 8 --pp 32
+mf simulate $moe --ep 3
+mf simulate $moe --ep 16
+mf simulate $moe --etp 5 --pp 2
+mf simulate $moe --cp 3
+mf simulate $moe --micro-batch 4
+mf simulate $moe --pp 128
+mf simulate $moe --pp 8 --vpp 2 --schedule 1f1b
+mf simulate $moe --vpp 2
+mf simulate $moe --pp 2 --schedule zb-v
+mf simulate --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 160 --seq 4096 --tp 2 --pp 8 --vpp 2
+mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 8 --seq 4095 --tp 2
+mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 8 --seq 4098 --cp 4
+mf simulate --model llama3-8b $job --ep 8
+mf simulate $moe --precision nvfp4
+mf simulate $moe --ep eight
+mf simulate $moe --ep 0
+mf simulate $moe --zero 4
+mf simulate $moe --schedule 1f1
+mf simulate $moe --dispatcher fusd
+mf simulate $moe --recompute selective,expert
+mf simulate $moe --offload inptu
+mf simulate $moe --overlap dp,pp,xp
+mf simulate $moe --precision fp8
+mf simulate $moe --cuda-graph full
+mf simulate $moe --moments fp16
+mf simulate $moe --reserve 5GB
+mf simulate $moe --reserve 120%
+mf simulate $moe --token-headroom 0.9
+mf simulate $moe --offload-optimizer 2
+mf simulate $moe --routing zipf
+mf simulate $moe --routing zipf:steep
+mf simulate $moe --routing "$work/none.csv"
+mf simulate $moe --global-batch 512
+mf simulate --model mixtral-8x22b --cluster h100 --gpus 128 --seq 4096
+mf simulate --model mixtral-8x22b --gpus 128 --seq 4096
+mf simulate --cluster h100
+mf simulate --model mixtral-8x22 $job
+mf simulate --model mixtral-8x22b --cluster h10 --gpus 128 --global-batch 256 --seq 4096
+mf simulate $moe --set num_hidden_layer=8
+mf simulate $moe --set num_hidden_layers=-8
+mf simulate $moe words
+golden_end

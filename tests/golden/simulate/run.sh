@@ -1,0 +1,12 @@
+# One layout: what is printed, JSON, the plan file written and read again, and a layout over memory.
+. "${0%/*}/../driver.sh"
+job='--model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 --seq 4096 --tp 2 --pp 8 --ep 8'
+mf_masked simulate $job
+mf_masked simulate --model deepseek-v3 --cluster b200 --gpus 64 --global-batch 512 --seq 4096 --ep 64 --precision mxfp8 --json
+# the same input gives the same bytes, and a plan gives what its layout gave
+$golden_binary simulate --model mixtral-8x7b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --ep 8 --pp 2 --json --out "$work/a.json" >"$work/a.txt"
+$golden_binary simulate --model mixtral-8x7b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --ep 8 --pp 2 --json --out "$work/b.json" >"$work/b.txt"
+$golden_binary simulate --plan "$work/a.json" --json --out "$work/c.json" >"$work/c.txt"
+cmp "$work/a.json" "$work/b.json" && cmp "$work/a.json" "$work/c.json" || exit 1
+cmp "$work/a.txt" "$work/b.txt" && cmp "$work/a.txt" "$work/c.txt" || exit 1
+golden_end

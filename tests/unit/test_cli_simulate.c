@@ -1,0 +1,104 @@
+/* `simulate --json`: the promised fields are there, and the numbers agree with each other. */
+#include "tests/cli_test.h"
+
+#include <math.h>
+
+#define MIXTRAL                                                                                    \
+    "simulate --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 --seq 4096 "
+
+static void close_to(double a, double b) {
+    if (!(fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)))) {
+        fail_msg("%.17g is not %.17g", a, b);
+    }
+}
+
+static void check_step(const mf_json_value *o) {
+    static const char *const breakdown[] = {"compute",    "recompute",  "exposed_tp", "exposed_cp",
+                                            "exposed_ep", "exposed_pp", "exposed_dp", "bubble",
+                                            "optimizer",  "host",       "offload"};
+    const mf_json_value *b = cli_member(o, "breakdown_s"), *stages = cli_member(o, "stages");
+    double step = cli_number(o, "step_time_s"), peak = 0;
+    assert_true(cli_number(o, "step_time_low_s") <= step);
+    assert_true(cli_number(o, "step_time_high_s") >= step);
+    assert_int_equal(mf_json_size(b), sizeof breakdown / sizeof breakdown[0]);
+    for (size_t i = 0; i < mf_json_size(b); i++) {
+        assert_string_equal(mf_json_key_at(b, i), breakdown[i]);
+    }
+    assert_true(fabs(cli_sum(b) - step) < 1e-6 * step);
+    for (size_t i = 0; i < mf_json_size(stages); i++) {
+        const mf_json_value *s = mf_json_at(stages, i);
+        close_to(cli_sum(cli_member(s, "memory_B")), cli_number(s, "peak_memory_B"));
+        close_to(cli_number(s, "headroom_B"),
+                 cli_number(o, "usable_B") - cli_number(s, "peak_memory_B"));
+        assert_true(cli_number(s, "busy_s") <= step * (1 + 1e-9));
+        peak = fmax(peak, cli_number(s, "peak_memory_B"));
+    }
+    close_to(peak, cli_number(o, "peak_memory_B"));
+    assert_int_equal(cli_bool(o, "fits"), peak <= cli_number(o, "usable_B"));
+}
+
+static void the_parts_add_up(void **state) {
+    (void)state;
+    cli_result r = cli_json(MIXTRAL "--tp 2 --pp 8 --ep 8 --json");
+    const mf_json_value *o = mf_json_root(r.json), *l = cli_member(o, "layout");
+    check_step(o);
+    double tokens = 256.0 * 4096, step = cli_number(o, "step_time_s");
+    close_to(cli_number(o, "tokens_per_s_per_gpu"), tokens / step / 128);
+    close_to(cli_number(o, "mfu"),
+             cli_number(o, "model_tflops_per_gpu") / cli_number(o, "peak_tflops"));
+    close_to(cli_number(o, "mfu_bf16"),
+             cli_number(o, "model_tflops_per_gpu") / cli_number(o, "peak_bf16_tflops"));
+    assert_true(cli_number(l, "dp") == 8 && cli_number(l, "edp") == 2);
+    assert_int_equal(mf_json_size(cli_member(o, "stages")), 8);
+    cli_free(&r);
+}
+
+static void a_layout_over_memory_is_simulated_and_said_not_to_fit(void **state) {
+    (void)state;
+    cli_result r = cli_json(MIXTRAL "--json"); /* exit 0 */
+    check_step(mf_json_root(r.json));
+    assert_false(cli_bool(mf_json_root(r.json), "fits"));
+    assert_true(cli_number(mf_json_root(r.json), "headroom_B") < 0);
+    cli_free(&r);
+}
+
+static void fp8_is_held_against_the_fp8_peak(void **state) {
+    (void)state;
+    cli_result r = cli_json(MIXTRAL "--tp 2 --pp 8 --ep 8 --precision fp8-block --json");
+    const mf_json_value *o = mf_json_root(r.json);
+    check_step(o);
+    assert_true(cli_number(o, "peak_tflops") > 1.5 * cli_number(o, "peak_bf16_tflops"));
+    assert_true(cli_number(o, "mfu") < cli_number(o, "mfu_bf16"));
+    cli_free(&r);
+}
+
+static void uneven_routing_costs_time(void **state) {
+    (void)state;
+    cli_result even = cli_json(MIXTRAL "--tp 2 --pp 8 --ep 8 --json");
+    cli_result zipf = cli_json(MIXTRAL "--tp 2 --pp 8 --ep 8 --json --routing zipf:1.2");
+    check_step(mf_json_root(zipf.json));
+    assert_true(cli_number(mf_json_root(zipf.json), "step_time_s") >
+                cli_number(mf_json_root(even.json), "step_time_s"));
+    cli_free(&even);
+    cli_free(&zipf);
+}
+
+static void a_pending_interrupt_ends_with_130(void **state) {
+    (void)state;
+    const volatile int cancel = 1;
+    cli_result r = cli_run(MIXTRAL "--tp 2 --pp 8 --ep 8", &cancel);
+    assert_int_equal(r.code, 130);
+    assert_string_equal(r.out, "");
+    cli_free(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_parts_add_up),
+        cmocka_unit_test(a_layout_over_memory_is_simulated_and_said_not_to_fit),
+        cmocka_unit_test(fp8_is_held_against_the_fp8_peak),
+        cmocka_unit_test(uneven_routing_costs_time),
+        cmocka_unit_test(a_pending_interrupt_ends_with_130),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
