@@ -2,7 +2,7 @@
 #
 #   mf ARGS...          runs moefold; the transcript gets the command line, standard output, every
 #                       line of standard error behind "! ", and the exit code
-#   mf_masked ARGS...   the same with every number written as N and runs of blanks as one: for
+#   mf_masked ARGS...   the same with every number written as N, units without prefix, blanks as one: for
 #                       output whose numbers follow the cost model; equal lines in a row become one
 #   golden_end          compares the transcript with the case's `expected`
 #
@@ -37,8 +37,9 @@ mf() {
 }
 mf_masked() {
     golden_run "$@" | sed -e "s|$work|TMP|g" -e '/^\$ /b' -e '/^exit /b' \
-        -e 's/[0-9][0-9.]*\(,[0-9][0-9.]*\)*\(e[-+]*[0-9]*\)*/N/g' -e 's/##*/#/g' -e 's/  */ /g' -e 's/ *$//' | uniq \
-        >>"$golden_transcript"
+        -e 's/-*[0-9][0-9.]*\(,[0-9][0-9.]*\)*\(e[-+]*[0-9]*\)*/N/g' \
+        -e 's/N [mu]*s\([ ),]\|$\)/N s\1/g' -e 's/N [kMGT]*B/N B/g' -e 's/##*/#/g' \
+        -e 's/  */ /g' -e 's/ *$//' | uniq >>"$golden_transcript"
 }
 golden_end() {
     if [ "${MF_GOLDEN_UPDATE:-}" = 1 ]; then

@@ -3,8 +3,9 @@
 mf models
 mf models deepseek-v3
 mf models olmoe-1b-7b --json
-cp profiles/models/mixtral-8x7b.json "$work/config.json"
-mf models "$work/config.json" --set num_hidden_layers=2
+mkdir "$work/tiny"
+cp profiles/models/mixtral-8x7b.json "$work/tiny/config.json"
+mf models "$work/tiny/config.json" --set num_hidden_layers=2
 mf models depseek-v3
 mf models nowhere/config.json
 mf models deepseek-v3 mixtral-8x7b
