@@ -152,7 +152,7 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
                         mf_err *e) {
     mf_status st = MF_NOMEM;
     mf_cost *cost = calloc(1, sizeof *cost);
-    const mf_sample **list = malloc((n + 1) * sizeof *list);
+    const mf_sample **list = malloc((n + 1) * sizeof(const mf_sample *));
     *out = NULL;
     if (cost == NULL || list == NULL) {
         st = mf_err_set(e, MF_NOMEM, "cost model: out of memory");

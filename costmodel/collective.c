@@ -285,8 +285,8 @@ static void add_bends(const mf_curve *points, const mf_coll_fit *f, const mf_geo
 }
 
 static mf_status curve_alloc(mf_curve *c, size_t room, mf_err *e) {
-    c->log_B = malloc(3 * room * sizeof *c->log_B);
-    c->measured = malloc(room * sizeof *c->measured);
+    c->log_B = calloc(3 * room + 1, sizeof *c->log_B);
+    c->measured = calloc(room + 1, sizeof *c->measured);
     if (c->log_B == NULL || c->measured == NULL) {
         return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
     }
@@ -344,7 +344,7 @@ static mf_status build_curves(mf_collectives *k, const mf_device *devices, const
                 list[count++] = &samples[j];
             }
         }
-        qsort(list, count, sizeof *list, order_samples);
+        qsort(list, count, sizeof(const mf_sample *), order_samples);
         mf_status st = add_curve(k, list, count, kind, &g, e);
         if (st != MF_OK) {
             return st;
@@ -356,7 +356,7 @@ static mf_status build_curves(mf_collectives *k, const mf_device *devices, const
 mf_status mf_collectives_build(mf_collectives *k, const mf_device *devices,
                                const mf_sample *samples, size_t n, bool nvls, mf_err *e) {
     *k = (mf_collectives){.nvls = nvls};
-    const mf_sample **list = malloc((n + 1) * sizeof *list);
+    const mf_sample **list = malloc((n + 1) * sizeof(const mf_sample *));
     double *error = malloc((n + 1) * sizeof *error);
     if (list == NULL || error == NULL) {
         free(list);

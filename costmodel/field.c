@@ -196,7 +196,7 @@ static void merge_equal(mf_field *f) {
 }
 
 static mf_status calibrate(mf_field *f, double noise, mf_err *e) {
-    double *v = malloc((size_t)f->n * sizeof *v);
+    double *v = calloc((size_t)f->n + 1, sizeof *v);
     if (v == NULL) {
         return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
     }

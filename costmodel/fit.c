@@ -68,7 +68,7 @@ static void assemble(const fit_problem *f, const double *theta, double a[MF_FIT_
 /* Solves (A + lambda diag A) x = b for a symmetric positive definite A. */
 static void solve(double a[MF_FIT_MAX][MF_FIT_MAX], const double *b, double lambda, int n,
                   double *x) {
-    double m[MF_FIT_MAX][MF_FIT_MAX + 1];
+    double m[MF_FIT_MAX][MF_FIT_MAX + 1] = {{0}};
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < n; j++) {
             m[i][j] = a[i][j] * (i == j ? 1 + lambda : 1);

@@ -21,7 +21,7 @@ void mf_geometry_of(const mf_cluster *c, mf_group_shape shape, mf_geometry *g) {
     int64_t inside = span <= domain ? n : (stride < domain ? domain / stride : 1);
     *g = (mf_geometry){.n = (double)n,
                        .inside = (double)inside,
-                       .domains = (double)((n + inside - 1) / inside),
+                       .domains = ceil((double)n / (double)inside),
                        .in_peak_Bps = c->scaleup_Bps,
                        .net_peak_Bps = c->nic_Bps,
                        .nvls = has_nvls(c)};
@@ -58,10 +58,10 @@ void mf_geometry_of(const mf_cluster *c, mf_group_shape shape, mf_geometry *g) {
 static double miss(double all, double mine, double k) {
     const double many = 256; /* no router picks more; then the draws are as good as independent */
     double p = 1;
-    if (k > many) {
+    if (!(k < many)) {
         return pow(fmax(0, 1 - mine / all), k);
     }
-    for (double i = 0; i < k; i++) {
+    for (int i = 0; i < (int)k; i++) {
         p *= fmax(0, all - mine - i) / fmax(1, all - i);
     }
     return p;
@@ -78,15 +78,15 @@ double mf_expected_hits(double experts, double top_k, double units, double group
         return units * (groups_max / groups) * (1 - miss(open, mine, top_k));
     }
     /* A unit holds several whole groups: sum over how many of them the token may reach. */
-    double held = groups / units, hit = 0, h_max = fmin(held, groups_max);
-    for (double h = 1; h <= h_max; h++) { /* hypergeometric P(h of held are open) */
+    double held = groups / units, hit = 0;
+    int limit = (int)groups_max, most = (int)fmin(held, groups_max);
+    for (int h = 1; h <= most; h++) { /* hypergeometric P(h of held are open) */
         double p = 1;
-        for (double i = 0; i < groups_max; i++) {
-            double in = i < h;
-            p *= in ? (held - i) / (groups - i) : (groups - held - (i - h)) / (groups - i);
+        for (int i = 0; i < limit; i++) {
+            p *= (i < h ? held - i : groups - held - (i - h)) / (groups - i);
         }
-        for (double i = 0; i < h; i++) { /* ways to order the h among groups_max draws */
-            p *= (groups_max - i) / (i + 1);
+        for (int i = 0; i < h; i++) { /* ways to order the h among the draws */
+            p *= (groups_max - i) / (i + 1.0);
         }
         hit += fmax(0, p) * (1 - miss(open, h * group, top_k));
     }

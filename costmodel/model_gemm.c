@@ -15,6 +15,8 @@
  * weight gradients over the other passes. */
 enum { P_EFF, P_TILE_S, P_LAUNCH_S, P_POWER, P_WAVE, P_WGRAD };
 
+enum { SPLITS_MAX = 16 }; /* of the sum over k */
+
 /* Tile shapes and what their operand traffic through shared memory leaves of the rate. */
 static const struct tile_shape {
     double m, n, eff;
@@ -52,13 +54,13 @@ static double waves(double count, double sms, double lost) {
 }
 
 static double compute_time(const mf_device *d, const product *p, const double *t) {
-    double best = INFINITY, lost = fmin(t[P_WAVE], 1);
+    double best = HUGE_VAL, lost = fmin(t[P_WAVE], 1);
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
         const struct tile_shape *s = &tiles[i];
         double count = p->groups * ceil_div(p->m, s->m) * ceil_div(p->n, s->n);
         double fixed = t[P_TILE_S] * (0.4 + 0.6 * s->m * s->n / (128.0 * 256.0));
         double per_k = 2 * s->m * s->n / (p->rate_sm * s->eff);
-        for (double split = 1; split <= 16; split *= 2) {
+        for (int split = 1; split <= SPLITS_MAX; split *= 2) {
             if (split > 1 && (count * split > 2 * d->sms || p->k < 128 * split)) {
                 break;
             }

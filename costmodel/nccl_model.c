@@ -135,7 +135,7 @@ static void send_recv(const mf_geometry *g, double bytes, best *b) {
 
 double mf_nccl_time_s(const mf_geometry *g, mf_op_kind kind, double bytes, bool nvls,
                       double *latency_s) {
-    best b = {INFINITY, INFINITY};
+    best b = {HUGE_VAL, HUGE_VAL};
     if (kind == MF_OP_ALL_REDUCE) {
         rings(g, bytes, 2, &b);
         trees(g, bytes, &b);

@@ -145,7 +145,7 @@ static inline double world_busbw_factor(const mf_op *op) {
 /* An op of a canonical text on a cluster. */
 static inline mf_op world_op(const mf_cluster *c, const char *text) {
     mf_point p;
-    mf_op op;
+    mf_op op = {.kind = 0};
     mf_err e = {.text = ""};
     if (mf_point_parse(text, &p, &e) != MF_OK || mf_cost_point_op(&p, c, &op, &e) != MF_OK) {
         fail_msg("%s: %s", text, e.text);
