@@ -56,6 +56,13 @@ typedef enum mf_option_id {
     MF_OPT_EVEN_STAGES,
     MF_OPT_GAP,
     MF_OPT_THREADS,
+    /* profile store */
+    MF_OPT_REBUILD,
+    MF_OPT_CHECK,
+    MF_OPT_IMPORT,
+    MF_OPT_EXPORT,
+    MF_OPT_GPU,
+    MF_OPT_NODES,
     /* output */
     MF_OPT_OUT,
     MF_OPT_JSON,
@@ -107,6 +114,7 @@ typedef enum mf_option_group {
     MF_OPTS_CHOICES,
     MF_OPTS_PLAY,
     MF_OPTS_SEARCH,
+    MF_OPTS_STORE,
     MF_OPTS_OUTPUT,
     MF_OPTS_GROUPS
 } mf_option_group;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #define MF_STORE_SCHEMA 1
-#define MF_STORE_REBUILD_HINT "rebuild it with: moefold profile --rebuild"
+#define MF_STORE_REBUILD_HINT "rebuild it with: moefold profile --rebuild --store FILE"
 
 struct mf_store {
     sqlite3 *db;

@@ -38,7 +38,7 @@ mf() {
 mf_masked() {
     golden_run "$@" | sed -e "s|$work|TMP|g" -e '/^\$ /b' -e '/^exit /b' \
         -e 's/-*[0-9][0-9.]*\(,[0-9][0-9.]*\)*\(e[-+]*[0-9]*\)*/N/g' \
-        -e 's/N [mu]*s\([ ),]\|$\)/N s\1/g' -e 's/N [kMGT]*B/N B/g' -e 's/##*/#/g' \
+        -e 's/N [mu]*s\([ ),;]\|$\)/N s\1/g' -e 's/N [kMGT]*B/N B/g' -e 's/##*/#/g' \
         -e 's/  */ /g' -e 's/ *$//' | uniq >>"$golden_transcript"
 }
 golden_end() {

@@ -1,0 +1,165 @@
+/* cmd_profile.c - `moefold profile`: the profile store: rebuild, check, take in, write out. */
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/show.h"
+#include "profiles/store.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct outcome {
+    const char *action;
+    int64_t rows, damaged;
+} outcome;
+
+/* An action works on the store at `path` and says what came of it. */
+typedef struct action {
+    mf_option_id id;
+    mf_status (*run)(const mf_args *a, const char *path, outcome *out, mf_err *e);
+} action;
+
+static mf_status count_rows(const char *path, outcome *out, mf_err *e) {
+    mf_store *store = NULL;
+    struct stat info;
+    if (stat(path, &info) != 0) { /* opening would make an empty one */
+        return mf_err_set(e, MF_USAGE, "--store: no such file \"%s\"", path);
+    }
+    mf_status s = mf_store_open(path, &store, e);
+    if (s == MF_OK) {
+        s = mf_store_check(store, &out->rows, &out->damaged, e);
+    }
+    mf_store_close(store);
+    return s;
+}
+
+static mf_status rebuild(const mf_args *a, const char *path, outcome *out, mf_err *e) {
+    (void)a;
+    out->action = "rebuilt";
+    mf_status s = mf_store_rebuild(path, e);
+    return s == MF_OK ? count_rows(path, out, e) : s;
+}
+
+static mf_status check(const mf_args *a, const char *path, outcome *out, mf_err *e) {
+    (void)a;
+    out->action = "sound";
+    return count_rows(path, out, e);
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* A store that is not there yet begins with the shipped measurements. */
+static mf_status import(const mf_args *a, const char *path, outcome *out, mf_err *e) {
+    const char *from = a->value[MF_OPT_IMPORT].text;
+    struct stat info;
+    mf_store *store = NULL;
+    mf_status s = MF_OK;
+    out->action = "taken in";
+    bool csv = ends_with(from, ".csv");
+    if (!csv && !a->value[MF_OPT_GPU].given) {
+        return mf_err_set(e, MF_USAGE, "--import of nccl-tests output needs --gpu NAME");
+    }
+    if (stat(path, &info) != 0) {
+        s = mf_store_rebuild(path, e);
+    }
+    if (s == MF_OK) {
+        s = mf_store_open(path, &store, e);
+    }
+    if (s == MF_OK && csv) {
+        s = mf_store_import_csv(store, from, &out->rows, e);
+    } else if (s == MF_OK) {
+        int64_t nodes = a->value[MF_OPT_NODES].given ? a->value[MF_OPT_NODES].i : 0;
+        s = mf_store_import_nccl_tests(store, from, a->value[MF_OPT_GPU].text, nodes, &out->rows,
+                                       e);
+    }
+    mf_store_close(store);
+    return s;
+}
+
+static mf_status export(const mf_args *a, const char *path, outcome *out, mf_err *e) {
+    mf_store *store = NULL;
+    mf_status s = count_rows(path, out, e);
+    out->action = "written";
+    if (s == MF_OK || s == MF_DAMAGED) { /* damaged rows are left out and reported */
+        s = mf_store_open(path, &store, e);
+    }
+    if (s == MF_OK) {
+        s = mf_store_export_csv(store, a->value[MF_OPT_EXPORT].text, e);
+    }
+    mf_store_close(store);
+    return s;
+}
+
+static const action actions[] = {
+    {MF_OPT_REBUILD, rebuild},
+    {MF_OPT_CHECK, check},
+    {MF_OPT_IMPORT, import},
+    {MF_OPT_EXPORT, export},
+};
+enum { ACTIONS = sizeof actions / sizeof actions[0] };
+
+static mf_status choose(const mf_args *a, const action **out, mf_err *e) {
+    *out = NULL;
+    for (int i = 0; i < ACTIONS; i++) {
+        if (a->value[actions[i].id].given) {
+            if (*out != NULL) {
+                return mf_err_set(e, MF_USAGE, "--%s and --%s exclude each other",
+                                  mf_option_get((*out)->id)->name,
+                                  mf_option_get(actions[i].id)->name);
+            }
+            *out = &actions[i];
+        }
+    }
+    return *out != NULL ? MF_OK
+                        : mf_err_set(e, MF_USAGE,
+                                     "one of --rebuild, --check, --import, --export is required");
+}
+
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    const action *act;
+    outcome out = {0};
+    const char *path = a->value[MF_OPT_STORE].text;
+    mf_status s = choose(a, &act, e);
+    if (s == MF_OK) {
+        s = mf_args_require(a, MF_OPT_STORE, e);
+    }
+    if (s == MF_OK) {
+        s = act->run(a, path, &out, e);
+    }
+    if (s != MF_OK) {
+        return s;
+    }
+    if (!a->value[MF_OPT_JSON].given) {
+        fprintf(cli->out, "%s: %s measurements %s\n", path, mf_show_i64(out.rows).s, out.action);
+        return MF_OK;
+    }
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_string(&w, "store", path);
+    mf_json_write_string(&w, "action", mf_option_get(act->id)->name);
+    mf_json_write_i64(&w, "measurements", out.rows);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, cli->out, e);
+}
+
+static const mf_option_id options[] = {
+    MF_OPT_STORE, MF_OPT_REBUILD, MF_OPT_CHECK, MF_OPT_IMPORT, MF_OPT_EXPORT,
+    MF_OPT_GPU,   MF_OPT_NODES,   MF_OPT_JSON,  MF_OPT_HELP,   MF_OPT_COUNT,
+};
+
+const mf_command mf_cmd_profile = {
+    .name = "profile",
+    .summary = "keep a profile store: rebuild, check, take measurements in and out",
+    .usage = {"--store FILE --rebuild | --check | --import FILE | --export FILE"},
+    .about =
+        "A profile store holds measured times of ops and collectives; every other command prices "
+        "from it with --store FILE, and from the shipped measurements without. Rows carry "
+        "checksums: a damaged one is reported and never used. A store that is not there yet begins "
+        "with the shipped measurements.",
+    .example = "moefold profile --store my.db --import all_reduce_perf.txt --gpu h200",
+    .options = options,
+    .run = run,
+};
