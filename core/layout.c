@@ -175,6 +175,7 @@ void mf_layout_init(mf_layout *l) {
         .overlap = MF_OVERLAP_DP | MF_OVERLAP_PP,
         .zero = 1,
         .expert_zero = 1,
+        .offload_share = 1.0,
         .token_headroom = 1.25,
         .reserve = 0.05,
     };
@@ -293,6 +294,8 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
     RULE(l->reserve >= 0.0 && l->reserve < 1.0, "reserve must lie in [0, 1), got %g", l->reserve);
     RULE(l->offload_optimizer >= 0.0 && l->offload_optimizer <= 1.0,
          "optimizer offload must lie in [0, 1], got %g", l->offload_optimizer);
+    RULE(l->offload_share >= 0.0 && l->offload_share <= 1.0,
+         "share of offloading layers must lie in [0, 1], got %g", l->offload_share);
     return MF_OK;
 }
 

@@ -141,6 +141,7 @@ typedef struct mf_layout {
     bool fp8_primary_weights; /* no BF16 copy: quantised weights are the ones gathered */
     double offload_optimizer; /* share of optimizer states in host memory, 0..1 */
     mf_memory_choice memory;  /* choice for every layer unless a plan says more */
+    double offload_share;     /* share of the layers that offload what memory.offload names, 0..1 */
     double token_headroom;    /* routed rows a rank can hold over the balanced number, >= 1 */
     double reserve;           /* share of capacity withheld */
 } mf_layout;

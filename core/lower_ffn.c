@@ -120,6 +120,7 @@ static mf_op *exchange_op(mf_build *bd, mf_op_kind kind, const moe *s, int16_t i
     op->dim[3] = m->experts;
     op->dim[4] = bd->l->dispatcher;
     op->dim[5] = m->n_group > 1 && m->topk_group < m->n_group ? m->topk_group : 0;
+    op->dim[6] = m->n_group;
     mf_op_in(op, in);
     mf_op_in(op, map);
     mf_op_out(op, out);

@@ -38,7 +38,11 @@ mf_status mf_assignment_even(const mf_model *m, const mf_layout *l, mf_assignmen
     out->positions = positions;
     out->vstages = (int)vstages;
     for (int i = 0; i < positions; i++) {
+        /* Offloading layers are spread evenly: layer i is one when the running share steps up. */
+        bool offloads = floor((double)(i + 1) * l->offload_share + 1e-9) >
+                        floor((double)i * l->offload_share + 1e-9);
         out->memory[i] = l->memory;
+        out->memory[i].offload = offloads ? l->memory.offload : 0;
     }
     /* Layers that divide are spread evenly, the ends ride along. Otherwise embedding, each MTP
      * depth and head weigh one layer each. */
@@ -192,6 +196,17 @@ static bool embedding_is_copied(const mf_program *p) {
     return p->layout.pp > 1 && (p->model.tied_embeddings || p->model.mtp_layers > 0);
 }
 
+static double stage_moe_layers(const mf_program *p, int64_t stage) {
+    double n = 0;
+    for (int64_t chunk = 0; chunk < p->layout.vpp; chunk++) {
+        int64_t v = mf_layout_vstage(&p->layout, stage, chunk);
+        for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
+            n += p->blocks[p->block_of[i]]->params.expert > 0 ? 1.0 : 0.0;
+        }
+    }
+    return n;
+}
+
 static mf_op optimizer_op(mf_op_kind kind, mf_stream stream, const char *name, double rows,
                           double bytes) {
     return (mf_op){
@@ -216,7 +231,7 @@ int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max
     double own = (l->zero >= 1 ? ceil(dense / (double)(l->dp * l->cp)) : dense) +
                  (l->expert_zero >= 1 ? ceil(expert / (double)l->edp) : expert);
     double moment_B = l->moments_bf16 ? 2.0 : 4.0;
-    mf_op made[8];
+    mf_op made[10];
     int n = 0;
     if (embedding_is_copied(p) && (stage == 0 || stage == l->pp - 1)) {
         double elements = ceil((double)p->model.vocab / (double)l->tp) * (double)p->model.hidden;
@@ -225,6 +240,16 @@ int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max
             optimizer_op(MF_OP_ALL_REDUCE, MF_STREAM_PP, "embedding_copies", shard, 4.0 * shard);
         made[n].group = MF_GROUP_PP;
         made[n].shape = (mf_group_shape){2, (l->pp - 1) * (l->gpus / l->pp)};
+        n++;
+    }
+    double moe_layers = stage_moe_layers(p, stage);
+    if (p->model.correction_bias && moe_layers > 0 && l->gpus > l->pp) {
+        /* Auxiliary-loss-free balancing: expert counts of the batch over all ranks of the stage. */
+        double counts = moe_layers * (double)p->model.experts;
+        made[n] =
+            optimizer_op(MF_OP_ALL_REDUCE, MF_STREAM_DP, "expert_counts", counts, 4.0 * counts);
+        made[n].group = MF_GROUP_TP_CP_DP;
+        made[n].shape = mf_layout_group(l, MF_GROUP_TP_CP_DP);
         n++;
     }
     made[n++] = optimizer_op(MF_OP_GRAD_NORM, MF_STREAM_COMPUTE, "grad_norm", own, 4.0 * own);

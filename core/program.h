@@ -34,16 +34,19 @@ typedef enum mf_op_class {
 } mf_op_class;
 
 /* X(NAME, "name", class). dim[] by kind:
- *  GEMM            m n k: Y[m,n] = A[m,k] B[k,n]; flag ACC_FP32 for weight gradients
- *  GROUPED_GEMM    m n k groups: m = rows over all local experts when balanced; weight gradients
- *                  (flag WGRAD) sum over those rows: then k = rows over all local experts
- *  ATTENTION_*     batch heads kv_heads seq_q seq_k d_qk d_v window; flag CAUSAL: seq_q are the
- * last seq_q of seq_k positions; `flops` counts what causality and window leave memory kinds rows
- * cols (elements of the main operand); `bytes` is all traffic collectives     `bytes` as nccl-tests
- * counts a size: all-gather and reduce-scatter the gathered size, all-reduce the buffer, all-to-all
- * what one rank sends (own part included), send_recv the message DISPATCH/COMBINE tokens row_B
- * top_k experts dispatcher groups_max: tokens per rank (balanced), bytes of a row on the wire,
- * expert groups a token may reach (0 = no limit); `bytes` = tokens * top_k * row_B */
+ *
+ * - GEMM: m n k, Y[m,n] = A[m,k] B[k,n]; flag ACC_FP32 for weight gradients.
+ * - GROUPED_GEMM: m n k groups, m = rows over all local experts when balanced; weight gradients
+ *   (flag WGRAD) sum over those rows: then k = rows over all local experts.
+ * - ATTENTION_*: batch heads kv_heads seq_q seq_k d_qk d_v window; flag CAUSAL: seq_q are the last
+ *   seq_q of seq_k positions; `flops` counts what causality and window leave.
+ * - memory kinds: rows cols (elements of the main operand); `bytes` is all traffic.
+ * - collectives: `bytes` as nccl-tests counts a size: all-gather and reduce-scatter the gathered
+ *   size, all-reduce the buffer, all-to-all what one rank sends (own part included), send_recv the
+ *   message.
+ * - DISPATCH/COMBINE: tokens row_B top_k experts dispatcher groups_max groups: tokens per rank
+ *   (balanced), bytes of a row on the wire, expert groups a token may reach (0 = no limit) out of
+ *   how many; `bytes` = tokens * top_k * row_B. */
 #define MF_OP_MAP(X)                                                                               \
     X(GEMM, "gemm", GEMM)                                                                          \
     X(GROUPED_GEMM, "grouped_gemm", GROUPED)                                                       \

@@ -366,7 +366,7 @@ static void start_gathers(engine *g) {
 
 /* Gradient norm over all ranks, then the optimizer. */
 static void finish_stages(engine *g) {
-    enum { MAX_OPS = 8 };
+    enum { MAX_OPS = 10 };
     const mf_layout *l = &g->p->layout;
     double all_ready = 0;
     for (int pass = 0; pass < 2; pass++) {
