@@ -1,47 +1,36 @@
-/* block.c - one block played op by op on its streams.
- *
- * Each stream runs its ops in issue order, one at a time; an op starts when its inputs are made and
- * the host has issued it. What runs together shares: communication on one kind of link divides it
- * in proportion to what each op would use, and compute beside communication slows down by what the
- * cost model says (SMs, memory bandwidth), at least by the software profile's exposed share.
+/* block.c - the passes of one block (or of a merged pair) as ops with prices, played on streams.
  *
  * Ops that belong to the neighbouring block in time (prefetched ZeRO-3 gathers, offload copies,
  * gradient reductions of ZeRO-2/3 when data-parallel communication may overlap) play beside the
  * block from its start, wait for nothing and are waited for only by its end: in a run of equal
  * blocks each carries its neighbour's.
  */
-#include "simulator/sim.h"
+#include "simulator/play.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct play_op {
-    const mf_op *op;
-    uint8_t side;
-    int16_t index;
-    bool detached;
-    int ndeps;
-    int deps[MF_OP_MAX_IN + 1]; /* places in the sequence */
-    double alone_s, sm_share, link_share, memory_Bps;
-    uint8_t link;
-    double host_s;         /* issued at */
-    double left;           /* work left, in seconds alone */
-    double start_s, end_s; /* < 0 until it happens */
-} play_op;
+enum { SIDES = 2, PASSES = 4 };
 
-typedef struct player {
+/* Who writes a tensor: the last op, and how many pieces of one overlapped op before and with it. */
+typedef struct writer {
+    int op;     /* -1 = outside, or a neighbour's op */
+    int pieces; /* 1, or the length of a run of overlapped writers that nothing has read yet */
+    int taken[PASSES]; /* pieces that overlapped readers of a pass have taken */
+    bool read;
+} writer;
+
+typedef struct block_play {
+    mf_play play;
     const mf_cost *cost;
     const mf_layout *l;
-    const mf_software *software;
-    play_op *ops;
-    int n;
-    int next[MF_STREAM_COUNT];    /* place of each stream's next op; n = none */
-    int running[MF_STREAM_COUNT]; /* place; -1 = none */
-    int *after;                   /* [n] next op of the same stream */
-    double now;
-    double class_s[MF_BD_COUNT];
-} player;
+    double load;
+    int *deps, ndeps;
+    int *before;           /* [n] of a piece: the piece before it; -1 */
+    mf_merged_op *order;   /* [n] side and index of each op */
+    writer *writer[SIDES]; /* [tensors] */
+} block_play;
 
 /* --- the sequence ----------------------------------------------------------------------------- */
 
@@ -52,361 +41,204 @@ static bool detached(const mf_layout *l, const mf_op *op) {
     return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0;
 }
 
-static void price(player *pl, play_op *q, double load) {
+static int pass_index(uint8_t pass) {
+    return pass == MF_PASS_F ? 0 : pass == MF_PASS_R ? 1 : pass == MF_PASS_B ? 2 : 3;
+}
+
+/* The op that makes tensor t for `op`. Piece i of an overlapped op waits for piece i of what it
+ * reads, every other op for all pieces: they are in order on one stream. */
+static int maker_of(block_play *b, uint8_t side, int16_t t, const mf_op *op) {
+    writer *w = &b->writer[side][t];
+    int i = w->op;
+    w->read = true;
+    if (i >= 0 && w->pieces > 1 && (op->flags & MF_OPF_OVERLAPPED)) {
+        int piece = w->taken[pass_index(op->pass)]++;
+        for (int back = w->pieces - 1 - piece; back > 0; back--) {
+            i = b->before[i];
+        }
+    }
+    return i;
+}
+
+static void note_writer(block_play *b, uint8_t side, int16_t t, int i, const mf_op *op) {
+    writer *w = &b->writer[side][t];
+    bool piece = (op->flags & MF_OPF_OVERLAPPED) != 0;
+    const mf_op *last = w->op >= 0 ? b->play.ops[w->op].op : NULL;
+    bool goes_on = piece && last != NULL && !w->read && (last->flags & MF_OPF_OVERLAPPED) &&
+                   last->kind == op->kind && last->pass == op->pass;
+    b->before[i] = goes_on ? w->op : -1;
+    *w = (writer){.op = i, .pieces = goes_on ? w->pieces + 1 : 1};
+}
+
+static void price(block_play *b, mf_play_op *q) {
+    const mf_op *op = q->op;
     mf_price p;
-    mf_cost_op(pl->cost, q->op, load, &p);
+    mf_cost_op(b->cost, op, b->load, &p);
     q->alone_s = p.time_s;
-    q->sm_share = p.sm_share;
-    q->link_share = p.link_share;
+    q->low_s = p.low_s;
+    q->high_s = p.high_s;
     q->link = p.link;
-    bool communicates = q->op->stream != MF_STREAM_COMPUTE;
-    /* Communication reads and writes device memory once for each byte on the wire. */
-    q->memory_Bps = communicates && p.time_s > 0 ? 2.0 * q->op->bytes / p.time_s : 0.0;
+    q->link_share = p.link_share;
+    q->sm_share = p.sm_share;
+    if (op->stream != MF_STREAM_COMPUTE && p.time_s > 0) {
+        /* What travels is read and written once in device memory; copies to or from the host only
+         * one of both. */
+        double bytes = op->bytes * (op->flags & MF_OPF_ROUTED ? b->load : 1.0);
+        bool copy = op->stream == MF_STREAM_D2H || op->stream == MF_STREAM_H2D;
+        q->memory_Bps = (copy ? 1.0 : 2.0) * bytes / p.time_s;
+    }
 }
 
-/* Place of the last op before `at` on the same side that makes tensor t (for a piece: the same
- * piece of it); -1 = from outside. */
-static int producer_of(const player *pl, int at, uint8_t side, int16_t t) {
-    const mf_op *reader = pl->ops[at].op;
-    for (int i = at - 1; i >= 0; i--) {
-        const play_op *q = &pl->ops[i];
-        bool other_piece =
-            reader->pieces > 1 && q->op->pieces == reader->pieces && q->op->piece != reader->piece;
-        for (int k = 0; q->side == side && !other_piece && k < q->op->nout; k++) {
-            if (q->op->out[k] == t) {
-                return q->detached ? -1 : i;
-            }
+static void add_op(block_play *b, const mf_block *block, uint8_t side, int16_t index) {
+    const mf_op *op = &block->ops[index];
+    int i = b->play.n++;
+    bool apart = detached(b->l, op);
+    mf_play_op *q = &b->play.ops[i];
+    *q = (mf_play_op){
+        .op = op, .stream = op->stream, .pass = op->pass, .first_dep = b->ndeps, .issue_s = 0};
+    price(b, q);
+    b->order[i] = (mf_merged_op){side, index};
+    for (int k = 0; k < op->nin && !apart; k++) {
+        int maker = maker_of(b, side, op->in[k], op);
+        if (maker >= 0) {
+            b->deps[b->ndeps++] = maker;
         }
     }
-    return -1;
+    q->ndeps = b->ndeps - q->first_dep;
+    for (int k = 0; k < op->nout && !apart; k++) {
+        note_writer(b, side, op->out[k], i, op);
+    }
 }
 
-static void add_op(player *pl, const mf_block *b, uint8_t side, int16_t index, double load) {
-    play_op *q = &pl->ops[pl->n];
-    *q = (play_op){.op = &b->ops[index],
-                   .side = side,
-                   .index = index,
-                   .detached = detached(pl->l, &b->ops[index]),
-                   .start_s = -1,
-                   .end_s = -1};
-    price(pl, q, load);
-    for (int k = 0; k < q->op->nin && !q->detached; k++) {
-        int dep = producer_of(pl, pl->n, side, q->op->in[k]);
-        if (dep >= 0) {
-            q->deps[q->ndeps++] = dep;
+static void block_play_clear(block_play *b) {
+    free(b->play.ops);
+    free(b->play.next_of);
+    free(b->deps);
+    free(b->before);
+    free(b->order);
+    free(b->writer[0]);
+    free(b->writer[1]);
+}
+
+static mf_status allocate(block_play *b, const mf_block *block, const mf_block *beside, mf_err *e) {
+    size_t most = (size_t)block->nops + (beside ? (size_t)beside->nops : 0) + 1;
+    b->play.ops = malloc(most * sizeof *b->play.ops);
+    b->play.next_of = malloc(most * sizeof *b->play.next_of);
+    b->deps = malloc(most * MF_OP_MAX_IN * sizeof *b->deps);
+    b->before = malloc(most * sizeof *b->before);
+    b->order = malloc(most * sizeof *b->order);
+    bool ok = b->play.ops && b->play.next_of && b->deps && b->before && b->order;
+    for (int s = 0; s < (beside ? 2 : 1) && ok; s++) {
+        size_t tensors = (size_t)(s ? beside : block)->ntensors + 1;
+        b->writer[s] = calloc(tensors, sizeof *b->writer[s]);
+        ok = b->writer[s] != NULL;
+        for (size_t t = 0; t < tensors && ok; t++) {
+            b->writer[s][t].op = -1;
         }
     }
-    pl->n++;
+    return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
 }
 
-static mf_status build(player *pl, const mf_block *b, unsigned passes, const mf_block *beside,
-                       double load, mf_err *e) {
-    size_t most = (size_t)b->nops + (beside ? (size_t)beside->nops : 0) + 1;
-    pl->ops = calloc(most, sizeof *pl->ops);
-    pl->after = calloc(most, sizeof *pl->after);
-    mf_merged_op *order = calloc(most, sizeof *order);
-    if (pl->ops == NULL || pl->after == NULL || order == NULL) {
-        free(order);
-        return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+static double slowdown(void *user, int i, double sm_share, double memory_Bps) {
+    const block_play *b = user;
+    return mf_cost_compute_slowdown(b->cost, b->play.ops[i].op, fmin(sm_share, 0.9), memory_Bps);
+}
+
+static void set_exposed(block_play *b) {
+    static const struct {
+        mf_stream stream;
+        int overlap; /* place in mf_software.overlap_exposed */
+    } share[] = {{MF_STREAM_EP, 0},
+                 {MF_STREAM_TP, 1},
+                 {MF_STREAM_DP, 2},
+                 {MF_STREAM_PP, 3},
+                 {MF_STREAM_CP, 4}};
+    for (size_t i = 0; i < sizeof share / sizeof share[0]; i++) {
+        b->play.exposed[share[i].stream] =
+            mf_cost_software(b->cost)->overlap_exposed[share[i].overlap];
+    }
+}
+
+static mf_status build(block_play *b, const mf_block *block, unsigned passes,
+                       const mf_block *beside, mf_err *e) {
+    mf_status status = allocate(b, block, beside, e);
+    if (status != MF_OK) {
+        return status;
     }
     if (beside != NULL) {
-        int n = mf_block_merge(b, beside, order);
+        int n = mf_block_merge(block, beside, b->order);
         for (int i = 0; i < n; i++) {
-            add_op(pl, order[i].side ? beside : b, order[i].side, order[i].op, load);
+            mf_merged_op m = b->order[i];
+            add_op(b, m.side ? beside : block, m.side, m.op);
         }
     } else {
-        for (int16_t i = 0; i < b->nops; i++) {
-            if (b->ops[i].pass & passes) {
-                add_op(pl, b, 0, i, load);
+        for (int16_t i = 0; i < block->nops; i++) {
+            if (block->ops[i].pass & passes) {
+                add_op(b, block, 0, i);
             }
         }
     }
-    free(order);
-    int last[MF_STREAM_COUNT];
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        pl->next[s] = pl->n;
-        last[s] = -1;
-    }
-    for (int i = 0; i < pl->n; i++) {
-        int s = pl->ops[i].op->stream;
-        pl->after[i] = pl->n;
-        if (last[s] < 0) {
-            pl->next[s] = i;
-        } else {
-            pl->after[last[s]] = i;
-        }
-        last[s] = i;
-    }
+    b->play.deps = b->deps;
+    b->play.slowdown = slowdown;
+    b->play.user = b;
+    set_exposed(b);
     return MF_OK;
 }
 
-/* --- playing ---------------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------- */
 
-static bool ready(const player *pl, int i) {
-    const play_op *q = &pl->ops[i];
-    if (q->host_s > pl->now) {
-        return false;
-    }
-    for (int k = 0; k < q->ndeps; k++) {
-        if (pl->ops[q->deps[k]].end_s < 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void start_ready(player *pl) {
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        int i = pl->next[s];
-        if (pl->running[s] < 0 && i < pl->n && ready(pl, i)) {
-            pl->running[s] = i;
-            pl->next[s] = pl->after[i];
-            pl->ops[i].start_s = pl->now;
-            pl->ops[i].left = pl->ops[i].alone_s;
-        }
-    }
-}
-
-static double exposed_share(const player *pl, mf_stream s) {
-    const double *x = pl->software->overlap_exposed;
-    switch (s) {
-    case MF_STREAM_EP:
-        return x[0];
-    case MF_STREAM_TP:
-        return x[1];
-    case MF_STREAM_DP:
-        return x[2];
-    case MF_STREAM_PP:
-        return x[3];
-    case MF_STREAM_CP:
-        return x[4];
-    case MF_STREAM_COMPUTE:
-    case MF_STREAM_D2H:
-    case MF_STREAM_H2D:
-    case MF_STREAM_COUNT:
-        break;
-    }
-    return 0.0;
-}
-
-/* How fast each running op progresses, 1 = as if alone. */
-static void rates(const player *pl, double rate[MF_STREAM_COUNT]) {
-    double used[4] = {0, 0, 0, 0}, sm = 0, memory = 0, exposed = 0;
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        if (pl->running[s] >= 0 && s != MF_STREAM_COMPUTE) {
-            const play_op *q = &pl->ops[pl->running[s]];
-            used[q->link & 3] += q->link != MF_LINK_NONE ? q->link_share : 0;
-            sm += q->sm_share;
-            memory += q->memory_Bps;
-            exposed = fmax(exposed, exposed_share(pl, (mf_stream)s));
-        }
-    }
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        rate[s] = 0;
-        if (pl->running[s] < 0) {
-            continue;
-        }
-        const play_op *q = &pl->ops[pl->running[s]];
-        if (s == MF_STREAM_COMPUTE) {
-            double slow = 1.0;
-            if (sm > 0 || memory > 0) {
-                slow = mf_cost_compute_slowdown(pl->cost, q->op, fmin(sm, 0.9), memory);
-                slow = fmax(slow, 1.0 / (1.0 - fmin(exposed, 0.95)));
-            }
-            rate[s] = 1.0 / fmax(slow, 1.0);
-        } else {
-            double load = q->link != MF_LINK_NONE ? used[q->link & 3] : 0;
-            rate[s] = load > 1.0 ? 1.0 / load : 1.0;
-        }
-    }
-}
-
-static mf_breakdown_kind stream_class(mf_stream s) {
-    switch (s) {
-    case MF_STREAM_TP:
-        return MF_BD_TP;
-    case MF_STREAM_CP:
-        return MF_BD_CP;
-    case MF_STREAM_EP:
-        return MF_BD_EP;
-    case MF_STREAM_PP:
-        return MF_BD_PP;
-    case MF_STREAM_DP:
-        return MF_BD_DP;
-    case MF_STREAM_D2H:
-    case MF_STREAM_H2D:
-        return MF_BD_OFFLOAD;
-    case MF_STREAM_COMPUTE:
-    case MF_STREAM_COUNT:
-        break;
-    }
-    return MF_BD_COMPUTE;
-}
-
-/* What this instant is spent on: the running compute op, else what the next compute op waits for,
- * else the communication that the block still waits for. */
-static mf_breakdown_kind class_now(const player *pl) {
-    int i = pl->running[MF_STREAM_COMPUTE];
-    if (i >= 0) {
-        return pl->ops[i].op->pass == MF_PASS_R ? MF_BD_RECOMPUTE : MF_BD_COMPUTE;
-    }
-    i = pl->next[MF_STREAM_COMPUTE];
-    if (i < pl->n) {
-        /* Follow unfinished inputs to one that runs or that the host has not issued. */
-        for (int steps = 0; steps < pl->n; steps++) {
-            const play_op *q = &pl->ops[i];
-            int waits = -1;
-            for (int k = 0; k < q->ndeps && waits < 0; k++) {
-                waits = pl->ops[q->deps[k]].end_s < 0 ? q->deps[k] : -1;
-            }
-            if (waits < 0) {
-                if (q->start_s >= 0) {
-                    return stream_class((mf_stream)q->op->stream);
-                }
-                if (q->host_s > pl->now) {
-                    return MF_BD_HOST;
-                }
-                /* Ready, but its stream is busy with another op. */
-                return stream_class((mf_stream)q->op->stream);
-            }
-            i = waits;
-        }
-    }
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        if (pl->running[s] >= 0) {
-            return stream_class((mf_stream)s);
-        }
-    }
-    return MF_BD_HOST;
-}
-
-/* Until the next op ends or the host issues one. */
-static bool advance(player *pl) {
-    double rate[MF_STREAM_COUNT], step = -1;
-    rates(pl, rate);
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        if (pl->running[s] >= 0) {
-            double t = pl->ops[pl->running[s]].left / rate[s];
-            step = step < 0 || t < step ? t : step;
-        }
-        int i = pl->next[s];
-        if (pl->running[s] < 0 && i < pl->n && pl->ops[i].host_s > pl->now) {
-            double t = pl->ops[i].host_s - pl->now;
-            step = step < 0 || t < step ? t : step;
-        }
-    }
-    if (step < 0) {
-        return false;
-    }
-    pl->class_s[class_now(pl)] += step;
-    pl->now += step;
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        int i = pl->running[s];
-        if (i < 0) {
-            continue;
-        }
-        pl->ops[i].left -= step * rate[s];
-        if (pl->ops[i].left <= 1e-15 + 1e-12 * pl->ops[i].alone_s) {
-            pl->ops[i].end_s = pl->now;
-            pl->running[s] = -1;
-        }
-    }
-    return true;
-}
-
-static void reset(player *pl) {
-    pl->now = 0;
-    memset(pl->class_s, 0, sizeof pl->class_s);
-    for (int i = 0; i < pl->n; i++) {
-        pl->ops[i].start_s = pl->ops[i].end_s = -1;
-    }
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        pl->running[s] = -1;
-        pl->next[s] = pl->n;
-    }
-    for (int i = pl->n - 1; i >= 0; i--) {
-        pl->next[pl->ops[i].op->stream] = i;
-    }
-}
-
-static mf_status run(player *pl, mf_err *e) {
-    reset(pl);
-    do {
-        start_ready(pl);
-    } while (advance(pl));
-    for (int i = 0; i < pl->n; i++) {
-        if (pl->ops[i].end_s < 0) {
-            return mf_err_set(e, MF_INTERNAL, "simulation: op %s never starts",
-                              pl->ops[i].op->name);
-        }
-    }
-    return MF_OK;
-}
-
-/* Bands: those of compute weigh as long as compute runs, those of communication as long as it is
- * exposed. */
-static void bands(const player *pl, double load, mf_block_time *out) {
-    double t[2] = {0, 0}, low[2] = {0, 0}, high[2] = {0, 0};
-    for (int i = 0; i < pl->n; i++) {
-        mf_price p;
-        int side = pl->ops[i].op->stream != MF_STREAM_COMPUTE;
-        mf_cost_op(pl->cost, pl->ops[i].op, load, &p);
-        t[side] += p.time_s;
-        low[side] += p.low_s;
-        high[side] += p.high_s;
-    }
-    double on = out->class_s[MF_BD_COMPUTE] + out->class_s[MF_BD_RECOMPUTE];
-    double off = out->gpu_time_s - on;
-    out->low_s = (t[0] > 0 ? low[0] / t[0] : 1) * on + (t[1] > 0 ? low[1] / t[1] : 1) * off;
-    out->high_s = (t[0] > 0 ? high[0] / t[0] : 1) * on + (t[1] > 0 ? high[1] / t[1] : 1) * off;
-}
-
-static mf_status keep(const player *pl, mf_block_time *out, mf_err *e) {
-    out->op = calloc((size_t)pl->n + 1, sizeof *out->op);
+static mf_status keep(const block_play *b, mf_block_time *out, mf_err *e) {
+    out->op = malloc(((size_t)b->play.n + 1) * sizeof *out->op);
     if (out->op == NULL) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
-    out->nops = pl->n;
-    for (int i = 0; i < pl->n; i++) {
-        const play_op *q = &pl->ops[i];
-        out->op[i] = (mf_op_time){q->side, q->index, q->start_s, q->end_s, q->host_s};
+    out->nops = b->play.n;
+    for (int i = 0; i < b->play.n; i++) {
+        const mf_play_op *q = &b->play.ops[i];
+        out->op[i] = (mf_op_time){b->order[i].side, b->order[i].op, q->start_s, q->end_s, 0};
     }
     return MF_OK;
+}
+
+/* Issue times from the start of the block; returns when the last op is issued. */
+static double issue(block_play *b, bool pair) {
+    double host = mf_cost_host_block_s(b->cost, b->l->graph) * (pair ? 2.0 : 1.0);
+    for (int i = 0; i < b->play.n; i++) {
+        host += mf_cost_host_s(b->cost, b->play.ops[i].op, b->l->graph);
+        b->play.ops[i].issue_s = host;
+    }
+    return host;
 }
 
 mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
                        const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
                        mf_err *e) {
     memset(out, 0, sizeof *out);
-    player pl = {.cost = cost, .l = l, .software = mf_cost_software(cost)};
-    mf_status status = build(&pl, b, passes, beside, load, e);
+    block_play p = {.cost = cost, .l = l, .load = load};
+    mf_status status = build(&p, b, passes, beside, e);
     if (status != MF_OK) {
         goto done;
     }
-    if ((status = run(&pl, e)) != MF_OK) { /* the host infinitely ahead */
+    mf_play_run(&p.play); /* the host far ahead */
+    out->gpu_time_s = p.play.time_s;
+    out->compute_s = p.play.compute_s;
+    out->low_s = p.play.low_s;
+    out->high_s = p.play.high_s;
+    memcpy(out->class_s, p.play.class_s, sizeof out->class_s);
+    if (keep_ops && (status = keep(&p, out, e)) != MF_OK) {
         goto done;
     }
-    out->gpu_time_s = pl.now;
-    memcpy(out->class_s, pl.class_s, sizeof out->class_s);
-    bands(&pl, load, out);
-    if (keep_ops && (status = keep(&pl, out, e)) != MF_OK) {
-        goto done;
+    out->host_s = issue(&p, beside != NULL);
+    for (int i = 0; i < p.play.n && keep_ops; i++) {
+        out->op[i].host_s = p.play.ops[i].issue_s;
     }
-    double host = mf_cost_host_block_s(cost, l->graph) * (beside ? 2.0 : 1.0);
-    for (int i = 0; i < pl.n; i++) {
-        out->compute_s += pl.ops[i].op->stream == MF_STREAM_COMPUTE ? pl.ops[i].alone_s : 0;
-        host += mf_cost_host_s(cost, pl.ops[i].op, l->graph);
-        pl.ops[i].host_s = host;
-        if (keep_ops) {
-            out->op[i].host_s = host;
-        }
+    out->time_s = out->gpu_time_s;
+    if (out->host_s > 0) { /* again, the host starting with the block */
+        mf_play_run(&p.play);
+        out->time_s = p.play.time_s;
     }
-    out->host_s = host;
-    status = run(&pl, e);
-    out->time_s = pl.now;
 done:
-    free(pl.ops);
-    free(pl.after);
+    block_play_clear(&p);
     if (status != MF_OK) {
         mf_block_time_clear(out);
     }
@@ -421,16 +253,13 @@ void mf_block_time_clear(mf_block_time *t) {
 
 double mf_sim_block_bound(const mf_cost *cost, const mf_layout *l, const mf_block *b,
                           unsigned passes, double load) {
-    double stream[MF_STREAM_COUNT] = {0}, most = 0;
-    (void)l;
-    for (int i = 0; i < b->nops; i++) {
-        const mf_op *op = &b->ops[i];
-        if (op->pass & passes) {
-            mf_price p;
-            mf_cost_op(cost, op, load, &p);
-            stream[op->stream] += p.time_s;
-            most = fmax(most, stream[op->stream]);
-        }
+    block_play p = {.cost = cost, .l = l, .load = load};
+    double bound = 0;
+    if (build(&p, b, passes, NULL, NULL) == MF_OK) {
+        double *end = malloc(((size_t)p.play.n + 1) * sizeof *end);
+        bound = end != NULL ? mf_play_bound(&p.play, end) : 0;
+        free(end);
     }
-    return most;
+    block_play_clear(&p);
+    return bound;
 }

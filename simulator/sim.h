@@ -45,26 +45,31 @@ typedef struct mf_op_time {
 } mf_op_time;
 
 typedef struct mf_block_time {
-    double time_s;               /* until the last op ends, the host starting with the block */
-    double gpu_time_s;           /* the same with the host infinitely ahead */
-    double low_s, high_s;        /* bands of the ops on the critical path, summed */
-    double compute_s;            /* compute stream busy */
-    double host_s;               /* host time to issue everything */
+    double gpu_time_s;           /* until the last op ends, the host far ahead */
+    double time_s;               /* the same with the host starting with the block; >= gpu_time_s */
+    double low_s, high_s;        /* of gpu_time_s: bands of the ops on the critical path, summed */
+    double compute_s;            /* of gpu_time_s: compute stream running */
+    double host_s;               /* host time to issue everything; <= time_s */
     double class_s[MF_BD_COUNT]; /* of gpu_time_s by class; sums to it (no bubble, no host) */
     int nops;
-    mf_op_time *op; /* [nops] when asked for, else NULL */
+    mf_op_time *op; /* [nops] when asked for, else NULL; start and end with the host far ahead */
 } mf_block_time;
 
 /* Simulates passes (MF_PASS_* mask) of a block; `beside` (may be NULL) is the backward block of a
- * merged pair. load: routed rows over balanced. keep_ops: fill op[] (free with
- * mf_block_time_clear). */
+ * merged pair: then the passes are F of b and all backward passes of beside. load: routed rows over
+ * balanced. keep_ops: fill op[] (free with mf_block_time_clear).
+ *
+ * Times are those of a block among its like: what may run beside the neighbouring block (prefetched
+ * gathers, copies to host, overlapped gradient reductions of ZeRO-2/3) runs from the block's start
+ * and has to end with it, and nothing in the block waits for it. A block that starts at g on the
+ * GPU while the host starts to issue it at h ends at max(g + gpu_time_s, h + time_s). */
 mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
                        const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
                        mf_err *e);
 void mf_block_time_clear(mf_block_time *t);
 
-/* Lower bound of the same: the larger of the compute stream's sum and every other stream's sum and
- * the host's sum; never above mf_sim_block's time_s (property-tested). */
+/* Lower bound of gpu_time_s: the critical path of the same ops with each as fast as alone, and so
+ * never below the sum of any stream (property-tested). 0 when out of memory. */
 double mf_sim_block_bound(const mf_cost *cost, const mf_layout *l, const mf_block *b,
                           unsigned passes, double load);
 

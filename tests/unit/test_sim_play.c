@@ -1,0 +1,255 @@
+/* Ops with prices by hand, played on streams: order, sharing, what an instant is spent on. */
+#include "simulator/play.h"
+#include "tests/rng.h"
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_OPS = 64 };
+
+typedef struct world {
+    mf_play play;
+    mf_play_op ops[MAX_OPS];
+    int deps[MAX_OPS * 4], ndeps, next_of[MAX_OPS];
+} world;
+
+static void world_init(world *w) {
+    memset(w, 0, sizeof *w);
+    w->play.ops = w->ops;
+    w->play.deps = w->deps;
+    w->play.next_of = w->next_of;
+}
+
+/* Adds an op that waits for dep (and dep2) when >= 0. */
+static mf_play_op *add(world *w, mf_stream s, double time_s, int dep, int dep2) {
+    mf_play_op *q = &w->ops[w->play.n++];
+    *q = (mf_play_op){.stream = (uint8_t)s,
+                      .pass = MF_PASS_F,
+                      .alone_s = time_s,
+                      .low_s = 0.9 * time_s,
+                      .high_s = 1.2 * time_s,
+                      .first_dep = w->ndeps};
+    if (dep >= 0) {
+        w->deps[w->ndeps++] = dep;
+    }
+    if (dep2 >= 0) {
+        w->deps[w->ndeps++] = dep2;
+    }
+    q->ndeps = w->ndeps - q->first_dep;
+    return q;
+}
+
+static double sum_classes(const mf_play *p) {
+    double sum = 0;
+    for (int k = 0; k < MF_BD_COUNT; k++) {
+        sum += p->class_s[k];
+    }
+    return sum;
+}
+
+static void one_stream_is_a_serial_sum(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    for (int i = 0; i < 10; i++) {
+        add(&w, MF_STREAM_COMPUTE, i + 1, i - 1, -1);
+    }
+    w.ops[4].pass = MF_PASS_R;
+    mf_play_run(&w.play);
+    assert_close(w.play.time_s, 55, 1e-12);
+    assert_close(w.play.class_s[MF_BD_RECOMPUTE], 5, 1e-12);
+    assert_close(w.play.class_s[MF_BD_COMPUTE], 50, 1e-12);
+    assert_close(w.play.low_s, 55 * 0.9, 1e-12);
+    assert_close(w.play.high_s, 55 * 1.2, 1e-12);
+}
+
+static void waiting_belongs_to_what_the_next_compute_op_waits_for(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    add(&w, MF_STREAM_COMPUTE, 2, -1, -1);
+    add(&w, MF_STREAM_TP, 3, 0, -1);
+    add(&w, MF_STREAM_EP, 4, 1, -1);
+    add(&w, MF_STREAM_COMPUTE, 1, 2, -1); /* waits for TP, then EP */
+    add(&w, MF_STREAM_D2H, 10, 0, -1);    /* runs on behind all compute */
+    mf_play_run(&w.play);
+    assert_close(w.play.time_s, 12, 1e-12);
+    assert_close(w.play.compute_s, 3, 1e-12);
+    assert_close(w.play.class_s[MF_BD_COMPUTE], 3, 1e-12);
+    assert_close(w.play.class_s[MF_BD_TP], 3, 1e-12);
+    assert_close(w.play.class_s[MF_BD_EP], 4, 1e-12);
+    assert_close(w.play.class_s[MF_BD_OFFLOAD], 2, 1e-12);
+    /* The path is compute, then the copy. */
+    assert_close(w.play.low_s, 12 * 0.9, 1e-12);
+}
+
+static void an_input_behind_another_op_of_its_stream_waits_for_that(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    add(&w, MF_STREAM_EP, 5, -1, -1); /* nobody needs it, but it holds the stream */
+    add(&w, MF_STREAM_EP, 1, -1, -1);
+    add(&w, MF_STREAM_COMPUTE, 1, 1, -1);
+    mf_play_run(&w.play);
+    assert_close(w.ops[2].start_s, 6, 1e-12);
+    assert_close(w.play.class_s[MF_BD_EP], 6, 1e-12);
+}
+
+static void the_host_holds_ops_back(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    for (int i = 0; i < 5; i++) {
+        add(&w, MF_STREAM_COMPUTE, 1, -1, -1)->issue_s = 3 * (i + 1);
+    }
+    mf_play_run(&w.play);
+    assert_close(w.play.time_s, 16, 1e-12);
+    assert_close(w.play.class_s[MF_BD_HOST], 11, 1e-12);
+    assert_close(w.play.class_s[MF_BD_COMPUTE], 5, 1e-12);
+    assert_close(w.play.low_s, 15 + 0.9, 1e-12); /* host time has no band */
+    for (int i = 0; i < 5; i++) {
+        assert_true(w.ops[i].start_s >= w.ops[i].issue_s);
+        w.ops[i].issue_s /= 100;
+    }
+    mf_play_run(&w.play); /* far ahead: hidden */
+    assert_close(w.play.time_s, 5.03, 1e-12);
+}
+
+static void streams_share_a_link_in_proportion(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    mf_play_op *a = add(&w, MF_STREAM_EP, 4, -1, -1);
+    a->link = MF_LINK_SCALEUP;
+    a->link_share = 0.75;
+    mf_play_op *b = add(&w, MF_STREAM_DP, 2, -1, -1);
+    b->link = MF_LINK_SCALEUP;
+    b->link_share = 0.75;
+    /* Both at 1/1.5 until b ends at 3; a has 2 left and goes on alone. */
+    mf_play_run(&w.play);
+    assert_close(b->end_s, 3, 1e-12);
+    assert_close(a->end_s, 5, 1e-12);
+    b->link = MF_LINK_NETWORK; /* another link: no sharing */
+    mf_play_run(&w.play);
+    assert_close(a->end_s, 4, 1e-12);
+    assert_close(b->end_s, 2, 1e-12);
+    b->link = MF_LINK_SCALEUP; /* light use: the link has room for both */
+    b->link_share = 0.25;
+    mf_play_run(&w.play);
+    assert_close(a->end_s, 4, 1e-12);
+}
+
+static double half_speed(void *user, int i, double sm_share, double memory_Bps) {
+    int *calls = user;
+    (*calls)++;
+    assert_int_equal(i, 0);
+    assert_close(sm_share, 0.2, 1e-12);
+    assert_close(memory_Bps, 7, 1e-12);
+    return 2.0;
+}
+
+static void compute_is_slower_while_communication_runs_beside_it(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    int calls = 0;
+    add(&w, MF_STREAM_COMPUTE, 10, -1, -1);
+    mf_play_op *a = add(&w, MF_STREAM_EP, 4, -1, -1);
+    a->sm_share = 0.2;
+    a->memory_Bps = 7;
+    w.play.slowdown = half_speed;
+    w.play.user = &calls;
+    mf_play_run(&w.play);
+    assert_close(w.play.time_s, 12, 1e-12);
+    assert_close(w.play.compute_s, 12, 1e-12);
+    assert_int_equal(calls, 1);
+    w.play.exposed[MF_STREAM_EP] = 0.75; /* loses three quarters of the time beside it */
+    mf_play_run(&w.play);
+    assert_close(w.play.time_s, 13, 1e-12);
+}
+
+static double some_slowdown(void *user, int i, double sm_share, double memory_Bps) {
+    (void)user;
+    (void)i;
+    return 1.0 + sm_share + memory_Bps;
+}
+
+static void random_world(rng *r, world *w) {
+    world_init(w);
+    int n = (int)rng_range(r, 1, MAX_OPS);
+    double issue = 0, host = (double)rng_range(r, 0, 3);
+    for (int i = 0; i < n; i++) {
+        mf_stream s = (mf_stream)(rng_range(r, 0, 1) ? 0 : rng_range(r, 0, MF_STREAM_COUNT - 1));
+        int dep = i && rng_range(r, 0, 3) ? (int)rng_range(r, 0, i - 1) : -1;
+        int dep2 = i && rng_range(r, 0, 1) ? (int)rng_range(r, i > 4 ? i - 4 : 0, i - 1) : -1;
+        mf_play_op *q =
+            add(w, s, rng_range(r, 0, 9) ? (double)rng_range(r, 1, 1000) / 7 : 0, dep, dep2);
+        q->pass = rng_range(r, 0, 3) ? MF_PASS_F : MF_PASS_R;
+        if (s != MF_STREAM_COMPUTE) {
+            q->link = (uint8_t)rng_range(r, 0, 3);
+            q->link_share = (double)rng_range(r, 0, 100) / 100;
+            q->sm_share = (double)rng_range(r, 0, 30) / 100;
+            q->memory_Bps = (double)rng_range(r, 0, 50) / 100;
+        }
+        issue += host * (double)rng_range(r, 0, 30);
+        q->issue_s = issue;
+    }
+    w->play.slowdown = some_slowdown;
+    for (int s = 1; s < MF_STREAM_COUNT; s++) {
+        w->play.exposed[s] = (double)rng_range(r, 0, 60) / 100;
+    }
+}
+
+static void what_holds_of_every_play(void **state) {
+    (void)state;
+    rng r = rng_init(31);
+    for (int k = 0; k < 4000; k++) {
+        static world w;
+        double end[MAX_OPS], stream[MF_STREAM_COUNT] = {0}, last = 0;
+        random_world(&r, &w);
+        mf_play_run(&w.play);
+        double time = w.play.time_s, eps = 1e-9 * (1 + time);
+        assert_close(sum_classes(&w.play), time, eps);
+        assert_close(w.play.class_s[MF_BD_COMPUTE] + w.play.class_s[MF_BD_RECOMPUTE],
+                     w.play.compute_s, eps);
+        assert_true(w.play.low_s <= time + eps && w.play.high_s >= time - eps);
+        for (int i = 0; i < w.play.n; i++) {
+            const mf_play_op *q = &w.ops[i];
+            assert_true(q->start_s >= q->issue_s - eps && q->start_s >= stream[q->stream] - eps);
+            assert_true(q->end_s >= q->start_s + q->alone_s - eps);
+            for (int d = 0; d < q->ndeps; d++) {
+                assert_true(q->start_s >= w.ops[w.deps[q->first_dep + d]].end_s - eps);
+            }
+            stream[q->stream] = q->end_s;
+            last = fmax(last, q->end_s);
+        }
+        assert_close(last, time, eps);
+        double bound = mf_play_bound(&w.play, end), sum[MF_STREAM_COUNT] = {0};
+        assert_true(bound <= time + eps);
+        for (int i = 0; i < w.play.n; i++) {
+            sum[w.ops[i].stream] += w.ops[i].alone_s;
+            assert_true(sum[w.ops[i].stream] <= bound + eps);
+            w.ops[i].issue_s = 0;
+            w.ops[i].link = MF_LINK_NONE;
+        }
+        w.play.slowdown = NULL; /* without contention the bound is the time */
+        memset(w.play.exposed, 0, sizeof w.play.exposed);
+        mf_play_run(&w.play);
+        assert_close(w.play.time_s, bound, eps);
+        assert_true(w.play.time_s <= time + eps);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_stream_is_a_serial_sum),
+        cmocka_unit_test(waiting_belongs_to_what_the_next_compute_op_waits_for),
+        cmocka_unit_test(an_input_behind_another_op_of_its_stream_waits_for_that),
+        cmocka_unit_test(the_host_holds_ops_back),
+        cmocka_unit_test(streams_share_a_link_in_proportion),
+        cmocka_unit_test(compute_is_slower_while_communication_runs_beside_it),
+        cmocka_unit_test(what_holds_of_every_play),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
