@@ -23,7 +23,7 @@ static double quantised_B(mf_precision p) {
         [MF_PREC_NVFP4] = 0.5 + 1.0 / 16.0,      /* one FP8 scale per 16 */
         [MF_PREC_FP32] = 0.0,
     };
-    return bytes[p];
+    return (unsigned)p < MF_PREC_COUNT ? bytes[p] : 0.0;
 }
 
 static mf_math recipe_math(mf_precision p) {

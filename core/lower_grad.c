@@ -19,7 +19,7 @@ static void recompute(mf_build *bd, int i) {
     }
     bd->extra[i].cloned = true;
     mf_op from = bd->b->ops[i];
-    int16_t in[MF_OP_MAX_IN];
+    int16_t in[MF_OP_MAX_IN] = {0};
     for (int k = 0; k < from.nin; k++) {
         in[k] = keep(bd, from.in[k]);
     }

@@ -1,6 +1,7 @@
 /* lower_program.c - positions, their assignment to virtual stages, and the program of a step. */
 #include "core/lower.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -382,6 +383,7 @@ mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_clust
             if (status != MF_OK) {
                 goto fail;
             }
+            assert(p->blocks[b] != NULL);
             keys[b] = key;
             p->nblocks++;
         }

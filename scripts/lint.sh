@@ -5,13 +5,14 @@ set -u
 build=$1
 sh scripts/setup.sh --lint || exit 1
 status=0
+mkdir -p "$build"
 files=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 c_files=$(git ls-files '*.c' | grep -v '^tests/')
 echo "$files" | xargs clang-format --dry-run --Werror || status=1
 echo "$c_files" | xargs cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr \
     --suppress=missingIncludeSystem --error-exitcode=1 -I. || status=1
-if ! echo "$c_files" | xargs -n 1 -P 2 clang-tidy --quiet --warnings-as-errors='*' 2>"$build/tidy.log" -- \
-    -std=c11 -I. -D_POSIX_C_SOURCE=200809L -DMF_DATA_DIR='""'; then
+if ! echo "$c_files" | xargs -P 2 -I{} clang-tidy --quiet --warnings-as-errors='*' {} -- \
+    -std=c11 -I. -D_POSIX_C_SOURCE=200809L '-DMF_DATA_DIR=""' >"$build/tidy.log" 2>&1; then
     grep -v 'warnings generated' "$build/tidy.log"
     status=1
 fi
