@@ -383,12 +383,13 @@ mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_clust
             if (status != MF_OK) {
                 goto fail;
             }
-            assert(p->blocks[b] != NULL);
             keys[b] = key;
             p->nblocks++;
         }
         p->block_of[i] = b;
-        p->dp[i] = position_dp_ops(l, p->blocks[b]->params);
+        const mf_block *block = p->blocks[b];
+        assert(block != NULL);
+        p->dp[i] = position_dp_ops(l, block->params);
     }
     p->send_forward = send_op(p, "send_forward");
     p->send_backward = send_op(p, "send_backward");
