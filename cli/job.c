@@ -139,6 +139,13 @@ static mf_status check_routing(const mf_routing *r, const mf_model *m, const cha
 
 /* --- the job ---------------------------------------------------------------------------------- */
 
+mf_status mf_job_load_plan(mf_job *j, const mf_args *a, mf_err *e) {
+    memset(j, 0, sizeof *j);
+    mf_plan_init(&j->plan);
+    mf_routing_init(&j->routing);
+    return load_plan(j, a, e);
+}
+
 mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
     memset(j, 0, sizeof *j);
     mf_plan_init(&j->plan);

@@ -31,6 +31,9 @@ typedef struct mf_job {
  * job is to be cleared in any case. */
 mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e);
 
+/* The plan of --plan and its model alone, without prices. The job is to be cleared in any case. */
+mf_status mf_job_load_plan(mf_job *j, const mf_args *a, mf_err *e);
+
 /* The same and one layout: --gpus, --global-batch and --seq are required, the layout is resolved
  * against the model, layers are split evenly. */
 mf_status mf_job_load_layout(mf_job *j, const mf_args *a, mf_err *e);

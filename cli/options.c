@@ -83,6 +83,7 @@ static mf_status set_fp8_primary_weights(mf_layout *l, const mf_value *v, mf_err
         l->field = v->f;                                                                           \
         return MF_OK;                                                                              \
     }
+SET_REAL(offload_share)
 SET_REAL(offload_optimizer)
 SET_REAL(token_headroom)
 SET_REAL(reserve)
@@ -261,6 +262,15 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .help = "Saved activations that wait in host memory",
                         .apply = set_offload,
                         .pin = MF_PIN(OFFLOAD)},
+    [MF_OPT_OFFLOAD_SHARE] = {.name = "offload-share",
+                              .group = MF_OPTS_CHOICES,
+                              .kind = MF_VALUE_SHARE,
+                              .low = 0,
+                              .high = 1,
+                              .argument = "SHARE",
+                              .fallback = "100%",
+                              .help = "Share of the layers that offload what --offload names",
+                              .apply = set_offload_share},
     [MF_OPT_OFFLOAD_OPTIMIZER] = {.name = "offload-optimizer",
                                   .group = MF_OPTS_CHOICES,
                                   .kind = MF_VALUE_SHARE,
@@ -407,6 +417,13 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .kind = MF_VALUE_TEXT,
                     .argument = "FILE",
                     .help = "Write the plan file here"},
+    [MF_OPT_FORMAT] = {.name = "format",
+                       .group = MF_OPTS_OUTPUT,
+                       .kind = MF_VALUE_TEXT,
+                       .argument = "WORD",
+                       .words = " megatron bridge",
+                       .fallback = "megatron",
+                       .help = "Whose words to use"},
     [MF_OPT_JSON] = {.name = "json",
                      .group = MF_OPTS_OUTPUT,
                      .kind = MF_VALUE_FLAG,

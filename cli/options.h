@@ -38,6 +38,7 @@ typedef enum mf_option_id {
     MF_OPT_OVERLAP,
     MF_OPT_RECOMPUTE,
     MF_OPT_OFFLOAD,
+    MF_OPT_OFFLOAD_SHARE,
     MF_OPT_OFFLOAD_OPTIMIZER,
     MF_OPT_MOMENTS,
     MF_OPT_PRECISION,
@@ -65,6 +66,7 @@ typedef enum mf_option_id {
     MF_OPT_NODES,
     /* output */
     MF_OPT_OUT,
+    MF_OPT_FORMAT,
     MF_OPT_JSON,
     MF_OPT_PROGRESS,
     MF_OPT_MARKDOWN,
@@ -76,9 +78,9 @@ typedef enum mf_option_id {
 #define MF_OPTS_LAYOUT                                                                             \
     MF_OPT_TP, MF_OPT_CP, MF_OPT_PP, MF_OPT_VPP, MF_OPT_EP, MF_OPT_ETP, MF_OPT_MICRO_BATCH,        \
         MF_OPT_ZERO, MF_OPT_EXPERT_ZERO, MF_OPT_SCHEDULE, MF_OPT_DISPATCHER, MF_OPT_CP_TYPE,       \
-        MF_OPT_OVERLAP, MF_OPT_RECOMPUTE, MF_OPT_OFFLOAD, MF_OPT_OFFLOAD_OPTIMIZER,                \
-        MF_OPT_MOMENTS, MF_OPT_PRECISION, MF_OPT_FP8_ATTENTION, MF_OPT_FP8_PRIMARY_WEIGHTS,        \
-        MF_OPT_CUDA_GRAPH, MF_OPT_TOKEN_HEADROOM, MF_OPT_RESERVE
+        MF_OPT_OVERLAP, MF_OPT_RECOMPUTE, MF_OPT_OFFLOAD, MF_OPT_OFFLOAD_SHARE,                    \
+        MF_OPT_OFFLOAD_OPTIMIZER, MF_OPT_MOMENTS, MF_OPT_PRECISION, MF_OPT_FP8_ATTENTION,          \
+        MF_OPT_FP8_PRIMARY_WEIGHTS, MF_OPT_CUDA_GRAPH, MF_OPT_TOKEN_HEADROOM, MF_OPT_RESERVE
 
 typedef enum mf_value_kind {
     MF_VALUE_FLAG,

@@ -57,36 +57,66 @@ static bool same_choice(mf_memory_choice a, mf_memory_choice b) {
     return a.recompute == b.recompute && a.offload == b.offload;
 }
 
-/* "recompute core_attn on layers 0-57, layer on 58-60": runs of equal choices over the layers. */
+enum { MAX_RUNS = 4 };
+
+/* "in layers 0 to 57", "in layer 3, 7 to 9" or, past a few runs, "in 31 layers". Layers are counted
+ * from 0, MTP depths behind them. */
+static void print_where(FILE *out, const mf_assignment *a, mf_memory_choice c) {
+    const int end = a->positions - 1;
+    int runs = 0, layers = 0;
+    for (int at = 1; at < end; at++) {
+        bool here = same_choice(a->memory[at], c);
+        layers += here;
+        runs += here && (at == 1 || !same_choice(a->memory[at - 1], c));
+    }
+    if (layers == end - 1) {
+        fputs(" in every layer", out);
+        return;
+    }
+    if (runs > MAX_RUNS) {
+        fprintf(out, " in %d layers", layers);
+        return;
+    }
+    fputs(layers == 1 ? " in layer" : " in layers", out);
+    const char *gap = " ";
+    for (int from = 1, to; from < end; from = to) {
+        for (to = from + 1; to < end && same_choice(a->memory[to], a->memory[from]); to++) {
+        }
+        if (same_choice(a->memory[from], c)) {
+            fprintf(out, to - from == 1 ? "%s%d" : "%s%d to %d", gap, from - 1, to - 2);
+            gap = ", ";
+        }
+    }
+}
+
+static bool printed_before(const mf_assignment *a, int at) {
+    for (int i = 1; i < at; i++) {
+        if (same_choice(a->memory[i], a->memory[at])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A line for each choice that some layer makes: "recompute core_attn in layers 0 to 57". */
 static void print_memory_choices(FILE *out, const mf_report *r) {
     const mf_assignment *a = &r->plan->assignment;
-    const int end = a->positions - 1; /* the embedding stands first, the head last */
-    bool first = true;
-    for (int from = 1, to; from < end; from = to) {
-        mf_memory_choice c = a->memory[from];
-        char recompute[160], offload[160];
-        for (to = from + 1; to < end && same_choice(a->memory[to], c); to++) {
-        }
-        if (c.recompute == 0 && c.offload == 0) {
+    char recompute[160], offload[160];
+    for (int at = 1; at < a->positions - 1; at++) { /* without embedding and head */
+        mf_memory_choice c = a->memory[at];
+        if ((c.recompute == 0 && c.offload == 0) || printed_before(a, at)) {
             continue;
         }
         mf_recompute_format(c.recompute, recompute, sizeof recompute);
         mf_offload_format(c.offload, offload, sizeof offload);
-        fprintf(out, "%s", first ? "            " : "; ");
+        fputs("            ", out);
         if (c.recompute != 0) {
             fprintf(out, "recompute %s", recompute);
         }
         if (c.offload != 0) {
             fprintf(out, "%soffload %s", c.recompute != 0 ? ", " : "", offload);
         }
-        if (from == 1 && to == end) {
-            fputs(" in every layer", out);
-        } else {
-            fprintf(out, to - from == 1 ? " in layer %d" : " in layers %d to %d", from - 1, to - 2);
-        }
-        first = false;
-    }
-    if (!first) {
+        print_where(out, a, c);
         putc('\n', out);
     }
 }
