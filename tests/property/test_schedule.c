@@ -196,6 +196,9 @@ static void bubbles_are_those_of_the_papers(void **state) {
         assert_in_range(makespan(&l, 1, 1, 1), 3 * m + pp - 1, 3 * m + 2 * (pp - 1));
         l = shape(MF_SCHED_ZB_V, pp, 2, m);
         assert_in_range(makespan(&l, 1, 1, 1), 2 * 3 * m, 2 * 3 * m + 3 * pp);
+        /* A backward that is longer than the forward must not starve the order. */
+        int64_t ideal = 2 * m * 32;
+        assert_in_range(makespan(&l, 10, 13, 9), ideal, ideal + ideal / 8);
     }
 }
 
