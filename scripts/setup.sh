@@ -18,7 +18,7 @@ if command -v "${CC:-cc}" >/dev/null 2>&1; then
     printf '#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <cmocka.h>\n' |
         ${CC:-cc} -x c -E - >/dev/null 2>&1 || missing="$missing libcmocka-dev"
 else
-    missing="gcc libc6-dev pkg-config libglpk-dev libcjson-dev libsqlite3-dev libcmocka-dev"
+    missing=" gcc libc6-dev pkg-config libglpk-dev libcjson-dev libsqlite3-dev libcmocka-dev"
 fi
 if [ "${1:-}" = "--lint" ]; then
     for pair in clang-format:clang-format clang-tidy:clang-tidy cppcheck:cppcheck clang:clang; do
