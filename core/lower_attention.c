@@ -293,6 +293,8 @@ static void mla_projections(mf_build *bd, const attention *a, int16_t xn, int16_
             : mf_lower_column_parallel(bd, &q_up, xn);
     mf_linear kv_up = {"kv_b_proj", MF_PART_ATTENTION, kv_rank, kv_cols, false, bd->math};
     int16_t kv = mf_lower_column_parallel(bd, &kv_up, kv_n);
+    /* The shared rotary columns were gathered with the latent ones. */
+    int16_t kv_all = bd->status == MF_OK ? bd->b->ops[bd->b->nops - 1].in[0] : 0;
     mf_build_t(bd, q)->drop |= MF_RECOMPUTE_MLA_UP_PROJ;
     mf_build_t(bd, kv)->drop |= MF_RECOMPUTE_MLA_UP_PROJ;
     qkv[0] = qkv_tensor(bd, "q", a->tokens, q_cols, MF_RECOMPUTE_MLA_UP_PROJ);
@@ -305,6 +307,7 @@ static void mla_projections(mf_build *bd, const attention *a, int16_t xn, int16_
         mf_build_memory_op(bd, MF_OP_ROPE_FWD, "mla_rope", a->tokens, 2 * q_cols, in_B + out_B);
     mf_op_in(op, q);
     mf_op_in(op, kv);
+    mf_op_in(op, kv_all);
     for (int i = 0; i < 3; i++) {
         mf_op_out(op, qkv[i]);
     }

@@ -67,6 +67,10 @@ double mf_tensor_balanced_B(const mf_tensor *t) {
     return (double)t->rows * (double)t->cols * t->element_B;
 }
 
+int64_t mf_tensor_rows_max(const mf_tensor *t) {
+    return t->routed ? (int64_t)((double)t->bytes / ((double)t->cols * t->element_B)) : t->rows;
+}
+
 int16_t mf_build_tensor(mf_build *bd, const char *name, int64_t rows, int64_t cols,
                         double element_B) {
     if (!reserve_tensors(bd)) {

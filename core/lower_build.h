@@ -56,6 +56,7 @@ int16_t mf_build_weight(mf_build *bd, const char *name, mf_weight_part part, int
 mf_tensor *mf_build_t(mf_build *bd, int16_t t);
 mf_build_extra *mf_build_last(mf_build *bd); /* of the op made last */
 double mf_tensor_balanced_B(const mf_tensor *t);
+int64_t mf_tensor_rows_max(const mf_tensor *t); /* rows that its capacity holds */
 
 /* Ops. The op takes the builder's pass and module; the returned pointer is valid until the next
  * op is made. */

@@ -5,7 +5,7 @@
 
 /* y = silu(gate) * up (* router probability): reads 2 x width, writes width. */
 static int16_t swiglu(mf_build *bd, int16_t fc1, int64_t rows, int64_t width, bool routed,
-                      int16_t probs) {
+                      int16_t probs, int16_t row_map) {
     uint16_t outer = bd->drop;
     bd->drop |= MF_RECOMPUTE_ACT;
     int16_t y = routed ? mf_build_routed(bd, "activation", rows, width, bd->act_B)
@@ -17,6 +17,7 @@ static int16_t swiglu(mf_build *bd, int16_t fc1, int64_t rows, int64_t width, bo
     op->flags |= routed ? MF_OPF_ROUTED : 0;
     mf_op_in(op, fc1);
     mf_op_in(op, probs);
+    mf_op_in(op, row_map);
     mf_op_out(op, y);
     return y;
 }
@@ -29,7 +30,7 @@ int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part
     bd->drop |= drop_fc1;
     int16_t h = mf_lower_column_parallel(bd, &fc1, x);
     mf_build_t(bd, h)->offload = MF_OFFLOAD_FFN;
-    int16_t a = swiglu(bd, h, bd->tokens_attn, local, false, MF_NO_TENSOR);
+    int16_t a = swiglu(bd, h, bd->tokens_attn, local, false, MF_NO_TENSOR, MF_NO_TENSOR);
     mf_linear fc2 = {"fc2", part, local, bd->m->hidden, bd->m->ffn_bias, bd->math};
     int16_t y = mf_lower_row_parallel(bd, &fc2, a);
     bd->drop = outer;
@@ -46,50 +47,120 @@ typedef struct moe {
     int64_t width;   /* of a local expert shard */
 } moe;
 
+/* Rows on their way, with what travels beside them: for each row the `choices` experts that it goes
+ * to and the probabilities of those choices. */
+typedef struct routed_rows {
+    int16_t x, map, probs;
+    int64_t rows, choices;
+} routed_rows;
+
+static int16_t expert_counts(mf_build *bd) {
+    int16_t counts = mf_build_tensor(bd, "expert_counts", bd->m->experts, 1, 4.0);
+    mf_build_t(bd, counts)->drop = 0;
+    mf_build_t(bd, counts)->indices = true;
+    return counts;
+}
+
 /* Scores, top-k, counts. The chosen experts are kept even under full recomputation: routing the
  * second time as the first is what makes recomputation right. */
-static void router(mf_build *bd, const moe *s, int16_t xn, int16_t *map, int16_t *probs) {
+static routed_rows router(mf_build *bd, const moe *s, int16_t xn) {
     const mf_model *m = bd->m;
     bd->module = MF_MODULE_ROUTER;
     mf_linear w = {"router",   MF_PART_ROUTER, m->hidden,
                    m->experts, m->router_bias, bd->act_B > 2 ? MF_MATH_FP32 : MF_MATH_BF16};
     int16_t logits = mf_lower_linear(bd, &w, xn, s->tokens);
-    *map = mf_build_tensor(bd, "routing_map", s->tokens, m->top_k, 4.0);
-    *probs = mf_build_tensor(bd, "probs", s->tokens, m->top_k, 4.0);
+    int16_t map = mf_build_tensor(bd, "routing_map", s->tokens, m->top_k, 4.0);
+    int16_t probs = mf_build_tensor(bd, "probs", s->tokens, m->top_k, 4.0);
     mf_tensor *t = mf_build_t(bd, logits);
     t->element_B = 4.0;
     t->bytes = t->rows * t->cols * 4;
-    mf_build_t(bd, *map)->drop = 0;
-    mf_build_t(bd, *map)->indices = true;
+    mf_build_t(bd, map)->drop = 0;
+    mf_build_t(bd, map)->indices = true;
     double n = (double)s->tokens * (double)m->experts;
     mf_op *op = mf_build_memory_op(bd, MF_OP_ROUTER_FWD, "router_topk", s->tokens, m->experts,
                                    n * 4.0 + (double)(s->tokens * m->top_k) * 8.0);
     mf_op_in(op, logits);
-    mf_op_out(op, *map);
-    mf_op_out(op, *probs);
-    mf_group_shape shape = mf_layout_group(bd->l, MF_GROUP_TP_CP);
-    if (shape.size > 1 && m->aux_loss_coef > 0) {
-        int16_t counts = mf_build_tensor(bd, "expert_counts", m->experts, 1, 4.0);
-        op = mf_build_collective(bd, MF_OP_ALL_REDUCE, "aux_loss_counts", MF_STREAM_TP,
-                                 MF_GROUP_TP_CP, (double)m->experts * 4.0);
-        mf_op_in(op, *map);
+    mf_op_out(op, map);
+    mf_op_out(op, probs);
+    if (m->aux_loss_coef > 0) { /* counts of the loss's scope: its gradient reads them */
+        int16_t counts = expert_counts(bd);
         mf_op_out(op, counts);
-        mf_build_last(bd)->no_grad = true;
+        if (mf_layout_group(bd->l, MF_GROUP_TP_CP).size > 1) {
+            op = mf_build_collective(bd, MF_OP_ALL_REDUCE, "aux_loss_counts", MF_STREAM_TP,
+                                     MF_GROUP_TP_CP, (double)m->experts * 4.0);
+            mf_op_in(op, counts);
+            mf_op_out(op, counts);
+            mf_build_last(bd)->no_grad = true;
+        }
     }
+    return (routed_rows){xn, map, probs, s->tokens, m->top_k};
 }
 
-/* Rows into another order. */
-static int16_t reorder(mf_build *bd, mf_op_kind kind, const char *name, int16_t x, int16_t map,
-                       int64_t rows_in, int64_t rows_out, bool routed) {
+/* What rows_in x choices slots into rows_out rows of `experts` runs need: offsets and counts of the
+ * runs, the slot of each row, the row of each slot. */
+static int16_t row_map(mf_build *bd, int16_t in, int16_t out, int64_t choices, int64_t experts) {
+    const mf_tensor *x = mf_build_t(bd, in), *y = mf_build_t(bd, out);
+    int64_t slots = mf_tensor_rows_max(x) * choices, rows = mf_tensor_rows_max(y);
+    int64_t balanced = 2 * experts + 2 + x->rows * choices + y->rows;
+    bool routed = y->routed;
+    uint16_t drop = y->drop;
+    int16_t t = mf_build_tensor(bd, "row_map", balanced, 1, 4.0);
+    mf_tensor *map = mf_build_t(bd, t);
+    map->bytes = 4 * (2 * experts + 2 + slots + rows);
+    map->drop = drop;
+    map->routed = routed;
+    map->indices = true;
+    return t;
+}
+
+static int16_t reordered(mf_build *bd, const char *name, int64_t rows, bool routed) {
     int64_t h = bd->m->hidden;
-    int16_t y = routed ? mf_build_routed(bd, name, rows_out, h, bd->act_B)
-                       : mf_build_tensor(bd, name, rows_out, h, bd->act_B);
+    int16_t y = routed ? mf_build_routed(bd, name, rows, h, bd->act_B)
+                       : mf_build_tensor(bd, name, rows, h, bd->act_B);
     mf_build_t(bd, y)->drop |= MF_RECOMPUTE_MOE;
+    return y;
+}
+
+static mf_op *reorder_op(mf_build *bd, mf_op_kind kind, const char *name, int64_t rows_in,
+                         int64_t rows_out) {
+    int64_t h = bd->m->hidden;
     double moved = (double)(rows_in > rows_out ? rows_in : rows_out);
     double other = kind == MF_OP_PERMUTE ? moved : (double)rows_out;
     mf_op *op =
         mf_build_memory_op(bd, kind, name, rows_out, h, (moved + other) * (double)h * bd->act_B);
     op->flags |= MF_OPF_ROUTED;
+    return op;
+}
+
+/* Rows into the order of `experts` experts, one row for each choice, each with its probability. The
+ * result's map is the row map. */
+static routed_rows permute(mf_build *bd, routed_rows in, int64_t rows, int64_t experts,
+                           bool routed) {
+    int16_t y = reordered(bd, "permute", rows, routed);
+    uint16_t drop = mf_build_t(bd, y)->drop;
+    int16_t map = row_map(bd, in.x, y, in.choices, experts);
+    int16_t probs = routed ? mf_build_routed(bd, "row_probs", rows, 1, 4.0)
+                           : mf_build_tensor(bd, "row_probs", rows, 1, 4.0);
+    mf_build_t(bd, probs)->drop = drop;
+    mf_op *op = reorder_op(bd, MF_OP_PERMUTE, "permute", in.rows, rows);
+    op->dim[2] = in.choices;
+    op->dim[3] = experts;
+    mf_op_in(op, in.x);
+    mf_op_in(op, in.map);
+    mf_op_in(op, in.probs);
+    mf_op_out(op, y);
+    mf_op_out(op, map);
+    mf_op_out(op, probs);
+    return (routed_rows){y, map, probs, rows, 1};
+}
+
+/* And back by the row map of that permute: the sum of the rows of each slot's owner. */
+static int16_t unpermute(mf_build *bd, int16_t x, int16_t map, int64_t choices, int64_t experts,
+                         int64_t rows_in, int64_t rows_out, bool routed) {
+    int16_t y = reordered(bd, "unpermute", rows_out, routed);
+    mf_op *op = reorder_op(bd, MF_OP_UNPERMUTE, "unpermute", rows_in, rows_out);
+    op->dim[2] = choices;
+    op->dim[3] = experts;
     mf_op_in(op, x);
     mf_op_in(op, map);
     mf_op_out(op, y);
@@ -106,8 +177,7 @@ static double distinct_ranks(const mf_model *m, int64_t ep) {
     return n * (1.0 - pow(1.0 - 1.0 / n, k));
 }
 
-static mf_op *exchange_op(mf_build *bd, mf_op_kind kind, const moe *s, int16_t in, int16_t map,
-                          int16_t out) {
+static mf_op *exchange_op(mf_build *bd, mf_op_kind kind, const moe *s) {
     const mf_model *m = bd->m;
     double row_B = (double)m->hidden * bd->act_B;
     mf_op *op =
@@ -121,76 +191,102 @@ static mf_op *exchange_op(mf_build *bd, mf_op_kind kind, const moe *s, int16_t i
     op->dim[4] = bd->l->dispatcher;
     op->dim[5] = m->n_group > 1 && m->topk_group < m->n_group ? m->topk_group : 0;
     op->dim[6] = m->n_group;
-    mf_op_in(op, in);
-    mf_op_in(op, map);
-    mf_op_out(op, out);
     return op;
 }
 
-static void routed_collective(mf_build *bd, mf_op_kind kind, const char *name, mf_group_kind group,
-                              double bytes, int16_t in, int16_t out) {
+static mf_op *routed_collective(mf_build *bd, mf_op_kind kind, const char *name,
+                                mf_group_kind group, double bytes) {
     mf_op *op = mf_build_collective(bd, kind, name, MF_STREAM_EP, group, bytes);
     op->flags |= MF_OPF_ROUTED;
-    mf_op_in(op, in);
-    mf_op_out(op, out);
+    return op;
 }
 
-/* Own tokens to the ranks of their experts; *rows_out is the number of rows that arrive. */
-static int16_t dispatch(mf_build *bd, const moe *s, int16_t xn, int16_t map, int64_t *rows_out) {
-    const mf_layout *l = bd->l;
+/* Tensors for rows that arrive: rows, their choices and probabilities. */
+static routed_rows arriving(mf_build *bd, const char *name, int64_t rows, int64_t choices,
+                            bool routed) {
+    static const char *const beside[2] = {"arrived_map", "arrived_probs"};
     int64_t h = bd->m->hidden;
-    double row_B = (double)h * bd->act_B;
-    int16_t x = xn;
-    int64_t rows_in = s->tokens;
+    int16_t t[3];
+    for (int i = 0; i < 3; i++) {
+        const char *text = i == 0 ? name : beside[i - 1];
+        int64_t cols = i == 0 ? h : choices;
+        double element_B = i == 0 ? bd->act_B : 4.0;
+        t[i] = routed ? mf_build_routed(bd, text, rows, cols, element_B)
+                      : mf_build_tensor(bd, text, rows, cols, element_B);
+        mf_build_t(bd, t[i])->drop |= MF_DROP_ALWAYS;
+    }
+    mf_build_t(bd, t[1])->indices = true;
+    return (routed_rows){t[0], t[1], t[2], rows, choices};
+}
+
+/* What the dispatcher sent, for the way back. */
+typedef struct sent {
+    int16_t map;    /* the row map of its own permute (all-to-all), else the routing map */
+    int16_t counts; /* rows from and to each rank */
+} sent;
+
+/* Own tokens to the ranks of their experts. */
+static routed_rows dispatch(mf_build *bd, const moe *s, routed_rows own, sent *way) {
+    const mf_layout *l = bd->l;
+    double row_B = (double)bd->m->hidden * bd->act_B;
+    routed_rows x = own;
     bd->module = MF_MODULE_DISPATCH;
-    if (l->ep > 1 && l->dispatcher == MF_DISPATCH_ALLGATHER) {
-        rows_in = s->tokens * l->ep;
-        x = mf_build_tensor(bd, "ep_tokens", rows_in, h, bd->act_B);
-        mf_build_t(bd, x)->drop |= MF_DROP_ALWAYS;
-        exchange_op(bd, MF_OP_DISPATCH, s, xn, map, x);
-    } else if (l->ep > 1 && l->dispatcher == MF_DISPATCH_ALLTOALL) {
-        int16_t sorted =
-            reorder(bd, MF_OP_PERMUTE, "permute", xn, map, s->tokens, s->routed, false);
-        mf_build_t(bd, sorted)->drop |= MF_DROP_ALWAYS;
-        rows_in = s->routed;
-        x = mf_build_routed(bd, "ep_tokens", rows_in, h, bd->act_B);
-        mf_build_t(bd, x)->drop |= MF_DROP_ALWAYS;
-        exchange_op(bd, MF_OP_DISPATCH, s, sorted, map, x);
-    } else if (l->ep > 1) { /* fused: one copy for each destination, spread out on arrival */
-        rows_in = (int64_t)ceil((double)s->tokens * distinct_ranks(bd->m, l->ep));
-        x = mf_build_routed(bd, "ep_tokens", rows_in, h, bd->act_B);
-        mf_build_t(bd, x)->drop |= MF_DROP_ALWAYS;
-        exchange_op(bd, MF_OP_DISPATCH, s, xn, map, x);
+    if (l->ep > 1) {
+        if (l->dispatcher == MF_DISPATCH_ALLTOALL) {
+            own = permute(bd, own, s->routed, bd->m->experts, false);
+            mf_build_t(bd, own.x)->drop |= MF_DROP_ALWAYS;
+            x = arriving(bd, "ep_tokens", s->routed, 1, true);
+        } else if (l->dispatcher == MF_DISPATCH_ALLGATHER) {
+            x = arriving(bd, "ep_tokens", s->tokens * l->ep, bd->m->top_k, false);
+        } else { /* fused: one copy for each destination, spread out on arrival */
+            double copies = (double)s->tokens * distinct_ranks(bd->m, l->ep);
+            x = arriving(bd, "ep_tokens", (int64_t)ceil(copies), bd->m->top_k, true);
+        }
+        way->map = own.map;
+        way->counts = mf_build_tensor(bd, "ep_counts", 2 * l->ep, 1, 4.0);
+        mf_build_t(bd, way->counts)->drop |= MF_RECOMPUTE_MOE;
+        mf_build_t(bd, way->counts)->indices = true;
+        mf_op *op = exchange_op(bd, MF_OP_DISPATCH, s);
+        mf_op_in(op, own.x);
+        mf_op_in(op, own.map);
+        mf_op_in(op, own.probs);
+        mf_op_out(op, x.x);
+        mf_op_out(op, x.map);
+        mf_op_out(op, x.probs);
+        mf_op_out(op, way->counts);
     }
     if (l->etp > 1) { /* every ETP rank works on the rows of all of them */
-        int16_t all = mf_build_routed(bd, "etp_tokens", rows_in * l->etp, h, bd->act_B);
-        mf_build_t(bd, all)->drop |= MF_DROP_ALWAYS;
-        routed_collective(bd, MF_OP_ALL_GATHER, "etp_all_gather", MF_GROUP_ETP,
-                          (double)(rows_in * l->etp) * row_B, x, all);
+        routed_rows all = arriving(bd, "etp_tokens", x.rows * l->etp, x.choices, true);
+        mf_op *op = routed_collective(bd, MF_OP_ALL_GATHER, "etp_all_gather", MF_GROUP_ETP,
+                                      (double)all.rows * row_B);
+        mf_op_in(op, x.x);
+        mf_op_in(op, x.map);
+        mf_op_in(op, x.probs);
+        mf_op_out(op, all.x);
+        mf_op_out(op, all.map);
+        mf_op_out(op, all.probs);
         x = all;
-        rows_in *= l->etp;
     }
-    *rows_out = rows_in;
     return x;
 }
 
-/* And back: the sum of a token's k rows, on the rank that owns the token. */
-static int16_t combine(mf_build *bd, const moe *s, int16_t y, int16_t map) {
+/* And back: the sum of a token's k rows, on the rank that owns the token. `arrived` is what the
+ * experts' permute read, `map` what it made. */
+static int16_t combine(mf_build *bd, const moe *s, int16_t y, routed_rows arrived, int16_t map,
+                       sent way) {
     const mf_layout *l = bd->l;
     int64_t h = bd->m->hidden;
     double row_B = (double)h * bd->act_B;
     bd->module = MF_MODULE_DISPATCH;
-    int64_t rows_out = l->ep == 1                               ? s->tokens
-                       : l->dispatcher == MF_DISPATCH_ALLGATHER ? s->tokens * l->ep
-                       : l->dispatcher == MF_DISPATCH_ALLTOALL
-                           ? s->routed
-                           : (int64_t)ceil((double)s->tokens * distinct_ranks(bd->m, l->ep));
-    int16_t x = reorder(bd, MF_OP_UNPERMUTE, "unpermute", y, map, s->rows, rows_out * l->etp,
-                        l->ep > 1 || l->etp > 1);
+    int64_t rows_out = arrived.rows / l->etp;
+    int16_t x = unpermute(bd, y, map, arrived.choices, s->experts, s->rows, arrived.rows,
+                          l->ep > 1 || l->etp > 1);
     if (l->etp > 1) {
         int16_t own = mf_build_routed(bd, "etp_reduce_scatter", rows_out, h, bd->act_B);
-        routed_collective(bd, MF_OP_REDUCE_SCATTER, "etp_reduce_scatter", MF_GROUP_ETP,
-                          (double)(rows_out * l->etp) * row_B, x, own);
+        mf_op *op = routed_collective(bd, MF_OP_REDUCE_SCATTER, "etp_reduce_scatter", MF_GROUP_ETP,
+                                      (double)(rows_out * l->etp) * row_B);
+        mf_op_in(op, x);
+        mf_op_out(op, own);
         x = own;
     }
     if (l->ep == 1) {
@@ -199,14 +295,18 @@ static int16_t combine(mf_build *bd, const moe *s, int16_t y, int16_t map) {
     bool sum_after = l->dispatcher == MF_DISPATCH_ALLTOALL;
     int16_t back =
         mf_build_tensor(bd, "ep_combined", sum_after ? s->routed : s->tokens, h, bd->act_B);
-    exchange_op(bd, MF_OP_COMBINE, s, x, map, back);
-    return sum_after
-               ? reorder(bd, MF_OP_UNPERMUTE, "unpermute", back, map, s->routed, s->tokens, false)
-               : back;
+    mf_op *op = exchange_op(bd, MF_OP_COMBINE, s);
+    mf_op_in(op, x);
+    mf_op_in(op, way.map);
+    mf_op_in(op, way.counts);
+    mf_op_out(op, back);
+    return sum_after ? unpermute(bd, back, way.map, bd->m->top_k, bd->m->experts, s->routed,
+                                 s->tokens, false)
+                     : back;
 }
 
-static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int16_t x, int64_t n,
-                              int64_t k, uint16_t drop, uint16_t offload) {
+static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int16_t x, int16_t map,
+                              int64_t n, int64_t k, uint16_t drop, uint16_t offload) {
     bool covered = bd->quant_B > 0;
     int16_t q = covered ? mf_lower_quantise(bd, x) : x;
     int16_t weight = mf_build_weight(bd, name, MF_PART_EXPERT, s->experts * n, k);
@@ -227,19 +327,20 @@ static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int1
     mf_op_in(op, q);
     mf_op_in(op, weight);
     mf_op_in(op, bias);
+    mf_op_in(op, map);
     mf_op_out(op, y);
     return y;
 }
 
-static int16_t experts(mf_build *bd, const moe *s, int16_t x, int16_t probs) {
+static int16_t experts(mf_build *bd, const moe *s, routed_rows in) {
     bd->module = MF_MODULE_EXPERTS;
     uint16_t outer = bd->drop;
     bd->drop |= MF_RECOMPUTE_MOE;
-    int16_t fc1 = grouped_linear(bd, s, "expert_fc1", x, 2 * s->width, bd->m->hidden,
+    int16_t fc1 = grouped_linear(bd, s, "expert_fc1", in.x, in.map, 2 * s->width, bd->m->hidden,
                                  MF_RECOMPUTE_EXPERTS, MF_OFFLOAD_EXPERT_FC1);
     bd->drop |= MF_RECOMPUTE_EXPERTS;
-    int16_t a = swiglu(bd, fc1, s->rows, s->width, true, probs);
-    int16_t y = grouped_linear(bd, s, "expert_fc2", a, bd->m->hidden, s->width, 0, 0);
+    int16_t a = swiglu(bd, fc1, s->rows, s->width, true, in.probs, in.map);
+    int16_t y = grouped_linear(bd, s, "expert_fc2", a, in.map, bd->m->hidden, s->width, 0, 0);
     bd->drop = outer;
     return y;
 }
@@ -278,28 +379,28 @@ static int16_t moe_layer(mf_build *bd, int16_t x, int16_t xn) {
         .width = m->moe_ffn / l->etp,
     };
     bool beside = (l->overlap & MF_OVERLAP_EP) != 0;
-    int16_t map, probs, shared = MF_NO_TENSOR;
+    int16_t shared = MF_NO_TENSOR;
     uint16_t outer = bd->drop;
     bd->drop |= MF_RECOMPUTE_MOE;
-    router(bd, &s, xn, &map, &probs);
+    routed_rows own = router(bd, &s, xn);
     bd->drop = outer;
     if (m->shared_ffn > 0 && !beside) {
         shared = shared_expert(bd, xn);
     }
     bd->drop |= MF_RECOMPUTE_MOE;
-    int64_t arrived;
-    int16_t rows = dispatch(bd, &s, xn, map, &arrived);
+    sent way = {MF_NO_TENSOR, MF_NO_TENSOR};
+    routed_rows arrived = dispatch(bd, &s, own, &way);
     bd->drop = outer;
     if (m->shared_ffn > 0 && beside && l->ep > 1) {
         /* Issued between dispatch and experts: the compute stream has work while rows travel. */
         shared = shared_expert(bd, xn);
     }
     bd->module = MF_MODULE_DISPATCH;
-    rows = reorder(bd, MF_OP_PERMUTE, "permute", rows, map, arrived, s.rows, true);
-    mf_build_t(bd, rows)->offload = MF_OFFLOAD_EXPERT_IN;
-    int16_t y = experts(bd, &s, rows, probs);
+    routed_rows rows = permute(bd, arrived, s.rows, s.experts, true);
+    mf_build_t(bd, rows.x)->offload = MF_OFFLOAD_EXPERT_IN;
+    int16_t y = experts(bd, &s, rows);
     bd->drop |= MF_RECOMPUTE_MOE;
-    y = combine(bd, &s, y, map);
+    y = combine(bd, &s, y, arrived, rows.map, way);
     bd->drop = outer;
     if (m->shared_ffn > 0 && shared == MF_NO_TENSOR) {
         shared = shared_expert(bd, xn);

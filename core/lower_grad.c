@@ -47,6 +47,9 @@ static void recompute(mf_build *bd, int i) {
     for (int k = 0; k < from.nin; k++) {
         op->in[k] = in[k];
     }
+    if (from.kind == MF_OP_ROUTER_FWD && bd->status == MF_OK) {
+        mf_op_in(op, keep(bd, from.out[0])); /* probabilities of the choices that were made */
+    }
     for (int k = 0; k < from.nout && bd->status == MF_OK; k++) {
         mf_op_out(op, bd->alias[from.out[k]]);
     }
@@ -168,6 +171,9 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
     }
     int64_t m = f->dim[0], n = f->dim[1], k = f->dim[2];
     bool grouped = f->kind == MF_OP_GROUPED_GEMM;
+    /* Grouped: where the runs of the experts begin. */
+    int16_t row_map = grouped ? keep(bd, f->in[f->nin - 1]) : MF_NO_TENSOR;
+    int operands = grouped ? f->nin - 1 : f->nin;
     if (wants_grad(bd, f->in[0])) {
         bd->pass = MF_PASS_B;
         mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, m, k, n);
@@ -179,6 +185,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
         op->bytes = f->bytes;
         mf_op_in(op, dy);
         mf_op_in(op, f->in[1]);
+        mf_op_in(op, row_map);
         grad_out(bd, last_op(bd), f->in[0]);
     }
     if (!last_piece) {
@@ -197,13 +204,16 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
     op->bytes += groups * (double)n * (double)k * 8.0 - (double)n * (double)k * bd->act_B;
     mf_op_in(op, dy);
     mf_op_in(op, x);
+    mf_op_in(op, row_map);
     mf_op_out(op, dw);
-    if (f->nin > 2) {
+    if (operands > 2) {
         int16_t db = weight_grad(bd, f->in[2]);
         op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
                                 (double)m * (double)n * bd->act_B);
         op->flags = (uint8_t)(f->flags & MF_OPF_ROUTED);
+        op->dim[3] = f->dim[3];
         mf_op_in(op, grad_of(bd, f->out[0]));
+        mf_op_in(op, row_map);
         mf_op_out(op, db);
     }
 }
@@ -262,6 +272,10 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
 
 /* The transposed collective: gradients travel the other way. */
 static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
+    int16_t kept[MF_OP_MAX_IN];
+    for (int i = 1; i < f->nin; i++) { /* routing */
+        kept[i] = keep(bd, f->in[i]);
+    }
     bd->pass = MF_PASS_B;
     double factor = 1.0;
     const mf_tensor *x = mf_build_t(bd, f->in[0]);
@@ -272,11 +286,29 @@ static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
     copy_shape(op, f);
     op->bytes *= factor;
     mf_op_in(op, grad_of(bd, f->out[0]));
-    for (int i = 1; i < f->nin; i++) { /* routing maps */
-        int16_t kept = keep(bd, f->in[i]);
-        mf_op_in(&bd->b->ops[last_op(bd)], kept);
+    for (int i = 1; i < f->nin; i++) {
+        mf_op_in(op, kept[i]);
     }
     grad_out(bd, last_op(bd), f->in[0]);
+}
+
+/* Rows and their probabilities back to where they came from: (d rows, d probabilities, routing of
+ * the way there) -> (d rows, d probabilities). */
+static void grad_routed(mf_build *bd, const mf_op *f, mf_op_kind kind) {
+    int16_t map = MF_NO_TENSOR, counts = MF_NO_TENSOR;
+    if (f->kind == MF_OP_DISPATCH) {
+        map = keep(bd, f->in[1]);
+        counts = keep(bd, f->out[3]);
+    }
+    bd->pass = MF_PASS_B;
+    mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
+    copy_shape(op, f);
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_in(op, grad_of(bd, f->out[2]));
+    mf_op_in(op, map);
+    mf_op_in(op, counts);
+    grad_out(bd, last_op(bd), f->in[0]);
+    grad_out(bd, last_op(bd), f->in[2]);
 }
 
 /* The gradient of a sum is the gradient of each term: no op, one tensor. Likewise quantisation. */
@@ -365,13 +397,13 @@ static void grad_op(mf_build *bd, int i) {
     case MF_OP_GATE_FWD:
         grad_memory(bd, &f, MF_OP_GATE_BWD, 5.0 / 3.0, f.in, 2);
         break;
-    case MF_OP_ROUTER_FWD: {
-        const int16_t kept[3] = {f.in[0], f.out[0]};
-        grad_memory(bd, &f, MF_OP_ROUTER_BWD, 2.0, kept, 2);
+    case MF_OP_ROUTER_FWD: { /* logits, choices, counts of the auxiliary loss */
+        const int16_t kept[3] = {f.in[0], f.out[0], f.out[2]};
+        grad_memory(bd, &f, MF_OP_ROUTER_BWD, 2.0, kept, f.nout > 2 ? 3 : 2);
         break;
     }
     case MF_OP_PERMUTE:
-        grad_memory(bd, &f, MF_OP_UNPERMUTE, 1.0, &f.in[1], 1);
+        grad_memory(bd, &f, MF_OP_UNPERMUTE, 1.0, &f.out[1], 1);
         break;
     case MF_OP_UNPERMUTE:
         grad_memory(bd, &f, MF_OP_PERMUTE, 1.0, &f.in[1], 1);
@@ -387,7 +419,11 @@ static void grad_op(mf_build *bd, int i) {
         grad_cross_entropy(bd, &f);
         break;
     case MF_OP_ALL_GATHER:
-        grad_collective(bd, &f, MF_OP_REDUCE_SCATTER);
+        if (f.nout > 1) { /* rows of tokens with what travels beside them */
+            grad_routed(bd, &f, MF_OP_REDUCE_SCATTER);
+        } else {
+            grad_collective(bd, &f, MF_OP_REDUCE_SCATTER);
+        }
         break;
     case MF_OP_REDUCE_SCATTER:
         grad_collective(bd, &f, MF_OP_ALL_GATHER);
@@ -397,7 +433,7 @@ static void grad_op(mf_build *bd, int i) {
         grad_collective(bd, &f, (mf_op_kind)f.kind);
         break;
     case MF_OP_DISPATCH:
-        grad_collective(bd, &f, MF_OP_COMBINE);
+        grad_routed(bd, &f, MF_OP_COMBINE);
         break;
     case MF_OP_COMBINE:
         grad_collective(bd, &f, MF_OP_DISPATCH);

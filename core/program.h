@@ -152,6 +152,27 @@ enum {
     MF_OPF_PREFETCH = 32    /* may start as early as the previous block of this rank (ZeRO-3) */
 };
 
+/* Operands, in order ([x]: where the model or layout has it):
+ *
+ * - GEMM, GROUPED_GEMM: F x weight [bias] [row_map] -> y; B dy weight [row_map] -> dx;
+ *   W dy x [row_map] -> dweight. BIAS_BWD: dy [row_map] -> dbias. A row of x may be wider than k:
+ *   the product reads its first k columns.
+ * - RMSNORM: x weight -> y rstd; dy x rstd -> dx dweight. Columns past dim[1] pass through.
+ * - ROPE: y -> q k v, or (MLA) q kv kv_latent -> q k v with the shared rotary part in the last
+ *   columns of kv_latent; the gradient takes dq dk dv.
+ * - ROUTER_FWD: logits -> routing_map probs [expert_counts]; again (R): logits routing_map ->
+ *   probs. ROUTER_BWD: dprobs logits routing_map [expert_counts] -> dlogits.
+ * - DISPATCH, ETP all-gather, PERMUTE: x map probs -> x map probs [ep_counts]; their gradients
+ *   take dx dprobs and the routing that they went by, and give dx dprobs. The map says which
+ *   experts each row goes to ([rows, choices], -1: none); what PERMUTE gives is a row_map: int32
+ *   offsets [experts + 1], overflow [1], counts [experts], slot_of_row [rows], row_of_slot [slots].
+ * - UNPERMUTE: x row_map -> y; COMBINE: x map ep_counts -> y.
+ * - SWIGLU: fc1 [probs row_map] -> y; dy fc1 [probs row_map] -> dfc1 [dprobs].
+ * - GATE: y x weight -> gated; dgated y x -> dy dx dweight.
+ * - CROSS_ENTROPY: logits -> statistics; logits statistics -> logits (overwritten).
+ *
+ * Gradients of which a part stood already take that part as a last input and write the sum. An
+ * output of R that need not be made again is left out; the names tell which are there. */
 #define MF_OP_MAX_IN 8
 #define MF_OP_MAX_OUT 6
 #define MF_OP_DIMS 8
