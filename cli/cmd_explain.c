@@ -173,10 +173,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     const mf_sim_options o = {.cancel = cli->cancel};
     bool json = a->value[MF_OPT_JSON].given;
     mf_account *account = calloc(1, sizeof *account);
-    mf_status s = mf_job_load_layout(&j, a, e);
-    if (s == MF_OK && account == NULL) {
-        s = mf_err_set(e, MF_NOMEM, "out of memory");
+    if (account == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
     }
+    mf_status s = mf_job_load_layout(&j, a, e);
     if (s == MF_OK) {
         s = mf_job_simulate(&j, &o, e);
     }

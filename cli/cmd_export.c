@@ -106,12 +106,12 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     const format *f = &formats[0];
     mf_job j = {0};
     mf_export *x = calloc(1, sizeof *x);
+    if (x == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
     mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
     if (s == MF_OK && a->value[MF_OPT_FORMAT].given) {
         s = find_format(a->value[MF_OPT_FORMAT].text, &f, e);
-    }
-    if (s == MF_OK && x == NULL) {
-        s = mf_err_set(e, MF_NOMEM, "out of memory");
     }
     if (s == MF_OK) {
         s = mf_job_load_plan(&j, a, e);

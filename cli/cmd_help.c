@@ -65,7 +65,7 @@ static void option_text(const mf_option *o, const mf_command *c, char *out, size
     fputs(o->help, f);
     fputs(". ", f);
     if (o->words != NULL) {
-        fputs(o->argument[0] == 'L' ? "A comma list of " : "One of ", f);
+        fputs(o->argument != NULL && o->argument[0] == 'L' ? "A comma list of " : "One of ", f);
         print_words(o->words, f);
         fputs(". ", f);
     }
