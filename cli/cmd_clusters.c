@@ -115,6 +115,11 @@ static void each_figure(const mf_json_value *v, const char *prefix, figure_fn fn
     double value = 0;
     const char *source = NULL, *date = "";
     bool array = mf_json_value_type(v) == MF_JSON_ARRAY;
+    if (mf_json_value_type(v) == MF_JSON_NUMBER) {
+        (void)mf_json_f64(v, -1e300, 1e300, &value, NULL);
+        fn(prefix, value, "no source given", "", user);
+        return;
+    }
     if (!array && mf_json_value_type(v) != MF_JSON_OBJECT) {
         return;
     }
