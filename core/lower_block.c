@@ -256,11 +256,14 @@ static bool is_exchange(const mf_op *op) {
 }
 
 /* Both sides run until just after their next exchange, turn by turn: while one side's rows travel,
- * the other computes. What is left of the longer side follows. */
+ * the other computes. The backward side begins, since its first exchange (the gradient of combine)
+ * stands near its start and then runs beside the forward side's attention; at the end the forward
+ * side's combine runs beside the backward side's attention. What is left of the longer side
+ * follows. */
 int mf_block_merge(const mf_block *forward, const mf_block *backward, mf_merged_op *order) {
     const mf_block *block[2] = {forward, backward};
     int at[2] = {0, backward->nforward}, end[2] = {forward->nforward, backward->nops};
-    int n = 0, side = 0;
+    int n = 0, side = 1;
     while (at[0] < end[0] || at[1] < end[1]) {
         while (at[side] < end[side]) {
             int i = at[side]++;

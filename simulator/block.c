@@ -7,6 +7,7 @@
  */
 #include "simulator/play.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,7 @@ static int pass_index(uint8_t pass) {
 /* The op that makes tensor t for `op`. Piece i of an overlapped op waits for piece i of what it
  * reads, every other op for all pieces: they are in order on one stream. */
 static int maker_of(block_play *b, uint8_t side, int16_t t, const mf_op *op) {
+    assert(b->writer[side] != NULL);
     writer *w = &b->writer[side][t];
     int i = w->op;
     w->read = true;
@@ -61,6 +63,7 @@ static int maker_of(block_play *b, uint8_t side, int16_t t, const mf_op *op) {
 }
 
 static void note_writer(block_play *b, uint8_t side, int16_t t, int i, const mf_op *op) {
+    assert(b->writer[side] != NULL);
     writer *w = &b->writer[side][t];
     bool piece = (op->flags & MF_OPF_OVERLAPPED) != 0;
     const mf_op *last = w->op >= 0 ? b->play.ops[w->op].op : NULL;
@@ -192,7 +195,6 @@ static mf_status keep(const block_play *b, mf_block_time *out, mf_err *e) {
     if (out->op == NULL) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
-    out->nops = b->play.n;
     for (int i = 0; i < b->play.n; i++) {
         const mf_play_op *q = &b->play.ops[i];
         out->op[i] = (mf_op_time){b->order[i].side, b->order[i].op, q->start_s, q->end_s, 0};
@@ -202,7 +204,10 @@ static mf_status keep(const block_play *b, mf_block_time *out, mf_err *e) {
 
 /* Issue times from the start of the block; returns when the last op is issued. */
 static double issue(block_play *b, bool pair) {
-    double host = mf_cost_host_block_s(b->cost, b->l->graph) * (pair ? 2.0 : 1.0);
+    double host = 0;
+    if (b->play.n > 0) { /* the embedding has no input gradient */
+        host = mf_cost_host_block_s(b->cost, b->l->graph) * (pair ? 2.0 : 1.0);
+    }
     for (int i = 0; i < b->play.n; i++) {
         host += mf_cost_host_s(b->cost, b->play.ops[i].op, b->l->graph);
         b->play.ops[i].issue_s = host;
@@ -225,6 +230,10 @@ mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *
     out->low_s = p.play.low_s;
     out->high_s = p.play.high_s;
     memcpy(out->class_s, p.play.class_s, sizeof out->class_s);
+    out->nops = p.play.n;
+    for (int i = 0; i < p.play.n; i++) {
+        out->link_s[p.play.ops[i].link] += p.play.ops[i].alone_s * p.play.ops[i].link_share;
+    }
     if (keep_ops && (status = keep(&p, out, e)) != MF_OK) {
         goto done;
     }
@@ -235,7 +244,8 @@ mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *
     out->time_s = out->gpu_time_s;
     if (out->host_s > 0) { /* again, the host starting with the block */
         mf_play_run(&p.play);
-        out->time_s = p.play.time_s;
+        /* A late issue may keep communication from running beside compute, to the gain of both. */
+        out->time_s = fmax(out->gpu_time_s, p.play.time_s);
     }
 done:
     block_play_clear(&p);
@@ -248,7 +258,6 @@ done:
 void mf_block_time_clear(mf_block_time *t) {
     free(t->op);
     t->op = NULL;
-    t->nops = 0;
 }
 
 double mf_sim_block_bound(const mf_cost *cost, const mf_layout *l, const mf_block *b,

@@ -205,7 +205,7 @@ static mf_status from_file(const char *path, mf_routing *r, mf_err *e) {
     char *text = NULL;
     size_t length = 0;
     mf_status status = read_file(path, &text, &length, e);
-    if (status == MF_OK) {
+    if (status == MF_OK && text != NULL) {
         r->kind = MF_ROUTING_HISTOGRAM;
         size_t blank = strspn(text, " \t\r\n");
         status = text[blank] == '[' || text[blank] == '{' ? from_json(path, text, length, r, e)

@@ -2,6 +2,7 @@
 #include "simulator/sim.h"
 
 #include "simulator/step.h"
+#include "simulator/trace.h"
 
 #include <stdlib.h>
 
@@ -44,68 +45,160 @@ static void rates(const mf_program *p, mf_sim *s) {
     s->mfu = s->peak_flops > 0 ? s->model_tflops_per_gpu * 1e12 / s->peak_flops : 0;
 }
 
-/* Routed rows of the busiest rank at each position. */
-static mf_status loads(const mf_program *p, const mf_routing *routing, double **out, mf_err *e) {
-    *out = NULL;
-    if (routing == NULL || routing->kind == MF_ROUTING_BALANCED || p->model.experts == 0) {
-        return MF_OK;
+/* --- one simulation -----------------------------------------------------------------------------
+ */
+
+/* When each event of each stage starts, and the trace that is being drawn. */
+typedef struct recorder {
+    const mf_schedule *s;
+    double **start_s; /* [stages][events]; -1 = not yet */
+    double *end_s;    /* [stages] end of the last event */
+    mf_trace *trace;  /* NULL = none */
+} recorder;
+
+static void record(const mf_block_instance *i, void *user) {
+    recorder *k = user;
+    if (i->op == NULL && i->rank == 0) {
+        double *start_s = &k->start_s[i->stage][i->event];
+        *start_s = *start_s < 0 ? i->start_s : *start_s;
+        k->end_s[i->stage] = i->end_s;
     }
-    mf_status status = mf_routing_check(routing, &p->model, e);
-    if (status != MF_OK) {
-        return status;
+    if (k->trace != NULL) {
+        mf_trace_draw(k->trace, i);
     }
-    double *load = calloc((size_t)p->assignment.positions, sizeof *load);
-    if (load == NULL) {
+}
+
+static mf_status recorder_init(recorder *k, const mf_schedule *s, mf_err *e) {
+    size_t stages = (size_t)s->stages;
+    *k = (recorder){.s = s};
+    k->start_s = calloc(stages, sizeof *k->start_s);
+    k->end_s = calloc(stages, sizeof *k->end_s);
+    bool ok = k->start_s != NULL && k->end_s != NULL;
+    for (size_t p = 0; p < stages && ok; p++) {
+        k->start_s[p] = malloc(((size_t)s->count[p] + 1) * sizeof *k->start_s[p]);
+        ok = k->start_s[p] != NULL;
+        for (int64_t i = 0; i < s->count[p] && ok; i++) {
+            k->start_s[p][i] = -1;
+        }
+    }
+    return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+}
+
+static void recorder_clear(recorder *k) {
+    for (int64_t p = 0; k->start_s != NULL && p < k->s->stages; p++) {
+        free(k->start_s[p]);
+    }
+    free(k->start_s);
+    free(k->end_s);
+}
+
+/* Bytes that stand on a stage when nothing runs. */
+static double standing_B(const mf_memory_stage *m) {
+    return m->peak_B - m->kind_B[MF_MEM_ACTIVATIONS] - m->kind_B[MF_MEM_HELD] -
+           m->kind_B[MF_MEM_WORKSPACE];
+}
+
+/* Memory of a stage while each of its events runs. *bytes is to be freed. */
+static mf_status walk(const recorder *k, const mf_program *p, int64_t stage, double **bytes,
+                      mf_err *e) {
+    *bytes = malloc(((size_t)k->s->count[stage] + 1) * sizeof **bytes);
+    if (*bytes == NULL) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
-    int64_t moe = 0;
-    for (int i = 0; i < p->assignment.positions; i++) {
-        mf_position_kind kind = mf_position_kind_of(&p->model, i);
-        load[i] = 1.0;
-        if (kind != MF_POS_LAYER && kind != MF_POS_MTP) {
-            continue;
-        }
-        int class = kind == MF_POS_MTP ? p->model.mtp_class
-                                       : p->model.layer_class[mf_position_index(&p->model, i)];
-        if (p->model.layer_classes[class].ffn == MF_FFN_MOE) {
-            load[i] = mf_routing_max_load(routing, &p->model, p->layout.ep, moe++);
+    return mf_memory_walk(p, k->s, stage, *bytes, e);
+}
+
+static mf_status timeline(const recorder *k, const mf_program *p, mf_sim *out, mf_err *e) {
+    int64_t stage = out->memory->peak_stage, n = k->s->count[stage], count = 0;
+    double *bytes = NULL;
+    mf_status status = walk(k, p, stage, &bytes, e);
+    if (status != MF_OK) {
+        goto out;
+    }
+    mf_sim_memory_sample *sample = malloc(((size_t)n + 1) * sizeof *sample);
+    if (sample == NULL) {
+        status = mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+        goto out;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (k->start_s[stage][i] >= 0) {
+            sample[count++] = (mf_sim_memory_sample){k->start_s[stage][i], bytes[i]};
         }
     }
-    *out = load;
-    return MF_OK;
+    sample[count++] =
+        (mf_sim_memory_sample){k->end_s[stage], standing_B(&out->memory->stage[stage])};
+    out->sample = sample;
+    out->samples = count;
+out:
+    free(bytes);
+    return status;
+}
+
+static mf_status draw_memory(const recorder *k, const mf_program *p, mf_err *e) {
+    mf_status status = MF_OK;
+    for (int64_t stage = 0; stage < k->s->stages && status == MF_OK; stage++) {
+        double *bytes = NULL;
+        status = walk(k, p, stage, &bytes, e);
+        if (status == MF_OK) {
+            mf_trace_memory(k->trace, stage, k->start_s[stage], bytes, k->s->count[stage]);
+        }
+        free(bytes);
+    }
+    return status;
+}
+
+static mf_status play(const mf_cost *cost, const mf_program *p, const mf_schedule *s,
+                      const mf_sim_options *o, mf_sim *out, mf_err *e) {
+    recorder k;
+    mf_status status = recorder_init(&k, s, e);
+    if (status == MF_OK && o->trace != NULL) {
+        int64_t ranks = o->every_rank ? p->layout.gpus / p->layout.pp : 1;
+        status = mf_trace_open(o->trace, p, s, ranks, o->trace_ranks, &k.trace, e);
+    }
+    if (status == MF_OK) {
+        const mf_step_options step = {.every_rank = o->every_rank,
+                                      .keep_ops = o->trace != NULL,
+                                      .routing = o->routing,
+                                      .observe = record,
+                                      .user = &k,
+                                      .cancel = o->cancel};
+        status = mf_step_play(cost, p, s, &step, out, e);
+    }
+    if (status == MF_OK) {
+        status = timeline(&k, p, out, e);
+    }
+    if (status == MF_OK && k.trace != NULL) {
+        status = draw_memory(&k, p, e);
+    }
+    mf_status closed = mf_trace_close(k.trace, status == MF_OK ? e : NULL);
+    recorder_clear(&k);
+    return status == MF_OK ? closed : status;
 }
 
 mf_status mf_sim_step(const mf_cost *cost, const mf_program *p, const mf_sim_options *o,
                       mf_sim **out, mf_err *e) {
     static const mf_sim_options defaults;
-    o = o ? o : &defaults;
-    *out = NULL;
     mf_schedule *schedule = NULL;
-    double *load = NULL;
     mf_sim *s = calloc(1, sizeof *s);
-    mf_status status = s ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
-    if (status == MF_OK) {
-        status = mf_schedule_create(&p->layout, &schedule, e);
+    *out = NULL;
+    if (s == NULL) {
+        return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
+    mf_status status = mf_schedule_create(&p->layout, &schedule, e);
     if (status == MF_OK) {
         status = mf_memory_plan(p, schedule, &s->memory, e);
     }
     if (status == MF_OK) {
-        status = loads(p, o->routing, &load, e);
+        status = play(cost, p, schedule, o ? o : &defaults, s, e);
     }
-    if (status == MF_OK) {
-        mf_step_options step = {.load_of_position = load, .cancel = o->cancel};
-        status = mf_step_play(cost, p, schedule, &step, s, e);
-    }
-    if (status == MF_OK) {
-        rates(p, s);
-        *out = s;
-        s = NULL;
-    }
-    mf_sim_destroy(s);
     mf_schedule_destroy(schedule);
-    free(load);
-    return status;
+    if (status != MF_OK) {
+        mf_sim_destroy(s);
+        return status;
+    }
+    rates(p, s);
+    *out = s;
+    return MF_OK;
 }
 
 void mf_sim_destroy(mf_sim *s) {

@@ -51,6 +51,7 @@ typedef struct mf_block_time {
     double compute_s;            /* of gpu_time_s: compute stream running */
     double host_s;               /* host time to issue everything; <= time_s */
     double class_s[MF_BD_COUNT]; /* of gpu_time_s by class; sums to it (no bubble, no host) */
+    double link_s[MF_LINK_HOST + 1]; /* seconds of full use of each mf_link_kind */
     int nops;
     mf_op_time *op; /* [nops] when asked for, else NULL; start and end with the host far ahead */
 } mf_block_time;
@@ -103,7 +104,7 @@ typedef struct mf_sim_options {
     bool every_rank;            /* all W ranks instead of one per stage */
     const mf_routing *routing;  /* NULL = balanced */
     FILE *trace;                /* Chrome trace JSON is streamed here; NULL = none */
-    int64_t trace_ranks;        /* 0 = one per stage */
+    int64_t trace_ranks;        /* the first so many played ranks; 0 = the first of each stage */
     const volatile int *cancel; /* set non-zero to stop with MF_INTERRUPTED; may be NULL */
 } mf_sim_options;
 
@@ -121,13 +122,14 @@ typedef struct mf_sim_memory_sample {
 typedef struct mf_sim {
     double step_time_s, low_s, high_s;
     double breakdown_s[MF_BD_COUNT]; /* of the critical rank; sums to step_time_s */
-    int64_t critical_stage;          /* the one whose compute stream is busiest */
+    int64_t critical_stage;          /* of the rank whose compute stream is busiest */
+    int64_t critical_rank;           /* its place in the stage; 0 when one rank stands for all */
     int64_t stages;
-    mf_sim_stage *stage; /* [stages] */
+    mf_sim_stage *stage; /* [stages]; of the busiest rank when all are played */
     int64_t events;      /* block instances played, for events per second */
     int64_t ops;         /* op instances they stand for */
     mf_memory *memory;   /* static memory plan of the same program */
-    int64_t samples;     /* memory over time of the peak stage */
+    int64_t samples;     /* memory over time of the peak stage, a sample for each event's start */
     mf_sim_memory_sample *sample;
     double tokens_per_s_per_gpu, model_tflops_per_gpu, mfu, mfu_bf16;
     double peak_flops, peak_bf16_flops; /* behind mfu and mfu_bf16 */

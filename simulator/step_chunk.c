@@ -1,0 +1,265 @@
+/* step_chunk.c - the blocks of one event, on all ranks of its stage. */
+#include "simulator/step_engine.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* --- loads ------------------------------------------------------------------------------------ */
+
+static bool is_moe(const mf_model *m, int position) {
+    mf_position_kind kind = mf_position_kind_of(m, position);
+    if (kind != MF_POS_LAYER && kind != MF_POS_MTP) {
+        return false;
+    }
+    int class = kind == MF_POS_MTP ? m->mtp_class : m->layer_class[mf_position_index(m, position)];
+    return m->layer_classes[class].ffn == MF_FFN_MOE;
+}
+
+mf_status mf_step_loads(mf_step_engine *g) {
+    const mf_model *m = &g->p->model;
+    const mf_routing *routing = g->o->routing;
+    int64_t ep = g->p->layout.ep, moe = 0;
+    int positions = g->p->assignment.positions;
+    bool skewed = routing != NULL && routing->kind != MF_ROUTING_BALANCED && ep > 1;
+    mf_status status = skewed ? mf_routing_check(routing, m, g->e) : MF_OK;
+    if (status != MF_OK) {
+        return status;
+    }
+    g->loads = skewed && g->o->every_rank ? ep : 1;
+    g->load = malloc((size_t)(positions * g->loads) * sizeof *g->load);
+    if (g->load == NULL) {
+        return mf_err_set(g->e, MF_NOMEM, "simulation: out of memory");
+    }
+    for (int i = 0; i < positions; i++) {
+        double *load = &g->load[i * g->loads];
+        bool here = skewed && is_moe(m, i);
+        if (here && g->loads > 1) {
+            mf_routing_loads(routing, m, ep, moe++, load);
+        } else if (here) {
+            load[0] = mf_routing_max_load(routing, m, ep, moe++);
+        } else {
+            for (int64_t k = 0; k < g->loads; k++) {
+                load[k] = 1.0;
+            }
+        }
+    }
+    return MF_OK;
+}
+
+/* --- what an event consists of ---------------------------------------------------------------- */
+
+static bool exchanges(const mf_block *b, unsigned passes) {
+    for (int i = 0; i < b->nops; i++) {
+        if ((b->ops[i].pass & passes) && b->ops[i].group == MF_GROUP_EP &&
+            b->ops[i].shape.size > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int backward,
+                      unsigned passes) {
+    int position = forward >= 0 ? forward : backward;
+    assert(position >= 0);
+    int block = g->p->block_of[position];
+    *c = (mf_chunk_step){.position = position, .position2 = -1, .passes = passes};
+    int beside = -1;
+    c->exchanges = exchanges(g->p->blocks[block], passes);
+    if (position != backward && backward >= 0) {
+        c->position2 = backward;
+        beside = g->p->block_of[backward];
+        c->exchanges |= exchanges(g->p->blocks[beside], MF_PASS_BACKWARD);
+    }
+    c->time = calloc((size_t)g->loads, sizeof *c->time);
+    if (c->time == NULL) {
+        g->status = mf_err_set(g->e, MF_NOMEM, "simulation: out of memory");
+        return;
+    }
+    for (int64_t k = 0; k < g->loads && g->status == MF_OK; k++) {
+        double load = g->load[position * g->loads + k];
+        if (beside >= 0) {
+            load = fmax(load, g->load[backward * g->loads + k]);
+        }
+        g->status = mf_times_get(g->times, block, beside, passes, load, &c->time[k], g->e);
+    }
+}
+
+/* Forward blocks in order, backward blocks from the last; of a pair, the k-th of each together and
+ * what is left of the longer side alone. */
+static mf_chunk_play *make_play(mf_step_engine *g, int64_t stage, const mf_event *ev) {
+    const mf_assignment *a = &g->p->assignment;
+    bool forward = ev->pass == MF_EVENT_F || ev->pass == MF_EVENT_FB;
+    bool backward = ev->pass != MF_EVENT_F;
+    int64_t vf = mf_layout_vstage(&g->p->layout, stage, ev->chunk), vb = vf;
+    if (ev->pass == MF_EVENT_FB) {
+        vb = mf_layout_vstage(&g->p->layout, stage, ev->chunk2);
+    }
+    int nf = forward ? a->first[vf + 1] - a->first[vf] : 0;
+    int nb = backward ? a->first[vb + 1] - a->first[vb] : 0, n = nf > nb ? nf : nb;
+    unsigned back = ev->pass == MF_EVENT_W ? MF_PASS_W
+                    : g->s->split          ? MF_PASS_R | MF_PASS_B
+                                           : MF_PASS_BACKWARD;
+    mf_chunk_play *play = calloc(1, sizeof *play);
+    if (play == NULL || (play->step = calloc((size_t)n + 1, sizeof *play->step)) == NULL) {
+        free(play);
+        g->status = mf_err_set(g->e, MF_NOMEM, "simulation: out of memory");
+        return NULL;
+    }
+    for (int k = 0; k < n && g->status == MF_OK; k++) {
+        int f = k < nf ? a->first[vf] + k : -1, b = k < nb ? a->first[vb + 1] - 1 - k : -1;
+        make_step(g, &play->step[play->n++], f, b,
+                  (f >= 0 ? (unsigned)MF_PASS_F : 0) | (b >= 0 ? back : 0));
+    }
+    return play;
+}
+
+static const mf_chunk_play *play_of(mf_step_engine *g, int64_t stage, const mf_event *ev) {
+    int64_t second = ev->pass == MF_EVENT_FB ? ev->chunk2 + 1 : 0;
+    int64_t kind = (ev->pass * g->s->chunks + ev->chunk) * (g->s->chunks + 1) + second;
+    mf_chunk_play **play = &g->play[stage * g->kinds + kind];
+    if (*play == NULL) {
+        *play = make_play(g, stage, ev);
+    }
+    return g->status == MF_OK ? *play : NULL;
+}
+
+void mf_step_chunks_clear(mf_step_engine *g) {
+    for (int64_t i = 0; g->play != NULL && i < g->s->stages * g->kinds; i++) {
+        mf_chunk_play *play = g->play[i];
+        for (int k = 0; play != NULL && k < play->n; k++) {
+            free(play->step[k].time);
+        }
+        if (play != NULL) {
+            free(play->step);
+        }
+        free(play);
+    }
+    free(g->play);
+}
+
+/* --- playing ---------------------------------------------------------------------------------- */
+
+/* Compute time lost because the once-a-step stream runs beside a block. That stream gives way where
+ * the block's own communication fills the link that both use. */
+static double beside_once(mf_step_engine *g, mf_step_rank *k, const mf_price *price,
+                          const mf_block_time *t) {
+    double left = k->once.s - k->free.s;
+    if (!g->overlap_dp || !(left > 0) || !(t->gpu_time_s > 0)) {
+        return 0;
+    }
+    double exposed = mf_step_exposed(g, MF_OVERLAP_DP);
+    double used = price->link != MF_LINK_NONE ? t->link_s[price->link] / t->gpu_time_s : 0;
+    double rate = 1.0;
+    if (price->link_share > 0 && used + price->link_share > 1) {
+        rate = fmin(1.0, fmax(0.05, (1 - used) / price->link_share));
+    }
+    double together = fmin(left / rate, t->gpu_time_s / (1 - exposed));
+    double later = together - together * rate; /* than if it had run alone */
+    k->once.s += later;
+    k->once.low_s += later;
+    k->once.high_s += later;
+    return exposed * together;
+}
+
+static void play_block(mf_step_engine *g, int64_t stage, int64_t r, const mf_chunk_step *c,
+                       const mf_block_time *t, mf_block_instance *i) {
+    mf_step_rank *k = mf_step_rank_of(g, stage, r);
+    int last = g->reduce[1][c->position].time_s > 0 ? 1 : 0;
+    const mf_price *once =
+        c->passes & MF_PASS_F ? &g->gather[last][c->position] : &g->reduce[last][c->position];
+    double issued = k->host_s + t->time_s;
+    i->start_s = k->free.s;
+    double lost = beside_once(g, k, once, t);
+    mf_step_pass(k, t->gpu_time_s + lost, t->low_s + lost, t->high_s + lost);
+    for (int b = 0; b < MF_BD_COUNT; b++) {
+        k->class_s[b] += t->class_s[b];
+    }
+    k->class_s[MF_BD_DP] += lost;
+    k->busy_s += t->compute_s;
+    k->host_s += t->host_s;
+    mf_step_wait(k, (mf_when){issued, issued, issued}, MF_BD_HOST);
+    g->events++;
+    g->ops += t->nops;
+}
+
+/* Ranks of an EP group leave a block that exchanges tokens together. */
+static void meet(mf_step_engine *g, int64_t stage) {
+    const mf_layout *l = &g->p->layout;
+    int64_t group = l->etp * l->ep;
+    for (int64_t first = 0; first < g->ranks; first += group) {
+        for (int64_t et = 0; et < l->etp; et++) {
+            mf_when last = {0, 0, 0};
+            for (int64_t e = 0; e < l->ep; e++) {
+                mf_when end = mf_step_rank_of(g, stage, first + et + l->etp * e)->free;
+                last = end.s > last.s ? end : last;
+            }
+            for (int64_t e = 0; e < l->ep; e++) {
+                mf_step_wait(mf_step_rank_of(g, stage, first + et + l->etp * e), last, MF_BD_EP);
+            }
+        }
+    }
+}
+
+static void play_step(mf_step_engine *g, int64_t stage, const mf_chunk_step *c,
+                      mf_block_instance *i, bool first_use, bool last_use) {
+    const mf_layout *l = &g->p->layout;
+    bool meets = c->exchanges && g->loads > 1;
+    int backward = c->position2 >= 0 ? c->position2 : c->position;
+    for (int64_t r = 0; r < g->ranks; r++) {
+        mf_step_rank *k = mf_step_rank_of(g, stage, r);
+        if (first_use && (c->passes & MF_PASS_F)) {
+            double behind = g->gather_behind_s[c->position];
+            mf_when gathered = {k->once.s - behind, k->once.low_s - behind,
+                                k->once.high_s - behind};
+            mf_step_wait(k, gathered, MF_BD_DP);
+        }
+        i->time = c->time[g->loads > 1 ? r / l->etp % l->ep : 0];
+        play_block(g, stage, r, c, i->time, i);
+        if (!meets) {
+            i->rank = r;
+            i->end_s = k->free.s;
+            mf_step_observe(g, i);
+        }
+        if (last_use && (c->passes & MF_PASS_W) && !meets) {
+            mf_step_reduce(g, stage, r, backward);
+        }
+    }
+    if (!meets) {
+        return;
+    }
+    meet(g, stage);
+    for (int64_t r = 0; r < g->ranks; r++) {
+        const mf_step_rank *k = mf_step_rank_of(g, stage, r);
+        i->time = c->time[r / l->etp % l->ep];
+        i->rank = r;
+        i->end_s = k->free.s;
+        mf_step_observe(g, i);
+        if (last_use && (c->passes & MF_PASS_W)) {
+            mf_step_reduce(g, stage, r, backward);
+        }
+    }
+}
+
+void mf_step_chunk(mf_step_engine *g, int64_t stage, int64_t event) {
+    const mf_event *ev = &g->s->events[stage][event];
+    const mf_chunk_play *play = play_of(g, stage, ev);
+    int32_t back = ev->pass == MF_EVENT_FB ? ev->micro_batch2 : ev->micro_batch;
+    for (int k = 0; play != NULL && k < play->n; k++) {
+        const mf_chunk_step *c = &play->step[k];
+        bool pair = c->position2 >= 0, f = (c->passes & MF_PASS_F) != 0;
+        mf_block_instance i = {
+            .stage = stage,
+            .event = event,
+            .position = c->position,
+            .position2 = c->position2,
+            .passes = c->passes,
+            .micro_batch = f ? ev->micro_batch : back,
+            .micro_batch2 = pair ? back : -1,
+            .block = g->p->blocks[g->p->block_of[c->position]],
+            .beside = pair ? g->p->blocks[g->p->block_of[c->position2]] : NULL,
+        };
+        play_step(g, stage, c, &i, ev->micro_batch == 0, back == g->s->micro_batches - 1);
+    }
+}

@@ -1,0 +1,240 @@
+/* step_once.c - what a rank does once a step: parameter gathers, gradient reductions, gradient norm
+ * and optimizer.
+ */
+#include "simulator/play.h"
+#include "simulator/step_engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void price(const mf_step_engine *g, const mf_op *op, mf_price *out) {
+    *out = (mf_price){0};
+    if (op->bytes > 0 || op->flops > 0) {
+        mf_cost_op(g->cost, op, 1.0, out);
+    }
+}
+
+/* Puts an op on a rank's once-a-step stream: after what is on it and after `from`. */
+static void put(mf_step_engine *g, int64_t stage, int64_t r, int position, const mf_op *op,
+                const mf_price *p, mf_when from) {
+    mf_step_rank *k = mf_step_rank_of(g, stage, r);
+    if (!(p->time_s > 0)) {
+        return;
+    }
+    if (from.s > k->once.s) {
+        k->once = from;
+    }
+    mf_block_instance i = {.stage = stage,
+                           .rank = r,
+                           .event = -1,
+                           .position = position,
+                           .position2 = -1,
+                           .passes = MF_PASS_O,
+                           .start_s = k->once.s,
+                           .op = op};
+    k->once.s += p->time_s;
+    k->once.low_s += p->low_s;
+    k->once.high_s += p->high_s;
+    i.end_s = k->once.s;
+    mf_step_observe(g, &i);
+}
+
+mf_status mf_step_once_price(mf_step_engine *g) {
+    size_t positions = (size_t)g->p->assignment.positions;
+    for (int side = 0; side < 2; side++) {
+        g->reduce[side] = malloc(positions * sizeof *g->reduce[side]);
+        g->gather[side] = malloc(positions * sizeof *g->gather[side]);
+        if (g->reduce[side] == NULL || g->gather[side] == NULL) {
+            return mf_err_set(g->e, MF_NOMEM, "simulation: out of memory");
+        }
+        for (size_t i = 0; i < positions; i++) {
+            price(g, &g->p->dp[i].reduce[side], &g->reduce[side][i]);
+            price(g, &g->p->dp[i].gather[side], &g->gather[side][i]);
+        }
+    }
+    price(g, &g->p->send_forward, &g->send[0]);
+    price(g, &g->p->send_backward, &g->send[1]);
+    return MF_OK;
+}
+
+/* Parameters that ZeRO-1 and -2 left in shards, gathered in the order in which positions are first
+ * used; beside compute when data-parallel communication may overlap. */
+void mf_step_gathers(mf_step_engine *g) {
+    const mf_layout *l = &g->p->layout;
+    for (int64_t stage = 0; stage < l->pp; stage++) {
+        for (int64_t chunk = 0; chunk < l->vpp; chunk++) {
+            int64_t v = mf_layout_vstage(l, stage, chunk);
+            for (int i = g->p->assignment.first[v]; i < g->p->assignment.first[v + 1]; i++) {
+                for (int64_t r = 0; r < g->ranks; r++) {
+                    mf_when start = {0, 0, 0};
+                    put(g, stage, r, i, &g->p->dp[i].gather[0], &g->gather[0][i], start);
+                    put(g, stage, r, i, &g->p->dp[i].gather[1], &g->gather[1][i], start);
+                }
+                g->gather_behind_s[i] = mf_step_rank_of(g, stage, 0)->once.s;
+            }
+        }
+        double all = mf_step_rank_of(g, stage, 0)->once.s;
+        for (int64_t chunk = 0; chunk < l->vpp; chunk++) {
+            int64_t v = mf_layout_vstage(l, stage, chunk);
+            for (int i = g->p->assignment.first[v]; i < g->p->assignment.first[v + 1]; i++) {
+                g->gather_behind_s[i] = all - g->gather_behind_s[i];
+            }
+        }
+        for (int64_t r = 0; r < g->ranks && !g->overlap_dp; r++) {
+            mf_step_rank *k = mf_step_rank_of(g, stage, r);
+            mf_step_wait(k, k->once, MF_BD_DP);
+        }
+    }
+}
+
+/* Gradients of a position are complete: the reduction starts when its stream is free. */
+void mf_step_reduce(mf_step_engine *g, int64_t stage, int64_t r, int position) {
+    mf_step_rank *k = mf_step_rank_of(g, stage, r);
+    for (int side = 0; side < 2; side++) {
+        put(g, stage, r, position, &g->p->dp[position].reduce[side], &g->reduce[side][position],
+            k->free);
+    }
+    if (!g->overlap_dp) {
+        mf_step_wait(k, k->once, MF_BD_DP);
+    }
+}
+
+/* --- the end of the step ---------------------------------------------------------------------- */
+
+enum { MAX_OPS = 16 };
+
+/* An op on the compute stream, or one that it waits for. */
+static void play_op(mf_step_engine *g, int64_t stage, int64_t r, const mf_op *op,
+                    const mf_price *p) {
+    mf_step_rank *k = mf_step_rank_of(g, stage, r);
+    bool computes = op->stream == MF_STREAM_COMPUTE;
+    mf_block_instance i = {.stage = stage,
+                           .rank = r,
+                           .event = -1,
+                           .position = -1,
+                           .position2 = -1,
+                           .passes = MF_PASS_O,
+                           .start_s = k->free.s,
+                           .op = op};
+    mf_step_pass(k, p->time_s, p->low_s, p->high_s);
+    k->class_s[computes ? MF_BD_OPTIMIZER : mf_play_stream_class((mf_stream)op->stream)] +=
+        p->time_s;
+    k->busy_s += computes ? p->time_s : 0;
+    k->host_s += mf_cost_host_s(g->cost, op, g->p->layout.graph);
+    i.end_s = k->free.s;
+    g->ops++;
+    mf_step_observe(g, &i);
+}
+
+/* All ranks of some stages wait for the last of them; of the ends, each for its counterpart. */
+static void meet(mf_step_engine *g, bool ends) {
+    int64_t stages = g->p->layout.pp, apart = ends ? g->ranks : 1;
+    for (int64_t first = 0; first < apart; first++) {
+        mf_when last = {0, 0, 0};
+        for (int wait = 0; wait < 2; wait++) {
+            for (int64_t p = 0; p < stages; p++) {
+                if (ends && p > 0 && p < stages - 1) {
+                    continue;
+                }
+                for (int64_t r = first; r < (ends ? first + 1 : g->ranks); r++) {
+                    mf_step_rank *k = mf_step_rank_of(g, p, r);
+                    if (wait) {
+                        mf_step_wait(k, last, MF_BD_BUBBLE);
+                    } else if (k->free.s > last.s) {
+                        last = k->free;
+                    }
+                }
+            }
+        }
+    }
+}
+
+typedef struct tail {
+    int n, at;
+    bool met; /* stands at an op that stages share */
+    mf_op ops[MAX_OPS];
+    mf_price price[MAX_OPS];
+} tail;
+
+/* Copies of offloaded states travel beside the update, piece by piece: of update, copies in and
+ * copies out the longest counts, and what copies take longer than the update is waited for. */
+static void hide_copies(tail *t) {
+    double longest = 0;
+    for (int i = 0; i < t->n; i++) {
+        longest = t->ops[i].kind == MF_OP_ADAMW ? t->price[i].time_s : longest;
+    }
+    for (int i = 0; i < t->n; i++) {
+        mf_price *p = &t->price[i];
+        if (mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY && p->time_s > 0) {
+            double over = fmax(0, p->time_s - longest), part = over / p->time_s;
+            longest = fmax(longest, p->time_s);
+            *p = (mf_price){.time_s = over, .low_s = p->low_s * part, .high_s = p->high_s * part};
+        }
+    }
+}
+
+/* Plays a stage's ops up to the next one over `group`, or all of the rest for none. */
+static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, mf_group_kind group) {
+    int end = t->at;
+    while (end < t->n && t->ops[end].group != group) {
+        end++;
+    }
+    t->met = end < t->n;
+    if (!t->met && group != MF_GROUP_COUNT) {
+        return; /* the group is of other stages */
+    }
+    for (; t->at < end; t->at++) {
+        for (int64_t r = 0; r < g->ranks; r++) {
+            play_op(g, stage, r, &t->ops[t->at], &t->price[t->at]);
+        }
+    }
+}
+
+/* Copies of the embedding on the first and last stage are summed, then comes the gradient norm of
+ * all stages, then each stage's own update. */
+void mf_step_optimizer(mf_step_engine *g) {
+    static const mf_group_kind shared[] = {MF_GROUP_PP, MF_GROUP_WORLD};
+    int64_t stages = g->p->layout.pp;
+    tail *tails = calloc((size_t)stages, sizeof *tails);
+    if (tails == NULL) {
+        g->status = mf_err_set(g->e, MF_NOMEM, "simulation: out of memory");
+        return;
+    }
+    for (int64_t p = 0; p < stages; p++) {
+        tail *t = &tails[p];
+        t->n = mf_program_optimizer(g->p, p, t->ops, MAX_OPS);
+        for (int i = 0; i < t->n; i++) {
+            price(g, &t->ops[i], &t->price[i]);
+        }
+        hide_copies(t);
+        for (int64_t r = 0; r < g->ranks; r++) {
+            mf_step_rank *k = mf_step_rank_of(g, p, r);
+            mf_step_wait(k, k->once, MF_BD_DP);
+        }
+    }
+    for (int part = 0; part < 2; part++) {
+        bool any = false;
+        for (int64_t p = 0; p < stages; p++) {
+            play_up_to(g, p, &tails[p], shared[part]);
+            any |= tails[p].met;
+        }
+        if (any) {
+            meet(g, shared[part] == MF_GROUP_PP);
+        }
+        for (int64_t p = 0; p < stages; p++) {
+            tail *t = &tails[p];
+            for (int64_t r = 0; r < g->ranks && t->met; r++) {
+                play_op(g, p, r, &t->ops[t->at], &t->price[t->at]);
+            }
+            t->at += t->met;
+        }
+    }
+    for (int64_t p = 0; p < stages; p++) {
+        play_up_to(g, p, &tails[p], MF_GROUP_COUNT);
+        for (int64_t r = 0; r < g->ranks; r++) {
+            mf_step_rank *k = mf_step_rank_of(g, p, r);
+            mf_step_wait(k, (mf_when){k->host_s, k->host_s, k->host_s}, MF_BD_HOST);
+        }
+    }
+    free(tails);
+}

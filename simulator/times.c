@@ -1,0 +1,115 @@
+/* times.c - a hash table of block times. */
+#include "simulator/times.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct entry {
+    int block, beside;
+    unsigned passes;
+    uint64_t load; /* bits of the double */
+    mf_block_time time;
+} entry;
+
+struct mf_times {
+    const mf_cost *cost;
+    const mf_program *p;
+    bool keep_ops;
+    size_t used, room; /* room is a power of two */
+    entry **slot;
+};
+
+static uint64_t hash_of(const entry *k) {
+    uint64_t h = k->load ^ ((uint64_t)k->block << 40) ^ ((uint64_t)(k->beside + 1) << 20) ^
+                 (uint64_t)k->passes;
+    h = (h ^ (h >> 33)) * 0xFF51AFD7ED558CCDu;
+    h = (h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53u;
+    return h ^ (h >> 33);
+}
+
+static bool same(const entry *a, const entry *b) {
+    return a->load == b->load && a->block == b->block && a->beside == b->beside &&
+           a->passes == b->passes;
+}
+
+/* Slot that holds the key, or the free one where it belongs. */
+static entry **slot_of(entry **slot, size_t room, const entry *key) {
+    size_t at = (size_t)hash_of(key) & (room - 1);
+    while (slot[at] != NULL && !same(slot[at], key)) {
+        at = (at + 1) & (room - 1);
+    }
+    return &slot[at];
+}
+
+static bool grow(mf_times *t) {
+    size_t room = t->room ? 2 * t->room : 64;
+    entry **slot = calloc(room, sizeof *slot), **old = t->slot;
+    if (slot == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < t->room; i++) {
+        if (old[i] != NULL) {
+            *slot_of(slot, room, old[i]) = old[i];
+        }
+    }
+    t->slot = slot;
+    t->room = room;
+    free(old);
+    return true;
+}
+
+mf_status mf_times_create(const mf_cost *cost, const mf_program *p, bool keep_ops, mf_times **out,
+                          mf_err *e) {
+    mf_times *t = calloc(1, sizeof *t);
+    *out = t;
+    if (t == NULL || !grow(t)) {
+        free(t);
+        *out = NULL;
+        return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+    }
+    t->cost = cost;
+    t->p = p;
+    t->keep_ops = keep_ops;
+    return MF_OK;
+}
+
+void mf_times_destroy(mf_times *t) {
+    if (t == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < t->room; i++) {
+        if (t->slot[i] != NULL) {
+            mf_block_time_clear(&t->slot[i]->time);
+            free(t->slot[i]);
+        }
+    }
+    free(t->slot);
+    free(t);
+}
+
+mf_status mf_times_get(mf_times *t, int block, int beside, unsigned passes, double load,
+                       const mf_block_time **out, mf_err *e) {
+    entry key = {.block = block, .beside = beside, .passes = passes};
+    memcpy(&key.load, &load, sizeof key.load);
+    entry **slot = slot_of(t->slot, t->room, &key);
+    if (*slot != NULL) {
+        *out = &(*slot)->time;
+        return MF_OK;
+    }
+    entry *made = 2 * t->used < t->room || grow(t) ? malloc(sizeof *made) : NULL;
+    if (made == NULL) {
+        return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+    }
+    *made = key;
+    const mf_block *other = beside < 0 ? NULL : t->p->blocks[beside];
+    mf_status status = mf_sim_block(t->cost, &t->p->layout, t->p->blocks[block], passes, other,
+                                    load, t->keep_ops, &made->time, e);
+    if (status != MF_OK) {
+        free(made);
+        return status;
+    }
+    *slot_of(t->slot, t->room, &key) = made;
+    t->used++;
+    *out = &made->time;
+    return MF_OK;
+}

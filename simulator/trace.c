@@ -1,0 +1,234 @@
+/* trace.c - Chrome trace events of a step, written as they come. */
+#include "simulator/trace.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Threads: the streams of ops in their order, then what runs across blocks. */
+enum { TID_SEND_FORWARD = MF_STREAM_COUNT, TID_SEND_BACKWARD, TID_ONCE, TIDS };
+static const double most_op_slices = 200e3;
+
+/* A chunk's pass that is being drawn: its slice is written when the next one begins. */
+typedef struct open_pass {
+    int64_t event; /* -1 = none */
+    double start_s, end_s;
+} open_pass;
+
+struct mf_trace {
+    FILE *f;
+    const mf_program *p;
+    const mf_schedule *s;
+    int64_t ranks, traced;
+    bool all_ops, comma;
+    open_pass *open; /* [stages][ranks] */
+};
+
+static int64_t rank_of(const mf_trace *t, int64_t stage, int64_t r) {
+    return stage * (t->p->layout.gpus / t->p->layout.pp) + r;
+}
+
+static bool drawn(const mf_trace *t, int64_t stage, int64_t r) {
+    return t->traced > 0 ? rank_of(t, stage, r) < t->traced : r == 0;
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+static void begin(mf_trace *t) {
+    fputs(t->comma ? ",\n" : "\n", t->f);
+    t->comma = true;
+}
+
+static void name_track(mf_trace *t, const char *what, int64_t pid, int tid, const char *name) {
+    begin(t);
+    fprintf(t->f,
+            "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
+            what, (long long)pid, tid, name);
+}
+
+/* Both ends are rounded to whole nanoseconds, so that what nests in seconds nests in the file. */
+static void slice(mf_trace *t, int64_t pid, int tid, const char *category, const char *name,
+                  double start_s, double end_s) {
+    long long start = llround(start_s * 1e9), length = llround(end_s * 1e9) - start;
+    begin(t);
+    fprintf(t->f,
+            "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%lld.%03lld,\"dur\":%lld.%03lld,"
+            "\"pid\":%lld,\"tid\":%d",
+            name, category, start / 1000, start % 1000, length / 1000, length % 1000,
+            (long long)pid, tid);
+}
+
+static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
+    open_pass *o = &t->open[stage * t->ranks + r];
+    if (o->event < 0) {
+        return;
+    }
+    const mf_event *ev = &t->s->events[stage][o->event];
+    static const char *const text[] = {"F", "B", "W", "F+B"};
+    char name[64];
+    snprintf(name, sizeof name, "%s %d", text[ev->pass], (int)ev->micro_batch);
+    slice(t, rank_of(t, stage, r), MF_STREAM_COMPUTE, "pass", name, o->start_s, o->end_s);
+    fprintf(t->f, ",\"args\":{\"chunk\":%d,\"micro_batch\":%d", ev->chunk, (int)ev->micro_batch);
+    if (ev->pass == MF_EVENT_FB) {
+        fprintf(t->f, ",\"chunk2\":%d,\"micro_batch2\":%d", ev->chunk2, (int)ev->micro_batch2);
+    }
+    fputs("}}", t->f);
+    o->event = -1;
+}
+
+/* --- instances -------------------------------------------------------------------------------- */
+
+static void draw_ops(mf_trace *t, const mf_block_instance *i, int64_t pid) {
+    for (int k = 0; k < i->time->nops; k++) {
+        const mf_op_time *at = &i->time->op[k];
+        const mf_op *op = &(at->side ? i->beside : i->block)->ops[at->op];
+        slice(t, pid, op->stream, mf_module_text((mf_module)op->module), op->name,
+              i->start_s + at->start_s, i->start_s + at->end_s);
+        fprintf(t->f, ",\"args\":{\"kind\":\"%s\",\"pass\":\"%s\",\"micro_batch\":%d}}",
+                mf_op_text((mf_op_kind)op->kind),
+                op->pass == MF_PASS_F   ? "F"
+                : op->pass == MF_PASS_R ? "R"
+                : op->pass == MF_PASS_B ? "B"
+                                        : "W",
+                (int)(at->side ? i->micro_batch2 : i->micro_batch));
+    }
+}
+
+static void draw_block(mf_trace *t, const mf_block_instance *i, int64_t pid) {
+    open_pass *o = &t->open[i->stage * t->ranks + i->rank];
+    if (o->event != i->event) {
+        end_pass(t, i->stage, i->rank);
+        *o = (open_pass){i->event, i->start_s, i->end_s};
+    }
+    o->end_s = i->end_s;
+    slice(t, pid, MF_STREAM_COMPUTE, "block", i->block->label, i->start_s, i->end_s);
+    fprintf(t->f, ",\"args\":{\"position\":%d", i->position);
+    if (i->position2 >= 0) {
+        fprintf(t->f, ",\"beside\":%d", i->position2);
+    }
+    fputs("}}", t->f);
+    int64_t last = t->s->micro_batches - 1;
+    bool edge = i->micro_batch < 2 || i->micro_batch == last ||
+                (i->position2 >= 0 && i->micro_batch2 == last);
+    if (i->time->op != NULL && (t->all_ops || edge)) {
+        draw_ops(t, i, pid);
+    }
+}
+
+void mf_trace_draw(mf_trace *t, const mf_block_instance *i) {
+    if (!drawn(t, i->stage, i->rank)) {
+        return;
+    }
+    int64_t pid = rank_of(t, i->stage, i->rank);
+    if (i->op == NULL) {
+        draw_block(t, i, pid);
+        return;
+    }
+    int tid = i->event >= 0      ? (i->passes == MF_PASS_F ? TID_SEND_FORWARD : TID_SEND_BACKWARD)
+              : i->position >= 0 ? TID_ONCE
+                                 : i->op->stream;
+    slice(t, pid, tid, mf_module_text((mf_module)i->op->module), i->op->name, i->start_s, i->end_s);
+    fprintf(t->f, ",\"args\":{\"kind\":\"%s\",\"bytes\":%.0f", mf_op_text((mf_op_kind)i->op->kind),
+            i->op->bytes);
+    if (i->position >= 0) {
+        fprintf(t->f, ",\"position\":%d", i->position);
+    }
+    fputs("}}", t->f);
+}
+
+void mf_trace_memory(mf_trace *t, int64_t stage, const double *start_s, const double *bytes,
+                     int64_t count) {
+    for (int64_t r = 0; r < t->ranks; r++) {
+        for (int64_t k = 0; drawn(t, stage, r) && k < count; k++) {
+            if (start_s[k] >= 0) {
+                long long at = llround(start_s[k] * 1e9);
+                begin(t);
+                fprintf(t->f,
+                        "{\"name\":\"memory\",\"ph\":\"C\",\"ts\":%lld.%03lld,\"pid\":%lld,"
+                        "\"args\":{\"bytes\":%.0f}}",
+                        at / 1000, at % 1000, (long long)rank_of(t, stage, r), bytes[k]);
+            }
+        }
+    }
+}
+
+/* --- the file --------------------------------------------------------------------------------- */
+
+static void name_tracks(mf_trace *t) {
+    static const char *const beyond[] = {"pp forward", "pp backward", "once a step"};
+    for (int64_t p = 0; p < t->s->stages; p++) {
+        for (int64_t r = 0; r < t->ranks; r++) {
+            if (!drawn(t, p, r)) {
+                continue;
+            }
+            char name[64];
+            int64_t pid = rank_of(t, p, r);
+            snprintf(name, sizeof name, "rank %lld, stage %lld", (long long)pid, (long long)p);
+            name_track(t, "process_name", pid, 0, name);
+            for (int tid = 0; tid < TIDS; tid++) {
+                name_track(t, "thread_name", pid, tid,
+                           tid < MF_STREAM_COUNT ? mf_stream_text((mf_stream)tid)
+                                                 : beyond[tid - MF_STREAM_COUNT]);
+            }
+        }
+    }
+}
+
+static double op_slices(const mf_trace *t) {
+    double ops = 0, ranks = 0;
+    for (int i = 0; i < t->p->assignment.positions; i++) {
+        ops += t->p->blocks[t->p->block_of[i]]->nops;
+    }
+    for (int64_t p = 0; p < t->s->stages; p++) {
+        for (int64_t r = 0; r < t->ranks; r++) {
+            ranks += drawn(t, p, r);
+        }
+    }
+    return ops * (double)t->s->micro_batches * ranks / (double)t->s->stages;
+}
+
+mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int64_t ranks,
+                        int64_t traced, mf_trace **out, mf_err *e) {
+    mf_trace *t = calloc(1, sizeof *t);
+    size_t n = (size_t)(s->stages * ranks);
+    *out = NULL;
+    if (t == NULL || (t->open = malloc((n + 1) * sizeof *t->open)) == NULL) {
+        free(t);
+        return mf_err_set(e, MF_NOMEM, "trace: out of memory");
+    }
+    t->f = f;
+    t->p = p;
+    t->s = s;
+    t->ranks = ranks;
+    t->traced = traced;
+    for (size_t i = 0; i < n; i++) {
+        t->open[i].event = -1;
+    }
+    t->all_ops = op_slices(t) <= most_op_slices;
+    fputs("{\"displayTimeUnit\":\"ms\",\n\"traceEvents\":[", f);
+    name_tracks(t);
+    *out = t;
+    return MF_OK;
+}
+
+mf_status mf_trace_close(mf_trace *t, mf_err *e) {
+    if (t == NULL) {
+        return MF_OK;
+    }
+    for (int64_t p = 0; p < t->s->stages; p++) {
+        for (int64_t r = 0; r < t->ranks; r++) {
+            end_pass(t, p, r);
+        }
+    }
+    fprintf(
+        t->f, "\n],\n\"otherData\":{\"generator\":\"moefold\",\"model\":\"%s\",\"ops\":\"%s\"}}\n",
+        t->p->model.family, t->all_ops ? "every micro-batch" : "first two and last micro-batch");
+    mf_status status = MF_OK;
+    if (fflush(t->f) != 0 || ferror(t->f)) {
+        status = mf_err_set(e, MF_IO, "trace: %s", strerror(errno));
+    }
+    free(t->open);
+    free(t);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* trace.h - private to the simulator: a step as a Chrome trace (also read by Perfetto), streamed.
+ *
+ * One process a rank, one thread a stream; slices nest: a chunk's pass holds its blocks, a block
+ * its compute ops; communication and copies lie on the threads of their own streams; a counter
+ * track holds the memory of the rank. Times are those of the simulation, in nanoseconds.
+ */
+#ifndef MF_SIMULATOR_TRACE_H
+#define MF_SIMULATOR_TRACE_H
+
+#include "simulator/step.h"
+
+typedef struct mf_trace mf_trace;
+
+/* ranks: how many of each stage are played; of those of the job, the first `traced` are drawn, the
+ * first of each stage when 0. Ops are drawn in every micro-batch while that gives no more than some
+ * 200,000 slices, else in the first two and the last one; otherData.ops tells. The file stays the
+ * caller's. Errors: MF_NOMEM. */
+mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int64_t ranks,
+                        int64_t traced, mf_trace **out, mf_err *e);
+/* Draws an instance. */
+void mf_trace_draw(mf_trace *t, const mf_block_instance *i);
+/* Memory track of a stage's ranks: bytes[i] from start_s[i] on; start_s < 0 is left out. */
+void mf_trace_memory(mf_trace *t, int64_t stage, const double *start_s, const double *bytes,
+                     int64_t count);
+/* Ends the file's text and frees the trace (NULL is fine). Errors: MF_IO. */
+mf_status mf_trace_close(mf_trace *t, mf_err *e);
+
+#endif

@@ -1,0 +1,407 @@
+/* Steps of random layouts, simulated: sums, bounds, other ways to the same number, and how the step
+ * follows machine, overlap and load. */
+#include "core/schedule.h"
+#include "tests/sim_world.h"
+
+#include <string.h>
+
+static mf_layout random_layout(rng *r, const mf_model *m) {
+    mf_layout l = test_random_layout(r, m, 128);
+    int64_t groups = rng_range(r, 1, 4) * (l.vpp > 1 ? l.pp : 1); /* more micro-batches */
+    l.gbs = l.mbs * l.dp * groups;
+    mf_err e;
+    if (mf_layout_resolve(&l, m, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    return l;
+}
+
+/* --- sums and bounds ----------------------------------------------------------------------------
+ */
+
+static double block_s(const mf_cost *cost, const mf_program *p, int position, unsigned passes) {
+    mf_block_time t;
+    assert_ok(mf_sim_block(cost, &p->layout, p->blocks[p->block_of[position]], passes, NULL, 1,
+                           false, &t, NULL));
+    return t.gpu_time_s;
+}
+
+static double busiest_stream_bound(const mf_cost *cost, const mf_program *p, int position) {
+    const mf_block *b = p->blocks[p->block_of[position]];
+    double both = 0;
+    unsigned all = MF_PASS_F | MF_PASS_BACKWARD;
+    for (int i = 0; i < b->nops; i++) { /* a merged pair shares streams: compute alone is sure */
+        if ((b->ops[i].pass & all) && b->ops[i].stream == MF_STREAM_COMPUTE) {
+            mf_price price;
+            mf_cost_op(cost, &b->ops[i], 1, &price);
+            both += price.time_s;
+        }
+    }
+    return both;
+}
+
+static void check_sums(const mf_cost *cost, const mf_program *p, const mf_sim *s) {
+    const mf_layout *l = &p->layout;
+    double t = s->step_time_s, eps = 1e-9 * t;
+    assert_close(sim_sum(s->breakdown_s), t, eps);
+    assert_true(s->low_s <= t + eps && s->high_s >= t - eps);
+    assert_int_equal(s->stages, l->pp);
+    double busiest = 0, through = 0;
+    for (int64_t k = 0; k < l->pp; k++) {
+        const mf_sim_stage *st = &s->stage[k];
+        assert_close(sim_sum(st->breakdown_s), t, eps);
+        assert_close(st->busy_s + st->idle_s, t, eps);
+        assert_close(st->breakdown_s[MF_BD_COMPUTE] + st->breakdown_s[MF_BD_RECOMPUTE] +
+                         st->breakdown_s[MF_BD_OPTIMIZER],
+                     st->busy_s, 1e-6 * t);
+        for (int c = 0; c < MF_BD_COUNT; c++) {
+            assert_true(st->breakdown_s[c] >= -eps);
+        }
+        double work = 0;
+        for (int64_t c = 0; c < l->vpp; c++) {
+            int64_t v = mf_layout_vstage(l, k, c);
+            for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
+                work += busiest_stream_bound(cost, p, i) * (double)l->micro_batches;
+                through += mf_sim_block_bound(cost, l, p->blocks[p->block_of[i]], MF_PASS_F, 1);
+            }
+        }
+        assert_true(t >= work - eps);
+        busiest = fmax(busiest, st->busy_s);
+    }
+    assert_true(t >= through - eps); /* a micro-batch passes all stages */
+    assert_close(s->stage[s->critical_stage].busy_s, busiest, eps);
+    assert_int_equal(s->memory->stages, l->pp);
+    assert_true(s->samples > 0);
+    double peak = 0;
+    for (int64_t i = 0; i < s->samples; i++) {
+        assert_true(i == 0 || s->sample[i].time_s >= s->sample[i - 1].time_s);
+        peak = fmax(peak, s->sample[i].bytes);
+    }
+    assert_close(peak, s->memory->peak_B, 1);
+}
+
+static void classes_sum_to_the_step_and_bounds_lie_below_it(void **state) {
+    (void)state;
+    rng r = rng_init(51);
+    mf_cluster c = test_cluster();
+    const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
+    mf_software soft[2] = {sim_software_ideal(), sim_software_real()};
+    mf_cost *cost[2] = {sim_cost(&c, &soft[0]), sim_cost(&c, &soft[1])};
+    for (int i = 0; i < 400; i++) {
+        const mf_model *m = &models[i % 3];
+        mf_layout l = random_layout(&r, m);
+        mf_program *p = sim_program(m, &l, &c);
+        mf_sim *s = sim_step(cost[i % 2], p, NULL);
+        check_sums(cost[i % 2], p, s);
+        mf_sim_destroy(s);
+        mf_program_destroy(p);
+    }
+    mf_cost_destroy(cost[0]);
+    mf_cost_destroy(cost[1]);
+}
+
+/* --- other ways to the same number --------------------------------------------------------------
+ */
+
+static double optimizer_s(const mf_cost *cost, const mf_program *p, int64_t stage) {
+    mf_op ops[16];
+    int n = mf_program_optimizer(p, stage, ops, 16);
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        mf_price price;
+        mf_cost_op(cost, &ops[i], 1, &price);
+        sum += price.time_s;
+    }
+    return sum;
+}
+
+static void one_rank_takes_the_serial_sum(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    soft.fixed_step_s = 0.125;
+    mf_cost *cost = sim_cost(&c, &soft);
+    const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
+    for (int k = 0; k < 12; k++) {
+        const mf_model *m = &models[k % 3];
+        mf_layout l = sim_layout(m, 1, 1, 1, 1 + k);
+        l.schedule = k % 2 ? MF_SCHED_GPIPE : MF_SCHED_1F1B;
+        mf_program *p = sim_program(m, &l, &c);
+        double sum = 0.125 + optimizer_s(cost, p, 0);
+        for (int i = 0; i < p->assignment.positions; i++) {
+            const mf_block *b = p->blocks[p->block_of[i]];
+            for (int o = 0; o < b->nops; o++) {
+                mf_price price;
+                mf_cost_op(cost, &b->ops[o], 1, &price);
+                sum += (double)l.micro_batches * price.time_s;
+            }
+        }
+        mf_sim *s = sim_step(cost, p, NULL);
+        assert_close(s->step_time_s, sum, 1e-9 * sum);
+        assert_close(s->breakdown_s[MF_BD_BUBBLE], 0, 1e-9 * sum);
+        mf_sim_destroy(s);
+        mf_program_destroy(p);
+    }
+    mf_cost_destroy(cost);
+}
+
+/* Earliest ends by repeated relaxation over all events, with nothing of the engine's. */
+static double relaxed(const mf_cost *cost, const mf_program *p) {
+    const mf_layout *l = &p->layout;
+    mf_schedule *s;
+    assert_ok(mf_schedule_create(l, &s, NULL));
+    int64_t v_count = l->pp * l->vpp, m = l->micro_batches;
+    double *end[2] = {calloc((size_t)(v_count * m), sizeof(double)),
+                      calloc((size_t)(v_count * m), sizeof(double))};
+    mf_price send[2];
+    mf_cost_op(cost, &p->send_forward, 1, &send[0]);
+    mf_cost_op(cost, &p->send_backward, 1, &send[1]);
+    double length[3][64] = {{0}}, finish = 0;
+    for (int64_t v = 0; v < v_count; v++) {
+        for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
+            length[0][v] += block_s(cost, p, i, MF_PASS_F);
+            length[1][v] +=
+                block_s(cost, p, i, p->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD);
+            length[2][v] += p->split ? block_s(cost, p, i, MF_PASS_W) : 0;
+        }
+    }
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int64_t k = 0; k < l->pp; k++) {
+            double clock = 0;
+            for (int64_t i = 0; i < s->count[k]; i++) {
+                const mf_event *ev = &s->events[k][i];
+                int64_t v = mf_layout_vstage(l, k, ev->chunk), mb = ev->micro_batch;
+                int64_t from = ev->pass == MF_EVENT_F ? v - 1 : v + 1;
+                if (ev->pass == MF_EVENT_W) {
+                    clock += length[2][v];
+                    continue;
+                }
+                double *own = &end[ev->pass][v * m + mb];
+                if (from >= 0 && from < v_count) {
+                    bool far = mf_layout_stage_of(l, from) != k;
+                    clock = fmax(clock,
+                                 end[ev->pass][from * m + mb] + (far ? send[ev->pass].time_s : 0));
+                }
+                clock += length[ev->pass][v];
+                moved |= clock > *own * (1 + 1e-14);
+                *own = fmax(*own, clock);
+            }
+            finish = fmax(finish, clock);
+        }
+    }
+    free(end[0]);
+    free(end[1]);
+    mf_schedule_destroy(s);
+    return finish;
+}
+
+static void pipelines_take_what_relaxation_over_their_events_gives(void **state) {
+    (void)state;
+    rng r = rng_init(52);
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_dense();
+    static const mf_schedule_kind kinds[] = {MF_SCHED_GPIPE, MF_SCHED_1F1B, MF_SCHED_INTERLEAVED,
+                                             MF_SCHED_ZB_H1, MF_SCHED_ZB_V};
+    for (int i = 0; i < 60; i++) {
+        mf_layout l = sim_layout(&m, 1, 1, 1, 1);
+        l.schedule = kinds[i % 5];
+        l.pp = l.gpus = l.schedule == MF_SCHED_INTERLEAVED ? 2 : rng_range(&r, 2, 4);
+        l.vpp = l.schedule == MF_SCHED_INTERLEAVED || l.schedule == MF_SCHED_ZB_V ? 2 : 1;
+        l.gbs = l.pp * rng_range(&r, 1, 5);
+        l.mbs = 1;
+        assert_ok(mf_layout_resolve(&l, &m, NULL));
+        mf_program *p = sim_program(&m, &l, &c);
+        mf_sim *s = sim_step(cost, p, NULL);
+        /* Until the last event; then come gradient norm and optimizer. */
+        double tail = 0, expected = relaxed(cost, p);
+        for (int64_t k = 0; k < l.pp; k++) {
+            tail = fmax(tail, optimizer_s(cost, p, k));
+        }
+        assert_true(s->step_time_s >= expected);
+        assert_true(s->step_time_s <= expected + tail * 2);
+        mf_sim_destroy(s);
+        mf_program_destroy(p);
+    }
+    mf_cost_destroy(cost);
+}
+
+static void all_ranks_take_as_long_as_one_of_each_stage(void **state) {
+    (void)state;
+    rng r = rng_init(53);
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_real();
+    mf_cost *cost = sim_cost(&c, &soft);
+    const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
+    for (int i = 0; i < 60; i++) {
+        const mf_model *m = &models[i % 3];
+        mf_layout l = random_layout(&r, m);
+        mf_routing routing = {.kind = i % 2 ? MF_ROUTING_ZIPF : MF_ROUTING_BALANCED, .zipf_s = 0.6};
+        mf_program *p = sim_program(m, &l, &c);
+        mf_sim_options one = {.routing = &routing}, all = one;
+        all.every_rank = true;
+        mf_sim *a = sim_step(cost, p, &one), *b = sim_step(cost, p, &all);
+        check_sums(cost, p, b);
+        /* A split weight gradient is the one pass in which ranks drift apart and meet later. */
+        if (p->split && i % 2) {
+            assert_true(b->step_time_s <= a->step_time_s * (1 + 1e-9));
+        } else {
+            assert_close(b->step_time_s, a->step_time_s, 1e-9 * a->step_time_s);
+        }
+        assert_int_equal(b->events, a->events * l.gpus / l.pp);
+        mf_sim_destroy(a);
+        mf_sim_destroy(b);
+        mf_program_destroy(p);
+    }
+    mf_cost_destroy(cost);
+}
+
+/* --- how the step follows --------------------------------------------------------------------- */
+
+static void ranks_with_fewer_rows_wait_for_the_hottest(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_moe(false);
+    mf_layout l = sim_layout(&m, 8, 1, 8, 4);
+    mf_program *p = sim_program(&m, &l, &c);
+    double counts[32];
+    for (int i = 0; i < 32; i++) {
+        counts[i] = i < 4 ? 3 : 1; /* rank 0 holds the first four experts */
+    }
+    mf_routing routing = {
+        .kind = MF_ROUTING_HISTOGRAM, .layers = 1, .experts = 32, .counts = counts};
+    mf_sim_options balanced = {.every_rank = true},
+                   skewed = {.every_rank = true, .routing = &routing};
+    mf_sim *a = sim_step(cost, p, &balanced), *b = sim_step(cost, p, &skewed);
+    assert_true(b->step_time_s > a->step_time_s);
+    assert_int_equal(b->critical_rank, 0);
+    /* All ranks take the same time; what the hottest computes the others wait. */
+    assert_true(b->breakdown_s[MF_BD_COMPUTE] > a->breakdown_s[MF_BD_COMPUTE]);
+    mf_sim_destroy(a);
+    mf_sim_destroy(b);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
+static double step_s(const mf_cluster *c, const mf_software *soft, const mf_model *m,
+                     const mf_layout *l) {
+    mf_cost *cost = sim_cost(c, soft);
+    mf_program *p = sim_program(m, l, c);
+    mf_sim *s = sim_step(cost, p, NULL);
+    double t = s->step_time_s;
+    mf_sim_destroy(s);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+    return t;
+}
+
+/* Faster links finish sooner what compute runs beside, at more memory traffic a second: a schedule
+ * of contending streams can lose a little by that, never much. */
+static void more_bandwidth_is_never_slower(void **state) {
+    (void)state;
+    rng r = rng_init(54);
+    const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
+    mf_software soft = sim_software_ideal();
+    int slower = 0, count = 150;
+    for (int i = 0; i < count; i++) {
+        const mf_model *m = &models[i % 3];
+        mf_cluster c = test_cluster(), fast = c;
+        mf_layout l = random_layout(&r, m);
+        double by = 1 + (double)rng_range(&r, 1, 20) / 10;
+        int what = (int)rng_range(&r, 0, 3);
+        fast.scaleup_Bps *= what == 0 || what == 3 ? by : 1;
+        fast.scaleup_pair_Bps *= what == 0 || what == 3 ? by : 1;
+        fast.nic_Bps *= what == 1 || what == 3 ? by : 1;
+        fast.host_Bps *= what == 2 || what == 3 ? by : 1;
+        double before = step_s(&c, &soft, m, &l), after = step_s(&fast, &soft, m, &l);
+        if (after > before * 1.01) {
+            fail_msg("layout %d: x%g on %d: %g s becomes %g s", i, by, what, before, after);
+        }
+        slower += after > before * (1 + 1e-9);
+    }
+    printf("%d of %d a little slower\n", slower, count);
+    assert_true(slower <= count / 20);
+}
+
+static void overlap_and_fewer_host_ops_only_help(void **state) {
+    (void)state;
+    rng r = rng_init(55);
+    mf_cluster c = test_cluster();
+    const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
+    for (int i = 0; i < 90; i++) {
+        const mf_model *m = &models[i % 3];
+        mf_software soft = sim_software_ideal();
+        mf_layout l = random_layout(&r, m), other = l;
+        l.zero = l.expert_zero = (uint8_t)(i % 2); /* ZeRO-3 prefetch contends with the rest */
+        other = l;
+        l.overlap = other.overlap &= (uint8_t) ~(MF_OVERLAP_DP | MF_OVERLAP_PP);
+        other.overlap |= i % 2 ? MF_OVERLAP_DP : MF_OVERLAP_PP;
+        double apart = step_s(&c, &soft, m, &l), beside = step_s(&c, &soft, m, &other);
+        assert_true(beside <= apart * (1 + 1e-9));
+        soft = sim_software_real();
+        l.graph = MF_GRAPH_NONE;
+        other = l;
+        other.graph = MF_GRAPH_STEP;
+        assert_true(step_s(&c, &soft, m, &other) <= step_s(&c, &soft, m, &l) * (1 + 1e-9));
+    }
+}
+
+static void a_slow_host_sets_the_pace(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    soft.host_op_s = 5e-3;
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_dense();
+    mf_layout l = sim_layout(&m, 1, 1, 1, 4);
+    mf_program *p = sim_program(&m, &l, &c);
+    double host = 0;
+    for (int i = 0; i < p->assignment.positions; i++) {
+        const mf_block *b = p->blocks[p->block_of[i]];
+        for (int o = 0; o < b->nops; o++) {
+            host += 4 * mf_cost_host_s(cost, &b->ops[o], MF_GRAPH_NONE);
+        }
+    }
+    mf_sim *s = sim_step(cost, p, NULL);
+    assert_true(s->step_time_s >= host && s->step_time_s <= host * 1.02);
+    assert_true(s->breakdown_s[MF_BD_HOST] > 0.9 * s->step_time_s);
+    mf_sim_destroy(s);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
+static void cancelling_stops_with_its_status(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_dense();
+    mf_layout l = sim_layout(&m, 2, 2, 1, 4);
+    mf_program *p = sim_program(&m, &l, &c);
+    volatile int stop = 1;
+    mf_sim_options o = {.cancel = &stop};
+    mf_sim *s = NULL;
+    assert_int_equal(mf_sim_step(cost, p, &o, &s, NULL), MF_INTERRUPTED);
+    assert_null(s);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(classes_sum_to_the_step_and_bounds_lie_below_it),
+        cmocka_unit_test(one_rank_takes_the_serial_sum),
+        cmocka_unit_test(pipelines_take_what_relaxation_over_their_events_gives),
+        cmocka_unit_test(all_ranks_take_as_long_as_one_of_each_stage),
+        cmocka_unit_test(ranks_with_fewer_rows_wait_for_the_hottest),
+        cmocka_unit_test(more_bandwidth_is_never_slower),
+        cmocka_unit_test(overlap_and_fewer_host_ops_only_help),
+        cmocka_unit_test(a_slow_host_sets_the_pace),
+        cmocka_unit_test(cancelling_stops_with_its_status),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
