@@ -57,6 +57,14 @@ typedef enum mf_option_id {
     MF_OPT_EVEN_STAGES,
     MF_OPT_GAP,
     MF_OPT_THREADS,
+    /* capacity */
+    MF_OPT_MODELS,
+    MF_OPT_CLUSTERS,
+    MF_OPT_SIZES,
+    MF_OPT_TOKENS,
+    MF_OPT_DEADLINE,
+    MF_OPT_CHECKPOINT_TIME,
+    MF_OPT_RESTART_TIME,
     /* profile store */
     MF_OPT_REBUILD,
     MF_OPT_CHECK,
@@ -87,6 +95,8 @@ typedef enum mf_value_kind {
     MF_VALUE_INT,   /* whole, in [low, high] */
     MF_VALUE_REAL,  /* in [low, high] */
     MF_VALUE_SHARE, /* 0.05 or 5%, in [low, high] */
+    MF_VALUE_COUNT, /* 15T, 1.5e12, 300B: a number with k, M, B or T behind it */
+    MF_VALUE_TIME,  /* 90s, 20m, 12h, 30d: seconds, minutes, hours, days */
     MF_VALUE_TEXT,  /* a name, a word or a path */
     MF_VALUE_LIST,  /* TEXT that may be given many times */
 } mf_value_kind;
@@ -94,7 +104,7 @@ typedef enum mf_value_kind {
 typedef struct mf_value {
     bool given;
     int64_t i;        /* INT */
-    double f;         /* REAL, SHARE */
+    double f;         /* REAL, SHARE, COUNT, TIME (in seconds) */
     const char *text; /* as written; of a LIST the last */
 } mf_value;
 
@@ -116,6 +126,7 @@ typedef enum mf_option_group {
     MF_OPTS_CHOICES,
     MF_OPTS_PLAY,
     MF_OPTS_SEARCH,
+    MF_OPTS_CAPACITY,
     MF_OPTS_STORE,
     MF_OPTS_OUTPUT,
     MF_OPTS_GROUPS
@@ -165,5 +176,9 @@ mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out
 mf_status mf_parse_f64(const char *text, double low, double high, double *out, mf_err *e);
 /* "0.05" or "5%". */
 mf_status mf_parse_share(const char *text, double low, double high, double *out, mf_err *e);
+/* "15T" */
+mf_status mf_parse_count(const char *text, double low, double high, double *out, mf_err *e);
+/* "30d", in seconds. */
+mf_status mf_parse_time(const char *text, double low, double high, double *out, mf_err *e);
 
 #endif

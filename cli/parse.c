@@ -90,6 +90,50 @@ mf_status mf_parse_share(const char *text, double low, double high, double *out,
     return MF_OK;
 }
 
+typedef struct suffix {
+    const char *text;
+    double factor;
+} suffix;
+
+/* A number and one of the suffixes; false when it is none, or not finite. */
+static bool read_scaled(const char *text, const suffix *known, size_t count, double *out) {
+    const char *end = "";
+    if (!read_decimal(text, out, &end)) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(end, known[i].text) == 0) {
+            *out *= known[i].factor;
+            return isfinite(*out);
+        }
+    }
+    return false;
+}
+
+mf_status mf_parse_count(const char *text, double low, double high, double *out, mf_err *e) {
+    static const suffix known[] = {{"", 1}, {"k", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
+    double value = 0;
+    if (!read_scaled(text, known, sizeof known / sizeof known[0], &value) || value < low ||
+        value > high) {
+        return mf_err_set(e, MF_USAGE,
+                          "expected a number > 0 such as 300B, 15T or 1.5e12, got \"%s\"", text);
+    }
+    *out = value;
+    return MF_OK;
+}
+
+mf_status mf_parse_time(const char *text, double low, double high, double *out, mf_err *e) {
+    static const suffix known[] = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+    double value = 0;
+    if (!read_scaled(text, known, sizeof known / sizeof known[0], &value) || value < low ||
+        value > high) {
+        return mf_err_set(e, MF_USAGE, "expected a time such as 90s, 20m, 12h or 30d, got \"%s\"",
+                          text);
+    }
+    *out = value;
+    return MF_OK;
+}
+
 /* --- the command line ------------------------------------------------------------------------- */
 
 static mf_status unknown_option(const char *arg, size_t length, const mf_option_id *allowed,
@@ -126,6 +170,12 @@ static mf_status parse_value(const mf_option *o, const char *text, mf_value *v, 
         break;
     case MF_VALUE_SHARE:
         s = mf_parse_share(text, o->low, o->high, &v->f, e);
+        break;
+    case MF_VALUE_COUNT:
+        s = mf_parse_count(text, o->low, o->high, &v->f, e);
+        break;
+    case MF_VALUE_TIME:
+        s = mf_parse_time(text, o->low, o->high, &v->f, e);
         break;
     case MF_VALUE_TEXT:
     case MF_VALUE_LIST:

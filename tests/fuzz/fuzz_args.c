@@ -23,7 +23,8 @@ static void check_values(const mf_args *a) {
         if (o->kind == MF_VALUE_INT) {
             require((double)v->i >= o->low && (double)v->i <= o->high);
         }
-        if (o->kind == MF_VALUE_REAL || o->kind == MF_VALUE_SHARE) {
+        if (o->kind == MF_VALUE_REAL || o->kind == MF_VALUE_SHARE || o->kind == MF_VALUE_COUNT ||
+            o->kind == MF_VALUE_TIME) {
             require(v->f >= o->low && v->f <= o->high);
         }
         if (o->kind == MF_VALUE_TEXT) {

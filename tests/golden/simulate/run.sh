@@ -9,4 +9,10 @@ $golden_binary simulate --model mixtral-8x7b --cluster h200 --gpus 64 --global-b
 $golden_binary simulate --plan "$work/a.json" --json --out "$work/c.json" >"$work/c.txt"
 cmp "$work/a.json" "$work/b.json" && cmp "$work/a.json" "$work/c.json" || exit 1
 cmp "$work/a.txt" "$work/b.txt" && cmp "$work/a.txt" "$work/c.txt" || exit 1
+# every rank, with a trace that is one JSON document
+mf_masked simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep 8 --pp 2 \
+    --every-rank --routing zipf:0.8 --trace "$work/trace.json"
+$golden_binary models "$work/trace.json" >"$work/out" 2>&1 # refused as a model, but read as JSON
+grep -q 'model_type' "$work/out" || { cat "$work/out"; exit 1; }
+mf simulate --plan "$work/a.json" --trace /nowhere/trace.json
 golden_end

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Runs every program under BUILD/bench: plan and simulation times, memory, events per second.
+# Exit 1 when one fails.
+set -u
+build=$1
+status=0
+for b in "$build"/bench/*; do
+    case $b in
+    *.d) continue ;;
+    esac
+    [ -x "$b" ] && [ -f "$b" ] || continue
+    printf '== %s\n' "$(basename "$b")"
+    "$b" "$build/moefold" || status=1
+done
+exit $status
