@@ -44,9 +44,6 @@ mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e);
 
 void mf_job_clear(mf_job *j);
 
-/* A job's prediction from a simulated step. p->stage is allocated. Errors: MF_NOMEM. */
-mf_status mf_job_predict(const mf_sim *s, mf_plan_prediction *p, mf_err *e);
-
 /* Refuses what no GPU of the cluster can do: more GPUs than it has, an arithmetic type that it
  * lacks. Errors: MF_LAYOUT. */
 mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *e);
