@@ -1,0 +1,255 @@
+/* The Chrome trace of a step: valid JSON, one process a rank, slices that nest, a memory track. */
+#include "core/json.h"
+#include "tests/sim_world.h"
+
+#include <string.h>
+
+typedef struct slice {
+    int64_t pid, tid;
+    double start, end; /* microseconds */
+    const char *category;
+} slice;
+
+typedef struct trace {
+    mf_json *doc;
+    slice *slice;
+    size_t slices, processes, threads, counters;
+    double peak_B, last;
+} trace;
+
+static int by_place(const void *a, const void *b) {
+    const slice *x = a, *y = b;
+    if (x->pid != y->pid) {
+        return x->pid < y->pid ? -1 : 1;
+    }
+    if (x->tid != y->tid) {
+        return x->tid < y->tid ? -1 : 1;
+    }
+    if (x->start != y->start) {
+        return x->start < y->start ? -1 : 1;
+    }
+    return x->end > y->end ? -1 : x->end < y->end;
+}
+
+static const char *text_of(const mf_json_value *v, const char *key) {
+    const char *s = "";
+    assert_ok(mf_json_get_string(v, key, &s, NULL));
+    return s;
+}
+
+static void read_event(trace *t, const mf_json_value *v) {
+    const char *kind = text_of(v, "ph"), *name = text_of(v, "name");
+    int64_t pid = 0;
+    double at = 0, length = 0;
+    assert_ok(mf_json_get_i64(v, "pid", 0, 1 << 20, &pid, NULL));
+    if (*kind == 'M') {
+        t->processes += strcmp(name, "process_name") == 0;
+        t->threads += strcmp(name, "thread_name") == 0;
+        return;
+    }
+    assert_ok(mf_json_get_f64(v, "ts", 0, 1e15, &at, NULL));
+    if (*kind == 'C') {
+        double bytes = 0;
+        assert_string_equal(name, "memory");
+        assert_ok(mf_json_get_f64(mf_json_find(v, "args"), "bytes", 0, 1e15, &bytes, NULL));
+        t->peak_B = fmax(t->peak_B, bytes);
+        t->counters++;
+        return;
+    }
+    assert_string_equal(kind, "X");
+    slice *s = &t->slice[t->slices++];
+    s->pid = pid;
+    assert_ok(mf_json_get_f64(v, "dur", 0, 1e15, &length, NULL));
+    assert_ok(mf_json_get_i64(v, "tid", 0, 100, &s->tid, NULL));
+    s->start = at;
+    s->end = at + length;
+    s->category = text_of(v, "cat");
+    assert_true(*name != '\0');
+    assert_int_equal(mf_json_value_type(mf_json_find(v, "args")), MF_JSON_OBJECT);
+    t->last = fmax(t->last, s->end);
+}
+
+static trace draw(const mf_cost *cost, const mf_program *p, mf_sim_options o, mf_sim **sim) {
+    trace t = {.doc = NULL};
+    char *text = NULL;
+    size_t length = 0;
+    o.trace = open_memstream(&text, &length);
+    *sim = sim_step(cost, p, &o);
+    fclose(o.trace);
+    mf_err e;
+    if (mf_json_parse("trace", text, length, &t.doc, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    const mf_json_value *events = mf_json_find(mf_json_root(t.doc), "traceEvents");
+    t.slice = calloc(mf_json_size(events) + 1, sizeof *t.slice);
+    for (size_t i = 0; i < mf_json_size(events); i++) {
+        read_event(&t, mf_json_at(events, i));
+    }
+    qsort(t.slice, t.slices, sizeof *t.slice, by_place);
+    free(text);
+    return t;
+}
+
+static void trace_clear(trace *t) {
+    mf_json_destroy(t->doc);
+    free(t->slice);
+}
+
+/* Times have three digits behind the point: sums of two of them are exact to 1e-6. */
+static void check_nesting(const trace *t) {
+    enum { DEPTH = 8 };
+    double open[DEPTH];
+    int depth = 0;
+    for (size_t i = 0; i < t->slices; i++) {
+        const slice *s = &t->slice[i];
+        if (i == 0 || s->pid != s[-1].pid || s->tid != s[-1].tid) {
+            depth = 0;
+        }
+        while (depth > 0 && open[depth - 1] <= s->start + 1e-6) {
+            depth--;
+        }
+        if (depth > 0 && s->end > open[depth - 1] + 1e-6) {
+            fail_msg("pid %d tid %d: %s at %f ends behind what holds it", (int)s->pid, (int)s->tid,
+                     s->category, s->start);
+        }
+        assert_true(depth < DEPTH);
+        open[depth++] = s->end;
+    }
+}
+
+static void traces_are_valid_and_their_slices_nest(void **state) {
+    (void)state;
+    rng r = rng_init(61);
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_real();
+    mf_cost *cost = sim_cost(&c, &soft);
+    const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
+    for (int i = 0; i < 24; i++) {
+        mf_layout l = test_random_layout(&r, &models[i % 3], 32);
+        mf_program *p = sim_program(&models[i % 3], &l, &c);
+        mf_sim *sim;
+        trace t = draw(cost, p, (mf_sim_options){.every_rank = i % 4 == 0}, &sim);
+        assert_int_equal(t.processes, l.pp);
+        assert_int_equal(t.threads, l.pp * (MF_STREAM_COUNT + 3));
+        check_nesting(&t);
+        assert_true(t.last <= sim->step_time_s * 1e6 + 1e-2);
+        assert_close(t.peak_B, sim->memory->peak_B, 1);
+        assert_true(t.counters >= (size_t)(2 * l.micro_batches * l.pp * l.vpp) ||
+                    l.schedule == MF_SCHED_MERGED);
+        const mf_json_value *other = mf_json_find(mf_json_root(t.doc), "otherData");
+        assert_string_equal(text_of(other, "ops"), "every micro-batch");
+        trace_clear(&t);
+        mf_sim_destroy(sim);
+        mf_program_destroy(p);
+    }
+    mf_cost_destroy(cost);
+}
+
+static double busy_of(const trace *t, int64_t pid, const char *category) {
+    double sum = 0;
+    for (size_t i = 0; i < t->slices; i++) {
+        if (t->slice[i].pid == pid && strcmp(t->slice[i].category, category) == 0) {
+            sum += t->slice[i].end - t->slice[i].start;
+        }
+    }
+    return sum * 1e-6;
+}
+
+static void slices_add_up_to_the_stage_times(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_dense();
+    mf_layout l = sim_layout(&m, 4, 4, 1, 6);
+    mf_program *p = sim_program(&m, &l, &c);
+    mf_sim *sim;
+    trace t = draw(cost, p, (mf_sim_options){.every_rank = false}, &sim);
+    for (int64_t k = 0; k < 4; k++) {
+        double blocks = busy_of(&t, k, "block"), passes = busy_of(&t, k, "pass");
+        double own = sim->stage[k].breakdown_s[MF_BD_COMPUTE];
+        assert_close(blocks, passes, 1e-6);
+        assert_close(blocks, own, 1e-6);
+    }
+    trace_clear(&t);
+    mf_sim_destroy(sim);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
+static void the_first_ranks_can_be_drawn_instead(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_moe(false);
+    mf_layout l = sim_layout(&m, 8, 2, 4, 2);
+    mf_program *p = sim_program(&m, &l, &c);
+    mf_sim *sim;
+    trace t = draw(cost, p, (mf_sim_options){.every_rank = true, .trace_ranks = 5}, &sim);
+    assert_int_equal(t.processes, 5);
+    assert_int_equal(t.slice[t.slices - 1].pid, 4);
+    trace_clear(&t);
+    mf_sim_destroy(sim);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
+static void long_steps_draw_the_ops_of_few_micro_batches(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_moe(true);
+    mf_layout l = sim_layout(&m, 4, 4, 1, 800);
+    mf_program *p = sim_program(&m, &l, &c);
+    mf_sim *sim;
+    trace t = draw(cost, p, (mf_sim_options){.every_rank = false}, &sim);
+    const mf_json_value *other = mf_json_find(mf_json_root(t.doc), "otherData");
+    assert_string_equal(text_of(other, "ops"), "first two and last micro-batch");
+    size_t blocks = 0;
+    for (size_t i = 0; i < t.slices; i++) {
+        blocks += strcmp(t.slice[i].category, "block") == 0;
+    }
+    assert_int_equal(blocks, 2 * 800 * p->assignment.positions);
+    assert_true(t.slices < 60000);
+    check_nesting(&t);
+    trace_clear(&t);
+    mf_sim_destroy(sim);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
+static void a_full_disk_is_reported(void **state) {
+    (void)state;
+    FILE *full = fopen("/dev/full", "wb");
+    if (full == NULL) {
+        skip();
+    }
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_dense();
+    mf_layout l = sim_layout(&m, 1, 1, 1, 1);
+    mf_program *p = sim_program(&m, &l, &c);
+    mf_sim_options o = {.trace = full};
+    mf_sim *s = NULL;
+    mf_err e;
+    assert_int_equal(mf_sim_step(cost, p, &o, &s, &e), MF_IO);
+    assert_non_null(strstr(e.text, "trace: "));
+    assert_null(s);
+    fclose(full);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(traces_are_valid_and_their_slices_nest),
+        cmocka_unit_test(slices_add_up_to_the_stage_times),
+        cmocka_unit_test(the_first_ranks_can_be_drawn_instead),
+        cmocka_unit_test(long_steps_draw_the_ops_of_few_micro_batches),
+        cmocka_unit_test(a_full_disk_is_reported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
