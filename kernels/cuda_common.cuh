@@ -23,6 +23,19 @@ template <typename T, int N> __device__ inline mf_raw<T, N> mf_fetch(const T *p)
     return *reinterpret_cast<const mf_raw<T, N> *>(p);
 }
 
+/* Of data that is read once: past the first-level cache, which is left to what is read again. */
+template <typename T, int N> __device__ inline mf_raw<T, N> mf_fetch_once(const T *p) {
+    if constexpr (N == 1) {
+        return mf_fetch<T, N>(p);
+    } else {
+        mf_raw<T, N> r;
+        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(r.v.x), "=r"(r.v.y), "=r"(r.v.z), "=r"(r.v.w)
+                     : "l"((uint64_t)__cvta_generic_to_global(p)));
+        return r;
+    }
+}
+
 __device__ inline void mf_widen(float (&out)[1], const mf_raw<float, 1> &r) {
     out[0] = r.v;
 }
@@ -87,14 +100,11 @@ template <typename T> __device__ inline float mf_sigmoid(float x) {
  * memory; `turn` alternates between calls so that one barrier a call is enough. Every thread gets
  * the sum; the order is fixed. */
 __device__ inline float mf_group_sum(float x, int lanes, float *scratch, int turn) {
-    if (lanes <= 32) {
-        for (int o = lanes / 2; o > 0; o /= 2) {
-            x += __shfl_xor_sync(0xffffffffu, x, o);
-        }
-        return x;
-    }
-    for (int o = 16; o > 0; o /= 2) {
+    for (int o = (lanes < 32 ? lanes : 32) / 2; o > 0; o /= 2) {
         x += __shfl_xor_sync(0xffffffffu, x, o);
+    }
+    if (lanes <= 32) {
+        return x;
     }
     float *s = scratch + (turn & 1) * 32;
     int warp = (int)threadIdx.x / 32, warps = ((int)blockDim.x + 31) / 32;
@@ -103,6 +113,29 @@ __device__ inline float mf_group_sum(float x, int lanes, float *scratch, int tur
     }
     __syncthreads();
     float lane = (int)threadIdx.x % 32 < warps ? s[threadIdx.x % 32] : 0.0f;
+    for (int o = 16; o > 0; o /= 2) {
+        lane += __shfl_xor_sync(0xffffffffu, lane, o);
+    }
+    return lane;
+}
+
+/* The same where a block holds several teams of `lanes` threads (whole warps when more than 32). A
+ * kernel that calls this takes all 16 barriers of a block, so few such blocks fit a multiprocessor.
+ */
+__device__ inline float mf_team_sum(float x, int lanes, float *scratch, int turn) {
+    for (int o = (lanes < 32 ? lanes : 32) / 2; o > 0; o /= 2) {
+        x += __shfl_xor_sync(0xffffffffu, x, o);
+    }
+    if (lanes <= 32) {
+        return x;
+    }
+    int team = (int)threadIdx.x / lanes, warps = lanes / 32;
+    float *s = scratch + (turn & 1) * 32;
+    if (threadIdx.x % 32 == 0) {
+        s[threadIdx.x / 32] = x;
+    }
+    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(lanes) : "memory");
+    float lane = (int)threadIdx.x % 32 < warps ? s[team * warps + threadIdx.x % 32] : 0.0f;
     for (int o = 16; o > 0; o /= 2) {
         lane += __shfl_xor_sync(0xffffffffu, lane, o);
     }
@@ -156,10 +189,17 @@ static inline int mf_pow2_up(int64_t x) {
     return p;
 }
 
-/* Threads for a row of `vectors` vectors when each takes about `each`: 32, 64, 128 or 256. */
+/* Threads for a row of `vectors` vectors when each takes about `each` or more: 32, 64, 128 or 256,
+ * whichever leaves the fewest idle in the last turn. */
 static inline int mf_row_threads(int64_t vectors, int each) {
-    int lanes = mf_pow2_up(mf_ceil_div(vectors, each));
-    return lanes < 32 ? 32 : lanes > 256 ? 256 : lanes;
+    int most = mf_pow2_up(mf_ceil_div(vectors, each)), best = 32;
+    most = most < 32 ? 32 : most > 256 ? 256 : most;
+    for (int lanes = 32; lanes <= most; lanes *= 2) {
+        if (mf_ceil_div(vectors, lanes) * lanes <= mf_ceil_div(vectors, best) * best) {
+            best = lanes;
+        }
+    }
+    return best;
 }
 
 #define MF_KERNEL_LAUNCHED(e) MF_CUDA_TRY(cudaPeekAtLastError(), e)

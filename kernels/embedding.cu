@@ -11,6 +11,7 @@
 #define THREADS 256
 #define PIECE 32 /* as EMBED_PIECE in embedding.c */
 #define DIGIT_BITS 9
+#define FLIGHT 4 /* rows that one thread has in flight */
 
 template <typename T, int N> __global__ void embedding_rows(mf_kernel_embedding a, int lanes) {
     int64_t t = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
@@ -59,16 +60,27 @@ struct digit_put {
     }
 };
 
-/* to[N] = sum, or += sum. Four floats at a time where rows are read in vectors. */
-template <int N> __device__ inline void put_sums(float *to, const float (&sum)[N], bool add) {
+/* N floats. */
+template <int N> struct sums { float v[N]; };
+template <int N> __device__ inline sums<N> load_sums(const float *p) {
+    sums<N> s;
     if constexpr (N == 1) {
-        to[0] = add ? to[0] + sum[0] : sum[0];
+        s.v[0] = p[0];
     } else {
 #pragma unroll
         for (int k = 0; k < N; k += 4) {
-            float4 old = add ? *reinterpret_cast<float4 *>(to + k) : make_float4(0, 0, 0, 0);
-            *reinterpret_cast<float4 *>(to + k) = make_float4(
-                old.x + sum[k], old.y + sum[k + 1], old.z + sum[k + 2], old.w + sum[k + 3]);
+            *reinterpret_cast<float4 *>(&s.v[k]) = *reinterpret_cast<const float4 *>(p + k);
+        }
+    }
+    return s;
+}
+template <int N> __device__ inline void store_sums(float *p, const float (&x)[N]) {
+    if constexpr (N == 1) {
+        p[0] = x[0];
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; k += 4) {
+            *reinterpret_cast<float4 *>(p + k) = make_float4(x[k], x[k + 1], x[k + 2], x[k + 3]);
         }
     }
 }
@@ -93,16 +105,35 @@ __global__ void piece_sum(mf_kernel_embedding_grad a, const int32_t *keys, const
     }
     float sum[N];
     bool first = true; /* still in the run that the piece begins with */
-    for (int i0 = 0; i0 < count; i0 += 8) {
-        mf_raw<T, N> raw[8];
+    for (int i0 = 0; i0 < count; i0 += FLIGHT) {
+        mf_raw<T, N> raw[FLIGHT];
+        sums<N> old[FLIGHT]; /* table rows of runs that end here */
+        float *to[FLIGHT];
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            if (i0 + i < count && key[i0 + i] < a.vocab) {
-                raw[i] = mf_fetch<T, N>((const T *)a.dy + (int64_t)position[i0 + i] * a.cols + c);
+        for (int i = 0; i < FLIGHT; i++) {
+            int at = i0 + i;
+            to[i] = nullptr;
+            if (at >= count || key[at] >= a.vocab) {
+                continue;
+            }
+            raw[i] = mf_fetch<T, N>((const T *)a.dy + (int64_t)position[at] * a.cols + c);
+            bool fresh = at == 0 || key[at] != key[at - 1];
+            bool ends = at + 1 == count || key[at + 1] != key[at];
+            first = first && !(fresh && at > 0);
+            bool head = first && before, crosses = head || (at + 1 == count && after);
+            if (ends && crosses) {
+                to[i] = partial + (piece * 2 + (head ? 0 : 1)) * a.cols + c;
+#pragma unroll
+                for (int k = 0; k < N; k++) {
+                    old[i].v[k] = 0.0f;
+                }
+            } else if (ends) {
+                to[i] = a.dtable + (int64_t)key[at] * a.cols + c;
+                old[i] = load_sums<N>(to[i]);
             }
         }
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < FLIGHT; i++) {
             int at = i0 + i;
             if (at >= count || key[at] >= a.vocab) {
                 break;
@@ -114,15 +145,13 @@ __global__ void piece_sum(mf_kernel_embedding_grad a, const int32_t *keys, const
             for (int k = 0; k < N; k++) {
                 sum[k] = fresh ? x[k] : sum[k] + x[k];
             }
-            first = first && !(fresh && at > 0);
-            bool ends = at + 1 == count || key[at + 1] != key[at];
-            if (!ends) {
-                continue;
+            if (to[i]) {
+#pragma unroll
+                for (int k = 0; k < N; k++) {
+                    old[i].v[k] += sum[k];
+                }
+                store_sums(to[i], old[i].v);
             }
-            bool crosses = (first && before) || (at + 1 == count && after);
-            float *to = crosses ? partial + (piece * 2 + (first && before ? 0 : 1)) * a.cols + c
-                                : a.dtable + (int64_t)key[at] * a.cols + c;
-            put_sums<N>(to, sum, !crosses);
         }
     }
 }

@@ -9,9 +9,8 @@
 
 #define TILE 128
 #define THREADS 256
-#define PART 8            /* rows and columns of a thread */
-#define PITCH (TILE + 16) /* bytes of a row of the transposed tile */
-#define AMAX_BLOCKS 1024  /* workspace, as in quantise.c */
+#define PART 8           /* rows and columns of a thread */
+#define AMAX_BLOCKS 1024 /* workspace, as in quantise.c */
 
 __device__ static float scale_of(float amax, bool pow2) {
     if (!(amax > 0.0f)) {
@@ -30,24 +29,81 @@ __device__ static unsigned quantise4(float a, float b, float c, float d) {
     return low | high << 16;
 }
 
-/* 8 elements; past the matrix they are 0. */
-template <typename T>
-__device__ static void load8(float (&x)[PART], const T *row, int64_t c, int64_t cols, bool fast) {
-    if (fast && c + PART <= cols) {
-        if constexpr (sizeof(T) == 2) {
-            mf_load(x, row + c);
-        } else {
-            float a[4], b[4];
-            mf_load(a, row + c);
-            mf_load(b, row + c + 4);
+/* 8 elements as they lie in memory: a float takes twice the registers of a bf16. */
+template <typename T> struct eight { mf_raw<T, 16 / (int)sizeof(T)> half[sizeof(T) / 2]; };
+
+template <typename T> __device__ static void widen8(float (&x)[PART], const eight<T> &e) {
+    if constexpr (sizeof(T) == 2) {
+        mf_widen(x, e.half[0]);
+    } else {
+        float a[4], b[4];
+        mf_widen(a, e.half[0]);
+        mf_widen(b, e.half[1]);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                x[i] = a[i];
-                x[4 + i] = b[i];
+        for (int i = 0; i < 4; i++) {
+            x[i] = a[i];
+            x[4 + i] = b[i];
+        }
+    }
+}
+
+template <typename T> __device__ static float amax8(const eight<T> &e) {
+    if constexpr (sizeof(T) == 2) { /* magnitudes of bf16 are ordered like their bits */
+        const uint4 &w = e.half[0].v;
+        unsigned m = __vmaxu2(__vmaxu2(w.x & 0x7fff7fffu, w.y & 0x7fff7fffu),
+                              __vmaxu2(w.z & 0x7fff7fffu, w.w & 0x7fff7fffu));
+        return __uint_as_float(max(m << 16, m & 0xffff0000u));
+    } else {
+        float x[PART], high = 0.0f;
+        widen8<T>(x, e);
+#pragma unroll
+        for (int i = 0; i < PART; i++) {
+            high = fmaxf(high, fabsf(x[i]));
+        }
+        return high;
+    }
+}
+
+template <typename T>
+__device__ static void column_amax(float (&amax)[PART], const eight<T> *tile) {
+    if constexpr (sizeof(T) == 2) {
+        uint4 high = make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < PART; i++) {
+            const uint4 &w = tile[i].half[0].v;
+            high.x = __vmaxu2(high.x, w.x & 0x7fff7fffu);
+            high.y = __vmaxu2(high.y, w.y & 0x7fff7fffu);
+            high.z = __vmaxu2(high.z, w.z & 0x7fff7fffu);
+            high.w = __vmaxu2(high.w, w.w & 0x7fff7fffu);
+        }
+        mf_raw<mf_bf16, 8> r;
+        r.v = high;
+        mf_widen(amax, r);
+    } else {
+#pragma unroll
+        for (int i = 0; i < PART; i++) {
+            float x[PART];
+            widen8<T>(x, tile[i]);
+#pragma unroll
+            for (int j = 0; j < PART; j++) {
+                amax[j] = i == 0 ? fabsf(x[j]) : fmaxf(amax[j], fabsf(x[j]));
             }
         }
-        return;
     }
+}
+
+/* Past the matrix elements are 0. */
+template <typename T>
+__device__ static eight<T> load8(const T *row, int64_t c, int64_t cols, bool fast) {
+    eight<T> e;
+    if (fast && c + PART <= cols) {
+#pragma unroll
+        for (int h = 0; h < (int)sizeof(T) / 2; h++) {
+            e.half[h] = mf_fetch<T, 16 / (int)sizeof(T)>(row + c + h * 16 / (int)sizeof(T));
+        }
+        return e;
+    }
+    float x[PART];
 #pragma unroll
     for (int i = 0; i < PART; i++) {
         float one[1] = {0.0f};
@@ -56,6 +112,14 @@ __device__ static void load8(float (&x)[PART], const T *row, int64_t c, int64_t 
         }
         x[i] = one[0];
     }
+    T exact[PART];
+#pragma unroll
+    for (int i = 0; i < PART; i++) {
+        const float one[1] = {x[i]};
+        mf_store(&exact[i], one);
+    }
+    memcpy(&e, exact, sizeof e);
+    return e;
 }
 
 __device__ static void store8(uint8_t *p, uint2 v, int64_t left, bool fast) {
@@ -73,23 +137,24 @@ __device__ static void store8(uint8_t *p, uint2 v, int64_t left, bool fast) {
 
 /* Thread t: rows t / 16 * 8 .., columns t % 16 * 8 .. of the tile. */
 template <typename T, int BLOCK, bool TRANSPOSE>
-__global__ void __launch_bounds__(THREADS, 2) quantise_tile(mf_kernel_quantise a, bool fast) {
-    __shared__ float part[TILE / PART][TILE];
+__global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
+                                           : TRANSPOSE    ? 3
+                                                          : 4)
+    quantise_tile(mf_kernel_quantise a, bool fast) {
+    __shared__ __align__(16) float part[TILE / PART][TILE];
     __shared__ float column_scale[TILE];
-    __shared__ __align__(16) uint8_t turned[TRANSPOSE ? TILE * PITCH : 16];
+    __shared__ __align__(16) uint8_t turned[TRANSPOSE ? TILE * TILE : 16];
     int cx = (int)threadIdx.x % 16 * PART, ry = (int)threadIdx.x / 16 * PART;
     int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE;
-    float x[PART][PART], tile_inverse = 1.0f;
+    eight<T> tile[PART];
+    float tile_inverse = 1.0f;
 #pragma unroll
     for (int i = 0; i < PART; i++) {
         int64_t r = r0 + ry + i;
         if (r < a.rows) {
-            load8<T>(x[i], (const T *)a.x + r * a.cols, c0 + cx, a.cols, fast);
+            tile[i] = load8<T>((const T *)a.x + r * a.cols, c0 + cx, a.cols, fast);
         } else {
-#pragma unroll
-            for (int j = 0; j < PART; j++) {
-                x[i][j] = 0.0f;
-            }
+            memset(&tile[i], 0, sizeof tile[i]);
         }
     }
     if (BLOCK == MF_QUANT_TENSOR) {
@@ -98,8 +163,8 @@ __global__ void __launch_bounds__(THREADS, 2) quantise_tile(mf_kernel_quantise a
     if (BLOCK == MF_QUANT_128X128) {
         float amax = 0.0f;
 #pragma unroll
-        for (int i = 0; i < PART * PART; i++) {
-            amax = fmaxf(amax, fabsf(x[i / PART][i % PART]));
+        for (int i = 0; i < PART; i++) {
+            amax = fmaxf(amax, amax8<T>(tile[i]));
         }
         amax = mf_warp_max(amax);
         if (threadIdx.x % 32 == 0) {
@@ -122,11 +187,7 @@ __global__ void __launch_bounds__(THREADS, 2) quantise_tile(mf_kernel_quantise a
             int64_t r = r0 + ry + i;
             float inverse = tile_inverse;
             if (BLOCK == MF_QUANT_1X128) { /* 16 threads side by side hold the row */
-                float amax = 0.0f;
-#pragma unroll
-                for (int j = 0; j < PART; j++) {
-                    amax = fmaxf(amax, fabsf(x[i][j]));
-                }
+                float amax = amax8<T>(tile[i]);
 #pragma unroll
                 for (int o = 8; o > 0; o /= 2) {
                     amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, o));
@@ -137,10 +198,11 @@ __global__ void __launch_bounds__(THREADS, 2) quantise_tile(mf_kernel_quantise a
                     a.scale[r * a.scale_i + blockIdx.x * a.scale_j] = scale;
                 }
             }
-            uint2 v = make_uint2(quantise4(x[i][0] * inverse, x[i][1] * inverse, x[i][2] * inverse,
-                                           x[i][3] * inverse),
-                                 quantise4(x[i][4] * inverse, x[i][5] * inverse, x[i][6] * inverse,
-                                           x[i][7] * inverse));
+            float x[PART];
+            widen8<T>(x, tile[i]);
+            uint2 v = make_uint2(
+                quantise4(x[0] * inverse, x[1] * inverse, x[2] * inverse, x[3] * inverse),
+                quantise4(x[4] * inverse, x[5] * inverse, x[6] * inverse, x[7] * inverse));
             if (r < a.rows) {
                 store8(a.q + r * a.cols + c0 + cx, v, a.cols - c0 - cx, a.cols % PART == 0);
             }
@@ -148,14 +210,12 @@ __global__ void __launch_bounds__(THREADS, 2) quantise_tile(mf_kernel_quantise a
     }
     if constexpr (TRANSPOSE) {
         if (BLOCK == MF_QUANT_1X128) {
+            float amax[PART];
+            column_amax<T>(amax, tile);
 #pragma unroll
-            for (int j = 0; j < PART; j++) {
-                float amax = 0.0f;
-#pragma unroll
-                for (int i = 0; i < PART; i++) {
-                    amax = fmaxf(amax, fabsf(x[i][j]));
-                }
-                part[ry / PART][cx + j] = amax;
+            for (int j = 0; j < PART; j += 4) {
+                *reinterpret_cast<float4 *>(&part[ry / PART][cx + j]) =
+                    make_float4(amax[j], amax[j + 1], amax[j + 2], amax[j + 3]);
             }
             __syncthreads();
             if (threadIdx.x < TILE) {
@@ -173,11 +233,26 @@ __global__ void __launch_bounds__(THREADS, 2) quantise_tile(mf_kernel_quantise a
             __syncthreads();
         }
 #pragma unroll
-        for (int j = 0; j < PART; j++) {
+        for (int j = 0; j < PART; j += 2) { /* two columns: one word of a bf16 vector */
+            float x[PART], y[PART];
+#pragma unroll
+            for (int i = 0; i < PART; i++) {
+                float row[PART];
+                widen8<T>(row, tile[i]);
+                x[i] = row[j];
+                y[i] = row[j + 1];
+            }
             float f = BLOCK == MF_QUANT_1X128 ? column_scale[cx + j] : tile_inverse;
-            uint2 v = make_uint2(quantise4(x[0][j] * f, x[1][j] * f, x[2][j] * f, x[3][j] * f),
-                                 quantise4(x[4][j] * f, x[5][j] * f, x[6][j] * f, x[7][j] * f));
-            *reinterpret_cast<uint2 *>(turned + (cx + j) * PITCH + ry) = v;
+            float g = BLOCK == MF_QUANT_1X128 ? column_scale[cx + j + 1] : tile_inverse;
+            /* 8-byte pieces of a row change places by column / 8, so that the 16 threads that
+             * write side by side meet different banks. */
+            uint8_t *to = turned + (cx + j) * TILE + (ry ^ cx);
+            *reinterpret_cast<uint2 *>(to) =
+                make_uint2(quantise4(x[0] * f, x[1] * f, x[2] * f, x[3] * f),
+                           quantise4(x[4] * f, x[5] * f, x[6] * f, x[7] * f));
+            *reinterpret_cast<uint2 *>(to + TILE) =
+                make_uint2(quantise4(y[0] * g, y[1] * g, y[2] * g, y[3] * g),
+                           quantise4(y[4] * g, y[5] * g, y[6] * g, y[7] * g));
         }
         __syncthreads();
         bool whole = a.rows % 16 == 0 && r0 + TILE <= a.rows;
@@ -186,7 +261,11 @@ __global__ void __launch_bounds__(THREADS, 2) quantise_tile(mf_kernel_quantise a
             if (c0 + c >= a.cols) {
                 continue;
             }
-            uint4 v = *reinterpret_cast<uint4 *>(turned + c * PITCH + r);
+            int turn = c / PART * PART; /* pieces r, r + 8 lie at (r, r + 8) ^ turn */
+            uint4 v = *reinterpret_cast<uint4 *>(turned + c * TILE + (r ^ (turn & ~15)));
+            if (turn & 8) {
+                v = make_uint4(v.z, v.w, v.x, v.y);
+            }
             uint8_t *to = a.qt + (c0 + c) * a.rows + r0 + r;
             if (whole) {
                 *reinterpret_cast<uint4 *>(to) = v;

@@ -4,11 +4,12 @@
 #include <assert.h>
 #include <math.h>
 
-/* One partial row of dweight for each block of the CUDA kernel. */
-#define BLOCKS_MAX 528
-
+/* One partial row of dweight for each block of the CUDA kernel: many blocks for narrow rows, and
+ * about 16 MB at most. */
 size_t mf_kernel_rmsnorm_workspace_B(int64_t cols) {
-    return (size_t)cols * BLOCKS_MAX * sizeof(float);
+    int64_t blocks = cols > 0 ? (4 << 20) / cols : 1;
+    blocks = blocks < 264 ? 264 : blocks > 1056 ? 1056 : blocks;
+    return (size_t)(blocks * cols) * sizeof(float);
 }
 
 mf_status mf_kernel_rmsnorm_forward(const mf_kernel_rmsnorm *a, mf_err *e) {

@@ -13,7 +13,7 @@ template <typename T, int N>
 __global__ void rope_halves(mf_kernel_rope a, int per_row, int head_blocks) {
     int64_t half = a.rot_dim / 2, t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     int64_t i = t % per_row * N, row = t / per_row / head_blocks;
-    int64_t h0 = t / per_row % head_blocks * HEADS;
+    int64_t h0 = t / per_row % head_blocks; /* and every head_blocks-th head after it */
     if (row >= a.rows) {
         return;
     }
@@ -28,14 +28,14 @@ __global__ void rope_halves(mf_kernel_rope a, int per_row, int head_blocks) {
     mf_raw<T, N> ru[HEADS], rv[HEADS];
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-        if (h0 + h < a.heads) {
-            ru[h] = mf_fetch<T, N>(x + (h0 + h) * a.head_stride);
-            rv[h] = mf_fetch<T, N>(x + (h0 + h) * a.head_stride + half);
+        if (h0 + h * head_blocks < a.heads) {
+            ru[h] = mf_fetch<T, N>(x + (h0 + h * head_blocks) * a.head_stride);
+            rv[h] = mf_fetch<T, N>(x + (h0 + h * head_blocks) * a.head_stride + half);
         }
     }
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-        if (h0 + h < a.heads) {
+        if (h0 + h * head_blocks < a.heads) {
             float u[N], v[N], nu[N], nv[N];
             mf_widen(u, ru[h]);
             mf_widen(v, rv[h]);
@@ -44,8 +44,8 @@ __global__ void rope_halves(mf_kernel_rope a, int per_row, int head_blocks) {
                 nu[k] = u[k] * c[k] - v[k] * s[k];
                 nv[k] = v[k] * c[k] + u[k] * s[k];
             }
-            mf_store(x + (h0 + h) * a.head_stride, nu);
-            mf_store(x + (h0 + h) * a.head_stride + half, nv);
+            mf_store(x + (h0 + h * head_blocks) * a.head_stride, nu);
+            mf_store(x + (h0 + h * head_blocks) * a.head_stride + half, nv);
         }
     }
 }
@@ -55,7 +55,7 @@ template <typename T, int N>
 __global__ void rope_pairs(mf_kernel_rope a, int per_row, int head_blocks) {
     int64_t half = a.rot_dim / 2, t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     int64_t i = t % per_row * N, row = t / per_row / head_blocks;
-    int64_t h0 = t / per_row % head_blocks * HEADS;
+    int64_t h0 = t / per_row % head_blocks; /* and every head_blocks-th head after it */
     if (row >= a.rows) {
         return;
     }
@@ -70,13 +70,13 @@ __global__ void rope_pairs(mf_kernel_rope a, int per_row, int head_blocks) {
     mf_raw<T, N> raw[HEADS];
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-        if (h0 + h < a.heads) {
-            raw[h] = mf_fetch<T, N>(x + (h0 + h) * a.head_stride);
+        if (h0 + h * head_blocks < a.heads) {
+            raw[h] = mf_fetch<T, N>(x + (h0 + h * head_blocks) * a.head_stride);
         }
     }
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-        if (h0 + h < a.heads) {
+        if (h0 + h * head_blocks < a.heads) {
             float u[N], v[N];
             mf_widen(u, raw[h]);
 #pragma unroll
@@ -84,7 +84,7 @@ __global__ void rope_pairs(mf_kernel_rope a, int per_row, int head_blocks) {
                 v[2 * k] = u[2 * k] * c[k] - u[2 * k + 1] * s[k];
                 v[2 * k + 1] = u[2 * k + 1] * c[k] + u[2 * k] * s[k];
             }
-            mf_store(x + (h0 + h) * a.head_stride, v);
+            mf_store(x + (h0 + h * head_blocks) * a.head_stride, v);
         }
     }
 }

@@ -13,27 +13,22 @@ __device__ static unsigned order_bits(float x) {
     return b & 0x80000000u ? ~b : b | 0x80000000u;
 }
 
-/* Index of the highest of the warp's values (lowest index among equals); that value becomes -inf.
- */
-template <int V> __device__ static int take_highest(float (&value)[V], int n) {
+/* Index of the highest of the warp's values, given by their bits, 0 = out of play (lowest index
+ * among equals); it goes out of play. */
+template <int V> __device__ static int take_highest(unsigned (&bits)[V]) {
     int lane = (int)threadIdx.x % 32;
-    unsigned best = 0;
-    int at = 0x7fffffff;
+    unsigned best = bits[0];
+    int at = lane;
 #pragma unroll
-    for (int i = 0; i < V; i++) {
-        unsigned bits = lane + 32 * i < n ? order_bits(value[i]) : 0;
-        if (bits > best) {
-            best = bits;
-            at = lane + 32 * i;
-        }
+    for (int i = 1; i < V; i++) {
+        at = bits[i] > best ? lane + 32 * i : at;
+        best = max(bits[i], best);
     }
     unsigned top = __reduce_max_sync(0xffffffffu, best);
-    int chosen = __reduce_min_sync(0xffffffffu, best == top ? at : 0x7fffffff);
+    int chosen = (int)__reduce_min_sync(0xffffffffu, best == top ? (unsigned)at : 0x7fffffffu);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        if (chosen == lane + 32 * i) {
-            value[i] = -INFINITY;
-        }
+        bits[i] = chosen == lane + 32 * i ? 0 : bits[i];
     }
     return chosen;
 }
@@ -70,8 +65,13 @@ __device__ static void limit_groups(const mf_kernel_router &a, float (&choice)[V
         }
     }
     __syncwarp();
+    unsigned bits[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        bits[i] = lane + 32 * i < groups ? order_bits(run[i]) : 0;
+    }
     for (int j = 0; j < a.group_topk; j++) {
-        int g = take_highest<2>(run, groups);
+        int g = take_highest<2>(bits);
         if (lane == 0) {
             stays[g] = 1;
         }
@@ -125,8 +125,13 @@ template <int V> __global__ void router_forward(mf_kernel_router a) {
     }
     float mine = 0.0f, total = 0.0f; /* lane j keeps choice j */
     int index = 0;
+    unsigned bits[V];
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        bits[i] = lane + 32 * i < n ? order_bits(x[i]) : 0;
+    }
     for (int j = 0; j < a.top_k; j++) {
-        int e = take_highest<V>(x, n);
+        int e = take_highest<V>(bits);
         float s = 0.0f;
 #pragma unroll
         for (int i = 0; i < V; i++) {
