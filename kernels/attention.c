@@ -120,8 +120,8 @@ static block first_block(const shape *s, int64_t i, int64_t q0) {
 static void forward_block(const mf_kernel_attention *a, int64_t i, int64_t q0, int64_t head) {
     const shape *s = &a->shape;
     int64_t kv_head = head / (s->heads / s->kv_heads);
-    float scores[BLOCK_Q * BLOCK_K], o[BLOCK_Q * DIM_MAX], high[BLOCK_Q];
-    double sum[BLOCK_Q];
+    float scores[BLOCK_Q * BLOCK_K] = {0}, o[BLOCK_Q * DIM_MAX], high[BLOCK_Q] = {0};
+    double sum[BLOCK_Q] = {0};
     block b = first_block(s, i, q0);
     for (int64_t r = 0; r < b.nq; r++) {
         high[r] = s->sink ? s->sink[head] : -INFINITY;

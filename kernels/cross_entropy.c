@@ -48,7 +48,7 @@ mf_status mf_kernel_cross_entropy_combine(const mf_kernel_ce_combine *a, mf_err 
             const float *s = a->stats + k * 3 * a->rows;
             sum += (double)s[a->rows + r] * exp((double)s[r] - (double)high);
         }
-        float lse = (float)((double)high + log(sum));
+        float lse = sum > 0.0 ? (float)((double)high + log(sum)) : -INFINITY;
         float loss = a->target[r] >= 0 ? lse - target : 0.0f;
         a->lse[r] = lse;
         if (a->loss) {

@@ -19,7 +19,7 @@ static float score_row(const mf_kernel_router *a, const float *logits, float *sc
     for (int64_t i = 0; i < a->experts; i++) {
         sum += (double)expf(logits[i] - high);
     }
-    float lse = high + (float)log(sum);
+    float lse = sum > 0.0 ? high + (float)log(sum) : -INFINITY;
     for (int64_t i = 0; i < a->experts; i++) {
         scores[i] = a->score == MF_ROUTE_SIGMOID ? 1.0f / (1.0f + expf(-logits[i]))
                                                  : expf(logits[i] - high) / (float)sum;
@@ -43,7 +43,7 @@ static void take_highest(float *values, int64_t n, int64_t count, int32_t *picke
 
 /* Puts -inf on the choices of groups that are not among the best group_topk. */
 static void limit_groups(const mf_kernel_router *a, float *choice) {
-    float run[MF_ROUTE_MAX_GROUPS];
+    float run[MF_ROUTE_MAX_GROUPS] = {0};
     bool stays[MF_ROUTE_MAX_GROUPS] = {false};
     int32_t best[MF_ROUTE_MAX_GROUPS];
     int64_t width = a->experts / a->groups;
@@ -78,14 +78,12 @@ mf_status mf_kernel_router_forward(const mf_kernel_router *a, mf_err *e) {
     assert(a->groups == 1 || a->group_topk * (a->experts / a->groups) >= a->top_k);
     bool by_logits = a->score == MF_ROUTE_TOPK_SOFTMAX ||
                      (a->score == MF_ROUTE_SOFTMAX && !a->bias && a->groups == 1);
-    float choice[MF_ROUTE_MAX_EXPERTS];
+    float choice[MF_ROUTE_MAX_EXPERTS] = {0};
     for (int64_t r = 0; r < a->rows; r++) {
         const float *logits = a->logits + r * a->experts;
         float *scores = a->scores + r * a->experts, *prob = a->prob + r * a->top_k;
         int32_t *index = a->index + r * a->top_k;
-        for (int64_t i = 0; by_logits && i < a->experts; i++) {
-            choice[i] = logits[i];
-        }
+        memcpy(choice, logits, (size_t)a->experts * sizeof *choice); /* scores may be logits */
         float lse = score_row(a, logits, scores);
         for (int64_t i = 0; !by_logits && i < a->experts; i++) {
             choice[i] = scores[i] + (a->bias ? a->bias[i] : 0.0f);
