@@ -232,6 +232,7 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
     mf_status status = mf_build_finish(&bd, e);
     free(bd.extra);
     free(bd.alias);
+    free(bd.first_producer);
     if (status != MF_OK) {
         mf_block_destroy(bd.b);
         return status;

@@ -190,27 +190,32 @@ mf_op *mf_build_collective(mf_build *bd, mf_op_kind kind, const char *name, mf_s
 
 /* --- lifetimes and workspace ------------------------------------------------------------------ */
 
-/* Index of the first op after i that takes an output of op i: from there on another stream knows
- * that i has ended. Without one, the end of the passes. */
-static int known_done(const mf_block *b, unsigned passes, int i) {
-    for (int j = i + 1; j < b->nops; j++) {
-        if (!(b->ops[j].pass & passes)) {
+/* done_at[i]: the first op after i that takes an output of op i; from there on another stream knows
+ * that i has ended. Without one, the end of the passes. Scratch: next_reader, one per tensor. */
+static void find_done(const mf_block *b, unsigned passes, int *done_at, int *next_reader) {
+    for (int t = 0; t < b->ntensors; t++) {
+        next_reader[t] = b->nops;
+    }
+    for (int i = b->nops - 1; i >= 0; i--) {
+        const mf_op *op = &b->ops[i];
+        done_at[i] = b->nops;
+        if (!(op->pass & passes)) {
             continue;
         }
-        for (int a = 0; a < b->ops[j].nin; a++) {
-            for (int o = 0; o < b->ops[i].nout; o++) {
-                if (b->ops[j].in[a] == b->ops[i].out[o]) {
-                    return j;
-                }
-            }
+        for (int k = 0; k < op->nout; k++) {
+            int reader = next_reader[op->out[k]];
+            done_at[i] = reader < done_at[i] ? reader : done_at[i];
+        }
+        for (int k = 0; k < op->nin; k++) {
+            next_reader[op->in[k]] = i;
         }
     }
-    return b->nops;
 }
 
 typedef struct live {
     int first, last;
     int16_t tensor;
+    int64_t at, end; /* place in the workspace */
 } live;
 
 static int by_first(const void *a, const void *b) {
@@ -223,14 +228,16 @@ static int by_first(const void *a, const void *b) {
 static int64_t place_locals(mf_build *bd, unsigned passes) {
     mf_block *b = bd->b;
     live *all = calloc((size_t)b->ntensors + 1, sizeof *all);
-    int16_t *placed = calloc((size_t)b->ntensors + 1, sizeof *placed);
+    int *placed = calloc((size_t)b->ntensors + 1, sizeof *placed);
     int *slot = calloc((size_t)b->ntensors + 1, sizeof *slot);
+    int *done_at = calloc((size_t)b->nops + 1, sizeof *done_at);
     int n = 0, nplaced = 0;
     int64_t high = 0;
-    if (all == NULL || placed == NULL || slot == NULL) {
+    if (all == NULL || placed == NULL || slot == NULL || done_at == NULL) {
         bd->status = MF_NOMEM;
         goto out;
     }
+    find_done(b, passes, done_at, slot);
     for (int t = 0; t < b->ntensors; t++) {
         slot[t] = -1;
     }
@@ -239,7 +246,7 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
         if (!(op->pass & passes)) {
             continue;
         }
-        int end = op->stream == MF_STREAM_COMPUTE ? i : known_done(b, passes, i);
+        int end = op->stream == MF_STREAM_COMPUTE ? i : done_at[i];
         for (int k = 0; k < op->nin + op->nout; k++) {
             int16_t t = k < op->nin ? op->in[k] : op->out[k - op->nin];
             if (b->tensors[t].class != MF_TENSOR_LOCAL) {
@@ -247,7 +254,7 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
             }
             if (slot[t] < 0) {
                 slot[t] = n;
-                all[n++] = (live){i, end, t};
+                all[n++] = (live){i, end, t, 0, 0};
             } else if (all[slot[t]].last < end) {
                 all[slot[t]].last = end;
             }
@@ -255,29 +262,28 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
     }
     qsort(all, (size_t)n, sizeof *all, by_first);
     for (int i = 0; i < n; i++) {
-        slot[all[i].tensor] = i;
-    }
-    for (int i = 0; i < n; i++) {
         int64_t size = mf_align_B(b->tensors[all[i].tensor].bytes), at = 0;
         /* placed[] is kept by offset; walk the gaps between those alive now. */
         int keep = 0;
         for (int k = 0; k < nplaced; k++) {
-            if (all[slot[placed[k]]].last >= all[i].first) {
+            if (all[placed[k]].last >= all[i].first) {
                 placed[keep++] = placed[k];
             }
         }
         nplaced = keep;
         int k = 0;
         for (; k < nplaced; k++) {
-            const mf_tensor *other = &b->tensors[placed[k]];
-            if (other->offset_B - at >= size) {
+            const live *other = &all[placed[k]];
+            if (other->at - at >= size) {
                 break;
             }
-            at = other->offset_B + mf_align_B(other->bytes);
+            at = other->end;
         }
         memmove(&placed[k + 1], &placed[k], (size_t)(nplaced - k) * sizeof *placed);
-        placed[k] = all[i].tensor;
+        placed[k] = i;
         nplaced++;
+        all[i].at = at;
+        all[i].end = at + size;
         b->tensors[all[i].tensor].offset_B = at;
         if (at + size > high) {
             high = at + size;
@@ -287,6 +293,7 @@ out:
     free(all);
     free(placed);
     free(slot);
+    free(done_at);
     return high;
 }
 

@@ -33,6 +33,8 @@ typedef struct mf_build {
     int16_t forward_op; /* forward op whose gradient is being emitted; -1 */
     int16_t *alias;     /* [tensor capacity] recomputed version of a forward tensor, or none */
 
+    int16_t *first_producer; /* [forward tensors] first forward op that makes each */
+
     int64_t tokens;      /* distinct tokens of this rank outside attention: mbs*S/(TP*CP) */
     int64_t tokens_attn; /* tokens inside TP regions: mbs*S/CP */
     double act_B;        /* bytes of an activation element */

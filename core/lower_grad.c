@@ -6,6 +6,8 @@
  */
 #include "core/lower_build.h"
 
+#include <stdlib.h>
+
 static bool dropped(const mf_build *bd, const mf_tensor *t) {
     return (t->drop & MF_DROP_ALWAYS) || (t->drop & bd->key.memory.recompute);
 }
@@ -68,7 +70,10 @@ static int16_t keep(mf_build *bd, int16_t t) {
         x->class = MF_TENSOR_SAVED;
         return t;
     }
-    for (int i = 0; i < bd->b->nforward; i++) {
+    if (bd->alias[t] != MF_NO_TENSOR) {
+        return bd->alias[t]; /* made again already, with all its pieces */
+    }
+    for (int i = bd->first_producer[t], last = x->producer; i <= last; i++) {
         const mf_op *op = &bd->b->ops[i];
         bool makes = false;
         for (int k = 0; k < op->nout; k++) {
@@ -461,6 +466,17 @@ static void grad_op(mf_build *bd, int i) {
 
 /* Forward ops know what makes each tensor from here on. */
 static void note_producers(mf_build *bd) {
+    bd->first_producer = calloc((size_t)bd->b->ntensors + 1, sizeof *bd->first_producer);
+    if (bd->first_producer == NULL) {
+        bd->status = MF_NOMEM;
+        return;
+    }
+    for (int i = bd->b->nops - 1; i >= 0; i--) {
+        const mf_op *op = &bd->b->ops[i];
+        for (int k = 0; k < op->nout; k++) {
+            bd->first_producer[op->out[k]] = (int16_t)i;
+        }
+    }
     for (int i = 0; i < bd->b->nops; i++) {
         const mf_op *op = &bd->b->ops[i];
         for (int k = 0; k < op->nout; k++) {
