@@ -61,7 +61,7 @@ static void print_ops(FILE *out, const mf_account *a, int top) {
                 mf_show_time(o->time_s).s, mf_show_percent(o->limit_s / o->time_s).s,
                 mf_basis_text((mf_basis)o->basis));
     }
-    fputs("prices rest on", out);
+    fputs("prices rest on:", out);
     const char *gap = " ";
     for (int b = 0; b < MF_BASIS_COUNT; b++) {
         if (a->basis_s[b] >= 0.0005 * a->total_s && a->total_s > 0) {

@@ -4,6 +4,7 @@
 #                       line of standard error behind "! ", and the exit code
 #   mf_masked ARGS...   the same with every number written as N, units without prefix, blanks as one: for
 #                       output whose numbers follow the cost model; equal lines in a row become one
+#   mf_lines RE ARGS... the same, of the output only the lines that match the pattern
 #   golden_end          compares the transcript with the case's `expected`
 #
 # $work is a scratch folder, written as TMP in transcripts. MF_GOLDEN_UPDATE=1 rewrites `expected`:
@@ -40,6 +41,16 @@ mf_masked() {
         -e 's/-*[0-9][0-9.]*\(,[0-9][0-9.]*\)*\(e[-+]*[0-9]*\)*/N/g' \
         -e 's/N [mu]*s\([ ),;]\|$\)/N s\1/g' -e 's/N [kMGT]*B/N B/g' -e 's/##*/#/g' \
         -e 's/  */ /g' -e 's/ *$//' | uniq >>"$golden_transcript"
+}
+mf_lines() {
+    golden_pattern="^[$] |^exit |^$|$1"
+    golden_whole=$golden_transcript
+    golden_transcript=$work/.part
+    : >"$golden_transcript"
+    shift
+    mf_masked "$@"
+    grep -E "$golden_pattern" "$golden_transcript" | uniq >>"$golden_whole"
+    golden_transcript=$golden_whole
 }
 golden_end() {
     if [ "${MF_GOLDEN_UPDATE:-}" = 1 ]; then

@@ -1,7 +1,8 @@
 # One layout: what is printed, JSON, the plan file written and read again, and a layout over memory.
 . "${0%/*}/../driver.sh"
+heads='^(mixtral|olmoe|layout| +N micro|rests|step time|rate|MFU|memory|where|.*(compute|stage) )'
 job='--model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 --seq 4096 --tp 2 --pp 8 --ep 8'
-mf_masked simulate $job
+mf_lines "$heads" simulate $job
 mf_masked simulate --model deepseek-v3 --cluster b200 --gpus 64 --global-batch 512 --seq 4096 --ep 64 --precision mxfp8 --json
 # the same input gives the same bytes, and a plan gives what its layout gave
 $golden_binary simulate --model mixtral-8x7b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --ep 8 --pp 2 --json --out "$work/a.json" >"$work/a.txt"
@@ -10,7 +11,7 @@ $golden_binary simulate --plan "$work/a.json" --json --out "$work/c.json" >"$wor
 cmp "$work/a.json" "$work/b.json" && cmp "$work/a.json" "$work/c.json" || exit 1
 cmp "$work/a.txt" "$work/b.txt" && cmp "$work/a.txt" "$work/c.txt" || exit 1
 # every rank, with a trace that is one JSON document
-mf_masked simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep 8 --pp 2 \
+mf_lines "$heads" simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep 8 --pp 2 \
     --every-rank --routing zipf:0.8 --trace "$work/trace.json"
 $golden_binary models "$work/trace.json" >"$work/out" 2>&1 # refused as a model, but read as JSON
 grep -q 'model_type' "$work/out" || { cat "$work/out"; exit 1; }

@@ -1,0 +1,86 @@
+/* `fit` and `explain`: what fits stands first, what fits nowhere is said to with a size that would
+ * do, and the account of a stage agrees with its simulation. */
+#include "tests/cli_test.h"
+
+#include <math.h>
+
+#define SMALL "--model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 "
+
+static void fit_puts_what_fits_first(void **state) {
+    (void)state;
+    cli_result r = cli_json("fit " SMALL "--json");
+    const mf_json_value *o = mf_json_root(r.json), *entries = cli_member(o, "entries");
+    size_t feasible = (size_t)cli_number(o, "feasible");
+    double last = INFINITY;
+    assert_int_equal(mf_json_size(entries), (size_t)cli_number(o, "combinations"));
+    assert_true(feasible > 0);
+    for (size_t i = 0; i < mf_json_size(entries); i++) {
+        const mf_json_value *f = mf_json_at(entries, i);
+        double headroom = cli_number(f, "headroom_B");
+        assert_int_equal(cli_bool(f, "fits"), i < feasible);
+        assert_int_equal(cli_bool(f, "fits"), headroom >= 0);
+        assert_true(headroom <= last);
+        last = headroom;
+    }
+    cli_free(&r);
+}
+
+static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state) {
+    (void)state;
+    cli_result r = cli_run(
+        "fit --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --json",
+        NULL);
+    char line[256];
+    assert_int_equal(r.code, 3);
+    assert_non_null(strstr(r.err, "nothing fits"));
+    assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
+    const mf_json_value *o = mf_json_root(r.json);
+    assert_true(cli_number(o, "feasible") == 0);
+    double gpus = cli_number(o, "smallest_gpus");
+    assert_true(gpus > 2);
+    snprintf(line, sizeof line,
+             "fit --model mixtral-8x22b --cluster h100 --gpus %.0f --global-batch 64 --seq 4096 "
+             "--json --top 1",
+             gpus);
+    cli_result f = cli_json(line);
+    assert_true(cli_number(mf_json_root(f.json), "feasible") >= 1);
+    cli_free(&r);
+    cli_free(&f);
+}
+
+static void options_pin_their_dimension(void **state) {
+    (void)state;
+    cli_result r = cli_json("fit " SMALL "--tp 2 --ep 4 --json");
+    const mf_json_value *entries = cli_member(mf_json_root(r.json), "entries");
+    assert_true(mf_json_size(entries) > 0);
+    for (size_t i = 0; i < mf_json_size(entries); i++) {
+        const mf_json_value *l = cli_member(mf_json_at(entries, i), "layout");
+        assert_true(cli_number(l, "tp") == 2 && cli_number(l, "ep") == 4);
+    }
+    cli_free(&r);
+}
+
+static void explain_accounts_for_the_compute_of_a_stage(void **state) {
+    (void)state;
+    cli_result r = cli_json("explain " SMALL "--tp 2 --pp 2 --ep 4 --json");
+    const mf_json_value *o = mf_json_root(r.json), *modules = cli_member(o, "modules");
+    size_t stage = (size_t)cli_number(o, "account_stage");
+    double busy = cli_number(mf_json_at(cli_member(o, "stages"), stage), "busy_s"), compute = 0;
+    for (size_t i = 0; i < mf_json_size(modules); i++) {
+        compute += cli_number(mf_json_at(modules, i), "compute_s");
+    }
+    /* Overlapped communication slows compute down, it never speeds it up. */
+    assert_true(compute <= busy * (1 + 1e-9) && compute > 0.8 * busy);
+    assert_true(mf_json_size(cli_member(o, "ops")) == 12);
+    cli_free(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fit_puts_what_fits_first),
+        cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
+        cmocka_unit_test(options_pin_their_dimension),
+        cmocka_unit_test(explain_accounts_for_the_compute_of_a_stage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
