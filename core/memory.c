@@ -1,6 +1,7 @@
 /* memory.c - the static memory plan: an exact walk over every stage's schedule. */
 #include "core/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,98 +56,172 @@ double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l) {
     return bytes;
 }
 
-/* --- one chunk ---------------------------------------------------------------------------------
- */
+/* --- one chunk -------------------------------------------------------------------------------- */
 
-/* Bytes of the positions of a virtual stage, and the peaks while a pass runs through them. */
-typedef struct chunk_bytes {
+/* Bytes while one block of a pass runs: what the instance keeps (saved by forward, held for the
+ * weight gradient), what the blocks at work need, gradients not yet reduced into their shard. */
+typedef struct need {
+    double saved, held, work, grads;
+} need;
+
+/* A virtual stage: what one micro-batch leaves on the device and the host, and the needs of each
+ * pass, block by block in order of play. */
+typedef struct chunk_need {
     double saved, held, host;
-    double f_peak, b_peak, w_peak; /* saved or held so far + workspace, at the worst block */
-    double f_work, b_work, w_work; /* of which workspace */
-} chunk_bytes;
+    int n;
+    need *f, *b, *w;                /* [n] */
+    need worst_f, worst_b, worst_w; /* of largest sum */
+} chunk_need;
 
-static void at_least(double *peak, double *work, double bytes, double workspace) {
-    if (bytes + workspace > *peak) {
-        *peak = bytes + workspace;
-        *work = workspace;
+static double sum_need(const need *x) {
+    return x->saved + x->held + x->work + x->grads;
+}
+
+static need worst_of(const need *x, int n) {
+    need worst = {0, 0, 0, 0};
+    for (int i = 0; i < n; i++) {
+        worst = sum_need(&x[i]) > sum_need(&worst) ? x[i] : worst;
+    }
+    return worst;
+}
+
+/* Tensors that the input gradient makes for a split weight gradient, beside those that forward
+ * saved already. */
+static double newly_held(const mf_block *b) {
+    int64_t bytes = 0;
+    for (int t = 0; t < b->ntensors; t++) {
+        bytes += b->tensors[t].class == MF_TENSOR_HELD ? mf_align_B(b->tensors[t].bytes) : 0;
+    }
+    return (double)bytes;
+}
+
+/* From ZeRO-2 on a rank keeps a shard of the gradient sum; a micro-batch's own gradient of a block
+ * stands in full until it is reduced. */
+static double unreduced(const mf_layout *l, const mf_block *b) {
+    double bytes = 0;
+    if (l->zero >= 2 && l->dp * l->cp > 1) {
+        bytes += 4.0 * (double)b->params.dense;
+    }
+    if (l->expert_zero >= 2 && l->edp > 1) {
+        bytes += 4.0 * (double)b->params.expert;
+    }
+    return bytes;
+}
+
+static const mf_block *block_at(const mf_program *p, int position) {
+    return p->blocks[p->block_of[position]];
+}
+
+static void forward_needs(const mf_program *p, int first, chunk_need *c) {
+    for (int k = 0; k < c->n; k++) { /* saved tensors pile up; offloaded ones are on their way */
+        const mf_block *b = block_at(p, first + k);
+        double leaving = k > 0 ? (double)block_at(p, first + k - 1)->offload_B : 0;
+        c->saved += (double)b->saved_B;
+        c->host += (double)b->offload_B;
+        c->f[k] = (need){.saved = c->saved, .work = (double)b->local_f_B + leaving};
     }
 }
 
-static chunk_bytes chunk_of(const mf_program *p, int64_t vstage) {
-    chunk_bytes c;
-    memset(&c, 0, sizeof c);
-    int first = p->assignment.first[vstage], end = p->assignment.first[vstage + 1];
-    for (int i = first; i < end; i++) { /* forward: saved tensors pile up */
-        const mf_block *b = p->blocks[p->block_of[i]];
-        c.saved += (double)b->saved_B;
-        c.host += (double)b->offload_B;
-        at_least(&c.f_peak, &c.f_work, c.saved, (double)b->local_f_B);
-    }
-    double saved = c.saved, held = 0;
-    for (int i = end - 1; i >= first; i--) { /* backward: they go, held ones pile up */
-        const mf_block *b = p->blocks[p->block_of[i]];
-        double extra = p->split ? (double)b->held_B : 0;
-        at_least(&c.b_peak, &c.b_work, saved + held,
-                 (double)(p->split ? b->local_bs_B : b->local_b_B) + extra);
+static void backward_needs(const mf_program *p, int first, chunk_need *c) {
+    bool beside = (p->layout.overlap & MF_OVERLAP_DP) != 0;
+    double saved = c->saved;
+    for (int k = 0; k < c->n; k++) { /* they go; held ones pile up; the next comes from the host */
+        int position = first + c->n - 1 - k;
+        const mf_block *b = block_at(p, position);
+        double coming = k + 1 < c->n ? (double)block_at(p, position - 1)->offload_B : 0;
+        double grads = unreduced(&p->layout, b);
+        if (beside && k > 0) { /* the one before is being reduced */
+            grads += unreduced(&p->layout, block_at(p, position + 1));
+        }
+        c->b[k] = (need){.saved = saved, .held = c->held, .work = coming};
+        if (p->split) {
+            c->b[k].held += newly_held(b);
+            c->b[k].work += (double)b->local_bs_B;
+            c->w[k] = (need){.work = (double)b->local_w_B, .grads = grads};
+            c->held += (double)b->held_B;
+        } else {
+            c->b[k].work += (double)b->local_b_B;
+            c->b[k].grads = grads;
+        }
         saved -= (double)b->saved_B;
-        held += extra;
     }
-    c.held = held;
-    for (int i = end - 1; i >= first && p->split; i--) {
-        const mf_block *b = p->blocks[p->block_of[i]];
-        at_least(&c.w_peak, &c.w_work, held, (double)b->local_w_B);
-        held -= (double)b->held_B;
+    double held = c->held;
+    for (int k = 0; k < c->n && p->split; k++) {
+        c->w[k].held = held;
+        held -= (double)block_at(p, first + c->n - 1 - k)->held_B;
     }
-    return c;
 }
 
-/* --- one stage ---------------------------------------------------------------------------------
- */
+static bool chunk_init(const mf_program *p, int64_t vstage, chunk_need *c) {
+    int first = p->assignment.first[vstage];
+    *c = (chunk_need){.n = p->assignment.first[vstage + 1] - first};
+    c->f = calloc(3 * (size_t)c->n + 1, sizeof *c->f);
+    if (c->f == NULL) {
+        return false;
+    }
+    c->b = c->f + c->n;
+    c->w = c->b + c->n;
+    forward_needs(p, first, c);
+    backward_needs(p, first, c);
+    c->worst_f = worst_of(c->f, c->n);
+    c->worst_b = worst_of(c->b, c->n);
+    c->worst_w = worst_of(c->w, c->n);
+    return true;
+}
+
+/* Forward of one chunk beside backward of another: the k-th blocks of both run together, what is
+ * left of the longer side alone while the shorter one has left its result. */
+static need pair_need(const chunk_need *f, const chunk_need *b) {
+    need worst = {0, 0, 0, 0};
+    for (int k = 0; k < f->n || k < b->n; k++) {
+        need x = k < f->n ? f->f[k] : (need){.saved = f->saved};
+        need y = k < b->n ? b->b[k] : (need){.held = b->held};
+        need both = {x.saved + y.saved, x.held + y.held, x.work + y.work, x.grads + y.grads};
+        worst = sum_need(&both) > sum_need(&worst) ? both : worst;
+    }
+    return worst;
+}
+
+/* --- one stage -------------------------------------------------------------------------------- */
 
 typedef struct stage_walk {
     const mf_program *p;
-    int64_t stage;
-    chunk_bytes *chunk;     /* [vpp] */
-    int64_t *flying, *held; /* [vpp] micro-batches */
-    double boundary, gathered;
+    int64_t chunks;
+    chunk_need *chunk;      /* [chunks] */
+    need *pair;             /* [chunks][chunks] when the schedule merges */
+    int64_t *flying, *held; /* [chunks] micro-batches, the running ones not counted */
 } stage_walk;
 
-static void moment(const stage_walk *w, const mf_event *ev, mf_memory_stage *out) {
-    double saved = 0, held = 0, host = 0;
-    int64_t vpp = w->p->layout.vpp;
-    for (int64_t c = 0; c < vpp; c++) {
-        saved += (double)w->flying[c] * w->chunk[c].saved;
-        host += (double)w->flying[c] * w->chunk[c].host;
-        held += (double)w->held[c] * w->chunk[c].held;
-    }
-    const chunk_bytes *own = &w->chunk[ev->chunk];
-    double work = 0, running = 0;
-    switch ((mf_event_pass)ev->pass) { /* flying and held do not count the running chunk here */
+static void moment(const stage_walk *w, const mf_event *ev, double grads, mf_memory_stage *out) {
+    const chunk_need *own = &w->chunk[ev->chunk];
+    need now = {0, 0, 0, 0};
+    double host = own->host;
+    switch ((mf_event_pass)ev->pass) {
     case MF_EVENT_F:
-        running = own->f_peak - own->f_work;
-        work = own->f_work;
-        host += own->host;
+        now = own->worst_f;
         break;
     case MF_EVENT_B:
-        running = own->b_peak - own->b_work;
-        work = own->b_work;
-        host += own->host;
+        now = own->worst_b;
         break;
     case MF_EVENT_W:
-        held += own->w_peak - own->w_work;
-        work = own->w_work;
+        now = own->worst_w;
+        host = 0;
         break;
-    case MF_EVENT_FB: {
-        const chunk_bytes *other = &w->chunk[ev->chunk2];
-        running = own->f_peak - own->f_work + other->b_peak - other->b_work;
-        work = own->f_work + other->b_work;
-        host += own->host + other->host;
+    case MF_EVENT_FB:
+        assert(w->pair != NULL);
+        now = w->pair[ev->chunk * w->chunks + ev->chunk2];
+        host += w->chunk[ev->chunk2].host;
         break;
     }
+    for (int64_t c = 0; c < w->chunks; c++) {
+        now.saved += (double)w->flying[c] * w->chunk[c].saved;
+        now.held += (double)w->held[c] * w->chunk[c].held;
+        host += (double)w->flying[c] * w->chunk[c].host;
     }
-    out->kind_B[MF_MEM_ACTIVATIONS] = saved + running;
-    out->kind_B[MF_MEM_HELD] = held;
-    out->kind_B[MF_MEM_WORKSPACE] = work;
+    out->kind_B[MF_MEM_ACTIVATIONS] = now.saved;
+    out->kind_B[MF_MEM_HELD] = now.held;
+    out->kind_B[MF_MEM_WORKSPACE] = now.work;
+    out->kind_B[MF_MEM_GRADIENTS] = grads + now.grads;
     out->host_B = host;
 }
 
@@ -188,53 +263,80 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     for (int64_t chunk = 0; chunk < p->layout.vpp; chunk++) {
         int64_t v = mf_layout_vstage(&p->layout, stage, chunk);
         for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
-            const mf_block *b = p->blocks[p->block_of[i]];
+            const mf_block *b = block_at(p, i);
             dispatcher = fmax(dispatcher, (double)b->comm_B);
             gathered = fmax(gathered, (double)b->gather_B);
             boundary = fmax(boundary, (double)b->boundary_B);
         }
     }
+    bool merged = p->layout.schedule == MF_SCHED_MERGED;
     s->kind_B[MF_MEM_COMM] = mf_memory_comm_B(&p->cluster, &p->layout) + dispatcher;
-    s->kind_B[MF_MEM_GATHERED] = 2.0 * gathered; /* the block that runs and the one prefetched */
+    /* The block that runs (of a pair, both) and the one prefetched. */
+    s->kind_B[MF_MEM_GATHERED] = (merged ? 4.0 : 2.0) * gathered;
     /* Input and output of the running block; with a pipeline, one more of each direction is on its
      * way. A merged pair runs two blocks. */
-    double buffers = p->layout.pp > 1 ? 4.0 : 2.0;
-    if (p->layout.schedule == MF_SCHED_MERGED) {
-        buffers += 2.0;
-    }
+    double buffers = (p->layout.pp > 1 ? 4.0 : 2.0) + (merged ? 2.0 : 0.0);
     s->kind_B[MF_MEM_BOUNDARY] = buffers * boundary;
+    s->peak_B = sum_of(s);
+}
+
+static bool walk_init(const mf_program *p, int64_t stage, stage_walk *w) {
+    size_t n = (size_t)p->layout.vpp;
+    *w = (stage_walk){.p = p, .chunks = p->layout.vpp};
+    w->chunk = calloc(n, sizeof *w->chunk);
+    w->flying = calloc(2 * n, sizeof *w->flying);
+    w->pair = p->layout.schedule == MF_SCHED_MERGED ? calloc(n * n, sizeof *w->pair) : NULL;
+    if (w->chunk == NULL || w->flying == NULL ||
+        (w->pair == NULL && p->layout.schedule == MF_SCHED_MERGED)) {
+        return false;
+    }
+    w->held = w->flying + n;
+    for (int64_t c = 0; c < w->chunks; c++) {
+        if (!chunk_init(p, mf_layout_vstage(&p->layout, stage, c), &w->chunk[c])) {
+            return false;
+        }
+    }
+    for (int64_t c = 0; c < w->chunks && w->pair != NULL; c++) {
+        for (int64_t k = 0; k < w->chunks; k++) {
+            w->pair[c * w->chunks + k] = pair_need(&w->chunk[c], &w->chunk[k]);
+        }
+    }
+    return true;
+}
+
+static void walk_clear(stage_walk *w) {
+    for (int64_t c = 0; w->chunk != NULL && c < w->chunks; c++) {
+        free(w->chunk[c].f);
+    }
+    free(w->chunk);
+    free(w->flying);
+    free(w->pair);
 }
 
 /* Walks a stage; bytes (may be NULL) gets the memory while each event runs. */
 static mf_status walk(const mf_program *p, const mf_schedule *s, int64_t stage,
                       mf_memory_stage *peak, double *bytes, mf_err *e) {
-    size_t vpp = (size_t)p->layout.vpp;
-    stage_walk w = {.p = p, .stage = stage};
-    w.chunk = calloc(vpp, sizeof *w.chunk);
-    w.flying = calloc(vpp, sizeof *w.flying);
-    w.held = calloc(vpp, sizeof *w.held);
+    stage_walk w;
     mf_status status = MF_OK;
-    if (w.chunk == NULL || w.flying == NULL || w.held == NULL) {
+    if (!walk_init(p, stage, &w)) {
         status = mf_err_set(e, MF_NOMEM, "memory plan: out of memory");
         goto out;
-    }
-    for (int64_t c = 0; c < p->layout.vpp; c++) {
-        w.chunk[c] = chunk_of(p, mf_layout_vstage(&p->layout, stage, c));
     }
     mf_memory_stage now;
     double host_peak = 0;
     standing(p, stage, &now);
     *peak = now;
+    double grads = now.kind_B[MF_MEM_GRADIENTS];
     for (int64_t i = 0; i < s->count[stage]; i++) {
         const mf_event *ev = &s->events[stage][i];
         enter(&w, ev);
-        moment(&w, ev, &now);
+        moment(&w, ev, grads, &now);
         now.peak_B = sum_of(&now);
         host_peak = fmax(host_peak, now.host_B);
         if (bytes != NULL) {
             bytes[i] = now.peak_B;
         }
-        if (i == 0 || now.peak_B > peak->peak_B) {
+        if (now.peak_B > peak->peak_B) {
             *peak = now;
             peak->peak_event = i;
         }
@@ -243,9 +345,7 @@ static mf_status walk(const mf_program *p, const mf_schedule *s, int64_t stage,
     mf_stage_memory params = mf_param_memory(&p->layout, mf_program_stage_params(p, stage));
     peak->host_B = host_peak + params.optimizer_host_B;
 out:
-    free(w.chunk);
-    free(w.flying);
-    free(w.held);
+    walk_clear(&w);
     return status;
 }
 

@@ -1,9 +1,11 @@
 /* memory.h - the static memory plan of a program: one number per stage and where it comes from.
  *
- * peak = persistent + context + communication buffers + max over schedule events of (saved + held
- * for weight gradients + gathered weights + boundary + offload staging + workspace of the running
- * blocks). Chunks do not peak at the same time: the maximum of the sum is taken. The planner, the
- * simulator and the executor's arena read this result.
+ * peak = persistent + context + communication buffers + boundary + gathered weights + the maximum
+ * over schedule events, and over the blocks inside an event, of (saved + held for weight gradients
+ * + gradients not yet reduced into a ZeRO-2/3 shard + workspace and offload staging of the blocks
+ * that run). Saved tensors of the running micro-batch pile up block by block in forward and go
+ * block by block in backward. Chunks do not peak at the same time: the maximum of the sum is taken.
+ * The planner, the simulator and the executor's arena read this result.
  */
 #ifndef MF_CORE_MEMORY_H
 #define MF_CORE_MEMORY_H

@@ -1,0 +1,331 @@
+/* The static memory plan: against a count of every live tensor class, and as the choices move it.
+ */
+#include "core/memory.h"
+#include "tests/models.h"
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static mf_program *program_of(const mf_model *m, const mf_layout *l, const mf_cluster *c) {
+    mf_assignment a;
+    mf_program *p = NULL;
+    mf_err e;
+    if (mf_assignment_even(m, l, &a, &e) != MF_OK ||
+        mf_program_lower(m, l, c, &a, &p, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    return p;
+}
+
+static mf_memory *plan_of(const mf_program *p, mf_schedule **schedule) {
+    mf_memory *m = NULL;
+    assert_ok(mf_schedule_create(&p->layout, schedule, NULL));
+    assert_ok(mf_memory_plan(p, *schedule, &m, NULL));
+    return m;
+}
+
+static double sum_kinds(const mf_memory_stage *s) {
+    double sum = 0;
+    for (int k = 0; k < MF_MEM_COUNT; k++) {
+        sum += s->kind_B[k];
+    }
+    return sum;
+}
+
+/* --- brute force ------------------------------------------------------------------------------ */
+
+enum { SAVED = 1, HELD = 2 };
+
+/* What every (position, micro-batch) of a stage holds right now. */
+typedef struct live {
+    const mf_program *p;
+    int64_t micro_batches;
+    uint8_t *state; /* [positions][micro-batches] SAVED, HELD */
+    double peak;
+} live;
+
+static uint8_t *state_of(live *x, int position, int64_t mb) {
+    return &x->state[position * x->micro_batches + mb];
+}
+
+static double offloaded(const live *x, int position, int first, int end) {
+    return position >= first && position < end
+               ? (double)x->p->blocks[x->p->block_of[position]]->offload_B
+               : 0;
+}
+
+static double full_gradient(const live *x, int position, int first, int end) {
+    if (position < first || position >= end) {
+        return 0;
+    }
+    const mf_layout *l = &x->p->layout;
+    mf_param_count n = x->p->blocks[x->p->block_of[position]]->params;
+    return (l->zero >= 2 && l->dp * l->cp > 1 ? 4.0 * (double)n.dense : 0) +
+           (l->expert_zero >= 2 && l->edp > 1 ? 4.0 * (double)n.expert : 0);
+}
+
+static double held_now(const mf_block *b) {
+    double sum = 0;
+    for (int t = 0; t < b->ntensors; t++) {
+        sum += b->tensors[t].class == MF_TENSOR_HELD ? (double)mf_align_B(b->tensors[t].bytes) : 0;
+    }
+    return sum;
+}
+
+/* Extra bytes while one block of one pass runs. */
+static double running(const live *x, int position, int first, int end, mf_event_pass pass) {
+    const mf_block *b = x->p->blocks[x->p->block_of[position]];
+    bool split = x->p->split;
+    double sum = 0;
+    if (pass == MF_EVENT_F) {
+        return (double)b->local_f_B + offloaded(x, position - 1, first, end);
+    }
+    if (pass == MF_EVENT_B) {
+        sum = offloaded(x, position - 1, first, end);
+        sum += split ? (double)b->local_bs_B + held_now(b) : (double)b->local_b_B;
+    } else {
+        sum = (double)b->local_w_B;
+    }
+    if (pass == MF_EVENT_W || !split) {
+        sum += full_gradient(x, position, first, end);
+        if (x->p->layout.overlap & MF_OVERLAP_DP) {
+            sum += full_gradient(x, position + 1, first, end);
+        }
+    }
+    return sum;
+}
+
+static void measure(live *x, double extra) {
+    double now = extra;
+    for (int i = 0; i < x->p->assignment.positions; i++) {
+        const mf_block *b = x->p->blocks[x->p->block_of[i]];
+        for (int64_t mb = 0; mb < x->micro_batches; mb++) {
+            uint8_t s = *state_of(x, i, mb);
+            now += s & SAVED ? (double)b->saved_B : 0;
+            now += s & HELD ? (double)b->held_B : 0;
+        }
+    }
+    x->peak = now > x->peak ? now : x->peak;
+}
+
+static void begin(live *x, int position, int64_t mb, mf_event_pass pass) {
+    if (pass == MF_EVENT_F) {
+        *state_of(x, position, mb) |= SAVED;
+    }
+}
+
+static void finish(live *x, int position, int64_t mb, mf_event_pass pass) {
+    uint8_t *s = state_of(x, position, mb);
+    if (pass == MF_EVENT_B) {
+        *s = x->p->split ? HELD : 0;
+    } else if (pass == MF_EVENT_W) {
+        *s = 0;
+    }
+}
+
+static double brute_force(const mf_program *p, const mf_schedule *s, int64_t stage) {
+    live x = {.p = p, .micro_batches = s->micro_batches};
+    x.state = calloc((size_t)(p->assignment.positions * s->micro_batches), 1);
+    for (int64_t i = 0; i < s->count[stage]; i++) {
+        const mf_event *ev = &s->events[stage][i];
+        bool pair = ev->pass == MF_EVENT_FB;
+        mf_event_pass one = pair ? MF_EVENT_F : (mf_event_pass)ev->pass;
+        int64_t v = mf_layout_vstage(&p->layout, stage, ev->chunk);
+        int64_t v2 = pair ? mf_layout_vstage(&p->layout, stage, ev->chunk2) : v;
+        int first = p->assignment.first[v], end = p->assignment.first[v + 1];
+        int first2 = p->assignment.first[v2], end2 = p->assignment.first[v2 + 1];
+        for (int k = 0; k < end - first || (pair && k < end2 - first2); k++) {
+            double extra = 0;
+            int a = one == MF_EVENT_F ? first + k : end - 1 - k, b = end2 - 1 - k;
+            bool runs = k < end - first, runs2 = pair && k < end2 - first2;
+            if (runs) {
+                begin(&x, a, ev->micro_batch, one);
+                extra += running(&x, a, first, end, one);
+            }
+            if (runs2) {
+                extra += running(&x, b, first2, end2, MF_EVENT_B);
+            }
+            measure(&x, extra);
+            if (runs) {
+                finish(&x, a, ev->micro_batch, one);
+            }
+            if (runs2) {
+                finish(&x, b, ev->micro_batch2, MF_EVENT_B);
+            }
+        }
+    }
+    for (int i = 0; i < p->assignment.positions * (int)s->micro_batches; i++) {
+        assert_int_equal(x.state[i], 0); /* nothing stays behind */
+    }
+    free(x.state);
+    return x.peak;
+}
+
+static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
+    (void)state;
+    rng r = rng_init(71);
+    mf_cluster c = test_cluster();
+    const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
+    for (int i = 0; i < 300; i++) {
+        const mf_model *m = &models[i % 3];
+        mf_layout l = test_random_layout(&r, m, 64);
+        mf_program *p = program_of(m, &l, &c);
+        mf_schedule *s;
+        mf_memory *plan = plan_of(p, &s);
+        double most = 0;
+        for (int64_t k = 0; k < l.pp; k++) {
+            const mf_memory_stage *st = &plan->stage[k];
+            mf_stage_memory params = mf_param_memory(&l, mf_program_stage_params(p, k));
+            double standing = st->kind_B[MF_MEM_WEIGHTS] + params.gradients_B +
+                              st->kind_B[MF_MEM_OPTIMIZER] + st->kind_B[MF_MEM_BOUNDARY] +
+                              st->kind_B[MF_MEM_GATHERED] + st->kind_B[MF_MEM_COMM] +
+                              st->kind_B[MF_MEM_CONTEXT];
+            double counted = standing + brute_force(p, s, k);
+            assert_close(st->peak_B, counted, 1e-6 * counted);
+            assert_close(sum_kinds(st), st->peak_B, 1);
+            double *bytes = calloc((size_t)s->count[k], sizeof *bytes), walked = 0;
+            assert_ok(mf_memory_walk(p, s, k, bytes, NULL));
+            for (int64_t ev = 0; ev < s->count[k]; ev++) {
+                walked = fmax(walked, bytes[ev]);
+                assert_true(bytes[ev] >= standing - 1);
+            }
+            assert_close(walked, st->peak_B, 1);
+            assert_close(bytes[st->peak_event], st->peak_B, 1);
+            free(bytes);
+            most = fmax(most, st->peak_B);
+        }
+        assert_close(plan->peak_B, most, 0);
+        assert_close(plan->stage[plan->peak_stage].peak_B, most, 0);
+        mf_memory_destroy(plan);
+        mf_schedule_destroy(s);
+        mf_program_destroy(p);
+    }
+}
+
+/* --- as choices move it ----------------------------------------------------------------------- */
+
+static mf_layout plain(const mf_model *m) {
+    mf_layout l;
+    mf_err e;
+    mf_layout_init(&l);
+    l.gpus = 32;
+    l.pp = 4;
+    l.ep = m->experts ? 4 : 1;
+    l.seq = 2048;
+    l.gbs = 8 * 16;
+    if (mf_layout_resolve(&l, m, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    return l;
+}
+
+static mf_memory_stage stage_of(const mf_model *m, const mf_layout *l, int64_t stage, bool *fits) {
+    mf_cluster c = test_cluster();
+    mf_program *p = program_of(m, l, &c);
+    mf_schedule *s;
+    mf_memory *plan = plan_of(p, &s);
+    mf_memory_stage out = plan->stage[stage];
+    if (fits != NULL) {
+        *fits = plan->fits;
+        assert_close(plan->usable_B, 80e9 * (1 - l->reserve), 1);
+        assert_true(*fits == (plan->peak_B <= plan->usable_B));
+    }
+    mf_memory_destroy(plan);
+    mf_schedule_destroy(s);
+    mf_program_destroy(p);
+    return out;
+}
+
+static void a_1f1b_stage_holds_one_micro_batch_for_each_stage_behind_it(void **state) {
+    (void)state;
+    mf_model m = test_model_dense();
+    mf_layout l = plain(&m);
+    mf_cluster c = test_cluster();
+    mf_program *p = program_of(&m, &l, &c);
+    double layer = (double)p->blocks[p->block_of[3]]->saved_B;
+    mf_program_destroy(p);
+    /* Stages 1 and 2 hold two layers each. */
+    mf_memory_stage one = stage_of(&m, &l, 1, NULL), two = stage_of(&m, &l, 2, NULL);
+    assert_close(one.kind_B[MF_MEM_ACTIVATIONS], 3 * 2 * layer, 1);
+    assert_close(two.kind_B[MF_MEM_ACTIVATIONS], 2 * 2 * layer, 1);
+    l.schedule = MF_SCHED_GPIPE;
+    one = stage_of(&m, &l, 1, NULL);
+    assert_close(one.kind_B[MF_MEM_ACTIVATIONS], 16 * 2 * layer, 1);
+    l.schedule = MF_SCHED_ZB_H1; /* as 1f1b, and what its first stage has is held as well */
+    one = stage_of(&m, &l, 1, NULL);
+    assert_true(one.kind_B[MF_MEM_ACTIVATIONS] <= 3 * 2 * layer + 1);
+    assert_true(one.kind_B[MF_MEM_HELD] > 0);
+}
+
+static void sharding_recomputing_and_offloading_save_memory(void **state) {
+    (void)state;
+    const mf_model models[] = {test_model_moe(true), test_model_dense()};
+    for (int i = 0; i < 2; i++) {
+        const mf_model *m = &models[i];
+        mf_layout l = plain(m), other = l;
+        mf_memory_stage base = stage_of(m, &l, 1, NULL);
+        l.zero = l.expert_zero = 0;
+        mf_memory_stage whole = stage_of(m, &l, 1, NULL);
+        assert_true(whole.kind_B[MF_MEM_OPTIMIZER] > 1.9 * base.kind_B[MF_MEM_OPTIMIZER]);
+        assert_close(whole.kind_B[MF_MEM_WEIGHTS], base.kind_B[MF_MEM_WEIGHTS], 1);
+        other.memory.recompute = MF_RECOMPUTE_LAYER;
+        mf_memory_stage again = stage_of(m, &other, 1, NULL);
+        assert_true(again.kind_B[MF_MEM_ACTIVATIONS] < 0.2 * base.kind_B[MF_MEM_ACTIVATIONS]);
+        assert_true(again.peak_B < base.peak_B);
+        other.memory = (mf_memory_choice){0, MF_OFFLOAD_QKV | MF_OFFLOAD_ATTN_OUT};
+        mf_memory_stage away = stage_of(m, &other, 1, NULL);
+        assert_true(away.peak_B < base.peak_B && away.host_B > 0 && base.host_B <= 0);
+        other = plain(m);
+        other.offload_optimizer = 0.5;
+        away = stage_of(m, &other, 1, NULL);
+        assert_close(away.host_B, base.kind_B[MF_MEM_OPTIMIZER] / 2, 1);
+        other.zero = other.expert_zero = 3;
+        mf_memory_stage sharded = stage_of(m, &other, 1, NULL);
+        assert_true(sharded.kind_B[MF_MEM_WEIGHTS] < base.kind_B[MF_MEM_WEIGHTS]);
+        assert_true(sharded.kind_B[MF_MEM_GATHERED] > 0 && base.kind_B[MF_MEM_GATHERED] <= 0);
+        /* The gradient of a block stands in full until it is reduced. */
+        mf_stage_memory params = mf_param_memory(&other, (mf_param_count){0, 0, 0});
+        assert_close(params.gradients_B, 0, 0);
+        assert_true(sharded.kind_B[MF_MEM_GRADIENTS] < base.kind_B[MF_MEM_GRADIENTS]);
+    }
+}
+
+static void a_small_gpu_does_not_fit(void **state) {
+    (void)state;
+    mf_model m = test_model_moe(false);
+    mf_layout l = plain(&m);
+    bool fits = false;
+    stage_of(&m, &l, 0, &fits);
+    assert_true(fits);
+    l.mbs = 8;
+    l.gbs = 8 * 8 * 8;
+    l.schedule = MF_SCHED_GPIPE;
+    assert_ok(mf_layout_resolve(&l, &m, NULL));
+    l.reserve = 0.97;
+    stage_of(&m, &l, 0, &fits);
+    assert_false(fits);
+}
+
+static void cpu_ranks_hold_no_driver_context(void **state) {
+    (void)state;
+    mf_model m = test_model_dense();
+    mf_layout l = plain(&m);
+    mf_cluster c = test_cluster();
+    assert_true(mf_memory_context_B(&c, &l) > 3e8 && mf_memory_context_B(&c, &l) < 2e9);
+    assert_true(mf_memory_comm_B(&c, &l) > 0);
+    strcpy(c.gpu.arch, "cpu");
+    assert_close(mf_memory_context_B(&c, &l), 0, 0);
+    assert_close(mf_memory_comm_B(&c, &l), 0, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_plan_is_what_a_count_of_everything_alive_gives),
+        cmocka_unit_test(a_1f1b_stage_holds_one_micro_batch_for_each_stage_behind_it),
+        cmocka_unit_test(sharding_recomputing_and_offloading_save_memory),
+        cmocka_unit_test(a_small_gpu_does_not_fit),
+        cmocka_unit_test(cpu_ranks_hold_no_driver_context),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
