@@ -5,15 +5,12 @@
  *  interleaved  the same over VPP chunks in groups of PP micro-batches (arXiv:2104.04473)
  *  zb-h1        1f1b with the weight gradient split off and deferred by up to p micro-batches on
  *               stage p, which fills the drain and keeps 1f1b's memory (arXiv:2401.10241)
- *  zb-v         two chunks laid out as a V, greedily packed (with typical times) under a memory
- * limit of PP micro-batches (same paper, section on the V schedule) merged       one forward and
- * one backward of different micro-batches play as one event, so that one's all-to-all hides behind
- * the other's compute; neighbouring stages have to be two micro-batches apart for it (as in
- * DualPipe and Megatron-LM's combined 1F1B)
+ *  zb-v         two chunks laid out as a V, in the memory of 1f1b (schedule_zbv.c)
+ *  merged       one forward and one backward of different micro-batches play as one event, so that
+ *               one's all-to-all hides behind the other's compute; neighbouring stages have to be
+ *               two micro-batches apart for it (as in DualPipe and Megatron-LM's combined 1F1B)
  */
 #include "core/schedule_kinds.h"
-
-#include <stdlib.h>
 
 static mf_event event(mf_event_pass pass, int64_t chunk, int64_t micro_batch) {
     return (mf_event){
@@ -129,125 +126,13 @@ static bool zb_h1(const mf_layout *l, mf_event_list *lists) {
     return true;
 }
 
-/* --- zb-v: greedy packing --------------------------------------------------------------------- */
-
-/* The greedy packing needs times. The order is played with others, so it has to bear them: packed
- * with equal times it loses 24 to 38 % once backward takes longer than forward; with these it stays
- * within 3 to 10 % of no bubble for input gradients of 1 to 1.5 forwards. */
-enum { V_FORWARD = 10, V_BACKWARD = 13, V_WEIGHT = 9 };
-
-typedef struct v_stage {
-    int64_t f[2], b[2], w[2]; /* micro-batches done of each chunk, in order */
-    int64_t free_at;
-} v_stage;
-
-typedef struct v_state {
-    const mf_layout *l;
-    v_stage *stage;
-    /* Time at which each pass of (vstage, micro-batch) is done; -1 = not yet. */
-    int64_t *f_done, *b_done;
-} v_state;
-
-static int64_t *v_cell(const v_state *v, int64_t *table, int64_t vstage, int64_t mb) {
-    return &table[vstage * v->l->micro_batches + mb];
-}
-
-static bool v_done(const v_state *v, int64_t *table, int64_t vstage, int64_t mb, int64_t now) {
-    int64_t t = *v_cell(v, table, vstage, mb);
-    return t >= 0 && t <= now;
-}
-
-/* The event that stage p plays at time `now`, by priority: the input gradient of the oldest
- * micro-batch, the returning forward, a new forward while fewer than PP micro-batches are open on
- * the stage (so two chunks of each fit into 1f1b's memory), a weight gradient. */
-static bool v_choose(const v_state *v, int64_t p, int64_t now, mf_event *out) {
-    const mf_layout *l = v->l;
-    v_stage *s = &v->stage[p];
-    int64_t last = 2 * l->pp - 1;
-    int64_t vs[2] = {mf_layout_vstage(l, p, 0), mf_layout_vstage(l, p, 1)};
-    int best = -1;
-    for (int c = 1; c >= 0; c--) {
-        int64_t m = s->b[c];
-        bool ready = m < s->f[c] && v_done(v, v->f_done, vs[c], m, now) &&
-                     (vs[c] == last || v_done(v, v->b_done, vs[c] + 1, m, now));
-        if (ready && (best < 0 || m < s->b[best])) {
-            best = c;
-        }
-    }
-    if (best >= 0) {
-        *out = event(MF_EVENT_B, best, s->b[best]);
-        return true;
-    }
-    if (s->f[1] < s->f[0] && v_done(v, v->f_done, vs[1] - 1, s->f[1], now)) {
-        *out = event(MF_EVENT_F, 1, s->f[1]);
-        return true;
-    }
-    int64_t open = s->f[0] - least(s->w[0], s->w[1]);
-    if (s->f[0] < l->micro_batches && open < l->pp &&
-        (vs[0] == 0 || v_done(v, v->f_done, vs[0] - 1, s->f[0], now))) {
-        *out = event(MF_EVENT_F, 0, s->f[0]);
-        return true;
-    }
-    for (int c = 1; c >= 0; c--) {
-        if (s->w[c] < s->b[c] && (best < 0 || s->w[c] < s->w[best])) {
-            best = c;
-        }
-    }
-    if (best >= 0) {
-        *out = event(MF_EVENT_W, best, s->w[best]);
-        return true;
-    }
-    return false;
-}
-
-static bool zb_v(const mf_layout *l, mf_event_list *lists) {
-    size_t cells = (size_t)(2 * l->pp * l->micro_batches);
-    v_state v = {.l = l};
-    v.stage = calloc((size_t)l->pp, sizeof *v.stage);
-    v.f_done = malloc(cells * sizeof *v.f_done);
-    v.b_done = malloc(cells * sizeof *v.b_done);
-    bool ok = v.stage != NULL && v.f_done != NULL && v.b_done != NULL;
-    for (size_t i = 0; i < cells && ok; i++) {
-        v.f_done[i] = v.b_done[i] = -1;
-    }
-    int64_t left = ok ? 6 * l->pp * l->micro_batches : 0;
-    for (int64_t now = 0; left > 0; now++) {
-        for (int64_t p = 0; p < l->pp; p++) {
-            mf_event ev;
-            v_stage *s = &v.stage[p];
-            if (s->free_at > now || !v_choose(&v, p, now, &ev)) {
-                continue;
-            }
-            s->free_at = now + (ev.pass == MF_EVENT_F   ? V_FORWARD
-                                : ev.pass == MF_EVENT_B ? V_BACKWARD
-                                                        : V_WEIGHT);
-            int64_t vs = mf_layout_vstage(l, p, ev.chunk);
-            if (ev.pass == MF_EVENT_F) {
-                s->f[ev.chunk]++;
-                *v_cell(&v, v.f_done, vs, ev.micro_batch) = s->free_at;
-            } else if (ev.pass == MF_EVENT_B) {
-                s->b[ev.chunk]++;
-                *v_cell(&v, v.b_done, vs, ev.micro_batch) = s->free_at;
-            } else {
-                s->w[ev.chunk]++;
-            }
-            mf_schedule_push(&lists[p], ev);
-            left--;
-        }
-    }
-    free(v.stage);
-    free(v.f_done);
-    free(v.b_done);
-    return ok;
-}
-
 const mf_schedule_ops *mf_schedule_ops_of(mf_schedule_kind kind) {
     static const mf_schedule_ops table[MF_SCHED_COUNT] = {
         [MF_SCHED_GPIPE] = {"gpipe", 1, false, false, gpipe},
         [MF_SCHED_1F1B] = {"1f1b", 1, false, false, one_f_one_b},
         [MF_SCHED_INTERLEAVED] = {"interleaved", 0, true, false, interleaved},
         [MF_SCHED_ZB_H1] = {"zb-h1", 1, false, true, zb_h1},
-        [MF_SCHED_ZB_V] = {"zb-v", 2, false, true, zb_v},
+        [MF_SCHED_ZB_V] = {"zb-v", 2, false, true, mf_schedule_zb_v},
         [MF_SCHED_MERGED] = {"merged", 0, true, false, merged},
     };
     return (unsigned)kind < MF_SCHED_COUNT ? &table[kind] : NULL;

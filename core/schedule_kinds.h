@@ -21,6 +21,9 @@ typedef struct mf_schedule_ops {
     bool (*generate)(const mf_layout *l, mf_event_list *lists);
 } mf_schedule_ops;
 
+/* schedule_zbv.c */
+bool mf_schedule_zb_v(const mf_layout *l, mf_event_list *lists);
+
 const mf_schedule_ops *mf_schedule_ops_of(mf_schedule_kind kind); /* NULL when unknown */
 
 #endif
