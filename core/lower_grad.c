@@ -277,7 +277,7 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
 
 /* The transposed collective: gradients travel the other way. */
 static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
-    int16_t kept[MF_OP_MAX_IN];
+    int16_t kept[MF_OP_MAX_IN] = {0};
     for (int i = 1; i < f->nin; i++) { /* routing */
         kept[i] = keep(bd, f->in[i]);
     }

@@ -216,7 +216,7 @@ static mf_status run_sweep(sweep *w) {
         mf_space_dense(&w->space, dense, dense_count);
     }
     int64_t expert_count = 0;
-    for (int64_t i = 0; status == MF_OK && i < dense_count; i++) {
+    for (int64_t i = 0; status == MF_OK && dense != NULL && i < dense_count; i++) {
         if (i > 0 && same_degrees(&dense[i], &dense[i - 1])) {
             continue;
         }
