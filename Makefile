@@ -132,3 +132,4 @@ help: ## this list
 
 -include $(DEPS)
 -include kernels/kernels.mk
+-include executor/executor.mk

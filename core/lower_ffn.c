@@ -256,7 +256,8 @@ static routed_rows dispatch(mf_build *bd, const moe *s, routed_rows own, sent *w
         mf_op_out(op, way->counts);
     }
     if (l->etp > 1) { /* every ETP rank works on the rows of all of them */
-        routed_rows all = arriving(bd, "etp_tokens", x.rows * l->etp, x.choices, true);
+        routed_rows all = arriving(bd, "etp_tokens", x.rows * l->etp, x.choices,
+                                   l->ep > 1 && l->dispatcher != MF_DISPATCH_ALLGATHER);
         mf_op *op = routed_collective(bd, MF_OP_ALL_GATHER, "etp_all_gather", MF_GROUP_ETP,
                                       (double)all.rows * row_B);
         mf_op_in(op, x.x);
@@ -279,10 +280,11 @@ static int16_t combine(mf_build *bd, const moe *s, int16_t y, routed_rows arrive
     double row_B = (double)h * bd->act_B;
     bd->module = MF_MODULE_DISPATCH;
     int64_t rows_out = arrived.rows / l->etp;
-    int16_t x = unpermute(bd, y, map, arrived.choices, s->experts, s->rows, arrived.rows,
-                          l->ep > 1 || l->etp > 1);
+    bool routed = mf_build_t(bd, arrived.x)->routed;
+    int16_t x = unpermute(bd, y, map, arrived.choices, s->experts, s->rows, arrived.rows, routed);
     if (l->etp > 1) {
-        int16_t own = mf_build_routed(bd, "etp_reduce_scatter", rows_out, h, bd->act_B);
+        int16_t own = routed ? mf_build_routed(bd, "etp_reduce_scatter", rows_out, h, bd->act_B)
+                             : mf_build_tensor(bd, "etp_reduce_scatter", rows_out, h, bd->act_B);
         mf_op *op = routed_collective(bd, MF_OP_REDUCE_SCATTER, "etp_reduce_scatter", MF_GROUP_ETP,
                                       (double)(rows_out * l->etp) * row_B);
         mf_op_in(op, x);

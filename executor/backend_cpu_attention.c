@@ -1,0 +1,256 @@
+/* backend_cpu_attention.c - rotary positions, latent packing and attention on the CPU. */
+#include "executor/backend_cpu.h"
+
+#include "kernels/attention.h"
+#include "kernels/mla.h"
+#include "kernels/rope.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- rotary positions --------------------------------------------------------------------------
+ */
+
+static mf_status rotate(const mf_exec_op *x, mf_kernel_dtype d, void *data, int64_t rows,
+                        int64_t heads, int64_t row_stride, int64_t head_stride, bool inverse,
+                        mf_err *e) {
+    const mf_model *m = x->env->model;
+    int64_t rot = m->attn == MF_ATTN_MLA
+                      ? m->qk_rope_head_dim
+                      : (int64_t)((double)m->head_dim * m->partial_rotary + 0.5) / 2 * 2;
+    const mf_kernel_rope a = {.dtype = d,
+                              .rows = rows,
+                              .heads = heads,
+                              .rot_dim = rot,
+                              .row_stride = row_stride,
+                              .head_stride = head_stride,
+                              .interleaved = m->rope_interleave,
+                              .inverse = inverse,
+                              .positions = x->env->position,
+                              .cos = x->env->rope_cos,
+                              .sin = x->env->rope_sin,
+                              .x = data};
+    return mf_kernel_rope_apply(&a, e);
+}
+
+/* The fused projection's q, k, v columns into tensors of their own, q and k rotated. */
+static mf_status rope_gqa(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *y = &x->in[0];
+    int64_t at[4] = {0}, d = x->env->model->head_dim, kv;
+    /* Columns of the three outputs, whichever of them are made here. */
+    kv = (y->cols / d - x->env->model->heads / x->env->layout->tp) / 2 * d;
+    at[1] = y->cols - 2 * kv;
+    at[2] = at[1] + kv;
+    mf_status status = MF_OK;
+    for (int k = 0; k < x->op->nout && status == MF_OK; k++) {
+        const mf_exec_tensor *to = &x->out[k];
+        int which = x->out_of[k];
+        status = mf_cpu_copy(y->dtype, y->rows, to->cols, mf_cpu_at(y, at[which]), y->cols,
+                             to->data, to->cols, e);
+        if (status == MF_OK && which < 2) {
+            status = rotate(x, to->dtype, to->data, to->rows, to->cols / d, to->cols, d, false, e);
+        }
+    }
+    return status;
+}
+
+static mf_status rope_mla(const mf_exec_op *x, mf_err *e) {
+    const mf_model *m = x->env->model;
+    const mf_exec_tensor *q = &x->in[0], *kv = &x->in[1], *latent = &x->in[2];
+    const mf_exec_tensor *to[3] = {NULL, NULL, NULL};
+    for (int k = 0; k < x->op->nout; k++) {
+        to[x->out_of[k]] = &x->out[k];
+    }
+    int64_t d = m->head_dim, nope = m->qk_nope_head_dim, heads = q->cols / d;
+    mf_status status = MF_OK;
+    if (to[0] != NULL) {
+        status = mf_cpu_copy(q->dtype, q->rows, q->cols, q->data, q->cols, to[0]->data, q->cols, e);
+        if (status == MF_OK) {
+            status =
+                rotate(x, q->dtype, mf_cpu_at(to[0], nope), q->rows, heads, q->cols, d, false, e);
+        }
+    }
+    if (status == MF_OK && to[1] != NULL && to[2] != NULL) {
+        const mf_kernel_mla pack = {.dtype = kv->dtype,
+                                    .rows = kv->rows,
+                                    .heads = heads,
+                                    .nope = nope,
+                                    .rope = m->qk_rope_head_dim,
+                                    .v_dim = m->v_head_dim,
+                                    .rope_stride = latent->cols,
+                                    .kv = kv->data,
+                                    .k_rope = mf_cpu_at(latent, m->kv_lora_rank),
+                                    .k = to[1]->data,
+                                    .v = to[2]->data};
+        status = mf_kernel_mla_pack(&pack, e);
+        if (status == MF_OK) {
+            status = rotate(x, kv->dtype, mf_cpu_at(to[1], nope), kv->rows, heads, heads * d, d,
+                            false, e);
+        }
+    }
+    return status;
+}
+
+mf_status mf_cpu_rope(const mf_exec_op *x, mf_err *e) {
+    return x->env->model->attn == MF_ATTN_MLA ? rope_mla(x, e) : rope_gqa(x, e);
+}
+
+static mf_status rope_gqa_grad(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *dy = &x->out[0];
+    int64_t at = 0, d = x->env->model->head_dim;
+    mf_status status = MF_OK;
+    for (int i = 0; i < 3 && status == MF_OK; i++) {
+        const mf_exec_tensor *from = &x->in[i];
+        status = mf_cpu_copy(dy->dtype, dy->rows, from->cols, from->data, from->cols,
+                             mf_cpu_at(dy, at), dy->cols, e);
+        if (status == MF_OK && i < 2) {
+            status = rotate(x, dy->dtype, mf_cpu_at(dy, at), dy->rows, from->cols / d, dy->cols, d,
+                            true, e);
+        }
+        at += from->cols;
+    }
+    return status == MF_OK ? mf_cpu_add_sum(x, 0, e) : status;
+}
+
+static mf_status rope_mla_grad(const mf_exec_op *x, mf_err *e) {
+    const mf_model *m = x->env->model;
+    const mf_exec_tensor *dq = &x->out[0], *dkv = &x->out[1], *dlatent = &x->out[2];
+    int64_t d = m->head_dim, nope = m->qk_nope_head_dim, heads = dq->cols / d;
+    mf_status status =
+        mf_cpu_copy(dq->dtype, dq->rows, dq->cols, x->in[0].data, dq->cols, dq->data, dq->cols, e);
+    if (status == MF_OK) {
+        status = rotate(x, dq->dtype, mf_cpu_at(dq, nope), dq->rows, heads, dq->cols, d, true, e);
+    }
+    if (status != MF_OK) {
+        return status;
+    }
+    memset(dlatent->data, 0,
+           (size_t)(dlatent->rows * dlatent->cols) * mf_kernel_dtype_B(dlatent->dtype));
+    void *rope = mf_cpu_at(dlatent, m->kv_lora_rank);
+    const mf_kernel_mla_grad unpack = {.dtype = dkv->dtype,
+                                       .rows = dkv->rows,
+                                       .heads = heads,
+                                       .nope = nope,
+                                       .rope = m->qk_rope_head_dim,
+                                       .v_dim = m->v_head_dim,
+                                       .rope_stride = dlatent->cols,
+                                       .dk = x->in[1].data,
+                                       .dv = x->in[2].data,
+                                       .dkv = dkv->data,
+                                       .dk_rope = rope};
+    status = mf_kernel_mla_unpack_grad(&unpack, e);
+    /* Rotations are linear: the sum over heads is turned back once. */
+    return status == MF_OK
+               ? rotate(x, dlatent->dtype, rope, dlatent->rows, 1, dlatent->cols, 0, true, e)
+               : status;
+}
+
+mf_status mf_cpu_rope_grad(const mf_exec_op *x, mf_err *e) {
+    return x->env->model->attn == MF_ATTN_MLA ? rope_mla_grad(x, e) : rope_gqa_grad(x, e);
+}
+
+/* --- attention ---------------------------------------------------------------------------------
+ */
+
+static mf_kernel_attention_shape shape_of(const mf_exec_op *x) {
+    const mf_exec_env *env = x->env;
+    const int64_t *dim = x->op->dim;
+    int64_t heads = dim[1], kv_heads = dim[2], d_qk = dim[5], d_v = dim[6];
+    mf_kernel_attention_shape s = {.dtype = x->in[0].dtype,
+                                   .sequences = dim[0],
+                                   .cu_q = env->cu,
+                                   .cu_k = env->cu,
+                                   .q_pos = env->position,
+                                   .k_pos = env->position,
+                                   .heads = heads,
+                                   .kv_heads = kv_heads,
+                                   .qk_dim = d_qk,
+                                   .v_dim = d_v,
+                                   .causal = true,
+                                   .window = dim[7],
+                                   .scale = (float)(1.0 / sqrt((double)d_qk)),
+                                   .q_row = heads * d_qk,
+                                   .q_head = d_qk,
+                                   .k_row = kv_heads * d_qk,
+                                   .k_head = d_qk,
+                                   .v_row = kv_heads * d_v,
+                                   .v_head = d_v,
+                                   .o_row = heads * d_v,
+                                   .o_head = d_v};
+    const mf_layout *l = env->layout;
+    int64_t local = l->seq / l->cp;
+    if (dim[4] == l->seq) { /* keys of the whole samples; queries too after an all-to-all */
+        s.cu_k = env->full_cu;
+        s.k_pos = env->full_position;
+        if (dim[3] == l->seq) {
+            s.cu_q = s.cu_k;
+            s.q_pos = s.k_pos;
+        }
+    } else if (x->ring_step > 0) {
+        int64_t from = (env->at.c + l->cp - x->ring_step) % l->cp;
+        s.k_pos = env->ring_position + from * l->mbs * local;
+    }
+    return s;
+}
+
+mf_status mf_cpu_attention(const mf_exec_op *x, mf_err *e) {
+    mf_kernel_attention a = {.shape = shape_of(x),
+                             .q = x->in[0].data,
+                             .k = x->in[1].data,
+                             .v = x->in[2].data,
+                             .o_dtype = x->in[0].dtype};
+    void *scratch = x->env->scratch;
+    a.o = scratch;
+    for (int k = 0; k < x->op->nout; k++) {
+        if (x->out_of[k] == 0) {
+            a.o = x->out[k].data;
+        } else {
+            a.lse = x->out[k].data;
+        }
+    }
+    return mf_kernel_attention_forward(&a, e);
+}
+
+mf_status mf_cpu_attention_grad(const mf_exec_op *x, mf_err *e) {
+    bool sums = false;
+    for (int k = 0; k < x->op->nout; k++) {
+        sums |= x->sum[k].data != NULL;
+    }
+    for (int k = 0; k < x->op->nout && sums; k++) {
+        mf_cpu_begin(x, k);
+    }
+    const mf_kernel_attention_grad a = {.shape = shape_of(x),
+                                        .q = x->in[0].data,
+                                        .k = x->in[1].data,
+                                        .v = x->in[2].data,
+                                        .o = x->in[3].data,
+                                        .lse = x->in[4].data,
+                                        .d_o = x->in[5].data,
+                                        .grad_dtype = x->out[0].dtype,
+                                        .accumulate = sums,
+                                        .dq = x->out[0].data,
+                                        .dk = x->out[1].data,
+                                        .dv = x->out[2].data,
+                                        .workspace = x->env->scratch};
+    return mf_kernel_attention_backward(&a, e);
+}
+
+mf_status mf_cpu_attention_merge(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *part = &x->in[0], *lse = &x->in[1], *o = &x->out[0], *sum = &x->out[1];
+    if (x->first[0]) {
+        memcpy(o->data, part->data, (size_t)(o->rows * o->cols) * mf_kernel_dtype_B(o->dtype));
+        memcpy(sum->data, lse->data, (size_t)(sum->rows * sum->cols) * sizeof(float));
+        return MF_OK;
+    }
+    const mf_kernel_attention_merge a = {.rows = o->rows,
+                                         .heads = sum->cols,
+                                         .v_dim = o->cols / sum->cols,
+                                         .o_row = o->cols,
+                                         .o_head = o->cols / sum->cols,
+                                         .o = o->data,
+                                         .lse = sum->data,
+                                         .o2_dtype = part->dtype,
+                                         .o2 = part->data,
+                                         .lse2 = lse->data};
+    return mf_kernel_attention_merge_run(&a, e);
+}

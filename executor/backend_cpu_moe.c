@@ -1,0 +1,396 @@
+/* backend_cpu_moe.c - routing, reordering of rows, experts and gates on the CPU. */
+#include "executor/backend_cpu.h"
+
+#include "kernels/bias.h"
+#include "kernels/gate.h"
+#include "kernels/gemm.h"
+#include "kernels/permute.h"
+#include "kernels/router.h"
+#include "kernels/swiglu.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- router ------------------------------------------------------------------------------------
+ */
+
+/* Scratch of the router: scores, and a place for results that are not wanted. */
+typedef struct router_scratch {
+    float *scores, *prob, *prob_sum;
+    int32_t *index;
+} router_scratch;
+
+static router_scratch scratch_of(const mf_exec_op *x, int64_t rows) {
+    const mf_model *m = x->env->model;
+    router_scratch s;
+    s.scores = x->env->scratch;
+    s.prob = s.scores + rows * m->experts;
+    s.index = (int32_t *)(s.prob + rows * m->top_k);
+    s.prob_sum = (float *)(s.index + rows * m->top_k);
+    return s;
+}
+
+static mf_kernel_router router_args(const mf_exec_op *x, const mf_exec_tensor *logits) {
+    const mf_model *m = x->env->model;
+    static const mf_route_score score[] = {
+        [MF_ROUTER_SOFTMAX] = MF_ROUTE_SOFTMAX,
+        [MF_ROUTER_TOPK_SOFTMAX] = MF_ROUTE_TOPK_SOFTMAX,
+        [MF_ROUTER_SIGMOID] = MF_ROUTE_SIGMOID,
+    };
+    bool limited = m->n_group > 1 && m->topk_group < m->n_group;
+    return (mf_kernel_router){.rows = logits->rows,
+                              .experts = m->experts,
+                              .top_k = m->top_k,
+                              .score = score[m->router_score],
+                              .normalise = m->norm_topk,
+                              .scaling = (float)m->routed_scaling,
+                              .groups = limited ? m->n_group : 1,
+                              .group_topk = limited ? m->topk_group : 1,
+                              .group_score = m->router_score == MF_ROUTER_SIGMOID
+                                                 ? MF_ROUTE_GROUP_TOP2
+                                                 : MF_ROUTE_GROUP_MAX,
+                              .logits = logits->data,
+                              .bias = x->env->correction_bias};
+}
+
+/* Probabilities of choices that were made before, as the kernel computes those of its own. */
+static void probabilities(const mf_kernel_router *a, const int32_t *index, float *prob) {
+    for (int64_t t = 0; t < a->rows; t++) {
+        const float *scores = a->scores + t * a->experts;
+        double sum = 0.0;
+        for (int64_t j = 0; j < a->top_k; j++) {
+            sum += (double)scores[index[t * a->top_k + j]];
+        }
+        bool divide = a->normalise || a->score == MF_ROUTE_TOPK_SOFTMAX;
+        for (int64_t j = 0; j < a->top_k; j++) {
+            double p = (double)scores[index[t * a->top_k + j]];
+            p = divide ? p / (sum + (a->score == MF_ROUTE_TOPK_SOFTMAX ? 0.0 : 1e-20)) : p;
+            prob[t * a->top_k + j] = (float)(p * (double)a->scaling);
+        }
+    }
+}
+
+static mf_status count_choices(const mf_exec_op *x, int64_t rows, const int32_t *index,
+                               float *count) {
+    int64_t slots = rows * x->env->model->top_k;
+    for (int64_t i = 0; i < slots; i++) {
+        count[index[i]] += 1.0f;
+    }
+    return MF_OK;
+}
+
+mf_status mf_cpu_router(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *logits = &x->in[0];
+    mf_kernel_router a = router_args(x, logits);
+    router_scratch s = scratch_of(x, a.rows);
+    a.scores = s.scores;
+    if (x->op->pass == MF_PASS_R) {
+        a.prob = s.prob;
+        a.index = s.index;
+        mf_status status = mf_kernel_router_forward(&a, e);
+        if (status == MF_OK && x->op->nout > 0) {
+            probabilities(&a, x->in[1].data, x->out[0].data);
+        }
+        return status;
+    }
+    a.index = x->out[0].data;
+    a.prob = x->out[1].data;
+    mf_status status = mf_kernel_router_forward(&a, e);
+    if (status == MF_OK && x->env->load != NULL) {
+        status = count_choices(x, a.rows, a.index, x->env->load);
+    }
+    if (status == MF_OK && x->op->nout > 2) {
+        float *count = x->out[2].data;
+        memset(count, 0, (size_t)a.experts * sizeof *count);
+        status = count_choices(x, a.rows, a.index, count);
+    }
+    return status;
+}
+
+/* The auxiliary loss of a micro-batch, T tokens of one DP rank. Its counts are summed over the
+ * ranks that share the micro-batch; its probabilities stand here, so that each rank adds its part
+ * of the loss and the parts sum to it. */
+mf_status mf_cpu_router_grad(const mf_exec_op *x, mf_err *e) {
+    const mf_model *m = x->env->model;
+    const mf_layout *l = x->env->layout;
+    const mf_exec_tensor *logits = &x->in[1];
+    mf_kernel_router a = router_args(x, logits);
+    router_scratch s = scratch_of(x, a.rows);
+    a.scores = s.scores;
+    a.prob = s.prob;
+    a.index = s.index;
+    mf_status status = mf_kernel_router_forward(&a, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    const float *weight = NULL;
+    if (x->nin > 3) {
+        const float *count = x->in[3].data;
+        double tokens = (double)(l->mbs * l->seq), sum = 0.0;
+        float *own = s.prob_sum, *unused = own + m->experts;
+        memset(own, 0, (size_t)(2 * m->experts) * sizeof *own);
+        const mf_kernel_router_stats stats = {.rows = a.rows,
+                                              .experts = m->experts,
+                                              .top_k = m->top_k,
+                                              .score = a.score,
+                                              .scopes = 1,
+                                              .scores = a.scores,
+                                              .index = x->in[2].data,
+                                              .count = unused,
+                                              .prob_sum = own};
+        status = mf_kernel_router_stats_add(&stats, e);
+        for (int64_t i = 0; i < m->experts; i++) {
+            sum += (double)count[i] * (double)own[i];
+        }
+        *x->env->aux_sum += (double)m->experts / ((double)m->top_k * tokens * tokens) * sum;
+        float *scaled = unused;
+        const mf_kernel_router_aux aux = {.experts = m->experts,
+                                          .top_k = m->top_k,
+                                          .scopes = 1,
+                                          .tokens = tokens,
+                                          .weight_scale = x->env->aux_scale,
+                                          .count = count,
+                                          .prob_sum = own,
+                                          .weight = scaled};
+        if (status == MF_OK) {
+            status = mf_kernel_router_aux_loss(&aux, e);
+        }
+        weight = x->env->aux_scale > 0 ? scaled : NULL;
+    }
+    const mf_kernel_router_grad grad = {.rows = a.rows,
+                                        .experts = m->experts,
+                                        .top_k = m->top_k,
+                                        .score = a.score,
+                                        .normalise = a.normalise,
+                                        .scaling = a.scaling,
+                                        .scores = a.scores,
+                                        .index = x->in[2].data,
+                                        .dprob = x->in[0].data,
+                                        .aux_weight = weight,
+                                        .dlogits = x->out[0].data};
+    return status == MF_OK ? mf_kernel_router_backward(&grad, e) : status;
+}
+
+/* --- order of rows -----------------------------------------------------------------------------
+ */
+
+mf_row_map mf_cpu_row_map(const mf_exec_op *x, int64_t experts) {
+    return mf_row_map_of(x->in[x->nin - 1].data, experts, 0, 0);
+}
+
+/* Forward: rows by the experts of their choices, with the probabilities. As the gradient of an
+ * unpermute: rows back into expert order by the map that stands. */
+mf_status mf_cpu_permute(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *in = &x->in[0], *out = &x->out[0];
+    const int64_t *dim = x->op->dim;
+    int64_t choices = dim[2], experts = dim[3];
+    bool gradient = x->op->pass == MF_PASS_B;
+    /* Of a gradient: in is dy [owners], out the rows. */
+    int64_t slots = in->rows_max * choices;
+    mf_row_map map =
+        mf_row_map_of(gradient ? x->in[1].data : x->out[1].data, experts, out->rows_max, slots);
+    mf_status status = MF_OK;
+    if (!gradient) {
+        const mf_kernel_permute_map build = {.tokens = in->rows_max,
+                                             .top_k = choices,
+                                             .experts = experts,
+                                             .align = 1,
+                                             .rows_max = out->rows_max,
+                                             .index = x->in[1].data,
+                                             .counts = map.counts,
+                                             .offsets = map.offsets,
+                                             .row_of_slot = map.row_of_slot,
+                                             .slot_of_row = map.slot_of_row,
+                                             .overflow = map.overflow};
+        status = mf_kernel_permute_map_build(&build, e);
+        if (status == MF_OK && *map.overflow != 0) {
+            return mf_err_set(e, MF_INFEASIBLE,
+                              "%s: %d routed rows in a buffer of %lld: the token headroom %.3g is "
+                              "too small for this routing",
+                              x->block->label, map.offsets[experts], (long long)out->rows_max,
+                              x->env->layout->token_headroom);
+        }
+    }
+    const mf_kernel_permute move = {.dtype = in->dtype,
+                                    .rows = out->rows_max,
+                                    .cols = in->cols,
+                                    .top_k = choices,
+                                    .rows_dev = &map.offsets[experts],
+                                    .slot_of_row = map.slot_of_row,
+                                    .x = in->data,
+                                    .out = out->data};
+    if (status == MF_OK) {
+        status = mf_kernel_permute_forward(&move, e);
+    }
+    if (gradient || status != MF_OK) {
+        return status == MF_OK && gradient ? mf_cpu_add_sum(x, 0, e) : status;
+    }
+    const mf_kernel_permute_scalar prob = {.rows = out->rows_max,
+                                           .rows_dev = &map.offsets[experts],
+                                           .map = map.slot_of_row,
+                                           .src = x->in[2].data,
+                                           .out = x->out[2].data};
+    return mf_kernel_permute_scalars(&prob, e);
+}
+
+/* Forward: the sum of each owner's rows. As the gradient of a permute: the same for dx, and the
+ * gradient of each choice's probability. */
+mf_status mf_cpu_unpermute(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *in = &x->in[0], *out = &x->out[0];
+    const int64_t *dim = x->op->dim;
+    int64_t choices = dim[2], experts = dim[3];
+    bool gradient = x->op->pass == MF_PASS_B;
+    const mf_exec_tensor *by = &x->in[gradient ? 2 : 1];
+    int64_t slots = by->rows_max - 2 * experts - 2 - in->rows_max;
+    mf_row_map map = mf_row_map_of(by->data, experts, in->rows_max, slots);
+    const mf_kernel_unpermute sum = {.dtype = in->dtype,
+                                     .tokens = slots / choices,
+                                     .cols = in->cols,
+                                     .top_k = choices,
+                                     .row_of_slot = map.row_of_slot,
+                                     .in = in->data,
+                                     .y = out->data};
+    mf_status status = mf_kernel_unpermute_forward(&sum, e);
+    if (status == MF_OK) {
+        status = mf_cpu_add_sum(x, 0, e);
+    }
+    if (!gradient || status != MF_OK) {
+        return status;
+    }
+    const mf_kernel_permute_scalar prob = {
+        .rows = slots, .map = map.row_of_slot, .src = x->in[1].data, .out = x->out[1].data};
+    return mf_kernel_permute_scalars(&prob, e);
+}
+
+/* --- experts -----------------------------------------------------------------------------------
+ */
+
+mf_status mf_cpu_grouped_gemm(const mf_exec_op *x, mf_err *e) {
+    const mf_op *op = x->op;
+    int64_t groups = op->dim[3];
+    mf_row_map map = mf_cpu_row_map(x, groups);
+    bool wgrad = op->pass == MF_PASS_W, backward = op->pass == MF_PASS_B;
+    const mf_exec_tensor *a = &x->in[0], *b = &x->in[1], *c = &x->out[0];
+    mf_status status = MF_OK;
+    for (int64_t g = 0; g < groups && status == MF_OK; g++) {
+        int64_t first = map.offsets[g], rows = map.offsets[g + 1] - first;
+        if (rows == 0) {
+            continue;
+        }
+        int64_t n = op->dim[1], k = op->dim[2];
+        int64_t weight = (wgrad ? op->dim[0] * n : n * k) * g;
+        const mf_kernel_gemm p = {.form = wgrad      ? MF_GEMM_TN
+                                          : backward ? MF_GEMM_NN
+                                                     : MF_GEMM_NT,
+                                  .a_dtype = a->dtype,
+                                  .b_dtype = b->dtype,
+                                  .c_dtype = c->dtype,
+                                  .m = wgrad ? op->dim[0] : rows,
+                                  .n = n,
+                                  .k = wgrad ? rows : k,
+                                  .lda = a->cols,
+                                  .ldb = wgrad      ? b->cols
+                                         : backward ? n
+                                                    : k,
+                                  .ldc = wgrad ? n : c->cols,
+                                  .alpha = 1.0f,
+                                  .accumulate = wgrad,
+                                  .a = mf_cpu_at(a, first * a->cols),
+                                  .b = wgrad ? mf_cpu_at(b, first * b->cols) : mf_cpu_at(b, weight),
+                                  .c =
+                                      wgrad ? mf_cpu_at(c, weight) : mf_cpu_at(c, first * c->cols)};
+        status = mf_kernel_gemm_run(&p, e);
+    }
+    return status;
+}
+
+static mf_kernel_swiglu_shape swiglu_shape(const mf_exec_op *x, const mf_exec_tensor *y,
+                                           int first) {
+    const mf_model *m = x->env->model;
+    bool routed = x->nin > first;
+    mf_kernel_swiglu_shape s = {.dtype = y->dtype,
+                                .kind = m->swiglu_limit > 0 ? MF_SWIGLU_CLAMPED : MF_SWIGLU_SILU,
+                                .alpha = 1.702f,
+                                .limit = (float)m->swiglu_limit,
+                                .rows = y->rows_max,
+                                .cols = y->cols};
+    if (routed) {
+        int64_t experts = m->experts / x->env->layout->ep;
+        s.prob = x->in[first].data;
+        s.rows_dev = &mf_cpu_row_map(x, experts).offsets[experts];
+    }
+    return s;
+}
+
+mf_status mf_cpu_swiglu(const mf_exec_op *x, mf_err *e) {
+    const mf_kernel_swiglu a = {
+        .shape = swiglu_shape(x, &x->out[0], 1), .gate_up = x->in[0].data, .y = x->out[0].data};
+    return mf_kernel_swiglu_forward(&a, e);
+}
+
+mf_status mf_cpu_swiglu_grad(const mf_exec_op *x, mf_err *e) {
+    const mf_kernel_swiglu_grad a = {.shape = swiglu_shape(x, &x->in[0], 2),
+                                     .gate_up = x->in[1].data,
+                                     .dy = x->in[0].data,
+                                     .dgate_up = x->out[0].data,
+                                     .dprob = x->op->nout > 1 ? x->out[1].data : NULL};
+    return mf_kernel_swiglu_backward(&a, e);
+}
+
+/* --- gate of the shared expert ------------------------------------------------------------------
+ */
+
+static float gate_logit(const mf_exec_tensor *x, const mf_exec_tensor *w, int64_t row) {
+    double sum = 0.0;
+    for (int64_t c = 0; c < x->cols; c++) {
+        sum += (double)mf_kernel_get(x->data, x->dtype, row * x->cols + c) *
+               (double)mf_kernel_get(w->data, w->dtype, c);
+    }
+    return (float)sum;
+}
+
+mf_status mf_cpu_gate(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *y = &x->in[0], *in = &x->in[1], *out = &x->out[0];
+    mf_status status = MF_OK;
+    for (int64_t r = 0; r < y->rows && status == MF_OK; r++) {
+        float gate = gate_logit(in, &x->in[2], r);
+        const mf_kernel_gate a = {.dtype = y->dtype,
+                                  .rows = 1,
+                                  .cols = y->cols,
+                                  .gate = &gate,
+                                  .x = mf_cpu_at(y, r * y->cols),
+                                  .y = mf_cpu_at(out, r * y->cols)};
+        status = mf_kernel_gate_forward(&a, e);
+    }
+    return status;
+}
+
+/* (dgated, y, x) -> dy, dx, dweight; the gate's own gradient goes on through its one-row product.
+ */
+mf_status mf_cpu_gate_grad(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *dgated = &x->in[0], *y = &x->in[1], *in = &x->in[2];
+    const mf_exec_tensor *dy = &x->out[0], *dx = &x->out[1], *w = &x->weight[2];
+    float *dw = x->out[2].data;
+    mf_status status = MF_OK;
+    for (int64_t r = 0; r < y->rows && status == MF_OK; r++) {
+        float gate = gate_logit(in, w, r), dgate = 0.0f;
+        const mf_kernel_gate_grad a = {.dtype = y->dtype,
+                                       .rows = 1,
+                                       .cols = y->cols,
+                                       .gate = &gate,
+                                       .x = mf_cpu_at(y, r * y->cols),
+                                       .dy = mf_cpu_at(dgated, r * y->cols),
+                                       .dx = mf_cpu_at(dy, r * y->cols),
+                                       .dgate = &dgate};
+        status = mf_kernel_gate_backward(&a, e);
+        for (int64_t c = 0; c < in->cols; c++) {
+            int64_t i = r * in->cols + c;
+            mf_kernel_put(dx->data, dx->dtype, i, dgate * mf_kernel_get(w->data, w->dtype, c));
+            dw[c] += dgate * mf_kernel_get(in->data, in->dtype, i);
+        }
+    }
+    for (int k = 0; k < 2 && status == MF_OK; k++) {
+        status = mf_cpu_add_sum(x, k, e);
+    }
+    return status;
+}

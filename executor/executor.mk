@@ -1,0 +1,10 @@
+# executor.mk - MPI for ranks: found by pkg-config; without it everything builds and one rank runs.
+#   NO_MPI=1   build without it
+ifndef NO_MPI
+MPI_PKG := $(shell for p in ompi-c mpich; do pkg-config --exists $$p 2>/dev/null && echo $$p && break; done)
+ifneq ($(MPI_PKG),)
+# System headers: not ours to warn about.
+CPPFLAGS += -DMF_HAVE_MPI $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(MPI_PKG)))
+LIBS     += $(shell pkg-config --libs $(MPI_PKG))
+endif
+endif

@@ -1,0 +1,386 @@
+/* params.c - list of a rank's parameters; pieces of hub tensors by family and layout. */
+#include "executor/params.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LL(x) ((long long)(x))
+
+/* --- the list ----------------------------------------------------------------------------------
+ */
+
+static bool is_parameter(const mf_tensor *t) {
+    return t->class == MF_TENSOR_WEIGHT && t->part != UINT8_MAX;
+}
+
+/* The linear map that a bias belongs to: weight and bias are operands 1 and 2 of its product. */
+static const char *owner_of_bias(const mf_block *b, int16_t t) {
+    for (int i = 0; i < b->nforward; i++) {
+        const mf_op *op = &b->ops[i];
+        if ((op->kind == MF_OP_GEMM || op->kind == MF_OP_GROUPED_GEMM) && op->nin > 2 &&
+            op->in[2] == t) {
+            return op->name;
+        }
+    }
+    return NULL;
+}
+
+static bool in_words(const char *name, const char *const *words, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(name, words[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_replicated(const mf_param *q, const mf_tensor *t) {
+    static const char *const whole[] = {"q_a_proj", "kv_a_proj", "shared_gate"};
+    static const char *const row_parallel[] = {"o_proj", "fc2", "expert_fc2"};
+    return t->part == MF_PART_NORM || t->part == MF_PART_ROUTER || in_words(q->name, whole, 3) ||
+           (q->bias && in_words(q->name, row_parallel, 3));
+}
+
+mf_status mf_params_list(const mf_program *p, int64_t stage, mf_params *out, mf_err *e) {
+    *out = (mf_params){0};
+    int positions = p->assignment.positions, capacity = 0;
+    for (int i = 0; i < positions; i++) {
+        capacity += p->blocks[p->block_of[i]]->ntensors;
+    }
+    out->list = calloc((size_t)capacity + 1, sizeof *out->list);
+    out->first = calloc((size_t)positions + 1, sizeof *out->first);
+    if (out->list == NULL || out->first == NULL) {
+        mf_params_clear(out);
+        return mf_err_set(e, MF_NOMEM, "parameters: out of memory");
+    }
+    for (int v = 0; v < p->assignment.vstages; v++) {
+        bool mine = mf_layout_stage_of(&p->layout, v) == stage;
+        for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
+            const mf_block *b = p->blocks[p->block_of[i]];
+            out->first[i] = out->count;
+            for (int16_t t = 0; mine && t < b->ntensors; t++) {
+                const mf_tensor *w = &b->tensors[t];
+                if (!is_parameter(w)) {
+                    continue;
+                }
+                const char *owner = owner_of_bias(b, t);
+                mf_param q = {.position = i,
+                              .tensor = t,
+                              .name = owner != NULL ? owner : w->name,
+                              .bias = owner != NULL,
+                              .expert = w->part == MF_PART_EXPERT,
+                              .rows = w->rows,
+                              .cols = w->cols};
+                q.replicated = is_replicated(&q, w);
+                int64_t *half = q.expert ? &out->expert : &out->dense;
+                q.offset = *half;
+                *half += q.rows * q.cols;
+                out->list[out->count++] = q;
+            }
+        }
+    }
+    out->first[positions] = out->count;
+    return MF_OK;
+}
+
+void mf_params_clear(mf_params *p) {
+    free(p->list);
+    free(p->first);
+    *p = (mf_params){0};
+}
+
+int mf_params_find(const mf_params *p, const mf_program *program, int position, int16_t tensor) {
+    const mf_tensor *w = &program->blocks[program->block_of[position]]->tensors[tensor];
+    for (int i = p->first[position]; i < p->first[position + 1]; i++) {
+        if (p->list[i].tensor == tensor) {
+            return i;
+        }
+    }
+    /* Shared: held by an earlier embedding or MTP depth, or by the head. */
+    bool tied = program->model.tied_embeddings;
+    bool head = strcmp(w->name, "lm_head") == 0;
+    for (int i = 0; i < p->count; i++) {
+        const char *name = p->list[i].name;
+        if (strcmp(name, w->name) == 0 || (tied && head && strcmp(name, "embed_tokens") == 0)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* --- pieces ------------------------------------------------------------------------------------
+ */
+
+typedef struct place {
+    const mf_program *p;
+    const mf_model *m;
+    const mf_layout *l;
+    const mf_rank_coords *c;
+    const mf_param *q;
+    char layer[48]; /* "model.layers.3." */
+    const char *suffix;
+} place;
+
+static bool whole(const place *w, const char *name, mf_param_piece *out) {
+    snprintf(out->name, sizeof out->name, "%s%s%s", w->layer, name, w->suffix);
+    out->rows = w->q->rows;
+    out->cols = w->q->cols;
+    out->first_replica = w->c->t == 0;
+    return true;
+}
+
+/* Rows of the hub tensor to rows `at` of the local one. */
+static bool rows_of(const place *w, const char *name, int64_t row, int64_t rows, int64_t at,
+                    mf_param_piece *out) {
+    whole(w, name, out);
+    out->row = row;
+    out->rows = rows;
+    out->at_row = at;
+    out->first_replica = true;
+    return true;
+}
+
+static bool column_shard(const place *w, const char *name, int64_t part, mf_param_piece *out) {
+    whole(w, name, out);
+    out->col = part * w->q->cols;
+    out->first_replica = true;
+    return true;
+}
+
+static bool vocabulary(const place *w, const char *name, mf_param_piece *out) {
+    int64_t first = w->c->t * w->q->rows, rows = w->m->vocab - first;
+    rows = rows < 0 ? 0 : rows < w->q->rows ? rows : w->q->rows;
+    snprintf(out->name, sizeof out->name, "%s", name);
+    out->row = first;
+    out->rows = rows;
+    out->cols = w->q->cols;
+    out->first_replica = true;
+    return rows > 0;
+}
+
+static bool qkv(const place *w, int i, mf_param_piece *out) {
+    static const char *const name[3] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
+    const mf_model *m = w->m;
+    int64_t tp = w->l->tp, t = w->c->t, d = m->head_dim;
+    int64_t q_rows = m->heads / tp * d;
+    int64_t kv_heads = m->kv_heads >= tp ? m->kv_heads / tp : 1;
+    int64_t replicas = m->kv_heads >= tp ? 1 : tp / m->kv_heads;
+    if (i == 0) {
+        return rows_of(w, name[0], t * q_rows, q_rows, 0, out);
+    }
+    if (i > 2) {
+        return false;
+    }
+    rows_of(w, name[i], t / replicas * kv_heads * d, kv_heads * d, q_rows + (i - 1) * kv_heads * d,
+            out);
+    out->first_replica = t % replicas == 0;
+    return true;
+}
+
+/* Norms over the heads of q and k: one weight each, or (whole projections) a shard each. */
+static bool qk_norm(const place *w, int i, mf_param_piece *out) {
+    static const char *const name[2] = {"self_attn.q_norm", "self_attn.k_norm"};
+    const mf_model *m = w->m;
+    if (i > 1) {
+        return false;
+    }
+    if (m->qk_norm) {
+        rows_of(w, name[i], 0, m->head_dim, i * m->head_dim, out);
+        out->first_replica = w->c->t == 0;
+        return true;
+    }
+    int64_t q_rows = m->heads / w->l->tp * m->head_dim, kv_rows = w->q->rows - q_rows;
+    return i == 0 ? rows_of(w, name[0], w->c->t * q_rows, q_rows, 0, out)
+                  : rows_of(w, name[1], w->c->t * kv_rows, kv_rows, q_rows, out);
+}
+
+static const char *mlp_prefix(const place *w) {
+    const mf_tensor *t = &w->p->blocks[w->p->block_of[w->q->position]]->tensors[w->q->tensor];
+    return t->part != MF_PART_SHARED_EXPERT ? "mlp"
+           : w->m->shared_gate              ? "mlp.shared_expert"
+                                            : "mlp.shared_experts";
+}
+
+static bool mlp(const place *w, int i, mf_param_piece *out) {
+    char name[64];
+    if (strcmp(w->q->name, "fc2") == 0) {
+        snprintf(name, sizeof name, "%s.down_proj", mlp_prefix(w));
+        return i == 0 && (w->q->bias ? whole(w, name, out) : column_shard(w, name, w->c->t, out));
+    }
+    int64_t half = w->q->rows / 2;
+    snprintf(name, sizeof name, "%s.%s", mlp_prefix(w), i == 0 ? "gate_proj" : "up_proj");
+    return i < 2 && rows_of(w, name, w->c->t * half, half, i * half, out);
+}
+
+static bool expert(const place *w, int i, mf_param_piece *out) {
+    const mf_model *m = w->m;
+    bool mixtral = strcmp(m->family, "mixtral") == 0;
+    bool fc2 = strcmp(w->q->name, "expert_fc2") == 0;
+    int64_t local = m->experts / w->l->ep, width = m->moe_ffn / w->l->etp;
+    int pieces = fc2 ? 1 : 2;
+    int64_t x = i / pieces;
+    if (x >= local || m->router_score == MF_ROUTER_TOPK_SOFTMAX || w->q->bias) {
+        return false;
+    }
+    static const char *const words[2][3] = {{"gate_proj", "up_proj", "down_proj"},
+                                            {"w1", "w3", "w2"}};
+    char name[96];
+    snprintf(name, sizeof name, "%s.experts.%lld.%s", mixtral ? "block_sparse_moe" : "mlp",
+             LL(w->c->e * local + x), words[mixtral][fc2 ? 2 : i % 2]);
+    whole(w, name, out);
+    out->first_replica = true;
+    if (fc2) {
+        out->rows = m->hidden;
+        out->col = w->c->et * width;
+        out->at_row = x * m->hidden;
+    } else {
+        out->row = w->c->et * width;
+        out->rows = width;
+        out->at_row = x * 2 * width + i % 2 * width;
+    }
+    return true;
+}
+
+static bool router(const place *w, int i, mf_param_piece *out) {
+    const mf_model *m = w->m;
+    return i == 0 && whole(w,
+                           m->router_score == MF_ROUTER_TOPK_SOFTMAX ? "mlp.router"
+                           : strcmp(m->family, "mixtral") == 0       ? "block_sparse_moe.gate"
+                                                                     : "mlp.gate",
+                           out);
+}
+
+static bool embedding(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && vocabulary(w, "model.embed_tokens.weight", out);
+}
+
+static bool head(const place *w, int i, mf_param_piece *out) {
+    return i == 0 &&
+           vocabulary(w, w->m->tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
+                      out);
+}
+
+static bool final_norm(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && whole(w, w->layer[0] != '\0' ? "shared_head.norm" : "model.norm", out);
+}
+
+static bool o_proj(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && (w->q->bias ? whole(w, "self_attn.o_proj", out)
+                                 : column_shard(w, "self_attn.o_proj", w->c->t, out));
+}
+
+/* Hub names of weights that stand alone: all of it on every rank, or rows split over TP. */
+static const struct {
+    const char *name, *hub;
+    bool rows_by_tp;
+} plain[] = {
+    {"input_norm", "input_layernorm", false},
+    {"post_attention_norm", "post_attention_layernorm", false},
+    {"q_a_norm", "self_attn.q_a_layernorm", false},
+    {"kv_a_norm", "self_attn.kv_a_layernorm", false},
+    {"q_a_proj", "self_attn.q_a_proj", false},
+    {"kv_a_proj", "self_attn.kv_a_proj_with_mqa", false},
+    {"q_b_proj", "self_attn.q_b_proj", true},
+    {"q_proj", "self_attn.q_proj", true},
+    {"kv_b_proj", "self_attn.kv_b_proj", true},
+    {"shared_gate", "mlp.shared_expert_gate", false},
+    {"hnorm", "hnorm", false},
+    {"enorm", "enorm", false},
+    {"eh_proj", "eh_proj", true},
+};
+
+static const struct {
+    const char *name;
+    bool (*piece)(const place *w, int i, mf_param_piece *out);
+} joined[] = {
+    {"embed_tokens", embedding},
+    {"lm_head", head},
+    {"final_norm", final_norm},
+    {"qkv_proj", qkv},
+    {"qk_norm", qk_norm},
+    {"o_proj", o_proj},
+    {"fc1", mlp},
+    {"fc2", mlp},
+    {"router", router},
+    {"expert_fc1", expert},
+    {"expert_fc2", expert},
+};
+
+bool mf_param_piece_at(const mf_program *p, const mf_rank_coords *c, const mf_param *q, int i,
+                       mf_param_piece *out) {
+    place w = {.p = p, .m = &p->model, .l = &p->layout, .c = c, .q = q};
+    mf_position_kind kind = mf_position_kind_of(&p->model, q->position);
+    if (kind == MF_POS_LAYER || kind == MF_POS_MTP) {
+        int64_t layer = mf_position_index(&p->model, q->position);
+        layer += kind == MF_POS_MTP ? p->model.layers : 0;
+        snprintf(w.layer, sizeof w.layer, "model.layers.%lld.", LL(layer));
+    }
+    w.suffix = q->bias ? ".bias" : ".weight";
+    *out = (mf_param_piece){.name = ""};
+    for (size_t k = 0; k < sizeof joined / sizeof joined[0]; k++) {
+        if (strcmp(joined[k].name, q->name) == 0) {
+            return joined[k].piece(&w, i, out);
+        }
+    }
+    for (size_t k = 0; k < sizeof plain / sizeof plain[0]; k++) {
+        if (strcmp(plain[k].name, q->name) == 0 && i == 0) {
+            whole(&w, plain[k].hub, out);
+            if (plain[k].rows_by_tp) {
+                out->row = c->t * q->rows;
+                out->first_replica = true;
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+bool mf_param_correction_bias(const mf_program *p, int position, char *out, size_t size) {
+    mf_position_kind kind = mf_position_kind_of(&p->model, position);
+    if (!p->model.correction_bias || p->blocks[p->block_of[position]]->params.expert == 0) {
+        return false;
+    }
+    int64_t layer = mf_position_index(&p->model, position);
+    layer += kind == MF_POS_MTP ? p->model.layers : 0;
+    snprintf(out, size, "model.layers.%lld.mlp.gate.e_score_correction_bias", LL(layer));
+    return true;
+}
+
+mf_status mf_params_load(const mf_params *list, const mf_program *p, const mf_rank_coords *c,
+                         const mf_safetensors *from, float *dense, float *expert_half, mf_err *e) {
+    for (int k = 0; k < list->count; k++) {
+        const mf_param *q = &list->list[k];
+        float *to = (q->expert ? expert_half : dense) + q->offset;
+        memset(to, 0, (size_t)(q->rows * q->cols) * sizeof *to);
+        mf_param_piece piece;
+        int i = 0;
+        for (; mf_param_piece_at(p, c, q, i, &piece); i++) {
+            const mf_st_tensor *t = mf_safetensors_find(from, piece.name);
+            if (t == NULL) {
+                return mf_err_set(e, MF_INPUT, "the checkpoint holds no tensor \"%s\"", piece.name);
+            }
+            /* A vector may stand as one row of a matrix, as Qwen2-MoE's gate does. */
+            bool flat = q->cols == 1 && t->dims == 2 && t->shape[0] == 1;
+            int64_t width = flat ? t->shape[1] : 0;
+            if (flat && (piece.row != 0 || piece.rows != width)) {
+                return mf_err_set(e, MF_INPUT, "%s: \"%s\": expected %lld elements, got %lld",
+                                  t->file, t->name, LL(piece.rows), LL(width));
+            }
+            float *at = to + piece.at_row * q->cols + piece.at_col;
+            mf_status status =
+                flat ? mf_st_read(t, 0, 1, 0, width, at, width, e)
+                     : mf_st_read(t, piece.row, piece.rows, piece.col, piece.cols, at, q->cols, e);
+            if (status != MF_OK) {
+                return status;
+            }
+        }
+        bool padding =
+            i == 0 && (strcmp(q->name, "embed_tokens") == 0 || strcmp(q->name, "lm_head") == 0);
+        if (i == 0 && !padding) {
+            return mf_err_set(e, MF_INPUT, "%s: no hub name for \"%s\" of this family",
+                              p->model.name, q->name);
+        }
+    }
+    return MF_OK;
+}

@@ -1,0 +1,81 @@
+/* program_run.h - runs a step program on one rank: the very ops that were priced, in the order of
+ * the schedule, in one static arena.
+ *
+ *     mf_exec_create   parameters, slots, workspace: every byte of the arena has its place
+ *     mf_exec_load     weights from a checkpoint (or set them through mf_exec_param)
+ *     mf_exec_step     one training step; allocates nothing
+ *
+ * Under MPI every rank makes the same calls in the same order.
+ */
+#ifndef MF_EXECUTOR_PROGRAM_RUN_H
+#define MF_EXECUTOR_PROGRAM_RUN_H
+
+#include "core/memory.h"
+#include "core/schedule.h"
+#include "executor/backend.h"
+#include "executor/params.h"
+
+typedef struct mf_exec_options {
+    double beta1, beta2, eps, weight_decay;
+    bool decay_matrices_only; /* no decay for vectors (norms, biases) */
+    double clip;              /* global norm; 0: none */
+    double aux_coef;          /* of the auxiliary loss, micro-batch scope; 0: none. The model's
+                                 aux_loss_coef must be positive for its counts to be there */
+    double mtp_coef;          /* weight of the mean loss of the MTP depths */
+    double bias_rate;         /* of the correction bias; 0: it stands */
+    /* After each op, for measuring and for tests; NULL: none. */
+    void (*after_op)(void *user, const mf_exec_op *op);
+    void *user;
+} mf_exec_options;
+
+/* 0.9, 0.95, 1e-8, 0.1, every parameter, clip 1, no auxiliary loss, MTP 0.3, rate 0. */
+void mf_exec_options_init(mf_exec_options *o);
+
+/* Sample `index` of the step's global batch: seq + 1 tokens. Called for this rank's samples only.
+ */
+typedef struct mf_exec_batch {
+    mf_status (*sample)(void *user, int64_t index, int32_t *tokens, mf_err *e);
+    void *user;
+} mf_exec_batch;
+
+typedef struct mf_exec_result {
+    double lm_loss;                /* mean over the labels of the global batch, before the update */
+    double mtp_loss;               /* mean over depths and labels */
+    double aux_loss;               /* unweighted sum over layers */
+    double grad_norm;              /* before clipping */
+    const double *aux_of_position; /* [positions] owned by the executor */
+    int64_t ops;                   /* executed by this rank */
+} mf_exec_result;
+
+typedef struct mf_exec mf_exec;
+
+/* `program`, `schedule` and `comm` must outlive the executor. Errors: MF_INFEASIBLE for what this
+ * executor cannot run yet, named; MF_NOMEM. */
+mf_status mf_exec_create(const mf_program *program, const mf_schedule *schedule, mf_comm *comm,
+                         const mf_exec_backend *backend, const mf_exec_options *options,
+                         mf_exec **out, mf_err *e);
+void mf_exec_destroy(mf_exec *x);
+
+mf_status mf_exec_load(mf_exec *x, const mf_safetensors *from, mf_err *e);
+
+/* Gradients of the batch (accumulated over its micro-batches, reduced over ranks), losses, norm. */
+mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_result *out, mf_err *e);
+/* The same, then one AdamW update with learning rate lr. */
+mf_status mf_exec_step(mf_exec *x, const mf_exec_batch *batch, double lr, mf_exec_result *out,
+                       mf_err *e);
+
+/* This rank's parameters: values and gradients of entry i of the list (master values are float;
+ * under ZeRO-1 gradients are complete on this rank's shard only, unless none is sharded). */
+const mf_params *mf_exec_params(const mf_exec *x);
+float *mf_exec_param(mf_exec *x, int i);
+float *mf_exec_gradient(mf_exec *x, int i);
+/* [first, first + count) of parameter i's elements whose reduced gradient this rank holds. */
+void mf_exec_owned(const mf_exec *x, int i, int64_t *first, int64_t *count);
+/* Correction bias of a position [experts]; NULL where there is none. */
+float *mf_exec_correction_bias(mf_exec *x, int position);
+
+/* Bytes of the arena, and what the memory plan says of this rank's stage. */
+int64_t mf_exec_arena_B(const mf_exec *x);
+double mf_exec_planned_B(const mf_exec *x);
+
+#endif
