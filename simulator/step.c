@@ -7,6 +7,7 @@
  */
 #include "simulator/step_engine.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,6 +221,7 @@ static void summarise(mf_step_engine *g, mf_sim *out) {
             sum += k->class_s[b];
         }
         /* The rounding of thousands of additions goes to the bubble, so that the sum is exact. */
+        assert(fabs(out->step_time_s - sum) <= 1e-7 * out->step_time_s);
         k->class_s[MF_BD_BUBBLE] = fmax(0, k->class_s[MF_BD_BUBBLE] + out->step_time_s - sum);
         memcpy(s->breakdown_s, k->class_s, sizeof s->breakdown_s);
     }

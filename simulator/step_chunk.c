@@ -141,15 +141,16 @@ void mf_step_chunks_clear(mf_step_engine *g) {
 
 /* --- playing ---------------------------------------------------------------------------------- */
 
-/* Compute time lost because the once-a-step stream runs beside a block. That stream gives way where
- * the block's own communication fills the link that both use. */
+/* Compute time lost because the once-a-step stream runs beside a block: to its SMs, at least the
+ * software profile's exposed share. That stream gives way where the block's own communication fills
+ * the link that both use. */
 static double beside_once(mf_step_engine *g, mf_step_rank *k, const mf_price *price,
                           const mf_block_time *t) {
     double left = k->once.s - k->free.s;
     if (!g->overlap_dp || !(left > 0) || !(t->gpu_time_s > 0)) {
         return 0;
     }
-    double exposed = mf_step_exposed(g, MF_OVERLAP_DP);
+    double exposed = fmax(mf_step_exposed(g, MF_OVERLAP_DP), fmin(price->sm_share, 0.9));
     double used = price->link != MF_LINK_NONE ? t->link_s[price->link] / t->gpu_time_s : 0;
     double rate = 1.0;
     if (price->link_share > 0 && used + price->link_share > 1) {

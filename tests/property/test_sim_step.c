@@ -145,8 +145,9 @@ static void one_rank_takes_the_serial_sum(void **state) {
     mf_cost_destroy(cost);
 }
 
-/* Earliest ends by repeated relaxation over all events, with nothing of the engine's. */
-static double relaxed(const mf_cost *cost, const mf_program *p) {
+/* Earliest ends by repeated relaxation over all events, with nothing of the engine's: finish[] of
+ * each stage. */
+static void relax(const mf_cost *cost, const mf_program *p, double *finish) {
     const mf_layout *l = &p->layout;
     mf_schedule *s;
     assert_ok(mf_schedule_create(l, &s, NULL));
@@ -156,7 +157,7 @@ static double relaxed(const mf_cost *cost, const mf_program *p) {
     mf_price send[2];
     mf_cost_op(cost, &p->send_forward, 1, &send[0]);
     mf_cost_op(cost, &p->send_backward, 1, &send[1]);
-    double length[3][64] = {{0}}, finish = 0;
+    double length[3][64] = {{0}};
     for (int64_t v = 0; v < v_count; v++) {
         for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
             length[0][v] += block_s(cost, p, i, MF_PASS_F);
@@ -168,38 +169,43 @@ static double relaxed(const mf_cost *cost, const mf_program *p) {
     for (bool moved = true; moved;) {
         moved = false;
         for (int64_t k = 0; k < l->pp; k++) {
-            double clock = 0;
+            double clock = 0, sent[2] = {0, 0};
             for (int64_t i = 0; i < s->count[k]; i++) {
                 const mf_event *ev = &s->events[k][i];
                 int64_t v = mf_layout_vstage(l, k, ev->chunk), mb = ev->micro_batch;
                 int64_t from = ev->pass == MF_EVENT_F ? v - 1 : v + 1;
+                int64_t to = ev->pass == MF_EVENT_F ? v + 1 : v - 1;
                 if (ev->pass == MF_EVENT_W) {
                     clock += length[2][v];
                     continue;
                 }
-                double *own = &end[ev->pass][v * m + mb];
+                double *there = &end[ev->pass][v * m + mb], arrival;
                 if (from >= 0 && from < v_count) {
-                    bool far = mf_layout_stage_of(l, from) != k;
-                    clock = fmax(clock,
-                                 end[ev->pass][from * m + mb] + (far ? send[ev->pass].time_s : 0));
+                    clock = fmax(clock, end[ev->pass][from * m + mb]);
                 }
                 clock += length[ev->pass][v];
-                moved |= clock > *own * (1 + 1e-14);
-                *own = fmax(*own, clock);
+                arrival = clock;
+                if (to >= 0 && to < v_count && mf_layout_stage_of(l, to) != k) {
+                    /* Messages of a direction leave one after the other. */
+                    arrival = fmax(clock, sent[ev->pass]) + send[ev->pass].time_s;
+                    sent[ev->pass] = arrival;
+                }
+                moved |= arrival > *there * (1 + 1e-14);
+                *there = fmax(*there, arrival);
             }
-            finish = fmax(finish, clock);
+            finish[k] = clock;
         }
     }
     free(end[0]);
     free(end[1]);
     mf_schedule_destroy(s);
-    return finish;
 }
 
 static void pipelines_take_what_relaxation_over_their_events_gives(void **state) {
     (void)state;
     rng r = rng_init(52);
     mf_cluster c = test_cluster();
+    c.nic_Bps = c.scaleup_Bps = c.scaleup_pair_Bps = 5e9; /* messages count */
     mf_software soft = sim_software_ideal();
     mf_cost *cost = sim_cost(&c, &soft);
     mf_model m = test_model_dense();
@@ -215,13 +221,142 @@ static void pipelines_take_what_relaxation_over_their_events_gives(void **state)
         assert_ok(mf_layout_resolve(&l, &m, NULL));
         mf_program *p = sim_program(&m, &l, &c);
         mf_sim *s = sim_step(cost, p, NULL);
-        /* Until the last event; then come gradient norm and optimizer. */
-        double tail = 0, expected = relaxed(cost, p);
+        /* Gradient norm of each stage, its sum over all, then each stage's update. */
+        double finish[4], norm = 0, sum = 0, update = 0;
+        relax(cost, p, finish);
         for (int64_t k = 0; k < l.pp; k++) {
-            tail = fmax(tail, optimizer_s(cost, p, k));
+            mf_op ops[16];
+            int n = mf_program_optimizer(p, k, ops, 16), part = 0;
+            double time[3] = {0, 0, 0};
+            for (int o = 0; o < n; o++) {
+                mf_price price;
+                mf_cost_op(cost, &ops[o], 1, &price);
+                part = ops[o].group == MF_GROUP_WORLD ? 1 : part == 1 ? 2 : part;
+                time[part] += price.time_s;
+            }
+            norm = fmax(norm, finish[k] + time[0]);
+            sum = time[1];
+            update = fmax(update, time[2]);
         }
-        assert_true(s->step_time_s >= expected);
-        assert_true(s->step_time_s <= expected + tail * 2);
+        double expected = norm + sum + update;
+        assert_close(s->step_time_s, expected, 1e-9 * expected);
+        mf_sim_destroy(s);
+        mf_program_destroy(p);
+    }
+    mf_cost_destroy(cost);
+}
+
+static void a_merged_step_takes_the_sum_of_its_pairs(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_moe(false);
+    mf_layout l = sim_layout(&m, 8, 1, 8, 5);
+    l.schedule = MF_SCHED_MERGED;
+    l.zero = l.expert_zero = 0;
+    l.overlap = 0;
+    assert_ok(mf_layout_resolve(&l, &m, NULL));
+    mf_program *p = sim_program(&m, &l, &c);
+    int n = p->assignment.positions;
+    double counts[7 * 32], load[16], sum = optimizer_s(cost, p, 0);
+    for (int i = 0; i < 7 * 32; i++) { /* every other layer has a hot rank */
+        counts[i] = i / 32 % 2 && i % 32 < 4 ? 4 : 1;
+    }
+    mf_routing routing = {
+        .kind = MF_ROUTING_HISTOGRAM, .layers = 7, .experts = 32, .counts = counts};
+    for (int i = 0; i < n; i++) { /* embedding, a dense layer, seven MoE layers, head */
+        load[i] = i >= 2 && i < n - 1 ? mf_routing_max_load(&routing, &m, 8, i - 2) : 1;
+    }
+    for (int k = 0; k < n; k++) {
+        mf_block_time t;
+        const mf_block *f = p->blocks[p->block_of[k]], *b = p->blocks[p->block_of[n - 1 - k]];
+        assert_ok(mf_sim_block(cost, &l, f, MF_PASS_F, NULL, load[k], false, &t, NULL));
+        sum += t.gpu_time_s;
+        assert_ok(mf_sim_block(cost, &l, f, MF_PASS_BACKWARD, NULL, load[k], false, &t, NULL));
+        sum += t.gpu_time_s;
+        assert_ok(mf_sim_block(cost, &l, f, MF_PASS_F | MF_PASS_BACKWARD, b,
+                               fmax(load[k], load[n - 1 - k]), false, &t, NULL));
+        sum += 4 * t.gpu_time_s;
+        for (int side = 0; side < 2; side++) {
+            mf_price price;
+            mf_cost_op(cost, &p->dp[k].reduce[side], 1, &price);
+            sum += p->dp[k].reduce[side].bytes > 0 ? price.time_s : 0;
+        }
+    }
+    for (int all = 0; all < 2; all++) {
+        mf_sim_options o = {.every_rank = all, .routing = &routing};
+        mf_sim *s = sim_step(cost, p, &o);
+        assert_close(s->step_time_s, sum, 1e-9 * sum);
+        mf_sim_destroy(s);
+    }
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
+/* End of a pass that starts at `clock` while communication runs until `once` on some SMs. */
+static double beside(double clock, double pass_s, double once, double sms) {
+    double together = fmin(fmax(0, once - clock), pass_s / (1 - sms));
+    return clock + pass_s + sms * together;
+}
+
+/* Gathers before the first micro-batch, reductions behind the last: in line, or on a stream of
+ * their own that nothing else uses. */
+static void data_parallel_communication_runs_in_line_or_beside(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    c.nic_Bps = 5e9;
+    mf_software soft = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_dense();
+    for (int k = 0; k < 8; k++) {
+        mf_layout l = sim_layout(&m, 16, 1, 1, 1 + k / 2);
+        l.overlap = k % 2 ? MF_OVERLAP_DP : 0;
+        mf_program *p = sim_program(&m, &l, &c);
+        int n = p->assignment.positions;
+        double gather[16], reduce[16], f[16], b[16], dp = 0, once = 0, clock = 0, gathered[16];
+        double sms[2] = {0, 0}; /* share of the SMs that gathers, reductions take */
+        for (int i = 0; i < n; i++) {
+            mf_price price;
+            mf_cost_op(cost, &p->dp[i].gather[0], 1, &price);
+            gather[i] = price.time_s;
+            sms[0] = fmax(sms[0], price.sm_share);
+            mf_cost_op(cost, &p->dp[i].reduce[0], 1, &price);
+            reduce[i] = price.time_s;
+            sms[1] = fmax(sms[1], price.sm_share);
+            f[i] = block_s(cost, p, i, MF_PASS_F);
+            b[i] = block_s(cost, p, i, MF_PASS_BACKWARD);
+            dp += gather[i] + reduce[i];
+            once += gather[i];
+            gathered[i] = once;
+        }
+        for (int64_t mb = 0; mb < l.micro_batches; mb++) {
+            for (int i = 0; i < n; i++) {
+                double ready = mb > 0 ? 0 : k % 2 ? gathered[i] : once;
+                clock = beside(fmax(clock, ready), f[i], k % 2 ? once : 0, sms[0]);
+            }
+            for (int i = n - 1; i >= 0; i--) {
+                clock = beside(clock, b[i], k % 2 ? once : 0, sms[1]);
+                if (mb == l.micro_batches - 1) {
+                    once = fmax(once, clock) + reduce[i];
+                    clock = k % 2 ? clock : once;
+                }
+            }
+        }
+        double expected = fmax(clock, once) + optimizer_s(cost, p, 0);
+        mf_sim *s = sim_step(cost, p, NULL);
+        assert_close(s->step_time_s, expected, 1e-9 * expected);
+        if (k % 2 == 0) {
+            double norm = 0;
+            mf_op ops[16];
+            int count = mf_program_optimizer(p, 0, ops, 16);
+            for (int i = 0; i < count; i++) {
+                mf_price price;
+                mf_cost_op(cost, &ops[i], 1, &price);
+                norm += ops[i].stream == MF_STREAM_DP ? price.time_s : 0;
+            }
+            assert_close(s->breakdown_s[MF_BD_DP], dp + norm, 1e-9 * expected);
+        }
         mf_sim_destroy(s);
         mf_program_destroy(p);
     }
@@ -396,6 +531,8 @@ int main(void) {
         cmocka_unit_test(classes_sum_to_the_step_and_bounds_lie_below_it),
         cmocka_unit_test(one_rank_takes_the_serial_sum),
         cmocka_unit_test(pipelines_take_what_relaxation_over_their_events_gives),
+        cmocka_unit_test(a_merged_step_takes_the_sum_of_its_pairs),
+        cmocka_unit_test(data_parallel_communication_runs_in_line_or_beside),
         cmocka_unit_test(all_ranks_take_as_long_as_one_of_each_stage),
         cmocka_unit_test(ranks_with_fewer_rows_wait_for_the_hottest),
         cmocka_unit_test(more_bandwidth_is_never_slower),
