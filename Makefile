@@ -27,7 +27,7 @@ CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L -DMF_DATA_DIR='"$(DATADIR)"' $(PKG_CFL
 
 # --- sources -------------------------------------------------------------------------------------
 SRC       := $(foreach r,$(ROOMS),$(wildcard $(r)/*.c))
-LIB_SRC   := $(filter-out cli/main.c,$(SRC))
+LIB_SRC   := $(filter-out cli/main.c %_cuda.c,$(SRC))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o)
 MAIN_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/main.c))
 LIB       := $(BUILD)/libmoefold.a
@@ -133,3 +133,4 @@ help: ## this list
 -include $(DEPS)
 -include kernels/kernels.mk
 -include executor/executor.mk
+-include executor/measure.mk

@@ -1,0 +1,24 @@
+# measure.mk - host code of the CUDA side (*_cuda.c) and its libraries; included by the Makefile after
+# kernels/kernels.mk, whose variables it extends. Does nothing where that found no CUDA toolkit.
+ifdef CUDA_LIB
+CUDA_HOST_SRC  := $(wildcard kernels/*_cuda.c executor/*_cuda.c)
+CUDA_HOST_OBJ  := $(CUDA_HOST_SRC:%.c=$(BUILD)/gpu/obj/%.pic.o)
+CUDA_ROOM_SRC  := $(wildcard executor/*.cu)
+CUDA_ROOM_OBJ  := $(CUDA_ROOM_SRC:%.cu=$(BUILD)/gpu/obj/%.o)
+GPU_MAIN_SRC   := $(wildcard bench/gpu/*.c)
+GPU_MAIN_BIN   := $(GPU_MAIN_SRC:bench/gpu/%.c=$(BUILD)/gpu/bench/%)
+GPU_LIBS       += -L$(CUDA_HOME)/lib64 -lcublasLt -lcudnn -lnccl $(PKG_LIBS)
+
+$(CUDA_HOST_OBJ): CPPFLAGS += -isystem $(CUDA_HOME)/include
+$(CUDA_LIB): $(CUDA_HOST_OBJ) $(CUDA_ROOM_OBJ)
+$(CUDA_SO): $(filter $(BUILD)/gpu/obj/kernels/%,$(CUDA_HOST_OBJ))
+gpu: $(GPU_MAIN_BIN)
+
+$(BUILD)/gpu/bench/%: bench/gpu/%.c $(CUDA_LIB) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,GPUMAIN,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d -MT $@ -c $< -o $@.o
+	$(Q)$(NVCC) $(CUDA_ARCH) $@.o $(CUDA_LIB) $(LIB) $(GPU_LIBS) -o $@
+
+-include $(CUDA_HOST_OBJ:.o=.d) $(CUDA_ROOM_OBJ:.o=.d) $(GPU_MAIN_BIN:=.d)
+endif

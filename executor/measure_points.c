@@ -1,0 +1,234 @@
+/* measure_points.c - which points a general measurement of one GPU holds.
+ *
+ * Three sources: a grid that nails down the corners; shapes at random over the ranges that the
+ * shipped models span; and ops that lowering emits for shipped models under random layouts. Of the
+ * random ones some are held out of every fit: the accuracy of prices is judged on those.
+ */
+#include "executor/measure.h"
+#include "executor/measure_draw.h"
+#include "profiles/ops_table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- lists ------------------------------------------------------------------------------------ */
+
+void mf_measure_list_clear(mf_measure_list *l) {
+    free(l->point);
+    *l = (mf_measure_list){NULL, 0, 0};
+}
+
+static bool same_key(const mf_point *a, const mf_point *b) {
+    if (strcmp(a->op, b->op) != 0 || a->dims != b->dims) {
+        return false;
+    }
+    for (int i = 0; i < a->dims; i++) {
+        if (strcmp(a->dim[i].text, b->dim[i].text) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+mf_status mf_measure_list_add(mf_measure_list *l, const char *key, bool holdout, const char *source,
+                              mf_err *e) {
+    mf_point p;
+    mf_status status = mf_point_parse(key, &p, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    p.holdout = holdout;
+    snprintf(p.source, sizeof p.source, "%s", source);
+    for (int64_t i = 0; i < l->n; i++) {
+        if (same_key(&l->point[i], &p)) {
+            return MF_OK;
+        }
+    }
+    if (l->n == l->room) {
+        int64_t room = l->room > 0 ? 2 * l->room : 1024;
+        mf_point *more = realloc(l->point, (size_t)room * sizeof *more);
+        if (more == NULL) {
+            return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
+        }
+        l->point = more;
+        l->room = room;
+    }
+    l->point[l->n++] = p;
+    return MF_OK;
+}
+
+/* --- chance ----------------------------------------------------------------------------------- */
+
+uint64_t mf_measure_random(uint64_t *state) {
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+int64_t mf_measure_random_int(uint64_t *state, int64_t below) {
+    return (int64_t)(mf_measure_random(state) % (uint64_t)below);
+}
+
+/* Even in the logarithm; a multiple of `coarse` three times in four, else of `fine`. */
+static int64_t log_uniform(uint64_t *state, double low, double high, int64_t coarse, int64_t fine) {
+    double u = (double)(mf_measure_random(state) >> 11) * 0x1p-53;
+    int64_t step = mf_measure_random_int(state, 4) == 0 ? fine : coarse;
+    int64_t x = (int64_t)(low * pow(high / low, u) / (double)step + 0.5) * step;
+    return x < fine ? fine : x;
+}
+
+/* Deterministic order in which a time limit cuts all families alike. */
+static void shuffle(mf_measure_list *l, int64_t from, uint64_t *state) {
+    for (int64_t i = l->n - 1; i > from; i--) {
+        int64_t j = from + mf_measure_random_int(state, i - from + 1);
+        mf_point keep = l->point[i];
+        l->point[i] = l->point[j];
+        l->point[j] = keep;
+    }
+}
+
+/* --- dense products --------------------------------------------------------------------------- */
+
+static const char *const forms[] = {"nt", "nn", "tn"};
+
+/* A linear layer of `out` x `in` features over `tokens` rows, in one of its three passes. */
+static mf_status add_linear(mf_measure_list *l, const char *dtype, int pass, int64_t tokens,
+                            int64_t out, int64_t in, bool holdout, const char *source, mf_err *e) {
+    char key[160];
+    int64_t m = pass == 2 ? out : tokens, n = pass == 0 ? out : in;
+    int64_t k = pass == 0 ? in : pass == 1 ? out : tokens;
+    snprintf(key, sizeof key, "gemm dtype=%s m=%lld n=%lld k=%lld layout=%s acc=%d", dtype,
+             (long long)m, (long long)n, (long long)k, forms[pass], pass == 2);
+    return mf_measure_list_add(l, key, holdout, source, e);
+}
+
+static const double largest_flops = 8e12, smallest_flops = 2e8;
+static const double largest_B = 12e9;
+
+static mf_status draw_linear(mf_measure_list *l, const char *dtype, int pass, bool holdout,
+                             uint64_t *state, mf_err *e) {
+    for (;;) {
+        int64_t fine = dtype[0] == 'b' ? 8 : 16;
+        int64_t tokens = log_uniform(state, 256, 65536, 128, fine);
+        int64_t out = log_uniform(state, 128, 65536, 64, fine);
+        int64_t in = log_uniform(state, 128, 32768, 64, fine);
+        double t = (double)tokens, o = (double)out, i = (double)in;
+        double flops = 2 * t * o * i, bytes = 2 * (t * o + t * i + o * i) + 4 * o * i;
+        if (flops <= largest_flops && flops >= smallest_flops && bytes <= largest_B) {
+            return add_linear(l, dtype, pass, tokens, out, in, holdout,
+                              "drawn over the models' ranges", e);
+        }
+    }
+}
+
+static mf_status add_products(mf_measure_list *l, uint64_t *state, mf_err *e) {
+    static const int64_t tokens[] = {512, 2048, 4096, 8192, 16384, 32768};
+    static const int64_t wide[] = {1024, 2048, 4096, 8192, 16384};
+    static const struct {
+        const char *dtype;
+        int fit, held; /* of each pass */
+    } draws[] = {{"bf16", 260, 70}, {"fp8-tensor", 90, 20}, {"fp8-block", 90, 20}};
+    mf_status status = MF_OK;
+    for (int pass = 0; pass < 3; pass++) {
+        for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++) {
+            for (size_t o = 0; o < sizeof wide / sizeof wide[0] && status == MF_OK; o++) {
+                for (size_t i = 0; i < sizeof wide / sizeof wide[0] && status == MF_OK; i++) {
+                    if ((t + o + i + (size_t)pass) % 2 == 0) { /* every other corner */
+                        status = add_linear(l, "bf16", pass, tokens[t], wide[o], wide[i], false,
+                                            "grid", e);
+                    }
+                }
+            }
+        }
+    }
+    for (size_t d = 0; d < sizeof draws / sizeof draws[0]; d++) {
+        for (int pass = 0; pass < 3; pass++) {
+            for (int i = 0; i < draws[d].fit + draws[d].held && status == MF_OK; i++) {
+                status = draw_linear(l, draws[d].dtype, pass, i >= draws[d].fit, state, e);
+            }
+        }
+    }
+    return status;
+}
+
+/* --- bytes ------------------------------------------------------------------------------------ */
+
+static mf_status add_bytes(mf_measure_list *l, const char *prefix, double low_B, double high_B,
+                           double step, int held, uint64_t *state, mf_err *e) {
+    char key[128];
+    mf_status status = MF_OK;
+    for (double b = low_B; b <= high_B * 1.001 && status == MF_OK; b *= step) {
+        snprintf(key, sizeof key, "%s bytes=%.0f", prefix, b);
+        status = mf_measure_list_add(l, key, false, "grid", e);
+    }
+    for (int i = 0; i < held && status == MF_OK; i++) {
+        snprintf(key, sizeof key, "%s bytes=%lld", prefix,
+                 (long long)log_uniform(state, low_B, high_B, 4096, 256));
+        status = mf_measure_list_add(l, key, true, "drawn over the range", e);
+    }
+    return status;
+}
+
+static mf_status add_memory(mf_measure_list *l, uint64_t *state, mf_err *e) {
+    static const char *const kinds[] = {"rmsnorm_fwd",
+                                        "rmsnorm_bwd",
+                                        "rope_fwd",
+                                        "rope_bwd",
+                                        "swiglu_fwd",
+                                        "swiglu_bwd",
+                                        "add",
+                                        "gate_fwd",
+                                        "gate_bwd",
+                                        "router_fwd",
+                                        "router_bwd",
+                                        "permute",
+                                        "unpermute",
+                                        "split",
+                                        "quantise",
+                                        "bias_bwd",
+                                        "cast",
+                                        "embedding_fwd",
+                                        "grad_norm",
+                                        "adamw",
+                                        "cross_entropy_fwd",
+                                        "cross_entropy_bwd",
+                                        "embedding_bwd"};
+    mf_status status = MF_OK;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && status == MF_OK; i++) {
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "memory op=%s", kinds[i]);
+        bool small = strncmp(kinds[i], "router", 6) == 0;
+        status = add_bytes(l, prefix, small ? 1 << 18 : 1 << 20, small ? 1 << 26 : 1 << 30,
+                           2.8284271247461903, 4, state, e);
+    }
+    return status;
+}
+
+static mf_status add_host(mf_measure_list *l, uint64_t *state, mf_err *e) {
+    mf_status status = mf_measure_list_add(l, "launch mode=stream", false, "grid", e);
+    status =
+        status == MF_OK ? mf_measure_list_add(l, "launch mode=graph", false, "grid", e) : status;
+    status = status == MF_OK
+                 ? add_bytes(l, "copy", 1 << 16, 1ll << 31, 2.8284271247461903, 8, state, e)
+                 : status;
+    status = status == MF_OK ? add_bytes(l, "copy_h2d", 1 << 14, 1 << 30, 4, 3, state, e) : status;
+    return status == MF_OK ? add_bytes(l, "copy_d2h", 1 << 14, 1 << 30, 4, 3, state, e) : status;
+}
+
+/* --- all -------------------------------------------------------------------------------------- */
+
+mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e) {
+    uint64_t state = seed;
+    mf_status status = add_host(l, &state, e);
+    int64_t first = l->n;
+    status = status == MF_OK ? add_memory(l, &state, e) : status;
+    status = status == MF_OK ? add_products(l, &state, e) : status;
+    status = status == MF_OK ? mf_measure_draw_models(l, &state, e) : status;
+    if (status == MF_OK) {
+        shuffle(l, first, &state);
+    }
+    return status;
+}

@@ -1,0 +1,68 @@
+/* attention_cuda.h - scaled dot-product attention on a GPU through cuDNN's graph interface: what
+ * kernels/attention.h defines, in BF16, for `batch` sequences of equal length: causal or full,
+ * sliding window, grouped query heads, values of another width than keys (MLA), learned sinks;
+ * forward with log-sum-exp, and backward.
+ *
+ *     q [batch, seq_q, heads, qk_dim]; k [batch, seq_k, kv_heads, qk_dim]; v ditto of v_dim;
+ *     o [batch, seq_q, heads, v_dim], each with strides of its own (the last is 1); gradients lie
+ * as their values do; lse [batch, heads, seq_q] float. Causal with seq_q < seq_k: the queries are
+ *     the last seq_q positions.
+ *
+ * A plan is compiled for one shape (tenths of a second, once) and enqueued with pointers. The
+ * handle of the library is bound to the GPU that is current when it is opened; handle and plans
+ * belong to one thread at a time.
+ */
+#ifndef MF_KERNELS_ATTENTION_CUDA_H
+#define MF_KERNELS_ATTENTION_CUDA_H
+
+#include "kernels/kernel.h"
+
+typedef struct mf_attention_strides {
+    int64_t batch, row, head; /* elements */
+} mf_attention_strides;
+
+typedef struct mf_attention_cuda_shape {
+    int64_t batch, heads, kv_heads, seq_q, seq_k, qk_dim, v_dim;
+    mf_attention_strides q, k, v, o;
+    float scale;
+    bool causal;
+    int64_t
+        window; /* 0: unlimited; a query sees the last `window` keys up to its own; causal only */
+    bool sink;
+    bool backward; /* the plan computes gradients */
+} mf_attention_cuda_shape;
+
+/* Device pointers, 16-byte aligned. */
+typedef struct mf_attention_cuda_data {
+    const void *q, *k, *v;
+    const float *sink; /* [heads] */
+    void *o;           /* forward: written; backward: read */
+    float *lse;        /* forward: written; backward: read */
+    const void *d_o;
+    void *dq, *dk, *dv; /* written */
+    float *dsink;       /* [heads], written */
+    void *workspace;    /* mf_attention_cuda_workspace_B bytes */
+} mf_attention_cuda_data;
+
+typedef struct mf_attention_cuda mf_attention_cuda;
+
+MF_KERNEL_C_BEGIN
+mf_status mf_attention_cuda_library_open(void **library, mf_err *e);
+void mf_attention_cuda_library_close(void *library);
+/* "9.19.0" of the cuDNN that runs. */
+void mf_attention_cuda_version(char *text, size_t size);
+
+/* Strides of tightly packed [batch, seq, heads, width]. */
+mf_attention_strides mf_attention_packed(int64_t seq, int64_t heads, int64_t width);
+
+/* Errors: MF_INPUT (cuDNN has no kernel for the shape, in its words), MF_LIBRARY, MF_NOMEM. */
+mf_status mf_attention_cuda_create(void *library, const mf_attention_cuda_shape *shape,
+                                   mf_attention_cuda **out, mf_err *e);
+void mf_attention_cuda_destroy(mf_attention_cuda *plan);
+size_t mf_attention_cuda_workspace_B(const mf_attention_cuda *plan);
+
+/* Enqueues; never synchronises; can be captured. MF_LIBRARY. */
+mf_status mf_attention_cuda_run(mf_attention_cuda *plan, const mf_attention_cuda_data *data,
+                                void *stream, mf_err *e);
+MF_KERNEL_C_END
+#endif

@@ -1,0 +1,324 @@
+/* gemm_cuda.c - matrix products through cuBLASLt.
+ *
+ * cuBLASLt's matrices are column-major; a row-major matrix is its transpose there. So the product
+ * is asked for as c^T = op(b)^T op(a)^T: our b is its A, our a its B, our n its m.
+ */
+#include "kernels/gemm_cuda.h"
+
+#include "kernels/cuda_check.h"
+
+#include <cublasLt.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct mf_gemm_cuda {
+    mf_gemm_cuda_shape shape;
+    cublasLtHandle_t library;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c; /* of our a, b, c */
+    size_t workspace_B;
+    int candidates, chosen;
+    cublasLtMatmulAlgo_t algo[MF_GEMM_CANDIDATES];
+};
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        cublasStatus_t result_ = (call);                                                           \
+        if (result_ != CUBLAS_STATUS_SUCCESS) {                                                    \
+            status = mf_err_set(e, MF_LIBRARY, "cuBLASLt: %s: %s (%s)", #call,                     \
+                                cublasLtGetStatusString(result_), cublasLtGetStatusName(result_)); \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+mf_status mf_gemm_cuda_library_open(void **library, mf_err *e) {
+    mf_status status = MF_OK;
+    cublasLtHandle_t handle = NULL;
+    TRY(cublasLtCreate(&handle));
+out:
+    *library = handle;
+    return status;
+}
+
+void mf_gemm_cuda_library_close(void *library) {
+    if (library != NULL) {
+        (void)cublasLtDestroy(library);
+    }
+}
+
+void mf_gemm_cuda_version(char *text, size_t size) {
+    size_t version = cublasLtGetVersion();
+    snprintf(text, size, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+}
+
+/* --- descriptors ------------------------------------------------------------------------------ */
+
+static cudaDataType_t data_type(mf_gemm_type t) {
+    static const cudaDataType_t types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_8F_E4M3};
+    return types[t];
+}
+
+static int32_t scale_mode(mf_gemm_scale s) {
+    static const int32_t modes[] = {
+        CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+        CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F};
+    return modes[s];
+}
+
+static mf_status describe_product(mf_gemm_cuda *p, mf_err *e) {
+    mf_status status = MF_OK;
+    const mf_gemm_cuda_shape *s = &p->shape;
+    bool fp8 = s->a_type == MF_GEMM_E4M3;
+    /* TF32 would be no float arithmetic: FP32 operands take the plain units. */
+    cublasOperation_t no = CUBLAS_OP_N, yes = CUBLAS_OP_T;
+    int32_t a_mode = scale_mode(s->a_scale), b_mode = scale_mode(s->b_scale);
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cudaDataType_t bias_type = data_type(s->c_type);
+    TRY(cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA,
+                                       s->form == MF_GEMM_NT ? &yes : &no, sizeof yes));
+    TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSB,
+                                       s->form == MF_GEMM_TN ? &yes : &no, sizeof yes));
+    if (fp8) {
+        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &b_mode,
+                                           sizeof b_mode));
+        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &a_mode,
+                                           sizeof a_mode));
+    }
+    if (s->bias) {
+        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                           sizeof epilogue));
+        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                                           &bias_type, sizeof bias_type));
+    }
+out:
+    return status;
+}
+
+static mf_status describe_operands(mf_gemm_cuda *p, mf_err *e) {
+    mf_status status = MF_OK;
+    const mf_gemm_cuda_shape *s = &p->shape;
+    uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
+    bool a_t = s->form == MF_GEMM_TN, b_t = s->form == MF_GEMM_NT;
+    TRY(cublasLtMatrixLayoutCreate(&p->a, data_type(s->a_type), a_t ? m : k, a_t ? k : m, s->lda));
+    TRY(cublasLtMatrixLayoutCreate(&p->b, data_type(s->b_type), b_t ? k : n, b_t ? n : k, s->ldb));
+    TRY(cublasLtMatrixLayoutCreate(&p->c, data_type(s->c_type), n, m, s->ldc));
+out:
+    return status;
+}
+
+/* Scales and bias are part of the descriptor; the heuristic asks whether they are there. */
+static mf_status point_at(mf_gemm_cuda *p, const mf_gemm_cuda_data *d, mf_err *e) {
+    mf_status status = MF_OK;
+    if (p->shape.a_type == MF_GEMM_E4M3) {
+        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                           &d->b_scale, sizeof d->b_scale));
+        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                           &d->a_scale, sizeof d->a_scale));
+    }
+    if (p->shape.bias) {
+        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias,
+                                           sizeof d->bias));
+    }
+out:
+    return status;
+}
+
+static mf_status propose(mf_gemm_cuda *p, mf_err *e) {
+    mf_status status = MF_OK;
+    const mf_gemm_cuda_shape *s = &p->shape;
+    cublasLtMatmulHeuristicResult_t found[MF_GEMM_CANDIDATES];
+    cublasLtMatmulPreference_t wish = NULL;
+    const float *somewhere = (const float *)(uintptr_t)256; /* only its alignment is looked at */
+    mf_gemm_cuda_data standing_in = {.a_scale = somewhere, .b_scale = somewhere, .bias = somewhere};
+    int count = 0;
+    cublasStatus_t result;
+    status = point_at(p, &standing_in, e);
+    if (status != MF_OK) {
+        goto out;
+    }
+    TRY(cublasLtMatmulPreferenceCreate(&wish));
+    TRY(cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &p->workspace_B, sizeof p->workspace_B));
+    result = cublasLtMatmulAlgoGetHeuristic(p->library, p->product, p->b, p->a, p->c, p->c, wish,
+                                            MF_GEMM_CANDIDATES, found, &count);
+    for (int i = 0; result == CUBLAS_STATUS_SUCCESS && i < count; i++) {
+        if (found[i].state == CUBLAS_STATUS_SUCCESS) {
+            p->algo[p->candidates++] = found[i].algo;
+        }
+    }
+    if (p->candidates == 0) {
+        status = mf_err_set(
+            e, MF_INPUT, "cuBLASLt has no algorithm for this product (m=%lld n=%lld k=%lld): %s",
+            (long long)s->m, (long long)s->n, (long long)s->k, cublasLtGetStatusString(result));
+    }
+out:
+    if (wish != NULL) {
+        (void)cublasLtMatmulPreferenceDestroy(wish);
+    }
+    return status;
+}
+
+mf_status mf_gemm_cuda_create(void *library, const mf_gemm_cuda_shape *shape, size_t workspace_B,
+                              mf_gemm_cuda **out, mf_err *e) {
+    mf_status status = MF_OK;
+    mf_gemm_cuda *p = calloc(1, sizeof *p);
+    *out = NULL;
+    if (p == NULL) {
+        return mf_err_set(e, MF_NOMEM, "matrix product: out of memory");
+    }
+    p->shape = *shape;
+    p->library = library;
+    p->workspace_B = workspace_B;
+    status = describe_product(p, e);
+    status = status == MF_OK ? describe_operands(p, e) : status;
+    status = status == MF_OK ? propose(p, e) : status;
+    if (status != MF_OK) {
+        mf_gemm_cuda_destroy(p);
+        return status;
+    }
+    *out = p;
+    return MF_OK;
+}
+
+void mf_gemm_cuda_destroy(mf_gemm_cuda *p) {
+    if (p == NULL) {
+        return;
+    }
+    cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->c};
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        if (layouts[i] != NULL) {
+            (void)cublasLtMatrixLayoutDestroy(layouts[i]);
+        }
+    }
+    if (p->product != NULL) {
+        (void)cublasLtMatmulDescDestroy(p->product);
+    }
+    free(p);
+}
+
+int mf_gemm_cuda_candidates(const mf_gemm_cuda *p) {
+    return p->candidates;
+}
+int mf_gemm_cuda_chosen(const mf_gemm_cuda *p) {
+    return p->chosen;
+}
+void mf_gemm_cuda_choose(mf_gemm_cuda *p, int candidate) {
+    p->chosen = candidate >= 0 && candidate < p->candidates ? candidate : p->chosen;
+}
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+mf_status mf_gemm_cuda_run(mf_gemm_cuda *p, const mf_gemm_cuda_data *d, void *stream, mf_err *e) {
+    float beta = p->shape.accumulate ? 1.0f : 0.0f;
+    mf_status status = point_at(p, d, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    TRY(cublasLtMatmul(p->library, p->product, &d->alpha, d->b, p->b, d->a, p->a, &beta, d->c, p->c,
+                       d->c, p->c, &p->algo[p->chosen], d->workspace, p->workspace_B,
+                       (cudaStream_t)stream));
+out:
+    return status;
+}
+
+/* --- choosing --------------------------------------------------------------------------------- */
+
+static const double tune_target_s = 0.5e-3; /* of timed work per proposal */
+static const double tune_most_s = 40e-3;    /* for all; later proposals are seldom better */
+enum { TUNE_RUNS_MAX = 20, TUNE_RUNS_MIN = 2 };
+
+/* Seconds per run of the proposal in use, over `runs` runs behind one that warms up. */
+static mf_status time_runs(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int sets, int runs,
+                           cudaEvent_t *mark, cudaStream_t stream, double *time_s, mf_err *e) {
+    mf_status status = mf_gemm_cuda_run(p, &data[0], stream, e);
+    float ms = 0.0f;
+    MF_CUDA_GOTO(cudaEventRecord(mark[0], stream), e);
+    for (int i = 0; i < runs && status == MF_OK; i++) {
+        status = mf_gemm_cuda_run(p, &data[(i + 1) % sets], stream, e);
+    }
+    if (status != MF_OK) {
+        goto out;
+    }
+    MF_CUDA_GOTO(cudaEventRecord(mark[1], stream), e);
+    MF_CUDA_GOTO(cudaEventSynchronize(mark[1]), e);
+    MF_CUDA_GOTO(cudaEventElapsedTime(&ms, mark[0], mark[1]), e);
+    *time_s = (double)ms * 1e-3 / runs;
+out:
+    return status;
+}
+
+mf_status mf_gemm_cuda_tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int sets, void *stream,
+                            double *best_s, mf_err *e) {
+    mf_status status = MF_OK;
+    cudaEvent_t mark[2] = {NULL, NULL};
+    double best = 0.0, time_s = 0.0, spent_s = 0.0;
+    int winner = 0, runs = TUNE_RUNS_MIN;
+    MF_CUDA_GOTO(cudaEventCreate(&mark[0]), e);
+    MF_CUDA_GOTO(cudaEventCreate(&mark[1]), e);
+    for (int i = 0; i < p->candidates && spent_s < tune_most_s; i++) {
+        p->chosen = i;
+        status = time_runs(p, data, sets, runs, mark, (cudaStream_t)stream, &time_s, e);
+        if (status == MF_OK && i == 0) { /* the first one tells how long a run is */
+            double wanted = tune_target_s / time_s;
+            runs = wanted > TUNE_RUNS_MAX   ? TUNE_RUNS_MAX
+                   : wanted < TUNE_RUNS_MIN ? TUNE_RUNS_MIN
+                                            : (int)wanted;
+            status = time_runs(p, data, sets, runs, mark, (cudaStream_t)stream, &time_s, e);
+        }
+        if (status != MF_OK) {
+            goto out;
+        }
+        spent_s += (runs + 1) * time_s;
+        if (i == 0 || time_s < 0.99 * best) {
+            best = time_s;
+            winner = i;
+        }
+    }
+    if (best_s != NULL) {
+        *best_s = best;
+    }
+out:
+    p->chosen = winner;
+    for (int i = 0; i < 2; i++) {
+        if (mark[i] != NULL) {
+            (void)cudaEventDestroy(mark[i]);
+        }
+    }
+    return status;
+}
+
+/* --- remembering ------------------------------------------------------------------------------ */
+
+void mf_gemm_cuda_algo_print(const mf_gemm_cuda *p, char text[MF_GEMM_ALGO_TEXT]) {
+    unsigned char bytes[64];
+    _Static_assert(sizeof bytes == sizeof p->algo[0], "an algorithm is 64 bytes");
+    memcpy(bytes, &p->algo[p->chosen], sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    }
+}
+
+mf_status mf_gemm_cuda_algo_read(mf_gemm_cuda *p, const char *text, mf_err *e) {
+    unsigned char bytes[64];
+    cublasLtMatmulAlgo_t algo;
+    cublasLtMatmulHeuristicResult_t checked;
+    if (strspn(text, "0123456789abcdef") != 2 * sizeof bytes || text[2 * sizeof bytes] != '\0') {
+        return mf_err_set(e, MF_INPUT, "\"%.40s\" is no cuBLASLt algorithm (128 hex digits)", text);
+    }
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        char digits[3] = {text[2 * i], text[2 * i + 1], '\0'};
+        bytes[i] = (unsigned char)strtoul(digits, NULL, 16);
+    }
+    memcpy(&algo, bytes, sizeof algo);
+    cublasStatus_t result =
+        cublasLtMatmulAlgoCheck(p->library, p->product, p->b, p->a, p->c, p->c, &algo, &checked);
+    if (result != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > p->workspace_B) {
+        return mf_err_set(e, MF_INPUT, "cuBLASLt refuses a remembered algorithm: %s",
+                          cublasLtGetStatusString(result));
+    }
+    p->chosen = p->candidates < MF_GEMM_CANDIDATES ? p->candidates++ : 0;
+    p->algo[p->chosen] = algo;
+    return MF_OK;
+}

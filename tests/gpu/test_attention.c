@@ -1,0 +1,277 @@
+/* test_attention.c - cuDNN attention against the C reference: causal and full, grouped heads, MLA
+ * widths, sliding window, keys that reach further back than queries, sinks, strides; forward with
+ * log-sum-exp and all gradients; fresh random inputs and poisoned outputs. Bounds are on
+ * |got - want| / |want|: BF16 probabilities and results leave 3e-3, their gradients 6e-3.
+ */
+#include "kernels/attention.h"
+#include "kernels/attention_cuda.h"
+#include "kernels/cuda_check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static uint64_t state;
+static int passed, failed;
+static void *library;
+
+static double uniform(double low, double high) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return low + (high - low) * (double)((state * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
+}
+
+static void must(cudaError_t r) {
+    if (r != cudaSuccess) {
+        printf("FATAL %s\n", cudaGetErrorString(r));
+        exit(1);
+    }
+}
+
+typedef struct both {
+    void *host, *device;
+    size_t size_B;
+    mf_kernel_dtype type;
+} both;
+
+static both poisoned(int64_t n, mf_kernel_dtype type) {
+    both b = {.size_B = (size_t)n * mf_kernel_dtype_B(type), .type = type};
+    b.host = malloc(b.size_B + 64);
+    if (b.host == NULL) {
+        exit(1);
+    }
+    memset(b.host, 0xff, b.size_B);
+    must(cudaMalloc(&b.device, b.size_B + 64));
+    must(cudaMemset(b.device, 0xff, b.size_B));
+    return b;
+}
+
+static both filled(int64_t n, mf_kernel_dtype type, double size) {
+    both b = poisoned(n, type);
+    for (int64_t i = 0; i < n; i++) {
+        mf_kernel_put(b.host, type, i, (float)uniform(-size, size));
+    }
+    must(cudaMemcpy(b.device, b.host, b.size_B, cudaMemcpyHostToDevice));
+    return b;
+}
+
+static void drop(both *b) {
+    free(b->host);
+    (void)cudaFree(b->device);
+}
+
+/* The device's values against the host's. */
+static void compare(const char *what, const char *name, const both *b, double bound) {
+    size_t n = b->size_B / mf_kernel_dtype_B(b->type);
+    void *got = malloc(b->size_B + 64);
+    double difference = 0, size = 0;
+    if (got == NULL) {
+        exit(1);
+    }
+    must(cudaMemcpy(got, b->device, b->size_B, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < n; i++) {
+        double x = (double)mf_kernel_get(got, b->type, (int64_t)i);
+        double y = (double)mf_kernel_get(b->host, b->type, (int64_t)i);
+        bool alike = isinf(x) && isinf(y) && (x > 0) == (y > 0);
+        difference += alike ? 0 : (x - y) * (x - y);
+        size += alike ? 0 : y * y;
+    }
+    double error = sqrt(difference) / (sqrt(size) + 1e-30);
+    bool ok = error <= bound;
+    ok ? passed++ : failed++;
+    printf("%s %s %s: error %.2g (bound %.1g)\n", ok ? "ok   " : "FAIL ", what, name, error, bound);
+    free(got);
+}
+
+typedef struct setup {
+    int64_t batch, heads, kv_heads, seq_q, seq_k, qk_dim, v_dim;
+    bool causal;
+    int64_t window;
+    bool sink;
+} setup;
+
+/* cuDNN keeps lse as [batch, heads, seq]; the reference as [heads, batch * seq]. */
+static void reorder(const setup *t, const float *reference, float *out) {
+    for (int64_t b = 0; b < t->batch; b++) {
+        for (int64_t h = 0; h < t->heads; h++) {
+            memcpy(out + (b * t->heads + h) * t->seq_q, reference + (h * t->batch + b) * t->seq_q,
+                   (size_t)t->seq_q * sizeof *out);
+        }
+    }
+}
+
+static void run_case(const setup *t) {
+    char what[160];
+    int32_t cu_q[16], cu_k[16];
+    int64_t q_rows = t->batch * t->seq_q, k_rows = t->batch * t->seq_k;
+    int32_t *q_pos = malloc((size_t)q_rows * 4), *k_pos = malloc((size_t)k_rows * 4);
+    if (q_pos == NULL || k_pos == NULL) {
+        exit(1);
+    }
+    for (int64_t i = 0; i <= t->batch; i++) {
+        cu_q[i] = (int32_t)(i * t->seq_q);
+        cu_k[i] = (int32_t)(i * t->seq_k);
+    }
+    for (int64_t i = 0; i < q_rows; i++) {
+        q_pos[i] = (int32_t)(i % t->seq_q + t->seq_k - t->seq_q);
+    }
+    for (int64_t i = 0; i < k_rows; i++) {
+        k_pos[i] = (int32_t)(i % t->seq_k);
+    }
+    snprintf(what, sizeof what, "b%lld h%lld/%lld s%lld/%lld d%lld/%lld%s window %lld%s",
+             (long long)t->batch, (long long)t->heads, (long long)t->kv_heads, (long long)t->seq_q,
+             (long long)t->seq_k, (long long)t->qk_dim, (long long)t->v_dim,
+             t->causal ? " causal" : "", (long long)t->window, t->sink ? " sink" : "");
+    both q = filled(q_rows * t->heads * t->qk_dim, MF_KERNEL_BF16, 1.7);
+    both k = filled(k_rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16, 1.7);
+    both v = filled(k_rows * t->kv_heads * t->v_dim, MF_KERNEL_BF16, 1.7);
+    both d_o = filled(q_rows * t->heads * t->v_dim, MF_KERNEL_BF16, 1.0);
+    both sink = filled(t->heads, MF_KERNEL_F32, 2.0);
+    both o = poisoned(q_rows * t->heads * t->v_dim, MF_KERNEL_BF16);
+    both lse = poisoned(q_rows * t->heads, MF_KERNEL_F32);
+    both lse_reference = poisoned(q_rows * t->heads, MF_KERNEL_F32);
+    both dq = poisoned(q_rows * t->heads * t->qk_dim, MF_KERNEL_BF16);
+    both dk = poisoned(k_rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16);
+    both dv = poisoned(k_rows * t->kv_heads * t->v_dim, MF_KERNEL_BF16);
+    both dsink = poisoned(t->heads, MF_KERNEL_F32);
+    memset(dsink.host, 0, dsink.size_B);
+    mf_kernel_attention_shape shape = {.dtype = MF_KERNEL_BF16,
+                                       .sequences = t->batch,
+                                       .cu_q = cu_q,
+                                       .cu_k = cu_k,
+                                       .q_pos = q_pos,
+                                       .k_pos = k_pos,
+                                       .heads = t->heads,
+                                       .kv_heads = t->kv_heads,
+                                       .qk_dim = t->qk_dim,
+                                       .v_dim = t->v_dim,
+                                       .causal = t->causal,
+                                       .window = t->window,
+                                       .scale = 1.0f / sqrtf((float)t->qk_dim),
+                                       .q_row = t->heads * t->qk_dim,
+                                       .q_head = t->qk_dim,
+                                       .k_row = t->kv_heads * t->qk_dim,
+                                       .k_head = t->qk_dim,
+                                       .v_row = t->kv_heads * t->v_dim,
+                                       .v_head = t->v_dim,
+                                       .o_row = t->heads * t->v_dim,
+                                       .o_head = t->v_dim,
+                                       .sink = t->sink ? sink.host : NULL};
+    mf_kernel_attention forward = {
+        shape, q.host, k.host, v.host, MF_KERNEL_BF16, o.host, lse_reference.host};
+    (void)mf_kernel_attention_forward(&forward, NULL);
+    reorder(t, lse_reference.host, lse.host);
+    void *scratch = malloc(mf_kernel_attention_workspace_B(t->seq_k, t->qk_dim, t->v_dim));
+    mf_kernel_attention_grad backward = {.shape = shape,
+                                         .q = q.host,
+                                         .k = k.host,
+                                         .v = v.host,
+                                         .o = o.host,
+                                         .d_o = d_o.host,
+                                         .lse = lse_reference.host,
+                                         .grad_dtype = MF_KERNEL_BF16,
+                                         .dq = dq.host,
+                                         .dk = dk.host,
+                                         .dv = dv.host,
+                                         .dsink = t->sink ? dsink.host : NULL,
+                                         .workspace = scratch};
+    (void)mf_kernel_attention_backward(&backward, NULL);
+    mf_attention_cuda_shape s = {t->batch,
+                                 t->heads,
+                                 t->kv_heads,
+                                 t->seq_q,
+                                 t->seq_k,
+                                 t->qk_dim,
+                                 t->v_dim,
+                                 mf_attention_packed(t->seq_q, t->heads, t->qk_dim),
+                                 mf_attention_packed(t->seq_k, t->kv_heads, t->qk_dim),
+                                 mf_attention_packed(t->seq_k, t->kv_heads, t->v_dim),
+                                 mf_attention_packed(t->seq_q, t->heads, t->v_dim),
+                                 shape.scale,
+                                 t->causal,
+                                 t->window,
+                                 t->sink,
+                                 false};
+    mf_attention_cuda_data d = {q.device,  k.device,   v.device,     sink.device,
+                                o.device,  lse.device, d_o.device,   dq.device,
+                                dk.device, dv.device,  dsink.device, NULL};
+    for (int pass = 0; pass < 2; pass++) {
+        mf_attention_cuda *plan = NULL;
+        mf_err e;
+        s.backward = pass == 1;
+        if (mf_attention_cuda_create(library, &s, &plan, &e) != MF_OK) {
+            printf("FAIL  %s %s: %s\n", what, pass ? "backward" : "forward", e.text);
+            failed++;
+            continue;
+        }
+        must(cudaMalloc(&d.workspace, mf_attention_cuda_workspace_B(plan) + 256));
+        must(cudaMemset(d.workspace, 0xff, mf_attention_cuda_workspace_B(plan)));
+        if (pass == 1) { /* from the reference's own forward pass */
+            must(cudaMemcpy(o.device, o.host, o.size_B, cudaMemcpyHostToDevice));
+            must(cudaMemcpy(lse.device, lse.host, lse.size_B, cudaMemcpyHostToDevice));
+        }
+        if (mf_attention_cuda_run(plan, &d, NULL, &e) != MF_OK) {
+            printf("FAIL  %s: %s\n", what, e.text);
+            failed++;
+        }
+        must(cudaDeviceSynchronize());
+        if (pass == 0) {
+            compare(what, "o", &o, 4e-3);
+            compare(what, "lse", &lse, 1e-5);
+        } else {
+            compare(what, "dq", &dq, 8e-3);
+            compare(what, "dk", &dk, 8e-3);
+            compare(what, "dv", &dv, 8e-3);
+            if (t->sink) {
+                compare(what, "dsink", &dsink, 8e-3);
+            }
+        }
+        (void)cudaFree(d.workspace);
+        mf_attention_cuda_destroy(plan);
+    }
+    both *all[] = {&q, &k, &v, &d_o, &sink, &o, &lse, &lse_reference, &dq, &dk, &dv, &dsink};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        drop(all[i]);
+    }
+    free(q_pos);
+    free(k_pos);
+    free(scratch);
+}
+
+int main(void) {
+    static const setup cases[] = {
+        {1, 2, 2, 128, 128, 64, 64, false, 0, false},
+        {2, 4, 2, 256, 256, 128, 128, true, 0, false},
+        {1, 4, 4, 200, 200, 128, 128, true, 0, false},
+        {2, 2, 2, 192, 192, 192, 128, true, 0, false},
+        {1, 8, 1, 320, 320, 64, 64, true, 0, false},
+        {1, 4, 2, 384, 384, 128, 128, true, 100, false},
+        {1, 4, 2, 128, 384, 128, 128, true, 0, false},
+        {1, 4, 2, 300, 300, 64, 64, true, 128, true},
+        {1, 2, 2, 256, 256, 64, 64, true, 0, true},
+    };
+    int count = 0;
+    const char *text = getenv("MF_SEED");
+    unsigned long long seed =
+        text != NULL ? strtoull(text, NULL, 10) : (unsigned long long)time(NULL);
+    mf_err e;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+        printf("MF_SKIPPED 1 no GPU\n");
+        return 0;
+    }
+    printf("seed %llu\n", seed);
+    state = seed * 0x9e3779b97f4a7c15ull + 1;
+    if (mf_attention_cuda_library_open(&library, &e) != MF_OK) {
+        printf("FATAL %s\n", e.text);
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        run_case(&cases[i]);
+    }
+    mf_attention_cuda_library_close(library);
+    printf("%d passed, %d failed, 0 skipped\n", passed, failed);
+    return failed > 0;
+}
