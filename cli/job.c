@@ -75,15 +75,6 @@ static void set_provenance(mf_job *j, const mf_args *a, const char *cluster) {
     mf_plan_model_describe(&j->model, &j->plan.model);
 }
 
-mf_math mf_precision_math(mf_precision p) {
-    static const mf_math math[MF_PREC_COUNT] = {
-        [MF_PREC_BF16] = MF_MATH_BF16,     [MF_PREC_FP8_TENSOR] = MF_MATH_FP8,
-        [MF_PREC_FP8_BLOCK] = MF_MATH_FP8, [MF_PREC_MXFP8] = MF_MATH_FP8,
-        [MF_PREC_NVFP4] = MF_MATH_FP4,     [MF_PREC_FP32] = MF_MATH_FP32,
-    };
-    return math[p];
-}
-
 mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *e) {
     static const char *const math[MF_MATH_COUNT] = {"FP32", "BF16", "FP8", "FP4"};
     mf_math m = mf_precision_math(l->precision);

@@ -51,7 +51,4 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
 /* Whether the FFN of a position is a Mixture of Experts. */
 bool mf_position_is_moe(const mf_model *m, int position);
 
-/* Arithmetic type of the expert GEMMs under a precision recipe. */
-mf_math mf_precision_math(mf_precision p);
-
 #endif

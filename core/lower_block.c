@@ -26,23 +26,6 @@ static double quantised_B(mf_precision p) {
     return (unsigned)p < MF_PREC_COUNT ? bytes[p] : 0.0;
 }
 
-static mf_math recipe_math(mf_precision p) {
-    switch (p) {
-    case MF_PREC_FP8_TENSOR:
-    case MF_PREC_FP8_BLOCK:
-    case MF_PREC_MXFP8:
-        return MF_MATH_FP8;
-    case MF_PREC_NVFP4:
-        return MF_MATH_FP4;
-    case MF_PREC_FP32:
-        return MF_MATH_FP32;
-    case MF_PREC_BF16:
-    case MF_PREC_COUNT:
-        break;
-    }
-    return MF_MATH_BF16;
-}
-
 static void label(mf_block *b, const mf_model *m, const mf_block_key *key) {
     const mf_layer_class *c = &m->layer_classes[key->layer_class];
     char recompute[32];
@@ -183,7 +166,7 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
     bd.tokens_attn = l->mbs * (l->seq / l->cp);
     bd.tokens = bd.tokens_attn / l->tp;
     bd.act_B = l->precision == MF_PREC_FP32 ? 4.0 : 2.0;
-    bd.math = recipe_math(l->precision);
+    bd.math = mf_precision_math(l->precision);
     bd.quant_B = quantised_B(l->precision);
     bd.input = bd.output = MF_NO_TENSOR;
     label(bd.b, m, &bd.key);

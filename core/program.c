@@ -40,3 +40,20 @@ const char *mf_module_text(mf_module m) {
 int64_t mf_align_B(int64_t bytes) {
     return (bytes + MF_ALIGN_B - 1) / MF_ALIGN_B * MF_ALIGN_B;
 }
+
+mf_math mf_precision_math(mf_precision p) {
+    switch (p) {
+    case MF_PREC_FP8_TENSOR:
+    case MF_PREC_FP8_BLOCK:
+    case MF_PREC_MXFP8:
+        return MF_MATH_FP8;
+    case MF_PREC_NVFP4:
+        return MF_MATH_FP4;
+    case MF_PREC_FP32:
+        return MF_MATH_FP32;
+    case MF_PREC_BF16:
+    case MF_PREC_COUNT:
+        break;
+    }
+    return MF_MATH_BF16;
+}

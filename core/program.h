@@ -261,6 +261,9 @@ typedef struct mf_block {
 /* Rounds up to the alignment that both the memory plan and the executor's arena use. */
 int64_t mf_align_B(int64_t bytes);
 
+/* Arithmetic of the linear layers that a precision recipe covers. */
+mf_math mf_precision_math(mf_precision p);
+
 const char *mf_op_text(mf_op_kind k);
 mf_op_class mf_op_kind_class(mf_op_kind k);
 const char *mf_stream_text(mf_stream s);

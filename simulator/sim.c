@@ -15,23 +15,6 @@ const char *mf_breakdown_text(mf_breakdown_kind k) {
     return (unsigned)k < MF_BD_COUNT ? text[k] : "?";
 }
 
-static mf_math expert_math(mf_precision p) {
-    switch (p) {
-    case MF_PREC_FP8_TENSOR:
-    case MF_PREC_FP8_BLOCK:
-    case MF_PREC_MXFP8:
-        return MF_MATH_FP8;
-    case MF_PREC_NVFP4:
-        return MF_MATH_FP4;
-    case MF_PREC_FP32:
-        return MF_MATH_FP32;
-    case MF_PREC_BF16:
-    case MF_PREC_COUNT:
-        break;
-    }
-    return MF_MATH_BF16;
-}
-
 static void rates(const mf_program *p, mf_sim *s) {
     const mf_layout *l = &p->layout;
     const mf_gpu *gpu = &p->cluster.gpu;
@@ -40,7 +23,7 @@ static void rates(const mf_program *p, mf_sim *s) {
     s->tokens_per_s_per_gpu = tokens / s->step_time_s / gpus;
     s->model_tflops_per_gpu = s->tokens_per_s_per_gpu * flops / 1e12;
     s->peak_bf16_flops = gpu->peak_flops[MF_MATH_BF16];
-    s->peak_flops = gpu->peak_flops[expert_math(l->precision)];
+    s->peak_flops = gpu->peak_flops[mf_precision_math(l->precision)];
     s->mfu_bf16 = s->peak_bf16_flops > 0 ? s->model_tflops_per_gpu * 1e12 / s->peak_bf16_flops : 0;
     s->mfu = s->peak_flops > 0 ? s->model_tflops_per_gpu * 1e12 / s->peak_flops : 0;
 }
