@@ -87,8 +87,13 @@ static mf_status scatter_rows(const mf_exec_op *x, const mf_exec_tensor *in,
         counts[m] = each;
     }
     char *to = (char *)out->data + (size_t)o.from * row_B(out);
-    return mf_comm_reduce_scatter(x->env->comm, group_of(x), type_of(in),
-                                  whole ? in->data : x->env->scratch, to, counts, e);
+    bool adds = x->sum[0].data == out->data; /* a piece, onto what another op wrote */
+    char *part = (char *)x->env->scratch + (size_t)(o.members * each) * sizeof(float);
+    mf_status status =
+        mf_comm_reduce_scatter(x->env->comm, group_of(x), type_of(in),
+                               whole ? in->data : x->env->scratch, adds ? part : to, counts, e);
+    const mf_kernel_add a = {.dtype = out->dtype, .count = each, .a = to, .b = part, .y = to};
+    return adds && status == MF_OK ? mf_kernel_add_values(&a, e) : status;
 }
 
 /* Rows of one member inside an ETP exchange: both sides hold as many. */

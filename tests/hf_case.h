@@ -99,23 +99,29 @@ static inline double hf_number(const mf_json_value *v, const char *key) {
     return x;
 }
 
-/* Adds a rectangle's squared difference and size. */
-static inline void hf_compare(const float *got, int64_t stride, const mf_st_tensor *want,
-                              const mf_param_piece *p, double *difference, double *size) {
+/* Adds the squared difference and size of a rectangle's elements that lie in [first, end) of the
+ * parameter. */
+static inline void hf_compare(const float *got, const mf_param *q, int64_t first, int64_t end,
+                              const mf_st_tensor *want, const mf_param_piece *p, double *difference,
+                              double *size) {
+    bool matrix = want->dims >= 2 && want->shape[0] != 1;
+    int64_t width = matrix ? want->shape[want->dims - 1] : 1;
     for (int64_t r = 0; r < p->rows; r++) {
         for (int64_t c = 0; c < p->cols; c++) {
-            int64_t width =
-                want->dims >= 2 && want->shape[0] != 1 ? want->shape[want->dims - 1] : 1;
+            int64_t at = (p->at_row + r) * q->cols + p->at_col + c;
+            if (at < first || at >= end) {
+                continue;
+            }
             double w = (double)mf_st_get(want, (p->row + r) * width + p->col + c);
-            double d = (double)got[r * stride + c] - w;
+            double d = (double)got[at] - w;
             *difference += d * d;
             *size += w * w;
         }
     }
 }
 
-/* Largest relative error over the hub tensors whose elements this rank's gradients hold whole; the
- * name of the worst. Pieces of unsharded parameters only. */
+/* Largest relative error of this rank's pieces of the hub's tensors, over the elements whose
+ * gradients are complete here; the name of the worst. */
 static inline double hf_gradient_error(hf_case *h, char worst[160], int *compared) {
     const mf_params *list = mf_exec_params(h->exec);
     mf_rank_coords at = mf_layout_coords(&h->layout, mf_comm_rank(h->comm));
@@ -123,14 +129,15 @@ static inline double hf_gradient_error(hf_case *h, char worst[160], int *compare
     *compared = 0;
     for (int i = 0; i < list->count; i++) {
         const mf_param *q = &list->list[i];
+        int64_t first, count;
         mf_param_piece piece;
+        mf_exec_owned(h->exec, i, &first, &count);
         for (int k = 0; mf_param_piece_at(h->program, &at, q, k, &piece); k++) {
             const mf_st_tensor *want = mf_safetensors_find(h->gradients, piece.name);
             double difference = 0.0, size = 0.0, error = NAN;
             if (want != NULL) {
-                const float *got =
-                    mf_exec_gradient(h->exec, i) + piece.at_row * q->cols + piece.at_col;
-                hf_compare(got, q->cols, want, &piece, &difference, &size);
+                hf_compare(mf_exec_gradient(h->exec, i), q, first, first + count, want, &piece,
+                           &difference, &size);
                 error = sqrt(difference) / (sqrt(size) + 1e-30);
             }
             ++*compared;
