@@ -275,6 +275,42 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
     }
 }
 
+/* Is this sum of a row-parallel GEMM's output one whose gradient is only read in low precision?
+ * Then it is quantised before it is gathered, as the input of a column-parallel GEMM is. */
+static bool gathers_quantised(const mf_build *bd, const mf_op *f) {
+    int16_t producer = f->kind == MF_OP_REDUCE_SCATTER && f->stream == MF_STREAM_TP
+                           ? bd->b->tensors[f->in[0]].producer
+                           : (int16_t)-1;
+    if (producer < 0 || bd->quant_B <= 0) {
+        return false;
+    }
+    const mf_op *gemm = &bd->b->ops[producer];
+    return gemm->kind == MF_OP_GEMM && gemm->nin == 2 &&
+           (gemm->math == MF_MATH_FP8 || gemm->math == MF_MATH_FP4);
+}
+
+static void grad_quantised_gather(mf_build *bd, const mf_op *f) {
+    bd->pass = MF_PASS_B;
+    int16_t dy = grad_of(bd, f->out[0]);
+    if (bd->alias[dy] == MF_NO_TENSOR) { /* once for all pieces */
+        int16_t q = mf_lower_quantise(bd, dy);
+        bd->alias[dy] = q;
+    }
+    mf_op *op = mf_build_op(bd, MF_OP_ALL_GATHER, f->name, (mf_stream)f->stream);
+    copy_shape(op, f);
+    op->bytes *= bd->quant_B / bd->act_B;
+    mf_op_in(op, bd->alias[dy]);
+    bool first = grad_of(bd, f->in[0]) == MF_NO_TENSOR;
+    grad_out(bd, last_op(bd), f->in[0]);
+    int16_t g = grad_of(bd, f->in[0]);
+    if (first && bd->status == MF_OK) {
+        mf_tensor *t = mf_build_t(bd, g);
+        t->bytes = (int64_t)((double)t->bytes * bd->quant_B / t->element_B) + 1;
+        t->element_B = bd->quant_B;
+        bd->alias[g] = g; /* quantised already */
+    }
+}
+
 /* The transposed collective: gradients travel the other way. */
 static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
     int16_t kept[MF_OP_MAX_IN] = {0};
@@ -431,7 +467,11 @@ static void grad_op(mf_build *bd, int i) {
         }
         break;
     case MF_OP_REDUCE_SCATTER:
-        grad_collective(bd, &f, MF_OP_ALL_GATHER);
+        if (gathers_quantised(bd, &f)) {
+            grad_quantised_gather(bd, &f);
+        } else {
+            grad_collective(bd, &f, MF_OP_ALL_GATHER);
+        }
         break;
     case MF_OP_ALL_TO_ALL:
     case MF_OP_SEND_RECV:
