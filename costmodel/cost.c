@@ -77,14 +77,34 @@ static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *
     }
 }
 
-static double rate_share(const mf_software *s, const mf_op *op) {
+static mf_gpu_kind gpu_kind(const mf_gpu *gpu) {
+    static const char *const text[] = {
+#define X(name, text) text,
+        MF_GPU_KIND_MAP(X)
+#undef X
+    };
+    for (int i = 0; i < MF_GPU_OTHER; i++) {
+        if (strcmp(gpu->name, text[i]) == 0 || strcmp(gpu->arch, text[i]) == 0) {
+            return (mf_gpu_kind)i;
+        }
+    }
+    return MF_GPU_OTHER;
+}
+
+static double gpu_share(const mf_cost *cost, int rate) {
+    double share = cost->software.gpu_eff[rate][gpu_kind(&cost->cluster.gpu)];
+    return cost->software.gpu_power_eff * (share > 0 ? share : 1);
+}
+
+static double rate_share(const mf_cost *cost, const mf_op *op) {
+    const mf_software *s = &cost->software;
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
-        return s->gemm_eff[op->math] * s->gpu_power_eff;
+        return s->gemm_eff[op->math] * gpu_share(cost, MF_RATE_GEMM);
     case MF_CLASS_GROUPED:
-        return s->gemm_eff[op->math] * s->grouped_eff * s->gpu_power_eff;
+        return s->gemm_eff[op->math] * s->grouped_eff * gpu_share(cost, MF_RATE_GROUPED);
     case MF_CLASS_ATTENTION:
-        return s->attention_eff * s->gpu_power_eff;
+        return s->attention_eff * gpu_share(cost, MF_RATE_ATTENTION);
     case MF_CLASS_MEMORY:
         return s->memory_eff;
     case MF_CLASS_COLLECTIVE:
@@ -193,7 +213,7 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
         out->link = class == MF_CLASS_COPY ? MF_LINK_HOST : MF_LINK_NONE;
     }
     out->limit_s /= pieces;
-    out->time_s = fmax(out->time_s / pieces / rate_share(&cost->software, &o), out->limit_s);
+    out->time_s = fmax(out->time_s / pieces / rate_share(cost, &o), out->limit_s);
     half += cost->software.band;
     out->low_s = fmax(out->time_s / (1 + half), out->limit_s);
     out->high_s = out->time_s * (1 + half);
@@ -216,13 +236,25 @@ static double launches(const mf_op *op) {
     return count[op->kind] > 0 ? count[op->kind] : 1;
 }
 
+static double host_speed(const mf_cost *cost) {
+    double share = cost->software.gpu_eff[MF_RATE_HOST][gpu_kind(&cost->cluster.gpu)];
+    return share > 0 ? share : 1;
+}
+
 double mf_cost_host_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph) {
     const mf_software *s = &cost->software;
-    return s->host_op_s * launches(op) * s->host_graph[graph];
+    return s->host_op_s * launches(op) * s->host_graph[graph] / host_speed(cost);
 }
 
 double mf_cost_host_block_s(const mf_cost *cost, mf_graph_mode graph) {
-    return cost->software.host_layer_s * cost->software.host_graph[graph];
+    return cost->software.host_layer_s * cost->software.host_graph[graph] / host_speed(cost);
+}
+
+double mf_cost_host_sync_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph) {
+    bool routes =
+        (op->kind == MF_OP_ROUTER_FWD && op->pass == MF_PASS_F) || op->kind == MF_OP_ROUTER_BWD;
+    double sync_s = routes ? cost->software.moe_sync_s : 0;
+    return sync_s * cost->software.host_graph[graph] / host_speed(cost);
 }
 
 /* Compute kernels wait for the SMs that communication holds; kernels bound by memory need about

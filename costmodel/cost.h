@@ -14,6 +14,24 @@
 
 typedef struct mf_cost mf_cost;
 
+/* GPUs whose kernels and sustained clocks a software profile tells apart. */
+#define MF_GPU_KIND_MAP(X)                                                                         \
+    X(HOPPER, "hopper")                                                                            \
+    X(B200, "b200")                                                                                \
+    X(GB200, "gb200")                                                                              \
+    X(B300, "b300")                                                                                \
+    X(GB300, "gb300")                                                                              \
+    X(OTHER, "other")
+typedef enum mf_gpu_kind {
+#define X(name, text) MF_GPU_##name,
+    MF_GPU_KIND_MAP(X)
+#undef X
+        MF_GPU_KIND_COUNT
+} mf_gpu_kind;
+
+/* Rates that gpu_eff scales. */
+enum { MF_RATE_GEMM, MF_RATE_GROUPED, MF_RATE_ATTENTION, MF_RATE_HOST, MF_RATE_COUNT };
+
 /* Named software profile: few, physically named parameters, chosen by release alone. Shipped as
  * profiles/software/NAME.json. Efficiencies multiply a rate; 1 = the rate the measurements give. */
 typedef struct mf_software {
@@ -22,17 +40,22 @@ typedef struct mf_software {
     double gemm_eff[MF_MATH_COUNT]; /* rate over what the shape reaches in isolation */
     double grouped_eff;             /* grouped GEMM rate over one GEMM of the same tokens */
     double attention_eff;
-    double memory_eff;                 /* memory-bound ops over copy bandwidth */
-    double host_op_s;                  /* host time to issue one op, no graph */
-    double host_layer_s;               /* ... more per layer and pass: framework, synchronisation */
-    double host_graph[MF_GRAPH_COUNT]; /* factor on host time by graph mode */
+    double memory_eff;   /* memory-bound ops over copy bandwidth */
+    double host_op_s;    /* host time to issue one op, no graph */
+    double host_layer_s; /* ... more per layer and pass: framework, synchronisation */
+    double moe_sync_s; /* device idle per MoE layer and pass: counts of tokens go to the host, small
+                          kernels follow it one by one. May be missing in a file: 0 */
+    double host_graph[MF_GRAPH_COUNT];  /* factor on host time by graph mode */
     double comm_eff[MF_DISPATCH_COUNT]; /* dispatcher bandwidth over its ceiling */
     double collective_eff;
     double overlap_exposed[5]; /* share that stays exposed per MF_OVERLAP_* bit, 0..1 */
     double fixed_step_s;       /* once a step */
     double gpu_power_eff;      /* sustained clocks in long training runs over short tests */
-    double band;               /* relative half-width added when flags are unknown */
-    bool nvls;                 /* collectives may use NVLink multicast */
+    /* How much of those rates this kind of GPU keeps: power limit, maturity of its kernels. 0 = 1.
+     * May be missing in a file. */
+    double gpu_eff[MF_RATE_COUNT][MF_GPU_KIND_COUNT];
+    double band; /* relative half-width added when flags are unknown */
+    bool nvls;   /* collectives may use NVLink multicast */
 } mf_software;
 
 /* By name, or "megatron-YY.MM" -> the newest known profile not newer, or by path to a file.
@@ -89,6 +112,8 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
 double mf_cost_host_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph);
 /* Host time of a block and pass beyond its ops. */
 double mf_cost_host_block_s(const mf_cost *cost, mf_graph_mode graph);
+/* Time that the device idles for `op` whatever the host's lead; 0 for most. */
+double mf_cost_host_sync_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph);
 
 /* Slow-down of a running compute op while communication with these shares runs beside it (>= 1). */
 double mf_cost_compute_slowdown(const mf_cost *cost, const mf_op *compute, double sm_share,

@@ -8,9 +8,9 @@
 #include <string.h>
 
 /* Shipped profiles; the megatron ones from old to new. */
-static const char *const shipped[] = {"ideal",          "moefold",        "megatron-24.09",
-                                      "megatron-25.05", "megatron-25.09", "megatron-26.02",
-                                      "megatron-26.04", "megatron-26.06", "pytorch-fsdp"};
+static const char *const shipped[] = {
+    "ideal",          "moefold",        "megatron-24.09", "megatron-25.05", "megatron-25.09",
+    "megatron-26.02", "megatron-26.04", "megatron-26.06", "megatron-eager", "pytorch-fsdp"};
 enum { SHIPPED = sizeof shipped / sizeof shipped[0] };
 static const char release_prefix[] = "megatron-";
 
@@ -69,6 +69,27 @@ static mf_status read_text(const mf_json_value *root, const char *key, char *out
     return st;
 }
 
+/* {"gemm": {"hopper": figure, ...}, "grouped": ..., "attention": ...}; may be missing. */
+static mf_status read_gpu_eff(const mf_json_value *root, double lo, double hi, mf_software *s,
+                              mf_err *e) {
+    static const char *const rates[MF_RATE_COUNT] = {"gemm", "grouped", "attention", "host"};
+    static const char *const gpus[] = {
+#define X(name, text) text,
+        MF_GPU_KIND_MAP(X)
+#undef X
+    };
+    const mf_json_value *v = mf_json_find(root, "gpu_eff");
+    if (v == NULL) {
+        return MF_OK;
+    }
+    mf_status st = mf_json_want(v, MF_JSON_OBJECT, e);
+    st = st == MF_OK ? mf_json_check_keys(v, rates, MF_RATE_COUNT, e) : st;
+    for (int i = 0; st == MF_OK && i < MF_RATE_COUNT; i++) {
+        st = read_row(v, rates[i], gpus, MF_GPU_KIND_COUNT, lo, hi, s->gpu_eff[i], e);
+    }
+    return st;
+}
+
 mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e) {
     static const char *const known[] = {"name",
                                         "release",
@@ -79,12 +100,14 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
                                         "attention_eff",
                                         "host_op_s",
                                         "host_layer_s",
+                                        "moe_sync_s",
                                         "host_graph",
                                         "comm_eff",
                                         "collective_eff",
                                         "overlap_exposed",
                                         "fixed_step_s",
                                         "gpu_power_eff",
+                                        "gpu_eff",
                                         "band",
                                         "nvls"};
     static const char *const maths[] = {"fp32", "bf16", "fp8", "fp4"};
@@ -127,6 +150,10 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
                   s.overlap_exposed, e));
     THEN(read_figure(root, "fixed_step_s", 0, 100, &s.fixed_step_s, e));
     THEN(read_figure(root, "gpu_power_eff", least, most, &s.gpu_power_eff, e));
+    if (mf_json_find(root, "moe_sync_s") != NULL) {
+        THEN(read_figure(root, "moe_sync_s", 0, 1, &s.moe_sync_s, e));
+    }
+    THEN(read_gpu_eff(root, least, most, &s, e));
     THEN(read_figure(root, "band", 0, 2, &s.band, e));
     THEN(read_figure(root, "nvls", 0, 1, &nvls, e));
 #undef THEN

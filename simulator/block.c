@@ -215,6 +215,19 @@ static double issue(block_play *b, bool pair) {
     return host;
 }
 
+/* Where the host has to see what the device made, the device idles until the host catches up. */
+static void add_syncs(const block_play *b, mf_block_time *out) {
+    double sync = 0;
+    for (int i = 0; i < b->play.n; i++) {
+        sync += mf_cost_host_sync_s(b->cost, b->play.ops[i].op, b->l->graph);
+    }
+    out->gpu_time_s += sync;
+    out->time_s += sync;
+    out->low_s += sync;
+    out->high_s += sync;
+    out->class_s[MF_BD_HOST] += sync;
+}
+
 mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
                        const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
                        mf_err *e) {
@@ -247,6 +260,7 @@ mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *
         /* A late issue may keep communication from running beside compute, to the gain of both. */
         out->time_s = fmax(out->gpu_time_s, p.play.time_s);
     }
+    add_syncs(&p, out);
 done:
     block_play_clear(&p);
     if (status != MF_OK) {

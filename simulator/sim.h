@@ -50,7 +50,7 @@ typedef struct mf_block_time {
     double low_s, high_s;        /* of gpu_time_s: bands of the ops on the critical path, summed */
     double compute_s;            /* of gpu_time_s: compute stream running */
     double host_s;               /* host time to issue everything; <= time_s */
-    double class_s[MF_BD_COUNT]; /* of gpu_time_s by class; sums to it (no bubble, no host) */
+    double class_s[MF_BD_COUNT]; /* of gpu_time_s by class; sums to it (no bubble; host: syncs) */
     double link_s[MF_LINK_HOST + 1]; /* seconds of full use of each mf_link_kind */
     int nops;
     mf_op_time *op; /* [nops] when asked for, else NULL; start and end with the host far ahead */
