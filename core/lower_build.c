@@ -176,6 +176,10 @@ mf_op *mf_build_gemm(mf_build *bd, const char *name, mf_math math, int64_t m, in
     op->flops = 2.0 * (double)m * (double)n * (double)k;
     op->bytes = math_B(math) * ((double)m * (double)k + (double)k * (double)n) +
                 bd->act_B * (double)m * (double)n;
+    if (math == MF_MATH_FP8 &&
+        (bd->l->precision == MF_PREC_FP8_BLOCK || bd->l->precision == MF_PREC_MXFP8)) {
+        op->flags |= MF_OPF_BLOCK_SCALED;
+    }
     return op;
 }
 

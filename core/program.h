@@ -145,11 +145,14 @@ typedef enum mf_module {
 
 enum {
     MF_OPF_CAUSAL = 1,
-    MF_OPF_ACC_FP32 = 2,    /* accumulates into an FP32 output */
-    MF_OPF_ROUTED = 4,      /* work grows with the routed rows of this rank (imbalance applies) */
-    MF_OPF_WGRAD = 8,       /* GEMM/grouped: reduction over tokens */
-    MF_OPF_OVERLAPPED = 16, /* communication that was split to run beside compute */
-    MF_OPF_PREFETCH = 32    /* may start as early as the previous block of this rank (ZeRO-3) */
+    MF_OPF_ACC_FP32 = 2,      /* accumulates into an FP32 output */
+    MF_OPF_ROUTED = 4,        /* work grows with the routed rows of this rank (imbalance applies) */
+    MF_OPF_WGRAD = 8,         /* GEMM/grouped: reduction over tokens */
+    MF_OPF_OVERLAPPED = 16,   /* communication that was split to run beside compute */
+    MF_OPF_PREFETCH = 32,     /* may start as early as the previous block of this rank (ZeRO-3) */
+    MF_OPF_BLOCK_SCALED = 64, /* GEMM whose FP8 operands carry a scale per block */
+    MF_OPF_CAPACITY = 128 /* router: rows over a fixed capacity are dropped, so that the host need
+                             not know the counts */
 };
 
 /* Operands, in order ([x]: where the model or layout has it):

@@ -96,13 +96,18 @@ static double gpu_share(const mf_cost *cost, int rate) {
     return cost->software.gpu_power_eff * (share > 0 ? share : 1);
 }
 
+static double scale_share(const mf_software *s, const mf_op *op) {
+    return (op->flags & MF_OPF_BLOCK_SCALED) && s->block_scale_eff > 0 ? s->block_scale_eff : 1;
+}
+
 static double rate_share(const mf_cost *cost, const mf_op *op) {
     const mf_software *s = &cost->software;
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
-        return s->gemm_eff[op->math] * gpu_share(cost, MF_RATE_GEMM);
+        return s->gemm_eff[op->math] * scale_share(s, op) * gpu_share(cost, MF_RATE_GEMM);
     case MF_CLASS_GROUPED:
-        return s->gemm_eff[op->math] * s->grouped_eff * gpu_share(cost, MF_RATE_GROUPED);
+        return s->gemm_eff[op->math] * scale_share(s, op) * s->grouped_eff *
+               gpu_share(cost, MF_RATE_GROUPED);
     case MF_CLASS_ATTENTION:
         return s->attention_eff * gpu_share(cost, MF_RATE_ATTENTION);
     case MF_CLASS_MEMORY:
@@ -193,6 +198,9 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
         return;
     }
     mf_op o = loaded(op, load);
+    if (o.kind == MF_OP_GROUPED_GEMM && o.dim[MF_DIM_GROUPS] <= 1) {
+        o.kind = MF_OP_GEMM; /* one expert: libraries run the plain product */
+    }
     mf_op_class class = mf_op_kind_class((mf_op_kind)o.kind);
     double half = 0, pieces = 1;
     if (o.pieces > 1 && (class == MF_CLASS_COLLECTIVE || class == MF_CLASS_P2P)) {
@@ -250,10 +258,14 @@ double mf_cost_host_block_s(const mf_cost *cost, mf_graph_mode graph) {
     return cost->software.host_layer_s * cost->software.host_graph[graph] / host_speed(cost);
 }
 
+/* What is left of it when the host need not know the counts: gaps between small kernels. */
+static const double without_counts = 0.3;
+
 double mf_cost_host_sync_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph) {
     bool routes =
         (op->kind == MF_OP_ROUTER_FWD && op->pass == MF_PASS_F) || op->kind == MF_OP_ROUTER_BWD;
     double sync_s = routes ? cost->software.moe_sync_s : 0;
+    sync_s *= op->flags & MF_OPF_CAPACITY ? without_counts : 1;
     return sync_s * cost->software.host_graph[graph] / host_speed(cost);
 }
 

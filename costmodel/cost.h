@@ -38,7 +38,9 @@ typedef struct mf_software {
     char name[32];
     char release[16];               /* "26.06"; "" for ideal and moefold */
     double gemm_eff[MF_MATH_COUNT]; /* rate over what the shape reaches in isolation */
-    double grouped_eff;             /* grouped GEMM rate over one GEMM of the same tokens */
+    double block_scale_eff; /* GEMM rate with a scale per block over one per tensor. 0 = 1, may be
+                               missing in a file */
+    double grouped_eff;     /* grouped GEMM rate over one GEMM of the same tokens */
     double attention_eff;
     double memory_eff;   /* memory-bound ops over copy bandwidth */
     double host_op_s;    /* host time to issue one op, no graph */

@@ -91,25 +91,11 @@ static mf_status read_gpu_eff(const mf_json_value *root, double lo, double hi, m
 }
 
 mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e) {
-    static const char *const known[] = {"name",
-                                        "release",
-                                        "description",
-                                        "gemm_eff",
-                                        "grouped_eff",
-                                        "memory_eff",
-                                        "attention_eff",
-                                        "host_op_s",
-                                        "host_layer_s",
-                                        "moe_sync_s",
-                                        "host_graph",
-                                        "comm_eff",
-                                        "collective_eff",
-                                        "overlap_exposed",
-                                        "fixed_step_s",
-                                        "gpu_power_eff",
-                                        "gpu_eff",
-                                        "band",
-                                        "nvls"};
+    static const char *const known[] = {
+        "name",         "release",       "description",   "gemm_eff",       "block_scale_eff",
+        "grouped_eff",  "memory_eff",    "attention_eff", "host_op_s",      "host_layer_s",
+        "moe_sync_s",   "host_graph",    "comm_eff",      "collective_eff", "overlap_exposed",
+        "fixed_step_s", "gpu_power_eff", "gpu_eff",       "band",           "nvls"};
     static const char *const maths[] = {"fp32", "bf16", "fp8", "fp4"};
     static const char *const graphs[] = {
 #define X(name, text) text,
@@ -150,6 +136,9 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
                   s.overlap_exposed, e));
     THEN(read_figure(root, "fixed_step_s", 0, 100, &s.fixed_step_s, e));
     THEN(read_figure(root, "gpu_power_eff", least, most, &s.gpu_power_eff, e));
+    if (mf_json_find(root, "block_scale_eff") != NULL) {
+        THEN(read_figure(root, "block_scale_eff", least, most, &s.block_scale_eff, e));
+    }
     if (mf_json_find(root, "moe_sync_s") != NULL) {
         THEN(read_figure(root, "moe_sync_s", 0, 1, &s.moe_sync_s, e));
     }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 typedef void (*block_check)(const mf_block *b, const mf_layout *l);
 
@@ -341,6 +342,41 @@ static void communication_appears_with_its_degree_only(void **state) {
     mf_block_destroy(b);
 }
 
+/* Row-parallel GEMMs in FP8: the gradient of their sum travels quantised, as the input of a
+ * column-parallel GEMM does, and nothing is quantised twice. */
+static void gradients_are_gathered_in_the_precision_that_reads_them(void **state) {
+    (void)state;
+    const mf_model m = test_model_dense();
+    mf_cluster c = test_cluster();
+    double bytes[2] = {0, 0}; /* bf16, fp8: of backward gathers for row-parallel GEMMs */
+    for (int low = 0; low < 2; low++) {
+        mf_layout l;
+        mf_layout_init(&l);
+        l.gpus = l.tp = 2;
+        l.seq = 128;
+        l.gbs = 1;
+        l.precision = low ? MF_PREC_FP8_TENSOR : MF_PREC_BF16;
+        mf_assignment a;
+        mf_program *p;
+        assert_ok(mf_layout_resolve(&l, &m, NULL));
+        assert_ok(mf_assignment_even(&m, &l, &a, NULL));
+        assert_ok(mf_program_lower(&m, &l, &c, &a, &p, NULL));
+        for (int i = 0; i < p->nblocks; i++) {
+            const mf_block *b = p->blocks[i];
+            for (int k = 0; k < b->nops && strncmp(b->label, "layer", 5) == 0; k++) {
+                const mf_op *op = &b->ops[k];
+                if (op->kind == MF_OP_ALL_GATHER && op->pass == MF_PASS_B) {
+                    bytes[low] += op->bytes;
+                    assert_true(!low || b->tensors[op->in[0]].element_B < 1.5);
+                }
+            }
+        }
+        mf_program_destroy(p);
+    }
+    assert_true(bytes[0] > 0);
+    assert_true(bytes[1] > 0.49 * bytes[0] && bytes[1] < 0.55 * bytes[0]);
+}
+
 static void a_merged_order_plays_every_op_once_and_in_order(void **state) {
     (void)state;
     mf_model m = test_model_moe(true);
@@ -420,6 +456,7 @@ int main(void) {
         cmocka_unit_test(recomputation_never_routes_again),
         cmocka_unit_test(offloaded_tensors_leave_and_return_once),
         cmocka_unit_test(communication_appears_with_its_degree_only),
+        cmocka_unit_test(gradients_are_gathered_in_the_precision_that_reads_them),
         cmocka_unit_test(a_merged_order_plays_every_op_once_and_in_order),
         cmocka_unit_test(saved_activations_of_deepseek_v3_meet_the_published_figure),
     };

@@ -254,6 +254,54 @@ static void software_efficiencies_divide_the_rate(void **state) {
     mf_cost_destroy(b);
 }
 
+static void software_tells_kinds_of_gpu_and_scales_apart(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_device device;
+    mf_device_init(&device, &c);
+    mf_software plain = world_software(), slow = plain;
+    slow.gpu_eff[MF_RATE_GEMM][MF_GPU_HOPPER] = 0.5;
+    slow.gpu_eff[MF_RATE_GEMM][MF_GPU_B200] = 0.1; /* another GPU's */
+    slow.gpu_eff[MF_RATE_HOST][MF_GPU_HOPPER] = 0.5;
+    slow.block_scale_eff = 0.8;
+    plain.moe_sync_s = slow.moe_sync_s = 1e-3;
+    mf_cost *a, *b;
+    assert_ok(mf_cost_build(&c, &plain, &device, 1, NULL, 0, &a, NULL));
+    assert_ok(mf_cost_build(&c, &slow, &device, 1, NULL, 0, &b, NULL));
+    mf_op gemm = world_op(&c, "gemm dtype=fp8-tensor m=8192 n=8192 k=8192");
+    mf_price p, q;
+    mf_cost_op(a, &gemm, 1, &p);
+    mf_cost_op(b, &gemm, 1, &q);
+    assert_true(fabs(q.time_s * 0.5 / p.time_s - 1) < 1e-9);
+    gemm.flags |= MF_OPF_BLOCK_SCALED;
+    mf_cost_op(b, &gemm, 1, &q);
+    assert_true(fabs(q.time_s * 0.5 * 0.8 / p.time_s - 1) < 1e-9);
+    mf_op router = {.kind = MF_OP_ROUTER_FWD, .pass = MF_PASS_F};
+    assert_true(fabs(mf_cost_host_sync_s(a, &router, MF_GRAPH_NONE) - 1e-3) < 1e-12);
+    assert_true(fabs(mf_cost_host_sync_s(b, &router, MF_GRAPH_NONE) - 2e-3) < 1e-12);
+    router.flags = MF_OPF_CAPACITY;
+    assert_true(mf_cost_host_sync_s(a, &router, MF_GRAPH_NONE) < 0.5e-3);
+    router.pass = MF_PASS_R; /* routing is kept, not made again */
+    assert_true(mf_cost_host_sync_s(a, &router, MF_GRAPH_NONE) <= 0);
+    assert_true(mf_cost_host_sync_s(a, &gemm, MF_GRAPH_NONE) <= 0);
+    mf_cost_destroy(a);
+    mf_cost_destroy(b);
+}
+
+static void one_expert_is_a_plain_product(void **state) {
+    (void)state;
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    mf_op op = world_op(&c, "gemm dtype=bf16 m=4096 n=6144 k=16384");
+    mf_price plain, one;
+    mf_cost_op(cost, &op, 1, &plain);
+    op.kind = MF_OP_GROUPED_GEMM;
+    op.dim[3] = 1;
+    mf_cost_op(cost, &op, 1, &one);
+    assert_true(fabs(one.time_s / plain.time_s - 1) < 1e-9);
+    mf_cost_destroy(cost);
+}
+
 static void communication_beside_compute_slows_it(void **state) {
     (void)state;
     const mf_cluster c = world_h200();
@@ -331,6 +379,8 @@ int main(void) {
         cmocka_unit_test(load_prices_the_routed_rows_and_nothing_else),
         cmocka_unit_test(a_gpu_without_points_takes_efficiencies_from_another),
         cmocka_unit_test(software_efficiencies_divide_the_rate),
+        cmocka_unit_test(software_tells_kinds_of_gpu_and_scales_apart),
+        cmocka_unit_test(one_expert_is_a_plain_product),
         cmocka_unit_test(communication_beside_compute_slows_it),
         cmocka_unit_test(nothing_costs_nothing),
         cmocka_unit_test(a_price_is_asked_for_by_text),
