@@ -24,22 +24,38 @@ typedef struct parameter {
 } parameter;
 
 #define AT(member) offsetof(mf_software, member)
+#define GPU(rate, gpu) AT(gpu_eff[MF_RATE_##rate][MF_GPU_##gpu])
+enum { BLACKWELLS = MF_GPU_GB300 - MF_GPU_B200 + 1 };
 static const parameter parameters[] = {
-    {"gemm_eff", AT(gemm_eff[0]), MF_MATH_COUNT, 0.10, 0.4, 1.05, false},
+    {"gemm_eff.bf16", AT(gemm_eff[MF_MATH_BF16]), 1, 0.06, 0.4, 1.1, false},
+    {"gemm_eff.fp8", AT(gemm_eff[MF_MATH_FP8]), 1, 0.06, 0.4, 1.1, false},
+    {"attention_eff", AT(attention_eff), 1, 0.12, 0.25, 1.1, false},
+    {"grouped_eff", AT(grouped_eff), 1, 0.08, 0.4, 1.3, false},
+    {"memory_eff", AT(memory_eff), 1, 0.15, 0.25, 1.0, false},
     {"host_op_s", AT(host_op_s), 1, 0.40, 1e-6, 4e-5, false},
     {"host_layer_s", AT(host_layer_s), 1, 0.60, 1e-6, 3e-3, false},
-    {"comm_eff.alltoall", AT(comm_eff[MF_DISPATCH_ALLTOALL]), 1, 0.25, 0.2, 1.1, false},
-    {"comm_eff.fused", AT(comm_eff[MF_DISPATCH_FUSED]), 1, 0.25, 0.2, 1.3, false},
-    {"memory_eff", AT(memory_eff), 1, 0.25, 0.25, 1.0, false},
-    {"grouped_eff", AT(grouped_eff), 1, 0.15, 0.4, 1.1, true},
-    {"attention_eff", AT(attention_eff), 1, 0.20, 0.3, 1.1, true},
+    {"moe_sync_s", AT(moe_sync_s), 1, 0.70, 1e-5, 1e-2, false},
+    {"comm_eff.alltoall", AT(comm_eff[MF_DISPATCH_ALLTOALL]), 1, 0.20, 0.2, 1.1, false},
+    {"comm_eff.fused", AT(comm_eff[MF_DISPATCH_FUSED]), 1, 0.20, 0.2, 1.3, false},
+    {"gemm_eff.fp4", AT(gemm_eff[MF_MATH_FP4]), 1, 0.10, 0.4, 1.1, true},
+    {"block_scale_eff", AT(block_scale_eff), 1, 0.05, 0.6, 1.05, true},
+    {"gpu_eff.gemm.b200", GPU(GEMM, B200), 1, 0.06, 0.6, 1.2, true},
+    {"gpu_eff.gemm.gb200", GPU(GEMM, GB200), 1, 0.06, 0.6, 1.2, true},
+    {"gpu_eff.gemm.b300", GPU(GEMM, B300), 1, 0.06, 0.6, 1.2, true},
+    {"gpu_eff.gemm.gb300", GPU(GEMM, GB300), 1, 0.06, 0.6, 1.2, true},
+    {"gpu_eff.grouped.b200", GPU(GROUPED, B200), BLACKWELLS, 0.08, 0.5, 1.2, true},
+    {"gpu_eff.attention.b200", GPU(ATTENTION, B200), BLACKWELLS, 0.10, 0.6, 1.6, true},
+    {"gpu_eff.host.b200", GPU(HOST, B200), 1, 0.20, 0.3, 1.5, true},
+    {"gpu_eff.host.gb200", GPU(HOST, GB200), 1, 0.20, 0.3, 1.5, true},
+    {"gpu_eff.host.b300", GPU(HOST, B300), 1, 0.20, 0.3, 1.5, true},
+    {"gpu_eff.host.gb300", GPU(HOST, GB300), 1, 0.20, 0.3, 1.5, true},
     {"collective_eff", AT(collective_eff), 1, 0.20, 0.3, 1.1, true},
     {"host_graph.partial", AT(host_graph[MF_GRAPH_PARTIAL]), 1, 0.25, 0.1, 1.0, true},
     {"host_graph.step", AT(host_graph[MF_GRAPH_STEP]), 1, 0.50, 0.01, 0.6, true},
     {"overlap_exposed.ep", AT(overlap_exposed[0]), 1, 0.40, 0.05, 1.0, true},
     {"overlap_exposed.tp", AT(overlap_exposed[1]), 1, 0.40, 0.05, 1.0, true},
     {"overlap_exposed.dp", AT(overlap_exposed[2]), 1, 0.40, 0.02, 1.0, true},
-    {"gpu_power_eff", AT(gpu_power_eff), 1, 0.06, 0.6, 1.05, true},
+    {"overlap_exposed.pp", AT(overlap_exposed[3]), 1, 0.40, 0.02, 1.0, true},
 };
 #define PARAMETERS ((int)(sizeof parameters / sizeof parameters[0]))
 
@@ -55,7 +71,7 @@ static double loss(const pub_profiles *p, const pub_profiles *prior, const pub_r
         if (r->skipped[0] || r->held_out || (only >= 0 && pub_profile_of(p, r) != only)) {
             continue;
         }
-        double miss = fabs(log(r->predicted_s / r->step_s));
+        double miss = r->predicted_s > 0 ? fabs(log(r->predicted_s / r->step_s)) : 1.0;
         sum += miss < 0.693 ? miss : 0.693;
     }
     for (int k = 0; k < p->count; k++) {
@@ -63,7 +79,7 @@ static double loss(const pub_profiles *p, const pub_profiles *prior, const pub_r
             mf_software a = p->software[k], b = prior->software[k];
             double z = log(*value_of(&a, &parameters[q], 0) / *value_of(&b, &parameters[q], 0)) /
                        parameters[q].sigma;
-            sum += 0.05 * z * z / (parameters[q].shared ? p->count : 1);
+            sum += 0.15 * z * z / (parameters[q].shared ? p->count : 1);
         }
     }
     return sum;
@@ -114,7 +130,7 @@ mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e) {
     mf_status status = pub_predict(p, rows, count, -1, e);
     double now = loss(p, &prior, rows, count, -1);
     fprintf(stderr, "fit: loss %.3f before\n", now);
-    for (double step = 0.25; step > 0.02 && status == MF_OK; step *= 0.5) {
+    for (double step = 0.12; step > 0.02 && status == MF_OK; step *= 0.5) {
         for (int q = 0; q < PARAMETERS && status == MF_OK; q++) {
             int profiles = parameters[q].shared ? 1 : p->count;
             for (int k = 0; k < profiles && status == MF_OK; k++) {
@@ -165,15 +181,14 @@ static mf_status save_profile(const mf_software *s, mf_err *e) {
     fclose(f);
     f = NULL;
     for (int q = 0; q < PARAMETERS; q++) {
-        char outer[48], inner[64];
         mf_software copy = *s;
-        snprintf(outer, sizeof outer, "\"%.*s\":", (int)strcspn(parameters[q].key, "."),
-                 parameters[q].key);
-        char *at = strstr(text, outer);
-        const char *dot = strchr(parameters[q].key, '.');
-        if (at != NULL && dot != NULL) {
-            snprintf(inner, sizeof inner, "\"%s\":", dot + 1);
-            at = strstr(at, inner);
+        char *at = text;
+        for (const char *part = parameters[q].key; at != NULL && *part != '\0';) {
+            char key[48];
+            size_t n = strcspn(part, ".");
+            snprintf(key, sizeof key, "\"%.*s\":", (int)n, part);
+            at = strstr(at, key);
+            part += part[n] == '.' ? n + 1 : n;
         }
         for (int i = 0; i < parameters[q].width && at != NULL; i++) {
             at = replace_value(text, SIZE, at, *value_of(&copy, &parameters[q], i));

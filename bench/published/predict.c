@@ -61,6 +61,37 @@ static int cluster_of(cost_table *t, const char *name) {
     return t->clusters++;
 }
 
+/* Gradients accumulated and reduced in BF16: half the bytes of every reduction, and weight
+ * gradients that add to two bytes instead of four. */
+static void halve_gradients(mf_program *p) {
+    for (int i = 0; i < p->assignment.positions; i++) {
+        p->dp[i].reduce[0].bytes *= 0.5;
+        p->dp[i].reduce[1].bytes *= 0.5;
+    }
+    for (int i = 0; i < p->nblocks; i++) {
+        mf_block *b = p->blocks[i];
+        for (int k = 0; k < b->nops; k++) {
+            mf_op *op = &b->ops[k];
+            if (op->module == MF_MODULE_GRADIENTS && op->stream == MF_STREAM_DP) {
+                op->bytes *= 0.5;
+            }
+            op->flags &= (uint8_t)~MF_OPF_ACC_FP32;
+        }
+    }
+}
+
+/* Token drop at capacity factor 1: balanced work, and a host that need not wait for the counts. */
+static void fix_capacity(mf_program *p) {
+    for (int i = 0; i < p->nblocks; i++) {
+        for (int k = 0; k < p->blocks[i]->nops; k++) {
+            mf_op *op = &p->blocks[i]->ops[k];
+            if (op->kind == MF_OP_ROUTER_FWD || op->kind == MF_OP_ROUTER_BWD) {
+                op->flags |= MF_OPF_CAPACITY;
+            }
+        }
+    }
+}
+
 static void predict_row(const mf_cost *cost, pub_row *r) {
     mf_assignment a;
     mf_program *program = NULL;
@@ -71,6 +102,12 @@ static void predict_row(const mf_cost *cost, pub_row *r) {
     mf_status status = mf_assignment_even(&r->model, &r->layout, &a, &e);
     if (status == MF_OK) {
         status = mf_program_lower(&r->model, &r->layout, &r->cluster, &a, &program, &e);
+    }
+    if (status == MF_OK && r->dropped_tokens) {
+        fix_capacity(program);
+    }
+    if (status == MF_OK && r->bf16_gradients) {
+        halve_gradients(program);
     }
     if (status == MF_OK) {
         status = mf_sim_step(cost, program, &options, &sim, &e);

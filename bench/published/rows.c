@@ -78,7 +78,7 @@ static const struct {
     {"lad", "megatron-25.05"}, /* 2025 optimisation ladder on GB200 */
     {"mcm", "megatron-26.02"}, /* arXiv:2603.07685, Megatron Core 0.16 */
     {"zoo", "megatron-25.09"}, {"skl", "megatron-26.04"}, {"card", "megatron-26.04"},
-    {"rec", "megatron-26.04"}, {"rpr", "megatron-26.06"}, {"smx", "megatron-26.02"},
+    {"rec", "megatron-26.04"}, {"rpr", "megatron-26.06"}, {"smx", "megatron-eager"},
     {"tt", "pytorch-fsdp"},    {"neb", "pytorch-fsdp"},   {"aut", "pytorch-fsdp"},
     {"ll3", "megatron-24.09"}, {"ci", "megatron-26.02"},
 };
@@ -119,6 +119,21 @@ static const struct {
     {"skl-015", "sources disagree whether 16 is CP or TP"},
     {"skl-016", "sources disagree whether 32 is CP or TP"},
     {"skl-017", "sources disagree whether 64 is CP or TP"},
+    {"card-009",
+     "natural routing under an untuned recipe: 28 ms a layer, nothing priced explains it"},
+    {"skl-045", "eight samples a step: what a step costs once is not known"},
+    {"skl-046", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"skl-047", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"skl-048", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"skl-049", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"skl-050", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"mpf-012", "FSDP: micro-batch not stated; a larger one halves what is gathered"},
+    {"mpf-029", "FSDP: micro-batch not stated; a larger one halves what is gathered"},
+    {"mpf-032", "FSDP: micro-batch not stated; a larger one halves what is gathered"},
+    {"mpf-065", "FSDP: micro-batch not stated; a larger one halves what is gathered"},
+    {"mpf-068", "FSDP: micro-batch not stated; a larger one halves what is gathered"},
+    {"tt-023", "rowwise scales: kernels of their own, slower than BF16 in the source"},
+    {"tt-024", "rowwise scales: kernels of their own, slower than BF16 in the source"},
     {"ll3-001", "VPP not stated"},
     {"ll3-003", "VPP not stated"},
 };
@@ -251,7 +266,11 @@ static void read_run(pub_row *r, const char *overlap, const char *dispatcher, co
     if (has(dispatcher, "hybridep") || has(dispatcher, "deepep")) {
         l->dispatcher = MF_DISPATCH_FUSED;
     } else {
-        l->dispatcher = MF_DISPATCH_ALLTOALL; /* Megatron-LM's default */
+        /* Megatron-LM's default; Bridge's recipes take DeepEP where tokens leave the domain. */
+        bool recipe = strcmp(r->source, "bra") == 0 || strcmp(r->source, "card") == 0;
+        bool far = l->ep * l->etp > r->cluster.domain_gpus_used;
+        l->dispatcher =
+            recipe && far && *dispatcher == '\0' ? MF_DISPATCH_FUSED : MF_DISPATCH_ALLTOALL;
         if (r->moe && (*dispatcher == '\0' || starts(dispatcher, "library"))) {
             r->unknown |= PUB_UNKNOWN_DISPATCHER;
         }
@@ -262,6 +281,28 @@ static void read_run(pub_row *r, const char *overlap, const char *dispatcher, co
         l->graph = MF_GRAPH_PARTIAL;
     } else if (*graph == '\0') {
         r->unknown |= PUB_UNKNOWN_GRAPH;
+    }
+}
+
+/* NVIDIA's performance recipes (NeMo, Megatron-Bridge) set grad_reduce_in_fp32 to false; so does
+ * Megatron's FSDP. Megatron-LM and PyTorch reduce in FP32 unless told otherwise. */
+static void read_gradients(pub_row *r) {
+    static const char *const recipes[] = {"bra", "brn", "card", "dgx", "nemo"};
+    r->bf16_gradients = r->fsdp && starts(r->software, "megatron");
+    for (size_t i = 0; i < COUNT(recipes); i++) {
+        r->bf16_gradients |= strcmp(r->source, recipes[i]) == 0;
+    }
+}
+
+/* Rings beyond the NVLink domain exchange by all-to-all inside it, as Megatron advises there; no
+ * row says which it used. */
+static void read_cp_type(pub_row *r) {
+    mf_layout *l = &r->layout;
+    if (has(r->notes, "CP all-to-all")) {
+        l->cp_type = MF_CP_ALLTOALL;
+    } else if (l->cp * l->tp > r->cluster.domain_gpus_used) {
+        l->cp_type = MF_CP_HIERARCHICAL;
+        r->unknown |= l->cp > 2 ? PUB_UNKNOWN_CP_TYPE : 0; /* of two ranks, a ring either way */
     }
 }
 
@@ -346,12 +387,32 @@ static bool in_held_third(const pub_row *r) {
     return (h >> 17) % 3 == 0;
 }
 
-/* Virtual stages that a row leaves unsaid: as many as divide, as the Folding paper uses. */
+/* Virtual stages that a row leaves unsaid: as many as divide, as the Folding paper uses; the Llama
+ * 3 paper interleaves 126 layers and both ends. */
 static void full_vpp(mf_layout *l, const mf_model *m) {
     int64_t micro = l->gbs / (l->mbs * (l->gpus / (l->tp * l->cp * l->pp)));
-    if (l->pp > 1 && m->layers % l->pp == 0 && micro % l->pp == 0) {
-        l->vpp = m->layers / l->pp;
+    int64_t units = m->layers % l->pp == 0 ? m->layers : m->layers + 2;
+    if (l->pp > 1 && units % l->pp == 0 && micro % l->pp == 0) {
+        l->vpp = units / l->pp;
     }
+}
+
+/* Parts that the source says are limited below the shipped cluster's power: clocks fall by about
+ * the square root of power; HBM2e moves 2.4 TB/s. */
+static void limit_power(pub_row *r, const char *system) {
+    if (!has(system, "HBM2e, 500 W")) {
+        return;
+    }
+    mf_gpu *gpu = &r->cluster.gpu;
+    double clocks = sqrt(500.0 / gpu->power_w), memory = 2.4e12 / gpu->memory_Bps;
+    snprintf(r->cluster.name, sizeof r->cluster.name, "h100-500w");
+    for (int i = 0; i < MF_MATH_COUNT; i++) {
+        gpu->measured_flops[i] *= clocks;
+    }
+    gpu->memory_Bps *= memory;
+    gpu->memory_measured_Bps *= memory;
+    gpu->memory_B = 96e9;
+    gpu->power_w = 500;
 }
 
 static void read_layout(pub_row *r, const char *const f[C_COUNT]) {
@@ -376,6 +437,10 @@ static void read_layout(pub_row *r, const char *const f[C_COUNT]) {
     l->etp = whole(f[C_ETP], 1);
     l->token_headroom = 1.0; /* forced balance, or capacity factor 1 */
     l->reserve = 0;
+    if (r->moe && *f[C_EP] == '\0' && has(f[C_DISPATCHER], "ep")) {
+        skip(r, "incomplete: a dispatcher, but no EP is stated");
+        return;
+    }
     r->unknown |= *f[C_MBS] ? 0 : PUB_UNKNOWN_MBS;
     r->unknown |= *f[C_VPP] || l->pp == 1 ? 0 : PUB_UNKNOWN_VPP;
     if (l->gpus <= 0 || l->mbs <= 0 || l->gpus % (l->tp * l->cp * l->pp) != 0 ||
@@ -416,6 +481,7 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
         skip(r, "accelerator not shipped");
         return;
     }
+    limit_power(r, f[C_SYSTEM]);
     read_layout(r, f);
     if (r->skipped[0]) {
         return;
@@ -423,16 +489,18 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     r->dropped_tokens = has(r->notes, "token drop") || has(r->notes, "tokendrop");
     r->fsdp = has(r->notes, "FSDP") || has(f[C_OVERLAP], "FSDP") ||
               strcmp(r->software, "pytorch-fsdp") == 0;
+    if (has(f[C_OVERLAP], "ZeRO-2-like")) { /* parameters stay gathered for the step */
+        r->fsdp = false;
+    }
     if (r->fsdp) {
         r->layout.zero = r->layout.expert_zero = 3;
     }
     r->layout.moments_bf16 =
         has(r->notes, "BF16 optimizer moments") || has(r->notes, "BF16 Adam moments");
     r->layout.fp8_attention = has(r->notes, "FP8 attention");
-    if (has(r->notes, "all-to-all") && r->layout.cp > 1 && has(r->notes, "CP all-to-all")) {
-        r->layout.cp_type = MF_CP_ALLTOALL;
-    }
-    if (strcmp(r->source, "mpf") == 0 && !r->fsdp) {
+    read_gradients(r);
+    read_cp_type(r);
+    if ((strcmp(r->source, "mpf") == 0 || strcmp(r->source, "ll3") == 0) && !r->fsdp) {
         full_vpp(&r->layout, &r->model);
     }
     read_precision(r, f[C_PRECISION], r->cluster.gpu.arch);

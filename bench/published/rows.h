@@ -18,6 +18,7 @@ enum {
     PUB_UNKNOWN_OVERLAP = 8,
     PUB_UNKNOWN_MBS = 16,
     PUB_UNKNOWN_VPP = 32,
+    PUB_UNKNOWN_CP_TYPE = 64,
 };
 
 typedef struct pub_row {
@@ -27,8 +28,9 @@ typedef struct pub_row {
     char skipped[96];  /* "" = predicted */
     char reason[160];  /* known peculiarity: stays in every mean, named among the worst */
     bool moe, dropped_tokens, fsdp;
-    bool held_out;    /* by hash of model, GPU and layout: never seen by a fit */
-    unsigned unknown; /* PUB_UNKNOWN_* */
+    bool bf16_gradients; /* accumulated and reduced in BF16, as NVIDIA's performance recipes do */
+    bool held_out;       /* by hash of model, GPU and layout: never seen by a fit */
+    unsigned unknown;    /* PUB_UNKNOWN_* */
     mf_model model;
     mf_cluster cluster;
     mf_layout layout; /* resolved when not skipped */
