@@ -1,5 +1,7 @@
 /* measure_run_cuda.c - the loop over points on one GPU; versions and state of the machine. */
 #include "executor/measure_cuda.h"
+#include "executor/measure_nccl_cuda.h"
+#include "kernels/attention_cuda.h"
 #include "kernels/cuda_check.h"
 #include "kernels/gemm_cuda.h"
 
@@ -66,16 +68,6 @@ static mf_status session_open(mf_measure_session *s, int device, uint64_t seed, 
     MF_CUDA_GOTO(cudaMalloc((void **)&s->arena, s->arena_B), e);
 out:
     return status;
-}
-
-void mf_measure_versions(char *text, size_t size) {
-    char cublas[32];
-    int runtime = 0, driver = 0;
-    (void)cudaRuntimeGetVersion(&runtime);
-    (void)cudaDriverGetVersion(&driver);
-    mf_gemm_cuda_version(cublas, sizeof cublas);
-    snprintf(text, size, "cuda=%d.%d driver=%d.%d cublas=%s", runtime / 1000, runtime % 1000 / 10,
-             driver / 1000, driver % 1000 / 10, cublas);
 }
 
 /* --- state ------------------------------------------------------------------------------------ */
@@ -146,6 +138,23 @@ void mf_measure_nvml_read(mf_measure_nvml *n, mf_measure_state *out) {
     out->processes = result == NVML_INSUFFICIENT_SIZE ? out->processes : 0;
 }
 
+void mf_measure_versions(char *text, size_t size) {
+    char cublas[32], cudnn[32], driver[96] = "";
+    int runtime = 0;
+    int (*read_driver)(char *, unsigned) = NULL;
+    mf_measure_nvml *n = mf_measure_nvml_open(0);
+    if (n == NULL || !find(n->library, "nvmlSystemGetDriverVersion", &read_driver) ||
+        read_driver(driver, sizeof driver) != 0) {
+        snprintf(driver, sizeof driver, "unknown");
+    }
+    mf_measure_nvml_close(n);
+    (void)cudaRuntimeGetVersion(&runtime);
+    mf_gemm_cuda_version(cublas, sizeof cublas);
+    mf_attention_cuda_version(cudnn, sizeof cudnn);
+    snprintf(text, size, "cuda=%d.%d driver=%.40s cublas=%s cudnn=%s", runtime / 1000,
+             runtime % 1000 / 10, driver, cublas, cudnn);
+}
+
 /* --- the loop --------------------------------------------------------------------------------- */
 
 static const struct family {
@@ -190,81 +199,130 @@ static void finish(mf_point *p, const mf_measure_options *o, const mf_measure_ti
     }
 }
 
-static mf_status measure_list(mf_measure_session *s, const mf_measure_options *o,
-                              const mf_measure_list *l, mf_measure_file *file,
-                              mf_measure_counts *counts, mf_err *e) {
-    char versions[sizeof l->point[0].versions];
-    mf_measure_nvml *nvml = mf_measure_nvml_open(s->device);
-    mf_measure_state state = {.known = false};
-    mf_status status = MF_OK;
-    double start = now_s();
-    mf_measure_versions(versions, sizeof versions);
-    mf_measure_nvml_read(nvml, &state);
-    if (!o->shared && state.processes > 1) {
-        status = mf_err_set(e, MF_INPUT, "GPU %d is used by another process", s->device);
-        goto out;
+/* Measures one point; `user` is a session or a world. */
+typedef mf_status (*measure_fn)(void *user, const mf_point *p, mf_measure_time *out, mf_err *e);
+
+typedef struct loop {
+    const mf_measure_options *o;
+    measure_fn measure;
+    void *user;
+    mf_measure_file *file;
+    mf_measure_nvml *nvml;
+    mf_measure_state state;
+    char versions[160];
+    mf_measure_counts *counts;
+    double start_s;
+} loop;
+
+/* Measures a point and writes it down. */
+static mf_status one_point(loop *l, const mf_point *point, mf_err *e) {
+    mf_point p = *point;
+    mf_measure_time t = {.samples = 0};
+    mf_err why;
+    mf_err_clear(&why);
+    mf_status status = l->measure(l->user, &p, &t, &why);
+    if (status == MF_INPUT) {
+        l->counts->refused++;
+        return MF_OK;
     }
-    for (int64_t i = 0; i < l->n; i++) {
-        mf_point p = l->point[i];
-        mf_measure_time t = {.samples = 0};
-        mf_err why;
-        mf_measure_op measure = family_of(p.op);
-        double spent = now_s() - start;
-        if (mf_measure_file_has(file, &p)) {
-            counts->skipped++;
+    if (status != MF_OK) {
+        char key[512];
+        mf_point_format(&p, key, sizeof key);
+        return mf_err_set(e, status, "%s: %s", key, why.text);
+    }
+    if (l->counts->measured % STATE_EVERY == 0) {
+        mf_measure_nvml_read(l->nvml, &l->state);
+    }
+    if (l->state.hot) {
+        return mf_err_set(e, MF_INPUT, "the GPU slows down from heat (%u C, SM %u MHz)",
+                          l->state.temperature_C, l->state.sm_MHz);
+    }
+    finish(&p, l->o, &t, l->versions, &l->state);
+    l->counts->measured++;
+    return mf_measure_file_append(l->file, &p, e);
+}
+
+static mf_status run_list(loop *l, const mf_measure_list *list, mf_err *e) {
+    const mf_measure_options *o = l->o;
+    mf_status status = MF_OK;
+    for (int64_t i = 0; i < list->n && status == MF_OK; i++) {
+        if (mf_measure_file_has(l->file, &list->point[i])) {
+            l->counts->skipped++;
             continue;
         }
-        if (o->limit_s > 0 && spent > o->limit_s) {
-            counts->left = l->n - i;
+        if (o->limit_s > 0 && now_s() - l->start_s > o->limit_s) {
+            l->counts->left = list->n - i;
             break;
         }
-        mf_err_clear(&why);
-        s->used_B = 0;
-        status = measure == NULL ? MF_INPUT : measure(s, &p, &t, &why);
-        if (status == MF_INPUT) {
-            counts->refused++;
-            status = MF_OK;
-            continue;
-        }
-        if (status != MF_OK) {
-            char key[512];
-            mf_point_format(&p, key, sizeof key);
-            status = mf_err_set(e, status, "%s: %s", key, why.text);
-            goto out;
-        }
-        if (counts->measured % STATE_EVERY == 0) {
-            mf_measure_nvml_read(nvml, &state);
-        }
-        if (state.hot) {
-            status = mf_err_set(e, MF_INPUT, "GPU %d slows down from heat (%u C, SM %u MHz)",
-                                s->device, state.temperature_C, state.sm_MHz);
-            goto out;
-        }
-        finish(&p, o, &t, versions, &state);
-        status = mf_measure_file_append(file, &p, e);
-        if (status != MF_OK) {
-            goto out;
-        }
-        counts->measured++;
-        if (o->progress != NULL) {
-            double each = (now_s() - start) / (double)counts->measured;
-            o->progress(i + 1, l->n, &p, each * (double)(l->n - i - 1), o->user);
+        status = one_point(l, &list->point[i], e);
+        if (status == MF_OK && o->progress != NULL && l->counts->measured > 0) {
+            double each = (now_s() - l->start_s) / (double)l->counts->measured;
+            o->progress(i + 1, list->n, &list->point[i], each * (double)(list->n - i - 1), o->user);
         }
     }
-out:
-    mf_measure_nvml_close(nvml);
     return status;
 }
 
-mf_status mf_measure_gpu(const mf_measure_options *o, const mf_measure_list *l,
+static mf_status measure_all(loop *l, const mf_measure_list *list, mf_err *e) {
+    mf_status status = mf_measure_file_open(l->o->csv_path, &l->file, e);
+    l->nvml = mf_measure_nvml_open(0);
+    l->start_s = now_s();
+    mf_measure_nvml_read(l->nvml, &l->state);
+    if (status == MF_OK && !l->o->shared && l->state.processes > 1) {
+        status = mf_err_set(e, MF_INPUT, "the GPU is used by another process");
+    }
+    status = status == MF_OK ? run_list(l, list, e) : status;
+    mf_measure_nvml_close(l->nvml);
+    mf_measure_file_close(l->file);
+    return status;
+}
+
+static mf_status session_point(void *user, const mf_point *p, mf_measure_time *out, mf_err *e) {
+    mf_measure_session *s = user;
+    mf_measure_op measure = family_of(p->op);
+    s->used_B = 0;
+    return measure != NULL ? measure(s, p, out, e)
+                           : mf_err_set(e, MF_INPUT, "%s is not measured on one GPU", p->op);
+}
+
+mf_status mf_measure_gpu(const mf_measure_options *o, const mf_measure_list *list,
                          mf_measure_counts *counts, mf_err *e) {
     mf_measure_session s;
-    mf_measure_file *file = NULL;
+    loop l = {.o = o, .measure = session_point, .user = &s, .counts = counts};
     memset(counts, 0, sizeof *counts);
     mf_status status = session_open(&s, 0, o->seed, e);
-    status = status == MF_OK ? mf_measure_file_open(o->csv_path, &file, e) : status;
-    status = status == MF_OK ? measure_list(&s, o, l, file, counts, e) : status;
-    mf_measure_file_close(file);
+    if (status == MF_OK) {
+        mf_measure_versions(l.versions, sizeof l.versions);
+        status = measure_all(&l, list, e);
+    }
     session_close(&s);
+    return status;
+}
+
+static mf_status world_point(void *user, const mf_point *p, mf_measure_time *out, mf_err *e) {
+    return mf_measure_world_point(user, p, out, e);
+}
+
+mf_status mf_measure_collectives(const mf_measure_options *o, const mf_measure_list *list,
+                                 mf_measure_counts *counts, mf_err *e) {
+    mf_measure_world *w = NULL;
+    int64_t ranks = 2;
+    char nccl[32];
+    loop l = {.o = o, .measure = world_point, .counts = counts};
+    memset(counts, 0, sizeof *counts);
+    for (int64_t i = 0; i < list->n; i++) {
+        double n = mf_point_value(&list->point[i], "ranks");
+        ranks = n > (double)ranks ? (int64_t)n : ranks;
+    }
+    mf_status status = mf_measure_world_open((int)ranks, &w, e);
+    if (status == MF_OK) {
+        mf_measure_versions(l.versions, sizeof l.versions);
+        mf_measure_nccl_version(nccl, sizeof nccl);
+        size_t used = strlen(l.versions);
+        snprintf(l.versions + used, sizeof l.versions - used, " nccl=%s", nccl);
+        l.user = w;
+        status = measure_all(&l, list, e);
+    }
+    mf_measure_world_close(w);
     return status;
 }

@@ -17,6 +17,10 @@ static const char *const algos[] = {"auto",     "ring", "tree",  "nvls",
                                     "nvlstree", "pat",  "sharp", NULL};
 static const char *const dispatchers[] = {"allgather", "alltoall", "fused",
                                           "hybridep",  "deepep",   NULL};
+static const char *const sides[] = {"compute", "comm", NULL};
+static const char *const beside_ops[] = {"gemm", "copy", NULL};
+static const char *const beside_comms[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                           "all_to_all", "send_recv",  NULL};
 static const char *const row_modes[] = {"store", "load", NULL};
 
 #define DTYPE                                                                                      \
@@ -83,6 +87,14 @@ static const mf_op_dim dispatch[] = {
     {"dtype", MF_DIM_WORD, "bf16", dtypes, "precision on the wire"},
     {"impl", MF_DIM_WORD, NULL, dispatchers, "dispatcher"},
 };
+static const mf_op_dim beside[] = {
+    {"of", MF_DIM_WORD, NULL, sides, "whose time it is while both run"},
+    {"op", MF_DIM_WORD, NULL, beside_ops, "a BF16 product of m = n = k = size, or a device copy"},
+    {"size", MF_DIM_COUNT, NULL, NULL, "of the product; bytes of the copy"},
+    {"comm", MF_DIM_WORD, NULL, beside_comms, "collective"},
+    {"bytes", MF_DIM_BYTES, NULL, NULL, "its size as nccl-tests counts it"},
+    {"ranks", MF_DIM_COUNT, NULL, NULL, "ranks in the group, on one host"},
+};
 static const mf_op_dim peer_rows[] = {
     {"mode", MF_DIM_WORD, NULL, row_modes, "rows stored to, or loaded from, the peers"},
     {"bytes", MF_DIM_BYTES, NULL, NULL, "bytes that leave each GPU"},
@@ -110,6 +122,7 @@ static const mf_op_row rows[] = {
     ROW(send_recv, collective, "a message to the next rank of a ring"),
     ROW(dispatch, dispatch, "tokens to the ranks of their experts"),
     ROW(combine, dispatch, "expert results back to the tokens"),
+    ROW(beside, beside, "compute and communication at the same time: the time of one of them"),
     ROW(peer_rows, peer_rows, "rows moved by plain loads and stores over NVLink"),
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };

@@ -67,14 +67,16 @@ int main(int argc, char **argv) {
         }
     }
     mf_err_clear(&e);
-    mf_status status = mf_measure_plan_gpu(o.seed, &l, &e);
+    mf_status status = ranks > 0 ? mf_measure_plan_collectives(ranks, o.seed, &l, &e)
+                                 : mf_measure_plan_gpu(o.seed, &l, &e);
     if (status == MF_OK && op != NULL) {
         keep_op(&l, op);
     }
     if (status == MF_OK && plan) {
         print_plan(&l);
     } else if (status == MF_OK) {
-        status = mf_measure_gpu(&o, &l, &counts, &e);
+        status = ranks > 0 ? mf_measure_collectives(&o, &l, &counts, &e)
+                           : mf_measure_gpu(&o, &l, &counts, &e);
     }
     if (status != MF_OK) {
         fprintf(stderr, "%s\n", e.text);

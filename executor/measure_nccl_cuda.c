@@ -1,0 +1,481 @@
+/* measure_nccl_cuda.c - collectives through NCCL on the GPUs of one host, one thread a rank, and
+ * what compute and communication cost each other when they run at the same time.
+ *
+ * Operations follow each other on a stream, as in a training step that has work queued, over
+ * buffers that rotate. The time of a batch is that of the slowest rank. `bytes` is counted as
+ * nccl-tests counts it (profiles/ops_table.h).
+ */
+#include "executor/measure_nccl_cuda.h"
+#include "executor/measure_cuda.h"
+#include "kernels/cuda_check.h"
+#include "kernels/gemm_cuda.h"
+
+#include <nccl.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { RANKS_MAX = 8, BATCHES_MAX = 25, RUNS_MAX = 64, PROBES = 4 };
+static const double batch_s = 400e-6;
+static const double reading_s = 12e-3;
+static const size_t buffer_B = (size_t)2304
+                               << 20; /* twice the largest message and room to rotate */
+
+#define NCCL_TRY(call, e)                                                                          \
+    do {                                                                                           \
+        ncclResult_t nccl_result_ = (call);                                                        \
+        if (nccl_result_ != ncclSuccess) {                                                         \
+            return mf_err_set(e, MF_LIBRARY, "NCCL: %s: %s", #call,                                \
+                              ncclGetErrorString(nccl_result_));                                   \
+        }                                                                                          \
+    } while (0)
+
+/* One message of a collective on one rank. */
+typedef struct message {
+    char *send, *recv;
+    size_t size_B; /* as nccl-tests counts it */
+    int rank, ranks;
+    bool in_place;
+    ncclComm_t comm;
+    cudaStream_t stream;
+} message;
+
+/* --- collectives ------------------------------------------------------------------------------ */
+
+static const ncclDataType_t element = ncclBfloat16;
+enum { ELEMENT_B = 2 };
+
+static ncclResult_t all_reduce(const message *m) {
+    return ncclAllReduce(m->send, m->in_place ? m->send : m->recv, m->size_B / ELEMENT_B, element,
+                         ncclSum, m->comm, m->stream);
+}
+
+static ncclResult_t all_gather(const message *m) {
+    size_t part_B = m->size_B / (size_t)m->ranks;
+    const char *own = m->in_place ? m->recv + (size_t)m->rank * part_B : m->send;
+    return ncclAllGather(own, m->recv, part_B / ELEMENT_B, element, m->comm, m->stream);
+}
+
+static ncclResult_t reduce_scatter(const message *m) {
+    size_t part_B = m->size_B / (size_t)m->ranks;
+    char *own = m->in_place ? m->send + (size_t)m->rank * part_B : m->recv;
+    return ncclReduceScatter(m->send, own, part_B / ELEMENT_B, element, ncclSum, m->comm,
+                             m->stream);
+}
+
+static ncclResult_t all_to_all(const message *m) {
+    size_t part_B = m->size_B / (size_t)m->ranks, n = part_B / ELEMENT_B;
+    ncclResult_t result = ncclGroupStart();
+    for (int r = 0; r < m->ranks && result == ncclSuccess; r++) {
+        size_t at = (size_t)r * part_B;
+        result = ncclSend(m->send + at, n, element, r, m->comm, m->stream);
+        result = result == ncclSuccess ? ncclRecv(m->recv + at, n, element, r, m->comm, m->stream)
+                                       : result;
+    }
+    ncclResult_t end = ncclGroupEnd();
+    return result == ncclSuccess ? end : result;
+}
+
+static ncclResult_t send_recv(const message *m) {
+    size_t n = m->size_B / ELEMENT_B;
+    int next = (m->rank + 1) % m->ranks, last = (m->rank + m->ranks - 1) % m->ranks;
+    ncclResult_t result = ncclGroupStart();
+    result =
+        result == ncclSuccess ? ncclSend(m->send, n, element, next, m->comm, m->stream) : result;
+    result =
+        result == ncclSuccess ? ncclRecv(m->recv, n, element, last, m->comm, m->stream) : result;
+    ncclResult_t end = ncclGroupEnd();
+    return result == ncclSuccess ? end : result;
+}
+
+static const struct collective {
+    const char *name;
+    ncclResult_t (*run)(const message *m);
+} collectives[] = {{"all_reduce", all_reduce},
+                   {"all_gather", all_gather},
+                   {"reduce_scatter", reduce_scatter},
+                   {"all_to_all", all_to_all},
+                   {"send_recv", send_recv}};
+
+static const struct collective *collective_of(const char *name) {
+    for (size_t i = 0; i < sizeof collectives / sizeof collectives[0]; i++) {
+        if (strcmp(collectives[i].name, name) == 0) {
+            return &collectives[i];
+        }
+    }
+    return NULL;
+}
+
+/* --- ranks ------------------------------------------------------------------------------------ */
+
+typedef struct rank {
+    struct mf_measure_world *world;
+    int index;
+    cudaStream_t compute, comm;
+    cudaEvent_t event[2 * BATCHES_MAX + 2];
+    char *send, *recv;
+    void *cublas, *workspace;
+    char *operands; /* of the product beside */
+    double estimate_s[2], batch_s[BATCHES_MAX];
+    mf_status status;
+    mf_err why;
+} rank;
+
+/* What the threads of one reading share. */
+typedef struct job {
+    const struct collective *collective;
+    size_t size_B;
+    bool in_place;
+    int ranks;
+    int runs, batches; /* chosen by rank 0 between two barriers */
+    bool beside, of_comm, product;
+    int64_t product_size;
+    int other_runs;
+    pthread_barrier_t barrier;
+} job;
+
+struct mf_measure_world {
+    int ranks;
+    rank rank[RANKS_MAX];
+    ncclComm_t comm[RANKS_MAX + 1][RANKS_MAX]; /* [group size][rank] */
+    job job;
+};
+
+static size_t operand_B(int64_t size) {
+    return (size_t)(size * size) * 2;
+}
+enum { PRODUCT_MAX = 8192 };
+static const size_t copy_B = (size_t)256 << 20;
+
+static mf_status open_rank(rank *r, mf_err *e) {
+    int low = 0, high = 0;
+    MF_CUDA_TRY(cudaSetDevice(r->index), e);
+    MF_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&low, &high), e);
+    MF_CUDA_TRY(cudaStreamCreateWithPriority(&r->compute, cudaStreamNonBlocking, low), e);
+    MF_CUDA_TRY(cudaStreamCreateWithPriority(&r->comm, cudaStreamNonBlocking, high), e);
+    for (size_t i = 0; i < sizeof r->event / sizeof r->event[0]; i++) {
+        MF_CUDA_TRY(cudaEventCreate(&r->event[i]), e);
+    }
+    MF_CUDA_TRY(cudaMalloc((void **)&r->send, buffer_B), e);
+    MF_CUDA_TRY(cudaMalloc((void **)&r->recv, buffer_B), e);
+    MF_CUDA_TRY(cudaMalloc((void **)&r->operands, 3 * operand_B(PRODUCT_MAX) + 2 * copy_B), e);
+    MF_CUDA_TRY(cudaMalloc(&r->workspace, (size_t)64 << 20), e);
+    mf_status status = mf_gemm_cuda_library_open(&r->cublas, e);
+    return status != MF_OK ? status
+                           : mf_measure_fill(r->operands, 3 * operand_B(PRODUCT_MAX), MF_DATA_BF16,
+                                             (uint64_t)r->index + 77, r->compute, e);
+}
+
+mf_status mf_measure_world_open(int ranks, mf_measure_world **out, mf_err *e) {
+    int devices[RANKS_MAX], count = 0;
+    mf_status status = MF_OK;
+    *out = NULL;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count < ranks || ranks > RANKS_MAX) {
+        return mf_err_set(e, MF_USAGE,
+                          "collectives of %d ranks need as many GPUs, found %d (at most %d)", ranks,
+                          count, RANKS_MAX);
+    }
+    mf_measure_world *w = calloc(1, sizeof *w);
+    if (w == NULL) {
+        return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
+    }
+    w->ranks = ranks;
+    for (int i = 0; i < ranks && status == MF_OK; i++) {
+        devices[i] = i;
+        w->rank[i].world = w;
+        w->rank[i].index = i;
+        status = open_rank(&w->rank[i], e);
+    }
+    for (int n = 2; n <= ranks && status == MF_OK; n++) {
+        ncclResult_t result = ncclCommInitAll(w->comm[n], n, devices);
+        if (result != ncclSuccess) {
+            status =
+                mf_err_set(e, MF_LIBRARY, "NCCL: ncclCommInitAll: %s", ncclGetErrorString(result));
+        }
+    }
+    if (status != MF_OK) {
+        mf_measure_world_close(w);
+        return status;
+    }
+    *out = w;
+    return MF_OK;
+}
+
+void mf_measure_world_close(mf_measure_world *w) {
+    if (w == NULL) {
+        return;
+    }
+    for (int n = 2; n <= w->ranks; n++) {
+        for (int i = 0; i < n; i++) {
+            if (w->comm[n][i] != NULL) {
+                (void)ncclCommDestroy(w->comm[n][i]);
+            }
+        }
+    }
+    for (int i = 0; i < w->ranks; i++) {
+        rank *r = &w->rank[i];
+        void *memory[] = {r->send, r->recv, r->operands, r->workspace};
+        (void)cudaSetDevice(i);
+        mf_gemm_cuda_library_close(r->cublas);
+        for (size_t m = 0; m < sizeof memory / sizeof memory[0]; m++) {
+            (void)cudaFree(memory[m]);
+        }
+    }
+    free(w);
+}
+
+void mf_measure_nccl_version(char *text, size_t size) {
+    int version = 0;
+    (void)ncclGetVersion(&version);
+    snprintf(text, size, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
+/* --- what runs -------------------------------------------------------------------------------- */
+
+static message message_of(const rank *r, int64_t i) {
+    const job *j = &r->world->job;
+    size_t room = buffer_B - j->size_B, step = (j->size_B + 4095) / 4096 * 4096;
+    size_t places = room / step + 1, at = (size_t)i % places * step;
+    return (message){r->send + at,
+                     r->recv + at,
+                     j->size_B,
+                     r->index,
+                     j->ranks,
+                     j->in_place,
+                     r->world->comm[j->ranks][r->index],
+                     r->comm};
+}
+
+static mf_status communicate(rank *r, int64_t first, int runs, mf_err *e) {
+    for (int i = 0; i < runs; i++) {
+        message m = message_of(r, first + i);
+        NCCL_TRY(r->world->job.collective->run(&m), e);
+    }
+    return MF_OK;
+}
+
+static mf_status compute(rank *r, mf_gemm_cuda *plan, int runs, mf_err *e) {
+    int64_t size = r->world->job.product_size;
+    mf_status status = MF_OK;
+    if (plan == NULL) {
+        char *from = r->operands + 3 * operand_B(PRODUCT_MAX);
+        for (int i = 0; i < runs; i++) {
+            MF_CUDA_TRY(
+                cudaMemcpyAsync(from + copy_B, from, copy_B, cudaMemcpyDeviceToDevice, r->compute),
+                e);
+        }
+        return MF_OK;
+    }
+    mf_gemm_cuda_data d = {.a = r->operands,
+                           .b = r->operands + operand_B(size),
+                           .c = r->operands + 2 * operand_B(size),
+                           .workspace = r->workspace,
+                           .alpha = 1.0f};
+    for (int i = 0; i < runs && status == MF_OK; i++) {
+        status = mf_gemm_cuda_run(plan, &d, r->compute, e);
+    }
+    return status;
+}
+
+static mf_status between(rank *r, int a, int b, double *time_s, mf_err *e) {
+    float ms = 0.0f;
+    MF_CUDA_TRY(cudaEventSynchronize(r->event[b]), e);
+    MF_CUDA_TRY(cudaEventElapsedTime(&ms, r->event[a], r->event[b]), e);
+    *time_s = (double)ms * 1e-3;
+    return MF_OK;
+}
+
+static double slowest_estimate(const mf_measure_world *w, int which) {
+    double worst = 0;
+    for (int i = 0; i < w->job.ranks; i++) {
+        double t = w->rank[i].estimate_s[which];
+        worst = t > worst ? t : worst;
+    }
+    return worst;
+}
+
+static int within(double x, int least, int most) {
+    return x < least ? least : x > most ? most : (int)x;
+}
+
+/* --- one reading, in the thread of a rank ----------------------------------------------------- */
+
+static mf_status read_collective(rank *r, mf_err *e) {
+    job *j = &r->world->job;
+    int64_t next = 2;
+    mf_status status = communicate(r, 0, 2, e);
+    MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
+    status = status == MF_OK ? communicate(r, next, PROBES, e) : status;
+    MF_CUDA_TRY(cudaEventRecord(r->event[1], r->comm), e);
+    status = status == MF_OK ? between(r, 0, 1, &r->estimate_s[0], e) : status;
+    next += PROBES;
+    pthread_barrier_wait(&j->barrier);
+    double estimate_s = slowest_estimate(r->world, 0) / PROBES;
+    int runs = within(batch_s / estimate_s, 1, RUNS_MAX);
+    int batches = within(reading_s / (estimate_s * runs), 7, BATCHES_MAX);
+    status = status == MF_OK ? communicate(r, next, runs, e) : status;
+    next += runs;
+    MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
+    for (int b = 0; b < batches && status == MF_OK; b++, next += runs) {
+        status = communicate(r, next, runs, e);
+        MF_CUDA_TRY(cudaEventRecord(r->event[b + 1], r->comm), e);
+    }
+    for (int b = 0; b < batches && status == MF_OK; b++) {
+        status = between(r, b, b + 1, &r->batch_s[b], e);
+        r->batch_s[b] /= runs;
+    }
+    if (r->index == 0) {
+        j->runs = runs;
+        j->batches = batches;
+    }
+    return status;
+}
+
+/* The measured side runs a batch while the other one has work for longer than the batch lasts. */
+static mf_status read_beside(rank *r, mf_gemm_cuda *plan, mf_err *e) {
+    job *j = &r->world->job;
+    mf_status status = communicate(r, 0, 2, e);
+    status = status == MF_OK ? compute(r, plan, 1, e) : status;
+    MF_CUDA_TRY(cudaStreamSynchronize(r->compute), e);
+    MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
+    status = status == MF_OK ? communicate(r, 2, PROBES, e) : status;
+    MF_CUDA_TRY(cudaEventRecord(r->event[1], r->comm), e);
+    status = status == MF_OK ? between(r, 0, 1, &r->estimate_s[0], e) : status;
+    MF_CUDA_TRY(cudaEventRecord(r->event[0], r->compute), e);
+    status = status == MF_OK ? compute(r, plan, PROBES, e) : status;
+    MF_CUDA_TRY(cudaEventRecord(r->event[1], r->compute), e);
+    status = status == MF_OK ? between(r, 0, 1, &r->estimate_s[1], e) : status;
+    pthread_barrier_wait(&j->barrier);
+    double comm_s = slowest_estimate(r->world, 0) / PROBES;
+    double compute_s = slowest_estimate(r->world, 1) / PROBES;
+    double mine_s = j->of_comm ? comm_s : compute_s, other_s = j->of_comm ? compute_s : comm_s;
+    int runs = within(3e-3 / mine_s, 2, RUNS_MAX), batches = 7;
+    int other = within(3 * mine_s * runs / other_s, 2, 800);
+    const struct timespec rest = {0, 15000000};
+    cudaStream_t stream = j->of_comm ? r->comm : r->compute;
+    for (int b = 0; b < batches && status == MF_OK; b++) {
+        nanosleep(&rest, NULL); /* stay below the power limit */
+        pthread_barrier_wait(&j->barrier);
+        status = j->of_comm ? compute(r, plan, other, e) : communicate(r, 0, other, e);
+        /* one ahead, so that both sides are under way when the clock starts */
+        status = status != MF_OK ? status
+                 : j->of_comm    ? communicate(r, 0, 1, e)
+                                 : compute(r, plan, 1, e);
+        MF_CUDA_TRY(cudaEventRecord(r->event[0], stream), e);
+        status = status != MF_OK ? status
+                 : j->of_comm    ? communicate(r, 1, runs, e)
+                                 : compute(r, plan, runs, e);
+        MF_CUDA_TRY(cudaEventRecord(r->event[1], stream), e);
+        status = status == MF_OK ? between(r, 0, 1, &r->batch_s[b], e) : status;
+        r->batch_s[b] /= runs;
+        MF_CUDA_TRY(cudaStreamSynchronize(r->comm), e);
+        MF_CUDA_TRY(cudaStreamSynchronize(r->compute), e);
+    }
+    if (r->index == 0) {
+        j->runs = runs;
+        j->batches = batches;
+    }
+    return status;
+}
+
+static mf_status read_rank(rank *r, mf_err *e) {
+    job *j = &r->world->job;
+    size_t fill_B = 3 * j->size_B < buffer_B ? 3 * j->size_B + 4096 : buffer_B;
+    mf_gemm_cuda *plan = NULL;
+    MF_CUDA_TRY(cudaSetDevice(r->index), e);
+    mf_status status =
+        mf_measure_fill(r->send, fill_B, MF_DATA_BF16, (uint64_t)r->index + 1, r->comm, e);
+    status =
+        status == MF_OK ? mf_measure_fill(r->recv, fill_B, MF_DATA_BF16, 9, r->comm, e) : status;
+    if (status == MF_OK && j->product) {
+        int64_t n = j->product_size;
+        mf_gemm_cuda_shape s = {.form = MF_GEMM_NT,
+                                .a_type = MF_GEMM_BF16,
+                                .b_type = MF_GEMM_BF16,
+                                .c_type = MF_GEMM_BF16,
+                                .m = n,
+                                .n = n,
+                                .k = n,
+                                .lda = n,
+                                .ldb = n,
+                                .ldc = n};
+        status = mf_gemm_cuda_create(r->cublas, &s, (size_t)64 << 20, &plan, e);
+    }
+    MF_CUDA_TRY(cudaDeviceSynchronize(), e);
+    pthread_barrier_wait(&j->barrier);
+    if (status == MF_OK) {
+        status = j->beside ? read_beside(r, plan, e) : read_collective(r, e);
+    }
+    mf_gemm_cuda_destroy(plan);
+    return status;
+}
+
+static void *rank_thread(void *user) {
+    rank *r = user;
+    mf_err_clear(&r->why);
+    r->status = read_rank(r, &r->why);
+    return NULL;
+}
+
+/* Runs the job on its ranks, and takes the slowest rank of every batch. A rank that fails leaves
+ * the others waiting inside NCCL: nothing is left but to end the process, which the caller of a
+ * failed library call does anyway. */
+static mf_status run_job(mf_measure_world *w, mf_measure_time *out, mf_err *e) {
+    pthread_t thread[RANKS_MAX];
+    double value[BATCHES_MAX];
+    mf_status status = MF_OK;
+    pthread_barrier_init(&w->job.barrier, NULL, (unsigned)w->job.ranks);
+    for (int i = 0; i < w->job.ranks; i++) {
+        if (pthread_create(&thread[i], NULL, rank_thread, &w->rank[i]) != 0) {
+            return mf_err_set(e, MF_NOMEM, "measuring: no thread");
+        }
+    }
+    for (int i = 0; i < w->job.ranks; i++) {
+        pthread_join(thread[i], NULL);
+        if (w->rank[i].status != MF_OK && status == MF_OK) {
+            status = mf_err_set(e, w->rank[i].status, "rank %d: %s", i, w->rank[i].why.text);
+        }
+    }
+    pthread_barrier_destroy(&w->job.barrier);
+    for (int b = 0; b < w->job.batches && status == MF_OK; b++) {
+        value[b] = 0;
+        for (int i = 0; i < w->job.ranks; i++) {
+            double t = w->rank[i].batch_s[b];
+            value[b] = t > value[b] ? t : value[b];
+        }
+    }
+    if (status == MF_OK) {
+        mf_measure_summary(value, w->job.batches, out);
+        out->samples = (int64_t)w->job.batches * w->job.runs;
+    }
+    return status;
+}
+
+mf_status mf_measure_world_point(mf_measure_world *w, const mf_point *p, mf_measure_time *out,
+                                 mf_err *e) {
+    bool beside = strcmp(p->op, "beside") == 0;
+    memset(&w->job, 0, sizeof w->job);
+    w->job.collective = collective_of(beside ? mf_point_word(p, "comm") : p->op);
+    w->job.ranks = (int)mf_measure_dim(p, "ranks");
+    w->job.size_B = (size_t)mf_measure_dim(p, "bytes");
+    w->job.beside = beside;
+    if (w->job.collective == NULL || w->job.ranks < 2 || w->job.ranks > w->ranks ||
+        w->job.size_B * 2 > buffer_B || (!beside && mf_measure_dim(p, "nodes") != 1) ||
+        w->job.size_B % ((size_t)w->job.ranks * ELEMENT_B) != 0) {
+        return mf_err_set(e, MF_INPUT, "this collective cannot be measured here");
+    }
+    if (beside) {
+        w->job.of_comm = strcmp(mf_point_word(p, "of"), "comm") == 0;
+        w->job.product = strcmp(mf_point_word(p, "op"), "gemm") == 0;
+        w->job.product_size = mf_measure_dim(p, "size");
+        if (w->job.product && w->job.product_size > PRODUCT_MAX) {
+            return mf_err_set(e, MF_INPUT, "products beside collectives: at most %d", PRODUCT_MAX);
+        }
+    } else {
+        w->job.in_place = mf_measure_dim(p, "inplace") != 0;
+    }
+    return run_job(w, out, e);
+}
