@@ -347,8 +347,40 @@ bool mf_param_correction_bias(const mf_program *p, int position, char *out, size
     return true;
 }
 
+typedef struct shape_check {
+    const mf_safetensors *from;
+    const mf_st_tensor *wrong;
+    mf_model_tensor expected;
+} shape_check;
+
+static int check_shape(const mf_model_tensor *t, void *user) {
+    shape_check *c = user;
+    const mf_st_tensor *found = mf_safetensors_find(c->from, t->name);
+    if (found == NULL) {
+        return 0; /* reported by the rank that needs it */
+    }
+    int64_t width = found->dims >= 2 ? found->shape[found->dims - 1] : 1;
+    bool same = found->count == t->rows * t->cols && (t->cols == 1 || width == t->cols);
+    if (!same || found->dims > 2) {
+        c->wrong = found;
+        c->expected = *t;
+        return 1;
+    }
+    return 0;
+}
+
 mf_status mf_params_load(const mf_params *list, const mf_program *p, const mf_rank_coords *c,
                          const mf_safetensors *from, float *dense, float *expert_half, mf_err *e) {
+    shape_check check = {.from = from};
+    mf_model_tensors(&p->model, check_shape, &check);
+    if (check.wrong != NULL) {
+        return mf_err_set(e, MF_INPUT,
+                          "%s: offset %lld: tensor \"%s\" has %lld elements in %d dimensions, %s "
+                          "wants %lld x %lld",
+                          check.wrong->file, LL(check.wrong->offset), check.wrong->name,
+                          LL(check.wrong->count), check.wrong->dims, p->model.name,
+                          LL(check.expected.rows), LL(check.expected.cols));
+    }
     for (int k = 0; k < list->count; k++) {
         const mf_param *q = &list->list[k];
         float *to = (q->expert ? expert_half : dense) + q->offset;

@@ -114,6 +114,22 @@ static void ten_adamw_steps_with_auxiliary_loss_follow_hugging_face(void **state
     check_trajectory("qwen3_moe", "lm_plus_coef_times_sum_of_layers_aux", 0.001);
 }
 
+/* The weights of another model, with tensors of the same names. */
+static void weights_of_another_shape_are_refused_by_name(void **state) {
+    (void)state;
+    hf_case h;
+    mf_exec_options o;
+    mf_safetensors *other = NULL;
+    mf_err e;
+    mf_exec_options_init(&o);
+    open_case(&h, "qwen3_moe", &o);
+    assert_ok(mf_safetensors_open("tests/data/hf/qwen2_moe", &other, &e));
+    assert_int_equal(mf_exec_load(h.exec, other, &e), MF_INPUT);
+    assert_non_null(strstr(e.text, "model.layers.0.self_attn.q_proj.weight"));
+    mf_safetensors_close(other);
+    hf_close(&h);
+}
+
 /* Blocks of all families, one micro-batch in flight: to the byte what fit and plan promise. */
 static void the_arena_is_the_memory_plan(void **state) {
     (void)state;
@@ -140,6 +156,7 @@ int main(void) {
         cmocka_unit_test(loss_logits_and_every_gradient_equal_hugging_face),
         cmocka_unit_test(ten_adamw_steps_follow_hugging_face),
         cmocka_unit_test(ten_adamw_steps_with_auxiliary_loss_follow_hugging_face),
+        cmocka_unit_test(weights_of_another_shape_are_refused_by_name),
         cmocka_unit_test(the_arena_is_the_memory_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
