@@ -91,9 +91,12 @@ static mf_gpu_kind gpu_kind(const mf_gpu *gpu) {
     return MF_GPU_OTHER;
 }
 
-static double gpu_share(const mf_cost *cost, int rate) {
-    double share = cost->software.gpu_eff[rate][gpu_kind(&cost->cluster.gpu)];
-    return cost->software.gpu_power_eff * (share > 0 ? share : 1);
+static double gpu_share(const mf_cost *cost, int rate, int math) {
+    mf_gpu_kind gpu = gpu_kind(&cost->cluster.gpu);
+    double share = cost->software.gpu_eff[rate][gpu];
+    double low = cost->software.gpu_eff[MF_RATE_LOW_PRECISION][gpu];
+    bool is_low = rate != MF_RATE_ATTENTION && (math == MF_MATH_FP8 || math == MF_MATH_FP4);
+    return cost->software.gpu_power_eff * (share > 0 ? share : 1) * (is_low && low > 0 ? low : 1);
 }
 
 static double scale_share(const mf_software *s, const mf_op *op) {
@@ -104,12 +107,12 @@ static double rate_share(const mf_cost *cost, const mf_op *op) {
     const mf_software *s = &cost->software;
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
-        return s->gemm_eff[op->math] * scale_share(s, op) * gpu_share(cost, MF_RATE_GEMM);
+        return s->gemm_eff[op->math] * scale_share(s, op) * gpu_share(cost, MF_RATE_GEMM, op->math);
     case MF_CLASS_GROUPED:
         return s->gemm_eff[op->math] * scale_share(s, op) * s->grouped_eff *
-               gpu_share(cost, MF_RATE_GROUPED);
+               gpu_share(cost, MF_RATE_GROUPED, op->math);
     case MF_CLASS_ATTENTION:
-        return s->attention_eff * gpu_share(cost, MF_RATE_ATTENTION);
+        return s->attention_eff * gpu_share(cost, MF_RATE_ATTENTION, op->math);
     case MF_CLASS_MEMORY:
         return s->memory_eff;
     case MF_CLASS_COLLECTIVE:

@@ -29,8 +29,15 @@ typedef enum mf_gpu_kind {
         MF_GPU_KIND_COUNT
 } mf_gpu_kind;
 
-/* Rates that gpu_eff scales. */
-enum { MF_RATE_GEMM, MF_RATE_GROUPED, MF_RATE_ATTENTION, MF_RATE_HOST, MF_RATE_COUNT };
+/* Rates that gpu_eff scales; low precision comes on top of GEMM and grouped GEMM. */
+enum {
+    MF_RATE_GEMM,
+    MF_RATE_GROUPED,
+    MF_RATE_ATTENTION,
+    MF_RATE_HOST,
+    MF_RATE_LOW_PRECISION,
+    MF_RATE_COUNT
+};
 
 /* Named software profile: few, physically named parameters, chosen by release alone. Shipped as
  * profiles/software/NAME.json. Efficiencies multiply a rate; 1 = the rate the measurements give. */

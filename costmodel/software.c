@@ -72,7 +72,8 @@ static mf_status read_text(const mf_json_value *root, const char *key, char *out
 /* {"gemm": {"hopper": figure, ...}, "grouped": ..., "attention": ...}; may be missing. */
 static mf_status read_gpu_eff(const mf_json_value *root, double lo, double hi, mf_software *s,
                               mf_err *e) {
-    static const char *const rates[MF_RATE_COUNT] = {"gemm", "grouped", "attention", "host"};
+    static const char *const rates[MF_RATE_COUNT] = {"gemm", "grouped", "attention", "host",
+                                                     "low_precision"};
     static const char *const gpus[] = {
 #define X(name, text) text,
         MF_GPU_KIND_MAP(X)

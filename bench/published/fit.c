@@ -1,9 +1,9 @@
 /* fit.c - fits the software profiles on two thirds of the published rows.
  *
  * A handful of named parameters per release, and a few that all releases share; every one is held
- * near its prior (the value that ships, from facts/step_model.md at first) by a quadratic in its
- * logarithm. The loss of a row is the absolute log ratio of step times, cut at a factor of two so
- * that rows with unsaid flags do not steer.
+ * near its prior (bench/published/priors, from what simple fits of public rows found) by a
+ * quadratic in its logarithm. The loss of a row is the absolute log ratio of step times, cut at a
+ * factor of two so that rows with unsaid flags do not steer.
  */
 #include "bench/published/predict.h"
 #include "core/json.h"
@@ -27,8 +27,8 @@ typedef struct parameter {
 #define GPU(rate, gpu) AT(gpu_eff[MF_RATE_##rate][MF_GPU_##gpu])
 enum { BLACKWELLS = MF_GPU_GB300 - MF_GPU_B200 + 1 };
 static const parameter parameters[] = {
-    {"gemm_eff.bf16", AT(gemm_eff[MF_MATH_BF16]), 1, 0.06, 0.4, 1.1, false},
-    {"gemm_eff.fp8", AT(gemm_eff[MF_MATH_FP8]), 1, 0.06, 0.4, 1.1, false},
+    {"gemm_eff.bf16", AT(gemm_eff[MF_MATH_BF16]), 1, 0.08, 0.4, 1.1, false},
+    {"gemm_eff.fp8", AT(gemm_eff[MF_MATH_FP8]), 1, 0.08, 0.4, 1.1, false},
     {"attention_eff", AT(attention_eff), 1, 0.12, 0.25, 1.1, false},
     {"grouped_eff", AT(grouped_eff), 1, 0.08, 0.4, 1.3, false},
     {"memory_eff", AT(memory_eff), 1, 0.15, 0.25, 1.0, false},
@@ -43,6 +43,7 @@ static const parameter parameters[] = {
     {"gpu_eff.gemm.gb200", GPU(GEMM, GB200), 1, 0.06, 0.6, 1.2, true},
     {"gpu_eff.gemm.b300", GPU(GEMM, B300), 1, 0.06, 0.6, 1.2, true},
     {"gpu_eff.gemm.gb300", GPU(GEMM, GB300), 1, 0.06, 0.6, 1.2, true},
+    {"gpu_eff.low_precision.b200", GPU(LOW_PRECISION, B200), BLACKWELLS, 0.06, 0.6, 1.2, true},
     {"gpu_eff.grouped.b200", GPU(GROUPED, B200), BLACKWELLS, 0.08, 0.5, 1.2, true},
     {"gpu_eff.attention.b200", GPU(ATTENTION, B200), BLACKWELLS, 0.10, 0.6, 1.6, true},
     {"gpu_eff.host.b200", GPU(HOST, B200), 1, 0.20, 0.3, 1.5, true},
@@ -68,7 +69,7 @@ static double loss(const pub_profiles *p, const pub_profiles *prior, const pub_r
     double sum = 0;
     for (int i = 0; i < count; i++) {
         const pub_row *r = &rows[i];
-        if (r->skipped[0] || r->held_out || (only >= 0 && pub_profile_of(p, r) != only)) {
+        if (r->skipped[0] || r->held_out || (only >= 0 && r->profile != only)) {
             continue;
         }
         double miss = r->predicted_s > 0 ? fabs(log(r->predicted_s / r->step_s)) : 1.0;
@@ -79,7 +80,7 @@ static double loss(const pub_profiles *p, const pub_profiles *prior, const pub_r
             mf_software a = p->software[k], b = prior->software[k];
             double z = log(*value_of(&a, &parameters[q], 0) / *value_of(&b, &parameters[q], 0)) /
                        parameters[q].sigma;
-            sum += 0.15 * z * z / (parameters[q].shared ? p->count : 1);
+            sum += 0.10 * z * z / (parameters[q].shared ? p->count : 1);
         }
     }
     return sum;
@@ -127,10 +128,16 @@ static mf_status try_parameter(pub_profiles *p, const pub_profiles *prior, pub_r
 
 mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e) {
     pub_profiles prior = *p;
-    mf_status status = pub_predict(p, rows, count, -1, e);
+    mf_status status = MF_OK;
+    for (int k = 0; k < p->count && status == MF_OK; k++) {
+        char path[128];
+        snprintf(path, sizeof path, "bench/published/priors/%s.json", p->software[k].name);
+        status = mf_software_load(path, &prior.software[k], e);
+    }
+    status = status == MF_OK ? pub_predict(p, rows, count, -1, e) : status;
     double now = loss(p, &prior, rows, count, -1);
     fprintf(stderr, "fit: loss %.3f before\n", now);
-    for (double step = 0.12; step > 0.02 && status == MF_OK; step *= 0.5) {
+    for (double step = 0.08; step > 0.012 && status == MF_OK; step *= 0.5) {
         for (int q = 0; q < PARAMETERS && status == MF_OK; q++) {
             int profiles = parameters[q].shared ? 1 : p->count;
             for (int k = 0; k < profiles && status == MF_OK; k++) {

@@ -18,32 +18,36 @@ typedef struct cost_table {
     mf_cost *cost[MAX_CLUSTERS][PUB_MAX_PROFILES];
 } cost_table;
 
-int pub_profile_of(const pub_profiles *p, const pub_row *r) {
-    mf_software want;
-    if (mf_software_load(r->software, &want, NULL) != MF_OK) {
-        return -1;
-    }
+static int index_of(const pub_profiles *p, const char *name) {
     for (int i = 0; i < p->count; i++) {
-        if (strcmp(p->software[i].name, want.name) == 0) {
+        if (strcmp(p->software[i].name, name) == 0) {
             return i;
         }
     }
     return -1;
 }
 
-mf_status pub_profiles_load(pub_profiles *p, const pub_row *rows, int count, mf_err *e) {
+mf_status pub_profiles_load(pub_profiles *p, pub_row *rows, int count, mf_err *e) {
     p->count = 0;
     for (int i = 0; i < count; i++) {
-        if (rows[i].skipped[0] || pub_profile_of(p, &rows[i]) >= 0) {
+        mf_software want;
+        rows[i].profile = -1;
+        if (rows[i].skipped[0]) {
             continue;
         }
-        mf_status status = mf_software_load(rows[i].software, &p->software[p->count], e);
+        mf_status status = mf_software_load(rows[i].software, &want, e);
         if (status != MF_OK) {
             return status;
         }
-        if (++p->count == PUB_MAX_PROFILES) {
+        rows[i].profile = index_of(p, want.name);
+        if (rows[i].profile >= 0) {
+            continue;
+        }
+        if (p->count == PUB_MAX_PROFILES) {
             return mf_err_set(e, MF_INTERNAL, "more software profiles than %d", PUB_MAX_PROFILES);
         }
+        rows[i].profile = p->count;
+        p->software[p->count++] = want;
     }
     return MF_OK;
 }
@@ -92,6 +96,26 @@ static void fix_capacity(mf_program *p) {
     }
 }
 
+/* Fused grouped MLP: the experts' activation, its gradient and the quantisation of both cost no
+ * pass over memory of their own. */
+static void fuse_experts(mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        bool activation = op->kind == MF_OP_SWIGLU_FWD || op->kind == MF_OP_SWIGLU_BWD;
+        if (!activation || !(op->flags & MF_OPF_ROUTED)) {
+            continue;
+        }
+        op->bytes = 0;
+        for (int j = k + 1; j < b->nops; j++) {
+            mf_op *after = &b->ops[j];
+            if (after->kind == MF_OP_QUANTISE && after->nin > 0 && op->nout > 0 &&
+                after->in[0] == op->out[0]) {
+                after->bytes = 0;
+            }
+        }
+    }
+}
+
 static void predict_row(const mf_cost *cost, pub_row *r) {
     mf_assignment a;
     mf_program *program = NULL;
@@ -105,6 +129,9 @@ static void predict_row(const mf_cost *cost, pub_row *r) {
     }
     if (status == MF_OK && r->dropped_tokens) {
         fix_capacity(program);
+    }
+    for (int i = 0; status == MF_OK && r->fused_experts && i < program->nblocks; i++) {
+        fuse_experts(program->blocks[i]);
     }
     if (status == MF_OK && r->bf16_gradients) {
         halve_gradients(program);
@@ -173,7 +200,7 @@ mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, int only,
         if (rows[i].skipped[0]) {
             continue;
         }
-        profile[i] = pub_profile_of(p, &rows[i]);
+        profile[i] = rows[i].profile;
         cluster[i] = cluster_of(t, rows[i].cluster.name);
         if (profile[i] < 0 || cluster[i] < 0 || (only >= 0 && profile[i] != only)) {
             continue;

@@ -12,10 +12,8 @@ typedef struct pub_profiles {
     mf_software software[PUB_MAX_PROFILES];
 } pub_profiles;
 
-/* Every profile that a row asks for, loaded by name. */
-mf_status pub_profiles_load(pub_profiles *p, const pub_row *rows, int count, mf_err *e);
-/* Index of the profile that the row runs under. */
-int pub_profile_of(const pub_profiles *p, const pub_row *r);
+/* Every profile that a row asks for, loaded by name; rows get its index. */
+mf_status pub_profiles_load(pub_profiles *p, pub_row *rows, int count, mf_err *e);
 
 /* Fills the predictions of all rows (or of one profile's rows with `only` >= 0) on two threads.
  * Rows that turn out impossible to predict get a `skipped` reason. */

@@ -330,9 +330,10 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) 
             "`bench/published/published.csv` are predicted, each with its own layout, precision, "
             "software release and conventions; the others are listed with the reason. Errors are "
             "of step time, predicted over published minus one, in %%. A third of the rows, by "
-            "hash of model, GPU and layout, is held out of every fit. The fit moves six "
-            "parameters a release and nine shared ones, each held near its prior "
-            "(`bench/published/fit.c`).\n\n",
+            "hash of model, GPU and layout, is held out of every fit. The fit moves ten "
+            "parameters a release, and some that all releases share, most of them one per kind of "
+            "GPU; each is held near its prior (`bench/published/fit.c`, "
+            "`bench/published/priors`).\n\n",
             n, count);
     headline(f, rows, count, all);
     fprintf(f, "\n## By software profile\n\n%s", head);

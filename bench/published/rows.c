@@ -487,6 +487,7 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
         return;
     }
     r->dropped_tokens = has(r->notes, "token drop") || has(r->notes, "tokendrop");
+    r->fused_experts = has(r->notes, "fused grouped MLP");
     r->fsdp = has(r->notes, "FSDP") || has(f[C_OVERLAP], "FSDP") ||
               strcmp(r->software, "pytorch-fsdp") == 0;
     if (has(f[C_OVERLAP], "ZeRO-2-like")) { /* parameters stay gathered for the step */

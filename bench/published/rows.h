@@ -25,9 +25,11 @@ typedef struct pub_row {
     char id[16], source[12], model_name[48], gpu[12], precision[24];
     char notes[400];
     char software[32]; /* release asked for, "megatron-26.04" */
+    int profile;       /* index among the profiles in use; -1 = none; set by pub_profiles_load */
     char skipped[96];  /* "" = predicted */
     char reason[160];  /* known peculiarity: stays in every mean, named among the worst */
     bool moe, dropped_tokens, fsdp;
+    bool fused_experts;  /* activation and its quantisation in the grouped GEMM's epilogue */
     bool bf16_gradients; /* accumulated and reduced in BF16, as NVIDIA's performance recipes do */
     bool held_out;       /* by hash of model, GPU and layout: never seen by a fit */
     unsigned unknown;    /* PUB_UNKNOWN_* */
