@@ -312,6 +312,34 @@ static void headline(FILE *f, const pub_row *rows, int count, double *all) {
     order_line(f, "MoE, at least one held out", order_of(rows, count, true, true));
 }
 
+static void target(FILE *f, const char *what, double limit, double reached, bool at_least) {
+    bool met = at_least ? reached >= limit : fabs(reached) <= limit;
+    fprintf(f, "| %s | %s %g | %.1f | %s |\n", what, at_least ? ">=" : "<=", limit, reached,
+            met ? "met" : "not met");
+}
+
+static double percent(double part, double whole) {
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+static void targets(FILE *f, const pub_row *rows, int count) {
+    tally dense = gather(rows, count, is_dense_held, NULL, NULL);
+    tally known = gather(rows, count, is_moe_known_held, NULL, NULL);
+    tally unsaid = gather(rows, count, is_moe_unknown_held, NULL, NULL);
+    tally moe = gather(rows, count, is_moe_held, NULL, NULL);
+    order d = order_of(rows, count, false, true), m = order_of(rows, count, true, true);
+    fprintf(f, "\n## Against the targets (held-out rows, %%)\n\n| what | target | reached | |\n"
+               "|---|---|---|---|\n");
+    target(f, "dense, mean error", 6, percent(dense.sum_abs, dense.n), false);
+    target(f, "dense, bias", 3, percent(dense.sum, dense.n), false);
+    target(f, "MoE, release and flags known, mean error", 10, percent(known.sum_abs, known.n),
+           false);
+    target(f, "MoE, flags unsaid, mean error", 16, percent(unsaid.sum_abs, unsaid.n), false);
+    target(f, "MoE, bias", 3, percent(moe.sum, moe.n), false);
+    target(f, "dense, order of layouts >= 10 % apart", 93, percent(d.right10, d.pairs10), true);
+    target(f, "MoE, order of layouts >= 10 % apart", 93, percent(m.right10, m.pairs10), true);
+}
+
 void pub_summary(FILE *f, const pub_row *rows, int count) {
     double *all = calloc((size_t)count + 1, sizeof *all);
     headline(f, rows, count, all);
@@ -336,6 +364,7 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) 
             "`bench/published/priors`).\n\n",
             n, count);
     headline(f, rows, count, all);
+    targets(f, rows, count);
     fprintf(f, "\n## By software profile\n\n%s", head);
     for (int k = 0; k < p->count; k++) {
         tally t = gather(rows, count, of_software, p->software[k].name, all);
