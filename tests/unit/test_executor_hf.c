@@ -1,5 +1,6 @@
 /* The executor against Hugging Face: loss, logits, every gradient, auxiliary losses and ten AdamW
  * steps of five model families, float32, one rank. */
+#include "executor/train.h"
 #include "tests/hf_case.h"
 #include "tests/test.h"
 
@@ -114,6 +115,76 @@ static void ten_adamw_steps_with_auxiliary_loss_follow_hugging_face(void **state
     check_trajectory("qwen3_moe", "lm_plus_coef_times_sum_of_layers_aux", 0.001);
 }
 
+/* The total loss along its own gradient rises by the gradient's length: the slope by central
+ * differences, for what the references do not hold (MTP depths, tied embeddings). */
+static void check_slope(const char *family, const char *const *overrides, size_t count) {
+    char path[128];
+    hf_case h = {.step = 0};
+    mf_exec_options o;
+    mf_err e;
+    hf_layout_init(&h.layout);
+    h.layout.mbs = 2; /* two micro-batches */
+    mf_exec_options_init(&o);
+    o.mtp_coef = 1.5;
+    snprintf(path, sizeof path, "tests/data/hf/%s/config.json", family);
+    if (mf_model_load_with(path, overrides, count, &h.model, &e) != MF_OK ||
+        mf_cluster_load("cpu", &h.cluster, &e) != MF_OK ||
+        hf_open_file(family, "batch.safetensors", &h.batch, &e) != MF_OK ||
+        mf_layout_resolve(&h.layout, &h.model, &e) != MF_OK ||
+        mf_assignment_even(&h.model, &h.layout, &h.assignment, &e) != MF_OK ||
+        mf_program_lower(&h.model, &h.layout, &h.cluster, &h.assignment, &h.program, &e) != MF_OK ||
+        mf_schedule_create(&h.layout, &h.schedule, &e) != MF_OK ||
+        mf_comm_create(&h.layout, &h.comm, &e) != MF_OK ||
+        mf_exec_create(h.program, h.schedule, h.comm, mf_exec_backend_cpu(), &o, &h.exec, &e) !=
+            MF_OK) {
+        fail_msg("%s: %s", family, e.text);
+    }
+    mf_rank_coords at = mf_layout_coords(&h.layout, 0);
+    mf_train_init_weights(h.exec, h.program, &at, 7);
+    const mf_params *list = mf_exec_params(h.exec);
+    int64_t total = list->dense + list->expert;
+    float *direction = calloc((size_t)total, sizeof *direction);
+    assert_non_null(direction);
+    mf_exec_result r;
+    double norm = 0.0, loss[2] = {0.0, 0.0};
+    run(&h, 0.0, &r);
+    norm = r.grad_norm;
+    for (int side = -1; side < 2; side++) { /* keep the direction, then both sides */
+        int64_t k = 0;
+        for (int i = 0; i < list->count; i++) {
+            float *w = mf_exec_param(h.exec, i), *g = mf_exec_gradient(h.exec, i);
+            for (int64_t j = 0; j < list->list[i].rows * list->list[i].cols; j++, k++) {
+                direction[k] = side < 0 ? (float)((double)g[j] / norm) : direction[k];
+                w[j] += direction[k] * (side < 0 ? 0.0f : side == 0 ? 2e-3f : -4e-3f);
+            }
+        }
+        if (side >= 0) {
+            run(&h, 0.0, &r);
+            loss[side] = r.lm_loss + (h.model.mtp_layers > 0 ? o.mtp_coef * r.mtp_loss : 0.0);
+        }
+    }
+    double slope = (loss[0] - loss[1]) / 4e-3;
+    printf("%-12s slope %.6f, gradient norm %.6f, MTP loss %.4f\n", family, slope, norm,
+           r.mtp_loss);
+    assert_close(slope / norm, 1.0, 2e-4);
+    free(direction);
+    hf_close(&h);
+}
+
+static void gradients_of_mtp_and_tied_embeddings_are_slopes(void **state) {
+    (void)state;
+    /* Every expert is chosen: choices that change would make the loss jump. */
+    const char *const mtp[] = {"num_nextn_predict_layers=1", "num_experts_per_tok=16", "n_group=1",
+                               "topk_group=1"};
+    const char *const mtp2[] = {"num_nextn_predict_layers=2", "num_experts_per_tok=16", "n_group=1",
+                                "topk_group=1"};
+    const char *const tied[] = {"tie_word_embeddings=true"};
+    check_slope("llama", tied, 0);
+    check_slope("llama", tied, 1);
+    check_slope("deepseek_v3", mtp, 4);
+    check_slope("deepseek_v3", mtp2, 4);
+}
+
 /* The weights of another model, with tensors of the same names. */
 static void weights_of_another_shape_are_refused_by_name(void **state) {
     (void)state;
@@ -156,6 +227,7 @@ int main(void) {
         cmocka_unit_test(loss_logits_and_every_gradient_equal_hugging_face),
         cmocka_unit_test(ten_adamw_steps_follow_hugging_face),
         cmocka_unit_test(ten_adamw_steps_with_auxiliary_loss_follow_hugging_face),
+        cmocka_unit_test(gradients_of_mtp_and_tied_embeddings_are_slopes),
         cmocka_unit_test(weights_of_another_shape_are_refused_by_name),
         cmocka_unit_test(the_arena_is_the_memory_plan),
     };
