@@ -96,7 +96,7 @@ test: setup ## build and run all tests that need no GPU
 check: test
 
 san: ## all tests under AddressSanitizer and UBSan
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san \
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san CUDA=0 \
 	  OPT="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  build-tests
 	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san

@@ -319,7 +319,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK) {
         goto out;
     }
-    cells = calloc((size_t)models.count * (size_t)clusters.count * (size_t)sizes, sizeof *cells);
+    size_t room = (size_t)models.count * (size_t)clusters.count * (size_t)sizes;
+    cells = calloc(room + 1, sizeof *cells);
     if (cells == NULL) {
         s = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;

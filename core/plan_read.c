@@ -397,9 +397,9 @@ mf_status mf_plan_from_json(const mf_json *doc, mf_plan *out, mf_err *e) {
         status = read_assignment(part, &out->assignment, e);
     }
     if (status == MF_OK && out->assignment.vstages != out->layout.pp * out->layout.vpp) {
-        status =
-            mf_json_fail(part, e, "\"first\": %d virtual stages, but PP x VPP is %lld",
-                         out->assignment.vstages, (long long)(out->layout.pp * out->layout.vpp));
+        status = mf_json_fail(part, e, "\"first\": %d virtual stages, but PP x VPP is %lld",
+                              out->assignment.vstages,
+                              (long long)out->layout.pp * (long long)out->layout.vpp);
     }
     if (status == MF_OK && (part = mf_json_find(root, "prediction")) != NULL) {
         out->predicted = true;

@@ -317,7 +317,8 @@ static mf_kernel_swiglu_shape swiglu_shape(const mf_exec_op *x, const mf_exec_te
     if (routed) {
         int64_t experts = m->experts / x->env->layout->ep;
         s.prob = x->in[first].data;
-        s.rows_dev = &mf_cpu_row_map(x, experts).offsets[experts];
+        const int32_t *offsets = mf_cpu_row_map(x, experts).offsets;
+        s.rows_dev = &offsets[experts];
     }
     return s;
 }

@@ -99,9 +99,9 @@ static void bind_one(const mf_block *b, int i, op_bind *out) {
 }
 
 static int16_t find_named(const mf_block *b, const char *name, int to) {
-    for (int16_t t = 0; t < to; t++) {
+    for (int t = 0; t < to; t++) {
         if (strcmp(b->tensors[t].name, name) == 0) {
-            return t;
+            return (int16_t)t;
         }
     }
     return -1;

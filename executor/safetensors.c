@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "core/json_write.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -201,6 +202,7 @@ static mf_status parse_file(mf_safetensors *s, st_file *f, mf_err *e) {
                           f->size);
     }
     uint64_t length = 0;
+    assert(f->bytes != NULL);
     for (int i = 7; i >= 0; i--) {
         length = length << 8 | f->bytes[i];
     }
@@ -390,9 +392,10 @@ static mf_status open_index(const char *path, const char *folder, mf_safetensors
 out:
     mf_json_destroy(doc);
     if (status != MF_OK) {
-        *out = NULL;
         mf_safetensors_close(s);
+        s = NULL;
     }
+    *out = s;
     return status;
 }
 
@@ -518,8 +521,8 @@ mf_status mf_st_read(const mf_st_tensor *t, int64_t row, int64_t rows, int64_t c
         return mf_err_set(e, MF_INPUT,
                           "%s: \"%.100s\": expected rows up to %lld and columns up to %lld, it is "
                           "%lld x %lld",
-                          t->file, t->name, (long long)(row + rows), (long long)(col + cols),
-                          (long long)height, (long long)width);
+                          t->file, t->name, (long long)row + (long long)rows,
+                          (long long)col + (long long)cols, (long long)height, (long long)width);
     }
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < cols; c++) {

@@ -2,13 +2,15 @@
 # Needs nvcc and no GPU. Without nvcc, or with CUDA=0, nothing here is built.
 #   make gpu        build/libmoefold_cuda.a and .so, build/gpu/tests/*, build/gpu/bench/*
 #   make gpu-test   and run the GPU tests (each says what it skipped when there is no GPU)
-CUDA      ?= $(if $(NVCC),1,0)
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_ARCH ?= -gencode=arch=compute_90a,code=sm_90a
 NVCCFLAGS += -std=c++17 -O3 -lineinfo $(CUDA_ARCH) -Xcompiler -fPIC,-Wall,-Wextra -diag-suppress 177
 
-ifeq ($(CUDA)-$(if $(NVCC),1,0),1-1)
-CUDA_HOME     := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_HOME     := $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))))
+# The whole toolkit or nothing: cuDNN and NCCL are part of it here.
+CUDA_WHOLE    := $(and $(NVCC),$(wildcard $(CUDA_HOME)/include/cudnn.h),$(wildcard $(CUDA_HOME)/include/nccl.h))
+CUDA          ?= $(if $(CUDA_WHOLE),1,0)
+ifneq ($(CUDA),0)
 CUDA_LIB      := $(BUILD)/libmoefold_cuda.a
 CUDA_SO       := $(BUILD)/libmoefold_cuda.so
 CUDA_SRC      := $(wildcard kernels/*.cu)
