@@ -64,17 +64,23 @@ static double *value_of(mf_software *s, const parameter *p, int i) {
     return (double *)(void *)((char *)s + p->offset) + i;
 }
 
+/* A median fits most rows and may lean to one side in the mean: leaning costs this much more. */
+static const double bias_weight = 0.5;
+
 static double loss(const pub_profiles *p, const pub_profiles *prior, const pub_row *rows, int count,
                    int only) {
-    double sum = 0;
+    double sum = 0, lean[2] = {0, 0}; /* dense, MoE: to one side */
     for (int i = 0; i < count; i++) {
         const pub_row *r = &rows[i];
         if (r->skipped[0] || r->held_out || (only >= 0 && r->profile != only)) {
             continue;
         }
-        double miss = r->predicted_s > 0 ? fabs(log(r->predicted_s / r->step_s)) : 1.0;
-        sum += miss < 0.693 ? miss : 0.693;
+        double miss = r->predicted_s > 0 ? log(r->predicted_s / r->step_s) : 1.0;
+        miss = fmin(0.693, fmax(-0.693, miss));
+        sum += fabs(miss);
+        lean[r->moe] += miss;
     }
+    sum += bias_weight * (fabs(lean[0]) + fabs(lean[1]));
     for (int k = 0; k < p->count; k++) {
         for (int q = 0; q < PARAMETERS && (only < 0 || k == only); q++) {
             mf_software a = p->software[k], b = prior->software[k];
@@ -137,7 +143,7 @@ mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e) {
     status = status == MF_OK ? pub_predict(p, rows, count, -1, e) : status;
     double now = loss(p, &prior, rows, count, -1);
     fprintf(stderr, "fit: loss %.3f before\n", now);
-    for (double step = 0.08; step > 0.012 && status == MF_OK; step *= 0.5) {
+    for (double step = 0.04; step > 0.018 && status == MF_OK; step *= 0.5) {
         for (int q = 0; q < PARAMETERS && status == MF_OK; q++) {
             int profiles = parameters[q].shared ? 1 : p->count;
             for (int k = 0; k < profiles && status == MF_OK; k++) {
