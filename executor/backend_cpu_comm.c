@@ -523,7 +523,7 @@ mf_status mf_cpu_combine(const mf_exec_op *x, mf_err *e) {
     size_t width = (size_t)x->in[1].cols * 4;
     status = back(&s, width, x->in[1].data, copies ? scratch : x->out[1].data, e);
     if (status == MF_OK && copies) {
-        join_probs(&s, map, (const float *)scratch, x->out[1].data);
+        join_probs(&s, map, x->env->scratch, x->out[1].data);
     }
     return status;
 }

@@ -25,8 +25,9 @@ static router_scratch scratch_of(const mf_exec_op *x, int64_t rows) {
     router_scratch s;
     s.scores = x->env->scratch;
     s.prob = s.scores + rows * m->experts;
-    s.index = (int32_t *)(s.prob + rows * m->top_k);
-    s.prob_sum = (float *)(s.index + rows * m->top_k);
+    s.prob_sum = s.prob + rows * m->top_k;
+    void *after = s.prob_sum + 2 * m->experts;
+    s.index = after;
     return s;
 }
 

@@ -58,7 +58,7 @@ static void bind_sums(const mf_block *b, const mf_op *op, int operands, int nin,
         const mf_tensor *t = &b->tensors[op->out[k]];
         if (t->class != MF_TENSOR_GRADIENT &&
             (sums == eligible || strcmp(b->tensors[op->in[next]].name, t->name) == 0)) {
-            out->sum_of[k] = (int8_t)next++;
+            out->sum_of[k] = (int16_t)next++;
         }
     }
     assert(next == nin);
@@ -73,14 +73,14 @@ static void bind_one(const mf_block *b, int i, op_bind *out) {
     }
     int operands = operands_of(op, forward);
     operands = operands < nin ? operands : nin;
-    out->nin = (int8_t)operands;
+    out->nin = (int16_t)operands;
     bind_sums(b, op, operands, nin, out);
     for (int k = 0; k < op->nout; k++) {
         const mf_tensor *t = &b->tensors[op->out[k]];
-        out->out_of[k] = (int8_t)k;
+        out->out_of[k] = (int16_t)k;
         for (int j = 0; op->pass == MF_PASS_R && j < forward->nout; j++) {
             if (strcmp(b->tensors[forward->out[j]].name, t->name) == 0) {
-                out->out_of[k] = (int8_t)j;
+                out->out_of[k] = (int16_t)j;
             }
         }
         out->first[k] = true;

@@ -197,6 +197,9 @@ void mf_comm_destroy(mf_comm *c) {
 
 mf_status mf_comm_all_reduce(mf_comm *c, mf_group_kind g, mf_comm_type type, mf_comm_reduce op,
                              void *data, int64_t count, mf_err *e) {
+    if (c->size[g] > 1 && type == MF_COMM_BF16) {
+        return mf_err_set(e, MF_INTERNAL, "sums of BF16 over ranks are not there yet");
+    }
     if (c->size[g] > 1) {
         MF_MPI_TRY(MPI_Allreduce(MPI_IN_PLACE, data, (int)count, datatype(type),
                                  op == MF_COMM_MAX ? MPI_MAX : MPI_SUM, c->group[g]),
@@ -217,15 +220,15 @@ mf_status mf_comm_all_gather(mf_comm *c, mf_group_kind g, mf_comm_type type, con
     return MF_OK;
 }
 
-/* Counts and displacements as MPI takes them. */
+/* Counts and displacements as MPI takes them, in units of `unit`. */
 typedef struct int_counts {
     int count[MF_COMM_MAX_GROUP], at[MF_COMM_MAX_GROUP];
 } int_counts;
 
-static void narrow(const int64_t *counts, int64_t members, int_counts *out) {
+static void narrow(const int64_t *counts, int64_t members, size_t unit, int_counts *out) {
     int at = 0;
     for (int64_t i = 0; i < members; i++) {
-        out->count[i] = (int)counts[i];
+        out->count[i] = (int)counts[i] * (int)unit;
         out->at[i] = at;
         at += out->count[i];
     }
@@ -237,7 +240,7 @@ mf_status mf_comm_all_gather_v(mf_comm *c, mf_group_kind g, mf_comm_type type, v
     if (c->size[g] == 1) {
         return MF_OK;
     }
-    narrow(counts, c->size[g], &n);
+    narrow(counts, c->size[g], 1, &n);
     MF_MPI_TRY(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, n.count, n.at,
                               datatype(type), c->group[g]),
                e);
@@ -251,7 +254,10 @@ mf_status mf_comm_reduce_scatter(mf_comm *c, mf_group_kind g, mf_comm_type type,
         memmove(out, in, (size_t)counts[0] * type_B(type));
         return MF_OK;
     }
-    narrow(counts, c->size[g], &n);
+    if (type == MF_COMM_BF16) {
+        return mf_err_set(e, MF_INTERNAL, "sums of BF16 over ranks are not there yet");
+    }
+    narrow(counts, c->size[g], 1, &n);
     MF_MPI_TRY(MPI_Reduce_scatter(in, out, n.count, datatype(type), MPI_SUM, c->group[g]), e);
     return MF_OK;
 }
@@ -263,14 +269,8 @@ mf_status mf_comm_all_to_all(mf_comm *c, mf_group_kind g, size_t width, const vo
         memmove(out, in, (size_t)send[0] * width);
         return MF_OK;
     }
-    narrow(send, c->size[g], &s);
-    narrow(receive, c->size[g], &r);
-    for (int64_t i = 0; i < c->size[g]; i++) {
-        s.count[i] *= (int)width;
-        s.at[i] *= (int)width;
-        r.count[i] *= (int)width;
-        r.at[i] *= (int)width;
-    }
+    narrow(send, c->size[g], width, &s);
+    narrow(receive, c->size[g], width, &r);
     MF_MPI_TRY(
         MPI_Alltoallv(in, s.count, s.at, MPI_BYTE, out, r.count, r.at, MPI_BYTE, c->group[g]), e);
     return MF_OK;

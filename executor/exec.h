@@ -6,11 +6,11 @@
 
 /* What binding an op needs beyond its operands' places; one for each op of each block. */
 typedef struct op_bind {
-    int8_t nin;                   /* operands without partial sums and gather marks */
-    int8_t sum_of[MF_OP_MAX_OUT]; /* operand that is the partial sum of output k; -1 */
-    int8_t out_of[MF_OP_MAX_OUT]; /* output of the forward op that output k is */
-    bool first[MF_OP_MAX_OUT];    /* first writer of output k in its pass */
-    bool adds[MF_OP_MAX_OUT];     /* another op wrote output k before: add to it in place */
+    int16_t nin;                   /* operands without partial sums and gather marks */
+    int16_t sum_of[MF_OP_MAX_OUT]; /* operand that is the partial sum of output k; -1 */
+    int16_t out_of[MF_OP_MAX_OUT]; /* output of the forward op that output k is */
+    bool first[MF_OP_MAX_OUT];     /* first writer of output k in its pass */
+    bool adds[MF_OP_MAX_OUT];      /* another op wrote output k before: add to it in place */
     int16_t ring_step;
 } op_bind;
 

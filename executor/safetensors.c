@@ -197,7 +197,7 @@ static mf_status check_metadata(const mf_json_value *v, mf_err *e) {
 
 /* Tensors of the file appended to the set. */
 static mf_status parse_file(mf_safetensors *s, st_file *f, mf_err *e) {
-    if (f->size < 8) {
+    if (f->size < 8 || f->bytes == NULL) {
         return mf_err_set(e, MF_INPUT, "%s: offset 0: %zu bytes are no safetensors file", f->path,
                           f->size);
     }
@@ -293,7 +293,7 @@ void mf_safetensors_close(mf_safetensors *s) {
     free(s);
 }
 
-static mf_status finish(mf_safetensors *s, mf_safetensors **out, mf_err *e) {
+static mf_status finish(mf_safetensors *s, mf_err *e) {
     if (s->count > 1) {
         qsort(s->tensors, s->count, sizeof *s->tensors, by_name);
     }
@@ -303,8 +303,17 @@ static mf_status finish(mf_safetensors *s, mf_safetensors **out, mf_err *e) {
                               s->tensors[i].file, s->tensors[i].name, s->tensors[i - 1].file);
         }
     }
-    *out = s;
     return MF_OK;
+}
+
+/* Hands a finished set over, or drops it. */
+static mf_status hand_over(mf_safetensors *s, mf_status status, mf_safetensors **out) {
+    if (status != MF_OK) {
+        mf_safetensors_close(s);
+        s = NULL;
+    }
+    *out = s;
+    return status;
 }
 
 mf_status mf_safetensors_parse(const char *name, const void *bytes, size_t size,
@@ -321,12 +330,9 @@ mf_status mf_safetensors_parse(const char *name, const void *bytes, size_t size,
     mf_status status = s->files[0].path != NULL ? parse_file(s, &s->files[0], e)
                                                 : mf_err_set(e, MF_NOMEM, "out of memory");
     if (status == MF_OK) {
-        status = finish(s, out, e);
+        status = finish(s, e);
     }
-    if (status != MF_OK) {
-        mf_safetensors_close(s);
-    }
-    return status;
+    return hand_over(s, status, out);
 }
 
 /* --- indexes -----------------------------------------------------------------------------------
@@ -378,7 +384,7 @@ static mf_status open_index(const char *path, const char *folder, mf_safetensors
         status = file_index(s, folder, mf_json_at(map, i), e);
     }
     if (status == MF_OK) {
-        status = finish(s, out, e);
+        status = finish(s, e);
     }
     for (size_t i = 0; i < mf_json_size(map) && status == MF_OK; i++) {
         const char *name = mf_json_key_at(map, i), *file = NULL;
@@ -391,12 +397,7 @@ static mf_status open_index(const char *path, const char *folder, mf_safetensors
     }
 out:
     mf_json_destroy(doc);
-    if (status != MF_OK) {
-        mf_safetensors_close(s);
-        s = NULL;
-    }
-    *out = s;
-    return status;
+    return hand_over(s, status, out);
 }
 
 mf_status mf_safetensors_open(const char *path, mf_safetensors **out, mf_err *e) {
@@ -430,12 +431,9 @@ mf_status mf_safetensors_open(const char *path, mf_safetensors **out, mf_err *e)
         status = parse_file(s, &s->files[0], e);
     }
     if (status == MF_OK) {
-        status = finish(s, out, e);
+        status = finish(s, e);
     }
-    if (status != MF_OK) {
-        mf_safetensors_close(s);
-    }
-    return status;
+    return hand_over(s, status, out);
 }
 
 /* --- values ------------------------------------------------------------------------------------
@@ -521,8 +519,8 @@ mf_status mf_st_read(const mf_st_tensor *t, int64_t row, int64_t rows, int64_t c
         return mf_err_set(e, MF_INPUT,
                           "%s: \"%.100s\": expected rows up to %lld and columns up to %lld, it is "
                           "%lld x %lld",
-                          t->file, t->name, (long long)row + (long long)rows,
-                          (long long)col + (long long)cols, (long long)height, (long long)width);
+                          t->file, t->name, (long long)row + rows, (long long)col + cols,
+                          (long long)height, (long long)width);
     }
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < cols; c++) {
