@@ -52,7 +52,7 @@ static int run_once(char *const *argv, double *time_s, double *memory_B) {
     pid_t child = fork();
     if (child == 0) {
         int null = open("/dev/null", O_WRONLY);
-        if (null < 0 || dup2(null, STDOUT_FILENO) < 0) {
+        if (null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0) {
             _exit(127);
         }
         execv(argv[0], argv);
@@ -95,6 +95,19 @@ static bool run_row(const char *moefold, const row *r) {
     return code == 0;
 }
 
+/* Whether the binary knows the command that the row begins with. */
+static bool known(const char *moefold, const row *r) {
+    char command[32], *argv[] = {strdup(moefold), (char[]){"help"}, command, NULL};
+    double time_s, memory_B;
+    snprintf(command, sizeof command, "%.*s", (int)strcspn(r->args, " "), r->args);
+    bool yes = argv[0] != NULL && run_once(argv, &time_s, &memory_B) == 0;
+    free(argv[0]);
+    if (!yes) {
+        printf("%-56s not in this build\n", r->name);
+    }
+    return yes;
+}
+
 int main(int argc, char **argv) {
     bool good = true;
     if (argc < 2) {
@@ -103,7 +116,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < ROWS; i++) {
         if (argc < 3 || strstr(rows[i].name, argv[2]) != NULL) {
-            good = run_row(argv[1], &rows[i]) && good;
+            good = (!known(argv[1], &rows[i]) || run_row(argv[1], &rows[i])) && good;
             fflush(stdout);
         }
     }
