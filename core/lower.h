@@ -100,6 +100,13 @@ mf_param_count mf_program_stage_params(const mf_program *p, int64_t stage);
 /* Once-a-step ops of a stage after gradients are reduced, in order: gradient norm, its all-reduce,
  * offloaded-state copies, AdamW. ops has room for max; returns the count. */
 int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max);
+/* The same from parameters alone; copied_elements of an embedding that another stage holds too,
+ * expert_counts that auxiliary-loss-free balancing sums. */
+int mf_param_optimizer(const mf_layout *l, mf_param_count params, double copied_elements,
+                       double expert_counts, mf_op *ops, int max);
+
+/* Gradient reduction and parameter gather of a block with these parameters. */
+mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count params);
 
 /* Persistent bytes of `params` under the layout's ZeRO levels, moments and precision. */
 mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count params);

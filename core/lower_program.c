@@ -120,7 +120,7 @@ static mf_op dp_op(const mf_layout *l, mf_op_kind kind, mf_group_kind group, dou
     return op;
 }
 
-static mf_dp_ops position_dp_ops(const mf_layout *l, mf_param_count p) {
+mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count p) {
     const struct {
         int level;
         mf_group_kind group;
@@ -225,30 +225,26 @@ static mf_op optimizer_op(mf_op_kind kind, mf_stream stream, const char *name, d
     };
 }
 
-int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max) {
-    const mf_layout *l = &p->layout;
-    mf_param_count params = mf_program_stage_params(p, stage);
+int mf_param_optimizer(const mf_layout *l, mf_param_count params, double copied_elements,
+                       double expert_counts, mf_op *ops, int max) {
     double dense = (double)params.dense, expert = (double)params.expert;
     double own = (l->zero >= 1 ? ceil(dense / (double)(l->dp * l->cp)) : dense) +
                  (l->expert_zero >= 1 ? ceil(expert / (double)l->edp) : expert);
     double moment_B = l->moments_bf16 ? 2.0 : 4.0;
     mf_op made[10];
     int n = 0;
-    if (embedding_is_copied(p) && (stage == 0 || stage == l->pp - 1)) {
-        double elements = ceil((double)p->model.vocab / (double)l->tp) * (double)p->model.hidden;
-        double shard = l->zero >= 1 ? elements / (double)(l->dp * l->cp) : elements;
+    if (copied_elements > 0) {
+        double shard = l->zero >= 1 ? copied_elements / (double)(l->dp * l->cp) : copied_elements;
         made[n] =
             optimizer_op(MF_OP_ALL_REDUCE, MF_STREAM_PP, "embedding_copies", shard, 4.0 * shard);
         made[n].group = MF_GROUP_PP;
         made[n].shape = (mf_group_shape){2, (l->pp - 1) * (l->gpus / l->pp)};
         n++;
     }
-    double moe_layers = stage_moe_layers(p, stage);
-    if (p->model.correction_bias && moe_layers > 0 && l->gpus > l->pp) {
+    if (expert_counts > 0 && l->gpus > l->pp) {
         /* Auxiliary-loss-free balancing: expert counts of the batch over all ranks of the stage. */
-        double counts = moe_layers * (double)p->model.experts;
-        made[n] =
-            optimizer_op(MF_OP_ALL_REDUCE, MF_STREAM_DP, "expert_counts", counts, 4.0 * counts);
+        made[n] = optimizer_op(MF_OP_ALL_REDUCE, MF_STREAM_DP, "expert_counts", expert_counts,
+                               4.0 * expert_counts);
         made[n].group = MF_GROUP_TP_CP_DP;
         made[n].shape = mf_layout_group(l, MF_GROUP_TP_CP_DP);
         n++;
@@ -283,6 +279,17 @@ int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max
         ops[i] = made[i];
     }
     return n < max ? n : max;
+}
+
+int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max) {
+    const mf_layout *l = &p->layout;
+    double copied = 0.0;
+    if (embedding_is_copied(p) && (stage == 0 || stage == l->pp - 1)) {
+        copied = ceil((double)p->model.vocab / (double)l->tp) * (double)p->model.hidden;
+    }
+    double counts =
+        p->model.correction_bias ? stage_moe_layers(p, stage) * (double)p->model.experts : 0.0;
+    return mf_param_optimizer(l, mf_program_stage_params(p, stage), copied, counts, ops, max);
 }
 
 /* --- the program ------------------------------------------------------------------------------ */
@@ -389,7 +396,7 @@ mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_clust
         p->block_of[i] = b;
         const mf_block *block = p->blocks[b];
         assert(block != NULL);
-        p->dp[i] = position_dp_ops(l, block->params);
+        p->dp[i] = mf_param_dp_ops(l, block->params);
     }
     p->send_forward = send_op(p, "send_forward");
     p->send_backward = send_op(p, "send_backward");

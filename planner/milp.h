@@ -66,12 +66,27 @@ typedef enum mf_milp_fault {
     MF_MILP_FAULT_NOMEM
 } mf_milp_fault;
 
+/* A row that was not there from the start: entries over columns, each column once. */
+typedef struct mf_milp_lazy_row {
+    double lo, hi;
+    int count;
+    int *col;      /* [room for all columns] */
+    double *value; /* [room for all columns] */
+} mf_milp_lazy_row;
+
+/* Called with the point of every relaxation that is solved. Fills in one row that all wanted points
+ * keep and this one does not, and returns true; or returns false when the point is fine. */
+typedef bool (*mf_milp_lazy_fn)(void *user, const double *x, mf_milp_lazy_row *row);
+
 typedef struct mf_milp_options {
     double cutoff;              /* only points with an objective below are wanted; INFINITY = any */
     double gap;                 /* relative gap at which to stop, 0 = optimal */
     int64_t node_limit;         /* nodes of the branch-and-bound tree; 0 = no limit */
     int memory_limit_MB;        /* of GLPK's own memory; 0 = 512 */
     const volatile int *cancel; /* may be NULL */
+    double target;              /* stop when the bound reaches it; 0 and INFINITY = never */
+    mf_milp_lazy_fn lazy;       /* may be NULL */
+    void *lazy_user;
     mf_milp_fault fault;
 } mf_milp_options;
 
@@ -80,7 +95,7 @@ typedef struct mf_milp_result {
     bool have_x;
     double objective; /* of x */
     double bound;     /* proven lower bound of the objective; -INFINITY = none */
-    int64_t nodes;
+    int64_t nodes, lazy_rows;
     char text[160]; /* GLPK's words when outcome is FAILED */
 } mf_milp_result;
 

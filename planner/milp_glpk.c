@@ -17,12 +17,17 @@
 /* All that a solve needs to find its way back from inside GLPK. */
 typedef struct fence {
     jmp_buf out;
+    const mf_milp *program;
     const mf_milp_options *options;
     glp_prob *problem;
     char words[160]; /* last line that GLPK wanted to print */
-    int64_t nodes;
+    int64_t nodes, lazy_rows;
     bool cancelled, limited;
     double bound; /* best bound of the tree when it was last seen */
+    double *x;    /* [cols] point of a relaxation */
+    mf_milp_lazy_row row;
+    int *ind;    /* [1 + cols] the row as GLPK wants it */
+    double *val; /* [1 + cols] */
 } fence;
 
 static int on_print(void *info, const char *text) {
@@ -37,25 +42,6 @@ static int on_print(void *info, const char *text) {
 static void on_error(void *info) {
     fence *f = info;
     longjmp(f->out, 1);
-}
-
-static void on_node(glp_tree *tree, void *info) {
-    fence *f = info;
-    if (glp_ios_reason(tree) != GLP_ISELECT) {
-        return;
-    }
-    f->nodes++;
-    int best = glp_ios_best_node(tree);
-    if (best != 0) {
-        f->bound = glp_ios_node_bound(tree, best);
-    }
-    if (f->options->cancel && *f->options->cancel) {
-        f->cancelled = true;
-        glp_ios_terminate(tree);
-    } else if (f->options->node_limit > 0 && f->nodes > f->options->node_limit) {
-        f->limited = true;
-        glp_ios_terminate(tree);
-    }
 }
 
 static int bound_type(double lo, double hi) {
@@ -73,6 +59,49 @@ static int bound_type(double lo, double hi) {
 
 static double finite(double bound) {
     return isinf(bound) ? 0.0 : bound;
+}
+
+static void add_lazy_row(fence *f, glp_prob *lp) {
+    const mf_milp *p = f->program;
+    for (int j = 0; j < p->cols; j++) {
+        f->x[j] = glp_get_col_prim(lp, j + 1);
+    }
+    if (!f->options->lazy(f->options->lazy_user, f->x, &f->row)) {
+        return;
+    }
+    for (int k = 0; k < f->row.count; k++) {
+        f->ind[k + 1] = f->row.col[k] + 1;
+        f->val[k + 1] = f->row.value[k];
+    }
+    int i = glp_add_rows(lp, 1);
+    glp_set_row_bnds(lp, i, bound_type(f->row.lo, f->row.hi), finite(f->row.lo), finite(f->row.hi));
+    glp_set_mat_row(lp, i, f->row.count, f->ind, f->val);
+    f->lazy_rows++;
+}
+
+static void see_node(fence *f, glp_tree *tree) {
+    f->nodes++;
+    int best = glp_ios_best_node(tree);
+    if (best != 0) {
+        f->bound = glp_ios_node_bound(tree, best);
+    }
+    if (f->options->cancel && *f->options->cancel) {
+        f->cancelled = true;
+        glp_ios_terminate(tree);
+    } else if ((f->options->node_limit > 0 && f->nodes > f->options->node_limit) ||
+               (f->options->target > 0 && f->bound >= f->options->target)) {
+        f->limited = true;
+        glp_ios_terminate(tree);
+    }
+}
+
+static void on_tree(glp_tree *tree, void *info) {
+    fence *f = info;
+    if (glp_ios_reason(tree) == GLP_ISELECT) {
+        see_node(f, tree);
+    } else if (glp_ios_reason(tree) == GLP_IROWGEN && f->options->lazy) {
+        add_lazy_row(f, glp_ios_get_prob(tree));
+    }
 }
 
 static void load_columns(glp_prob *g, const mf_milp *p) {
@@ -167,19 +196,22 @@ static mf_milp_outcome run_mip(const mf_milp *p, fence *f, double *x, mf_milp_re
     f->bound = glp_get_obj_val(g);
     glp_init_iocp(&mip);
     mip.msg_lev = GLP_MSG_OFF;
-    mip.cb_func = on_node;
+    mip.cb_func = on_tree;
     mip.cb_info = f;
     mip.mip_gap = f->options->gap;
-    mip.br_tech = GLP_BR_DTH;
+    mip.br_tech = GLP_BR_MFV;
     mip.bt_tech = GLP_BT_BLB;
     rc = glp_intopt(g, &mip);
     state = glp_mip_status(g);
     r->nodes = f->nodes;
+    r->lazy_rows = f->lazy_rows;
     r->bound = f->bound;
     if (state == GLP_OPT || state == GLP_FEAS) {
         r->have_x = true;
         r->objective = glp_mip_obj_val(g);
         for (int j = 0; j < p->cols; j++) {
+            /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): counts and pointers are kept in
+             * step */
             x[j] = glp_mip_col_val(g, j + 1);
         }
     }
@@ -224,20 +256,47 @@ static mf_milp_outcome run_duals(const mf_milp *p, const fence *f, const double 
     return MF_MILP_OPTIMAL;
 }
 
+static void lower_fence(fence *f) {
+    if (f) {
+        free(f->x);
+        free(f->row.col);
+        free(f->row.value);
+        free(f->ind);
+        free(f->val);
+        free(f);
+    }
+}
+
+static fence *raise_fence(const mf_milp *p, const mf_milp_options *o) {
+    fence *f = calloc(1, sizeof *f);
+    size_t n = (size_t)p->cols + 1;
+    if (!f) {
+        return NULL;
+    }
+    f->program = p;
+    f->options = o;
+    f->bound = -INFINITY;
+    f->x = calloc(n, sizeof *f->x);
+    f->row.col = calloc(n, sizeof *f->row.col);
+    f->row.value = calloc(n, sizeof *f->row.value);
+    f->ind = calloc(n, sizeof *f->ind);
+    f->val = calloc(n, sizeof *f->val);
+    if (!f->x || !f->row.col || !f->row.value || !f->ind || !f->val) {
+        lower_fence(f);
+        return NULL;
+    }
+    return f;
+}
+
 /* Enters GLPK with the fence up. dual NULL: the integer program, else the duals at `at`. */
 static mf_status enter(const mf_milp *p, const mf_milp_options *o, double *x, const double *at,
                        double *dual, mf_milp_result *r, mf_err *e) {
     memset(r, 0, sizeof *r);
     r->bound = -INFINITY;
-    if (p->failed) {
-        return mf_err_set(e, MF_NOMEM, "out of memory while building a linear program");
-    }
-    fence *f = calloc(1, sizeof *f);
+    fence *f = p->failed ? NULL : raise_fence(p, o);
     if (!f) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
+        return mf_err_set(e, MF_NOMEM, "out of memory for a linear program of %d columns", p->cols);
     }
-    f->options = o;
-    f->bound = -INFINITY;
     if (setjmp(f->out) == 0) {
         glp_init_env();
         glp_term_hook(on_print, f);
@@ -259,7 +318,7 @@ static mf_status enter(const mf_milp *p, const mf_milp_options *o, double *x, co
         glp_term_hook(NULL, NULL);
         glp_free_env();
     }
-    free(f);
+    lower_fence(f);
     return MF_OK;
 }
 

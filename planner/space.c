@@ -180,6 +180,18 @@ int64_t mf_space_experts(const mf_space *s, int64_t pp, mf_expert_point *out, in
     return count;
 }
 
+/* More chunks only help when they make the largest chunk smaller: of the VPP that leave it equal
+ * the smallest stands for all; and on one stage chunks only follow one another. */
+static bool is_useful_vpp(const mf_space *s, int64_t pp, int64_t vpp) {
+    int64_t layers = s->model->layers;
+    if (vpp <= 2 || pinned(s, MF_DIM_VPP)) {
+        return vpp == 1 || pp > 1 || pinned(s, MF_DIM_VPP);
+    }
+    int64_t now = (layers + pp * vpp - 1) / (pp * vpp);
+    int64_t before = (layers + pp * (vpp - 1) - 1) / (pp * (vpp - 1));
+    return pp > 1 && now < before;
+}
+
 int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf_order_point *out,
                         int64_t max) {
     int64_t count = 0, positions = s->model->layers + s->model->mtp_layers + 2;
@@ -189,6 +201,7 @@ int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf
     l.gpus = pp;
     l.pp = pp;
     l.gbs = micro_batches;
+    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): counts and pointers are kept in step */
     range(s, MF_DIM_VPP, s->base.vpp, positions / pp, &vpp);
     for (int k = 0; k < MF_SCHED_COUNT; k++) {
         if (pinned(s, MF_DIM_SCHEDULE) && (mf_schedule_kind)k != s->base.schedule) {
@@ -197,7 +210,7 @@ int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf
         for (int i = 0; i < vpp.count; i++) {
             l.schedule = (mf_schedule_kind)k;
             l.vpp = vpp.value[i];
-            if (!mf_layout_valid(&l, s->model)) {
+            if (!is_useful_vpp(s, pp, l.vpp) || !mf_layout_valid(&l, s->model)) {
                 continue;
             }
             if (count < max) {
@@ -313,6 +326,12 @@ void mf_space_describe_cuts(const mf_space *s, char *out, size_t size) {
     used = n > 0 ? (size_t)n : 0;
     if (used < size && (s->precisions == 0 || pinned(s, MF_DIM_PRECISION))) {
         n = snprintf(out + used, size - used, ", precision %s", mf_precision_text(b->precision));
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (used < size && !pinned(s, MF_DIM_VPP)) {
+        n = snprintf(
+            out + used, size - used,
+            "; left out: VPP that make the largest chunk no smaller, VPP > 1 on one stage");
         used += n > 0 ? (size_t)n : 0;
     }
     for (int d = 0; d < MF_DIM_COUNT && used < size; d++) {

@@ -269,6 +269,22 @@ done:
     return status;
 }
 
+mf_status mf_sim_block_gpu_s(const mf_cost *cost, const mf_layout *l, const mf_block *b,
+                             unsigned passes, const mf_block *beside, double load, double *out,
+                             mf_err *e) {
+    block_play p = {.cost = cost, .l = l, .load = load};
+    mf_block_time t = {.gpu_time_s = 0};
+    mf_status status = build(&p, b, passes, beside, e);
+    if (status == MF_OK) {
+        mf_play_run(&p.play);
+        t.gpu_time_s = p.play.time_s;
+        add_syncs(&p, &t);
+        *out = t.gpu_time_s;
+    }
+    block_play_clear(&p);
+    return status;
+}
+
 void mf_block_time_clear(mf_block_time *t) {
     free(t->op);
     t->op = NULL;

@@ -68,6 +68,10 @@ mf_status mf_sim_block(const mf_cost *cost, const mf_layout *l, const mf_block *
                        const mf_block *beside, double load, bool keep_ops, mf_block_time *out,
                        mf_err *e);
 void mf_block_time_clear(mf_block_time *t);
+/* gpu_time_s alone, at half the price: for search. */
+mf_status mf_sim_block_gpu_s(const mf_cost *cost, const mf_layout *l, const mf_block *b,
+                             unsigned passes, const mf_block *beside, double load, double *out,
+                             mf_err *e);
 
 /* Lower bound of gpu_time_s: the critical path of the same ops with each as fast as alone, and so
  * never below the sum of any stream (property-tested). 0 when out of memory. */

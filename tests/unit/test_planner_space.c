@@ -35,6 +35,22 @@ static bool is_canonical(const mf_model *m, const mf_layout *l) {
            ((m->experts > 0 && l->edp > 1) || l->expert_zero == 0);
 }
 
+/* The cut that the search names: chunks on one stage, or more of them that leave the largest chunk
+ * as large as one fewer does. */
+static bool chunks_help(const mf_model *m, const mf_layout *l) {
+    int64_t largest = 0, before = 0;
+    if (l->pp == 1) {
+        return l->vpp == 1;
+    }
+    while (largest * l->pp * l->vpp < m->layers) {
+        largest++;
+    }
+    while (before * l->pp * (l->vpp - 1) < m->layers && l->vpp > 2) {
+        before++;
+    }
+    return l->vpp <= 2 || largest < before;
+}
+
 static int64_t count_by_loops(const mf_model *m, const mf_layout *base) {
     int64_t count = 0, n = base->gpus;
     for (int64_t tp = 1; tp <= n; tp++)
@@ -61,7 +77,8 @@ static int64_t count_by_loops(const mf_model *m, const mf_layout *base) {
                                             l.expert_zero = (uint8_t)(z % 4);
                                             l.schedule = (mf_schedule_kind)k;
                                             l.vpp = vpp;
-                                            count += mf_layout_valid(&l, m) && is_canonical(m, &l);
+                                            count += mf_layout_valid(&l, m) &&
+                                                     is_canonical(m, &l) && chunks_help(m, &l);
                                         }
                             }
     return count;

@@ -1,0 +1,725 @@
+/* inner.c - the inner problem as data: segments, slots, classes with their choices, and answers. */
+#include "planner/inner.h"
+
+#include "planner/rough.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- segments --------------------------------------------------------------------------------- */
+
+/* Repeats of the pattern [at, at + period) from `at`. */
+static int repeats_at(const mf_model *m, int at, int period) {
+    int n = 1;
+    if (at + period > m->layers) {
+        return 0;
+    }
+    for (int i = at + period; i + period <= m->layers; i += period, n++) {
+        for (int k = 0; k < period; k++) {
+            if (m->layer_class[i + k] != m->layer_class[at + k]) {
+                return n;
+            }
+        }
+    }
+    return n;
+}
+
+int mf_segments(const mf_model *m, mf_segment *out, int max) {
+    int n = 0;
+    mf_segment next = {0, 1, 1}; /* embedding */
+    for (int at = 0; n < max;) {
+        out[n++] = next;
+        if (at >= m->layers) {
+            break;
+        }
+        /* the pattern that covers most layers; a longer one has to cover more and to repeat */
+        int period = 1, most = repeats_at(m, at, 1);
+        for (int k = 2; k <= MF_INNER_MAX_PERIOD; k++) {
+            int repeats = repeats_at(m, at, k);
+            if (repeats >= 2 && repeats * k > most) {
+                most = repeats * k;
+                period = k;
+            }
+        }
+        next = (mf_segment){1 + at, most / period, period};
+        at += most;
+        if (at >= m->layers && n < max) {
+            out[n++] = next;
+            break;
+        }
+    }
+    if (m->mtp_layers > 0 && n < max) {
+        out[n++] = (mf_segment){1 + (int)m->layers, (int)m->mtp_layers, 1};
+    }
+    if (n < max) {
+        out[n++] = (mf_segment){1 + (int)(m->layers + m->mtp_layers), 1, 1};
+    }
+    return n;
+}
+
+/* --- classes ---------------------------------------------------------------------------------- */
+
+int mf_inner_variant(const mf_layout *l, int vstage) {
+    int64_t stage = mf_layout_stage_of(l, vstage);
+    bool embedding = stage == mf_layout_stage_of(l, 0);
+    bool head = stage == mf_layout_stage_of(l, l->pp * l->vpp - 1);
+    return (embedding ? 1 : 0) | (head ? 2 : 0);
+}
+
+/* Block of a position on a stage that holds embedding and head or not. With several MTP depths an
+ * earlier one may hold the copies: then the smaller block is assumed. */
+static mf_block_key key_of(const mf_model *m, int position, int variant, bool split) {
+    mf_block_key key = {
+        .kind = mf_position_kind_of(m, position), .parts = MF_HALF_BOTH, .split = split};
+    bool several = m->mtp_layers > 1;
+    if (key.kind == MF_POS_LAYER) {
+        key.layer_class = m->layer_class[mf_position_index(m, position)];
+    } else if (key.kind == MF_POS_MTP) {
+        key.layer_class = m->mtp_class;
+        key.shared_embedding = several || (variant & 1);
+        key.shared_head = several || (variant & 2);
+    } else if (key.kind == MF_POS_HEAD) {
+        key.shared_embedding = several || (variant & 1);
+    }
+    return key;
+}
+
+static bool same_kind(const mf_block_key *a, const mf_block_key *b) {
+    return a->kind == b->kind && a->layer_class == b->layer_class && a->split == b->split &&
+           a->shared_embedding == b->shared_embedding && a->shared_head == b->shared_head;
+}
+
+/* Does choice a do at least as well as b in every respect? Less saved has to outweigh a larger
+ * workspace even with one micro-batch in flight. */
+static bool beats(const mf_quote *a, const mf_quote *b) {
+    const mf_pass_quote *pass[2][3] = {{&a->f, &a->b, &a->w}, {&b->f, &b->b, &b->w}};
+    for (int i = 0; i < 3; i++) {
+        const mf_pass_quote *x = pass[0][i], *y = pass[1][i];
+        if (x->time_s > y->time_s || x->host_s > y->host_s || x->compute_s > y->compute_s ||
+            x->ep_s > y->ep_s) {
+            return false;
+        }
+    }
+    return a->saved_B <= b->saved_B && a->held_B <= b->held_B &&
+           a->saved_B + a->local_f_B <= b->saved_B + b->local_f_B &&
+           a->saved_B + a->local_b_B <= b->saved_B + b->local_b_B &&
+           a->saved_B + a->local_w_B <= b->saved_B + b->local_w_B;
+}
+
+/* Keeps c and drops what it beats, or drops c. */
+static void add_choice(mf_inner_class *out, const mf_inner_choice *c) {
+    for (int k = 0; k < out->choices; k++) {
+        if (beats(&out->choice[k].quote, &c->quote)) {
+            return;
+        }
+    }
+    int kept = 0;
+    for (int k = 0; k < out->choices; k++) {
+        if (!beats(&c->quote, &out->choice[k].quote)) {
+            out->choice[kept++] = out->choice[k];
+        }
+    }
+    out->choice[kept++] = *c;
+    out->choices = kept;
+}
+
+#define FLOOR_STEP 0.003
+
+/* Forward passes differ by a hair between choices (copies to the host share the memory); floors put
+ * them on a coarse scale, so that choices become comparable. */
+static void set_floors(mf_inner_class *c) {
+    double least_s = INFINITY;
+    for (int k = 0; k < c->choices; k++) {
+        least_s = fmin(least_s, c->choice[k].quote.f.time_s);
+    }
+    for (int k = 0; k < c->choices; k++) {
+        double f_s = c->choice[k].quote.f.time_s;
+        double steps = least_s > 0.0 ? floor((f_s / least_s - 1.0) / FLOOR_STEP) : 0.0;
+        c->choice[k].f_floor_s = fmin(f_s, least_s * (1.0 + FLOOR_STEP * steps));
+    }
+}
+
+enum { LEAN_FIGURES = 9 };
+
+/* What counts depends on how passes are played; the rest is 0 for all. */
+static void lean_figures(const mf_inner_choice *c, bool merged, double out[LEAN_FIGURES]) {
+    out[0] = c->f_floor_s;
+    out[1] = c->quote.b.time_s;
+    out[2] = c->quote.w.time_s;
+    out[3] = merged ? c->b_pair_s : 0.0;
+    out[4] = merged ? c->quote.b.ep_s : 0.0;
+    out[5] = merged ? c->f_pair_s : 0.0;
+    out[6] = merged ? c->quote.f.ep_s : 0.0;
+    out[7] = c->quote.saved_B;
+    out[8] = c->quote.held_B;
+}
+
+/* Is some mixture of choices a and b (in shares) at least as good as c, workspaces aside? */
+static bool mixture_beats(const mf_inner_choice *a, const mf_inner_choice *b,
+                          const mf_inner_choice *c, bool merged) {
+    double x[LEAN_FIGURES], y[LEAN_FIGURES], z[LEAN_FIGURES], lo = 0.0, hi = 1.0;
+    lean_figures(a, merged, x);
+    lean_figures(b, merged, y);
+    lean_figures(c, merged, z);
+    for (int i = 0; i < LEAN_FIGURES; i++) { /* share * x + (1 - share) * y <= z */
+        double slope = x[i] - y[i], room = z[i] - y[i];
+        if (slope > 0.0) {
+            hi = fmin(hi, room / slope);
+        } else if (slope < 0.0) {
+            lo = fmax(lo, room / slope);
+        } else if (room < 0.0) {
+            return false;
+        }
+    }
+    return lo <= hi;
+}
+
+/* The choices of which every other is beaten by a mixture. */
+static void find_lean(mf_inner_class *c, bool merged) {
+    for (int i = 0; i < c->choices; i++) {
+        c->choice[i].lean = true;
+    }
+    for (int i = 0; i < c->choices; i++) {
+        for (int a = 0; a < c->choices && c->choice[i].lean; a++) {
+            for (int b = a; b < c->choices; b++) {
+                if (a != i && b != i && c->choice[a].lean && c->choice[b].lean &&
+                    mixture_beats(&c->choice[a], &c->choice[b], &c->choice[i], merged)) {
+                    c->choice[i].lean = false;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+static double persistent_B(const mf_layout *l, mf_param_count params) {
+    mf_stage_memory s = mf_param_memory(l, params);
+    return s.weights_B + s.gradients_B + s.optimizer_B;
+}
+
+static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pinned,
+                             mf_inner_class *out, mf_err *e) {
+    const mf_layout *l = &in->layout;
+    memset(out, 0, sizeof *out);
+    mf_memory_choice memory[MF_INNER_MAX_CHOICES] = {{0, 0}};
+    bool keeps = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
+    int n = keeps ? mf_catalogue(in->model, key->layer_class, pinned, l->memory, memory) : 1;
+    out->key = *key;
+    out->f_host_s = out->b_host_s = out->w_host_s = INFINITY;
+    for (int i = 0; i < n; i++) {
+        mf_inner_choice c = {.memory = memory[i]};
+        mf_block_key with = *key;
+        with.memory = memory[i];
+        mf_status status = mf_quotes_get(in->quotes, l, &with, true, &c.quote, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        out->f_host_s = fmin(out->f_host_s, c.quote.f.host_s);
+        out->b_host_s = fmin(out->b_host_s, c.quote.b.host_s);
+        out->w_host_s = fmin(out->w_host_s, c.quote.w.host_s);
+        add_choice(out, &c);
+    }
+    const mf_quote *q = &out->choice[0].quote;
+    out->exchanges = q->f.ep_s > 0.0 && key->kind == MF_POS_LAYER;
+    out->persistent_B = persistent_B(l, q->params);
+    in->oracle->ops->once(in->oracle->self, l, q->params, &out->reduce_s, &out->gather_s);
+    return MF_OK;
+}
+
+/* Index of the class of a key, quoted when it is new. */
+static mf_status class_index(mf_inner *in, const mf_block_key *key, uint32_t pinned, int *out,
+                             mf_err *e) {
+    for (int i = 0; i < in->classes; i++) {
+        if (same_kind(&in->class[i].key, key)) {
+            *out = i;
+            return MF_OK;
+        }
+    }
+    mf_inner_class *grown = realloc(in->class, (size_t)(in->classes + 1) * sizeof *grown);
+    if (!grown) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    in->class = grown;
+    *out = in->classes++;
+    return quote_class(in, key, pinned, &in->class[*out], e);
+}
+
+/* Virtual stages that positions [first, last] can stand on: each of the others holds at least one
+ * position. */
+static void set_range(const mf_inner *in, mf_inner_slot *slot, int first, int last) {
+    int spare = in->positions - in->vstages;
+    slot->v_lo = first > spare ? first - spare : 0;
+    slot->v_hi = last < in->vstages - 1 ? last : in->vstages - 1;
+    if (mf_position_kind_of(in->model, first) == MF_POS_HEAD) {
+        slot->v_lo = in->vstages - 1;
+    }
+}
+
+static mf_status make_slots(mf_inner *in, uint32_t pinned, mf_err *e) {
+    for (int s = 0; s < in->segments; s++) {
+        const mf_segment *g = &in->segment[s];
+        for (int k = 0; k < g->period; k++) {
+            mf_inner_slot *slot = &in->slot[in->slots++];
+            int first = g->first + k;
+            *slot = (mf_inner_slot){.segment = s, .place = k};
+            set_range(in, slot, first, first + (g->repeats - 1) * g->period);
+            for (int v = slot->v_lo; v <= slot->v_hi; v++) {
+                int variant = mf_inner_variant(&in->layout, v);
+                mf_block_key key = key_of(in->model, first, variant, in->split);
+                mf_status status = class_index(in, &key, pinned, &slot->class_of[variant], e);
+                if (status != MF_OK) {
+                    return status;
+                }
+            }
+            for (int r = 0; r < g->repeats; r++) {
+                in->slot_at[first + r * g->period] = in->slots - 1;
+            }
+        }
+    }
+    return MF_OK;
+}
+
+/* --- merged pairs ----------------------------------------------------------------------------- */
+
+static mf_status pair_s(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e) {
+    mf_block_key fk = in->class[f].key, bk = in->class[b].key;
+    fk.memory = in->class[f].choice[m].memory;
+    bk.memory = in->class[b].choice[k].memory;
+    return mf_quotes_pair(in->quotes, &in->layout, &fk, &bk, time_s, e);
+}
+
+/* Backward passes within this factor of the fastest are usual: what recomputes much more is rarely
+ * chosen, and takes the smaller share where not both can be large. */
+#define USUAL 1.2
+
+/* Share of a class's forward passes: least (pair - w) over the backward passes that have theirs
+ * already, at most its compute. Unusual ones give way. A forward pass that offloads is never
+ * quicker than one that does not, so the first choice stands for all. Of classes that do not
+ * exchange, the first backward is enough: the others take as much more than it as their share. */
+static mf_status share_forward(mf_inner *in, const bool *done, int f, mf_err *e) {
+    mf_inner_class *c = &in->class[f];
+    double u_s = c->choice[0].quote.f.compute_s;
+    for (int round = 0; round < 2; round++) {
+        for (int j = 0; j < in->classes; j++) {
+            mf_inner_class *d = &in->class[j];
+            for (int k = 0; done[j] && k < (d->exchanges ? d->choices : 1); k++) {
+                double time_s = 0.0;
+                mf_status status = pair_s(in, f, 0, j, k, &time_s, e);
+                bool usual = d->choice[k].quote.b.time_s <= USUAL * d->choice[0].quote.b.time_s;
+                if (status != MF_OK) {
+                    return status;
+                }
+                if (round == 0 && usual) {
+                    u_s = fmin(u_s, time_s - d->choice[k].b_pair_s);
+                } else if (round == 1) {
+                    d->choice[k].b_pair_s = fmin(d->choice[k].b_pair_s, time_s - u_s);
+                }
+            }
+        }
+    }
+    for (int m = 0; m < c->choices; m++) {
+        c->choice[m].f_pair_s = u_s;
+    }
+    return MF_OK;
+}
+
+/* Share of a class's backward passes: least (pair - u) over the forward passes that have theirs. */
+static mf_status share_backward(mf_inner *in, const bool *done, int b, mf_err *e) {
+    mf_inner_class *c = &in->class[b];
+    for (int m = 0; m < c->choices; m++) {
+        double w_s = INFINITY;
+        if (m > 0 && !c->exchanges) {
+            c->choice[m].b_pair_s = fmax(c->choice[0].b_pair_s, c->choice[m].quote.b.compute_s);
+            continue;
+        }
+        for (int f = 0; f < in->classes; f++) {
+            double time_s = 0.0;
+            if (!done[f] && f != b) {
+                continue;
+            }
+            mf_status status = pair_s(in, f, 0, b, m, &time_s, e);
+            if (status != MF_OK) {
+                return status;
+            }
+            w_s = fmin(w_s, time_s - in->class[f].choice[0].f_pair_s);
+        }
+        c->choice[m].b_pair_s = w_s;
+    }
+    return MF_OK;
+}
+
+/* Order of giving shares: what stages hold most of first, single blocks last. */
+static int share_rank(const mf_inner_class *c) {
+    static const int rank[] = {
+        [MF_POS_EMBEDDING] = 4, [MF_POS_LAYER] = 1, [MF_POS_MTP] = 2, [MF_POS_HEAD] = 3};
+    return c->exchanges ? 0 : rank[c->key.kind];
+}
+
+/* Shares u of forward and w of backward passes such that every pair takes at least u + w, and every
+ * block that a longer chunk leaves alone at least its share. */
+static mf_status share_pairs(mf_inner *in, mf_err *e) {
+    mf_status status = MF_OK;
+    bool *done = calloc((size_t)in->classes, sizeof *done);
+    if (!done) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int rank = 0; rank <= 4; rank++) {
+        for (int i = 0; i < in->classes && status == MF_OK; i++) {
+            if (share_rank(&in->class[i]) == rank) {
+                status = share_forward(in, done, i, e);
+                if (status == MF_OK) {
+                    status = share_backward(in, done, i, e);
+                }
+                done[i] = true;
+            }
+        }
+    }
+    for (int i = 0; i < in->classes && in->chunks > 1; i++) {
+        for (int m = 0; m < in->class[i].choices; m++) {
+            mf_inner_choice *c = &in->class[i].choice[m];
+            c->f_pair_s = fmin(c->f_pair_s, c->quote.f.time_s);
+            c->b_pair_s = fmin(c->b_pair_s, c->quote.b.time_s);
+        }
+    }
+    free(done);
+    return status;
+}
+
+/* Merged pairs of a layer with its own kind: what most pairs of a stage are. */
+static mf_status find_pairs(mf_inner *in, mf_err *e) {
+    mf_status status = share_pairs(in, e);
+    for (int i = 0; i < in->classes; i++) {
+        for (int m = 0; m < in->class[i].choices && status == MF_OK; m++) {
+            status = pair_s(in, i, m, i, m, &in->class[i].choice[m].pair_s, e);
+        }
+    }
+    return status;
+}
+
+/* Parameters of the whole model on one rank, for the rates of the optimizer. */
+static mf_param_count all_params(const mf_inner *in) {
+    mf_param_count all = {0, 0, 0};
+    for (int s = 0; s < in->slots; s++) {
+        int v = in->slot[s].v_lo;
+        const mf_param_count *p = &mf_inner_class_at(in, v, s)->choice[0].quote.params;
+        int64_t n = in->segment[in->slot[s].segment].repeats;
+        all.dense += n * p->dense;
+        all.expert += n * p->expert;
+        all.dense_matrices += n * p->dense_matrices;
+    }
+    return all;
+}
+
+static double choice_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part part,
+                            bool floor) {
+    const mf_quote *q = &c->choice[m].quote;
+    double dense = (double)q->params.dense, expert = (double)q->params.expert;
+    switch (part) {
+    case MF_ORDER_F:
+        return floor ? c->choice[m].f_floor_s : q->f.time_s;
+    case MF_ORDER_B:
+        return q->b.time_s;
+    case MF_ORDER_W:
+        return q->w.time_s;
+    case MF_ORDER_F_PAIR:
+        return c->choice[m].f_pair_s;
+    case MF_ORDER_B_PAIR:
+        return c->choice[m].b_pair_s;
+    case MF_ORDER_F_EP:
+        return in->merged ? q->f.ep_s : 0.0;
+    case MF_ORDER_B_EP:
+        return in->merged ? q->b.ep_s : 0.0;
+    case MF_ORDER_F_HOST:
+        return floor ? c->f_host_s : q->f.host_s;
+    case MF_ORDER_B_HOST:
+        return floor ? c->b_host_s : q->b.host_s;
+    case MF_ORDER_W_HOST:
+        return floor ? c->w_host_s : q->w.host_s;
+    case MF_ORDER_GATHER:
+        return c->gather_s;
+    case MF_ORDER_REDUCE:
+        return c->reduce_s;
+    case MF_ORDER_NORM:
+        return in->tail.norm_dense_s * dense + in->tail.norm_expert_s * expert;
+    case MF_ORDER_UPDATE:
+        return in->tail.update_dense_s * dense + in->tail.update_expert_s * expert;
+    case MF_ORDER_PARTS:
+        break;
+    }
+    return 0.0;
+}
+
+double mf_inner_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part part,
+                       bool floor) {
+    return m < 0 ? c->least_s[part] : choice_part_s(in, c, m, part, floor);
+}
+
+static void set_least(const mf_inner *in, mf_inner_class *c) {
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        c->least_s[p] = HUGE_VAL;
+        for (int m = 0; m < c->choices; m++) {
+            double s = choice_part_s(in, c, m, (mf_order_part)p, true);
+            c->least_s[p] = s < c->least_s[p] ? s : c->least_s[p];
+        }
+    }
+}
+
+static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *order, mf_err *e) {
+    const mf_layout *l = &in->layout;
+    const mf_oracle *o = in->oracle;
+    int layers = mf_rough_layers(in->model);
+    in->segments = mf_segments(in->model, in->segment, in->positions);
+    mf_status status = make_slots(in, pinned, e);
+    if (status == MF_OK && order) {
+        in->order = *order;
+    } else if (status == MF_OK) {
+        status = mf_order_summarise(l, o->ops->schedule, o->self, layers, in->positions - layers,
+                                    &in->order, NULL, e);
+        in->owns_order = status == MF_OK;
+    }
+    if (status == MF_OK && in->merged) {
+        status = find_pairs(in, e);
+    }
+    if (status != MF_OK) {
+        return status;
+    }
+    o->ops->send(o->self, l, &in->send_s, &in->hold_s);
+    in->fixed_B = o->ops->fixed_B(o->self, l);
+    in->usable_B = o->ops->usable_B(o->self, l);
+    in->tail = o->ops->tail(o->self, l, all_params(in));
+    for (int i = 0; i < in->classes; i++) {
+        mf_inner_class *c = &in->class[i];
+        set_floors(c);
+        find_lean(c, in->merged);
+        set_least(in, c);
+    }
+    return MF_OK;
+}
+
+mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned,
+                          const mf_order_summary *order, mf_inner **out, mf_err *e) {
+    *out = NULL;
+    mf_inner *in = calloc(1, sizeof *in);
+    if (!in) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    in->quotes = quotes;
+    in->oracle = mf_quotes_oracle(quotes);
+    in->model = in->oracle->model;
+    in->layout = *l;
+    in->positions = mf_model_positions(in->model);
+    in->stages = (int)l->pp;
+    in->chunks = (int)l->vpp;
+    in->vstages = in->stages * in->chunks;
+    in->split = l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V;
+    in->merged = l->schedule == MF_SCHED_MERGED;
+    in->segment = calloc((size_t)in->positions, sizeof *in->segment);
+    in->slot = calloc((size_t)in->positions, sizeof *in->slot);
+    in->slot_at = calloc((size_t)in->positions, sizeof *in->slot_at);
+    mf_status status = in->segment && in->slot && in->slot_at
+                           ? fill_in(in, pinned, order, e)
+                           : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (status != MF_OK) {
+        mf_inner_destroy(in);
+        return status;
+    }
+    *out = in;
+    return MF_OK;
+}
+
+void mf_inner_destroy(mf_inner *in) {
+    if (!in) {
+        return;
+    }
+    if (in->owns_order) {
+        mf_order_summary_clear(&in->order);
+    }
+    mf_order_destroy(in->graph);
+    free(in->segment);
+    free(in->slot);
+    free(in->slot_at);
+    free(in->class);
+    free(in);
+}
+
+int32_t mf_inner_in_flight(const mf_inner *in, int stage, int row, int chunk) {
+    size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
+    return in->order.in_flight[at + (size_t)chunk];
+}
+
+int32_t mf_inner_held(const mf_inner *in, int stage, int row, int chunk) {
+    size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
+    return in->order.held[at + (size_t)chunk];
+}
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+size_t mf_inner_cells(const mf_inner *in) {
+    return (size_t)in->vstages * (size_t)in->slots * MF_INNER_MAX_CHOICES;
+}
+
+size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m) {
+    return ((size_t)v * (size_t)in->slots + (size_t)slot) * MF_INNER_MAX_CHOICES + (size_t)m;
+}
+
+const mf_inner_class *mf_inner_class_at(const mf_inner *in, int v, int slot) {
+    return &in->class[in->slot[slot].class_of[mf_inner_variant(&in->layout, v)]];
+}
+
+/* The choice of those still to be written that has the largest backward workspace. */
+static int next_choice(const mf_inner_class *c, const int32_t *left) {
+    int best = -1;
+    for (int m = 0; m < c->choices; m++) {
+        if (left[m] > 0 &&
+            (best < 0 || c->choice[m].quote.local_b_B > c->choice[best].quote.local_b_B)) {
+            best = m;
+        }
+    }
+    return best;
+}
+
+/* Positions of a segment on virtual stage v, from *next on. */
+static bool write_segment(const mf_inner *in, int v, int segment, int32_t *left, int *next,
+                          mf_assignment *out) {
+    const mf_segment *g = &in->segment[segment];
+    int end = g->first + g->repeats * g->period, n = 0, first_slot = 0;
+    while (in->slot[first_slot].segment != segment) {
+        first_slot++;
+    }
+    for (int k = 0; k < g->period; k++) {
+        for (int m = 0; m < MF_INNER_MAX_CHOICES; m++) {
+            n += left[mf_inner_cell(in, v, first_slot + k, m)];
+        }
+    }
+    if (n > 0 && (*next < g->first || *next + n > end)) {
+        return false; /* out of order, or too many */
+    }
+    for (int i = 0; i < n; i++, (*next)++) {
+        int slot = first_slot + (*next - g->first) % g->period;
+        const mf_inner_class *c = mf_inner_class_at(in, v, slot);
+        int32_t *of_slot = left + mf_inner_cell(in, v, slot, 0);
+        int m = next_choice(c, of_slot);
+        if (m < 0) {
+            return false; /* the pattern does not come out */
+        }
+        of_slot[m]--;
+        out->memory[*next] = c->choice[m].memory;
+    }
+    return true;
+}
+
+bool mf_inner_write(const mf_inner *in, const int32_t *count, mf_assignment *out) {
+    size_t cells = mf_inner_cells(in);
+    int32_t *left = malloc(cells * sizeof *left);
+    bool good = left != NULL && in->vstages <= MF_MAX_VSTAGES;
+    int next = 0;
+    memset(out, 0, sizeof *out);
+    if (good) {
+        memcpy(left, count, cells * sizeof *left);
+    }
+    out->positions = in->positions;
+    out->vstages = in->vstages;
+    for (int v = 0; good && v < in->vstages; v++) {
+        out->first[v] = next;
+        for (int s = 0; good && s < in->segments; s++) {
+            good = write_segment(in, v, s, left, &next, out);
+        }
+        good = good && next > out->first[v];
+    }
+    free(left);
+    if (good) {
+        out->first[in->vstages] = next;
+    }
+    return good && next == in->positions;
+}
+
+/* --- plays ------------------------------------------------------------------------------------ */
+
+static mf_status make_graph(mf_inner *in, mf_err *e) {
+    mf_schedule *s = NULL;
+    mf_status status = in->oracle->ops->schedule(in->oracle->self, &in->layout, &s, e);
+    if (status == MF_OK) {
+        status = mf_order_create(&in->layout, s, &in->graph, e);
+    }
+    mf_schedule_destroy(s);
+    return status;
+}
+
+/* Sums of the parts of every virtual stage: part_s[part][vstage]. */
+static void sum_parts(const mf_inner *in, const double *count, bool lean, double *part_s) {
+    size_t n = (size_t)in->vstages;
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots; s++) {
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            for (int m = 0; m < (lean ? 1 : c->choices); m++) {
+                double k = count[mf_inner_cell(in, v, s, m)];
+                for (int p = 0; p < MF_ORDER_PARTS && k > 0.0; p++) {
+                    part_s[(size_t)p * n + (size_t)v] +=
+                        k * mf_inner_part_s(in, c, lean ? -1 : m, (mf_order_part)p, false);
+                }
+            }
+        }
+    }
+}
+
+mf_status mf_inner_play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
+                        mf_order_chain *out, mf_err *e) {
+    size_t n = (size_t)in->vstages;
+    if (!in->graph) {
+        mf_status status = make_graph(in, e);
+        if (status != MF_OK) {
+            return status;
+        }
+    }
+    double *part_s = calloc(MF_ORDER_PARTS * n, sizeof *part_s);
+    if (!part_s) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    sum_parts(in, count, lean, part_s);
+    for (int v = 0; v < in->vstages && stage_extra_s; v++) { /* spread evenly over the chunks */
+        double extra_s = stage_extra_s[mf_layout_stage_of(&in->layout, v)] / in->chunks;
+        part_s[MF_ORDER_B * n + (size_t)v] += extra_s;
+        part_s[MF_ORDER_B_PAIR * n + (size_t)v] += extra_s;
+    }
+    mf_order_times t = {.send_s = in->send_s, .hold_s = in->hold_s};
+    for (size_t p = 0; p < MF_ORDER_PARTS; p++) {
+        t.part_s[p] = part_s + p * n;
+    }
+    mf_order_longest(in->graph, &t, out);
+    out->time_s += in->tail.fixed_s;
+    free(part_s);
+    return MF_OK;
+}
+
+/* --- what was tried --------------------------------------------------------------------------- */
+
+mf_status mf_inner_tried_add(const mf_inner *in, mf_inner_tried *t, int stage, const int32_t *count,
+                             mf_err *e) {
+    size_t cells = mf_inner_cells(in);
+    if (t->sets == t->room) {
+        int room = t->room ? 2 * t->room : 4;
+        int *stages = realloc(t->stage, (size_t)room * sizeof *stages);
+        if (stages) {
+            t->stage = stages;
+        }
+        int32_t *counts = realloc(t->count, (size_t)room * cells * sizeof *counts);
+        if (counts) {
+            t->count = counts;
+        }
+        if (!stages || !counts) {
+            return mf_err_set(e, MF_NOMEM, "out of memory");
+        }
+        t->room = room;
+    }
+    t->stage[t->sets] = stage;
+    memcpy(t->count + (size_t)t->sets * cells, count, cells * sizeof *count);
+    t->sets++;
+    return MF_OK;
+}
+
+void mf_inner_tried_clear(mf_inner_tried *t) {
+    free(t->stage);
+    free(t->count);
+    memset(t, 0, sizeof *t);
+}

@@ -1,0 +1,187 @@
+/* inner.h - the inner problem of one layout: which layers stand on which virtual stage, and what
+ * each of them keeps, recomputes and offloads.
+ *
+ * Positions are grouped into segments: runs of a repeating pattern of layer classes. The unknowns
+ * are counts: how many layers of (segment, place in the pattern) stand on virtual stage v with
+ * memory choice m. Layers of a kind on one virtual stage differ in nothing, so counts say it all;
+ * the order of positions is kept by rows (inner_milp.c) and by writing the counts out in order.
+ *
+ * Three tools work on it, from quick to thorough: inner_bound.c (least step over all assignments
+ * by dynamic programming over stages, and an assignment near it), inner_fill.c (memory choices of
+ * a given split of layers, by what the memory plan will say), inner_milp.c (the integer program).
+ */
+#ifndef MF_PLANNER_INNER_H
+#define MF_PLANNER_INNER_H
+
+#include "planner/milp.h"
+#include "planner/order.h"
+#include "planner/quotes.h"
+
+#define MF_INNER_MAX_CHOICES 32
+#define MF_INNER_MAX_PERIOD 4
+#define MF_INNER_VARIANTS 4
+
+/* --- what layers may keep --------------------------------------------------------------------- */
+
+/* The catalogue of memory choices of a layer class, from keeping all to keeping least; every one of
+ * them differs for this class. pinned: MF_PIN(RECOMPUTE), MF_PIN(OFFLOAD) keep base's. Returns the
+ * count. */
+int mf_catalogue(const mf_model *m, uint8_t layer_class, uint32_t pinned, mf_memory_choice base,
+                 mf_memory_choice out[MF_INNER_MAX_CHOICES]);
+
+/* --- segments --------------------------------------------------------------------------------- */
+
+/* Positions first, first + 1, ... : `repeats` times a pattern of `period` kinds of block. */
+typedef struct mf_segment {
+    int first, repeats, period;
+} mf_segment;
+
+/* Covers all positions in order. Returns the count; max: 2 + layers + MTP depths always suffice. */
+int mf_segments(const mf_model *m, mf_segment *out, int max);
+
+/* --- the problem ------------------------------------------------------------------------------ */
+
+typedef struct mf_inner_choice {
+    mf_memory_choice memory;
+    mf_quote quote;
+    /* Times that are never above those of this choice nor of those that it stands for when `lean`:
+     * a hair below the truth, so that few choices stand for all (see mf_inner_part_s). */
+    bool lean;
+    double f_floor_s;
+    /* merged: a pair of this forward and that backward takes at least the sum of the two */
+    double f_pair_s, b_pair_s;
+    double pair_s; /* merged: beside the backward pass of its own kind */
+} mf_inner_choice;
+
+/* A kind of block under this layout, with the choices that nothing beats in every respect. */
+typedef struct mf_inner_class {
+    mf_block_key key; /* memory aside */
+    bool exchanges;   /* a layer whose rows travel over expert parallelism */
+    double reduce_s, gather_s, persistent_B;
+    double f_host_s, b_host_s, w_host_s; /* least over the choices */
+    double least_s[MF_ORDER_PARTS];      /* least over the choices */
+    int choices;
+    mf_inner_choice choice[MF_INNER_MAX_CHOICES];
+} mf_inner_class;
+
+typedef struct mf_inner_slot {
+    int segment, place;              /* place in the pattern */
+    int class_of[MF_INNER_VARIANTS]; /* by what the stage holds besides (mf_inner_variant) */
+    int v_lo, v_hi;                  /* virtual stages that it can stand on */
+} mf_inner_slot;
+
+typedef struct mf_inner {
+    mf_quotes *quotes;
+    const mf_oracle *oracle;
+    const mf_model *model;
+    mf_layout layout;
+    int positions, vstages, stages, chunks;
+    bool split, merged;
+    int segments, slots, classes;
+    mf_segment *segment;
+    mf_inner_slot *slot;
+    mf_inner_class *class;
+    int *slot_at; /* [positions] */
+    mf_order_summary order;
+    bool owns_order;
+    mf_order *graph; /* made when first needed */
+    double send_s, hold_s, fixed_B, usable_B;
+    mf_tail tail;
+} mf_inner;
+
+/* Quotes everything exactly. order: summary of the layout's order, borrowed; NULL = make one.
+ * Errors: as the oracle reports. */
+mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned,
+                          const mf_order_summary *order, mf_inner **out, mf_err *e);
+void mf_inner_destroy(mf_inner *in);
+
+/* What a virtual stage's rank holds: bit 0 the embedding, bit 1 the head. */
+int mf_inner_variant(const mf_layout *l, int vstage);
+/* The class of a slot on a virtual stage. */
+const mf_inner_class *mf_inner_class_at(const mf_inner *in, int v, int slot);
+/* Micro-batches of a chunk in flight in row k of a stage (and held for weight gradients). */
+int32_t mf_inner_in_flight(const mf_inner *in, int stage, int row, int chunk);
+int32_t mf_inner_held(const mf_inner *in, int stage, int row, int chunk);
+
+/* Seconds that a layer of the class with choice m adds to a part of its virtual stage; floor: the
+ * figure that makes lean choices stand for all. m < 0: the least over all choices. */
+double mf_inner_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part part,
+                       bool floor);
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+/* Answers are counts: cell (v, slot, m) holds the number of layers of the slot on virtual stage v
+ * that take choice m of the slot's class there. */
+size_t mf_inner_cells(const mf_inner *in);
+size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m);
+
+/* Writes counts out as an assignment: positions in order; inside a virtual stage, blocks of a slot
+ * with the larger backward workspace come first, so that backward frees most before they run.
+ * Returns false when the counts are no assignment. */
+bool mf_inner_write(const mf_inner *in, const int32_t *count, mf_assignment *out);
+
+/* The longest chain for (possibly fractional) counts, all of the step included. lean: cells of
+ * choice 0 hold layers of any choice, which take the least of all; stage_extra_s[stages] is what
+ * they take more on each stage, for want of memory. */
+mf_status mf_inner_play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
+                        mf_order_chain *out, mf_err *e);
+
+/* --- bounds and first answers (inner_bound.c) ------------------------------------------------- */
+
+/* Least step time over all assignments, as far as stage times, order of positions and memory tell
+ * without playing the schedule; never above the least longest chain. INFINITY when no assignment
+ * fits or stays below cutoff_s. Also a split of the positions near the bound: first[vstages + 1],
+ * when there is one (*have). */
+mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, int *first,
+                         bool *have, mf_err *e);
+
+/* What k main layers (rough.h) on a stage take more than their fastest choices would, for want of
+ * memory: extra_s[k] for k up to the number of main layers, INFINITY from where nothing fits.
+ * Grows ever faster with k. */
+mf_status mf_inner_extra(const mf_inner *in, int stage, double *extra_s, mf_err *e);
+
+/* Memory choices for a split of the positions: the fastest found that the memory plan accepts
+ * (checked with the oracle). Errors: MF_INFEASIBLE when none is found. */
+mf_status mf_inner_fill(const mf_inner *in, const int *first, mf_assignment *out, mf_err *e);
+
+/* --- the integer program (inner_milp.c) ------------------------------------------------------- */
+
+/* Counts that are not wanted again. stage -1: this very answer; else: everything that puts at least
+ * as much on this stage (it was over memory). */
+typedef struct mf_inner_tried {
+    int sets, room;
+    int *stage;     /* [sets] */
+    int32_t *count; /* [sets][cells] */
+} mf_inner_tried;
+mf_status mf_inner_tried_add(const mf_inner *in, mf_inner_tried *t, int stage, const int32_t *count,
+                             mf_err *e);
+void mf_inner_tried_clear(mf_inner_tried *t);
+
+typedef struct mf_inner_options {
+    bool lean;          /* layers without their choices: a quick bound and a split. Else every
+                         * choice, in whole layers */
+    double floor_s;     /* a bound that is known already; 0 = none */
+    double cutoff_s;    /* only steps below are of interest; INFINITY = any */
+    double target_s;    /* a proven bound at or above is as good as optimal; INFINITY = none */
+    double gap;         /* relative gap at which the program may stop */
+    int64_t node_limit; /* of the integer program; 0 = none */
+    const volatile int *cancel;
+    mf_milp_fault fault;
+} mf_inner_options;
+
+typedef struct mf_inner_solution {
+    mf_milp_outcome outcome;
+    double bound_s;     /* no assignment (that is still wanted) is faster */
+    bool have;          /* an answer was found ... */
+    double objective_s; /* ... whose longest chain takes this long */
+    int32_t *count;     /* [cells], not lean: its counts; owned */
+    int *first;         /* [vstages + 1] its split of the positions; owned */
+    int64_t nodes;
+    char text[160]; /* GLPK's words when it gave up */
+} mf_inner_solution;
+
+mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inner_options *o,
+                         mf_inner_solution *out, mf_err *e);
+void mf_inner_solution_clear(mf_inner_solution *s);
+
+#endif

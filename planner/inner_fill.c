@@ -1,0 +1,264 @@
+/* inner_fill.c - memory choices for a given split of the positions.
+ *
+ * Stages do not compete for memory, so each is filled on its own: every layer starts at its fastest
+ * choice; while the stage is too large, the one change that saves most bytes for each second is
+ * made. The oracle's memory plan has the last word: where it finds a stage too large still, the
+ * stage is filled again with that much less room.
+ */
+#include "planner/floor.h"
+#include "planner/inner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct filling {
+    const mf_inner *in;
+    int32_t *count; /* [cells] */
+    int stage;
+} filling;
+
+static double time_of(const mf_inner *in, const mf_inner_class *c, int m) {
+    if (in->merged) {
+        return c->choice[m].pair_s;
+    }
+    return c->choice[m].quote.f.time_s + c->choice[m].quote.b.time_s + c->choice[m].quote.w.time_s;
+}
+
+/* --- bytes of a stage ------------------------------------------------------------------------- */
+
+/* A chunk as the memory plan walks it (core/memory.c): what stays, and what is needed beyond it
+ * while the chunk itself runs. */
+typedef struct chunk_bytes {
+    double saved, held, extra;
+    double persistent, comm, gather, boundary;
+} chunk_bytes;
+
+/* Choices of a slot with the largest backward workspace first, as mf_inner_write orders them. */
+static void order_choices(const mf_inner_class *c, int order[MF_INNER_MAX_CHOICES]) {
+    for (int m = 0; m < c->choices; m++) {
+        int at = m;
+        while (at > 0 && c->choice[order[at - 1]].quote.local_b_B < c->choice[m].quote.local_b_B) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = m;
+    }
+}
+
+static chunk_bytes weigh_chunk(const filling *f, int v) {
+    const mf_inner *in = f->in;
+    chunk_bytes x = {0, 0, 0, 0, 0, 0, 0};
+    double f_peak = 0.0, b_peak = 0.0, freed = 0.0, w_peak = 0.0;
+    for (int pass = 0; pass < 2; pass++) { /* forward order, then backward */
+        for (int i = 0; i < in->slots; i++) {
+            int s = pass == 0 ? i : in->slots - 1 - i, order[MF_INNER_MAX_CHOICES];
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            if (v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
+                continue;
+            }
+            order_choices(c, order);
+            for (int k = 0; k < c->choices; k++) {
+                int m = order[pass == 0 ? k : c->choices - 1 - k];
+                const mf_quote *q = &c->choice[m].quote;
+                double n = f->count[mf_inner_cell(in, v, s, m)];
+                if (n <= 0) {
+                    continue;
+                }
+                if (pass == 0) {
+                    x.saved += n * q->saved_B;
+                    x.held += n * q->held_B;
+                    x.persistent += n * c->persistent_B;
+                    x.comm = mf_larger(x.comm, q->comm_B);
+                    x.gather = mf_larger(x.gather, q->gather_B);
+                    x.boundary = mf_larger(x.boundary, q->boundary_B);
+                    f_peak = mf_larger(f_peak, x.saved + q->local_f_B);
+                } else { /* the first of n runs when least is freed, the last when most is held */
+                    b_peak = mf_larger(b_peak, x.saved - freed + q->local_b_B + q->held_B);
+                    freed += n * (q->saved_B - q->held_B);
+                    b_peak = mf_larger(b_peak, x.saved - freed + q->saved_B - q->held_B +
+                                                   q->local_b_B + q->held_B);
+                    w_peak = mf_larger(w_peak, q->local_w_B);
+                }
+            }
+        }
+    }
+    x.extra = mf_larger(mf_larger(f_peak, b_peak) - x.saved, w_peak);
+    return x;
+}
+
+static double weigh_stage(const filling *f) {
+    const mf_inner *in = f->in;
+    double persistent = 0, comm = 0, gather = 0, boundary = 0, peak = 0;
+    double saved[256], held[256], extra = 0;
+    int chunks = in->chunks < 256 ? in->chunks : 256;
+    for (int c = 0; c < chunks; c++) {
+        chunk_bytes x = weigh_chunk(f, (int)mf_layout_vstage(&in->layout, f->stage, c));
+        persistent += x.persistent;
+        comm = mf_larger(comm, x.comm);
+        gather = mf_larger(gather, x.gather);
+        boundary = mf_larger(boundary, x.boundary);
+        saved[c] = x.saved;
+        held[c] = x.held;
+        extra = mf_larger(extra, x.extra);
+    }
+    for (int k = 0; k < in->order.rows[f->stage]; k++) {
+        double now = 0.0;
+        for (int c = 0; c < chunks; c++) {
+            now += mf_inner_in_flight(in, f->stage, k, c) * saved[c] +
+                   mf_inner_held(in, f->stage, k, c) * held[c];
+        }
+        peak = mf_larger(peak, now);
+    }
+    double buffers = (in->stages > 1 ? 4.0 : 2.0) + (in->merged ? 2.0 : 0.0);
+    return persistent + in->fixed_B + comm + 2.0 * gather + buffers * boundary + peak +
+           (in->merged ? 2.0 : 1.0) * extra;
+}
+
+/* --- changes ---------------------------------------------------------------------------------- */
+
+typedef struct change {
+    int v, slot, from, to;
+    double gain; /* bytes by second, workspaces aside */
+} change;
+
+#define MAX_BANNED 64
+
+typedef struct banned {
+    int count;
+    change it[MAX_BANNED];
+} banned;
+
+static bool is_banned(const banned *b, int v, int slot, int from, int to) {
+    for (int i = 0; i < b->count; i++) {
+        const change *c = &b->it[i];
+        if (c->v == v && c->slot == slot && c->from == from && c->to == to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Best change of one layer of a slot on v, if better than *best. */
+static void best_of_slot(const filling *f, const banned *bans, int v, int s, double flight,
+                         change *best) {
+    const mf_inner *in = f->in;
+    const mf_inner_class *class = mf_inner_class_at(in, v, s);
+    const int32_t *count = &f->count[mf_inner_cell(in, v, s, 0)];
+    for (int m = 0; m < class->choices; m++) {
+        for (int t = 0; t < class->choices && count[m] > 0; t++) {
+            double less_B = class->choice[m].quote.saved_B - class->choice[t].quote.saved_B;
+            double more_s = time_of(in, class, t) - time_of(in, class, m);
+            double gain = flight * less_B / mf_larger(more_s, 1e-9);
+            if (less_B > 0.0 && gain > best->gain && !is_banned(bans, v, s, m, t)) {
+                *best = (change){v, s, m, t, gain};
+            }
+        }
+    }
+}
+
+static change best_change(const filling *f, const banned *bans) {
+    const mf_inner *in = f->in;
+    change best = {-1, 0, 0, 0, 0.0};
+    for (int c = 0; c < in->chunks; c++) {
+        int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
+        double flight = mf_order_most_in_flight(&in->order, f->stage, c);
+        for (int s = 0; s < in->slots; s++) {
+            if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
+                best_of_slot(f, bans, v, s, flight, &best);
+            }
+        }
+    }
+    return best;
+}
+
+static void start_stage(filling *f, const int *first) {
+    const mf_inner *in = f->in;
+    for (int c = 0; c < in->chunks; c++) {
+        int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
+        memset(&f->count[mf_inner_cell(in, v, 0, 0)], 0,
+               (size_t)in->slots * MF_INNER_MAX_CHOICES * sizeof *f->count);
+        for (int i = first[v]; i < first[v + 1]; i++) {
+            int s = in->slot_at[i], best = 0;
+            const mf_inner_class *class = mf_inner_class_at(in, v, s);
+            for (int m = 1; m < class->choices; m++) {
+                if (time_of(in, class, m) < time_of(in, class, best)) {
+                    best = m;
+                }
+            }
+            f->count[mf_inner_cell(in, v, s, best)]++;
+        }
+    }
+}
+
+static void apply(filling *f, const change *c, int by) {
+    f->count[mf_inner_cell(f->in, c->v, c->slot, c->from)] -= by;
+    f->count[mf_inner_cell(f->in, c->v, c->slot, c->to)] += by;
+}
+
+/* Changes that free nothing in the end (their workspace is larger) are taken back and not tried
+ * again. */
+static bool fill_stage(filling *f, const int *first, double room_B) {
+    banned bans = {.count = 0};
+    start_stage(f, first);
+    double weight_B = weigh_stage(f);
+    while (weight_B > room_B) {
+        change c = best_change(f, &bans);
+        if (c.v < 0) {
+            return false;
+        }
+        apply(f, &c, 1);
+        double now_B = weigh_stage(f);
+        if (now_B < weight_B) {
+            weight_B = now_B;
+        } else if (bans.count < MAX_BANNED) {
+            apply(f, &c, -1);
+            bans.it[bans.count++] = c;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+mf_status mf_inner_fill(const mf_inner *in, const int *first, mf_assignment *out, mf_err *e) {
+    mf_status status = MF_OK;
+    filling f = {.in = in};
+    double *room_B = calloc((size_t)in->stages, sizeof *room_B);
+    f.count = calloc(mf_inner_cells(in), sizeof *f.count);
+    if (!room_B || !f.count) {
+        status = mf_err_set(e, MF_NOMEM, "out of memory");
+        goto out;
+    }
+    for (int p = 0; p < in->stages && status == MF_OK; p++) {
+        room_B[p] = in->usable_B;
+        f.stage = p;
+        status = fill_stage(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
+    }
+    for (int tries = 0; status == MF_OK; tries++) {
+        mf_step step;
+        if (!mf_inner_write(in, f.count, out)) {
+            status = mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
+            break;
+        }
+        status = in->oracle->ops->step(in->oracle->self, &in->layout, out, false, &step, e);
+        if (status != MF_OK || step.fits) {
+            break;
+        }
+        double over_B = step.peak_B - step.usable_B;
+        f.stage = (int)step.stage;
+        if (over_B <= 0.0 || tries >= in->stages + 8) { /* the host's memory, or no end to it */
+            status = MF_INFEASIBLE;
+            break;
+        }
+        room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - over_B;
+        status = fill_stage(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
+    }
+    if (status == MF_INFEASIBLE) {
+        mf_err_set(e, MF_INFEASIBLE, "no memory choice makes stage %d fit", f.stage);
+    }
+out:
+    free(room_B);
+    free(f.count);
+    return status;
+}

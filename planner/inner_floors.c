@@ -1,0 +1,253 @@
+/* inner_floors.c - least figures of classes, and what a set of positions costs a stage. */
+#include "planner/inner_floors.h"
+
+#include "planner/rough.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double choice_time_s(const mf_inner *in, const mf_inner_class *c, int m, int way) {
+    bool pairs = in->merged && way == MF_WAY_MODE;
+    double f_s = mf_inner_part_s(in, c, m, pairs ? MF_ORDER_F_PAIR : MF_ORDER_F, true);
+    double b_s = mf_inner_part_s(in, c, m, pairs ? MF_ORDER_B_PAIR : MF_ORDER_B, true);
+    return f_s + b_s + (pairs ? 0.0 : mf_inner_part_s(in, c, m, MF_ORDER_W, true));
+}
+
+static mf_class_floor floor_of(const mf_inner *in, const mf_inner_class *c) {
+    const mf_quote *q = &c->choice[0].quote;
+    mf_class_floor f = {
+        .time_s = {MF_NEVER_S, MF_NEVER_S},
+        .f_s = c->least_s[MF_ORDER_F],
+        .b_s = c->least_s[MF_ORDER_B],
+        .w_s = c->least_s[MF_ORDER_W],
+        .workspace_B = MF_NEVER_S,
+        .host_s = c->f_host_s + c->b_host_s + c->w_host_s,
+        .reduce_s = c->reduce_s,
+        .gather_s = c->gather_s,
+        .norm_s = c->least_s[MF_ORDER_NORM],
+        .update_s = c->least_s[MF_ORDER_UPDATE],
+        .persistent_B = c->persistent_B,
+        .comm_B = q->comm_B,
+        .gather_B = q->gather_B,
+        .boundary_B = q->boundary_B,
+    };
+    for (int m = 0; m < c->choices; m++) {
+        const mf_quote *x = &c->choice[m].quote;
+        f.workspace_B = mf_smaller(f.workspace_B, mf_larger(x->local_f_B, x->local_b_B));
+        for (int way = 0; way < MF_WAYS && c->choice[m].lean; way++) {
+            double time_s = choice_time_s(in, c, m, way);
+            if (time_s < f.time_s[way] ||
+                (time_s <= f.time_s[way] && x->saved_B < f.saved_B[way])) {
+                f.time_s[way] = time_s;
+                f.saved_B[way] = x->saved_B;
+            }
+        }
+    }
+    return f;
+}
+
+/* Lower hull of the lean choices, from the fastest to those that save least. */
+static void add_slopes(mf_floors *fl, int class, int way) {
+    const mf_inner *in = fl->in;
+    const mf_inner_class *c = &in->class[class];
+    double time_s = fl->of[class].time_s[way], saved_B = fl->of[class].saved_B[way];
+    for (;;) {
+        mf_slope best = {class, 0, 0, INFINITY};
+        for (int m = 0; m < c->choices; m++) {
+            double less_B = saved_B - c->choice[m].quote.saved_B;
+            double more_s = choice_time_s(in, c, m, way) - time_s;
+            if (!c->choice[m].lean || less_B <= 0.0) {
+                continue;
+            }
+            double rate = more_s > 0.0 ? more_s / less_B : 0.0;
+            if (rate < best.rate || (rate <= best.rate && less_B > best.saved_B)) {
+                best = (mf_slope){class, more_s > 0.0 ? more_s : 0.0, less_B, rate};
+            }
+        }
+        if (isinf(best.rate)) {
+            return;
+        }
+        fl->slope[way][fl->slopes[way]++] = best;
+        time_s += best.time_s;
+        saved_B -= best.saved_B;
+    }
+}
+
+static int by_rate(const void *a, const void *b) {
+    const mf_slope *x = a, *y = b;
+    if (x->rate < y->rate || x->rate > y->rate) {
+        return x->rate < y->rate ? -1 : 1;
+    }
+    return x->class - y->class;
+}
+
+void mf_floors_clear(mf_floors *f) {
+    free(f->of);
+    free(f->slope[0]);
+    free(f->slope[1]);
+    free(f->f_until);
+    free(f->b_until);
+    memset(f, 0, sizeof *f);
+}
+
+/* Least of a position wherever it stands: over the variants of its class. */
+static void position_least(const mf_floors *fl, int position, double *f_s, double *b_s) {
+    const mf_inner *in = fl->in;
+    int slot = in->slot_at[position];
+    *f_s = *b_s = MF_NEVER_S;
+    for (int v = in->slot[slot].v_lo; v <= in->slot[slot].v_hi; v++) {
+        int class = in->slot[slot].class_of[mf_inner_variant(&in->layout, v)];
+        *f_s = mf_smaller(*f_s, fl->of[class].f_s);
+        *b_s = mf_smaller(*b_s, fl->of[class].b_s);
+    }
+}
+
+static void least_floor(mf_class_floor *least, const mf_class_floor *f) {
+    double *to = (double *)least;
+    const double *from = (const double *)f;
+    for (size_t i = 0; i < sizeof *f / sizeof *from; i++) {
+        to[i] = mf_smaller(to[i], from[i]);
+    }
+}
+
+/* Main layers (rough.h): the class itself where there is one, else a floor under all of them that
+ * keeps least and has no slopes. */
+static void find_main_class(mf_floors *fl) {
+    const mf_inner *in = fl->in;
+    int found = 0;
+    for (int i = 0; i < in->classes; i++) {
+        const mf_inner_class *c = &in->class[i];
+        if (c->key.kind != MF_POS_LAYER || !mf_rough_is_main(in->model, c->key.layer_class)) {
+            continue;
+        }
+        mf_class_floor f = fl->of[i];
+        for (int m = 0; m < c->choices; m++) {
+            for (int way = 0; way < MF_WAYS; way++) {
+                f.saved_B[way] = mf_smaller(f.saved_B[way], c->choice[m].quote.saved_B);
+            }
+        }
+        fl->main_class = i;
+        if (found++ == 0) {
+            fl->of[in->classes] = f;
+        } else {
+            least_floor(&fl->of[in->classes], &f);
+        }
+    }
+    fl->main_class = found == 1 ? fl->main_class : in->classes;
+}
+
+mf_status mf_floors_make(const mf_inner *in, mf_floors *out, mf_err *e) {
+    size_t n = (size_t)in->positions, slopes = (size_t)in->classes * MF_INNER_MAX_CHOICES;
+    memset(out, 0, sizeof *out);
+    out->in = in;
+    out->of = calloc((size_t)in->classes + 1, sizeof *out->of);
+    out->slope[0] = calloc(slopes, sizeof *out->slope[0]);
+    out->slope[1] = calloc(slopes, sizeof *out->slope[1]);
+    out->f_until = calloc(n + 1, sizeof *out->f_until);
+    out->b_until = calloc(n + 1, sizeof *out->b_until);
+    if (!out->of || !out->slope[0] || !out->slope[1] || !out->f_until || !out->b_until) {
+        mf_floors_clear(out);
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int i = 0; i < in->classes; i++) {
+        out->of[i] = floor_of(in, &in->class[i]);
+        add_slopes(out, i, MF_WAY_MODE);
+        add_slopes(out, i, MF_WAY_ALONE);
+    }
+    for (int way = 0; way < MF_WAYS; way++) {
+        qsort(out->slope[way], (size_t)out->slopes[way], sizeof *out->slope[way], by_rate);
+    }
+    out->f_least_s = out->b_least_s = MF_NEVER_S;
+    for (int i = 0; i < in->positions; i++) {
+        double f_s, b_s;
+        position_least(out, i, &f_s, &b_s);
+        out->f_until[i + 1] = out->f_until[i] + f_s;
+        out->b_until[i + 1] = out->b_until[i] + b_s;
+        if (i > 0 && i + 1 < in->positions) {
+            out->f_least_s = mf_smaller(out->f_least_s, f_s);
+            out->b_least_s = mf_smaller(out->b_least_s, b_s);
+        }
+    }
+    find_main_class(out);
+    return MF_OK;
+}
+
+/* --- loads ------------------------------------------------------------------------------------ */
+
+void mf_load_add(const mf_floors *fl, mf_load *x, int class) {
+    const mf_class_floor *f = &fl->of[class];
+    x->count[class]++;
+    for (int way = 0; way < MF_WAYS; way++) {
+        x->time_s[way] += f->time_s[way];
+        x->saved_B[way] += f->saved_B[way];
+    }
+    x->f_s += f->f_s;
+    x->b_s += f->b_s;
+    x->w_s += f->w_s;
+    x->host_s += f->host_s;
+    x->reduce_s += f->reduce_s;
+    x->gather_s += f->gather_s;
+    x->gather_most_s = mf_larger(x->gather_most_s, f->gather_s);
+    x->reduce_most_s = mf_larger(x->reduce_most_s, f->reduce_s);
+    x->norm_s += f->norm_s;
+    x->update_s += f->update_s;
+    x->persistent_B += f->persistent_B;
+    x->comm_B = mf_larger(x->comm_B, f->comm_B);
+    x->gather_B = mf_larger(x->gather_B, f->gather_B);
+    x->boundary_B = mf_larger(x->boundary_B, f->boundary_B);
+    x->workspace_B = f->workspace_B;
+}
+
+/* Boundary tensors that a stage keeps room for (core/memory.c). */
+static double boundaries(const mf_inner *in) {
+    return (in->stages > 1 ? 4.0 : 2.0) + (in->merged ? 2.0 : 0.0);
+}
+
+double mf_load_time_s(const mf_floors *fl, const mf_load *x, int way, double flight, double share) {
+    const mf_inner *in = fl->in;
+    double room_B = (in->usable_B - in->fixed_B - x->comm_B - 2.0 * x->gather_B -
+                     boundaries(in) * x->boundary_B) *
+                        share -
+                    x->persistent_B - x->workspace_B;
+    if (room_B < 0.0) {
+        return MF_NEVER_S;
+    }
+    double over_B = flight > 0.0 ? x->saved_B[way] - room_B / flight : 0.0;
+    double time_s = x->time_s[way];
+    for (int i = 0; i < fl->slopes[way] && over_B > 0.0; i++) {
+        const mf_slope *s = &fl->slope[way][i];
+        double saves_B = s->saved_B * x->count[s->class];
+        if (saves_B > 0.0) {
+            double part = mf_smaller(1.0, over_B / saves_B);
+            time_s += part * s->time_s * x->count[s->class];
+            over_B -= part * saves_B;
+        }
+    }
+    return over_B > 1.0 ? MF_NEVER_S : time_s;
+}
+
+double mf_load_step_s(const mf_floors *fl, const mf_load *x, const double time_s[MF_WAYS], int p,
+                      double in_s, double out_s, double behind_s, int layers) {
+    const mf_inner *in = fl->in;
+    mf_stage_sums s = {
+        .time_s = time_s[MF_WAY_MODE],
+        .plain_s = time_s[MF_WAY_ALONE],
+        .f_s = x->f_s,
+        .b_s = x->b_s,
+        .w_s = x->w_s,
+        .host_s = x->host_s,
+        .hold_s = in->hold_s * ((p > 0) + (p + 1 < in->stages)),
+        .gather_s = x->gather_s,
+        .reduce_s = x->reduce_s,
+        .in_s = in_s,
+        .out_s = out_s,
+        .behind_s = behind_s,
+        .once_s = in->tail.fixed_s + x->norm_s + x->update_s,
+        .layers = layers,
+    };
+    s.exposed_s =
+        mf_stage_exposed_s(in->tail.exposed, x->gather_s, in->chunks * x->gather_most_s, x->f_s) +
+        mf_stage_exposed_s(in->tail.exposed, x->reduce_s, in->chunks * x->reduce_most_s, x->b_s);
+    return mf_stage_floor_s(&in->layout, &in->order, p, &s);
+}

@@ -1,0 +1,98 @@
+/* order.h - what a schedule's order implies: how much is in flight, how long the ends take, and the
+ * longest chain of passes through all stages.
+ *
+ * Passes of one stage follow one another in the schedule's order; a forward pass waits for the
+ * previous virtual stage's, a backward pass for the next one's; a boundary tensor takes send_s
+ * between stages and holds its sender for hold_s. Parameters are gathered from the start of the
+ * step, gradients reduced from the last micro-batch on, beside compute; the host issues everything
+ * of a stage one after the other. A step takes at least the longest chain through this graph. Each
+ * chain is a linear form in the times of the virtual stages, which is what makes it a row of an
+ * integer program: the chain that is longest for one assignment bounds every other one too.
+ */
+#ifndef MF_PLANNER_ORDER_H
+#define MF_PLANNER_ORDER_H
+
+#include "core/schedule.h"
+
+/* What chains are made of: times of one micro-batch through a virtual stage, and once a step. A
+ * merged pair takes at least either of its passes and at least the sums of what cannot run side by
+ * side: F_PAIR + B_PAIR (compute and what stays exposed), F_EP + B_EP (exchanges). */
+#define MF_ORDER_MAP(X)                                                                            \
+    X(F)                                                                                           \
+    X(B)                                                                                           \
+    X(W)                                                                                           \
+    X(F_PAIR)                                                                                      \
+    X(B_PAIR)                                                                                      \
+    X(F_EP)                                                                                        \
+    X(B_EP)                                                                                        \
+    X(F_HOST)                                                                                      \
+    X(B_HOST)                                                                                      \
+    X(W_HOST)                                                                                      \
+    X(GATHER) /* parameters of the virtual stage, before its first micro-batch */                  \
+    X(REDUCE) /* gradients of the virtual stage, after its last micro-batch */                     \
+    X(NORM)   /* after a stage's last pass, before all stages meet */                              \
+    X(UPDATE) /* after they have met */
+typedef enum mf_order_part {
+#define X(name) MF_ORDER_##name,
+    MF_ORDER_MAP(X)
+#undef X
+        MF_ORDER_PARTS
+} mf_order_part;
+
+/* Times by virtual stage (those of NORM and UPDATE add up over the virtual stages of a stage). */
+typedef struct mf_order_times {
+    const double *part_s[MF_ORDER_PARTS]; /* [vstages]; NULL = 0 */
+    double send_s, hold_s;
+} mf_order_times;
+
+/* A chain: how often it passes through what; its time is the sum of count x time. */
+typedef struct mf_order_chain {
+    double time_s;
+    int vstages;
+    int32_t *count[MF_ORDER_PARTS]; /* [vstages]; one allocation */
+    int32_t sends, holds;
+    int32_t norm_stage; /* whose end the others wait for */
+} mf_order_chain;
+
+mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e);
+void mf_order_chain_clear(mf_order_chain *c);
+
+/* The graph of a schedule, sorted once; plays are linear in its events. */
+typedef struct mf_order mf_order;
+/* Errors: MF_NOMEM; MF_INTERNAL when the order deadlocks. */
+mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **out, mf_err *e);
+void mf_order_destroy(mf_order *o);
+/* Longest chain. Uses buffers of the order: one thread at a time. */
+void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out);
+
+/* What bounds need to know of an order. Saturated: taken from fewer micro-batches where more of
+ * them change nothing. */
+typedef struct mf_order_summary {
+    int stages, chunks;
+    int *rows;          /* [stages] undominated in-flight vectors of a stage */
+    int32_t *in_flight; /* [stages][MF_ORDER_ROWS][chunks] micro-batches of each chunk */
+    int32_t *held;      /* the same: between B and W of a split backward */
+    int32_t *warm_up;   /* [stages][chunks] forward passes before the first backward pass */
+    /* Averages over the layers of a stage that holds k layers of the kind that counts and at most
+     * `others` positions besides: no chunk is empty, so all but `others` chunks hold a layer each,
+     * and the rest may stand where it serves. [stages][layers + 1] */
+    int layers;
+    float *flight;     /* least micro-batches in flight at the worst moment */
+    float *warm_least; /* least passes in the warm-up */
+    float *warm_most;  /* most */
+} mf_order_summary;
+#define MF_ORDER_ROWS 24
+
+/* schedule(self, layout, ...) makes the schedule of a layout. *saturated (may be NULL): more
+ * micro-batches than eight by stage would give the same. layers: most that a stage can hold.
+ * Errors: MF_NOMEM and schedule's. */
+typedef mf_status (*mf_order_schedule_fn)(void *self, const mf_layout *l, mf_schedule **out,
+                                          mf_err *e);
+mf_status mf_order_summarise(const mf_layout *l, mf_order_schedule_fn schedule, void *self,
+                             int layers, int others, mf_order_summary *out, bool *saturated,
+                             mf_err *e);
+void mf_order_summary_clear(mf_order_summary *s);
+/* Micro-batches in flight of a chunk at its worst moment. */
+double mf_order_most_in_flight(const mf_order_summary *o, int64_t stage, int64_t chunk);
+
+#endif

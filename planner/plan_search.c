@@ -1,0 +1,121 @@
+/* plan_search.c - phase 2 as the rooms above call it: the search on the real rooms below, and its
+ * answers as complete plans. */
+#include "planner/planner.h"
+#include "planner/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void mf_search_options_init(mf_search_options *o) {
+    *o = (mf_search_options){0};
+}
+
+static double clock_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What progress reports need besides the figures of the moment. */
+typedef struct reporter {
+    const mf_search_options *options;
+    double started_s, told_s;
+} reporter;
+
+static void tell(void *user, double best_s, double bound_s, int64_t priced, int64_t milps) {
+    reporter *r = user;
+    double now_s = clock_s();
+    if (r->options->progress == NULL || now_s - r->told_s < 0.25) {
+        return;
+    }
+    r->told_s = now_s;
+    mf_search_stats now = {.priced = priced,
+                           .milp_solved = milps,
+                           .lower_bound_s = bound_s,
+                           .gap = bound_s > 0 ? best_s / bound_s - 1.0 : 0,
+                           .wall_s = now_s - r->started_s};
+    r->options->progress(&now, best_s, r->options->user);
+}
+
+static mf_status complete(const mf_problem *p, const mf_search_report *report,
+                          mf_search_result *result, mf_err *e) {
+    result->plan = calloc((size_t)report->count + 1, sizeof *result->plan);
+    if (result->plan == NULL) {
+        return mf_err_set(e, MF_NOMEM, "plan: out of memory");
+    }
+    for (int i = 0; i < report->count; i++) {
+        const mf_search_found *f = &report->found[i];
+        mf_plan *plan = &result->plan[i];
+        mf_status status = mf_planner_predict(p, &f->layout, &f->assignment, plan, NULL, e);
+        result->count = i + 1;
+        if (status != MF_OK) {
+            return status;
+        }
+        plan->provenance.searched = true;
+        plan->provenance.space = report->space;
+        plan->provenance.lower_bound_s = report->lower_bound_s;
+        plan->provenance.gap = plan->prediction.step_time_s / report->lower_bound_s - 1.0;
+    }
+    return MF_OK;
+}
+
+mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
+                            mf_search_result *result, mf_err *e) {
+    *result = (mf_search_result){0};
+    reporter told = {.options = o, .started_s = clock_s()};
+    mf_oracle_real real = {
+        .model = p->model, .cost = p->cost, .routing = p->routing, .cancel = o->cancel};
+    mf_oracle oracle = mf_oracle_init(&real);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int threads = o->threads > 0 ? o->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
+    const mf_search_request request = {
+        .oracle = &oracle,
+        .space = {.model = p->model,
+                  .base = p->base,
+                  .pinned = p->pinned,
+                  .precisions = p->precisions},
+        .threads = threads,
+        .top = o->top > 0 ? o->top : 4,
+        .gap = o->gap,
+        .effort = o->effort,
+        .cancel = o->cancel,
+        .fault = o->milp_fault,
+        .progress = tell,
+        .user = &told,
+    };
+    mf_search_report report;
+    mf_status status = mf_search_run(&request, &report, e);
+    if (status == MF_OK) {
+        status = complete(p, &report, result, e);
+    }
+    mf_search_stats *s = &result->stats;
+    s->space = report.space;
+    s->priced = report.priced;
+    s->pruned = report.pruned;
+    s->milp_solved = report.milps;
+    s->milp_failed = report.milp_failed;
+    s->simulated = report.simulated;
+    s->lower_bound_s = report.lower_bound_s;
+    s->gap = report.gap;
+    s->interrupted = report.interrupted;
+    s->wall_s = clock_s() - told.started_s;
+    mf_space_describe_cuts(&request.space, s->cuts, sizeof s->cuts);
+    mf_search_report_clear(&report);
+    if (status != MF_OK) {
+        return status;
+    }
+    if (s->interrupted) {
+        return mf_err_set(e, MF_INTERRUPTED, "interrupted");
+    }
+    return result->count > 0 ? MF_OK : mf_err_set(e, MF_INFEASIBLE, "no layout fits into memory");
+}
+
+void mf_search_result_clear(mf_search_result *r) {
+    for (int i = 0; i < r->count; i++) {
+        mf_plan_clear(&r->plan[i]);
+    }
+    free(r->plan);
+    *r = (mf_search_result){0};
+}

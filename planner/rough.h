@@ -1,0 +1,71 @@
+/* rough.h - bounds of whole families of layouts, from a handful of plain quotes.
+ *
+ * The figures of one attention side and one expert side (rates) bound every layout that shares
+ * them: all pipeline degrees, orders, ZeRO levels and assignments. Bounds get dearer and tighter as
+ * more of the layout is fixed; none is ever above the simulated step of any layout in the family
+ * (property-tested).
+ */
+#ifndef MF_PLANNER_ROUGH_H
+#define MF_PLANNER_ROUGH_H
+
+#include "planner/floor.h"
+#include "planner/quotes.h"
+#include "planner/space.h"
+
+/* Least times of one micro-batch, each with the choice that keeps everything. */
+typedef struct mf_rough_pass {
+    double f_s, b_s, w_s;          /* each pass alone; w_s where quoted apart, else in b_s */
+    double time_s[MF_FLOOR_MODES]; /* forward and backward together, as the mode plays them */
+} mf_rough_pass;
+
+/* The main layers of a model are those with the more common kind of FFN: bounds count them by
+ * stage. Where they are of several classes, each counts as the least of them. */
+bool mf_rough_is_main(const mf_model *m, int layer_class);
+int mf_rough_layers(const mf_model *m);
+
+/* Time of a layer's passes over what it keeps: a convex curve, from the fastest choice on. */
+#define MF_ROUGH_POINTS 64
+typedef struct mf_rough_hull {
+    int points; /* 0 = nothing is known: no time at all */
+    double saved_B[MF_ROUGH_POINTS], time_s[MF_ROUGH_POINTS];
+} mf_rough_hull;
+
+typedef struct mf_rates {
+    mf_rough_pass all;   /* every position of the model */
+    mf_rough_pass layer; /* a main layer */
+    int layers;          /* main layers */
+    mf_rough_pass embedding, head;
+    double f_least_s, b_least_s;                                /* of any layer */
+    mf_param_count layer_params, embedding_params, head_params; /* of one rank */
+    mf_rough_hull hull[2]; /* of a main layer: as the mode plays it, and passes alone */
+    double layer_fixed_B;  /* on a stage that holds any: buffers */
+    double layer_gather_s, layer_reduce_s; /* once a step */
+} mf_rates;
+
+/* The attention side alone (expert degrees of `l` are ignored): FFNs at the FLOP limit. */
+mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
+/* Both sides, from the quotes of the halves of layers. */
+mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
+/* Both sides, whole layers, ZeRO as in `l`; without hulls. */
+mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
+/* Hulls of a main layer over the catalogue: as the order of `l` plays passes, and alone. */
+mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rough_hull out[2],
+                        mf_err *e);
+
+/* Any pipeline degree, any order in `modes` (bits by mode): work shared evenly by all stages.
+ * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */
+double mf_rough_work_s(const mf_rates *r, unsigned modes, double rounds, double fixed_s);
+/* A pipeline degree: some stage holds at least its share of the main class, in whole layers. */
+double mf_rough_stages_s(const mf_rates *r, unsigned modes, int64_t pp, int64_t micro_batches,
+                         double fixed_s);
+
+/* A whole layout, with the summary of its order; INFINITY when its parameters and the least
+ * activations do not fit. */
+typedef struct mf_rough_fixed {
+    double send_s, hold_s, fixed_B, usable_B;
+    mf_tail tail;
+} mf_rough_fixed;
+double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
+                         const mf_rough_fixed *f);
+
+#endif

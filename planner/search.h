@@ -1,0 +1,149 @@
+/* search.h - private to the planner: the best-first search over families of layouts.
+ *
+ * The queue holds families: layouts that share what is fixed so far. A family's key is a bound of
+ * all its steps. The least is taken out, and either split into smaller families, each with a bound
+ * of its own, or, when it is a single layout, bounded more tightly. Levels:
+ *
+ *   SIDE     an attention side (precision, TP, CP and its type, micro-batch)
+ *   POINT    and an expert side (EP, ETP, dispatcher)
+ *   STAGES   and a pipeline degree
+ *   ORDER    and a schedule with its VPP
+ *   LAYOUT   and ZeRO levels: one layout, roughly bounded
+ *   BOUND    its inner problem bounded by dynamic programming, an assignment simulated
+ *   LEAN     by the lean integer program
+ *   EXACT    by the exact one, answers tried so far cut off
+ *
+ * Work is done in rounds of nodes whose number does not depend on threads, and what a round finds
+ * is merged in the order in which its nodes were taken out: results are the same on any number of
+ * threads.
+ */
+#ifndef MF_PLANNER_SEARCH_H
+#define MF_PLANNER_SEARCH_H
+
+#include "planner/inner.h"
+#include "planner/rough.h"
+#include "planner/space.h"
+
+#include <pthread.h>
+
+typedef enum mf_level {
+    MF_LEVEL_SIDE,
+    MF_LEVEL_POINT,
+    MF_LEVEL_STAGES,
+    MF_LEVEL_ORDER,
+    MF_LEVEL_LAYOUT,
+    MF_LEVEL_BOUND,
+    MF_LEVEL_LEAN,
+    MF_LEVEL_EXACT
+} mf_level;
+
+/* Answers of the exact program that were tried, kept with their node. */
+typedef struct mf_search_node {
+    double key_s;
+    uint64_t id; /* order of entry: breaks ties */
+    uint8_t level, tries;
+    int32_t side, expert, dense, order, zero; /* indices, as far as the level fixes them */
+    mf_inner_tried tried;
+} mf_search_node;
+
+/* An attention side with the pipeline degrees it is valid for: dense[first .. first + count). */
+typedef struct mf_search_side {
+    int32_t first, count;
+} mf_search_side;
+
+/* A simulated plan. */
+typedef struct mf_search_found {
+    double time_s;
+    mf_layout layout;
+    mf_assignment assignment;
+} mf_search_found;
+
+#define MF_SEARCH_MAX_FOUND 64
+
+typedef struct mf_search_summary {
+    int64_t pp, vpp, micro_batches; /* micro_batches 0: saturated, for all larger numbers */
+    int schedule;
+    mf_order_summary order;
+    struct mf_search_summary *next;
+} mf_search_summary;
+
+#define MF_SEARCH_BUCKETS 1024
+
+/* What is shared by all tasks and does not change while they run (but for caches with locks). */
+typedef struct mf_search_world {
+    mf_space space;
+    const mf_oracle *oracle;
+    mf_quotes *quotes;
+    int layers, others; /* for summaries of orders */
+    int64_t denses, experts, sides;
+    mf_dense_point *dense;
+    mf_expert_point *expert; /* every (EP, ETP, dispatcher) once; pp not used */
+    mf_search_side *side;
+    pthread_mutex_t lock; /* of summaries */
+    mf_search_summary *summaries[MF_SEARCH_BUCKETS];
+    const volatile int *cancel;
+    mf_milp_fault fault;
+} mf_search_world;
+
+/* What a node's task leaves behind. */
+typedef struct mf_search_outcome {
+    mf_status status;
+    mf_err err;
+    mf_search_node *child; /* new families, or the node itself again with a better key */
+    int64_t children, room;
+    int64_t priced, simulated, milps, milp_failed;
+    int64_t work;   /* counted, about microseconds */
+    bool evaluated; /* a layout left the rough levels */
+    bool found;
+    mf_search_found plan;
+} mf_search_outcome;
+
+mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_space *s,
+                               mf_err *e);
+void mf_search_world_clear(mf_search_world *w);
+
+/* Families of the first level. */
+mf_status mf_search_start(mf_search_world *w, mf_search_outcome *out, mf_err *e);
+/* Works on one node. best_s: fastest plan so far; target_s: bounds at or above are good enough.
+ * Families at or above best_s are dropped. Thread-safe. */
+void mf_search_split(mf_search_world *w, const mf_search_node *n, double best_s,
+                     mf_search_outcome *out);
+void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, double target_s,
+                     mf_search_outcome *out);
+
+/* The layout of a node of level LAYOUT or deeper. */
+mf_layout mf_search_layout(const mf_search_world *w, const mf_search_node *n);
+/* Number of layouts of a family. */
+int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n);
+/* Summary of a layout's order, made when it is first asked for. */
+mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
+                          mf_err *e);
+
+/* Appends a child; false (and out->status set) when memory ran out. */
+bool mf_search_add(mf_search_outcome *out, const mf_search_node *n);
+
+/* The whole search (search.c), on an oracle: what mf_planner_search runs. */
+typedef struct mf_search_request {
+    const mf_oracle *oracle;
+    mf_space space;
+    int threads, top;
+    double gap;
+    int64_t effort;
+    const volatile int *cancel;
+    mf_milp_fault fault;
+    void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);
+    void *user;
+} mf_search_request;
+
+typedef struct mf_search_report {
+    int count;
+    mf_search_found *found; /* [count] best first, of different degrees each; owned */
+    int64_t space, priced, pruned, milps, milp_failed, simulated, quotes, work;
+    double lower_bound_s, gap;
+    bool interrupted;
+} mf_search_report;
+
+mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_err *e);
+void mf_search_report_clear(mf_search_report *r);
+
+#endif

@@ -1,0 +1,216 @@
+/* search_close.c - single layouts: tighter and tighter bounds, and plans simulated on the way. */
+#include "planner/search.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct closing {
+    mf_search_world *w;
+    mf_search_node *n;
+    mf_inner *in;
+    double best_s, target_s;
+    mf_search_outcome *out;
+} closing;
+
+/* Simulates an assignment; a plan that fits and is the fastest of this task is kept. Returns its
+ * time, or INFINITY when it does not fit; *stage is the one that does not. */
+static double simulate(closing *c, const mf_assignment *a, int *stage) {
+    mf_search_outcome *out = c->out;
+    const mf_oracle *o = c->w->oracle;
+    mf_step step;
+    out->status = o->ops->step(o->self, &c->in->layout, a, true, &step, &out->err);
+    out->simulated++;
+    out->work += 500 + c->in->layout.micro_batches * c->in->vstages / 2;
+    if (out->status != MF_OK) {
+        return HUGE_VAL;
+    }
+    *stage = step.peak_B > step.usable_B ? (int)step.stage : -1;
+    if (!step.fits) {
+        return HUGE_VAL;
+    }
+    if (!out->found || step.time_s < out->plan.time_s) {
+        out->found = true;
+        out->plan.time_s = step.time_s;
+        out->plan.layout = c->in->layout;
+        out->plan.assignment = *a;
+    }
+    return step.time_s;
+}
+
+/* Fills a split with memory choices and simulates it. Not finding any is no failure. */
+static void try_split(closing *c, const int *first) {
+    mf_assignment a;
+    int stage;
+    c->out->work += 2000;
+    mf_status status = mf_inner_fill(c->in, first, &a, &c->out->err);
+    if (status == MF_OK) {
+        simulate(c, &a, &stage);
+    } else if (status != MF_INFEASIBLE) {
+        c->out->status = status;
+    }
+}
+
+/* The node comes back with a better bound, unless that closes it. */
+static void come_back(closing *c, double bound_s, mf_level level) {
+    mf_search_node next = *c->n;
+    next.level = (uint8_t)level;
+    next.tries = level == c->n->level ? (uint8_t)(c->n->tries + 1) : 0;
+    next.key_s = fmax(bound_s, c->n->key_s);
+    double best_s = c->out->found ? fmin(c->best_s, c->out->plan.time_s) : c->best_s;
+    if (c->out->status == MF_OK && next.key_s < best_s && mf_search_add(c->out, &next)) {
+        memset(&c->n->tried, 0, sizeof c->n->tried); /* handed over */
+    }
+}
+
+static void by_bound(closing *c) {
+    double bound_s = 0.0;
+    bool have = false;
+    int *first = calloc((size_t)c->in->vstages + 1, sizeof *first);
+    if (!first) {
+        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
+        return;
+    }
+    c->out->work += 1000;
+    c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, first, &have, &c->out->err);
+    if (c->out->status == MF_OK && have && bound_s < c->best_s) {
+        try_split(c, first);
+    }
+    if (getenv("MFDBG")) {
+        mf_layout *x = &c->in->layout;
+        fprintf(stderr,
+                "LAYOUT tp%ld cp%ld/%d pp%ld vpp%ld ep%ld etp%ld mbs%ld %s %s z%d/%d M%ld rough "
+                "%.4f exact %.4f have %d sim %.4f\n",
+                x->tp, x->cp, x->cp_type, x->pp, x->vpp, x->ep, x->etp, x->mbs,
+                mf_schedule_text(x->schedule), mf_dispatcher_text(x->dispatcher), x->zero,
+                x->expert_zero, x->micro_batches, c->n->key_s, bound_s, have,
+                c->out->found ? c->out->plan.time_s : 0.0);
+    }
+    if (c->out->status == MF_OK) {
+        come_back(c, bound_s, MF_LEVEL_LEAN);
+    }
+    free(first);
+}
+
+static int64_t node_limit(const closing *c) {
+    static const int64_t limit[] = {60, 400, 2000, 10000};
+    return limit[c->n->tries < 4 ? c->n->tries : 3];
+}
+
+static bool solve(closing *c, bool lean, mf_inner_solution *s) {
+    mf_inner_options o = {
+        .lean = lean,
+        .floor_s = c->n->key_s,
+        .cutoff_s = c->best_s,
+        .target_s = lean ? fmin(c->target_s, c->best_s) : HUGE_VAL,
+        .gap = lean ? 1e-3 : 0.0,
+        .node_limit = node_limit(c),
+        .cancel = c->w->cancel,
+        .fault = c->w->fault,
+    };
+    if (c->n->key_s >= c->best_s) {
+        return false;
+    }
+    c->out->status = mf_inner_solve(c->in, &c->n->tried, &o, s, &c->out->err);
+    if (c->out->status != MF_OK) {
+        return false;
+    }
+    c->out->work += 2000 + s->nodes * (1000 + 20 * c->in->vstages * c->in->vstages);
+    if (s->outcome == MF_MILP_FAILED) {
+        c->out->milp_failed++;
+    } else {
+        c->out->milps++;
+    }
+    return true;
+}
+
+static void by_lean(closing *c) {
+    mf_inner_solution s;
+    if (!solve(c, true, &s)) {
+        return;
+    }
+    if (getenv("MFDBG")) {
+        mf_layout *x = &c->in->layout;
+        fprintf(stderr,
+                "LEAN tp%ld cp%ld/%d pp%ld vpp%ld ep%ld etp%ld mbs%ld %s %s z%d/%d M%ld key %.4f "
+                "outcome %d bound %.4f have %d obj %.4f nodes %ld tries %d\n",
+                x->tp, x->cp, x->cp_type, x->pp, x->vpp, x->ep, x->etp, x->mbs,
+                mf_schedule_text(x->schedule), mf_dispatcher_text(x->dispatcher), x->zero,
+                x->expert_zero, x->micro_batches, c->n->key_s, s.outcome, s.bound_s, s.have,
+                s.objective_s, (long)s.nodes, c->n->tries);
+    }
+    if (s.outcome == MF_MILP_FAILED) { /* nothing learnt: the bound from before stands */
+        come_back(c, c->n->key_s, MF_LEVEL_EXACT);
+    } else {
+        if (s.have) {
+            try_split(c, s.first);
+        }
+        bool unfinished = s.outcome == MF_MILP_LIMIT && s.bound_s < c->target_s &&
+                          s.bound_s < c->best_s && c->n->tries < 3 &&
+                          !(s.have && s.objective_s <= s.bound_s * 1.0015);
+        come_back(c, s.bound_s, unfinished ? MF_LEVEL_LEAN : MF_LEVEL_EXACT);
+    }
+    mf_inner_solution_clear(&s);
+}
+
+/* One more answer of the exact program: simulated, then cut off. The bound of what is left comes
+ * with the next. */
+static void by_exact(closing *c) {
+    mf_inner_solution s;
+    mf_assignment a;
+    if (!solve(c, false, &s)) {
+        return;
+    }
+    int stage = -1;
+    if (s.outcome == MF_MILP_FAILED || !s.have) {
+        bool again = s.outcome == MF_MILP_LIMIT && c->n->tries < 3;
+        if (s.outcome == MF_MILP_INFEASIBLE) {
+            /* closed: nothing below the best is left */
+        } else if (again) {
+            come_back(c, s.bound_s, MF_LEVEL_EXACT);
+        } else {
+            c->n->tries = 254;
+            come_back(c, s.bound_s, MF_LEVEL_EXACT); /* 255: nothing more to be done */
+        }
+    } else if (!mf_inner_write(c->in, s.count, &a)) {
+        c->out->status =
+            mf_err_set(&c->out->err, MF_INTERNAL, "the integer program broke the order");
+    } else {
+        double time_s = simulate(c, &a, &stage);
+        bool optimal = s.outcome == MF_MILP_OPTIMAL && time_s <= s.bound_s * (1.0 + 1e-9);
+        if (c->out->status == MF_OK && !optimal) {
+            c->out->status = mf_inner_tried_add(c->in, &c->n->tried, stage, s.count, &c->out->err);
+            c->n->tries = 0;
+            mf_level level = MF_LEVEL_EXACT;
+            come_back(c, s.bound_s, level);
+        }
+    }
+    mf_inner_solution_clear(&s);
+}
+
+void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, double target_s,
+                     mf_search_outcome *out) {
+    closing c = {.w = w, .n = n, .best_s = best_s, .target_s = target_s, .out = out};
+    mf_layout l = mf_search_layout(w, n);
+    const mf_order_summary *order = NULL;
+    int64_t asked = mf_quotes_asked(w->quotes);
+    out->status = mf_search_order(w, &l, &order, &out->err);
+    if (out->status == MF_OK) {
+        out->status = mf_inner_create(w->quotes, &l, w->space.pinned, order, &c.in, &out->err);
+    }
+    (void)asked;
+    if (out->status == MF_OK) {
+        out->work += 500;
+        if (n->level == MF_LEVEL_LAYOUT) {
+            out->evaluated = true;
+            by_bound(&c);
+        } else if (n->level == MF_LEVEL_LEAN) {
+            by_lean(&c);
+        } else {
+            by_exact(&c);
+        }
+    }
+    mf_inner_destroy(c.in);
+    mf_inner_tried_clear(&n->tried);
+}
