@@ -92,27 +92,24 @@ double mf_grouped_least_B(const mf_kernel_grouped_gemm *g, int64_t tokens) {
  */
 enum {
     BOX_B = 64 * 64 * 2, /* what the bulk copies move; a tile_k step of a or b is a few of them */
-    CONSUMERS = 2,       /* warpgroups that multiply */
-    SLACK_B = 256 + 1024 /* barriers, and alignment to the swizzle's 1024 bytes */
+    WARPS = 8,           /* that multiply and store */
+    BUFFER_B = 16 * 128, /* output rows of a warp */
+    SLACK_B = 512 + 1024 /* barriers and tiles, alignment to the swizzle's 1024 bytes */
 };
 
 /* What grouped_gemm.cu is compiled for. */
-static const struct { int32_t stages, store_buffers; } built[] = {{4, 2}};
+enum { STAGES = 4, STORE_BUFFERS = 2 };
 
 static int32_t smem_B(int32_t stages, int32_t store_buffers) {
     const int32_t boxes = (MF_GROUPED_TILE_M + MF_GROUPED_TILE_N) / 64;
-    return (stages * boxes + CONSUMERS * store_buffers) * BOX_B + SLACK_B;
+    return stages * boxes * BOX_B + WARPS * store_buffers * BUFFER_B + SLACK_B;
 }
 
 mf_status mf_grouped_config_check(const mf_grouped_config *c, const mf_grouped_device *dev,
                                   mf_err *e) {
-    bool found = false;
-    for (size_t i = 0; i < sizeof built / sizeof built[0]; i++) {
-        found =
-            found || (built[i].stages == c->stages && built[i].store_buffers == c->store_buffers);
-    }
-    if (!found || c->tile_m != MF_GROUPED_TILE_M || c->tile_n != MF_GROUPED_TILE_N ||
-        c->tile_k != MF_GROUPED_TILE_K || c->cluster != 2) {
+    if (c->tile_m != MF_GROUPED_TILE_M || c->tile_n != MF_GROUPED_TILE_N ||
+        c->tile_k != MF_GROUPED_TILE_K || c->cluster != 2 || c->stages != STAGES ||
+        c->store_buffers != STORE_BUFFERS) {
         char text[160];
         return mf_err_set(e, MF_INPUT, "grouped GEMM: no kernel is built for %s",
                           mf_grouped_config_print(c, text, sizeof text));
@@ -122,9 +119,8 @@ mf_status mf_grouped_config_check(const mf_grouped_config *c, const mf_grouped_d
             e, MF_INPUT, "grouped GEMM: %d bytes of shared memory, needed %d, at most %d",
             (int)c->smem_B, (int)smem_B(c->stages, c->store_buffers), (int)dev->smem_max_B);
     }
-    if (c->raster < 1 || c->stagger < 0 || c->stagger >= c->stages) {
-        return mf_err_set(e, MF_INPUT, "grouped GEMM: raster %d or stagger %d out of range",
-                          (int)c->raster, (int)c->stagger);
+    if (c->raster < 1) {
+        return mf_err_set(e, MF_INPUT, "grouped GEMM: raster %d out of range", (int)c->raster);
     }
     if (c->blocks < c->cluster || c->blocks % c->cluster || c->blocks > dev->sm_count) {
         return mf_err_set(e, MF_INPUT, "grouped GEMM: %d blocks in clusters of %d on %d SMs",
@@ -152,13 +148,13 @@ mf_status mf_grouped_config_choose(const mf_kernel_grouped_gemm *g, const mf_gro
         .tile_n = MF_GROUPED_TILE_N,
         .tile_k = MF_GROUPED_TILE_K,
         .cluster = 2,
-        .stages = 4,
-        .store_buffers = 2,
+        .stages = STAGES,
+        .store_buffers = STORE_BUFFERS,
         .raster = 8,
-        .stagger = 1,
+        .balance = 1,
         .blocks = dev->sm_count / 2 * 2,
+        .smem_B = smem_B(STAGES, STORE_BUFFERS),
     };
-    c.smem_B = smem_B(c.stages, c.store_buffers);
     *out = c;
     return mf_grouped_config_check(out, dev, e);
 }
@@ -166,8 +162,8 @@ mf_status mf_grouped_config_choose(const mf_kernel_grouped_gemm *g, const mf_gro
 char *mf_grouped_config_print(const mf_grouped_config *c, char *text, size_t size) {
     (void)snprintf(
         text, size,
-        "%dx%dx%d cluster %d stages %d buffers %d raster %d stagger %d blocks %d smem %d",
+        "%dx%dx%d cluster %d stages %d buffers %d raster %d balance %d blocks %d smem %d",
         (int)c->tile_m, (int)c->tile_n, (int)c->tile_k, (int)c->cluster, (int)c->stages,
-        (int)c->store_buffers, (int)c->raster, (int)c->stagger, (int)c->blocks, (int)c->smem_B);
+        (int)c->store_buffers, (int)c->raster, (int)c->balance, (int)c->blocks, (int)c->smem_B);
     return text;
 }

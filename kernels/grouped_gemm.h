@@ -52,14 +52,14 @@ typedef struct mf_kernel_grouped_gemm {
 } mf_kernel_grouped_gemm;
 
 /* How the CUDA kernel cuts the work. Plain data, chosen without a GPU, so that it can be tested and
- * printed; any value that mf_grouped_config_check accepts gives the same results to the bit. */
+ * printed; any value that mf_grouped_config_check accepts gives right results. */
 typedef struct mf_grouped_config {
     int32_t tile_m, tile_n, tile_k; /* output tile of one block; reduction step */
     int32_t cluster;                /* blocks that share an operand by multicast */
     int32_t stages;                 /* tile_k steps in flight in shared memory */
-    int32_t store_buffers;          /* 8 KiB output buffers per consumer warpgroup */
+    int32_t store_buffers;          /* 2 KiB output buffers of each consumer warp */
     int32_t raster;                 /* tile rows (of cluster pairs) swept together, for L2 reuse */
-    int32_t stagger;                /* reduction steps by which one warpgroup leads the other */
+    int32_t balance;                /* 1: slices fill the last round */
     int32_t blocks;                 /* persistent blocks, a multiple of cluster */
     int32_t smem_B;                 /* dynamic shared memory of a block */
 } mf_grouped_config;

@@ -38,6 +38,12 @@ MF_DEVICE uint32_t mf_cluster_count(void) {
     return r;
 }
 
+/* A value that the compiler keeps rather than computing it again. */
+MF_DEVICE uint32_t mf_opaque(uint32_t value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
 /* All threads of all blocks of the cluster; orders their memory accesses. */
 MF_DEVICE void mf_cluster_sync(void) {
     asm volatile("barrier.cluster.arrive.aligned;\n"
@@ -47,10 +53,6 @@ MF_DEVICE void mf_cluster_sync(void) {
 
 MF_DEVICE void mf_bar_sync(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-MF_DEVICE void mf_bar_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 template <int N> MF_DEVICE void mf_registers_give(void) {
@@ -74,6 +76,10 @@ MF_DEVICE void mf_mbar_init_fence(void) {
 MF_DEVICE void mf_mbar_expect(uint32_t bar, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                  : "memory");
+}
+
+MF_DEVICE void mf_mbar_arrive(uint32_t bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
 /* Arrives at the barrier of the same address in block `rank` of the cluster. */
@@ -183,12 +189,17 @@ template <int N> MF_DEVICE void mf_tma_wait(void) {
 /* --- warpgroup matrix products ---------------------------------------------------------------- */
 /* Descriptor of an operand in 128-byte swizzled shared memory (PTX ISA, "matrix descriptor").
  * Rows of 64 bf16, 128 bytes each, in boxes of rows:
- *   reduction along the row (K-major):     `stride` between groups of 8 rows; `leading` unused
- *   reduction across the rows (MN-major):  `stride` between groups of 8 rows (reduction steps),
- *                                          `leading` between boxes (64 output rows or columns) */
-MF_DEVICE uint64_t mf_wgmma_descriptor(uint32_t address, uint32_t leading_B, uint32_t stride_B) {
-    return (uint64_t)((address & 0x3ffffu) >> 4) | (uint64_t)(leading_B >> 4) << 16 |
-           (uint64_t)(stride_B >> 4) << 32 | (uint64_t)1 << 62;
+ *   reduction along the row (K-major):     `leading` unused
+ *   reduction across the rows (MN-major):  `leading` between boxes (64 output rows or columns)
+ * Groups of 8 rows are 1024 bytes apart. */
+MF_DEVICE uint64_t mf_wgmma_descriptor(uint32_t low) {
+    const uint32_t stride_1024_swizzle_128 = 1024 / 16 | 1u << 30;
+    return (uint64_t)stride_1024_swizzle_128 << 32 | low;
+}
+
+/* Its low word, to which 1 may be added for each 16 bytes that the operand lies further on. */
+MF_DEVICE uint32_t mf_wgmma_descriptor_low(uint32_t address, uint32_t leading_B) {
+    return (address & 0x3ffffu) >> 4 | (leading_B >> 4) << 16;
 }
 
 MF_DEVICE void mf_wgmma_fence(void) {
@@ -253,6 +264,20 @@ MF_DEVICE void mf_wgmma_n128(float (&d)[128], uint64_t a, uint64_t b, int add) {
                  "%64, %65, p, 1, 1, %67, %68;\n"
                  "}"
                  : MF_D64(0)
+                 : "l"(a), "l"(b), "r"(add), "n"(MN_A), "n"(MN_B));
+}
+
+template <int MN_A, int MN_B>
+MF_DEVICE void mf_wgmma_n64(float (&d)[128], uint64_t a, uint64_t b, int add) {
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, p, 1, 1, %35, %36;\n"
+                 "}"
+                 : MF_D16(0), MF_D16(16)
                  : "l"(a), "l"(b), "r"(add), "n"(MN_A), "n"(MN_B));
 }
 

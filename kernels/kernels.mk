@@ -67,4 +67,8 @@ $(BUILD)/gpu/bench/%: bench/gpu/%.cu $(CUDA_LIB) $(LIB)
 	$(Q)$(NVCC) -I. $(NVCCFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_LIB) $(LIB) $(GPU_LIBS) -o $@
 
 -include $(CUDA_OBJ:.o=.d) $(CUDA_C_OBJ:.o=.d) $(GPU_TEST_BIN:=.d) $(GPU_BENCH_BIN:=.d)
+else
+.PHONY: gpu gpu-test
+gpu gpu-test:
+	@echo "make $@ needs the CUDA toolkit (nvcc, cuDNN, NCCL)"; exit 2
 endif

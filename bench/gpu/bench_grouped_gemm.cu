@@ -1,6 +1,7 @@
 /* bench_grouped_gemm.cu - speed of the grouped GEMM at expert shapes of real models, one GPU.
  *
- *   bench_grouped_gemm [--variant raster,stagger,stages,buffers]... [--row N]... [--ragged]
+ *   bench_grouped_gemm [--variant raster,balance]... [--row N]... [--ragged]
+ * [--once]
  *
  * For each row and problem: TFLOP/s of the config that the kernel chooses (or of each variant,
  * timed in turns), the median over rounds of back-to-back launches on random data. Operands and
@@ -45,7 +46,8 @@ const Problem PROBLEMS[] = {
     {"FC2 dgrad", MF_GROUPED_DGRAD, true, false},
 };
 
-constexpr int ROUNDS = 9;
+bool once; /* one launch each, for profilers */
+int rounds = 9;
 constexpr double COPY_BPS = 4.3e12, MATRIX_FLOPS = 800e12;
 
 void must(mf_status status, const mf_err &e) {
@@ -66,17 +68,12 @@ mf_grouped_device device(void) {
 }
 
 struct Variant {
-    int raster, stagger, stages, buffers; /* -1: as chosen */
+    int raster, balance; /* -1: as chosen */
 };
 
 mf_grouped_config apply(mf_grouped_config c, const Variant &v) {
     c.raster = v.raster < 0 ? c.raster : v.raster;
-    c.stagger = v.stagger < 0 ? c.stagger : v.stagger;
-    if (v.stages >= 0) {
-        c.smem_B += (v.stages - c.stages) * 48 * 1024 + (v.buffers - c.store_buffers) * 16 * 1024;
-        c.stages = v.stages;
-        c.store_buffers = v.buffers;
-    }
+    c.balance = v.balance < 0 ? c.balance : v.balance;
     return c;
 }
 
@@ -102,9 +99,9 @@ std::vector<double> time_variants(const mf_kernel_grouped_gemm &g,
     GPU_MUST(cudaEventCreate(&from));
     GPU_MUST(cudaEventCreate(&to));
     const double flops = mf_grouped_flops(&g, g.rows);
-    const int launches = std::max(2, std::min(20, (int)(10e-3 / (flops / 600e12))));
+    const int launches = once ? 1 : std::max(2, std::min(20, (int)(10e-3 / (flops / 600e12))));
     std::vector<std::vector<double>> times(configs.size());
-    for (int round = -1; round < ROUNDS; round++) {
+    for (int round = once ? 0 : -1; round < (once ? 1 : rounds); round++) {
         for (size_t v = 0; v < configs.size(); v++) {
             GPU_MUST(cudaEventRecord(from));
             for (int i = 0; i < launches; i++) {
@@ -136,23 +133,28 @@ int main(int argc, char **argv) {
     std::vector<int> rows;
     bool ragged = false;
     for (int i = 1; i < argc; i++) {
-        Variant v = {-1, -1, -1, -1};
+        Variant v = {-1, -1};
         if (!strcmp(argv[i], "--variant") && i + 1 < argc) {
-            (void)sscanf(argv[++i], "%d,%d,%d,%d", &v.raster, &v.stagger, &v.stages, &v.buffers);
+            (void)sscanf(argv[++i], "%d,%d", &v.raster, &v.balance);
             variants.push_back(v);
         } else if (!strcmp(argv[i], "--row") && i + 1 < argc) {
             rows.push_back(atoi(argv[++i]));
         } else if (!strcmp(argv[i], "--ragged")) {
             ragged = true;
+        } else if (!strcmp(argv[i], "--rounds") && i + 1 < argc) {
+            rounds = std::max(1, atoi(argv[++i]));
+        } else if (!strcmp(argv[i], "--once")) {
+            once = true;
         } else {
-            printf("usage: %s [--variant raster,stagger,stages,buffers] [--row N] [--ragged]\n",
+            printf("usage: %s [--variant raster,balance] [--row N] [--ragged] "
+                   "[--once]\n",
                    argv[0]);
             return 2;
         }
     }
     gpu_need(1, 9);
     if (variants.empty()) {
-        variants.push_back({-1, -1, -1, -1});
+        variants.push_back({-1, -1});
     }
     const uint64_t seed = gpu_seed();
     const mf_grouped_device dev = device();

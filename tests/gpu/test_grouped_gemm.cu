@@ -193,7 +193,7 @@ void run_case(const Case &c, uint64_t seed) {
     const bool same = memcmp(first.data(), second.data(), first.size()) == 0;
     static const char *const kinds[] = {"forward", "dgrad", "wgrad"};
     GPU_CHECK(near && sums.bad == 0 && canary && same,
-              "%-7s%s %-34s n %5lld k %5lld rows %6lld: error %.2e, largest %.1e, bad %llu%s%s",
+              "%-7s%s %-26s n %5lld k %5lld rows %6lld: error %.2e, largest %.1e, bad %llu%s%s",
               kinds[c.kind], c.accumulate ? "+" : " ", c.name, (long long)c.n, (long long)c.k,
               (long long)used, norm, sums.largest, sums.bad, canary ? "" : ", canary overwritten",
               same ? "" : ", runs differ");

@@ -151,62 +151,95 @@ static void work_counts_operations_and_least_bytes(void **s) {
 
 /* --- tiles -------------------------------------------------------------------------------------
  */
-/* Walks all clusters as the kernel does and counts how often each tile is visited. */
-static void check_cover(const mf_grouped_space *sp, const int32_t *offs, int clusters) {
-    const int tiles_n = (sp->out_cols + MF_GROUPED_TILE_N - 1) / MF_GROUPED_TILE_N;
+/* Pairs of all experts, as the kernel counts them. */
+static int total_pairs(const mf_grouped_space *sp, const int32_t *offs) {
+    int pairs = 0;
+    for (int x = 0; x < sp->experts; x++) {
+        int32_t begin, count, tiles_m;
+        mf_grouped_segment(sp, offs, x, &begin, &count);
+        pairs += mf_grouped_pairs(sp, count, &tiles_m);
+    }
+    return pairs;
+}
+
+/* Checks a turn of both blocks and marks the boxes (128 x 64) that they write. */
+static void check_tiles(const mf_grouped_space *sp, const int32_t *offs, const mf_grouped_tile *t,
+                        int *visits, size_t per_expert, int boxes_n) {
+    assert_int_equal(t[0].by_rows, t[1].by_rows);
+    assert_int_equal(t[0].expert, t[1].expert);
+    if (t[0].by_rows) { /* what is shared must be the same */
+        assert_int_equal(t[0].n, t[1].n);
+        assert_int_equal(t[0].boxes, t[1].boxes);
+    } else {
+        assert_int_equal(t[0].m, t[1].m);
+    }
+    for (int r = 0; r < 2; r++) {
+        int32_t begin, count;
+        mf_grouped_segment(sp, offs, t[r].expert, &begin, &count);
+        assert_int_equal(t[r].begin, begin);
+        assert_int_equal(t[r].count, count);
+        assert_true(t[r].m >= 0 && t[r].m < (sp->out_rows ? sp->out_rows : count));
+        assert_true(t[r].n >= 0 && t[r].boxes >= 0 && t[r].boxes <= 4);
+        for (int i = 0; i < t[r].boxes; i++) {
+            const int box = t[r].n / MF_GROUPED_BOX + i;
+            assert_true(box < boxes_n);
+            visits[(size_t)t[r].expert * per_expert +
+                   (size_t)(t[r].m / MF_GROUPED_TILE_M * boxes_n + box)]++;
+        }
+    }
+}
+
+/* Walks all clusters as the kernel does and counts how often each box is visited. */
+static void check_cover(const mf_grouped_space *sp, const int32_t *offs, int clusters,
+                        bool balance) {
+    const int boxes_n = (sp->out_cols + MF_GROUPED_BOX - 1) / MF_GROUPED_BOX;
     const int rows_most = sp->out_rows ? sp->out_rows : sp->rows;
-    const int tiles_m_most = rows_most / MF_GROUPED_TILE_M + 1;
-    const size_t per_expert = (size_t)tiles_m_most * (size_t)tiles_n;
+    const size_t per_expert = (size_t)(rows_most / MF_GROUPED_TILE_M + 1) * (size_t)boxes_n;
     int *visits = calloc((size_t)sp->experts * per_expert + 1, sizeof *visits);
     assert_non_null(visits);
+    mf_grouped_split split = {0, 1};
+    if (balance) {
+        split = mf_grouped_split_choose(total_pairs(sp, offs), clusters);
+    }
+    int fewest = INT32_MAX, most = 0;
     for (int c = 0; c < clusters; c++) {
         mf_grouped_walk walk[2] = {mf_grouped_walk_start(), mf_grouped_walk_start()};
         mf_grouped_tile t[2] = {{0}, {0}};
-        for (int pair = c;; pair += clusters) {
-            const bool more = mf_grouped_walk_seek(sp, offs, &walk[0], pair, 0, &t[0]);
-            assert_int_equal(mf_grouped_walk_seek(sp, offs, &walk[1], pair, 1, &t[1]), more);
+        int whole = 0;
+        for (int k = 0;; k++) {
+            const int turn = mf_grouped_turn(&split, k, c, clusters);
+            if (turn < 0) {
+                continue;
+            }
+            const bool more = mf_grouped_walk_seek(sp, &split, offs, &walk[0], turn, 0, &t[0]);
+            assert_int_equal(mf_grouped_walk_seek(sp, &split, offs, &walk[1], turn, 1, &t[1]),
+                             more);
             if (!more) {
                 break;
             }
-            assert_int_equal(t[0].by_rows, t[1].by_rows);
-            assert_int_equal(t[0].expert, t[1].expert);
-            if (t[0].by_rows) { /* what is shared must be the same */
-                assert_int_equal(t[0].n, t[1].n);
-            } else {
-                assert_int_equal(t[0].m, t[1].m);
-            }
-            for (int r = 0; r < 2; r++) {
-                const mf_grouped_tile *q = &t[r];
-                const int rows = sp->out_rows ? sp->out_rows : q->count;
-                assert_int_equal(q->count,
-                                 (offs[q->expert + 1] < sp->rows ? offs[q->expert + 1] : sp->rows) -
-                                     q->begin);
-                assert_true(q->m >= 0 && q->n >= 0 && q->m < rows);
-                if (q->n < sp->out_cols) {
-                    visits[(size_t)q->expert * per_expert +
-                           (size_t)(q->m / MF_GROUPED_TILE_M * tiles_n +
-                                    q->n / MF_GROUPED_TILE_N)]++;
-                }
-            }
+            whole += turn >= split.pairs_cut * split.slices;
+            check_tiles(sp, offs, t, visits, per_expert, boxes_n);
         }
+        fewest = whole < fewest ? whole : fewest;
+        most = whole > most ? whole : most;
     }
+    assert_true(most - fewest <= (balance ? 0 : 1));
     for (int x = 0; x < sp->experts; x++) {
-        const int begin = offs[x] < sp->rows ? offs[x] : sp->rows;
-        const int end = offs[x + 1] < sp->rows ? offs[x + 1] : sp->rows;
-        int rows = sp->out_rows ? sp->out_rows : end - begin;
-        rows = sp->skip_empty && end == begin ? 0 : rows;
+        int32_t begin, count;
+        mf_grouped_segment(sp, offs, x, &begin, &count);
+        const int rows = sp->skip_empty && count == 0 ? 0 : sp->out_rows ? sp->out_rows : count;
         for (size_t i = 0; i < per_expert; i++) {
-            const bool inside = (int)(i / (size_t)tiles_n) * MF_GROUPED_TILE_M < rows;
+            const bool inside = (int)(i / (size_t)boxes_n) * MF_GROUPED_TILE_M < rows;
             assert_int_equal(visits[(size_t)x * per_expert + i], inside ? 1 : 0);
         }
     }
     free(visits);
 }
 
-static void every_tile_of_every_expert_is_visited_once(void **s) {
+static void every_box_of_every_expert_is_written_once(void **s) {
     (void)s;
     seed_random();
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 400; round++) {
         int32_t offs[12] = {0};
         const int experts = 1 + (int)(next_random() % 11);
         for (int x = 0; x < experts; x++) {
@@ -220,7 +253,7 @@ static void every_tile_of_every_expert_is_visited_once(void **s) {
             .skip_empty = next_random() % 2 != 0,
             .raster = 1 + (int32_t)(next_random() % 9),
         };
-        check_cover(&sp, offs, 1 + (int)(next_random() % 70));
+        check_cover(&sp, offs, 1 + (int)(next_random() % 70), next_random() % 2 != 0);
     }
 }
 
@@ -228,16 +261,36 @@ static void tiles_that_run_together_form_a_near_square(void **s) {
     (void)s;
     const mf_grouped_space sp = {1, 8192, 0, 8192, 1, 8};
     const int32_t offs[2] = {0, 8192};
+    const mf_grouped_split split = {0, 1};
     mf_grouped_walk w = mf_grouped_walk_start();
     mf_grouped_tile t = {0};
     int m_most = 0, n_most = 0;
-    for (int pair = 0; pair < 64; pair++) {
-        assert_true(mf_grouped_walk_seek(&sp, offs, &w, pair, 1, &t));
+    for (int turn = 0; turn < 64; turn++) {
+        assert_true(mf_grouped_walk_seek(&sp, &split, offs, &w, turn, 1, &t));
         m_most = t.m > m_most ? t.m : m_most;
         n_most = t.n > n_most ? t.n : n_most;
     }
     assert_int_equal(m_most + MF_GROUPED_TILE_M, 2048);
     assert_int_equal(n_most + MF_GROUPED_TILE_N, 2048);
+}
+
+static void a_short_first_round_takes_what_is_over(void **s) {
+    (void)s;
+    static const struct {
+        int pairs, clusters, cut, slices;
+    } cases[] = {
+        {66, 66, 0, 1},    /* nothing over */
+        {2048, 66, 2, 4},  /* 2 over: 8 quarter slices */
+        {3584, 66, 20, 2}, /* 20 over: 40 halves in one round beat 80 quarters in two */
+        {1024, 66, 34, 1}, /* 34 over: slices would need too many rounds */
+        {131, 66, 65, 1},  /* 65 over: whole */
+        {3, 66, 3, 4},     /* fewer pairs than clusters */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const mf_grouped_split x = mf_grouped_split_choose(cases[i].pairs, cases[i].clusters);
+        assert_int_equal(x.pairs_cut, cases[i].cut);
+        assert_int_equal(cases[i].cut ? x.slices : 1, cases[i].slices);
+    }
 }
 
 /* --- configs -----------------------------------------------------------------------------------
@@ -292,9 +345,6 @@ static void configs_that_cannot_run_are_refused(void **s) {
     bad.stages = 17;
     assert_int_equal(mf_grouped_config_check(&bad, &h200, NULL), MF_INPUT);
     bad = good;
-    bad.stagger = bad.stages;
-    assert_int_equal(mf_grouped_config_check(&bad, &h200, NULL), MF_INPUT);
-    bad = good;
     bad.blocks = 131;
     assert_int_equal(mf_grouped_config_check(&bad, &h200, NULL), MF_INPUT);
     bad = good;
@@ -310,8 +360,9 @@ int main(void) {
         cmocka_unit_test(wgrad_sums_over_the_experts_tokens_only),
         cmocka_unit_test(offsets_past_the_buffer_are_read_as_its_end),
         cmocka_unit_test(work_counts_operations_and_least_bytes),
-        cmocka_unit_test(every_tile_of_every_expert_is_visited_once),
+        cmocka_unit_test(every_box_of_every_expert_is_written_once),
         cmocka_unit_test(tiles_that_run_together_form_a_near_square),
+        cmocka_unit_test(a_short_first_round_takes_what_is_over),
         cmocka_unit_test(chosen_configs_fit_the_device_and_print),
         cmocka_unit_test(shapes_outside_the_copy_engines_terms_are_refused),
         cmocka_unit_test(configs_that_cannot_run_are_refused),
