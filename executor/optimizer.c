@@ -205,6 +205,16 @@ static mf_status gather_position(mf_exec *x, int position, int half, mf_err *e) 
     return mf_comm_all_gather_v(x->comm, group, MF_COMM_F32, x->weights[half] + begin, counts, e);
 }
 
+mf_status mf_exec_share_weights(mf_exec *x, mf_err *e) {
+    mf_status status = MF_OK;
+    for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
+        for (int half = 0; half < 2 && status == MF_OK; half++) {
+            status = gather_position(x, i, half, e);
+        }
+    }
+    return status;
+}
+
 /* Auxiliary-loss-free balancing: counts of the step over all ranks of the stage. */
 static mf_status update_corrections(mf_exec *x, mf_err *e) {
     const mf_model *m = &x->p->model;
@@ -238,10 +248,6 @@ mf_status mf_exec_update(mf_exec *x, double lr, double norm, mf_err *e) {
         status = update_param(x, i, lr, &clip, e);
     }
     x->ops++;
-    for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
-        for (int half = 0; half < 2 && status == MF_OK; half++) {
-            status = gather_position(x, i, half, e);
-        }
-    }
+    status = status == MF_OK ? mf_exec_share_weights(x, e) : status;
     return status == MF_OK ? update_corrections(x, e) : status;
 }

@@ -139,8 +139,11 @@ static void fill_env(mf_exec *x) {
     for (int i = 0; i < x->p->assignment.positions; i++) {
         char name[128];
         position_bind *q = &x->positions[i];
-        if (q->block != NULL && mf_param_correction_bias(x->p, i, name, sizeof name)) {
-            q->load = x->loads + i * m->experts;
+        if (q->block == NULL || q->block->params.expert == 0) {
+            continue;
+        }
+        q->load = x->loads + i * m->experts;
+        if (mf_param_correction_bias(x->p, i, name, sizeof name)) {
             q->correction = x->corrections + i * m->experts;
         }
     }
@@ -334,6 +337,9 @@ static mf_status run_ops(mf_exec *x, int position, int64_t chunk, int micro_batc
     enter_position(x, position);
     for (int i = first; i < end; i++) {
         mf_exec_bind_op(x, position, chunk, micro_batch, i, at, &op);
+        if (x->o.before_op != NULL) {
+            x->o.before_op(x->o.user, &op);
+        }
         mf_status status = x->backend->run[b->ops[i].kind](&op, e);
         if (status != MF_OK) {
             return mf_err_prefix(e, "position %d (%s), op %d %s", position, b->label, i,

@@ -23,7 +23,8 @@ typedef struct mf_exec_options {
                                  aux_loss_coef must be positive for its counts to be there */
     double mtp_coef;          /* weight of the mean loss of the MTP depths */
     double bias_rate;         /* of the correction bias; 0: it stands */
-    /* After each op, for measuring and for tests; NULL: none. */
+    /* Around each op, for measuring and for tests; NULL: none. */
+    void (*before_op)(void *user, const mf_exec_op *op);
     void (*after_op)(void *user, const mf_exec_op *op);
     void *user;
 } mf_exec_options;
@@ -73,6 +74,29 @@ float *mf_exec_gradient(mf_exec *x, int i);
 void mf_exec_owned(const mf_exec *x, int i, int64_t *first, int64_t *count);
 /* Correction bias of a position [experts]; NULL where there is none. */
 float *mf_exec_correction_bias(mf_exec *x, int position);
+
+/* What a checkpoint keeps of parameter i: master weight and both AdamW moments of its elements
+ * [first, first + count), the range of mf_exec_owned. Each value[k] points at element `first`. */
+enum { MF_EXEC_WEIGHT, MF_EXEC_MOMENT1, MF_EXEC_MOMENT2, MF_EXEC_STATES };
+typedef struct mf_exec_state {
+    int64_t first, count;
+    void *value[MF_EXEC_STATES];
+    mf_kernel_dtype dtype[MF_EXEC_STATES];
+} mf_exec_state;
+void mf_exec_state_of(mf_exec *x, int i, mf_exec_state *out);
+/* Do several ranks keep the state of this parameter's half because it is not sharded (ZeRO-0)?
+ * Then they are the members of *group. */
+bool mf_exec_state_copied(const mf_exec *x, int i, mf_group_kind *group);
+/* After master weights were set from outside: every rank gets what it computes with, as after an
+ * update. Collective. */
+mf_status mf_exec_share_weights(mf_exec *x, mf_err *e);
+/* Updates done so far: AdamW's bias correction goes by it. */
+int64_t mf_exec_steps(const mf_exec *x);
+void mf_exec_set_steps(mf_exec *x, int64_t steps);
+
+/* Tokens that each expert was given in the last step, summed over all ranks: counts[position *
+ * experts + expert], for [positions * experts]. Collective. */
+mf_status mf_exec_expert_load(mf_exec *x, double *counts, mf_err *e);
 
 /* Bytes of the arena, and what the memory plan says of this rank's stage. */
 int64_t mf_exec_arena_B(const mf_exec *x);
