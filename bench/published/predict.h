@@ -3,6 +3,7 @@
 #define MF_PUBLISHED_PREDICT_H
 
 #include "bench/published/rows.h"
+#include "core/lower.h"
 #include "costmodel/cost.h"
 
 #define PUB_MAX_PROFILES 16
@@ -18,6 +19,9 @@ mf_status pub_profiles_load(pub_profiles *p, pub_row *rows, int count, mf_err *e
 /* Fills the predictions of all rows (or of one profile's rows with `only` >= 0) on two threads.
  * Rows that turn out impossible to predict get a `skipped` reason. */
 mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, int only, mf_err *e);
+
+/* Which positions the virtual stages of a way of the row hold, and what each recomputes. */
+mf_status pub_assign(const pub_row *r, const mf_layout *l, mf_assignment *a, mf_err *e);
 
 /* Coordinate descent over the few parameters of the profiles on rows that are not held out, each
  * kept near its prior; prints progress to stderr. */

@@ -21,6 +21,8 @@ enum {
     PUB_UNKNOWN_CP_TYPE = 64,
 };
 
+#define PUB_MAX_WAYS 4
+
 typedef struct pub_row {
     char id[16], source[12], model_name[48], gpu[12], precision[24];
     char notes[400];
@@ -29,15 +31,20 @@ typedef struct pub_row {
     char skipped[96];  /* "" = predicted */
     char reason[160];  /* known peculiarity: stays in every mean, named among the worst */
     bool moe, dropped_tokens, fsdp;
-    bool fused_experts;  /* activation and its quantisation in the grouped GEMM's epilogue */
+    bool unfolded;            /* experts follow TP: no ETP of their own */
+    bool dispatcher_open;     /* not even the library's default is stated */
+    int64_t recompute_layers; /* full recomputation of so many layers a virtual stage; 0 = of all */
+    bool fused_experts;       /* activation and its quantisation in the grouped GEMM's epilogue */
     bool bf16_gradients; /* accumulated and reduced in BF16, as NVIDIA's performance recipes do */
     bool held_out;       /* by hash of model, GPU and layout: never seen by a fit */
     unsigned unknown;    /* PUB_UNKNOWN_* */
     mf_model model;
     mf_cluster cluster;
-    mf_layout layout; /* resolved when not skipped */
-    double step_s;    /* published step time (given, or from tokens/s, or from TFLOP/s) */
-    double memory_B;  /* published peak; 0 = not stated */
+    mf_layout layout; /* resolved when not skipped; the first way */
+    int ways;         /* in which it may have run, equally likely: its unsaid flags filled in */
+    mf_layout way[PUB_MAX_WAYS];
+    double step_s;   /* published step time (given, or from tokens/s, or from TFLOP/s) */
+    double memory_B; /* published peak; 0 = not stated */
 
     /* filled by predict */
     double predicted_s, low_s, high_s, predicted_memory_B;

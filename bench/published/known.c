@@ -1,0 +1,188 @@
+/* known.c - what is known of names in the published table: models, releases, peculiar rows. */
+#include "bench/published/rows_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Names in the table and the shipped model (with what the row's name overrides). Models of other
+ * families are not listed: they are counted as unsupported. */
+static const struct {
+    const char *name, *shipped, *overrides[3];
+} known_models[] = {
+    {"DeepSeek-V3", "deepseek-v3", {NULL}},
+    {"DeepSeek-V2", "deepseek-v2", {NULL}},
+    {"DeepSeek-V2 [4 layers]", "deepseek-v2", {"num_hidden_layers=4", "first_k_dense_replace=1"}},
+    {"Kimi-K2", "kimi-k2", {NULL}},
+    {"Moonlight-16B-A3B", "moonlight-16b-a3b", {NULL}},
+    {"Qwen3-235B-A22B", "qwen3-235b-a22b", {NULL}},
+    {"Qwen3-30B-A3B", "qwen3-30b-a3b", {NULL}},
+    {"Qwen2-57B-A14B", "qwen2-57b-a14b", {NULL}},
+    {"Mixtral-8x7B", "mixtral-8x7b", {NULL}},
+    {"Mixtral-8x22B", "mixtral-8x22b", {NULL}},
+    {"Mixtral-8x22B-G8T8", "mixtral-8x22b-g8t8", {NULL}},
+    {"Llama3-8x70B", "llama3-8x70b", {NULL}},
+    {"GPT-OSS-120B", "gpt-oss-120b", {NULL}},
+    {"GPT-OSS-20B", "gpt-oss-20b", {NULL}},
+    {"Llama3-8B", "llama3-8b", {NULL}},
+    {"Llama3-70B", "llama3-70b", {NULL}},
+    {"Llama3-70B [12 layers]", "llama3-70b", {"num_hidden_layers=12"}},
+    {"Llama3.1-405B", "llama3-405b", {NULL}},
+    {"Llama3.1-405B [4 layers]", "llama3-405b", {"num_hidden_layers=4", "num_key_value_heads=16"}},
+    {"Qwen3-8B", "qwen3-8b", {NULL}},
+    {"Qwen2.5-7B", "qwen2.5-7b", {NULL}},
+    {"Qwen2.5-32B", "qwen2.5-32b", {NULL}},
+};
+
+/* Release of the software behind a source. A release in the source's own text comes first. */
+static const struct {
+    const char *prefix, *software;
+} source_software[] = {
+    {"mpf", "megatron-25.05"}, /* arXiv:2504.14960, April 2025 */
+    {"lad", "megatron-25.05"}, /* 2025 optimisation ladder on GB200 */
+    {"mcm", "megatron-26.02"}, /* arXiv:2603.07685, Megatron Core 0.16 */
+    {"zoo", "megatron-25.09"}, {"skl", "megatron-26.04"}, {"card", "megatron-26.04"},
+    {"rec", "megatron-26.04"}, {"rpr", "megatron-26.06"}, {"smx", "megatron-eager"},
+    {"tt", "pytorch-fsdp"},    {"neb", "pytorch-fsdp"},   {"aut", "pytorch-fsdp"},
+    {"ll3", "pytorch-fsdp"}, /* Meta's own PyTorch, FSDP around TP, CP and PP */
+    {"ci", "megatron-26.02"},
+};
+
+/* Rows that facts/step_model.md or the source itself calls peculiar. They stay in every mean. */
+static const struct {
+    const char *id, *reason;
+} peculiar[] = {
+    {"card-015", "step time and tokens/s differ by a factor of 2 in the source"},
+    {"card-016", "step time and tokens/s differ by a factor of 2 in the source"},
+    {"bra-149", "VPP not stated; predicted with the 5 of its neighbours"},
+    {"zoo-018", "GPU stated as GB200, speed is that of GB300"},
+    {"zoo-005", "recompute not stated"},
+    {"bra-210", "small layers, PP2 with VPP 12/24, graph mode not stated"},
+    {"bra-246",
+     "small layers, PP2 with VPP 12/24, graph mode not stated; 2.0 x slower than bra-274"},
+    {"bra-209", "1.9 x slower than 25.09 with the same layout"},
+    {"bra-240", "1.9 x slower than 25.09 with the same layout"},
+    {"bra-241", "slower than bra-267/-268 of an older release"},
+    {"bra-086", "22 % from bra-132 in a point release"},
+    {"bra-176", "B300 slower than B200 in the source"},
+    {"bra-264", "25.09 row, token drop, MTP not stated"},
+    {"bra-265", "25.09 row, token drop, MTP not stated"},
+    {"bra-275", "25.09 row, software outlier"},
+    {"rec-006", "41 % from the re-measured rpr-001 of the same recipe"},
+    {"dgx-089", "first GB200 DeepSeek-V3 recipe, software still changing"},
+    {"dgx-090", "first GB200 DeepSeek-V3 recipe, software still changing"},
+    {"dgx-091", "first GB200 DeepSeek-V3 recipe, software still changing"},
+    {"mcm-007", "read through a digest; configuration partly inferred"},
+    {"zoo-016", "recipe partly inferred"},
+    {"zoo-013", "recipe partly inferred"},
+    {"zoo-014", "recipe partly inferred"},
+    {"bra-003", "documented regression (cuDNN), not representative by its own note"},
+    {"skl-015", "sources disagree whether 16 is CP or TP"},
+    {"skl-016", "sources disagree whether 32 is CP or TP"},
+    {"skl-017", "sources disagree whether 64 is CP or TP"},
+    {"card-009",
+     "natural routing under an untuned recipe: 28 ms a layer, nothing priced explains it"},
+    {"skl-045", "eight samples a step: what a step costs once is not known"},
+    {"skl-046", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"skl-047", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"skl-048", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"skl-049", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"skl-050", "eight samples a step, Adam on the host's CPU, which has no price here"},
+    {"mpf-001", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"mpf-002", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"mpf-011", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"mpf-012", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"mpf-029", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"mpf-031", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"mpf-032", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"mpf-065", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"mpf-068", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"mpf-081", "FSDP: how far ahead parameters are gathered is not stated"},
+    {"tt-023", "rowwise scales: kernels of their own, slower than BF16 in the source"},
+    {"tt-024", "rowwise scales: kernels of their own, slower than BF16 in the source"},
+    {"ll3-001", "VPP not stated"},
+    {"ll3-003", "VPP not stated"},
+};
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+bool pub_has(const char *text, const char *part) {
+    return strstr(text, part) != NULL;
+}
+
+bool pub_starts(const char *text, const char *part) {
+    return strncmp(text, part, strlen(part)) == 0;
+}
+
+void pub_skip(pub_row *r, const char *why) {
+    if (r->skipped[0] == '\0') {
+        snprintf(r->skipped, sizeof r->skipped, "%.95s", why);
+    }
+}
+
+void pub_read_software(pub_row *r, const char *source_text) {
+    /* 24.07 runs under the oldest profile, megatron-24.09. */
+    static const char *const containers[] = {"24.09", "24.11", "25.04", "25.05", "25.09",
+                                             "25.11", "26.02", "26.04", "26.06", "26.08"};
+    for (size_t i = 0; i < COUNT(source_software); i++) {
+        if (strcmp(r->source, source_software[i].prefix) == 0) {
+            snprintf(r->software, sizeof r->software, "%s", source_software[i].software);
+            return;
+        }
+    }
+    snprintf(r->software, sizeof r->software, "megatron-24.09");
+    for (size_t i = 0; i < COUNT(containers); i++) {
+        if (pub_has(source_text, containers[i])) {
+            snprintf(r->software, sizeof r->software, "megatron-%s", containers[i]);
+        }
+    }
+}
+
+void pub_read_reason(pub_row *r) {
+    for (size_t i = 0; i < COUNT(peculiar); i++) {
+        if (strcmp(r->id, peculiar[i].id) == 0) {
+            snprintf(r->reason, sizeof r->reason, "%s", peculiar[i].reason);
+        }
+    }
+}
+
+void pub_read_model(pub_row *r, const char *name, const char *id, mf_err *e) {
+    for (size_t i = 0; i < COUNT(known_models); i++) {
+        if (strcmp(name, known_models[i].name) != 0) {
+            continue;
+        }
+        const char *overrides[4] = {NULL};
+        size_t n = 0;
+        while (n < 3 && known_models[i].overrides[n] != NULL) {
+            overrides[n] = known_models[i].overrides[n];
+            n++;
+        }
+        char depth[48];
+        const char *proxy = strstr(r->notes, "reduced-depth proxy: ");
+        if (proxy != NULL) {
+            long layers = strtol(proxy + strlen("reduced-depth proxy: "), NULL, 10);
+            snprintf(depth, sizeof depth, "num_hidden_layers=%ld", layers);
+            overrides[n++] = depth;
+        }
+        if (mf_model_load_with(known_models[i].shipped, overrides, n, &r->model, e) != MF_OK) {
+            pub_skip(r, e->text);
+            mf_err_clear(e);
+            return;
+        }
+        r->moe = r->model.experts > 0;
+        /* MTP runs only where the row says so, or counts its FLOPs (facts/step_model.md). */
+        static const char *const with_mtp[] = {"bra-264", "bra-265", "bra-272",
+                                               "dgx-089", "dgx-090", "dgx-091"};
+        bool mtp = (pub_has(r->notes, "MTP1") || pub_has(r->notes, "1 MTP") ||
+                    pub_has(r->notes, "MTP 1")) &&
+                   !pub_has(r->notes, "no MTP");
+        for (size_t k = 0; k < COUNT(with_mtp); k++) {
+            mtp |= strcmp(id, with_mtp[k]) == 0;
+        }
+        if (!mtp) {
+            r->model.mtp_layers = 0;
+        }
+        return;
+    }
+    pub_skip(r, "family not supported");
+}

@@ -1,0 +1,33 @@
+/* rows_internal.h - what the files that read the published table share.
+ *
+ * rows.c reads a row; known.c knows the names in it; recipe.c says how it ran; unsaid.c fills in
+ * what it leaves out; stages.c cuts it into pipeline stages.
+ */
+#ifndef MF_PUBLISHED_ROWS_INTERNAL_H
+#define MF_PUBLISHED_ROWS_INTERNAL_H
+
+#include "bench/published/rows.h"
+
+bool pub_has(const char *text, const char *part);
+bool pub_starts(const char *text, const char *part);
+/* The first reason stays. */
+void pub_skip(pub_row *r, const char *why);
+
+/* known.c: from the row's source, model name and id. A model of another family is skipped. */
+void pub_read_software(pub_row *r, const char *source_text);
+void pub_read_model(pub_row *r, const char *name, const char *id, mf_err *e);
+void pub_read_reason(pub_row *r);
+
+/* recipe.c: one column each, as text. */
+void pub_read_precision(pub_row *r, const char *text, const char *arch);
+void pub_read_recompute(pub_row *r, const char *text);
+void pub_read_offload(pub_row *r, const char *text);
+void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const char *graph);
+void pub_read_gradients(pub_row *r);
+void pub_read_cp_type(pub_row *r);
+
+/* unsaid.c: the ways in which each row may have run. Needs all rows, since what a recipe leaves
+ * unsaid is looked up in its neighbours (never in their speed). */
+void pub_read_ways(pub_row *rows, int count);
+
+#endif
