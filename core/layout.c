@@ -249,6 +249,9 @@ static mf_status check_model(const mf_layout *l, const mf_model *m, mf_err *e) {
     RULE(l->seq % (l->tp * l->cp) == 0,
          "TP %lld x CP %lld does not divide the sequence length %lld", LL(l->tp), LL(l->cp),
          LL(l->seq));
+    RULE(l->cp <= MF_CP_RING_MAX || (l->cp_type != MF_CP_RING && l->cp_type != MF_CP_HIERARCHICAL),
+         "%s CP %lld: a ring takes at most %d ranks (all-gather CP takes more)",
+         mf_cp_type_text(l->cp_type), LL(l->cp), MF_CP_RING_MAX);
     RULE(l->cp == 1 || l->cp_type != MF_CP_ALLTOALL || (m->heads / l->tp) % l->cp == 0,
          "all-to-all CP %lld does not divide the %lld heads of a TP rank", LL(l->cp),
          LL(m->heads / l->tp));

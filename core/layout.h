@@ -104,6 +104,9 @@ enum {
         MF_OFFLOAD_NONE = 0
 };
 
+/* Steps of the longest CP ring: all of them stand in a layer's op list. */
+#define MF_CP_RING_MAX 1024
+
 #define MF_OVERLAP_MAP(X) X(EP, "ep", 0) X(TP, "tp", 1) X(DP, "dp", 2) X(PP, "pp", 3) X(CP, "cp", 4)
 enum {
 #define X(name, text, bit) MF_OVERLAP_##name = 1u << bit,

@@ -80,6 +80,7 @@ static int16_t exchange(mf_build *bd, mf_op_kind kind, const char *name, mf_grou
     mf_build_t(bd, y)->drop |= MF_DROP_ALWAYS;
     mf_op *op = mf_build_collective(bd, kind, name, MF_STREAM_CP, MF_GROUP_CP, bytes);
     op->shape = shape;
+    op->dim[0] = kind == MF_OP_SEND_RECV ? 1 : 0;
     mf_op_in(op, x);
     mf_op_out(op, y);
     return y;

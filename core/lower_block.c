@@ -216,6 +216,7 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
     free(bd.extra);
     free(bd.alias);
     free(bd.first_producer);
+    free(bd.ring);
     if (status != MF_OK) {
         mf_block_destroy(bd.b);
         return status;

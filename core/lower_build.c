@@ -9,11 +9,24 @@ static double math_B(mf_math math) {
     return math == MF_MATH_FP32 ? 4.0 : math == MF_MATH_FP8 ? 1.0 : math == MF_MATH_FP4 ? 0.5 : 2.0;
 }
 
+/* The next capacity of an array that int16_t indexes; 0 = there is none, which sticks. */
+static int grown(mf_build *bd, int capacity) {
+    if (capacity == INT16_MAX) {
+        bd->status = MF_LAYOUT;
+        return 0;
+    }
+    capacity = capacity > 0 ? 2 * capacity : 128;
+    return capacity < INT16_MAX ? capacity : INT16_MAX;
+}
+
 static bool reserve_tensors(mf_build *bd) {
     if (bd->b->ntensors < bd->tensor_capacity) {
         return true;
     }
-    int capacity = bd->tensor_capacity ? 2 * bd->tensor_capacity : 128;
+    int capacity = grown(bd, bd->tensor_capacity);
+    if (capacity == 0) {
+        return false;
+    }
     mf_tensor *tensors = realloc(bd->b->tensors, (size_t)capacity * sizeof *tensors);
     if (tensors != NULL) {
         bd->b->tensors = tensors;
@@ -22,7 +35,7 @@ static bool reserve_tensors(mf_build *bd) {
     if (alias != NULL) {
         bd->alias = alias;
     }
-    if (tensors == NULL || alias == NULL || capacity > INT16_MAX) {
+    if (tensors == NULL || alias == NULL) {
         bd->status = MF_NOMEM;
         return false;
     }
@@ -34,7 +47,10 @@ static bool reserve_ops(mf_build *bd) {
     if (bd->b->nops < bd->op_capacity) {
         return true;
     }
-    int capacity = bd->op_capacity ? 2 * bd->op_capacity : 128;
+    int capacity = grown(bd, bd->op_capacity);
+    if (capacity == 0) {
+        return false;
+    }
     mf_op *ops = realloc(bd->b->ops, (size_t)capacity * sizeof *ops);
     if (ops != NULL) {
         bd->b->ops = ops;
@@ -43,7 +59,7 @@ static bool reserve_ops(mf_build *bd) {
     if (extra != NULL) {
         bd->extra = extra;
     }
-    if (ops == NULL || extra == NULL || capacity > INT16_MAX) {
+    if (ops == NULL || extra == NULL) {
         bd->status = MF_NOMEM;
         return false;
     }
@@ -190,6 +206,20 @@ mf_op *mf_build_collective(mf_build *bd, mf_op_kind kind, const char *name, mf_s
     op->shape = mf_layout_group(bd->l, group);
     op->bytes = bytes;
     return op;
+}
+
+void mf_lower_move_ops(mf_build *bd, int from, int at) {
+    mf_block *b = bd->b;
+    for (int k = 0; from + k < b->nops; k++) {
+        mf_op op = b->ops[from + k];
+        mf_build_extra extra = bd->extra[from + k];
+        for (int i = from + k; i > at + k; i--) {
+            b->ops[i] = b->ops[i - 1];
+            bd->extra[i] = bd->extra[i - 1];
+        }
+        b->ops[at + k] = op;
+        bd->extra[at + k] = extra;
+    }
 }
 
 /* --- lifetimes and workspace ------------------------------------------------------------------ */
@@ -356,9 +386,17 @@ static void sum_params(mf_block *b) {
     }
 }
 
+static mf_status build_failed(const mf_build *bd, mf_err *e) {
+    if (bd->status == MF_LAYOUT) {
+        return mf_err_set(e, MF_LAYOUT, "lowering: a layer takes more than %d ops or tensors",
+                          INT16_MAX);
+    }
+    return mf_err_set(e, bd->status, "lowering: out of memory");
+}
+
 mf_status mf_build_finish(mf_build *bd, mf_err *e) {
     if (bd->status != MF_OK) {
-        return mf_err_set(e, bd->status, "lowering: out of memory");
+        return build_failed(bd, e);
     }
     mf_block *b = bd->b;
     if (bd->key.split) {
@@ -392,5 +430,5 @@ mf_status mf_build_finish(mf_build *bd, mf_err *e) {
         *sum += op->flops;
     }
     sum_params(b);
-    return bd->status == MF_OK ? MF_OK : mf_err_set(e, bd->status, "lowering: out of memory");
+    return bd->status == MF_OK ? MF_OK : build_failed(bd, e);
 }

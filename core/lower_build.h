@@ -17,6 +17,14 @@ typedef struct mf_build_extra {
     bool cloned;                  /* already re-emitted as recomputation */
 } mf_build_extra;
 
+/* K or V of one step of a CP ring, among those of the other steps. */
+typedef struct mf_ring_link {
+    int16_t first;  /* one's own, where the ring begins; MF_NO_TENSOR: not received from a ring */
+    int16_t before; /* of the step before */
+    int16_t next;   /* of the step after; MF_NO_TENSOR: the last */
+    int16_t back;   /* the one that the returning ring brings; MF_NO_TENSOR: not yet */
+} mf_ring_link;
+
 typedef struct mf_build {
     const mf_model *m;
     const mf_layout *l;
@@ -34,6 +42,7 @@ typedef struct mf_build {
     int16_t *alias;     /* [tensor capacity] recomputed version of a forward tensor, or none */
 
     int16_t *first_producer; /* [forward tensors] first forward op that makes each */
+    mf_ring_link *ring;      /* [forward tensors] */
 
     int64_t tokens;      /* distinct tokens of this rank outside attention: mbs*S/(TP*CP) */
     int64_t tokens_attn; /* tokens inside TP regions: mbs*S/CP */
@@ -109,6 +118,17 @@ int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part
 
 /* Derives recomputation and gradients from the forward ops (lower_grad.c). */
 void mf_lower_backward(mf_build *bd);
+
+/* What they read of the forward pass (lower_keep.c). */
+void mf_lower_note_forward(mf_build *bd); /* once all forward ops are there */
+/* Names forward tensor t for the backward pass: saved, or else made again. */
+int16_t mf_lower_keep(mf_build *bd, int16_t t);
+/* The same of attention's inputs, where K and V may come back around a ring. */
+int16_t mf_lower_keep_turning(mf_build *bd, int16_t t);
+/* Issues the exchange that brings K or V of the step before t's; nothing outside a ring. */
+void mf_lower_fetch_ahead(mf_build *bd, int16_t t);
+/* Saved tensors of the chosen kinds wait in host memory. */
+void mf_lower_offload(mf_build *bd);
 /* Moves ops [from, nops) to `at`, keeping order on both sides. Indices below `at` stay. */
 void mf_lower_move_ops(mf_build *bd, int from, int at);
 

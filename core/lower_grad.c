@@ -1,90 +1,9 @@
 /* lower_grad.c - backward passes and recomputation, derived from the forward ops of a block.
  *
  * The forward ops are walked from last to first. Each kind's rule emits the ops of its gradient;
- * `keep` names a forward tensor for the backward pass: it is saved unless the memory choice drops
- * it, in which case its producers are emitted again (pass R) right where they are first needed.
+ * what it reads of the forward pass it asks of mf_lower_keep, which saves it or makes it again.
  */
 #include "core/lower_build.h"
-
-#include <stdlib.h>
-
-static bool dropped(const mf_build *bd, const mf_tensor *t) {
-    return (t->drop & MF_DROP_ALWAYS) || (t->drop & bd->key.memory.recompute);
-}
-
-static int16_t keep(mf_build *bd, int16_t t);
-
-/* Emits forward op i again; its dropped outputs get new tensors. */
-static void recompute(mf_build *bd, int i) {
-    if (bd->extra[i].cloned || bd->status != MF_OK) {
-        return;
-    }
-    bd->extra[i].cloned = true;
-    mf_op from = bd->b->ops[i];
-    int16_t in[MF_OP_MAX_IN] = {0};
-    for (int k = 0; k < from.nin; k++) {
-        in[k] = keep(bd, from.in[k]);
-    }
-    uint8_t pass = bd->pass;
-    bd->pass = MF_PASS_R;
-    for (int k = 0; k < from.nout; k++) {
-        int16_t t = from.out[k];
-        if (bd->status == MF_OK && dropped(bd, mf_build_t(bd, t)) && bd->alias[t] == MF_NO_TENSOR) {
-            mf_tensor copy = *mf_build_t(bd, t);
-            int16_t again = mf_build_tensor(bd, copy.name, copy.rows, copy.cols, copy.element_B);
-            mf_tensor *made = mf_build_t(bd, again);
-            made->bytes = copy.bytes;
-            made->routed = copy.routed;
-            made->drop = 0;
-            if (bd->status == MF_OK) {
-                bd->alias[t] = again;
-            }
-        }
-    }
-    mf_op *op = mf_build_op(bd, (mf_op_kind)from.kind, from.name, (mf_stream)from.stream);
-    *op = from;
-    op->pass = MF_PASS_R;
-    op->forward = (int16_t)i;
-    op->nout = 0;
-    for (int k = 0; k < from.nin; k++) {
-        op->in[k] = in[k];
-    }
-    if (from.kind == MF_OP_ROUTER_FWD && bd->status == MF_OK) {
-        mf_op_in(op, keep(bd, from.out[0])); /* probabilities of the choices that were made */
-    }
-    for (int k = 0; k < from.nout && bd->status == MF_OK; k++) {
-        mf_op_out(op, bd->alias[from.out[k]]);
-    }
-    bd->pass = pass;
-}
-
-static int16_t keep(mf_build *bd, int16_t t) {
-    if (bd->status != MF_OK) {
-        return 0;
-    }
-    mf_tensor *x = mf_build_t(bd, t);
-    if (x->class == MF_TENSOR_WEIGHT) {
-        return t;
-    }
-    if (x->producer < 0 || !dropped(bd, x)) {
-        x->class = MF_TENSOR_SAVED;
-        return t;
-    }
-    if (bd->alias[t] != MF_NO_TENSOR) {
-        return bd->alias[t]; /* made again already, with all its pieces */
-    }
-    for (int i = bd->first_producer[t], last = x->producer; i <= last; i++) {
-        const mf_op *op = &bd->b->ops[i];
-        bool makes = false;
-        for (int k = 0; k < op->nout; k++) {
-            makes |= op->out[k] == t;
-        }
-        if (makes) {
-            recompute(bd, i);
-        }
-    }
-    return bd->status == MF_OK && bd->alias[t] != MF_NO_TENSOR ? bd->alias[t] : t;
-}
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
@@ -164,7 +83,7 @@ static int16_t weight_grad(mf_build *bd, int16_t w) {
 static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
     bool low = bd->quant_B > 0 && (f->math == MF_MATH_FP8 || f->math == MF_MATH_FP4);
     /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
-    int16_t x = keep(bd, f->in[0]);
+    int16_t x = mf_lower_keep(bd, f->in[0]);
     int16_t dy = grad_of(bd, f->out[0]);
     if (low && bd->status == MF_OK) { /* once for all GEMMs that read this gradient */
         bd->pass = MF_PASS_B;
@@ -177,7 +96,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
     int64_t m = f->dim[0], n = f->dim[1], k = f->dim[2];
     bool grouped = f->kind == MF_OP_GROUPED_GEMM;
     /* Grouped: where the runs of the experts begin. */
-    int16_t row_map = grouped ? keep(bd, f->in[f->nin - 1]) : MF_NO_TENSOR;
+    int16_t row_map = grouped ? mf_lower_keep(bd, f->in[f->nin - 1]) : MF_NO_TENSOR;
     int operands = grouped ? f->nin - 1 : f->nin;
     if (wants_grad(bd, f->in[0])) {
         bd->pass = MF_PASS_B;
@@ -224,9 +143,13 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
 }
 
 static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *extra) {
-    int16_t in[3], out = keep(bd, extra->final_out), lse = keep(bd, extra->final_lse);
+    int16_t in[3], out = mf_lower_keep(bd, extra->final_out);
+    int16_t lse = mf_lower_keep(bd, extra->final_lse);
     for (int i = 0; i < 3; i++) {
-        in[i] = keep(bd, f->in[i]);
+        in[i] = mf_lower_keep_turning(bd, f->in[i]);
+    }
+    for (int i = 1; i < 3; i++) { /* the keys of the next step travel beside this one */
+        mf_lower_fetch_ahead(bd, f->in[i]);
     }
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_BWD, f->name, MF_STREAM_COMPUTE);
@@ -252,7 +175,7 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
                         const int16_t *kept, int count) {
     int16_t saved[4] = {MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR};
     for (int i = 0; i < count; i++) {
-        saved[i] = keep(bd, kept[i]);
+        saved[i] = mf_lower_keep(bd, kept[i]);
     }
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, kind, f->name, MF_STREAM_COMPUTE);
@@ -315,7 +238,7 @@ static void grad_quantised_gather(mf_build *bd, const mf_op *f) {
 static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
     int16_t kept[MF_OP_MAX_IN] = {0};
     for (int i = 1; i < f->nin; i++) { /* routing */
-        kept[i] = keep(bd, f->in[i]);
+        kept[i] = mf_lower_keep(bd, f->in[i]);
     }
     bd->pass = MF_PASS_B;
     double factor = 1.0;
@@ -326,6 +249,7 @@ static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
     mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
     copy_shape(op, f);
     op->bytes *= factor;
+    op->dim[0] = kind == MF_OP_SEND_RECV ? -f->dim[0] : f->dim[0];
     mf_op_in(op, grad_of(bd, f->out[0]));
     for (int i = 1; i < f->nin; i++) {
         mf_op_in(op, kept[i]);
@@ -338,8 +262,8 @@ static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
 static void grad_routed(mf_build *bd, const mf_op *f, mf_op_kind kind) {
     int16_t map = MF_NO_TENSOR, counts = MF_NO_TENSOR;
     if (f->kind == MF_OP_DISPATCH) {
-        map = keep(bd, f->in[1]);
-        counts = keep(bd, f->out[3]);
+        map = mf_lower_keep(bd, f->in[1]);
+        counts = mf_lower_keep(bd, f->out[3]);
     }
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
@@ -388,7 +312,7 @@ static void grad_embedding(mf_build *bd, const mf_op *f) {
 }
 
 static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
-    int16_t logits = keep(bd, f->in[0]), stats = keep(bd, f->out[0]);
+    int16_t logits = mf_lower_keep(bd, f->in[0]), stats = mf_lower_keep(bd, f->out[0]);
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_memory_op(bd, MF_OP_CROSS_ENTROPY_BWD, f->name, f->dim[0], f->dim[1],
                                    2.0 * f->bytes);
@@ -504,86 +428,9 @@ static void grad_op(mf_build *bd, int i) {
     bd->forward_op = -1;
 }
 
-/* Forward ops know what makes each tensor from here on. */
-static void note_producers(mf_build *bd) {
-    bd->first_producer = calloc((size_t)bd->b->ntensors + 1, sizeof *bd->first_producer);
-    if (bd->first_producer == NULL) {
-        bd->status = MF_NOMEM;
-        return;
-    }
-    for (int i = bd->b->nops - 1; i >= 0; i--) {
-        const mf_op *op = &bd->b->ops[i];
-        for (int k = 0; k < op->nout; k++) {
-            bd->first_producer[op->out[k]] = (int16_t)i;
-        }
-    }
-    for (int i = 0; i < bd->b->nops; i++) {
-        const mf_op *op = &bd->b->ops[i];
-        for (int k = 0; k < op->nout; k++) {
-            bd->b->tensors[op->out[k]].producer = (int16_t)i;
-        }
-    }
-}
-
-/* --- what runs around the passes -------------------------------------------------------------- */
-
-void mf_lower_move_ops(mf_build *bd, int from, int at) {
-    mf_block *b = bd->b;
-    for (int k = 0; from + k < b->nops; k++) {
-        mf_op op = b->ops[from + k];
-        mf_build_extra extra = bd->extra[from + k];
-        for (int i = from + k; i > at + k; i--) {
-            b->ops[i] = b->ops[i - 1];
-            bd->extra[i] = bd->extra[i - 1];
-        }
-        b->ops[at + k] = op;
-        bd->extra[at + k] = extra;
-    }
-}
-
-/* Saved tensors of the chosen modules leave for host memory at the end of the forward pass and come
- * back, into new tensors, at the start of the backward pass. */
-static void offload(mf_build *bd) {
-    mf_block *b = bd->b;
-    int nforward = b->nforward, before = b->nops, ntensors = b->ntensors;
-    for (int16_t t = 0; t < ntensors && bd->status == MF_OK; t++) {
-        mf_tensor *x = mf_build_t(bd, t);
-        if (x->class == MF_TENSOR_SAVED && (x->offload & bd->key.memory.offload)) {
-            x->class = t == bd->input ? MF_TENSOR_BOUNDARY : MF_TENSOR_LOCAL;
-            x->offloaded = true;
-            double bytes = mf_tensor_balanced_B(x);
-            bd->pass = MF_PASS_F;
-            mf_op *op = mf_build_op(bd, MF_OP_COPY_D2H, "offload", MF_STREAM_D2H);
-            op->bytes = bytes;
-            mf_op_in(op, t);
-        }
-    }
-    int copies = b->nops - before;
-    mf_lower_move_ops(bd, before, nforward);
-    b->nforward += copies;
-    before = b->nops;
-    for (int i = nforward; i < nforward + copies && bd->status == MF_OK; i++) {
-        int16_t t = b->ops[i].in[0];
-        mf_tensor x = *mf_build_t(bd, t);
-        bd->pass = MF_PASS_B;
-        int16_t back = mf_build_tensor(bd, x.name, x.rows, x.cols, x.element_B);
-        mf_build_t(bd, back)->bytes = x.bytes;
-        for (int k = b->nforward; k < before && bd->status == MF_OK; k++) {
-            for (int a = 0; a < b->ops[k].nin; a++) {
-                b->ops[k].in[a] = b->ops[k].in[a] == t ? back : b->ops[k].in[a];
-            }
-        }
-        mf_op *op = mf_build_op(bd, MF_OP_COPY_H2D, "offload", MF_STREAM_H2D);
-        op->bytes = mf_tensor_balanced_B(&x);
-        op->flags |= MF_OPF_PREFETCH;
-        mf_op_out(op, back);
-    }
-    mf_lower_move_ops(bd, before, b->nforward);
-}
-
 void mf_lower_backward(mf_build *bd) {
     mf_block *b = bd->b;
-    note_producers(bd);
+    mf_lower_note_forward(bd);
     b->nforward = b->nops;
     bd->drop = 0;
     bd->pass = MF_PASS_B;
@@ -606,5 +453,5 @@ void mf_lower_backward(mf_build *bd) {
         /* The next block counts what it keeps of its input. */
         mf_build_t(bd, bd->output)->class = MF_TENSOR_BOUNDARY;
     }
-    offload(bd);
+    mf_lower_offload(bd);
 }

@@ -352,6 +352,7 @@ static mf_op send_op(const mf_program *p, const char *name) {
         .group = MF_GROUP_PP,
         .forward = -1,
         .shape = mf_layout_group(l, MF_GROUP_PP),
+        .dim = {1},
         .name = name,
     };
     op.bytes = l->pp > 1 ? bytes : 0.0;
@@ -401,6 +402,7 @@ mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_clust
     p->send_forward = send_op(p, "send_forward");
     p->send_backward = send_op(p, "send_backward");
     p->send_backward.pass = MF_PASS_B;
+    p->send_backward.dim[0] = -1;
     free(keys);
     *out = p;
     return MF_OK;

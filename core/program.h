@@ -43,7 +43,7 @@ typedef enum mf_op_class {
  * - memory kinds: rows cols (elements of the main operand); `bytes` is all traffic.
  * - collectives: `bytes` as nccl-tests counts a size: all-gather and reduce-scatter the gathered
  *   size, all-reduce the buffer, all-to-all what one rank sends (own part included), send_recv the
- *   message.
+ *   message. send_recv: places; messages move that many places along the group, -1: backwards.
  * - DISPATCH/COMBINE: tokens row_B top_k experts dispatcher groups_max groups: tokens per rank
  *   (balanced), bytes of a row on the wire, expert groups a token may reach (0 = no limit) out of
  *   how many; `bytes` = tokens * top_k * row_B. */

@@ -241,8 +241,8 @@ mf_status mf_cpu_all_to_all(const mf_exec_op *x, mf_err *e) {
 
 mf_status mf_cpu_send_recv(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *in = &x->in[0], *out = &x->out[0];
-    mf_status status = mf_comm_ring(x->env->comm, group_of(x), x->op->pass == MF_PASS_B ? -1 : 1,
-                                    in->data, out->data, (size_t)in->rows * row_B(in), e);
+    mf_status status = mf_comm_ring(x->env->comm, group_of(x), x->op->dim[0] < 0 ? -1 : 1, in->data,
+                                    out->data, (size_t)in->rows * row_B(in), e);
     return status == MF_OK ? mf_cpu_add_sum(x, 0, e) : status;
 }
 

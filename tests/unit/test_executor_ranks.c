@@ -66,6 +66,8 @@ static const spec four[] = {
     {"mqQ", 4, 1, 1, 1, 2, 2, 2, 1, 1, A2A, RING, 0, 0},
     {"mq", 4, 1, 1, 1, 4, 1, 4, 1, 1, FUSED, RING, 0, MF_OVERLAP_TP | MF_OVERLAP_EP},
     {"lmd", 1, 4, 1, 1, 1, 1, 4, 1, 1, A2A, RING, 0, 0},
+    {"ld", 1, 4, 1, 1, 1, 1, 4, 1, 1, A2A, RING, MF_RECOMPUTE_CORE_ATTN, 0},
+    {"ld", 1, 4, 1, 1, 1, 1, 4, 1, 1, A2A, RING, MF_RECOMPUTE_LAYER, 0},
     {"md", 1, 4, 1, 1, 2, 1, 2, 1, 1, A2A, ULYSSES, 0, 0},
 };
 static const struct {
