@@ -30,6 +30,28 @@ typedef enum mf_router_score {
     MF_ROUTER_SIGMOID,      /* DeepSeek-V3, Kimi-K2, GLM-4.5: with a selection-only bias */
 } mf_router_score;
 
+/* How rotary positions are stretched past the length that a model was first trained on. */
+typedef enum mf_rope_kind {
+    MF_ROPE_PLAIN,
+    MF_ROPE_LINEAR, /* every frequency divided by the factor */
+    MF_ROPE_LLAMA3, /* slow ones divided, fast ones kept, a ramp between (Llama 3.1) */
+    MF_ROPE_YARN,   /* the same with a ramp over dimensions (Peng et al. 2023) */
+    MF_ROPE_OTHER,  /* known to the config, not to the executor (dynamic, longrope) */
+} mf_rope_kind;
+
+typedef struct mf_rope_scaling {
+    mf_rope_kind kind;
+    double factor;
+    double original;         /* positions of the first training */
+    double low_freq_factor;  /* LLAMA3 */
+    double high_freq_factor; /* LLAMA3 */
+    double beta_fast;        /* YARN: rotations over `original` above which nothing changes */
+    double beta_slow;        /* YARN: below which the factor holds in full */
+    bool truncate;           /* YARN: ends of the ramp rounded to whole dimensions */
+    double table_scale;      /* of cosines and sines; 1 but for YARN */
+    double softmax_scale;    /* on top of 1 / sqrt(head_dim); 1 but for YARN with MLA */
+} mf_rope_scaling;
+
 /* One kind of decoder layer. Models have few; layer_class[] says which layer is of which. */
 typedef struct mf_layer_class {
     mf_ffn_kind ffn;
@@ -47,6 +69,7 @@ typedef struct mf_model {
     bool tied_embeddings;
     double rms_norm_eps;
     double rope_theta;
+    mf_rope_scaling rope_scaling;
     int64_t max_position;
 
     /* attention */

@@ -185,6 +185,13 @@ static mf_status rest_of_rows(const mf_exec_op *x, const mf_exec_tensor *from,
                        mf_cpu_at(to, at), to->cols, e);
 }
 
+/* Norms of latent projections keep the 1e-6 of DeepSeek's published code, whatever the others. */
+static float eps_of(const mf_exec_op *x) {
+    const char *name = x->forward->name;
+    bool latent = strcmp(name, "q_a_norm") == 0 || strcmp(name, "kv_a_norm") == 0;
+    return latent ? 1e-6f : (float)x->env->model->rms_norm_eps;
+}
+
 static mf_status rmsnorm(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *in = &x->in[0], *y = NULL;
     float *rstd = NULL;
@@ -208,7 +215,7 @@ static mf_status rmsnorm(const mf_exec_op *x, mf_err *e) {
                                      .cols = part[i].cols,
                                      .x_stride = in->cols,
                                      .y_stride = y->cols,
-                                     .eps = (float)x->env->model->rms_norm_eps,
+                                     .eps = eps_of(x),
                                      .x = mf_cpu_at(in, part[i].x_at),
                                      .weight = mf_cpu_at(&x->weight[1], part[i].weight_at),
                                      .y = mf_cpu_at(y, part[i].x_at),

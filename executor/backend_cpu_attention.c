@@ -1,5 +1,6 @@
 /* backend_cpu_attention.c - rotary positions, latent packing and attention on the CPU. */
 #include "executor/backend_cpu.h"
+#include "executor/rope.h"
 
 #include "kernels/attention.h"
 #include "kernels/mla.h"
@@ -15,13 +16,10 @@ static mf_status rotate(const mf_exec_op *x, mf_kernel_dtype d, void *data, int6
                         int64_t heads, int64_t row_stride, int64_t head_stride, bool inverse,
                         mf_err *e) {
     const mf_model *m = x->env->model;
-    int64_t rot = m->attn == MF_ATTN_MLA
-                      ? m->qk_rope_head_dim
-                      : (int64_t)((double)m->head_dim * m->partial_rotary + 0.5) / 2 * 2;
     const mf_kernel_rope a = {.dtype = d,
                               .rows = rows,
                               .heads = heads,
-                              .rot_dim = rot,
+                              .rot_dim = mf_exec_rope_width(m),
                               .row_stride = row_stride,
                               .head_stride = head_stride,
                               .interleaved = m->rope_interleave,
@@ -168,7 +166,7 @@ static mf_kernel_attention_shape shape_of(const mf_exec_op *x) {
                                    .v_dim = d_v,
                                    .causal = true,
                                    .window = dim[7],
-                                   .scale = (float)(1.0 / sqrt((double)d_qk)),
+                                   .scale = (float)mf_exec_softmax_scale(env->model),
                                    .q_row = heads * d_qk,
                                    .q_head = d_qk,
                                    .k_row = kv_heads * d_qk,

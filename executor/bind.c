@@ -157,6 +157,7 @@ static mf_status refuse(const mf_exec *x, mf_err *e) {
                : what;
     what = l->precision != MF_PREC_FP32 ? "precisions other than fp32" : what;
     what = l->moments_bf16 ? "BF16 moments" : what;
+    what = m->rope_scaling.kind == MF_ROPE_OTHER ? "this rope_scaling" : what;
     what = m->attn_sinks ? "attention sinks" : what;
     what = m->qk_norm_full ? "QK norms over whole projections" : what;
     what =

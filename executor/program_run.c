@@ -1,8 +1,8 @@
 /* program_run.c - a rank's state, its micro-batches, and the walk over its schedule. */
 #include "executor/exec.h"
 
+#include "executor/rope.h"
 #include "kernels/attention.h"
-#include "kernels/rope.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -119,11 +119,8 @@ static mf_status plan_memory(mf_exec *x, mf_err *e) {
 static void fill_env(mf_exec *x) {
     const mf_model *m = &x->p->model;
     const mf_layout *l = &x->p->layout;
-    int64_t rot = m->attn == MF_ATTN_MLA
-                      ? m->qk_rope_head_dim
-                      : (int64_t)((double)m->head_dim * m->partial_rotary + 0.5) / 2 * 2;
-    float *sine = x->rope + l->seq * (rot / 2);
-    mf_kernel_rope_table(m->rope_theta, rot, l->seq, x->rope, sine);
+    float *sine = x->rope + l->seq * (mf_exec_rope_width(m) / 2);
+    mf_exec_rope_table(m, l->seq, x->rope, sine);
     x->env.model = m;
     x->env.layout = l;
     x->env.at = x->at;

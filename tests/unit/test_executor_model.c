@@ -1,0 +1,465 @@
+/* The executor against a model of its own in plain double precision (tests/reference_model.h):
+ * losses, every gradient and three AdamW steps of families and routing choices that no checkpoint
+ * from outside covers, on one rank and folded. The program starts itself again under mpirun. */
+#include "executor/program_run.h"
+#include "tests/reference_model.h"
+#include "tests/test.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BOUND 1e-5
+#define STEPS 3
+#define SEQ 16
+#define SAMPLES 4
+
+typedef struct model_case {
+    const char *name, *config;
+    ref_scope scope;
+    double aux, z, bias_rate, capacity;
+    bool forced;
+} model_case;
+
+#define SMALL "\"hidden_size\": 16, \"vocab_size\": 40, \"num_attention_heads\": 4, "
+#define LATENT                                                                                     \
+    "\"kv_lora_rank\": 12, \"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, \"v_head_dim\": 5, "
+#define YARN                                                                                       \
+    "\"max_position_embeddings\": 160, \"rope_theta\": 100, \"rope_scaling\": {\"type\": "         \
+    "\"yarn\", \"factor\": 40, \"original_max_position_embeddings\": 4, \"beta_fast\": 1.5, "      \
+    "\"beta_slow\": 0.1, \"mscale\": 0.707, \"mscale_all_dim\": 0.9}, "
+
+static const model_case cases[] = {
+    {.name = "llama tied, llama3 positions",
+     .config = "{\"model_type\": \"llama\", " SMALL
+               "\"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"intermediate_size\": 24, "
+               "\"attention_bias\": true, \"mlp_bias\": true, \"tie_word_embeddings\": true, "
+               "\"max_position_embeddings\": 64, \"rope_theta\": 50, \"rope_scaling\": "
+               "{\"rope_type\": \"llama3\", \"factor\": 4, \"low_freq_factor\": 1, "
+               "\"high_freq_factor\": 3, \"original_max_position_embeddings\": 16}}"},
+    {.name = "llama, linear positions",
+     .config = "{\"model_type\": \"llama\", " SMALL
+               "\"num_hidden_layers\": 2, \"num_key_value_heads\": 1, \"intermediate_size\": 24, "
+               "\"rope_theta\": 50, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}"},
+    {.name = "deepseek_v2, groups, yarn",
+     .config = "{\"model_type\": \"deepseek_v2\", " SMALL LATENT YARN
+               "\"num_hidden_layers\": 3, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
+               "\"q_lora_rank\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 3, "
+               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 2, \"n_group\": 4, "
+               "\"topk_group\": 2, \"topk_method\": \"group_limited_greedy\", "
+               "\"routed_scaling_factor\": 1.7, \"rms_norm_eps\": 1e-4}"},
+    {.name = "deepseek_v2 without q-LoRA",
+     .config = "{\"model_type\": \"deepseek_v2\", " SMALL LATENT
+               "\"num_hidden_layers\": 2, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
+               "\"q_lora_rank\": null, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, "
+               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 1}"},
+    {.name = "glm4_moe with MTP",
+     .config = "{\"model_type\": \"glm4_moe\", " SMALL
+               "\"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"head_dim\": 8, "
+               "\"first_k_dense_replace\": 1, \"intermediate_size\": 24, \"attention_bias\": true, "
+               "\"use_qk_norm\": true, \"partial_rotary_factor\": 0.5, \"n_routed_experts\": 8, "
+               "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 8, \"n_shared_experts\": 1, "
+               "\"routed_scaling_factor\": 2.5, \"num_nextn_predict_layers\": 1}",
+     .bias_rate = 0.01},
+    {.name = "kimi_k2",
+     .config = "{\"model_type\": \"kimi_k2\", " SMALL LATENT YARN
+               "\"num_hidden_layers\": 2, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
+               "\"q_lora_rank\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "
+               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 1, \"n_group\": 1, "
+               "\"topk_group\": 1, \"routed_scaling_factor\": 2.827}",
+     .bias_rate = 0.02},
+    {.name = "deepseek_v3 with MTP, groups",
+     .config = "{\"model_type\": \"deepseek_v3\", " SMALL LATENT
+               "\"num_hidden_layers\": 2, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
+               "\"q_lora_rank\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "
+               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 1, \"n_group\": 4, "
+               "\"topk_group\": 2, \"num_nextn_predict_layers\": 1}"},
+};
+#define CASES (sizeof cases / sizeof cases[0])
+
+typedef struct spec {
+    int ranks, tp, cp, pp, ep, etp, mbs, zero;
+    int dispatcher, cp_type;
+    uint16_t recompute;
+} spec;
+
+enum { AG = MF_DISPATCH_ALLGATHER, A2A = MF_DISPATCH_ALLTOALL, FUSED = MF_DISPATCH_FUSED };
+enum { RING = MF_CP_RING, GATHER = MF_CP_ALLGATHER, ULYSSES = MF_CP_ALLTOALL };
+
+static const spec specs[] = {
+    /* ranks tp cp pp ep etp mbs zero */
+    {1, 1, 1, 1, 1, 1, 4, 1, FUSED, RING, 0},
+    {1, 1, 1, 1, 1, 1, 2, 0, A2A, RING, MF_RECOMPUTE_LAYER},
+    {1, 1, 1, 1, 1, 1, 2, 1, A2A, RING, MF_RECOMPUTE_MOE | MF_RECOMPUTE_CORE_ATTN},
+    {2, 2, 1, 1, 2, 1, 4, 1, A2A, RING, 0},
+    {2, 1, 2, 1, 2, 1, 4, 0, FUSED, RING, MF_RECOMPUTE_MOE},
+    {2, 1, 1, 1, 2, 1, 2, 1, AG, RING, 0},
+    {2, 1, 1, 1, 1, 2, 2, 1, A2A, RING, MF_RECOMPUTE_LAYER},
+    {2, 1, 1, 2, 1, 1, 2, 1, FUSED, RING, 0},
+    {4, 2, 2, 1, 4, 1, 4, 1, FUSED, RING, 0},
+    {4, 2, 2, 1, 2, 2, 4, 0, A2A, ULYSSES, MF_RECOMPUTE_LAYER},
+    {4, 4, 1, 1, 2, 1, 4, 1, A2A, RING, 0},
+    {4, 1, 4, 1, 4, 1, 2, 1, A2A, GATHER, MF_RECOMPUTE_CORE_ATTN},
+    {4, 2, 1, 2, 2, 1, 2, 1, AG, RING, 0},
+    {4, 1, 1, 1, 2, 2, 1, 1, FUSED, RING, 0},
+};
+#define SPECS (sizeof specs / sizeof specs[0])
+
+/* --- one case -----------------------------------------------------------------------------------
+ */
+
+typedef struct world {
+    mf_model model;
+    mf_layout layout;
+    mf_cluster cluster;
+    mf_assignment assignment;
+    mf_program *program;
+    mf_schedule *schedule;
+    mf_comm *comm;
+    mf_exec *exec;
+    int32_t tokens[SAMPLES * (SEQ + 1)];
+} world;
+
+static mf_status read_model(const model_case *c, mf_model *out, mf_err *e) {
+    mf_json *doc = NULL;
+    mf_status s = mf_json_parse(c->name, c->config, strlen(c->config), &doc, e);
+    s = s == MF_OK ? mf_model_from_json(doc, c->name, out, e) : s;
+    mf_json_destroy(doc);
+    /* Counts are lowered where the model has an auxiliary loss. */
+    out->aux_loss_coef = c->aux;
+    return s;
+}
+
+static mf_layout layout_of(const spec *s) {
+    mf_layout l;
+    mf_layout_init(&l);
+    l.gpus = s->ranks;
+    l.tp = s->tp;
+    l.cp = s->cp;
+    l.pp = s->pp;
+    l.ep = s->ep;
+    l.etp = s->etp;
+    l.mbs = s->mbs;
+    l.gbs = SAMPLES;
+    l.seq = SEQ;
+    l.precision = MF_PREC_FP32;
+    l.overlap = 0;
+    l.zero = l.expert_zero = (uint8_t)s->zero;
+    l.dispatcher = (mf_dispatcher)s->dispatcher;
+    l.cp_type = (mf_cp_type)s->cp_type;
+    l.memory.recompute = s->recompute;
+    l.token_headroom = (double)s->ep;
+    return l;
+}
+
+static mf_status open_world(world *w, const model_case *c, const spec *s, mf_err *e) {
+    mf_exec_options o;
+    memset(w, 0, sizeof *w);
+    w->layout = layout_of(s);
+    mf_exec_options_init(&o);
+    o.aux_coef = c->aux;
+    o.bias_rate = c->bias_rate;
+    o.eps = 1e-5;
+    mf_status st = read_model(c, &w->model, e);
+    st = st == MF_OK ? mf_cluster_load("cpu", &w->cluster, e) : st;
+    st = st == MF_OK ? mf_layout_resolve(&w->layout, &w->model, e) : st;
+    st = st == MF_OK ? mf_assignment_even(&w->model, &w->layout, &w->assignment, e) : st;
+    st = st == MF_OK
+             ? mf_program_lower(&w->model, &w->layout, &w->cluster, &w->assignment, &w->program, e)
+             : st;
+    st = st == MF_OK ? mf_schedule_create(&w->layout, &w->schedule, e) : st;
+    st = st == MF_OK ? mf_comm_create(&w->layout, &w->comm, e) : st;
+    return st == MF_OK ? mf_exec_create(w->program, w->schedule, w->comm, mf_exec_backend_cpu(), &o,
+                                        &w->exec, e)
+                       : st;
+}
+
+static void close_world(world *w) {
+    mf_exec_destroy(w->exec);
+    mf_comm_destroy(w->comm);
+    mf_schedule_destroy(w->schedule);
+    mf_program_destroy(w->program);
+}
+
+static ref_options reference_options(const model_case *c, const world *w) {
+    const mf_layout *l = &w->layout;
+    return (ref_options){.seq = SEQ,
+                         .samples = SAMPLES,
+                         .group = l->mbs,
+                         .micro_steps = l->micro_batches,
+                         .scope = c->scope,
+                         .aux_coef = c->aux,
+                         .z_coef = c->z,
+                         .mtp_coef = 0.3,
+                         .bias_rate = c->bias_rate,
+                         .capacity = c->capacity,
+                         .forced = c->forced,
+                         .lr = 1e-3,
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .eps =
+                             1e-5, /* small gradients of float noise would else steer whole steps */
+                         .decay = 0.1,
+                         .clip = 1.0};
+}
+
+static mf_status sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
+    const world *w = user;
+    (void)e;
+    memcpy(tokens, w->tokens + index * (SEQ + 1), (SEQ + 1) * sizeof *tokens);
+    return MF_OK;
+}
+
+static void draw_tokens(world *w, int step) {
+    for (int i = 0; i < SAMPLES * (SEQ + 1); i++) {
+        double u = 0.5 * (ref_draw("tokens", 1000 * step + i) + 1.0);
+        w->tokens[i] = (int32_t)(u * (double)w->model.vocab);
+    }
+}
+
+/* This rank's parameters from the reference's, by name. */
+static void copy_weights(world *w, ref_model *r) {
+    const mf_params *list = mf_exec_params(w->exec);
+    mf_rank_coords at = mf_layout_coords(&w->layout, mf_comm_rank(w->comm));
+    for (int i = 0; i < list->count; i++) {
+        const mf_param *q = &list->list[i];
+        mf_param_piece p;
+        for (int k = 0; mf_param_piece_at(w->program, &at, q, k, &p); k++) {
+            const ref_tensor *from = ref_find(r, p.name);
+            for (int64_t j = 0; from != NULL && j < p.rows * p.cols; j++) {
+                int64_t row = j / p.cols, col = j % p.cols;
+                mf_exec_param(w->exec, i)[(p.at_row + row) * q->cols + p.at_col + col] =
+                    (float)
+                        from->value[(p.row + row) * (q->cols > 1 ? from->cols : 1) + p.col + col];
+            }
+        }
+    }
+    for (int i = 0; i < w->assignment.positions; i++) {
+        char name[128];
+        float *bias = mf_exec_correction_bias(w->exec, i);
+        if (bias != NULL && mf_param_correction_bias(w->program, i, name, sizeof name)) {
+            for (int64_t k = 0; k < w->model.experts; k++) {
+                bias[k] = (float)ref_find(r, name)->value[k];
+            }
+        }
+    }
+}
+
+/* Largest relative error of this rank's gradients, tensor by tensor; of the correction biases. */
+static double gradient_error(world *w, ref_model *r, char worst[160]) {
+    const mf_params *list = mf_exec_params(w->exec);
+    mf_rank_coords at = mf_layout_coords(&w->layout, mf_comm_rank(w->comm));
+    double most = 0.0;
+    for (int i = 0; i < list->count; i++) {
+        const mf_param *q = &list->list[i];
+        int64_t first, count, pieces = 0;
+        mf_param_piece p;
+        mf_exec_owned(w->exec, i, &first, &count);
+        for (int k = 0; mf_param_piece_at(w->program, &at, q, k, &p); k++, pieces++) {
+            const ref_tensor *want = ref_find(r, p.name);
+            double difference = 0.0, size = 1e-24;
+            for (int64_t j = 0; want != NULL && j < p.rows * p.cols; j++) {
+                int64_t row = j / p.cols, col = j % p.cols;
+                int64_t here = (p.at_row + row) * q->cols + p.at_col + col;
+                if (here >= first && here < first + count) {
+                    double g =
+                        want->grad[(p.row + row) * (q->cols > 1 ? want->cols : 1) + p.col + col];
+                    double d = (double)mf_exec_gradient(w->exec, i)[here] - g;
+                    difference += d * d;
+                    size += g * g;
+                }
+            }
+            double error = want != NULL ? sqrt(difference / size) : (double)INFINITY;
+            if (!(error <= most)) {
+                most = error;
+                snprintf(worst, 160, "%.120s (%.1e of %.1e)", p.name, sqrt(difference), sqrt(size));
+            }
+        }
+        if (pieces == 0) {
+            most = (double)INFINITY;
+            snprintf(worst, 160, "%s has no hub name", q->name);
+        }
+    }
+    return most;
+}
+
+static double bias_error(world *w, ref_model *r) {
+    double most = 0.0;
+    for (int i = 0; i < w->assignment.positions; i++) {
+        char name[128];
+        const float *bias = mf_exec_correction_bias(w->exec, i);
+        if (bias != NULL && mf_param_correction_bias(w->program, i, name, sizeof name)) {
+            for (int64_t k = 0; k < w->model.experts; k++) {
+                most = fmax(most, fabs((double)bias[k] - ref_find(r, name)->value[k]));
+            }
+        }
+    }
+    return most;
+}
+
+static double off(double got, double want) {
+    double error = fabs(got - want) / (fabs(want) + 1e-9);
+    return isnan(error) ? (double)INFINITY : error;
+}
+
+static double compare_step(world *w, ref_model *r, const mf_exec_result *got, char worst[160]) {
+    const ref_result *want = &r->r;
+    const struct {
+        const char *name;
+        double error;
+    } parts[] = {
+        {"lm loss", off(got->lm_loss, want->lm_loss)},
+        {"mtp loss", off(got->mtp_loss, want->mtp_loss)},
+        {"aux loss", r->o.aux_coef > 0 ? off(got->aux_loss, want->aux_loss) : 0.0},
+        {"norm", off(got->grad_norm, want->grad_norm)},
+    };
+    double most = gradient_error(w, r, worst);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (!(parts[i].error <= most)) {
+            most = parts[i].error;
+            snprintf(worst, 160, "%s (%.1e)", parts[i].name, most);
+        }
+    }
+    return most;
+}
+
+/* Largest error over ranks and steps; NAN when it cannot run. */
+static double run_case(const model_case *c, const spec *s, char worst[160], mf_err *e) {
+    world w;
+    ref_model r = {0};
+    double error = (double)NAN;
+    if (open_world(&w, c, s, e) == MF_OK) {
+        const mf_exec_batch batch = {sample, &w};
+        const ref_options o = reference_options(c, &w);
+        mf_status st = MF_OK;
+        error = 0.0;
+        ref_init(&r, &w.model, &o);
+        copy_weights(&w, &r);
+        for (int step = 0; step < STEPS && st == MF_OK; step++) {
+            mf_exec_result result;
+            draw_tokens(&w, step);
+            ref_gradients(&r, w.tokens);
+            st = mf_exec_step(w.exec, &batch, o.lr, &result, e);
+            if (st == MF_OK && error <= BOUND) {
+                error = fmax(error, compare_step(&w, &r, &result, worst));
+            }
+            if (r.r.nearest < 1e-5) {
+                snprintf(worst, 160, "step %d: a tie of %.1e", step, r.r.nearest);
+                error = (double)INFINITY;
+            }
+            ref_update(&r);
+        }
+        error = fmax(error, bias_error(&w, &r));
+        st = st == MF_OK ? mf_comm_all_reduce(w.comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX,
+                                              &error, 1, e)
+                         : st;
+        error = st == MF_OK ? error : (double)NAN;
+        ref_clear(&r);
+    }
+    close_world(&w);
+    return error;
+}
+
+/* --- grids --------------------------------------------------------------------------------------
+ */
+
+/* Can this model be folded this way by folding's own rules? The others are left out. */
+static bool fits(const model_case *c, const spec *s) {
+    mf_model m;
+    mf_layout l = layout_of(s);
+    mf_err e;
+    bool whole = read_model(c, &m, &e) == MF_OK && mf_layout_resolve(&l, &m, &e) == MF_OK;
+    bool experts = m.experts > 0 || (s->ep == 1 && s->etp == 1);
+    bool stages = s->pp == 1 || (m.mtp_layers == 0 && !m.tied_embeddings);
+    return whole && experts && stages;
+}
+
+static int child(int ranks, int only_case, int only_spec) {
+    int64_t rank = 0, size = 1;
+    mf_err e = {.text = ""};
+    int failed = 0, ran = 0;
+    double most = 0.0;
+    if (mf_comm_start(&rank, &size, &e) != MF_OK || size != ranks) {
+        printf("ranks: %lld of %d: %s\n", (long long)size, ranks, e.text);
+        return 1;
+    }
+    for (size_t c = 0; c < CASES; c++) {
+        for (size_t i = 0; i < SPECS; i++) {
+            bool chosen =
+                (only_case < 0 || only_case == (int)c) && (only_spec < 0 || only_spec == (int)i);
+            if (specs[i].ranks != ranks || !chosen || !fits(&cases[c], &specs[i])) {
+                continue;
+            }
+            char worst[160] = "";
+            double error = run_case(&cases[c], &specs[i], worst, &e);
+            ran++;
+            if (isnan(error)) {
+                printf("rank %lld: %s, layout %zu: %s\n", (long long)rank, cases[c].name, i,
+                       e.text);
+                fflush(stdout);
+                mf_comm_abort(1);
+            }
+            failed += error > BOUND;
+            most = fmax(most, error);
+            if (error > BOUND && worst[0] != '\0') {
+                printf("rank %lld: %s, layout %zu: %.1e %s\n", (long long)rank, cases[c].name, i,
+                       error, worst);
+                fflush(stdout);
+            }
+        }
+    }
+    if (rank == 0) {
+        printf("%d ranks: %d cases, %d failed, worst %.1e\n", ranks, ran, failed, most);
+    }
+    mf_comm_stop();
+    return failed > 0 || ran == 0;
+}
+
+static const char *program;
+
+static void run_grid(int ranks) {
+    char command[512];
+    if (ranks > 1 && (!mf_comm_has_mpi() || system("command -v mpirun >/dev/null 2>&1") != 0)) {
+        printf("MF_SKIPPED 1 no MPI: %d ranks are not tested\n", ranks);
+        skip();
+    }
+    fflush(stdout);
+    if (ranks == 1) {
+        snprintf(command, sizeof command, "%s --child 1", program);
+    } else {
+        snprintf(command, sizeof command,
+                 "mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "
+                 "--mca btl_vader_single_copy_mechanism none -x ASAN_OPTIONS=detect_leaks=0 "
+                 "-n %d %s --child %d",
+                 ranks, program, ranks);
+    }
+    int result = system(command);
+    assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+}
+
+static void one_rank_equals_the_double_precision_model(void **state) {
+    (void)state;
+    run_grid(1);
+}
+
+static void two_ranks_equal_the_double_precision_model(void **state) {
+    (void)state;
+    run_grid(2);
+}
+
+static void four_ranks_equal_the_double_precision_model(void **state) {
+    (void)state;
+    run_grid(4);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_equals_the_double_precision_model),
+        cmocka_unit_test(two_ranks_equal_the_double_precision_model),
+        cmocka_unit_test(four_ranks_equal_the_double_precision_model),
+    };
+    program = argv[0];
+    if (argc > 2 && strcmp(argv[1], "--child") == 0) {
+        return child(atoi(argv[2]), argc > 3 ? atoi(argv[3]) : -1, argc > 4 ? atoi(argv[4]) : -1);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
