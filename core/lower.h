@@ -97,13 +97,33 @@ void mf_program_destroy(mf_program *p);
 /* Parameters of a stage on one rank (its chunks' positions summed). */
 mf_param_count mf_program_stage_params(const mf_program *p, int64_t stage);
 
-/* Once-a-step ops of a stage after gradients are reduced, in order: gradient norm, its all-reduce,
- * offloaded-state copies, AdamW. ops has room for max; returns the count. */
+/* Tables that more than one stage may hold: the embedding (tied head, MTP depths that look tokens
+ * up) and the output projection (MTP depths). */
+typedef enum mf_table { MF_TABLE_EMBEDDING, MF_TABLE_HEAD, MF_TABLES } mf_table;
+/* Does a stage hold a copy of its own? A tied head is a copy of the embedding. */
+bool mf_program_holds(const mf_program *p, int64_t stage, mf_table table);
+
+/* Pipeline stage of a position. */
+int64_t mf_program_stage_of(const mf_program *p, int position);
+
+/* Once-a-step ops of a stage after gradients are reduced over data-parallel ranks, in order: sums
+ * over copies of weights (K and V heads, all of a TP group, expert biases, tables of other stages),
+ * expert counts, gradient norm, its all-reduce with the losses beside it, offloaded states in,
+ * AdamW, states out. ops has room for max (MF_ONCE_MAX is enough); returns the count. */
+#define MF_ONCE_MAX 16
 int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max);
-/* The same from parameters alone; copied_elements of an embedding that another stage holds too,
- * expert_counts that auxiliary-loss-free balancing sums. */
-int mf_param_optimizer(const mf_layout *l, mf_param_count params, double copied_elements,
-                       double expert_counts, mf_op *ops, int max);
+
+/* What these ops depend on, of one stage; all zero but the parameters: a lower bound. */
+typedef struct mf_once {
+    mf_param_count params;
+    mf_replica_count replicas;
+    int64_t kv_copies;                /* TP ranks that hold the same K and V heads */
+    double table_elements[MF_TABLES]; /* of this stage's copy; 0: none */
+    int64_t table_copies[MF_TABLES];  /* stages that hold one */
+    double expert_counts;             /* that auxiliary-loss-free balancing sums */
+    double losses;                    /* FP64 sums that travel beside the norm's */
+} mf_once;
+int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max);
 
 /* Gradient reduction and parameter gather of a block with these parameters. */
 mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count params);

@@ -227,13 +227,21 @@ static void gqa_projections(mf_build *bd, const attention *a, int16_t xn, int16_
     int64_t q_cols = a->heads * a->d_qk, kv_cols = a->kv_heads * a->d_qk;
     mf_linear w = {"qkv_proj",           MF_PART_ATTENTION, m->hidden,
                    q_cols + 2 * kv_cols, m->qkv_bias,       bd->math};
+    int first = bd->b->ntensors;
     int16_t y = mf_lower_column_parallel(bd, &w, xn);
+    if (m->kv_heads < bd->l->tp) {
+        mf_build_sum_since(bd, first, MF_SUM_KV, 2 * kv_cols);
+    }
     double q_B = (double)a->tokens * (double)q_cols * bd->act_B;
     double kv_B = (double)a->tokens * (double)kv_cols * bd->act_B;
     if (m->qk_norm || m->qk_norm_full) {
         int64_t width = m->qk_norm ? a->d_qk : q_cols + kv_cols;
         int16_t gamma =
             mf_build_weight(bd, "qk_norm", MF_PART_NORM, m->qk_norm ? 2 * a->d_qk : width, 1);
+        if (m->qk_norm_full) { /* a shard, as the projection it follows */
+            bool copies = m->kv_heads < bd->l->tp;
+            mf_build_sum(bd, gamma, copies ? MF_SUM_KV : MF_SUM_NONE, copies ? kv_cols : 0);
+        }
         int16_t n = qkv_tensor(bd, "qk_normed", a->tokens, q_cols + 2 * kv_cols, MF_RECOMPUTE_NORM);
         int16_t rstd = mf_build_tensor(bd, "rstd", a->tokens, (q_cols + kv_cols) / width, 4.0);
         mf_op *op =
@@ -268,11 +276,15 @@ static void mla_projections(mf_build *bd, const attention *a, int16_t xn, int16_
     if (m->q_lora_rank > 0) {
         mf_linear down = {"q_a_proj",     MF_PART_ATTENTION, m->hidden,
                           m->q_lora_rank, m->qkv_bias,       bd->math};
+        int first = bd->b->ntensors;
         q_low = mf_lower_linear(bd, &down, x, bd->tokens);
+        mf_build_sum_since(bd, first, MF_SUM_TP, m->q_lora_rank);
     }
     mf_linear kv_down = {"kv_a_proj",    MF_PART_ATTENTION, m->hidden,
                          kv_rank + rope, m->qkv_bias,       bd->math};
+    int first = bd->b->ntensors;
     int16_t kv_low = mf_lower_linear(bd, &kv_down, x, bd->tokens);
+    mf_build_sum_since(bd, first, MF_SUM_TP, kv_rank + rope);
     if (q_low != MF_NO_TENSOR) {
         q_low = mf_lower_norm(bd, "q_a_norm", q_low, bd->tokens, m->q_lora_rank);
     }

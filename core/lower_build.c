@@ -125,7 +125,24 @@ int16_t mf_build_weight(mf_build *bd, const char *name, mf_weight_part part, int
     t->class = MF_TENSOR_WEIGHT;
     t->part = (uint8_t)part;
     t->drop = 0;
+    if (part == MF_PART_NORM || part == MF_PART_ROUTER) {
+        mf_build_sum(bd, id, MF_SUM_TP, rows);
+    }
     return id;
+}
+
+void mf_build_sum(mf_build *bd, int16_t weight, mf_gradient_sum sum, int64_t rows) {
+    mf_tensor *t = mf_build_t(bd, weight);
+    t->sum = (uint8_t)sum;
+    t->sum_rows = rows;
+}
+
+void mf_build_sum_since(mf_build *bd, int first, mf_gradient_sum sum, int64_t rows) {
+    for (int t = first; t < bd->b->ntensors && bd->status == MF_OK; t++) {
+        if (bd->b->tensors[t].class == MF_TENSOR_WEIGHT) {
+            mf_build_sum(bd, (int16_t)t, sum, rows);
+        }
+    }
 }
 
 mf_op *mf_build_op(mf_build *bd, mf_op_kind kind, const char *name, mf_stream stream) {
@@ -375,6 +392,7 @@ static void sum_params(mf_block *b) {
             continue;
         }
         int64_t elements = w->rows * w->cols;
+        b->replicas.of[w->sum] += w->sum_rows * w->cols;
         if (w->part == MF_PART_EXPERT) {
             b->params.expert += elements;
         } else {

@@ -64,6 +64,10 @@ int16_t mf_build_routed(mf_build *bd, const char *name, int64_t rows, int64_t co
                         double element_B);
 int16_t mf_build_weight(mf_build *bd, const char *name, mf_weight_part part, int64_t rows,
                         int64_t cols);
+/* The last `rows` rows of a weight are copies, whose gradients are to be summed. */
+void mf_build_sum(mf_build *bd, int16_t weight, mf_gradient_sum sum, int64_t rows);
+/* The same of every weight made since tensor `first`. */
+void mf_build_sum_since(mf_build *bd, int first, mf_gradient_sum sum, int64_t rows);
 mf_tensor *mf_build_t(mf_build *bd, int16_t t);
 mf_build_extra *mf_build_last(mf_build *bd); /* of the op made last */
 double mf_tensor_balanced_B(const mf_tensor *t);

@@ -2,6 +2,7 @@
 #include "core/lower_build.h"
 
 #include <math.h>
+#include <string.h>
 
 /* y = silu(gate) * up (* router probability): reads 2 x width, writes width. */
 static int16_t swiglu(mf_build *bd, int16_t fc1, int64_t rows, int64_t width, bool routed,
@@ -315,6 +316,9 @@ static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int1
     int16_t bias = bd->m->ffn_bias
                        ? mf_build_weight(bd, "expert_bias", MF_PART_EXPERT, s->experts * n, 1)
                        : MF_NO_TENSOR;
+    if (bias != MF_NO_TENSOR && strcmp(name, "expert_fc2") == 0) {
+        mf_build_sum(bd, bias, MF_SUM_ETP, s->experts * n); /* of rows that ETP ranks share */
+    }
     uint16_t outer = bd->drop;
     bd->drop |= drop;
     int16_t y = mf_build_routed(bd, name, s->rows, n, bd->act_B);
@@ -357,6 +361,7 @@ static int16_t shared_expert(mf_build *bd, int16_t xn) {
         mf_lower_mlp(bd, xn, m->shared_ffn, MF_PART_SHARED_EXPERT, MF_RECOMPUTE_SHARED_EXPERT);
     if (m->shared_gate) {
         int16_t w = mf_build_weight(bd, "shared_gate", MF_PART_SHARED_EXPERT, m->hidden, 1);
+        mf_build_sum(bd, w, MF_SUM_TP, m->hidden);
         int16_t gated = mf_build_tensor(bd, "shared_gated", bd->tokens, m->hidden, bd->act_B);
         mf_op *op = mf_build_memory_op(bd, MF_OP_GATE_FWD, "shared_gate", bd->tokens, m->hidden,
                                        3.0 * (double)bd->tokens * (double)m->hidden * bd->act_B);

@@ -127,7 +127,11 @@ int16_t mf_lower_column_parallel(mf_build *bd, const mf_linear *w, int16_t x) {
 int16_t mf_lower_row_parallel(mf_build *bd, const mf_linear *w, int16_t x) {
     int16_t q = quantise_if(bd, w, x);
     int64_t rows = mf_build_t(bd, x)->rows, pieces = tp_pieces(bd, rows);
+    int first = bd->b->ntensors;
     int16_t y = linear_pieces(bd, w, q, rows, pieces);
+    if (w->bias) { /* weight, bias */
+        mf_build_sum_since(bd, first + 1, MF_SUM_TP, w->n);
+    }
     if (bd->l->tp == 1) {
         return y;
     }

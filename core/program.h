@@ -220,15 +220,26 @@ typedef struct mf_tensor {
     uint16_t offload;   /* MF_OFFLOAD_* bit it belongs to */
     uint8_t class;      /* mf_tensor_class under this block's choice */
     uint8_t part;       /* mf_weight_part of weights and gradients */
+    uint8_t sum;        /* mf_gradient_sum of weights */
     bool routed;        /* rows scale with the load of this rank */
     bool indices;       /* routing map and the like: no gradient flows */
     bool offloaded;     /* saved in host memory between forward and backward */
+    int64_t sum_rows;   /* last rows that the sum is over */
     int16_t grad;       /* tensor that holds its gradient; -1 */
     int16_t producer;   /* forward op that makes it; -1 for inputs and weights */
     int64_t offset_B;   /* local tensors: place in the workspace of their pass; else -1 */
 } mf_tensor;
 
 #define MF_DROP_ALWAYS 0x8000u
+
+/* Copies of a weight inside a data-parallel rank: their gradients are partial sums of one. */
+typedef enum mf_gradient_sum {
+    MF_SUM_NONE,
+    MF_SUM_TP,  /* every TP rank holds all of it and saw other tokens (or other heads) */
+    MF_SUM_KV,  /* K and V heads that TP / KV heads neighbouring TP ranks hold */
+    MF_SUM_ETP, /* every ETP rank holds all of it */
+    MF_SUM_COUNT
+} mf_gradient_sum;
 
 /* Bytes by parameters of one block on one rank (weights / elements are local shards). */
 typedef struct mf_param_count {
@@ -237,6 +248,11 @@ typedef struct mf_param_count {
     int64_t dense_matrices; /* of dense, those that are FP8 candidates (2-D projections) */
 } mf_param_count;
 
+/* Elements of one block on one rank whose gradients are summed over copies. */
+typedef struct mf_replica_count {
+    int64_t of[MF_SUM_COUNT];
+} mf_replica_count;
+
 typedef struct mf_block {
     char label[96];
     int nops, nforward; /* ops [0, nforward) are forward */
@@ -244,6 +260,7 @@ typedef struct mf_block {
     mf_op *ops;
     mf_tensor *tensors;
     mf_param_count params;
+    mf_replica_count replicas;
 
     /* memory of one instance, bytes, every tensor rounded up to MF_ALIGN_B */
     int64_t saved_B;    /* held from forward to backward on the device */

@@ -9,12 +9,15 @@
 #include <mpi.h>
 #endif
 
+enum { GROUPS = MF_GROUP_COUNT + MF_COMM_MAX_ADDED };
+
 struct mf_comm {
     mf_layout layout;
     int64_t rank;
-    int64_t size[MF_GROUP_COUNT], member[MF_GROUP_COUNT];
+    int added;
+    int64_t size[GROUPS], member[GROUPS];
 #ifdef MF_HAVE_MPI
-    MPI_Comm group[MF_GROUP_COUNT];
+    MPI_Comm group[GROUPS];
     MPI_Comm pipeline; /* the world again, for messages between stages */
     MPI_Request *sends;
     int nsends, room;
@@ -162,9 +165,11 @@ mf_status mf_comm_create(const mf_layout *l, mf_comm **out, mf_err *e) {
     c->layout = *l;
     c->rank = rank;
     c->pipeline = MPI_COMM_NULL;
+    for (int g = 0; g < GROUPS; g++) {
+        c->group[g] = MPI_COMM_NULL;
+    }
     for (int g = 0; g < MF_GROUP_COUNT; g++) {
         mf_group_shape s = mf_layout_group(l, (mf_group_kind)g);
-        c->group[g] = MPI_COMM_NULL;
         c->size[g] = s.size;
         c->member[g] = c->rank / s.stride % s.size;
     }
@@ -177,12 +182,33 @@ mf_status mf_comm_create(const mf_layout *l, mf_comm **out, mf_err *e) {
     return MF_OK;
 }
 
+mf_status mf_comm_add(mf_comm *c, int64_t color, mf_group_kind *out, mf_err *e) {
+    if (c->added == MF_COMM_MAX_ADDED) {
+        return mf_err_set(e, MF_INTERNAL, "no room for another group");
+    }
+    int g = MF_GROUP_COUNT + c->added++, size = 1, member = 0;
+    if (c->layout.gpus > 1) {
+        MF_MPI_TRY(MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : (int)color,
+                                  (int)c->rank, &c->group[g]),
+                   e);
+    }
+    if (c->group[g] != MPI_COMM_NULL) {
+        MF_MPI_TRY(MPI_Comm_set_errhandler(c->group[g], MPI_ERRORS_RETURN), e);
+        MF_MPI_TRY(MPI_Comm_size(c->group[g], &size), e);
+        MF_MPI_TRY(MPI_Comm_rank(c->group[g], &member), e);
+    }
+    c->size[g] = size;
+    c->member[g] = member;
+    *out = (mf_group_kind)g;
+    return MF_OK;
+}
+
 void mf_comm_destroy(mf_comm *c) {
     if (c == NULL) {
         return;
     }
     if (running()) {
-        for (int g = 0; g < MF_GROUP_COUNT; g++) {
+        for (int g = 0; g < GROUPS; g++) {
             if (c->group[g] != MPI_COMM_NULL) {
                 MPI_Comm_free(&c->group[g]);
             }
@@ -355,10 +381,19 @@ mf_status mf_comm_create(const mf_layout *l, mf_comm **out, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "communicators: out of memory");
     }
     c->layout = *l;
-    for (int g = 0; g < MF_GROUP_COUNT; g++) {
+    for (int g = 0; g < GROUPS; g++) {
         c->size[g] = 1;
     }
     *out = c;
+    return MF_OK;
+}
+
+mf_status mf_comm_add(mf_comm *c, int64_t color, mf_group_kind *out, mf_err *e) {
+    (void)color;
+    if (c->added == MF_COMM_MAX_ADDED) {
+        return mf_err_set(e, MF_INTERNAL, "no room for another group");
+    }
+    *out = (mf_group_kind)(MF_GROUP_COUNT + c->added++);
     return MF_OK;
 }
 

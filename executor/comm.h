@@ -37,6 +37,12 @@ bool mf_comm_has_mpi(void);
 mf_status mf_comm_create(const mf_layout *l, mf_comm **out, mf_err *e);
 void mf_comm_destroy(mf_comm *c);
 
+/* One more group: the ranks that give the same color, in order of rank. Every rank calls it, in the
+ * same order as the others; color -1: this rank is in none of them. *out stands for the group in
+ * the calls below. Errors: MF_LIBRARY; MF_INTERNAL past MF_COMM_MAX_ADDED. */
+#define MF_COMM_MAX_ADDED 8
+mf_status mf_comm_add(mf_comm *c, int64_t color, mf_group_kind *out, mf_err *e);
+
 int64_t mf_comm_rank(const mf_comm *c);
 int64_t mf_comm_group_size(const mf_comm *c, mf_group_kind g);
 int64_t mf_comm_group_rank(const mf_comm *c, mf_group_kind g);

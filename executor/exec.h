@@ -45,6 +45,19 @@ typedef struct mailbox {
     char *data;
 } mailbox;
 
+/* A stage's copy of a table that other stages hold too. */
+typedef struct table_copy {
+    int64_t stage, offset, dense; /* of the copy in the stage's dense half; elements of that half */
+} table_copy;
+
+typedef struct table_copies {
+    int count;            /* stages that hold one; 0: nothing to do on this rank */
+    table_copy *copy;     /* [count] by stage */
+    int param, mine;      /* this rank's */
+    mf_group_kind same;   /* the ranks of those stages with this rank's place in the stage */
+    mf_group_kind shards; /* with this rank's place in its TP group alone */
+} table_copies;
+
 struct mf_exec {
     const mf_program *p;
     const mf_schedule *s;
@@ -79,8 +92,15 @@ struct mf_exec {
     mailbox *mail;
     int nmail;
     float *loads, *corrections;
+    double *sums; /* of the step over all ranks: squared norm, loss, MTP's, auxiliary losses */
     double *aux_of_position, loss_sum, mtp_sum;
     int64_t step, ops;
+
+    mf_op once[MF_ONCE_MAX]; /* pass O */
+    int nonce, once_at;      /* ops, the next one */
+    mf_group_kind kv_copies; /* TP ranks that hold the same K and V heads */
+    table_copies table[MF_TABLES];
+    double lr;
     mf_exec_env env;
 };
 
@@ -96,9 +116,29 @@ void mf_exec_bind_op(const mf_exec *x, int position, int64_t chunk, int micro_ba
 /* Memory of a position's input in the forward pass of a micro-batch. */
 void *mf_exec_input(const mf_exec *x, int position, int64_t chunk, int micro_batch, void *buffer);
 
-/* optimizer.c: pass O of the rank's stage. */
-mf_status mf_exec_reduce_gradients(mf_exec *x, mf_err *e);
-mf_status mf_exec_grad_norm(mf_exec *x, double *norm, mf_err *e);
-mf_status mf_exec_update(mf_exec *x, double lr, double norm, mf_err *e);
+/* reduce.c: gradients summed over ranks. */
+mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e);
+void mf_exec_reduce_clear(mf_exec *x);
+/* Elements of scratch that the sums of pass O need. */
+int64_t mf_exec_reduce_scratch(const mf_exec *x);
+/* Data-parallel reductions of all positions, then the sums over copies that pass O begins with. */
+mf_status mf_exec_reduce_positions(mf_exec *x, mf_err *e);
+mf_status mf_exec_sum_copies(mf_exec *x, const mf_op *op, mf_err *e);
+mf_status mf_exec_sum_tables(mf_exec *x, const mf_op *op, mf_err *e);
+/* Elements of a parameter, from the first, that the norm counts on this rank. */
+int64_t mf_exec_counted(const mf_exec *x, const mf_param *q);
+/* Side 0 dense, 1 expert: ZeRO level, group, elements; each member's share of [begin, end). */
+int mf_exec_zero(const mf_exec *x, int side);
+mf_group_kind mf_exec_zero_group(int side);
+void mf_exec_shares(const mf_exec *x, int side, int64_t begin, int64_t end, int64_t *counts);
+/* Range of a position's parameters on a side; false: it has none. */
+bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int64_t *end);
+
+/* optimizer.c: pass O of the rank's stage, up to the norm and after it. */
+mf_status mf_exec_once_gradients(mf_exec *x, mf_err *e);
+mf_status mf_exec_once_update(mf_exec *x, mf_err *e);
+
+/* program_run.c: an op of the program has run. */
+void mf_exec_ran(mf_exec *x, const mf_op *op);
 
 #endif

@@ -26,22 +26,6 @@ static const char *owner_of_bias(const mf_block *b, int16_t t) {
     return NULL;
 }
 
-static bool in_words(const char *name, const char *const *words, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(name, words[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_replicated(const mf_param *q, const mf_tensor *t) {
-    static const char *const whole[] = {"q_a_proj", "kv_a_proj", "shared_gate"};
-    static const char *const row_parallel[] = {"o_proj", "fc2", "expert_fc2"};
-    return t->part == MF_PART_NORM || t->part == MF_PART_ROUTER || in_words(q->name, whole, 3) ||
-           (q->bias && in_words(q->name, row_parallel, 3));
-}
-
 mf_status mf_params_list(const mf_program *p, int64_t stage, mf_params *out, mf_err *e) {
     *out = (mf_params){0};
     int positions = p->assignment.positions, capacity = 0;
@@ -70,9 +54,10 @@ mf_status mf_params_list(const mf_program *p, int64_t stage, mf_params *out, mf_
                               .name = owner != NULL ? owner : w->name,
                               .bias = owner != NULL,
                               .expert = w->part == MF_PART_EXPERT,
+                              .sum = (mf_gradient_sum)w->sum,
+                              .sum_rows = w->sum_rows,
                               .rows = w->rows,
                               .cols = w->cols};
-                q.replicated = is_replicated(&q, w);
                 int64_t *half = q.expert ? &out->expert : &out->dense;
                 q.offset = *half;
                 *half += q.rows * q.cols;

@@ -17,8 +17,9 @@ typedef struct mf_param {
     int16_t tensor;   /* tensor of the position's block */
     const char *name; /* lowering's name; of a bias: that of its linear map */
     bool bias;
-    bool expert;     /* in the expert half of the flat buffer */
-    bool replicated; /* every TP rank holds all of it (its gradient sums over TP) */
+    bool expert;         /* in the expert half of the flat buffer */
+    mf_gradient_sum sum; /* over copies of the last `sum_rows` rows */
+    int64_t sum_rows;
     int64_t rows, cols;
     int64_t offset; /* elements from the start of its half */
 } mf_param;

@@ -54,10 +54,9 @@ static int count_messages(const mf_exec *x) {
     return l->pp * l->vpp > 1 ? (int)(2 * l->vpp * l->micro_batches) : 0;
 }
 
-/* Largest that an op, a position's gradients or the K and V rows of all TP ranks need. */
+/* Largest that an op, a position's gradients or the sums of pass O need. */
 static size_t scratch_B(const mf_exec *x) {
-    const mf_model *m = &x->p->model;
-    size_t most = (size_t)(x->p->layout.tp * 2 * m->head_dim * m->hidden) * sizeof(float);
+    size_t most = (size_t)mf_exec_reduce_scratch(x) * sizeof(float);
     for (int i = 0; i < x->p->assignment.positions; i++) {
         size_t elements = 0;
         for (int k = x->params.first[i]; k < x->params.first[i + 1]; k++) {
@@ -91,14 +90,15 @@ static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
     x->rope = calloc((size_t)l->seq * rot, sizeof *x->rope);
     x->env.scratch_B = scratch_B(x);
     x->scratch = aligned_alloc(64, (x->env.scratch_B + 63) / 64 * 64 + 64);
-    x->aux_of_position = calloc(positions, sizeof *x->aux_of_position);
+    x->sums = calloc(3 + positions, sizeof *x->sums);
     x->loads = calloc(positions * experts + 1, sizeof *x->loads);
     x->corrections = calloc(positions * experts + 1, sizeof *x->corrections);
     x->nmail = count_messages(x);
     x->mail = calloc((size_t)x->nmail + 1, sizeof *x->mail);
     bool ok = x->tokens && x->rows && x->positions_of_rows && x->cu && x->full_cu &&
-              x->ring_position && x->full_position && x->rope && x->scratch && x->aux_of_position &&
+              x->ring_position && x->full_position && x->rope && x->scratch && x->sums &&
               x->loads && x->corrections && x->mail;
+    x->aux_of_position = x->sums != NULL ? x->sums + 3 : NULL;
     for (int i = 0; i < x->nmail && ok; i++) {
         x->mail[i].data = malloc((size_t)x->boundary_B + 1);
         ok = x->mail[i].data != NULL;
@@ -163,6 +163,9 @@ mf_status mf_exec_create(const mf_program *program, const mf_schedule *schedule,
     x->stage = x->at.p;
     mf_status status = mf_exec_bind(x, e);
     if (status == MF_OK) {
+        status = mf_exec_reduce_init(x, e);
+    }
+    if (status == MF_OK) {
         status = allocate_inputs(x, e);
     }
     if (status == MF_OK) {
@@ -183,6 +186,7 @@ void mf_exec_destroy(mf_exec *x) {
         return;
     }
     mf_exec_unbind(x);
+    mf_exec_reduce_clear(x);
     for (int i = 0; x->mail != NULL && i < x->nmail; i++) {
         free(x->mail[i].data);
     }
@@ -196,7 +200,7 @@ void mf_exec_destroy(mf_exec *x) {
     free(x->full_position);
     free(x->rope);
     free(x->scratch);
-    free(x->aux_of_position);
+    free(x->sums);
     free(x->loads);
     free(x->corrections);
     free(x);
@@ -300,6 +304,7 @@ static mf_status post(mf_exec *x, int64_t to, int direction, int micro_batch, co
     }
     m->vstage = -1; /* under way: free when the step ends */
     int tag = 2 * (int)(to * x->s->micro_batches + micro_batch) + direction;
+    mf_exec_ran(x, direction == 0 ? &x->p->send_forward : &x->p->send_backward);
     return mf_comm_send(x->comm, rank_of_stage(x, stage), tag, m->data, (size_t)x->boundary_B, e);
 }
 
@@ -322,6 +327,14 @@ static mf_status collect(mf_exec *x, int64_t at, int64_t from, int direction, in
     }
     return mf_err_set(e, MF_INTERNAL, "virtual stage %lld has no input for micro-batch %d",
                       (long long)at, micro_batch);
+}
+
+void mf_exec_ran(mf_exec *x, const mf_op *op) {
+    x->ops++;
+    if (x->o.after_op != NULL) {
+        const mf_exec_op one = {.op = op, .forward = op, .position = -1, .env = &x->env};
+        x->o.after_op(x->o.user, &one);
+    }
 }
 
 /* --- passes
@@ -429,31 +442,22 @@ static mf_status run_schedule(mf_exec *x, const mf_exec_batch *batch, mf_err *e)
     return status;
 }
 
-/* Sums over ranks of what each of them counted of its own rows: a stage's ranks, then the stages.
- */
-static mf_status sum_losses(mf_exec *x, mf_exec_result *out, mf_err *e) {
+/* From the sums over all ranks of what each of them counted of its own rows. */
+static void read_losses(mf_exec *x, mf_exec_result *out) {
     const mf_layout *l = &x->p->layout;
-    const mf_model *m = &x->p->model;
-    double sums[2] = {x->loss_sum, x->mtp_sum};
-    mf_status status =
-        mf_comm_all_reduce(x->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_SUM, sums, 2, e);
-    if (status == MF_OK) {
-        status = mf_comm_all_reduce(x->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_SUM,
-                                    x->aux_of_position, x->p->assignment.positions, e);
-    }
     double mtp_labels = 0.0;
-    for (int64_t d = 1; d <= m->mtp_layers; d++) {
+    for (int64_t d = 1; d <= x->p->model.mtp_layers; d++) {
         mtp_labels += (double)(l->gbs * (l->seq - d));
     }
-    out->lm_loss = sums[0] / (double)(l->gbs * l->seq);
-    out->mtp_loss = mtp_labels > 0 ? sums[1] / mtp_labels : 0.0;
+    out->grad_norm = sqrt(x->sums[0]);
+    out->lm_loss = x->sums[1] / (double)(l->gbs * l->seq);
+    out->mtp_loss = mtp_labels > 0 ? x->sums[2] / mtp_labels : 0.0;
     out->aux_loss = 0.0;
     for (int i = 0; i < x->p->assignment.positions; i++) {
         x->aux_of_position[i] /= (double)(l->micro_batches * l->dp);
         out->aux_loss += x->aux_of_position[i];
     }
     out->aux_of_position = x->aux_of_position;
-    return status;
 }
 
 mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_result *out,
@@ -470,14 +474,9 @@ mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_resu
     x->ops = 0;
     mf_status status = run_schedule(x, batch, e);
     if (status == MF_OK) {
-        status = mf_exec_reduce_gradients(x, e);
+        status = mf_exec_once_gradients(x, e);
     }
-    if (status == MF_OK) {
-        status = sum_losses(x, out, e);
-    }
-    if (status == MF_OK) {
-        status = mf_exec_grad_norm(x, &out->grad_norm, e);
-    }
+    read_losses(x, out);
     out->ops = x->ops;
     return status;
 }
@@ -485,7 +484,12 @@ mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_resu
 mf_status mf_exec_step(mf_exec *x, const mf_exec_batch *batch, double lr, mf_exec_result *out,
                        mf_err *e) {
     mf_status status = mf_exec_gradients(x, batch, out, e);
-    return status == MF_OK ? mf_exec_update(x, lr, out->grad_norm, e) : status;
+    x->lr = lr;
+    if (status == MF_OK) {
+        status = mf_exec_once_update(x, e);
+    }
+    out->ops = x->ops;
+    return status;
 }
 
 /* --- what callers look at

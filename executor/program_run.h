@@ -23,7 +23,8 @@ typedef struct mf_exec_options {
                                  aux_loss_coef must be positive for its counts to be there */
     double mtp_coef;          /* weight of the mean loss of the MTP depths */
     double bias_rate;         /* of the correction bias; 0: it stands */
-    /* Around each op, for measuring and for tests; NULL: none. */
+    /* Around each op, for measuring and for tests; NULL: none. Messages between stages and ops of
+     * pass O are told after they ran, without operands (block NULL, position -1). */
     void (*before_op)(void *user, const mf_exec_op *op);
     void (*after_op)(void *user, const mf_exec_op *op);
     void *user;

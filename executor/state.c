@@ -36,12 +36,12 @@ void mf_exec_set_steps(mf_exec *x, int64_t steps) {
 
 mf_status mf_exec_expert_load(mf_exec *x, double *counts, mf_err *e) {
     int64_t experts = x->p->model.experts, positions = x->p->assignment.positions;
-    /* Where the correction bias moves, the update has summed over the stage already. */
+    /* Where there is a correction bias, the step has summed over the stage already. */
     bool first = mf_comm_group_rank(x->comm, MF_GROUP_TP_CP_DP) == 0;
     memset(counts, 0, (size_t)(positions * experts) * sizeof *counts);
     for (int64_t i = 0; i < positions; i++) {
         const position_bind *q = &x->positions[i];
-        bool summed = q->correction != NULL && x->o.bias_rate > 0;
+        bool summed = q->correction != NULL;
         for (int64_t k = 0; q->load != NULL && (!summed || first) && k < experts; k++) {
             counts[i * experts + k] = (double)q->load[k];
         }

@@ -211,8 +211,9 @@ static void real_send(void *self, const mf_layout *l, double *send_s, double *ho
  * does not depend on the parameters goes to *fixed_s. */
 static void optimizer_s(const mf_oracle_real *o, const mf_layout *l, mf_param_count params,
                         double *norm_s, double *update_s, double *fixed_s) {
-    mf_op ops[16];
-    int n = mf_param_optimizer(l, params, 0.0, 0.0, ops, 16);
+    mf_op ops[MF_ONCE_MAX];
+    const mf_once once = {.params = params};
+    int n = mf_param_optimizer(l, &once, ops, MF_ONCE_MAX);
     bool met = l->gpus == 1;
     *norm_s = *update_s = *fixed_s = 0.0;
     for (int i = 0; i < n; i++) {

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void price(const mf_step_engine *g, const mf_op *op, mf_price *out) {
     *out = (mf_price){0};
@@ -101,8 +102,6 @@ void mf_step_reduce(mf_step_engine *g, int64_t stage, int64_t r, int position) {
 
 /* --- the end of the step ---------------------------------------------------------------------- */
 
-enum { MAX_OPS = 16 };
-
 /* An op on the compute stream, or one that it waits for. */
 static void play_op(mf_step_engine *g, int64_t stage, int64_t r, const mf_op *op,
                     const mf_price *p) {
@@ -126,17 +125,23 @@ static void play_op(mf_step_engine *g, int64_t stage, int64_t r, const mf_op *op
     mf_step_observe(g, &i);
 }
 
-/* All ranks of some stages wait for the last of them; of the ends, each for its counterpart. */
-static void meet(mf_step_engine *g, bool ends) {
-    int64_t stages = g->p->layout.pp, apart = ends ? g->ranks : 1;
+typedef struct tail {
+    int n, at;
+    bool met; /* stands at an op that stages share */
+    mf_op ops[MF_ONCE_MAX];
+    mf_price price[MF_ONCE_MAX];
+} tail;
+
+/* All ranks of the stages that stand at a shared op wait for the last of them; of an op between
+ * stages, each for its counterparts. */
+static void meet(mf_step_engine *g, const tail *tails, bool counterparts) {
+    int64_t stages = g->p->layout.pp, apart = counterparts ? g->ranks : 1;
     for (int64_t first = 0; first < apart; first++) {
         mf_when last = {0, 0, 0};
         for (int wait = 0; wait < 2; wait++) {
             for (int64_t p = 0; p < stages; p++) {
-                if (ends && p > 0 && p < stages - 1) {
-                    continue;
-                }
-                for (int64_t r = first; r < (ends ? first + 1 : g->ranks); r++) {
+                for (int64_t r = first; tails[p].met && r < (counterparts ? first + 1 : g->ranks);
+                     r++) {
                     mf_step_rank *k = mf_step_rank_of(g, p, r);
                     if (wait) {
                         mf_step_wait(k, last, MF_BD_BUBBLE);
@@ -148,13 +153,6 @@ static void meet(mf_step_engine *g, bool ends) {
         }
     }
 }
-
-typedef struct tail {
-    int n, at;
-    bool met; /* stands at an op that stages share */
-    mf_op ops[MAX_OPS];
-    mf_price price[MAX_OPS];
-} tail;
 
 /* Copies of offloaded states travel beside the update, piece by piece: of update, copies in and
  * copies out the longest counts, and what copies take longer than the update is waited for. */
@@ -173,15 +171,15 @@ static void hide_copies(tail *t) {
     }
 }
 
-/* Plays a stage's ops up to the next one over `group`, or all of the rest for none. */
-static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, mf_group_kind group) {
+/* Plays a stage's ops up to the one of that name, or all of the rest for NULL. */
+static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, const char *name) {
     int end = t->at;
-    while (end < t->n && t->ops[end].group != group) {
+    while (end < t->n && (name == NULL || strcmp(t->ops[end].name, name) != 0)) {
         end++;
     }
     t->met = end < t->n;
-    if (!t->met && group != MF_GROUP_COUNT) {
-        return; /* the group is of other stages */
+    if (!t->met && name != NULL) {
+        return; /* shared by other stages */
     }
     for (; t->at < end; t->at++) {
         for (int64_t r = 0; r < g->ranks; r++) {
@@ -190,10 +188,10 @@ static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, mf_group_kind 
     }
 }
 
-/* Copies of the embedding on the first and last stage are summed, then comes the gradient norm of
- * all stages, then each stage's own update. */
+/* Copies of tables on several stages are summed, then comes the gradient norm of all stages, then
+ * each stage's own update. */
 void mf_step_optimizer(mf_step_engine *g) {
-    static const mf_group_kind shared[] = {MF_GROUP_PP, MF_GROUP_WORLD};
+    static const char *const shared[] = {"embedding_copies", "head_copies", "grad_norm_all_reduce"};
     int64_t stages = g->p->layout.pp;
     tail *tails = calloc((size_t)stages, sizeof *tails);
     if (tails == NULL) {
@@ -202,7 +200,7 @@ void mf_step_optimizer(mf_step_engine *g) {
     }
     for (int64_t p = 0; p < stages; p++) {
         tail *t = &tails[p];
-        t->n = mf_program_optimizer(g->p, p, t->ops, MAX_OPS);
+        t->n = mf_program_optimizer(g->p, p, t->ops, MF_ONCE_MAX);
         for (int i = 0; i < t->n; i++) {
             price(g, &t->ops[i], &t->price[i]);
         }
@@ -212,14 +210,14 @@ void mf_step_optimizer(mf_step_engine *g) {
             mf_step_wait(k, k->once, MF_BD_DP);
         }
     }
-    for (int part = 0; part < 2; part++) {
+    for (size_t part = 0; part < sizeof shared / sizeof shared[0]; part++) {
         bool any = false;
         for (int64_t p = 0; p < stages; p++) {
             play_up_to(g, p, &tails[p], shared[part]);
             any |= tails[p].met;
         }
         if (any) {
-            meet(g, shared[part] == MF_GROUP_PP);
+            meet(g, tails, part < 2);
         }
         for (int64_t p = 0; p < stages; p++) {
             tail *t = &tails[p];
@@ -230,7 +228,7 @@ void mf_step_optimizer(mf_step_engine *g) {
         }
     }
     for (int64_t p = 0; p < stages; p++) {
-        play_up_to(g, p, &tails[p], MF_GROUP_COUNT);
+        play_up_to(g, p, &tails[p], NULL);
         for (int64_t r = 0; r < g->ranks; r++) {
             mf_step_rank *k = mf_step_rank_of(g, p, r);
             mf_step_wait(k, (mf_when){k->host_s, k->host_s, k->host_s}, MF_BD_HOST);
