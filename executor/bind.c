@@ -162,8 +162,6 @@ static mf_status refuse(const mf_exec *x, mf_err *e) {
     what = m->qk_norm_full ? "QK norms over whole projections" : what;
     what =
         l->cp > 1 && l->cp_type == MF_CP_HIERARCHICAL ? "hierarchical context parallelism" : what;
-    what = m->mtp_layers > 0 && l->pp > 1 ? "MTP over pipeline stages" : what;
-    what = m->tied_embeddings && l->pp > 1 ? "tied embeddings over pipeline stages" : what;
     for (int i = 0; i < x->p->assignment.positions; i++) {
         what = x->p->assignment.memory[i].offload ? "offloading" : what;
     }

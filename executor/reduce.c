@@ -47,7 +47,7 @@ bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int
 /* In place on the flat gradients: under ZeRO-1 this rank's share of each position is complete. */
 static mf_status reduce_position(mf_exec *x, int position, int side, mf_err *e) {
     const mf_op *op = &x->p->dp[position].reduce[side];
-    int64_t begin, end, counts[MF_COMM_MAX_GROUP];
+    int64_t begin, end, counts[MF_COMM_MAX_GROUP] = {0};
     mf_group_kind group = mf_exec_zero_group(side);
     if (!(op->bytes > 0) || !mf_exec_range(x, position, side, &begin, &end)) {
         return MF_OK;
