@@ -1,14 +1,23 @@
-/* counting_sort.cuh - a stable counting sort on the device, in three launches: count the keys of
- * each stretch of SORT_STRETCH items, turn counts into first places, place the items. Stable and
- * without floating atomics, so the same in every run. Used by permute (keys = experts) and by the
- * gradient of the embedding (keys = digits of tokens).
+/* counting_sort.cuh - a stable counting sort on the device. Stable and without floating atomics, so
+ * the same in every run. Used by permute (keys = experts) and by the gradient of the embedding
+ * (keys = digits of tokens). Two ways to the same order:
+ * - up to SORT_CLUSTER_ITEMS: one launch of one cluster, all digits in turn; counts travel through
+ *   the cluster's shared memory. Launch latency is what a sort of this size costs;
+ * - more: three launches a digit: count the keys of each stretch of SORT_STRETCH items, turn counts
+ *   into first places, place the items.
  */
 #ifndef MF_KERNELS_COUNTING_SORT_CUH
 #define MF_KERNELS_COUNTING_SORT_CUH
 
 #include "kernels/cuda_common.cuh"
 
+#include <cooperative_groups.h>
+
 #define SORT_BINS_MAX 512
+#define SORT_CLUSTER 8 /* blocks: the most that every GPU with clusters takes */
+#define SORT_CLUSTER_ITEMS (1 << 18)
+#define SORT_CLUSTER_THREADS 1024
+#define SORT_CLUSTER_WARPS (SORT_CLUSTER_THREADS / 32)
 #define SORT_STRETCH 1024
 #define SORT_THREADS 256
 #define SORT_WARPS (SORT_THREADS / 32)
@@ -123,6 +132,145 @@ __global__ void sort_place(Key key, Put put, int64_t items, int bins, const int3
             put(item, bin[r] >= 0 ? next[warp][bin[r]] + rank[r] : -1);
         }
     }
+}
+
+/* --- in one launch -----------------------------------------------------------------------------
+ */
+
+/* What the caller wants to know of the last digit's bins; all may be NULL. */
+typedef struct sort_bins {
+    int bins, align; /* a bin begins at a multiple of align */
+    int32_t *totals, *offsets;
+    int64_t most;
+    int32_t *overflow;
+} sort_bins;
+
+/* Inclusive sum over the first SORT_BINS_MAX threads; all threads of the block call it. */
+__device__ static inline int32_t sort_scan(int32_t x, int32_t *warp_sums) {
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        const int32_t below = __shfl_up_sync(0xffffffffu, x, o);
+        x += lane >= o ? below : 0;
+    }
+    if (lane == 31) {
+        warp_sums[warp] = x;
+    }
+    __syncthreads();
+    for (int w = 0; w < warp; w++) {
+        x += w < SORT_BINS_MAX / 32 ? warp_sums[w] : 0;
+    }
+    return x;
+}
+
+/* A warp's share of the items: `each` in a row, a multiple of 32. */
+typedef struct sort_share {
+    int64_t begin, end;
+} sort_share;
+
+__device__ static inline sort_share sort_share_of(int64_t items, unsigned warp) {
+    const int64_t warps = SORT_CLUSTER * SORT_CLUSTER_WARPS;
+    const int64_t each = (items + warps * 32 - 1) / (warps * 32) * 32;
+    sort_share s = {warp * each, (warp + 1) * each};
+    s.begin = s.begin < items ? s.begin : items;
+    s.end = s.end < items ? s.end : items;
+    return s;
+}
+
+/* Digits: digits.count, digits.key(d, item) -> bin or -1, digits.put(d, item, place or -1). Items
+ * of digit d + 1 are places of digit d. Shared memory: SORT_CLUSTER_WARPS * bins ints. */
+template <typename Digits>
+__global__ void __cluster_dims__(SORT_CLUSTER, 1, 1) __launch_bounds__(SORT_CLUSTER_THREADS, 1)
+    sort_cluster(Digits digits, sort_bins b, int64_t items) {
+    namespace cg = cooperative_groups;
+    extern __shared__ int32_t next[]; /* [warps, bins] */
+    __shared__ int32_t mine[SORT_BINS_MAX], first[SORT_BINS_MAX], warp_sums[SORT_CLUSTER_WARPS];
+    cg::cluster_group cluster = cg::this_cluster();
+    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const unsigned rank = cluster.block_rank();
+    const sort_share share = sort_share_of(items, rank * SORT_CLUSTER_WARPS + (unsigned)warp);
+    int32_t *const counts = next + warp * b.bins;
+    for (int d = 0; d < digits.count; d++) {
+        for (int i = thread; i < SORT_CLUSTER_WARPS * b.bins; i += SORT_CLUSTER_THREADS) {
+            next[i] = 0;
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (int64_t i = share.begin + lane; i < share.end; i += 32) {
+            const int bin = digits.key(d, i);
+            if (bin >= 0) {
+                atomicAdd(&counts[bin], 1);
+            }
+        }
+        __syncthreads();
+        if (thread < b.bins) { /* sums over the warps before each warp */
+            int32_t sum = 0;
+#pragma unroll 8
+            for (int w = 0; w < SORT_CLUSTER_WARPS; w++) {
+                const int32_t here = next[w * b.bins + thread];
+                next[w * b.bins + thread] = sum;
+                sum += here;
+            }
+            mine[thread] = sum;
+        }
+        cluster.sync();
+        int32_t before = 0, total = 0;
+        if (thread < b.bins) {
+            for (unsigned r = 0; r < SORT_CLUSTER; r++) {
+                const int32_t theirs = *cluster.map_shared_rank(&mine[thread], r);
+                before += r < rank ? theirs : 0;
+                total += theirs;
+            }
+        }
+        const int32_t padded = (total + b.align - 1) / b.align * b.align;
+        const int32_t end = sort_scan(padded, warp_sums);
+        if (thread < b.bins) {
+            first[thread] = end - padded + before;
+        }
+        if (rank == 0 && thread < b.bins) {
+            if (b.totals) {
+                b.totals[thread] = total;
+            }
+            if (b.offsets) {
+                b.offsets[thread] = end - padded;
+                if (thread == b.bins - 1) {
+                    b.offsets[b.bins] = end;
+                }
+            }
+            if (b.overflow && thread == b.bins - 1) {
+                *b.overflow = end > b.most;
+            }
+        }
+        __syncthreads();
+#pragma unroll 2
+        for (int64_t i = share.begin + lane; i - lane < share.end; i += 32) {
+            const int bin = i < share.end ? digits.key(d, i) : -1;
+            const unsigned same = __match_any_sync(0xffffffffu, bin);
+            const int ahead = __popc(same & ((1u << lane) - 1));
+            const int place = bin >= 0 ? first[bin] + counts[bin] + ahead : -1;
+            __syncwarp();
+            if (bin >= 0 && ahead == 0) {
+                counts[bin] += __popc(same);
+            }
+            __syncwarp();
+            if (i < share.end) {
+                digits.put(d, i, place);
+            }
+        }
+        cluster.sync(); /* what was placed is read next, and `mine` is written */
+    }
+}
+
+template <typename Digits>
+static mf_status sort_in_cluster(const Digits &digits, const sort_bins &b, int64_t items,
+                                 cudaStream_t stream, mf_err *e) {
+    const size_t share_B = (size_t)SORT_CLUSTER_WARPS * (size_t)b.bins * sizeof(int32_t);
+    MF_CUDA_TRY(cudaFuncSetAttribute(sort_cluster<Digits>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)share_B),
+                e);
+    sort_cluster<Digits><<<SORT_CLUSTER, SORT_CLUSTER_THREADS, share_B, stream>>>(digits, b, items);
+    MF_KERNEL_LAUNCHED(e);
+    return MF_OK;
 }
 
 #endif

@@ -60,6 +60,25 @@ struct digit_put {
     }
 };
 
+/* All digits, in turn from one pair of buffers to the other: what the three launches a digit do. */
+struct token_digits {
+    const int32_t *token;
+    int64_t begin, vocab;
+    int32_t *keys[2], *positions[2];
+    int count;
+    __device__ digit_key of(int d) const {
+        return {d ? keys[d % 2] : token, begin, d ? -1 : vocab, d * DIGIT_BITS};
+    }
+    __device__ int key(int d, int64_t i) const {
+        return of(d)(i);
+    }
+    __device__ void put(int d, int64_t i, int place) const {
+        digit_put to = {of(d), d ? positions[d % 2] : nullptr, keys[(d + 1) % 2],
+                        positions[(d + 1) % 2]};
+        to(i, place);
+    }
+};
+
 /* N floats. */
 template <int N> struct sums { float v[N]; };
 template <int N> __device__ inline sums<N> load_sums(const float *p) {
@@ -157,8 +176,9 @@ __global__ void piece_sum(mf_kernel_embedding_grad a, const int32_t *keys, const
 }
 
 /* For a piece whose last run starts in it and goes on: adds its partial rows in order. */
-static __global__ void crossing_sum(mf_kernel_embedding_grad a, const int32_t *keys,
-                                    const float *partial, int64_t pieces) {
+template <int N>
+__global__ void crossing_sum(mf_kernel_embedding_grad a, const int32_t *keys, const float *partial,
+                             int64_t pieces) {
     int64_t piece = blockIdx.x, end = (piece + 1) * PIECE;
     if (end >= a.tokens) {
         return;
@@ -173,16 +193,26 @@ static __global__ void crossing_sum(mf_kernel_embedding_grad a, const int32_t *k
     while (last + 1 < pieces && keys[(last + 1) * PIECE] == key) {
         last++;
     }
-    int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
+    int64_t c = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
     if (c >= a.cols) {
         return;
     }
-    float sum = partial[(piece * 2 + 1) * a.cols + c];
-#pragma unroll 8
+    sums<N> sum = load_sums<N>(partial + (piece * 2 + 1) * a.cols + c);
+#pragma unroll 4
     for (int64_t p = piece + 1; p <= last; p++) {
-        sum += partial[p * 2 * a.cols + c];
+        const sums<N> more = load_sums<N>(partial + p * 2 * a.cols + c);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            sum.v[k] += more.v[k];
+        }
     }
-    a.dtable[(int64_t)key * a.cols + c] += sum;
+    float *to = a.dtable + (int64_t)key * a.cols + c;
+    const sums<N> old = load_sums<N>(to);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        sum.v[k] += old.v[k];
+    }
+    store_sums(to, sum.v);
 }
 
 template <typename T, int N>
@@ -213,9 +243,41 @@ static mf_status run_sums(const mf_kernel_embedding_grad *a, const int32_t *keys
     dim3 grid((unsigned)pieces, (unsigned)mf_ceil_div(a->cols, (int64_t)threads * N));
     piece_sum<T, N><<<grid, threads, 0, stream>>>(*a, keys, positions, partial);
     MF_KERNEL_LAUNCHED(e);
-    dim3 rest((unsigned)pieces, (unsigned)mf_ceil_div(a->cols, 256));
-    crossing_sum<<<rest, 256, 0, stream>>>(*a, keys, partial, pieces);
+    constexpr int SIDE = N == 1 ? 1 : 4;
+    dim3 rest((unsigned)pieces, (unsigned)mf_ceil_div(a->cols, 256 * SIDE));
+    crossing_sum<SIDE><<<rest, 256, 0, stream>>>(*a, keys, partial, pieces);
     MF_KERNEL_LAUNCHED(e);
+    return MF_OK;
+}
+
+/* *from: which pair of buffers holds the sorted tokens and their positions. */
+static mf_status sort_tokens(const mf_kernel_embedding_grad *a, int32_t *const *keys,
+                             int32_t *const *positions, int32_t *counts, int *from, cudaStream_t s,
+                             mf_err *e) {
+    int digits = 1;
+    while (a->vocab >> (digits * DIGIT_BITS)) {
+        digits++;
+    }
+    *from = digits % 2;
+    if (a->tokens <= SORT_CLUSTER_ITEMS) {
+        const token_digits all = {
+            a->token, a->begin, a->vocab, {keys[0], keys[1]}, {positions[0], positions[1]}, digits};
+        const sort_bins bins = {1 << DIGIT_BITS, 1, nullptr, nullptr, 0, nullptr};
+        return sort_in_cluster(all, bins, a->tokens, s, e);
+    }
+    unsigned blocks = (unsigned)mf_ceil_div(a->tokens, SORT_STRETCH);
+    for (int d = 0; d < digits; d++) {
+        int in = d % 2, out = in ^ 1;
+        digit_key key = {d ? keys[in] : a->token, a->begin, d ? -1 : a->vocab, d * DIGIT_BITS};
+        digit_put put = {key, d ? positions[in] : nullptr, keys[out], positions[out]};
+        sort_count<<<blocks, SORT_THREADS, 0, s>>>(key, a->tokens, 1 << DIGIT_BITS, counts);
+        MF_KERNEL_LAUNCHED(e);
+        sort_places<<<1, SORT_BINS_MAX, 0, s>>>(counts, (int)blocks, 1 << DIGIT_BITS, 1, nullptr,
+                                                nullptr, 0, nullptr);
+        MF_KERNEL_LAUNCHED(e);
+        sort_place<<<blocks, SORT_THREADS, 0, s>>>(key, put, a->tokens, 1 << DIGIT_BITS, counts);
+        MF_KERNEL_LAUNCHED(e);
+    }
     return MF_OK;
 }
 
@@ -233,17 +295,9 @@ extern "C" mf_status mf_kernel_embedding_backward_cuda(const mf_kernel_embedding
     unsigned blocks = (unsigned)mf_ceil_div(a->tokens, SORT_STRETCH);
     float *partial = (float *)(counts + (int64_t)blocks * (1 << DIGIT_BITS));
     int from = 0;
-    for (int shift = 0; shift == 0 || a->vocab >> shift; shift += DIGIT_BITS, from ^= 1) {
-        digit_key key = {shift ? keys[from] : a->token, a->begin, shift ? -1 : a->vocab, shift};
-        digit_put put = {key, shift ? positions[from] : nullptr, keys[from ^ 1],
-                         positions[from ^ 1]};
-        sort_count<<<blocks, SORT_THREADS, 0, s>>>(key, a->tokens, 1 << DIGIT_BITS, counts);
-        MF_KERNEL_LAUNCHED(e);
-        sort_places<<<1, SORT_BINS_MAX, 0, s>>>(counts, (int)blocks, 1 << DIGIT_BITS, 1, nullptr,
-                                                nullptr, 0, nullptr);
-        MF_KERNEL_LAUNCHED(e);
-        sort_place<<<blocks, SORT_THREADS, 0, s>>>(key, put, a->tokens, 1 << DIGIT_BITS, counts);
-        MF_KERNEL_LAUNCHED(e);
+    mf_status status = sort_tokens(a, keys, positions, counts, &from, s, e);
+    if (status != MF_OK) {
+        return status;
     }
     bool fast = mf_vectors(a->dy, a->dtype, a->cols, a->cols) && mf_aligned(a->dtable);
     return MF_KERNEL_PICK(run_sums, a->dtype, fast, a, keys[from], positions[from], partial, s, e);

@@ -50,10 +50,12 @@ $(CUDA_SO): $(CUDA_OBJ) $(CUDA_C_OBJ)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) $(CUDA_ARCH) -shared $^ $(GPU_LIBS) -o $@
 
+$(BUILD)/gpu/tests/test_grouped_oracle: ORACLE_LIBS := -lcublas
+
 $(BUILD)/gpu/tests/%: tests/gpu/%.cu $(CUDA_LIB) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,GPUTEST,$<)
-	$(Q)$(NVCC) -I. $(NVCCFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_LIB) $(LIB) $(GPU_LIBS) -o $@
+	$(Q)$(NVCC) -I. $(NVCCFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_LIB) $(LIB) $(GPU_LIBS) $(ORACLE_LIBS) -o $@
 
 $(BUILD)/gpu/tests/%: tests/gpu/%.c $(CUDA_LIB) $(LIB)
 	@mkdir -p $(@D)

@@ -27,6 +27,18 @@ struct slot_put {
     }
 };
 
+struct slot_digits { /* one digit: the expert */
+    static constexpr int count = 1;
+    slot_key slot;
+    slot_put place;
+    __device__ int key(int, int64_t i) const {
+        return slot(i);
+    }
+    __device__ void put(int, int64_t i, int row) const {
+        place(i, row);
+    }
+};
+
 extern "C" mf_status mf_kernel_permute_map_build_cuda(const mf_kernel_permute_map *a, void *stream,
                                                       mf_err *e) {
     cudaStream_t s = (cudaStream_t)stream;
@@ -42,6 +54,12 @@ extern "C" mf_status mf_kernel_permute_map_build_cuda(const mf_kernel_permute_ma
     slot_put put = {a->row_of_slot, a->slot_of_row, a->rows_max};
     if (a->rows_max > 0) {
         MF_CUDA_TRY(cudaMemsetAsync(a->slot_of_row, 0xff, (size_t)a->rows_max * 4, s), e);
+    }
+    if (slots <= SORT_CLUSTER_ITEMS) {
+        const slot_digits digits = {key, put};
+        const sort_bins want = {bins,       (int)a->align, a->counts,
+                                a->offsets, a->rows_max,   a->overflow};
+        return sort_in_cluster(digits, want, slots, s, e);
     }
     if (blocks > 0) {
         sort_count<<<blocks, SORT_THREADS, 0, s>>>(key, slots, bins, counts);
@@ -156,22 +174,74 @@ static mf_status run_bulk(const mf_kernel_permute *a, uint32_t row_B, cudaStream
     return MF_OK;
 }
 
-/* Token by token: each vector of x is read once and written to all of the token's rows. Blocks past
- * the tokens clear padding rows. */
+/* Clears the padding rows among rows [first, first + 32 * warps of the block); all its threads. */
+template <typename T, int N>
+__device__ static void clear_padding(const mf_kernel_permute &a, int64_t first, int64_t rows) {
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t r = first + threadIdx.x;
+    unsigned empty = __ballot_sync(0xffffffffu, r < rows && a.slot_of_row[r] < 0);
+    for (; empty; empty &= empty - 1) {
+        T *to = (T *)a.out + (r - lane + __ffs((int)empty) - 1) * a.cols;
+        float zero[N] = {};
+        for (int64_t c = (int64_t)lane * N; c < a.cols; c += 32 * N) {
+            mf_store(to + c, zero);
+        }
+    }
+}
+
+/* Token by token, a block each: its row is held in registers, at most HELD vectors a thread, and
+ * written to all rows of the token, one after the other. The first blocks clear padding rows. */
+#define HELD 4
+
+template <typename T, int N>
+__global__ void __launch_bounds__(512) permute_held(mf_kernel_permute a, int64_t clear_blocks) {
+    const int64_t rows = mf_rows(a.rows, a.rows_dev);
+    if (blockIdx.x < clear_blocks) {
+        clear_padding<T, N>(a, (int64_t)blockIdx.x * blockDim.x, rows);
+        return;
+    }
+    const int64_t t = blockIdx.x - clear_blocks;
+    const int lane = (int)threadIdx.x % 32, cols = (int)a.cols, choices = (int)a.top_k;
+    mf_raw<T, N> raw[HELD];
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        const int c = (k * (int)blockDim.x + (int)threadIdx.x) * N;
+        if (c < cols) {
+            raw[k] = mf_fetch_once<T, N>((const T *)a.x + t * cols + c);
+        }
+    }
+    const int32_t my_row = lane < choices ? a.row_of_slot[t * choices + lane] : -1;
+    const float my_weight = lane < choices && a.weight ? a.weight[t * choices + lane] : 1.0f;
+    for (int j = 0; j < choices; j++) {
+        const int64_t row = __shfl_sync(0xffffffffu, my_row, j);
+        const float w = __shfl_sync(0xffffffffu, my_weight, j);
+        if (row < 0 || row >= rows) {
+            continue;
+        }
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            const int c = (k * (int)blockDim.x + (int)threadIdx.x) * N;
+            if (c < cols) {
+                float v[N];
+                mf_widen(v, raw[k]);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    v[i] *= w;
+                }
+                mf_store((T *)a.out + row * cols + c, v);
+            }
+        }
+    }
+}
+
+/* Any width and alignment: each vector of x is read once and written to all of the token's rows.
+ * Blocks past the tokens clear padding rows. */
 template <typename T, int N>
 __global__ void permute_tokens(mf_kernel_permute a, int lanes, int64_t token_blocks) {
     int64_t step = (int64_t)lanes * N, c0 = (threadIdx.x % lanes) * N;
     int64_t rows = mf_rows(a.rows, a.rows_dev);
     if (blockIdx.x >= token_blocks) {
-        int64_t first = (blockIdx.x - token_blocks) * THREADS;
-        for (int64_t r = first; r < first + THREADS && r < rows; r++) {
-            if (a.slot_of_row[r] < 0) {
-                float zero[N] = {};
-                for (int64_t c = threadIdx.x * N; c < a.cols; c += THREADS * N) {
-                    mf_store((T *)a.out + r * a.cols + c, zero);
-                }
-            }
-        }
+        clear_padding<T, N>(a, (blockIdx.x - token_blocks) * THREADS, rows);
         return;
     }
     int64_t t = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
@@ -317,7 +387,12 @@ static __global__ void regroup_runs(mf_kernel_regroup a) {
 template <typename T, int N>
 static mf_status run_permute(const mf_kernel_permute *a, cudaStream_t stream, mf_err *e) {
     int lanes = mf_row_threads(mf_ceil_div(a->cols, N), 4);
-    if (a->row_of_slot && a->top_k > 1) {
+    int64_t held = mf_ceil_div(mf_ceil_div(a->cols, N * HELD), 32) * 32; /* threads */
+    if (N > 1 && a->row_of_slot && a->top_k > 1 && a->top_k <= 32 && held <= 512) {
+        int64_t clear_blocks = mf_ceil_div(a->rows, held);
+        unsigned blocks = (unsigned)(clear_blocks + a->tokens);
+        permute_held<T, N><<<blocks, (unsigned)held, 0, stream>>>(*a, clear_blocks);
+    } else if (a->row_of_slot && a->top_k > 1) {
         int64_t token_blocks = mf_ceil_div(a->tokens, THREADS / lanes);
         unsigned blocks = (unsigned)(token_blocks + mf_ceil_div(a->rows, THREADS));
         permute_tokens<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes, token_blocks);

@@ -13,7 +13,7 @@
 
 #define STAGES_MAX 6
 #define SHARE_MAX_B (200 * 1024) /* of a multiprocessor, for all its blocks' stages */
-#define SHORT_ROW_B 8192         /* shorter rows share a stage */
+#define STREAM_B 16384           /* of a stream in a stage that several short rows share */
 
 /* How the forward kernel is cut: plain numbers, printable. */
 typedef struct unit_plan {
@@ -46,7 +46,7 @@ static bool choose_plan(int64_t groups, int64_t cols, int width, int streams, no
     }
     p->lanes = need <= 128 ? mf_pow2_up(need) : (int)mf_ceil_div(need, 32) * 32;
     p->threads = p->lanes <= 128 ? 256 : p->lanes;
-    p->rows_per_stage = row_B <= SHORT_ROW_B ? (int)(4 * SHORT_ROW_B / row_B) : 1;
+    p->rows_per_stage = row_B < STREAM_B ? (int)(STREAM_B / row_B) : 1;
     p->stream_B = (int)row_B * p->rows_per_stage;
     p->stage_B = p->stream_B * streams;
     int resident = 512 / p->threads;

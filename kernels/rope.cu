@@ -1,41 +1,74 @@
 /* rope.cu - CUDA kernel of the rotary embedding.
  *
  * A thread holds the angles of one vector of pairs of one row in registers and turns that vector in
- * HEADS heads, two 16-byte loads and stores a head.
+ * HEADS heads, two 16-byte loads and stores a head. The heads are asked for before the angles,
+ * whose address waits for the position.
  */
 #include "kernels/cuda_common.cuh"
 #include "kernels/rope.h"
 
 #define HEADS 8
 
+/* K angles that lie side by side: as wide as they are aligned. */
+template <int K> __device__ inline void load_angles(float (&out)[K], const float *p) {
+    if constexpr (K % 4 == 0) {
+#pragma unroll
+        for (int k = 0; k < K; k += 4) {
+            mf_raw<float, 4> four = mf_fetch<float, 4>(p + k);
+            float wide[4];
+            mf_widen(wide, four);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                out[k + i] = wide[i];
+            }
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            out[k] = p[k];
+        }
+    }
+}
+
+/* cos and +-sin of K pairs of a row, from pair `i` on. */
+template <int K>
+__device__ inline void row_angles(const mf_kernel_rope &a, int position, int i, float (&c)[K],
+                                  float (&s)[K]) {
+    const int64_t at = (int64_t)position * (a.rot_dim / 2) + i;
+    load_angles<K>(c, a.cos + at);
+    load_angles<K>(s, a.sin + at);
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        s[k] = a.inverse ? -s[k] : s[k];
+    }
+}
+
 /* Half-split: N pairs (i, i + half) from two vectors. */
 template <typename T, int N>
 __global__ void rope_halves(mf_kernel_rope a, int per_row, int head_blocks) {
-    int64_t half = a.rot_dim / 2, t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    int64_t i = t % per_row * N, row = t / per_row / head_blocks;
-    int64_t h0 = t / per_row % head_blocks; /* and every head_blocks-th head after it */
+    const unsigned t = blockIdx.x * blockDim.x + threadIdx.x, blocks = (unsigned)head_blocks;
+    const int unit = (int)(t % (unsigned)per_row);
+    const int64_t row = t / (unsigned)per_row / blocks, half = a.rot_dim / 2;
+    const int h0 = (int)(t / (unsigned)per_row % blocks); /* and every head_blocks-th after it */
     if (row >= a.rows) {
         return;
     }
-    float c[N], s[N];
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        int64_t at = a.positions[row] * half + i + k;
-        c[k] = a.cos[at];
-        s[k] = a.inverse ? -a.sin[at] : a.sin[at];
-    }
-    T *x = (T *)a.x + row * a.row_stride + i;
+    const int position = a.positions[row], heads = (int)a.heads;
+    T *x = (T *)a.x + row * a.row_stride + unit * N + h0 * a.head_stride;
+    const int64_t step = head_blocks * a.head_stride;
     mf_raw<T, N> ru[HEADS], rv[HEADS];
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-        if (h0 + h * head_blocks < a.heads) {
-            ru[h] = mf_fetch<T, N>(x + (h0 + h * head_blocks) * a.head_stride);
-            rv[h] = mf_fetch<T, N>(x + (h0 + h * head_blocks) * a.head_stride + half);
+        if (h0 + h * head_blocks < heads) {
+            ru[h] = mf_fetch_once<T, N>(x + h * step);
+            rv[h] = mf_fetch_once<T, N>(x + h * step + half);
         }
     }
+    float c[N], s[N];
+    row_angles<N>(a, position, unit * N, c, s);
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-        if (h0 + h * head_blocks < a.heads) {
+        if (h0 + h * head_blocks < heads) {
             float u[N], v[N], nu[N], nv[N];
             mf_widen(u, ru[h]);
             mf_widen(v, rv[h]);
@@ -44,8 +77,8 @@ __global__ void rope_halves(mf_kernel_rope a, int per_row, int head_blocks) {
                 nu[k] = u[k] * c[k] - v[k] * s[k];
                 nv[k] = v[k] * c[k] + u[k] * s[k];
             }
-            mf_store(x + (h0 + h * head_blocks) * a.head_stride, nu);
-            mf_store(x + (h0 + h * head_blocks) * a.head_stride + half, nv);
+            mf_store(x + h * step, nu);
+            mf_store(x + h * step + half, nv);
         }
     }
 }
@@ -53,30 +86,28 @@ __global__ void rope_halves(mf_kernel_rope a, int per_row, int head_blocks) {
 /* Interleaved: N / 2 pairs inside one vector. */
 template <typename T, int N>
 __global__ void rope_pairs(mf_kernel_rope a, int per_row, int head_blocks) {
-    int64_t half = a.rot_dim / 2, t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    int64_t i = t % per_row * N, row = t / per_row / head_blocks;
-    int64_t h0 = t / per_row % head_blocks; /* and every head_blocks-th head after it */
+    const unsigned t = blockIdx.x * blockDim.x + threadIdx.x, blocks = (unsigned)head_blocks;
+    const int unit = (int)(t % (unsigned)per_row);
+    const int64_t row = t / (unsigned)per_row / blocks;
+    const int h0 = (int)(t / (unsigned)per_row % blocks); /* and every head_blocks-th after it */
     if (row >= a.rows) {
         return;
     }
-    float c[N / 2], s[N / 2];
-#pragma unroll
-    for (int k = 0; k < N / 2; k++) {
-        int64_t at = a.positions[row] * half + i / 2 + k;
-        c[k] = a.cos[at];
-        s[k] = a.inverse ? -a.sin[at] : a.sin[at];
-    }
-    T *x = (T *)a.x + row * a.row_stride + i;
+    const int position = a.positions[row], heads = (int)a.heads;
+    T *x = (T *)a.x + row * a.row_stride + unit * N + h0 * a.head_stride;
+    const int64_t step = head_blocks * a.head_stride;
     mf_raw<T, N> raw[HEADS];
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-        if (h0 + h * head_blocks < a.heads) {
-            raw[h] = mf_fetch<T, N>(x + (h0 + h * head_blocks) * a.head_stride);
+        if (h0 + h * head_blocks < heads) {
+            raw[h] = mf_fetch_once<T, N>(x + h * step);
         }
     }
+    float c[N / 2], s[N / 2];
+    row_angles<N / 2>(a, position, unit * (N / 2), c, s);
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-        if (h0 + h * head_blocks < a.heads) {
+        if (h0 + h * head_blocks < heads) {
             float u[N], v[N];
             mf_widen(u, raw[h]);
 #pragma unroll
@@ -84,7 +115,7 @@ __global__ void rope_pairs(mf_kernel_rope a, int per_row, int head_blocks) {
                 v[2 * k] = u[2 * k] * c[k] - u[2 * k + 1] * s[k];
                 v[2 * k + 1] = u[2 * k + 1] * c[k] + u[2 * k] * s[k];
             }
-            mf_store(x + (h0 + h * head_blocks) * a.head_stride, v);
+            mf_store(x + h * step, v);
         }
     }
 }
@@ -134,6 +165,7 @@ extern "C" mf_status mf_kernel_rope_apply_cuda(const mf_kernel_rope *a, void *st
     }
     int64_t unit = a->interleaved ? a->rot_dim : a->rot_dim / 2;
     bool fast = mf_vectors(a->x, a->dtype, unit, a->row_stride) &&
-                mf_vectors(a->x, a->dtype, unit, a->head_stride);
+                mf_vectors(a->x, a->dtype, unit, a->head_stride) && mf_aligned(a->cos) &&
+                mf_aligned(a->sin) && a->rows * a->heads * a->rot_dim <= UINT32_MAX;
     return MF_KERNEL_PICK(run, a->dtype, fast, a, (cudaStream_t)stream, e);
 }

@@ -844,7 +844,8 @@ static void all_activations(void) {
     }
 }
 
-static void all_routing(void) {
+/* small: for slow checkers */
+static void all_routing(bool small) {
     const routing kinds[] = {
         {MF_ROUTE_SOFTMAX, false, false, 8, 2, 1, 1, MF_ROUTE_GROUP_MAX},
         {MF_ROUTE_SOFTMAX, true, false, 128, 8, 1, 1, MF_ROUTE_GROUP_MAX},
@@ -864,10 +865,15 @@ static void all_routing(void) {
         test_permute(d, 99, 3, 5, 37, 4, false);
         test_permute(d, 200, 4, 16, 64, 1, true);
         test_permute(d, 3000, 1, 512, 16, 1, false);
+        test_permute(d, 20000, 2, 100, 8, 1, false);
         test_embedding(d, 5000, 64, 151936, false);
         test_embedding(d, 5003, 72, 1000, true);
         test_embedding(d, 40, 2056, 500, true);
         test_embedding(d, 333, 37, 77, false);
+    }
+    if (!small) { /* more items than one cluster sorts */
+        test_permute(MF_KERNEL_BF16, 140000, 2, 100, 8, 3, false);
+        test_embedding(MF_KERNEL_BF16, 270000, 8, 700, true);
     }
     test_regroup(4, 8, 100, 3200);
     test_regroup(64, 4, 9, 1000);
@@ -900,7 +906,7 @@ static void all_losses(void) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
         printf("MF_SKIPPED 1 no GPU: CUDA kernels were compiled, not run\n");
@@ -913,7 +919,7 @@ int main(void) {
     T.state = seed * 0x9e3779b97f4a7c15ull + 1;
     all_norms();
     all_activations();
-    all_routing();
+    all_routing(argc > 1 && strcmp(argv[1], "--small") == 0);
     all_losses();
     printf("%d passed, %d failed\n", T.passed, T.failed);
     return T.failed != 0;
