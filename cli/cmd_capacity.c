@@ -1,10 +1,9 @@
 /* cmd_capacity.c - `moefold capacity`: models x clusters x sizes: time, money, energy for a number
  * of tokens, and the smallest size that keeps a deadline. */
+#include "cli/capacity.h"
 #include "cli/commands.h"
-#include "cli/goodput.h"
-#include "cli/output.h"
 #include "cli/problem.h"
-#include "cli/show.h"
+#include "cli/progress.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -55,34 +54,37 @@ static mf_status split_sizes(const char *list, int64_t *size, int *count, mf_err
         return mf_err_prefix(e, "--sizes");
     }
     qsort(size, (size_t)*count, sizeof size[0], by_size);
+    int different = 1;
+    for (int i = 1; i < *count; i++) {
+        if (size[i] != size[different - 1]) {
+            size[different++] = size[i];
+        }
+    }
+    *count = different;
     return MF_OK;
 }
 
 /* --- one cell --------------------------------------------------------------------------------- */
 
-typedef struct cell {
-    char model[96], cluster[64];
-    int64_t gpus;
-    bool feasible, keeps_deadline;
-    mf_layout layout;
-    double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
-    mf_goodput goodput;
-    double run_s; /* for all tokens, failures included; 0 without --tokens */
-    double cost_usd, energy_J;
-    bool priced;   /* the cluster has a price */
-    char why[256]; /* not feasible: why */
-} cell;
+enum { REFINED = 3 }; /* cells that halving adds to a row */
 
-static void fill(cell *c, const mf_args *a, const mf_job *j, const mf_search_result *r) {
+typedef struct sizing {
+    const mf_args *a;
+    const mf_cli *cli;
+    mf_progress progress;
+    double gap;
+    mf_capacity_cell *cell; /* [room] */
+    int count, room;        /* room: as many as there may be */
+} sizing;
+
+static double given_or(const mf_args *a, mf_option_id id, double otherwise) {
+    return a->value[id].given ? a->value[id].f : otherwise;
+}
+
+static void fill(mf_capacity_cell *c, const mf_args *a, const mf_job *j,
+                 const mf_search_result *r) {
     const mf_plan_prediction *p = &r->plan[0].prediction;
     const mf_cluster *k = &j->cluster;
-    double checkpoint_s = 30, restart_s = 900;
-    if (a->value[MF_OPT_CHECKPOINT_TIME].given) {
-        checkpoint_s = a->value[MF_OPT_CHECKPOINT_TIME].f;
-    }
-    if (a->value[MF_OPT_RESTART_TIME].given) {
-        restart_s = a->value[MF_OPT_RESTART_TIME].f;
-    }
     c->feasible = true;
     c->layout = r->plan[0].layout;
     c->step_time_s = p->step_time_s;
@@ -91,7 +93,9 @@ static void fill(cell *c, const mf_args *a, const mf_job *j, const mf_search_res
     c->tokens_per_s = p->tokens_per_s_per_gpu * (double)c->gpus;
     c->mfu = p->mfu;
     c->gap = r->stats.gap;
-    c->goodput = mf_goodput_of((double)c->gpus, k->mtbf_gpu_h, checkpoint_s, restart_s);
+    c->goodput =
+        mf_goodput_of((double)c->gpus, k->mtbf_gpu_h, given_or(a, MF_OPT_CHECKPOINT_TIME, 30),
+                      given_or(a, MF_OPT_RESTART_TIME, 900));
     if (!a->value[MF_OPT_TOKENS].given || c->goodput.share <= 0) {
         return;
     }
@@ -102,8 +106,24 @@ static void fill(cell *c, const mf_args *a, const mf_job *j, const mf_search_res
     c->keeps_deadline = a->value[MF_OPT_DEADLINE].given && c->run_s <= a->value[MF_OPT_DEADLINE].f;
 }
 
+/* The search says that nothing fits; phase 1 knows what is missing, and at which size it would. */
+static mf_status say_missing(sizing *z, const mf_problem *problem, mf_capacity_cell *c) {
+    mf_fit_result fit = {0};
+    mf_err why;
+    mf_err_clear(&why);
+    const mf_fit_options o = {z->cli->cancel, mf_progress_fit, &z->progress};
+    mf_status s = mf_planner_fit(problem, &o, &fit, &why);
+    mf_progress_end(&z->progress);
+    if (s == MF_INFEASIBLE) {
+        mf_problem_nothing_fits(&fit, &why);
+    }
+    snprintf(c->why, sizeof c->why, "%.511s", s == MF_OK ? "no layout fits" : why.text);
+    mf_fit_result_clear(&fit);
+    return s == MF_INTERRUPTED ? s : MF_OK;
+}
+
 /* Plans one cell. A cell that does not fit is a result; MF_OK. */
-static mf_status plan_cell(const mf_args *a, const mf_cli *cli, mf_job *j, cell *c, mf_err *e) {
+static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e) {
     mf_problem problem;
     mf_search_result r = {0};
     mf_search_options o;
@@ -111,24 +131,30 @@ static mf_status plan_cell(const mf_args *a, const mf_cli *cli, mf_job *j, cell 
     mf_err_clear(&why);
     snprintf(c->model, sizeof c->model, "%s", j->model.name);
     snprintf(c->cluster, sizeof c->cluster, "%s", j->cluster.name);
+    snprintf(z->progress.about, sizeof z->progress.about, "%s on %lld x %s", j->model.name,
+             (long long)c->gpus, j->cluster.name);
     j->plan.layout.gpus = c->gpus;
     mf_search_options_init(&o);
-    o.cancel = cli->cancel;
+    o.cancel = z->cli->cancel;
+    o.progress = mf_progress_search;
+    o.user = &z->progress;
     o.top = 1;
-    if (a->value[MF_OPT_THREADS].given) {
-        o.threads = (int)a->value[MF_OPT_THREADS].i;
+    o.gap = z->gap;
+    o.effort = 1; /* no more than the proof needs: there are many cells */
+    if (z->a->value[MF_OPT_THREADS].given) {
+        o.threads = (int)z->a->value[MF_OPT_THREADS].i;
     }
-    if (a->value[MF_OPT_GAP].given) {
-        o.gap = fmax(a->value[MF_OPT_GAP].f, 1e-9);
-    }
-    mf_status s = mf_problem_from_job(j, a, &problem, &why);
+    mf_status s = mf_problem_from_job(j, z->a, &problem, &why);
     if (s == MF_OK) {
         s = mf_planner_search(&problem, &o, &r, &why);
     }
+    mf_progress_end(&z->progress);
     if (s == MF_OK) {
-        fill(c, a, j, &r);
-    } else if (s == MF_INFEASIBLE || s == MF_LAYOUT) {
-        snprintf(c->why, sizeof c->why, "%.255s", why.text);
+        fill(c, z->a, j, &r);
+    } else if (s == MF_INFEASIBLE) {
+        s = say_missing(z, &problem, c);
+    } else if (s == MF_LAYOUT) {
+        snprintf(c->why, sizeof c->why, "%.511s", why.text);
         s = MF_OK;
     } else {
         mf_err_set(e, s, "%s", why.text);
@@ -137,155 +163,65 @@ static mf_status plan_cell(const mf_args *a, const mf_cli *cli, mf_job *j, cell 
     return s;
 }
 
-/* --- output ----------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
-static void print_cell(FILE *out, const cell *c) {
-    const mf_layout *l = &c->layout;
-    fprintf(out, "%-18s %-8s %6lld  ", c->model, c->cluster, (long long)c->gpus);
-    if (!c->feasible) {
-        mf_show_wrap(out, c->why, 36, 36, 120);
-        return;
+/* Plans a size and puts its cell in its place in the row that begins at `first`. */
+static mf_status add_cell(sizing *z, mf_job *j, int first, int64_t gpus, mf_err *e) {
+    mf_capacity_cell c = {.gpus = gpus};
+    mf_status s = plan_cell(z, j, &c, e);
+    if (s != MF_OK) {
+        return s;
     }
-    fprintf(out, "%10s %9s/s %7s %7s", mf_show_time(c->step_time_s).s,
-            mf_show_count(c->tokens_per_s).s, mf_show_percent(c->mfu).s,
-            mf_show_percent(c->goodput.share).s);
-    if (c->run_s > 0) {
-        fprintf(out, " %8.1f d %9s %9s", c->run_s / 86400,
-                c->priced ? mf_show_count(c->cost_usd).s : "-",
-                mf_show_rate(c->energy_J / 3600, "Wh").s);
+    int at = z->count++;
+    for (; at > first && z->cell[at - 1].gpus > gpus; at--) {
+        z->cell[at] = z->cell[at - 1];
     }
-    fprintf(out, "  TP %lld CP %lld PP %lld VPP %lld EP %lld ETP %lld %s\n", (long long)l->tp,
-            (long long)l->cp, (long long)l->pp, (long long)l->vpp, (long long)l->ep,
-            (long long)l->etp, mf_schedule_text(l->schedule));
+    z->cell[at] = c;
+    return MF_OK;
 }
 
-static bool same_row(const cell *a, const cell *b) {
-    return strcmp(a->model, b->model) == 0 && strcmp(a->cluster, b->cluster) == 0;
-}
-
-/* Smallest size of the same model and cluster that keeps the deadline; -1 = none. */
-static int64_t smallest(const cell *cells, int count, const cell *like) {
-    for (int i = 0; i < count; i++) { /* sizes ascend */
-        if (same_row(&cells[i], like) && cells[i].keeps_deadline) {
-            return cells[i].gpus;
+/* Halves the way from the largest size that misses the deadline to the smallest that keeps it. */
+static mf_status refine(sizing *z, mf_job *j, int first, mf_err *e) {
+    mf_status s = MF_OK;
+    for (int round = 0; s == MF_OK && round < REFINED; round++) {
+        int at = first;
+        while (at < z->count && !z->cell[at].keeps_deadline) {
+            at++;
         }
-    }
-    return -1;
-}
-
-static void print_text(FILE *out, const mf_args *a, const cell *cells, int count) {
-    bool tokens = a->value[MF_OPT_TOKENS].given;
-    fprintf(out, "%-18s %-8s %6s  %10s %11s %7s %7s", "model", "cluster", "GPUs", "step time",
-            "tokens", "MFU", "goodput");
-    fprintf(out, "%s  layout\n", tokens ? "       time       USD    energy" : "");
-    for (int i = 0; i < count; i++) {
-        print_cell(out, &cells[i]);
-    }
-    for (int i = 0; i < count && a->value[MF_OPT_DEADLINE].given; i++) {
-        if (i > 0 && same_row(&cells[i - 1], &cells[i])) {
-            continue;
+        if (at == first || at == z->count) {
+            return MF_OK;
         }
-        int64_t gpus = smallest(cells, count, &cells[i]);
-        fprintf(out, "\n%s on %s in %s: ", cells[i].model, cells[i].cluster,
-                a->value[MF_OPT_DEADLINE].text);
-        fprintf(out, gpus > 0 ? "%s GPUs" : "none of the sizes%s",
-                gpus > 0 ? mf_show_i64(gpus).s : "");
-    }
-    if (a->value[MF_OPT_DEADLINE].given) {
-        putc('\n', out);
-    }
-    fputs("\nGoodput: share of the time that makes progress, with failures and checkpoints. Energy "
-          "at\n"
-          "data-sheet power of GPUs and their share of the host; money at the cluster file's "
-          "price.\n",
-          out);
-}
-
-static void json_cell(mf_json_writer *w, const cell *c) {
-    mf_json_write_object(w, NULL, false);
-    mf_json_write_string(w, "model", c->model);
-    mf_json_write_string(w, "cluster", c->cluster);
-    mf_json_write_i64(w, "gpus", c->gpus);
-    mf_json_write_bool(w, "fits", c->feasible);
-    if (!c->feasible) {
-        mf_json_write_string(w, "missing", c->why);
-        mf_json_write_end(w);
-        return;
-    }
-    mf_json_write_f64(w, "step_time_s", c->step_time_s);
-    mf_json_write_f64(w, "step_time_low_s", c->low_s);
-    mf_json_write_f64(w, "step_time_high_s", c->high_s);
-    mf_json_write_f64(w, "tokens_per_s", c->tokens_per_s);
-    mf_json_write_f64(w, "mfu", c->mfu);
-    mf_json_write_f64(w, "gap", c->gap);
-    mf_json_write_f64(w, "goodput", c->goodput.share);
-    mf_json_write_f64(w, "mtbf_s", c->goodput.mtbf_s);
-    mf_json_write_f64(w, "checkpoint_interval_s", c->goodput.interval_s);
-    if (c->run_s > 0) {
-        mf_json_write_f64(w, "run_s", c->run_s);
-        mf_json_write_f64(w, "energy_J", c->energy_J);
-        if (c->priced) {
-            mf_json_write_f64(w, "cost_usd", c->cost_usd);
-        } else {
-            mf_json_write_null(w, "cost_usd");
+        int64_t low = z->cell[at - 1].gpus, high = z->cell[at].gpus;
+        int64_t node = j->cluster.gpus_per_node > 0 ? j->cluster.gpus_per_node : 1;
+        int64_t middle = (low + high) / 2 / node * node;
+        if (middle <= low || middle >= high) {
+            return MF_OK;
         }
+        s = add_cell(z, j, first, middle, e);
     }
-    mf_plan_write_layout(w, "layout", &c->layout);
-    mf_json_write_end(w);
+    return s;
 }
-
-static mf_status print_json(FILE *out, const mf_args *a, const cell *cells, int count, mf_err *e) {
-    mf_json_writer w;
-    mf_json_writer_init(&w);
-    mf_json_write_object(&w, NULL, false);
-    mf_json_write_array(&w, "cells", false);
-    for (int i = 0; i < count; i++) {
-        json_cell(&w, &cells[i]);
-    }
-    mf_json_write_end(&w);
-    if (a->value[MF_OPT_DEADLINE].given) {
-        mf_json_write_f64(&w, "deadline_s", a->value[MF_OPT_DEADLINE].f);
-        mf_json_write_array(&w, "smallest", false);
-        for (int i = 0; i < count; i++) {
-            if (i > 0 && same_row(&cells[i - 1], &cells[i])) {
-                continue;
-            }
-            int64_t gpus = smallest(cells, count, &cells[i]);
-            mf_json_write_object(&w, NULL, true);
-            mf_json_write_string(&w, "model", cells[i].model);
-            mf_json_write_string(&w, "cluster", cells[i].cluster);
-            if (gpus > 0) {
-                mf_json_write_i64(&w, "gpus", gpus);
-            } else {
-                mf_json_write_null(&w, "gpus");
-            }
-            mf_json_write_end(&w);
-        }
-        mf_json_write_end(&w);
-    }
-    mf_json_write_end(&w);
-    return mf_output_json(&w, out, e);
-}
-
-/* --- the command ------------------------------------------------------------------------------ */
 
 /* All sizes of one model on one cluster, which share their prices. */
-static mf_status plan_row(const mf_args *a, const mf_cli *cli, const char *model,
-                          const char *cluster, const int64_t *size, int sizes, cell *cells,
-                          int *count, mf_err *e) {
-    mf_args with = *a;
+static mf_status plan_row(sizing *z, const char *model, const char *cluster, const int64_t *size,
+                          int sizes, mf_err *e) {
+    mf_args with = *z->a;
     mf_job j;
     with.value[MF_OPT_MODEL] = (mf_value){.given = true, .text = model};
     with.value[MF_OPT_CLUSTER] = (mf_value){.given = true, .text = cluster};
     mf_status s = mf_job_load(&j, &with, e);
+    int first = z->count;
     for (int i = 0; s == MF_OK && i < sizes; i++) {
-        cells[*count].gpus = size[i];
-        s = plan_cell(a, cli, &j, &cells[*count], e);
-        *count += s == MF_OK;
+        s = add_cell(z, &j, first, size[i], e);
+    }
+    if (s == MF_OK && z->a->value[MF_OPT_DEADLINE].given && !z->a->value[MF_OPT_SIZES].given) {
+        s = refine(z, &j, first, e);
     }
     mf_job_clear(&j);
     return s;
 }
+
+/* --- the command ------------------------------------------------------------------------------ */
 
 static mf_status check(const mf_args *a, mf_err *e) {
     static const mf_option_id required[] = {MF_OPT_MODELS, MF_OPT_CLUSTERS, MF_OPT_GLOBAL_BATCH,
@@ -300,11 +236,39 @@ static mf_status check(const mf_args *a, mf_err *e) {
     return s;
 }
 
+/* The table so far; what the exit code says of it. */
+static mf_status report(const sizing *z, mf_status s, mf_err *e) {
+    const mf_value *v = z->a->value;
+    const mf_capacity_table t = {
+        .cell = z->cell,
+        .count = z->count,
+        .interrupted = s == MF_INTERRUPTED,
+        .tokens = v[MF_OPT_TOKENS].given ? v[MF_OPT_TOKENS].text : NULL,
+        .deadline = v[MF_OPT_DEADLINE].given ? v[MF_OPT_DEADLINE].text : NULL,
+        .deadline_s = v[MF_OPT_DEADLINE].f,
+        .gap = z->gap,
+    };
+    int feasible = 0;
+    for (int i = 0; i < z->count; i++) {
+        feasible += z->cell[i].feasible;
+    }
+    if (v[MF_OPT_JSON].given) {
+        mf_status printed = mf_capacity_json(z->cli->out, &t, s == MF_OK ? e : NULL);
+        s = s == MF_OK ? printed : s;
+    } else {
+        mf_capacity_print(z->cli->out, &t);
+    }
+    return s == MF_OK && feasible == 0
+               ? mf_err_set(e, MF_INFEASIBLE, "nothing fits at any of these sizes")
+               : s;
+}
+
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     names models = {0}, clusters = {0};
     int64_t size[MAX_SIZES];
-    int sizes = 0, count = 0, feasible = 0;
-    cell *cells = NULL;
+    int sizes = 0;
+    sizing z = {.a = a, .cli = cli, .gap = fmax(given_or(a, MF_OPT_GAP, 0.2), 1e-9)};
+    mf_progress_init(&z.progress, cli, a);
     mf_status s = check(a, e);
     if (s == MF_OK) {
         s = split(a->value[MF_OPT_MODELS].text, &models, e);
@@ -319,34 +283,22 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK) {
         goto out;
     }
-    size_t room = (size_t)models.count * (size_t)clusters.count * (size_t)sizes;
-    cells = calloc(room + 1, sizeof *cells);
-    if (cells == NULL) {
+    z.room = models.count * clusters.count * (sizes + REFINED);
+    z.cell = calloc((size_t)z.room + 1, sizeof *z.cell);
+    if (z.cell == NULL) {
         s = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }
     for (int m = 0; s == MF_OK && m < models.count; m++) {
         for (int c = 0; s == MF_OK && c < clusters.count; c++) {
-            s = plan_row(a, cli, models.name[m], clusters.name[c], size, sizes, cells, &count, e);
+            s = plan_row(&z, models.name[m], clusters.name[c], size, sizes, e);
         }
     }
-    if (s != MF_OK && !(s == MF_INTERRUPTED && count > 0)) {
-        goto out;
-    }
-    for (int i = 0; i < count; i++) {
-        feasible += cells[i].feasible;
-    }
-    if (a->value[MF_OPT_JSON].given) {
-        mf_status printed = print_json(cli->out, a, cells, count, NULL);
-        s = s == MF_OK ? printed : s;
-    } else {
-        print_text(cli->out, a, cells, count);
-    }
-    if (s == MF_OK && feasible == 0) {
-        s = mf_err_set(e, MF_INFEASIBLE, "nothing fits at any of these sizes");
+    if (s == MF_OK || (s == MF_INTERRUPTED && z.count > 0)) {
+        s = report(&z, s, e);
     }
 out:
-    free(cells);
+    free(z.cell);
     free(models.text);
     free(clusters.text);
     return s;
@@ -357,8 +309,8 @@ static const mf_option_id options[] = {
     MF_OPT_SEQ,          MF_OPT_TOKENS,   MF_OPT_DEADLINE,   MF_OPT_CHECKPOINT_TIME,
     MF_OPT_RESTART_TIME, MF_OPT_SET,      MF_OPT_SOFTWARE,   MF_OPT_STORE,
     MF_OPTS_LAYOUT,      MF_OPT_ROUTING,  MF_OPT_PRECISIONS, MF_OPT_EVEN_STAGES,
-    MF_OPT_GAP,          MF_OPT_THREADS,  MF_OPT_JSON,       MF_OPT_HELP,
-    MF_OPT_COUNT,
+    MF_OPT_GAP,          MF_OPT_THREADS,  MF_OPT_JSON,       MF_OPT_PROGRESS,
+    MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_capacity = {
@@ -368,10 +320,11 @@ const mf_command mf_cmd_capacity = {
               "[--deadline TIME] [options]"},
     .about =
         "Plans every model on every cluster at every size and compares what the run would take. "
-        "With "
-        "--tokens it adds the time of the whole run, with failures and checkpoints, its price and "
-        "its energy; with --deadline the smallest size that keeps it. A layout option that is "
-        "given pins its dimension everywhere.",
+        "With --tokens it adds the time of the whole run, with failures and checkpoints, its price "
+        "and its energy; with --deadline the smallest size that keeps it, and without --sizes it "
+        "then also looks between the sizes around it. A layout option that is given pins its "
+        "dimension everywhere.\n"
+        "Interrupt it (Ctrl-C) to get the part of the table that is done.",
     .example = "moefold capacity --models deepseek-v3 --clusters h100,h200,gb200 --sizes 1024,2048 "
                "--global-batch 8192 --seq 4096 --tokens 15T --deadline 60d",
     .searches = true,

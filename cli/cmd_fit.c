@@ -1,6 +1,7 @@
 /* cmd_fit.c - `moefold fit`: which layouts fit into memory, and what the others lack. */
 #include "cli/commands.h"
 #include "cli/problem.h"
+#include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/show.h"
 
@@ -108,7 +109,11 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = mf_problem_from_job(&j, a, &problem, e);
     }
     if (s == MF_OK) {
-        s = found = mf_planner_fit(&problem, cli->cancel, &r, e);
+        mf_progress progress;
+        mf_progress_init(&progress, cli, a);
+        const mf_fit_options o = {cli->cancel, mf_progress_fit, &progress};
+        s = found = mf_planner_fit(&problem, &o, &r, e);
+        mf_progress_end(&progress);
     }
     if (s != MF_OK && s != MF_INFEASIBLE) {
         goto out;
@@ -132,9 +137,10 @@ out:
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODEL, MF_OPT_SET,        MF_OPT_CLUSTER, MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH,
-    MF_OPT_SEQ,   MF_OPT_SOFTWARE,   MF_OPT_STORE,   MF_OPTS_LAYOUT, MF_OPT_ROUTING,
-    MF_OPT_TOP,   MF_OPT_PRECISIONS, MF_OPT_JSON,    MF_OPT_HELP,    MF_OPT_COUNT,
+    MF_OPT_MODEL,        MF_OPT_SET,      MF_OPT_CLUSTER,  MF_OPT_GPUS,
+    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,      MF_OPT_SOFTWARE, MF_OPT_STORE,
+    MF_OPTS_LAYOUT,      MF_OPT_ROUTING,  MF_OPT_TOP,      MF_OPT_PRECISIONS,
+    MF_OPT_JSON,         MF_OPT_PROGRESS, MF_OPT_HELP,     MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_fit = {

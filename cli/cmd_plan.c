@@ -113,12 +113,17 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *
 /* --- the command ------------------------------------------------------------------------------ */
 
 /* Nothing fits: says what is missing, which phase 1 knows best. */
-static mf_status explain_nothing(const mf_cli *cli, const mf_job *j, const mf_problem *problem,
-                                 const mf_search_result *r, bool json, mf_err *e) {
+static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_job *j,
+                                 const mf_problem *problem, const mf_search_result *r, bool json,
+                                 mf_err *e) {
     mf_fit_result fit = {0};
     mf_err why;
     mf_err_clear(&why);
-    mf_status s = mf_planner_fit(problem, cli->cancel, &fit, &why);
+    mf_progress progress;
+    mf_progress_init(&progress, cli, a);
+    const mf_fit_options o = {cli->cancel, mf_progress_fit, &progress};
+    mf_status s = mf_planner_fit(problem, &o, &fit, &why);
+    mf_progress_end(&progress);
     if (s == MF_INFEASIBLE) {
         if (json) {
             (void)print_json(cli->out, j, r, &fit, NULL);
@@ -126,7 +131,7 @@ static mf_status explain_nothing(const mf_cli *cli, const mf_job *j, const mf_pr
         mf_problem_nothing_fits(&fit, e);
     }
     mf_fit_result_clear(&fit);
-    return MF_INFEASIBLE;
+    return s == MF_INTERRUPTED ? s : MF_INFEASIBLE;
 }
 
 static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *problem,
@@ -170,7 +175,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     s = found = search(a, cli, &problem, &r, e);
     if (found == MF_INFEASIBLE) {
-        s = explain_nothing(cli, &j, &problem, &r, json, e);
+        s = explain_nothing(a, cli, &j, &problem, &r, json, e);
         goto out;
     }
     if (found != MF_OK && !(found == MF_INTERRUPTED && r.count > 0)) {

@@ -365,7 +365,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .low = 0,
                     .high = 1,
                     .argument = "SHARE",
-                    .fallback = "3%",
+                    .fallback = "plan 3%, capacity 20%",
                     .help = "Stop when the best plan is proven to be within this share of the "
                             "fastest one"},
     [MF_OPT_THREADS] = {.name = "threads",

@@ -14,40 +14,53 @@ void mf_progress_init(mf_progress *p, const mf_cli *cli, const mf_args *a) {
     };
 }
 
-/* Seconds left if layouts go on being closed at the mean speed so far; < 0 when nothing can be
- * said. */
-static double time_left(const mf_search_stats *now) {
-    double closed = (double)now->pruned, space = (double)now->space;
-    if (closed <= 0 || now->wall_s < 0.5 || closed >= space) {
-        return -1;
+/* Begins a line when it is time for one. */
+static bool begin(mf_progress *p, double wall_s) {
+    if (!p->wanted || wall_s < p->next_s) {
+        return false;
     }
-    return now->wall_s * (space - closed) / closed;
+    p->next_s = wall_s + (p->terminal ? 0.2 : 1.0);
+    fprintf(p->err, "%s%s%s%.1f s: ", p->terminal ? "\r\033[K" : "", p->about,
+            p->about[0] != '\0' ? ", " : "", wall_s);
+    return true;
+}
+
+static void end(mf_progress *p) {
+    if (!p->terminal) {
+        putc('\n', p->err);
+    }
+    fflush(p->err);
+    p->shown = true;
 }
 
 void mf_progress_search(const mf_search_stats *now, double best_s, void *user) {
     mf_progress *p = user;
-    if (!p->wanted || now->wall_s < p->next_s) {
+    if (!begin(p, now->wall_s)) {
         return;
     }
-    p->next_s = now->wall_s + (p->terminal ? 0.2 : 1.0);
-    double closed = now->space > 0 ? (double)now->pruned / (double)now->space : 0;
-    fprintf(p->err, "%s%.1f s: %s of %s layouts closed", p->terminal ? "\r\033[K" : "", now->wall_s,
-            mf_show_percent(closed).s, mf_show_count((double)now->space).s);
+    fprintf(p->err, "%s layouts priced, %s integer programs", mf_show_count((double)now->priced).s,
+            mf_show_i64(now->milp_solved).s);
     if (isfinite(best_s) && best_s > 0) {
         fprintf(p->err, ", best %s", mf_show_time(best_s).s);
         if (now->lower_bound_s > 0) {
             fprintf(p->err, ", gap %s", mf_show_percent(now->gap).s);
         }
     }
-    double left = time_left(now);
-    if (left >= 0 && left < 86400) {
-        fprintf(p->err, ", about %.0f s left", ceil(left));
+    end(p);
+}
+
+void mf_progress_fit(const mf_fit_progress *now, void *user) {
+    mf_progress *p = user;
+    if (!begin(p, now->wall_s)) {
+        return;
     }
-    if (!p->terminal) {
-        putc('\n', p->err);
+    fprintf(p->err, "%s of %s combinations of degrees at %s GPUs, %s fit", mf_show_i64(now->done).s,
+            mf_show_i64(now->total).s, mf_show_i64(now->gpus).s, mf_show_i64(now->feasible).s);
+    if (now->wall_s > 0.5 && now->done > 0 && now->done < now->total) {
+        fprintf(p->err, ", about %.0f s left",
+                ceil(now->wall_s * (double)(now->total - now->done) / (double)now->done));
     }
-    fflush(p->err);
-    p->shown = true;
+    end(p);
 }
 
 void mf_progress_end(mf_progress *p) {
@@ -56,4 +69,5 @@ void mf_progress_end(mf_progress *p) {
         fflush(p->err);
     }
     p->shown = false;
+    p->next_s = 0;
 }

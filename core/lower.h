@@ -87,11 +87,23 @@ typedef struct mf_program {
     mf_dp_ops dp[MF_MAX_POSITIONS];
     mf_op send_forward; /* boundary tensor to the next virtual stage; bytes 0 when PP == 1 */
     mf_op send_backward;
-    bool split; /* backward is split into B and W */
+    bool split;    /* backward is split into B and W */
+    bool borrowed; /* blocks belong to the source that they came from */
 } mf_program;
 
 mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                            const mf_assignment *a, mf_program **out, mf_err *e);
+
+/* The same with blocks from elsewhere: lower(user, key, ...) gives the block of a key and keeps it
+ * until after mf_program_destroy. For readers that lower many layouts whose blocks are alike in
+ * what they read of them. */
+typedef struct mf_block_source {
+    mf_status (*lower)(void *user, const mf_block_key *key, mf_block **out, mf_err *e);
+    void *user;
+} mf_block_source;
+mf_status mf_program_lower_from(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                                const mf_assignment *a, const mf_block_source *source,
+                                mf_program **out, mf_err *e);
 void mf_program_destroy(mf_program *p);
 
 /* Parameters of a stage on one rank (its chunks' positions summed). */

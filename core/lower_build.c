@@ -269,9 +269,15 @@ typedef struct live {
     int64_t at, end; /* place in the workspace */
 } live;
 
-static int by_first(const void *a, const void *b) {
-    const live *x = a, *y = b;
-    return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x->tensor < y->tensor ? -1 : 1);
+/* Appends a tensor that op `first` touches first; those of one op stand by number. */
+static void enlist(live *all, int *n, int *slot, live one) {
+    int at = (*n)++;
+    for (; at > 0 && all[at - 1].first == one.first && all[at - 1].tensor > one.tensor; at--) {
+        all[at] = all[at - 1];
+        slot[all[at].tensor] = at;
+    }
+    all[at] = one;
+    slot[one.tensor] = at;
 }
 
 /* Places the local tensors of the passes in one workspace, first fit by time of birth; returns its
@@ -304,14 +310,12 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
                 continue;
             }
             if (slot[t] < 0) {
-                slot[t] = n;
-                all[n++] = (live){i, end, t, 0, 0};
+                enlist(all, &n, slot, (live){i, end, t, 0, 0});
             } else if (all[slot[t]].last < end) {
                 all[slot[t]].last = end;
             }
         }
     }
-    qsort(all, (size_t)n, sizeof *all, by_first);
     for (int i = 0; i < n; i++) {
         int64_t size = mf_align_B(b->tensors[all[i].tensor].bytes), at = 0;
         /* placed[] is kept by offset; walk the gaps between those alive now. */

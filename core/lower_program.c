@@ -166,6 +166,12 @@ static mf_op send_op(const mf_program *p, const char *name) {
 
 mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                            const mf_assignment *a, mf_program **out, mf_err *e) {
+    return mf_program_lower_from(m, l, c, a, NULL, out, e);
+}
+
+mf_status mf_program_lower_from(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                                const mf_assignment *a, const mf_block_source *source,
+                                mf_program **out, mf_err *e) {
     *out = NULL;
     mf_status status = mf_assignment_check(m, l, a, e);
     if (status != MF_OK) {
@@ -184,6 +190,7 @@ mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_clust
     p->layout = *l;
     p->cluster = *c;
     p->assignment = *a;
+    p->borrowed = source != NULL;
     p->split = l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V;
     for (int i = 0; i < a->positions; i++) {
         mf_block_key key = position_key(p, i);
@@ -192,7 +199,8 @@ mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_clust
             b++;
         }
         if (b == p->nblocks) {
-            status = mf_block_lower(m, l, c, &key, &p->blocks[b], e);
+            status = source != NULL ? source->lower(source->user, &key, &p->blocks[b], e)
+                                    : mf_block_lower(m, l, c, &key, &p->blocks[b], e);
             if (status != MF_OK) {
                 goto fail;
             }
@@ -221,7 +229,7 @@ void mf_program_destroy(mf_program *p) {
     if (p == NULL) {
         return;
     }
-    for (int i = 0; i < p->nblocks; i++) {
+    for (int i = 0; i < p->nblocks && !p->borrowed; i++) {
         mf_block_destroy(p->blocks[i]);
     }
     free(p->blocks);

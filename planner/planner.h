@@ -102,8 +102,22 @@ typedef struct mf_fit_result {
     char missing[512];     /* nothing fits: what is missing, in words; else "" */
 } mf_fit_result;
 
-/* MF_OK: something fits. MF_INFEASIBLE: nothing does; result is complete all the same. */
-mf_status mf_planner_fit(const mf_problem *p, const volatile int *cancel, mf_fit_result *result,
+typedef struct mf_fit_progress {
+    int64_t gpus;        /* the problem's size, or one that is tried because nothing fits there */
+    int64_t done, total; /* combinations of degrees */
+    int64_t feasible;
+    double wall_s;
+} mf_fit_progress;
+
+typedef struct mf_fit_options {
+    const volatile int *cancel; /* set non-zero to stop; may be NULL */
+    void (*progress)(const mf_fit_progress *now, void *user); /* may be NULL */
+    void *user;
+} mf_fit_options;
+
+/* MF_OK: something fits. MF_INFEASIBLE: nothing does; result is complete all the same.
+ * MF_INTERRUPTED: cancelled, result is empty. */
+mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_result *result,
                          mf_err *e);
 void mf_fit_result_clear(mf_fit_result *r);
 

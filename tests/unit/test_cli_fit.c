@@ -75,10 +75,55 @@ static void explain_accounts_for_the_compute_of_a_stage(void **state) {
     cli_free(&r);
 }
 
+/* Blocks are shared between layouts there and lowered anew here. */
+static void every_peak_is_the_one_that_simulate_finds(void **state) {
+    (void)state;
+#define LITE "--model deepseek-v2-lite --cluster h100 --gpus 16 --global-batch 64 --seq 4096 "
+    static const char *const numbers[] = {"tp", "cp", "pp", "ep", "etp", "zero", "expert_zero"};
+    static const char *const words[] = {"dispatcher", "recompute", "offload", "schedule"};
+    static const char *const pinned[] = {"", "--precision fp8-block --cp-type allgather",
+                                         "--schedule zb-h1 --zero 2 --expert-zero 1"};
+    int compared = 0;
+    for (size_t k = 0; k < 3; k++) {
+        char line[512];
+        snprintf(line, sizeof line, "fit " LITE "%s --json", pinned[k]);
+        cli_result r = cli_json(line);
+        const mf_json_value *entries = cli_member(mf_json_root(r.json), "entries");
+        for (size_t i = k; i < mf_json_size(entries); i += 7) {
+            const mf_json_value *f = mf_json_at(entries, i), *l = cli_member(f, "layout");
+            size_t at = (size_t)snprintf(line, sizeof line, "simulate " LITE "--json %s",
+                                         k == 1 ? pinned[k] : "");
+            for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
+                at += (size_t)snprintf(line + at, sizeof line - at, " --%s %.0f", numbers[n],
+                                       cli_number(l, numbers[n]));
+            }
+            for (size_t n = 0; n < sizeof words / sizeof words[0]; n++) {
+                const char *word = NULL;
+                assert_ok(mf_json_string(cli_member(l, words[n]), &word, NULL));
+                at += (size_t)snprintf(line + at, sizeof line - at, " --%s %s", words[n], word);
+            }
+            for (char *c = strstr(line, "expert_zero"); c != NULL; c = strstr(c, "expert_zero")) {
+                c[6] = '-';
+            }
+            cli_result one = cli_json(line);
+            double peak_B = cli_number(mf_json_root(one.json), "peak_memory_B");
+            if (fabs(peak_B - cli_number(f, "peak_memory_B")) > 1e-6 * peak_B) {
+                fail_msg("%s: %.0f, fit says %.0f", line, peak_B, cli_number(f, "peak_memory_B"));
+            }
+            cli_free(&one);
+            compared++;
+        }
+        cli_free(&r);
+    }
+    printf("%d peaks compared\n", compared);
+    assert_true(compared > 60);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fit_puts_what_fits_first),
         cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
+        cmocka_unit_test(every_peak_is_the_one_that_simulate_finds),
         cmocka_unit_test(options_pin_their_dimension),
         cmocka_unit_test(explain_accounts_for_the_compute_of_a_stage),
     };

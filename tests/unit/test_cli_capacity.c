@@ -1,0 +1,143 @@
+/* `capacity`: time, money and energy follow from the plans it finds, which are those of `plan`;
+ * the smallest size for a deadline; what does not fit; interruption. */
+#include "tests/cli_test.h"
+
+#include <math.h>
+
+#define JOB "--global-batch 64 --seq 4096 --pp 1 --cp 1 --recompute none --offload none "
+#define TABLE "capacity --models olmoe-1b-7b,qwen3-8b --clusters h100,h200 --sizes 16,8,16 " JOB
+
+static void every_cell_is_the_plan_of_its_size(void **state) {
+    (void)state;
+    cli_result r = cli_json(TABLE "--json");
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    assert_int_equal(mf_json_size(cells), 8); /* 2 models, 2 clusters, 2 different sizes */
+    for (size_t i = 0; i < mf_json_size(cells); i++) {
+        const mf_json_value *c = mf_json_at(cells, i);
+        assert_true(cli_number(c, "gpus") == (i % 2 == 0 ? 8 : 16));
+        double step_s = cli_number(c, "step_time_s"), rate = cli_number(c, "tokens_per_s");
+        assert_close(rate * step_s, 64.0 * 4096.0, 1e-6);
+    }
+    cli_result p = cli_json("plan --model qwen3-8b --cluster h200 --gpus 16 --gap 20% --json " JOB);
+    const mf_json_value *best = cli_member(mf_json_root(p.json), "best");
+    double planned_s = cli_number(best, "step_time_s");
+    /* plan goes on for a while after its proof: never slower, and within the gap */
+    double cell_s = cli_number(mf_json_at(cells, 7), "step_time_s");
+    assert_true(cell_s >= planned_s * (1 - 1e-12) && cell_s <= 1.2 * planned_s);
+    cli_free(&p);
+    cli_free(&r);
+}
+
+/* From the step time and the cluster's own figures, written out here. */
+static void time_money_and_energy_follow_from_the_tokens(void **state) {
+    (void)state;
+    cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100 --sizes 16 "
+                            "--tokens 1T --checkpoint-time 60s --restart-time 10m --json " JOB);
+    cli_result k = cli_json("clusters h100 --json");
+    const mf_json_value *c = mf_json_at(cli_member(mf_json_root(r.json), "cells"), 0);
+    const mf_json_value *h = mf_json_root(k.json);
+    double power_w = cli_number(h, "power_w");
+    double host_w = cli_number(h, "node_overhead_w");
+    double usd = cli_number(h, "price_usd_gpu_h"), mtbf_h = cli_number(h, "mtbf_gpu_h");
+    double m = mtbf_h * 3600 / 16, t = sqrt(2 * 60 * m);
+    double share = (1 - (t / 2 + 600) / m) * t / (t + 60);
+    double run_s = 1e12 / cli_number(c, "tokens_per_s") / share;
+    assert_close(cli_number(c, "goodput"), share, 1e-6);
+    assert_close(cli_number(c, "run_s"), run_s, run_s * 1e-6);
+    assert_close(cli_number(c, "cost_usd"), usd * 16 * run_s / 3600, usd * run_s * 1e-6);
+    assert_close(cli_number(c, "energy_J") / ((power_w + host_w) * 16 * run_s), 1, 1e-6);
+    cli_free(&k);
+    cli_free(&r);
+}
+
+static void the_smallest_size_keeps_its_deadline_and_the_one_before_does_not(void **state) {
+    (void)state;
+    /* Sizes are not given: it looks between 64 and 128 as well. */
+    cli_result r =
+        cli_json("capacity --models olmoe-1b-7b --clusters h100 --global-batch 3072 "
+                 "--seq 4096 --pp 1 --cp 1 --tp 1 --etp 1 --recompute none --offload none "
+                 "--tokens 10T --deadline 6d --json");
+    const mf_json_value *o = mf_json_root(r.json), *cells = cli_member(o, "cells");
+    double smallest = cli_number(mf_json_at(cli_member(o, "smallest"), 0), "gpus");
+    double deadline_s = cli_number(o, "deadline_s"), before = 0;
+    bool seen = false;
+    assert_close(deadline_s, 6 * 86400.0, 1e-9);
+    assert_true(mf_json_size(cells) > 7); /* the default sizes and some between */
+    for (size_t i = 0; i < mf_json_size(cells); i++) {
+        const mf_json_value *c = mf_json_at(cells, i);
+        double gpus = cli_number(c, "gpus");
+        assert_true(gpus > before);
+        before = gpus;
+        bool keeps = cli_bool(c, "fits") && cli_number(c, "run_s") <= deadline_s;
+        assert_true(keeps ? gpus >= smallest : gpus != smallest);
+        seen |= keeps && gpus == smallest;
+    }
+    assert_true(seen);
+    cli_free(&r);
+}
+
+static void what_does_not_fit_says_what_is_missing(void **state) {
+    (void)state;
+    cli_result r = cli_run("capacity --models deepseek-v3,olmoe-1b-7b --clusters h100 --sizes 8 "
+                           "--json --pp 1 --global-batch 64 --seq 4096",
+                           NULL);
+    assert_int_equal(r.code, 0);
+    assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    const char *missing = NULL;
+    assert_false(cli_bool(mf_json_at(cells, 0), "fits"));
+    assert_true(cli_bool(mf_json_at(cells, 1), "fits"));
+    assert_ok(mf_json_string(cli_member(mf_json_at(cells, 0), "missing"), &missing, NULL));
+    assert_non_null(strstr(missing, "GB are missing"));
+    assert_non_null(strstr(missing, "smallest size that would"));
+    cli_free(&r);
+    r = cli_run("capacity --models deepseek-v3 --clusters h100 --sizes 8 --pp 1 "
+                "--global-batch 64 --seq 4096",
+                NULL);
+    assert_int_equal(r.code, 3);
+    cli_free(&r);
+}
+
+static void bad_lists_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"capacity --models , --clusters h100 " JOB, "no name in"},
+        {"capacity --models olmoe-1b-7b --clusters h101 " JOB, "h101"},
+        {"capacity --models olmoe --clusters h100 " JOB, "olmoe"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --sizes 8,x " JOB, "--sizes"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --sizes 0 " JOB, "--sizes"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --deadline 3d " JOB, "--tokens"},
+        {"capacity --models olmoe-1b-7b --clusters h100 --tokens 3x " JOB, "--tokens"},
+        {"capacity --models olmoe-1b-7b " JOB, "--clusters"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cli_result r = cli_run(cases[i].line, NULL);
+        assert_int_equal(r.code, 2);
+        if (strstr(r.err, cases[i].says) == NULL) {
+            fail_msg("%s: %s", cases[i].line, r.err);
+        }
+        cli_free(&r);
+    }
+}
+
+static void interrupted_at_once_it_ends_with_130(void **state) {
+    (void)state;
+    const volatile int cancel = 1;
+    cli_result r = cli_run(TABLE, &cancel);
+    assert_int_equal(r.code, 130);
+    cli_free(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_cell_is_the_plan_of_its_size),
+        cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
+        cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),
+        cmocka_unit_test(what_does_not_fit_says_what_is_missing),
+        cmocka_unit_test(bad_lists_are_refused),
+        cmocka_unit_test(interrupted_at_once_it_ends_with_130),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
