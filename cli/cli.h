@@ -19,7 +19,9 @@
 typedef struct mf_cli {
     FILE *out, *err;
     bool err_is_terminal;       /* progress is shown without being asked for */
-    const volatile int *cancel; /* becomes non-zero on SIGINT; may be NULL */
+    const volatile int *cancel; /* becomes non-zero on SIGINT, SIGTERM, SIGUSR1; may be NULL */
+    int argc;                   /* the whole command line; set by mf_cli_run */
+    const char *const *argv;
     const struct mf_command *command;
 } mf_cli;
 

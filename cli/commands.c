@@ -7,9 +7,11 @@
 #include <string.h>
 
 static const mf_command *const table[] = {
-    &mf_cmd_plan,    &mf_cmd_fit,      &mf_cmd_simulate, &mf_cmd_price,
-    &mf_cmd_explain, &mf_cmd_capacity, &mf_cmd_export,   &mf_cmd_profile,
-    &mf_cmd_models,  &mf_cmd_clusters, &mf_cmd_help,     NULL,
+    &mf_cmd_plan,   &mf_cmd_fit,      &mf_cmd_simulate,
+    &mf_cmd_price,  &mf_cmd_explain,  &mf_cmd_capacity,
+    &mf_cmd_train,  &mf_cmd_export,   &mf_cmd_profile,
+    &mf_cmd_models, &mf_cmd_clusters, &mf_cmd_help,
+    NULL,
 };
 
 const mf_command *const *mf_cli_commands(void) {
@@ -93,6 +95,8 @@ int mf_cli_run(int argc, const char *const *argv, const mf_cli *io) {
     mf_err e;
     mf_err_clear(&e);
     cli.command = NULL;
+    cli.argc = argc;
+    cli.argv = argv;
     mf_status s = run_command(argc, argv, &cli, &e);
     bool written = fflush(cli.out) == 0 && !ferror(cli.out);
     if (s == MF_OK && !written) {

@@ -6,7 +6,8 @@
 
 static volatile int interrupted; /* written by the handler, read by searches and simulations */
 
-/* The first SIGINT asks to stop and print what there is; a second one ends the process. */
+/* The first SIGINT, SIGTERM or SIGUSR1 (the one that mpirun passes on) asks to stop and print or
+ * save what there is; a second one ends the process. */
 static void on_interrupt(int signal_number) {
     (void)signal_number;
     interrupted = 1;
@@ -16,6 +17,8 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
     mf_cli cli = {
         .out = stdout,
         .err = stderr,

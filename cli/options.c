@@ -462,8 +462,9 @@ static const mf_option table[MF_OPT_COUNT] = {
     [MF_OPT_OUT] = {.name = "out",
                     .group = MF_OPTS_OUTPUT,
                     .kind = MF_VALUE_TEXT,
-                    .argument = "FILE",
-                    .help = "Write the plan file here"},
+                    .argument = "FILE|DIR",
+                    .help = "Write the plan file here; of `train`, the folder of the run: metrics, "
+                            "checkpoints, weights"},
     [MF_OPT_FORMAT] = {.name = "format",
                        .group = MF_OPTS_OUTPUT,
                        .kind = MF_VALUE_TEXT,
@@ -491,7 +492,8 @@ static const mf_option table[MF_OPT_COUNT] = {
 };
 
 const mf_option *mf_option_get(mf_option_id id) {
-    return &table[id];
+    bool train = id >= MF_OPT_TRAIN_FIRST && id <= MF_OPT_TRAIN_LAST;
+    return train ? mf_option_get_train(id) : &table[id];
 }
 
 const char *mf_option_group_text(mf_option_group g) {
@@ -503,6 +505,7 @@ const char *mf_option_group_text(mf_option_group g) {
         [MF_OPTS_SEARCH] = "Search",
         [MF_OPTS_CAPACITY] = "Capacity",
         [MF_OPTS_STORE] = "Profile store",
+        [MF_OPTS_TRAIN] = "Training",
         [MF_OPTS_OUTPUT] = "Output",
     };
     return text[g];
@@ -511,7 +514,8 @@ const char *mf_option_group_text(mf_option_group g) {
 mf_option_id mf_option_find(const char *name, size_t length, const mf_option_id *allowed) {
     for (size_t i = 0; allowed != NULL ? allowed[i] != MF_OPT_COUNT : i < MF_OPT_COUNT; i++) {
         mf_option_id id = allowed != NULL ? allowed[i] : (mf_option_id)i;
-        if (strlen(table[id].name) == length && memcmp(table[id].name, name, length) == 0) {
+        const char *known = mf_option_get(id)->name;
+        if (strlen(known) == length && memcmp(known, name, length) == 0) {
             return id;
         }
     }

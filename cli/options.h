@@ -72,6 +72,34 @@ typedef enum mf_option_id {
     MF_OPT_EXPORT,
     MF_OPT_GPU,
     MF_OPT_NODES,
+    /* training (options_train.c) */
+    MF_OPT_DATA,
+    MF_OPT_TRAIN_FIRST = MF_OPT_DATA,
+    MF_OPT_INIT,
+    MF_OPT_SHUFFLE,
+    MF_OPT_STEPS,
+    MF_OPT_SEED,
+    MF_OPT_LR,
+    MF_OPT_LR_MIN,
+    MF_OPT_LR_SCHEDULE,
+    MF_OPT_WARMUP,
+    MF_OPT_ADAM_BETA1,
+    MF_OPT_ADAM_BETA2,
+    MF_OPT_ADAM_EPS,
+    MF_OPT_WEIGHT_DECAY,
+    MF_OPT_DECAY,
+    MF_OPT_CLIP,
+    MF_OPT_AUX_LOSS,
+    MF_OPT_AUX_COEF,
+    MF_OPT_BIAS_RATE,
+    MF_OPT_DTYPE,
+    MF_OPT_BACKEND,
+    MF_OPT_SAVE_EVERY,
+    MF_OPT_KEEP,
+    MF_OPT_RESUME,
+    MF_OPT_RUN,
+    MF_OPT_TOLERANCE,
+    MF_OPT_TRAIN_LAST = MF_OPT_TOLERANCE,
     /* output */
     MF_OPT_OUT,
     MF_OPT_FORMAT,
@@ -128,6 +156,7 @@ typedef enum mf_option_group {
     MF_OPTS_SEARCH,
     MF_OPTS_CAPACITY,
     MF_OPTS_STORE,
+    MF_OPTS_TRAIN,
     MF_OPTS_OUTPUT,
     MF_OPTS_GROUPS
 } mf_option_group;
@@ -148,6 +177,8 @@ typedef struct mf_option {
 } mf_option;
 
 const mf_option *mf_option_get(mf_option_id id);
+/* Row of an option of training: MF_OPT_TRAIN_FIRST to MF_OPT_TRAIN_LAST. */
+const mf_option *mf_option_get_train(mf_option_id id);
 const char *mf_option_group_text(mf_option_group g);
 
 /* Id of an option by name among `allowed` (ends with MF_OPT_COUNT; NULL = all); MF_OPT_COUNT when

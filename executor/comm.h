@@ -19,6 +19,8 @@ typedef struct mf_comm mf_comm;
 typedef enum mf_comm_type { MF_COMM_F32, MF_COMM_F64, MF_COMM_BF16, MF_COMM_I32 } mf_comm_type;
 typedef enum mf_comm_reduce { MF_COMM_SUM, MF_COMM_MAX } mf_comm_reduce;
 
+/* Did mpirun, srun or another launcher start this process? */
+bool mf_comm_launched(void);
 /* Starts MPI where this build has it and a launcher started this process; else one rank. Errors:
  * MF_LIBRARY with MPI's own words. */
 /* Largest group of a run with the CPU backend. */

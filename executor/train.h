@@ -1,9 +1,11 @@
-/* train.h - a training run: weights from a checkpoint or a seed, tokens from a stream, steps of the
- * program, a line of metrics for each.
+/* train.h - a training run: weights from a checkpoint, a Hugging Face folder or a seed, tokens from
+ * streams, steps of the program, a line of metrics for each, checkpoints.
  */
 #ifndef MF_EXECUTOR_TRAIN_H
 #define MF_EXECUTOR_TRAIN_H
 
+#include "executor/metrics.h"
+#include "executor/op_times.h"
 #include "executor/program_run.h"
 
 typedef enum mf_lr_schedule {
@@ -17,11 +19,15 @@ typedef enum mf_lr_schedule {
 double mf_train_lr(mf_lr_schedule schedule, double lr, double lr_min, int64_t warmup, int64_t steps,
                    int64_t step);
 
-typedef struct mf_train_metrics {
-    int64_t step; /* from 1 */
-    double lm_loss, mtp_loss, aux_loss, grad_norm, lr;
-    double step_time_s, tokens_per_s;
-} mf_train_metrics;
+/* What a run begins with, for those who report it. All borrowed. */
+typedef struct mf_train_start {
+    const mf_exec *exec;
+    int64_t arena_B;       /* of the largest rank */
+    int64_t first_step;    /* 1, or the one behind the checkpoint's */
+    const char *resumed;   /* the checkpoint; NULL: from the start */
+    int64_t stream_tokens; /* of all data streams */
+    int streams;
+} mf_train_start;
 
 typedef struct mf_train_options {
     const mf_model *model;
@@ -29,30 +35,44 @@ typedef struct mf_train_options {
     const mf_layout *layout;         /* resolved for the model */
     const mf_assignment *assignment; /* NULL: even */
     const char *init;                /* HF folder or safetensors file; NULL: from the seed */
-    const char *data;                /* see executor/data.h */
+    const char *data;                /* see executor/data_mix.h */
     bool shuffle;
     uint64_t seed; /* of shuffling and of weights */
     int64_t steps;
     double lr, lr_min;
     mf_lr_schedule lr_schedule;
     int64_t warmup;
-    mf_exec_options exec; /* aux_coef > 0: auxiliary loss per micro-batch */
-    const char *out;      /* folder for metrics.jsonl, made when missing; NULL: none */
-    /* Called on world rank 0 before the first step (arena, plan) and after each step; NULL: none. A
-     * non-zero return ends the run after that step (MF_INTERRUPTED). */
-    int (*started)(void *user, const mf_exec *x);
+    mf_exec_options exec; /* aux_coef > 0: auxiliary loss per micro-batch; before_op and after_op
+                             are called beside the run's own */
+
+    /* Folder for metrics.jsonl, the event file, op_times.json, checkpoints/ and, at the end, the
+     * weights as hf/; made when missing. NULL: nothing is written. */
+    const char *out;
+    bool resume;        /* from the newest checkpoint of `out`, when there is one */
+    int64_t save_every; /* steps; 0: only at the end */
+    int keep;           /* newest checkpoints that stay; 0: all */
+    const char *config; /* config.json that goes beside exported weights; NULL: none */
+
+    const volatile int *cancel; /* non-zero on any rank: save, end with MF_INTERRUPTED; NULL */
+    /* Called on world rank 0 before the first step and after each step; NULL: none. A non-zero
+     * return ends the run after that step (MF_INTERRUPTED). */
+    int (*started)(void *user, const mf_train_start *s);
     int (*stepped)(void *user, const mf_train_metrics *m);
+    /* One line for a rank of this host that is gone, from another thread; NULL: none. */
+    void (*lost)(void *user, const char *line);
     void *user;
 } mf_train_options;
 
-/* Seed 1, shuffled, lr 3e-4 with cosine to a tenth and no warm-up, defaults of the executor. */
+/* Seed 1, shuffled, lr 3e-4 with cosine to a tenth and no warm-up, three checkpoints kept, defaults
+ * of the executor. */
 void mf_train_options_init(mf_train_options *o);
 
 /* Trains on the CPU backend. Every rank of the launcher calls it with the same options; the
  * layout's GPUs must be the ranks that run. CPU ranks hold the worst case of routed rows, so the
- * layout's token headroom is not read. Errors: of what is opened, lowered and run, with the step.
- */
-mf_status mf_train(const mf_train_options *o, mf_err *e);
+ * layout's token headroom is not read. Errors: of what is opened, lowered and run. A failure that
+ * all ranks agreed on has its text on one of them; *alone says that this rank failed where others
+ * may wait for it: it should report and end them all. */
+mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e);
 
 /* Weights from a seed: normal with deviation 0.02, norms 1, biases 0; a function of the seed, the
  * hub name and the element alone, so that every layout starts from the same model. */

@@ -36,6 +36,7 @@ static mf_status train_family(const char *family, int ranks, const char *data, c
     mf_cluster c;
     mf_layout l;
     mf_train_options o;
+    bool alone;
     load(family, &m, &c, &l);
     if (ranks == 4) {
         l.gpus = 4;
@@ -58,7 +59,7 @@ static mf_status train_family(const char *family, int ranks, const char *data, c
     o.lr_min = 1e-3;
     o.warmup = 5;
     /* One micro-batch's scope depends on the layout: no auxiliary loss here. */
-    return mf_train(&o, e);
+    return mf_train(&o, &alone, e);
 }
 
 /* Column `key` of metrics.jsonl; returns the number of lines. */
@@ -155,6 +156,7 @@ static void a_run_ends_when_its_caller_says_so(void **state) {
     mf_layout l;
     mf_train_options o;
     int64_t last = 0;
+    bool alone;
     mf_err e;
     load("llama", &m, &c, &l);
     assert_ok(mf_layout_resolve(&l, &m, &e));
@@ -166,10 +168,10 @@ static void a_run_ends_when_its_caller_says_so(void **state) {
     o.init = "tests/data/hf/llama";
     o.stepped = stop_at_three;
     o.user = &last;
-    assert_int_equal(mf_train(&o, &e), MF_INTERRUPTED);
+    assert_int_equal(mf_train(&o, &alone, &e), MF_INTERRUPTED);
     assert_int_equal(last, 3);
     o.data = "tests/data/hf/llama/config.json.missing";
-    assert_int_equal(mf_train(&o, &e), MF_INPUT);
+    assert_int_equal(mf_train(&o, &alone, &e), MF_INPUT);
 }
 
 int main(int argc, char **argv) {

@@ -1,0 +1,209 @@
+/* cmd_train.c - `moefold train`: runs a plan, or a layout given by flags, on CPU ranks. */
+#include "cli/launch.h"
+#include "cli/output.h"
+#include "cli/show.h"
+#include "cli/train_settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LL(x) ((long long)(x))
+
+typedef struct watcher {
+    const mf_cli *cli;
+    FILE *out; /* where steps are told */
+    const mf_train_settings *s;
+    mf_train_metrics last;
+    double sum_s;
+    int64_t timed; /* steps behind the first, cold one */
+    int64_t told;
+} watcher;
+
+/* --- what is told ------------------------------------------------------------------------------
+ */
+
+static int started(void *user, const mf_train_start *start) {
+    watcher *w = user;
+    fprintf(w->out, "arena       %s on the largest rank\n",
+            mf_show_bytes((double)start->arena_B).s);
+    fprintf(w->out, "stream      %s tokens in %d file%s\n",
+            mf_show_count((double)start->stream_tokens).s, start->streams,
+            start->streams == 1 ? "" : "s");
+    if (start->resumed != NULL) {
+        fprintf(w->out, "resumed     %s\n", start->resumed);
+    }
+    putc('\n', w->out);
+    fflush(w->out);
+    return 0;
+}
+
+static int stepped(void *user, const mf_train_metrics *m) {
+    watcher *w = user;
+    w->last = *m;
+    if (w->told++ > 0) {
+        w->sum_s += m->step_time_s;
+        w->timed++;
+    }
+    fprintf(w->out, "step %lld/%lld  loss %.4f", LL(m->step), LL(w->s->o.steps), m->lm_loss);
+    if (w->s->job.model.mtp_layers > 0) {
+        fprintf(w->out, "  mtp %.4f", m->mtp_loss);
+    }
+    if (w->s->o.exec.aux_coef > 0) {
+        fprintf(w->out, "  aux %.4f", m->aux_loss);
+    }
+    fprintf(w->out, "  norm %.3f  lr %.3g  %s  %s", m->grad_norm, m->lr,
+            mf_show_time(m->step_time_s).s, mf_show_rate(m->tokens_per_s, "tokens/s").s);
+    fprintf(w->out, "  %s/rank  MFU %s  %s",
+            mf_show_rate(1e12 * m->model_tflops_per_gpu, "FLOP/s").s, mf_show_percent(m->mfu).s,
+            mf_show_bytes(m->memory_B).s);
+    if (w->s->job.model.experts > 0) {
+        fprintf(w->out, "  load %.2f", m->expert_load_max_over_mean);
+    }
+    fprintf(w->out, "  left %s\n", mf_show_time(m->eta_s).s);
+    return fflush(w->out) != 0;
+}
+
+static void lost(void *user, const char *line) {
+    const watcher *w = user;
+    fprintf(w->cli->err, "moefold train: %s\n", line);
+    fflush(w->cli->err);
+}
+
+static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
+    double predicted_s = w->s->job.plan.prediction.step_time_s;
+    double mean_s = w->timed > 0 ? w->sum_s / (double)w->timed : w->last.step_time_s;
+    if (!a->value[MF_OPT_JSON].given) {
+        if (w->told > 0) {
+            fprintf(w->out, "\nmean step %s, predicted %s\n", mf_show_time(mean_s).s,
+                    mf_show_time(predicted_s).s);
+        }
+        if (w->s->o.out != NULL) {
+            fprintf(w->out, "weights in %s/hf, checkpoints in %s/checkpoints\n", w->s->o.out,
+                    w->s->o.out);
+        }
+        return MF_OK;
+    }
+    mf_json_writer j;
+    mf_json_writer_init(&j);
+    mf_json_write_object(&j, NULL, false);
+    mf_json_write_i64(&j, "step", w->last.step);
+    mf_json_write_f64(&j, "lm_loss", w->last.lm_loss);
+    mf_json_write_f64(&j, "aux_loss", w->last.aux_loss);
+    mf_json_write_f64(&j, "grad_norm", w->last.grad_norm);
+    mf_json_write_f64(&j, "step_time_s", mean_s);
+    mf_json_write_f64(&j, "predicted_step_time_s", predicted_s);
+    mf_json_write_f64(&j, "tokens_per_s", w->last.tokens_per_s);
+    mf_json_write_f64(&j, "memory_B", w->last.memory_B);
+    mf_json_write_f64(&j, "predicted_memory_B", w->s->job.plan.prediction.peak_memory_B);
+    mf_plan_write_layout(&j, "layout", &w->s->job.plan.layout);
+    mf_json_write_string(&j, "out", w->s->o.out);
+    mf_json_write_end(&j);
+    return mf_output_json(&j, w->cli->out, e);
+}
+
+/* --- the command -------------------------------------------------------------------------------
+ */
+
+/* As one of the launcher's ranks, or as the only one. */
+static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s, int64_t rank,
+                       mf_err *e) {
+    watcher w = {.cli = cli, .s = s};
+    bool alone = false;
+    w.out = a->value[MF_OPT_JSON].given ? cli->err : cli->out;
+    s->o.started = started;
+    s->o.stepped = stepped;
+    s->o.lost = lost;
+    s->o.user = &w;
+    s->o.cancel = cli->cancel;
+    if (rank == 0) {
+        mf_train_settings_print(w.out, s);
+    }
+    mf_status status = mf_train(&s->o, &alone, e);
+    if (alone && s->job.plan.layout.gpus > 1) {
+        if (e->text[0] != '\0') {
+            fprintf(cli->err, "moefold train: %s\n", e->text);
+        }
+        fflush(NULL);
+        mf_comm_abort(mf_status_exit_code(status));
+    }
+    return status == MF_OK && rank == 0 ? summarise(&w, a, e) : status;
+}
+
+/* The ranks told what went wrong; their exit code is ours. */
+static mf_status launch(const mf_cli *cli, int64_t ranks, mf_err *e) {
+    static const struct {
+        int code;
+        mf_status status;
+    } table[] = {{1, MF_LIBRARY},
+                 {2, MF_INPUT},
+                 {3, MF_INFEASIBLE},
+                 {4, MF_TOLERANCE},
+                 {130, MF_INTERRUPTED}};
+    int code = 0;
+    mf_status status = mf_launch_ranks(cli, ranks, &code, e);
+    for (size_t i = 0; status == MF_OK && i < sizeof table / sizeof table[0]; i++) {
+        if (code == table[i].code) {
+            return mf_err_set(e, table[i].status, "%s", "");
+        }
+    }
+    return status;
+}
+
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    bool launched = mf_comm_launched();
+    int64_t rank = 0, size = 1;
+    mf_status status = launched ? mf_comm_start(&rank, &size, e) : MF_OK;
+    mf_train_settings *s = malloc(sizeof *s);
+    if (s == NULL) {
+        return mf_err_set(e, MF_NOMEM, "train: out of memory");
+    }
+    if (status == MF_OK) {
+        status = mf_train_settings_load(a, s, e);
+        int64_t ranks = s->job.plan.layout.gpus;
+        if (status != MF_OK && rank != 0) {
+            mf_err_set(e, status, "%s", ""); /* rank 0 has found the same */
+        }
+        if (status == MF_OK) {
+            status = !launched && ranks > 1 ? launch(cli, ranks, e) : train(a, cli, s, rank, e);
+        }
+        mf_train_settings_clear(s);
+    }
+    free(s);
+    if (launched) {
+        mf_comm_stop();
+    }
+    return status;
+}
+
+static const mf_option_id options[] = {
+    MF_OPT_PLAN,         MF_OPT_MODEL,        MF_OPT_SET,      MF_OPT_CLUSTER,    MF_OPT_GPUS,
+    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,          MF_OPT_SOFTWARE, MF_OPT_STORE,      MF_OPT_INIT,
+    MF_OPT_DATA,         MF_OPT_SHUFFLE,      MF_OPT_STEPS,    MF_OPT_SEED,       MF_OPT_LR,
+    MF_OPT_LR_MIN,       MF_OPT_LR_SCHEDULE,  MF_OPT_WARMUP,   MF_OPT_ADAM_BETA1, MF_OPT_ADAM_BETA2,
+    MF_OPT_ADAM_EPS,     MF_OPT_WEIGHT_DECAY, MF_OPT_DECAY,    MF_OPT_CLIP,       MF_OPT_AUX_LOSS,
+    MF_OPT_AUX_COEF,     MF_OPT_BIAS_RATE,    MF_OPT_DTYPE,    MF_OPT_BACKEND,    MF_OPT_SAVE_EVERY,
+    MF_OPT_KEEP,         MF_OPT_RESUME,       MF_OPTS_LAYOUT,  MF_OPT_OUT,        MF_OPT_JSON,
+    MF_OPT_HELP,         MF_OPT_COUNT,
+};
+
+const mf_command mf_cmd_train = {
+    .name = "train",
+    .summary = "run a plan, or a layout given by flags, on CPU ranks",
+    .usage = {"--plan FILE --data PATH --steps N [--out DIR] [options]",
+              "--model NAME --global-batch N --seq N --data PATH --steps N [layout options]"},
+    .about =
+        "Runs the step program that simulate plays: one process a rank, started through mpirun "
+        "when no launcher (mpirun, srun) has done so. A plan for another number of ranks than run "
+        "is refused. Prints every setting and the predicted step, then a line a step.\n"
+        "With --out: metrics.jsonl, a TensorBoard event file, op_times.json for `compare`, "
+        "checkpoints that any layout can read, and at the end the weights as a Hugging Face "
+        "folder. "
+        "SIGINT and SIGTERM save and end with exit code 130; --resume goes on from there, bit by "
+        "bit "
+        "as if nothing had happened. docs/training.md has the formats.",
+    .example =
+        "moefold train --init DIR --data corpus.txt --global-batch 8 --seq 128 --gpus 4 --tp 2 "
+        "--ep 4 --steps 100 --out run",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,112 @@
+/* launch.c - mpirun as a child. What Open MPI has to be told goes through its environment, which
+ * other MPIs ignore. */
+#include "cli/launch.h"
+
+#include "executor/comm.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Ranks may outnumber cores; root may start them (containers); a rank that waits gives its core
+ * away; our own words are enough. Whatever the caller has set stays. */
+static void set_environment(void) {
+    static const char *const pairs[][2] = {
+        {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+        {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+        {"OMPI_MCA_mpi_yield_when_idle", "1"},
+        {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+        {"OMPI_MCA_orte_execute_quiet", "1"},
+        {"OMPI_MCA_odls_base_sigkill_timeout", "2"},
+        {"PRTE_ALLOW_RUN_AS_ROOT", "1"},
+        {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+        {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        setenv(pairs[i][0], pairs[i][1], 0);
+    }
+}
+
+/* The child: never returns. A process group of its own keeps the terminal's Ctrl-C from mpirun,
+ * which would kill the ranks where we let them save. */
+static void become_mpirun(const mf_cli *cli, int64_t ranks, char **argv) {
+    char count[24];
+    snprintf(count, sizeof count, "%lld", (long long)ranks);
+    argv[0] = (char[]){"mpirun"};
+    argv[1] = (char[]){"-n"};
+    argv[2] = count;
+    argv[3] = (char[]){"/proc/self/exe"};
+    char self[4096];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length > 0) {
+        self[length] = '\0';
+        argv[3] = self;
+    }
+    for (int i = 1; i < cli->argc; i++) {
+        memcpy(&argv[3 + i], &cli->argv[i], sizeof argv[0]);
+    }
+    argv[3 + cli->argc] = NULL;
+    setpgid(0, 0);
+    signal(SIGINT, SIG_DFL);
+    set_environment();
+    execvp(argv[0], argv);
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+static int wait_for(const mf_cli *cli, pid_t child) {
+    int result = 0, asked = 0;
+    for (;;) {
+        pid_t got = waitpid(child, &result, asked ? 0 : WNOHANG);
+        if (got == child || (got < 0 && errno != EINTR)) {
+            break;
+        }
+        if (!asked && cli->cancel != NULL && *cli->cancel != 0) {
+            kill(child, SIGUSR1); /* mpirun passes this one on */
+            asked = 1;
+        }
+        if (got == 0) {
+            const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+            nanosleep(&pause, NULL);
+        }
+    }
+    return result;
+}
+
+mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e) {
+    if (!mf_comm_has_mpi()) {
+        return mf_err_set(e, MF_USAGE,
+                          "the layout is for %lld ranks, and this build has no MPI: it trains on "
+                          "one rank",
+                          (long long)ranks);
+    }
+    char **argv = calloc((size_t)cli->argc + 8, sizeof *argv);
+    if (argv == NULL) {
+        return mf_err_set(e, MF_NOMEM, "mpirun: out of memory");
+    }
+    fflush(cli->out);
+    fflush(cli->err);
+    pid_t child = fork();
+    if (child == 0) {
+        become_mpirun(cli, ranks, argv);
+    }
+    free(argv);
+    if (child < 0) {
+        return mf_err_set(e, MF_LIBRARY, "mpirun: %s", strerror(errno));
+    }
+    int result = wait_for(cli, child);
+    int exit_code = WIFEXITED(result) ? WEXITSTATUS(result) : 128;
+    if (exit_code == 127 || exit_code == 126) {
+        return mf_err_set(e, MF_LIBRARY,
+                          "mpirun: cannot be started; under a launcher of your own (mpirun, srun) "
+                          "moefold takes its rank from it");
+    }
+    *code = exit_code == 130 || exit_code <= 4 ? exit_code : 1;
+    return MF_OK;
+}

@@ -1,0 +1,263 @@
+/* train_settings.c - options of `moefold train` -> a job and what the executor is to do with it. */
+#include "cli/train_settings.h"
+
+#include "cli/prices.h"
+#include "cli/report.h"
+#include "cli/show.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LL(x) ((long long)(x))
+
+/* --- words -------------------------------------------------------------------------------------
+ */
+
+/* Index of an option's word in its list of words; `absent` when it was not given. */
+static mf_status word_of(const mf_args *a, mf_option_id id, int absent, int *out, mf_err *e) {
+    const mf_option *o = mf_option_get(id);
+    const char *text = a->value[id].text;
+    *out = absent;
+    if (!a->value[id].given) {
+        return MF_OK;
+    }
+    int index = 0;
+    for (const char *at = o->words; *at == ' '; index++) {
+        size_t length = strcspn(++at, " ");
+        if (strlen(text) == length && memcmp(text, at, length) == 0) {
+            *out = index;
+            return MF_OK;
+        }
+        at += length;
+    }
+    return mf_err_set(e, MF_USAGE, "--%s: unknown word \"%s\": expected one of%s", o->name, text,
+                      o->words);
+}
+
+static double real_of(const mf_args *a, mf_option_id id, double absent) {
+    return a->value[id].given ? a->value[id].f : absent;
+}
+
+static int64_t whole_of(const mf_args *a, mf_option_id id, int64_t absent) {
+    return a->value[id].given ? a->value[id].i : absent;
+}
+
+/* --- model, layout, machine --------------------------------------------------------------------
+ */
+
+static void give_text(mf_args *a, mf_option_id id, const char *text) {
+    if (!a->value[id].given) {
+        a->value[id] = (mf_value){.given = true, .text = text};
+    }
+}
+
+/* This machine as the ranks' cluster: the shipped `cpu` with the memory that is here. */
+static void detect(mf_train_settings *s) {
+    mf_cluster *c = &s->job.cluster;
+    long pages = sysconf(_SC_PHYS_PAGES), page_B = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page_B > 0) {
+        double each_B = (double)pages * (double)page_B / (double)s->job.plan.layout.gpus;
+        c->gpu.memory_B = each_B;
+    }
+}
+
+static void find_config(const mf_args *a, mf_train_settings *s) {
+    const char *name = mf_prices_text(a, MF_OPT_MODEL, s->job.plan.model.name);
+    struct stat info;
+    char path[sizeof s->config];
+    if (a->set_count > 0) {
+        return; /* the file would not say what was trained */
+    }
+    snprintf(path, sizeof path, "%s/config.json", name);
+    if (stat(path, &info) != 0) {
+        snprintf(path, sizeof path, "%s", name);
+    }
+    if (stat(path, &info) != 0) {
+        snprintf(path, sizeof path, "%s/models/%s.json", mf_data_dir(), name);
+    }
+    if (stat(path, &info) == 0) {
+        memcpy(s->config, path, sizeof path);
+        s->o.config = s->config;
+    }
+}
+
+static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e) {
+    mf_args a = *given;
+    int dtype;
+    s->detected = !a.value[MF_OPT_CLUSTER].given && !a.value[MF_OPT_PLAN].given;
+    if (a.value[MF_OPT_INIT].given) {
+        give_text(&a, MF_OPT_MODEL, a.value[MF_OPT_INIT].text);
+    }
+    if (s->detected) {
+        give_text(&a, MF_OPT_CLUSTER, "cpu");
+    }
+    if (!a.value[MF_OPT_PLAN].given && !a.value[MF_OPT_GPUS].given) {
+        a.value[MF_OPT_GPUS] = (mf_value){.given = true, .i = 1, .text = "1"};
+    }
+    mf_status status = mf_job_load_layout(&s->job, &a, e);
+    status = status == MF_OK ? word_of(given, MF_OPT_DTYPE, -1, &dtype, e) : status;
+    if (status != MF_OK) {
+        return status;
+    }
+    if (dtype >= 0 && given->value[MF_OPT_PRECISION].given) {
+        return mf_err_set(e, MF_USAGE, "--dtype and --precision exclude each other");
+    }
+    bool plain = !s->job.from_file && !given->value[MF_OPT_PRECISION].given;
+    if (dtype >= 0 || plain) {
+        s->job.plan.layout.precision = dtype == 1 ? MF_PREC_BF16 : MF_PREC_FP32;
+    }
+    if (s->detected) {
+        detect(s);
+    }
+    /* CPU ranks hold the worst case: all rows of an EP group on one rank. */
+    s->job.plan.layout.token_headroom = (double)s->job.plan.layout.ep;
+    find_config(&a, s);
+    return MF_OK;
+}
+
+/* --- optimizer, data, run ----------------------------------------------------------------------
+ */
+
+static mf_status fill_loss(const mf_args *a, mf_train_settings *s, mf_err *e) {
+    int scope;
+    double coef = s->job.model.aux_loss_coef;
+    mf_status status = word_of(a, MF_OPT_AUX_LOSS, coef > 0.0 ? 1 : 0, &scope, e);
+    if (status == MF_OK && scope > 1) {
+        return mf_err_set(e, MF_INFEASIBLE, "--aux-loss %s: this executor counts per micro-batch",
+                          a->value[MF_OPT_AUX_LOSS].text);
+    }
+    s->o.exec.aux_coef = status == MF_OK && scope > 0 ? real_of(a, MF_OPT_AUX_COEF, coef) : 0.0;
+    s->o.exec.bias_rate = s->job.model.correction_bias ? real_of(a, MF_OPT_BIAS_RATE, 0.001) : 0.0;
+    return status;
+}
+
+static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e) {
+    mf_train_options *o = &s->o;
+    int shuffle, schedule, decay, backend;
+    mf_status status = word_of(a, MF_OPT_SHUFFLE, 0, &shuffle, e);
+    status = status == MF_OK ? word_of(a, MF_OPT_LR_SCHEDULE, MF_LR_COSINE, &schedule, e) : status;
+    status = status == MF_OK ? word_of(a, MF_OPT_DECAY, 0, &decay, e) : status;
+    status = status == MF_OK ? word_of(a, MF_OPT_BACKEND, 0, &backend, e) : status;
+    status = status == MF_OK ? fill_loss(a, s, e) : status;
+    if (status != MF_OK) {
+        return status;
+    }
+    if (backend == 1) {
+        return mf_err_set(e, MF_INFEASIBLE, "--backend cuda: this build trains on CPU ranks");
+    }
+    o->model = &s->job.model;
+    o->cluster = &s->job.cluster;
+    o->layout = &s->job.plan.layout;
+    o->assignment = &s->job.plan.assignment;
+    o->init = a->value[MF_OPT_INIT].text;
+    o->data = a->value[MF_OPT_DATA].text;
+    o->shuffle = shuffle == 0;
+    o->seed = (uint64_t)whole_of(a, MF_OPT_SEED, 1);
+    o->steps = a->value[MF_OPT_STEPS].i;
+    o->lr = real_of(a, MF_OPT_LR, o->lr);
+    o->lr_min = real_of(a, MF_OPT_LR_MIN, o->lr / 10);
+    o->lr_schedule = (mf_lr_schedule)schedule;
+    o->warmup = whole_of(a, MF_OPT_WARMUP, 0);
+    o->exec.beta1 = real_of(a, MF_OPT_ADAM_BETA1, o->exec.beta1);
+    o->exec.beta2 = real_of(a, MF_OPT_ADAM_BETA2, o->exec.beta2);
+    o->exec.eps = real_of(a, MF_OPT_ADAM_EPS, o->exec.eps);
+    o->exec.weight_decay = real_of(a, MF_OPT_WEIGHT_DECAY, o->exec.weight_decay);
+    o->exec.decay_matrices_only = decay == 1;
+    o->exec.clip = real_of(a, MF_OPT_CLIP, o->exec.clip);
+    o->out = a->value[MF_OPT_OUT].text;
+    o->resume = a->value[MF_OPT_RESUME].given;
+    o->save_every = whole_of(a, MF_OPT_SAVE_EVERY, 0);
+    o->keep = (int)whole_of(a, MF_OPT_KEEP, o->keep);
+    if (o->out == NULL && (o->resume || o->save_every > 0)) {
+        return mf_err_set(e, MF_USAGE, "--%s needs --out", o->resume ? "resume" : "save-every");
+    }
+    return MF_OK;
+}
+
+mf_status mf_train_settings_load(const mf_args *a, mf_train_settings *s, mf_err *e) {
+    memset(s, 0, sizeof *s);
+    mf_train_options_init(&s->o);
+    mf_status status = mf_args_require(a, MF_OPT_DATA, e);
+    status = status == MF_OK ? mf_args_require(a, MF_OPT_STEPS, e) : status;
+    status = status == MF_OK ? load_job(a, s, e) : status;
+    status = status == MF_OK ? fill_options(a, s, e) : status;
+    if (status == MF_OK) {
+        const mf_sim_options sim = {0};
+        status = mf_job_simulate(&s->job, &sim, e);
+    }
+    const mf_plan_prediction *p = &s->job.plan.prediction;
+    if (status == MF_OK && !p->fits) {
+        return mf_err_set(e, MF_INFEASIBLE, "does not fit: a rank needs %s of %s usable",
+                          mf_show_bytes(p->peak_memory_B).s, mf_show_bytes(p->usable_B).s);
+    }
+    return status;
+}
+
+void mf_train_settings_clear(mf_train_settings *s) {
+    mf_job_clear(&s->job);
+}
+
+/* --- for people --------------------------------------------------------------------------------
+ */
+
+static void print_optimizer(FILE *out, const mf_train_options *o) {
+    static const char *const schedule[] = {"constant", "linear", "cosine", "wsd"};
+    fprintf(out, "optimizer   AdamW, betas %g and %g, epsilon %g, decay %g of %s, clip %g\n",
+            o->exec.beta1, o->exec.beta2, o->exec.eps, o->exec.weight_decay,
+            o->exec.decay_matrices_only ? "matrices" : "all", o->exec.clip);
+    fprintf(out, "rate        %g, %s to %g", o->lr, schedule[o->lr_schedule], o->lr_min);
+    fprintf(out, " over %lld steps, warm-up %lld\n", LL(o->steps), LL(o->warmup));
+    if (o->model->experts > 0) {
+        fprintf(out, "balance     ");
+        if (o->exec.aux_coef > 0) {
+            fprintf(out, "auxiliary loss per micro-batch, coefficient %g", o->exec.aux_coef);
+        } else {
+            fputs("no auxiliary loss", out);
+        }
+        if (o->exec.bias_rate > 0) {
+            fprintf(out, "; correction bias by %g", o->exec.bias_rate);
+        }
+        putc('\n', out);
+    }
+}
+
+static void print_run(FILE *out, const mf_train_options *o) {
+    fprintf(out, "weights     ");
+    if (o->init != NULL) {
+        fprintf(out, "from %s\n", o->init);
+    } else {
+        fprintf(out, "from seed %llu\n", (unsigned long long)o->seed);
+    }
+    fprintf(out, "data        %s, %s\n", o->data, o->shuffle ? "shuffled" : "in order");
+    if (o->out == NULL) {
+        fputs("out         nothing is written (no --out)\n", out);
+        return;
+    }
+    fprintf(out, "out         %s, saved ", o->out);
+    if (o->save_every > 0) {
+        fprintf(out, "every %lld steps and ", LL(o->save_every));
+    }
+    fputs("at the end, ", out);
+    if (o->keep > 0) {
+        fprintf(out, "newest %d kept", o->keep);
+    } else {
+        fputs("all kept", out);
+    }
+    fputs(o->resume ? ", resumed\n" : "\n", out);
+}
+
+void mf_train_settings_print(FILE *out, const mf_train_settings *s) {
+    const mf_report r = {&s->job.model, &s->job.cluster, &s->job.plan};
+    mf_report_print_job(out, &r);
+    fprintf(out, "ranks       %lld CPU processes%s\n", LL(s->job.plan.layout.gpus),
+            s->detected ? ", memory as this machine has it" : "");
+    print_run(out, &s->o);
+    print_optimizer(out, &s->o);
+    const mf_plan_prediction *p = &s->job.plan.prediction;
+    fprintf(out, "predicted   step %s (%s to %s), ", mf_show_time(p->step_time_s).s,
+            mf_show_time(p->step_time_low_s).s, mf_show_time(p->step_time_high_s).s);
+    fprintf(out, "memory %s of %s usable\n", mf_show_bytes(p->peak_memory_B).s,
+            mf_show_bytes(p->usable_B).s);
+}
