@@ -536,6 +536,7 @@ void mf_inner_destroy(mf_inner *in) {
         mf_order_summary_clear(&in->order);
     }
     mf_order_destroy(in->graph);
+    free(in->pair_s);
     free(in->segment);
     free(in->slot);
     free(in->slot_at);
@@ -567,8 +568,7 @@ const mf_inner_class *mf_inner_class_at(const mf_inner *in, int v, int slot) {
     return &in->class[in->slot[slot].class_of[mf_inner_variant(&in->layout, v)]];
 }
 
-/* The choice of those still to be written that has the largest backward workspace. */
-static int next_choice(const mf_inner_class *c, const int32_t *left) {
+int mf_inner_next_choice(const mf_inner_class *c, const int32_t *left) {
     int best = -1;
     for (int m = 0; m < c->choices; m++) {
         if (left[m] > 0 &&
@@ -599,7 +599,7 @@ static bool write_segment(const mf_inner *in, int v, int segment, int32_t *left,
         int slot = first_slot + (*next - g->first) % g->period;
         const mf_inner_class *c = mf_inner_class_at(in, v, slot);
         int32_t *of_slot = left + mf_inner_cell(in, v, slot, 0);
-        int m = next_choice(c, of_slot);
+        int m = mf_inner_next_choice(c, of_slot);
         if (m < 0) {
             return false; /* the pattern does not come out */
         }
@@ -632,64 +632,6 @@ bool mf_inner_write(const mf_inner *in, const int32_t *count, mf_assignment *out
         out->first[in->vstages] = next;
     }
     return good && next == in->positions;
-}
-
-/* --- plays ------------------------------------------------------------------------------------ */
-
-static mf_status make_graph(mf_inner *in, mf_err *e) {
-    mf_schedule *s = NULL;
-    mf_status status = in->oracle->ops->schedule(in->oracle->self, &in->layout, &s, e);
-    if (status == MF_OK) {
-        status = mf_order_create(&in->layout, s, &in->graph, e);
-    }
-    mf_schedule_destroy(s);
-    return status;
-}
-
-/* Sums of the parts of every virtual stage: part_s[part][vstage]. */
-static void sum_parts(const mf_inner *in, const double *count, bool lean, double *part_s) {
-    size_t n = (size_t)in->vstages;
-    for (int v = 0; v < in->vstages; v++) {
-        for (int s = 0; s < in->slots; s++) {
-            const mf_inner_class *c = mf_inner_class_at(in, v, s);
-            for (int m = 0; m < (lean ? 1 : c->choices); m++) {
-                double k = count[mf_inner_cell(in, v, s, m)];
-                for (int p = 0; p < MF_ORDER_PARTS && k > 0.0; p++) {
-                    part_s[(size_t)p * n + (size_t)v] +=
-                        k * mf_inner_part_s(in, c, lean ? -1 : m, (mf_order_part)p, false);
-                }
-            }
-        }
-    }
-}
-
-mf_status mf_inner_play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
-                        mf_order_chain *out, mf_err *e) {
-    size_t n = (size_t)in->vstages;
-    if (!in->graph) {
-        mf_status status = make_graph(in, e);
-        if (status != MF_OK) {
-            return status;
-        }
-    }
-    double *part_s = calloc(MF_ORDER_PARTS * n, sizeof *part_s);
-    if (!part_s) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    sum_parts(in, count, lean, part_s);
-    for (int v = 0; v < in->vstages && stage_extra_s; v++) { /* spread evenly over the chunks */
-        double extra_s = stage_extra_s[mf_layout_stage_of(&in->layout, v)] / in->chunks;
-        part_s[MF_ORDER_B * n + (size_t)v] += extra_s;
-        part_s[MF_ORDER_B_PAIR * n + (size_t)v] += extra_s;
-    }
-    mf_order_times t = {.send_s = in->send_s, .hold_s = in->hold_s};
-    for (size_t p = 0; p < MF_ORDER_PARTS; p++) {
-        t.part_s[p] = part_s + p * n;
-    }
-    mf_order_longest(in->graph, &t, out);
-    out->time_s += in->tail.fixed_s;
-    free(part_s);
-    return MF_OK;
 }
 
 /* --- what was tried --------------------------------------------------------------------------- */

@@ -85,6 +85,8 @@ typedef struct mf_inner {
     mf_order_summary order;
     bool owns_order;
     mf_order *graph; /* made when first needed */
+    double *pair_s;  /* [class][choice][class][choice] merged pairs; 0 = not asked yet; made when
+                      * first needed */
     double send_s, hold_s, fixed_B, usable_B;
     mf_tail tail;
 } mf_inner;
@@ -119,12 +121,19 @@ size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m);
  * with the larger backward workspace come first, so that backward frees most before they run.
  * Returns false when the counts are no assignment. */
 bool mf_inner_write(const mf_inner *in, const int32_t *count, mf_assignment *out);
+/* The choice that is written next of those that are left (left[choices], one at least). */
+int mf_inner_next_choice(const mf_inner_class *c, const int32_t *left);
 
 /* The longest chain for (possibly fractional) counts, all of the step included. lean: cells of
  * choice 0 hold layers of any choice, which take the least of all; stage_extra_s[stages] is what
  * they take more on each stage, for want of memory. */
 mf_status mf_inner_play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
                         mf_order_chain *out, mf_err *e);
+
+/* The longest chain of whole layers with chosen choices, merged pairs at what they take indeed:
+ * close to what the simulator finds, and no bound. pair_s: room for stages * chunks * chunks. */
+mf_status mf_inner_play_counts(mf_inner *in, const int *first, const int32_t *count, double *pair_s,
+                               mf_order_chain *out, mf_err *e);
 
 /* --- bounds and first answers (inner_bound.c) ------------------------------------------------- */
 
@@ -143,6 +152,22 @@ mf_status mf_inner_extra(const mf_inner *in, int stage, double *extra_s, mf_err 
 /* Memory choices for a split of the positions: the fastest found that the memory plan accepts
  * (checked with the oracle). Errors: MF_INFEASIBLE when none is found. */
 mf_status mf_inner_fill(const mf_inner *in, const int *first, mf_assignment *out, mf_err *e);
+/* The same with room_B[stages] bytes at most for each stage (of which the memory plan takes away
+ * what its own figures find too much), and the counts as well. */
+mf_status mf_inner_fill_checked(const mf_inner *in, const int *first, double *room_B,
+                                int32_t *count, mf_assignment *out, mf_err *e);
+/* One stage, unchecked: writes its cells of count. False when no choice makes it fit. */
+bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double room_B,
+                         int32_t *count);
+
+/* --- a better split (inner_improve.c) --------------------------------------------------------- */
+
+/* Moves positions from virtual stages that the longest chain passes through often to others, as
+ * long as that makes the step shorter, memory choices refilled each time. first[vstages + 1] is
+ * the split to start from and the one that was found; *time_s its step as played (mf_inner_time_s),
+ * *plays how many splits were played. Errors: MF_INFEASIBLE when the first split does not fit. */
+mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, double *time_s,
+                           int64_t *plays, mf_err *e);
 
 /* --- the integer program (inner_milp.c) ------------------------------------------------------- */
 

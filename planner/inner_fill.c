@@ -16,13 +16,25 @@ typedef struct filling {
     const mf_inner *in;
     int32_t *count; /* [cells] */
     int stage;
+    double alone; /* alone_share of the stage */
 } filling;
 
-static double time_of(const mf_inner *in, const mf_inner_class *c, int m) {
-    if (in->merged) {
-        return c->choice[m].pair_s;
+/* Seconds of a layer by micro-batch: merged, those of the warm-up and of its mirror image run
+ * alone. */
+static double time_of(const filling *f, const mf_inner_class *c, int m) {
+    const mf_inner_choice *x = &c->choice[m];
+    double alone_s = x->quote.f.time_s + x->quote.b.time_s + x->quote.w.time_s;
+    return f->in->merged ? x->pair_s + f->alone * (alone_s - x->pair_s) : alone_s;
+}
+
+/* Share of a stage's micro-batches that are not paired. */
+static double alone_share(const mf_inner *in, int stage) {
+    const int32_t *warm = in->order.warm_up + (size_t)stage * (size_t)in->chunks;
+    double sum = 0.0;
+    for (int c = 0; c < in->chunks; c++) {
+        sum += warm[c];
     }
-    return c->choice[m].quote.f.time_s + c->choice[m].quote.b.time_s + c->choice[m].quote.w.time_s;
+    return mf_smaller(1.0, sum / ((double)in->chunks * (double)in->layout.micro_batches));
 }
 
 /* --- bytes of a stage ------------------------------------------------------------------------- */
@@ -148,7 +160,7 @@ static void best_of_slot(const filling *f, const banned *bans, int v, int s, dou
     for (int m = 0; m < class->choices; m++) {
         for (int t = 0; t < class->choices && count[m] > 0; t++) {
             double less_B = class->choice[m].quote.saved_B - class->choice[t].quote.saved_B;
-            double more_s = time_of(in, class, t) - time_of(in, class, m);
+            double more_s = time_of(f, class, t) - time_of(f, class, m);
             double gain = flight * less_B / mf_larger(more_s, 1e-9);
             if (less_B > 0.0 && gain > best->gain && !is_banned(bans, v, s, m, t)) {
                 *best = (change){v, s, m, t, gain};
@@ -182,7 +194,7 @@ static void start_stage(filling *f, const int *first) {
             int s = in->slot_at[i], best = 0;
             const mf_inner_class *class = mf_inner_class_at(in, v, s);
             for (int m = 1; m < class->choices; m++) {
-                if (time_of(in, class, m) < time_of(in, class, best)) {
+                if (time_of(f, class, m) < time_of(f, class, best)) {
                     best = m;
                 }
             }
@@ -200,6 +212,7 @@ static void apply(filling *f, const change *c, int by) {
  * again. */
 static bool fill_stage(filling *f, const int *first, double room_B) {
     banned bans = {.count = 0};
+    f->alone = alone_share(f->in, f->stage);
     start_stage(f, first);
     double weight_B = weigh_stage(f);
     while (weight_B > room_B) {
@@ -221,29 +234,28 @@ static bool fill_stage(filling *f, const int *first, double room_B) {
     return true;
 }
 
-mf_status mf_inner_fill(const mf_inner *in, const int *first, mf_assignment *out, mf_err *e) {
+bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double room_B,
+                         int32_t *count) {
+    filling f = {.in = in, .count = count, .stage = stage};
+    return fill_stage(&f, first, room_B);
+}
+
+mf_status mf_inner_fill_checked(const mf_inner *in, const int *first, double *room_B,
+                                int32_t *count, mf_assignment *out, mf_err *e) {
+    filling f = {.in = in, .count = count};
     mf_status status = MF_OK;
-    filling f = {.in = in};
-    double *room_B = calloc((size_t)in->stages, sizeof *room_B);
-    f.count = calloc(mf_inner_cells(in), sizeof *f.count);
-    if (!room_B || !f.count) {
-        status = mf_err_set(e, MF_NOMEM, "out of memory");
-        goto out;
-    }
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
-        room_B[p] = in->usable_B;
         f.stage = p;
         status = fill_stage(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
     }
     for (int tries = 0; status == MF_OK; tries++) {
         mf_step step;
         if (!mf_inner_write(in, f.count, out)) {
-            status = mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
-            break;
+            return mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
         }
         status = in->oracle->ops->step(in->oracle->self, &in->layout, out, false, &step, e);
         if (status != MF_OK || step.fits) {
-            break;
+            return status;
         }
         double over_B = step.peak_B - step.usable_B;
         f.stage = (int)step.stage;
@@ -254,11 +266,20 @@ mf_status mf_inner_fill(const mf_inner *in, const int *first, mf_assignment *out
         room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - over_B;
         status = fill_stage(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
     }
-    if (status == MF_INFEASIBLE) {
-        mf_err_set(e, MF_INFEASIBLE, "no memory choice makes stage %d fit", f.stage);
+    return mf_err_set(e, MF_INFEASIBLE, "no memory choice makes stage %d fit", f.stage);
+}
+
+mf_status mf_inner_fill(const mf_inner *in, const int *first, mf_assignment *out, mf_err *e) {
+    double *room_B = calloc((size_t)in->stages, sizeof *room_B);
+    int32_t *count = calloc(mf_inner_cells(in), sizeof *count);
+    mf_status status = mf_err_set(e, MF_NOMEM, "out of memory");
+    if (room_B && count) {
+        for (int p = 0; p < in->stages; p++) {
+            room_B[p] = in->usable_B;
+        }
+        status = mf_inner_fill_checked(in, first, room_B, count, out, e);
     }
-out:
     free(room_B);
-    free(f.count);
+    free(count);
     return status;
 }

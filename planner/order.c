@@ -39,6 +39,7 @@ struct mf_order {
     int8_t *as;              /* [nodes] which lower bound of a merged pair decided */
     int32_t *last;           /* [stages] last event of each stage, or NONE */
     int16_t *stage_of;       /* [vstages] */
+    int16_t *chunk_of;       /* [vstages] */
 };
 
 /* --- chains ----------------------------------------------------------------------------------- */
@@ -76,6 +77,7 @@ void mf_order_destroy(mf_order *o) {
     free(o->as);
     free(o->last);
     free(o->stage_of);
+    free(o->chunk_of);
     free(o);
 }
 
@@ -204,18 +206,21 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     o->end_by = malloc((size_t)events);
     o->as = malloc((size_t)events);
     o->stage_of = malloc((size_t)o->vstages * sizeof *o->stage_of);
+    o->chunk_of = malloc((size_t)o->vstages * sizeof *o->chunk_of);
     o->last = malloc((size_t)s->stages * sizeof *o->last);
     at = calloc((size_t)s->stages, sizeof *at);
     t.forward = malloc(cells * sizeof *t.forward);
     t.backward = malloc(cells * sizeof *t.backward);
     if (!o->node || !o->start_s || !o->end_s || !o->host_s || !o->by || !o->end_by || !o->as ||
-        !o->last || !o->stage_of || !at || !t.forward || !t.backward || events > INT32_MAX) {
+        !o->last || !o->stage_of || !o->chunk_of || !at || !t.forward || !t.backward ||
+        events > INT32_MAX) {
         status =
             mf_err_set(e, MF_NOMEM, "out of memory for %lld schedule events", (long long)events);
         goto out;
     }
     for (int v = 0; v < o->vstages; v++) {
         o->stage_of[v] = (int16_t)mf_layout_stage_of(l, v);
+        o->chunk_of[v] = (int16_t)mf_layout_chunk_of(l, v);
     }
     memset(o->last, 0xff, (size_t)s->stages * sizeof *o->last);
     memset(t.forward, 0xff, cells * sizeof *t.forward);
@@ -264,7 +269,14 @@ static double merged_s(const mf_order_times *t, const node *n, int8_t *as) {
     return most;
 }
 
-static double duration_s(const mf_order_times *t, const node *n, int8_t *as) {
+/* A merged pair whose time is known as a whole. */
+static double pair_s(const mf_order *o, const mf_order_times *t, const node *n) {
+    int chunks = o->vstages / o->stages, stage = o->stage_of[n->v[0]];
+    int at = (stage * chunks + o->chunk_of[n->v[0]]) * chunks + o->chunk_of[n->v[1]];
+    return t->pair_s[at];
+}
+
+static double duration_s(const mf_order *o, const mf_order_times *t, const node *n, int8_t *as) {
     switch ((mf_event_pass)n->pass) {
     case MF_EVENT_F:
         return part_s(t, MF_ORDER_F, n->v[0]);
@@ -275,7 +287,8 @@ static double duration_s(const mf_order_times *t, const node *n, int8_t *as) {
     case MF_EVENT_FB:
         break;
     }
-    return merged_s(t, n, as);
+    double least_s = merged_s(t, n, as);
+    return t->pair_s ? pair_s(o, t, n) : least_s;
 }
 
 static double host_s(const mf_order_times *t, const node *n) {
@@ -322,7 +335,7 @@ static void play(mf_order *o, const mf_order_times *t) {
         start_at(o, t, i);
         o->as[i] = 0;
         o->end_by[i] = BY_NOTHING;
-        o->end_s[i] = o->start_s[i] + duration_s(t, n, &o->as[i]);
+        o->end_s[i] = o->start_s[i] + duration_s(o, t, n, &o->as[i]);
         o->host_s[stage] += host_s(t, n);
         if (o->host_s[stage] > o->end_s[i]) {
             o->end_s[i] = o->host_s[stage];

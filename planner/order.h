@@ -43,6 +43,9 @@ typedef enum mf_order_part {
 typedef struct mf_order_times {
     const double *part_s[MF_ORDER_PARTS]; /* [vstages]; NULL = 0 */
     double send_s, hold_s;
+    /* What a merged pair takes indeed, [stages][chunk of its forward][chunk of its backward]; NULL
+     * = what it takes at least (then chains are exact rows, else only the time is). */
+    const double *pair_s;
 } mf_order_times;
 
 /* A chain: how often it passes through what; its time is the sum of count x time. */

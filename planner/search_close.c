@@ -2,7 +2,6 @@
 #include "planner/search.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,12 +38,15 @@ static double simulate(closing *c, const mf_assignment *a, int *stage) {
     return step.time_s;
 }
 
-/* Fills a split with memory choices and simulates it. Not finding any is no failure. */
-static void try_split(closing *c, const int *first) {
+/* Improves a split, fills it with memory choices and simulates it. Not finding any is no failure.
+ */
+static void try_split(closing *c, int *first) {
     mf_assignment a;
     int stage;
-    c->out->work += 2000;
-    mf_status status = mf_inner_fill(c->in, first, &a, &c->out->err);
+    int64_t plays = 0;
+    double played_s = 0.0;
+    mf_status status = mf_inner_improve(c->in, first, &a, &played_s, &plays, &c->out->err);
+    c->out->work += 2000 + plays * 100;
     if (status == MF_OK) {
         simulate(c, &a, &stage);
     } else if (status != MF_INFEASIBLE) {
@@ -76,16 +78,6 @@ static void by_bound(closing *c) {
     c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, first, &have, &c->out->err);
     if (c->out->status == MF_OK && have && bound_s < c->best_s) {
         try_split(c, first);
-    }
-    if (getenv("MFDBG")) {
-        mf_layout *x = &c->in->layout;
-        fprintf(stderr,
-                "LAYOUT tp%ld cp%ld/%d pp%ld vpp%ld ep%ld etp%ld mbs%ld %s %s z%d/%d M%ld rough "
-                "%.4f exact %.4f have %d sim %.4f\n",
-                x->tp, x->cp, x->cp_type, x->pp, x->vpp, x->ep, x->etp, x->mbs,
-                mf_schedule_text(x->schedule), mf_dispatcher_text(x->dispatcher), x->zero,
-                x->expert_zero, x->micro_batches, c->n->key_s, bound_s, have,
-                c->out->found ? c->out->plan.time_s : 0.0);
     }
     if (c->out->status == MF_OK) {
         come_back(c, bound_s, MF_LEVEL_LEAN);
@@ -129,16 +121,6 @@ static void by_lean(closing *c) {
     mf_inner_solution s;
     if (!solve(c, true, &s)) {
         return;
-    }
-    if (getenv("MFDBG")) {
-        mf_layout *x = &c->in->layout;
-        fprintf(stderr,
-                "LEAN tp%ld cp%ld/%d pp%ld vpp%ld ep%ld etp%ld mbs%ld %s %s z%d/%d M%ld key %.4f "
-                "outcome %d bound %.4f have %d obj %.4f nodes %ld tries %d\n",
-                x->tp, x->cp, x->cp_type, x->pp, x->vpp, x->ep, x->etp, x->mbs,
-                mf_schedule_text(x->schedule), mf_dispatcher_text(x->dispatcher), x->zero,
-                x->expert_zero, x->micro_batches, c->n->key_s, s.outcome, s.bound_s, s.have,
-                s.objective_s, (long)s.nodes, c->n->tries);
     }
     if (s.outcome == MF_MILP_FAILED) { /* nothing learnt: the bound from before stands */
         come_back(c, c->n->key_s, MF_LEVEL_EXACT);
@@ -194,12 +176,10 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, doubl
     closing c = {.w = w, .n = n, .best_s = best_s, .target_s = target_s, .out = out};
     mf_layout l = mf_search_layout(w, n);
     const mf_order_summary *order = NULL;
-    int64_t asked = mf_quotes_asked(w->quotes);
     out->status = mf_search_order(w, &l, &order, &out->err);
     if (out->status == MF_OK) {
         out->status = mf_inner_create(w->quotes, &l, w->space.pinned, order, &c.in, &out->err);
     }
-    (void)asked;
     if (out->status == MF_OK) {
         out->work += 500;
         if (n->level == MF_LEVEL_LAYOUT) {

@@ -67,7 +67,7 @@ static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int back
     *c = (mf_chunk_step){.position = position, .position2 = -1, .passes = passes};
     int beside = -1;
     c->exchanges = exchanges(g->p->blocks[block], passes);
-    if (position != backward && backward >= 0) {
+    if (forward >= 0 && backward >= 0) { /* of two micro-batches, be it the same block */
         c->position2 = backward;
         beside = g->p->block_of[backward];
         c->exchanges |= exchanges(g->p->blocks[beside], MF_PASS_BACKWARD);

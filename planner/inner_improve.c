@@ -1,0 +1,241 @@
+/* inner_improve.c - a better split of the positions, from a good one.
+ *
+ * The longest chain says how often a step passes through each virtual stage: a layer counts for
+ * more where it passes often. The moves that promise most are played, memory choices refilled on
+ * the stages that change, and the best is kept while the step gets shorter.
+ */
+#include "planner/floor.h"
+#include "planner/inner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOVES = 6, ROUNDS = 24 };
+
+typedef struct state {
+    int *first;     /* [vstages + 1] */
+    int32_t *count; /* [cells] */
+    double time_s;
+    double *weight_s; /* [vstages] what one more main layer adds to the longest chain */
+} state;
+
+typedef struct improving {
+    mf_inner *in;
+    double *room_B; /* [stages] */
+    double *pair_s;
+    mf_order_chain chain;
+    state now, next, best;
+    int64_t plays;
+} improving;
+
+static bool state_init(const mf_inner *in, state *s) {
+    size_t n = (size_t)in->vstages;
+    s->first = calloc(n + 1, sizeof *s->first);
+    s->count = calloc(mf_inner_cells(in), sizeof *s->count);
+    s->weight_s = calloc(n, sizeof *s->weight_s);
+    return s->first && s->count && s->weight_s;
+}
+
+static void state_clear(state *s) {
+    free(s->first);
+    free(s->count);
+    free(s->weight_s);
+}
+
+static void swap(state *a, state *b) {
+    state t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* A slot of layers: the one that has most positions. */
+static int main_slot(const mf_inner *in) {
+    int best = 0;
+    for (int s = 1; s < in->slots; s++) {
+        int n = in->segment[in->slot[s].segment].repeats;
+        best = n > in->segment[in->slot[best].segment].repeats ? s : best;
+    }
+    return best;
+}
+
+static void weigh_vstages(const improving *w, double *weight_s) {
+    const mf_inner *in = w->in;
+    int slot = main_slot(in);
+    for (int v = 0; v < in->vstages; v++) {
+        const mf_inner_class *c = mf_inner_class_at(in, v, slot);
+        weight_s[v] = 0.0;
+        for (int p = 0; p < MF_ORDER_PARTS; p++) {
+            int32_t n = w->chain.count[p][v];
+            weight_s[v] += n > 0 ? n * c->least_s[p] : 0.0;
+        }
+    }
+}
+
+/* Moves one position from virtual stage `from` to `to`; those between shift. */
+static void shift(int *first, int from, int to) {
+    for (int v = from + 1; v <= to; v++) {
+        first[v]--;
+    }
+    for (int v = to + 1; v <= from; v++) {
+        first[v]++;
+    }
+}
+
+/* May positions stand like this? Embedding first, head last, each slot within its range. */
+static bool is_split(const mf_inner *in, const int *first) {
+    for (int v = 0; v < in->vstages; v++) {
+        if (first[v + 1] <= first[v]) {
+            return false;
+        }
+        for (int i = first[v]; i < first[v + 1]; i++) {
+            const mf_inner_slot *s = &in->slot[in->slot_at[i]];
+            if (v < s->v_lo || v > s->v_hi) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* Refills the stages whose positions differ from those of `from`, and plays. False: does not fit.
+ */
+static mf_status evaluate(improving *w, const state *from, state *s, bool *fits, mf_err *e) {
+    mf_inner *in = w->in;
+    *fits = true;
+    memcpy(s->count, from->count, mf_inner_cells(in) * sizeof *s->count);
+    for (int p = 0; p < in->stages && *fits; p++) {
+        bool differs = false;
+        for (int c = 0; c < in->chunks; c++) {
+            int v = (int)mf_layout_vstage(&in->layout, p, c);
+            differs =
+                differs || s->first[v] != from->first[v] || s->first[v + 1] != from->first[v + 1];
+        }
+        if (differs) {
+            *fits = mf_inner_fill_stage(in, s->first, p, w->room_B[p], s->count);
+        }
+    }
+    if (!*fits) {
+        return MF_OK;
+    }
+    w->plays++;
+    mf_status status = mf_inner_play_counts(in, s->first, s->count, w->pair_s, &w->chain, e);
+    s->time_s = w->chain.time_s;
+    weigh_vstages(w, s->weight_s);
+    return status;
+}
+
+typedef struct move {
+    int from, to;
+    double gain_s;
+} move;
+
+/* The moves that promise most, best first. */
+static int find_moves(const improving *w, move out[MOVES]) {
+    const mf_inner *in = w->in;
+    const state *s = &w->now;
+    int n = 0;
+    for (int from = 0; from < in->vstages; from++) {
+        for (int to = 0; to < in->vstages && s->first[from + 1] - s->first[from] > 1; to++) {
+            double gain_s = s->weight_s[from] - s->weight_s[to];
+            if (from == to || gain_s <= 0.0 || (n == MOVES && gain_s <= out[n - 1].gain_s)) {
+                continue;
+            }
+            int at = n < MOVES ? n++ : n - 1;
+            while (at > 0 && out[at - 1].gain_s < gain_s) {
+                out[at] = out[at - 1];
+                at--;
+            }
+            out[at] = (move){from, to, gain_s};
+        }
+    }
+    return n;
+}
+
+/* One round; *better tells whether it found a shorter step. */
+static mf_status improve_once(improving *w, bool *better, mf_err *e) {
+    const mf_inner *in = w->in;
+    move moves[MOVES];
+    int n = find_moves(w, moves);
+    mf_status status = MF_OK;
+    *better = false;
+    w->best.time_s = w->now.time_s * (1.0 - 1e-6);
+    for (int i = 0; i < n && status == MF_OK; i++) {
+        bool fits;
+        memcpy(w->next.first, w->now.first, (size_t)(in->vstages + 1) * sizeof *w->now.first);
+        shift(w->next.first, moves[i].from, moves[i].to);
+        if (!is_split(in, w->next.first)) {
+            continue;
+        }
+        status = evaluate(w, &w->now, &w->next, &fits, e);
+        if (status == MF_OK && fits && w->next.time_s < w->best.time_s) {
+            swap(&w->next, &w->best);
+            *better = true;
+        }
+    }
+    if (*better) {
+        swap(&w->now, &w->best);
+    }
+    return status;
+}
+
+static bool improving_init(improving *w, mf_inner *in, mf_err *e) {
+    size_t stages = (size_t)in->stages, chunks = (size_t)in->chunks;
+    memset(w, 0, sizeof *w);
+    w->in = in;
+    w->room_B = calloc(stages, sizeof *w->room_B);
+    w->pair_s = calloc(stages * chunks * chunks, sizeof *w->pair_s);
+    bool good = state_init(in, &w->now);
+    good = state_init(in, &w->next) && good;
+    good = state_init(in, &w->best) && good;
+    return good && w->room_B && w->pair_s &&
+           mf_order_chain_init(&w->chain, in->vstages, e) == MF_OK;
+}
+
+static void improving_clear(improving *w) {
+    state_clear(&w->now);
+    state_clear(&w->next);
+    state_clear(&w->best);
+    free(w->room_B);
+    free(w->pair_s);
+    mf_order_chain_clear(&w->chain);
+}
+
+mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, double *time_s,
+                           int64_t *plays, mf_err *e) {
+    improving w;
+    size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
+    mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (status != MF_OK) {
+        goto out;
+    }
+    memcpy(w.now.first, first, bytes);
+    for (int p = 0; p < in->stages; p++) {
+        w.room_B[p] = in->usable_B;
+    }
+    status = mf_inner_fill_checked(in, first, w.room_B, w.now.count, out, e);
+    if (status == MF_OK) {
+        status = mf_inner_play_counts(in, first, w.now.count, w.pair_s, &w.chain, e);
+        w.now.time_s = w.chain.time_s;
+        w.plays++;
+        weigh_vstages(&w, w.now.weight_s);
+    }
+    bool better = status == MF_OK, moved = false;
+    for (int round = 0; round < ROUNDS && better && status == MF_OK; round++) {
+        status = improve_once(&w, &better, e);
+        moved = moved || better;
+    }
+    if (status == MF_OK && moved) { /* the memory plan has the last word */
+        mf_assignment improved;
+        status = mf_inner_fill_checked(in, w.now.first, w.room_B, w.now.count, &improved, e);
+        if (status == MF_OK) {
+            *out = improved;
+            memcpy(first, w.now.first, bytes);
+        }
+        status = status == MF_INFEASIBLE ? MF_OK : status;
+    }
+    *time_s = w.now.time_s;
+out:
+    *plays += w.plays;
+    improving_clear(&w);
+    return status;
+}

@@ -1,0 +1,188 @@
+/* inner_play.c - the longest chain of an answer of the inner problem. */
+#include "planner/inner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- plays ------------------------------------------------------------------------------------ */
+
+static mf_status make_graph(mf_inner *in, mf_err *e) {
+    mf_schedule *s = NULL;
+    mf_status status = in->oracle->ops->schedule(in->oracle->self, &in->layout, &s, e);
+    if (status == MF_OK) {
+        status = mf_order_create(&in->layout, s, &in->graph, e);
+    }
+    mf_schedule_destroy(s);
+    return status;
+}
+
+/* Sums of the parts of every virtual stage: part_s[part][vstage]. */
+static void sum_parts(const mf_inner *in, const double *count, bool lean, double *part_s) {
+    size_t n = (size_t)in->vstages;
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots; s++) {
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            for (int m = 0; m < (lean ? 1 : c->choices); m++) {
+                double k = count[mf_inner_cell(in, v, s, m)];
+                for (int p = 0; p < MF_ORDER_PARTS && k > 0.0; p++) {
+                    part_s[(size_t)p * n + (size_t)v] +=
+                        k * mf_inner_part_s(in, c, lean ? -1 : m, (mf_order_part)p, false);
+                }
+            }
+        }
+    }
+}
+
+static mf_status play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
+                      const double *pair_s, mf_order_chain *out, mf_err *e) {
+    size_t n = (size_t)in->vstages;
+    if (!in->graph) {
+        mf_status status = make_graph(in, e);
+        if (status != MF_OK) {
+            return status;
+        }
+    }
+    double *part_s = calloc(MF_ORDER_PARTS * n, sizeof *part_s);
+    if (!part_s) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    sum_parts(in, count, lean, part_s);
+    for (int v = 0; v < in->vstages && stage_extra_s; v++) { /* spread evenly over the chunks */
+        double extra_s = stage_extra_s[mf_layout_stage_of(&in->layout, v)] / in->chunks;
+        part_s[MF_ORDER_B * n + (size_t)v] += extra_s;
+        part_s[MF_ORDER_B_PAIR * n + (size_t)v] += extra_s;
+    }
+    mf_order_times t = {.send_s = in->send_s, .hold_s = in->hold_s, .pair_s = pair_s};
+    for (size_t p = 0; p < MF_ORDER_PARTS; p++) {
+        t.part_s[p] = part_s + p * n;
+    }
+    mf_order_longest(in->graph, &t, out);
+    out->time_s += in->tail.fixed_s;
+    free(part_s);
+    return MF_OK;
+}
+
+mf_status mf_inner_play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
+                        mf_order_chain *out, mf_err *e) {
+    return play(in, count, lean, stage_extra_s, NULL, out, e);
+}
+
+/* --- merged pairs as they are ----------------------------------------------------------------- */
+
+/* Time of a forward block beside a backward block; asked once. */
+static mf_status pair_of(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e) {
+    size_t n = (size_t)in->classes * MF_INNER_MAX_CHOICES;
+    size_t at = ((size_t)f * MF_INNER_MAX_CHOICES + (size_t)m) * n +
+                (size_t)b * MF_INNER_MAX_CHOICES + (size_t)k;
+    if (!in->pair_s) {
+        in->pair_s = calloc(n * n, sizeof *in->pair_s);
+        if (!in->pair_s) {
+            return mf_err_set(e, MF_NOMEM, "out of memory");
+        }
+    }
+    if (!(in->pair_s[at] > 0.0)) {
+        mf_block_key fk = in->class[f].key, bk = in->class[b].key;
+        fk.memory = in->class[f].choice[m].memory;
+        bk.memory = in->class[b].choice[k].memory;
+        mf_status status = mf_quotes_pair(in->quotes, &in->layout, &fk, &bk, &in->pair_s[at], e);
+        if (status != MF_OK) {
+            return status;
+        }
+    }
+    *time_s = in->pair_s[at];
+    return MF_OK;
+}
+
+/* Class and choice of every position, as mf_inner_write orders them. */
+typedef struct placed {
+    int16_t class, choice;
+} placed;
+
+static void place_positions(const mf_inner *in, const int *first, const int32_t *count,
+                            placed *out) {
+    for (int v = 0; v < in->vstages; v++) {
+        int32_t left[MF_INNER_MAX_CHOICES];
+        int variant = mf_inner_variant(&in->layout, v);
+        for (int s = 0; s < in->slots; s++) {
+            bool loaded = false;
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            for (int i = first[v]; i < first[v + 1]; i++) {
+                if (in->slot_at[i] != s) {
+                    continue;
+                }
+                if (!loaded) {
+                    memcpy(left, count + mf_inner_cell(in, v, s, 0), sizeof left);
+                    loaded = true;
+                }
+                int m = mf_inner_next_choice(c, left);
+                m = m < 0 ? 0 : m;
+                left[m]--;
+                out[i] = (placed){(int16_t)in->slot[s].class_of[variant], (int16_t)m};
+            }
+        }
+    }
+}
+
+/* Chunk x forward beside chunk y backward of one stage: the k-th block of one with the k-th from
+ * the end of the other, the rest alone (simulator/step_chunk.c). */
+static mf_status chunk_pair(mf_inner *in, const int *first, const placed *at, int vf, int vb,
+                            double *sum_s, mf_err *e) {
+    int nf = first[vf + 1] - first[vf], nb = first[vb + 1] - first[vb];
+    *sum_s = 0.0;
+    for (int k = 0; k < nf || k < nb; k++) {
+        double time_s = 0.0;
+        const placed *f = &at[first[vf] + k], *b = &at[first[vb + 1] - 1 - k];
+        if (k < nf && k < nb) {
+            mf_status status = pair_of(in, f->class, f->choice, b->class, b->choice, &time_s, e);
+            if (status != MF_OK) {
+                return status;
+            }
+        } else if (k < nf) {
+            time_s = in->class[f->class].choice[f->choice].quote.f.time_s;
+        } else {
+            time_s = in->class[b->class].choice[b->choice].quote.b.time_s;
+        }
+        *sum_s += time_s;
+    }
+    return MF_OK;
+}
+
+static mf_status chunk_pairs(mf_inner *in, const int *first, const placed *at, double *pair_s,
+                             mf_err *e) {
+    mf_status status = MF_OK;
+    for (int p = 0; p < in->stages; p++) {
+        for (int x = 0; x < in->chunks; x++) {
+            for (int y = 0; y < in->chunks && status == MF_OK; y++, pair_s++) {
+                int vf = (int)mf_layout_vstage(&in->layout, p, x);
+                int vb = (int)mf_layout_vstage(&in->layout, p, y);
+                status = chunk_pair(in, first, at, vf, vb, pair_s, e);
+            }
+        }
+    }
+    return status;
+}
+
+mf_status mf_inner_play_counts(mf_inner *in, const int *first, const int32_t *count, double *pair_s,
+                               mf_order_chain *out, mf_err *e) {
+    size_t cells = mf_inner_cells(in);
+    double *amount = malloc(cells * sizeof *amount);
+    placed *at = calloc((size_t)in->positions, sizeof *at);
+    mf_status status = mf_err_set(e, MF_NOMEM, "out of memory");
+    if (amount && at) {
+        status = MF_OK;
+        for (size_t i = 0; i < cells; i++) {
+            amount[i] = count[i];
+        }
+        if (in->merged) {
+            place_positions(in, first, count, at);
+            status = chunk_pairs(in, first, at, pair_s, e);
+        }
+    }
+    if (status == MF_OK) {
+        status = play(in, amount, false, NULL, in->merged ? pair_s : NULL, out, e);
+    }
+    free(amount);
+    free(at);
+    return status;
+}
