@@ -24,6 +24,9 @@ static const word precision_words[] = {MF_PRECISION_MAP(X)};
 #define X(name, text) {text, MF_GRAPH_##name},
 static const word graph_words[] = {MF_GRAPH_MAP(X)};
 #undef X
+#define X(name, text) {text, MF_AUX_##name},
+static const word aux_scope_words[] = {MF_AUX_SCOPE_MAP(X)};
+#undef X
 #define X(name, text, bit) {text, 1 << (bit)},
 static const word recompute_words[] = {MF_RECOMPUTE_MAP(X){"selective", MF_RECOMPUTE_CORE_ATTN},
                                        {"full", MF_RECOMPUTE_LAYER}};
@@ -108,6 +111,7 @@ static void format_mask(unsigned mask, const word *words, size_t count, char *ou
 TEXT_OF(mf_schedule_text, mf_schedule_kind, schedule_words)
 TEXT_OF(mf_dispatcher_text, mf_dispatcher, dispatcher_words)
 TEXT_OF(mf_cp_type_text, mf_cp_type, cp_words)
+TEXT_OF(mf_aux_scope_text, mf_aux_scope, aux_scope_words)
 TEXT_OF(mf_precision_text, mf_precision, precision_words)
 TEXT_OF(mf_graph_text, mf_graph_mode, graph_words)
 
@@ -123,6 +127,7 @@ TEXT_OF(mf_graph_text, mf_graph_mode, graph_words)
 PARSE_WORD(mf_schedule_parse, mf_schedule_kind, "schedule", schedule_words)
 PARSE_WORD(mf_dispatcher_parse, mf_dispatcher, "dispatcher", dispatcher_words)
 PARSE_WORD(mf_cp_type_parse, mf_cp_type, "context-parallel type", cp_words)
+PARSE_WORD(mf_aux_scope_parse, mf_aux_scope, "scope of the auxiliary loss", aux_scope_words)
 PARSE_WORD(mf_precision_parse, mf_precision, "precision", precision_words)
 PARSE_WORD(mf_graph_parse, mf_graph_mode, "graph mode", graph_words)
 
@@ -293,6 +298,8 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
          "schedule %s takes PP of at least 2", name);
     RULE(l->zero <= 3 && l->expert_zero <= 3, "ZeRO levels must lie between 0 and 3, got %d and %d",
          (int)l->zero, (int)l->expert_zero);
+    RULE(l->capacity_factor >= 0.0, "capacity factor must not be negative, got %g",
+         l->capacity_factor);
     RULE(l->token_headroom >= 1.0, "token headroom must be at least 1, got %g", l->token_headroom);
     RULE(l->reserve >= 0.0 && l->reserve < 1.0, "reserve must lie in [0, 1), got %g", l->reserve);
     RULE(l->offload_optimizer >= 0.0 && l->offload_optimizer <= 1.0,

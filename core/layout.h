@@ -64,6 +64,18 @@ typedef enum mf_precision {
         MF_PREC_COUNT
 } mf_precision;
 
+/* Tokens over which an auxiliary loss counts (docs/folding.md). */
+#define MF_AUX_SCOPE_MAP(X)                                                                        \
+    X(MICRO_BATCH, "micro-batch") /* of one DP rank */                                             \
+    X(SEQUENCE, "sequence")       /* one sample */                                                 \
+    X(GLOBAL, "global")           /* all ranks, and this step's micro-batches so far */
+typedef enum mf_aux_scope {
+#define X(name, text) MF_AUX_##name,
+    MF_AUX_SCOPE_MAP(X)
+#undef X
+        MF_AUX_COUNT
+} mf_aux_scope;
+
 #define MF_GRAPH_MAP(X) X(NONE, "none") X(PARTIAL, "partial") X(STEP, "step")
 typedef enum mf_graph_mode {
 #define X(name, text) MF_GRAPH_##name,
@@ -147,9 +159,13 @@ typedef struct mf_layout {
     double offload_share;     /* share of the layers that offload what memory.offload names, 0..1 */
     double token_headroom;    /* routed rows a rank can hold over the balanced number, >= 1 */
     double reserve;           /* share of capacity withheld */
+    mf_aux_scope aux_scope;   /* of models with an auxiliary loss */
+    double capacity_factor;   /* an expert takes ceil(factor * top_k * seq / experts) choices of a
+                                 sample, the others are dropped; 0: dropless */
 } mf_layout;
 
-/* 1 everywhere, ZeRO-1, 1f1b, fused, ring, bf16, overlap dp,pp, headroom 1.25, reserve 0.05. */
+/* 1 everywhere, ZeRO-1, 1f1b, fused, ring, bf16, overlap dp,pp, headroom 1.25, reserve 0.05,
+ * auxiliary loss by micro-batch, dropless. */
 void mf_layout_init(mf_layout *l);
 
 /* Fills dp, edp, micro_batches and checks every rule of folding for this model. Errors: MF_LAYOUT
@@ -166,11 +182,13 @@ const char *mf_dispatcher_text(mf_dispatcher v);
 const char *mf_cp_type_text(mf_cp_type v);
 const char *mf_precision_text(mf_precision v);
 const char *mf_graph_text(mf_graph_mode v);
+const char *mf_aux_scope_text(mf_aux_scope v);
 mf_status mf_schedule_parse(const char *s, mf_schedule_kind *out, mf_err *e);
 mf_status mf_dispatcher_parse(const char *s, mf_dispatcher *out, mf_err *e);
 mf_status mf_cp_type_parse(const char *s, mf_cp_type *out, mf_err *e);
 mf_status mf_precision_parse(const char *s, mf_precision *out, mf_err *e);
 mf_status mf_graph_parse(const char *s, mf_graph_mode *out, mf_err *e);
+mf_status mf_aux_scope_parse(const char *s, mf_aux_scope *out, mf_err *e);
 mf_status mf_recompute_parse(const char *s, uint16_t *out, mf_err *e);
 mf_status mf_offload_parse(const char *s, uint16_t *out, mf_err *e);
 mf_status mf_overlap_parse(const char *s, uint8_t *out, mf_err *e);

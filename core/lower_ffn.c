@@ -55,11 +55,68 @@ typedef struct routed_rows {
     int64_t rows, choices;
 } routed_rows;
 
+/* Choices of each expert in each scope of the auxiliary loss that this rank has a part of. */
 static int16_t expert_counts(mf_build *bd) {
-    int16_t counts = mf_build_tensor(bd, "expert_counts", bd->m->experts, 1, 4.0);
+    int64_t scopes = bd->l->aux_scope == MF_AUX_SEQUENCE ? bd->l->mbs : 1;
+    int16_t counts = mf_build_tensor(bd, "expert_counts", scopes * bd->m->experts, 1, 4.0);
     mf_build_t(bd, counts)->drop = 0;
     mf_build_t(bd, counts)->indices = true;
     return counts;
+}
+
+static void gather_counts(mf_build *bd, int16_t counts) {
+    mf_group_kind group = bd->l->aux_scope == MF_AUX_GLOBAL ? MF_GROUP_TP_CP_DP : MF_GROUP_TP_CP;
+    if (mf_layout_group(bd->l, group).size > 1) {
+        mf_op *op = mf_build_collective(bd, MF_OP_ALL_REDUCE, "aux_loss_counts", MF_STREAM_TP,
+                                        group, mf_tensor_balanced_B(mf_build_t(bd, counts)));
+        mf_op_in(op, counts);
+        mf_op_out(op, counts);
+        mf_build_last(bd)->no_grad = true;
+    }
+}
+
+/* A copy over all ranks that hold tokens of the same samples. */
+static int16_t gather_choices(mf_build *bd, const char *name, int16_t t) {
+    const mf_tensor from = *mf_build_t(bd, t);
+    int64_t rows = from.rows * mf_layout_group(bd->l, MF_GROUP_TP_CP).size;
+    int16_t all = mf_build_tensor(bd, name, rows, from.cols, 4.0);
+    mf_build_t(bd, all)->drop = MF_DROP_ALWAYS;
+    mf_build_t(bd, all)->indices = true;
+    mf_op *op = mf_build_collective(bd, MF_OP_ALL_GATHER, name, MF_STREAM_TP, MF_GROUP_TP_CP,
+                                    (double)(rows * from.cols) * 4.0);
+    mf_op_in(op, t);
+    mf_op_out(op, all);
+    mf_build_last(bd)->no_grad = true;
+    return all;
+}
+
+/* Choices within the capacity of their experts, which goes by whole samples: each rank sees the
+ * choices of all of a sample's tokens, and keeps its own. What was kept is saved, as choices are.
+ */
+static void drop_choices(mf_build *bd, routed_rows *own) {
+    const mf_tensor from = *mf_build_t(bd, own->map);
+    bool gathers = mf_layout_group(bd->l, MF_GROUP_TP_CP).size > 1;
+    int16_t all_map = MF_NO_TENSOR, all_probs = MF_NO_TENSOR;
+    if (gathers) {
+        all_map = gather_choices(bd, "all_map", own->map);
+        all_probs = gather_choices(bd, "all_probs", own->probs);
+    }
+    int16_t map = mf_build_tensor(bd, "kept_map", from.rows, from.cols, 4.0);
+    mf_build_t(bd, map)->drop = 0;
+    mf_build_t(bd, map)->indices = true;
+    int16_t probs = mf_build_tensor(bd, "kept_probs", from.rows, from.cols, 4.0);
+    double all = (double)(bd->l->mbs * bd->l->seq * from.cols);
+    double bytes = 8.0 * (all + 2.0 * (double)(from.rows * from.cols));
+    mf_op *op =
+        mf_build_memory_op(bd, MF_OP_ROUTER_DROP, "router_drop", from.rows, from.cols, bytes);
+    mf_op_in(op, own->map);
+    mf_op_in(op, own->probs);
+    mf_op_in(op, all_map);
+    mf_op_in(op, all_probs);
+    mf_op_out(op, map);
+    mf_op_out(op, probs);
+    own->map = map;
+    own->probs = probs;
 }
 
 /* Scores, top-k, counts. The chosen experts are kept even under full recomputation: routing the
@@ -86,15 +143,13 @@ static routed_rows router(mf_build *bd, const moe *s, int16_t xn) {
     if (m->aux_loss_coef > 0) { /* counts of the loss's scope: its gradient reads them */
         int16_t counts = expert_counts(bd);
         mf_op_out(op, counts);
-        if (mf_layout_group(bd->l, MF_GROUP_TP_CP).size > 1) {
-            op = mf_build_collective(bd, MF_OP_ALL_REDUCE, "aux_loss_counts", MF_STREAM_TP,
-                                     MF_GROUP_TP_CP, (double)m->experts * 4.0);
-            mf_op_in(op, counts);
-            mf_op_out(op, counts);
-            mf_build_last(bd)->no_grad = true;
-        }
+        gather_counts(bd, counts);
     }
-    return (routed_rows){xn, map, probs, s->tokens, m->top_k};
+    routed_rows own = {xn, map, probs, s->tokens, m->top_k};
+    if (bd->l->capacity_factor > 0.0) {
+        drop_choices(bd, &own);
+    }
+    return own;
 }
 
 /* What rows_in x choices slots into rows_out rows of `experts` runs need: offsets and counts of the

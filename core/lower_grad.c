@@ -330,7 +330,8 @@ static void grad_op(mf_build *bd, int i) {
         return;
     }
     if (f.kind != MF_OP_CROSS_ENTROPY_FWD && grad_of(bd, f.out[0]) == MF_NO_TENSOR &&
-        f.kind != MF_OP_ROUTER_FWD && f.kind != MF_OP_ATTENTION_FWD) {
+        f.kind != MF_OP_ROUTER_FWD && f.kind != MF_OP_ROUTER_DROP &&
+        f.kind != MF_OP_ATTENTION_FWD) {
         return;
     }
     bd->forward_op = (int16_t)i;
@@ -367,6 +368,9 @@ static void grad_op(mf_build *bd, int i) {
         grad_memory(bd, &f, MF_OP_ROUTER_BWD, 2.0, kept, f.nout > 2 ? 3 : 2);
         break;
     }
+    case MF_OP_ROUTER_DROP: /* dropped choices have no gradient already */
+        mf_build_t(bd, f.in[1])->grad = grad_of(bd, f.out[1]);
+        break;
     case MF_OP_PERMUTE:
         grad_memory(bd, &f, MF_OP_UNPERMUTE, 1.0, &f.out[1], 1);
         break;

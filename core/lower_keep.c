@@ -51,7 +51,12 @@ static void recompute(mf_build *bd, int i) {
     bd->extra[i].cloned = true;
     mf_op from = bd->b->ops[i];
     int16_t in[MF_OP_MAX_IN] = {0};
-    for (int k = 0; k < from.nin; k++) {
+    if (from.kind == MF_OP_ROUTER_DROP) { /* by what was kept: nothing is gathered again */
+        in[0] = mf_lower_keep(bd, from.out[0]);
+        in[1] = mf_lower_keep(bd, from.in[1]);
+        from.nin = 2;
+    }
+    for (int k = 0; k < from.nin && from.kind != MF_OP_ROUTER_DROP; k++) {
         in[k] = mf_lower_keep(bd, from.in[k]);
     }
     uint8_t pass = bd->pass;

@@ -268,9 +268,10 @@ bool mf_program_holds(const mf_program *p, int64_t stage, mf_table table) {
     return false;
 }
 
-/* Sums beside the norm's: the loss, that of MTP, the auxiliary loss of each position. */
+/* Sums beside the norm's: the loss, that of MTP, the z-loss, the auxiliary loss of each position.
+ */
 static double losses(const mf_program *p) {
-    return 2.0 + (double)p->assignment.positions;
+    return 3.0 + (double)p->assignment.positions;
 }
 
 int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max) {

@@ -65,9 +65,10 @@ typedef enum mf_op_class {
     X(GATE_BWD, "gate_bwd", MEMORY)                                                                \
     X(ROUTER_FWD, "router_fwd", MEMORY) /* scores, top-k, auxiliary loss, counts */                \
     X(ROUTER_BWD, "router_bwd", MEMORY)                                                            \
-    X(PERMUTE, "permute", MEMORY)     /* rows into expert order */                                 \
-    X(UNPERMUTE, "unpermute", MEMORY) /* and back, summing the k rows of a token */                \
-    X(SPLIT, "split", MEMORY)         /* slices and concatenations that move bytes */              \
+    X(ROUTER_DROP, "router_drop", MEMORY) /* choices beyond an expert's capacity */                \
+    X(PERMUTE, "permute", MEMORY)         /* rows into expert order */                             \
+    X(UNPERMUTE, "unpermute", MEMORY)     /* and back, summing the k rows of a token */            \
+    X(SPLIT, "split", MEMORY)             /* slices and concatenations that move bytes */          \
     X(QUANTISE, "quantise", MEMORY)                                                                \
     X(BIAS_BWD, "bias_bwd", MEMORY)                                                                \
     X(ATTENTION_MERGE, "attention_merge", MEMORY) /* joins partial outputs of a CP ring */         \
@@ -165,6 +166,8 @@ enum {
  *   columns of kv_latent; the gradient takes dq dk dv.
  * - ROUTER_FWD: logits -> routing_map probs [expert_counts]; again (R): logits routing_map ->
  *   probs. ROUTER_BWD: dprobs logits routing_map [expert_counts] -> dlogits.
+ * - ROUTER_DROP: map probs [all_map all_probs] -> kept_map kept_probs; again (R): kept_map probs ->
+ *   kept_probs. No gradient of its own: dropped choices come back with none.
  * - DISPATCH, ETP all-gather, PERMUTE: x map probs -> x map probs [ep_counts]; their gradients
  *   take dx dprobs and the routing that they went by, and give dx dprobs. The map says which
  *   experts each row goes to ([rows, choices], -1: none); what PERMUTE gives is a row_map: int32

@@ -242,7 +242,7 @@ static double launches(const mf_op *op) {
         [MF_OP_ROUTER_FWD] = 6,        [MF_OP_ROUTER_BWD] = 5,    [MF_OP_PERMUTE] = 3,
         [MF_OP_UNPERMUTE] = 2,         [MF_OP_GRAD_NORM] = 3,     [MF_OP_ADAMW] = 4,
         [MF_OP_CROSS_ENTROPY_FWD] = 3, [MF_OP_DISPATCH] = 4,      [MF_OP_COMBINE] = 3,
-        [MF_OP_GROUPED_GEMM] = 2,
+        [MF_OP_GROUPED_GEMM] = 2,      [MF_OP_ROUTER_DROP] = 2,
     };
     return count[op->kind] > 0 ? count[op->kind] : 1;
 }

@@ -48,6 +48,7 @@ static const mf_family memory_kinds[MF_OP_COUNT] = {
     [MF_OP_GATE_BWD] = MEMORY_FAMILY("gate_bwd", 0.80, 5),
     [MF_OP_ROUTER_FWD] = MEMORY_FAMILY("router_fwd", 0.50, 15),
     [MF_OP_ROUTER_BWD] = MEMORY_FAMILY("router_bwd", 0.50, 10),
+    [MF_OP_ROUTER_DROP] = MEMORY_FAMILY("router_drop", 0.30, 15),
     [MF_OP_PERMUTE] = MEMORY_FAMILY("permute", 0.80, 6),
     [MF_OP_UNPERMUTE] = MEMORY_FAMILY("unpermute", 0.75, 6),
     [MF_OP_SPLIT] = MEMORY_FAMILY("split", 0.95, 3.5),

@@ -34,11 +34,15 @@ typedef struct mf_exec_env {
     const int32_t *full_position; /* [mbs * S] of keys gathered over CP, sample by sample */
     const int32_t *full_cu;       /* [mbs + 1] */
 
-    float loss_scale; /* of the gradient of each valid label */
-    float aux_scale;  /* of the gradient of the auxiliary loss of one micro-batch; 0: none */
-    double *loss_sum; /* added to by the loss of this rank's rows */
-    double *aux_sum;  /* of the position: added to, this rank's part of the auxiliary loss */
-    float *load;      /* [experts] of the position: counts of this rank's tokens; NULL: none */
+    float loss_scale;   /* of the gradient of each valid label */
+    float aux_scale;    /* of the gradient of the auxiliary loss of one micro-batch; 0: none */
+    float z_scale;      /* of the gradient of a token's squared logsumexp; 0: no z-loss */
+    bool force_balance; /* choices go round the experts, whatever the scores */
+    double *loss_sum;   /* added to by the loss of this rank's rows */
+    double *aux_sum;    /* of the position: added to, this rank's part of the auxiliary loss */
+    double *z_sum;      /* added to: squared logsumexp of this rank's tokens */
+    float *load;        /* [experts] of the position: choices of this rank's tokens in this step so
+                           far, before any are dropped; NULL: no experts */
     const float *correction_bias; /* [experts] of the position; NULL: none */
     void *scratch;
     size_t scratch_B;

@@ -374,9 +374,8 @@ static size_t scratch_B(const mf_block *b, const mf_op *op, const mf_layout *l, 
         }
     }
     size_t attention = rows * (size_t)(m->head_dim + m->v_head_dim) * 8 + 4096;
-    size_t router = rows * (size_t)(m->experts + 2 * m->top_k) * 4 + (size_t)m->experts * 16 + 4096;
     size_t exchange = 4 * widest + 4096;
-    return attention + router + exchange;
+    return attention + mf_cpu_router_scratch_B(l, m) + exchange;
 }
 
 const mf_exec_backend *mf_exec_backend_cpu(void) {
@@ -402,6 +401,7 @@ const mf_exec_backend *mf_exec_backend_cpu(void) {
                 [MF_OP_GATE_BWD] = mf_cpu_gate_grad,
                 [MF_OP_ROUTER_FWD] = mf_cpu_router,
                 [MF_OP_ROUTER_BWD] = mf_cpu_router_grad,
+                [MF_OP_ROUTER_DROP] = mf_cpu_router_drop,
                 [MF_OP_PERMUTE] = mf_cpu_permute,
                 [MF_OP_UNPERMUTE] = mf_cpu_unpermute,
                 [MF_OP_SPLIT] = split,

@@ -12,6 +12,9 @@ mf_status mf_cpu_rope_grad(const mf_exec_op *x, mf_err *e);
 
 mf_status mf_cpu_router(const mf_exec_op *x, mf_err *e);
 mf_status mf_cpu_router_grad(const mf_exec_op *x, mf_err *e);
+mf_status mf_cpu_router_drop(const mf_exec_op *x, mf_err *e);
+/* Bytes of scratch that they need. */
+size_t mf_cpu_router_scratch_B(const mf_layout *l, const mf_model *m);
 mf_status mf_cpu_permute(const mf_exec_op *x, mf_err *e);
 mf_status mf_cpu_unpermute(const mf_exec_op *x, mf_err *e);
 mf_status mf_cpu_grouped_gemm(const mf_exec_op *x, mf_err *e);

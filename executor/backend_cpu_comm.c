@@ -472,7 +472,8 @@ static void join_probs(const exchange *s, const int32_t *map, const float *from,
                 continue;
             }
             for (int64_t k = 0; k < s->top_k; k++) {
-                out[t * s->top_k + k] += choice[k] / s->local == j ? from[k] : 0.0f;
+                bool there = choice[k] >= 0 && choice[k] / s->local == j;
+                out[t * s->top_k + k] += there ? from[k] : 0.0f;
             }
             from += s->top_k;
         }

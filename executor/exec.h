@@ -58,6 +58,9 @@ typedef struct table_copies {
     mf_group_kind shards; /* with this rank's place in its TP group alone */
 } table_copies;
 
+/* Sums of a step over all ranks before those by position: squared norm, losses. */
+#define MF_SUMS 4
+
 struct mf_exec {
     const mf_program *p;
     const mf_schedule *s;
@@ -92,8 +95,9 @@ struct mf_exec {
     mailbox *mail;
     int nmail;
     float *loads, *corrections;
-    double *sums; /* of the step over all ranks: squared norm, loss, MTP's, auxiliary losses */
-    double *aux_of_position, loss_sum, mtp_sum;
+    /* of the step over all ranks: squared norm, loss, MTP's, z-loss, auxiliary losses */
+    double *sums;
+    double *aux_of_position, loss_sum, mtp_sum, z_sum;
     int64_t step, ops;
 
     mf_op once[MF_ONCE_MAX]; /* pass O */

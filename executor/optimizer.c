@@ -48,6 +48,7 @@ static mf_status norm(mf_exec *x, const mf_op *op, mf_err *e) {
     x->sums[0] = 0.0;
     x->sums[1] = x->loss_sum;
     x->sums[2] = x->mtp_sum;
+    x->sums[3] = x->z_sum;
     for (int i = 0; i < x->params.count && status == MF_OK; i++) {
         const mf_param *q = &x->params.list[i];
         bool sharded = mf_exec_zero(x, q->expert) >= 1;
@@ -66,7 +67,7 @@ static mf_status norm(mf_exec *x, const mf_op *op, mf_err *e) {
 
 static mf_status sum_over_world(mf_exec *x, const mf_op *op, mf_err *e) {
     return mf_comm_all_reduce(x->comm, (mf_group_kind)op->group, MF_COMM_F64, MF_COMM_SUM, x->sums,
-                              3 + x->p->assignment.positions, e);
+                              MF_SUMS + x->p->assignment.positions, e);
 }
 
 /* --- update

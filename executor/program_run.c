@@ -90,7 +90,7 @@ static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
     x->rope = calloc((size_t)l->seq * rot, sizeof *x->rope);
     x->env.scratch_B = scratch_B(x);
     x->scratch = aligned_alloc(64, (x->env.scratch_B + 63) / 64 * 64 + 64);
-    x->sums = calloc(3 + positions, sizeof *x->sums);
+    x->sums = calloc(MF_SUMS + positions, sizeof *x->sums);
     x->loads = calloc(positions * experts + 1, sizeof *x->loads);
     x->corrections = calloc(positions * experts + 1, sizeof *x->corrections);
     x->nmail = count_messages(x);
@@ -98,7 +98,7 @@ static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
     bool ok = x->tokens && x->rows && x->positions_of_rows && x->cu && x->full_cu &&
               x->ring_position && x->full_position && x->rope && x->scratch && x->sums &&
               x->loads && x->corrections && x->mail;
-    x->aux_of_position = x->sums != NULL ? x->sums + 3 : NULL;
+    x->aux_of_position = x->sums != NULL ? x->sums + MF_SUMS : NULL;
     for (int i = 0; i < x->nmail && ok; i++) {
         x->mail[i].data = malloc((size_t)x->boundary_B + 1);
         ok = x->mail[i].data != NULL;
@@ -251,6 +251,12 @@ static mf_status fetch(mf_exec *x, const mf_exec_batch *batch, int micro_batch, 
     return MF_OK;
 }
 
+/* Auxiliary losses are means over what the ops see of a step: micro-batches of each DP rank (and
+ * the samples in them), or micro-steps of all. */
+static double aux_scopes(const mf_layout *l) {
+    return (double)(l->micro_batches * (l->aux_scope == MF_AUX_GLOBAL ? 1 : l->dp));
+}
+
 static void enter_position(mf_exec *x, int position) {
     const mf_layout *l = &x->p->layout;
     const mf_model *m = &x->p->model;
@@ -264,7 +270,10 @@ static void enter_position(mf_exec *x, int position) {
     x->env.loss_scale = (float)((mtp ? x->o.mtp_coef / (double)m->mtp_layers : 1.0) / labels);
     x->env.loss_sum = mtp ? &x->mtp_sum : &x->loss_sum;
     x->env.aux_sum = &x->aux_of_position[position];
-    x->env.aux_scale = (float)(x->o.aux_coef / (double)(l->micro_batches * l->dp));
+    x->env.aux_scale = (float)(x->o.aux_coef / aux_scopes(l));
+    x->env.z_scale = (float)(x->o.z_coef / (double)(l->gbs * l->seq));
+    x->env.z_sum = &x->z_sum;
+    x->env.force_balance = x->o.force_balance;
     x->env.load = q->load;
     x->env.correction_bias = q->correction;
 }
@@ -452,9 +461,10 @@ static void read_losses(mf_exec *x, mf_exec_result *out) {
     out->grad_norm = sqrt(x->sums[0]);
     out->lm_loss = x->sums[1] / (double)(l->gbs * l->seq);
     out->mtp_loss = mtp_labels > 0 ? x->sums[2] / mtp_labels : 0.0;
+    out->z_loss = x->sums[3] / (double)(l->gbs * l->seq);
     out->aux_loss = 0.0;
     for (int i = 0; i < x->p->assignment.positions; i++) {
-        x->aux_of_position[i] /= (double)(l->micro_batches * l->dp);
+        x->aux_of_position[i] /= aux_scopes(l);
         out->aux_loss += x->aux_of_position[i];
     }
     out->aux_of_position = x->aux_of_position;
@@ -470,7 +480,7 @@ mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_resu
     memset(x->aux_of_position, 0, (size_t)x->p->assignment.positions * sizeof *x->aux_of_position);
     memset(x->loads, 0,
            (size_t)(x->p->assignment.positions * x->p->model.experts) * sizeof *x->loads);
-    x->loss_sum = x->mtp_sum = 0.0;
+    x->loss_sum = x->mtp_sum = x->z_sum = 0.0;
     x->ops = 0;
     mf_status status = run_schedule(x, batch, e);
     if (status == MF_OK) {

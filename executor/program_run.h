@@ -19,10 +19,12 @@ typedef struct mf_exec_options {
     double beta1, beta2, eps, weight_decay;
     bool decay_matrices_only; /* no decay for vectors (norms, biases) */
     double clip;              /* global norm; 0: none */
-    double aux_coef;          /* of the auxiliary loss, micro-batch scope; 0: none. The model's
+    double aux_coef;          /* of the auxiliary loss, scope by the layout; 0: none. The model's
                                  aux_loss_coef must be positive for its counts to be there */
-    double mtp_coef;          /* weight of the mean loss of the MTP depths */
-    double bias_rate;         /* of the correction bias; 0: it stands */
+    double z_coef;      /* of the router's z-loss, mean over tokens, sum over layers; 0: none */
+    bool force_balance; /* for benchmarks: every expert gets as many choices */
+    double mtp_coef;    /* weight of the mean loss of the MTP depths */
+    double bias_rate;   /* of the correction bias; 0: it stands */
     /* Around each op, for measuring and for tests; NULL: none. Messages between stages and ops of
      * pass O are told after they ran, without operands (block NULL, position -1). */
     void (*before_op)(void *user, const mf_exec_op *op);
@@ -44,6 +46,7 @@ typedef struct mf_exec_result {
     double lm_loss;                /* mean over the labels of the global batch, before the update */
     double mtp_loss;               /* mean over depths and labels */
     double aux_loss;               /* unweighted sum over layers */
+    double z_loss;                 /* likewise; 0 without z_coef */
     double grad_norm;              /* before clipping */
     const double *aux_of_position; /* [positions] owned by the executor */
     int64_t ops;                   /* executed by this rank */

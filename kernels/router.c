@@ -70,6 +70,28 @@ static void limit_groups(const mf_kernel_router *a, float *choice) {
     }
 }
 
+static void weigh(const mf_kernel_router *a, const float *scores, const int32_t *index,
+                  float *prob) {
+    float sum = 0.0f;
+    for (int64_t j = 0; j < a->top_k; j++) {
+        prob[j] = scores[index[j]];
+        sum += prob[j];
+    }
+    bool normalise = a->normalise || a->score == MF_ROUTE_TOPK_SOFTMAX;
+    float factor = a->scaling * (normalise ? 1.0f / (sum + 1e-20f) : 1.0f);
+    for (int64_t j = 0; j < a->top_k; j++) {
+        prob[j] *= factor;
+    }
+}
+
+mf_status mf_kernel_router_probabilities(const mf_kernel_router *a, mf_err *e) {
+    (void)e;
+    for (int64_t r = 0; r < a->rows; r++) {
+        weigh(a, a->scores + r * a->experts, a->index + r * a->top_k, a->prob + r * a->top_k);
+    }
+    return MF_OK;
+}
+
 mf_status mf_kernel_router_forward(const mf_kernel_router *a, mf_err *e) {
     (void)e;
     assert(a->experts <= MF_ROUTE_MAX_EXPERTS && a->top_k <= MF_ROUTE_MAX_TOPK);
@@ -92,16 +114,7 @@ mf_status mf_kernel_router_forward(const mf_kernel_router *a, mf_err *e) {
             limit_groups(a, choice);
         }
         take_highest(choice, a->experts, a->top_k, index);
-        float sum = 0.0f;
-        for (int64_t j = 0; j < a->top_k; j++) {
-            prob[j] = scores[index[j]];
-            sum += prob[j];
-        }
-        bool normalise = a->normalise || a->score == MF_ROUTE_TOPK_SOFTMAX;
-        float factor = a->scaling * (normalise ? 1.0f / (sum + 1e-20f) : 1.0f);
-        for (int64_t j = 0; j < a->top_k; j++) {
-            prob[j] *= factor;
-        }
+        weigh(a, scores, index, prob);
         if (a->lse) {
             a->lse[r] = lse;
         }

@@ -108,6 +108,9 @@ MF_KERNEL_C_BEGIN
 size_t mf_kernel_router_workspace_B(int64_t scopes, int64_t experts);
 
 mf_status mf_kernel_router_forward(const mf_kernel_router *a, mf_err *e);
+/* prob of the choices in index, which are given (recomputation, forced balance): to the bit what
+ * forward gives where it makes these choices. scores must stand. Reference only. */
+mf_status mf_kernel_router_probabilities(const mf_kernel_router *a, mf_err *e);
 mf_status mf_kernel_router_stats_add(const mf_kernel_router_stats *a, mf_err *e);
 mf_status mf_kernel_router_aux_loss(const mf_kernel_router_aux *a, mf_err *e);
 mf_status mf_kernel_router_backward(const mf_kernel_router_grad *a, mf_err *e);

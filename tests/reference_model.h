@@ -522,6 +522,14 @@ static inline void ref_drop(ref_model *r, ref_routing *d) {
             d->kept[i] = (double)before < room;
             r->r.dropped += !d->kept[i];
         }
+        for (int64_t i = s * seq * k; i < (s + 1) * seq * k; i++) {
+            for (int64_t j = s * seq * k; j < (s + 1) * seq * k; j++) {
+                if (d->index[i] == d->index[j] && d->kept[i] && !d->kept[j]) {
+                    double apart = val(&r->t, d->prob[i]) - val(&r->t, d->prob[j]);
+                    r->r.nearest = fmin(r->r.nearest, apart);
+                }
+            }
+        }
     }
 }
 
