@@ -3,6 +3,7 @@
 
 #include "kernels/router.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -96,6 +97,7 @@ static void force_balance(const mf_exec_op *x, const mf_kernel_router *a) {
  * over ranks that follows makes whole. */
 static void count_choices(const mf_exec_op *x, const mf_kernel_router *a, float *count) {
     const float *load = x->env->load;
+    assert(load != NULL); /* every position with experts counts */
     int64_t slots = a->rows * a->top_k;
     memset(count, 0, (size_t)(scopes_of(x) * a->experts) * sizeof *count);
     if (x->env->layout->aux_scope == MF_AUX_GLOBAL) {

@@ -415,7 +415,7 @@ static double run_case(const model_case *c, const spec *s, char worst[160], mf_e
 
 /* Can this model be folded this way by folding's own rules? The others are left out. */
 static bool fits(const model_case *c, const spec *s) {
-    mf_model m;
+    mf_model m = {.name = ""};
     mf_layout l = layout_of(s);
     mf_err e;
     bool whole = read_model(c, &m, &e) == MF_OK && mf_layout_resolve(&l, &m, &e) == MF_OK;
