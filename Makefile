@@ -42,7 +42,7 @@ VALIDATE_SRC := $(wildcard bench/published/*.c)
 VALIDATE_OBJ := $(VALIDATE_SRC:%.c=$(BUILD)/obj/%.o)
 DEPS      := $(LIB_OBJ:.o=.d) $(VALIDATE_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_BIN:=.d) $(FUZZ_BIN:=.d) $(BENCH_BIN:=.d)
 
-.PHONY: all setup test check lint format bench validate san fuzz demo install clean help
+.PHONY: all setup test check lint format bench validate validate-fit san fuzz demo install clean help
 .SECONDARY:
 
 all: setup ## build the library and build/moefold
@@ -114,6 +114,10 @@ bench: setup ## plan and simulation times, memory, events per second
 validate: setup ## predict the published runs, write docs/ACCURACY.md
 	@$(MAKE) --no-print-directory $(BUILD)/validate
 	@$(BUILD)/validate
+
+validate-fit: setup ## refit the software profiles to the published runs first (2 to 4 minutes on 2 cores)
+	@$(MAKE) --no-print-directory $(BUILD)/validate
+	@$(BUILD)/validate --fit
 
 demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step
 	@$(MAKE) --no-print-directory build

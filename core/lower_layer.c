@@ -42,6 +42,13 @@ int16_t mf_lower_add(mf_build *bd, const char *name, const int16_t *terms, int c
     return sum;
 }
 
+/* Passes over what is quantised. Scales of small blocks need one; a scale of the whole tensor is
+ * found before; NVFP4 has such a scale over its blocks, and turns the columns by a Hadamard
+ * transform in a kernel of their own. */
+static double reads_of(mf_precision p) {
+    return p == MF_PREC_NVFP4 ? 3.0 : p == MF_PREC_FP8_TENSOR ? 2.0 : 1.0;
+}
+
 int16_t mf_lower_quantise(mf_build *bd, int16_t x) {
     mf_tensor from = *mf_build_t(bd, x);
     double n = (double)from.rows * (double)from.cols;
@@ -51,9 +58,10 @@ int16_t mf_lower_quantise(mf_build *bd, int16_t x) {
     t->drop = from.drop;
     t->offload = from.offload;
     t->bytes = (int64_t)((double)from.bytes * bd->quant_B / from.element_B) + 1;
-    /* Read once; written along rows and, for the weight gradient, along columns. */
-    mf_op *op = mf_build_memory_op(bd, MF_OP_QUANTISE, "quantise", from.rows, from.cols,
-                                   n * (from.element_B + 2.0 * bd->quant_B));
+    /* Written along rows and, for the weight gradient, along columns. */
+    mf_op *op =
+        mf_build_memory_op(bd, MF_OP_QUANTISE, "quantise", from.rows, from.cols,
+                           n * (reads_of(bd->l->precision) * from.element_B + 2.0 * bd->quant_B));
     if (from.routed) {
         op->flags |= MF_OPF_ROUTED;
     }

@@ -58,8 +58,12 @@ typedef struct mf_software {
     double comm_eff[MF_DISPATCH_COUNT]; /* dispatcher bandwidth over its ceiling */
     double collective_eff;
     double overlap_exposed[5]; /* share that stays exposed per MF_OVERLAP_* bit, 0..1 */
-    double fixed_step_s;       /* once a step */
-    double gpu_power_eff;      /* sustained clocks in long training runs over short tests */
+    /* Of the gathers and reductions of ZeRO-3, which run a block ahead: how well a program
+     * prefetches is apart from how well it hides what it does once a step. 0 = as overlap_exposed
+     * says of dp; may be missing in a file. */
+    double prefetch_exposed;
+    double fixed_step_s;  /* once a step */
+    double gpu_power_eff; /* sustained clocks in long training runs over short tests */
     /* How much of those rates this kind of GPU keeps: power limit, maturity of its kernels. 0 = 1.
      * May be missing in a file. */
     double gpu_eff[MF_RATE_COUNT][MF_GPU_KIND_COUNT];

@@ -2,12 +2,16 @@
  *
  * One work item is 128 query rows of one head; it walks over the keys that its rows may see in
  * blocks of 128, so that a causal or windowed edge costs half a block more than it counts. Items
- * spread over the SMs; the longest cannot be split. Narrow heads leave more of the time to the
- * exponentials: the rate falls as d / (d + d0), d the mean head width.
+ * spread over the SMs; the longest cannot be split. Narrow heads leave more of the time to the ends
+ * of the products: the rate falls as d / (d + d0), d the mean head width. Beside the products run
+ * the exponentials, one per pair, on units of their own: Blackwell doubled the products of an SM
+ * and not its exponentials, so that there they bound heads of 128 and less; Blackwell Ultra doubled
+ * both.
  */
 #include "costmodel/cost_internal.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Parameters: efficiency over the sustained BF16 rate; d0; fixed time per wave of items; launch. */
 enum { P_EFF, P_WIDTH, P_ITEM_S, P_LAUNCH_S };
@@ -21,6 +25,11 @@ typedef struct shape {
     bool edged;      /* causal or windowed */
 } shape;
 
+/* Backward: five products where forward has two. */
+static double products_of(const mf_op *op) {
+    return op->kind == MF_OP_ATTENTION_BWD ? 2.5 : 1;
+}
+
 static shape shape_of(const mf_op *op) {
     shape s = {(double)op->dim[MF_DIM_BATCH],    (double)op->dim[MF_DIM_HEADS],
                (double)op->dim[MF_DIM_KV_HEADS], (double)op->dim[MF_DIM_SEQ_Q],
@@ -32,8 +41,7 @@ static shape shape_of(const mf_op *op) {
         s.keys_max = fmin(s.keys_max, window);
     }
     /* From the FLOPs: context parallelism leaves a rank pairs that dims alone do not tell. */
-    double products = op->kind == MF_OP_ATTENTION_BWD ? 2.5 : 1;
-    double rows = s.batch * s.heads * s.sq * 2 * (s.d_qk + s.d_v) * products;
+    double rows = s.batch * s.heads * s.sq * 2 * (s.d_qk + s.d_v) * products_of(op);
     s.keys = fmax(1, fmin(op->flops / rows, s.sk));
     s.keys_max = fmax(s.keys_max, s.keys);
     s.edged = s.keys < s.sk * (1 - 1e-9);
@@ -73,6 +81,27 @@ static double rate_of(const mf_device *d, int math) {
                                   : d->rate[MF_MATH_BF16] * fp8_gain;
 }
 
+/* BF16 FLOPs of products that an SM does in the time of one exponential: 16 of these a clock on all
+ * (NVIDIA's Hopper and Blackwell white papers; 32 on Blackwell Ultra). 0 = not known, no bound. */
+static double flops_per_exponential(const mf_gpu *gpu) {
+    static const struct {
+        const char *name;
+        double flops;
+    } known[] = {
+        {"b300", 256}, {"gb300", 256}, {"blackwell", 512}, {"hopper", 256}, {"ampere", 128}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(gpu->name, known[i].name) == 0 || strcmp(gpu->arch, known[i].name) == 0) {
+            return known[i].flops;
+        }
+    }
+    return 0;
+}
+
+static double soft_max(double a, double b) {
+    double q = fmin(a, b) / fmax(a, b);
+    return fmax(a, b) * sqrt(sqrt(1 + q * q * q * q));
+}
+
 static double attention_time(const mf_device *d, const mf_op *op, const double *t) {
     shape s = shape_of(op);
     double width = (s.d_qk + s.d_v) / 2;
@@ -82,10 +111,13 @@ static double attention_time(const mf_device *d, const mf_op *op, const double *
     if (s.edged) {
         flops *= (s.keys + block / 2) / s.keys;
     }
-    double items = s.batch * s.heads * rows / block;
-    double sum = flops / rate, longest = d->sms * sum * (s.keys_max / s.keys) / items;
-    double q = fmin(sum, longest) / fmax(sum, longest);
-    double compute = fmax(sum, longest) * sqrt(sqrt(1 + q * q * q * q));
+    double items = s.batch * s.heads * rows / block, sum = flops / rate;
+    if (d->cluster != NULL && d->peak[MF_MATH_BF16] > 0) {
+        double pairs = flops / (2 * (s.d_qk + s.d_v) * products_of(op));
+        double each = flops_per_exponential(&d->cluster->gpu) / d->peak[MF_MATH_BF16];
+        sum = soft_max(sum, pairs * each);
+    }
+    double compute = soft_max(sum, d->sms * sum * (s.keys_max / s.keys) / items);
     compute += t[P_ITEM_S] * fmax(1, items / d->sms);
     return t[P_LAUNCH_S] + fmax(compute, bytes_of(&s, op) / d->copy_Bps);
 }

@@ -92,11 +92,27 @@ static mf_status read_gpu_eff(const mf_json_value *root, double lo, double hi, m
 }
 
 mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e) {
-    static const char *const known[] = {
-        "name",         "release",       "description",   "gemm_eff",       "block_scale_eff",
-        "grouped_eff",  "memory_eff",    "attention_eff", "host_op_s",      "host_layer_s",
-        "moe_sync_s",   "host_graph",    "comm_eff",      "collective_eff", "overlap_exposed",
-        "fixed_step_s", "gpu_power_eff", "gpu_eff",       "band",           "nvls"};
+    static const char *const known[] = {"name",
+                                        "release",
+                                        "description",
+                                        "gemm_eff",
+                                        "block_scale_eff",
+                                        "grouped_eff",
+                                        "memory_eff",
+                                        "attention_eff",
+                                        "host_op_s",
+                                        "host_layer_s",
+                                        "moe_sync_s",
+                                        "host_graph",
+                                        "comm_eff",
+                                        "collective_eff",
+                                        "overlap_exposed",
+                                        "prefetch_exposed",
+                                        "fixed_step_s",
+                                        "gpu_power_eff",
+                                        "gpu_eff",
+                                        "band",
+                                        "nvls"};
     static const char *const maths[] = {"fp32", "bf16", "fp8", "fp4"};
     static const char *const graphs[] = {
 #define X(name, text) text,
@@ -142,6 +158,9 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
     }
     if (mf_json_find(root, "moe_sync_s") != NULL) {
         THEN(read_figure(root, "moe_sync_s", 0, 1, &s.moe_sync_s, e));
+    }
+    if (mf_json_find(root, "prefetch_exposed") != NULL) {
+        THEN(read_figure(root, "prefetch_exposed", 0, 1, &s.prefetch_exposed, e));
     }
     THEN(read_gpu_eff(root, least, most, &s, e));
     THEN(read_figure(root, "band", 0, 2, &s.band, e));

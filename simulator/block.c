@@ -160,6 +160,11 @@ static void set_exposed(block_play *b) {
         b->play.exposed[share[i].stream] =
             mf_cost_software(b->cost)->overlap_exposed[share[i].overlap];
     }
+    /* Inside a block data parallelism is ZeRO-3's, or a reduction per micro-batch. */
+    double prefetch = mf_cost_software(b->cost)->prefetch_exposed;
+    if (prefetch > 0) {
+        b->play.exposed[MF_STREAM_DP] = prefetch;
+    }
 }
 
 static mf_status build(block_play *b, const mf_block *block, unsigned passes,

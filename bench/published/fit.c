@@ -1,234 +1,302 @@
-/* fit.c - fits the software profiles on two thirds of the published rows.
+/* fit.c - fits the software profiles on rows that are not held out.
  *
- * A handful of named parameters per release, and a few that all releases share; every one is held
- * near its prior (bench/published/priors, from what simple fits of public rows found) by a
- * quadratic in its logarithm. The loss of a row is the absolute log ratio of step times, cut at a
- * factor of two so that rows with unsaid flags do not steer.
+ * The most probable parameters under log-normal priors (fit_parameters.c) and errors of the
+ * logarithm of step time that follow a Student t, so that a row that misses by many standard
+ * deviations hardly pulls: Gauss-Newton steps on reweighted rows, each as long as it helps, a fixed
+ * number of them. Every step takes one prediction of all rows per parameter.
  */
-#include "bench/published/predict.h"
-#include "core/json.h"
-#include "core/model.h"
+#include "bench/published/fit_parameters.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct parameter {
-    const char *key; /* path in the profile's JSON: "comm_eff.fused" */
-    size_t offset;   /* of the (first) double in mf_software */
-    int width;       /* neighbouring doubles that move together */
-    double sigma;    /* of the prior, in log space */
-    double low, high;
-    bool shared; /* one value for all releases */
-} parameter;
+enum { STEPS = 5, MAX_PARAMETERS = 48 };
+static const double freedom = 4.0;     /* of the t distribution */
+static const double nudge = 0.02;      /* of a logarithm, for derivatives */
+static const double longest = 0.15;    /* step of a logarithm */
+static const double smallest = 1.0e-3; /* gain of a step worth another one */
 
-#define AT(member) offsetof(mf_software, member)
-#define GPU(rate, gpu) AT(gpu_eff[MF_RATE_##rate][MF_GPU_##gpu])
-enum { BLACKWELLS = MF_GPU_GB300 - MF_GPU_B200 + 1 };
-static const parameter parameters[] = {
-    {"gemm_eff.bf16", AT(gemm_eff[MF_MATH_BF16]), 1, 0.08, 0.4, 1.1, false},
-    {"gemm_eff.fp8", AT(gemm_eff[MF_MATH_FP8]), 1, 0.08, 0.4, 1.1, false},
-    {"attention_eff", AT(attention_eff), 1, 0.12, 0.25, 1.1, false},
-    {"grouped_eff", AT(grouped_eff), 1, 0.08, 0.4, 1.3, false},
-    {"memory_eff", AT(memory_eff), 1, 0.15, 0.25, 1.0, false},
-    {"host_op_s", AT(host_op_s), 1, 0.40, 1e-6, 4e-5, false},
-    {"host_layer_s", AT(host_layer_s), 1, 0.60, 1e-6, 3e-3, false},
-    {"moe_sync_s", AT(moe_sync_s), 1, 0.70, 1e-5, 1e-2, false},
-    {"comm_eff.alltoall", AT(comm_eff[MF_DISPATCH_ALLTOALL]), 1, 0.20, 0.2, 1.1, false},
-    {"comm_eff.fused", AT(comm_eff[MF_DISPATCH_FUSED]), 1, 0.20, 0.2, 1.3, false},
-    {"gemm_eff.fp4", AT(gemm_eff[MF_MATH_FP4]), 1, 0.10, 0.4, 1.1, true},
-    {"block_scale_eff", AT(block_scale_eff), 1, 0.05, 0.6, 1.05, true},
-    {"gpu_eff.gemm.b200", GPU(GEMM, B200), 1, 0.06, 0.6, 1.2, true},
-    {"gpu_eff.gemm.gb200", GPU(GEMM, GB200), 1, 0.06, 0.6, 1.2, true},
-    {"gpu_eff.gemm.b300", GPU(GEMM, B300), 1, 0.06, 0.6, 1.2, true},
-    {"gpu_eff.gemm.gb300", GPU(GEMM, GB300), 1, 0.06, 0.6, 1.2, true},
-    {"gpu_eff.low_precision.b200", GPU(LOW_PRECISION, B200), BLACKWELLS, 0.06, 0.6, 1.2, true},
-    {"gpu_eff.grouped.b200", GPU(GROUPED, B200), BLACKWELLS, 0.08, 0.5, 1.2, true},
-    {"gpu_eff.attention.b200", GPU(ATTENTION, B200), BLACKWELLS, 0.10, 0.6, 1.6, true},
-    {"gpu_eff.host.b200", GPU(HOST, B200), 1, 0.20, 0.3, 1.5, true},
-    {"gpu_eff.host.gb200", GPU(HOST, GB200), 1, 0.20, 0.3, 1.5, true},
-    {"gpu_eff.host.b300", GPU(HOST, B300), 1, 0.20, 0.3, 1.5, true},
-    {"gpu_eff.host.gb300", GPU(HOST, GB300), 1, 0.20, 0.3, 1.5, true},
-    {"collective_eff", AT(collective_eff), 1, 0.20, 0.3, 1.1, true},
-    {"host_graph.partial", AT(host_graph[MF_GRAPH_PARTIAL]), 1, 0.25, 0.1, 1.0, true},
-    {"host_graph.step", AT(host_graph[MF_GRAPH_STEP]), 1, 0.50, 0.01, 0.6, true},
-    {"overlap_exposed.ep", AT(overlap_exposed[0]), 1, 0.40, 0.05, 1.0, true},
-    {"overlap_exposed.tp", AT(overlap_exposed[1]), 1, 0.40, 0.05, 1.0, true},
-    {"overlap_exposed.dp", AT(overlap_exposed[2]), 1, 0.40, 0.02, 1.0, true},
-    {"overlap_exposed.pp", AT(overlap_exposed[3]), 1, 0.40, 0.02, 1.0, true},
-};
-#define PARAMETERS ((int)(sizeof parameters / sizeof parameters[0]))
+/* Unknowns: for each parameter its common part, then one part per release. */
+typedef struct fit {
+    const pub_profiles *prior;
+    pub_profiles *p;
+    pub_row *rows;
+    int count, without; /* rows; the fold that is left out, -1 = none */
+    double width;       /* all standard deviations of priors times this */
+    int releases, unknowns;
+    double *x;      /* [unknowns] */
+    double *normal; /* [unknowns][unknowns] */
+    double *slope;  /* [unknowns] */
+    double *column; /* [parameters][rows] derivative of log step time */
+    mf_err *e;
+} fit;
 
-static double *value_of(mf_software *s, const parameter *p, int i) {
-    return (double *)(void *)((char *)s + p->offset) + i;
+static int unknown_of(const fit *f, int q, int release) {
+    return q * (f->releases + 1) + (release < 0 ? 0 : release + 1);
 }
 
-/* A median fits most rows and may lean to one side in the mean: leaning costs this much more. */
-static const double bias_weight = 0.5;
+static bool used(const fit *f, const pub_row *r) {
+    return !r->skipped[0] && !r->held_out && r->fold != f->without && r->predicted_s > 0;
+}
 
-static double loss(const pub_profiles *p, const pub_profiles *prior, const pub_row *rows, int count,
-                   int only) {
-    double sum = 0, lean[2] = {0, 0}; /* dense, MoE: to one side */
-    for (int i = 0; i < count; i++) {
-        const pub_row *r = &rows[i];
-        if (r->skipped[0] || r->held_out || (only >= 0 && r->profile != only)) {
-            continue;
+/* Standard deviation of a row's logarithm: noise between runs, and what its unsaid flags move. */
+static double sigma_of(const pub_row *r) {
+    return !r->moe ? 0.05 : pub_flags_known(r) ? 0.08 : 0.12;
+}
+
+/* --- values ----------------------------------------------------------------------------------- */
+
+static double prior_sd(const fit *f, int q, int release) {
+    const pub_parameter_def *d = &pub_parameters[q];
+    return f->width * (release < 0 ? d->common : d->own);
+}
+
+/* Writes the profiles of `x`, with parameter `nudged` (-1 = none) a little larger. */
+static void set_profiles(fit *f, int nudged) {
+    for (int k = 0; k < f->releases; k++) {
+        for (int q = 0; q < pub_parameter_count; q++) {
+            const pub_parameter_def *d = &pub_parameters[q];
+            mf_software before = f->prior->software[k];
+            double own = d->own > 0 ? f->x[unknown_of(f, q, k)] : 0;
+            double part = f->x[unknown_of(f, q, -1)] + own + (q == nudged ? nudge : 0);
+            for (int i = 0; i < d->width; i++) {
+                double value = *pub_parameter(&before, d, i) * exp(part);
+                *pub_parameter(&f->p->software[k], d, i) = fmin(fmax(value, d->low), d->high);
+            }
         }
-        double miss = r->predicted_s > 0 ? log(r->predicted_s / r->step_s) : 1.0;
-        miss = fmin(0.693, fmax(-0.693, miss));
-        sum += fabs(miss);
-        lean[r->moe] += miss;
     }
-    sum += bias_weight * (fabs(lean[0]) + fabs(lean[1]));
-    for (int k = 0; k < p->count; k++) {
-        for (int q = 0; q < PARAMETERS && (only < 0 || k == only); q++) {
-            mf_software a = p->software[k], b = prior->software[k];
-            double z = log(*value_of(&a, &parameters[q], 0) / *value_of(&b, &parameters[q], 0)) /
-                       parameters[q].sigma;
-            sum += 0.10 * z * z / (parameters[q].shared ? p->count : 1);
+}
+
+static double miss_of(const pub_row *r) {
+    return log(r->predicted_s / r->step_s);
+}
+
+/* Minus the logarithm of the posterior, without constants. */
+static double objective(const fit *f) {
+    double sum = 0;
+    for (int i = 0; i < f->count; i++) {
+        if (used(f, &f->rows[i])) {
+            double z = miss_of(&f->rows[i]) / sigma_of(&f->rows[i]);
+            sum += 0.5 * (freedom + 1) * log(1 + z * z / freedom);
+        }
+    }
+    for (int q = 0; q < pub_parameter_count; q++) {
+        for (int k = -1; k < f->releases; k++) {
+            double sd = prior_sd(f, q, k);
+            double z = sd > 0 ? f->x[unknown_of(f, q, k)] / sd : 0;
+            sum += 0.5 * z * z;
         }
     }
     return sum;
 }
 
-static bool move(pub_profiles *p, const parameter *q, int profile, double factor) {
-    bool moved = false;
-    for (int k = 0; k < p->count; k++) {
-        if (!q->shared && k != profile) {
-            continue;
-        }
-        for (int i = 0; i < q->width; i++) {
-            double *v = value_of(&p->software[k], q, i), next = *v * factor;
-            next = next < q->low ? q->low : next > q->high ? q->high : next;
-            moved |= fabs(next / *v - 1.0) > 1e-6;
-            *v = next;
-        }
-    }
-    return moved;
+static mf_status evaluate(fit *f, double *out) {
+    set_profiles(f, -1);
+    mf_status status = pub_predict(f->p, f->rows, f->count, -1, f->e);
+    *out = status == MF_OK ? objective(f) : 0;
+    return status;
 }
 
-/* One parameter, both directions; keeps what lowers the loss. */
-static mf_status try_parameter(pub_profiles *p, const pub_profiles *prior, pub_row *rows, int count,
-                               int q, int profile, double step, double *now, mf_err *e) {
-    int only = parameters[q].shared ? -1 : profile;
-    double before = loss(p, prior, rows, count, only);
-    for (int direction = 0; direction < 2; direction++) {
-        pub_profiles saved = *p;
-        if (!move(p, &parameters[q], profile, direction ? 1.0 / (1.0 + step) : 1.0 + step)) {
-            continue;
-        }
-        mf_status status = pub_predict(p, rows, count, only, e);
-        if (status != MF_OK) {
-            return status;
-        }
-        double after = loss(p, prior, rows, count, only);
-        if (after < before - 1e-6) {
-            *now += after - before;
-            return MF_OK;
-        }
-        *p = saved;
+/* --- one step --------------------------------------------------------------------------------- */
+
+/* Derivatives of all rows by each parameter; the predictions of x are in the rows before and
+ * after. */
+static mf_status derive(fit *f) {
+    double *at = malloc(((size_t)f->count + 1) * sizeof *at);
+    if (at == NULL) {
+        return mf_err_set(f->e, MF_NOMEM, "fit: out of memory");
     }
-    return pub_predict(p, rows, count, only, e); /* predictions of what is kept */
+    mf_status status = MF_OK;
+    for (int i = 0; i < f->count; i++) {
+        at[i] = f->rows[i].predicted_s;
+    }
+    for (int q = 0; q < pub_parameter_count && status == MF_OK; q++) {
+        set_profiles(f, q);
+        status = pub_predict(f->p, f->rows, f->count, -1, f->e);
+        for (int i = 0; i < f->count && status == MF_OK; i++) {
+            bool counts = used(f, &f->rows[i]) && at[i] > 0;
+            f->column[q * f->count + i] = counts ? log(f->rows[i].predicted_s / at[i]) / nudge : 0;
+        }
+    }
+    for (int i = 0; i < f->count && status == MF_OK; i++) {
+        f->rows[i].predicted_s = at[i];
+    }
+    free(at);
+    return status;
 }
 
-mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e) {
-    pub_profiles prior = *p;
+/* Normal equations of the reweighted rows and the priors. */
+static void set_equations(fit *f) {
+    size_t n = (size_t)f->unknowns;
+    memset(f->normal, 0, n * n * sizeof *f->normal);
+    memset(f->slope, 0, n * sizeof *f->slope);
+    for (int i = 0; i < f->count; i++) {
+        const pub_row *r = &f->rows[i];
+        if (!used(f, r)) {
+            continue;
+        }
+        double sigma = sigma_of(r), z = miss_of(r) / sigma;
+        double weight = (freedom + 1) / (freedom + z * z) / (sigma * sigma);
+        int place[2 * MAX_PARAMETERS];
+        double by[2 * MAX_PARAMETERS];
+        int m = 0;
+        for (int q = 0; q < pub_parameter_count; q++) {
+            for (int own = 0; own < (pub_parameters[q].own > 0 ? 2 : 1); own++) {
+                place[m] = unknown_of(f, q, own ? r->profile : -1);
+                by[m++] = f->column[q * f->count + i];
+            }
+        }
+        for (int a = 0; a < m; a++) {
+            f->slope[place[a]] -= weight * by[a] * miss_of(r);
+            for (int b = 0; b < m; b++) {
+                f->normal[(size_t)place[a] * n + (size_t)place[b]] += weight * by[a] * by[b];
+            }
+        }
+    }
+    for (int q = 0; q < pub_parameter_count; q++) {
+        for (int k = -1; k < f->releases; k++) {
+            size_t u = (size_t)unknown_of(f, q, k);
+            double sd = prior_sd(f, q, k);
+            f->normal[u * n + u] += sd > 0 ? 1 / (sd * sd) : 1; /* not an unknown: stays 0 */
+            f->slope[u] -= sd > 0 ? f->x[u] / (sd * sd) : 0;
+        }
+    }
+}
+
+/* Cholesky; the matrix is positive by its priors. The solution replaces slope. */
+static void solve(fit *f) {
+    int n = f->unknowns;
+    double *a = f->normal, *x = f->slope;
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j <= i; j++) {
+            double sum = a[i * n + j];
+            for (int k = 0; k < j; k++) {
+                sum -= a[i * n + k] * a[j * n + k];
+            }
+            a[i * n + j] = i == j ? sqrt(fmax(sum, 1e-12)) : sum / a[j * n + j];
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < i; k++) {
+            x[i] -= a[i * n + k] * x[k];
+        }
+        x[i] /= a[i * n + i];
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        for (int k = i + 1; k < n; k++) {
+            x[i] -= a[k * n + i] * x[k];
+        }
+        x[i] /= a[i * n + i];
+    }
+}
+
+/* Along the solution, halved until it helps. *now: the objective, before and after. */
+static mf_status walk(fit *f, double *now) {
+    size_t bytes = (size_t)f->unknowns * sizeof(double);
+    double *from = malloc(bytes), after = 0;
+    if (from == NULL) {
+        return mf_err_set(f->e, MF_NOMEM, "fit: out of memory");
+    }
+    memcpy(from, f->x, bytes);
+    mf_status status = MF_OK;
+    bool better = false;
+    for (double share = 1; share > 0.1 && !better && status == MF_OK; share *= 0.5) {
+        for (int u = 0; u < f->unknowns; u++) {
+            f->x[u] = from[u] + share * fmin(longest, fmax(-longest, f->slope[u]));
+        }
+        status = evaluate(f, &after);
+        better = after < *now;
+    }
+    if (status == MF_OK && !better) {
+        memcpy(f->x, from, bytes);
+        status = evaluate(f, &after);
+    }
+    *now = after;
+    free(from);
+    return status;
+}
+
+/* --- fits ------------------------------------------------------------------------------------- */
+
+static mf_status load_priors(const pub_profiles *p, pub_profiles *prior, mf_err *e) {
+    *prior = *p;
     mf_status status = MF_OK;
     for (int k = 0; k < p->count && status == MF_OK; k++) {
         char path[128];
         snprintf(path, sizeof path, "bench/published/priors/%s.json", p->software[k].name);
-        status = mf_software_load(path, &prior.software[k], e);
+        status = mf_software_load(path, &prior->software[k], e);
     }
-    status = status == MF_OK ? pub_predict(p, rows, count, -1, e) : status;
-    double now = loss(p, &prior, rows, count, -1);
-    fprintf(stderr, "fit: loss %.3f before\n", now);
-    for (double step = 0.04; step > 0.018 && status == MF_OK; step *= 0.5) {
-        for (int q = 0; q < PARAMETERS && status == MF_OK; q++) {
-            int profiles = parameters[q].shared ? 1 : p->count;
-            for (int k = 0; k < profiles && status == MF_OK; k++) {
-                status = try_parameter(p, &prior, rows, count, q, k, step, &now, e);
+    return status;
+}
+
+static mf_status fit_without(const pub_profiles *prior, pub_profiles *p, pub_row *rows, int count,
+                             int without, double width, mf_err *e) {
+    fit f = {.prior = prior,
+             .p = p,
+             .rows = rows,
+             .count = count,
+             .without = without,
+             .width = width,
+             .releases = p->count,
+             .unknowns = pub_parameter_count * (p->count + 1),
+             .e = e};
+    size_t n = (size_t)f.unknowns;
+    f.x = calloc(n, sizeof *f.x);
+    f.normal = calloc(n * n, sizeof *f.normal);
+    f.slope = calloc(n, sizeof *f.slope);
+    f.column = calloc((size_t)pub_parameter_count * ((size_t)count + 1), sizeof *f.column);
+    mf_status status = MF_OK;
+    double now = 0;
+    if (f.x == NULL || f.normal == NULL || f.slope == NULL || f.column == NULL) {
+        status = mf_err_set(e, MF_NOMEM, "fit: out of memory");
+    }
+    status = status == MF_OK ? evaluate(&f, &now) : status;
+    fprintf(stderr, "fit: at the priors %.2f\n", now);
+    double before = HUGE_VAL;
+    for (int step = 0; step < STEPS && status == MF_OK && before - now > smallest; step++) {
+        before = now;
+        status = derive(&f);
+        if (status == MF_OK) {
+            set_equations(&f);
+            solve(&f);
+            status = walk(&f, &now);
+        }
+        fprintf(stderr, "fit: step %d %.2f\n", step + 1, now);
+    }
+    free(f.x);
+    free(f.normal);
+    free(f.slope);
+    free(f.column);
+    return status;
+}
+
+mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e) {
+    pub_profiles prior;
+    mf_status status = load_priors(p, &prior, e);
+    return status == MF_OK ? fit_without(&prior, p, rows, count, -1, 1.0, e) : status;
+}
+
+mf_status pub_cross_validate(const pub_profiles *p, pub_row *rows, int count, mf_err *e) {
+    static const double widths[] = {0.5, 1.0, 2.0};
+    pub_profiles prior, trial = *p;
+    mf_status status = load_priors(p, &prior, e);
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0] && status == MF_OK; w++) {
+        double sum[2] = {0, 0}, n[2] = {0, 0};
+        for (int fold = 0; fold < PUB_FOLDS && status == MF_OK; fold++) {
+            status = fit_without(&prior, &trial, rows, count, fold, widths[w], e);
+            for (int i = 0; i < count && status == MF_OK; i++) {
+                const pub_row *r = &rows[i];
+                if (!r->skipped[0] && !r->held_out && r->fold == fold) {
+                    sum[r->moe] += fabs(r->predicted_s / r->step_s - 1);
+                    n[r->moe] += 1;
+                }
             }
         }
-        now = loss(p, &prior, rows, count, -1);
-        fprintf(stderr, "fit: step %.3f loss %.3f\n", step, now);
+        printf("priors x %g: left-out folds of the fitted rows miss by %.1f %% (dense, %g rows), "
+               "%.1f %% (MoE, %g rows)\n",
+               widths[w], 100 * sum[0] / n[0], n[0], 100 * sum[1] / n[1], n[1]);
     }
     return status;
-}
-
-/* --- writing back ----------------------------------------------------------------------------- */
-
-/* Replaces the number behind the next "value" after `from`; NULL when there is none. */
-static char *replace_value(char *text, size_t size, char *from, double value) {
-    char *at = from ? strstr(from, "\"value\":") : NULL;
-    if (at == NULL) {
-        return NULL;
-    }
-    at += strlen("\"value\":");
-    while (*at == ' ') {
-        at++;
-    }
-    char *end = at + strcspn(at, ",}");
-    char number[32];
-    int n = snprintf(number, sizeof number, "%.4g", value);
-    size_t tail = strlen(end) + 1;
-    if ((size_t)(at - text) + (size_t)n + tail > size) {
-        return NULL;
-    }
-    memmove(at + n, end, tail);
-    memcpy(at, number, (size_t)n);
-    return at + n;
-}
-
-static mf_status save_profile(const mf_software *s, mf_err *e) {
-    char path[512];
-    enum { SIZE = 65536 };
-    snprintf(path, sizeof path, "%s/software/%s.json", mf_data_dir(), s->name);
-    char *text = calloc(SIZE, 1);
-    FILE *f = fopen(path, "r");
-    mf_status status = MF_OK;
-    if (text == NULL || f == NULL || fread(text, 1, SIZE / 2, f) == 0) {
-        status = mf_err_set(e, MF_IO, "%s: cannot be read", path);
-        goto out;
-    }
-    fclose(f);
-    f = NULL;
-    for (int q = 0; q < PARAMETERS; q++) {
-        mf_software copy = *s;
-        char *at = text;
-        for (const char *part = parameters[q].key; at != NULL && *part != '\0';) {
-            char key[48];
-            size_t n = strcspn(part, ".");
-            snprintf(key, sizeof key, "\"%.*s\":", (int)n, part);
-            at = strstr(at, key);
-            part += part[n] == '.' ? n + 1 : n;
-        }
-        for (int i = 0; i < parameters[q].width && at != NULL; i++) {
-            at = replace_value(text, SIZE, at, *value_of(&copy, &parameters[q], i));
-        }
-        if (at == NULL) {
-            status = mf_err_set(e, MF_IO, "%s: %s not found", path, parameters[q].key);
-            goto out;
-        }
-    }
-    f = fopen(path, "w");
-    if (f == NULL || fputs(text, f) < 0) {
-        status = mf_err_set(e, MF_IO, "%s: cannot be written", path);
-    }
-out:
-    if (f != NULL && fclose(f) != 0 && status == MF_OK) {
-        status = mf_err_set(e, MF_IO, "%s: cannot be written", path);
-    }
-    free(text);
-    return status;
-}
-
-mf_status pub_profiles_save(const pub_profiles *p, mf_err *e) {
-    for (int k = 0; k < p->count; k++) {
-        mf_status status = save_profile(&p->software[k], e);
-        if (status != MF_OK) {
-            return status;
-        }
-    }
-    return MF_OK;
 }

@@ -1,6 +1,7 @@
 /* main.c - `make validate`: predicts every complete published row of a known family and writes
- * docs/ACCURACY.md. With --fit the software profiles are fitted first and written back; with --rows
- * one line a row goes to stdout. */
+ * docs/ACCURACY.md. With --fit the software profiles are fitted first and written back; with
+ * --cross-validate other widths of the priors are tried inside the fitted rows; with --rows one
+ * line a row goes to stdout. */
 #include "bench/published/report.h"
 
 #include <stdlib.h>
@@ -30,17 +31,23 @@ static void print_rows(const pub_row *rows, int count) {
 }
 
 int main(int argc, char **argv) {
-    const char *table = "bench/published/published.csv", *out = "docs/ACCURACY.md";
-    bool fit = false, list = false;
+    const char *table = "bench/published/published.csv", *out = "docs/ACCURACY.md", *ops = NULL;
+    bool fit = false, list = false, cross = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--fit") == 0) {
             fit = true;
+        } else if (strcmp(argv[i], "--cross-validate") == 0) {
+            cross = true;
+        } else if (strcmp(argv[i], "--ops") == 0 && i + 1 < argc) {
+            ops = argv[++i];
         } else if (strcmp(argv[i], "--rows") == 0) {
             list = true;
         } else if (strcmp(argv[i], "--out") == 0 && i + 1 < argc) {
             out = argv[++i];
         } else {
-            fprintf(stderr, "validate: unknown argument %s (known: --fit --rows --out FILE)\n",
+            fprintf(stderr,
+                    "validate: unknown argument %s (known: --fit --cross-validate "
+                    "--rows --out FILE)\n",
                     argv[i]);
             return 2;
         }
@@ -55,12 +62,20 @@ int main(int argc, char **argv) {
     if (status == MF_OK) {
         status = pub_profiles_load(&profiles, rows, count, &e);
     }
+    if (status == MF_OK && cross) {
+        status = pub_cross_validate(&profiles, rows, count, &e);
+    }
     if (status == MF_OK) {
         status =
             fit ? pub_fit(&profiles, rows, count, &e) : pub_predict(&profiles, rows, count, -1, &e);
     }
     if (status == MF_OK && fit) {
         status = pub_profiles_save(&profiles, &e);
+    }
+    for (int i = 0; status == MF_OK && ops != NULL && i < count; i++) {
+        if (strcmp(rows[i].id, ops) == 0 && !rows[i].skipped[0]) {
+            status = pub_print_ops(&profiles, &rows[i], &e);
+        }
     }
     if (status == MF_OK && (f = fopen(out, "w")) == NULL) {
         status = mf_err_set(&e, MF_IO, "%s: cannot be written", out);

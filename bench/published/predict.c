@@ -2,7 +2,6 @@
  * (cluster, profile) that is needed. */
 #include "bench/published/predict.h"
 
-#include "core/lower.h"
 #include "simulator/sim.h"
 
 #include <math.h>
@@ -66,76 +65,17 @@ static int cluster_of(cost_table *t, const char *name) {
     return t->clusters++;
 }
 
-/* Gradients accumulated and reduced in BF16: half the bytes of every reduction, and weight
- * gradients that add to two bytes instead of four. */
-static void halve_gradients(mf_program *p) {
-    for (int i = 0; i < p->assignment.positions; i++) {
-        p->dp[i].reduce[0].bytes *= 0.5;
-        p->dp[i].reduce[1].bytes *= 0.5;
-    }
-    for (int i = 0; i < p->nblocks; i++) {
-        mf_block *b = p->blocks[i];
-        for (int k = 0; k < b->nops; k++) {
-            mf_op *op = &b->ops[k];
-            if (op->module == MF_MODULE_GRADIENTS && op->stream == MF_STREAM_DP) {
-                op->bytes *= 0.5;
-            }
-            op->flags &= (uint8_t)~MF_OPF_ACC_FP32;
-        }
-    }
-}
-
-/* Token drop at capacity factor 1: balanced work, and a host that need not wait for the counts. */
-static void fix_capacity(mf_program *p) {
-    for (int i = 0; i < p->nblocks; i++) {
-        for (int k = 0; k < p->blocks[i]->nops; k++) {
-            mf_op *op = &p->blocks[i]->ops[k];
-            if (op->kind == MF_OP_ROUTER_FWD || op->kind == MF_OP_ROUTER_BWD) {
-                op->flags |= MF_OPF_CAPACITY;
-            }
-        }
-    }
-}
-
-/* Fused grouped MLP: the experts' activation, its gradient and the quantisation of both cost no
- * pass over memory of their own. */
-static void fuse_experts(mf_block *b) {
-    for (int k = 0; k < b->nops; k++) {
-        mf_op *op = &b->ops[k];
-        bool activation = op->kind == MF_OP_SWIGLU_FWD || op->kind == MF_OP_SWIGLU_BWD;
-        if (!activation || !(op->flags & MF_OPF_ROUTED)) {
-            continue;
-        }
-        op->bytes = 0;
-        for (int j = k + 1; j < b->nops; j++) {
-            mf_op *after = &b->ops[j];
-            if (after->kind == MF_OP_QUANTISE && after->nin > 0 && op->nout > 0 &&
-                after->in[0] == op->out[0]) {
-                after->bytes = 0;
-            }
-        }
-    }
+bool pub_flags_known(const pub_row *r) {
+    return (r->unknown & (PUB_UNKNOWN_GRAPH | PUB_UNKNOWN_DISPATCHER | PUB_UNKNOWN_OVERLAP |
+                          PUB_UNKNOWN_MBS)) == 0;
 }
 
 /* One way in which the row may have run. */
 static mf_status predict_way(const mf_cost *cost, const pub_row *r, const mf_layout *l,
                              mf_sim **sim, mf_err *e) {
-    mf_assignment a;
     mf_program *program = NULL;
     mf_sim_options options = {0};
-    mf_status status = pub_assign(r, l, &a, e);
-    if (status == MF_OK) {
-        status = mf_program_lower(&r->model, l, &r->cluster, &a, &program, e);
-    }
-    if (status == MF_OK && r->dropped_tokens) {
-        fix_capacity(program);
-    }
-    for (int i = 0; status == MF_OK && r->fused_experts && i < program->nblocks; i++) {
-        fuse_experts(program->blocks[i]);
-    }
-    if (status == MF_OK && r->bf16_gradients) {
-        halve_gradients(program);
-    }
+    mf_status status = pub_lower(r, l, &program, e);
     if (status == MF_OK) {
         status = mf_sim_step(cost, program, &options, sim, e);
     }

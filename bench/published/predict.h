@@ -23,9 +23,23 @@ mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, int only,
 /* Which positions the virtual stages of a way of the row hold, and what each recomputes. */
 mf_status pub_assign(const pub_row *r, const mf_layout *l, mf_assignment *a, mf_err *e);
 
-/* Coordinate descent over the few parameters of the profiles on rows that are not held out, each
- * kept near its prior; prints progress to stderr. */
+/* The step program of one way of the row, as its software runs it; to be destroyed. */
+mf_status pub_lower(const pub_row *r, const mf_layout *l, mf_program **out, mf_err *e);
+
+/* Prints where the time of a row's first way goes, by kind of op. */
+mf_status pub_print_ops(const pub_profiles *p, const pub_row *r, mf_err *e);
+
+/* Whether the row says all that moves MoE steps most: graph, dispatcher, overlap, micro-batch. */
+bool pub_flags_known(const pub_row *r);
+
+/* Fits the profiles on rows that are not held out, from and near their priors
+ * (bench/published/priors); the rows hold the predictions of the result. Prints progress to stderr.
+ */
 mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e);
+
+/* How well other widths of the priors predict folds of the fitted rows that each fit left out:
+ * printed to stdout. Held-out rows take no part. */
+mf_status pub_cross_validate(const pub_profiles *p, pub_row *rows, int count, mf_err *e);
 
 /* Writes fitted values back into profiles/software/NAME.json (the "value" members). */
 mf_status pub_profiles_save(const pub_profiles *p, mf_err *e);

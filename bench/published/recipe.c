@@ -21,6 +21,7 @@ void pub_read_precision(pub_row *r, const char *text, const char *arch) {
                                                                       : MF_PREC_FP8_BLOCK;
     } else if (pub_starts(text, "FP8")) {
         *p = MF_PREC_FP8_TENSOR;
+        r->delayed_scales = strcmp(r->source, "dgx") == 0 || strcmp(r->source, "nemo") == 0;
     } else {
         pub_skip(r, "precision is not one of the recipes");
     }

@@ -22,11 +22,6 @@ static bool counted(const pub_row *r) {
     return r->skipped[0] == '\0';
 }
 
-static bool flags_known(const pub_row *r) {
-    return (r->unknown & (PUB_UNKNOWN_GRAPH | PUB_UNKNOWN_DISPATCHER | PUB_UNKNOWN_OVERLAP |
-                          PUB_UNKNOWN_MBS)) == 0;
-}
-
 static void add(tally *t, const pub_row *r) {
     double e = error_of(r);
     t->sum_abs += fabs(e);
@@ -85,11 +80,11 @@ static bool is_dense_fit(const pub_row *r, const char *key) {
 }
 static bool is_moe_known_held(const pub_row *r, const char *key) {
     (void)key;
-    return r->moe && r->held_out && flags_known(r);
+    return r->moe && r->held_out && pub_flags_known(r);
 }
 static bool is_moe_unknown_held(const pub_row *r, const char *key) {
     (void)key;
-    return r->moe && r->held_out && !flags_known(r);
+    return r->moe && r->held_out && !pub_flags_known(r);
 }
 static bool is_moe_held(const pub_row *r, const char *key) {
     (void)key;
@@ -285,9 +280,9 @@ static void worst_table(FILE *f, const pub_row *rows, int count) {
                 (long long)l->cp, (long long)l->pp, (long long)l->vpp, (long long)l->ep,
                 (long long)l->etp, (long long)l->mbs, mf_precision_text(l->precision), r->step_s,
                 r->predicted_s, 100 * error_of(r), r->reason[0] ? r->reason : "",
-                r->reason[0]     ? ""
-                : flags_known(r) ? "not explained"
-                                 : "flags unsaid (graph, dispatcher, overlap or micro-batch)");
+                r->reason[0]         ? ""
+                : pub_flags_known(r) ? "not explained"
+                                     : "flags unsaid (graph, dispatcher, overlap or micro-batch)");
     }
     free(sorted);
 }
@@ -368,10 +363,12 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) 
             "`bench/published/published.csv` are predicted, each with its own layout, precision, "
             "software release and conventions; the others are listed with the reason. Errors are "
             "of step time, predicted over published minus one, in %%. A third of the rows, by "
-            "hash of model, GPU and layout, is held out of every fit. The fit moves ten "
-            "parameters a release, and some that all releases share, most of them one per kind of "
-            "GPU; each is held near its prior (`bench/published/fit.c`, "
-            "`bench/published/priors`).\n\n",
+            "hash of model, GPU and layout as printed, is held out of every fit. The fit "
+            "(`make validate-fit`; `bench/published/fit.c`) moves the parameters of "
+            "`bench/published/fit_parameters.c`: each is held near its prior "
+            "(`bench/published/priors`), releases share most of it, and a row that misses by far "
+            "hardly pulls. What a row leaves unsaid is predicted as each plausible way, and the "
+            "band covers all of them (`bench/published/unsaid.c`).\n\n",
             n, count);
     headline(f, rows, count, all);
     targets(f, rows, count);

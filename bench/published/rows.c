@@ -76,7 +76,7 @@ static void read_truth(pub_row *r, const char *const f[C_COUNT]) {
 }
 
 /* FNV-1a over what must not leak between fit and judgement. */
-static bool in_held_third(const pub_row *r) {
+static void split(pub_row *r) {
     char text[256];
     const mf_layout *l = &r->layout;
     snprintf(text, sizeof text, "%s %s %lld %lld %lld %lld %lld %lld %lld", r->model_name, r->gpu,
@@ -86,7 +86,8 @@ static bool in_held_third(const pub_row *r) {
     for (const char *p = text; *p; p++) {
         h = (h ^ (uint8_t)*p) * 0x100000001b3u;
     }
-    return (h >> 17) % 3 == 0;
+    r->held_out = (h >> 17) % 3 == 0;
+    r->fold = (int)((h >> 37) % PUB_FOLDS);
 }
 
 /* Virtual stages that a row leaves unsaid: as many as divide, as the Folding paper uses; the Llama
@@ -187,6 +188,8 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
         return;
     }
     r->dropped_tokens = pub_has(r->notes, "token drop") || pub_has(r->notes, "tokendrop");
+    r->eager = strcmp(r->source, "tt") == 0 && !pub_has(r->notes, "compile") &&
+               !pub_has(r->notes, "local batch 8");
     r->fused_experts = pub_has(r->notes, "fused grouped MLP");
     r->fsdp = pub_has(r->notes, "FSDP") || pub_has(f[C_OVERLAP], "FSDP") ||
               strcmp(r->software, "pytorch-fsdp") == 0;
@@ -210,7 +213,7 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     pub_read_offload(r, f[C_OFFLOAD]);
     pub_read_run(r, f[C_OVERLAP], f[C_DISPATCHER], f[C_GRAPH]);
     read_truth(r, f);
-    r->held_out = in_held_third(r); /* of the layout as printed */
+    split(r); /* by the layout as printed */
     /* The Folding paper's older methods: ETP is TP, and not printed. */
     r->unfolded =
         strcmp(r->source, "mpf") == 0 && *f[C_ETP] == '\0' && !pub_has(r->notes, "Folding");

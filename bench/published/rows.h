@@ -21,6 +21,7 @@ enum {
     PUB_UNKNOWN_CP_TYPE = 64,
 };
 
+#define PUB_FOLDS 3
 #define PUB_MAX_WAYS 4
 
 typedef struct pub_row {
@@ -34,9 +35,12 @@ typedef struct pub_row {
     bool unfolded;            /* experts follow TP: no ETP of their own */
     bool dispatcher_open;     /* not even the library's default is stated */
     int64_t recompute_layers; /* full recomputation of so many layers a virtual stage; 0 = of all */
+    bool delayed_scales;      /* FP8 with the scales of earlier steps, NeMo's default until 25.05 */
+    bool eager;               /* torchtitan without torch.compile */
     bool fused_experts;       /* activation and its quantisation in the grouped GEMM's epilogue */
     bool bf16_gradients; /* accumulated and reduced in BF16, as NVIDIA's performance recipes do */
     bool held_out;       /* by hash of model, GPU and layout: never seen by a fit */
+    int fold;            /* of cross-validation among the others, by another part of that hash */
     unsigned unknown;    /* PUB_UNKNOWN_* */
     mf_model model;
     mf_cluster cluster;

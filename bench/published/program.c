@@ -1,0 +1,127 @@
+/* program.c - the step program of a row: lowering, and what its software does differently from the
+ * program that a layout alone stands for. Each edit changes bytes or flags of ops by what the row
+ * or its release states. */
+#include "bench/published/predict.h"
+
+/* Gradients accumulated and reduced in BF16: half the bytes of every reduction, and weight
+ * gradients that add to two bytes instead of four. */
+static void halve_gradients(mf_program *p) {
+    for (int i = 0; i < p->assignment.positions; i++) {
+        p->dp[i].reduce[0].bytes *= 0.5;
+        p->dp[i].reduce[1].bytes *= 0.5;
+    }
+    for (int i = 0; i < p->nblocks; i++) {
+        mf_block *b = p->blocks[i];
+        for (int k = 0; k < b->nops; k++) {
+            mf_op *op = &b->ops[k];
+            if (op->module == MF_MODULE_GRADIENTS && op->stream == MF_STREAM_DP) {
+                op->bytes *= 0.5;
+            }
+            op->flags &= (uint8_t)~MF_OPF_ACC_FP32;
+        }
+    }
+}
+
+/* Token drop at capacity factor 1: balanced work, and a host that need not wait for the counts. */
+static void fix_capacity(mf_program *p) {
+    for (int i = 0; i < p->nblocks; i++) {
+        for (int k = 0; k < p->blocks[i]->nops; k++) {
+            mf_op *op = &p->blocks[i]->ops[k];
+            if (op->kind == MF_OP_ROUTER_FWD || op->kind == MF_OP_ROUTER_BWD) {
+                op->flags |= MF_OPF_CAPACITY;
+            }
+        }
+    }
+}
+
+/* Megatron adds the biases of the experts' second product op by op over FP32 copies: forward
+ * product, sum, concatenation and cast, 28 bytes an element; backward casts, the gradient's split,
+ * and the sums that the gradients of bias and probability need, 40. A fused kernel does without. */
+static void add_expert_bias(const mf_model *m, mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        if ((op->kind == MF_OP_SWIGLU_FWD || op->kind == MF_OP_SWIGLU_BWD) &&
+            (op->flags & MF_OPF_ROUTED)) {
+            double elements = (double)op->dim[0] * (double)m->hidden;
+            op->bytes += (op->kind == MF_OP_SWIGLU_FWD ? 28.0 : 40.0) * elements;
+        }
+    }
+}
+
+/* Without torch.compile each op of a formula is a pass of its own: bytes over those of one kernel
+ * for norm and RoPE (through FP32), SiLU and product. */
+static void run_eagerly(mf_block *b) {
+    static const double passes[MF_OP_COUNT] = {
+        [MF_OP_RMSNORM_FWD] = 5.0, [MF_OP_RMSNORM_BWD] = 5.0, [MF_OP_ROPE_FWD] = 5.0,
+        [MF_OP_ROPE_BWD] = 5.0,    [MF_OP_SWIGLU_FWD] = 1.7,  [MF_OP_SWIGLU_BWD] = 2.0,
+    };
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        op->bytes *= passes[op->kind] > 0 ? passes[op->kind] : 1;
+    }
+}
+
+/* Delayed scaling takes the scale of earlier steps: no pass that finds it before quantising. */
+static void delay_scales(mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        if (op->kind == MF_OP_QUANTISE) {
+            op->bytes -= 2.0 * (double)op->dim[0] * (double)op->dim[1]; /* BF16, read once less */
+        }
+    }
+}
+
+/* Fused grouped MLP: the experts' activation, its gradient and the quantisation of both cost no
+ * pass over memory of their own. */
+static void fuse_experts(mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        bool activation = op->kind == MF_OP_SWIGLU_FWD || op->kind == MF_OP_SWIGLU_BWD;
+        if (!activation || !(op->flags & MF_OPF_ROUTED)) {
+            continue;
+        }
+        op->bytes = 0;
+        for (int j = k + 1; j < b->nops; j++) {
+            mf_op *after = &b->ops[j];
+            if (after->kind == MF_OP_QUANTISE && after->nin > 0 && op->nout > 0 &&
+                after->in[0] == op->out[0]) {
+                after->bytes = 0;
+            }
+        }
+    }
+}
+
+static void edit_block(const pub_row *r, mf_block *b) {
+    if (r->fused_experts) {
+        fuse_experts(b);
+    } else if (r->moe && r->model.ffn_bias) {
+        add_expert_bias(&r->model, b);
+    }
+    if (r->eager) {
+        run_eagerly(b);
+    }
+    if (r->delayed_scales) {
+        delay_scales(b);
+    }
+}
+
+mf_status pub_lower(const pub_row *r, const mf_layout *l, mf_program **out, mf_err *e) {
+    mf_assignment a;
+    mf_status status = pub_assign(r, l, &a, e);
+    if (status == MF_OK) {
+        status = mf_program_lower(&r->model, l, &r->cluster, &a, out, e);
+    }
+    if (status != MF_OK) {
+        return status;
+    }
+    for (int i = 0; i < (*out)->nblocks; i++) {
+        edit_block(r, (*out)->blocks[i]);
+    }
+    if (r->dropped_tokens) {
+        fix_capacity(*out);
+    }
+    if (r->bf16_gradients) {
+        halve_gradients(*out);
+    }
+    return MF_OK;
+}
