@@ -109,7 +109,9 @@ static mf_status share(mf_board *b, mf_comm *c, mf_err *e) {
     }
     ok = ok && MPI_Barrier(host) == MPI_SUCCESS && MPI_Comm_free(&host) == MPI_SUCCESS;
     b->all = base;
-    return ok ? MF_OK : mf_err_set(e, MF_LIBRARY, "MPI: no memory shared by the ranks of a host");
+    return ok && base != NULL
+               ? MF_OK
+               : mf_err_set(e, MF_LIBRARY, "MPI: no memory shared by the ranks of a host");
 }
 
 mf_status mf_board_open(mf_comm *c, mf_board_lost_fn lost, void *user, mf_board **out, mf_err *e) {
@@ -124,7 +126,7 @@ mf_status mf_board_open(mf_comm *c, mf_board_lost_fn lost, void *user, mf_board 
     b->lost = lost;
     b->user = user;
     mf_status status = share(b, c, e);
-    if (status == MF_OK) {
+    if (status == MF_OK && b->all != NULL) {
         slot *s = &b->all->of[b->me];
         s->rank = (int)mf_comm_rank(c);
         mf_board_phase(b, 0, "start");

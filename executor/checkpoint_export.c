@@ -64,8 +64,12 @@ static mf_status write_shard(const export_run *r, size_t first, size_t end, mf_e
     }
     mf_st_source *source = calloc(n, sizeof *source);
     float *values = malloc(elements * sizeof *values + 1), *at = values;
-    mf_status status =
-        source != NULL && values != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "export: out of memory");
+    mf_status status = MF_OK;
+    if (source == NULL || values == NULL) {
+        free(source);
+        free(values);
+        return mf_err_set(e, MF_NOMEM, "export: out of memory");
+    }
     for (size_t i = 0; i < n && status == MF_OK; i++) {
         const mf_model_tensor *t = &r->list[first + i].t;
         source[i] = (mf_st_source){.name = t->name,

@@ -155,14 +155,20 @@ static mf_status open_all(mf_checkpoint *c, const char *path, const mf_model *m,
         return mf_err_set(e, MF_INPUT, "it was written for another model than %s", m->name);
     }
     c->set = calloc((size_t)c->manifest.files, sizeof(mf_safetensors *));
-    mf_status status = c->set != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (c->set == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status status = MF_OK;
     for (int64_t i = 0; i < c->manifest.files && status == MF_OK; i++) {
         status = open_file(c, path, i, e);
         total += status == MF_OK ? mf_safetensors_count(c->set[i]) : 0;
     }
-    if (status == MF_OK) {
-        c->list = calloc(total + 1, sizeof *c->list);
-        status = c->list != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (status != MF_OK) {
+        return status;
+    }
+    c->list = calloc(total + 1, sizeof *c->list);
+    if (c->list == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (int64_t i = 0; i < c->manifest.files && status == MF_OK; i++) {
         status = add_fragments(c, c->set[i], e);

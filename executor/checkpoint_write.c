@@ -24,18 +24,26 @@ typedef struct collected {
     size_t count, room;
 } collected;
 
+static bool grow(collected *c) {
+    size_t room = c->room > 0 ? 2 * c->room : 256;
+    mf_st_source *list = realloc(c->list, room * sizeof *list);
+    if (list == NULL) {
+        return false;
+    }
+    c->list = list;
+    char(*name)[MF_CHECKPOINT_NAME_MAX] = realloc(c->name, room * sizeof *name);
+    if (name == NULL) {
+        return false;
+    }
+    c->name = name;
+    c->room = room;
+    return true;
+}
+
 static mf_status collect(const mf_checkpoint_piece *p, void *user, mf_err *e) {
     collected *c = user;
-    if (c->count == c->room) {
-        size_t room = c->room > 0 ? 2 * c->room : 256;
-        mf_st_source *list = realloc(c->list, room * sizeof *list);
-        c->list = list != NULL ? list : c->list;
-        void *name = list != NULL ? realloc(c->name, room * sizeof *c->name) : NULL;
-        if (name == NULL) {
-            return mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
-        }
-        c->name = name;
-        c->room = room;
+    if (c->count == c->room && !grow(c)) {
+        return mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
     }
     bool bf16 = p->dtype == MF_KERNEL_BF16;
     size_t size_B = (size_t)(p->rows * p->cols) * (bf16 ? 2 : 4);
@@ -193,13 +201,14 @@ static mf_status gather(mf_exec *x, const mf_checkpoint_file *own, mf_checkpoint
     m->files = mf_comm_group_size(x->comm, MF_GROUP_WORLD);
     double *all = calloc((size_t)m->files * 3, sizeof *all);
     m->file = calloc((size_t)m->files, sizeof *m->file);
-    mf_status status = all != NULL && m->file != NULL
-                           ? MF_OK
-                           : mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
-    status = mf_comm_agree(x->comm, status, e);
-    if (status == MF_OK) {
-        status = mf_comm_all_gather(x->comm, MF_GROUP_WORLD, MF_COMM_F64, mine, all, 3, e);
+    bool room = all != NULL && m->file != NULL;
+    mf_status status = mf_comm_agree(
+        x->comm, room ? MF_OK : mf_err_set(e, MF_NOMEM, "checkpoint: out of memory"), e);
+    if (all == NULL || m->file == NULL || status != MF_OK) {
+        free(all);
+        return status;
     }
+    status = mf_comm_all_gather(x->comm, MF_GROUP_WORLD, MF_COMM_F64, mine, all, 3, e);
     for (int64_t i = 0; i < m->files && status == MF_OK; i++) {
         m->file[i] = (mf_checkpoint_file){.size_B = (int64_t)all[3 * i],
                                           .tensors = (int64_t)all[3 * i + 1],

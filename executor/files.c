@@ -122,8 +122,12 @@ mf_status mf_file_read(const char *path, size_t most, unsigned char **bytes, siz
     }
     *file_B = info.st_size;
     size_t want = (size_t)info.st_size < most ? (size_t)info.st_size : most;
-    *bytes = malloc(want + 1);
-    mf_status status = *bytes != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+    *bytes = want < SIZE_MAX / 2 ? malloc(want + 1) : NULL;
+    if (*bytes == NULL) {
+        close(fd);
+        return mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+    }
+    mf_status status = MF_OK;
     while (status == MF_OK && *size < want) {
         ssize_t n = read(fd, *bytes + *size, want - *size);
         if (n < 0 && errno == EINTR) {

@@ -106,9 +106,15 @@ void mf_op_timer_step(mf_op_timer *t, double step_time_s, bool keep) {
 
 static mf_status sum_ranks(mf_op_timer *t, mf_comm *c, mf_err *e) {
     int n = ops_of(t);
-    double *sums = calloc((size_t)n * 4 + 1, sizeof *sums), *most = sums + 2 * (size_t)n;
-    mf_status status = mf_comm_agree(
-        c, sums != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "op times: out of memory"), e);
+    double *sums = calloc((size_t)n * 4 + 1, sizeof *sums);
+    bool room = sums != NULL;
+    mf_status status =
+        mf_comm_agree(c, room ? MF_OK : mf_err_set(e, MF_NOMEM, "op times: out of memory"), e);
+    if (sums == NULL || status != MF_OK) {
+        free(sums);
+        return status;
+    }
+    double *most = sums + 2 * (size_t)n;
     for (int i = 0; i < n && status == MF_OK; i++) {
         sums[2 * i] = t->done[i].sum_s;
         sums[2 * i + 1] = t->done[i].count;

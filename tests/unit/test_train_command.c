@@ -1,0 +1,490 @@
+/* `moefold train` as its users run it: resumed runs take the very steps of one that was not cut,
+ * signals save, killed ranks take the others with them and are named, saves that are cut short
+ * leave a whole checkpoint, TensorBoard's file holds what metrics.jsonl holds.
+ *
+ * MF_KILLS: how many saves are killed (default 6; `make test-kills` takes 50). */
+#include "core/json.h"
+#include "executor/checkpoint.h"
+#include "executor/comm.h"
+#include "tests/rng.h"
+#include "tests/test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_STEPS = 256 };
+
+static char binary[512], scratch[64];
+static bool several_ranks;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void nap(double s) {
+    const struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+/* --- runs --------------------------------------------------------------------------------------
+ */
+
+#define JOB                                                                                        \
+    "--init tests/data/hf/qwen3_moe --data /usr/share/common-licenses/GPL-3 --global-batch 4 "     \
+    "--seq 32 --lr 1e-3 --warmup 3 --save-every 1"
+static const char folded[] = "--gpus 4 --tp 2 --cp 2 --ep 4 --dispatcher alltoall";
+static const char single[] = "--gpus 1";
+
+/* Starts the program; what it says goes to OUT.log. */
+static pid_t begin(const char *out, int steps, const char *more) {
+    char command[2048];
+    snprintf(command, sizeof command,
+             "exec env ASAN_OPTIONS=detect_leaks=0 %s train " JOB
+             " --steps %d --out %s/%s %s >%s/%s.log 2>&1",
+             binary, steps, scratch, out, more, scratch, out);
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
+static int end(pid_t child) {
+    int result = 0;
+    waitpid(child, &result, 0);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
+}
+
+static void show_log(const char *out) {
+    char command[160];
+    snprintf(command, sizeof command, "tail -n 20 %s/%s.log", scratch, out);
+    if (system(command) != 0) {
+        printf("no log\n");
+    }
+}
+
+static bool log_has(const char *out, const char *text) {
+    char path[160], line[4096];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/%s.log", scratch, out);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        found = found || strstr(line, text) != NULL;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return found;
+}
+
+static void run(const char *out, int steps, const char *more, int expected) {
+    int code = end(begin(out, steps, more));
+    if (code != expected) {
+        show_log(out);
+        fail_msg("%s: exit code %d, expected %d", out, code, expected);
+    }
+}
+
+/* Everything but times, as it was written: the same text is the same bits. */
+static int read_losses(const char *out, double (*values)[3]) {
+    static const char *const keys[3] = {"lm_loss", "aux_loss", "grad_norm"};
+    char path[160], line[4096];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", scratch, out);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && n < MAX_STEPS && fgets(line, sizeof line, f) != NULL) {
+        mf_json *doc = NULL;
+        int64_t step = 0;
+        mf_err e;
+        if (mf_json_parse("metrics", line, strlen(line), &doc, &e) != MF_OK) {
+            fail_msg("%s: %s", path, e.text);
+        }
+        assert_ok(mf_json_get_i64(mf_json_root(doc), "step", 1, 1 << 20, &step, NULL));
+        assert_int_equal(step, n + 1);
+        for (int k = 0; k < 3; k++) {
+            assert_ok(mf_json_get_f64(mf_json_root(doc), keys[k], 0, 1e9, &values[n][k], NULL));
+        }
+        mf_json_destroy(doc);
+        n++;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return n;
+}
+
+static void same_steps(const char *a, const char *b, int steps) {
+    static double x[MAX_STEPS][3], y[MAX_STEPS][3];
+    assert_int_equal(read_losses(a, x), steps);
+    assert_int_equal(read_losses(b, y), steps);
+    for (int i = 0; i < steps; i++) {
+        if (memcmp(x[i], y[i], sizeof x[i]) != 0) {
+            fail_msg("step %d of %s: loss %.17g, %s: %.17g", i + 1, a, x[i][0], b, y[i][0]);
+        }
+    }
+}
+
+/* --- processes ---------------------------------------------------------------------------------
+ */
+
+/* The ranks of the run that writes to `out`: they have our program's name and this folder among
+ * their arguments, and are not its launcher. */
+static int find_ranks(const char *out, pid_t launcher, pid_t *pid, int most) {
+    char path[300], text[4096], mark[128];
+    int n = 0;
+    DIR *d = opendir("/proc");
+    struct dirent *entry;
+    snprintf(mark, sizeof mark, "%s/%s", scratch, out);
+    while (n < most && d != NULL && (entry = readdir(d)) != NULL) {
+        pid_t p = (pid_t)atoi(entry->d_name);
+        snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
+        int fd = p > 0 && p != launcher ? open(path, O_RDONLY) : -1;
+        ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (length <= 0 || strstr(text, "moefold") == NULL) {
+            continue; /* argv[0] is the first text */
+        }
+        for (ssize_t i = 0; i < length; i++) {
+            text[i] = text[i] == '\0' ? ' ' : text[i];
+        }
+        text[length] = '\0';
+        if (strstr(text, mark) != NULL) {
+            pid[n++] = p;
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return n;
+}
+
+/* --- tests -------------------------------------------------------------------------------------
+ */
+
+static void a_resumed_run_takes_the_steps_of_one_that_was_not_cut(void **state) {
+    (void)state;
+    const char *layout = several_ranks ? folded : single;
+    char more[256];
+    run("whole", 8, layout, 0);
+    run("cut", 8, layout, 0);
+    same_steps("whole", "cut", 8); /* the same run twice is the same run */
+    /* Taken back to step 5: the others go, as after a crash. */
+    char command[300];
+    snprintf(command, sizeof command, "cd %s/cut/checkpoints && rm -r step-00000008 step-00000007",
+             scratch);
+    assert_int_equal(system(command), 0);
+    snprintf(more, sizeof more, "%s --resume", layout);
+    run("cut", 8, more, 0);
+    assert_true(log_has("cut", "step-00000006"));
+    same_steps("whole", "cut", 8);
+    run("cut", 8, layout, 2); /* no run is written over without a word */
+    assert_true(log_has("cut", "--resume"));
+    snprintf(more, sizeof more, "%s --resume --seed 3", layout);
+    run("cut", 9, more, 2); /* another stream */
+    assert_true(log_has("cut", "another stream"));
+}
+
+static void a_signal_saves_and_the_run_goes_on_from_there(void **state) {
+    (void)state;
+    const char *layout = several_ranks ? folded : single;
+    char more[256], path[200];
+    pid_t child = begin("signal", 200, layout);
+    static double x[MAX_STEPS][3];
+    for (int i = 0; i < 1000 && read_losses("signal", x) < 3; i++) {
+        nap(0.02);
+    }
+    kill(child, SIGTERM);
+    int code = end(child);
+    if (code != 130) {
+        show_log("signal");
+    }
+    assert_int_equal(code, 130);
+    int steps = read_losses("signal", x);
+    assert_in_range(steps, 3, 199);
+    snprintf(path, sizeof path, "%s/signal/checkpoints/step-%08d/manifest.json", scratch, steps);
+    assert_int_equal(access(path, R_OK), 0);
+    snprintf(more, sizeof more, "%s --resume", layout);
+    run("signal", steps, more, 0);
+}
+
+static void a_killed_rank_is_named_and_takes_the_others_along(void **state) {
+    (void)state;
+    if (!several_ranks) {
+        printf("MF_SKIPPED 1 no MPI: killed ranks are not tested\n");
+        return;
+    }
+    rng r = rng_init((uint64_t)getpid());
+    static double x[MAX_STEPS][3];
+    for (int round = 0; round < 2; round++) {
+        char out[16], expected[64];
+        snprintf(out, sizeof out, "kill%d", round);
+        pid_t child = begin(out, 5000, folded), ranks[16];
+        for (int i = 0; i < 1000 && read_losses(out, x) < 2; i++) {
+            nap(0.02);
+        }
+        assert_int_equal(find_ranks(out, child, ranks, 16), 4);
+        pid_t victim = ranks[rng_range(&r, 0, 3)];
+        double start = now_s();
+        kill(victim, SIGKILL);
+        int code = end(child);
+        double took = now_s() - start;
+        snprintf(expected, sizeof expected, "(process %d) is gone: step ", (int)victim);
+        if (!log_has(out, expected) || code != 1) {
+            show_log(out);
+            fail_msg("exit code %d, no line with \"%s\"", code, expected);
+        }
+        printf("all ranks gone %.2f s after one was killed\n", took);
+        assert_true(took < 10.0);
+        assert_int_equal(find_ranks(out, child, ranks, 16), 0);
+    }
+}
+
+static int check_tensor(const mf_model_tensor *t, void *user) {
+    mf_err e;
+    float *values = malloc((size_t)(t->rows * t->cols) * sizeof *values);
+    for (int kind = 0; kind < (t->buffer ? 1 : MF_EXEC_STATES); kind++) {
+        if (mf_checkpoint_tensor(user, kind, t, values, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+    }
+    free(values);
+    return 0;
+}
+
+/* Waits until a save is under way, for two seconds at most. */
+static void await_save(const char *out) {
+    char folder[160];
+    snprintf(folder, sizeof folder, "%s/%s/checkpoints", scratch, out);
+    for (double until = now_s() + 2.0; now_s() < until;) {
+        bool found = false;
+        DIR *d = opendir(folder);
+        struct dirent *entry;
+        while (d != NULL && (entry = readdir(d)) != NULL) {
+            found = found || strncmp(entry->d_name, "tmp-", 4) == 0;
+        }
+        if (d != NULL) {
+            closedir(d);
+        }
+        if (found) {
+            return;
+        }
+    }
+}
+
+static void killed_saves_leave_a_whole_checkpoint(void **state) {
+    (void)state;
+    enum { STEPS = 60 };
+    const char *layout = several_ranks ? "--gpus 2 --ep 2 --resume" : "--gpus 1 --resume";
+    const char *wanted = getenv("MF_KILLS");
+    int kills = wanted != NULL ? atoi(wanted) : 6, done = 0, in_save = 0, resumed = 0;
+    char path[256];
+    mf_model m;
+    mf_err e;
+    rng r = rng_init((uint64_t)getpid());
+    run("calm", STEPS, layout, 0);
+    assert_ok(mf_model_load("tests/data/hf/qwen3_moe/config.json", &m, &e));
+    for (int attempt = 0; done < kills && attempt < 4 * kills; attempt++) {
+        static double x[MAX_STEPS][3];
+        pid_t child = begin("storm", STEPS, layout), ranks[16];
+        int before = read_losses("storm", x);
+        for (int i = 0; i < 500 && read_losses("storm", x) <= before && before < STEPS - 1; i++) {
+            nap(0.01);
+        }
+        int n = several_ranks ? find_ranks("storm", child, ranks, 16) : 1;
+        await_save("storm");
+        nap(0.03 * (double)rng_range(&r, 0, 1000) / 1000.0);
+        if (n > 0) {
+            kill(several_ranks ? ranks[rng_range(&r, 0, n - 1)] : child, SIGKILL);
+            done++;
+        }
+        if (end(child) == 0) { /* it was through */
+            snprintf(path, sizeof path, "rm -r %s/storm", scratch);
+            assert_int_equal(system(path), 0);
+            continue;
+        }
+        snprintf(path, sizeof path, "ls %s/storm/checkpoints | grep -q tmp-", scratch);
+        in_save += system(path) == 0;
+        char folder[160];
+        mf_checkpoint *c = NULL;
+        snprintf(folder, sizeof folder, "%s/storm/checkpoints", scratch);
+        mf_checkpoint_newest(folder, path, sizeof path, &e);
+        if (path[0] == '\0') {
+            continue; /* killed before the first one */
+        }
+        if (mf_checkpoint_open(path, &m, &c, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        mf_model_tensors(&m, check_tensor, c);
+        resumed += mf_checkpoint_stands(c)->step > 0;
+        mf_checkpoint_close(c);
+    }
+    printf("%d kills, %d in a save, %d with a checkpoint to go on from\n", done, in_save, resumed);
+    assert_int_equal(done, kills);
+    run("storm", STEPS, layout, 0);
+    same_steps("calm", "storm", STEPS);
+}
+
+/* --- TensorBoard's file, read by its definition ------------------------------------------------
+ */
+
+static uint32_t bitwise_crc(const unsigned char *at, size_t size) {
+    uint32_t v = ~0u;
+    for (size_t i = 0; i < size; i++) {
+        v ^= at[i];
+        for (int k = 0; k < 8; k++) {
+            v = (v >> 1) ^ (v & 1 ? 0x82f63b78u : 0);
+        }
+    }
+    v = ~v;
+    return ((v >> 15) | (v << 17)) + 0xa282ead8u;
+}
+
+static uint64_t little(const unsigned char *at, int bytes) {
+    uint64_t v = 0;
+    for (int i = bytes - 1; i >= 0; i--) {
+        v = v << 8 | at[i];
+    }
+    return v;
+}
+
+typedef struct field {
+    unsigned number, wire;
+    uint64_t value;
+    const unsigned char *bytes; /* wire type 2 */
+} field;
+
+static uint64_t varint(const unsigned char **at) {
+    uint64_t v = 0;
+    for (int shift = 0;; shift += 7) {
+        unsigned char b = *(*at)++;
+        v |= (uint64_t)(b & 127) << shift;
+        if (b < 128) {
+            return v;
+        }
+    }
+}
+
+static field next_field(const unsigned char **at) {
+    uint64_t key = varint(at);
+    field f = {.number = (unsigned)(key >> 3), .wire = (unsigned)(key & 7)};
+    if (f.wire == 0) {
+        f.value = varint(at);
+    } else if (f.wire == 2) {
+        f.value = varint(at);
+        f.bytes = *at;
+        *at += f.value;
+    } else {
+        int bytes = f.wire == 1 ? 8 : 4;
+        f.value = little(*at, bytes);
+        *at += bytes;
+    }
+    return f;
+}
+
+/* Of a Summary: the value of `tag`. */
+static float scalar_of(const field *summary, const char *tag) {
+    const unsigned char *at = summary->bytes, *last = at + summary->value;
+    while (at < last) {
+        field value = next_field(&at);
+        const unsigned char *in = value.bytes;
+        bool mine = false;
+        float number = NAN;
+        while (in < value.bytes + value.value) {
+            field f = next_field(&in);
+            mine = mine || (f.number == 1 && f.value == strlen(tag) &&
+                            memcmp(f.bytes, tag, (size_t)f.value) == 0);
+            if (f.number == 2) {
+                uint32_t bits = (uint32_t)f.value;
+                memcpy(&number, &bits, sizeof number);
+            }
+        }
+        if (mine) {
+            return number;
+        }
+    }
+    return NAN;
+}
+
+static void the_event_file_holds_what_the_lines_hold(void **state) {
+    (void)state;
+    char path[512] = "", folder[128];
+    static double x[MAX_STEPS][3];
+    static unsigned char bytes[1 << 18];
+    snprintf(folder, sizeof folder, "%s/whole", scratch);
+    int steps = read_losses("whole", x), seen = 0, records = 0;
+    DIR *d = opendir(folder);
+    struct dirent *entry;
+    while ((entry = readdir(d)) != NULL) {
+        if (strstr(entry->d_name, "tfevents") != NULL) {
+            snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        }
+    }
+    closedir(d);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t size = fread(bytes, 1, sizeof bytes, f), at = 0;
+    fclose(f);
+    for (; at + 12 <= size; records++) {
+        size_t length = (size_t)little(bytes + at, 8);
+        assert_int_equal(little(bytes + at + 8, 4), bitwise_crc(bytes + at, 8));
+        assert_true(at + 16 + length <= size);
+        assert_int_equal(little(bytes + at + 12 + length, 4), bitwise_crc(bytes + at + 12, length));
+        const unsigned char *in = bytes + at + 12, *last = in + length;
+        int64_t step = -1;
+        while (in < last) {
+            field e = next_field(&in);
+            step = e.number == 2 ? (int64_t)e.value : step;
+            if (e.number == 3) {
+                assert_int_equal(records, 0);
+                assert_memory_equal(e.bytes, "brain.Event:2", 13);
+            }
+            if (e.number == 5) {
+                assert_true((double)scalar_of(&e, "lm_loss") == (double)(float)x[seen][0]);
+                assert_true((double)scalar_of(&e, "grad_norm") == (double)(float)x[seen][2]);
+                assert_int_equal(step, ++seen);
+            }
+        }
+        at += 16 + length;
+    }
+    assert_int_equal(at, size);
+    assert_int_equal(seen, steps);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_cut),
+        cmocka_unit_test(the_event_file_holds_what_the_lines_hold),
+        cmocka_unit_test(a_signal_saves_and_the_run_goes_on_from_there),
+        cmocka_unit_test(a_killed_rank_is_named_and_takes_the_others_along),
+        cmocka_unit_test(killed_saves_leave_a_whole_checkpoint),
+    };
+    (void)argc;
+    char *slash = NULL; /* BUILD/tests/unit/test_x -> BUILD/moefold */
+    snprintf(binary, sizeof binary, "%s", argv[0]);
+    for (int up = 0; up < 3 && (slash = strrchr(binary, '/')) != NULL; up++) {
+        *slash = '\0';
+    }
+    strncat(binary, "/moefold", sizeof binary - strlen(binary) - 1);
+    snprintf(scratch, sizeof scratch, "/tmp/mf-train-XXXXXX");
+    if (mkdtemp(scratch) == NULL) {
+        return 1;
+    }
+    several_ranks = mf_comm_has_mpi() && system("command -v mpirun >/dev/null 2>&1") == 0;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", scratch);
+    return system(command) == 0 ? failed : 1;
+}
