@@ -1,92 +1,11 @@
 /* options.c - the table of options. Adding one is an id in options.h and a row here. */
-#include "cli/options.h"
+#include "cli/option_set.h"
 
 #include "planner/space.h"
 
 #include <string.h>
 
 #define GIB28 ((double)(1 << 28))
-
-/* --- what layout options set ------------------------------------------------------------------ */
-
-#define SET_INT(field)                                                                             \
-    static mf_status set_##field(mf_layout *l, const mf_value *v, mf_err *e) {                     \
-        (void)e;                                                                                   \
-        l->field = v->i;                                                                           \
-        return MF_OK;                                                                              \
-    }
-SET_INT(gpus)
-SET_INT(gbs)
-SET_INT(seq)
-SET_INT(tp)
-SET_INT(cp)
-SET_INT(pp)
-SET_INT(vpp)
-SET_INT(ep)
-SET_INT(etp)
-SET_INT(mbs)
-
-#define SET_WORD(field, parse)                                                                     \
-    static mf_status set_##field(mf_layout *l, const mf_value *v, mf_err *e) {                     \
-        return parse(v->text, &l->field, e);                                                       \
-    }
-SET_WORD(schedule, mf_schedule_parse)
-SET_WORD(dispatcher, mf_dispatcher_parse)
-SET_WORD(cp_type, mf_cp_type_parse)
-SET_WORD(precision, mf_precision_parse)
-SET_WORD(graph, mf_graph_parse)
-SET_WORD(overlap, mf_overlap_parse)
-
-static mf_status set_recompute(mf_layout *l, const mf_value *v, mf_err *e) {
-    return mf_recompute_parse(v->text, &l->memory.recompute, e);
-}
-
-static mf_status set_offload(mf_layout *l, const mf_value *v, mf_err *e) {
-    return mf_offload_parse(v->text, &l->memory.offload, e);
-}
-
-static mf_status set_zero(mf_layout *l, const mf_value *v, mf_err *e) {
-    (void)e;
-    l->zero = (uint8_t)v->i;
-    return MF_OK;
-}
-
-static mf_status set_expert_zero(mf_layout *l, const mf_value *v, mf_err *e) {
-    (void)e;
-    l->expert_zero = (uint8_t)v->i;
-    return MF_OK;
-}
-
-static mf_status set_moments(mf_layout *l, const mf_value *v, mf_err *e) {
-    l->moments_bf16 = strcmp(v->text, "bf16") == 0;
-    if (!l->moments_bf16 && strcmp(v->text, "fp32") != 0) {
-        return mf_err_set(e, MF_USAGE, "unknown dtype \"%s\": expected one of fp32 bf16", v->text);
-    }
-    return MF_OK;
-}
-
-static mf_status set_fp8_attention(mf_layout *l, const mf_value *v, mf_err *e) {
-    (void)e;
-    l->fp8_attention = v->given;
-    return MF_OK;
-}
-
-static mf_status set_fp8_primary_weights(mf_layout *l, const mf_value *v, mf_err *e) {
-    (void)e;
-    l->fp8_primary_weights = v->given;
-    return MF_OK;
-}
-
-#define SET_REAL(field)                                                                            \
-    static mf_status set_##field(mf_layout *l, const mf_value *v, mf_err *e) {                     \
-        (void)e;                                                                                   \
-        l->field = v->f;                                                                           \
-        return MF_OK;                                                                              \
-    }
-SET_REAL(offload_share)
-SET_REAL(offload_optimizer)
-SET_REAL(token_headroom)
-SET_REAL(reserve)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
@@ -117,7 +36,7 @@ static const char overlap_words[] = " none" MF_OVERLAP_MAP(X);
                      .argument = "N",                                                              \
                      .fallback = "1",                                                              \
                      .help = words_of_help,                                                        \
-                     .apply = set_##field,                                                         \
+                     .apply = mf_option_set_##field,                                               \
                      .pin = MF_PIN(id)}
 
 #define CHOICE(id, text, field, list, pinned, default_text, words_of_help)                         \
@@ -128,7 +47,7 @@ static const char overlap_words[] = " none" MF_OVERLAP_MAP(X);
                      .words = list,                                                                \
                      .fallback = default_text,                                                     \
                      .help = words_of_help,                                                        \
-                     .apply = set_##field,                                                         \
+                     .apply = mf_option_set_##field,                                               \
                      .pin = pinned}
 
 static const mf_option table[MF_OPT_COUNT] = {
@@ -158,7 +77,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                      .high = GIB28,
                      .argument = "N",
                      .help = "GPUs in the job. DP and EDP follow from it and from the degrees",
-                     .apply = set_gpus},
+                     .apply = mf_option_set_gpus},
     [MF_OPT_GLOBAL_BATCH] = {.name = "global-batch",
                              .group = MF_OPTS_JOB,
                              .kind = MF_VALUE_INT,
@@ -166,7 +85,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                              .high = GIB28,
                              .argument = "N",
                              .help = "Samples per step, over all ranks",
-                             .apply = set_gbs},
+                             .apply = mf_option_set_gbs},
     [MF_OPT_SEQ] = {.name = "seq",
                     .group = MF_OPTS_JOB,
                     .kind = MF_VALUE_INT,
@@ -174,7 +93,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .high = GIB28,
                     .argument = "N",
                     .help = "Tokens per sample",
-                    .apply = set_seq},
+                    .apply = mf_option_set_seq},
     [MF_OPT_SOFTWARE] = {.name = "software",
                          .group = MF_OPTS_JOB,
                          .kind = MF_VALUE_TEXT,
@@ -216,7 +135,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                      .fallback = "1",
                      .help = "ZeRO level of dense parameters: 1 shards optimizer states, 2 also "
                              "gradients, 3 also weights",
-                     .apply = set_zero,
+                     .apply = mf_option_set_zero,
                      .pin = MF_PIN(ZERO)},
     [MF_OPT_EXPERT_ZERO] = {.name = "expert-zero",
                             .group = MF_OPTS_CHOICES,
@@ -226,7 +145,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                             .argument = "0..3",
                             .fallback = "1",
                             .help = "The same for the parameters of routed experts",
-                            .apply = set_expert_zero,
+                            .apply = mf_option_set_expert_zero,
                             .pin = MF_PIN(EXPERT_ZERO)},
     CHOICE(SCHEDULE, "schedule", schedule, schedule_words, MF_PIN(SCHEDULE),
            "interleaved when VPP > 1, else 1f1b", "Pipeline schedule"),
@@ -241,7 +160,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .words = overlap_words,
                         .fallback = "dp,pp",
                         .help = "Communication that runs beside compute",
-                        .apply = set_overlap},
+                        .apply = mf_option_set_overlap},
     [MF_OPT_RECOMPUTE] = {.name = "recompute",
                           .group = MF_OPTS_CHOICES,
                           .kind = MF_VALUE_TEXT,
@@ -251,7 +170,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                           .help = "Modules whose activations are dropped and computed again in the "
                                   "backward pass. selective means core_attn, full "
                                   "means layer",
-                          .apply = set_recompute,
+                          .apply = mf_option_set_recompute,
                           .pin = MF_PIN(RECOMPUTE)},
     [MF_OPT_OFFLOAD] = {.name = "offload",
                         .group = MF_OPTS_CHOICES,
@@ -260,7 +179,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .words = offload_words,
                         .fallback = "none",
                         .help = "Saved activations that wait in host memory",
-                        .apply = set_offload,
+                        .apply = mf_option_set_offload,
                         .pin = MF_PIN(OFFLOAD)},
     [MF_OPT_OFFLOAD_SHARE] = {.name = "offload-share",
                               .group = MF_OPTS_CHOICES,
@@ -270,7 +189,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                               .argument = "SHARE",
                               .fallback = "100%",
                               .help = "Share of the layers that offload what --offload names",
-                              .apply = set_offload_share},
+                              .apply = mf_option_set_offload_share},
     [MF_OPT_OFFLOAD_OPTIMIZER] = {.name = "offload-optimizer",
                                   .group = MF_OPTS_CHOICES,
                                   .kind = MF_VALUE_SHARE,
@@ -281,7 +200,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                                   .help =
                                       "Share of the optimizer states that lives in host memory, "
                                       "such as 0.5 or 50%",
-                                  .apply = set_offload_optimizer},
+                                  .apply = mf_option_set_offload_optimizer},
     CHOICE(MOMENTS, "moments", moments, " fp32 bf16", 0, "fp32", "Type of AdamW's two moments"),
     CHOICE(PRECISION, "precision", precision, precision_words, MF_PIN(PRECISION), "bf16",
            "Precision recipe of the matrix products"),
@@ -289,13 +208,13 @@ static const mf_option table[MF_OPT_COUNT] = {
                               .group = MF_OPTS_CHOICES,
                               .kind = MF_VALUE_FLAG,
                               .help = "Core attention in FP8 as well",
-                              .apply = set_fp8_attention},
+                              .apply = mf_option_set_fp8_attention},
     [MF_OPT_FP8_PRIMARY_WEIGHTS] = {.name = "fp8-primary-weights",
                                     .group = MF_OPTS_CHOICES,
                                     .kind = MF_VALUE_FLAG,
                                     .help = "Keep no BF16 copy of the weights: the quantised ones "
                                             "are what is gathered",
-                                    .apply = set_fp8_primary_weights},
+                                    .apply = mf_option_set_fp8_primary_weights},
     CHOICE(CUDA_GRAPH, "cuda-graph", graph, graph_words, 0, "none",
            "Launch kernels from CUDA graphs: partial captures what is static inside a layer, step "
            "everything"),
@@ -308,7 +227,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                                .fallback = "1.25",
                                .help = "Routed rows that a rank has room for, over the balanced "
                                        "number",
-                               .apply = set_token_headroom},
+                               .apply = mf_option_set_token_headroom},
     [MF_OPT_RESERVE] = {.name = "reserve",
                         .group = MF_OPTS_CHOICES,
                         .kind = MF_VALUE_SHARE,
@@ -317,7 +236,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .argument = "SHARE",
                         .fallback = "5%",
                         .help = "Share of the GPU's memory that is withheld, such as 0.05 or 5%",
-                        .apply = set_reserve},
+                        .apply = mf_option_set_reserve},
 
     [MF_OPT_ROUTING] = {.name = "routing",
                         .group = MF_OPTS_PLAY,

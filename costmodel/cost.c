@@ -31,7 +31,7 @@ static mf_op loaded(const mf_op *op, double load) {
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
     case MF_CLASS_GROUPED: {
-        int64_t *rows = &o.dim[op->flags & MF_OPF_WGRAD ? MF_DIM_K : MF_DIM_M];
+        int64_t *rows = &o.dim[op->flags & MF_OPF_WGRAD ? MF_OP_DIM_K : MF_OP_DIM_M];
         *rows = (int64_t)ceil((double)*rows * load);
         break;
     }
@@ -117,7 +117,7 @@ static double rate_share(const mf_cost *cost, const mf_op *op) {
         return s->memory_eff;
     case MF_CLASS_COLLECTIVE:
         return op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE
-                   ? s->comm_eff[op->dim[MF_DIM_DISPATCHER]]
+                   ? s->comm_eff[op->dim[MF_OP_DIM_DISPATCHER]]
                    : s->collective_eff;
     case MF_CLASS_P2P:
         return s->collective_eff;
@@ -152,10 +152,11 @@ static void dispatch_price(const mf_cost *cost, const mf_op *op, mf_price *out, 
         *half = 0;
         return;
     }
-    const mf_family *family = mf_family_of((mf_op_kind)op->kind, (int)op->dim[MF_DIM_DISPATCHER]);
+    const mf_family *family =
+        mf_family_of((mf_op_kind)op->kind, (int)op->dim[MF_OP_DIM_DISPATCHER]);
     if (family == NULL) { /* every rank sees every token; combine reduces them back */
-        double gathered =
-            (double)op->dim[MF_DIM_TOKENS] * (double)op->dim[MF_DIM_ROW_B] * (double)op->shape.size;
+        double gathered = (double)op->dim[MF_OP_DIM_TOKENS] * (double)op->dim[MF_OP_DIM_ROW_B] *
+                          (double)op->shape.size;
         mf_op_kind kind = op->kind == MF_OP_COMBINE ? MF_OP_REDUCE_SCATTER : MF_OP_ALL_GATHER;
         mf_collective_price(&cost->coll, &cost->device, kind, op->shape, gathered, out, half);
         return;
@@ -183,7 +184,7 @@ static bool is_nothing(const mf_op *op) {
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
     case MF_CLASS_GROUPED:
-        return op->dim[MF_DIM_M] <= 0 || op->dim[MF_DIM_N] <= 0 || op->dim[MF_DIM_K] <= 0;
+        return op->dim[MF_OP_DIM_M] <= 0 || op->dim[MF_OP_DIM_N] <= 0 || op->dim[MF_OP_DIM_K] <= 0;
     case MF_CLASS_ATTENTION:
         return op->flops <= 0;
     case MF_CLASS_MEMORY:
@@ -201,7 +202,7 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
         return;
     }
     mf_op o = loaded(op, load);
-    if (o.kind == MF_OP_GROUPED_GEMM && o.dim[MF_DIM_GROUPS] <= 1) {
+    if (o.kind == MF_OP_GROUPED_GEMM && o.dim[MF_OP_DIM_GROUPS] <= 1) {
         o.kind = MF_OP_GEMM; /* one expert: libraries run the plain product */
     }
     mf_op_class class = mf_op_kind_class((mf_op_kind)o.kind);

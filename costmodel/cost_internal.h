@@ -18,25 +18,25 @@
 #include <stddef.h>
 
 /* Places in mf_op.dim (core/program.h). */
-enum { MF_DIM_M, MF_DIM_N, MF_DIM_K, MF_DIM_GROUPS };
+enum { MF_OP_DIM_M, MF_OP_DIM_N, MF_OP_DIM_K, MF_OP_DIM_GROUPS };
 enum {
-    MF_DIM_BATCH,
-    MF_DIM_HEADS,
-    MF_DIM_KV_HEADS,
-    MF_DIM_SEQ_Q,
-    MF_DIM_SEQ_K,
-    MF_DIM_D_QK,
-    MF_DIM_D_V,
-    MF_DIM_WINDOW
+    MF_OP_DIM_BATCH,
+    MF_OP_DIM_HEADS,
+    MF_OP_DIM_KV_HEADS,
+    MF_OP_DIM_SEQ_Q,
+    MF_OP_DIM_SEQ_K,
+    MF_OP_DIM_D_QK,
+    MF_OP_DIM_D_V,
+    MF_OP_DIM_WINDOW
 };
 enum {
-    MF_DIM_TOKENS,
-    MF_DIM_ROW_B,
-    MF_DIM_TOP_K,
-    MF_DIM_EXPERTS,
-    MF_DIM_DISPATCHER,
-    MF_DIM_GROUPS_MAX,
-    MF_DIM_ROUTE_GROUPS /* routing groups that groups_max picks from; 0 = 8 */
+    MF_OP_DIM_TOKENS,
+    MF_OP_DIM_ROW_B,
+    MF_OP_DIM_TOP_K,
+    MF_OP_DIM_EXPERTS,
+    MF_OP_DIM_DISPATCHER,
+    MF_OP_DIM_GROUPS_MAX,
+    MF_OP_DIM_ROUTE_GROUPS /* routing groups that groups_max picks from; 0 = 8 */
 };
 
 /* --- a GPU as the formulas see it ------------------------------------------------------------- */

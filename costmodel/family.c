@@ -34,7 +34,7 @@ int mf_variant_of(const mf_op *op) {
         return op->math;
     case MF_CLASS_COLLECTIVE:
         return op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE
-                   ? (int)op->dim[MF_DIM_DISPATCHER]
+                   ? (int)op->dim[MF_OP_DIM_DISPATCHER]
                    : 0;
     case MF_CLASS_MEMORY:
     case MF_CLASS_COPY:

@@ -31,12 +31,12 @@ static double products_of(const mf_op *op) {
 }
 
 static shape shape_of(const mf_op *op) {
-    shape s = {(double)op->dim[MF_DIM_BATCH],    (double)op->dim[MF_DIM_HEADS],
-               (double)op->dim[MF_DIM_KV_HEADS], (double)op->dim[MF_DIM_SEQ_Q],
-               (double)op->dim[MF_DIM_SEQ_K],    (double)op->dim[MF_DIM_D_QK],
-               (double)op->dim[MF_DIM_D_V],      0,
-               (double)op->dim[MF_DIM_SEQ_K],    false};
-    double window = (double)op->dim[MF_DIM_WINDOW];
+    shape s = {(double)op->dim[MF_OP_DIM_BATCH],    (double)op->dim[MF_OP_DIM_HEADS],
+               (double)op->dim[MF_OP_DIM_KV_HEADS], (double)op->dim[MF_OP_DIM_SEQ_Q],
+               (double)op->dim[MF_OP_DIM_SEQ_K],    (double)op->dim[MF_OP_DIM_D_QK],
+               (double)op->dim[MF_OP_DIM_D_V],      0,
+               (double)op->dim[MF_OP_DIM_SEQ_K],    false};
+    double window = (double)op->dim[MF_OP_DIM_WINDOW];
     if (window > 0) {
         s.keys_max = fmin(s.keys_max, window);
     }
@@ -49,8 +49,8 @@ static shape shape_of(const mf_op *op) {
 }
 
 double mf_attention_keys(const mf_op *op) {
-    double sq = (double)op->dim[MF_DIM_SEQ_Q], sk = (double)op->dim[MF_DIM_SEQ_K];
-    double window = (double)op->dim[MF_DIM_WINDOW];
+    double sq = (double)op->dim[MF_OP_DIM_SEQ_Q], sk = (double)op->dim[MF_OP_DIM_SEQ_K];
+    double window = (double)op->dim[MF_OP_DIM_WINDOW];
     if ((op->flags & MF_OPF_CAUSAL) == 0) {
         return sq * (window > 0 ? fmin(window, sk) : sk);
     }

@@ -24,10 +24,11 @@ static traffic all_to_all_traffic(const mf_op *op, const mf_geometry *g) {
 }
 
 static traffic fused_traffic(const mf_op *op, const mf_geometry *g) {
-    double tokens_B = op->bytes / fmax(1, (double)op->dim[MF_DIM_TOP_K]);
-    double experts = (double)op->dim[MF_DIM_EXPERTS], k = (double)op->dim[MF_DIM_TOP_K];
-    double limit = (double)op->dim[MF_DIM_GROUPS_MAX];
-    double groups = op->dim[MF_DIM_ROUTE_GROUPS] > 0 ? (double)op->dim[MF_DIM_ROUTE_GROUPS] : 8;
+    double tokens_B = op->bytes / fmax(1, (double)op->dim[MF_OP_DIM_TOP_K]);
+    double experts = (double)op->dim[MF_OP_DIM_EXPERTS], k = (double)op->dim[MF_OP_DIM_TOP_K];
+    double limit = (double)op->dim[MF_OP_DIM_GROUPS_MAX];
+    double groups =
+        op->dim[MF_OP_DIM_ROUTE_GROUPS] > 0 ? (double)op->dim[MF_OP_DIM_ROUTE_GROUPS] : 8;
     double ranks = mf_expected_hits(experts, k, g->n, groups, limit);
     traffic t = {tokens_B * ranks * (g->inside - 1) / g->inside, 0};
     if (g->domains > 1) {
@@ -57,7 +58,7 @@ static int dispatch_coords(const mf_op *op, double *x) {
     x[0] = log(fmax(1, op->bytes));
     x[1] = log((double)op->shape.size);
     x[2] = log((double)op->shape.stride);
-    x[3] = log(fmax(1, (double)op->dim[MF_DIM_TOP_K]));
+    x[3] = log(fmax(1, (double)op->dim[MF_OP_DIM_TOP_K]));
     return 4;
 }
 
@@ -65,7 +66,7 @@ double mf_dispatch_limit_s(const mf_cluster *c, const mf_op *op) {
     mf_geometry g;
     mf_geometry_of(c, op->shape, &g);
     traffic v = fused_traffic(op, &g);
-    if (op->dim[MF_DIM_DISPATCHER] == MF_DISPATCH_ALLTOALL) {
+    if (op->dim[MF_OP_DIM_DISPATCHER] == MF_DISPATCH_ALLTOALL) {
         v = all_to_all_traffic(op, &g);
     }
     return fmax(v.in_B / g.in_peak_Bps, v.net_B / g.net_peak_Bps);

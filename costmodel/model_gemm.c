@@ -89,12 +89,12 @@ static double kernel_time(const mf_device *d, const product *p, double bytes, co
 /* --- families --------------------------------------------------------------------------------- */
 
 double mf_gemm_bytes(const mf_op *op) {
-    double m = (double)op->dim[MF_DIM_M], n = (double)op->dim[MF_DIM_N];
-    double k = (double)op->dim[MF_DIM_K], in = mf_math_element_B(op->math), out = output_B(op);
+    double m = (double)op->dim[MF_OP_DIM_M], n = (double)op->dim[MF_OP_DIM_N];
+    double k = (double)op->dim[MF_OP_DIM_K], in = mf_math_element_B(op->math), out = output_B(op);
     if (op->kind != MF_OP_GROUPED_GEMM) {
         return in * (m * k + k * n) + out * m * n;
     }
-    double groups = (double)op->dim[MF_DIM_GROUPS];
+    double groups = (double)op->dim[MF_OP_DIM_GROUPS];
     if (op->flags & MF_OPF_WGRAD) {
         return in * k * (m + n) + out * groups * m * n;
     }
@@ -102,9 +102,9 @@ double mf_gemm_bytes(const mf_op *op) {
 }
 
 static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
-    product p = {(double)op->dim[MF_DIM_M],
-                 (double)op->dim[MF_DIM_N],
-                 (double)op->dim[MF_DIM_K],
+    product p = {(double)op->dim[MF_OP_DIM_M],
+                 (double)op->dim[MF_OP_DIM_N],
+                 (double)op->dim[MF_OP_DIM_K],
                  1,
                  output_B(op),
                  t[P_EFF] * d->rate[op->math] / d->sms};
@@ -113,11 +113,11 @@ static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
 
 /* Rows of all experts are dim M; a weight gradient sums over them: then they are dim K. */
 static double grouped_time(const mf_device *d, const mf_op *op, const double *t) {
-    double groups = fmax(1, (double)op->dim[MF_DIM_GROUPS]);
+    double groups = fmax(1, (double)op->dim[MF_OP_DIM_GROUPS]);
     bool wgrad = (op->flags & MF_OPF_WGRAD) != 0;
-    product p = {(double)op->dim[MF_DIM_M] / (wgrad ? 1 : groups),
-                 (double)op->dim[MF_DIM_N],
-                 (double)op->dim[MF_DIM_K] / (wgrad ? groups : 1),
+    product p = {(double)op->dim[MF_OP_DIM_M] / (wgrad ? 1 : groups),
+                 (double)op->dim[MF_OP_DIM_N],
+                 (double)op->dim[MF_OP_DIM_K] / (wgrad ? groups : 1),
                  groups,
                  output_B(op),
                  t[P_EFF] * (wgrad ? t[P_WGRAD] : 1) * d->rate[op->math] / d->sms};
@@ -126,27 +126,27 @@ static double grouped_time(const mf_device *d, const mf_op *op, const double *t)
 
 /* Passes are told apart by a distance of their own: a weight gradient says little of the others. */
 static int gemm_coords(const mf_op *op, double *x) {
-    x[0] = log((double)op->dim[MF_DIM_M]);
-    x[1] = log((double)op->dim[MF_DIM_N]);
-    x[2] = log((double)op->dim[MF_DIM_K]);
+    x[0] = log((double)op->dim[MF_OP_DIM_M]);
+    x[1] = log((double)op->dim[MF_OP_DIM_N]);
+    x[2] = log((double)op->dim[MF_OP_DIM_K]);
     x[3] = (op->flags & MF_OPF_WGRAD ? 0.5 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
     return 4;
 }
 
 static int grouped_coords(const mf_op *op, double *x) {
-    double groups = fmax(1, (double)op->dim[MF_DIM_GROUPS]);
+    double groups = fmax(1, (double)op->dim[MF_OP_DIM_GROUPS]);
     bool wgrad = (op->flags & MF_OPF_WGRAD) != 0;
-    x[0] = log((double)op->dim[MF_DIM_M] / (wgrad ? 1 : groups));
-    x[1] = log((double)op->dim[MF_DIM_N]);
-    x[2] = log((double)op->dim[MF_DIM_K] / (wgrad ? groups : 1));
+    x[0] = log((double)op->dim[MF_OP_DIM_M] / (wgrad ? 1 : groups));
+    x[1] = log((double)op->dim[MF_OP_DIM_N]);
+    x[2] = log((double)op->dim[MF_OP_DIM_K] / (wgrad ? groups : 1));
     x[3] = 0.5 * log(groups);
     x[4] = (wgrad ? 1.5 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
     return 5;
 }
 
 double mf_gemm_limit_s(const mf_device *d, const mf_op *op) {
-    double flops =
-        2.0 * (double)op->dim[MF_DIM_M] * (double)op->dim[MF_DIM_N] * (double)op->dim[MF_DIM_K];
+    double flops = 2.0 * (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N] *
+                   (double)op->dim[MF_OP_DIM_K];
     return fmax(flops / d->peak[op->math], mf_memory_limit_s(d, mf_gemm_bytes(op)));
 }
 

@@ -35,13 +35,13 @@ static mf_status set_math(const mf_point *p, mf_op *op, mf_err *e) {
 static mf_status gemm_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
     op->kind = MF_OP_GEMM;
-    op->dim[MF_DIM_M] = whole(p, "m", 1);
-    op->dim[MF_DIM_N] = whole(p, "n", 1);
-    op->dim[MF_DIM_K] = whole(p, "k", 1);
+    op->dim[MF_OP_DIM_M] = whole(p, "m", 1);
+    op->dim[MF_OP_DIM_N] = whole(p, "n", 1);
+    op->dim[MF_OP_DIM_K] = whole(p, "k", 1);
     op->flags |= word_is(p, "layout", "tn") ? MF_OPF_WGRAD : 0;
     op->flags |= whole(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
-    op->flops =
-        2.0 * (double)op->dim[MF_DIM_M] * (double)op->dim[MF_DIM_N] * (double)op->dim[MF_DIM_K];
+    op->flops = 2.0 * (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N] *
+                (double)op->dim[MF_OP_DIM_K];
     return set_math(p, op, e);
 }
 
@@ -57,10 +57,10 @@ static mf_status grouped_op(const mf_point *p, const mf_cluster *c, mf_op *op, m
     int64_t rows = whole(p, "m", 1) * experts;
     bool dgrad = word_is(p, "pass", "dgrad"), wgrad = word_is(p, "pass", "wgrad");
     op->kind = MF_OP_GROUPED_GEMM;
-    op->dim[MF_DIM_M] = wgrad ? n : rows;
-    op->dim[MF_DIM_N] = wgrad || dgrad ? k : n;
-    op->dim[MF_DIM_K] = wgrad ? rows : dgrad ? n : k;
-    op->dim[MF_DIM_GROUPS] = experts;
+    op->dim[MF_OP_DIM_M] = wgrad ? n : rows;
+    op->dim[MF_OP_DIM_N] = wgrad || dgrad ? k : n;
+    op->dim[MF_OP_DIM_K] = wgrad ? rows : dgrad ? n : k;
+    op->dim[MF_OP_DIM_GROUPS] = experts;
     op->flags |= wgrad ? MF_OPF_WGRAD : 0;
     op->flags |= whole(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
     op->flops = 2.0 * (double)rows * (double)n * (double)k;
@@ -71,22 +71,22 @@ static mf_status attention_op(const mf_point *p, const mf_cluster *c, mf_op *op,
     (void)c;
     bool backward = word_is(p, "pass", "bwd");
     op->kind = backward ? MF_OP_ATTENTION_BWD : MF_OP_ATTENTION_FWD;
-    op->dim[MF_DIM_BATCH] = whole(p, "b", 1);
-    op->dim[MF_DIM_HEADS] = whole(p, "h", 1);
-    op->dim[MF_DIM_KV_HEADS] = whole(p, "hkv", op->dim[MF_DIM_HEADS]);
-    op->dim[MF_DIM_SEQ_Q] = whole(p, "s", 1);
-    op->dim[MF_DIM_SEQ_K] = whole(p, "skv", op->dim[MF_DIM_SEQ_Q]);
-    op->dim[MF_DIM_D_QK] = whole(p, "dqk", 1);
-    op->dim[MF_DIM_D_V] = whole(p, "dv", op->dim[MF_DIM_D_QK]);
-    op->dim[MF_DIM_WINDOW] = whole(p, "window", 0);
+    op->dim[MF_OP_DIM_BATCH] = whole(p, "b", 1);
+    op->dim[MF_OP_DIM_HEADS] = whole(p, "h", 1);
+    op->dim[MF_OP_DIM_KV_HEADS] = whole(p, "hkv", op->dim[MF_OP_DIM_HEADS]);
+    op->dim[MF_OP_DIM_SEQ_Q] = whole(p, "s", 1);
+    op->dim[MF_OP_DIM_SEQ_K] = whole(p, "skv", op->dim[MF_OP_DIM_SEQ_Q]);
+    op->dim[MF_OP_DIM_D_QK] = whole(p, "dqk", 1);
+    op->dim[MF_OP_DIM_D_V] = whole(p, "dv", op->dim[MF_OP_DIM_D_QK]);
+    op->dim[MF_OP_DIM_WINDOW] = whole(p, "window", 0);
     op->flags |= whole(p, "causal", 1) ? MF_OPF_CAUSAL : 0;
-    if (op->dim[MF_DIM_SEQ_K] < op->dim[MF_DIM_SEQ_Q] && (op->flags & MF_OPF_CAUSAL)) {
+    if (op->dim[MF_OP_DIM_SEQ_K] < op->dim[MF_OP_DIM_SEQ_Q] && (op->flags & MF_OPF_CAUSAL)) {
         return mf_err_set(e, MF_USAGE, "attention: causal=1 needs skv >= s, got skv=%lld s=%lld",
-                          (long long)op->dim[MF_DIM_SEQ_K], (long long)op->dim[MF_DIM_SEQ_Q]);
+                          (long long)op->dim[MF_OP_DIM_SEQ_K], (long long)op->dim[MF_OP_DIM_SEQ_Q]);
     }
     double pairs =
-        mf_attention_keys(op) * (double)op->dim[MF_DIM_BATCH] * (double)op->dim[MF_DIM_HEADS];
-    op->flops = 2 * pairs * (double)(op->dim[MF_DIM_D_QK] + op->dim[MF_DIM_D_V]);
+        mf_attention_keys(op) * (double)op->dim[MF_OP_DIM_BATCH] * (double)op->dim[MF_OP_DIM_HEADS];
+    op->flops = 2 * pairs * (double)(op->dim[MF_OP_DIM_D_QK] + op->dim[MF_OP_DIM_D_V]);
     op->flops *= backward ? 2.5 : 1; /* five products instead of two */
     return set_math(p, op, e);
 }
@@ -154,24 +154,25 @@ static mf_status dispatch_op(const mf_point *p, const mf_cluster *c, mf_op *op, 
     if (st != MF_OK) {
         return st;
     }
-    op->dim[MF_DIM_TOKENS] = whole(p, "tokens", 1);
-    op->dim[MF_DIM_ROW_B] =
+    op->dim[MF_OP_DIM_TOKENS] = whole(p, "tokens", 1);
+    op->dim[MF_OP_DIM_ROW_B] =
         (int64_t)ceil((double)whole(p, "hidden", 1) * mf_math_element_B(op->math));
-    op->dim[MF_DIM_TOP_K] = whole(p, "topk", 1);
-    op->dim[MF_DIM_EXPERTS] = whole(p, "experts", 1);
-    op->dim[MF_DIM_DISPATCHER] = word_is(p, "impl", "allgather")  ? MF_DISPATCH_ALLGATHER
-                                 : word_is(p, "impl", "alltoall") ? MF_DISPATCH_ALLTOALL
-                                                                  : MF_DISPATCH_FUSED;
-    if (op->dim[MF_DIM_TOP_K] > op->dim[MF_DIM_EXPERTS]) {
+    op->dim[MF_OP_DIM_TOP_K] = whole(p, "topk", 1);
+    op->dim[MF_OP_DIM_EXPERTS] = whole(p, "experts", 1);
+    op->dim[MF_OP_DIM_DISPATCHER] = word_is(p, "impl", "allgather")  ? MF_DISPATCH_ALLGATHER
+                                    : word_is(p, "impl", "alltoall") ? MF_DISPATCH_ALLTOALL
+                                                                     : MF_DISPATCH_FUSED;
+    if (op->dim[MF_OP_DIM_TOP_K] > op->dim[MF_OP_DIM_EXPERTS]) {
         return mf_err_set(e, MF_USAGE, "%s: topk=%lld of experts=%lld", p->op,
-                          (long long)op->dim[MF_DIM_TOP_K], (long long)op->dim[MF_DIM_EXPERTS]);
+                          (long long)op->dim[MF_OP_DIM_TOP_K],
+                          (long long)op->dim[MF_OP_DIM_EXPERTS]);
     }
     /* 256 experts, 8 of them: DeepSeek-V3, whose router reaches 4 of 8 groups. The published times
      * on 64 H100 exceed the network without that limit. */
-    op->dim[MF_DIM_GROUPS_MAX] =
-        op->dim[MF_DIM_EXPERTS] == 256 && op->dim[MF_DIM_TOP_K] == 8 ? 4 : 0;
-    op->bytes = (double)op->dim[MF_DIM_TOKENS] * (double)op->dim[MF_DIM_TOP_K] *
-                (double)op->dim[MF_DIM_ROW_B];
+    op->dim[MF_OP_DIM_GROUPS_MAX] =
+        op->dim[MF_OP_DIM_EXPERTS] == 256 && op->dim[MF_OP_DIM_TOP_K] == 8 ? 4 : 0;
+    op->bytes = (double)op->dim[MF_OP_DIM_TOKENS] * (double)op->dim[MF_OP_DIM_TOP_K] *
+                (double)op->dim[MF_OP_DIM_ROW_B];
     return set_shape(p, c, op, e);
 }
 

@@ -24,83 +24,85 @@ static const char *const beside_comms[] = {"all_reduce", "all_gather", "reduce_s
 static const char *const row_modes[] = {"store", "load", NULL};
 
 #define DTYPE                                                                                      \
-    { "dtype", MF_DIM_WORD, NULL, dtypes, "precision of the operands" }
+    { "dtype", MF_DIM_IS_WORD, NULL, dtypes, "precision of the operands" }
 
 static const mf_op_dim gemm[] = {
     DTYPE,
-    {"m", MF_DIM_COUNT, NULL, NULL, "rows of the result"},
-    {"n", MF_DIM_COUNT, NULL, NULL, "columns of the result"},
-    {"k", MF_DIM_COUNT, NULL, NULL, "length of the sums"},
-    {"layout", MF_DIM_WORD, "nt", layouts,
+    {"m", MF_DIM_IS_COUNT, NULL, NULL, "rows of the result"},
+    {"n", MF_DIM_IS_COUNT, NULL, NULL, "columns of the result"},
+    {"k", MF_DIM_IS_COUNT, NULL, NULL, "length of the sums"},
+    {"layout", MF_DIM_IS_WORD, "nt", layouts,
      "row-major operands as they lie in memory, t = transposed: nt forward (x W^T), nn input "
      "gradient, tn weight gradient"},
-    {"acc", MF_DIM_FLAG, "0", NULL, "1: adds to an FP32 result (weight gradients)"},
+    {"acc", MF_DIM_IS_FLAG, "0", NULL, "1: adds to an FP32 result (weight gradients)"},
 };
 static const mf_op_dim grouped_gemm[] = {
     DTYPE,
-    {"experts", MF_DIM_COUNT, NULL, NULL, "groups, each with a weight [n,k]"},
-    {"m", MF_DIM_COUNT, NULL, NULL, "rows per expert, balanced"},
-    {"n", MF_DIM_COUNT, NULL, NULL, "outputs of the expert's weight, whatever the pass"},
-    {"k", MF_DIM_COUNT, NULL, NULL, "inputs of the expert's weight, whatever the pass"},
-    {"pass", MF_DIM_WORD, "fwd", gemm_passes,
+    {"experts", MF_DIM_IS_COUNT, NULL, NULL, "groups, each with a weight [n,k]"},
+    {"m", MF_DIM_IS_COUNT, NULL, NULL, "rows per expert, balanced"},
+    {"n", MF_DIM_IS_COUNT, NULL, NULL, "outputs of the expert's weight, whatever the pass"},
+    {"k", MF_DIM_IS_COUNT, NULL, NULL, "inputs of the expert's weight, whatever the pass"},
+    {"pass", MF_DIM_IS_WORD, "fwd", gemm_passes,
      "fwd [m,k] -> [m,n], dgrad [m,n] -> [m,k], wgrad -> [n,k] per expert"},
-    {"acc", MF_DIM_FLAG, "0", NULL, "1: adds to an FP32 result (weight gradients)"},
+    {"acc", MF_DIM_IS_FLAG, "0", NULL, "1: adds to an FP32 result (weight gradients)"},
 };
 static const mf_op_dim attention[] = {
-    {"pass", MF_DIM_WORD, "fwd", attention_passes, "fwd or bwd"},
-    {"b", MF_DIM_COUNT, "1", NULL, "sequences"},
-    {"h", MF_DIM_COUNT, NULL, NULL, "query heads"},
-    {"hkv", MF_DIM_COUNT, "@h", NULL, "key and value heads"},
-    {"s", MF_DIM_COUNT, NULL, NULL, "query positions"},
-    {"skv", MF_DIM_COUNT, "@s", NULL, "key positions; causal: queries are the last s of them"},
-    {"dqk", MF_DIM_COUNT, NULL, NULL, "head width of queries and keys"},
-    {"dv", MF_DIM_COUNT, "@dqk", NULL, "head width of values"},
-    {"causal", MF_DIM_FLAG, "1", NULL, "1: causal mask"},
-    {"window", MF_DIM_SIZE, "0", NULL, "sliding window in positions, 0 = none"},
-    {"dtype", MF_DIM_WORD, "bf16", dtypes, "precision of the operands"},
-    {"impl", MF_DIM_WORD, "cudnn", attention_impls, "kernels"},
+    {"pass", MF_DIM_IS_WORD, "fwd", attention_passes, "fwd or bwd"},
+    {"b", MF_DIM_IS_COUNT, "1", NULL, "sequences"},
+    {"h", MF_DIM_IS_COUNT, NULL, NULL, "query heads"},
+    {"hkv", MF_DIM_IS_COUNT, "@h", NULL, "key and value heads"},
+    {"s", MF_DIM_IS_COUNT, NULL, NULL, "query positions"},
+    {"skv", MF_DIM_IS_COUNT, "@s", NULL, "key positions; causal: queries are the last s of them"},
+    {"dqk", MF_DIM_IS_COUNT, NULL, NULL, "head width of queries and keys"},
+    {"dv", MF_DIM_IS_COUNT, "@dqk", NULL, "head width of values"},
+    {"causal", MF_DIM_IS_FLAG, "1", NULL, "1: causal mask"},
+    {"window", MF_DIM_IS_SIZE, "0", NULL, "sliding window in positions, 0 = none"},
+    {"dtype", MF_DIM_IS_WORD, "bf16", dtypes, "precision of the operands"},
+    {"impl", MF_DIM_IS_WORD, "cudnn", attention_impls, "kernels"},
 };
 static const mf_op_dim copy[] = {
-    {"bytes", MF_DIM_BYTES, NULL, NULL, "bytes copied (device copies move twice as many)"},
+    {"bytes", MF_DIM_IS_BYTES, NULL, NULL, "bytes copied (device copies move twice as many)"},
 };
 static const mf_op_dim memory[] = {
-    {"op", MF_DIM_NAME, NULL, NULL, "name of the op in the step program, such as rmsnorm_fwd"},
-    {"bytes", MF_DIM_BYTES, NULL, NULL, "bytes read and written"},
+    {"op", MF_DIM_IS_NAME, NULL, NULL, "name of the op in the step program, such as rmsnorm_fwd"},
+    {"bytes", MF_DIM_IS_BYTES, NULL, NULL, "bytes read and written"},
 };
 static const mf_op_dim launch[] = {
-    {"mode", MF_DIM_WORD, NULL, launch_modes, "one kernel launched by the host, or from a graph"},
+    {"mode", MF_DIM_IS_WORD, NULL, launch_modes,
+     "one kernel launched by the host, or from a graph"},
 };
 static const mf_op_dim collective[] = {
-    {"bytes", MF_DIM_BYTES, NULL, NULL, "size as nccl-tests counts it"},
-    {"ranks", MF_DIM_COUNT, NULL, NULL, "ranks in the group"},
-    {"nodes", MF_DIM_COUNT, "1", NULL, "hosts that they span"},
-    {"inplace", MF_DIM_FLAG, "0", NULL, "1: result in the place of the input"},
-    {"algo", MF_DIM_WORD, "auto", algos, "algorithm, where it was fixed"},
+    {"bytes", MF_DIM_IS_BYTES, NULL, NULL, "size as nccl-tests counts it"},
+    {"ranks", MF_DIM_IS_COUNT, NULL, NULL, "ranks in the group"},
+    {"nodes", MF_DIM_IS_COUNT, "1", NULL, "hosts that they span"},
+    {"inplace", MF_DIM_IS_FLAG, "0", NULL, "1: result in the place of the input"},
+    {"algo", MF_DIM_IS_WORD, "auto", algos, "algorithm, where it was fixed"},
 };
 static const mf_op_dim dispatch[] = {
-    {"tokens", MF_DIM_COUNT, NULL, NULL, "tokens per rank"},
-    {"hidden", MF_DIM_COUNT, NULL, NULL, "elements of a row"},
-    {"topk", MF_DIM_COUNT, NULL, NULL, "experts per token"},
-    {"experts", MF_DIM_COUNT, NULL, NULL, "experts in all"},
-    {"ranks", MF_DIM_COUNT, NULL, NULL, "expert-parallel ranks"},
-    {"nodes", MF_DIM_COUNT, "1", NULL, "hosts that they span"},
-    {"dtype", MF_DIM_WORD, "bf16", dtypes, "precision on the wire"},
-    {"impl", MF_DIM_WORD, NULL, dispatchers, "dispatcher"},
+    {"tokens", MF_DIM_IS_COUNT, NULL, NULL, "tokens per rank"},
+    {"hidden", MF_DIM_IS_COUNT, NULL, NULL, "elements of a row"},
+    {"topk", MF_DIM_IS_COUNT, NULL, NULL, "experts per token"},
+    {"experts", MF_DIM_IS_COUNT, NULL, NULL, "experts in all"},
+    {"ranks", MF_DIM_IS_COUNT, NULL, NULL, "expert-parallel ranks"},
+    {"nodes", MF_DIM_IS_COUNT, "1", NULL, "hosts that they span"},
+    {"dtype", MF_DIM_IS_WORD, "bf16", dtypes, "precision on the wire"},
+    {"impl", MF_DIM_IS_WORD, NULL, dispatchers, "dispatcher"},
 };
 static const mf_op_dim beside[] = {
-    {"of", MF_DIM_WORD, NULL, sides, "whose time it is while both run"},
-    {"op", MF_DIM_WORD, NULL, beside_ops, "a BF16 product of m = n = k = size, or a device copy"},
-    {"size", MF_DIM_COUNT, NULL, NULL, "of the product; bytes of the copy"},
-    {"comm", MF_DIM_WORD, NULL, beside_comms, "collective"},
-    {"bytes", MF_DIM_BYTES, NULL, NULL, "its size as nccl-tests counts it"},
-    {"ranks", MF_DIM_COUNT, NULL, NULL, "ranks in the group, on one host"},
+    {"of", MF_DIM_IS_WORD, NULL, sides, "whose time it is while both run"},
+    {"op", MF_DIM_IS_WORD, NULL, beside_ops,
+     "a BF16 product of m = n = k = size, or a device copy"},
+    {"size", MF_DIM_IS_COUNT, NULL, NULL, "of the product; bytes of the copy"},
+    {"comm", MF_DIM_IS_WORD, NULL, beside_comms, "collective"},
+    {"bytes", MF_DIM_IS_BYTES, NULL, NULL, "its size as nccl-tests counts it"},
+    {"ranks", MF_DIM_IS_COUNT, NULL, NULL, "ranks in the group, on one host"},
 };
 static const mf_op_dim peer_rows[] = {
-    {"mode", MF_DIM_WORD, NULL, row_modes, "rows stored to, or loaded from, the peers"},
-    {"bytes", MF_DIM_BYTES, NULL, NULL, "bytes that leave each GPU"},
-    {"row", MF_DIM_BYTES, NULL, NULL, "bytes of a row"},
-    {"ranks", MF_DIM_COUNT, NULL, NULL, "GPUs in one NVLink domain"},
-    {"blocks", MF_DIM_COUNT, NULL, NULL, "thread blocks (SMs) that move them"},
+    {"mode", MF_DIM_IS_WORD, NULL, row_modes, "rows stored to, or loaded from, the peers"},
+    {"bytes", MF_DIM_IS_BYTES, NULL, NULL, "bytes that leave each GPU"},
+    {"row", MF_DIM_IS_BYTES, NULL, NULL, "bytes of a row"},
+    {"ranks", MF_DIM_IS_COUNT, NULL, NULL, "GPUs in one NVLink domain"},
+    {"blocks", MF_DIM_IS_COUNT, NULL, NULL, "thread blocks (SMs) that move them"},
 };
 
 #define ROW(name, dims, meaning)                                                                   \

@@ -10,22 +10,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef enum mf_dim_kind {
-    MF_DIM_COUNT, /* whole number >= 1 */
-    MF_DIM_SIZE,  /* whole number >= 0 */
-    MF_DIM_BYTES, /* whole number >= 1; KiB, MiB, GiB are understood behind it */
-    MF_DIM_FLAG,  /* 0 or 1 */
-    MF_DIM_WORD,  /* one of `words` */
-    MF_DIM_NAME,  /* any name of a-z 0-9 _ - . */
-} mf_dim_kind;
+typedef enum mf_op_dim_kind {
+    MF_DIM_IS_COUNT, /* whole number >= 1 */
+    MF_DIM_IS_SIZE,  /* whole number >= 0 */
+    MF_DIM_IS_BYTES, /* whole number >= 1; KiB, MiB, GiB are understood behind it */
+    MF_DIM_IS_FLAG,  /* 0 or 1 */
+    MF_DIM_IS_WORD,  /* one of `words` */
+    MF_DIM_IS_NAME,  /* any name of a-z 0-9 _ - . */
+} mf_op_dim_kind;
 
 typedef struct mf_op_dim {
     const char *key;
-    mf_dim_kind kind;
+    mf_op_dim_kind kind;
     /* What an absent dim stands for: NULL = it is required; "@h" = the value of the earlier dim h;
      * else the value itself. The canonical key always spells every dim. */
     const char *fallback;
-    const char *const *words; /* MF_DIM_WORD: NULL-terminated */
+    const char *const *words; /* MF_DIM_IS_WORD: NULL-terminated */
     const char *meaning;      /* with its unit, for help and docs */
 } mf_op_dim;
 

@@ -81,34 +81,34 @@ static mf_status read_value(const mf_op_row *row, const mf_op_dim *dim, const ch
     double value = (double)NAN;
     const char *end;
     switch (dim->kind) {
-    case MF_DIM_COUNT:
+    case MF_DIM_IS_COUNT:
         if (!read_whole(text, &value, &end) || *end != '\0' || value < 1.0) {
             return bad_value(row, dim, text, "a whole number >= 1", e);
         }
         break;
-    case MF_DIM_SIZE:
+    case MF_DIM_IS_SIZE:
         if (!read_whole(text, &value, &end) || *end != '\0') {
             return bad_value(row, dim, text, "a whole number >= 0", e);
         }
         break;
-    case MF_DIM_BYTES:
+    case MF_DIM_IS_BYTES:
         if (!read_bytes(text, &value)) {
             return bad_value(row, dim, text, "bytes such as 4096 or 16MiB", e);
         }
         break;
-    case MF_DIM_FLAG:
+    case MF_DIM_IS_FLAG:
         if (!read_whole(text, &value, &end) || *end != '\0' || value > 1.0) {
             return bad_value(row, dim, text, "0 or 1", e);
         }
         break;
-    case MF_DIM_WORD: {
+    case MF_DIM_IS_WORD: {
         mf_status st = check_word(row, dim, text, e);
         if (st != MF_OK) {
             return st;
         }
         break;
     }
-    case MF_DIM_NAME:
+    case MF_DIM_IS_NAME:
         if (!is_name(text, sizeof out->text - 1)) {
             return bad_value(row, dim, text, "a name of a-z 0-9 _ - .", e);
         }

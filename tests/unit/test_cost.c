@@ -66,9 +66,9 @@ static void attention_keys_equal_a_count_by_hand(void **state) {
         for (int sk = sq; sk <= 16; sk++) {
             for (int window = 0; window <= 17; window++) {
                 mf_op op = {.kind = MF_OP_ATTENTION_FWD, .flags = MF_OPF_CAUSAL};
-                op.dim[MF_DIM_SEQ_Q] = sq;
-                op.dim[MF_DIM_SEQ_K] = sk;
-                op.dim[MF_DIM_WINDOW] = window;
+                op.dim[MF_OP_DIM_SEQ_Q] = sq;
+                op.dim[MF_OP_DIM_SEQ_K] = sk;
+                op.dim[MF_OP_DIM_WINDOW] = window;
                 int pairs = 0;
                 for (int q = 0; q < sq; q++) {
                     int seen = sk - sq + q + 1;
@@ -354,7 +354,7 @@ static void a_price_is_asked_for_by_text(void **state) {
     mf_err e;
     assert_ok(mf_cost_price_text(cost, "gemm m=4096 n=7168 k=2048 dtype=bf16", &op, &p, &e));
     assert_true(fabs(op.flops / p.time_s / 689e12 - 1) < 1e-9);
-    assert_int_equal(op.dim[MF_DIM_N], 7168);
+    assert_int_equal(op.dim[MF_OP_DIM_N], 7168);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         mf_err_clear(&e);
         mf_status st = mf_cost_price_text(cost, bad[i].text, &op, &p, &e);

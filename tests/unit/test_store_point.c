@@ -171,7 +171,7 @@ static void every_row_of_the_table_can_be_spelled(void **state) {
         for (int d = 0; d < rows[i].dims; d++) {
             const mf_op_dim *dim = &rows[i].dim[d];
             if (dim->fallback == NULL) {
-                const char *text = dim->kind == MF_DIM_WORD ? dim->words[0] : "1";
+                const char *text = dim->kind == MF_DIM_IS_WORD ? dim->words[0] : "1";
                 mf_point_set(&p, dim->key, text);
             }
             assert_true(strlen(dim->key) < sizeof p.dim[0].key && dim->meaning[0] != '\0');
