@@ -6,7 +6,8 @@ typedef struct attention {
     int64_t d_qk, d_v;
     int64_t tokens; /* of this CP rank, all TP ranks together */
     int64_t window;
-    double pairs; /* (query, key) pairs per head of the whole micro-batch */
+    int16_t sinks; /* a learned logit for each head, in every softmax; MF_NO_TENSOR */
+    double pairs;  /* (query, key) pairs per head of the whole micro-batch */
 } attention;
 
 static attention attention_shape(const mf_build *bd) {
@@ -30,7 +31,7 @@ static attention attention_shape(const mf_build *bd) {
 /* One attention call over seq_q x seq_k positions holding `share` of the causal pairs. */
 static void core_attention(mf_build *bd, const attention *a, const char *name, int64_t heads,
                            int64_t kv_heads, int64_t seq_q, int64_t seq_k, double pairs,
-                           const int16_t in[3], int16_t out, int16_t lse) {
+                           const int16_t in[3], int16_t sinks, int16_t out, int16_t lse) {
     double batch = (double)bd->l->mbs;
     mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_FWD, name, MF_STREAM_COMPUTE);
     const int64_t dim[MF_OP_DIMS] = {bd->l->mbs, heads,   kv_heads, seq_q,
@@ -49,6 +50,7 @@ static void core_attention(mf_build *bd, const attention *a, const char *name, i
     for (int i = 0; i < 3; i++) {
         mf_op_in(op, in[i]);
     }
+    mf_op_in(op, sinks);
     mf_op_out(op, out);
     mf_op_out(op, lse);
     mf_build_last(bd)->final_out = out;
@@ -110,7 +112,7 @@ static int16_t ring(mf_build *bd, const attention *a, int64_t heads, int64_t kv_
         int16_t s = only ? lse : mf_build_tensor(bd, "lse_part", rows, heads, 4.0);
         const int16_t in[3] = {q, k, v};
         core_attention(bd, a, "core_attention", heads, kv_heads, seq_local, seq_local,
-                       pairs / (double)shape.size, in, o, s);
+                       pairs / (double)shape.size, in, step == 0 ? a->sinks : MF_NO_TENSOR, o, s);
         mf_build_last(bd)->final_out = out;
         mf_build_last(bd)->final_lse = lse;
         if (!only) {
@@ -184,7 +186,7 @@ static int16_t context_parallel(mf_build *bd, const attention *a, int16_t q, int
         int16_t lse = attention_lse(bd, a->tokens, a->heads);
         const int16_t in[3] = {q, all_k, all_v};
         core_attention(bd, a, "core_attention", a->heads, a->kv_heads, seq_local, bd->l->seq, pairs,
-                       in, out, lse);
+                       in, a->sinks, out, lse);
         return out;
     }
     case MF_CP_ALLTOALL:
@@ -338,9 +340,8 @@ int16_t mf_lower_attention(mf_build *bd, int16_t x) {
         gqa_projections(bd, &a, xn, qkv);
     }
     bd->module = MF_MODULE_CORE_ATTN;
-    if (bd->m->attn_sinks) {
-        mf_build_weight(bd, "sinks", MF_PART_ATTENTION, a.heads, 1);
-    }
+    a.sinks = bd->m->attn_sinks ? mf_build_weight(bd, "sinks", MF_PART_ATTENTION, a.heads, 1)
+                                : MF_NO_TENSOR;
     int16_t o = context_parallel(bd, &a, qkv[0], qkv[1], qkv[2]);
     bd->module = MF_MODULE_ATTN_PROJ;
     mf_linear w = {"o_proj",      MF_PART_ATTENTION, a.heads * a.d_v,

@@ -363,8 +363,10 @@ static int16_t combine(mf_build *bd, const moe *s, int16_t y, routed_rows arrive
                      : back;
 }
 
-static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int16_t x, int16_t map,
-                              int64_t n, int64_t k, uint16_t drop, uint16_t offload) {
+/* `scale`: what each row's bias is multiplied by; none at FC1. */
+static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int16_t x,
+                              int16_t scale, int16_t map, int64_t n, int64_t k, uint16_t drop,
+                              uint16_t offload) {
     bool covered = bd->quant_B > 0;
     int16_t q = covered ? mf_lower_quantise(bd, x) : x;
     int16_t weight = mf_build_weight(bd, name, MF_PART_EXPERT, s->experts * n, k);
@@ -388,6 +390,7 @@ static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int1
     mf_op_in(op, q);
     mf_op_in(op, weight);
     mf_op_in(op, bias);
+    mf_op_in(op, bias != MF_NO_TENSOR ? scale : MF_NO_TENSOR);
     mf_op_in(op, map);
     mf_op_out(op, y);
     return y;
@@ -397,11 +400,12 @@ static int16_t experts(mf_build *bd, const moe *s, routed_rows in) {
     bd->module = MF_MODULE_EXPERTS;
     uint16_t outer = bd->drop;
     bd->drop |= MF_RECOMPUTE_MOE;
-    int16_t fc1 = grouped_linear(bd, s, "expert_fc1", in.x, in.map, 2 * s->width, bd->m->hidden,
-                                 MF_RECOMPUTE_EXPERTS, MF_OFFLOAD_EXPERT_FC1);
+    int16_t fc1 = grouped_linear(bd, s, "expert_fc1", in.x, MF_NO_TENSOR, in.map, 2 * s->width,
+                                 bd->m->hidden, MF_RECOMPUTE_EXPERTS, MF_OFFLOAD_EXPERT_FC1);
     bd->drop |= MF_RECOMPUTE_EXPERTS;
     int16_t a = swiglu(bd, fc1, s->rows, s->width, true, in.probs, in.map);
-    int16_t y = grouped_linear(bd, s, "expert_fc2", a, in.map, bd->m->hidden, s->width, 0, 0);
+    int16_t y =
+        grouped_linear(bd, s, "expert_fc2", a, in.probs, in.map, bd->m->hidden, s->width, 0, 0);
     bd->drop = outer;
     return y;
 }

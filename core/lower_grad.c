@@ -130,13 +130,27 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
     mf_op_in(op, x);
     mf_op_in(op, row_map);
     mf_op_out(op, dw);
+    if (operands > 3 && wants_grad(bd, f->in[3])) {
+        bd->pass = MF_PASS_B;
+        op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
+                                (double)m * (double)n * bd->act_B);
+        op->flags = (uint8_t)(f->flags & MF_OPF_ROUTED);
+        op->dim[3] = f->dim[3];
+        mf_op_in(op, grad_of(bd, f->out[0]));
+        mf_op_in(op, row_map);
+        grad_out(bd, last_op(bd), f->in[3]);
+        bd->pass = MF_PASS_W;
+    }
     if (operands > 2) {
+        int16_t scale = operands > 3 ? mf_lower_keep(bd, f->in[3]) : MF_NO_TENSOR;
+        bd->pass = MF_PASS_W;
         int16_t db = weight_grad(bd, f->in[2]);
         op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
                                 (double)m * (double)n * bd->act_B);
         op->flags = (uint8_t)(f->flags & MF_OPF_ROUTED);
         op->dim[3] = f->dim[3];
         mf_op_in(op, grad_of(bd, f->out[0]));
+        mf_op_in(op, scale);
         mf_op_in(op, row_map);
         mf_op_out(op, db);
     }
@@ -166,6 +180,10 @@ static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *e
         if (wants_grad(bd, f->in[i])) {
             grad_out(bd, last_op(bd), f->in[i]);
         }
+    }
+    if (f->nin > 3) { /* sinks */
+        int16_t dsinks = weight_grad(bd, f->in[3]);
+        mf_op_out(&bd->b->ops[last_op(bd)], dsinks);
     }
 }
 

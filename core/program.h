@@ -158,9 +158,11 @@ enum {
 
 /* Operands, in order ([x]: where the model or layout has it):
  *
- * - GEMM, GROUPED_GEMM: F x weight [bias] [row_map] -> y; B dy weight [row_map] -> dx;
- *   W dy x [row_map] -> dweight. BIAS_BWD: dy [row_map] -> dbias. A row of x may be wider than k:
- *   the product reads its first k columns.
+ * - GEMM, GROUPED_GEMM: F x weight [bias [scale]] [row_map] -> y; B dy weight [row_map] -> dx;
+ *   W dy x [row_map] -> dweight. BIAS_BWD: W dy [scale] [row_map] -> dbias; B dy row_map -> dscale.
+ *   scale: what each row's bias is multiplied by (the probabilities, at FC2). A row of x may be
+ * wider than k: the product reads its first k columns.
+ * - ATTENTION: q k v [sinks] -> out lse; q k v out lse dout -> dq dk dv [dsinks].
  * - RMSNORM: x weight -> y rstd; dy x rstd -> dx dweight. Columns past dim[1] pass through.
  * - ROPE: y -> q k v, or (MLA) q kv kv_latent -> q k v with the shared rotary part in the last
  *   columns of kv_latent; the gradient takes dq dk dv.

@@ -46,7 +46,7 @@ mf_status mf_cpu_add_sum(const mf_exec_op *x, int k, mf_err *e) {
         return MF_OK;
     }
     const mf_kernel_add a = {.dtype = x->out[k].dtype,
-                             .count = x->out[k].rows * x->out[k].cols,
+                             .count = x->out[k].rows_max * x->out[k].cols,
                              .a = x->out[k].data,
                              .b = x->sum[k].data,
                              .y = x->out[k].data};
@@ -131,9 +131,12 @@ static mf_status bias_grad(const mf_exec_op *x, mf_err *e) {
     if (skips_bias(x)) {
         return MF_OK;
     }
-    bool grouped = x->nin > 1;
-    bool expert_fc2 = strcmp(x->forward->name, "expert_fc2") == 0;
-    if (grouped && expert_fc2 && x->env->at.et != 0) {
+    bool grouped = x->forward->kind == MF_OP_GROUPED_GEMM, dscale = x->op->pass == MF_PASS_B;
+    bool scaled = grouped && x->nin > 2;
+    if (dscale) {
+        mf_cpu_begin(x, 0);
+    }
+    if (mf_cpu_skips_expert_bias(x)) {
         return MF_OK;
     }
     mf_row_map map = {0};
@@ -147,8 +150,11 @@ static mf_status bias_grad(const mf_exec_op *x, mf_err *e) {
                                    .rows_dev = grouped ? &map.offsets[map.experts] : NULL,
                                    .groups = grouped ? map.experts : 1,
                                    .offsets = map.offsets,
+                                   .scale = scaled ? x->in[1].data : NULL,
+                                   .bias = dscale ? x->weight[2].data : NULL,
                                    .dy = x->in[0].data,
-                                   .dbias = x->out[0].data};
+                                   .dbias = dscale ? NULL : x->out[0].data,
+                                   .dscale = dscale ? x->out[0].data : NULL};
     return mf_kernel_bias_backward(&a, e);
 }
 

@@ -18,6 +18,9 @@ size_t mf_cpu_router_scratch_B(const mf_layout *l, const mf_model *m);
 mf_status mf_cpu_permute(const mf_exec_op *x, mf_err *e);
 mf_status mf_cpu_unpermute(const mf_exec_op *x, mf_err *e);
 mf_status mf_cpu_grouped_gemm(const mf_exec_op *x, mf_err *e);
+/* The bias of the experts' row-parallel product is added, and its gradient taken, by the first ETP
+ * rank alone. */
+bool mf_cpu_skips_expert_bias(const mf_exec_op *x);
 mf_status mf_cpu_swiglu(const mf_exec_op *x, mf_err *e);
 mf_status mf_cpu_swiglu_grad(const mf_exec_op *x, mf_err *e);
 mf_status mf_cpu_gate(const mf_exec_op *x, mf_err *e);

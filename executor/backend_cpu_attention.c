@@ -191,7 +191,24 @@ static mf_kernel_attention_shape shape_of(const mf_exec_op *x) {
     return s;
 }
 
+/* Sinks of the heads at hand as float, at the end of the scratch; NULL where there are none.
+ * *first: after an all-to-all over CP this rank has a part of the heads. */
+static float *sinks_of(const mf_exec_op *x, int64_t *first) {
+    const mf_exec_tensor *w = &x->weight[3];
+    int64_t heads = x->op->dim[1];
+    if (x->forward->nin < 4) {
+        return NULL;
+    }
+    *first = w->rows > heads ? x->env->at.c * heads : 0;
+    float *sinks = (float *)x->env->scratch + x->env->scratch_B / sizeof(float) - heads;
+    for (int64_t h = 0; h < heads; h++) {
+        sinks[h] = mf_kernel_get(w->data, w->dtype, *first + h);
+    }
+    return sinks;
+}
+
 mf_status mf_cpu_attention(const mf_exec_op *x, mf_err *e) {
+    int64_t first_head;
     mf_kernel_attention a = {.shape = shape_of(x),
                              .q = x->in[0].data,
                              .k = x->in[1].data,
@@ -199,6 +216,7 @@ mf_status mf_cpu_attention(const mf_exec_op *x, mf_err *e) {
                              .o_dtype = x->in[0].dtype};
     void *scratch = x->env->scratch;
     a.o = scratch;
+    a.shape.sink = sinks_of(x, &first_head);
     for (int k = 0; k < x->op->nout; k++) {
         if (x->out_of[k] == 0) {
             a.o = x->out[k].data;
@@ -211,25 +229,29 @@ mf_status mf_cpu_attention(const mf_exec_op *x, mf_err *e) {
 
 mf_status mf_cpu_attention_grad(const mf_exec_op *x, mf_err *e) {
     bool sums = false;
-    for (int k = 0; k < x->op->nout; k++) {
+    for (int k = 0; k < 3; k++) {
         sums |= x->sum[k].data != NULL;
     }
-    for (int k = 0; k < x->op->nout && sums; k++) {
+    for (int k = 0; k < 3 && sums; k++) {
         mf_cpu_begin(x, k);
     }
-    const mf_kernel_attention_grad a = {.shape = shape_of(x),
-                                        .q = x->in[0].data,
-                                        .k = x->in[1].data,
-                                        .v = x->in[2].data,
-                                        .o = x->in[3].data,
-                                        .lse = x->in[4].data,
-                                        .d_o = x->in[5].data,
-                                        .grad_dtype = x->out[0].dtype,
-                                        .accumulate = sums,
-                                        .dq = x->out[0].data,
-                                        .dk = x->out[1].data,
-                                        .dv = x->out[2].data,
-                                        .workspace = x->env->scratch};
+    int64_t first_head = 0;
+    const float *sinks = sinks_of(x, &first_head);
+    mf_kernel_attention_grad a = {.shape = shape_of(x),
+                                  .q = x->in[0].data,
+                                  .k = x->in[1].data,
+                                  .v = x->in[2].data,
+                                  .o = x->in[3].data,
+                                  .lse = x->in[4].data,
+                                  .d_o = x->in[5].data,
+                                  .grad_dtype = x->out[0].dtype,
+                                  .accumulate = sums,
+                                  .dq = x->out[0].data,
+                                  .dk = x->out[1].data,
+                                  .dv = x->out[2].data,
+                                  .workspace = x->env->scratch};
+    a.shape.sink = sinks;
+    a.dsink = sinks != NULL ? (float *)x->out[3].data + first_head : NULL;
     return mf_kernel_attention_backward(&a, e);
 }
 

@@ -104,6 +104,26 @@ mf_status mf_cpu_unpermute(const mf_exec_op *x, mf_err *e) {
 /* --- experts -----------------------------------------------------------------------------------
  */
 
+bool mf_cpu_skips_expert_bias(const mf_exec_op *x) {
+    return x->env->at.et != 0 && strcmp(x->forward->name, "expert_fc2") == 0;
+}
+
+/* y += bias of each row's expert, times the row's scale at FC2. */
+static mf_status expert_bias(const mf_exec_op *x, const mf_row_map *map, mf_err *e) {
+    const mf_exec_tensor *y = &x->out[0];
+    const mf_kernel_bias a = {.dtype = y->dtype,
+                              .rows = y->rows_max,
+                              .cols = y->cols,
+                              .stride = y->cols,
+                              .rows_dev = &map->offsets[map->experts],
+                              .groups = map->experts,
+                              .offsets = map->offsets,
+                              .scale = x->nin > 4 ? x->in[3].data : NULL,
+                              .bias = x->in[2].data,
+                              .x = y->data};
+    return mf_kernel_bias_add(&a, e);
+}
+
 mf_status mf_cpu_grouped_gemm(const mf_exec_op *x, mf_err *e) {
     const mf_op *op = x->op;
     int64_t groups = op->dim[3];
@@ -140,7 +160,8 @@ mf_status mf_cpu_grouped_gemm(const mf_exec_op *x, mf_err *e) {
                                       wgrad ? mf_cpu_at(c, weight) : mf_cpu_at(c, first * c->cols)};
         status = mf_kernel_gemm_run(&p, e);
     }
-    return status;
+    bool bias = !wgrad && !backward && x->nin > 3 && !mf_cpu_skips_expert_bias(x);
+    return bias && status == MF_OK ? expert_bias(x, &map, e) : status;
 }
 
 static mf_kernel_swiglu_shape swiglu_shape(const mf_exec_op *x, const mf_exec_tensor *y,
@@ -174,7 +195,8 @@ mf_status mf_cpu_swiglu_grad(const mf_exec_op *x, mf_err *e) {
                                      .dy = x->in[0].data,
                                      .dgate_up = x->out[0].data,
                                      .dprob = x->op->nout > 1 ? x->out[1].data : NULL};
-    return mf_kernel_swiglu_backward(&a, e);
+    mf_status status = mf_kernel_swiglu_backward(&a, e);
+    return status == MF_OK && x->op->nout > 1 ? mf_cpu_add_sum(x, 1, e) : status;
 }
 
 /* --- gate of the shared expert ------------------------------------------------------------------

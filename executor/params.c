@@ -198,6 +198,38 @@ static bool mlp(const place *w, int i, mf_param_piece *out) {
     return i < 2 && rows_of(w, name, w->c->t * half, half, i * half, out);
 }
 
+/* Rows of expert x (gate, up: part 0, 1) of a tensor over all experts, or of its biases. */
+static bool sliced_expert(const place *w, bool fc2, int64_t x, int64_t part, mf_param_piece *out) {
+    const mf_model *m = w->m;
+    int64_t local = m->experts / w->l->ep, width = m->moe_ffn / w->l->etp;
+    int64_t rows = fc2 ? m->hidden : width, halves = fc2 ? 1 : 2;
+    *out = (mf_param_piece){.slice = fc2 ? m->hidden : 2 * m->moe_ffn,
+                            .slice_cols = w->q->bias ? 1
+                                          : fc2      ? m->moe_ffn
+                                                     : m->hidden,
+                            .halves = halves,
+                            .rows = rows,
+                            .cols = w->q->cols,
+                            .at_row = (x * halves + part) * rows,
+                            .col = fc2 && !w->q->bias ? w->c->et * width : 0};
+    out->row = (w->c->e * local + x) * out->slice + part * m->moe_ffn;
+    out->row += fc2 ? 0 : w->c->et * width;
+    out->first_replica = !fc2 || !w->q->bias || w->c->et == 0;
+    snprintf(out->name, sizeof out->name, "%smlp.experts.%s%s", w->layer,
+             fc2 ? "down_proj" : "gate_up_proj", w->q->bias ? "_bias" : "");
+    return true;
+}
+
+int64_t mf_param_piece_element(const mf_param_piece *p, int64_t r, int64_t c, int64_t width) {
+    int64_t row = p->row + r, col = p->col + c;
+    if (p->slice == 0) {
+        return row * width + col;
+    }
+    int64_t in = row % p->slice, half = p->slice / p->halves;
+    return row / p->slice * p->slice * p->slice_cols + col * p->slice + in % half * p->halves +
+           in / half;
+}
+
 static bool expert(const place *w, int i, mf_param_piece *out) {
     const mf_model *m = w->m;
     bool mixtral = strcmp(m->family, "mixtral") == 0;
@@ -205,8 +237,11 @@ static bool expert(const place *w, int i, mf_param_piece *out) {
     int64_t local = m->experts / w->l->ep, width = m->moe_ffn / w->l->etp;
     int pieces = fc2 ? 1 : 2;
     int64_t x = i / pieces;
-    if (x >= local || m->router_score == MF_ROUTER_TOPK_SOFTMAX || w->q->bias) {
+    if (x >= local) {
         return false;
+    }
+    if (m->router_score == MF_ROUTER_TOPK_SOFTMAX) {
+        return sliced_expert(w, fc2, x, i % pieces, out);
     }
     static const char *const words[2][3] = {{"gate_proj", "up_proj", "down_proj"},
                                             {"w1", "w3", "w2"}};
@@ -275,6 +310,15 @@ static const struct {
     {"eh_proj", "eh_proj", true},
 };
 
+static bool sinks(const place *w, int i, mf_param_piece *out) {
+    if (i > 0) {
+        return false;
+    }
+    rows_of(w, "self_attn.sinks", w->c->t * w->q->rows, w->q->rows, 0, out);
+    snprintf(out->name, sizeof out->name, "%sself_attn.sinks", w->layer);
+    return true;
+}
+
 static const struct {
     const char *name;
     bool (*piece)(const place *w, int i, mf_param_piece *out);
@@ -285,6 +329,7 @@ static const struct {
     {"qkv_proj", qkv},
     {"qk_norm", qk_norm},
     {"o_proj", o_proj},
+    {"sinks", sinks},
     {"fc1", mlp},
     {"fc2", mlp},
     {"router", router},
@@ -354,6 +399,27 @@ static int check_shape(const mf_model_tensor *t, void *user) {
     return 0;
 }
 
+/* A piece of a tensor over all experts. */
+static mf_status read_slices(const mf_model *m, const mf_param *q, const mf_st_tensor *t,
+                             const mf_param_piece *p, float *to, mf_err *e) {
+    if (t->dims == 0 || t->count != m->experts * p->slice * p->slice_cols ||
+        t->shape[t->dims - 1] != p->slice) {
+        return mf_err_set(
+            e, MF_INPUT,
+            "%s: offset %lld: tensor \"%s\" has %lld elements, %s wants %lld x %lld x "
+            "%lld",
+            t->file, LL(t->offset), t->name, LL(t->count), m->name, LL(m->experts),
+            LL(p->slice_cols), LL(p->slice));
+    }
+    for (int64_t r = 0; r < p->rows; r++) {
+        for (int64_t c = 0; c < p->cols; c++) {
+            to[(p->at_row + r) * q->cols + p->at_col + c] =
+                mf_st_get(t, mf_param_piece_element(p, r, c, 0));
+        }
+    }
+    return MF_OK;
+}
+
 mf_status mf_params_load(const mf_params *list, const mf_program *p, const mf_rank_coords *c,
                          const mf_safetensors *from, float *dense, float *expert_half, mf_err *e) {
     shape_check check = {.from = from};
@@ -376,6 +442,13 @@ mf_status mf_params_load(const mf_params *list, const mf_program *p, const mf_ra
             const mf_st_tensor *t = mf_safetensors_find(from, piece.name);
             if (t == NULL) {
                 return mf_err_set(e, MF_INPUT, "the checkpoint holds no tensor \"%s\"", piece.name);
+            }
+            if (piece.slice > 0) {
+                mf_status status = read_slices(&p->model, q, t, &piece, to, e);
+                if (status != MF_OK) {
+                    return status;
+                }
+                continue;
             }
             /* A vector may stand as one row of a matrix, as Qwen2-MoE's gate does. */
             bool flat = q->cols == 1 && t->dims == 2 && t->shape[0] == 1;

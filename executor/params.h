@@ -46,10 +46,16 @@ typedef struct mf_param_piece {
     int64_t rows, cols;
     int64_t at_row, at_col; /* in the local parameter */
     bool first_replica;     /* no lower TP rank of this grid holds the same piece */
+    /* Where the hub keeps the experts of a layer in one tensor [experts, cols, rows] (GPT-OSS), row
+     * and col count in the matrices of all experts, one below the other: slice rows and slice_cols
+     * columns each, whose `halves` (gate and up: 2) the hub interleaves. slice 0: elsewhere. */
+    int64_t slice, slice_cols, halves;
 } mf_param_piece;
 
-/* Piece i of a parameter on the rank with coordinates `c`; false past the last. Families whose
- * experts the hub keeps transposed (GPT-OSS) have no pieces. */
+/* Element of the hub tensor, whose rows are `width` wide, at (r, c) of the piece. */
+int64_t mf_param_piece_element(const mf_param_piece *p, int64_t r, int64_t c, int64_t width);
+
+/* Piece i of a parameter on the rank with coordinates `c`; false past the last. */
 bool mf_param_piece_at(const mf_program *p, const mf_rank_coords *c, const mf_param *q, int i,
                        mf_param_piece *out);
 
