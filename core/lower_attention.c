@@ -224,6 +224,26 @@ static int16_t qkv_tensor(mf_build *bd, const char *name, int64_t rows, int64_t 
     return t;
 }
 
+/* Squares of q and of k over the heads of all TP ranks, for a norm over the whole projection. */
+static int16_t norm_sums(mf_build *bd, int64_t rows, int64_t cols, int16_t x) {
+    if (bd->l->tp == 1) {
+        return MF_NO_TENSOR;
+    }
+    int16_t sums = mf_build_tensor(bd, "qk_norm_sums", rows, 2, 4.0);
+    mf_build_t(bd, sums)->drop = 0; /* eight bytes a row */
+    mf_op *op = mf_build_memory_op(bd, MF_OP_NORM_SUM, "qk_norm", rows, cols,
+                                   (double)rows * (double)cols * bd->act_B);
+    mf_op_in(op, x);
+    mf_op_out(op, sums);
+    mf_build_last(bd)->no_grad = true;
+    op = mf_build_collective(bd, MF_OP_ALL_REDUCE, "qk_norm_sums", MF_STREAM_TP, MF_GROUP_TP,
+                             (double)rows * 8.0);
+    mf_op_in(op, sums);
+    mf_op_out(op, sums);
+    mf_build_last(bd)->no_grad = true;
+    return sums;
+}
+
 static void gqa_projections(mf_build *bd, const attention *a, int16_t xn, int16_t qkv[3]) {
     const mf_model *m = bd->m;
     int64_t q_cols = a->heads * a->d_qk, kv_cols = a->kv_heads * a->d_qk;
@@ -238,19 +258,23 @@ static void gqa_projections(mf_build *bd, const attention *a, int16_t xn, int16_
     double kv_B = (double)a->tokens * (double)kv_cols * bd->act_B;
     if (m->qk_norm || m->qk_norm_full) {
         int64_t width = m->qk_norm ? a->d_qk : q_cols + kv_cols;
+        int64_t norms = m->qk_norm ? a->heads + a->kv_heads : 2;
         int16_t gamma =
             mf_build_weight(bd, "qk_norm", MF_PART_NORM, m->qk_norm ? 2 * a->d_qk : width, 1);
         if (m->qk_norm_full) { /* a shard, as the projection it follows */
             bool copies = m->kv_heads < bd->l->tp;
             mf_build_sum(bd, gamma, copies ? MF_SUM_KV : MF_SUM_NONE, copies ? kv_cols : 0);
         }
+        int16_t sums =
+            m->qk_norm_full ? norm_sums(bd, a->tokens, q_cols + kv_cols, y) : MF_NO_TENSOR;
         int16_t n = qkv_tensor(bd, "qk_normed", a->tokens, q_cols + 2 * kv_cols, MF_RECOMPUTE_NORM);
-        int16_t rstd = mf_build_tensor(bd, "rstd", a->tokens, (q_cols + kv_cols) / width, 4.0);
+        int16_t rstd = mf_build_tensor(bd, "rstd", a->tokens, norms, 4.0);
         mf_op *op =
             mf_build_memory_op(bd, MF_OP_RMSNORM_FWD, "qk_norm",
                                a->tokens * ((q_cols + kv_cols) / width), width, 2.0 * (q_B + kv_B));
         mf_op_in(op, y);
         mf_op_in(op, gamma);
+        mf_op_in(op, sums);
         mf_op_out(op, n);
         mf_op_out(op, rstd);
         y = n;

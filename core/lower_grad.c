@@ -216,6 +216,34 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
     }
 }
 
+/* A norm over rows that TP ranks share: sums over ranks before the gradient, as before the norm. */
+static void grad_norm_split(mf_build *bd, const mf_op *f) {
+    int16_t x = mf_lower_keep(bd, f->in[0]), rstd = mf_lower_keep(bd, f->out[1]);
+    mf_tensor sums = *mf_build_t(bd, f->in[2]);
+    bd->pass = MF_PASS_B;
+    int16_t dots = mf_build_tensor(bd, sums.name, sums.rows, sums.cols, sums.element_B);
+    mf_op *op = mf_build_op(bd, MF_OP_NORM_SUM, f->name, MF_STREAM_COMPUTE);
+    copy_shape(op, f);
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_in(op, x);
+    mf_op_in(op, rstd);
+    mf_op_out(op, dots);
+    op = mf_build_collective(bd, MF_OP_ALL_REDUCE, "qk_norm_sums", MF_STREAM_TP, MF_GROUP_TP,
+                             mf_tensor_balanced_B(&sums));
+    mf_op_in(op, dots);
+    mf_op_out(op, dots);
+    op = mf_build_op(bd, MF_OP_RMSNORM_BWD, f->name, MF_STREAM_COMPUTE);
+    copy_shape(op, f);
+    op->bytes = 1.5 * f->bytes;
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_in(op, x);
+    mf_op_in(op, rstd);
+    mf_op_in(op, dots);
+    grad_out(bd, last_op(bd), f->in[0]);
+    int16_t dweight = weight_grad(bd, f->in[1]);
+    mf_op_out(&bd->b->ops[last_op(bd)], dweight);
+}
+
 /* Is this sum of a row-parallel GEMM's output one whose gradient is only read in low precision?
  * Then it is quantised before it is gathered, as the input of a column-parallel GEMM is. */
 static bool gathers_quantised(const mf_build *bd, const mf_op *f) {
@@ -367,7 +395,13 @@ static void grad_op(mf_build *bd, int i) {
     case MF_OP_EMBEDDING_FWD:
         grad_embedding(bd, &f);
         break;
+    case MF_OP_NORM_SUM: /* in the norm's own gradient */
+        break;
     case MF_OP_RMSNORM_FWD: {
+        if (f.nin > 2) {
+            grad_norm_split(bd, &f);
+            break;
+        }
         const int16_t kept[2] = {f.in[0], f.out[1]};
         grad_memory(bd, &f, MF_OP_RMSNORM_BWD, 1.5, kept, 2);
         break;

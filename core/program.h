@@ -56,6 +56,7 @@ typedef enum mf_op_class {
     X(EMBEDDING_BWD, "embedding_bwd", MEMORY)                                                      \
     X(RMSNORM_FWD, "rmsnorm_fwd", MEMORY)                                                          \
     X(RMSNORM_BWD, "rmsnorm_bwd", MEMORY)                                                          \
+    X(NORM_SUM, "norm_sum", MEMORY) /* this rank's part of what a norm over ranks needs */         \
     X(ROPE_FWD, "rope_fwd", MEMORY)                                                                \
     X(ROPE_BWD, "rope_bwd", MEMORY)                                                                \
     X(SWIGLU_FWD, "swiglu_fwd", MEMORY)                                                            \
@@ -163,7 +164,8 @@ enum {
  *   scale: what each row's bias is multiplied by (the probabilities, at FC2). A row of x may be
  * wider than k: the product reads its first k columns.
  * - ATTENTION: q k v [sinks] -> out lse; q k v out lse dout -> dq dk dv [dsinks].
- * - RMSNORM: x weight -> y rstd; dy x rstd -> dx dweight. Columns past dim[1] pass through.
+ * - RMSNORM: x weight [sums] -> y rstd; dy x rstd [sums] -> dx dweight. NORM_SUM: x -> sums; B dy x
+ *   rstd -> sums. Columns past dim[1] pass through.
  * - ROPE: y -> q k v, or (MLA) q kv kv_latent -> q k v with the shared rotary part in the last
  *   columns of kv_latent; the gradient takes dq dk dv.
  * - ROUTER_FWD: logits -> routing_map probs [expert_counts]; again (R): logits routing_map ->

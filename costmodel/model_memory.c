@@ -39,6 +39,7 @@ static const mf_family memory_kinds[MF_OP_COUNT] = {
     [MF_OP_EMBEDDING_BWD] = MEMORY_FAMILY("embedding_bwd", 0.50, 8),
     [MF_OP_RMSNORM_FWD] = MEMORY_FAMILY("rmsnorm_fwd", 0.88, 3.5),
     [MF_OP_RMSNORM_BWD] = MEMORY_FAMILY("rmsnorm_bwd", 0.78, 7),
+    [MF_OP_NORM_SUM] = MEMORY_FAMILY("norm_sum", 0.85, 3.5),
     [MF_OP_ROPE_FWD] = MEMORY_FAMILY("rope_fwd", 0.85, 3.5),
     [MF_OP_ROPE_BWD] = MEMORY_FAMILY("rope_bwd", 0.85, 3.5),
     [MF_OP_SWIGLU_FWD] = MEMORY_FAMILY("swiglu_fwd", 0.92, 3.5),

@@ -1,5 +1,5 @@
-/* backend_cpu.c - the CPU backend: ops bound to the reference kernels. Products, norms, embedding,
- * loss, sums; attention, experts and communication have files of their own. */
+/* backend_cpu.c - the CPU backend: ops bound to the reference kernels. Products, embedding,
+ * loss, sums; norms, attention, routing, experts and communication have files of their own. */
 #include "executor/backend_cpu.h"
 
 #include "kernels/bias.h"
@@ -7,7 +7,6 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
-#include "kernels/rmsnorm.h"
 
 #include <math.h>
 #include <string.h>
@@ -158,103 +157,6 @@ static mf_status bias_grad(const mf_exec_op *x, mf_err *e) {
     return mf_kernel_bias_backward(&a, e);
 }
 
-/* --- norms -------------------------------------------------------------------------------------
- */
-
-/* A norm's parts: the whole row, or q heads and k heads of a fused projection; what is left of the
- * row passes through. */
-typedef struct norm_part {
-    int64_t groups, cols, x_at, weight_at, rstd_at;
-} norm_part;
-
-static int norm_parts(const mf_exec_op *x, const mf_exec_tensor *y, norm_part part[2]) {
-    const mf_model *m = x->env->model;
-    int64_t width = x->forward->dim[1];
-    if (strcmp(x->forward->name, "qk_norm") != 0) {
-        part[0] = (norm_part){1, width, 0, 0, 0};
-        return 1;
-    }
-    int64_t heads = m->heads / x->env->layout->tp, kv = (y->cols / width - heads) / 2;
-    part[0] = (norm_part){heads, width, 0, 0, 0};
-    part[1] = (norm_part){kv, width, heads * width, width, y->rows * heads};
-    return 2;
-}
-
-static mf_status rest_of_rows(const mf_exec_op *x, const mf_exec_tensor *from,
-                              const mf_exec_tensor *to, const norm_part *last, mf_err *e) {
-    int64_t at = last->x_at + last->groups * last->cols;
-    if (at >= to->cols) {
-        return MF_OK;
-    }
-    (void)x;
-    return mf_cpu_copy(to->dtype, to->rows, to->cols - at, mf_cpu_at(from, at), from->cols,
-                       mf_cpu_at(to, at), to->cols, e);
-}
-
-/* Norms of latent projections keep the 1e-6 of DeepSeek's published code, whatever the others. */
-static float eps_of(const mf_exec_op *x) {
-    const char *name = x->forward->name;
-    bool latent = strcmp(name, "q_a_norm") == 0 || strcmp(name, "kv_a_norm") == 0;
-    return latent ? 1e-6f : (float)x->env->model->rms_norm_eps;
-}
-
-static mf_status rmsnorm(const mf_exec_op *x, mf_err *e) {
-    const mf_exec_tensor *in = &x->in[0], *y = NULL;
-    float *rstd = NULL;
-    for (int k = 0; k < x->op->nout; k++) {
-        if (x->out_of[k] == 0) {
-            y = &x->out[k];
-        } else {
-            rstd = x->out[k].data;
-        }
-    }
-    if (y == NULL) {
-        return MF_OK;
-    }
-    norm_part part[2];
-    int parts = norm_parts(x, y, part);
-    mf_status status = MF_OK;
-    for (int i = 0; i < parts && status == MF_OK; i++) {
-        const mf_kernel_rmsnorm a = {.dtype = y->dtype,
-                                     .rows = y->rows,
-                                     .groups = part[i].groups,
-                                     .cols = part[i].cols,
-                                     .x_stride = in->cols,
-                                     .y_stride = y->cols,
-                                     .eps = eps_of(x),
-                                     .x = mf_cpu_at(in, part[i].x_at),
-                                     .weight = mf_cpu_at(&x->weight[1], part[i].weight_at),
-                                     .y = mf_cpu_at(y, part[i].x_at),
-                                     .rstd = rstd != NULL ? rstd + part[i].rstd_at : NULL};
-        status = mf_kernel_rmsnorm_forward(&a, e);
-    }
-    return status == MF_OK ? rest_of_rows(x, in, y, &part[parts - 1], e) : status;
-}
-
-static mf_status rmsnorm_grad(const mf_exec_op *x, mf_err *e) {
-    const mf_exec_tensor *dy = &x->in[0], *in = &x->in[1], *dx = &x->out[0], *dw = &x->out[1];
-    const float *rstd = x->in[2].data;
-    norm_part part[2];
-    int parts = norm_parts(x, dy, part);
-    mf_status status = rest_of_rows(x, dy, dx, &part[parts - 1], e);
-    for (int i = 0; i < parts && status == MF_OK; i++) {
-        const mf_kernel_rmsnorm_grad a = {.dtype = dx->dtype,
-                                          .rows = dy->rows,
-                                          .groups = part[i].groups,
-                                          .cols = part[i].cols,
-                                          .x_stride = in->cols,
-                                          .y_stride = dy->cols,
-                                          .x = mf_cpu_at(in, part[i].x_at),
-                                          .weight = mf_cpu_at(&x->weight[1], part[i].weight_at),
-                                          .rstd = rstd + part[i].rstd_at,
-                                          .dy = mf_cpu_at(dy, part[i].x_at),
-                                          .dx = mf_cpu_at(dx, part[i].x_at),
-                                          .dweight = (float *)dw->data + part[i].weight_at};
-        status = mf_kernel_rmsnorm_backward(&a, e);
-    }
-    return status == MF_OK ? mf_cpu_add_sum(x, 0, e) : status;
-}
-
 /* --- embedding, loss, sums ---------------------------------------------------------------------
  */
 
@@ -396,8 +298,9 @@ const mf_exec_backend *mf_exec_backend_cpu(void) {
                 [MF_OP_ATTENTION_MERGE] = mf_cpu_attention_merge,
                 [MF_OP_EMBEDDING_FWD] = embedding,
                 [MF_OP_EMBEDDING_BWD] = embedding_grad,
-                [MF_OP_RMSNORM_FWD] = rmsnorm,
-                [MF_OP_RMSNORM_BWD] = rmsnorm_grad,
+                [MF_OP_RMSNORM_FWD] = mf_cpu_rmsnorm,
+                [MF_OP_RMSNORM_BWD] = mf_cpu_rmsnorm_grad,
+                [MF_OP_NORM_SUM] = mf_cpu_norm_sum,
                 [MF_OP_ROPE_FWD] = mf_cpu_rope,
                 [MF_OP_ROPE_BWD] = mf_cpu_rope_grad,
                 [MF_OP_SWIGLU_FWD] = mf_cpu_swiglu,

@@ -4,6 +4,10 @@
 
 #include "executor/backend.h"
 
+mf_status mf_cpu_rmsnorm(const mf_exec_op *x, mf_err *e);
+mf_status mf_cpu_rmsnorm_grad(const mf_exec_op *x, mf_err *e);
+mf_status mf_cpu_norm_sum(const mf_exec_op *x, mf_err *e);
+
 mf_status mf_cpu_attention(const mf_exec_op *x, mf_err *e);
 mf_status mf_cpu_attention_grad(const mf_exec_op *x, mf_err *e);
 mf_status mf_cpu_attention_merge(const mf_exec_op *x, mf_err *e);

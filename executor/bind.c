@@ -28,6 +28,9 @@ static int operands_of(const mf_op *op, const mf_op *forward) {
     if (op->kind == MF_OP_SWIGLU_BWD) {
         return 1 + forward->nin;
     }
+    if (op->kind == MF_OP_RMSNORM_BWD && forward->nin > 2) {
+        return 4;
+    }
     if (op->kind == MF_OP_BIAS_BWD && op->pass == MF_PASS_B) {
         return 2;
     }
@@ -161,7 +164,6 @@ static mf_status refuse(const mf_exec *x, mf_err *e) {
     what = l->precision != MF_PREC_FP32 ? "precisions other than fp32" : what;
     what = l->moments_bf16 ? "BF16 moments" : what;
     what = m->rope_scaling.kind == MF_ROPE_OTHER ? "this rope_scaling" : what;
-    what = m->qk_norm_full ? "QK norms over whole projections" : what;
     what =
         l->cp > 1 && l->cp_type == MF_CP_HIERARCHICAL ? "hierarchical context parallelism" : what;
     for (int i = 0; i < x->p->assignment.positions; i++) {

@@ -176,8 +176,13 @@ static bool qk_norm(const place *w, int i, mf_param_piece *out) {
         return true;
     }
     int64_t q_rows = m->heads / w->l->tp * m->head_dim, kv_rows = w->q->rows - q_rows;
-    return i == 0 ? rows_of(w, name[0], w->c->t * q_rows, q_rows, 0, out)
-                  : rows_of(w, name[1], w->c->t * kv_rows, kv_rows, q_rows, out);
+    int64_t replicas = m->kv_heads >= w->l->tp ? 1 : w->l->tp / m->kv_heads;
+    if (i == 0) {
+        return rows_of(w, name[0], w->c->t * q_rows, q_rows, 0, out);
+    }
+    rows_of(w, name[1], w->c->t / replicas * kv_rows, kv_rows, q_rows, out);
+    out->first_replica = w->c->t % replicas == 0;
+    return true;
 }
 
 static const char *mlp_prefix(const place *w) {

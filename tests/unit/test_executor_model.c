@@ -45,6 +45,11 @@ typedef struct model_case {
     "\"n_group\": 1, \"topk_group\": 1}"
 
 static const model_case cases[] = {
+    {.name = "olmoe",
+     .config = "{\"model_type\": \"olmoe\", " SMALL
+               "\"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"intermediate_size\": 8, "
+               "\"num_experts\": 8, \"num_experts_per_tok\": 3}",
+     .aux = 0.05},
     {.name = "gpt_oss",
      .config = "{\"model_type\": \"gpt_oss\", " SMALL
                "\"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"head_dim\": 8, "
