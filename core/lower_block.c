@@ -68,6 +68,7 @@ static int16_t emit_gather(mf_build *bd, const zero_side *side, uint8_t pass) {
     int16_t t = mf_build_tensor(bd, side->gather_name, 1, 1, 1.0);
     mf_build_t(bd, t)->class = MF_TENSOR_WEIGHT;
     mf_build_t(bd, t)->part = UINT8_MAX;
+    mf_build_t(bd, t)->indices = true; /* a mark to wait for, no weight */
     mf_op *op =
         mf_build_collective(bd, MF_OP_ALL_GATHER, side->gather_name, MF_STREAM_DP, side->group, 0);
     op->flags |= MF_OPF_PREFETCH;
@@ -96,7 +97,7 @@ static void finish_gathers(mf_build *bd, const zero_side *side, bool expert, dou
             bool reads = false;
             for (int k = 0; k < op->nin; k++) {
                 const mf_tensor *w = &bd->b->tensors[op->in[k]];
-                reads |= w->class == MF_TENSOR_WEIGHT && w->part != UINT8_MAX &&
+                reads |= w->class == MF_TENSOR_WEIGHT && !w->indices &&
                          (w->part == MF_PART_EXPERT) == expert;
             }
             if (reads) {
@@ -127,11 +128,12 @@ static void emit_reduce(mf_build *bd, const zero_side *side, bool expert) {
     }
 }
 
+/* What a block computes with: its own weights and tables that another one holds. */
 static void count_weights(const mf_build *bd, double *dense, double *expert) {
     *dense = *expert = 0;
     for (int t = 0; t < bd->b->ntensors; t++) {
         const mf_tensor *w = &bd->b->tensors[t];
-        if (w->class == MF_TENSOR_WEIGHT && w->part != UINT8_MAX) {
+        if (w->class == MF_TENSOR_WEIGHT && !w->indices) {
             *(w->part == MF_PART_EXPERT ? expert : dense) += (double)w->rows * (double)w->cols;
         }
     }

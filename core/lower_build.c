@@ -352,12 +352,18 @@ out:
     return high;
 }
 
-/* Marks what W reads of the tensors that F, R or B made: they are held when W is split off. Bytes
- * that W needs of what F and B leave: those, and the saved ones that W reads. */
-static int64_t hold_for_w(mf_block *b, mf_build *bd) {
+/* Are gradients of this part reduced into a shard after every micro-batch? */
+static bool shards_gradient(const mf_build *bd, const mf_tensor *g) {
+    bool expert = g->part == MF_PART_EXPERT;
+    return (expert ? bd->l->expert_zero : bd->l->zero) >= 2 &&
+           mf_layout_group(bd->l, expert ? MF_GROUP_EDP : MF_GROUP_DP_CP).size > 1;
+}
+
+/* Marks what W reads of the tensors that F, R or B made, and gradients of vectors that B wrote and
+ * W reduces: they are held when W is split off. Sums what W needs of what F and B leave. */
+static void hold_for_w(mf_block *b, mf_build *bd) {
     uint8_t *made_by = calloc((size_t)b->ntensors + 1, 1),
             *read = calloc((size_t)b->ntensors + 1, 1);
-    int64_t sum = 0;
     if (made_by == NULL || read == NULL) {
         bd->status = MF_NOMEM;
         goto out;
@@ -373,25 +379,29 @@ static int64_t hold_for_w(mf_block *b, mf_build *bd) {
     }
     for (int t = 0; t < b->ntensors; t++) {
         mf_tensor *x = &b->tensors[t];
-        if (!read[t] || made_by[t] == MF_PASS_W) {
+        bool early = x->class == MF_TENSOR_GRADIENT && made_by[t] == MF_PASS_B;
+        bool gradient = x->class == MF_TENSOR_GRADIENT || x->class == MF_TENSOR_WEIGHT;
+        x->for_w =
+            gradient ? early && shards_gradient(bd, x) : read[t] != 0 && made_by[t] != MF_PASS_W;
+        if (!x->for_w) {
             continue;
         }
-        if (x->class == MF_TENSOR_LOCAL) {
-            x->class = MF_TENSOR_HELD;
-        }
-        if (x->class != MF_TENSOR_WEIGHT && x->class != MF_TENSOR_GRADIENT) {
-            sum += mf_align_B(x->bytes);
-        }
+        x->class = x->class == MF_TENSOR_LOCAL ? MF_TENSOR_HELD : x->class;
+        b->held_B += mf_align_B(x->bytes);
+        b->kept_B += x->class == MF_TENSOR_SAVED ? mf_align_B(x->bytes) : 0;
+        b->made_B += x->class == MF_TENSOR_HELD || gradient ? mf_align_B(x->bytes) : 0;
     }
 out:
     free(made_by);
     free(read);
-    return sum;
 }
 
 static void sum_params(mf_block *b) {
     for (int t = 0; t < b->ntensors; t++) {
         const mf_tensor *w = &b->tensors[t];
+        if (w->class == MF_TENSOR_WEIGHT && w->part == UINT8_MAX && !w->indices) {
+            b->shared += w->rows * w->cols;
+        }
         if (w->class != MF_TENSOR_WEIGHT || w->part == UINT8_MAX) {
             continue;
         }
@@ -422,7 +432,7 @@ mf_status mf_build_finish(mf_build *bd, mf_err *e) {
     }
     mf_block *b = bd->b;
     if (bd->key.split) {
-        b->held_B = hold_for_w(b, bd);
+        hold_for_w(b, bd);
     }
     for (int t = 0; t < b->ntensors; t++) {
         const mf_tensor *s = &b->tensors[t];

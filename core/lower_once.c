@@ -81,7 +81,7 @@ mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count p) {
             weights -= side[i].matrices * param_B(l);
         }
         double shard = ceil(n / ranks);
-        s.weights_B += side[i].level >= 3 ? weights / ranks : weights;
+        s.weights_B += side[i].level >= 3 && n > 0 ? weights / n * shard : weights;
         s.gradients_B += 4.0 * (side[i].level >= 2 ? shard : n);
         /* FP32 master weights (the parameters themselves when those are FP32), two moments. */
         double master_B = l->precision == MF_PREC_FP32 ? 0.0 : 4.0;

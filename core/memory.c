@@ -85,25 +85,15 @@ static need worst_of(const need *x, int n) {
     return worst;
 }
 
-/* Tensors that the input gradient makes for a split weight gradient, beside those that forward
- * saved already. */
-static double newly_held(const mf_block *b) {
-    int64_t bytes = 0;
-    for (int t = 0; t < b->ntensors; t++) {
-        bytes += b->tensors[t].class == MF_TENSOR_HELD ? mf_align_B(b->tensors[t].bytes) : 0;
-    }
-    return (double)bytes;
-}
-
 /* From ZeRO-2 on a rank keeps a shard of the gradient sum; a micro-batch's own gradient of a block
  * stands in full until it is reduced. */
-static double unreduced(const mf_layout *l, const mf_block *b) {
+double mf_memory_unreduced_B(const mf_layout *l, const mf_block *b) {
     double bytes = 0;
     if (l->zero >= 2 && l->dp * l->cp > 1) {
-        bytes += 4.0 * (double)b->params.dense;
+        bytes += (double)mf_align_B(4 * (b->params.dense + b->shared));
     }
     if (l->expert_zero >= 2 && l->edp > 1) {
-        bytes += 4.0 * (double)b->params.expert;
+        bytes += (double)mf_align_B(4 * b->params.expert);
     }
     return bytes;
 }
@@ -129,13 +119,13 @@ static void backward_needs(const mf_program *p, int first, chunk_need *c) {
         int position = first + c->n - 1 - k;
         const mf_block *b = block_at(p, position);
         double coming = k + 1 < c->n ? (double)block_at(p, position - 1)->offload_B : 0;
-        double grads = unreduced(&p->layout, b);
+        double grads = mf_memory_unreduced_B(&p->layout, b);
         if (beside && k > 0) { /* the one before is being reduced */
-            grads += unreduced(&p->layout, block_at(p, position + 1));
+            grads += mf_memory_unreduced_B(&p->layout, block_at(p, position + 1));
         }
         c->b[k] = (need){.saved = saved, .held = c->held, .work = coming};
         if (p->split) {
-            c->b[k].held += newly_held(b);
+            c->b[k].held += (double)b->made_B;
             c->b[k].work += (double)b->local_bs_B;
             c->w[k] = (need){.work = (double)b->local_w_B, .grads = grads};
             c->held += (double)b->held_B;
@@ -266,16 +256,18 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
             const mf_block *b = block_at(p, i);
             dispatcher = fmax(dispatcher, (double)b->comm_B);
             gathered = fmax(gathered, (double)b->gather_B);
-            boundary = fmax(boundary, (double)b->boundary_B);
         }
+    }
+    for (int i = 0; i < p->nblocks; i++) { /* a stage with the head alone takes one in, too */
+        boundary = fmax(boundary, (double)p->blocks[i]->boundary_B);
     }
     bool merged = p->layout.schedule == MF_SCHED_MERGED;
     s->kind_B[MF_MEM_COMM] = mf_memory_comm_B(&p->cluster, &p->layout) + dispatcher;
     /* The block that runs (of a pair, both) and the one prefetched. */
     s->kind_B[MF_MEM_GATHERED] = (merged ? 4.0 : 2.0) * gathered;
-    /* Input and output of the running block; with a pipeline, one more of each direction is on its
-     * way. A merged pair runs two blocks. */
-    double buffers = (p->layout.pp > 1 ? 4.0 : 2.0) + (merged ? 2.0 : 0.0);
+    /* Input and output of the running block (of a pair, both), and messages between virtual stages.
+     */
+    double buffers = (merged ? 4.0 : 2.0) + (double)mf_schedule_messages(&p->layout);
     s->kind_B[MF_MEM_BOUNDARY] = buffers * boundary;
     s->peak_B = sum_of(s);
 }

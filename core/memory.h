@@ -59,6 +59,9 @@ mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stag
 double mf_memory_context_B(const mf_cluster *c, const mf_layout *l);
 double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l);
 
+/* Gradients of a block that stand in full until they are reduced into ZeRO-2/3 shards. */
+double mf_memory_unreduced_B(const mf_layout *l, const mf_block *b);
+
 const char *mf_memory_text(mf_memory_kind k);
 
 #endif

@@ -231,6 +231,7 @@ typedef struct mf_tensor {
     bool routed;        /* rows scale with the load of this rank */
     bool indices;       /* routing map and the like: no gradient flows */
     bool offloaded;     /* saved in host memory between forward and backward */
+    bool for_w;         /* F, R or B leaves it to a split weight gradient */
     int64_t sum_rows;   /* last rows that the sum is over */
     int16_t grad;       /* tensor that holds its gradient; -1 */
     int16_t producer;   /* forward op that makes it; -1 for inputs and weights */
@@ -268,10 +269,13 @@ typedef struct mf_block {
     mf_tensor *tensors;
     mf_param_count params;
     mf_replica_count replicas;
+    int64_t shared; /* elements of tables that another block of the rank holds and this one reads */
 
     /* memory of one instance, bytes, every tensor rounded up to MF_ALIGN_B */
     int64_t saved_B;    /* held from forward to backward on the device */
-    int64_t held_B;     /* of a split backward: held from B to W */
+    int64_t held_B;     /* of a split backward: held from B to W; of these */
+    int64_t kept_B;     /* ... already saved by forward */
+    int64_t made_B;     /* ... made by B; the rest came over the boundary */
     int64_t offload_B;  /* held in host memory instead */
     int64_t boundary_B; /* size of its output boundary tensor (0 for the head) */
     int64_t local_f_B;  /* workspace high-water mark of the forward pass */

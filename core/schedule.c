@@ -206,6 +206,19 @@ out:
     return status;
 }
 
+/* --- messages ----------------------------------------------------------------------------------
+ */
+
+int mf_schedule_sending(const mf_layout *l) {
+    return l->pp == 1 ? 0 : l->schedule == MF_SCHED_ZB_V ? 2 : 1;
+}
+
+int mf_schedule_messages(const mf_layout *l) {
+    /* Neighbouring chunks on one rank: at the turns of a V, or of a pipeline of one stage. */
+    bool turns = l->schedule == MF_SCHED_ZB_V || (l->pp == 1 && l->vpp > 1);
+    return 2 * mf_schedule_sending(l) + (turns ? 2 : 0);
+}
+
 /* --- in flight -------------------------------------------------------------------------------- */
 
 static bool dominates(const int32_t *a, const int32_t *a_held, const int32_t *b,

@@ -38,6 +38,12 @@ void mf_schedule_destroy(mf_schedule *s);
  * can run without deadlock when sends are buffered. For tests and for schedules from outside. */
 mf_status mf_schedule_check(const mf_layout *l, const mf_schedule *s, mf_err *e);
 
+/* Messages between virtual stages for which a rank keeps room, the size of a boundary tensor each:
+ * on their way to other ranks (per direction one; zb-v, which may have sent two: one per chunk), or
+ * waiting for a chunk of the same rank. */
+int mf_schedule_sending(const mf_layout *l); /* per direction */
+int mf_schedule_messages(const mf_layout *l);
+
 /* Most micro-batches of each chunk in flight (forward done, backward not) at once on a stage: a set
  * of undominated vectors in_flight[k][chunk], k < *rows; max_rows x chunks of room. held[k][chunk]:
  * micro-batches whose B is done and W is not, at that moment. */

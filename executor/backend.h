@@ -44,6 +44,7 @@ typedef struct mf_exec_env {
     float *load;        /* [experts] of the position: choices of this rank's tokens in this step so
                            far, before any are dropped; NULL: no experts */
     const float *correction_bias; /* [experts] of the position; NULL: none */
+    void *exchange;               /* registered buffers of a fused dispatcher; NULL: none */
     void *scratch;
     size_t scratch_B;
 } mf_exec_env;
@@ -60,6 +61,7 @@ typedef struct mf_exec_op {
     int out_of[MF_OP_MAX_OUT]; /* which output of the forward op each output is (R leaves some out)
                                 */
     bool first[MF_OP_MAX_OUT]; /* nothing in this pass wrote the output before */
+    void *host;                /* of a copy: the host's side */
     const mf_exec_env *env;
 } mf_exec_op;
 

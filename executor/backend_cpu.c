@@ -269,6 +269,22 @@ static mf_status split(const mf_exec_op *x, mf_err *e) {
     return status;
 }
 
+/* --- copies to and from the host ---------------------------------------------------------------
+ */
+
+static mf_status to_host(const mf_exec_op *x, mf_err *e) {
+    const mf_exec_tensor *t = &x->in[0];
+    (void)e;
+    memcpy(x->host, t->data, (size_t)x->block->tensors[x->op->in[0]].bytes);
+    return MF_OK;
+}
+
+static mf_status from_host(const mf_exec_op *x, mf_err *e) {
+    (void)e;
+    memcpy(x->out[0].data, x->host, (size_t)x->block->tensors[x->op->out[0]].bytes);
+    return MF_OK;
+}
+
 /* --- the table ---------------------------------------------------------------------------------
  */
 
@@ -324,6 +340,8 @@ const mf_exec_backend *mf_exec_backend_cpu(void) {
                 [MF_OP_DISPATCH] = mf_cpu_dispatch,
                 [MF_OP_COMBINE] = mf_cpu_combine,
                 [MF_OP_SEND_RECV] = mf_cpu_send_recv,
+                [MF_OP_COPY_D2H] = to_host,
+                [MF_OP_COPY_H2D] = from_host,
             },
         .scratch_B = scratch_B,
     };

@@ -425,7 +425,7 @@ mf_status mf_cpu_dispatch(const mf_exec_op *x, mf_err *e) {
     const void *map = x->in[1].data;
     status = counts_of(&s, map, e);
     bool copies = s.by == MF_DISPATCH_FUSED;
-    char *scratch = x->env->scratch;
+    char *scratch = copies ? x->env->exchange : x->env->scratch;
     if (status == MF_OK && copies) {
         spread(&s, map, in, scratch);
     }
@@ -508,7 +508,7 @@ mf_status mf_cpu_combine(const mf_exec_op *x, mf_err *e) {
     }
     status = counts_of(&s, map, e);
     bool copies = s.by == MF_DISPATCH_FUSED;
-    char *scratch = x->env->scratch;
+    char *scratch = copies ? x->env->exchange : x->env->scratch;
     if (status == MF_OK) {
         status = back(&s, row_B(in), in->data, copies ? scratch : out->data, e);
     }
@@ -524,7 +524,7 @@ mf_status mf_cpu_combine(const mf_exec_op *x, mf_err *e) {
     size_t width = (size_t)x->in[1].cols * 4;
     status = back(&s, width, x->in[1].data, copies ? scratch : x->out[1].data, e);
     if (status == MF_OK && copies) {
-        join_probs(&s, map, x->env->scratch, x->out[1].data);
+        join_probs(&s, map, (const float *)(const void *)scratch, x->out[1].data);
     }
     return status;
 }

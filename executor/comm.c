@@ -19,8 +19,7 @@ struct mf_comm {
 #ifdef MF_HAVE_MPI
     MPI_Comm group[GROUPS];
     MPI_Comm pipeline; /* the world again, for messages between stages */
-    MPI_Request *sends;
-    int nsends, room;
+    MPI_Request send[MF_COMM_SLOTS];
 #endif
 };
 
@@ -165,6 +164,9 @@ mf_status mf_comm_create(const mf_layout *l, mf_comm **out, mf_err *e) {
     c->layout = *l;
     c->rank = rank;
     c->pipeline = MPI_COMM_NULL;
+    for (int i = 0; i < MF_COMM_SLOTS; i++) {
+        c->send[i] = MPI_REQUEST_NULL;
+    }
     for (int g = 0; g < GROUPS; g++) {
         c->group[g] = MPI_COMM_NULL;
     }
@@ -217,7 +219,6 @@ void mf_comm_destroy(mf_comm *c) {
             MPI_Comm_free(&c->pipeline);
         }
     }
-    free(c->sends);
     free(c);
 }
 
@@ -316,34 +317,21 @@ mf_status mf_comm_ring(mf_comm *c, mf_group_kind g, int64_t steps, const void *i
     return MF_OK;
 }
 
-mf_status mf_comm_send(mf_comm *c, int64_t to, int tag, const void *data, size_t size_B,
+mf_status mf_comm_send(mf_comm *c, int slot, int64_t to, int tag, const void *data, size_t size_B,
                        mf_err *e) {
-    if (c->nsends == c->room) {
-        int room = c->room ? 2 * c->room : 64;
-        MPI_Request *more = realloc(c->sends, (size_t)room * sizeof(MPI_Request));
-        if (more == NULL) {
-            return mf_err_set(e, MF_NOMEM, "sends: out of memory");
-        }
-        c->sends = more;
-        c->room = room;
-    }
-    MF_MPI_TRY(
-        MPI_Isend(data, (int)size_B, MPI_BYTE, (int)to, tag, c->pipeline, &c->sends[c->nsends]), e);
-    c->nsends++;
+    MF_MPI_TRY(MPI_Isend(data, (int)size_B, MPI_BYTE, (int)to, tag, c->pipeline, &c->send[slot]),
+               e);
+    return MF_OK;
+}
+
+mf_status mf_comm_wait_send(mf_comm *c, int slot, mf_err *e) {
+    MF_MPI_TRY(MPI_Wait(&c->send[slot], MPI_STATUS_IGNORE), e);
     return MF_OK;
 }
 
 mf_status mf_comm_receive(mf_comm *c, int64_t from, int tag, void *data, size_t size_B, mf_err *e) {
     MF_MPI_TRY(
         MPI_Recv(data, (int)size_B, MPI_BYTE, (int)from, tag, c->pipeline, MPI_STATUS_IGNORE), e);
-    return MF_OK;
-}
-
-mf_status mf_comm_wait_sends(mf_comm *c, mf_err *e) {
-    if (c->nsends > 0) {
-        MF_MPI_TRY(MPI_Waitall(c->nsends, c->sends, MPI_STATUSES_IGNORE), e);
-        c->nsends = 0;
-    }
     return MF_OK;
 }
 
@@ -445,20 +433,20 @@ mf_status mf_comm_ring(mf_comm *c, mf_group_kind g, int64_t steps, const void *i
     return MF_OK;
 }
 
-mf_status mf_comm_send(mf_comm *c, int64_t to, int tag, const void *data, size_t size_B,
+mf_status mf_comm_send(mf_comm *c, int slot, int64_t to, int tag, const void *data, size_t size_B,
                        mf_err *e) {
-    (void)c, (void)to, (void)tag, (void)data, (void)size_B;
+    (void)c, (void)slot, (void)to, (void)tag, (void)data, (void)size_B;
     return mf_err_set(e, MF_INTERNAL, "a send with one rank");
+}
+
+mf_status mf_comm_wait_send(mf_comm *c, int slot, mf_err *e) {
+    (void)c, (void)slot, (void)e;
+    return MF_OK;
 }
 
 mf_status mf_comm_receive(mf_comm *c, int64_t from, int tag, void *data, size_t size_B, mf_err *e) {
     (void)c, (void)from, (void)tag, (void)data, (void)size_B;
     return mf_err_set(e, MF_INTERNAL, "a receive with one rank");
-}
-
-mf_status mf_comm_wait_sends(mf_comm *c, mf_err *e) {
-    (void)c, (void)e;
-    return MF_OK;
 }
 
 mf_status mf_comm_barrier(mf_comm *c, mf_err *e) {

@@ -68,10 +68,13 @@ mf_status mf_comm_all_to_all(mf_comm *c, mf_group_kind g, size_t width, const vo
 mf_status mf_comm_ring(mf_comm *c, mf_group_kind g, int64_t steps, const void *in, void *out,
                        size_t size_B, mf_err *e);
 /* Between pipeline stages: world ranks. A send returns at once and keeps its buffer busy until
- * mf_comm_wait_sends; messages between two ranks with one tag arrive in order. */
-mf_status mf_comm_send(mf_comm *c, int64_t to, int tag, const void *data, size_t size_B, mf_err *e);
+ * mf_comm_wait_send of its slot, which has to come before the slot's next send; messages between
+ * two ranks with one tag arrive in order. */
+#define MF_COMM_SLOTS 4
+mf_status mf_comm_send(mf_comm *c, int slot, int64_t to, int tag, const void *data, size_t size_B,
+                       mf_err *e);
+mf_status mf_comm_wait_send(mf_comm *c, int slot, mf_err *e);
 mf_status mf_comm_receive(mf_comm *c, int64_t from, int tag, void *data, size_t size_B, mf_err *e);
-mf_status mf_comm_wait_sends(mf_comm *c, mf_err *e);
 mf_status mf_comm_barrier(mf_comm *c, mf_err *e);
 
 #endif

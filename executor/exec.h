@@ -2,6 +2,7 @@
 #ifndef MF_EXECUTOR_EXEC_H
 #define MF_EXECUTOR_EXEC_H
 
+#include "core/memory_place.h"
 #include "executor/program_run.h"
 
 /* What binding an op needs beyond its operands' places; one for each op of each block. */
@@ -16,7 +17,8 @@ typedef struct op_bind {
 
 typedef struct block_bind {
     op_bind *op;        /* [nops] */
-    int64_t *saved_at;  /* [ntensors] place in the block's part of a slot; -1 */
+    int64_t *at;        /* [ntensors] place among the block's tensors of its kind (place_of) */
+    int64_t *host_at;   /* [nops] of a copy to or from the host: place in the block's part there */
     int16_t *weight_of; /* [ntensors] weight that a gradient tensor belongs to; -1 */
     int16_t input, output, output_gradient, input_gradient; /* -1: none */
 } block_bind;
@@ -25,20 +27,24 @@ typedef struct block_bind {
 typedef struct position_bind {
     const mf_block *block;
     const block_bind *bind;
-    int64_t slot_at;   /* of its saved tensors in a slot of its chunk */
     int *param;        /* [ntensors] entry of the parameter list of a weight; -1 */
+    int64_t *inner;    /* [ntensors] element of a weight among those of its side that the block
+                          computes with: its own, then tables of other positions */
+    int64_t own[2];    /* elements of its own, dense and expert */
     float *load;       /* [experts] counts of the step (correction bias); NULL */
     float *correction; /* [experts]; NULL */
 } position_bind;
 
-typedef struct chunk_slots {
-    int64_t slot_B; /* saved tensors of one micro-batch */
-    int slots;      /* micro-batches in flight at most */
-    char *base;
-    int *slot_of; /* [micro_batches] */
-} chunk_slots;
+/* A block at work on a micro-batch: where its tensors stand. */
+typedef struct block_at {
+    int position, micro_batch;
+    int side;                                           /* 0; 1: the backward of a merged pair */
+    char *saved, *kept, *made, *arrived, *local, *host; /* core/memory_place.h */
+    char *gradients, *gathered;                         /* in full, dense and then expert */
+    void *input, *output, *output_gradient, *input_gradient;
+} block_at;
 
-/* A message that waits between two chunks of one rank, or a send under way. */
+/* A message on its way to another rank, or one that waits for a chunk of this one. */
 typedef struct mailbox {
     bool full;
     int vstage, micro_batch, direction; /* 0: forward, 1: backward */
@@ -72,28 +78,31 @@ struct mf_exec {
 
     block_bind *blocks;       /* [nblocks] */
     position_bind *positions; /* [positions]; block NULL on other ranks */
-    chunk_slots *chunks;      /* [vpp] */
+    mf_places *places;
     mf_params params;
 
-    char *arena;
-    int64_t arena_B;
-    double planned_B;
-    float *weights[2], *gradients[2]; /* halves: dense, expert */
+    char *arena, *area; /* area: what comes and goes in a step */
+    char *host;         /* host memory of what is offloaded */
+    int64_t arena_B, host_B;
+    double planned_B, planned_host_B;
+    float *weights[2], *gradients[2]; /* halves: dense, expert; a shard under ZeRO-3 and -2 */
     float *moments[2][2];             /* [m, v][half], of the owned shard */
     int64_t owned_first[2], owned_count[2];
-    char *workspace, *boundary[2];
-    int64_t boundary_B;
-    bool overlaid; /* one micro-batch in flight: the workspace lies over what is not saved yet */
-    int64_t overlaid_B;
+    int64_t boundary_B, gathered_B;
+    char *boundary[4]; /* input and output of the block at work, by side */
+    char *gathered;    /* two buffers a side */
+    int gathers[2];    /* of this step, by side */
+    char *exchange;    /* registered buffers of a fused dispatcher */
+    mailbox *mail;     /* [2 * sending], then [waiting] */
+    int sending, waiting;
 
-    /* outside the arena: what ops read of the batch, scratch, messages, results */
-    int32_t *tokens; /* [local samples][seq + 1] */
-    int32_t *rows;   /* tokens and labels of the micro-batch at hand, for each MTP depth */
+    /* outside the arena: what ops read of the batch, scratch, results */
+    int32_t *tokens;  /* [local samples][seq + 1] */
+    int32_t *rows[2]; /* tokens and labels of the micro-batch of a side, for each MTP depth */
     int32_t *positions_of_rows, *cu, *ring_position, *full_position, *full_cu;
     float *rope;
     void *scratch;
-    mailbox *mail;
-    int nmail;
+    mf_merged_op *merged; /* order of a pair of blocks */
     float *loads, *corrections;
     /* of the step over all ranks: squared norm, loss, MTP's, z-loss, auxiliary losses */
     double *sums;
@@ -108,17 +117,35 @@ struct mf_exec {
     mf_exec_env env;
 };
 
-/* bind.c */
+/* bind.c: what blocks need to know; refuses what this executor does not run. */
 mf_status mf_exec_bind(mf_exec *x, mf_err *e);
 void mf_exec_unbind(mf_exec *x);
-/* The op with its operands' memory for a micro-batch of a chunk. in/out: boundary buffers. */
-typedef struct boundary_at {
-    void *input, *output, *output_gradient, *input_gradient;
-} boundary_at;
-void mf_exec_bind_op(const mf_exec *x, int position, int64_t chunk, int micro_batch, int op,
-                     const boundary_at *at, mf_exec_op *out);
-/* Memory of a position's input in the forward pass of a micro-batch. */
-void *mf_exec_input(const mf_exec *x, int position, int64_t chunk, int micro_batch, void *buffer);
+
+/* arena.c: the arena and the places in it. */
+mf_status mf_exec_lay_out(mf_exec *x, mf_err *e);
+/* Places of block `step` of a chunk in a pass of event `event`, but for boundary tensors. */
+void mf_exec_place(const mf_exec *x, int64_t event, int step, int side, int64_t chunk, int position,
+                   int micro_batch, block_at *out);
+/* The op with its operands' memory. */
+void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op, mf_exec_op *out);
+/* Place of a tensor of the block; NULL where it has none of its own. */
+void *mf_exec_address(const mf_exec *x, const block_at *at, int16_t t, uint8_t pass);
+/* Are the weights (gradients) of a side a shard here, gathered (reduced) block by block? */
+bool mf_exec_shards_weights(const mf_exec *x, int side);
+bool mf_exec_shards_gradients(const mf_exec *x, int side);
+
+/* messages.c: between virtual stages, through the arena's mailboxes. */
+mf_status mf_exec_post(mf_exec *x, int64_t from, int64_t to, int direction, int micro_batch,
+                       const void *data, mf_err *e);
+mf_status mf_exec_collect(mf_exec *x, int64_t at, int64_t from, int direction, int micro_batch,
+                          void *data, mf_err *e);
+mf_status mf_exec_end_messages(mf_exec *x, mf_err *e);
+
+/* zero.c: what ZeRO-2 and ZeRO-3 do inside a block. */
+bool mf_exec_is_zero_op(const mf_op *op);
+mf_status mf_exec_zero_op(mf_exec *x, const block_at *at, const mf_op *op, mf_err *e);
+/* Before a pass that writes gradients: those that stand in full for this block alone begin at 0. */
+void mf_exec_zero_begin(mf_exec *x, const block_at *at, unsigned passes);
 
 /* reduce.c: gradients summed over ranks. */
 mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e);

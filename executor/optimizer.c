@@ -56,10 +56,10 @@ static mf_status norm(mf_exec *x, const mf_op *op, mf_err *e) {
             continue;
         }
         int64_t first, count, counted = mf_exec_counted(x, q);
-        mf_exec_owned(x, i, &first, &count);
+        const float *g = mf_exec_own_gradient(x, i, &first, &count);
         int64_t end = first + count < counted ? first + count : counted;
         if (end > first) {
-            status = add_squares(mf_exec_gradient(x, i) + first, end - first, &x->sums[0], e);
+            status = add_squares(g, end - first, &x->sums[0], e);
         }
     }
     return status;
@@ -76,15 +76,15 @@ static mf_status sum_over_world(mf_exec *x, const mf_op *op, mf_err *e) {
 static mf_status update_param(mf_exec *x, int i, const float *clip, mf_err *e) {
     const mf_param *q = &x->params.list[i];
     int64_t first, count;
-    mf_exec_owned(x, i, &first, &count);
+    float *weight = mf_exec_own_weight(x, i, &first, &count);
     if (count == 0) {
         return MF_OK;
     }
     int half = q->expert;
     int64_t in_shard = q->offset + first - x->owned_first[half];
     bool decays = !x->o.decay_matrices_only || q->cols > 1;
-    mf_kernel_adamw_tensor t = {.master = mf_exec_param(x, i) + first,
-                                .grad = mf_exec_gradient(x, i) + first,
+    mf_kernel_adamw_tensor t = {.master = weight,
+                                .grad = mf_exec_own_gradient(x, i, &first, &count),
                                 .m = x->moments[0][half] + in_shard,
                                 .v = x->moments[1][half] + in_shard,
                                 .count = count,

@@ -49,11 +49,6 @@ static void fill_positions(mf_exec *x) {
            (size_t)(l->mbs * local) * sizeof(int32_t));
 }
 
-static int count_messages(const mf_exec *x) {
-    const mf_layout *l = &x->p->layout;
-    return l->pp * l->vpp > 1 ? (int)(2 * l->vpp * l->micro_batches) : 0;
-}
-
 /* Largest that an op, a position's gradients or the sums of pass O need. */
 static size_t scratch_B(const mf_exec *x) {
     size_t most = (size_t)mf_exec_reduce_scratch(x) * sizeof(float);
@@ -62,6 +57,7 @@ static size_t scratch_B(const mf_exec *x) {
         for (int k = x->params.first[i]; k < x->params.first[i + 1]; k++) {
             elements += (size_t)(x->params.list[k].rows * x->params.list[k].cols);
         }
+        elements += x->positions[i].block != NULL ? (size_t)x->positions[i].block->shared : 0;
         most = elements * sizeof(float) > most ? elements * sizeof(float) : most;
     }
     for (int i = 0; i < x->p->nblocks; i++) {
@@ -74,6 +70,14 @@ static size_t scratch_B(const mf_exec *x) {
     return most;
 }
 
+static int longest_block(const mf_exec *x) {
+    int most = 0;
+    for (int i = 0; i < x->p->nblocks; i++) {
+        most = x->p->blocks[i]->nops > most ? x->p->blocks[i]->nops : most;
+    }
+    return most;
+}
+
 static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
     const mf_layout *l = &x->p->layout;
     const mf_model *m = &x->p->model;
@@ -81,7 +85,9 @@ static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
     size_t rot = (size_t)m->head_dim, positions = (size_t)x->p->assignment.positions;
     size_t experts = (size_t)m->experts;
     x->tokens = calloc((size_t)(l->mbs * (l->seq + 1)), sizeof *x->tokens);
-    x->rows = calloc(2 * rows * depths, sizeof *x->rows);
+    for (int side = 0; side < 2; side++) {
+        x->rows[side] = calloc(2 * rows * depths, sizeof *x->rows[side]);
+    }
     x->positions_of_rows = calloc(rows, sizeof *x->positions_of_rows);
     x->cu = calloc((size_t)l->mbs + 1, sizeof *x->cu);
     x->full_cu = calloc((size_t)l->mbs + 1, sizeof *x->full_cu);
@@ -90,19 +96,14 @@ static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
     x->rope = calloc((size_t)l->seq * rot, sizeof *x->rope);
     x->env.scratch_B = scratch_B(x);
     x->scratch = aligned_alloc(64, (x->env.scratch_B + 63) / 64 * 64 + 64);
+    x->merged = calloc((size_t)longest_block(x) * 2 + 1, sizeof *x->merged);
     x->sums = calloc(MF_SUMS + positions, sizeof *x->sums);
     x->loads = calloc(positions * experts + 1, sizeof *x->loads);
     x->corrections = calloc(positions * experts + 1, sizeof *x->corrections);
-    x->nmail = count_messages(x);
-    x->mail = calloc((size_t)x->nmail + 1, sizeof *x->mail);
-    bool ok = x->tokens && x->rows && x->positions_of_rows && x->cu && x->full_cu &&
-              x->ring_position && x->full_position && x->rope && x->scratch && x->sums &&
-              x->loads && x->corrections && x->mail;
+    bool ok = x->tokens && x->rows[0] && x->rows[1] && x->positions_of_rows && x->cu &&
+              x->full_cu && x->ring_position && x->full_position && x->rope && x->scratch &&
+              x->merged && x->sums && x->loads && x->corrections;
     x->aux_of_position = x->sums != NULL ? x->sums + MF_SUMS : NULL;
-    for (int i = 0; i < x->nmail && ok; i++) {
-        x->mail[i].data = malloc((size_t)x->boundary_B + 1);
-        ok = x->mail[i].data != NULL;
-    }
     return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "executor: out of memory");
 }
 
@@ -111,6 +112,7 @@ static mf_status plan_memory(mf_exec *x, mf_err *e) {
     mf_status status = mf_memory_plan(x->p, x->s, &plan, e);
     if (status == MF_OK) {
         x->planned_B = plan->stage[x->stage].peak_B;
+        x->planned_host_B = plan->stage[x->stage].host_B;
         mf_memory_destroy(plan);
     }
     return status;
@@ -133,6 +135,7 @@ static void fill_env(mf_exec *x) {
     x->env.full_position = x->full_position;
     x->env.full_cu = x->full_cu;
     x->env.scratch = x->scratch;
+    x->env.exchange = x->exchange;
     for (int i = 0; i < x->p->assignment.positions; i++) {
         char name[128];
         position_bind *q = &x->positions[i];
@@ -187,12 +190,9 @@ void mf_exec_destroy(mf_exec *x) {
     }
     mf_exec_unbind(x);
     mf_exec_reduce_clear(x);
-    for (int i = 0; x->mail != NULL && i < x->nmail; i++) {
-        free(x->mail[i].data);
-    }
-    free(x->mail);
     free(x->tokens);
-    free(x->rows);
+    free(x->rows[0]);
+    free(x->rows[1]);
     free(x->positions_of_rows);
     free(x->cu);
     free(x->full_cu);
@@ -200,15 +200,34 @@ void mf_exec_destroy(mf_exec *x) {
     free(x->full_position);
     free(x->rope);
     free(x->scratch);
+    free(x->merged);
     free(x->sums);
     free(x->loads);
     free(x->corrections);
     free(x);
 }
 
+/* Shards take their part of what is read in full. */
+static mf_status load_parameters(mf_exec *x, const mf_safetensors *from, mf_err *e) {
+    if (!mf_exec_shards_weights(x, 0) && !mf_exec_shards_weights(x, 1)) {
+        return mf_params_load(&x->params, x->p, &x->at, from, x->weights[0], x->weights[1], e);
+    }
+    float *half[2] = {calloc((size_t)x->params.dense + 1, sizeof(float)),
+                      calloc((size_t)x->params.expert + 1, sizeof(float))};
+    mf_status status = half[0] == NULL || half[1] == NULL
+                           ? mf_err_set(e, MF_NOMEM, "parameters: out of memory")
+                           : mf_params_load(&x->params, x->p, &x->at, from, half[0], half[1], e);
+    for (int i = 0; i < x->params.count && status == MF_OK; i++) {
+        const mf_param *q = &x->params.list[i];
+        mf_exec_set_param(x, i, half[q->expert] + q->offset);
+    }
+    free(half[0]);
+    free(half[1]);
+    return status;
+}
+
 mf_status mf_exec_load(mf_exec *x, const mf_safetensors *from, mf_err *e) {
-    mf_status status =
-        mf_params_load(&x->params, x->p, &x->at, from, x->weights[0], x->weights[1], e);
+    mf_status status = load_parameters(x, from, e);
     for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
         char name[128];
         if (x->positions[i].correction == NULL ||
@@ -229,7 +248,8 @@ mf_status mf_exec_load(mf_exec *x, const mf_safetensors *from, mf_err *e) {
 /* Tokens and labels of a micro-batch's rows, for the model itself and each MTP depth: depth d reads
  * the token d places further on, and predicts the one after it. Past the sample's end nothing is
  * known: token 0, label ignored. */
-static mf_status fetch(mf_exec *x, const mf_exec_batch *batch, int micro_batch, mf_err *e) {
+static mf_status fetch(mf_exec *x, const mf_exec_batch *batch, int side, int micro_batch,
+                       mf_err *e) {
     const mf_layout *l = &x->p->layout;
     int64_t local = l->seq / l->cp, rows = l->mbs * local;
     int64_t first = (micro_batch * l->dp + x->at.d) * l->mbs;
@@ -240,7 +260,7 @@ static mf_status fetch(mf_exec *x, const mf_exec_batch *batch, int micro_batch, 
             return status;
         }
         for (int64_t depth = 0; depth <= x->p->model.mtp_layers; depth++) {
-            int32_t *token = x->rows + 2 * depth * rows, *label = token + rows;
+            int32_t *token = x->rows[side] + 2 * depth * rows, *label = token + rows;
             for (int64_t i = 0; i < local; i++) {
                 int64_t at = x->positions_of_rows[b * local + i] + depth;
                 token[b * local + i] = at <= l->seq ? sample[at] : 0;
@@ -257,7 +277,7 @@ static double aux_scopes(const mf_layout *l) {
     return (double)(l->micro_batches * (l->aux_scope == MF_AUX_GLOBAL ? 1 : l->dp));
 }
 
-static void enter_position(mf_exec *x, int position) {
+static void enter_position(mf_exec *x, int position, int side) {
     const mf_layout *l = &x->p->layout;
     const mf_model *m = &x->p->model;
     const position_bind *q = &x->positions[position];
@@ -265,7 +285,7 @@ static void enter_position(mf_exec *x, int position) {
     bool mtp = mf_position_kind_of(m, position) == MF_POS_MTP;
     int64_t depth = mtp ? mf_position_index(m, position) + 1 : 0;
     double labels = (double)(l->gbs * (l->seq - depth));
-    x->env.token = x->rows + 2 * depth * rows;
+    x->env.token = x->rows[side] + 2 * depth * rows;
     x->env.label = x->env.token + rows;
     x->env.loss_scale = (float)((mtp ? x->o.mtp_coef / (double)m->mtp_layers : 1.0) / labels);
     x->env.loss_sum = mtp ? &x->mtp_sum : &x->loss_sum;
@@ -276,66 +296,6 @@ static void enter_position(mf_exec *x, int position) {
     x->env.force_balance = x->o.force_balance;
     x->env.load = q->load;
     x->env.correction_bias = q->correction;
-}
-
-/* --- messages between virtual stages
- * --------------------------------------------------------------- */
-
-static mailbox *free_mailbox(mf_exec *x) {
-    for (int i = 0; i < x->nmail; i++) {
-        if (!x->mail[i].full) {
-            return &x->mail[i];
-        }
-    }
-    return NULL;
-}
-
-static int64_t rank_of_stage(const mf_exec *x, int64_t stage) {
-    return mf_layout_rank_dense(&x->p->layout, x->at.t, x->at.c, x->at.d, stage);
-}
-
-/* To virtual stage `to`; the buffer is free again when this returns. */
-static mf_status post(mf_exec *x, int64_t to, int direction, int micro_batch, const void *data,
-                      mf_err *e) {
-    mailbox *m = free_mailbox(x);
-    if (m == NULL) {
-        return mf_err_set(e, MF_INTERNAL, "no mailbox is free");
-    }
-    *m = (mailbox){.full = true,
-                   .vstage = (int)to,
-                   .micro_batch = micro_batch,
-                   .direction = direction,
-                   .data = m->data};
-    memcpy(m->data, data, (size_t)x->boundary_B);
-    int64_t stage = mf_layout_stage_of(&x->p->layout, to);
-    if (stage == x->stage) {
-        return MF_OK;
-    }
-    m->vstage = -1; /* under way: free when the step ends */
-    int tag = 2 * (int)(to * x->s->micro_batches + micro_batch) + direction;
-    mf_exec_ran(x, direction == 0 ? &x->p->send_forward : &x->p->send_backward);
-    return mf_comm_send(x->comm, rank_of_stage(x, stage), tag, m->data, (size_t)x->boundary_B, e);
-}
-
-static mf_status collect(mf_exec *x, int64_t at, int64_t from, int direction, int micro_batch,
-                         void *data, mf_err *e) {
-    int64_t stage = mf_layout_stage_of(&x->p->layout, from);
-    if (stage != x->stage) {
-        int tag = 2 * (int)(at * x->s->micro_batches + micro_batch) + direction;
-        return mf_comm_receive(x->comm, rank_of_stage(x, stage), tag, data, (size_t)x->boundary_B,
-                               e);
-    }
-    for (int i = 0; i < x->nmail; i++) {
-        mailbox *m = &x->mail[i];
-        if (m->full && m->vstage == at && m->micro_batch == micro_batch &&
-            m->direction == direction) {
-            memcpy(data, m->data, (size_t)x->boundary_B);
-            m->full = false;
-            return MF_OK;
-        }
-    }
-    return mf_err_set(e, MF_INTERNAL, "virtual stage %lld has no input for micro-batch %d",
-                      (long long)at, micro_batch);
 }
 
 void mf_exec_ran(mf_exec *x, const mf_op *op) {
@@ -349,106 +309,206 @@ void mf_exec_ran(mf_exec *x, const mf_op *op) {
 /* --- passes
  * ---------------------------------------------------------------------------------------- */
 
-static mf_status run_ops(mf_exec *x, int position, int64_t chunk, int micro_batch, int first,
-                         int end, const boundary_at *at, mf_err *e) {
-    const mf_block *b = x->positions[position].block;
+/* A pass of a chunk over a micro-batch. */
+typedef struct pass_run {
+    unsigned passes; /* MF_PASS_F, or what is played of the backward ones */
+    int64_t event, chunk, vstage;
+    int micro_batch, side;
+    int first, n;      /* its positions */
+    char *now, *spare; /* boundary tensor that comes in, and room for the one that goes out */
+} pass_run;
+
+static pass_run pass_of(mf_exec *x, int64_t event, bool backward, int64_t chunk, int micro_batch,
+                        int side) {
+    const mf_assignment *a = &x->p->assignment;
+    unsigned back = x->p->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
+    pass_run r = {.passes = backward ? back : MF_PASS_F,
+                  .event = event,
+                  .chunk = chunk,
+                  .vstage = mf_layout_vstage(&x->p->layout, x->stage, chunk),
+                  .micro_batch = micro_batch,
+                  .side = side,
+                  .now = x->boundary[2 * side],
+                  .spare = x->boundary[2 * side + 1]};
+    r.first = a->first[r.vstage];
+    r.n = a->first[r.vstage + 1] - r.first;
+    return r;
+}
+
+static bool is_forward(const pass_run *r) {
+    return r->passes == MF_PASS_F;
+}
+
+static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
+    const mf_block *b = x->positions[at->position].block;
+    const mf_op *kind = &b->ops[i];
     mf_exec_op op;
-    enter_position(x, position);
-    for (int i = first; i < end; i++) {
-        mf_exec_bind_op(x, position, chunk, micro_batch, i, at, &op);
-        if (x->o.before_op != NULL) {
-            x->o.before_op(x->o.user, &op);
-        }
-        mf_status status = x->backend->run[b->ops[i].kind](&op, e);
-        if (status != MF_OK) {
-            return mf_err_prefix(e, "position %d (%s), op %d %s", position, b->label, i,
-                                 b->ops[i].name);
-        }
-        x->ops++;
-        if (x->o.after_op != NULL) {
-            x->o.after_op(x->o.user, &op);
-        }
+    mf_exec_bind_op(x, at, i, &op);
+    if (x->o.before_op != NULL) {
+        x->o.before_op(x->o.user, &op);
+    }
+    mf_status status = mf_exec_is_zero_op(kind) ? mf_exec_zero_op(x, at, kind, e)
+                                                : x->backend->run[kind->kind](&op, e);
+    if (status != MF_OK) {
+        return mf_err_prefix(e, "position %d (%s), op %d %s", at->position, b->label, i,
+                             kind->name);
+    }
+    x->ops++;
+    if (x->o.after_op != NULL) {
+        x->o.after_op(x->o.user, &op);
     }
     return MF_OK;
 }
 
-static mf_status forward(mf_exec *x, int64_t chunk, int micro_batch, mf_err *e) {
-    const mf_assignment *a = &x->p->assignment;
-    int64_t v = mf_layout_vstage(&x->p->layout, x->stage, chunk);
-    int first = a->first[v], end = a->first[v + 1];
-    void *input = mf_exec_input(x, first, chunk, micro_batch, x->boundary[0]);
+/* Step k of a pass: the block, with its boundary tensors in place. */
+static block_at begin_block(mf_exec *x, pass_run *r, int k) {
+    int position = is_forward(r) ? r->first + k : r->first + r->n - 1 - k;
+    const position_bind *q = &x->positions[position];
+    block_at at;
+    mf_exec_place(x, r->event, k, r->side, r->chunk, position, r->micro_batch, &at);
+    int16_t in = q->bind->input;
+    bool saved = in >= 0 && q->block->tensors[in].class == MF_TENSOR_SAVED;
+    at.input = saved ? mf_exec_address(x, &at, in, MF_PASS_F) : is_forward(r) ? r->now : NULL;
+    if (is_forward(r)) {
+        at.output = r->spare;
+        if (saved) {
+            memcpy(at.input, r->now, (size_t)x->boundary_B);
+        }
+    } else if ((r->passes & MF_PASS_B) != 0) {
+        at.output_gradient = r->now;
+        at.input_gradient = r->spare;
+    } else {
+        at.output_gradient = at.arrived; /* B left it for W */
+    }
+    at.gathered = x->gathered + (2 * r->side + x->gathers[r->side] % 2) * x->gathered_B;
+    x->gathers[r->side] += q->block->gather_B > 0;
+    if (!is_forward(r)) {
+        mf_exec_zero_begin(x, &at, r->passes);
+    }
+    return at;
+}
+
+static void end_block(mf_exec *x, pass_run *r, const block_at *at) {
+    const position_bind *q = &x->positions[at->position];
+    if (is_forward(r) && q->bind->output < 0 && q->bind->input >= 0) {
+        memcpy(r->spare, at->input, (size_t)x->boundary_B); /* what passes through (MTP) */
+    }
+    if (r->passes == (MF_PASS_R | MF_PASS_B) && at->arrived != NULL) {
+        memcpy(at->arrived, r->now, (size_t)x->boundary_B);
+    }
+    if ((r->passes & (MF_PASS_F | MF_PASS_B)) != 0) {
+        char *swap = r->now;
+        r->now = r->spare;
+        r->spare = swap;
+    }
+}
+
+/* Ops [*next, end) of a block's passes. */
+static mf_status run_block(mf_exec *x, const pass_run *r, const block_at *at, mf_err *e) {
+    const mf_block *b = x->positions[at->position].block;
     mf_status status = MF_OK;
-    if (v > 0) {
-        status = collect(x, v, v - 1, 0, micro_batch, input, e);
-    }
-    for (int i = first; i < end && status == MF_OK; i++) {
-        const position_bind *q = &x->positions[i];
-        void *spare = input == x->boundary[0] ? x->boundary[1] : x->boundary[0];
-        /* Where the workspace lies over the next block's part of the slot, its input waits. */
-        bool direct = i + 1 < end && !x->overlaid;
-        void *next = direct ? mf_exec_input(x, i + 1, chunk, micro_batch, spare) : spare;
-        void *kept = mf_exec_input(x, i, chunk, micro_batch, input);
-        if (kept != input) {
-            memcpy(kept, input, (size_t)x->boundary_B);
-            input = kept;
+    enter_position(x, at->position, r->side);
+    for (int i = 0; i < b->nops && status == MF_OK; i++) {
+        if ((b->ops[i].pass & r->passes) != 0) {
+            status = run_op(x, at, i, e);
         }
-        const boundary_at at = {.input = input, .output = next};
-        status = run_ops(x, i, chunk, micro_batch, 0, q->block->nforward, &at, e);
-        if (q->bind->output < 0 && q->bind->input >= 0) {
-            memcpy(next, input, (size_t)x->boundary_B); /* what passes through (MTP) */
-        }
-        input = next;
-    }
-    if (status == MF_OK && v + 1 < a->vstages) {
-        status = post(x, v + 1, 0, micro_batch, input, e);
     }
     return status;
 }
 
-static mf_status backward(mf_exec *x, int64_t chunk, int micro_batch, mf_err *e) {
-    const mf_assignment *a = &x->p->assignment;
-    int64_t v = mf_layout_vstage(&x->p->layout, x->stage, chunk);
-    int first = a->first[v], end = a->first[v + 1];
-    char *gradient = x->boundary[0], *other = x->boundary[1];
+/* A block's forward and another's backward, taking turns as they were lowered and priced. */
+static mf_status run_pair(mf_exec *x, const pass_run *f, const block_at *fat, const pass_run *b,
+                          const block_at *bat, mf_err *e) {
+    const mf_block *forward = x->positions[fat->position].block;
+    const mf_block *backward = x->positions[bat->position].block;
+    mf_merged_op *order = x->merged;
+    int n = mf_block_merge(forward, backward, order), entered = -1;
     mf_status status = MF_OK;
-    if (v + 1 < a->vstages) {
-        status = collect(x, v, v + 1, 1, micro_batch, gradient, e);
-    }
-    for (int i = end - 1; i >= first && status == MF_OK; i--) {
-        const position_bind *q = &x->positions[i];
-        const boundary_at at = {.input = mf_exec_input(x, i, chunk, micro_batch, NULL),
-                                .output_gradient = gradient,
-                                .input_gradient = other};
-        status = run_ops(x, i, chunk, micro_batch, q->block->nforward, q->block->nops, &at, e);
-        char *swap = gradient;
-        gradient = other;
-        other = swap;
-    }
-    if (status == MF_OK && v > 0) {
-        status = post(x, v - 1, 1, micro_batch, gradient, e);
+    for (int i = 0; i < n && status == MF_OK; i++) {
+        bool back = order[i].side == 1;
+        if (entered != order[i].side) {
+            enter_position(x, (back ? bat : fat)->position, (back ? b : f)->side);
+            entered = order[i].side;
+        }
+        status = run_op(x, back ? bat : fat, order[i].op, e);
     }
     return status;
+}
+
+static mf_status begin_pass(mf_exec *x, const mf_exec_batch *batch, const pass_run *r, mf_err *e) {
+    mf_status status = fetch(x, batch, r->side, r->micro_batch, e);
+    int64_t from = is_forward(r) ? r->vstage - 1 : r->vstage + 1;
+    bool receives =
+        (r->passes & (MF_PASS_F | MF_PASS_B)) != 0 && from >= 0 && from < x->p->assignment.vstages;
+    return status == MF_OK && receives
+               ? mf_exec_collect(x, r->vstage, from, !is_forward(r), r->micro_batch, r->now, e)
+               : status;
+}
+
+static mf_status end_pass(mf_exec *x, const pass_run *r, mf_err *e) {
+    int64_t to = is_forward(r) ? r->vstage + 1 : r->vstage - 1;
+    bool sends =
+        (r->passes & (MF_PASS_F | MF_PASS_B)) != 0 && to >= 0 && to < x->p->assignment.vstages;
+    return sends ? mf_exec_post(x, r->vstage, to, !is_forward(r), r->micro_batch, r->now, e)
+                 : MF_OK;
+}
+
+/* One or two passes, block by block. */
+static mf_status run_passes(mf_exec *x, const mf_exec_batch *batch, pass_run *run, int count,
+                            mf_err *e) {
+    mf_status status = MF_OK;
+    for (int i = 0; i < count && status == MF_OK; i++) {
+        status = begin_pass(x, batch, &run[i], e);
+    }
+    int longest = run[0].n > run[count - 1].n ? run[0].n : run[count - 1].n;
+    for (int k = 0; k < longest && status == MF_OK; k++) {
+        block_at at[2];
+        for (int i = 0; i < count; i++) {
+            if (k < run[i].n) {
+                at[i] = begin_block(x, &run[i], k);
+            }
+        }
+        if (count == 2 && k < run[0].n && k < run[1].n) {
+            status = run_pair(x, &run[0], &at[0], &run[1], &at[1], e);
+        } else {
+            int one = k < run[0].n ? 0 : 1;
+            status = run_block(x, &run[one], &at[one], e);
+        }
+        for (int i = 0; i < count; i++) {
+            if (k < run[i].n) {
+                end_block(x, &run[i], &at[i]);
+            }
+        }
+    }
+    for (int i = 0; i < count && status == MF_OK; i++) {
+        status = end_pass(x, &run[i], e);
+    }
+    return status;
+}
+
+static mf_status run_event(mf_exec *x, const mf_exec_batch *batch, int64_t event, mf_err *e) {
+    const mf_event *ev = &x->s->events[x->stage][event];
+    pass_run run[2] = {pass_of(x, event, ev->pass == MF_EVENT_B || ev->pass == MF_EVENT_W,
+                               ev->chunk, ev->micro_batch, 0)};
+    if (ev->pass == MF_EVENT_W) {
+        run[0].passes = MF_PASS_W;
+    }
+    if (ev->pass == MF_EVENT_FB) {
+        run[1] = pass_of(x, event, true, ev->chunk2, ev->micro_batch2, 1);
+    }
+    return run_passes(x, batch, run, ev->pass == MF_EVENT_FB ? 2 : 1, e);
 }
 
 static mf_status run_schedule(mf_exec *x, const mf_exec_batch *batch, mf_err *e) {
     mf_status status = MF_OK;
     for (int64_t i = 0; i < x->s->count[x->stage] && status == MF_OK; i++) {
-        const mf_event *ev = &x->s->events[x->stage][i];
-        status = fetch(x, batch, ev->micro_batch, e);
-        if (status == MF_OK) {
-            status = ev->pass == MF_EVENT_F ? forward(x, ev->chunk, ev->micro_batch, e)
-                                            : backward(x, ev->chunk, ev->micro_batch, e);
-        }
+        status = run_event(x, batch, i, e);
         if (status != MF_OK) {
             return mf_err_prefix(e, "rank %lld, micro-batch %d", (long long)mf_comm_rank(x->comm),
-                                 ev->micro_batch);
+                                 x->s->events[x->stage][i].micro_batch);
         }
     }
-    status = mf_comm_wait_sends(x->comm, e);
-    for (int i = 0; i < x->nmail; i++) {
-        x->mail[i].full = false;
-    }
-    return status;
+    return mf_exec_end_messages(x, e);
 }
 
 /* From the sums over all ranks of what each of them counted of its own rows. */
@@ -475,7 +535,9 @@ mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_resu
     *out = (mf_exec_result){0};
     const int64_t total[2] = {x->params.dense, x->params.expert};
     for (int h = 0; h < 2; h++) {
-        memset(x->gradients[h], 0, (size_t)total[h] * sizeof(float));
+        int64_t count = mf_exec_shards_gradients(x, h) ? x->owned_count[h] : total[h];
+        memset(x->gradients[h], 0, (size_t)count * sizeof(float));
+        x->gathers[h] = 0;
     }
     memset(x->aux_of_position, 0, (size_t)x->p->assignment.positions * sizeof *x->aux_of_position);
     memset(x->loads, 0,
@@ -509,33 +571,6 @@ const mf_params *mf_exec_params(const mf_exec *x) {
     return &x->params;
 }
 
-float *mf_exec_param(mf_exec *x, int i) {
-    const mf_param *q = &x->params.list[i];
-    return x->weights[q->expert] + q->offset;
-}
-
-float *mf_exec_gradient(mf_exec *x, int i) {
-    const mf_param *q = &x->params.list[i];
-    return x->gradients[q->expert] + q->offset;
-}
-
-void mf_exec_owned(const mf_exec *x, int i, int64_t *first, int64_t *count) {
-    const mf_param *q = &x->params.list[i];
-    int64_t begin = x->owned_first[q->expert], end = begin + x->owned_count[q->expert];
-    int64_t a = q->offset > begin ? q->offset : begin;
-    int64_t b = q->offset + q->rows * q->cols < end ? q->offset + q->rows * q->cols : end;
-    *first = a - q->offset;
-    *count = b > a ? b - a : 0;
-}
-
 float *mf_exec_correction_bias(mf_exec *x, int position) {
     return x->positions[position].correction;
-}
-
-int64_t mf_exec_arena_B(const mf_exec *x) {
-    return x->arena_B;
-}
-
-double mf_exec_planned_B(const mf_exec *x) {
-    return x->planned_B;
 }

@@ -70,10 +70,16 @@ mf_status mf_exec_step(mf_exec *x, const mf_exec_batch *batch, double lr, mf_exe
                        mf_err *e);
 
 /* This rank's parameters: values and gradients of entry i of the list (master values are float;
- * under ZeRO-1 gradients are complete on this rank's shard only, unless none is sharded). */
+ * under ZeRO-1 gradients are complete on this rank's shard only, unless none is sharded). NULL
+ * where a shard is all that a rank keeps: weights under ZeRO-3, gradients under ZeRO-2 and -3. */
 const mf_params *mf_exec_params(const mf_exec *x);
 float *mf_exec_param(mf_exec *x, int i);
 float *mf_exec_gradient(mf_exec *x, int i);
+/* Sets what this rank keeps of parameter i from all of its values. */
+void mf_exec_set_param(mf_exec *x, int i, const float *values);
+/* Weights and reduced gradients of the elements [first, first + count) that this rank owns. */
+float *mf_exec_own_weight(const mf_exec *x, int i, int64_t *first, int64_t *count);
+float *mf_exec_own_gradient(const mf_exec *x, int i, int64_t *first, int64_t *count);
 /* [first, first + count) of parameter i's elements whose reduced gradient this rank holds. */
 void mf_exec_owned(const mf_exec *x, int i, int64_t *first, int64_t *count);
 /* Correction bias of a position [experts]; NULL where there is none. */
@@ -105,5 +111,8 @@ mf_status mf_exec_expert_load(mf_exec *x, double *counts, mf_err *e);
 /* Bytes of the arena, and what the memory plan says of this rank's stage. */
 int64_t mf_exec_arena_B(const mf_exec *x);
 double mf_exec_planned_B(const mf_exec *x);
+/* Of the arena: bytes between things that stand at the same time, where no arrangement without was
+ * found. arena = planned + gaps. */
+int64_t mf_exec_gaps_B(const mf_exec *x);
 
 #endif

@@ -82,17 +82,17 @@ mf_status mf_exec_reduce_positions(mf_exec *x, mf_err *e) {
 /* --- copies inside a data-parallel rank ---------------------------------------------------------
  */
 
-/* Copies' elements that this rank reduces: [*first, *first + count) of the parameter. */
-static int64_t copied(const mf_exec *x, int i, mf_gradient_sum sum, int64_t *first) {
+/* Copies' elements that this rank reduces, and their gradients. */
+static int64_t copied(const mf_exec *x, int i, mf_gradient_sum sum, float **gradient) {
     const mf_param *q = &x->params.list[i];
-    int64_t count, begin = (q->rows - q->sum_rows) * q->cols;
+    int64_t first, count, begin = (q->rows - q->sum_rows) * q->cols;
     if (q->sum != sum) {
         return 0;
     }
-    mf_exec_owned(x, i, first, &count);
-    int64_t end = *first + count;
-    *first = *first > begin ? *first : begin;
-    return end > *first ? end - *first : 0;
+    *gradient = mf_exec_own_gradient(x, i, &first, &count);
+    int64_t skipped = begin > first ? begin - first : 0;
+    *gradient += skipped;
+    return count > skipped ? count - skipped : 0;
 }
 
 static mf_gradient_sum sum_of(const mf_op *op) {
@@ -111,13 +111,13 @@ mf_status mf_exec_sum_copies(mf_exec *x, const mf_op *op, mf_err *e) {
     mf_gradient_sum sum = sum_of(op);
     mf_group_kind group = sum == MF_SUM_KV ? x->kv_copies : (mf_group_kind)op->group;
     float *packed = x->scratch;
-    int64_t total = 0, first;
+    int64_t total = 0;
     for (int out = 0; out < 2; out++) {
         int64_t at = 0;
         for (int i = 0; i < x->params.count; i++) {
-            int64_t count = copied(x, i, sum, &first);
+            float *g = NULL;
+            int64_t count = copied(x, i, sum, &g);
             if (count > 0) {
-                float *g = mf_exec_gradient(x, i) + first;
                 memcpy(out ? g : packed + at, out ? packed + at : g, (size_t)count * sizeof *g);
                 at += count;
             }
@@ -231,7 +231,8 @@ static mf_status sum_shards(mf_exec *x, const table_copies *t, mf_err *e) {
     int64_t elements = q->rows * q->cols, ranks = ranks_of(x, 0), first, end, total = 0;
     int64_t counts[MF_COMM_MAX_GROUP], me = mf_comm_group_rank(x->comm, MF_GROUP_DP_CP);
     window(x, &t->copy[t->mine], elements, me, &first, &end);
-    float *g = mf_exec_gradient(x, t->param);
+    int64_t owned_first, owned;
+    float *g = mf_exec_own_gradient(x, t->param, &owned_first, &owned); /* element `first` */
     float *send = x->scratch, *receive = send + t->count * (end - first);
     float *sum = receive + t->count * (end - first);
     for (int c = 0; c < t->count; c++) {
@@ -242,7 +243,7 @@ static mf_status sum_shards(mf_exec *x, const table_copies *t, mf_err *e) {
             b = b < end ? b : end;
             counts[c * ranks + i] = c != t->mine && b > a ? b - a : 0;
             if (counts[c * ranks + i] > 0) {
-                memcpy(send + total, g + a, (size_t)(b - a) * sizeof *g);
+                memcpy(send + total, g + a - first, (size_t)(b - a) * sizeof *g);
                 total += b - a;
             }
         }
@@ -252,10 +253,10 @@ static mf_status sum_shards(mf_exec *x, const table_copies *t, mf_err *e) {
     memset(sum, 0, (size_t)(end - first) * sizeof *sum);
     for (int c = 0; c < t->count; c++) {
         for (int64_t k = 0; k < end - first; k++) {
-            sum[k] += c == t->mine ? g[first + k] : *receive++;
+            sum[k] += c == t->mine ? g[k] : *receive++;
         }
     }
-    memcpy(g + first, sum, (size_t)(end - first) * sizeof *g);
+    memcpy(g, sum, (size_t)(end - first) * sizeof *g);
     return status;
 }
 

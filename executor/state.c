@@ -7,12 +7,12 @@ void mf_exec_state_of(mf_exec *x, int i, mf_exec_state *out) {
     const mf_param *q = &x->params.list[i];
     int half = q->expert;
     *out = (mf_exec_state){0};
-    mf_exec_owned(x, i, &out->first, &out->count);
+    float *weight = mf_exec_own_weight(x, i, &out->first, &out->count);
     if (out->count == 0) {
         return;
     }
     int64_t in_shard = q->offset + out->first - x->owned_first[half];
-    out->value[MF_EXEC_WEIGHT] = mf_exec_param(x, i) + out->first;
+    out->value[MF_EXEC_WEIGHT] = weight;
     out->value[MF_EXEC_MOMENT1] = x->moments[0][half] + in_shard;
     out->value[MF_EXEC_MOMENT2] = x->moments[1][half] + in_shard;
     for (int k = 0; k < MF_EXEC_STATES; k++) {

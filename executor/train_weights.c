@@ -36,9 +36,11 @@ void mf_train_init_weights(mf_exec *x, const mf_program *p, const mf_rank_coords
         const mf_param *q = &list->list[i];
         const mf_block *b = p->blocks[p->block_of[q->position]];
         bool norm = b->tensors[q->tensor].part == MF_PART_NORM;
+        int64_t first = 0, count = q->rows * q->cols;
         float *w = mf_exec_param(x, i);
+        w = w != NULL ? w : mf_exec_own_weight(x, i, &first, &count);
         mf_param_piece piece;
-        for (int64_t k = 0; k < q->rows * q->cols; k++) {
+        for (int64_t k = 0; k < count; k++) {
             w[k] = norm ? 1.0f : 0.0f; /* biases, and rows of a padded vocabulary */
         }
         for (int k = 0; !norm && !q->bias && mf_param_piece_at(p, at, q, k, &piece); k++) {
@@ -46,8 +48,10 @@ void mf_train_init_weights(mf_exec *x, const mf_program *p, const mf_rank_coords
             for (int64_t r = 0; r < piece.rows; r++) {
                 for (int64_t c = 0; c < piece.cols; c++) {
                     int64_t element = ((piece.row + r) << 24) + piece.col + c;
-                    w[(piece.at_row + r) * q->cols + piece.at_col + c] =
-                        (float)(0.02 * normal_at(key, element));
+                    int64_t here = (piece.at_row + r) * q->cols + piece.at_col + c - first;
+                    if (here >= 0 && here < count) {
+                        w[here] = (float)(0.02 * normal_at(key, element));
+                    }
                 }
             }
         }

@@ -201,7 +201,7 @@ void mf_load_add(const mf_floors *fl, mf_load *x, int class) {
 
 /* Boundary tensors that a stage keeps room for (core/memory.c). */
 static double boundaries(const mf_inner *in) {
-    return (in->stages > 1 ? 4.0 : 2.0) + (in->merged ? 2.0 : 0.0);
+    return (in->merged ? 4.0 : 2.0) + (double)mf_schedule_messages(&in->layout);
 }
 
 double mf_load_time_s(const mf_floors *fl, const mf_load *x, int way, double flight, double share) {

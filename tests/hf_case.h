@@ -100,7 +100,7 @@ static inline double hf_number(const mf_json_value *v, const char *key) {
 }
 
 /* Adds the squared difference and size of a rectangle's elements that lie in [first, end) of the
- * parameter. */
+ * parameter; got[0] is element `first`. */
 static inline void hf_compare(const float *got, const mf_param *q, int64_t first, int64_t end,
                               const mf_st_tensor *want, const mf_param_piece *p, double *difference,
                               double *size) {
@@ -113,7 +113,7 @@ static inline void hf_compare(const float *got, const mf_param *q, int64_t first
                 continue;
             }
             double w = (double)mf_st_get(want, (p->row + r) * width + p->col + c);
-            double d = (double)got[at] - w;
+            double d = (double)got[at - first] - w;
             *difference += d * d;
             *size += w * w;
         }
@@ -131,13 +131,12 @@ static inline double hf_gradient_error(hf_case *h, char worst[160], int *compare
         const mf_param *q = &list->list[i];
         int64_t first, count;
         mf_param_piece piece;
-        mf_exec_owned(h->exec, i, &first, &count);
+        const float *g = mf_exec_own_gradient(h->exec, i, &first, &count);
         for (int k = 0; mf_param_piece_at(h->program, &at, q, k, &piece); k++) {
             const mf_st_tensor *want = mf_safetensors_find(h->gradients, piece.name);
             double difference = 0.0, size = 0.0, error = NAN;
             if (want != NULL) {
-                hf_compare(mf_exec_gradient(h->exec, i), q, first, first + count, want, &piece,
-                           &difference, &size);
+                hf_compare(g, q, first, first + count, want, &piece, &difference, &size);
                 error = sqrt(difference) / (sqrt(size) + 1e-30);
             }
             ++*compared;

@@ -34,8 +34,9 @@ static const grid_model *draw(rng *r, int ranks, mf_layout *l) {
                                              MF_RECOMPUTE_MLP | MF_RECOMPUTE_MLA_UP_PROJ};
     static const uint8_t overlap[] = {0, 0, MF_OVERLAP_TP, MF_OVERLAP_EP,
                                       MF_OVERLAP_DP | MF_OVERLAP_PP};
-    static const mf_schedule_kind schedule[] = {MF_SCHED_GPIPE, MF_SCHED_1F1B,
-                                                MF_SCHED_INTERLEAVED};
+    static const uint16_t offload[] = {0, 0, 0, MF_OFFLOAD_INPUT | MF_OFFLOAD_QKV,
+                                       MF_OFFLOAD_ATTN_OUT | MF_OFFLOAD_EXPERT_IN |
+                                           MF_OFFLOAD_EXPERT_FC1 | MF_OFFLOAD_FFN};
     for (;;) {
         const grid_model *g = &grid_models[rng_range(r, 0, GRID_MODELS - 1)];
         mf_model m;
@@ -48,13 +49,16 @@ static const grid_model *draw(rng *r, int ranks, mf_layout *l) {
         l->ep = pick(r, degree, 5);
         l->etp = pick(r, degree, 5);
         l->mbs = pick(r, one_to_four, 4);
-        l->schedule = schedule[rng_range(r, 0, 2)];
-        l->vpp = l->schedule == MF_SCHED_INTERLEAVED ? 2 : 1;
-        l->zero = (uint8_t)rng_range(r, 0, 1);
-        l->expert_zero = (uint8_t)rng_range(r, 0, 1);
+        l->schedule = (mf_schedule_kind)rng_range(r, 0, MF_SCHED_COUNT - 1);
+        l->vpp = l->schedule == MF_SCHED_INTERLEAVED || l->schedule == MF_SCHED_ZB_V ? 2
+                 : l->schedule == MF_SCHED_MERGED ? rng_range(r, 1, 2)
+                                                  : 1;
+        l->zero = (uint8_t)rng_range(r, 0, 3);
+        l->expert_zero = (uint8_t)rng_range(r, 0, 3);
         l->dispatcher = (mf_dispatcher)rng_range(r, 0, MF_DISPATCH_COUNT - 1);
         l->cp_type = (mf_cp_type)rng_range(r, 0, MF_CP_ALLTOALL);
         l->memory.recompute = recompute[rng_range(r, 0, 6)];
+        l->memory.offload = offload[rng_range(r, 0, 4)];
         l->overlap = overlap[rng_range(r, 0, 4)];
         if (mf_layout_valid(l, &m)) {
             return g;
@@ -62,16 +66,23 @@ static const grid_model *draw(rng *r, int ranks, mf_layout *l) {
     }
 }
 
+static rng seed_of(int ranks) {
+    const char *text = getenv("MF_SEED");
+    return (rng){text != NULL ? strtoull(text, NULL, 10) : 20u + (uint64_t)ranks};
+}
+
 static void describe(const mf_layout *l, const grid_model *m, char *out, size_t size) {
-    char recompute[96], overlap[64];
+    char recompute[96], overlap[64], offload[64];
+    mf_offload_format(l->memory.offload, offload, sizeof offload);
     mf_recompute_format(l->memory.recompute, recompute, sizeof recompute);
     mf_overlap_format(l->overlap, overlap, sizeof overlap);
     snprintf(out, size,
              "%s tp %d cp %d %s dp %d pp %d vpp %d ep %d etp %d mbs %d zero %d/%d %s %s recompute "
-             "%s overlap %s",
+             "%s offload %s overlap %s",
              m->name, (int)l->tp, (int)l->cp, mf_cp_type_text(l->cp_type), (int)l->dp, (int)l->pp,
              (int)l->vpp, (int)l->ep, (int)l->etp, (int)l->mbs, l->zero, l->expert_zero,
-             mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher), recompute, overlap);
+             mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher), recompute, offload,
+             overlap);
 }
 
 /* --- what ran -----------------------------------------------------------------------------------
@@ -178,11 +189,12 @@ static double parameter_error(grid_case *g, const grid_reference *ref, bool grad
         const mf_param *q = &list->list[i];
         int64_t first = 0, count = q->rows * q->cols;
         char name[200];
+        const float *values = gradient ? NULL : mf_exec_param(g->exec, i);
         if (gradient) {
-            mf_exec_owned(g->exec, i, &first, &count);
+            values = mf_exec_own_gradient(g->exec, i, &first, &count);
+        } else if (values == NULL) {
+            values = mf_exec_own_weight(g->exec, i, &first, &count);
         }
-        const float *values =
-            gradient ? mf_exec_gradient(g->exec, i) + first : mf_exec_param(g->exec, i);
         double error = grid_error(g, ref, q, gradient, values, first, count, name);
         if (error > most) {
             most = error;
@@ -221,6 +233,12 @@ static double run_case(const grid_model *m, const mf_layout *l, const grid_refer
             part[3] = parameter_error(&g, ref, true, name);
             int64_t ops =
                 ops_of_step(g.program, g.schedule, mf_layout_coords(l, mf_comm_rank(g.comm)).p);
+            double gaps = (double)mf_exec_gaps_B(g.exec);
+            if ((double)mf_exec_arena_B(g.exec) - gaps != mf_exec_planned_B(g.exec)) {
+                snprintf(worst, 200, "arena %.0f of %.0f", (double)mf_exec_arena_B(g.exec) - gaps,
+                         mf_exec_planned_B(g.exec));
+                most = (double)INFINITY;
+            }
             if (r.ops != ops || w.foreign > 0 || w.unpriced > 0) {
                 snprintf(worst, 200, "%d ops of %d, %d foreign, %d unpriced: %s", (int)r.ops,
                          (int)ops, (int)w.foreign, (int)w.unpriced, w.text);
@@ -285,8 +303,7 @@ static int child(int ranks, const char *references, int only) {
     for (size_t k = 0; k < sizeof grids / sizeof grids[0]; k++) {
         cases = grids[k].ranks == ranks ? grids[k].cases : cases;
     }
-    const char *text = getenv("MF_SEED");
-    rng r = {text != NULL ? strtoull(text, NULL, 10) : 20u + (uint64_t)ranks};
+    rng r = seed_of(ranks);
     double worst_of_all = 0.0;
     for (int i = 0; i < cases; i++) {
         mf_layout l;
@@ -370,6 +387,62 @@ static void run_grid(int ranks) {
     assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
 }
 
+/* Layouts of the grid in which each technique does something. */
+static void the_grid_uses_every_technique(void **state) {
+    enum {
+        ZERO = 0,
+        EXPERT_ZERO = 4,
+        SCHEDULE = 8,
+        DISPATCHER = 14,
+        CP = 17,
+        OTHERS = 21,
+        ALL = 32
+    };
+    static const char *const others[] = {"TP over the KV heads", "ETP",       "ETP within TP",
+                                         "recomputation",        "offload",   "TP overlap",
+                                         "EP overlap",           "DP overlap"};
+    int used[ALL] = {0}, total = 0;
+    (void)state;
+    for (size_t k = 0; k < sizeof grids / sizeof grids[0]; k++) {
+        rng r = seed_of(grids[k].ranks);
+        for (int i = 0; i < grids[k].cases; i++, total++) {
+            mf_layout l;
+            mf_model m;
+            assert_ok(grid_model_load(draw(&r, grids[k].ranks, &l), &m, NULL));
+            used[ZERO + l.zero] += l.dp * l.cp > 1;
+            used[EXPERT_ZERO + l.expert_zero] += l.edp > 1 && m.experts > 0;
+            used[SCHEDULE + l.schedule] += l.pp > 1 && l.micro_batches > 1;
+            used[DISPATCHER + l.dispatcher] += l.ep > 1;
+            used[CP + l.cp_type] += l.cp > 1;
+            const bool other[] = {m.kv_heads<l.tp, l.etp> 1,
+                                  l.etp > 1 && l.tp > 1,
+                                  l.memory.recompute != 0,
+                                  l.memory.offload != 0,
+                                  l.tp > 1 && (l.overlap & MF_OVERLAP_TP) != 0,
+                                  l.ep > 1 && (l.overlap & MF_OVERLAP_EP) != 0,
+                                  l.gpus > 1 && (l.overlap & MF_OVERLAP_DP) != 0};
+            for (size_t o = 0; o < sizeof other / sizeof other[0]; o++) {
+                used[OTHERS + o] += other[o];
+            }
+        }
+    }
+    printf("%d layouts; ZeRO %d %d %d %d, expert ZeRO %d %d %d %d", total, used[0], used[1],
+           used[2], used[3], used[4], used[5], used[6], used[7]);
+    for (int i = SCHEDULE; i < OTHERS + 8; i++) {
+        printf(", %s %d",
+               i < DISPATCHER ? mf_schedule_text((mf_schedule_kind)(i - SCHEDULE))
+               : i < CP       ? mf_dispatcher_text((mf_dispatcher)(i - DISPATCHER))
+               : i < OTHERS   ? mf_cp_type_text((mf_cp_type)(i - CP))
+                              : others[i - OTHERS],
+               used[i]);
+    }
+    printf("\n");
+    assert_true(total >= 150);
+    for (int i = 0; i < OTHERS + 8 && getenv("MF_SEED") == NULL; i++) {
+        assert_true(used[i] > 0 || i == CP + MF_CP_HIERARCHICAL);
+    }
+}
+
 static void one_rank_equals_itself_however_it_goes_about_it(void **state) {
     (void)state;
     run_grid(1);
@@ -392,6 +465,7 @@ static void eight_ranks_equal_one(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_grid_uses_every_technique),
         cmocka_unit_test(one_rank_equals_itself_however_it_goes_about_it),
         cmocka_unit_test(two_ranks_equal_one),
         cmocka_unit_test(four_ranks_equal_one),

@@ -217,6 +217,7 @@ static void the_arena_is_the_memory_plan(void **state) {
                 fail_msg("%s", e.text);
             }
             assert_close((double)mf_exec_arena_B(h.exec), mf_exec_planned_B(h.exec), 0.0);
+            assert_int_equal(mf_exec_gaps_B(h.exec), 0);
             hf_close(&h);
         }
     }

@@ -1,0 +1,324 @@
+/* arena.c - the one static arena of a rank, sized by the memory plan, and addresses in it. */
+#include "executor/exec.h"
+
+#include "core/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t ranks_of(const mf_exec *x, int side) {
+    const mf_layout *l = &x->p->layout;
+    return side == 0 ? l->dp * l->cp : l->edp;
+}
+
+bool mf_exec_shards_weights(const mf_exec *x, int side) {
+    return mf_exec_zero(x, side) >= 3 && ranks_of(x, side) > 1;
+}
+
+bool mf_exec_shards_gradients(const mf_exec *x, int side) {
+    return mf_exec_zero(x, side) >= 2 && ranks_of(x, side) > 1;
+}
+
+/* --- sizes --------------------------------------------------------------------------------------
+ */
+
+static void find_owned(mf_exec *x, int64_t shard[2]) {
+    const int64_t total[2] = {x->params.dense, x->params.expert};
+    for (int h = 0; h < 2; h++) {
+        int64_t ranks = ranks_of(x, h);
+        bool shards = mf_exec_zero(x, h) >= 1;
+        int64_t place = mf_comm_group_rank(x->comm, mf_exec_zero_group(h));
+        shard[h] = shards ? (total[h] + ranks - 1) / ranks : total[h];
+        x->owned_first[h] = shards ? place * shard[h] : 0;
+        x->owned_first[h] = x->owned_first[h] < total[h] ? x->owned_first[h] : total[h];
+        int64_t left = total[h] - x->owned_first[h];
+        x->owned_count[h] = left < shard[h] ? left : shard[h];
+    }
+}
+
+/* Buffers that are there once: boundary tensors and messages, gathered weights, the dispatcher's.
+ */
+static void find_buffers(mf_exec *x, int64_t *exchange_B) {
+    const mf_layout *l = &x->p->layout;
+    *exchange_B = x->boundary_B = x->gathered_B = 0;
+    for (int i = 0; i < x->p->nblocks; i++) {
+        int64_t size_B = x->p->blocks[i]->boundary_B;
+        x->boundary_B = size_B > x->boundary_B ? size_B : x->boundary_B;
+    }
+    for (int i = 0; i < x->p->assignment.positions; i++) {
+        const mf_block *b = x->positions[i].block;
+        if (b != NULL) {
+            *exchange_B = b->comm_B > *exchange_B ? b->comm_B : *exchange_B;
+            x->gathered_B = b->gather_B > x->gathered_B ? b->gather_B : x->gathered_B;
+        }
+    }
+    x->sending = mf_schedule_sending(l);
+    x->waiting = mf_schedule_messages(l) - 2 * x->sending;
+}
+
+/* --- the arena ---------------------------------------------------------------------------------
+ */
+
+static char *take(char **at, int64_t size_B) {
+    char *here = *at;
+    *at += size_B;
+    return here;
+}
+
+static mf_status allocate(mf_exec *x, int64_t size_B, int64_t padding, mf_err *e) {
+    int64_t room_B = mf_align_B(size_B + padding) + MF_ALIGN_B;
+    int64_t host_B = mf_align_B(x->host_B) + MF_ALIGN_B;
+    x->arena_B = size_B;
+    x->arena = aligned_alloc(MF_ALIGN_B, (size_t)room_B);
+    x->host = aligned_alloc(MF_ALIGN_B, (size_t)host_B);
+    x->mail = calloc((size_t)(2 * x->sending + x->waiting) + 1, sizeof *x->mail);
+    if (x->arena == NULL || x->host == NULL || x->mail == NULL) {
+        return mf_err_set(e, MF_NOMEM, "executor: no %lld bytes for the arena and %lld beside it",
+                          (long long)room_B, (long long)host_B);
+    }
+    memset(x->arena, 0, (size_t)room_B);
+    memset(x->host, 0, (size_t)host_B);
+    return MF_OK;
+}
+
+mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
+    const int64_t total[2] = {x->params.dense, x->params.expert};
+    int64_t shard[2], weights[2], gradients[2], exchange_B, state = 0;
+    bool merged = x->p->layout.schedule == MF_SCHED_MERGED;
+    int sides = merged ? 2 : 1;
+    find_owned(x, shard);
+    find_buffers(x, &exchange_B);
+    mf_status status = mf_memory_place(x->p, x->s, x->stage, &x->places, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    for (int h = 0; h < 2; h++) {
+        weights[h] = mf_exec_zero(x, h) >= 3 ? shard[h] : total[h];
+        gradients[h] = mf_exec_zero(x, h) >= 2 ? shard[h] : total[h];
+        state += 4 * (weights[h] + gradients[h] + 2 * shard[h]);
+    }
+    int64_t padding = mf_align_B(state) - state;
+    int64_t buffers = 2 * sides + 2 * x->sending + x->waiting;
+    x->host_B = x->places->host_B;
+    status = allocate(x,
+                      state + x->places->size_B + buffers * x->boundary_B +
+                          2 * sides * x->gathered_B + exchange_B,
+                      padding, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    char *at = x->arena;
+    for (int h = 0; h < 2; h++) {
+        x->weights[h] = (float *)(void *)take(&at, 4 * weights[h]);
+        x->gradients[h] = (float *)(void *)take(&at, 4 * gradients[h]);
+        x->moments[0][h] = (float *)(void *)take(&at, 4 * shard[h]);
+        x->moments[1][h] = (float *)(void *)take(&at, 4 * shard[h]);
+    }
+    at = x->arena + mf_align_B(at - x->arena);
+    x->area = take(&at, x->places->size_B);
+    x->gathered = take(&at, 2 * sides * x->gathered_B);
+    x->exchange = exchange_B > 0 ? take(&at, exchange_B) : NULL;
+    for (int i = 0; i < 2 * sides; i++) {
+        x->boundary[i] = take(&at, x->boundary_B);
+    }
+    for (int i = 0; i < 2 * x->sending + x->waiting; i++) {
+        x->mail[i].data = take(&at, x->boundary_B);
+    }
+    return MF_OK;
+}
+
+/* --- addresses ---------------------------------------------------------------------------------
+ */
+
+void mf_exec_place(const mf_exec *x, int64_t event, int step, int side, int64_t chunk, int position,
+                   int micro_batch, block_at *out) {
+    const mf_places *p = x->places;
+    int64_t v = mf_layout_vstage(&x->p->layout, x->stage, chunk);
+    int block = p->first[chunk] + position - x->p->assignment.first[v];
+    const mf_place_instance *i = &p->instance[block * p->micro_batches + micro_batch];
+    const mf_place_work *w = &p->work[p->event[event] + 2 * step + side];
+    *out = (block_at){.position = position, .micro_batch = micro_batch, .side = side};
+    out->saved = i->saved >= 0 ? x->area + i->saved : NULL;
+    out->kept = i->kept >= 0 ? x->area + i->kept : NULL;
+    out->made = i->made >= 0 ? x->area + i->made : NULL;
+    out->arrived = i->arrived >= 0 ? x->area + i->arrived : NULL;
+    out->host = i->host >= 0 ? x->host + i->host : NULL;
+    out->local = w->local >= 0 ? x->area + w->local : NULL;
+    out->gradients = w->gradients >= 0 ? x->area + w->gradients : NULL;
+}
+
+static float *full_gradient(const mf_exec *x, const block_at *at, int16_t weight) {
+    const position_bind *q = &x->positions[at->position];
+    bool expert = q->block->tensors[weight].part == MF_PART_EXPERT;
+    int64_t dense_B =
+        mf_exec_shards_gradients(x, 0) ? mf_align_B(4 * (q->own[0] + q->block->shared)) : 0;
+    char *from = at->gradients + (expert ? dense_B : 0);
+    return (float *)(void *)from + q->inner[weight];
+}
+
+static float *gathered_weight(const mf_exec *x, const block_at *at, int16_t weight) {
+    const position_bind *q = &x->positions[at->position];
+    bool expert = q->block->tensors[weight].part == MF_PART_EXPERT;
+    int64_t dense_B =
+        mf_exec_shards_weights(x, 0) ? mf_align_B(4 * (q->own[0] + q->block->shared)) : 0;
+    char *from = at->gathered + (expert ? dense_B : 0);
+    return (float *)(void *)from + q->inner[weight];
+}
+
+static void *weight_address(const mf_exec *x, const block_at *at, int16_t t) {
+    int i = x->positions[at->position].param[t];
+    if (i < 0) {
+        return NULL;
+    }
+    const mf_param *q = &x->params.list[i];
+    return mf_exec_shards_weights(x, q->expert) ? gathered_weight(x, at, t)
+                                                : x->weights[q->expert] + q->offset;
+}
+
+static void *gradient_address(const mf_exec *x, const block_at *at, int16_t t, uint8_t pass) {
+    const position_bind *b = &x->positions[at->position];
+    int16_t w = b->bind->weight_of[t];
+    int i = b->param[w];
+    if (i < 0) {
+        return NULL;
+    }
+    const mf_param *q = &x->params.list[i];
+    if (b->block->tensors[t].for_w && pass == MF_PASS_B) {
+        return at->made + b->bind->at[t];
+    }
+    return mf_exec_shards_gradients(x, q->expert) ? full_gradient(x, at, w)
+                                                  : x->gradients[q->expert] + q->offset;
+}
+
+void *mf_exec_address(const mf_exec *x, const block_at *at, int16_t t, uint8_t pass) {
+    const position_bind *q = &x->positions[at->position];
+    const mf_tensor *b = &q->block->tensors[t];
+    switch ((mf_tensor_class)b->class) {
+    case MF_TENSOR_WEIGHT:
+        return weight_address(x, at, t);
+    case MF_TENSOR_GRADIENT:
+        return gradient_address(x, at, t, pass);
+    case MF_TENSOR_SAVED:
+        return (b->for_w ? at->kept : at->saved) + q->bind->at[t];
+    case MF_TENSOR_HELD:
+        return at->made + q->bind->at[t];
+    case MF_TENSOR_BOUNDARY:
+        return t == q->bind->input             ? at->input
+               : t == q->bind->output          ? at->output
+               : t == q->bind->output_gradient ? at->output_gradient
+                                               : at->input_gradient;
+    case MF_TENSOR_LOCAL:
+        break;
+    }
+    return at->local + b->offset_B;
+}
+
+static mf_exec_tensor operand(const mf_exec *x, const block_at *at, int16_t t, uint8_t pass) {
+    const mf_tensor *b = &x->positions[at->position].block->tensors[t];
+    mf_exec_tensor out = {.data = mf_exec_address(x, at, t, pass),
+                          .rows = b->rows,
+                          .cols = b->cols,
+                          .dtype = b->element_B < 4.0 ? MF_KERNEL_BF16 : MF_KERNEL_F32};
+    out.rows_max = (int64_t)((double)b->bytes / ((double)b->cols * b->element_B));
+    return out;
+}
+
+void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op_index, mf_exec_op *out) {
+    const position_bind *q = &x->positions[at->position];
+    const mf_op *op = &q->block->ops[op_index];
+    const op_bind *bind = &q->bind->op[op_index];
+    out->op = op;
+    out->forward = op->forward >= 0 ? &q->block->ops[op->forward] : op;
+    out->block = q->block;
+    out->position = at->position;
+    out->ring_step = bind->ring_step;
+    out->nin = bind->nin;
+    out->env = &x->env;
+    out->host = at->host != NULL ? at->host + q->bind->host_at[op_index] : NULL;
+    for (int k = 0; k < bind->nin; k++) {
+        out->in[k] = operand(x, at, op->in[k], op->pass);
+    }
+    for (int k = 0; k < op->nout; k++) {
+        out->out[k] = operand(x, at, op->out[k], op->pass);
+        out->sum[k] = (mf_exec_tensor){0};
+        if (bind->sum_of[k] >= 0) {
+            out->sum[k] = operand(x, at, op->in[bind->sum_of[k]], op->pass);
+        } else if (bind->adds[k]) {
+            out->sum[k] = out->out[k];
+        }
+        out->out_of[k] = bind->out_of[k];
+        out->first[k] = bind->first[k];
+    }
+    for (int k = 0; k < out->forward->nin; k++) {
+        int16_t t = out->forward->in[k];
+        bool weight = q->block->tensors[t].class == MF_TENSOR_WEIGHT;
+        out->weight[k] = weight ? operand(x, at, t, op->pass) : (mf_exec_tensor){0};
+    }
+}
+
+/* --- what this rank owns ------------------------------------------------------------------------
+ */
+
+void mf_exec_owned(const mf_exec *x, int i, int64_t *first, int64_t *count) {
+    const mf_param *q = &x->params.list[i];
+    int64_t begin = x->owned_first[q->expert], end = begin + x->owned_count[q->expert];
+    int64_t a = q->offset > begin ? q->offset : begin;
+    int64_t b = q->offset + q->rows * q->cols < end ? q->offset + q->rows * q->cols : end;
+    *first = a - q->offset;
+    *count = b > a ? b - a : 0;
+}
+
+static float *own(const mf_exec *x, float *const half[2], bool shards, int i, int64_t *first,
+                  int64_t *count) {
+    const mf_param *q = &x->params.list[i];
+    mf_exec_owned(x, i, first, count);
+    if (*count == 0) {
+        return half[q->expert];
+    }
+    int64_t at = q->offset + *first;
+    return half[q->expert] + (shards ? at - x->owned_first[q->expert] : at);
+}
+
+float *mf_exec_own_weight(const mf_exec *x, int i, int64_t *first, int64_t *count) {
+    return own(x, x->weights, mf_exec_shards_weights(x, x->params.list[i].expert), i, first, count);
+}
+
+float *mf_exec_own_gradient(const mf_exec *x, int i, int64_t *first, int64_t *count) {
+    return own(x, x->gradients, mf_exec_shards_gradients(x, x->params.list[i].expert), i, first,
+               count);
+}
+
+float *mf_exec_param(mf_exec *x, int i) {
+    const mf_param *q = &x->params.list[i];
+    return mf_exec_shards_weights(x, q->expert) ? NULL : x->weights[q->expert] + q->offset;
+}
+
+void mf_exec_set_param(mf_exec *x, int i, const float *values) {
+    const mf_param *q = &x->params.list[i];
+    int64_t first, count;
+    float *w = mf_exec_own_weight(x, i, &first, &count);
+    if (!mf_exec_shards_weights(x, q->expert)) {
+        first = 0;
+        count = q->rows * q->cols;
+        w = x->weights[q->expert] + q->offset;
+    }
+    memcpy(w, values + first, (size_t)count * sizeof *w);
+}
+
+float *mf_exec_gradient(mf_exec *x, int i) {
+    const mf_param *q = &x->params.list[i];
+    return mf_exec_shards_gradients(x, q->expert) ? NULL : x->gradients[q->expert] + q->offset;
+}
+
+int64_t mf_exec_arena_B(const mf_exec *x) {
+    return x->arena_B;
+}
+
+double mf_exec_planned_B(const mf_exec *x) {
+    return x->planned_B;
+}
+
+int64_t mf_exec_gaps_B(const mf_exec *x) {
+    return x->places->size_B - x->places->bound_B;
+}
