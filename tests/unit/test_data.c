@@ -1,5 +1,6 @@
 /* Token streams: samples, shuffling, Megatron files, refusals. */
-#include "executor/data.h"
+#include "core/crc32c.h"
+#include "executor/data_mix.h"
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -123,10 +124,79 @@ static void megatron_files_are_read_and_damaged_ones_refused(void **state) {
     rmdir(folder);
 }
 
+/* Streams of 'a' and 'b' bytes: which one a sample came from can be read off it. */
+static void streams_are_mixed_by_weight_as_a_function_of_the_sample_alone(void **state) {
+    (void)state;
+    char path[2][32] = {"/tmp/mf-mix-a-XXXXXX", "/tmp/mf-mix-b-XXXXXX"}, text[128];
+    static char bytes[5000];
+    for (int k = 0; k < 2; k++) {
+        close(mkstemp(path[k]));
+        for (size_t i = 0; i < sizeof bytes; i++) { /* every sample differs */
+            bytes[i] = (char)('a' + 13 * k + (int)(i * (i + 1) / 2 % 13));
+        }
+        write_file(path[k], bytes, sizeof bytes);
+    }
+    mf_data_mix *m = NULL, *again = NULL;
+    mf_err e;
+    snprintf(text, sizeof text, "3:%s,1:%s", path[0], path[1]);
+    assert_ok(mf_data_mix_open(text, 256, &m, &e));
+    assert_ok(mf_data_mix_open(text, 256, &again, &e));
+    const mf_data_order order = {.seq = 8, .seed = 5, .shuffle = true};
+    int64_t next[2] = {0, 0}, from_second = 0;
+    enum { N = 3 * MF_DATA_MIX_BLOCK };
+    static bool seen[2][N];
+    for (int64_t i = 0; i < N; i++) {
+        int stream;
+        int64_t sample;
+        mf_data_mix_place(m, 5, i, &stream, &sample);
+        assert_true(sample >= 0 && sample < N && !seen[stream][sample]);
+        seen[stream][sample] = true;
+        next[stream]++;
+        int32_t tokens[9], same[9];
+        assert_ok(mf_data_mix_sample(m, &order, i, tokens, &e));
+        assert_int_equal(tokens[0] >= 'a' + 13, stream == 1);
+        from_second += i < 64 && stream == 1;
+        /* From the middle, by another reader: the same. */
+        assert_ok(mf_data_mix_sample(again, &order, i, same, &e));
+        assert_memory_equal(tokens, same, sizeof tokens);
+    }
+    assert_int_equal(next[0], N / 4 * 3); /* to the sample, in every block */
+    assert_int_equal(next[1], N / 4);
+    assert_in_range(from_second, 4, 32); /* and mixed, not one after the other */
+    for (int64_t i = 0; i < next[1]; i++) {
+        assert_true(seen[1][i]);
+    }
+    mf_data_mix_close(m);
+    mf_data_mix_close(again);
+    static const char *const wrong[][2] = {{"0:", "1:"}, {"-1:", "2:"}, {"1:", ""}, {"1e9:", "1:"}};
+    for (int k = 0; k < 4; k++) {
+        snprintf(text, sizeof text, "%s%s,%s%s", wrong[k][0], path[0], wrong[k][1], path[1]);
+        assert_int_equal(mf_data_mix_open(text, 256, &m, &e), MF_USAGE);
+    }
+    assert_ok(mf_data_mix_open(path[0], 256, &m, &e));
+    assert_int_equal(mf_data_mix_streams(m), 1);
+    assert_int_equal(mf_data_mix_share(m, 0), MF_DATA_MIX_BLOCK);
+    mf_data_mix_close(m);
+    unlink(path[0]);
+    unlink(path[1]);
+}
+
+static void the_checksum_is_castagnolis(void **state) {
+    (void)state;
+    unsigned char zeros[32] = {0}, ones[32], text[] = "123456789";
+    memset(ones, 0xff, sizeof ones);
+    assert_int_equal(mf_crc32c(0, text, 9), 0xe3069283); /* RFC 3720, B.4 and the catalogue */
+    assert_int_equal(mf_crc32c(0, zeros, 32), 0x8a9136aa);
+    assert_int_equal(mf_crc32c(0, ones, 32), 0x62a8ab43);
+    assert_int_equal(mf_crc32c(mf_crc32c(0, text, 4), text + 4, 5), 0xe3069283);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_of_text_are_tokens_and_samples_share_their_ends),
         cmocka_unit_test(shuffling_is_a_permutation_that_depends_on_seed_and_pass),
+        cmocka_unit_test(streams_are_mixed_by_weight_as_a_function_of_the_sample_alone),
+        cmocka_unit_test(the_checksum_is_castagnolis),
         cmocka_unit_test(megatron_files_are_read_and_damaged_ones_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
