@@ -3,6 +3,7 @@
 #include "cli/output.h"
 #include "cli/show.h"
 #include "cli/train_settings.h"
+#include "executor/files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,23 @@ typedef struct watcher {
 /* --- what is told ------------------------------------------------------------------------------
  */
 
+/* The plan as it runs and its model, for `compare` and for whoever wants to run it again. */
+static bool save_plan(const watcher *w) {
+    const mf_train_options *o = &w->s->o;
+    char path[4096];
+    mf_err e;
+    bool fits = mf_path_join(path, sizeof path, o->out, "plan.json", NULL);
+    mf_status s = fits ? mf_plan_save(&w->s->job.plan, path, &e) : mf_err_set(&e, MF_IO, "--out");
+    if (s == MF_OK && o->config != NULL &&
+        mf_path_join(path, sizeof path, o->out, "config.json", NULL)) {
+        s = mf_file_copy(o->config, path, &e);
+    }
+    if (s != MF_OK) {
+        fprintf(w->cli->err, "moefold train: %s\n", e.text);
+    }
+    return s == MF_OK;
+}
+
 static int started(void *user, const mf_train_start *start) {
     watcher *w = user;
     fprintf(w->out, "arena       %s on the largest rank\n",
@@ -34,7 +52,7 @@ static int started(void *user, const mf_train_start *start) {
     }
     putc('\n', w->out);
     fflush(w->out);
-    return 0;
+    return w->s->o.out != NULL && !save_plan(w);
 }
 
 static int stepped(void *user, const mf_train_metrics *m) {

@@ -121,12 +121,13 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
  */
 
 static mf_status fill_loss(const mf_args *a, mf_train_settings *s, mf_err *e) {
+    static const mf_aux_scope scopes[] = {MF_AUX_MICRO_BATCH, MF_AUX_MICRO_BATCH, MF_AUX_SEQUENCE,
+                                          MF_AUX_GLOBAL};
     int scope;
     double coef = s->job.model.aux_loss_coef;
     mf_status status = word_of(a, MF_OPT_AUX_LOSS, coef > 0.0 ? 1 : 0, &scope, e);
-    if (status == MF_OK && scope > 1) {
-        return mf_err_set(e, MF_INFEASIBLE, "--aux-loss %s: this executor counts per micro-batch",
-                          a->value[MF_OPT_AUX_LOSS].text);
+    if (status == MF_OK && a->value[MF_OPT_AUX_LOSS].given) {
+        s->job.plan.layout.aux_scope = scopes[scope];
     }
     s->o.exec.aux_coef = status == MF_OK && scope > 0 ? real_of(a, MF_OPT_AUX_COEF, coef) : 0.0;
     s->o.exec.bias_rate = s->job.model.correction_bias ? real_of(a, MF_OPT_BIAS_RATE, 0.001) : 0.0;
@@ -185,6 +186,7 @@ mf_status mf_train_settings_load(const mf_args *a, mf_train_settings *s, mf_err 
     status = status == MF_OK ? fill_options(a, s, e) : status;
     if (status == MF_OK) {
         const mf_sim_options sim = {0};
+        s->job.model.aux_loss_coef = s->o.exec.aux_coef; /* none: nothing is counted */
         status = mf_job_simulate(&s->job, &sim, e);
     }
     const mf_plan_prediction *p = &s->job.plan.prediction;
@@ -212,7 +214,8 @@ static void print_optimizer(FILE *out, const mf_train_options *o) {
     if (o->model->experts > 0) {
         fprintf(out, "balance     ");
         if (o->exec.aux_coef > 0) {
-            fprintf(out, "auxiliary loss per micro-batch, coefficient %g", o->exec.aux_coef);
+            fprintf(out, "auxiliary loss (%s), coefficient %g",
+                    mf_aux_scope_text(o->layout->aux_scope), o->exec.aux_coef);
         } else {
             fputs("no auxiliary loss", out);
         }

@@ -16,6 +16,9 @@
 #define MF_CHECKPOINT_VERSION 1
 #define MF_CHECKPOINT_MAX_STREAMS 64
 
+/* Of a model as runs know it: what shapes its tensors and what they mean; losses are choices. */
+void mf_checkpoint_fingerprint(const mf_model *m, char out[20]);
+
 /* Where training stood, and what its stream of samples was. */
 typedef struct mf_checkpoint_stand {
     int64_t step;    /* updates done */

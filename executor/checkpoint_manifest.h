@@ -18,8 +18,6 @@ typedef struct mf_checkpoint_manifest {
 } mf_checkpoint_manifest;
 
 void mf_checkpoint_manifest_clear(mf_checkpoint_manifest *m);
-/* Of the model as the checkpoint knows it: what shapes its tensors and what they mean. */
-void mf_checkpoint_fingerprint(const mf_model *m, char out[20]);
 void mf_checkpoint_file_name(int64_t rank, char out[40]);
 
 /* FOLDER/manifest.json. Its last member is the CRC-32C of all that stands before it. */

@@ -3,8 +3,8 @@
 
 #include "core/json.h"
 #include "core/json_write.h"
-#include "core/plan.h"
 #include "executor/agree.h"
+#include "executor/checkpoint.h"
 #include "executor/files.h"
 
 #include <stdio.h>
@@ -17,10 +17,17 @@ typedef struct tally {
     double sum_s, min_s, max_s, count;
 } tally;
 
+typedef struct named {
+    const char *name; /* static */
+    tally done, step;
+} named;
+
 struct mf_op_timer {
     const mf_program *p;
     int *first; /* [nblocks + 1] */
     tally *done, *step;
+    named once[MF_OP_TIMES_ONCE];
+    int nonce;
     double started_s, step_time_s;
     int64_t steps;
 };
@@ -81,9 +88,26 @@ static void add(tally *to, const tally *one) {
     }
 }
 
+static void add_once(mf_op_timer *t, const char *name, const tally *one) {
+    int i = 0;
+    while (i < t->nonce && strcmp(t->once[i].name, name) != 0) {
+        i++;
+    }
+    if (i < MF_OP_TIMES_ONCE) {
+        t->once[i].name = name;
+        t->nonce = i < t->nonce ? t->nonce : i + 1;
+        add(&t->once[i].step, one);
+    }
+}
+
 void mf_op_timer_end(mf_op_timer *t, const mf_block *b, const mf_op *op) {
-    double took = now_s() - t->started_s;
+    double now = now_s(), took = now - t->started_s;
     const tally one = {took, took, took, 1.0};
+    t->started_s = now;
+    if (b == NULL) {
+        add_once(t, op->name, &one);
+        return;
+    }
     for (int i = 0; i < t->p->nblocks; i++) {
         if (t->p->blocks[i] == b) {
             add(&t->step[t->first[i] + (op - b->ops)], &one);
@@ -95,6 +119,12 @@ void mf_op_timer_end(mf_op_timer *t, const mf_block *b, const mf_op *op) {
 void mf_op_timer_step(mf_op_timer *t, double step_time_s, bool keep) {
     for (int i = 0; keep && i < ops_of(t); i++) {
         add(&t->done[i], &t->step[i]);
+    }
+    for (int i = 0; i < t->nonce; i++) {
+        if (keep) {
+            add(&t->once[i].done, &t->once[i].step);
+        }
+        t->once[i].step = (tally){0};
     }
     memset(t->step, 0, (size_t)ops_of(t) * sizeof *t->step);
     t->steps += keep;
@@ -163,15 +193,17 @@ static void write_op(mf_json_writer *w, const mf_op_timer *t, int block, int op)
 
 static mf_status write_file(const mf_op_timer *t, int64_t ranks, const char *path, mf_err *e) {
     mf_json_writer w;
-    mf_plan_model model;
+    char model[20];
     char *text = NULL;
     size_t length = 0;
-    mf_plan_model_describe(&t->p->model, &model);
+    mf_checkpoint_fingerprint(&t->p->model, model);
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_json_write_string(&w, "format", MF_OP_TIMES_FORMAT);
     mf_json_write_i64(&w, "version", MF_OP_TIMES_VERSION);
-    mf_json_write_string(&w, "model_fingerprint", model.fingerprint);
+    mf_json_write_string(&w, "model_fingerprint", model);
+    mf_json_write_f64(&w, "aux_coef", t->p->model.aux_loss_coef);
+    mf_json_write_string(&w, "aux_scope", mf_aux_scope_text(t->p->layout.aux_scope));
     mf_json_write_i64(&w, "ranks", ranks);
     mf_json_write_i64(&w, "steps", t->steps);
     mf_json_write_f64(&w, "step_time_s", t->steps > 0 ? t->step_time_s / (double)t->steps : 0.0);
@@ -179,6 +211,17 @@ static mf_status write_file(const mf_op_timer *t, int64_t ranks, const char *pat
     for (int i = 0; i < t->p->nblocks; i++) {
         for (int k = 0; k < t->p->blocks[i]->nops; k++) {
             write_op(&w, t, i, k);
+        }
+    }
+    mf_json_write_end(&w);
+    mf_json_write_array(&w, "once", false);
+    for (int i = 0; i < t->nonce; i++) {
+        if (t->once[i].done.count > 0) {
+            mf_json_write_object(&w, NULL, true);
+            mf_json_write_string(&w, "name", t->once[i].name);
+            mf_json_write_i64(&w, "count", (int64_t)t->once[i].done.count);
+            mf_json_write_f64(&w, "sum_s", t->once[i].done.sum_s);
+            mf_json_write_end(&w);
         }
     }
     mf_json_write_end(&w);
@@ -228,8 +271,29 @@ static mf_status read_row(const mf_json_value *v, mf_op_time_row *r, mf_err *e) 
     return s;
 }
 
+static mf_status read_once(const mf_json_value *root, mf_op_times *out, mf_err *e) {
+    const mf_json_value *list = mf_json_find(root, "once");
+    if (list == NULL || mf_json_value_type(list) != MF_JSON_ARRAY ||
+        mf_json_size(list) > MF_OP_TIMES_ONCE) {
+        return mf_json_fail(root, e, "\"once\": expected a short list");
+    }
+    mf_status s = MF_OK;
+    out->once_count = (int)mf_json_size(list);
+    for (int i = 0; i < out->once_count && s == MF_OK; i++) {
+        const mf_json_value *v = mf_json_at(list, (size_t)i);
+        const char *name = "";
+        mf_op_times_once *o = &out->once[i];
+        s = mf_json_want(v, MF_JSON_OBJECT, e);
+        s = s == MF_OK ? mf_json_get_string(v, "name", &name, e) : s;
+        s = s == MF_OK ? mf_json_get_i64(v, "count", 1, INT64_C(1) << 52, &o->count, e) : s;
+        s = s == MF_OK ? mf_json_get_f64(v, "sum_s", 0, 1e12, &o->sum_s, e) : s;
+        snprintf(o->name, sizeof o->name, "%s", name);
+    }
+    return s;
+}
+
 static mf_status read_body(const mf_json_value *root, mf_op_times *out, mf_err *e) {
-    const char *format = "", *model = "";
+    const char *format = "", *model = "", *scope = "";
     int64_t version = 0;
     mf_status s = mf_json_want(root, MF_JSON_OBJECT, e);
     s = s == MF_OK ? mf_json_get_string(root, "format", &format, e) : s;
@@ -242,6 +306,9 @@ static mf_status read_body(const mf_json_value *root, mf_op_times *out, mf_err *
     s = s == MF_OK ? mf_json_get_i64(root, "ranks", 1, 1 << 24, &out->ranks, e) : s;
     s = s == MF_OK ? mf_json_get_i64(root, "steps", 0, INT64_C(1) << 52, &out->steps, e) : s;
     s = s == MF_OK ? mf_json_get_f64(root, "step_time_s", 0, 1e9, &out->step_time_s, e) : s;
+    s = s == MF_OK ? mf_json_get_f64(root, "aux_coef", 0, 1e6, &out->aux_coef, e) : s;
+    s = s == MF_OK ? mf_json_get_string(root, "aux_scope", &scope, e) : s;
+    s = s == MF_OK ? mf_aux_scope_parse(scope, &out->aux_scope, e) : s;
     const mf_json_value *ops = s == MF_OK ? mf_json_find(root, "ops") : NULL;
     if (s != MF_OK) {
         return s;
@@ -258,7 +325,7 @@ static mf_status read_body(const mf_json_value *root, mf_op_times *out, mf_err *
     for (int64_t i = 0; i < out->count && s == MF_OK; i++) {
         s = read_row(mf_json_at(ops, (size_t)i), &out->row[i], e);
     }
-    return s;
+    return s == MF_OK ? read_once(root, out, e) : s;
 }
 
 mf_status mf_op_times_load(const char *path, mf_op_times *out, mf_err *e) {

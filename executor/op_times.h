@@ -18,12 +18,24 @@ typedef struct mf_op_time_row {
     double mean_s, min_s, max_s;
 } mf_op_time_row;
 
+/* Ops outside blocks (sums of gradients, optimizer, sends) by name, of rank 0. */
+typedef struct mf_op_times_once {
+    char name[48];
+    int64_t count;
+    double sum_s;
+} mf_op_times_once;
+#define MF_OP_TIMES_ONCE 64
+
 typedef struct mf_op_times {
     int64_t ranks, steps; /* steps that were timed */
     double step_time_s;   /* their mean */
-    char model[20];       /* fingerprint, as in a plan */
+    char model[20];       /* mf_checkpoint_fingerprint */
+    double aux_coef;      /* of the auxiliary loss that the run had: 0 lowers to other ops */
+    mf_aux_scope aux_scope;
     int64_t count;
     mf_op_time_row *row;
+    int once_count;
+    mf_op_times_once once[MF_OP_TIMES_ONCE];
 } mf_op_times;
 
 void mf_op_times_clear(mf_op_times *t);
@@ -38,6 +50,7 @@ typedef struct mf_op_timer mf_op_timer;
 mf_status mf_op_timer_create(const mf_program *p, mf_op_timer **out, mf_err *e);
 void mf_op_timer_destroy(mf_op_timer *t);
 void mf_op_timer_begin(mf_op_timer *t);
+/* b NULL: an op outside blocks, which lasted since the last begin or end. */
 void mf_op_timer_end(mf_op_timer *t, const mf_block *b, const mf_op *op);
 /* A step ends: what was taken in it counts when `keep`, else (the first, cold one) it is dropped.
  */

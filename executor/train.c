@@ -95,6 +95,9 @@ static void before_op(void *user, const mf_exec_op *op) {
 
 static void after_op(void *user, const mf_exec_op *op) {
     run *r = user;
+    if (op->block == NULL) { /* told when it is over */
+        mf_board_phase(r->board, r->done + 1, op->op->name);
+    }
     mf_op_timer_end(r->timer, op->block, op->op);
     if (r->o->exec.after_op != NULL) {
         r->o->exec.after_op(r->o->exec.user, op);

@@ -197,6 +197,60 @@ static void a_resumed_run_takes_the_steps_of_one_that_was_not_cut(void **state) 
     assert_true(log_has("cut", "another stream"));
 }
 
+/* Runs `moefold compare` on a run; its output goes to OUT.log. */
+static int compare(const char *out, const char *more) {
+    char command[4096];
+    snprintf(command, sizeof command,
+             "env ASAN_OPTIONS=detect_leaks=0 %s compare --run %s/%s %s >%s/%s.log 2>&1", binary,
+             scratch, out, more, scratch, out);
+    int result = system(command);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
+}
+
+static void what_a_run_measured_stands_beside_what_was_predicted(void **state) {
+    (void)state;
+    char path[160];
+    mf_json *doc = NULL;
+    mf_err e;
+    assert_int_equal(compare("whole", "--tolerance 1%"),
+                     4); /* nobody predicts a busy CPU so well */
+    assert_true(log_has("whole", "! "));
+    assert_int_equal(compare("whole", "--tolerance 100 --json"), 0);
+    snprintf(path, sizeof path, "%s/whole.log", scratch);
+    if (mf_json_load(path, &doc, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    const mf_json_value *root = mf_json_root(doc), *ops = mf_json_find(root, "ops");
+    double step_s = 0.0, sum_s = 0.0;
+    assert_ok(mf_json_get_f64(root, "measured_step_time_s", 1e-6, 1e3, &step_s, &e));
+    bool named[3] = {false};
+    for (size_t i = 0; i < mf_json_size(ops); i++) {
+        const char *name = NULL;
+        double measured_s = 0.0, predicted_s = 0.0;
+        assert_ok(mf_json_get_string(mf_json_at(ops, i), "op", &name, &e));
+        assert_ok(mf_json_get_f64(mf_json_at(ops, i), "measured_s", 0, 1e3, &measured_s, &e));
+        assert_ok(mf_json_get_f64(mf_json_at(ops, i), "predicted_s", 1e-12, 1e3, &predicted_s, &e));
+        sum_s += measured_s;
+        named[0] = named[0] || strcmp(name, "expert_fc1") == 0;
+        named[1] = named[1] || strcmp(name, "adamw") == 0;
+        named[2] = named[2] || strcmp(name, "cross_entropy") == 0;
+    }
+    assert_true(named[0] && named[1] && named[2]);
+    /* Ops of a CPU rank run one after the other: together they are the step. */
+    assert_close(sum_s / step_s, 1.0, 0.15);
+    mf_json_destroy(doc);
+    /* A plan for other ranks, and for other ops. */
+    char command[2048];
+    snprintf(command, sizeof command,
+             "%s simulate --model tests/data/hf/qwen3_moe --cluster cpu --gpus 1 --global-batch 4 "
+             "--seq 32 --precision fp32 --recompute moe --out %s/other.json >%s/other.log",
+             binary, scratch, scratch);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "--plan %s/other.json", scratch);
+    assert_int_equal(compare("whole", command), 2);
+    assert_true(log_has("whole", several_ranks ? "4 ranks" : "not what the plan lowers to"));
+}
+
 static void a_signal_saves_and_the_run_goes_on_from_there(void **state) {
     (void)state;
     const char *layout = several_ranks ? folded : single;
@@ -467,6 +521,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_cut),
         cmocka_unit_test(the_event_file_holds_what_the_lines_hold),
+        cmocka_unit_test(what_a_run_measured_stands_beside_what_was_predicted),
         cmocka_unit_test(a_signal_saves_and_the_run_goes_on_from_there),
         cmocka_unit_test(a_killed_rank_is_named_and_takes_the_others_along),
         cmocka_unit_test(killed_saves_leave_a_whole_checkpoint),

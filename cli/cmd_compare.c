@@ -1,0 +1,198 @@
+/* cmd_compare.c - `moefold compare`: phase 3, what was predicted beside what a run measured. */
+#include "cli/compare.h"
+#include "cli/output.h"
+#include "cli/prices.h"
+#include "cli/problem.h"
+#include "cli/report.h"
+#include "cli/show.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct verdict {
+    const mf_job *job;
+    const mf_compare *c;
+    const mf_explanation *explanation;
+    double tolerance;
+    int top;
+} verdict;
+
+/* --- for people --------------------------------------------------------------------------------
+ */
+
+static void print_ops(FILE *out, const verdict *v) {
+    fprintf(out,
+            "\nop by op, largest difference first (of a rank and step; ! outside %s, * may hold "
+            "the wait for other ranks)\n  %-22s %-20s %-16s %6s %10s %10s %9s\n",
+            mf_show_percent(v->tolerance).s, "where", "op", "pass", "times", "predicted",
+            "measured", "error");
+    for (int i = 0; i < v->c->nops && i < v->top; i++) {
+        const mf_compare_op *o = &v->c->op[i];
+        char error[16] = "-";
+        if (isfinite(o->error)) {
+            snprintf(error, sizeof error, "%+.0f %%", 100 * o->error);
+        }
+        fprintf(out, "%c %-22.22s %-19.19s%c %-16s %6.0f %10s %10s %9s\n", o->outside ? '!' : ' ',
+                o->where, o->name, o->collective ? '*' : ' ', o->pass, o->count,
+                mf_show_time(o->predicted_s).s, mf_show_time(o->measured_s).s, error);
+    }
+    if (v->c->nops > v->top) {
+        fprintf(out, "  and %d more: --top N or --json shows them\n", v->c->nops - v->top);
+    }
+}
+
+static void print_text(FILE *out, const verdict *v) {
+    const mf_report r = {&v->job->model, &v->job->cluster, &v->job->plan};
+    const mf_compare *c = v->c;
+    mf_report_print_job(out, &r);
+    fprintf(out, "\nstep time   predicted %s, measured %s: %+.1f %%, %s %s\n",
+            mf_show_time(c->predicted_s).s, mf_show_time(c->measured_s).s, 100 * c->error,
+            c->outside ? "outside" : "within", mf_show_percent(v->tolerance).s);
+    fprintf(out, "ops alone   predicted %s, measured %s in all, one after the other\n",
+            mf_show_time(c->ops_predicted_s).s, mf_show_time(c->ops_measured_s).s);
+    fprintf(out, "outside     %d of %d ops that take %s of the step or more\n", c->noutside,
+            c->nops, mf_show_percent(MF_COMPARE_SHARE).s);
+    print_ops(out, v);
+    mf_report_print_breakdown(out, &r);
+    if (v->explanation->remedies > 0) {
+        fprintf(out, "\nwhat would help\n  %-40s %10s %8s  %s\n", "with", "step time", "gain",
+                "known by");
+    }
+    for (int i = 0; i < v->explanation->remedies; i++) {
+        const mf_remedy *m = &v->explanation->remedy[i];
+        fprintf(out, "  %-40s %10s %8s  %s\n", m->what, mf_show_time(m->step_time_s).s,
+                mf_show_percent(m->gain).s, m->basis);
+    }
+}
+
+/* --- JSON --------------------------------------------------------------------------------------
+ */
+
+static mf_status print_json(FILE *out, const verdict *v, mf_err *e) {
+    const mf_compare *c = v->c;
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_bool(&w, "within_tolerance", !c->outside && c->noutside == 0);
+    mf_json_write_f64(&w, "tolerance", v->tolerance);
+    mf_json_write_f64(&w, "predicted_step_time_s", c->predicted_s);
+    mf_json_write_f64(&w, "measured_step_time_s", c->measured_s);
+    mf_json_write_f64(&w, "error", c->error);
+    mf_json_write_i64(&w, "ops_outside", c->noutside);
+    mf_json_write_array(&w, "ops", false);
+    for (int i = 0; i < c->nops; i++) {
+        const mf_compare_op *o = &c->op[i];
+        mf_json_write_object(&w, NULL, true);
+        mf_json_write_string(&w, "where", o->where);
+        mf_json_write_string(&w, "op", o->name);
+        mf_json_write_string(&w, "pass", o->pass);
+        mf_json_write_bool(&w, "waits", o->collective);
+        mf_json_write_f64(&w, "count", o->count);
+        mf_json_write_f64(&w, "predicted_s", o->predicted_s);
+        mf_json_write_f64(&w, "measured_s", o->measured_s);
+        mf_json_write_f64(&w, "error", o->error);
+        mf_json_write_bool(&w, "outside", o->outside);
+        mf_json_write_end(&w);
+    }
+    mf_json_write_end(&w);
+    mf_json_write_array(&w, "remedies", false);
+    for (int i = 0; i < v->explanation->remedies; i++) {
+        const mf_remedy *m = &v->explanation->remedy[i];
+        mf_json_write_object(&w, NULL, true);
+        mf_json_write_string(&w, "what", m->what);
+        mf_json_write_f64(&w, "step_time_s", m->step_time_s);
+        mf_json_write_f64(&w, "gain", m->gain);
+        mf_json_write_string(&w, "basis", m->basis);
+        mf_json_write_end(&w);
+    }
+    mf_json_write_end(&w);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, out, e);
+}
+
+/* --- the command -------------------------------------------------------------------------------
+ */
+
+static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_op_times *t,
+                       mf_err *e) {
+    const mf_sim_options o = {.cancel = cli->cancel};
+    mf_problem problem;
+    mf_explanation explanation = {0};
+    mf_compare c = {0};
+    verdict v = {.job = j, .c = &c, .explanation = &explanation};
+    v.tolerance = a->value[MF_OPT_TOLERANCE].given ? a->value[MF_OPT_TOLERANCE].f : 0.1;
+    v.top = a->value[MF_OPT_TOP].given ? (int)a->value[MF_OPT_TOP].i : 20;
+    j->model.aux_loss_coef = t->aux_coef;
+    j->plan.layout.aux_scope = t->aux_scope;
+    mf_status s = mf_job_simulate(j, &o, e);
+    s = s == MF_OK ? mf_compare_run(j, t, v.tolerance, &c, e) : s;
+    s = s == MF_OK ? mf_problem_from_job(j, a, &problem, e) : s;
+    s = s == MF_OK
+            ? mf_planner_explain(&problem, &j->plan.layout, &j->plan.assignment, &explanation, e)
+            : s;
+    if (s == MF_OK && a->value[MF_OPT_JSON].given) {
+        s = print_json(cli->out, &v, e);
+    } else if (s == MF_OK) {
+        print_text(cli->out, &v);
+    }
+    if (s == MF_OK && (c.outside || c.noutside > 0)) {
+        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
+    }
+    mf_compare_clear(&c);
+    return s;
+}
+
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    char times[4096], plan[4096], config[4096];
+    mf_op_times t = {0};
+    mf_args own = *a;
+    mf_status s = mf_args_require(a, MF_OPT_RUN, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    snprintf(times, sizeof times, "%s/op_times.json", a->value[MF_OPT_RUN].text);
+    snprintf(plan, sizeof plan, "%s/plan.json", a->value[MF_OPT_RUN].text);
+    if (!own.value[MF_OPT_PLAN].given) {
+        own.value[MF_OPT_PLAN] = (mf_value){.given = true, .text = plan};
+    }
+    snprintf(config, sizeof config, "%s/config.json", a->value[MF_OPT_RUN].text);
+    if (!own.value[MF_OPT_MODEL].given && access(config, R_OK) == 0) {
+        own.value[MF_OPT_MODEL] = (mf_value){.given = true, .text = config};
+    }
+    mf_job *j = malloc(sizeof *j);
+    if (j == NULL) {
+        return mf_err_set(e, MF_NOMEM, "compare: out of memory");
+    }
+    s = mf_job_load_layout(j, &own, e);
+    s = s == MF_OK ? mf_op_times_load(times, &t, e) : s;
+    s = s == MF_OK ? judge(&own, cli, j, &t, e) : s;
+    mf_op_times_clear(&t);
+    mf_job_clear(j);
+    free(j);
+    return s;
+}
+
+static const mf_option_id options[] = {
+    MF_OPT_PLAN,     MF_OPT_RUN,   MF_OPT_TOLERANCE, MF_OPT_MODEL, MF_OPT_SET,  MF_OPT_CLUSTER,
+    MF_OPT_SOFTWARE, MF_OPT_STORE, MF_OPT_TOP,       MF_OPT_JSON,  MF_OPT_HELP, MF_OPT_COUNT,
+};
+
+const mf_command mf_cmd_compare = {
+    .name = "compare",
+    .summary = "predicted against measured, op by op, and what would help",
+    .usage = {"[--plan FILE] --run DIR [options]"},
+    .about =
+        "Puts the times that a training run measured (op_times.json in its --out) beside those "
+        "that "
+        "are predicted for its plan, op by op, largest difference first, and says where the step "
+        "goes and what each remedy would gain. Without --plan it takes the plan that the run left "
+        "in "
+        "its folder. The measured time of a collective holds the wait for the slowest rank.\n"
+        "Exit code 4 when the step, or an op that takes a hundredth of it or more, is predicted "
+        "outside the tolerance.",
+    .example = "moefold compare --run run --top 10",
+    .options = options,
+    .run = run,
+};
