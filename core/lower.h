@@ -140,6 +140,10 @@ int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max
 /* Gradient reduction and parameter gather of a block with these parameters. */
 mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count params);
 
+/* Bytes of the weights of one side as ranks gather them: quantised where those are the primary
+ * ones, which norms, router and tables are not. */
+double mf_param_gathered_B(const mf_layout *l, mf_param_count params, bool expert);
+
 /* Persistent bytes of `params` under the layout's ZeRO levels, moments and precision. */
 mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count params);
 

@@ -13,19 +13,6 @@ mf_block_key mf_block_key_layer(uint8_t layer_class, mf_memory_choice memory, bo
                           .memory = memory};
 }
 
-/* Bytes of an operand element under a precision recipe, scales included; 0 = not quantised. */
-static double quantised_B(mf_precision p) {
-    static const double bytes[MF_PREC_COUNT] = {
-        [MF_PREC_BF16] = 0.0,
-        [MF_PREC_FP8_TENSOR] = 1.0,
-        [MF_PREC_FP8_BLOCK] = 1.0 + 4.0 / 128.0, /* one FP32 scale per 1x128 */
-        [MF_PREC_MXFP8] = 1.0 + 1.0 / 32.0,      /* one E8M0 scale per 32 */
-        [MF_PREC_NVFP4] = 0.5 + 1.0 / 16.0,      /* one FP8 scale per 16 */
-        [MF_PREC_FP32] = 0.0,
-    };
-    return (unsigned)p < MF_PREC_COUNT ? bytes[p] : 0.0;
-}
-
 static void label(mf_block *b, const mf_model *m, const mf_block_key *key) {
     const mf_layer_class *c = &m->layer_classes[key->layer_class];
     char recompute[32];
@@ -78,14 +65,16 @@ static int16_t emit_gather(mf_build *bd, const zero_side *side, uint8_t pass) {
 
 /* Sizes are known once all weights are: gathers get their bytes, readers of weights wait for them.
  */
-static void finish_gathers(mf_build *bd, const zero_side *side, bool expert, double weight_B) {
+static void finish_gathers(mf_build *bd, const zero_side *side, bool expert) {
     for (int half = 0; half < 2; half++) {
         if (side->gather_op[half] < 0 || bd->status != MF_OK) {
             continue;
         }
         mf_op *gather = &bd->b->ops[side->gather_op[half]];
         int16_t t = gather->out[0];
-        gather->bytes = side->elements * weight_B;
+        mf_param_count used = bd->b->params;
+        *(expert ? &used.expert : &used.dense) = (int64_t)side->elements;
+        gather->bytes = mf_param_gathered_B(bd->l, used, expert);
         bd->b->tensors[t].bytes = (int64_t)gather->bytes;
         if (half == 0) {
             bd->b->gather_B += mf_align_B((int64_t)gather->bytes);
@@ -169,7 +158,7 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
     bd.tokens = bd.tokens_attn / l->tp;
     bd.act_B = l->precision == MF_PREC_FP32 ? 4.0 : 2.0;
     bd.math = mf_precision_math(l->precision);
-    bd.quant_B = quantised_B(l->precision);
+    bd.quant_B = mf_precision_quantised_B(l->precision);
     bd.input = bd.output = MF_NO_TENSOR;
     label(bd.b, m, &bd.key);
 
@@ -197,8 +186,8 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
     };
     author[key->kind](&bd);
     mf_lower_backward(&bd);
+    mf_build_sum_params(&bd);
     count_weights(&bd, &side[0].elements, &side[1].elements);
-    double weight_B = l->fp8_primary_weights && bd.quant_B > 0 ? bd.quant_B : bd.act_B;
     for (int s = 0; s < sides && bd.status == MF_OK; s++) {
         int at = bd.b->nops;
         if ((side[s].gather_op[1] = emit_gather(&bd, &side[s], MF_PASS_B)) >= 0) {
@@ -210,7 +199,7 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
         }
     }
     for (int s = 0; s < sides; s++) {
-        finish_gathers(&bd, &side[s], s == 1, weight_B);
+        finish_gathers(&bd, &side[s], s == 1);
         emit_reduce(&bd, &side[s], s == 1);
     }
     bd.b->comm_B = dispatcher_buffers(&bd);

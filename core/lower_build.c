@@ -396,7 +396,8 @@ out:
     free(read);
 }
 
-static void sum_params(mf_block *b) {
+void mf_build_sum_params(mf_build *bd) {
+    mf_block *b = bd->b;
     for (int t = 0; t < b->ntensors; t++) {
         const mf_tensor *w = &b->tensors[t];
         if (w->class == MF_TENSOR_WEIGHT && w->part == UINT8_MAX && !w->indices) {
@@ -461,6 +462,5 @@ mf_status mf_build_finish(mf_build *bd, mf_err *e) {
                                               : &b->flops_w;
         *sum += op->flops;
     }
-    sum_params(b);
     return bd->status == MF_OK ? MF_OK : build_failed(bd, e);
 }

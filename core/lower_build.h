@@ -136,6 +136,9 @@ void mf_lower_offload(mf_build *bd);
 /* Moves ops [from, nops) to `at`, keeping order on both sides. Indices below `at` stay. */
 void mf_lower_move_ops(mf_build *bd, int from, int at);
 
+/* Counts the block's parameters, once all its weights are there (lower_build.c). */
+void mf_build_sum_params(mf_build *bd);
+
 /* Classes of tensors, workspace offsets, sums (lower_build.c). */
 mf_status mf_build_finish(mf_build *bd, mf_err *e);
 

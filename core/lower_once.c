@@ -12,9 +12,15 @@ static double param_B(const mf_layout *l) {
     return l->precision == MF_PREC_FP32 ? 4.0 : 2.0;
 }
 
-static double gathered_B(const mf_layout *l) {
-    bool low = l->precision != MF_PREC_FP32 && l->precision != MF_PREC_BF16;
-    return low && l->fp8_primary_weights ? 1.0 + 4.0 / 128.0 : param_B(l);
+/* Bytes of one orientation of a quantised weight where such ones are the primary; else 0. */
+static double primary_B(const mf_layout *l) {
+    return l->fp8_primary_weights ? mf_precision_quantised_B(l->precision) : 0.0;
+}
+
+double mf_param_gathered_B(const mf_layout *l, mf_param_count p, bool expert) {
+    double all = (double)(expert ? p.expert : p.dense);
+    double low = primary_B(l) > 0.0 ? (double)(expert ? p.expert : p.dense_matrices) : 0.0;
+    return low * primary_B(l) + (all - low) * param_B(l);
 }
 
 static mf_op dp_op(const mf_layout *l, mf_op_kind kind, mf_group_kind group, double bytes,
@@ -49,7 +55,7 @@ mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count p) {
         bool shard = side[s].level >= 1;
         double reduce_B = side[s].level <= 1 ? side[s].elements * 4.0 : 0.0;
         double gather_B =
-            side[s].level == 1 || side[s].level == 2 ? side[s].elements * gathered_B(l) : 0.0;
+            side[s].level == 1 || side[s].level == 2 ? mf_param_gathered_B(l, p, s == 1) : 0.0;
         ops.reduce[s] = dp_op(l, shard ? MF_OP_REDUCE_SCATTER : MF_OP_ALL_REDUCE, side[s].group,
                               reduce_B, side[s].reduce);
         ops.gather[s] = dp_op(l, MF_OP_ALL_GATHER, side[s].group, gather_B, side[s].gather);
@@ -60,13 +66,10 @@ mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count p) {
 mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count p) {
     mf_stage_memory s = {0, 0, 0, 0};
     double moment_B = l->moments_bf16 ? 2.0 : 4.0;
-    bool low = l->precision != MF_PREC_FP32 && l->precision != MF_PREC_BF16;
-    /* FP8 operands stand beside the BF16 weights (rows and, for the input gradient, columns), or
-     * alone when they are primary. */
-    double copies_B = low ? 2.0 * gathered_B(l) : 0.0;
-    if (low && !l->fp8_primary_weights) {
-        copies_B = 2.0 * (l->precision == MF_PREC_NVFP4 ? 0.5625 : 1.03125);
-    }
+    /* Quantised operands, along rows and along columns (for the input gradient), stand beside the
+     * BF16 weights, or alone where they are primary. */
+    double copies_B = 2.0 * mf_precision_quantised_B(l->precision);
+    copies_B -= primary_B(l) > 0.0 ? param_B(l) : 0.0;
     const struct {
         double elements, matrices, ranks;
         int level;
@@ -77,9 +80,6 @@ mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count p) {
     for (int i = 0; i < 2; i++) {
         double n = side[i].elements, ranks = side[i].ranks;
         double weights = n * param_B(l) + side[i].matrices * copies_B;
-        if (low && l->fp8_primary_weights) {
-            weights -= side[i].matrices * param_B(l);
-        }
         double shard = ceil(n / ranks);
         s.weights_B += side[i].level >= 3 && n > 0 ? weights / n * shard : weights;
         s.gradients_B += 4.0 * (side[i].level >= 2 ? shard : n);
@@ -202,6 +202,13 @@ static int table_sums(const mf_layout *l, const mf_once *w, mf_op *ops) {
     return n;
 }
 
+/* Weights that precision recipes cover, of those that this rank updates. */
+static double own_matrices(const mf_layout *l, const mf_param_count *p) {
+    double dense = (double)p->dense_matrices, expert = (double)p->expert;
+    return (l->zero >= 1 ? ceil(dense / (double)(l->dp * l->cp)) : dense) +
+           (l->expert_zero >= 1 ? ceil(expert / (double)l->edp) : expert);
+}
+
 int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max) {
     double dense = (double)w->params.dense, expert = (double)w->params.expert;
     double own = (l->zero >= 1 ? ceil(dense / (double)(l->dp * l->cp)) : dense) +
@@ -235,10 +242,14 @@ int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max
         made[n++] = optimizer_op(MF_OP_COPY_D2H, MF_STREAM_D2H, "optimizer_states_out", host,
                                  host * state_B);
     }
+    double quant_B = mf_precision_quantised_B(l->precision);
     double low = (double)(w->params.dense_matrices + w->params.expert);
-    if (l->precision != MF_PREC_BF16 && l->precision != MF_PREC_FP32) {
+    if (primary_B(l) > 0.0) { /* before they are gathered: each rank its own */
+        low = own_matrices(l, &w->params);
+    }
+    if (quant_B > 0.0) { /* written along rows and along columns */
         made[n++] = optimizer_op(MF_OP_QUANTISE, MF_STREAM_COMPUTE, "quantise_weights", low,
-                                 low * (2.0 + 2.0));
+                                 low * (param_B(l) + 2.0 * quant_B));
     }
     for (int i = 0; i < n && i < max; i++) {
         ops[i] = made[i];

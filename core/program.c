@@ -57,3 +57,15 @@ mf_math mf_precision_math(mf_precision p) {
     }
     return MF_MATH_BF16;
 }
+
+double mf_precision_quantised_B(mf_precision p) {
+    static const double bytes[MF_PREC_COUNT] = {
+        [MF_PREC_BF16] = 0.0,
+        [MF_PREC_FP8_TENSOR] = 1.0,
+        [MF_PREC_FP8_BLOCK] = 1.0 + 4.0 / 128.0, /* one FP32 scale per 1x128 */
+        [MF_PREC_MXFP8] = 1.0 + 1.0 / 32.0,      /* one E8M0 scale per 32 */
+        [MF_PREC_NVFP4] = 0.5 + 1.0 / 16.0,      /* one FP8 scale per 16 */
+        [MF_PREC_FP32] = 0.0,
+    };
+    return (unsigned)p < MF_PREC_COUNT ? bytes[p] : 0.0;
+}

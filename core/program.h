@@ -294,6 +294,8 @@ int64_t mf_align_B(int64_t bytes);
 
 /* Arithmetic of the linear layers that a precision recipe covers. */
 mf_math mf_precision_math(mf_precision p);
+/* Bytes of an operand element in it, scales included; 0 = operands are not quantised. */
+double mf_precision_quantised_B(mf_precision p);
 
 const char *mf_op_text(mf_op_kind k);
 mf_op_class mf_op_kind_class(mf_op_kind k);
