@@ -18,6 +18,7 @@
 #define SORT_CLUSTER_ITEMS (1 << 18)
 #define SORT_CLUSTER_THREADS 1024
 #define SORT_CLUSTER_WARPS (SORT_CLUSTER_THREADS / 32)
+#define SORT_HELD 8 /* items of a thread in registers */
 #define SORT_STRETCH 1024
 #define SORT_THREADS 256
 #define SORT_WARPS (SORT_THREADS / 32)
@@ -177,87 +178,135 @@ __device__ static inline sort_share sort_share_of(int64_t items, unsigned warp) 
     return s;
 }
 
-/* Digits: digits.count, digits.key(d, item) -> bin or -1, digits.put(d, item, place or -1). Items
- * of digit d + 1 are places of digit d. Shared memory: SORT_CLUSTER_WARPS * bins ints. */
+/* What the sort carries: the bin of a digit comes from the key; payload is the caller's. */
+typedef struct sort_item {
+    int32_t key, payload;
+} sort_item;
+
+/* 32 * SORT_HELD items of a warp from `base` on, a lane's in registers. */
+template <typename Digits>
+__device__ static inline void sort_fetch(const Digits &digits, int d, int64_t base, int64_t end,
+                                         sort_item (&item)[SORT_HELD]) {
+#pragma unroll
+    for (int r = 0; r < SORT_HELD; r++) {
+        const int64_t i = base + r * 32 + threadIdx.x % 32;
+        if (i < end) {
+            item[r] = digits.load(d, i);
+        }
+    }
+}
+
+/* Of digit d: first[bin] becomes the place of this block's first item of each bin, and the counts
+ * of each warp sums over the warps before it. Rank 0 writes what the caller wants to know. */
+__device__ static inline void sort_first_places(const sort_bins &b, int32_t *next, int32_t *first) {
+    namespace cg = cooperative_groups;
+    __shared__ int32_t mine[SORT_BINS_MAX], warp_sums[SORT_CLUSTER_WARPS];
+    cg::cluster_group cluster = cg::this_cluster();
+    const int thread = (int)threadIdx.x;
+    const unsigned rank = cluster.block_rank();
+    if (thread < b.bins) {
+        int32_t sum = 0;
+#pragma unroll
+        for (int w = 0; w < SORT_CLUSTER_WARPS; w++) {
+            const int32_t here = next[w * b.bins + thread];
+            next[w * b.bins + thread] = sum;
+            sum += here;
+        }
+        mine[thread] = sum;
+    }
+    cluster.sync();
+    int32_t before = 0, total = 0;
+    if (thread < b.bins) {
+#pragma unroll
+        for (unsigned r = 0; r < SORT_CLUSTER; r++) {
+            const int32_t theirs = *cluster.map_shared_rank(&mine[thread], r);
+            before += r < rank ? theirs : 0;
+            total += theirs;
+        }
+    }
+    const int32_t padded = (total + b.align - 1) / b.align * b.align;
+    const int32_t end = sort_scan(padded, warp_sums);
+    if (thread < b.bins) {
+        first[thread] = end - padded + before;
+    }
+    if (rank == 0 && thread < b.bins) {
+        const bool last = thread == b.bins - 1;
+        if (b.totals) {
+            b.totals[thread] = total;
+        }
+        if (b.offsets) {
+            b.offsets[thread] = end - padded;
+        }
+        if (b.offsets && last) {
+            b.offsets[b.bins] = end;
+        }
+        if (b.overflow && last) {
+            *b.overflow = end > b.most;
+        }
+    }
+    __syncthreads();
+}
+
+/* Digits: digits.count; digits.load(d, i) -> sort_item; digits.bin(d, item) -> bin or -1;
+ * digits.put(d, i, item, place or -1). The items of digit d + 1 are the places of digit d. Shared
+ * memory: SORT_CLUSTER_WARPS * bins ints. */
 template <typename Digits>
 __global__ void __cluster_dims__(SORT_CLUSTER, 1, 1) __launch_bounds__(SORT_CLUSTER_THREADS, 1)
     sort_cluster(Digits digits, sort_bins b, int64_t items) {
-    namespace cg = cooperative_groups;
-    extern __shared__ int32_t next[]; /* [warps, bins] */
-    __shared__ int32_t mine[SORT_BINS_MAX], first[SORT_BINS_MAX], warp_sums[SORT_CLUSTER_WARPS];
-    cg::cluster_group cluster = cg::this_cluster();
+    extern __shared__ int4 room[]; /* [warps, bins] */
+    __shared__ int32_t first[SORT_BINS_MAX];
+    const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
-    const unsigned rank = cluster.block_rank();
-    const sort_share share = sort_share_of(items, rank * SORT_CLUSTER_WARPS + (unsigned)warp);
-    int32_t *const counts = next + warp * b.bins;
+    const sort_share share =
+        sort_share_of(items, cluster.block_rank() * SORT_CLUSTER_WARPS + (unsigned)warp);
+    const bool once = share.end - share.begin <= 32 * SORT_HELD; /* items stay in registers */
+    int32_t *const next = (int32_t *)room, *const counts = next + warp * b.bins;
+    sort_item item[SORT_HELD];
     for (int d = 0; d < digits.count; d++) {
-        for (int i = thread; i < SORT_CLUSTER_WARPS * b.bins; i += SORT_CLUSTER_THREADS) {
-            next[i] = 0;
+        sort_fetch(digits, d, share.begin, share.end, item);
+        for (int i = thread; i < SORT_CLUSTER_WARPS * b.bins / 4; i += SORT_CLUSTER_THREADS) {
+            room[i] = make_int4(0, 0, 0, 0);
         }
         __syncthreads();
-#pragma unroll 4
-        for (int64_t i = share.begin + lane; i < share.end; i += 32) {
-            const int bin = digits.key(d, i);
-            if (bin >= 0) {
-                atomicAdd(&counts[bin], 1);
+        for (int64_t base = share.begin; base < share.end; base += 32 * SORT_HELD) {
+            if (base > share.begin) {
+                sort_fetch(digits, d, base, share.end, item);
             }
-        }
-        __syncthreads();
-        if (thread < b.bins) { /* sums over the warps before each warp */
-            int32_t sum = 0;
-#pragma unroll 8
-            for (int w = 0; w < SORT_CLUSTER_WARPS; w++) {
-                const int32_t here = next[w * b.bins + thread];
-                next[w * b.bins + thread] = sum;
-                sum += here;
-            }
-            mine[thread] = sum;
-        }
-        cluster.sync();
-        int32_t before = 0, total = 0;
-        if (thread < b.bins) {
-            for (unsigned r = 0; r < SORT_CLUSTER; r++) {
-                const int32_t theirs = *cluster.map_shared_rank(&mine[thread], r);
-                before += r < rank ? theirs : 0;
-                total += theirs;
-            }
-        }
-        const int32_t padded = (total + b.align - 1) / b.align * b.align;
-        const int32_t end = sort_scan(padded, warp_sums);
-        if (thread < b.bins) {
-            first[thread] = end - padded + before;
-        }
-        if (rank == 0 && thread < b.bins) {
-            if (b.totals) {
-                b.totals[thread] = total;
-            }
-            if (b.offsets) {
-                b.offsets[thread] = end - padded;
-                if (thread == b.bins - 1) {
-                    b.offsets[b.bins] = end;
+#pragma unroll
+            for (int r = 0; r < SORT_HELD; r++) {
+                const int bin = base + r * 32 + lane < share.end ? digits.bin(d, item[r]) : -1;
+                if (bin >= 0) {
+                    atomicAdd(&counts[bin], 1);
                 }
             }
-            if (b.overflow && thread == b.bins - 1) {
-                *b.overflow = end > b.most;
-            }
         }
         __syncthreads();
-#pragma unroll 2
-        for (int64_t i = share.begin + lane; i - lane < share.end; i += 32) {
-            const int bin = i < share.end ? digits.key(d, i) : -1;
-            const unsigned same = __match_any_sync(0xffffffffu, bin);
-            const int ahead = __popc(same & ((1u << lane) - 1));
-            const int place = bin >= 0 ? first[bin] + counts[bin] + ahead : -1;
-            __syncwarp();
-            if (bin >= 0 && ahead == 0) {
-                counts[bin] += __popc(same);
+        sort_first_places(b, next, first);
+        for (int64_t base = share.begin; base < share.end; base += 32 * SORT_HELD) {
+            if (!once) {
+                sort_fetch(digits, d, base, share.end, item);
             }
-            __syncwarp();
-            if (i < share.end) {
-                digits.put(d, i, place);
+#pragma unroll
+            for (int r = 0; r < SORT_HELD; r++) {
+                const int64_t i = base + r * 32 + lane;
+                if (i - lane >= share.end) {
+                    break;
+                }
+                const int bin = i < share.end ? digits.bin(d, item[r]) : -1;
+                const unsigned same = __match_any_sync(0xffffffffu, bin);
+                const int ahead = __popc(same & ((1u << lane) - 1));
+                const int place = bin >= 0 ? first[bin] + counts[bin] + ahead : -1;
+                __syncwarp();
+                if (bin >= 0 && ahead == 0) {
+                    counts[bin] += __popc(same);
+                }
+                __syncwarp();
+                if (i < share.end) {
+                    digits.put(d, i, item[r], place);
+                }
             }
         }
-        cluster.sync(); /* what was placed is read next, and `mine` is written */
+        cluster.sync(); /* what was placed is read next; no block leaves while others read it */
     }
 }
 

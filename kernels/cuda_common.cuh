@@ -202,6 +202,24 @@ static inline int mf_row_threads(int64_t vectors, int each) {
     return best;
 }
 
+/* Launches a kernel that may start while its predecessor in the stream ends: it begins with
+ * cudaGridDependencySynchronize(), which waits until all that the predecessor wrote is there. */
+template <typename... Params, typename... Args>
+static inline mf_status mf_launch_behind(void (*kernel)(Params...), dim3 grid, dim3 block,
+                                         cudaStream_t stream, mf_err *e, Args... args) {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = 1;
+    MF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, Params(args)...), e);
+    return MF_OK;
+}
+
 #define MF_KERNEL_LAUNCHED(e) MF_CUDA_TRY(cudaPeekAtLastError(), e)
 
 /* Calls run<type, vector width or 1>(args): picks the instance for (dtype, fast). */

@@ -65,17 +65,20 @@ struct token_digits {
     const int32_t *token;
     int64_t begin, vocab;
     int32_t *keys[2], *positions[2];
-    int count;
-    __device__ digit_key of(int d) const {
-        return {d ? keys[d % 2] : token, begin, d ? -1 : vocab, d * DIGIT_BITS};
+    int count, bits; /* of a digit */
+    __device__ sort_item load(int d, int64_t i) const {
+        if (d > 0) {
+            return {keys[d % 2][i], positions[d % 2][i]};
+        }
+        const digit_key first = {token, begin, vocab, 0};
+        return {first.row(i), (int32_t)i};
     }
-    __device__ int key(int d, int64_t i) const {
-        return of(d)(i);
+    __device__ int bin(int d, const sort_item &item) const {
+        return (item.key >> (d * bits)) & ((1 << bits) - 1);
     }
-    __device__ void put(int d, int64_t i, int place) const {
-        digit_put to = {of(d), d ? positions[d % 2] : nullptr, keys[(d + 1) % 2],
-                        positions[(d + 1) % 2]};
-        to(i, place);
+    __device__ void put(int d, int64_t, const sort_item &item, int place) const {
+        keys[(d + 1) % 2][place] = item.key;
+        positions[(d + 1) % 2][place] = item.payload;
     }
 };
 
@@ -109,6 +112,7 @@ template <typename T, int N>
 __global__ void piece_sum(mf_kernel_embedding_grad a, const int32_t *keys, const int32_t *positions,
                           float *partial) {
     __shared__ int32_t key[PIECE], position[PIECE];
+    cudaGridDependencySynchronize();
     int64_t piece = blockIdx.x, begin = piece * PIECE;
     int count = (int)(a.tokens - begin < PIECE ? a.tokens - begin : PIECE);
     for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
@@ -122,6 +126,7 @@ __global__ void piece_sum(mf_kernel_embedding_grad a, const int32_t *keys, const
     if (c >= a.cols) {
         return;
     }
+    cudaTriggerProgrammaticLaunchCompletion();
     float sum[N];
     bool first = true; /* still in the run that the piece begins with */
     for (int i0 = 0; i0 < count; i0 += FLIGHT) {
@@ -180,6 +185,7 @@ template <int N>
 __global__ void crossing_sum(mf_kernel_embedding_grad a, const int32_t *keys, const float *partial,
                              int64_t pieces) {
     int64_t piece = blockIdx.x, end = (piece + 1) * PIECE;
+    cudaGridDependencySynchronize();
     if (end >= a.tokens) {
         return;
     }
@@ -241,13 +247,15 @@ static mf_status run_sums(const mf_kernel_embedding_grad *a, const int32_t *keys
     int threads = mf_row_threads(mf_ceil_div(a->cols, N), 1);
     threads = threads < 128 ? threads : 128;
     dim3 grid((unsigned)pieces, (unsigned)mf_ceil_div(a->cols, (int64_t)threads * N));
-    piece_sum<T, N><<<grid, threads, 0, stream>>>(*a, keys, positions, partial);
-    MF_KERNEL_LAUNCHED(e);
+    mf_status status = mf_launch_behind(piece_sum<T, N>, grid, dim3((unsigned)threads), stream, e,
+                                        *a, keys, positions, partial);
+    if (status != MF_OK) {
+        return status;
+    }
     constexpr int SIDE = N == 1 ? 1 : 4;
     dim3 rest((unsigned)pieces, (unsigned)mf_ceil_div(a->cols, 256 * SIDE));
-    crossing_sum<SIDE><<<rest, 256, 0, stream>>>(*a, keys, partial, pieces);
-    MF_KERNEL_LAUNCHED(e);
-    return MF_OK;
+    return mf_launch_behind(crossing_sum<SIDE>, rest, dim3(256), stream, e, *a, keys, partial,
+                            pieces);
 }
 
 /* *from: which pair of buffers holds the sorted tokens and their positions. */
@@ -259,10 +267,15 @@ static mf_status sort_tokens(const mf_kernel_embedding_grad *a, int32_t *const *
         digits++;
     }
     *from = digits % 2;
+    int bits = 2; /* of a digit: as few as do */
+    while (a->vocab >> (digits * bits)) {
+        bits++;
+    }
     if (a->tokens <= SORT_CLUSTER_ITEMS) {
         const token_digits all = {
-            a->token, a->begin, a->vocab, {keys[0], keys[1]}, {positions[0], positions[1]}, digits};
-        const sort_bins bins = {1 << DIGIT_BITS, 1, nullptr, nullptr, 0, nullptr};
+            a->token, a->begin, a->vocab, {keys[0], keys[1]}, {positions[0], positions[1]},
+            digits,   bits};
+        const sort_bins bins = {1 << bits, 1, nullptr, nullptr, 0, nullptr};
         return sort_in_cluster(all, bins, a->tokens, s, e);
     }
     unsigned blocks = (unsigned)mf_ceil_div(a->tokens, SORT_STRETCH);

@@ -37,7 +37,8 @@ static void dgrad_row(const uint16_t *dy, const uint16_t *w, int64_t n, int64_t 
 }
 
 /* dW (+)= dy^T x over the rows [begin, end) of one expert. */
-static void wgrad_expert(const mf_kernel_grouped_gemm *g, int64_t begin, int64_t end, float *dw) {
+static void wgrad_expert(const mf_kernel_grouped_gemm *g, int64_t begin, int64_t end,
+                         int64_t first) {
     for (int64_t i = 0; i < g->n; i++) {
         for (int64_t j = 0; j < g->k; j++) {
             double sum = 0;
@@ -45,8 +46,13 @@ static void wgrad_expert(const mf_kernel_grouped_gemm *g, int64_t begin, int64_t
                 sum += (double)mf_kernel_bf16_widen(g->a[t * g->n + i]) *
                        (double)mf_kernel_bf16_widen(g->b[t * g->k + j]);
             }
-            float *at = &dw[i * g->k + j];
-            *at = g->accumulate ? *at + (float)sum : (float)sum;
+            int64_t at = first + i * g->k + j;
+            if (g->bf16) {
+                ((uint16_t *)g->out)[at] = mf_kernel_bf16_round((float)sum);
+            } else {
+                float *dw = (float *)g->out + at;
+                *dw = g->accumulate ? *dw + (float)sum : (float)sum;
+            }
         }
     }
 }
@@ -54,11 +60,12 @@ static void wgrad_expert(const mf_kernel_grouped_gemm *g, int64_t begin, int64_t
 mf_status mf_kernel_grouped_gemm_run(const mf_kernel_grouped_gemm *g, mf_err *e) {
     (void)e;
     assert(g->kind == MF_GROUPED_WGRAD || !g->accumulate);
+    assert(!g->accumulate || !g->bf16);
     for (int32_t x = 0; x < g->experts; x++) {
         const int64_t begin = clamp_row(g, g->offsets[x]), end = clamp_row(g, g->offsets[x + 1]);
         assert(begin >= 0 && begin <= end);
         if (g->kind == MF_GROUPED_WGRAD) {
-            wgrad_expert(g, begin, end, (float *)g->out + x * g->n * g->k);
+            wgrad_expert(g, begin, end, x * g->n * g->k);
             continue;
         }
         const uint16_t *w = g->b + x * g->n * g->k;
@@ -85,7 +92,7 @@ double mf_grouped_least_B(const mf_kernel_grouped_gemm *g, int64_t tokens) {
     if (g->kind != MF_GROUPED_WGRAD) {
         return activations_B + 2.0 * weights;
     }
-    return activations_B + (g->accumulate ? 8.0 : 4.0) * weights;
+    return activations_B + (g->accumulate ? 8.0 : g->bf16 ? 2.0 : 4.0) * weights;
 }
 
 /* --- choices -----------------------------------------------------------------------------------
@@ -135,6 +142,9 @@ mf_status mf_grouped_config_choose(const mf_kernel_grouped_gemm *g, const mf_gro
         return mf_err_set(e, MF_INPUT,
                           "grouped GEMM: n %" PRId64 " and k %" PRId64 " must be multiples of 8",
                           g->n, g->k);
+    }
+    if (g->accumulate && g->bf16) {
+        return mf_err_set(e, MF_INPUT, "grouped GEMM: sums are kept in f32, not in bf16");
     }
     if (g->rows > INT32_MAX - MF_GROUPED_TILE_M || g->n > INT32_MAX - MF_GROUPED_TILE_N ||
         g->k > INT32_MAX - MF_GROUPED_TILE_N) {

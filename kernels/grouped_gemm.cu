@@ -63,7 +63,8 @@ mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
     const Array rows_k = {g->b, false, g->k, g->rows, 1, BOX, BOX};
     const Array a = {g->a, false, forward ? g->k : g->n, g->rows, 1, BOX, BOX};
     const Array out = {g->out, false, forward ? g->n : g->k, g->rows, 1, BOX, WARP_ROWS};
-    const Array sums = {g->out, true, g->k, g->n, g->experts, BOX / 2, WARP_ROWS};
+    const Array grads = {g->out,   !g->bf16, g->k, g->n, g->experts, g->bf16 ? BOX : BOX / 2,
+                         WARP_ROWS};
     encode_fn fn = NULL;
     mf_status status = find_encode(&fn, e);
     if (status == MF_OK) {
@@ -73,25 +74,27 @@ mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
         status = encode(fn, &maps->b, wgrad ? rows_k : weights, e);
     }
     if (status == MF_OK) {
-        status = encode(fn, &maps->out, wgrad ? sums : out, e);
+        status = encode(fn, &maps->out, wgrad ? grads : out, e);
     }
     return status;
 }
 
 typedef void (*kernel_fn)(CUtensorMap, CUtensorMap, CUtensorMap, Args);
 
-/* What is compiled, by kind; mf_grouped_config_check knows the stages and buffers. */
+/* What is compiled, by kind and whether f32 is written; mf_grouped_config_check knows the stages
+ * and buffers. */
 struct Built {
     int smem_B;
     kernel_fn kernel;
 };
 
-template <mf_grouped_kind KIND> constexpr Built built(void) {
-    return {Traits<KIND, 4, 2>::SMEM_B, grouped_gemm_kernel<Traits<KIND, 4, 2>>};
+template <mf_grouped_kind KIND, bool F32> constexpr Built built(void) {
+    return {Traits<KIND, F32, 4, 2>::SMEM_B, grouped_gemm_kernel<Traits<KIND, F32, 4, 2>>};
 }
 
-const Built BUILT[MF_GROUPED_KINDS] = {built<MF_GROUPED_FORWARD>(), built<MF_GROUPED_DGRAD>(),
-                                       built<MF_GROUPED_WGRAD>()};
+const Built BUILT[MF_GROUPED_KINDS + 1] = {
+    built<MF_GROUPED_FORWARD, false>(), built<MF_GROUPED_DGRAD, false>(),
+    built<MF_GROUPED_WGRAD, true>(), built<MF_GROUPED_WGRAD, false>()};
 
 mf_status read_device(mf_grouped_device *out, mf_err *e) {
     int device = 0, sms = 0, smem_B = 0, l2_B = 0, major = 0, minor = 0;
@@ -117,7 +120,7 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
                  mf_err *e) {
     const bool wgrad = g->kind == MF_GROUPED_WGRAD;
     const bool forward = g->kind == MF_GROUPED_FORWARD;
-    const Built &b = BUILT[g->kind];
+    const Built &b = BUILT[g->kind + (wgrad && g->bf16)];
     Maps maps;
     mf_status status = encode_all(g, &maps, e);
     if (status != MF_OK) {
@@ -176,7 +179,8 @@ extern "C" mf_status mf_kernel_grouped_gemm_run_cuda_config(const mf_kernel_grou
     }
     if (g->rows == 0) {
         if (!g->accumulate) {
-            const size_t size_B = (size_t)g->experts * (size_t)g->n * (size_t)g->k * sizeof(float);
+            const size_t size_B =
+                (size_t)g->experts * (size_t)g->n * (size_t)g->k * (g->bf16 ? 2 : 4);
             MF_CUDA_TRY(cudaMemsetAsync(g->out, 0, size_B, (cudaStream_t)stream), e);
         }
         return MF_OK;

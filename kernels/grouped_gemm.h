@@ -1,13 +1,17 @@
 /* grouped_gemm.h - the expert products of a Mixture-of-Experts layer, BF16 with FP32 accumulation.
  *
  * T token rows are sorted by expert: expert e owns rows [offsets[e], offsets[e+1]). With the
- * weights W [experts, n, k] of one linear layer, row-major: MF_GROUPED_FORWARD  out y  [T, n] bf16
- * = a x  [T, k] bf16 . W_e^T    b = W MF_GROUPED_DGRAD    out dx [T, k] bf16 = a dy [T, n] bf16 .
- * W_e      b = W MF_GROUPED_WGRAD    out dW [experts, n, k] f32 (+)= a dy_e^T . b x_e a [T, n], b
- * [T, k] bf16 Any counts: empty experts, counts that are no multiple of anything. Rows outside an
- * expert's segment never reach its results (not even NaN), and only rows [offsets[0],
- * offsets[experts]) of y and dx are written. An empty expert's dW becomes zero, or stays as it is
- * with `accumulate`.
+ * weights W [experts, n, k] of one linear layer, row-major:
+ *
+ *     MF_GROUPED_FORWARD  y  [T, n] = x  [T, k] . W_e^T         out = y, a = x, b = W
+ *     MF_GROUPED_DGRAD    dx [T, k] = dy [T, n] . W_e           out = dx, a = dy, b = W
+ *     MF_GROUPED_WGRAD    dW [experts, n, k] (+)= dy_e^T . x_e  out = dW, a = dy, b = x
+ *
+ * All are bf16 but dW, which is f32 unless `bf16` is set.
+ *
+ * Any counts: empty experts, counts that are no multiple of anything. Rows outside an expert's
+ * segment never reach its results (not even NaN), and only rows [offsets[0], offsets[experts]) of y
+ * and dx are written. An empty expert's dW becomes zero, or stays as it is with `accumulate`.
  *
  * The offsets are read where the kernel runs: on the GPU nothing comes back to the host. They never
  * decrease; values past `rows` (a buffer that overflowed) are read as `rows`.
@@ -48,7 +52,8 @@ typedef struct mf_kernel_grouped_gemm {
     const int32_t *offsets; /* [experts + 1] */
     const uint16_t *a;      /* bf16: x (FORWARD) or dy */
     const uint16_t *b;      /* bf16: W, or x (WGRAD) */
-    void *out;              /* bf16 [rows, n or k], f32 [experts, n, k] (WGRAD) */
+    void *out;              /* bf16 [rows, n or k]; WGRAD: [experts, n, k], f32 unless ... */
+    bool bf16;              /* ... this; not with accumulate */
 } mf_kernel_grouped_gemm;
 
 /* How the CUDA kernel cuts the work. Plain data, chosen without a GPU, so that it can be tested and

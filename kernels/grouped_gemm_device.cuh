@@ -50,8 +50,9 @@ struct Args {
     int32_t balance; /* fill the last round */
 };
 
-template <mf_grouped_kind KIND, int STAGES_, int BUFFERS_> struct Traits {
+template <mf_grouped_kind KIND, bool F32_, int STAGES_, int BUFFERS_> struct Traits {
     static constexpr bool WGRAD = KIND == MF_GROUPED_WGRAD;
+    static constexpr bool F32 = F32_; /* what is written; else bf16 */
     static constexpr int MN_A = WGRAD;
     static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
     static constexpr int STAGES = STAGES_;
@@ -341,7 +342,7 @@ template <class C>
 MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const CUtensorMap *map_out,
                            const Args &p, int c) {
     const int warp = (int)threadIdx.x / 32 - 4, lane = (int)threadIdx.x % 32;
-    const int x = s.field(h.tile, X) + c * (C::WGRAD ? 32 : 64);
+    const int x = s.field(h.tile, X) + c * (C::F32 ? 32 : 64);
     const int y = s.field(h.tile, Y) + warp * WARP_ROWS, z = s.field(h.tile, Z);
     const int rows = s.field(h.tile, ROWS) - warp * WARP_ROWS;
     if (x >= s.field(h.tile, END) || rows <= 0) {
@@ -353,7 +354,7 @@ MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const CU
         mf_tma_wait_read<C::BUFFERS - 1>();
     }
     __syncwarp();
-    if (C::WGRAD) {
+    if (C::F32) {
         put_f32(buffer, v, lane);
     } else {
         put_bf16(buffer, v, lane);
@@ -365,7 +366,7 @@ MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const CU
                   p.space.out_cols - x, lane);
         __syncwarp();
     } else if (lane == 0) {
-        if (C::WGRAD && p.accumulate) {
+        if (C::F32 && p.accumulate) {
             mf_tma_add(map_out, buffer, x, y, z);
         } else {
             mf_tma_store(map_out, buffer, x, y, z);
@@ -387,7 +388,7 @@ template <class C> MF_DEVICE void leave(const Smem<C> s, uint32_t number) {
 /* Writes the next held chunk. */
 template <class C>
 MF_DEVICE void write_held(Held &h, const Smem<C> s, const CUtensorMap *map_out, const Args &p) {
-    constexpr int FIRST = C::WGRAD ? 4 : 0;
+    constexpr int FIRST = C::F32 ? 4 : 0;
     switch (h.left) { /* so that registers have constant numbers */
     case 4:
         write_chunk<C>(h.v, h, s, map_out, p, FIRST);
@@ -414,7 +415,7 @@ MF_DEVICE void take(const float (&d)[128], Held &h, const Smem<C> s, const CUten
     h.tile = tile;
     h.left = 4;
     h.next = 0;
-    if (C::WGRAD) {
+    if (C::F32) {
 #pragma unroll
         for (int i = 0; i < 64; i++) {
             h.v[i] = __float_as_uint(d[64 + i]);

@@ -2,7 +2,6 @@
  * 16 bytes a thread with every copy of a token (or every term of its sum) in flight together.
  */
 #include "kernels/counting_sort.cuh"
-#include "kernels/cuda_bulk.cuh"
 #include "kernels/permute.h"
 
 #define THREADS 256
@@ -31,10 +30,13 @@ struct slot_digits { /* one digit: the expert */
     static constexpr int count = 1;
     slot_key slot;
     slot_put place;
-    __device__ int key(int, int64_t i) const {
-        return slot(i);
+    __device__ sort_item load(int, int64_t i) const {
+        return {slot(i), 0};
     }
-    __device__ void put(int, int64_t i, int row) const {
+    __device__ int bin(int, const sort_item &item) const {
+        return item.key;
+    }
+    __device__ void put(int, int64_t i, const sort_item &, int row) const {
         place(i, row);
     }
 };
@@ -95,83 +97,6 @@ template <typename T, int N> __global__ void permute_rows(mf_kernel_permute a, i
         }
         mf_store(out + c, v);
     }
-}
-
-/* Token by token, one warp a block: the copy engine brings the row into shared memory, AHEAD rows
- * in advance, and lane j sends it to the row of choice j. Then the block clears its part of the
- * padding. */
-#define STAGES 6
-#define AHEAD 3
-
-static __global__ void permute_bulk(mf_kernel_permute a, uint32_t row_B) {
-    extern __shared__ __align__(128) char share[]; /* [STAGES, row_B] */
-    __shared__ uint64_t bar[STAGES];
-    int lane = (int)threadIdx.x;
-    int64_t rows = mf_rows(a.rows, a.rows_dev);
-    int64_t turns = (a.tokens - blockIdx.x + gridDim.x - 1) / gridDim.x;
-    if (lane == 0) {
-        for (int s = 0; s < STAGES; s++) {
-            mf_bulk_init(&bar[s]);
-        }
-        mf_bulk_init_done();
-    }
-    __syncwarp();
-    auto token = [&](int64_t turn) { return turn * gridDim.x + blockIdx.x; };
-    auto fetch = [&](int64_t turn) {
-        int slot = (int)(turn % STAGES);
-        mf_bulk_expect(&bar[slot], row_B);
-        mf_bulk_load(share + slot * row_B, (const char *)a.x + token(turn) * row_B, row_B,
-                     &bar[slot]);
-    };
-    auto row_of = [&](int64_t turn) {
-        return turn < turns && lane < a.top_k ? a.row_of_slot[token(turn) * a.top_k + lane] : -1;
-    };
-    for (int t = 0; t < AHEAD && t < turns && lane == 0; t++) {
-        fetch(t);
-    }
-    int32_t next = row_of(0);
-    for (int64_t turn = 0; turn < turns; turn++) {
-        int64_t row = next;
-        next = row_of(turn + 1);
-        mf_bulk_wait(&bar[turn % STAGES], (uint32_t)(turn / STAGES) & 1);
-        if (row >= 0 && row < rows) {
-            mf_bulk_store((char *)a.out + row * row_B, share + turn % STAGES * row_B, row_B);
-        }
-        mf_bulk_commit();
-        mf_bulk_wait_read<STAGES - AHEAD>(); /* the row sent STAGES - AHEAD turns ago has left */
-        __syncwarp();
-        if (lane == 0 && turn + AHEAD < turns) {
-            fetch(turn + AHEAD);
-        }
-    }
-    mf_bulk_wait_done<0>();
-    for (int64_t r = (int64_t)blockIdx.x * 32; r < rows; r += (int64_t)gridDim.x * 32) {
-        unsigned empty = __ballot_sync(0xffffffffu, r + lane < rows && a.slot_of_row[r + lane] < 0);
-        for (; empty; empty &= empty - 1) {
-            char *to = (char *)a.out + (r + __ffs((int)empty) - 1) * row_B;
-            for (uint32_t c = (uint32_t)lane * 16; c < row_B; c += 512) {
-                *reinterpret_cast<uint4 *>(to + c) = make_uint4(0, 0, 0, 0);
-            }
-        }
-    }
-}
-
-static mf_status run_bulk(const mf_kernel_permute *a, uint32_t row_B, cudaStream_t stream,
-                          mf_err *e) {
-    int device, sms, resident;
-    size_t share_B = (size_t)row_B * STAGES;
-    MF_CUDA_TRY(cudaGetDevice(&device), e);
-    MF_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), e);
-    MF_CUDA_TRY(cudaFuncSetAttribute(permute_bulk, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     (int)share_B),
-                e);
-    MF_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, permute_bulk, 32, share_B),
-                e);
-    int64_t blocks = (int64_t)sms * (resident < 8 ? resident : 8);
-    blocks = blocks < a->tokens ? blocks : a->tokens;
-    permute_bulk<<<(unsigned)blocks, 32, share_B, stream>>>(*a, row_B);
-    MF_KERNEL_LAUNCHED(e);
-    return MF_OK;
 }
 
 /* Clears the padding rows among rows [first, first + 32 * warps of the block); all its threads. */
@@ -428,11 +353,6 @@ extern "C" mf_status mf_kernel_permute_forward_cuda(const mf_kernel_permute *a, 
         return MF_OK;
     }
     bool fast = mf_vectors(a->x, a->dtype, a->cols, a->cols) && mf_aligned(a->out);
-    int64_t row_B = a->cols * (int64_t)mf_kernel_dtype_B(a->dtype);
-    if (fast && a->row_of_slot && !a->weight && a->top_k <= 32 && a->tokens > 0 &&
-        row_B * STAGES <= 200 * 1024) {
-        return run_bulk(a, (uint32_t)row_B, (cudaStream_t)stream, e);
-    }
     return MF_KERNEL_PICK(run_permute, a->dtype, fast, a, (cudaStream_t)stream, e);
 }
 

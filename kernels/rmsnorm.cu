@@ -1,15 +1,16 @@
 /* rmsnorm.cu - CUDA kernels of the root-mean-square norm.
  *
- * Forward: `lanes` threads (a part of a warp for QK-norm, a small block for hidden) fetch a unit -
- * a group of a row - into registers, a few 16-byte loads a thread, reduce and store. Backward:
- * resident blocks walk over stages of rows that the copy engine brings into shared memory several
- * stages ahead; each thread keeps its share of dweight in registers, and a block leaves one partial
- * row, which a second kernel adds. Slow path (any alignment and width): the same arithmetic, one
- * element at a time.
+ * Backward of narrow groups: rmsnorm_narrow.cuh. Forward: `lanes` threads (a part of a warp for
+ * QK-norm, a small block for hidden) fetch a unit - a group of a row - into registers, a few
+ * 16-byte loads a thread, reduce and store. Backward: resident blocks walk over stages of rows that
+ * the copy engine brings into shared memory several stages ahead; each thread keeps its share of
+ * dweight in registers, and a block leaves one partial row, which a second kernel adds. Slow path
+ * (any alignment and width): the same arithmetic, one element at a time.
  */
 #include "kernels/cuda_bulk.cuh"
 #include "kernels/cuda_common.cuh"
 #include "kernels/rmsnorm.h"
+#include "kernels/rmsnorm_narrow.cuh"
 
 #define STAGES_MAX 6
 #define SHARE_MAX_B (200 * 1024) /* of a multiprocessor, for all its blocks' stages */
@@ -245,6 +246,7 @@ __global__ void __launch_bounds__(512)
     ring.rows = a.rows, ring.row_B = (uint32_t)(groups * a.cols * sizeof(T));
     ring.plan = p, ring.share = share, ring.bar = bar;
     ring.start();
+    cudaTriggerProgrammaticLaunchCompletion(); /* the sum's blocks wait for the first free place */
     mf_raw<T, N> weight[EACH];
     float dw[EACH][N];
 #pragma unroll
@@ -414,17 +416,19 @@ static __global__ void norm_weight_sum(const float *partial, int blocks, int64_t
                                        float *dweight) {
     __shared__ float share[32][33];
     int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x;
+    const int64_t mine = (int64_t)blockIdx.x * 32 + threadIdx.y;
+    const float old = mine < cols ? dweight[mine] : 0.0f; /* the predecessor does not write it */
     float sum = 0.0f;
+    cudaGridDependencySynchronize();
 #pragma unroll 8
     for (int b = (int)threadIdx.y; b < blocks; b += 32) {
         sum += c < cols ? partial[b * cols + c] : 0.0f;
     }
     share[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
-    sum = mf_warp_sum(share[threadIdx.x][threadIdx.y]); /* column threadIdx.y of the block */
-    c = (int64_t)blockIdx.x * 32 + threadIdx.y;
-    if (threadIdx.x == 0 && c < cols) {
-        dweight[c] += sum;
+    sum = mf_warp_sum(share[threadIdx.x][threadIdx.y]); /* of column `mine` */
+    if (threadIdx.x == 0 && mine < cols) {
+        dweight[mine] = old + sum;
     }
 }
 
@@ -435,10 +439,8 @@ static int64_t partial_rows(int64_t cols) {
 
 static mf_status sum_weights(const mf_kernel_rmsnorm_grad *a, int blocks, cudaStream_t stream,
                              mf_err *e) {
-    norm_weight_sum<<<(unsigned)mf_ceil_div(a->cols, 32), dim3(32, 32), 0, stream>>>(
-        (const float *)a->workspace, blocks, a->cols, a->dweight);
-    MF_KERNEL_LAUNCHED(e);
-    return MF_OK;
+    return mf_launch_behind(norm_weight_sum, dim3((unsigned)mf_ceil_div(a->cols, 32)), dim3(32, 32),
+                            stream, e, (const float *)a->workspace, blocks, a->cols, a->dweight);
 }
 
 /* Blocks that fill the device with this kernel, at most one a stage. */
@@ -486,6 +488,26 @@ static mf_status launch_backward(const mf_kernel_rmsnorm_grad *a, const norm_pla
     return partial ? sum_weights(a, blocks, stream, e) : MF_OK;
 }
 
+/* Groups of at most a vector a thread of a warp. */
+template <typename T, int N, bool ADD>
+static mf_status launch_narrow(const mf_kernel_rmsnorm_grad *a, cudaStream_t stream, mf_err *e) {
+    int device, sms, resident, lanes = mf_pow2_up(a->cols / N);
+    MF_CUDA_TRY(cudaGetDevice(&device), e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), e);
+    MF_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                    &resident, norm_backward_narrow<T, N, ADD>, NARROW_THREADS, 0),
+                e);
+    int64_t work = mf_ceil_div(a->rows * a->groups, NARROW_THREADS / lanes);
+    int64_t most = (int64_t)sms * (resident < 1 ? 1 : resident);
+    most = most < partial_rows(a->cols) ? most : partial_rows(a->cols);
+    int blocks = (int)(work < most ? work : most);
+    float *partial = a->dweight ? (float *)a->workspace : nullptr;
+    norm_backward_narrow<T, N, ADD>
+        <<<(unsigned)blocks, NARROW_THREADS, 0, stream>>>(*a, lanes, partial);
+    MF_KERNEL_LAUNCHED(e);
+    return partial ? sum_weights(a, blocks, stream, e) : MF_OK;
+}
+
 template <typename T, int N>
 static mf_status run_forward(const mf_kernel_rmsnorm *a, cudaStream_t stream, mf_err *e) {
     unit_plan p;
@@ -508,6 +530,10 @@ template <typename T, int N>
 static mf_status run_backward(const mf_kernel_rmsnorm_grad *a, cudaStream_t stream, mf_err *e) {
     norm_plan p;
     if constexpr (N > 1) {
+        if (a->cols <= 32 * N && a->rows * a->groups <= INT32_MAX) {
+            return a->dx_add ? launch_narrow<T, N, true>(a, stream, e)
+                             : launch_narrow<T, N, false>(a, stream, e);
+        }
         if (choose_plan(a->groups, a->cols, N, a->dx_add ? 3 : 2, &p)) {
             return a->dx_add ? launch_backward<T, N, true>(a, &p, stream, e)
                              : launch_backward<T, N, false>(a, &p, stream, e);

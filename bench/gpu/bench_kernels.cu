@@ -27,6 +27,7 @@
 #include <cuda_runtime.h>
 
 #define REPEATS 11
+#define WARM_MS 40.0
 #define LAUNCHES 5 /* one after the other between two events */
 
 static double copy_Bps;
@@ -105,7 +106,8 @@ static double median_s(const std::function<void()> &run) {
     must(cudaEventCreate(&a));
     must(cudaEventCreate(&b));
     std::vector<float> ms;
-    for (int i = 0; i < REPEATS + 3; i++) {
+    double warm_ms = 0.0; /* clocks rise only under load */
+    for (int i = 0; i < REPEATS; i++) {
         must(cudaEventRecord(a));
         for (int j = 0; j < LAUNCHES; j++) {
             run();
@@ -114,9 +116,12 @@ static double median_s(const std::function<void()> &run) {
         must(cudaEventSynchronize(b));
         float t;
         must(cudaEventElapsedTime(&t, a, b));
-        if (i >= 3) {
-            ms.push_back(t);
+        if (warm_ms < WARM_MS) {
+            warm_ms += t;
+            i = -1;
+            continue;
         }
+        ms.push_back(t);
     }
     std::sort(ms.begin(), ms.end());
     return ms[ms.size() / 2] * 1e-3 / LAUNCHES;

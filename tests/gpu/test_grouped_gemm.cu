@@ -23,6 +23,7 @@ struct Case {
     int64_t n, k;
     std::vector<int> counts;
     int poisoned; /* expert whose inputs are NaN and whose outputs are not looked at; -1: none */
+    bool bf16;    /* wgrad */
 };
 
 struct Sums {
@@ -56,7 +57,7 @@ __global__ void compare(mf_kernel_grouped_gemm g, int skip_expert, const float *
         }
         deviation = sqrt((double)(g.offsets[expert + 1] - g.offsets[expert]) + 1);
         sum += before ? (double)before[i] : 0;
-        got = (double)((const float *)g.out)[i];
+        got = g.bf16 ? widen(((const uint16_t *)g.out)[i]) : (double)((const float *)g.out)[i];
     } else {
         const uint16_t bits = ((const uint16_t *)g.out)[i];
         if (row >= g.offsets[g.experts]) {
@@ -124,7 +125,8 @@ void run_case(const Case &c, uint64_t seed) {
     const int64_t weights = experts * c.n * c.k;
     const int64_t a_cols = forward ? c.k : c.n, out_cols = forward ? c.n : c.k;
     const int64_t outs = wgrad ? weights : rows * out_cols;
-    const size_t element = wgrad ? 4 : 2;
+    const bool f32 = wgrad && !c.bf16;
+    const size_t element = f32 ? 4 : 2;
     Buffer a((size_t)(rows * a_cols) * 2), b((size_t)(wgrad ? rows * c.k : weights) * 2);
     Buffer out((size_t)(outs + CANARY) * element), dev_offsets(offsets.size() * 4);
     Buffer before(wgrad ? (size_t)weights * 4 : 16), sums_dev(sizeof(Sums));
@@ -154,6 +156,7 @@ void run_case(const Case &c, uint64_t seed) {
     g.a = (const uint16_t *)a.p;
     g.b = (const uint16_t *)b.p;
     g.out = out.p;
+    g.bf16 = c.bf16;
     std::vector<uint8_t> first(out.size_B), second(out.size_B), start(out.size_B, 0xff);
     if (c.accumulate) {
         for (size_t i = 0; i < (size_t)weights; i++) {
@@ -188,15 +191,18 @@ void run_case(const Case &c, uint64_t seed) {
         canary = canary && first[i] == 0xff;
     }
     const double norm = sums.ref2 > 0 ? sqrt(sums.error2 / sums.ref2) : sqrt(sums.error2);
-    const bool near = norm <= (wgrad ? F32_NORM : BF16_NORM) &&
-                      sums.largest <= (wgrad ? F32_LARGEST : BF16_LARGEST);
+    const bool near =
+        norm <= (f32 ? F32_NORM : BF16_NORM) && sums.largest <= (f32 ? F32_LARGEST : BF16_LARGEST);
     const bool same = memcmp(first.data(), second.data(), first.size()) == 0;
     static const char *const kinds[] = {"forward", "dgrad", "wgrad"};
     GPU_CHECK(near && sums.bad == 0 && canary && same,
               "%-7s%s %-26s n %5lld k %5lld rows %6lld: error %.2e, largest %.1e, bad %llu%s%s",
-              kinds[c.kind], c.accumulate ? "+" : " ", c.name, (long long)c.n, (long long)c.k,
-              (long long)used, norm, sums.largest, sums.bad, canary ? "" : ", canary overwritten",
-              same ? "" : ", runs differ");
+              kinds[c.kind],
+              c.accumulate ? "+"
+              : c.bf16     ? "h"
+                           : " ",
+              c.name, (long long)c.n, (long long)c.k, (long long)used, norm, sums.largest, sums.bad,
+              canary ? "" : ", canary overwritten", same ? "" : ", runs differ");
 }
 
 /* The same captured graph, replayed after the offsets changed on the device, follows them. */
@@ -216,7 +222,8 @@ void graph_follows_offsets(uint64_t seed) {
                                 (const int32_t *)offsets.p,
                                 (const uint16_t *)a.p,
                                 (const uint16_t *)b.p,
-                                out.p};
+                                out.p,
+                                false};
     GPU_MUST(cudaMemcpy(offsets.p, layouts[0], 16, cudaMemcpyDefault));
     cudaStream_t stream;
     cudaGraph_t graph;
@@ -277,23 +284,25 @@ int main(int argc, char **argv) {
     gpu_need(1, 9);
     const uint64_t seed = gpu_seed();
     std::vector<Case> cases;
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         const mf_grouped_kind kd = (mf_grouped_kind)(kind < 3 ? kind : 2);
-        const bool acc = kind == 3;
-        cases.push_back({"one whole tile pair", kd, acc, 256, 256, {256}, -1});
-        cases.push_back({"one short tile", kd, acc, 256, 64, {1}, -1});
-        cases.push_back({"odd tile rows", kd, acc, 512, 192, {128, 384, 129}, -1});
-        cases.push_back({"empty experts", kd, acc, 320, 264, {0, 100, 0, 0, 65, 63, 0}, -1});
-        cases.push_back({"all empty", kd, acc, 128, 128, {0, 0, 0}, -1});
-        cases.push_back({"narrow", kd, acc, 8, 8, {5, 70, 130}, -1});
-        cases.push_back({"odd sizes", kd, acc, 712, 328, {1, 2, 3, 77, 200, 255, 257}, -1});
-        cases.push_back({"NaN neighbour", kd, acc, 264, 200, {33, 90, 127, 300}, 1});
+        const bool acc = kind == 3, half = kind == 4;
+        cases.push_back({"one whole tile pair", kd, acc, 256, 256, {256}, -1, half});
+        cases.push_back({"one short tile", kd, acc, 256, 64, {1}, -1, half});
+        cases.push_back({"odd tile rows", kd, acc, 512, 192, {128, 384, 129}, -1, half});
+        cases.push_back({"empty experts", kd, acc, 320, 264, {0, 100, 0, 0, 65, 63, 0}, -1, half});
+        cases.push_back({"all empty", kd, acc, 128, 128, {0, 0, 0}, -1, half});
+        cases.push_back({"narrow", kd, acc, 8, 8, {5, 70, 130}, -1, half});
+        cases.push_back({"odd sizes", kd, acc, 712, 328, {1, 2, 3, 77, 200, 255, 257}, -1, half});
+        cases.push_back({"NaN neighbour", kd, acc, 264, 200, {33, 90, 127, 300}, 1, half});
         if (!small) {
-            cases.push_back({"many experts", kd, acc, 256, 128, random_counts(200, 90, seed), -1});
             cases.push_back(
-                {"random counts", kd, acc, 1408, 1032, random_counts(13, 900, seed + 9), -1});
-            cases.push_back({"long", kd, acc, 512, 2048, {4096, 100}, -1});
-            cases.push_back({"more tiles than blocks", kd, acc, 4096, 2048, {1024, 512, 700}, -1});
+                {"many experts", kd, acc, 256, 128, random_counts(200, 90, seed), -1, half});
+            cases.push_back(
+                {"random counts", kd, acc, 1408, 1032, random_counts(13, 900, seed + 9), -1, half});
+            cases.push_back({"long", kd, acc, 512, 2048, {4096, 100}, -1, half});
+            cases.push_back(
+                {"more tiles than blocks", kd, acc, 4096, 2048, {1024, 512, 700}, -1, half});
         }
     }
     for (size_t i = 0; i < cases.size(); i++) {

@@ -185,7 +185,8 @@ void run_case(cublasHandle_t library, const Case &c, mf_grouped_kind kind, uint6
                                 on_device(m, offsets),
                                 (const uint16_t *)a,
                                 (const uint16_t *)b,
-                                ours};
+                                ours,
+                                false};
     mf_err e;
     mf_err_clear(&e);
     if (mf_kernel_grouped_gemm_run_cuda(&g, NULL, &e) != MF_OK) {

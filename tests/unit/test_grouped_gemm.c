@@ -56,7 +56,7 @@ static tensors make_tensors(void) {
 }
 
 static mf_kernel_grouped_gemm problem(mf_grouped_kind kind, bool accumulate, tensors *t) {
-    mf_kernel_grouped_gemm g = {kind, accumulate, E, ROWS, N, K, offsets, NULL, NULL, NULL};
+    mf_kernel_grouped_gemm g = {kind, accumulate, E, ROWS, N, K, offsets, NULL, NULL, NULL, false};
     g.a = kind == MF_GROUPED_FORWARD ? t->x : t->dy;
     g.b = kind == MF_GROUPED_WGRAD ? t->x : t->w;
     g.out = kind == MF_GROUPED_FORWARD ? (void *)t->y
@@ -124,6 +124,20 @@ static void wgrad_sums_over_the_experts_tokens_only(void **s) {
             }
             assert_float_equal(t.dw[i], accumulate ? 1000.0f + sum : sum, 1e-3);
         }
+    }
+}
+
+static void wgrad_without_sums_can_be_bf16(void **s) {
+    (void)s;
+    tensors t = make_tensors();
+    uint16_t half[E * N * K];
+    mf_kernel_grouped_gemm g = problem(MF_GROUPED_WGRAD, false, &t);
+    assert_ok(mf_kernel_grouped_gemm_run(&g, NULL));
+    g.out = half;
+    g.bf16 = true;
+    assert_ok(mf_kernel_grouped_gemm_run(&g, NULL));
+    for (int i = 0; i < E * N * K; i++) {
+        assert_int_equal(half[i], mf_kernel_bf16_round(t.dw[i]));
     }
 }
 
@@ -358,6 +372,7 @@ int main(void) {
         cmocka_unit_test(forward_multiplies_each_row_by_its_experts_weight),
         cmocka_unit_test(dgrad_multiplies_by_the_transposed_weight),
         cmocka_unit_test(wgrad_sums_over_the_experts_tokens_only),
+        cmocka_unit_test(wgrad_without_sums_can_be_bf16),
         cmocka_unit_test(offsets_past_the_buffer_are_read_as_its_end),
         cmocka_unit_test(work_counts_operations_and_least_bytes),
         cmocka_unit_test(every_box_of_every_expert_is_written_once),

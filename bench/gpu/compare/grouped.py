@@ -1,8 +1,8 @@
 """The grouped GEMM (kernels/grouped_gemm.h) beside torch._grouped_mm on the same tensors.
 
-torch writes its weight gradient as bf16. Ours is f32, twice the bytes ("wgrad"); "wgrad into f32 sums"
-adds to an f32 gradient and stands beside torch's product followed by an addition, which is what the
-same training step takes there.
+torch writes its weight gradient as bf16, and so does "wgrad". "wgrad f32" writes twice the bytes. "wgrad
+into f32 sums" adds to an f32 gradient, as training does, and stands beside torch's product followed by
+an addition.
 """
 import ctypes
 
@@ -19,15 +19,16 @@ ROWS = [
     ("small", 64, 256, 2048, 1408),
 ]
 FORWARD, DGRAD, WGRAD = 0, 1, 2
-# name, kind, FC2?, adds?, counted in the mean of the project's table?
+# name, kind, FC2?, adds?, f32?, counted in the mean of the project's table?
 PROBLEMS = [
-    ("FC1", FORWARD, False, False, True),
-    ("FC2", FORWARD, True, False, True),
-    ("FC1 wgrad", WGRAD, False, False, True),
-    ("FC1 dgrad", DGRAD, False, False, True),
-    ("FC1 wgrad into f32 sums", WGRAD, False, True, False),
-    ("FC2 wgrad", WGRAD, True, False, False),
-    ("FC2 dgrad", DGRAD, True, False, False),
+    ("FC1", FORWARD, False, False, False, True),
+    ("FC2", FORWARD, True, False, False, True),
+    ("FC1 wgrad", WGRAD, False, False, False, True),
+    ("FC1 dgrad", DGRAD, False, False, False, True),
+    ("FC1 wgrad f32", WGRAD, False, False, True, False),
+    ("FC1 wgrad into f32 sums", WGRAD, False, True, True, False),
+    ("FC2 wgrad", WGRAD, True, False, False, False),
+    ("FC2 dgrad", DGRAD, True, False, False, False),
 ]
 
 
@@ -45,12 +46,13 @@ class Problem(ctypes.Structure):
         ("a", ctypes.c_void_p),
         ("b", ctypes.c_void_p),
         ("out", ctypes.c_void_p),
+        ("bf16", ctypes.c_bool),
     ]
 
 
 def compare(lib, table, row, problem):
     model, experts, tokens, hidden, ffn = row
-    name, kind, second, adds, counted = problem
+    name, kind, second, adds, f32, counted = problem
     total = experts * tokens
     n, k = (hidden, ffn) if second else (2 * ffn, hidden)
     offsets = torch.arange(experts + 1, dtype=torch.int32, device="cuda") * tokens
@@ -58,7 +60,8 @@ def compare(lib, table, row, problem):
     a = torch.randn(total, k if kind == FORWARD else n, device="cuda", dtype=torch.bfloat16)
     if kind == WGRAD:
         b = torch.randn(total, k, device="cuda", dtype=torch.bfloat16)
-        out = torch.full((experts, n, k), 0.0 if adds else float("nan"), device="cuda")
+        out = torch.full((experts, n, k), 0.0 if adds else float("nan"), device="cuda",
+                         dtype=torch.float32 if f32 else torch.bfloat16)
         at = a.t()
         product = lambda: torch._grouped_mm(at, b, offs=ends, out_dtype=torch.bfloat16)
     else:
@@ -69,12 +72,13 @@ def compare(lib, table, row, problem):
         product = lambda: torch._grouped_mm(a, bt, offs=ends, out_dtype=torch.bfloat16)
     sums = torch.zeros_like(out) if adds else None
     theirs = (lambda: sums.add_(product())) if adds else product
-    p = Problem(kind, adds, experts, total, n, k, pointer(offsets), pointer(a), pointer(b), pointer(out))
+    p = Problem(kind, adds, experts, total, n, k, pointer(offsets), pointer(a), pointer(b), pointer(out),
+                kind == WGRAD and not f32)
     ours = lambda: lib.call("mf_kernel_grouped_gemm_run_cuda", ctypes.byref(p), stream())
     ours()
     error = difference(out, product())
     ours_s, theirs_s = seconds(ours, theirs)
-    weights_B = experts * n * k * ((8.0 if adds else 4.0) if kind == WGRAD else 2.0)
+    weights_B = experts * n * k * (8.0 if adds else 4.0 if f32 else 2.0)
     table.add("grouped" if counted else "grouped other", f"grouped {name}",
               f"{model}: {experts} x {tokens}, {n} x {k}", ours_s, theirs_s, 2.0 * total * n * k,
               2.0 * total * (n + k) + weights_B, f"difference {error:.0e}")

@@ -1,0 +1,172 @@
+/* bench_dispatch.cu - dispatch and combine between the GPUs of one host beside NCCL's all-to-all of
+ * the same bytes: GB/s out of each GPU (what leaves for other GPUs over the time of the slowest).
+ *
+ *     bench_dispatch [tokens...]      7168 columns, top 8 of 64 experts a rank, uniform routing
+ */
+#include "kernels/dispatch.h"
+#include "kernels/permute.h"
+#include "tests/gpu/gpu_random.cuh"
+#include "tests/gpu/gpu_ranks.cuh"
+
+#include <algorithm>
+#include <string.h>
+
+namespace {
+
+constexpr int64_t COLS = 7168, TOP_K = 8, EACH = 64;
+constexpr int RUNS = 20, REPEATS = 7;
+
+template <typename T> T *upload(const std::vector<T> &v) {
+    T *p = NULL;
+    GPU_MUST(cudaMalloc(&p, v.size() * sizeof(T) + 256));
+    GPU_MUST(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyDefault));
+    return p;
+}
+
+/* TOP_K experts of `experts`, all different. */
+std::vector<int32_t> route(int64_t tokens, int64_t experts, uint64_t seed) {
+    std::vector<int32_t> index;
+    for (int64_t t = 0; t < tokens; t++) {
+        while ((int64_t)index.size() < (t + 1) * TOP_K) {
+            seed = gpu_mix(seed);
+            const int32_t x = (int32_t)(seed % (uint64_t)experts);
+            if (std::find(index.begin() + t * TOP_K, index.end(), x) == index.end()) {
+                index.push_back(x);
+            }
+        }
+    }
+    return index;
+}
+
+/* Median seconds a call over the repeats, of this rank. */
+double time_s(GpuRanks &ranks, cudaStream_t stream, const std::function<void()> &call) {
+    cudaEvent_t a, b;
+    std::vector<double> all;
+    GPU_MUST(cudaEventCreate(&a));
+    GPU_MUST(cudaEventCreate(&b));
+    for (int i = 0; i < REPEATS + 2; i++) {
+        GPU_MUST(cudaStreamSynchronize(stream));
+        ranks.meet();
+        call();
+        GPU_MUST(cudaEventRecord(a, stream));
+        for (int j = 0; j < RUNS; j++) {
+            call();
+        }
+        GPU_MUST(cudaEventRecord(b, stream));
+        GPU_MUST(cudaEventSynchronize(b));
+        float ms = 0;
+        GPU_MUST(cudaEventElapsedTime(&ms, a, b));
+        if (i >= 2) {
+            all.push_back(ms * 1e-3 / RUNS);
+        }
+    }
+    std::sort(all.begin(), all.end());
+    return all[all.size() / 2];
+}
+
+struct Times {
+    double dispatch, combine, all_to_all;
+    int64_t sent_B;
+};
+
+void all_to_all(ncclComm_t comm, int ranks, int rank, const char *send, char *recv, size_t part_B,
+                cudaStream_t stream) {
+    NCCL_MUST(ncclGroupStart());
+    for (int p = 0; p < ranks; p++) {
+        if (p != rank) {
+            NCCL_MUST(ncclSend(send + (size_t)p * part_B, part_B, ncclChar, p, comm, stream));
+            NCCL_MUST(ncclRecv(recv + (size_t)p * part_B, part_B, ncclChar, p, comm, stream));
+        }
+    }
+    NCCL_MUST(ncclGroupEnd());
+}
+
+void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t stream, Times &out) {
+    const mf_dispatch_shape s = {ranks.count, tokens, COLS, TOP_K, EACH * ranks.count};
+    const int64_t slots = s.ranks * tokens * TOP_K;
+    const ncclComm_t comm = ranks.comm[(size_t)r];
+    mf_dispatch_group *g = NULL;
+    mf_err e;
+    mf_err_clear(&e);
+    MF_MUST(mf_dispatch_group_create(comm, &s, blocks, &g, &e), e);
+    const mf_dispatch_view *v = mf_dispatch_group_view(g);
+    const std::vector<int32_t> index =
+        route(tokens, s.experts, (uint64_t)tokens * 31 + (uint64_t)r);
+    void *x, *y, *sums, *work;
+    GPU_MUST(cudaMalloc(&x, (size_t)(tokens * COLS) * 2));
+    GPU_MUST(cudaMalloc(&y, (size_t)(slots * COLS) * 2));
+    GPU_MUST(cudaMalloc(&sums, (size_t)(tokens * COLS) * 2));
+    GPU_MUST(cudaMalloc(&work, mf_kernel_permute_workspace_B(slots, EACH)));
+    gpu_normal(x, tokens * COLS, 5);
+    gpu_normal(y, slots * COLS, 6);
+    std::vector<float> ones((size_t)slots, 0.125f);
+    std::vector<int32_t> none((size_t)slots + EACH + 1);
+    int32_t *row_of = upload(none), *slot_of = upload(none), *counts = upload(none);
+    int32_t *offsets = upload(none), *over = upload(none);
+    const mf_kernel_dispatch d = {(const uint16_t *)x, upload(index), upload(ones)};
+    const mf_kernel_combine c = {(const uint16_t *)y, row_of, upload(ones), NULL, d.index,
+                                 (uint16_t *)sums};
+    const mf_kernel_permute_map m = {s.ranks * tokens, TOP_K,   EACH,   1,       slots, v->index,
+                                     counts,           offsets, row_of, slot_of, over,  work};
+    out.sent_B = mf_dispatch_copies(&s, index.data(), r) * COLS * 2;
+    /* The same on all ranks: what rank 0 sends, in equal parts. */
+    const std::vector<int32_t> first = route(tokens, s.experts, (uint64_t)tokens * 31);
+    const size_t part_B =
+        (size_t)(mf_dispatch_copies(&s, first.data(), 0) * COLS * 2) / (size_t)(s.ranks - 1);
+    char *send, *recv;
+    GPU_MUST(cudaMalloc(&send, part_B * (size_t)s.ranks + 256));
+    GPU_MUST(cudaMalloc(&recv, part_B * (size_t)s.ranks * 2 + 256));
+    GPU_MUST(cudaDeviceSynchronize());
+    ranks.meet();
+    out.dispatch =
+        time_s(ranks, stream, [&] { MF_MUST(mf_kernel_dispatch_run_cuda(g, &d, stream, &e), e); });
+    MF_MUST(mf_kernel_permute_map_build_cuda(&m, stream, &e), e);
+    out.combine =
+        time_s(ranks, stream, [&] { MF_MUST(mf_kernel_combine_run_cuda(g, &c, stream, &e), e); });
+    out.all_to_all =
+        time_s(ranks, stream, [&] { all_to_all(comm, s.ranks, r, send, recv, part_B, stream); });
+    ranks.meet();
+    mf_dispatch_group_destroy(g);
+    for (void *p : {x, y, sums, work, (void *)send, (void *)recv, (void *)row_of, (void *)slot_of,
+                    (void *)counts, (void *)offsets, (void *)over}) {
+        GPU_MUST(cudaFree(p));
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    std::vector<int64_t> sizes;
+    for (int i = 1; i < argc; i++) {
+        sizes.push_back(atoll(argv[i]));
+    }
+    if (sizes.empty()) {
+        sizes = {64, 256, 1024, 4096};
+    }
+    GpuRanks ranks(gpu_ranks(1, 8));
+    printf("%d GPUs, %lld columns, top %lld of %lld experts\n", ranks.count, (long long)COLS,
+           (long long)TOP_K, (long long)(EACH * ranks.count));
+    printf("| tokens | sent MiB | blocks | dispatch us | GB/s | combine us | GB/s | all-to-all us "
+           "| GB/s |\n");
+    for (int64_t tokens : sizes) {
+        for (int blocks : {24, 64, 0}) {
+            std::vector<Times> t((size_t)ranks.count);
+            ranks.run([&](int r, cudaStream_t stream) {
+                measure(ranks, tokens, blocks, r, stream, t[(size_t)r]);
+            });
+            Times worst = t[0];
+            for (const Times &x : t) {
+                worst.dispatch = std::max(worst.dispatch, x.dispatch);
+                worst.combine = std::max(worst.combine, x.combine);
+                worst.all_to_all = std::max(worst.all_to_all, x.all_to_all);
+            }
+            const double sent = (double)worst.sent_B;
+            printf("| %lld | %.2f | %d | %.1f | %.0f | %.1f | %.0f | %.1f | %.0f |\n",
+                   (long long)tokens, sent / (1 << 20), blocks, worst.dispatch * 1e6,
+                   sent / worst.dispatch * 1e-9, worst.combine * 1e6, sent / worst.combine * 1e-9,
+                   worst.all_to_all * 1e6, sent / worst.all_to_all * 1e-9);
+            fflush(stdout);
+        }
+    }
+    return 0;
+}

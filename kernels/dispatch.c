@@ -1,0 +1,148 @@
+/* dispatch.c - reference of dispatch and combine, and the layout of a rank's window. */
+#include "kernels/dispatch.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+mf_status mf_dispatch_check(const mf_dispatch_shape *s, mf_err *e) {
+    if (s->ranks < 1 || s->ranks > MF_DISPATCH_RANKS_MAX || s->top_k < 1 ||
+        s->top_k > MF_DISPATCH_TOP_K_MAX) {
+        return mf_err_set(e, MF_INPUT, "dispatch: %d ranks and top %" PRId64 ": at most %d and %d",
+                          s->ranks, s->top_k, MF_DISPATCH_RANKS_MAX, MF_DISPATCH_TOP_K_MAX);
+    }
+    if (s->experts < s->ranks || s->experts % s->ranks != 0 || s->experts > INT32_MAX) {
+        return mf_err_set(e, MF_INPUT, "dispatch: %" PRId64 " experts do not divide among %d ranks",
+                          s->experts, s->ranks);
+    }
+    if (s->cols < 8 || s->cols % 8 != 0 || s->tokens < 0 ||
+        s->tokens * s->ranks * s->top_k > INT32_MAX) {
+        return mf_err_set(e, MF_INPUT,
+                          "dispatch: rows of %" PRId64 " columns (a multiple of 8), %" PRId64
+                          " tokens of %d ranks",
+                          s->cols, s->tokens, s->ranks);
+    }
+    return MF_OK;
+}
+
+static size_t aligned(size_t size_B) {
+    return (size_B + 255) / 256 * 256;
+}
+
+static size_t rows_B(const mf_dispatch_shape *s) {
+    return aligned((size_t)(s->ranks * s->tokens * s->cols) * sizeof(uint16_t));
+}
+
+static size_t slots_B(const mf_dispatch_shape *s) {
+    return aligned((size_t)(s->ranks * s->tokens * s->top_k) * 4);
+}
+
+size_t mf_dispatch_window_B(const mf_dispatch_shape *s) {
+    return 2 * rows_B(s) + 2 * slots_B(s) + aligned((size_t)(s->tokens * s->top_k) * 4) + 256;
+}
+
+mf_dispatch_view mf_dispatch_view_of(const mf_dispatch_shape *s, void *base) {
+    char *at = base;
+    mf_dispatch_view v;
+    v.rows = (uint16_t *)(void *)at;
+    at += rows_B(s);
+    v.partial = (uint16_t *)(void *)at;
+    at += rows_B(s);
+    v.index = (int32_t *)(void *)at;
+    at += slots_B(s);
+    v.prob = (float *)(void *)at;
+    at += slots_B(s);
+    v.prob_grad = (float *)(void *)at;
+    return v;
+}
+
+/* Whether rank owns one of the token's experts. */
+static bool goes_to(const mf_dispatch_shape *s, const int32_t *choice, int rank) {
+    const int64_t each = s->experts / s->ranks;
+    for (int64_t j = 0; j < s->top_k; j++) {
+        if (choice[j] >= 0 && choice[j] / each == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int64_t mf_dispatch_copies(const mf_dispatch_shape *s, const int32_t *index, int rank) {
+    int64_t copies = 0;
+    for (int64_t t = 0; t < s->tokens; t++) {
+        for (int r = 0; r < s->ranks; r++) {
+            copies += r != rank && goes_to(s, index + t * s->top_k, r);
+        }
+    }
+    return copies;
+}
+
+mf_status mf_kernel_dispatch_run(const mf_dispatch_shape *s, const mf_kernel_dispatch *d,
+                                 const mf_dispatch_view *v, mf_err *e) {
+    const int32_t each = (int32_t)(s->experts / s->ranks);
+    mf_status status = mf_dispatch_check(s, e);
+    for (int64_t i = 0; status == MF_OK && i < s->ranks * s->ranks * s->tokens; i++) {
+        const int from = (int)(i / s->tokens / s->ranks), to = (int)(i / s->tokens % s->ranks);
+        const int64_t t = i % s->tokens, row = from * s->tokens + t;
+        const int32_t *choice = d[from].index + t * s->top_k;
+        for (int64_t j = 0; j < s->top_k; j++) {
+            const bool own = choice[j] >= 0 && choice[j] / each == to;
+            v[to].index[row * s->top_k + j] = own ? choice[j] - to * each : -1;
+            if (d[from].prob != NULL) {
+                v[to].prob[row * s->top_k + j] = d[from].prob[t * s->top_k + j];
+            }
+        }
+        if (goes_to(s, choice, to)) {
+            memcpy(v[to].rows + row * s->cols, d[from].x + t * s->cols, (size_t)s->cols * 2);
+        }
+    }
+    return status;
+}
+
+/* Owner `from` sums its experts' rows of token t of rank `to`. */
+static void send_back(const mf_dispatch_shape *s, const mf_kernel_combine *c,
+                      const mf_dispatch_view *v, int from, int to, int64_t t) {
+    const int64_t slot = (to * s->tokens + t) * s->top_k;
+    const int32_t *row = c[from].row_of_slot + slot;
+    uint16_t *sum = v[to].partial + (from * s->tokens + t) * s->cols;
+    for (int64_t i = 0; i < s->cols; i++) {
+        float total = 0.0f;
+        for (int64_t j = 0; j < s->top_k; j++) {
+            if (row[j] >= 0) {
+                const float w = c[from].weight != NULL ? c[from].weight[slot + j] : 1.0f;
+                total += w * mf_kernel_bf16_widen(c[from].y[row[j] * s->cols + i]);
+            }
+        }
+        sum[i] = mf_kernel_bf16_round(total);
+    }
+    for (int64_t j = 0; c[from].slot_grad != NULL && j < s->top_k; j++) {
+        if (row[j] >= 0) {
+            v[to].prob_grad[t * s->top_k + j] = c[from].slot_grad[slot + j];
+        }
+    }
+}
+
+mf_status mf_kernel_combine_run(const mf_dispatch_shape *s, const mf_kernel_combine *c,
+                                const mf_dispatch_view *v, mf_err *e) {
+    mf_status status = mf_dispatch_check(s, e);
+    for (int64_t i = 0; status == MF_OK && i < s->ranks * s->tokens; i++) {
+        const int to = (int)(i / s->tokens);
+        const int64_t t = i % s->tokens;
+        const int32_t *choice = c[to].index + t * s->top_k;
+        for (int from = 0; from < s->ranks; from++) {
+            if (goes_to(s, choice, from)) {
+                send_back(s, c, v, from, to, t);
+            }
+        }
+        for (int64_t x = 0; x < s->cols; x++) {
+            float total = 0.0f;
+            for (int from = 0; from < s->ranks; from++) {
+                if (goes_to(s, choice, from)) {
+                    total +=
+                        mf_kernel_bf16_widen(v[to].partial[(from * s->tokens + t) * s->cols + x]);
+                }
+            }
+            c[to].out[t * s->cols + x] = mf_kernel_bf16_round(total);
+        }
+    }
+    return status;
+}

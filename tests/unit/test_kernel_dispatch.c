@@ -1,0 +1,177 @@
+/* Dispatch and combine, references: one copy a token and owner, choices renumbered, sums by owner,
+ * gradients to where the choice came from. */
+#include "kernels/dispatch.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, TOKENS = 4, COLS = 8, TOP_K = 3, EXPERTS = 6, EACH = EXPERTS / RANKS };
+
+static const mf_dispatch_shape shape = {RANKS, TOKENS, COLS, TOP_K, EXPERTS};
+
+/* Choices of rank 0, 1, 2. */
+static const int32_t choices[RANKS][TOKENS][TOP_K] = {
+    {{0, 1, 4}, {5, -1, 2}, {-1, -1, -1}, {3, 2, 1}},
+    {{2, 3, -1}, {4, 5, 0}, {1, 0, 3}, {5, 2, 0}},
+    {{0, 2, 4}, {1, 3, 5}, {4, 4, 4}, {-1, 3, -1}},
+};
+
+typedef struct world {
+    uint16_t x[RANKS][TOKENS][COLS];
+    float prob[RANKS][TOKENS][TOP_K];
+    void *window[RANKS];
+    mf_dispatch_view view[RANKS];
+    mf_kernel_dispatch d[RANKS];
+} world;
+
+static int setup(void **state) {
+    world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    for (int r = 0; r < RANKS; r++) {
+        for (int t = 0; t < TOKENS; t++) {
+            for (int i = 0; i < COLS; i++) {
+                w->x[r][t][i] = mf_kernel_bf16_round((float)(100 * r + 10 * t + i));
+            }
+            for (int j = 0; j < TOP_K; j++) {
+                w->prob[r][t][j] = 0.5f * (float)(1 + r + t + j);
+            }
+        }
+        w->window[r] = malloc(mf_dispatch_window_B(&shape));
+        assert_non_null(w->window[r]);
+        memset(w->window[r], 0xff, mf_dispatch_window_B(&shape));
+        w->view[r] = mf_dispatch_view_of(&shape, w->window[r]);
+        w->d[r] = (mf_kernel_dispatch){&w->x[r][0][0], &choices[r][0][0], &w->prob[r][0][0]};
+    }
+    *state = w;
+    return 0;
+}
+
+static int teardown(void **state) {
+    world *w = *state;
+    for (int r = 0; r < RANKS; r++) {
+        free(w->window[r]);
+    }
+    free(w);
+    return 0;
+}
+
+static bool owns(int rank, const int32_t *choice) {
+    for (int j = 0; j < TOP_K; j++) {
+        if (choice[j] >= 0 && choice[j] / EACH == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void rows_go_once_to_every_owner_and_nowhere_else(void **state) {
+    world *w = *state;
+    assert_int_equal(mf_kernel_dispatch_run(&shape, w->d, w->view, NULL), MF_OK);
+    for (int to = 0; to < RANKS; to++) {
+        for (int from = 0; from < RANKS; from++) {
+            for (int t = 0; t < TOKENS; t++) {
+                const uint16_t *row = w->view[to].rows + (from * TOKENS + t) * COLS;
+                bool sent = owns(to, choices[from][t]);
+                for (int i = 0; i < COLS; i++) {
+                    assert_int_equal(row[i], sent ? w->x[from][t][i] : 0xffff);
+                }
+            }
+        }
+    }
+}
+
+static void choices_are_seen_as_the_owners_own_experts(void **state) {
+    world *w = *state;
+    assert_int_equal(mf_kernel_dispatch_run(&shape, w->d, w->view, NULL), MF_OK);
+    const int32_t *seen = w->view[1].index; /* rank 1 owns experts 2 and 3 */
+    const int32_t want[TOKENS][TOP_K] = {{-1, -1, -1}, {-1, -1, 0}, {-1, -1, -1}, {1, 0, -1}};
+    assert_memory_equal(seen, want, sizeof want);
+    assert_memory_equal(w->view[1].prob, w->prob[0], sizeof w->prob[0]);
+}
+
+static void copies_count_tokens_and_foreign_owners(void **state) {
+    (void)state;
+    assert_int_equal(mf_dispatch_copies(&shape, &choices[0][0][0], 0), 4);
+    assert_int_equal(mf_dispatch_copies(&shape, &choices[2][0][0], 2), 5);
+}
+
+/* Expert x multiplies by x + 1: combine must return sum over choices of weight * (x + 1) * row. */
+static void combine_adds_what_all_experts_made(void **state) {
+    world *w = *state;
+    enum { SLOTS = RANKS * TOKENS * TOP_K };
+    static uint16_t y[RANKS][SLOTS][COLS], out[RANKS][TOKENS][COLS];
+    static int32_t row_of[RANKS][SLOTS];
+    static float grad[RANKS][SLOTS];
+    mf_kernel_combine c[RANKS];
+    assert_int_equal(mf_kernel_dispatch_run(&shape, w->d, w->view, NULL), MF_OK);
+    for (int r = 0; r < RANKS; r++) {
+        int rows = 0;
+        for (int s = 0; s < SLOTS; s++) {
+            int32_t expert = w->view[r].index[s];
+            row_of[r][s] = expert < 0 ? -1 : rows++;
+            grad[r][s] = (float)(1000 * r + s);
+            for (int i = 0; expert >= 0 && i < COLS; i++) {
+                float x = mf_kernel_bf16_widen(w->view[r].rows[s / TOP_K * COLS + i]);
+                y[r][row_of[r][s]][i] = mf_kernel_bf16_round((float)(r * EACH + expert + 1) * x);
+            }
+        }
+        c[r] = (mf_kernel_combine){.y = &y[r][0][0],
+                                   .row_of_slot = row_of[r],
+                                   .weight = w->view[r].prob,
+                                   .slot_grad = grad[r],
+                                   .index = &choices[r][0][0],
+                                   .out = &out[r][0][0]};
+    }
+    assert_int_equal(mf_kernel_combine_run(&shape, c, w->view, NULL), MF_OK);
+    for (int r = 0; r < RANKS; r++) {
+        for (int t = 0; t < TOKENS; t++) {
+            for (int i = 0; i < COLS; i++) {
+                double want = 0;
+                for (int j = 0; j < TOP_K; j++) {
+                    int32_t x = choices[r][t][j];
+                    want += x < 0 ? 0
+                                  : (double)w->prob[r][t][j] * (x + 1) *
+                                        (double)mf_kernel_bf16_widen(w->x[r][t][i]);
+                }
+                double got = (double)mf_kernel_bf16_widen(out[r][t][i]);
+                assert_true(fabs(got - want) <= 1.2e-2 * want + 1e-6);
+            }
+            for (int j = 0; j < TOP_K; j++) {
+                int32_t x = choices[r][t][j];
+                if (x >= 0) {
+                    const int owner = x / EACH, slot = (r * TOKENS + t) * TOP_K + j;
+                    float sent = (float)(1000 * owner + slot);
+                    assert_float_equal(w->view[r].prob_grad[t * TOP_K + j], sent, 0);
+                }
+            }
+        }
+    }
+}
+
+static void shapes_outside_the_terms_are_refused(void **state) {
+    (void)state;
+    const mf_dispatch_shape wrong[] = {{33, 4, 8, 2, 66}, {2, 4, 12, 2, 4},
+                                       {2, 4, 8, 33, 64}, {3, 4, 8, 2, 64},
+                                       {2, -1, 8, 2, 64}, {4, 1 << 28, 8, 2, 64}};
+    mf_err e;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        mf_err_clear(&e);
+        assert_int_equal(mf_dispatch_check(&wrong[i], &e), MF_INPUT);
+        assert_non_null(strstr(e.text, "dispatch"));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(rows_go_once_to_every_owner_and_nowhere_else, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(choices_are_seen_as_the_owners_own_experts, setup,
+                                        teardown),
+        cmocka_unit_test(copies_count_tokens_and_foreign_owners),
+        cmocka_unit_test_setup_teardown(combine_adds_what_all_experts_made, setup, teardown),
+        cmocka_unit_test(shapes_outside_the_terms_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
