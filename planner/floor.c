@@ -32,17 +32,21 @@ double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p
     size_t at = (size_t)p * (size_t)(o->layers + 1) + (size_t)x->layers;
     double m = (double)l->micro_batches, least = (double)o->warm_least[at];
     double most = (double)o->warm_most[at];
-    double out_s = mode == MF_FLOOR_SPLIT ? 0.0 : x->out_s;
+    double way_s = mode == MF_FLOOR_SPLIT ? 0.0 : x->out_s, last_s = 0.0;
+    if (p > 0 && mode != MF_FLOOR_SPLIT) { /* the last tensor leaves while the way out counts it */
+        last_s = x->hold_s / (double)((p > 0) + (p + 1 < o->stages));
+    }
+    double out_s = mf_larger(way_s, x->norm_s);
     double held_s = m * x->hold_s + x->exposed_s;
     double work_s = m * x->time_s;
     if (mode == MF_FLOOR_MERGED) { /* pairs are made of what is neither warm-up nor its mirror */
         work_s = (m - least) * x->time_s + least * x->plain_s;
     }
-    double step_s = x->in_s + work_s + held_s + out_s;
+    double step_s = x->in_s + work_s + held_s + mf_larger(way_s - last_s, x->norm_s);
     double n = l->schedule == MF_SCHED_GPIPE ? 1.0 : most;
     if (one) {
-        double way_s = x->in_s + x->f_s + x->b_s + x->behind_s + out_s;
-        step_s = mf_larger(step_s, way_s + rest_s(mode, m, n, x) + x->hold_s * (m - n));
+        double turn_s = x->in_s + x->f_s + x->b_s + x->behind_s + out_s;
+        step_s = mf_larger(step_s, turn_s + rest_s(mode, m, n, x) + x->hold_s * (m - n));
     } else {
         step_s =
             mf_larger(step_s, x->behind_s + (m - n) * x->time_s + n * (x->b_s + x->w_s) + out_s);
@@ -52,12 +56,12 @@ double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p
         if (mode == MF_FLOOR_MERGED) {
             before_s = m * x->f_s;
         }
-        step_s = mf_larger(step_s, x->in_s + before_s + x->reduce_s);
+        step_s = mf_larger(step_s, x->in_s + before_s + x->reduce_s + x->norm_s);
     }
     if (x->gather_s > 0.0) {
         double after_s = one && mode != MF_FLOOR_MERGED ? m * x->time_s - x->f_s : m * x->b_s;
         step_s = mf_larger(step_s, x->gather_s + after_s + out_s);
     }
-    step_s = mf_larger(step_s, m * x->host_s);
+    step_s = mf_larger(step_s, m * x->host_s + x->norm_s);
     return step_s + x->once_s;
 }

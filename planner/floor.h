@@ -13,8 +13,9 @@
  *   (e) host        T >= host time of all events
  *
  * each plus what comes once a step. The way in is the forward pass of a micro-batch through the
- * stages before, the way out its backward pass. All sums may be lower bounds themselves: the result
- * only grows with each of them. Used with exact quotes (inner_bound.c) and rough ones (rough.c).
+ * stages before, the way out its backward pass, beside which this stage has its norm. All sums may
+ * be lower bounds themselves: the result only grows with each of them. Used with exact quotes
+ * (inner_bound.c) and rough ones (rough.c).
  */
 #ifndef MF_PLANNER_FLOOR_H
 #define MF_PLANNER_FLOOR_H
@@ -53,7 +54,8 @@ typedef struct mf_stage_sums {
     double in_s, out_s;        /* ways in and out */
     double behind_s;           /* one chunk: forward and backward through the stages behind, sends
                                 * included. Several chunks: forward through the whole model */
-    double once_s;             /* norm, update, and what is fixed */
+    double norm_s;             /* after the last pass; beside the way out of others */
+    double once_s;             /* update, and what is fixed */
     int layers;                /* of the kind that counts (mf_order_summary) */
 } mf_stage_sums;
 

@@ -67,8 +67,8 @@ int mf_inner_variant(const mf_layout *l, int vstage) {
     return (embedding ? 1 : 0) | (head ? 2 : 0);
 }
 
-/* Block of a position on a stage that holds embedding and head or not. With several MTP depths an
- * earlier one may hold the copies: then the smaller block is assumed. */
+/* Block of a position on a stage that holds embedding and head or not (core/lower_program.c). With
+ * MTP depths an earlier one may hold the copies: then the smaller block is assumed. */
 static mf_block_key key_of(const mf_model *m, int position, int variant, bool split) {
     mf_block_key key = {
         .kind = mf_position_kind_of(m, position), .parts = MF_HALF_BOTH, .split = split};
@@ -78,9 +78,9 @@ static mf_block_key key_of(const mf_model *m, int position, int variant, bool sp
     } else if (key.kind == MF_POS_MTP) {
         key.layer_class = m->mtp_class;
         key.shared_embedding = several || (variant & 1);
-        key.shared_head = several || (variant & 2);
+        key.shared_head = several || m->tied_embeddings || (variant & 2);
     } else if (key.kind == MF_POS_HEAD) {
-        key.shared_embedding = several || (variant & 1);
+        key.shared_embedding = m->mtp_layers > 0 || (variant & 1);
     }
     return key;
 }
@@ -91,7 +91,8 @@ static bool same_kind(const mf_block_key *a, const mf_block_key *b) {
 }
 
 /* Does choice a do at least as well as b in every respect? Less saved has to outweigh a larger
- * workspace even with one micro-batch in flight. */
+ * workspace even with one micro-batch in flight. Copies to the host that cost nothing here fill its
+ * memory, and cost something beside another block's. */
 static bool beats(const mf_quote *a, const mf_quote *b) {
     const mf_pass_quote *pass[2][3] = {{&a->f, &a->b, &a->w}, {&b->f, &b->b, &b->w}};
     for (int i = 0; i < 3; i++) {
@@ -101,7 +102,7 @@ static bool beats(const mf_quote *a, const mf_quote *b) {
             return false;
         }
     }
-    return a->saved_B <= b->saved_B && a->held_B <= b->held_B &&
+    return a->offload_B <= b->offload_B && a->saved_B <= b->saved_B && a->held_B <= b->held_B &&
            a->saved_B + a->local_f_B <= b->saved_B + b->local_f_B &&
            a->saved_B + a->local_b_B <= b->saved_B + b->local_b_B &&
            a->saved_B + a->local_w_B <= b->saved_B + b->local_w_B;
@@ -293,19 +294,42 @@ static mf_status pair_s(mf_inner *in, int f, int m, int b, int k, double *time_s
  * chosen, and takes the smaller share where not both can be large. */
 #define USUAL 1.2
 
+/* Choices that pairs are asked for. A forward pass that offloads is never quicker than one that
+ * does not, so the first choice stands for all, unless it offloads itself (offloading is pinned).
+ * Of backward passes that do not exchange, too: the others take as much more than it as their
+ * share. */
+static int forward_choices(const mf_inner_class *c) {
+    return c->choice[0].memory.offload ? c->choices : 1;
+}
+static int backward_choices(const mf_inner_class *c) {
+    return c->exchanges || c->choice[0].memory.offload ? c->choices : 1;
+}
+
+/* Quickest pair of the forward passes of class f with a backward pass. */
+static mf_status quickest_pair(mf_inner *in, int f, int b, int k, double *time_s, mf_err *e) {
+    *time_s = INFINITY;
+    for (int m = 0; m < forward_choices(&in->class[f]); m++) {
+        double one_s = 0.0;
+        mf_status status = pair_s(in, f, m, b, k, &one_s, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        *time_s = fmin(*time_s, one_s);
+    }
+    return MF_OK;
+}
+
 /* Share of a class's forward passes: least (pair - w) over the backward passes that have theirs
- * already, at most its compute. Unusual ones give way. A forward pass that offloads is never
- * quicker than one that does not, so the first choice stands for all. Of classes that do not
- * exchange, the first backward is enough: the others take as much more than it as their share. */
+ * already, at most its compute. Unusual ones give way. */
 static mf_status share_forward(mf_inner *in, const bool *done, int f, mf_err *e) {
     mf_inner_class *c = &in->class[f];
     double u_s = c->choice[0].quote.f.compute_s;
     for (int round = 0; round < 2; round++) {
         for (int j = 0; j < in->classes; j++) {
             mf_inner_class *d = &in->class[j];
-            for (int k = 0; done[j] && k < (d->exchanges ? d->choices : 1); k++) {
+            for (int k = 0; done[j] && k < backward_choices(d); k++) {
                 double time_s = 0.0;
-                mf_status status = pair_s(in, f, 0, j, k, &time_s, e);
+                mf_status status = quickest_pair(in, f, j, k, &time_s, e);
                 bool usual = d->choice[k].quote.b.time_s <= USUAL * d->choice[0].quote.b.time_s;
                 if (status != MF_OK) {
                     return status;
@@ -329,7 +353,7 @@ static mf_status share_backward(mf_inner *in, const bool *done, int b, mf_err *e
     mf_inner_class *c = &in->class[b];
     for (int m = 0; m < c->choices; m++) {
         double w_s = INFINITY;
-        if (m > 0 && !c->exchanges) {
+        if (m >= backward_choices(c)) {
             c->choice[m].b_pair_s = fmax(c->choice[0].b_pair_s, c->choice[m].quote.b.compute_s);
             continue;
         }
@@ -338,7 +362,7 @@ static mf_status share_backward(mf_inner *in, const bool *done, int b, mf_err *e
             if (!done[f] && f != b) {
                 continue;
             }
-            mf_status status = pair_s(in, f, 0, b, m, &time_s, e);
+            mf_status status = quickest_pair(in, f, b, m, &time_s, e);
             if (status != MF_OK) {
                 return status;
             }
@@ -443,7 +467,8 @@ static double choice_part_s(const mf_inner *in, const mf_inner_class *c, int m, 
     case MF_ORDER_NORM:
         return in->tail.norm_dense_s * dense + in->tail.norm_expert_s * expert;
     case MF_ORDER_UPDATE:
-        return in->tail.update_dense_s * dense + in->tail.update_expert_s * expert;
+        return in->tail.update_dense_s * dense + in->tail.update_expert_s * expert +
+               in->tail.update_matrix_s * (double)q->params.dense_matrices;
     case MF_ORDER_PARTS:
         break;
     }

@@ -243,11 +243,13 @@ double mf_load_step_s(const mf_floors *fl, const mf_load *x, const double time_s
         .in_s = in_s,
         .out_s = out_s,
         .behind_s = behind_s,
-        .once_s = in->tail.fixed_s + x->norm_s + x->update_s,
+        .norm_s = x->norm_s,
+        .once_s = in->tail.fixed_s + x->update_s,
         .layers = layers,
     };
+    double left_s = mf_larger(x->gather_s - in_s, 0.0); /* gathers run on the way in */
     s.exposed_s =
-        mf_stage_exposed_s(in->tail.exposed, x->gather_s, in->chunks * x->gather_most_s, x->f_s) +
+        mf_stage_exposed_s(in->tail.exposed, left_s, in->chunks * x->gather_most_s, x->f_s) +
         mf_stage_exposed_s(in->tail.exposed, x->reduce_s, in->chunks * x->reduce_most_s, x->b_s);
     return mf_stage_floor_s(&in->layout, &in->order, p, &s);
 }

@@ -17,8 +17,9 @@
 typedef struct mf_pass_quote {
     double time_s;  /* simulated alone, the host infinitely ahead; only in exact quotes */
     double chain_s; /* longest chain of ops through streams and tensors until the compute stream is
-                     * done, without contention: chains of the halves of a layer add up to at most
-                     * the layer's */
+                     * done, without contention. Of half a layer only what lies between the other
+                     * half and the end of the pass that it stands at, so that chains of the halves
+                     * add up to at most the layer's */
     double path_s;  /* the same, or the busiest stream's sum: never above time_s */
     double host_s;  /* host time to issue it */
     double sync_s;  /* device idle where the host has to see a result; part of the times above */
@@ -43,6 +44,7 @@ typedef struct mf_tail {
     double fixed_s; /* once, whatever the stages hold */
     double exposed; /* share of gathers and reductions that passes wait for; 1 = nothing overlaps */
     double norm_dense_s, norm_expert_s, update_dense_s, update_expert_s; /* by parameter */
+    double update_matrix_s; /* more by parameter of a dense matrix that is quantised */
 } mf_tail;
 
 /* A step of one layout and assignment. */

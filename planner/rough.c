@@ -22,8 +22,9 @@ static mf_rough_pass pass_of(const mf_quote *q) {
     return p;
 }
 
-/* Two halves of a layer: chains add up, and so do the sums of each stream. */
-static mf_rough_pass pass_of_halves(const mf_quote *a, const mf_quote *b) {
+/* Two halves of a layer: chains add up, and so do the sums of each stream. An MTP depth is a layer
+ * and a head (NULL = none), whose chains may run side by side. */
+static mf_rough_pass pass_of_halves(const mf_quote *a, const mf_quote *b, const mf_quote *head) {
     mf_quote sum = *a;
     mf_pass_quote *to[2] = {&sum.f, &sum.b};
     const mf_pass_quote *with[2] = {&b->f, &b->b};
@@ -32,6 +33,9 @@ static mf_rough_pass pass_of_halves(const mf_quote *a, const mf_quote *b) {
         to[i]->sync_s += with[i]->sync_s;
         to[i]->compute_s += with[i]->compute_s;
         to[i]->ep_s += with[i]->ep_s;
+        if (head) {
+            to[i]->compute_s += i == 0 ? head->f.compute_s : head->b.compute_s;
+        }
         to[i]->path_s = mf_larger(to[i]->chain_s, mf_larger(to[i]->compute_s, to[i]->ep_s));
     }
     return pass_of(&sum);
@@ -95,8 +99,8 @@ static void least_pass(mf_rough_pass *least, const mf_rough_pass *p) {
 /* A class of layers joins the model. */
 static void add_layers(mf_rates *r, const mf_model *m, int class, const mf_rough_pass *p,
                        const mf_param_count *params) {
-    int64_t n = layers_of(m, class), mtp = m->mtp_class == class ? m->mtp_layers : 0;
-    add_pass(&r->all, p, (double)(n + mtp));
+    int64_t n = layers_of(m, class);
+    add_pass(&r->all, p, (double)n);
     if (n == 0) {
         return;
     }
@@ -132,26 +136,36 @@ static mf_status quote(mf_quotes *q, const mf_layout *l, mf_position_kind kind, 
 
 static const mf_memory_choice keep_all = {0, 0};
 
-/* Embedding and head; MTP depths take at least a head and a layer of their class. */
+/* Embedding and head. */
 static mf_status add_ends(mf_quotes *q, const mf_layout *l, bool split, bool exact, mf_rates *r,
-                          mf_err *e) {
-    mf_quote embedding, head;
-    const mf_model *m = mf_quotes_oracle(q)->model;
+                          mf_quote *head, mf_err *e) {
+    mf_quote embedding;
     mf_status status =
         quote(q, l, MF_POS_EMBEDDING, 0, MF_HALF_BOTH, split, exact, keep_all, &embedding, e);
     if (status == MF_OK) {
-        status = quote(q, l, MF_POS_HEAD, 0, MF_HALF_BOTH, split, exact, keep_all, &head, e);
+        status = quote(q, l, MF_POS_HEAD, 0, MF_HALF_BOTH, split, exact, keep_all, head, e);
     }
     if (status != MF_OK) {
         return status;
     }
     r->embedding = pass_of(&embedding);
-    r->head = pass_of(&head);
+    r->head = pass_of(head);
     r->embedding_params = embedding.params;
-    r->head_params = head.params;
+    r->head_params = head->params;
     add_pass(&r->all, &r->embedding, 1.0);
-    add_pass(&r->all, &r->head, 1.0 + (double)m->mtp_layers);
+    add_pass(&r->all, &r->head, 1.0);
     return MF_OK;
+}
+
+/* Both halves of a class are quoted: its layers join, and the MTP depths of it. */
+static void add_halves(mf_rates *r, const mf_model *m, int class, const mf_quote *a,
+                       const mf_quote *f, const mf_quote *head, const mf_param_count *params) {
+    mf_rough_pass p = pass_of_halves(a, f, NULL);
+    add_layers(r, m, class, &p, params);
+    if (m->mtp_class == class) {
+        p = pass_of_halves(a, f, head);
+        add_pass(&r->all, &p, (double)m->mtp_layers);
+    }
 }
 
 static void start(mf_rates *r) {
@@ -188,7 +202,8 @@ mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
     const mf_model *m = o->model;
     mf_layout attention = attention_layout(l), ffn = ffn_layout(&attention);
     start(out);
-    mf_status status = add_ends(q, &attention, false, false, out, e);
+    mf_quote head;
+    mf_status status = add_ends(q, &attention, false, false, out, &head, e);
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_quote a, f;
         status =
@@ -200,10 +215,9 @@ mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
             /* a FLOP is a FLOP on every expert side; nothing else is known of it yet */
             double least_s = o->ops->flops_s(o->self, l, f.flops);
             mf_quote limit = {.flops = f.flops, .params = f.params};
-            limit.f.chain_s = limit.f.compute_s = least_s / 3.0;
-            limit.b.chain_s = limit.b.compute_s = least_s * 2.0 / 3.0;
-            mf_rough_pass p = pass_of_halves(&a, &limit);
-            add_layers(out, m, c, &p, &a.params);
+            limit.f.chain_s = limit.f.compute_s = limit.b.chain_s = least_s / 3.0;
+            limit.b.compute_s = least_s * 2.0 / 3.0; /* weight gradients hold nobody up */
+            add_halves(out, m, c, &a, &limit, &head, &a.params);
         }
     }
     return status;
@@ -212,9 +226,9 @@ mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
 mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_layout attention = attention_layout(l), ffn = ffn_layout(l);
-    mf_status status = MF_OK;
+    mf_quote head;
     start(out);
-    status = add_ends(q, &attention, false, false, out, e);
+    mf_status status = add_ends(q, &attention, false, false, out, &head, e);
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_quote a, f;
         status =
@@ -223,9 +237,8 @@ mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_er
             status = quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false, keep_all, &f, e);
         }
         if (status == MF_OK) {
-            mf_rough_pass p = pass_of_halves(&a, &f);
             mf_param_count params = sum_params(&a.params, &f.params);
-            add_layers(out, m, c, &p, &params);
+            add_halves(out, m, c, &a, &f, &head, &params);
         }
     }
     return status;
@@ -278,7 +291,16 @@ mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     bool split = mode == MF_FLOOR_SPLIT;
     start(out);
-    mf_status status = add_ends(q, l, split, true, out, e);
+    mf_quote head, mtp;
+    mf_status status = add_ends(q, l, split, true, out, &head, e);
+    if (status == MF_OK && m->mtp_layers > 0) {
+        status =
+            quote(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, true, keep_all, &mtp, e);
+    }
+    if (status == MF_OK && m->mtp_layers > 0) {
+        mf_rough_pass p = pass_of(&mtp);
+        add_pass(&out->all, &p, (double)m->mtp_layers);
+    }
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_quote x;
         status = quote(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, true, keep_all, &x, e);
@@ -452,20 +474,27 @@ static double stage_step_s(const mf_rates *r, const mf_layout *l, const mf_order
         .once_s = f->tail.fixed_s,
         .layers = k,
     };
-    x.exposed_s =
-        mf_stage_exposed_s(f->tail.exposed, x.gather_s, o->chunks * r->layer_gather_s, x.f_s) +
-        mf_stage_exposed_s(f->tail.exposed, x.reduce_s, o->chunks * r->layer_reduce_s, x.b_s);
     if (p > 0) {
         x.in_s = r->embedding.f_s + (double)(p - 1) * r->f_least_s + sends_s;
         x.out_s = r->embedding.b_s + (double)(p - 1) * r->b_least_s + sends_s;
     }
-    if (o->chunks == 1) { /* all positions but those of this stage; those before at the least */
+    double left_s = mf_larger(x.gather_s - x.in_s, 0.0); /* gathers run on the way in */
+    x.exposed_s =
+        mf_stage_exposed_s(f->tail.exposed, left_s, o->chunks * r->layer_gather_s, x.f_s) +
+        mf_stage_exposed_s(f->tail.exposed, x.reduce_s, o->chunks * r->layer_reduce_s, x.b_s);
+    if (mode == MF_FLOOR_SPLIT && !(r->layer.w_s > 0.0)) {
+        /* quoted in one go: what of a backward pass is its weight gradient is not known */
+        x.b_s = x.w_s = 0.0;
+        x.behind_s = r->all.f_s - (o->chunks == 1 ? x.in_s + x.f_s : 0.0);
+        x.behind_s += (double)(l->pp - 1) * f->send_s;
+    } else if (o->chunks == 1) { /* all positions but those of this stage; those before at the
+                                  * least */
         x.behind_s = r->all.f_s + r->all.b_s - x.in_s - x.out_s - x.f_s - x.b_s +
                      2.0 * (double)(l->pp - 1) * f->send_s;
-        x.behind_s = x.behind_s > 0.0 ? x.behind_s : 0.0;
     } else {
         x.behind_s = r->all.f_s;
     }
+    x.behind_s = x.behind_s > 0.0 ? x.behind_s : 0.0;
     return mf_stage_floor_s(l, o, p, &x);
 }
 
@@ -508,8 +537,7 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
         for (int64_t p = 1; p < l->pp; p++) {
             best = stage[p].step_s < stage[best].step_s ? p : best;
         }
-        /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): counts and pointers are kept in step
-         */
+        /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): a layout has a stage */
         worst_s = mf_larger(worst_s, stage[best].step_s);
         if (isinf(worst_s)) {
             return worst_s;

@@ -1,0 +1,314 @@
+/* Bounds of families and layouts lie at or below the simulated step of every plan in them: at every
+ * level of the search, over random models, clusters, software, spaces, layouts and assignments.
+ * Prints how near they come. */
+#include "tests/planner_world.h"
+
+#include <stdio.h>
+
+/* Sums are added up in another order here and there. */
+#define HAIR 1e-9
+
+typedef enum kind {
+    SIDE,
+    POINT,
+    STAGES,
+    ORDER,
+    LAYOUT,
+    BOUND,
+    LEAN,
+    EXACT,
+    CHAIN, /* longest chain of one assignment against that assignment */
+    WHOLE, /* lower bound of a whole search */
+    KINDS
+} kind;
+static const char *const kind_text[KINDS] = {"side",  "point", "stages", "order", "layout",
+                                             "bound", "lean",  "exact",  "chain", "search"};
+
+/* How near the bounds of a kind came: bound over the fastest plan that was tried. */
+typedef struct nearness {
+    int64_t tried, broken; /* above a plan: the first few are printed, the test goes on */
+    double loosest, tightest, sum;
+} nearness;
+
+static void note(nearness *n, double ratio) {
+    n->loosest = n->tried == 0 ? ratio : fmin(n->loosest, ratio);
+    n->tightest = n->tried == 0 ? ratio : fmax(n->tightest, ratio);
+    n->sum += ratio;
+    n->tried++;
+}
+
+static void print_nearness(const nearness *n) {
+    for (int k = 0; k < KINDS; k++) {
+        if (n[k].tried > 0) {
+            printf("  %-7s %6lld bounds (%lld broken): loosest %.4f, mean %.4f, tightest %.9f\n",
+                   kind_text[k], (long long)n[k].tried, (long long)n[k].broken, n[k].loosest,
+                   n[k].sum / (double)n[k].tried, n[k].tightest);
+        }
+    }
+}
+
+/* --- a problem and a layout of it ------------------------------------------------------------- */
+
+typedef struct problem {
+    mf_model model;
+    mf_cluster cluster;
+    mf_software software;
+    mf_routing routing;
+    mf_cost *cost;
+    mf_oracle_real real;
+    mf_oracle oracle;
+    mf_space space;
+} problem;
+
+static void problem_init(problem *p, rng *r, int64_t layers, int64_t gpus) {
+    memset(p, 0, sizeof *p);
+    p->model = planner_model(r, layers);
+    p->cluster = planner_cluster(r);
+    p->software = planner_software(r);
+    p->cost = planner_cost(&p->cluster, &p->software);
+    mf_routing_init(&p->routing);
+    if (rng_chance(r, 20)) {
+        p->routing.kind = MF_ROUTING_ZIPF;
+        p->routing.zipf_s = rng_between(r, 0, 1.5);
+    }
+    p->real = (mf_oracle_real){.model = &p->model, .cost = p->cost, .routing = &p->routing};
+    p->oracle = mf_oracle_init(&p->real);
+    p->space = planner_space(r, &p->model, gpus);
+}
+
+static void problem_clear(problem *p) {
+    mf_cost_destroy(p->cost);
+    mf_routing_clear(&p->routing);
+}
+
+#define TRIES 6
+
+/* A layout with assignments that were simulated. */
+typedef struct sample {
+    mf_layout layout;
+    mf_assignment a[TRIES];
+    mf_step step[TRIES];
+    const mf_model *model;
+    int best;      /* fastest that fits, or -1 */
+    uint64_t seed; /* MF_SEED that starts with this problem */
+} sample;
+
+static bool draw(rng *r, const problem *p, sample *s) {
+    if (!planner_layout(r, &p->space, &s->layout)) {
+        return false;
+    }
+    s->model = &p->model;
+    s->best = -1;
+    for (int i = 0; i < TRIES; i++) {
+        mf_err e;
+        planner_assignment(r, &p->space, &s->layout, &s->a[i]);
+        if (p->oracle.ops->step(p->oracle.self, &s->layout, &s->a[i], true, &s->step[i], &e) !=
+            MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        if (s->step[i].fits && (s->best < 0 || s->step[i].time_s < s->step[s->best].time_s)) {
+            s->best = i;
+        }
+    }
+    return true;
+}
+
+static void check(nearness *n, kind k, double bound_s, const sample *s, int which) {
+    double time_s = s->step[which].time_s;
+    if (!(bound_s <= time_s * (1.0 + HAIR))) {
+        if (n[k].broken++ < 3) {
+            printf("seed %llu: the %s bound %.12g s is above a plan of %.12g s by %.2g\n",
+                   (unsigned long long)s->seed, kind_text[k], bound_s, time_s,
+                   bound_s / time_s - 1.0);
+            planner_print_model(s->model);
+            planner_print(&s->layout, &s->a[which]);
+        }
+    }
+    note(&n[k], bound_s / time_s);
+}
+
+/* --- families --------------------------------------------------------------------------------- */
+
+/* Does the family of a node hold the layout, as far as the node's level fixes it? */
+static bool holds(const mf_search_world *w, const mf_search_node *n, const mf_layout *l) {
+    const mf_search_side *side = &w->side[n->side];
+    const mf_dense_point *d = &w->dense[side->first];
+    mf_layout x = mf_search_layout(w, n);
+    bool same = d->precision == (uint8_t)l->precision && d->cp_type == (uint8_t)l->cp_type &&
+                d->tp == l->tp && d->cp == l->cp && d->mbs == l->mbs;
+    if (n->level >= MF_LEVEL_POINT) {
+        same &= x.ep == l->ep && x.etp == l->etp && x.dispatcher == l->dispatcher;
+    }
+    if (n->level >= MF_LEVEL_STAGES) {
+        same &= x.pp == l->pp;
+    }
+    if (n->level >= MF_LEVEL_ORDER) {
+        same &= x.schedule == l->schedule && x.vpp == l->vpp;
+    }
+    if (n->level >= MF_LEVEL_LAYOUT) {
+        same &= x.zero == l->zero && x.expert_zero == l->expert_zero;
+    }
+    return same;
+}
+
+/* Walks from the families of the first level down to the layout; every bound on the way counts.
+ * Returns the node of the layout. A family that is dropped though nothing is known to be faster
+ * says that nothing in it fits. */
+static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_search_node *at) {
+    static const kind kinds[] = {SIDE, POINT, STAGES, ORDER, LAYOUT};
+    mf_search_outcome out = {.status = MF_OK};
+    mf_err e;
+    if (mf_search_start(w, &out, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    for (int level = MF_LEVEL_SIDE;; level++) {
+        int found = -1;
+        for (int64_t i = 0; i < out.children; i++) {
+            if (holds(w, &out.child[i], &s->layout)) {
+                assert_int_equal(found, -1); /* families share no layout */
+                found = (int)i;
+            }
+        }
+        if (found < 0) {
+            free(out.child);
+            if (s->best >= 0) {
+                planner_print(&s->layout, &s->a[s->best]);
+                fail_msg("no family of level %d holds a layout that fits", level);
+            }
+            return false;
+        }
+        *at = out.child[found];
+        free(out.child);
+        if (s->best >= 0) {
+            check(n, kinds[level], at->key_s, s, s->best);
+        }
+        if (level == MF_LEVEL_LAYOUT) {
+            return true;
+        }
+        memset(&out, 0, sizeof out);
+        mf_search_split(w, at, HUGE_VAL, &out);
+        if (out.status != MF_OK) {
+            fail_msg("%s", out.err.text);
+        }
+    }
+}
+
+/* --- one layout ------------------------------------------------------------------------------- */
+
+/* The counts of an assignment; false when it takes a choice that the class has not kept. */
+static bool counts_of(const mf_inner *in, const mf_assignment *a, double *count) {
+    memset(count, 0, mf_inner_cells(in) * sizeof *count);
+    for (int v = 0; v < a->vstages; v++) {
+        for (int i = a->first[v]; i < a->first[v + 1]; i++) {
+            const mf_inner_class *c = mf_inner_class_at(in, v, in->slot_at[i]);
+            mf_position_kind place = mf_position_kind_of(in->model, i);
+            bool free_choice = place == MF_POS_LAYER || place == MF_POS_MTP;
+            int m = 0;
+            while (free_choice && m < c->choices &&
+                   memcmp(&c->choice[m].memory, &a->memory[i], sizeof a->memory[i]) != 0) {
+                m++;
+            }
+            if (m == c->choices) {
+                return false;
+            }
+            count[mf_inner_cell(in, v, in->slot_at[i], m)] += 1.0;
+        }
+    }
+    return true;
+}
+
+/* The longest chain through the order is a bound of that very assignment, fitting or not. */
+static void check_chains(mf_inner *in, const sample *s, nearness *n) {
+    mf_order_chain chain;
+    double *count = calloc(mf_inner_cells(in), sizeof *count);
+    assert_ok(mf_order_chain_init(&chain, in->vstages, NULL));
+    for (int i = 0; i < TRIES; i++) {
+        if (counts_of(in, &s->a[i], count)) {
+            assert_ok(mf_inner_play(in, count, false, NULL, &chain, NULL));
+            check(n, CHAIN, chain.time_s, s, i);
+        }
+    }
+    mf_order_chain_clear(&chain);
+    free(count);
+}
+
+static void check_programs(mf_inner *in, const sample *s, nearness *n) {
+    for (int lean = 1; lean >= 0; lean--) {
+        mf_inner_options o = {.lean = lean,
+                              .cutoff_s = HUGE_VAL,
+                              .target_s = HUGE_VAL,
+                              .gap = 1e-3,
+                              .node_limit = 40};
+        mf_inner_solution x;
+        mf_err e;
+        if (mf_inner_solve(in, NULL, &o, &x, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        assert_int_not_equal(x.outcome, MF_MILP_FAILED);
+        if (s->best >= 0) {
+            check(n, lean ? LEAN : EXACT, x.bound_s, s, s->best);
+        }
+        mf_inner_solution_clear(&x);
+    }
+}
+
+static void check_layout(mf_search_world *w, const problem *p, const sample *s, nearness *n) {
+    mf_inner *in = NULL;
+    mf_err e;
+    double bound_s = 0.0;
+    bool have = false;
+    if (mf_inner_create(w->quotes, &s->layout, p->space.pinned, NULL, &in, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    int *first = calloc((size_t)in->vstages + 1, sizeof *first);
+    assert_ok(mf_inner_bound(in, HUGE_VAL, &bound_s, first, &have, NULL));
+    if (s->best >= 0) {
+        check(n, BOUND, bound_s, s, s->best);
+    }
+    free(first);
+    check_chains(in, s, n);
+    check_programs(in, s, n);
+    mf_inner_destroy(in);
+}
+
+static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
+    (void)state;
+    rng r = rng_init(7001);
+    nearness n[KINDS] = {{0}};
+    int cases = planner_cases(300, 80);
+    static sample s;
+    for (int i = 0; i < cases; i++) {
+        rng start = r;
+        problem p;
+        problem_init(&p, &r, 5, 16);
+        mf_search_world w;
+        mf_search_node node;
+        mf_err e;
+        if (mf_search_world_init(&w, &p.oracle, &p.space, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        s.seed = start.state;
+        for (int k = 0; k < 3 && draw(&r, &p, &s); k++) {
+            if (walk_down(&w, &s, n, &node)) {
+                check_layout(&w, &p, &s, n);
+            }
+        }
+        mf_search_world_clear(&w);
+        problem_clear(&p);
+    }
+    mf_milp_thread_end();
+    print_nearness(n);
+    for (int k = 0; k < KINDS; k++) {
+        if (n[k].broken > 0) {
+            fail_msg("%lld %s bounds are above a plan", (long long)n[k].broken, kind_text[k]);
+        }
+    }
+    assert_true(n[EXACT].tried > cases / 4); /* most problems have plans that fit */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_bound_of_a_family_is_above_a_plan_in_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
