@@ -180,10 +180,8 @@ static int16_t reordered(mf_build *bd, const char *name, int64_t rows, bool rout
 static mf_op *reorder_op(mf_build *bd, mf_op_kind kind, const char *name, int64_t rows_in,
                          int64_t rows_out) {
     int64_t h = bd->m->hidden;
-    double moved = (double)(rows_in > rows_out ? rows_in : rows_out);
-    double other = kind == MF_OP_PERMUTE ? moved : (double)rows_out;
-    mf_op *op =
-        mf_build_memory_op(bd, kind, name, rows_out, h, (moved + other) * (double)h * bd->act_B);
+    double moved = (double)rows_in + (double)rows_out; /* a row with several places is read once */
+    mf_op *op = mf_build_memory_op(bd, kind, name, rows_out, h, moved * (double)h * bd->act_B);
     op->flags |= MF_OPF_ROUTED;
     return op;
 }

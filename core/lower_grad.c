@@ -413,7 +413,7 @@ static void grad_op(mf_build *bd, int i) {
         grad_memory(bd, &f, MF_OP_SWIGLU_BWD, 5.0 / 3.0, f.in, f.nin);
         break;
     case MF_OP_GATE_FWD:
-        grad_memory(bd, &f, MF_OP_GATE_BWD, 5.0 / 3.0, f.in, 2);
+        grad_memory(bd, &f, MF_OP_GATE_BWD, 1.0, f.in, 2);
         break;
     case MF_OP_ROUTER_FWD: { /* logits, choices, counts of the auxiliary loss */
         const int16_t kept[3] = {f.in[0], f.out[0], f.out[2]};

@@ -26,6 +26,26 @@ typedef struct group {
     const mf_sample **list; /* room for all samples */
 } group;
 
+/* As many points with a spread speak for a GPU without those that somebody published. */
+enum { MEASURED_MIN = 16 };
+
+static size_t leave_quoted(const mf_sample **list, size_t n) {
+    size_t measured = 0;
+    for (size_t i = 0; i < n; i++) {
+        measured += !list[i]->quoted;
+    }
+    if (measured < MEASURED_MIN) {
+        return n;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i]->quoted) {
+            list[kept++] = list[i];
+        }
+    }
+    return kept;
+}
+
 static size_t select_device(const mf_sample *samples, size_t n, const group *g, int device,
                             const mf_sample **list) {
     size_t count = 0;
@@ -35,7 +55,7 @@ static size_t select_device(const mf_sample *samples, size_t n, const group *g, 
             list[count++] = s;
         }
     }
-    return count;
+    return leave_quoted(list, count);
 }
 
 static bool same_arch(const mf_device *a, const mf_device *b) {
@@ -89,7 +109,11 @@ static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
     memcpy(f->theta, mean, sizeof mean);
     f->basis = MF_BASIS_DERIVED;
     f->half = z90 * hypot(derived_noise, family->noise);
-    int reference = reference_of(devices, ndevices, samples, n, g);
+    size_t mine = select_device(samples, n, g, 0, g->list);
+    /* A GPU that was measured all over needs no other to learn from. */
+    int reference = mine >= MEASURED_MIN && !g->list[0]->quoted
+                        ? -1
+                        : reference_of(devices, ndevices, samples, n, g);
     bool near = reference > 0 && same_arch(&devices[reference], &devices[0]);
     size_t theirs = 0;
     if (reference > 0) {
@@ -108,7 +132,7 @@ static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
             return st;
         }
     }
-    size_t mine = select_device(samples, n, g, 0, g->list);
+    mine = select_device(samples, n, g, 0, g->list);
     if (mine == 0) {
         return MF_OK;
     }
@@ -122,19 +146,38 @@ static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
     return plant_field(f, family, devices, g->list, mine, e);
 }
 
-/* Types of arithmetic and backward passes that nobody measured take the fit of the nearest one. */
-static void inherit(mf_cost *cost) {
-    static const mf_op_kind kinds[] = {MF_OP_GEMM, MF_OP_GROUPED_GEMM, MF_OP_ATTENTION_FWD,
-                                       MF_OP_ATTENTION_BWD};
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        mf_fitted *row = cost->fitted[kinds[i]];
-        for (int m = 0; m < MF_MATH_COUNT; m++) {
-            const mf_fitted *from = &row[m == MF_MATH_FP4 ? MF_MATH_FP8 : MF_MATH_BF16];
-            from = from->basis == MF_BASIS_DERIVED ? &row[MF_MATH_BF16] : from;
-            if (row[m].basis == MF_BASIS_DERIVED && from->basis != MF_BASIS_DERIVED) {
-                memcpy(row[m].theta, from->theta, sizeof row[m].theta);
-            }
+/* Types of arithmetic and passes that nobody measured take the fit of the nearest one that
+ * somebody did: the next wider type in the same pass, else the other pass. */
+static void inherit_products(mf_fitted *row) {
+    static const int wider[MF_VARIANT_WGRAD] = {[MF_MATH_FP32] = MF_MATH_BF16,
+                                                [MF_MATH_BF16] = MF_MATH_BF16,
+                                                [MF_MATH_FP8] = MF_MATH_BF16,
+                                                [MF_MATH_FP4] = MF_MATH_FP8,
+                                                [MF_VARIANT_BLOCK] = MF_MATH_FP8};
+    bool known[MF_VARIANTS];
+    for (int v = 0; v < MF_VARIANTS; v++) {
+        known[v] = row[v].basis != MF_BASIS_DERIVED;
+    }
+    for (int v = 0; v < MF_VARIANTS; v++) {
+        int wgrad = v >= MF_VARIANT_WGRAD ? MF_VARIANT_WGRAD : 0, a = v - wgrad;
+        for (int step = 0; step < 2 && !known[a + wgrad] && !known[a]; step++) {
+            a = wider[a];
         }
+        const mf_fitted *from = known[a + wgrad] ? &row[a + wgrad] : &row[a];
+        if (!known[v] && from->basis != MF_BASIS_DERIVED) {
+            memcpy(row[v].theta, from->theta, sizeof row[v].theta);
+        }
+    }
+}
+
+static void inherit(mf_cost *cost) {
+    inherit_products(cost->fitted[MF_OP_GEMM]);
+    inherit_products(cost->fitted[MF_OP_GROUPED_GEMM]);
+    inherit_products(cost->fitted[MF_OP_ATTENTION_FWD]);
+    inherit_products(cost->fitted[MF_OP_ATTENTION_BWD]);
+    mf_fitted *split = cost->fitted[MF_OP_SPLIT];
+    if (split[0].basis == MF_BASIS_DERIVED && split[MF_VARIANT_COPY].basis != MF_BASIS_DERIVED) {
+        memcpy(split[0].theta, split[MF_VARIANT_COPY].theta, sizeof split[0].theta);
     }
     for (int v = 0; v < MF_VARIANTS; v++) { /* combine is dispatch run backwards */
         mf_fitted *c = &cost->fitted[MF_OP_COMBINE][v];

@@ -67,10 +67,12 @@ typedef struct mf_sample {
     double spread; /* relative half-width of the measurement; 0 = not known */
     int device;    /* index into the devices of a build */
     bool fixed;    /* collectives: the algorithm was fixed by hand */
+    bool quoted;   /* published without a spread: gives way to enough points that have one */
 } mf_sample;
 
-/* A flag of sample ops alone: NVLink multicast was allowed when this collective was measured. */
-enum { MF_SAMPLE_NVLS = 128 };
+/* A flag of sample ops alone. Of a collective: NVLink multicast was allowed when it was measured.
+ * Of a split: not the kernel of a step but the driver's own copy, which sets the copy bandwidth. */
+enum { MF_SAMPLE_NVLS = 128, MF_SAMPLE_COPY = 128 };
 
 /* A family of ops priced by one formula. */
 typedef struct mf_family {
@@ -92,7 +94,7 @@ void mf_fit(mf_base_fn base, const mf_device *devices, const mf_sample *const *s
 
 /* --- residuals -------------------------------------------------------------------------------- */
 
-#define MF_FIELD_DIMS 5
+#define MF_FIELD_DIMS 6
 
 typedef struct mf_field_node {
     double x[MF_FIELD_DIMS];
@@ -209,7 +211,12 @@ double mf_collective_sms(mf_op_kind kind, const mf_geometry *g);
 
 /* --- the model -------------------------------------------------------------------------------- */
 
-#define MF_VARIANTS 4
+/* Variants of a product: its arithmetic (mf_math), FP8 with a scale per block, and each of them as
+ * weight gradient, whose operands lie along the sum and whose output is read as well. Of a split:
+ * the kernel (0) and the driver's copy. Of dispatch and combine: the dispatcher. */
+enum { MF_VARIANT_BLOCK = MF_MATH_COUNT, MF_VARIANT_WGRAD };
+enum { MF_VARIANT_COPY = 1 };
+#define MF_VARIANTS (2 * MF_VARIANT_WGRAD)
 
 typedef struct mf_fitted {
     double theta[MF_FIT_MAX];

@@ -10,7 +10,9 @@ const mf_family *mf_family_of(mf_op_kind kind, int variant) {
     case MF_CLASS_ATTENTION:
         return kind == MF_OP_ATTENTION_BWD ? &mf_family_attention_bwd : &mf_family_attention_fwd;
     case MF_CLASS_MEMORY:
-        return variant == 0 ? mf_family_memory(kind) : NULL;
+        return variant == 0 || (kind == MF_OP_SPLIT && variant == MF_VARIANT_COPY)
+                   ? mf_family_memory(kind)
+                   : NULL;
     case MF_CLASS_COPY:
         return variant == 0 ? &mf_family_copy : NULL;
     case MF_CLASS_COLLECTIVE:
@@ -30,6 +32,9 @@ int mf_variant_of(const mf_op *op) {
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
     case MF_CLASS_GROUPED:
+        return (op->math == MF_MATH_FP8 && (op->flags & MF_OPF_BLOCK_SCALED) ? MF_VARIANT_BLOCK
+                                                                             : op->math) +
+               (op->flags & MF_OPF_WGRAD ? MF_VARIANT_WGRAD : 0);
     case MF_CLASS_ATTENTION:
         return op->math;
     case MF_CLASS_COLLECTIVE:
@@ -37,6 +42,7 @@ int mf_variant_of(const mf_op *op) {
                    ? (int)op->dim[MF_OP_DIM_DISPATCHER]
                    : 0;
     case MF_CLASS_MEMORY:
+        return op->kind == MF_OP_SPLIT && (op->flags & MF_SAMPLE_COPY) ? MF_VARIANT_COPY : 0;
     case MF_CLASS_COPY:
     case MF_CLASS_P2P:
         return 0;

@@ -2,7 +2,8 @@
  *
  * Modified Shepard weights over the nearest points, 1/d^2 - 1/R^2 with R the distance of the
  * first point left out, so that the value is continuous; plus the weight of one point of residual 0
- * at one reach, so that it fades back to the formula. At a point the value is that point's.
+ * at one reach, so that it fades back to the formula. At a point the value is that point's. Where
+ * size is the only coordinate, the line through the two neighbours takes the place of the weights.
  * The band grows from the point's own spread to the spread of all residuals as distance grows, and
  * is scaled so that nine in ten points, left out one by one, fall into it.
  */
@@ -78,10 +79,52 @@ static double half_width(const mf_field *f, double spread, double d) {
     return z90 * sqrt(spread * spread + f->sigma * f->sigma * fade);
 }
 
+/* Sizes alone: straight between the two neighbours, beyond the last one fading to the formula. */
+static void along_line(const mf_field *f, double x, int skip, mf_field_value *out) {
+    const mf_field_node *below = NULL, *above = NULL;
+    for (int i = 0; i < f->n; i++) {
+        const mf_field_node *node = &f->node[i];
+        if (i == skip) {
+            continue;
+        }
+        if (node->x[0] <= x && (below == NULL || node->x[0] > below->x[0])) {
+            below = node;
+        }
+        if (node->x[0] >= x && (above == NULL || node->x[0] < above->x[0])) {
+            above = node;
+        }
+    }
+    if (below == NULL && above == NULL) {
+        return;
+    }
+    const mf_field_node *first =
+        below == NULL || (above != NULL && above->x[0] - x < x - below->x[0]) ? above : below;
+    double d = fabs(first->x[0] - x),
+           gap = below != NULL && above != NULL ? above->x[0] - below->x[0] : 0;
+    if (d < same_point) {
+        *out = (mf_field_value){first->residual, z90 * first->spread, 0, first->time_s};
+        return;
+    }
+    double spread = first->spread;
+    if (gap > 0) {
+        double w = (x - below->x[0]) / gap;
+        out->residual = (1 - w) * below->residual + w * above->residual;
+        spread = fmax(below->spread, above->spread);
+    } else {
+        out->residual = first->residual / (1 + d * d / (reach_efolds * reach_efolds));
+    }
+    out->half = f->reach * half_width(f, spread, d);
+    out->nearest = fmin(d, reach_max);
+}
+
 void mf_field_at(const mf_field *f, const double *x, int skip, mf_field_value *out) {
     nearest_set s = {.n = 0};
-    find(f, x, skip, &s);
     *out = (mf_field_value){0, f->reach * half_width(f, 0, reach_max), reach_max, 0};
+    if (f->dims == 1) {
+        along_line(f, x[0], skip, out);
+        return;
+    }
+    find(f, x, skip, &s);
     if (s.n == 0) {
         return;
     }
@@ -134,8 +177,11 @@ static int order_3(const void *a, const void *b) {
 static int order_4(const void *a, const void *b) {
     return order_on(a, b, 4);
 }
+static int order_5(const void *a, const void *b) {
+    return order_on(a, b, 5);
+}
 static int (*const orders[MF_FIELD_DIMS])(const void *, const void *) = {order_0, order_1, order_2,
-                                                                         order_3, order_4};
+                                                                         order_3, order_4, order_5};
 
 static void plant(mf_field *f, int lo, int hi) {
     if (lo >= hi) {

@@ -13,8 +13,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Parameters: efficiency over the sustained BF16 rate; d0; fixed time per wave of items; launch. */
-enum { P_EFF, P_WIDTH, P_ITEM_S, P_LAUNCH_S };
+/* Parameters: efficiency over the sustained BF16 rate; d0; share of the longest item that the last
+ * SMs still work on when the others have nothing left; launch; fixed time of an item. */
+enum { P_EFF, P_WIDTH, P_TAIL, P_LAUNCH_S, P_ITEM_S };
 static const double block = 128;
 static const double fp8_gain = 1.26; /* FP8 attention over BF16: fit of public rows */
 
@@ -111,14 +112,15 @@ static double attention_time(const mf_device *d, const mf_op *op, const double *
     if (s.edged) {
         flops *= (s.keys + block / 2) / s.keys;
     }
-    double items = s.batch * s.heads * rows / block, sum = flops / rate;
+    double items = s.batch * s.heads * rows / block, waves = items / d->sms, sum = flops / rate;
     if (d->cluster != NULL && d->peak[MF_MATH_BF16] > 0) {
         double pairs = flops / (2 * (s.d_qk + s.d_v) * products_of(op));
         double each = flops_per_exponential(&d->cluster->gpu) / d->peak[MF_MATH_BF16];
         sum = soft_max(sum, pairs * each);
     }
-    double compute = soft_max(sum, d->sms * sum * (s.keys_max / s.keys) / items);
-    compute += t[P_ITEM_S] * fmax(1, items / d->sms);
+    double longest = sum * (s.keys_max / s.keys) / waves;
+    double tail = t[P_TAIL] * (longest + t[P_ITEM_S]) * (1 - exp(-waves));
+    double compute = fmax(longest + t[P_ITEM_S], sum + waves * t[P_ITEM_S] + tail);
     return t[P_LAUNCH_S] + fmax(compute, bytes_of(&s, op) / d->copy_Bps);
 }
 
@@ -127,9 +129,10 @@ static int attention_coords(const mf_op *op, double *x) {
     x[0] = 0.5 * log(s.batch * s.heads);
     x[1] = log(s.sq);
     x[2] = log(s.keys);
-    x[3] = log(s.d_qk + s.d_v);
+    x[3] = 2 * log(s.d_qk + s.d_v);
     x[4] = s.edged ? 0 : 0.5;
-    return 5;
+    x[5] = 0.1 * log(s.heads / fmax(1, s.kv_heads)) + 0.01 * log(s.batch); /* change little */
+    return 6;
 }
 
 double mf_attention_limit_s(const mf_device *d, const mf_op *op) {
@@ -139,10 +142,15 @@ double mf_attention_limit_s(const mf_device *d, const mf_op *op) {
 }
 
 const mf_family mf_family_attention_fwd = {
-    "attention_fwd",  4,    {0.86, 12, 2e-6, 5e-6}, {0.15, 0.5, 0.6, 0.3}, attention_time,
+    "attention_fwd",  5,    {0.90, 12, 0.6, 5e-6, 1e-6}, {0.15, 0.5, 0.5, 0.4, 0.8}, attention_time,
     attention_coords, 0.08,
 };
 const mf_family mf_family_attention_bwd = {
-    "attention_bwd",  4,    {0.72, 12, 3e-6, 10e-6}, {0.15, 0.5, 0.6, 0.3}, attention_time,
-    attention_coords, 0.08,
+    "attention_bwd",
+    5,
+    {0.75, 12, 0.6, 10e-6, 8e-6},
+    {0.15, 0.5, 0.5, 0.4, 0.8},
+    attention_time,
+    attention_coords,
+    0.08,
 };

@@ -13,16 +13,17 @@
 /* Parameters: efficiency of the main loop over the sustained rate; fixed time of a 128x256 tile;
  * launch; exponent of the power factor; share of a partly filled wave that is lost; rate of grouped
  * weight gradients over the other passes. */
-enum { P_EFF, P_TILE_S, P_LAUNCH_S, P_POWER, P_WAVE, P_WGRAD };
+enum { P_EFF, P_TILE_S, P_LAUNCH_S, P_POWER, P_WAVE, P_STARVE };
 
 enum { SPLITS_MAX = 16 }; /* of the sum over k */
 
-/* Tile shapes and what their operand traffic through shared memory leaves of the rate. */
+/* Tile shapes that libraries for Hopper and later choose among. */
 static const struct tile_shape {
-    double m, n, eff;
-} tiles[] = {{128, 256, 1.00}, {256, 128, 1.00}, {128, 192, 0.97}, {192, 128, 0.97},
-             {128, 128, 0.92}, {64, 256, 0.88},  {256, 64, 0.88},  {64, 128, 0.75},
-             {128, 64, 0.75},  {64, 64, 0.60}};
+    double m, n;
+} tiles[] = {{128, 256}, {256, 128}, {192, 192}, {320, 128}, {128, 224}, {224, 128}, {128, 192},
+             {192, 128}, {256, 96},  {128, 160}, {160, 128}, {128, 128}, {64, 256},  {256, 64},
+             {128, 96},  {96, 128},  {64, 192},  {192, 64},  {64, 128},  {128, 64},  {64, 96},
+             {96, 64},   {64, 64},   {128, 32},  {32, 128},  {64, 32}};
 
 double mf_math_element_B(int math) {
     static const double bytes[MF_MATH_COUNT] = {4, 2, 1, 0.5625 /* one scale byte per 16 */};
@@ -53,13 +54,23 @@ static double waves(double count, double sms, double lost) {
     return lost * ceil(whole) + (1 - lost) * fmax(whole, 1);
 }
 
+/* Operands of a tile pass through shared memory m n / (m + n) times less often than they are used:
+ * small tiles starve the matrix units. 1 for 128 x 256. */
+static double tile_share(const struct tile_shape *s, double starve) {
+    const double reuse = s->m * s->n / (s->m + s->n), best = 256.0 / 3;
+    return reuse / (reuse + starve) * (1 + starve / best);
+}
+
 static double compute_time(const mf_device *d, const product *p, const double *t) {
     double best = HUGE_VAL, lost = fmin(t[P_WAVE], 1);
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
         const struct tile_shape *s = &tiles[i];
         double count = p->groups * ceil_div(p->m, s->m) * ceil_div(p->n, s->n);
         double fixed = t[P_TILE_S] * (0.4 + 0.6 * s->m * s->n / (128.0 * 256.0));
-        double per_k = 2 * s->m * s->n / (p->rate_sm * s->eff);
+        double per_k = 2 * s->m * s->n / (p->rate_sm * tile_share(s, t[P_STARVE]));
+        if (count / d->sms * p->k * per_k > best) {
+            continue; /* even without waves and ends */
+        }
         for (int split = 1; split <= SPLITS_MAX; split *= 2) {
             if (split > 1 && (count * split > 2 * d->sms || p->k < 128 * split)) {
                 break;
@@ -120,16 +131,22 @@ static double grouped_time(const mf_device *d, const mf_op *op, const double *t)
                  (double)op->dim[MF_OP_DIM_K] / (wgrad ? groups : 1),
                  groups,
                  output_B(op),
-                 t[P_EFF] * (wgrad ? t[P_WGRAD] : 1) * d->rate[op->math] / d->sms};
+                 t[P_EFF] * d->rate[op->math] / d->sms};
     return kernel_time(d, &p, mf_gemm_bytes(op), t);
 }
 
-/* Passes are told apart by a distance of their own: a weight gradient says little of the others. */
+/* Weight gradients are variants of their own (family.c); the other two passes differ by the layout
+ * of an operand, which is a distance of its own. */
+static double pass_coord(const mf_op *op) {
+    bool wgrad = (op->flags & MF_OPF_WGRAD) != 0;
+    return (!wgrad && op->pass == MF_PASS_B ? 0.2 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
+}
+
 static int gemm_coords(const mf_op *op, double *x) {
     x[0] = log((double)op->dim[MF_OP_DIM_M]);
     x[1] = log((double)op->dim[MF_OP_DIM_N]);
     x[2] = log((double)op->dim[MF_OP_DIM_K]);
-    x[3] = (op->flags & MF_OPF_WGRAD ? 0.5 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
+    x[3] = pass_coord(op);
     return 4;
 }
 
@@ -140,7 +157,7 @@ static int grouped_coords(const mf_op *op, double *x) {
     x[1] = log((double)op->dim[MF_OP_DIM_N]);
     x[2] = log((double)op->dim[MF_OP_DIM_K] / (wgrad ? groups : 1));
     x[3] = 0.5 * log(groups);
-    x[4] = (wgrad ? 1.5 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
+    x[4] = pass_coord(op);
     return 5;
 }
 
@@ -155,8 +172,8 @@ double mf_gemm_limit_s(const mf_device *d, const mf_op *op) {
 const mf_family mf_family_gemm = {
     "gemm",
     6,
-    {1.05, 1.5e-6, 3.5e-6, 0.05, 0.7, 1.0},
-    {0.12, 0.6, 0.3, 0.8, 0.3, 0.01},
+    {1.05, 1.5e-6, 3.5e-6, 0.05, 0.7, 40},
+    {0.12, 0.6, 0.3, 0.8, 0.3, 0.5},
     gemm_time,
     gemm_coords,
     0.05,
@@ -164,8 +181,8 @@ const mf_family mf_family_gemm = {
 const mf_family mf_family_grouped = {
     "grouped_gemm",
     6,
-    {0.95, 2e-6, 5e-6, 0.05, 0.7, 1.0},
-    {0.12, 0.6, 0.3, 0.8, 0.3, 0.1},
+    {0.95, 2e-6, 5e-6, 0.05, 0.7, 40},
+    {0.12, 0.6, 0.3, 0.8, 0.3, 0.5},
     grouped_time,
     grouped_coords,
     0.07,

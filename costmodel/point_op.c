@@ -23,6 +23,8 @@ static mf_status set_math(const mf_point *p, mf_op *op, mf_err *e) {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (word_is(p, "dtype", words[i].text)) {
             op->math = (uint8_t)words[i].math;
+            bool block = word_is(p, "dtype", "fp8-block") || word_is(p, "dtype", "mxfp8");
+            op->flags |= block ? MF_OPF_BLOCK_SCALED : 0;
             return MF_OK;
         }
     }
@@ -39,6 +41,7 @@ static mf_status gemm_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_e
     op->dim[MF_OP_DIM_N] = whole(p, "n", 1);
     op->dim[MF_OP_DIM_K] = whole(p, "k", 1);
     op->flags |= word_is(p, "layout", "tn") ? MF_OPF_WGRAD : 0;
+    op->pass = word_is(p, "layout", "nn") ? MF_PASS_B : op->pass;
     op->flags |= whole(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
     op->flops = 2.0 * (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N] *
                 (double)op->dim[MF_OP_DIM_K];
@@ -62,6 +65,7 @@ static mf_status grouped_op(const mf_point *p, const mf_cluster *c, mf_op *op, m
     op->dim[MF_OP_DIM_K] = wgrad ? rows : dgrad ? n : k;
     op->dim[MF_OP_DIM_GROUPS] = experts;
     op->flags |= wgrad ? MF_OPF_WGRAD : 0;
+    op->pass = dgrad ? MF_PASS_B : op->pass;
     op->flags |= whole(p, "acc", 0) ? MF_OPF_ACC_FP32 : 0;
     op->flops = 2.0 * (double)rows * (double)n * (double)k;
     return set_math(p, op, e);
@@ -108,7 +112,7 @@ static mf_status memory_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf
                       name != NULL ? name->text : "");
 }
 
-/* A copy on the device is what slices and concatenations cost: bytes read and bytes written. */
+/* A copy on the device reads its bytes and writes them, as slices and concatenations do. */
 static mf_status copy_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
     (void)c;
     (void)e;
@@ -117,6 +121,7 @@ static mf_status copy_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_e
                : strcmp(p->op, "copy_d2h") == 0 ? MF_OP_COPY_D2H
                                                 : MF_OP_SPLIT;
     op->bytes = op->kind == MF_OP_SPLIT ? 2 * bytes : bytes;
+    op->flags |= op->kind == MF_OP_SPLIT ? MF_SAMPLE_COPY : 0;
     return MF_OK;
 }
 

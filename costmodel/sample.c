@@ -62,9 +62,11 @@ static int take_point(const mf_point *p, void *user) {
     s.spread = (p->high_s - p->low_s) / (2 * 1.2816 * p->time_s); /* 10..90 % to sigma */
     if (!(s.spread > 0)) {
         s.spread = unrecorded_spread;
+        s.quoted = true;
     }
     s.fixed = !word_is(p, "algo", "auto") && mf_point_find(p, "algo") != NULL;
-    if (!s.fixed || word_is(p, "algo", "nvls")) {
+    if (mf_op_kind_class((mf_op_kind)s.op.kind) == MF_CLASS_COLLECTIVE &&
+        (!s.fixed || word_is(p, "algo", "nvls"))) {
         s.op.flags |= MF_SAMPLE_NVLS;
     }
     if (out->n == out->room) {
@@ -87,7 +89,8 @@ static void use_copies(mf_samples *out) {
     for (size_t i = 0; i < out->n; i++) {
         const mf_sample *s = &out->sample[i];
         mf_device *d = &out->device[s->device];
-        if (s->op.kind == MF_OP_SPLIT && s->op.bytes > fmax(largest[s->device], 4 * d->l2_B)) {
+        if (s->op.kind == MF_OP_SPLIT && (s->op.flags & MF_SAMPLE_COPY) &&
+            s->op.bytes > fmax(largest[s->device], 4 * d->l2_B)) {
             largest[s->device] = s->op.bytes;
             d->copy_Bps = fmin(s->op.bytes / s->time_s, d->memory_Bps);
         }

@@ -93,6 +93,9 @@ static void every_shipped_cluster_prices_every_kind_of_op(void **state) {
 /* Kernels, copies and dispatches exactly; collectives are levelled and have several algorithms, so
  * that the tests of curves hold those. */
 static bool is_exact(const mf_op *op) {
+    if (op->kind == MF_OP_GROUPED_GEMM && op->dim[MF_OP_DIM_GROUPS] <= 1) {
+        return false; /* one expert is priced as a plain product */
+    }
     mf_op_class class = mf_op_kind_class((mf_op_kind)op->kind);
     return (class != MF_CLASS_COLLECTIVE && class != MF_CLASS_P2P) || op->kind == MF_OP_DISPATCH ||
            op->kind == MF_OP_COMBINE;
@@ -103,6 +106,17 @@ static bool is_priced(const mf_point *p, const mf_cluster *c, mf_op *op) {
     bool other_kernel = impl != NULL && strcmp(impl->text, "fa2") == 0;
     return !p->holdout && !other_kernel && mf_cost_point_op(p, c, op, NULL) == MF_OK &&
            is_exact(op);
+}
+
+/* Published without a spread, for an op that this GPU's own profile holds: the profile speaks. */
+static bool gives_way(const points *all, const mf_point *p) {
+    int measured = 0;
+    for (int i = 0; i < all->n && p->high_s <= p->low_s; i++) {
+        const mf_point *q = &all->p[i];
+        measured +=
+            q->high_s > q->low_s && strcmp(q->gpu, p->gpu) == 0 && strcmp(q->op, p->op) == 0;
+    }
+    return measured >= 16;
 }
 
 static void shipped_measurements_come_back_on_their_own_gpu(void **state) {
@@ -122,7 +136,7 @@ static void shipped_measurements_come_back_on_their_own_gpu(void **state) {
         }
         mf_op op;
         mf_price q;
-        if (!is_priced(p, &c, &op)) {
+        if (!is_priced(p, &c, &op) || gives_way(&all, p)) {
             continue;
         }
         mf_cost_op(cost, &op, 1, &q);
@@ -133,7 +147,7 @@ static void shipped_measurements_come_back_on_their_own_gpu(void **state) {
         }
         checked++;
     }
-    assert_true(checked >= 80);
+    assert_true(checked >= 3000);
     mf_cost_destroy(cost);
     free(all.p);
     mf_store_close(store);
@@ -146,7 +160,10 @@ static int order(const void *a, const void *b) {
     return (p > q) - (p < q);
 }
 
-/* One point of H200 after the other is left out of the samples, everything refitted, and priced. */
+enum { LEFT_OUT = 90 };
+
+/* Some points of H200, one after the other, are left out of the samples, everything refitted, and
+ * the point priced. */
 static void left_out_shipped_measurements_fall_into_their_bands(void **state) {
     (void)state;
     const mf_software software = ideal();
@@ -159,10 +176,13 @@ static void left_out_shipped_measurements_fall_into_their_bands(void **state) {
     mf_sample *rest = malloc(all->n * sizeof *rest);
     double *error = malloc(all->n * sizeof *error);
     assert_true(rest != NULL && error != NULL);
-    size_t n = 0, inside = 0;
+    size_t n = 0, inside = 0, seen = 0, exact = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        exact += all->sample[i].device == 0 && is_exact(&all->sample[i].op);
+    }
     for (size_t i = 0; i < all->n; i++) {
         const mf_sample *left = &all->sample[i];
-        if (left->device != 0 || !is_exact(&left->op)) {
+        if (left->device != 0 || !is_exact(&left->op) || seen++ % (exact / LEFT_OUT + 1) != 0) {
             continue;
         }
         memcpy(rest, all->sample, i * sizeof *rest);
@@ -182,7 +202,7 @@ static void left_out_shipped_measurements_fall_into_their_bands(void **state) {
         "%zu of %zu inside their band\n",
         100 * error[n / 2], 100 * error[n * 9 / 10], inside, n);
     assert_true(n >= 40);
-    assert_true(error[n / 2] < 0.06);
+    assert_true(error[n / 2] < 0.05);
     assert_true(inside * 100 >= n * 85);
     free(rest);
     free(error);

@@ -1,7 +1,7 @@
 # One op: what can be priced, prices, and mistakes.
 . "${0%/*}/../driver.sh"
 mf price
-mf_masked price gemm m=4096 n=7168 k=2048 dtype=bf16 --cluster h200
+mf_masked price gemm m=2048 n=4096 k=8192 dtype=bf16 --cluster h200
 mf_masked price all_reduce bytes=64MiB ranks=16 nodes=2 --cluster h100 --software megatron-26.06
 mf_masked price dispatch tokens=4096 hidden=7168 topk=8 experts=256 ranks=8 impl=fused --cluster h100 --json
 mf price gem m=1 --cluster h100

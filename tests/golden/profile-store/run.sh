@@ -1,7 +1,7 @@
 # The profile store: built, checked, written out, taken in; damaged in a row, cut short, filled with
 # noise: reported in one line with the way to rebuild it, and never priced from.
 . "${0%/*}/../driver.sh"
-op='gemm m=4096 n=7168 k=2048 dtype=bf16 --cluster h200'
+op='gemm m=2048 n=4096 k=8192 dtype=bf16 --cluster h200'
 mf_masked profile --store "$work/a.db" --rebuild
 mf_masked profile --store "$work/a.db" --check --json
 mf_masked profile --store "$work/a.db" --export "$work/a.csv"
@@ -10,7 +10,7 @@ $golden_binary profile --store "$work/b.db" --export "$work/b.csv" >/dev/null
 cmp "$work/a.csv" "$work/b.csv" || exit 1
 mf_masked price $op --store "$work/b.db"
 
-sed 's/n=7168 k=2048/n=7169 k=2048/g' "$work/a.db" >"$work/row.db" # one digit of one key
+sed 's/m=2048 n=4096 k=8192 layout=nt acc=0/m=2048 n=4096 k=8192 layout=nt acc=1/g' "$work/a.db" >"$work/row.db" # one digit of one key
 mf_masked price $op --store "$work/row.db"
 mf_masked simulate --model mixtral-8x7b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --ep 8 --store "$work/row.db"
 mf_masked profile --store "$work/row.db" --check
