@@ -101,6 +101,11 @@ san: ## all tests under AddressSanitizer and UBSan
 	  build-tests
 	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
 
+.PHONY: test-kills
+test-kills: ## kill training runs in the middle of 50 saves; each must leave a whole checkpoint
+	@$(MAKE) --no-print-directory build $(BUILD)/tests/unit/test_train_command
+	@MF_KILLS=50 $(BUILD)/tests/unit/test_train_command
+
 lint: ## clang-format (check), clang-tidy, cppcheck
 	@sh scripts/lint.sh $(BUILD)
 
@@ -119,7 +124,7 @@ validate-fit: setup ## refit the software profiles to the published runs first (
 	@$(MAKE) --no-print-directory $(BUILD)/validate
 	@$(BUILD)/validate --fit
 
-demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step
+demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step; train a small MoE for a minute
 	@$(MAKE) --no-print-directory build
 	@sh scripts/demo.sh $(BUILD)
 

@@ -254,7 +254,8 @@ static void print_run(FILE *out, const mf_train_options *o) {
 void mf_train_settings_print(FILE *out, const mf_train_settings *s) {
     const mf_report r = {&s->job.model, &s->job.cluster, &s->job.plan};
     mf_report_print_job(out, &r);
-    fprintf(out, "ranks       %lld CPU processes%s\n", LL(s->job.plan.layout.gpus),
+    fprintf(out, "ranks       %lld CPU process%s%s\n", LL(s->job.plan.layout.gpus),
+            s->job.plan.layout.gpus == 1 ? "" : "es",
             s->detected ? ", memory as this machine has it" : "");
     print_run(out, &s->o);
     print_optimizer(out, &s->o);

@@ -1,7 +1,8 @@
 #!/bin/sh
 # The main job on real input: plans DeepSeek-V3 (its own config.json) on 1,024 H100 over the whole
 # space, with proof, then simulates the planned step. Takes the build folder; writes BUILD/demo/.
-# A build without `plan` says so and simulates a layout given by hand instead.
+# A build without `plan` says so and simulates a layout given by hand instead. Then a small model
+# trains for a minute on CPU ranks (scripts/demo_train.sh).
 set -eu
 build=${1:-build}
 out=$build/demo
@@ -28,3 +29,5 @@ run "$build/moefold" export --plan "$out/plan.json" --model "$model"
 
 printf '\nThe plan is %s, the step as a trace %s (open it in ui.perfetto.dev).\n' \
     "$out/plan.json" "$out/trace.json"
+
+sh "${0%/*}/demo_train.sh" "$build"

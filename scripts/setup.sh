@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes sure that the build's Debian packages are there: installs them when root, else prints the
-# one command to run. Quiet when nothing is missing. "--lint" adds the linters.
+# one command to run. Quiet when nothing is missing. "--lint" adds the linters. Open MPI is wanted
+# for ranks but not needed: without it (NO_MPI=1 asks for none) everything builds and trains on one.
 set -eu
 need="gcc:gcc make:make pkg-config:pkg-config"
 missing=""
@@ -25,13 +26,30 @@ if [ "${1:-}" = "--lint" ]; then
         command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
     done
 fi
-[ -n "$missing" ] || exit 0
+mpi=""
+if [ -z "${NO_MPI:-}" ]; then
+    pkg-config --exists ompi-c 2>/dev/null || pkg-config --exists mpich 2>/dev/null ||
+        mpi=" libopenmpi-dev"
+    command -v mpirun >/dev/null 2>&1 || mpi="$mpi openmpi-bin"
+fi
+[ -n "$missing$mpi" ] || exit 0
+if [ -z "$missing" ] && [ "$(id -u)" != 0 ]; then
+    echo "setup: without MPI training runs on one rank; for more:" >&2
+    echo "    sudo apt-get update && sudo apt-get install -y --no-install-recommends$mpi" >&2
+    exit 0
+fi
+needed=$missing
+missing=$missing$mpi
 command="apt-get install -y --no-install-recommends$missing"
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "setup: $command" >&2
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
     if ! { apt-get update && DEBIAN_FRONTEND=noninteractive $command; } >"$log" 2>&1; then
+        if [ -z "$needed" ]; then
+            echo "setup: could not install MPI: training runs on one rank" >&2
+            exit 0
+        fi
         tail -n 15 "$log" >&2
         echo "setup: could not install the packages above; install them and try again" >&2
         exit 1

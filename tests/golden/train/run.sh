@@ -1,0 +1,28 @@
+# train and compare: what is printed, and every way to ask for what cannot be.
+. "${0%/*}/../driver.sh"
+job="train --init tests/data/hf/mixtral --data tests/data/hf/mixtral/config.json --global-batch 2 --seq 16"
+heads='^(mixtral|layout|ranks|weights|data|out|optimizer|rate|balance|predicted|arena|stream|resumed|mean)'
+mf_lines "$heads" $job --steps 2 --shuffle off --lr 1e-3 --save-every 1 --keep 1 --out "$work/run"
+mf_lines '^[]{}["]|^ "|^ }|^! resumed' $job --steps 3 --shuffle off --resume --out "$work/run" --json
+mf_lines '^op by op' compare --run "$work/run" --tolerance 0.01%
+mf_lines '"(within|tolerance|ops_outside)' compare --run "$work/run" --tolerance 100 --json
+# what cannot be
+mf_lines '^!' train --model mixtral-8x7b --steps 1
+mf_lines '^!' $job
+mf_lines '^!' $job --steps 1 --lr-schedule sine
+mf_lines '^!' $job --steps 1 --backend cuda
+mf_lines '^!' $job --steps 1 --resume
+mf_lines '^!' $job --steps 1 --gpus 3 --ep 2
+mf_lines '^!' $job --steps 1 --dtype bf16 --precision bf16
+mf_lines '^!' $job --steps 1 --out "$work/run"
+mf_lines '^!' $job --steps 1 --resume --seed 9 --out "$work/run"
+mf_lines '^!' train --init tests/data/hf/mixtral --data 1:README.md,x:README.md --global-batch 2 --seq 16 --steps 1
+mf_lines '^!' train --init tests/data/hf/mixtral --data /nowhere/text --global-batch 2 --seq 16 --steps 1
+mf_lines '^!' train --model tests/data/hf/llama --init tests/data/hf/mixtral --data README.md --global-batch 2 --seq 16 --steps 1
+mf_lines '^!' train --model mixtral-8x7b --data README.md --global-batch 2 --seq 16 --steps 1 # more than any host has
+mf compare
+mf compare --run /nowhere
+# a checkpoint that lost a bit is named, and not used
+printf 'x' | dd of="$work/run/checkpoints/step-00000003/rank-00000.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
+golden_run $job --steps 4 --shuffle off --resume --out "$work/run" 2>&1 | sed -n 's/.*\(rank-00000.safetensors: offset [0-9]*: tensor "\).*/\1.../p' >>"$golden_transcript"
+golden_end
