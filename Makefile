@@ -119,6 +119,11 @@ bench: setup ## plan and simulation times, memory, events per second
 validate: setup ## predict the published runs, write docs/ACCURACY.md
 	@$(MAKE) --no-print-directory $(BUILD)/validate
 	@$(BUILD)/validate
+	@$(MAKE) --no-print-directory price-accuracy
+
+price-accuracy: setup ## price the shapes held out of every fit, write their part of docs/ACCURACY.md
+	@$(MAKE) --no-print-directory $(BUILD)/bench/price_accuracy
+	@$(BUILD)/bench/price_accuracy -write docs/ACCURACY.md
 
 validate-fit: setup ## refit the software profiles to the published runs first (2 to 4 minutes on 2 cores)
 	@$(MAKE) --no-print-directory $(BUILD)/validate

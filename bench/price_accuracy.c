@@ -1,24 +1,37 @@
 /* price_accuracy.c - prices of points that were kept out of every fit, against their measurements.
  *     price_accuracy [-cluster NAME] [-all] [-worst N] [CSV...]
- * Without files: the shipped measurements. Prints, per op and precision, the number of held-out
- * points, the median and 90th percentile of |price / measured - 1|, the bias (mean of price /
- * measured - 1), the same within each pass, and the share of points inside their band.
- * -all judges the points that were fitted, too (they must come back); -worst lists the N worst.
+ *     price_accuracy -write docs/ACCURACY.md
+ * The first form prints, per op and precision, the number of held-out points, the median and 90th
+ * percentile of |price / measured - 1|, the bias (mean of price / measured - 1) and the share of
+ * points inside their band. Without files: the shipped calibration on its held-out points
+ * (profiles/measured/held_out/profile_NAME.csv); with files: a store made of those alone, on their
+ * own held-out points. -all judges the points that were fitted, too (they must come back); -worst
+ * lists the N worst. The second form writes the tables of every GPU with held-out points, as the
+ * last section of the file, in place of what stood there.
  */
+#include "core/model.h"
 #include "costmodel/cost.h"
 #include "costmodel/cost_internal.h"
 #include "profiles/store.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+static const char marker[] = "<!-- prices: written by make price-accuracy -->\n";
+static const char *const judged_gpus[] = {"h200", "h100"};
+enum { GPUS = sizeof judged_gpus / sizeof judged_gpus[0] };
+
+/* --- rows ------------------------------------------------------------------------------------- */
 
 typedef struct row {
     char label[64];
     char key[200];
     double error; /* price / measured - 1 */
-    bool inside;
+    bool inside, kernel;
 } row;
 
 typedef struct rows {
@@ -39,7 +52,7 @@ static int by_label_and_size(const void *a, const void *b) {
 static int by_size(const void *a, const void *b) {
     const row *p = a, *q = b;
     double x = fabs(p->error), y = fabs(q->error);
-    return (x < y) - (x > y);
+    return (x > y) - (x < y);
 }
 
 /* "gemm bf16 tn", "attention fwd", "memory adamw", "all_reduce 3" */
@@ -52,6 +65,17 @@ static void label_of(const mf_point *p, char *out, size_t size) {
             at += (size_t)snprintf(out + at, size - at, " %.20s", d->text);
         }
     }
+}
+
+/* Kernels (products, attention, memory) apart from copies and collectives. */
+static bool is_kernel(const mf_point *p) {
+    static const char *const ops[] = {"gemm", "grouped_gemm", "attention", "memory"};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        if (strcmp(p->op, ops[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int take(const mf_point *p, void *user) {
@@ -76,95 +100,234 @@ static int take(const mf_point *p, void *user) {
     mf_point_format(p, x->key, sizeof x->key);
     x->error = price.time_s / p->time_s - 1;
     x->inside = p->time_s >= price.low_s && p->time_s <= price.high_s;
+    x->kernel = is_kernel(p);
     return 0;
 }
 
-/* One line over rows first .. last-1, which are sorted by |error|. */
-static void print_line(const char *label, const row *r, int n) {
-    double bias = 0;
-    int inside = 0;
-    for (int i = 0; i < n; i++) {
-        bias += r[i].error / n;
-        inside += r[i].inside;
-    }
-    printf("| %-28s | %4d | %5.1f %% | %5.1f %% | %+5.1f %% | %3.0f %% |\n", label, n,
-           100 * fabs(r[n / 2].error), 100 * fabs(r[n * 9 / 10].error), 100 * bias,
-           100.0 * inside / n);
-}
-
-/* Kernels (products, attention, memory) apart from what moves between GPUs and host. */
-static bool is_kernel(const row *r) {
-    static const char *const ops[] = {"gemm", "grouped_gemm", "attention", "memory", "copy "};
-    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        if (strncmp(r->label, ops[i], strlen(ops[i])) == 0 || strcmp(r->label, "copy") == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void print_table(rows *r) {
-    printf("| op | points | median | 90th | bias | in band |\n|---|---|---|---|---|---|\n");
-    qsort(r->row, (size_t)r->n, sizeof *r->row, by_label_and_size);
-    for (int i = 0; i < r->n;) {
-        int j = i;
-        while (j < r->n && strcmp(r->row[j].label, r->row[i].label) == 0) {
-            j++;
-        }
-        print_line(r->row[i].label, r->row + i, j - i);
-        i = j;
-    }
-    row *some = malloc((size_t)(r->n + 1) * sizeof *some);
-    for (int kernels = 1; kernels >= 0 && some != NULL; kernels--) {
-        int n = 0;
-        for (int i = 0; i < r->n; i++) {
-            if (is_kernel(&r->row[i]) == (kernels == 1)) {
-                some[n] = r->row[i];
-                some[n++].label[0] = '\0';
-            }
-        }
-        if (n > 0) {
-            qsort(some, (size_t)n, sizeof *some, by_label_and_size);
-            print_line(kernels ? "all kernels" : "all links", some, n);
-        }
-    }
-    free(some);
-}
-
-static mf_status judge(const char *name, char **files, int nfiles, bool all, int worst, mf_err *e) {
+/* Judges the points of `judged` with prices that rest on `store` (NULL: what ships). */
+static mf_status judge(const char *name, mf_store *store, mf_store *judged, bool all, rows *r,
+                       mf_err *e) {
     mf_cluster c;
     mf_software s;
-    mf_store *store = NULL;
     mf_cost *cost = NULL;
-    rows r = {NULL, 0, 0, &c, NULL, all};
     mf_status status = mf_cluster_load(name, &c, e);
     status = status == MF_OK ? mf_software_load("ideal", &s, e) : status;
-    if (status == MF_OK) {
-        status =
-            nfiles > 0 ? mf_store_open(":memory:", &store, e) : mf_store_open_shipped(&store, e);
-    }
-    for (int i = 0; i < nfiles && status == MF_OK; i++) {
-        status = mf_store_import_csv(store, files[i], NULL, e);
-    }
     c.domain_gpus_used = c.domain_gpus;
     status = status == MF_OK ? mf_cost_create(&c, &s, store, &cost, e) : status;
-    r.cost = cost;
-    status = status == MF_OK ? mf_store_each(store, c.gpu.name, NULL, take, &r, NULL, e) : status;
-    if (status == MF_OK && r.n > 0) {
-        print_table(&r);
-        qsort(r.row, (size_t)r.n, sizeof *r.row, by_size);
-        for (int i = 0; i < worst && i < r.n; i++) {
-            printf("%+6.1f %%  %s\n", 100 * r.row[i].error, r.row[i].key);
+    *r = (rows){.cluster = &c, .cost = cost, .all = all};
+    status = status == MF_OK ? mf_store_each(judged, c.gpu.name, NULL, take, r, NULL, e) : status;
+    mf_cost_destroy(cost);
+    return status;
+}
+
+static mf_status judge_shipped(const char *name, bool all, rows *r, mf_err *e) {
+    char path[1400];
+    mf_store *judged = NULL;
+    snprintf(path, sizeof path, "%s/measured/held_out/profile_%s.csv", mf_data_dir(), name);
+    mf_status status =
+        all ? mf_store_open_shipped(&judged, e) : mf_store_open(":memory:", &judged, e);
+    status = status == MF_OK ? mf_store_import_csv(judged, path, NULL, e) : status;
+    status = status == MF_OK ? judge(name, NULL, judged, all, r, e) : status;
+    mf_store_close(judged);
+    return status;
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+typedef struct figures {
+    int n;
+    double median, p90, bias, inside; /* shares of 1 */
+} figures;
+
+/* Rows sorted by |error|. */
+static figures figures_of(const row *r, int n) {
+    figures f = {.n = n};
+    for (int i = 0; i < n; i++) {
+        f.bias += r[i].error / n;
+        f.inside += (r[i].inside ? 1.0 : 0.0) / n;
+    }
+    f.median = n > 0 ? fabs(r[n / 2].error) : 0;
+    f.p90 = n > 0 ? fabs(r[n * 9 / 10].error) : 0;
+    return f;
+}
+
+static void print_line(FILE *out, const char *label, const figures *f) {
+    fprintf(out, "| %s | %d | %.1f | %.1f | %+.1f | %.0f |\n", label, f->n, 100 * f->median,
+            100 * f->p90, 100 * f->bias, 100 * f->inside);
+}
+
+/* All kernels, or all links. */
+static figures total_of(const rows *r, bool kernels) {
+    row *some = malloc((size_t)(r->n + 1) * sizeof *some);
+    int n = 0;
+    for (int i = 0; i < r->n && some != NULL; i++) {
+        if (r->row[i].kernel == kernels) {
+            some[n++] = r->row[i];
         }
     }
+    if (n > 0) {
+        qsort(some, (size_t)n, sizeof *some, by_size);
+    }
+    figures f = figures_of(some, some != NULL ? n : 0);
+    free(some);
+    return f;
+}
+
+static void print_table(FILE *out, rows *r) {
+    fprintf(out,
+            "| op | points | median | p90 | bias | inside band |\n|---|---|---|---|---|---|\n");
+    if (r->n == 0) {
+        return;
+    }
+    qsort(r->row, (size_t)r->n, sizeof *r->row, by_label_and_size);
+    for (int i = 0, j; i < r->n; i = j) {
+        for (j = i; j < r->n && strcmp(r->row[j].label, r->row[i].label) == 0;) {
+            j++;
+        }
+        figures f = figures_of(r->row + i, j - i);
+        print_line(out, r->row[i].label, &f);
+    }
+    figures kernels = total_of(r, true), links = total_of(r, false);
+    if (kernels.n > 0) {
+        print_line(out, "**all kernels**", &kernels);
+    }
+    if (links.n > 0) {
+        print_line(out, "**copies and collectives**", &links);
+    }
+}
+
+static void print_worst(const rows *r, int worst) {
+    if (r->n > 0) {
+        qsort(r->row, (size_t)r->n, sizeof *r->row, by_size);
+    }
+    for (int i = 0; i < worst && i < r->n; i++) {
+        const row *x = &r->row[r->n - 1 - i];
+        printf("%+6.1f %%  %s\n", 100 * x->error, x->key);
+    }
+}
+
+/* --- the section of docs/ACCURACY.md ---------------------------------------------------------- */
+
+static const char *word(bool met) {
+    return met ? "met" : "not met";
+}
+
+static void print_targets(FILE *out, const char *gpu, const rows *r) {
+    figures k = total_of(r, true), l = total_of(r, false);
+    fprintf(out, "| %s: kernels, %d shapes never measured, median error | <= 3 | %.1f | %s |\n",
+            gpu, k.n, 100 * k.median, word(k.median <= 0.03));
+    fprintf(out, "| %s: kernels, 90th percentile | <= 10 | %.1f | %s |\n", gpu, 100 * k.p90,
+            word(k.p90 <= 0.10));
+    fprintf(out, "| %s: kernels, bias | <= 1 | %+.1f | %s |\n", gpu, 100 * k.bias,
+            word(fabs(k.bias) <= 0.01));
+    fprintf(out,
+            "| %s: copies and collectives, %d sizes never measured, median error | <= 5 | %.1f | "
+            "%s |\n",
+            gpu, l.n, 100 * l.median, word(l.median <= 0.05));
+}
+
+static void print_section(FILE *out, rows *all) {
+    fprintf(out, "%s# Prices against measurements\n\n", marker);
+    fprintf(
+        out,
+        "Made by `make price-accuracy`; do not edit. Shapes drawn at random over the ranges of "
+        "the shipped models, and ops of those models under random layouts, measured by `moefold "
+        "profile` and kept out of every fit (`profiles/measured/held_out/`); prices from the "
+        "shipped calibration under the software profile `ideal`. Errors are price over "
+        "measurement minus one, in %%; inside band: share of the measurements that lie between "
+        "the price's low and high.\n\n");
+    fprintf(out, "| what | target | reached | |\n|---|---|---|---|\n");
+    for (int i = 0; i < GPUS; i++) {
+        print_targets(out, judged_gpus[i], &all[i]);
+    }
+    for (int i = 0; i < GPUS; i++) {
+        fprintf(out, "\n## %s\n\n", judged_gpus[i]);
+        print_table(out, &all[i]);
+    }
+}
+
+/* What stands in front of the section; "" when there is no such file. To be freed. */
+static char *read_front(const char *path, mf_err *e) {
+    FILE *in = fopen(path, "rb");
+    size_t size = 0, room = 1 << 20;
+    char *text = malloc(room + 1);
+    if (text == NULL) {
+        mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+    } else if (in != NULL) {
+        size = fread(text, 1, room, in);
+    }
+    if (in != NULL) {
+        fclose(in);
+    }
+    if (text != NULL) {
+        text[size] = '\0';
+        char *at = strstr(text, marker);
+        if (at != NULL) {
+            *at = '\0';
+        }
+    }
+    return text;
+}
+
+static mf_status write_section(const char *path, mf_err *e) {
+    rows all[GPUS] = {{.row = NULL}};
+    mf_status status = MF_OK;
+    char part[1400];
+    FILE *out = NULL;
+    char *front = read_front(path, e);
+    status = front != NULL ? MF_OK : MF_NOMEM;
+    for (int i = 0; i < GPUS && status == MF_OK; i++) {
+        status = judge_shipped(judged_gpus[i], false, &all[i], e);
+    }
+    snprintf(part, sizeof part, "%s.part-%ld", path, (long)getpid());
+    if (status == MF_OK && (out = fopen(part, "wb")) == NULL) {
+        status = mf_err_set(e, MF_IO, "%s: %s", part, strerror(errno));
+    }
+    if (status == MF_OK) {
+        size_t length = strlen(front);
+        fputs(front, out);
+        if (length > 1 && strcmp(front + length - 2, "\n\n") != 0) {
+            fputc('\n', out);
+        }
+        print_section(out, all);
+        bool failed = ferror(out) != 0;
+        failed = fclose(out) != 0 || failed || rename(part, path) != 0;
+        status = failed ? mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno)) : MF_OK;
+    }
+    for (int i = 0; i < GPUS; i++) {
+        free(all[i].row);
+    }
+    free(front);
+    return status;
+}
+
+/* --- the program ------------------------------------------------------------------------------ */
+
+static mf_status print_gpu(const char *name, char **files, int nfiles, bool all, int worst,
+                           mf_err *e) {
+    rows r = {.row = NULL};
+    mf_store *store = NULL;
+    mf_status status = MF_OK;
+    if (nfiles == 0) {
+        status = judge_shipped(name, all, &r, e);
+    } else {
+        status = mf_store_open(":memory:", &store, e);
+        for (int i = 0; i < nfiles && status == MF_OK; i++) {
+            status = mf_store_import_csv(store, files[i], NULL, e);
+        }
+        status = status == MF_OK ? judge(name, store, store, all, &r, e) : status;
+    }
+    if (status == MF_OK) {
+        print_table(stdout, &r);
+        print_worst(&r, worst);
+    }
     free(r.row);
-    mf_cost_destroy(cost);
     mf_store_close(store);
     return status;
 }
 
 int main(int argc, char **argv) {
-    const char *cluster = "h200";
+    const char *cluster = "h200", *write = NULL;
     bool all = false;
     int worst = 0, nfiles = 0;
     char **files = calloc((size_t)argc + 1, sizeof *files);
@@ -176,8 +339,10 @@ int main(int argc, char **argv) {
         bool more = i + 1 < argc;
         if (strcmp(argv[i], "-cluster") == 0 && more) {
             cluster = argv[++i];
+        } else if (strcmp(argv[i], "-write") == 0 && more) {
+            write = argv[++i];
         } else if (strcmp(argv[i], "-worst") == 0 && more) {
-            worst = atoi(argv[++i]);
+            worst = (int)strtol(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "-all") == 0) {
             all = true;
         } else {
@@ -185,7 +350,8 @@ int main(int argc, char **argv) {
         }
     }
     mf_err_clear(&e);
-    mf_status status = judge(cluster, files, nfiles, all, worst, &e);
+    mf_status status = write != NULL ? write_section(write, &e)
+                                     : print_gpu(cluster, files, nfiles, all, worst, &e);
     if (status != MF_OK) {
         fprintf(stderr, "price_accuracy: %s\n", e.text);
     }
