@@ -1,5 +1,6 @@
 /* cmd_compare.c - `moefold compare`: phase 3, what was predicted beside what a run measured. */
 #include "cli/compare.h"
+#include "cli/compare_points.h"
 #include "cli/output.h"
 #include "cli/prices.h"
 #include "cli/problem.h"
@@ -128,6 +129,12 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     j->plan.layout.aux_scope = t->aux_scope;
     mf_status s = mf_job_simulate(j, &o, e);
     s = s == MF_OK ? mf_compare_run(j, t, v.tolerance, &c, e) : s;
+    if (s == MF_OK && a->value[MF_OPT_EXPORT].given) {
+        const char *path = a->value[MF_OPT_EXPORT].text;
+        int64_t points = 0;
+        s = mf_compare_export(j, t, a->value[MF_OPT_RUN].text, path, &points, e);
+        fprintf(cli->err, "%s: %lld measured points\n", path, (long long)points);
+    }
     s = s == MF_OK ? mf_problem_from_job(j, a, &problem, e) : s;
     s = s == MF_OK
             ? mf_planner_explain(&problem, &j->plan.layout, &j->plan.assignment, &explanation, e)
@@ -175,8 +182,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_PLAN,     MF_OPT_RUN,   MF_OPT_TOLERANCE, MF_OPT_MODEL, MF_OPT_SET,  MF_OPT_CLUSTER,
-    MF_OPT_SOFTWARE, MF_OPT_STORE, MF_OPT_TOP,       MF_OPT_JSON,  MF_OPT_HELP, MF_OPT_COUNT,
+    MF_OPT_PLAN,    MF_OPT_RUN,      MF_OPT_TOLERANCE, MF_OPT_MODEL, MF_OPT_SET,
+    MF_OPT_CLUSTER, MF_OPT_SOFTWARE, MF_OPT_STORE,     MF_OPT_TOP,   MF_OPT_EXPORT,
+    MF_OPT_JSON,    MF_OPT_HELP,     MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_compare = {
@@ -189,7 +197,10 @@ const mf_command mf_cmd_compare = {
         "are predicted for its plan, op by op, largest difference first, and says where the step "
         "goes and what each remedy would gain. Without --plan it takes the plan that the run left "
         "in "
-        "its folder. The measured time of a collective holds the wait for the slowest rank.\n"
+        "its folder. The measured time of a collective holds the wait for the slowest rank. "
+        "--export writes the "
+        "measured times as points for a profile store (`moefold profile --import`), from which "
+        "--store then prices.\n"
         "Exit code 4 when the step, or an op that takes a hundredth of it or more, is predicted "
         "outside the tolerance.",
     .example = "moefold compare --run run --top 10",

@@ -239,8 +239,33 @@ static void what_a_run_measured_stands_beside_what_was_predicted(void **state) {
     /* Ops of a CPU rank run one after the other: together they are the step. */
     assert_close(sum_s / step_s, 1.0, 0.15);
     mf_json_destroy(doc);
-    /* A plan for other ranks, and for other ops. */
+    /* Into a profile store and back: what was measured is what is then predicted. */
     char command[2048];
+    snprintf(command, sizeof command, "--tolerance 100 --export %s/times.csv", scratch);
+    assert_int_equal(compare("whole", command), 0);
+    snprintf(command, sizeof command, "%s profile --store %s/store --import %s/times.csv >%s/p.log",
+             binary, scratch, scratch, scratch);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "--tolerance 100 --json --store %s/store", scratch);
+    assert_int_equal(compare("whole", command), 0);
+    if (mf_json_load(path, &doc, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    ops = mf_json_find(mf_json_root(doc), "ops");
+    int products = 0;
+    for (size_t i = 0; i < mf_json_size(ops); i++) {
+        const char *name = NULL;
+        double error = 0.0;
+        assert_ok(mf_json_get_string(mf_json_at(ops, i), "op", &name, &e));
+        if (strcmp(name, "qkv_proj") == 0 || strcmp(name, "lm_head") == 0) {
+            assert_ok(mf_json_get_f64(mf_json_at(ops, i), "error", -1, 1e9, &error, &e));
+            assert_close(error, 0.0, 0.25);
+            products++;
+        }
+    }
+    assert_true(products >= 5);
+    mf_json_destroy(doc);
+    /* A plan for other ranks, and for other ops. */
     snprintf(command, sizeof command,
              "%s simulate --model tests/data/hf/qwen3_moe --cluster cpu --gpus 1 --global-batch 4 "
              "--seq 32 --precision fp32 --recompute moe --out %s/other.json >%s/other.log",
