@@ -246,13 +246,8 @@ static int keep_vector(const int32_t *now, const int32_t *now_held, int64_t n, i
             kept++;
         }
     }
-    if (kept == max_rows) { /* no room: widen the last row so that it covers both */
-        int32_t *row = &in_flight[(kept - 1) * n], *row_held = &held[(kept - 1) * n];
-        for (int64_t c = 0; c < n; c++) {
-            row[c] = row[c] > now[c] ? row[c] : now[c];
-            row_held[c] = row_held[c] > now_held[c] ? row_held[c] : now_held[c];
-        }
-        return kept;
+    if (kept == max_rows) {
+        return kept; /* no room: every row remains a moment that there is */
     }
     memcpy(&in_flight[kept * n], now, (size_t)n * sizeof *now);
     memcpy(&held[kept * n], now_held, (size_t)n * sizeof *now_held);
@@ -270,12 +265,8 @@ int mf_schedule_in_flight(const mf_schedule *s, int64_t stage, int max_rows, int
     }
     for (int64_t i = 0; i < s->count[stage]; i++) {
         const mf_event *ev = &s->events[stage][i];
-        bool forward = ev->pass == MF_EVENT_F || ev->pass == MF_EVENT_FB;
-        if (forward) {
-            now[ev->chunk]++;
-            rows = keep_vector(now, now_held, n, rows, max_rows, in_flight, held);
-        }
         if (ev->pass == MF_EVENT_B || ev->pass == MF_EVENT_FB) {
+            /* of a pair, the one goes block by block as the other comes */
             int16_t chunk = ev->pass == MF_EVENT_FB ? ev->chunk2 : ev->chunk;
             now[chunk]--;
             if (s->split) {
@@ -284,6 +275,10 @@ int mf_schedule_in_flight(const mf_schedule *s, int64_t stage, int max_rows, int
             }
         } else if (ev->pass == MF_EVENT_W) {
             now_held[ev->chunk]--;
+        }
+        if (ev->pass == MF_EVENT_F || ev->pass == MF_EVENT_FB) {
+            now[ev->chunk]++;
+            rows = keep_vector(now, now_held, n, rows, max_rows, in_flight, held);
         }
     }
     return rows;

@@ -44,9 +44,9 @@ mf_status mf_schedule_check(const mf_layout *l, const mf_schedule *s, mf_err *e)
 int mf_schedule_sending(const mf_layout *l); /* per direction */
 int mf_schedule_messages(const mf_layout *l);
 
-/* Most micro-batches of each chunk in flight (forward done, backward not) at once on a stage: a set
- * of undominated vectors in_flight[k][chunk], k < *rows; max_rows x chunks of room. held[k][chunk]:
- * micro-batches whose B is done and W is not, at that moment. */
+/* Most micro-batches of each chunk in flight (forward done, backward not) at once on a stage: the
+ * undominated vectors in_flight[k][chunk], the first max_rows of them; max_rows x chunks of room.
+ * Returns how many. held[k][chunk]: micro-batches whose B is done and W is not, at that moment. */
 int mf_schedule_in_flight(const mf_schedule *s, int64_t stage, int max_rows, int32_t *in_flight,
                           int32_t *held);
 

@@ -169,6 +169,22 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
 mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, double *time_s,
                            int64_t *plays, mf_err *e);
 
+/* --- every plan (inner_all.c) ------------------------------------------------------------------
+ */
+
+typedef struct mf_inner_all {
+    bool complete; /* there are few enough: all were simulated */
+    bool found;    /* one of them fits; the fastest that does is `best` */
+    double time_s;
+    mf_assignment best;
+    int64_t tried;
+} mf_inner_all;
+
+/* Simulates every split with every memory choice of the catalogue, if those are `most` plans at
+ * most. pinned: as in mf_inner_create. */
+mf_status mf_inner_try_all(const mf_inner *in, uint32_t pinned, int64_t most, mf_inner_all *out,
+                           mf_err *e);
+
 /* --- the integer program (inner_milp.c) ------------------------------------------------------- */
 
 /* Counts that are not wanted again. stage -1: this very answer; else: everything that puts at least

@@ -40,7 +40,6 @@ typedef struct search {
     double best_s;
     int64_t priced, evaluated, simulated, milps, milp_failed, work, work_at_gap;
     double stuck_s; /* least bound of layouts that nothing more can be done about */
-    int64_t stuck;
     task round[ROUND_FAMILIES];
     double target_s;
     pool pool;
@@ -246,10 +245,9 @@ static mf_status merge(search *s, task *t, mf_err *e) {
         mf_search_node *n = &o->child[i];
         if (status != MF_OK || n->key_s >= s->best_s) {
             mf_inner_tried_clear(&n->tried);
-        } else if (n->level == MF_LEVEL_EXACT && n->tries == 255) {
+        } else if (n->level == MF_LEVEL_EXACT && n->tries == MF_SEARCH_DONE) {
             mf_inner_tried_clear(&n->tried);
             s->stuck_s = fmin(s->stuck_s, n->key_s);
-            s->stuck++;
         } else if (!heap_push(s, n)) {
             mf_inner_tried_clear(&n->tried);
             status = mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
@@ -317,7 +315,7 @@ static mf_status run(search *s, bool *interrupted, mf_err *e) {
 }
 
 static mf_status report(search *s, mf_search_report *out, mf_err *e) {
-    int64_t open = s->stuck;
+    int64_t open = 0;
     mf_status status = mf_space_count(&s->r->space, &out->space, e);
     for (int64_t i = 0; i < s->nodes; i++) {
         if (s->heap[i].key_s < s->best_s && s->heap[i].level <= MF_LEVEL_LAYOUT) {

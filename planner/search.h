@@ -37,6 +37,9 @@ typedef enum mf_level {
     MF_LEVEL_EXACT
 } mf_level;
 
+/* Tries of a node that nothing more can be done about: its bound stays in the proof. */
+#define MF_SEARCH_DONE 255
+
 /* Answers of the exact program that were tried, kept with their node. */
 typedef struct mf_search_node {
     double key_s;

@@ -136,8 +136,44 @@ static void by_lean(closing *c) {
     mf_inner_solution_clear(&s);
 }
 
-/* One more answer of the exact program: simulated, then cut off. The bound of what is left comes
- * with the next. */
+/* Plans of a layout that are all simulated where the exact program does not settle it. */
+#define FEW_PLANS 5000
+
+/* True when the layout is closed: everything in it was played. */
+static bool try_all(closing *c) {
+    mf_inner_all *all = malloc(sizeof *all);
+    if (!all) {
+        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
+        return false;
+    }
+    mf_search_outcome *out = c->out;
+    out->status = mf_inner_try_all(c->in, c->w->space.pinned, FEW_PLANS, all, &out->err);
+    out->simulated += all->tried;
+    out->work += all->tried * (500 + c->in->layout.micro_batches * c->in->vstages / 2);
+    bool closed = all->complete;
+    if (out->status == MF_OK && all->found && (!out->found || all->time_s < out->plan.time_s)) {
+        out->found = true;
+        out->plan.time_s = all->time_s;
+        out->plan.layout = c->in->layout;
+        out->plan.assignment = all->best;
+    }
+    free(all);
+    return closed;
+}
+
+/* The layout stays open at this bound, whatever else is found out about it. */
+static void stay_open(closing *c, double bound_s) {
+    mf_search_node open = *c->n;
+    open.level = MF_LEVEL_EXACT;
+    open.tries = MF_SEARCH_DONE;
+    open.key_s = fmax(bound_s, c->n->key_s);
+    memset(&open.tried, 0, sizeof open.tried);
+    mf_search_add(c->out, &open);
+}
+
+/* One more answer of the exact program: simulated, then cut off, for the sake of better plans. As
+ * proof only the bound before the first cut counts: with an answer goes what the program cannot
+ * tell from it, other orders of its choices. */
 static void by_exact(closing *c) {
     mf_inner_solution s;
     mf_assignment a;
@@ -145,15 +181,15 @@ static void by_exact(closing *c) {
         return;
     }
     int stage = -1;
+    bool first = c->n->tried.sets == 0;
     if (s.outcome == MF_MILP_FAILED || !s.have) {
         bool again = s.outcome == MF_MILP_LIMIT && c->n->tries < 3;
         if (s.outcome == MF_MILP_INFEASIBLE) {
             /* closed: nothing below the best is left */
         } else if (again) {
             come_back(c, s.bound_s, MF_LEVEL_EXACT);
-        } else {
-            c->n->tries = 254;
-            come_back(c, s.bound_s, MF_LEVEL_EXACT); /* 255: nothing more to be done */
+        } else if (first && !try_all(c) && c->out->status == MF_OK) {
+            stay_open(c, s.bound_s); /* nothing more to be done */
         }
     } else if (!mf_inner_write(c->in, s.count, &a)) {
         c->out->status =
@@ -161,11 +197,14 @@ static void by_exact(closing *c) {
     } else {
         double time_s = simulate(c, &a, &stage);
         bool optimal = s.outcome == MF_MILP_OPTIMAL && time_s <= s.bound_s * (1.0 + 1e-9);
-        if (c->out->status == MF_OK && !optimal) {
+        if (c->out->status == MF_OK && !optimal && !(first && try_all(c)) &&
+            c->out->status == MF_OK) {
+            if (first) {
+                stay_open(c, s.bound_s);
+            }
             c->out->status = mf_inner_tried_add(c->in, &c->n->tried, stage, s.count, &c->out->err);
             c->n->tries = 0;
-            mf_level level = MF_LEVEL_EXACT;
-            come_back(c, s.bound_s, level);
+            come_back(c, s.bound_s, MF_LEVEL_EXACT);
         }
     }
     mf_inner_solution_clear(&s);

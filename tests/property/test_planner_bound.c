@@ -93,7 +93,27 @@ typedef struct sample {
     uint64_t seed; /* MF_SEED that starts with this problem */
 } sample;
 
-static bool draw(rng *r, const problem *p, sample *s) {
+/* Gives the GPUs just the memory that one of the plans takes, so that bounds that ask for a byte
+ * too much show. */
+static void tighten(rng *r, problem *p, sample *s) {
+    double peak_B = s->step[rng_range(r, 0, TRIES - 1)].peak_B + 1.0;
+    p->cluster.gpu.memory_B = peak_B / (1.0 - p->space.base.reserve);
+    mf_cost_destroy(p->cost);
+    p->cost = planner_cost(&p->cluster, &p->software);
+    p->real.cost = p->cost;
+    s->best = -1;
+    for (int i = 0; i < TRIES; i++) {
+        mf_step *step = &s->step[i];
+        double time_s = step->time_s;
+        assert_ok(p->oracle.ops->step(p->oracle.self, &s->layout, &s->a[i], false, step, NULL));
+        step->time_s = time_s; /* does not depend on memory */
+        if (step->fits && (s->best < 0 || time_s < s->step[s->best].time_s)) {
+            s->best = i;
+        }
+    }
+}
+
+static bool draw(rng *r, problem *p, sample *s) {
     if (!planner_layout(r, &p->space, &s->layout)) {
         return false;
     }
@@ -110,6 +130,9 @@ static bool draw(rng *r, const problem *p, sample *s) {
             s->best = i;
         }
     }
+    if (rng_chance(r, 60)) {
+        tighten(r, p, s);
+    }
     return true;
 }
 
@@ -124,7 +147,9 @@ static void check(nearness *n, kind k, double bound_s, const sample *s, int whic
             planner_print(&s->layout, &s->a[which]);
         }
     }
-    note(&n[k], bound_s / time_s);
+    if (bound_s < HUGE_VAL) {
+        note(&n[k], bound_s / time_s);
+    }
 }
 
 /* --- families --------------------------------------------------------------------------------- */
@@ -172,8 +197,7 @@ static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_searc
         if (found < 0) {
             free(out.child);
             if (s->best >= 0) {
-                planner_print(&s->layout, &s->a[s->best]);
-                fail_msg("no family of level %d holds a layout that fits", level);
+                check(n, kinds[level], HUGE_VAL, s, s->best);
             }
             return false;
         }
@@ -281,19 +305,16 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
         rng start = r;
         problem p;
         problem_init(&p, &r, 5, 16);
-        mf_search_world w;
-        mf_search_node node;
-        mf_err e;
-        if (mf_search_world_init(&w, &p.oracle, &p.space, &e) != MF_OK) {
-            fail_msg("%s", e.text);
-        }
         s.seed = start.state;
         for (int k = 0; k < 3 && draw(&r, &p, &s); k++) {
+            mf_search_world w;
+            mf_search_node node;
+            assert_ok(mf_search_world_init(&w, &p.oracle, &p.space, NULL));
             if (walk_down(&w, &s, n, &node)) {
                 check_layout(&w, &p, &s, n);
             }
+            mf_search_world_clear(&w);
         }
-        mf_search_world_clear(&w);
         problem_clear(&p);
     }
     mf_milp_thread_end();

@@ -92,7 +92,7 @@ static void micro_batches_in_flight_follow_the_known_formulas(void **state) {
                 assert_int_equal(peak(&l, p, false), least(m, pp - p));
                 assert_true(peak(&l, p, true) <= least(m, pp + 1));
                 l.schedule = MF_SCHED_MERGED;
-                assert_int_equal(peak(&l, p, false), least(m, 2 * (pp - 1 - p) + 2));
+                assert_int_equal(peak(&l, p, false), least(m, 2 * (pp - 1 - p) + 1));
                 l = shape(MF_SCHED_ZB_V, pp, 2, m);
                 assert_true(peak(&l, p, true) <= 2 * pp);
                 if (m % pp == 0 && pp > 1) {

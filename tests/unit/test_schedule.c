@@ -90,9 +90,8 @@ static int64_t known_peak(const mf_layout *l, int64_t p, bool with_held) {
     case MF_SCHED_1F1B:
         return min64(l->micro_batches, pp - p);
     case MF_SCHED_INTERLEAVED: /* Megatron-LM: warm-up plus the one at hand */
+    case MF_SCHED_MERGED:      /* of a pair, the one goes as the other comes */
         return min64(total, 2 * (pp - p - 1) + (l->vpp - 1) * pp + 1);
-    case MF_SCHED_MERGED: /* one more, since a pair holds both */
-        return min64(total, 2 * (pp - p - 1) + (l->vpp - 1) * pp + 2);
     case MF_SCHED_ZB_H1: /* in flight as 1F1B; with what is held no more than its first stage */
         return min64(l->micro_batches, with_held ? pp : pp - p);
     case MF_SCHED_ZB_V: /* PP micro-batches of two chunks */

@@ -1,0 +1,284 @@
+/* The search finds what trying everything finds, and proves it: on problems small enough that every
+ * layout, split and memory choice can be simulated, its plan is the fastest, its bound equal to it
+ * and its gap 0. */
+#include "planner/planner.h"
+#include "tests/planner_world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Sums are added up in another order here and there. */
+#define HAIR 1e-9
+#define MAX_PLANS 1500
+
+/* Every plan of a problem, simulated with memory without end. */
+typedef struct tried {
+    mf_layout layout;
+    mf_assignment *assignment;
+    double time_s, peak_B;
+} tried;
+
+typedef struct world {
+    mf_model model;
+    mf_cluster cluster;
+    mf_software software;
+    mf_space space;
+    mf_cost *cost;
+    mf_oracle_real real;
+    mf_oracle oracle;
+    tried *plan;
+    int64_t plans, room, layouts;
+} world;
+
+static void world_clear(world *w) {
+    for (int64_t i = 0; i < w->plans; i++) {
+        free(w->plan[i].assignment);
+    }
+    free(w->plan);
+    mf_cost_destroy(w->cost);
+}
+
+/* --- everything ------------------------------------------------------------------------------- */
+
+/* Calls visit for every split of the positions and every choice of every one of them. */
+typedef struct odometer {
+    const mf_space *space;
+    mf_assignment a;
+    int choices[MF_MAX_POSITIONS];
+    mf_memory_choice choice[32][MF_INNER_MAX_CHOICES];
+} odometer;
+
+static bool next_memory(odometer *o, int *digit) {
+    for (int i = 0; i < o->a.positions; i++) {
+        if (++digit[i] < o->choices[i]) {
+            return true;
+        }
+        digit[i] = 0;
+    }
+    return false;
+}
+
+/* The next way to cut positions into virtual stages, none empty. */
+static bool next_split(mf_assignment *a) {
+    for (int v = a->vstages - 1; v > 0; v--) {
+        if (a->first[v] < a->positions - (a->vstages - v)) {
+            a->first[v]++;
+            for (int u = v + 1; u < a->vstages; u++) {
+                a->first[u] = a->first[u - 1] + 1;
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+static void odometer_init(odometer *o, const mf_space *s, const mf_layout *l) {
+    memset(o, 0, sizeof *o);
+    o->space = s;
+    o->a.positions = mf_model_positions(s->model);
+    o->a.vstages = (int)(l->pp * l->vpp);
+    assert_true(o->a.positions <= 32);
+    for (int v = 0; v < o->a.vstages; v++) {
+        o->a.first[v] = v;
+    }
+    o->a.first[o->a.vstages] = o->a.positions;
+    for (int i = 0; i < o->a.positions; i++) {
+        o->choices[i] = planner_choices(s, i, o->choice[i]);
+    }
+}
+
+/* Plans of a layout, without trying them. */
+static void count_plans(void *user, const mf_layout *l) {
+    world *w = user;
+    odometer o;
+    int64_t count = 1;
+    odometer_init(&o, &w->space, l);
+    for (int k = 1; k < o.a.vstages; k++) {
+        count = count * (o.a.positions - k) / k;
+    }
+    for (int i = 0; i < o.a.positions && count <= MAX_PLANS; i++) {
+        count *= o.choices[i];
+    }
+    w->room += count;
+    w->layouts++;
+}
+
+static void try_plan(world *w, const mf_layout *l, const mf_assignment *a) {
+    mf_step step;
+    mf_err e;
+    assert_true(w->plans < w->room);
+    if (w->oracle.ops->step(w->oracle.self, l, a, true, &step, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    tried *t = &w->plan[w->plans++];
+    *t = (tried){.layout = *l,
+                 .assignment = malloc(sizeof *a),
+                 .time_s = step.time_s,
+                 .peak_B = step.peak_B};
+    assert_non_null(t->assignment);
+    *t->assignment = *a;
+}
+
+static void try_plans(void *user, const mf_layout *l) {
+    world *w = user;
+    odometer o;
+    odometer_init(&o, &w->space, l);
+    do {
+        int digit[32] = {0};
+        do {
+            for (int i = 0; i < o.a.positions; i++) {
+                o.a.memory[i] = o.choice[i][digit[i]];
+            }
+            try_plan(w, l, &o.a);
+        } while (next_memory(&o, digit));
+    } while (next_split(&o.a));
+}
+
+/* --- problems --------------------------------------------------------------------------------- */
+
+/* Pins dimensions until few enough plans are left. Each case leaves others free. */
+static void pin_some(rng *r, mf_space *s) {
+    static const uint32_t dims[] = {MF_PIN(TP),          MF_PIN(CP),         MF_PIN(PP),
+                                    MF_PIN(VPP),         MF_PIN(EP),         MF_PIN(ETP),
+                                    MF_PIN(SCHEDULE),    MF_PIN(ZERO),       MF_PIN(CP_TYPE),
+                                    MF_PIN(EXPERT_ZERO), MF_PIN(DISPATCHER), MF_PIN(MICRO_BATCH),
+                                    MF_PIN(RECOMPUTE),   MF_PIN(OFFLOAD)};
+    int64_t share = rng_range(r, 20, 90);
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+        s->pinned |= rng_chance(r, (int)share) ? dims[i] : 0;
+    }
+}
+
+/* A random problem with between 2 and MAX_PLANS plans. */
+static void world_init(world *w, rng *r) {
+    for (;;) {
+        memset(w, 0, sizeof *w);
+        w->model = planner_model(r, 3);
+        w->cluster = planner_cluster(r);
+        w->cluster.gpu.memory_B = 1e12;
+        w->cluster.host_memory_B = 0;
+        w->software = planner_software(r);
+        w->space = planner_space(r, &w->model, 4);
+        mf_layout l;
+        if (planner_layout(r, &w->space, &l)) { /* pinned dimensions keep this one's values */
+            mf_memory_choice memory = w->space.base.memory;
+            w->space.base = l;
+            w->space.base.memory = memory;
+            pin_some(r, &w->space);
+            planner_each_layout(&w->space, count_plans, w);
+        }
+        if (w->room > 1 && w->room <= MAX_PLANS) {
+            break;
+        }
+    }
+    w->plan = calloc((size_t)w->room, sizeof *w->plan);
+    assert_non_null(w->plan);
+    w->cost = planner_cost(&w->cluster, &w->software);
+    w->real = (mf_oracle_real){.model = &w->model, .cost = w->cost};
+    w->oracle = mf_oracle_init(&w->real);
+    planner_each_layout(&w->space, try_plans, w);
+    assert_true(w->plans == w->room);
+}
+
+static int by_peak(const void *a, const void *b) {
+    const tried *x = a, *y = b;
+    return (x->peak_B > y->peak_B) - (x->peak_B < y->peak_B);
+}
+
+static const tried *fastest(const world *w, double usable_B) {
+    const tried *best = NULL;
+    for (int64_t i = 0; i < w->plans; i++) {
+        const tried *t = &w->plan[i];
+        if (t->peak_B <= usable_B && (!best || t->time_s < best->time_s)) {
+            best = t;
+        }
+    }
+    return best;
+}
+
+/* --- against the search ----------------------------------------------------------------------- */
+
+static void fail_with(const world *w, const tried *best, const mf_search_result *x,
+                      const char *what) {
+    printf("%s: %lld plans of %lld layouts\n", what, (long long)w->plans, (long long)w->layouts);
+    planner_print_model(&w->model);
+    if (best) {
+        printf(" fastest of all: %.12g s, peak %.9g B\n", best->time_s, best->peak_B);
+        planner_print(&best->layout, best->assignment);
+    }
+    if (x->count > 0) {
+        printf(" found: %.12g s, peak %.9g B of %.9g B; bound %.12g s, gap %.3g\n",
+               x->plan[0].prediction.step_time_s, x->plan[0].prediction.peak_memory_B,
+               x->plan[0].prediction.usable_B, x->stats.lower_bound_s, x->stats.gap);
+        planner_print(&x->plan[0].layout, &x->plan[0].assignment);
+    }
+    fail_msg("%s", what);
+}
+
+static void check_search(const world *w, double usable_B) {
+    mf_cluster c = w->cluster;
+    c.gpu.memory_B = usable_B / (1.0 - w->space.base.reserve);
+    mf_cost *cost = planner_cost(&c, &w->software);
+    mf_problem p = {
+        .model = &w->model, .cost = cost, .base = w->space.base, .pinned = w->space.pinned};
+    mf_search_options o;
+    mf_search_result x;
+    mf_err e;
+    mf_search_options_init(&o);
+    o.threads = 1;
+    o.effort = -1;
+    const tried *best = fastest(w, mf_cluster_usable_B(&c, w->space.base.reserve));
+    mf_status status = mf_planner_search(&p, &o, &x, &e);
+    if (best == NULL) {
+        assert_int_equal(status, MF_INFEASIBLE);
+    } else if (status != MF_OK) {
+        fail_with(w, best, &x, e.text);
+    } else {
+        double time_s = x.plan[0].prediction.step_time_s;
+        if (!(fabs(time_s / best->time_s - 1.0) <= HAIR)) {
+            fail_with(w, best, &x, "the search's plan is not the fastest");
+        }
+        if (!(x.stats.gap <= HAIR && fabs(x.stats.lower_bound_s / time_s - 1.0) <= HAIR)) {
+            fail_with(w, best, &x, "the proof is not complete");
+        }
+        assert_true(x.plan[0].prediction.fits);
+        assert_true(x.stats.space == w->layouts);
+    }
+    mf_search_result_clear(&x);
+    mf_cost_destroy(cost);
+}
+
+static void the_search_finds_what_trying_everything_finds(void **state) {
+    (void)state;
+    rng r = rng_init(9001);
+    int cases = planner_cases(60, 50);
+    int64_t plans = 0, searches = 0;
+    for (int i = 0; i < cases; i++) {
+        uint64_t seed = r.state;
+        world w;
+        world_init(&w, &r);
+        if (getenv("MF_CASES")) {
+            printf("case %d, seed %llu: %lld plans of %lld layouts\n", i, (unsigned long long)seed,
+                   (long long)w.plans, (long long)w.layouts);
+        }
+        qsort(w.plan, (size_t)w.plans, sizeof *w.plan, by_peak);
+        /* memory for all plans, for some, for the leanest alone, for none */
+        int64_t some = rng_range(&r, 0, w.plans - 1);
+        check_search(&w, w.plan[w.plans - 1].peak_B + 1.0);
+        check_search(&w, w.plan[some].peak_B + 1.0);
+        check_search(&w, w.plan[0].peak_B + 1.0);
+        searches += 3;
+        plans += w.plans;
+        world_clear(&w);
+    }
+    mf_milp_thread_end();
+    printf("  %d problems, %lld plans tried, %lld searches\n", cases, (long long)plans,
+           (long long)searches);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_search_finds_what_trying_everything_finds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
