@@ -112,7 +112,7 @@ lint: ## clang-format (check), clang-tidy, cppcheck
 format: ## apply clang-format
 	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs -r clang-format -i
 
-bench: setup ## plan and simulation times, memory, events per second
+bench: setup ## plan and simulation times, memory, events and layouts per second (minutes)
 	@$(MAKE) --no-print-directory build $(BENCH_BIN)
 	@sh scripts/bench.sh $(BUILD)
 
