@@ -1,11 +1,10 @@
 /* json.c - documents: cJSON builds the tree from what the scanner has accepted; each value is a
  * small node that joins cJSON's item to its position. */
+#include "core/file.h"
 #include "core/json_value.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,42 +142,14 @@ out:
 }
 
 mf_status mf_json_load(const char *path, mf_json **out, mf_err *e) {
-    *out = NULL;
-    mf_status st = MF_OK;
     char *text = NULL;
-    size_t length = 0, room = 0;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return mf_err_set(e, MF_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    size_t length = 0;
+    *out = NULL;
+    mf_status st = mf_file_load(path, MF_JSON_MAX_BYTES, &text, &length, e);
+    if (st == MF_OK) {
+        st = mf_json_parse(path, text, length, out, e);
     }
-    for (;;) {
-        if (length == room) {
-            room = room == 0 ? 16384 : room * 2;
-            char *bigger = realloc(text, room);
-            if (bigger == NULL) {
-                st = mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
-                goto out;
-            }
-            text = bigger;
-        }
-        size_t got = fread(text + length, 1, room - length, file);
-        length += got;
-        if (length > MF_JSON_MAX_BYTES) {
-            st = mf_err_set(e, MF_INPUT, "%s: larger than %u bytes", path, MF_JSON_MAX_BYTES);
-            goto out;
-        }
-        if (got == 0) {
-            break;
-        }
-    }
-    if (ferror(file)) {
-        st = mf_err_set(e, MF_INPUT, "%s: cannot be read: %s", path, strerror(errno));
-        goto out;
-    }
-    st = mf_json_parse(path, text, length, out, e);
-out:
     free(text);
-    fclose(file);
     return st;
 }
 

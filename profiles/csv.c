@@ -3,6 +3,8 @@
 
 #include "profiles/text.h"
 
+#include "core/file.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +68,7 @@ mf_status mf_csv_open(const char *path, mf_csv **out, mf_err *e) {
     char *text;
     size_t length;
     *out = NULL;
-    mf_status st = mf_text_read_file(path, &text, &length, e);
+    mf_status st = mf_file_load(path, MF_TEXT_MAX_BYTES, &text, &length, e);
     return st == MF_OK ? open_owned(path, text, length, out, e) : st;
 }
 

@@ -5,6 +5,8 @@
 #include "profiles/store_private.h"
 #include "profiles/text.h"
 
+#include "core/file.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -159,7 +161,7 @@ mf_status mf_store_import_nccl_tests(mf_store *s, const char *path, const char *
                                      int64_t *count, mf_err *e) {
     char *text;
     size_t length;
-    mf_status st = mf_text_read_file(path, &text, &length, e);
+    mf_status st = mf_file_load(path, MF_TEXT_MAX_BYTES, &text, &length, e);
     if (st == MF_OK) {
         st = mf_store_import_nccl_tests_text(s, path, text, length, gpu, nodes, count, e);
         free(text);

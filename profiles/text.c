@@ -1,4 +1,4 @@
-/* text.c - whole files, UTF-8, plain numbers. */
+/* text.c - UTF-8, plain numbers. */
 #include "profiles/text.h"
 
 #include <errno.h>
@@ -6,56 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-mf_status mf_text_read_file(const char *path, char **text, size_t *length, mf_err *e) {
-    mf_status st = MF_OK;
-    char *buffer = NULL;
-    size_t used = 0, room = 0;
-    *text = NULL;
-    *length = 0;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return mf_err_set(e, MF_INPUT, "%s: %s", path, strerror(errno));
-    }
-    struct stat info;
-    if (fstat(fileno(file), &info) != 0 || S_ISDIR(info.st_mode)) {
-        st = mf_err_set(e, MF_INPUT, "%s: expected a file, not a folder", path);
-        goto out;
-    }
-    for (;;) {
-        if (room - used < 2) {
-            room = room == 0 ? (64u << 10) : room * 2;
-            char *bigger = realloc(buffer, room);
-            if (bigger == NULL) {
-                st = mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
-                goto out;
-            }
-            buffer = bigger;
-        }
-        size_t n = fread(buffer + used, 1, room - used - 1, file);
-        used += n;
-        if (used > MF_TEXT_MAX_BYTES) {
-            st = mf_err_set(e, MF_INPUT, "%s: longer than %u MiB", path, MF_TEXT_MAX_BYTES >> 20);
-            goto out;
-        }
-        if (n == 0) {
-            break;
-        }
-    }
-    if (ferror(file)) {
-        st = mf_err_set(e, MF_INPUT, "%s: %s", path, strerror(errno));
-        goto out;
-    }
-    buffer[used] = '\0';
-    *text = buffer;
-    *length = used;
-    buffer = NULL;
-out:
-    free(buffer);
-    fclose(file);
-    return st;
-}
 
 /* Bytes of the well-formed UTF-8 character at p (at most `left` long), 0 when it is none. */
 static size_t utf8_size(const unsigned char *p, size_t left) {

@@ -1,4 +1,4 @@
-/* text.h - small helpers for text that comes from outside: whole files, UTF-8, plain numbers. */
+/* text.h - small helpers for text that comes from outside: UTF-8, plain numbers. */
 #ifndef MF_PROFILES_TEXT_H
 #define MF_PROFILES_TEXT_H
 
@@ -9,10 +9,6 @@
 #include <stdint.h>
 
 #define MF_TEXT_MAX_BYTES (64u << 20) /* longest file that is read */
-
-/* Reads a whole file; *text ends with an extra NUL and is to be freed. Errors: MF_INPUT when it
- * cannot be read or is longer than MF_TEXT_MAX_BYTES; MF_NOMEM. */
-mf_status mf_text_read_file(const char *path, char **text, size_t *length, mf_err *e);
 
 /* True for well-formed UTF-8 without control characters (tab is allowed). */
 bool mf_text_is_clean(const char *text, size_t length);

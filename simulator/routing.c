@@ -1,8 +1,8 @@
 /* routing.c - how unevenly tokens choose experts: balanced, Zipf, or counts from a file. */
+#include "core/file.h"
 #include "core/json.h"
 #include "simulator/sim.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,46 +165,13 @@ static mf_status from_csv(const char *path, char *text, size_t length, mf_routin
                             path);
 }
 
-/* Whole file with a NUL behind it. */
-static mf_status read_file(const char *path, char **text, size_t *length, mf_err *e) {
-    mf_status status = MF_OK;
-    char *buffer = NULL;
-    size_t n = 0, room = 0;
-    FILE *f = fopen(path, "rb");
-    if (f == NULL) {
-        return mf_err_set(e, MF_INPUT,
-                          "routing \"%s\": %s (expected balanced, zipf:S or a file of counts)",
-                          path, strerror(errno));
-    }
-    do {
-        room = room ? 2 * room : 1 << 16;
-        char *bigger = room > MAX_FILE_B ? NULL : realloc(buffer, room + 1);
-        if (bigger == NULL) {
-            status = room > MAX_FILE_B ? mf_err_set(e, MF_INPUT, "%s: longer than 64 MiB", path)
-                                       : mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
-            goto out;
-        }
-        buffer = bigger;
-        n += fread(buffer + n, 1, room - n, f);
-    } while (n == room);
-    if (ferror(f)) {
-        status = mf_err_set(e, MF_INPUT, "%s: %s", path, strerror(errno));
-        goto out;
-    }
-    buffer[n] = '\0';
-    *text = buffer;
-    *length = n;
-    buffer = NULL;
-out:
-    free(buffer);
-    fclose(f);
-    return status;
-}
-
 static mf_status from_file(const char *path, mf_routing *r, mf_err *e) {
     char *text = NULL;
     size_t length = 0;
-    mf_status status = read_file(path, &text, &length, e);
+    mf_status status = mf_file_load(path, MAX_FILE_B, &text, &length, e);
+    if (status == MF_INPUT) {
+        return mf_err_prefix(e, "routing is balanced, zipf:S or a file of counts");
+    }
     if (status == MF_OK && text != NULL) {
         r->kind = MF_ROUTING_HISTOGRAM;
         size_t blank = strspn(text, " \t\r\n");

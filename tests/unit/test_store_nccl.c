@@ -328,7 +328,7 @@ static void a_missing_file_is_bad_input(void **state) {
     (void)state;
     assert_int_equal(mf_store_import_nccl_tests(s, "/nonexistent/a.txt", "h200", 1, NULL, &e),
                      MF_INPUT);
-    assert_string_equal(e.text, "/nonexistent/a.txt: No such file or directory");
+    assert_string_equal(e.text, "/nonexistent/a.txt: cannot be opened: No such file or directory");
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_store, close_store)
