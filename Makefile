@@ -73,6 +73,12 @@ $(BUILD)/tests/%: tests/%.c $(LIB)
 	$(call say,TEST,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(LIB) $(TEST_LIBS) $(LIBS) -o $@
 
+# Published rows are read by the objects of validate.
+$(BUILD)/tests/unit/test_published: tests/unit/test_published.c $(VALIDATE_OBJ) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,TEST,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(filter-out %/main.o,$(VALIDATE_OBJ)) $(LIB) $(TEST_LIBS) $(LIBS) -o $@
+
 # A fuzz target holds LLVMFuzzerTestOneInput; without clang's driver it replays and mutates its
 # seed corpus (tests/fuzz/NAME.seeds/) through tests/fuzz/driver.h.
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)

@@ -29,9 +29,9 @@ static attention attention_shape(const mf_build *bd) {
 }
 
 /* One attention call over seq_q x seq_k positions holding `share` of the causal pairs. */
-static void core_attention(mf_build *bd, const attention *a, const char *name, int64_t heads,
-                           int64_t kv_heads, int64_t seq_q, int64_t seq_k, double pairs,
-                           const int16_t in[3], int16_t sinks, int16_t out, int16_t lse) {
+static mf_op *core_attention(mf_build *bd, const attention *a, const char *name, int64_t heads,
+                             int64_t kv_heads, int64_t seq_q, int64_t seq_k, double pairs,
+                             const int16_t in[3], int16_t sinks, int16_t out, int16_t lse) {
     double batch = (double)bd->l->mbs;
     mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_FWD, name, MF_STREAM_COMPUTE);
     const int64_t dim[MF_OP_DIMS] = {bd->l->mbs, heads,   kv_heads, seq_q,
@@ -55,6 +55,7 @@ static void core_attention(mf_build *bd, const attention *a, const char *name, i
     mf_op_out(op, lse);
     mf_build_last(bd)->final_out = out;
     mf_build_last(bd)->final_lse = lse;
+    return op;
 }
 
 static int16_t attention_output(mf_build *bd, const char *name, int64_t rows, int64_t cols) {
@@ -111,11 +112,13 @@ static int16_t ring(mf_build *bd, const attention *a, int64_t heads, int64_t kv_
             only ? out : mf_build_tensor(bd, "attention_part", rows, heads * a->d_v, bd->act_B);
         int16_t s = only ? lse : mf_build_tensor(bd, "lse_part", rows, heads, 4.0);
         const int16_t in[3] = {q, k, v};
-        core_attention(bd, a, "core_attention", heads, kv_heads, seq_local, seq_local,
-                       pairs / (double)shape.size, in, step == 0 ? a->sinks : MF_NO_TENSOR, o, s);
+        mf_op *part = core_attention(bd, a, "core_attention", heads, kv_heads, seq_local, seq_local,
+                                     pairs / (double)shape.size, in,
+                                     step == 0 ? a->sinks : MF_NO_TENSOR, o, s);
         mf_build_last(bd)->final_out = out;
         mf_build_last(bd)->final_lse = lse;
         if (!only) {
+            part->flags |= MF_OPF_ACC_FP32;
             mf_build_t(bd, o)->drop |= MF_DROP_ALWAYS;
             mf_build_t(bd, s)->drop |= MF_DROP_ALWAYS;
             mf_op *op = mf_build_memory_op(bd, MF_OP_ATTENTION_MERGE, "attention_merge", rows,

@@ -103,6 +103,10 @@ static double scale_share(const mf_software *s, const mf_op *op) {
     return (op->flags & MF_OPF_BLOCK_SCALED) && s->block_scale_eff > 0 ? s->block_scale_eff : 1;
 }
 
+static double ring_share(const mf_software *s, const mf_op *op) {
+    return (op->flags & MF_OPF_ACC_FP32) && s->ring_attention_eff > 0 ? s->ring_attention_eff : 1;
+}
+
 static double rate_share(const mf_cost *cost, const mf_op *op) {
     const mf_software *s = &cost->software;
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
@@ -112,7 +116,7 @@ static double rate_share(const mf_cost *cost, const mf_op *op) {
         return s->gemm_eff[op->math] * scale_share(s, op) * s->grouped_eff *
                gpu_share(cost, MF_RATE_GROUPED, op->math);
     case MF_CLASS_ATTENTION:
-        return s->attention_eff * gpu_share(cost, MF_RATE_ATTENTION, op->math);
+        return s->attention_eff * ring_share(s, op) * gpu_share(cost, MF_RATE_ATTENTION, op->math);
     case MF_CLASS_MEMORY:
         return s->memory_eff;
     case MF_CLASS_COLLECTIVE:

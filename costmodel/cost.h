@@ -49,9 +49,11 @@ typedef struct mf_software {
                                missing in a file */
     double grouped_eff;     /* grouped GEMM rate over one GEMM of the same tokens */
     double attention_eff;
-    double memory_eff;   /* memory-bound ops over copy bandwidth */
-    double host_op_s;    /* host time to issue one op, no graph */
-    double host_layer_s; /* ... more per layer and pass: framework, synchronisation */
+    double ring_attention_eff; /* ... of pieces that context parallelism cuts it into: kernels on
+                                  parts of the sequence, their merges. 0 = 1, may be missing */
+    double memory_eff;         /* memory-bound ops over copy bandwidth */
+    double host_op_s;          /* host time to issue one op, no graph */
+    double host_layer_s;       /* ... more per layer and pass: framework, synchronisation */
     double moe_sync_s; /* device idle per MoE layer and pass: counts of tokens go to the host, small
                           kernels follow it one by one. May be missing in a file: 0 */
     double host_graph[MF_GRAPH_COUNT];  /* factor on host time by graph mode */
@@ -62,6 +64,9 @@ typedef struct mf_software {
      * prefetches is apart from how well it hides what it does once a step. 0 = as overlap_exposed
      * says of dp; may be missing in a file. */
     double prefetch_exposed;
+    /* Time of AdamW per element of offloaded states on a GPU's share of the host's CPU. 0 = the
+     * program copies them to the device and back; may be missing in a file. */
+    double host_adam_s;
     double fixed_step_s;  /* once a step */
     double gpu_power_eff; /* sustained clocks in long training runs over short tests */
     /* How much of those rates this kind of GPU keeps: power limit, maturity of its kernels. 0 = 1.

@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "costmodel/cost.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,28 +92,62 @@ static mf_status read_gpu_eff(const mf_json_value *root, double lo, double hi, m
     return st;
 }
 
+/* Figures that a file may leave out: 0. */
+static const struct {
+    const char *key;
+    double least, most;
+    size_t offset;
+} optional[] = {
+    {"block_scale_eff", 0.01, 2, offsetof(mf_software, block_scale_eff)},
+    {"ring_attention_eff", 0.01, 2, offsetof(mf_software, ring_attention_eff)},
+    {"moe_sync_s", 0, 1, offsetof(mf_software, moe_sync_s)},
+    {"host_adam_s", 0, 1e-3, offsetof(mf_software, host_adam_s)},
+    {"prefetch_exposed", 0, 1, offsetof(mf_software, prefetch_exposed)},
+};
+enum { OPTIONAL = sizeof optional / sizeof optional[0] };
+
+static mf_status read_optional(const mf_json_value *root, mf_software *s, mf_err *e) {
+    mf_status st = MF_OK;
+    for (size_t i = 0; st == MF_OK && i < OPTIONAL; i++) {
+        if (mf_json_find(root, optional[i].key) != NULL) {
+            double *value = (double *)(void *)((char *)s + optional[i].offset);
+            st = read_figure(root, optional[i].key, optional[i].least, optional[i].most, value, e);
+        }
+    }
+    return st;
+}
+
+static mf_status check_keys(const mf_json_value *root, mf_err *e) {
+    static const char *const needed[] = {"name",
+                                         "release",
+                                         "description",
+                                         "gemm_eff",
+                                         "grouped_eff",
+                                         "memory_eff",
+                                         "host_op_s",
+                                         "attention_eff",
+                                         "host_layer_s",
+                                         "host_graph",
+                                         "comm_eff",
+                                         "collective_eff",
+                                         "overlap_exposed",
+                                         "fixed_step_s",
+                                         "gpu_power_eff",
+                                         "gpu_eff",
+                                         "band",
+                                         "nvls"};
+    enum { NEEDED = sizeof needed / sizeof needed[0] };
+    const char *known[NEEDED + OPTIONAL];
+    for (size_t i = 0; i < NEEDED; i++) {
+        known[i] = needed[i];
+    }
+    for (size_t i = 0; i < OPTIONAL; i++) {
+        known[NEEDED + i] = optional[i].key;
+    }
+    return mf_json_check_keys(root, known, NEEDED + OPTIONAL, e);
+}
+
 mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e) {
-    static const char *const known[] = {"name",
-                                        "release",
-                                        "description",
-                                        "gemm_eff",
-                                        "block_scale_eff",
-                                        "grouped_eff",
-                                        "memory_eff",
-                                        "attention_eff",
-                                        "host_op_s",
-                                        "host_layer_s",
-                                        "moe_sync_s",
-                                        "host_graph",
-                                        "comm_eff",
-                                        "collective_eff",
-                                        "overlap_exposed",
-                                        "prefetch_exposed",
-                                        "fixed_step_s",
-                                        "gpu_power_eff",
-                                        "gpu_eff",
-                                        "band",
-                                        "nvls"};
     static const char *const maths[] = {"fp32", "bf16", "fp8", "fp4"};
     static const char *const graphs[] = {
 #define X(name, text) text,
@@ -136,7 +171,7 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
     double nvls = 0;
     mf_status st = mf_json_want(root, MF_JSON_OBJECT, e);
 #define THEN(call) st = st == MF_OK ? (call) : st
-    THEN(mf_json_check_keys(root, known, sizeof known / sizeof known[0], e));
+    THEN(check_keys(root, e));
     THEN(read_text(root, "name", s.name, sizeof s.name, e));
     THEN(read_text(root, "release", s.release, sizeof s.release, e));
     THEN(mf_json_get_string(root, "description", &description, e));
@@ -153,15 +188,7 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
                   s.overlap_exposed, e));
     THEN(read_figure(root, "fixed_step_s", 0, 100, &s.fixed_step_s, e));
     THEN(read_figure(root, "gpu_power_eff", least, most, &s.gpu_power_eff, e));
-    if (mf_json_find(root, "block_scale_eff") != NULL) {
-        THEN(read_figure(root, "block_scale_eff", least, most, &s.block_scale_eff, e));
-    }
-    if (mf_json_find(root, "moe_sync_s") != NULL) {
-        THEN(read_figure(root, "moe_sync_s", 0, 1, &s.moe_sync_s, e));
-    }
-    if (mf_json_find(root, "prefetch_exposed") != NULL) {
-        THEN(read_figure(root, "prefetch_exposed", 0, 1, &s.prefetch_exposed, e));
-    }
+    THEN(read_optional(root, &s, e));
     THEN(read_gpu_eff(root, least, most, &s, e));
     THEN(read_figure(root, "band", 0, 2, &s.band, e));
     THEN(read_figure(root, "nvls", 0, 1, &nvls, e));

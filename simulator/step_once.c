@@ -171,6 +171,33 @@ static void hide_copies(tail *t) {
     }
 }
 
+/* A program that updates what it offloads on the host's CPU: gradients out, the update, parameters
+ * in, one after the other; the device updates the rest. */
+static void update_on_host(tail *t, double element_s) {
+    const double gradient_B = 4, parameter_B = 2;
+    double host = 0, all = 0;
+    for (int i = 0; i < t->n; i++) {
+        bool copy = mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY;
+        host = copy ? (double)t->ops[i].dim[0] : host;
+        all = t->ops[i].kind == MF_OP_ADAMW ? (double)t->ops[i].dim[0] : all;
+    }
+    for (int i = 0; i < t->n && host > 0; i++) {
+        mf_price *p = &t->price[i];
+        double part = 1, more = 0;
+        if (t->ops[i].kind == MF_OP_ADAMW) {
+            part = fmax(0, 1 - host / all);
+        } else if (t->ops[i].kind == MF_OP_COPY_H2D) {
+            part = parameter_B * host / t->ops[i].bytes;
+        } else if (t->ops[i].kind == MF_OP_COPY_D2H) {
+            part = gradient_B * host / t->ops[i].bytes;
+            more = element_s * host;
+        }
+        *p = (mf_price){.time_s = p->time_s * part + more,
+                        .low_s = p->low_s * part + more,
+                        .high_s = p->high_s * part + more};
+    }
+}
+
 /* Plays a stage's ops up to the one of that name, or all of the rest for NULL. */
 static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, const char *name) {
     int end = t->at;
@@ -204,7 +231,11 @@ void mf_step_optimizer(mf_step_engine *g) {
         for (int i = 0; i < t->n; i++) {
             price(g, &t->ops[i], &t->price[i]);
         }
-        hide_copies(t);
+        if (g->software->host_adam_s > 0) {
+            update_on_host(t, g->software->host_adam_s);
+        } else {
+            hide_copies(t);
+        }
         for (int64_t r = 0; r < g->ranks; r++) {
             mf_step_rank *k = mf_step_rank_of(g, p, r);
             mf_step_wait(k, k->once, MF_BD_DP);

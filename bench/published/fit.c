@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum { STEPS = 5, MAX_PARAMETERS = 48 };
-static const double freedom = 4.0;     /* of the t distribution */
-static const double nudge = 0.02;      /* of a logarithm, for derivatives */
-static const double longest = 0.15;    /* step of a logarithm */
-static const double smallest = 1.0e-3; /* gain of a step worth another one */
+static const double freedom = 4.0;  /* of the t distribution */
+static const double nudge = 0.02;   /* of a logarithm, for derivatives */
+static const double longest = 0.10; /* step of a logarithm, and half a standard deviation more */
+static const double smallest = 0.3; /* gain of a step worth another one */
 
 /* Unknowns: for each parameter its common part, then one part per release. */
 typedef struct fit {
@@ -94,7 +94,7 @@ static double objective(const fit *f) {
 
 static mf_status evaluate(fit *f, double *out) {
     set_profiles(f, -1);
-    mf_status status = pub_predict(f->p, f->rows, f->count, -1, f->e);
+    mf_status status = pub_predict(f->p, f->rows, f->count, true, f->e);
     *out = status == MF_OK ? objective(f) : 0;
     return status;
 }
@@ -114,7 +114,7 @@ static mf_status derive(fit *f) {
     }
     for (int q = 0; q < pub_parameter_count && status == MF_OK; q++) {
         set_profiles(f, q);
-        status = pub_predict(f->p, f->rows, f->count, -1, f->e);
+        status = pub_predict(f->p, f->rows, f->count, true, f->e);
         for (int i = 0; i < f->count && status == MF_OK; i++) {
             bool counts = used(f, &f->rows[i]) && at[i] > 0;
             f->column[q * f->count + i] = counts ? log(f->rows[i].predicted_s / at[i]) / nudge : 0;
@@ -204,7 +204,9 @@ static mf_status walk(fit *f, double *now) {
     bool better = false;
     for (double share = 1; share > 0.1 && !better && status == MF_OK; share *= 0.5) {
         for (int u = 0; u < f->unknowns; u++) {
-            f->x[u] = from[u] + share * fmin(longest, fmax(-longest, f->slope[u]));
+            int q = u / (f->releases + 1), release = u % (f->releases + 1) - 1;
+            double most = longest + 0.5 * prior_sd(f, q, release);
+            f->x[u] = from[u] + share * fmin(most, fmax(-most, f->slope[u]));
         }
         status = evaluate(f, &after);
         better = after < *now;
@@ -275,11 +277,12 @@ static mf_status fit_without(const pub_profiles *prior, pub_profiles *p, pub_row
 mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e) {
     pub_profiles prior;
     mf_status status = load_priors(p, &prior, e);
-    return status == MF_OK ? fit_without(&prior, p, rows, count, -1, 1.0, e) : status;
+    status = status == MF_OK ? fit_without(&prior, p, rows, count, -1, 1.0, e) : status;
+    return status == MF_OK ? pub_predict(p, rows, count, false, e) : status;
 }
 
 mf_status pub_cross_validate(const pub_profiles *p, pub_row *rows, int count, mf_err *e) {
-    static const double widths[] = {0.5, 1.0, 2.0};
+    static const double widths[] = {0.5, 0.7, 1.0};
     pub_profiles prior, trial = *p;
     mf_status status = load_priors(p, &prior, e);
     for (size_t w = 0; w < sizeof widths / sizeof widths[0] && status == MF_OK; w++) {

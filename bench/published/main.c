@@ -66,8 +66,8 @@ int main(int argc, char **argv) {
         status = pub_cross_validate(&profiles, rows, count, &e);
     }
     if (status == MF_OK) {
-        status =
-            fit ? pub_fit(&profiles, rows, count, &e) : pub_predict(&profiles, rows, count, -1, &e);
+        status = fit ? pub_fit(&profiles, rows, count, &e)
+                     : pub_predict(&profiles, rows, count, false, &e);
     }
     if (status == MF_OK && fit) {
         status = pub_profiles_save(&profiles, &e);

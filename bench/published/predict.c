@@ -70,9 +70,8 @@ bool pub_flags_known(const pub_row *r) {
                           PUB_UNKNOWN_MBS)) == 0;
 }
 
-/* One way in which the row may have run. */
-static mf_status predict_way(const mf_cost *cost, const pub_row *r, const mf_layout *l,
-                             mf_sim **sim, mf_err *e) {
+static mf_status simulate(const mf_cost *cost, const pub_row *r, const mf_layout *l, mf_sim **sim,
+                          mf_err *e) {
     mf_program *program = NULL;
     mf_sim_options options = {0};
     mf_status status = pub_lower(r, l, &program, e);
@@ -81,6 +80,55 @@ static mf_status predict_way(const mf_cost *cost, const pub_row *r, const mf_lay
     }
     mf_program_destroy(program);
     return status;
+}
+
+/* Step time with `rounds` x PP micro-batches. */
+static mf_status shorter(const mf_cost *cost, const pub_row *r, mf_layout l, int64_t rounds,
+                         double *time_s, mf_err *e) {
+    mf_sim *sim = NULL;
+    l.gbs = rounds * l.pp * l.mbs * l.dp;
+    mf_status status = mf_layout_resolve(&l, &r->model, e);
+    status = status == MF_OK ? simulate(cost, r, &l, &sim, e) : status;
+    *time_s = status == MF_OK ? sim->step_time_s : 0;
+    mf_sim_destroy(sim);
+    return status;
+}
+
+/* One way in which the row may have run, for a fit: of a long step the filled pipeline goes on
+ * evenly, so that two shorter ones tell its length. */
+static mf_status quick_way(const mf_cost *cost, const pub_row *r, const mf_layout *l,
+                           double *time_s, mf_err *e) {
+    enum { SHORT = 2, LONG = 4 };
+    if (l->micro_batches < 2 * (SHORT + LONG) * l->pp) {
+        mf_sim *sim = NULL;
+        mf_status status = simulate(cost, r, l, &sim, e);
+        *time_s = status == MF_OK ? sim->step_time_s : 0;
+        mf_sim_destroy(sim);
+        return status;
+    }
+    double few, more;
+    mf_status status = shorter(cost, r, *l, SHORT, &few, e);
+    status = status == MF_OK ? shorter(cost, r, *l, LONG, &more, e) : status;
+    if (status == MF_OK) {
+        double rounds = (double)l->micro_batches / (double)l->pp;
+        *time_s = more + (rounds - LONG) * (more - few) / (LONG - SHORT);
+    }
+    return status;
+}
+
+static void predict_quickly(const mf_cost *cost, pub_row *r) {
+    mf_err e;
+    mf_err_clear(&e);
+    double log_s = 0;
+    for (int i = 0; i < r->ways; i++) {
+        double time_s;
+        if (quick_way(cost, r, &r->way[i], &time_s, &e) != MF_OK) {
+            snprintf(r->skipped, sizeof r->skipped, "prediction failed: %.70s", e.text);
+            return;
+        }
+        log_s += log(time_s) / r->ways;
+    }
+    r->predicted_s = exp(log_s);
 }
 
 /* What the row leaves unsaid and no way stands for moves steps by about this much (facts: noise of
@@ -103,7 +151,7 @@ static void predict_row(const mf_cost *cost, pub_row *r) {
     r->fits = true;
     for (int i = 0; i < r->ways; i++) {
         mf_sim *sim = NULL;
-        if (predict_way(cost, r, &r->way[i], &sim, &e) != MF_OK) {
+        if (simulate(cost, r, &r->way[i], &sim, &e) != MF_OK) {
             snprintf(r->skipped, sizeof r->skipped, "prediction failed: %.70s", e.text);
             return;
         }
@@ -126,22 +174,28 @@ typedef struct work {
     const cost_table *costs;
     const int *profile, *cluster;
     pub_row *rows;
-    int count, only, first;
+    int count, first;
+    bool fitting;
 } work;
 
 static void *predict_some(void *arg) {
     const work *w = arg;
     for (int i = w->first; i < w->count; i += 2) {
         pub_row *r = &w->rows[i];
-        if (r->skipped[0] || w->profile[i] < 0 || (w->only >= 0 && w->profile[i] != w->only)) {
+        if (r->skipped[0] || w->profile[i] < 0 || (r->held_out && w->fitting)) {
             continue;
         }
-        predict_row(w->costs->cost[w->cluster[i]][w->profile[i]], r);
+        const mf_cost *cost = w->costs->cost[w->cluster[i]][w->profile[i]];
+        if (w->fitting) {
+            predict_quickly(cost, r);
+        } else {
+            predict_row(cost, r);
+        }
     }
     return NULL;
 }
 
-mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, int only, mf_err *e) {
+mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, bool fitting, mf_err *e) {
     cost_table *t = calloc(1, sizeof *t);
     int *profile = calloc((size_t)count + 1, sizeof *profile);
     int *cluster = calloc((size_t)count + 1, sizeof *cluster);
@@ -160,7 +214,7 @@ mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, int only,
         }
         profile[i] = rows[i].profile;
         cluster[i] = cluster_of(t, rows[i].cluster.name);
-        if (profile[i] < 0 || cluster[i] < 0 || (only >= 0 && profile[i] != only)) {
+        if (profile[i] < 0 || cluster[i] < 0 || (rows[i].held_out && fitting)) {
             continue;
         }
         mf_cost **cost = &t->cost[cluster[i]][profile[i]];
@@ -174,7 +228,7 @@ mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, int only,
     work half[2];
     pthread_t other;
     for (int k = 0; k < 2; k++) {
-        half[k] = (work){t, profile, cluster, rows, count, only, k};
+        half[k] = (work){t, profile, cluster, rows, count, k, fitting};
     }
     bool threaded = pthread_create(&other, NULL, predict_some, &half[1]) == 0;
     predict_some(&half[0]);

@@ -16,9 +16,10 @@ typedef struct pub_profiles {
 /* Every profile that a row asks for, loaded by name; rows get its index. */
 mf_status pub_profiles_load(pub_profiles *p, pub_row *rows, int count, mf_err *e);
 
-/* Fills the predictions of all rows (or of one profile's rows with `only` >= 0) on two threads.
- * Rows that turn out impossible to predict get a `skipped` reason. */
-mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, int only, mf_err *e);
+/* Fills the predictions of all rows on two threads; for a fit, the step times alone of rows that
+ * are not held out, with long steps extrapolated. Rows that turn out impossible to predict get a
+ * `skipped` reason. */
+mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, bool fitting, mf_err *e);
 
 /* Which positions the virtual stages of a way of the row hold, and what each recomputes. */
 mf_status pub_assign(const pub_row *r, const mf_layout *l, mf_assignment *a, mf_err *e);

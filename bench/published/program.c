@@ -17,7 +17,9 @@ static void halve_gradients(mf_program *p) {
             if (op->module == MF_MODULE_GRADIENTS && op->stream == MF_STREAM_DP) {
                 op->bytes *= 0.5;
             }
-            op->flags &= (uint8_t)~MF_OPF_ACC_FP32;
+            if (op->kind == MF_OP_GEMM || op->kind == MF_OP_GROUPED_GEMM) {
+                op->flags &= (uint8_t)~MF_OPF_ACC_FP32;
+            }
         }
     }
 }

@@ -84,6 +84,9 @@ void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const
     } else if (megatron && !r->moe && l->tp > 1) {
         l->overlap |= MF_OVERLAP_TP; /* NeMo and Bridge overlap TP communication of dense models */
     }
+    if (pub_has(overlap, "async TP")) {
+        l->overlap |= MF_OVERLAP_TP;
+    }
     if (l->cp > 1) {
         l->overlap |= MF_OVERLAP_CP;
     }
@@ -119,14 +122,25 @@ void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const
     }
 }
 
-/* NVIDIA's performance recipes (NeMo, Megatron-Bridge) set grad_reduce_in_fp32 to false; so does
- * Megatron's FSDP. Megatron-LM and PyTorch reduce in FP32 unless told otherwise. */
-void pub_read_gradients(pub_row *r) {
-    static const char *const recipes[] = {"bra", "brn", "card", "dgx", "nemo"};
-    r->bf16_gradients = r->fsdp && pub_starts(r->software, "megatron");
-    for (size_t i = 0; i < COUNT(recipes); i++) {
-        r->bf16_gradients |= strcmp(r->source, recipes[i]) == 0;
+static bool is_source(const pub_row *r, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(r->source, names[i]) == 0) {
+            return true;
+        }
     }
+    return false;
+}
+
+/* NVIDIA's performance recipes (NeMo, Megatron-Bridge) set grad_reduce_in_fp32 to false; so does
+ * Megatron's FSDP. Megatron-LM and PyTorch reduce in FP32 unless told otherwise. Bridge's recipe of
+ * FP8 current scaling sets fp8_param_gather: one copy of the weights, gathered as it is. */
+void pub_read_recipe_defaults(pub_row *r) {
+    static const char *const recipes[] = {"bra", "brn", "card", "dgx", "nemo"};
+    enum { BRIDGE = 3 }; /* the first ones */
+    r->bf16_gradients =
+        is_source(r, recipes, COUNT(recipes)) || (r->fsdp && pub_starts(r->software, "megatron"));
+    r->layout.fp8_primary_weights =
+        is_source(r, recipes, BRIDGE) && r->layout.precision == MF_PREC_FP8_TENSOR;
 }
 
 /* Rings beyond the NVLink domain exchange by all-to-all inside it, as Megatron advises there; no

@@ -203,12 +203,12 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     r->layout.moments_bf16 =
         pub_has(r->notes, "BF16 optimizer moments") || pub_has(r->notes, "BF16 Adam moments");
     r->layout.fp8_attention = pub_has(r->notes, "FP8 attention");
-    pub_read_gradients(r);
     pub_read_cp_type(r);
     if ((strcmp(r->source, "mpf") == 0 || strcmp(r->source, "ll3") == 0) && !r->fsdp) {
         full_vpp(&r->layout, &r->model);
     }
     pub_read_precision(r, f[C_PRECISION], r->cluster.gpu.arch);
+    pub_read_recipe_defaults(r);
     pub_read_recompute(r, f[C_RECOMPUTE]);
     pub_read_offload(r, f[C_OFFLOAD]);
     pub_read_run(r, f[C_OVERLAP], f[C_DISPATCHER], f[C_GRAPH]);

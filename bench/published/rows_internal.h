@@ -23,7 +23,8 @@ void pub_read_precision(pub_row *r, const char *text, const char *arch);
 void pub_read_recompute(pub_row *r, const char *text);
 void pub_read_offload(pub_row *r, const char *text);
 void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const char *graph);
-void pub_read_gradients(pub_row *r);
+/* What its source's recipes set without printing it. Needs precision, software and fsdp. */
+void pub_read_recipe_defaults(pub_row *r);
 void pub_read_cp_type(pub_row *r);
 
 /* unsaid.c: the ways in which each row may have run. Needs all rows, since what a recipe leaves

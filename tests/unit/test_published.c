@@ -1,0 +1,114 @@
+/* test_published.c - published rows are read as their sources ran them, and the split into fitted
+ * and held-out rows hangs on nothing that reading fills in. */
+#include "bench/published/predict.h"
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct table {
+    pub_row *rows;
+    int count;
+} table;
+
+static int load(void **state) {
+    table *t = calloc(1, sizeof *t);
+    mf_err e = {.text = ""};
+    if (t == NULL || pub_rows_load("bench/published/published.csv", &t->rows, &t->count, &e)) {
+        print_error("%s\n", e.text);
+        free(t);
+        return -1;
+    }
+    *state = t;
+    return 0;
+}
+
+static int unload(void **state) {
+    table *t = *state;
+    free(t->rows);
+    free(t);
+    return 0;
+}
+
+static const pub_row *row(void **state, const char *id) {
+    const table *t = *state;
+    for (int i = 0; i < t->count; i++) {
+        if (strcmp(t->rows[i].id, id) == 0) {
+            return &t->rows[i];
+        }
+    }
+    fail_msg("no row %s", id);
+    return NULL;
+}
+
+static void the_held_out_third_is_the_one_it_always_was(void **state) {
+    const table *t = *state;
+    int held = 0, predicted = 0;
+    for (int i = 0; i < t->count; i++) {
+        predicted += !t->rows[i].skipped[0];
+        held += !t->rows[i].skipped[0] && t->rows[i].held_out;
+    }
+    assert_int_equal(predicted, 336);
+    assert_int_equal(held, 101);
+    assert_true(row(state, "bra-149")->held_out); /* VPP filled in */
+    assert_true(row(state, "ll3-003")->held_out);
+    assert_false(row(state, "mpf-081")->held_out); /* ETP filled in */
+}
+
+static void a_method_without_folding_keeps_etp_at_tp(void **state) {
+    assert_int_equal(row(state, "mpf-081")->layout.etp, 8);
+    assert_int_equal(row(state, "mpf-078")->layout.etp, 1); /* with folding */
+}
+
+static void an_unsaid_vpp_is_that_of_the_neighbours(void **state) {
+    const pub_row *r = row(state, "bra-149");
+    assert_int_equal(r->layout.vpp, 5);
+    assert_int_equal(r->layout.schedule, MF_SCHED_INTERLEAVED);
+    assert_int_equal(row(state, "bra-119")->layout.vpp, 1); /* its recipe sets none */
+}
+
+static void unsaid_flags_become_every_plausible_way(void **state) {
+    assert_int_equal(row(state, "bra-229")->ways, 4); /* graph and dispatcher */
+    assert_int_equal(row(state, "bra-071")->ways, 1); /* both stated */
+    assert_int_equal(row(state, "bra-254")->ways, 1); /* 25.09 had one choice of each */
+}
+
+static void stages_hold_what_megatrons_layout_says(void **state) {
+    const pub_row *r = row(state, "bra-071"); /* PP4 VPP4, one MTP depth: Et*4|(t*4|)*14tmL */
+    mf_assignment a;
+    assert_ok(pub_assign(r, &r->layout, &a, NULL));
+    assert_int_equal(a.vstages, 16);
+    assert_int_equal(a.first[1], 5);
+    assert_int_equal(a.first[15], 61);
+    assert_int_equal(a.first[16], 64);
+    r = row(state, "lad-001"); /* printed: Et|(tt|)*30L, no MTP */
+    assert_ok(pub_assign(r, &r->layout, &a, NULL));
+    assert_int_equal(a.first[1], 2);
+    assert_int_equal(a.first[2], 4);
+    assert_int_equal(a.first[31], 62);
+    assert_int_equal(a.first[32], 63);
+}
+
+static void full_recomputation_of_some_layers_leaves_the_others_alone(void **state) {
+    const pub_row *r = row(state, "bra-242"); /* full:5 layers (block) */
+    mf_assignment a;
+    assert_ok(pub_assign(r, &r->layout, &a, NULL));
+    int layers = 0;
+    for (int i = 0; i < a.positions; i++) {
+        layers += mf_position_kind_of(&r->model, i) == MF_POS_LAYER &&
+                  a.memory[i].recompute == MF_RECOMPUTE_LAYER;
+    }
+    assert_int_equal(layers, 5);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_held_out_third_is_the_one_it_always_was),
+        cmocka_unit_test(a_method_without_folding_keeps_etp_at_tp),
+        cmocka_unit_test(an_unsaid_vpp_is_that_of_the_neighbours),
+        cmocka_unit_test(unsaid_flags_become_every_plausible_way),
+        cmocka_unit_test(stages_hold_what_megatrons_layout_says),
+        cmocka_unit_test(full_recomputation_of_some_layers_leaves_the_others_alone),
+    };
+    return cmocka_run_group_tests(tests, load, unload);
+}

@@ -1,0 +1,95 @@
+/* test_sim_software.c - what a software profile says of overlap and of the host shows in the step.
+ */
+#include "core/lower.h"
+#include "simulator/sim.h"
+#include "tests/test.h"
+
+#include <math.h>
+
+static void base_layout(mf_layout *l) {
+    mf_layout_init(l);
+    l->gpus = 16;
+    l->gbs = 32;
+    l->seq = 4096;
+    l->reserve = 0;
+}
+
+static double step_s(const mf_layout *asked, const mf_software *s) {
+    mf_err e = {.text = ""};
+    mf_model m;
+    mf_cluster c;
+    mf_layout l = *asked;
+    mf_assignment a;
+    mf_program *p = NULL;
+    mf_cost *cost = NULL;
+    mf_sim *sim = NULL;
+    mf_sim_options options = {0};
+    assert_ok(mf_model_load("llama3-8b", &m, &e));
+    assert_ok(mf_cluster_load("h100", &c, &e));
+    assert_ok(mf_layout_resolve(&l, &m, &e));
+    assert_ok(mf_assignment_even(&m, &l, &a, &e));
+    assert_ok(mf_program_lower(&m, &l, &c, &a, &p, &e));
+    assert_ok(mf_cost_create(&c, s, NULL, &cost, &e));
+    assert_ok(mf_sim_step(cost, p, &options, &sim, &e));
+    double time_s = sim->step_time_s;
+    mf_sim_destroy(sim);
+    mf_cost_destroy(cost);
+    mf_program_destroy(p);
+    return time_s;
+}
+
+static mf_software profile(void) {
+    mf_software s;
+    assert_ok(mf_software_load("moefold", &s, NULL));
+    return s;
+}
+
+static void prefetched_gathers_cost_what_the_profile_says_and_only_under_zero_3(void **state) {
+    (void)state;
+    mf_layout l;
+    base_layout(&l);
+    mf_software little = profile(), much = little;
+    little.prefetch_exposed = 0.05;
+    much.prefetch_exposed = 0.9;
+    double one = step_s(&l, &little), other = step_s(&l, &much);
+    assert_true(fabs(one - other) < 1e-12);
+    l.zero = 3;
+    one = step_s(&l, &little);
+    other = step_s(&l, &much);
+    assert_true(other > 1.05 * one);
+}
+
+static void adam_on_the_host_costs_its_time_per_element(void **state) {
+    (void)state;
+    mf_layout l;
+    base_layout(&l);
+    mf_software streamed = profile(), host = streamed, slow = streamed;
+    host.host_adam_s = 1e-9;
+    slow.host_adam_s = 3e-9;
+    assert_true(fabs(step_s(&l, &streamed) - step_s(&l, &slow)) < 1e-12); /* nothing offloaded */
+    l.offload_optimizer = 0.5;
+    /* Half of 8.03e9 parameters, sharded over 16 ranks, at 2 ns an element more. */
+    double more = step_s(&l, &slow) - step_s(&l, &host);
+    assert_true(fabs(more / (0.5 * 8.03e9 / 16 * 2e-9) - 1) < 0.01);
+}
+
+static void ring_attention_is_slower_by_its_share_and_whole_attention_is_not(void **state) {
+    (void)state;
+    mf_layout l;
+    base_layout(&l);
+    mf_software whole = profile(), pieces = whole;
+    pieces.ring_attention_eff = 0.5;
+    assert_true(fabs(step_s(&l, &whole) - step_s(&l, &pieces)) < 1e-12);
+    l.cp = 4;
+    l.seq = 32768;
+    assert_true(step_s(&l, &pieces) > 1.1 * step_s(&l, &whole));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prefetched_gathers_cost_what_the_profile_says_and_only_under_zero_3),
+        cmocka_unit_test(adam_on_the_host_costs_its_time_per_element),
+        cmocka_unit_test(ring_attention_is_slower_by_its_share_and_whole_attention_is_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
