@@ -15,7 +15,8 @@ mf_status mf_dispatch_check(const mf_dispatch_shape *s, mf_err *e) {
                           s->experts, s->ranks);
     }
     if (s->cols < 8 || s->cols % 8 != 0 || s->tokens < 0 ||
-        s->tokens * s->ranks * s->top_k > INT32_MAX) {
+        s->tokens * s->ranks * s->top_k > INT32_MAX ||
+        s->tokens * (s->cols / 512 + 1) > INT32_MAX) {
         return mf_err_set(e, MF_INPUT,
                           "dispatch: rows of %" PRId64 " columns (a multiple of 8), %" PRId64
                           " tokens of %d ranks",
@@ -60,6 +61,16 @@ static bool goes_to(const mf_dispatch_shape *s, const int32_t *choice, int rank)
     const int64_t each = s->experts / s->ranks;
     for (int64_t j = 0; j < s->top_k; j++) {
         if (choice[j] >= 0 && choice[j] / each == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether one of the choices, as an owner sees them, is its own. */
+static bool is_local(const mf_dispatch_shape *s, const int32_t *local) {
+    for (int64_t j = 0; j < s->top_k; j++) {
+        if (local[j] >= 0) {
             return true;
         }
     }
@@ -129,7 +140,7 @@ mf_status mf_kernel_combine_run(const mf_dispatch_shape *s, const mf_kernel_comb
         const int64_t t = i % s->tokens;
         const int32_t *choice = c[to].index + t * s->top_k;
         for (int from = 0; from < s->ranks; from++) {
-            if (goes_to(s, choice, from)) {
+            if (is_local(s, c[from].local + i * s->top_k)) {
                 send_back(s, c, v, from, to, t);
             }
         }

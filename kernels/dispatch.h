@@ -39,7 +39,7 @@ typedef struct mf_dispatch_view {
     uint16_t *rows;    /* bf16 [ranks * tokens, cols]: dispatched tokens */
     int32_t *index;    /* [ranks * tokens, top_k] */
     float *prob;       /* [ranks * tokens, top_k] */
-    uint16_t *partial; /* bf16 [ranks * tokens, cols]: sums on their way back, by owner */
+    uint16_t *partial; /* bf16 [ranks * tokens, cols]: scratch of combine */
     float *prob_grad;  /* [tokens, top_k] of this rank's own tokens */
 } mf_dispatch_view;
 
@@ -51,7 +51,8 @@ typedef struct mf_kernel_dispatch {
 
 typedef struct mf_kernel_combine {
     const uint16_t *y;          /* bf16 [rows, cols], in expert order */
-    const int32_t *row_of_slot; /* [ranks * tokens * top_k]: row of y, or -1 */
+    const int32_t *local;       /* [ranks * tokens, top_k]: view.index, or a copy kept since */
+    const int32_t *row_of_slot; /* [ranks * tokens * top_k]: row of y; -1: not here, or dropped */
     const float *weight;        /* [ranks * tokens * top_k], or NULL: 1 */
     const float *slot_grad;     /* ditto, or NULL: sent into the view's prob_grad */
     const int32_t *index;       /* [tokens, top_k]: this rank's own choices, as dispatched */

@@ -10,6 +10,7 @@
 
 #define THREADS 256
 #define PIECE 32 /* as EMBED_PIECE in embedding.c */
+#define PIECE_THREADS 256
 #define DIGIT_BITS 9
 #define FLIGHT 4 /* rows that one thread has in flight */
 
@@ -203,6 +204,8 @@ __global__ void crossing_sum(mf_kernel_embedding_grad a, const int32_t *keys, co
     if (c >= a.cols) {
         return;
     }
+    float *to = a.dtable + (int64_t)key * a.cols + c;
+    const sums<N> old = load_sums<N>(to);
     sums<N> sum = load_sums<N>(partial + (piece * 2 + 1) * a.cols + c);
 #pragma unroll 4
     for (int64_t p = piece + 1; p <= last; p++) {
@@ -212,8 +215,6 @@ __global__ void crossing_sum(mf_kernel_embedding_grad a, const int32_t *keys, co
             sum.v[k] += more.v[k];
         }
     }
-    float *to = a.dtable + (int64_t)key * a.cols + c;
-    const sums<N> old = load_sums<N>(to);
 #pragma unroll
     for (int k = 0; k < N; k++) {
         sum.v[k] += old.v[k];
@@ -244,8 +245,9 @@ static mf_status run_sums(const mf_kernel_embedding_grad *a, const int32_t *keys
                           const int32_t *positions, float *partial, cudaStream_t stream,
                           mf_err *e) {
     int64_t pieces = mf_ceil_div(a->tokens, PIECE);
-    int threads = mf_row_threads(mf_ceil_div(a->cols, N), 1);
-    threads = threads < 128 ? threads : 128;
+    int64_t vectors = mf_ceil_div(a->cols, N);
+    int threads =
+        (int)(mf_ceil_div(mf_ceil_div(vectors, mf_ceil_div(vectors, PIECE_THREADS)), 32) * 32);
     dim3 grid((unsigned)pieces, (unsigned)mf_ceil_div(a->cols, (int64_t)threads * N));
     mf_status status = mf_launch_behind(piece_sum<T, N>, grid, dim3((unsigned)threads), stream, e,
                                         *a, keys, positions, partial);

@@ -12,6 +12,7 @@
 
 #define NARROW_THREADS 256
 #define NARROW_UNITS 4
+#define NARROW_BLOCKS 2 /* resident on a multiprocessor */
 
 /* Sums of the block's shares of dweight, as its partial row. Thread i of a team holds columns from
  * i * N on. */
@@ -36,7 +37,7 @@ __device__ static void put_narrow_partial(const float (&dw)[N], int lanes, int c
 
 /* lanes: a power of two up to 32, lanes * N >= cols. */
 template <typename T, int N, bool ADD>
-__global__ void __launch_bounds__(NARROW_THREADS, 2)
+__global__ void __launch_bounds__(NARROW_THREADS, NARROW_BLOCKS)
     norm_backward_narrow(mf_kernel_rmsnorm_grad a, int lanes, float *partial) {
     const int cols = (int)a.cols, c = (int)threadIdx.x % lanes * N;
     const int teams = (int)gridDim.x * (NARROW_THREADS / lanes);

@@ -104,7 +104,7 @@ void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t st
     int32_t *row_of = upload(none), *slot_of = upload(none), *counts = upload(none);
     int32_t *offsets = upload(none), *over = upload(none);
     const mf_kernel_dispatch d = {(const uint16_t *)x, upload(index), upload(ones)};
-    const mf_kernel_combine c = {(const uint16_t *)y, row_of, upload(ones), NULL, d.index,
+    const mf_kernel_combine c = {(const uint16_t *)y, v->index, row_of, upload(ones), NULL, d.index,
                                  (uint16_t *)sums};
     const mf_kernel_permute_map m = {s.ranks * tokens, TOP_K,   EACH,   1,       slots, v->index,
                                      counts,           offsets, row_of, slot_of, over,  work};
@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
     printf("| tokens | sent MiB | blocks | dispatch us | GB/s | combine us | GB/s | all-to-all us "
            "| GB/s |\n");
     for (int64_t tokens : sizes) {
-        for (int blocks : {24, 64, 0}) {
+        for (int blocks : {24, 64, 0}) { /* 0: all multiprocessors */
             std::vector<Times> t((size_t)ranks.count);
             ranks.run([&](int r, cudaStream_t stream) {
                 measure(ranks, tokens, blocks, r, stream, t[(size_t)r]);

@@ -300,8 +300,6 @@ static void bench_permute(void) {
         mf_kernel_permute_forward_cuda);
     p.row_of_slot = nullptr;
     p.weight = nullptr;
-    row("permute row by row", "8192 x 7168, top 8", 2.0 * t * h * (k + 1), p,
-        mf_kernel_permute_forward_cuda);
     p.top_k = 1, p.x = out, p.rows = rows;
     void *out2 = bf16(rows * h);
     p.out = out2;

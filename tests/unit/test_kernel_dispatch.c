@@ -118,6 +118,7 @@ static void combine_adds_what_all_experts_made(void **state) {
             }
         }
         c[r] = (mf_kernel_combine){.y = &y[r][0][0],
+                                   .local = w->view[r].index,
                                    .row_of_slot = row_of[r],
                                    .weight = w->view[r].prob,
                                    .slot_grad = grad[r],

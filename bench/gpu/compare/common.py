@@ -75,8 +75,9 @@ class Table:
     def __init__(self, peak_flops, copy_Bps):
         self.peak_flops, self.copy_Bps = peak_flops, copy_Bps
         self.rows = []
-        print(f"{'kernel':26s} | {'shape':42s} | {'us':>8s} | {'rate':>11s} | {'of limit':>8s} | "
-              f"{'PyTorch us':>10s} | ratio | note")
+        print(f"| {'kernel':31s} | {'shape':42s} | {'us':>8s} | {'rate':>11s} | of limit | PyTorch us | "
+              "ratio | note |")
+        print("|---" * 8 + "|")
 
     def limit_s(self, flops, moved_B):
         return max(flops / self.peak_flops, moved_B / self.copy_Bps)
@@ -89,7 +90,7 @@ class Table:
             f"{moved_B / ours_s * 1e-9:.0f} GB/s" if moved_B else "-")
         self.rows.append(dict(kind=kind, name=name, shape=shape, ours=ours_s, theirs=theirs_s,
                               ratio=ratio, share=share, rate=rate, note=note))
-        print(f"{name:26s} | {shape:42s} | {ours_s * 1e6:8.1f} | {rate:>11s} | "
+        print(f"| {name:31s} | {shape:42s} | {ours_s * 1e6:8.1f} | {rate:>11s} | "
               f"{f'{share:.0%}' if share else '-':>8s} | "
               f"{f'{theirs_s * 1e6:.1f}' if theirs_s else '-':>10s} | "
-              f"{f'{ratio:.2f}' if ratio else '-':>5s} | {note}", flush=True)
+              f"{f'{ratio:.2f}' if ratio else '-':>5s} | {note} |", flush=True)
