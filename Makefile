@@ -141,6 +141,8 @@ demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step; train a sma
 
 install: build ## install to PREFIX (default /usr/local)
 	install -D $(BUILD)/moefold $(DESTDIR)$(PREFIX)/bin/moefold
+	if [ -x $(BUILD)/moefold-measure ]; then \
+	  install $(BUILD)/moefold-measure $(DESTDIR)$(PREFIX)/bin/moefold-measure; fi
 	cd profiles && find . -type f \( -name '*.json' -o -name '*.csv' \) \
 	  -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/moefold/{} \;
 

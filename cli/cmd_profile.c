@@ -1,6 +1,8 @@
-/* cmd_profile.c - `moefold profile`: the profile store: rebuild, check, take in, write out. */
+/* cmd_profile.c - `moefold profile`: measure into a profile store; rebuild, check, take in, write
+ * out. */
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/profile_measure.h"
 #include "cli/show.h"
 #include "profiles/store.h"
 
@@ -100,6 +102,11 @@ static const action actions[] = {
 };
 enum { ACTIONS = sizeof actions / sizeof actions[0] };
 
+/* Options that say what is measured. */
+static const mf_option_id measuring_only[] = {
+    MF_OPT_MODEL, MF_OPT_SET, MF_OPT_SEQ,         MF_OPT_TP,        MF_OPT_CP,
+    MF_OPT_EP,    MF_OPT_ETP, MF_OPT_MICRO_BATCH, MF_OPT_PRECISION, MF_OPT_SHARED};
+
 static mf_status choose(const mf_args *a, const action **out, mf_err *e) {
     *out = NULL;
     for (int i = 0; i < ACTIONS; i++) {
@@ -112,9 +119,42 @@ static mf_status choose(const mf_args *a, const action **out, mf_err *e) {
             *out = &actions[i];
         }
     }
-    return *out != NULL ? MF_OK
-                        : mf_err_set(e, MF_USAGE,
-                                     "one of --rebuild, --check, --import, --export is required");
+    for (size_t i = 0; *out != NULL && i < sizeof measuring_only / sizeof measuring_only[0]; i++) {
+        if (a->value[measuring_only[i]].given) {
+            return mf_err_set(e, MF_USAGE, "--%s and --%s exclude each other",
+                              mf_option_get((*out)->id)->name,
+                              mf_option_get(measuring_only[i])->name);
+        }
+    }
+    return MF_OK;
+}
+
+static mf_status measure(const mf_args *a, const mf_cli *cli, const char *path, mf_err *e) {
+    mf_measured out;
+    mf_status s = mf_profile_measure(a, cli, path, &out, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    if (!a->value[MF_OPT_JSON].given) {
+        fprintf(cli->out, "%s: %s points of %s measured, %s there already", path,
+                mf_show_i64(out.measured).s, out.gpu, mf_show_i64(out.there).s);
+        if (out.refused > 0) {
+            fprintf(cli->out, ", %s without a kernel", mf_show_i64(out.refused).s);
+        }
+        fputc('\n', cli->out);
+        return MF_OK;
+    }
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_string(&w, "store", path);
+    mf_json_write_string(&w, "action", "measure");
+    mf_json_write_string(&w, "gpu", out.gpu);
+    mf_json_write_i64(&w, "measured", out.measured);
+    mf_json_write_i64(&w, "there", out.there);
+    mf_json_write_i64(&w, "refused", out.refused);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, cli->out, e);
 }
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
@@ -124,6 +164,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_status s = choose(a, &act, e);
     if (s == MF_OK) {
         s = mf_args_require(a, MF_OPT_STORE, e);
+    }
+    if (s == MF_OK && act == NULL) {
+        return measure(a, cli, path, e);
     }
     if (s == MF_OK) {
         s = act->run(a, path, &out, e);
@@ -146,20 +189,30 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_STORE, MF_OPT_REBUILD, MF_OPT_CHECK, MF_OPT_IMPORT, MF_OPT_EXPORT,
-    MF_OPT_GPU,   MF_OPT_NODES,   MF_OPT_JSON,  MF_OPT_HELP,   MF_OPT_COUNT,
+    MF_OPT_STORE,  MF_OPT_MODEL,   MF_OPT_SET,   MF_OPT_SEQ,         MF_OPT_TP,
+    MF_OPT_CP,     MF_OPT_EP,      MF_OPT_ETP,   MF_OPT_MICRO_BATCH, MF_OPT_PRECISION,
+    MF_OPT_SHARED, MF_OPT_REBUILD, MF_OPT_CHECK, MF_OPT_IMPORT,      MF_OPT_EXPORT,
+    MF_OPT_GPU,    MF_OPT_NODES,   MF_OPT_JSON,  MF_OPT_PROGRESS,    MF_OPT_HELP,
+    MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_profile = {
     .name = "profile",
-    .summary = "keep a profile store: rebuild, check, take measurements in and out",
-    .usage = {"--store FILE --rebuild | --check | --import FILE | --export FILE"},
+    .summary = "measure this machine's GPUs into a profile store, or look after one",
+    .usage = {"--store FILE [--model NAME ...]",
+              "--store FILE --rebuild | --check | --import FILE | --export FILE"},
     .about =
         "A profile store holds measured times of ops and collectives; every other command prices "
         "from it with --store FILE, and from the shipped measurements without. Rows carry "
         "checksums: a damaged one is reported and never used. A store that is not there yet begins "
-        "with the shipped measurements.",
-    .example = "moefold profile --store my.db --import all_reduce_perf.txt --gpu h200",
+        "with the shipped measurements.\n"
+        "Without another action, measures what the store lacks of this GPU, driver and libraries: "
+        "a general grid over the ranges of the shipped models (five minutes on one GPU), or with "
+        "--model the ops of that model under every layout of the usual degrees, where --tp, --ep "
+        "and so on fix one; with several GPUs their collectives, too. Every point is stored at "
+        "once, so that an interrupted run is taken up by the same command. Needs a GPU and a build "
+        "with CUDA; without, measurements made elsewhere come in with --import.",
+    .example = "moefold profile --store my.db --model qwen3-30b-a3b --tp 1",
     .options = options,
     .run = run,
 };

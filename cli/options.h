@@ -72,6 +72,7 @@ typedef enum mf_option_id {
     MF_OPT_EXPORT,
     MF_OPT_GPU,
     MF_OPT_NODES,
+    MF_OPT_SHARED,
     /* training (options_train.c) */
     MF_OPT_DATA,
     MF_OPT_TRAIN_FIRST = MF_OPT_DATA,

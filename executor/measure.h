@@ -1,9 +1,9 @@
-/* measure.h - measures points on this machine's GPUs and writes them as CSV (profiles/store.h).
+/* measure.h - measures points on this machine's GPUs.
  *
  * What to measure is a list of points without times: an op key (profiles/ops_table.h), whether it
  * is held out of every fit, and a word about where it comes from. mf_measure_plan_* make such
- * lists; mf_measure_gpu and mf_measure_collectives time whatever list they get. A point that the
- * CSV file already holds is skipped, so that a run can be stopped and taken up again.
+ * lists, mf_measure_keep_missing leaves what a store lacks; mf_measure_gpu and
+ * mf_measure_collectives time whatever list they get and hand out every reading at once.
  *
  * How it is timed: random data, operands rotated so that no run finds its data in the L2 cache,
  * batches of runs between two events (short kernels as graphs of many, so that the host's launch
@@ -17,6 +17,10 @@
 extern "C" {
 #endif
 
+#include "core/cluster.h"
+#include "core/layout.h"
+#include "core/model.h"
+#include "executor/measure_machine.h"
 #include "profiles/store.h"
 
 #include <stdbool.h>
@@ -43,32 +47,47 @@ mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e);
  * of two are held out. */
 mf_status mf_measure_plan_collectives(int ranks, uint64_t seed, mf_measure_list *l, mf_err *e);
 
+/* What a model needs on GPUs of a cluster: every op of its blocks (forward, both gradients,
+ * recomputation) that has a key of its own, under every layout of the degrees; base holds the rest
+ * (sequence, precision, flags). Degrees end with 0; layouts that do not divide are left out.
+ * Errors: MF_LAYOUT when none divides, MF_NOMEM. */
+typedef struct mf_measure_degrees {
+    int64_t tp[8], cp[8], ep[12], etp[8], mbs[8];
+} mf_measure_degrees;
+/* Powers of two: tensor to 8, context to 4, experts to 64, expert tensor 1, micro-batch to 4. */
+mf_measure_degrees mf_measure_degrees_usual(void);
+mf_status mf_measure_plan_model(const mf_model *m, const mf_cluster *c, const mf_layout *base,
+                                const mf_measure_degrees *d, mf_measure_list *l, mf_err *e);
+
+/* Leaves the points that the store has no row of from this GPU and these versions; *there (may be
+ * NULL) counts the others. */
+mf_status mf_measure_keep_missing(mf_measure_list *l, mf_store *store,
+                                  const mf_measure_machine *machine, int64_t *there, mf_err *e);
+
 /* --- measuring -------------------------------------------------------------------------------- */
 
+typedef struct mf_measure_reading {
+    double time_s, low_s, high_s; /* median, 10th and 90th percentile of the batches */
+    int64_t samples;              /* runs in them */
+    int sm_MHz, temperature_C;    /* when last looked at; 0 = not known */
+} mf_measure_reading;
+
 typedef struct mf_measure_options {
-    const char *gpu;      /* name in the points: "h200" */
-    const char *csv_path; /* appended to; created with a header */
-    const char *date;     /* ISO, of the run */
-    double limit_s;       /* stop, without an error, when this is spent; 0 = none */
-    uint64_t seed;        /* of the data */
-    bool shared;          /* measure although another process uses the GPU */
-    /* Called after every point; may be NULL. left_s: estimate of the time to go. */
-    void (*progress)(int64_t done, int64_t total, const mf_point *last, double left_s, void *user);
+    uint64_t seed; /* of the data */
+    /* Called for every point of the list, index its place: measured, or why no kernel takes it. */
+    void (*measured)(int64_t index, const mf_measure_reading *r, void *user);
+    void (*refused)(int64_t index, const char *why, void *user);
     void *user;
 } mf_measure_options;
 
-typedef struct mf_measure_counts {
-    int64_t measured, skipped /* there already */, refused /* no kernel takes the shape */, left;
-} mf_measure_counts;
+/* What there is, before anything runs on it. Errors: MF_USAGE (no GPU, no driver). */
+mf_status mf_measure_look(mf_measure_machine *out, mf_err *e);
 
-/* Measures the points of one GPU in list order. Errors: MF_LIBRARY, MF_IO, MF_INPUT (damaged CSV; a
- * GPU that another process uses or that throttles from heat), MF_USAGE (no GPU). */
-mf_status mf_measure_gpu(const mf_measure_options *o, const mf_measure_list *l,
-                         mf_measure_counts *counts, mf_err *e);
+/* Measures the points of one GPU in list order; those of other ops are passed over. Errors:
+ * MF_LIBRARY, MF_INPUT (a GPU that slows down from heat), MF_USAGE (no GPU). */
+mf_status mf_measure_gpu(const mf_measure_options *o, const mf_measure_list *l, mf_err *e);
 /* The same for collectives and ops beside them, on all GPUs that the points ask for. */
-mf_status mf_measure_collectives(const mf_measure_options *o, const mf_measure_list *l,
-                                 mf_measure_counts *counts, mf_err *e);
-
+mf_status mf_measure_collectives(const mf_measure_options *o, const mf_measure_list *l, mf_err *e);
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,9 @@
-# measure.mk - host code of the CUDA side (*_cuda.c) and its libraries; included by the Makefile after
+# measure.mk - host code of the CUDA side (*_cuda.c), its libraries and moefold-measure; included by the Makefile after
 # kernels/kernels.mk, whose variables it extends. Does nothing where that found no CUDA toolkit.
 ifdef CUDA_LIB
-CUDA_HOST_SRC  := $(wildcard kernels/*_cuda.c executor/*_cuda.c)
+MEASURE_SRC    := executor/measure_main_cuda.c
+MEASURE_BIN    := $(BUILD)/moefold-measure
+CUDA_HOST_SRC  := $(filter-out $(MEASURE_SRC),$(wildcard kernels/*_cuda.c executor/*_cuda.c))
 CUDA_HOST_OBJ  := $(CUDA_HOST_SRC:%.c=$(BUILD)/gpu/obj/%.pic.o)
 CUDA_ROOM_SRC  := $(wildcard executor/*.cu)
 CUDA_ROOM_OBJ  := $(CUDA_ROOM_SRC:%.cu=$(BUILD)/gpu/obj/%.o)
@@ -12,7 +14,15 @@ GPU_LIBS       += -L$(CUDA_HOME)/lib64 -lcublasLt -lcudnn -lnccl $(PKG_LIBS)
 $(CUDA_HOST_OBJ): CPPFLAGS += -isystem $(CUDA_HOME)/include
 $(CUDA_LIB): $(CUDA_HOST_OBJ) $(CUDA_ROOM_OBJ)
 $(CUDA_SO): $(filter $(BUILD)/gpu/obj/kernels/%,$(CUDA_HOST_OBJ))
-gpu: $(GPU_MAIN_BIN)
+gpu: $(GPU_MAIN_BIN) $(MEASURE_BIN)
+build: $(MEASURE_BIN)
+
+# What `moefold profile` starts to measure: the only program here that needs the CUDA libraries.
+$(MEASURE_BIN): $(MEASURE_SRC) $(CUDA_LIB) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d -MT $@ -c $< -o $(BUILD)/gpu/obj/measure_main.o
+	$(Q)$(NVCC) $(CUDA_ARCH) $(BUILD)/gpu/obj/measure_main.o $(CUDA_LIB) $(LIB) $(GPU_LIBS) -o $@
 
 $(BUILD)/gpu/bench/%: bench/gpu/%.c $(CUDA_LIB) $(LIB)
 	@mkdir -p $(@D)
@@ -20,5 +30,5 @@ $(BUILD)/gpu/bench/%: bench/gpu/%.c $(CUDA_LIB) $(LIB)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d -MT $@ -c $< -o $@.o
 	$(Q)$(NVCC) $(CUDA_ARCH) $@.o $(CUDA_LIB) $(LIB) $(GPU_LIBS) -o $@
 
--include $(CUDA_HOST_OBJ:.o=.d) $(CUDA_ROOM_OBJ:.o=.d) $(GPU_MAIN_BIN:=.d)
+-include $(CUDA_HOST_OBJ:.o=.d) $(CUDA_ROOM_OBJ:.o=.d) $(GPU_MAIN_BIN:=.d) $(MEASURE_BIN).d
 endif

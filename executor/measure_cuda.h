@@ -1,6 +1,6 @@
 /* measure_cuda.h - what the files of measuring share; nobody outside includes it.
  *
- *     measure_run_cuda.c       the loop over points, the CSV file, the state of the GPU
+ *     measure_run_cuda.c       the loop over points, the state of the GPU
  *     measure_time_cuda.c      timing of anything that can be launched
  *     measure_fill.cu          random data
  *     measure_*_cuda.c         one family of ops each: a point in, a time out
@@ -9,7 +9,6 @@
 #define MF_EXECUTOR_MEASURE_CUDA_H
 
 #include "executor/measure.h"
-#include "executor/measure_file.h"
 
 #include <cuda_runtime_api.h>
 

@@ -148,9 +148,9 @@ static mf_status take(mf_measure_list *l, quota *q, const char *key, mf_err *e) 
 }
 
 mf_status mf_measure_draw_models(mf_measure_list *l, uint64_t *state, mf_err *e) {
-    quota quotas[] = {{MF_CLASS_GEMM, MF_MATH_BF16, 330, 210},
-                      {MF_CLASS_GEMM, MF_MATH_FP8, 120, 60},
-                      {MF_CLASS_GROUPED, MF_MATH_BF16, 330, 120},
+    quota quotas[] = {{MF_CLASS_GEMM, MF_MATH_BF16, 260, 200},
+                      {MF_CLASS_GEMM, MF_MATH_FP8, 100, 50},
+                      {MF_CLASS_GROUPED, MF_MATH_BF16, 260, 110},
                       {MF_CLASS_ATTENTION, -1, 130, 60}};
     shelf s = {.model = NULL};
     mf_status status = fill_shelf(&s, e);
@@ -179,4 +179,77 @@ mf_status mf_measure_draw_models(mf_measure_list *l, uint64_t *state, mf_err *e)
     }
     free(s.model);
     return status;
+}
+
+/* --- what one model needs --------------------------------------------------------------------- */
+
+mf_measure_degrees mf_measure_degrees_usual(void) {
+    return (mf_measure_degrees){.tp = {1, 2, 4, 8},
+                                .cp = {1, 2, 4},
+                                .ep = {1, 2, 4, 8, 16, 32, 64},
+                                .etp = {1},
+                                .mbs = {1, 2, 4}};
+}
+
+static mf_status take_block(const mf_model *m, const mf_cluster *c, const mf_layout *l,
+                            mf_block_key key, mf_measure_list *list, mf_err *e) {
+    mf_block *b = NULL;
+    char text[256], source[96];
+    mf_status s = mf_block_lower(m, l, c, &key, &b, e);
+    snprintf(source, sizeof source, "what %.60s needs", m->name);
+    for (int i = 0; s == MF_OK && i < b->nops; i++) {
+        if (mf_measure_op_key(&b->ops[i], l->precision, text, sizeof text)) {
+            s = mf_measure_list_add(list, text, false, source, e);
+        }
+    }
+    mf_block_destroy(b);
+    return s;
+}
+
+static mf_status take_layout(const mf_model *m, const mf_cluster *c, const mf_layout *l,
+                             mf_measure_list *list, mf_err *e) {
+    const mf_memory_choice kept = {0, 0};
+    mf_status s = MF_OK;
+    for (int class = 0; class < m->classes && s == MF_OK; class ++) {
+        s = take_block(m, c, l, mf_block_key_layer((uint8_t) class, kept, false), list, e);
+    }
+    static const uint8_t ends[] = {MF_POS_EMBEDDING, MF_POS_HEAD};
+    for (size_t i = 0; i < sizeof ends && s == MF_OK; i++) {
+        mf_block_key key = mf_block_key_layer(0, kept, false);
+        key.kind = ends[i];
+        s = take_block(m, c, l, key, list, e);
+    }
+    return s;
+}
+
+mf_status mf_measure_plan_model(const mf_model *m, const mf_cluster *c, const mf_layout *base,
+                                const mf_measure_degrees *d, mf_measure_list *list, mf_err *e) {
+    int64_t layouts = 0;
+    mf_status s = MF_OK;
+    for (int t = 0; d->tp[t] > 0; t++) {
+        for (int p = 0; d->cp[p] > 0; p++) {
+            for (int x = 0; d->ep[x] > 0 && (m->experts > 0 || x == 0); x++) {
+                for (int y = 0; d->etp[y] > 0; y++) {
+                    for (int b = 0; d->mbs[b] > 0 && s == MF_OK; b++) {
+                        mf_layout l = *base;
+                        l.tp = d->tp[t];
+                        l.cp = d->cp[p];
+                        l.ep = m->experts > 0 ? d->ep[x] : 1;
+                        l.etp = d->etp[y];
+                        l.mbs = d->mbs[b];
+                        int64_t attention = l.tp * l.cp, experts = l.ep * l.etp;
+                        l.gpus = attention > experts ? attention : experts;
+                        l.gbs = l.mbs * l.gpus;
+                        if (mf_layout_valid(&l, m)) {
+                            layouts++;
+                            s = take_layout(m, c, &l, list, e);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    return s != MF_OK || layouts > 0
+               ? s
+               : mf_err_set(e, MF_LAYOUT, "no layout of %s has these degrees", m->name);
 }

@@ -532,8 +532,9 @@ mf_status mf_measure_memory(mf_measure_session *s, const mf_point *p, mf_measure
         status = mf_err_set(e, MF_INPUT, "no kernel for %s yet", name);
         goto out;
     }
-    double rows = bytes / op->kind->row_B + 0.5;
-    maker m = {s, rows < 1 ? 1 : (int64_t)rows, false};
+    /* Tokens of a training step come in sixteens, and some kernels are quick only then. */
+    int64_t rows = (int64_t)(bytes / op->kind->row_B / 16 + 0.5) * 16;
+    maker m = {s, rows < 16 ? 16 : rows, false};
     op->sets = mf_measure_sets(s, (size_t)bytes * 3 / 2);
     for (int i = 0; i < op->sets; i++) {
         size_t before = s->used_B;

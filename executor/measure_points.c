@@ -59,6 +59,72 @@ mf_status mf_measure_list_add(mf_measure_list *l, const char *key, bool holdout,
     return MF_OK;
 }
 
+static int key_order(const void *a, const void *b) {
+    const char *const *p = a, *const *q = b;
+    return strcmp(*p, *q);
+}
+
+typedef struct known_keys {
+    const mf_measure_machine *machine;
+    char **key; /* [n] */
+    size_t n, room;
+    bool full;
+} known_keys;
+
+static int take_key(const mf_point *p, void *user) {
+    known_keys *k = user;
+    char versions[160], text[512];
+    mf_measure_versions_of(k->machine, p->op, versions, sizeof versions);
+    if (strcmp(versions, p->versions) != 0) {
+        return 0;
+    }
+    if (k->n == k->room) {
+        size_t room = k->room > 0 ? 2 * k->room : 1024;
+        char **more = realloc(k->key, room * sizeof *more);
+        if (more == NULL) {
+            k->full = true;
+            return 1;
+        }
+        k->key = more;
+        k->room = room;
+    }
+    mf_point_format(p, text, sizeof text);
+    k->key[k->n] = strdup(text);
+    k->full = k->key[k->n] == NULL;
+    k->n += !k->full;
+    return k->full;
+}
+
+mf_status mf_measure_keep_missing(mf_measure_list *l, mf_store *store,
+                                  const mf_measure_machine *machine, int64_t *there, mf_err *e) {
+    known_keys known = {.machine = machine};
+    int64_t kept = 0, had = l->n;
+    mf_status s = mf_store_each(store, machine->gpu, NULL, take_key, &known, NULL, e);
+    if (s == MF_OK && known.full) {
+        s = mf_err_set(e, MF_NOMEM, "measuring: out of memory");
+    }
+    if (known.n > 0) {
+        qsort(known.key, known.n, sizeof *known.key, key_order);
+    }
+    for (int64_t i = 0; i < l->n && s == MF_OK; i++) {
+        char key[512], *text = key;
+        mf_point_format(&l->point[i], key, sizeof key);
+        if (known.n == 0 ||
+            bsearch(&text, known.key, known.n, sizeof *known.key, key_order) == NULL) {
+            l->point[kept++] = l->point[i];
+        }
+    }
+    l->n = s == MF_OK ? kept : l->n;
+    for (size_t i = 0; i < known.n; i++) {
+        free(known.key[i]);
+    }
+    free(known.key);
+    if (there != NULL) {
+        *there = had - kept;
+    }
+    return s;
+}
+
 /* --- chance ----------------------------------------------------------------------------------- */
 
 uint64_t mf_measure_random(uint64_t *state) {
@@ -130,7 +196,7 @@ static mf_status add_products(mf_measure_list *l, uint64_t *state, mf_err *e) {
     static const struct {
         const char *dtype;
         int fit, held; /* of each pass */
-    } draws[] = {{"bf16", 260, 70}, {"fp8-tensor", 90, 20}, {"fp8-block", 90, 20}};
+    } draws[] = {{"bf16", 200, 60}, {"fp8-tensor", 70, 16}, {"fp8-block", 70, 16}};
     mf_status status = MF_OK;
     for (int pass = 0; pass < 3; pass++) {
         for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++) {
@@ -161,7 +227,7 @@ static mf_status add_bytes(mf_measure_list *l, const char *prefix, double low_B,
     char key[128];
     mf_status status = MF_OK;
     for (double b = low_B; b <= high_B * 1.001 && status == MF_OK; b *= step) {
-        snprintf(key, sizeof key, "%s bytes=%.0f", prefix, b);
+        snprintf(key, sizeof key, "%s bytes=%.0f", prefix, floor(b / 256) * 256);
         status = mf_measure_list_add(l, key, false, "grid", e);
     }
     for (int i = 0; i < held && status == MF_OK; i++) {

@@ -180,25 +180,6 @@ static mf_measure_op family_of(const char *op) {
     return NULL;
 }
 
-static void finish(mf_point *p, const mf_measure_options *o, const mf_measure_time *t,
-                   const char *versions, const mf_measure_state *state) {
-    char drawn[sizeof p->source];
-    snprintf(p->gpu, sizeof p->gpu, "%s", o->gpu);
-    snprintf(p->versions, sizeof p->versions, "%s", versions);
-    snprintf(p->date, sizeof p->date, "%s", o->date);
-    p->time_s = t->time_s;
-    p->low_s = t->low_s;
-    p->high_s = t->high_s;
-    p->samples = t->samples;
-    memcpy(drawn, p->source, sizeof drawn);
-    if (state->known) {
-        snprintf(p->source, sizeof p->source, "moefold profile, %.80s; SM %u MHz, %u C", drawn,
-                 state->sm_MHz, state->temperature_C);
-    } else {
-        snprintf(p->source, sizeof p->source, "moefold profile, %.80s", drawn);
-    }
-}
-
 /* Measures one point; `user` is a session or a world. */
 typedef mf_status (*measure_fn)(void *user, const mf_point *p, mf_measure_time *out, mf_err *e);
 
@@ -206,74 +187,53 @@ typedef struct loop {
     const mf_measure_options *o;
     measure_fn measure;
     void *user;
-    mf_measure_file *file;
+    bool collectives; /* which points of the list are meant */
     mf_measure_nvml *nvml;
     mf_measure_state state;
-    char versions[160];
-    mf_measure_counts *counts;
-    double start_s;
+    int64_t measured;
 } loop;
 
-/* Measures a point and writes it down. */
-static mf_status one_point(loop *l, const mf_point *point, mf_err *e) {
-    mf_point p = *point;
+/* Measures a point and hands it out. */
+static mf_status one_point(loop *l, int64_t index, const mf_point *p, mf_err *e) {
     mf_measure_time t = {.samples = 0};
     mf_err why;
     mf_err_clear(&why);
-    mf_status status = l->measure(l->user, &p, &t, &why);
+    mf_status status = l->measure(l->user, p, &t, &why);
     if (status == MF_INPUT) {
-        l->counts->refused++;
+        l->o->refused(index, why.text, l->o->user);
         return MF_OK;
     }
     if (status != MF_OK) {
         char key[512];
-        mf_point_format(&p, key, sizeof key);
+        mf_point_format(p, key, sizeof key);
         return mf_err_set(e, status, "%s: %s", key, why.text);
     }
-    if (l->counts->measured % STATE_EVERY == 0) {
+    if (l->measured++ % STATE_EVERY == 0) {
         mf_measure_nvml_read(l->nvml, &l->state);
     }
     if (l->state.hot) {
         return mf_err_set(e, MF_INPUT, "the GPU slows down from heat (%u C, SM %u MHz)",
                           l->state.temperature_C, l->state.sm_MHz);
     }
-    finish(&p, l->o, &t, l->versions, &l->state);
-    l->counts->measured++;
-    return mf_measure_file_append(l->file, &p, e);
+    const mf_measure_reading r = {.time_s = t.time_s,
+                                  .low_s = t.low_s,
+                                  .high_s = t.high_s,
+                                  .samples = t.samples,
+                                  .sm_MHz = (int)l->state.sm_MHz,
+                                  .temperature_C = (int)l->state.temperature_C};
+    l->o->measured(index, &r, l->o->user);
+    return MF_OK;
 }
 
 static mf_status run_list(loop *l, const mf_measure_list *list, mf_err *e) {
-    const mf_measure_options *o = l->o;
     mf_status status = MF_OK;
-    for (int64_t i = 0; i < list->n && status == MF_OK; i++) {
-        if (mf_measure_file_has(l->file, &list->point[i])) {
-            l->counts->skipped++;
-            continue;
-        }
-        if (o->limit_s > 0 && now_s() - l->start_s > o->limit_s) {
-            l->counts->left = list->n - i;
-            break;
-        }
-        status = one_point(l, &list->point[i], e);
-        if (status == MF_OK && o->progress != NULL && l->counts->measured > 0) {
-            double each = (now_s() - l->start_s) / (double)l->counts->measured;
-            o->progress(i + 1, list->n, &list->point[i], each * (double)(list->n - i - 1), o->user);
-        }
-    }
-    return status;
-}
-
-static mf_status measure_all(loop *l, const mf_measure_list *list, mf_err *e) {
-    mf_status status = mf_measure_file_open(l->o->csv_path, &l->file, e);
     l->nvml = mf_measure_nvml_open(0);
-    l->start_s = now_s();
-    mf_measure_nvml_read(l->nvml, &l->state);
-    if (status == MF_OK && !l->o->shared && l->state.processes > 1) {
-        status = mf_err_set(e, MF_INPUT, "the GPU is used by another process");
+    for (int64_t i = 0; i < list->n && status == MF_OK; i++) {
+        if (mf_measure_op_is_collective(list->point[i].op) == l->collectives) {
+            status = one_point(l, i, &list->point[i], e);
+        }
     }
-    status = status == MF_OK ? run_list(l, list, e) : status;
     mf_measure_nvml_close(l->nvml);
-    mf_measure_file_close(l->file);
     return status;
 }
 
@@ -285,16 +245,11 @@ static mf_status session_point(void *user, const mf_point *p, mf_measure_time *o
                            : mf_err_set(e, MF_INPUT, "%s is not measured on one GPU", p->op);
 }
 
-mf_status mf_measure_gpu(const mf_measure_options *o, const mf_measure_list *list,
-                         mf_measure_counts *counts, mf_err *e) {
+mf_status mf_measure_gpu(const mf_measure_options *o, const mf_measure_list *list, mf_err *e) {
     mf_measure_session s;
-    loop l = {.o = o, .measure = session_point, .user = &s, .counts = counts};
-    memset(counts, 0, sizeof *counts);
+    loop l = {.o = o, .measure = session_point, .user = &s};
     mf_status status = session_open(&s, 0, o->seed, e);
-    if (status == MF_OK) {
-        mf_measure_versions(l.versions, sizeof l.versions);
-        status = measure_all(&l, list, e);
-    }
+    status = status == MF_OK ? run_list(&l, list, e) : status;
     session_close(&s);
     return status;
 }
@@ -304,25 +259,56 @@ static mf_status world_point(void *user, const mf_point *p, mf_measure_time *out
 }
 
 mf_status mf_measure_collectives(const mf_measure_options *o, const mf_measure_list *list,
-                                 mf_measure_counts *counts, mf_err *e) {
+                                 mf_err *e) {
     mf_measure_world *w = NULL;
-    int64_t ranks = 2;
-    char nccl[32];
-    loop l = {.o = o, .measure = world_point, .counts = counts};
-    memset(counts, 0, sizeof *counts);
+    int64_t ranks = 0;
+    loop l = {.o = o, .measure = world_point, .collectives = true};
     for (int64_t i = 0; i < list->n; i++) {
-        double n = mf_point_value(&list->point[i], "ranks");
+        bool link = mf_measure_op_is_collective(list->point[i].op);
+        double n = link ? mf_point_value(&list->point[i], "ranks") : 0;
         ranks = n > (double)ranks ? (int64_t)n : ranks;
+    }
+    if (ranks == 0) {
+        return MF_OK;
     }
     mf_status status = mf_measure_world_open((int)ranks, &w, e);
     if (status == MF_OK) {
-        mf_measure_versions(l.versions, sizeof l.versions);
-        mf_measure_nccl_version(nccl, sizeof nccl);
-        size_t used = strlen(l.versions);
-        snprintf(l.versions + used, sizeof l.versions - used, " nccl=%s", nccl);
         l.user = w;
-        status = measure_all(&l, list, e);
+        status = run_list(&l, list, e);
     }
     mf_measure_world_close(w);
     return status;
+}
+
+/* --- the machine ------------------------------------------------------------------------------ */
+
+mf_status mf_measure_look(mf_measure_machine *out, mf_err *e) {
+    struct cudaDeviceProp p;
+    int count = 0;
+    memset(out, 0, sizeof *out);
+    cudaError_t result = cudaGetDeviceCount(&count);
+    if (result != cudaSuccess || count < 1) {
+        return mf_err_set(e, MF_USAGE, "no GPU to measure (%s)",
+                          result == cudaSuccess ? "none found" : cudaGetErrorString(result));
+    }
+    MF_CUDA_TRY(cudaGetDeviceProperties(&p, 0), e);
+    snprintf(out->device, sizeof out->device, "%.79s", p.name);
+    out->memory_B = (double)p.totalGlobalMem;
+    mf_measure_gpu_name(out->device, out->memory_B, out->gpu, sizeof out->gpu);
+    for (int i = 0; i < count; i++) {
+        struct cudaDeviceProp q;
+        mf_measure_state state;
+        MF_CUDA_TRY(cudaGetDeviceProperties(&q, i), e);
+        out->gpus += strcmp(p.name, q.name) == 0;
+        mf_measure_nvml *n = mf_measure_nvml_open(i);
+        mf_measure_nvml_read(n, &state);
+        mf_measure_nvml_close(n);
+        out->processes += (int)state.processes;
+        out->hot = out->hot || state.hot;
+        out->sm_MHz = i == 0 ? (int)state.sm_MHz : out->sm_MHz;
+        out->temperature_C = i == 0 ? (int)state.temperature_C : out->temperature_C;
+    }
+    mf_measure_versions(out->versions, sizeof out->versions);
+    mf_measure_nccl_version(out->nccl, sizeof out->nccl);
+    return MF_OK;
 }

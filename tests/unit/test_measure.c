@@ -1,14 +1,12 @@
-/* Which points are measured, and the file that remembers them: no GPU is needed for either. */
+/* Which points are measured, on which machine, and what is left to do: no GPU is needed. */
 #include "tests/test.h"
 
 #include "executor/measure.h"
 #include "executor/measure_draw.h"
-#include "executor/measure_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static int64_t count(const mf_measure_list *l, const char *op, bool held) {
     int64_t n = 0;
@@ -104,35 +102,135 @@ static void ops_of_a_program_become_keys(void **state) {
     assert_false(mf_measure_op_key(&gather, MF_PREC_BF16, key, sizeof key));
 }
 
-static void a_file_remembers_what_was_measured(void **state) {
+/* --- the machine ------------------------------------------------------------------------------ */
+
+static void gpus_are_called_by_the_names_of_clusters(void **state) {
     (void)state;
-    char path[] = "/tmp/mf_measure_XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    remove(path);
-    mf_measure_file *f;
-    mf_point p, other;
-    assert_ok(mf_point_parse("gemm dtype=bf16 m=128 n=256 k=512", &p, NULL));
-    assert_ok(mf_point_parse("gemm dtype=bf16 m=128 n=256 k=1024", &other, NULL));
-    snprintf(p.gpu, sizeof p.gpu, "h200");
-    snprintf(p.source, sizeof p.source, "a test, with a comma");
+    static const struct {
+        const char *device;
+        double memory_B;
+        const char *gpu;
+    } cases[] = {{"NVIDIA H200", 150e9, "h200"},
+                 {"NVIDIA H100 80GB HBM3", 85e9, "h100"},
+                 {"NVIDIA GH200 480GB", 100e9, "gh200"},
+                 {"NVIDIA H20", 100e9, "h20"},
+                 {"NVIDIA A100-SXM4-40GB", 42e9, "a100-40"},
+                 {"NVIDIA A100-SXM4-80GB", 85e9, "a100"},
+                 {"NVIDIA GB200", 190e9, "gb200"},
+                 {"NVIDIA B200", 190e9, "b200"},
+                 {"NVIDIA GeForce RTX 4090", 25e9, "geforce-rtx-4090"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char name[32];
+        mf_measure_gpu_name(cases[i].device, cases[i].memory_B, name, sizeof name);
+        assert_string_equal(name, cases[i].gpu);
+    }
+}
+
+static mf_measure_machine quiet_machine(void) {
+    return (mf_measure_machine){.device = "NVIDIA H200",
+                                .gpu = "h200",
+                                .memory_B = 150e9,
+                                .gpus = 2,
+                                .sm_MHz = 1980,
+                                .temperature_C = 36,
+                                .versions = "cuda=13.0 cublas=13.1.0",
+                                .nccl = "2.28.9"};
+}
+
+static void a_machine_survives_its_line(void **state) {
+    (void)state;
+    char line[1024];
+    mf_measure_machine m = quiet_machine(), back;
+    mf_measure_machine_format(&m, line, sizeof line);
+    assert_ok(mf_measure_machine_parse(line, &back, NULL));
+    assert_memory_equal(&m, &back, sizeof m);
+    assert_int_equal(mf_measure_machine_parse("hello", &back, NULL), MF_INPUT);
+    char *gone = strstr(line, "\thot=");
+    assert_non_null(gone);
+    memcpy(gone, "\that=", 5);
+    assert_int_equal(mf_measure_machine_parse(line, &back, NULL), MF_INPUT);
+}
+
+static void company_heat_and_no_gpu_are_refused(void **state) {
+    (void)state;
+    mf_measure_machine m = quiet_machine();
+    mf_err e = {.text = ""};
+    assert_ok(mf_measure_machine_check(&m, false, &e));
+    m.processes = 1;
+    assert_int_equal(mf_measure_machine_check(&m, false, &e), MF_INPUT);
+    assert_non_null(strstr(e.text, "1 other process on the GPU"));
+    assert_ok(mf_measure_machine_check(&m, true, &e));
+    m.hot = true;
+    assert_int_equal(mf_measure_machine_check(&m, true, &e), MF_INPUT);
+    assert_non_null(strstr(e.text, "throttled at 1980 MHz and 36 C"));
+    m.gpus = 0;
+    assert_int_equal(mf_measure_machine_check(&m, true, &e), MF_USAGE);
+}
+
+/* --- only what is missing --------------------------------------------------------------------- */
+
+static void put(mf_store *s, const char *key, const char *gpu, const char *versions) {
+    mf_point p;
+    assert_ok(mf_point_parse(key, &p, NULL));
+    snprintf(p.gpu, sizeof p.gpu, "%s", gpu);
+    snprintf(p.versions, sizeof p.versions, "%s", versions);
     p.time_s = p.low_s = p.high_s = 1e-5;
-    p.samples = 7;
-    assert_ok(mf_measure_file_open(path, &f, NULL));
-    assert_false(mf_measure_file_has(f, &p));
-    assert_ok(mf_measure_file_append(f, &p, NULL));
-    mf_measure_file_close(f);
-    assert_ok(mf_measure_file_open(path, &f, NULL));
-    assert_true(mf_measure_file_has(f, &p));
-    assert_false(mf_measure_file_has(f, &other));
-    mf_measure_file_close(f);
-    FILE *damaged = fopen(path, "a");
-    assert_non_null(damaged);
-    fputs("h200,gemm,dtype=bf16 m=12\n", damaged);
-    fclose(damaged);
-    assert_int_equal(mf_measure_file_open(path, &f, NULL), MF_INPUT);
-    remove(path);
+    assert_ok(mf_store_put(s, &p, NULL));
+}
+
+/* Another GPU, another driver and another NCCL are other measurements. */
+static void what_the_store_has_of_these_versions_is_left_out(void **state) {
+    (void)state;
+    static const char *const keys[] = {
+        "gemm dtype=bf16 m=128 n=256 k=512", "gemm dtype=bf16 m=128 n=256 k=1024",
+        "gemm dtype=bf16 m=128 n=256 k=2048", "all_reduce bytes=4096 ranks=2",
+        "all_reduce bytes=8192 ranks=2"};
+    const mf_measure_machine m = quiet_machine();
+    mf_measure_list l = {NULL, 0, 0};
+    mf_store *s;
+    int64_t there = 0;
+    assert_ok(mf_store_open(":memory:", &s, NULL));
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        assert_ok(mf_measure_list_add(&l, keys[i], false, "test", NULL));
+    }
+    put(s, keys[0], "h200", m.versions);
+    put(s, keys[1], "h100", m.versions);
+    put(s, keys[2], "h200", "cuda=12.8 cublas=12.8.4");
+    put(s, keys[3], "h200", "cuda=13.0 cublas=13.1.0 nccl=2.28.9");
+    put(s, keys[4], "h200", m.versions);
+    assert_ok(mf_measure_keep_missing(&l, s, &m, &there, NULL));
+    assert_int_equal(there, 2);
+    assert_int_equal(l.n, 3);
+    char key[256];
+    mf_point_format(&l.point[2], key, sizeof key);
+    assert_non_null(strstr(key, "all_reduce bytes=8192"));
+    mf_store_close(s);
+    mf_measure_list_clear(&l);
+}
+
+static void a_model_needs_its_own_ops(void **state) {
+    (void)state;
+    mf_model *m = malloc(sizeof *m);
+    mf_cluster c;
+    mf_layout base;
+    mf_measure_degrees one = {.tp = {1}, .cp = {1}, .ep = {8}, .etp = {1}, .mbs = {1}};
+    mf_measure_list few = {NULL, 0, 0}, many = {NULL, 0, 0};
+    assert_non_null(m);
+    assert_ok(mf_model_load("qwen3-30b-a3b", m, NULL));
+    assert_ok(mf_cluster_load("h200", &c, NULL));
+    mf_layout_init(&base);
+    base.seq = 4096;
+    assert_ok(mf_measure_plan_model(m, &c, &base, &one, &few, NULL));
+    mf_measure_degrees usual = mf_measure_degrees_usual();
+    assert_ok(mf_measure_plan_model(m, &c, &base, &usual, &many, NULL));
+    assert_true(count(&few, "grouped_gemm", false) >= 6); /* two products in three passes */
+    assert_true(count(&few, "attention", false) == 2);
+    assert_true(many.n > 4 * few.n && many.n < 3000);
+    one.ep[0] = 7; /* 128 experts */
+    assert_int_equal(mf_measure_plan_model(m, &c, &base, &one, &few, NULL), MF_LAYOUT);
+    mf_measure_list_clear(&few);
+    mf_measure_list_clear(&many);
+    free(m);
 }
 
 int main(void) {
@@ -142,7 +240,11 @@ int main(void) {
         cmocka_unit_test(a_seed_gives_the_same_points_and_another_seed_others),
         cmocka_unit_test(a_key_is_added_once_and_bad_ones_are_refused),
         cmocka_unit_test(ops_of_a_program_become_keys),
-        cmocka_unit_test(a_file_remembers_what_was_measured),
+        cmocka_unit_test(gpus_are_called_by_the_names_of_clusters),
+        cmocka_unit_test(a_machine_survives_its_line),
+        cmocka_unit_test(company_heat_and_no_gpu_are_refused),
+        cmocka_unit_test(what_the_store_has_of_these_versions_is_left_out),
+        cmocka_unit_test(a_model_needs_its_own_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ mf_masked profile --store "$work/cut.db" --check
 mf_masked profile --store "$work/cut.db" --rebuild
 mf_masked profile --store "$work/cut.db" --check
 
-mf profile --store "$work/a.db"
+MOEFOLD_MEASURE=$work/none mf profile --store "$work/a.db"
 mf profile --check
 mf profile --store "$work/a.db" --check --rebuild
 mf profile --store "$work/none.db" --check

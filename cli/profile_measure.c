@@ -1,0 +1,206 @@
+/* profile_measure.c - what is to be measured, and every reading into the store. */
+#include "cli/profile_measure.h"
+
+#include "cli/prices.h"
+#include "executor/measure_worker.h"
+#include "planner/space.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static const char elsewhere[] =
+    "; measurements made elsewhere are taken in with --import: what nccl-tests printed, text or "
+    "JSON, with --gpu NAME, or a CSV file of points as --export writes it";
+enum { RANKS_MAX = 8 };
+static const uint64_t seed =
+    1; /* the same points every time, so that a run can be taken up again */
+
+/* --- what to measure -------------------------------------------------------------------------- */
+
+static void one_degree(int64_t *list, const mf_args *a, mf_option_id id) {
+    if (a->value[id].given) {
+        list[0] = a->value[id].i;
+        list[1] = 0;
+    }
+}
+
+static mf_status plan_model(const mf_args *a, const mf_measure_machine *machine, mf_measure_list *l,
+                            mf_err *e) {
+    mf_layout base;
+    mf_cluster cluster;
+    mf_model *m = malloc(sizeof *m);
+    mf_measure_degrees d = mf_measure_degrees_usual();
+    if (m == NULL) {
+        return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
+    }
+    mf_status s =
+        mf_model_load_with(a->value[MF_OPT_MODEL].text, a->set, (size_t)a->set_count, m, e);
+    s = s == MF_OK ? MF_OK : mf_prices_name(s, MF_OPT_MODEL, e);
+    mf_layout_init(&base);
+    base.seq = a->value[MF_OPT_SEQ].given ? a->value[MF_OPT_SEQ].i : 4096;
+    s = s == MF_OK ? mf_args_apply(a, &base, e) : s;
+    one_degree(d.tp, a, MF_OPT_TP);
+    one_degree(d.cp, a, MF_OPT_CP);
+    one_degree(d.ep, a, MF_OPT_EP);
+    one_degree(d.etp, a, MF_OPT_ETP);
+    one_degree(d.mbs, a, MF_OPT_MICRO_BATCH);
+    /* Shapes do not depend on the cluster; one that ships lends its numbers to an unknown GPU. */
+    if (s == MF_OK && mf_cluster_load(machine->gpu, &cluster, NULL) != MF_OK) {
+        s = mf_cluster_load("h200", &cluster, e);
+    }
+    s = s == MF_OK ? mf_measure_plan_model(m, &cluster, &base, &d, l, e) : s;
+    free(m);
+    return s;
+}
+
+static mf_status plan(const mf_args *a, const mf_measure_machine *machine, mf_measure_list *l,
+                      mf_err *e) {
+    mf_status s = a->value[MF_OPT_MODEL].given ? plan_model(a, machine, l, e)
+                                               : mf_measure_plan_gpu(seed, l, e);
+    int ranks = machine->gpus < RANKS_MAX ? machine->gpus : RANKS_MAX;
+    if (s == MF_OK && ranks > 1 && machine->nccl[0] != '\0') {
+        s = mf_measure_plan_collectives(ranks, seed, l, e);
+    }
+    return s;
+}
+
+/* --- progress --------------------------------------------------------------------------------- */
+
+typedef struct progress {
+    const mf_cli *cli;
+    bool wanted;
+    double start_s, next_s;
+} progress;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void show(progress *p, int64_t done, int64_t all, const char *op) {
+    double wall_s = now_s() - p->start_s;
+    bool terminal = p->cli->err_is_terminal;
+    if (!p->wanted || (wall_s < p->next_s && done < all)) {
+        return;
+    }
+    p->next_s = wall_s + (terminal ? 0.2 : 5.0);
+    fprintf(p->cli->err, "%s%lld of %lld points (%s), about %.0f s left%s",
+            terminal ? "\r\033[K" : "", (long long)done, (long long)all, op,
+            wall_s / (double)(done > 0 ? done : 1) * (double)(all - done),
+            terminal && done < all ? "" : "\n");
+    fflush(p->cli->err);
+}
+
+/* --- readings --------------------------------------------------------------------------------- */
+
+static void finish(mf_point *p, const mf_measure_machine *machine, const char *date,
+                   const mf_measure_reading *r) {
+    char drawn[sizeof p->source];
+    memcpy(drawn, p->source, sizeof drawn);
+    memcpy(p->gpu, machine->gpu, sizeof p->gpu);
+    snprintf(p->date, sizeof p->date, "%s", date);
+    mf_measure_versions_of(machine, p->op, p->versions, sizeof p->versions);
+    p->time_s = r->time_s;
+    p->low_s = r->low_s;
+    p->high_s = r->high_s;
+    p->samples = r->samples;
+    if (r->sm_MHz > 0) {
+        snprintf(p->source, sizeof p->source, "moefold profile, %.80s; SM %d MHz, %d C", drawn,
+                 r->sm_MHz, r->temperature_C);
+    } else {
+        snprintf(p->source, sizeof p->source, "moefold profile, %.80s", drawn);
+    }
+}
+
+static mf_status read_all(mf_measure_worker *w, mf_measure_list *l, mf_store *store,
+                          const mf_measure_machine *machine, progress *p, mf_measured *out,
+                          mf_err *e) {
+    char date[16];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &utc));
+    for (;;) {
+        mf_measure_word word;
+        mf_measure_reading r;
+        int64_t index;
+        mf_status s = mf_measure_worker_next(w, &word, &index, &r, e);
+        if (s != MF_OK || word == MF_WORD_END) {
+            return s;
+        }
+        mf_point *point = &l->point[index];
+        if (word == MF_WORD_REFUSED) {
+            out->refused++;
+        } else {
+            finish(point, machine, date, &r);
+            s = mf_store_put(store, point, e);
+            if (s != MF_OK) {
+                return s;
+            }
+            out->measured++;
+        }
+        show(p, out->measured + out->refused, l->n, point->op);
+    }
+}
+
+/* --- the action ------------------------------------------------------------------------------- */
+
+static mf_status open_store(const char *path, mf_store **out, mf_err *e) {
+    struct stat info;
+    mf_status s = stat(path, &info) != 0 ? mf_store_rebuild(path, e) : MF_OK;
+    return s == MF_OK ? mf_store_open(path, out, e) : s;
+}
+
+static mf_status open_worker(const mf_args *a, mf_measure_worker **w, mf_measure_machine *machine,
+                             mf_err *e) {
+    char path[4096];
+    if (!mf_measure_worker_path(path, sizeof path)) {
+        return mf_err_set(e, MF_USAGE, "this build cannot measure: it was made without CUDA%s",
+                          elsewhere);
+    }
+    mf_status s = mf_measure_worker_open(path, w, machine, e);
+    s = s == MF_OK ? mf_measure_machine_check(machine, a->value[MF_OPT_SHARED].given, e) : s;
+    if (s == MF_USAGE && e != NULL) {
+        const mf_err why = *e;
+        return mf_err_set(e, s, "%.400s%s", why.text, elsewhere);
+    }
+    if (s == MF_OK && a->value[MF_OPT_GPU].given) {
+        snprintf(machine->gpu, sizeof machine->gpu, "%.31s", a->value[MF_OPT_GPU].text);
+    }
+    return s;
+}
+
+mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *path,
+                             mf_measured *out, mf_err *e) {
+    mf_measure_worker *w = NULL;
+    mf_measure_machine machine;
+    mf_measure_list l = {NULL, 0, 0};
+    mf_store *store = NULL;
+    progress p = {.cli = cli,
+                  .wanted = cli->err_is_terminal || a->value[MF_OPT_PROGRESS].given,
+                  .start_s = now_s()};
+    *out = (mf_measured){.gpu = ""};
+    mf_status s = open_worker(a, &w, &machine, e);
+    if (s == MF_OK) {
+        snprintf(out->gpu, sizeof out->gpu, "%s", machine.gpu);
+        s = plan(a, &machine, &l, e);
+    }
+    s = s == MF_OK ? open_store(path, &store, e) : s;
+    s = s == MF_OK ? mf_measure_keep_missing(&l, store, &machine, &out->there, e) : s;
+    if (s == MF_OK && l.n > 0) {
+        s = mf_measure_worker_give(w, &l, e);
+        s = s == MF_OK ? read_all(w, &l, store, &machine, &p, out, e) : s;
+    }
+    if (s != MF_OK && cli->cancel != NULL && *cli->cancel != 0) {
+        s = mf_err_set(e, MF_INTERRUPTED,
+                       "interrupted after %lld of %lld points, which are stored; the same command "
+                       "goes on from there",
+                       (long long)out->measured, (long long)l.n);
+    }
+    mf_measure_worker_close(w);
+    mf_store_close(store);
+    mf_measure_list_clear(&l);
+    return s;
+}

@@ -1,0 +1,85 @@
+/* measure_main_cuda.c - moefold-measure: measures what it is told on standard input and says what
+ * it found on standard output, in the lines of executor/measure_worker.h. `moefold profile` starts
+ * it; by hand: echo '0	gemm dtype=bf16 m=4096 n=4096 k=4096' | moefold-measure
+ */
+#include "executor/measure.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 1024 };
+
+static void measured(int64_t index, const mf_measure_reading *r, void *user) {
+    const int64_t *number = user;
+    printf("point\t%" PRId64 "\t%.9g\t%.9g\t%.9g\t%" PRId64 "\t%d\t%d\n", number[index], r->time_s,
+           r->low_s, r->high_s, r->samples, r->sm_MHz, r->temperature_C);
+    fflush(stdout);
+}
+
+static void refused(int64_t index, const char *why, void *user) {
+    const int64_t *number = user;
+    printf("refused\t%" PRId64 "\t%.400s\n", number[index], why);
+    fflush(stdout);
+}
+
+/* Lines "NUMBER <tab> KEY"; *number [l->n] to be freed. */
+static mf_status read_list(mf_measure_list *l, int64_t **number, mf_err *e) {
+    char line[LINE];
+    int64_t room = 0;
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        char *key = NULL;
+        int64_t n = strtoll(line, &key, 10), before = l->n;
+        line[strcspn(line, "\r\n")] = '\0';
+        mf_status s = mf_measure_list_add(l, key + strspn(key, "\t "), false, "", e);
+        if (s != MF_OK) {
+            return s;
+        }
+        if (l->n == before) {
+            continue; /* said twice */
+        }
+        if (l->n > room) {
+            room = room > 0 ? 2 * room : 1024;
+            int64_t *more = realloc(*number, (size_t)room * sizeof *more);
+            if (more == NULL) {
+                return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
+            }
+            *number = more;
+        }
+        (*number)[before] = n;
+    }
+    return MF_OK;
+}
+
+int main(void) {
+    mf_measure_machine machine;
+    mf_measure_list l = {NULL, 0, 0};
+    int64_t *number = NULL;
+    char line[LINE];
+    mf_err e;
+    mf_err_clear(&e);
+    mf_status s = mf_measure_look(&machine, &e);
+    if (s == MF_OK) {
+        mf_measure_machine_format(&machine, line, sizeof line);
+        puts(line);
+        fflush(stdout);
+        s = read_list(&l, &number, &e);
+    }
+    const mf_measure_options o = {
+        .seed = 1, .measured = measured, .refused = refused, .user = number};
+    bool single = false;
+    for (int64_t i = 0; i < l.n; i++) {
+        single = single || !mf_measure_op_is_collective(l.point[i].op);
+    }
+    s = s == MF_OK && single ? mf_measure_gpu(&o, &l, &e) : s;
+    s = s == MF_OK ? mf_measure_collectives(&o, &l, &e) : s;
+    if (s == MF_OK) {
+        puts("end");
+    } else {
+        printf("error\t%d\t%s\n", mf_status_exit_code(s), e.text);
+    }
+    mf_measure_list_clear(&l);
+    free(number);
+    return mf_status_exit_code(s);
+}
