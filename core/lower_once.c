@@ -85,9 +85,9 @@ mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count p) {
         s.gradients_B += 4.0 * (side[i].level >= 2 ? shard : n);
         /* FP32 master weights (the parameters themselves when those are FP32), two moments. */
         double master_B = l->precision == MF_PREC_FP32 ? 0.0 : 4.0;
-        double state = (side[i].level >= 1 ? shard : n) * (master_B + 2.0 * moment_B);
-        s.optimizer_host_B += state * l->offload_optimizer;
-        s.optimizer_B += state * (1.0 - l->offload_optimizer);
+        double own = side[i].level >= 1 ? shard : n, host = floor(own * l->offload_optimizer);
+        s.optimizer_host_B += host * (master_B + 2.0 * moment_B);
+        s.optimizer_B += (own - host) * (master_B + 2.0 * moment_B);
     }
     return s;
 }
@@ -228,8 +228,8 @@ int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max
             sum_op(l, MF_STREAM_DP, MF_GROUP_WORLD, "grad_norm_all_reduce", 1.0 + w->losses, 8.0);
         made[n - 1].module = MF_MODULE_OPTIMIZER;
     }
-    double host = own * l->offload_optimizer;
-    double state_B = 4.0 + 2.0 * moment_B;
+    double host = floor(own * l->offload_optimizer);
+    double state_B = (l->precision == MF_PREC_FP32 ? 0.0 : 4.0) + 2.0 * moment_B;
     if (host > 0) {
         made[n++] = optimizer_op(MF_OP_COPY_H2D, MF_STREAM_H2D, "optimizer_states_in", host,
                                  host * state_B);

@@ -66,25 +66,24 @@ static char *take(char **at, int64_t size_B) {
     return here;
 }
 
+/* Host memory follows the device's in one allocation: moments of which a part is on the host are
+ * one run of elements. */
 static mf_status allocate(mf_exec *x, int64_t size_B, int64_t padding, mf_err *e) {
-    int64_t room_B = mf_align_B(size_B + padding) + MF_ALIGN_B;
-    int64_t host_B = mf_align_B(x->host_B) + MF_ALIGN_B;
+    int64_t room_B = mf_align_B(size_B + padding + x->host_B) + 2 * MF_ALIGN_B;
     x->arena_B = size_B;
     x->arena = aligned_alloc(MF_ALIGN_B, (size_t)room_B);
-    x->host = aligned_alloc(MF_ALIGN_B, (size_t)host_B);
     x->mail = calloc((size_t)(2 * x->sending + x->waiting) + 1, sizeof *x->mail);
-    if (x->arena == NULL || x->host == NULL || x->mail == NULL) {
+    if (x->arena == NULL || x->mail == NULL) {
         return mf_err_set(e, MF_NOMEM, "executor: no %lld bytes for the arena and %lld beside it",
-                          (long long)room_B, (long long)host_B);
+                          (long long)size_B, (long long)x->host_B);
     }
     memset(x->arena, 0, (size_t)room_B);
-    memset(x->host, 0, (size_t)host_B);
     return MF_OK;
 }
 
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     const int64_t total[2] = {x->params.dense, x->params.expert};
-    int64_t shard[2], weights[2], gradients[2], exchange_B, state = 0;
+    int64_t shard[2], weights[2], gradients[2], exchange_B, state = 0, moments = 0, on_host = 0;
     bool merged = x->p->layout.schedule == MF_SCHED_MERGED;
     int sides = merged ? 2 : 1;
     find_owned(x, shard);
@@ -96,14 +95,16 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     for (int h = 0; h < 2; h++) {
         weights[h] = mf_exec_zero(x, h) >= 3 ? shard[h] : total[h];
         gradients[h] = mf_exec_zero(x, h) >= 2 ? shard[h] : total[h];
-        state += 4 * (weights[h] + gradients[h] + 2 * shard[h]);
+        state += 4 * (weights[h] + gradients[h]);
+        moments += 2 * shard[h];
+        on_host += 2 * (int64_t)floor((double)shard[h] * x->p->layout.offload_optimizer);
     }
     int64_t padding = mf_align_B(state) - state;
     int64_t buffers = 2 * sides + 2 * x->sending + x->waiting;
-    x->host_B = x->places->host_B;
+    x->host_B = x->places->host_B + 4 * on_host;
     status = allocate(x,
                       state + x->places->size_B + buffers * x->boundary_B +
-                          2 * sides * x->gathered_B + exchange_B,
+                          2 * sides * x->gathered_B + exchange_B + 4 * (moments - on_host),
                       padding, e);
     if (status != MF_OK) {
         return status;
@@ -112,8 +113,6 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     for (int h = 0; h < 2; h++) {
         x->weights[h] = (float *)(void *)take(&at, 4 * weights[h]);
         x->gradients[h] = (float *)(void *)take(&at, 4 * gradients[h]);
-        x->moments[0][h] = (float *)(void *)take(&at, 4 * shard[h]);
-        x->moments[1][h] = (float *)(void *)take(&at, 4 * shard[h]);
     }
     at = x->arena + mf_align_B(at - x->arena);
     x->area = take(&at, x->places->size_B);
@@ -125,6 +124,12 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     for (int i = 0; i < 2 * x->sending + x->waiting; i++) {
         x->mail[i].data = take(&at, x->boundary_B);
     }
+    x->host_moments = (float *)(void *)at + moments - on_host;
+    for (int h = 0; h < 2; h++) {
+        x->moments[0][h] = (float *)(void *)take(&at, 4 * shard[h]);
+        x->moments[1][h] = (float *)(void *)take(&at, 4 * shard[h]);
+    }
+    x->host = x->arena + mf_align_B(at - x->arena);
     return MF_OK;
 }
 
@@ -234,6 +239,7 @@ void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op_index, mf_exec
     out->position = at->position;
     out->ring_step = bind->ring_step;
     out->nin = bind->nin;
+    out->forward_nin = bind->forward_nin;
     out->env = &x->env;
     out->host = at->host != NULL ? at->host + q->bind->host_at[op_index] : NULL;
     for (int k = 0; k < bind->nin; k++) {
@@ -317,6 +323,14 @@ int64_t mf_exec_arena_B(const mf_exec *x) {
 
 double mf_exec_planned_B(const mf_exec *x) {
     return x->planned_B;
+}
+
+int64_t mf_exec_host_B(const mf_exec *x) {
+    return x->host_B;
+}
+
+double mf_exec_planned_host_B(const mf_exec *x) {
+    return x->planned_host_B;
 }
 
 int64_t mf_exec_gaps_B(const mf_exec *x) {

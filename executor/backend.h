@@ -33,6 +33,11 @@ typedef struct mf_exec_env {
     const int32_t *ring_position; /* [cp][mbs * S/CP] positions that each CP rank holds */
     const int32_t *full_position; /* [mbs * S] of keys gathered over CP, sample by sample */
     const int32_t *full_cu;       /* [mbs + 1] */
+    /* where an all-to-all joins `near` neighbours of the CP group and a ring goes over the rest */
+    int64_t near;
+    mf_group_kind cp_near, cp_far;
+    const int32_t *near_position; /* [cp / near][mbs * near * S/CP] */
+    const int32_t *near_cu;       /* [mbs + 1] */
 
     float loss_scale;   /* of the gradient of each valid label */
     float aux_scale;    /* of the gradient of the auxiliary loss of one micro-batch; 0: none */
@@ -53,8 +58,9 @@ typedef struct mf_exec_op {
     const mf_op *op, *forward; /* forward: itself in F, else what it derives from (or itself) */
     const mf_block *block;
     int position;
-    int ring_step; /* attention: keys of the CP rank this many before */
-    int nin;       /* operands without partial sums */
+    int ring_step;   /* attention: keys of the CP rank this many before */
+    int nin;         /* operands without partial sums */
+    int forward_nin; /* operands of the forward op */
     mf_exec_tensor in[MF_OP_MAX_IN], out[MF_OP_MAX_OUT];
     mf_exec_tensor sum[MF_OP_MAX_OUT];   /* gradient that stands and is to be added; data NULL */
     mf_exec_tensor weight[MF_OP_MAX_IN]; /* operands of the forward op that are weights */

@@ -177,13 +177,15 @@ static mf_kernel_attention_shape shape_of(const mf_exec_op *x) {
                                    .o_head = d_v};
     const mf_layout *l = env->layout;
     int64_t local = l->seq / l->cp;
-    if (dim[4] == l->seq) { /* keys of the whole samples; queries too after an all-to-all */
+    if (dim[3] > local) { /* after an all-to-all: rows of `near` CP ranks, keys of a ring's next */
+        int64_t ring = l->cp / env->near, rows = l->mbs * env->near * local;
+        int64_t own = env->at.c / env->near, from = (own + ring - x->ring_step) % ring;
+        s.cu_q = s.cu_k = env->near_cu;
+        s.q_pos = env->near_position + own * rows;
+        s.k_pos = env->near_position + from * rows;
+    } else if (dim[4] == l->seq) { /* keys of the whole samples */
         s.cu_k = env->full_cu;
         s.k_pos = env->full_position;
-        if (dim[3] == l->seq) {
-            s.cu_q = s.cu_k;
-            s.q_pos = s.k_pos;
-        }
     } else if (x->ring_step > 0) {
         int64_t from = (env->at.c + l->cp - x->ring_step) % l->cp;
         s.k_pos = env->ring_position + from * l->mbs * local;
@@ -196,10 +198,10 @@ static mf_kernel_attention_shape shape_of(const mf_exec_op *x) {
 static float *sinks_of(const mf_exec_op *x, int64_t *first) {
     const mf_exec_tensor *w = &x->weight[3];
     int64_t heads = x->op->dim[1];
-    if (x->forward->nin < 4) {
+    if (x->forward_nin < 4) {
         return NULL;
     }
-    *first = w->rows > heads ? x->env->at.c * heads : 0;
+    *first = w->rows > heads ? x->env->at.c % (w->rows / heads) * heads : 0;
     float *sinks = (float *)x->env->scratch + x->env->scratch_B / sizeof(float) - heads;
     for (int64_t h = 0; h < heads; h++) {
         sinks[h] = mf_kernel_get(w->data, w->dtype, *first + h);

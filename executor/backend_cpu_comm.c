@@ -16,6 +16,11 @@ static size_t row_B(const mf_exec_tensor *t) {
 }
 
 static mf_group_kind group_of(const mf_exec_op *x) {
+    const mf_exec_env *env = x->env;
+    if (x->op->group == MF_GROUP_CP && env->near > 1 && env->near < env->layout->cp) {
+        int64_t neighbours = mf_layout_group(env->layout, MF_GROUP_CP).stride;
+        return x->op->shape.stride == neighbours ? env->cp_near : env->cp_far;
+    }
     return (mf_group_kind)x->op->group;
 }
 

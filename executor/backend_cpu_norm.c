@@ -131,7 +131,7 @@ mf_status mf_cpu_rmsnorm_grad(const mf_exec_op *x, mf_err *e) {
     int parts = norm_parts(x, dy, part);
     mf_status status = rest_of_rows(x, dy, dx, &part[parts - 1], e);
     for (int i = 0; i < parts && status == MF_OK; i++) {
-        if (x->forward->nin > 2) {
+        if (x->forward_nin > 2) {
             mf_kernel_norm_split s = split_of(x, part, i, in, dy, x->in[3].data);
             s.dy = mf_cpu_at(dy, part[i].x_at);
             s.dx = mf_cpu_at(dx, part[i].x_at);

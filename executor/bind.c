@@ -13,8 +13,16 @@ static bool is_gather_mark(const mf_block *b, int16_t t) {
            strncmp(b->tensors[t].name, "gather_", 7) == 0;
 }
 
+static int without_marks(const mf_block *b, const mf_op *op) {
+    int nin = op->nin;
+    while (nin > 0 && is_gather_mark(b, op->in[nin - 1])) {
+        nin--;
+    }
+    return nin;
+}
+
 /* Operands that are not partial sums (core/program.h lists them); 0: all of them. */
-static int operands_of(const mf_op *op, const mf_op *forward) {
+static int operands_of(const mf_op *op, const mf_op *forward, int forward_nin) {
     static const int8_t operands[MF_OP_COUNT] = {
         [MF_OP_GEMM] = 2,       [MF_OP_GROUPED_GEMM] = 3,   [MF_OP_RMSNORM_BWD] = 3,
         [MF_OP_GATE_BWD] = 3,   [MF_OP_ROPE_BWD] = 3,       [MF_OP_ATTENTION_BWD] = 6,
@@ -26,9 +34,9 @@ static int operands_of(const mf_op *op, const mf_op *forward) {
         return op->nin;
     }
     if (op->kind == MF_OP_SWIGLU_BWD) {
-        return 1 + forward->nin;
+        return 1 + forward_nin;
     }
-    if (op->kind == MF_OP_RMSNORM_BWD && forward->nin > 2) {
+    if (op->kind == MF_OP_RMSNORM_BWD && forward_nin > 2) {
         return 4;
     }
     if (op->kind == MF_OP_BIAS_BWD && op->pass == MF_PASS_B) {
@@ -73,11 +81,9 @@ static void bind_sums(const mf_block *b, const mf_op *op, int operands, int nin,
 static void bind_one(const mf_block *b, int i, op_bind *out) {
     const mf_op *op = &b->ops[i];
     const mf_op *forward = op->forward >= 0 ? &b->ops[op->forward] : op;
-    int nin = op->nin;
-    while (nin > 0 && is_gather_mark(b, op->in[nin - 1])) {
-        nin--;
-    }
-    int operands = operands_of(op, forward);
+    int nin = without_marks(b, op);
+    out->forward_nin = (int16_t)without_marks(b, forward);
+    int operands = operands_of(op, forward, out->forward_nin);
     operands = operands < nin ? operands : nin;
     out->nin = (int16_t)operands;
     bind_sums(b, op, operands, nin, out);
@@ -192,8 +198,6 @@ static mf_status refuse(const mf_exec *x, mf_err *e) {
     what = l->precision != MF_PREC_FP32 ? "precisions other than fp32" : what;
     what = l->moments_bf16 ? "BF16 moments" : what;
     what = m->rope_scaling.kind == MF_ROPE_OTHER ? "this rope_scaling" : what;
-    what =
-        l->cp > 1 && l->cp_type == MF_CP_HIERARCHICAL ? "hierarchical context parallelism" : what;
     for (int i = 0; i < x->p->nblocks && what == NULL; i++) {
         for (int k = 0; k < x->p->blocks[i]->nops; k++) {
             if (x->backend->run[x->p->blocks[i]->ops[k].kind] == NULL) {
@@ -274,5 +278,4 @@ void mf_exec_unbind(mf_exec *x) {
     mf_places_destroy(x->places);
     free(x->mail);
     free(x->arena);
-    free(x->host);
 }

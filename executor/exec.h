@@ -8,6 +8,7 @@
 /* What binding an op needs beyond its operands' places; one for each op of each block. */
 typedef struct op_bind {
     int16_t nin;                   /* operands without partial sums and gather marks */
+    int16_t forward_nin;           /* of the forward op, without gather marks */
     int16_t sum_of[MF_OP_MAX_OUT]; /* operand that is the partial sum of output k; -1 */
     int16_t out_of[MF_OP_MAX_OUT]; /* output of the forward op that output k is */
     bool first[MF_OP_MAX_OUT];     /* first writer of output k in its pass */
@@ -82,11 +83,12 @@ struct mf_exec {
     mf_params params;
 
     char *arena, *area; /* area: what comes and goes in a step */
-    char *host;         /* host memory of what is offloaded */
+    char *host;         /* host memory of offloaded activations */
     int64_t arena_B, host_B;
     double planned_B, planned_host_B;
     float *weights[2], *gradients[2]; /* halves: dense, expert; a shard under ZeRO-3 and -2 */
     float *moments[2][2];             /* [m, v][half], of the owned shard */
+    float *host_moments;              /* from here on they are in host memory */
     int64_t owned_first[2], owned_count[2];
     int64_t boundary_B, gathered_B;
     char *boundary[4]; /* input and output of the block at work, by side */
@@ -100,6 +102,7 @@ struct mf_exec {
     int32_t *tokens;  /* [local samples][seq + 1] */
     int32_t *rows[2]; /* tokens and labels of the micro-batch of a side, for each MTP depth */
     int32_t *positions_of_rows, *cu, *ring_position, *full_position, *full_cu;
+    int32_t *near_position, *near_cu;
     float *rope;
     void *scratch;
     mf_merged_op *merged; /* order of a pair of blocks */
@@ -169,7 +172,8 @@ bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int
 mf_status mf_exec_once_gradients(mf_exec *x, mf_err *e);
 mf_status mf_exec_once_update(mf_exec *x, mf_err *e);
 
-/* program_run.c: an op of the program has run. */
+/* program_run.c: around an op of the program that no block holds. False: it is to be left out. */
+bool mf_exec_runs(mf_exec *x, const mf_op *op);
 void mf_exec_ran(mf_exec *x, const mf_op *op);
 
 #endif

@@ -73,20 +73,35 @@ static mf_status sum_over_world(mf_exec *x, const mf_op *op, mf_err *e) {
 /* --- update
  * ------------------------------------------------------------------------------------------ */
 
-static mf_status update_param(mf_exec *x, int i, const float *clip, mf_err *e) {
-    const mf_param *q = &x->params.list[i];
-    int64_t first, count;
-    float *weight = mf_exec_own_weight(x, i, &first, &count);
-    if (count == 0) {
-        return MF_OK;
+/* Moments on the host come to the device for their update, and go back. */
+static float *fetch_moments(const mf_exec *x, float *moments, int64_t count, float *device) {
+    if (moments + count <= x->host_moments) {
+        return moments;
     }
-    int half = q->expert;
-    int64_t in_shard = q->offset + first - x->owned_first[half];
+    memcpy(device, moments, (size_t)count * sizeof *device);
+    return device;
+}
+
+static void return_moments(float *moments, int64_t count, const float *device) {
+    if (device != moments) {
+        memcpy(moments, device, (size_t)count * sizeof *device);
+    }
+}
+
+/* Elements [from, from + count) of those that this rank owns of a parameter. */
+static mf_status update_piece(mf_exec *x, int i, int64_t from, int64_t count, const float *clip,
+                              mf_err *e) {
+    const mf_param *q = &x->params.list[i];
+    int64_t first, owned;
+    float *weight = mf_exec_own_weight(x, i, &first, &owned);
+    float *gradient = mf_exec_own_gradient(x, i, &first, &owned), *device = x->scratch;
+    int64_t in_shard = q->offset + first - x->owned_first[q->expert] + from;
+    float *m = x->moments[0][q->expert] + in_shard, *v = x->moments[1][q->expert] + in_shard;
     bool decays = !x->o.decay_matrices_only || q->cols > 1;
-    mf_kernel_adamw_tensor t = {.master = weight,
-                                .grad = mf_exec_own_gradient(x, i, &first, &count),
-                                .m = x->moments[0][half] + in_shard,
-                                .v = x->moments[1][half] + in_shard,
+    mf_kernel_adamw_tensor t = {.master = weight + from,
+                                .grad = gradient + from,
+                                .m = fetch_moments(x, m, count, device),
+                                .v = fetch_moments(x, v, count, device + count),
                                 .count = count,
                                 .decay = decays ? (float)x->o.weight_decay : 0.0f};
     const mf_kernel_adamw a = {.moments = MF_KERNEL_F32,
@@ -99,7 +114,31 @@ static mf_status update_param(mf_exec *x, int i, const float *clip, mf_err *e) {
                                .clip = clip,
                                .tensors = 1,
                                .tensor = &t};
-    return mf_kernel_adamw_update(&a, e);
+    mf_status status = mf_kernel_adamw_update(&a, e);
+    return_moments(m, count, t.m);
+    return_moments(v, count, t.v);
+    return status;
+}
+
+/* In pieces of at most this many elements where moments have to travel. */
+enum { PIECE = 512 };
+
+static mf_status update_param(mf_exec *x, int i, const float *clip, mf_err *e) {
+    int64_t first, count;
+    mf_exec_owned(x, i, &first, &count);
+    int64_t piece = x->p->layout.offload_optimizer > 0 ? PIECE : count;
+    mf_status status = MF_OK;
+    for (int64_t from = 0; from < count && status == MF_OK; from += piece) {
+        int64_t left = count - from;
+        status = update_piece(x, i, from, left < piece ? left : piece, clip, e);
+    }
+    return status;
+}
+
+/* The copies go piece by piece beside the update, which does them. */
+static mf_status goes_with_update(mf_exec *x, const mf_op *op, mf_err *e) {
+    (void)x, (void)op, (void)e;
+    return MF_OK;
 }
 
 static mf_status update_corrections(mf_exec *x, mf_err *e) {
@@ -137,8 +176,10 @@ static mf_status gather_position(mf_exec *x, int position, int side, mf_err *e) 
         return MF_OK;
     }
     mf_exec_shares(x, side, begin, end, counts);
-    mf_status status = mf_comm_all_gather_v(x->comm, mf_exec_zero_group(side), MF_COMM_F32,
-                                            x->weights[side] + begin, counts, e);
+    mf_status status = mf_exec_runs(x, op)
+                           ? mf_comm_all_gather_v(x->comm, mf_exec_zero_group(side), MF_COMM_F32,
+                                                  x->weights[side] + begin, counts, e)
+                           : MF_OK;
     mf_exec_ran(x, op);
     return status;
 }
@@ -160,7 +201,9 @@ static mf_status run_once(mf_exec *x, bool update, mf_err *e) {
         {"expert_counts", false, sum_counts},
         {"grad_norm", false, norm},
         {"grad_norm_all_reduce", false, sum_over_world},
+        {"optimizer_states_in", true, goes_with_update},
         {"adamw", true, adamw},
+        {"optimizer_states_out", true, goes_with_update},
     };
     mf_status status = MF_OK;
     for (; x->once_at < x->nonce && status == MF_OK; x->once_at++) {
@@ -175,7 +218,7 @@ static mf_status run_once(mf_exec *x, bool update, mf_err *e) {
         if (row[k].update != update) {
             break;
         }
-        status = row[k].run(x, op, e);
+        status = mf_exec_runs(x, op) ? row[k].run(x, op, e) : MF_OK;
         if (status != MF_OK) {
             return mf_err_prefix(e, "%s", op->name);
         }

@@ -29,8 +29,37 @@ static int32_t zigzag(const mf_layout *l, int64_t c, int64_t i) {
     return (int32_t)(i < half ? c * half + i : (2 * l->cp - 1 - c) * half + (i - half));
 }
 
+/* CP ranks whose rows core attention sees at once: by its queries. */
+static int64_t near_of(const mf_exec *x) {
+    for (int i = 0; i < x->p->nblocks; i++) {
+        const mf_block *b = x->p->blocks[i];
+        for (int k = 0; k < b->nforward; k++) {
+            if (b->ops[k].kind == MF_OP_ATTENTION_FWD) {
+                return b->ops[k].dim[3] / (x->p->layout.seq / x->p->layout.cp);
+            }
+        }
+    }
+    return 1;
+}
+
+/* Parts of the CP group, where its communication is of two kinds. */
+static mf_status join_near(mf_exec *x, mf_err *e) {
+    const mf_layout *l = &x->p->layout;
+    int64_t near = near_of(x), rank = mf_comm_rank(x->comm);
+    int64_t stride = mf_layout_group(l, MF_GROUP_CP).stride;
+    x->env.near = near;
+    if (near == 1 || near == l->cp) {
+        return MF_OK;
+    }
+    mf_status status = mf_comm_add(x->comm, rank - x->at.c % near * stride, &x->env.cp_near, e);
+    return status == MF_OK
+               ? mf_comm_add(x->comm, rank - x->at.c / near * near * stride, &x->env.cp_far, e)
+               : status;
+}
+
 static void fill_positions(mf_exec *x) {
     const mf_layout *l = &x->p->layout;
+    int64_t near = x->env.near;
     int64_t local = l->seq / l->cp;
     for (int64_t c = 0; c < l->cp; c++) {
         for (int64_t b = 0; b < l->mbs; b++) {
@@ -38,12 +67,15 @@ static void fill_positions(mf_exec *x) {
                 int32_t at = zigzag(l, c, i);
                 x->ring_position[(c * l->mbs + b) * local + i] = at;
                 x->full_position[(b * l->cp + c) * local + i] = at;
+                int64_t block = c / near * l->mbs + b;
+                x->near_position[(block * near + c % near) * local + i] = at;
             }
         }
     }
     for (int64_t b = 0; b <= l->mbs; b++) {
         x->cu[b] = (int32_t)(b * local);
         x->full_cu[b] = (int32_t)(b * l->seq);
+        x->near_cu[b] = (int32_t)(b * local * near);
     }
     memcpy(x->positions_of_rows, x->ring_position + x->at.c * l->mbs * local,
            (size_t)(l->mbs * local) * sizeof(int32_t));
@@ -93,6 +125,8 @@ static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
     x->full_cu = calloc((size_t)l->mbs + 1, sizeof *x->full_cu);
     x->ring_position = calloc(rows * (size_t)l->cp, sizeof *x->ring_position);
     x->full_position = calloc(rows * (size_t)l->cp, sizeof *x->full_position);
+    x->near_position = calloc(rows * (size_t)l->cp, sizeof *x->near_position);
+    x->near_cu = calloc((size_t)l->mbs + 1, sizeof *x->near_cu);
     x->rope = calloc((size_t)l->seq * rot, sizeof *x->rope);
     x->env.scratch_B = scratch_B(x);
     x->scratch = aligned_alloc(64, (x->env.scratch_B + 63) / 64 * 64 + 64);
@@ -101,8 +135,9 @@ static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
     x->loads = calloc(positions * experts + 1, sizeof *x->loads);
     x->corrections = calloc(positions * experts + 1, sizeof *x->corrections);
     bool ok = x->tokens && x->rows[0] && x->rows[1] && x->positions_of_rows && x->cu &&
-              x->full_cu && x->ring_position && x->full_position && x->rope && x->scratch &&
-              x->merged && x->sums && x->loads && x->corrections;
+              x->full_cu && x->ring_position && x->full_position && x->near_position &&
+              x->near_cu && x->rope && x->scratch && x->merged && x->sums && x->loads &&
+              x->corrections;
     x->aux_of_position = x->sums != NULL ? x->sums + MF_SUMS : NULL;
     return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "executor: out of memory");
 }
@@ -134,6 +169,8 @@ static void fill_env(mf_exec *x) {
     x->env.ring_position = x->ring_position;
     x->env.full_position = x->full_position;
     x->env.full_cu = x->full_cu;
+    x->env.near_position = x->near_position;
+    x->env.near_cu = x->near_cu;
     x->env.scratch = x->scratch;
     x->env.exchange = x->exchange;
     for (int i = 0; i < x->p->assignment.positions; i++) {
@@ -169,6 +206,9 @@ mf_status mf_exec_create(const mf_program *program, const mf_schedule *schedule,
         status = mf_exec_reduce_init(x, e);
     }
     if (status == MF_OK) {
+        status = join_near(x, e);
+    }
+    if (status == MF_OK) {
         status = allocate_inputs(x, e);
     }
     if (status == MF_OK) {
@@ -198,6 +238,8 @@ void mf_exec_destroy(mf_exec *x) {
     free(x->full_cu);
     free(x->ring_position);
     free(x->full_position);
+    free(x->near_position);
+    free(x->near_cu);
     free(x->rope);
     free(x->scratch);
     free(x->merged);
@@ -298,6 +340,18 @@ static void enter_position(mf_exec *x, int position, int side) {
     x->env.correction_bias = q->correction;
 }
 
+static bool skipped(const mf_exec *x, const mf_op *op) {
+    return x->o.skips != NULL && x->o.skips(x->o.user, op);
+}
+
+bool mf_exec_runs(mf_exec *x, const mf_op *op) {
+    if (x->o.before_op != NULL) {
+        const mf_exec_op one = {.op = op, .forward = op, .position = -1, .env = &x->env};
+        x->o.before_op(x->o.user, &one);
+    }
+    return !skipped(x, op);
+}
+
 void mf_exec_ran(mf_exec *x, const mf_op *op) {
     x->ops++;
     if (x->o.after_op != NULL) {
@@ -347,8 +401,9 @@ static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
     if (x->o.before_op != NULL) {
         x->o.before_op(x->o.user, &op);
     }
-    mf_status status = mf_exec_is_zero_op(kind) ? mf_exec_zero_op(x, at, kind, e)
-                                                : x->backend->run[kind->kind](&op, e);
+    mf_status status = skipped(x, kind)           ? MF_OK
+                       : mf_exec_is_zero_op(kind) ? mf_exec_zero_op(x, at, kind, e)
+                                                  : x->backend->run[kind->kind](&op, e);
     if (status != MF_OK) {
         return mf_err_prefix(e, "position %d (%s), op %d %s", at->position, b->label, i,
                              kind->name);

@@ -26,8 +26,10 @@ typedef struct mf_exec_options {
     double mtp_coef;    /* weight of the mean loss of the MTP depths */
     double bias_rate;   /* of the correction bias; 0: it stands */
     /* Around each op, for measuring and for tests; NULL: none. Messages between stages and ops of
-     * pass O are told after they ran, without operands (block NULL, position -1). */
+     * pass O come without operands (block NULL, position -1). */
     void (*before_op)(void *user, const mf_exec_op *op);
+    /* For tests that plant faults: true leaves the op out; NULL: none. */
+    bool (*skips)(void *user, const mf_op *op);
     void (*after_op)(void *user, const mf_exec_op *op);
     void *user;
 } mf_exec_options;
@@ -111,6 +113,9 @@ mf_status mf_exec_expert_load(mf_exec *x, double *counts, mf_err *e);
 /* Bytes of the arena, and what the memory plan says of this rank's stage. */
 int64_t mf_exec_arena_B(const mf_exec *x);
 double mf_exec_planned_B(const mf_exec *x);
+/* The same of host memory. */
+int64_t mf_exec_host_B(const mf_exec *x);
+double mf_exec_planned_host_B(const mf_exec *x);
 /* Of the arena: bytes between things that stand at the same time, where no arrangement without was
  * found. arena = planned + gaps. */
 int64_t mf_exec_gaps_B(const mf_exec *x);

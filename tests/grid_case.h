@@ -14,17 +14,21 @@ enum { GRID_STEPS = 3, GRID_SEQ = 16, GRID_GBS = 8, GRID_OVERRIDES = 6 };
 
 typedef struct grid_model {
     const char *name, *config;
+    double capacity; /* factor; 0: dropless */
     const char *override[GRID_OVERRIDES];
 } grid_model;
 
 /* Grouped-query attention with biases and a gated shared expert; latent attention with sigmoid
- * routing, a dense first layer and two MTP depths; QK norms with tied tables; plain. */
+ * routing, a dense first layer and two MTP depths; QK norms with tied tables; plain; the
+ * same with a capacity that drops tokens; dense. Auxiliary losses are those of single samples,
+ * which no layout may change. */
 static const grid_model grid_models[] = {
-    {"qwen2_moe", "qwen2_moe", {"vocab_size=64"}},
-    {"deepseek_v3", "deepseek_v3", {"vocab_size=64", "num_nextn_predict_layers=2"}},
-    {"qwen3_moe tied", "qwen3_moe", {"vocab_size=64", "tie_word_embeddings=true"}},
-    {"mixtral", "mixtral", {"vocab_size=61"}},
-    {"llama", "llama", {"vocab_size=64", "num_hidden_layers=6"}},
+    {"qwen2_moe", "qwen2_moe", 0, {"vocab_size=64"}},
+    {"deepseek_v3", "deepseek_v3", 0, {"vocab_size=64", "num_nextn_predict_layers=2"}},
+    {"qwen3_moe tied", "qwen3_moe", 0, {"vocab_size=64", "tie_word_embeddings=true"}},
+    {"mixtral", "mixtral", 0, {"vocab_size=61"}},
+    {"mixtral dropping", "mixtral", 1.0, {"vocab_size=64"}},
+    {"llama", "llama", 0, {"vocab_size=64", "num_hidden_layers=6"}},
 };
 enum { GRID_MODELS = sizeof grid_models / sizeof grid_models[0] };
 
@@ -76,6 +80,7 @@ static inline void grid_options(mf_exec_options *o) {
     mf_exec_options_init(o);
     o->eps = 1e-4; /* small gradients then do not leap by their sign */
     o->bias_rate = 1e-3;
+    o->aux_coef = 0.05;
 }
 
 static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_layout *l,
@@ -84,6 +89,9 @@ static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_la
     g->layout = *l;
     mf_status s = grid_model_load(m, &g->model, e);
     s = s == MF_OK ? mf_cluster_load("cpu", &g->cluster, e) : s;
+    g->cluster.domain_gpus_used = 2 * l->tp; /* pairs for hierarchical CP */
+    g->layout.capacity_factor = m->capacity;
+    g->layout.aux_scope = MF_AUX_SEQUENCE;
     g->model.aux_loss_coef = g->model.experts > 0 ? o->aux_coef : 0.0;
     g->layout.token_headroom = (double)g->layout.ep; /* the worst case */
     s = s == MF_OK ? mf_layout_resolve(&g->layout, &g->model, e) : s;
@@ -98,7 +106,7 @@ static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_la
                    : s;
     if (s == MF_OK) {
         mf_rank_coords at = mf_layout_coords(&g->layout, mf_comm_rank(g->comm));
-        mf_train_init_weights(g->exec, g->program, &at, 11);
+        mf_train_init_weights(g->exec, g->program, &at, 17);
     }
     return s;
 }
@@ -123,29 +131,59 @@ typedef struct grid_tensor {
 
 typedef struct grid_reference {
     double lm_loss[GRID_STEPS], mtp_loss[GRID_STEPS], aux_loss[GRID_STEPS], norm[GRID_STEPS];
-    double nearest; /* distance between the last expert chosen and the first that was not */
+    double nearest; /* least distance between what was chosen or kept and what was not: rounding in
+                       another order must not bridge it */
     int count;
     grid_tensor *tensor;
 } grid_reference;
 
-/* How near a choice of experts was to falling the other way. */
+/* How near an expert's last kept choice of a sample was to its first dropped one. */
+static inline void grid_find_drops(const mf_exec_op *op, double *nearest) {
+    const mf_model *m = op->env->model;
+    int64_t k = m->top_k, seq = op->env->layout->seq;
+    const int32_t *map = op->in[0].data, *kept = op->out[0].data;
+    const float *prob = op->in[1].data;
+    for (int64_t r = 0; r < op->in[0].rows; r += seq) {
+        for (int64_t x = 0; x < m->experts; x++) {
+            double last = INFINITY, first = -INFINITY;
+            for (int64_t i = r * k; i < (r + seq) * k; i++) {
+                if (map[i] == x && kept[i] == x) {
+                    last = fmin(last, (double)prob[i]);
+                } else if (map[i] == x) {
+                    first = fmax(first, (double)prob[i]);
+                }
+            }
+            *nearest = fmin(*nearest, last - first);
+        }
+    }
+}
+
+/* How near a choice of experts was to falling the other way, on one rank. */
 static inline void grid_find_ties(const mf_exec_op *op, double *nearest) {
-    if (op->op->kind != MF_OP_ROUTER_FWD) {
+    if (op->op->kind == MF_OP_ROUTER_DROP && op->op->pass == MF_PASS_F) {
+        grid_find_drops(op, nearest);
+    }
+    if (op->op->kind != MF_OP_ROUTER_FWD || op->op->pass != MF_PASS_F) {
         return;
     }
     const mf_model *m = op->env->model;
+    const float *bias = op->env->correction_bias;
     for (int64_t r = 0; r < op->in[0].rows; r++) {
         const float *logits = (const float *)op->in[0].data + r * m->experts;
-        double last = -INFINITY, first = last;
+        double last = -INFINITY, first = last, score[512];
         bool taken[512] = {false};
+        for (int64_t i = 0; i < m->experts; i++) {
+            double value = (double)logits[i];
+            score[i] = bias != NULL ? 1.0 / (1.0 + exp(-value)) + (double)bias[i] : value;
+        }
         for (int64_t k = 0; k <= m->top_k; k++) {
             int64_t best = -1;
             for (int64_t i = 0; i < m->experts; i++) {
-                best = !taken[i] && (best < 0 || logits[i] > logits[best]) ? i : best;
+                best = !taken[i] && (best < 0 || score[i] > score[best]) ? i : best;
             }
             taken[best] = true;
-            last = k < m->top_k ? (double)logits[best] : last;
-            first = (double)logits[best];
+            last = k < m->top_k ? score[best] : last;
+            first = score[best];
         }
         *nearest = fmin(*nearest, last - first);
     }

@@ -1,0 +1,314 @@
+/* grid_run.h - a layout of several ranks against the reference of one (tests/grid_case.h); programs
+ * that start themselves again under mpirun. */
+#ifndef MF_TESTS_GRID_RUN_H
+#define MF_TESTS_GRID_RUN_H
+
+#include "costmodel/cost.h"
+#include "tests/grid_case.h"
+#include "tests/test.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define GRID_BOUND 1e-5
+
+/* --- what ran -----------------------------------------------------------------------------------
+ */
+
+/* A mistake planted on purpose: an op left out, or data changed around one. */
+typedef struct grid_fault {
+    const char *name;
+    const char *skips; /* name of the op left out; NULL: none */
+    void (*before)(grid_case *g, const mf_exec_op *op);
+    void (*after)(grid_case *g, const mf_exec_op *op);
+} grid_fault;
+
+typedef struct grid_run_case {
+    const grid_model *model;
+    const mf_layout *layout;
+    const grid_reference *ref;
+    const mf_cost *cost;
+    const grid_fault *fault; /* NULL: none */
+} grid_run_case;
+
+typedef struct grid_watch {
+    grid_case *g;
+    const mf_cost *cost;
+    const grid_fault *fault;
+    int64_t unpriced, foreign;
+    char text[96]; /* the first of those */
+} grid_watch;
+
+static inline bool grid_skips(void *user, const mf_op *op) {
+    const grid_watch *w = user;
+    return w->fault != NULL && w->fault->skips != NULL && strcmp(w->fault->skips, op->name) == 0;
+}
+
+static inline void grid_before(void *user, const mf_exec_op *x) {
+    const grid_watch *w = user;
+    if (w->fault != NULL && w->fault->before != NULL) {
+        w->fault->before(w->g, x);
+    }
+}
+
+static inline bool grid_of_program(const mf_program *p, const mf_op *op, int position) {
+    if (position >= 0) {
+        const mf_block *b = p->blocks[p->block_of[position]];
+        return op >= b->ops && op < b->ops + b->nops;
+    }
+    return op->pass == MF_PASS_O || op == &p->send_forward || op == &p->send_backward;
+}
+
+static inline void grid_look(void *user, const mf_exec_op *x) {
+    grid_watch *w = user;
+    mf_price price = {0};
+    if (w->fault != NULL && w->fault->after != NULL) {
+        w->fault->after(w->g, x);
+    }
+    if (w->g->step > 0) {
+        return;
+    }
+    if (x->op->bytes > 0 || x->op->flops > 0) {
+        mf_cost_op(w->cost, x->op, 1.0, &price);
+    }
+    bool foreign = !grid_of_program(w->g->program, x->op, x->position), free = !(price.time_s > 0);
+    if ((foreign || free) && w->unpriced + w->foreign == 0) {
+        snprintf(w->text, sizeof w->text, "position %d %s", x->position, x->op->name);
+    }
+    w->foreign += foreign;
+    w->unpriced += free;
+}
+
+static inline int64_t grid_ops_of(const mf_block *b, unsigned passes) {
+    int64_t n = 0;
+    for (int i = 0; i < b->nops; i++) {
+        n += (b->ops[i].pass & passes) != 0;
+    }
+    return n;
+}
+
+static inline int64_t grid_ops_of_chunk(const mf_program *p, int64_t v, unsigned passes) {
+    int64_t n = 0;
+    for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
+        n += grid_ops_of(p->blocks[p->block_of[i]], passes);
+    }
+    return n;
+}
+
+/* Does the result of a pass of virtual stage v leave the stage? */
+static inline bool grid_sends(const mf_program *p, int64_t v, bool forward) {
+    int64_t to = forward ? v + 1 : v - 1;
+    return to >= 0 && to < p->assignment.vstages &&
+           mf_layout_stage_of(&p->layout, to) != mf_layout_stage_of(&p->layout, v);
+}
+
+/* Ops of a rank in one step. */
+static inline int64_t grid_ops_of_step(const mf_program *p, const mf_schedule *s, int64_t stage) {
+    mf_op ops[MF_ONCE_MAX];
+    int64_t n = mf_program_optimizer(p, stage, ops, MF_ONCE_MAX);
+    unsigned back = p->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
+    for (int64_t i = 0; i < s->count[stage]; i++) {
+        const mf_event *ev = &s->events[stage][i];
+        int64_t v = mf_layout_vstage(&p->layout, stage, ev->chunk);
+        bool pair = ev->pass == MF_EVENT_FB;
+        if (ev->pass == MF_EVENT_F || pair) {
+            n += grid_ops_of_chunk(p, v, MF_PASS_F) + grid_sends(p, v, true);
+        }
+        if (ev->pass == MF_EVENT_W) {
+            n += grid_ops_of_chunk(p, v, MF_PASS_W);
+        }
+        if (ev->pass == MF_EVENT_B || pair) {
+            v = pair ? mf_layout_vstage(&p->layout, stage, ev->chunk2) : v;
+            n += grid_ops_of_chunk(p, v, back) + grid_sends(p, v, false);
+        }
+    }
+    for (int i = 0; i < p->assignment.positions; i++) {
+        for (int k = 0; k < 2 && mf_program_stage_of(p, i) == stage; k++) {
+            n += (p->dp[i].reduce[k].bytes > 0) + (p->dp[i].gather[k].bytes > 0);
+        }
+    }
+    return n;
+}
+
+/* --- one case -----------------------------------------------------------------------------------
+ */
+
+static inline double grid_relative(double got, double want) {
+    double error = fabs(want) > 0 ? fabs(got / want - 1.0) : fabs(got);
+    return isnan(error) ? (double)INFINITY : error;
+}
+
+static inline double grid_parameter_error(grid_case *g, const grid_reference *ref, bool gradient,
+                                          char worst[200]) {
+    const mf_params *list = mf_exec_params(g->exec);
+    double most = 0.0;
+    for (int i = 0; i < list->count; i++) {
+        const mf_param *q = &list->list[i];
+        int64_t first = 0, count = q->rows * q->cols;
+        char name[200];
+        const float *values = gradient ? NULL : mf_exec_param(g->exec, i);
+        if (gradient) {
+            values = mf_exec_own_gradient(g->exec, i, &first, &count);
+        } else if (values == NULL) {
+            values = mf_exec_own_weight(g->exec, i, &first, &count);
+        }
+        double error = grid_error(g, ref, q, gradient, values, first, count, name);
+        if (error > most) {
+            most = error;
+            snprintf(worst, 200, "%s", name);
+        }
+    }
+    return most;
+}
+
+static inline void grid_note(double *most, double error, char worst[200], int step,
+                             const char *what) {
+    if (error > *most) {
+        *most = error;
+        snprintf(worst, 200, "step %d %.150s", step, what);
+    }
+}
+
+/* The arena against the plan, the ops that ran against the program: INFINITY when they differ. */
+static inline double grid_account(const grid_case *g, const mf_exec_result *r, const grid_watch *w,
+                                  char text[200]) {
+    int64_t stage = mf_layout_coords(&g->layout, mf_comm_rank(g->comm)).p;
+    int64_t ops = grid_ops_of_step(g->program, g->schedule, stage);
+    double arena = (double)(mf_exec_arena_B(g->exec) - mf_exec_gaps_B(g->exec));
+    double host = (double)mf_exec_host_B(g->exec);
+    if (arena != mf_exec_planned_B(g->exec) || host != mf_exec_planned_host_B(g->exec)) {
+        snprintf(text, 200, "arena %.0f of %.0f, host %.0f of %.0f", arena,
+                 mf_exec_planned_B(g->exec), host, mf_exec_planned_host_B(g->exec));
+        return (double)INFINITY;
+    }
+    if (r->ops != ops || w->foreign > 0 || w->unpriced > 0) {
+        snprintf(text, 200, "%d ops of %d, %d foreign, %d unpriced: %s", (int)r->ops, (int)ops,
+                 (int)w->foreign, (int)w->unpriced, w->text);
+        return (double)INFINITY;
+    }
+    return 0.0;
+}
+
+static inline mf_status grid_step(grid_case *g, const grid_run_case *c, const grid_watch *w,
+                                  double *most, char worst[200], mf_err *e) {
+    const mf_exec_batch batch = {grid_sample, g};
+    mf_exec_result r = {0};
+    mf_status status = mf_exec_step(g->exec, &batch, 1e-3, &r, e);
+    int step = (int)g->step;
+    char text[200] = "";
+    if (status != MF_OK) {
+        return status;
+    }
+    grid_note(most, grid_relative(r.lm_loss, c->ref->lm_loss[step]), worst, step + 1, "loss");
+    grid_note(most, grid_relative(r.grad_norm, c->ref->norm[step]), worst, step + 1, "norm");
+    grid_note(most, grid_relative(r.mtp_loss, c->ref->mtp_loss[step]), worst, step + 1, "MTP loss");
+    grid_note(most, grid_relative(r.aux_loss, c->ref->aux_loss[step]), worst, step + 1, "aux loss");
+    if (step == 0) {
+        double error = grid_parameter_error(g, c->ref, true, text);
+        grid_note(most, error, worst, 1, text);
+        error = grid_account(g, &r, w, text);
+        grid_note(most, error, worst, 1, text);
+    }
+    return MF_OK;
+}
+
+/* Largest error of a case on this rank, NAN when it did not run; why in `worst`. */
+static inline double grid_run(const grid_run_case *c, char worst[200], mf_err *e) {
+    grid_case g;
+    mf_exec_options o;
+    double most = 0.0;
+    char text[200] = "";
+    grid_watch w = {.g = &g, .cost = c->cost, .fault = c->fault};
+    grid_options(&o);
+    o.before_op = grid_before;
+    o.after_op = grid_look;
+    o.skips = grid_skips;
+    o.user = &w;
+    mf_status status = grid_open(&g, c->model, c->layout, &o, e);
+    for (g.step = 0; g.step < GRID_STEPS && status == MF_OK; g.step++) {
+        status = grid_step(&g, c, &w, &most, worst, e);
+    }
+    if (status == MF_OK) {
+        double error = grid_parameter_error(&g, c->ref, false, text);
+        grid_note(&most, error, worst, GRID_STEPS, text);
+    }
+    grid_close(&g);
+    return status == MF_OK ? most : (double)NAN;
+}
+
+/* --- references and ranks -----------------------------------------------------------------------
+ */
+
+static inline bool grid_references_read(const char *path, grid_reference ref[GRID_MODELS]) {
+    FILE *f = fopen(path, "rb");
+    bool ok = f != NULL;
+    for (int i = 0; i < GRID_MODELS && ok; i++) {
+        ok = grid_reference_move(f, &ref[i], false);
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return ok;
+}
+
+static inline mf_cost *grid_cost(mf_err *e) {
+    mf_cluster c;
+    mf_software s;
+    mf_cost *cost = NULL;
+    if (mf_cluster_load("cpu", &c, e) != MF_OK || mf_software_load("ideal", &s, e) != MF_OK ||
+        mf_cost_create(&c, &s, NULL, &cost, e) != MF_OK) {
+        return NULL;
+    }
+    return cost;
+}
+
+static const char *grid_program;
+static char grid_references[64];
+
+static inline int grid_references_make(void **state) {
+    (void)state;
+    snprintf(grid_references, sizeof grid_references, "/tmp/moefold-grid-%ld", (long)getpid());
+    FILE *f = fopen(grid_references, "wb");
+    bool ok = f != NULL;
+    for (int i = 0; i < GRID_MODELS && ok; i++) {
+        grid_reference ref;
+        mf_err e;
+        ok = grid_reference_make(&grid_models[i], &ref, &e) == MF_OK;
+        if (!ok) {
+            printf("%s: %s\n", grid_models[i].name, e.text);
+            break;
+        }
+        printf("%-16s loss %.6f %.6f %.6f norm %.4f, nearest choice %.1e\n", grid_models[i].name,
+               ref.lm_loss[0], ref.lm_loss[1], ref.lm_loss[2], ref.norm[0], ref.nearest);
+        ok = ref.nearest > 1e-6 && grid_reference_move(f, &ref, true);
+        grid_reference_clear(&ref);
+    }
+    return f != NULL && fclose(f) == 0 && ok ? 0 : -1;
+}
+
+static inline int grid_references_drop(void **state) {
+    (void)state;
+    return remove(grid_references);
+}
+
+static inline void grid_launch(int ranks) {
+    char command[512];
+    if (ranks > 1 && (!mf_comm_has_mpi() || system("command -v mpirun >/dev/null 2>&1") != 0)) {
+        printf("MF_SKIPPED 1 no MPI: %d ranks are not tested\n", ranks);
+        skip();
+    }
+    fflush(stdout);
+    if (ranks == 1) {
+        snprintf(command, sizeof command, "%s --child 1 %s", grid_program, grid_references);
+    } else {
+        snprintf(command, sizeof command,
+                 "mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "
+                 "--mca btl_vader_single_copy_mechanism none -x ASAN_OPTIONS=detect_leaks=0 "
+                 "-n %d %s --child %d %s", /* MPI's own leaks are not ours */
+                 ranks, grid_program, ranks, grid_references);
+    }
+    int result = system(command);
+    assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+}
+
+#endif
