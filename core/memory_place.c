@@ -276,7 +276,9 @@ static void promote(items *x, int64_t bound_B, item *room) {
             }
         }
     }
-    memcpy(x->list, room, (size_t)n * sizeof *room);
+    if (n > 0) {
+        memcpy(x->list, room, (size_t)n * sizeof *room);
+    }
 }
 
 /* What trying to arrange takes. */
