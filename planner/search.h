@@ -45,6 +45,7 @@ typedef struct mf_search_node {
     double key_s;
     uint64_t id; /* order of entry: breaks ties */
     uint8_t level, tries;
+    bool open; /* EXACT: the bound from before the first cut stays in the proof already */
     int32_t side, expert, dense, order, zero; /* indices, as far as the level fixes them */
     mf_inner_tried tried;
 } mf_search_node;

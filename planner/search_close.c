@@ -163,7 +163,11 @@ static bool try_all(closing *c) {
 
 /* The layout stays open at this bound, whatever else is found out about it. */
 static void stay_open(closing *c, double bound_s) {
+    if (c->n->open) {
+        return;
+    }
     mf_search_node open = *c->n;
+    c->n->open = true;
     open.level = MF_LEVEL_EXACT;
     open.tries = MF_SEARCH_DONE;
     open.key_s = fmax(bound_s, c->n->key_s);
@@ -171,9 +175,30 @@ static void stay_open(closing *c, double bound_s) {
     mf_search_add(c->out, &open);
 }
 
-/* One more answer of the exact program: simulated, then cut off, for the sake of better plans. As
- * proof only the bound before the first cut counts: with an answer goes what the program cannot
- * tell from it, other orders of its choices. */
+/* Answers of a layout that are simulated for the sake of a better plan once the proof cannot gain,
+ * and in all: each cut makes the program harder. */
+#define MOST_ANSWERS 8
+#define MOST_CUTS 24
+
+/* Too large for a stage in this order of its choices: in any? Yes where there is but one order. */
+static bool is_one_order(const mf_inner *in, int stage, const int32_t *count) {
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots && mf_layout_stage_of(&in->layout, v) == stage; s++) {
+            int kinds = 0;
+            for (int m = 0; m < mf_inner_class_at(in, v, s)->choices; m++) {
+                kinds += count[mf_inner_cell(in, v, s, m)] > 0;
+            }
+            if (kinds > 1) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* One more answer of the exact program: simulated, then cut off. With an answer goes what the
+ * program cannot tell from it, other orders of its choices and choices that by its sums are beaten,
+ * so as proof only the bound before such a cut counts. */
 static void by_exact(closing *c) {
     mf_inner_solution s;
     mf_assignment a;
@@ -188,7 +213,7 @@ static void by_exact(closing *c) {
             /* closed: nothing below the best is left */
         } else if (again) {
             come_back(c, s.bound_s, MF_LEVEL_EXACT);
-        } else if (first && !try_all(c) && c->out->status == MF_OK) {
+        } else if (!(first && try_all(c)) && c->out->status == MF_OK) {
             stay_open(c, s.bound_s); /* nothing more to be done */
         }
     } else if (!mf_inner_write(c->in, s.count, &a)) {
@@ -199,12 +224,15 @@ static void by_exact(closing *c) {
         bool optimal = s.outcome == MF_MILP_OPTIMAL && time_s <= s.bound_s * (1.0 + 1e-9);
         if (c->out->status == MF_OK && !optimal && !(first && try_all(c)) &&
             c->out->status == MF_OK) {
-            if (first) {
+            bool enough = c->n->tried.sets >= MOST_CUTS;
+            if (stage < 0 || enough || !is_one_order(c->in, stage, s.count)) {
                 stay_open(c, s.bound_s);
             }
             c->out->status = mf_inner_tried_add(c->in, &c->n->tried, stage, s.count, &c->out->err);
             c->n->tries = 0;
-            come_back(c, s.bound_s, MF_LEVEL_EXACT);
+            if (!c->n->open || c->n->tried.sets < MOST_ANSWERS) {
+                come_back(c, s.bound_s, MF_LEVEL_EXACT);
+            }
         }
     }
     mf_inner_solution_clear(&s);

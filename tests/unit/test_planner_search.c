@@ -1,0 +1,294 @@
+/* The search as its callers see it: same bytes on any number of threads, interruption, integer
+ * programs that give up, limits, and problems that nothing fits. */
+#include "planner/planner.h"
+#include "tests/planner_world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define HAIR 1e-9
+
+/* A problem that takes thousands of families, all levels and integer programs, in well below a
+ * second: memory is short, so that choices matter. */
+typedef struct world {
+    mf_model model;
+    mf_cluster cluster;
+    mf_software software;
+    mf_cost *cost;
+    mf_problem problem;
+} world;
+
+static void world_init(world *w, bool mla, int64_t gpus, double memory_B) {
+    memset(w, 0, sizeof *w);
+    w->model = test_model_moe(mla);
+    w->model.mtp_layers = 0;
+    w->cluster = test_cluster();
+    w->cluster.gpu.memory_B = memory_B;
+    w->software = (mf_software){.name = "test",
+                                .gemm_eff = {0.7, 0.7, 0.7, 0.7},
+                                .grouped_eff = 0.8,
+                                .attention_eff = 0.8,
+                                .memory_eff = 0.8,
+                                .host_op_s = 4e-6,
+                                .host_layer_s = 20e-6,
+                                .host_graph = {1, 0.5, 0.1},
+                                .comm_eff = {0.8, 0.8, 0.8},
+                                .collective_eff = 0.8,
+                                .overlap_exposed = {0.3, 0.3, 0.2, 0.4, 0.4},
+                                .gpu_power_eff = 1};
+    w->cost = planner_cost(&w->cluster, &w->software);
+    w->problem = (mf_problem){.model = &w->model, .cost = w->cost, .generator = "test"};
+    mf_layout *l = &w->problem.base;
+    mf_layout_init(l);
+    l->gpus = gpus;
+    l->gbs = 4 * gpus;
+    l->seq = 2048;
+    w->problem.pinned = MF_PIN(CP) | MF_PIN(ETP) | MF_PIN(DISPATCHER) | MF_PIN(ZERO);
+}
+
+static void world_clear(world *w) {
+    mf_cost_destroy(w->cost);
+}
+
+static mf_status search(const world *w, const mf_search_options *o, mf_search_result *x) {
+    mf_err e;
+    mf_status status = mf_planner_search(&w->problem, o, x, &e);
+    if (status != MF_OK && status != MF_INFEASIBLE && status != MF_INTERRUPTED) {
+        fail_msg("%s", e.text);
+    }
+    return status;
+}
+
+/* --- threads ---------------------------------------------------------------------------------- */
+
+/* All plans of a result and what it proves, as text. */
+static char *bytes_of(const mf_search_result *x) {
+    size_t used = 0, room = 1;
+    char *all = calloc(1, 1);
+    for (int i = 0; i < x->count; i++) {
+        char *one = NULL;
+        size_t length = 0;
+        assert_ok(mf_plan_to_json(&x->plan[i], &one, &length, NULL));
+        room += length;
+        all = realloc(all, room);
+        assert_non_null(all);
+        memcpy(all + used, one, length);
+        used += length;
+        all[used] = '\0';
+        free(one);
+    }
+    return all;
+}
+
+static void plans_are_the_same_on_any_number_of_threads(void **state) {
+    (void)state;
+    static const struct {
+        bool mla;
+        int64_t gpus;
+        double memory_B;
+        int64_t effort;
+    } cases[] = {{false, 8, 10e9, 1}, {true, 8, 8e9, 1}, {true, 4, 30e9, 1}, {false, 6, 9e9, -1}};
+    static const int threads[] = {1, 2, 3, 8};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        world w;
+        char *first = NULL;
+        mf_search_stats stats = {0};
+        world_init(&w, cases[i].mla, cases[i].gpus, cases[i].memory_B);
+        for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k++) {
+            mf_search_options o;
+            mf_search_result x;
+            mf_search_options_init(&o);
+            o.threads = threads[k];
+            o.effort = cases[i].effort;
+            assert_int_equal(search(&w, &o, &x), MF_OK);
+            char *bytes = bytes_of(&x);
+            if (first) {
+                assert_string_equal(bytes, first);
+                assert_true(stats.priced == x.stats.priced && stats.pruned == x.stats.pruned &&
+                            stats.milp_solved == x.stats.milp_solved &&
+                            stats.simulated == x.stats.simulated);
+                free(bytes);
+            } else {
+                first = bytes;
+                stats = x.stats;
+            }
+            mf_search_result_clear(&x);
+        }
+        printf("  %lld layouts, %lld priced, %lld integer programs, %lld steps: %zu bytes of "
+               "plans\n",
+               (long long)stats.space, (long long)stats.priced, (long long)stats.milp_solved,
+               (long long)stats.simulated, strlen(first));
+        free(first);
+        world_clear(&w);
+    }
+}
+
+/* --- what a result has to keep -----------------------------------------------------------------
+ */
+
+/* Best first, all fitting, and a bound below them. */
+static void check_result(const mf_search_result *x) {
+    for (int i = 0; i < x->count; i++) {
+        const mf_plan_prediction *p = &x->plan[i].prediction;
+        assert_true(p->fits && p->peak_memory_B <= p->usable_B);
+        assert_true(x->stats.lower_bound_s <= p->step_time_s * (1 + HAIR));
+        assert_true(i == 0 || x->plan[i - 1].prediction.step_time_s <= p->step_time_s);
+    }
+    if (x->count > 0) {
+        double gap = x->plan[0].prediction.step_time_s / x->stats.lower_bound_s - 1.0;
+        assert_close(x->stats.gap, gap, HAIR);
+    }
+    assert_true(x->stats.pruned >= 0 && x->stats.priced >= 0);
+    assert_true(x->stats.pruned <= x->stats.space);
+}
+
+/* What a search that runs to its end knows: the fastest plan of all lies between. */
+typedef struct truth {
+    double bound_s, best_s;
+} truth;
+
+static truth find_truth(const world *w) {
+    mf_search_options o;
+    mf_search_result x;
+    mf_search_options_init(&o);
+    o.effort = -1;
+    assert_int_equal(search(w, &o, &x), MF_OK);
+    check_result(&x);
+    assert_true(x.stats.gap < 0.06);
+    truth t = {x.stats.lower_bound_s, x.plan[0].prediction.step_time_s};
+    mf_search_result_clear(&x);
+    return t;
+}
+
+/* No bound is above a plan, no plan below a bound, whichever search they come from. */
+static void check_against(const truth *t, double bound_s, double plan_s) {
+    assert_true(bound_s <= t->best_s * (1 + HAIR));
+    assert_true(plan_s >= t->bound_s * (1 - HAIR));
+}
+
+/* --- interruption ----------------------------------------------------------------------------- */
+
+typedef struct stopper {
+    volatile int cancel;
+    int64_t calls, after;
+} stopper;
+
+static void stop(void *user, double best_s, double bound_s, int64_t priced, int64_t milps) {
+    stopper *s = user;
+    (void)priced;
+    (void)milps;
+    assert_true(bound_s <= best_s);
+    s->cancel = ++s->calls >= s->after;
+}
+
+static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **state) {
+    (void)state;
+    world w;
+    world_init(&w, false, 8, 10e9);
+    truth t = find_truth(&w);
+    mf_oracle_real real = {.model = &w.model, .cost = w.cost};
+    mf_oracle oracle = mf_oracle_init(&real);
+    int without = 0, with = 0;
+    for (int64_t after = 1; after <= 40; after += 3) {
+        stopper s = {.after = after};
+        const mf_search_request r = {
+            .oracle = &oracle,
+            .space = {.model = &w.model, .base = w.problem.base, .pinned = w.problem.pinned},
+            .threads = 2,
+            .top = 4,
+            .effort = -1,
+            .cancel = &s.cancel,
+            .progress = stop,
+            .user = &s};
+        mf_search_report x;
+        assert_ok(mf_search_run(&r, &x, NULL));
+        check_against(&t, x.lower_bound_s, x.count > 0 ? x.found[0].time_s : HUGE_VAL);
+        assert_true(x.interrupted || s.calls < after);
+        without += x.count == 0;
+        with += x.count > 0 && x.interrupted;
+        mf_search_report_clear(&x);
+    }
+    assert_true(without > 0 && with > 0); /* both were seen */
+    world_clear(&w);
+}
+
+static void a_search_that_is_cancelled_at_once_says_so(void **state) {
+    (void)state;
+    world w;
+    volatile int cancel = 1;
+    mf_search_options o;
+    mf_search_result x;
+    mf_err e;
+    world_init(&w, false, 8, 10e9);
+    mf_search_options_init(&o);
+    o.cancel = &cancel;
+    assert_int_equal(mf_planner_search(&w.problem, &o, &x, &e), MF_INTERRUPTED);
+    assert_int_equal(x.count, 0);
+    assert_true(x.stats.interrupted);
+    mf_search_result_clear(&x);
+    world_clear(&w);
+}
+
+/* --- integer programs that give up -------------------------------------------------------------
+ */
+
+static void integer_programs_that_give_up_only_weaken_the_proof(void **state) {
+    (void)state;
+    static const mf_milp_fault faults[] = {MF_MILP_FAULT_ABORT, MF_MILP_FAULT_NOMEM};
+    world w;
+    world_init(&w, true, 8, 8e9);
+    truth t = find_truth(&w);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        mf_search_options o;
+        mf_search_result x;
+        mf_search_options_init(&o);
+        o.threads = 2;
+        o.milp_fault = faults[i];
+        o.effort = 1;
+        assert_int_equal(search(&w, &o, &x), MF_OK);
+        check_result(&x);
+        assert_true(x.stats.milp_failed > 0 && x.stats.milp_solved == 0);
+        check_against(&t, x.stats.lower_bound_s, x.plan[0].prediction.step_time_s);
+        printf("  fault %d: %.4g s after %lld programs given up, best %.4g s, gap %.3f %%\n",
+               (int)faults[i], x.plan[0].prediction.step_time_s, (long long)x.stats.milp_failed,
+               t.best_s, 100 * x.stats.gap);
+        mf_search_result_clear(&x);
+    }
+    world_clear(&w);
+}
+
+/* --- nothing fits ------------------------------------------------------------------------------
+ */
+
+static void nothing_fits_is_an_answer_with_a_reason(void **state) {
+    (void)state;
+    world w;
+    mf_search_options o;
+    mf_search_result x;
+    mf_fit_options fit_options = {NULL, NULL, NULL};
+    mf_fit_result fit;
+    mf_err e;
+    world_init(&w, false, 2, 4e9);
+    mf_search_options_init(&o);
+    assert_int_equal(mf_planner_search(&w.problem, &o, &x, &e), MF_INFEASIBLE);
+    assert_int_equal(x.count, 0);
+    assert_true(x.stats.space > 0);
+    assert_true(strlen(e.text) > 0);
+    mf_search_result_clear(&x);
+    assert_int_equal(mf_planner_fit(&w.problem, &fit_options, &fit, &e), MF_INFEASIBLE);
+    assert_int_equal(fit.feasible, 0);
+    assert_true(strlen(fit.missing) > 0);
+    mf_fit_result_clear(&fit);
+    world_clear(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_are_the_same_on_any_number_of_threads),
+        cmocka_unit_test(an_interrupted_search_has_its_best_so_far_and_a_valid_bound),
+        cmocka_unit_test(a_search_that_is_cancelled_at_once_says_so),
+        cmocka_unit_test(integer_programs_that_give_up_only_weaken_the_proof),
+        cmocka_unit_test(nothing_fits_is_an_answer_with_a_reason),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
