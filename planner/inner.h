@@ -147,7 +147,7 @@ mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, i
 /* What k main layers (rough.h) on a stage take more than their fastest choices would, for want of
  * memory: extra_s[k] for k up to the number of main layers, INFINITY from where nothing fits.
  * Grows ever faster with k. */
-mf_status mf_inner_extra(const mf_inner *in, int stage, double *extra_s, mf_err *e);
+mf_status mf_inner_extras(const mf_inner *in, double *extra_s, mf_err *e);
 
 /* Memory choices for a split of the positions: the fastest found that the memory plan accepts
  * (checked with the oracle). Errors: MF_INFEASIBLE when none is found. */
@@ -201,11 +201,13 @@ void mf_inner_tried_clear(mf_inner_tried *t);
 typedef struct mf_inner_options {
     bool lean;          /* layers without their choices: a quick bound and a split. Else every
                          * choice, in whole layers */
+    bool hull;          /* of the choices those that stand for all: for relaxations only */
     double floor_s;     /* a bound that is known already; 0 = none */
     double cutoff_s;    /* only steps below are of interest; INFINITY = any */
     double target_s;    /* a proven bound at or above is as good as optimal; INFINITY = none */
     double gap;         /* relative gap at which the program may stop */
     int64_t node_limit; /* of the integer program; 0 = none */
+    const struct mf_chains *known; /* chains to begin with; may be NULL */
     const volatile int *cancel;
     mf_milp_fault fault;
 } mf_inner_options;
@@ -224,5 +226,17 @@ typedef struct mf_inner_solution {
 mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inner_options *o,
                          mf_inner_solution *out, mf_err *e);
 void mf_inner_solution_clear(mf_inner_solution *s);
+
+/* The linear relaxation, lean or with the choices that stand for all, and the chains that bind it
+ * with their weights: *chains is initialised and owned by the caller; it has a mean when part[0] is
+ * set. OPTIMAL, INFEASIBLE (nothing fits), FAILED. */
+mf_status mf_inner_relax(mf_inner *in, bool lean, const struct mf_chains *known,
+                         mf_milp_fault fault, struct mf_chains *chains, mf_milp_outcome *outcome,
+                         double *bound_s, mf_err *e);
+/* A bound by a mean of chains of the layout's order: the least over all assignments, by placing
+ * layers where they count least, with the mix of choices that is cheapest there and fits.
+ * Errors: MF_NOMEM. */
+mf_status mf_inner_mean_s(const mf_inner *in, const struct mf_chains *chains, double *bound_s,
+                          mf_err *e);
 
 #endif

@@ -344,8 +344,8 @@ static mf_status chunk_split(const mf_floors *fl, int *first, bool *have, mf_err
         }
         *have = true;
     }
-    for (size_t p = 0; p < stages && status == MF_OK; p++) {
-        status = mf_inner_extra(in, (int)p, extra_s + p * points, e);
+    if (status == MF_OK) {
+        status = mf_inner_extras(in, extra_s, e);
     }
     if (status == MF_OK) {
         even_out(fl, extra_s, first, extra_s + points * stages);
@@ -380,29 +380,30 @@ mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, i
     return status;
 }
 
-/* Largest convex curve that is nowhere above y[0 .. n]. */
-static void make_convex(double *y, int n) {
-    for (int from = 0; from < n;) {
-        int to = from + 1;
-        double least = y[to] - y[from];
-        for (int k = from + 2; k <= n; k++) {
-            double rise = (y[k] - y[from]) / (k - from);
-            if (rise <= least) {
-                least = rise;
-                to = k;
-            }
-        }
-        for (int k = from + 1; k < to; k++) {
-            y[k] = y[from] + least * (k - from);
-        }
-        from = to;
+/* One stage's curve. */
+static void extra_of(const mf_floors *fl, int stage, int layers, double *extra_s) {
+    const mf_inner *in = fl->in;
+    int most = 0;
+    mf_load x;
+    memset(&x, 0, sizeof x);
+    for (int k = 1; k <= layers; k++) {
+        mf_load_add(fl, &x, fl->main_class);
+        double flight = (double)in->order.flight[stage * (in->order.layers + 1) + k];
+        double time_s =
+            isinf(extra_s[k - 1]) ? MF_NEVER_S : mf_load_time_s(fl, &x, MF_WAY_MODE, flight, 1.0);
+        extra_s[k] = time_s - x.time_s[MF_WAY_MODE];
     }
+    while (most < layers && !isinf(extra_s[most + 1])) {
+        most++;
+    }
+    mf_make_convex(extra_s, most);
 }
 
-mf_status mf_inner_extra(const mf_inner *in, int stage, double *extra_s, mf_err *e) {
+mf_status mf_inner_extras(const mf_inner *in, double *extra_s, mf_err *e) {
     mf_floors fl;
-    int layers = mf_rough_layers(in->model), most = 0;
-    memset(extra_s, 0, ((size_t)layers + 1) * sizeof *extra_s);
+    int layers = mf_rough_layers(in->model);
+    size_t points = (size_t)layers + 1;
+    memset(extra_s, 0, (size_t)in->stages * points * sizeof *extra_s);
     if (in->classes >= MF_FLOORS_MAX_CLASSES) {
         return MF_OK;
     }
@@ -410,19 +411,9 @@ mf_status mf_inner_extra(const mf_inner *in, int stage, double *extra_s, mf_err 
     if (status != MF_OK) {
         return status;
     }
-    mf_load x;
-    memset(&x, 0, sizeof x);
-    for (int k = 1; k <= layers; k++) {
-        mf_load_add(&fl, &x, fl.main_class);
-        double flight = (double)in->order.flight[stage * (in->order.layers + 1) + k];
-        double time_s =
-            isinf(extra_s[k - 1]) ? MF_NEVER_S : mf_load_time_s(&fl, &x, MF_WAY_MODE, flight, 1.0);
-        extra_s[k] = time_s - x.time_s[MF_WAY_MODE];
+    for (int p = 0; p < in->stages; p++) {
+        extra_of(&fl, p, layers, extra_s + (size_t)p * points);
     }
-    while (most < layers && !isinf(extra_s[most + 1])) {
-        most++;
-    }
-    make_convex(extra_s, most);
     mf_floors_clear(&fl);
     return MF_OK;
 }

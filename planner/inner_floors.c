@@ -204,12 +204,16 @@ static double boundaries(const mf_inner *in) {
     return (in->merged ? 4.0 : 2.0) + (double)mf_schedule_messages(&in->layout);
 }
 
-double mf_load_time_s(const mf_floors *fl, const mf_load *x, int way, double flight, double share) {
+double mf_load_room_B(const mf_floors *fl, const mf_load *x, double share) {
     const mf_inner *in = fl->in;
-    double room_B = (in->usable_B - in->fixed_B - x->comm_B - 2.0 * x->gather_B -
-                     boundaries(in) * x->boundary_B) *
-                        share -
-                    x->persistent_B - x->workspace_B;
+    return (in->usable_B - in->fixed_B - x->comm_B - 2.0 * x->gather_B -
+            boundaries(in) * x->boundary_B) *
+               share -
+           x->persistent_B - x->workspace_B;
+}
+
+double mf_load_time_s(const mf_floors *fl, const mf_load *x, int way, double flight, double share) {
+    double room_B = mf_load_room_B(fl, x, share);
     if (room_B < 0.0) {
         return MF_NEVER_S;
     }
@@ -252,4 +256,24 @@ double mf_load_step_s(const mf_floors *fl, const mf_load *x, const double time_s
         mf_stage_exposed_s(in->tail.exposed, left_s, in->chunks * x->gather_most_s, x->f_s) +
         mf_stage_exposed_s(in->tail.exposed, x->reduce_s, in->chunks * x->reduce_most_s, x->b_s);
     return mf_stage_floor_s(&in->layout, &in->order, p, &s);
+}
+
+/* --- curves ----------------------------------------------------------------------------------- */
+
+void mf_make_convex(double *y, int n) {
+    for (int from = 0; from < n;) {
+        int to = from + 1;
+        double least = y[to] - y[from];
+        for (int k = from + 2; k <= n; k++) {
+            double rise = (y[k] - y[from]) / (k - from);
+            if (rise <= least) {
+                least = rise;
+                to = k;
+            }
+        }
+        for (int k = from + 1; k < to; k++) {
+            y[k] = y[from] + least * (k - from);
+        }
+        from = to;
+    }
 }

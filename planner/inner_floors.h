@@ -53,6 +53,12 @@ typedef struct mf_load {
 
 void mf_load_add(const mf_floors *f, mf_load *x, int class);
 
+/* Bytes that are left for what the load's micro-batches save, of `share` of the usable ones. */
+double mf_load_room_B(const mf_floors *f, const mf_load *x, double share);
+
+/* Lowers y[0 .. n] to the largest convex curve that is nowhere above it. */
+void mf_make_convex(double *y, int n);
+
 /* Least time of all passes when `share` of the usable bytes is for this load and `flight` of its
  * micro-batches are in flight: the fastest choices, moved along the cheapest slopes until they fit.
  * INFINITY when nothing fits. */

@@ -104,6 +104,12 @@ typedef struct mf_milp_result {
 mf_status mf_milp_solve(const mf_milp *p, const mf_milp_options *o, double *x, mf_milp_result *r,
                         mf_err *e);
 
+/* Solves the linear relaxation alone, with at most max_lazy rows of options->lazy (node_limit,
+ * gap, target and cutoff do not apply). row_dual[p->rows + max_lazy]: multipliers, lazy rows behind
+ * the others in the order in which they came. Outcomes: OPTIMAL (r->bound), INFEASIBLE, FAILED. */
+mf_status mf_milp_relax(const mf_milp *p, const mf_milp_options *o, int max_lazy, double *row_dual,
+                        mf_milp_result *r, mf_err *e);
+
 /* Fixes every integer column at round(x) and solves the linear program that remains: row_dual[rows]
  * is the change of the optimum per unit of the row's active bound (its shadow price). Outcomes:
  * OPTIMAL, INFEASIBLE, FAILED. */

@@ -13,6 +13,8 @@
 #include <string.h>
 
 #define DEFAULT_MEMORY_MB 512
+#define STALL_ROUNDS 12
+#define STALL_GAIN 1e-3
 
 /* All that a solve needs to find its way back from inside GLPK. */
 typedef struct fence {
@@ -61,13 +63,14 @@ static double finite(double bound) {
     return isinf(bound) ? 0.0 : bound;
 }
 
-static void add_lazy_row(fence *f, glp_prob *lp) {
+/* False when the point needs no row. */
+static bool add_lazy_row(fence *f, glp_prob *lp) {
     const mf_milp *p = f->program;
     for (int j = 0; j < p->cols; j++) {
         f->x[j] = glp_get_col_prim(lp, j + 1);
     }
     if (!f->options->lazy(f->options->lazy_user, f->x, &f->row)) {
-        return;
+        return false;
     }
     for (int k = 0; k < f->row.count; k++) {
         f->ind[k + 1] = f->row.col[k] + 1;
@@ -77,6 +80,7 @@ static void add_lazy_row(fence *f, glp_prob *lp) {
     glp_set_row_bnds(lp, i, bound_type(f->row.lo, f->row.hi), finite(f->row.lo), finite(f->row.hi));
     glp_set_mat_row(lp, i, f->row.count, f->ind, f->val);
     f->lazy_rows++;
+    return true;
 }
 
 static void see_node(fence *f, glp_tree *tree) {
@@ -100,7 +104,7 @@ static void on_tree(glp_tree *tree, void *info) {
     if (glp_ios_reason(tree) == GLP_ISELECT) {
         see_node(f, tree);
     } else if (glp_ios_reason(tree) == GLP_IROWGEN && f->options->lazy) {
-        add_lazy_row(f, glp_ios_get_prob(tree));
+        (void)add_lazy_row(f, glp_ios_get_prob(tree));
     }
 }
 
@@ -256,6 +260,42 @@ static mf_milp_outcome run_duals(const mf_milp *p, const fence *f, const double 
     return MF_MILP_OPTIMAL;
 }
 
+static mf_milp_outcome run_relaxed(const mf_milp *p, fence *f, int max_lazy, double *row_dual,
+                                   mf_milp_result *r) {
+    glp_smcp lp;
+    glp_prob *g = f->problem;
+    glp_init_smcp(&lp);
+    lp.msg_lev = GLP_MSG_OFF;
+    lp.meth = GLP_DUALP;
+    double before = -INFINITY;
+    for (int round = 0;; round++) {
+        int rc = glp_simplex(g, &lp);
+        int state = glp_get_status(g);
+        if (rc == 0 && state == GLP_NOFEAS) {
+            r->bound = INFINITY;
+            return MF_MILP_INFEASIBLE;
+        }
+        if (rc != 0 || state != GLP_OPT) {
+            return gave_up(r, "glp_simplex", rc, state);
+        }
+        r->objective = r->bound = glp_get_obj_val(g);
+        if (round % STALL_ROUNDS == 0) { /* rows that tell little come without end */
+            if (r->bound - before < STALL_GAIN * fabs(r->bound)) {
+                break;
+            }
+            before = r->bound;
+        }
+        if (!f->options->lazy || f->lazy_rows >= max_lazy || !add_lazy_row(f, g)) {
+            break;
+        }
+    }
+    r->lazy_rows = f->lazy_rows;
+    for (int i = 0; i < p->rows + (int)f->lazy_rows; i++) {
+        row_dual[i] = glp_get_row_dual(g, i + 1);
+    }
+    return MF_MILP_OPTIMAL;
+}
+
 static void lower_fence(fence *f) {
     if (f) {
         free(f->x);
@@ -288,9 +328,10 @@ static fence *raise_fence(const mf_milp *p, const mf_milp_options *o) {
     return f;
 }
 
-/* Enters GLPK with the fence up. dual NULL: the integer program, else the duals at `at`. */
+/* Enters GLPK with the fence up. dual NULL: the integer program; at NULL: the relaxation with at
+ * most max_lazy lazy rows; else the duals at `at`. */
 static mf_status enter(const mf_milp *p, const mf_milp_options *o, double *x, const double *at,
-                       double *dual, mf_milp_result *r, mf_err *e) {
+                       int max_lazy, double *dual, mf_milp_result *r, mf_err *e) {
     memset(r, 0, sizeof *r);
     r->bound = -INFINITY;
     fence *f = p->failed ? NULL : raise_fence(p, o);
@@ -305,7 +346,9 @@ static mf_status enter(const mf_milp *p, const mf_milp_options *o, double *x, co
         f->problem = load(p, o->cutoff);
         inject(o->fault);
         glp_scale_prob(f->problem, GLP_SF_GM | GLP_SF_EQ | GLP_SF_2N);
-        r->outcome = dual ? run_duals(p, f, at, dual, r) : run_mip(p, f, x, r);
+        r->outcome = !dual ? run_mip(p, f, x, r)
+                     : at  ? run_duals(p, f, at, dual, r)
+                           : run_relaxed(p, f, max_lazy, dual, r);
         glp_delete_prob(f->problem);
         glp_term_hook(NULL, NULL);
         glp_error_hook(NULL, NULL);
@@ -324,13 +367,20 @@ static mf_status enter(const mf_milp *p, const mf_milp_options *o, double *x, co
 
 mf_status mf_milp_solve(const mf_milp *p, const mf_milp_options *o, double *x, mf_milp_result *r,
                         mf_err *e) {
-    return enter(p, o, x, NULL, NULL, r, e);
+    return enter(p, o, x, NULL, 0, NULL, r, e);
+}
+
+mf_status mf_milp_relax(const mf_milp *p, const mf_milp_options *o, int max_lazy, double *row_dual,
+                        mf_milp_result *r, mf_err *e) {
+    mf_milp_options plain = *o;
+    plain.cutoff = INFINITY;
+    return enter(p, &plain, NULL, NULL, max_lazy, row_dual, r, e);
 }
 
 mf_status mf_milp_duals(const mf_milp *p, const double *x, double *row_dual, mf_milp_result *r,
                         mf_err *e) {
     mf_milp_options o = {.cutoff = INFINITY};
-    return enter(p, &o, NULL, x, row_dual, r, e);
+    return enter(p, &o, NULL, x, 0, row_dual, r, e);
 }
 
 void mf_milp_thread_end(void) {

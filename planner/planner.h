@@ -50,6 +50,9 @@ typedef struct mf_search_options {
     double gap;     /* stop when the proof is this tight; 0 = 0.03 */
     int64_t effort; /* work spent beyond that on making best and proof better; 0 = the default,
                      * negative = until the gap is 0 or nothing is left */
+    int64_t budget; /* most work in all, about a microsecond of one core each: counted, not timed.
+                     * 0 = the default, 20 s; negative = no limit. Until a plan is found there is
+                     * none */
     const volatile int *cancel; /* set non-zero to stop with the best so far; may be NULL */
     void (*progress)(const mf_search_stats *now, double best_s, void *user); /* may be NULL */
     void *user;

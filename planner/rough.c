@@ -19,6 +19,8 @@ static mf_rough_pass pass_of(const mf_quote *q) {
         p.w_s > 0.0 ? p.f_s + p.b_s + p.w_s : p.f_s + mf_larger(q->b.compute_s, q->b.ep_s);
     p.time_s[MF_FLOOR_MERGED] =
         mf_larger(mf_larger(compute_s, ep_s) + q->f.sync_s + q->b.sync_s, mf_larger(p.f_s, p.b_s));
+    p.pair_f_s = mf_smaller(q->f.compute_s, p.f_s);
+    p.pair_b_s = mf_smaller(q->b.compute_s, p.b_s);
     return p;
 }
 
@@ -94,6 +96,14 @@ static void least_pass(mf_rough_pass *least, const mf_rough_pass *p) {
     for (int m = 0; m < MF_FLOOR_MODES; m++) {
         least->time_s[m] = mf_smaller(least->time_s[m], p->time_s[m]);
     }
+    least->pair_f_s = mf_smaller(least->pair_f_s, p->pair_f_s);
+    least->pair_b_s = mf_smaller(least->pair_b_s, p->pair_b_s);
+}
+
+static void add_other(mf_rates *r, const mf_rough_pass *p, int64_t count) {
+    if (count > 0 && r->others < MF_ROUGH_OTHERS) {
+        r->other[r->others++] = (mf_rough_other){(int)count, *p};
+    }
 }
 
 /* A class of layers joins the model. */
@@ -101,6 +111,7 @@ static void add_layers(mf_rates *r, const mf_model *m, int class, const mf_rough
                        const mf_param_count *params) {
     int64_t n = layers_of(m, class);
     add_pass(&r->all, p, (double)n);
+    add_other(r, p, mf_rough_is_main(m, class) ? 0 : n);
     if (n == 0) {
         return;
     }
@@ -154,6 +165,8 @@ static mf_status add_ends(mf_quotes *q, const mf_layout *l, bool split, bool exa
     r->head_params = head->params;
     add_pass(&r->all, &r->embedding, 1.0);
     add_pass(&r->all, &r->head, 1.0);
+    add_other(r, &r->embedding, 1);
+    add_other(r, &r->head, 1);
     return MF_OK;
 }
 
@@ -165,6 +178,7 @@ static void add_halves(mf_rates *r, const mf_model *m, int class, const mf_quote
     if (m->mtp_class == class) {
         p = pass_of_halves(a, f, head);
         add_pass(&r->all, &p, (double)m->mtp_layers);
+        add_other(r, &p, m->mtp_layers);
     }
 }
 
@@ -267,6 +281,19 @@ static mf_status least_pair(mf_quotes *q, const mf_layout *l, double *out, mf_er
     return MF_OK;
 }
 
+/* A pair of main layers takes pair_s, of which the forward's share is its compute; beside anything
+ * else, all compute is left, so that the other side gives away what a pair takes beyond. */
+static void share_pair(mf_rates *r, double pair_s) {
+    mf_rough_pass *x = &r->layer;
+    double hides_s = mf_larger(0.0, pair_s - x->pair_f_s - x->pair_b_s);
+    x->pair_b_s = mf_smaller(mf_larger(x->pair_b_s, pair_s - x->pair_f_s), x->b_s);
+    for (int i = 0; i < r->others; i++) {
+        mf_rough_pass *y = &r->other[i].pass;
+        y->pair_f_s = mf_larger(0.0, y->pair_f_s - hides_s);
+        y->pair_b_s = mf_larger(0.0, y->pair_b_s - hides_s);
+    }
+}
+
 /* Merged, a main layer takes its share of a pair of main layers; what such pairs take beyond
  * compute may hide behind any other position, which is given that much less (inner.c, share_pairs).
  */
@@ -282,6 +309,7 @@ static mf_status merge_rates(mf_quotes *q, const mf_layout *l, mf_rates *r, mf_e
     r->embedding.time_s[MF_FLOOR_MERGED] -= hides_s;
     r->head.time_s[MF_FLOOR_MERGED] -= hides_s;
     *main_s = pair_s;
+    share_pair(r, pair_s);
     return MF_OK;
 }
 
@@ -300,6 +328,7 @@ mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
     if (status == MF_OK && m->mtp_layers > 0) {
         mf_rough_pass p = pass_of(&mtp);
         add_pass(&out->all, &p, (double)m->mtp_layers);
+        add_other(out, &p, m->mtp_layers);
     }
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_quote x;
@@ -549,4 +578,109 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
         (double)l->micro_batches * r->all.time_s[mf_floor_mode_of(l->schedule)] / (double)l->pp +
         f->tail.fixed_s;
     return mf_larger(worst_s, even_s);
+}
+
+/* --- by a mean of chains ---------------------------------------------------------------------- */
+
+enum { MEAN_PARTS = 5 };
+
+/* Split, but quoted in one go, neither B nor W is known alone. */
+static void mean_parts(const mf_rough_pass *p, bool split, double out[MEAN_PARTS]) {
+    out[0] = p->f_s;
+    out[1] = split && !(p->w_s > 0.0) ? 0.0 : p->b_s;
+    out[2] = p->w_s;
+    out[3] = p->pair_f_s;
+    out[4] = p->pair_b_s;
+}
+
+/* Main layers as which a position counts at least, wherever it stands. */
+static double share_of_main(const mf_rough_pass *main, const mf_rough_pass *other, bool split) {
+    double x[MEAN_PARTS], y[MEAN_PARTS], least = HUGE_VAL;
+    mean_parts(main, split, x);
+    mean_parts(other, split, y);
+    for (int i = 0; i < MEAN_PARTS; i++) {
+        if (x[i] > 0.0) {
+            least = mf_smaller(least, y[i] / x[i]);
+        }
+    }
+    return isinf(least) ? 0.0 : mf_larger(least, 0.0);
+}
+
+/* Seconds of a main layer on its least visited virtual stage, by stage. */
+static double visits(const mf_rates *r, const mf_layout *l, const mf_chains *c, double *stage_s) {
+    static const mf_order_part part[MEAN_PARTS] = {MF_ORDER_F, MF_ORDER_B, MF_ORDER_W,
+                                                   MF_ORDER_F_PAIR, MF_ORDER_B_PAIR};
+    double x[MEAN_PARTS], least_s = HUGE_VAL;
+    mean_parts(&r->layer, mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT, x);
+    for (int64_t p = 0; p < l->pp; p++) {
+        stage_s[p] = HUGE_VAL;
+    }
+    for (int v = 0; v < c->vstages; v++) {
+        double sum_s = 0.0;
+        for (int i = 0; i < MEAN_PARTS; i++) {
+            sum_s += c->part[part[i]][v] * x[i];
+        }
+        double *at = &stage_s[mf_layout_stage_of(l, v)];
+        *at = mf_smaller(*at, sum_s);
+        least_s = mf_smaller(least_s, sum_s);
+    }
+    return least_s;
+}
+
+/* What k main layers of a stage take more by micro-batch for want of memory. */
+static double extra_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
+                      const mf_rough_fixed *f, double used_B, double layer_B, int64_t p, int k) {
+    double flight = (double)o->flight[(size_t)p * (size_t)(o->layers + 1) + (size_t)k];
+    double room_B = f->usable_B - f->fixed_B - used_B - r->layer_fixed_B - k * layer_B;
+    const mf_rough_hull *h = &r->hull[0];
+    (void)l;
+    if (room_B < 0.0) {
+        return HUGE_VAL;
+    }
+    if (h->points == 0 || !(flight > 0.0)) {
+        return 0.0;
+    }
+    return k * mf_larger(0.0, hull_at(h, room_B / (flight * k)) - h->time_s[0]);
+}
+
+double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
+                       const mf_rough_fixed *f, const mf_chains *c) {
+    double stage_s[MAX_STAGES], next_s[MAX_STAGES], had_s[MAX_STAGES], used_B[MAX_STAGES];
+    int held[MAX_STAGES];
+    double layer_B = persistent_B(l, &r->layer_params);
+    if (l->pp > MAX_STAGES || !c->part[0]) {
+        return 0.0;
+    }
+    bool split = mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT;
+    double least_s = visits(r, l, c, stage_s);
+    double sum_s = f->tail.fixed_s + c->sends * f->send_s + c->holds * f->hold_s;
+    for (int i = 0; i < r->others; i++) {
+        sum_s += r->other[i].count * share_of_main(&r->layer, &r->other[i].pass, split) * least_s;
+    }
+    for (int64_t p = 0; p < l->pp; p++) {
+        stage_ends ends = ends_of(r, l, p);
+        used_B[p] = persistent_B(l, &ends.params);
+        held[p] = 0;
+        had_s[p] = 0.0;
+        next_s[p] = extra_s(r, l, o, f, used_B[p], layer_B, p, 1);
+    }
+    for (int n = 0; n < r->layers; n++) {
+        double best_s = HUGE_VAL;
+        int64_t best = -1;
+        for (int64_t p = 0; p < l->pp; p++) {
+            double more_s = stage_s[p] + c->extra[p] * (next_s[p] - had_s[p]);
+            if (more_s < best_s) {
+                best_s = more_s;
+                best = p;
+            }
+        }
+        if (best < 0) {
+            return HUGE_VAL;
+        }
+        sum_s += best_s;
+        held[best]++;
+        had_s[best] = next_s[best];
+        next_s[best] = extra_s(r, l, o, f, used_B[best], layer_B, best, held[best] + 1);
+    }
+    return sum_s * (1.0 - 1e-6);
 }

@@ -8,6 +8,7 @@
 #ifndef MF_PLANNER_ROUGH_H
 #define MF_PLANNER_ROUGH_H
 
+#include "planner/chains.h"
 #include "planner/floor.h"
 #include "planner/quotes.h"
 #include "planner/space.h"
@@ -16,6 +17,7 @@
 typedef struct mf_rough_pass {
     double f_s, b_s, w_s;          /* each pass alone; w_s where quoted apart, else in b_s */
     double time_s[MF_FLOOR_MODES]; /* forward and backward together, as the mode plays them */
+    double pair_f_s, pair_b_s;     /* what each adds to a merged pair at least */
 } mf_rough_pass;
 
 /* The main layers of a model are those with the more common kind of FFN: bounds count them by
@@ -30,12 +32,21 @@ typedef struct mf_rough_hull {
     double saved_B[MF_ROUGH_POINTS], time_s[MF_ROUGH_POINTS];
 } mf_rough_hull;
 
+/* Positions other than main layers. */
+typedef struct mf_rough_other {
+    int count;
+    mf_rough_pass pass;
+} mf_rough_other;
+#define MF_ROUGH_OTHERS 16
+
 typedef struct mf_rates {
     mf_rough_pass all;   /* every position of the model */
     mf_rough_pass layer; /* a main layer */
     int layers;          /* main layers */
     mf_rough_pass embedding, head;
-    double f_least_s, b_least_s;                                /* of any layer */
+    int others;
+    mf_rough_other other[MF_ROUGH_OTHERS]; /* ends and heads of MTP depths included */
+    double f_least_s, b_least_s;           /* of any layer */
     mf_param_count layer_params, embedding_params, head_params; /* of one rank */
     mf_rough_hull hull[2]; /* of a main layer: as the mode plays it, and passes alone */
     double layer_fixed_B;  /* on a stage that holds any: buffers */
@@ -67,5 +78,10 @@ typedef struct mf_rough_fixed {
 } mf_rough_fixed;
 double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
                          const mf_rough_fixed *f);
+
+/* The same by the mean of chains that were found for the layout's order (inner_relax.c has the
+ * exact counterpart). */
+double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
+                       const mf_rough_fixed *f, const mf_chains *c);
 
 #endif

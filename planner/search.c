@@ -12,6 +12,7 @@
 
 #define DEFAULT_GAP 0.03
 #define DEFAULT_EFFORT 400000
+#define DEFAULT_BUDGET 20000000
 
 typedef struct task {
     mf_search_node node;
@@ -241,6 +242,9 @@ static mf_status merge(search *s, task *t, mf_err *e) {
     if (o->found) {
         keep_found(s, &o->plan);
     }
+    if (o->chains) {
+        mf_search_keep_chains(&s->world, o->chains);
+    }
     for (int64_t i = 0; i < o->children; i++) {
         mf_search_node *n = &o->child[i];
         if (status != MF_OK || n->key_s >= s->best_s) {
@@ -268,6 +272,10 @@ static bool is_done(search *s) {
     double gap = s->r->gap > 0.0 ? s->r->gap : DEFAULT_GAP;
     int64_t effort = s->r->effort ? s->r->effort : DEFAULT_EFFORT;
     if (s->nodes == 0 || s->heap[0].key_s >= s->best_s) {
+        return true;
+    }
+    int64_t budget = s->r->budget ? s->r->budget : DEFAULT_BUDGET;
+    if (budget > 0 && s->work >= budget && s->nfound > 0) {
         return true;
     }
     s->target_s = s->best_s / (1.0 + gap);

@@ -9,8 +9,9 @@
  *   STAGES   and a pipeline degree
  *   ORDER    and a schedule with its VPP
  *   LAYOUT   and ZeRO levels: one layout, roughly bounded
- *   BOUND    its inner problem bounded by dynamic programming, an assignment simulated
- *   LEAN     by the lean integer program
+ *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
+ *            found for its order, an assignment simulated
+ *   RELAX    by relaxations of its integer program, whose chains and weights then bound its order
  *   EXACT    by the exact one, answers tried so far cut off
  *
  * Work is done in rounds of nodes whose number does not depend on threads, and what a round finds
@@ -20,6 +21,7 @@
 #ifndef MF_PLANNER_SEARCH_H
 #define MF_PLANNER_SEARCH_H
 
+#include "planner/chains.h"
 #include "planner/inner.h"
 #include "planner/rough.h"
 #include "planner/space.h"
@@ -33,7 +35,7 @@ typedef enum mf_level {
     MF_LEVEL_ORDER,
     MF_LEVEL_LAYOUT,
     MF_LEVEL_BOUND,
-    MF_LEVEL_LEAN,
+    MF_LEVEL_RELAX,
     MF_LEVEL_EXACT
 } mf_level;
 
@@ -71,6 +73,14 @@ typedef struct mf_search_summary {
     struct mf_search_summary *next;
 } mf_search_summary;
 
+/* Chains that bound an order, with their weights: replaced between rounds only. */
+typedef struct mf_search_chains {
+    int64_t pp, vpp, micro_batches;
+    int schedule;
+    mf_chains chains;
+    struct mf_search_chains *next;
+} mf_search_chains;
+
 #define MF_SEARCH_BUCKETS 1024
 
 /* What is shared by all tasks and does not change while they run (but for caches with locks). */
@@ -85,6 +95,7 @@ typedef struct mf_search_world {
     mf_search_side *side;
     pthread_mutex_t lock; /* of summaries */
     mf_search_summary *summaries[MF_SEARCH_BUCKETS];
+    mf_search_chains *chains[MF_SEARCH_BUCKETS];
     const volatile int *cancel;
     mf_milp_fault fault;
 } mf_search_world;
@@ -100,6 +111,7 @@ typedef struct mf_search_outcome {
     bool evaluated; /* a layout left the rough levels */
     bool found;
     mf_search_found plan;
+    mf_search_chains *chains; /* found on the way; owned */
 } mf_search_outcome;
 
 mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_space *s,
@@ -123,6 +135,14 @@ int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n);
 mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
                           mf_err *e);
 
+/* Rough bound of a node of level LAYOUT, with the chains that are known by now. */
+double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
+                         mf_search_outcome *out);
+/* Chains kept for a layout's order, or NULL. */
+const mf_chains *mf_search_chains_of(const mf_search_world *w, const mf_layout *l);
+/* Keeps chains for their order in place of those from before; takes them over. Between rounds. */
+void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains);
+
 /* Appends a child; false (and out->status set) when memory ran out. */
 bool mf_search_add(mf_search_outcome *out, const mf_search_node *n);
 
@@ -133,6 +153,8 @@ typedef struct mf_search_request {
     int threads, top;
     double gap;
     int64_t effort;
+    int64_t
+        budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
     const volatile int *cancel;
     mf_milp_fault fault;
     void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);

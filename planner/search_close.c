@@ -66,6 +66,17 @@ static void come_back(closing *c, double bound_s, mf_level level) {
     }
 }
 
+/* By the chains that were found for the order, if any. */
+static double mean_s(closing *c) {
+    const mf_chains *known = mf_search_chains_of(c->w, &c->in->layout);
+    double bound_s = 0.0;
+    if (known) {
+        c->out->status = mf_inner_mean_s(c->in, known, &bound_s, &c->out->err);
+        c->out->work += 100;
+    }
+    return bound_s;
+}
+
 static void by_bound(closing *c) {
     double bound_s = 0.0;
     bool have = false;
@@ -74,30 +85,78 @@ static void by_bound(closing *c) {
         c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
         return;
     }
-    c->out->work += 1000;
+    c->out->work += 4000;
     c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, first, &have, &c->out->err);
+    bound_s = fmax(bound_s, c->n->key_s);
+    if (c->out->status == MF_OK && bound_s < c->best_s) {
+        bound_s = fmax(bound_s, mean_s(c));
+    }
     if (c->out->status == MF_OK && have && bound_s < c->best_s) {
         try_split(c, first);
     }
     if (c->out->status == MF_OK) {
-        come_back(c, bound_s, MF_LEVEL_LEAN);
+        come_back(c, bound_s, MF_LEVEL_RELAX);
     }
     free(first);
 }
 
+/* The relaxation and the mean of its chains: lean at first, then with choices, once more as long as
+ * further chains tell much. */
+static double relax(closing *c, bool lean, mf_search_chains *found, mf_milp_outcome *outcome) {
+    double bound_s = 0.0, mean = 0.0;
+    mf_search_outcome *out = c->out;
+    out->status = mf_inner_relax(c->in, lean, mf_search_chains_of(c->w, &c->in->layout),
+                                 c->w->fault, &found->chains, outcome, &bound_s, &out->err);
+    out->work += lean ? 10000 : 150000;
+    if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
+        out->status = mf_inner_mean_s(c->in, &found->chains, &mean, &out->err);
+    }
+    out->milp_failed += *outcome == MF_MILP_FAILED;
+    return fmax(bound_s, mean);
+}
+
+static void by_relaxation(closing *c) {
+    double bound_s = fmax(c->n->key_s, mean_s(c)); /* others of the order may have found chains */
+    mf_milp_outcome outcome = MF_MILP_FAILED;
+    if (c->out->status != MF_OK || bound_s >= c->best_s || bound_s >= c->target_s) {
+        come_back(c, bound_s, MF_LEVEL_RELAX);
+        return;
+    }
+    mf_search_chains *found = calloc(1, sizeof *found);
+    if (!found) {
+        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
+        return;
+    }
+    const mf_layout *l = &c->in->layout;
+    bool lean = c->n->tries == 0;
+    *found = (mf_search_chains){.pp = l->pp,
+                                .vpp = l->vpp,
+                                .micro_batches = l->micro_batches,
+                                .schedule = (int)l->schedule};
+    double now_s = relax(c, lean, found, &outcome);
+    bool again =
+        outcome == MF_MILP_OPTIMAL && c->n->tries < 6 && (lean || now_s > bound_s * (1.0 + 5e-4));
+    come_back(c, fmax(bound_s, now_s), again ? MF_LEVEL_RELAX : MF_LEVEL_EXACT);
+    if (found->chains.part[0]) {
+        c->out->chains = found;
+    } else {
+        mf_chains_clear(&found->chains);
+        free(found);
+    }
+}
+
 static int64_t node_limit(const closing *c) {
-    static const int64_t limit[] = {60, 400, 2000, 10000};
+    static const int64_t limit[] = {60, 200, 200, 200};
     return limit[c->n->tries < 4 ? c->n->tries : 3];
 }
 
-static bool solve(closing *c, bool lean, mf_inner_solution *s) {
+static bool solve(closing *c, mf_inner_solution *s) {
     mf_inner_options o = {
-        .lean = lean,
         .floor_s = c->n->key_s,
         .cutoff_s = c->best_s,
-        .target_s = lean ? fmin(c->target_s, c->best_s) : HUGE_VAL,
-        .gap = lean ? 1e-3 : 0.0,
+        .target_s = HUGE_VAL,
         .node_limit = node_limit(c),
+        .known = mf_search_chains_of(c->w, &c->in->layout),
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
@@ -108,32 +167,13 @@ static bool solve(closing *c, bool lean, mf_inner_solution *s) {
     if (c->out->status != MF_OK) {
         return false;
     }
-    c->out->work += 2000 + s->nodes * (1000 + 20 * c->in->vstages * c->in->vstages);
+    c->out->work += 5000 + s->nodes * (8 * (200 + 3 * c->in->vstages * c->in->vstages));
     if (s->outcome == MF_MILP_FAILED) {
         c->out->milp_failed++;
     } else {
         c->out->milps++;
     }
     return true;
-}
-
-static void by_lean(closing *c) {
-    mf_inner_solution s;
-    if (!solve(c, true, &s)) {
-        return;
-    }
-    if (s.outcome == MF_MILP_FAILED) { /* nothing learnt: the bound from before stands */
-        come_back(c, c->n->key_s, MF_LEVEL_EXACT);
-    } else {
-        if (s.have) {
-            try_split(c, s.first);
-        }
-        bool unfinished = s.outcome == MF_MILP_LIMIT && s.bound_s < c->target_s &&
-                          s.bound_s < c->best_s && c->n->tries < 3 &&
-                          !(s.have && s.objective_s <= s.bound_s * 1.0015);
-        come_back(c, s.bound_s, unfinished ? MF_LEVEL_LEAN : MF_LEVEL_EXACT);
-    }
-    mf_inner_solution_clear(&s);
 }
 
 /* Plans of a layout that are all simulated where the exact program does not settle it. */
@@ -202,13 +242,13 @@ static bool is_one_order(const mf_inner *in, int stage, const int32_t *count) {
 static void by_exact(closing *c) {
     mf_inner_solution s;
     mf_assignment a;
-    if (!solve(c, false, &s)) {
+    if (!solve(c, &s)) {
         return;
     }
     int stage = -1;
     bool first = c->n->tried.sets == 0;
     if (s.outcome == MF_MILP_FAILED || !s.have) {
-        bool again = s.outcome == MF_MILP_LIMIT && c->n->tries < 3;
+        bool again = s.outcome == MF_MILP_LIMIT && c->n->tries < 1;
         if (s.outcome == MF_MILP_INFEASIBLE) {
             /* closed: nothing below the best is left */
         } else if (again) {
@@ -241,6 +281,13 @@ static void by_exact(closing *c) {
 void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, double target_s,
                      mf_search_outcome *out) {
     closing c = {.w = w, .n = n, .best_s = best_s, .target_s = target_s, .out = out};
+    if (n->level == MF_LEVEL_LAYOUT && n->tries == 0) {
+        double bound_s = mf_search_rebound(w, n, best_s, out);
+        if (out->status != MF_OK || bound_s > n->key_s * (1.0 + 1e-4)) {
+            come_back(&c, bound_s, MF_LEVEL_LAYOUT);
+            return;
+        }
+    }
     mf_layout l = mf_search_layout(w, n);
     const mf_order_summary *order = NULL;
     out->status = mf_search_order(w, &l, &order, &out->err);
@@ -252,8 +299,8 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, doubl
         if (n->level == MF_LEVEL_LAYOUT) {
             out->evaluated = true;
             by_bound(&c);
-        } else if (n->level == MF_LEVEL_LEAN) {
-            by_lean(&c);
+        } else if (n->level == MF_LEVEL_RELAX) {
+            by_relaxation(&c);
         } else {
             by_exact(&c);
         }

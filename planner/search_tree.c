@@ -112,6 +112,11 @@ void mf_search_world_clear(mf_search_world *w) {
             mf_order_summary_clear(&s->order);
             free(s);
         }
+        for (mf_search_chains *c = w->chains[b], *next; c; c = next) {
+            next = c->next;
+            mf_chains_clear(&c->chains);
+            free(c);
+        }
     }
     mf_quotes_destroy(w->quotes);
     free(w->dense);
@@ -126,6 +131,38 @@ void mf_search_world_clear(mf_search_world *w) {
 static size_t order_bucket(const mf_layout *l) {
     uint64_t h = (uint64_t)l->pp * 131 + (uint64_t)l->vpp * 17 + (uint64_t)l->schedule;
     return (size_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 40) % MF_SEARCH_BUCKETS;
+}
+
+static mf_search_chains *find_chains(const mf_search_world *w, const mf_layout *l) {
+    for (mf_search_chains *c = w->chains[order_bucket(l)]; c; c = c->next) {
+        if (c->schedule == (int)l->schedule && c->pp == l->pp && c->vpp == l->vpp &&
+            c->micro_batches == l->micro_batches) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+const mf_chains *mf_search_chains_of(const mf_search_world *w, const mf_layout *l) {
+    const mf_search_chains *c = find_chains(w, l);
+    return c ? &c->chains : NULL;
+}
+
+void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains) {
+    mf_layout l = {.pp = chains->pp,
+                   .vpp = chains->vpp,
+                   .micro_batches = chains->micro_batches,
+                   .schedule = (mf_schedule_kind)chains->schedule};
+    mf_search_chains *old = find_chains(w, &l);
+    if (old) {
+        mf_chains_clear(&old->chains);
+        old->chains = chains->chains;
+        free(chains);
+    } else {
+        mf_search_chains **bucket = &w->chains[order_bucket(&l)];
+        chains->next = *bucket;
+        *bucket = chains;
+    }
 }
 
 static const mf_order_summary *find_order(const mf_search_world *w, const mf_layout *l) {
@@ -367,6 +404,14 @@ static mf_rough_fixed fixed_of(const mf_search_world *w, const mf_layout *l) {
     return f;
 }
 
+/* By stages, and by the chains that were found for the order, if any. */
+static double order_bound_s(const mf_search_world *w, const mf_rates *r, const mf_layout *l,
+                            const mf_order_summary *order, const mf_rough_fixed *fixed) {
+    const mf_chains *chains = mf_search_chains_of(w, l);
+    double bound_s = mf_rough_layout_s(r, l, order, fixed);
+    return chains ? mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, chains)) : bound_s;
+}
+
 /* Orders are bounded with the ZeRO levels that shard most, at no price. Levels ascend, so that the
  * last pair is the one. */
 static void split_stages(mf_search_world *w, const mf_search_node *n, double best_s,
@@ -393,7 +438,7 @@ static void split_stages(mf_search_world *w, const mf_search_node *n, double bes
         if (bound_s < best_s) {
             out->status = mf_search_order(w, &l, &order, &out->err);
             if (out->status == MF_OK) {
-                bound_s = mf_larger(bound_s, mf_rough_layout_s(&r, &l, order, &fixed));
+                bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, &fixed));
             }
         }
         if (out->status == MF_OK) {
@@ -403,32 +448,81 @@ static void split_stages(mf_search_world *w, const mf_search_node *n, double bes
     }
 }
 
+/* Rates of whole layers, with hulls for the plain layout of the order (ZeRO 0): levels above 1 add
+ * communication to passes, and are quoted only where that is needed. */
+static mf_status order_rates(mf_search_world *w, const mf_layout *l, mf_rates *r, mf_err *e) {
+    mf_layout plain = *l;
+    mf_rough_hull hull[2];
+    plain.zero = plain.expert_zero = 0;
+    mf_status status = mf_rates_hull(w->quotes, &plain, w->space.pinned, hull, e);
+    if (status == MF_OK) {
+        status = mf_rates_whole(w->quotes, &plain, r, e);
+        memcpy(r->hull, hull, sizeof hull);
+    }
+    return status;
+}
+
+/* Bound of one layout: first with plain rates, then, if that does not close it, with its own. */
+static double layout_bound_s(mf_search_world *w, const mf_layout *l, const mf_rates *plain,
+                             const mf_order_summary *order, const mf_rough_fixed *fixed,
+                             double best_s, mf_search_outcome *out) {
+    mf_rates r = *plain;
+    const mf_oracle *o = w->oracle;
+    o->ops->once(o->self, l, r.layer_params, &r.layer_reduce_s, &r.layer_gather_s);
+    double bound_s = order_bound_s(w, &r, l, order, fixed);
+    if (bound_s < best_s && (l->zero >= 2 || l->expert_zero >= 2)) {
+        out->status = mf_rates_whole(w->quotes, l, &r, &out->err);
+        memcpy(r.hull, plain->hull, sizeof r.hull);
+        bound_s = mf_larger(bound_s, order_bound_s(w, &r, l, order, fixed));
+        out->work += 6;
+    }
+    return bound_s;
+}
+
+double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
+                         mf_search_outcome *out) {
+    mf_layout l = mf_search_layout(w, n);
+    const mf_order_summary *order = NULL;
+    mf_rates r;
+    if (!mf_search_chains_of(w, &l)) {
+        return n->key_s;
+    }
+    mf_rough_fixed fixed = fixed_of(w, &l);
+    out->status = mf_search_order(w, &l, &order, &out->err);
+    if (out->status == MF_OK) {
+        out->status = order_rates(w, &l, &r, &out->err);
+    }
+    if (out->status != MF_OK) {
+        return n->key_s;
+    }
+    out->work += 20;
+    return mf_larger(n->key_s, layout_bound_s(w, &l, &r, order, &fixed, best_s, out));
+}
+
 static void split_order(mf_search_world *w, const mf_search_node *n, double best_s,
                         mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
     const mf_order_summary *order = NULL;
     mf_zero_point zeros[16];
     mf_rough_fixed fixed = fixed_of(w, &l);
+    mf_rates r;
     out->status = mf_search_order(w, &l, &order, &out->err);
-    mf_rough_hull hull[2];
     if (out->status == MF_OK) {
-        out->status = mf_rates_hull(w->quotes, &l, w->space.pinned, hull, &out->err);
+        out->status = order_rates(w, &l, &r, &out->err);
     }
     int64_t count = mf_space_zeros(&w->space, l.dp * l.cp, l.edp, zeros, 16);
     for (int64_t i = 0; i < count && out->status == MF_OK; i++) {
         mf_search_node child = *n;
-        mf_rates r;
         child.level = MF_LEVEL_LAYOUT;
         child.zero = (int32_t)i;
         l.zero = zeros[i].zero;
         l.expert_zero = zeros[i].expert_zero;
-        out->status = mf_rates_whole(w->quotes, &l, &r, &out->err);
+        double bound_s = layout_bound_s(w, &l, &r, order, &fixed, best_s, out);
         if (out->status == MF_OK) {
-            memcpy(r.hull, hull, sizeof hull);
-            push(out, &child, n, mf_rough_layout_s(&r, &l, order, &fixed), best_s);
+            push(out, &child, n, bound_s, best_s);
         }
         out->priced++;
-        out->work += 10;
+        out->work += 4;
     }
 }
 
@@ -449,7 +543,7 @@ void mf_search_split(mf_search_world *w, const mf_search_node *n, double best_s,
         return;
     case MF_LEVEL_LAYOUT:
     case MF_LEVEL_BOUND:
-    case MF_LEVEL_LEAN:
+    case MF_LEVEL_RELAX:
     case MF_LEVEL_EXACT:
         break;
     }

@@ -1,0 +1,101 @@
+/* chains.c - a list of chains and their weighted mean. */
+#include "planner/chains.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void mf_chains_init(mf_chains *c, int stages, int chunks) {
+    memset(c, 0, sizeof *c);
+    c->stages = stages;
+    c->chunks = chunks;
+    c->vstages = stages * chunks;
+}
+
+void mf_chains_clear(mf_chains *c) {
+    for (int i = 0; i < c->count; i++) {
+        mf_order_chain_clear(&c->chain[i]);
+    }
+    free(c->part[0]);
+    free(c->extra);
+    memset(c, 0, sizeof *c);
+}
+
+mf_status mf_chains_add(mf_chains *c, const mf_order_chain *chain, mf_err *e) {
+    if (c->count == MF_CHAINS_MAX) {
+        return MF_OK;
+    }
+    mf_order_chain *copy = &c->chain[c->count];
+    mf_status status = mf_order_chain_init(copy, c->vstages, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    memcpy(copy->count[0], chain->count[0],
+           (size_t)MF_ORDER_PARTS * (size_t)c->vstages * sizeof *copy->count[0]);
+    copy->sends = chain->sends;
+    copy->holds = chain->holds;
+    copy->norm_stage = chain->norm_stage;
+    c->weight[c->count++] = 0.0;
+    return MF_OK;
+}
+
+static void drop_weightless(mf_chains *c) {
+    int kept = 0;
+    for (int i = 0; i < c->count; i++) {
+        if (c->weight[i] > 1e-9) {
+            c->chain[kept] = c->chain[i];
+            c->weight[kept++] = c->weight[i];
+        } else {
+            mf_order_chain_clear(&c->chain[i]);
+        }
+    }
+    c->count = kept;
+}
+
+static void mean_of(mf_chains *c, const int *stage_of, int32_t *least) {
+    size_t cells = (size_t)MF_ORDER_PARTS * (size_t)c->vstages;
+    for (int i = 0; i < c->count; i++) {
+        const mf_order_chain *x = &c->chain[i];
+        for (size_t k = 0; k < cells; k++) {
+            c->part[0][k] += c->weight[i] * x->count[0][k];
+        }
+        c->sends += c->weight[i] * x->sends;
+        c->holds += c->weight[i] * x->holds;
+        memset(least, 0x7f, (size_t)c->stages * sizeof *least);
+        for (int v = 0; v < c->vstages; v++) {
+            int32_t n = x->count[MF_ORDER_B][v] + x->count[MF_ORDER_B_PAIR][v];
+            least[stage_of[v]] = n < least[stage_of[v]] ? n : least[stage_of[v]];
+        }
+        for (int p = 0; p < c->stages; p++) {
+            c->extra[p] += c->weight[i] * least[p];
+        }
+    }
+}
+
+bool mf_chains_weigh(mf_chains *c, const int *stage_of) {
+    double sum = 0.0;
+    for (int i = 0; i < c->count; i++) {
+        sum += c->weight[i];
+    }
+    if (!(sum > 0.5)) { /* no multipliers: the relaxation was bound by something else */
+        return false;
+    }
+    drop_weightless(c);
+    for (int i = 0; i < c->count; i++) {
+        c->weight[i] /= sum;
+    }
+    size_t n = (size_t)c->vstages;
+    int32_t *least = calloc((size_t)c->stages, sizeof *least);
+    double *part = calloc((size_t)MF_ORDER_PARTS * n, sizeof *part);
+    c->extra = calloc((size_t)c->stages, sizeof *c->extra);
+    if (!least || !part || !c->extra) {
+        free(least);
+        free(part);
+        return false;
+    }
+    for (size_t p = 0; p < MF_ORDER_PARTS; p++) {
+        c->part[p] = part + p * n;
+    }
+    mean_of(c, stage_of, least);
+    free(least);
+    return true;
+}

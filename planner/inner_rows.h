@@ -1,0 +1,54 @@
+/* inner_rows.h - private to the inner problem: its integer program while it is built and solved
+ * (inner_rows.c has columns and fixed rows, inner_chain_rows.c the rows of chains, inner_milp.c
+ * solves).
+ */
+#ifndef MF_PLANNER_INNER_ROWS_H
+#define MF_PLANNER_INNER_ROWS_H
+
+#include "planner/chains.h"
+#include "planner/inner.h"
+
+typedef struct mf_rows {
+    mf_inner *in;
+    bool lean, hull;
+    mf_milp milp;
+    int *col;         /* [cells] column of x, -1 = cannot be */
+    int32_t *top;     /* [cells] its upper bound */
+    int *extra;       /* lean: [stages] column of what a stage takes more */
+    double *extra_s;  /* lean: [stages] at a relaxation's point */
+    double *curves_s; /* lean: [stages][main layers + 1] a stage's extra by its main layers */
+    int step;         /* column of T */
+    double unit_s;
+    /* chains: rows [first_chain_row ...] are those of kept->chain, in order */
+    int first_chain_row;
+    mf_order_chain chain;
+    double *count; /* [cells] of a relaxation's point */
+    int64_t chains;
+    mf_chains *kept; /* may be NULL: then found chains are not kept */
+    mf_err *e;
+    mf_status status;
+} mf_rows;
+
+/* Builds the program. known: chains to begin with (may be NULL). kept: receives the chains of all
+ * rows, of known and found ones (may be NULL). Cleared again when it fails. */
+mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
+                       const mf_inner_options *o, const mf_chains *known, mf_chains *kept,
+                       mf_err *e);
+void mf_rows_clear(mf_rows *b);
+
+/* --- columns (inner_rows.c) --- */
+/* value[v][s] of every cell of a slot into a row, times `by`. */
+void mf_rows_add_slot(mf_rows *b, int row, int v, int s, double by);
+/* Choices that have columns. */
+int mf_rows_choices(const mf_rows *b, const mf_inner_class *c);
+void mf_rows_add_cells(mf_rows *b, double cutoff_s);
+/* Placement, order, patterns; lean: extras, else memory and what was tried. */
+mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried);
+
+/* --- chains (inner_chain_rows.c) --- */
+/* Rows that are there from the start. */
+mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known);
+/* mf_milp_lazy_fn: the longest chain at a point, when it is longer than T says. */
+bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row);
+
+#endif
