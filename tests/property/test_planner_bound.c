@@ -17,12 +17,16 @@ typedef enum kind {
     BOUND,
     LEAN,
     EXACT,
+    RELAX, /* relaxations, lean and with the choices that stand for all */
+    MEAN,  /* a mean of chains, this layout's or those of an earlier one of the same order */
+    ROUGH, /* the same from rough rates */
     CHAIN, /* longest chain of one assignment against that assignment */
     WHOLE, /* lower bound of a whole search */
     KINDS
 } kind;
 static const char *const kind_text[KINDS] = {"side",  "point", "stages", "order", "layout",
-                                             "bound", "lean",  "exact",  "chain", "search"};
+                                             "bound", "lean",  "exact",  "relax", "mean",
+                                             "rough", "chain", "search"};
 
 /* How near the bounds of a kind came: bound over the fastest plan that was tried. */
 typedef struct nearness {
@@ -276,7 +280,113 @@ static void check_programs(mf_inner *in, const sample *s, nearness *n) {
     }
 }
 
-static void check_layout(mf_search_world *w, const problem *p, const sample *s, nearness *n) {
+/* Chains of earlier layouts, whatever their models and clusters were: an order is an order. */
+typedef struct pool {
+    mf_search_chains *of[64];
+    int count, next;
+} pool;
+
+static const mf_chains *pool_find(const pool *k, const mf_layout *l) {
+    for (int i = 0; i < k->count; i++) {
+        const mf_search_chains *c = k->of[i];
+        if (c->schedule == (int)l->schedule && c->pp == l->pp && c->vpp == l->vpp &&
+            c->micro_batches == l->micro_batches) {
+            return &c->chains;
+        }
+    }
+    return NULL;
+}
+
+static void pool_drop(mf_search_chains *c) {
+    if (c) {
+        mf_chains_clear(&c->chains);
+        free(c);
+    }
+}
+
+static void pool_keep(pool *k, const mf_layout *l, mf_chains *chains) {
+    mf_search_chains *c = calloc(1, sizeof *c);
+    *c = (mf_search_chains){.pp = l->pp,
+                            .vpp = l->vpp,
+                            .micro_batches = l->micro_batches,
+                            .schedule = (int)l->schedule,
+                            .chains = *chains};
+    pool_drop(k->of[k->next]);
+    k->of[k->next] = c;
+    k->next = (k->next + 1) % 64;
+    k->count = k->count < 64 ? k->count + 1 : 64;
+}
+
+static void pool_clear(pool *k) {
+    for (int i = 0; i < 64; i++) {
+        pool_drop(k->of[i]);
+    }
+}
+
+static void check_mean(mf_inner *in, const mf_chains *chains, const sample *s, nearness *n) {
+    double bound_s = 0.0;
+    if (chains && chains->part[0]) {
+        assert_ok(mf_inner_mean_s(in, chains, &bound_s, NULL));
+        check(n, MEAN, bound_s, s, s->best);
+    }
+}
+
+static void check_relaxations(mf_inner *in, const sample *s, pool *k, nearness *n) {
+    if (s->best < 0) {
+        return;
+    }
+    check_mean(in, pool_find(k, &s->layout), s, n);
+    for (int lean = 0; lean < 2; lean++) {
+        mf_chains chains;
+        mf_milp_outcome outcome;
+        double bound_s = 0.0;
+        assert_ok(mf_inner_relax(in, lean, pool_find(k, &s->layout), MF_MILP_FAULT_NONE, &chains,
+                                 &outcome, &bound_s, NULL));
+        assert_int_equal(outcome, MF_MILP_OPTIMAL); /* a plan fits */
+        check(n, RELAX, bound_s, s, s->best);
+        check_mean(in, &chains, s, n);
+        if (chains.part[0]) {
+            pool_keep(k, &s->layout, &chains);
+        } else {
+            mf_chains_clear(&chains);
+        }
+    }
+}
+
+/* The rough bound of the layout with chains that are known for its order. */
+static void check_rough(mf_search_world *w, const mf_search_node *node, const sample *s, pool *k,
+                        nearness *n) {
+    const mf_chains *chains = pool_find(k, &s->layout);
+    mf_search_chains *kept = calloc(1, sizeof *kept);
+    mf_search_outcome out = {.status = MF_OK};
+    mf_search_node at = *node;
+    if (s->best < 0 || !chains) {
+        free(kept);
+        return;
+    }
+    *kept = (mf_search_chains){.pp = s->layout.pp,
+                               .vpp = s->layout.vpp,
+                               .micro_batches = s->layout.micro_batches,
+                               .schedule = (int)s->layout.schedule};
+    mf_chains_init(&kept->chains, chains->stages, chains->chunks);
+    for (int i = 0; i < chains->count; i++) {
+        assert_ok(mf_chains_add(&kept->chains, &chains->chain[i], NULL));
+        kept->chains.weight[i] = chains->weight[i];
+    }
+    int stage_of[MF_MAX_VSTAGES];
+    for (int v = 0; v < chains->vstages; v++) {
+        stage_of[v] = (int)mf_layout_stage_of(&s->layout, v);
+    }
+    assert_true(mf_chains_weigh(&kept->chains, stage_of));
+    mf_search_keep_chains(w, kept);
+    at.key_s = 0.0;
+    double bound_s = mf_search_rebound(w, &at, HUGE_VAL, &out);
+    assert_ok(out.status);
+    check(n, ROUGH, bound_s, s, s->best);
+}
+
+static void check_layout(mf_search_world *w, const problem *p, const sample *s, pool *k,
+                         nearness *n) {
     mf_inner *in = NULL;
     mf_err e;
     double bound_s = 0.0;
@@ -292,6 +402,7 @@ static void check_layout(mf_search_world *w, const problem *p, const sample *s, 
     free(first);
     check_chains(in, s, n);
     check_programs(in, s, n);
+    check_relaxations(in, s, k, n);
     mf_inner_destroy(in);
 }
 
@@ -301,6 +412,7 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
     nearness n[KINDS] = {{0}};
     int cases = planner_cases(300, 80);
     static sample s;
+    static pool known;
     for (int i = 0; i < cases; i++) {
         rng start = r;
         problem p;
@@ -311,12 +423,14 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
             mf_search_node node;
             assert_ok(mf_search_world_init(&w, &p.oracle, &p.space, NULL));
             if (walk_down(&w, &s, n, &node)) {
-                check_layout(&w, &p, &s, n);
+                check_layout(&w, &p, &s, &known, n);
+                check_rough(&w, &node, &s, &known, n);
             }
             mf_search_world_clear(&w);
         }
         problem_clear(&p);
     }
+    pool_clear(&known);
     mf_milp_thread_end();
     print_nearness(n);
     for (int k = 0; k < KINDS; k++) {
