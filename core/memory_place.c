@@ -306,7 +306,11 @@ enum { ROUNDS = 16 }; /* of each order */
 static mf_status arrange(items *x, int64_t steps, int64_t *size_B, int64_t *bound_B, mf_err *e) {
     static int (*const order[])(const void *, const void *) = {by_birth, by_lifetime, by_area,
                                                                by_size};
-    enum { ORDERS = sizeof order / sizeof order[0] };
+    const int tries = 2 * (int)(sizeof order / sizeof order[0]) * ROUNDS;
+    if (x->count == 0 && !x->failed) {
+        *size_B = *bound_B = 0;
+        return MF_OK;
+    }
     desk d = {calloc((size_t)x->count + 1, sizeof *d.placed),
               calloc((size_t)x->count + 1, sizeof *d.room),
               calloc((size_t)x->count + 1, sizeof *d.done),
@@ -318,8 +322,11 @@ static mf_status arrange(items *x, int64_t steps, int64_t *size_B, int64_t *boun
         goto out;
     }
     *bound_B = most_at_once(x, steps, d.step);
-    for (int i = 0; i<2 * ORDERS * ROUNDS && * size_B> * bound_B; i++) {
-        if (x->count > 0 && i % ROUNDS == 0) {
+    for (int i = 0; i < tries; i++) {
+        if (*size_B <= *bound_B) {
+            break;
+        }
+        if (i % ROUNDS == 0) {
             qsort(x->list, (size_t)x->count, sizeof *x->list, order[i / ROUNDS / 2]);
         } else {
             promote(x, *bound_B, d.room);
