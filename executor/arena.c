@@ -86,6 +86,10 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     int64_t shard[2], weights[2], gradients[2], exchange_B, state = 0, moments = 0, on_host = 0;
     bool merged = x->p->layout.schedule == MF_SCHED_MERGED;
     int sides = merged ? 2 : 1;
+    x->weight_type = x->p->layout.precision == MF_PREC_FP32 ? MF_KERNEL_F32 : MF_KERNEL_BF16;
+    x->moment_type = x->p->layout.moments_bf16 ? MF_KERNEL_BF16 : MF_KERNEL_F32;
+    int64_t weight_B = mf_exec_weight_B(x), moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type);
+    int64_t master_B = weight_B < 4 ? 4 : 0;
     find_owned(x, shard);
     find_buffers(x, &exchange_B);
     mf_status status = mf_memory_place(x->p, x->s, x->stage, &x->places, e);
@@ -95,24 +99,30 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     for (int h = 0; h < 2; h++) {
         weights[h] = mf_exec_zero(x, h) >= 3 ? shard[h] : total[h];
         gradients[h] = mf_exec_zero(x, h) >= 2 ? shard[h] : total[h];
-        state += 4 * (weights[h] + gradients[h]);
+        state += weight_B * weights[h] + 4 * gradients[h] + master_B * shard[h];
         moments += 2 * shard[h];
         on_host += 2 * (int64_t)floor((double)shard[h] * x->p->layout.offload_optimizer);
     }
     int64_t padding = mf_align_B(state) - state;
     int64_t buffers = 2 * sides + 2 * x->sending + x->waiting;
-    x->host_B = x->places->host_B + 4 * on_host;
+    x->host_B = x->places->host_B + moment_B * on_host;
     status = allocate(x,
                       state + x->places->size_B + buffers * x->boundary_B +
-                          2 * sides * x->gathered_B + exchange_B + 4 * (moments - on_host),
+                          2 * sides * x->gathered_B + exchange_B + moment_B * (moments - on_host),
                       padding, e);
     if (status != MF_OK) {
         return status;
     }
     char *at = x->arena;
     for (int h = 0; h < 2; h++) {
-        x->weights[h] = (float *)(void *)take(&at, 4 * weights[h]);
         x->gradients[h] = (float *)(void *)take(&at, 4 * gradients[h]);
+        x->master[h] = (float *)(void *)take(&at, master_B * shard[h]);
+    }
+    for (int h = 0; h < 2; h++) { /* the narrow ones last: the rest stays aligned */
+        bool shards = mf_exec_shards_weights(x, h);
+        x->weights[h] = take(&at, weight_B * weights[h]);
+        float *own = (float *)(void *)x->weights[h] + (shards ? 0 : x->owned_first[h]);
+        x->master[h] = master_B == 0 ? own : x->master[h];
     }
     at = x->arena + mf_align_B(at - x->arena);
     x->area = take(&at, x->places->size_B);
@@ -124,10 +134,10 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     for (int i = 0; i < 2 * x->sending + x->waiting; i++) {
         x->mail[i].data = take(&at, x->boundary_B);
     }
-    x->host_moments = (float *)(void *)at + moments - on_host;
+    x->host_moments = at + moment_B * (moments - on_host);
     for (int h = 0; h < 2; h++) {
-        x->moments[0][h] = (float *)(void *)take(&at, 4 * shard[h]);
-        x->moments[1][h] = (float *)(void *)take(&at, 4 * shard[h]);
+        x->moments[0][h] = take(&at, moment_B * shard[h]);
+        x->moments[1][h] = take(&at, moment_B * shard[h]);
     }
     x->host = x->arena + mf_align_B(at - x->arena);
     return MF_OK;
@@ -162,13 +172,13 @@ static float *full_gradient(const mf_exec *x, const block_at *at, int16_t weight
     return (float *)(void *)from + q->inner[weight];
 }
 
-static float *gathered_weight(const mf_exec *x, const block_at *at, int16_t weight) {
+static char *gathered_weight(const mf_exec *x, const block_at *at, int16_t weight) {
     const position_bind *q = &x->positions[at->position];
     bool expert = q->block->tensors[weight].part == MF_PART_EXPERT;
+    int64_t weight_B = mf_exec_weight_B(x);
     int64_t dense_B =
-        mf_exec_shards_weights(x, 0) ? mf_align_B(4 * (q->own[0] + q->block->shared)) : 0;
-    char *from = at->gathered + (expert ? dense_B : 0);
-    return (float *)(void *)from + q->inner[weight];
+        mf_exec_shards_weights(x, 0) ? mf_align_B(weight_B * (q->own[0] + q->block->shared)) : 0;
+    return at->gathered + (expert ? dense_B : 0) + weight_B * q->inner[weight];
 }
 
 static void *weight_address(const mf_exec *x, const block_at *at, int16_t t) {
@@ -178,7 +188,7 @@ static void *weight_address(const mf_exec *x, const block_at *at, int16_t t) {
     }
     const mf_param *q = &x->params.list[i];
     return mf_exec_shards_weights(x, q->expert) ? gathered_weight(x, at, t)
-                                                : x->weights[q->expert] + q->offset;
+                                                : mf_exec_weight_at(x, q->expert, q->offset);
 }
 
 static void *gradient_address(const mf_exec *x, const block_at *at, int16_t t, uint8_t pass) {
@@ -275,41 +285,59 @@ void mf_exec_owned(const mf_exec *x, int i, int64_t *first, int64_t *count) {
     *count = b > a ? b - a : 0;
 }
 
-static float *own(const mf_exec *x, float *const half[2], bool shards, int i, int64_t *first,
-                  int64_t *count) {
+float *mf_exec_own_weight(const mf_exec *x, int i, int64_t *first, int64_t *count) {
     const mf_param *q = &x->params.list[i];
     mf_exec_owned(x, i, first, count);
-    if (*count == 0) {
-        return half[q->expert];
-    }
-    int64_t at = q->offset + *first;
-    return half[q->expert] + (shards ? at - x->owned_first[q->expert] : at);
-}
-
-float *mf_exec_own_weight(const mf_exec *x, int i, int64_t *first, int64_t *count) {
-    return own(x, x->weights, mf_exec_shards_weights(x, x->params.list[i].expert), i, first, count);
+    int64_t in_shard = *count > 0 ? q->offset + *first - x->owned_first[q->expert] : 0;
+    return x->master[q->expert] + in_shard;
 }
 
 float *mf_exec_own_gradient(const mf_exec *x, int i, int64_t *first, int64_t *count) {
-    return own(x, x->gradients, mf_exec_shards_gradients(x, x->params.list[i].expert), i, first,
-               count);
+    const mf_param *q = &x->params.list[i];
+    bool shards = mf_exec_shards_gradients(x, q->expert);
+    mf_exec_owned(x, i, first, count);
+    int64_t at = *count > 0 ? q->offset + *first : 0;
+    return x->gradients[q->expert] + (shards && *count > 0 ? at - x->owned_first[q->expert] : at);
+}
+
+int64_t mf_exec_weight_B(const mf_exec *x) {
+    return (int64_t)mf_kernel_dtype_B(x->weight_type);
+}
+
+void *mf_exec_weight_at(const mf_exec *x, int side, int64_t element) {
+    return x->weights[side] + mf_exec_weight_B(x) * element;
+}
+
+/* What layers read of the owned elements of a parameter. */
+void *mf_exec_own_copy(const mf_exec *x, int i) {
+    const mf_param *q = &x->params.list[i];
+    int64_t first, count;
+    mf_exec_owned(x, i, &first, &count);
+    int64_t at = q->offset + first;
+    bool shards = mf_exec_shards_weights(x, q->expert);
+    return mf_exec_weight_at(x, q->expert, shards ? at - x->owned_first[q->expert] : at);
 }
 
 float *mf_exec_param(mf_exec *x, int i) {
     const mf_param *q = &x->params.list[i];
-    return mf_exec_shards_weights(x, q->expert) ? NULL : x->weights[q->expert] + q->offset;
+    bool whole = x->weight_type == MF_KERNEL_F32 && !mf_exec_shards_weights(x, q->expert);
+    return whole ? mf_exec_weight_at(x, q->expert, q->offset) : NULL;
 }
 
 void mf_exec_set_param(mf_exec *x, int i, const float *values) {
     const mf_param *q = &x->params.list[i];
     int64_t first, count;
-    float *w = mf_exec_own_weight(x, i, &first, &count);
+    float *master = mf_exec_own_weight(x, i, &first, &count);
+    memcpy(master, values + first, (size_t)count * sizeof *master);
+    void *copy = mf_exec_own_copy(x, i);
     if (!mf_exec_shards_weights(x, q->expert)) {
         first = 0;
         count = q->rows * q->cols;
-        w = x->weights[q->expert] + q->offset;
+        copy = mf_exec_weight_at(x, q->expert, q->offset);
     }
-    memcpy(w, values + first, (size_t)count * sizeof *w);
+    for (int64_t k = 0; k < count; k++) {
+        mf_kernel_put(copy, x->weight_type, k, values[first + k]);
+    }
 }
 
 float *mf_exec_gradient(mf_exec *x, int i) {

@@ -67,6 +67,13 @@ static mf_status gemm_rows(const mf_exec_op *x, int64_t first, int64_t rows, boo
     bool backward = x->op->pass == MF_PASS_B;
     const mf_exec_tensor *a = &x->in[0], *w = &x->in[1], *y = &x->out[0];
     bool bias = !backward && x->nin > 2 && !skips_bias(x);
+    const mf_exec_tensor *b = &x->in[2];
+    if (bias && b->dtype != y->dtype) { /* the router's logits are wider than its weights */
+        float *wide = x->env->scratch;
+        for (int64_t i = 0; i < x->op->dim[1]; i++) {
+            wide[i] = mf_kernel_get(b->data, b->dtype, i);
+        }
+    }
     const mf_kernel_gemm g = {.form = backward ? MF_GEMM_NN : MF_GEMM_NT,
                               .a_dtype = a->dtype,
                               .b_dtype = w->dtype,
@@ -81,7 +88,9 @@ static mf_status gemm_rows(const mf_exec_op *x, int64_t first, int64_t rows, boo
                               .accumulate = accumulate,
                               .a = mf_cpu_at(a, first * a->cols),
                               .b = w->data,
-                              .bias = bias ? x->in[2].data : NULL,
+                              .bias = !bias                  ? NULL
+                                      : b->dtype == y->dtype ? b->data
+                                                             : x->env->scratch,
                               .c = mf_cpu_at(y, first * y->cols)};
     return mf_kernel_gemm_run(&g, e);
 }

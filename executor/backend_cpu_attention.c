@@ -269,6 +269,7 @@ mf_status mf_cpu_attention_merge(const mf_exec_op *x, mf_err *e) {
                                          .v_dim = o->cols / sum->cols,
                                          .o_row = o->cols,
                                          .o_head = o->cols / sum->cols,
+                                         .o_dtype = o->dtype,
                                          .o = o->data,
                                          .lse = sum->data,
                                          .o2_dtype = part->dtype,

@@ -1,6 +1,8 @@
 /* comm.c - communicators of a layout over MPI; local copies with one rank. */
 #include "executor/comm.h"
 
+#include "kernels/kernel.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +22,8 @@ struct mf_comm {
     MPI_Comm group[GROUPS];
     MPI_Comm pipeline; /* the world again, for messages between stages */
     MPI_Request send[MF_COMM_SLOTS];
+    uint16_t *pieces; /* of a sum of BF16 */
+    int64_t pieces_room;
 #endif
 };
 
@@ -219,13 +223,14 @@ void mf_comm_destroy(mf_comm *c) {
             MPI_Comm_free(&c->pipeline);
         }
     }
+    free(c->pieces);
     free(c);
 }
 
 mf_status mf_comm_all_reduce(mf_comm *c, mf_group_kind g, mf_comm_type type, mf_comm_reduce op,
                              void *data, int64_t count, mf_err *e) {
     if (c->size[g] > 1 && type == MF_COMM_BF16) {
-        return mf_err_set(e, MF_INTERNAL, "sums of BF16 over ranks are not there yet");
+        return mf_err_set(e, MF_INTERNAL, "no program sums BF16 over all of a group's ranks");
     }
     if (c->size[g] > 1) {
         MF_MPI_TRY(MPI_Allreduce(MPI_IN_PLACE, data, (int)count, datatype(type),
@@ -274,6 +279,38 @@ mf_status mf_comm_all_gather_v(mf_comm *c, mf_group_kind g, mf_comm_type type, v
     return MF_OK;
 }
 
+/* The pieces of all members, summed in float in order of group rank, rounded once. */
+static mf_status sum_bf16(mf_comm *c, mf_group_kind g, const void *in, void *out,
+                          const int64_t *counts, mf_err *e) {
+    int64_t members = c->size[g], own = counts[c->member[g]], room = members * own;
+    int_counts send, receive;
+    int64_t same[MF_COMM_MAX_GROUP];
+    if (room > c->pieces_room) { /* grows in the first step, then stands */
+        uint16_t *pieces = realloc(c->pieces, (size_t)room * sizeof *pieces);
+        if (pieces == NULL) {
+            return mf_err_set(e, MF_NOMEM, "ranks: out of memory");
+        }
+        c->pieces = pieces;
+        c->pieces_room = room;
+    }
+    for (int64_t i = 0; i < members; i++) {
+        same[i] = own;
+    }
+    narrow(counts, members, 1, &send);
+    narrow(same, members, 1, &receive);
+    MF_MPI_TRY(MPI_Alltoallv(in, send.count, send.at, MPI_UINT16_T, c->pieces, receive.count,
+                             receive.at, MPI_UINT16_T, c->group[g]),
+               e);
+    for (int64_t k = 0; k < own; k++) {
+        float sum = 0.0f;
+        for (int64_t i = 0; i < members; i++) {
+            sum += mf_kernel_bf16_widen(c->pieces[i * own + k]);
+        }
+        ((uint16_t *)out)[k] = mf_kernel_bf16_round(sum);
+    }
+    return MF_OK;
+}
+
 mf_status mf_comm_reduce_scatter(mf_comm *c, mf_group_kind g, mf_comm_type type, const void *in,
                                  void *out, const int64_t *counts, mf_err *e) {
     int_counts n;
@@ -282,7 +319,7 @@ mf_status mf_comm_reduce_scatter(mf_comm *c, mf_group_kind g, mf_comm_type type,
         return MF_OK;
     }
     if (type == MF_COMM_BF16) {
-        return mf_err_set(e, MF_INTERNAL, "sums of BF16 over ranks are not there yet");
+        return sum_bf16(c, g, in, out, counts, e);
     }
     narrow(counts, c->size[g], 1, &n);
     MF_MPI_TRY(MPI_Reduce_scatter(in, out, n.count, datatype(type), MPI_SUM, c->group[g]), e);

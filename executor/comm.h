@@ -58,7 +58,8 @@ mf_status mf_comm_all_gather(mf_comm *c, mf_group_kind g, mf_comm_type type, con
 /* counts[i] elements of member i, side by side; this rank's own part stands in place. */
 mf_status mf_comm_all_gather_v(mf_comm *c, mf_group_kind g, mf_comm_type type, void *data,
                                const int64_t *counts, mf_err *e);
-/* Sum; member i gets counts[i] elements of what lies side by side at `in`. */
+/* Sum; member i gets counts[i] elements of what lies side by side at `in`. BF16 is summed in float
+ * in order of group rank and rounded once: what a GPU's collective is held against. */
 mf_status mf_comm_reduce_scatter(mf_comm *c, mf_group_kind g, mf_comm_type type, const void *in,
                                  void *out, const int64_t *counts, mf_err *e);
 /* send[i], receive[i] in elements of `width` bytes, side by side in order of group rank. */

@@ -86,9 +86,13 @@ struct mf_exec {
     char *host;         /* host memory of offloaded activations */
     int64_t arena_B, host_B;
     double planned_B, planned_host_B;
-    float *weights[2], *gradients[2]; /* halves: dense, expert; a shard under ZeRO-3 and -2 */
-    float *moments[2][2];             /* [m, v][half], of the owned shard */
-    float *host_moments;              /* from here on they are in host memory */
+    mf_kernel_dtype weight_type; /* what layers compute with: the layout's precision */
+    char *weights[2];            /* halves: dense, expert; a shard under ZeRO-3 */
+    float *master[2];            /* the owned shard in float: part of weights where those are */
+    float *gradients[2];         /* a shard under ZeRO-2 and -3 */
+    mf_kernel_dtype moment_type;
+    char *moments[2][2]; /* [m, v][half], of the owned shard */
+    char *host_moments;  /* from here on they are in host memory */
     int64_t owned_first[2], owned_count[2];
     int64_t boundary_B, gathered_B;
     char *boundary[4]; /* input and output of the block at work, by side */
@@ -136,6 +140,12 @@ void *mf_exec_address(const mf_exec *x, const block_at *at, int16_t t, uint8_t p
 /* Are the weights (gradients) of a side a shard here, gathered (reduced) block by block? */
 bool mf_exec_shards_weights(const mf_exec *x, int side);
 bool mf_exec_shards_gradients(const mf_exec *x, int side);
+
+/* Bytes of an element that layers compute with; where element `element` of a side stands (of the
+ * shard under ZeRO-3); where the owned elements of parameter i stand. */
+int64_t mf_exec_weight_B(const mf_exec *x);
+void *mf_exec_weight_at(const mf_exec *x, int side, int64_t element);
+void *mf_exec_own_copy(const mf_exec *x, int i);
 
 /* messages.c: between virtual stages, through the arena's mailboxes. */
 mf_status mf_exec_post(mf_exec *x, int64_t from, int64_t to, int direction, int micro_batch,

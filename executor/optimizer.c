@@ -74,17 +74,17 @@ static mf_status sum_over_world(mf_exec *x, const mf_op *op, mf_err *e) {
  * ------------------------------------------------------------------------------------------ */
 
 /* Moments on the host come to the device for their update, and go back. */
-static float *fetch_moments(const mf_exec *x, float *moments, int64_t count, float *device) {
-    if (moments + count <= x->host_moments) {
+static void *fetch_moments(const mf_exec *x, char *moments, int64_t size_B, void *device) {
+    if (moments + size_B <= x->host_moments) {
         return moments;
     }
-    memcpy(device, moments, (size_t)count * sizeof *device);
+    memcpy(device, moments, (size_t)size_B);
     return device;
 }
 
-static void return_moments(float *moments, int64_t count, const float *device) {
+static void return_moments(char *moments, int64_t size_B, const void *device) {
     if (device != moments) {
-        memcpy(moments, device, (size_t)count * sizeof *device);
+        memcpy(moments, device, (size_t)size_B);
     }
 }
 
@@ -95,16 +95,20 @@ static mf_status update_piece(mf_exec *x, int i, int64_t from, int64_t count, co
     int64_t first, owned;
     float *weight = mf_exec_own_weight(x, i, &first, &owned);
     float *gradient = mf_exec_own_gradient(x, i, &first, &owned), *device = x->scratch;
+    int64_t moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type), size_B = moment_B * count;
     int64_t in_shard = q->offset + first - x->owned_first[q->expert] + from;
-    float *m = x->moments[0][q->expert] + in_shard, *v = x->moments[1][q->expert] + in_shard;
+    char *m = x->moments[0][q->expert] + moment_B * in_shard;
+    char *v = x->moments[1][q->expert] + moment_B * in_shard;
+    uint16_t *rounded = x->weight_type == MF_KERNEL_BF16 ? mf_exec_own_copy(x, i) : NULL;
     bool decays = !x->o.decay_matrices_only || q->cols > 1;
     mf_kernel_adamw_tensor t = {.master = weight + from,
                                 .grad = gradient + from,
-                                .m = fetch_moments(x, m, count, device),
-                                .v = fetch_moments(x, v, count, device + count),
+                                .param = rounded != NULL ? rounded + from : NULL,
+                                .m = fetch_moments(x, m, size_B, device),
+                                .v = fetch_moments(x, v, size_B, device + count),
                                 .count = count,
                                 .decay = decays ? (float)x->o.weight_decay : 0.0f};
-    const mf_kernel_adamw a = {.moments = MF_KERNEL_F32,
+    const mf_kernel_adamw a = {.moments = x->moment_type,
                                .lr = (float)x->lr,
                                .beta1 = (float)x->o.beta1,
                                .beta2 = (float)x->o.beta2,
@@ -115,8 +119,8 @@ static mf_status update_piece(mf_exec *x, int i, int64_t from, int64_t count, co
                                .tensors = 1,
                                .tensor = &t};
     mf_status status = mf_kernel_adamw_update(&a, e);
-    return_moments(m, count, t.m);
-    return_moments(v, count, t.v);
+    return_moments(m, size_B, t.m);
+    return_moments(v, size_B, t.v);
     return status;
 }
 
@@ -176,9 +180,10 @@ static mf_status gather_position(mf_exec *x, int position, int side, mf_err *e) 
         return MF_OK;
     }
     mf_exec_shares(x, side, begin, end, counts);
+    mf_comm_type type = x->weight_type == MF_KERNEL_BF16 ? MF_COMM_BF16 : MF_COMM_F32;
     mf_status status = mf_exec_runs(x, op)
-                           ? mf_comm_all_gather_v(x->comm, mf_exec_zero_group(side), MF_COMM_F32,
-                                                  x->weights[side] + begin, counts, e)
+                           ? mf_comm_all_gather_v(x->comm, mf_exec_zero_group(side), type,
+                                                  mf_exec_weight_at(x, side, begin), counts, e)
                            : MF_OK;
     mf_exec_ran(x, op);
     return status;
@@ -233,7 +238,8 @@ mf_status mf_exec_once_gradients(mf_exec *x, mf_err *e) {
     return status == MF_OK ? run_once(x, false, e) : status;
 }
 
-mf_status mf_exec_share_weights(mf_exec *x, mf_err *e) {
+/* Ranks get what others updated. */
+static mf_status gather_weights(mf_exec *x, mf_err *e) {
     mf_status status = MF_OK;
     for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
         for (int side = 0; side < 2 && status == MF_OK; side++) {
@@ -243,7 +249,19 @@ mf_status mf_exec_share_weights(mf_exec *x, mf_err *e) {
     return status;
 }
 
+mf_status mf_exec_share_weights(mf_exec *x, mf_err *e) {
+    for (int i = 0; i < x->params.count && x->weight_type != MF_KERNEL_F32; i++) {
+        int64_t first, count;
+        const float *master = mf_exec_own_weight(x, i, &first, &count);
+        void *copy = mf_exec_own_copy(x, i);
+        for (int64_t k = 0; k < count; k++) {
+            mf_kernel_put(copy, x->weight_type, k, master[k]);
+        }
+    }
+    return gather_weights(x, e);
+}
+
 mf_status mf_exec_once_update(mf_exec *x, mf_err *e) {
     mf_status status = run_once(x, true, e);
-    return status == MF_OK ? mf_exec_share_weights(x, e) : status;
+    return status == MF_OK ? gather_weights(x, e) : status;
 }

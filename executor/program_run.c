@@ -249,10 +249,12 @@ void mf_exec_destroy(mf_exec *x) {
     free(x);
 }
 
-/* Shards take their part of what is read in full. */
+/* Shards take their part of what is read in full; what is narrower than float is rounded. */
 static mf_status load_parameters(mf_exec *x, const mf_safetensors *from, mf_err *e) {
-    if (!mf_exec_shards_weights(x, 0) && !mf_exec_shards_weights(x, 1)) {
-        return mf_params_load(&x->params, x->p, &x->at, from, x->weights[0], x->weights[1], e);
+    bool shards = mf_exec_shards_weights(x, 0) || mf_exec_shards_weights(x, 1);
+    if (!shards && x->weight_type == MF_KERNEL_F32) {
+        return mf_params_load(&x->params, x->p, &x->at, from, mf_exec_weight_at(x, 0, 0),
+                              mf_exec_weight_at(x, 1, 0), e);
     }
     float *half[2] = {calloc((size_t)x->params.dense + 1, sizeof(float)),
                       calloc((size_t)x->params.expert + 1, sizeof(float))};

@@ -11,13 +11,13 @@ void mf_exec_state_of(mf_exec *x, int i, mf_exec_state *out) {
     if (out->count == 0) {
         return;
     }
+    int64_t moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type);
     int64_t in_shard = q->offset + out->first - x->owned_first[half];
     out->value[MF_EXEC_WEIGHT] = weight;
-    out->value[MF_EXEC_MOMENT1] = x->moments[0][half] + in_shard;
-    out->value[MF_EXEC_MOMENT2] = x->moments[1][half] + in_shard;
-    for (int k = 0; k < MF_EXEC_STATES; k++) {
-        out->dtype[k] = MF_KERNEL_F32;
-    }
+    out->value[MF_EXEC_MOMENT1] = x->moments[0][half] + moment_B * in_shard;
+    out->value[MF_EXEC_MOMENT2] = x->moments[1][half] + moment_B * in_shard;
+    out->dtype[MF_EXEC_WEIGHT] = MF_KERNEL_F32;
+    out->dtype[MF_EXEC_MOMENT1] = out->dtype[MF_EXEC_MOMENT2] = x->moment_type;
 }
 
 bool mf_exec_state_copied(const mf_exec *x, int i, mf_group_kind *group) {

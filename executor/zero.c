@@ -38,10 +38,11 @@ static int runs_of(const mf_exec *x, int position, int side, run_of_half run[RUN
 }
 
 /* The part of a block's gathered weights or full gradients that belongs to a side. */
-static float *side_part(const mf_exec *x, const block_at *at, char *from, int side, bool dense) {
+static char *side_part(const mf_exec *x, const block_at *at, char *from, int side, bool dense,
+                       int64_t element_B) {
     const position_bind *q = &x->positions[at->position];
-    int64_t dense_B = dense ? mf_align_B(4 * (q->own[0] + q->block->shared)) : 0;
-    return (float *)(void *)(from + (side == 1 ? dense_B : 0));
+    int64_t dense_B = dense ? mf_align_B(element_B * (q->own[0] + q->block->shared)) : 0;
+    return from + (side == 1 ? dense_B : 0);
 }
 
 static mf_status gather(mf_exec *x, const block_at *at, int side, mf_err *e) {
@@ -50,19 +51,23 @@ static mf_status gather(mf_exec *x, const block_at *at, int side, mf_err *e) {
     int64_t counts[MF_COMM_MAX_GROUP] = {0};
     mf_group_kind group = mf_exec_zero_group(side);
     int64_t me = mf_comm_group_rank(x->comm, group);
-    float *to = side_part(x, at, at->gathered, side, mf_exec_shards_weights(x, 0));
+    int64_t weight_B = mf_exec_weight_B(x);
+    mf_comm_type type = x->weight_type == MF_KERNEL_BF16 ? MF_COMM_BF16 : MF_COMM_F32;
+    char *to = side_part(x, at, at->gathered, side, mf_exec_shards_weights(x, 0), weight_B);
     mf_status status = MF_OK;
     for (int i = 0; i < n && status == MF_OK; i++) {
-        float *all = to + run[i].inner, *mine = all;
+        char *all = to + weight_B * run[i].inner;
+        int64_t before = 0;
         mf_exec_shares(x, side, run[i].begin, run[i].end, counts);
         for (int64_t k = 0; k < me; k++) {
-            mine += counts[k];
+            before += counts[k];
         }
         if (counts[me] > 0) {
-            int64_t from = run[i].begin + (mine - all) - x->owned_first[side];
-            memcpy(mine, x->weights[side] + from, (size_t)counts[me] * sizeof *mine);
+            int64_t from = run[i].begin + before - x->owned_first[side];
+            memcpy(all + weight_B * before, mf_exec_weight_at(x, side, from),
+                   (size_t)(weight_B * counts[me]));
         }
-        status = mf_comm_all_gather_v(x->comm, group, MF_COMM_F32, all, counts, e);
+        status = mf_comm_all_gather_v(x->comm, group, type, all, counts, e);
     }
     return status;
 }
@@ -73,7 +78,8 @@ static mf_status reduce(mf_exec *x, const block_at *at, int side, mf_err *e) {
     int64_t counts[MF_COMM_MAX_GROUP] = {0};
     mf_group_kind group = mf_exec_zero_group(side);
     int64_t me = mf_comm_group_rank(x->comm, group);
-    float *from = side_part(x, at, at->gradients, side, mf_exec_shards_gradients(x, 0));
+    bool dense = mf_exec_shards_gradients(x, 0);
+    float *from = (float *)(void *)side_part(x, at, at->gradients, side, dense, 4);
     float *part = x->scratch;
     mf_status status = MF_OK;
     for (int i = 0; i < n && status == MF_OK; i++) {

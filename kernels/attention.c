@@ -296,7 +296,9 @@ mf_status mf_kernel_attention_merge_run(const mf_kernel_attention_merge *a, mf_e
             float w1 = expf(*lse - sum), w2 = expf(lse2 - sum);
             int64_t base = r * a->o_row + h * a->o_head;
             for (int64_t c = base; c < base + a->v_dim; c++) {
-                a->o[c] = w1 * a->o[c] + w2 * mf_kernel_get(a->o2, a->o2_dtype, c);
+                mf_kernel_put(a->o, a->o_dtype, c,
+                              w1 * mf_kernel_get(a->o, a->o_dtype, c) +
+                                  w2 * mf_kernel_get(a->o2, a->o2_dtype, c));
             }
             *lse = sum;
         }

@@ -62,7 +62,8 @@ typedef struct mf_kernel_attention_grad {
 typedef struct mf_kernel_attention_merge {
     int64_t rows, heads, v_dim;
     int64_t o_row, o_head;
-    float *o;   /* float, so that ring steps are rounded once at the end */
+    mf_kernel_dtype o_dtype; /* float: ring steps are rounded once at the end; bf16: each of them */
+    void *o;
     float *lse; /* [heads, rows] */
     mf_kernel_dtype o2_dtype;
     const void *o2; /* strides of o */

@@ -1,0 +1,179 @@
+/* BF16 compute, and BF16 moments: near float's losses, the same to the bit however it is recomputed
+ * and cut into stages of one rank's arithmetic, in the arena that the memory plan promises. */
+#include "tests/hf_case.h"
+#include "tests/test.h"
+
+static const char *const families[] = {"llama", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"};
+#define FAMILIES (sizeof families / sizeof families[0])
+#define STEPS 10
+
+static uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static void open_case(hf_case *h, const char *family, const mf_layout *l) {
+    mf_exec_options o;
+    mf_err e;
+    mf_exec_options_init(&o);
+    if (hf_open(h, family, l, &o, &e) != MF_OK) {
+        fail_msg("%s: %s", family, e.text);
+    }
+}
+
+static mf_exec_result step(hf_case *h, double lr) {
+    const mf_exec_batch batch = {hf_sample, h};
+    mf_exec_result r;
+    mf_err e;
+    mf_status status = lr > 0 ? mf_exec_step(h->exec, &batch, lr, &r, &e)
+                              : mf_exec_gradients(h->exec, &batch, &r, &e);
+    if (status != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    return r;
+}
+
+/* Largest distance of ten steps' losses from the references', which are float; the mean norm's. */
+static double distance(const char *family, mf_precision precision, bool moments, double *norms) {
+    hf_case h;
+    mf_layout l;
+    hf_layout_init(&l);
+    l.precision = precision;
+    l.moments_bf16 = moments;
+    open_case(&h, family, &l);
+    const mf_json_value *rows =
+        mf_json_find(mf_json_find(mf_json_root(h.expected), "adamw"), "lm_only");
+    double most = 0.0;
+    *norms = 0.0;
+    for (h.step = 0; h.step < STEPS; h.step++) {
+        mf_exec_result r = step(&h, 1e-3);
+        const mf_json_value *row = mf_json_at(rows, (size_t)h.step);
+        most = fmax(most, fabs(r.lm_loss / hf_number(row, "lm_loss") - 1.0));
+        *norms += fabs(r.grad_norm / hf_number(row, "grad_norm") - 1.0) / STEPS;
+    }
+    hf_close(&h);
+    return most;
+}
+
+static void losses_stay_near_those_of_float(void **state) {
+    (void)state;
+    for (size_t f = 0; f < FAMILIES; f++) {
+        double norms[3];
+        double bf16 = distance(families[f], MF_PREC_BF16, false, &norms[0]);
+        double both = distance(families[f], MF_PREC_BF16, true, &norms[1]);
+        double moments = distance(families[f], MF_PREC_FP32, true, &norms[2]);
+        printf("%-12s ten losses off by %.1e (bf16), %.1e (moments too), %.1e (moments alone); "
+               "norms by %.1e %.1e %.1e\n",
+               families[f], bf16, both, moments, norms[0], norms[1], norms[2]);
+        assert_true(bf16 <= 2e-3 && both <= 2e-3 && moments <= 1e-3);
+        assert_true(norms[0] <= 2e-2 && norms[1] <= 2e-2);
+        /* ... and are not float's: something was rounded. */
+        assert_true(bf16 > 1e-6 && moments > 1e-8);
+    }
+}
+
+/* Every gradient of a pass, into `out` (of params' dense + expert elements). */
+static void gradients(const char *family, uint16_t recompute, bool sharded, float **out,
+                      int64_t *count) {
+    hf_case h;
+    mf_layout l;
+    hf_layout_init(&l);
+    l.precision = MF_PREC_BF16;
+    l.mbs = 2;
+    l.memory.recompute = recompute;
+    l.zero = l.expert_zero = sharded;
+    open_case(&h, family, &l);
+    (void)step(&h, 0.0);
+    const mf_params *list = mf_exec_params(h.exec);
+    *count = list->dense + list->expert;
+    *out = calloc((size_t)*count, sizeof **out);
+    assert_non_null(*out);
+    int64_t at = 0;
+    for (int i = 0; i < list->count; i++) {
+        int64_t n = list->list[i].rows * list->list[i].cols;
+        memcpy(*out + at, mf_exec_gradient(h.exec, i), (size_t)n * sizeof **out);
+        at += n;
+    }
+    hf_close(&h);
+}
+
+static void recomputation_changes_no_bit(void **state) {
+    (void)state;
+    static const uint16_t choices[] = {
+        MF_RECOMPUTE_LAYER,
+        MF_RECOMPUTE_CORE_ATTN,
+        MF_RECOMPUTE_MOE,
+        MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT | MF_RECOMPUTE_MLA_UP_PROJ | MF_RECOMPUTE_EXPERTS |
+            MF_RECOMPUTE_SHARED_EXPERT | MF_RECOMPUTE_MLP,
+    };
+    for (size_t f = 0; f < FAMILIES; f++) {
+        float *first, *other;
+        int64_t count, again;
+        gradients(families[f], 0, false, &first, &count);
+        for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+            gradients(families[f], choices[i], i % 2 == 1, &other, &again);
+            assert_int_equal(count, again);
+            for (int64_t k = 0; k < count; k++) {
+                if (bits_of(first[k]) != bits_of(other[k])) {
+                    fail_msg("%s, choice %zu: element %lld is %g, was %g", families[f], i,
+                             (long long)k, (double)other[k], (double)first[k]);
+                }
+            }
+            free(other);
+        }
+        free(first);
+    }
+}
+
+/* What layers compute with is the master weight, rounded; master weights are not. */
+static void weights_are_rounded_masters(void **state) {
+    (void)state;
+    hf_case h;
+    mf_layout l;
+    hf_layout_init(&l);
+    l.precision = MF_PREC_BF16;
+    open_case(&h, "mixtral", &l);
+    (void)step(&h, 1e-3);
+    const mf_params *list = mf_exec_params(h.exec);
+    int64_t finer = 0;
+    for (int i = 0; i < list->count; i++) {
+        int64_t first, count;
+        const float *master = mf_exec_own_weight(h.exec, i, &first, &count);
+        assert_null(mf_exec_param(h.exec, i)); /* there is no float copy of all */
+        for (int64_t k = 0; k < count; k++) {
+            float rounded = mf_kernel_rounded(MF_KERNEL_BF16, master[k]);
+            finer += bits_of(rounded) != bits_of(master[k]);
+        }
+    }
+    assert_true(finer > (list->dense + list->expert) / 2);
+    hf_close(&h);
+}
+
+static void the_arena_is_the_memory_plan(void **state) {
+    (void)state;
+    for (size_t f = 0; f < FAMILIES; f++) {
+        for (int choice = 0; choice < 8; choice++) {
+            hf_case h;
+            mf_layout l;
+            hf_layout_init(&l);
+            l.precision = choice & 1 ? MF_PREC_BF16 : MF_PREC_FP32;
+            l.moments_bf16 = (choice & 2) != 0;
+            l.mbs = choice & 4 ? 2 : 4;
+            open_case(&h, families[f], &l);
+            assert_close((double)(mf_exec_arena_B(h.exec) - mf_exec_gaps_B(h.exec)),
+                         mf_exec_planned_B(h.exec), 0.0);
+            hf_close(&h);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_stay_near_those_of_float),
+        cmocka_unit_test(recomputation_changes_no_bit),
+        cmocka_unit_test(weights_are_rounded_masters),
+        cmocka_unit_test(the_arena_is_the_memory_plan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
