@@ -34,12 +34,6 @@ static const row rows[] = {
      "simulate " V3 "--pp 16 --ep 64 --recompute full", 0.3, 1e9},
     {"simulate DeepSeek-V3, 1,024 GPUs, every rank",
      "simulate " V3 "--pp 16 --ep 64 --recompute full --every-rank --routing zipf:0.5", 10, 1e9},
-    {"plan Mixtral-8x22B, 128 GPUs",
-     "plan --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 --seq 4096", 1, 1e9},
-    {"plan DeepSeek-V3, 1,024 GPUs", "plan " V3, 2, 1e9},
-    {"plan DeepSeek-V3, 16,384 GPUs",
-     "plan --model deepseek-v3 --cluster h100 --gpus 16384 --global-batch 16384 --seq 4096", 10,
-     1e9},
 };
 enum { ROWS = sizeof rows / sizeof rows[0], RUNS = 3, MAX_WORDS = 40, PATIENCE_S = 60 };
 #define GAP 0.03                 /* of the proof */

@@ -1,0 +1,41 @@
+# The fastest plan of a small problem, its file read again, threads, Ctrl-C, and nowhere to fit.
+. "${0%/*}/../driver.sh"
+job="--model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096"
+pins="--tp 1 --cp 1 --etp 1 --dispatcher fused --schedule 1f1b"
+# shellcheck disable=SC2086 # words, not one
+mf_lines '^(olmoe|step time|memory N|plans|search|proof)' plan $job $pins --top 2 --out "$work/plan.json"
+
+# notes what held, or not, in the transcript
+note() {
+    if [ "$1" = "$2" ]; then echo "$3" >>"$golden_transcript"; else echo "NOT $3: $1, $2" >>"$golden_transcript"; fi
+}
+first_step() { # of a plan's or a simulation's JSON
+    "$golden_binary" "$@" --json | sed -n 's/.*"step_time_s": *\([-0-9.e]*\).*/\1/p' | head -n 1
+}
+# shellcheck disable=SC2086
+note "$(first_step plan $job $pins)" "$(first_step simulate --plan "$work/plan.json")" \
+    "simulate --plan gives the step time of the search"
+# shellcheck disable=SC2086
+"$golden_binary" plan $job $pins --threads 3 --out "$work/again.json" >"$work/.out" 2>&1
+note "$(cksum <"$work/plan.json")" "$(cksum <"$work/again.json")" "three threads write the same bytes"
+
+# A search that would go on for long, interrupted once it has a plan.
+"$golden_binary" plan --model deepseek-v2-lite --cluster h100 --gpus 64 --global-batch 512 --seq 4096 --gap 1e-9 \
+    --progress >"$work/out" 2>"$work/err" &
+search=$!
+tries=0
+until grep -q 'best' "$work/err" || [ $tries -ge 600 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+kill -INT $search
+wait $search
+note "$?" 130 "interrupted: exit 130"
+note "$(grep -c '^proof.*interrupted' "$work/out")" 1 "the best so far was printed"
+note "$(tail -n 1 "$work/err")" "moefold plan: interrupted: the best plan so far was printed" "and said to be"
+
+echo >>"$golden_transcript"
+mf_masked plan --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096
+mf plan --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --tp 3
+mf plan --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --gap -1
+golden_end
