@@ -11,12 +11,15 @@ static void print_entry(FILE *out, const mf_fit_entry *f) {
     const mf_layout *l = &f->layout;
     char recompute[160];
     mf_recompute_format(l->memory.recompute, recompute, sizeof recompute);
-    fprintf(out,
-            "  %3lld %3lld %3lld %3lld %3lld %4lld  %8.2f  %+9.2f   %-12s %7.2f  %d/%d  %s%s\n",
+    fprintf(out, "  %3lld %3lld %3lld %3lld %3lld %4lld  %8.2f  %+9.2f   %-12s %7.2f  %d/%d  %s%s",
             (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->ep,
             (long long)l->etp, (long long)l->dp, f->peak_B / 1e9, f->headroom_B / 1e9,
             mf_memory_text(f->dominant), f->dominant_B / 1e9, l->zero, l->expert_zero, recompute,
             l->memory.offload != 0 ? " + offload" : "");
+    if (f->host_missing_B > 0) {
+        fprintf(out, ", %.1f GB of host memory missing", f->host_missing_B / 1e9);
+    }
+    putc('\n', out);
 }
 
 static void print_table(FILE *out, const char *title, const mf_fit_result *r, int64_t from,
@@ -57,6 +60,8 @@ static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {
     mf_json_write_f64(w, "peak_memory_B", f->peak_B);
     mf_json_write_f64(w, "usable_B", f->usable_B);
     mf_json_write_f64(w, "headroom_B", f->headroom_B);
+    mf_json_write_f64(w, "host_memory_B", f->host_B);
+    mf_json_write_f64(w, "host_missing_B", f->host_missing_B);
     mf_json_write_i64(w, "peak_stage", f->stage);
     mf_json_write_string(w, "largest_kind", mf_memory_text(f->dominant));
     mf_json_write_f64(w, "largest_kind_B", f->dominant_B);

@@ -147,25 +147,49 @@ static int64_t peak_stage(const mf_plan_prediction *p) {
     return at;
 }
 
+/* A GPU's FLOP/s without decimals, a small machine's with its own prefix. */
+static mf_shown flops(double per_s) {
+    mf_shown text = mf_show_rate(per_s, "FLOP/s");
+    if (per_s >= 1e12) {
+        snprintf(text.s, sizeof text.s, "%.0f TFLOP/s", per_s / 1e12);
+    }
+    return text;
+}
+
+static void print_memory(FILE *out, const mf_report *r) {
+    const mf_plan_prediction *p = &r->plan->prediction;
+    double headroom = p->usable_B - p->peak_memory_B, host_B = 0;
+    for (int64_t i = 0; i < p->stages; i++) {
+        host_B = fmax(host_B, p->stage[i].host_B);
+    }
+    fprintf(out, "memory      %s of %s usable on stage %lld: ", mf_show_bytes(p->peak_memory_B).s,
+            mf_show_bytes(p->usable_B).s, LL(peak_stage(p)));
+    if (p->fits) {
+        fprintf(out, "fits, headroom %s\n", mf_show_bytes(headroom).s);
+    } else if (headroom < 0) {
+        fprintf(out, "DOES NOT FIT, over by %s\n", mf_show_bytes(-headroom).s);
+    } else {
+        fprintf(out, "DOES NOT FIT, it offloads %s to a host that has %s for each GPU\n",
+                mf_show_bytes(host_B).s, mf_show_bytes(r->cluster->host_memory_B).s);
+    }
+}
+
 void mf_report_print_time(FILE *out, const mf_report *r) {
     const mf_plan_prediction *p = &r->plan->prediction;
     mf_math math = mf_precision_math(r->plan->layout.precision);
     const double *peak = r->cluster->gpu.peak_flops;
     fprintf(out, "step time   %s  (%s to %s)\n", mf_show_time(p->step_time_s).s,
             mf_show_time(p->step_time_low_s).s, mf_show_time(p->step_time_high_s).s);
-    fprintf(out, "rate        %s tokens/s/GPU, %.1f TFLOP/s/GPU\n",
-            mf_show_i64(llround(p->tokens_per_s_per_gpu)).s, p->model_tflops_per_gpu);
-    fprintf(out, "MFU         %s of %.0f TFLOP/s", mf_show_percent(p->mfu).s, peak[math] / 1e12);
+    fprintf(out, "rate        %s tokens/s/GPU, %s/GPU\n",
+            mf_show_i64(llround(p->tokens_per_s_per_gpu)).s,
+            mf_show_rate(p->model_tflops_per_gpu * 1e12, "FLOP/s").s);
+    fprintf(out, "MFU         %s of %s", mf_show_percent(p->mfu).s, flops(peak[math]).s);
     if (math != MF_MATH_BF16) {
-        fprintf(out, ", %s of %.0f in BF16", mf_show_percent(p->mfu_bf16).s,
-                peak[MF_MATH_BF16] / 1e12);
+        fprintf(out, ", %s of %s in BF16", mf_show_percent(p->mfu_bf16).s,
+                flops(peak[MF_MATH_BF16]).s);
     }
     fprintf(out, "\n            FLOPs %s\n", mf_flops_convention);
-    double headroom = p->usable_B - p->peak_memory_B;
-    fprintf(out, "memory      %s of %s usable on stage %lld: %s %s\n",
-            mf_show_bytes(p->peak_memory_B).s, mf_show_bytes(p->usable_B).s, LL(peak_stage(p)),
-            p->fits ? "fits, headroom" : "DOES NOT FIT, over by",
-            mf_show_bytes(p->fits ? headroom : -headroom).s);
+    print_memory(out, r);
 }
 
 /* --- breakdown -------------------------------------------------------------------------------- */

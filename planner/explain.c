@@ -14,11 +14,12 @@
 
 /* --- texts ------------------------------------------------------------------------------------ */
 
-static void say_memory(const mf_plan_prediction *p, mf_explanation *out) {
-    int64_t worst = 0, least = 0;
+static void say_memory(const mf_plan_prediction *p, const mf_cluster *c, mf_explanation *out) {
+    int64_t worst = 0, least = 0, host = 0;
     for (int64_t i = 1; i < p->stages; i++) {
         worst = p->stage[i].peak_B > p->stage[worst].peak_B ? i : worst;
         least = p->stage[i].peak_B < p->stage[least].peak_B ? i : least;
+        host = p->stage[i].host_B > p->stage[host].host_B ? i : host;
     }
     int first = 0, second = -1;
     const double *kind = p->stage[worst].kind_B;
@@ -32,12 +33,20 @@ static void say_memory(const mf_plan_prediction *p, mf_explanation *out) {
     }
     double over = p->stage[worst].peak_B - p->usable_B;
     snprintf(out->memory, sizeof out->memory,
-             "stage %lld peaks at %.2f GB of %.2f GB usable: it %s by %.2f GB; %s take %.2f GB "
-             "there, %s %.2f GB; the emptiest stage is %lld with %.2f GB",
+             "stage %lld peaks at %.2f GB of %.2f GB usable: it %s by %.2f GB; largest kinds: %s "
+             "%.2f GB there, %s %.2f GB; the emptiest stage is %lld with %.2f GB",
              LL(worst), p->stage[worst].peak_B / 1e9, p->usable_B / 1e9,
              over > 0 ? "misses" : "fits", fabs(over) / 1e9, mf_memory_text((mf_memory_kind)first),
              kind[first] / 1e9, mf_memory_text((mf_memory_kind)second), kind[second] / 1e9,
              LL(least), p->stage[least].peak_B / 1e9);
+    size_t used = strlen(out->memory);
+    if (c->host_memory_B > 0 && p->stage[host].host_B > c->host_memory_B) {
+        snprintf(out->memory + used, sizeof out->memory - used,
+                 "; stage %lld offloads %.2f GB to a host that has %.2f GB for each GPU: %.2f GB "
+                 "are missing",
+                 LL(host), p->stage[host].host_B / 1e9, c->host_memory_B / 1e9,
+                 (p->stage[host].host_B - c->host_memory_B) / 1e9);
+    }
 }
 
 static void say_time(const mf_plan_prediction *p, mf_explanation *out) {
@@ -236,7 +245,7 @@ mf_status mf_planner_explain(const mf_problem *p, const mf_layout *l, const mf_a
     mf_status status = mf_planner_predict(p, l, a, &plan, NULL, e);
     if (status == MF_OK) {
         out->fits = plan.prediction.fits;
-        say_memory(&plan.prediction, out);
+        say_memory(&plan.prediction, mf_cost_cluster(p->cost), out);
         say_time(&plan.prediction, out);
         attempt t = {.p = p,
                      .layout = &plan.layout,

@@ -249,7 +249,9 @@ static int by_headroom(const void *a, const void *b) {
     if (x->fits != y->fits) {
         return x->fits ? -1 : 1;
     }
-    return x->headroom_B > y->headroom_B ? -1 : x->headroom_B < y->headroom_B;
+    double first = x->fits ? -x->headroom_B : mf_fit_missing_B(x);
+    double second = y->fits ? -y->headroom_B : mf_fit_missing_B(y);
+    return first < second ? -1 : first > second;
 }
 
 static void say_missing(mf_fit_result *r) {
@@ -260,12 +262,22 @@ static void say_missing(mf_fit_result *r) {
     }
     const mf_fit_entry *f = &r->entry[0];
     const mf_layout *l = &f->layout;
+    char device[200] = "", host[120] = "";
+    if (f->headroom_B < 0) {
+        snprintf(device, sizeof device,
+                 "needs %.1f GB on stage %lld, usable are %.1f GB: %.1f GB are missing; largest "
+                 "kind: %s, %.1f GB",
+                 f->peak_B / 1e9, LL(f->stage), f->usable_B / 1e9, -f->headroom_B / 1e9,
+                 mf_memory_text(f->dominant), f->dominant_B / 1e9);
+    }
+    if (f->host_missing_B > 0) {
+        snprintf(host, sizeof host,
+                 "%soffloads %.1f GB, for which %.1f GB of host memory are missing",
+                 device[0] != '\0' ? "; it " : "", f->host_B / 1e9, f->host_missing_B / 1e9);
+    }
     snprintf(r->missing, sizeof r->missing,
-             "the leanest layout (TP %lld, CP %lld, PP %lld, EP %lld, ETP %lld) needs %.1f GB on "
-             "stage %lld, usable are %.1f GB: %.1f GB are missing; largest kind: %s, %.1f GB",
-             LL(l->tp), LL(l->cp), LL(l->pp), LL(l->ep), LL(l->etp), f->peak_B / 1e9, LL(f->stage),
-             f->usable_B / 1e9, -f->headroom_B / 1e9, mf_memory_text(f->dominant),
-             f->dominant_B / 1e9);
+             "the leanest layout (TP %lld, CP %lld, PP %lld, EP %lld, ETP %lld) %s%s", LL(l->tp),
+             LL(l->cp), LL(l->pp), LL(l->ep), LL(l->etp), device, host);
 }
 
 mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_result *result,

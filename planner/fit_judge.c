@@ -7,6 +7,7 @@
  */
 #include "planner/fit_judge.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,6 +190,11 @@ static bool judge(mf_fit_judge *j, const mf_layout *l, mf_fit_entry *out, mf_err
                               .usable_B = memory->usable_B,
                               .headroom_B = memory->usable_B - memory->peak_B,
                               .stage = memory->peak_stage};
+        for (int64_t i = 0; i < memory->stages; i++) {
+            out->host_B = fmax(out->host_B, memory->stage[i].host_B);
+        }
+        double host_B = mf_cost_cluster(p->cost)->host_memory_B;
+        out->host_missing_B = host_B > 0 ? fmax(out->host_B - host_B, 0) : 0;
         for (int k = 0; k < MF_MEM_COUNT; k++) {
             if (peak->kind_B[k] > out->dominant_B) {
                 out->dominant = (mf_memory_kind)k;
@@ -214,6 +220,10 @@ static const struct {
     {2, 0, 0},
 };
 
+double mf_fit_missing_B(const mf_fit_entry *f) {
+    return fmax(-f->headroom_B, 0) + f->host_missing_B;
+}
+
 mf_status mf_fit_judge_leanest(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
                                mf_err *e) {
     const mf_problem *p = j->p;
@@ -235,7 +245,8 @@ mf_status mf_fit_judge_leanest(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, 
         }
         if (judge(j, &l, &now, e, &status) &&
             (!*laid_out || (now.fits && !out->fits) ||
-             (now.fits == out->fits && now.peak_B < out->peak_B))) {
+             (now.fits == out->fits && mf_fit_missing_B(&now) < mf_fit_missing_B(out)) ||
+             (now.fits && out->fits && now.peak_B < out->peak_B))) {
             *out = now;
             *laid_out = true;
         }

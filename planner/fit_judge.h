@@ -16,4 +16,7 @@ void mf_fit_judge_destroy(mf_fit_judge *j);
 mf_status mf_fit_judge_leanest(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
                                mf_err *e);
 
+/* What a combination lacks of device and host memory together; 0 when it fits. */
+double mf_fit_missing_B(const mf_fit_entry *f);
+
 #endif

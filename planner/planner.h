@@ -91,6 +91,8 @@ typedef struct mf_fit_entry {
     double peak_B;           /* largest stage */
     double usable_B;         /* capacity less reserve */
     double headroom_B;       /* usable less peak; negative = missing */
+    double host_B;           /* that offloading takes of a GPU's share of the host, at most */
+    double host_missing_B;   /* ... beyond what there is; 0 = nothing */
     int64_t stage;           /* the one that peaks */
     mf_memory_kind dominant; /* largest kind of memory on it */
     double dominant_B;

@@ -3,6 +3,7 @@
 #include "tests/cli_test.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #define SMALL "--model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 "
 
@@ -75,6 +76,40 @@ static void explain_accounts_for_the_compute_of_a_stage(void **state) {
     cli_free(&r);
 }
 
+/* Host memory is a constraint of its own: fit, simulate and explain say so and by how much. */
+static void a_host_that_is_too_small_is_named(void **state) {
+    (void)state;
+    char path[] = "/tmp/mf_host_XXXXXX", line[256];
+    int fd = mkstemp(path);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    assert_non_null(file);
+    fputs("{\"extends\": \"h100\", \"host_memory_GB\": 1}", file);
+    fclose(file);
+    static const struct {
+        const char *command, *says;
+        int code;
+    } cases[] = {
+        {"fit", "GB of host memory are missing; the smallest size", 3},
+        {"simulate --ep 8 --recompute full",
+         "DOES NOT FIT, it offloads 35.03 GB to a host that has 1", 0},
+        {"explain --ep 8 --recompute full", "GB for each GPU: 34.03 GB", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(line, sizeof line,
+                 "%s --model mixtral-8x7b --cluster %s --gpus 16 --global-batch 64 --seq 4096 "
+                 "--offload-optimizer 1",
+                 cases[i].command, path);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, cases[i].code);
+        if (strstr(r.out, cases[i].says) == NULL && strstr(r.err, cases[i].says) == NULL) {
+            fail_msg("%s: %s%s", line, r.out, r.err);
+        }
+        assert_null(strstr(r.err, "-6"));
+        cli_free(&r);
+    }
+    unlink(path);
+}
+
 /* Blocks are shared between layouts there and lowered anew here. */
 static void every_peak_is_the_one_that_simulate_finds(void **state) {
     (void)state;
@@ -123,6 +158,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fit_puts_what_fits_first),
         cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
+        cmocka_unit_test(a_host_that_is_too_small_is_named),
         cmocka_unit_test(every_peak_is_the_one_that_simulate_finds),
         cmocka_unit_test(options_pin_their_dimension),
         cmocka_unit_test(explain_accounts_for_the_compute_of_a_stage),
