@@ -416,6 +416,29 @@ static void killed_saves_leave_a_whole_checkpoint(void **state) {
     same_steps("calm", "storm", STEPS);
 }
 
+static void a_launcher_of_ones_own_gives_the_ranks(void **state) {
+    (void)state;
+    static const char *const layout[] = {"--gpus 2 --ep 2", "--gpus 4 --ep 4"};
+    static const int expected[] = {0, 2};
+    if (!several_ranks) {
+        printf("MF_SKIPPED 1 no MPI: launchers are not tested\n");
+        return;
+    }
+    for (int k = 0; k < 2; k++) {
+        char command[4096];
+        snprintf(command, sizeof command,
+                 "mpirun --allow-run-as-root --oversubscribe -x ASAN_OPTIONS=detect_leaks=0 "
+                 "--mca btl_vader_single_copy_mechanism none -n 2 %s train " JOB
+                 " --steps 2 --out %s/own%d %s >%s/own%d.log 2>&1",
+                 binary, scratch, k, layout[k], scratch, k);
+        int result = system(command);
+        assert_true(WIFEXITED(result));
+        assert_int_equal(WEXITSTATUS(result), expected[k]);
+    }
+    assert_true(log_has("own0", "step 2/2"));
+    assert_true(log_has("own1", "the layout is for 4 ranks, 2 are running"));
+}
+
 /* --- TensorBoard's file, read by its definition ------------------------------------------------
  */
 
@@ -548,6 +571,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_event_file_holds_what_the_lines_hold),
         cmocka_unit_test(what_a_run_measured_stands_beside_what_was_predicted),
         cmocka_unit_test(a_signal_saves_and_the_run_goes_on_from_there),
+        cmocka_unit_test(a_launcher_of_ones_own_gives_the_ranks),
         cmocka_unit_test(a_killed_rank_is_named_and_takes_the_others_along),
         cmocka_unit_test(killed_saves_leave_a_whole_checkpoint),
     };
