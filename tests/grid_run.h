@@ -36,8 +36,21 @@ typedef struct grid_watch {
     const mf_cost *cost;
     const grid_fault *fault;
     int64_t unpriced, foreign;
-    char text[96]; /* the first of those */
+    char text[96];                  /* the first of those */
+    uint64_t order[MF_GROUP_COUNT]; /* of the collectives over each group: a running mark */
 } grid_watch;
+
+/* Which collective, and of what size: its members have to agree on the order of these. */
+static inline void grid_mark(grid_watch *w, const mf_op *op) {
+    if (op->group >= MF_GROUP_COUNT || op->group == MF_GROUP_PP || op->kind == MF_OP_SEND_RECV) {
+        return;
+    }
+    uint64_t *mark = &w->order[op->group];
+    for (const char *c = op->name; *c != '\0'; c++) {
+        *mark = (*mark ^ (unsigned char)*c) * 0x100000001b3u;
+    }
+    *mark = (*mark ^ (uint64_t)op->bytes ^ op->pass) * 0x100000001b3u;
+}
 
 static inline bool grid_skips(void *user, const mf_op *op) {
     const grid_watch *w = user;
@@ -68,6 +81,7 @@ static inline void grid_look(void *user, const mf_exec_op *x) {
     if (w->g->step > 0) {
         return;
     }
+    grid_mark(w, x->op);
     if (x->op->bytes > 0 || x->op->flops > 0) {
         mf_cost_op(w->cost, x->op, 1.0, &price);
     }
@@ -189,6 +203,23 @@ static inline double grid_account(const grid_case *g, const mf_exec_result *r, c
     return 0.0;
 }
 
+/* Ranks that call collectives in different orders wait for ever, or worse, go on. */
+static inline double grid_order(const grid_case *g, const grid_watch *w, char text[200]) {
+    for (int k = 0; k < MF_GROUP_COUNT; k++) {
+        mf_group_kind group = (mf_group_kind)k;
+        double mark = (double)(w->order[k] >> 12), most[2] = {mark, -mark};
+        if (group == MF_GROUP_PP || group == MF_GROUP_WORLD) {
+            continue; /* stages do different things */
+        }
+        if (mf_comm_all_reduce(g->comm, group, MF_COMM_F64, MF_COMM_MAX, most, 2, NULL) != MF_OK ||
+            most[0] + most[1] != 0.0) {
+            snprintf(text, 200, "order of collectives over %s", mf_group_text(group));
+            return (double)INFINITY;
+        }
+    }
+    return 0.0;
+}
+
 static inline mf_status grid_step(grid_case *g, const grid_run_case *c, const grid_watch *w,
                                   double *most, char worst[200], mf_err *e) {
     const mf_exec_batch batch = {grid_sample, g};
@@ -207,6 +238,8 @@ static inline mf_status grid_step(grid_case *g, const grid_run_case *c, const gr
         double error = grid_parameter_error(g, c->ref, true, text);
         grid_note(most, error, worst, 1, text);
         error = grid_account(g, &r, w, text);
+        grid_note(most, error, worst, 1, text);
+        error = grid_order(g, w, text);
         grid_note(most, error, worst, 1, text);
     }
     return MF_OK;
