@@ -152,6 +152,9 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     if (a->value[MF_OPT_GAP].given) {
         o.gap = fmax(a->value[MF_OPT_GAP].f, 1e-9); /* 0 would mean the default */
     }
+    if (a->value[MF_OPT_EFFORT].given) {
+        o.budget = a->value[MF_OPT_EFFORT].i * 1000000;
+    }
     mf_status s = mf_planner_search(problem, &o, r, e);
     mf_progress_end(&progress);
     return s;
@@ -203,10 +206,11 @@ out:
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODEL, MF_OPT_SET,        MF_OPT_CLUSTER,     MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH,
-    MF_OPT_SEQ,   MF_OPT_SOFTWARE,   MF_OPT_STORE,       MF_OPTS_LAYOUT, MF_OPT_ROUTING,
-    MF_OPT_TOP,   MF_OPT_PRECISIONS, MF_OPT_EVEN_STAGES, MF_OPT_GAP,     MF_OPT_THREADS,
-    MF_OPT_OUT,   MF_OPT_JSON,       MF_OPT_PROGRESS,    MF_OPT_HELP,    MF_OPT_COUNT,
+    MF_OPT_MODEL,   MF_OPT_SET,        MF_OPT_CLUSTER,     MF_OPT_GPUS,     MF_OPT_GLOBAL_BATCH,
+    MF_OPT_SEQ,     MF_OPT_SOFTWARE,   MF_OPT_STORE,       MF_OPTS_LAYOUT,  MF_OPT_ROUTING,
+    MF_OPT_TOP,     MF_OPT_PRECISIONS, MF_OPT_EVEN_STAGES, MF_OPT_GAP,      MF_OPT_EFFORT,
+    MF_OPT_THREADS, MF_OPT_OUT,        MF_OPT_JSON,        MF_OPT_PROGRESS, MF_OPT_HELP,
+    MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_plan = {

@@ -287,6 +287,15 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .fallback = "plan 3%, capacity 20%",
                     .help = "Stop when the best plan is proven to be within this share of the "
                             "fastest one"},
+    [MF_OPT_EFFORT] = {.name = "effort",
+                       .group = MF_OPTS_SEARCH,
+                       .kind = MF_VALUE_INT,
+                       .low = 1,
+                       .high = 1000000,
+                       .argument = "N",
+                       .fallback = "20",
+                       .help = "Search no longer than about N seconds of one core; counted, not "
+                               "timed, so that the plan is the same on every machine"},
     [MF_OPT_THREADS] = {.name = "threads",
                         .group = MF_OPTS_SEARCH,
                         .kind = MF_VALUE_INT,

@@ -56,6 +56,7 @@ typedef enum mf_option_id {
     MF_OPT_PRECISIONS,
     MF_OPT_EVEN_STAGES,
     MF_OPT_GAP,
+    MF_OPT_EFFORT,
     MF_OPT_THREADS,
     /* capacity */
     MF_OPT_MODELS,

@@ -13,6 +13,7 @@
 
 #include "planner/rough.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,16 +89,12 @@ static void extend(paths *t, int v, int from, double worst_s) {
         }
         size_t at = node(in, v + 1, to);
         double path_s = mf_larger(before_s, cost_s);
-        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): counts and pointers
-         * are kept in step */
         if (!second && path_s < t->best_s[at]) {
             t->best_s[at] = path_s;
             t->from[at] = from;
         }
         double time_s = x.time_s[MF_WAY_MODE];
         double even = t->even[node(in, v, from)] + time_s * time_s;
-        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): counts and pointers
-         * are kept in step */
         if (second && even < t->even[at]) {
             t->even[at] = even;
             t->from[at] = from;
@@ -116,8 +113,6 @@ static void find_paths(paths *t) {
     t->best_s[0] = 0.0;
     for (int v = 0; v < in->vstages; v++) {
         for (int from = v; from < in->positions; from++) {
-            /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): counts and
-             * pointers are kept in step */
             if (t->best_s[node(in, v, from)] < MF_NEVER_S) {
                 extend(t, v, from, -1.0);
             }
@@ -139,9 +134,9 @@ static mf_status best_split(const mf_floors *fl, bool rough, double cutoff_s, do
     const mf_inner *in = fl->in;
     size_t nodes = node(in, in->vstages, in->positions) + 1;
     paths t = {.fl = fl, .rough = rough, .cutoff_s = cutoff_s};
-    t.best_s = malloc(nodes * sizeof *t.best_s);
-    t.even = malloc(nodes * sizeof *t.even);
-    t.from = malloc(nodes * sizeof *t.from);
+    t.best_s = calloc(nodes, sizeof *t.best_s);
+    t.even = calloc(nodes, sizeof *t.even);
+    t.from = calloc(nodes, sizeof *t.from);
     mf_status status = MF_OK;
     if (t.best_s && t.even && t.from) {
         find_paths(&t);
@@ -337,9 +332,8 @@ static mf_status chunk_split(const mf_floors *fl, int *first, bool *have, mf_err
     mf_status status = best_split(fl, true, MF_NEVER_S, &rough_s, first, have, e);
     if (status == MF_OK &&
         !*have) { /* shares of memory are too strict a split: as even as it gets */
+        assert(in->vstages > 0);
         for (int v = 0; v <= in->vstages; v++) {
-            /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): counts and pointers are kept in step
-             */
             first[v] = (int)((int64_t)in->positions * v / in->vstages);
         }
         *have = true;

@@ -128,13 +128,16 @@ mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {
     size_t room = (size_t)b->milp.cols + 1;
     mf_milp_lazy_row row = {0, 0, 0, malloc(room * sizeof *row.col),
                             malloc(room * sizeof *row.value)};
-    mf_status status = mf_err_set(b->e, MF_NOMEM, "out of memory");
+    mf_status status = MF_OK;
     b->first_chain_row = b->milp.rows;
-    if (row.col && row.value) {
-        status = known && known->count > 0 ? MF_OK : first_chain(b);
-        if (status == MF_OK && !(known && known->count > 0)) {
-            status = add_row(b, &row);
-        }
+    if (!row.col || !row.value) {
+        free(row.col);
+        free(row.value);
+        return mf_err_set(b->e, MF_NOMEM, "out of memory");
+    }
+    if (!known || known->count == 0) {
+        status = first_chain(b);
+        status = status == MF_OK ? add_row(b, &row) : status;
     }
     mf_order_chain own = b->chain;
     for (int i = 0; known && i < known->count && status == MF_OK; i++) {

@@ -260,7 +260,6 @@ mf_status mf_inner_fill_checked(const mf_inner *in, const int *first, double *ro
         double over_B = step.peak_B - step.usable_B;
         f.stage = (int)step.stage;
         if (over_B <= 0.0 || tries >= in->stages + 8) { /* the host's memory, or no end to it */
-            status = MF_INFEASIBLE;
             break;
         }
         room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - over_B;

@@ -55,7 +55,7 @@ mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inn
                          mf_inner_solution *out, mf_err *e) {
     mf_rows b;
     double *x = NULL;
-    mf_milp_result r;
+    mf_milp_result r = {.outcome = MF_MILP_FAILED};
     memset(out, 0, sizeof *out);
     mf_status status = mf_rows_make(&b, in, tried, o, o->known, NULL, e);
     if (status != MF_OK) {
@@ -82,8 +82,6 @@ mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inn
     if (status != MF_OK) {
         goto out;
     }
-    /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): counts and pointers are kept in
-     * step */
     out->outcome = r.outcome;
     out->nodes = r.nodes;
     out->bound_s = fmax(r.bound * b.unit_s * SAFETY, o->floor_s);

@@ -168,16 +168,18 @@ mf_status mf_inner_play_counts(mf_inner *in, const int *first, const int32_t *co
     size_t cells = mf_inner_cells(in);
     double *amount = malloc(cells * sizeof *amount);
     placed *at = calloc((size_t)in->positions, sizeof *at);
-    mf_status status = mf_err_set(e, MF_NOMEM, "out of memory");
-    if (amount && at) {
-        status = MF_OK;
-        for (size_t i = 0; i < cells; i++) {
-            amount[i] = count[i];
-        }
-        if (in->merged) {
-            place_positions(in, first, count, at);
-            status = chunk_pairs(in, first, at, pair_s, e);
-        }
+    mf_status status = MF_OK;
+    if (!amount || !at) {
+        free(amount);
+        free(at);
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < cells; i++) {
+        amount[i] = count[i];
+    }
+    if (in->merged) {
+        place_positions(in, first, count, at);
+        status = chunk_pairs(in, first, at, pair_s, e);
     }
     if (status == MF_OK) {
         status = play(in, amount, false, NULL, in->merged ? pair_s : NULL, out, e);

@@ -35,7 +35,7 @@ static void weigh(mf_chains *chains, const mf_rows *b, const double *dual) {
 mf_status mf_inner_relax(mf_inner *in, bool lean, const mf_chains *known, mf_milp_fault fault,
                          mf_chains *chains, mf_milp_outcome *outcome, double *bound_s, mf_err *e) {
     mf_rows b;
-    mf_milp_result r;
+    mf_milp_result r = {.outcome = MF_MILP_FAILED};
     double *dual = NULL;
     const mf_inner_options o = {.lean = lean, .hull = !lean, .cutoff_s = HUGE_VAL};
     mf_chains_init(chains, in->stages, in->chunks);

@@ -213,9 +213,7 @@ static mf_milp_outcome run_mip(const mf_milp *p, fence *f, double *x, mf_milp_re
     if (state == GLP_OPT || state == GLP_FEAS) {
         r->have_x = true;
         r->objective = glp_mip_obj_val(g);
-        for (int j = 0; j < p->cols; j++) {
-            /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): counts and pointers are kept in
-             * step */
+        for (int j = 0; x && j < p->cols; j++) {
             x[j] = glp_mip_col_val(g, j + 1);
         }
     }

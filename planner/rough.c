@@ -551,7 +551,7 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
      */
     stage_next stage[MAX_STAGES];
     double worst_s = 0.0, layer_B = persistent_B(l, &r->layer_params);
-    if (l->pp > MAX_STAGES) {
+    if (l->pp < 1 || l->pp > MAX_STAGES) {
         return 0.0;
     }
     for (int64_t p = 0; p < l->pp; p++) {
@@ -566,7 +566,6 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
         for (int64_t p = 1; p < l->pp; p++) {
             best = stage[p].step_s < stage[best].step_s ? p : best;
         }
-        /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): a layout has a stage */
         worst_s = mf_larger(worst_s, stage[best].step_s);
         if (isinf(worst_s)) {
             return worst_s;

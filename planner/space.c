@@ -201,7 +201,7 @@ int64_t mf_space_orders(const mf_space *s, int64_t pp, int64_t micro_batches, mf
     l.gpus = pp;
     l.pp = pp;
     l.gbs = micro_batches;
-    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): counts and pointers are kept in step */
+    assert(pp > 0);
     range(s, MF_DIM_VPP, s->base.vpp, positions / pp, &vpp);
     for (int k = 0; k < MF_SCHED_COUNT; k++) {
         if (pinned(s, MF_DIM_SCHEDULE) && (mf_schedule_kind)k != s->base.schedule) {

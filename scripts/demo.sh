@@ -17,7 +17,7 @@ run() {
 
 # $job is split into its words on purpose.
 if "$build/moefold" help plan >/dev/null 2>&1; then
-    run "$build/moefold" plan $job --gap 0.12 --out "$out/plan.json"
+    run "$build/moefold" plan $job --out "$out/plan.json"
 else
     echo 'This build has no `plan` command: a layout given by hand takes the place of the search.'
     run "$build/moefold" fit $job --cp 1 --etp 1 --tp 1 --top 5
