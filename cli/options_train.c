@@ -45,6 +45,15 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
     ROW(AUX_COEF, "aux-coef", REAL(0, 1e3), "X", "the model's", "Its coefficient"),
     ROW(BIAS_RATE, "bias-rate", REAL(0, 1), "X", "0.001",
         "Step of the routers' correction bias, in models that have one"),
+    ROW(Z_COEF, "z-coef", REAL(0, 1e3), "X", "0",
+        "Coefficient of the routers' z-loss: mean over tokens of the squared log-sum-exp of "
+        "logits"),
+    ROW(CAPACITY_FACTOR, "capacity-factor", REAL(0, 1e3), "X", "0: dropless",
+        "An expert takes at most ceil(X * top_k * S / experts) choices of a sample, those of "
+        "highest "
+        "probability"),
+    ROW(FORCE_BALANCE, "force-balance", FLAG, NULL, NULL,
+        "For benchmarks: choices go round the experts, whatever the scores"),
     ROW(DTYPE, "dtype", WORDS(" fp32 bf16"), "WORD", "the plan's; fp32 on CPU ranks",
         "Arithmetic of the ops; master weights and moments stay as the layout says"),
     ROW(BACKEND, "backend", WORDS(" cpu cuda"), "WORD", "cuda where there is a GPU, else cpu",

@@ -515,6 +515,103 @@ static int child(int ranks, int only_case, int only_spec) {
     return failed > 0 || ran == 0;
 }
 
+/* --- weights from a file ------------------------------------------------------------------------
+ */
+
+enum { FILE_TENSORS = 64 };
+
+typedef struct hub_file {
+    mf_st_source list[FILE_TENSORS];
+    char name[FILE_TENSORS][160];
+    float *data[FILE_TENSORS];
+    size_t count;
+} hub_file;
+
+/* The reference's weights as the hub keeps them: slices [e] of one name side by side. */
+static void to_hub(const ref_model *r, hub_file *f) {
+    for (int i = 0; i < r->count; i++) {
+        const ref_tensor *t = &r->tensor[i];
+        int64_t n = t->rows * t->cols, slices = 1;
+        const char *slice = strchr(t->name, '[');
+        if (slice != NULL && atoi(slice + 1) != 0) {
+            continue; /* with the first of its name */
+        }
+        slices = slice != NULL ? r->m.experts : 1;
+        size_t at = f->count++;
+        assert_true(at < FILE_TENSORS);
+        snprintf(f->name[at], sizeof f->name[at], "%s", t->name);
+        f->name[at][strcspn(f->name[at], "[")] = '\0';
+        f->data[at] = calloc((size_t)(n * slices), sizeof(float));
+        assert_non_null(f->data[at]);
+        for (int64_t e = 0; e < slices; e++) {
+            char name[192];
+            snprintf(name, sizeof name, slice != NULL ? "%s[%lld]" : "%s", f->name[at],
+                     (long long)e);
+            for (int k = 0; k < r->count; k++) {
+                for (int64_t j = 0; strcmp(r->tensor[k].name, name) == 0 && j < n; j++) {
+                    f->data[at][e * n + j] = (float)r->tensor[k].value[j];
+                }
+            }
+        }
+        mf_st_source *s = &f->list[at];
+        *s = (mf_st_source){.name = f->name[at], .dtype = MF_ST_F32, .data = f->data[at]};
+        if (slice != NULL) {
+            s->shape[s->dims++] = slices;
+        }
+        if (t->cols > 1) {
+            s->shape[s->dims++] = t->rows;
+        }
+        s->shape[s->dims++] = t->cols > 1 ? t->cols : t->rows;
+    }
+}
+
+static void tensors_over_all_experts_are_read_where_they_stand(void **state) {
+    (void)state;
+    const model_case *c = cases;
+    while (strcmp(c->name, "gpt_oss") != 0) {
+        c++;
+    }
+    static hub_file f;
+    const char *path = "build/test_executor_model.safetensors";
+    world w;
+    ref_model r;
+    mf_safetensors *from = NULL;
+    mf_err e = {.text = ""};
+    if (open_world(&w, c, &specs[0], &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    const ref_options o = reference_options(c, &w);
+    ref_init(&r, &w.model, &o);
+    to_hub(&r, &f);
+    if (mf_safetensors_write(path, f.list, f.count, &e) != MF_OK ||
+        mf_safetensors_open(path, &from, &e) != MF_OK || mf_exec_load(w.exec, from, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    const mf_params *list = mf_exec_params(w.exec);
+    mf_rank_coords at = mf_layout_coords(&w.layout, 0);
+    int64_t read = 0;
+    for (int i = 0; i < list->count; i++) {
+        const mf_param *q = &list->list[i];
+        mf_param_piece p;
+        for (int k = 0; mf_param_piece_at(w.program, &at, q, k, &p); k++) {
+            for (int64_t j = 0; j < p.rows * p.cols; j++, read++) {
+                int64_t row = j / p.cols, col = j % p.cols, hub = 0;
+                const ref_tensor *want = hub_tensor(&r, q, &p, row, col, &hub);
+                float got = mf_exec_param(w.exec, i)[(p.at_row + row) * q->cols + p.at_col + col];
+                assert_close((double)got, want->value[hub], 0.0);
+            }
+        }
+    }
+    assert_int_equal(read, list->dense + list->expert);
+    mf_safetensors_close(from);
+    remove(path);
+    for (size_t i = 0; i < f.count; i++) {
+        free(f.data[i]);
+    }
+    ref_clear(&r);
+    close_world(&w);
+}
+
 static const char *program;
 
 static void run_grid(int ranks) {
@@ -554,6 +651,7 @@ static void four_ranks_equal_the_double_precision_model(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_over_all_experts_are_read_where_they_stand),
         cmocka_unit_test(one_rank_equals_the_double_precision_model),
         cmocka_unit_test(two_ranks_equal_the_double_precision_model),
         cmocka_unit_test(four_ranks_equal_the_double_precision_model),
