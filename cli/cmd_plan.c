@@ -181,7 +181,11 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = explain_nothing(a, cli, &j, &problem, &r, json, e);
         goto out;
     }
-    if (found != MF_OK && !(found == MF_INTERRUPTED && r.count > 0)) {
+    if (found == MF_INTERRUPTED && r.count == 0) {
+        s = mf_err_set(e, MF_INTERRUPTED, "interrupted before a plan was found");
+        goto out;
+    }
+    if (found != MF_OK && found != MF_INTERRUPTED) {
         goto out;
     }
     if (a->value[MF_OPT_OUT].given) {

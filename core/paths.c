@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +20,15 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char installed[PATH_MAX + 32]; /* written once, then only read */
 
-static void find_installed(void) {
+static bool holds_models(const char *folder) {
+    char path[PATH_MAX + 64];
     struct stat info;
-    if (stat(MF_DATA_DIR "/models", &info) == 0) {
-        snprintf(installed, sizeof installed, "%s", MF_DATA_DIR);
-        return;
-    }
+    snprintf(path, sizeof path, "%s/models", folder);
+    return stat(path, &info) == 0;
+}
+
+/* Beside the program that was installed; else where it was built. */
+static void find_installed(void) {
     char self[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = '\0';
@@ -35,6 +39,9 @@ static void find_installed(void) {
         }
     }
     snprintf(installed, sizeof installed, "%s/share/moefold", self);
+    if (!holds_models(installed) && holds_models(MF_DATA_DIR)) {
+        snprintf(installed, sizeof installed, "%s", MF_DATA_DIR);
+    }
 }
 
 const char *mf_data_dir(void) {
