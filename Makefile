@@ -131,9 +131,10 @@ price-accuracy: setup ## price the shapes held out of every fit, write their par
 	@$(MAKE) --no-print-directory $(BUILD)/bench/price_accuracy
 	@$(BUILD)/bench/price_accuracy -write docs/ACCURACY.md
 
-validate-fit: setup ## refit the software profiles to the published runs first (2 to 4 minutes on 2 cores)
+validate-fit: setup ## refit the software profiles to the published runs first (about 2 minutes on 2 free cores)
 	@$(MAKE) --no-print-directory $(BUILD)/validate
 	@$(BUILD)/validate --fit
+	@$(MAKE) --no-print-directory price-accuracy
 
 demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step; train a small MoE for a minute
 	@$(MAKE) --no-print-directory build

@@ -1,6 +1,7 @@
 /* cost.c - the price of an op. */
 #include "costmodel/cost_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -11,6 +12,11 @@ const mf_cluster *mf_cost_cluster(const mf_cost *cost) {
 }
 const mf_software *mf_cost_software(const mf_cost *cost) {
     return &cost->software;
+}
+
+void mf_cost_set_software(mf_cost *cost, const mf_software *s) {
+    assert(s->nvls == cost->software.nvls);
+    cost->software = *s;
 }
 
 const char *mf_basis_text(mf_basis b) {
@@ -49,10 +55,24 @@ static mf_op loaded(const mf_op *op, double load) {
 
 /* --- by family -------------------------------------------------------------------------------- */
 
+/* Blackwell's and CDNA4's matrix units apply the scales of blocks themselves; on GPUs before them a
+ * kernel does, whose measurements say nothing of the others. */
+static bool scales_blocks(const mf_gpu *gpu) {
+    return strcmp(gpu->arch, "blackwell") == 0 || strcmp(gpu->arch, "cdna4") == 0;
+}
+
+static int variant_on(const mf_cost *cost, const mf_op *op) {
+    mf_op plain = *op;
+    if (scales_blocks(&cost->cluster.gpu)) {
+        plain.flags &= (uint8_t)~MF_OPF_BLOCK_SCALED;
+    }
+    return mf_variant_of(&plain);
+}
+
 /* Time by formula and residuals; *half the relative half-width of its band. */
 static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *family,
                          mf_price *out, double *half) {
-    const mf_fitted *f = &cost->fitted[op->kind][mf_variant_of(op)];
+    const mf_fitted *f = &cost->fitted[op->kind][variant_on(cost, op)];
     out->time_s = family->base(&cost->device, op, f->theta);
     out->basis = f->basis;
     *half = f->half;

@@ -120,6 +120,9 @@ typedef enum mf_link_kind {
 mf_status mf_cost_create(const mf_cluster *c, const mf_software *s, mf_store *store, mf_cost **out,
                          mf_err *e);
 void mf_cost_destroy(mf_cost *cost);
+/* Another profile on the same measurements; its nvls must be that of the profile at creation. Not
+ * while another thread prices. */
+void mf_cost_set_software(mf_cost *cost, const mf_software *s);
 const mf_cluster *mf_cost_cluster(const mf_cost *cost);
 const mf_software *mf_cost_software(const mf_cost *cost);
 

@@ -1,7 +1,7 @@
 /* main.c - `make validate`: predicts every complete published row of a known family and writes
  * docs/ACCURACY.md. With --fit the software profiles are fitted first and written back; with
- * --cross-validate other widths of the priors are tried inside the fitted rows; with --rows one
- * line a row goes to stdout. */
+ * --cross-validate other widths of the priors are tried besides, inside the fitted rows; with
+ * --rows one line a row goes to stdout. */
 #include "bench/published/report.h"
 
 #include <stdlib.h>
@@ -57,17 +57,22 @@ int main(int argc, char **argv) {
     pub_row *rows = NULL;
     int count = 0;
     pub_profiles profiles;
+    pub_costs *costs = NULL;
     FILE *f = NULL;
     mf_status status = pub_rows_load(table, &rows, &count, &e);
     if (status == MF_OK) {
         status = pub_profiles_load(&profiles, rows, count, &e);
     }
-    if (status == MF_OK && cross) {
-        status = pub_cross_validate(&profiles, rows, count, &e);
-    }
     if (status == MF_OK) {
-        status = fit ? pub_fit(&profiles, rows, count, &e)
-                     : pub_predict(&profiles, rows, count, false, &e);
+        status = pub_costs_create(&profiles, rows, count, &costs, &e);
+    }
+    if (status == MF_OK && fit) {
+        status = pub_fit(costs, &profiles, rows, count, &e);
+    } else if (status == MF_OK) {
+        pub_predict(costs, &profiles, rows, count, false);
+    }
+    if (status == MF_OK && cross) {
+        status = pub_cross_validate(costs, &profiles, rows, count, &e);
     }
     if (status == MF_OK && fit) {
         status = pub_profiles_save(&profiles, &e);
@@ -93,6 +98,7 @@ int main(int argc, char **argv) {
     if (f != NULL && fclose(f) != 0) {
         status = MF_IO;
     }
+    pub_costs_destroy(costs);
     free(rows);
     return mf_status_exit_code(status);
 }

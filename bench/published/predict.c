@@ -12,11 +12,11 @@
 
 #define MAX_CLUSTERS 16
 
-typedef struct cost_table {
+struct pub_costs {
     int clusters;
     char name[MAX_CLUSTERS][64];
     mf_cost *cost[MAX_CLUSTERS][PUB_MAX_PROFILES];
-} cost_table;
+};
 
 static int index_of(const pub_profiles *p, const char *name) {
     for (int i = 0; i < p->count; i++) {
@@ -52,18 +52,63 @@ mf_status pub_profiles_load(pub_profiles *p, pub_row *rows, int count, mf_err *e
     return MF_OK;
 }
 
-static int cluster_of(cost_table *t, const char *name) {
+/* --- cost models ------------------------------------------------------------------------------ */
+
+static int cluster_of(const pub_costs *t, const char *name) {
     for (int i = 0; i < t->clusters; i++) {
         if (strcmp(t->name[i], name) == 0) {
             return i;
         }
     }
-    if (t->clusters == MAX_CLUSTERS) {
-        return -1;
-    }
-    snprintf(t->name[t->clusters], sizeof t->name[0], "%s", name);
-    return t->clusters++;
+    return -1;
 }
+
+static mf_status add_cost(pub_costs *t, const pub_profiles *p, const pub_row *r, mf_store *store,
+                          mf_err *e) {
+    int cluster = cluster_of(t, r->cluster.name);
+    if (cluster < 0) {
+        if (t->clusters == MAX_CLUSTERS) {
+            return mf_err_set(e, MF_INTERNAL, "more clusters than %d", MAX_CLUSTERS);
+        }
+        cluster = t->clusters++;
+        snprintf(t->name[cluster], sizeof t->name[0], "%s", r->cluster.name);
+    }
+    mf_cost **cost = &t->cost[cluster][r->profile];
+    return *cost != NULL ? MF_OK
+                         : mf_cost_create(&r->cluster, &p->software[r->profile], store, cost, e);
+}
+
+mf_status pub_costs_create(const pub_profiles *p, const pub_row *rows, int count, pub_costs **out,
+                           mf_err *e) {
+    mf_store *store = NULL;
+    pub_costs *t = calloc(1, sizeof *t);
+    mf_status status = t == NULL ? mf_err_set(e, MF_NOMEM, "out of memory") : MF_OK;
+    *out = NULL;
+    status = status == MF_OK ? mf_store_open_shipped(&store, e) : status;
+    for (int i = 0; i < count && status == MF_OK; i++) {
+        if (!rows[i].skipped[0]) {
+            status = add_cost(t, p, &rows[i], store, e);
+        }
+    }
+    mf_store_close(store);
+    if (status != MF_OK) {
+        pub_costs_destroy(t);
+        return status;
+    }
+    *out = t;
+    return MF_OK;
+}
+
+void pub_costs_destroy(pub_costs *t) {
+    for (int c = 0; t != NULL && c < t->clusters; c++) {
+        for (int k = 0; k < PUB_MAX_PROFILES; k++) {
+            mf_cost_destroy(t->cost[c][k]);
+        }
+    }
+    free(t);
+}
+
+/* --- one row ---------------------------------------------------------------------------------- */
 
 bool pub_flags_known(const pub_row *r) {
     return (r->unknown & (PUB_UNKNOWN_GRAPH | PUB_UNKNOWN_DISPATCHER | PUB_UNKNOWN_OVERLAP |
@@ -170,9 +215,10 @@ static void predict_row(const mf_cost *cost, pub_row *r) {
     r->high_s = high * (1.0 + widening(r));
 }
 
+/* --- all rows --------------------------------------------------------------------------------- */
+
 typedef struct work {
-    const cost_table *costs;
-    const int *profile, *cluster;
+    const pub_costs *costs;
     pub_row *rows;
     int count, first;
     bool fitting;
@@ -182,10 +228,10 @@ static void *predict_some(void *arg) {
     const work *w = arg;
     for (int i = w->first; i < w->count; i += 2) {
         pub_row *r = &w->rows[i];
-        if (r->skipped[0] || w->profile[i] < 0 || (r->held_out && w->fitting)) {
+        if (r->skipped[0] || (r->held_out && w->fitting)) {
             continue;
         }
-        const mf_cost *cost = w->costs->cost[w->cluster[i]][w->profile[i]];
+        const mf_cost *cost = w->costs->cost[cluster_of(w->costs, r->cluster.name)][r->profile];
         if (w->fitting) {
             predict_quickly(cost, r);
         } else {
@@ -195,40 +241,18 @@ static void *predict_some(void *arg) {
     return NULL;
 }
 
-mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, bool fitting, mf_err *e) {
-    cost_table *t = calloc(1, sizeof *t);
-    int *profile = calloc((size_t)count + 1, sizeof *profile);
-    int *cluster = calloc((size_t)count + 1, sizeof *cluster);
-    mf_store *store = NULL;
-    mf_status status = MF_OK;
-    if (t == NULL || profile == NULL || cluster == NULL) {
-        status = mf_err_set(e, MF_NOMEM, "out of memory");
-        goto out;
-    }
-    if ((status = mf_store_open_shipped(&store, e)) != MF_OK) {
-        goto out;
-    }
-    for (int i = 0; i < count; i++) {
-        if (rows[i].skipped[0]) {
-            continue;
-        }
-        profile[i] = rows[i].profile;
-        cluster[i] = cluster_of(t, rows[i].cluster.name);
-        if (profile[i] < 0 || cluster[i] < 0 || (rows[i].held_out && fitting)) {
-            continue;
-        }
-        mf_cost **cost = &t->cost[cluster[i]][profile[i]];
-        if (*cost == NULL) {
-            status = mf_cost_create(&rows[i].cluster, &p->software[profile[i]], store, cost, e);
-            if (status != MF_OK) {
-                goto out;
+void pub_predict(pub_costs *costs, const pub_profiles *p, pub_row *rows, int count, bool fitting) {
+    for (int c = 0; c < costs->clusters; c++) {
+        for (int k = 0; k < p->count; k++) {
+            if (costs->cost[c][k] != NULL) {
+                mf_cost_set_software(costs->cost[c][k], &p->software[k]);
             }
         }
     }
     work half[2];
     pthread_t other;
     for (int k = 0; k < 2; k++) {
-        half[k] = (work){t, profile, cluster, rows, count, k, fitting};
+        half[k] = (work){costs, rows, count, k, fitting};
     }
     bool threaded = pthread_create(&other, NULL, predict_some, &half[1]) == 0;
     predict_some(&half[0]);
@@ -237,15 +261,4 @@ mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, bool fitt
     } else {
         predict_some(&half[1]);
     }
-out:
-    for (int c = 0; t != NULL && c < t->clusters; c++) {
-        for (int k = 0; k < PUB_MAX_PROFILES; k++) {
-            mf_cost_destroy(t->cost[c][k]);
-        }
-    }
-    mf_store_close(store);
-    free(t);
-    free(profile);
-    free(cluster);
-    return status;
 }

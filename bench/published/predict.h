@@ -16,10 +16,16 @@ typedef struct pub_profiles {
 /* Every profile that a row asks for, loaded by name; rows get its index. */
 mf_status pub_profiles_load(pub_profiles *p, pub_row *rows, int count, mf_err *e);
 
-/* Fills the predictions of all rows on two threads; for a fit, the step times alone of rows that
- * are not held out, with long steps extrapolated. Rows that turn out impossible to predict get a
- * `skipped` reason. */
-mf_status pub_predict(const pub_profiles *p, pub_row *rows, int count, bool fitting, mf_err *e);
+/* Cost models of every cluster and profile that the rows need; *out to be destroyed. */
+typedef struct pub_costs pub_costs;
+mf_status pub_costs_create(const pub_profiles *p, const pub_row *rows, int count, pub_costs **out,
+                           mf_err *e);
+void pub_costs_destroy(pub_costs *costs);
+
+/* Fills the predictions of all rows under the profiles' values as they stand, on two threads; for a
+ * fit, the step times alone of rows that are not held out, with long steps extrapolated. Rows that
+ * turn out impossible to predict get a `skipped` reason. */
+void pub_predict(pub_costs *costs, const pub_profiles *p, pub_row *rows, int count, bool fitting);
 
 /* Which positions the virtual stages of a way of the row hold, and what each recomputes. */
 mf_status pub_assign(const pub_row *r, const mf_layout *l, mf_assignment *a, mf_err *e);
@@ -33,14 +39,15 @@ mf_status pub_print_ops(const pub_profiles *p, const pub_row *r, mf_err *e);
 /* Whether the row says all that moves MoE steps most: graph, dispatcher, overlap, micro-batch. */
 bool pub_flags_known(const pub_row *r);
 
-/* Fits the profiles on rows that are not held out, from and near their priors
- * (bench/published/priors); the rows hold the predictions of the result. Prints progress to stderr.
- */
-mf_status pub_fit(pub_profiles *p, pub_row *rows, int count, mf_err *e);
+/* Fits the profiles on rows that are not held out, near their priors (bench/published/priors) and
+ * starting from where they stand; the rows hold the predictions of the result. Prints progress to
+ * stderr. */
+mf_status pub_fit(pub_costs *costs, pub_profiles *p, pub_row *rows, int count, mf_err *e);
 
-/* How well other widths of the priors predict folds of the fitted rows that each fit left out:
- * printed to stdout. Held-out rows take no part. */
-mf_status pub_cross_validate(const pub_profiles *p, pub_row *rows, int count, mf_err *e);
+/* Prints to stdout how well priors of other widths predict folds of the fitted rows that a fit
+ * leaves out, step times taken as linear around the profiles. Held-out rows take no part. */
+mf_status pub_cross_validate(pub_costs *costs, const pub_profiles *p, pub_row *rows, int count,
+                             mf_err *e);
 
 /* Writes fitted values back into profiles/software/NAME.json (the "value" members). */
 mf_status pub_profiles_save(const pub_profiles *p, mf_err *e);

@@ -112,6 +112,7 @@ static void limit_power(pub_row *r, const char *system) {
     for (int i = 0; i < MF_MATH_COUNT; i++) {
         gpu->measured_flops[i] *= clocks;
     }
+    snprintf(gpu->name, sizeof gpu->name, "h100-500w"); /* points of the full part do not hold */
     gpu->memory_Bps *= memory;
     gpu->memory_measured_Bps *= memory;
     gpu->memory_B = 96e9;

@@ -211,9 +211,37 @@ static void left_out_shipped_measurements_fall_into_their_bands(void **state) {
     mf_store_close(store);
 }
 
+static double attention_s(const char *cluster, const char *text) {
+    const mf_software software = ideal();
+    mf_cluster c = cluster_of(cluster);
+    mf_cost *cost;
+    mf_point point;
+    mf_op op;
+    mf_price p;
+    assert_ok(mf_cost_create(&c, &software, NULL, &cost, NULL));
+    assert_ok(mf_point_parse(text, &point, NULL));
+    assert_ok(mf_cost_point_op(&point, &c, &op, NULL));
+    mf_cost_op(cost, &op, 1, &p);
+    mf_cost_destroy(cost);
+    return p.time_s;
+}
+
+/* The same FLOPs in twice the heads of half the width: twice the exponentials. */
+static void exponentials_bound_narrow_heads_most_where_products_outgrew_them(void **state) {
+    (void)state;
+    static const char wide[] = "attention pass=fwd b=1 h=32 s=8192 dqk=128 dv=128 causal=1";
+    static const char narrow[] = "attention pass=fwd b=1 h=64 s=8192 dqk=64 dv=64 causal=1";
+    double b200 = attention_s("b200", narrow) / attention_s("b200", wide);
+    double b300 = attention_s("b300", narrow) / attention_s("b300", wide);
+    double h100 = attention_s("h100", narrow) / attention_s("h100", wide);
+    assert_true(b200 > 1.1 * b300);
+    assert_true(fabs(h100 / b300 - 1) < 0.1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shipped_cluster_prices_every_kind_of_op),
+        cmocka_unit_test(exponentials_bound_narrow_heads_most_where_products_outgrew_them),
         cmocka_unit_test(shipped_measurements_come_back_on_their_own_gpu),
         cmocka_unit_test(left_out_shipped_measurements_fall_into_their_bands),
     };
