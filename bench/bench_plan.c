@@ -131,7 +131,7 @@ static void print(const row *r, const outcome *x, const struct rusage *u) {
     printf("%-26s %7.2f s%s of %2.0f  cpu %7.2f s  %6.0f MB%s  gap %6.2f %%%s  best %.4g s  "
            "%lld layouts, %lld priced (%.3g /s/core%s), %lld programs, %lld steps%s\n",
            r->name, x->stats.wall_s, mark(x->stats.wall_s <= r->figure_s), r->figure_s, cpu_s,
-           memory_B / 1e6, mark(memory_B <= FIGURE_B), found ? 100 * x->stats.gap : INFINITY,
+           memory_B / 1e6, mark(memory_B <= FIGURE_B), found ? 100 * x->stats.gap : HUGE_VAL,
            mark(found && x->stats.gap <= FIGURE_GAP), x->best_s, (long long)x->stats.space,
            (long long)x->stats.priced, rate, mark(rate >= FIGURE_PRICED),
            (long long)x->stats.milp_solved, (long long)x->stats.simulated,

@@ -1,9 +1,11 @@
 /* explain.c - why a layout fits or does not, where its step goes, and what each remedy would gain.
  *
- * Every remedy is the same plan simulated again with one thing changed: a faster link, a faster
- * kind of op, another choice of the layout. Gains do not add up.
+ * A remedy is the same plan simulated again with one thing changed: a faster link, a faster kind of
+ * op, another choice of the layout; or the price of memory, a multiplier (shadow.h). Gains do not
+ * add up.
  */
 #include "planner/planner.h"
+#include "planner/shadow.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -88,7 +90,7 @@ static int by_gain(const void *a, const void *b) {
     return x->gain > y->gain ? -1 : x->gain < y->gain ? 1 : strcmp(x->what, y->what);
 }
 
-static void note(attempt *t, const char *what, double after_s, bool fits) {
+static void note_as(attempt *t, const char *what, double after_s, bool fits, const char *basis) {
     mf_explanation *x = t->out;
     double gain = 1.0 - after_s / t->before_s;
     if (gain < 5e-4 || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
@@ -98,7 +100,11 @@ static void note(attempt *t, const char *what, double after_s, bool fits) {
     snprintf(r->what, sizeof r->what, "%s%s", what, fits ? "" : " (does not fit)");
     r->step_time_s = after_s;
     r->gain = gain;
-    snprintf(r->basis, sizeof r->basis, "re-simulated");
+    snprintf(r->basis, sizeof r->basis, "%s", basis);
+}
+
+static void note(attempt *t, const char *what, double after_s, bool fits) {
+    note_as(t, what, after_s, fits, "re-simulated");
 }
 
 /* The plan under another cost model. */
@@ -238,6 +244,18 @@ static mf_status try_memory(attempt *t) {
     return with_layout(&free_of, "memory for keeping every activation", *t->layout, true);
 }
 
+/* What one more gigabyte on the stage whose memory binds would gain. */
+static mf_status try_byte(attempt *t, const mf_plan_prediction *predicted) {
+    mf_shadow price;
+    char what[64];
+    mf_status status = mf_shadow_memory(t->p, t->layout, t->assignment, predicted, &price, t->e);
+    if (status == MF_OK && price.stage >= 0) {
+        snprintf(what, sizeof what, "1 GB more on stage %lld", LL(price.stage));
+        note_as(t, what, t->before_s - 1e9 * price.seconds_per_B, true, "dual price");
+    }
+    return status;
+}
+
 mf_status mf_planner_explain(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
                              mf_explanation *out, mf_err *e) {
     mf_plan plan;
@@ -259,6 +277,9 @@ mf_status mf_planner_explain(const mf_problem *p, const mf_layout *l, const mf_a
         }
         if (status == MF_OK) {
             status = try_memory(&t);
+        }
+        if (status == MF_OK && plan.prediction.fits) {
+            status = try_byte(&t, &plan.prediction);
         }
         if (out->remedies > 0) {
             qsort(out->remedy, (size_t)out->remedies, sizeof out->remedy[0], by_gain);
