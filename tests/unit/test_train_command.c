@@ -197,6 +197,26 @@ static void a_resumed_run_takes_the_steps_of_one_that_was_not_cut(void **state) 
     assert_true(log_has("cut", "another stream"));
 }
 
+/* Half-width weights and moments, and weights that no rank has whole, come back bit by bit. */
+static void bf16_and_sharded_runs_resume_as_if_they_were_not_cut(void **state) {
+    (void)state;
+    const char *layout = several_ranks ? "--gpus 2 --ep 2 --zero 3 --expert-zero 2 --dtype bf16 "
+                                         "--moments bf16 --resume"
+                                       : "--gpus 1 --dtype bf16 --moments bf16 --resume";
+    char command[300];
+    run("half", 5, layout, 0);
+    run("half-cut", 5, layout, 0);
+    snprintf(command, sizeof command,
+             "cd %s/half-cut/checkpoints && rm -r step-00000005 step-00000004", scratch);
+    assert_int_equal(system(command), 0);
+    run("half-cut", 5, layout, 0);
+    assert_true(log_has("half-cut", "step-00000003"));
+    same_steps("half", "half-cut", 5);
+    snprintf(command, sizeof command,
+             "cd %s && cmp half/hf/model.safetensors half-cut/hf/model.safetensors", scratch);
+    assert_int_equal(system(command), 0);
+}
+
 /* Runs `moefold compare` on a run; its output goes to OUT.log. */
 static int compare(const char *out, const char *more) {
     char command[4096];
@@ -568,6 +588,7 @@ static void the_event_file_holds_what_the_lines_hold(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_cut),
+        cmocka_unit_test(bf16_and_sharded_runs_resume_as_if_they_were_not_cut),
         cmocka_unit_test(the_event_file_holds_what_the_lines_hold),
         cmocka_unit_test(what_a_run_measured_stands_beside_what_was_predicted),
         cmocka_unit_test(a_signal_saves_and_the_run_goes_on_from_there),
