@@ -161,7 +161,8 @@ static mf_status drop(const mf_exec_op *x, mf_err *e) {
     int64_t own_rows = x->out[0].rows, first = x->env->at.c * region + x->env->at.t * own_rows;
     int32_t *index = x->env->scratch, *index_kept = index + rows * k;
     int32_t *sample = index_kept + rows * k;
-    float *by_place = (float *)(sample + rows), *prob_kept = by_place + rows * k;
+    void *after = sample + rows;
+    float *by_place = after, *prob_kept = by_place + rows * k;
     for (int64_t g = 0; g < rows; g++) {
         int64_t in = sample_of(l, g % region), place = in * l->seq + x->env->ring_position[g];
         sample[place] = (int32_t)in;

@@ -252,6 +252,30 @@ static void experts_are_found_under_every_spelling(void **state) {
                    "\"num_local_experts\" disagrees with \"num_experts\"");
 }
 
+/* Temperatures as DeepSeek-V3 (mscale 1 on both sides) and GPT-OSS (none given) have them. */
+static void rope_scaling_is_read_with_its_temperatures(void **state) {
+    (void)state;
+    mf_model m = model_of("{" LLAMA ", \"max_position_embeddings\": 131072, \"rope_scaling\": "
+                          "{\"type\": \"yarn\", \"factor\": 32}}");
+    assert_int_equal(m.rope_scaling.kind, MF_ROPE_YARN);
+    assert_close(m.rope_scaling.table_scale, 0.1 * log(32.0) + 1.0, 1e-12);
+    assert_true(m.rope_scaling.original == 131072 && m.rope_scaling.truncate);
+    assert_true(m.rope_scaling.beta_fast == 32 && m.rope_scaling.softmax_scale == 1);
+    mf_err e;
+    assert_ok(mf_model_load("deepseek-v3", &m, &e));
+    double t = 0.1 * log(40.0) + 1.0;
+    assert_close(m.rope_scaling.table_scale, 1.0, 1e-12);
+    assert_close(m.rope_scaling.softmax_scale, t * t, 1e-12);
+    assert_ok(mf_model_load("gpt-oss-20b", &m, &e));
+    assert_close(m.rope_scaling.table_scale, 0.1 * log(32.0) + 1.0, 1e-12);
+    assert_false(m.rope_scaling.truncate);
+    assert_ok(mf_model_load("llama3-405b", &m, &e));
+    assert_int_equal(m.rope_scaling.kind, MF_ROPE_LLAMA3);
+    assert_true(m.rope_scaling.factor == 8 && m.rope_scaling.original == 8192);
+    assert_ok(mf_model_load("llama3-8b", &m, &e));
+    assert_int_equal(m.rope_scaling.kind, MF_ROPE_PLAIN);
+}
+
 static void rope_is_read_from_old_and_new_places(void **state) {
     (void)state;
     assert_true(model_of("{" LLAMA ", \"rope_theta\": 5e5}").rope_theta == 5e5);
@@ -434,6 +458,7 @@ int main(void) {
         cmocka_unit_test(a_moe_family_with_dense_layers_only_is_dense),
         cmocka_unit_test(experts_are_found_under_every_spelling),
         cmocka_unit_test(rope_is_read_from_old_and_new_places),
+        cmocka_unit_test(rope_scaling_is_read_with_its_temperatures),
         cmocka_unit_test(text_config_is_looked_into),
         cmocka_unit_test(architecture_stands_in_for_a_missing_model_type),
         cmocka_unit_test(dtypes_and_other_keys_say_nothing),
