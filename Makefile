@@ -131,7 +131,7 @@ price-accuracy: setup ## price the shapes held out of every fit, write their par
 	@$(MAKE) --no-print-directory $(BUILD)/bench/price_accuracy
 	@$(BUILD)/bench/price_accuracy -write docs/ACCURACY.md
 
-validate-fit: setup ## refit the software profiles to the published runs first (about 2 minutes on 2 free cores)
+validate-fit: setup ## refit the software profiles to the published runs first (about a minute on 2 free cores)
 	@$(MAKE) --no-print-directory $(BUILD)/validate
 	@$(BUILD)/validate --fit
 	@$(MAKE) --no-print-directory price-accuracy

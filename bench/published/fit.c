@@ -134,7 +134,7 @@ static double evaluate(fit *f) {
 /* Derivatives of all rows by each parameter; the predictions of x are in the rows before and
  * after. */
 static mf_status derive(fit *f) {
-    double *at = malloc(((size_t)f->count + 1) * sizeof *at);
+    double *at = calloc((size_t)f->count + 1, sizeof *at);
     if (at == NULL) {
         return mf_err_set(f->e, MF_NOMEM, "fit: out of memory");
     }
@@ -351,18 +351,21 @@ static void print_widths(fit *f, const double *from, const double *start) {
 }
 
 static mf_status cross_validate(fit *f) {
-    double *from = malloc((size_t)f->unknowns * sizeof *from);
-    double *start = malloc(((size_t)f->count + 1) * sizeof *start);
-    mf_status status =
-        from && start ? MF_OK : mf_err_set(f->e, MF_NOMEM, "cross-validation: out of memory");
+    size_t unknowns = (size_t)f->unknowns, rows = (size_t)f->count;
+    double *from = calloc(unknowns, sizeof *from), *start = calloc(rows + 1, sizeof *start);
+    mf_status status = MF_OK;
+    if (from == NULL || start == NULL) {
+        status = mf_err_set(f->e, MF_NOMEM, "cross-validation: out of memory");
+        goto out;
+    }
     resume(f);
     evaluate(f);
-    status = status == MF_OK ? derive(f) : status;
-    if (status == MF_OK) {
-        memcpy(from, f->x, (size_t)f->unknowns * sizeof *from);
-        memcpy(start, f->miss, (size_t)f->count * sizeof *start);
+    if ((status = derive(f)) == MF_OK) {
+        memcpy(from, f->x, unknowns * sizeof *from);
+        memcpy(start, f->miss, rows * sizeof *start);
         print_widths(f, from, start);
     }
+out:
     free(from);
     free(start);
     return status;

@@ -82,9 +82,11 @@ mf_status pub_costs_create(const pub_profiles *p, const pub_row *rows, int count
                            mf_err *e) {
     mf_store *store = NULL;
     pub_costs *t = calloc(1, sizeof *t);
-    mf_status status = t == NULL ? mf_err_set(e, MF_NOMEM, "out of memory") : MF_OK;
     *out = NULL;
-    status = status == MF_OK ? mf_store_open_shipped(&store, e) : status;
+    if (t == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status status = mf_store_open_shipped(&store, e);
     for (int i = 0; i < count && status == MF_OK; i++) {
         if (!rows[i].skipped[0]) {
             status = add_cost(t, p, &rows[i], store, e);
