@@ -220,6 +220,7 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
     inherit(cost);
     st = mf_collectives_build(&cost->coll, devices, samples, n, s->nvls, e);
     if (st == MF_OK) {
+        cost->memo = mf_price_memo_create();
         *out = cost;
         cost = NULL;
     }
@@ -239,5 +240,6 @@ void mf_cost_destroy(mf_cost *cost) {
         }
     }
     mf_collectives_clear(&cost->coll);
+    mf_price_memo_destroy(cost->memo);
     free(cost);
 }

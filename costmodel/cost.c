@@ -220,7 +220,7 @@ static bool is_nothing(const mf_op *op) {
     return true;
 }
 
-void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out) {
+static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out) {
     *out = (mf_price){.basis = MF_BASIS_DERIVED};
     if (is_nothing(op)) {
         return;
@@ -255,6 +255,14 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
     out->high_s = out->time_s * (1 + half);
     if (out->link != MF_LINK_NONE) {
         out->link_share = fmin(1, out->limit_s / out->time_s);
+    }
+}
+
+void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out) {
+    if (cost->memo) {
+        mf_price_memo_get(cost->memo, cost, op, load, price_op, out);
+    } else {
+        price_op(cost, op, load, out);
     }
 }
 

@@ -226,7 +226,17 @@ typedef struct mf_fitted {
     bool own;      /* the field holds points of this very GPU */
 } mf_fitted;
 
+/* Prices asked for lately (memo.c); of one mf_cost, for all threads. price: what to ask when it is
+ * not there. */
+typedef struct mf_price_memo mf_price_memo;
+typedef void (*mf_price_fn)(const mf_cost *cost, const mf_op *op, double load, mf_price *out);
+mf_price_memo *mf_price_memo_create(void); /* NULL: out of memory */
+void mf_price_memo_destroy(mf_price_memo *m);
+void mf_price_memo_get(mf_price_memo *m, const mf_cost *cost, const mf_op *op, double load,
+                       mf_price_fn price, mf_price *out);
+
 struct mf_cost {
+    mf_price_memo *memo; /* NULL while it is built, and where there is no memory for it */
     mf_cluster cluster;
     mf_software software;
     mf_device device;
