@@ -23,7 +23,7 @@ typedef struct group {
     mf_op_kind kind;
     int variant;
     const mf_family *family;
-    const mf_sample **list; /* room for all samples */
+    const mf_sample **list; /* room for all samples twice */
 } group;
 
 /* As many points with a spread speak for a GPU without those that somebody published. */
@@ -81,19 +81,59 @@ static int reference_of(const mf_device *devices, int ndevices, const mf_sample 
     return best;
 }
 
-static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_device *devices,
-                             const mf_sample *const *list, size_t n, mf_err *e) {
-    mf_field_node *nodes = calloc(n + 1, sizeof *nodes);
-    if (nodes == NULL) {
-        return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
-    }
+/* Distance of a sibling's residual from the GPU's own at the same shape, e-folds. */
+static const double sibling_efolds = 0.1;
+
+static int make_nodes(const double *theta, const mf_family *family, const mf_device *devices,
+                      const mf_sample *const *list, size_t n, mf_field_node *nodes) {
     int dims = 0;
     for (size_t i = 0; i < n; i++) {
         const mf_sample *s = list[i];
         dims = family->coords(&s->op, nodes[i].x);
         nodes[i].time_s = s->time_s;
         nodes[i].spread = s->spread;
-        nodes[i].residual = log(s->time_s / family->base(&devices[s->device], &s->op, f->theta));
+        nodes[i].residual = log(s->time_s / family->base(&devices[s->device], &s->op, theta));
+    }
+    return dims;
+}
+
+/* Takes a sibling's nodes in behind the n own ones where the GPU itself was not measured: what a
+ * library's choices make of a shape is alike on GPUs of one architecture. Returns how many there
+ * are then. */
+static size_t join_sibling(mf_field_node *nodes, size_t n, size_t theirs, int dims) {
+    size_t all = n;
+    for (size_t i = n; i < n + theirs; i++) {
+        bool known = false;
+        for (size_t j = 0; j < n && !known; j++) {
+            double d = 0;
+            for (int k = 0; k < dims && d < 1e-9; k++) {
+                d = fmax(d, fabs(nodes[i].x[k] - nodes[j].x[k]));
+            }
+            known = d < 1e-9;
+        }
+        if (!known) {
+            nodes[all] = nodes[i];
+            nodes[all++].x[dims] = sibling_efolds;
+        }
+    }
+    return all;
+}
+
+/* sibling: samples of a GPU of the same architecture and the parameters that fit them; may be
+ * empty. */
+static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_device *devices,
+                             const mf_sample *const *list, size_t n,
+                             const mf_sample *const *sibling, size_t theirs,
+                             const double *sibling_theta, mf_err *e) {
+    mf_field_node *nodes = calloc(n + theirs + 1, sizeof *nodes);
+    if (nodes == NULL) {
+        return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
+    }
+    int dims = make_nodes(f->theta, family, devices, list, n, nodes);
+    if (dims > 1 && theirs > 0) { /* along a line own neighbours are all that counts */
+        make_nodes(sibling_theta, family, devices, sibling, theirs, nodes + n);
+        n = join_sibling(nodes, n, theirs, dims);
+        dims++;
     }
     mf_status st = mf_field_build(&f->field, nodes, (int)n, dims, family->noise, e);
     free(nodes);
@@ -110,40 +150,49 @@ static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
     f->basis = MF_BASIS_DERIVED;
     f->half = z90 * hypot(derived_noise, family->noise);
     size_t mine = select_device(samples, n, g, 0, g->list);
-    /* A GPU that was measured all over needs no other to learn from. */
-    int reference = mine >= MEASURED_MIN && !g->list[0]->quoted
-                        ? -1
-                        : reference_of(devices, ndevices, samples, n, g);
+    bool measured = mine >= MEASURED_MIN && !g->list[0]->quoted;
+    int reference = reference_of(devices, ndevices, samples, n, g);
     bool near = reference > 0 && same_arch(&devices[reference], &devices[0]);
-    size_t theirs = 0;
+    size_t theirs = reference > 0 ? select_device(samples, n, g, reference, g->list) : 0;
+    if (measured && (!near || theirs <= mine)) {
+        reference = -1; /* it needs no other to learn from */
+        near = false;
+        theirs = 0;
+    }
     if (reference > 0) {
-        theirs = select_device(samples, n, g, reference, g->list);
         mf_fit(family->base, devices, g->list, theirs, family->nparams, mean, sd, f->theta);
         f->basis = MF_BASIS_TRANSFERRED;
         f->half = z90 * hypot(near ? transfer_noise_arch : transfer_noise_other, family->noise);
         memcpy(mean, f->theta, sizeof mean);
-        for (int i = 0; i < family->nparams; i++) {
+        for (int i = 0; i < family->nparams && !measured; i++) {
             sd[i] *= near ? 0.4 : 0.6; /* what another GPU taught; a point or two only correct it */
         }
     }
-    if (near) {
-        mf_status st = plant_field(f, family, devices, g->list, theirs, e);
-        if (st != MF_OK) {
-            return st;
-        }
-    }
-    mine = select_device(samples, n, g, 0, g->list);
+    memcpy(f->taught, f->theta, sizeof f->taught);
     if (mine == 0) {
-        return MF_OK;
+        return near ? plant_field(f, family, devices, g->list, theirs, NULL, 0, NULL, e) : MF_OK;
     }
-    mf_field_clear(&f->field);
-    mf_fit(family->base, devices, g->list, mine, family->nparams, mean, sd, f->theta);
+    const mf_sample **own = g->list + (near ? theirs : 0); /* behind the sibling's */
+    mine = select_device(samples, n, g, 0, own);
+    mf_fit(family->base, devices, own, mine, family->nparams, mean, sd, f->theta);
     f->own = true;
     if (mine >= OWN_MIN) {
         f->half = 0; /* the field knows better */
         f->basis = MF_BASIS_FITTED;
     }
-    return plant_field(f, family, devices, g->list, mine, e);
+    return plant_field(f, family, devices, own, mine, g->list, measured && near ? theirs : 0,
+                       f->taught, e);
+}
+
+/* What a GPU's own points say of a forward product's rate, they say of its weight gradient. */
+static void carry_correction(mf_fitted *row) {
+    for (int v = 0; v < MF_VARIANT_WGRAD; v++) {
+        mf_fitted *wgrad = &row[v + MF_VARIANT_WGRAD];
+        if (row[v].own && !wgrad->own && wgrad->basis == MF_BASIS_TRANSFERRED &&
+            row[v].taught[0] > 0) {
+            wgrad->theta[0] *= row[v].theta[0] / row[v].taught[0];
+        }
+    }
 }
 
 /* Types of arithmetic and passes that nobody measured take the fit of the nearest one that
@@ -171,6 +220,8 @@ static void inherit_products(mf_fitted *row) {
 }
 
 static void inherit(mf_cost *cost) {
+    carry_correction(cost->fitted[MF_OP_GEMM]);
+    carry_correction(cost->fitted[MF_OP_GROUPED_GEMM]);
     inherit_products(cost->fitted[MF_OP_GEMM]);
     inherit_products(cost->fitted[MF_OP_GROUPED_GEMM]);
     inherit_products(cost->fitted[MF_OP_ATTENTION_FWD]);
@@ -195,7 +246,7 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
                         mf_err *e) {
     mf_status st = MF_NOMEM;
     mf_cost *cost = calloc(1, sizeof *cost);
-    const mf_sample **list = malloc((n + 1) * sizeof(const mf_sample *));
+    const mf_sample **list = malloc((2 * n + 1) * sizeof(const mf_sample *));
     *out = NULL;
     if (cost == NULL || list == NULL) {
         st = mf_err_set(e, MF_NOMEM, "cost model: out of memory");

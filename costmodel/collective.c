@@ -228,9 +228,26 @@ static void fit_class(mf_collectives *k, const mf_device *devices, const mf_samp
     }
 }
 
+/* Times that rise with size and are nearest to the measured ones in the mean of the logarithms:
+ * neighbours that fall are pooled. For readings whose noise goes both ways. */
+static void pool_falling(double *log_s, int n) {
+    for (int i = 1; i < n; i++) {
+        int first = i;
+        double sum = log_s[i];
+        while (first > 0 && log_s[first - 1] > sum / (i - first + 1)) {
+            sum += log_s[--first];
+        }
+        double mean = sum / (i - first + 1);
+        for (int k = first; k <= i; k++) {
+            log_s[k] = mean;
+        }
+    }
+}
+
 /* Measured sizes in ascending order; equal sizes (in place, out of place) become their geometric
  * mean. More bytes never take less time: where they seem to, the smaller size was disturbed (a
- * first call, a busy network), so that each size takes the least time of all sizes from it on. */
+ * first call, a busy network), so that each size takes the least time of all sizes from it on;
+ * unless spreads were recorded, which tell noise from disturbance. */
 static int merge_sizes(const mf_sample *const *list, size_t n, mf_curve *c) {
     int knots = 0;
     for (size_t i = 0; i < n;) {
@@ -246,6 +263,13 @@ static int merge_sizes(const mf_sample *const *list, size_t n, mf_curve *c) {
         c->half[knots] = z90 * spread;
         c->measured[knots++] = true;
         i = j;
+    }
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        quoted = quoted || list[i]->quoted;
+    }
+    if (!quoted) {
+        pool_falling(c->log_s, knots);
     }
     for (int k = knots - 2; k >= 0; k--) {
         c->log_s[k] = fmin(c->log_s[k], c->log_s[k + 1]);

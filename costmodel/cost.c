@@ -79,7 +79,7 @@ static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *
     if (f->field.n == 0) {
         return;
     }
-    double x[MF_FIELD_DIMS];
+    double x[MF_FIELD_DIMS] = {0};
     mf_field_value at;
     family->coords(op, x);
     mf_field_at(&f->field, x, -1, &at);

@@ -56,7 +56,7 @@ void mf_device_init(mf_device *d, const mf_cluster *c);
 
 /* --- fitting ---------------------------------------------------------------------------------- */
 
-#define MF_FIT_MAX 6
+#define MF_FIT_MAX 7
 
 /* Time of op by the formula, parameters theta > 0. Pure. */
 typedef double (*mf_base_fn)(const mf_device *d, const mf_op *op, const double *theta);
@@ -94,7 +94,7 @@ void mf_fit(mf_base_fn base, const mf_device *devices, const mf_sample *const *s
 
 /* --- residuals -------------------------------------------------------------------------------- */
 
-#define MF_FIELD_DIMS 6
+#define MF_FIELD_DIMS 7 /* six of a family, and whether another GPU was measured there */
 
 typedef struct mf_field_node {
     double x[MF_FIELD_DIMS];
@@ -220,6 +220,7 @@ enum { MF_VARIANT_COPY = 1 };
 
 typedef struct mf_fitted {
     double theta[MF_FIT_MAX];
+    double taught[MF_FIT_MAX]; /* theta before the GPU's own points corrected it */
     mf_field field;
     double half;   /* band where no point is near */
     uint8_t basis; /* mf_basis where no point is near */

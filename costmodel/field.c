@@ -180,8 +180,11 @@ static int order_4(const void *a, const void *b) {
 static int order_5(const void *a, const void *b) {
     return order_on(a, b, 5);
 }
-static int (*const orders[MF_FIELD_DIMS])(const void *, const void *) = {order_0, order_1, order_2,
-                                                                         order_3, order_4, order_5};
+static int order_6(const void *a, const void *b) {
+    return order_on(a, b, 6);
+}
+static int (*const orders[MF_FIELD_DIMS])(const void *, const void *) = {
+    order_0, order_1, order_2, order_3, order_4, order_5, order_6};
 
 static void plant(mf_field *f, int lo, int hi) {
     if (lo >= hi) {

@@ -13,9 +13,10 @@
 /* Parameters: efficiency of the main loop over the sustained rate; fixed time of a 128x256 tile;
  * launch; exponent of the power factor; share of a partly filled wave that is lost; rate of grouped
  * weight gradients over the other passes. */
-enum { P_EFF, P_TILE_S, P_LAUNCH_S, P_POWER, P_WAVE, P_STARVE };
+enum { P_EFF, P_TILE_S, P_LAUNCH_S, P_POWER, P_WAVE, P_STARVE, P_BYTES };
 
-enum { SPLITS_MAX = 16 }; /* of the sum over k */
+enum { SPLITS_MAX = 16 };                /* of the sum over k */
+static const double partial_share = 1.0; /* of a result written in parts of sectors, on top */
 
 /* Tile shapes that libraries for Hopper and later choose among. */
 static const struct tile_shape {
@@ -94,7 +95,7 @@ static double soft_max(double a, double b) {
 static double kernel_time(const mf_device *d, const product *p, double bytes, const double *t) {
     double compute = compute_time(d, p, t);
     compute *= pow(1 + fmin(compute, 20e-3) / 1e-3, t[P_POWER]);
-    return t[P_LAUNCH_S] + soft_max(compute, bytes / d->copy_Bps);
+    return t[P_LAUNCH_S] + soft_max(compute, bytes / (d->copy_Bps * t[P_BYTES]));
 }
 
 /* --- families --------------------------------------------------------------------------------- */
@@ -112,6 +113,15 @@ double mf_gemm_bytes(const mf_op *op) {
     return in * (m * k + groups * n * k) + out * m * n;
 }
 
+/* Rows of the result that end within a sector of memory (32 bytes) are written sector by sector in
+ * parts: each is read, merged and written again. */
+static double partial_sectors_B(const mf_op *op) {
+    const bool wide = (op->flags & MF_OPF_ACC_FP32) != 0 || op->math == MF_MATH_FP32;
+    const int64_t row_B = op->dim[MF_OP_DIM_N] * (wide ? 4 : 2);
+    double size_B = (double)op->dim[MF_OP_DIM_M] * (double)row_B;
+    return row_B % 32 != 0 ? partial_share * size_B : 0;
+}
+
 static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
     product p = {(double)op->dim[MF_OP_DIM_M],
                  (double)op->dim[MF_OP_DIM_N],
@@ -119,7 +129,7 @@ static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
                  1,
                  output_B(op),
                  t[P_EFF] * d->rate[op->math] / d->sms};
-    return kernel_time(d, &p, mf_gemm_bytes(op), t);
+    return kernel_time(d, &p, mf_gemm_bytes(op) + partial_sectors_B(op), t);
 }
 
 /* Rows of all experts are dim M; a weight gradient sums over them: then they are dim K. */
@@ -142,12 +152,19 @@ static double pass_coord(const mf_op *op) {
     return (!wgrad && op->pass == MF_PASS_B ? 0.2 : 0) + (op->flags & MF_OPF_ACC_FP32 ? 0.3 : 0);
 }
 
+/* Sizes that leave the last tile ragged run other code. */
+static double ragged(int64_t size, int64_t tile) {
+    return size % tile != 0 ? 0.3 : 0;
+}
+
 static int gemm_coords(const mf_op *op, double *x) {
     x[0] = log((double)op->dim[MF_OP_DIM_M]);
     x[1] = log((double)op->dim[MF_OP_DIM_N]);
     x[2] = log((double)op->dim[MF_OP_DIM_K]);
     x[3] = pass_coord(op);
-    return 4;
+    x[4] = ragged(op->dim[MF_OP_DIM_M], 64);
+    x[5] = ragged(op->dim[MF_OP_DIM_N], 64) + ragged(op->dim[MF_OP_DIM_K], 64);
+    return 6;
 }
 
 static int grouped_coords(const mf_op *op, double *x) {
@@ -171,18 +188,18 @@ double mf_gemm_limit_s(const mf_device *d, const mf_op *op) {
  * microseconds for a tile's ends and a launch. */
 const mf_family mf_family_gemm = {
     "gemm",
-    6,
-    {1.05, 1.5e-6, 3.5e-6, 0.05, 0.7, 40},
-    {0.12, 0.6, 0.3, 0.8, 0.3, 0.5},
+    7,
+    {1.05, 1.5e-6, 3.5e-6, 0.05, 0.7, 40, 0.95},
+    {0.12, 0.6, 0.3, 0.8, 0.3, 0.5, 0.15},
     gemm_time,
     gemm_coords,
     0.05,
 };
 const mf_family mf_family_grouped = {
     "grouped_gemm",
-    6,
-    {0.95, 2e-6, 5e-6, 0.05, 0.7, 40},
-    {0.12, 0.6, 0.3, 0.8, 0.3, 0.5},
+    7,
+    {0.95, 2e-6, 5e-6, 0.05, 0.7, 40, 0.95},
+    {0.12, 0.6, 0.3, 0.8, 0.3, 0.5, 0.15},
     grouped_time,
     grouped_coords,
     0.07,
