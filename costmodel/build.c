@@ -46,14 +46,38 @@ static size_t leave_quoted(const mf_sample **list, size_t n) {
     return kept;
 }
 
-static size_t select_device(const mf_sample *samples, size_t n, const group *g, int device,
+/* Samples by kind and variant, then GPU, then as they came. */
+typedef struct sorted {
+    int key; /* (kind * variants + variant) * GPUs + GPU */
+    size_t at;
+    const mf_sample *sample;
+} sorted;
+
+static int key_of(int kind, int variant, int device) {
+    return (kind * MF_VARIANTS + variant) * MF_SAMPLE_DEVICES + device;
+}
+
+static int sorted_order(const void *a, const void *b) {
+    const sorted *p = a, *q = b;
+    return p->key != q->key ? (p->key > q->key) - (p->key < q->key)
+                            : (p->at > q->at) - (p->at < q->at);
+}
+
+/* The samples of one GPU that are of the group's kind, into list. */
+static size_t select_device(const sorted *samples, size_t n, const group *g, int device,
                             const mf_sample **list) {
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        const mf_sample *s = &samples[i];
-        if (s->device == device && s->op.kind == g->kind && mf_variant_of(&s->op) == g->variant) {
-            list[count++] = s;
+    const int key = key_of((int)g->kind, g->variant, device);
+    size_t lo = 0, hi = n, count = 0;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (samples[mid].key < key) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
         }
+    }
+    for (; lo < n && samples[lo].key == key; lo++) {
+        list[count++] = samples[lo].sample;
     }
     return leave_quoted(list, count);
 }
@@ -63,7 +87,7 @@ static bool same_arch(const mf_device *a, const mf_device *b) {
 }
 
 /* The other GPU to draw on; -1 = none. */
-static int reference_of(const mf_device *devices, int ndevices, const mf_sample *samples, size_t n,
+static int reference_of(const mf_device *devices, int ndevices, const sorted *samples, size_t n,
                         const group *g) {
     int best = -1;
     size_t best_score = 0;
@@ -141,7 +165,7 @@ static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_dev
 }
 
 static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
-                           const mf_sample *samples, size_t n, const group *g, mf_err *e) {
+                           const sorted *samples, size_t n, const group *g, mf_err *e) {
     const mf_family *family = g->family;
     double mean[MF_FIT_MAX], sd[MF_FIT_MAX];
     memcpy(mean, family->mean, sizeof mean);
@@ -247,10 +271,18 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
     mf_status st = MF_NOMEM;
     mf_cost *cost = calloc(1, sizeof *cost);
     const mf_sample **list = malloc((2 * n + 1) * sizeof(const mf_sample *));
+    sorted *in_order = malloc((n + 1) * sizeof *in_order);
     *out = NULL;
-    if (cost == NULL || list == NULL) {
+    if (cost == NULL || list == NULL || in_order == NULL) {
         st = mf_err_set(e, MF_NOMEM, "cost model: out of memory");
         goto out;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const mf_sample *p = &samples[i];
+        in_order[i] = (sorted){key_of(p->op.kind, mf_variant_of(&p->op), p->device), i, p};
+    }
+    if (n > 0) {
+        qsort(in_order, n, sizeof *in_order, sorted_order);
     }
     cost->cluster = *c;
     cost->software = *s;
@@ -262,7 +294,7 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
             if (g.family == NULL) {
                 continue;
             }
-            st = fit_group(&cost->fitted[k][v], devices, ndevices, samples, n, &g, e);
+            st = fit_group(&cost->fitted[k][v], devices, ndevices, in_order, n, &g, e);
             if (st != MF_OK) {
                 goto out;
             }
@@ -277,6 +309,7 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
     }
 out:
     mf_cost_destroy(cost);
+    free(in_order);
     free(list);
     return st;
 }

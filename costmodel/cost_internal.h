@@ -70,6 +70,8 @@ typedef struct mf_sample {
     bool quoted;   /* published without a spread: gives way to enough points that have one */
 } mf_sample;
 
+#define MF_SAMPLE_DEVICES 32 /* most GPUs that samples come from */
+
 /* A flag of sample ops alone. Of a collective: NVLink multicast was allowed when it was measured.
  * Of a split: not the kernel of a step but the driver's own copy, which sets the copy bandwidth. */
 enum { MF_SAMPLE_NVLS = 128, MF_SAMPLE_COPY = 128 };

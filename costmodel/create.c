@@ -5,26 +5,17 @@
 
 mf_status mf_cost_create(const mf_cluster *c, const mf_software *s, mf_store *store, mf_cost **out,
                          mf_err *e) {
-    mf_store *shipped = NULL;
-    mf_status st = MF_OK;
-    *out = NULL;
     mf_samples *samples = calloc(1, sizeof *samples);
+    *out = NULL;
     if (samples == NULL) {
         return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
     }
-    if (store == NULL) {
-        st = mf_store_open_shipped(&shipped, e);
-        store = shipped;
-    }
-    if (st == MF_OK) {
-        st = mf_samples_read(samples, c, store, e);
-    }
+    mf_status st = mf_samples_read(samples, c, store, e);
     if (st == MF_OK) {
         st = mf_cost_build(c, s, samples->device, samples->ndevices, samples->sample, samples->n,
                            out, e);
     }
     mf_samples_clear(samples);
     free(samples);
-    mf_store_close(shipped);
     return st;
 }

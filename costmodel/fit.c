@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FIT_POINTS_MAX = 256, FIT_ROUNDS = 24 };
+enum { FIT_POINTS_MAX = 80, FIT_ROUNDS = 24 };
 static const double fit_noise = 0.05; /* relative error of a point that counts as one sigma */
 static const double huber = 1.5;      /* sigmas from which a point counts less */
 
@@ -110,7 +110,7 @@ void mf_fit(mf_base_fn base, const mf_device *devices, const mf_sample *const *s
             double l = loss(&f, next);
             better = l < best;
             if (better) {
-                bool done = best - l < 1e-6 * best;
+                bool done = best - l < 1e-3 * best;
                 memcpy(theta, next, (size_t)nparams * sizeof *theta);
                 best = l;
                 lambda = fmax(lambda * 0.3, 1e-6);

@@ -18,13 +18,20 @@ enum { P_EFF, P_TILE_S, P_LAUNCH_S, P_POWER, P_WAVE, P_STARVE, P_BYTES };
 enum { SPLITS_MAX = 16 };                /* of the sum over k */
 static const double partial_share = 1.0; /* of a result written in parts of sectors, on top */
 
-/* Tile shapes that libraries for Hopper and later choose among. */
-static const struct tile_shape {
-    double m, n;
-} tiles[] = {{128, 256}, {256, 128}, {192, 192}, {320, 128}, {128, 224}, {224, 128}, {128, 192},
-             {192, 128}, {256, 96},  {128, 160}, {160, 128}, {128, 128}, {64, 256},  {256, 64},
-             {128, 96},  {96, 128},  {64, 192},  {192, 64},  {64, 128},  {128, 64},  {64, 96},
-             {96, 64},   {64, 64},   {128, 32},  {32, 128},  {64, 32}};
+/* Tile shapes that libraries for Hopper and later choose among. Operands of a tile are used `reuse`
+ * times for each pass through shared memory. */
+typedef struct tile_shape {
+    double m, n, per_m, per_n, reuse;
+} tile_shape;
+#define TILE(rows, cols)                                                                           \
+    { rows, cols, 1.0 / (rows), 1.0 / (cols), (double)(rows) * (cols) / ((rows) + (cols)), }
+static const tile_shape tiles[] = {
+    TILE(128, 256), TILE(256, 128), TILE(192, 192), TILE(320, 128), TILE(128, 224), TILE(224, 128),
+    TILE(128, 192), TILE(192, 128), TILE(256, 96),  TILE(128, 160), TILE(160, 128), TILE(128, 128),
+    TILE(64, 256),  TILE(256, 64),  TILE(128, 96),  TILE(96, 128),  TILE(64, 192),  TILE(192, 64),
+    TILE(64, 128),  TILE(128, 64),  TILE(64, 96),   TILE(96, 64),   TILE(64, 64),   TILE(128, 32),
+    TILE(32, 128),  TILE(64, 32)};
+static const double best_reuse = 256.0 / 3; /* of 128 x 256 */
 
 double mf_math_element_B(int math) {
     static const double bytes[MF_MATH_COUNT] = {4, 2, 1, 0.5625 /* one scale byte per 16 */};
@@ -38,8 +45,9 @@ static double output_B(const mf_op *op) {
     return op->math == MF_MATH_FP32 ? 4 : 2;
 }
 
-static double ceil_div(double a, double b) {
-    return ceil(a / b);
+/* The next whole number at or above x, 0 <= x < 2^53: pricing calls it millions of times. */
+static double whole_above(double x) {
+    return (double)(int64_t)(x + (1 - 1e-9));
 }
 
 /* --- one product's tiles ---------------------------------------------------------------------- */
@@ -50,38 +58,34 @@ typedef struct product {
     double rate_sm;
 } product;
 
-static double waves(double count, double sms, double lost) {
-    double whole = count / sms;
-    return lost * ceil(whole) + (1 - lost) * fmax(whole, 1);
+static double waves(double count, double per_sm, double lost) {
+    double whole = count * per_sm;
+    return lost * whole_above(whole) + (1 - lost) * (whole > 1 ? whole : 1);
 }
 
-/* Operands of a tile pass through shared memory m n / (m + n) times less often than they are used:
- * small tiles starve the matrix units. 1 for 128 x 256. */
-static double tile_share(const struct tile_shape *s, double starve) {
-    const double reuse = s->m * s->n / (s->m + s->n), best = 256.0 / 3;
-    return reuse / (reuse + starve) * (1 + starve / best);
-}
-
+/* Small tiles starve the matrix units: the rate falls as reuse / (reuse + starve), 1 for the best.
+ */
 static double compute_time(const mf_device *d, const product *p, const double *t) {
-    double best = HUGE_VAL, lost = fmin(t[P_WAVE], 1);
+    const double lost = t[P_WAVE] < 1 ? t[P_WAVE] : 1, starve = t[P_STARVE], per_sm = 1 / d->sms;
+    const double pass_s = 2 / (p->rate_sm * (1 + starve / best_reuse));
+    const double split_s = p->groups * p->m * p->n * 8 / (2 * d->copy_Bps); /* of partial sums */
+    double best = HUGE_VAL;
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
-        const struct tile_shape *s = &tiles[i];
-        double count = p->groups * ceil_div(p->m, s->m) * ceil_div(p->n, s->n);
-        double fixed = t[P_TILE_S] * (0.4 + 0.6 * s->m * s->n / (128.0 * 256.0));
-        double per_k = 2 * s->m * s->n / (p->rate_sm * tile_share(s, t[P_STARVE]));
-        if (count / d->sms * p->k * per_k > best) {
+        const tile_shape *s = &tiles[i];
+        double count = p->groups * whole_above(p->m * s->per_m) * whole_above(p->n * s->per_n);
+        double per_k = (s->m + s->n) * (s->reuse + starve) * pass_s;
+        if (count * per_sm * p->k * per_k > best) {
             continue; /* even without waves and ends */
         }
+        double fixed = t[P_TILE_S] * (0.4 + 0.6 / (128.0 * 256.0) * s->m * s->n);
         for (int split = 1; split <= SPLITS_MAX; split *= 2) {
             if (split > 1 && (count * split > 2 * d->sms || p->k < 128 * split)) {
                 break;
             }
-            double k = 64 * ceil_div(p->k / split, 64);
-            double time = waves(count * split, d->sms, lost) * (k * per_k + fixed);
-            if (split > 1) { /* partial sums out and in again, mostly through L2 */
-                time += split * p->groups * p->m * p->n * 8 / (2 * d->copy_Bps);
-            }
-            best = fmin(best, time);
+            double k = 64 * whole_above(p->k / (64 * split));
+            double time = waves(count * split, per_sm, lost) * (k * per_k + fixed);
+            time += split > 1 ? split * split_s : 0; /* out and in again, mostly through L2 */
+            best = time < best ? time : best;
         }
     }
     return best;

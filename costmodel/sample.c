@@ -105,7 +105,8 @@ mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store,
     out->cluster[0].domain_gpus_used = c->domain_gpus;
     mf_device_init(&out->device[0], &out->cluster[0]);
     out->ndevices = 1;
-    mf_status st = mf_store_each(store, NULL, NULL, take_point, &r, NULL, e);
+    mf_status st = store != NULL ? mf_store_each(store, NULL, NULL, take_point, &r, NULL, e)
+                                 : mf_store_each_shipped(c->gpu.name, take_point, &r, e);
     use_copies(out);
     return st != MF_OK ? st : r.status;
 }

@@ -6,8 +6,6 @@
 
 #include <stdio.h>
 
-#define MF_SAMPLE_DEVICES 32
-
 typedef struct mf_samples {
     int ndevices;
     char gpu[MF_SAMPLE_DEVICES][32];
@@ -17,8 +15,8 @@ typedef struct mf_samples {
     mf_sample *sample; /* [n] */
 } mf_samples;
 
-/* Every sound point of the store that is not held out; device 0 is c's own GPU. To be cleared,
- * also after an error. */
+/* Every sound point of the store (NULL: of those that ship) that is not held out; device 0 is c's
+ * own GPU. To be cleared, also after an error. */
 mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store, mf_err *e);
 void mf_samples_clear(mf_samples *s);
 

@@ -63,16 +63,24 @@ static mf_status bad_value(const mf_op_row *row, const mf_op_dim *dim, const cha
 
 static mf_status check_word(const mf_op_row *row, const mf_op_dim *dim, const char *text,
                             mf_err *e) {
-    char known[160] = "one of";
-    size_t used = strlen(known);
     for (size_t i = 0; dim->words[i] != NULL; i++) {
         if (strcmp(dim->words[i], text) == 0) {
             return MF_OK;
         }
+    }
+    char known[160] = "one of";
+    size_t used = strlen(known);
+    for (size_t i = 0; dim->words[i] != NULL; i++) {
         int n = snprintf(known + used, sizeof known - used, " %s", dim->words[i]);
         used += n > 0 && (size_t)n < sizeof known - used ? (size_t)n : 0;
     }
     return bad_value(row, dim, text, known, e);
+}
+
+/* A number that is written as it would be written: digits without a leading zero. */
+static bool is_plain(const char *text) {
+    size_t n = strspn(text, "0123456789");
+    return text[n] == '\0' && n <= 15 && (text[0] != '0' || n == 1);
 }
 
 /* Reads one value as the dim's kind says; numbers get one spelling. */
@@ -115,9 +123,9 @@ static mf_status read_value(const mf_op_row *row, const mf_op_dim *dim, const ch
         break;
     }
     out->value = value;
-    snprintf(out->key, sizeof out->key, "%s", dim->key);
-    if (isnan(value)) {
-        snprintf(out->text, sizeof out->text, "%s", text);
+    mf_text_copy(out->key, sizeof out->key, dim->key);
+    if (isnan(value) || is_plain(text)) {
+        mf_text_copy(out->text, sizeof out->text, text);
     } else {
         snprintf(out->text, sizeof out->text, "%.0f", value);
     }
@@ -212,8 +220,8 @@ const char *mf_point_word(const mf_point *p, const char *key) {
 
 void mf_point_init(mf_point *p, const char *gpu, const char *op) {
     memset(p, 0, sizeof *p);
-    snprintf(p->gpu, sizeof p->gpu, "%s", gpu);
-    snprintf(p->op, sizeof p->op, "%s", op);
+    mf_text_copy(p->gpu, sizeof p->gpu, gpu);
+    mf_text_copy(p->op, sizeof p->op, op);
 }
 
 void mf_point_set(mf_point *p, const char *key, const char *text) {
@@ -223,8 +231,8 @@ void mf_point_set(mf_point *p, const char *key, const char *text) {
     }
     assert(at < MF_POINT_MAX_DIMS);
     p->dims = at == p->dims ? at + 1 : p->dims;
-    snprintf(p->dim[at].key, sizeof p->dim[at].key, "%s", key);
-    snprintf(p->dim[at].text, sizeof p->dim[at].text, "%s", text);
+    mf_text_copy(p->dim[at].key, sizeof p->dim[at].key, key);
+    mf_text_copy(p->dim[at].text, sizeof p->dim[at].text, text);
     p->dim[at].value = (double)NAN;
 }
 
@@ -238,7 +246,9 @@ void mf_point_set_i64(mf_point *p, const char *key, int64_t value) {
 static bool next_word(const char **text, char *word, size_t size) {
     *text += strspn(*text, " \t");
     size_t n = strcspn(*text, " \t");
-    snprintf(word, size, "%.*s", (int)(n < size ? n : size - 1), *text);
+    size_t kept = n < size ? n : size - 1;
+    memcpy(word, *text, kept);
+    word[kept] = '\0';
     *text += n;
     return n < size;
 }
@@ -254,7 +264,7 @@ mf_status mf_point_parse(const char *text, mf_point *out, mf_err *e) {
     if (st != MF_OK) {
         return st;
     }
-    snprintf(out->op, sizeof out->op, "%s", row->name);
+    mf_text_copy(out->op, sizeof out->op, row->name);
     for (;;) {
         if (!next_word(&text, word, sizeof word)) {
             return mf_err_set(e, MF_INPUT, "%s: \"%s...\" is too long", out->op, word);

@@ -96,11 +96,13 @@ static mf_status read_text(const mf_csv *c, int at, const char *what, char *out,
     if (strlen(text) >= size) {
         return mf_csv_fail(c, at, e, "%s: longer than %zu characters", what, size - 1);
     }
-    snprintf(out, size, "%s", text);
+    mf_text_copy(out, size, text);
     return MF_OK;
 }
 
-static mf_status read_point(const mf_csv *c, const int at[COLUMNS], mf_point *p, mf_err *e) {
+/* checked: also whether the point may be stored. */
+static mf_status read_point(const mf_csv *c, const int at[COLUMNS], bool checked, mf_point *p,
+                            mf_err *e) {
     char text[KEY_MAX + 40];
     mf_err why;
     mf_err_clear(&why);
@@ -111,7 +113,10 @@ static mf_status read_point(const mf_csv *c, const int at[COLUMNS], mf_point *p,
     if (strlen(dims) >= KEY_MAX) {
         return mf_csv_fail(c, at[COL_DIMS], e, "dims: too long");
     }
-    snprintf(text, sizeof text, "%s %s", op, dims);
+    size_t length = strlen(op);
+    memcpy(text, op, length);
+    text[length] = ' ';
+    mf_text_copy(text + length + 1, sizeof text - length - 1, dims);
     if (mf_point_parse(text, p, &why) != MF_OK) {
         return mf_csv_fail(c, at[COL_DIMS], e, "%s", why.text);
     }
@@ -130,7 +135,7 @@ static mf_status read_point(const mf_csv *c, const int at[COLUMNS], mf_point *p,
     }
     st = st == MF_OK ? read_text(c, at[COL_DATE], "date", p->date, sizeof p->date, e) : st;
     st = st == MF_OK ? read_text(c, at[COL_SOURCE], "source", p->source, sizeof p->source, e) : st;
-    if (st == MF_OK && mf_point_check(p, &why) != MF_OK) {
+    if (st == MF_OK && checked && mf_point_check(p, &why) != MF_OK) {
         st = mf_csv_fail(c, 0, e, "%s", why.text);
     }
     return st;
@@ -152,10 +157,35 @@ static mf_status import_rows(mf_store *s, mf_csv *c, const char *name, int64_t *
                              mf_csv_fields(c));
             break;
         }
-        st = read_point(c, at, &p, e);
+        st = read_point(c, at, true, &p, e);
         st = st == MF_OK ? mf_store_put(s, &p, e) : st;
         *count += st == MF_OK;
     }
+    return st;
+}
+
+mf_status mf_store_csv_each(const char *path, mf_point_fn fn, void *user, mf_err *e) {
+    int at[COLUMNS];
+    mf_csv *c = NULL;
+    bool more = true;
+    mf_status st = mf_csv_open(path, &c, e);
+    st = st == MF_OK ? read_header(c, path, at, e) : st;
+    int header = st == MF_OK ? mf_csv_fields(c) : 0;
+    while (st == MF_OK) {
+        mf_point p;
+        st = mf_csv_next(c, &more, e);
+        if (st != MF_OK || !more) {
+            break;
+        }
+        st = mf_csv_fields(c) == header
+                 ? read_point(c, at, false, &p, e)
+                 : mf_csv_fail(c, -1, e, "expected %d fields as in the header, got %d", header,
+                               mf_csv_fields(c));
+        if (st == MF_OK && fn(&p, user) != 0) {
+            break;
+        }
+    }
+    mf_csv_close(c);
     return st;
 }
 

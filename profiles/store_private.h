@@ -43,4 +43,8 @@ uint64_t mf_store_row_sum(const char *gpu, const char *op, const char *key, cons
 /* Loads the measured/ CSV files under mf_data_dir(), in the order of their names. */
 mf_status mf_store_load_shipped(mf_store *s, mf_err *e);
 
+/* Calls fn for every row of a CSV file, in its order, without storing or checking more than its
+ * grammar. A non-zero return of fn stops. */
+mf_status mf_store_csv_each(const char *path, mf_point_fn fn, void *user, mf_err *e);
+
 #endif

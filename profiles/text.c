@@ -94,3 +94,10 @@ void mf_text_format_f64(double value, char *out, size_t size) {
         }
     }
 }
+
+void mf_text_copy(char *out, size_t size, const char *text) {
+    size_t n = strlen(text);
+    n = n < size ? n : size - 1;
+    memcpy(out, text, n);
+    out[n] = '\0';
+}
