@@ -11,8 +11,8 @@
 #include <math.h>
 
 /* Parameters: efficiency of the main loop over the sustained rate; fixed time of a 128x256 tile;
- * launch; exponent of the power factor; share of a partly filled wave that is lost; rate of grouped
- * weight gradients over the other passes. */
+ * launch; exponent of the power factor; share of a partly filled wave that is lost; how much small
+ * tiles starve; share of the copy bandwidth that operands and results move at. */
 enum { P_EFF, P_TILE_S, P_LAUNCH_S, P_POWER, P_WAVE, P_STARVE, P_BYTES };
 
 enum { SPLITS_MAX = 16 };                /* of the sum over k */

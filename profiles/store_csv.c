@@ -114,7 +114,7 @@ static mf_status read_point(const mf_csv *c, const int at[COLUMNS], bool checked
         return mf_csv_fail(c, at[COL_DIMS], e, "dims: too long");
     }
     size_t length = strlen(op);
-    memcpy(text, op, length);
+    mf_text_copy(text, sizeof text, op);
     text[length] = ' ';
     mf_text_copy(text + length + 1, sizeof text - length - 1, dims);
     if (mf_point_parse(text, p, &why) != MF_OK) {
