@@ -194,9 +194,12 @@ static void find_lean(mf_inner_class *c, bool merged) {
     }
 }
 
+/* Persistent bytes, shards not rounded up: rounded are the sums of a stage. */
 static double persistent_B(const mf_layout *l, mf_param_count params) {
     mf_stage_memory s = mf_param_memory(l, params);
-    return s.weights_B + s.gradients_B + s.optimizer_B;
+    double rounding_B = 32.0; /* a shard's last element: four figures of eight bytes at most */
+    double bytes = s.weights_B + s.gradients_B + s.optimizer_B;
+    return bytes > rounding_B ? bytes - rounding_B : 0.0;
 }
 
 static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pinned,
