@@ -45,6 +45,11 @@ DEPS      := $(LIB_OBJ:.o=.d) $(VALIDATE_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_BIN
 .PHONY: all setup test check lint format bench validate validate-fit san fuzz demo install clean help
 .SECONDARY:
 
+# `all` builds in a make of its own, once packages are there: beside other goals it goes first.
+ifneq ($(filter all,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
+
 all: setup ## build the library and build/moefold
 	@$(MAKE) --no-print-directory build
 
