@@ -52,8 +52,8 @@ static void on_alarm(int signal_number) {
 }
 
 static mf_status load(const row *r, mf_model *m, mf_cost **cost, mf_err *e) {
-    mf_cluster cluster;
-    mf_software software;
+    mf_cluster cluster = {0};
+    mf_software software = {0};
     mf_status status = mf_model_load(r->model, m, e);
     if (status == MF_OK) {
         status = mf_cluster_load("h100", &cluster, e);

@@ -12,7 +12,7 @@ typedef struct attention {
 
 static attention attention_shape(const mf_build *bd) {
     const mf_model *m = bd->m;
-    attention a;
+    attention a = {0};
     a.heads = m->heads / bd->l->tp;
     a.kv_heads = m->attn == MF_ATTN_MLA     ? a.heads
                  : m->kv_heads >= bd->l->tp ? m->kv_heads / bd->l->tp

@@ -10,12 +10,11 @@
 
 enum { PARTS = 16, ENTRIES = 1024 };
 
-/* All of an op that a price may depend on. */
+/* All of an op that a price may depend on, as words: two of small fields, two of the group, the
+ * dimensions, and three numbers by their bits. No op has all words 0. */
+enum { WORDS = 7 + MF_OP_DIMS };
 typedef struct key {
-    uint8_t kind, pass, stream, math, module, flags, group, piece, pieces, used, pad[6];
-    int64_t size, stride;
-    int64_t dim[MF_OP_DIMS];
-    double flops, bytes, load;
+    uint64_t word[WORDS];
 } key;
 
 typedef struct entry {
@@ -47,33 +46,29 @@ void mf_price_memo_destroy(mf_price_memo *m) {
     free(m);
 }
 
+static uint64_t bits_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 static key key_of(const mf_op *op, double load) {
-    key k;
-    memset(&k, 0, sizeof k); /* padding too: keys are compared as bytes */
-    k.kind = op->kind;
-    k.pass = op->pass;
-    k.stream = op->stream;
-    k.math = op->math;
-    k.module = op->module;
-    k.flags = op->flags;
-    k.group = op->group;
-    k.piece = op->piece;
-    k.pieces = op->pieces;
-    k.used = 1;
-    k.size = op->shape.size;
-    k.stride = op->shape.stride;
-    memcpy(k.dim, op->dim, sizeof k.dim);
-    k.flops = op->flops;
-    k.bytes = op->bytes;
-    k.load = load;
+    key k = {{(uint64_t)op->kind | (uint64_t)op->pass << 8 | (uint64_t)op->stream << 16 |
+                  (uint64_t)op->math << 24 | (uint64_t)op->module << 32 |
+                  (uint64_t)op->flags << 40 | (uint64_t)op->group << 48,
+              (uint64_t)op->piece | (uint64_t)op->pieces << 8 | UINT64_C(1) << 63,
+              (uint64_t)op->shape.size, (uint64_t)op->shape.stride, bits_of(op->flops),
+              bits_of(op->bytes), bits_of(load)}};
+    for (int i = 0; i < MF_OP_DIMS; i++) {
+        k.word[7 + i] = (uint64_t)op->dim[i];
+    }
     return k;
 }
 
 static uint64_t hash_of(const key *k) {
-    uint64_t word[sizeof *k / sizeof(uint64_t)], h = UINT64_C(0x243f6a8885a308d3);
-    memcpy(word, k, sizeof word);
-    for (size_t i = 0; i < sizeof word / sizeof *word; i++) {
-        h = (h ^ word[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = UINT64_C(0x243f6a8885a308d3);
+    for (int i = 0; i < WORDS; i++) {
+        h = (h ^ k->word[i]) * UINT64_C(0x9e3779b97f4a7c15);
         h ^= h >> 32;
     }
     return h;
@@ -86,7 +81,7 @@ void mf_price_memo_get(mf_price_memo *m, const mf_cost *cost, const mf_op *op, d
     part *p = &m->part[h % PARTS];
     entry *e = &p->entry[h / PARTS % ENTRIES];
     pthread_mutex_lock(&p->lock);
-    bool found = memcmp(&e->key, &k, sizeof k) == 0;
+    bool found = memcmp(e->key.word, k.word, sizeof k.word) == 0;
     if (found) {
         *out = e->price;
     }

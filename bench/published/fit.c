@@ -79,7 +79,7 @@ static void resume(fit *f) {
     for (int q = 0; q < pub_parameter_count; q++) {
         const pub_parameter_def *d = &pub_parameters[q];
         double sum = 0, own_weight = d->own > 0 ? 1 / (d->own * d->own) : 0;
-        double part[PUB_MAX_PROFILES];
+        double part[PUB_MAX_PROFILES] = {0};
         for (int k = 0; k < f->releases; k++) {
             mf_software before = f->prior->software[k], now = f->p->software[k];
             part[k] = log(*pub_parameter(&now, d, 0) / *pub_parameter(&before, d, 0));
