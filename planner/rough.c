@@ -539,6 +539,10 @@ typedef struct stage_next {
 static void next_step(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
                       const mf_rough_fixed *f, double layer_B, int64_t p, stage_next *s) {
     int k = s->held + 1;
+    if (k > o->layers) { /* there are no more */
+        s->step_s = HUGE_VAL;
+        return;
+    }
     double flight = (double)o->flight[(size_t)p * (size_t)(o->layers + 1) + (size_t)k];
     double room_B = f->usable_B - f->fixed_B - s->used_B - r->layer_fixed_B - k * layer_B;
     double saved_B = flight > 0.0 ? room_B / (flight * k) : HUGE_VAL;
@@ -629,6 +633,9 @@ static double visits(const mf_rates *r, const mf_layout *l, const mf_chains *c, 
 /* What k main layers of a stage take more by micro-batch for want of memory. */
 static double extra_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
                       const mf_rough_fixed *f, double used_B, double layer_B, int64_t p, int k) {
+    if (k > o->layers) { /* there are no more */
+        return HUGE_VAL;
+    }
     double flight = (double)o->flight[(size_t)p * (size_t)(o->layers + 1) + (size_t)k];
     double room_B = f->usable_B - f->fixed_B - used_B - r->layer_fixed_B - k * layer_B;
     const mf_rough_hull *h = &r->hull[0];
