@@ -91,6 +91,10 @@ typedef struct mf_program {
     bool borrowed; /* blocks belong to the source that they came from */
 } mf_program;
 
+/* The op that sends one micro-batch's boundary tensor between neighbouring stages; bytes 0 when PP
+ * is 1. name: static. */
+mf_op mf_pipeline_send(const mf_model *m, const mf_layout *l, const char *name);
+
 mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                            const mf_assignment *a, mf_program **out, mf_err *e);
 

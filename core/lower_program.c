@@ -144,10 +144,9 @@ static double param_B(const mf_layout *l) {
     return l->precision == MF_PREC_FP32 ? 4.0 : 2.0;
 }
 
-static mf_op send_op(const mf_program *p, const char *name) {
-    const mf_layout *l = &p->layout;
+mf_op mf_pipeline_send(const mf_model *m, const mf_layout *l, const char *name) {
     double tokens = (double)l->mbs * (double)l->seq / (double)(l->tp * l->cp);
-    double bytes = tokens * (double)p->model.hidden * param_B(l);
+    double bytes = tokens * (double)m->hidden * param_B(l);
     mf_op op = {
         .kind = MF_OP_SEND_RECV,
         .pass = MF_PASS_F,
@@ -212,8 +211,8 @@ mf_status mf_program_lower_from(const mf_model *m, const mf_layout *l, const mf_
         assert(block != NULL);
         p->dp[i] = mf_param_dp_ops(l, block->params);
     }
-    p->send_forward = send_op(p, "send_forward");
-    p->send_backward = send_op(p, "send_backward");
+    p->send_forward = mf_pipeline_send(m, l, "send_forward");
+    p->send_backward = mf_pipeline_send(m, l, "send_backward");
     p->send_backward.pass = MF_PASS_B;
     p->send_backward.dim[0] = -1;
     free(keys);

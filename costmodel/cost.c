@@ -19,6 +19,14 @@ void mf_cost_set_software(mf_cost *cost, const mf_software *s) {
     cost->software = *s;
 }
 
+double mf_cost_exposed(const mf_cost *cost, unsigned overlap_bit) {
+    int i = 0;
+    while ((1u << i) != overlap_bit) {
+        i++;
+    }
+    return fmin(0.95, fmax(0.0, cost->software.overlap_exposed[i]));
+}
+
 const char *mf_basis_text(mf_basis b) {
     static const char *const text[] = {
 #define X(name, words) words,

@@ -125,6 +125,9 @@ void mf_cost_destroy(mf_cost *cost);
 void mf_cost_set_software(mf_cost *cost, const mf_software *s);
 const mf_cluster *mf_cost_cluster(const mf_cost *cost);
 const mf_software *mf_cost_software(const mf_cost *cost);
+/* Share of communication (one MF_OVERLAP_* bit) that stays exposed although it may overlap, 0 up to
+ * 0.95. */
+double mf_cost_exposed(const mf_cost *cost, unsigned overlap_bit);
 
 /* Price of an op. load scales the routed rows of MF_OPF_ROUTED ops (1 = balanced). */
 void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out);

@@ -3,8 +3,8 @@
  * A step takes at least as long as every chain through its order, hence as every weighted mean of
  * them. A mean is a linear form in the times of virtual stages that holds for every layout of the
  * same order (schedule, PP, VPP, micro-batches): weights that were found for one layout, as the
- * multipliers of its linear relaxation, bound all others without a linear program (mf_chains_bound
- * in inner_bound terms: mf_inner_mean_s).
+ * multipliers of its linear relaxation, bound all others without a linear program
+ * (mf_inner_mean_s, mf_rough_mean_s).
  */
 #ifndef MF_PLANNER_CHAINS_H
 #define MF_PLANNER_CHAINS_H

@@ -34,6 +34,9 @@ static inline double mf_smaller(double a, double b) {
     return a < b ? a : b;
 }
 
+/* Proven bounds are given away a little: GLPK's tolerances are 1e-7 of values near 100. */
+#define MF_BOUND_SAFETY (1.0 - 1e-6)
+
 /* Ways to play a backward pass. */
 typedef enum mf_floor_mode {
     MF_FLOOR_PLAIN,

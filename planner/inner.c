@@ -572,6 +572,21 @@ void mf_inner_destroy(mf_inner *in) {
     free(in);
 }
 
+bool mf_inner_is_main(const mf_inner *in, int slot) {
+    int first = in->segment[in->slot[slot].segment].first + in->slot[slot].place;
+    return mf_position_kind_of(in->model, first) == MF_POS_LAYER &&
+           mf_rough_is_main(in->model, in->model->layer_class[mf_position_index(in->model, first)]);
+}
+
+void mf_inner_shift(int *first, int from, int to) {
+    for (int v = from + 1; v <= to; v++) {
+        first[v]--;
+    }
+    for (int v = to + 1; v <= from; v++) {
+        first[v]++;
+    }
+}
+
 int32_t mf_inner_in_flight(const mf_inner *in, int stage, int row, int chunk) {
     size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
     return in->order.in_flight[at + (size_t)chunk];

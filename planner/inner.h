@@ -101,6 +101,8 @@ void mf_inner_destroy(mf_inner *in);
 int mf_inner_variant(const mf_layout *l, int vstage);
 /* The class of a slot on a virtual stage. */
 const mf_inner_class *mf_inner_class_at(const mf_inner *in, int v, int slot);
+/* Does a slot hold main layers (rough.h)? */
+bool mf_inner_is_main(const mf_inner *in, int slot);
 /* Micro-batches of a chunk in flight in row k of a stage (and held for weight gradients). */
 int32_t mf_inner_in_flight(const mf_inner *in, int stage, int row, int chunk);
 int32_t mf_inner_held(const mf_inner *in, int stage, int row, int chunk);
@@ -150,10 +152,9 @@ mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, i
 mf_status mf_inner_extras(const mf_inner *in, double *extra_s, mf_err *e);
 
 /* Memory choices for a split of the positions: the fastest found that the memory plan accepts
- * (checked with the oracle). Errors: MF_INFEASIBLE when none is found. */
-mf_status mf_inner_fill(const mf_inner *in, const int *first, mf_assignment *out, mf_err *e);
-/* The same with room_B[stages] bytes at most for each stage (of which the memory plan takes away
- * what its own figures find too much), and the counts as well. */
+ * (checked with the oracle), and their counts. room_B[stages]: bytes at most for each stage, of
+ * which is taken away what the memory plan finds too much. Errors: MF_INFEASIBLE when none is
+ * found. */
 mf_status mf_inner_fill_checked(const mf_inner *in, const int *first, double *room_B,
                                 int32_t *count, mf_assignment *out, mf_err *e);
 /* One stage, unchecked: writes its cells of count. False when no choice makes it fit. */
@@ -164,10 +165,11 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
 
 /* Moves positions from virtual stages that the longest chain passes through often to others, as
  * long as that makes the step shorter, memory choices refilled each time. first[vstages + 1] is
- * the split to start from and the one that was found; *time_s its step as played (mf_inner_time_s),
- * *plays how many splits were played. Errors: MF_INFEASIBLE when the first split does not fit. */
-mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, double *time_s,
-                           int64_t *plays, mf_err *e);
+ * the split to start from and the one that was found; *plays grows by how many were played. Errors:
+ * MF_INFEASIBLE when the first split does not fit. */
+mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, int64_t *plays, mf_err *e);
+/* Moves one position from virtual stage `from` to `to`; those between shift. */
+void mf_inner_shift(int *first, int from, int to);
 
 /* --- every plan (inner_all.c) ------------------------------------------------------------------
  */

@@ -261,17 +261,6 @@ static void stage_times(const mf_floors *fl, const int *first, const double *ext
     }
 }
 
-/* Moves one position from virtual stage `from` to `to`; those between shift. */
-static void shift(const mf_inner *in, int *first, int from, int to) {
-    (void)in;
-    for (int v = from + 1; v <= to; v++) {
-        first[v]--;
-    }
-    for (int v = to + 1; v <= from; v++) {
-        first[v]++;
-    }
-}
-
 static double worst_of(const double *x, int n, int *at) {
     *at = 0;
     for (int i = 1; i < n; i++) {
@@ -305,10 +294,10 @@ static void even_out(const mf_floors *fl, const double *extra_s, int *first, dou
                 short_v = shorter ? v : short_v;
             }
             if (short_v >= 0) {
-                shift(in, first, long_v, short_v);
+                mf_inner_shift(first, long_v, short_v);
                 stage_times(fl, first, extra_s, stage_s);
                 double then_s = worst_of(stage_s, in->stages, &now);
-                shift(in, first, short_v, long_v);
+                mf_inner_shift(first, short_v, long_v);
                 if (then_s < best_s * (1.0 - 1e-9)) {
                     best_s = then_s;
                     best_v = short_v;
@@ -318,7 +307,7 @@ static void even_out(const mf_floors *fl, const double *extra_s, int *first, dou
         if (best_v < 0) {
             return;
         }
-        shift(in, first, long_v, best_v);
+        mf_inner_shift(first, long_v, best_v);
     }
 }
 

@@ -267,18 +267,3 @@ mf_status mf_inner_fill_checked(const mf_inner *in, const int *first, double *ro
     }
     return mf_err_set(e, MF_INFEASIBLE, "no memory choice makes stage %d fit", f.stage);
 }
-
-mf_status mf_inner_fill(const mf_inner *in, const int *first, mf_assignment *out, mf_err *e) {
-    double *room_B = calloc((size_t)in->stages, sizeof *room_B);
-    int32_t *count = calloc(mf_inner_cells(in), sizeof *count);
-    mf_status status = mf_err_set(e, MF_NOMEM, "out of memory");
-    if (room_B && count) {
-        for (int p = 0; p < in->stages; p++) {
-            room_B[p] = in->usable_B;
-        }
-        status = mf_inner_fill_checked(in, first, room_B, count, out, e);
-    }
-    free(room_B);
-    free(count);
-    return status;
-}

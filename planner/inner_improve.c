@@ -71,16 +71,6 @@ static void weigh_vstages(const improving *w, double *weight_s) {
     }
 }
 
-/* Moves one position from virtual stage `from` to `to`; those between shift. */
-static void shift(int *first, int from, int to) {
-    for (int v = from + 1; v <= to; v++) {
-        first[v]--;
-    }
-    for (int v = to + 1; v <= from; v++) {
-        first[v]++;
-    }
-}
-
 /* May positions stand like this? Embedding first, head last, each slot within its range. */
 static bool is_split(const mf_inner *in, const int *first) {
     for (int v = 0; v < in->vstages; v++) {
@@ -97,8 +87,7 @@ static bool is_split(const mf_inner *in, const int *first) {
     return true;
 }
 
-/* Refills the stages whose positions differ from those of `from`, and plays. False: does not fit.
- */
+/* Refills the stages whose positions differ from those of `from`, and plays if that fits. */
 static mf_status evaluate(improving *w, const state *from, state *s, bool *fits, mf_err *e) {
     mf_inner *in = w->in;
     *fits = true;
@@ -162,7 +151,7 @@ static mf_status improve_once(improving *w, bool *better, mf_err *e) {
     for (int i = 0; i < n && status == MF_OK; i++) {
         bool fits;
         memcpy(w->next.first, w->now.first, (size_t)(in->vstages + 1) * sizeof *w->now.first);
-        shift(w->next.first, moves[i].from, moves[i].to);
+        mf_inner_shift(w->next.first, moves[i].from, moves[i].to);
         if (!is_split(in, w->next.first)) {
             continue;
         }
@@ -200,8 +189,8 @@ static void improving_clear(improving *w) {
     mf_order_chain_clear(&w->chain);
 }
 
-mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, double *time_s,
-                           int64_t *plays, mf_err *e) {
+mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, int64_t *plays,
+                           mf_err *e) {
     improving w;
     size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
     mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
@@ -233,7 +222,6 @@ mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, double 
         }
         status = status == MF_INFEASIBLE ? MF_OK : status;
     }
-    *time_s = w.now.time_s;
 out:
     *plays += w.plays;
     improving_clear(&w);

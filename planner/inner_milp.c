@@ -17,8 +17,9 @@
  *
  * Lean, choices are left out: x[v, slot] layers take the least of all choices, and each stage takes
  * extra[p] seconds more by micro-batch, a convex function of its main layers (mf_inner_extras).
- * That is enough for a bound and for a split of the layers; choices then follow by mf_inner_fill.
+ * That is enough for a relaxation (inner_relax.c), quick to solve.
  */
+#include "planner/floor.h"
 #include "planner/inner_rows.h"
 
 #include <math.h>
@@ -31,9 +32,6 @@ void mf_inner_solution_clear(mf_inner_solution *s) {
     free(s->first);
     memset(s, 0, sizeof *s);
 }
-
-/* Proven bounds are given away a little: GLPK's tolerances are 1e-7 of values near 100. */
-#define SAFETY (1.0 - 1e-6)
 
 static void read_answer(const mf_rows *b, const double *x, mf_inner_solution *out) {
     const mf_inner *in = b->in;
@@ -66,7 +64,7 @@ mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inn
         .gap = o->gap,
         .node_limit = o->node_limit,
         .cancel = o->cancel,
-        .target = isinf(o->target_s) ? 0.0 : o->target_s / b.unit_s / SAFETY,
+        .target = isinf(o->target_s) ? 0.0 : o->target_s / b.unit_s / MF_BOUND_SAFETY,
         .lazy = mf_rows_lazy_chain,
         .lazy_user = &b,
         .fault = o->fault,
@@ -84,7 +82,7 @@ mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inn
     }
     out->outcome = r.outcome;
     out->nodes = r.nodes;
-    out->bound_s = fmax(r.bound * b.unit_s * SAFETY, o->floor_s);
+    out->bound_s = fmax(r.bound * b.unit_s * MF_BOUND_SAFETY, o->floor_s);
     memcpy(out->text, r.text, sizeof out->text);
     if (r.outcome == MF_MILP_INFEASIBLE) {
         out->bound_s = o->cutoff_s; /* nothing below it */

@@ -17,8 +17,6 @@
 
 enum { MAX_LAZY = 60 };
 
-#define SAFETY (1.0 - 1e-6)
-
 static void weigh(mf_chains *chains, const mf_rows *b, const double *dual) {
     int stage_of[MF_MAX_VSTAGES];
     const mf_inner *in = b->in;
@@ -53,7 +51,7 @@ mf_status mf_inner_relax(mf_inner *in, bool lean, const mf_chains *known, mf_mil
     status = status == MF_OK ? b.status : status;
     if (status == MF_OK) {
         *outcome = r.outcome;
-        *bound_s = r.outcome == MF_MILP_OPTIMAL      ? r.bound * b.unit_s * SAFETY
+        *bound_s = r.outcome == MF_MILP_OPTIMAL      ? r.bound * b.unit_s * MF_BOUND_SAFETY
                    : r.outcome == MF_MILP_INFEASIBLE ? HUGE_VAL
                                                      : 0.0;
         if (r.outcome == MF_MILP_OPTIMAL) {
@@ -78,18 +76,12 @@ static double visit_s(const mf_inner *in, const mf_chains *c, int v, const mf_in
     return sum_s;
 }
 
-static bool is_main(const mf_inner *in, int slot) {
-    int first = in->segment[in->slot[slot].segment].first + in->slot[slot].place;
-    return mf_position_kind_of(in->model, first) == MF_POS_LAYER &&
-           mf_rough_is_main(in->model, in->model->layer_class[mf_position_index(in->model, first)]);
-}
-
 /* What positions other than main layers add at least, each where it counts least. */
 static double others_s(const mf_inner *in, const mf_chains *c, int *others) {
     double sum_s = 0.0;
     *others = 0;
     for (int s = 0; s < in->slots; s++) {
-        if (is_main(in, s)) {
+        if (mf_inner_is_main(in, s)) {
             continue;
         }
         int n = in->segment[in->slot[s].segment].repeats;
@@ -166,7 +158,7 @@ static int ways_of(const mf_inner *in, const mf_chains *c, int p, way *w, double
     }
     for (int s = 0; s < in->slots; s++) {
         const mf_inner_class *class = NULL;
-        for (int x = 0; x < in->chunks && is_main(in, s); x++) {
+        for (int x = 0; x < in->chunks && mf_inner_is_main(in, s); x++) {
             int v = (int)mf_layout_vstage(&in->layout, p, x);
             if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
                 class = mf_inner_class_at(in, v, s); /* the same on all of a stage */
@@ -270,7 +262,7 @@ mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_
         }
         sum_s += place_layers(curve_s, in->stages, layers, held);
         sum_s += least_beyond_s(beyond_s, in->vstages, others);
-        *bound_s = sum_s * SAFETY;
+        *bound_s = sum_s * MF_BOUND_SAFETY;
     } else {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
     }

@@ -218,12 +218,6 @@ static void add_memory(mf_rows *b) {
     }
 }
 
-static bool is_main_slot(const mf_inner *in, int slot) {
-    int first = in->segment[in->slot[slot].segment].first + in->slot[slot].place;
-    return mf_position_kind_of(in->model, first) == MF_POS_LAYER &&
-           mf_rough_is_main(in->model, in->model->layer_class[mf_position_index(in->model, first)]);
-}
-
 /* Lean: extra[p] >= every line through neighbouring points of its curve; main layers end where
  * nothing fits. */
 static mf_status add_extras(mf_rows *b) {
@@ -247,7 +241,7 @@ static mf_status add_extras(mf_rows *b) {
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
                 for (int s = 0; s < in->slots; s++) {
-                    if (is_main_slot(in, s)) {
+                    if (mf_inner_is_main(in, s)) {
                         mf_rows_add_slot(b, row, v, s, last ? 1.0 : -more_s / b->unit_s);
                     }
                 }

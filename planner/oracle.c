@@ -240,27 +240,12 @@ static mf_status real_pair(void *self, const mf_layout *l, const mf_block_key *f
 
 static void real_send(void *self, const mf_layout *l, double *send_s, double *hold_s) {
     const mf_oracle_real *o = self;
-    double act_B = l->precision == MF_PREC_FP32 ? 4.0 : 2.0;
-    *send_s = *hold_s = 0.0;
-    if (l->pp == 1) {
-        return;
-    }
-    mf_op op = {
-        .kind = MF_OP_SEND_RECV,
-        .pass = MF_PASS_F,
-        .stream = MF_STREAM_PP,
-        .math = MF_MATH_BF16,
-        .module = MF_MODULE_PIPELINE,
-        .group = MF_GROUP_PP,
-        .forward = -1,
-        .shape = mf_layout_group(l, MF_GROUP_PP),
-        .bytes = (double)l->mbs * (double)l->seq / (double)(l->tp * l->cp) *
-                 (double)o->model->hidden * act_B,
-    };
+    mf_op op = mf_pipeline_send(o->model, l, "send");
     *send_s = op_s(o, &op);
-    double exposed = mf_cost_software(o->cost)->overlap_exposed[3];
-    exposed = exposed < 0 ? 0 : exposed > 1 ? 1 : exposed;
-    *hold_s = l->overlap & MF_OVERLAP_PP ? *send_s * exposed : *send_s;
+    *hold_s = *send_s;
+    if (l->overlap & MF_OVERLAP_PP) {
+        *hold_s *= mf_cost_exposed(o->cost, MF_OVERLAP_PP);
+    }
 }
 
 static bool is_update(mf_op_kind k) {
@@ -327,8 +312,7 @@ static mf_tail real_tail(void *self, const mf_layout *l, mf_param_count all) {
     }
     t.fixed_s += mf_cost_software(o->cost)->fixed_step_s;
     if (l->overlap & MF_OVERLAP_DP) {
-        t.exposed = mf_cost_software(o->cost)->overlap_exposed[2];
-        t.exposed = t.exposed < 0 ? 0 : t.exposed > 1 ? 1 : t.exposed;
+        t.exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
     }
     double norm = norm_s[1] + norm_s[2] > 0 ? norm_s[0] / (norm_s[1] + norm_s[2]) : 0;
     double update = update_s[1] + update_s[2] > 0 ? update_s[0] / (update_s[1] + update_s[2]) : 0;

@@ -688,5 +688,5 @@ double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_sum
         had_s[best] = next_s[best];
         next_s[best] = extra_s(r, l, o, f, used_B[best], layer_B, best, held[best] + 1);
     }
-    return sum_s * (1.0 - 1e-6);
+    return sum_s * MF_BOUND_SAFETY;
 }

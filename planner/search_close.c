@@ -44,8 +44,7 @@ static void try_split(closing *c, int *first) {
     mf_assignment a;
     int stage;
     int64_t plays = 0;
-    double played_s = 0.0;
-    mf_status status = mf_inner_improve(c->in, first, &a, &played_s, &plays, &c->out->err);
+    mf_status status = mf_inner_improve(c->in, first, &a, &plays, &c->out->err);
     c->out->work += 2000 + plays * 100;
     if (status == MF_OK) {
         simulate(c, &a, &stage);

@@ -27,14 +27,6 @@ void mf_step_pass(mf_step_rank *k, double time_s, double low_s, double high_s) {
     k->free.high_s += high_s;
 }
 
-double mf_step_exposed(const mf_step_engine *g, unsigned overlap_bit) {
-    int i = 0;
-    while ((1u << i) != overlap_bit) {
-        i++;
-    }
-    return fmin(0.95, fmax(0.0, g->software->overlap_exposed[i]));
-}
-
 void mf_step_observe(mf_step_engine *g, const mf_block_instance *i) {
     if (g->o->observe != NULL) {
         g->o->observe(i, g->o->user);
@@ -99,7 +91,7 @@ static mf_when send(mf_step_engine *g, int64_t stage, int64_t r, int dir, int64_
     there.high_s += p->high_s;
     k->sent_s[dir] = i.end_s = there.s;
     if (g->overlap_pp) {
-        double share = mf_step_exposed(g, MF_OVERLAP_PP);
+        double share = mf_cost_exposed(g->cost, MF_OVERLAP_PP);
         k->class_s[MF_BD_PP] += share * p->time_s;
         mf_step_pass(k, share * p->time_s, share * p->low_s, share * p->high_s);
     } else {

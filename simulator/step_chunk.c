@@ -150,7 +150,7 @@ static double beside_once(mf_step_engine *g, mf_step_rank *k, const mf_price *pr
     if (!g->overlap_dp || !(left > 0) || !(t->gpu_time_s > 0)) {
         return 0;
     }
-    double exposed = fmax(mf_step_exposed(g, MF_OVERLAP_DP), fmin(price->sm_share, 0.9));
+    double exposed = fmax(mf_cost_exposed(g->cost, MF_OVERLAP_DP), fmin(price->sm_share, 0.9));
     double used = price->link != MF_LINK_NONE ? t->link_s[price->link] / t->gpu_time_s : 0;
     double rate = 1.0;
     if (price->link_share > 0 && used + price->link_share > 1) {

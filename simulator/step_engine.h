@@ -73,8 +73,6 @@ static inline mf_step_rank *mf_step_rank_of(const mf_step_engine *g, int64_t sta
 void mf_step_wait(mf_step_rank *k, mf_when when, mf_breakdown_kind why);
 /* Lets time pass on a rank's compute stream. */
 void mf_step_pass(mf_step_rank *k, double time_s, double low_s, double high_s);
-/* Share of communication that stays exposed although it may overlap, below 1. */
-double mf_step_exposed(const mf_step_engine *g, unsigned overlap_bit);
 void mf_step_observe(mf_step_engine *g, const mf_block_instance *i);
 
 /* step_chunk.c: loads of every position; the passes of an event on all ranks of a stage. */

@@ -21,12 +21,10 @@ typedef enum kind {
     MEAN,  /* a mean of chains, this layout's or those of an earlier one of the same order */
     ROUGH, /* the same from rough rates */
     CHAIN, /* longest chain of one assignment against that assignment */
-    WHOLE, /* lower bound of a whole search */
     KINDS
 } kind;
-static const char *const kind_text[KINDS] = {"side",  "point", "stages", "order", "layout",
-                                             "bound", "lean",  "exact",  "relax", "mean",
-                                             "rough", "chain", "search"};
+static const char *const kind_text[KINDS] = {"side", "point", "stages", "order", "layout", "bound",
+                                             "lean", "exact", "relax",  "mean",  "rough",  "chain"};
 
 /* How near the bounds of a kind came: bound over the fastest plan that was tried. */
 typedef struct nearness {
