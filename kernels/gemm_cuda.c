@@ -291,34 +291,75 @@ out:
 
 /* --- remembering ------------------------------------------------------------------------------ */
 
-void mf_gemm_cuda_algo_print(const mf_gemm_cuda *p, char text[MF_GEMM_ALGO_TEXT]) {
-    unsigned char bytes[64];
-    _Static_assert(sizeof bytes == sizeof p->algo[0], "an algorithm is 64 bytes");
-    memcpy(bytes, &p->algo[p->chosen], sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    }
+/* Where the choice keeps each attribute that cuBLASLt tells of an algorithm. */
+static const struct attribute {
+    cublasLtMatmulAlgoConfigAttributes_t id;
+    size_t offset, size_B;
+} attributes[] = {
+    {CUBLASLT_ALGO_CONFIG_ID, offsetof(mf_gemm_choice, algorithm), 4},
+    {CUBLASLT_ALGO_CONFIG_TILE_ID, offsetof(mf_gemm_choice, tile), 4},
+    {CUBLASLT_ALGO_CONFIG_STAGES_ID, offsetof(mf_gemm_choice, stages), 4},
+    {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, offsetof(mf_gemm_choice, split_k), 4},
+    {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, offsetof(mf_gemm_choice, reduction), 4},
+    {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, offsetof(mf_gemm_choice, swizzle), 4},
+    {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, offsetof(mf_gemm_choice, inner_shape), 2},
+    {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, offsetof(mf_gemm_choice, cluster), 2},
+    {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, offsetof(mf_gemm_choice, custom), 4},
+};
+
+/* The library and the GPU that a choice of this process belongs to. */
+static mf_status name_place(mf_gemm_choice *c, mf_err *e) {
+    int device = 0, major = 0, minor = 0;
+    char version[16];
+    MF_CUDA_TRY(cudaGetDevice(&device), e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), e);
+    mf_gemm_cuda_version(version, sizeof version);
+    snprintf(c->library, sizeof c->library, "cublas-%s", version);
+    snprintf(c->gpu, sizeof c->gpu, "sm_%d%d", major, minor);
+    return MF_OK;
 }
 
-mf_status mf_gemm_cuda_algo_read(mf_gemm_cuda *p, const char *text, mf_err *e) {
-    unsigned char bytes[64];
+mf_status mf_gemm_cuda_choice(const mf_gemm_cuda *p, mf_gemm_choice *out, mf_err *e) {
+    const cublasLtMatmulAlgo_t *algo = &p->algo[p->chosen];
+    _Static_assert(sizeof out->state == sizeof *algo, "the state is cuBLASLt's whole description");
+    memset(out, 0, sizeof *out);
+    mf_status status = name_place(out, e);
+    for (size_t i = 0; status == MF_OK && i < sizeof attributes / sizeof attributes[0]; i++) {
+        const struct attribute *a = &attributes[i];
+        size_t written;
+        TRY(cublasLtMatmulAlgoConfigGetAttribute(algo, a->id, (char *)out + a->offset, a->size_B,
+                                                 &written));
+    }
+    memcpy(out->state, algo, sizeof out->state);
+out:
+    return status;
+}
+
+mf_status mf_gemm_cuda_use(mf_gemm_cuda *p, const mf_gemm_choice *choice, mf_err *e) {
+    mf_gemm_choice here;
     cublasLtMatmulAlgo_t algo;
     cublasLtMatmulHeuristicResult_t checked;
-    if (strspn(text, "0123456789abcdef") != 2 * sizeof bytes || text[2 * sizeof bytes] != '\0') {
-        return mf_err_set(e, MF_INPUT, "\"%.40s\" is no cuBLASLt algorithm (128 hex digits)", text);
+    mf_status status = name_place(&here, e);
+    if (status != MF_OK) {
+        return status;
     }
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        char digits[3] = {text[2 * i], text[2 * i + 1], '\0'};
-        bytes[i] = (unsigned char)strtoul(digits, NULL, 16);
+    if (strcmp(here.library, choice->library) != 0 || strcmp(here.gpu, choice->gpu) != 0) {
+        return mf_err_set(e, MF_INPUT, "an algorithm of %s on %s was remembered, this is %s on %s",
+                          choice->library, choice->gpu, here.library, here.gpu);
     }
-    memcpy(&algo, bytes, sizeof algo);
+    memcpy(&algo, choice->state, sizeof algo);
     cublasStatus_t result =
         cublasLtMatmulAlgoCheck(p->library, p->product, p->b, p->a, p->c, p->c, &algo, &checked);
-    if (result != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > p->workspace_B) {
+    if (result != CUBLAS_STATUS_SUCCESS) {
         return mf_err_set(e, MF_INPUT, "cuBLASLt refuses a remembered algorithm: %s",
                           cublasLtGetStatusString(result));
     }
-    p->chosen = p->candidates < MF_GEMM_CANDIDATES ? p->candidates++ : 0;
+    if (checked.workspaceSize > p->workspace_B) {
+        return mf_err_set(e, MF_INPUT, "a remembered algorithm needs %zu bytes of %zu",
+                          checked.workspaceSize, p->workspace_B);
+    }
+    p->chosen = p->candidates < MF_GEMM_CANDIDATES ? p->candidates++ : MF_GEMM_CANDIDATES - 1;
     p->algo[p->chosen] = algo;
     return MF_OK;
 }

@@ -3,7 +3,8 @@
  *
  * A plan holds the descriptors of one shape and the algorithms that cuBLASLt's heuristic proposes
  * for it, best guess first; mf_gemm_cuda_tune times them on the caller's data and keeps the
- * fastest. A chosen algorithm can be written as text and read back by the same version of cuBLAS.
+ * fastest. What was chosen leaves as plain values with a line of text (kernels/gemm_choice.h), to
+ * be remembered, and is used again by the same version of cuBLAS on the same kind of GPU.
  *
  * FP8 runs in the NT form only (Hopper's tensor cores read both operands along k): gradients pass
  * the transposed copies that quantisation makes (kernels/quantise.h). Scales are floats on the
@@ -19,29 +20,9 @@
 #ifndef MF_KERNELS_GEMM_CUDA_H
 #define MF_KERNELS_GEMM_CUDA_H
 
-#include "kernels/gemm.h"
+#include "kernels/gemm_choice.h"
 
 #define MF_GEMM_CANDIDATES 6
-#define MF_GEMM_ALGO_TEXT 132 /* 64 bytes as hexadecimal digits, and the NUL */
-
-typedef enum mf_gemm_type { MF_GEMM_F32, MF_GEMM_BF16, MF_GEMM_E4M3 } mf_gemm_type;
-
-typedef enum mf_gemm_scale {
-    MF_GEMM_SCALE_NONE,
-    MF_GEMM_SCALE_TENSOR,
-    MF_GEMM_SCALE_1X128,
-    MF_GEMM_SCALE_128X128,
-} mf_gemm_scale;
-
-typedef struct mf_gemm_cuda_shape {
-    mf_gemm_form form;
-    mf_gemm_type a_type, b_type, c_type; /* c: F32 or BF16 */
-    mf_gemm_scale a_scale, b_scale;      /* of e4m3 operands */
-    int64_t m, n, k;
-    int64_t lda, ldb, ldc; /* row strides, elements; multiples of 16 bytes */
-    bool accumulate;       /* c += */
-    bool bias;             /* [n] of c's type, added to every row */
-} mf_gemm_cuda_shape;
 
 typedef struct mf_gemm_cuda_data { /* device pointers, aligned to 16 bytes */
     const void *a, *b;
@@ -78,9 +59,13 @@ void mf_gemm_cuda_choose(mf_gemm_cuda *plan, int candidate);
 mf_status mf_gemm_cuda_tune(mf_gemm_cuda *plan, const mf_gemm_cuda_data *data, int sets,
                             void *stream, double *best_s, mf_err *e);
 
-/* The algorithm as text, and back: MF_INPUT when the text is none or this cuBLAS refuses it. */
-void mf_gemm_cuda_algo_print(const mf_gemm_cuda *plan, char text[MF_GEMM_ALGO_TEXT]);
-mf_status mf_gemm_cuda_algo_read(mf_gemm_cuda *plan, const char *text, mf_err *e);
+/* The algorithm in use as plain values. MF_LIBRARY. */
+mf_status mf_gemm_cuda_choice(const mf_gemm_cuda *plan, mf_gemm_choice *out, mf_err *e);
+
+/* Uses a remembered choice; it becomes a proposal of the plan (the last of MF_GEMM_CANDIDATES gives
+ * way), and nothing is timed. MF_INPUT with the reason, the plan as it was: chosen by another
+ * cuBLAS or on another GPU, or this cuBLAS refuses it for this product. */
+mf_status mf_gemm_cuda_use(mf_gemm_cuda *plan, const mf_gemm_choice *choice, mf_err *e);
 
 /* Enqueues c = alpha * op(a) op(b) + bias (+ c). MF_LIBRARY. */
 mf_status mf_gemm_cuda_run(mf_gemm_cuda *plan, const mf_gemm_cuda_data *data, void *stream,

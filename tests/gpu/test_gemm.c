@@ -133,6 +133,37 @@ static void check(const char *what, double error, double bound) {
     printf("%s %s: error %.2g (bound %.1g)\n", ok ? "ok   " : "FAIL ", what, error, bound);
 }
 
+/* A choice by way of its text into a fresh plan, which replaces *plan; what must be refused is. */
+static void remember(mf_gemm_cuda **plan, const mf_gemm_cuda_shape *s) {
+    char text[MF_GEMM_CHOICE_TEXT], again[MF_GEMM_CHOICE_TEXT];
+    mf_gemm_choice choice, other, used;
+    mf_gemm_cuda *fresh = NULL;
+    mf_err e;
+    mf_err_clear(&e);
+    bool ok = mf_gemm_cuda_choice(*plan, &choice, &e) == MF_OK;
+    mf_gemm_choice_print(&choice, text);
+    ok = ok && mf_gemm_choice_read(text, &other, &e) == MF_OK &&
+         mf_gemm_cuda_create(library, s, WORKSPACE_B, &fresh, &e) == MF_OK &&
+         mf_gemm_cuda_use(fresh, &other, &e) == MF_OK &&
+         mf_gemm_cuda_choice(fresh, &used, &e) == MF_OK;
+    if (ok) {
+        mf_gemm_choice_print(&used, again);
+        snprintf(other.library, sizeof other.library, "cublas-0.0.0");
+        ok = strcmp(text, again) == 0 && mf_gemm_cuda_use(fresh, &other, NULL) == MF_INPUT;
+        other = choice;
+        memset(other.state, 0xff, sizeof other.state);
+        ok = ok && mf_gemm_cuda_use(fresh, &other, NULL) == MF_INPUT;
+    }
+    ok ? passed++ : failed++;
+    if (!ok) {
+        printf("FAIL  remembered algorithm: %s: %s\n", text, e.text);
+    }
+    if (fresh != NULL) {
+        mf_gemm_cuda_destroy(*plan);
+        *plan = fresh;
+    }
+}
+
 /* Runs every proposal on poisoned output, then the tuned one. */
 static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *b, double bound) {
     mf_kernel_dtype out = s->c_type == MF_GEMM_F32 ? MF_KERNEL_F32 : MF_KERNEL_BF16;
@@ -197,17 +228,11 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
         worst = error <= worst ? worst : error;
     }
     check(what, worst, bound);
-    char algo[MF_GEMM_ALGO_TEXT];
     if (mf_gemm_cuda_tune(plan, &d, 1, NULL, NULL, &e) != MF_OK) {
         printf("FAIL  tune: %s\n", e.text);
         failed++;
     }
-    mf_gemm_cuda_algo_print(plan, algo);
-    if (mf_gemm_cuda_algo_read(plan, algo, &e) != MF_OK ||
-        mf_gemm_cuda_algo_read(plan, "zz", NULL) == MF_OK) {
-        printf("FAIL  remembered algorithm\n");
-        failed++;
-    }
+    remember(&plan, s);
     must(cudaMemcpy(d.c, start, c_B, cudaMemcpyHostToDevice));
     (void)mf_gemm_cuda_run(plan, &d, NULL, &e);
     must(cudaMemcpy(got, d.c, c_B, cudaMemcpyDeviceToHost));
