@@ -4,7 +4,10 @@
  * checksum over its fields; a row or page that does not check is reported and never used, and the
  * store is rebuilt from the shipped text (the CSV files of profiles/measured) with `moefold profile
  * --rebuild` (mf_store_rebuild). The schema is versioned; a store of a newer schema is refused, an
- * older one is rebuilt.
+ * older one is brought up to date when it is opened.
+ *
+ * Beside points a store remembers choices: which algorithm a library was told to run for a shape,
+ * found by measurement. What a choice says is the kernel's own text (kernels/gemm_choice.h).
  *
  * An op key is canonical text, `op k1=v1 k2=v2 ...` with every key in the order of the op's row in
  * profiles/ops_table.h, e.g. "gemm dtype=bf16 m=4096 n=7168 k=2048 layout=nt acc=0". The same
@@ -19,6 +22,7 @@
 #include <stdint.h>
 
 #define MF_POINT_MAX_DIMS 12
+#define MF_CHOICE_MAX 384
 
 typedef struct mf_store mf_store;
 
@@ -44,10 +48,9 @@ typedef struct mf_point {
 } mf_point;
 
 /* Opens (creating) a store file, or ":memory:". The file's structure is checked here, rows when
- * they are read. A store of an older schema is kept beside as PATH.old and built anew from the
- * shipped text. Errors: MF_DAMAGED naming what is wrong and the command that rebuilds; MF_INPUT for
- * a store of a newer schema or a database that is something else; MF_IO. The handle is for one
- * thread.
+ * they are read. A store of an older schema keeps its rows and gets what is new. Errors: MF_DAMAGED
+ * naming what is wrong and the command that rebuilds; MF_INPUT for a store of a newer schema or a
+ * database that is something else; MF_IO. The handle is for one thread.
  */
 mf_status mf_store_open(const char *path, mf_store **out, mf_err *e);
 void mf_store_close(mf_store *s);
@@ -76,16 +79,28 @@ mf_status mf_store_each(mf_store *s, const char *gpu, const char *op, mf_point_f
  * MF_IO, MF_INPUT. */
 mf_status mf_store_each_shipped(const char *gpu, mf_point_fn fn, void *user, mf_err *e);
 
-/* Checks every page and row; MF_DAMAGED with the counts and the rebuild command. */
+/* The choice for the gpu, op and dims of a point, one line of printable text; put replaces, with
+ * p's date. MF_INPUT for another text or a point that is not canonical. Reading gives "" when there
+ * is none, or when its checksum fails. */
+mf_status mf_store_put_choice(mf_store *s, const mf_point *p, const char *choice, mf_err *e);
+mf_status mf_store_choice(mf_store *s, const mf_point *p, char choice[MF_CHOICE_MAX], mf_err *e);
+
+/* As mf_store_each, of choices: p has gpu, op, dims and date. */
+typedef int (*mf_choice_fn)(const mf_point *p, const char *choice, void *user);
+mf_status mf_store_each_choice(mf_store *s, const char *gpu, mf_choice_fn fn, void *user,
+                               int64_t *damaged, mf_err *e);
+
+/* Checks every page and row; MF_DAMAGED with the counts and the rebuild command. *rows: points. */
 mf_status mf_store_check(mf_store *s, int64_t *rows, int64_t *damaged, mf_err *e);
 
 /* Drops everything and loads the shipped text again. The new file takes the place of the old one at
  * the end; what was there before is kept as PATH.old. */
 mf_status mf_store_rebuild(const char *path, mf_err *e);
 
-/* CSV in and out: header gpu,op,dims,time_s,low_s,high_s,samples,versions,date,source,holdout;
- * "dims" is "k1=v1 k2=v2". Columns may stand in any order; low_s and high_s (empty: == time_s),
- * samples, versions, date, source and holdout may be left out. Lines that begin with # are
+/* CSV in and out: header gpu,op,dims,time_s,low_s,high_s,samples,versions,date,source,holdout,
+ * choice; "dims" is "k1=v1 k2=v2". Columns may stand in any order; low_s and high_s (empty: ==
+ * time_s), samples, versions, date, source, holdout and choice may be left out. A row with a choice
+ * and no time is a choice alone. Lines that begin with # are
  * comments. All or nothing: a file with an error leaves the store as it was. Errors name
  * file:line:column. *count = rows read. Export replaces the file whole, sorted as mf_store_each;
  * damaged rows are left out and reported as MF_DAMAGED after the file is written. */

@@ -22,12 +22,13 @@ enum {
     COL_DATE,
     COL_SOURCE,
     COL_HOLDOUT,
+    COL_CHOICE,
     COLUMNS
 };
 enum { KEY_MAX = 600 };
 static const char *const columns[COLUMNS] = {"gpu",   "op",     "dims",    "time_s",
                                              "low_s", "high_s", "samples", "versions",
-                                             "date",  "source", "holdout"};
+                                             "date",  "source", "holdout", "choice"};
 
 /* --- in ------------------------------------------------------------------------------------- */
 
@@ -54,7 +55,7 @@ static mf_status read_header(mf_csv *c, const char *name, int at[COLUMNS], mf_er
         if (i == COLUMNS) {
             return mf_csv_fail(c, f, e,
                                "unknown column \"%.40s\"; known: gpu op dims time_s low_s high_s "
-                               "samples versions date source holdout",
+                               "samples versions date source holdout choice",
                                word);
         }
         if (at[i] >= 0) {
@@ -63,7 +64,7 @@ static mf_status read_header(mf_csv *c, const char *name, int at[COLUMNS], mf_er
         at[i] = f;
     }
     for (int i = COL_GPU; i <= COL_TIME; i++) {
-        if (at[i] < 0) {
+        if (at[i] < 0 && (i < COL_TIME || at[COL_CHOICE] < 0)) {
             return mf_csv_fail(c, 0, e, "column \"%s\" is missing", columns[i]);
         }
     }
@@ -100,9 +101,8 @@ static mf_status read_text(const mf_csv *c, int at, const char *what, char *out,
     return MF_OK;
 }
 
-/* checked: also whether the point may be stored. */
-static mf_status read_point(const mf_csv *c, const int at[COLUMNS], bool checked, mf_point *p,
-                            mf_err *e) {
+/* Op and dims of the row. */
+static mf_status read_key(const mf_csv *c, const int at[COLUMNS], mf_point *p, mf_err *e) {
     char text[KEY_MAX + 40];
     mf_err why;
     mf_err_clear(&why);
@@ -120,7 +120,15 @@ static mf_status read_point(const mf_csv *c, const int at[COLUMNS], bool checked
     if (mf_point_parse(text, p, &why) != MF_OK) {
         return mf_csv_fail(c, at[COL_DIMS], e, "%s", why.text);
     }
-    mf_status st = read_text(c, at[COL_GPU], "gpu", p->gpu, sizeof p->gpu, e);
+    return read_text(c, at[COL_GPU], "gpu", p->gpu, sizeof p->gpu, e);
+}
+
+/* checked: also whether the point may be stored. */
+static mf_status read_point(const mf_csv *c, const int at[COLUMNS], bool checked, mf_point *p,
+                            mf_err *e) {
+    mf_err why;
+    mf_err_clear(&why);
+    mf_status st = read_key(c, at, p, e);
     if (st == MF_OK && mf_csv_field(c, at[COL_TIME])[0] == '\0') {
         st = mf_csv_fail(c, at[COL_TIME], e, "time_s: expected a number, got \"\"");
     }
@@ -141,6 +149,35 @@ static mf_status read_point(const mf_csv *c, const int at[COLUMNS], bool checked
     return st;
 }
 
+static const char *choice_of(const mf_csv *c, const int at[COLUMNS]) {
+    return at[COL_CHOICE] >= 0 ? mf_csv_field(c, at[COL_CHOICE]) : "";
+}
+
+/* A row that says nothing but a choice. */
+static bool is_choice_alone(const mf_csv *c, const int at[COLUMNS]) {
+    return choice_of(c, at)[0] != '\0' &&
+           (at[COL_TIME] < 0 || mf_csv_field(c, at[COL_TIME])[0] == '\0');
+}
+
+static mf_status import_row(mf_store *s, const mf_csv *c, const int at[COLUMNS], mf_point *p,
+                            mf_err *e) {
+    mf_err why;
+    mf_status st;
+    mf_err_clear(&why);
+    if (is_choice_alone(c, at)) {
+        st = read_key(c, at, p, e);
+        st = st == MF_OK ? read_text(c, at[COL_DATE], "date", p->date, sizeof p->date, e) : st;
+    } else {
+        st = read_point(c, at, true, p, e);
+        st = st == MF_OK ? mf_store_put(s, p, e) : st;
+    }
+    if (st == MF_OK && choice_of(c, at)[0] != '\0') {
+        st = mf_store_put_choice(s, p, choice_of(c, at), &why);
+        st = st == MF_INPUT ? mf_csv_fail(c, at[COL_CHOICE], e, "%s", why.text) : st;
+    }
+    return st;
+}
+
 static mf_status import_rows(mf_store *s, mf_csv *c, const char *name, int64_t *count, mf_err *e) {
     int at[COLUMNS];
     mf_status st = read_header(c, name, at, e);
@@ -157,8 +194,7 @@ static mf_status import_rows(mf_store *s, mf_csv *c, const char *name, int64_t *
                              mf_csv_fields(c));
             break;
         }
-        st = read_point(c, at, true, &p, e);
-        st = st == MF_OK ? mf_store_put(s, &p, e) : st;
+        st = import_row(s, c, at, &p, e);
         *count += st == MF_OK;
     }
     return st;
@@ -177,10 +213,14 @@ mf_status mf_store_csv_each(const char *path, mf_point_fn fn, void *user, mf_err
         if (st != MF_OK || !more) {
             break;
         }
-        st = mf_csv_fields(c) == header
-                 ? read_point(c, at, false, &p, e)
-                 : mf_csv_fail(c, -1, e, "expected %d fields as in the header, got %d", header,
-                               mf_csv_fields(c));
+        if (mf_csv_fields(c) != header) {
+            st = mf_csv_fail(c, -1, e, "expected %d fields as in the header, got %d", header,
+                             mf_csv_fields(c));
+        } else if (!is_choice_alone(c, at)) {
+            st = read_point(c, at, false, &p, e);
+        } else {
+            continue;
+        }
         if (st == MF_OK && fn(&p, user) != 0) {
             break;
         }
@@ -233,26 +273,55 @@ static void write_text(FILE *file, const char *text) {
     fputc('"', file);
 }
 
-static int write_row(const mf_point *p, void *user) {
-    FILE *file = user;
-    char text[640], number[3][32];
+typedef struct writer {
+    FILE *file;
+    mf_store *store;
+    mf_status status;
+    mf_err *e;
+} writer;
+
+static void write_key(FILE *file, const mf_point *p) {
+    char text[640];
     mf_point_format(p, text, sizeof text);
-    char *dims = strchr(text, ' ');
+    const char *dims = strchr(text, ' ');
+    fprintf(file, "%s,%s,%s,", p->gpu, p->op, dims != NULL ? dims + 1 : "");
+}
+
+static int write_row(const mf_point *p, void *user) {
+    writer *w = user;
+    char number[3][32], choice[MF_CHOICE_MAX];
+    w->status = mf_store_choice(w->store, p, choice, w->e);
     mf_text_format_f64(p->time_s, number[0], sizeof number[0]);
     mf_text_format_f64(p->low_s, number[1], sizeof number[1]);
     mf_text_format_f64(p->high_s, number[2], sizeof number[2]);
-    fprintf(file, "%s,%s,%s,%s,%s,%s,%" PRId64 ",", p->gpu, p->op, dims != NULL ? dims + 1 : "",
-            number[0], number[1], number[2], p->samples);
-    write_text(file, p->versions);
-    fprintf(file, ",%s,", p->date);
-    write_text(file, p->source);
-    fprintf(file, ",%" PRId64 "\n", p->holdout);
-    return ferror(file);
+    write_key(w->file, p);
+    fprintf(w->file, "%s,%s,%s,%" PRId64 ",", number[0], number[1], number[2], p->samples);
+    write_text(w->file, p->versions);
+    fprintf(w->file, ",%s,", p->date);
+    write_text(w->file, p->source);
+    fprintf(w->file, ",%" PRId64 ",", p->holdout);
+    write_text(w->file, choice);
+    fputc('\n', w->file);
+    return w->status != MF_OK || ferror(w->file);
+}
+
+/* A choice whose point the store does not have: the columns between are empty. */
+static int write_choice_alone(const mf_point *p, const char *choice, void *user) {
+    writer *w = user;
+    bool there = false;
+    w->status = mf_store_has(w->store, p, &there, w->e);
+    if (w->status == MF_OK && !there) {
+        write_key(w->file, p);
+        fprintf(w->file, ",,,,,%s,,,", p->date);
+        write_text(w->file, choice);
+        fputc('\n', w->file);
+    }
+    return w->status != MF_OK || ferror(w->file);
 }
 
 mf_status mf_store_export_csv(mf_store *s, const char *path, mf_err *e) {
     mf_status st = MF_OK;
-    int64_t damaged = 0;
+    int64_t damaged = 0, damaged_choices = 0;
     FILE *file = NULL;
     char *part = malloc(strlen(path) + 32);
     if (part == NULL) {
@@ -267,7 +336,14 @@ mf_status mf_store_export_csv(mf_store *s, const char *path, mf_err *e) {
     for (int i = 0; i < COLUMNS; i++) {
         fprintf(file, "%s%s", columns[i], i + 1 < COLUMNS ? "," : "\n");
     }
-    st = mf_store_each(s, NULL, NULL, write_row, file, &damaged, e);
+    writer w = {file, s, MF_OK, e};
+    st = mf_store_each(s, NULL, NULL, write_row, &w, &damaged, e);
+    st = st == MF_OK ? w.status : st;
+    if (st == MF_OK) {
+        st = mf_store_each_choice(s, NULL, write_choice_alone, &w, &damaged_choices, e);
+        st = st == MF_OK ? w.status : st;
+    }
+    damaged += damaged_choices;
     int failed = ferror(file);
     failed |= fclose(file);
     if (st == MF_OK && failed != 0) {

@@ -7,13 +7,15 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 
-#define MF_STORE_SCHEMA 1
+/* Schemas: 1 points; 2 and choices. */
+#define MF_STORE_SCHEMA 2
+#define MF_STORE_KEY_MAX 640
 #define MF_STORE_REBUILD_HINT "rebuild it with: moefold profile --rebuild --store FILE"
 
 struct mf_store {
     sqlite3 *db;
     char *path;
-    sqlite3_stmt *put;
+    sqlite3_stmt *put, *put_choice, *choice;
 };
 
 /* Records what SQLite says about `code`, in its own words, behind "path: what: ". Damage becomes
@@ -40,7 +42,19 @@ mf_status mf_store_settle(mf_store *s, mf_status st, mf_err *e);
 /* 64-bit checksum of a row: every field that a reader uses, each with its length in front. */
 uint64_t mf_store_row_sum(const char *gpu, const char *op, const char *key, const mf_point *p);
 
-/* Loads the measured/ CSV files under mf_data_dir(), in the order of their names. */
+/* The same of any texts. */
+uint64_t mf_store_text_sum(const char *const *text, size_t n);
+
+/* Dims of a canonical point without the op in front. */
+void mf_store_key(const mf_point *p, char *key, size_t size);
+/* Text of a column into a field of `size`; false for another type, a NUL inside or too long. */
+bool mf_store_column_text(sqlite3_stmt *q, int column, char *out, size_t size);
+
+/* Whether there is a sound row of this canonical point's gpu, op and dims. */
+mf_status mf_store_has(mf_store *s, const mf_point *p, bool *there, mf_err *e);
+
+/* Loads the measured/ CSV files under mf_data_dir(), in the order of their names, then
+ * those of measured/choices/. */
 mf_status mf_store_load_shipped(mf_store *s, mf_err *e);
 
 /* Calls fn for every row of a CSV file, in its order, without storing or checking more than its

@@ -17,11 +17,15 @@ static int is_csv(const struct dirent *entry) {
 /* Does something with one file. */
 typedef mf_status (*with_file)(const char *name, const char *path, void *user, mf_err *e);
 
-static mf_status each_file(with_file fn, void *user, mf_err *e) {
+/* `must`: the folder has to be there. */
+static mf_status each_file(const char *below, bool must, with_file fn, void *user, mf_err *e) {
     char folder[1024], path[1400];
     struct dirent **entries = NULL;
-    snprintf(folder, sizeof folder, "%s/measured", mf_data_dir());
+    snprintf(folder, sizeof folder, "%s/measured%s", mf_data_dir(), below);
     int n = scandir(folder, &entries, is_csv, alphasort);
+    if (n < 0 && !must && errno == ENOENT) {
+        return MF_OK;
+    }
     if (n < 0) {
         return mf_err_set(e, MF_IO, "%s: %s (set MOEFOLD_DATA to the folder that holds it)", folder,
                           strerror(errno));
@@ -42,7 +46,8 @@ static mf_status import_file(const char *name, const char *path, void *user, mf_
 }
 
 mf_status mf_store_load_shipped(mf_store *s, mf_err *e) {
-    return each_file(import_file, s, e);
+    mf_status st = each_file("", true, import_file, s, e);
+    return st == MF_OK ? each_file("/choices", false, import_file, s, e) : st;
 }
 
 /* The GPU with the most points: those without a profile draw on it. */
@@ -74,7 +79,7 @@ static mf_status read_file(const char *name, const char *path, void *user, mf_er
 
 mf_status mf_store_each_shipped(const char *gpu, mf_point_fn fn, void *user, mf_err *e) {
     reading r = {gpu, fn, user};
-    return each_file(read_file, &r, e);
+    return each_file("", true, read_file, &r, e);
 }
 
 mf_status mf_store_open_shipped(mf_store **out, mf_err *e) {

@@ -85,7 +85,7 @@ static void mistakes_are_refused_with_file_line_and_column(void **state) {
     expect_refused("", "t.csv:1:1: expected a header \"gpu,op,dims,time_s,...\"");
     expect_refused("gpu,op,dims,time\n",
                    "t.csv:1:13: unknown column \"time\"; known: gpu op dims time_s low_s high_s "
-                   "samples versions date source holdout");
+                   "samples versions date source holdout choice");
     expect_refused("gpu,op,dims\n", "t.csv:1:1: column \"time_s\" is missing");
     expect_refused("gpu,op,dims,time_s,gpu\n", "t.csv:1:20: column \"gpu\" stands twice");
     expect_refused(HEAD "h200,copy,bytes=8,1\nh200,copy,bytes=9\n",
