@@ -10,6 +10,7 @@ DATADIR ?= $(CURDIR)/profiles
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '%-7s %s\n' '$(1)' '$(2)')
+quote = '$(subst ','\'',$(1))'
 
 # --- libraries -----------------------------------------------------------------------------------
 PKGS      := libcjson sqlite3
@@ -60,14 +61,23 @@ build-tests: build $(UNIT_BIN) $(FUZZ_BIN)
 setup: ## install the Debian packages that are missing (or print the one command)
 	@sh scripts/setup.sh
 
-$(BUILD)/obj/%.o: %.c
+# What objects rest on beside sources and headers, and what the library consists of. These files change
+# when that does: no mixing of objects with and without MPI, no object of a source that is gone.
+.PHONY: FORCE
+$(BUILD)/.flags: STAMP = $(filter-out -W%,$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LIBS))
+$(BUILD)/.objects: STAMP = $(LIB_OBJ)
+$(BUILD)/.flags $(BUILD)/.objects: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' $(call quote,$(STAMP)) | cmp -s - $@ || printf '%s\n' $(call quote,$(STAMP)) >$@
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/.flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(LIB): $(LIB_OBJ)
+$(LIB): $(LIB_OBJ) $(BUILD)/.objects
 	$(call say,AR,$@)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
 $(BUILD)/moefold: $(MAIN_OBJ) $(LIB)
 	$(call say,LD,$@)

@@ -7,11 +7,13 @@
 #   mf_lines RE ARGS... the same, of the output only the lines that match the pattern
 #   golden_end          compares the transcript with the case's `expected`
 #
+# A command that runs for longer than MF_GOLDEN_SECONDS (300) is ended: exit 137 in the transcript.
 # $work is a scratch folder, written as TMP in transcripts. MF_GOLDEN_UPDATE=1 rewrites `expected`:
 # read the difference before you commit it.
 set -u
 golden_case=${0%/*}
 golden_binary=${MF_BUILD:-build}/moefold
+golden_limit="timeout -s KILL ${MF_GOLDEN_SECONDS:-300}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 golden_transcript=$work/.transcript
@@ -26,7 +28,7 @@ golden_run() {
         esac
     done
     echo
-    "$golden_binary" "$@" >"$work/.out" 2>"$work/.err"
+    $golden_limit "$golden_binary" "$@" >"$work/.out" 2>"$work/.err"
     golden_code=$?
     cat "$work/.out"
     sed 's/^/! /' "$work/.err"

@@ -10,21 +10,21 @@ note() {
     if [ "$1" = "$2" ]; then echo "$3" >>"$golden_transcript"; else echo "NOT $3: $1, $2" >>"$golden_transcript"; fi
 }
 first_step() { # of a plan's or a simulation's JSON
-    "$golden_binary" "$@" --json | sed -n 's/.*"step_time_s": *\([-0-9.e]*\).*/\1/p' | head -n 1
+    $golden_limit "$golden_binary" "$@" --json | sed -n 's/.*"step_time_s": *\([-0-9.e]*\).*/\1/p' | head -n 1
 }
 # shellcheck disable=SC2086
 note "$(first_step plan $job $pins)" "$(first_step simulate --plan "$work/plan.json")" \
     "simulate --plan gives the step time of the search"
 # shellcheck disable=SC2086
-"$golden_binary" plan $job $pins --threads 3 --out "$work/again.json" >"$work/.out" 2>&1
+$golden_limit "$golden_binary" plan $job $pins --threads 3 --out "$work/again.json" >"$work/.out" 2>&1
 note "$(cksum <"$work/plan.json")" "$(cksum <"$work/again.json")" "three threads write the same bytes"
 
-# A search that would go on for long, interrupted once it has a plan.
-"$golden_binary" plan --model deepseek-v2-lite --cluster h100 --gpus 64 --global-batch 512 --seq 4096 --gap 1e-9 \
-    --progress >"$work/out" 2>"$work/err" &
+# A search that would go on for long, interrupted once it has a plan. The limit passes the signal on.
+timeout --foreground -s KILL 300 "$golden_binary" plan --model deepseek-v2-lite --cluster h100 --gpus 64 \
+    --global-batch 512 --seq 4096 --gap 1e-9 --progress >"$work/out" 2>"$work/err" &
 search=$!
 tries=0
-until grep -q 'best' "$work/err" || [ $tries -ge 600 ]; do
+until grep -q 'best' "$work/err" || ! kill -0 $search 2>/dev/null || [ $tries -ge 600 ]; do
     sleep 0.1
     tries=$((tries + 1))
 done
