@@ -69,6 +69,9 @@ static int stepped(void *user, const mf_train_metrics *m) {
     if (w->s->o.exec.aux_coef > 0) {
         fprintf(w->out, "  aux %.4f", m->aux_loss);
     }
+    if (w->s->o.exec.z_coef > 0) {
+        fprintf(w->out, "  z %.4f", m->z_loss);
+    }
     fprintf(w->out, "  norm %.3f  lr %.3g  %s  %s", m->grad_norm, m->lr,
             mf_show_time(m->step_time_s).s, mf_show_rate(m->tokens_per_s, "tokens/s").s);
     fprintf(w->out, "  %s/rank  MFU %s  %s",
@@ -107,6 +110,9 @@ static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
     mf_json_write_i64(&j, "step", w->last.step);
     mf_json_write_f64(&j, "lm_loss", w->last.lm_loss);
     mf_json_write_f64(&j, "aux_loss", w->last.aux_loss);
+    if (w->s->o.exec.z_coef > 0) {
+        mf_json_write_f64(&j, "z_loss", w->last.z_loss);
+    }
     mf_json_write_f64(&j, "grad_norm", w->last.grad_norm);
     mf_json_write_f64(&j, "step_time_s", mean_s);
     mf_json_write_f64(&j, "predicted_step_time_s", predicted_s);

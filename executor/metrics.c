@@ -14,7 +14,7 @@ struct mf_metrics {
     char path[4096];
     FILE *lines;
     mf_events *events;
-    bool mtp;
+    mf_metrics_parts parts;
 };
 
 static mf_status failed(const mf_metrics *w, mf_err *e) {
@@ -58,14 +58,14 @@ static mf_status keep_lines(const mf_metrics *w, int64_t last_step, mf_err *e) {
     return status;
 }
 
-mf_status mf_metrics_open(const char *folder, int64_t last_step, bool mtp, mf_metrics **out,
-                          mf_err *e) {
+mf_status mf_metrics_open(const char *folder, int64_t last_step, mf_metrics_parts parts,
+                          mf_metrics **out, mf_err *e) {
     *out = NULL;
     mf_metrics *w = calloc(1, sizeof *w);
     if (w == NULL) {
         return mf_err_set(e, MF_NOMEM, "metrics: out of memory");
     }
-    w->mtp = mtp;
+    w->parts = parts;
     snprintf(w->path, sizeof w->path, "%s/metrics.jsonl", folder);
     mf_status status = last_step > 0 ? keep_lines(w, last_step, e) : MF_OK;
     if (status == MF_OK) {
@@ -91,13 +91,19 @@ mf_status mf_metrics_add(mf_metrics *w, const mf_train_metrics *m, mf_err *e) {
     mf_json_write_object(&j, NULL, true);
     mf_json_write_i64(&j, "step", m->step);
     mf_json_write_i64(&j, "samples", m->samples);
-#define X(name, always)                                                                            \
-    if ((always) || w->mtp) {                                                                      \
+#define ALWAYS true
+#define MTP w->parts.mtp
+#define Z w->parts.z
+#define X(name, part)                                                                              \
+    if (part) {                                                                                    \
         mf_json_write_f64(&j, #name, m->name);                                                     \
         scalar[count++] = (mf_event_scalar){#name, m->name};                                       \
     }
     MF_METRICS_MAP(X)
 #undef X
+#undef Z
+#undef MTP
+#undef ALWAYS
     mf_json_write_end(&j);
     mf_status status = mf_json_writer_finish(&j, &text, &length, e);
     if (status == MF_OK && (fwrite(text, 1, length, w->lines) != length || fflush(w->lines) != 0)) {

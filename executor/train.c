@@ -223,7 +223,8 @@ static mf_status prepare(run *r, mf_err *e) {
     }
     mf_status opened = MF_OK;
     if (s == MF_OK && o->out != NULL && mf_comm_rank(r->comm) == 0) {
-        opened = mf_metrics_open(o->out, r->done, r->model.mtp_layers > 0, &r->metrics, e);
+        const mf_metrics_parts parts = {r->model.mtp_layers > 0, o->exec.z_coef > 0};
+        opened = mf_metrics_open(o->out, r->done, parts, &r->metrics, e);
     }
     return s == MF_OK ? mf_comm_agree(r->comm, opened, e) : s;
 }
@@ -271,6 +272,7 @@ static void fill_metrics(const run *r, const mf_exec_result *result, double took
     m->lm_loss = result->lm_loss;
     m->mtp_loss = result->mtp_loss;
     m->aux_loss = result->aux_loss;
+    m->z_loss = result->z_loss;
     m->grad_norm = result->grad_norm;
     m->step_time_s = took_s;
     m->tokens_per_s = tokens / took_s;

@@ -2,10 +2,12 @@
  * signals save, killed ranks take the others with them and are named, saves that are cut short
  * leave a whole checkpoint, TensorBoard's file holds what metrics.jsonl holds.
  *
- * MF_KILLS: how many saves are killed (default 6; `make test-kills` takes 50). */
+ * MF_KILLS: how many saves are killed (default 6; `make test-kills` takes 50). MF_TEST: the one
+ * test to run (a pattern). */
 #include "core/json.h"
 #include "executor/checkpoint.h"
 #include "executor/comm.h"
+#include "tests/hf_case.h"
 #include "tests/rng.h"
 #include "tests/test.h"
 
@@ -23,6 +25,7 @@
 enum { MAX_STEPS = 256 };
 
 static char binary[512], scratch[64];
+static const char *self;
 static bool several_ranks;
 
 static double now_s(void) {
@@ -214,6 +217,116 @@ static void bf16_and_sharded_runs_resume_as_if_they_were_not_cut(void **state) {
     same_steps("half", "half-cut", 5);
     snprintf(command, sizeof command,
              "cd %s && cmp half/hf/model.safetensors half-cut/hf/model.safetensors", scratch);
+    assert_int_equal(system(command), 0);
+}
+
+/* --- other layouts -----------------------------------------------------------------------------
+ */
+
+typedef struct other_layout {
+    const char *options;
+    int ranks, tp, cp, pp, ep, etp, zero, expert_zero;
+} other_layout;
+
+static const other_layout others[] = {
+    {"--gpus 2 --pp 2 --micro-batch 2", 2, 1, 1, 2, 1, 1, 1, 1},
+    {"--gpus 4 --ep 2 --etp 2 --zero 3 --expert-zero 2", 4, 1, 1, 1, 2, 2, 3, 2},
+    {"--gpus 1", 1, 1, 1, 1, 1, 1, 1, 1},
+};
+enum { OTHERS = sizeof others / sizeof others[0] };
+
+/* A rank of layout `which`: what it holds after loading the newest checkpoint of `from`, saved as a
+ * checkpoint of `to`. */
+static int pass_on(const char *from, const char *to, int which) {
+    const other_layout *o = &others[which];
+    char path[256] = "";
+    hf_case h;
+    mf_layout l;
+    mf_exec_options options;
+    mf_checkpoint *c = NULL;
+    int64_t rank, size;
+    mf_err e = {.text = ""};
+    hf_layout_init(&l);
+    mf_exec_options_init(&options);
+    l.gpus = o->ranks;
+    l.tp = o->tp;
+    l.cp = o->cp;
+    l.pp = o->pp;
+    l.ep = o->ep;
+    l.etp = o->etp;
+    l.zero = (uint8_t)o->zero;
+    l.expert_zero = (uint8_t)o->expert_zero;
+    l.mbs = 1;
+    mf_status s = mf_comm_start(&rank, &size, &e);
+    s = s == MF_OK ? hf_open(&h, "qwen3_moe", &l, &options, &e) : s;
+    s = s == MF_OK ? mf_checkpoint_newest(from, path, sizeof path, &e) : s;
+    s = s == MF_OK ? mf_checkpoint_open(path, &h.model, &c, &e) : s;
+    s = s == MF_OK ? mf_checkpoint_load(c, h.exec, &e) : s;
+    s = s == MF_OK ? mf_exec_share_weights(h.exec, &e) : s;
+    s = s == MF_OK ? mf_checkpoint_save(h.exec, to, mf_checkpoint_stands(c), 3, &e) : s;
+    if (s != MF_OK) {
+        printf("rank %lld: %s\n", (long long)rank, e.text);
+        return 1;
+    }
+    mf_checkpoint_close(c);
+    hf_close(&h);
+    mf_comm_stop();
+    return 0;
+}
+
+/* A run cut under one layout goes on under others. Its state passes through each of them and back,
+ * after which the run takes the steps of one that was not cut, bit by bit; under the other layouts
+ * it takes them as far as sums in another order go. */
+static void a_run_goes_on_under_another_layout(void **state) {
+    (void)state;
+    static double x[MAX_STEPS][3], y[MAX_STEPS][3];
+    char more[256], command[1024], out[32];
+    if (!several_ranks) {
+        printf("MF_SKIPPED 1 no MPI: other layouts are not tested\n");
+        return;
+    }
+    snprintf(more, sizeof more, "%s --z-coef 0.01 --aux-loss sequence", folded);
+    run("moved-whole", 7, more, 0);
+    assert_true(log_has("moved-whole", "  z "));
+    assert_int_equal(read_losses("moved-whole", x), 7);
+    snprintf(command, sizeof command,
+             "cd %s && cp -r moved-whole moved && cd moved/checkpoints && rm -r step-00000007 "
+             "step-00000006 && mv step-00000005 ../../from-0",
+             scratch);
+    assert_int_equal(system(command), 0);
+    for (int i = 0; i < OTHERS; i++) {
+        snprintf(command, sizeof command,
+                 "cd %s && mkdir -p to-%d moved-%d/checkpoints && cp -r from-%d "
+                 "moved-%d/checkpoints/step-00000005 && cp moved-whole/metrics.jsonl moved-%d && "
+                 "mkdir at-%d && mv from-%d at-%d/step-00000005",
+                 scratch, i, i, i, i, i, i, i, i);
+        assert_int_equal(system(command), 0);
+        snprintf(out, sizeof out, "moved-%d", i);
+        snprintf(more, sizeof more, "%s --z-coef 0.01 --aux-loss sequence --resume",
+                 others[i].options);
+        run(out, 7, more, 0);
+        assert_true(log_has(out, "step-00000005"));
+        assert_int_equal(read_losses(out, y), 7);
+        for (int k = 0; k < 21; k++) {
+            assert_close(y[k / 3][k % 3] / x[k / 3][k % 3], 1.0, 1e-5);
+        }
+        snprintf(
+            command, sizeof command,
+            "mpirun --allow-run-as-root --oversubscribe --mca btl_vader_single_copy_mechanism "
+            "none -x ASAN_OPTIONS=detect_leaks=0 -n %d %s --pass-on %s/at-%d %s/to-%d %d && mv "
+            "%s/to-%d/step-00000005 %s/from-%d",
+            others[i].ranks, self, scratch, i, scratch, i, i, scratch, i, scratch, i + 1);
+        assert_int_equal(system(command), 0);
+    }
+    snprintf(command, sizeof command, "cd %s && mv from-%d moved/checkpoints/step-00000005",
+             scratch, OTHERS);
+    assert_int_equal(system(command), 0);
+    snprintf(more, sizeof more, "%s --z-coef 0.01 --aux-loss sequence --resume", folded);
+    run("moved", 7, more, 0);
+    assert_true(log_has("moved", "step-00000005"));
+    same_steps("moved-whole", "moved", 7);
+    snprintf(command, sizeof command,
+             "cd %s && cmp moved/hf/model.safetensors moved-whole/hf/model.safetensors", scratch);
     assert_int_equal(system(command), 0);
 }
 
@@ -588,6 +701,7 @@ static void the_event_file_holds_what_the_lines_hold(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_cut),
+        cmocka_unit_test(a_run_goes_on_under_another_layout),
         cmocka_unit_test(bf16_and_sharded_runs_resume_as_if_they_were_not_cut),
         cmocka_unit_test(the_event_file_holds_what_the_lines_hold),
         cmocka_unit_test(what_a_run_measured_stands_beside_what_was_predicted),
@@ -596,7 +710,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_killed_rank_is_named_and_takes_the_others_along),
         cmocka_unit_test(killed_saves_leave_a_whole_checkpoint),
     };
-    (void)argc;
+    self = argv[0];
+    if (argc > 4 && strcmp(argv[1], "--pass-on") == 0) {
+        return pass_on(argv[2], argv[3], atoi(argv[4]));
+    }
     char *slash = NULL; /* BUILD/tests/unit/test_x -> BUILD/moefold */
     snprintf(binary, sizeof binary, "%s", argv[0]);
     for (int up = 0; up < 3 && (slash = strrchr(binary, '/')) != NULL; up++) {
@@ -608,6 +725,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     several_ranks = mf_comm_has_mpi() && system("command -v mpirun >/dev/null 2>&1") == 0;
+    cmocka_set_test_filter(getenv("MF_TEST"));
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", scratch);
