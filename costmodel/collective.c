@@ -5,8 +5,8 @@
  * points and bends between them, and runs on beyond them, as the corrected model does. Everything
  * else is the corrected model t = f0 L + f1 (T - L) + f2 sqrt(L (T - L)) with T NCCL's estimate and
  * L its latency: the square root is the slow climb of bandwidth at middle sizes that latency plus
- * bytes over bandwidth misses. Three factors per class of collective and locality, fitted to all
- * points of the class. Monotone in bytes by construction.
+ * bytes over bandwidth misses. Three factors per class of collective and place, fitted to all
+ * points of the class there. Monotone in bytes by construction.
  */
 #include "costmodel/cost_internal.h"
 
@@ -16,19 +16,26 @@
 
 enum { CURVE_BENDS = 7 }; /* knots between two measured sizes */
 static const double z90 = 1.645;
-static const double model_noise[2] = {0.12, 0.20}; /* inside a domain, across */
-/* Priors of the three factors, and standard deviations of their logarithms: [across domains]. */
+static const double model_noise[MF_PLACES] = {0.12, 0.20, 0.12};
+/* Priors of the three factors, and standard deviations of their logarithms. */
 static const double prior_mean[3] = {1.3, 1.0, 0.5};
 /* Across domains latency is the fabric's, not the GPU's: one site's slow network (EFA answers after
  * 0.4 ms) must not become everybody's, so that only bandwidth is fitted there. */
-static const double prior_sd[2][3] = {{0.6, 0.15, 1.0}, {0.02, 0.08, 0.02}};
-static const double own_sd[2][3] = {{0.4, 0.08, 0.6}, {0.02, 0.08, 0.02}};
+static const double prior_sd[MF_PLACES][3] = {
+    {0.6, 0.15, 1.0}, {0.02, 0.08, 0.02}, {0.6, 0.15, 1.0}};
+static const double own_sd[MF_PLACES][3] = {{0.4, 0.08, 0.6}, {0.02, 0.08, 0.02}, {0.4, 0.08, 0.6}};
 
 static int class_of(mf_op_kind kind) {
     return kind == MF_OP_ALL_REDUCE   ? MF_COLL_REDUCE
            : kind == MF_OP_ALL_TO_ALL ? MF_COLL_ALLTOALL
            : kind == MF_OP_SEND_RECV  ? MF_COLL_P2P
                                       : MF_COLL_GATHER;
+}
+
+/* A message has two ends wherever its group lies. */
+static int place_of(int class, const mf_geometry *g) {
+    bool pair = class != MF_COLL_P2P && g->n <= 2;
+    return g->domains > 1 ? MF_PLACE_ACROSS : pair ? MF_PLACE_PAIR : MF_PLACE_INSIDE;
 }
 
 static double corrected(const double *f, double time_s, double latency_s) {
@@ -117,7 +124,7 @@ void mf_collective_price(const mf_collectives *k, const mf_device *d, mf_op_kind
     }
     mf_geometry g;
     mf_geometry_of(d->cluster, shape, &g);
-    const mf_coll_fit *f = &k->fit[class_of(kind)][g.domains > 1];
+    const mf_coll_fit *f = &k->fit[class_of(kind)][place_of(class_of(kind), &g)];
     const mf_curve *c = k->ncurves > 0 ? find_curve(k, kind, &g) : NULL;
     *half = f->half;
     if (c != NULL) {
@@ -186,9 +193,9 @@ static double fit_half(const mf_device *devices, const mf_sample *const *list, s
     return fmax(z90 * noise * 0.6, few * z90 * 1.4826 * error[n / 2]);
 }
 
-/* Samples of one class and locality, of every device or of device 0 alone. */
+/* Samples of one class and place, of every device or of device 0 alone. */
 static size_t select_samples(const mf_device *devices, const mf_sample *samples, size_t n, bool own,
-                             int class, int across, bool nvls, const mf_sample **list) {
+                             int class, int place, bool nvls, const mf_sample **list) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
         const mf_sample *s = &samples[i];
@@ -203,7 +210,7 @@ static size_t select_samples(const mf_device *devices, const mf_sample *samples,
             continue;
         }
         mf_geometry_of(devices[s->device].cluster, s->op.shape, &g);
-        if ((g.domains > 1) == across && usable(s, &g, nvls)) {
+        if (place_of(class, &g) == place && usable(s, &g, nvls)) {
             list[count++] = s;
         }
     }
@@ -211,19 +218,19 @@ static size_t select_samples(const mf_device *devices, const mf_sample *samples,
 }
 
 static void fit_class(mf_collectives *k, const mf_device *devices, const mf_sample *samples,
-                      size_t n, int class, int across, const mf_sample **list, double *error) {
-    mf_coll_fit *f = &k->fit[class][across];
+                      size_t n, int class, int place, const mf_sample **list, double *error) {
+    mf_coll_fit *f = &k->fit[class][place];
     memcpy(f->f, prior_mean, sizeof f->f);
-    size_t all = select_samples(devices, samples, n, false, class, across, k->nvls, list);
-    mf_fit(coll_base, devices, list, all, 3, prior_mean, prior_sd[across], f->f);
-    f->half = all > 0 ? fit_half(devices, list, all, f->f, model_noise[across], error)
-                      : z90 * model_noise[across];
+    size_t all = select_samples(devices, samples, n, false, class, place, k->nvls, list);
+    mf_fit(coll_base, devices, list, all, 3, prior_mean, prior_sd[place], f->f);
+    f->half = all > 0 ? fit_half(devices, list, all, f->f, model_noise[place], error)
+                      : z90 * model_noise[place];
     double pooled[3];
     memcpy(pooled, f->f, sizeof pooled);
-    size_t mine = select_samples(devices, samples, n, true, class, across, k->nvls, list);
+    size_t mine = select_samples(devices, samples, n, true, class, place, k->nvls, list);
     if (mine > 0) {
-        mf_fit(coll_base, devices, list, mine, 3, pooled, own_sd[across], f->f);
-        f->half = fit_half(devices, list, mine, f->f, model_noise[across], error);
+        mf_fit(coll_base, devices, list, mine, 3, pooled, own_sd[place], f->f);
+        f->half = fit_half(devices, list, mine, f->f, model_noise[place], error);
         f->own = true;
     }
 }
@@ -333,7 +340,7 @@ static mf_status add_curve(mf_collectives *k, const mf_sample *const *list, size
     st = st == MF_OK ? curve_alloc(c, n * (CURVE_BENDS + 1), e) : st;
     if (st == MF_OK) {
         points.n = merge_sizes(list, n, &points);
-        add_bends(&points, &k->fit[class_of(kind)][g->domains > 1], g, k->nvls, c);
+        add_bends(&points, &k->fit[class_of(kind)][place_of(class_of(kind), g)], g, k->nvls, c);
     }
     curve_clear(&points);
     return st;
@@ -388,8 +395,8 @@ mf_status mf_collectives_build(mf_collectives *k, const mf_device *devices,
         return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
     }
     for (int class = 0; class < MF_COLL_CLASSES; class ++) {
-        for (int across = 0; across < 2; across++) {
-            fit_class(k, devices, samples, n, class, across, list, error);
+        for (int place = 0; place < MF_PLACES; place++) {
+            fit_class(k, devices, samples, n, class, place, list, error);
         }
     }
     mf_status st = build_curves(k, devices, samples, n, list, e);

@@ -17,6 +17,7 @@ const mf_software *mf_cost_software(const mf_cost *cost) {
 void mf_cost_set_software(mf_cost *cost, const mf_software *s) {
     assert(s->nvls == cost->software.nvls);
     cost->software = *s;
+    mf_price_memo_clear(cost->memo);
 }
 
 double mf_cost_exposed(const mf_cost *cost, unsigned overlap_bit) {

@@ -173,6 +173,10 @@ double mf_dispatch_limit_s(const mf_cluster *c, const mf_op *op);
 /* --- collectives ------------------------------------------------------------------------------ */
 
 enum { MF_COLL_REDUCE, MF_COLL_GATHER, MF_COLL_ALLTOALL, MF_COLL_P2P, MF_COLL_CLASSES };
+/* Where a group lies: three or more ranks of a domain, across domains, two ranks of a domain. A
+ * pair exchanges everything in one step of the ring, and reaches less of the link than a ring of
+ * many. */
+enum { MF_PLACE_INSIDE, MF_PLACE_ACROSS, MF_PLACE_PAIR, MF_PLACES };
 
 typedef struct mf_curve {
     uint8_t kind;
@@ -191,7 +195,7 @@ typedef struct mf_coll_fit {
 } mf_coll_fit;
 
 typedef struct mf_collectives {
-    mf_coll_fit fit[MF_COLL_CLASSES][2]; /* [class][0 inside the domain, 1 across] */
+    mf_coll_fit fit[MF_COLL_CLASSES][MF_PLACES];
     int ncurves;
     mf_curve *curve;
     bool nvls;
@@ -235,6 +239,8 @@ typedef struct mf_price_memo mf_price_memo;
 typedef void (*mf_price_fn)(const mf_cost *cost, const mf_op *op, double load, mf_price *out);
 mf_price_memo *mf_price_memo_create(void); /* NULL: out of memory */
 void mf_price_memo_destroy(mf_price_memo *m);
+/* Forgets everything; not while another thread asks. NULL: nothing. */
+void mf_price_memo_clear(mf_price_memo *m);
 void mf_price_memo_get(mf_price_memo *m, const mf_cost *cost, const mf_op *op, double load,
                        mf_price_fn price, mf_price *out);
 

@@ -46,6 +46,12 @@ void mf_price_memo_destroy(mf_price_memo *m) {
     free(m);
 }
 
+void mf_price_memo_clear(mf_price_memo *m) {
+    for (int i = 0; m != NULL && i < PARTS; i++) {
+        memset(m->part[i].entry, 0, sizeof m->part[i].entry);
+    }
+}
+
 static uint64_t bits_of(double x) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
