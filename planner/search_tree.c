@@ -448,13 +448,15 @@ static void split_stages(mf_search_world *w, const mf_search_node *n, double bes
     }
 }
 
-/* Rates of whole layers, with hulls for the plain layout of the order (ZeRO 0): levels above 1 add
- * communication to passes, and are quoted only where that is needed. */
-static mf_status order_rates(mf_search_world *w, const mf_layout *l, mf_rates *r, mf_err *e) {
+/* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
+ * above 1 add communication to passes, and are quoted only where that is needed. */
+static mf_status order_rates(mf_search_world *w, const mf_layout *l, bool hulls, mf_rates *r,
+                             mf_err *e) {
     mf_layout plain = *l;
     mf_rough_hull hull[2];
+    memset(hull, 0, sizeof hull);
     plain.zero = plain.expert_zero = 0;
-    mf_status status = mf_rates_hull(w->quotes, &plain, w->space.pinned, hull, e);
+    mf_status status = hulls ? mf_rates_hull(w->quotes, &plain, w->space.pinned, hull, e) : MF_OK;
     if (status == MF_OK) {
         status = mf_rates_whole(w->quotes, &plain, r, e);
         memcpy(r->hull, hull, sizeof hull);
@@ -462,21 +464,13 @@ static mf_status order_rates(mf_search_world *w, const mf_layout *l, mf_rates *r
     return status;
 }
 
-/* Bound of one layout: first with plain rates, then, if that does not close it, with its own. */
-static double layout_bound_s(mf_search_world *w, const mf_layout *l, const mf_rates *plain,
-                             const mf_order_summary *order, const mf_rough_fixed *fixed,
-                             double best_s, mf_search_outcome *out) {
+/* Bound of one layout with plain rates. */
+static double plain_bound_s(mf_search_world *w, const mf_layout *l, const mf_rates *plain,
+                            const mf_order_summary *order, const mf_rough_fixed *fixed) {
     mf_rates r = *plain;
     const mf_oracle *o = w->oracle;
     o->ops->once(o->self, l, r.layer_params, &r.layer_reduce_s, &r.layer_gather_s);
-    double bound_s = order_bound_s(w, &r, l, order, fixed);
-    if (bound_s < best_s && (l->zero >= 2 || l->expert_zero >= 2)) {
-        out->status = mf_rates_whole(w->quotes, l, &r, &out->err);
-        memcpy(r.hull, plain->hull, sizeof r.hull);
-        bound_s = mf_larger(bound_s, order_bound_s(w, &r, l, order, fixed));
-        out->work += 6;
-    }
-    return bound_s;
+    return order_bound_s(w, &r, l, order, fixed);
 }
 
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
@@ -484,20 +478,34 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double bes
     mf_layout l = mf_search_layout(w, n);
     const mf_order_summary *order = NULL;
     mf_rates r;
-    if (!mf_search_chains_of(w, &l)) {
+    bool gathers = l.zero >= 2 || l.expert_zero >= 2;
+    if (!gathers && !mf_search_chains_of(w, &l)) {
         return n->key_s;
     }
     mf_rough_fixed fixed = fixed_of(w, &l);
     out->status = mf_search_order(w, &l, &order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, &l, &r, &out->err);
+        out->status = order_rates(w, &l, true, &r, &out->err);
     }
     if (out->status != MF_OK) {
         return n->key_s;
     }
     out->work += 20;
-    return mf_larger(n->key_s, layout_bound_s(w, &l, &r, order, &fixed, best_s, out));
+    double bound_s = mf_larger(n->key_s, plain_bound_s(w, &l, &r, order, &fixed));
+    if (gathers && bound_s < best_s) { /* with its own rates */
+        mf_rough_hull hull[2];
+        memcpy(hull, r.hull, sizeof hull);
+        out->status = mf_rates_whole(w->quotes, &l, &r, &out->err);
+        memcpy(r.hull, hull, sizeof hull);
+        bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, &fixed));
+        out->work += 6;
+    }
+    return bound_s;
 }
+
+/* An order is bounded anew before it is split, with whole layers first, then with what memory
+ * costs: most orders need no more than the first. `tries` counts these steps. */
+enum { ORDER_HALVES, ORDER_WHOLE, ORDER_HULLS };
 
 static void split_order(mf_search_world *w, const mf_search_node *n, double best_s,
                         mf_search_outcome *out) {
@@ -508,19 +516,29 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
     mf_rates r;
     out->status = mf_search_order(w, &l, &order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, &l, &r, &out->err);
+        out->status = order_rates(w, &l, n->tries >= ORDER_WHOLE, &r, &out->err);
+    }
+    if (out->status != MF_OK) {
+        return;
     }
     int64_t count = mf_space_zeros(&w->space, l.dp * l.cp, l.edp, zeros, 16);
-    for (int64_t i = 0; i < count && out->status == MF_OK; i++) {
+    if (n->tries < ORDER_HULLS) {
+        mf_search_node again = *n;
+        again.tries++;
+        l.zero = zeros[count - 1].zero;
+        l.expert_zero = zeros[count - 1].expert_zero;
+        push(out, &again, n, order_bound_s(w, &r, &l, order, &fixed), best_s);
+        out->work += 4;
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_LAYOUT;
+        child.tries = 0;
         child.zero = (int32_t)i;
         l.zero = zeros[i].zero;
         l.expert_zero = zeros[i].expert_zero;
-        double bound_s = layout_bound_s(w, &l, &r, order, &fixed, best_s, out);
-        if (out->status == MF_OK) {
-            push(out, &child, n, bound_s, best_s);
-        }
+        push(out, &child, n, plain_bound_s(w, &l, &r, order, &fixed), best_s);
         out->priced++;
         out->work += 4;
     }

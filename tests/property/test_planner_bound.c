@@ -188,8 +188,9 @@ static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_searc
     if (mf_search_start(w, &out, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
-    for (int level = MF_LEVEL_SIDE;; level++) {
-        int found = -1;
+    at->level = MF_LEVEL_SIDE;
+    for (;;) {
+        int found = -1, level = at->level; /* an order is bounded more than once */
         for (int64_t i = 0; i < out.children; i++) {
             if (holds(w, &out.child[i], &s->layout)) {
                 assert_int_equal(found, -1); /* families share no layout */
@@ -204,6 +205,7 @@ static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_searc
             return false;
         }
         *at = out.child[found];
+        level = at->level;
         free(out.child);
         if (s->best >= 0) {
             check(n, kinds[level], at->key_s, s, s->best);
