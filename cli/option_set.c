@@ -71,6 +71,12 @@ mf_status mf_option_set_fp8_primary_weights(mf_layout *l, const mf_value *v, mf_
     return MF_OK;
 }
 
+mf_status mf_option_set_pad_to_capacity(mf_layout *l, const mf_value *v, mf_err *e) {
+    (void)e;
+    l->pad_to_capacity = v->given;
+    return MF_OK;
+}
+
 #define SET_REAL(field)                                                                            \
     mf_status mf_option_set_##field(mf_layout *l, const mf_value *v, mf_err *e) {                  \
         (void)e;                                                                                   \
@@ -81,3 +87,4 @@ SET_REAL(offload_share)
 SET_REAL(offload_optimizer)
 SET_REAL(token_headroom)
 SET_REAL(reserve)
+SET_REAL(capacity_factor)

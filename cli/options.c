@@ -237,6 +237,22 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .fallback = "5%",
                         .help = "Share of the GPU's memory that is withheld, such as 0.05 or 5%",
                         .apply = mf_option_set_reserve},
+    [MF_OPT_CAPACITY_FACTOR] = {.name = "capacity-factor",
+                                .group = MF_OPTS_CHOICES,
+                                .kind = MF_VALUE_REAL,
+                                .low = 0,
+                                .high = 1e3,
+                                .argument = "X",
+                                .fallback = "0: dropless",
+                                .help = "An expert takes at most ceil(X * top_k * S / experts) "
+                                        "choices of a sample, those of highest probability",
+                                .apply = mf_option_set_capacity_factor},
+    [MF_OPT_PAD_TO_CAPACITY] = {.name = "pad-to-capacity",
+                                .group = MF_OPTS_CHOICES,
+                                .kind = MF_VALUE_FLAG,
+                                .help = "Experts work on as many rows as their capacity allows, "
+                                        "whatever the routing: the rest of them are zero",
+                                .apply = mf_option_set_pad_to_capacity},
 
     [MF_OPT_ROUTING] = {.name = "routing",
                         .group = MF_OPTS_PLAY,

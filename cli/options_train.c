@@ -48,10 +48,6 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
     ROW(Z_COEF, "z-coef", REAL(0, 1e3), "X", "0",
         "Coefficient of the routers' z-loss: mean over tokens of the squared log-sum-exp of "
         "logits"),
-    ROW(CAPACITY_FACTOR, "capacity-factor", REAL(0, 1e3), "X", "0: dropless",
-        "An expert takes at most ceil(X * top_k * S / experts) choices of a sample, those of "
-        "highest "
-        "probability"),
     ROW(FORCE_BALANCE, "force-balance", FLAG, NULL, NULL,
         "For benchmarks: choices go round the experts, whatever the scores"),
     ROW(DTYPE, "dtype", WORDS(" fp32 bf16"), "WORD", "the plan's; fp32 on CPU ranks",

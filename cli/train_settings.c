@@ -132,8 +132,6 @@ static mf_status fill_loss(const mf_args *a, mf_train_settings *s, mf_err *e) {
     s->o.exec.aux_coef = status == MF_OK && scope > 0 ? real_of(a, MF_OPT_AUX_COEF, coef) : 0.0;
     s->o.exec.z_coef = s->job.model.experts > 0 ? real_of(a, MF_OPT_Z_COEF, 0.0) : 0.0;
     s->o.exec.force_balance = a->value[MF_OPT_FORCE_BALANCE].given;
-    s->job.plan.layout.capacity_factor =
-        real_of(a, MF_OPT_CAPACITY_FACTOR, s->job.plan.layout.capacity_factor);
     s->o.exec.bias_rate = s->job.model.correction_bias ? real_of(a, MF_OPT_BIAS_RATE, 0.001) : 0.0;
     return status;
 }
@@ -230,7 +228,8 @@ static void print_optimizer(FILE *out, const mf_train_options *o) {
             fprintf(out, "; z-loss, coefficient %g", o->exec.z_coef);
         }
         if (o->layout->capacity_factor > 0) {
-            fprintf(out, "; capacity factor %g", o->layout->capacity_factor);
+            fprintf(out, "; capacity factor %g%s", o->layout->capacity_factor,
+                    o->layout->pad_to_capacity ? ", padded" : "");
         }
         if (o->exec.force_balance) {
             fputs("; forced balance", out);

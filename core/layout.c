@@ -1,6 +1,7 @@
 /* layout.c - spellings of a layout's choices and the rules that a layout has to keep. */
 #include "core/layout.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -300,6 +301,9 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
          (int)l->zero, (int)l->expert_zero);
     RULE(l->capacity_factor >= 0.0, "capacity factor must not be negative, got %g",
          l->capacity_factor);
+    RULE(!l->pad_to_capacity || l->capacity_factor > 0.0,
+         "rows are padded to a capacity: the capacity factor must be above 0, got %g",
+         l->capacity_factor);
     RULE(l->token_headroom >= 1.0, "token headroom must be at least 1, got %g", l->token_headroom);
     RULE(l->reserve >= 0.0 && l->reserve < 1.0, "reserve must lie in [0, 1), got %g", l->reserve);
     RULE(l->offload_optimizer >= 0.0 && l->offload_optimizer <= 1.0,
@@ -318,6 +322,32 @@ mf_status mf_layout_resolve(mf_layout *l, const mf_model *m, mf_err *e) {
         status = check_schedule(l, m, e);
     }
     return status;
+}
+
+int64_t mf_layout_capacity(const mf_layout *l, const mf_model *m) {
+    if (!(l->capacity_factor > 0.0) || m->experts == 0) {
+        return 0;
+    }
+    double choices = (double)(m->top_k * l->seq) / (double)m->experts;
+    return (int64_t)ceil(l->capacity_factor * choices);
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* A group is `many` ranks in a row, tokens of a sample lie on `of_sample` ranks in a row; both
+ * begin at multiples of their sizes. */
+static int64_t samples_touched(int64_t many, int64_t of_sample) {
+    return (of_sample - common_divisor(many, of_sample) + many - 1) / of_sample + 1;
+}
+
+int64_t mf_layout_padded_rows(const mf_layout *l, const mf_model *m) {
+    int64_t capacity = l->pad_to_capacity ? mf_layout_capacity(l, m) : 0, ranks = l->ep * l->etp;
+    capacity = capacity < l->seq ? capacity : l->seq;
+    int64_t rows = capacity * l->mbs * samples_touched(ranks, l->tp * l->cp);
+    int64_t tokens = l->mbs * l->seq / (l->tp * l->cp) * ranks;
+    return rows < tokens ? rows : tokens;
 }
 
 bool mf_layout_valid(mf_layout *l, const mf_model *m) {

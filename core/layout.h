@@ -162,6 +162,7 @@ typedef struct mf_layout {
     mf_aux_scope aux_scope;   /* of models with an auxiliary loss */
     double capacity_factor;   /* an expert takes ceil(factor * top_k * seq / experts) choices of a
                                  sample, the others are dropped; 0: dropless */
+    bool pad_to_capacity;     /* experts work on as many rows as their capacity allows, always */
 } mf_layout;
 
 /* 1 everywhere, ZeRO-1, 1f1b, fused, ring, bf16, overlap dp,pp, headroom 1.25, reserve 0.05,
@@ -174,6 +175,12 @@ mf_status mf_layout_resolve(mf_layout *l, const mf_model *m, mf_err *e);
 
 /* The same without texts, for the search: true when valid. */
 bool mf_layout_valid(mf_layout *l, const mf_model *m);
+
+/* Choices of a sample that an expert takes; 0: all of them. */
+int64_t mf_layout_capacity(const mf_layout *l, const mf_model *m);
+/* Rows that an expert works on when they are padded: its capacity for all samples of which an EP x
+ * ETP group can hold tokens, unless there are fewer tokens than that. 0: rows are not padded. */
+int64_t mf_layout_padded_rows(const mf_layout *l, const mf_model *m);
 
 /* Spellings. *_parse return MF_USAGE with the list of known words and a near one. Masks are comma
  * lists; "none" is empty; recompute also takes "selective" (= core_attn) and "full" (= layer). */

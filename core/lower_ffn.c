@@ -5,14 +5,15 @@
 #include <string.h>
 
 /* y = silu(gate) * up (* router probability): reads 2 x width, writes width. */
-static int16_t swiglu(mf_build *bd, int16_t fc1, int64_t rows, int64_t width, bool routed,
-                      int16_t probs, int16_t row_map) {
+static int16_t swiglu(mf_build *bd, int16_t fc1, int64_t rows, int64_t width, int16_t probs,
+                      int16_t row_map) {
     uint16_t outer = bd->drop;
+    bool routed = mf_build_t(bd, fc1)->routed;
     bd->drop |= MF_RECOMPUTE_ACT;
     int16_t y = routed ? mf_build_routed(bd, "activation", rows, width, bd->act_B)
                        : mf_build_tensor(bd, "activation", rows, width, bd->act_B);
     bd->drop = outer;
-    mf_build_t(bd, y)->offload = routed ? MF_OFFLOAD_EXPERT_FC1 : MF_OFFLOAD_FFN;
+    mf_build_t(bd, y)->offload = row_map != MF_NO_TENSOR ? MF_OFFLOAD_EXPERT_FC1 : MF_OFFLOAD_FFN;
     mf_op *op = mf_build_memory_op(bd, MF_OP_SWIGLU_FWD, "swiglu", rows, width,
                                    3.0 * (double)rows * (double)width * bd->act_B);
     op->flags |= routed ? MF_OPF_ROUTED : 0;
@@ -31,7 +32,7 @@ int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part
     bd->drop |= drop_fc1;
     int16_t h = mf_lower_column_parallel(bd, &fc1, x);
     mf_build_t(bd, h)->offload = MF_OFFLOAD_FFN;
-    int16_t a = swiglu(bd, h, bd->tokens_attn, local, false, MF_NO_TENSOR, MF_NO_TENSOR);
+    int16_t a = swiglu(bd, h, bd->tokens_attn, local, MF_NO_TENSOR, MF_NO_TENSOR);
     mf_linear fc2 = {"fc2", part, local, bd->m->hidden, bd->m->ffn_bias, bd->math};
     int16_t y = mf_lower_row_parallel(bd, &fc2, a);
     bd->drop = outer;
@@ -44,6 +45,7 @@ typedef struct moe {
     int64_t tokens;  /* of this rank */
     int64_t routed;  /* rows after dispatch over EP, balanced: tokens * top_k */
     int64_t rows;    /* rows that the local experts work on: routed * ETP */
+    int64_t padded;  /* of these, for each expert whatever comes; 0: as many as come */
     int64_t experts; /* local */
     int64_t width;   /* of a local expert shard */
 } moe;
@@ -186,10 +188,10 @@ static mf_op *reorder_op(mf_build *bd, mf_op_kind kind, const char *name, int64_
     return op;
 }
 
-/* Rows into the order of `experts` experts, one row for each choice, each with its probability. The
- * result's map is the row map. */
+/* Rows into the order of `experts` experts, one row for each choice, each with its probability;
+ * `padded` rows for each of them, or as many as come. The result's map is the row map. */
 static routed_rows permute(mf_build *bd, routed_rows in, int64_t rows, int64_t experts,
-                           bool routed) {
+                           int64_t padded, bool routed) {
     int16_t y = reordered(bd, "permute", rows, routed);
     uint16_t drop = mf_build_t(bd, y)->drop;
     int16_t map = row_map(bd, in.x, y, in.choices, experts);
@@ -199,6 +201,7 @@ static routed_rows permute(mf_build *bd, routed_rows in, int64_t rows, int64_t e
     mf_op *op = reorder_op(bd, MF_OP_PERMUTE, "permute", in.rows, rows);
     op->dim[2] = in.choices;
     op->dim[3] = experts;
+    op->dim[4] = padded;
     mf_op_in(op, in.x);
     mf_op_in(op, in.map);
     mf_op_in(op, in.probs);
@@ -287,7 +290,7 @@ static routed_rows dispatch(mf_build *bd, const moe *s, routed_rows own, sent *w
     bd->module = MF_MODULE_DISPATCH;
     if (l->ep > 1) {
         if (l->dispatcher == MF_DISPATCH_ALLTOALL) {
-            own = permute(bd, own, s->routed, bd->m->experts, false);
+            own = permute(bd, own, s->routed, bd->m->experts, 0, false);
             mf_build_t(bd, own.x)->drop |= MF_DROP_ALWAYS;
             x = arriving(bd, "ep_tokens", s->routed, 1, true);
         } else if (l->dispatcher == MF_DISPATCH_ALLGATHER) {
@@ -376,13 +379,14 @@ static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int1
     }
     uint16_t outer = bd->drop;
     bd->drop |= drop;
-    int16_t y = mf_build_routed(bd, name, s->rows, n, bd->act_B);
+    int16_t y = s->padded > 0 ? mf_build_tensor(bd, name, s->rows, n, bd->act_B)
+                              : mf_build_routed(bd, name, s->rows, n, bd->act_B);
     bd->drop = outer;
     mf_build_t(bd, y)->offload = offload;
     mf_op *op = mf_build_gemm(bd, name, bd->math, s->rows, n, k);
     op->kind = MF_OP_GROUPED_GEMM;
     op->dim[3] = s->experts;
-    op->flags |= MF_OPF_ROUTED;
+    op->flags |= s->padded > 0 ? 0 : MF_OPF_ROUTED;
     op->bytes += (double)(s->experts - 1) * (double)k * (double)n *
                  (bd->quant_B > 0 ? bd->quant_B : bd->act_B);
     mf_op_in(op, q);
@@ -401,7 +405,7 @@ static int16_t experts(mf_build *bd, const moe *s, routed_rows in) {
     int16_t fc1 = grouped_linear(bd, s, "expert_fc1", in.x, MF_NO_TENSOR, in.map, 2 * s->width,
                                  bd->m->hidden, MF_RECOMPUTE_EXPERTS, MF_OFFLOAD_EXPERT_FC1);
     bd->drop |= MF_RECOMPUTE_EXPERTS;
-    int16_t a = swiglu(bd, fc1, s->rows, s->width, true, in.probs, in.map);
+    int16_t a = swiglu(bd, fc1, s->rows, s->width, in.probs, in.map);
     int16_t y =
         grouped_linear(bd, s, "expert_fc2", a, in.probs, in.map, bd->m->hidden, s->width, 0, 0);
     bd->drop = outer;
@@ -442,6 +446,8 @@ static int16_t moe_layer(mf_build *bd, int16_t x, int16_t xn) {
         .experts = m->experts / l->ep,
         .width = m->moe_ffn / l->etp,
     };
+    s.padded = mf_layout_padded_rows(l, m);
+    s.rows = s.padded > 0 ? s.padded * s.experts : s.rows;
     bool beside = (l->overlap & MF_OVERLAP_EP) != 0;
     int16_t shared = MF_NO_TENSOR;
     uint16_t outer = bd->drop;
@@ -460,7 +466,7 @@ static int16_t moe_layer(mf_build *bd, int16_t x, int16_t xn) {
         shared = shared_expert(bd, xn);
     }
     bd->module = MF_MODULE_DISPATCH;
-    routed_rows rows = permute(bd, arrived, s.rows, s.experts, true);
+    routed_rows rows = permute(bd, arrived, s.rows, s.experts, s.padded, s.padded == 0);
     mf_build_t(bd, rows.x)->offload = MF_OFFLOAD_EXPERT_IN;
     int16_t y = experts(bd, &s, rows);
     bd->drop |= MF_RECOMPUTE_MOE;

@@ -389,10 +389,10 @@ mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t sta
     }
     find_events(&g);
     find_items(&g);
-    int64_t events = s->count[stage], host_bound;
+    int64_t events = s->count[stage];
     status = arrange(&g.device, g.step[events], &g.x->size_B, &g.x->bound_B, e);
     if (status == MF_OK) {
-        status = arrange(&g.host, events, &g.x->host_B, &host_bound, e);
+        status = arrange(&g.host, events, &g.x->host_B, &g.x->host_bound_B, e);
     }
 out:
     free(g.step);

@@ -27,9 +27,9 @@ typedef struct mf_place_work { /* of a block at work in an event */
 } mf_place_work;
 
 typedef struct mf_places {
-    int64_t size_B;  /* of the area */
-    int64_t bound_B; /* most that stands at once: no arrangement needs less */
-    int64_t host_B;
+    int64_t size_B;               /* of the area */
+    int64_t bound_B;              /* most that stands at once: no arrangement needs less */
+    int64_t host_B, host_bound_B; /* the same of host memory */
     int64_t micro_batches;
     int blocks;                  /* of the stage, chunk after chunk */
     int *first;                  /* [chunks + 1] block of a chunk */

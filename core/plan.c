@@ -203,6 +203,15 @@ void mf_plan_write_layout(mf_json_writer *w, const char *key, const mf_layout *l
     write_memory(w, l->memory);
     mf_json_write_f64(w, "token_headroom", l->token_headroom);
     mf_json_write_f64(w, "reserve", l->reserve);
+    if (l->aux_scope != MF_AUX_MICRO_BATCH) { /* what few runs have stands there when they do */
+        mf_json_write_string(w, "aux_scope", mf_aux_scope_text(l->aux_scope));
+    }
+    if (l->capacity_factor > 0.0) {
+        mf_json_write_f64(w, "capacity_factor", l->capacity_factor);
+    }
+    if (l->pad_to_capacity) {
+        mf_json_write_bool(w, "pad_to_capacity", true);
+    }
     mf_json_write_end(w);
 }
 

@@ -137,7 +137,10 @@ static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
                                        "cuda_graph",
                                        "reserve",
                                        "offload_optimizer",
-                                       "token_headroom"};
+                                       "token_headroom",
+                                       "aux_scope",
+                                       "capacity_factor",
+                                       "pad_to_capacity"};
     const int64_t most = 1 << 20; /* so that products of three degrees stay exact */
     int64_t zero = 0, expert_zero = 0;
     reader r = enter(v, keys, COUNT(keys), e);
@@ -169,6 +172,15 @@ static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
     read_choice(&r, &l->memory);
     read_f64(&r, "token_headroom", 1, &l->token_headroom);
     read_f64(&r, "reserve", 0, &l->reserve);
+    if (mf_json_find(v, "aux_scope") != NULL) {
+        READ_WORD(&r, "aux_scope", mf_aux_scope_parse, &l->aux_scope);
+    }
+    if (mf_json_find(v, "capacity_factor") != NULL) {
+        read_f64(&r, "capacity_factor", 0, &l->capacity_factor);
+    }
+    if (mf_json_find(v, "pad_to_capacity") != NULL) {
+        read_bool(&r, "pad_to_capacity", &l->pad_to_capacity);
+    }
     l->zero = (uint8_t)zero;
     l->expert_zero = (uint8_t)expert_zero;
     if (r.status == MF_OK && (l->offload_optimizer > 1 || l->reserve >= 1)) {

@@ -364,3 +364,7 @@ double mf_exec_planned_host_B(const mf_exec *x) {
 int64_t mf_exec_gaps_B(const mf_exec *x) {
     return x->places->size_B - x->places->bound_B;
 }
+
+int64_t mf_exec_host_gaps_B(const mf_exec *x) {
+    return x->places->host_B - x->places->host_bound_B;
+}

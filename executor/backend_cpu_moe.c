@@ -7,6 +7,7 @@
 #include "kernels/permute.h"
 #include "kernels/swiglu.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -34,6 +35,7 @@ mf_status mf_cpu_permute(const mf_exec_op *x, mf_err *e) {
                                              .top_k = choices,
                                              .experts = experts,
                                              .align = 1,
+                                             .least = dim[4],
                                              .rows_max = out->rows_max,
                                              .index = x->in[1].data,
                                              .counts = map.counts,
@@ -43,6 +45,7 @@ mf_status mf_cpu_permute(const mf_exec_op *x, mf_err *e) {
                                              .overflow = map.overflow};
         status = mf_kernel_permute_map_build(&build, e);
         if (status == MF_OK && *map.overflow != 0) {
+            assert(dim[4] == 0); /* what was not dropped has its place */
             return mf_err_set(e, MF_INFEASIBLE,
                               "%s: %d routed rows in a buffer of %lld: the token headroom %.3g is "
                               "too small for this routing",

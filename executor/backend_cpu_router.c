@@ -169,11 +169,10 @@ static mf_status drop(const mf_exec_op *x, mf_err *e) {
         memcpy(index + place * k, map + g * k, (size_t)k * sizeof *index);
         memcpy(by_place + place * k, prob + g * k, (size_t)k * sizeof *by_place);
     }
-    double choices = (double)(k * l->seq) / (double)m->experts;
     const mf_kernel_router_drop a = {.rows = rows,
                                      .experts = m->experts,
                                      .top_k = k,
-                                     .capacity = (int64_t)ceil(l->capacity_factor * choices),
+                                     .capacity = mf_layout_capacity(l, m),
                                      .samples = l->mbs,
                                      .sample = sample,
                                      .prob = by_place,

@@ -116,8 +116,9 @@ double mf_exec_planned_B(const mf_exec *x);
 /* The same of host memory. */
 int64_t mf_exec_host_B(const mf_exec *x);
 double mf_exec_planned_host_B(const mf_exec *x);
-/* Of the arena: bytes between things that stand at the same time, where no arrangement without was
- * found. arena = planned + gaps. */
+/* Of the arena, and of host memory: bytes between things that stand at the same time, where no
+ * arrangement without was found. arena = planned + gaps. */
 int64_t mf_exec_gaps_B(const mf_exec *x);
+int64_t mf_exec_host_gaps_B(const mf_exec *x);
 
 #endif

@@ -46,10 +46,11 @@ __global__ void sort_count(Key key, int64_t items, int bins, int32_t *counts) {
 }
 
 /* One block of SORT_BINS_MAX threads: counts[stretch, bins] becomes the first place of each
- * stretch's items of a bin; bins begin at multiples of align. totals [bins] and offsets [bins + 1]
+ * stretch's items of a bin; bins begin at multiples of align and are no
+ * shorter than least. totals [bins] and offsets [bins + 1]
  * (both may be NULL) get the items and first places of each bin; overflow (may be NULL) whether it
  * passes most. */
-static __global__ void sort_places(int32_t *counts, int stretches, int bins, int align,
+static __global__ void sort_places(int32_t *counts, int stretches, int bins, int align, int least,
                                    int32_t *totals, int32_t *offsets, int64_t most,
                                    int32_t *overflow) {
     __shared__ int32_t scan[SORT_BINS_MAX];
@@ -59,7 +60,7 @@ static __global__ void sort_places(int32_t *counts, int stretches, int bins, int
     for (int s = 0; b < bins && s < stretches; s++) {
         total += counts[s * bins + b];
     }
-    int32_t padded = (total + align - 1) / align * align;
+    int32_t padded = max((total + align - 1) / align * align, least);
     scan[b] = padded;
     for (int step = 1; step < SORT_BINS_MAX; step *= 2) {
         __syncthreads();
@@ -141,6 +142,7 @@ __global__ void sort_place(Key key, Put put, int64_t items, int bins, const int3
 /* What the caller wants to know of the last digit's bins; all may be NULL. */
 typedef struct sort_bins {
     int bins, align; /* a bin begins at a multiple of align */
+    int least;       /* places that a bin takes at least */
     int32_t *totals, *offsets;
     int64_t most;
     int32_t *overflow;
@@ -224,7 +226,7 @@ __device__ static inline void sort_first_places(const sort_bins &b, int32_t *nex
             total += theirs;
         }
     }
-    const int32_t padded = (total + b.align - 1) / b.align * b.align;
+    const int32_t padded = max((total + b.align - 1) / b.align * b.align, b.least);
     const int32_t end = sort_scan(padded, warp_sums);
     if (thread < b.bins) {
         first[thread] = end - padded + before;

@@ -277,7 +277,7 @@ static mf_status sort_tokens(const mf_kernel_embedding_grad *a, int32_t *const *
         const token_digits all = {
             a->token, a->begin, a->vocab, {keys[0], keys[1]}, {positions[0], positions[1]},
             digits,   bits};
-        const sort_bins bins = {1 << bits, 1, nullptr, nullptr, 0, nullptr};
+        const sort_bins bins = {1 << bits, 1, 0, nullptr, nullptr, 0, nullptr};
         return sort_in_cluster(all, bins, a->tokens, s, e);
     }
     unsigned blocks = (unsigned)mf_ceil_div(a->tokens, SORT_STRETCH);
@@ -287,7 +287,7 @@ static mf_status sort_tokens(const mf_kernel_embedding_grad *a, int32_t *const *
         digit_put put = {key, d ? positions[in] : nullptr, keys[out], positions[out]};
         sort_count<<<blocks, SORT_THREADS, 0, s>>>(key, a->tokens, 1 << DIGIT_BITS, counts);
         MF_KERNEL_LAUNCHED(e);
-        sort_places<<<1, SORT_BINS_MAX, 0, s>>>(counts, (int)blocks, 1 << DIGIT_BITS, 1, nullptr,
+        sort_places<<<1, SORT_BINS_MAX, 0, s>>>(counts, (int)blocks, 1 << DIGIT_BITS, 1, 0, nullptr,
                                                 nullptr, 0, nullptr);
         MF_KERNEL_LAUNCHED(e);
         sort_place<<<blocks, SORT_THREADS, 0, s>>>(key, put, a->tokens, 1 << DIGIT_BITS, counts);

@@ -13,7 +13,7 @@ size_t mf_kernel_permute_workspace_B(int64_t slots, int64_t experts) {
 
 mf_status mf_kernel_permute_map_build(const mf_kernel_permute_map *a, mf_err *e) {
     (void)e;
-    assert(a->align >= 1);
+    assert(a->align >= 1 && a->least % a->align == 0);
     int64_t slots = a->tokens * a->top_k;
     for (int64_t x = 0; x < a->experts; x++) {
         a->counts[x] = 0;
@@ -27,6 +27,7 @@ mf_status mf_kernel_permute_map_build(const mf_kernel_permute_map *a, mf_err *e)
     a->offsets[0] = 0;
     for (int64_t x = 0; x < a->experts; x++) {
         int64_t padded = (a->counts[x] + a->align - 1) / a->align * a->align;
+        padded = padded > a->least ? padded : a->least;
         a->offsets[x + 1] = a->offsets[x] + (int32_t)padded;
     }
     *a->overflow = a->offsets[a->experts] > a->rows_max;

@@ -59,7 +59,7 @@ extern "C" mf_status mf_kernel_permute_map_build_cuda(const mf_kernel_permute_ma
     }
     if (slots <= SORT_CLUSTER_ITEMS) {
         const slot_digits digits = {key, put};
-        const sort_bins want = {bins,       (int)a->align, a->counts,
+        const sort_bins want = {bins,       (int)a->align, (int)a->least, a->counts,
                                 a->offsets, a->rows_max,   a->overflow};
         return sort_in_cluster(digits, want, slots, s, e);
     }
@@ -67,8 +67,8 @@ extern "C" mf_status mf_kernel_permute_map_build_cuda(const mf_kernel_permute_ma
         sort_count<<<blocks, SORT_THREADS, 0, s>>>(key, slots, bins, counts);
         MF_KERNEL_LAUNCHED(e);
     }
-    sort_places<<<1, SORT_BINS_MAX, 0, s>>>(counts, (int)blocks, bins, (int)a->align, a->counts,
-                                            a->offsets, a->rows_max, a->overflow);
+    sort_places<<<1, SORT_BINS_MAX, 0, s>>>(counts, (int)blocks, bins, (int)a->align, (int)a->least,
+                                            a->counts, a->offsets, a->rows_max, a->overflow);
     MF_KERNEL_LAUNCHED(e);
     if (blocks > 0) {
         sort_place<<<blocks, SORT_THREADS, 0, s>>>(key, put, slots, bins, counts);

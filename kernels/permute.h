@@ -2,8 +2,8 @@
  *
  * A slot is one (token, choice) pair, numbered slot = token * top_k + choice. The map puts the
  * slots of expert 0 first, then expert 1, ..., within an expert by slot number (stable, so the same
- * under every run), each expert's run rounded up to `align` rows. Dropped slots (index -1) get no
- * row. All counts stay where the kernels run.
+ * under every run), each expert's run rounded up to `align` rows and no shorter than `least`.
+ * Dropped slots (index -1) get no row. All counts stay where the kernels run.
  *     permute:    out[row] = weight[slot] * x[slot_of_row[row] / top_k];  padding rows are zero
  *     unpermute:  y[t] = add[t] + sum over choices j of weight[t, j] * in[row_of_slot[t, j]]
  * Each is the other's backward: d(x) of permute = unpermute of d(out); d(in) of unpermute = permute
@@ -27,6 +27,7 @@ typedef struct mf_kernel_permute_map {
     int32_t *slot_of_row;                  /* [rows_max]; -1: padding, and all rows past the end */
     int32_t *overflow; /* [1] set to 1 when offsets[experts] > rows_max, else 0 */
     void *workspace;   /* CUDA: mf_kernel_permute_workspace_B bytes; the reference takes NULL */
+    int64_t least;     /* rows of a run at least, a multiple of align: a capacity; 0: none */
 } mf_kernel_permute_map;
 
 typedef struct mf_kernel_permute {

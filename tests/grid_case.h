@@ -16,19 +16,21 @@ typedef struct grid_model {
     const char *name, *config;
     double capacity; /* factor; 0: dropless */
     const char *override[GRID_OVERRIDES];
+    bool padded; /* to the capacity */
 } grid_model;
 
 /* Grouped-query attention with biases and a gated shared expert; latent attention with sigmoid
  * routing, a dense first layer and two MTP depths; QK norms with tied tables; plain; the
- * same with a capacity that drops tokens; dense. Auxiliary losses are those of single samples,
- * which no layout may change. */
+ * same with a capacity that drops tokens, and with rows padded to it; dense. Auxiliary losses are
+ * those of single samples, which no layout may change. */
 static const grid_model grid_models[] = {
-    {"qwen2_moe", "qwen2_moe", 0, {"vocab_size=64"}},
-    {"deepseek_v3", "deepseek_v3", 0, {"vocab_size=64", "num_nextn_predict_layers=2"}},
-    {"qwen3_moe tied", "qwen3_moe", 0, {"vocab_size=64", "tie_word_embeddings=true"}},
-    {"mixtral", "mixtral", 0, {"vocab_size=61"}},
-    {"mixtral dropping", "mixtral", 1.0, {"vocab_size=64"}},
-    {"llama", "llama", 0, {"vocab_size=64", "num_hidden_layers=6"}},
+    {"qwen2_moe", "qwen2_moe", 0, {"vocab_size=64"}, false},
+    {"deepseek_v3", "deepseek_v3", 0, {"vocab_size=64", "num_nextn_predict_layers=2"}, false},
+    {"qwen3_moe tied", "qwen3_moe", 0, {"vocab_size=64", "tie_word_embeddings=true"}, false},
+    {"mixtral", "mixtral", 0, {"vocab_size=61"}, false},
+    {"mixtral dropping", "mixtral", 1.0, {"vocab_size=64"}, false},
+    {"mixtral padded", "mixtral", 0.9, {"vocab_size=64", "rms_norm_eps=1e-4"}, true},
+    {"llama", "llama", 0, {"vocab_size=64", "num_hidden_layers=6"}, false},
 };
 enum { GRID_MODELS = sizeof grid_models / sizeof grid_models[0] };
 
@@ -91,6 +93,7 @@ static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_la
     s = s == MF_OK ? mf_cluster_load("cpu", &g->cluster, e) : s;
     g->cluster.domain_gpus_used = 2 * l->tp; /* pairs for hierarchical CP */
     g->layout.capacity_factor = m->capacity;
+    g->layout.pad_to_capacity = m->padded;
     g->layout.aux_scope = MF_AUX_SEQUENCE;
     g->model.aux_loss_coef = g->model.experts > 0 ? o->aux_coef : 0.0;
     g->layout.token_headroom = (double)g->layout.ep; /* the worst case */

@@ -72,6 +72,17 @@ static inline bool grid_of_program(const mf_program *p, const mf_op *op, int pos
     return op->pass == MF_PASS_O || op == &p->send_forward || op == &p->send_backward;
 }
 
+/* Padded to the capacity, each expert has as many rows as any other, whatever the routing. */
+static inline bool grid_padded(const mf_layout *l, const mf_model *m, const mf_exec_op *x) {
+    const mf_exec_tensor *map = &x->in[x->nin > 0 ? x->nin - 1 : 0];
+    int64_t rows = mf_layout_padded_rows(l, m), experts = x->op->dim[3];
+    bool even = rows > 0 && x->op->dim[0] == rows * experts;
+    for (int64_t i = 0; even && i <= experts; i++) {
+        even = ((const int32_t *)map->data)[i] == i * rows;
+    }
+    return even;
+}
+
 static inline void grid_look(void *user, const mf_exec_op *x) {
     grid_watch *w = user;
     mf_price price = {0};
@@ -85,7 +96,12 @@ static inline void grid_look(void *user, const mf_exec_op *x) {
     if (x->op->bytes > 0 || x->op->flops > 0) {
         mf_cost_op(w->cost, x->op, 1.0, &price);
     }
-    bool foreign = !grid_of_program(w->g->program, x->op, x->position), free = !(price.time_s > 0);
+    bool foreign = !grid_of_program(w->g->program, x->op, x->position);
+    if (w->g->layout.pad_to_capacity && x->op->kind == MF_OP_GROUPED_GEMM &&
+        x->op->pass == MF_PASS_F) {
+        foreign |= !grid_padded(&w->g->layout, &w->g->model, x);
+    }
+    bool free = !(price.time_s > 0);
     if ((foreign || free) && w->unpriced + w->foreign == 0) {
         snprintf(w->text, sizeof w->text, "position %d %s", x->position, x->op->name);
     }
@@ -189,7 +205,7 @@ static inline double grid_account(const grid_case *g, const mf_exec_result *r, c
     int64_t stage = mf_layout_coords(&g->layout, mf_comm_rank(g->comm)).p;
     int64_t ops = grid_ops_of_step(g->program, g->schedule, stage);
     double arena = (double)(mf_exec_arena_B(g->exec) - mf_exec_gaps_B(g->exec));
-    double host = (double)mf_exec_host_B(g->exec);
+    double host = (double)(mf_exec_host_B(g->exec) - mf_exec_host_gaps_B(g->exec));
     if (arena != mf_exec_planned_B(g->exec) || host != mf_exec_planned_host_B(g->exec)) {
         snprintf(text, 200, "arena %.0f of %.0f, host %.0f of %.0f", arena,
                  mf_exec_planned_B(g->exec), host, mf_exec_planned_host_B(g->exec));

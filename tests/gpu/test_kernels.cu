@@ -395,7 +395,8 @@ static void test_router(const routing *t, int64_t rows) {
 
 static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t experts,
                          int64_t cols, int64_t align, bool tight) {
-    int64_t slots = tokens * k, most = tight ? slots / 2 : slots + experts * align;
+    int64_t slots = tokens * k, least = tight ? 0 : 3 * align;
+    int64_t most = tight ? slots / 2 : slots + experts * (align + least);
     CASE("permute", "%s tokens %lld top %lld experts %lld cols %lld align %lld tight %d",
          name_of(d), (long long)tokens, (long long)k, (long long)experts, (long long)cols,
          (long long)align, tight);
@@ -416,7 +417,8 @@ static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t e
                                        (int32_t *)P(row),
                                        (int32_t *)P(slot),
                                        (int32_t *)P(over),
-                                       P(work)};
+                                       P(work),
+                                       least};
             return a;
         },
         mf_kernel_permute_map_build, mf_kernel_permute_map_build_cuda);

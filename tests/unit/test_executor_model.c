@@ -17,6 +17,7 @@ typedef struct model_case {
     const char *name, *config;
     ref_scope scope;
     double aux, z, bias_rate, capacity;
+    bool padded; /* to the capacity */
     bool forced;
     double bf16; /* bound on a gradient's error in bf16, ten times that on a loss's; 0: float */
     int draw;    /* of the tokens: another where choices would lie too near for float */
@@ -78,6 +79,16 @@ static const model_case cases[] = {
      .aux = 0.1,
      .z = 0.01,
      .capacity = 0.9},
+    {.name = "sigmoid, padded to the capacity",
+     .config = SIGMOID,
+     .scope = REF_SEQUENCE,
+     .aux = 0.1,
+     .capacity = 0.8,
+     .padded = true},
+    {.name = "gpt_oss, padded to the capacity",
+     .config = GPT_OSS("0.6"),
+     .capacity = 0.8,
+     .padded = true},
     {.name = "z-loss alone", .config = MIXTRAL, .z = 0.1, .draw = 1},
     {.name = "capacity 1, auxiliary loss",
      .config = MIXTRAL,
@@ -224,6 +235,7 @@ static mf_status open_world(world *w, const model_case *c, const spec *s, mf_err
     w->layout = layout_of(s);
     w->layout.aux_scope = (mf_aux_scope)c->scope;
     w->layout.capacity_factor = c->capacity;
+    w->layout.pad_to_capacity = c->padded;
     w->layout.precision = c->bf16 > 0 ? MF_PREC_BF16 : MF_PREC_FP32;
     mf_exec_options_init(&o);
     o.aux_coef = c->aux;

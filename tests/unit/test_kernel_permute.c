@@ -12,7 +12,7 @@ typedef struct maps {
 } maps;
 
 /* Random distinct experts for each token, none for expert 2, a few dropped slots. */
-static void build(maps *m, int64_t align, int64_t rows_max) {
+static void build_runs(maps *m, int64_t align, int64_t least, int64_t rows_max) {
     for (int t = 0; t < TOKENS; t++) {
         int first = (int)kt_int(0, 3);
         for (int j = 0; j < TOP_K; j++) {
@@ -24,6 +24,7 @@ static void build(maps *m, int64_t align, int64_t rows_max) {
                                .top_k = TOP_K,
                                .experts = EXPERTS,
                                .align = align,
+                               .least = least,
                                .rows_max = rows_max,
                                .index = m->index,
                                .counts = m->counts,
@@ -32,6 +33,10 @@ static void build(maps *m, int64_t align, int64_t rows_max) {
                                .slot_of_row = m->slot_of_row,
                                .overflow = &m->overflow};
     assert_ok(mf_kernel_permute_map_build(&a, NULL));
+}
+
+static void build(maps *m, int64_t align, int64_t rows_max) {
+    build_runs(m, align, 0, rows_max);
 }
 
 static void map_sorts_slots_by_expert_and_keeps_their_order(void **state) {
@@ -62,6 +67,22 @@ static void map_sorts_slots_by_expert_and_keeps_their_order(void **state) {
         }
         assert_int_equal(placed, SLOTS);
     }
+}
+
+/* Runs of a fixed length: what is not there is a row of nothing. */
+static void runs_are_no_shorter_than_their_least(void **state) {
+    (void)state;
+    maps m;
+    build_runs(&m, 1, 9, ROWS_MAX);
+    assert_int_equal(m.overflow, 0);
+    for (int x = 0; x < EXPERTS; x++) {
+        assert_int_equal(m.offsets[x], 9 * x);
+        assert_true(m.counts[x] <= 9);
+        for (int r = 0; r < 9; r++) {
+            assert_int_equal(m.slot_of_row[9 * x + r] >= 0, r < m.counts[x]);
+        }
+    }
+    assert_int_equal(m.offsets[EXPERTS], 9 * EXPERTS);
 }
 
 static void map_reports_overflow_and_writes_nothing_past_the_end(void **state) {
@@ -263,6 +284,7 @@ int main(void) {
     kt_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(map_sorts_slots_by_expert_and_keeps_their_order),
+        cmocka_unit_test(runs_are_no_shorter_than_their_least),
         cmocka_unit_test(map_reports_overflow_and_writes_nothing_past_the_end),
         cmocka_unit_test(permute_and_unpermute_match_double_and_its_differences),
         cmocka_unit_test(regroup_turns_source_runs_into_expert_runs),
