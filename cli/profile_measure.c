@@ -115,6 +115,20 @@ static void finish(mf_point *p, const mf_measure_machine *machine, const char *d
     }
 }
 
+/* Both or none: a choice belongs to its time. */
+static mf_status keep(mf_store *store, const mf_point *p, const mf_measure_reading *r, mf_err *e) {
+    if (r->choice.text[0] == '\0') {
+        return mf_store_put(store, p, e);
+    }
+    mf_status s = mf_store_begin(store, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    s = mf_store_put(store, p, e);
+    s = s == MF_OK ? mf_store_put_choice(store, p, r->choice.text, e) : s;
+    return s == MF_OK ? mf_store_commit(store, e) : s;
+}
+
 static mf_status read_all(mf_measure_worker *w, mf_measure_list *l, mf_store *store,
                           const mf_measure_machine *machine, progress *p, mf_measured *out,
                           mf_err *e) {
@@ -135,7 +149,7 @@ static mf_status read_all(mf_measure_worker *w, mf_measure_list *l, mf_store *st
             out->refused++;
         } else {
             finish(point, machine, date, &r);
-            s = mf_store_put(store, point, e);
+            s = keep(store, point, &r, e);
             if (s != MF_OK) {
                 return s;
             }
@@ -177,6 +191,7 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
     mf_measure_worker *w = NULL;
     mf_measure_machine machine;
     mf_measure_list l = {NULL, 0, 0};
+    mf_measure_choice *choice = NULL;
     mf_store *store = NULL;
     progress p = {.cli = cli,
                   .wanted = cli->err_is_terminal || a->value[MF_OPT_PROGRESS].given,
@@ -190,7 +205,8 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
     s = s == MF_OK ? open_store(path, &store, e) : s;
     s = s == MF_OK ? mf_measure_keep_missing(&l, store, &machine, &out->there, e) : s;
     if (s == MF_OK && l.n > 0) {
-        s = mf_measure_worker_give(w, &l, e);
+        s = mf_measure_remember(&l, store, &machine, &choice, e);
+        s = s == MF_OK ? mf_measure_worker_give(w, &l, choice, e) : s;
         s = s == MF_OK ? read_all(w, &l, store, &machine, &p, out, e) : s;
     }
     if (s != MF_OK && cli->cancel != NULL && *cli->cancel != 0) {
@@ -202,5 +218,6 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
     mf_measure_worker_close(w);
     mf_store_close(store);
     mf_measure_list_clear(&l);
+    free(choice);
     return s;
 }

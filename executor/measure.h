@@ -27,6 +27,11 @@ extern "C" {
 #include <stddef.h>
 #include <stdint.h>
 
+/* An algorithm as a store remembers it. */
+typedef struct mf_measure_choice {
+    char text[MF_CHOICE_MAX];
+} mf_measure_choice;
+
 /* --- which points (no GPU needed) ------------------------------------------------------------- */
 
 typedef struct mf_measure_list {
@@ -59,10 +64,15 @@ mf_measure_degrees mf_measure_degrees_usual(void);
 mf_status mf_measure_plan_model(const mf_model *m, const mf_cluster *c, const mf_layout *base,
                                 const mf_measure_degrees *d, mf_measure_list *l, mf_err *e);
 
-/* Leaves the points that the store has no row of from this GPU and these versions; *there (may be
- * NULL) counts the others. */
+/* Leaves the points that the store has no row of from this GPU and the versions that matter to them
+ * (mf_measure_same_versions); *there (may be NULL) counts the others. */
 mf_status mf_measure_keep_missing(mf_measure_list *l, mf_store *store,
                                   const mf_measure_machine *machine, int64_t *there, mf_err *e);
+
+/* The algorithms that the store remembers for the points on this GPU; *out [l->n] to be freed. */
+mf_status mf_measure_remember(const mf_measure_list *l, mf_store *store,
+                              const mf_measure_machine *machine, mf_measure_choice **out,
+                              mf_err *e);
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
@@ -70,10 +80,14 @@ typedef struct mf_measure_reading {
     double time_s, low_s, high_s; /* median, 10th and 90th percentile of the batches */
     int64_t samples;              /* runs in them */
     int sm_MHz, temperature_C;    /* when last looked at; 0 = not known */
+    mf_measure_choice choice;     /* algorithm that ran (kernels/gemm_choice.h), or "" */
 } mf_measure_reading;
 
 typedef struct mf_measure_options {
     uint64_t seed; /* of the data */
+    /* Remembered algorithms of the list's points [n], "" = to be found by measuring, as are those
+     * that no longer run; NULL: none. */
+    const mf_measure_choice *choice;
     /* Called for every point of the list, index its place: measured, or why no kernel takes it. */
     void (*measured)(int64_t index, const mf_measure_reading *r, void *user);
     void (*refused)(int64_t index, const char *why, void *user);

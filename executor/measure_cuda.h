@@ -18,6 +18,8 @@
 typedef struct mf_measure_time {
     double time_s, low_s, high_s; /* median, 10th and 90th percentile of the batches */
     int64_t samples;              /* runs in them */
+    mf_measure_choice
+        choice; /* algorithm: in, what to run if it can be ("": find out); out, what ran */
 } mf_measure_time;
 
 /* Launches run number `i` on the stream. */

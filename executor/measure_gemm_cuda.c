@@ -93,6 +93,23 @@ static mf_status take_sets(mf_measure_session *s, const mf_gemm_cuda_shape *g, p
     return MF_OK;
 }
 
+/* The remembered algorithm, if this library takes it, else the fastest of its proposals; `choice`
+ * says which. */
+static mf_status choose(mf_measure_session *s, product *g, mf_measure_choice *choice, mf_err *e) {
+    _Static_assert(MF_CHOICE_MAX >= MF_GEMM_CHOICE_TEXT, "a store holds every choice");
+    mf_gemm_choice c;
+    mf_status status = MF_OK;
+    if (choice->text[0] == '\0' || mf_gemm_choice_read(choice->text, &c, NULL) != MF_OK ||
+        mf_gemm_cuda_use(g->plan, &c, NULL) != MF_OK) {
+        status = mf_gemm_cuda_tune(g->plan, g->data, g->sets, s->stream, NULL, e);
+    }
+    status = status == MF_OK ? mf_gemm_cuda_choice(g->plan, &c, e) : status;
+    if (status == MF_OK) {
+        mf_gemm_choice_print(&c, choice->text);
+    }
+    return status;
+}
+
 mf_status mf_measure_gemm(mf_measure_session *s, const mf_point *p, mf_measure_time *out,
                           mf_err *e) {
     mf_gemm_cuda_shape shape;
@@ -104,8 +121,7 @@ mf_status mf_measure_gemm(mf_measure_session *s, const mf_point *p, mf_measure_t
     status = status == MF_OK ? take_sets(s, &shape, &g, e) : status;
     status = status == MF_OK ? mf_gemm_cuda_create(s->cublas, &shape, s->workspace_B, &g.plan, e)
                              : status;
-    status =
-        status == MF_OK ? mf_gemm_cuda_tune(g.plan, g.data, g.sets, s->stream, NULL, e) : status;
+    status = status == MF_OK ? choose(s, &g, &out->choice, e) : status;
     status = status == MF_OK ? mf_measure_run(s, launch, &g, out, e) : status;
     mf_gemm_cuda_destroy(g.plan);
     return status;

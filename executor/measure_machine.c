@@ -118,6 +118,41 @@ void mf_measure_versions_of(const mf_measure_machine *m, const char *op, char *o
     snprintf(out, size, "%.120s%s%.30s", m->versions, nccl ? " nccl=" : "", nccl ? m->nccl : "");
 }
 
+/* Value of "key=" among words parted by blanks, at most `parts` of those parted by dots; its length
+ * in *length, 0 without. */
+static const char *version_of(const char *text, const char *key, int parts, size_t *length) {
+    size_t n = strlen(key);
+    *length = 0;
+    for (const char *at = text; at != NULL; at = strchr(at, ' ')) {
+        at += strspn(at, " ");
+        if (strncmp(at, key, n) != 0 || at[n] != '=') {
+            continue;
+        }
+        at += n + 1;
+        while (at[*length] != '\0' && at[*length] != ' ' && (at[*length] != '.' || --parts > 0)) {
+            ++*length;
+        }
+        return at;
+    }
+    return text;
+}
+
+static bool same_version(const char *key, int parts, const char *a, const char *b) {
+    size_t of_a, of_b;
+    const char *x = version_of(a, key, parts, &of_a), *y = version_of(b, key, parts, &of_b);
+    return of_a == of_b && strncmp(x, y, of_a) == 0;
+}
+
+bool mf_measure_same_versions(const char *op, const char *a, const char *b) {
+    enum { WHOLE = 9 };
+    const char *library = strcmp(op, "gemm") == 0           ? "cublas"
+                          : strcmp(op, "attention") == 0    ? "cudnn"
+                          : mf_measure_op_is_collective(op) ? "nccl"
+                                                            : "cuda";
+    return same_version("cuda", WHOLE, a, b) && same_version(library, WHOLE, a, b) &&
+           same_version("driver", 2, a, b);
+}
+
 bool mf_measure_op_is_collective(const char *op) {
     static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
                                       "send_recv",  "beside",     "dispatch",       "combine"};

@@ -38,6 +38,9 @@ mf_status mf_measure_machine_check(const mf_measure_machine *m, bool shared, mf_
 
 /* Versions as they stand in a point of this op: collectives depend on NCCL, too. */
 void mf_measure_versions_of(const mf_measure_machine *m, const char *op, char *out, size_t size);
+/* Whether a time of this op under one set of versions stands under the other: the toolkit, the
+ * library that runs it and the branch of the driver (580.159 of 580.159.04) are the same. */
+bool mf_measure_same_versions(const char *op, const char *a, const char *b);
 /* Whether points of this op take several GPUs and NCCL. */
 bool mf_measure_op_is_collective(const char *op);
 

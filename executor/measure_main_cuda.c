@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 1024 };
+enum { LINE = 2048 };
 
 static void measured(int64_t index, const mf_measure_reading *r, void *user) {
     const int64_t *number = user;
-    printf("point\t%" PRId64 "\t%.9g\t%.9g\t%.9g\t%" PRId64 "\t%d\t%d\n", number[index], r->time_s,
-           r->low_s, r->high_s, r->samples, r->sm_MHz, r->temperature_C);
+    printf("point\t%" PRId64 "\t%.9g\t%.9g\t%.9g\t%" PRId64 "\t%d\t%d%s%s\n", number[index],
+           r->time_s, r->low_s, r->high_s, r->samples, r->sm_MHz, r->temperature_C,
+           r->choice.text[0] != '\0' ? "\t" : "", r->choice.text);
     fflush(stdout);
 }
 
@@ -24,15 +25,27 @@ static void refused(int64_t index, const char *why, void *user) {
     fflush(stdout);
 }
 
-/* Lines "NUMBER <tab> KEY"; *number [l->n] to be freed. */
-static mf_status read_list(mf_measure_list *l, int64_t **number, mf_err *e) {
+/* Grown to `room` elements of `size` bytes; NULL without memory, the old ones left alone. */
+static void *grown(void *old, int64_t room, size_t size) {
+    return realloc(old, (size_t)room * size);
+}
+
+/* Lines "NUMBER <tab> KEY <tab> CHOICE", the last part of which may be missing; *number and *choice
+ * [l->n] to be freed. */
+static mf_status read_list(mf_measure_list *l, int64_t **number, mf_measure_choice **choice,
+                           mf_err *e) {
     char line[LINE];
     int64_t room = 0;
     while (fgets(line, sizeof line, stdin) != NULL) {
         char *key = NULL;
         int64_t n = strtoll(line, &key, 10), before = l->n;
         line[strcspn(line, "\r\n")] = '\0';
-        mf_status s = mf_measure_list_add(l, key + strspn(key, "\t "), false, "", e);
+        key += strspn(key, "\t ");
+        char *tab = strchr(key, '\t');
+        if (tab != NULL) {
+            *tab = '\0';
+        }
+        mf_status s = mf_measure_list_add(l, key, false, "", e);
         if (s != MF_OK) {
             return s;
         }
@@ -41,13 +54,16 @@ static mf_status read_list(mf_measure_list *l, int64_t **number, mf_err *e) {
         }
         if (l->n > room) {
             room = room > 0 ? 2 * room : 1024;
-            int64_t *more = realloc(*number, (size_t)room * sizeof *more);
-            if (more == NULL) {
+            int64_t *numbers = grown(*number, room, sizeof *numbers);
+            *number = numbers != NULL ? numbers : *number;
+            mf_measure_choice *choices = grown(*choice, room, sizeof *choices);
+            *choice = choices != NULL ? choices : *choice;
+            if (numbers == NULL || choices == NULL) {
                 return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
             }
-            *number = more;
         }
         (*number)[before] = n;
+        snprintf((*choice)[before].text, sizeof(*choice)->text, "%s", tab != NULL ? tab + 1 : "");
     }
     return MF_OK;
 }
@@ -56,6 +72,7 @@ int main(void) {
     mf_measure_machine machine;
     mf_measure_list l = {NULL, 0, 0};
     int64_t *number = NULL;
+    mf_measure_choice *choice = NULL;
     char line[LINE];
     mf_err e;
     mf_err_clear(&e);
@@ -64,10 +81,10 @@ int main(void) {
         mf_measure_machine_format(&machine, line, sizeof line);
         puts(line);
         fflush(stdout);
-        s = read_list(&l, &number, &e);
+        s = read_list(&l, &number, &choice, &e);
     }
     const mf_measure_options o = {
-        .seed = 1, .measured = measured, .refused = refused, .user = number};
+        .seed = 1, .choice = choice, .measured = measured, .refused = refused, .user = number};
     bool single = false;
     for (int64_t i = 0; i < l.n; i++) {
         single = single || !mf_measure_op_is_collective(l.point[i].op);
@@ -81,5 +98,6 @@ int main(void) {
     }
     mf_measure_list_clear(&l);
     free(number);
+    free(choice);
     return mf_status_exit_code(s);
 }

@@ -75,7 +75,7 @@ static int take_key(const mf_point *p, void *user) {
     known_keys *k = user;
     char versions[160], text[512];
     mf_measure_versions_of(k->machine, p->op, versions, sizeof versions);
-    if (strcmp(versions, p->versions) != 0) {
+    if (!mf_measure_same_versions(p->op, versions, p->versions)) {
         return 0;
     }
     if (k->n == k->room) {
@@ -121,6 +121,22 @@ mf_status mf_measure_keep_missing(mf_measure_list *l, mf_store *store,
     free(known.key);
     if (there != NULL) {
         *there = had - kept;
+    }
+    return s;
+}
+
+mf_status mf_measure_remember(const mf_measure_list *l, mf_store *store,
+                              const mf_measure_machine *machine, mf_measure_choice **out,
+                              mf_err *e) {
+    mf_status s = MF_OK;
+    *out = calloc((size_t)l->n + 1, sizeof **out);
+    if (*out == NULL) {
+        return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
+    }
+    for (int64_t i = 0; i < l->n && s == MF_OK; i++) {
+        mf_point p = l->point[i];
+        memcpy(p.gpu, machine->gpu, sizeof p.gpu);
+        s = mf_store_choice(store, &p, (*out)[i].text, e);
     }
     return s;
 }

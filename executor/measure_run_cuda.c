@@ -197,6 +197,9 @@ typedef struct loop {
 static mf_status one_point(loop *l, int64_t index, const mf_point *p, mf_err *e) {
     mf_measure_time t = {.samples = 0};
     mf_err why;
+    if (l->o->choice != NULL) {
+        t.choice = l->o->choice[index];
+    }
     mf_err_clear(&why);
     mf_status status = l->measure(l->user, p, &t, &why);
     if (status == MF_INPUT) {
@@ -215,7 +218,8 @@ static mf_status one_point(loop *l, int64_t index, const mf_point *p, mf_err *e)
         return mf_err_set(e, MF_INPUT, "the GPU slows down from heat (%u C, SM %u MHz)",
                           l->state.temperature_C, l->state.sm_MHz);
     }
-    const mf_measure_reading r = {.time_s = t.time_s,
+    const mf_measure_reading r = {.choice = t.choice,
+                                  .time_s = t.time_s,
                                   .low_s = t.low_s,
                                   .high_s = t.high_s,
                                   .samples = t.samples,

@@ -14,7 +14,7 @@
 #ifndef PATH_MAX
 #define PATH_MAX 4096
 #endif
-enum { LINE = 1024 };
+enum { LINE = 2048 };
 
 struct mf_measure_worker {
     pid_t child;
@@ -120,13 +120,14 @@ mf_status mf_measure_worker_open(const char *path, mf_measure_worker **out,
     return MF_OK;
 }
 
-mf_status mf_measure_worker_give(mf_measure_worker *w, const mf_measure_list *l, mf_err *e) {
+mf_status mf_measure_worker_give(mf_measure_worker *w, const mf_measure_list *l,
+                                 const mf_measure_choice *choice, mf_err *e) {
     struct sigaction quiet = {.sa_handler = SIG_IGN}, before;
     char key[512];
     sigaction(SIGPIPE, &quiet, &before); /* a child that is gone is an error here, not our end */
     for (int64_t i = 0; i < l->n; i++) {
         mf_point_format(&l->point[i], key, sizeof key);
-        fprintf(w->to, "%" PRId64 "\t%s\n", i, key);
+        fprintf(w->to, "%" PRId64 "\t%s\t%s\n", i, key, choice != NULL ? choice[i].text : "");
     }
     bool failed = fclose(w->to) != 0;
     w->to = NULL;
@@ -140,6 +141,7 @@ mf_status mf_measure_worker_give(mf_measure_worker *w, const mf_measure_list *l,
 mf_status mf_measure_worker_next(mf_measure_worker *w, mf_measure_word *word, int64_t *index,
                                  mf_measure_reading *r, mf_err *e) {
     char line[LINE];
+    int end = 0;
     mf_status s = read_line(w, line, e);
     if (s != MF_OK) {
         return s;
@@ -153,10 +155,12 @@ mf_status mf_measure_worker_next(mf_measure_worker *w, mf_measure_word *word, in
     }
     if (sscanf(line, "refused\t%" SCNd64, index) == 1) {
         *word = MF_WORD_REFUSED;
-    } else if (sscanf(line, "point\t%" SCNd64 "\t%lf\t%lf\t%lf\t%" SCNd64 "\t%d\t%d", index,
-                      &r->time_s, &r->low_s, &r->high_s, &r->samples, &r->sm_MHz,
-                      &r->temperature_C) == 7) {
+    } else if (sscanf(line, "point\t%" SCNd64 "\t%lf\t%lf\t%lf\t%" SCNd64 "\t%d\t%d%n", index,
+                      &r->time_s, &r->low_s, &r->high_s, &r->samples, &r->sm_MHz, &r->temperature_C,
+                      &end) == 7) {
         *word = MF_WORD_POINT;
+        snprintf(r->choice.text, sizeof r->choice.text, "%s",
+                 line[end] == '\t' ? line + end + 1 : "");
     }
     return *index >= 0 && *index < w->points
                ? MF_OK

@@ -3,8 +3,10 @@
  * moefold itself links no CUDA: `moefold-measure`, which lies beside it where the toolkit was there
  * when it was built, does. What they say to each other is lines of text, fields parted by tabs:
  *     <- machine ...                        measure_machine.h; or: error CODE TEXT
- *     -> 17 <tab> gemm dtype=bf16 m=...     every point with its number, then end of file
- *     <- point 17 time_s low_s high_s samples sm_MHz temperature_C
+ *     -> 17 <tab> gemm dtype=bf16 m=... <tab> CHOICE
+ *                                           every point with its number and, where one is
+ *                                           remembered, its algorithm; then end of file
+ *     <- point 17 time_s low_s high_s samples sm_MHz temperature_C CHOICE
  *     <- refused 18 TEXT                    no kernel takes this shape
  *     <- end
  * The child is in the process group of its parent, so that an interrupt from the keyboard ends both
@@ -26,8 +28,10 @@ bool mf_measure_worker_path(char *out, size_t size);
  * is not understood. */
 mf_status mf_measure_worker_open(const char *path, mf_measure_worker **out,
                                  mf_measure_machine *machine, mf_err *e);
-/* Hands it the whole list; nothing more goes to it. MF_IO. */
-mf_status mf_measure_worker_give(mf_measure_worker *w, const mf_measure_list *l, mf_err *e);
+/* Hands it the whole list, with the remembered algorithms [n] (NULL: none); nothing more goes to
+ * it. MF_IO. */
+mf_status mf_measure_worker_give(mf_measure_worker *w, const mf_measure_list *l,
+                                 const mf_measure_choice *choice, mf_err *e);
 
 typedef enum mf_measure_word { MF_WORD_POINT, MF_WORD_REFUSED, MF_WORD_END } mf_measure_word;
 /* The next thing that it says; *index is the point's place in the list, *r its times. Errors: as

@@ -137,6 +137,54 @@ static mf_measure_machine quiet_machine(void) {
                                 .nccl = "2.28.9"};
 }
 
+static void a_time_stands_while_what_runs_it_stays(void **state) {
+    (void)state;
+    static const char was[] = "cuda=13.0 driver=580.159.04 cublas=13.1.0 cudnn=9.19.0 nccl=2.28.9";
+    static const struct {
+        const char *op, *now;
+        bool same;
+    } cases[] = {
+        {"gemm", was, true},
+        {"gemm", "cuda=13.0 driver=580.159.03 cublas=13.1.0 cudnn=9.20.0", true},
+        {"gemm", "cuda=13.0 driver=580.159.04 cublas=13.1.1 cudnn=9.19.0", false},
+        {"gemm", "cuda=13.0 driver=580.159.04 cudnn=9.19.0", false},
+        {"gemm", "cuda=13.0 driver=580.160.04 cublas=13.1.0", false},
+        {"gemm", "cuda=13.1 driver=580.159.04 cublas=13.1.0", false},
+        {"attention", "cuda=13.0 driver=580.159 cublas=13.1.1 cudnn=9.19.0", true},
+        {"attention", "cuda=13.0 driver=580.159 cublas=13.1.0 cudnn=9.19.01", false},
+        {"memory", "cuda=13.0 driver=580.159.99", true},
+        {"all_reduce", "cuda=13.0 driver=580.159.04 nccl=2.28.9", true},
+        {"dispatch", "cuda=13.0 driver=580.159.04 nccl=2.29.0", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(mf_measure_same_versions(cases[i].op, was, cases[i].now), cases[i].same);
+        assert_int_equal(mf_measure_same_versions(cases[i].op, cases[i].now, was), cases[i].same);
+    }
+}
+
+static void remembered_algorithms_go_with_their_points(void **state) {
+    (void)state;
+    mf_store *store;
+    mf_point p;
+    mf_measure_choice *choice;
+    mf_measure_list l = {NULL, 0, 0};
+    mf_measure_machine m = quiet_machine();
+    assert_ok(mf_store_open(":memory:", &store, NULL));
+    assert_ok(mf_point_parse("gemm dtype=bf16 m=8 n=16 k=8", &p, NULL));
+    strcpy(p.gpu, "h200");
+    assert_ok(mf_store_put_choice(store, &p, "second", NULL));
+    strcpy(p.gpu, "h100");
+    assert_ok(mf_store_put_choice(store, &p, "of another GPU", NULL));
+    assert_ok(mf_measure_list_add(&l, "gemm dtype=bf16 m=8 n=8 k=8", false, "t", NULL));
+    assert_ok(mf_measure_list_add(&l, "gemm dtype=bf16 m=8 n=16 k=8", false, "t", NULL));
+    assert_ok(mf_measure_remember(&l, store, &m, &choice, NULL));
+    assert_string_equal(choice[0].text, "");
+    assert_string_equal(choice[1].text, "second");
+    free(choice);
+    mf_measure_list_clear(&l);
+    mf_store_close(store);
+}
+
 static void a_machine_survives_its_line(void **state) {
     (void)state;
     char line[1024];
@@ -241,6 +289,8 @@ int main(void) {
         cmocka_unit_test(a_key_is_added_once_and_bad_ones_are_refused),
         cmocka_unit_test(ops_of_a_program_become_keys),
         cmocka_unit_test(gpus_are_called_by_the_names_of_clusters),
+        cmocka_unit_test(a_time_stands_while_what_runs_it_stays),
+        cmocka_unit_test(remembered_algorithms_go_with_their_points),
         cmocka_unit_test(a_machine_survives_its_line),
         cmocka_unit_test(company_heat_and_no_gpu_are_refused),
         cmocka_unit_test(what_the_store_has_of_these_versions_is_left_out),

@@ -10,7 +10,7 @@ fi
 printf 'machine\tdevice=NVIDIA H200\tgpu=h200\tmemory_B=150e9\tgpus=%s\tprocesses=%s\thot=%s\tsm_MHz=1980\ttemperature_C=%s\tversions=cuda=99.0 driver=1\tnccl=%s\n' \
     "${MF_TEST_GPUS:-1}" "${MF_TEST_BUSY:-0}" "${MF_TEST_HOT:-0}" 36 2.99
 done=0
-while IFS="$tab" read -r number key; do
+while IFS="$tab" read -r number key choice; do
     if [ "$done" = "${MF_TEST_STOP:-none}" ]; then exit 1; fi
     if [ "$done" = "${MF_TEST_INTERRUPT:-none}" ]; then
         kill -INT "$PPID"
@@ -18,6 +18,8 @@ while IFS="$tab" read -r number key; do
     fi
     done=$((done + 1))
     case $key in
+    gemm*) printf 'point\t%s\t%s.5e-5\t%s.4e-5\t%s.6e-5\t70\t1980\t37\t%s\n' "$number" "$done" "$done" "$done" \
+        "${choice:-cublas-99 found for $key}" ;;
     "attention pass=bwd"*) printf 'refused\t%s\tno kernel\n' "$number" ;;
     *) printf 'point\t%s\t%s.5e-5\t%s.4e-5\t%s.6e-5\t70\t1980\t37\n' "$number" "$done" "$done" "$done" ;;
     esac
