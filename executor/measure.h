@@ -48,8 +48,9 @@ mf_status mf_measure_list_add(mf_measure_list *l, const char *key, bool holdout,
 /* The general grid of one GPU: products, grouped products, attention, memory-bound kernels, copies,
  * launches, over the ranges of the shipped models; held-out points drawn at random with `seed`. */
 mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e);
-/* Collectives of 2 .. ranks GPUs of one host by size; three of four GPUs and sizes between powers
- * of two are held out. */
+/* Collectives of 2 .. ranks GPUs of one host by size, dispatch and combine by tokens and skew, and
+ * compute beside collectives; three of four GPUs, sizes between powers of two and routings at
+ * random are held out. */
 mf_status mf_measure_plan_collectives(int ranks, uint64_t seed, mf_measure_list *l, mf_err *e);
 
 /* What a model needs on GPUs of a cluster: every op of its blocks (forward, both gradients,

@@ -7,6 +7,12 @@
 
 uint64_t mf_measure_random(uint64_t *state);
 int64_t mf_measure_random_int(uint64_t *state, int64_t below);
+/* Even in the logarithm; a multiple of `coarse` three times in four, else of `fine`. */
+int64_t mf_measure_random_size(uint64_t *state, double low, double high, int64_t coarse,
+                               int64_t fine);
+/* Points from `from` on into a deterministic order in which a time limit cuts all families alike.
+ */
+void mf_measure_shuffle(mf_measure_list *l, int64_t from, uint64_t *state);
 
 /* Adds products, grouped products and attention of shipped models under random layouts, some of
  * them held out. */

@@ -5,33 +5,22 @@
  * buffers that rotate. The time of a batch is that of the slowest rank. `bytes` is counted as
  * nccl-tests counts it (profiles/ops_table.h).
  */
-#include "executor/measure_nccl_cuda.h"
-#include "executor/measure_cuda.h"
+#include "executor/measure_world_cuda.h"
 #include "kernels/cuda_check.h"
 #include "kernels/gemm_cuda.h"
 
-#include <nccl.h>
-
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { RANKS_MAX = 8, BATCHES_MAX = 25, RUNS_MAX = 64, PROBES = 4 };
+enum { RANKS_MAX = MF_MEASURE_RANKS, BATCHES_MAX = MF_MEASURE_RANK_BATCHES };
+enum { RUNS_MAX = 64, PROBES = 4 };
+typedef mf_measure_rank rank;
+typedef mf_measure_job job;
 static const double batch_s = 400e-6;
 static const double reading_s = 12e-3;
-static const size_t buffer_B = (size_t)2304
-                               << 20; /* twice the largest message and room to rotate */
-
-#define NCCL_TRY(call, e)                                                                          \
-    do {                                                                                           \
-        ncclResult_t nccl_result_ = (call);                                                        \
-        if (nccl_result_ != ncclSuccess) {                                                         \
-            return mf_err_set(e, MF_LIBRARY, "NCCL: %s: %s", #call,                                \
-                              ncclGetErrorString(nccl_result_));                                   \
-        }                                                                                          \
-    } while (0)
+static const size_t buffer_B = MF_MEASURE_BUFFER_B;
 
 /* One message of a collective on one rank. */
 typedef struct message {
@@ -110,39 +99,6 @@ static const struct collective *collective_of(const char *name) {
 }
 
 /* --- ranks ------------------------------------------------------------------------------------ */
-
-typedef struct rank {
-    struct mf_measure_world *world;
-    int index;
-    cudaStream_t compute, comm;
-    cudaEvent_t event[2 * BATCHES_MAX + 2];
-    char *send, *recv;
-    void *cublas, *workspace;
-    char *operands; /* of the product beside */
-    double estimate_s[2], batch_s[BATCHES_MAX];
-    mf_status status;
-    mf_err why;
-} rank;
-
-/* What the threads of one reading share. */
-typedef struct job {
-    const struct collective *collective;
-    size_t size_B;
-    bool in_place;
-    int ranks;
-    int runs, batches; /* chosen by rank 0 between two barriers */
-    bool beside, of_comm, product;
-    int64_t product_size;
-    int other_runs;
-    pthread_barrier_t barrier;
-} job;
-
-struct mf_measure_world {
-    int ranks;
-    rank rank[RANKS_MAX];
-    ncclComm_t comm[RANKS_MAX + 1][RANKS_MAX]; /* [group size][rank] */
-    job job;
-};
 
 static size_t operand_B(int64_t size) {
     return (size_t)(size * size) * 2;
@@ -249,12 +205,24 @@ static message message_of(const rank *r, int64_t i) {
                      r->comm};
 }
 
-static mf_status communicate(rank *r, int64_t first, int runs, mf_err *e) {
-    for (int i = 0; i < runs; i++) {
-        message m = message_of(r, first + i);
-        NCCL_TRY(r->world->job.collective->run(&m), e);
-    }
+static mf_status one_message(rank *r, void *user, int64_t i, mf_err *e) {
+    message m = message_of(r, i);
+    (void)user;
+    MF_NCCL_TRY(r->world->job.collective->run(&m), e);
     return MF_OK;
+}
+
+static mf_status call_runs(rank *r, mf_measure_call call, void *user, int64_t first, int runs,
+                           mf_err *e) {
+    mf_status status = MF_OK;
+    for (int i = 0; i < runs && status == MF_OK; i++) {
+        status = call(r, user, first + i, e);
+    }
+    return status;
+}
+
+static mf_status communicate(rank *r, int64_t first, int runs, mf_err *e) {
+    return call_runs(r, one_message, NULL, first, runs, e);
 }
 
 static mf_status compute(rank *r, mf_gemm_cuda *plan, int runs, mf_err *e) {
@@ -303,12 +271,12 @@ static int within(double x, int least, int most) {
 
 /* --- one reading, in the thread of a rank ----------------------------------------------------- */
 
-static mf_status read_collective(rank *r, mf_err *e) {
+mf_status mf_measure_rank_time(rank *r, mf_measure_call call, void *user, mf_err *e) {
     job *j = &r->world->job;
     int64_t next = 2;
-    mf_status status = communicate(r, 0, 2, e);
+    mf_status status = call_runs(r, call, user, 0, 2, e);
     MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
-    status = status == MF_OK ? communicate(r, next, PROBES, e) : status;
+    status = status == MF_OK ? call_runs(r, call, user, next, PROBES, e) : status;
     MF_CUDA_TRY(cudaEventRecord(r->event[1], r->comm), e);
     status = status == MF_OK ? between(r, 0, 1, &r->estimate_s[0], e) : status;
     next += PROBES;
@@ -316,11 +284,11 @@ static mf_status read_collective(rank *r, mf_err *e) {
     double estimate_s = slowest_estimate(r->world, 0) / PROBES;
     int runs = within(batch_s / estimate_s, 1, RUNS_MAX);
     int batches = within(reading_s / (estimate_s * runs), 7, BATCHES_MAX);
-    status = status == MF_OK ? communicate(r, next, runs, e) : status;
+    status = status == MF_OK ? call_runs(r, call, user, next, runs, e) : status;
     next += runs;
     MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
     for (int b = 0; b < batches && status == MF_OK; b++, next += runs) {
-        status = communicate(r, next, runs, e);
+        status = call_runs(r, call, user, next, runs, e);
         MF_CUDA_TRY(cudaEventRecord(r->event[b + 1], r->comm), e);
     }
     for (int b = 0; b < batches && status == MF_OK; b++) {
@@ -407,7 +375,9 @@ static mf_status read_rank(rank *r, mf_err *e) {
     MF_CUDA_TRY(cudaDeviceSynchronize(), e);
     pthread_barrier_wait(&j->barrier);
     if (status == MF_OK) {
-        status = j->beside ? read_beside(r, plan, e) : read_collective(r, e);
+        status = j->exchange ? mf_measure_rank_dispatch(r, e)
+                 : j->beside ? read_beside(r, plan, e)
+                             : mf_measure_rank_time(r, one_message, NULL, e);
     }
     mf_gemm_cuda_destroy(plan);
     return status;
@@ -458,6 +428,17 @@ mf_status mf_measure_world_point(mf_measure_world *w, const mf_point *p, mf_meas
                                  mf_err *e) {
     bool beside = strcmp(p->op, "beside") == 0;
     memset(&w->job, 0, sizeof w->job);
+    w->job.point = p;
+    if (strcmp(p->op, "dispatch") == 0 || strcmp(p->op, "combine") == 0) {
+        w->job.exchange = true;
+        w->job.size_B = MF_MEASURE_BUFFER_B; /* all of the buffers is filled */
+        w->job.ranks = (int)mf_measure_dim(p, "ranks");
+        mf_status status = mf_measure_dispatch_check(p, e);
+        return status == MF_OK && w->job.ranks <= w->ranks ? run_job(w, out, e)
+               : status != MF_OK
+                   ? status
+                   : mf_err_set(e, MF_INPUT, "%d ranks of %d GPUs", w->job.ranks, w->ranks);
+    }
     w->job.collective = collective_of(beside ? mf_point_word(p, "comm") : p->op);
     w->job.ranks = (int)mf_measure_dim(p, "ranks");
     w->job.size_B = (size_t)mf_measure_dim(p, "bytes");

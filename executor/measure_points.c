@@ -154,16 +154,15 @@ int64_t mf_measure_random_int(uint64_t *state, int64_t below) {
     return (int64_t)(mf_measure_random(state) % (uint64_t)below);
 }
 
-/* Even in the logarithm; a multiple of `coarse` three times in four, else of `fine`. */
-static int64_t log_uniform(uint64_t *state, double low, double high, int64_t coarse, int64_t fine) {
+int64_t mf_measure_random_size(uint64_t *state, double low, double high, int64_t coarse,
+                               int64_t fine) {
     double u = (double)(mf_measure_random(state) >> 11) * 0x1p-53;
     int64_t step = mf_measure_random_int(state, 4) == 0 ? fine : coarse;
     int64_t x = (int64_t)(low * pow(high / low, u) / (double)step + 0.5) * step;
     return x < fine ? fine : x;
 }
 
-/* Deterministic order in which a time limit cuts all families alike. */
-static void shuffle(mf_measure_list *l, int64_t from, uint64_t *state) {
+void mf_measure_shuffle(mf_measure_list *l, int64_t from, uint64_t *state) {
     for (int64_t i = l->n - 1; i > from; i--) {
         int64_t j = from + mf_measure_random_int(state, i - from + 1);
         mf_point keep = l->point[i];
@@ -194,9 +193,9 @@ static mf_status draw_linear(mf_measure_list *l, const char *dtype, int pass, bo
                              uint64_t *state, mf_err *e) {
     for (;;) {
         int64_t fine = dtype[0] == 'b' ? 8 : 16;
-        int64_t tokens = log_uniform(state, 256, 65536, 128, fine);
-        int64_t out = log_uniform(state, 128, 65536, 64, fine);
-        int64_t in = log_uniform(state, 128, 32768, 64, fine);
+        int64_t tokens = mf_measure_random_size(state, 256, 65536, 128, fine);
+        int64_t out = mf_measure_random_size(state, 128, 65536, 64, fine);
+        int64_t in = mf_measure_random_size(state, 128, 32768, 64, fine);
         double t = (double)tokens, o = (double)out, i = (double)in;
         double flops = 2 * t * o * i, bytes = 2 * (t * o + t * i + o * i) + 4 * o * i;
         if (flops <= largest_flops && flops >= smallest_flops && bytes <= largest_B) {
@@ -248,7 +247,7 @@ static mf_status add_bytes(mf_measure_list *l, const char *prefix, double low_B,
     }
     for (int i = 0; i < held && status == MF_OK; i++) {
         snprintf(key, sizeof key, "%s bytes=%lld", prefix,
-                 (long long)log_uniform(state, low_B, high_B, 4096, 256));
+                 (long long)mf_measure_random_size(state, low_B, high_B, 4096, 256));
         status = mf_measure_list_add(l, key, true, "drawn over the range", e);
     }
     return status;
@@ -300,79 +299,6 @@ static mf_status add_host(mf_measure_list *l, uint64_t *state, mf_err *e) {
     return status == MF_OK ? add_bytes(l, "copy_d2h", 1 << 14, 1 << 30, 4, 3, state, e) : status;
 }
 
-/* --- collectives ------------------------------------------------------------------------------ */
-
-static mf_status add_message(mf_measure_list *l, const char *op, int ranks, int in_place,
-                             int64_t bytes, bool held, const char *source, mf_err *e) {
-    char key[160];
-    int64_t unit = 16 * ranks; /* whole elements for every rank, 16-byte aligned parts */
-    int64_t rounded = (bytes + unit / 2) / unit * unit;
-    snprintf(key, sizeof key, "%s bytes=%lld ranks=%d inplace=%d", op,
-             (long long)(rounded > 0 ? rounded : unit), ranks, in_place);
-    return mf_measure_list_add(l, key, held, source, e);
-}
-
-static mf_status add_collective(mf_measure_list *l, const char *op, int ranks, int in_place,
-                                bool held, uint64_t *state, mf_err *e) {
-    const int64_t low_B = 1 << 10, high_B = 1 << 30;
-    mf_status status = MF_OK;
-    for (int64_t b = low_B; b <= high_B && status == MF_OK; b *= 2) {
-        status = add_message(l, op, ranks, in_place, b, held, "grid", e);
-    }
-    for (int i = 0; i < 8 && status == MF_OK; i++) {
-        status = add_message(l, op, ranks, in_place,
-                             log_uniform(state, (double)low_B, (double)high_B, 4096, 256), true,
-                             "drawn over the range", e);
-    }
-    return status;
-}
-
-static mf_status add_beside(mf_measure_list *l, int ranks, mf_err *e) {
-    static const char *const comms[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                        "send_recv"};
-    static const char *const works[] = {"op=gemm size=4096", "op=gemm size=8192",
-                                        "op=copy size=268435456"};
-    char key[160];
-    mf_status status = MF_OK;
-    for (size_t c = 0; c < sizeof comms / sizeof comms[0]; c++) {
-        for (size_t w = 0; w < sizeof works / sizeof works[0]; w++) {
-            for (int64_t b = 1 << 24; b <= 1 << 28; b *= 16) {
-                for (int side = 0; side < 2 && status == MF_OK; side++) {
-                    snprintf(key, sizeof key, "beside of=%s %s comm=%s bytes=%lld ranks=%d",
-                             side == 0 ? "compute" : "comm", works[w], comms[c], (long long)b,
-                             ranks);
-                    status = mf_measure_list_add(l, key, false, "grid", e);
-                }
-            }
-        }
-    }
-    return status;
-}
-
-mf_status mf_measure_plan_collectives(int ranks, uint64_t seed, mf_measure_list *l, mf_err *e) {
-    static const struct {
-        const char *op;
-        bool in_place; /* can be */
-    } ops[] = {{"all_reduce", true},
-               {"all_gather", true},
-               {"reduce_scatter", true},
-               {"all_to_all", false},
-               {"send_recv", false}};
-    uint64_t state = seed;
-    mf_status status = MF_OK;
-    int64_t first = l->n;
-    for (int n = ranks; n >= 2 && status == MF_OK; n--) {
-        for (size_t i = 0; i < sizeof ops / sizeof ops[0] && status == MF_OK; i++) {
-            for (int in_place = 0; in_place <= (ops[i].in_place ? 1 : 0); in_place++) {
-                bool held = ranks >= 4 && n == 3;
-                status = add_collective(l, ops[i].op, n, in_place, held, &state, e);
-            }
-        }
-    }
-    shuffle(l, first, &state);
-    return status == MF_OK ? add_beside(l, ranks, e) : status;
-}
-
 /* --- all -------------------------------------------------------------------------------------- */
 
 mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e) {
@@ -383,7 +309,7 @@ mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e) {
     status = status == MF_OK ? add_products(l, &state, e) : status;
     status = status == MF_OK ? mf_measure_draw_models(l, &state, e) : status;
     if (status == MF_OK) {
-        shuffle(l, first, &state);
+        mf_measure_shuffle(l, first, &state);
     }
     return status;
 }

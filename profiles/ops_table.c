@@ -87,6 +87,7 @@ static const mf_op_dim dispatch[] = {
     {"nodes", MF_DIM_IS_COUNT, "1", NULL, "hosts that they span"},
     {"dtype", MF_DIM_IS_WORD, "bf16", dtypes, "precision on the wire"},
     {"impl", MF_DIM_IS_WORD, NULL, dispatchers, "dispatcher"},
+    {"skew", MF_DIM_IS_COUNT, "100", NULL, "choices of the fullest rank over the mean of ranks, %"},
 };
 static const mf_op_dim beside[] = {
     {"of", MF_DIM_IS_WORD, NULL, sides, "whose time it is while both run"},

@@ -3,6 +3,7 @@
 
 #include "executor/measure.h"
 #include "executor/measure_draw.h"
+#include "executor/measure_route.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,56 @@ static void a_seed_gives_the_same_points_and_another_seed_others(void **state) {
     mf_measure_list_clear(&a);
     mf_measure_list_clear(&b);
     mf_measure_list_clear(&c);
+}
+
+static void between_gpus_every_link_op_is_measured_with_and_without_skew(void **state) {
+    (void)state;
+    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                      "send_recv",  "dispatch",   "combine"};
+    mf_measure_list l = {NULL, 0, 0};
+    assert_ok(mf_measure_plan_collectives(4, 1, &l, NULL));
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        assert_true(count(&l, ops[i], false) >= 16 && count(&l, ops[i], true) >= 8);
+    }
+    int64_t skewed = 0, three = 0;
+    for (int64_t i = 0; i < l.n; i++) {
+        const mf_point *p = &l.point[i];
+        skewed += mf_point_value(p, "skew") > 100 && !p->holdout;
+        three +=
+            mf_point_value(p, "ranks") < 3.5 && mf_point_value(p, "ranks") > 2.5 && !p->holdout;
+    }
+    assert_true(skewed >= 32);
+    assert_int_equal(three, 0); /* groups of three are held out of the fit */
+    assert_true(count(&l, "beside", false) >= 60);
+    mf_measure_list_clear(&l);
+}
+
+static void routing_has_the_skew_that_was_asked_for(void **state) {
+    (void)state;
+    enum { TOKENS = 20000, TOP_K = 4 };
+    static const struct {
+        int64_t experts, ranks, skew;
+    } cases[] = {{64, 2, 100},  {64, 2, 190},  {96, 3, 160},
+                 {128, 4, 100}, {128, 4, 400}, {8, 1, 100}};
+    int32_t *index = malloc(sizeof *index * TOKENS * TOP_K);
+    assert_non_null(index);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int64_t ranks = cases[i].ranks, each = cases[i].experts / ranks;
+        int64_t rows[4] = {0};
+        mf_measure_route(index, TOKENS, TOP_K, cases[i].experts, ranks, cases[i].skew, 5);
+        for (int64_t s = 0; s < TOKENS * TOP_K; s++) {
+            assert_in_range(index[s], 0, cases[i].experts - 1);
+            for (int64_t k = s - s % TOP_K; k < s; k++) {
+                assert_int_not_equal(index[k], index[s]);
+            }
+            rows[index[s] / each]++;
+        }
+        for (int64_t r = 0; r < ranks; r++) {
+            double wanted = mf_measure_route_share(r, ranks, cases[i].skew) * TOKENS * TOP_K;
+            assert_true((double)rows[r] > wanted - 800 && (double)rows[r] < wanted + 800);
+        }
+    }
+    free(index);
 }
 
 static void a_key_is_added_once_and_bad_ones_are_refused(void **state) {
@@ -286,6 +337,8 @@ int main(void) {
         cmocka_unit_test(the_general_grid_holds_out_five_hundred_shapes),
         cmocka_unit_test(points_are_canonical_and_stand_once),
         cmocka_unit_test(a_seed_gives_the_same_points_and_another_seed_others),
+        cmocka_unit_test(between_gpus_every_link_op_is_measured_with_and_without_skew),
+        cmocka_unit_test(routing_has_the_skew_that_was_asked_for),
         cmocka_unit_test(a_key_is_added_once_and_bad_ones_are_refused),
         cmocka_unit_test(ops_of_a_program_become_keys),
         cmocka_unit_test(gpus_are_called_by_the_names_of_clusters),
