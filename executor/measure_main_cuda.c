@@ -89,8 +89,8 @@ int main(void) {
     for (int64_t i = 0; i < l.n; i++) {
         single = single || !mf_measure_op_is_collective(l.point[i].op);
     }
-    s = s == MF_OK && single ? mf_measure_gpu(&o, &l, &e) : s;
     s = s == MF_OK ? mf_measure_collectives(&o, &l, &e) : s;
+    s = s == MF_OK && single ? mf_measure_gpu(&o, &l, &e) : s;
     if (s == MF_OK) {
         puts("end");
     } else {
