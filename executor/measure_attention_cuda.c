@@ -36,12 +36,21 @@ static mf_attention_cuda_shape shape_of(const mf_point *p) {
     return s;
 }
 
+/* A plan; the GPU rests while it is compiled. */
+static mf_status compile(mf_measure_session *s, const mf_attention_cuda_shape *shape,
+                         mf_attention_cuda **out, mf_err *e) {
+    mf_measure_busy(s);
+    mf_status status = mf_attention_cuda_create(s->cudnn, shape, out, e);
+    mf_measure_idled(s);
+    return status;
+}
+
 /* Backward runs on the o and lse of a forward pass: random ones would overflow its exponentials. */
 static mf_status run_forward(mf_measure_session *s, mf_attention_cuda_shape shape,
                              const mf_attention_cuda_data *d, mf_err *e) {
     mf_attention_cuda *plan = NULL;
     shape.backward = false;
-    mf_status status = mf_attention_cuda_create(s->cudnn, &shape, &plan, e);
+    mf_status status = compile(s, &shape, &plan, e);
     if (status == MF_OK) {
         mf_attention_cuda_data data = *d;
         size_t before = s->used_B;
@@ -99,7 +108,7 @@ mf_status mf_measure_attention(mf_measure_session *s, const mf_point *p, mf_meas
         status = mf_attention_cuda_library_open(&s->cudnn, e);
         s->cudnn_close = close_library;
     }
-    status = status == MF_OK ? mf_attention_cuda_create(s->cudnn, &shape, &a.plan, e) : status;
+    status = status == MF_OK ? compile(s, &shape, &a.plan, e) : status;
     if (status == MF_OK) {
         double elements = (double)(shape.batch * shape.seq_q * shape.heads) *
                           (double)(shape.qk_dim + shape.v_dim);

@@ -91,6 +91,11 @@ mf_status mf_measure_nothing(void *stream, mf_err *e);
 /* Lets the GPU rest until it can work at full clocks for some 40 ms. */
 void mf_measure_rest(mf_measure_session *s);
 
+/* Around long work of the host alone, such as compiling a plan: what passes between the two counts
+ * as rest of the GPU, what came before the first as work. */
+void mf_measure_busy(mf_measure_session *s);
+void mf_measure_idled(mf_measure_session *s);
+
 /* Times `launch`. */
 mf_status mf_measure_run(mf_measure_session *s, mf_measure_launch launch, void *op,
                          mf_measure_time *out, mf_err *e);

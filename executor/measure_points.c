@@ -235,6 +235,17 @@ static mf_status add_products(mf_measure_list *l, uint64_t *state, mf_err *e) {
     return status;
 }
 
+/* More products of low precision: their libraries change kernels within smaller steps. */
+static mf_status add_low_precision(mf_measure_list *l, uint64_t *state, mf_err *e) {
+    mf_status status = MF_OK;
+    for (int pass = 0; pass < 3; pass++) {
+        for (int i = 0; i < 40 && status == MF_OK; i++) {
+            status = draw_linear(l, i < 28 ? "fp8-block" : "fp8-tensor", pass, false, state, e);
+        }
+    }
+    return status;
+}
+
 /* --- bytes ------------------------------------------------------------------------------------ */
 
 static mf_status add_bytes(mf_measure_list *l, const char *prefix, double low_B, double high_B,
@@ -282,8 +293,8 @@ static mf_status add_memory(mf_measure_list *l, uint64_t *state, mf_err *e) {
         char prefix[64];
         snprintf(prefix, sizeof prefix, "memory op=%s", kinds[i]);
         bool small = strncmp(kinds[i], "router", 6) == 0;
-        status = add_bytes(l, prefix, small ? 1 << 18 : 1 << 20, small ? 1 << 26 : 1 << 30,
-                           2.8284271247461903, 4, state, e);
+        status = add_bytes(l, prefix, small ? 1 << 18 : 1 << 20, small ? 1 << 26 : 1 << 30, 2, 4,
+                           state, e);
     }
     return status;
 }
@@ -292,11 +303,11 @@ static mf_status add_host(mf_measure_list *l, uint64_t *state, mf_err *e) {
     mf_status status = mf_measure_list_add(l, "launch mode=stream", false, "grid", e);
     status =
         status == MF_OK ? mf_measure_list_add(l, "launch mode=graph", false, "grid", e) : status;
-    status = status == MF_OK
-                 ? add_bytes(l, "copy", 1 << 16, 1ll << 31, 2.8284271247461903, 8, state, e)
-                 : status;
-    status = status == MF_OK ? add_bytes(l, "copy_h2d", 1 << 14, 1 << 30, 4, 3, state, e) : status;
-    return status == MF_OK ? add_bytes(l, "copy_d2h", 1 << 14, 1 << 30, 4, 3, state, e) : status;
+    status =
+        status == MF_OK ? mf_measure_list_add(l, "launch mode=replay", false, "grid", e) : status;
+    status = status == MF_OK ? add_bytes(l, "copy", 1 << 16, 1ll << 31, 2, 8, state, e) : status;
+    status = status == MF_OK ? add_bytes(l, "copy_h2d", 1 << 14, 1 << 30, 2, 3, state, e) : status;
+    return status == MF_OK ? add_bytes(l, "copy_d2h", 1 << 14, 1 << 30, 2, 3, state, e) : status;
 }
 
 /* --- all -------------------------------------------------------------------------------------- */
@@ -308,6 +319,7 @@ mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e) {
     status = status == MF_OK ? add_memory(l, &state, e) : status;
     status = status == MF_OK ? add_products(l, &state, e) : status;
     status = status == MF_OK ? mf_measure_draw_models(l, &state, e) : status;
+    status = status == MF_OK ? add_low_precision(l, &state, e) : status;
     if (status == MF_OK) {
         mf_measure_shuffle(l, first, &state);
     }

@@ -57,6 +57,17 @@ static void look(mf_measure_session *s) {
     s->looked_s = now;
 }
 
+void mf_measure_busy(mf_measure_session *s) {
+    look(s);
+}
+
+void mf_measure_idled(mf_measure_session *s) {
+    double now = now_s();
+    s->heat_s -= duty * (now - s->looked_s);
+    s->heat_s = s->heat_s > 0 ? s->heat_s : 0;
+    s->looked_s = now;
+}
+
 void mf_measure_rest(mf_measure_session *s) {
     look(s);
     if (s->heat_s > 0) {
@@ -180,7 +191,6 @@ mf_status mf_measure_run(mf_measure_session *s, mf_measure_launch launch, void *
                          mf_measure_time *out, mf_err *e) {
     batch b = {launch, op, 0, 1, NULL};
     double estimate_s = 0.0;
-    mf_measure_time again;
     mf_status status = estimate(s, &b, &estimate_s, e);
     if (status == MF_OK && estimate_s < graph_below_s) {
         double wanted = batch_s / estimate_s;
@@ -190,6 +200,7 @@ mf_status mf_measure_run(mf_measure_session *s, mf_measure_launch launch, void *
     int batches = batches_of(estimate_s * b.runs);
     status = status == MF_OK ? read_batches(s, &b, estimate_s, batches, out, e) : status;
     if (status == MF_OK && spread(out) > quiet) {
+        mf_measure_time again = *out; /* with the algorithm that runs */
         status = read_batches(s, &b, out->time_s, batches, &again, e);
         if (status == MF_OK && spread(&again) < spread(out)) {
             *out = again;

@@ -12,7 +12,7 @@ static const char *const layouts[] = {"nt", "nn", "tn", NULL};
 static const char *const gemm_passes[] = {"fwd", "dgrad", "wgrad", NULL};
 static const char *const attention_passes[] = {"fwd", "bwd", NULL};
 static const char *const attention_impls[] = {"cudnn", "fa2", "fa3", "reference", NULL};
-static const char *const launch_modes[] = {"stream", "graph", NULL};
+static const char *const launch_modes[] = {"stream", "graph", "replay", NULL};
 static const char *const algos[] = {"auto",     "ring", "tree",  "nvls",
                                     "nvlstree", "pat",  "sharp", NULL};
 static const char *const dispatchers[] = {"allgather", "alltoall", "fused",
@@ -69,7 +69,8 @@ static const mf_op_dim memory[] = {
 };
 static const mf_op_dim launch[] = {
     {"mode", MF_DIM_IS_WORD, NULL, launch_modes,
-     "one kernel launched by the host, or from a graph"},
+     "one kernel launched by the host; the device's time of one in a graph of 400; the host's time "
+     "of replaying that graph, per kernel"},
 };
 static const mf_op_dim collective[] = {
     {"bytes", MF_DIM_IS_BYTES, NULL, NULL, "size as nccl-tests counts it"},
@@ -117,7 +118,7 @@ static const mf_op_row rows[] = {
     ROW(copy, copy, "copy on the device"),
     ROW(copy_h2d, copy, "copy from pinned host memory"),
     ROW(copy_d2h, copy, "copy to pinned host memory"),
-    ROW(launch, launch, "host time of one launch"),
+    ROW(launch, launch, "what a launch costs"),
     ROW(all_reduce, collective, "sum over the ranks, to all"),
     ROW(all_gather, collective, "every rank's part, to all"),
     ROW(reduce_scatter, collective, "sum over the ranks, a part to each"),
