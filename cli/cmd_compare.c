@@ -128,12 +128,17 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     j->model.aux_loss_coef = t->aux_coef;
     j->plan.layout.aux_scope = t->aux_scope;
     mf_status s = mf_job_simulate(j, &o, e);
-    s = s == MF_OK ? mf_compare_run(j, t, v.tolerance, &c, e) : s;
+    if (s == MF_OK) {
+        s = mf_compare_run(j, t, v.tolerance, &c, e);
+        s = s == MF_OK ? s : mf_err_prefix(e, "%s/op_times.json", a->value[MF_OPT_RUN].text);
+    }
     if (s == MF_OK && a->value[MF_OPT_EXPORT].given) {
         const char *path = a->value[MF_OPT_EXPORT].text;
         int64_t points = 0;
         s = mf_compare_export(j, t, a->value[MF_OPT_RUN].text, path, &points, e);
-        fprintf(cli->err, "%s: %lld measured points\n", path, (long long)points);
+        if (s == MF_OK) {
+            fprintf(cli->err, "%s: %lld measured points\n", path, (long long)points);
+        }
     }
     s = s == MF_OK ? mf_problem_from_job(j, a, &problem, e) : s;
     s = s == MF_OK

@@ -129,9 +129,11 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
             (void)print_json(cli->out, j, r, &fit, NULL);
         }
         mf_problem_nothing_fits(&fit, e);
+    } else if (s == MF_LAYOUT) {
+        mf_err_set(e, s, "%s", why.text); /* the options leave nothing to search */
     }
     mf_fit_result_clear(&fit);
-    return s == MF_INTERRUPTED ? s : MF_INFEASIBLE;
+    return s == MF_INTERRUPTED || s == MF_LAYOUT ? s : MF_INFEASIBLE;
 }
 
 static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *problem,

@@ -23,6 +23,7 @@
     X(IO, 1, "input/output failed")                                                                \
     X(NOMEM, 1, "out of memory")                                                                   \
     X(DAMAGED, 1, "stored data is damaged")                                                        \
+    X(DIVERGED, 1, "training diverged")                                                            \
     X(LIBRARY, 1, "a library call failed")                                                         \
     X(INTERNAL, 1, "internal error")                                                               \
     X(INTERRUPTED, 130, "interrupted")

@@ -131,6 +131,17 @@ mf_status mf_data_mix_open(const char *text, int64_t vocab, mf_data_mix **out, m
     return MF_OK;
 }
 
+mf_status mf_data_mix_check(const mf_data_mix *m, int64_t seq, mf_err *e) {
+    for (int i = 0; i < m->count; i++) {
+        if (mf_data_samples(m->list[i].data, seq) < 1) {
+            return mf_err_set(e, MF_INPUT, "%s: %lld tokens, one sample takes %lld",
+                              m->list[i].path, (long long)mf_data_tokens(m->list[i].data),
+                              (long long)seq + 1);
+        }
+    }
+    return MF_OK;
+}
+
 void mf_data_mix_close(mf_data_mix *m) {
     if (m == NULL) {
         return;

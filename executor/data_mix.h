@@ -20,6 +20,8 @@ typedef struct mf_data_mix mf_data_mix;
  * the text, MF_INPUT for what is opened. */
 mf_status mf_data_mix_open(const char *text, int64_t vocab, mf_data_mix **out, mf_err *e);
 void mf_data_mix_close(mf_data_mix *m);
+/* Has every stream a sample of seq tokens? Errors: MF_INPUT naming the one that has not. */
+mf_status mf_data_mix_check(const mf_data_mix *m, int64_t seq, mf_err *e);
 
 int mf_data_mix_streams(const mf_data_mix *m);
 const mf_data *mf_data_mix_stream(const mf_data_mix *m, int i);

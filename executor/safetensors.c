@@ -2,7 +2,6 @@
 #include "executor/safetensors.h"
 
 #include "core/json.h"
-#include "core/json_write.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -195,6 +194,33 @@ static mf_status check_metadata(const mf_json_value *v, mf_err *e) {
     return status;
 }
 
+/* The checksums that the metadata holds, into the file's tensors; each has to be of one of them. */
+static mf_status take_checksums(const mf_json_value *root, mf_st_tensor *t, size_t n, mf_err *e) {
+    const mf_json_value *metadata = mf_json_find(root, "__metadata__");
+    for (size_t i = 0; i < n && metadata != NULL; i++) {
+        char key[512];
+        const char *text = NULL;
+        unsigned value = 0;
+        int end = 0;
+        snprintf(key, sizeof key, MF_ST_CRC_KEY "%s", t[i].name);
+        const mf_json_value *v = mf_json_find(metadata, key);
+        if (v == NULL) {
+            continue;
+        }
+        mf_status status = mf_json_string(v, &text, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        if (strspn(text, "0123456789abcdef") != 8 || sscanf(text, "%8x%n", &value, &end) != 1 ||
+            text[end] != '\0') {
+            return mf_json_fail(v, e, "expected a CRC-32C in eight hexadecimal digits");
+        }
+        t[i].crc = value;
+        t[i].has_crc = true;
+    }
+    return MF_OK;
+}
+
 /* Tensors of the file appended to the set. */
 static mf_status parse_file(mf_safetensors *s, st_file *f, mf_err *e) {
     if (f->size < 8 || f->bytes == NULL) {
@@ -236,7 +262,9 @@ static mf_status parse_file(mf_safetensors *s, st_file *f, mf_err *e) {
             return status;
         }
     }
-    return check_cover(f, s->tensors + first, s->count - first, data_at, e);
+    status = take_checksums(root, s->tensors + first, s->count - first, e);
+    return status == MF_OK ? check_cover(f, s->tensors + first, s->count - first, data_at, e)
+                           : status;
 }
 
 static mf_status map_file(const char *path, st_file *f, mf_err *e) {
@@ -409,7 +437,12 @@ mf_status mf_safetensors_open(const char *path, mf_safetensors **out, mf_err *e)
         snprintf(file, sizeof file, "%s/model.safetensors", path);
         if (stat(file, &info) != 0) {
             snprintf(file, sizeof file, "%s/model.safetensors.index.json", path);
-            return open_index(file, path, out, e);
+            return stat(file, &info) == 0
+                       ? open_index(file, path, out, e)
+                       : mf_err_set(e, MF_INPUT,
+                                    "%s: no weights: expected model.safetensors or "
+                                    "model.safetensors.index.json in this folder",
+                                    path);
         }
         path = file;
     } else if (length > 5 && strcmp(path + length - 5, ".json") == 0) {
@@ -528,98 +561,4 @@ mf_status mf_st_read(const mf_st_tensor *t, int64_t row, int64_t rows, int64_t c
         }
     }
     return MF_OK;
-}
-
-/* --- writing -----------------------------------------------------------------------------------
- */
-
-/* {name: {dtype, shape, data_offsets}}, padded with spaces to a multiple of eight bytes. */
-static mf_status header_text(const mf_st_source *t, size_t count, char **text, size_t *length,
-                             mf_err *e) {
-    mf_json_writer w;
-    int64_t at = 0;
-    mf_json_writer_init(&w);
-    mf_json_write_object(&w, NULL, true);
-    for (size_t i = 0; i < count; i++) {
-        int64_t elements = 1;
-        mf_json_write_object(&w, t[i].name, true);
-        mf_json_write_string(&w, "dtype", mf_st_dtype_text(t[i].dtype));
-        mf_json_write_array(&w, "shape", true);
-        for (int d = 0; d < t[i].dims; d++) {
-            mf_json_write_i64(&w, NULL, t[i].shape[d]);
-            elements *= t[i].shape[d];
-        }
-        mf_json_write_end(&w);
-        mf_json_write_array(&w, "data_offsets", true);
-        mf_json_write_i64(&w, NULL, at);
-        at += elements * mf_st_dtype_B(t[i].dtype);
-        mf_json_write_i64(&w, NULL, at);
-        mf_json_write_end(&w);
-        mf_json_write_end(&w);
-    }
-    mf_json_write_end(&w);
-    return mf_json_writer_finish(&w, text, length, e);
-}
-
-static bool put(int fd, const void *data, size_t size) {
-    const char *at = data;
-    while (size > 0) {
-        ssize_t n = write(fd, at, size);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
-static bool put_all(int fd, const char *header, size_t length, const mf_st_source *t,
-                    size_t count) {
-    unsigned char prefix[8];
-    size_t padded = (length + 7) / 8 * 8;
-    for (int i = 0; i < 8; i++) {
-        prefix[i] = (unsigned char)((uint64_t)padded >> (8 * i));
-    }
-    if (!put(fd, prefix, 8) || !put(fd, header, length) || !put(fd, "        ", padded - length)) {
-        return false;
-    }
-    for (size_t i = 0; i < count; i++) {
-        int64_t bytes = mf_st_dtype_B(t[i].dtype);
-        for (int d = 0; d < t[i].dims; d++) {
-            bytes *= t[i].shape[d];
-        }
-        if (!put(fd, t[i].data, (size_t)bytes)) {
-            return false;
-        }
-    }
-    return fsync(fd) == 0;
-}
-
-mf_status mf_safetensors_write(const char *path, const mf_st_source *tensors, size_t count,
-                               mf_err *e) {
-    char *header = NULL, temporary[4096];
-    size_t length = 0;
-    int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof temporary) {
-        return mf_err_set(e, MF_IO, "%s: path too long", path);
-    }
-    mf_status status = header_text(tensors, count, &header, &length, e);
-    if (status != MF_OK) {
-        return status;
-    }
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool done = fd >= 0 && put_all(fd, header, length, tensors, count);
-    if (fd >= 0) {
-        done = close(fd) == 0 && done;
-    }
-    if (!done || rename(temporary, path) != 0) {
-        status = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
-        unlink(temporary);
-    }
-    free(header);
-    return status;
 }

@@ -12,6 +12,7 @@
 
 #include "core/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,6 +46,8 @@ typedef struct mf_st_tensor {
     int64_t count;    /* elements */
     int64_t offset;   /* of its data in the file, bytes */
     const void *data; /* in the mapping; not necessarily aligned */
+    bool has_crc;     /* the file says what the CRC-32C of its bytes is */
+    uint32_t crc;
 } mf_st_tensor;
 
 typedef struct mf_safetensors mf_safetensors;
@@ -63,6 +66,11 @@ size_t mf_safetensors_count(const mf_safetensors *s);
 const mf_st_tensor *mf_safetensors_at(const mf_safetensors *s, size_t index);
 /* By exact name; NULL when absent. */
 const mf_st_tensor *mf_safetensors_find(const mf_safetensors *s, const char *name);
+
+/* Looks at the bytes of tensors first, first + step, first + 2 step, ... in order of name: their
+ * checksum where the file holds one, and that every element of a float type is finite. Errors:
+ * MF_INPUT naming file, tensor and offset. */
+mf_status mf_safetensors_verify(const mf_safetensors *s, size_t first, size_t step, mf_err *e);
 
 /* Element i widened to float (F64 rounded, integers converted). */
 float mf_st_get(const mf_st_tensor *t, int64_t i);
@@ -84,6 +92,11 @@ typedef struct mf_st_source {
 /* Writes a file (through a temporary beside it, synced and renamed). Errors: MF_IO, MF_NOMEM. */
 mf_status mf_safetensors_write(const char *path, const mf_st_source *tensors, size_t count,
                                mf_err *e);
+/* The same with metadata: {"format": "pt", MF_ST_CRC_KEY NAME: CRC-32C in eight digits, ...}, so
+ * that mf_safetensors_verify sees a bit that changed. */
+mf_status mf_safetensors_write_sealed(const char *path, const mf_st_source *tensors, size_t count,
+                                      mf_err *e);
+#define MF_ST_CRC_KEY "crc32c|"
 
 const char *mf_st_dtype_text(mf_st_dtype d);
 int64_t mf_st_dtype_B(mf_st_dtype d);

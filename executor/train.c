@@ -127,6 +127,7 @@ static mf_status build(run *r, mf_err *e) {
                                     &r->exec, e)
                    : s;
     s = s == MF_OK ? mf_data_mix_open(o->data, r->model.vocab, &r->data, e) : s;
+    s = s == MF_OK ? mf_data_mix_check(r->data, r->layout.seq, e) : s;
     r->order = (mf_data_order){.seq = r->layout.seq, .seed = o->seed, .shuffle = o->shuffle};
     size_t loads = s == MF_OK ? (size_t)(r->program->assignment.positions * r->model.experts) : 0;
     r->loads = calloc(loads + 1, sizeof *r->loads);
@@ -170,12 +171,23 @@ static mf_status load_weights(run *r, mf_err *e) {
     if (o->out != NULL && o->resume) {
         s = mf_checkpoint_newest(r->checkpoints, r->resumed, sizeof r->resumed, e);
     }
-    if (s != MF_OK || r->resumed[0] != '\0') {
-        return s == MF_OK ? load_checkpoint(r, e) : s;
+    if (s == MF_OK && r->resumed[0] != '\0') {
+        s = load_checkpoint(r, e);
+        if ((s == MF_DAMAGED || s == MF_IO) && e != NULL) {
+            const mf_err why = *e;
+            mf_err_set(e, s, "%s; remove that folder to resume from the one before", why.text);
+        }
+        return s;
+    }
+    if (s != MF_OK) {
+        return s;
     }
     if (o->init != NULL) {
         mf_safetensors *from = NULL;
         s = mf_safetensors_open(o->init, &from, e);
+        s = s == MF_OK ? mf_safetensors_verify(from, (size_t)mf_comm_rank(r->comm),
+                                               (size_t)r->layout.gpus, e)
+                       : s;
         s = s == MF_OK ? mf_exec_load(r->exec, from, e) : s;
         mf_safetensors_close(from);
     } else {
@@ -340,13 +352,26 @@ static mf_status ask(run *r, bool wish, bool *stop, mf_err *e) {
     return status;
 }
 
+/* Nothing good comes of weights that such a step has touched: none of them is saved. */
+static mf_status check_finite(const run *r, const mf_train_metrics *m, mf_err *e) {
+    if (isfinite(m->lm_loss) && isfinite(m->grad_norm)) {
+        return MF_OK;
+    }
+    char saved[80] = "";
+    if (r->saved > 0) {
+        snprintf(saved, sizeof saved, "; --resume goes back to step %lld", LL(r->saved));
+    }
+    return mf_err_set(e, MF_DIVERGED, "step %lld: the %s is not finite: training has diverged%s",
+                      LL(m->step), isfinite(m->lm_loss) ? "gradient norm" : "loss", saved);
+}
+
 /* What only rank 0 does with a step, agreed by all. */
 static mf_status tell(run *r, const mf_train_metrics *m, bool *wish, mf_err *e) {
-    mf_status status = MF_OK;
-    if (r->metrics != NULL) {
+    mf_status status = mf_comm_rank(r->comm) == 0 ? check_finite(r, m, e) : MF_OK;
+    if (status == MF_OK && r->metrics != NULL) {
         status = mf_metrics_add(r->metrics, m, e);
     }
-    if (mf_comm_rank(r->comm) == 0 && r->o->stepped != NULL) {
+    if (status == MF_OK && mf_comm_rank(r->comm) == 0 && r->o->stepped != NULL) {
         *wish = r->o->stepped(r->o->user, m) != 0;
     }
     return mf_comm_agree(r->comm, status, e);

@@ -292,6 +292,13 @@ mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_re
         mf_fit_result_clear(result);
         goto out;
     }
+    if (result->count == 0) {
+        status = mf_space_rule(&w.space, e);
+        if (status != MF_OK) {
+            mf_fit_result_clear(result);
+            goto out;
+        }
+    }
     if (result->count > 0) {
         qsort(result->entry, (size_t)result->count, sizeof *result->entry, by_headroom);
     }

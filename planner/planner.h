@@ -121,7 +121,8 @@ typedef struct mf_fit_options {
 } mf_fit_options;
 
 /* MF_OK: something fits. MF_INFEASIBLE: nothing does; result is complete all the same.
- * MF_INTERRUPTED: cancelled, result is empty. */
+ * MF_LAYOUT: there is no combination because of what is pinned; e names the rule that it breaks.
+ * MF_INTERRUPTED: cancelled. In both cases the result is empty. */
 mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_result *result,
                          mf_err *e);
 void mf_fit_result_clear(mf_fit_result *r);

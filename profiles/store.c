@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { APPLICATION = 0x6d6f6566 /* "moef" */ };
 
@@ -211,7 +212,11 @@ static mf_status inspect(mf_store *s, int schema, mf_err *e) {
 
 mf_status mf_store_open_schema(const char *path, int schema, mf_store **out, mf_err *e) {
     mf_status st = MF_OK;
+    struct stat info;
     *out = NULL;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        return mf_err_set(e, MF_INPUT, "%s: expected a file, not a folder", path);
+    }
     mf_store *s = calloc(1, sizeof *s);
     char *copy = malloc(strlen(path) + 1);
     if (s == NULL || copy == NULL) {

@@ -330,7 +330,7 @@ mf_status mf_store_export_csv(mf_store *s, const char *path, mf_err *e) {
     snprintf(part, strlen(path) + 32, "%s.part-%ld", path, (long)getpid());
     file = fopen(part, "wb");
     if (file == NULL) {
-        st = mf_err_set(e, MF_IO, "%s: %s", part, strerror(errno));
+        st = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
         goto out;
     }
     for (int i = 0; i < COLUMNS; i++) {
@@ -347,7 +347,7 @@ mf_status mf_store_export_csv(mf_store *s, const char *path, mf_err *e) {
     int failed = ferror(file);
     failed |= fclose(file);
     if (st == MF_OK && failed != 0) {
-        st = mf_err_set(e, MF_IO, "%s: writing failed: %s", part, strerror(errno));
+        st = mf_err_set(e, MF_IO, "%s: writing failed: %s", path, strerror(errno));
     }
     if (st == MF_OK && rename(part, path) != 0) {
         st = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));

@@ -1,5 +1,5 @@
 /* Fuzz target: any bytes as a safetensors file. What was accepted must hold together: every tensor
- * lies inside the bytes, is found by its name, and can be read. */
+ * lies inside the bytes, is found by its name, and can be read and verified. */
 #include "tests/fuzz/driver.h"
 
 #include "executor/safetensors.h"
@@ -33,6 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
     }
     require(sum_B < (int64_t)size);
+    status = mf_safetensors_verify(s, 0, 1, &e);
+    require(status == MF_OK || (status == MF_INPUT && strncmp(e.text, "fuzz: offset", 12) == 0));
     mf_safetensors_close(s);
     return 0;
 }

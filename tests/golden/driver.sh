@@ -5,6 +5,7 @@
 #   mf_masked ARGS...   the same with every number written as N, units without prefix, blanks as one: for
 #                       output whose numbers follow the cost model; equal lines in a row become one
 #   mf_lines RE ARGS... the same, of the output only the lines that match the pattern
+#   mf_plain_lines RE ARGS...  the same, nothing masked
 #   golden_end          compares the transcript with the case's `expected`
 #
 # A command that runs for longer than MF_GOLDEN_SECONDS (300) is ended: exit 137 in the transcript.
@@ -53,6 +54,11 @@ mf_lines() {
     mf_masked "$@"
     grep -E "$golden_pattern" "$golden_transcript" | uniq >>"$golden_whole"
     golden_transcript=$golden_whole
+}
+mf_plain_lines() {
+    golden_pattern="^[$] |^exit |^$|$1"
+    shift
+    golden_run "$@" | sed "s|$work|TMP|g" | grep -E "$golden_pattern" | uniq >>"$golden_transcript"
 }
 golden_end() {
     if [ "${MF_GOLDEN_UPDATE:-}" = 1 ]; then

@@ -282,6 +282,9 @@ static void nearest_words_are_near(void **state) {
     assert_string_equal(mf_nearest_word("deepseek-v3", known, n), "deepseek-v3");
     assert_string_equal(mf_nearest_word("DeepSeek_V3", known, n), "deepseek-v3");
     assert_string_equal(mf_nearest_word("deepsek-v2", known, n), "deepseek-v2");
+    static const char *const letters[] = {"m", "nk"};
+    assert_null(mf_nearest_word("z", letters, 2)); /* one letter for another is no likeness */
+    assert_string_equal(mf_nearest_word("nkk", letters, 2), "nk");
     assert_string_equal(mf_nearest_word("mixtral8x7b", known, n), "mixtral-8x7b");
     assert_string_equal(mf_nearest_word("mirco-batch", known, n), "micro-batch");
     assert_string_equal(mf_nearest_word("tpp", known, n), "tp");

@@ -173,6 +173,41 @@ static void a_pinned_dimension_keeps_its_value(void **state) {
     assert_true(count == 0);
 }
 
+/* A space that pins leave empty names a rule; any other names none. */
+static void pins_that_leave_nothing_name_the_rule_they_break(void **state) {
+    (void)state;
+    mf_model m = tiny(4, 8);
+    static const struct {
+        uint32_t pins;
+        int64_t tp, pp, ep, mbs;
+        const char *rule; /* NULL: the space is not empty */
+    } cases[] = {
+        {0, 1, 1, 1, 1, NULL},
+        {MF_PIN(TP), 4, 1, 1, 1, NULL},
+        {MF_PIN(TP), 5, 1, 1, 1, "TP 5"},
+        {MF_PIN(EP) | MF_PIN(TP), 4, 1, 3, 1, "EP 3"},
+        {MF_PIN(TP) | MF_PIN(PP), 4, 4, 1, 1, "TP 4 x CP 1 x PP 4 = 16 does not divide"},
+        {MF_PIN(MICRO_BATCH), 1, 1, 1, 32, "micro-batch 32"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mf_space s = space_of(&m, 8, 16);
+        mf_err e;
+        s.pinned = cases[i].pins;
+        s.base.tp = cases[i].tp;
+        s.base.pp = cases[i].pp;
+        s.base.ep = cases[i].ep;
+        s.base.mbs = cases[i].mbs;
+        mf_status status = mf_space_rule(&s, &e);
+        assert_int_equal(status, cases[i].rule != NULL ? MF_LAYOUT : MF_OK);
+        if (cases[i].rule != NULL && strstr(e.text, cases[i].rule) == NULL) {
+            fail_msg("%zu: \"%s\" does not say %s", i, e.text, cases[i].rule);
+        }
+    }
+    mf_space s = space_of(&m, 7 * 11, 1); /* empty by itself: no pin is to blame */
+    s.pinned = MF_PIN(TP);
+    assert_ok(mf_space_rule(&s, NULL));
+}
+
 static void what_is_held_is_said(void **state) {
     (void)state;
     mf_model m = tiny(4, 8);
@@ -190,6 +225,7 @@ int main(void) {
         cmocka_unit_test(the_product_of_lists_counts_what_loops_count),
         cmocka_unit_test(walking_the_lists_gives_each_layout_once),
         cmocka_unit_test(a_pinned_dimension_keeps_its_value),
+        cmocka_unit_test(pins_that_leave_nothing_name_the_rule_they_break),
         cmocka_unit_test(what_is_held_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,10 +122,69 @@ static void what_is_written_reads_back_and_an_index_joins_files(void **state) {
     rmdir(folder);
 }
 
+/* Every bit of the data, one at a time. */
+static void a_bit_that_changed_in_a_sealed_file_is_named(void **state) {
+    (void)state;
+    char path[] = "/tmp/mf-sealed-XXXXXX";
+    static unsigned char bytes[4096];
+    const float a[6] = {1, 2, 3, 4, 5, -6};
+    const uint16_t b[2] = {0x3f80, 0xc000};
+    const mf_st_source list[] = {{"a", MF_ST_F32, 2, {2, 3}, a}, {"b", MF_ST_BF16, 1, {2}, b}};
+    mf_safetensors *s = NULL;
+    mf_err e;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && close(fd) == 0);
+    assert_ok(mf_safetensors_write_sealed(path, list, 2, NULL));
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t size = fread(bytes, 1, sizeof bytes, f), data_at = 8 + bytes[0] + 256u * bytes[1];
+    fclose(f);
+    unlink(path);
+    assert_int_equal(size, data_at + sizeof a + sizeof b);
+    assert_ok(mf_safetensors_parse("file", bytes, size, &s, NULL));
+    assert_ok(mf_safetensors_verify(s, 0, 1, NULL));
+    mf_safetensors_close(s);
+    for (size_t bit = 8 * data_at; bit < 8 * size; bit++) {
+        bool of_a = bit / 8 < data_at + sizeof a;
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        assert_ok(mf_safetensors_parse("file", bytes, size, &s, NULL));
+        assert_int_equal(mf_safetensors_verify(s, 0, 1, &e), MF_INPUT);
+        assert_non_null(strstr(e.text, of_a ? "tensor \"a\"" : "tensor \"b\""));
+        assert_int_equal(mf_safetensors_verify(s, 1, 2, NULL), of_a ? MF_OK : MF_INPUT);
+        mf_safetensors_close(s);
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+}
+
+static void weights_that_are_no_numbers_are_named_by_element(void **state) {
+    (void)state;
+    static const char header[] =
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}";
+    static unsigned char bytes[256];
+    static const uint32_t bad[] = {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u};
+    size_t n = sizeof header - 1;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        mf_safetensors *s = NULL;
+        mf_err e;
+        char at[40];
+        memset(bytes, 0, sizeof bytes);
+        bytes[0] = (unsigned char)n;
+        memcpy(bytes + 8, header, n);
+        memcpy(bytes + 8 + n + 4 * i, &bad[i], 4);
+        assert_ok(mf_safetensors_parse("file", bytes, 8 + n + 16, &s, NULL));
+        assert_int_equal(mf_safetensors_verify(s, 0, 1, &e), MF_INPUT);
+        snprintf(at, sizeof at, "file: offset %zu: tensor \"w\"", 8 + n + 4 * i);
+        assert_non_null(strstr(e.text, at));
+        mf_safetensors_close(s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_of_hugging_face_is_read),
         cmocka_unit_test(hostile_headers_are_refused_with_their_place),
+        cmocka_unit_test(a_bit_that_changed_in_a_sealed_file_is_named),
+        cmocka_unit_test(weights_that_are_no_numbers_are_named_by_element),
         cmocka_unit_test(what_is_written_reads_back_and_an_index_joins_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

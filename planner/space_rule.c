@@ -1,0 +1,81 @@
+/* space_rule.c - which rule of layouts leaves a space empty. */
+#include "planner/space.h"
+
+/* Takes one pinned value of the base over into l. */
+static void take(mf_layout *l, const mf_layout *base, mf_dim d) {
+    switch (d) {
+    case MF_DIM_TP:
+        l->tp = base->tp;
+        break;
+    case MF_DIM_CP:
+        l->cp = base->cp;
+        break;
+    case MF_DIM_PP:
+        l->pp = base->pp;
+        break;
+    case MF_DIM_VPP:
+        l->vpp = base->vpp;
+        break;
+    case MF_DIM_EP:
+        l->ep = base->ep;
+        break;
+    case MF_DIM_ETP:
+        l->etp = base->etp;
+        break;
+    case MF_DIM_MICRO_BATCH:
+        l->mbs = base->mbs;
+        break;
+    case MF_DIM_SCHEDULE:
+        l->schedule = base->schedule;
+        break;
+    case MF_DIM_CP_TYPE:
+        l->cp_type = base->cp_type;
+        break;
+    case MF_DIM_ZERO:
+    case MF_DIM_EXPERT_ZERO:
+    case MF_DIM_DISPATCHER:
+    case MF_DIM_PRECISION:
+    case MF_DIM_RECOMPUTE:
+    case MF_DIM_OFFLOAD:
+    case MF_DIM_STAGES:
+    case MF_DIM_COUNT:
+        break; /* no rule of degrees */
+    }
+}
+
+/* The rule that the pins in `pins` break with everything else at its smallest, when they leave
+ * nothing of the space: MF_LAYOUT. */
+static mf_status try_pins(const mf_space *s, uint32_t pins, mf_err *e) {
+    mf_space some = *s;
+    mf_layout l = s->base;
+    int64_t count = 0;
+    some.pinned = pins;
+    mf_status status = mf_space_count(&some, &count, e);
+    if (status != MF_OK || count > 0) {
+        return status;
+    }
+    l.tp = l.cp = l.pp = l.vpp = l.ep = l.etp = l.mbs = 1;
+    l.schedule = MF_SCHED_GPIPE;
+    l.cp_type = MF_CP_RING;
+    for (int d = 0; d < MF_DIM_COUNT; d++) {
+        if ((pins >> d & 1u) != 0) {
+            take(&l, &s->base, (mf_dim)d);
+        }
+    }
+    return mf_layout_resolve(&l, s->model, e);
+}
+
+mf_status mf_space_rule(const mf_space *s, mf_err *e) {
+    mf_space free_of_pins = *s;
+    int64_t count = 0;
+    free_of_pins.pinned = 0;
+    mf_status status = mf_space_count(&free_of_pins, &count, e);
+    if (status != MF_OK || count == 0) {
+        return status; /* no pin is to blame */
+    }
+    for (int d = 0; d < MF_DIM_COUNT && status == MF_OK; d++) {
+        uint32_t pin = s->pinned & 1u << d;
+        status = pin != 0 ? try_pins(s, pin, e) : MF_OK;
+    }
+    return status == MF_OK ? try_pins(s, s->pinned, e) : status;
+}
