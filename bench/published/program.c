@@ -63,6 +63,64 @@ static void run_eagerly(mf_block *b) {
     }
 }
 
+/* torchtitan's selective checkpoints keep the outputs of products, attention and scattered sums,
+ * but of every second product make them again: of wq, wk, wv, wo, w1, w3, w2 the second, fourth and
+ * sixth. The first product of the MLP stands for all of them (their sums are over the hidden size);
+ * w1's and w2's outputs are kept, keys and the sum behind attention are not. */
+static void checkpoint_ops(const pub_row *r, const mf_layout *l, mf_block *b) {
+    const mf_model *m = &r->model;
+    int64_t again = (m->ffn + m->kv_heads * m->head_dim + m->hidden) / l->tp;
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        if (op->pass == MF_PASS_R && op->kind == MF_OP_GEMM && op->dim[1] == 2 * m->ffn / l->tp) {
+            double part = (double)again / (double)op->dim[1];
+            op->dim[1] = again;
+            op->flops *= part;
+            op->bytes *= part;
+            double rows = (double)op->dim[0];
+            b->saved_B += (int64_t)(2.0 * rows * (double)(m->ffn - m->kv_heads * m->head_dim) /
+                                    (double)l->tp);
+        }
+    }
+}
+
+/* PyTorch's cross-entropy without torch.compile: an FP32 copy, its log-softmax; the gradient of the
+ * choice over zeros, that of the log-softmax, its copy in BF16. 36 bytes a logit pass through
+ * memory; at the most three FP32 tensors stand at a time, where the program's loss has its logits.
+ */
+static void compute_loss_plainly(mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        double logits = (double)op->dim[0] * (double)op->dim[1];
+        if (op->kind == MF_OP_CROSS_ENTROPY_FWD) {
+            op->bytes = 14.0 * logits;
+            b->local_b_B += (int64_t)(10.0 * logits);
+            b->local_bs_B += (int64_t)(10.0 * logits);
+        } else if (op->kind == MF_OP_CROSS_ENTROPY_BWD) {
+            op->bytes = 22.0 * logits;
+        }
+    }
+}
+
+/* "For float8 with rowwise scaling, all distributed communication is done in high precision"
+ * (torchtitan's float8.md): what TP gathers is quantised behind the gather, by every rank. */
+static void gather_before_quantising(const mf_layout *l, mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        if (op->kind != MF_OP_ALL_GATHER || op->stream != MF_STREAM_TP) {
+            continue;
+        }
+        for (int j = 0; j < k; j++) {
+            mf_op *before = &b->ops[j];
+            if (before->kind == MF_OP_QUANTISE && before->out[0] == op->in[0]) {
+                bool own = op->piece == 0 && before->pass == op->pass;
+                before->bytes *= own ? (double)l->tp : 1.0;
+                op->bytes *= 2.0;
+            }
+        }
+    }
+}
+
 /* Delayed scaling takes the scale of earlier steps: no pass that finds it before quantising. */
 static void delay_scales(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
@@ -93,7 +151,7 @@ static void fuse_experts(mf_block *b) {
     }
 }
 
-static void edit_block(const pub_row *r, mf_block *b) {
+static void edit_block(const pub_row *r, const mf_layout *l, mf_block *b) {
     if (r->fused_experts) {
         fuse_experts(b);
     } else if (r->moe && r->model.ffn_bias) {
@@ -104,6 +162,15 @@ static void edit_block(const pub_row *r, mf_block *b) {
     }
     if (r->delayed_scales) {
         delay_scales(b);
+    }
+    if (r->op_checkpoints) {
+        checkpoint_ops(r, l, b);
+    }
+    if (r->plain_loss) {
+        compute_loss_plainly(b);
+    }
+    if (r->gathers_wide) {
+        gather_before_quantising(l, b);
     }
 }
 
@@ -117,7 +184,7 @@ mf_status pub_lower(const pub_row *r, const mf_layout *l, mf_program **out, mf_e
         return status;
     }
     for (int i = 0; i < (*out)->nblocks; i++) {
-        edit_block(r, (*out)->blocks[i]);
+        edit_block(r, l, (*out)->blocks[i]);
     }
     if (r->dropped_tokens) {
         fix_capacity(*out);

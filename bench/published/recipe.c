@@ -38,8 +38,11 @@ void pub_read_recompute(pub_row *r, const char *text) {
         {"mla_up_proj", MF_RECOMPUTE_MLA_UP_PROJ},
         {"core_attn", MF_RECOMPUTE_CORE_ATTN},
     };
+    r->op_checkpoints = pub_starts(text, "selective (op-level)");
     if (*text == '\0') {
         r->unknown |= PUB_UNKNOWN_RECOMPUTE;
+    } else if (r->op_checkpoints) { /* norms, RoPE and activations; products: program.c */
+        r->layout.memory.recompute = MF_RECOMPUTE_NORM | MF_RECOMPUTE_MLP;
     } else if (pub_starts(text, "full")) {
         r->layout.memory.recompute = MF_RECOMPUTE_LAYER;
         const char *layers = strstr(text, "full:");
@@ -81,8 +84,9 @@ void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const
     bool megatron = pub_starts(r->software, "megatron");
     if (pub_has(overlap, "overlap off; non-overlap") || strcmp(overlap, "none") == 0) {
         l->overlap = MF_OVERLAP_NONE;
-    } else if (megatron && !r->moe && l->tp > 1) {
-        l->overlap |= MF_OVERLAP_TP; /* NeMo and Bridge overlap TP communication of dense models */
+    } else if (megatron && !r->moe && l->tp > 1 && l->precision != MF_PREC_NVFP4) {
+        /* NeMo and Bridge overlap TP communication of dense models, but not in NVFP4. */
+        l->overlap |= MF_OVERLAP_TP;
     }
     if (pub_has(overlap, "async TP")) {
         l->overlap |= MF_OVERLAP_TP;
@@ -143,12 +147,14 @@ void pub_read_recipe_defaults(pub_row *r) {
         is_source(r, recipes, BRIDGE) && r->layout.precision == MF_PREC_FP8_TENSOR;
 }
 
-/* Rings beyond the NVLink domain exchange by all-to-all inside it, as Megatron advises there; no
- * row says which it used. */
+/* Llama 3 gathers keys and values (arXiv:2407.21783, 3.3.2). Rings beyond the NVLink domain
+ * exchange by all-to-all inside it, as Megatron advises there; no row says which it used. */
 void pub_read_cp_type(pub_row *r) {
     mf_layout *l = &r->layout;
     if (pub_has(r->notes, "CP all-to-all")) {
         l->cp_type = MF_CP_ALLTOALL;
+    } else if (strcmp(r->source, "ll3") == 0) {
+        l->cp_type = MF_CP_ALLGATHER;
     } else if (l->cp * l->tp > r->cluster.domain_gpus_used) {
         l->cp_type = MF_CP_HIERARCHICAL;
         r->unknown |= l->cp > 2 ? PUB_UNKNOWN_CP_TYPE : 0; /* of two ranks, a ring either way */

@@ -194,10 +194,15 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     r->fused_experts = pub_has(r->notes, "fused grouped MLP");
     r->fsdp = pub_has(r->notes, "FSDP") || pub_has(f[C_OVERLAP], "FSDP") ||
               strcmp(r->software, "pytorch-fsdp") == 0;
-    /* Llama 3: parameters stay gathered for the step ("ZeRO-2-like, no reshard"). */
-    if (pub_has(f[C_OVERLAP], "ZeRO-2-like") || strcmp(r->source, "ll3") == 0) {
+    /* Llama 3: parameters stay gathered for the step ("ZeRO-2-like, no reshard"); so do
+     * torchtitan's under pipeline parallelism (reshard_after_forward). */
+    bool titan = strcmp(r->source, "tt") == 0;
+    if (pub_has(f[C_OVERLAP], "ZeRO-2-like") || strcmp(r->source, "ll3") == 0 ||
+        (titan && r->layout.pp > 1)) {
         r->fsdp = false;
     }
+    r->plain_loss = titan && pub_has(f[C_SOURCE], "202412"); /* compiled later */
+    r->gathers_wide = titan && pub_has(f[C_PRECISION], "rowwise");
     if (r->fsdp) {
         r->layout.zero = r->layout.expert_zero = 3;
     }

@@ -101,6 +101,69 @@ static void full_recomputation_of_some_layers_leaves_the_others_alone(void **sta
     assert_int_equal(layers, 5);
 }
 
+static mf_program *lowered(const pub_row *r) {
+    mf_program *program = NULL;
+    mf_err e = {.text = ""};
+    if (pub_lower(r, &r->layout, &program, &e) != MF_OK) {
+        fail_msg("%s: %s", r->id, e.text);
+    }
+    return program;
+}
+
+/* Of all layers: FLOPs of the products of a pass. */
+static double product_flops(const mf_program *p, uint8_t pass) {
+    double sum = 0;
+    for (int i = 0; i < p->assignment.positions; i++) {
+        const mf_block *b = p->blocks[p->block_of[i]];
+        for (int k = 0; k < b->nops && b->flops_r > 0; k++) {
+            sum += b->ops[k].kind == MF_OP_GEMM && b->ops[k].pass == pass ? b->ops[k].flops : 0;
+        }
+    }
+    return sum;
+}
+
+static void selective_checkpoints_of_ops_repeat_every_second_product(void **state) {
+    mf_program *p = lowered(row(state, "tt-001"));
+    /* Llama3-8B, weights of wk, wo, w3 over those of all seven */
+    const double h = 4096, kv = 1024, ffn = 14336;
+    double share = (kv + h + ffn) / (2 * h + 2 * kv + 3 * ffn);
+    double got = product_flops(p, MF_PASS_R) / product_flops(p, MF_PASS_F);
+    mf_program_destroy(p);
+    assert_true(got > 0.999 * share && got < 1.001 * share);
+}
+
+/* Bytes that TP gathers in the forward pass of all layers, and that are quantised there. */
+static void gathered(const pub_row *r, double *gather_B, double *quantise_B) {
+    mf_program *p = lowered(r);
+    *gather_B = *quantise_B = 0;
+    for (int i = 0; i < p->assignment.positions; i++) {
+        const mf_block *b = p->blocks[p->block_of[i]];
+        for (int k = 0; k < b->nforward && b->flops_r > 0; k++) {
+            const mf_op *op = &b->ops[k];
+            bool gathers = op->kind == MF_OP_ALL_GATHER && op->stream == MF_STREAM_TP;
+            *gather_B += gathers ? op->bytes : 0;
+            *quantise_B += op->kind == MF_OP_QUANTISE ? op->bytes : 0;
+        }
+    }
+    mf_program_destroy(p);
+}
+
+static void rowwise_scales_travel_in_bf16_and_are_found_by_every_rank(void **state) {
+    double narrow_B, narrow_q, wide_B, wide_q;
+    gathered(row(state, "tt-021"), &narrow_B, &narrow_q); /* one scale per tensor */
+    gathered(row(state, "tt-023"), &wide_B, &wide_q);
+    assert_true(wide_B > 1.8 * narrow_B); /* scales of blocks travel too */
+    assert_true(wide_q > 2 * narrow_q);
+}
+
+static void flags_are_those_of_the_sources_recipes(void **state) {
+    assert_true(row(state, "bra-019")->layout.overlap & MF_OVERLAP_TP);
+    assert_false(row(state, "bra-020")->layout.overlap & MF_OVERLAP_TP); /* NVFP4 */
+    assert_int_equal(row(state, "ll3-003")->layout.cp_type, MF_CP_ALLGATHER);
+    assert_int_equal(row(state, "tt-010")->layout.zero, 3);
+    assert_true(row(state, "tt-018")->layout.zero < 3); /* pipelines keep weights gathered */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_held_out_third_is_the_one_it_always_was),
@@ -109,6 +172,9 @@ int main(void) {
         cmocka_unit_test(unsaid_flags_become_every_plausible_way),
         cmocka_unit_test(stages_hold_what_megatrons_layout_says),
         cmocka_unit_test(full_recomputation_of_some_layers_leaves_the_others_alone),
+        cmocka_unit_test(selective_checkpoints_of_ops_repeat_every_second_product),
+        cmocka_unit_test(rowwise_scales_travel_in_bf16_and_are_found_by_every_rank),
+        cmocka_unit_test(flags_are_those_of_the_sources_recipes),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
