@@ -25,6 +25,9 @@ typedef struct mf_block_key {
     bool split;            /* weight gradients are split off (zb-*, merged): HELD tensors count */
     bool shared_embedding; /* MTP, tied head: another block of this rank holds the embedding */
     bool shared_head;      /* MTP: another block of this rank holds the output projection */
+    bool after_depth;  /* MTP: an earlier depth comes before; of what comes in the first half of */
+    bool before_depth; /* the columns is the model's own state, the second that depth's.
+                          before_depth: likewise of what goes out */
     mf_memory_choice memory;
 } mf_block_key;
 enum { MF_HALF_ATTENTION = 1, MF_HALF_FFN = 2, MF_HALF_BOTH = 3 };
@@ -87,13 +90,21 @@ typedef struct mf_program {
     mf_dp_ops dp[MF_MAX_POSITIONS];
     mf_op send_forward; /* boundary tensor to the next virtual stage; bytes 0 when PP == 1 */
     mf_op send_backward;
-    bool split;    /* backward is split into B and W */
-    bool borrowed; /* blocks belong to the source that they came from */
+    mf_op send_states[2]; /* the same between depths of MTP, where two states go side by side */
+    bool split;           /* backward is split into B and W */
+    bool borrowed;        /* blocks belong to the source that they came from */
 } mf_program;
 
 /* The op that sends one micro-batch's boundary tensor between neighbouring stages; bytes 0 when PP
  * is 1. name: static. */
 mf_op mf_pipeline_send(const mf_model *m, const mf_layout *l, const char *name);
+
+/* The op that carries a micro-batch's boundary tensor from virtual stage v to the next one, or
+ * (direction 1) its gradient back from there; the bytes of that tensor, aligned. */
+const mf_op *mf_program_send(const mf_program *p, int64_t v, int direction);
+int64_t mf_program_message_B(const mf_program *p, int64_t v);
+/* Largest boundary tensor that comes into a block of the stage or goes out of one. */
+int64_t mf_program_boundary_B(const mf_program *p, int64_t stage);
 
 mf_status mf_program_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                            const mf_assignment *a, mf_program **out, mf_err *e);

@@ -24,8 +24,9 @@ static void label(mf_block *b, const mf_model *m, const mf_block_key *key) {
         break;
     case MF_POS_LAYER:
     case MF_POS_MTP:
-        snprintf(b->label, sizeof b->label, "%s %s%s%s%s",
-                 key->kind == MF_POS_MTP ? "mtp" : "layer", ffn, c->window ? " window" : "",
+        snprintf(b->label, sizeof b->label, "%s%s%s %s%s%s%s",
+                 key->kind == MF_POS_MTP ? "mtp" : "layer", key->after_depth ? " after mtp" : "",
+                 key->before_depth ? " before mtp" : "", ffn, c->window ? " window" : "",
                  key->memory.recompute ? " recompute " : "",
                  key->memory.recompute ? recompute : "");
         break;
@@ -174,7 +175,8 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
     }
     if (key->kind != MF_POS_EMBEDDING) {
         bd.drop = MF_RECOMPUTE_LAYER;
-        bd.input = mf_build_tensor(&bd, "input", bd.tokens, m->hidden, bd.act_B);
+        int64_t states = key->after_depth ? 2 : 1;
+        bd.input = mf_build_tensor(&bd, "input", bd.tokens, states * m->hidden, bd.act_B);
         mf_build_t(&bd, bd.input)->class = MF_TENSOR_BOUNDARY;
         mf_build_t(&bd, bd.input)->offload = MF_OFFLOAD_INPUT;
     }

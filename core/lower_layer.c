@@ -232,27 +232,49 @@ void mf_lower_head(mf_build *bd) {
     loss(bd, bd->input, bd->m->tied_embeddings && bd->key.shared_embedding);
 }
 
-/* Depth of multi-token prediction: the next token's embedding beside the hidden state, projected,
- * one layer, its own loss through the shared head. The hidden state itself passes through. */
+static mf_op *side_by_side(mf_build *bd, const char *name) {
+    int64_t n = bd->tokens, h = bd->m->hidden;
+    return mf_build_memory_op(bd, MF_OP_SPLIT, name, n, 2 * h,
+                              4.0 * (double)n * (double)h * bd->act_B);
+}
+
+static int16_t joined(mf_build *bd, const char *name, int16_t a, int16_t b) {
+    int16_t both = mf_build_tensor(bd, name, bd->tokens, 2 * bd->m->hidden, bd->act_B);
+    mf_op *op = side_by_side(bd, name);
+    mf_op_in(op, a);
+    mf_op_in(op, b);
+    mf_op_out(op, both);
+    return both;
+}
+
+/* Depth of multi-token prediction: the next token's embedding beside the hidden state that the
+ * depth before made (the first: the model's own), projected, one layer, its own loss through the
+ * shared head (DeepSeek-V3, 2.2). The model's own state passes through. */
 void mf_lower_mtp(mf_build *bd) {
     const mf_model *m = bd->m;
+    int16_t state = bd->input, own = bd->input;
     bd->module = MF_MODULE_MTP;
+    if (bd->key.after_depth) {
+        own = mf_build_tensor(bd, "own_state", bd->tokens, m->hidden, bd->act_B);
+        state = mf_build_tensor(bd, "depth_state", bd->tokens, m->hidden, bd->act_B);
+        mf_build_t(bd, state)->offload = MF_OFFLOAD_INPUT;
+        mf_op *op = side_by_side(bd, "split_states");
+        mf_op_in(op, bd->input);
+        mf_op_out(op, own);
+        mf_op_out(op, state);
+    }
     int16_t embedded = lookup(bd, bd->key.shared_embedding);
-    int16_t hn = mf_lower_norm(bd, "hnorm", bd->input, bd->tokens, m->hidden);
+    int16_t hn = mf_lower_norm(bd, "hnorm", state, bd->tokens, m->hidden);
     int16_t en = mf_lower_norm(bd, "enorm", embedded, bd->tokens, m->hidden);
-    int16_t both = mf_build_tensor(bd, "concat", bd->tokens, 2 * m->hidden, bd->act_B);
-    mf_op *op = mf_build_memory_op(bd, MF_OP_SPLIT, "concat", bd->tokens, 2 * m->hidden,
-                                   4.0 * (double)bd->tokens * (double)m->hidden * bd->act_B);
-    mf_op_in(op, en);
-    mf_op_in(op, hn);
-    mf_op_out(op, both);
+    int16_t both = joined(bd, "concat", en, hn);
     mf_linear projection = {"eh_proj", MF_PART_MTP, 2 * m->hidden, m->hidden / bd->l->tp,
                             false,     bd->math};
     int16_t x = mf_lower_column_parallel(bd, &projection, both);
     if (bd->l->tp > 1) { /* columns of this rank, all tokens -> all columns, own tokens */
         int16_t y = mf_build_tensor(bd, "eh_all_to_all", bd->tokens, m->hidden, bd->act_B);
-        op = mf_build_collective(bd, MF_OP_ALL_TO_ALL, "eh_all_to_all", MF_STREAM_TP, MF_GROUP_TP,
-                                 (double)bd->tokens * (double)m->hidden * bd->act_B);
+        mf_op *op =
+            mf_build_collective(bd, MF_OP_ALL_TO_ALL, "eh_all_to_all", MF_STREAM_TP, MF_GROUP_TP,
+                                (double)bd->tokens * (double)m->hidden * bd->act_B);
         mf_op_in(op, x);
         mf_op_out(op, y);
         x = y;
@@ -260,6 +282,6 @@ void mf_lower_mtp(mf_build *bd) {
     bd->drop = MF_RECOMPUTE_LAYER;
     x = mf_lower_attention(bd, x);
     x = mf_lower_ffn(bd, x);
-    bd->output = bd->input;
+    bd->output = bd->key.before_depth ? joined(bd, "join_states", own, x) : own;
     loss(bd, x, bd->key.shared_head);
 }

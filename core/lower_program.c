@@ -97,7 +97,8 @@ mf_status mf_assignment_check(const mf_model *m, const mf_layout *l, const mf_as
 static bool same_key(const mf_block_key *a, const mf_block_key *b) {
     return a->kind == b->kind && a->layer_class == b->layer_class && a->parts == b->parts &&
            a->split == b->split && a->shared_embedding == b->shared_embedding &&
-           a->shared_head == b->shared_head && a->memory.recompute == b->memory.recompute &&
+           a->shared_head == b->shared_head && a->after_depth == b->after_depth &&
+           a->before_depth == b->before_depth && a->memory.recompute == b->memory.recompute &&
            a->memory.offload == b->memory.offload;
 }
 
@@ -125,6 +126,8 @@ static mf_block_key position_key(const mf_program *p, int position) {
         /* A tied head is the embedding, of which this block has a copy or shares one. */
         key.shared_head = m->tied_embeddings || mf_program_stage_of(p, last) == stage;
         key.shared_embedding = mf_program_stage_of(p, 0) == stage;
+        key.after_depth = mf_position_index(m, position) > 0;
+        key.before_depth = mf_position_index(m, position) + 1 < m->mtp_layers;
         for (int i = (int)m->layers + 1; i < position;
              i++) { /* an earlier depth holds the copies */
             bool here = mf_program_stage_of(p, i) == stage;
@@ -215,6 +218,10 @@ mf_status mf_program_lower_from(const mf_model *m, const mf_layout *l, const mf_
     p->send_backward = mf_pipeline_send(m, l, "send_backward");
     p->send_backward.pass = MF_PASS_B;
     p->send_backward.dim[0] = -1;
+    p->send_states[0] = p->send_forward;
+    p->send_states[1] = p->send_backward;
+    p->send_states[0].bytes *= 2.0;
+    p->send_states[1].bytes *= 2.0;
     free(keys);
     *out = p;
     return MF_OK;
@@ -222,6 +229,36 @@ fail:
     free(keys);
     mf_program_destroy(p);
     return status;
+}
+
+/* Does a depth of MTP come after another one here? */
+static bool between_depths(const mf_program *p, int64_t v) {
+    int next = p->assignment.first[v + 1];
+    return mf_position_kind_of(&p->model, next) == MF_POS_MTP &&
+           mf_position_index(&p->model, next) > 0;
+}
+
+const mf_op *mf_program_send(const mf_program *p, int64_t v, int direction) {
+    return between_depths(p, v) ? &p->send_states[direction]
+           : direction == 0     ? &p->send_forward
+                                : &p->send_backward;
+}
+
+int64_t mf_program_message_B(const mf_program *p, int64_t v) {
+    return p->blocks[p->block_of[p->assignment.first[v + 1] - 1]]->boundary_B;
+}
+
+int64_t mf_program_boundary_B(const mf_program *p, int64_t stage) {
+    int64_t most = 0;
+    for (int64_t chunk = 0; chunk < p->layout.vpp; chunk++) {
+        int64_t v = mf_layout_vstage(&p->layout, stage, chunk);
+        int first = p->assignment.first[v] - (v > 0 ? 1 : 0); /* with what comes in */
+        for (int i = first; i < p->assignment.first[v + 1]; i++) {
+            int64_t size_B = p->blocks[p->block_of[i]]->boundary_B;
+            most = size_B > most ? size_B : most;
+        }
+    }
+    return most;
 }
 
 void mf_program_destroy(mf_program *p) {

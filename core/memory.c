@@ -249,7 +249,7 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     s->kind_B[MF_MEM_GRADIENTS] = params.gradients_B;
     s->kind_B[MF_MEM_OPTIMIZER] = params.optimizer_B;
     s->kind_B[MF_MEM_CONTEXT] = mf_memory_context_B(&p->cluster, &p->layout);
-    double dispatcher = 0, gathered = 0, boundary = 0;
+    double dispatcher = 0, gathered = 0, boundary = (double)mf_program_boundary_B(p, stage);
     for (int64_t chunk = 0; chunk < p->layout.vpp; chunk++) {
         int64_t v = mf_layout_vstage(&p->layout, stage, chunk);
         for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
@@ -257,9 +257,6 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
             dispatcher = fmax(dispatcher, (double)b->comm_B);
             gathered = fmax(gathered, (double)b->gather_B);
         }
-    }
-    for (int i = 0; i < p->nblocks; i++) { /* a stage with the head alone takes one in, too */
-        boundary = fmax(boundary, (double)p->blocks[i]->boundary_B);
     }
     bool merged = p->layout.schedule == MF_SCHED_MERGED;
     s->kind_B[MF_MEM_COMM] = mf_memory_comm_B(&p->cluster, &p->layout) + dispatcher;

@@ -180,6 +180,7 @@ enum {
  * - UNPERMUTE: x row_map -> y; COMBINE: x map ep_counts -> y.
  * - SWIGLU: fc1 [probs row_map] -> y; dy fc1 [probs row_map] -> dfc1 [dprobs].
  * - GATE: y x weight -> gated; dgated y x -> dy dx dweight.
+ * - SPLIT: columns side by side, parts -> joined or joined -> parts; the gradient is the other one.
  * - CROSS_ENTROPY: logits -> statistics; logits statistics -> logits (overwritten).
  *
  * Gradients of which a part stood already take that part as a last input and write the sum. An

@@ -41,11 +41,8 @@ static void find_owned(mf_exec *x, int64_t shard[2]) {
  */
 static void find_buffers(mf_exec *x, int64_t *exchange_B) {
     const mf_layout *l = &x->p->layout;
-    *exchange_B = x->boundary_B = x->gathered_B = 0;
-    for (int i = 0; i < x->p->nblocks; i++) {
-        int64_t size_B = x->p->blocks[i]->boundary_B;
-        x->boundary_B = size_B > x->boundary_B ? size_B : x->boundary_B;
-    }
+    *exchange_B = x->gathered_B = 0;
+    x->boundary_B = mf_program_boundary_B(x->p, x->stage);
     for (int i = 0; i < x->p->assignment.positions; i++) {
         const mf_block *b = x->positions[i].block;
         if (b != NULL) {

@@ -257,25 +257,25 @@ static mf_status add(const mf_exec_op *x, mf_err *e) {
     return status;
 }
 
-/* Columns side by side, and the way back. */
+/* Columns side by side, or apart; the gradient of one is the other. */
 static mf_status split(const mf_exec_op *x, mf_err *e) {
-    bool backward = x->op->pass == MF_PASS_B;
-    const mf_exec_tensor *joined = backward ? &x->in[0] : &x->out[0];
-    int parts = backward ? x->op->nout : x->nin;
+    bool apart = x->nin == 1;
+    const mf_exec_tensor *joined = apart ? &x->in[0] : &x->out[0];
+    int parts = apart ? x->op->nout : x->nin;
     int64_t at = 0;
     mf_status status = MF_OK;
     for (int i = 0; i < parts && status == MF_OK; i++) {
-        const mf_exec_tensor *part = backward ? &x->out[i] : &x->in[i];
-        status = backward ? mf_cpu_copy(part->dtype, part->rows, part->cols, mf_cpu_at(joined, at),
-                                        joined->cols, part->data, part->cols, e)
-                          : mf_cpu_copy(part->dtype, part->rows, part->cols, part->data, part->cols,
-                                        mf_cpu_at(joined, at), joined->cols, e);
-        if (status == MF_OK && backward) {
+        const mf_exec_tensor *part = apart ? &x->out[i] : &x->in[i];
+        status = apart ? mf_cpu_copy(part->dtype, part->rows, part->cols, mf_cpu_at(joined, at),
+                                     joined->cols, part->data, part->cols, e)
+                       : mf_cpu_copy(part->dtype, part->rows, part->cols, part->data, part->cols,
+                                     mf_cpu_at(joined, at), joined->cols, e);
+        if (status == MF_OK && apart) {
             status = mf_cpu_add_sum(x, i, e);
         }
         at += part->cols;
     }
-    return status;
+    return status == MF_OK && !apart ? mf_cpu_add_sum(x, 0, e) : status;
 }
 
 /* --- copies to and from the host ---------------------------------------------------------------

@@ -48,6 +48,9 @@ static int operands_of(const mf_op *op, const mf_op *forward, int forward_nin) {
     if (op->kind == MF_OP_REDUCE_SCATTER && forward->nout > 1) {
         return 2;
     }
+    if (op->kind == MF_OP_SPLIT && forward->nout > 1) {
+        return forward->nout;
+    }
     return operands[op->kind] > 0 ? operands[op->kind] : op->nin;
 }
 

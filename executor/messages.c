@@ -16,7 +16,8 @@ static int tag_of(const mf_exec *x, int64_t vstage, int direction, int micro_bat
 mf_status mf_exec_post(mf_exec *x, int64_t from, int64_t to, int direction, int micro_batch,
                        const void *data, mf_err *e) {
     const mf_layout *l = &x->p->layout;
-    int64_t stage = mf_layout_stage_of(l, to);
+    int64_t stage = mf_layout_stage_of(l, to), edge = direction == 0 ? from : to;
+    size_t size_B = (size_t)mf_program_message_B(x->p, edge);
     if (stage == x->stage) {
         for (int i = 0; i < x->waiting; i++) {
             mailbox *m = &x->mail[2 * x->sending + i];
@@ -25,7 +26,7 @@ mf_status mf_exec_post(mf_exec *x, int64_t from, int64_t to, int direction, int 
                 m->vstage = (int)to;
                 m->micro_batch = micro_batch;
                 m->direction = direction;
-                memcpy(m->data, data, (size_t)x->boundary_B);
+                memcpy(m->data, data, size_B);
                 return MF_OK;
             }
         }
@@ -36,26 +37,25 @@ mf_status mf_exec_post(mf_exec *x, int64_t from, int64_t to, int direction, int 
     if (status != MF_OK) {
         return status;
     }
-    memcpy(x->mail[slot].data, data, (size_t)x->boundary_B);
-    mf_exec_ran(x, direction == 0 ? &x->p->send_forward : &x->p->send_backward);
+    memcpy(x->mail[slot].data, data, size_B);
+    mf_exec_ran(x, mf_program_send(x->p, edge, direction));
     return mf_comm_send(x->comm, slot, rank_of_stage(x, stage),
-                        tag_of(x, to, direction, micro_batch), x->mail[slot].data,
-                        (size_t)x->boundary_B, e);
+                        tag_of(x, to, direction, micro_batch), x->mail[slot].data, size_B, e);
 }
 
 mf_status mf_exec_collect(mf_exec *x, int64_t at, int64_t from, int direction, int micro_batch,
                           void *data, mf_err *e) {
-    int64_t stage = mf_layout_stage_of(&x->p->layout, from);
+    int64_t stage = mf_layout_stage_of(&x->p->layout, from), edge = direction == 0 ? from : at;
+    size_t size_B = (size_t)mf_program_message_B(x->p, edge);
     if (stage != x->stage) {
         return mf_comm_receive(x->comm, rank_of_stage(x, stage),
-                               tag_of(x, at, direction, micro_batch), data, (size_t)x->boundary_B,
-                               e);
+                               tag_of(x, at, direction, micro_batch), data, size_B, e);
     }
     for (int i = 0; i < x->waiting; i++) {
         mailbox *m = &x->mail[2 * x->sending + i];
         if (m->full && m->vstage == at && m->micro_batch == micro_batch &&
             m->direction == direction) {
-            memcpy(data, m->data, (size_t)x->boundary_B);
+            memcpy(data, m->data, size_B);
             m->full = false;
             return MF_OK;
         }

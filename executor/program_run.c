@@ -135,6 +135,10 @@ static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
     return MF_OK;
 }
 
+static size_t size_of(const position_bind *q, int16_t t) {
+    return (size_t)mf_align_B(q->block->tensors[t].bytes);
+}
+
 /* Step k of a pass: the block, with its boundary tensors in place. */
 static block_at begin_block(mf_exec *x, pass_run *r, int k) {
     int position = is_forward(r) ? r->first + k : r->first + r->n - 1 - k;
@@ -147,7 +151,7 @@ static block_at begin_block(mf_exec *x, pass_run *r, int k) {
     if (is_forward(r)) {
         at.output = r->spare;
         if (saved) {
-            memcpy(at.input, r->now, (size_t)x->boundary_B);
+            memcpy(at.input, r->now, size_of(q, in));
         }
     } else if ((r->passes & MF_PASS_B) != 0) {
         at.output_gradient = r->now;
@@ -166,10 +170,10 @@ static block_at begin_block(mf_exec *x, pass_run *r, int k) {
 static void end_block(mf_exec *x, pass_run *r, const block_at *at) {
     const position_bind *q = &x->positions[at->position];
     if (is_forward(r) && q->bind->output < 0 && q->bind->input >= 0) {
-        memcpy(r->spare, at->input, (size_t)x->boundary_B); /* what passes through (MTP) */
+        memcpy(r->spare, at->input, size_of(q, q->bind->input)); /* what passes through (MTP) */
     }
     if (r->passes == (MF_PASS_R | MF_PASS_B) && at->arrived != NULL) {
-        memcpy(at->arrived, r->now, (size_t)x->boundary_B);
+        memcpy(at->arrived, r->now, size_of(q, q->bind->output_gradient));
     }
     if ((r->passes & (MF_PASS_F | MF_PASS_B)) != 0) {
         char *swap = r->now;

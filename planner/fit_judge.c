@@ -21,7 +21,8 @@ static bool pinned(const mf_problem *p, mf_dim d) {
 /* All that the memory of a block depends on; members of one width, so that bytes can be compared.
  */
 typedef struct block_name {
-    int32_t kind, layer_class, parts, split, shared_embedding, shared_head, recompute, offload;
+    int32_t kind, layer_class, parts, split, shared_embedding, shared_head, after_depth,
+        before_depth, recompute, offload;
     int32_t tp, cp, mbs, cp_type, precision, zero;
     int32_t ep, etp, dispatcher, expert_zero; /* of layers with experts; else 0 */
 } block_name;
@@ -70,6 +71,8 @@ static block_name name_of(const mf_problem *p, const mf_layout *l, const mf_bloc
         .split = key->split,
         .shared_embedding = key->shared_embedding,
         .shared_head = key->shared_head,
+        .after_depth = key->after_depth,
+        .before_depth = key->before_depth,
         .recompute = key->memory.recompute,
         .offload = key->memory.offload,
         .tp = (int32_t)l->tp,

@@ -78,7 +78,8 @@ int64_t mf_quotes_asked(const mf_quotes *q) {
 static uint64_t block_word(const mf_block_key *k) {
     return (uint64_t)k->kind | (uint64_t)k->layer_class << 4 | (uint64_t)k->parts << 12 |
            (uint64_t)k->split << 14 | (uint64_t)k->shared_embedding << 15 |
-           (uint64_t)k->shared_head << 16 | (uint64_t)k->memory.recompute << 20 |
+           (uint64_t)k->shared_head << 16 | (uint64_t)k->after_depth << 17 |
+           (uint64_t)k->before_depth << 18 | (uint64_t)k->memory.recompute << 20 |
            (uint64_t)k->memory.offload << 36;
 }
 

@@ -54,6 +54,14 @@ static bool has_input(const mf_step_engine *g, int dir, int64_t v, int64_t mb) {
     return (dir == 0 && v == 0) || *inbox(g, dir, v, mb) != NULL;
 }
 
+/* What sending takes between v and the virtual stage that its result goes to, or (`in`) its input
+ * comes from. */
+static const mf_price *send_price(const mf_step_engine *g, int dir, int64_t v, bool in) {
+    int64_t edge = v - (in ? dir == 0 : dir == 1);
+    return mf_program_send(g->p, edge, dir) == &g->p->send_states[dir] ? &g->send_states[dir]
+                                                                       : &g->send[dir];
+}
+
 /* Waits for an input: as far as it was on its way, for pipeline communication; before, bubble. */
 static void take_input(mf_step_engine *g, int64_t stage, int dir, int64_t v, int64_t mb) {
     mf_when **slot = inbox(g, dir, v, mb);
@@ -62,8 +70,8 @@ static void take_input(mf_step_engine *g, int64_t stage, int dir, int64_t v, int
         mf_step_rank *k = mf_step_rank_of(g, stage, r);
         mf_when there = (*slot)[r];
         if (far) {
-            mf_when sent = {there.s - g->send[dir].time_s, there.low_s - g->send[dir].low_s,
-                            there.high_s - g->send[dir].high_s};
+            const mf_price *p = send_price(g, dir, v, true);
+            mf_when sent = {there.s - p->time_s, there.low_s - p->low_s, there.high_s - p->high_s};
             mf_step_wait(k, sent, MF_BD_BUBBLE);
         }
         mf_step_wait(k, there, far ? MF_BD_PP : MF_BD_BUBBLE);
@@ -72,9 +80,9 @@ static void take_input(mf_step_engine *g, int64_t stage, int dir, int64_t v, int
     *slot = NULL;
 }
 
-static mf_when send(mf_step_engine *g, int64_t stage, int64_t r, int dir, int64_t mb) {
+static mf_when send(mf_step_engine *g, int64_t stage, int64_t r, int dir, int64_t v, int64_t mb) {
     mf_step_rank *k = mf_step_rank_of(g, stage, r);
-    const mf_price *p = &g->send[dir];
+    const mf_price *p = send_price(g, dir, v, false);
     mf_when there = k->free;
     there.s = fmax(there.s, k->sent_s[dir]);
     mf_block_instance i = {.stage = stage,
@@ -85,7 +93,7 @@ static mf_when send(mf_step_engine *g, int64_t stage, int64_t r, int dir, int64_
                            .passes = dir == 0 ? MF_PASS_F : MF_PASS_B,
                            .micro_batch = (int32_t)mb,
                            .start_s = there.s,
-                           .op = dir == 0 ? &g->p->send_forward : &g->p->send_backward};
+                           .op = mf_program_send(g->p, dir == 0 ? v : v - 1, dir)};
     there.s += p->time_s;
     there.low_s += p->low_s;
     there.high_s += p->high_s;
@@ -122,7 +130,7 @@ static void deliver(mf_step_engine *g, int64_t stage, int dir, int64_t v, int64_
     }
     bool far = travels(g, v, to);
     for (int64_t r = 0; r < g->ranks; r++) {
-        out[r] = far ? send(g, stage, r, dir, mb) : mf_step_rank_of(g, stage, r)->free;
+        out[r] = far ? send(g, stage, r, dir, v, mb) : mf_step_rank_of(g, stage, r)->free;
     }
     *inbox(g, to_dir, to, mb) = out;
 }

@@ -56,8 +56,9 @@ typedef struct mf_step_engine {
     mf_step_rank *rank;   /* [stages][ranks] */
     mf_chunk_play **play; /* [stages][kinds of event]: made when first needed */
     int64_t kinds;
-    mf_when **in[2];     /* [vstage][micro-batch]: [ranks] input of F, of B; NULL = not there yet */
-    mf_price send[2];    /* forward, backward */
+    mf_when **in[2];  /* [vstage][micro-batch]: [ranks] input of F, of B; NULL = not there yet */
+    mf_price send[2]; /* forward, backward */
+    mf_price send_states[2];
     mf_price *reduce[2]; /* [positions] dense, expert; time 0 = none */
     mf_price *gather[2];
     double *gather_behind_s; /* [positions] gathers of the stage behind this position's */

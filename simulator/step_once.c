@@ -55,6 +55,8 @@ mf_status mf_step_once_price(mf_step_engine *g) {
     }
     price(g, &g->p->send_forward, &g->send[0]);
     price(g, &g->p->send_backward, &g->send[1]);
+    price(g, &g->p->send_states[0], &g->send_states[0]);
+    price(g, &g->p->send_states[1], &g->send_states[1]);
     return MF_OK;
 }
 

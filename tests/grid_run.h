@@ -69,7 +69,8 @@ static inline bool grid_of_program(const mf_program *p, const mf_op *op, int pos
         const mf_block *b = p->blocks[p->block_of[position]];
         return op >= b->ops && op < b->ops + b->nops;
     }
-    return op->pass == MF_PASS_O || op == &p->send_forward || op == &p->send_backward;
+    return op->pass == MF_PASS_O || op == &p->send_forward || op == &p->send_backward ||
+           op == &p->send_states[0] || op == &p->send_states[1];
 }
 
 /* Padded to the capacity, each expert has as many rows as any other, whatever the routing. */

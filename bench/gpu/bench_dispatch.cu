@@ -106,8 +106,9 @@ void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t st
     const mf_kernel_dispatch d = {(const uint16_t *)x, upload(index), upload(ones)};
     const mf_kernel_combine c = {(const uint16_t *)y, v->index, row_of, upload(ones), NULL, d.index,
                                  (uint16_t *)sums};
-    const mf_kernel_permute_map m = {s.ranks * tokens, TOP_K,   EACH,   1,       slots, v->index,
-                                     counts,           offsets, row_of, slot_of, over,  work};
+    const mf_kernel_permute_map m = {
+        s.ranks * tokens, TOP_K,  EACH,    1,    slots, v->index, counts,
+        offsets,          row_of, slot_of, over, work,  0};
     out.sent_B = mf_dispatch_copies(&s, index.data(), r) * COLS * 2;
     /* The same on all ranks: what rank 0 sends, in equal parts. */
     const std::vector<int32_t> first = route(tokens, s.experts, (uint64_t)tokens * 31);

@@ -287,7 +287,8 @@ static void bench_permute(void) {
     int32_t *slot_of = ints(rows, [](int64_t) { return 0; });
     int32_t *over = ints(1, [](int64_t) { return 0; });
     void *work = bytes(mf_kernel_permute_workspace_B(rows, n));
-    mf_kernel_permute_map m = {t, k, n, 1, rows, index, counts, off, row_of, slot_of, over, work};
+    mf_kernel_permute_map m = {t,   k,      n,       1,    rows, index, counts,
+                               off, row_of, slot_of, over, work, 0};
     row("permute map", "8192 x 8 of 256", 0, m, mf_kernel_permute_map_build_cuda);
     mf_err e;
     (void)mf_kernel_permute_map_build_cuda(&m, nullptr, &e);

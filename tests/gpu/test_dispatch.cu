@@ -114,7 +114,8 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how) {
                                    side.row_of_slot.data(),
                                    slot.data(),
                                    &overflow,
-                                   work.data()};
+                                   work.data(),
+                                   0};
         MF_MUST(mf_kernel_permute_map_build(&m, &e), e);
         randomise(side.y, (offsets[(size_t)each] + PADDING) * s.cols);
         if (s.top_k > 1) { /* as a capacity would: a choice dropped after dispatch */

@@ -150,6 +150,15 @@ static const model_case cases[] = {
                "\"q_lora_rank\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "
                "\"moe_intermediate_size\": 8, \"n_shared_experts\": 1, \"n_group\": 4, "
                "\"topk_group\": 2, \"num_nextn_predict_layers\": 1}"},
+    {.name = "deepseek_v3 with three MTP depths",
+     .config = "{\"model_type\": \"deepseek_v3\", " SMALL LATENT
+               "\"num_hidden_layers\": 1, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
+               "\"q_lora_rank\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "
+               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 1, \"n_group\": 4, "
+               "\"topk_group\": 2, \"num_nextn_predict_layers\": 3}",
+     .scope = REF_SEQUENCE,
+     .aux = 0.1,
+     .bias_rate = 0.01},
 };
 #define CASES (sizeof cases / sizeof cases[0])
 
