@@ -1,6 +1,8 @@
 /* memory.c - the static memory plan: an exact walk over every stage's schedule. */
 #include "core/memory.h"
 
+#include "core/pairing.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -159,15 +161,44 @@ static bool chunk_init(const mf_program *p, int64_t vstage, chunk_need *c) {
     return true;
 }
 
-/* Forward of one chunk beside backward of another: the k-th blocks of both run together, what is
- * left of the longer side alone while the shorter one has left its result. */
-static need pair_need(const chunk_need *f, const chunk_need *b) {
+/* A forward side that waits after k of its blocks: what they saved, the last of it on its way to
+ * the host. */
+static need forward_waits(const mf_program *p, int64_t v, const chunk_need *f, int k) {
+    if (k == 0 || k == f->n) {
+        return (need){.saved = k == 0 ? 0 : f->saved};
+    }
+    const mf_block *b = block_at(p, p->assignment.first[v] + k - 1);
+    return (need){.saved = f->f[k - 1].saved, .work = (double)b->offload_B};
+}
+
+/* A backward side that waits after k of its blocks: what the others saved, the next of it on its
+ * way from the host, gradients of the one before being reduced. */
+static need backward_waits(const mf_program *p, int64_t v, const chunk_need *b, int k) {
+    if (k == 0 || k == b->n) {
+        return (need){.saved = k == 0 ? b->saved : 0, .held = k == 0 ? 0 : b->held};
+    }
+    int next = p->assignment.first[v + 1] - 1 - k;
+    bool beside = (p->layout.overlap & MF_OVERLAP_DP) != 0;
+    return (need){.saved = b->b[k].saved,
+                  .held = b->b[k].held,
+                  .work = (double)block_at(p, next)->offload_B,
+                  .grads = beside ? mf_memory_unreduced_B(&p->layout, block_at(p, next + 1)) : 0};
+}
+
+/* Forward of virtual stage vf beside backward of vb, step by step (core/pairing.h). */
+static need pair_need(const mf_program *p, int64_t vf, const chunk_need *f, int64_t vb,
+                      const chunk_need *b, mf_pairing *order) {
     need worst = {0, 0, 0, 0};
-    for (int k = 0; k < f->n || k < b->n; k++) {
-        need x = k < f->n ? f->f[k] : (need){.saved = f->saved};
-        need y = k < b->n ? b->b[k] : (need){.held = b->held};
+    int i = 0, j = 0;
+    mf_pairing_make(order, &p->model, &p->layout, p->assignment.first, vf, vb);
+    for (int k = 0; k < order->count; k++) {
+        bool forward = order->step[k].f >= 0, backward = order->step[k].b >= 0;
+        need x = forward ? f->f[i] : forward_waits(p, vf, f, i);
+        need y = backward ? b->b[j] : backward_waits(p, vb, b, j);
         need both = {x.saved + y.saved, x.held + y.held, x.work + y.work, x.grads + y.grads};
         worst = sum_need(&both) > sum_need(&worst) ? both : worst;
+        i += forward;
+        j += backward;
     }
     return worst;
 }
@@ -269,6 +300,24 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     s->peak_B = sum_of(s);
 }
 
+static bool find_pairs(stage_walk *w, int64_t stage) {
+    const mf_program *p = w->p;
+    mf_pairing order;
+    if (mf_pairing_init(&order, mf_pairing_longest(p->assignment.first, p->assignment.vstages),
+                        NULL) != MF_OK) {
+        return false;
+    }
+    for (int64_t c = 0; c < w->chunks; c++) {
+        for (int64_t k = 0; k < w->chunks; k++) {
+            w->pair[c * w->chunks + k] =
+                pair_need(p, mf_layout_vstage(&p->layout, stage, c), &w->chunk[c],
+                          mf_layout_vstage(&p->layout, stage, k), &w->chunk[k], &order);
+        }
+    }
+    mf_pairing_clear(&order);
+    return true;
+}
+
 static bool walk_init(const mf_program *p, int64_t stage, stage_walk *w) {
     size_t n = (size_t)p->layout.vpp;
     *w = (stage_walk){.p = p, .chunks = p->layout.vpp};
@@ -285,12 +334,7 @@ static bool walk_init(const mf_program *p, int64_t stage, stage_walk *w) {
             return false;
         }
     }
-    for (int64_t c = 0; c < w->chunks && w->pair != NULL; c++) {
-        for (int64_t k = 0; k < w->chunks; k++) {
-            w->pair[c * w->chunks + k] = pair_need(&w->chunk[c], &w->chunk[k]);
-        }
-    }
-    return true;
+    return w->pair == NULL || find_pairs(w, stage);
 }
 
 static void walk_clear(stage_walk *w) {

@@ -2,6 +2,7 @@
 #include "core/memory_place.h"
 
 #include "core/memory.h"
+#include "core/pairing.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,10 @@ typedef struct placer {
     int64_t stage;
     mf_places *x;
     int64_t *step; /* [events + 1] first step of an event */
-    when *when;    /* [chunks][micro_batches] */
+    int16_t *lag;  /* merged: [chunks][chunks][2][longest] step of a block of either side in its
+                    * event (core/pairing.h); NULL: step k is block k */
+    int64_t longest;
+    when *when; /* [chunks][micro_batches] */
     items device, host;
 } placer;
 
@@ -68,21 +72,67 @@ static when *when_of(const placer *g, int64_t chunk, int64_t mb) {
     return &g->when[chunk * g->s->micro_batches + mb];
 }
 
+/* Step at which block k of a side (1: the backward side of a merged pair) is at work. */
+static int64_t step_of(const placer *g, int64_t event, int side, int64_t k) {
+    const mf_event *ev = &g->s->events[g->stage][event];
+    if (ev->pass != MF_EVENT_FB) {
+        return g->step[event] + k;
+    }
+    int64_t pair = (ev->chunk * g->s->chunks + ev->chunk2) * 2 + side;
+    return g->step[event] + g->lag[pair * g->longest + k];
+}
+
+/* Lays every two chunks against each other. *most: steps that an event takes at most. */
+static bool find_lags(placer *g, int64_t *most) {
+    int64_t chunks = g->s->chunks;
+    size_t n = (size_t)(chunks * chunks * 2 * g->longest);
+    mf_pairing order;
+    g->lag = calloc(n + 1, sizeof *g->lag);
+    *most = g->longest;
+    if (g->lag == NULL || mf_pairing_init(&order, (int)g->longest, NULL) != MF_OK) {
+        return false;
+    }
+    for (int64_t i = 0; i < chunks * chunks; i++) {
+        int64_t vf = mf_layout_vstage(&g->p->layout, g->stage, i / chunks);
+        int64_t vb = mf_layout_vstage(&g->p->layout, g->stage, i % chunks);
+        mf_pairing_make(&order, &g->p->model, &g->p->layout, g->p->assignment.first, vf, vb);
+        for (int16_t k = 0; k < order.count; k++) {
+            const mf_pairing_step *s = &order.step[k];
+            if (s->f >= 0) {
+                g->lag[2 * i * g->longest + s->f] = k;
+            }
+            if (s->b >= 0) {
+                g->lag[(2 * i + 1) * g->longest + s->b] = k;
+            }
+        }
+        *most = order.count > *most ? order.count : *most;
+    }
+    mf_pairing_clear(&order);
+    return true;
+}
+
+/* Steps of an event: the last block of either side ends it. */
+static int64_t steps_of(const placer *g, int64_t event) {
+    const mf_event *ev = &g->s->events[g->stage][event];
+    int64_t f = step_of(g, event, 0, length(g, ev->chunk) - 1), b = f;
+    if (ev->pass == MF_EVENT_FB) {
+        b = step_of(g, event, 1, length(g, ev->chunk2) - 1);
+    }
+    return (f > b ? f : b) + 1 - g->step[event];
+}
+
 static void find_events(placer *g) {
     int64_t step = 0;
     for (int64_t i = 0; i < g->s->count[g->stage]; i++) {
         const mf_event *ev = &g->s->events[g->stage][i];
-        int64_t n = length(g, ev->chunk);
         when *w = when_of(g, ev->chunk, ev->micro_batch);
         g->step[i] = step;
         if (ev->pass == MF_EVENT_FB) {
-            int64_t other = length(g, ev->chunk2);
-            n = other > n ? other : n;
             when_of(g, ev->chunk2, ev->micro_batch2)->b = i;
         }
         *(ev->pass == MF_EVENT_B ? &w->b : ev->pass == MF_EVENT_W ? &w->w : &w->f) = i;
         g->x->event[i] = 2 * step;
-        step += n;
+        step += steps_of(g, i);
     }
     g->step[g->s->count[g->stage]] = step;
     g->x->event[g->s->count[g->stage]] = 2 * step;
@@ -95,8 +145,9 @@ static void instances(placer *g, int64_t chunk, int64_t mb) {
     for (int64_t k = 0; k < n; k++) {
         const mf_block *b = block_of(g, chunk, k);
         mf_place_instance *x = &g->x->instance[(g->x->first[chunk] + k) * g->s->micro_batches + mb];
-        int64_t f = g->step[w->f] + k, back = g->step[w->b] + n - 1 - k;
-        int64_t done = w->w >= 0 ? g->step[w->w] + n - 1 - k : back;
+        int side = g->s->events[g->stage][w->b].pass == MF_EVENT_FB;
+        int64_t f = step_of(g, w->f, 0, k), back = step_of(g, w->b, side, n - 1 - k);
+        int64_t done = w->w >= 0 ? step_of(g, w->w, 0, n - 1 - k) : back;
         add(&g->device, f, back, b->saved_B - b->kept_B, &x->saved);
         add(&g->device, f, done, b->kept_B, &x->kept);
         add(&g->device, back, done, b->made_B, &x->made);
@@ -107,30 +158,35 @@ static void instances(placer *g, int64_t chunk, int64_t mb) {
 
 /* A block at work: workspace, staging for what leaves for the host or comes from it, gradients that
  * wait to be reduced (beside the next block, where that overlaps). */
-static void forward_work(placer *g, int64_t chunk, int64_t first, mf_place_work *w) {
+static void forward_work(placer *g, int64_t chunk, int64_t event, mf_place_work *w) {
     for (int64_t k = 0; k < length(g, chunk); k++, w += 2) {
-        add(&g->device, first + k, first + k, block_of(g, chunk, k)->local_f_B, &w->local);
+        int64_t now = step_of(g, event, 0, k);
+        add(&g->device, now, now, block_of(g, chunk, k)->local_f_B, &w->local);
         if (k > 0) {
-            add(&g->device, first + k, first + k, block_of(g, chunk, k - 1)->offload_B, NULL);
+            int64_t left = step_of(g, event, 0, k - 1) + 1;
+            add(&g->device, left, now, block_of(g, chunk, k - 1)->offload_B, NULL);
         }
     }
 }
 
-static void backward_work(placer *g, int64_t chunk, int64_t first, mf_event_pass pass,
+static void backward_work(placer *g, int64_t chunk, int64_t event, int side, mf_event_pass pass,
                           mf_place_work *w) {
     const mf_layout *l = &g->p->layout;
-    int64_t n = length(g, chunk), beside = (l->overlap & MF_OVERLAP_DP) != 0;
+    int64_t n = length(g, chunk);
+    bool beside = (l->overlap & MF_OVERLAP_DP) != 0;
     bool reduces = pass == MF_EVENT_W || !g->p->split;
     for (int64_t i = 0; i < n; i++, w += 2) {
         const mf_block *b = block_of(g, chunk, n - 1 - i);
+        int64_t now = step_of(g, event, side, i);
+        int64_t next = i + 1 < n ? step_of(g, event, side, i + 1) : now;
         int64_t local = pass == MF_EVENT_W ? b->local_w_B
                         : g->p->split      ? b->local_bs_B
                                            : b->local_b_B;
-        add(&g->device, first + i, first + i, local, &w->local);
+        add(&g->device, now, now, local, &w->local);
         if (pass == MF_EVENT_B && i + 1 < n) {
-            add(&g->device, first + i, first + i, block_of(g, chunk, n - 2 - i)->offload_B, NULL);
+            add(&g->device, now, next - 1, block_of(g, chunk, n - 2 - i)->offload_B, NULL);
         }
-        add(&g->device, first + i, first + i + (i + 1 < n ? beside : 0),
+        add(&g->device, now, beside ? next : now,
             reduces ? (int64_t)mf_memory_unreduced_B(l, b) : 0, &w->gradients);
     }
 }
@@ -145,12 +201,12 @@ static void find_items(placer *g) {
         const mf_event *ev = &g->s->events[g->stage][i];
         mf_place_work *w = &g->x->work[g->x->event[i]];
         if (ev->pass == MF_EVENT_F || ev->pass == MF_EVENT_FB) {
-            forward_work(g, ev->chunk, g->step[i], w);
+            forward_work(g, ev->chunk, i, w);
         }
         if (ev->pass == MF_EVENT_FB) {
-            backward_work(g, ev->chunk2, g->step[i], MF_EVENT_B, w + 1);
+            backward_work(g, ev->chunk2, i, 1, MF_EVENT_B, w + 1);
         } else if (ev->pass != MF_EVENT_F) {
-            backward_work(g, ev->chunk, g->step[i], (mf_event_pass)ev->pass, w);
+            backward_work(g, ev->chunk, i, 0, (mf_event_pass)ev->pass, w);
         }
     }
 }
@@ -353,7 +409,8 @@ out:
 static bool allocate(placer *g) {
     mf_places *x = g->x;
     size_t chunks = (size_t)g->s->chunks, mbs = (size_t)g->s->micro_batches;
-    size_t events = (size_t)g->s->count[g->stage], longest = 0;
+    size_t events = (size_t)g->s->count[g->stage];
+    int64_t steps;
     x->first = calloc(chunks + 1, sizeof *x->first);
     if (x->first == NULL) {
         return false;
@@ -362,13 +419,17 @@ static bool allocate(placer *g) {
         int64_t v = mf_layout_vstage(&g->p->layout, g->stage, (int64_t)c);
         int n = g->p->assignment.first[v + 1] - g->p->assignment.first[v];
         x->first[c + 1] = x->first[c] + n;
-        longest = (size_t)n > longest ? (size_t)n : longest;
+        g->longest = n > g->longest ? n : g->longest;
+    }
+    steps = g->longest;
+    if (g->p->layout.schedule == MF_SCHED_MERGED && !find_lags(g, &steps)) {
+        return false;
     }
     x->blocks = x->first[chunks];
     x->micro_batches = g->s->micro_batches;
     x->instance = calloc((size_t)x->blocks * mbs + 1, sizeof *x->instance);
     x->event = calloc(events + 1, sizeof *x->event);
-    x->work = calloc(2 * events * longest + 1, sizeof *x->work);
+    x->work = calloc(2 * events * (size_t)steps + 1, sizeof *x->work);
     g->step = calloc(events + 1, sizeof *g->step);
     g->when = malloc((chunks * mbs + 1) * sizeof *g->when);
     for (size_t i = 0; g->when != NULL && i < chunks * mbs; i++) {
@@ -396,6 +457,7 @@ mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t sta
     }
 out:
     free(g.step);
+    free(g.lag);
     free(g.when);
     free(g.device.list);
     free(g.host.list);

@@ -139,7 +139,11 @@ static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
               x->near_cu && x->rope && x->scratch && x->merged && x->sums && x->loads &&
               x->corrections;
     x->aux_of_position = x->sums != NULL ? x->sums + MF_SUMS : NULL;
-    return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "executor: out of memory");
+    if (!ok) {
+        return mf_err_set(e, MF_NOMEM, "executor: out of memory");
+    }
+    const mf_assignment *a = &x->p->assignment;
+    return mf_pairing_init(&x->pairing, mf_pairing_longest(a->first, a->vstages), e);
 }
 
 static mf_status plan_memory(mf_exec *x, mf_err *e) {
@@ -243,6 +247,7 @@ void mf_exec_destroy(mf_exec *x) {
     free(x->rope);
     free(x->scratch);
     free(x->merged);
+    mf_pairing_clear(&x->pairing);
     free(x->sums);
     free(x->loads);
     free(x->corrections);

@@ -3,6 +3,7 @@
 #define MF_EXECUTOR_EXEC_H
 
 #include "core/memory_place.h"
+#include "core/pairing.h"
 #include "executor/program_run.h"
 
 /* What binding an op needs beyond its operands' places; one for each op of each block. */
@@ -110,6 +111,7 @@ struct mf_exec {
     float *rope;
     void *scratch;
     mf_merged_op *merged; /* order of a pair of blocks */
+    mf_pairing pairing;   /* blocks of the event that runs */
     float *loads, *corrections;
     /* of the step over all ranks: squared norm, loss, MTP's, z-loss, auxiliary losses */
     double *sums;

@@ -239,22 +239,28 @@ static mf_status run_passes(mf_exec *x, const mf_exec_batch *batch, pass_run *ru
     for (int i = 0; i < count && status == MF_OK; i++) {
         status = begin_pass(x, batch, &run[i], e);
     }
-    int longest = run[0].n > run[count - 1].n ? run[0].n : run[count - 1].n;
-    for (int k = 0; k < longest && status == MF_OK; k++) {
+    if (count == 2) {
+        mf_pairing_make(&x->pairing, &x->p->model, &x->p->layout, x->p->assignment.first,
+                        run[0].vstage, run[1].vstage);
+    } else {
+        mf_pairing_alone(&x->pairing, false, run[0].n);
+    }
+    for (int k = 0; k < x->pairing.count && status == MF_OK; k++) {
+        const int block[2] = {x->pairing.step[k].f, x->pairing.step[k].b};
         block_at at[2];
-        for (int i = 0; i < count; i++) {
-            if (k < run[i].n) {
-                at[i] = begin_block(x, &run[i], k);
+        for (int i = 0; i < 2; i++) {
+            if (block[i] >= 0) {
+                at[i] = begin_block(x, &run[i], block[i]);
             }
         }
-        if (count == 2 && k < run[0].n && k < run[1].n) {
+        if (block[0] >= 0 && block[1] >= 0) {
             status = run_pair(x, &run[0], &at[0], &run[1], &at[1], e);
         } else {
-            int one = k < run[0].n ? 0 : 1;
+            int one = block[0] >= 0 ? 0 : 1;
             status = run_block(x, &run[one], &at[one], e);
         }
-        for (int i = 0; i < count; i++) {
-            if (k < run[i].n) {
+        for (int i = 0; i < 2; i++) {
+            if (block[i] >= 0) {
                 end_block(x, &run[i], &at[i]);
             }
         }

@@ -1,4 +1,5 @@
 /* inner_play.c - the longest chain of an answer of the inner problem. */
+#include "core/pairing.h"
 #include "planner/inner.h"
 
 #include <math.h>
@@ -124,42 +125,43 @@ static void place_positions(const mf_inner *in, const int *first, const int32_t 
     }
 }
 
-/* Chunk x forward beside chunk y backward of one stage: the k-th block of one with the k-th from
- * the end of the other, the rest alone (simulator/step_chunk.c). */
+/* Chunk vf forward beside chunk vb backward of one stage, as core/pairing.h lays them. */
 static mf_status chunk_pair(mf_inner *in, const int *first, const placed *at, int vf, int vb,
-                            double *sum_s, mf_err *e) {
-    int nf = first[vf + 1] - first[vf], nb = first[vb + 1] - first[vb];
+                            mf_pairing *order, double *sum_s, mf_err *e) {
+    mf_status status = MF_OK;
     *sum_s = 0.0;
-    for (int k = 0; k < nf || k < nb; k++) {
+    mf_pairing_make(order, in->model, &in->layout, first, vf, vb);
+    for (int k = 0; k < order->count && status == MF_OK; k++) {
+        const mf_pairing_step *s = &order->step[k];
+        const placed *f = s->f >= 0 ? &at[first[vf] + s->f] : NULL;
+        const placed *b = s->b >= 0 ? &at[first[vb + 1] - 1 - s->b] : NULL;
         double time_s = 0.0;
-        const placed *f = &at[first[vf] + k], *b = &at[first[vb + 1] - 1 - k];
-        if (k < nf && k < nb) {
-            mf_status status = pair_of(in, f->class, f->choice, b->class, b->choice, &time_s, e);
-            if (status != MF_OK) {
-                return status;
-            }
-        } else if (k < nf) {
+        if (f && b) {
+            status = pair_of(in, f->class, f->choice, b->class, b->choice, &time_s, e);
+        } else if (f) {
             time_s = in->class[f->class].choice[f->choice].quote.f.time_s;
-        } else {
+        } else if (b) {
             time_s = in->class[b->class].choice[b->choice].quote.b.time_s;
         }
         *sum_s += time_s;
     }
-    return MF_OK;
+    return status;
 }
 
 static mf_status chunk_pairs(mf_inner *in, const int *first, const placed *at, double *pair_s,
                              mf_err *e) {
-    mf_status status = MF_OK;
+    mf_pairing order;
+    mf_status status = mf_pairing_init(&order, mf_pairing_longest(first, in->vstages), e);
     for (int p = 0; p < in->stages; p++) {
         for (int x = 0; x < in->chunks; x++) {
             for (int y = 0; y < in->chunks && status == MF_OK; y++, pair_s++) {
                 int vf = (int)mf_layout_vstage(&in->layout, p, x);
                 int vb = (int)mf_layout_vstage(&in->layout, p, y);
-                status = chunk_pair(in, first, at, vf, vb, pair_s, e);
+                status = chunk_pair(in, first, at, vf, vb, &order, pair_s, e);
             }
         }
     }
+    mf_pairing_clear(&order);
     return status;
 }
 

@@ -1,4 +1,5 @@
 /* step_chunk.c - the blocks of one event, on all ranks of its stage. */
+#include "core/pairing.h"
 #include "simulator/step_engine.h"
 
 #include <assert.h>
@@ -86,32 +87,38 @@ static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int back
     }
 }
 
-/* Forward blocks in order, backward blocks from the last; of a pair, the k-th of each together and
- * what is left of the longer side alone. */
+/* Blocks in the order in which they run: forward ones from the first, backward ones from the last,
+ * those of a merged event as core/pairing.h lays them against each other. */
 static mf_chunk_play *make_play(mf_step_engine *g, int64_t stage, const mf_event *ev) {
     const mf_assignment *a = &g->p->assignment;
-    bool forward = ev->pass == MF_EVENT_F || ev->pass == MF_EVENT_FB;
-    bool backward = ev->pass != MF_EVENT_F;
     int64_t vf = mf_layout_vstage(&g->p->layout, stage, ev->chunk), vb = vf;
-    if (ev->pass == MF_EVENT_FB) {
-        vb = mf_layout_vstage(&g->p->layout, stage, ev->chunk2);
-    }
-    int nf = forward ? a->first[vf + 1] - a->first[vf] : 0;
-    int nb = backward ? a->first[vb + 1] - a->first[vb] : 0, n = nf > nb ? nf : nb;
     unsigned back = ev->pass == MF_EVENT_W ? MF_PASS_W
                     : g->s->split          ? MF_PASS_R | MF_PASS_B
                                            : MF_PASS_BACKWARD;
+    mf_pairing order;
+    g->status = mf_pairing_init(&order, mf_pairing_longest(a->first, a->vstages), g->e);
     mf_chunk_play *play = calloc(1, sizeof *play);
-    if (play == NULL || (play->step = calloc((size_t)n + 1, sizeof *play->step)) == NULL) {
+    if (g->status == MF_OK && ev->pass == MF_EVENT_FB) {
+        vb = mf_layout_vstage(&g->p->layout, stage, ev->chunk2);
+        mf_pairing_make(&order, &g->p->model, &g->p->layout, a->first, vf, vb);
+    } else if (g->status == MF_OK) {
+        mf_pairing_alone(&order, ev->pass != MF_EVENT_F, a->first[vf + 1] - a->first[vf]);
+    }
+    if (play == NULL ||
+        (play->step = calloc((size_t)order.count + 1, sizeof *play->step)) == NULL) {
         free(play);
+        mf_pairing_clear(&order);
         g->status = mf_err_set(g->e, MF_NOMEM, "simulation: out of memory");
         return NULL;
     }
-    for (int k = 0; k < n && g->status == MF_OK; k++) {
-        int f = k < nf ? a->first[vf] + k : -1, b = k < nb ? a->first[vb + 1] - 1 - k : -1;
+    for (int k = 0; k < order.count && g->status == MF_OK; k++) {
+        const mf_pairing_step *s = &order.step[k];
+        int f = s->f >= 0 ? a->first[vf] + s->f : -1,
+            b = s->b >= 0 ? a->first[vb + 1] - 1 - s->b : -1;
         make_step(g, &play->step[play->n++], f, b,
                   (f >= 0 ? (unsigned)MF_PASS_F : 0) | (b >= 0 ? back : 0));
     }
+    mf_pairing_clear(&order);
     return play;
 }
 

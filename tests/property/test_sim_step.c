@@ -1,5 +1,6 @@
 /* Steps of random layouts, simulated: sums, bounds, other ways to the same number, and how the step
  * follows machine, overlap and load. */
+#include "core/pairing.h"
 #include "core/schedule.h"
 #include "tests/sim_world.h"
 
@@ -270,20 +271,36 @@ static void a_merged_step_takes_the_sum_of_its_pairs(void **state) {
     }
     for (int k = 0; k < n; k++) {
         mf_block_time t;
-        const mf_block *f = p->blocks[p->block_of[k]], *b = p->blocks[p->block_of[n - 1 - k]];
+        const mf_block *f = p->blocks[p->block_of[k]];
         assert_ok(mf_sim_block(cost, &l, f, MF_PASS_F, NULL, load[k], false, &t, NULL));
         sum += t.gpu_time_s;
         assert_ok(mf_sim_block(cost, &l, f, MF_PASS_BACKWARD, NULL, load[k], false, &t, NULL));
         sum += t.gpu_time_s;
-        assert_ok(mf_sim_block(cost, &l, f, MF_PASS_F | MF_PASS_BACKWARD, b,
-                               fmax(load[k], load[n - 1 - k]), false, &t, NULL));
-        sum += 4 * t.gpu_time_s;
         for (int side = 0; side < 2; side++) {
             mf_price price;
             mf_cost_op(cost, &p->dp[k].reduce[side], 1, &price);
             sum += p->dp[k].reduce[side].bytes > 0 ? price.time_s : 0;
         }
     }
+    mf_pairing order;
+    assert_ok(mf_pairing_init(&order, n, NULL));
+    mf_pairing_make(&order, &m, &l, p->assignment.first, 0, 0);
+    int both = 0;
+    for (int k = 0; k < order.count; k++) {
+        mf_block_time t;
+        int at = order.step[k].f, back = order.step[k].b >= 0 ? n - 1 - order.step[k].b : -1;
+        bool forward = at >= 0, backward = back >= 0;
+        int one = forward ? at : back;
+        const mf_block *b = forward && backward ? p->blocks[p->block_of[back]] : NULL;
+        unsigned passes =
+            (forward ? (unsigned)MF_PASS_F : 0) | (backward ? (unsigned)MF_PASS_BACKWARD : 0);
+        assert_ok(mf_sim_block(cost, &l, p->blocks[p->block_of[one]], passes, b,
+                               b ? fmax(load[at], load[back]) : load[one], false, &t, NULL));
+        sum += 4 * t.gpu_time_s;
+        both += b && mf_position_exchanges(&m, &l, at) && mf_position_exchanges(&m, &l, back);
+    }
+    assert_int_equal(both, 7); /* every MoE layer beside another */
+    mf_pairing_clear(&order);
     for (int all = 0; all < 2; all++) {
         mf_sim_options o = {.every_rank = all, .routing = &routing};
         mf_sim *s = sim_step(cost, p, &o);

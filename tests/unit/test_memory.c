@@ -2,6 +2,7 @@
  */
 #include "core/memory.h"
 #include "core/memory_place.h"
+#include "core/pairing.h"
 #include "tests/models.h"
 #include "tests/test.h"
 
@@ -128,40 +129,63 @@ static void finish(live *x, int position, int64_t mb, mf_event_pass pass) {
     }
 }
 
+/* Extra bytes of a side of a pair that waits between blocks; next: the one that it goes on with. */
+static double waiting(const live *x, int next, int first, int end, bool backward) {
+    if (!backward) {
+        return offloaded(x, next - 1, first, end);
+    }
+    return offloaded(x, next, first, end) +
+           (x->p->layout.overlap & MF_OVERLAP_DP ? full_gradient(x, next + 1, first, end) : 0);
+}
+
+static void one_event(live *x, int64_t stage, const mf_event *ev, mf_pairing *order) {
+    const mf_program *p = x->p;
+    const int *first = p->assignment.first;
+    bool pair = ev->pass == MF_EVENT_FB;
+    mf_event_pass one = pair ? MF_EVENT_F : (mf_event_pass)ev->pass;
+    int64_t v = mf_layout_vstage(&p->layout, stage, ev->chunk);
+    int64_t v2 = pair ? mf_layout_vstage(&p->layout, stage, ev->chunk2) : v;
+    if (pair) {
+        mf_pairing_make(order, &p->model, &p->layout, first, v, v2);
+    } else {
+        mf_pairing_alone(order, one != MF_EVENT_F, first[v + 1] - first[v]);
+    }
+    int a = first[v], b = first[v2 + 1] - 1; /* next of each side */
+    for (int k = 0; k < order->count; k++) {
+        bool forward = order->step[k].f >= 0, backward = order->step[k].b >= 0;
+        mf_event_pass back = pair ? MF_EVENT_B : one;
+        double extra = 0;
+        if (forward) {
+            begin(x, a, ev->micro_batch, MF_EVENT_F);
+            extra += running(x, a, first[v], first[v + 1], MF_EVENT_F);
+        } else if (pair && a > first[v] && a < first[v + 1]) {
+            extra += waiting(x, a, first[v], first[v + 1], false);
+        }
+        if (backward) {
+            extra += running(x, b, first[v2], first[v2 + 1], back);
+        } else if (pair && b >= first[v2] && b < first[v2 + 1] - 1) {
+            extra += waiting(x, b, first[v2], first[v2 + 1], true);
+        }
+        measure(x, extra);
+        a += forward;
+        if (backward) {
+            finish(x, b--, pair ? ev->micro_batch2 : ev->micro_batch, back);
+        }
+    }
+}
+
 static double brute_force(const mf_program *p, const mf_schedule *s, int64_t stage) {
     live x = {.p = p, .micro_batches = s->micro_batches};
+    mf_pairing order;
+    assert_ok(mf_pairing_init(&order, p->assignment.positions, NULL));
     x.state = calloc((size_t)(p->assignment.positions * s->micro_batches), 1);
     for (int64_t i = 0; i < s->count[stage]; i++) {
-        const mf_event *ev = &s->events[stage][i];
-        bool pair = ev->pass == MF_EVENT_FB;
-        mf_event_pass one = pair ? MF_EVENT_F : (mf_event_pass)ev->pass;
-        int64_t v = mf_layout_vstage(&p->layout, stage, ev->chunk);
-        int64_t v2 = pair ? mf_layout_vstage(&p->layout, stage, ev->chunk2) : v;
-        int first = p->assignment.first[v], end = p->assignment.first[v + 1];
-        int first2 = p->assignment.first[v2], end2 = p->assignment.first[v2 + 1];
-        for (int k = 0; k < end - first || (pair && k < end2 - first2); k++) {
-            double extra = 0;
-            int a = one == MF_EVENT_F ? first + k : end - 1 - k, b = end2 - 1 - k;
-            bool runs = k < end - first, runs2 = pair && k < end2 - first2;
-            if (runs) {
-                begin(&x, a, ev->micro_batch, one);
-                extra += running(&x, a, first, end, one);
-            }
-            if (runs2) {
-                extra += running(&x, b, first2, end2, MF_EVENT_B);
-            }
-            measure(&x, extra);
-            if (runs) {
-                finish(&x, a, ev->micro_batch, one);
-            }
-            if (runs2) {
-                finish(&x, b, ev->micro_batch2, MF_EVENT_B);
-            }
-        }
+        one_event(&x, stage, &s->events[stage][i], &order);
     }
     for (int i = 0; i < p->assignment.positions * (int)s->micro_batches; i++) {
         assert_int_equal(x.state[i], 0); /* nothing stays behind */
     }
+    mf_pairing_clear(&order);
     free(x.state);
     return x.peak;
 }
