@@ -25,9 +25,9 @@ typedef struct mf_block_key {
     bool split;            /* weight gradients are split off (zb-*, merged): HELD tensors count */
     bool shared_embedding; /* MTP, tied head: another block of this rank holds the embedding */
     bool shared_head;      /* MTP: another block of this rank holds the output projection */
-    bool after_depth;  /* MTP: an earlier depth comes before; of what comes in the first half of */
-    bool before_depth; /* the columns is the model's own state, the second that depth's.
-                          before_depth: likewise of what goes out */
+    bool after_depth;      /* MTP: not the first depth: comes in with two states side by side, the
+                              model's own and that of the depth before */
+    bool before_depth;     /* MTP: not the last depth: goes out with two states side by side */
     mf_memory_choice memory;
 } mf_block_key;
 enum { MF_HALF_ATTENTION = 1, MF_HALF_FFN = 2, MF_HALF_BOTH = 3 };

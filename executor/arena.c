@@ -63,8 +63,8 @@ static char *take(char **at, int64_t size_B) {
     return here;
 }
 
-/* Host memory follows the device's in one allocation: moments of which a part is on the host are
- * one run of elements. */
+/* Host memory follows the device's in one allocation: optimizer states of which a part is on the
+ * host are one run of elements. */
 static mf_status allocate(mf_exec *x, int64_t size_B, int64_t padding, mf_err *e) {
     int64_t room_B = mf_align_B(size_B + padding + x->host_B) + 2 * MF_ALIGN_B;
     x->arena_B = size_B;
@@ -80,13 +80,13 @@ static mf_status allocate(mf_exec *x, int64_t size_B, int64_t padding, mf_err *e
 
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     const int64_t total[2] = {x->params.dense, x->params.expert};
-    int64_t shard[2], weights[2], gradients[2], exchange_B, state = 0, moments = 0, on_host = 0;
+    int64_t shard[2], weights[2], gradients[2], exchange_B, state = 0, owned = 0, on_host = 0;
     bool merged = x->p->layout.schedule == MF_SCHED_MERGED;
     int sides = merged ? 2 : 1;
     x->weight_type = x->p->layout.precision == MF_PREC_FP32 ? MF_KERNEL_F32 : MF_KERNEL_BF16;
     x->moment_type = x->p->layout.moments_bf16 ? MF_KERNEL_BF16 : MF_KERNEL_F32;
     int64_t weight_B = mf_exec_weight_B(x), moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type);
-    int64_t master_B = weight_B < 4 ? 4 : 0;
+    int64_t master_B = weight_B < 4 ? 4 : 0, states_B = master_B + 2 * moment_B;
     find_owned(x, shard);
     find_buffers(x, &exchange_B);
     mf_status status = mf_memory_place(x->p, x->s, x->stage, &x->places, e);
@@ -96,16 +96,16 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     for (int h = 0; h < 2; h++) {
         weights[h] = mf_exec_zero(x, h) >= 3 ? shard[h] : total[h];
         gradients[h] = mf_exec_zero(x, h) >= 2 ? shard[h] : total[h];
-        state += weight_B * weights[h] + 4 * gradients[h] + master_B * shard[h];
-        moments += 2 * shard[h];
-        on_host += 2 * (int64_t)floor((double)shard[h] * x->p->layout.offload_optimizer);
+        state += weight_B * weights[h] + 4 * gradients[h];
+        owned += shard[h];
+        on_host += (int64_t)floor((double)shard[h] * x->p->layout.offload_optimizer);
     }
     int64_t padding = mf_align_B(state) - state;
     int64_t buffers = 2 * sides + 2 * x->sending + x->waiting;
-    x->host_B = x->places->host_B + moment_B * on_host;
+    x->host_B = x->places->host_B + states_B * on_host;
     status = allocate(x,
                       state + x->places->size_B + buffers * x->boundary_B +
-                          2 * sides * x->gathered_B + exchange_B + moment_B * (moments - on_host),
+                          2 * sides * x->gathered_B + exchange_B + states_B * (owned - on_host),
                       padding, e);
     if (status != MF_OK) {
         return status;
@@ -113,13 +113,9 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     char *at = x->arena;
     for (int h = 0; h < 2; h++) {
         x->gradients[h] = (float *)(void *)take(&at, 4 * gradients[h]);
-        x->master[h] = (float *)(void *)take(&at, master_B * shard[h]);
     }
     for (int h = 0; h < 2; h++) { /* the narrow ones last: the rest stays aligned */
-        bool shards = mf_exec_shards_weights(x, h);
         x->weights[h] = take(&at, weight_B * weights[h]);
-        float *own = (float *)(void *)x->weights[h] + (shards ? 0 : x->owned_first[h]);
-        x->master[h] = master_B == 0 ? own : x->master[h];
     }
     at = x->arena + mf_align_B(at - x->arena);
     x->area = take(&at, x->places->size_B);
@@ -131,7 +127,12 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     for (int i = 0; i < 2 * x->sending + x->waiting; i++) {
         x->mail[i].data = take(&at, x->boundary_B);
     }
-    x->host_moments = at + moment_B * (moments - on_host);
+    x->host_states = at + states_B * (owned - on_host);
+    for (int h = 0; h < 2; h++) {
+        bool shards = mf_exec_shards_weights(x, h);
+        float *own = (float *)(void *)x->weights[h] + (shards ? 0 : x->owned_first[h]);
+        x->master[h] = master_B == 0 ? own : (float *)(void *)take(&at, master_B * shard[h]);
+    }
     for (int h = 0; h < 2; h++) {
         x->moments[0][h] = take(&at, moment_B * shard[h]);
         x->moments[1][h] = take(&at, moment_B * shard[h]);

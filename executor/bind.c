@@ -201,9 +201,6 @@ static mf_status refuse(const mf_exec *x, mf_err *e) {
     what = l->precision != MF_PREC_FP32 && l->precision != MF_PREC_BF16
                ? "precisions other than fp32 and bf16"
                : what;
-    what = l->precision == MF_PREC_BF16 && l->offload_optimizer > 0
-               ? "offloaded optimizer states beside BF16 weights"
-               : what;
     what = m->rope_scaling.kind == MF_ROPE_OTHER ? "this rope_scaling" : what;
     for (int i = 0; i < x->p->nblocks && what == NULL; i++) {
         for (int k = 0; k < x->p->blocks[i]->nops; k++) {

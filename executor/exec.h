@@ -89,11 +89,12 @@ struct mf_exec {
     double planned_B, planned_host_B;
     mf_kernel_dtype weight_type; /* what layers compute with: the layout's precision */
     char *weights[2];            /* halves: dense, expert; a shard under ZeRO-3 */
-    float *master[2];            /* the owned shard in float: part of weights where those are */
+    float *master[2];            /* the owned shard in float: part of weights where those are, else
+                                    the first of the optimizer's states */
     float *gradients[2];         /* a shard under ZeRO-2 and -3 */
     mf_kernel_dtype moment_type;
     char *moments[2][2]; /* [m, v][half], of the owned shard */
-    char *host_moments;  /* from here on they are in host memory */
+    char *host_states;   /* from here on the optimizer's states are in host memory */
     int64_t owned_first[2], owned_count[2];
     int64_t boundary_B, gathered_B;
     char *boundary[4]; /* input and output of the block at work, by side */

@@ -73,18 +73,19 @@ static mf_status sum_over_world(mf_exec *x, const mf_op *op, mf_err *e) {
 /* --- update
  * ------------------------------------------------------------------------------------------ */
 
-/* Moments on the host come to the device for their update, and go back. */
-static void *fetch_moments(const mf_exec *x, char *moments, int64_t size_B, void *device) {
-    if (moments + size_B <= x->host_moments) {
-        return moments;
+/* States on the host (master weights that are not the weights themselves, moments) come to the
+ * device for their update, and go back. */
+static void *fetch_state(const mf_exec *x, void *state, int64_t size_B, void *device) {
+    if ((char *)state + size_B <= x->host_states) {
+        return state;
     }
-    memcpy(device, moments, (size_t)size_B);
+    memcpy(device, state, (size_t)size_B);
     return device;
 }
 
-static void return_moments(char *moments, int64_t size_B, const void *device) {
-    if (device != moments) {
-        memcpy(moments, device, (size_t)size_B);
+static void return_state(void *state, int64_t size_B, const void *device) {
+    if (device != state) {
+        memcpy(state, device, (size_t)size_B);
     }
 }
 
@@ -101,11 +102,11 @@ static mf_status update_piece(mf_exec *x, int i, int64_t from, int64_t count, co
     char *v = x->moments[1][q->expert] + moment_B * in_shard;
     uint16_t *rounded = x->weight_type == MF_KERNEL_BF16 ? mf_exec_own_copy(x, i) : NULL;
     bool decays = !x->o.decay_matrices_only || q->cols > 1;
-    mf_kernel_adamw_tensor t = {.master = weight + from,
+    mf_kernel_adamw_tensor t = {.master = fetch_state(x, weight + from, 4 * count, device),
                                 .grad = gradient + from,
                                 .param = rounded != NULL ? rounded + from : NULL,
-                                .m = fetch_moments(x, m, size_B, device),
-                                .v = fetch_moments(x, v, size_B, device + count),
+                                .m = fetch_state(x, m, size_B, device + count),
+                                .v = fetch_state(x, v, size_B, device + 2 * count),
                                 .count = count,
                                 .decay = decays ? (float)x->o.weight_decay : 0.0f};
     const mf_kernel_adamw a = {.moments = x->moment_type,
@@ -119,12 +120,13 @@ static mf_status update_piece(mf_exec *x, int i, int64_t from, int64_t count, co
                                .tensors = 1,
                                .tensor = &t};
     mf_status status = mf_kernel_adamw_update(&a, e);
-    return_moments(m, size_B, t.m);
-    return_moments(v, size_B, t.v);
+    return_state(weight + from, 4 * count, t.master);
+    return_state(m, size_B, t.m);
+    return_state(v, size_B, t.v);
     return status;
 }
 
-/* In pieces of at most this many elements where moments have to travel. */
+/* In pieces of at most this many elements where states have to travel. */
 enum { PIECE = 512 };
 
 static mf_status update_param(mf_exec *x, int i, const float *clip, mf_err *e) {

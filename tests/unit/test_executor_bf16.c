@@ -150,17 +150,58 @@ static void weights_are_rounded_masters(void **state) {
     hf_close(&h);
 }
 
+/* States that wait in host memory are the same states: weights and moments of three steps. */
+static void where_states_are_kept_changes_no_bit(void **state) {
+    (void)state;
+    for (int choice = 0; choice < 4; choice++) {
+        hf_case h[3];
+        for (int k = 0; k < 3; k++) {
+            mf_layout l;
+            hf_layout_init(&l);
+            l.precision = choice & 1 ? MF_PREC_BF16 : MF_PREC_FP32;
+            l.moments_bf16 = (choice & 2) != 0;
+            l.offload_optimizer = 0.5 * k;
+            open_case(&h[k], "qwen2_moe", &l);
+            for (h[k].step = 0; h[k].step < 3; h[k].step++) {
+                (void)step(&h[k], 1e-3);
+            }
+        }
+        int kinds = 0;
+        for (int i = 0; i < mf_exec_params(h[0].exec)->count; i++) {
+            mf_exec_state s[3];
+            for (int k = 0; k < 3; k++) {
+                mf_exec_state_of(h[k].exec, i, &s[k]);
+            }
+            for (int kind = 0; kind < MF_EXEC_STATES; kind++, kinds++) {
+                size_t size = s[0].dtype[kind] == MF_KERNEL_BF16 ? 2 : 4;
+                for (int k = 1; k < 3; k++) {
+                    assert_int_equal(s[k].count, s[0].count);
+                    assert_memory_equal(s[k].value[kind], s[0].value[kind],
+                                        (size_t)s[0].count * size);
+                }
+            }
+        }
+        assert_true(kinds > 30);
+        for (int k = 0; k < 3; k++) {
+            hf_close(&h[k]);
+        }
+    }
+}
+
 static void the_arena_is_the_memory_plan(void **state) {
     (void)state;
     for (size_t f = 0; f < FAMILIES; f++) {
-        for (int choice = 0; choice < 8; choice++) {
+        for (int choice = 0; choice < 16; choice++) {
             hf_case h;
             mf_layout l;
             hf_layout_init(&l);
             l.precision = choice & 1 ? MF_PREC_BF16 : MF_PREC_FP32;
             l.moments_bf16 = (choice & 2) != 0;
             l.mbs = choice & 4 ? 2 : 4;
+            l.offload_optimizer = choice & 8 ? 0.4 : 0.0;
             open_case(&h, families[f], &l);
+            assert_close((double)(mf_exec_host_B(h.exec) - mf_exec_host_gaps_B(h.exec)),
+                         mf_exec_planned_host_B(h.exec), 0.0);
             assert_close((double)(mf_exec_arena_B(h.exec) - mf_exec_gaps_B(h.exec)),
                          mf_exec_planned_B(h.exec), 0.0);
             hf_close(&h);
@@ -173,6 +214,7 @@ int main(void) {
         cmocka_unit_test(losses_stay_near_those_of_float),
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(weights_are_rounded_masters),
+        cmocka_unit_test(where_states_are_kept_changes_no_bit),
         cmocka_unit_test(the_arena_is_the_memory_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

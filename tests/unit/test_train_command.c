@@ -206,8 +206,11 @@ static void bf16_and_sharded_runs_resume_as_if_they_were_not_cut(void **state) {
     const char *layout = several_ranks ? "--gpus 2 --ep 2 --zero 3 --expert-zero 2 --dtype bf16 "
                                          "--moments bf16 --resume"
                                        : "--gpus 1 --dtype bf16 --moments bf16 --resume";
-    char command[300];
+    char command[300], more[256];
     run("half", 5, layout, 0);
+    snprintf(more, sizeof more, "%s --offload-optimizer 40%%", layout);
+    run("half-host", 5, more, 0); /* wherever its states are kept */
+    same_steps("half", "half-host", 5);
     run("half-cut", 5, layout, 0);
     snprintf(command, sizeof command,
              "cd %s/half-cut/checkpoints && rm -r step-00000005 step-00000004", scratch);
