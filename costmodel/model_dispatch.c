@@ -11,12 +11,30 @@
 
 #include <math.h>
 
-/* Parameters: efficiency of the scale-up link, of the network, fixed time (metadata, barriers). */
-enum { P_IN, P_NET, P_FIXED_S };
+/* Parameters: efficiency of the scale-up link, of the network, fixed time (metadata, barriers); of
+ * the all-to-all, how slowly bandwidth climbs at middle sizes (as collective.c has it). */
+enum { P_IN, P_NET, P_FIXED_S, P_CLIMB };
 
 typedef struct traffic {
     double in_B, net_B; /* that leave a rank by either link */
 } traffic;
+
+/* Choices of the fullest rank over the mean of ranks: what routing adds to the op's bytes. */
+static double load_of(const mf_op *op) {
+    double balanced = (double)op->dim[MF_OP_DIM_TOKENS] * (double)op->dim[MF_OP_DIM_TOP_K] *
+                      (double)op->dim[MF_OP_DIM_ROW_B];
+    return balanced > 0 ? op->bytes / balanced : 1;
+}
+
+/* Share of the tokens with at least one of k choices on a rank that gets `load` times its part of
+ * the choices, over that of a balanced one: a token is sent once however many choices lie there. */
+static double sent_once(const mf_op *op, const mf_geometry *g) {
+    double k = (double)op->dim[MF_OP_DIM_TOP_K], load = load_of(op);
+    if (!(load > 1) || k < 1 || g->n <= 1) {
+        return load;
+    }
+    return (1 - pow(1 - fmin(1, load / g->n), k)) / (1 - pow(1 - 1 / g->n, k));
+}
 
 static traffic all_to_all_traffic(const mf_op *op, const mf_geometry *g) {
     double bytes = op->bytes;
@@ -24,7 +42,8 @@ static traffic all_to_all_traffic(const mf_op *op, const mf_geometry *g) {
 }
 
 static traffic fused_traffic(const mf_op *op, const mf_geometry *g) {
-    double tokens_B = op->bytes / fmax(1, (double)op->dim[MF_OP_DIM_TOP_K]);
+    double tokens_B = op->bytes / load_of(op) / fmax(1, (double)op->dim[MF_OP_DIM_TOP_K]);
+    tokens_B *= sent_once(op, g);
     double experts = (double)op->dim[MF_OP_DIM_EXPERTS], k = (double)op->dim[MF_OP_DIM_TOP_K];
     double limit = (double)op->dim[MF_OP_DIM_GROUPS_MAX];
     double groups =
@@ -39,27 +58,30 @@ static traffic fused_traffic(const mf_op *op, const mf_geometry *g) {
 }
 
 static double link_time(const mf_geometry *g, traffic v, const double *t) {
-    return t[P_FIXED_S] + fmax(v.in_B / (g->in_Bps * t[P_IN]), v.net_B / (g->net_Bps * t[P_NET]));
+    return fmax(v.in_B / (g->in_Bps * t[P_IN]), v.net_B / (g->net_Bps * t[P_NET]));
 }
 
 static double fused_time(const mf_device *d, const mf_op *op, const double *t) {
     mf_geometry g;
     mf_geometry_of(d->cluster, op->shape, &g);
-    return link_time(&g, fused_traffic(op, &g), t) + 2 * g.net_latency_s * (g.domains > 1);
+    return t[P_FIXED_S] + link_time(&g, fused_traffic(op, &g), t) +
+           2 * g.net_latency_s * (g.domains > 1);
 }
 
 static double all_to_all_time(const mf_device *d, const mf_op *op, const double *t) {
     mf_geometry g;
     mf_geometry_of(d->cluster, op->shape, &g);
-    return link_time(&g, all_to_all_traffic(op, &g), t) + 0.3e-6 * g.n;
+    double link_s = link_time(&g, all_to_all_traffic(op, &g), t);
+    return t[P_FIXED_S] + link_s + t[P_CLIMB] * sqrt(t[P_FIXED_S] * link_s) + 0.3e-6 * g.n;
 }
 
 static int dispatch_coords(const mf_op *op, double *x) {
     x[0] = log(fmax(1, op->bytes));
     x[1] = log((double)op->shape.size);
     x[2] = log((double)op->shape.stride);
-    x[3] = log(fmax(1, (double)op->dim[MF_OP_DIM_TOP_K]));
-    return 4;
+    x[3] = 0.3 * log(fmax(1, (double)op->dim[MF_OP_DIM_TOP_K])); /* the formula knows most of it */
+    x[4] = log(fmax(0.1, load_of(op)));
+    return 5;
 }
 
 double mf_dispatch_limit_s(const mf_cluster *c, const mf_op *op) {
@@ -78,6 +100,6 @@ const mf_family mf_family_dispatch_fused = {
     "dispatch (fused)", 3, {0.90, 1.0, 80e-6}, {0.15, 0.1, 0.5}, fused_time, dispatch_coords, 0.12,
 };
 const mf_family mf_family_dispatch_alltoall = {
-    "dispatch (all-to-all)", 3,    {0.82, 1.0, 30e-6}, {0.15, 0.1, 0.5}, all_to_all_time,
+    "dispatch (all-to-all)", 4,    {0.90, 1.0, 20e-6, 0.3}, {0.15, 0.1, 0.5, 1.0}, all_to_all_time,
     dispatch_coords,         0.12,
 };

@@ -177,7 +177,7 @@ static mf_status dispatch_op(const mf_point *p, const mf_cluster *c, mf_op *op, 
     op->dim[MF_OP_DIM_GROUPS_MAX] =
         op->dim[MF_OP_DIM_EXPERTS] == 256 && op->dim[MF_OP_DIM_TOP_K] == 8 ? 4 : 0;
     op->bytes = (double)op->dim[MF_OP_DIM_TOKENS] * (double)op->dim[MF_OP_DIM_TOP_K] *
-                (double)op->dim[MF_OP_DIM_ROW_B];
+                (double)op->dim[MF_OP_DIM_ROW_B] * (double)whole(p, "skew", 100) / 100;
     return set_shape(p, c, op, e);
 }
 
