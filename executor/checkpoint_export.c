@@ -2,6 +2,7 @@
 #include "executor/checkpoint.h"
 
 #include "core/json_write.h"
+#include "executor/checkpoint_pieces.h"
 #include "executor/files.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 
 typedef struct listed {
     mf_model_tensor t;
+    int64_t slices; /* of a tensor over all experts, of which t is the first; else 0 */
     int shard;
 } listed;
 
@@ -20,13 +22,25 @@ typedef struct export_run {
     listed *list;
     size_t count, room;
     int shards;
-    int64_t shard_B, in_shard_B, total_B;
+    int64_t shard_B, in_shard_B, total_B, experts;
     bool failed;
 } export_run;
 
+static int64_t elements_of(const listed *x) {
+    return x->t.rows * x->t.cols * (x->slices > 0 ? x->slices : 1);
+}
+
 static int list_tensor(const mf_model_tensor *t, void *user) {
     export_run *r = user;
-    int64_t size_B = 4 * t->rows * t->cols;
+    mf_checkpoint_slice s;
+    listed own = {.t = *t};
+    if (mf_checkpoint_slice_of(t, &s)) {
+        if (s.expert > 0) {
+            return 0; /* goes with the first */
+        }
+        own.slices = r->experts;
+    }
+    int64_t size_B = 4 * elements_of(&own);
     if (r->count == r->room) {
         size_t room = r->room > 0 ? 2 * r->room : 256;
         listed *more = realloc(r->list, room * sizeof *more);
@@ -43,7 +57,8 @@ static int list_tensor(const mf_model_tensor *t, void *user) {
     }
     r->in_shard_B += size_B;
     r->total_B += size_B;
-    r->list[r->count++] = (listed){*t, r->shards};
+    own.shard = r->shards;
+    r->list[r->count++] = own;
     return 0;
 }
 
@@ -55,30 +70,61 @@ static void shard_name(const export_run *r, int shard, char out[64]) {
     }
 }
 
+/* A slice's name is that of its tensor behind the first of them. */
+static void hub_name(const listed *x, char out[sizeof x->t.name]) {
+    snprintf(out, sizeof x->t.name, "%s", x->t.name);
+    if (x->slices > 0) {
+        out[strcspn(out, "[")] = '\0';
+    }
+}
+
+/* Reads a tensor of the list, and says what it is. */
+static mf_status gather(const export_run *r, const listed *x, float *at, mf_st_source *out,
+                        mf_err *e) {
+    const mf_model_tensor *t = &x->t;
+    *out = (mf_st_source){.dtype = MF_ST_F32, .data = at};
+    if (x->slices > 0) {
+        out->shape[out->dims++] = x->slices;
+    }
+    out->shape[out->dims++] = t->rows;
+    if (t->cols > 1) {
+        out->shape[out->dims++] = t->cols;
+    }
+    mf_status status = x->slices > 0 ? MF_OK : mf_checkpoint_tensor(r->c, MF_EXEC_WEIGHT, t, at, e);
+    for (int64_t i = 0; i < x->slices && status == MF_OK; i++) {
+        mf_model_tensor slice = *t;
+        hub_name(x, slice.name);
+        size_t end = strlen(slice.name);
+        snprintf(slice.name + end, sizeof slice.name - end, "[%lld]", (long long)i);
+        status = mf_checkpoint_tensor(r->c, MF_EXEC_WEIGHT, &slice, at, e);
+        at += t->rows * t->cols;
+    }
+    return status;
+}
+
 /* Tensors [first, end) of the list into one file. */
 static mf_status write_shard(const export_run *r, size_t first, size_t end, mf_err *e) {
     char path[4096], name[64];
     size_t elements = 0, n = end - first;
     for (size_t i = first; i < end; i++) {
-        elements += (size_t)(r->list[i].t.rows * r->list[i].t.cols);
+        elements += (size_t)elements_of(&r->list[i]);
     }
     mf_st_source *source = calloc(n, sizeof *source);
+    char(*names)[sizeof r->list->t.name] = calloc(n, sizeof *names);
     float *values = malloc(elements * sizeof *values + 1), *at = values;
     mf_status status = MF_OK;
-    if (source == NULL || values == NULL) {
+    if (source == NULL || values == NULL || names == NULL) {
         free(source);
+        free(names);
         free(values);
         return mf_err_set(e, MF_NOMEM, "export: out of memory");
     }
     for (size_t i = 0; i < n && status == MF_OK; i++) {
-        const mf_model_tensor *t = &r->list[first + i].t;
-        source[i] = (mf_st_source){.name = t->name,
-                                   .dtype = MF_ST_F32,
-                                   .dims = t->cols == 1 ? 1 : 2,
-                                   .shape = {t->rows, t->cols},
-                                   .data = at};
-        status = mf_checkpoint_tensor(r->c, MF_EXEC_WEIGHT, t, at, e);
-        at += t->rows * t->cols;
+        const listed *x = &r->list[first + i];
+        status = gather(r, x, at, &source[i], e);
+        hub_name(x, names[i]);
+        source[i].name = names[i];
+        at += elements_of(x);
     }
     shard_name(r, r->list[first].shard, name);
     if (status == MF_OK) {
@@ -87,6 +133,7 @@ static mf_status write_shard(const export_run *r, size_t first, size_t end, mf_e
                      : mf_err_set(e, MF_IO, "%s: path too long", r->folder);
     }
     free(source);
+    free(names);
     free(values);
     return status;
 }
@@ -105,8 +152,10 @@ static mf_status write_index(const export_run *r, mf_err *e) {
     mf_json_write_end(&w);
     mf_json_write_object(&w, "weight_map", false);
     for (size_t i = 0; i < r->count; i++) {
+        char tensor[sizeof r->list->t.name];
+        hub_name(&r->list[i], tensor);
         shard_name(r, r->list[i].shard, name);
-        mf_json_write_string(&w, r->list[i].t.name, name);
+        mf_json_write_string(&w, tensor, name);
     }
     mf_json_write_end(&w);
     mf_json_write_end(&w);
@@ -119,7 +168,7 @@ static mf_status write_index(const export_run *r, mf_err *e) {
 mf_status mf_checkpoint_export(mf_checkpoint *c, const mf_model *m, const char *folder,
                                int64_t shard_B, mf_err *e) {
     char temporary[4096];
-    export_run r = {.c = c, .folder = temporary, .shard_B = shard_B};
+    export_run r = {.c = c, .folder = temporary, .shard_B = shard_B, .experts = m->experts};
     int n = snprintf(temporary, sizeof temporary, "%s.tmp", folder);
     if (n < 0 || (size_t)n >= sizeof temporary) {
         return mf_err_set(e, MF_IO, "%s: path too long", folder);

@@ -4,6 +4,7 @@
 #include "executor/exec.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const kinds[MF_EXEC_STATES] = {"weight", "moment1", "moment2"};
@@ -49,6 +50,20 @@ bool mf_checkpoint_parse_name(const char *text, mf_checkpoint_piece *p, uint32_t
               parse_number(&at, 16, UINT32_MAX, '\0', &sum);
     *crc = (uint32_t)sum;
     return ok;
+}
+
+bool mf_checkpoint_slice_of(const mf_model_tensor *t, mf_checkpoint_slice *out) {
+    const char *mark = strchr(t->name, '[');
+    if (mark == NULL) {
+        return false;
+    }
+    bool bias = t->cols == 1;
+    *out = (mf_checkpoint_slice){.expert = strtoll(mark + 1, NULL, 10),
+                                 .rows = bias ? t->rows : t->cols,
+                                 .cols = bias ? 1 : t->rows,
+                                 .halves = strstr(t->name, "gate_up") != NULL ? 2 : 1};
+    memcpy(out->tensor, t->name, (size_t)(mark - t->name));
+    return true;
 }
 
 /* --- what to write -----------------------------------------------------------------------------

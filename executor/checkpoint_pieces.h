@@ -29,4 +29,16 @@ void mf_checkpoint_name(const mf_checkpoint_piece *p, uint32_t crc,
 /* Back: kind, tensor, row and col of *p and the checksum; false when the text is no such name. */
 bool mf_checkpoint_parse_name(const char *text, mf_checkpoint_piece *p, uint32_t *crc);
 
+/* The slice of one expert, NAME[e] among a model's tensors, of a tensor over all experts (GPT-OSS).
+ * Pieces of NAME hold it as layers compute with it, expert after expert, outputs by inputs, gate
+ * before up: [experts * rows, cols]. */
+typedef struct mf_checkpoint_slice {
+    char tensor[160]; /* NAME */
+    int64_t expert, rows, cols;
+    int64_t halves; /* outputs that the hub keeps in turns: 2 for gate and up, else 1 */
+} mf_checkpoint_slice;
+
+/* False: no such slice. */
+bool mf_checkpoint_slice_of(const mf_model_tensor *t, mf_checkpoint_slice *out);
+
 #endif

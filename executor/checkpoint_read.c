@@ -124,23 +124,31 @@ static size_t find(const mf_checkpoint *c, int kind, const char *tensor, size_t 
 typedef struct cover {
     const mf_checkpoint *c;
     size_t claimed;
+    int64_t experts;
     mf_status status;
     mf_err *e;
 } cover;
 
 static int check_cover(const mf_model_tensor *t, void *user) {
     cover *w = user;
+    mf_checkpoint_slice s;
+    bool slice = mf_checkpoint_slice_of(t, &s);
+    if (slice && s.expert > 0) {
+        return 0; /* counted with the first */
+    }
+    const char *name = slice ? s.tensor : t->name;
+    int64_t wanted = t->rows * t->cols * (slice ? w->experts : 1);
     for (int kind = 0; kind < (t->buffer ? 1 : MF_EXEC_STATES); kind++) {
-        size_t end, i = find(w->c, kind, t->name, &end);
+        size_t end, i = find(w->c, kind, name, &end);
         int64_t elements = 0;
         w->claimed += end - i;
         for (; i < end; i++) {
             elements += w->c->list[i].at.rows * w->c->list[i].at.cols;
         }
-        if (elements != t->rows * t->cols) {
+        if (elements != wanted) {
             w->status =
                 mf_err_set(w->e, MF_DAMAGED, "the pieces of \"%s\" hold %lld of %lld elements",
-                           t->name, LL(elements), LL(t->rows * t->cols));
+                           name, LL(elements), LL(wanted));
             return 1;
         }
     }
@@ -177,7 +185,7 @@ static mf_status open_all(mf_checkpoint *c, const char *path, const mf_model *m,
         return status;
     }
     qsort(c->list, c->count, sizeof *c->list, by_tensor);
-    cover w = {.c = c, .e = e};
+    cover w = {.c = c, .experts = m->experts, .e = e};
     mf_model_tensors(m, check_cover, &w);
     if (w.status == MF_OK && w.claimed != c->count) {
         return mf_err_set(e, MF_DAMAGED, "%zu of %zu pieces belong to no tensor of the model",
@@ -329,8 +337,36 @@ mf_status mf_checkpoint_load(mf_checkpoint *c, mf_exec *x, mf_err *e) {
     return status;
 }
 
+/* The slice as its experts compute with it, then as the hub keeps it. */
+static mf_status read_slice(mf_checkpoint *c, int kind, const mf_checkpoint_slice *s, float *out,
+                            mf_err *e) {
+    float *rows = malloc((size_t)(s->rows * s->cols) * sizeof *rows + 1);
+    if (rows == NULL) {
+        return mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
+    }
+    const wanted w = {.row = s->expert * s->rows,
+                      .rows = s->rows,
+                      .cols = s->cols,
+                      .end = s->rows * s->cols,
+                      .out = (char *)(void *)rows,
+                      .dtype = MF_KERNEL_F32};
+    const mf_param_piece hub = {.slice = s->rows, .slice_cols = s->cols, .halves = s->halves};
+    mf_status status = read_rectangle(c, kind, s->tensor, &w, e);
+    for (int64_t r = 0; r < s->rows && status == MF_OK; r++) {
+        for (int64_t k = 0; k < s->cols; k++) {
+            out[mf_param_piece_element(&hub, r, k, 0)] = rows[r * s->cols + k];
+        }
+    }
+    free(rows);
+    return status;
+}
+
 mf_status mf_checkpoint_tensor(mf_checkpoint *c, int kind, const mf_model_tensor *t, float *out,
                                mf_err *e) {
+    mf_checkpoint_slice s;
+    if (mf_checkpoint_slice_of(t, &s)) {
+        return read_slice(c, kind, &s, out, e);
+    }
     /* A vector's pieces are columns of one element, however the hub shapes it. */
     bool vector = t->rows == 1 || t->cols == 1;
     int64_t count = t->rows * t->cols;

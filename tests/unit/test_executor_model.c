@@ -1,6 +1,7 @@
 /* The executor against a model of its own in plain double precision (tests/reference_model.h):
  * losses, every gradient and three AdamW steps of families and routing choices that no checkpoint
  * from outside covers, on one rank and folded. The program starts itself again under mpirun. */
+#include "executor/checkpoint.h"
 #include "executor/program_run.h"
 #include "tests/reference_model.h"
 #include "tests/test.h"
@@ -588,7 +589,42 @@ static void to_hub(const ref_model *r, hub_file *f) {
     }
 }
 
-static void tensors_over_all_experts_are_read_where_they_stand(void **state) {
+/* A checkpoint of what was read, exported, is what was read. */
+static void leaves_as_it_came(world *w, const mf_safetensors *from) {
+    char folder[] = "/tmp/mf-model-XXXXXX", path[256], hf[64], command[64];
+    const mf_checkpoint_stand stand = {.step = 1, .seq = SEQ};
+    mf_checkpoint *c = NULL;
+    mf_safetensors *back = NULL;
+    mf_err e = {.text = ""};
+    assert_non_null(mkdtemp(folder));
+    snprintf(hf, sizeof hf, "%s/hf", folder);
+    if (mf_checkpoint_save(w->exec, folder, &stand, 1, &e) != MF_OK ||
+        mf_checkpoint_newest(folder, path, sizeof path, &e) != MF_OK ||
+        mf_checkpoint_open(path, &w->model, &c, &e) != MF_OK ||
+        mf_checkpoint_export(c, &w->model, hf, INT64_C(1) << 30, &e) != MF_OK ||
+        mf_safetensors_open(hf, &back, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    assert_int_equal(mf_safetensors_count(back), mf_safetensors_count(from));
+    for (size_t i = 0; i < mf_safetensors_count(from); i++) {
+        const mf_st_tensor *t = mf_safetensors_at(from, i);
+        const mf_st_tensor *u = mf_safetensors_find(back, t->name);
+        if (u == NULL || u->dims != t->dims || u->count != t->count) {
+            fail_msg("%s: %d of %d dimensions", t->name, u == NULL ? 0 : u->dims, t->dims);
+            continue;
+        }
+        for (int d = 0; d < t->dims; d++) {
+            assert_int_equal(u->shape[d], t->shape[d]);
+        }
+        assert_memory_equal(u->data, t->data, (size_t)t->count * sizeof(float));
+    }
+    mf_safetensors_close(back);
+    mf_checkpoint_close(c);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void tensors_over_all_experts_go_in_and_out_as_the_hub_keeps_them(void **state) {
     (void)state;
     const model_case *c = cases;
     while (strcmp(c->name, "gpt_oss") != 0) {
@@ -626,6 +662,7 @@ static void tensors_over_all_experts_are_read_where_they_stand(void **state) {
         }
     }
     assert_int_equal(read, list->dense + list->expert);
+    leaves_as_it_came(&w, from);
     mf_safetensors_close(from);
     remove(path);
     for (size_t i = 0; i < f.count; i++) {
@@ -674,7 +711,7 @@ static void four_ranks_equal_the_double_precision_model(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_over_all_experts_are_read_where_they_stand),
+        cmocka_unit_test(tensors_over_all_experts_go_in_and_out_as_the_hub_keeps_them),
         cmocka_unit_test(one_rank_equals_the_double_precision_model),
         cmocka_unit_test(two_ranks_equal_the_double_precision_model),
         cmocka_unit_test(four_ranks_equal_the_double_precision_model),

@@ -333,6 +333,44 @@ static void a_run_goes_on_under_another_layout(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+/* Experts that the hub keeps in tensors over all of them: through checkpoints of one layout into
+ * another, out as a folder, in again. */
+static void experts_of_one_tensor_pass_through_checkpoints_and_folders(void **state) {
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"gpt_oss\", \"hidden_size\": 16, \"vocab_size\": 256, "
+        "\"num_attention_heads\": 4, \"num_hidden_layers\": 2, \"num_key_value_heads\": 2, "
+        "\"head_dim\": 8, \"intermediate_size\": 8, \"num_local_experts\": 8, "
+        "\"experts_per_token\": 3, \"sliding_window\": 5, \"swiglu_limit\": 7.0, "
+        "\"max_position_embeddings\": 64, \"rope_theta\": 100}";
+    static const struct {
+        const char *from, *name, *more, *fold, *out;
+    } runs[] = {{"--model", "oss.json", "--steps 2", "4 --ep 2 --etp 2 --zero 3", "oss"},
+                {"--model", "oss.json", "--steps 3 --resume", "2 --tp 2 --ep 2", "oss"},
+                {"--init", "oss/hf", "--steps 0", "1", "oss-again"}};
+    static double x[MAX_STEPS][3];
+    char command[1400], path[96];
+    snprintf(path, sizeof path, "%s/oss.json", scratch);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(config, f) >= 0 && fclose(f) == 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(command, sizeof command,
+                 "env ASAN_OPTIONS=detect_leaks=0 %s train --data /usr/share/common-licenses/GPL-3 "
+                 "--global-batch 4 --seq 32 %s %s/%s %s --gpus %s --out %s/%s >%s/oss.log 2>&1",
+                 binary, runs[i].from, scratch, runs[i].name, runs[i].more,
+                 several_ranks ? runs[i].fold : "1", scratch, runs[i].out, scratch);
+        if (system(command) != 0) {
+            show_log("oss");
+            fail_msg("run %d failed", i);
+        }
+    }
+    assert_int_equal(read_losses("oss", x), 3);
+    snprintf(command, sizeof command, "cd %s && cmp oss/hf/model.safetensors %s", scratch,
+             "oss-again/hf/model.safetensors");
+    assert_int_equal(system(command), 0);
+}
+
 /* Runs `moefold compare` on a run; its output goes to OUT.log. */
 static int compare(const char *out, const char *more) {
     char command[4096];
@@ -705,6 +743,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_cut),
         cmocka_unit_test(a_run_goes_on_under_another_layout),
+        cmocka_unit_test(experts_of_one_tensor_pass_through_checkpoints_and_folders),
         cmocka_unit_test(bf16_and_sharded_runs_resume_as_if_they_were_not_cut),
         cmocka_unit_test(the_event_file_holds_what_the_lines_hold),
         cmocka_unit_test(what_a_run_measured_stands_beside_what_was_predicted),
