@@ -513,7 +513,7 @@ MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGE
     }
 }
 
-/* A warpgroup without rows of its own still takes part in the ring. */
+/* A warpgroup without rows or columns of its own still takes part in the ring. */
 template <class C>
 MF_DEVICE void sit_out(const Smem<C> s, Ring<C::STAGES> &r, uint32_t tile, int steps) {
     const int thread = (int)threadIdx.x - 128;
@@ -540,7 +540,9 @@ MF_DEVICE void consume(const Smem<C> s, const CUtensorMap *map_out, const Args &
         mf_mbar_wait(s.slot_full(tile), tile / SLOTS % 2);
         const int steps = uniform(s.field(tile, STEPS)), boxes = uniform(s.field(tile, BOXES));
         const bool more = steps >= 0;
-        const bool works = more && boxes > 0 && warpgroup * BOX < uniform(s.field(tile, ROWS));
+        /* In WGRAD both warpgroups or none: they meet where a stage is cut. */
+        const bool rows = C::WGRAD || warpgroup * BOX < uniform(s.field(tile, ROWS));
+        const bool works = more && boxes > 0 && rows;
         if (works) {
             multiply<C>(d, h, s, r, tile, steps, boxes, warpgroup, map_out, p);
         }

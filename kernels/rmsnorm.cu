@@ -173,23 +173,41 @@ template <typename T> __global__ void norm_weight_any(mf_kernel_rmsnorm_grad a, 
     partial[blockIdx.x * a.cols + c] = sum;
 }
 
-/* dweight[c] += sum of the blocks' partial rows. 32 columns and 32 strands of rows a block. */
+/* Blocks that add partial rows are small enough to find room beside their predecessor's and wait
+ * there: rows are dealt to strands, of which each has SUM_FLIGHT on their way at once. */
+#define SUM_COLS 8
+#define SUM_STRANDS 16
+#define SUM_FLIGHT 12
+
+/* dweight[c] += sum of the blocks' partial rows. */
 static __global__ void norm_weight_sum(const float *partial, int blocks, int64_t cols,
                                        float *dweight) {
-    __shared__ float share[32][33];
-    int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x;
-    const int64_t mine = (int64_t)blockIdx.x * 32 + threadIdx.y;
+    __shared__ float share[SUM_STRANDS][SUM_COLS + 1];
+    const int64_t first = (int64_t)blockIdx.x * SUM_COLS, c = first + threadIdx.x;
+    const int flat = (int)(threadIdx.y * SUM_COLS + threadIdx.x), strand = flat % SUM_STRANDS;
+    const int64_t mine = first + flat / SUM_STRANDS; /* column that this thread helps to finish */
     const float old = mine < cols ? dweight[mine] : 0.0f; /* the predecessor does not write it */
     float sum = 0.0f;
     cudaGridDependencySynchronize();
-#pragma unroll 8
-    for (int b = (int)threadIdx.y; b < blocks; b += 32) {
-        sum += c < cols ? partial[b * cols + c] : 0.0f;
+    for (int b = (int)threadIdx.y; b < blocks; b += SUM_STRANDS * SUM_FLIGHT) {
+        float v[SUM_FLIGHT];
+#pragma unroll
+        for (int i = 0; i < SUM_FLIGHT; i++) {
+            const int row = b + i * SUM_STRANDS;
+            v[i] = c < cols && row < blocks ? partial[row * cols + c] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < SUM_FLIGHT; i++) {
+            sum += v[i];
+        }
     }
     share[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
-    sum = mf_warp_sum(share[threadIdx.x][threadIdx.y]); /* of column `mine` */
-    if (threadIdx.x == 0 && mine < cols) {
+    sum = share[strand][flat / SUM_STRANDS];
+    for (int o = SUM_STRANDS / 2; o > 0; o /= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, o);
+    }
+    if (strand == 0 && mine < cols) {
         dweight[mine] = old + sum;
     }
 }
@@ -201,8 +219,9 @@ static int64_t partial_rows(int64_t cols) {
 
 static mf_status sum_weights(const mf_kernel_rmsnorm_grad *a, int blocks, cudaStream_t stream,
                              mf_err *e) {
-    return mf_launch_behind(norm_weight_sum, dim3((unsigned)mf_ceil_div(a->cols, 32)), dim3(32, 32),
-                            stream, e, (const float *)a->workspace, blocks, a->cols, a->dweight);
+    return mf_launch_behind(norm_weight_sum, dim3((unsigned)mf_ceil_div(a->cols, SUM_COLS)),
+                            dim3(SUM_COLS, SUM_STRANDS), stream, e, (const float *)a->workspace,
+                            blocks, a->cols, a->dweight);
 }
 
 /* Blocks that fill the device with this kernel, at most one a stage. */
@@ -264,10 +283,9 @@ static mf_status launch_narrow(const mf_kernel_rmsnorm_grad *a, cudaStream_t str
     most = most < partial_rows(a->cols) ? most : partial_rows(a->cols);
     int blocks = (int)(work < most ? work : most);
     float *partial = a->dweight ? (float *)a->workspace : nullptr;
-    norm_backward_narrow<T, N, ADD>
-        <<<(unsigned)blocks, NARROW_THREADS, 0, stream>>>(*a, lanes, partial);
-    MF_KERNEL_LAUNCHED(e);
-    return partial ? sum_weights(a, blocks, stream, e) : MF_OK;
+    mf_status status = mf_launch_behind(norm_backward_narrow<T, N, ADD>, dim3((unsigned)blocks),
+                                        dim3(NARROW_THREADS), stream, e, *a, lanes, partial);
+    return status == MF_OK && partial ? sum_weights(a, blocks, stream, e) : status;
 }
 
 template <typename T, int N>

@@ -10,9 +10,11 @@
 #include "kernels/cuda_common.cuh"
 #include "kernels/rmsnorm.h"
 
-#define NARROW_THREADS 256
+#define NARROW_THREADS 512
 #define NARROW_UNITS 4
-#define NARROW_BLOCKS 2 /* resident on a multiprocessor */
+#define NARROW_BLOCKS                                                                              \
+    1 /* resident on a multiprocessor: each leaves a row of dweight to be added                    \
+       */
 
 /* Sums of the block's shares of dweight, as its partial row. Thread i of a team holds columns from
  * i * N on. */
@@ -44,7 +46,8 @@ __global__ void __launch_bounds__(NARROW_THREADS, NARROW_BLOCKS)
     const int team = (int)blockIdx.x * (NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
     const unsigned units = (unsigned)(a.rows * a.groups), groups = (unsigned)a.groups;
     const bool has = c < cols;
-    cudaTriggerProgrammaticLaunchCompletion(); /* the sum's blocks wait for the first free place */
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion(); /* the sum's blocks wait beside this kernel's */
     float w[N] = {}, dw[N] = {};
     if (has) {
         mf_load(w, (const T *)a.weight + c);

@@ -1,5 +1,10 @@
 /* bench_dispatch.cu - dispatch and combine between the GPUs of one host beside NCCL's all-to-all of
- * the same bytes: GB/s out of each GPU (what leaves for other GPUs over the time of the slowest).
+ * the same bytes: GB/s out of each GPU (what leaves for other GPUs over the time of the slowest),
+ * and the share of the limit. The limit is the longer of two times, both rates measured here: what
+ * leaves, over a copy of 1 GiB to the next GPU while all GPUs copy; and what must pass this GPU's
+ * memory (each row read once, each row that arrives or stays written and, in combine, read once
+ * more), over a copy inside the GPU. NCCL's all-gather of as many bytes out of each GPU stands
+ * beside.
  *
  *     bench_dispatch [tokens...]      7168 columns, top 8 of 64 experts a rank, uniform routing
  */
@@ -21,6 +26,10 @@ template <typename T> T *upload(const std::vector<T> &v) {
     GPU_MUST(cudaMalloc(&p, v.size() * sizeof(T) + 256));
     GPU_MUST(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyDefault));
     return p;
+}
+
+uint64_t seed_of(int64_t tokens, int rank) {
+    return (uint64_t)tokens * 31 + (uint64_t)rank;
 }
 
 /* TOP_K experts of `experts`, all different. */
@@ -65,9 +74,51 @@ double time_s(GpuRanks &ranks, cudaStream_t stream, const std::function<void()> 
 }
 
 struct Times {
-    double dispatch, combine, all_to_all;
-    int64_t sent_B;
+    double dispatch, combine, all_to_all, all_gather;
+    int64_t sent_B, dispatch_B, combine_B; /* out of the GPU; through its memory */
 };
+
+struct Rates {
+    double link,
+        memory; /* bytes a second: out of a GPU to the next; read plus written inside one */
+};
+
+Rates measure_rates(GpuRanks &ranks) {
+    const size_t size_B = (size_t)1 << 30;
+    std::vector<void *> from((size_t)ranks.count), to((size_t)ranks.count);
+    std::vector<Rates> all((size_t)ranks.count);
+    ranks.run([&](int r, cudaStream_t stream) {
+        const int next = (r + 1) % ranks.count;
+        GPU_MUST(cudaMalloc(&from[(size_t)r], size_B));
+        GPU_MUST(cudaMalloc(&to[(size_t)r], size_B));
+        gpu_normal(from[(size_t)r], (int64_t)size_B / 2, 7);
+        const cudaError_t peer = cudaDeviceEnablePeerAccess(next, 0);
+        if (peer != cudaErrorPeerAccessAlreadyEnabled) {
+            GPU_MUST(peer);
+        }
+        (void)cudaGetLastError();
+        GPU_MUST(cudaDeviceSynchronize());
+        ranks.meet();
+        const double link_s = time_s(ranks, stream, [&] {
+            GPU_MUST(
+                cudaMemcpyPeerAsync(to[(size_t)next], next, from[(size_t)r], r, size_B, stream));
+        });
+        const double memory_s = time_s(ranks, stream, [&] {
+            GPU_MUST(cudaMemcpyAsync(to[(size_t)r], from[(size_t)r], size_B,
+                                     cudaMemcpyDeviceToDevice, stream));
+        });
+        all[(size_t)r] = {(double)size_B / link_s, 2.0 * (double)size_B / memory_s};
+        ranks.meet();
+        GPU_MUST(cudaFree(from[(size_t)r]));
+        GPU_MUST(cudaFree(to[(size_t)r]));
+    });
+    Rates least = all[0];
+    for (const Rates &x : all) {
+        least.link = std::min(least.link, x.link);
+        least.memory = std::min(least.memory, x.memory);
+    }
+    return least;
+}
 
 void all_to_all(ncclComm_t comm, int ranks, int rank, const char *send, char *recv, size_t part_B,
                 cudaStream_t stream) {
@@ -81,6 +132,23 @@ void all_to_all(ncclComm_t comm, int ranks, int rank, const char *send, char *re
     NCCL_MUST(ncclGroupEnd());
 }
 
+/* Rows of tokens that rank r receives from all ranks, itself among them, and its experts' rows. */
+void count_rows(const mf_dispatch_shape &s, int r, int64_t *tokens, int64_t *rows) {
+    const int64_t each = s.experts / s.ranks;
+    *tokens = *rows = 0;
+    for (int from = 0; from < s.ranks; from++) {
+        const std::vector<int32_t> index = route(s.tokens, s.experts, seed_of(s.tokens, from));
+        for (int64_t t = 0; t < s.tokens; t++) {
+            int64_t here = 0;
+            for (int64_t j = 0; j < TOP_K; j++) {
+                here += index[(size_t)(t * TOP_K + j)] / each == r;
+            }
+            *rows += here;
+            *tokens += here > 0;
+        }
+    }
+}
+
 void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t stream, Times &out) {
     const mf_dispatch_shape s = {ranks.count, tokens, COLS, TOP_K, EACH * ranks.count};
     const int64_t slots = s.ranks * tokens * TOP_K;
@@ -90,8 +158,7 @@ void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t st
     mf_err_clear(&e);
     MF_MUST(mf_dispatch_group_create(comm, &s, blocks, &g, &e), e);
     const mf_dispatch_view *v = mf_dispatch_group_view(g);
-    const std::vector<int32_t> index =
-        route(tokens, s.experts, (uint64_t)tokens * 31 + (uint64_t)r);
+    const std::vector<int32_t> index = route(tokens, s.experts, seed_of(tokens, r));
     void *x, *y, *sums, *work;
     GPU_MUST(cudaMalloc(&x, (size_t)(tokens * COLS) * 2));
     GPU_MUST(cudaMalloc(&y, (size_t)(slots * COLS) * 2));
@@ -110,8 +177,12 @@ void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t st
         s.ranks * tokens, TOP_K,  EACH,    1,    slots, v->index, counts,
         offsets,          row_of, slot_of, over, work,  0};
     out.sent_B = mf_dispatch_copies(&s, index.data(), r) * COLS * 2;
+    int64_t here, rows;
+    count_rows(s, r, &here, &rows);
+    out.dispatch_B = (tokens + here) * COLS * 2;
+    out.combine_B = (rows + 2 * mf_dispatch_copies(&s, index.data(), r) + tokens) * COLS * 2;
     /* The same on all ranks: what rank 0 sends, in equal parts. */
-    const std::vector<int32_t> first = route(tokens, s.experts, (uint64_t)tokens * 31);
+    const std::vector<int32_t> first = route(tokens, s.experts, seed_of(tokens, 0));
     const size_t part_B =
         (size_t)(mf_dispatch_copies(&s, first.data(), 0) * COLS * 2) / (size_t)(s.ranks - 1);
     char *send, *recv;
@@ -126,6 +197,9 @@ void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t st
         time_s(ranks, stream, [&] { MF_MUST(mf_kernel_combine_run_cuda(g, &c, stream, &e), e); });
     out.all_to_all =
         time_s(ranks, stream, [&] { all_to_all(comm, s.ranks, r, send, recv, part_B, stream); });
+    out.all_gather = time_s(ranks, stream, [&] {
+        NCCL_MUST(ncclAllGather(send, recv, part_B, ncclChar, comm, stream));
+    });
     ranks.meet();
     mf_dispatch_group_destroy(g);
     for (void *p : {x, y, sums, work, (void *)send, (void *)recv, (void *)row_of, (void *)slot_of,
@@ -142,13 +216,16 @@ int main(int argc, char **argv) {
         sizes.push_back(atoll(argv[i]));
     }
     if (sizes.empty()) {
-        sizes = {64, 256, 1024, 4096};
+        sizes = {64, 128, 256, 1024, 4096};
     }
     GpuRanks ranks(gpu_ranks(1, 8));
-    printf("%d GPUs, %lld columns, top %lld of %lld experts\n", ranks.count, (long long)COLS,
-           (long long)TOP_K, (long long)(EACH * ranks.count));
-    printf("| tokens | sent MiB | blocks | dispatch us | GB/s | combine us | GB/s | all-to-all us "
-           "| GB/s |\n");
+    const Rates rates = measure_rates(ranks);
+    printf("%d GPUs, %lld columns, top %lld of %lld experts; link %.0f GB/s, copy %.0f GB/s\n",
+           ranks.count, (long long)COLS, (long long)TOP_K, (long long)(EACH * ranks.count),
+           rates.link * 1e-9, rates.memory * 1e-9);
+    printf("| tokens | sent MiB | blocks | dispatch us | GB/s | of limit | combine us | GB/s | of "
+           "limit | all-to-all us | GB/s | all-gather us | GB/s |\n|---%s\n",
+           "|---|---|---|---|---|---|---|---|---|---|---|---|");
     for (int64_t tokens : sizes) {
         for (int blocks : {24, 64, 0}) { /* 0: all multiprocessors */
             std::vector<Times> t((size_t)ranks.count);
@@ -160,12 +237,19 @@ int main(int argc, char **argv) {
                 worst.dispatch = std::max(worst.dispatch, x.dispatch);
                 worst.combine = std::max(worst.combine, x.combine);
                 worst.all_to_all = std::max(worst.all_to_all, x.all_to_all);
+                worst.all_gather = std::max(worst.all_gather, x.all_gather);
             }
-            const double sent = (double)worst.sent_B;
-            printf("| %lld | %.2f | %d | %.1f | %.0f | %.1f | %.0f | %.1f | %.0f |\n",
-                   (long long)tokens, sent / (1 << 20), blocks, worst.dispatch * 1e6,
-                   sent / worst.dispatch * 1e-9, worst.combine * 1e6, sent / worst.combine * 1e-9,
-                   worst.all_to_all * 1e6, sent / worst.all_to_all * 1e-9);
+            const double sent = (double)worst.sent_B, link_s = sent / rates.link;
+            const double out_s = std::max(link_s, (double)worst.dispatch_B / rates.memory);
+            const double back_s = std::max(link_s, (double)worst.combine_B / rates.memory);
+            printf(
+                "| %lld | %.2f | %d | %.1f | %.0f | %.0f%% | %.1f | %.0f | %.0f%% | %.1f | %.0f | "
+                "%.1f | %.0f |\n",
+                (long long)tokens, sent / (1 << 20), blocks, worst.dispatch * 1e6,
+                sent / worst.dispatch * 1e-9, 100 * out_s / worst.dispatch, worst.combine * 1e6,
+                sent / worst.combine * 1e-9, 100 * back_s / worst.combine, worst.all_to_all * 1e6,
+                sent / worst.all_to_all * 1e-9, worst.all_gather * 1e6,
+                sent / worst.all_gather * 1e-9);
             fflush(stdout);
         }
     }

@@ -8,10 +8,17 @@
 
 #include <nccl.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <functional>
 #include <thread>
 #include <vector>
+
+/* Ends the process from any rank's thread: the others may still run, so nothing is torn down. */
+[[noreturn]] static inline void gpu_ranks_stop(void) {
+    fflush(stdout);
+    _exit(1);
+}
 
 #define NCCL_MUST(call)                                                                            \
     do {                                                                                           \
@@ -19,7 +26,7 @@
         if (result_ != ncclSuccess) {                                                              \
             printf("FAIL  %s:%d %s: %s\n", __FILE__, __LINE__, #call,                              \
                    ncclGetErrorString(result_));                                                   \
-            exit(1);                                                                               \
+            gpu_ranks_stop();                                                                      \
         }                                                                                          \
     } while (0)
 
@@ -27,7 +34,7 @@
     do {                                                                                           \
         if ((call) != MF_OK) {                                                                     \
             printf("FAIL  %s:%d %s: %s\n", __FILE__, __LINE__, #call, (e).text);                   \
-            exit(1);                                                                               \
+            gpu_ranks_stop();                                                                      \
         }                                                                                          \
     } while (0)
 
