@@ -340,7 +340,7 @@ mf_status mf_checkpoint_load(mf_checkpoint *c, mf_exec *x, mf_err *e) {
 /* The slice as its experts compute with it, then as the hub keeps it. */
 static mf_status read_slice(mf_checkpoint *c, int kind, const mf_checkpoint_slice *s, float *out,
                             mf_err *e) {
-    float *rows = malloc((size_t)(s->rows * s->cols) * sizeof *rows + 1);
+    float *rows = calloc((size_t)(s->rows * s->cols) + 1, sizeof *rows);
     if (rows == NULL) {
         return mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
     }
