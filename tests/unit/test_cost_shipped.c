@@ -109,6 +109,30 @@ static void another_profile_reprices_what_was_asked_before(void **state) {
     mf_cost_destroy(cost);
 }
 
+/* Megatron's products on a B200 (SimuMax 4dcaae5, b200_bf16_ceperm.json), TFLOP/s: forward 1,092 to
+ * 1,113, weight gradients over the 4,096 tokens of a micro-batch 1,021 to 1,084. */
+static void blackwells_weight_gradients_keep_up_with_its_forward_products(void **state) {
+    (void)state;
+    static const char *const texts[] = {"gemm dtype=bf16 m=4096 n=57344 k=8192 layout=nt",
+                                        "gemm dtype=bf16 m=57344 n=8192 k=4096 layout=tn acc=1"};
+    const mf_software software = ideal();
+    mf_cluster c = cluster_of("b200");
+    mf_cost *cost;
+    assert_ok(mf_cost_create(&c, &software, NULL, &cost, NULL));
+    double time_s[2];
+    for (int i = 0; i < 2; i++) {
+        mf_point point;
+        mf_op op;
+        mf_price p;
+        assert_ok(mf_point_parse(texts[i], &point, NULL));
+        assert_ok(mf_cost_point_op(&point, &c, &op, NULL));
+        mf_cost_op(cost, &op, 1, &p);
+        time_s[i] = p.time_s;
+    }
+    mf_cost_destroy(cost);
+    assert_true(time_s[1] > 0.97 * time_s[0] && time_s[1] < 1.12 * time_s[0]);
+}
+
 /* nccl-tests on eight H200: 361.4 (gather) and 362.9 GB/s (scatter) of 450; H100 has the same
  * links. Two ranks reach less (281 GB/s at 1 GiB), which must not be taken for what a ring reaches.
  */
@@ -291,6 +315,7 @@ int main(void) {
         cmocka_unit_test(every_shipped_cluster_prices_every_kind_of_op),
         cmocka_unit_test(exponentials_bound_narrow_heads_most_where_products_outgrew_them),
         cmocka_unit_test(another_profile_reprices_what_was_asked_before),
+        cmocka_unit_test(blackwells_weight_gradients_keep_up_with_its_forward_products),
         cmocka_unit_test(rings_of_eight_reach_what_hosts_of_eight_were_measured_at),
         cmocka_unit_test(shipped_measurements_come_back_on_their_own_gpu),
         cmocka_unit_test(left_out_shipped_measurements_fall_into_their_bands),
