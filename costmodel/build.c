@@ -286,6 +286,7 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
     }
     cost->cluster = *c;
     cost->software = *s;
+    cost->beside.memory = 1;
     cost->device = devices[0];
     cost->device.cluster = &cost->cluster;
     for (int k = 0; k < MF_OP_COUNT; k++) {

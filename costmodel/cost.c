@@ -106,7 +106,7 @@ static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *
     }
 }
 
-static mf_gpu_kind gpu_kind(const mf_gpu *gpu) {
+mf_gpu_kind mf_gpu_kind_of(const mf_gpu *gpu) {
     static const char *const text[] = {
 #define X(name, text) text,
         MF_GPU_KIND_MAP(X)
@@ -121,7 +121,7 @@ static mf_gpu_kind gpu_kind(const mf_gpu *gpu) {
 }
 
 static double gpu_share(const mf_cost *cost, int rate, int math) {
-    mf_gpu_kind gpu = gpu_kind(&cost->cluster.gpu);
+    mf_gpu_kind gpu = mf_gpu_kind_of(&cost->cluster.gpu);
     double share = cost->software.gpu_eff[rate][gpu];
     double low = cost->software.gpu_eff[MF_RATE_LOW_PRECISION][gpu];
     bool is_low = rate != MF_RATE_ATTENTION && (math == MF_MATH_FP8 || math == MF_MATH_FP4);
@@ -209,6 +209,12 @@ static void communication_price(const mf_cost *cost, const mf_op *op, mf_price *
         mf_collective_price(&cost->coll, &cost->device, (mf_op_kind)op->kind, op->shape, op->bytes,
                             out, half);
     }
+    bool fused = (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) &&
+                 op->dim[MF_OP_DIM_DISPATCHER] == MF_DISPATCH_FUSED;
+    if (!fused && out->link == MF_LINK_SCALEUP) { /* the others are NCCL's */
+        out->sm_share = mf_beside_share(&cost->beside, (mf_op_kind)op->kind, op->bytes,
+                                        cost->device.sms, out->sm_share);
+    }
 }
 
 /* --- the price -------------------------------------------------------------------------------- */
@@ -273,63 +279,4 @@ void mf_cost_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out
     } else {
         price_op(cost, op, load, out);
     }
-}
-
-/* --- beside the op ---------------------------------------------------------------------------- */
-
-/* Launches behind one op of the program, as eager frameworks and our executor issue them. */
-static double launches(const mf_op *op) {
-    static const uint8_t count[MF_OP_COUNT] = {
-        [MF_OP_ATTENTION_BWD] = 3,     [MF_OP_EMBEDDING_BWD] = 2, [MF_OP_RMSNORM_BWD] = 2,
-        [MF_OP_ROUTER_FWD] = 6,        [MF_OP_ROUTER_BWD] = 5,    [MF_OP_PERMUTE] = 3,
-        [MF_OP_UNPERMUTE] = 2,         [MF_OP_GRAD_NORM] = 3,     [MF_OP_ADAMW] = 4,
-        [MF_OP_CROSS_ENTROPY_FWD] = 3, [MF_OP_DISPATCH] = 4,      [MF_OP_COMBINE] = 3,
-        [MF_OP_GROUPED_GEMM] = 2,      [MF_OP_ROUTER_DROP] = 2,
-    };
-    return count[op->kind] > 0 ? count[op->kind] : 1;
-}
-
-static double host_speed(const mf_cost *cost) {
-    double share = cost->software.gpu_eff[MF_RATE_HOST][gpu_kind(&cost->cluster.gpu)];
-    return share > 0 ? share : 1;
-}
-
-double mf_cost_host_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph) {
-    const mf_software *s = &cost->software;
-    return s->host_op_s * launches(op) * s->host_graph[graph] / host_speed(cost);
-}
-
-double mf_cost_host_block_s(const mf_cost *cost, mf_graph_mode graph) {
-    return cost->software.host_layer_s * cost->software.host_graph[graph] / host_speed(cost);
-}
-
-/* What is left of it when the host need not know the counts: gaps between small kernels. */
-static const double without_counts = 0.2;
-
-double mf_cost_host_sync_s(const mf_cost *cost, const mf_op *op, mf_graph_mode graph) {
-    bool routes =
-        (op->kind == MF_OP_ROUTER_FWD && op->pass == MF_PASS_F) || op->kind == MF_OP_ROUTER_BWD;
-    double sync_s = routes ? cost->software.moe_sync_s : 0;
-    sync_s *= op->flags & MF_OPF_CAPACITY ? without_counts : 1;
-    return sync_s * cost->software.host_graph[graph] / host_speed(cost);
-}
-
-/* Compute kernels wait for the SMs that communication holds; kernels bound by memory need about
- * half of the SMs only, but share the bandwidth. */
-double mf_cost_compute_slowdown(const mf_cost *cost, const mf_op *compute, double sm_share,
-                                double memory_Bps) {
-    const double saturating = 0.5;
-    double left = 1 - fmin(0.9, fmax(0, sm_share)), taken = memory_Bps / cost->device.copy_Bps;
-    if (mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_MEMORY) {
-        return fmax(1, saturating / left) * (1 + fmax(0, taken));
-    }
-    double bytes = 0;
-    mf_price p;
-    if (mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_GEMM ||
-        mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_GROUPED) {
-        bytes = mf_gemm_bytes(compute);
-    }
-    mf_cost_op(cost, compute, 1, &p);
-    double own = p.time_s > 0 ? bytes / p.time_s / cost->device.copy_Bps : 0;
-    return fmax(1 / left, own + fmax(0, taken));
 }

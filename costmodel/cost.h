@@ -53,7 +53,10 @@ typedef struct mf_software {
                                   parts of the sequence, their merges. 0 = 1, may be missing */
     double memory_eff;         /* memory-bound ops over copy bandwidth */
     double host_op_s;          /* host time to issue one op, no graph */
-    double host_layer_s;       /* ... more per layer and pass: framework, synchronisation */
+    /* 1: launches cost what was measured where it was, in place of host_op_s and of host_graph's
+     * step. May be missing in a file: 0 */
+    double host_measured;
+    double host_layer_s; /* ... more per layer and pass: framework, synchronisation */
     double moe_sync_s; /* device idle per MoE layer and pass: counts of tokens go to the host, small
                           kernels follow it one by one. May be missing in a file: 0 */
     double host_graph[MF_GRAPH_COUNT];  /* factor on host time by graph mode */

@@ -6,6 +6,7 @@
  *   model_gemm.c, model_attention.c, model_memory.c, model_dispatch.c
  *                 families: op -> time by a formula with parameters
  *   collective.c  NCCL's own model and measured curves
+ *   beside.c      what compute loses to communication; host.c: what ops cost the host
  *   sample.c      points of the store -> ops with a measured time
  *   cost.c        builds all of it once, and prices
  */
@@ -244,6 +245,34 @@ void mf_price_memo_clear(mf_price_memo *m);
 void mf_price_memo_get(mf_price_memo *m, const mf_cost *cost, const mf_op *op, double load,
                        mf_price_fn price, mf_price *out);
 
+/* What communication takes from compute beside it (beside.c). */
+enum { MF_BESIDE_ROWS = 32 };
+typedef struct mf_beside_row {
+    uint8_t comm; /* mf_op_kind */
+    double log_B; /* its size */
+    double sum;   /* of the shares of the SMs that products lost ... */
+    int points;   /* ... so many of them */
+} mf_beside_row;
+typedef struct mf_beside {
+    int n;
+    mf_beside_row row[MF_BESIDE_ROWS];
+    double sms;    /* of the GPU where that was measured */
+    double memory; /* bandwidth that kernels bound by it lose per byte that communication moves */
+} mf_beside;
+
+/* Share of a GPU's `sms` that a collective of NCCL inside a domain takes; `otherwise` where nobody
+ * measured it. */
+double mf_beside_share(const mf_beside *b, mf_op_kind kind, double bytes, double sms,
+                       double otherwise);
+
+/* Measured host times of one launch: into a stream, and as part of the replay of a graph; 0: not
+ * measured. */
+typedef struct mf_launch {
+    double stream_s, replay_s;
+} mf_launch;
+
+mf_gpu_kind mf_gpu_kind_of(const mf_gpu *gpu);
+
 struct mf_cost {
     mf_price_memo *memo; /* NULL while it is built, and where there is no memory for it */
     mf_cluster cluster;
@@ -251,6 +280,8 @@ struct mf_cost {
     mf_device device;
     mf_fitted fitted[MF_OP_COUNT][MF_VARIANTS];
     mf_collectives coll;
+    mf_beside beside;
+    mf_launch launch;
 };
 
 /* Builds from samples in memory. devices[0] is the cluster's own GPU, the others are what transfer

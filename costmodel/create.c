@@ -3,6 +3,16 @@
 
 #include <stdlib.h>
 
+/* A launch is the host's work: where this GPU's was not measured, that of any other stands in. */
+static mf_launch launches_of(const mf_samples *s) {
+    mf_launch l = {0, 0};
+    for (int d = 0; d < s->ndevices; d++) {
+        l.stream_s = l.stream_s > 0 ? l.stream_s : s->launch[d].stream_s;
+        l.replay_s = l.replay_s > 0 ? l.replay_s : s->launch[d].replay_s;
+    }
+    return l;
+}
+
 mf_status mf_cost_create(const mf_cluster *c, const mf_software *s, mf_store *store, mf_cost **out,
                          mf_err *e) {
     mf_samples *samples = calloc(1, sizeof *samples);
@@ -14,6 +24,10 @@ mf_status mf_cost_create(const mf_cluster *c, const mf_software *s, mf_store *st
     if (st == MF_OK) {
         st = mf_cost_build(c, s, samples->device, samples->ndevices, samples->sample, samples->n,
                            out, e);
+    }
+    if (st == MF_OK) {
+        mf_beside_build(&(*out)->beside, samples);
+        (*out)->launch = launches_of(samples);
     }
     mf_samples_clear(samples);
     free(samples);

@@ -47,6 +47,44 @@ static bool stands_for_runs(const mf_point *p) {
     return !slow_attention && !word_is(p, "algo", "sharp");
 }
 
+/* A point of another purpose than the price of an op: compute beside communication, launches. */
+static bool take_other(mf_samples *out, const mf_point *p, int device, mf_status *status,
+                       mf_err *e) {
+    if (strcmp(p->op, "launch") == 0) {
+        mf_launch *l = &out->launch[device];
+        l->stream_s = word_is(p, "mode", "stream") ? p->time_s : l->stream_s;
+        l->replay_s = word_is(p, "mode", "replay") ? p->time_s : l->replay_s;
+        return true;
+    }
+    if (strcmp(p->op, "beside") != 0) {
+        return false;
+    }
+    if (out->nbeside == out->beside_room) {
+        size_t room = out->beside_room > 0 ? 2 * out->beside_room : 64;
+        mf_beside_point *more = realloc(out->beside, room * sizeof *more);
+        if (more == NULL) {
+            *status = mf_err_set(e, MF_NOMEM, "cost model: out of memory");
+            return true;
+        }
+        out->beside = more;
+        out->beside_room = room;
+    }
+    static const mf_op_kind comms[] = {MF_OP_ALL_REDUCE, MF_OP_ALL_GATHER, MF_OP_REDUCE_SCATTER,
+                                       MF_OP_ALL_TO_ALL, MF_OP_SEND_RECV};
+    mf_beside_point b = {.device = device,
+                         .of_comm = word_is(p, "of", "comm"),
+                         .product = word_is(p, "op", "gemm"),
+                         .size = (int64_t)mf_point_value(p, "size"),
+                         .ranks = (int64_t)mf_point_value(p, "ranks"),
+                         .bytes = mf_point_value(p, "bytes"),
+                         .time_s = p->time_s};
+    for (size_t i = 0; i < sizeof comms / sizeof comms[0]; i++) {
+        b.comm = word_is(p, "comm", mf_op_text(comms[i])) ? (uint8_t)comms[i] : b.comm;
+    }
+    out->beside[out->nbeside++] = b;
+    return true;
+}
+
 static int take_point(const mf_point *p, void *user) {
     reader *r = user;
     mf_samples *out = r->out;
@@ -55,8 +93,11 @@ static int take_point(const mf_point *p, void *user) {
         !stands_for_runs(p)) {
         return 0;
     }
+    if (take_other(out, p, s.device, &r->status, r->e)) {
+        return r->status != MF_OK;
+    }
     if (mf_cost_point_op(p, out->device[s.device].cluster, &s.op, NULL) != MF_OK) {
-        return 0; /* measured for another purpose (launch times, peer rows) */
+        return 0; /* nothing that a program does (peer rows) */
     }
     s.time_s = p->time_s;
     s.spread = (p->high_s - p->low_s) / (2 * 1.2816 * p->time_s); /* 10..90 % to sigma */
@@ -113,5 +154,6 @@ mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store,
 
 void mf_samples_clear(mf_samples *s) {
     free(s->sample);
+    free(s->beside);
     memset(s, 0, sizeof *s);
 }

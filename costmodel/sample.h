@@ -6,6 +6,16 @@
 
 #include <stdio.h>
 
+/* One side's time while compute and communication both run. */
+typedef struct mf_beside_point {
+    int device;
+    uint8_t comm; /* mf_op_kind */
+    bool of_comm; /* whose time: the collective's, or the compute's */
+    bool product; /* else a copy on the device */
+    int64_t size, ranks;
+    double bytes, time_s;
+} mf_beside_point;
+
 typedef struct mf_samples {
     int ndevices;
     char gpu[MF_SAMPLE_DEVICES][32];
@@ -13,11 +23,17 @@ typedef struct mf_samples {
     mf_device device[MF_SAMPLE_DEVICES]; /* .cluster NULL: no shipped cluster of that name */
     size_t n, room;
     mf_sample *sample; /* [n] */
+    size_t nbeside, beside_room;
+    mf_beside_point *beside; /* [nbeside] */
+    mf_launch launch[MF_SAMPLE_DEVICES];
 } mf_samples;
 
 /* Every sound point of the store (NULL: of those that ship) that is not held out; device 0 is c's
  * own GPU. To be cleared, also after an error. */
 mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store, mf_err *e);
 void mf_samples_clear(mf_samples *s);
+
+/* What the points say of compute beside communication. */
+void mf_beside_build(mf_beside *b, const mf_samples *s);
 
 #endif

@@ -37,8 +37,15 @@ static mf_status add_beside(mf_measure_list *l, int ranks, mf_err *e) {
                                         "send_recv"};
     static const char *const works[] = {"op=gemm size=4096", "op=gemm size=8192",
                                         "op=copy size=268435456"};
+    /* the same alone */
+    static const char *const alone[] = {"gemm dtype=bf16 m=4096 n=4096 k=4096",
+                                        "gemm dtype=bf16 m=8192 n=8192 k=8192",
+                                        "copy bytes=268435456"};
     char key[160];
     mf_status status = MF_OK;
+    for (size_t w = 0; w < sizeof alone / sizeof alone[0] && status == MF_OK; w++) {
+        status = mf_measure_list_add(l, alone[w], false, "grid", e);
+    }
     for (size_t c = 0; c < sizeof comms / sizeof comms[0]; c++) {
         for (size_t w = 0; w < sizeof works / sizeof works[0]; w++) {
             for (int64_t b = 1 << 24; b <= 1 << 28; b *= 16) {

@@ -1,0 +1,157 @@
+/* beside.c - what compute loses to communication that runs at the same time, as measured ("beside"
+ * points): the share of the multiprocessors that a collective of NCCL takes, by its size, and how
+ * much bandwidth-bound kernels lose per byte that it moves.
+ *
+ * A product that slows down to 1 / (1 - share) of its speed has lost that share of the
+ * multiprocessors, whatever it lost them to; the mean over products of different sizes evens out
+ * how their tiles fall into waves. Shares carry over to GPUs of the same architecture by their
+ * number of multiprocessors. Without measurements NCCL's usual number of channels stands in
+ * (nccl_model.c), and a byte moved is a byte of bandwidth lost.
+ */
+#include "costmodel/sample.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double most_share = 0.6;
+
+/* --- from points ------------------------------------------------------------------------------ */
+
+/* Time of the same work alone on that GPU; 0: not measured. */
+static double alone_s(const mf_samples *s, const mf_beside_point *p) {
+    for (size_t i = 0; i < s->n; i++) {
+        const mf_sample *x = &s->sample[i];
+        if (x->device != p->device) {
+            continue;
+        }
+        bool same = false;
+        if (p->product) {
+            same = x->op.kind == MF_OP_GEMM && x->op.math == MF_MATH_BF16 &&
+                   (x->op.flags & (MF_OPF_WGRAD | MF_OPF_ACC_FP32)) == 0 &&
+                   x->op.pass != MF_PASS_B && x->op.dim[MF_OP_DIM_M] == p->size &&
+                   x->op.dim[MF_OP_DIM_N] == p->size && x->op.dim[MF_OP_DIM_K] == p->size;
+        } else {
+            same = x->op.kind == MF_OP_SPLIT && (x->op.flags & MF_SAMPLE_COPY) &&
+                   fabs(x->op.bytes - 2 * (double)p->size) < 1;
+        }
+        if (same) {
+            return x->time_s;
+        }
+    }
+    return 0;
+}
+
+/* Time of the collective alone; 0: not measured. */
+static double comm_s(const mf_samples *s, const mf_beside_point *p) {
+    for (size_t i = 0; i < s->n; i++) {
+        const mf_sample *x = &s->sample[i];
+        if (x->device == p->device && x->op.kind == p->comm && x->op.shape.size == p->ranks &&
+            x->op.shape.stride == 1 && fabs(x->op.bytes - p->bytes) < 1) {
+            return x->time_s;
+        }
+    }
+    return 0;
+}
+
+static mf_beside_row *row_of(mf_beside *b, const mf_beside_point *p) {
+    for (int i = 0; i < b->n; i++) {
+        if (b->row[i].comm == p->comm && fabs(b->row[i].log_B - log(p->bytes)) < 1e-9) {
+            return &b->row[i];
+        }
+    }
+    if (b->n == MF_BESIDE_ROWS) {
+        return NULL;
+    }
+    b->row[b->n] = (mf_beside_row){.comm = p->comm, .log_B = log(p->bytes)};
+    return &b->row[b->n++];
+}
+
+/* The GPU whose points are used: the cluster's own, else one of its architecture; -1: none. */
+static int device_of(const mf_samples *s) {
+    int found = -1;
+    for (size_t i = 0; i < s->nbeside; i++) {
+        int d = s->beside[i].device;
+        const mf_cluster *c = s->device[d].cluster, *own = s->device[0].cluster;
+        if (d == 0) {
+            return 0;
+        }
+        if (found < 0 && c != NULL && own != NULL && strcmp(c->gpu.arch, own->gpu.arch) == 0) {
+            found = d;
+        }
+    }
+    return found;
+}
+
+void mf_beside_build(mf_beside *b, const mf_samples *s) {
+    const int device = device_of(s);
+    double lost = 0, taken2 = 0;
+    *b = (mf_beside){.memory = 1};
+    for (size_t i = 0; i < s->nbeside; i++) {
+        const mf_beside_point *p = &s->beside[i];
+        const double alone = p->device == device && !p->of_comm ? alone_s(s, p) : 0;
+        const double together = p->device == device ? comm_s(s, p) : 0;
+        if (!(alone > 0)) {
+            continue;
+        }
+        if (p->product) {
+            mf_beside_row *r = row_of(b, p);
+            if (r != NULL) {
+                r->sum += fmin(most_share, fmax(0, 1 - alone / p->time_s));
+                r->points++;
+            }
+        } else if (together > 0) {
+            double taken = 2 * p->bytes / together / s->device[device].copy_Bps;
+            lost += (p->time_s / alone - 1) * taken;
+            taken2 += taken * taken;
+        }
+    }
+    if (device >= 0) {
+        b->sms = s->device[device].sms;
+        b->memory = taken2 > 0 ? fmin(3, fmax(0, lost / taken2)) : 1;
+    }
+}
+
+/* --- asked ------------------------------------------------------------------------------------ */
+
+double mf_beside_share(const mf_beside *b, mf_op_kind kind, double bytes, double sms,
+                       double otherwise) {
+    const mf_beside_row *below = NULL, *above = NULL;
+    const double x = log(fmax(1, bytes));
+    mf_op_kind comm = kind == MF_OP_DISPATCH || kind == MF_OP_COMBINE ? MF_OP_ALL_TO_ALL : kind;
+    for (int i = 0; i < b->n; i++) {
+        const mf_beside_row *r = &b->row[i];
+        if (r->comm != comm) {
+            continue;
+        }
+        below = r->log_B <= x && (below == NULL || r->log_B > below->log_B) ? r : below;
+        above = r->log_B >= x && (above == NULL || r->log_B < above->log_B) ? r : above;
+    }
+    if (below == NULL && above == NULL) {
+        return otherwise;
+    }
+    below = below != NULL ? below : above; /* beyond the last size: as there */
+    above = above != NULL ? above : below;
+    double gap = above->log_B - below->log_B, w = gap > 0 ? (x - below->log_B) / gap : 0;
+    double share = (1 - w) * below->sum / below->points + w * above->sum / above->points;
+    return fmin(1, share * b->sms / sms);
+}
+
+/* Compute kernels wait for the SMs that communication holds; kernels bound by memory need about
+ * half of the SMs only, but share the bandwidth. */
+double mf_cost_compute_slowdown(const mf_cost *cost, const mf_op *compute, double sm_share,
+                                double memory_Bps) {
+    const double saturating = 0.5;
+    double left = 1 - fmin(0.9, fmax(0, sm_share)), taken = memory_Bps / cost->device.copy_Bps;
+    if (mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_MEMORY) {
+        return fmax(1, saturating / left) * (1 + cost->beside.memory * fmax(0, taken));
+    }
+    double bytes = 0;
+    mf_price p;
+    if (mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_GEMM ||
+        mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_GROUPED) {
+        bytes = mf_gemm_bytes(compute);
+    }
+    mf_cost_op(cost, compute, 1, &p);
+    double own = p.time_s > 0 ? bytes / p.time_s / cost->device.copy_Bps : 0;
+    return fmax(1 / left, own + fmax(0, taken));
+}
