@@ -1,15 +1,19 @@
 # moefold: everything is built out of tree in build/.  `make help` lists the targets.
 #   V=1         show every command         BUILD=dir   another build folder
 #   CC=clang    another compiler           WERROR=1    warnings are errors (CI)
+#   JOBS=n      compilers at a time (default: one a core; -j of your own wins)
 .DEFAULT_GOAL := all
 CC      ?= cc
 BUILD   ?= build
 ROOMS   := core profiles costmodel simulator planner kernels executor cli
+JOBS    ?= $(shell nproc 2>/dev/null || echo 1)
 PREFIX  ?= /usr/local
 DATADIR ?= $(CURDIR)/profiles
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '%-7s %s\n' '$(1)' '$(2)')
+# Goals that set up first build in a make of their own, with a compiler on every core.
+build = @$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) --no-print-directory
 quote = '$(subst ','\'',$(1))'
 
 # --- libraries -----------------------------------------------------------------------------------
@@ -52,7 +56,7 @@ ifneq ($(filter all,$(MAKECMDGOALS)),)
 endif
 
 all: setup ## build the library and build/moefold
-	@$(MAKE) --no-print-directory build
+	$(build) build
 
 .PHONY: build build-tests
 build: $(LIB) $(BIN)
@@ -111,20 +115,20 @@ $(BUILD)/validate: $(VALIDATE_OBJ) $(LIB)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
 
 test: setup ## build and run all tests that need no GPU
-	@$(MAKE) --no-print-directory build-tests
+	$(build) build-tests
 	@sh scripts/run-tests.sh $(BUILD)
 
 check: test
 
 san: ## all tests under AddressSanitizer and UBSan
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san CUDA=0 \
+	$(build) BUILD=$(BUILD)/san CUDA=0 \
 	  OPT="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  build-tests
 	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
 
 .PHONY: test-kills
 test-kills: ## kill training runs in the middle of 50 saves; each must leave a whole checkpoint
-	@$(MAKE) --no-print-directory build $(BUILD)/tests/unit/test_train_command
+	$(build) build $(BUILD)/tests/unit/test_train_command
 	@MF_KILLS=50 $(BUILD)/tests/unit/test_train_command
 
 lint: ## clang-format (check), clang-tidy, cppcheck
@@ -134,25 +138,25 @@ format: ## apply clang-format
 	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs -r clang-format -i
 
 bench: setup ## plan and simulation times, memory, events and layouts per second (minutes)
-	@$(MAKE) --no-print-directory build $(BENCH_BIN)
+	$(build) build $(BENCH_BIN)
 	@sh scripts/bench.sh $(BUILD)
 
 validate: setup ## predict the published runs, write docs/ACCURACY.md
-	@$(MAKE) --no-print-directory $(BUILD)/validate
+	$(build) $(BUILD)/validate
 	@$(BUILD)/validate
 	@$(MAKE) --no-print-directory price-accuracy
 
 price-accuracy: setup ## price the shapes held out of every fit, write their part of docs/ACCURACY.md
-	@$(MAKE) --no-print-directory $(BUILD)/bench/price_accuracy
+	$(build) $(BUILD)/bench/price_accuracy
 	@$(BUILD)/bench/price_accuracy -write docs/ACCURACY.md
 
 validate-fit: setup ## refit the software profiles to the published runs first (about a minute on 2 free cores)
-	@$(MAKE) --no-print-directory $(BUILD)/validate
+	$(build) $(BUILD)/validate
 	@$(BUILD)/validate --fit
 	@$(MAKE) --no-print-directory price-accuracy
 
 demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step; train a small MoE for a minute
-	@$(MAKE) --no-print-directory build
+	$(build) build
 	@sh scripts/demo.sh $(BUILD)
 
 install: build ## install to PREFIX (default /usr/local)

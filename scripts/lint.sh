@@ -10,9 +10,9 @@ files=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 # Host code of the CUDA side needs the toolkit's headers: nvcc's build checks it.
 c_files=$(git ls-files '*.c' | grep -vE '^tests/|_cuda\.c$|^bench/gpu/')
 echo "$files" | xargs clang-format --dry-run --Werror || status=1
-echo "$c_files" | xargs cppcheck --quiet --std=c11 --enable=warning --inline-suppr \
+echo "$c_files" | xargs cppcheck --quiet -j "$(nproc)" --std=c11 --enable=warning --inline-suppr \
     --suppress=missingIncludeSystem --error-exitcode=1 -I. || status=1
-if ! echo "$c_files" | xargs -P 2 -I{} clang-tidy --quiet --warnings-as-errors='*' {} -- \
+if ! echo "$c_files" | xargs -P "$(nproc)" -I{} clang-tidy --quiet --warnings-as-errors='*' {} -- \
     -std=c11 -I. -D_POSIX_C_SOURCE=200809L '-DMF_DATA_DIR=""' >"$build/tidy.log" 2>&1; then
     grep -v 'warnings generated' "$build/tidy.log"
     status=1
