@@ -308,7 +308,11 @@ static mf_status read_body(const mf_json_value *root, mf_op_times *out, mf_err *
     s = s == MF_OK ? mf_json_get_f64(root, "step_time_s", 0, 1e9, &out->step_time_s, e) : s;
     s = s == MF_OK ? mf_json_get_f64(root, "aux_coef", 0, 1e6, &out->aux_coef, e) : s;
     s = s == MF_OK ? mf_json_get_string(root, "aux_scope", &scope, e) : s;
-    s = s == MF_OK ? mf_aux_scope_parse(scope, &out->aux_scope, e) : s;
+    if (s == MF_OK && mf_aux_scope_parse(scope, &out->aux_scope, NULL) != MF_OK) {
+        s = mf_json_fail(mf_json_find(root, "aux_scope"), e,
+                         "\"aux_scope\": expected micro-batch, sequence or global, got \"%.40s\"",
+                         scope);
+    }
     const mf_json_value *ops = s == MF_OK ? mf_json_find(root, "ops") : NULL;
     if (s != MF_OK) {
         return s;
