@@ -60,7 +60,7 @@ mf_status mf_parse_f64(const char *text, double low, double high, double *out, m
     double value = 0;
     const char *end = "";
     if (!read_decimal(text, &value, &end) || *end != '\0' || value < low || value > high) {
-        if (high >= 1e6) {
+        if (high >= 1e6 && value <= high) {
             return mf_err_set(e, MF_USAGE, "expected a number >= %g, got \"%s\"", low, text);
         }
         return mf_err_set(e, MF_USAGE, "expected a number from %g to %g, got \"%s\"", low, high,

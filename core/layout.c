@@ -215,12 +215,15 @@ static mf_status check_degrees(mf_layout *l, mf_err *e) {
         RULE(degree[i].value >= 1 && degree[i].value <= (1 << 28),
              "%s must lie between 1 and 2^28, got %lld", degree[i].name, LL(degree[i].value));
     }
-    RULE(l->gpus % (l->tp * l->cp * l->pp) == 0,
-         "TP %lld x CP %lld x PP %lld = %lld does not divide the %lld GPUs", LL(l->tp), LL(l->cp),
-         LL(l->pp), LL(l->tp * l->cp * l->pp), LL(l->gpus));
-    RULE(l->gpus % (l->etp * l->ep * l->pp) == 0,
-         "ETP %lld x EP %lld x PP %lld = %lld does not divide the %lld GPUs", LL(l->etp), LL(l->ep),
-         LL(l->pp), LL(l->etp * l->ep * l->pp), LL(l->gpus));
+    /* three times 2^28 is more than an int64_t holds */
+    double dense = (double)l->tp * (double)l->cp * (double)l->pp;
+    double expert = (double)l->etp * (double)l->ep * (double)l->pp;
+    RULE(dense <= (double)l->gpus && l->gpus % (l->tp * l->cp * l->pp) == 0,
+         "TP %lld x CP %lld x PP %lld = %.0f does not divide the %lld GPUs", LL(l->tp), LL(l->cp),
+         LL(l->pp), dense, LL(l->gpus));
+    RULE(expert <= (double)l->gpus && l->gpus % (l->etp * l->ep * l->pp) == 0,
+         "ETP %lld x EP %lld x PP %lld = %.0f does not divide the %lld GPUs", LL(l->etp), LL(l->ep),
+         LL(l->pp), expert, LL(l->gpus));
     l->dp = l->gpus / (l->tp * l->cp * l->pp);
     l->edp = l->gpus / (l->etp * l->ep * l->pp);
     RULE(l->gbs % (l->mbs * l->dp) == 0,
@@ -269,6 +272,10 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
     RULE(l->pp * l->vpp <= positions,
          "PP %lld x VPP %lld: %s has only %lld layers and ends to place", LL(l->pp), LL(l->vpp),
          m->name, LL(positions));
+    RULE(l->micro_batches * l->pp * l->vpp <= MF_LAYOUT_MAX_PASSES,
+         "%lld micro-batches x PP %lld x VPP %lld: more than %d passes in a step; a larger "
+         "micro-batch or more data parallelism makes fewer",
+         LL(l->micro_batches), LL(l->pp), LL(l->vpp), MF_LAYOUT_MAX_PASSES);
     const char *name = mf_schedule_text(l->schedule);
     switch (l->schedule) {
     case MF_SCHED_GPIPE:

@@ -169,6 +169,9 @@ typedef struct mf_layout {
  * auxiliary loss by micro-batch, dropless. */
 void mf_layout_init(mf_layout *l);
 
+/* Micro-batches x PP x VPP: bounds the memory that a schedule takes (some 1 GB). */
+#define MF_LAYOUT_MAX_PASSES (1 << 24)
+
 /* Fills dp, edp, micro_batches and checks every rule of folding for this model. Errors: MF_LAYOUT
  * naming the rule and the numbers, e.g. "EP 6 does not divide the 256 experts". */
 mf_status mf_layout_resolve(mf_layout *l, const mf_model *m, mf_err *e);

@@ -53,7 +53,8 @@ const char *mf_nearest_word(const char *word, const char *const *known, size_t c
             continue;
         }
         size_t d = distance(word, length, known[i], known_length);
-        if (d < least && d < length) { /* one letter for another is no likeness */
+        bool alike = d < length || d < known_length; /* one letter for another is not */
+        if (d < least && alike) {
             least = d;
             nearest = known[i];
         }

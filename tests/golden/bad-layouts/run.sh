@@ -19,6 +19,8 @@ mf simulate --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 160 -
 mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 8 --seq 4095 --tp 2
 mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 8 --seq 4098 --cp 4
 mf simulate --model llama3-8b $job --ep 8
+mf simulate $moe --tp 268435456 --cp 268435456 --pp 268435456
+mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 268435456 --seq 4096 --pp 8
 mf simulate $moe --precision nvfp4
 mf simulate $moe --ep eight
 mf simulate $moe --ep 0
@@ -34,6 +36,7 @@ mf simulate $moe --moments fp16
 mf simulate $moe --reserve 5GB
 mf simulate $moe --reserve 120%
 mf simulate $moe --token-headroom 0.9
+mf simulate $moe --token-headroom 1e300
 mf simulate $moe --offload-optimizer 2
 mf simulate $moe --routing zipf
 mf simulate $moe --routing zipf:steep
