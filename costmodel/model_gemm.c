@@ -2,9 +2,9 @@
  *
  * A tile of bm x bn costs its multiply-adds at an SM's share of the sustained rate plus a fixed
  * time (pipeline fill and drain, epilogue); tiles run in waves over the SMs; the best of the
- * candidate tiles and of splitting the sum (with its extra traffic) is taken. The kernel costs the
- * larger of that and of its bytes (a soft maximum, since both are busy near the ridge), plus a
- * launch. Long kernels lose clocks to power: a slowly falling factor.
+ * candidate tiles and of splitting the sum (with its extra traffic and kernel) is taken. The kernel
+ * costs the larger of that and of its bytes (a soft maximum, since both are busy near the ridge),
+ * plus a launch. Long kernels lose clocks to power: a slowly falling factor.
  */
 #include "costmodel/cost_internal.h"
 
@@ -34,6 +34,38 @@ static const tile_shape tiles[] = {
     TILE(32, 128),  TILE(64, 32)};
 static const double best_reuse = 256.0 / 3; /* of 128 x 256 */
 
+/* What cuBLASLt's kernels for Hopper have in 8 bits, as its choices for 800 shapes show: with a
+ * scale per tensor no tile wider than 160; with scales per block 128 x 128 alone, in weight
+ * gradients (both operands in blocks of a row) also half of it by any width. */
+static const tile_shape tiles_8_bit[] = {
+    TILE(128, 160), TILE(160, 128), TILE(128, 144), TILE(144, 128), TILE(128, 128), TILE(128, 112),
+    TILE(112, 128), TILE(96, 128),  TILE(128, 96),  TILE(64, 256),  TILE(256, 64),  TILE(64, 192),
+    TILE(192, 64),  TILE(80, 128),  TILE(128, 80),  TILE(64, 128),  TILE(128, 64),  TILE(64, 96),
+    TILE(96, 64),   TILE(64, 64),   TILE(64, 32),   TILE(32, 64)};
+static const tile_shape tiles_blocks[] = {TILE(128, 128)};
+static const tile_shape tiles_blocks_wgrad[] = {TILE(128, 128), TILE(256, 64), TILE(192, 64),
+                                                TILE(128, 64),  TILE(96, 64),  TILE(64, 64),
+                                                TILE(32, 64)};
+
+typedef struct tile_set {
+    const tile_shape *tile;
+    size_t count;
+} tile_set;
+#define TILES(list)                                                                                \
+    (tile_set) {                                                                                   \
+        list, sizeof list / sizeof list[0]                                                         \
+    }
+
+static tile_set tiles_of(const mf_device *d, const mf_op *op) {
+    if (op->math != MF_MATH_FP8 || d->cluster == NULL ||
+        strcmp(d->cluster->gpu.arch, "hopper") != 0) {
+        return TILES(tiles);
+    }
+    return !(op->flags & MF_OPF_BLOCK_SCALED) ? TILES(tiles_8_bit)
+           : op->flags & MF_OPF_WGRAD         ? TILES(tiles_blocks_wgrad)
+                                              : TILES(tiles_blocks);
+}
+
 double mf_math_element_B(int math) {
     static const double bytes[MF_MATH_COUNT] = {4, 2, 1, 0.5625 /* one scale byte per 16 */};
     return bytes[math];
@@ -58,6 +90,7 @@ typedef struct product {
     double out_B;
     double rate_sm;
     double ends; /* share of a tile's ends that stays in the way of the next tile */
+    tile_set tiles;
 } product;
 
 /* Blackwell accumulates in a memory of its own, so that a tile is written out while the next one is
@@ -82,8 +115,8 @@ static double compute_time(const mf_device *d, const product *p, const double *t
     const double pass_s = 2 / (p->rate_sm * (1 + starve / best_reuse));
     const double split_s = p->groups * p->m * p->n * 8 / (2 * d->copy_Bps); /* of partial sums */
     double best = HUGE_VAL;
-    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
-        const tile_shape *s = &tiles[i];
+    for (size_t i = 0; i < p->tiles.count; i++) {
+        const tile_shape *s = &p->tiles.tile[i];
         double count = p->groups * whole_above(p->m * s->per_m) * whole_above(p->n * s->per_n);
         double per_k = (s->m + s->n) * (s->reuse + starve) * pass_s;
         if (count * per_sm * p->k * per_k > best) {
@@ -96,7 +129,7 @@ static double compute_time(const mf_device *d, const product *p, const double *t
             }
             double k = 64 * whole_above(p->k / (64 * split));
             double time = waves(count * split, per_sm, lost) * (k * per_k + fixed);
-            time += split > 1 ? split * split_s : 0; /* out and in again, mostly through L2 */
+            time += split > 1 ? split * split_s + t[P_LAUNCH_S] : 0; /* a kernel more, that sums them */
             best = time < best ? time : best;
         }
     }
@@ -145,7 +178,8 @@ static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
                  1,
                  output_B(op),
                  t[P_EFF] * d->rate[op->math] / d->sms,
-                 ends_of(d)};
+                 ends_of(d),
+                 tiles_of(d, op)};
     return kernel_time(d, &p, mf_gemm_bytes(op) + partial_sectors_B(op), t);
 }
 
@@ -159,7 +193,8 @@ static double grouped_time(const mf_device *d, const mf_op *op, const double *t)
                  groups,
                  output_B(op),
                  t[P_EFF] * d->rate[op->math] / d->sms,
-                 ends_of(d)};
+                 ends_of(d),
+                 tiles_of(d, op)};
     return kernel_time(d, &p, mf_gemm_bytes(op), t);
 }
 
