@@ -233,6 +233,12 @@ static bool is_exchange(const mf_op *op) {
     return op->stream == MF_STREAM_EP;
 }
 
+/* Rows that the dispatcher itself puts into order behind a dispatch or takes out of it before a
+ * combine: one exchange with it. */
+static bool one_exchange(const mf_op *op, const mf_op *next) {
+    return (next->kind == MF_OP_PERMUTE && is_exchange(next)) || op->kind == MF_OP_UNPERMUTE;
+}
+
 /* Both sides run until just after their next exchange, turn by turn: while one side's rows travel,
  * the other computes. The backward side begins, since its first exchange (the gradient of combine)
  * stands near its start and then runs beside the forward side's attention; at the end the forward
@@ -246,7 +252,9 @@ int mf_block_merge(const mf_block *forward, const mf_block *backward, mf_merged_
         while (at[side] < end[side]) {
             int i = at[side]++;
             order[n++] = (mf_merged_op){(uint8_t)side, (int16_t)i};
-            if (is_exchange(&block[side]->ops[i])) {
+            const mf_op *op = &block[side]->ops[i];
+            bool more = at[side] < end[side] && one_exchange(op, op + 1);
+            if (is_exchange(op) && !more) {
                 break;
             }
         }

@@ -3,6 +3,8 @@
  * or its release states. */
 #include "bench/published/predict.h"
 
+#include <string.h>
+
 /* Gradients accumulated and reduced in BF16: half the bytes of every reduction, and weight
  * gradients that add to two bytes instead of four. */
 static void halve_gradients(mf_program *p) {
@@ -36,17 +38,28 @@ static void fix_capacity(mf_program *p) {
     }
 }
 
-/* Megatron adds the biases of the experts' second product op by op over FP32 copies: forward
- * product, sum, concatenation and cast, 28 bytes an element; backward casts, the gradient's split,
- * and the sums that the gradients of bias and probability need, 40. A fused kernel does without. */
-static void add_expert_bias(const mf_model *m, mf_block *b) {
+/* What Megatron does op by op where its kernels for the experts' activation end. Biases of the
+ * second product, over FP32 copies: forward product, sum, concatenation and cast, 28 bytes an
+ * element of the rows; backward casts, the gradient's split, and the sums that the gradients of
+ * bias and probability need, 40. A clamp of both halves and their concatenation: 16 bytes an
+ * element of the activation, backward 20. Behind an all-to-all, rows of low precision are padded to
+ * whole blocks by a copy and cut again: 8 bytes an element of the rows in each pass. A fused kernel
+ * does without. */
+static void add_expert_copies(const pub_row *r, const mf_layout *l, mf_block *b) {
+    const mf_model *m = &r->model;
+    bool low = mf_precision_quantised_B(l->precision) > 0;
+    bool pads = low && l->dispatcher == MF_DISPATCH_ALLTOALL && !r->dropped_tokens;
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
-        if ((op->kind == MF_OP_SWIGLU_FWD || op->kind == MF_OP_SWIGLU_BWD) &&
-            (op->flags & MF_OPF_ROUTED)) {
-            double elements = (double)op->dim[0] * (double)m->hidden;
-            op->bytes += (op->kind == MF_OP_SWIGLU_FWD ? 28.0 : 40.0) * elements;
+        bool forward = op->kind == MF_OP_SWIGLU_FWD;
+        if ((!forward && op->kind != MF_OP_SWIGLU_BWD) || !(op->flags & MF_OPF_ROUTED)) {
+            continue;
         }
+        double rows = (double)op->dim[0], width = (double)op->dim[1];
+        bool again = op->pass == MF_PASS_R; /* the activation alone */
+        op->bytes += m->swiglu_limit > 0 ? (forward ? 16.0 : 20.0) * rows * width : 0;
+        op->bytes += m->ffn_bias && !again ? (forward ? 28.0 : 40.0) * rows * (double)m->hidden : 0;
+        op->bytes += pads && !again ? 8.0 * rows * (double)m->hidden : 0;
     }
 }
 
@@ -151,11 +164,25 @@ static void fuse_experts(mf_block *b) {
     }
 }
 
+/* HybridEP's dispatch and combine hold the reordering of rows, so that it runs where they run:
+ * beside compute where expert traffic is merged with the other micro-batch. */
+static void reorder_with_dispatch(mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        if (op->kind == MF_OP_PERMUTE || op->kind == MF_OP_UNPERMUTE) {
+            op->stream = MF_STREAM_EP;
+        }
+    }
+}
+
 static void edit_block(const pub_row *r, const mf_layout *l, mf_block *b) {
     if (r->fused_experts) {
         fuse_experts(b);
-    } else if (r->moe && r->model.ffn_bias) {
-        add_expert_bias(&r->model, b);
+    } else if (r->moe && strncmp(r->software, "megatron", strlen("megatron")) == 0) {
+        add_expert_copies(r, l, b);
+    }
+    if (r->hybrid_ep) {
+        reorder_with_dispatch(b);
     }
     if (r->eager) {
         run_eagerly(b);

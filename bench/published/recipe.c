@@ -104,7 +104,8 @@ void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const
     if (l->pp == 1) {
         l->vpp = 1;
     }
-    if (pub_has(dispatcher, "hybridep") || pub_has(dispatcher, "deepep")) {
+    r->hybrid_ep = pub_has(dispatcher, "hybridep");
+    if (r->hybrid_ep || pub_has(dispatcher, "deepep")) {
         l->dispatcher = MF_DISPATCH_FUSED;
     } else {
         /* Megatron-LM's default; Bridge's recipes take DeepEP where tokens leave the domain. */

@@ -156,6 +156,64 @@ static void rowwise_scales_travel_in_bf16_and_are_found_by_every_rank(void **sta
     assert_true(wide_q > 2 * narrow_q);
 }
 
+/* Of the first layer with experts: its block. */
+static const mf_block *expert_block(const mf_program *p) {
+    for (int i = 0; i < p->assignment.positions; i++) {
+        if (p->blocks[p->block_of[i]]->params.expert > 0) {
+            return p->blocks[p->block_of[i]];
+        }
+    }
+    fail_msg("no experts");
+    return NULL;
+}
+
+static void hybridep_puts_rows_into_order_as_part_of_the_exchange(void **state) {
+    mf_program *p = lowered(row(state, "brn-002"));
+    const mf_block *b = expert_block(p);
+    mf_merged_op *order = calloc(2 * (size_t)b->nops, sizeof *order);
+    int n = mf_block_merge(b, b, order), with = 0;
+    for (int i = 1; i < n; i++) {
+        const mf_op *before = &b->ops[order[i - 1].op], *op = &b->ops[order[i].op];
+        bool one = (before->kind == MF_OP_DISPATCH && op->kind == MF_OP_PERMUTE) ||
+                   (before->kind == MF_OP_UNPERMUTE && op->kind == MF_OP_COMBINE);
+        assert_true(op->kind != MF_OP_PERMUTE || op->stream == MF_STREAM_EP);
+        with += one && order[i].side == order[i - 1].side;
+    }
+    assert_int_equal(with, 4); /* both ways of both sides */
+    free(order);
+    mf_program_destroy(p);
+    p = lowered(row(state, "mcm-004")); /* DeepEP */
+    b = expert_block(p);
+    for (int k = 0; k < b->nops; k++) {
+        assert_true(b->ops[k].kind != MF_OP_PERMUTE || b->ops[k].stream == MF_STREAM_COMPUTE);
+    }
+    mf_program_destroy(p);
+}
+
+/* Bytes of an element of the activation of GPT-OSS's experts, where the hidden size is as wide. */
+static void activations_that_end_a_kernel_early_cost_their_copies(void **state) {
+    static const struct {
+        const char *id;
+        double bytes;
+    } want[] = {{"bra-076", 3 * 2 + 16 + 28}, /* clamp, bias; HybridEP pads */
+                {"bra-167", 3 * 2 + 16 + 28}, /* BF16 behind an all-to-all: nothing to pad */
+                {"bra-028", 3 * 2 + 16 + 28}, /* MXFP8 behind HybridEP */
+                {"brn-005", 0}};              /* fused with the products */
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        mf_program *p = lowered(row(state, want[i].id));
+        const mf_block *b = expert_block(p);
+        for (int k = 0; k < b->nforward; k++) {
+            const mf_op *op = &b->ops[k];
+            if (op->kind == MF_OP_SWIGLU_FWD && (op->flags & MF_OPF_ROUTED)) {
+                assert_int_equal(op->dim[1], 2880);
+                double each = op->bytes / ((double)op->dim[0] * 2880);
+                assert_true(each > want[i].bytes - 0.1 && each < want[i].bytes + 0.1);
+            }
+        }
+        mf_program_destroy(p);
+    }
+}
+
 static void flags_are_those_of_the_sources_recipes(void **state) {
     assert_true(row(state, "bra-019")->layout.overlap & MF_OVERLAP_TP);
     assert_false(row(state, "bra-020")->layout.overlap & MF_OVERLAP_TP); /* NVFP4 */
@@ -175,6 +233,8 @@ int main(void) {
         cmocka_unit_test(selective_checkpoints_of_ops_repeat_every_second_product),
         cmocka_unit_test(rowwise_scales_travel_in_bf16_and_are_found_by_every_rank),
         cmocka_unit_test(flags_are_those_of_the_sources_recipes),
+        cmocka_unit_test(hybridep_puts_rows_into_order_as_part_of_the_exchange),
+        cmocka_unit_test(activations_that_end_a_kernel_early_cost_their_copies),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
