@@ -151,6 +151,11 @@ typedef struct mf_once {
     double losses;                    /* FP64 sums that travel beside the norm's */
 } mf_once;
 int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max);
+void mf_program_once(const mf_program *p, int64_t stage, mf_once *out);
+
+/* Sums of a step over all ranks before those by position: squared norm, loss, that of MTP, z-loss.
+ */
+#define MF_STEP_SUMS 4
 
 /* Gradient reduction and parameter gather of a block with these parameters. */
 mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count params);

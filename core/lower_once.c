@@ -279,13 +279,12 @@ bool mf_program_holds(const mf_program *p, int64_t stage, mf_table table) {
     return false;
 }
 
-/* Sums beside the norm's: the loss, that of MTP, the z-loss, the auxiliary loss of each position.
- */
+/* Sums beside the norm's: the auxiliary loss of each position with the others. */
 static double losses(const mf_program *p) {
-    return 3.0 + (double)p->assignment.positions;
+    return (double)(MF_STEP_SUMS - 1 + p->assignment.positions);
 }
 
-int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max) {
+void mf_program_once(const mf_program *p, int64_t stage, mf_once *out) {
     const mf_layout *l = &p->layout;
     const mf_model *m = &p->model;
     mf_once w = {.params = mf_program_stage_params(p, stage),
@@ -302,5 +301,11 @@ int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max
             here ? ceil((double)m->vocab / (double)l->tp) * (double)m->hidden : 0.0;
     }
     w.expert_counts = m->correction_bias ? stage_moe_layers(p, stage) * (double)m->experts : 0.0;
-    return mf_param_optimizer(l, &w, ops, max);
+    *out = w;
+}
+
+int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max) {
+    mf_once w;
+    mf_program_once(p, stage, &w);
+    return mf_param_optimizer(&p->layout, &w, ops, max);
 }

@@ -1,11 +1,11 @@
 /* memory.h - the static memory plan of a program: one number per stage and where it comes from.
  *
- * peak = persistent + context + communication buffers + boundary + gathered weights + the maximum
- * over schedule events, and over the blocks inside an event, of (saved + held for weight gradients
- * + gradients not yet reduced into a ZeRO-2/3 shard + workspace and offload staging of the blocks
- * that run). Saved tensors of the running micro-batch pile up block by block in forward and go
- * block by block in backward. Chunks do not peak at the same time: the maximum of the sum is taken.
- * The planner, the simulator and the executor's arena read this result.
+ * peak = persistent + context + inputs + communication buffers + boundary + gathered weights + the
+ * maximum over schedule events, and over the blocks inside an event, of (saved + held for weight
+ * gradients + gradients not yet reduced into a ZeRO-2/3 shard + workspace and offload staging of
+ * the blocks that run). Saved tensors of the running micro-batch pile up block by block in forward
+ * and go block by block in backward. Chunks do not peak at the same time: the maximum of the sum is
+ * taken. The planner, the simulator and the executor's arena read this result.
  */
 #ifndef MF_CORE_MEMORY_H
 #define MF_CORE_MEMORY_H
@@ -23,6 +23,7 @@
     X(WORKSPACE, "workspace")                                                                      \
     X(GATHERED, "gathered_weights")                                                                \
     X(COMM, "comm_buffers")                                                                        \
+    X(INPUTS, "inputs") /* the batch, tables of positions and angles, sums */                      \
     X(CONTEXT, "context")
 typedef enum mf_memory_kind {
 #define X(name, text) MF_MEM_##name,
@@ -55,7 +56,8 @@ mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stag
                          mf_err *e);
 
 /* Bytes of the CUDA context, cuBLAS/cuDNN workspaces and NCCL channels for a layout on a cluster:
- * part of every stage's peak, from the number of communicators and their sizes. */
+ * part of every stage's peak, from the number of communicators and their sizes. CPU ranks have none
+ * of it; their stages' context is the scratch of the kernels (core/memory_inputs.h). */
 double mf_memory_context_B(const mf_cluster *c, const mf_layout *l);
 double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l);
 

@@ -34,7 +34,7 @@ typedef struct mf_places {
     int blocks;                  /* of the stage, chunk after chunk */
     int *first;                  /* [chunks + 1] block of a chunk */
     mf_place_instance *instance; /* [blocks][micro_batches] */
-    int64_t *event;      /* [events + 1] first work of an event */
+    int64_t *event;              /* [events + 1] first work of an event */
     mf_place_work *work; /* of the k-th block that event i runs: event[i] + 2 k, and + 1 for the
                             backward side of a merged pair */
 } mf_places;

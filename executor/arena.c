@@ -78,6 +78,29 @@ static mf_status allocate(mf_exec *x, int64_t size_B, int64_t padding, mf_err *e
     return MF_OK;
 }
 
+/* Inputs and scratch at their places. */
+static void lay_inputs(mf_exec *x, const mf_inputs *in, char **at) {
+    char *base = take(at, in->size_B);
+#define AT(place) ((void *)(base + in->place))
+    x->tokens = AT(tokens);
+    x->rows[0] = AT(rows[0]);
+    x->rows[1] = AT(rows[1]);
+    x->positions_of_rows = AT(positions);
+    x->cu = AT(cu);
+    x->full_cu = AT(full_cu);
+    x->near_cu = AT(near_cu);
+    x->ring_position = AT(ring_position);
+    x->full_position = AT(full_position);
+    x->near_position = AT(near_position);
+    x->rope = AT(rope);
+    x->sums = AT(sums);
+    x->loads = AT(loads);
+    x->corrections = AT(corrections);
+#undef AT
+    x->aux_of_position = x->sums + MF_STEP_SUMS;
+    x->scratch = take(at, x->scratch_B);
+}
+
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     const int64_t total[2] = {x->params.dense, x->params.expert};
     int64_t shard[2], weights[2], gradients[2], exchange_B, state = 0, owned = 0, on_host = 0;
@@ -89,6 +112,9 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     int64_t master_B = weight_B < 4 ? 4 : 0, states_B = master_B + 2 * moment_B;
     find_owned(x, shard);
     find_buffers(x, &exchange_B);
+    mf_inputs inputs;
+    mf_memory_inputs(&x->p->model, &x->p->layout, &inputs);
+    x->scratch_B = mf_memory_scratch_B(x->p, x->stage, &x->lent_B);
     mf_status status = mf_memory_place(x->p, x->s, x->stage, &x->places, e);
     if (status != MF_OK) {
         return status;
@@ -104,8 +130,9 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     int64_t buffers = 2 * sides + 2 * x->sending + x->waiting;
     x->host_B = x->places->host_B + states_B * on_host;
     status = allocate(x,
-                      state + x->places->size_B + buffers * x->boundary_B +
-                          2 * sides * x->gathered_B + exchange_B + states_B * (owned - on_host),
+                      state + x->places->size_B + inputs.size_B + x->scratch_B +
+                          buffers * x->boundary_B + 2 * sides * x->gathered_B + exchange_B +
+                          states_B * (owned - on_host),
                       padding, e);
     if (status != MF_OK) {
         return status;
@@ -127,6 +154,7 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     for (int i = 0; i < 2 * x->sending + x->waiting; i++) {
         x->mail[i].data = take(&at, x->boundary_B);
     }
+    lay_inputs(x, &inputs, &at);
     x->host_states = at + states_B * (owned - on_host);
     for (int h = 0; h < 2; h++) {
         bool shards = mf_exec_shards_weights(x, h);

@@ -22,8 +22,9 @@ struct mf_comm {
     MPI_Comm group[GROUPS];
     MPI_Comm pipeline; /* the world again, for messages between stages */
     MPI_Request send[MF_COMM_SLOTS];
-    uint16_t *pieces; /* of a sum of BF16 */
+    uint16_t *pieces; /* of a sum of BF16; lent, or own */
     int64_t pieces_room;
+    uint16_t *own_pieces;
 #endif
 };
 
@@ -223,7 +224,7 @@ void mf_comm_destroy(mf_comm *c) {
             MPI_Comm_free(&c->pipeline);
         }
     }
-    free(c->pieces);
+    free(c->own_pieces);
     free(c);
 }
 
@@ -279,6 +280,11 @@ mf_status mf_comm_all_gather_v(mf_comm *c, mf_group_kind g, mf_comm_type type, v
     return MF_OK;
 }
 
+void mf_comm_lend(mf_comm *c, void *room, int64_t elements) {
+    c->pieces = room;
+    c->pieces_room = elements;
+}
+
 /* The pieces of all members, summed in float in order of group rank, rounded once. */
 static mf_status sum_bf16(mf_comm *c, mf_group_kind g, const void *in, void *out,
                           const int64_t *counts, mf_err *e) {
@@ -286,11 +292,11 @@ static mf_status sum_bf16(mf_comm *c, mf_group_kind g, const void *in, void *out
     int_counts send, receive;
     int64_t same[MF_COMM_MAX_GROUP];
     if (room > c->pieces_room) { /* grows in the first step, then stands */
-        uint16_t *pieces = realloc(c->pieces, (size_t)room * sizeof *pieces);
+        uint16_t *pieces = realloc(c->own_pieces, (size_t)room * sizeof *pieces);
         if (pieces == NULL) {
             return mf_err_set(e, MF_NOMEM, "ranks: out of memory");
         }
-        c->pieces = pieces;
+        c->pieces = c->own_pieces = pieces;
         c->pieces_room = room;
     }
     for (int64_t i = 0; i < members; i++) {

@@ -74,7 +74,15 @@ mf_status mf_comm_ring(mf_comm *c, mf_group_kind g, int64_t steps, const void *i
 #define MF_COMM_SLOTS 4
 mf_status mf_comm_send(mf_comm *c, int slot, int64_t to, int tag, const void *data, size_t size_B,
                        mf_err *e);
+/* Room for `elements` BF16 values that sums of BF16 may use from now on; stays the caller's. Sums
+ * that need more take memory of their own, once. */
+void mf_comm_lend(mf_comm *c, void *room, int64_t elements);
+
 mf_status mf_comm_wait_send(mf_comm *c, int slot, mf_err *e);
+
+/* Room for `elements` BF16 values that sums of BF16 use from now on; it stays the caller's. Sums
+ * that need more take memory of their own, once. */
+void mf_comm_lend(mf_comm *c, void *room, int64_t elements);
 mf_status mf_comm_receive(mf_comm *c, int64_t from, int tag, void *data, size_t size_B, mf_err *e);
 mf_status mf_comm_barrier(mf_comm *c, mf_err *e);
 

@@ -82,7 +82,7 @@ static void fill_positions(mf_exec *x) {
 }
 
 /* Largest that an op, a position's gradients or the sums of pass O need. */
-static size_t scratch_B(const mf_exec *x) {
+static size_t scratch_needed(const mf_exec *x) {
     size_t most = (size_t)mf_exec_reduce_scratch(x) * sizeof(float);
     for (int i = 0; i < x->p->assignment.positions; i++) {
         size_t elements = 0;
@@ -110,36 +110,19 @@ static int longest_block(const mf_exec *x) {
     return most;
 }
 
-static mf_status allocate_inputs(mf_exec *x, mf_err *e) {
-    const mf_layout *l = &x->p->layout;
-    const mf_model *m = &x->p->model;
-    size_t rows = (size_t)(l->mbs * (l->seq / l->cp)), depths = (size_t)m->mtp_layers + 1;
-    size_t rot = (size_t)m->head_dim, positions = (size_t)x->p->assignment.positions;
-    size_t experts = (size_t)m->experts;
-    x->tokens = calloc((size_t)(l->mbs * (l->seq + 1)), sizeof *x->tokens);
-    for (int side = 0; side < 2; side++) {
-        x->rows[side] = calloc(2 * rows * depths, sizeof *x->rows[side]);
-    }
-    x->positions_of_rows = calloc(rows, sizeof *x->positions_of_rows);
-    x->cu = calloc((size_t)l->mbs + 1, sizeof *x->cu);
-    x->full_cu = calloc((size_t)l->mbs + 1, sizeof *x->full_cu);
-    x->ring_position = calloc(rows * (size_t)l->cp, sizeof *x->ring_position);
-    x->full_position = calloc(rows * (size_t)l->cp, sizeof *x->full_position);
-    x->near_position = calloc(rows * (size_t)l->cp, sizeof *x->near_position);
-    x->near_cu = calloc((size_t)l->mbs + 1, sizeof *x->near_cu);
-    x->rope = calloc((size_t)l->seq * rot, sizeof *x->rope);
-    x->env.scratch_B = scratch_B(x);
-    x->scratch = aligned_alloc(64, (x->env.scratch_B + 63) / 64 * 64 + 64);
+/* Scratch stands in the arena as planned; what its end is lent for needs none of the rest. */
+static mf_status share_scratch(mf_exec *x, mf_err *e) {
+    x->env.scratch_B = (size_t)(x->scratch_B - x->lent_B);
+    mf_comm_lend(x->comm, (char *)x->scratch + x->env.scratch_B, x->lent_B / 2);
+    return scratch_needed(x) <= x->env.scratch_B
+               ? MF_OK
+               : mf_err_set(e, MF_INTERNAL, "the plan's scratch of %zu bytes is %zu too small",
+                            x->env.scratch_B, scratch_needed(x) - x->env.scratch_B);
+}
+
+static mf_status allocate_orders(mf_exec *x, mf_err *e) {
     x->merged = calloc((size_t)longest_block(x) * 2 + 1, sizeof *x->merged);
-    x->sums = calloc(MF_SUMS + positions, sizeof *x->sums);
-    x->loads = calloc(positions * experts + 1, sizeof *x->loads);
-    x->corrections = calloc(positions * experts + 1, sizeof *x->corrections);
-    bool ok = x->tokens && x->rows[0] && x->rows[1] && x->positions_of_rows && x->cu &&
-              x->full_cu && x->ring_position && x->full_position && x->near_position &&
-              x->near_cu && x->rope && x->scratch && x->merged && x->sums && x->loads &&
-              x->corrections;
-    x->aux_of_position = x->sums != NULL ? x->sums + MF_SUMS : NULL;
-    if (!ok) {
+    if (x->merged == NULL) {
         return mf_err_set(e, MF_NOMEM, "executor: out of memory");
     }
     const mf_assignment *a = &x->p->assignment;
@@ -213,7 +196,10 @@ mf_status mf_exec_create(const mf_program *program, const mf_schedule *schedule,
         status = join_near(x, e);
     }
     if (status == MF_OK) {
-        status = allocate_inputs(x, e);
+        status = share_scratch(x, e);
+    }
+    if (status == MF_OK) {
+        status = allocate_orders(x, e);
     }
     if (status == MF_OK) {
         status = plan_memory(x, e);
@@ -234,23 +220,8 @@ void mf_exec_destroy(mf_exec *x) {
     }
     mf_exec_unbind(x);
     mf_exec_reduce_clear(x);
-    free(x->tokens);
-    free(x->rows[0]);
-    free(x->rows[1]);
-    free(x->positions_of_rows);
-    free(x->cu);
-    free(x->full_cu);
-    free(x->ring_position);
-    free(x->full_position);
-    free(x->near_position);
-    free(x->near_cu);
-    free(x->rope);
-    free(x->scratch);
     free(x->merged);
     mf_pairing_clear(&x->pairing);
-    free(x->sums);
-    free(x->loads);
-    free(x->corrections);
     free(x);
 }
 

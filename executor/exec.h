@@ -2,6 +2,7 @@
 #ifndef MF_EXECUTOR_EXEC_H
 #define MF_EXECUTOR_EXEC_H
 
+#include "core/memory_inputs.h"
 #include "core/memory_place.h"
 #include "core/pairing.h"
 #include "executor/program_run.h"
@@ -66,9 +67,6 @@ typedef struct table_copies {
     mf_group_kind shards; /* with this rank's place in its TP group alone */
 } table_copies;
 
-/* Sums of a step over all ranks before those by position: squared norm, losses. */
-#define MF_SUMS 4
-
 struct mf_exec {
     const mf_program *p;
     const mf_schedule *s;
@@ -104,18 +102,18 @@ struct mf_exec {
     mailbox *mail;     /* [2 * sending], then [waiting] */
     int sending, waiting;
 
-    /* outside the arena: what ops read of the batch, scratch, results */
+    /* what ops read of the batch, scratch, results (core/memory_inputs.h) */
     int32_t *tokens;  /* [local samples][seq + 1] */
     int32_t *rows[2]; /* tokens and labels of the micro-batch of a side, for each MTP depth */
     int32_t *positions_of_rows, *cu, *ring_position, *full_position, *full_cu;
     int32_t *near_position, *near_cu;
     float *rope;
     void *scratch;
-    mf_merged_op *merged; /* order of a pair of blocks */
-    mf_pairing pairing;   /* blocks of the event that runs */
+    int64_t scratch_B, lent_B; /* lent: its end, to sums in flight */
+    mf_merged_op *merged;      /* order of a pair of blocks */
+    mf_pairing pairing;        /* blocks of the event that runs */
     float *loads, *corrections;
-    /* of the step over all ranks: squared norm, loss, MTP's, z-loss, auxiliary losses */
-    double *sums;
+    double *sums; /* of the step over all ranks: MF_STEP_SUMS, auxiliary losses */
     double *aux_of_position, loss_sum, mtp_sum, z_sum;
     int64_t step, ops;
 

@@ -67,7 +67,7 @@ static mf_status norm(mf_exec *x, const mf_op *op, mf_err *e) {
 
 static mf_status sum_over_world(mf_exec *x, const mf_op *op, mf_err *e) {
     return mf_comm_all_reduce(x->comm, (mf_group_kind)op->group, MF_COMM_F64, MF_COMM_SUM, x->sums,
-                              MF_SUMS + x->p->assignment.positions, e);
+                              MF_STEP_SUMS + x->p->assignment.positions, e);
 }
 
 /* --- update

@@ -1,6 +1,8 @@
 /* oracle.c - quotes from lowering and cost model, steps from memory plan and simulator. */
 #include "planner/oracle.h"
 
+#include "core/memory_inputs.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -349,7 +351,9 @@ static double real_flops_s(void *self, const mf_layout *l, double flops) {
 static double real_fixed_B(void *self, const mf_layout *l) {
     const mf_oracle_real *o = self;
     const mf_cluster *c = mf_cost_cluster(o->cost);
-    return mf_memory_context_B(c, l) + mf_memory_comm_B(c, l);
+    mf_inputs inputs;
+    mf_memory_inputs(o->model, l, &inputs);
+    return mf_memory_context_B(c, l) + mf_memory_comm_B(c, l) + (double)inputs.size_B;
 }
 
 static double real_usable_B(void *self, const mf_layout *l) {

@@ -224,7 +224,7 @@ static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
             double standing = st->kind_B[MF_MEM_WEIGHTS] + params.gradients_B +
                               st->kind_B[MF_MEM_OPTIMIZER] + st->kind_B[MF_MEM_BOUNDARY] +
                               st->kind_B[MF_MEM_GATHERED] + st->kind_B[MF_MEM_COMM] +
-                              st->kind_B[MF_MEM_CONTEXT];
+                              st->kind_B[MF_MEM_INPUTS] + st->kind_B[MF_MEM_CONTEXT];
             double alive = brute_force(p, s, k), counted = standing + alive;
             check_places(p, s, k, alive, &loose);
             assert_close(st->peak_B, counted, 1e-6 * counted);

@@ -1,0 +1,34 @@
+/* memory_inputs.h - what the ops of a step read and write beside the tensors of blocks: the batch,
+ * tables of positions and angles, sums; and the room that reference kernels work in. Part of the
+ * memory plan; the executor's arena holds them at these places.
+ */
+#ifndef MF_CORE_MEMORY_INPUTS_H
+#define MF_CORE_MEMORY_INPUTS_H
+
+#include "core/lower.h"
+
+/* Places from the start, each at a multiple of MF_ALIGN_B. Rows are those inside TP regions, MB * S
+ * / CP. */
+typedef struct mf_inputs {
+    int64_t tokens;    /* [MB][S + 1] int32 of the samples at hand */
+    int64_t rows[2];   /* [depths][2][rows] int32: tokens and labels, by side of a merged event */
+    int64_t positions; /* [rows] int32 in the sample */
+    int64_t cu;        /* [MB + 1] int32: first row of each sample, */
+    int64_t full_cu;   /* likewise of what is gathered over CP, */
+    int64_t near_cu;   /* and over a part of CP */
+    int64_t ring_position, full_position, near_position; /* [rows * CP] int32 */
+    int64_t rope;                                        /* [2][S][head_dim / 2] float: cos, sin */
+    int64_t sums;                                        /* [sums] double: norm, losses */
+    int64_t loads;       /* [positions][experts] float: choices of the step */
+    int64_t corrections; /* [positions][experts] float: correction biases */
+    int64_t size_B;
+} mf_inputs;
+
+void mf_memory_inputs(const mf_model *m, const mf_layout *l, mf_inputs *out);
+
+/* Room that ops of this stage need beside their operands on CPU ranks; *lent_B of it, at the
+ * end, is for sums of BF16 that are in flight. GPUs keep theirs in the context (core/memory.h): 0.
+ */
+int64_t mf_memory_scratch_B(const mf_program *p, int64_t stage, int64_t *lent_B);
+
+#endif
