@@ -129,7 +129,8 @@ static double compute_time(const mf_device *d, const product *p, const double *t
             }
             double k = 64 * whole_above(p->k / (64 * split));
             double time = waves(count * split, per_sm, lost) * (k * per_k + fixed);
-            time += split > 1 ? split * split_s + t[P_LAUNCH_S] : 0; /* a kernel more, that sums them */
+            time +=
+                split > 1 ? split * split_s + t[P_LAUNCH_S] : 0; /* a kernel more, that sums them */
             best = time < best ? time : best;
         }
     }

@@ -116,6 +116,7 @@ static mf_status create_schema(mf_store *s, int from, int to, mf_err *e) {
                  to);
         st = run(s, text, "creating", e);
     }
+    st = st == MF_OK && from > 0 ? mf_store_respell(s, e) : st;
     if (st == MF_OK) {
         return run(s, "COMMIT", "creating", e);
     }

@@ -50,6 +50,10 @@ void mf_store_key(const mf_point *p, char *key, size_t size);
 /* Text of a column into a field of `size`; false for another type, a NUL inside or too long. */
 bool mf_store_column_text(sqlite3_stmt *q, int column, char *out, size_t size);
 
+/* Brings the keys of sound rows into today's spelling, which has dims that an older program did not
+ * know: with their fallbacks. Others are left alone. Inside a transaction. */
+mf_status mf_store_respell(mf_store *s, mf_err *e);
+
 /* Whether there is a sound row of this canonical point's gpu, op and dims. */
 mf_status mf_store_has(mf_store *s, const mf_point *p, bool *there, mf_err *e);
 

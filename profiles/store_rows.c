@@ -2,6 +2,7 @@
 #include "profiles/store_private.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- sums ------------------------------------------------------------------------------------- */
@@ -206,6 +207,68 @@ out:
     if (damaged_rows != NULL) {
         *damaged_rows = bad;
     }
+    return st;
+}
+
+typedef struct respelling {
+    mf_point *row; /* [n] with their ids */
+    size_t n, room;
+    mf_status status;
+    mf_err *e;
+} respelling;
+
+/* The key of a row as it is stored. */
+static mf_status key_of(mf_store *s, int64_t id, char *key, size_t size, mf_err *e) {
+    mf_status st = MF_OK;
+    sqlite3_stmt *q = NULL;
+    key[0] = '\0';
+    MF_SQL(s, sqlite3_prepare_v2(s->db, "SELECT key FROM point WHERE id=?1", -1, &q, NULL),
+           "reading");
+    MF_SQL(s, sqlite3_bind_int64(q, 1, id), "reading");
+    if (sqlite3_step(q) == SQLITE_ROW) {
+        (void)mf_store_column_text(q, 0, key, size);
+    }
+out:
+    sqlite3_finalize(q);
+    return st;
+}
+
+static int collect(const mf_point *p, void *user) {
+    respelling *r = user;
+    if (r->n == r->room) {
+        size_t room = r->room > 0 ? 2 * r->room : 256;
+        mf_point *more = realloc(r->row, room * sizeof *more);
+        if (more == NULL) {
+            r->status = mf_err_set(r->e, MF_NOMEM, "store: out of memory");
+            return 1;
+        }
+        r->row = more;
+        r->room = room;
+    }
+    r->row[r->n++] = *p;
+    return 0;
+}
+
+static mf_status respell_row(mf_store *s, const mf_point *p, mf_err *e) {
+    char stored[MF_STORE_KEY_MAX], now[MF_STORE_KEY_MAX], sql[80];
+    mf_status st = key_of(s, p->id, stored, sizeof stored, e);
+    mf_store_key(p, now, sizeof now);
+    if (st != MF_OK || strcmp(stored, now) == 0) {
+        return st;
+    }
+    snprintf(sql, sizeof sql, "DELETE FROM point WHERE id=%lld", (long long)p->id);
+    int code = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
+    return code == SQLITE_OK ? mf_store_put(s, p, e) : mf_store_fail(s, code, "respelling", e);
+}
+
+mf_status mf_store_respell(mf_store *s, mf_err *e) {
+    respelling r = {.status = MF_OK, .e = e};
+    mf_status st = mf_store_each(s, NULL, NULL, collect, &r, NULL, e);
+    st = st == MF_OK ? r.status : st;
+    for (size_t i = 0; st == MF_OK && i < r.n; i++) {
+        st = respell_row(s, &r.row[i], e);
+    }
+    free(r.row);
     return st;
 }
 

@@ -209,10 +209,11 @@ static void two_handles_on_one_file_see_each_others_points(void **state) {
     mf_store_close(b);
 }
 
-static void a_folder_or_an_unreachable_path_is_an_io_error(void **state) {
+static void a_folder_is_no_store_and_an_unreachable_path_an_io_error(void **state) {
     (void)state;
     mf_store *s = NULL;
-    assert_int_equal(mf_store_open(folder, &s, &e), MF_IO);
+    assert_int_equal(mf_store_open(folder, &s, &e), MF_INPUT);
+    assert_non_null(strstr(e.text, "not a folder"));
     assert_null(s);
     char missing[128];
     snprintf(missing, sizeof missing, "%s/none/p.sqlite", folder);
@@ -310,6 +311,9 @@ static void a_rebuild_that_fails_leaves_the_store_alone(void **state) {
     unsetenv("MOEFOLD_DATA");
 }
 
+/* A key from before exchanges had a skew. */
+#define DISPATCH_1 "tokens=4096 hidden=7168 topk=8 experts=64 ranks=2 nodes=1 dtype=bf16 impl=fused"
+
 /* What a program of schema 1 wrote, word for word. */
 static const char schema_1[] =
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -320,6 +324,8 @@ static const char schema_1[] =
     "INSERT INTO meta VALUES ('schema', '1');"
     "INSERT INTO point VALUES (1, 'h200', 'copy', 'bytes=8', 1e-6, 1e-6, 2e-6, 7, 'cuda=13.0', "
     "'2026-11-21', 'own', 0, %lld);"
+    "INSERT INTO point VALUES (2, 'h200', 'dispatch', '" DISPATCH_1
+    "', 1e-6, 1e-6, 2e-6, 7, 'cuda=13.0', '2026-11-21', 'own', 0, %lld);"
     "PRAGMA application_id=%d; PRAGMA user_version=1";
 
 static void write_schema_1(bool sound) {
@@ -330,7 +336,8 @@ static void write_schema_1(bool sound) {
     p.samples = 7;
     strcpy(p.source, "own");
     uint64_t sum = mf_store_row_sum("h200", "copy", "bytes=8", &p);
-    snprintf(sql, sizeof sql, schema_1, (long long)sum, 0x6d6f6566);
+    uint64_t other = mf_store_row_sum("h200", "dispatch", DISPATCH_1, &p);
+    snprintf(sql, sizeof sql, schema_1, (long long)sum, (long long)other, 0x6d6f6566);
     if (!sound) { /* a column of another name */
         memcpy(strstr(sql, "low_s"), "law_s", 5);
     }
@@ -347,7 +354,11 @@ static void a_store_of_schema_1_keeps_its_rows_and_takes_choices(void **state) {
     for (int round = 0; round < 2; round++) {
         ok(mf_store_open(path, &s, &e));
         ok(mf_store_check(s, &rows, NULL, &e));
-        assert_int_equal(rows, 1);
+        assert_int_equal(rows, 2);
+        mf_point dispatch = point("h200", "dispatch " DISPATCH_1 " skew=100", 2e-6);
+        ok(mf_store_put(s, &dispatch, &e)); /* replaces the row, whose key is spelled as today */
+        ok(mf_store_check(s, &rows, NULL, &e));
+        assert_int_equal(rows, 2);
         ok(mf_store_choice(s, &p, choice, &e));
         assert_string_equal(choice, round == 0 ? "" : "this way");
         ok(mf_store_put_choice(s, &p, "this way", &e));
@@ -377,7 +388,7 @@ int main(void) {
         TEST(unsound_points_are_refused_and_leave_no_trace),
         TEST(what_is_not_committed_is_dropped),
         TEST(two_handles_on_one_file_see_each_others_points),
-        TEST(a_folder_or_an_unreachable_path_is_an_io_error),
+        TEST(a_folder_is_no_store_and_an_unreachable_path_an_io_error),
         TEST(another_database_is_not_taken_for_a_store),
         TEST(a_newer_schema_is_refused),
         TEST(a_foreign_trigger_or_column_is_damage),

@@ -54,6 +54,10 @@ static void make_truth(void) {
     }
 }
 
+static void choice_of(int i, char *text, size_t room) {
+    snprintf(text, room, "algorithm %d of a test, so and so", 17 * i);
+}
+
 static int set_up(void **state) {
     (void)state;
     strcpy(path, "/tmp/mf_damage_XXXXXX");
@@ -65,7 +69,10 @@ static int set_up(void **state) {
     make_truth();
     mf_store_begin(s, NULL);
     for (int i = 0; i < ROWS; i++) {
-        if (mf_store_put(s, &truth[i], NULL) != MF_OK) {
+        char choice[64];
+        choice_of(i, choice, sizeof choice);
+        if (mf_store_put(s, &truth[i], NULL) != MF_OK ||
+            (i % 4 == 0 && mf_store_put_choice(s, &truth[i], choice, NULL) != MF_OK)) {
             return -1;
         }
     }
@@ -115,6 +122,23 @@ static int judge(const mf_point *p, void *user) {
     return 0;
 }
 
+/* Every fourth point has a choice; none but its own may come out. */
+static int judge_choice(const mf_point *p, const char *choice, void *user) {
+    tally *t = user;
+    for (int i = 0; i < ROWS; i += 4) {
+        char want[64];
+        choice_of(i, want, sizeof want);
+        if (strcmp(want, choice) == 0 && strcmp(p->gpu, truth[i].gpu) == 0 &&
+            memcmp(p->dim, truth[i].dim, sizeof p->dim) == 0 && !t->seen[i]) {
+            t->seen[i] = true;
+            t->good++;
+            return 0;
+        }
+    }
+    t->wrong++;
+    return 0;
+}
+
 static void one_line(mf_status st, const mf_err *e) {
     assert_true(st == MF_DAMAGED || st == MF_INPUT || st == MF_IO);
     assert_true(e->text[0] != '\0' && strchr(e->text, '\n') == NULL);
@@ -126,7 +150,7 @@ static void one_line(mf_status st, const mf_err *e) {
 static bool use(size_t n) {
     mf_store *s = NULL;
     mf_err e;
-    tally t = {0}, filtered = {0};
+    tally t = {0}, filtered = {0}, chosen = {0};
     int64_t damaged = 0, rows = 0;
     remove_files();
     FILE *file = fopen(path, "wb");
@@ -144,7 +168,8 @@ static bool use(size_t n) {
         one_line(st, &e);
     }
     mf_store_each(s, "h200", "gemm", judge, &filtered, NULL, &e);
-    assert_int_equal(t.wrong + filtered.wrong, 0);
+    mf_store_each_choice(s, NULL, judge_choice, &chosen, NULL, &e);
+    assert_int_equal(t.wrong + filtered.wrong + chosen.wrong, 0);
     mf_err_clear(&e);
     mf_status check = mf_store_check(s, &rows, &damaged, &e);
     if (check != MF_OK) {
@@ -153,6 +178,7 @@ static bool use(size_t n) {
     } else if (n > 0) { /* an empty file is a new store */
         assert_int_equal(t.good, ROWS);
         assert_int_equal(rows, ROWS);
+        assert_int_equal(chosen.good, ROWS / 4);
     }
     mf_store_close(s);
     return check != MF_OK;
@@ -255,7 +281,7 @@ static void changed_rows_are_skipped_and_counted(void **state) {
         assert_int_equal(t.good, ROWS - 2);
         assert_int_equal(damaged, 2);
         assert_int_equal(mf_store_check(s, &rows, &damaged, &e), MF_DAMAGED);
-        assert_non_null(strstr(e.text, "2 of 240 rows do not check; rebuild it with: moefold"));
+        assert_non_null(strstr(e.text, "2 of 300 rows do not check; rebuild it with: moefold"));
         /* Measuring the point again heals it. */
         assert_ok(mf_store_put(s, &truth[0], &e));
         assert_ok(mf_store_put(s, &truth[2], &e));
