@@ -57,15 +57,7 @@ static void print_text(FILE *out, const verdict *v) {
             c->nops, mf_show_percent(MF_COMPARE_SHARE).s);
     print_ops(out, v);
     mf_report_print_breakdown(out, &r);
-    if (v->explanation->remedies > 0) {
-        fprintf(out, "\nwhat would help\n  %-40s %10s %8s  %s\n", "with", "step time", "gain",
-                "known by");
-    }
-    for (int i = 0; i < v->explanation->remedies; i++) {
-        const mf_remedy *m = &v->explanation->remedy[i];
-        fprintf(out, "  %-40s %10s %8s  %s\n", m->what, mf_show_time(m->step_time_s).s,
-                mf_show_percent(m->gain).s, m->basis);
-    }
+    mf_report_print_remedies(out, v->explanation);
 }
 
 /* --- JSON --------------------------------------------------------------------------------------

@@ -83,15 +83,7 @@ static void print_text(FILE *out, const findings *f) {
     putc('\n', out);
     mf_show_wrap(out, x->time, 0, 0, 99);
     mf_report_print_breakdown(out, &f->report);
-    if (x->remedies > 0) {
-        fprintf(out, "\nwhat would help\n  %-40s %10s %8s  %s\n", "with", "step time", "gain",
-                "known by");
-    }
-    for (int i = 0; i < x->remedies; i++) {
-        const mf_remedy *r = &x->remedy[i];
-        fprintf(out, "  %-40s %10s %8s  %s\n", r->what, mf_show_time(r->step_time_s).s,
-                mf_show_percent(r->gain).s, r->basis);
-    }
+    mf_report_print_remedies(out, x);
     print_modules(out, f->account);
     print_ops(out, f->account, f->top);
 }

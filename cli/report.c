@@ -324,3 +324,15 @@ void mf_report_print(FILE *out, const mf_report *r) {
     mf_report_print_breakdown(out, r);
     mf_report_print_stages(out, r);
 }
+
+void mf_report_print_remedies(FILE *out, const mf_explanation *x) {
+    if (x->remedies > 0) {
+        fprintf(out, "\nwhat would help\n  %-46s %10s %8s  %s\n", "with", "step time", "gain",
+                "known by");
+    }
+    for (int i = 0; i < x->remedies; i++) {
+        const mf_remedy *r = &x->remedy[i];
+        fprintf(out, "  %-46s %10s %8s  %s\n", r->what, mf_show_time(r->step_time_s).s,
+                mf_show_percent(r->gain).s, r->basis);
+    }
+}

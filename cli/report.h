@@ -4,6 +4,7 @@
 
 #include "cli/output.h"
 #include "core/plan.h"
+#include "planner/planner.h"
 
 #include <stdio.h>
 
@@ -27,5 +28,7 @@ void mf_report_print_stages(FILE *out, const mf_report *r);    /* memory by kind
 
 /* "TP 2  CP 1  PP 8 ..." in one line. */
 void mf_report_layout_text(const mf_layout *l, char *out, size_t size);
+/* What an explanation would change, and what it gains: nothing when there is nothing. */
+void mf_report_print_remedies(FILE *out, const mf_explanation *x);
 
 #endif

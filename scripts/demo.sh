@@ -1,8 +1,7 @@
 #!/bin/sh
 # The main job on real input: plans DeepSeek-V3 (its own config.json) on 1,024 H100 over the whole
 # space, with proof, then simulates the planned step. Takes the build folder; writes BUILD/demo/.
-# A build without `plan` says so and simulates a layout given by hand instead. Then a small model
-# trains for a minute on CPU ranks (scripts/demo_train.sh).
+# Then a small model trains for a minute on CPU ranks (scripts/demo_train.sh).
 set -eu
 build=${1:-build}
 out=$build/demo
@@ -16,14 +15,7 @@ run() {
 }
 
 # $job is split into its words on purpose.
-if "$build/moefold" help plan >/dev/null 2>&1; then
-    run "$build/moefold" plan $job --out "$out/plan.json"
-else
-    echo 'This build has no `plan` command: a layout given by hand takes the place of the search.'
-    run "$build/moefold" fit $job --cp 1 --etp 1 --tp 1 --top 5
-    "$build/moefold" simulate $job --pp 16 --vpp 2 --ep 64 --recompute mla_up_proj,norm,act,moe \
-        --out "$out/plan.json" >/dev/null
-fi
+run "$build/moefold" plan $job --out "$out/plan.json"
 run "$build/moefold" simulate --plan "$out/plan.json" --model "$model" --trace "$out/trace.json"
 run "$build/moefold" export --plan "$out/plan.json" --model "$model"
 

@@ -1,9 +1,28 @@
-# Every command of the README's session runs, in its order; what it writes goes to a scratch folder.
+# Every command of the README's transcripts runs, in its order, and says what stands there: each line of
+# the README is one of the output, numbers (which follow the cost model) and bars aside. What they
+# write goes to a scratch folder.
 . "${0%/*}/../driver.sh"
-grep '^    \$ build/moefold ' README.md | sed -e 's/^    \$ build\/moefold //' -e "s| build/| $work/|g" |
-    while read -r line; do
-        # shellcheck disable=SC2086
-        "$golden_binary" $line >"$work/out" 2>&1 </dev/null
-        echo "exit $? of ${line%% *}"
-    done >"$golden_transcript"
+mask() {
+    sed -e 's/-*[0-9][0-9.]*\(,[0-9][0-9.]*\)*/N/g' -e 's/N [mu]*s\([ ),;]\|$\)/N s\1/g' \
+        -e 's/N [kMGTP]*\(B\|FLOP\|USD\|tokens\)/N \1/g' -e 's/N[kMGT]\([ /]\|$\)/N\1/g' \
+        -e 's/ETP N [a-z0-9-]*$/ETP N/' -e 's/#//g' -e 's/+N/N/g' -e 's/  */ /g' -e 's/ *$//' -e 's/^ //'
+}
+: >"$work/real"
+while IFS= read -r line; do
+    case $line in
+    '    $ build/moefold '*)
+        command=$(printf '%s\n' "${line#*build/moefold }" | sed "s| build/| $work/|g")
+        # shellcheck disable=SC2086 # words, not one
+        $golden_limit "$golden_binary" $command >"$work/out" 2>&1 </dev/null
+        echo "exit $? of ${command%% *}"
+        mask <"$work/out" >"$work/real"
+        ;;
+    '    ...' | '') ;;
+    '    '*)
+        said=$(printf '%s\n' "$line" | mask)
+        [ ! -s "$work/real" ] || grep -Fxq -- "$said" "$work/real" || echo "is not what it says: $line"
+        ;;
+    *) : >"$work/real" ;;
+    esac
+done <README.md >"$golden_transcript"
 golden_end
