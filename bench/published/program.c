@@ -134,12 +134,18 @@ static void gather_before_quantising(const mf_layout *l, mf_block *b) {
     }
 }
 
-/* Delayed scaling takes the scale of earlier steps: no pass that finds it before quantising. */
+/* Delayed scaling takes the scale of earlier steps: no pass that finds it before quantising; and
+ * NeMo scatters the sums of forward products as they leave them, in FP8 (fp8_buf of its overlaps).
+ */
 static void delay_scales(mf_block *b) {
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
         if (op->kind == MF_OP_QUANTISE) {
             op->bytes -= 2.0 * (double)op->dim[0] * (double)op->dim[1]; /* BF16, read once less */
+        }
+        bool forward = op->pass == MF_PASS_F || op->pass == MF_PASS_R;
+        if (forward && op->kind == MF_OP_REDUCE_SCATTER && (op->flags & MF_OPF_OVERLAPPED)) {
+            op->bytes *= 0.5;
         }
     }
 }

@@ -138,14 +138,17 @@ static bool is_source(const pub_row *r, const char *const *names, size_t count) 
 
 /* NVIDIA's performance recipes (NeMo, Megatron-Bridge) set grad_reduce_in_fp32 to false; so does
  * Megatron's FSDP. Megatron-LM and PyTorch reduce in FP32 unless told otherwise. Bridge's recipe of
- * FP8 current scaling sets fp8_param_gather: one copy of the weights, gathered as it is. */
+ * FP8 current scaling and of MXFP8 sets fp8_param_gather: one copy of the weights, gathered as it
+ * is; the command that torchtitan's float8.md gives has FSDP gather FP8, too. */
 void pub_read_recipe_defaults(pub_row *r) {
     static const char *const recipes[] = {"bra", "brn", "card", "dgx", "nemo"};
     enum { BRIDGE = 3 }; /* the first ones */
     r->bf16_gradients =
         is_source(r, recipes, COUNT(recipes)) || (r->fsdp && pub_starts(r->software, "megatron"));
-    r->layout.fp8_primary_weights =
-        is_source(r, recipes, BRIDGE) && r->layout.precision == MF_PREC_FP8_TENSOR;
+    mf_precision precision = r->layout.precision;
+    bool bridge = is_source(r, recipes, BRIDGE), titan = strcmp(r->source, "tt") == 0;
+    r->layout.fp8_primary_weights = ((bridge || titan) && precision == MF_PREC_FP8_TENSOR) ||
+                                    (bridge && precision == MF_PREC_MXFP8);
 }
 
 /* Llama 3 gathers keys and values (arXiv:2407.21783, 3.3.2). Rings beyond the NVLink domain

@@ -214,9 +214,35 @@ static void activations_that_end_a_kernel_early_cost_their_copies(void **state) 
     }
 }
 
+/* Bytes that TP scatters in the forward pass of a layer over those of its backward pass. */
+static double scattered(const pub_row *r) {
+    mf_program *p = lowered(r);
+    double bytes[2] = {0, 0};
+    for (int i = 0; i < p->assignment.positions; i++) {
+        const mf_block *b = p->blocks[p->block_of[i]];
+        for (int k = 0; k < b->nops; k++) {
+            const mf_op *op = &b->ops[k];
+            if (op->kind == MF_OP_REDUCE_SCATTER && op->stream == MF_STREAM_TP &&
+                (op->flags & MF_OPF_OVERLAPPED)) {
+                bytes[k >= b->nforward] += op->bytes;
+            }
+        }
+    }
+    mf_program_destroy(p);
+    return bytes[0] / bytes[1];
+}
+
+static void nemo_scatters_forward_sums_in_fp8(void **state) {
+    double fp8 = scattered(row(state, "dgx-145")), bf16 = scattered(row(state, "dgx-139"));
+    assert_true(fp8 > 0.499 * bf16 && fp8 < 0.501 * bf16);
+}
+
 static void flags_are_those_of_the_sources_recipes(void **state) {
     assert_true(row(state, "bra-019")->layout.overlap & MF_OVERLAP_TP);
     assert_false(row(state, "bra-020")->layout.overlap & MF_OVERLAP_TP); /* NVFP4 */
+    assert_true(row(state, "bra-019")->layout.fp8_primary_weights);
+    assert_true(row(state, "tt-011")->layout.fp8_primary_weights);
+    assert_false(row(state, "tt-023")->layout.fp8_primary_weights); /* rowwise */
     assert_int_equal(row(state, "ll3-003")->layout.cp_type, MF_CP_ALLGATHER);
     assert_int_equal(row(state, "tt-010")->layout.zero, 3);
     assert_true(row(state, "tt-018")->layout.zero < 3); /* pipelines keep weights gathered */
@@ -233,6 +259,7 @@ int main(void) {
         cmocka_unit_test(selective_checkpoints_of_ops_repeat_every_second_product),
         cmocka_unit_test(rowwise_scales_travel_in_bf16_and_are_found_by_every_rank),
         cmocka_unit_test(flags_are_those_of_the_sources_recipes),
+        cmocka_unit_test(nemo_scatters_forward_sums_in_fp8),
         cmocka_unit_test(hybridep_puts_rows_into_order_as_part_of_the_exchange),
         cmocka_unit_test(activations_that_end_a_kernel_early_cost_their_copies),
     };
