@@ -402,7 +402,7 @@ static mf_status share_pairs(mf_inner *in, mf_err *e) {
             }
         }
     }
-    for (int i = 0; i < in->classes && in->chunks > 1; i++) {
+    for (int i = 0; i < in->classes; i++) { /* alone, a block takes its time */
         for (int m = 0; m < in->class[i].choices; m++) {
             mf_inner_choice *c = &in->class[i].choice[m];
             c->f_pair_s = fmin(c->f_pair_s, c->quote.f.time_s);
