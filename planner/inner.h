@@ -168,6 +168,8 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
  * the split to start from and the one that was found; *plays grows by how many were played. Errors:
  * MF_INFEASIBLE when the first split does not fit. */
 mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, int64_t *plays, mf_err *e);
+/* May positions stand like this? No virtual stage is empty, each slot stands within its range. */
+bool mf_inner_is_split(const mf_inner *in, const int *first);
 /* Moves one position from virtual stage `from` to `to`; those between shift. */
 void mf_inner_shift(int *first, int from, int to);
 
@@ -204,6 +206,8 @@ typedef struct mf_inner_options {
     bool lean;          /* layers without their choices: a quick bound and a split. Else every
                          * choice, in whole layers */
     bool hull;          /* of the choices those that stand for all: for relaxations only */
+    bool shares;        /* only the number of main layers of each stage is whole, and the order of
+                         * segments: most of what whole layers cost, for far fewer nodes. No counts */
     double floor_s;     /* a bound that is known already; 0 = none */
     double cutoff_s;    /* only steps below are of interest; INFINITY = any */
     double target_s;    /* a proven bound at or above is as good as optimal; INFINITY = none */
@@ -231,10 +235,11 @@ void mf_inner_solution_clear(mf_inner_solution *s);
 
 /* The linear relaxation, lean or with the choices that stand for all, and the chains that bind it
  * with their weights: *chains is initialised and owned by the caller; it has a mean when part[0] is
- * set. OPTIMAL, INFEASIBLE (nothing fits), FAILED. */
+ * set. first (may be NULL): the split of the positions nearest to its point, [vstages + 1]; only
+ * when OPTIMAL. OPTIMAL, INFEASIBLE (nothing fits), FAILED. */
 mf_status mf_inner_relax(mf_inner *in, bool lean, const struct mf_chains *known,
-                         mf_milp_fault fault, struct mf_chains *chains, mf_milp_outcome *outcome,
-                         double *bound_s, mf_err *e);
+                         mf_milp_fault fault, struct mf_chains *chains, int *first,
+                         mf_milp_outcome *outcome, double *bound_s, mf_err *e);
 /* A bound by a mean of chains of the layout's order: the least over all assignments, by placing
  * layers where they count least, with the mix of choices that is cheapest there and fits.
  * Errors: MF_NOMEM. */

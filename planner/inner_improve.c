@@ -2,7 +2,8 @@
  *
  * The longest chain says how often a step passes through each virtual stage: a layer counts for
  * more where it passes often. The moves that promise most are played, memory choices refilled on
- * the stages that change, and the best is kept while the step gets shorter.
+ * the stages that change, and the best is made, be the step a little longer for it: what stands
+ * badly at one end often has to pass through several stages. The shortest step of all is kept.
  */
 #include "planner/floor.h"
 #include "planner/inner.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOVES = 6, ROUNDS = 24 };
+enum { MOVES = 6, ROUNDS = 40, PATIENCE = 6 };
 
 typedef struct state {
     int *first;     /* [vstages + 1] */
@@ -24,8 +25,10 @@ typedef struct improving {
     double *room_B; /* [stages] */
     double *pair_s;
     mf_order_chain chain;
-    state now, next, best;
+    state now, next, best; /* best: of the moves of a round */
+    state least;           /* of all */
     int64_t plays;
+    int from[PATIENCE], to[PATIENCE], made; /* moves since then, not to be taken back */
 } improving;
 
 static bool state_init(const mf_inner *in, state *s) {
@@ -71,8 +74,7 @@ static void weigh_vstages(const improving *w, double *weight_s) {
     }
 }
 
-/* May positions stand like this? Embedding first, head last, each slot within its range. */
-static bool is_split(const mf_inner *in, const int *first) {
+bool mf_inner_is_split(const mf_inner *in, const int *first) {
     for (int v = 0; v < in->vstages; v++) {
         if (first[v + 1] <= first[v]) {
             return false;
@@ -140,29 +142,63 @@ static int find_moves(const improving *w, move out[MOVES]) {
     return n;
 }
 
-/* One round; *better tells whether it found a shorter step. */
-static mf_status improve_once(improving *w, bool *better, mf_err *e) {
+/* Would the move take back one that was made since the shortest step? */
+static bool takes_back(const improving *w, const move *m) {
+    for (int i = 0; i < w->made; i++) {
+        if (w->from[i] == m->to && w->to[i] == m->from) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void keep(const mf_inner *in, const state *from, state *to) {
+    memcpy(to->first, from->first, (size_t)(in->vstages + 1) * sizeof *to->first);
+    memcpy(to->count, from->count, mf_inner_cells(in) * sizeof *to->count);
+    to->time_s = from->time_s;
+}
+
+/* One round; *moved tells whether any move could be made. */
+static mf_status move_once(improving *w, bool *moved, mf_err *e) {
     const mf_inner *in = w->in;
     move moves[MOVES];
-    int n = find_moves(w, moves);
+    int n = find_moves(w, moves), made = -1;
     mf_status status = MF_OK;
-    *better = false;
-    w->best.time_s = w->now.time_s * (1.0 - 1e-6);
     for (int i = 0; i < n && status == MF_OK; i++) {
         bool fits;
         memcpy(w->next.first, w->now.first, (size_t)(in->vstages + 1) * sizeof *w->now.first);
         mf_inner_shift(w->next.first, moves[i].from, moves[i].to);
-        if (!is_split(in, w->next.first)) {
+        if (takes_back(w, &moves[i]) || !mf_inner_is_split(in, w->next.first)) {
             continue;
         }
         status = evaluate(w, &w->now, &w->next, &fits, e);
-        if (status == MF_OK && fits && w->next.time_s < w->best.time_s) {
+        if (status == MF_OK && fits && (made < 0 || w->next.time_s < w->best.time_s)) {
             swap(&w->next, &w->best);
-            *better = true;
+            made = i;
         }
     }
-    if (*better) {
+    *moved = made >= 0;
+    if (*moved) {
         swap(&w->now, &w->best);
+        w->from[w->made] = moves[made].from;
+        w->to[w->made++] = moves[made].to;
+    }
+    return status;
+}
+
+/* Moves on until the step has not become shorter for a while. */
+static mf_status move_on(improving *w, bool *better, mf_err *e) {
+    mf_status status = MF_OK;
+    bool moved = true;
+    *better = false;
+    keep(w->in, &w->now, &w->least);
+    for (int round = 0; round < ROUNDS && w->made < PATIENCE && moved && status == MF_OK; round++) {
+        status = move_once(w, &moved, e);
+        if (status == MF_OK && moved && w->now.time_s < w->least.time_s * (1.0 - 1e-6)) {
+            keep(w->in, &w->now, &w->least);
+            *better = true;
+            w->made = 0;
+        }
     }
     return status;
 }
@@ -176,6 +212,7 @@ static bool improving_init(improving *w, mf_inner *in, mf_err *e) {
     bool good = state_init(in, &w->now);
     good = state_init(in, &w->next) && good;
     good = state_init(in, &w->best) && good;
+    good = state_init(in, &w->least) && good;
     return good && w->room_B && w->pair_s &&
            mf_order_chain_init(&w->chain, in->vstages, e) == MF_OK;
 }
@@ -184,6 +221,7 @@ static void improving_clear(improving *w) {
     state_clear(&w->now);
     state_clear(&w->next);
     state_clear(&w->best);
+    state_clear(&w->least);
     free(w->room_B);
     free(w->pair_s);
     mf_order_chain_clear(&w->chain);
@@ -208,17 +246,14 @@ mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, int64_t
         w.plays++;
         weigh_vstages(&w, w.now.weight_s);
     }
-    bool better = status == MF_OK, moved = false;
-    for (int round = 0; round < ROUNDS && better && status == MF_OK; round++) {
-        status = improve_once(&w, &better, e);
-        moved = moved || better;
-    }
-    if (status == MF_OK && moved) { /* the memory plan has the last word */
+    bool better = false;
+    status = status == MF_OK ? move_on(&w, &better, e) : status;
+    if (status == MF_OK && better) { /* the memory plan has the last word */
         mf_assignment improved;
-        status = mf_inner_fill_checked(in, w.now.first, w.room_B, w.now.count, &improved, e);
+        status = mf_inner_fill_checked(in, w.least.first, w.room_B, w.least.count, &improved, e);
         if (status == MF_OK) {
             *out = improved;
-            memcpy(first, w.now.first, bytes);
+            memcpy(first, w.least.first, bytes);
         }
         status = status == MF_INFEASIBLE ? MF_OK : status;
     }

@@ -30,8 +30,25 @@ static void weigh(mf_chains *chains, const mf_rows *b, const double *dual) {
     mf_chains_weigh(chains, stage_of);
 }
 
+/* The split of the positions nearest to the program's point. */
+static void read_split(const mf_rows *b, int *first) {
+    const mf_inner *in = b->in;
+    double until = 0.0;
+    first[0] = 0;
+    for (int v = 0; v < in->vstages; v++) {
+        for (size_t i = mf_inner_cell(in, v, 0, 0); i < mf_inner_cell(in, v + 1, 0, 0); i++) {
+            until += b->col[i] >= 0 ? b->count[i] : 0.0;
+        }
+        int at = (int)lround(until), most = in->positions - (in->vstages - 1 - v);
+        at = at > first[v] ? at : first[v] + 1; /* none is empty */
+        first[v + 1] = at < most ? at : most;
+    }
+    first[in->vstages] = in->positions;
+}
+
 mf_status mf_inner_relax(mf_inner *in, bool lean, const mf_chains *known, mf_milp_fault fault,
-                         mf_chains *chains, mf_milp_outcome *outcome, double *bound_s, mf_err *e) {
+                         mf_chains *chains, int *first, mf_milp_outcome *outcome, double *bound_s,
+                         mf_err *e) {
     mf_rows b;
     mf_milp_result r = {.outcome = MF_MILP_FAILED};
     double *dual = NULL;
@@ -56,6 +73,9 @@ mf_status mf_inner_relax(mf_inner *in, bool lean, const mf_chains *known, mf_mil
                                                      : 0.0;
         if (r.outcome == MF_MILP_OPTIMAL) {
             weigh(chains, &b, dual);
+            if (first) {
+                read_split(&b, first);
+            }
         }
     }
     free(dual);

@@ -65,7 +65,7 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
                 b->top[cell] = b->lean ? most_layers_of_any(in, v, s, cutoff_s)
                                        : most_layers(in, v, s, m, cutoff_s);
                 if (b->top[cell] > 0) {
-                    b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, true);
+                    b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, !b->shares);
                 }
             }
         }
@@ -176,25 +176,31 @@ static void add_patterns(mf_rows *b) {
     }
 }
 
-/* Least workspace that the last block of a pass needs, whichever it is. */
-static double least_workspace(const mf_inner *in) {
+/* What the last block of a pass on a stage needs at least, whichever it is: its workspace, and the
+ * buffers that the stage keeps for blocks like it (core/memory.c). */
+static double least_beside(const mf_inner *in, int stage) {
     double least_B = INFINITY;
+    double boundaries = (in->merged ? 4.0 : 2.0) + (double)mf_schedule_messages(&in->layout);
     for (int s = 0; s < in->slots; s++) {
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
+            if (mf_layout_stage_of(&in->layout, v) != stage) {
+                continue;
+            }
             const mf_inner_class *c = mf_inner_class_at(in, v, s);
             for (int m = 0; m < c->choices; m++) {
                 const mf_quote *q = &c->choice[m].quote;
-                least_B = fmin(least_B, fmax(q->local_f_B, q->local_b_B));
+                least_B = fmin(least_B, fmax(q->local_f_B, q->local_b_B) + q->comm_B +
+                                            2.0 * q->gather_B + boundaries * q->boundary_B);
             }
         }
     }
-    return least_B;
+    return isinf(least_B) ? 0.0 : least_B;
 }
 
 static void add_memory(mf_rows *b) {
     const mf_inner *in = b->in;
-    double room_B = in->usable_B - in->fixed_B - least_workspace(in);
     for (int p = 0; p < in->stages; p++) {
+        double room_B = in->usable_B - in->fixed_B - least_beside(in, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             int row = mf_milp_add_row(&b->milp, -INFINITY, room_B / BYTES_PER_UNIT);
             for (int c = 0; c < in->chunks; c++) {
@@ -286,6 +292,24 @@ static void add_tried(mf_rows *b, const mf_inner_tried *tried) {
     }
 }
 
+/* A whole number of main layers on every stage. */
+static void add_shares(mf_rows *b) {
+    const mf_inner *in = b->in;
+    for (int p = 0; p < in->stages; p++) {
+        int share = mf_milp_add_col(&b->milp, 0, mf_rough_layers(in->model), 0, true);
+        int row = mf_milp_add_row(&b->milp, 0, 0);
+        mf_milp_add_entry(&b->milp, row, share, -1.0);
+        for (int c = 0; c < in->chunks; c++) {
+            int v = (int)mf_layout_vstage(&in->layout, p, c);
+            for (int s = 0; s < in->slots; s++) {
+                if (mf_inner_is_main(in, s)) {
+                    mf_rows_add_slot(b, row, v, s, 1.0);
+                }
+            }
+        }
+    }
+}
+
 mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
     add_placement(b);
     add_order(b);
@@ -294,6 +318,10 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
         return add_extras(b);
     }
     add_memory(b);
+    if (b->shares) {
+        add_shares(b);
+        return MF_OK;
+    }
     add_tried(b, tried);
     return MF_OK;
 }
@@ -319,6 +347,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     b->in = in;
     b->lean = o->lean;
     b->hull = o->hull;
+    b->shares = o->shares;
     b->e = e;
     b->kept = kept;
     mf_milp_init(&b->milp);

@@ -10,7 +10,7 @@
 
 typedef struct mf_rows {
     mf_inner *in;
-    bool lean, hull;
+    bool lean, hull, shares;
     mf_milp milp;
     int *col;         /* [cells] column of x, -1 = cannot be */
     int32_t *top;     /* [cells] its upper bound */

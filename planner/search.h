@@ -7,11 +7,12 @@
  *   SIDE     an attention side (precision, TP, CP and its type, micro-batch)
  *   POINT    and an expert side (EP, ETP, dispatcher)
  *   STAGES   and a pipeline degree
- *   ORDER    and a schedule with its VPP
- *   LAYOUT   and ZeRO levels: one layout, roughly bounded
+ *   ORDER    and a schedule with its VPP; bounded by halves of layers, then by whole ones, then
+ * with what memory costs, before it is split LAYOUT   and ZeRO levels: one layout, roughly bounded
  *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
  *            found for its order, an assignment simulated
  *   RELAX    by relaxations of its integer program, whose chains and weights then bound its order
+ *   SHARES   by the one in which each stage's number of layers is whole
  *   EXACT    by the exact one, answers tried so far cut off
  *
  * Work is done in rounds of nodes whose number does not depend on threads, and what a round finds
@@ -36,6 +37,7 @@ typedef enum mf_level {
     MF_LEVEL_LAYOUT,
     MF_LEVEL_BOUND,
     MF_LEVEL_RELAX,
+    MF_LEVEL_SHARES,
     MF_LEVEL_EXACT
 } mf_level;
 

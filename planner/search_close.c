@@ -100,18 +100,29 @@ static void by_bound(closing *c) {
 }
 
 /* The relaxation and the mean of its chains: lean at first, then with choices, once more as long as
- * further chains tell much. */
+ * further chains tell much. The split nearest to its point is tried. */
 static double relax(closing *c, bool lean, mf_search_chains *found, mf_milp_outcome *outcome) {
     double bound_s = 0.0, mean = 0.0;
     mf_search_outcome *out = c->out;
+    int *first = calloc((size_t)c->in->vstages + 1, sizeof *first);
+    if (!first) {
+        out->status = mf_err_set(&out->err, MF_NOMEM, "out of memory");
+        return 0.0;
+    }
     out->status = mf_inner_relax(c->in, lean, mf_search_chains_of(c->w, &c->in->layout),
-                                 c->w->fault, &found->chains, outcome, &bound_s, &out->err);
+                                 c->w->fault, &found->chains, first, outcome, &bound_s, &out->err);
     out->work += lean ? 10000 : 150000;
     if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
         out->status = mf_inner_mean_s(c->in, &found->chains, &mean, &out->err);
     }
+    bound_s = fmax(bound_s, mean);
     out->milp_failed += *outcome == MF_MILP_FAILED;
-    return fmax(bound_s, mean);
+    if (out->status == MF_OK && *outcome == MF_MILP_OPTIMAL && bound_s < c->best_s && lean &&
+        mf_inner_is_split(c->in, first)) {
+        try_split(c, first);
+    }
+    free(first);
+    return bound_s;
 }
 
 static void by_relaxation(closing *c) {
@@ -135,7 +146,7 @@ static void by_relaxation(closing *c) {
     double now_s = relax(c, lean, found, &outcome);
     bool again =
         outcome == MF_MILP_OPTIMAL && c->n->tries < 6 && (lean || now_s > bound_s * (1.0 + 5e-4));
-    come_back(c, fmax(bound_s, now_s), again ? MF_LEVEL_RELAX : MF_LEVEL_EXACT);
+    come_back(c, fmax(bound_s, now_s), again ? MF_LEVEL_RELAX : MF_LEVEL_SHARES);
     if (found->chains.part[0]) {
         c->out->chains = found;
     } else {
@@ -146,11 +157,14 @@ static void by_relaxation(closing *c) {
 
 static int64_t node_limit(const closing *c) {
     static const int64_t limit[] = {60, 200, 200, 200};
-    return limit[c->n->tries < 4 ? c->n->tries : 3];
+    return c->n->level == MF_LEVEL_SHARES ? 100 : limit[c->n->tries < 4 ? c->n->tries : 3];
 }
 
 static bool solve(closing *c, mf_inner_solution *s) {
+    bool shares = c->n->level == MF_LEVEL_SHARES;
     mf_inner_options o = {
+        .hull = shares,
+        .shares = shares,
         .floor_s = c->n->key_s,
         .cutoff_s = c->best_s,
         .target_s = HUGE_VAL,
@@ -166,13 +180,25 @@ static bool solve(closing *c, mf_inner_solution *s) {
     if (c->out->status != MF_OK) {
         return false;
     }
-    c->out->work += 5000 + s->nodes * (8 * (200 + 3 * c->in->vstages * c->in->vstages));
+    int64_t node = (shares ? 4 : 8) * (200 + 3 * c->in->vstages * c->in->vstages);
+    c->out->work += 5000 + s->nodes * node;
     if (s->outcome == MF_MILP_FAILED) {
         c->out->milp_failed++;
     } else {
         c->out->milps++;
     }
     return true;
+}
+
+static void by_shares(closing *c) {
+    mf_inner_solution s;
+    if (solve(c, &s)) {
+        if (s.outcome != MF_MILP_INFEASIBLE) { /* else nothing below the best is left */
+            bool known = s.outcome != MF_MILP_FAILED;
+            come_back(c, known ? s.bound_s : c->n->key_s, MF_LEVEL_EXACT);
+        }
+        mf_inner_solution_clear(&s);
+    }
 }
 
 /* Plans of a layout that are all simulated where the exact program does not settle it. */
@@ -300,6 +326,8 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, doubl
             by_bound(&c);
         } else if (n->level == MF_LEVEL_RELAX) {
             by_relaxation(&c);
+        } else if (n->level == MF_LEVEL_SHARES) {
+            by_shares(&c);
         } else {
             by_exact(&c);
         }

@@ -16,6 +16,7 @@ typedef enum kind {
     LAYOUT,
     BOUND,
     LEAN,
+    SHARES,
     EXACT,
     RELAX, /* relaxations, lean and with the choices that stand for all */
     MEAN,  /* a mean of chains, this layout's or those of an earlier one of the same order */
@@ -23,8 +24,9 @@ typedef enum kind {
     CHAIN, /* longest chain of one assignment against that assignment */
     KINDS
 } kind;
-static const char *const kind_text[KINDS] = {"side", "point", "stages", "order", "layout", "bound",
-                                             "lean", "exact", "relax",  "mean",  "rough",  "chain"};
+static const char *const kind_text[KINDS] = {"side",  "point", "stages", "order", "layout",
+                                             "bound", "lean",  "shares", "exact", "relax",
+                                             "mean",  "rough", "chain"};
 
 /* How near the bounds of a kind came: bound over the fastest plan that was tried. */
 typedef struct nearness {
@@ -261,8 +263,11 @@ static void check_chains(mf_inner *in, const sample *s, nearness *n) {
 }
 
 static void check_programs(mf_inner *in, const sample *s, nearness *n) {
-    for (int lean = 1; lean >= 0; lean--) {
-        mf_inner_options o = {.lean = lean,
+    static const kind kinds[] = {LEAN, SHARES, EXACT};
+    for (int i = 0; i < 3; i++) {
+        mf_inner_options o = {.lean = kinds[i] == LEAN,
+                              .hull = kinds[i] == SHARES,
+                              .shares = kinds[i] == SHARES,
                               .cutoff_s = HUGE_VAL,
                               .target_s = HUGE_VAL,
                               .gap = 1e-3,
@@ -274,7 +279,7 @@ static void check_programs(mf_inner *in, const sample *s, nearness *n) {
         }
         assert_int_not_equal(x.outcome, MF_MILP_FAILED);
         if (s->best >= 0) {
-            check(n, lean ? LEAN : EXACT, x.bound_s, s, s->best);
+            check(n, kinds[i], x.bound_s, s, s->best);
         }
         mf_inner_solution_clear(&x);
     }
@@ -341,7 +346,7 @@ static void check_relaxations(mf_inner *in, const sample *s, pool *k, nearness *
         mf_milp_outcome outcome;
         double bound_s = 0.0;
         assert_ok(mf_inner_relax(in, lean, pool_find(k, &s->layout), MF_MILP_FAULT_NONE, &chains,
-                                 &outcome, &bound_s, NULL));
+                                 NULL, &outcome, &bound_s, NULL));
         assert_int_equal(outcome, MF_MILP_OPTIMAL); /* a plan fits */
         check(n, RELAX, bound_s, s, s->best);
         check_mean(in, &chains, s, n);
