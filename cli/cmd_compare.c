@@ -108,6 +108,24 @@ static mf_status print_json(FILE *out, const verdict *v, mf_err *e) {
 /* --- the command -------------------------------------------------------------------------------
  */
 
+typedef mf_status points_fn(const mf_job *j, const mf_op_times *t, const char *run,
+                            const char *path, int64_t *points, mf_err *e);
+
+/* Measured points to where an option says. */
+static mf_status pass_on(const mf_args *a, const mf_cli *cli, const mf_job *j, const mf_op_times *t,
+                         mf_option_id id, points_fn *fn, mf_err *e) {
+    const char *path = a->value[id].text;
+    int64_t points = 0;
+    if (!a->value[id].given) {
+        return MF_OK;
+    }
+    mf_status s = fn(j, t, a->value[MF_OPT_RUN].text, path, &points, e);
+    if (s == MF_OK) {
+        fprintf(cli->err, "%s: %lld measured points\n", path, (long long)points);
+    }
+    return s;
+}
+
 static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_op_times *t,
                        mf_err *e) {
     const mf_sim_options o = {.cancel = cli->cancel};
@@ -124,14 +142,8 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
         s = mf_compare_run(j, t, v.tolerance, &c, e);
         s = s == MF_OK ? s : mf_err_prefix(e, "%s/op_times.json", a->value[MF_OPT_RUN].text);
     }
-    if (s == MF_OK && a->value[MF_OPT_EXPORT].given) {
-        const char *path = a->value[MF_OPT_EXPORT].text;
-        int64_t points = 0;
-        s = mf_compare_export(j, t, a->value[MF_OPT_RUN].text, path, &points, e);
-        if (s == MF_OK) {
-            fprintf(cli->err, "%s: %lld measured points\n", path, (long long)points);
-        }
-    }
+    s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_EXPORT, mf_compare_export, e) : s;
+    s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_RECORD, mf_compare_record, e) : s;
     s = s == MF_OK ? mf_problem_from_job(j, a, &problem, e) : s;
     s = s == MF_OK
             ? mf_planner_explain(&problem, &j->plan.layout, &j->plan.assignment, &explanation, e)
@@ -181,7 +193,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 static const mf_option_id options[] = {
     MF_OPT_PLAN,    MF_OPT_RUN,      MF_OPT_TOLERANCE, MF_OPT_MODEL, MF_OPT_SET,
     MF_OPT_CLUSTER, MF_OPT_SOFTWARE, MF_OPT_STORE,     MF_OPT_TOP,   MF_OPT_EXPORT,
-    MF_OPT_JSON,    MF_OPT_HELP,     MF_OPT_COUNT,
+    MF_OPT_RECORD,  MF_OPT_JSON,     MF_OPT_HELP,      MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_compare = {
@@ -195,9 +207,8 @@ const mf_command mf_cmd_compare = {
         "goes and what each remedy would gain. Without --plan it takes the plan that the run left "
         "in "
         "its folder. The measured time of a collective holds the wait for the slowest rank. "
-        "--export writes the "
-        "measured times as points for a profile store (`moefold profile --import`), from which "
-        "--store then prices.\n"
+        "--record takes the measured times into a profile store, from which --store then prices; "
+        "--export writes them as text for one (`moefold profile --import`).\n"
         "Exit code 4 when the step, or an op that takes a hundredth of it or more, is predicted "
         "outside the tolerance.",
     .example = "moefold compare --run run --top 10",

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- keys --------------------------------------------------------------------------------------
  */
@@ -166,22 +167,39 @@ static mf_status collect(const mf_job *j, const mf_op_times *t, const char *run,
     return status;
 }
 
-mf_status mf_compare_export(const mf_job *j, const mf_op_times *t, const char *run,
-                            const char *path, int64_t *points, mf_err *e) {
-    mf_store *store = NULL;
+/* Points of the run into a store. */
+static mf_status put_points(const mf_job *j, const mf_op_times *t, const char *run, mf_store *store,
+                            int64_t *points, mf_err *e) {
     mf_point *list = calloc((size_t)t->count + 1, sizeof *list);
     if (list == NULL) {
         return mf_err_set(e, MF_NOMEM, "compare: out of memory");
     }
     mf_status status = collect(j, t, run, list, points, e);
-    status = status == MF_OK ? mf_store_open(":memory:", &store, e) : status;
     status = status == MF_OK ? mf_store_begin(store, e) : status;
     for (int64_t i = 0; i < *points && status == MF_OK; i++) {
         status = mf_store_put(store, &list[i], e);
     }
     status = status == MF_OK ? mf_store_commit(store, e) : status;
+    free(list);
+    return status;
+}
+
+mf_status mf_compare_export(const mf_job *j, const mf_op_times *t, const char *run,
+                            const char *path, int64_t *points, mf_err *e) {
+    mf_store *store = NULL;
+    mf_status status = mf_store_open(":memory:", &store, e);
+    status = status == MF_OK ? put_points(j, t, run, store, points, e) : status;
     status = status == MF_OK ? mf_store_export_csv(store, path, e) : status;
     mf_store_close(store);
-    free(list);
+    return status;
+}
+
+mf_status mf_compare_record(const mf_job *j, const mf_op_times *t, const char *run,
+                            const char *path, int64_t *points, mf_err *e) {
+    mf_store *store = NULL;
+    mf_status status = access(path, F_OK) == 0 ? MF_OK : mf_store_rebuild(path, e);
+    status = status == MF_OK ? mf_store_open(path, &store, e) : status;
+    status = status == MF_OK ? put_points(j, t, run, store, points, e) : status;
+    mf_store_close(store);
     return status;
 }

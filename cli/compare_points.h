@@ -16,4 +16,9 @@ bool mf_compare_point(const mf_op *op, const mf_layout *l, const char *gpu, mf_p
 mf_status mf_compare_export(const mf_job *j, const mf_op_times *t, const char *run,
                             const char *path, int64_t *points, mf_err *e);
 
+/* The same, into the store at `path`, which is made with the shipped measurements when missing.
+ * Errors: MF_DAMAGED, too. */
+mf_status mf_compare_record(const mf_job *j, const mf_op_times *t, const char *run,
+                            const char *path, int64_t *points, mf_err *e);
+
 #endif

@@ -389,6 +389,12 @@ static const mf_option table[MF_OPT_COUNT] = {
                        .kind = MF_VALUE_TEXT,
                        .argument = "FILE",
                        .help = "Write all measurements as CSV"},
+    [MF_OPT_RECORD] = {.name = "record",
+                       .group = MF_OPTS_STORE,
+                       .kind = MF_VALUE_TEXT,
+                       .argument = "FILE",
+                       .help = "Take the measured times into this profile store, made with the "
+                               "shipped measurements when it is not there"},
     [MF_OPT_GPU] =
         {.name = "gpu",
          .group = MF_OPTS_STORE,

@@ -73,6 +73,7 @@ typedef enum mf_option_id {
     MF_OPT_CHECK,
     MF_OPT_IMPORT,
     MF_OPT_EXPORT,
+    MF_OPT_RECORD,
     MF_OPT_GPU,
     MF_OPT_NODES,
     MF_OPT_SHARED,

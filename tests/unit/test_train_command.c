@@ -420,6 +420,14 @@ static void what_a_run_measured_stands_beside_what_was_predicted(void **state) {
     snprintf(command, sizeof command, "%s profile --store %s/store --import %s/times.csv >%s/p.log",
              binary, scratch, scratch, scratch);
     assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "--tolerance 100 --record %s/direct", scratch);
+    assert_int_equal(compare("whole", command), 0);
+    snprintf(command, sizeof command,
+             "%s profile --store %s/direct --export %s/a.csv >%s/p.log && %s profile --store "
+             "%s/store --export %s/b.csv >%s/p.log && cmp %s/a.csv %s/b.csv",
+             binary, scratch, scratch, scratch, binary, scratch, scratch, scratch, scratch,
+             scratch);
+    assert_int_equal(system(command), 0); /* the same by either way */
     snprintf(command, sizeof command, "--tolerance 100 --json --store %s/store", scratch);
     assert_int_equal(compare("whole", command), 0);
     if (mf_json_load(path, &doc, &e) != MF_OK) {
