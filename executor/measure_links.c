@@ -90,14 +90,14 @@ static mf_status add_routing(mf_measure_list *l, int ranks, const routing *r, bo
 
 static mf_status add_exchanges(mf_measure_list *l, int ranks, bool held, uint64_t *state,
                                mf_err *e) {
-    static const int64_t tokens[] = {256, 1024, 4096, 8192};
+    static const int64_t tokens[] = {64, 256, 1024, 4096, 8192};
     static const struct {
         int64_t hidden, top_k;
-    } rows[] = {{2048, 8}, {4096, 2}, {6144, 4}, {7168, 8}};
+    } rows[] = {{1536, 1}, {2048, 8}, {4096, 2}, {6144, 4}, {7168, 8}};
     static const int skews[] = {100, 130, 160, 190};
     mf_status status = MF_OK;
-    for (int t = 0; t < 4; t++) {
-        for (int w = 0; w < 4; w++) {
+    for (int t = 0; t < 5; t++) {
+        for (int w = 0; w < 5; w++) {
             for (int k = 0; k < 4 && status == MF_OK; k++) {
                 const routing r = {tokens[t], rows[w].hidden, rows[w].top_k, skews[k]};
                 if (k == 0 || (t + w + k) % 4 == 0) { /* balanced, and one skew of each */
