@@ -209,7 +209,9 @@ const mf_command mf_cmd_profile = {
         "Without another action, measures what the store lacks of this GPU, driver and libraries: "
         "a general grid over the ranges of the shipped models (five minutes on one GPU), or with "
         "--model the ops of that model under every layout of the usual degrees, where --tp, --ep "
-        "and so on fix one; with several GPUs their collectives, too. Every point is stored at "
+        "and so on fix one; with several GPUs their collectives and exchanges of tokens, too. For "
+        "every product the library's fastest algorithm is found and remembered. Every point is "
+        "stored at "
         "once, so that an interrupted run is taken up by the same command. Needs a GPU and a build "
         "with CUDA; without, measurements made elsewhere come in with --import.",
     .example = "moefold profile --store my.db --model qwen3-30b-a3b --tp 1",

@@ -310,8 +310,52 @@ static void exponentials_bound_narrow_heads_most_where_products_outgrew_them(voi
     assert_true(fabs(h100 / b300 - 1) < 0.1);
 }
 
+static mf_basis basis_of(const char *cluster, const char *text) {
+    const mf_software software = ideal();
+    mf_cluster c = cluster_of(cluster);
+    mf_cost *cost;
+    mf_point point;
+    mf_op op;
+    mf_price p;
+    assert_ok(mf_cost_create(&c, &software, NULL, &cost, NULL));
+    assert_ok(mf_point_parse(text, &point, NULL));
+    assert_ok(mf_cost_point_op(&point, &c, &op, NULL));
+    mf_cost_op(cost, &op, 1, &p);
+    mf_cost_destroy(cost);
+    return (mf_basis)p.basis;
+}
+
+/* Without a store H200 is priced from what was measured on it, and others from that. */
+static void the_default_calibration_is_measured_on_h200_and_lent_to_others(void **state) {
+    (void)state;
+    static const char *const ops[] = {
+        "gemm dtype=bf16 m=4096 n=7168 k=2048",
+        "gemm dtype=fp8-tensor m=4096 n=7168 k=2048 layout=nn",
+        "gemm dtype=fp8-block m=4096 n=7168 k=2048 layout=tn",
+        "grouped_gemm dtype=bf16 experts=8 m=512 n=4096 k=7168",
+        "grouped_gemm dtype=bf16 experts=8 m=512 n=4096 k=7168 pass=wgrad acc=1",
+        "attention h=32 s=4096 dqk=128",
+        "attention pass=bwd h=32 s=4096 dqk=128",
+        "memory op=rmsnorm_fwd bytes=100000000",
+        "memory op=adamw bytes=100000000",
+        "copy_d2h bytes=100000000",
+        "dispatch tokens=3000 hidden=7168 topk=8 experts=64 ranks=2 dtype=bf16 impl=fused",
+        "combine tokens=3000 hidden=7168 topk=8 experts=64 ranks=2 dtype=bf16 impl=alltoall",
+    };
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        mf_basis own = basis_of("h200", ops[i]), other = basis_of("mi300x", ops[i]);
+        bool measured = own == MF_BASIS_MEASURED || own == MF_BASIS_INTERPOLATED ||
+                        own == MF_BASIS_FITTED; /* to its own points */
+        if (!measured || other != MF_BASIS_TRANSFERRED) {
+            fail_msg("%s: h200 %s, mi300x %s", ops[i], mf_basis_text(own), mf_basis_text(other));
+        }
+    }
+    assert_int_equal(basis_of("h200", "all_reduce bytes=10MiB ranks=2"), MF_BASIS_INTERPOLATED);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_default_calibration_is_measured_on_h200_and_lent_to_others),
         cmocka_unit_test(every_shipped_cluster_prices_every_kind_of_op),
         cmocka_unit_test(exponentials_bound_narrow_heads_most_where_products_outgrew_them),
         cmocka_unit_test(another_profile_reprices_what_was_asked_before),
