@@ -91,6 +91,24 @@ static bool log_has(const char *out, const char *text) {
     return found;
 }
 
+/* Behind `text`: the step, a comma, and what was being done in it. */
+static bool log_names_an_op(const char *out, const char *text) {
+    char path[160], line[4096];
+    bool named = false;
+    snprintf(path, sizeof path, "%s/%s.log", scratch, out);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        const char *at = strstr(line, text);
+        long long step = at != NULL ? strtoll(at + strlen(text), NULL, 10) : 0;
+        at = at != NULL ? strstr(at, ", ") : NULL;
+        named = named || (step > 0 && at != NULL && strlen(at) > 5);
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return named;
+}
+
 static void run(const char *out, int steps, const char *more, int expected) {
     int code = end(begin(out, steps, more));
     if (code != expected) {
@@ -489,7 +507,8 @@ static void a_killed_rank_is_named_and_takes_the_others_along(void **state) {
     }
     rng r = rng_init((uint64_t)getpid());
     static double x[MAX_STEPS][3];
-    for (int round = 0; round < 2; round++) {
+    int rounds = getenv("MF_KILLS") != NULL ? 8 : 2; /* each rank twice */
+    for (int round = 0; round < rounds; round++) {
         char out[16], expected[64];
         snprintf(out, sizeof out, "kill%d", round);
         pid_t child = begin(out, 5000, folded), ranks[16];
@@ -497,13 +516,14 @@ static void a_killed_rank_is_named_and_takes_the_others_along(void **state) {
             nap(0.02);
         }
         assert_int_equal(find_ranks(out, child, ranks, 16), 4);
-        pid_t victim = ranks[rng_range(&r, 0, 3)];
+        pid_t victim = ranks[rounds > 2 ? round % 4 : rng_range(&r, 0, 3)];
+        nap(0.001 * (double)rng_range(&r, 0, 200));
         double start = now_s();
         kill(victim, SIGKILL);
         int code = end(child);
         double took = now_s() - start;
         snprintf(expected, sizeof expected, "(process %d) is gone: step ", (int)victim);
-        if (!log_has(out, expected) || code != 1) {
+        if (!log_names_an_op(out, expected) || code != 1) {
             show_log(out);
             fail_msg("exit code %d, no line with \"%s\"", code, expected);
         }
@@ -557,7 +577,7 @@ static void killed_saves_leave_a_whole_checkpoint(void **state) {
     rng r = rng_init((uint64_t)getpid());
     run("calm", STEPS, layout, 0);
     assert_ok(mf_model_load("tests/data/hf/qwen3_moe/config.json", &m, &e));
-    for (int attempt = 0; done < kills && attempt < 4 * kills; attempt++) {
+    for (int attempt = 0; in_save < kills && attempt < 4 * kills; attempt++) {
         static double x[MAX_STEPS][3];
         pid_t child = begin("storm", STEPS, layout), ranks[16];
         int before = read_losses("storm", x);
@@ -593,7 +613,7 @@ static void killed_saves_leave_a_whole_checkpoint(void **state) {
         mf_checkpoint_close(c);
     }
     printf("%d kills, %d in a save, %d with a checkpoint to go on from\n", done, in_save, resumed);
-    assert_int_equal(done, kills);
+    assert_true(in_save >= kills);
     run("storm", STEPS, layout, 0);
     same_steps("calm", "storm", STEPS);
 }
