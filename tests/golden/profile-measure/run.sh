@@ -22,6 +22,9 @@ grep -c 'cuda=99.0' "$work/a.csv" >>"$golden_transcript"
 grep -m 1 'cuda=99.0' "$work/a.csv" | sed 's/,20[0-9-]*,/,DATE,/' >>"$golden_transcript"
 
 grep 'h200,gemm.*cuda=99.0' "$work/a.csv" | head -2 | sed 's/,20[0-9-]*,/,DATE,/' >>"$golden_transcript"
+MF_TEST_DRIVER=2 mf profile --store "$work/a.db" $what
+$golden_binary profile --store "$work/a.db" --export "$work/a.csv" >/dev/null
+grep -c ',again cublas-99' "$work/a.csv" >>"$golden_transcript"
 
 MF_TEST_GPUS=2 mf_masked profile --store "$work/a.db" $what
 mf profile --store "$work/a.db" $what --gpu mine --json
