@@ -227,8 +227,8 @@ static void improving_clear(improving *w) {
     mf_order_chain_clear(&w->chain);
 }
 
-mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, int64_t *plays,
-                           mf_err *e) {
+mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int *first, mf_assignment *out,
+                           double *time_s, int64_t *plays, mf_err *e) {
     improving w;
     size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
     mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
@@ -247,12 +247,16 @@ mf_status mf_inner_improve(mf_inner *in, int *first, mf_assignment *out, int64_t
         weigh_vstages(&w, w.now.weight_s);
     }
     bool better = false;
-    status = status == MF_OK ? move_on(&w, &better, e) : status;
+    *time_s = w.now.time_s;
+    if (status == MF_OK && w.now.time_s < hopeless_s) {
+        status = move_on(&w, &better, e);
+    }
     if (status == MF_OK && better) { /* the memory plan has the last word */
         mf_assignment improved;
         status = mf_inner_fill_checked(in, w.least.first, w.room_B, w.least.count, &improved, e);
         if (status == MF_OK) {
             *out = improved;
+            *time_s = w.least.time_s;
             memcpy(first, w.least.first, bytes);
         }
         status = status == MF_INFEASIBLE ? MF_OK : status;

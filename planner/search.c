@@ -12,7 +12,7 @@
 
 #define DEFAULT_GAP 0.03
 #define DEFAULT_EFFORT 400000
-#define DEFAULT_BUDGET 20000000
+#define DEFAULT_BUDGET 10000000
 
 typedef struct task {
     mf_search_node node;

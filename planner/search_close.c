@@ -38,17 +38,24 @@ static double simulate(closing *c, const mf_assignment *a, int *stage) {
     return step.time_s;
 }
 
+/* A split that plays so much longer than the best plan takes is not improved, and one that plays
+ * still a little longer is not simulated. */
+#define HOPELESS 1.08
+#define WORSE 1.02
+
 /* Improves a split, fills it with memory choices and simulates it. Not finding any is no failure.
  */
 static void try_split(closing *c, int *first) {
     mf_assignment a;
     int stage;
     int64_t plays = 0;
-    mf_status status = mf_inner_improve(c->in, first, &a, &plays, &c->out->err);
+    double time_s = 0.0;
+    mf_status status =
+        mf_inner_improve(c->in, HOPELESS * c->best_s, first, &a, &time_s, &plays, &c->out->err);
     c->out->work += 2000 + plays * 100;
-    if (status == MF_OK) {
+    if (status == MF_OK && time_s < WORSE * c->best_s) {
         simulate(c, &a, &stage);
-    } else if (status != MF_INFEASIBLE) {
+    } else if (status != MF_OK && status != MF_INFEASIBLE) {
         c->out->status = status;
     }
 }
@@ -84,14 +91,14 @@ static void by_bound(closing *c) {
         c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
         return;
     }
-    c->out->work += 4000;
+    c->out->work += 800;
     c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, first, &have, &c->out->err);
     bound_s = fmax(bound_s, c->n->key_s);
     if (c->out->status == MF_OK && bound_s < c->best_s) {
         bound_s = fmax(bound_s, mean_s(c));
     }
-    if (c->out->status == MF_OK && have && bound_s < c->best_s) {
-        try_split(c, first);
+    if (c->out->status == MF_OK && have && isinf(c->best_s)) {
+        try_split(c, first); /* any plan is better than none; else the relaxation's is tried */
     }
     if (c->out->status == MF_OK) {
         come_back(c, bound_s, MF_LEVEL_RELAX);
@@ -111,7 +118,7 @@ static double relax(closing *c, bool lean, mf_search_chains *found, mf_milp_outc
     }
     out->status = mf_inner_relax(c->in, lean, mf_search_chains_of(c->w, &c->in->layout),
                                  c->w->fault, &found->chains, first, outcome, &bound_s, &out->err);
-    out->work += lean ? 10000 : 150000;
+    out->work += lean ? 3000 : 25000;
     if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
         out->status = mf_inner_mean_s(c->in, &found->chains, &mean, &out->err);
     }
@@ -155,9 +162,21 @@ static void by_relaxation(closing *c) {
     }
 }
 
+/* Counted microseconds of a node of the integer program: its linear programs grow with the chains.
+ */
+static int64_t node_work(const closing *c) {
+    int64_t each = 200 + 3 * c->in->vstages * c->in->vstages;
+    return (c->n->level == MF_LEVEL_SHARES ? 8 : 28) * each;
+}
+
+/* As many nodes as about half a second allows, then more of them. */
 static int64_t node_limit(const closing *c) {
-    static const int64_t limit[] = {60, 200, 200, 200};
-    return c->n->level == MF_LEVEL_SHARES ? 100 : limit[c->n->tries < 4 ? c->n->tries : 3];
+    int64_t limit = 600000 / node_work(c), most = 100;
+    if (c->n->level == MF_LEVEL_EXACT) {
+        limit *= c->n->tries == 0 ? 1 : 4;
+        most = c->n->tries == 0 ? 60 : 200;
+    }
+    return limit < 10 ? 10 : limit < most ? limit : most;
 }
 
 static bool solve(closing *c, mf_inner_solution *s) {
@@ -180,8 +199,9 @@ static bool solve(closing *c, mf_inner_solution *s) {
     if (c->out->status != MF_OK) {
         return false;
     }
-    int64_t node = (shares ? 4 : 8) * (200 + 3 * c->in->vstages * c->in->vstages);
-    c->out->work += 5000 + s->nodes * node;
+    /* the first linear program finds most of the chains */
+    c->out->work += 5000 + 1500 * (int64_t)c->in->vstages * c->in->vstages;
+    c->out->work += s->nodes * node_work(c);
     if (s->outcome == MF_MILP_FAILED) {
         c->out->milp_failed++;
     } else {
