@@ -16,8 +16,17 @@ __device__ static inline uint32_t mf_bulk_address(const void *shared) {
 __device__ static inline void mf_bulk_init(uint64_t *bar) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(mf_bulk_address(bar)) : "memory");
 }
+__device__ static inline void mf_bulk_init_many(uint64_t *bar, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(mf_bulk_address(bar)),
+                 "r"(arrivals)
+                 : "memory");
+}
 __device__ static inline void mf_bulk_init_done(void) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ static inline void mf_bulk_arrive(uint64_t *bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(mf_bulk_address(bar)) : "memory");
 }
 
 /* Arrives and announces the bytes of the copies that follow. */
@@ -52,6 +61,12 @@ __device__ static inline void mf_bulk_wait(uint64_t *bar, uint32_t parity) {
  * the next barrier. */
 __device__ static inline void mf_bulk_fence(void) {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* The same for memory of every kind: what was read or acquired so far comes before what the copy
+ * engine does from here on. */
+__device__ static inline void mf_bulk_fence_all(void) {
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 __device__ static inline void mf_bulk_store(void *global, const void *shared, uint32_t size_B) {

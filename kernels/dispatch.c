@@ -2,6 +2,9 @@
 #include "kernels/dispatch.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+
+#include <inttypes.h>
 #include <string.h>
 
 mf_status mf_dispatch_check(const mf_dispatch_shape *s, mf_err *e) {
@@ -156,4 +159,45 @@ mf_status mf_kernel_combine_run(const mf_dispatch_shape *s, const mf_kernel_comb
         }
     }
     return status;
+}
+
+/* --- choices of the CUDA side ----------------------------------------------------------------- */
+
+static int64_t round_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b * b;
+}
+
+void mf_combine_plan_choose(const mf_dispatch_shape *s, int blocks, int share_most_B,
+                            mf_combine_plan *out) {
+    const int64_t tokens = s->tokens > 0 ? s->tokens : 1;
+    int64_t pieces = round_up(s->cols, MF_COMBINE_ADDERS * MF_COMBINE_WARP_COLS) /
+                     (MF_COMBINE_ADDERS * MF_COMBINE_WARP_COLS);
+    if (tokens * pieces < blocks) { /* few tokens: a piece for every block */
+        pieces = blocks / tokens;
+    }
+    const int64_t cols = round_up((s->cols + pieces - 1) / pieces, MF_COMBINE_WARP_COLS);
+    mf_combine_plan p = {.piece_cols = (uint32_t)cols,
+                         .pieces = (uint32_t)((s->cols + cols - 1) / cols),
+                         .step = (uint32_t)blocks};
+    p.count = (uint32_t)s->tokens * p.pieces;
+    p.step_tokens = p.step / p.pieces;
+    p.step_pieces = p.step % p.pieces;
+    const uint32_t turns = (p.count + p.step - 1) / p.step;
+    p.each = (turns + MF_COMBINE_CHUNKS_MOST - 1) / MF_COMBINE_CHUNKS_MOST;
+    p.chunks = p.each > 0 ? (turns + p.each - 1) / p.each : 0;
+    const uint32_t slot_B = p.piece_cols * 2,
+                   rest_B = MF_COMBINE_DESK_B +
+                            MF_COMBINE_ADDERS * MF_COMBINE_OUTBOX * MF_COMBINE_WARP_COLS * 2;
+    const uint32_t room = ((uint32_t)share_most_B - rest_B) / slot_B;
+    p.slots = room < MF_COMBINE_SLOTS_MOST ? room : MF_COMBINE_SLOTS_MOST;
+    p.share_B = p.slots * slot_B + rest_B;
+    *out = p;
+}
+
+char *mf_combine_plan_print(const mf_combine_plan *p, char *text, size_t size) {
+    (void)snprintf(text, size,
+                   "%" PRIu32 " units, pieces of %" PRIu32 " columns, %" PRIu32
+                   " chunks of %" PRIu32 ", ring of %" PRIu32 ", %" PRIu32 " bytes",
+                   p->count, p->piece_cols, p->chunks, p->each, p->slots, p->share_B);
+    return text;
 }

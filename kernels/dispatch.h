@@ -16,10 +16,10 @@
  * Each is the other's gradient: of dispatch, combine without weight; of combine, dispatch of dy
  * (then permute.h's weighted permutation and weight gradient on the owner).
  *
- * On a GPU rows go by plain stores into the peers' memory (NCCL symmetric windows); what may be
- * sent lies inside the group's window, mf_dispatch_view says where. Ranks call create, the two
- * kernels and destroy in the same order, each with its own GPU current; the kernels enqueue, never
- * synchronise, and wait for each other on the GPU, so all ranks' streams must be able to run.
+ * On a GPU rows go through the copy engine into the peers' memory (NCCL symmetric windows); what
+ * may be sent lies inside the group's window, mf_dispatch_view says where. Ranks call create, the
+ * two kernels and destroy in the same order, each with its own GPU current; the kernels enqueue,
+ * never synchronise, and wait for each other on the GPU, so all ranks' streams must be able to run.
  */
 #ifndef MF_KERNELS_DISPATCH_H
 #define MF_KERNELS_DISPATCH_H
@@ -75,6 +75,35 @@ mf_status mf_kernel_dispatch_run(const mf_dispatch_shape *s, const mf_kernel_dis
                                  const mf_dispatch_view *v, mf_err *e);
 mf_status mf_kernel_combine_run(const mf_dispatch_shape *s, const mf_kernel_combine *c,
                                 const mf_dispatch_view *v, mf_err *e);
+
+/* How the CUDA kernel of combine cuts its work: plain numbers, chosen without a GPU. A unit is a
+ * piece of a token; block b has units b, b + blocks, ...; kernels/combine_device.cuh has the words.
+ */
+enum {
+    MF_COMBINE_ADDERS = 14,      /* warps that add up, */
+    MF_COMBINE_WARP_COLS = 512,  /* each so many columns of a row */
+    MF_COMBINE_OUTBOX = 2,       /* sums of a warp on their way out */
+    MF_COMBINE_SLOTS_MOST = 16,  /* of the ring */
+    MF_COMBINE_CHUNKS_MOST = 16, /* more flags cost more than they hide (measured on H200) */
+    MF_COMBINE_DESK_B = 1024     /* barriers, counters and notes */
+};
+
+typedef struct mf_combine_plan {
+    uint32_t pieces, piece_cols;       /* of a token; columns of all but the last, of 512 */
+    uint32_t count;                    /* units */
+    uint32_t step;                     /* from a block's unit to its next one: all blocks; */
+    uint32_t step_tokens, step_pieces; /* the same in tokens, and pieces over */
+    uint32_t each, chunks;             /* units of a block in a chunk, and chunks */
+    uint32_t slots;                    /* of the ring, a piece each */
+    uint32_t share_B;                  /* shared memory of a block, at most what was given */
+} mf_combine_plan;
+
+/* blocks: of the kernel; share_most_B: shared memory of a block, at least 100,000. */
+void mf_combine_plan_choose(const mf_dispatch_shape *s, int blocks, int share_most_B,
+                            mf_combine_plan *out);
+
+/* One line, cut to size; returns text. */
+char *mf_combine_plan_print(const mf_combine_plan *p, char *text, size_t size);
 
 typedef struct mf_dispatch_group mf_dispatch_group;
 

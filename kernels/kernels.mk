@@ -51,6 +51,7 @@ $(CUDA_SO): $(CUDA_OBJ) $(CUDA_C_OBJ)
 	$(Q)$(NVCC) $(CUDA_ARCH) -shared $^ $(GPU_LIBS) -o $@
 
 $(BUILD)/gpu/tests/test_grouped_oracle: ORACLE_LIBS := -lcublas
+$(BUILD)/gpu/tests/test_dispatch_one_gpu: NVCCFLAGS += -Itests/gpu/one_gpu
 
 $(BUILD)/gpu/tests/%: tests/gpu/%.cu $(CUDA_LIB) $(LIB)
 	@mkdir -p $(@D)

@@ -218,7 +218,7 @@ int main(int argc, char **argv) {
     if (sizes.empty()) {
         sizes = {64, 128, 256, 1024, 4096};
     }
-    GpuRanks ranks(gpu_ranks(1, 8));
+    GpuRanks ranks(gpu_rank_counts(1).back());
     const Rates rates = measure_rates(ranks);
     printf("%d GPUs, %lld columns, top %lld of %lld experts; link %.0f GB/s, copy %.0f GB/s\n",
            ranks.count, (long long)COLS, (long long)TOP_K, (long long)(EACH * ranks.count),

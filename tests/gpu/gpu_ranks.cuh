@@ -38,22 +38,62 @@
         }                                                                                          \
     } while (0)
 
+/* The GPU of a rank; blocks that a kernel of each rank may take (0: all), since all ranks' kernels
+ * must run at once; numbers of ranks to test. */
+#ifdef MF_RANKS_ON_ONE_GPU /* tests/gpu/one_gpu */
+static inline int gpu_rank_device(int) {
+    return 0;
+}
+static inline int gpu_rank_blocks(int ranks) {
+    int sms = 0;
+    GPU_MUST(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+    return sms / ranks;
+}
+static inline std::vector<int> gpu_rank_counts(int tests) {
+    setenv("CUDA_MODULE_LOADING", "EAGER",
+           1); /* loading waits for kernels, which wait for others */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    gpu_need(tests, 9);
+    return {2, 3, 4};
+}
+#else
+static inline int gpu_rank_device(int rank) {
+    return rank;
+}
+static inline int gpu_rank_blocks(int) {
+    return 0;
+}
+/* Says what is skipped below two GPUs. */
+static inline std::vector<int> gpu_rank_counts(int tests) {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2) {
+        printf("MF_SKIPPED %d needs two GPUs, found %d\n", tests, count);
+        exit(0);
+    }
+    return {count < 8 ? count : 8};
+}
+#endif
+
 struct GpuRanks {
     int count;
     std::vector<ncclComm_t> comm;
+    std::vector<cudaStream_t> stream; /* made together: kernels of ranks must not share a queue */
     pthread_barrier_t barrier;
 
-    explicit GpuRanks(int ranks) : count(ranks), comm((size_t)ranks) {
+    explicit GpuRanks(int ranks) : count(ranks), comm((size_t)ranks), stream((size_t)ranks) {
         std::vector<int> devices;
         for (int r = 0; r < ranks; r++) {
-            devices.push_back(r);
+            devices.push_back(gpu_rank_device(r));
+            GPU_MUST(cudaSetDevice(devices.back()));
+            GPU_MUST(cudaStreamCreateWithFlags(&stream[(size_t)r], cudaStreamNonBlocking));
         }
         NCCL_MUST(ncclCommInitAll(comm.data(), ranks, devices.data()));
         pthread_barrier_init(&barrier, NULL, (unsigned)ranks);
     }
     ~GpuRanks() {
-        for (ncclComm_t c : comm) {
-            ncclCommDestroy(c);
+        for (int r = 0; r < count; r++) {
+            ncclCommDestroy(comm[(size_t)r]);
+            cudaStreamDestroy(stream[(size_t)r]);
         }
         pthread_barrier_destroy(&barrier);
     }
@@ -65,12 +105,9 @@ struct GpuRanks {
         std::vector<std::thread> threads;
         for (int r = 0; r < count; r++) {
             threads.emplace_back([&, r] {
-                cudaStream_t stream;
-                GPU_MUST(cudaSetDevice(r));
-                GPU_MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-                work(r, stream);
-                GPU_MUST(cudaStreamSynchronize(stream));
-                GPU_MUST(cudaStreamDestroy(stream));
+                GPU_MUST(cudaSetDevice(gpu_rank_device(r)));
+                work(r, stream[(size_t)r]);
+                GPU_MUST(cudaStreamSynchronize(stream[(size_t)r]));
             });
         }
         for (std::thread &t : threads) {
@@ -81,15 +118,5 @@ struct GpuRanks {
         pthread_barrier_wait(&barrier);
     }
 };
-
-/* Ranks that this machine has; says what is skipped below two. */
-static inline int gpu_ranks(int tests, int most) {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2) {
-        printf("MF_SKIPPED %d needs two GPUs, found %d\n", tests, count);
-        exit(0);
-    }
-    return count < most ? count : most;
-}
 
 #endif

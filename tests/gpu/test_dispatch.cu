@@ -228,7 +228,8 @@ void run_case(GpuRanks &ranks, const Case &c, int blocks) {
     ranks.run([&](int r, cudaStream_t) {
         mf_err e;
         mf_err_clear(&e);
-        MF_MUST(mf_dispatch_group_create(ranks.comm[(size_t)r], &s, blocks, &groups[(size_t)r], &e),
+        const int most = blocks > 0 ? blocks : gpu_rank_blocks(s.ranks);
+        MF_MUST(mf_dispatch_group_create(ranks.comm[(size_t)r], &s, most, &groups[(size_t)r], &e),
                 e);
     });
     for (int round = 0; round < 2; round++) {
@@ -243,22 +244,17 @@ void run_case(GpuRanks &ranks, const Case &c, int blocks) {
             const double error = sqrt(f.error2) / (sqrt(f.ref2) + 1e-30);
             GPU_CHECK(f.rows + f.index + f.prob + f.gathered + f.prob_grad + f.wrong == 0 &&
                           error < COMBINE_NORM,
-                      "%-18s rank %d round %d: %lld rows, %lld index, %lld prob, %lld from "
+                      "%-18s rank %d of %d round %d: %lld rows, %lld index, %lld prob, %lld from "
                       "all-gather, %lld gradients unlike; combine %.1e, %lld not finite",
-                      c.name, r, round, (long long)f.rows, (long long)f.index, (long long)f.prob,
-                      (long long)f.gathered, (long long)f.prob_grad, error, (long long)f.wrong);
+                      c.name, r, s.ranks, round, (long long)f.rows, (long long)f.index,
+                      (long long)f.prob, (long long)f.gathered, (long long)f.prob_grad, error,
+                      (long long)f.wrong);
         }
     }
     ranks.run([&](int r, cudaStream_t) { mf_dispatch_group_destroy(groups[(size_t)r]); });
 }
 
-} // namespace
-
-int main(int argc, char **argv) {
-    const bool small = argc > 1 && strcmp(argv[1], "--small") == 0; /* for slow checkers */
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    GpuRanks ranks(gpu_ranks(1, 8));
-    state = gpu_seed();
+void run_cases(GpuRanks &ranks, bool small) {
     run_case(ranks, {"odd sizes", 129, 1032, 3, 5, UNIFORM}, 0);
     run_case(ranks, {"all to rank 0", 77, 264, 2, 4, TO_RANK_ZERO}, 3);
     if (!small) {
@@ -267,6 +263,19 @@ int main(int argc, char **argv) {
         run_case(ranks, {"neighbours", 200, 2048, 4, 8, NEIGHBOURS}, 16);
         run_case(ranks, {"wide rows", 70, 20008, 2, 3, UNIFORM}, 2);
         run_case(ranks, {"DeepSeek-V3", 1024, 7168, 8, 32, UNIFORM}, 0);
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const bool small = argc > 1 && strcmp(argv[1], "--small") == 0; /* for slow checkers */
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    const std::vector<int> counts = gpu_rank_counts(1);
+    state = gpu_seed();
+    for (int count : counts) {
+        GpuRanks ranks(count);
+        run_cases(ranks, small);
     }
     return gpu_report();
 }

@@ -1,7 +1,7 @@
 /* Dispatch and combine, references: one copy a token and owner, choices renumbered, sums by owner,
  * gradients to where the choice came from. */
 #include "kernels/dispatch.h"
-#include "tests/test.h"
+#include "tests/kernel_test.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -164,8 +164,61 @@ static void shapes_outside_the_terms_are_refused(void **state) {
     }
 }
 
+/* What block b of the plan works on, by the steps the kernel takes: every piece of every token
+ * once, in as many turns as the chunks hold. */
+static void a_plan_of_combine_covers_every_piece_once(void **state) {
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        const mf_dispatch_shape s = {.ranks = (int)kt_int(1, 8),
+                                     .tokens = kt_int(0, 1) ? kt_int(0, 40) : kt_int(0, 3000),
+                                     .cols = 8 * kt_int(1, 3000),
+                                     .top_k = 4,
+                                     .experts = 64};
+        const int blocks = (int)kt_int(1, 160), share_B = (int)kt_int(100000, 232448);
+        mf_combine_plan p;
+        mf_combine_plan_choose(&s, blocks, share_B, &p);
+        assert_true(p.slots >= 2 && p.slots <= MF_COMBINE_SLOTS_MOST);
+        assert_true(p.share_B <= (uint32_t)share_B && p.chunks <= MF_COMBINE_CHUNKS_MOST);
+        assert_true(p.piece_cols <= MF_COMBINE_ADDERS * MF_COMBINE_WARP_COLS);
+        assert_true((int64_t)p.pieces * p.piece_cols >= s.cols);
+        assert_true((int64_t)(p.pieces - 1) * p.piece_cols < s.cols);
+        unsigned char *seen = calloc((size_t)p.count + 1, 1);
+        assert_non_null(seen);
+        for (uint32_t b = 0; b < (uint32_t)blocks; b++) {
+            uint32_t number = b, token = b / p.pieces, piece = b % p.pieces, turns = 0;
+            for (; number < p.count; turns++) {
+                assert_true((int64_t)token < s.tokens && piece < p.pieces);
+                assert_int_equal(seen[token * p.pieces + piece]++, 0);
+                number += p.step, token += p.step_tokens, piece += p.step_pieces;
+                if (piece >= p.pieces) {
+                    piece -= p.pieces, token++;
+                }
+            }
+            assert_true(turns <= p.each * p.chunks);
+        }
+        for (uint32_t u = 0; u < p.count; u++) {
+            assert_int_equal(seen[u], 1);
+        }
+        free(seen);
+    }
+}
+
+static void the_plan_of_a_training_size_fills_shared_memory(void **state) {
+    (void)state;
+    const mf_dispatch_shape s = {
+        .ranks = 4, .tokens = 4096, .cols = 7168, .top_k = 8, .experts = 256};
+    mf_combine_plan p;
+    char text[160];
+    mf_combine_plan_choose(&s, 132, 232448, &p);
+    assert_string_equal(
+        mf_combine_plan_print(&p, text, sizeof text),
+        "4096 units, pieces of 7168 columns, 16 chunks of 2, ring of 14, 230400 bytes");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_of_combine_covers_every_piece_once),
+        cmocka_unit_test(the_plan_of_a_training_size_fills_shared_memory),
         cmocka_unit_test_setup_teardown(rows_go_once_to_every_owner_and_nowhere_else, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(choices_are_seen_as_the_owners_own_experts, setup,
@@ -174,5 +227,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(combine_adds_what_all_experts_made, setup, teardown),
         cmocka_unit_test(shapes_outside_the_terms_are_refused),
     };
+    kt_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
