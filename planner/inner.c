@@ -413,14 +413,17 @@ static mf_status share_pairs(mf_inner *in, mf_err *e) {
     return status;
 }
 
-/* Merged pairs of a layer with its own kind: what most pairs of a stage are. */
-static mf_status find_pairs(mf_inner *in, mf_err *e) {
-    mf_status status = share_pairs(in, e);
+mf_status mf_inner_own_pairs(mf_inner *in, mf_err *e) {
+    mf_status status = MF_OK;
+    if (in->own_pairs || !in->merged) {
+        return MF_OK;
+    }
     for (int i = 0; i < in->classes; i++) {
         for (int m = 0; m < in->class[i].choices && status == MF_OK; m++) {
             status = pair_s(in, i, m, i, m, &in->class[i].choice[m].pair_s, e);
         }
     }
+    in->own_pairs = status == MF_OK;
     return status;
 }
 
@@ -507,7 +510,7 @@ static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *
         in->owns_order = status == MF_OK;
     }
     if (status == MF_OK && in->merged) {
-        status = find_pairs(in, e);
+        status = share_pairs(in, e);
     }
     if (status != MF_OK) {
         return status;

@@ -50,7 +50,7 @@ typedef struct mf_inner_choice {
     double f_floor_s;
     /* merged: a pair of this forward and that backward takes at least the sum of the two */
     double f_pair_s, b_pair_s;
-    double pair_s; /* merged: beside the backward pass of its own kind */
+    double pair_s; /* merged: beside the backward pass of its own kind (mf_inner_own_pairs) */
 } mf_inner_choice;
 
 /* A kind of block under this layout, with the choices that nothing beats in every respect. */
@@ -76,7 +76,7 @@ typedef struct mf_inner {
     const mf_model *model;
     mf_layout layout;
     int positions, vstages, stages, chunks;
-    bool split, merged;
+    bool split, merged, own_pairs;
     int segments, slots, classes;
     mf_segment *segment;
     mf_inner_slot *slot;
@@ -119,6 +119,10 @@ double mf_inner_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_or
 size_t mf_inner_cells(const mf_inner *in);
 size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m);
 
+/* Merged pairs of every block with its own kind, which is what most pairs of a stage are; quoted
+ * when first asked for. Errors: as the oracle reports. */
+mf_status mf_inner_own_pairs(mf_inner *in, mf_err *e);
+
 /* Writes counts out as an assignment: positions in order; inside a virtual stage, blocks of a slot
  * with the larger backward workspace come first, so that backward frees most before they run.
  * Returns false when the counts are no assignment. */
@@ -155,9 +159,10 @@ mf_status mf_inner_extras(const mf_inner *in, double *extra_s, mf_err *e);
  * (checked with the oracle), and their counts. room_B[stages]: bytes at most for each stage, of
  * which is taken away what the memory plan finds too much. Errors: MF_INFEASIBLE when none is
  * found. */
-mf_status mf_inner_fill_checked(const mf_inner *in, const int *first, double *room_B,
-                                int32_t *count, mf_assignment *out, mf_err *e);
-/* One stage, unchecked: writes its cells of count. False when no choice makes it fit. */
+mf_status mf_inner_fill_checked(mf_inner *in, const int *first, double *room_B, int32_t *count,
+                                mf_assignment *out, mf_err *e);
+/* One stage, unchecked: writes its cells of count. False when no choice makes it fit. Merged, own
+ * pairs are known (mf_inner_own_pairs). */
 bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double room_B,
                          int32_t *count);
 

@@ -240,10 +240,10 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
     return fill_stage(&f, first, room_B);
 }
 
-mf_status mf_inner_fill_checked(const mf_inner *in, const int *first, double *room_B,
-                                int32_t *count, mf_assignment *out, mf_err *e) {
+mf_status mf_inner_fill_checked(mf_inner *in, const int *first, double *room_B, int32_t *count,
+                                mf_assignment *out, mf_err *e) {
     filling f = {.in = in, .count = count};
-    mf_status status = MF_OK;
+    mf_status status = mf_inner_own_pairs(in, e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
         f.stage = p;
         status = fill_stage(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
