@@ -82,7 +82,9 @@ void pub_read_offload(pub_row *r, const char *text) {
 void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const char *graph) {
     mf_layout *l = &r->layout;
     bool megatron = pub_starts(r->software, "megatron");
-    if (pub_has(overlap, "overlap off; non-overlap") || strcmp(overlap, "none") == 0) {
+    /* torchtitan's "none" says how TP ran; FSDP gathers ahead whatever TP does. */
+    bool none = strcmp(overlap, "none") == 0 && strcmp(r->source, "tt") != 0;
+    if (pub_has(overlap, "overlap off; non-overlap") || none) {
         l->overlap = MF_OVERLAP_NONE;
     } else if (megatron && !r->moe && l->tp > 1 && l->precision != MF_PREC_NVFP4) {
         /* NeMo and Bridge overlap TP communication of dense models, but not in NVFP4. */

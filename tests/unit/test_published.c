@@ -241,6 +241,9 @@ static void nemo_scatters_forward_sums_in_fp8(void **state) {
 static void flags_are_those_of_the_sources_recipes(void **state) {
     assert_true(row(state, "bra-019")->layout.overlap & MF_OVERLAP_TP);
     assert_false(row(state, "bra-020")->layout.overlap & MF_OVERLAP_TP); /* NVFP4 */
+    assert_int_equal(row(state, "tt-019")->layout.overlap & (MF_OVERLAP_DP | MF_OVERLAP_TP),
+                     MF_OVERLAP_DP); /* "none" is said of TP */
+    assert_int_equal(row(state, "smx-002")->layout.overlap, MF_OVERLAP_NONE);
     assert_true(row(state, "bra-019")->layout.fp8_primary_weights);
     assert_true(row(state, "tt-011")->layout.fp8_primary_weights);
     assert_false(row(state, "tt-023")->layout.fp8_primary_weights); /* rowwise */
