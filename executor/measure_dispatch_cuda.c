@@ -158,7 +158,7 @@ static mf_status fused(mf_measure_rank *r, mf_err *e) {
                                                         &x.shape, 0, &x.group, e)
                              : status;
     status = status == MF_OK ? prepare(r, &x, e) : status;
-    status = status == MF_OK ? mf_measure_rank_time(r, run_exchange, &x, e) : status;
+    status = status == MF_OK ? mf_measure_rank_time(r, run_exchange, &x, false, e) : status;
     (void)cudaStreamSynchronize(r->comm);
     mf_dispatch_group_destroy(x.group);
     (void)cudaFree(x.memory);
@@ -202,7 +202,7 @@ static mf_status all_to_all(mf_measure_rank *r, mf_err *e) {
         x.out_B[p] = back ? mine : theirs;
         x.in_B[p] = back ? theirs : mine;
     }
-    return mf_measure_rank_time(r, run_rows, &x, e);
+    return mf_measure_rank_time(r, run_rows, &x, true, e);
 }
 
 mf_status mf_measure_rank_dispatch(mf_measure_rank *r, mf_err *e) {

@@ -19,8 +19,6 @@ enum { RUNS_MAX = 64, PROBES = 4, AGAIN = 2 /* readings more of what spreads */ 
 typedef mf_measure_rank rank;
 typedef mf_measure_job job;
 static const double quiet = 0.05; /* (p90 - p10) / median beyond this spreads */
-static const double batch_s = 400e-6;
-static const double reading_s = 12e-3;
 static const size_t buffer_B = MF_MEASURE_BUFFER_B;
 
 /* One message of a collective on one rank. */
@@ -140,6 +138,8 @@ mf_status mf_measure_world_open(int ranks, mf_measure_world **out, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
     }
     w->ranks = ranks;
+    /* Buffers of a step are not registered: those of captured calls shall not be, either. */
+    (void)setenv("NCCL_GRAPH_REGISTER", "0", 1);
     for (int i = 0; i < ranks && status == MF_OK; i++) {
         devices[i] = i;
         w->rank[i].world = w;
@@ -213,17 +213,8 @@ static mf_status one_message(rank *r, void *user, int64_t i, mf_err *e) {
     return MF_OK;
 }
 
-static mf_status call_runs(rank *r, mf_measure_call call, void *user, int64_t first, int runs,
-                           mf_err *e) {
-    mf_status status = MF_OK;
-    for (int i = 0; i < runs && status == MF_OK; i++) {
-        status = call(r, user, first + i, e);
-    }
-    return status;
-}
-
 static mf_status communicate(rank *r, int64_t first, int runs, mf_err *e) {
-    return call_runs(r, one_message, NULL, first, runs, e);
+    return mf_measure_rank_calls(r, one_message, NULL, first, runs, e);
 }
 
 static mf_status compute(rank *r, mf_gemm_cuda *plan, int runs, mf_err *e) {
@@ -249,59 +240,7 @@ static mf_status compute(rank *r, mf_gemm_cuda *plan, int runs, mf_err *e) {
     return status;
 }
 
-static mf_status between(rank *r, int a, int b, double *time_s, mf_err *e) {
-    float ms = 0.0f;
-    MF_CUDA_TRY(cudaEventSynchronize(r->event[b]), e);
-    MF_CUDA_TRY(cudaEventElapsedTime(&ms, r->event[a], r->event[b]), e);
-    *time_s = (double)ms * 1e-3;
-    return MF_OK;
-}
-
-static double slowest_estimate(const mf_measure_world *w, int which) {
-    double worst = 0;
-    for (int i = 0; i < w->job.ranks; i++) {
-        double t = w->rank[i].estimate_s[which];
-        worst = t > worst ? t : worst;
-    }
-    return worst;
-}
-
-static int within(double x, int least, int most) {
-    return x < least ? least : x > most ? most : (int)x;
-}
-
 /* --- one reading, in the thread of a rank ----------------------------------------------------- */
-
-mf_status mf_measure_rank_time(rank *r, mf_measure_call call, void *user, mf_err *e) {
-    job *j = &r->world->job;
-    int64_t next = 2;
-    mf_status status = call_runs(r, call, user, 0, 2, e);
-    MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
-    status = status == MF_OK ? call_runs(r, call, user, next, PROBES, e) : status;
-    MF_CUDA_TRY(cudaEventRecord(r->event[1], r->comm), e);
-    status = status == MF_OK ? between(r, 0, 1, &r->estimate_s[0], e) : status;
-    next += PROBES;
-    pthread_barrier_wait(&j->barrier);
-    double estimate_s = slowest_estimate(r->world, 0) / PROBES;
-    int runs = within(batch_s / estimate_s, 1, RUNS_MAX);
-    int batches = within(reading_s / (estimate_s * runs), 7, BATCHES_MAX);
-    status = status == MF_OK ? call_runs(r, call, user, next, runs, e) : status;
-    next += runs;
-    MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
-    for (int b = 0; b < batches && status == MF_OK; b++, next += runs) {
-        status = call_runs(r, call, user, next, runs, e);
-        MF_CUDA_TRY(cudaEventRecord(r->event[b + 1], r->comm), e);
-    }
-    for (int b = 0; b < batches && status == MF_OK; b++) {
-        status = between(r, b, b + 1, &r->batch_s[b], e);
-        r->batch_s[b] /= runs;
-    }
-    if (r->index == 0) {
-        j->runs = runs;
-        j->batches = batches;
-    }
-    return status;
-}
 
 /* The measured side runs a batch while the other one has work for longer than the batch lasts. */
 static mf_status read_beside(rank *r, mf_gemm_cuda *plan, mf_err *e) {
@@ -312,17 +251,17 @@ static mf_status read_beside(rank *r, mf_gemm_cuda *plan, mf_err *e) {
     MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
     status = status == MF_OK ? communicate(r, 2, PROBES, e) : status;
     MF_CUDA_TRY(cudaEventRecord(r->event[1], r->comm), e);
-    status = status == MF_OK ? between(r, 0, 1, &r->estimate_s[0], e) : status;
+    status = status == MF_OK ? mf_measure_rank_between(r, 0, 1, &r->estimate_s[0], e) : status;
     MF_CUDA_TRY(cudaEventRecord(r->event[0], r->compute), e);
     status = status == MF_OK ? compute(r, plan, PROBES, e) : status;
     MF_CUDA_TRY(cudaEventRecord(r->event[1], r->compute), e);
-    status = status == MF_OK ? between(r, 0, 1, &r->estimate_s[1], e) : status;
+    status = status == MF_OK ? mf_measure_rank_between(r, 0, 1, &r->estimate_s[1], e) : status;
     pthread_barrier_wait(&j->barrier);
-    double comm_s = slowest_estimate(r->world, 0) / PROBES;
-    double compute_s = slowest_estimate(r->world, 1) / PROBES;
+    double comm_s = mf_measure_slowest_s(r->world, 0) / PROBES;
+    double compute_s = mf_measure_slowest_s(r->world, 1) / PROBES;
     double mine_s = j->of_comm ? comm_s : compute_s, other_s = j->of_comm ? compute_s : comm_s;
-    int runs = within(3e-3 / mine_s, 2, RUNS_MAX), batches = 7;
-    int other = within(3 * mine_s * runs / other_s, 2, 800);
+    int runs = mf_measure_within(3e-3 / mine_s, 2, RUNS_MAX), batches = 7;
+    int other = mf_measure_within(3 * mine_s * runs / other_s, 2, 800);
     const struct timespec rest = {0, 15000000};
     cudaStream_t stream = j->of_comm ? r->comm : r->compute;
     for (int b = 0; b < batches && status == MF_OK; b++) {
@@ -338,7 +277,7 @@ static mf_status read_beside(rank *r, mf_gemm_cuda *plan, mf_err *e) {
                  : j->of_comm    ? communicate(r, 1, runs, e)
                                  : compute(r, plan, runs, e);
         MF_CUDA_TRY(cudaEventRecord(r->event[1], stream), e);
-        status = status == MF_OK ? between(r, 0, 1, &r->batch_s[b], e) : status;
+        status = status == MF_OK ? mf_measure_rank_between(r, 0, 1, &r->batch_s[b], e) : status;
         r->batch_s[b] /= runs;
         MF_CUDA_TRY(cudaStreamSynchronize(r->comm), e);
         MF_CUDA_TRY(cudaStreamSynchronize(r->compute), e);
@@ -378,7 +317,7 @@ static mf_status read_rank(rank *r, mf_err *e) {
     if (status == MF_OK) {
         status = j->exchange ? mf_measure_rank_dispatch(r, e)
                  : j->beside ? read_beside(r, plan, e)
-                             : mf_measure_rank_time(r, one_message, NULL, e);
+                             : mf_measure_rank_time(r, one_message, NULL, true, e);
     }
     mf_gemm_cuda_destroy(plan);
     return status;

@@ -62,9 +62,21 @@ struct mf_measure_world {
 
 /* Enqueues run number i on the rank's communication stream. */
 typedef mf_status (*mf_measure_call)(mf_measure_rank *r, void *user, int64_t i, mf_err *e);
+/* Enqueues runs first, first + 1, ... */
+mf_status mf_measure_rank_calls(mf_measure_rank *r, mf_measure_call call, void *user, int64_t first,
+                                int runs, mf_err *e);
+/* Time from the rank's event a to its event b; waits for it. */
+mf_status mf_measure_rank_between(mf_measure_rank *r, int a, int b, double *time_s, mf_err *e);
+/* Longest of the ranks' estimates number `which`. */
+double mf_measure_slowest_s(const mf_measure_world *w, int which);
+/* x cut to whole numbers of least .. most. */
+int mf_measure_within(double x, int least, int most);
+
 /* Times a call that all ranks make: batches into r->batch_s, their number and the runs in each into
- * the job. */
-mf_status mf_measure_rank_time(mf_measure_rank *r, mf_measure_call call, void *user, mf_err *e);
+ * the job. Short ones become graphs of as many as fill a batch, so that the host's launch time does
+ * not show; `captured`: the call may be (what it enqueues is the same every time). */
+mf_status mf_measure_rank_time(mf_measure_rank *r, mf_measure_call call, void *user, bool captured,
+                               mf_err *e);
 
 /* measure_dispatch_cuda.c: MF_INPUT when the point's exchange cannot be measured here. */
 mf_status mf_measure_dispatch_check(const mf_point *p, mf_err *e);
