@@ -119,6 +119,9 @@ double mf_inner_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_or
 size_t mf_inner_cells(const mf_inner *in);
 size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m);
 
+/* Gives every choice its shares of merged pairs (f_pair_s, b_pair_s; inner_pairs.c). Errors: as the
+ * oracle reports. */
+mf_status mf_inner_share_pairs(mf_inner *in, mf_err *e);
 /* Merged pairs of every block with its own kind, which is what most pairs of a stage are; quoted
  * when first asked for. Errors: as the oracle reports. */
 mf_status mf_inner_own_pairs(mf_inner *in, mf_err *e);

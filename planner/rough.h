@@ -20,6 +20,9 @@ typedef struct mf_rough_pass {
     double pair_f_s, pair_b_s;     /* what each adds to a merged pair at least */
 } mf_rough_pass;
 
+void mf_rough_add_pass(mf_rough_pass *sum, const mf_rough_pass *p, double times);
+void mf_rough_add_params(mf_param_count *sum, const mf_param_count *p, int64_t times);
+
 /* The main layers of a model are those with the more common kind of FFN: bounds count them by
  * stage. Where they are of several classes, each counts as the least of them. */
 bool mf_rough_is_main(const mf_model *m, int layer_class);

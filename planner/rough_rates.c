@@ -1,0 +1,418 @@
+/* rough_rates.c - the figures that rough bounds rest on: quotes of a few blocks, and what they add
+ * up to. */
+#include "planner/rough.h"
+
+#include "planner/inner.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- rates ------------------------------------------------------------------------------------ */
+
+static mf_rough_pass pass_of(const mf_quote *q) {
+    mf_rough_pass p = {.f_s = mf_larger(q->f.path_s, q->f.time_s),
+                       .b_s = mf_larger(q->b.path_s, q->b.time_s),
+                       .w_s = mf_larger(q->w.path_s, q->w.time_s)};
+    double compute_s = q->f.compute_s + q->b.compute_s, ep_s = q->f.ep_s + q->b.ep_s;
+    p.time_s[MF_FLOOR_PLAIN] = p.f_s + p.b_s;
+    /* quoted apart, passes add up; quoted in one go, only what no order can change is known */
+    p.time_s[MF_FLOOR_SPLIT] =
+        p.w_s > 0.0 ? p.f_s + p.b_s + p.w_s : p.f_s + mf_larger(q->b.compute_s, q->b.ep_s);
+    p.time_s[MF_FLOOR_MERGED] =
+        mf_larger(mf_larger(compute_s, ep_s) + q->f.sync_s + q->b.sync_s, mf_larger(p.f_s, p.b_s));
+    p.pair_f_s = mf_smaller(q->f.compute_s, p.f_s);
+    p.pair_b_s = mf_smaller(q->b.compute_s, p.b_s);
+    return p;
+}
+
+/* Two halves of a layer: chains add up, and so do the sums of each stream. An MTP depth is a layer
+ * and a head (NULL = none), whose chains may run side by side. */
+static mf_rough_pass pass_of_halves(const mf_quote *a, const mf_quote *b, const mf_quote *head) {
+    mf_quote sum = *a;
+    mf_pass_quote *to[2] = {&sum.f, &sum.b};
+    const mf_pass_quote *with[2] = {&b->f, &b->b};
+    for (int i = 0; i < 2; i++) {
+        to[i]->chain_s += with[i]->chain_s;
+        to[i]->sync_s += with[i]->sync_s;
+        to[i]->compute_s += with[i]->compute_s;
+        to[i]->ep_s += with[i]->ep_s;
+        if (head) {
+            to[i]->compute_s += i == 0 ? head->f.compute_s : head->b.compute_s;
+        }
+        to[i]->path_s = mf_larger(to[i]->chain_s, mf_larger(to[i]->compute_s, to[i]->ep_s));
+    }
+    return pass_of(&sum);
+}
+
+void mf_rough_add_pass(mf_rough_pass *sum, const mf_rough_pass *p, double times) {
+    sum->f_s += times * p->f_s;
+    sum->b_s += times * p->b_s;
+    sum->w_s += times * p->w_s;
+    for (int m = 0; m < MF_FLOOR_MODES; m++) {
+        sum->time_s[m] += times * p->time_s[m];
+    }
+}
+
+void mf_rough_add_params(mf_param_count *sum, const mf_param_count *p, int64_t times) {
+    sum->dense += times * p->dense;
+    sum->expert += times * p->expert;
+    sum->dense_matrices += times * p->dense_matrices;
+}
+
+static mf_param_count sum_params(const mf_param_count *a, const mf_param_count *b) {
+    mf_param_count sum = *a;
+    mf_rough_add_params(&sum, b, 1);
+    return sum;
+}
+
+static int64_t layers_of(const mf_model *m, int class) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < m->layers; i++) {
+        n += m->layer_class[i] == class;
+    }
+    return n;
+}
+
+bool mf_rough_is_main(const mf_model *m, int layer_class) {
+    int64_t moe = 0;
+    for (int64_t i = 0; i < m->layers; i++) {
+        moe += m->layer_classes[m->layer_class[i]].ffn == MF_FFN_MOE;
+    }
+    bool main_is_moe = 2 * moe >= m->layers;
+    return (m->layer_classes[layer_class].ffn == MF_FFN_MOE) == main_is_moe;
+}
+
+int mf_rough_layers(const mf_model *m) {
+    int n = 0;
+    for (int64_t i = 0; i < m->layers; i++) {
+        n += mf_rough_is_main(m, m->layer_class[i]);
+    }
+    return n;
+}
+
+static void least_pass(mf_rough_pass *least, const mf_rough_pass *p) {
+    least->f_s = mf_smaller(least->f_s, p->f_s);
+    least->b_s = mf_smaller(least->b_s, p->b_s);
+    least->w_s = mf_smaller(least->w_s, p->w_s);
+    for (int m = 0; m < MF_FLOOR_MODES; m++) {
+        least->time_s[m] = mf_smaller(least->time_s[m], p->time_s[m]);
+    }
+    least->pair_f_s = mf_smaller(least->pair_f_s, p->pair_f_s);
+    least->pair_b_s = mf_smaller(least->pair_b_s, p->pair_b_s);
+}
+
+static void add_other(mf_rates *r, const mf_rough_pass *p, int64_t count) {
+    if (count > 0 && r->others < MF_ROUGH_OTHERS) {
+        r->other[r->others++] = (mf_rough_other){(int)count, *p};
+    }
+}
+
+/* A class of layers joins the model. */
+static void add_layers(mf_rates *r, const mf_model *m, int class, const mf_rough_pass *p,
+                       const mf_param_count *params) {
+    int64_t n = layers_of(m, class);
+    mf_rough_add_pass(&r->all, p, (double)n);
+    add_other(r, p, mf_rough_is_main(m, class) ? 0 : n);
+    if (n == 0) {
+        return;
+    }
+    r->f_least_s = mf_smaller(r->f_least_s, p->f_s);
+    r->b_least_s = mf_smaller(r->b_least_s, p->b_s);
+    if (!mf_rough_is_main(m, class)) {
+        return;
+    }
+    if (r->layers == 0) {
+        r->layer = *p;
+        r->layer_params = *params;
+    } else {
+        least_pass(&r->layer, p);
+        if (params->dense + params->expert < r->layer_params.dense + r->layer_params.expert) {
+            r->layer_params = *params;
+        }
+    }
+    r->layers += (int)n;
+}
+
+static mf_status quote(mf_quotes *q, const mf_layout *l, mf_position_kind kind, int class,
+                       unsigned parts, bool split, bool exact, mf_memory_choice memory,
+                       mf_quote *out, mf_err *e) {
+    mf_block_key key = {.kind = kind,
+                        .layer_class = (uint8_t) class,
+                        .parts = (uint8_t)parts,
+                        .split = split,
+                        .shared_embedding = true,
+                        .shared_head = true,
+                        .memory = memory};
+    return mf_quotes_get(q, l, &key, exact, out, e);
+}
+
+static const mf_memory_choice keep_all = {0, 0};
+
+/* Embedding and head. */
+static mf_status add_ends(mf_quotes *q, const mf_layout *l, bool split, bool exact, mf_rates *r,
+                          mf_quote *head, mf_err *e) {
+    mf_quote embedding;
+    mf_status status =
+        quote(q, l, MF_POS_EMBEDDING, 0, MF_HALF_BOTH, split, exact, keep_all, &embedding, e);
+    if (status == MF_OK) {
+        status = quote(q, l, MF_POS_HEAD, 0, MF_HALF_BOTH, split, exact, keep_all, head, e);
+    }
+    if (status != MF_OK) {
+        return status;
+    }
+    r->embedding = pass_of(&embedding);
+    r->head = pass_of(head);
+    r->embedding_params = embedding.params;
+    r->head_params = head->params;
+    mf_rough_add_pass(&r->all, &r->embedding, 1.0);
+    mf_rough_add_pass(&r->all, &r->head, 1.0);
+    add_other(r, &r->embedding, 1);
+    add_other(r, &r->head, 1);
+    return MF_OK;
+}
+
+/* Both halves of a class are quoted: its layers join, and the MTP depths of it. */
+static void add_halves(mf_rates *r, const mf_model *m, int class, const mf_quote *a,
+                       const mf_quote *f, const mf_quote *head, const mf_param_count *params) {
+    mf_rough_pass p = pass_of_halves(a, f, NULL);
+    add_layers(r, m, class, &p, params);
+    if (m->mtp_class == class) {
+        p = pass_of_halves(a, f, head);
+        mf_rough_add_pass(&r->all, &p, (double)m->mtp_layers);
+        add_other(r, &p, m->mtp_layers);
+    }
+}
+
+static void start(mf_rates *r) {
+    memset(r, 0, sizeof *r);
+    r->f_least_s = r->b_least_s = INFINITY;
+}
+
+/* What the FFN half of a layer depends on: the rows of a rank, and TP. */
+static mf_layout ffn_layout(const mf_layout *l) {
+    mf_layout f = *l;
+    int64_t a = l->cp, b = l->mbs;
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    f.cp = l->cp / a;
+    f.mbs = l->mbs / a;
+    f.cp_type = MF_CP_RING;
+    f.zero = f.expert_zero = 0;
+    return f;
+}
+
+static mf_layout attention_layout(const mf_layout *l) {
+    mf_layout a = *l;
+    a.ep = a.etp = 1;
+    a.dispatcher = MF_DISPATCH_FUSED;
+    a.zero = a.expert_zero = 0;
+    return a;
+}
+
+mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
+    const mf_oracle *o = mf_quotes_oracle(q);
+    const mf_model *m = o->model;
+    mf_layout attention = attention_layout(l), ffn = ffn_layout(&attention);
+    start(out);
+    mf_quote head;
+    mf_status status = add_ends(q, &attention, false, false, out, &head, e);
+    for (int c = 0; c < m->classes && status == MF_OK; c++) {
+        mf_quote a, f;
+        status =
+            quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false, false, keep_all, &a, e);
+        if (status == MF_OK) {
+            status = quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false, keep_all, &f, e);
+        }
+        if (status == MF_OK) {
+            /* a FLOP is a FLOP on every expert side; nothing else is known of it yet */
+            double least_s = o->ops->flops_s(o->self, l, f.flops);
+            mf_quote limit = {.flops = f.flops, .params = f.params};
+            limit.f.chain_s = limit.f.compute_s = limit.b.chain_s = least_s / 3.0;
+            limit.b.compute_s = least_s * 2.0 / 3.0; /* weight gradients hold nobody up */
+            add_halves(out, m, c, &a, &limit, &head, &a.params);
+        }
+    }
+    return status;
+}
+
+mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_layout attention = attention_layout(l), ffn = ffn_layout(l);
+    mf_quote head;
+    start(out);
+    mf_status status = add_ends(q, &attention, false, false, out, &head, e);
+    for (int c = 0; c < m->classes && status == MF_OK; c++) {
+        mf_quote a, f;
+        status =
+            quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false, false, keep_all, &a, e);
+        if (status == MF_OK) {
+            status = quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false, keep_all, &f, e);
+        }
+        if (status == MF_OK) {
+            mf_param_count params = sum_params(&a.params, &f.params);
+            add_halves(out, m, c, &a, &f, &head, &params);
+        }
+    }
+    return status;
+}
+
+/* Least time of a merged pair of main layers, both with the choice that keeps everything. */
+static mf_status least_pair(mf_quotes *q, const mf_layout *l, double *out, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    *out = HUGE_VAL;
+    for (int f = 0; f < m->classes; f++) {
+        for (int b = 0; b < m->classes; b++) {
+            double time_s;
+            mf_block_key fk = mf_block_key_layer((uint8_t)f, keep_all, false);
+            mf_block_key bk = mf_block_key_layer((uint8_t)b, keep_all, false);
+            if (!mf_rough_is_main(m, f) || !mf_rough_is_main(m, b) || layers_of(m, f) == 0 ||
+                layers_of(m, b) == 0) {
+                continue;
+            }
+            mf_status status = mf_quotes_pair(q, l, &fk, &bk, &time_s, e);
+            if (status != MF_OK) {
+                return status;
+            }
+            *out = mf_smaller(*out, time_s);
+        }
+    }
+    return MF_OK;
+}
+
+/* A pair of main layers takes pair_s, of which the forward's share is its compute; beside anything
+ * else, all compute is left, so that the other side gives away what a pair takes beyond. */
+static void share_pair(mf_rates *r, double pair_s) {
+    mf_rough_pass *x = &r->layer;
+    double hides_s = mf_larger(0.0, pair_s - x->pair_f_s - x->pair_b_s);
+    x->pair_b_s = mf_smaller(mf_larger(x->pair_b_s, pair_s - x->pair_f_s), x->b_s);
+    for (int i = 0; i < r->others; i++) {
+        mf_rough_pass *y = &r->other[i].pass;
+        y->pair_f_s = mf_larger(0.0, y->pair_f_s - hides_s);
+        y->pair_b_s = mf_larger(0.0, y->pair_b_s - hides_s);
+    }
+}
+
+/* Merged, a main layer takes its share of a pair of main layers; what such pairs take beyond
+ * compute may hide behind any other position, which is given that much less (inner.c, share_pairs).
+ */
+static mf_status merge_rates(mf_quotes *q, const mf_layout *l, mf_rates *r, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    double pair_s, *main_s = &r->layer.time_s[MF_FLOOR_MERGED];
+    mf_status status = least_pair(q, l, &pair_s, e);
+    if (status != MF_OK || pair_s <= *main_s) {
+        return status;
+    }
+    double hides_s = 1.5 * (pair_s - *main_s), others = mf_model_positions(m) - r->layers;
+    r->all.time_s[MF_FLOOR_MERGED] += r->layers * (pair_s - *main_s) - others * hides_s;
+    r->embedding.time_s[MF_FLOOR_MERGED] -= hides_s;
+    r->head.time_s[MF_FLOOR_MERGED] -= hides_s;
+    *main_s = pair_s;
+    share_pair(r, pair_s);
+    return MF_OK;
+}
+
+mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
+    const mf_oracle *o = mf_quotes_oracle(q);
+    const mf_model *m = o->model;
+    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    bool split = mode == MF_FLOOR_SPLIT;
+    start(out);
+    mf_quote head, mtp;
+    mf_status status = add_ends(q, l, split, true, out, &head, e);
+    if (status == MF_OK && m->mtp_layers > 0) {
+        status =
+            quote(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, true, keep_all, &mtp, e);
+    }
+    if (status == MF_OK && m->mtp_layers > 0) {
+        mf_rough_pass p = pass_of(&mtp);
+        mf_rough_add_pass(&out->all, &p, (double)m->mtp_layers);
+        add_other(out, &p, m->mtp_layers);
+    }
+    for (int c = 0; c < m->classes && status == MF_OK; c++) {
+        mf_quote x;
+        status = quote(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, true, keep_all, &x, e);
+        if (status == MF_OK) {
+            mf_rough_pass p = pass_of(&x);
+            add_layers(out, m, c, &p, &x.params);
+        }
+        if (status == MF_OK && mf_rough_is_main(m, c)) {
+            out->layer_fixed_B = x.comm_B + 2.0 * x.gather_B + 2.0 * x.boundary_B;
+        }
+    }
+    if (status == MF_OK && mode == MF_FLOOR_MERGED && l->ep > 1) {
+        status = merge_rates(q, l, out, e);
+    }
+    if (status == MF_OK) {
+        o->ops->once(o->self, l, out->layer_params, &out->layer_reduce_s, &out->layer_gather_s);
+    }
+    return status;
+}
+
+/* --- what memory costs ------------------------------------------------------------------------ */
+
+static void hull_point(mf_rough_hull *h, double saved_B, double time_s) {
+    if (h->points < MF_ROUGH_POINTS) {
+        h->saved_B[h->points] = saved_B;
+        h->time_s[h->points++] = time_s;
+    }
+}
+
+/* Leaves the lower hull, from the fastest point to the one that saves least. */
+static void hull_make(mf_rough_hull *h) {
+    mf_rough_hull all = *h;
+    int at = 0;
+    for (int i = 1; i < all.points; i++) {
+        bool better = all.time_s[i] < all.time_s[at] ||
+                      (all.time_s[i] <= all.time_s[at] && all.saved_B[i] < all.saved_B[at]);
+        at = better ? i : at;
+    }
+    h->points = 0;
+    for (int next = at; next >= 0;) {
+        double rate = HUGE_VAL;
+        at = next;
+        hull_point(h, all.saved_B[at], all.time_s[at]);
+        next = -1;
+        for (int i = 0; i < all.points; i++) {
+            double less_B = all.saved_B[at] - all.saved_B[i];
+            double more_s = all.time_s[i] - all.time_s[at];
+            if (less_B > 0.0 && (more_s / less_B < rate)) {
+                rate = more_s / less_B;
+                next = i;
+            }
+        }
+    }
+}
+
+mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rough_hull out[2],
+                        mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    mf_layout plain = *l; /* ZeRO inside a block only adds to its time */
+    plain.zero = l->zero < 1 ? l->zero : 1;
+    plain.expert_zero = l->expert_zero < 1 ? l->expert_zero : 1;
+    out[0].points = out[1].points = 0;
+    for (int c = 0; c < m->classes; c++) {
+        mf_memory_choice choice[MF_INNER_MAX_CHOICES];
+        if (!mf_rough_is_main(m, c) || layers_of(m, c) == 0) {
+            continue;
+        }
+        int n = mf_catalogue(m, (uint8_t)c, pinned, l->memory, choice);
+        for (int i = 0; i < n; i++) {
+            mf_quote x;
+            mf_status status = quote(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH,
+                                     mode == MF_FLOOR_SPLIT, false, choice[i], &x, e);
+            if (status != MF_OK) {
+                return status;
+            }
+            mf_rough_pass p = pass_of(&x);
+            hull_point(&out[0], x.saved_B, p.time_s[mode]);
+            hull_point(&out[1], x.saved_B, p.time_s[MF_FLOOR_PLAIN]);
+        }
+    }
+    hull_make(&out[0]);
+    hull_make(&out[1]);
+    return MF_OK;
+}
