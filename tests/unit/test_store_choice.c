@@ -152,12 +152,49 @@ static void a_row_without_time_and_choice_is_refused(void **state) {
     mf_store_close(s);
 }
 
+static void write_file(const char *folder, const char *name, const char *content) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(content, f);
+    fclose(f);
+}
+
+static void rebuilding_takes_in_the_shipped_choices(void **state) {
+    (void)state;
+    char folder[] = "/tmp/mf_choice_XXXXXX", path[64], command[128], choice[MF_CHOICE_MAX];
+    mf_store *s;
+    int64_t rows;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/p.db", folder);
+    snprintf(command, sizeof command, "mkdir -p '%s/measured/choices'", folder);
+    assert_int_equal(system(command), 0);
+    write_file(folder, "measured/a.csv", "gpu,op,dims,time_s\nh200,copy,bytes=8,1e-6\n");
+    write_file(
+        folder, "measured/choices/h200.csv",
+        "gpu,op,dims,date,choice\nh200,gemm,dtype=bf16 m=64 n=128 k=256,2026-11-22,shipped\n");
+    setenv("MOEFOLD_DATA", folder, 1);
+    ok(mf_store_rebuild(path, &e));
+    unsetenv("MOEFOLD_DATA");
+    ok(mf_store_open(path, &s, &e));
+    ok(mf_store_check(s, &rows, NULL, &e));
+    assert_int_equal(rows, 1);
+    mf_point p = named(product);
+    ok(mf_store_choice(s, &p, choice, &e));
+    assert_string_equal(choice, "shipped");
+    mf_store_close(s);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_choice_comes_back_by_the_dims_in_any_order),
         cmocka_unit_test(texts_that_are_no_line_are_refused),
         cmocka_unit_test(every_changed_field_of_a_choice_is_seen_and_not_used),
         cmocka_unit_test(csv_carries_choices_with_and_without_a_time),
+        cmocka_unit_test(rebuilding_takes_in_the_shipped_choices),
         cmocka_unit_test(a_row_without_time_and_choice_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

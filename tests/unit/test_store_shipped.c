@@ -4,6 +4,7 @@
 
 #include "core/cluster.h"
 #include "core/model.h"
+#include "kernels/gemm_choice.h"
 #include "profiles/ops_table.h"
 #include "profiles/store.h"
 
@@ -171,8 +172,30 @@ static void every_row_of_the_collective_tables_is_there(void **state) {
     }
 }
 
+static int check_choice(const mf_point *p, const char *text, void *user) {
+    mf_gemm_choice c;
+    char again[MF_GEMM_CHOICE_TEXT];
+    assert_string_equal(p->op, "gemm");
+    assert_ok(mf_gemm_choice_read(text, &c, &e));
+    mf_gemm_choice_print(&c, again);
+    assert_string_equal(again, text);
+    assert_true(c.tile > 0);
+    ++*(int64_t *)user;
+    return 0;
+}
+
+/* Every product of the grid has the algorithm that it ran with. */
+static void every_choice_is_one_that_kernels_understand(void **state) {
+    (void)state;
+    int64_t choices = 0, damaged = -1;
+    assert_ok(mf_store_each_choice(s, "h200", check_choice, &choices, &damaged, &e));
+    assert_int_equal(damaged, 0);
+    assert_true(choices > 2000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_choice_is_one_that_kernels_understand),
         cmocka_unit_test(no_row_overwrites_another),
         cmocka_unit_test(every_point_has_a_source_and_beats_no_data_sheet),
         cmocka_unit_test(times_give_back_the_published_rates),
