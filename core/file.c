@@ -1,4 +1,4 @@
-/* file.c - reads whole files. */
+/* file.c - reads whole files, and says which may be replaced. */
 #include "core/file.h"
 
 #include <errno.h>
@@ -53,4 +53,9 @@ mf_status mf_file_load(const char *path, size_t max_B, char **text, size_t *leng
     }
     fclose(file);
     return status;
+}
+
+bool mf_file_stays(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && !S_ISREG(info.st_mode);
 }

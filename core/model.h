@@ -58,12 +58,15 @@ typedef struct mf_layer_class {
     int64_t window; /* attention reaches this many keys back; 0 = all */
 } mf_layer_class;
 
+#define MF_MODEL_MAX_MTP 16
+
 typedef struct mf_model {
     char name[96];   /* shipped name, or the folder / file it came from */
     char family[32]; /* "llama", "mixtral", "qwen2_moe", ... : model_type, normalised */
 
     int64_t layers;     /* decoder layers, MTP not counted */
-    int64_t mtp_layers; /* multi-token-prediction depths, each one more layer (of mtp_class) */
+    int64_t mtp_layers; /* multi-token-prediction depths, each one more layer (of mtp_class); up to
+                         * MF_MODEL_MAX_MTP */
     int64_t hidden;
     int64_t vocab;
     bool tied_embeddings;

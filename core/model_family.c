@@ -68,7 +68,8 @@ static void read_scoring(mf_config *c, mf_model *m, const char *fallback) {
 }
 
 static void read_mtp(mf_config *c, mf_model *m) {
-    m->mtp_layers = mf_config_opt_int(c, MF_KEYS("num_nextn_predict_layers"), 0, 16, 0);
+    m->mtp_layers =
+        mf_config_opt_int(c, MF_KEYS("num_nextn_predict_layers"), 0, MF_MODEL_MAX_MTP, 0);
 }
 
 /* --- families ------------------------------------------------------------------------------- */

@@ -1,6 +1,8 @@
 /* plan.c - plans as data: fingerprints, checks, and the canonical text. */
 #include "core/plan.h"
 
+#include "core/file.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -342,18 +344,21 @@ mf_status mf_plan_save(const mf_plan *p, const char *path, mf_err *e) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }
-    snprintf(temporary, strlen(path) + 5, "%s.tmp", path);
+    bool stays = mf_file_stays(path);
+    snprintf(temporary, strlen(path) + 5, stays ? "%s" : "%s.tmp", path);
     f = fopen(temporary, "wb");
     if (!f) {
-        status = mf_err_set(e, MF_IO, "%s: %s", temporary, strerror(errno));
+        status = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
         goto out;
     }
     bool written = fwrite(text, 1, length, f) == length;
     written = fclose(f) == 0 && written;
     f = NULL;
-    if (!written || rename(temporary, path) != 0) {
+    if (!written || (!stays && rename(temporary, path) != 0)) {
         status = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
-        remove(temporary);
+        if (!stays) {
+            remove(temporary);
+        }
     }
 out:
     if (f) {

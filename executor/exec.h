@@ -114,7 +114,7 @@ struct mf_exec {
     mf_pairing pairing;        /* blocks of the event that runs */
     float *loads, *corrections;
     double *sums; /* of the step over all ranks: MF_STEP_SUMS, auxiliary losses */
-    double *aux_of_position, loss_sum, mtp_sum, z_sum;
+    double *aux_of_position, loss_sum, mtp_sum[MF_MODEL_MAX_MTP], z_sum;
     int64_t step, ops;
 
     mf_op once[MF_ONCE_MAX]; /* pass O */

@@ -15,7 +15,7 @@ typedef struct mf_metrics_parts {
 /* X(field, the part it belongs to; ALWAYS). The key in metrics.jsonl is the field's name. */
 #define MF_METRICS_MAP(X)                                                                          \
     X(lm_loss, ALWAYS)      /* mean over the labels of the global batch, before the update */      \
-    X(mtp_loss, MTP)        /* mean over depths and labels; models with MTP depths */              \
+    X(mtp_loss, MTP)        /* mean over depths; models with MTP */                                \
     X(aux_loss, ALWAYS)     /* unweighted sum over layers */                                       \
     X(z_loss, Z)            /* likewise, mean over tokens; runs with a z-loss */                   \
     X(grad_norm, ALWAYS)    /* before clipping */                                                  \

@@ -41,13 +41,24 @@ static mf_status add_squares(const float *g, int64_t count, double *sum, mf_err 
     return mf_kernel_grad_norm_add(&a, e);
 }
 
+/* This rank's part of the mean over depths of the mean over their labels: what is trained. */
+static double mtp_loss(const mf_exec *x) {
+    const mf_layout *l = &x->p->layout;
+    int64_t depths = x->p->model.mtp_layers;
+    double loss = 0.0;
+    for (int64_t d = 0; d < depths; d++) {
+        loss += x->mtp_sum[d] / (double)(l->gbs * (l->seq - d - 1)) / (double)depths;
+    }
+    return loss;
+}
+
 /* Squares of what this rank counts, beside the losses of its own rows. */
 static mf_status norm(mf_exec *x, const mf_op *op, mf_err *e) {
     mf_status status = MF_OK;
     (void)op;
     x->sums[0] = 0.0;
     x->sums[1] = x->loss_sum;
-    x->sums[2] = x->mtp_sum;
+    x->sums[2] = mtp_loss(x);
     x->sums[3] = x->z_sum;
     for (int i = 0; i < x->params.count && status == MF_OK; i++) {
         const mf_param *q = &x->params.list[i];

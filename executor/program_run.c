@@ -50,7 +50,7 @@ static void enter_position(mf_exec *x, int position, int side) {
     x->env.token = x->rows[side] + 2 * depth * rows;
     x->env.label = x->env.token + rows;
     x->env.loss_scale = (float)((mtp ? x->o.mtp_coef / (double)m->mtp_layers : 1.0) / labels);
-    x->env.loss_sum = mtp ? &x->mtp_sum : &x->loss_sum;
+    x->env.loss_sum = mtp ? &x->mtp_sum[depth - 1] : &x->loss_sum;
     x->env.aux_sum = &x->aux_of_position[position];
     x->env.aux_scale = (float)(x->o.aux_coef / aux_scopes(l));
     x->env.z_scale = (float)(x->o.z_coef / (double)(l->gbs * l->seq));
@@ -299,13 +299,9 @@ static mf_status run_schedule(mf_exec *x, const mf_exec_batch *batch, mf_err *e)
 /* From the sums over all ranks of what each of them counted of its own rows. */
 static void read_losses(mf_exec *x, mf_exec_result *out) {
     const mf_layout *l = &x->p->layout;
-    double mtp_labels = 0.0;
-    for (int64_t d = 1; d <= x->p->model.mtp_layers; d++) {
-        mtp_labels += (double)(l->gbs * (l->seq - d));
-    }
     out->grad_norm = sqrt(x->sums[0]);
     out->lm_loss = x->sums[1] / (double)(l->gbs * l->seq);
-    out->mtp_loss = mtp_labels > 0 ? x->sums[2] / mtp_labels : 0.0;
+    out->mtp_loss = x->sums[2];
     out->z_loss = x->sums[3] / (double)(l->gbs * l->seq);
     out->aux_loss = 0.0;
     for (int i = 0; i < x->p->assignment.positions; i++) {
@@ -327,7 +323,8 @@ mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_resu
     memset(x->aux_of_position, 0, (size_t)x->p->assignment.positions * sizeof *x->aux_of_position);
     memset(x->loads, 0,
            (size_t)(x->p->assignment.positions * x->p->model.experts) * sizeof *x->loads);
-    x->loss_sum = x->mtp_sum = x->z_sum = 0.0;
+    x->loss_sum = x->z_sum = 0.0;
+    memset(x->mtp_sum, 0, sizeof x->mtp_sum);
     x->ops = 0;
     mf_status status = run_schedule(x, batch, e);
     if (status == MF_OK) {

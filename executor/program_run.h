@@ -46,7 +46,7 @@ typedef struct mf_exec_batch {
 
 typedef struct mf_exec_result {
     double lm_loss;                /* mean over the labels of the global batch, before the update */
-    double mtp_loss;               /* mean over depths and labels */
+    double mtp_loss;               /* mean over depths of the mean over labels */
     double aux_loss;               /* unweighted sum over layers */
     double z_loss;                 /* likewise; 0 without z_coef */
     double grad_norm;              /* before clipping */

@@ -215,8 +215,9 @@ mf_status mf_store_open_schema(const char *path, int schema, mf_store **out, mf_
     mf_status st = MF_OK;
     struct stat info;
     *out = NULL;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        return mf_err_set(e, MF_INPUT, "%s: expected a file, not a folder", path);
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
+        return mf_err_set(e, MF_INPUT, "%s: expected a file, not a %s", path,
+                          S_ISDIR(info.st_mode) ? "folder" : "device or pipe");
     }
     mf_store *s = calloc(1, sizeof *s);
     char *copy = malloc(strlen(path) + 1);

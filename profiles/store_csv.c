@@ -1,4 +1,5 @@
 /* store_csv.c - measured points as CSV, in and out. */
+#include "core/file.h"
 #include "profiles/csv.h"
 #include "profiles/store_private.h"
 #include "profiles/text.h"
@@ -327,7 +328,12 @@ mf_status mf_store_export_csv(mf_store *s, const char *path, mf_err *e) {
     if (part == NULL) {
         return mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
     }
-    snprintf(part, strlen(path) + 32, "%s.part-%ld", path, (long)getpid());
+    bool stays = mf_file_stays(path);
+    if (stays) {
+        snprintf(part, strlen(path) + 32, "%s", path);
+    } else {
+        snprintf(part, strlen(path) + 32, "%s.part-%ld", path, (long)getpid());
+    }
     file = fopen(part, "wb");
     if (file == NULL) {
         st = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
@@ -349,11 +355,13 @@ mf_status mf_store_export_csv(mf_store *s, const char *path, mf_err *e) {
     if (st == MF_OK && failed != 0) {
         st = mf_err_set(e, MF_IO, "%s: writing failed: %s", path, strerror(errno));
     }
-    if (st == MF_OK && rename(part, path) != 0) {
+    if (st == MF_OK && !stays && rename(part, path) != 0) {
         st = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
     }
     if (st != MF_OK) {
-        remove(part);
+        if (!stays) {
+            remove(part);
+        }
         goto out;
     }
     if (damaged > 0) {

@@ -1,4 +1,5 @@
 /* store_shipped.c - the points that ship with moefold as text, and stores built from them. */
+#include "core/file.h"
 #include "core/model.h"
 #include "profiles/store_private.h"
 
@@ -127,6 +128,9 @@ static mf_status keep_old(const char *path, const char *suffix, mf_err *e) {
 mf_status mf_store_rebuild(const char *path, mf_err *e) {
     static const char *const files[] = {"-journal", "-wal", "-shm", ""};
     char suffix[48];
+    if (mf_file_stays(path)) {
+        return mf_err_set(e, MF_INPUT, "%s: only a plain file is rebuilt", path);
+    }
     snprintf(suffix, sizeof suffix, ".new-%ld", (long)getpid());
     mf_store *s = NULL;
     char *part = joined(path, suffix);

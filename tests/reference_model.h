@@ -727,16 +727,14 @@ static inline void ref_gradients(ref_model *r, const int32_t *tokens) {
     r->prefix[0] = '\0';
     num loss = t_line(t, ref_loss(r, "model.norm", x, tokens, 1), 1.0 / (double)n, 0.0);
     r->r.lm_loss = val(t, loss);
-    double mtp_sum = 0.0, mtp_labels = 0.0;
+    r->r.mtp_loss = 0.0;
     for (int64_t d = 0; d < m->mtp_layers; d++) {
         num sum = ref_mtp(r, d, x, tokens);
         double labels = (double)(r->o.samples * (r->o.seq - d - 1));
         double weight = r->o.mtp_coef / (double)m->mtp_layers / labels;
-        mtp_sum += val(t, sum);
-        mtp_labels += labels;
+        r->r.mtp_loss += val(t, sum) / (double)m->mtp_layers / labels;
         loss = t_add(t, loss, t_line(t, sum, weight, 0.0));
     }
-    r->r.mtp_loss = mtp_labels > 0.0 ? mtp_sum / mtp_labels : 0.0;
     r->r.aux_loss = val(t, r->aux);
     r->r.z_loss = val(t, r->z);
     loss = t_add(t, loss, t_line(t, r->aux, r->o.aux_coef, 0.0));

@@ -16,4 +16,19 @@ mf_lines "$heads" simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global
 $golden_binary models "$work/trace.json" >"$work/out" 2>&1 # refused as a model, but read as JSON
 grep -q 'model_type' "$work/out" || { cat "$work/out"; exit 1; }
 mf simulate --plan "$work/a.json" --trace /nowhere/trace.json
+# what is no plain file is written, not replaced
+: >"$work/target" && ln -s target "$work/link" && mkfifo "$work/pipe" && mkdir "$work/folder"
+$golden_binary simulate --plan "$work/a.json" --out "$work/link" >"$work/out" 2>&1
+[ -L "$work/link" ] && cmp "$work/target" "$work/a.json" || { echo "the link was replaced"; exit 1; }
+timeout 20 cat "$work/pipe" >"$work/through" &
+$golden_binary simulate --plan "$work/a.json" --out "$work/pipe" >"$work/out" 2>&1
+wait
+[ -p "$work/pipe" ] && cmp "$work/through" "$work/a.json" || { echo "the pipe was replaced"; exit 1; }
+mf_lines '^!' simulate --plan "$work/a.json" --out "$work/folder"
+mf profile --store "$work/link" --rebuild
+$golden_binary profile --store "$work/a.db" --rebuild >"$work/out" 2>&1
+timeout 20 cat "$work/pipe" >"$work/through" &
+$golden_binary profile --store "$work/a.db" --export "$work/pipe" >"$work/out" 2>&1
+wait
+[ -p "$work/pipe" ] && [ -s "$work/through" ] || { echo "the pipe was replaced"; exit 1; }
 golden_end
