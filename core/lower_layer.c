@@ -252,7 +252,7 @@ static int16_t joined(mf_build *bd, const char *name, int16_t a, int16_t b) {
  * shared head (DeepSeek-V3, 2.2). The model's own state passes through. */
 void mf_lower_mtp(mf_build *bd) {
     const mf_model *m = bd->m;
-    int16_t state = bd->input, own = bd->input;
+    int16_t own = bd->input, state = own;
     bd->module = MF_MODULE_MTP;
     if (bd->key.after_depth) {
         own = mf_build_tensor(bd, "own_state", bd->tokens, m->hidden, bd->act_B);
