@@ -8,6 +8,7 @@
 #include "kernels/gemm.h"
 
 #include <assert.h>
+#include <math.h>
 
 #define REG_M 6
 #define REG_N 16
@@ -127,6 +128,19 @@ static void tile_sum(const mf_kernel_gemm *g, multiply_fn fn, int64_t i0, int64_
     }
 }
 
+static float activate(mf_gemm_activation f, float x) {
+    const float slope = 0.7978845608f; /* sqrt(2 / pi) */
+    switch (f) {
+    case MF_GEMM_RELU:
+        return x > 0.0f ? x : 0.0f;
+    case MF_GEMM_GELU:
+        return 0.5f * x * (1.0f + tanhf(slope * (x + 0.044715f * x * x * x)));
+    case MF_GEMM_LINEAR:
+        break;
+    }
+    return x;
+}
+
 static void tile_store(const mf_kernel_gemm *g, int64_t i0, int64_t m, int64_t j0, int64_t n,
                        const scratch *w) {
     for (int64_t i = 0; i < m; i++) {
@@ -139,8 +153,19 @@ static void tile_store(const mf_kernel_gemm *g, int64_t i0, int64_t m, int64_t j
             if (g->accumulate) {
                 x += mf_kernel_get(g->c, g->c_dtype, at);
             }
-            mf_kernel_put(g->c, g->c_dtype, at, x);
+            mf_kernel_put(g->c, g->c_dtype, at, activate(g->activation, x));
         }
+    }
+}
+
+/* The sums of a's columns, [k, m]. */
+static void sum_columns(const mf_kernel_gemm *g) {
+    for (int64_t i = 0; i < g->m; i++) {
+        double sum = 0.0;
+        for (int64_t p = 0; p < g->k; p++) {
+            sum += (double)mf_kernel_get(g->a, g->a_dtype, p * g->lda + i);
+        }
+        mf_kernel_put(g->bias_grad, g->c_dtype, i, (float)sum);
     }
 }
 
@@ -148,8 +173,13 @@ mf_status mf_kernel_gemm_run(const mf_kernel_gemm *a, mf_err *e) {
     (void)e;
     assert(a->ldc >= a->n && a->lda >= (a->form == MF_GEMM_TN ? a->m : a->k));
     assert(a->ldb >= (a->form == MF_GEMM_NT ? a->k : a->n));
+    assert(!a->accumulate || a->activation == MF_GEMM_LINEAR);
+    assert(a->bias_grad == NULL || a->form == MF_GEMM_TN);
     multiply_fn fn = multiply_best();
     scratch w;
+    if (a->bias_grad != NULL) {
+        sum_columns(a);
+    }
     for (int64_t j = 0; j < a->n; j += TILE_N) {
         for (int64_t i = 0; i < a->m; i += TILE_M) {
             int64_t m = at_most(a->m - i, TILE_M), n = at_most(a->n - j, TILE_N);

@@ -7,15 +7,17 @@
 
 static const char *const form_words[] = {"nt", "nn", "tn"};
 static const char *const type_words[] = {"f32", "bf16", "e4m3"};
+static const char *const activation_words[] = {"", " relu", " gelu"};
 static const char *const scale_words[] = {"none", "tensor", "1x128", "128x128"};
 
 void mf_gemm_shape_print(const mf_gemm_cuda_shape *s, char text[MF_GEMM_SHAPE_TEXT]) {
     snprintf(text, MF_GEMM_SHAPE_TEXT,
              "%s %s %s %s scales %s %s m %" PRId64 " n %" PRId64 " k %" PRId64 " lda %" PRId64
-             " ldb %" PRId64 " ldc %" PRId64 " add %d bias %d",
+             " ldb %" PRId64 " ldc %" PRId64 " add %d bias %d%s%s",
              form_words[s->form], type_words[s->a_type], type_words[s->b_type],
              type_words[s->c_type], scale_words[s->a_scale], scale_words[s->b_scale], s->m, s->n,
-             s->k, s->lda, s->ldb, s->ldc, s->accumulate, s->bias);
+             s->k, s->lda, s->ldb, s->ldc, s->accumulate, s->bias, s->bias_grad ? " bias_grad" : "",
+             activation_words[s->activation]);
 }
 
 /* The numbers of a choice, in the order of the text. */

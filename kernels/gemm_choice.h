@@ -38,6 +38,8 @@ typedef struct mf_gemm_cuda_shape {
     int64_t lda, ldb, ldc; /* row strides, elements; multiples of 16 bytes */
     bool accumulate;       /* c += */
     bool bias;             /* [n] of c's type, added to every row */
+    bool bias_grad;        /* TN: the sums of a's columns too; not with bias or an activation */
+    mf_gemm_activation activation; /* not with accumulate */
 } mf_gemm_cuda_shape;
 
 /* The numbers are cuBLASLt's own (cublasLt.h: cublasLtMatmulAlgoConfigAttributes_t); `state` is its
@@ -50,7 +52,8 @@ typedef struct mf_gemm_choice {
 } mf_gemm_choice;
 
 MF_KERNEL_C_BEGIN
-/* "nt bf16 bf16 f32 scales none none m 8 n 8 k 8 lda 8 ldb 8 ldc 8 add 0 bias 0" */
+/* "nt bf16 bf16 f32 scales none none m 8 n 8 k 8 lda 8 ldb 8 ldc 8 add 0 bias 0", and where they
+ * are asked for " bias_grad" and " relu" or " gelu". */
 void mf_gemm_shape_print(const mf_gemm_cuda_shape *s, char text[MF_GEMM_SHAPE_TEXT]);
 
 /* "cublas-13.0.2 sm_90 algorithm 66 tile 20 stages 0 split_k 1 reduction 0 swizzle 0 inner_shape 0

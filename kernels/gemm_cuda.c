@@ -66,6 +66,16 @@ static int32_t scale_mode(mf_gemm_scale s) {
     return modes[s];
 }
 
+static cublasLtEpilogue_t epilogue_of(const mf_gemm_cuda_shape *s) {
+    static const cublasLtEpilogue_t with[][2] = {
+        {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS},
+        {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS},
+        {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS},
+    };
+    /* Our a is its B: the sums over k of B's columns. */
+    return s->bias_grad ? CUBLASLT_EPILOGUE_BGRADB : with[s->activation][s->bias];
+}
+
 static mf_status describe_product(mf_gemm_cuda *p, mf_err *e) {
     mf_status status = MF_OK;
     const mf_gemm_cuda_shape *s = &p->shape;
@@ -73,7 +83,7 @@ static mf_status describe_product(mf_gemm_cuda *p, mf_err *e) {
     /* TF32 would be no float arithmetic: FP32 operands take the plain units. */
     cublasOperation_t no = CUBLAS_OP_N, yes = CUBLAS_OP_T;
     int32_t a_mode = scale_mode(s->a_scale), b_mode = scale_mode(s->b_scale);
-    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cublasLtEpilogue_t epilogue = epilogue_of(s);
     cudaDataType_t bias_type = data_type(s->c_type);
     TRY(cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA,
@@ -86,9 +96,9 @@ static mf_status describe_product(mf_gemm_cuda *p, mf_err *e) {
         TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &a_mode,
                                            sizeof a_mode));
     }
-    if (s->bias) {
-        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                           sizeof epilogue));
+    TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                       sizeof epilogue));
+    if (s->bias || s->bias_grad) {
         TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                                            &bias_type, sizeof bias_type));
     }
@@ -117,9 +127,10 @@ static mf_status point_at(mf_gemm_cuda *p, const mf_gemm_cuda_data *d, mf_err *e
         TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
                                            &d->a_scale, sizeof d->a_scale));
     }
-    if (p->shape.bias) {
-        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias,
-                                           sizeof d->bias));
+    if (p->shape.bias || p->shape.bias_grad) {
+        const void *pointer = p->shape.bias ? d->bias : d->bias_grad;
+        TRY(cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &pointer,
+                                           sizeof pointer));
     }
 out:
     return status;
@@ -132,6 +143,7 @@ static mf_status propose(mf_gemm_cuda *p, mf_err *e) {
     cublasLtMatmulPreference_t wish = NULL;
     const float *somewhere = (const float *)(uintptr_t)256; /* only its alignment is looked at */
     mf_gemm_cuda_data standing_in = {.a_scale = somewhere, .b_scale = somewhere, .bias = somewhere};
+    standing_in.bias_grad = (void *)(uintptr_t)256;
     int count = 0;
     cublasStatus_t result;
     status = point_at(p, &standing_in, e);
@@ -160,11 +172,25 @@ out:
     return status;
 }
 
+static mf_status check_shape(const mf_gemm_cuda_shape *s, mf_err *e) {
+    if (s->accumulate && s->activation != MF_GEMM_LINEAR) {
+        return mf_err_set(e, MF_INPUT, "matrix product: sums have no activation");
+    }
+    if (s->bias_grad && (s->form != MF_GEMM_TN || s->bias || s->activation != MF_GEMM_LINEAR)) {
+        return mf_err_set(e, MF_INPUT,
+                          "matrix product: a bias has its gradient beside a weight gradient alone");
+    }
+    return MF_OK;
+}
+
 mf_status mf_gemm_cuda_create(void *library, const mf_gemm_cuda_shape *shape, size_t workspace_B,
                               mf_gemm_cuda **out, mf_err *e) {
-    mf_status status = MF_OK;
-    mf_gemm_cuda *p = calloc(1, sizeof *p);
+    mf_status status = check_shape(shape, e);
     *out = NULL;
+    if (status != MF_OK) {
+        return status;
+    }
+    mf_gemm_cuda *p = calloc(1, sizeof *p);
     if (p == NULL) {
         return mf_err_set(e, MF_NOMEM, "matrix product: out of memory");
     }

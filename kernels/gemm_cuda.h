@@ -31,6 +31,7 @@ typedef struct mf_gemm_cuda_data { /* device pointers, aligned to 16 bytes */
     void *c;
     void *workspace; /* of the plan's workspace_B; 256-byte aligned */
     float alpha;
+    void *bias_grad; /* [m] of c's type */
 } mf_gemm_cuda_data;
 
 typedef struct mf_gemm_cuda mf_gemm_cuda;

@@ -168,7 +168,10 @@ static void remember(mf_gemm_cuda **plan, const mf_gemm_cuda_shape *s) {
 static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *b, double bound) {
     mf_kernel_dtype out = s->c_type == MF_GEMM_F32 ? MF_KERNEL_F32 : MF_KERNEL_BF16;
     size_t n = (size_t)(s->m * s->n), c_B = n * mf_kernel_dtype_B(out);
+    size_t grad_B = (size_t)s->m * mf_kernel_dtype_B(out);
     float *want = allocate(n * 4), *bias_wide = allocate((size_t)s->n * 4);
+    float *want_grad = allocate((size_t)s->m * 4);
+    void *poison = allocate(grad_B), *got_grad = allocate(grad_B);
     void *start = allocate(c_B), *got = allocate(c_B), *bias = allocate((size_t)s->n * 4);
     char what[200];
     mf_gemm_cuda *plan = NULL;
@@ -197,9 +200,13 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
                                 .a = a->wide,
                                 .b = b->wide,
                                 .bias = s->bias ? bias_wide : NULL,
-                                .c = want};
+                                .c = want,
+                                .activation = s->activation,
+                                .bias_grad = s->bias_grad ? want_grad : NULL};
     (void)mf_kernel_gemm_run(&reference, NULL);
-    mf_gemm_cuda_data d = {.a = a->device,
+    memset(poison, 0xff, grad_B);
+    mf_gemm_cuda_data d = {.bias_grad = to_device(poison, grad_B),
+                           .a = a->device,
                            .b = b->device,
                            .a_scale = a->scale,
                            .b_scale = b->scale,
@@ -210,6 +217,11 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
     snprintf(what, sizeof what, "form %d types %d %d %d scales %d %d m %lld n %lld k %lld%s%s",
              s->form, s->a_type, s->b_type, s->c_type, s->a_scale, s->b_scale, (long long)s->m,
              (long long)s->n, (long long)s->k, s->accumulate ? " +=" : "", s->bias ? " bias" : "");
+    snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s",
+             s->bias_grad ? " bias gradient" : "",
+             s->activation == MF_GEMM_RELU   ? " relu"
+             : s->activation == MF_GEMM_GELU ? " gelu"
+                                             : "");
     if (mf_gemm_cuda_create(library, s, WORKSPACE_B, &plan, &e) != MF_OK) {
         printf("FAIL  %s: %s\n", what, e.text);
         failed++;
@@ -219,6 +231,7 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
     for (int i = 0; i < mf_gemm_cuda_candidates(plan); i++) {
         mf_gemm_cuda_choose(plan, i);
         must(cudaMemcpy(d.c, start, c_B, cudaMemcpyHostToDevice));
+        must(cudaMemcpy(d.bias_grad, poison, grad_B, cudaMemcpyHostToDevice));
         if (mf_gemm_cuda_run(plan, &d, NULL, &e) != MF_OK) {
             printf("%s\n", e.text);
             worst = INFINITY;
@@ -226,6 +239,11 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
         must(cudaMemcpy(got, d.c, c_B, cudaMemcpyDeviceToHost));
         double error = error_of(got, out, want, n);
         worst = error <= worst ? worst : error;
+        if (s->bias_grad) {
+            must(cudaMemcpy(got_grad, d.bias_grad, grad_B, cudaMemcpyDeviceToHost));
+            error = error_of(got_grad, out, want_grad, (size_t)s->m);
+            worst = error <= worst ? worst : error;
+        }
     }
     check(what, worst, bound);
     if (mf_gemm_cuda_tune(plan, &d, 1, NULL, NULL, &e) != MF_OK) {
@@ -243,6 +261,10 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
 out:
     mf_gemm_cuda_destroy(plan);
     (void)cudaFree(d.c);
+    (void)cudaFree(d.bias_grad);
+    free(want_grad);
+    free(poison);
+    free(got_grad);
     const void *bias_device = d.bias;
     void *owned;
     memcpy(&owned, &bias_device, sizeof owned);
@@ -274,6 +296,35 @@ static void test_plain(mf_gemm_form form, mf_gemm_type in, mf_gemm_type out, int
     compare(&s, &a, &b, out == MF_GEMM_F32 ? 1e-5 : 2e-3);
     drop(&a);
     drop(&b);
+}
+
+/* What cuBLASLt does behind the sums: activations with and without bias, the bias's gradient. */
+static void test_epilogues(void) {
+    for (int i = 0; i < 6; i++) {
+        int64_t m = 8 * (1 + (int64_t)uniform(0, 60)), n = 8 * (1 + (int64_t)uniform(0, 60));
+        int64_t k = 8 * (1 + (int64_t)uniform(0, 120));
+        bool grad = i >= 4;
+        matrix a = plain(grad ? k : m, grad ? m : k, MF_KERNEL_BF16);
+        matrix b = plain(grad ? k : n, grad ? n : k, MF_KERNEL_BF16);
+        mf_gemm_cuda_shape s = {.form = grad ? MF_GEMM_TN : MF_GEMM_NT,
+                                .a_type = MF_GEMM_BF16,
+                                .b_type = MF_GEMM_BF16,
+                                .c_type = MF_GEMM_BF16,
+                                .m = m,
+                                .n = n,
+                                .k = k,
+                                .lda = a.cols,
+                                .ldb = b.cols,
+                                .ldc = n,
+                                .bias = !grad && i % 2 == 1,
+                                .bias_grad = grad,
+                                .activation = grad    ? MF_GEMM_LINEAR
+                                              : i < 2 ? MF_GEMM_RELU
+                                                      : MF_GEMM_GELU};
+        compare(&s, &a, &b, 2.5e-3);
+        drop(&a);
+        drop(&b);
+    }
 }
 
 static void test_fp8(mf_gemm_scale sa, mf_gemm_scale sb, mf_gemm_type out, int64_t m, int64_t n,
@@ -323,6 +374,7 @@ int main(void) {
         }
         test_plain(form, MF_GEMM_F32, MF_GEMM_F32, 72, 100, 136, false, true);
     }
+    test_epilogues();
     static const mf_gemm_scale scales[][2] = {{MF_GEMM_SCALE_TENSOR, MF_GEMM_SCALE_TENSOR},
                                               {MF_GEMM_SCALE_1X128, MF_GEMM_SCALE_128X128},
                                               {MF_GEMM_SCALE_1X128, MF_GEMM_SCALE_1X128},

@@ -100,7 +100,7 @@ static void a_shape_has_one_line_and_different_shapes_different_lines(void **sta
     mf_gemm_shape_print(&s, text);
     assert_string_equal(
         text, "tn bf16 bf16 f32 scales none none m 8 n 8 k 8 lda 8 ldb 8 ldc 8 add 1 bias 0");
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 8; i++) {
         mf_gemm_cuda_shape t = s;
         t.form = i == 0 ? MF_GEMM_NT : t.form;
         t.c_type = i == 1 ? MF_GEMM_BF16 : t.c_type;
@@ -108,6 +108,8 @@ static void a_shape_has_one_line_and_different_shapes_different_lines(void **sta
         t.bias = i == 3;
         t.ldc = i == 4 ? 16 : t.ldc;
         t.b_scale = i == 5 ? MF_GEMM_SCALE_128X128 : t.b_scale;
+        t.activation = i == 6 ? MF_GEMM_GELU : t.activation;
+        t.bias_grad = i == 7;
         mf_gemm_shape_print(&t, other);
         assert_string_not_equal(text, other);
     }

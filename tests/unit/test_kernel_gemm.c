@@ -61,6 +61,62 @@ static void gemm_matches_double_in_every_form_and_odd_size(void **state) {
     }
 }
 
+static double activated(mf_gemm_activation f, double x) {
+    const double slope = sqrt(2.0 / acos(-1.0));
+    return f == MF_GEMM_RELU   ? (x > 0.0 ? x : 0.0)
+           : f == MF_GEMM_GELU ? 0.5 * x * (1.0 + tanh(slope * (x + 0.044715 * x * x * x)))
+                               : x;
+}
+
+static void activations_and_the_gradient_of_a_bias_match_double(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        const mf_kernel_dtype d = i % 2 ? MF_KERNEL_BF16 : MF_KERNEL_F32;
+        const mf_gemm_activation f = (mf_gemm_activation)(i % 3);
+        const int64_t m = kt_int(1, 40), n = kt_int(1, 40), k = kt_int(1, 60);
+        double *wa = kt_doubles(k * m), *wb = kt_doubles(k * n), *wc = kt_doubles(m * n);
+        double *wbias = kt_doubles(n), *wgrad = kt_doubles(m);
+        void *a = kt_random(d, k * m, -1, 1, wa), *b = kt_random(d, k * n, -1, 1, wb);
+        void *bias = kt_random(d, n, -1, 1, wbias), *c = kt_random(d, m * n, -1, 1, NULL);
+        void *grad = kt_random(d, m, -1, 1, NULL);
+        mf_kernel_gemm g = {.form = MF_GEMM_TN,
+                            .a_dtype = d,
+                            .b_dtype = d,
+                            .c_dtype = d,
+                            .m = m,
+                            .n = n,
+                            .k = k,
+                            .lda = m,
+                            .ldb = n,
+                            .ldc = n,
+                            .alpha = 0.5f,
+                            .a = a,
+                            .b = b,
+                            .bias = bias,
+                            .c = c,
+                            .activation = f,
+                            .bias_grad = grad};
+        for (int64_t r = 0; r < m; r++) {
+            wgrad[r] = 0.0;
+            for (int64_t p = 0; p < k; p++) {
+                wgrad[r] += wa[p * m + r];
+            }
+            for (int64_t j = 0; j < n; j++) {
+                double sum = 0.0;
+                for (int64_t p = 0; p < k; p++) {
+                    sum += wa[p * m + r] * wb[p * n + j];
+                }
+                wc[r * n + j] = activated(f, 0.5 * sum + wbias[j]);
+            }
+        }
+        assert_ok(mf_kernel_gemm_run(&g, NULL));
+        kt_assert_close(c, d, wc, m * n, kt_bound(d));
+        kt_assert_close(grad, d, wgrad, m, kt_bound(d));
+        free(a), free(b), free(c), free(bias), free(grad);
+        free(wa), free(wb), free(wc), free(wbias), free(wgrad);
+    }
+}
+
 static void a_row_of_the_product_does_not_depend_on_its_neighbours(void **state) {
     (void)state;
     enum { M = 61, N = 37, K = 300 };
@@ -184,6 +240,7 @@ int main(void) {
     kt_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemm_matches_double_in_every_form_and_odd_size),
+        cmocka_unit_test(activations_and_the_gradient_of_a_bias_match_double),
         cmocka_unit_test(a_row_of_the_product_does_not_depend_on_its_neighbours),
         cmocka_unit_test(casts_round_to_nearest_even_and_accumulate),
         cmocka_unit_test(mla_packing_and_its_gradient_are_adjoint),

@@ -19,14 +19,14 @@ class Shape(ctypes.Structure):
 
     _fields_ = ([(n, ctypes.c_int) for n in ("form", "a_type", "b_type", "c_type", "a_scale", "b_scale")] +
                 [(n, ctypes.c_int64) for n in ("m", "n", "k", "lda", "ldb", "ldc")] +
-                [("accumulate", ctypes.c_bool), ("bias", ctypes.c_bool)])
+                [(n, ctypes.c_bool) for n in ("accumulate", "bias", "bias_grad")] + [("activation", ctypes.c_int)])
 
 
 class Data(ctypes.Structure):
     """mf_gemm_cuda_data"""
 
     _fields_ = ([(n, ctypes.c_void_p) for n in ("a", "b", "a_scale", "b_scale", "bias", "c", "workspace")] +
-                [("alpha", ctypes.c_float)])
+                [("alpha", ctypes.c_float), ("bias_grad", ctypes.c_void_p)])
 
 
 class Plan:
