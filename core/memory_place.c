@@ -96,13 +96,13 @@ static bool find_lags(placer *g, int64_t *most) {
         int64_t vf = mf_layout_vstage(&g->p->layout, g->stage, i / chunks);
         int64_t vb = mf_layout_vstage(&g->p->layout, g->stage, i % chunks);
         mf_pairing_make(&order, &g->p->model, &g->p->layout, g->p->assignment.first, vf, vb);
-        for (int16_t k = 0; k < order.count; k++) {
+        for (int k = 0; k < order.count; k++) {
             const mf_pairing_step *s = &order.step[k];
             if (s->f >= 0) {
-                g->lag[2 * i * g->longest + s->f] = k;
+                g->lag[2 * i * g->longest + s->f] = (int16_t)k;
             }
             if (s->b >= 0) {
-                g->lag[(2 * i + 1) * g->longest + s->b] = k;
+                g->lag[(2 * i + 1) * g->longest + s->b] = (int16_t)k;
             }
         }
         *most = order.count > *most ? order.count : *most;

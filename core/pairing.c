@@ -56,16 +56,7 @@ static void append(mf_pairing *x, int f, int b) {
     x->step[x->count++] = (mf_pairing_step){(int16_t)f, (int16_t)b};
 }
 
-/* Is every block like every other? Then the k-th go together. */
-static bool uniform(const rows *r) {
-    for (int k = 0; k < r->nf + r->nb; k++) {
-        if ((k < r->nf ? r->f[k] : r->b[k - r->nf]) != r->f[0]) {
-            return false;
-        }
-    }
-    return true;
-}
-
+/* The k-th go together. */
 static void pair_in_turn(mf_pairing *x, const rows *r) {
     for (int k = 0; k < r->nf || k < r->nb; k++) {
         append(x, k < r->nf ? k : -1, k < r->nb ? k : -1);
@@ -105,14 +96,17 @@ void mf_pairing_make(mf_pairing *x, const mf_model *m, const mf_layout *l, const
     r.nf = first[vf + 1] - first[vf];
     r.nb = first[vb + 1] - first[vb];
     assert(r.nf <= x->longest && r.nb <= x->longest);
+    int exchange = 0;
     for (int k = 0; k < r.nf; k++) {
         r.f[k] = mf_position_exchanges(m, l, first[vf] + k);
+        exchange += r.f[k];
     }
     for (int k = 0; k < r.nb; k++) {
         r.b[k] = mf_position_exchanges(m, l, first[vb + 1] - 1 - k);
+        exchange += r.b[k];
     }
     x->count = 0;
-    if (r.nf == 0 || r.nb == 0 || uniform(&r)) {
+    if (r.nf == 0 || r.nb == 0 || exchange == 0 || exchange == r.nf + r.nb) {
         pair_in_turn(x, &r);
     } else {
         pair_by_worth(x, &r);
