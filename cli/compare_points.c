@@ -82,7 +82,11 @@ static bool dispatch_point(const mf_op *op, const mf_layout *l, mf_point *p) {
     mf_point_set_i64(p, "experts", op->dim[MF_OP_DIM_EXPERTS]);
     mf_point_set_i64(p, "ranks", op->shape.size);
     mf_point_set(p, "impl", mf_dispatcher_text(l->dispatcher));
-    return op->math <= MF_MATH_BF16 && op->shape.size > 1;
+    /* The key says nothing of routers that reach some groups of experts only, but for 8 of 256
+     * experts, where it means DeepSeek-V3's 4 groups (costmodel/point_op.c). */
+    bool deepseek_v3 = op->dim[MF_OP_DIM_EXPERTS] == 256 && op->dim[MF_OP_DIM_TOP_K] == 8;
+    return op->math <= MF_MATH_BF16 && op->shape.size > 1 &&
+           op->dim[MF_OP_DIM_GROUPS_MAX] == (deepseek_v3 ? 4 : 0);
 }
 
 bool mf_compare_point(const mf_op *op, const mf_layout *l, const char *gpu, mf_point *out) {
