@@ -507,6 +507,21 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double bes
  * costs: most orders need no more than the first. `tries` counts these steps. */
 enum { ORDER_HALVES, ORDER_WHOLE, ORDER_HULLS };
 
+/* What is reduced and gathered once a step, at the levels that take least. */
+static void least_once(const mf_search_world *w, mf_layout l, const mf_zero_point *zeros,
+                       int64_t count, mf_rates *r) {
+    const mf_oracle *o = w->oracle;
+    r->layer_reduce_s = r->layer_gather_s = HUGE_VAL;
+    for (int64_t i = 0; i < count; i++) {
+        double reduce_s, gather_s;
+        l.zero = zeros[i].zero;
+        l.expert_zero = zeros[i].expert_zero;
+        o->ops->once(o->self, &l, r->layer_params, &reduce_s, &gather_s);
+        r->layer_reduce_s = mf_smaller(r->layer_reduce_s, reduce_s);
+        r->layer_gather_s = mf_smaller(r->layer_gather_s, gather_s);
+    }
+}
+
 static void split_order(mf_search_world *w, const mf_search_node *n, double best_s,
                         mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
@@ -525,6 +540,7 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
     if (n->tries < ORDER_HULLS) {
         mf_search_node again = *n;
         again.tries++;
+        least_once(w, l, zeros, count, &r);
         l.zero = zeros[count - 1].zero;
         l.expert_zero = zeros[count - 1].expert_zero;
         push(out, &again, n, order_bound_s(w, &r, &l, order, &fixed), best_s);

@@ -415,7 +415,7 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
     (void)state;
     rng r = rng_init(7001);
     nearness n[KINDS] = {{0}};
-    int cases = planner_cases(60, 12);
+    int cases = planner_cases(160, 12);
     static sample s;
     static pool known;
     for (int i = 0; i < cases; i++) {
