@@ -102,9 +102,8 @@ mf_status mf_checkpoint_manifest_write(const char *folder, const mf_checkpoint_m
  */
 
 static bool hex(const char *text, uint32_t *out) {
-    char *end = NULL;
-    *out = (uint32_t)strtoul(text, &end, 16);
-    return strlen(text) == 8 && *end == '\0';
+    *out = (uint32_t)strtoul(text, NULL, 16);
+    return strlen(text) == 8 && strspn(text, "0123456789abcdef") == 8; /* 'A' is a flipped 'a' */
 }
 
 static mf_status check_crc(const char *name, const char *text, size_t length, mf_err *e) {

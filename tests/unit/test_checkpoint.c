@@ -300,6 +300,17 @@ static void damage_is_found_before_use_and_named(void **state) {
         }
         flip(f, at, bit);
     }
+    /* Every bit of the end of the manifest, where its own checksum stands. */
+    for (long at = size_of(file[1]) - 40; at < size_of(file[1]); at++) {
+        for (unsigned bit = 0; bit < 8; bit++) {
+            flip(file[1], at, bit);
+            mf_err_clear(&e);
+            if (open_and_load(&h, path, &e) == MF_OK || strstr(e.text, file[1]) == NULL) {
+                fail_msg("bit %u of byte %ld of %s: %s", bit, at, file[1], e.text);
+            }
+            flip(file[1], at, bit);
+        }
+    }
     /* In the data of a tensor: its name and place are told. */
     flip(file[0], size_of(file[0]) - 3, 2);
     assert_int_equal(open_and_load(&h, path, &e), MF_DAMAGED);
