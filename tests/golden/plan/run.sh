@@ -21,7 +21,7 @@ note "$(cksum <"$work/plan.json")" "$(cksum <"$work/again.json")" "three threads
 
 # A search that would go on for long, interrupted once it has a plan. The limit passes the signal on.
 timeout --foreground -s KILL 300 "$golden_binary" plan --model deepseek-v2-lite --cluster h100 --gpus 64 \
-    --global-batch 512 --seq 4096 --gap 1e-9 --progress >"$work/out" 2>"$work/err" &
+    --global-batch 512 --seq 4096 --gap 1e-9 --effort 100000 --progress >"$work/out" 2>"$work/err" &
 search=$!
 tries=0
 until grep -q 'best' "$work/err" || ! kill -0 $search 2>/dev/null || [ $tries -ge 600 ]; do
