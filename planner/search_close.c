@@ -165,8 +165,8 @@ static void by_relaxation(closing *c) {
 /* Counted microseconds of a node of the integer program: its linear programs grow with the chains.
  */
 static int64_t node_work(const closing *c) {
-    int64_t each = 200 + 3 * c->in->vstages * c->in->vstages;
-    return (c->n->level == MF_LEVEL_SHARES ? 8 : 28) * each;
+    int64_t square = (int64_t)c->in->vstages * c->in->vstages;
+    return 300 + (c->n->level == MF_LEVEL_SHARES ? 25 : 88) * square;
 }
 
 /* As many nodes as about half a second allows, then more of them. */

@@ -20,8 +20,8 @@ $golden_limit "$golden_binary" plan $job $pins --threads 3 --out "$work/again.js
 note "$(cksum <"$work/plan.json")" "$(cksum <"$work/again.json")" "three threads write the same bytes"
 
 # A search that would go on for long, interrupted once it has a plan. The limit passes the signal on.
-timeout --foreground -s KILL 300 "$golden_binary" plan --model deepseek-v2-lite --cluster h100 --gpus 64 \
-    --global-batch 512 --seq 4096 --gap 1e-9 --effort 100000 --progress >"$work/out" 2>"$work/err" &
+timeout --foreground -s KILL 300 "$golden_binary" plan --model mixtral-8x22b --cluster h100 --gpus 128 \
+    --global-batch 256 --seq 4096 --gap 1e-9 --effort 100000 --progress >"$work/out" 2>"$work/err" &
 search=$!
 tries=0
 until grep -q 'best' "$work/err" || ! kill -0 $search 2>/dev/null || [ $tries -ge 600 ]; do
