@@ -89,20 +89,6 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
     return MF_OK;
 }
 
-bool mf_position_is_moe(const mf_model *m, int position) {
-    int64_t at = mf_position_index(m, position);
-    switch (mf_position_kind_of(m, position)) {
-    case MF_POS_LAYER:
-        return m->layer_classes[m->layer_class[at]].ffn == MF_FFN_MOE;
-    case MF_POS_MTP:
-        return m->layer_classes[m->mtp_class].ffn == MF_FFN_MOE;
-    case MF_POS_EMBEDDING:
-    case MF_POS_HEAD:
-        break;
-    }
-    return false;
-}
-
 /* Counts from a file must be of this model: one row for all MoE layers, or one for each, with or
  * without the MTP depths. */
 static mf_status check_routing(const mf_routing *r, const mf_model *m, const char *path,

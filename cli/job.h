@@ -48,7 +48,4 @@ void mf_job_clear(mf_job *j);
  * lacks. Errors: MF_LAYOUT. */
 mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *e);
 
-/* Whether the FFN of a position is a Mixture of Experts. */
-bool mf_position_is_moe(const mf_model *m, int position);
-
 #endif

@@ -56,6 +56,8 @@ int mf_model_positions(const mf_model *m);
 mf_position_kind mf_position_kind_of(const mf_model *m, int position);
 /* Decoder layer of a LAYER position, depth of an MTP position. */
 int mf_position_index(const mf_model *m, int position);
+/* Whether the FFN of a position is a Mixture of Experts. */
+bool mf_position_is_moe(const mf_model *m, int position);
 
 /* Even split: as many layers on every virtual stage where they divide (the ends ride along);
  * otherwise embedding, MTP depths and head count as one layer each, no stage exceeds another by

@@ -26,6 +26,15 @@ int mf_position_index(const mf_model *m, int position) {
     return position <= m->layers ? position - 1 : position - 1 - (int)m->layers;
 }
 
+bool mf_position_is_moe(const mf_model *m, int position) {
+    mf_position_kind kind = mf_position_kind_of(m, position);
+    if (kind != MF_POS_LAYER && kind != MF_POS_MTP) {
+        return false;
+    }
+    int class = kind == MF_POS_MTP ? m->mtp_class : m->layer_class[mf_position_index(m, position)];
+    return m->layer_classes[class].ffn == MF_FFN_MOE;
+}
+
 /* --- assignment ------------------------------------------------------------------------------- */
 
 mf_status mf_assignment_even(const mf_model *m, const mf_layout *l, mf_assignment *out, mf_err *e) {

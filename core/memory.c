@@ -274,6 +274,10 @@ static void leave(stage_walk *w, const mf_event *ev) {
     }
 }
 
+double mf_memory_boundaries(const mf_layout *l) {
+    return (l->schedule == MF_SCHED_MERGED ? 4.0 : 2.0) + (double)mf_schedule_messages(l);
+}
+
 static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     memset(s, 0, sizeof *s);
     mf_stage_memory params = mf_param_memory(&p->layout, mf_program_stage_params(p, stage));
@@ -299,10 +303,7 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     s->kind_B[MF_MEM_COMM] = mf_memory_comm_B(&p->cluster, &p->layout) + dispatcher;
     /* The block that runs (of a pair, both) and the one prefetched. */
     s->kind_B[MF_MEM_GATHERED] = (merged ? 4.0 : 2.0) * gathered;
-    /* Input and output of the running block (of a pair, both), and messages between virtual stages.
-     */
-    double buffers = (merged ? 4.0 : 2.0) + (double)mf_schedule_messages(&p->layout);
-    s->kind_B[MF_MEM_BOUNDARY] = buffers * boundary;
+    s->kind_B[MF_MEM_BOUNDARY] = mf_memory_boundaries(&p->layout) * boundary;
     s->peak_B = sum_of(s);
 }
 

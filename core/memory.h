@@ -59,6 +59,9 @@ mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stag
  * part of every stage's peak, from the number of communicators and their sizes. CPU ranks have none
  * of it; their stages' context is the scratch of the kernels (core/memory_inputs.h). */
 double mf_memory_context_B(const mf_cluster *c, const mf_layout *l);
+/* Boundary tensors that a stage has room for: input and output of the running block (of a merged
+ * pair, both), and messages between virtual stages. */
+double mf_memory_boundaries(const mf_layout *l);
 double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l);
 
 /* Gradients of a block that stand in full until they are reduced into ZeRO-2/3 shards. */

@@ -5,12 +5,7 @@
 #include <stdlib.h>
 
 bool mf_position_exchanges(const mf_model *m, const mf_layout *l, int position) {
-    mf_position_kind kind = mf_position_kind_of(m, position);
-    if (l->ep * l->etp <= 1 || (kind != MF_POS_LAYER && kind != MF_POS_MTP)) {
-        return false;
-    }
-    int class = kind == MF_POS_MTP ? m->mtp_class : m->layer_class[mf_position_index(m, position)];
-    return m->layer_classes[class].ffn == MF_FFN_MOE;
+    return l->ep * l->etp > 1 && mf_position_is_moe(m, position);
 }
 
 mf_status mf_pairing_init(mf_pairing *x, int longest, mf_err *e) {

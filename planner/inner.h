@@ -119,6 +119,8 @@ double mf_inner_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_or
 size_t mf_inner_cells(const mf_inner *in);
 size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m);
 
+/* Time of a forward block (class f, choice m) beside a backward block (class b, choice k). */
+mf_status mf_inner_pair_s(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e);
 /* Gives every choice its shares of merged pairs (f_pair_s, b_pair_s; inner_pairs.c). Errors: as the
  * oracle reports. */
 mf_status mf_inner_share_pairs(mf_inner *in, mf_err *e);

@@ -122,9 +122,8 @@ static double weigh_stage(const filling *f) {
         }
         peak = mf_larger(peak, now);
     }
-    double buffers = (in->stages > 1 ? 4.0 : 2.0) + (in->merged ? 2.0 : 0.0);
-    return persistent + in->fixed_B + comm + 2.0 * gather + buffers * boundary + peak +
-           (in->merged ? 2.0 : 1.0) * extra;
+    return persistent + in->fixed_B + comm + 2.0 * gather +
+           mf_memory_boundaries(&in->layout) * boundary + peak + (in->merged ? 2.0 : 1.0) * extra;
 }
 
 /* --- changes ---------------------------------------------------------------------------------- */

@@ -199,15 +199,10 @@ void mf_load_add(const mf_floors *fl, mf_load *x, int class) {
     x->workspace_B = f->workspace_B;
 }
 
-/* Boundary tensors that a stage keeps room for (core/memory.c). */
-static double boundaries(const mf_inner *in) {
-    return (in->merged ? 4.0 : 2.0) + (double)mf_schedule_messages(&in->layout);
-}
-
 double mf_load_room_B(const mf_floors *fl, const mf_load *x, double share) {
     const mf_inner *in = fl->in;
     return (in->usable_B - in->fixed_B - x->comm_B - 2.0 * x->gather_B -
-            boundaries(in) * x->boundary_B) *
+            mf_memory_boundaries(&in->layout) * x->boundary_B) *
                share -
            x->persistent_B - x->workspace_B;
 }

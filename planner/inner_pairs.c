@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static mf_status pair_s(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e) {
+mf_status mf_inner_pair_s(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e) {
     mf_block_key fk = in->class[f].key, bk = in->class[b].key;
     fk.memory = in->class[f].choice[m].memory;
     bk.memory = in->class[b].choice[k].memory;
@@ -38,7 +38,7 @@ static mf_status quickest_pair(mf_inner *in, int f, int b, int k, double *time_s
     *time_s = INFINITY;
     for (int m = 0; m < forward_choices(&in->class[f]); m++) {
         double one_s = 0.0;
-        mf_status status = pair_s(in, f, m, b, k, &one_s, e);
+        mf_status status = mf_inner_pair_s(in, f, m, b, k, &one_s, e);
         if (status != MF_OK) {
             return status;
         }
@@ -145,7 +145,7 @@ mf_status mf_inner_own_pairs(mf_inner *in, mf_err *e) {
     }
     for (int i = 0; i < in->classes; i++) {
         for (int m = 0; m < in->class[i].choices && status == MF_OK; m++) {
-            status = pair_s(in, i, m, i, m, &in->class[i].choice[m].pair_s, e);
+            status = mf_inner_pair_s(in, i, m, i, m, &in->class[i].choice[m].pair_s, e);
         }
     }
     in->own_pairs = status == MF_OK;

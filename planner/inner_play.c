@@ -83,10 +83,7 @@ static mf_status pair_of(mf_inner *in, int f, int m, int b, int k, double *time_
         }
     }
     if (!(in->pair_s[at] > 0.0)) {
-        mf_block_key fk = in->class[f].key, bk = in->class[b].key;
-        fk.memory = in->class[f].choice[m].memory;
-        bk.memory = in->class[b].choice[k].memory;
-        mf_status status = mf_quotes_pair(in->quotes, &in->layout, &fk, &bk, &in->pair_s[at], e);
+        mf_status status = mf_inner_pair_s(in, f, m, b, k, &in->pair_s[at], e);
         if (status != MF_OK) {
             return status;
         }

@@ -180,7 +180,7 @@ static void add_patterns(mf_rows *b) {
  * buffers that the stage keeps for blocks like it (core/memory.c). */
 static double least_beside(const mf_inner *in, int stage) {
     double least_B = INFINITY;
-    double boundaries = (in->merged ? 4.0 : 2.0) + (double)mf_schedule_messages(&in->layout);
+    double boundaries = mf_memory_boundaries(&in->layout);
     for (int s = 0; s < in->slots; s++) {
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
             if (mf_layout_stage_of(&in->layout, v) != stage) {

@@ -8,15 +8,6 @@
 
 /* --- loads ------------------------------------------------------------------------------------ */
 
-static bool is_moe(const mf_model *m, int position) {
-    mf_position_kind kind = mf_position_kind_of(m, position);
-    if (kind != MF_POS_LAYER && kind != MF_POS_MTP) {
-        return false;
-    }
-    int class = kind == MF_POS_MTP ? m->mtp_class : m->layer_class[mf_position_index(m, position)];
-    return m->layer_classes[class].ffn == MF_FFN_MOE;
-}
-
 mf_status mf_step_loads(mf_step_engine *g) {
     const mf_model *m = &g->p->model;
     const mf_routing *routing = g->o->routing;
@@ -34,7 +25,7 @@ mf_status mf_step_loads(mf_step_engine *g) {
     }
     for (int i = 0; i < positions; i++) {
         double *load = &g->load[i * g->loads];
-        bool here = skewed && is_moe(m, i);
+        bool here = skewed && mf_position_is_moe(m, i);
         if (here && g->loads > 1) {
             mf_routing_loads(routing, m, ep, moe++, load);
         } else if (here) {
