@@ -1,10 +1,11 @@
 /* quotes.h - quotes of layer kinds under many layouts, asked once for each that differs.
  *
  * A block does not depend on the whole layout: not on PP, VPP or the schedule (but for whether it
- * splits the weight gradient), and on ZeRO and its group only from level 2 on. Quotes are kept by
- * what they depend on; once-a-step figures (reductions, gathers) and persistent bytes are left to
- * whoever knows the layout. Any number of threads may ask: a quote is a pure function of its key,
- * so that it does not matter who asks first.
+ * splits the weight gradient), on the expert side only where it has experts, on samples and CP
+ * apart only where it has attention, and on ZeRO and its group only from level 2 on. Quotes are
+ * kept by what they depend on; once-a-step figures (reductions, gathers) and persistent bytes are
+ * left to whoever knows the layout. Any number of threads may ask: a quote is a pure function of
+ * its key, so that it does not matter who asks first.
  */
 #ifndef MF_PLANNER_QUOTES_H
 #define MF_PLANNER_QUOTES_H
