@@ -61,7 +61,7 @@ static void label_of(const mf_point *p, char *out, size_t size) {
     size_t at = (size_t)snprintf(out, size, "%s", p->op);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const mf_point_dim *d = mf_point_find(p, keys[i]);
-        if (d != NULL && at < size && !(strcmp(p->op, "attention") == 0 && i == 1)) {
+        if (d != NULL && at < size && !(strncmp(p->op, "attention", 9) == 0 && i == 1)) {
             at += (size_t)snprintf(out + at, size - at, " %.20s", d->text);
         }
     }
@@ -69,7 +69,8 @@ static void label_of(const mf_point *p, char *out, size_t size) {
 
 /* Kernels (products, attention, memory) apart from copies and collectives. */
 static bool is_kernel(const mf_point *p) {
-    static const char *const ops[] = {"gemm", "grouped_gemm", "attention", "memory"};
+    static const char *const ops[] = {"gemm", "grouped_gemm", "attention", "attention_packed",
+                                      "memory"};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         if (strcmp(p->op, ops[i]) == 0) {
             return true;

@@ -1,5 +1,6 @@
 /* point_op.c - canonical points ("gemm dtype=bf16 m=..") as ops. */
 #include "costmodel/cost_internal.h"
+#include "profiles/ops_table.h"
 
 #include <math.h>
 #include <string.h>
@@ -92,6 +93,37 @@ static mf_status attention_op(const mf_point *p, const mf_cluster *c, mf_op *op,
         mf_attention_keys(op) * (double)op->dim[MF_OP_DIM_BATCH] * (double)op->dim[MF_OP_DIM_HEADS];
     op->flops = 2 * pairs * (double)(op->dim[MF_OP_DIM_D_QK] + op->dim[MF_OP_DIM_D_V]);
     op->flops *= backward ? 2.5 : 1; /* five products instead of two */
+    return set_math(p, op, e);
+}
+
+/* Rows are those of the mean length; FLOPs, and the keys that the last query sees, those of all. */
+static mf_status packed_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf_err *e) {
+    (void)c;
+    const bool backward = word_is(p, "pass", "bwd");
+    const int64_t count = whole(p, "b", 1), mean = whole(p, "s", 1), vary = whole(p, "vary", 0);
+    double keys = 0;
+    if (vary > 100 || count > 1 << 20) {
+        return mf_err_set(e, MF_USAGE,
+                          "attention_packed: vary must not exceed 100, b not 2^20, got vary=%lld "
+                          "b=%lld",
+                          (long long)vary, (long long)count);
+    }
+    op->kind = backward ? MF_OP_ATTENTION_BWD : MF_OP_ATTENTION_FWD;
+    op->flags |= whole(p, "causal", 1) ? MF_OPF_CAUSAL : 0;
+    op->dim[MF_OP_DIM_BATCH] = count;
+    op->dim[MF_OP_DIM_HEADS] = whole(p, "h", 1);
+    op->dim[MF_OP_DIM_KV_HEADS] = whole(p, "hkv", op->dim[MF_OP_DIM_HEADS]);
+    op->dim[MF_OP_DIM_D_QK] = whole(p, "dqk", 1);
+    op->dim[MF_OP_DIM_D_V] = whole(p, "dv", op->dim[MF_OP_DIM_D_QK]);
+    op->dim[MF_OP_DIM_WINDOW] = whole(p, "window", 0);
+    for (int64_t i = 0; i < count; i++) {
+        op->dim[MF_OP_DIM_SEQ_Q] = op->dim[MF_OP_DIM_SEQ_K] =
+            mf_op_packed_length(mean, vary, count, i);
+        keys += mf_attention_keys(op);
+    }
+    op->dim[MF_OP_DIM_SEQ_Q] = mean; /* SEQ_K: the last is the longest */
+    op->flops = 2 * keys * (double)op->dim[MF_OP_DIM_HEADS] *
+                (double)(op->dim[MF_OP_DIM_D_QK] + op->dim[MF_OP_DIM_D_V]) * (backward ? 2.5 : 1);
     return set_math(p, op, e);
 }
 
@@ -188,6 +220,7 @@ static const struct point_ops {
     {"gemm", gemm_op},
     {"grouped_gemm", grouped_op},
     {"attention", attention_op},
+    {"attention_packed", packed_op},
     {"memory", memory_op},
     {"copy", copy_op},
     {"copy_h2d", copy_op},

@@ -3,6 +3,7 @@
 #include "executor/rope.h"
 
 #include "kernels/attention.h"
+#include "kernels/attention_merge.h"
 #include "kernels/mla.h"
 #include "kernels/rope.h"
 

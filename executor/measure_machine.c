@@ -145,10 +145,10 @@ static bool same_version(const char *key, int parts, const char *a, const char *
 
 bool mf_measure_same_versions(const char *op, const char *a, const char *b) {
     enum { WHOLE = 9 };
-    const char *library = strcmp(op, "gemm") == 0           ? "cublas"
-                          : strcmp(op, "attention") == 0    ? "cudnn"
-                          : mf_measure_op_is_collective(op) ? "nccl"
-                                                            : "cuda";
+    const char *library = strcmp(op, "gemm") == 0            ? "cublas"
+                          : strncmp(op, "attention", 9) == 0 ? "cudnn"
+                          : mf_measure_op_is_collective(op)  ? "nccl"
+                                                             : "cuda";
     return same_version("cuda", WHOLE, a, b) && same_version(library, WHOLE, a, b) &&
            same_version("driver", 2, a, b);
 }

@@ -299,6 +299,38 @@ static mf_status add_memory(mf_measure_list *l, uint64_t *state, mf_err *e) {
     return status;
 }
 
+/* What came to lowering later, behind all that was drawn before it: their shapes stay. */
+static mf_status add_late_memory(mf_measure_list *l, uint64_t *state, mf_err *e) {
+    mf_status status = add_bytes(l, "memory op=norm_sum", 1 << 20, 1 << 30, 2, 4, state, e);
+    status = status == MF_OK
+                 ? add_bytes(l, "memory op=attention_merge", 1 << 20, 1 << 30, 2, 4, state, e)
+                 : status;
+    return status == MF_OK ? add_bytes(l, "memory op=router_drop", 1 << 16, 1 << 26, 2, 4, state, e)
+                           : status;
+}
+
+/* Packed sequences: heads as in shipped models, lengths alike to very different. */
+static mf_status add_packed(mf_measure_list *l, uint64_t *state, mf_err *e) {
+    static const struct {
+        int h, hkv, dqk, dv;
+    } heads[] = {{32, 8, 128, 128}, {16, 16, 192, 128}, {64, 8, 64, 64}};
+    static const int varies[] = {0, 50, 90};
+    char key[200];
+    mf_status status = MF_OK;
+    for (int i = 0; i < 48 && status == MF_OK; i++) {
+        const int kind = i % 3;
+        const int64_t b = 2 + mf_measure_random_int(state, 15);
+        const int64_t s = mf_measure_random_size(state, 256, 4096, 128, 8);
+        snprintf(key, sizeof key,
+                 "attention_packed pass=%s b=%lld h=%d hkv=%d s=%lld vary=%d dqk=%d dv=%d",
+                 i / 3 % 2 == 0 ? "fwd" : "bwd", (long long)b, heads[kind].h, heads[kind].hkv,
+                 (long long)s, varies[mf_measure_random_int(state, 3)], heads[kind].dqk,
+                 heads[kind].dv);
+        status = mf_measure_list_add(l, key, i % 4 == 3, "drawn over the models' ranges", e);
+    }
+    return status;
+}
+
 static mf_status add_host(mf_measure_list *l, uint64_t *state, mf_err *e) {
     mf_status status = mf_measure_list_add(l, "launch mode=stream", false, "grid", e);
     status =
@@ -320,6 +352,8 @@ mf_status mf_measure_plan_gpu(uint64_t seed, mf_measure_list *l, mf_err *e) {
     status = status == MF_OK ? add_products(l, &state, e) : status;
     status = status == MF_OK ? mf_measure_draw_models(l, &state, e) : status;
     status = status == MF_OK ? add_low_precision(l, &state, e) : status;
+    status = status == MF_OK ? add_late_memory(l, &state, e) : status;
+    status = status == MF_OK ? add_packed(l, &state, e) : status;
     if (status == MF_OK) {
         mf_measure_shuffle(l, first, &state);
     }

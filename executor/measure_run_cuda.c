@@ -163,6 +163,7 @@ static const struct family {
 } families[] = {
     {"gemm", mf_measure_gemm},
     {"attention", mf_measure_attention},
+    {"attention_packed", mf_measure_attention},
     {"grouped_gemm", mf_measure_grouped},
     {"memory", mf_measure_memory},
     {"copy", mf_measure_copy},

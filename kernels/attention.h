@@ -13,7 +13,7 @@
  * differ from that of q and k (MLA). A row that sees no key gets o = 0, lse = -inf.
  *
  * Ring context parallelism: run forward on each block of keys, and merge the partial results with
- * mf_kernel_attention_merge; run backward on each block with the final o and lse.
+ * kernels/attention_merge.h; run backward on each block with the final o and lse.
  *
  * bf16: s and its softmax stay float; p is rounded to bf16 before p v and p^T do, ds before its two
  * products; o is divided by the unrounded sum and rounded once.
@@ -58,24 +58,11 @@ typedef struct mf_kernel_attention_grad {
     void *workspace; /* mf_kernel_attention_workspace_B bytes */
 } mf_kernel_attention_grad;
 
-/* (o, lse) <- the attention over both key sets of (o, lse) and (o2, lse2). */
-typedef struct mf_kernel_attention_merge {
-    int64_t rows, heads, v_dim;
-    int64_t o_row, o_head;
-    mf_kernel_dtype o_dtype; /* float: ring steps are rounded once at the end; bf16: each of them */
-    void *o;
-    float *lse; /* [heads, rows] */
-    mf_kernel_dtype o2_dtype;
-    const void *o2; /* strides of o */
-    const float *lse2;
-} mf_kernel_attention_merge;
-
 MF_KERNEL_C_BEGIN
 /* Scratch of the backward pass: float sums of dk and dv for one key head of one sequence. */
 size_t mf_kernel_attention_workspace_B(int64_t k_rows_max, int64_t qk_dim, int64_t v_dim);
 
 mf_status mf_kernel_attention_forward(const mf_kernel_attention *a, mf_err *e);
 mf_status mf_kernel_attention_backward(const mf_kernel_attention_grad *a, mf_err *e);
-mf_status mf_kernel_attention_merge_run(const mf_kernel_attention_merge *a, mf_err *e);
 MF_KERNEL_C_END
 #endif

@@ -6,8 +6,9 @@
  *     o = (exp(s - m) / z) v
  * Backward, with delta = rowsum(do * o):
  *     p = exp(s - lse); dv = p^T do; ds = scale p (do v^T - delta); dk = ds^T q; dq = ds k
- * delta and the float sum of dq pass through memory, behind the engine's own workspace. Gradients
- * of shared key heads are summed over their query heads.
+ * Of packed sequences, rows begin where an array says, products are as long as another one says,
+ * and scores beyond are hidden. delta and the float sum of dq pass through memory, behind the
+ * engine's own workspace. Gradients of shared key heads are summed over their query heads.
  */
 #include "kernels/attention_cuda.h"
 
@@ -36,11 +37,18 @@ enum {
     DQ_SUM,
     SCALE,
     HIDDEN_SCORE,
+    ENDED_SCORE,
     ONE,
     REACH,
     SHIFT,
     SINK,
     DSINK,
+    Q_LENGTH,
+    K_LENGTH,
+    Q_AT,
+    K_AT,
+    V_AT,
+    O_AT,
     UIDS
 };
 
@@ -78,19 +86,37 @@ mf_attention_strides mf_attention_packed(int64_t seq, int64_t heads, int64_t wid
 
 /* --- tensors ---------------------------------------------------------------------------------- */
 
+/* Lengths and first elements of packed sequences; all -1 where they are equally long. */
+typedef struct ragged {
+    mf_graph_tensor q, k, q_at, k_at, v_at, o_at;
+} ragged;
+
+static ragged ragged_of(mf_graph *g, const mf_attention_cuda_shape *s) {
+    const int64_t n[4] = {s->batch, 1, 1, 1}, more[4] = {s->batch + 1, 1, 1, 1};
+    const int64_t dense[4] = {1, 1, 1, 1};
+    const cudnnDataType_t i32 = CUDNN_DATA_INT32;
+    if (!s->packed) {
+        return (ragged){-1, -1, -1, -1, -1, -1};
+    }
+    return (ragged){
+        mf_graph_input(g, Q_LENGTH, i32, n, dense), mf_graph_input(g, K_LENGTH, i32, n, dense),
+        mf_graph_input(g, Q_AT, i32, more, dense),  mf_graph_input(g, K_AT, i32, more, dense),
+        mf_graph_input(g, V_AT, i32, more, dense),  mf_graph_input(g, O_AT, i32, more, dense)};
+}
+
 static mf_graph_tensor rows_of(mf_graph *g, int64_t uid, int64_t batch, int64_t heads, int64_t seq,
-                               int64_t width, const mf_attention_strides *s) {
+                               int64_t width, const mf_attention_strides *s, mf_graph_tensor at) {
     const int64_t dim[4] = {batch, heads, seq, width};
     const int64_t stride[4] = {s->batch, s->head, s->row, 1};
-    return mf_graph_input(g, uid, BF16, dim, stride);
+    return mf_graph_ragged(g, uid, BF16, dim, stride, at);
 }
 
 /* The same memory with rows and width swapped. */
 static mf_graph_tensor swapped(mf_graph *g, int64_t uid, int64_t batch, int64_t heads, int64_t seq,
-                               int64_t width, const mf_attention_strides *s) {
+                               int64_t width, const mf_attention_strides *s, mf_graph_tensor at) {
     const int64_t dim[4] = {batch, heads, width, seq};
     const int64_t stride[4] = {s->batch, s->head, 1, s->row};
-    return mf_graph_input(g, uid, BF16, dim, stride);
+    return mf_graph_ragged(g, uid, BF16, dim, stride, at);
 }
 
 /* One float per query row; uid 0: inside the kernel. */
@@ -108,11 +134,26 @@ static mf_graph_tensor per_head(mf_graph *g, int64_t uid, const mf_attention_cud
 /* --- the graph -------------------------------------------------------------------------------- */
 
 /* scale (q k^T). */
-static mf_graph_tensor scores(mf_graph *g, const mf_attention_cuda_shape *s, mf_graph_tensor q,
-                              mf_graph_tensor k, mf_graph_tensor scale) {
-    mf_graph_tensor raw =
-        mf_graph_matmul(g, q, k, mf_graph_dense(g, F32, s->batch, s->heads, s->seq_q, s->seq_k));
+static mf_graph_tensor scores(mf_graph *g, const mf_attention_cuda_shape *s, const ragged *at,
+                              mf_graph_tensor q, mf_graph_tensor k, mf_graph_tensor scale) {
+    const mf_graph_extent extent = {at->q, at->k, -1, s->packed && !s->backward};
+    mf_graph_tensor raw = mf_graph_matmul_part(
+        g, q, k, mf_graph_dense(g, F32, s->batch, s->heads, s->seq_q, s->seq_k), &extent);
     return mf_graph_pointwise(g, CUDNN_POINTWISE_MUL, raw, scale, F32, -1);
+}
+
+/* -inf past the end of a packed sequence. */
+static mf_graph_tensor ended(mf_graph *g, const mf_attention_cuda_shape *s, const ragged *at,
+                             mf_graph_tensor x) {
+    if (!s->packed) {
+        return x;
+    }
+    mf_graph_tensor row = mf_graph_index(g, x, 2), column = mf_graph_index(g, x, 3);
+    row = mf_graph_pointwise(g, CUDNN_POINTWISE_CMP_LT, row, at->q, CUDNN_DATA_BOOLEAN, -1);
+    column = mf_graph_pointwise(g, CUDNN_POINTWISE_CMP_LT, column, at->k, CUDNN_DATA_BOOLEAN, -1);
+    mf_graph_tensor inside =
+        mf_graph_pointwise(g, CUDNN_POINTWISE_LOGICAL_AND, row, column, CUDNN_DATA_BOOLEAN, -1);
+    return mf_graph_select(g, x, mf_graph_scalar(g, ENDED_SCORE, F32), inside);
 }
 
 /* -inf where row + (seq_k - seq_q) < column, and where column + reach <= row. */
@@ -163,12 +204,14 @@ static mf_graph_tensor softmax(mf_graph *g, const mf_attention_cuda_shape *s, mf
 }
 
 static void build_forward(mf_graph *g, const mf_attention_cuda_shape *s) {
-    mf_graph_tensor q = rows_of(g, Q, s->batch, s->heads, s->seq_q, s->qk_dim, &s->q);
-    mf_graph_tensor k = swapped(g, K, s->batch, s->kv_heads, s->seq_k, s->qk_dim, &s->k);
-    mf_graph_tensor v = rows_of(g, V, s->batch, s->kv_heads, s->seq_k, s->v_dim, &s->v);
-    mf_graph_tensor o = rows_of(g, O, s->batch, s->heads, s->seq_q, s->v_dim, &s->o);
-    mf_graph_tensor x = masked(g, s, scores(g, s, q, k, mf_graph_scalar(g, SCALE, F32)));
-    (void)mf_graph_matmul(g, softmax(g, s, x), v, o);
+    const ragged at = ragged_of(g, s);
+    mf_graph_tensor q = rows_of(g, Q, s->batch, s->heads, s->seq_q, s->qk_dim, &s->q, at.q_at);
+    mf_graph_tensor k = swapped(g, K, s->batch, s->kv_heads, s->seq_k, s->qk_dim, &s->k, at.k_at);
+    mf_graph_tensor v = rows_of(g, V, s->batch, s->kv_heads, s->seq_k, s->v_dim, &s->v, at.v_at);
+    mf_graph_tensor o = rows_of(g, O, s->batch, s->heads, s->seq_q, s->v_dim, &s->o, at.o_at);
+    mf_graph_tensor x = scores(g, s, &at, q, k, mf_graph_scalar(g, SCALE, F32));
+    const mf_graph_extent extent = {at.q, -1, at.k, false};
+    (void)mf_graph_matmul_part(g, softmax(g, s, masked(g, s, ended(g, s, &at, x))), v, o, &extent);
 }
 
 /* p^T or ds^T as cuDNN wants it: a BF16 view with rows and columns swapped. */
@@ -181,14 +224,15 @@ static mf_graph_tensor transposed(mf_graph *g, const mf_attention_cuda_shape *s,
 }
 
 /* c = a b, summed over the query heads of each key head where they share it. */
-static void head_gradient(mf_graph *g, const mf_attention_cuda_shape *s, mf_graph_tensor a,
-                          mf_graph_tensor b, int64_t width, mf_graph_tensor c) {
+static void head_gradient(mf_graph *g, const mf_attention_cuda_shape *s, const ragged *at,
+                          mf_graph_tensor a, mf_graph_tensor b, int64_t width, mf_graph_tensor c) {
+    const mf_graph_extent extent = {at->k, -1, at->q, false};
     if (s->heads == s->kv_heads) {
-        (void)mf_graph_matmul(g, a, b, c);
+        (void)mf_graph_matmul_part(g, a, b, c, &extent);
         return;
     }
-    mf_graph_tensor all =
-        mf_graph_matmul(g, a, b, mf_graph_dense(g, BF16, s->batch, s->heads, s->seq_k, width));
+    mf_graph_tensor all = mf_graph_matmul_part(
+        g, a, b, mf_graph_dense(g, BF16, s->batch, s->heads, s->seq_k, width), &extent);
     (void)mf_graph_reduce(g, CUDNN_REDUCE_TENSOR_ADD, all, c);
 }
 
@@ -212,38 +256,43 @@ static mf_graph_tensor row_delta(mf_graph *g, const mf_attention_cuda_shape *s, 
 }
 
 static void build_backward(mf_graph *g, const mf_attention_cuda_shape *s) {
-    mf_graph_tensor q = rows_of(g, Q, s->batch, s->heads, s->seq_q, s->qk_dim, &s->q);
-    mf_graph_tensor k = swapped(g, K, s->batch, s->kv_heads, s->seq_k, s->qk_dim, &s->k);
-    mf_graph_tensor v = swapped(g, V, s->batch, s->kv_heads, s->seq_k, s->v_dim, &s->v);
-    mf_graph_tensor o = rows_of(g, O, s->batch, s->heads, s->seq_q, s->v_dim, &s->o);
-    mf_graph_tensor d_o = rows_of(g, DO, s->batch, s->heads, s->seq_q, s->v_dim, &s->o);
-    mf_graph_tensor dq = rows_of(g, DQ, s->batch, s->heads, s->seq_q, s->qk_dim, &s->q);
-    mf_graph_tensor dk = rows_of(g, DK, s->batch, s->kv_heads, s->seq_k, s->qk_dim, &s->k);
-    mf_graph_tensor dv = rows_of(g, DV, s->batch, s->kv_heads, s->seq_k, s->v_dim, &s->v);
+    const ragged at = ragged_of(g, s);
+    mf_graph_tensor q = rows_of(g, Q, s->batch, s->heads, s->seq_q, s->qk_dim, &s->q, at.q_at);
+    mf_graph_tensor k = swapped(g, K, s->batch, s->kv_heads, s->seq_k, s->qk_dim, &s->k, at.k_at);
+    mf_graph_tensor v = swapped(g, V, s->batch, s->kv_heads, s->seq_k, s->v_dim, &s->v, at.v_at);
+    mf_graph_tensor o = rows_of(g, O, s->batch, s->heads, s->seq_q, s->v_dim, &s->o, at.o_at);
+    mf_graph_tensor d_o = rows_of(g, DO, s->batch, s->heads, s->seq_q, s->v_dim, &s->o, at.o_at);
+    mf_graph_tensor dq = rows_of(g, DQ, s->batch, s->heads, s->seq_q, s->qk_dim, &s->q, at.q_at);
+    mf_graph_tensor dk = rows_of(g, DK, s->batch, s->kv_heads, s->seq_k, s->qk_dim, &s->k, at.k_at);
+    mf_graph_tensor dv = rows_of(g, DV, s->batch, s->kv_heads, s->seq_k, s->v_dim, &s->v, at.v_at);
     mf_graph_tensor lse = per_row(g, LSE, s);
     mf_graph_tensor scale = mf_graph_scalar(g, SCALE, F32);
     mf_graph_tensor delta = row_delta(g, s, d_o, o, lse);
 
-    mf_graph_tensor x = scores(g, s, q, k, scale);
+    mf_graph_tensor x = scores(g, s, &at, q, k, scale);
+    x = ended(g, s, &at, x);
     x = masked(g, s, mf_graph_pointwise(g, CUDNN_POINTWISE_SUB, x, lse, F32, -1));
     mf_graph_tensor p = mf_graph_pointwise(g, CUDNN_POINTWISE_EXP, x, -1, F32, -1);
-    head_gradient(g, s, transposed(g, s, p), d_o, s->v_dim, dv);
+    head_gradient(g, s, &at, transposed(g, s, p), d_o, s->v_dim, dv);
 
-    mf_graph_tensor ds =
-        mf_graph_matmul(g, d_o, v, mf_graph_dense(g, F32, s->batch, s->heads, s->seq_q, s->seq_k));
+    const mf_graph_extent pairs = {at.q, at.k, -1, false};
+    mf_graph_tensor ds = mf_graph_matmul_part(
+        g, d_o, v, mf_graph_dense(g, F32, s->batch, s->heads, s->seq_q, s->seq_k), &pairs);
     ds = mf_graph_pointwise(g, CUDNN_POINTWISE_SUB, ds, delta, F32, -1);
     ds = mf_graph_pointwise(g, CUDNN_POINTWISE_MUL, ds, p, F32, -1);
     ds = mf_graph_pointwise(g, CUDNN_POINTWISE_MUL, ds, scale, BF16, -1);
-    head_gradient(g, s, transposed(g, s, ds), q, s->qk_dim, dk);
+    head_gradient(g, s, &at, transposed(g, s, ds), q, s->qk_dim, dk);
 
     const int64_t k_dim[4] = {s->batch, s->kv_heads, s->seq_k, s->qk_dim};
     const int64_t k_stride[4] = {s->k.batch, s->k.head, s->k.row, 1};
-    mf_graph_tensor keys = mf_graph_reshape(g, k, mf_graph_inner(g, BF16, k_dim, k_stride));
+    mf_graph_tensor keys =
+        mf_graph_reshape(g, k, mf_graph_inner_ragged(g, BF16, k_dim, k_stride, at.k_at));
     const int64_t sum_dim[4] = {s->batch, s->heads, s->seq_q, s->qk_dim};
     const int64_t sum_stride[4] = {s->heads * s->seq_q * s->qk_dim, s->seq_q * s->qk_dim, s->qk_dim,
                                    1};
-    mf_graph_tensor sum =
-        mf_graph_matmul(g, ds, keys, mf_graph_input(g, DQ_SUM, F32, sum_dim, sum_stride));
+    const mf_graph_extent queries = {at.q, -1, at.k, false};
+    mf_graph_tensor sum = mf_graph_matmul_part(
+        g, ds, keys, mf_graph_input(g, DQ_SUM, F32, sum_dim, sum_stride), &queries);
     (void)mf_graph_pointwise(g, CUDNN_POINTWISE_IDENTITY, sum, -1, BF16, dq);
 }
 
@@ -307,6 +356,25 @@ static void bind(binding *b, int64_t uid, const void *pointer) {
     b->n++;
 }
 
+/* A packing: lengths, and first elements in q, k, v, o; each on a 16-byte boundary. */
+static int64_t packing_stride(int64_t batch) {
+    return (batch + 1 + 3) / 4 * 4;
+}
+
+size_t mf_attention_packing_B(int64_t batch) {
+    return (size_t)(5 * packing_stride(batch)) * sizeof(int32_t);
+}
+
+static void bind_packing(binding *b, int64_t batch, const int32_t *packing) {
+    const int64_t step = packing_stride(batch);
+    bind(b, Q_LENGTH, packing);
+    bind(b, K_LENGTH, packing);
+    bind(b, Q_AT, packing + step);
+    bind(b, K_AT, packing + 2 * step);
+    bind(b, V_AT, packing + 3 * step);
+    bind(b, O_AT, packing + 4 * step);
+}
+
 mf_status mf_attention_cuda_run(mf_attention_cuda *p, const mf_attention_cuda_data *d, void *stream,
                                 mf_err *e) {
     const mf_attention_cuda_shape *s = &p->shape;
@@ -329,6 +397,10 @@ mf_status mf_attention_cuda_run(mf_attention_cuda *p, const mf_attention_cuda_da
     }
     if (s->sink) {
         bind(&b, SINK, d->sink);
+    }
+    if (s->packed) {
+        bind_packing(&b, s->batch, d->packing);
+        bind(&b, ENDED_SCORE, &p->minus_infinity);
     }
     if (s->backward) {
         bind(&b, DO, d->d_o);

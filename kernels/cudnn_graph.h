@@ -40,11 +40,17 @@ void mf_graph_clear(mf_graph *g); /* descriptors and plan */
 /* A tensor in device memory, bound by its uid when the plan runs. */
 mf_graph_tensor mf_graph_input(mf_graph *g, int64_t uid, cudnnDataType_t type, const int64_t dim[4],
                                const int64_t stride[4]);
+/* The same with rows that begin where `first` says: [dim 0 + 1] int32, in elements. */
+mf_graph_tensor mf_graph_ragged(mf_graph *g, int64_t uid, cudnnDataType_t type,
+                                const int64_t dim[4], const int64_t stride[4],
+                                mf_graph_tensor first);
 /* One value in host memory, bound by its uid. */
 mf_graph_tensor mf_graph_scalar(mf_graph *g, int64_t uid, cudnnDataType_t type);
 /* A tensor that exists inside the kernel only. */
 mf_graph_tensor mf_graph_inner(mf_graph *g, cudnnDataType_t type, const int64_t dim[4],
                                const int64_t stride[4]);
+mf_graph_tensor mf_graph_inner_ragged(mf_graph *g, cudnnDataType_t type, const int64_t dim[4],
+                                      const int64_t stride[4], mf_graph_tensor first);
 /* The same, dense, of the dims given. */
 mf_graph_tensor mf_graph_dense(mf_graph *g, cudnnDataType_t type, int64_t a, int64_t b, int64_t c,
                                int64_t d);
@@ -60,6 +66,15 @@ mf_graph_tensor mf_graph_select(mf_graph *g, mf_graph_tensor x, mf_graph_tensor 
                                 mf_graph_tensor mask);
 mf_graph_tensor mf_graph_matmul(mf_graph *g, mf_graph_tensor a, mf_graph_tensor b,
                                 mf_graph_tensor c);
+
+/* How long a product's dims are in each entry of its batch: int32 tensors [batch, 1, 1, 1]; -1: as
+ * long as the operands. */
+typedef struct mf_graph_extent {
+    mf_graph_tensor m, n, k;
+    bool padded; /* what lies beyond counts as zero */
+} mf_graph_extent;
+mf_graph_tensor mf_graph_matmul_part(mf_graph *g, mf_graph_tensor a, mf_graph_tensor b,
+                                     mf_graph_tensor c, const mf_graph_extent *x);
 mf_graph_tensor mf_graph_reduce(mf_graph *g, cudnnReduceTensorOp_t how, mf_graph_tensor x,
                                 mf_graph_tensor y);
 /* y: the same elements under y's dims and strides. */

@@ -80,8 +80,16 @@ static void finish(mf_graph *g, cudnnBackendDescriptor_t d, const char *what) {
 
 /* --- tensors ---------------------------------------------------------------------------------- */
 
+static void operand(mf_graph *g, cudnnBackendDescriptor_t op, cudnnBackendAttributeName_t name,
+                    mf_graph_tensor t, const char *what) {
+    if (g->status == MF_OK) {
+        set(g, op, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->descriptor[t], what);
+    }
+}
+
 static mf_graph_tensor tensor(mf_graph *g, int64_t uid, cudnnDataType_t type, const int64_t dim[4],
-                              const int64_t stride[4], bool inner, bool by_value) {
+                              const int64_t stride[4], bool inner, bool by_value,
+                              mf_graph_tensor first) {
     cudnnBackendDescriptor_t d = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     int64_t alignment = by_value || type == CUDNN_DATA_BOOLEAN ? 4 : 16;
     if (d == NULL) {
@@ -98,24 +106,38 @@ static mf_graph_tensor tensor(mf_graph *g, int64_t uid, cudnnDataType_t type, co
     SET(d, TENSOR_BYTE_ALIGNMENT, INT64, 1, &alignment);
     SET(d, TENSOR_IS_VIRTUAL, BOOLEAN, 1, &inner);
     SET(d, TENSOR_IS_BY_VALUE, BOOLEAN, 1, &by_value);
+    if (first >= 0) {
+        operand(g, d, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, first, "tensor's first elements");
+    }
     finish(g, d, "tensor");
     return index;
 }
 
 mf_graph_tensor mf_graph_input(mf_graph *g, int64_t uid, cudnnDataType_t type, const int64_t dim[4],
                                const int64_t stride[4]) {
-    return tensor(g, uid, type, dim, stride, false, false);
+    return tensor(g, uid, type, dim, stride, false, false, -1);
+}
+
+mf_graph_tensor mf_graph_ragged(mf_graph *g, int64_t uid, cudnnDataType_t type,
+                                const int64_t dim[4], const int64_t stride[4],
+                                mf_graph_tensor first) {
+    return tensor(g, uid, type, dim, stride, false, false, first);
 }
 
 mf_graph_tensor mf_graph_scalar(mf_graph *g, int64_t uid, cudnnDataType_t type) {
     static const int64_t one[4] = {1, 1, 1, 1};
-    return tensor(g, uid, type, one, one, false, true);
+    return tensor(g, uid, type, one, one, false, true, -1);
 }
 
 /* Inner tensors take uids that no caller uses. */
 mf_graph_tensor mf_graph_inner(mf_graph *g, cudnnDataType_t type, const int64_t dim[4],
                                const int64_t stride[4]) {
-    return tensor(g, 1000 + g->n, type, dim, stride, true, false);
+    return tensor(g, 1000 + g->n, type, dim, stride, true, false, -1);
+}
+
+mf_graph_tensor mf_graph_inner_ragged(mf_graph *g, cudnnDataType_t type, const int64_t dim[4],
+                                      const int64_t stride[4], mf_graph_tensor first) {
+    return tensor(g, 1000 + g->n, type, dim, stride, true, false, first);
 }
 
 mf_graph_tensor mf_graph_dense(mf_graph *g, cudnnDataType_t type, int64_t a, int64_t b, int64_t c,
@@ -130,13 +152,6 @@ static mf_graph_tensor like(mf_graph *g, mf_graph_tensor x, cudnnDataType_t type
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static void operand(mf_graph *g, cudnnBackendDescriptor_t op, cudnnBackendAttributeName_t name,
-                    mf_graph_tensor t, const char *what) {
-    if (g->status == MF_OK) {
-        set(g, op, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->descriptor[t], what);
-    }
-}
-
 static void add_op(mf_graph *g, cudnnBackendDescriptor_t op, const char *what) {
     finish(g, op, what);
     if (g->status == MF_OK && g->nops == MF_GRAPH_OPS) {
@@ -148,7 +163,8 @@ static void add_op(mf_graph *g, cudnnBackendDescriptor_t op, const char *what) {
 }
 
 static bool compares(cudnnPointwiseMode_t mode) {
-    return mode == CUDNN_POINTWISE_CMP_GE || mode == CUDNN_POINTWISE_CMP_GT;
+    return mode == CUDNN_POINTWISE_CMP_GE || mode == CUDNN_POINTWISE_CMP_GT ||
+           mode == CUDNN_POINTWISE_CMP_LT || mode == CUDNN_POINTWISE_LOGICAL_AND;
 }
 
 /* Pointwise operation of up to three inputs. */
@@ -201,19 +217,38 @@ mf_graph_tensor mf_graph_select(mf_graph *g, mf_graph_tensor x, mf_graph_tensor 
     return y;
 }
 
-mf_graph_tensor mf_graph_matmul(mf_graph *g, mf_graph_tensor a, mf_graph_tensor b,
-                                mf_graph_tensor c) {
+mf_graph_tensor mf_graph_matmul_part(mf_graph *g, mf_graph_tensor a, mf_graph_tensor b,
+                                     mf_graph_tensor c, const mf_graph_extent *x) {
     cudnnBackendDescriptor_t kind = make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     cudnnDataType_t arithmetic = CUDNN_DATA_FLOAT;
+    const double zero = 0.0;
     SET(kind, MATMUL_COMP_TYPE, DATA_TYPE, 1, &arithmetic);
+    if (x->padded) {
+        SET(kind, MATMUL_PADDING_VALUE, DOUBLE, 1, &zero);
+    }
     finish(g, kind, "matmul");
     cudnnBackendDescriptor_t op = make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     SET(op, OPERATION_MATMUL_DESC, BACKEND_DESCRIPTOR, 1, &kind);
     operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a, "matmul a");
     operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b, "matmul b");
     operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c, "matmul c");
+    if (x->m >= 0) {
+        operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, x->m, "matmul m");
+    }
+    if (x->n >= 0) {
+        operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, x->n, "matmul n");
+    }
+    if (x->k >= 0) {
+        operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, x->k, "matmul k");
+    }
     add_op(g, op, "matmul operation");
     return c;
+}
+
+mf_graph_tensor mf_graph_matmul(mf_graph *g, mf_graph_tensor a, mf_graph_tensor b,
+                                mf_graph_tensor c) {
+    const mf_graph_extent whole = {-1, -1, -1, false};
+    return mf_graph_matmul_part(g, a, b, c, &whole);
 }
 
 mf_graph_tensor mf_graph_reduce(mf_graph *g, cudnnReduceTensorOp_t how, mf_graph_tensor x,

@@ -3,6 +3,10 @@
 
 #include <math.h>
 
+size_t mf_kernel_norm_split_workspace_B(int64_t cols) {
+    return (size_t)(MF_NORM_SPLIT_TEAMS * cols) * sizeof(float);
+}
+
 static double x_at(const mf_kernel_norm_split *a, int64_t r, int64_t c) {
     return (double)mf_kernel_get(a->x, a->dtype, r * a->x_stride + c);
 }

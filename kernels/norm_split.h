@@ -6,7 +6,7 @@
  *     dot:      sum[r] = share * sum over own columns of dy * weight * x
  *     backward: dx = rstd * (dy * weight - x * rstd^2 * sum[r] / total);  dweight += dy * x * rstd
  * `share` counts columns once that several ranks hold (1 / copies: replicated K heads, of whose dy
- * each rank has a part). Reference only: no GPU path cuts such a norm yet.
+ * each rank has a part).
  */
 #ifndef MF_KERNELS_NORM_SPLIT_H
 #define MF_KERNELS_NORM_SPLIT_H
@@ -26,13 +26,24 @@ typedef struct mf_kernel_norm_split {
     float *rstd;        /* [rows] written by forward, read by backward */
     const void *dy;     /* strides of y */
     void *dx;
-    float *dweight; /* [cols], added to */
+    float *dweight;  /* [cols], added to */
+    void *workspace; /* CUDA's backward: mf_kernel_norm_split_workspace_B bytes */
 } mf_kernel_norm_split;
 
+#define MF_NORM_SPLIT_TEAMS 1024 /* rows of partial sums that the workspace holds */
+
 MF_KERNEL_C_BEGIN
+size_t mf_kernel_norm_split_workspace_B(int64_t cols);
+
 mf_status mf_kernel_norm_split_square(const mf_kernel_norm_split *a, mf_err *e);
 mf_status mf_kernel_norm_split_forward(const mf_kernel_norm_split *a, mf_err *e);
 mf_status mf_kernel_norm_split_dot(const mf_kernel_norm_split *a, mf_err *e);
 mf_status mf_kernel_norm_split_backward(const mf_kernel_norm_split *a, mf_err *e);
+
+mf_status mf_kernel_norm_split_square_cuda(const mf_kernel_norm_split *a, void *stream, mf_err *e);
+mf_status mf_kernel_norm_split_forward_cuda(const mf_kernel_norm_split *a, void *stream, mf_err *e);
+mf_status mf_kernel_norm_split_dot_cuda(const mf_kernel_norm_split *a, void *stream, mf_err *e);
+mf_status mf_kernel_norm_split_backward_cuda(const mf_kernel_norm_split *a, void *stream,
+                                             mf_err *e);
 MF_KERNEL_C_END
 #endif

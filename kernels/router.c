@@ -5,6 +5,11 @@
 #include <float.h>
 #include <math.h>
 
+/* Slots in expert order, first places of the experts, and the counts of the sort's stretches. */
+size_t mf_kernel_router_drop_workspace_B(int64_t slots, int64_t experts) {
+    return (size_t)(slots + experts + 1 + (slots / 1024 + 1) * experts) * sizeof(int32_t);
+}
+
 size_t mf_kernel_router_workspace_B(int64_t scopes, int64_t experts) {
     return (size_t)(scopes * experts) * 2 * 264 * sizeof(float);
 }

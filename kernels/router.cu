@@ -313,36 +313,6 @@ template <int V> __global__ void router_backward(mf_kernel_router_grad a) {
     }
 }
 
-static __global__ void router_capacity(mf_kernel_router_drop a) {
-    __shared__ int32_t index[256], sample[256];
-    __shared__ float prob[256];
-    int64_t slots = a.rows * a.top_k, s = (int64_t)blockIdx.x * 256 + threadIdx.x, before = 0;
-    int32_t my_index = s < slots ? a.index[s] : -1;
-    int32_t my_sample = s < slots && a.sample ? a.sample[s / a.top_k] : 0;
-    float my_prob = s < slots ? a.prob[s] : 0.0f;
-    for (int64_t o0 = 0; o0 < slots; o0 += 256) {
-        int64_t o = o0 + threadIdx.x;
-        __syncthreads();
-        if (o < slots) {
-            index[threadIdx.x] = a.index[o];
-            sample[threadIdx.x] = a.sample ? a.sample[o / a.top_k] : 0;
-            prob[threadIdx.x] = a.prob[o];
-        }
-        __syncthreads();
-        int count = (int)(slots - o0 < 256 ? slots - o0 : 256);
-        for (int i = 0; i < count; i++) {
-            bool same = index[i] == my_index && sample[i] == my_sample;
-            bool first = prob[i] > my_prob || (prob[i] == my_prob && o0 + i < s);
-            before += same && first;
-        }
-    }
-    if (s < slots) {
-        bool stays = my_index >= 0 && before < a.capacity;
-        a.index_kept[s] = stays ? my_index : -1;
-        a.prob_kept[s] = stays ? my_prob : 0.0f;
-    }
-}
-
 /* One block of 1024 threads. */
 __device__ static double block_sum(double x) {
     __shared__ double sums[33];
@@ -459,17 +429,6 @@ extern "C" mf_status mf_kernel_router_backward_cuda(const mf_kernel_router_grad 
 #define LAUNCH(V) router_backward<V><<<blocks, WARPS * 32, 0, (cudaStream_t)stream>>>(*a)
     FOR_WIDTH(a->experts, LAUNCH)
 #undef LAUNCH
-    MF_KERNEL_LAUNCHED(e);
-    return MF_OK;
-}
-
-extern "C" mf_status mf_kernel_router_capacity_cuda(const mf_kernel_router_drop *a, void *stream,
-                                                    mf_err *e) {
-    if (a->rows * a->top_k == 0) {
-        return MF_OK;
-    }
-    unsigned blocks = (unsigned)mf_ceil_div(a->rows * a->top_k, 256);
-    router_capacity<<<blocks, 256, 0, (cudaStream_t)stream>>>(*a);
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
 }

@@ -102,10 +102,12 @@ typedef struct mf_kernel_router_drop {
     const int32_t *index;  /* [rows, top_k] */
     float *prob_kept;      /* [rows, top_k], not prob */
     int32_t *index_kept;   /* [rows, top_k], not index */
+    void *workspace;       /* CUDA: mf_kernel_router_drop_workspace_B bytes */
 } mf_kernel_router_drop;
 
 MF_KERNEL_C_BEGIN
 size_t mf_kernel_router_workspace_B(int64_t scopes, int64_t experts);
+size_t mf_kernel_router_drop_workspace_B(int64_t slots, int64_t experts);
 
 mf_status mf_kernel_router_forward(const mf_kernel_router *a, mf_err *e);
 /* prob of the choices in index, which are given (recomputation, forced balance): to the bit what

@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "profiles/store.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const dtypes[] = {"bf16",  "fp32",  "fp8-tensor", "fp8-block",
@@ -53,6 +54,20 @@ static const mf_op_dim attention[] = {
     {"hkv", MF_DIM_IS_COUNT, "@h", NULL, "key and value heads"},
     {"s", MF_DIM_IS_COUNT, NULL, NULL, "query positions"},
     {"skv", MF_DIM_IS_COUNT, "@s", NULL, "key positions; causal: queries are the last s of them"},
+    {"dqk", MF_DIM_IS_COUNT, NULL, NULL, "head width of queries and keys"},
+    {"dv", MF_DIM_IS_COUNT, "@dqk", NULL, "head width of values"},
+    {"causal", MF_DIM_IS_FLAG, "1", NULL, "1: causal mask"},
+    {"window", MF_DIM_IS_SIZE, "0", NULL, "sliding window in positions, 0 = none"},
+    {"dtype", MF_DIM_IS_WORD, "bf16", dtypes, "precision of the operands"},
+    {"impl", MF_DIM_IS_WORD, "cudnn", attention_impls, "kernels"},
+};
+static const mf_op_dim packed[] = {
+    {"pass", MF_DIM_IS_WORD, "fwd", attention_passes, "fwd or bwd"},
+    {"b", MF_DIM_IS_COUNT, NULL, NULL, "sequences, one behind the other"},
+    {"h", MF_DIM_IS_COUNT, NULL, NULL, "query heads"},
+    {"hkv", MF_DIM_IS_COUNT, "@h", NULL, "key and value heads"},
+    {"s", MF_DIM_IS_COUNT, NULL, NULL, "positions of a sequence, mean"},
+    {"vary", MF_DIM_IS_SIZE, "50", NULL, "lengths lie evenly around the mean, up to so many % off"},
     {"dqk", MF_DIM_IS_COUNT, NULL, NULL, "head width of queries and keys"},
     {"dv", MF_DIM_IS_COUNT, "@dqk", NULL, "head width of values"},
     {"causal", MF_DIM_IS_FLAG, "1", NULL, "1: causal mask"},
@@ -114,6 +129,7 @@ static const mf_op_row rows[] = {
     ROW(gemm, gemm, "matrix product"),
     ROW(grouped_gemm, grouped_gemm, "one matrix product per local expert, in one kernel"),
     ROW(attention, attention, "core attention"),
+    ROW(attention_packed, packed, "core attention of packed sequences, which see only themselves"),
     ROW(memory, memory, "an op bound by device memory"),
     ROW(copy, copy, "copy on the device"),
     ROW(copy_h2d, copy, "copy from pinned host memory"),
@@ -135,6 +151,7 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 FITS(gemm);
 FITS(grouped_gemm);
 FITS(attention);
+FITS(packed);
 FITS(collective);
 FITS(dispatch);
 FITS(peer_rows);
@@ -176,6 +193,12 @@ const char *mf_op_dim_nearest(const mf_op_row *row, const char *key) {
         keys[i] = row->dim[i].key;
     }
     return mf_nearest_word(key, keys, (size_t)row->dims);
+}
+
+int64_t mf_op_packed_length(int64_t s, int64_t vary, int64_t count, int64_t i) {
+    double off = count > 1 ? 2.0 * (double)i / (double)(count - 1) - 1.0 : 0.0;
+    int64_t n = s + llround((double)s * (double)vary / 100.0 * off);
+    return n > 1 ? n : 1;
 }
 
 double mf_op_busbw_factor(const char *op, double ranks) {

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum mf_op_dim_kind {
     MF_DIM_IS_COUNT, /* whole number >= 1 */
@@ -45,6 +46,10 @@ const char *mf_op_row_nearest(const char *name);
 /* Dim by exact key; NULL when the op has none such. */
 const mf_op_dim *mf_op_dim_find(const mf_op_row *row, const char *key);
 const char *mf_op_dim_nearest(const mf_op_row *row, const char *key);
+
+/* Rows of sequence i (0 .. count-1) of an attention_packed point: evenly from s (1 - vary/100) to
+ * s (1 + vary/100), count x s in all (but for rounding), at least 1. */
+int64_t mf_op_packed_length(int64_t s, int64_t vary, int64_t count, int64_t i);
 
 /* busbw = factor x bytes / time, as nccl-tests defines it: all_reduce 2(n-1)/n; all_gather,
  * reduce_scatter and all_to_all (n-1)/n; send_recv 1. `bytes` is the size that nccl-tests prints:

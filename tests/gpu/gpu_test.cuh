@@ -160,6 +160,24 @@ static void run_both(Fill fill, mf_status (*reference)(const A *, mf_err *),
         snprintf(T.what, sizeof T.what, __VA_ARGS__);                                              \
     } while (0)
 
+/* The seed, told; ends the program where there is no GPU. */
+static inline void begin_tests(void) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        printf("MF_SKIPPED 1 no GPU: CUDA kernels were compiled, not run\n");
+        exit(0);
+    }
+    const char *text = getenv("MF_SEED");
+    unsigned long long seed =
+        text ? strtoull(text, nullptr, 10) : (unsigned long long)time(nullptr);
+    printf("seed %llu\n", seed);
+    T.state = seed * 0x9e3779b97f4a7c15ull + 1;
+}
+static inline int end_tests(void) {
+    printf("%d passed, %d failed\n", T.passed, T.failed);
+    return T.failed != 0;
+}
+
 static inline double bound_of(mf_kernel_dtype d) {
     return d == MF_KERNEL_BF16 ? 1.5e-3 : 3e-6;
 }

@@ -1,7 +1,8 @@
 /* test_attention.c - cuDNN attention against the C reference: causal and full, grouped heads, MLA
- * widths, sliding window, keys that reach further back than queries, sinks, strides; forward with
- * log-sum-exp and all gradients; fresh random inputs and poisoned outputs. Bounds are on
- * |got - want| / |want|: BF16 probabilities and results leave 3e-3, their gradients 6e-3.
+ * widths, packed sequences of several lengths, sliding window, keys that reach further back than
+ * queries, sinks, strides; forward with log-sum-exp and all gradients; fresh random inputs and
+ * poisoned outputs. Bounds are on |got - want| / |want|: BF16 probabilities and results leave 3e-3,
+ * their gradients 6e-3.
  */
 #include "kernels/attention.h"
 #include "kernels/attention_cuda.h"
@@ -75,7 +76,7 @@ static void compare(const char *what, const char *name, const both *b, double bo
     for (size_t i = 0; i < n; i++) {
         double x = (double)mf_kernel_get(got, b->type, (int64_t)i);
         double y = (double)mf_kernel_get(b->host, b->type, (int64_t)i);
-        bool alike = isinf(x) && isinf(y) && (x > 0) == (y > 0);
+        bool alike = (isinf(x) && isinf(y) && (x > 0) == (y > 0)) || (isnan(x) && isnan(y));
         difference += alike ? 0 : (x - y) * (x - y);
         size += alike ? 0 : y * y;
     }
@@ -91,14 +92,22 @@ typedef struct setup {
     bool causal;
     int64_t window;
     bool sink;
+    bool packed; /* sequences of lengths up to seq_q */
 } setup;
 
-/* cuDNN keeps lse as [batch, heads, seq]; the reference as [heads, batch * seq]. */
-static void reorder(const setup *t, const float *reference, float *out) {
+static int64_t length_of(const setup *t, int64_t i) {
+    return t->packed ? 1 + (t->seq_q - 1) * ((i * 2 + 1) % t->batch + 1) / t->batch : t->seq_q;
+}
+
+/* cuDNN keeps lse as [batch, heads, longest]; the reference as [heads, rows]. Rows past the end of
+ * a packed sequence are as the device left them. */
+static void reorder(const setup *t, const int32_t *cu, const float *reference, const both *lse) {
+    float *out = lse->host;
+    must(cudaMemcpy(out, lse->device, lse->size_B, cudaMemcpyDeviceToHost));
     for (int64_t b = 0; b < t->batch; b++) {
         for (int64_t h = 0; h < t->heads; h++) {
-            memcpy(out + (b * t->heads + h) * t->seq_q, reference + (h * t->batch + b) * t->seq_q,
-                   (size_t)t->seq_q * sizeof *out);
+            memcpy(out + (b * t->heads + h) * t->seq_q, reference + h * cu[t->batch] + cu[b],
+                   (size_t)(cu[b + 1] - cu[b]) * sizeof *out);
         }
     }
 }
@@ -106,32 +115,36 @@ static void reorder(const setup *t, const float *reference, float *out) {
 static void run_case(const setup *t) {
     char what[160];
     int32_t cu_q[16], cu_k[16];
-    int64_t q_rows = t->batch * t->seq_q, k_rows = t->batch * t->seq_k;
+    cu_q[0] = cu_k[0] = 0;
+    for (int64_t i = 0; i < t->batch; i++) {
+        cu_q[i + 1] = cu_q[i] + (int32_t)length_of(t, i);
+        cu_k[i + 1] = cu_k[i] + (int32_t)(t->packed ? length_of(t, i) : t->seq_k);
+    }
+    int64_t q_rows = cu_q[t->batch], k_rows = cu_k[t->batch];
     int32_t *q_pos = malloc((size_t)q_rows * 4), *k_pos = malloc((size_t)k_rows * 4);
     if (q_pos == NULL || k_pos == NULL) {
         exit(1);
     }
-    for (int64_t i = 0; i <= t->batch; i++) {
-        cu_q[i] = (int32_t)(i * t->seq_q);
-        cu_k[i] = (int32_t)(i * t->seq_k);
+    for (int64_t i = 0; i < t->batch; i++) {
+        for (int32_t r = cu_q[i]; r < cu_q[i + 1]; r++) {
+            q_pos[r] = (int32_t)(r - cu_q[i] + (t->seq_k - t->seq_q));
+        }
+        for (int32_t r = cu_k[i]; r < cu_k[i + 1]; r++) {
+            k_pos[r] = r - cu_k[i];
+        }
     }
-    for (int64_t i = 0; i < q_rows; i++) {
-        q_pos[i] = (int32_t)(i % t->seq_q + t->seq_k - t->seq_q);
-    }
-    for (int64_t i = 0; i < k_rows; i++) {
-        k_pos[i] = (int32_t)(i % t->seq_k);
-    }
-    snprintf(what, sizeof what, "b%lld h%lld/%lld s%lld/%lld d%lld/%lld%s window %lld%s",
+    snprintf(what, sizeof what, "b%lld h%lld/%lld s%lld/%lld d%lld/%lld%s window %lld%s%s",
              (long long)t->batch, (long long)t->heads, (long long)t->kv_heads, (long long)t->seq_q,
              (long long)t->seq_k, (long long)t->qk_dim, (long long)t->v_dim,
-             t->causal ? " causal" : "", (long long)t->window, t->sink ? " sink" : "");
+             t->causal ? " causal" : "", (long long)t->window, t->sink ? " sink" : "",
+             t->packed ? " packed" : "");
     both q = filled(q_rows * t->heads * t->qk_dim, MF_KERNEL_BF16, 1.7);
     both k = filled(k_rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16, 1.7);
     both v = filled(k_rows * t->kv_heads * t->v_dim, MF_KERNEL_BF16, 1.7);
     both d_o = filled(q_rows * t->heads * t->v_dim, MF_KERNEL_BF16, 1.0);
     both sink = filled(t->heads, MF_KERNEL_F32, 2.0);
     both o = poisoned(q_rows * t->heads * t->v_dim, MF_KERNEL_BF16);
-    both lse = poisoned(q_rows * t->heads, MF_KERNEL_F32);
+    both lse = poisoned(t->batch * t->seq_q * t->heads, MF_KERNEL_F32);
     both lse_reference = poisoned(q_rows * t->heads, MF_KERNEL_F32);
     both dq = poisoned(q_rows * t->heads * t->qk_dim, MF_KERNEL_BF16);
     both dk = poisoned(k_rows * t->kv_heads * t->qk_dim, MF_KERNEL_BF16);
@@ -163,7 +176,6 @@ static void run_case(const setup *t) {
     mf_kernel_attention forward = {
         shape, q.host, k.host, v.host, MF_KERNEL_BF16, o.host, lse_reference.host};
     (void)mf_kernel_attention_forward(&forward, NULL);
-    reorder(t, lse_reference.host, lse.host);
     void *scratch = malloc(mf_kernel_attention_workspace_B(t->seq_k, t->qk_dim, t->v_dim));
     mf_kernel_attention_grad backward = {.shape = shape,
                                          .q = q.host,
@@ -194,10 +206,20 @@ static void run_case(const setup *t) {
                                  t->causal,
                                  t->window,
                                  t->sink,
-                                 false};
-    mf_attention_cuda_data d = {q.device,  k.device,   v.device,     sink.device,
-                                o.device,  lse.device, d_o.device,   dq.device,
-                                dk.device, dv.device,  dsink.device, NULL};
+                                 false,
+                                 t->packed};
+    mf_attention_cuda_data d = {q.device,     k.device,   v.device,  sink.device, o.device,
+                                lse.device,   d_o.device, dq.device, dk.device,   dv.device,
+                                dsink.device, NULL,       NULL};
+    void *packing = NULL, *cu = NULL;
+    must(cudaMalloc(&packing, mf_attention_packing_B(t->batch)));
+    must(cudaMalloc(&cu, sizeof cu_q));
+    must(cudaMemcpy(cu, cu_q, sizeof cu_q, cudaMemcpyHostToDevice));
+    if (t->packed && mf_attention_packing_cuda(&s, cu, packing, NULL, NULL) != MF_OK) {
+        printf("FAIL  %s: packing\n", what);
+        failed++;
+    }
+    d.packing = packing;
     for (int pass = 0; pass < 2; pass++) {
         mf_attention_cuda *plan = NULL;
         mf_err e;
@@ -220,6 +242,7 @@ static void run_case(const setup *t) {
         must(cudaDeviceSynchronize());
         if (pass == 0) {
             compare(what, "o", &o, 4e-3);
+            reorder(t, cu_q, lse_reference.host, &lse);
             compare(what, "lse", &lse, 1e-5);
         } else {
             compare(what, "dq", &dq, 8e-3);
@@ -236,6 +259,8 @@ static void run_case(const setup *t) {
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         drop(all[i]);
     }
+    (void)cudaFree(packing);
+    (void)cudaFree(cu);
     free(q_pos);
     free(k_pos);
     free(scratch);
@@ -243,15 +268,20 @@ static void run_case(const setup *t) {
 
 int main(void) {
     static const setup cases[] = {
-        {1, 2, 2, 128, 128, 64, 64, false, 0, false},
-        {2, 4, 2, 256, 256, 128, 128, true, 0, false},
-        {1, 4, 4, 200, 200, 128, 128, true, 0, false},
-        {2, 2, 2, 192, 192, 192, 128, true, 0, false},
-        {1, 8, 1, 320, 320, 64, 64, true, 0, false},
-        {1, 4, 2, 384, 384, 128, 128, true, 100, false},
-        {1, 4, 2, 128, 384, 128, 128, true, 0, false},
-        {1, 4, 2, 300, 300, 64, 64, true, 128, true},
-        {1, 2, 2, 256, 256, 64, 64, true, 0, true},
+        {1, 2, 2, 128, 128, 64, 64, false, 0, false, false},
+        {2, 4, 2, 256, 256, 128, 128, true, 0, false, false},
+        {1, 4, 4, 200, 200, 128, 128, true, 0, false, false},
+        {2, 2, 2, 192, 192, 192, 128, true, 0, false, false},
+        {1, 8, 1, 320, 320, 64, 64, true, 0, false, false},
+        {1, 4, 2, 384, 384, 128, 128, true, 100, false, false},
+        {1, 4, 2, 128, 384, 128, 128, true, 0, false, false},
+        {1, 4, 2, 300, 300, 64, 64, true, 128, true, false},
+        {1, 2, 2, 256, 256, 64, 64, true, 0, true, false},
+        {5, 4, 4, 300, 300, 128, 128, true, 0, false, true},
+        {4, 8, 2, 512, 512, 128, 128, true, 0, false, true},
+        {3, 2, 2, 256, 256, 192, 128, true, 0, false, true},
+        {7, 4, 2, 384, 384, 64, 64, true, 100, false, true},
+        {4, 2, 2, 200, 200, 128, 128, false, 0, false, true},
     };
     int count = 0;
     const char *text = getenv("MF_SEED");

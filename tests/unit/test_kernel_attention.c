@@ -3,6 +3,7 @@
 #include "tests/kernel_test.h"
 
 #include "kernels/attention.h"
+#include "kernels/attention_merge.h"
 
 enum { MAX_T = 300, MAX_H = 4, MAX_D = 8, MAX_V = 6, MAX_SEQ = 3 };
 

@@ -1,0 +1,384 @@
+/* CUDA kernels of routing, permutation and embedding against their C references: fresh random
+ * inputs, poisoned outputs, aligned and odd sizes, guards behind every buffer. MF_SEED=n repeats a
+ * run. */
+#include "tests/gpu/gpu_test.cuh"
+
+#include "kernels/embedding.h"
+#include "kernels/permute.h"
+#include "kernels/router.h"
+
+static const mf_kernel_dtype F32 = MF_KERNEL_F32;
+static const mf_kernel_dtype types[] = {MF_KERNEL_F32, MF_KERNEL_BF16};
+
+typedef struct routing {
+    mf_route_score score;
+    bool normalise, bias;
+    int64_t experts, top_k, groups, group_topk;
+    mf_route_group group;
+} routing;
+
+/* The wrappers give the launchers without a struct one. */
+typedef struct z_sum_args {
+    int64_t rows;
+    const float *lse;
+    float *sum;
+} z_sum_args;
+static mf_status z_sum(const z_sum_args *a, mf_err *e) {
+    return mf_kernel_router_z_sum(a->rows, a->lse, a->sum, e);
+}
+static mf_status z_sum_cuda(const z_sum_args *a, void *s, mf_err *e) {
+    return mf_kernel_router_z_sum_cuda(a->rows, a->lse, a->sum, s, e);
+}
+typedef struct bias_update_args {
+    int64_t experts;
+    const float *count;
+    float *bias;
+} bias_update_args;
+static mf_status bias_update(const bias_update_args *a, mf_err *e) {
+    return mf_kernel_router_bias_update(a->experts, 0.25f, a->count, a->bias, e);
+}
+static mf_status bias_update_cuda(const bias_update_args *a, void *s, mf_err *e) {
+    return mf_kernel_router_bias_update_cuda(a->experts, 0.25f, a->count, a->bias, s, e);
+}
+static void test_router(const routing *t, int64_t rows) {
+    int64_t n = t->experts, k = t->top_k, scopes = 3;
+    CASE("router", "score %d experts %lld top %lld groups %lld rows %lld", (int)t->score,
+         (long long)n, (long long)k, (long long)t->groups, (long long)rows);
+    both logits = random_values(rows * n, F32, -3, 3), bias = random_values(n, F32, -0.1, 0.1);
+    both scores = poison(rows * n, F32), prob = poison(rows * k, F32), lse = poison(rows, F32);
+    both index = poison(rows * k, F32), scope = random_ints(rows, 0, scopes - 1);
+    both dprob = random_values(rows * k, F32, -1, 1), dlogits = poison(rows * n, F32);
+    both count = make((size_t)(scopes * n) * 4, 0), sum = make((size_t)(scopes * n) * 4, 0);
+    both weight = poison(scopes * n, F32), aux = make(4, 0), z = make(4, 0);
+    both work = make(mf_kernel_router_workspace_B(scopes, n), 0xff);
+    run_both<mf_kernel_router>(
+        [&](bool dev) {
+            mf_kernel_router a = {rows,
+                                  n,
+                                  k,
+                                  t->score,
+                                  t->normalise,
+                                  2.5f,
+                                  t->groups,
+                                  t->group_topk,
+                                  t->group,
+                                  (float *)P(logits),
+                                  t->bias ? (float *)P(bias) : nullptr,
+                                  (float *)P(scores),
+                                  (float *)P(prob),
+                                  (int32_t *)P(index),
+                                  (float *)P(lse)};
+            return a;
+        },
+        mf_kernel_router_forward, mf_kernel_router_forward_cuda);
+    compare("scores", &scores, F32, 1e-6);
+    compare("lse", &lse, F32, 1e-6);
+    /* Where two choices differ by a rounding, the sides may pick differently: at most one row in
+     * 2000. The rest of the test continues from the reference's picks on both sides. */
+    compare_bits("index", &index, (double)(rows / 2000 + 2) * 8);
+    upload(&index), upload(&scores);
+    run_both<mf_kernel_router_stats>(
+        [&](bool dev) {
+            mf_kernel_router_stats a = {rows,
+                                        n,
+                                        k,
+                                        t->score,
+                                        scopes,
+                                        (int32_t *)P(scope),
+                                        (float *)P(scores),
+                                        (int32_t *)P(index),
+                                        (float *)P(count),
+                                        (float *)P(sum),
+                                        P(work)};
+            return a;
+        },
+        mf_kernel_router_stats_add, mf_kernel_router_stats_add_cuda);
+    compare("count", &count, F32, 0.0);
+    compare("prob_sum", &sum, F32, 5e-6);
+    run_both<mf_kernel_router_aux>(
+        [&](bool dev) {
+            mf_kernel_router_aux a = {n,
+                                      k,
+                                      scopes,
+                                      rows / 3.0,
+                                      0.1f,
+                                      (float *)P(count),
+                                      (float *)P(sum),
+                                      (float *)P(aux),
+                                      (float *)P(weight)};
+            return a;
+        },
+        mf_kernel_router_aux_loss, mf_kernel_router_aux_loss_cuda);
+    compare("aux", &aux, F32, 5e-6);
+    compare("weight", &weight, F32, 1e-6);
+    run_both<mf_kernel_router_grad>(
+        [&](bool dev) {
+            mf_kernel_router_grad a = {rows,
+                                       n,
+                                       k,
+                                       t->score,
+                                       t->normalise,
+                                       2.5f,
+                                       (float *)P(scores),
+                                       (int32_t *)P(index),
+                                       (float *)P(dprob),
+                                       (float *)P(weight),
+                                       (int32_t *)P(scope),
+                                       (float *)P(logits),
+                                       (float *)P(lse),
+                                       0.01f,
+                                       (float *)P(dlogits)};
+            return a;
+        },
+        mf_kernel_router_backward, mf_kernel_router_backward_cuda);
+    compare("dlogits", &dlogits, F32, 5e-6);
+    run_both<z_sum_args>(
+        [&](bool dev) {
+            z_sum_args a = {rows, (float *)P(lse), (float *)P(z)};
+            return a;
+        },
+        z_sum, z_sum_cuda);
+    compare("z", &z, F32, 1e-6);
+    run_both<bias_update_args>(
+        [&](bool dev) {
+            bias_update_args a = {n, (float *)P(count), (float *)P(bias)};
+            return a;
+        },
+        bias_update, bias_update_cuda);
+    compare("bias", &bias, F32, 0.0);
+    free_all();
+}
+
+/* Capacity: equal probabilities, slots without an expert, samples side by side and mixed. */
+static void test_drop(int64_t rows, int64_t k, int64_t experts, int64_t capacity, int64_t samples,
+                      bool coarse) {
+    CASE("router_drop", "rows %lld top %lld experts %lld capacity %lld samples %lld coarse %d",
+         (long long)rows, (long long)k, (long long)experts, (long long)capacity, (long long)samples,
+         coarse);
+    int64_t slots = rows * k;
+    both index = random_ints(slots, -1, experts - 1), prob = random_values(slots, F32, 0, 1);
+    both sample = random_ints(rows, 0, samples - 1);
+    both kept = poison(slots, F32), prob_kept = poison(slots, F32);
+    both work = make(mf_kernel_router_drop_workspace_B(slots, experts), 0xff);
+    for (int64_t i = 0; i < slots && coarse; i++) { /* many ties */
+        ((float *)prob.host)[i] = floorf(((float *)prob.host)[i] * 4) / 4;
+    }
+    upload(&prob);
+    run_both<mf_kernel_router_drop>(
+        [&](bool dev) {
+            mf_kernel_router_drop a = {rows,
+                                       experts,
+                                       k,
+                                       capacity,
+                                       samples,
+                                       samples > 1 ? (int32_t *)P(sample) : nullptr,
+                                       (float *)P(prob),
+                                       (int32_t *)P(index),
+                                       (float *)P(prob_kept),
+                                       (int32_t *)P(kept),
+                                       P(work)};
+            return a;
+        },
+        mf_kernel_router_capacity, mf_kernel_router_capacity_cuda);
+    compare_bits("kept", &kept, 0);
+    compare_bits("prob_kept", &prob_kept, 0);
+    free_all();
+}
+
+static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t experts,
+                         int64_t cols, int64_t align, bool tight) {
+    int64_t slots = tokens * k, least = tight ? 0 : 3 * align;
+    int64_t most = tight ? slots / 2 : slots + experts * (align + least);
+    CASE("permute", "%s tokens %lld top %lld experts %lld cols %lld align %lld tight %d",
+         name_of(d), (long long)tokens, (long long)k, (long long)experts, (long long)cols,
+         (long long)align, tight);
+    both index = random_ints(slots, -1, experts - 1);
+    both counts = poison(experts, F32), off = poison(experts + 1, F32), over = poison(1, F32);
+    both row = poison(slots, F32), slot = poison(most, F32);
+    both work = make(mf_kernel_permute_workspace_B(slots, experts), 0xff);
+    run_both<mf_kernel_permute_map>(
+        [&](bool dev) {
+            mf_kernel_permute_map a = {tokens,
+                                       k,
+                                       experts,
+                                       align,
+                                       most,
+                                       (int32_t *)P(index),
+                                       (int32_t *)P(counts),
+                                       (int32_t *)P(off),
+                                       (int32_t *)P(row),
+                                       (int32_t *)P(slot),
+                                       (int32_t *)P(over),
+                                       P(work),
+                                       least};
+            return a;
+        },
+        mf_kernel_permute_map_build, mf_kernel_permute_map_build_cuda);
+    compare_bits("counts", &counts, 0);
+    compare_bits("offsets", &off, 0);
+    compare_bits("row_of_slot", &row, 0);
+    compare_bits("slot_of_row", &slot, 0);
+    compare_bits("overflow", &over, 0);
+    both x = random_values(tokens * cols, d, -1, 1), w = random_values(slots, F32, -1, 1);
+    both y = poison(tokens * cols, d), dw = poison(slots, F32);
+    both in = random_values(most * cols, d, -1, 1);
+    for (int mode = 0; mode < 4; mode++) {
+        both out = poison(most * cols, d);
+        run_both<mf_kernel_permute>(
+            [&](bool dev) {
+                mf_kernel_permute a = {d,
+                                       most,
+                                       cols,
+                                       k,
+                                       (int32_t *)P(off) + experts,
+                                       (int32_t *)P(slot),
+                                       mode & 1 ? (int32_t *)P(row) : nullptr,
+                                       tokens,
+                                       mode & 2 ? (float *)P(w) : nullptr,
+                                       P(x),
+                                       P(out)};
+                return a;
+            },
+            mf_kernel_permute_forward, mf_kernel_permute_forward_cuda);
+        compare("out", &out, d, mode & 2 ? bound_of(d) : 0.0);
+    }
+    run_both<mf_kernel_unpermute>(
+        [&](bool dev) {
+            mf_kernel_unpermute a = {d,     tokens, cols, k, (int32_t *)P(row), (float *)P(w),
+                                     P(in), P(x),   P(y)};
+            return a;
+        },
+        mf_kernel_unpermute_forward, mf_kernel_unpermute_forward_cuda);
+    compare("y", &y, d, bound_of(d));
+    run_both<mf_kernel_unpermute_dweight>(
+        [&](bool dev) {
+            mf_kernel_unpermute_dweight a = {d,    tokens, cols,          k, (int32_t *)P(row),
+                                             P(x), P(in),  (float *)P(dw)};
+            return a;
+        },
+        mf_kernel_unpermute_weight_grad, mf_kernel_unpermute_weight_grad_cuda);
+    compare("dweight", &dw, F32, 1e-5);
+    both sc = poison(most, F32);
+    run_both<mf_kernel_permute_scalar>(
+        [&](bool dev) {
+            mf_kernel_permute_scalar a = {most, (int32_t *)P(off) + experts, (int32_t *)P(slot),
+                                          (float *)P(w), (float *)P(sc)};
+            return a;
+        },
+        mf_kernel_permute_scalars, mf_kernel_permute_scalars_cuda);
+    compare("scalars", &sc, F32, 0.0);
+    free_all();
+}
+
+static void test_regroup(int64_t sources, int64_t experts, int64_t each, int64_t most) {
+    CASE("regroup", "sources %lld experts %lld most %lld", (long long)sources, (long long)experts,
+         (long long)most);
+    both counts = random_ints(sources * experts, 0, each), off = poison(experts + 1, F32);
+    both from = poison(most, F32), to = poison(most, F32), over = poison(1, F32);
+    run_both<mf_kernel_regroup>(
+        [&](bool dev) {
+            mf_kernel_regroup a = {sources,
+                                   experts,
+                                   most,
+                                   (int32_t *)P(counts),
+                                   (int32_t *)P(off),
+                                   (int32_t *)P(from),
+                                   (int32_t *)P(to),
+                                   (int32_t *)P(over)};
+            return a;
+        },
+        mf_kernel_permute_regroup, mf_kernel_permute_regroup_cuda);
+    compare_bits("offsets", &off, 0);
+    compare_bits("from", &from, 0);
+    compare_bits("to", &to, 0);
+    compare_bits("overflow", &over, 0);
+    free_all();
+}
+
+/* hot: most tokens are the same few, so that runs cross many pieces. */
+static void test_embedding(mf_kernel_dtype d, int64_t tokens, int64_t cols, int64_t vocab,
+                           bool hot) {
+    CASE("embedding", "%s tokens %lld cols %lld vocab %lld hot %d", name_of(d), (long long)tokens,
+         (long long)cols, (long long)vocab, hot);
+    int64_t begin = vocab / 3;
+    both token = random_ints(tokens, 0, vocab * 2);
+    for (int64_t t = 0; hot && t < tokens; t++) {
+        if (whole(0, 9) > 1) {
+            ((int32_t *)token.host)[t] = (int32_t)(begin + whole(0, 2));
+        }
+    }
+    upload(&token);
+    both table = random_values(vocab * cols, d, -1, 1), y = poison(tokens * cols, d);
+    both dy = random_values(tokens * cols, d, -1, 1);
+    both grad = random_values(vocab * cols, F32, -1, 1);
+    both work = make(mf_kernel_embedding_workspace_B(tokens, vocab, cols), 0xff);
+    run_both<mf_kernel_embedding>(
+        [&](bool dev) {
+            mf_kernel_embedding a = {d,        tokens, cols, begin, vocab, (int32_t *)P(token),
+                                     P(table), P(y)};
+            return a;
+        },
+        mf_kernel_embedding_forward, mf_kernel_embedding_forward_cuda);
+    compare("y", &y, d, 0.0);
+    run_both<mf_kernel_embedding_grad>(
+        [&](bool dev) {
+            mf_kernel_embedding_grad a = {
+                d,     tokens,           cols,   begin, vocab, (int32_t *)P(token),
+                P(dy), (float *)P(grad), P(work)};
+            return a;
+        },
+        mf_kernel_embedding_backward, mf_kernel_embedding_backward_cuda);
+    compare("dtable", &grad, F32, 3e-6);
+    free_all();
+}
+
+/* small: for slow checkers */
+static void all_routing(bool small) {
+    const routing kinds[] = {
+        {MF_ROUTE_SOFTMAX, false, false, 8, 2, 1, 1, MF_ROUTE_GROUP_MAX},
+        {MF_ROUTE_SOFTMAX, true, false, 128, 8, 1, 1, MF_ROUTE_GROUP_MAX},
+        {MF_ROUTE_SOFTMAX, false, false, 160, 6, 8, 3, MF_ROUTE_GROUP_MAX},
+        {MF_ROUTE_SOFTMAX, false, false, 60, 4, 1, 1, MF_ROUTE_GROUP_MAX},
+        {MF_ROUTE_TOPK_SOFTMAX, false, false, 32, 4, 1, 1, MF_ROUTE_GROUP_MAX},
+        {MF_ROUTE_SIGMOID, true, true, 256, 8, 8, 4, MF_ROUTE_GROUP_TOP2},
+        {MF_ROUTE_SIGMOID, true, true, 384, 8, 1, 1, MF_ROUTE_GROUP_TOP2},
+    };
+    for (const routing &k : kinds) {
+        test_router(&k, 1);
+        test_router(&k, 1000);
+    }
+    for (int coarse = 0; coarse < 2; coarse++) {
+        test_drop(700, 2, 8, 100, 1, coarse);
+        test_drop(1000, 8, 128, 40, 3, coarse);
+        test_drop(512, 8, 384, 5, 2, coarse);
+        test_drop(2000, 1, 1, 777, 1, coarse);
+        test_drop(300, 4, 16, 1000, 4, coarse);
+        test_drop(5, 2, 3, 1, 1, coarse);
+    }
+    for (mf_kernel_dtype d : types) {
+        test_permute(d, 1500, 8, 256, 256, 1, false);
+        test_permute(d, 300, 2, 8, 7168, 16, false);
+        test_permute(d, 99, 3, 5, 37, 4, false);
+        test_permute(d, 200, 4, 16, 64, 1, true);
+        test_permute(d, 3000, 1, 512, 16, 1, false);
+        test_permute(d, 20000, 2, 100, 8, 1, false);
+        test_embedding(d, 5000, 64, 151936, false);
+        test_embedding(d, 5003, 72, 1000, true);
+        test_embedding(d, 40, 2056, 500, true);
+        test_embedding(d, 333, 37, 77, false);
+    }
+    if (!small) { /* more items than one cluster sorts */
+        test_permute(MF_KERNEL_BF16, 140000, 2, 100, 8, 3, false);
+        test_embedding(MF_KERNEL_BF16, 270000, 8, 700, true);
+        test_drop(33000, 8, 2, 50, 1, false);
+    }
+    test_regroup(4, 8, 100, 3200);
+    test_regroup(64, 4, 9, 1000);
+    test_regroup(2, 2, 5, 7);
+}
+
+int main(int argc, char **argv) {
+    begin_tests();
+    all_routing(argc > 1 && strcmp(argv[1], "--small") == 0);
+    return end_tests();
+}
