@@ -178,6 +178,8 @@ typedef struct mf_merged_op {
     int16_t op;
 } mf_merged_op;
 /* Room needed: forward->nforward + (backward->nops - backward->nforward). Returns the count. */
+/* Where the turn ends of a side of a pair that is at op `at` of `end`. */
+int mf_block_turn(const mf_block *b, int at, int end);
 int mf_block_merge(const mf_block *forward, const mf_block *backward, mf_merged_op *order);
 
 #endif

@@ -244,19 +244,24 @@ static bool one_exchange(const mf_op *op, const mf_op *next) {
  * stands near its start and then runs beside the forward side's attention; at the end the forward
  * side's combine runs beside the backward side's attention. What is left of the longer side
  * follows. */
+int mf_block_turn(const mf_block *b, int at, int end) {
+    while (at < end) {
+        const mf_op *op = &b->ops[at++];
+        bool more = at < end && one_exchange(op, op + 1);
+        if (is_exchange(op) && !more) {
+            break;
+        }
+    }
+    return at;
+}
+
 int mf_block_merge(const mf_block *forward, const mf_block *backward, mf_merged_op *order) {
     const mf_block *block[2] = {forward, backward};
     int at[2] = {0, backward->nforward}, end[2] = {forward->nforward, backward->nops};
     int n = 0, side = 1;
     while (at[0] < end[0] || at[1] < end[1]) {
-        while (at[side] < end[side]) {
-            int i = at[side]++;
-            order[n++] = (mf_merged_op){(uint8_t)side, (int16_t)i};
-            const mf_op *op = &block[side]->ops[i];
-            bool more = at[side] < end[side] && one_exchange(op, op + 1);
-            if (is_exchange(op) && !more) {
-                break;
-            }
+        for (int to = mf_block_turn(block[side], at[side], end[side]); at[side] < to; at[side]++) {
+            order[n++] = (mf_merged_op){(uint8_t)side, (int16_t)at[side]};
         }
         side = 1 - side;
     }

@@ -136,22 +136,31 @@ double mf_beside_share(const mf_beside *b, mf_op_kind kind, double bytes, double
     return fmin(1, share * b->sms / sms);
 }
 
+double mf_cost_memory_share(const mf_cost *cost, const mf_op *compute, double time_s) {
+    mf_op_class class = mf_op_kind_class((mf_op_kind)compute->kind);
+    if (class == MF_CLASS_MEMORY) {
+        return MF_MEMORY_BOUND;
+    }
+    bool product = class == MF_CLASS_GEMM || class == MF_CLASS_GROUPED;
+    return product && time_s > 0 ? mf_gemm_bytes(compute) / time_s / cost->device.copy_Bps : 0;
+}
+
 /* Compute kernels wait for the SMs that communication holds; kernels bound by memory need about
  * half of the SMs only, but share the bandwidth. */
-double mf_cost_compute_slowdown(const mf_cost *cost, const mf_op *compute, double sm_share,
-                                double memory_Bps) {
+double mf_cost_slowdown(const mf_cost *cost, double memory_share, double sm_share,
+                        double memory_Bps) {
     const double saturating = 0.5;
     double left = 1 - fmin(0.9, fmax(0, sm_share)), taken = memory_Bps / cost->device.copy_Bps;
-    if (mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_MEMORY) {
+    if (memory_share < 0) {
         return fmax(1, saturating / left) * (1 + cost->beside.memory * fmax(0, taken));
     }
-    double bytes = 0;
+    return fmax(1 / left, memory_share + fmax(0, taken));
+}
+
+double mf_cost_compute_slowdown(const mf_cost *cost, const mf_op *compute, double sm_share,
+                                double memory_Bps) {
     mf_price p;
-    if (mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_GEMM ||
-        mf_op_kind_class((mf_op_kind)compute->kind) == MF_CLASS_GROUPED) {
-        bytes = mf_gemm_bytes(compute);
-    }
     mf_cost_op(cost, compute, 1, &p);
-    double own = p.time_s > 0 ? bytes / p.time_s / cost->device.copy_Bps : 0;
-    return fmax(1 / left, own + fmax(0, taken));
+    return mf_cost_slowdown(cost, mf_cost_memory_share(cost, compute, p.time_s), sm_share,
+                            memory_Bps);
 }

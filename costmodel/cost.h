@@ -145,6 +145,13 @@ double mf_cost_host_sync_s(const mf_cost *cost, const mf_op *op, mf_graph_mode g
 /* Slow-down of a running compute op while communication with these shares runs beside it (>= 1). */
 double mf_cost_compute_slowdown(const mf_cost *cost, const mf_op *compute, double sm_share,
                                 double memory_Bps);
+/* The same in two steps, the first once for each op: the share of the memory bandwidth that it
+ * takes when it runs alone for time_s (its price at load 1), MF_MEMORY_BOUND where it is bound by
+ * it. */
+#define MF_MEMORY_BOUND (-1.0)
+double mf_cost_memory_share(const mf_cost *cost, const mf_op *compute, double time_s);
+double mf_cost_slowdown(const mf_cost *cost, double memory_share, double sm_share,
+                        double memory_Bps);
 
 const char *mf_basis_text(mf_basis b);
 

@@ -2,126 +2,10 @@
 #include "planner/oracle.h"
 
 #include "core/memory_inputs.h"
+#include "planner/templates.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-/* Streams run their ops in order; an op waits for the producers of what it reads, a piece of an
- * overlapped op at least for the first piece. Without host and contention this is the least time
- * any play of the block can take. */
-typedef struct path {
-    double stream_s[MF_STREAM_COUNT]; /* end of the last op of each stream */
-    double handed_s;                  /* what the next block waits for is there */
-    double *first_s, *ready_s; /* [tensors] when its first, its last producer is done; no producer:
-                                * +-HUGE_VAL */
-} path;
-
-/* start_s 0: ops that wait for nothing start with the block. -HUGE_VAL: they are done long before,
- * and what counts is how long the block takes from its boundary tensors on. */
-static void path_init(path *p, const mf_block *b, unsigned passes, double start_s) {
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        p->stream_s[s] = start_s;
-    }
-    p->handed_s = 0.0;
-    for (int t = 0; t < b->ntensors; t++) {
-        bool input = b->tensors[t].class == MF_TENSOR_BOUNDARY;
-        p->first_s[t] = input ? 0.0 : HUGE_VAL;
-        p->ready_s[t] = input ? 0.0 : -HUGE_VAL;
-    }
-    for (int i = 0; i < b->nops; i++) {
-        for (int k = 0; k < b->ops[i].nout && (b->ops[i].pass & passes); k++) {
-            p->first_s[b->ops[i].out[k]] = HUGE_VAL;
-            p->ready_s[b->ops[i].out[k]] = -HUGE_VAL;
-        }
-    }
-}
-
-static void path_op(path *p, const mf_block *b, const mf_op *op, double time_s) {
-    bool piece = (op->flags & MF_OPF_OVERLAPPED) != 0;
-    double start_s = p->stream_s[op->stream];
-    for (int i = 0; i < op->nin; i++) {
-        double ready_s = piece ? p->first_s[op->in[i]] : p->ready_s[op->in[i]];
-        start_s = ready_s > start_s && ready_s < HUGE_VAL ? ready_s : start_s;
-    }
-    double end_s = start_s + time_s;
-    p->stream_s[op->stream] = end_s;
-    for (int i = 0; i < op->nout; i++) {
-        double *first_s = &p->first_s[op->out[i]], *ready_s = &p->ready_s[op->out[i]];
-        *first_s = end_s < *first_s ? end_s : *first_s;
-        *ready_s = end_s > *ready_s ? end_s : *ready_s;
-        if (b->tensors[op->out[i]].class == MF_TENSOR_BOUNDARY && *ready_s > p->handed_s) {
-            p->handed_s = *ready_s;
-        }
-    }
-}
-
-/* Ops that the simulator plays beside the block, waiting for nothing. */
-static bool detached(const mf_layout *l, const mf_op *op) {
-    if (op->stream == MF_STREAM_DP) {
-        return (l->overlap & MF_OVERLAP_DP) != 0;
-    }
-    return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0;
-}
-
-/* The part of a layer that a block is, in the passes that are quoted. */
-typedef enum block_part {
-    WHOLE,
-    FIRST_HALF, /* the other one starts when it is handed its input, beside weight gradients */
-    SECOND_HALF /* what does not wait for its input may have run beside the other one */
-} block_part;
-
-/* room_s: for four figures of every tensor. */
-static mf_pass_quote quote_passes(const mf_cost *cost, const mf_layout *l, const mf_block *b,
-                                  unsigned passes, block_part part, double load, double *room_s) {
-    mf_pass_quote q = {0, 0, 0, 0, 0, 0, 0};
-    path p = {.first_s = room_s, .ready_s = room_s + b->ntensors};
-    path from_input = {.first_s = room_s + 2 * b->ntensors, .ready_s = room_s + 3 * b->ntensors};
-    double busy_s[MF_STREAM_COUNT] = {0};
-    path_init(&p, b, passes, 0.0);
-    if (part == SECOND_HALF) {
-        path_init(&from_input, b, passes, -HUGE_VAL);
-    }
-    for (int i = 0; i < b->nops; i++) {
-        const mf_op *op = &b->ops[i];
-        mf_price price;
-        if (!(op->pass & passes)) {
-            continue;
-        }
-        mf_cost_op(cost, op, load, &price);
-        q.host_s += q.host_s > 0.0 ? 0.0 : mf_cost_host_block_s(cost, l->graph);
-        q.host_s += mf_cost_host_s(cost, op, l->graph);
-        q.sync_s += mf_cost_host_sync_s(cost, op, l->graph);
-        busy_s[op->stream] += price.time_s;
-        if (!detached(l, op)) {
-            path_op(&p, b, op, price.time_s);
-        }
-        if (!detached(l, op) && part == SECOND_HALF) {
-            path_op(&from_input, b, op, price.time_s);
-        }
-    }
-    q.compute_s = busy_s[MF_STREAM_COMPUTE];
-    q.ep_s = busy_s[MF_STREAM_EP];
-    q.chain_s = q.path_s = p.stream_s[MF_STREAM_COMPUTE];
-    if (part == FIRST_HALF) {
-        q.chain_s = p.handed_s;
-    } else if (part == SECOND_HALF) {
-        double end_s = from_input.stream_s[MF_STREAM_COMPUTE];
-        q.chain_s = end_s > 0.0 ? end_s : 0.0;
-    }
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        q.path_s = busy_s[s] > q.path_s ? busy_s[s] : q.path_s;
-    }
-    q.chain_s += q.sync_s;
-    q.path_s += q.sync_s;
-    return q;
-}
-
-static block_part part_of(const mf_block_key *key, bool forward) {
-    if (key->kind != MF_POS_LAYER || key->parts == MF_HALF_BOTH) {
-        return WHOLE;
-    }
-    return (key->parts == MF_HALF_ATTENTION) == forward ? FIRST_HALF : SECOND_HALF;
-}
 
 /* Least load that any layer of the class puts on its busiest rank: balanced routing has 1. */
 static double least_load(const mf_oracle_real *o, const mf_layout *l, const mf_block_key *key) {
@@ -147,11 +31,6 @@ static double least_load(const mf_oracle_real *o, const mf_layout *l, const mf_b
     return least > 1.0 ? least : 1.0;
 }
 
-static mf_status simulate_pass(const mf_oracle_real *o, const mf_layout *l, const mf_block *b,
-                               unsigned passes, double load, mf_pass_quote *q, mf_err *e) {
-    return mf_sim_block_gpu_s(o->cost, l, b, passes, NULL, load, &q->time_s, e);
-}
-
 static double op_s(const mf_oracle_real *o, const mf_op *op) {
     mf_price price;
     if (!(op->bytes > 0) && !(op->flops > 0)) {
@@ -169,75 +48,20 @@ static void real_once(void *self, const mf_layout *l, mf_param_count params, dou
     *gather_s = op_s(o, &dp.gather[0]) + op_s(o, &dp.gather[1]);
 }
 
-static void quote_memory(const mf_block *b, bool split, mf_quote *q) {
-    q->saved_B = (double)b->saved_B;
-    q->held_B = split ? (double)b->held_B : 0.0;
-    q->offload_B = (double)b->offload_B;
-    q->boundary_B = (double)b->boundary_B;
-    q->gather_B = (double)b->gather_B;
-    q->comm_B = (double)b->comm_B;
-    q->local_f_B = (double)b->local_f_B;
-    q->local_b_B = (double)(split ? b->local_bs_B : b->local_b_B);
-    q->local_w_B = split ? (double)b->local_w_B : 0.0;
-    q->params = b->params;
-    q->flops = b->flops_f + b->flops_b + b->flops_w;
-}
-
 static mf_status real_quote(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
                             mf_quote *out, mf_err *e) {
     const mf_oracle_real *o = self;
-    mf_block *b = NULL;
-    double *room_s = NULL;
-    *out = (mf_quote){.saved_B = 0};
-    mf_status status = mf_block_lower(o->model, l, mf_cost_cluster(o->cost), key, &b, e);
-    if (status != MF_OK) {
-        return status;
-    }
-    room_s = malloc((4 * (size_t)b->ntensors + 1) * sizeof *room_s);
-    if (!room_s) {
-        status = mf_err_set(e, MF_NOMEM, "out of memory");
-        goto out;
-    }
-    double load = least_load(o, l, key);
-    unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
-    out->f = quote_passes(o->cost, l, b, MF_PASS_F, part_of(key, true), load, room_s);
-    out->b = quote_passes(o->cost, l, b, back, part_of(key, false), load, room_s);
-    if (key->split) {
-        out->w = quote_passes(o->cost, l, b, MF_PASS_W, WHOLE, load, room_s);
-    }
-    quote_memory(b, key->split, out);
-    if (exact) {
-        status = simulate_pass(o, l, b, MF_PASS_F, load, &out->f, e);
-        if (status == MF_OK) {
-            status = simulate_pass(o, l, b, back, load, &out->b, e);
-        }
-        if (status == MF_OK && key->split) {
-            status = simulate_pass(o, l, b, MF_PASS_W, load, &out->w, e);
-        }
-    }
-out:
-    free(room_s);
-    mf_block_destroy(b);
-    return status;
+    const mf_block_prices prices = {o->model, o->cost};
+    return mf_templates_quote(o->templates, &prices, l, key, least_load(o, l, key), exact, out, e);
 }
 
 static mf_status real_pair(void *self, const mf_layout *l, const mf_block_key *forward,
                            const mf_block_key *backward, double *time_s, mf_err *e) {
     const mf_oracle_real *o = self;
-    const mf_cluster *c = mf_cost_cluster(o->cost);
-    mf_block *f = NULL, *b = NULL;
-    mf_status status = mf_block_lower(o->model, l, c, forward, &f, e);
-    if (status == MF_OK) {
-        status = mf_block_lower(o->model, l, c, backward, &b, e);
-    }
-    if (status == MF_OK) {
-        double lf = least_load(o, l, forward), lb = least_load(o, l, backward);
-        status = mf_sim_block_gpu_s(o->cost, l, f, MF_PASS_F | MF_PASS_BACKWARD, b,
-                                    lf < lb ? lf : lb, time_s, e);
-    }
-    mf_block_destroy(f);
-    mf_block_destroy(b);
-    return status;
+    double lf = least_load(o, l, forward), lb = least_load(o, l, backward);
+    const mf_block_prices prices = {o->model, o->cost};
+    return mf_templates_pair(o->templates, &prices, l, forward, backward, lf < lb ? lf : lb, time_s,
+                             e);
 }
 
 static void real_send(void *self, const mf_layout *l, double *send_s, double *hold_s) {

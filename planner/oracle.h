@@ -90,12 +90,15 @@ typedef struct mf_oracle {
     const mf_model *model;
 } mf_oracle;
 
+typedef struct mf_templates mf_templates; /* planner/templates.h */
+
 /* The real one. Everything is borrowed. */
 typedef struct mf_oracle_real {
     const mf_model *model;
     const mf_cost *cost;
     const mf_routing *routing; /* NULL = balanced */
     const volatile int *cancel;
+    mf_templates *templates; /* of this model and cost; NULL = every block is made from scratch */
 } mf_oracle_real;
 mf_oracle mf_oracle_init(mf_oracle_real *real);
 

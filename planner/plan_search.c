@@ -2,6 +2,7 @@
  * answers as complete plans. */
 #include "planner/planner.h"
 #include "planner/search.h"
+#include "planner/templates.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,10 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     reporter told = {.options = o, .started_s = clock_s()};
     mf_oracle_real real = {
         .model = p->model, .cost = p->cost, .routing = p->routing, .cancel = o->cancel};
+    mf_status status = mf_templates_create(&real.templates, e);
+    if (status != MF_OK) {
+        return status;
+    }
     mf_oracle oracle = mf_oracle_init(&real);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int threads = o->threads > 0 ? o->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
@@ -87,7 +92,8 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         .user = &told,
     };
     mf_search_report report;
-    mf_status status = mf_search_run(&request, &report, e);
+    status = mf_search_run(&request, &report, e);
+    mf_templates_destroy(real.templates);
     if (status == MF_OK) {
         status = complete(p, &report, result, e);
     }

@@ -20,6 +20,7 @@ typedef struct mf_play_op {
     int ndeps;
     double alone_s, low_s, high_s;
     double sm_share, link_share, memory_Bps;
+    double memory_share;   /* of compute, for the rules (mf_cost_memory_share) */
     double issue_s;        /* when the host has issued it */
     double start_s, end_s; /* result */
     int cause;             /* result: op whose end let it start; -1 = the host, or nothing */

@@ -1,0 +1,182 @@
+/* block_build.c - the passes of one block (or of a merged pair) as ops with prices and what each
+ * waits for. */
+#include "simulator/block_build.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the sequence ----------------------------------------------------------------------------- */
+
+static bool detached(const mf_layout *l, const mf_op *op) {
+    if (op->stream == MF_STREAM_DP) {
+        return (l->overlap & MF_OVERLAP_DP) != 0;
+    }
+    return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0;
+}
+
+static int pass_index(uint8_t pass) {
+    return pass == MF_PASS_F ? 0 : pass == MF_PASS_R ? 1 : pass == MF_PASS_B ? 2 : 3;
+}
+
+/* The op that makes tensor t for `op`. Piece i of an overlapped op waits for piece i of what it
+ * reads, every other op for all pieces: they are in order on one stream. */
+static int maker_of(mf_block_play *b, uint8_t side, int16_t t, const mf_op *op) {
+    assert(b->writer[side] != NULL);
+    mf_block_writer *w = &b->writer[side][t];
+    int i = w->op;
+    w->read = true;
+    if (i >= 0 && w->pieces > 1 && (op->flags & MF_OPF_OVERLAPPED)) {
+        int piece = w->taken[pass_index(op->pass)]++;
+        for (int back = w->pieces - 1 - piece; back > 0; back--) {
+            i = b->before[i];
+        }
+    }
+    return i;
+}
+
+static void note_writer(mf_block_play *b, uint8_t side, int16_t t, int i, const mf_op *op) {
+    assert(b->writer[side] != NULL);
+    mf_block_writer *w = &b->writer[side][t];
+    bool piece = (op->flags & MF_OPF_OVERLAPPED) != 0;
+    const mf_op *last = w->op >= 0 ? b->play.ops[w->op].op : NULL;
+    bool goes_on = piece && last != NULL && !w->read && (last->flags & MF_OPF_OVERLAPPED) &&
+                   last->kind == op->kind && last->pass == op->pass;
+    b->before[i] = goes_on ? w->op : -1;
+    *w = (mf_block_writer){.op = i, .pieces = goes_on ? w->pieces + 1 : 1};
+}
+
+void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_op *q) {
+    mf_price p;
+    mf_cost_op(cost, op, load, &p);
+    q->alone_s = p.time_s;
+    q->low_s = p.low_s;
+    q->high_s = p.high_s;
+    q->link = p.link;
+    q->link_share = p.link_share;
+    q->sm_share = p.sm_share;
+    if (op->stream != MF_STREAM_COMPUTE && p.time_s > 0) {
+        /* What travels is read and written once in device memory; copies to or from the host only
+         * one of both. */
+        double bytes = op->bytes * (op->flags & MF_OPF_ROUTED ? load : 1.0);
+        bool copy = op->stream == MF_STREAM_D2H || op->stream == MF_STREAM_H2D;
+        q->memory_Bps = (copy ? 1.0 : 2.0) * bytes / p.time_s;
+    }
+    if (op->stream == MF_STREAM_COMPUTE) {
+        if ((op->flags & MF_OPF_ROUTED) && (load < 1 || load > 1)) {
+            mf_cost_op(cost, op, 1, &p);
+        }
+        q->memory_share = mf_cost_memory_share(cost, op, p.time_s);
+    }
+}
+
+static void add_op(mf_block_play *b, const mf_block *block, uint8_t side, int16_t index) {
+    const mf_op *op = &block->ops[index];
+    int i = b->play.n++;
+    bool apart = detached(b->l, op);
+    mf_play_op *q = &b->play.ops[i];
+    *q = (mf_play_op){
+        .op = op, .stream = op->stream, .pass = op->pass, .first_dep = b->ndeps, .issue_s = 0};
+    mf_block_price(b->cost, op, b->load, q);
+    b->order[i] = (mf_merged_op){side, index};
+    for (int k = 0; k < op->nin && !apart; k++) {
+        int maker = maker_of(b, side, op->in[k], op);
+        if (maker >= 0) {
+            b->deps[b->ndeps++] = maker;
+        }
+    }
+    q->ndeps = b->ndeps - q->first_dep;
+    for (int k = 0; k < op->nout && !apart; k++) {
+        note_writer(b, side, op->out[k], i, op);
+    }
+}
+
+void mf_block_play_clear(mf_block_play *b) {
+    free(b->play.ops);
+    free(b->play.next_of);
+    free(b->deps);
+    free(b->before);
+    free(b->order);
+    free(b->writer[0]);
+    free(b->writer[1]);
+}
+
+mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_block *beside,
+                             mf_err *e) {
+    size_t most = (size_t)block->nops + (beside ? (size_t)beside->nops : 0) + 1;
+    b->play.ops = malloc(most * sizeof *b->play.ops);
+    b->play.next_of = malloc(most * sizeof *b->play.next_of);
+    b->deps = malloc(most * MF_OP_MAX_IN * sizeof *b->deps);
+    b->before = malloc(most * sizeof *b->before);
+    b->order = malloc(most * sizeof *b->order);
+    bool ok = b->play.ops && b->play.next_of && b->deps && b->before && b->order;
+    for (int s = 0; s < (beside ? 2 : 1) && ok; s++) {
+        size_t tensors = (size_t)(s ? beside : block)->ntensors + 1;
+        b->writer[s] = calloc(tensors, sizeof *b->writer[s]);
+        ok = b->writer[s] != NULL;
+        for (size_t t = 0; t < tensors && ok; t++) {
+            b->writer[s][t].op = -1;
+        }
+    }
+    return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+}
+
+static double slowdown(void *user, int i, double sm_share, double memory_Bps) {
+    const mf_block_play *b = user;
+    return mf_cost_slowdown(b->cost, b->play.ops[i].memory_share, fmin(sm_share, 0.9), memory_Bps);
+}
+
+void mf_block_exposed(const mf_cost *cost, double exposed[MF_STREAM_COUNT]) {
+    static const struct {
+        mf_stream stream;
+        int overlap; /* place in mf_software.overlap_exposed */
+    } share[] = {{MF_STREAM_EP, 0},
+                 {MF_STREAM_TP, 1},
+                 {MF_STREAM_DP, 2},
+                 {MF_STREAM_PP, 3},
+                 {MF_STREAM_CP, 4}};
+    for (size_t i = 0; i < sizeof share / sizeof share[0]; i++) {
+        exposed[share[i].stream] = mf_cost_software(cost)->overlap_exposed[share[i].overlap];
+    }
+    /* Inside a block data parallelism is ZeRO-3's, or a reduction per micro-batch. */
+    double prefetch = mf_cost_software(cost)->prefetch_exposed;
+    if (prefetch > 0) {
+        exposed[MF_STREAM_DP] = prefetch;
+    }
+}
+
+int mf_block_play_add(mf_block_play *b, const mf_block *block, unsigned passes) {
+    int n = b->play.n;
+    for (int t = 0; t < block->ntensors; t++) {
+        b->writer[0][t] = (mf_block_writer){.op = -1};
+    }
+    for (int16_t i = 0; i < block->nops; i++) {
+        if (block->ops[i].pass & passes) {
+            add_op(b, block, 0, i);
+        }
+    }
+    return b->play.n - n;
+}
+
+mf_status mf_block_play_build(mf_block_play *b, const mf_block *block, unsigned passes,
+                              const mf_block *beside, mf_err *e) {
+    mf_status status = mf_block_play_init(b, block, beside, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    if (beside != NULL) {
+        int n = mf_block_merge(block, beside, b->order);
+        for (int i = 0; i < n; i++) {
+            mf_merged_op m = b->order[i];
+            add_op(b, m.side ? beside : block, m.side, m.op);
+        }
+    } else {
+        mf_block_play_add(b, block, passes);
+    }
+    b->play.deps = b->deps;
+    b->play.slowdown = slowdown;
+    b->play.user = b;
+    mf_block_exposed(b->cost, b->play.exposed);
+    return MF_OK;
+}

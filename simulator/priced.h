@@ -1,0 +1,40 @@
+/* priced.h - a block that is priced once and then played as often as search asks: each of its
+ * passes alone, or beside another block as a merged pair, the host far ahead.
+ */
+#ifndef MF_SIMULATOR_PRICED_H
+#define MF_SIMULATOR_PRICED_H
+
+#include "simulator/sim.h"
+
+typedef struct mf_priced mf_priced;
+
+/* What is played in one go. */
+typedef enum mf_go {
+    MF_GO_FORWARD,
+    MF_GO_BACKWARD, /* R|B|W, of a split block R|B */
+    MF_GO_WEIGHTS,  /* of a split block W, of others nothing */
+    MF_GO_COUNT
+} mf_go;
+
+/* The block is only read, and not kept. split: its weight gradients are a pass of their own. The
+ * cost model must outlive the result, which is to be destroyed. Errors: MF_NOMEM. */
+mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_block *b, bool split,
+                           double load, mf_priced **out, mf_err *e);
+void mf_priced_destroy(mf_priced *p);
+
+/* Time of op i of the block, alone. */
+double mf_priced_op_s(const mf_priced *p, int i);
+
+/* Data-parallel groups (DP*CP, EDP) may have other sizes than those that the block was lowered
+ * with, as long as what was larger than 1 stays so: prices of gathers and reductions follow. */
+void mf_priced_regroup(mf_priced *p, const mf_layout *l);
+/* Time of what a go has on the data-parallel stream, one after the other. */
+double mf_priced_dp_s(const mf_priced *p, mf_go go);
+
+/* Exactly gpu_time_s of mf_sim_block for the passes. Not at the same time by two threads. */
+double mf_priced_time_s(mf_priced *p, mf_go go);
+/* The same of a merged pair; neither block is split, both have the same load. They may be one.
+ * Errors: MF_NOMEM. */
+mf_status mf_priced_pair_s(mf_priced *forward, mf_priced *backward, double *time_s, mf_err *e);
+
+#endif

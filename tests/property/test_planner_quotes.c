@@ -1,0 +1,152 @@
+/* test_planner_quotes.c - quotes do not depend on what was quoted before: whatever tables hold,
+ * each is, to the bit, that of the block lowered for its own layout and played on its own.
+ */
+#include "planner/templates.h"
+#include "simulator/sim.h"
+#include "tests/planner_world.h"
+
+#include <string.h>
+
+enum { LAYOUTS = 24, BLOCKS = 12 };
+
+typedef struct problem {
+    mf_model model;
+    mf_cluster cluster;
+    mf_software software;
+    mf_cost *cost;
+    mf_space space;
+    mf_oracle_real shared, scratch; /* with a table of templates, and without */
+    mf_oracle with, without;
+    mf_quotes *quotes;
+} problem;
+
+static void problem_init(problem *p, rng *r) {
+    memset(p, 0, sizeof *p);
+    p->model = planner_model(r, 4);
+    p->cluster = planner_cluster(r);
+    p->software = planner_software(r);
+    p->cost = planner_cost(&p->cluster, &p->software);
+    p->space = planner_space(r, &p->model, 64);
+    p->space.base.aux_scope = rng_chance(r, 70) ? MF_AUX_MICRO_BATCH : MF_AUX_GLOBAL;
+    p->shared = p->scratch = (mf_oracle_real){.model = &p->model, .cost = p->cost};
+    assert_ok(mf_templates_create(&p->shared.templates, NULL));
+    p->with = mf_oracle_init(&p->shared);
+    p->without = mf_oracle_init(&p->scratch);
+    assert_ok(mf_quotes_create(&p->with, &p->quotes, NULL));
+}
+
+static void problem_clear(problem *p) {
+    mf_quotes_destroy(p->quotes);
+    mf_templates_destroy(p->shared.templates);
+    mf_cost_destroy(p->cost);
+}
+
+/* Any block of the model; merged pairs have no split ones. */
+static mf_block_key draw_key(rng *r, const mf_model *m, bool split) {
+    mf_block_key k = {.kind = (mf_position_kind)rng_range(r, 0, 3),
+                      .parts = MF_HALF_BOTH,
+                      .split = split,
+                      .shared_embedding = rng_chance(r, 50),
+                      .shared_head = rng_chance(r, 50)};
+    if (k.kind == MF_POS_MTP && m->mtp_layers == 0) {
+        k.kind = MF_POS_LAYER;
+    }
+    if (k.kind == MF_POS_LAYER || k.kind == MF_POS_MTP) {
+        mf_memory_choice choice[MF_INNER_MAX_CHOICES];
+        k.layer_class =
+            (uint8_t)(k.kind == MF_POS_MTP ? m->mtp_class : rng_range(r, 0, m->classes - 1));
+        int n = mf_catalogue(m, k.layer_class, 0, (mf_memory_choice){0, 0}, choice);
+        k.memory = choice[rng_range(r, 0, n - 1)];
+    }
+    if (k.kind == MF_POS_LAYER && rng_chance(r, 20)) {
+        k.parts = rng_chance(r, 50) ? MF_HALF_ATTENTION : MF_HALF_FFN;
+    }
+    return k;
+}
+
+static bool same_pass(const mf_pass_quote *a, const mf_pass_quote *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static bool same_quote(const mf_quote *a, const mf_quote *b) {
+    return same_pass(&a->f, &b->f) && same_pass(&a->b, &b->b) && same_pass(&a->w, &b->w) &&
+           memcmp(&a->flops, &b->flops, sizeof *a - offsetof(mf_quote, flops)) == 0;
+}
+
+/* The simulator on the layout's own block. */
+static double simulated_s(const problem *p, const mf_layout *l, const mf_block_key *key,
+                          unsigned passes, const mf_block_key *beside) {
+    mf_block *b = NULL, *other = NULL;
+    double time_s = 0;
+    assert_ok(mf_block_lower(&p->model, l, &p->cluster, key, &b, NULL));
+    if (beside) {
+        assert_ok(mf_block_lower(&p->model, l, &p->cluster, beside, &other, NULL));
+    }
+    assert_ok(mf_sim_block_gpu_s(p->cost, l, b, passes, other, 1.0, &time_s, NULL));
+    mf_block_destroy(b);
+    mf_block_destroy(other);
+    return time_s;
+}
+
+static bool equal(double a, double b) {
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static void check_quote(problem *p, const mf_layout *l, const mf_block_key *key, bool exact) {
+    mf_quote kept, fresh;
+    assert_ok(mf_quotes_get(p->quotes, l, key, exact, &kept, NULL));
+    assert_ok(p->without.ops->quote(p->without.self, l, key, exact, &fresh, NULL));
+    assert_true(same_quote(&kept, &fresh));
+    if (exact) {
+        unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
+        assert_true(equal(kept.f.time_s, simulated_s(p, l, key, MF_PASS_F, NULL)));
+        assert_true(equal(kept.b.time_s, simulated_s(p, l, key, back, NULL)));
+        assert_true(!key->split || equal(kept.w.time_s, simulated_s(p, l, key, MF_PASS_W, NULL)));
+    }
+}
+
+static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
+                       const mf_block_key *b) {
+    double kept_s, fresh_s;
+    assert_ok(mf_quotes_pair(p->quotes, l, f, b, &kept_s, NULL));
+    assert_ok(p->without.ops->pair(p->without.self, l, f, b, &fresh_s, NULL));
+    assert_true(equal(kept_s, fresh_s));
+    assert_true(equal(kept_s, simulated_s(p, l, f, MF_PASS_F | MF_PASS_BACKWARD, b)));
+}
+
+/* Few blocks under many layouts, which differ in little: tables answer often, for other layouts. */
+static void quotes_are_those_of_the_block_alone_whatever_was_asked_before(void **state) {
+    (void)state;
+    rng r = rng_init(7101);
+    int cases = planner_cases(60, 6);
+    for (int i = 0; i < cases; i++) {
+        problem p;
+        mf_block_key key[BLOCKS];
+        problem_init(&p, &r);
+        bool split = rng_chance(&r, 40);
+        for (int k = 0; k < BLOCKS; k++) {
+            key[k] = draw_key(&r, &p.model, split);
+        }
+        for (int n = 0; n < LAYOUTS; n++) {
+            mf_layout l;
+            if (!planner_layout(&r, &p.space, &l)) {
+                continue;
+            }
+            for (int k = 0; k < BLOCKS; k++) {
+                int other = (int)rng_range(&r, 0, BLOCKS - 1);
+                check_quote(&p, &l, &key[k], rng_chance(&r, 80));
+                if (!split && key[k].parts == MF_HALF_BOTH && key[other].parts == MF_HALF_BOTH) {
+                    check_pair(&p, &l, &key[k], &key[other]);
+                }
+            }
+        }
+        problem_clear(&p);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quotes_are_those_of_the_block_alone_whatever_was_asked_before),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
