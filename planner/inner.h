@@ -218,8 +218,8 @@ typedef struct mf_inner_options {
     bool lean;          /* layers without their choices: a quick bound and a split. Else every
                          * choice, in whole layers */
     bool hull;          /* of the choices those that stand for all: for relaxations only */
-    bool shares;        /* only the number of main layers of each stage is whole, and the order of
-                         * segments: most of what whole layers cost, for far fewer nodes. No counts */
+    bool splits;        /* whole positions on every virtual stage, choices in any proportion: what
+                         * inner_splits.c branches on. No counts */
     double floor_s;     /* a bound that is known already; 0 = none */
     double cutoff_s;    /* only steps below are of interest; INFINITY = any */
     double target_s;    /* a proven bound at or above is as good as optimal; INFINITY = none */
@@ -244,6 +244,32 @@ typedef struct mf_inner_solution {
 mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inner_options *o,
                          mf_inner_solution *out, mf_err *e);
 void mf_inner_solution_clear(mf_inner_solution *s);
+
+/* --- whole splits (inner_splits.c) ------------------------------------------------------------ */
+
+typedef struct mf_inner_split_options {
+    double floor_s;                /* a bound that is known already; 0 = none */
+    double cutoff_s;               /* a bound at or above is as good as any */
+    int64_t lp_limit;              /* linear programs */
+    const struct mf_chains *known; /* chains to begin with; may be NULL */
+    const volatile int *cancel;
+    mf_milp_fault fault;
+} mf_inner_split_options;
+
+typedef struct mf_inner_split_result {
+    mf_milp_outcome outcome; /* OPTIMAL, LIMIT, FAILED */
+    double bound_s;          /* no assignment is faster; the cutoff at most */
+    bool have;               /* a whole split with a bound below the cutoff was met ... */
+    double split_bound_s;    /* ... none of its assignments is faster than this */
+    int *first;              /* [vstages + 1] its positions; owned */
+    int64_t lps, pivots, chains;
+} mf_inner_split_result;
+
+/* The least step over all splits of the positions, choices mixed in any proportion. Errors:
+ * MF_NOMEM, and as the oracle reports. */
+mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inner_split_result *out,
+                          mf_err *e);
+void mf_inner_split_result_clear(mf_inner_split_result *r);
 
 /* The linear relaxation, lean or with the choices that stand for all, and the chains that bind it
  * with their weights: *chains is initialised and owned by the caller; it has a mean when part[0] is

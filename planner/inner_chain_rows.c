@@ -71,7 +71,7 @@ static double excess(const mf_milp_lazy_row *row, const double *x) {
 /* Longest chain at a point of the program; true when it is longer than T says. */
 static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     size_t cells = mf_inner_cells(b->in);
-    if (b->chains >= MAX_CHAINS || b->status != MF_OK) {
+    if ((b->chains >= MAX_CHAINS && !b->splits) || b->status != MF_OK) {
         return false;
     }
     for (size_t i = 0; i < cells; i++) {

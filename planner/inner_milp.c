@@ -87,7 +87,7 @@ mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inn
     if (r.outcome == MF_MILP_INFEASIBLE) {
         out->bound_s = o->cutoff_s; /* nothing below it */
     }
-    out->have = r.have_x && !o->shares;
+    out->have = r.have_x;
     if (out->have) {
         out->objective_s = r.objective * b.unit_s;
         read_answer(&b, x, out);

@@ -65,7 +65,7 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
                 b->top[cell] = b->lean ? most_layers_of_any(in, v, s, cutoff_s)
                                        : most_layers(in, v, s, m, cutoff_s);
                 if (b->top[cell] > 0) {
-                    b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, !b->shares);
+                    b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, !b->splits);
                 }
             }
         }
@@ -292,25 +292,44 @@ static void add_tried(mf_rows *b, const mf_inner_tried *tried) {
     }
 }
 
-/* A whole number of main layers on every stage. */
-static void add_shares(mf_rows *b) {
+/* Splits: positions of virtual stage v, a row each, and y[v, slot], layers of the slot up to v. */
+static void add_sizes(mf_rows *b) {
     const mf_inner *in = b->in;
-    for (int p = 0; p < in->stages; p++) {
-        int share = mf_milp_add_col(&b->milp, 0, mf_rough_layers(in->model), 0, true);
-        int row = mf_milp_add_row(&b->milp, 0, 0);
-        mf_milp_add_entry(&b->milp, row, share, -1.0);
-        for (int c = 0; c < in->chunks; c++) {
-            int v = (int)mf_layout_vstage(&in->layout, p, c);
-            for (int s = 0; s < in->slots; s++) {
-                if (mf_inner_is_main(in, s)) {
-                    mf_rows_add_slot(b, row, v, s, 1.0);
-                }
+    b->first_size_row = b->milp.rows;
+    for (int v = 0; v < in->vstages; v++) {
+        int row = mf_milp_add_row(&b->milp, 1, in->positions);
+        for (int s = 0; s < in->slots; s++) {
+            mf_rows_add_slot(b, row, v, s, 1.0);
+        }
+    }
+    for (int s = 0; s < in->slots; s++) {
+        double all = in->segment[in->slot[s].segment].repeats;
+        int before = -1;
+        for (int v = 0; v < in->vstages; v++) {
+            int *col = &b->until[v * in->slots + s];
+            *col = -1;
+            if (v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
+                continue;
             }
+            bool last = v == in->slot[s].v_hi;
+            *col = mf_milp_add_col(&b->milp, last ? all : 0, all, 0, false);
+            int row = mf_milp_add_row(&b->milp, 0, 0);
+            mf_milp_add_entry(&b->milp, row, *col, -1.0);
+            if (before >= 0) {
+                mf_milp_add_entry(&b->milp, row, before, 1.0);
+            }
+            mf_rows_add_slot(b, row, v, s, 1.0);
+            before = *col;
         }
     }
 }
 
 mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
+    if (b->splits) { /* the order of positions is in the bounds of y */
+        add_sizes(b);
+        add_memory(b);
+        return MF_OK;
+    }
     add_placement(b);
     add_order(b);
     add_patterns(b);
@@ -318,10 +337,6 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
         return add_extras(b);
     }
     add_memory(b);
-    if (b->shares) {
-        add_shares(b);
-        return MF_OK;
-    }
     add_tried(b, tried);
     return MF_OK;
 }
@@ -334,6 +349,7 @@ void mf_rows_clear(mf_rows *b) {
     free(b->col);
     free(b->top);
     free(b->extra);
+    free(b->until);
     free(b->extra_s);
     free(b->curves_s);
     free(b->count);
@@ -347,7 +363,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     b->in = in;
     b->lean = o->lean;
     b->hull = o->hull;
-    b->shares = o->shares;
+    b->splits = o->splits;
     b->e = e;
     b->kept = kept;
     mf_milp_init(&b->milp);
@@ -359,9 +375,10 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     b->top = malloc(cells * sizeof *b->top);
     b->count = malloc(cells * sizeof *b->count);
     b->extra = malloc((size_t)in->stages * sizeof *b->extra);
+    b->until = malloc((size_t)in->vstages * (size_t)in->slots * sizeof *b->until);
     b->extra_s = malloc((size_t)in->stages * sizeof *b->extra_s);
     b->curves_s = malloc((size_t)in->stages * (size_t)(in->positions + 1) * sizeof *b->curves_s);
-    if (!b->col || !b->top || !b->count || !b->extra || !b->extra_s || !b->curves_s) {
+    if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->extra_s || !b->curves_s) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }

@@ -10,14 +10,16 @@
 
 typedef struct mf_rows {
     mf_inner *in;
-    bool lean, hull, shares;
+    bool lean, hull, splits;
     mf_milp milp;
-    int *col;         /* [cells] column of x, -1 = cannot be */
-    int32_t *top;     /* [cells] its upper bound */
-    int *extra;       /* lean: [stages] column of what a stage takes more */
-    double *extra_s;  /* lean: [stages] at a relaxation's point */
-    double *curves_s; /* lean: [stages][main layers + 1] a stage's extra by its main layers */
-    int step;         /* column of T */
+    int *col;           /* [cells] column of x, -1 = cannot be */
+    int32_t *top;       /* [cells] its upper bound */
+    int *extra;         /* lean: [stages] column of what a stage takes more */
+    int *until;         /* splits: [vstages][slots] column of y, -1 = the slot is not there */
+    int first_size_row; /* splits: rows of the positions of each virtual stage */
+    double *extra_s;    /* lean: [stages] at a relaxation's point */
+    double *curves_s;   /* lean: [stages][main layers + 1] a stage's extra by its main layers */
+    int step;           /* column of T */
     double unit_s;
     /* chains: rows [first_chain_row ...] are those of kept->chain, in order */
     int first_chain_row;

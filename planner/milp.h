@@ -116,6 +116,32 @@ mf_status mf_milp_relax(const mf_milp *p, const mf_milp_options *o, int max_lazy
 mf_status mf_milp_duals(const mf_milp *p, const double *x, double *row_dual, mf_milp_result *r,
                         mf_err *e);
 
+/* --- the same program, again and again ------------------------------------------------------- */
+
+/* A linear program (integers relaxed) that is solved again and again under other bounds, each time
+ * from where it stood. It lives in its thread's GLPK environment: opened, solved and closed on one
+ * thread. Lazy rows stay until it goes back to a mark from before them. */
+typedef struct mf_lp mf_lp;
+/* p and o are borrowed until it is closed; of the options lazy, memory_limit_MB and fault apply.
+ * Errors: MF_NOMEM. */
+mf_status mf_lp_open(const mf_milp *p, const mf_milp_options *o, mf_lp **out, mf_err *e);
+void mf_lp_close(mf_lp *lp);
+void mf_lp_set_col(mf_lp *lp, int col, double lo, double hi);
+void mf_lp_set_row(mf_lp *lp, int row, double lo, double hi);
+/* OPTIMAL: *bound is the optimum of the rows that are there (of all, unless max_lazy rows were not
+ * enough), or cutoff when the optimum is known to be there or above. INFEASIBLE. FAILED: GLPK gave
+ * up, and will not do better from then on. */
+mf_milp_outcome mf_lp_solve(mf_lp *lp, double cutoff, int max_lazy, double *bound);
+/* Marks where the program stands, and goes back there: to its basis, without the lazy rows since.
+ */
+void mf_lp_mark(mf_lp *lp);
+void mf_lp_back_to_mark(mf_lp *lp);
+/* The point of the last solve that ended below its cutoff: [cols]. */
+const double *mf_lp_point(const mf_lp *lp);
+/* Counted so far: simplex iterations, lazy rows. */
+int64_t mf_lp_pivots(const mf_lp *lp);
+int64_t mf_lp_lazy_rows(const mf_lp *lp);
+
 /* Gives back the calling thread's GLPK environment (kept between solves otherwise). */
 void mf_milp_thread_end(void);
 

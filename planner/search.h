@@ -12,7 +12,7 @@
  *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
  *            found for its order, an assignment simulated
  *   RELAX    by relaxations of its integer program, whose chains and weights then bound its order
- *   SHARES   by the one in which each stage's number of layers is whole
+ *   SPLITS   by the least over whole splits of the positions, choices mixed
  *   EXACT    by the exact one, answers tried so far cut off
  *
  * Work is done in rounds of nodes whose number does not depend on threads, and what a round finds
@@ -37,7 +37,7 @@ typedef enum mf_level {
     MF_LEVEL_LAYOUT,
     MF_LEVEL_BOUND,
     MF_LEVEL_RELAX,
-    MF_LEVEL_SHARES,
+    MF_LEVEL_SPLITS,
     MF_LEVEL_EXACT
 } mf_level;
 

@@ -153,7 +153,7 @@ static void by_relaxation(closing *c) {
     double now_s = relax(c, lean, found, &outcome);
     bool again =
         outcome == MF_MILP_OPTIMAL && c->n->tries < 6 && (lean || now_s > bound_s * (1.0 + 5e-4));
-    come_back(c, fmax(bound_s, now_s), again ? MF_LEVEL_RELAX : MF_LEVEL_SHARES);
+    come_back(c, fmax(bound_s, now_s), again ? MF_LEVEL_RELAX : MF_LEVEL_SPLITS);
     if (found->chains.part[0]) {
         c->out->chains = found;
     } else {
@@ -162,28 +162,58 @@ static void by_relaxation(closing *c) {
     }
 }
 
+/* Whole splits: what is below the target is settled, what is above waits. */
+static void by_splits(closing *c) {
+    mf_inner_split_options o = {
+        .floor_s = c->n->key_s,
+        .cutoff_s = fmin(c->best_s, c->target_s),
+        .lp_limit = c->n->tries == 0 ? 200 : 2000,
+        .known = mf_search_chains_of(c->w, &c->in->layout),
+        .cancel = c->w->cancel,
+        .fault = c->w->fault,
+    };
+    mf_inner_split_result r;
+    if (c->n->key_s >= c->best_s) {
+        return;
+    }
+    if (c->n->key_s >= o.cutoff_s) {
+        come_back(c, c->n->key_s, MF_LEVEL_SPLITS);
+        return;
+    }
+    c->out->status = mf_inner_splits(c->in, &o, &r, &c->out->err);
+    if (c->out->status != MF_OK) {
+        return;
+    }
+    c->out->work += 500 + r.lps * 300 + r.pivots * (10 + 6 * (int64_t)c->in->vstages / 5);
+    if (r.outcome == MF_MILP_FAILED) {
+        c->out->milp_failed++;
+    } else {
+        c->out->milps++;
+    }
+    if (r.have) {
+        try_split(c, r.first);
+    }
+    bool again =
+        r.outcome == MF_MILP_OPTIMAL ? !r.have : r.outcome == MF_MILP_LIMIT && c->n->tries == 0;
+    come_back(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
+    mf_inner_split_result_clear(&r);
+}
+
 /* Counted microseconds of a node of the integer program: its linear programs grow with the chains.
  */
 static int64_t node_work(const closing *c) {
-    int64_t square = (int64_t)c->in->vstages * c->in->vstages;
-    return 300 + (c->n->level == MF_LEVEL_SHARES ? 25 : 88) * square;
+    return 300 + 88 * (int64_t)c->in->vstages * c->in->vstages;
 }
 
 /* As many nodes as about half a second allows, then more of them. */
 static int64_t node_limit(const closing *c) {
-    int64_t limit = 600000 / node_work(c), most = 100;
-    if (c->n->level == MF_LEVEL_EXACT) {
-        limit *= c->n->tries == 0 ? 1 : 4;
-        most = c->n->tries == 0 ? 60 : 200;
-    }
+    int64_t limit = 600000 / node_work(c) * (c->n->tries == 0 ? 1 : 4);
+    int64_t most = c->n->tries == 0 ? 60 : 200;
     return limit < 10 ? 10 : limit < most ? limit : most;
 }
 
 static bool solve(closing *c, mf_inner_solution *s) {
-    bool shares = c->n->level == MF_LEVEL_SHARES;
     mf_inner_options o = {
-        .hull = shares,
-        .shares = shares,
         .floor_s = c->n->key_s,
         .cutoff_s = c->best_s,
         .target_s = HUGE_VAL,
@@ -208,17 +238,6 @@ static bool solve(closing *c, mf_inner_solution *s) {
         c->out->milps++;
     }
     return true;
-}
-
-static void by_shares(closing *c) {
-    mf_inner_solution s;
-    if (solve(c, &s)) {
-        if (s.outcome != MF_MILP_INFEASIBLE) { /* else nothing below the best is left */
-            bool known = s.outcome != MF_MILP_FAILED;
-            come_back(c, known ? s.bound_s : c->n->key_s, MF_LEVEL_EXACT);
-        }
-        mf_inner_solution_clear(&s);
-    }
 }
 
 /* Plans of a layout that are all simulated where the exact program does not settle it. */
@@ -346,8 +365,8 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, doubl
             by_bound(&c);
         } else if (n->level == MF_LEVEL_RELAX) {
             by_relaxation(&c);
-        } else if (n->level == MF_LEVEL_SHARES) {
-            by_shares(&c);
+        } else if (n->level == MF_LEVEL_SPLITS) {
+            by_splits(&c);
         } else {
             by_exact(&c);
         }

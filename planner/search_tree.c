@@ -578,7 +578,7 @@ void mf_search_split(mf_search_world *w, const mf_search_node *n, double best_s,
     case MF_LEVEL_LAYOUT:
     case MF_LEVEL_BOUND:
     case MF_LEVEL_RELAX:
-    case MF_LEVEL_SHARES:
+    case MF_LEVEL_SPLITS:
     case MF_LEVEL_EXACT:
         break;
     }

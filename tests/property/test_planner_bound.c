@@ -16,7 +16,7 @@ typedef enum kind {
     LAYOUT,
     BOUND,
     LEAN,
-    SHARES,
+    SPLITS, /* the tree over splits, whole or cut off somewhere near the best plan */
     EXACT,
     RELAX, /* relaxations, lean and with the choices that stand for all */
     MEAN,  /* a mean of chains, this layout's or those of an earlier one of the same order */
@@ -25,7 +25,7 @@ typedef enum kind {
     KINDS
 } kind;
 static const char *const kind_text[KINDS] = {"side",  "point", "stages", "order", "layout",
-                                             "bound", "lean",  "shares", "exact", "relax",
+                                             "bound", "lean",  "splits", "exact", "relax",
                                              "mean",  "rough", "chain"};
 
 /* How near the bounds of a kind came: bound over the fastest plan that was tried. */
@@ -263,11 +263,9 @@ static void check_chains(mf_inner *in, const sample *s, nearness *n) {
 }
 
 static void check_programs(mf_inner *in, const sample *s, nearness *n) {
-    static const kind kinds[] = {LEAN, SHARES, EXACT};
-    for (int i = 0; i < 3; i++) {
+    static const kind kinds[] = {LEAN, EXACT};
+    for (int i = 0; i < 2; i++) {
         mf_inner_options o = {.lean = kinds[i] == LEAN,
-                              .hull = kinds[i] == SHARES,
-                              .shares = kinds[i] == SHARES,
                               .cutoff_s = HUGE_VAL,
                               .target_s = HUGE_VAL,
                               .gap = 1e-3,
@@ -282,6 +280,33 @@ static void check_programs(mf_inner *in, const sample *s, nearness *n) {
             check(n, kinds[i], x.bound_s, s, s->best);
         }
         mf_inner_solution_clear(&x);
+    }
+}
+
+/* With any cutoff the tree's bound holds; cut off below the best plan, the cutoff is what it proves
+ * at most. */
+static void check_splits(mf_inner *in, const sample *s, nearness *n) {
+    static const double cutoffs[] = {0.97, 1.003, 1.02, 1.1, 0};
+    double best_s = s->best >= 0 ? s->step[s->best].time_s : 1.0;
+    for (size_t i = 0; i < sizeof cutoffs / sizeof cutoffs[0]; i++) {
+        bool cut = cutoffs[i] > 0;
+        mf_inner_split_options o = {.cutoff_s = cut ? cutoffs[i] * best_s : HUGE_VAL,
+                                    .lp_limit = cut ? 60 : 12};
+        mf_inner_split_result x;
+        mf_err e;
+        if (mf_inner_splits(in, &o, &x, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        assert_int_not_equal(x.outcome, MF_MILP_FAILED);
+        assert_true(x.bound_s <= o.cutoff_s * (1.0 + 1e-12));
+        if (x.have) {
+            assert_true(mf_inner_is_split(in, x.first));
+            assert_true(x.bound_s <= x.split_bound_s);
+        }
+        if (s->best >= 0) {
+            check(n, SPLITS, x.bound_s, s, s->best);
+        }
+        mf_inner_split_result_clear(&x);
     }
 }
 
@@ -407,6 +432,7 @@ static void check_layout(mf_search_world *w, const problem *p, const sample *s, 
     free(first);
     check_chains(in, s, n);
     check_programs(in, s, n);
+    check_splits(in, s, n);
     check_relaxations(in, s, k, n);
     mf_inner_destroy(in);
 }

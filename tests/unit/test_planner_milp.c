@@ -110,7 +110,7 @@ static void an_abort_or_lack_of_memory_inside_glpk_is_an_outcome(void **state) {
         mf_milp_options o = {.cutoff = INFINITY, .fault = MF_MILP_FAULT_ABORT};
         assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
         assert_int_equal(r.outcome, MF_MILP_FAILED);
-        assert_non_null(strstr(r.text, "planner/milp_glpk.c"));
+        assert_non_null(strstr(r.text, "planner/milp_fence.c"));
         assert_true(isinf(r.bound) && r.bound < 0);
         o.fault = MF_MILP_FAULT_NOMEM;
         assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
@@ -259,6 +259,116 @@ static void threads_do_not_disturb_one_another(void **state) {
     assert_true(sum[0] == sum[1] && sum[1] == sum[2]);
 }
 
+/* A row that is asked for as long as a column stands above a limit. */
+typedef struct above {
+    int col;
+    double limit;
+} above;
+
+static bool not_above(void *user, const double *x, mf_milp_lazy_row *row) {
+    const above *a = user;
+    if (x[a->col] <= a->limit + 1e-9) {
+        return false;
+    }
+    *row = (mf_milp_lazy_row){-INFINITY, a->limit, 1, row->col, row->value};
+    row->col[0] = a->col;
+    row->value[0] = 1.0;
+    return true;
+}
+
+/* Optimum of a relaxation from scratch; INFINITY = infeasible. */
+static double relaxed(const mf_milp *p) {
+    double dual[8];
+    mf_milp_result r;
+    mf_milp_options o = {.cutoff = INFINITY};
+    assert_ok(mf_milp_relax(p, &o, 0, dual, &r, NULL));
+    return r.outcome == MF_MILP_INFEASIBLE ? HUGE_VAL : r.bound;
+}
+
+static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **state) {
+    (void)state;
+    mf_milp p;
+    mf_milp_init(&p);
+    state_of_dice = 20261122;
+    int solved = 0, lazy = 0;
+    for (int i = 0; i < 60; i++) {
+        small s = small_random();
+        small_build(&s, &p);
+        above a = {roll(0, COLS - 1), TOP};
+        mf_milp_options o = {.cutoff = INFINITY, .lazy = not_above, .lazy_user = &a};
+        mf_lp *lp;
+        assert_ok(mf_lp_open(&p, &o, &lp, NULL));
+        double limit = roll(0, TOP - 1);
+        for (int k = 0; k < 12; k++) { /* from 4 to 7 with the row, between mark and way back */
+            double bound;
+            int col = roll(0, COLS - 1), lo = roll(0, TOP), hi = roll(lo, TOP);
+            p.col[col].lo = lo;
+            p.col[col].hi = hi;
+            p.row[1].hi = roll(5, 60);
+            mf_lp_set_col(lp, col, lo, hi);
+            mf_lp_set_row(lp, 1, -INFINITY, p.row[1].hi);
+            a.limit = k >= 4 && k < 8 ? limit : TOP;
+            if (k == 8) {
+                mf_lp_back_to_mark(lp);
+            }
+            mf_milp_col own = p.col[a.col];
+            p.col[a.col].hi = own.hi < a.limit ? own.hi : a.limit;
+            double truth = p.col[a.col].hi < own.lo ? HUGE_VAL : relaxed(&p);
+            p.col[a.col] = own;
+            mf_milp_outcome outcome = mf_lp_solve(lp, INFINITY, 4, &bound);
+            if (isinf(truth)) {
+                assert_int_equal(outcome, MF_MILP_INFEASIBLE);
+            } else {
+                assert_int_equal(outcome, MF_MILP_OPTIMAL);
+                assert_true(fabs(bound - truth) < 1e-6);
+                assert_true(mf_lp_point(lp)[a.col] <= a.limit + 1e-6);
+                solved++;
+                assert_int_equal(mf_lp_solve(lp, truth - 0.5, 4, &bound), MF_MILP_OPTIMAL);
+                assert_true(bound <= truth - 0.5 + 1e-12); /* cut off, and says no more */
+            }
+            if (k == 3) {
+                mf_lp_mark(lp);
+            }
+        }
+        lazy += (int)mf_lp_lazy_rows(lp);
+        mf_lp_close(lp);
+    }
+    assert_true(solved > 100 && lazy > 20);
+    mf_milp_clear(&p);
+    mf_milp_thread_end();
+}
+
+static void a_kept_program_survives_what_ends_glpk(void **state) {
+    (void)state;
+    mf_milp p;
+    mf_lp *lp;
+    double bound;
+    mf_milp_init(&p);
+    state_of_dice = 7;
+    small s = small_random();
+    s.needed = 5;
+    s.limit = 100;
+    small_build(&s, &p);
+    for (int fault = MF_MILP_FAULT_ABORT; fault <= MF_MILP_FAULT_NOMEM; fault++) {
+        mf_milp_options o = {.cutoff = INFINITY, .fault = (mf_milp_fault)fault};
+        assert_ok(mf_lp_open(&p, &o, &lp, NULL));
+        mf_lp_set_col(lp, 0, 1, 2);
+        mf_lp_set_row(lp, 0, 1, 2);
+        mf_lp_mark(lp);
+        mf_lp_back_to_mark(lp);
+        assert_int_equal(mf_lp_solve(lp, INFINITY, 4, &bound), MF_MILP_FAILED);
+        assert_true(isinf(bound) && bound < 0);
+        mf_lp_close(lp);
+        o.fault = MF_MILP_FAULT_NONE; /* and the next one is sound again */
+        assert_ok(mf_lp_open(&p, &o, &lp, NULL));
+        assert_int_equal(mf_lp_solve(lp, INFINITY, 4, &bound), MF_MILP_OPTIMAL);
+        assert_true(fabs(bound - relaxed(&p)) < 1e-9);
+        mf_lp_close(lp);
+    }
+    mf_milp_clear(&p);
+    mf_milp_thread_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_programs_are_solved_as_enumeration_solves_them),
@@ -267,6 +377,8 @@ int main(void) {
         cmocka_unit_test(limits_and_cancelling_leave_a_proven_bound),
         cmocka_unit_test(duals_are_the_prices_of_rows_at_fixed_integers),
         cmocka_unit_test(threads_do_not_disturb_one_another),
+        cmocka_unit_test(a_program_kept_under_other_bounds_is_as_good_as_a_new_one),
+        cmocka_unit_test(a_kept_program_survives_what_ends_glpk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
