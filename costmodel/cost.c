@@ -128,6 +128,12 @@ static double gpu_share(const mf_cost *cost, int rate, int math) {
     return cost->software.gpu_power_eff * (share > 0 ? share : 1) * (is_low && low > 0 ? low : 1);
 }
 
+/* Clocks of memory do not fall with power: the kernels of a kind of GPU alone. */
+static double memory_share(const mf_cost *cost) {
+    double share = cost->software.gpu_eff[MF_RATE_MEMORY][mf_gpu_kind_of(&cost->cluster.gpu)];
+    return share > 0 ? share : 1;
+}
+
 static double scale_share(const mf_software *s, const mf_op *op) {
     return (op->flags & MF_OPF_BLOCK_SCALED) && s->block_scale_eff > 0 ? s->block_scale_eff : 1;
 }
@@ -147,7 +153,7 @@ static double rate_share(const mf_cost *cost, const mf_op *op) {
     case MF_CLASS_ATTENTION:
         return s->attention_eff * ring_share(s, op) * gpu_share(cost, MF_RATE_ATTENTION, op->math);
     case MF_CLASS_MEMORY:
-        return s->memory_eff;
+        return s->memory_eff * memory_share(cost);
     case MF_CLASS_COLLECTIVE:
         return op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE
                    ? s->comm_eff[op->dim[MF_OP_DIM_DISPATCHER]]

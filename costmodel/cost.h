@@ -29,13 +29,15 @@ typedef enum mf_gpu_kind {
         MF_GPU_KIND_COUNT
 } mf_gpu_kind;
 
-/* Rates that gpu_eff scales; low precision comes on top of GEMM and grouped GEMM. */
+/* Rates that gpu_eff scales; low precision comes on top of GEMM and grouped GEMM, memory on top of
+ * memory_eff. */
 enum {
     MF_RATE_GEMM,
     MF_RATE_GROUPED,
     MF_RATE_ATTENTION,
     MF_RATE_HOST,
     MF_RATE_LOW_PRECISION,
+    MF_RATE_MEMORY,
     MF_RATE_COUNT
 };
 

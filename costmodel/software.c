@@ -70,11 +70,12 @@ static mf_status read_text(const mf_json_value *root, const char *key, char *out
     return st;
 }
 
-/* {"gemm": {"hopper": figure, ...}, "grouped": ..., "attention": ...}; may be missing. */
+/* {"gemm": {"hopper": figure, ...}, "grouped": ..., "attention": ...}; may be missing,
+ * and "memory" of it. */
 static mf_status read_gpu_eff(const mf_json_value *root, double lo, double hi, mf_software *s,
                               mf_err *e) {
-    static const char *const rates[MF_RATE_COUNT] = {"gemm", "grouped", "attention", "host",
-                                                     "low_precision"};
+    static const char *const rates[MF_RATE_COUNT] = {"gemm", "grouped",       "attention",
+                                                     "host", "low_precision", "memory"};
     static const char *const gpus[] = {
 #define X(name, text) text,
         MF_GPU_KIND_MAP(X)
@@ -87,6 +88,9 @@ static mf_status read_gpu_eff(const mf_json_value *root, double lo, double hi, m
     mf_status st = mf_json_want(v, MF_JSON_OBJECT, e);
     st = st == MF_OK ? mf_json_check_keys(v, rates, MF_RATE_COUNT, e) : st;
     for (int i = 0; st == MF_OK && i < MF_RATE_COUNT; i++) {
+        if (i == MF_RATE_MEMORY && mf_json_find(v, rates[i]) == NULL) {
+            continue;
+        }
         st = read_row(v, rates[i], gpus, MF_GPU_KIND_COUNT, lo, hi, s->gpu_eff[i], e);
     }
     return st;

@@ -76,6 +76,28 @@ static void run_eagerly(mf_block *b) {
     }
 }
 
+/* What Megatron does around fused kernels. The heads of a query group lie between keys and values
+ * in the projection's output, so that queries are copied out of it, and the gradients of all three
+ * written behind each other again (attention.py: SplitAlongDim, query.reshape): 4 bytes an element
+ * each. The gradient of a residual is added to that of its norm in a pass of its own: 6 bytes where
+ * our kernel, which adds as it goes, counts 2. */
+static void add_copies(const pub_row *r, mf_block *b) {
+    const mf_model *m = &r->model;
+    double q = (double)m->heads, kv = (double)m->kv_heads;
+    bool grouped = m->attn != MF_ATTN_MLA && kv < q;
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        double elements = (double)op->dim[0] * (double)op->dim[1];
+        if (op->kind == MF_OP_RMSNORM_BWD && op->dim[1] == m->hidden) {
+            op->bytes += 4.0 * elements;
+        } else if (op->kind == MF_OP_ROPE_FWD && grouped) { /* of queries and keys */
+            op->bytes += 4.0 * elements * q / (q + kv);
+        } else if (op->kind == MF_OP_ROPE_BWD && grouped) {
+            op->bytes += 4.0 * elements * (q + 2 * kv) / (q + kv);
+        }
+    }
+}
+
 /* torchtitan's selective checkpoints keep the outputs of products, attention and scattered sums,
  * but of every second product make them again: of wq, wk, wv, wo, w1, w3, w2 the second, fourth and
  * sixth. The first product of the MLP stands for all of them (their sums are over the hidden size);
@@ -134,6 +156,35 @@ static void gather_before_quantising(const mf_layout *l, mf_block *b) {
     }
 }
 
+/* Scales of rows differ from those of columns: each orientation finds its own and reads once more
+ * (rows as they are read, columns in a pass before), where scales of blocks need one read. Kernels
+ * for such products are within a tenth of those of a single scale (pytorch/FBGEMM#2764). */
+static void scale_rows(mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        if (op->kind == MF_OP_QUANTISE) {
+            op->bytes += 4.0 * (double)op->dim[0] * (double)op->dim[1];
+        }
+        op->flags &= (uint8_t) ~(op->kind == MF_OP_GEMM ? MF_OPF_BLOCK_SCALED : 0);
+    }
+}
+
+/* Products of a backward pass add up in FP32 all along, at which that kernel is slow: torchao runs
+ * the one of a single scale and multiplies the scales to its output in a pass of its own, 4 bytes
+ * an element (float8_ops.py; pytorch/ao#1325, #2184). Counted with the quantisation before it. */
+static void rescale_outputs(mf_block *b) {
+    mf_op *quantise = NULL;
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        bool backward = op->pass == MF_PASS_B || op->pass == MF_PASS_W;
+        if (op->kind == MF_OP_QUANTISE && op->pass == MF_PASS_B) {
+            quantise = op;
+        } else if (op->kind == MF_OP_GEMM && op->math == MF_MATH_FP8 && backward && quantise) {
+            quantise->bytes += 4.0 * (double)op->dim[0] * (double)op->dim[1];
+        }
+    }
+}
+
 /* Delayed scaling takes the scale of earlier steps: no pass that finds it before quantising; and
  * NeMo scatters the sums of forward products as they leave them, in FP8 (fp8_buf of its overlaps).
  */
@@ -182,6 +233,9 @@ static void reorder_with_dispatch(mf_block *b) {
 }
 
 static void edit_block(const pub_row *r, const mf_layout *l, mf_block *b) {
+    if (strncmp(r->software, "megatron", strlen("megatron")) == 0) {
+        add_copies(r, b);
+    }
     if (r->fused_experts) {
         fuse_experts(b);
     } else if (r->moe && strncmp(r->software, "megatron", strlen("megatron")) == 0) {
@@ -203,7 +257,9 @@ static void edit_block(const pub_row *r, const mf_layout *l, mf_block *b) {
         compute_loss_plainly(b);
     }
     if (r->gathers_wide) {
+        scale_rows(b);
         gather_before_quantising(l, b);
+        rescale_outputs(b);
     }
 }
 

@@ -380,6 +380,7 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) 
     by_key(f, rows, count, "source", key_source, of_source, all);
     by_key(f, rows, count, "model", key_model, of_model, all);
     by_key(f, rows, count, "GPU", key_gpu, of_gpu, all);
+    pub_mechanisms(f);
     memory_table(f, rows, count);
     worst_table(f, rows, count);
     skipped_table(f, rows, count);

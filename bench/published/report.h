@@ -11,4 +11,7 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count);
 /* The few lines that the command prints. */
 void pub_summary(FILE *f, const pub_row *rows, int count);
 
+/* What the programs behind the rows do that a layout does not say: a table in words. */
+void pub_mechanisms(FILE *f);
+
 #endif

@@ -263,6 +263,7 @@ static void software_tells_kinds_of_gpu_and_scales_apart(void **state) {
     slow.gpu_eff[MF_RATE_GEMM][MF_GPU_HOPPER] = 0.5;
     slow.gpu_eff[MF_RATE_GEMM][MF_GPU_B200] = 0.1; /* another GPU's */
     slow.gpu_eff[MF_RATE_HOST][MF_GPU_HOPPER] = 0.5;
+    slow.gpu_eff[MF_RATE_MEMORY][MF_GPU_HOPPER] = 0.9;
     slow.block_scale_eff = 0.8;
     plain.moe_sync_s = slow.moe_sync_s = 1e-3;
     mf_cost *a, *b;
@@ -277,6 +278,10 @@ static void software_tells_kinds_of_gpu_and_scales_apart(void **state) {
     mf_cost_op(a, &gemm, 1, &p);
     mf_cost_op(b, &gemm, 1, &q);
     assert_true(fabs(q.time_s * 0.5 * 0.8 / p.time_s - 1) < 1e-9);
+    mf_op norm = world_op(&c, "memory op=rmsnorm_fwd bytes=268435456");
+    mf_cost_op(a, &norm, 1, &p);
+    mf_cost_op(b, &norm, 1, &q);
+    assert_true(fabs(q.time_s * 0.9 / p.time_s - 1) < 1e-9);
     mf_op router = {.kind = MF_OP_ROUTER_FWD, .pass = MF_PASS_F};
     assert_true(fabs(mf_cost_host_sync_s(a, &router, MF_GRAPH_NONE) - 1e-3) < 1e-12);
     assert_true(fabs(mf_cost_host_sync_s(b, &router, MF_GRAPH_NONE) - 2e-3) < 1e-12);

@@ -1,0 +1,54 @@
+/* mechanisms.c - what the programs behind the rows do that a layout does not say, in words: the
+ * edits of program.c and the readings of recipe.c and rows.c, each with where it was read. */
+#include "bench/published/report.h"
+
+static const struct {
+    const char *what, *rows, *source;
+} mechanisms[] = {
+    {"Gradients accumulated and reduced in BF16", "NeMo, Megatron-Bridge, Megatron FSDP",
+     "their performance recipes: grad_reduce_in_fp32 = false"},
+    {"FP8 weights are the primary ones: gathered as they are, no BF16 copy",
+     "Bridge current scaling and MXFP8; torchtitan per-tensor",
+     "fp8_param_gather of Bridge's precision recipes; torchtitan's float8.md"},
+    {"TP communication overlaps with its product, but not in NVFP4", "NeMo, Megatron-Bridge, dense",
+     "performance recipes: tp_comm_overlap"},
+    {"Scales of earlier steps: no pass that finds them; forward sums scattered in FP8", "NeMo FP8",
+     "Transformer Engine's delayed scaling, fp8_buf of NeMo's overlaps"},
+    {"Queries copied out of the projection's output, gradients of queries, keys and values written "
+     "behind each other: 4 bytes an element each",
+     "Megatron, heads in groups", "Megatron-LM attention.py: SplitAlongDim, query.reshape"},
+    {"The gradient of a residual is added in a pass of its own: 4 bytes more than a kernel that "
+     "adds as it goes",
+     "Megatron", "autograd; Transformer Engine's norm returns its own gradient alone"},
+    {"Attention by FlashAttention-2: half of cuDNN's rate", "torchtitan",
+     "its ops save _scaled_dot_product_flash_attention; both measured through PyTorch on an H200"},
+    {"Every second product made again under selective checkpoints", "torchtitan",
+     "_save_list and mm_count of parallelize_llama.py at 9dec370"},
+    {"Each op of a formula a pass of its own; cross-entropy through FP32 copies",
+     "torchtitan without torch.compile; the loss until it was compiled, too",
+     "its configurations of December 2024"},
+    {"Rowwise scales: BF16 gathered over TP and quantised by every rank, a pass more for the "
+     "scales "
+     "of columns, and one over each backward product's output, which takes a single scale",
+     "torchtitan rowwise", "float8.md; torchao float8_ops.py, pytorch/ao#1325 and #2184"},
+    {"Clocks by the square root of power; 2.4 TB/s of HBM2e", "torchtitan's H100 at 500 W",
+     "hardware section of its benchmarks"},
+    {"Memory-bound kernels reach a smaller share of Blackwell's bandwidth than of Hopper's, where "
+     "they were measured: one factor for all of Blackwell, prior 0.94",
+     "B200, GB200, B300, GB300",
+     "share of bandwidth over all such ops in public rows: 0.49 after 0.52 on H100"},
+    {"Copies around the experts' activation: biases, clamps, padding", "Megatron MoE",
+     "Megatron-LM experts.py; none with the fused grouped MLP"},
+    {"Rows reordered inside dispatch and combine", "HybridEP", "DeepEP's hybrid branch"},
+    {"Token drop: balanced work, and a host that need not wait for counts", "25.09 rows", "notes"},
+};
+
+void pub_mechanisms(FILE *f) {
+    fprintf(f, "\n## What the programs do that a layout does not say\n\n"
+               "Priced as ops or bytes (`bench/published/program.c`, `recipe.c`, `rows.c`), never "
+               "row by row.\n\n| what | rows | read in |\n|---|---|---|\n");
+    for (size_t i = 0; i < sizeof mechanisms / sizeof mechanisms[0]; i++) {
+        fprintf(f, "| %s | %s | %s |\n", mechanisms[i].what, mechanisms[i].rows,
+                mechanisms[i].source);
+    }
+}
