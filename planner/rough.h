@@ -60,7 +60,7 @@ typedef struct mf_rates {
 mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
 /* Both sides, from the quotes of the halves of layers. */
 mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
-/* Both sides, whole layers, ZeRO as in `l`; without hulls. */
+/* Both sides, whole layers, ZeRO as in `l`; without hulls and what comes once a step. */
 mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
 /* Hulls of a main layer over the catalogue: as the order of `l` plays passes, and alone. */
 mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rough_hull out[2],

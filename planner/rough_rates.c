@@ -315,8 +315,7 @@ static mf_status merge_rates(mf_quotes *q, const mf_layout *l, mf_rates *r, mf_e
 }
 
 mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
-    const mf_oracle *o = mf_quotes_oracle(q);
-    const mf_model *m = o->model;
+    const mf_model *m = mf_quotes_oracle(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     bool split = mode == MF_FLOOR_SPLIT;
     start(out);
@@ -344,9 +343,6 @@ mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
     }
     if (status == MF_OK && mode == MF_FLOOR_MERGED && l->ep > 1) {
         status = merge_rates(q, l, out, e);
-    }
-    if (status == MF_OK) {
-        o->ops->once(o->self, l, out->layer_params, &out->layer_reduce_s, &out->layer_gather_s);
     }
     return status;
 }

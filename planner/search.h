@@ -50,7 +50,9 @@ typedef struct mf_search_node {
     uint64_t id; /* order of entry: breaks ties */
     uint8_t level, tries;
     bool open; /* EXACT: the bound from before the first cut stays in the proof already */
-    int32_t side, expert, dense, order, zero; /* indices, as far as the level fixes them */
+    uint8_t schedule, zero, expert_zero; /* as far as the level fixes them, */
+    int16_t vpp;
+    int32_t side, expert, dense; /* indices */
     mf_inner_tried tried;
 } mf_search_node;
 
@@ -85,6 +87,19 @@ typedef struct mf_search_chains {
 
 #define MF_SEARCH_BUCKETS 1024
 
+/* Figures that many layouts share, found when they are first asked for (search_figures.c). */
+typedef struct mf_search_rates mf_search_rates;
+typedef struct mf_search_once mf_search_once;
+
+/* A pipeline degree with both sides: what its layouts take once a step, by ZeRO levels. */
+#define MF_SEARCH_ZEROS 16
+typedef struct mf_search_stages {
+    mf_rough_fixed fixed[2]; /* merged schedules: [1] */
+    int zeros;
+    mf_zero_point zero[MF_SEARCH_ZEROS];
+    double reduce_s[MF_SEARCH_ZEROS], gather_s[MF_SEARCH_ZEROS]; /* of a main layer */
+} mf_search_stages;
+
 /* What is shared by all tasks and does not change while they run (but for caches with locks). */
 typedef struct mf_search_world {
     mf_space space;
@@ -95,8 +110,10 @@ typedef struct mf_search_world {
     mf_dense_point *dense;
     mf_expert_point *expert; /* every (EP, ETP, dispatcher) once; pp not used */
     mf_search_side *side;
-    pthread_mutex_t lock; /* of summaries */
+    pthread_mutex_t lock; /* of summaries, rates and what is once a step */
     mf_search_summary *summaries[MF_SEARCH_BUCKETS];
+    mf_search_rates *rates[MF_SEARCH_BUCKETS];
+    mf_search_once *once[MF_SEARCH_BUCKETS];
     mf_search_chains *chains[MF_SEARCH_BUCKETS];
     const volatile int *cancel;
     mf_milp_fault fault;
@@ -136,6 +153,17 @@ int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n);
 /* Summary of a layout's order, made when it is first asked for. */
 mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
                           mf_err *e);
+
+/* Rates of whole layers for the node's sides, the way that its order plays passes, and the ZeRO
+ * levels of l (0: the plain layout). reduce_s and gather_s are left at 0. Whether they have hulls:
+ * hulls. */
+mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                             bool hulls, const mf_rates **out, mf_err *e);
+/* Figures of the node's pipeline degree with both sides; layer: parameters of a main layer. */
+mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                              const mf_param_count *layer, const mf_search_stages **out, mf_err *e);
+mf_rough_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l);
+void mf_search_figures_clear(mf_search_world *w);
 
 /* Rough bound of a node of level LAYOUT, with the chains that are known by now. */
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,

@@ -5,217 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the world -------------------------------------------------------------------------------- */
-
-static bool same_side(const mf_dense_point *a, const mf_dense_point *b) {
-    return a->precision == b->precision && a->cp_type == b->cp_type && a->tp == b->tp &&
-           a->cp == b->cp && a->mbs == b->mbs;
-}
-
-static int by_side(const void *x, const void *y) {
-    const mf_dense_point *a = x, *b = y;
-    const int32_t keys[][2] = {{a->precision, b->precision}, {a->tp, b->tp},   {a->cp, b->cp},
-                               {a->cp_type, b->cp_type},     {a->mbs, b->mbs}, {a->pp, b->pp}};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (keys[i][0] != keys[i][1]) {
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-        }
-    }
-    return 0;
-}
-
-static int by_expert(const void *x, const void *y) {
-    const mf_expert_point *a = x, *b = y;
-    const int32_t keys[][2] = {
-        {a->ep, b->ep}, {a->etp, b->etp}, {a->dispatcher, b->dispatcher}, {a->pp, b->pp}};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (keys[i][0] != keys[i][1]) {
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-        }
-    }
-    return 0;
-}
-
-/* Every expert side of any pipeline degree, once. */
-static mf_status find_experts(mf_search_world *w, mf_err *e) {
-    int64_t room = 0, n = 0;
-    for (int64_t i = 0; i < w->denses; i++) {
-        bool seen = false;
-        for (int64_t k = 0; k < i && !seen; k++) {
-            seen = w->dense[k].pp == w->dense[i].pp;
-        }
-        if (seen) {
-            continue;
-        }
-        int64_t count = mf_space_experts(&w->space, w->dense[i].pp, NULL, 0);
-        mf_expert_point *grown = realloc(w->expert, (size_t)(room + count + 1) * sizeof *grown);
-        if (!grown) {
-            return mf_err_set(e, MF_NOMEM, "out of memory");
-        }
-        w->expert = grown;
-        mf_space_experts(&w->space, w->dense[i].pp, grown + room, count);
-        room += count;
-    }
-    if (room == 0) {
-        return MF_OK;
-    }
-    qsort(w->expert, (size_t)room, sizeof *w->expert, by_expert);
-    for (int64_t i = 0; i < room; i++) {
-        bool same = n > 0 && w->expert[n - 1].ep == w->expert[i].ep &&
-                    w->expert[n - 1].etp == w->expert[i].etp &&
-                    w->expert[n - 1].dispatcher == w->expert[i].dispatcher;
-        if (!same) {
-            w->expert[n++] = w->expert[i];
-        }
-    }
-    w->experts = n;
-    return MF_OK;
-}
-
-static mf_status find_sides(mf_search_world *w, mf_err *e) {
-    w->denses = mf_space_dense(&w->space, NULL, 0);
-    w->dense = calloc((size_t)w->denses + 1, sizeof *w->dense);
-    w->side = calloc((size_t)w->denses + 1, sizeof *w->side);
-    if (!w->dense || !w->side) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    mf_space_dense(&w->space, w->dense, w->denses);
-    qsort(w->dense, (size_t)w->denses, sizeof *w->dense, by_side);
-    for (int64_t i = 0; i < w->denses; i++) {
-        if (i == 0 || !same_side(&w->dense[i], &w->dense[i - 1])) {
-            w->side[w->sides++] = (mf_search_side){(int32_t)i, 0};
-        }
-        w->side[w->sides - 1].count++;
-    }
-    return MF_OK;
-}
-
-mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_space *s,
-                               mf_err *e) {
-    memset(w, 0, sizeof *w);
-    w->space = *s;
-    w->oracle = o;
-    w->layers = mf_rough_layers(s->model);
-    w->others = mf_model_positions(s->model) - w->layers;
-    pthread_mutex_init(&w->lock, NULL);
-    mf_status status = mf_quotes_create(o, &w->quotes, e);
-    if (status == MF_OK) {
-        status = find_sides(w, e);
-    }
-    return status == MF_OK ? find_experts(w, e) : status;
-}
-
-void mf_search_world_clear(mf_search_world *w) {
-    for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
-        for (mf_search_summary *s = w->summaries[b], *next; s; s = next) {
-            next = s->next;
-            mf_order_summary_clear(&s->order);
-            free(s);
-        }
-        for (mf_search_chains *c = w->chains[b], *next; c; c = next) {
-            next = c->next;
-            mf_chains_clear(&c->chains);
-            free(c);
-        }
-    }
-    mf_quotes_destroy(w->quotes);
-    free(w->dense);
-    free(w->expert);
-    free(w->side);
-    pthread_mutex_destroy(&w->lock);
-    memset(w, 0, sizeof *w);
-}
-
-/* --- orders ----------------------------------------------------------------------------------- */
-
-static size_t order_bucket(const mf_layout *l) {
-    uint64_t h = (uint64_t)l->pp * 131 + (uint64_t)l->vpp * 17 + (uint64_t)l->schedule;
-    return (size_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 40) % MF_SEARCH_BUCKETS;
-}
-
-static mf_search_chains *find_chains(const mf_search_world *w, const mf_layout *l) {
-    for (mf_search_chains *c = w->chains[order_bucket(l)]; c; c = c->next) {
-        if (c->schedule == (int)l->schedule && c->pp == l->pp && c->vpp == l->vpp &&
-            c->micro_batches == l->micro_batches) {
-            return c;
-        }
-    }
-    return NULL;
-}
-
-const mf_chains *mf_search_chains_of(const mf_search_world *w, const mf_layout *l) {
-    const mf_search_chains *c = find_chains(w, l);
-    return c ? &c->chains : NULL;
-}
-
-void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains) {
-    mf_layout l = {.pp = chains->pp,
-                   .vpp = chains->vpp,
-                   .micro_batches = chains->micro_batches,
-                   .schedule = (mf_schedule_kind)chains->schedule};
-    mf_search_chains *old = find_chains(w, &l);
-    if (old) {
-        mf_chains_clear(&old->chains);
-        old->chains = chains->chains;
-        free(chains);
-    } else {
-        mf_search_chains **bucket = &w->chains[order_bucket(&l)];
-        chains->next = *bucket;
-        *bucket = chains;
-    }
-}
-
-static const mf_order_summary *find_order(const mf_search_world *w, const mf_layout *l) {
-    for (const mf_search_summary *s = w->summaries[order_bucket(l)]; s; s = s->next) {
-        if (s->schedule == (int)l->schedule && s->pp == l->pp && s->vpp == l->vpp &&
-            (s->micro_batches == l->micro_batches ||
-             (s->micro_batches == 0 && l->micro_batches > 8 * l->pp))) {
-            return &s->order;
-        }
-    }
-    return NULL;
-}
-
-mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
-                          mf_err *e) {
-    pthread_mutex_lock(&w->lock);
-    *out = find_order(w, l);
-    pthread_mutex_unlock(&w->lock);
-    if (*out) {
-        return MF_OK;
-    }
-    mf_search_summary *s = calloc(1, sizeof *s);
-    if (!s) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    bool saturated = false;
-    mf_status status = mf_order_summarise(l, w->oracle->ops->schedule, w->oracle->self, w->layers,
-                                          w->others, &s->order, &saturated, e);
-    if (status != MF_OK) {
-        free(s);
-        return status;
-    }
-    s->pp = l->pp;
-    s->vpp = l->vpp;
-    s->schedule = (int)l->schedule;
-    s->micro_batches = saturated ? 0 : l->micro_batches;
-    pthread_mutex_lock(&w->lock);
-    const mf_order_summary *other = find_order(w, l); /* another thread's is equal */
-    if (!other) {
-        mf_search_summary **bucket = &w->summaries[order_bucket(l)];
-        s->next = *bucket;
-        *bucket = s;
-        other = &s->order;
-        s = NULL;
-    }
-    pthread_mutex_unlock(&w->lock);
-    if (s) {
-        mf_order_summary_clear(&s->order);
-        free(s);
-    }
-    *out = other;
-    return MF_OK;
-}
+#define MAX_ORDERS 1100
 
 /* --- families --------------------------------------------------------------------------------- */
 
@@ -233,8 +23,6 @@ bool mf_search_add(mf_search_outcome *out, const mf_search_node *n) {
     out->child[out->children++] = *n;
     return true;
 }
-
-#define MAX_ORDERS 1100
 
 /* The layout as far as the node fixes it; the rest at its smallest, so that it is valid. */
 mf_layout mf_search_layout(const mf_search_world *w, const mf_search_node *n) {
@@ -263,16 +51,12 @@ mf_layout mf_search_layout(const mf_search_world *w, const mf_search_node *n) {
     }
     l.edp = l.gpus / (l.pp * l.ep * l.etp);
     if (n->level >= MF_LEVEL_ORDER) {
-        mf_order_point orders[MAX_ORDERS];
-        mf_space_orders(&w->space, l.pp, l.micro_batches, orders, MAX_ORDERS);
-        l.schedule = (mf_schedule_kind)orders[n->order].schedule;
-        l.vpp = orders[n->order].vpp;
+        l.schedule = (mf_schedule_kind)n->schedule;
+        l.vpp = n->vpp;
     }
     if (n->level >= MF_LEVEL_LAYOUT) {
-        mf_zero_point zeros[16];
-        mf_space_zeros(&w->space, l.dp * l.cp, l.edp, zeros, 16);
-        l.zero = zeros[n->zero].zero;
-        l.expert_zero = zeros[n->zero].expert_zero;
+        l.zero = n->zero;
+        l.expert_zero = n->expert_zero;
     }
     return l;
 }
@@ -394,16 +178,6 @@ static void split_point(mf_search_world *w, const mf_search_node *n, double best
     }
 }
 
-static mf_rough_fixed fixed_of(const mf_search_world *w, const mf_layout *l) {
-    const mf_oracle *o = w->oracle;
-    mf_param_count none = {0, 0, 0};
-    mf_rough_fixed f = {.tail = o->ops->tail(o->self, l, none),
-                        .fixed_B = o->ops->fixed_B(o->self, l),
-                        .usable_B = o->ops->usable_B(o->self, l)};
-    o->ops->send(o->self, l, &f.send_s, &f.hold_s);
-    return f;
-}
-
 /* By stages, and by the chains that were found for the order, if any. */
 static double order_bound_s(const mf_search_world *w, const mf_rates *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_rough_fixed *fixed) {
@@ -419,7 +193,7 @@ static void split_stages(mf_search_world *w, const mf_search_node *n, double bes
     mf_order_point orders[MAX_ORDERS];
     mf_zero_point zeros[16];
     mf_layout l = mf_search_layout(w, n);
-    mf_rough_fixed fixed = fixed_of(w, &l);
+    mf_rough_fixed fixed = mf_search_fixed(w, &l);
     mf_rates r;
     out->status = mf_rates_halves(w->quotes, &l, &r, &out->err);
     int64_t pairs = mf_space_zeros(&w->space, l.dp * l.cp, l.edp, zeros, 16);
@@ -430,7 +204,8 @@ static void split_stages(mf_search_world *w, const mf_search_node *n, double bes
         mf_search_node child = *n;
         const mf_order_summary *order = NULL;
         child.level = MF_LEVEL_ORDER;
-        child.order = i;
+        child.schedule = orders[i].schedule;
+        child.vpp = (int16_t)orders[i].vpp;
         l.schedule = (mf_schedule_kind)orders[i].schedule;
         l.vpp = orders[i].vpp;
         unsigned mode = 1u << mf_floor_mode_of(l.schedule);
@@ -450,54 +225,61 @@ static void split_stages(mf_search_world *w, const mf_search_node *n, double bes
 
 /* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
  * above 1 add communication to passes, and are quoted only where that is needed. */
-static mf_status order_rates(mf_search_world *w, const mf_layout *l, bool hulls, mf_rates *r,
+static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                             bool hulls, const mf_rates **r, const mf_search_stages **stages,
                              mf_err *e) {
     mf_layout plain = *l;
-    mf_rough_hull hull[2];
-    memset(hull, 0, sizeof hull);
     plain.zero = plain.expert_zero = 0;
-    mf_status status = hulls ? mf_rates_hull(w->quotes, &plain, w->space.pinned, hull, e) : MF_OK;
-    if (status == MF_OK) {
-        status = mf_rates_whole(w->quotes, &plain, r, e);
-        memcpy(r->hull, hull, sizeof hull);
-    }
-    return status;
+    mf_status status = mf_search_rates_of(w, n, &plain, hulls, r, e);
+    return status == MF_OK ? mf_search_stages_of(w, n, &plain, &(*r)->layer_params, stages, e)
+                           : status;
 }
 
-/* Bound of one layout with plain rates. */
-static double plain_bound_s(mf_search_world *w, const mf_layout *l, const mf_rates *plain,
-                            const mf_order_summary *order, const mf_rough_fixed *fixed) {
-    mf_rates r = *plain;
-    const mf_oracle *o = w->oracle;
-    o->ops->once(o->self, l, r.layer_params, &r.layer_reduce_s, &r.layer_gather_s);
-    return order_bound_s(w, &r, l, order, fixed);
+static const mf_rough_fixed *fixed_of(const mf_search_stages *s, const mf_layout *l) {
+    return &s->fixed[l->schedule == MF_SCHED_MERGED];
+}
+
+static int zero_index(const mf_search_stages *s, const mf_layout *l) {
+    int i = 0;
+    while (s->zero[i].zero != l->zero || s->zero[i].expert_zero != l->expert_zero) {
+        i++;
+    }
+    return i;
 }
 
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
                          mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
     const mf_order_summary *order = NULL;
-    mf_rates r;
+    const mf_rates *plain = NULL, *own = NULL;
+    const mf_search_stages *stages = NULL;
     bool gathers = l.zero >= 2 || l.expert_zero >= 2;
     if (!gathers && !mf_search_chains_of(w, &l)) {
         return n->key_s;
     }
-    mf_rough_fixed fixed = fixed_of(w, &l);
     out->status = mf_search_order(w, &l, &order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, &l, true, &r, &out->err);
+        out->status = order_rates(w, n, &l, true, &plain, &stages, &out->err);
     }
     if (out->status != MF_OK) {
         return n->key_s;
     }
     out->work += 20;
-    double bound_s = mf_larger(n->key_s, plain_bound_s(w, &l, &r, order, &fixed));
+    int i = zero_index(stages, &l);
+    mf_rates r = *plain;
+    r.layer_reduce_s = stages->reduce_s[i];
+    r.layer_gather_s = stages->gather_s[i];
+    double bound_s = mf_larger(n->key_s, order_bound_s(w, &r, &l, order, fixed_of(stages, &l)));
     if (gathers && bound_s < best_s) { /* with its own rates */
-        mf_rough_hull hull[2];
-        memcpy(hull, r.hull, sizeof hull);
-        out->status = mf_rates_whole(w->quotes, &l, &r, &out->err);
-        memcpy(r.hull, hull, sizeof hull);
-        bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, &fixed));
+        out->status = mf_search_rates_of(w, n, &l, false, &own, &out->err);
+        if (out->status != MF_OK) {
+            return bound_s;
+        }
+        r = *own;
+        memcpy(r.hull, plain->hull, sizeof r.hull);
+        r.layer_reduce_s = stages->reduce_s[i];
+        r.layer_gather_s = stages->gather_s[i];
+        bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, fixed_of(stages, &l)));
         out->work += 6;
     }
     return bound_s;
@@ -508,17 +290,11 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double bes
 enum { ORDER_HALVES, ORDER_WHOLE, ORDER_HULLS };
 
 /* What is reduced and gathered once a step, at the levels that take least. */
-static void least_once(const mf_search_world *w, mf_layout l, const mf_zero_point *zeros,
-                       int64_t count, mf_rates *r) {
-    const mf_oracle *o = w->oracle;
+static void least_once(const mf_search_stages *s, mf_rates *r) {
     r->layer_reduce_s = r->layer_gather_s = HUGE_VAL;
-    for (int64_t i = 0; i < count; i++) {
-        double reduce_s, gather_s;
-        l.zero = zeros[i].zero;
-        l.expert_zero = zeros[i].expert_zero;
-        o->ops->once(o->self, &l, r->layer_params, &reduce_s, &gather_s);
-        r->layer_reduce_s = mf_smaller(r->layer_reduce_s, reduce_s);
-        r->layer_gather_s = mf_smaller(r->layer_gather_s, gather_s);
+    for (int i = 0; i < s->zeros; i++) {
+        r->layer_reduce_s = mf_smaller(r->layer_reduce_s, s->reduce_s[i]);
+        r->layer_gather_s = mf_smaller(r->layer_gather_s, s->gather_s[i]);
     }
 }
 
@@ -526,35 +302,35 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
                         mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
     const mf_order_summary *order = NULL;
-    mf_zero_point zeros[16];
-    mf_rough_fixed fixed = fixed_of(w, &l);
-    mf_rates r;
+    const mf_rates *plain = NULL;
+    const mf_search_stages *stages = NULL;
     out->status = mf_search_order(w, &l, &order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, &l, n->tries >= ORDER_WHOLE, &r, &out->err);
+        out->status = order_rates(w, n, &l, n->tries >= ORDER_WHOLE, &plain, &stages, &out->err);
     }
     if (out->status != MF_OK) {
         return;
     }
-    int64_t count = mf_space_zeros(&w->space, l.dp * l.cp, l.edp, zeros, 16);
+    mf_rates r = *plain;
     if (n->tries < ORDER_HULLS) {
         mf_search_node again = *n;
         again.tries++;
-        least_once(w, l, zeros, count, &r);
-        l.zero = zeros[count - 1].zero;
-        l.expert_zero = zeros[count - 1].expert_zero;
-        push(out, &again, n, order_bound_s(w, &r, &l, order, &fixed), best_s);
+        least_once(stages, &r);
+        l.zero = stages->zero[stages->zeros - 1].zero;
+        l.expert_zero = stages->zero[stages->zeros - 1].expert_zero;
+        push(out, &again, n, order_bound_s(w, &r, &l, order, fixed_of(stages, &l)), best_s);
         out->work += 4;
         return;
     }
-    for (int64_t i = 0; i < count; i++) {
+    for (int i = 0; i < stages->zeros; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_LAYOUT;
         child.tries = 0;
-        child.zero = (int32_t)i;
-        l.zero = zeros[i].zero;
-        l.expert_zero = zeros[i].expert_zero;
-        push(out, &child, n, plain_bound_s(w, &l, &r, order, &fixed), best_s);
+        child.zero = l.zero = stages->zero[i].zero;
+        child.expert_zero = l.expert_zero = stages->zero[i].expert_zero;
+        r.layer_reduce_s = stages->reduce_s[i];
+        r.layer_gather_s = stages->gather_s[i];
+        push(out, &child, n, order_bound_s(w, &r, &l, order, fixed_of(stages, &l)), best_s);
         out->priced++;
         out->work += 4;
     }

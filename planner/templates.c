@@ -76,7 +76,8 @@ static mf_status make(const mf_block_prices *p, const mf_layout *l, const mf_blo
     double *op_s = NULL;
     *out = NULL;
     if (!x) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
+        (void)mf_err_set(e, MF_NOMEM, "out of memory");
+        return MF_NOMEM;
     }
     mf_status status = mf_block_lower(p->model, l, mf_cost_cluster(p->cost), key, &b, e);
     if (status == MF_OK) {
@@ -86,7 +87,7 @@ static mf_status make(const mf_block_prices *p, const mf_layout *l, const mf_blo
         op_s = room_for(b, e);
         status = op_s ? MF_OK : MF_NOMEM;
     }
-    if (status == MF_OK && op_s) {
+    if (op_s) {
         for (int i = 0; i < b->nops; i++) {
             op_s[i] = mf_priced_op_s(x->priced, i);
         }
@@ -139,7 +140,7 @@ static mf_status in_slot(const mf_block_prices *p, slot *s, const mf_layout *l,
     if (!here) {
         template *made;
         mf_status status = make(p, l, key, words, load, &made, e);
-        if (status != MF_OK || !made) {
+        if (status != MF_OK) {
             return status;
         }
         drop(s->kept);

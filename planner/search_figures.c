@@ -1,0 +1,186 @@
+/* search_figures.c - figures that many layouts share, in tables by what they depend on. Whoever
+ * asks first finds them; they do not change afterwards. */
+#include "planner/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rates of two sides: by how passes are played, by ZeRO levels that gather or reduce inside blocks,
+ * and then by the pipeline degree, which sets their groups. */
+typedef struct rates_key {
+    int32_t side, expert, dense;
+    uint8_t mode, zero, expert_zero;
+    bool hulls;
+} rates_key;
+
+struct mf_search_rates {
+    rates_key key;
+    mf_rates rates;
+    mf_search_rates *next;
+};
+
+struct mf_search_once {
+    int32_t expert, dense;
+    mf_search_stages stages;
+    mf_search_once *next;
+};
+
+static size_t bucket_of(int64_t a, int64_t b, int64_t c) {
+    uint64_t h = (uint64_t)a * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ (h >> 32) ^ (uint64_t)b) * UINT64_C(0xbf58476d1ce4e5b9);
+    h = (h ^ (h >> 32) ^ (uint64_t)c) * UINT64_C(0x94d049bb133111eb);
+    return (size_t)(h >> 40) % MF_SEARCH_BUCKETS;
+}
+
+void mf_search_figures_clear(mf_search_world *w) {
+    for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
+        for (mf_search_rates *r = w->rates[b], *next; r; r = next) {
+            next = r->next;
+            free(r);
+        }
+        for (mf_search_once *o = w->once[b], *next; o; o = next) {
+            next = o->next;
+            free(o);
+        }
+        w->rates[b] = NULL;
+        w->once[b] = NULL;
+    }
+}
+
+/* --- rates ------------------------------------------------------------------------------------ */
+
+static bool same_rates(const rates_key *a, const rates_key *b) {
+    return a->side == b->side && a->expert == b->expert && a->dense == b->dense &&
+           a->mode == b->mode && a->zero == b->zero && a->expert_zero == b->expert_zero &&
+           a->hulls == b->hulls;
+}
+
+static const mf_search_rates *find_rates(const mf_search_world *w, size_t bucket,
+                                         const rates_key *key) {
+    const mf_search_rates *r = w->rates[bucket];
+    while (r && !same_rates(&r->key, key)) {
+        r = r->next;
+    }
+    return r;
+}
+
+static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, bool hulls, mf_rates *out,
+                           mf_err *e) {
+    mf_status status = mf_rates_whole(w->quotes, l, out, e);
+    if (status == MF_OK && hulls) {
+        status = mf_rates_hull(w->quotes, l, w->space.pinned, out->hull, e);
+    }
+    return status;
+}
+
+mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                             bool hulls, const mf_rates **out, mf_err *e) {
+    bool gathers = l->zero >= 2 || l->expert_zero >= 2;
+    bool grouped = gathers || l->aux_scope == MF_AUX_GLOBAL;
+    const rates_key key = {.side = n->side,
+                           .expert = n->expert,
+                           .dense = grouped ? n->dense : -1,
+                           .mode = (uint8_t)mf_floor_mode_of(l->schedule),
+                           .zero = l->zero >= 2 ? l->zero : 0,
+                           .expert_zero = l->expert_zero >= 2 ? l->expert_zero : 0,
+                           .hulls = hulls};
+    size_t bucket = bucket_of(key.side, key.expert, key.dense * 4 + key.mode);
+    pthread_mutex_lock(&w->lock);
+    const mf_search_rates *found = find_rates(w, bucket, &key);
+    pthread_mutex_unlock(&w->lock);
+    if (found) {
+        *out = &found->rates;
+        return MF_OK;
+    }
+    mf_search_rates *made = malloc(sizeof *made);
+    if (!made) {
+        (void)mf_err_set(e, MF_NOMEM, "out of memory");
+        return MF_NOMEM;
+    }
+    made->key = key;
+    mf_status status = ask_rates(w, l, hulls, &made->rates, e);
+    if (status != MF_OK) {
+        free(made);
+        return status;
+    }
+    pthread_mutex_lock(&w->lock);
+    found = find_rates(w, bucket, &key); /* another thread's are equal */
+    if (!found) {
+        made->next = w->rates[bucket];
+        w->rates[bucket] = made;
+        found = made;
+        made = NULL;
+    }
+    pthread_mutex_unlock(&w->lock);
+    free(made);
+    *out = &found->rates;
+    return MF_OK;
+}
+
+/* --- once a step ------------------------------------------------------------------------------ */
+
+static const mf_search_once *find_once(const mf_search_world *w, size_t bucket,
+                                       const mf_search_node *n) {
+    const mf_search_once *o = w->once[bucket];
+    while (o && !(o->expert == n->expert && o->dense == n->dense)) {
+        o = o->next;
+    }
+    return o;
+}
+
+mf_rough_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l) {
+    const mf_oracle *o = w->oracle;
+    mf_param_count none = {0, 0, 0};
+    mf_rough_fixed f = {.tail = o->ops->tail(o->self, l, none),
+                        .fixed_B = o->ops->fixed_B(o->self, l),
+                        .usable_B = o->ops->usable_B(o->self, l)};
+    o->ops->send(o->self, l, &f.send_s, &f.hold_s);
+    return f;
+}
+
+static void find_stages(const mf_search_world *w, const mf_layout *from,
+                        const mf_param_count *layer, mf_search_stages *out) {
+    const mf_oracle *o = w->oracle;
+    mf_layout l = *from;
+    l.schedule = MF_SCHED_1F1B;
+    out->fixed[0] = mf_search_fixed(w, &l);
+    l.schedule = MF_SCHED_MERGED;
+    out->fixed[1] = mf_search_fixed(w, &l);
+    out->zeros = (int)mf_space_zeros(&w->space, l.dp * l.cp, l.edp, out->zero, MF_SEARCH_ZEROS);
+    for (int i = 0; i < out->zeros; i++) {
+        l.zero = out->zero[i].zero;
+        l.expert_zero = out->zero[i].expert_zero;
+        o->ops->once(o->self, &l, *layer, &out->reduce_s[i], &out->gather_s[i]);
+    }
+}
+
+mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                              const mf_param_count *layer, const mf_search_stages **out,
+                              mf_err *e) {
+    size_t bucket = bucket_of(n->dense, n->expert, 0);
+    pthread_mutex_lock(&w->lock);
+    const mf_search_once *found = find_once(w, bucket, n);
+    pthread_mutex_unlock(&w->lock);
+    if (!found) {
+        mf_search_once *made = malloc(sizeof *made);
+        if (!made) {
+            (void)mf_err_set(e, MF_NOMEM, "out of memory");
+            return MF_NOMEM;
+        }
+        made->expert = n->expert;
+        made->dense = n->dense;
+        find_stages(w, l, layer, &made->stages);
+        pthread_mutex_lock(&w->lock);
+        found = find_once(w, bucket, n); /* another thread's is equal */
+        if (!found) {
+            made->next = w->once[bucket];
+            w->once[bucket] = made;
+            found = made;
+            made = NULL;
+        }
+        pthread_mutex_unlock(&w->lock);
+        free(made);
+    }
+    *out = &found->stages;
+    return MF_OK;
+}

@@ -1,0 +1,218 @@
+/* search_world.c - what a search shares: its lists of points, and what was found for orders. */
+#include "planner/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the world -------------------------------------------------------------------------------- */
+
+static bool same_side(const mf_dense_point *a, const mf_dense_point *b) {
+    return a->precision == b->precision && a->cp_type == b->cp_type && a->tp == b->tp &&
+           a->cp == b->cp && a->mbs == b->mbs;
+}
+
+static int by_side(const void *x, const void *y) {
+    const mf_dense_point *a = x, *b = y;
+    const int32_t keys[][2] = {{a->precision, b->precision}, {a->tp, b->tp},   {a->cp, b->cp},
+                               {a->cp_type, b->cp_type},     {a->mbs, b->mbs}, {a->pp, b->pp}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (keys[i][0] != keys[i][1]) {
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static int by_expert(const void *x, const void *y) {
+    const mf_expert_point *a = x, *b = y;
+    const int32_t keys[][2] = {
+        {a->ep, b->ep}, {a->etp, b->etp}, {a->dispatcher, b->dispatcher}, {a->pp, b->pp}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (keys[i][0] != keys[i][1]) {
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+/* Every expert side of any pipeline degree, once. */
+static mf_status find_experts(mf_search_world *w, mf_err *e) {
+    int64_t room = 0, n = 0;
+    for (int64_t i = 0; i < w->denses; i++) {
+        bool seen = false;
+        for (int64_t k = 0; k < i && !seen; k++) {
+            seen = w->dense[k].pp == w->dense[i].pp;
+        }
+        if (seen) {
+            continue;
+        }
+        int64_t count = mf_space_experts(&w->space, w->dense[i].pp, NULL, 0);
+        mf_expert_point *grown = realloc(w->expert, (size_t)(room + count + 1) * sizeof *grown);
+        if (!grown) {
+            return mf_err_set(e, MF_NOMEM, "out of memory");
+        }
+        w->expert = grown;
+        mf_space_experts(&w->space, w->dense[i].pp, grown + room, count);
+        room += count;
+    }
+    if (room == 0) {
+        return MF_OK;
+    }
+    qsort(w->expert, (size_t)room, sizeof *w->expert, by_expert);
+    for (int64_t i = 0; i < room; i++) {
+        bool same = n > 0 && w->expert[n - 1].ep == w->expert[i].ep &&
+                    w->expert[n - 1].etp == w->expert[i].etp &&
+                    w->expert[n - 1].dispatcher == w->expert[i].dispatcher;
+        if (!same) {
+            w->expert[n++] = w->expert[i];
+        }
+    }
+    w->experts = n;
+    return MF_OK;
+}
+
+static mf_status find_sides(mf_search_world *w, mf_err *e) {
+    w->denses = mf_space_dense(&w->space, NULL, 0);
+    w->dense = calloc((size_t)w->denses + 1, sizeof *w->dense);
+    w->side = calloc((size_t)w->denses + 1, sizeof *w->side);
+    if (!w->dense || !w->side) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_space_dense(&w->space, w->dense, w->denses);
+    qsort(w->dense, (size_t)w->denses, sizeof *w->dense, by_side);
+    for (int64_t i = 0; i < w->denses; i++) {
+        if (i == 0 || !same_side(&w->dense[i], &w->dense[i - 1])) {
+            w->side[w->sides++] = (mf_search_side){(int32_t)i, 0};
+        }
+        w->side[w->sides - 1].count++;
+    }
+    return MF_OK;
+}
+
+mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_space *s,
+                               mf_err *e) {
+    memset(w, 0, sizeof *w);
+    w->space = *s;
+    w->oracle = o;
+    w->layers = mf_rough_layers(s->model);
+    w->others = mf_model_positions(s->model) - w->layers;
+    pthread_mutex_init(&w->lock, NULL);
+    mf_status status = mf_quotes_create(o, &w->quotes, e);
+    if (status == MF_OK) {
+        status = find_sides(w, e);
+    }
+    return status == MF_OK ? find_experts(w, e) : status;
+}
+
+void mf_search_world_clear(mf_search_world *w) {
+    for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
+        for (mf_search_summary *s = w->summaries[b], *next; s; s = next) {
+            next = s->next;
+            mf_order_summary_clear(&s->order);
+            free(s);
+        }
+        for (mf_search_chains *c = w->chains[b], *next; c; c = next) {
+            next = c->next;
+            mf_chains_clear(&c->chains);
+            free(c);
+        }
+    }
+    mf_search_figures_clear(w);
+    mf_quotes_destroy(w->quotes);
+    free(w->dense);
+    free(w->expert);
+    free(w->side);
+    pthread_mutex_destroy(&w->lock);
+    memset(w, 0, sizeof *w);
+}
+
+/* --- orders ----------------------------------------------------------------------------------- */
+
+static size_t order_bucket(const mf_layout *l) {
+    uint64_t h = (uint64_t)l->pp * 131 + (uint64_t)l->vpp * 17 + (uint64_t)l->schedule;
+    return (size_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 40) % MF_SEARCH_BUCKETS;
+}
+
+static mf_search_chains *find_chains(const mf_search_world *w, const mf_layout *l) {
+    for (mf_search_chains *c = w->chains[order_bucket(l)]; c; c = c->next) {
+        if (c->schedule == (int)l->schedule && c->pp == l->pp && c->vpp == l->vpp &&
+            c->micro_batches == l->micro_batches) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+const mf_chains *mf_search_chains_of(const mf_search_world *w, const mf_layout *l) {
+    const mf_search_chains *c = find_chains(w, l);
+    return c ? &c->chains : NULL;
+}
+
+void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains) {
+    mf_layout l = {.pp = chains->pp,
+                   .vpp = chains->vpp,
+                   .micro_batches = chains->micro_batches,
+                   .schedule = (mf_schedule_kind)chains->schedule};
+    mf_search_chains *old = find_chains(w, &l);
+    if (old) {
+        mf_chains_clear(&old->chains);
+        old->chains = chains->chains;
+        free(chains);
+    } else {
+        mf_search_chains **bucket = &w->chains[order_bucket(&l)];
+        chains->next = *bucket;
+        *bucket = chains;
+    }
+}
+
+static const mf_order_summary *find_order(const mf_search_world *w, const mf_layout *l) {
+    for (const mf_search_summary *s = w->summaries[order_bucket(l)]; s; s = s->next) {
+        if (s->schedule == (int)l->schedule && s->pp == l->pp && s->vpp == l->vpp &&
+            (s->micro_batches == l->micro_batches ||
+             (s->micro_batches == 0 && l->micro_batches > 8 * l->pp))) {
+            return &s->order;
+        }
+    }
+    return NULL;
+}
+
+mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
+                          mf_err *e) {
+    pthread_mutex_lock(&w->lock);
+    *out = find_order(w, l);
+    pthread_mutex_unlock(&w->lock);
+    if (*out) {
+        return MF_OK;
+    }
+    mf_search_summary *s = calloc(1, sizeof *s);
+    if (!s) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    bool saturated = false;
+    mf_status status = mf_order_summarise(l, w->oracle->ops->schedule, w->oracle->self, w->layers,
+                                          w->others, &s->order, &saturated, e);
+    if (status != MF_OK) {
+        free(s);
+        return status;
+    }
+    s->pp = l->pp;
+    s->vpp = l->vpp;
+    s->schedule = (int)l->schedule;
+    s->micro_batches = saturated ? 0 : l->micro_batches;
+    pthread_mutex_lock(&w->lock);
+    const mf_order_summary *other = find_order(w, l); /* another thread's is equal */
+    if (!other) {
+        mf_search_summary **bucket = &w->summaries[order_bucket(l)];
+        s->next = *bucket;
+        *bucket = s;
+        other = &s->order;
+        s = NULL;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (s) {
+        mf_order_summary_clear(&s->order);
+        free(s);
+    }
+    *out = other;
+    return MF_OK;
+}
