@@ -37,6 +37,16 @@ static const struct {
      "they were measured: one factor for all of Blackwell, prior 0.94",
      "B200, GB200, B300, GB300",
      "share of bandwidth over all such ops in public rows: 0.49 after 0.52 on H100"},
+    {"Full recomputation, DeepEP, no graph where a row says nothing", "skl-045 to -050",
+     "qwen3_30b_a3b_pretrain_config, which their source runs"},
+    {"One BF16 weight gradient of each shape that nobody reads, one of the head for a moment "
+     "(memory)",
+     "Megatron", "get_dummy_wgrad of Transformer Engine; tensor_parallel/layers.py"},
+    {"FP32 parameters stay on the device when the optimizer leaves it (memory)", "Megatron",
+     "HybridDeviceOptimizer; 8 bytes an element in Bridge's own figures"},
+    {"Cross-entropy: three FP32 tensors of the logits stand at a time, four over TP; BF16 logits "
+     "stay reserved (memory)",
+     "torchtitan until its loss was compiled", "torch's loss.py; memory is stated as reserved"},
     {"Copies around the experts' activation: biases, clamps, padding", "Megatron MoE",
      "Megatron-LM experts.py; none with the fused grouped MLP"},
     {"Rows reordered inside dispatch and combine", "HybridEP", "DeepEP's hybrid branch"},

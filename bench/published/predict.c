@@ -117,13 +117,17 @@ bool pub_flags_known(const pub_row *r) {
                           PUB_UNKNOWN_MBS)) == 0;
 }
 
+/* memory_B may be NULL. */
 static mf_status simulate(const mf_cost *cost, const pub_row *r, const mf_layout *l, mf_sim **sim,
-                          mf_err *e) {
+                          double *memory_B, mf_err *e) {
     mf_program *program = NULL;
     mf_sim_options options = {0};
     mf_status status = pub_lower(r, l, &program, e);
     if (status == MF_OK) {
         status = mf_sim_step(cost, program, &options, sim, e);
+    }
+    if (status == MF_OK && memory_B != NULL) {
+        *memory_B = pub_reported_memory_B(r, program, (*sim)->memory);
     }
     mf_program_destroy(program);
     return status;
@@ -135,7 +139,7 @@ static mf_status shorter(const mf_cost *cost, const pub_row *r, mf_layout l, int
     mf_sim *sim = NULL;
     l.gbs = rounds * l.pp * l.mbs * l.dp;
     mf_status status = mf_layout_resolve(&l, &r->model, e);
-    status = status == MF_OK ? simulate(cost, r, &l, &sim, e) : status;
+    status = status == MF_OK ? simulate(cost, r, &l, &sim, NULL, e) : status;
     *time_s = status == MF_OK ? sim->step_time_s : 0;
     mf_sim_destroy(sim);
     return status;
@@ -148,7 +152,7 @@ static mf_status quick_way(const mf_cost *cost, const pub_row *r, const mf_layou
     enum { SHORT = 2, LONG = 4 };
     if (l->micro_batches < 2 * (SHORT + LONG) * l->pp) {
         mf_sim *sim = NULL;
-        mf_status status = simulate(cost, r, l, &sim, e);
+        mf_status status = simulate(cost, r, l, &sim, NULL, e);
         *time_s = status == MF_OK ? sim->step_time_s : 0;
         mf_sim_destroy(sim);
         return status;
@@ -198,14 +202,15 @@ static void predict_row(const mf_cost *cost, pub_row *r) {
     r->fits = true;
     for (int i = 0; i < r->ways; i++) {
         mf_sim *sim = NULL;
-        if (simulate(cost, r, &r->way[i], &sim, &e) != MF_OK) {
+        double memory_B;
+        if (simulate(cost, r, &r->way[i], &sim, &memory_B, &e) != MF_OK) {
             snprintf(r->skipped, sizeof r->skipped, "prediction failed: %.70s", e.text);
             return;
         }
         log_s += log(sim->step_time_s) / r->ways;
         low = fmin(low, sim->low_s);
         high = fmax(high, sim->high_s);
-        r->predicted_memory_B += sim->memory->peak_B / r->ways;
+        r->predicted_memory_B += memory_B / r->ways;
         r->fits &= sim->memory->fits;
         for (int k = 0; k < MF_BD_COUNT; k++) {
             r->breakdown_s[k] += sim->breakdown_s[k] / r->ways;

@@ -4,6 +4,7 @@
 
 #include "bench/published/rows.h"
 #include "core/lower.h"
+#include "core/memory.h"
 #include "costmodel/cost.h"
 
 #define PUB_MAX_PROFILES 16
@@ -32,6 +33,10 @@ mf_status pub_assign(const pub_row *r, const mf_layout *l, mf_assignment *a, mf_
 
 /* The step program of one way of the row, as its software runs it; to be destroyed. */
 mf_status pub_lower(const pub_row *r, const mf_layout *l, mf_program **out, mf_err *e);
+
+/* The peak that the row's program reports, largest of its stages: allocated (PyTorch), without what
+ * the allocator does not know; with what the program holds beside the plan's tensors. */
+double pub_reported_memory_B(const pub_row *r, const mf_program *p, const mf_memory *m);
 
 /* Prints where the time of a row's first way goes, by kind of op. */
 mf_status pub_print_ops(const pub_profiles *p, const pub_row *r, mf_err *e);

@@ -228,8 +228,11 @@ static void skipped_table(FILE *f, const pub_row *rows, int count) {
 }
 
 static void memory_table(FILE *f, const pub_row *rows, int count) {
-    fprintf(f, "\n## Memory\n\nPublished peaks are what an allocator reported (allocated or "
-               "reserved); predictions are moefold's static plan with context.\n\n"
+    fprintf(f, "\n## Memory\n\nPublished peaks are what PyTorch's allocator reported (allocated; "
+               "torchtitan: reserved). Predictions are moefold's static plan without CUDA context "
+               "and NCCL's buffers, which that allocator does not know, and for Megatron with the "
+               "weight gradients that Transformer Engine hands out and nobody reads "
+               "(`bench/published/memory.c`).\n\n"
                "| row | model | published GB | predicted GB | error %% |\n|---|---|---|---|---|\n");
     double sum_abs = 0, sum = 0;
     int n = 0;

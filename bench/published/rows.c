@@ -147,11 +147,31 @@ static void read_layout(pub_row *r, const char *const f[C_COUNT]) {
     }
     r->unknown |= *f[C_MBS] ? 0 : PUB_UNKNOWN_MBS;
     /* A recipe that was found sets no VPP where it interleaves nothing. */
-    bool recipe = pub_has(r->notes, "extras from recipe");
+    bool recipe = pub_has(r->notes, "extras from recipe") || *pub_named_recipe(f[C_SOURCE])->graph;
     r->unknown |= *f[C_VPP] || l->pp == 1 || recipe ? 0 : PUB_UNKNOWN_VPP;
     if (l->gpus <= 0 || l->mbs <= 0 || l->gpus % (l->tp * l->cp * l->pp) != 0 ||
         l->gbs % (l->mbs * (l->gpus / (l->tp * l->cp * l->pp))) != 0) {
         pub_skip(r, "incomplete: the printed degrees do not multiply");
+    }
+}
+
+static const char *stated(const char *field, const char *in_recipe) {
+    return *field ? field : in_recipe;
+}
+
+/* A run may have overridden what its recipe says: the row itself still leaves it unsaid. */
+static void mark_unsaid(pub_row *r, const char *const f[C_COUNT]) {
+    static const struct {
+        int column;
+        unsigned bit;
+        bool moe;
+    } flags[] = {{C_RECOMPUTE, PUB_UNKNOWN_RECOMPUTE, false},
+                 {C_GRAPH, PUB_UNKNOWN_GRAPH, false},
+                 {C_OVERLAP, PUB_UNKNOWN_OVERLAP, true},
+                 {C_DISPATCHER, PUB_UNKNOWN_DISPATCHER, true}};
+    for (size_t i = 0; i < COUNT(flags) && r->in_recipe; i++) {
+        bool asked = r->moe || !flags[i].moe;
+        r->unknown |= asked && *f[flags[i].column] == '\0' ? flags[i].bit : 0;
     }
 }
 
@@ -215,9 +235,13 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     }
     pub_read_precision(r, f[C_PRECISION], r->cluster.gpu.arch);
     pub_read_recipe_defaults(r);
-    pub_read_recompute(r, f[C_RECOMPUTE]);
+    const pub_recipe *recipe = pub_named_recipe(f[C_SOURCE]);
+    r->in_recipe = *recipe->graph != '\0';
+    pub_read_recompute(r, stated(f[C_RECOMPUTE], recipe->recompute));
     pub_read_offload(r, f[C_OFFLOAD]);
-    pub_read_run(r, f[C_OVERLAP], f[C_DISPATCHER], f[C_GRAPH]);
+    pub_read_run(r, stated(f[C_OVERLAP], recipe->overlap),
+                 stated(f[C_DISPATCHER], recipe->dispatcher), stated(f[C_GRAPH], recipe->graph));
+    mark_unsaid(r, f);
     read_truth(r, f);
     split(r); /* by the layout as printed */
     /* The Folding paper's older methods: ETP is TP, and not printed. */

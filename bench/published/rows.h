@@ -33,6 +33,7 @@ typedef struct pub_row {
     char reason[160];  /* known peculiarity: stays in every mean, named among the worst */
     bool moe, dropped_tokens, fsdp;
     bool unfolded;            /* experts follow TP: no ETP of their own */
+    bool in_recipe;           /* what it leaves unsaid is what the recipe does that it names */
     bool dispatcher_open;     /* not even the library's default is stated */
     int64_t recompute_layers; /* full recomputation of so many layers a virtual stage; 0 = of all */
     bool delayed_scales;      /* FP8 with the scales of earlier steps, NeMo's default until 25.05 */

@@ -18,6 +18,13 @@ void pub_read_software(pub_row *r, const char *source_text);
 void pub_read_model(pub_row *r, const char *name, const char *id, mf_err *e);
 void pub_read_reason(pub_row *r);
 
+/* How a recipe that a source names runs: in the words of the table's columns. */
+typedef struct pub_recipe {
+    const char *recompute, *overlap, *dispatcher, *graph;
+} pub_recipe;
+/* known.c: of the recipe that the source's text names, all "" where it names none that was read. */
+const pub_recipe *pub_named_recipe(const char *source_text);
+
 /* recipe.c: one column each, as text. */
 void pub_read_precision(pub_row *r, const char *text, const char *arch);
 void pub_read_recompute(pub_row *r, const char *text);

@@ -59,7 +59,7 @@ static int graphs_of(const pub_row *r, mf_graph_mode *out) {
     out[n++] = r->layout.graph;
     /* Release notes of 25.11: graphs of the whole iteration for dense models, of parts of the layer
      * for MoE models. */
-    if ((r->unknown & PUB_UNKNOWN_GRAPH) && release_of(r) >= 25.11) {
+    if ((r->unknown & PUB_UNKNOWN_GRAPH) && !r->in_recipe && release_of(r) >= 25.11) {
         out[n++] = r->moe ? MF_GRAPH_PARTIAL : MF_GRAPH_STEP;
     }
     return n;
