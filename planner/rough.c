@@ -30,23 +30,9 @@ double mf_rough_stages_s(const mf_rates *r, unsigned modes, int64_t pp, int64_t 
 
 /* What a stage holds besides layers of the main class. */
 typedef struct stage_ends {
-    mf_rough_pass pass;
-    mf_param_count params;
+    double time_s, plain_s, f_s, b_s, w_s;
+    double used_B; /* persistent */
 } stage_ends;
-
-static stage_ends ends_of(const mf_rates *r, const mf_layout *l, int64_t p) {
-    stage_ends x;
-    memset(&x, 0, sizeof x);
-    if (p == 0) {
-        mf_rough_add_pass(&x.pass, &r->embedding, 1.0);
-        mf_rough_add_params(&x.params, &r->embedding_params, 1);
-    }
-    if (p == mf_layout_stage_of(l, l->pp * l->vpp - 1)) {
-        mf_rough_add_pass(&x.pass, &r->head, 1.0);
-        mf_rough_add_params(&x.params, &r->head_params, 1);
-    }
-    return x;
-}
 
 /* Persistent bytes, shards not rounded up. */
 static double persistent_B(const mf_layout *l, const mf_param_count *params) {
@@ -54,6 +40,31 @@ static double persistent_B(const mf_layout *l, const mf_param_count *params) {
     double rounding_B = 32.0; /* a shard's last element: four figures of eight bytes at most */
     double bytes = s.weights_B + s.gradients_B + s.optimizer_B;
     return bytes > rounding_B ? bytes - rounding_B : 0.0;
+}
+
+static void add_end(stage_ends *x, const mf_rough_pass *p, mf_floor_mode mode) {
+    x->time_s += p->time_s[mode];
+    x->plain_s += p->time_s[MF_FLOOR_PLAIN];
+    x->f_s += p->f_s;
+    x->b_s += p->b_s;
+    x->w_s += p->w_s;
+}
+
+static stage_ends ends_of(const mf_rates *r, const mf_layout *l, int64_t p) {
+    stage_ends x = {0, 0, 0, 0, 0, 0};
+    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    bool first = p == 0, last = p == mf_layout_stage_of(l, l->pp * l->vpp - 1);
+    mf_param_count params = {0, 0, 0};
+    if (first) {
+        add_end(&x, &r->embedding, mode);
+        mf_rough_add_params(&params, &r->embedding_params, 1);
+    }
+    if (last) {
+        add_end(&x, &r->head, mode);
+        mf_rough_add_params(&params, &r->head_params, 1);
+    }
+    x.used_B = first || last ? persistent_B(l, &params) : 0.0;
+    return x;
 }
 
 /* Time of a layer that may keep so much of each micro-batch; INFINITY when none keeps so little. */
@@ -70,27 +81,41 @@ static double hull_at(const mf_rough_hull *h, double saved_B) {
     return HUGE_VAL;
 }
 
+/* A layout that is bounded. */
+typedef struct bounding {
+    const mf_rates *r;
+    const mf_layout *l;
+    const mf_order_summary *o;
+    const mf_rough_fixed *f;
+    mf_floor_mode mode;
+    double layer_B; /* persistent, of a main layer */
+} bounding;
+
 /* Least step when stage p holds k layers of the main class, of which each may keep saved_B, and the
  * ends that it must. */
-static double stage_step_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                           const mf_rough_fixed *f, const stage_ends *ends, int64_t p, int k,
+static double stage_step_s(const bounding *b, const stage_ends *ends, int64_t p, int k,
                            double saved_B) {
-    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    const mf_rates *r = b->r;
+    const mf_layout *l = b->l;
+    const mf_order_summary *o = b->o;
+    const mf_rough_fixed *f = b->f;
     double sends_s = (double)p * f->send_s;
     mf_stage_sums x = {
-        .time_s = k * mf_larger(r->layer.time_s[mode], hull_at(&r->hull[0], saved_B)) +
-                  ends->pass.time_s[mode],
-        .plain_s = k * mf_larger(r->layer.time_s[MF_FLOOR_PLAIN], hull_at(&r->hull[1], saved_B)) +
-                   ends->pass.time_s[MF_FLOOR_PLAIN],
-        .f_s = k * r->layer.f_s + ends->pass.f_s,
-        .b_s = k * r->layer.b_s + ends->pass.b_s,
-        .w_s = k * r->layer.w_s + ends->pass.w_s,
+        .time_s =
+            k * mf_larger(r->layer.time_s[b->mode], hull_at(&r->hull[0], saved_B)) + ends->time_s,
+        .f_s = k * r->layer.f_s + ends->f_s,
+        .b_s = k * r->layer.b_s + ends->b_s,
+        .w_s = k * r->layer.w_s + ends->w_s,
         .hold_s = f->hold_s * (double)((p > 0) + (p + 1 < l->pp)),
         .gather_s = k * r->layer_gather_s,
         .reduce_s = k * r->layer_reduce_s,
         .once_s = f->tail.fixed_s,
         .layers = k,
     };
+    if (b->mode == MF_FLOOR_MERGED) { /* no other mode asks */
+        x.plain_s = k * mf_larger(r->layer.time_s[MF_FLOOR_PLAIN], hull_at(&r->hull[1], saved_B)) +
+                    ends->plain_s;
+    }
     if (p > 0) {
         x.in_s = r->embedding.f_s + (double)(p - 1) * r->f_least_s + sends_s;
         x.out_s = r->embedding.b_s + (double)(p - 1) * r->b_least_s + sends_s;
@@ -99,7 +124,7 @@ static double stage_step_s(const mf_rates *r, const mf_layout *l, const mf_order
     x.exposed_s =
         mf_stage_exposed_s(f->tail.exposed, left_s, o->chunks * r->layer_gather_s, x.f_s) +
         mf_stage_exposed_s(f->tail.exposed, x.reduce_s, o->chunks * r->layer_reduce_s, x.b_s);
-    if (mode == MF_FLOOR_SPLIT && !(r->layer.w_s > 0.0)) {
+    if (b->mode == MF_FLOOR_SPLIT && !(r->layer.w_s > 0.0)) {
         /* quoted in one go: what of a backward pass is its weight gradient is not known */
         x.b_s = x.w_s = 0.0;
         x.behind_s = r->all.f_s - (o->chunks == 1 ? x.in_s + x.f_s : 0.0);
@@ -117,58 +142,51 @@ static double stage_step_s(const mf_rates *r, const mf_layout *l, const mf_order
 
 enum { MAX_STAGES = 512 };
 
-/* Least step of every stage if it took one more layer; INFINITY when that does not fit. */
-typedef struct stage_next {
-    stage_ends ends;
-    double step_s, used_B;
-    int held;
-} stage_next;
-
-static void next_step(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                      const mf_rough_fixed *f, double layer_B, int64_t p, stage_next *s) {
-    int k = s->held + 1;
-    if (k > o->layers) { /* there are no more */
-        s->step_s = HUGE_VAL;
-        return;
+/* Least step of stage p if it took a k-th layer; INFINITY when that does not fit, or there are no
+ * more. */
+static double next_step(const bounding *b, const stage_ends *ends, int64_t p, int k) {
+    if (k > b->o->layers) {
+        return HUGE_VAL;
     }
-    double flight = (double)o->flight[(size_t)p * (size_t)(o->layers + 1) + (size_t)k];
-    double room_B = f->usable_B - f->fixed_B - s->used_B - r->layer_fixed_B - k * layer_B;
+    double flight = (double)b->o->flight[(size_t)p * (size_t)(b->o->layers + 1) + (size_t)k];
+    double room_B =
+        b->f->usable_B - b->f->fixed_B - ends->used_B - b->r->layer_fixed_B - k * b->layer_B;
     double saved_B = flight > 0.0 ? room_B / (flight * k) : HUGE_VAL;
-    s->step_s = room_B < 0.0 ? HUGE_VAL : stage_step_s(r, l, o, f, &s->ends, p, k, saved_B);
+    return room_B < 0.0 ? HUGE_VAL : stage_step_s(b, ends, p, k, saved_B);
 }
 
 double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                         const mf_rough_fixed *f) {
+                         const mf_rough_fixed *f, double enough_s) {
     /* the n-th smallest of all stage_step_s(p, k): layer by layer to the stage that bears it best
      */
-    stage_next stage[MAX_STAGES];
-    double worst_s = 0.0, layer_B = persistent_B(l, &r->layer_params);
+    const bounding b = {
+        r, l, o, f, mf_floor_mode_of(l->schedule), persistent_B(l, &r->layer_params)};
+    stage_ends ends[MAX_STAGES];
+    double step_s[MAX_STAGES]; /* of every stage if it took one more layer */
+    int held[MAX_STAGES];
     if (l->pp < 1 || l->pp > MAX_STAGES) {
         return 0.0;
     }
-    for (int64_t p = 0; p < l->pp; p++) {
-        stage_next *s = &stage[p];
-        s->ends = ends_of(r, l, p);
-        s->used_B = persistent_B(l, &s->ends.params);
-        s->held = 0;
-        next_step(r, l, o, f, layer_B, p, s);
+    double worst_s = (double)l->micro_batches * r->all.time_s[b.mode] / (double)l->pp +
+                     f->tail.fixed_s; /* if work were shared evenly */
+    for (int64_t p = 0; p < l->pp && worst_s < enough_s; p++) {
+        ends[p] = ends_of(r, l, p);
+        held[p] = 0;
+        step_s[p] = next_step(&b, &ends[p], p, 1);
     }
-    for (int n = 0; n < r->layers; n++) {
+    for (int n = 0; n < r->layers && worst_s < enough_s; n++) {
         int64_t best = 0;
+        double best_s = step_s[0];
         for (int64_t p = 1; p < l->pp; p++) {
-            best = stage[p].step_s < stage[best].step_s ? p : best;
+            bool better = step_s[p] < best_s;
+            best_s = better ? step_s[p] : best_s;
+            best = better ? p : best;
         }
-        worst_s = mf_larger(worst_s, stage[best].step_s);
-        if (isinf(worst_s)) {
-            return worst_s;
-        }
-        stage[best].held++;
-        next_step(r, l, o, f, layer_B, best, &stage[best]);
+        worst_s = mf_larger(worst_s, best_s);
+        held[best]++;
+        step_s[best] = next_step(&b, &ends[best], best, held[best] + 1);
     }
-    double even_s =
-        (double)l->micro_batches * r->all.time_s[mf_floor_mode_of(l->schedule)] / (double)l->pp +
-        f->tail.fixed_s;
-    return mf_larger(worst_s, even_s);
+    return worst_s;
 }
 
 /* --- by a mean of chains ---------------------------------------------------------------------- */
@@ -219,15 +237,13 @@ static double visits(const mf_rates *r, const mf_layout *l, const mf_chains *c, 
 }
 
 /* What k main layers of a stage take more by micro-batch for want of memory. */
-static double extra_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                      const mf_rough_fixed *f, double used_B, double layer_B, int64_t p, int k) {
-    if (k > o->layers) { /* there are no more */
+static double extra_s(const bounding *b, double used_B, int64_t p, int k) {
+    if (k > b->o->layers) { /* there are no more */
         return HUGE_VAL;
     }
-    double flight = (double)o->flight[(size_t)p * (size_t)(o->layers + 1) + (size_t)k];
-    double room_B = f->usable_B - f->fixed_B - used_B - r->layer_fixed_B - k * layer_B;
-    const mf_rough_hull *h = &r->hull[0];
-    (void)l;
+    double flight = (double)b->o->flight[(size_t)p * (size_t)(b->o->layers + 1) + (size_t)k];
+    double room_B = b->f->usable_B - b->f->fixed_B - used_B - b->r->layer_fixed_B - k * b->layer_B;
+    const mf_rough_hull *h = &b->r->hull[0];
     if (room_B < 0.0) {
         return HUGE_VAL;
     }
@@ -237,44 +253,56 @@ static double extra_s(const mf_rates *r, const mf_layout *l, const mf_order_summ
     return k * mf_larger(0.0, hull_at(h, room_B / (flight * k)) - h->time_s[0]);
 }
 
+/* A stage that layers go to. */
+typedef struct mean_stage {
+    double stage_s, used_B;
+    double next_s, had_s; /* for want of memory, with one layer more and now */
+    int held;
+} mean_stage;
+
+/* What one more layer adds to the mean. */
+static double more_s(const mean_stage *x, double extra) {
+    return x->stage_s + extra * (x->next_s - x->had_s);
+}
+
 double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
                        const mf_rough_fixed *f, const mf_chains *c) {
-    double stage_s[MAX_STAGES], next_s[MAX_STAGES], had_s[MAX_STAGES], used_B[MAX_STAGES];
-    int held[MAX_STAGES];
-    double layer_B = persistent_B(l, &r->layer_params);
+    mean_stage stage[MAX_STAGES];
+    double stage_s[MAX_STAGES], add_s[MAX_STAGES];
     if (l->pp > MAX_STAGES || !c->part[0]) {
         return 0.0;
     }
-    bool split = mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT;
+    const bounding b = {
+        r, l, o, f, mf_floor_mode_of(l->schedule), persistent_B(l, &r->layer_params)};
+    bool split = b.mode == MF_FLOOR_SPLIT;
     double least_s = visits(r, l, c, stage_s);
     double sum_s = f->tail.fixed_s + c->sends * f->send_s + c->holds * f->hold_s;
     for (int i = 0; i < r->others; i++) {
         sum_s += r->other[i].count * share_of_main(&r->layer, &r->other[i].pass, split) * least_s;
     }
     for (int64_t p = 0; p < l->pp; p++) {
-        stage_ends ends = ends_of(r, l, p);
-        used_B[p] = persistent_B(l, &ends.params);
-        held[p] = 0;
-        had_s[p] = 0.0;
-        next_s[p] = extra_s(r, l, o, f, used_B[p], layer_B, p, 1);
+        mean_stage *x = &stage[p];
+        *x = (mean_stage){.stage_s = stage_s[p], .used_B = ends_of(r, l, p).used_B};
+        x->next_s = extra_s(&b, x->used_B, p, 1);
+        add_s[p] = more_s(x, c->extra[p]);
     }
     for (int n = 0; n < r->layers; n++) {
         double best_s = HUGE_VAL;
         int64_t best = -1;
         for (int64_t p = 0; p < l->pp; p++) {
-            double more_s = stage_s[p] + c->extra[p] * (next_s[p] - had_s[p]);
-            if (more_s < best_s) {
-                best_s = more_s;
+            if (add_s[p] < best_s) {
+                best_s = add_s[p];
                 best = p;
             }
         }
         if (best < 0) {
             return HUGE_VAL;
         }
+        mean_stage *x = &stage[best];
         sum_s += best_s;
-        held[best]++;
-        had_s[best] = next_s[best];
-        next_s[best] = extra_s(r, l, o, f, used_B[best], layer_B, best, held[best] + 1);
+        x->had_s = x->next_s;
+        x->next_s = extra_s(&b, x->used_B, best, ++x->held + 1);
+        add_s[best] = more_s(x, c->extra[best]);
     }
     return sum_s * MF_BOUND_SAFETY;
 }

@@ -74,13 +74,13 @@ double mf_rough_stages_s(const mf_rates *r, unsigned modes, int64_t pp, int64_t 
                          double fixed_s);
 
 /* A whole layout, with the summary of its order; INFINITY when its parameters and the least
- * activations do not fit. */
+ * activations do not fit. A bound at or above enough_s may be lower than it could be. */
 typedef struct mf_rough_fixed {
     double send_s, hold_s, fixed_B, usable_B;
     mf_tail tail;
 } mf_rough_fixed;
 double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                         const mf_rough_fixed *f);
+                         const mf_rough_fixed *f, double enough_s);
 
 /* The same by the mean of chains that were found for the layout's order (inner_relax.c has the
  * exact counterpart). */

@@ -178,12 +178,17 @@ static void split_point(mf_search_world *w, const mf_search_node *n, double best
     }
 }
 
-/* By stages, and by the chains that were found for the order, if any. */
+/* By stages, and by the chains that were found for the order, if any. INFINITY at or above best_s:
+ * how much is of no use. */
 static double order_bound_s(const mf_search_world *w, const mf_rates *r, const mf_layout *l,
-                            const mf_order_summary *order, const mf_rough_fixed *fixed) {
+                            const mf_order_summary *order, const mf_rough_fixed *fixed,
+                            double best_s) {
     const mf_chains *chains = mf_search_chains_of(w, l);
-    double bound_s = mf_rough_layout_s(r, l, order, fixed);
-    return chains ? mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, chains)) : bound_s;
+    double bound_s = mf_rough_layout_s(r, l, order, fixed, best_s);
+    if (chains && bound_s < best_s) {
+        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, chains));
+    }
+    return bound_s < best_s ? bound_s : HUGE_VAL;
 }
 
 /* Orders are bounded with the ZeRO levels that shard most, at no price. Levels ascend, so that the
@@ -213,7 +218,7 @@ static void split_stages(mf_search_world *w, const mf_search_node *n, double bes
         if (bound_s < best_s) {
             out->status = mf_search_order(w, &l, &order, &out->err);
             if (out->status == MF_OK) {
-                bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, &fixed));
+                bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, &fixed, best_s));
             }
         }
         if (out->status == MF_OK) {
@@ -269,7 +274,8 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double bes
     mf_rates r = *plain;
     r.layer_reduce_s = stages->reduce_s[i];
     r.layer_gather_s = stages->gather_s[i];
-    double bound_s = mf_larger(n->key_s, order_bound_s(w, &r, &l, order, fixed_of(stages, &l)));
+    double bound_s =
+        mf_larger(n->key_s, order_bound_s(w, &r, &l, order, fixed_of(stages, &l), best_s));
     if (gathers && bound_s < best_s) { /* with its own rates */
         out->status = mf_search_rates_of(w, n, &l, false, &own, &out->err);
         if (out->status != MF_OK) {
@@ -279,7 +285,7 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double bes
         memcpy(r.hull, plain->hull, sizeof r.hull);
         r.layer_reduce_s = stages->reduce_s[i];
         r.layer_gather_s = stages->gather_s[i];
-        bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, fixed_of(stages, &l)));
+        bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, fixed_of(stages, &l), best_s));
         out->work += 6;
     }
     return bound_s;
@@ -318,7 +324,7 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
         least_once(stages, &r);
         l.zero = stages->zero[stages->zeros - 1].zero;
         l.expert_zero = stages->zero[stages->zeros - 1].expert_zero;
-        push(out, &again, n, order_bound_s(w, &r, &l, order, fixed_of(stages, &l)), best_s);
+        push(out, &again, n, order_bound_s(w, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
         out->work += 4;
         return;
     }
@@ -330,7 +336,7 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
         child.expert_zero = l.expert_zero = stages->zero[i].expert_zero;
         r.layer_reduce_s = stages->reduce_s[i];
         r.layer_gather_s = stages->gather_s[i];
-        push(out, &child, n, order_bound_s(w, &r, &l, order, fixed_of(stages, &l)), best_s);
+        push(out, &child, n, order_bound_s(w, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
         out->priced++;
         out->work += 4;
     }
