@@ -1,12 +1,19 @@
-/* beside.c - what compute loses to communication that runs at the same time, as measured ("beside"
- * points): the share of the multiprocessors that a collective of NCCL takes, by its size, and how
- * much bandwidth-bound kernels lose per byte that it moves.
+/* beside.c - what compute and communication that run at the same time lose to each other, as
+ * measured ("beside" points).
+ *
+ * Compute: the share of the multiprocessors that communication takes, by its size, and how much
+ * bandwidth-bound kernels lose per byte that it moves.
  *
  * A product that slows down to 1 / (1 - share) of its speed has lost that share of the
  * multiprocessors, whatever it lost them to; the mean over products of different sizes evens out
  * how their tiles fall into waves. Shares carry over to GPUs of the same architecture by their
  * number of multiprocessors. Without measurements NCCL's usual number of channels stands in
  * (nccl_model.c), and a byte moved is a byte of bandwidth lost.
+ *
+ * Communication: its blocks get onto the multiprocessors when blocks of compute leave them, and it
+ * shares their bandwidth. Over its sizes, its time beside compute is a line above its time alone:
+ * a wait and a factor, found by least squares, apart for products and for kernels bound by memory.
+ * They carry over within an architecture as they are.
  */
 #include "costmodel/sample.h"
 
@@ -41,12 +48,18 @@ static double alone_s(const mf_samples *s, const mf_beside_point *p) {
     return 0;
 }
 
-/* Time of the collective alone; 0: not measured. */
+static bool is_exchange(int kind) {
+    return kind == MF_OP_DISPATCH || kind == MF_OP_COMBINE;
+}
+
+/* Time of the communication alone; 0: not measured. */
 static double comm_s(const mf_samples *s, const mf_beside_point *p) {
     for (size_t i = 0; i < s->n; i++) {
         const mf_sample *x = &s->sample[i];
+        const bool fused =
+            !is_exchange(p->comm) || x->op.dim[MF_OP_DIM_DISPATCHER] == MF_DISPATCH_FUSED;
         if (x->device == p->device && x->op.kind == p->comm && x->op.shape.size == p->ranks &&
-            x->op.shape.stride == 1 && fabs(x->op.bytes - p->bytes) < 1) {
+            x->op.shape.stride == 1 && fused && fabs(x->op.bytes - p->bytes) < 1) {
             return x->time_s;
         }
     }
@@ -82,6 +95,37 @@ static int device_of(const mf_samples *s) {
     return found;
 }
 
+/* The line together = wait + factor x alone through a kind's points, factor >= 1 and wait >= 0. */
+static mf_beside_loss line_of(const mf_samples *s, int device, mf_op_kind comm, bool product) {
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (size_t i = 0; i < s->nbeside; i++) {
+        const mf_beside_point *p = &s->beside[i];
+        const double alone =
+            p->device == device && p->of_comm && p->comm == comm && p->product == product
+                ? comm_s(s, p)
+                : 0;
+        if (alone > 0) {
+            n++;
+            x += alone;
+            y += p->time_s;
+            xx += alone * alone;
+            xy += alone * p->time_s;
+        }
+    }
+    if (!(n > 0)) {
+        return (mf_beside_loss){0, 0};
+    }
+    const double spread = n * xx - x * x;
+    double factor = spread > 1e-6 * n * xx ? (n * xy - x * y) / spread : y / x;
+    factor = fmax(1, factor);
+    double wait_s = (y - factor * x) / n;
+    if (wait_s < 0) {
+        wait_s = 0;
+        factor = fmax(1, xy / xx);
+    }
+    return (mf_beside_loss){factor, wait_s};
+}
+
 void mf_beside_build(mf_beside *b, const mf_samples *s) {
     const int device = device_of(s);
     double lost = 0, taken2 = 0;
@@ -99,7 +143,7 @@ void mf_beside_build(mf_beside *b, const mf_samples *s) {
                 r->sum += fmin(most_share, fmax(0, 1 - alone / p->time_s));
                 r->points++;
             }
-        } else if (together > 0) {
+        } else if (together > 0 && !is_exchange(p->comm)) {
             double taken = 2 * p->bytes / together / s->device[device].copy_Bps;
             lost += (p->time_s / alone - 1) * taken;
             taken2 += taken * taken;
@@ -108,19 +152,27 @@ void mf_beside_build(mf_beside *b, const mf_samples *s) {
     if (device >= 0) {
         b->sms = s->device[device].sms;
         b->memory = taken2 > 0 ? fmin(3, fmax(0, lost / taken2)) : 1;
+        for (int k = 0; k < MF_OP_COUNT; k++) {
+            b->loss[k][MF_BESIDE_MEMORY] = line_of(s, device, (mf_op_kind)k, false);
+            b->loss[k][MF_BESIDE_PRODUCT] = line_of(s, device, (mf_op_kind)k, true);
+        }
     }
 }
 
 /* --- asked ------------------------------------------------------------------------------------ */
 
+mf_op_kind mf_beside_kind(const mf_op *op) {
+    const bool fused = op->dim[MF_OP_DIM_DISPATCHER] == MF_DISPATCH_FUSED;
+    return is_exchange(op->kind) && !fused ? MF_OP_ALL_TO_ALL : (mf_op_kind)op->kind;
+}
+
 double mf_beside_share(const mf_beside *b, mf_op_kind kind, double bytes, double sms,
                        double otherwise) {
     const mf_beside_row *below = NULL, *above = NULL;
     const double x = log(fmax(1, bytes));
-    mf_op_kind comm = kind == MF_OP_DISPATCH || kind == MF_OP_COMBINE ? MF_OP_ALL_TO_ALL : kind;
     for (int i = 0; i < b->n; i++) {
         const mf_beside_row *r = &b->row[i];
-        if (r->comm != comm) {
+        if (r->comm != kind) {
             continue;
         }
         below = r->log_B <= x && (below == NULL || r->log_B > below->log_B) ? r : below;
@@ -143,6 +195,16 @@ double mf_cost_memory_share(const mf_cost *cost, const mf_op *compute, double ti
     }
     bool product = class == MF_CLASS_GEMM || class == MF_CLASS_GROUPED;
     return product && time_s > 0 ? mf_gemm_bytes(compute) / time_s / cost->device.copy_Bps : 0;
+}
+
+void mf_cost_comm_slowdown(const mf_cost *cost, const mf_op *comm, bool memory_bound,
+                           double *factor, double *wait_s) {
+    const mf_beside_loss *loss =
+        &cost->beside
+             .loss[mf_beside_kind(comm)][memory_bound ? MF_BESIDE_MEMORY : MF_BESIDE_PRODUCT];
+    const bool known = loss->factor > 0;
+    *factor = known ? loss->factor : 1;
+    *wait_s = known ? loss->wait_s : 0;
 }
 
 /* Compute kernels wait for the SMs that communication holds; kernels bound by memory need about

@@ -215,10 +215,8 @@ static void communication_price(const mf_cost *cost, const mf_op *op, mf_price *
         mf_collective_price(&cost->coll, &cost->device, (mf_op_kind)op->kind, op->shape, op->bytes,
                             out, half);
     }
-    bool fused = (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) &&
-                 op->dim[MF_OP_DIM_DISPATCHER] == MF_DISPATCH_FUSED;
-    if (!fused && out->link == MF_LINK_SCALEUP) { /* the others are NCCL's */
-        out->sm_share = mf_beside_share(&cost->beside, (mf_op_kind)op->kind, op->bytes,
+    if (out->link == MF_LINK_SCALEUP) {
+        out->sm_share = mf_beside_share(&cost->beside, mf_beside_kind(op), op->bytes,
                                         cost->device.sms, out->sm_share);
     }
 }

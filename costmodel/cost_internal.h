@@ -253,17 +253,28 @@ typedef struct mf_beside_row {
     double sum;   /* of the shares of the SMs that products lost ... */
     int points;   /* ... so many of them */
 } mf_beside_row;
+/* What communication loses to compute that runs beside it. */
+typedef struct mf_beside_loss {
+    double factor; /* its time grows by; 0 = not measured */
+    double wait_s; /* until compute that was there first leaves it room */
+} mf_beside_loss;
+enum { MF_BESIDE_MEMORY, MF_BESIDE_PRODUCT, MF_BESIDE_WORKS };
 typedef struct mf_beside {
     int n;
     mf_beside_row row[MF_BESIDE_ROWS];
     double sms;    /* of the GPU where that was measured */
     double memory; /* bandwidth that kernels bound by it lose per byte that communication moves */
+    mf_beside_loss loss[MF_OP_COUNT][MF_BESIDE_WORKS]; /* of communication, by what is beside */
 } mf_beside;
 
-/* Share of a GPU's `sms` that a collective of NCCL inside a domain takes; `otherwise` where nobody
- * measured it. */
+/* Share of a GPU's `sms` that communication inside a domain takes: a collective of NCCL, or the
+ * fused dispatch or combine; `otherwise` where nobody measured it. */
 double mf_beside_share(const mf_beside *b, mf_op_kind kind, double bytes, double sms,
                        double otherwise);
+
+/* The kind under which communication stands in there: rows that NCCL exchanges are its all-to-all.
+ */
+mf_op_kind mf_beside_kind(const mf_op *op);
 
 /* Measured host times of one launch: into a stream, and as part of the replay of a graph; 0: not
  * measured. */

@@ -70,7 +70,8 @@ static bool take_other(mf_samples *out, const mf_point *p, int device, mf_status
         out->beside_room = room;
     }
     static const mf_op_kind comms[] = {MF_OP_ALL_REDUCE, MF_OP_ALL_GATHER, MF_OP_REDUCE_SCATTER,
-                                       MF_OP_ALL_TO_ALL, MF_OP_SEND_RECV};
+                                       MF_OP_ALL_TO_ALL, MF_OP_SEND_RECV,  MF_OP_DISPATCH,
+                                       MF_OP_COMBINE};
     mf_beside_point b = {.device = device,
                          .of_comm = word_is(p, "of", "comm"),
                          .product = word_is(p, "op", "gemm"),

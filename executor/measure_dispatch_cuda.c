@@ -11,7 +11,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An exchange beside compute: rows as wide as the widest of the grid, so many that they have the
+ * point's bytes, to 32 experts a rank. */
+enum { BESIDE_COLS = 7168, BESIDE_TOP_K = 8, BESIDE_EACH = 32 };
+
+static bool is_beside(const mf_point *p) {
+    return strcmp(p->op, "beside") == 0;
+}
+
+static bool is_combine(const mf_point *p) {
+    return strcmp(is_beside(p) ? mf_point_word(p, "comm") : p->op, "combine") == 0;
+}
+
+static int64_t skew_of(const mf_point *p) {
+    return is_beside(p) ? 100 : mf_measure_dim(p, "skew");
+}
+
 static mf_dispatch_shape shape_of(const mf_point *p) {
+    if (is_beside(p)) {
+        const int ranks = (int)mf_measure_dim(p, "ranks");
+        return (mf_dispatch_shape){.ranks = ranks,
+                                   .tokens = mf_measure_dim(p, "bytes") /
+                                             (2 * (int64_t)BESIDE_COLS * BESIDE_TOP_K),
+                                   .cols = BESIDE_COLS,
+                                   .top_k = BESIDE_TOP_K,
+                                   .experts = (int64_t)BESIDE_EACH * ranks};
+    }
     return (mf_dispatch_shape){.ranks = (int)mf_measure_dim(p, "ranks"),
                                .tokens = mf_measure_dim(p, "tokens"),
                                .cols = mf_measure_dim(p, "hidden"),
@@ -20,12 +45,12 @@ static mf_dispatch_shape shape_of(const mf_point *p) {
 }
 
 static bool is_fused(const mf_point *p) {
-    return strcmp(mf_point_word(p, "impl"), "fused") == 0;
+    return is_beside(p) || strcmp(mf_point_word(p, "impl"), "fused") == 0;
 }
 
 mf_status mf_measure_dispatch_check(const mf_point *p, mf_err *e) {
     const mf_dispatch_shape s = shape_of(p);
-    const int64_t skew = mf_measure_dim(p, "skew");
+    const int64_t skew = skew_of(p);
     mf_status status = mf_dispatch_check(&s, e);
     if (status != MF_OK) {
         return status;
@@ -33,7 +58,8 @@ mf_status mf_measure_dispatch_check(const mf_point *p, mf_err *e) {
     if (!is_fused(p) && strcmp(mf_point_word(p, "impl"), "alltoall") != 0) {
         return mf_err_set(e, MF_INPUT, "no dispatcher \"%s\" here", mf_point_word(p, "impl"));
     }
-    if (strcmp(mf_point_word(p, "dtype"), "bf16") != 0 || mf_measure_dim(p, "nodes") != 1) {
+    if (!is_beside(p) &&
+        (strcmp(mf_point_word(p, "dtype"), "bf16") != 0 || mf_measure_dim(p, "nodes") != 1)) {
         return mf_err_set(e, MF_INPUT, "rows are exchanged in BF16 inside one host");
     }
     if (s.ranks < 2 || skew < 100 || skew > 100 * (int64_t)s.ranks ||
@@ -86,7 +112,7 @@ static mf_status route(const mf_measure_rank *r, const exchange *x, mf_err *e) {
     cudaError_t result = cudaErrorMemoryAllocation;
     if (index != NULL && ones != NULL) {
         mf_measure_route(index, x->shape.tokens, x->shape.top_k, x->shape.experts, x->shape.ranks,
-                         mf_measure_dim(p, "skew"), (uint64_t)r->index + 17);
+                         skew_of(p), (uint64_t)r->index + 17);
         for (size_t i = 0; i < slots; i++) {
             ones[i] = 0.125f;
         }
@@ -152,13 +178,17 @@ static mf_status prepare(mf_measure_rank *r, exchange *x, mf_err *e) {
 
 static mf_status fused(mf_measure_rank *r, mf_err *e) {
     const mf_measure_job *j = &r->world->job;
-    exchange x = {.shape = shape_of(j->point), .combine = strcmp(j->point->op, "combine") == 0};
+    exchange x = {.shape = shape_of(j->point), .combine = is_combine(j->point)};
     mf_status status = place(r, &x, e);
-    status = status == MF_OK ? mf_dispatch_group_create(r->world->comm[j->ranks][r->index],
-                                                        &x.shape, 0, &x.group, e)
-                             : status;
+    status = status == MF_OK
+                 ? mf_dispatch_group_create(r->world->comm[j->ranks][r->index], &x.shape,
+                                            j->beside ? MF_DISPATCH_BLOCKS_BESIDE : 0, &x.group, e)
+                 : status;
     status = status == MF_OK ? prepare(r, &x, e) : status;
-    status = status == MF_OK ? mf_measure_rank_time(r, run_exchange, &x, false, e) : status;
+    if (status == MF_OK) {
+        status = j->beside ? mf_measure_rank_beside(r, run_exchange, &x, e)
+                           : mf_measure_rank_time(r, run_exchange, &x, false, e);
+    }
     (void)cudaStreamSynchronize(r->comm);
     mf_dispatch_group_destroy(x.group);
     (void)cudaFree(x.memory);

@@ -58,6 +58,18 @@ static mf_status add_beside(mf_measure_list *l, int ranks, mf_err *e) {
             }
         }
     }
+    /* the fused exchange, of 1,024 and of 4,096 tokens */
+    for (int64_t tokens = 1024; tokens <= 4096; tokens *= 4) {
+        for (int i = 0; i < 2 * (int)(sizeof works / sizeof works[0]); i++) {
+            for (int side = 0; side < 2 && status == MF_OK; side++) {
+                snprintf(key, sizeof key, "beside of=%s %s comm=%s bytes=%lld ranks=%d",
+                         side == 0 ? "compute" : "comm", works[i / 2],
+                         i % 2 == 0 ? "dispatch" : "combine", (long long)(tokens * 8 * 7168 * 2),
+                         ranks);
+                status = mf_measure_list_add(l, key, false, "grid", e);
+            }
+        }
+    }
     return status;
 }
 

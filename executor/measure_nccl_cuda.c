@@ -1,5 +1,4 @@
-/* measure_nccl_cuda.c - collectives through NCCL on the GPUs of one host, one thread a rank, and
- * what compute and communication cost each other when they run at the same time.
+/* measure_nccl_cuda.c - collectives through NCCL on the GPUs of one host, one thread a rank.
  *
  * Operations follow each other on a stream, as in a training step that has work queued, over
  * buffers that rotate. The time of a batch is that of the slowest rank. `bytes` is counted as
@@ -12,10 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RANKS_MAX = MF_MEASURE_RANKS, BATCHES_MAX = MF_MEASURE_RANK_BATCHES };
-enum { RUNS_MAX = 64, PROBES = 4, AGAIN = 2 /* readings more of what spreads */ };
+enum { AGAIN = 2 /* readings more of what spreads */ };
 typedef mf_measure_rank rank;
 typedef mf_measure_job job;
 static const double quiet = 0.05; /* (p90 - p10) / median beyond this spreads */
@@ -99,12 +97,6 @@ static const struct collective *collective_of(const char *name) {
 
 /* --- ranks ------------------------------------------------------------------------------------ */
 
-static size_t operand_B(int64_t size) {
-    return (size_t)(size * size) * 2;
-}
-enum { PRODUCT_MAX = 8192 };
-static const size_t copy_B = (size_t)256 << 20;
-
 static mf_status open_rank(rank *r, mf_err *e) {
     int low = 0, high = 0;
     MF_CUDA_TRY(cudaSetDevice(r->index), e);
@@ -116,11 +108,12 @@ static mf_status open_rank(rank *r, mf_err *e) {
     }
     MF_CUDA_TRY(cudaMalloc((void **)&r->send, buffer_B), e);
     MF_CUDA_TRY(cudaMalloc((void **)&r->recv, buffer_B), e);
-    MF_CUDA_TRY(cudaMalloc((void **)&r->operands, 3 * operand_B(PRODUCT_MAX) + 2 * copy_B), e);
+    MF_CUDA_TRY(cudaMalloc((void **)&r->operands, MF_MEASURE_OPERANDS_B + 2 * MF_MEASURE_COPY_B),
+                e);
     MF_CUDA_TRY(cudaMalloc(&r->workspace, (size_t)64 << 20), e);
     mf_status status = mf_gemm_cuda_library_open(&r->cublas, e);
     return status != MF_OK ? status
-                           : mf_measure_fill(r->operands, 3 * operand_B(PRODUCT_MAX), MF_DATA_BF16,
+                           : mf_measure_fill(r->operands, MF_MEASURE_OPERANDS_B, MF_DATA_BF16,
                                              (uint64_t)r->index + 77, r->compute, e);
 }
 
@@ -213,113 +206,23 @@ static mf_status one_message(rank *r, void *user, int64_t i, mf_err *e) {
     return MF_OK;
 }
 
-static mf_status communicate(rank *r, int64_t first, int runs, mf_err *e) {
-    return mf_measure_rank_calls(r, one_message, NULL, first, runs, e);
-}
-
-static mf_status compute(rank *r, mf_gemm_cuda *plan, int runs, mf_err *e) {
-    int64_t size = r->world->job.product_size;
-    mf_status status = MF_OK;
-    if (plan == NULL) {
-        char *from = r->operands + 3 * operand_B(PRODUCT_MAX);
-        for (int i = 0; i < runs; i++) {
-            MF_CUDA_TRY(
-                cudaMemcpyAsync(from + copy_B, from, copy_B, cudaMemcpyDeviceToDevice, r->compute),
-                e);
-        }
-        return MF_OK;
-    }
-    mf_gemm_cuda_data d = {.a = r->operands,
-                           .b = r->operands + operand_B(size),
-                           .c = r->operands + 2 * operand_B(size),
-                           .workspace = r->workspace,
-                           .alpha = 1.0f};
-    for (int i = 0; i < runs && status == MF_OK; i++) {
-        status = mf_gemm_cuda_run(plan, &d, r->compute, e);
-    }
-    return status;
-}
-
 /* --- one reading, in the thread of a rank ----------------------------------------------------- */
-
-/* The measured side runs a batch while the other one has work for longer than the batch lasts. */
-static mf_status read_beside(rank *r, mf_gemm_cuda *plan, mf_err *e) {
-    job *j = &r->world->job;
-    mf_status status = communicate(r, 0, 2, e);
-    status = status == MF_OK ? compute(r, plan, 1, e) : status;
-    MF_CUDA_TRY(cudaStreamSynchronize(r->compute), e);
-    MF_CUDA_TRY(cudaEventRecord(r->event[0], r->comm), e);
-    status = status == MF_OK ? communicate(r, 2, PROBES, e) : status;
-    MF_CUDA_TRY(cudaEventRecord(r->event[1], r->comm), e);
-    status = status == MF_OK ? mf_measure_rank_between(r, 0, 1, &r->estimate_s[0], e) : status;
-    MF_CUDA_TRY(cudaEventRecord(r->event[0], r->compute), e);
-    status = status == MF_OK ? compute(r, plan, PROBES, e) : status;
-    MF_CUDA_TRY(cudaEventRecord(r->event[1], r->compute), e);
-    status = status == MF_OK ? mf_measure_rank_between(r, 0, 1, &r->estimate_s[1], e) : status;
-    pthread_barrier_wait(&j->barrier);
-    double comm_s = mf_measure_slowest_s(r->world, 0) / PROBES;
-    double compute_s = mf_measure_slowest_s(r->world, 1) / PROBES;
-    double mine_s = j->of_comm ? comm_s : compute_s, other_s = j->of_comm ? compute_s : comm_s;
-    int runs = mf_measure_within(3e-3 / mine_s, 2, RUNS_MAX), batches = 7;
-    int other = mf_measure_within(3 * mine_s * runs / other_s, 2, 800);
-    const struct timespec rest = {0, 15000000};
-    cudaStream_t stream = j->of_comm ? r->comm : r->compute;
-    for (int b = 0; b < batches && status == MF_OK; b++) {
-        nanosleep(&rest, NULL); /* stay below the power limit */
-        pthread_barrier_wait(&j->barrier);
-        status = j->of_comm ? compute(r, plan, other, e) : communicate(r, 0, other, e);
-        /* one ahead, so that both sides are under way when the clock starts */
-        status = status != MF_OK ? status
-                 : j->of_comm    ? communicate(r, 0, 1, e)
-                                 : compute(r, plan, 1, e);
-        MF_CUDA_TRY(cudaEventRecord(r->event[0], stream), e);
-        status = status != MF_OK ? status
-                 : j->of_comm    ? communicate(r, 1, runs, e)
-                                 : compute(r, plan, runs, e);
-        MF_CUDA_TRY(cudaEventRecord(r->event[1], stream), e);
-        status = status == MF_OK ? mf_measure_rank_between(r, 0, 1, &r->batch_s[b], e) : status;
-        r->batch_s[b] /= runs;
-        MF_CUDA_TRY(cudaStreamSynchronize(r->comm), e);
-        MF_CUDA_TRY(cudaStreamSynchronize(r->compute), e);
-    }
-    if (r->index == 0) {
-        j->runs = runs;
-        j->batches = batches;
-    }
-    return status;
-}
 
 static mf_status read_rank(rank *r, mf_err *e) {
     job *j = &r->world->job;
     size_t fill_B = 3 * j->size_B < buffer_B ? 3 * j->size_B + 4096 : buffer_B;
-    mf_gemm_cuda *plan = NULL;
     MF_CUDA_TRY(cudaSetDevice(r->index), e);
     mf_status status =
         mf_measure_fill(r->send, fill_B, MF_DATA_BF16, (uint64_t)r->index + 1, r->comm, e);
     status =
         status == MF_OK ? mf_measure_fill(r->recv, fill_B, MF_DATA_BF16, 9, r->comm, e) : status;
-    if (status == MF_OK && j->product) {
-        int64_t n = j->product_size;
-        mf_gemm_cuda_shape s = {.form = MF_GEMM_NT,
-                                .a_type = MF_GEMM_BF16,
-                                .b_type = MF_GEMM_BF16,
-                                .c_type = MF_GEMM_BF16,
-                                .m = n,
-                                .n = n,
-                                .k = n,
-                                .lda = n,
-                                .ldb = n,
-                                .ldc = n};
-        status = mf_gemm_cuda_create(r->cublas, &s, (size_t)64 << 20, &plan, e);
-    }
     MF_CUDA_TRY(cudaDeviceSynchronize(), e);
     pthread_barrier_wait(&j->barrier);
     if (status == MF_OK) {
         status = j->exchange ? mf_measure_rank_dispatch(r, e)
-                 : j->beside ? read_beside(r, plan, e)
+                 : j->beside ? mf_measure_rank_beside(r, one_message, NULL, e)
                              : mf_measure_rank_time(r, one_message, NULL, true, e);
     }
-    mf_gemm_cuda_destroy(plan);
     return status;
 }
 
@@ -384,7 +287,18 @@ mf_status mf_measure_world_point(mf_measure_world *w, const mf_point *p, mf_meas
     bool beside = strcmp(p->op, "beside") == 0;
     memset(&w->job, 0, sizeof w->job);
     w->job.point = p;
-    if (strcmp(p->op, "dispatch") == 0 || strcmp(p->op, "combine") == 0) {
+    const char *what = beside ? mf_point_word(p, "comm") : p->op;
+    if (beside) {
+        w->job.beside = true;
+        w->job.of_comm = strcmp(mf_point_word(p, "of"), "comm") == 0;
+        w->job.product = strcmp(mf_point_word(p, "op"), "gemm") == 0;
+        w->job.product_size = mf_measure_dim(p, "size");
+        if (w->job.product && w->job.product_size > MF_MEASURE_PRODUCT_MAX) {
+            return mf_err_set(e, MF_INPUT, "products beside collectives: at most %d",
+                              MF_MEASURE_PRODUCT_MAX);
+        }
+    }
+    if (strcmp(what, "dispatch") == 0 || strcmp(what, "combine") == 0) {
         w->job.exchange = true;
         w->job.size_B = MF_MEASURE_BUFFER_B; /* all of the buffers is filled */
         w->job.ranks = (int)mf_measure_dim(p, "ranks");
@@ -394,24 +308,14 @@ mf_status mf_measure_world_point(mf_measure_world *w, const mf_point *p, mf_meas
                    ? status
                    : mf_err_set(e, MF_INPUT, "%d ranks of %d GPUs", w->job.ranks, w->ranks);
     }
-    w->job.collective = collective_of(beside ? mf_point_word(p, "comm") : p->op);
+    w->job.collective = collective_of(what);
     w->job.ranks = (int)mf_measure_dim(p, "ranks");
     w->job.size_B = (size_t)mf_measure_dim(p, "bytes");
-    w->job.beside = beside;
     if (w->job.collective == NULL || w->job.ranks < 2 || w->job.ranks > w->ranks ||
         w->job.size_B * 2 > buffer_B || (!beside && mf_measure_dim(p, "nodes") != 1) ||
         w->job.size_B % ((size_t)w->job.ranks * ELEMENT_B) != 0) {
         return mf_err_set(e, MF_INPUT, "this collective cannot be measured here");
     }
-    if (beside) {
-        w->job.of_comm = strcmp(mf_point_word(p, "of"), "comm") == 0;
-        w->job.product = strcmp(mf_point_word(p, "op"), "gemm") == 0;
-        w->job.product_size = mf_measure_dim(p, "size");
-        if (w->job.product && w->job.product_size > PRODUCT_MAX) {
-            return mf_err_set(e, MF_INPUT, "products beside collectives: at most %d", PRODUCT_MAX);
-        }
-    } else {
-        w->job.in_place = mf_measure_dim(p, "inplace") != 0;
-    }
+    w->job.in_place = !beside && mf_measure_dim(p, "inplace") != 0;
     return quiet_reading(w, out, e);
 }

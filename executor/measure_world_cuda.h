@@ -78,6 +78,15 @@ int mf_measure_within(double x, int least, int most);
 mf_status mf_measure_rank_time(mf_measure_rank *r, mf_measure_call call, void *user, bool captured,
                                mf_err *e);
 
+/* What runs beside: products of m = n = k up to that size, or copies. */
+enum { MF_MEASURE_PRODUCT_MAX = 8192 };
+#define MF_MEASURE_OPERANDS_B                                                                      \
+    ((size_t)3 * MF_MEASURE_PRODUCT_MAX * MF_MEASURE_PRODUCT_MAX * 2) /* of such a product */
+#define MF_MEASURE_COPY_B ((size_t)256 << 20)
+
+/* measure_beside_cuda.c: times the job's side of a call and the job's compute at the same time. */
+mf_status mf_measure_rank_beside(mf_measure_rank *r, mf_measure_call call, void *user, mf_err *e);
+
 /* measure_dispatch_cuda.c: MF_INPUT when the point's exchange cannot be measured here. */
 mf_status mf_measure_dispatch_check(const mf_point *p, mf_err *e);
 /* Times the job's point, a dispatch or a combine. */

@@ -105,6 +105,9 @@ void mf_combine_plan_choose(const mf_dispatch_shape *s, int blocks, int share_mo
 /* One line, cut to size; returns text. */
 char *mf_combine_plan_print(const mf_combine_plan *p, char *text, size_t size);
 
+/* Blocks for a group whose kernels run beside compute: a quarter of an H200. */
+enum { MF_DISPATCH_BLOCKS_BESIDE = 32 };
+
 typedef struct mf_dispatch_group mf_dispatch_group;
 
 /* Collective. nccl: an ncclComm_t of shape->ranks ranks in one NVLink domain. blocks: thread blocks

@@ -21,7 +21,8 @@ static const char *const dispatchers[] = {"allgather", "alltoall", "fused",
 static const char *const sides[] = {"compute", "comm", NULL};
 static const char *const beside_ops[] = {"gemm", "copy", NULL};
 static const char *const beside_comms[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                           "all_to_all", "send_recv",  NULL};
+                                           "all_to_all", "send_recv",  "dispatch",
+                                           "combine",    NULL};
 static const char *const row_modes[] = {"store", "load", NULL};
 
 #define DTYPE                                                                                      \
@@ -110,8 +111,9 @@ static const mf_op_dim beside[] = {
     {"op", MF_DIM_IS_WORD, NULL, beside_ops,
      "a BF16 product of m = n = k = size, or a device copy"},
     {"size", MF_DIM_IS_COUNT, NULL, NULL, "of the product; bytes of the copy"},
-    {"comm", MF_DIM_IS_WORD, NULL, beside_comms, "collective"},
-    {"bytes", MF_DIM_IS_BYTES, NULL, NULL, "its size as nccl-tests counts it"},
+    {"comm", MF_DIM_IS_WORD, NULL, beside_comms, "collective, or the fused dispatcher's exchange"},
+    {"bytes", MF_DIM_IS_BYTES, NULL, NULL,
+     "its size as nccl-tests counts it; of exchanges: tokens x 8 choices x 14336"},
     {"ranks", MF_DIM_IS_COUNT, NULL, NULL, "ranks in the group, on one host"},
 };
 static const mf_op_dim peer_rows[] = {

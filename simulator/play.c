@@ -56,6 +56,19 @@ static int cause_of(const player *g, int i) {
     return before >= 0 && g->p->ops[before].end_s >= g->now ? before : -1;
 }
 
+/* Communication that starts while a kernel runs waits for room on its multiprocessors: no longer
+ * than until that kernel ends, when what is urgent goes first. What starts together is placed
+ * together. */
+static double room_wait_s(const player *g, int i) {
+    const int j = g->running[MF_STREAM_COMPUTE];
+    if (j < 0 || !(g->p->ops[j].start_s < g->now)) {
+        return 0;
+    }
+    const double rate = g->rate[MF_STREAM_COMPUTE];
+    return fmin(g->p->ops[i].loss[g->p->ops[j].work].wait_s,
+                rate > 0 ? g->left[MF_STREAM_COMPUTE] / rate : 0);
+}
+
 static void start_ready(player *g) {
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
         int i = g->next[s];
@@ -64,7 +77,7 @@ static void start_ready(player *g) {
             op->start_s = g->now;
             op->cause = cause_of(g, i);
             g->running[s] = i;
-            g->left[s] = op->alone_s;
+            g->left[s] = op->alone_s + (s != MF_STREAM_COMPUTE ? room_wait_s(g, i) : 0);
             g->next[s] = g->p->next_of[i];
             g->changed = true;
         }
@@ -94,6 +107,10 @@ static void find_rates(player *g) {
         g->rate[s] = 1.0;
         if (s != MF_STREAM_COMPUTE) {
             g->rate[s] = op->link != MF_LINK_NONE && used[op->link] > 1 ? 1 / used[op->link] : 1;
+            if (g->running[MF_STREAM_COMPUTE] >= 0) {
+                const mf_play_op *compute = &g->p->ops[g->running[MF_STREAM_COMPUTE]];
+                g->rate[s] /= fmax(op->loss[compute->work].factor, 1.0);
+            }
         } else if (beside) {
             double slow = 1.0 / (1.0 - fmin(exposed, 0.95));
             if (g->p->slowdown != NULL && (sm > 0 || memory > 0)) {

@@ -2,14 +2,23 @@
  *
  * Each stream runs its ops in the order of the list, one at a time; an op starts when its inputs
  * are made and the host has issued it. What runs together shares: communication on one kind of link
- * divides it in proportion to what each op would use alone (processor sharing), and compute beside
- * communication runs at the rate that the rules give. Knows no cost model: prices come with the
- * ops, so that play can be tested with prices by hand.
+ * divides it in proportion to what each op would use alone (processor sharing), and compute and
+ * communication beside each other run at the rates that the rules give. Knows no cost model: prices
+ * come with the ops, so that play can be tested with prices by hand.
  */
 #ifndef MF_SIMULATOR_PLAY_H
 #define MF_SIMULATOR_PLAY_H
 
 #include "simulator/sim.h"
+
+/* What runs beside communication: kernels bound by memory, and others. */
+enum { MF_PLAY_MEMORY, MF_PLAY_PRODUCT, MF_PLAY_WORKS };
+
+/* What communication loses to it: time grows by the factor (0 = 1), and where it was there first,
+ * communication waits for room, at most wait_s. */
+typedef struct mf_play_loss {
+    double factor, wait_s;
+} mf_play_loss;
 
 typedef struct mf_play_op {
     const mf_op *op; /* for the rules; may be NULL */
@@ -20,10 +29,12 @@ typedef struct mf_play_op {
     int ndeps;
     double alone_s, low_s, high_s;
     double sm_share, link_share, memory_Bps;
-    double memory_share;   /* of compute, for the rules (mf_cost_memory_share) */
-    double issue_s;        /* when the host has issued it */
-    double start_s, end_s; /* result */
-    int cause;             /* result: op whose end let it start; -1 = the host, or nothing */
+    double memory_share;              /* of compute, for the rules (mf_cost_memory_share) */
+    uint8_t work;                     /* of compute: MF_PLAY_... */
+    mf_play_loss loss[MF_PLAY_WORKS]; /* of communication */
+    double issue_s;                   /* when the host has issued it */
+    double start_s, end_s;            /* result */
+    int cause; /* result: op whose end let it start; -1 = the host, or nothing */
 } mf_play_op;
 
 /* Slow-down (>= 1) of compute op `i` beside communication that takes these shares. */

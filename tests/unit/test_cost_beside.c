@@ -52,13 +52,43 @@ static void put_points(mf_store *s, const char *gpu) {
     put(s, gpu, "launch mode=replay", 1e-8);
 }
 
+/* A collective takes 1.5 times as long beside products, and waits 100 us; beside a copy it takes
+ * less than a line through no wait would say. The fused dispatch has points of its own. */
+static void put_losses(mf_store *s, const char *gpu) {
+    static const char *const bytes[] = {"16777216", "268435456"};
+    const double alone[] = {100e-6, 1e-3};
+    char key[200];
+    for (int b = 0; b < 2; b++) {
+        snprintf(key, sizeof key, "all_reduce bytes=%s ranks=2", bytes[b]);
+        put(s, gpu, key, alone[b]);
+        for (int i = 0; i < 2; i++) { /* two products: the mean of both lies on the line */
+            snprintf(key, sizeof key,
+                     "beside of=comm op=gemm size=%d comm=all_reduce bytes=%s ranks=2", 4096 << i,
+                     bytes[b]);
+            put(s, gpu, key, 100e-6 + 1.5 * alone[b] + (i == 0 ? -20e-6 : 20e-6));
+        }
+        snprintf(key, sizeof key,
+                 "beside of=comm op=copy size=268435456 comm=all_reduce bytes=%s ranks=2",
+                 bytes[b]);
+        put(s, gpu, key, (b == 0 ? 1.0 : 1.2) * alone[b]);
+    }
+    put(s, gpu, "dispatch tokens=1024 hidden=7168 topk=8 experts=64 ranks=2 dtype=bf16 impl=fused",
+        50e-6);
+    put(s, gpu, "beside of=comm op=gemm size=4096 comm=dispatch bytes=117440512 ranks=2", 200e-6);
+    put(s, gpu, "gemm dtype=bf16 m=4096 n=4096 k=4096", 1e-3);
+    put(s, gpu, "beside of=compute op=gemm size=4096 comm=dispatch bytes=117440512 ranks=2",
+        1.25e-3);
+}
+
 static mf_cost *cost_of(const char *cluster, const char *measured, const char *software) {
     mf_store *s;
     mf_cluster c;
     mf_software w;
     mf_cost *cost;
     assert_ok(mf_store_open(":memory:", &s, &e));
-    if (measured != NULL) {
+    if (measured != NULL && strcmp(measured, "losses") == 0) {
+        put_losses(s, "h200");
+    } else if (measured != NULL) {
         put_points(s, measured);
     }
     assert_ok(mf_cluster_load(cluster, &c, &e));
@@ -121,6 +151,43 @@ static void kernels_bound_by_memory_lose_what_a_copy_lost(void **state) {
     mf_cost_destroy(none);
 }
 
+static void communication_loses_what_it_lost_to_products_and_to_copies(void **state) {
+    (void)state;
+    const mf_op sum = {.kind = MF_OP_ALL_REDUCE}, other = {.kind = MF_OP_SEND_RECV};
+    double factor, wait_s;
+    mf_cost *cost = cost_of("h200", "losses", "ideal");
+    mf_cost_comm_slowdown(cost, &sum, false, &factor, &wait_s);
+    assert_near(factor, 1.5, 1e-9);
+    assert_near(wait_s, 100e-6, 1e-12);
+    mf_cost_comm_slowdown(cost, &sum, true, &factor, &wait_s);
+    assert_near(wait_s, 0, 1e-12); /* no line may promise time back */
+    assert_true(factor > 1.19 && factor < 1.2);
+    mf_cost_comm_slowdown(cost, &other, false, &factor, &wait_s);
+    assert_near(factor, 1, 0);
+    assert_near(wait_s, 0, 0);
+    mf_cost_destroy(cost);
+}
+
+static void the_fused_dispatch_has_a_share_of_its_own(void **state) {
+    (void)state;
+    double factor, wait_s;
+    mf_cost *cost = cost_of("h200", "losses", "ideal");
+    mf_op op = {.kind = MF_OP_DISPATCH,
+                .dim = {1024, 14336, 8, 64, MF_DISPATCH_FUSED},
+                .bytes = 117440512,
+                .group = MF_GROUP_EP,
+                .shape = {2, 1}};
+    mf_price p;
+    mf_cost_op(cost, &op, 1, &p);
+    assert_near(p.sm_share, 0.2, 1e-9); /* 1 ms became 1.25 ms */
+    mf_cost_comm_slowdown(cost, &op, false, &factor, &wait_s);
+    assert_near(factor, 4, 1e-9);
+    op.dim[4] = MF_DISPATCH_ALLTOALL; /* NCCL's, of which nothing is known here */
+    mf_cost_comm_slowdown(cost, &op, false, &factor, &wait_s);
+    assert_near(factor, 1, 0);
+    mf_cost_destroy(cost);
+}
+
 static void launches_cost_what_was_measured_where_the_profile_says_so(void **state) {
     (void)state;
     mf_cost *own = cost_of("b200", "h200", "moefold"), *none = cost_of("b200", NULL, "moefold");
@@ -145,6 +212,8 @@ int main(void) {
         cmocka_unit_test(shares_are_what_products_lost_and_lie_between_sizes),
         cmocka_unit_test(shares_carry_over_within_an_architecture_by_multiprocessors),
         cmocka_unit_test(kernels_bound_by_memory_lose_what_a_copy_lost),
+        cmocka_unit_test(communication_loses_what_it_lost_to_products_and_to_copies),
+        cmocka_unit_test(the_fused_dispatch_has_a_share_of_its_own),
         cmocka_unit_test(launches_cost_what_was_measured_where_the_profile_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

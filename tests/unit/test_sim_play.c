@@ -116,6 +116,34 @@ static void the_host_holds_ops_back(void **state) {
     assert_close(w.play.time_s, 5.03, 1e-12);
 }
 
+/* Twice as long beside compute, and up to a second until there is room. */
+static void communication_loses_to_compute_beside_it(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    mf_play_op *compute = add(&w, MF_STREAM_COMPUTE, 10, -1, -1);
+    mf_play_op *first = add(&w, MF_STREAM_EP, 2, -1, -1); /* placed together: no wait */
+    mf_play_op *then = add(&w, MF_STREAM_EP, 1, 1, -1);   /* the compute was there first */
+    mf_play_op *last = add(&w, MF_STREAM_EP, 3, 2, -1);   /* half of the rest, then alone */
+    compute->work = MF_PLAY_PRODUCT;
+    for (int i = 1; i < w.play.n; i++) {
+        w.ops[i].loss[MF_PLAY_PRODUCT] = (mf_play_loss){2, 1};
+    }
+    mf_play_run(&w.play);
+    assert_close(first->end_s, 4, 1e-12);
+    assert_close(then->end_s, 4 + 2 * (1 + 1), 1e-12);
+    /* 8 .. 10 at half speed: 1 of the 1 + 3; from there on alone */
+    assert_close(last->end_s, 13, 1e-12);
+    assert_close(compute->end_s, 10, 1e-12);
+    first->alone_s = 4.9; /* until 9.8: the wait of the next ends with the kernel */
+    then->alone_s = 1;
+    mf_play_run(&w.play);
+    assert_close(then->end_s, 10 + (0.2 + 1) - 0.2 / 2, 1e-12);
+    compute->work = MF_PLAY_MEMORY; /* to which nothing is lost here */
+    mf_play_run(&w.play);
+    assert_close(first->end_s, 4.9, 1e-12);
+}
+
 static void streams_share_a_link_in_proportion(void **state) {
     (void)state;
     world w;
@@ -247,6 +275,7 @@ int main(void) {
         cmocka_unit_test(waiting_belongs_to_what_the_next_compute_op_waits_for),
         cmocka_unit_test(an_input_behind_another_op_of_its_stream_waits_for_that),
         cmocka_unit_test(the_host_holds_ops_back),
+        cmocka_unit_test(communication_loses_to_compute_beside_it),
         cmocka_unit_test(streams_share_a_link_in_proportion),
         cmocka_unit_test(compute_is_slower_while_communication_runs_beside_it),
         cmocka_unit_test(what_holds_of_every_play),
