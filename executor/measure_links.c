@@ -64,7 +64,7 @@ static mf_status add_beside(mf_measure_list *l, int ranks, mf_err *e) {
             for (int side = 0; side < 2 && status == MF_OK; side++) {
                 snprintf(key, sizeof key, "beside of=%s %s comm=%s bytes=%lld ranks=%d",
                          side == 0 ? "compute" : "comm", works[i / 2],
-                         i % 2 == 0 ? "dispatch" : "combine", (long long)(tokens * 8 * 7168 * 2),
+                         i % 2 == 0 ? "dispatch" : "combine", (long long)tokens * 8 * 7168 * 2,
                          ranks);
                 status = mf_measure_list_add(l, key, false, "grid", e);
             }

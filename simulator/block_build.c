@@ -63,11 +63,14 @@ void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_o
         bool copy = op->stream == MF_STREAM_D2H || op->stream == MF_STREAM_H2D;
         q->memory_Bps = (copy ? 1.0 : 2.0) * bytes / p.time_s;
     }
-    for (int w = 0; w < MF_PLAY_WORKS && p.link == MF_LINK_SCALEUP; w++) {
+    for (int w = 0; w < MF_PLAY_WORKS; w++) {
+        q->loss[w] = (mf_play_loss){0, 0};
         /* Measured inside a domain; over the network the network is what communication waits for.
          */
-        mf_cost_comm_slowdown(cost, op, w == MF_PLAY_MEMORY, &q->loss[w].factor,
-                              &q->loss[w].wait_s);
+        if (p.link == MF_LINK_SCALEUP) {
+            mf_cost_comm_slowdown(cost, op, w == MF_PLAY_MEMORY, &q->loss[w].factor,
+                                  &q->loss[w].wait_s);
+        }
     }
     if (op->stream == MF_STREAM_COMPUTE) {
         if ((op->flags & MF_OPF_ROUTED) && (load < 1 || load > 1)) {
