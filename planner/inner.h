@@ -252,6 +252,8 @@ typedef struct mf_inner_split_options {
     double cutoff_s;               /* a bound at or above is as good as any */
     int64_t lp_limit;              /* linear programs */
     const struct mf_chains *known; /* chains to begin with; may be NULL */
+    struct mf_chains *kept; /* may be NULL: receives the chains that bind the relaxation, with
+                             * their weights, as mf_inner_relax gives them */
     const volatile int *cancel;
     mf_milp_fault fault;
 } mf_inner_split_options;
@@ -271,11 +273,11 @@ mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inne
                           mf_err *e);
 void mf_inner_split_result_clear(mf_inner_split_result *r);
 
-/* The linear relaxation, lean or with the choices that stand for all, and the chains that bind it
- * with their weights: *chains is initialised and owned by the caller; it has a mean when part[0] is
- * set. first (may be NULL): the split of the positions nearest to its point, [vstages + 1]; only
- * when OPTIMAL. OPTIMAL, INFEASIBLE (nothing fits), FAILED. */
-mf_status mf_inner_relax(mf_inner *in, bool lean, const struct mf_chains *known,
+/* The lean linear relaxation, and the chains that bind it with their weights: *chains is
+ * initialised and owned by the caller; it has a mean when part[0] is set. enough_s: a bound at or
+ * above is as good as any. first (may be NULL): the split of the positions nearest to its point,
+ * [vstages + 1]; only when OPTIMAL. OPTIMAL, INFEASIBLE (nothing fits), FAILED. */
+mf_status mf_inner_relax(mf_inner *in, const struct mf_chains *known, double enough_s,
                          mf_milp_fault fault, struct mf_chains *chains, int *first,
                          mf_milp_outcome *outcome, double *bound_s, mf_err *e);
 /* A bound by a mean of chains of the layout's order: the least over all assignments, by placing

@@ -17,11 +17,11 @@
 
 enum { MAX_LAZY = 60 };
 
-static void weigh(mf_chains *chains, const mf_rows *b, const double *dual) {
+void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains) {
     int stage_of[MF_MAX_VSTAGES];
     const mf_inner *in = b->in;
     for (int i = 0; i < chains->count; i++) {
-        double w = -dual[b->first_chain_row + i];
+        double w = -dual[i];
         chains->weight[i] = w > 0.0 ? w : 0.0;
     }
     for (int v = 0; v < in->vstages; v++) {
@@ -46,13 +46,13 @@ static void read_split(const mf_rows *b, int *first) {
     first[in->vstages] = in->positions;
 }
 
-mf_status mf_inner_relax(mf_inner *in, bool lean, const mf_chains *known, mf_milp_fault fault,
+mf_status mf_inner_relax(mf_inner *in, const mf_chains *known, double enough_s, mf_milp_fault fault,
                          mf_chains *chains, int *first, mf_milp_outcome *outcome, double *bound_s,
                          mf_err *e) {
     mf_rows b;
     mf_milp_result r = {.outcome = MF_MILP_FAILED};
     double *dual = NULL;
-    const mf_inner_options o = {.lean = lean, .hull = !lean, .cutoff_s = HUGE_VAL};
+    const mf_inner_options o = {.lean = true, .cutoff_s = HUGE_VAL};
     mf_chains_init(chains, in->stages, in->chunks);
     *bound_s = 0.0;
     *outcome = MF_MILP_FAILED;
@@ -60,8 +60,11 @@ mf_status mf_inner_relax(mf_inner *in, bool lean, const mf_chains *known, mf_mil
     if (status != MF_OK) {
         return status;
     }
-    const mf_milp_options mo = {
-        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_chain, .lazy_user = &b, .fault = fault};
+    const mf_milp_options mo = {.cutoff = HUGE_VAL,
+                                .target = enough_s / b.unit_s / MF_BOUND_SAFETY,
+                                .lazy = mf_rows_lazy_chain,
+                                .lazy_user = &b,
+                                .fault = fault};
     dual = calloc((size_t)b.milp.rows + MAX_LAZY, sizeof *dual);
     status = dual ? mf_milp_relax(&b.milp, &mo, MAX_LAZY, dual, &r, e)
                   : mf_err_set(e, MF_NOMEM, "out of memory");
@@ -72,7 +75,7 @@ mf_status mf_inner_relax(mf_inner *in, bool lean, const mf_chains *known, mf_mil
                    : r.outcome == MF_MILP_INFEASIBLE ? HUGE_VAL
                                                      : 0.0;
         if (r.outcome == MF_MILP_OPTIMAL) {
-            weigh(chains, &b, dual);
+            mf_rows_weigh(&b, dual + b.first_chain_row, chains);
             if (first) {
                 read_split(&b, first);
             }

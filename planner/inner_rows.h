@@ -53,4 +53,7 @@ mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known);
 /* mf_milp_lazy_fn: the longest chain at a point, when it is longer than T says. */
 bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row);
 
+/* Weighs kept chains by the multipliers of their rows (inner_relax.c). */
+void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains);
+
 #endif

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LAZY = 8, MAX_DEPTH = 64 };
+enum { ROOT_LAZY = 40, MAX_LAZY = 8, MAX_DEPTH = 64 };
 #define WHOLE 1e-6
 
 /* Ranges of n. */
@@ -101,7 +101,8 @@ static double solve(tree *t, range *r) {
     }
     put(t, r);
     t->lps++;
-    mf_milp_outcome outcome = mf_lp_solve(t->lp, t->cutoff, MAX_LAZY, &bound);
+    mf_milp_outcome outcome =
+        mf_lp_solve(t->lp, t->cutoff, t->lps == 1 ? ROOT_LAZY : MAX_LAZY, &bound);
     if (outcome == MF_MILP_FAILED) {
         t->out->outcome = MF_MILP_FAILED;
         return -HUGE_VAL;
@@ -133,16 +134,22 @@ static bool pays(tree *t, const range *r, range *room, int v, int lo, int hi) {
     return solve(t, room) < t->cutoff;
 }
 
-/* Cuts ends off the ranges: those beyond the point, and where it lies between two whole numbers
- * (near), either. *changed: some were. False when nothing is left. */
-static bool probe(tree *t, range *r, range *room, bool near, bool *changed) {
+/* Where the point lies at least so far between two whole numbers, either side is probed; else
+ * (FAR) the numbers beside the nearest. */
+#define HALF_WAY 0.2
+#define NEAR WHOLE
+#define FAR 1.0
+
+/* Cuts ends off the ranges. *changed: some were. False when nothing is left. */
+static bool probe(tree *t, range *r, range *room, double off, bool *changed) {
     int vstages = t->in->vstages;
+    bool near = off < FAR;
     double *n = t->n + vstages; /* the point before probing */
     memcpy(n, t->n, (size_t)vstages * sizeof *n);
     mf_lp_mark(t->lp);
     for (int v = 0; v < vstages; v++) {
         int below = (int)floor(n[v] + WHOLE), above = (int)ceil(n[v] - WHOLE);
-        if (near && below == above) {
+        if (near && fabs(n[v] - round(n[v])) < off) {
             continue;
         }
         int next = (int)lround(n[v]);
@@ -230,6 +237,19 @@ static void branch(tree *t, range *r, int depth, double before) {
     }
 }
 
+/* The chains of the root's program get their weights; none are kept from then on. */
+static void weigh_root(tree *t) {
+    mf_chains *kept = t->rows.kept;
+    double dual[MF_CHAINS_MAX];
+    for (int i = 0; kept && i < kept->count; i++) {
+        dual[i] = mf_lp_row_dual(t->lp, t->rows.first_chain_row + i);
+    }
+    if (kept) {
+        mf_rows_weigh(&t->rows, dual, kept);
+    }
+    t->rows.kept = NULL;
+}
+
 /* The root: probing until it tells no more, then the tree. */
 static void grow(tree *t) {
     int vstages = t->in->vstages;
@@ -237,15 +257,20 @@ static void grow(tree *t) {
     for (int v = 0; v < vstages; v++) {
         r[v] = (range){1, (int16_t)(t->in->positions - vstages + 1)};
     }
+    static const double order[] = {HALF_WAY, FAR, NEAR, FAR, NEAR, FAR};
     double bound = -HUGE_VAL;
     bool changed = true;
     for (int pass = 0; pass < 6 && changed; pass++) {
         bound = fmax(bound, solve(t, r));
+        weigh_root(t);
         if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
             return;
         }
+        if (t->lps >= t->o->lp_limit) {
+            break;
+        }
         changed = false;
-        if (!probe(t, r, room, pass % 2 == 1, &changed)) {
+        if (!probe(t, r, room, order[pass], &changed)) {
             return;
         }
         if (t->out->outcome == MF_MILP_FAILED) {
@@ -283,10 +308,12 @@ static mf_status make_tree(tree *t, mf_err *e) {
 mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inner_split_result *out,
                           mf_err *e) {
     tree t = {.in = in, .o = o, .out = out, .open = HUGE_VAL};
-    const mf_inner_options ro = {
-        .hull = true, .splits = true, .floor_s = o->floor_s, .cutoff_s = o->cutoff_s};
+    const mf_inner_options ro = {.hull = true, .splits = true, .cutoff_s = o->cutoff_s};
     memset(out, 0, sizeof *out);
-    mf_status status = mf_rows_make(&t.rows, in, NULL, &ro, o->known, NULL, e);
+    if (o->kept) {
+        mf_chains_init(o->kept, in->stages, in->chunks);
+    }
+    mf_status status = mf_rows_make(&t.rows, in, NULL, &ro, o->known, o->kept, e);
     if (status != MF_OK) {
         return status;
     }
@@ -303,10 +330,9 @@ mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inne
         status = t.rows.status;
     }
     if (status == MF_OK) {
-        double bound = fmin(t.open, t.cutoff);
-        out->bound_s = out->outcome == MF_MILP_FAILED
-                           ? o->floor_s
-                           : fmax(bound * t.rows.unit_s * MF_BOUND_SAFETY, o->floor_s);
+        bool failed = out->outcome == MF_MILP_FAILED;
+        double bound_s = t.open < t.cutoff ? t.open * t.rows.unit_s * MF_BOUND_SAFETY : o->cutoff_s;
+        out->bound_s = failed ? o->floor_s : fmin(fmax(bound_s, o->floor_s), o->cutoff_s);
         out->split_bound_s =
             fmax(out->split_bound_s * t.rows.unit_s * MF_BOUND_SAFETY, out->bound_s);
         out->lps = t.lps;

@@ -104,9 +104,10 @@ typedef struct mf_milp_result {
 mf_status mf_milp_solve(const mf_milp *p, const mf_milp_options *o, double *x, mf_milp_result *r,
                         mf_err *e);
 
-/* Solves the linear relaxation alone, with at most max_lazy rows of options->lazy (node_limit,
- * gap, target and cutoff do not apply). row_dual[p->rows + max_lazy]: multipliers, lazy rows behind
- * the others in the order in which they came. Outcomes: OPTIMAL (r->bound), INFEASIBLE, FAILED. */
+/* Solves the linear relaxation alone, with at most max_lazy rows of options->lazy; no more are
+ * asked for once the bound is at the target (node_limit, gap and cutoff do not apply).
+ * row_dual[p->rows + max_lazy]: multipliers, lazy rows behind the others in the order in which they
+ * came. Outcomes: OPTIMAL (r->bound), INFEASIBLE, FAILED. */
 mf_status mf_milp_relax(const mf_milp *p, const mf_milp_options *o, int max_lazy, double *row_dual,
                         mf_milp_result *r, mf_err *e);
 
@@ -138,6 +139,8 @@ void mf_lp_mark(mf_lp *lp);
 void mf_lp_back_to_mark(mf_lp *lp);
 /* The point of the last solve that ended below its cutoff: [cols]. */
 const double *mf_lp_point(const mf_lp *lp);
+/* Multiplier of a row after the last solve; lazy rows stand behind the program's. */
+double mf_lp_row_dual(const mf_lp *lp, int row);
 /* Counted so far: simplex iterations, lazy rows. */
 int64_t mf_lp_pivots(const mf_lp *lp);
 int64_t mf_lp_lazy_rows(const mf_lp *lp);

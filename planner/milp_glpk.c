@@ -137,7 +137,8 @@ static mf_milp_outcome run_relaxed(const mf_milp *p, mf_fence *f, int max_lazy, 
             }
             before = r->bound;
         }
-        if (!f->options->lazy || f->lazy_rows >= max_lazy || !mf_fence_add_lazy(f, g)) {
+        bool enough = f->options->target > 0 && r->bound >= f->options->target;
+        if (enough || !f->options->lazy || f->lazy_rows >= max_lazy || !mf_fence_add_lazy(f, g)) {
             break;
         }
     }

@@ -147,6 +147,11 @@ const double *mf_lp_point(const mf_lp *lp) {
     return lp->fence->x;
 }
 
+double mf_lp_row_dual(const mf_lp *lp, int row) {
+    bool there = !lp->dead && row < glp_get_num_rows(lp->fence->problem);
+    return there ? glp_get_row_dual(lp->fence->problem, row + 1) : 0.0;
+}
+
 int64_t mf_lp_pivots(const mf_lp *lp) {
     return lp->pivots;
 }

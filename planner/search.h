@@ -11,7 +11,8 @@
  * with what memory costs, before it is split LAYOUT   and ZeRO levels: one layout, roughly bounded
  *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
  *            found for its order, an assignment simulated
- *   RELAX    by relaxations of its integer program, whose chains and weights then bound its order
+ *   RELAX    by the lean relaxation of its integer program, whose chains and weights then bound its
+ *            order
  *   SPLITS   by the least over whole splits of the positions, choices mixed
  *   EXACT    by the exact one, answers tried so far cut off
  *

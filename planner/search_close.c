@@ -106,25 +106,49 @@ static void by_bound(closing *c) {
     free(first);
 }
 
-/* The relaxation and the mean of its chains: lean at first, then with choices, once more as long as
- * further chains tell much. The split nearest to its point is tried. */
-static double relax(closing *c, bool lean, mf_search_chains *found, mf_milp_outcome *outcome) {
+static mf_search_chains *new_chains(closing *c) {
+    const mf_layout *l = &c->in->layout;
+    mf_search_chains *x = calloc(1, sizeof *x);
+    if (!x) {
+        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
+        return NULL;
+    }
+    x->pp = l->pp;
+    x->vpp = l->vpp;
+    x->micro_batches = l->micro_batches;
+    x->schedule = (int)l->schedule;
+    return x;
+}
+
+/* Chains that have a mean are kept for their order. */
+static void hand_over(closing *c, mf_search_chains *found) {
+    if (found->chains.part[0]) {
+        c->out->chains = found;
+    } else {
+        mf_chains_clear(&found->chains);
+        free(found);
+    }
+}
+
+/* The lean relaxation and the mean of its chains. The split nearest to its point is tried. */
+static double relax(closing *c, mf_search_chains *found) {
     double bound_s = 0.0, mean = 0.0;
+    mf_milp_outcome outcome = MF_MILP_FAILED;
     mf_search_outcome *out = c->out;
     int *first = calloc((size_t)c->in->vstages + 1, sizeof *first);
     if (!first) {
         out->status = mf_err_set(&out->err, MF_NOMEM, "out of memory");
         return 0.0;
     }
-    out->status = mf_inner_relax(c->in, lean, mf_search_chains_of(c->w, &c->in->layout),
-                                 c->w->fault, &found->chains, first, outcome, &bound_s, &out->err);
-    out->work += lean ? 3000 : 25000;
+    out->status = mf_inner_relax(c->in, mf_search_chains_of(c->w, &c->in->layout), c->best_s,
+                                 c->w->fault, &found->chains, first, &outcome, &bound_s, &out->err);
+    out->work += 3000;
     if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
         out->status = mf_inner_mean_s(c->in, &found->chains, &mean, &out->err);
     }
     bound_s = fmax(bound_s, mean);
-    out->milp_failed += *outcome == MF_MILP_FAILED;
-    if (out->status == MF_OK && *outcome == MF_MILP_OPTIMAL && bound_s < c->best_s && lean &&
+    out->milp_failed += outcome == MF_MILP_FAILED;
+    if (out->status == MF_OK && outcome == MF_MILP_OPTIMAL && bound_s < c->best_s &&
         mf_inner_is_split(c->in, first)) {
         try_split(c, first);
     }
@@ -134,32 +158,22 @@ static double relax(closing *c, bool lean, mf_search_chains *found, mf_milp_outc
 
 static void by_relaxation(closing *c) {
     double bound_s = fmax(c->n->key_s, mean_s(c)); /* others of the order may have found chains */
-    mf_milp_outcome outcome = MF_MILP_FAILED;
     if (c->out->status != MF_OK || bound_s >= c->best_s || bound_s >= c->target_s) {
         come_back(c, bound_s, MF_LEVEL_RELAX);
         return;
     }
-    mf_search_chains *found = calloc(1, sizeof *found);
-    if (!found) {
-        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
-        return;
+    mf_search_chains *found = new_chains(c);
+    if (found) {
+        bound_s = fmax(bound_s, relax(c, found));
+        come_back(c, bound_s, MF_LEVEL_SPLITS);
+        hand_over(c, found);
     }
-    const mf_layout *l = &c->in->layout;
-    bool lean = c->n->tries == 0;
-    *found = (mf_search_chains){.pp = l->pp,
-                                .vpp = l->vpp,
-                                .micro_batches = l->micro_batches,
-                                .schedule = (int)l->schedule};
-    double now_s = relax(c, lean, found, &outcome);
-    bool again =
-        outcome == MF_MILP_OPTIMAL && c->n->tries < 6 && (lean || now_s > bound_s * (1.0 + 5e-4));
-    come_back(c, fmax(bound_s, now_s), again ? MF_LEVEL_RELAX : MF_LEVEL_SPLITS);
-    if (found->chains.part[0]) {
-        c->out->chains = found;
-    } else {
-        mf_chains_clear(&found->chains);
-        free(found);
-    }
+}
+
+/* The relaxation alone at first, then as many linear programs as nearly all trees need, then more.
+ */
+static int64_t lp_limit(int tries) {
+    return tries == 0 ? 0 : tries == 1 ? 200 : 2000;
 }
 
 /* Whole splits: what is below the target is settled, what is above waits. */
@@ -167,20 +181,24 @@ static void by_splits(closing *c) {
     mf_inner_split_options o = {
         .floor_s = c->n->key_s,
         .cutoff_s = fmin(c->best_s, c->target_s),
-        .lp_limit = c->n->tries == 0 ? 200 : 2000,
+        .lp_limit = lp_limit(c->n->tries),
         .known = mf_search_chains_of(c->w, &c->in->layout),
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
     mf_inner_split_result r;
-    if (c->n->key_s >= c->best_s) {
+    double mean = mean_s(c);
+    if (c->out->status != MF_OK || fmax(mean, c->n->key_s) >= o.cutoff_s) {
+        come_back(c, fmax(mean, c->n->key_s), MF_LEVEL_SPLITS);
         return;
     }
-    if (c->n->key_s >= o.cutoff_s) {
-        come_back(c, c->n->key_s, MF_LEVEL_SPLITS);
+    mf_search_chains *found = new_chains(c);
+    if (!found) {
         return;
     }
+    o.kept = &found->chains;
     c->out->status = mf_inner_splits(c->in, &o, &r, &c->out->err);
+    hand_over(c, found);
     if (c->out->status != MF_OK) {
         return;
     }
@@ -194,7 +212,7 @@ static void by_splits(closing *c) {
         try_split(c, r.first);
     }
     bool again =
-        r.outcome == MF_MILP_OPTIMAL ? !r.have : r.outcome == MF_MILP_LIMIT && c->n->tries == 0;
+        r.outcome == MF_MILP_OPTIMAL ? !r.have : r.outcome == MF_MILP_LIMIT && c->n->tries < 2;
     come_back(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_inner_split_result_clear(&r);
 }

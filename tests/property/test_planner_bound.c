@@ -366,13 +366,23 @@ static void check_relaxations(mf_inner *in, const sample *s, pool *k, nearness *
         return;
     }
     check_mean(in, pool_find(k, &s->layout), s, n);
-    for (int lean = 0; lean < 2; lean++) {
+    for (int i = 0; i < 2; i++) { /* lean, and the root of the tree over splits */
         mf_chains chains;
-        mf_milp_outcome outcome;
         double bound_s = 0.0;
-        assert_ok(mf_inner_relax(in, lean, pool_find(k, &s->layout), MF_MILP_FAULT_NONE, &chains,
-                                 NULL, &outcome, &bound_s, NULL));
-        assert_int_equal(outcome, MF_MILP_OPTIMAL); /* a plan fits */
+        const mf_chains *known = pool_find(k, &s->layout);
+        if (i == 0) {
+            mf_milp_outcome outcome;
+            assert_ok(mf_inner_relax(in, known, HUGE_VAL, MF_MILP_FAULT_NONE, &chains, NULL,
+                                     &outcome, &bound_s, NULL));
+            assert_int_equal(outcome, MF_MILP_OPTIMAL); /* a plan fits */
+        } else {
+            mf_inner_split_options o = {
+                .cutoff_s = HUGE_VAL, .lp_limit = 0, .known = known, .kept = &chains};
+            mf_inner_split_result x;
+            assert_ok(mf_inner_splits(in, &o, &x, NULL));
+            bound_s = x.bound_s;
+            mf_inner_split_result_clear(&x);
+        }
         check(n, RELAX, bound_s, s, s->best);
         check_mean(in, &chains, s, n);
         if (chains.part[0]) {
