@@ -205,6 +205,12 @@ static void put_sharding(mf_export *x, const mf_layout *l, const mf_model *m) {
         note(x, "expert ZeRO %d: dense and expert parameters are sharded alike, at level %d",
              l->expert_zero, l->zero);
     }
+    if (l->grads_bf16) {
+        put_on(x, "--grad-reduce-in-bf16", NULL);
+        put(x, NULL, "ddp.grad_reduce_in_fp32", "false");
+        note(x, "BF16 gradients: a mixed_precision that is named by a word sets "
+                "grad_reduce_in_fp32 again in Megatron-Bridge; its recipe has to change it, too");
+    }
     if (l->moments_bf16) {
         put_on(x, "--use-precision-aware-optimizer", "optimizer.use_precision_aware_optimizer");
         put(x, "--exp-avg-dtype", "optimizer.exp_avg_dtype", "bf16");

@@ -51,12 +51,20 @@ mf_status mf_option_set_expert_zero(mf_layout *l, const mf_value *v, mf_err *e) 
     return MF_OK;
 }
 
-mf_status mf_option_set_moments(mf_layout *l, const mf_value *v, mf_err *e) {
-    l->moments_bf16 = strcmp(v->text, "bf16") == 0;
-    if (!l->moments_bf16 && strcmp(v->text, "fp32") != 0) {
+static mf_status set_bf16(bool *bf16, const mf_value *v, mf_err *e) {
+    *bf16 = strcmp(v->text, "bf16") == 0;
+    if (!*bf16 && strcmp(v->text, "fp32") != 0) {
         return mf_err_set(e, MF_USAGE, "unknown dtype \"%s\": expected one of fp32 bf16", v->text);
     }
     return MF_OK;
+}
+
+mf_status mf_option_set_moments(mf_layout *l, const mf_value *v, mf_err *e) {
+    return set_bf16(&l->moments_bf16, v, e);
+}
+
+mf_status mf_option_set_grad_dtype(mf_layout *l, const mf_value *v, mf_err *e) {
+    return set_bf16(&l->grads_bf16, v, e);
 }
 
 mf_status mf_option_set_fp8_attention(mf_layout *l, const mf_value *v, mf_err *e) {

@@ -202,6 +202,8 @@ static const mf_option table[MF_OPT_COUNT] = {
                                       "such as 0.5 or 50%",
                                   .apply = mf_option_set_offload_optimizer},
     CHOICE(MOMENTS, "moments", moments, " fp32 bf16", 0, "fp32", "Type of AdamW's two moments"),
+    CHOICE(GRAD_DTYPE, "grad-dtype", grad_dtype, " fp32 bf16", 0, "fp32",
+           "Type in which gradients accumulate and are reduced"),
     CHOICE(PRECISION, "precision", precision, precision_words, MF_PIN(PRECISION), "bf16",
            "Precision recipe of the matrix products"),
     [MF_OPT_FP8_ATTENTION] = {.name = "fp8-attention",

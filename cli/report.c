@@ -41,6 +41,9 @@ static void print_choices(FILE *out, const mf_report *r) {
         fprintf(out, ", %s CP", mf_cp_type_text(l->cp_type));
     }
     fprintf(out, ", overlap %s", overlap);
+    if (l->grads_bf16) {
+        fputs(", BF16 gradients", out);
+    }
     if (l->moments_bf16) {
         fputs(", BF16 moments", out);
     }

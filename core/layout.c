@@ -313,11 +313,17 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
          l->capacity_factor);
     RULE(l->token_headroom >= 1.0, "token headroom must be at least 1, got %g", l->token_headroom);
     RULE(l->reserve >= 0.0 && l->reserve < 1.0, "reserve must lie in [0, 1), got %g", l->reserve);
+    RULE(!l->grads_bf16 || l->precision != MF_PREC_FP32,
+         "gradients of FP32 weights accumulate in fp32, got %s", "bf16");
     RULE(l->offload_optimizer >= 0.0 && l->offload_optimizer <= 1.0,
          "optimizer offload must lie in [0, 1], got %g", l->offload_optimizer);
     RULE(l->offload_share >= 0.0 && l->offload_share <= 1.0,
          "share of offloading layers must lie in [0, 1], got %g", l->offload_share);
     return MF_OK;
+}
+
+double mf_layout_gradient_B(const mf_layout *l) {
+    return l->grads_bf16 ? 2.0 : 4.0;
 }
 
 mf_status mf_layout_resolve(mf_layout *l, const mf_model *m, mf_err *e) {

@@ -152,6 +152,7 @@ typedef struct mf_layout {
     uint8_t overlap;           /* MF_OVERLAP_* */
     uint8_t zero, expert_zero; /* 0..3 */
     bool moments_bf16;         /* AdamW moments in BF16 instead of FP32 */
+    bool grads_bf16;           /* gradients accumulate and are reduced in BF16 instead of FP32 */
     bool fp8_attention;
     bool fp8_primary_weights; /* no BF16 copy: quantised weights are the ones gathered */
     double offload_optimizer; /* share of optimizer states in host memory, 0..1 */
@@ -248,6 +249,9 @@ int64_t mf_layout_rank_expert(const mf_layout *l, int64_t et, int64_t e, int64_t
 
 /* Lowest member of the group of kind g that holds `rank`; member i is first + i * stride. */
 int64_t mf_layout_group_first(const mf_layout *l, mf_group_kind g, int64_t rank);
+
+/* Bytes of an element of a weight's gradient, as it accumulates and is reduced. */
+double mf_layout_gradient_B(const mf_layout *l);
 
 /* --- stages ----------------------------------------------------------------------------------- */
 

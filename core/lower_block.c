@@ -106,7 +106,7 @@ static void emit_reduce(mf_build *bd, const zero_side *side, bool expert) {
     bd->module = MF_MODULE_GRADIENTS;
     bd->forward_op = -1;
     mf_op *op = mf_build_collective(bd, MF_OP_REDUCE_SCATTER, side->reduce_name, MF_STREAM_DP,
-                                    side->group, side->elements * 4.0);
+                                    side->group, side->elements * mf_layout_gradient_B(bd->l));
     /* The last weight gradient that this side waits for; earlier ones are before it in order. */
     for (int i = bd->b->nops - 2; i >= bd->b->nforward && bd->status == MF_OK; i--) {
         const mf_op *w = &bd->b->ops[i];

@@ -66,13 +66,13 @@ static void copy_shape(mf_op *to, const mf_op *from) {
     }
 }
 
-/* A weight's gradient accumulates in FP32 over the micro-batches. */
+/* A weight's gradient accumulates over the micro-batches, in FP32 unless the layout says BF16. */
 static int16_t weight_grad(mf_build *bd, int16_t w) {
     if (grad_of(bd, w) != MF_NO_TENSOR) {
         return grad_of(bd, w);
     }
     mf_tensor x = *mf_build_t(bd, w);
-    int16_t g = mf_build_tensor(bd, x.name, x.rows, x.cols, 4.0);
+    int16_t g = mf_build_tensor(bd, x.name, x.rows, x.cols, mf_layout_gradient_B(bd->l));
     mf_tensor *t = mf_build_t(bd, g);
     t->class = MF_TENSOR_GRADIENT;
     t->part = x.part;
@@ -121,11 +121,13 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
     int16_t dw = weight_grad(bd, f->in[1]);
     mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, n, k, m);
     op->kind = f->kind;
-    op->flags = (uint8_t)((f->flags & ~MF_OPF_OVERLAPPED) | MF_OPF_WGRAD | MF_OPF_ACC_FP32);
+    op->flags = (uint8_t)((f->flags & ~MF_OPF_OVERLAPPED) | MF_OPF_WGRAD |
+                          (bd->l->grads_bf16 ? 0 : MF_OPF_ACC_FP32));
     op->dim[3] = f->dim[3];
-    /* Reads both operands, reads and writes the FP32 sum. */
+    /* Reads both operands, reads and writes the sum. */
     double groups = grouped ? (double)f->dim[3] : 1.0;
-    op->bytes += groups * (double)n * (double)k * 8.0 - (double)n * (double)k * bd->act_B;
+    op->bytes += groups * (double)n * (double)k * 2.0 * mf_layout_gradient_B(bd->l) -
+                 (double)n * (double)k * bd->act_B;
     mf_op_in(op, dy);
     mf_op_in(op, x);
     mf_op_in(op, row_map);
@@ -350,9 +352,10 @@ static void grad_alias(mf_build *bd, const mf_op *f) {
 static void grad_embedding(mf_build *bd, const mf_op *f) {
     bd->pass = MF_PASS_W;
     int16_t dw = weight_grad(bd, f->in[0]);
-    mf_op *op = mf_build_memory_op(bd, MF_OP_EMBEDDING_BWD, f->name, f->dim[0], f->dim[1],
-                                   (double)f->dim[0] * (double)f->dim[1] *
-                                       (bd->act_B + 8.0 / (double)bd->l->tp));
+    mf_op *op =
+        mf_build_memory_op(bd, MF_OP_EMBEDDING_BWD, f->name, f->dim[0], f->dim[1],
+                           (double)f->dim[0] * (double)f->dim[1] *
+                               (bd->act_B + 2.0 * mf_layout_gradient_B(bd->l) / (double)bd->l->tp));
     mf_op_in(op, grad_of(bd, f->out[0]));
     mf_op_out(op, dw);
 }

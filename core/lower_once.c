@@ -53,7 +53,7 @@ mf_dp_ops mf_param_dp_ops(const mf_layout *l, mf_param_count p) {
     mf_dp_ops ops;
     for (int s = 0; s < 2; s++) {
         bool shard = side[s].level >= 1;
-        double reduce_B = side[s].level <= 1 ? side[s].elements * 4.0 : 0.0;
+        double reduce_B = side[s].level <= 1 ? side[s].elements * mf_layout_gradient_B(l) : 0.0;
         double gather_B =
             side[s].level == 1 || side[s].level == 2 ? mf_param_gathered_B(l, p, s == 1) : 0.0;
         ops.reduce[s] = dp_op(l, shard ? MF_OP_REDUCE_SCATTER : MF_OP_ALL_REDUCE, side[s].group,
@@ -82,7 +82,7 @@ mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count p) {
         double weights = n * param_B(l) + side[i].matrices * copies_B;
         double shard = ceil(n / ranks);
         s.weights_B += side[i].level >= 3 && n > 0 ? weights / n * shard : weights;
-        s.gradients_B += 4.0 * (side[i].level >= 2 ? shard : n);
+        s.gradients_B += mf_layout_gradient_B(l) * (side[i].level >= 2 ? shard : n);
         /* FP32 master weights (the parameters themselves when those are FP32), two moments. */
         double master_B = l->precision == MF_PREC_FP32 ? 0.0 : 4.0;
         double own = side[i].level >= 1 ? shard : n, host = floor(own * l->offload_optimizer);
@@ -174,7 +174,8 @@ static int replica_sums(const mf_layout *l, const mf_once *w, mf_op *ops) {
     int n = 0;
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         double elements = ceil((double)w->replicas.of[row[i].sum] / row[i].ranks);
-        mf_op op = sum_op(l, row[i].stream, row[i].group, row[i].name, elements, 4.0);
+        mf_op op =
+            sum_op(l, row[i].stream, row[i].group, row[i].name, elements, mf_layout_gradient_B(l));
         if (row[i].sum == MF_SUM_KV) {
             op.shape.size = w->kv_copies;
         }
@@ -194,8 +195,8 @@ static int table_sums(const mf_layout *l, const mf_once *w, mf_op *ops) {
             continue;
         }
         double ranks = l->zero >= 1 ? (double)(l->dp * l->cp) : 1.0;
-        mf_op op =
-            sum_op(l, MF_STREAM_PP, MF_GROUP_PP, name[t], ceil(w->table_elements[t] / ranks), 4.0);
+        mf_op op = sum_op(l, MF_STREAM_PP, MF_GROUP_PP, name[t], ceil(w->table_elements[t] / ranks),
+                          mf_layout_gradient_B(l));
         op.shape = (mf_group_shape){w->table_copies[t], (l->pp - 1) * (l->gpus / l->pp)};
         ops[n++] = op;
     }
@@ -213,7 +214,7 @@ int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max
     double dense = (double)w->params.dense, expert = (double)w->params.expert;
     double own = (l->zero >= 1 ? ceil(dense / (double)(l->dp * l->cp)) : dense) +
                  (l->expert_zero >= 1 ? ceil(expert / (double)l->edp) : expert);
-    double moment_B = l->moments_bf16 ? 2.0 : 4.0;
+    double moment_B = l->moments_bf16 ? 2.0 : 4.0, gradient_B = mf_layout_gradient_B(l);
     mf_op made[MF_ONCE_MAX];
     int n = replica_sums(l, w, made);
     n += table_sums(l, w, made + n);
@@ -222,7 +223,8 @@ int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max
         made[n++] =
             sum_op(l, MF_STREAM_DP, MF_GROUP_TP_CP_DP, "expert_counts", w->expert_counts, 4.0);
     }
-    made[n++] = optimizer_op(MF_OP_GRAD_NORM, MF_STREAM_COMPUTE, "grad_norm", own, 4.0 * own);
+    made[n++] =
+        optimizer_op(MF_OP_GRAD_NORM, MF_STREAM_COMPUTE, "grad_norm", own, gradient_B * own);
     if (l->gpus > 1) { /* losses travel beside the norm */
         made[n++] =
             sum_op(l, MF_STREAM_DP, MF_GROUP_WORLD, "grad_norm_all_reduce", 1.0 + w->losses, 8.0);
@@ -237,7 +239,7 @@ int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max
     /* Reads gradient, master and moments; writes master, moments and the parameter. */
     double master_B = l->precision == MF_PREC_FP32 ? 0.0 : 8.0;
     made[n++] = optimizer_op(MF_OP_ADAMW, MF_STREAM_COMPUTE, "adamw", own,
-                             own * (4.0 + master_B + 4.0 * moment_B + 2.0 * param_B(l)));
+                             own * (gradient_B + master_B + 4.0 * moment_B + 2.0 * param_B(l)));
     if (host > 0) {
         made[n++] = optimizer_op(MF_OP_COPY_D2H, MF_STREAM_D2H, "optimizer_states_out", host,
                                  host * state_B);

@@ -92,11 +92,12 @@ static need worst_of(const need *x, int n) {
  * stands in full until it is reduced. */
 double mf_memory_unreduced_B(const mf_layout *l, const mf_block *b) {
     double bytes = 0;
+    const int64_t gradient_B = (int64_t)mf_layout_gradient_B(l);
     if (l->zero >= 2 && l->dp * l->cp > 1) {
-        bytes += (double)mf_align_B(4 * (b->params.dense + b->shared));
+        bytes += (double)mf_align_B(gradient_B * (b->params.dense + b->shared));
     }
     if (l->expert_zero >= 2 && l->edp > 1) {
-        bytes += (double)mf_align_B(4 * b->params.expert);
+        bytes += (double)mf_align_B(gradient_B * b->params.expert);
     }
     return bytes;
 }

@@ -205,7 +205,10 @@ void mf_plan_write_layout(mf_json_writer *w, const char *key, const mf_layout *l
     write_memory(w, l->memory);
     mf_json_write_f64(w, "token_headroom", l->token_headroom);
     mf_json_write_f64(w, "reserve", l->reserve);
-    if (l->aux_scope != MF_AUX_MICRO_BATCH) { /* what few runs have stands there when they do */
+    if (l->grads_bf16) { /* what few runs have stands there when they do */
+        mf_json_write_string(w, "grad_dtype", "bf16");
+    }
+    if (l->aux_scope != MF_AUX_MICRO_BATCH) {
         mf_json_write_string(w, "aux_scope", mf_aux_scope_text(l->aux_scope));
     }
     if (l->capacity_factor > 0.0) {

@@ -100,10 +100,10 @@ static void read_choice(reader *r, mf_memory_choice *out) {
     READ_WORD(r, "offload", mf_offload_parse, &out->offload);
 }
 
-static mf_status parse_moments(const char *s, bool *out, mf_err *e) {
+static mf_status parse_bf16(const char *s, bool *out, mf_err *e) {
     *out = strcmp(s, "bf16") == 0;
     if (!*out && strcmp(s, "fp32") != 0) {
-        return mf_err_set(e, MF_USAGE, "unknown moments \"%.40s\": expected fp32 or bf16", s);
+        return mf_err_set(e, MF_USAGE, "unknown dtype \"%.40s\": expected fp32 or bf16", s);
     }
     return MF_OK;
 }
@@ -138,6 +138,7 @@ static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
                                        "reserve",
                                        "offload_optimizer",
                                        "token_headroom",
+                                       "grad_dtype",
                                        "aux_scope",
                                        "capacity_factor",
                                        "pad_to_capacity"};
@@ -166,12 +167,15 @@ static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
     READ_WORD(&r, "precision", mf_precision_parse, &l->precision);
     read_bool(&r, "fp8_attention", &l->fp8_attention);
     read_bool(&r, "fp8_primary_weights", &l->fp8_primary_weights);
-    READ_WORD(&r, "moments", parse_moments, &l->moments_bf16);
+    READ_WORD(&r, "moments", parse_bf16, &l->moments_bf16);
     READ_WORD(&r, "cuda_graph", mf_graph_parse, &l->graph);
     read_f64(&r, "offload_optimizer", 0, &l->offload_optimizer);
     read_choice(&r, &l->memory);
     read_f64(&r, "token_headroom", 1, &l->token_headroom);
     read_f64(&r, "reserve", 0, &l->reserve);
+    if (mf_json_find(v, "grad_dtype") != NULL) {
+        READ_WORD(&r, "grad_dtype", parse_bf16, &l->grads_bf16);
+    }
     if (mf_json_find(v, "aux_scope") != NULL) {
         READ_WORD(&r, "aux_scope", mf_aux_scope_parse, &l->aux_scope);
     }

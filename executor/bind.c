@@ -201,6 +201,7 @@ static mf_status refuse(const mf_exec *x, mf_err *e) {
     what = l->precision != MF_PREC_FP32 && l->precision != MF_PREC_BF16
                ? "precisions other than fp32 and bf16"
                : what;
+    what = l->grads_bf16 ? "gradients in bf16 (grad_dtype)" : what;
     what = m->rope_scaling.kind == MF_ROPE_OTHER ? "this rope_scaling" : what;
     for (int i = 0; i < x->p->nblocks && what == NULL; i++) {
         for (int k = 0; k < x->p->blocks[i]->nops; k++) {

@@ -324,6 +324,10 @@ void mf_space_describe_cuts(const mf_space *s, char *out, size_t size) {
                      overlap, mf_graph_text(b->graph), b->moments_bf16 ? "bf16" : "fp32",
                      b->offload_optimizer, b->token_headroom, MF_SPACE_MAX_MBS);
     used = n > 0 ? (size_t)n : 0;
+    if (used < size && b->grads_bf16) {
+        n = snprintf(out + used, size - used, ", grad_dtype bf16");
+        used += n > 0 ? (size_t)n : 0;
+    }
     if (used < size && (s->precisions == 0 || pinned(s, MF_DIM_PRECISION))) {
         n = snprintf(out + used, size - used, ", precision %s", mf_precision_text(b->precision));
         used += n > 0 ? (size_t)n : 0;

@@ -5,27 +5,6 @@
 
 #include <string.h>
 
-/* Gradients accumulated and reduced in BF16: half the bytes of every reduction, and weight
- * gradients that add to two bytes instead of four. */
-static void halve_gradients(mf_program *p) {
-    for (int i = 0; i < p->assignment.positions; i++) {
-        p->dp[i].reduce[0].bytes *= 0.5;
-        p->dp[i].reduce[1].bytes *= 0.5;
-    }
-    for (int i = 0; i < p->nblocks; i++) {
-        mf_block *b = p->blocks[i];
-        for (int k = 0; k < b->nops; k++) {
-            mf_op *op = &b->ops[k];
-            if (op->module == MF_MODULE_GRADIENTS && op->stream == MF_STREAM_DP) {
-                op->bytes *= 0.5;
-            }
-            if (op->kind == MF_OP_GEMM || op->kind == MF_OP_GROUPED_GEMM) {
-                op->flags &= (uint8_t)~MF_OPF_ACC_FP32;
-            }
-        }
-    }
-}
-
 /* Token drop at capacity factor 1: balanced work, and a host that need not wait for the counts. */
 static void fix_capacity(mf_program *p) {
     for (int i = 0; i < p->nblocks; i++) {
@@ -281,9 +260,6 @@ mf_status pub_lower(const pub_row *r, const mf_layout *l, mf_program **out, mf_e
     }
     if (r->dropped_tokens) {
         fix_capacity(*out);
-    }
-    if (r->bf16_gradients) {
-        halve_gradients(*out);
     }
     return MF_OK;
 }

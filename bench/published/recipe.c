@@ -145,7 +145,7 @@ static bool is_source(const pub_row *r, const char *const *names, size_t count) 
 void pub_read_recipe_defaults(pub_row *r) {
     static const char *const recipes[] = {"bra", "brn", "card", "dgx", "nemo"};
     enum { BRIDGE = 3 }; /* the first ones */
-    r->bf16_gradients =
+    r->layout.grads_bf16 =
         is_source(r, recipes, COUNT(recipes)) || (r->fsdp && pub_starts(r->software, "megatron"));
     mf_precision precision = r->layout.precision;
     bool bridge = is_source(r, recipes, BRIDGE), titan = strcmp(r->source, "tt") == 0;

@@ -39,14 +39,13 @@ typedef struct pub_row {
     bool delayed_scales;      /* FP8 with the scales of earlier steps, NeMo's default until 25.05 */
     bool eager;               /* torchtitan without torch.compile */
     bool op_checkpoints;      /* torchtitan's selective checkpoints: every second product again */
-    bool hybrid_ep;      /* HybridEP: dispatch puts rows into order, combine takes them out of it */
-    bool plain_loss;     /* cross-entropy op by op over FP32 copies of the logits */
-    bool gathers_wide;   /* rowwise FP8: TP gathers BF16, every rank quantises all rows */
-    bool fused_experts;  /* activation and its quantisation in the grouped GEMM's epilogue */
-    bool bf16_gradients; /* accumulated and reduced in BF16, as NVIDIA's performance recipes do */
-    bool held_out;       /* by hash of model, GPU and layout: never seen by a fit */
-    int fold;            /* of cross-validation among the others, by another part of that hash */
-    unsigned unknown;    /* PUB_UNKNOWN_* */
+    bool hybrid_ep;     /* HybridEP: dispatch puts rows into order, combine takes them out of it */
+    bool plain_loss;    /* cross-entropy op by op over FP32 copies of the logits */
+    bool gathers_wide;  /* rowwise FP8: TP gathers BF16, every rank quantises all rows */
+    bool fused_experts; /* activation and its quantisation in the grouped GEMM's epilogue */
+    bool held_out;      /* by hash of model, GPU and layout: never seen by a fit */
+    int fold;           /* of cross-validation among the others, by another part of that hash */
+    unsigned unknown;   /* PUB_UNKNOWN_* */
     mf_model model;
     mf_cluster cluster;
     mf_layout layout; /* resolved when not skipped; the first way */

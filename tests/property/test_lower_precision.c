@@ -211,6 +211,64 @@ static void weights_are_quantised_once_a_step(void **state) {
     }
 }
 
+/* What a program moves and holds of gradients, in bytes. */
+typedef struct gradients {
+    double held, reduced, made, step;
+    int wide; /* weight gradients that add to an FP32 sum */
+} gradients;
+
+static gradients gradients_of(const mf_model *m, int level, bool bf16) {
+    mf_layout l = layout_of(MF_PREC_BF16);
+    l.zero = l.expert_zero = (uint8_t)level;
+    l.grads_bf16 = bf16;
+    mf_program *p = lowered(m, &l);
+    mf_param_count all = mf_program_stage_params(p, 0);
+    gradients g = {.held = mf_param_memory(&l, all).gradients_B};
+    for (int i = 0; i < p->assignment.positions; i++) {
+        g.reduced += p->dp[i].reduce[0].bytes + p->dp[i].reduce[1].bytes;
+        const mf_block *b = p->blocks[p->block_of[i]];
+        for (int k = 0; k < b->nops; k++) {
+            const mf_op *op = &b->ops[k];
+            bool reduces = op->module == MF_MODULE_GRADIENTS && op->stream == MF_STREAM_DP;
+            g.reduced += reduces ? op->bytes : 0;
+            g.wide += (op->flags & MF_OPF_WGRAD) && (op->flags & MF_OPF_ACC_FP32);
+        }
+        for (int t = 0; t < b->ntensors; t++) {
+            bool gradient = b->tensors[t].class == MF_TENSOR_GRADIENT;
+            g.made += gradient ? (double)b->tensors[t].bytes : 0;
+        }
+    }
+    mf_op ops[64];
+    int n = mf_program_optimizer(p, 0, ops, 64);
+    for (int i = 0; i < n; i++) {
+        bool reads = ops[i].kind == MF_OP_GRAD_NORM || ops[i].kind == MF_OP_ADAMW;
+        g.step += reads ? ops[i].bytes : 0;
+    }
+    mf_program_destroy(p);
+    return g;
+}
+
+static void gradients_in_bf16_take_half_the_bytes_everywhere(void **state) {
+    (void)state;
+    const mf_model m = test_model_moe(true);
+    for (int level = 0; level <= 3; level++) {
+        gradients wide = gradients_of(&m, level, false), narrow = gradients_of(&m, level, true);
+        assert_true(wide.held > 0 && wide.reduced > 0 && wide.made > 0 && wide.wide > 0);
+        assert_close(narrow.held / wide.held, 0.5, 1e-9);
+        assert_close(narrow.reduced / wide.reduced, 0.5, 1e-9);
+        assert_close(narrow.made / wide.made, 0.5, 1e-6);
+        assert_int_equal(narrow.wide, 0);
+        /* The norm reads 4 or 2 bytes an element; AdamW those, master and moments in and out (24)
+         * and the parameter in and out (4). */
+        assert_close(narrow.step / wide.step, (2 + 2 + 28.0) / (4 + 4 + 28), 1e-3);
+    }
+    mf_layout l = layout_of(MF_PREC_FP32);
+    l.grads_bf16 = true;
+    mf_err e = {.text = ""};
+    assert_int_not_equal(mf_layout_resolve(&l, &m, &e), MF_OK);
+    assert_non_null(strstr(e.text, "gradients of FP32 weights accumulate in fp32"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(covered_products_read_quantised_operands),
@@ -219,6 +277,7 @@ int main(void) {
         cmocka_unit_test(primary_weights_leave_no_bf16_copy),
         cmocka_unit_test(primary_weights_are_gathered_quantised),
         cmocka_unit_test(weights_are_quantised_once_a_step),
+        cmocka_unit_test(gradients_in_bf16_take_half_the_bytes_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,10 +5,11 @@
 
 #include <string.h>
 
-static const mf_option_id some[] = {MF_OPT_MODEL,    MF_OPT_SET,     MF_OPT_TP,
-                                    MF_OPT_VPP,      MF_OPT_ZERO,    MF_OPT_RESERVE,
-                                    MF_OPT_SCHEDULE, MF_OPT_OVERLAP, MF_OPT_TOKEN_HEADROOM,
-                                    MF_OPT_MOMENTS,  MF_OPT_JSON,    MF_OPT_COUNT};
+static const mf_option_id some[] = {MF_OPT_MODEL,    MF_OPT_SET,        MF_OPT_TP,
+                                    MF_OPT_VPP,      MF_OPT_ZERO,       MF_OPT_RESERVE,
+                                    MF_OPT_SCHEDULE, MF_OPT_OVERLAP,    MF_OPT_TOKEN_HEADROOM,
+                                    MF_OPT_MOMENTS,  MF_OPT_GRAD_DTYPE, MF_OPT_JSON,
+                                    MF_OPT_COUNT};
 
 static mf_args args;
 static mf_err err;
@@ -94,6 +95,7 @@ static void bad_values_name_the_option_and_what_is_expected(void **state) {
     refuse("--token-headroom", "0.5", "--token-headroom: expected a number >= 1, got \"0.5\"");
     refuse("--token-headroom", "inf", "--token-headroom: expected a number >= 1, got \"inf\"");
     refuse("--moments", "fp16", "--moments: unknown dtype \"fp16\": expected one of fp32 bf16");
+    refuse("--grad-dtype", "bf8", "--grad-dtype: unknown dtype \"bf8\": expected one of fp32 bf16");
     refuse("--model", "", "--model: expected NAME|FILE, got \"\"");
     refuse("--tp", "--vpp", "--tp: expected N, got the option --vpp");
     refuse("--tp", NULL, "--tp: expected N after it");
