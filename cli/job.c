@@ -51,7 +51,7 @@ static mf_status load_flags(mf_job *j, const mf_args *a, mf_err *e) {
     if (s == MF_OK) {
         s = mf_prices_name(mf_model_load_with(a->value[MF_OPT_MODEL].text, a->set,
                                               (size_t)a->set_count, &j->model, e),
-                           MF_OPT_MODEL, e);
+                           mf_prices_option(a, MF_OPT_MODEL, MF_OPT_MODELS), e);
     }
     if (s == MF_OK) {
         mf_layout_init(&j->plan.layout);

@@ -9,6 +9,10 @@ mf_status mf_prices_name(mf_status s, mf_option_id id, mf_err *e) {
     return s == MF_USAGE && !named ? mf_err_prefix(e, "--%s", mf_option_get(id)->name) : s;
 }
 
+mf_option_id mf_prices_option(const mf_args *a, mf_option_id one, mf_option_id list) {
+    return a->value[list].given ? list : one;
+}
+
 const char *mf_prices_text(const mf_args *a, mf_option_id id, const char *absent) {
     return a->value[id].given ? a->value[id].text : absent;
 }
@@ -29,7 +33,8 @@ mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char 
                          mf_cluster *cluster, mf_software *software, mf_cost **cost, mf_err *e) {
     mf_store *store = NULL;
     const char *path = mf_prices_text(a, MF_OPT_STORE, NULL);
-    mf_status s = mf_prices_name(mf_cluster_load(cluster_name, cluster, e), MF_OPT_CLUSTER, e);
+    mf_status s = mf_prices_name(mf_cluster_load(cluster_name, cluster, e),
+                                 mf_prices_option(a, MF_OPT_CLUSTER, MF_OPT_CLUSTERS), e);
     if (s == MF_OK) {
         s = mf_prices_name(
             mf_software_load(mf_prices_text(a, MF_OPT_SOFTWARE, software_name), software, e),

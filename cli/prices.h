@@ -13,6 +13,9 @@ mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char 
 /* An option's text, or `absent`. */
 const char *mf_prices_text(const mf_args *a, mf_option_id id, const char *absent);
 
+/* The option that a single name came from: `list` where the command takes several of them. */
+mf_option_id mf_prices_option(const mf_args *a, mf_option_id one, mf_option_id list);
+
 /* Puts "--cluster: " in front of MF_USAGE, which is about a name; errors in files tell their own
  * place. Returns s. */
 mf_status mf_prices_name(mf_status s, mf_option_id id, mf_err *e);

@@ -254,10 +254,9 @@ static int by_headroom(const void *a, const void *b) {
     return first < second ? -1 : first > second;
 }
 
-static void say_missing(mf_fit_result *r) {
+static void say_missing(const mf_space *s, mf_fit_result *r) {
     if (r->count == 0) {
-        snprintf(r->missing, sizeof r->missing,
-                 "no combination of degrees divides GPUs, heads, experts and batch");
+        mf_space_why_empty(s, r->missing, sizeof r->missing);
         return;
     }
     const mf_fit_entry *f = &r->entry[0];
@@ -306,7 +305,7 @@ mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_re
         result->smallest_gpus = p->base.gpus;
         goto out;
     }
-    say_missing(result);
+    say_missing(&w.space, result);
     status = smallest_size(&w, &result->smallest_gpus, e);
     if (status == MF_OK) {
         status = mf_err_set(e, MF_INFEASIBLE, "%s", result->missing);

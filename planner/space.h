@@ -98,6 +98,10 @@ mf_status mf_space_count(const mf_space *s, int64_t *out, mf_err *e);
  * by itself, or all of them together. MF_OK: it is not, or no pin is to blame. Errors: MF_NOMEM. */
 mf_status mf_space_rule(const mf_space *s, mf_err *e);
 
+/* Why a space is empty that no pin makes so: what the degrees of its GPUs leave of the global
+ * batch, as "no combination of degrees ...". Never NULL. */
+void mf_space_why_empty(const mf_space *s, char *out, size_t size);
+
 /* One line on what the search leaves out: dimensions that are held, and where. Never NULL. */
 void mf_space_describe_cuts(const mf_space *s, char *out, size_t size);
 

@@ -1,6 +1,10 @@
 /* space_rule.c - which rule of layouts leaves a space empty. */
 #include "planner/space.h"
 
+#include "core/lower.h"
+
+#include <stdio.h>
+
 /* Takes one pinned value of the base over into l. */
 static void take(mf_layout *l, const mf_layout *base, mf_dim d) {
     switch (d) {
@@ -78,4 +82,46 @@ mf_status mf_space_rule(const mf_space *s, mf_err *e) {
         status = pin != 0 ? try_pins(s, pin, e) : MF_OK;
     }
     return status == MF_OK ? try_pins(s, s->pinned, e) : status;
+}
+
+/* The split of the GPUs over tensors, tokens and stages that leaves the least DP by the rules of
+ * the model; false when there is none. */
+static bool least_dp(const mf_space *s, mf_layout *out) {
+    int64_t gpus = s->base.gpus;
+    bool found = false;
+    for (int64_t tp = 1; tp <= gpus && tp <= s->model->heads; tp++) {
+        for (int64_t cp = 1; gpus % tp == 0 && cp <= gpus / tp; cp++) {
+            for (int64_t pp = 1; gpus / tp % cp == 0 && pp <= mf_model_positions(s->model); pp++) {
+                mf_layout l = s->base;
+                l.tp = tp;
+                l.cp = cp;
+                l.pp = pp;
+                l.vpp = l.ep = l.etp = l.mbs = 1;
+                l.schedule = MF_SCHED_GPIPE;
+                l.cp_type = MF_CP_RING;
+                if (gpus / tp / cp % pp != 0) {
+                    continue;
+                }
+                l.gbs = gpus / tp / cp / pp; /* one sample each */
+                if ((!found || l.gbs < out->dp) && mf_layout_resolve(&l, s->model, NULL) == MF_OK) {
+                    *out = l;
+                    found = true;
+                }
+            }
+        }
+    }
+    return found;
+}
+
+void mf_space_why_empty(const mf_space *s, char *out, size_t size) {
+    mf_layout l;
+    if (!least_dp(s, &l) || s->base.gbs % l.dp == 0) {
+        snprintf(out, size, "no combination of degrees divides GPUs, heads, experts and batch");
+        return;
+    }
+    snprintf(out, size,
+             "no combination of degrees takes the %lld GPUs and the global batch %lld: DP has to "
+             "divide the batch, and is at least %lld (TP %lld, CP %lld, PP %lld)",
+             (long long)l.gpus, (long long)s->base.gbs, (long long)l.dp, (long long)l.tp,
+             (long long)l.cp, (long long)l.pp);
 }
