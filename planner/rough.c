@@ -162,14 +162,17 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
     const bounding b = {
         r, l, o, f, mf_floor_mode_of(l->schedule), persistent_B(l, &r->layer_params)};
     stage_ends ends[MAX_STAGES];
-    double step_s[MAX_STAGES]; /* of every stage if it took one more layer */
+    double step_s[MAX_STAGES] = {0}; /* of every stage if it took one more layer */
     int held[MAX_STAGES];
     if (l->pp < 1 || l->pp > MAX_STAGES) {
         return 0.0;
     }
     double worst_s = (double)l->micro_batches * r->all.time_s[b.mode] / (double)l->pp +
                      f->tail.fixed_s; /* if work were shared evenly */
-    for (int64_t p = 0; p < l->pp && worst_s < enough_s; p++) {
+    if (worst_s >= enough_s) {
+        return worst_s;
+    }
+    for (int64_t p = 0; p < l->pp; p++) {
         ends[p] = ends_of(r, l, p);
         held[p] = 0;
         step_s[p] = next_step(&b, &ends[p], p, 1);
