@@ -1,6 +1,8 @@
 /* rough.c - bounds of families of layouts. */
 #include "planner/rough.h"
 
+#include "core/memory.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -32,6 +34,7 @@ double mf_rough_stages_s(const mf_rates *r, unsigned modes, int64_t pp, int64_t 
 typedef struct stage_ends {
     double time_s, plain_s, f_s, b_s, w_s;
     double used_B; /* persistent */
+    double work_B; /* least workspace of these and layers */
 } stage_ends;
 
 /* Persistent bytes, shards not rounded up. */
@@ -51,17 +54,19 @@ static void add_end(stage_ends *x, const mf_rough_pass *p, mf_floor_mode mode) {
 }
 
 static stage_ends ends_of(const mf_rates *r, const mf_layout *l, int64_t p) {
-    stage_ends x = {0, 0, 0, 0, 0, 0};
+    stage_ends x = {.work_B = r->work_B};
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     bool first = p == 0, last = p == mf_layout_stage_of(l, l->pp * l->vpp - 1);
     mf_param_count params = {0, 0, 0};
     if (first) {
         add_end(&x, &r->embedding, mode);
         mf_rough_add_params(&params, &r->embedding_params, 1);
+        x.work_B = mf_smaller(x.work_B, r->end_work_B[0]);
     }
     if (last) {
         add_end(&x, &r->head, mode);
         mf_rough_add_params(&params, &r->head_params, 1);
+        x.work_B = mf_smaller(x.work_B, r->end_work_B[1]);
     }
     x.used_B = first || last ? persistent_B(l, &params) : 0.0;
     return x;
@@ -89,7 +94,26 @@ typedef struct bounding {
     const mf_rough_fixed *f;
     mf_floor_mode mode;
     double layer_B; /* persistent, of a main layer */
+    double room_B;  /* of a stage that holds one, buffers aside */
 } bounding;
+
+static bounding bounding_of(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
+                            const mf_rough_fixed *f) {
+    double buffers_B =
+        r->layer_comm_B + 2.0 * r->layer_gather_B + mf_memory_boundaries(l) * r->layer_boundary_B;
+    return (bounding){r,
+                      l,
+                      o,
+                      f,
+                      mf_floor_mode_of(l->schedule),
+                      persistent_B(l, &r->layer_params),
+                      f->usable_B - f->fixed_B - buffers_B};
+}
+
+/* What activations of k main layers of a stage may take. */
+static double room_B(const bounding *b, const stage_ends *ends, int k) {
+    return b->room_B - ends->used_B - ends->work_B - k * b->layer_B;
+}
 
 /* Least step when stage p holds k layers of the main class, of which each may keep saved_B, and the
  * ends that it must. */
@@ -149,21 +173,24 @@ static double next_step(const bounding *b, const stage_ends *ends, int64_t p, in
         return HUGE_VAL;
     }
     double flight = (double)b->o->flight[(size_t)p * (size_t)(b->o->layers + 1) + (size_t)k];
-    double room_B =
-        b->f->usable_B - b->f->fixed_B - ends->used_B - b->r->layer_fixed_B - k * b->layer_B;
-    double saved_B = flight > 0.0 ? room_B / (flight * k) : HUGE_VAL;
-    return room_B < 0.0 ? HUGE_VAL : stage_step_s(b, ends, p, k, saved_B);
+    double left_B = room_B(b, ends, k);
+    double saved_B = flight > 0.0 ? left_B / (flight * k) : HUGE_VAL;
+    return left_B < 0.0 ? HUGE_VAL : stage_step_s(b, ends, p, k, saved_B);
 }
+
+/* A stage that takes layers. */
+typedef struct taker {
+    stage_ends ends;
+    int held;
+    double step_s; /* if it took one more */
+} taker;
 
 double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
                          const mf_rough_fixed *f, double enough_s) {
     /* the n-th smallest of all stage_step_s(p, k): layer by layer to the stage that bears it best
      */
-    const bounding b = {
-        r, l, o, f, mf_floor_mode_of(l->schedule), persistent_B(l, &r->layer_params)};
-    stage_ends ends[MAX_STAGES];
-    double step_s[MAX_STAGES] = {0}; /* of every stage if it took one more layer */
-    int held[MAX_STAGES];
+    const bounding b = bounding_of(r, l, o, f);
+    taker stage[MAX_STAGES];
     if (l->pp < 1 || l->pp > MAX_STAGES) {
         return 0.0;
     }
@@ -173,21 +200,17 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
         return worst_s;
     }
     for (int64_t p = 0; p < l->pp; p++) {
-        ends[p] = ends_of(r, l, p);
-        held[p] = 0;
-        step_s[p] = next_step(&b, &ends[p], p, 1);
+        stage[p] = (taker){ends_of(r, l, p), 0, 0.0};
+        stage[p].step_s = next_step(&b, &stage[p].ends, p, 1);
     }
     for (int n = 0; n < r->layers && worst_s < enough_s; n++) {
-        int64_t best = 0;
-        double best_s = step_s[0];
+        taker *best = &stage[0];
         for (int64_t p = 1; p < l->pp; p++) {
-            bool better = step_s[p] < best_s;
-            best_s = better ? step_s[p] : best_s;
-            best = better ? p : best;
+            best = stage[p].step_s < best->step_s ? &stage[p] : best;
         }
-        worst_s = mf_larger(worst_s, best_s);
-        held[best]++;
-        step_s[best] = next_step(&b, &ends[best], best, held[best] + 1);
+        worst_s = mf_larger(worst_s, best->step_s);
+        best->held++;
+        best->step_s = next_step(&b, &best->ends, best - stage, best->held + 1);
     }
     return worst_s;
 }
@@ -240,25 +263,26 @@ static double visits(const mf_rates *r, const mf_layout *l, const mf_chains *c, 
 }
 
 /* What k main layers of a stage take more by micro-batch for want of memory. */
-static double extra_s(const bounding *b, double used_B, int64_t p, int k) {
+static double extra_s(const bounding *b, const stage_ends *ends, int64_t p, int k) {
     if (k > b->o->layers) { /* there are no more */
         return HUGE_VAL;
     }
     double flight = (double)b->o->flight[(size_t)p * (size_t)(b->o->layers + 1) + (size_t)k];
-    double room_B = b->f->usable_B - b->f->fixed_B - used_B - b->r->layer_fixed_B - k * b->layer_B;
+    double left_B = room_B(b, ends, k);
     const mf_rough_hull *h = &b->r->hull[0];
-    if (room_B < 0.0) {
+    if (left_B < 0.0) {
         return HUGE_VAL;
     }
     if (h->points == 0 || !(flight > 0.0)) {
         return 0.0;
     }
-    return k * mf_larger(0.0, hull_at(h, room_B / (flight * k)) - h->time_s[0]);
+    return k * mf_larger(0.0, hull_at(h, left_B / (flight * k)) - h->time_s[0]);
 }
 
 /* A stage that layers go to. */
 typedef struct mean_stage {
-    double stage_s, used_B;
+    double stage_s;
+    stage_ends ends;
     double next_s, had_s; /* for want of memory, with one layer more and now */
     int held;
 } mean_stage;
@@ -275,8 +299,7 @@ double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_sum
     if (l->pp > MAX_STAGES || !c->part[0]) {
         return 0.0;
     }
-    const bounding b = {
-        r, l, o, f, mf_floor_mode_of(l->schedule), persistent_B(l, &r->layer_params)};
+    const bounding b = bounding_of(r, l, o, f);
     bool split = b.mode == MF_FLOOR_SPLIT;
     double least_s = visits(r, l, c, stage_s);
     double sum_s = f->tail.fixed_s + c->sends * f->send_s + c->holds * f->hold_s;
@@ -285,8 +308,8 @@ double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_sum
     }
     for (int64_t p = 0; p < l->pp; p++) {
         mean_stage *x = &stage[p];
-        *x = (mean_stage){.stage_s = stage_s[p], .used_B = ends_of(r, l, p).used_B};
-        x->next_s = extra_s(&b, x->used_B, p, 1);
+        *x = (mean_stage){.stage_s = stage_s[p], .ends = ends_of(r, l, p)};
+        x->next_s = extra_s(&b, &x->ends, p, 1);
         add_s[p] = more_s(x, c->extra[p]);
     }
     for (int n = 0; n < r->layers; n++) {
@@ -304,7 +327,7 @@ double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_sum
         mean_stage *x = &stage[best];
         sum_s += best_s;
         x->had_s = x->next_s;
-        x->next_s = extra_s(&b, x->used_B, best, ++x->held + 1);
+        x->next_s = extra_s(&b, &x->ends, best, ++x->held + 1);
         add_s[best] = more_s(x, c->extra[best]);
     }
     return sum_s * MF_BOUND_SAFETY;

@@ -52,7 +52,10 @@ typedef struct mf_rates {
     double f_least_s, b_least_s;           /* of any layer */
     mf_param_count layer_params, embedding_params, head_params; /* of one rank */
     mf_rough_hull hull[2]; /* of a main layer: as the mode plays it, and passes alone */
-    double layer_fixed_B;  /* on a stage that holds any: buffers */
+    double layer_comm_B, layer_gather_B, layer_boundary_B; /* buffers, where a stage holds any */
+    double work_B,
+        end_work_B[2];  /* least workspaces, of any layer, embedding and head; 0: not known */
+    double pair_more_s; /* merged, what a pair of main layers takes beyond its parts */
     double layer_gather_s, layer_reduce_s; /* once a step */
 } mf_rates;
 
@@ -62,9 +65,11 @@ mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
 mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
 /* Both sides, whole layers, ZeRO as in `l`; without hulls and what comes once a step. */
 mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
-/* Hulls of a main layer over the catalogue: as the order of `l` plays passes, and alone. */
-mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rough_hull out[2],
-                        mf_err *e);
+/* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks. */
+mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r, mf_err *e);
+/* The same as simulated, of the layout itself; and the least workspaces. */
+mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r,
+                              mf_err *e);
 
 /* Any pipeline degree, any order in `modes` (bits by mode): work shared evenly by all stages.
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */

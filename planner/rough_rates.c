@@ -164,6 +164,8 @@ static mf_status add_ends(mf_quotes *q, const mf_layout *l, bool split, bool exa
     r->head = pass_of(head);
     r->embedding_params = embedding.params;
     r->head_params = head->params;
+    r->end_work_B[0] = mf_larger(embedding.local_f_B, embedding.local_b_B);
+    r->end_work_B[1] = mf_larger(head->local_f_B, head->local_b_B);
     mf_rough_add_pass(&r->all, &r->embedding, 1.0);
     mf_rough_add_pass(&r->all, &r->head, 1.0);
     add_other(r, &r->embedding, 1);
@@ -305,8 +307,9 @@ static mf_status merge_rates(mf_quotes *q, const mf_layout *l, mf_rates *r, mf_e
     if (status != MF_OK || pair_s <= *main_s) {
         return status;
     }
-    double hides_s = 1.5 * (pair_s - *main_s), others = mf_model_positions(m) - r->layers;
-    r->all.time_s[MF_FLOOR_MERGED] += r->layers * (pair_s - *main_s) - others * hides_s;
+    r->pair_more_s = pair_s - *main_s;
+    double hides_s = 1.5 * r->pair_more_s, others = mf_model_positions(m) - r->layers;
+    r->all.time_s[MF_FLOOR_MERGED] += r->layers * r->pair_more_s - others * hides_s;
     r->embedding.time_s[MF_FLOOR_MERGED] -= hides_s;
     r->head.time_s[MF_FLOOR_MERGED] -= hides_s;
     *main_s = pair_s;
@@ -338,7 +341,9 @@ mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
             add_layers(out, m, c, &p, &x.params);
         }
         if (status == MF_OK && mf_rough_is_main(m, c)) {
-            out->layer_fixed_B = x.comm_B + 2.0 * x.gather_B + 2.0 * x.boundary_B;
+            out->layer_comm_B = x.comm_B;
+            out->layer_gather_B = x.gather_B;
+            out->layer_boundary_B = x.boundary_B;
         }
     }
     if (status == MF_OK && mode == MF_FLOOR_MERGED && l->ep > 1) {
@@ -382,14 +387,30 @@ static void hull_make(mf_rough_hull *h) {
     }
 }
 
-mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rough_hull out[2],
-                        mf_err *e) {
+static void add_point(mf_rates *r, const mf_quote *x, mf_floor_mode mode, double merged_s) {
+    mf_rough_pass p = pass_of(x);
+    double time_s = p.time_s[mode];
+    hull_point(&r->hull[0], x->saved_B,
+               mode == MF_FLOOR_MERGED ? mf_larger(time_s, merged_s) : time_s);
+    hull_point(&r->hull[1], x->saved_B, p.time_s[MF_FLOOR_PLAIN]);
+}
+
+static void hulls_start(mf_rates *r) {
+    r->hull[0].points = r->hull[1].points = 0;
+}
+
+static void hulls_end(mf_rates *r) {
+    hull_make(&r->hull[0]);
+    hull_make(&r->hull[1]);
+}
+
+mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_layout plain = *l; /* ZeRO inside a block only adds to its time */
     plain.zero = l->zero < 1 ? l->zero : 1;
     plain.expert_zero = l->expert_zero < 1 ? l->expert_zero : 1;
-    out[0].points = out[1].points = 0;
+    hulls_start(r);
     for (int c = 0; c < m->classes; c++) {
         mf_memory_choice choice[MF_INNER_MAX_CHOICES];
         if (!mf_rough_is_main(m, c) || layers_of(m, c) == 0) {
@@ -403,12 +424,78 @@ mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_ro
             if (status != MF_OK) {
                 return status;
             }
-            mf_rough_pass p = pass_of(&x);
-            hull_point(&out[0], x.saved_B, p.time_s[mode]);
-            hull_point(&out[1], x.saved_B, p.time_s[MF_FLOOR_PLAIN]);
+            add_point(r, &x, mode, 0.0);
         }
     }
-    hull_make(&out[0]);
-    hull_make(&out[1]);
+    hulls_end(r);
     return MF_OK;
+}
+
+/* Beside the forward pass of a main layer that keeps everything, backward passes with a choice take
+ * so much; of that no more than others count beyond their parts, which the rest of the model gives
+ * away (merge_rates). */
+static mf_status merged_time_s(mf_quotes *q, const mf_layout *l, const mf_rates *r, int class,
+                               mf_memory_choice choice, const mf_quote *x, double *out, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_block_key b = mf_block_key_layer((uint8_t) class, choice, false);
+    double most_s = pass_of(x).time_s[MF_FLOOR_MERGED] + r->pair_more_s;
+    *out = most_s;
+    for (int f = 0; f < m->classes; f++) {
+        double time_s;
+        mf_block_key a = mf_block_key_layer((uint8_t)f, keep_all, false);
+        if (!mf_rough_is_main(m, f) || layers_of(m, f) == 0) {
+            continue;
+        }
+        mf_status status = mf_quotes_pair(q, l, &a, &b, &time_s, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        *out = mf_smaller(*out, time_s);
+    }
+    return MF_OK;
+}
+
+/* All choices of one kind of layer. */
+static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned,
+                               mf_position_kind kind, int class, mf_rates *r, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    mf_memory_choice choice[MF_INNER_MAX_CHOICES];
+    int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
+    bool main = kind == MF_POS_LAYER && mf_rough_is_main(m, class);
+    for (int i = 0; i < n; i++) {
+        mf_quote x;
+        double merged_s = 0.0;
+        mf_status status =
+            quote(q, l, kind, class, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT, true, choice[i], &x, e);
+        if (status == MF_OK && main && r->pair_more_s > 0.0) {
+            status = merged_time_s(q, l, r, class, choice[i], &x, &merged_s, e);
+        }
+        if (status != MF_OK) {
+            return status;
+        }
+        r->work_B = mf_smaller(r->work_B, mf_larger(x.local_f_B, x.local_b_B));
+        if (main) {
+            add_point(r, &x, mode, merged_s);
+        }
+    }
+    return MF_OK;
+}
+
+mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r,
+                              mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_status status = MF_OK;
+    hulls_start(r);
+    r->work_B = HUGE_VAL;
+    for (int c = 0; c < m->classes && status == MF_OK; c++) {
+        if (layers_of(m, c) > 0) {
+            status = exact_choices(q, l, pinned, MF_POS_LAYER, c, r, e);
+        }
+    }
+    if (status == MF_OK && m->mtp_layers > 0) {
+        status = exact_choices(q, l, pinned, MF_POS_MTP, m->mtp_class, r, e);
+    }
+    hulls_end(r);
+    return status;
 }

@@ -9,8 +9,7 @@
  * and then by the pipeline degree, which sets their groups. */
 typedef struct rates_key {
     int32_t side, expert, dense;
-    uint8_t mode, zero, expert_zero;
-    bool hulls;
+    uint8_t mode, zero, expert_zero, hulls;
 } rates_key;
 
 struct mf_search_rates {
@@ -64,17 +63,19 @@ static const mf_search_rates *find_rates(const mf_search_world *w, size_t bucket
     return r;
 }
 
-static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, bool hulls, mf_rates *out,
-                           mf_err *e) {
+static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
+                           mf_rates *out, mf_err *e) {
     mf_status status = mf_rates_whole(w->quotes, l, out, e);
-    if (status == MF_OK && hulls) {
-        status = mf_rates_hull(w->quotes, l, w->space.pinned, out->hull, e);
+    if (status == MF_OK && hulls == MF_HULLS_ROUGH) {
+        status = mf_rates_hull(w->quotes, l, w->space.pinned, out, e);
+    } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
+        status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, out, e);
     }
     return status;
 }
 
 mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             bool hulls, const mf_rates **out, mf_err *e) {
+                             mf_search_hulls hulls, const mf_rates **out, mf_err *e) {
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
     bool grouped = gathers || l->aux_scope == MF_AUX_GLOBAL;
     const rates_key key = {.side = n->side,
@@ -83,8 +84,9 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
                            .mode = (uint8_t)mf_floor_mode_of(l->schedule),
                            .zero = l->zero >= 2 ? l->zero : 0,
                            .expert_zero = l->expert_zero >= 2 ? l->expert_zero : 0,
-                           .hulls = hulls};
-    size_t bucket = bucket_of(key.side, key.expert, key.dense * 4 + key.mode);
+                           .hulls = (uint8_t)hulls};
+    size_t bucket = bucket_of(key.side, key.expert,
+                              key.dense * 4 + key.mode + 64 * (key.zero * 4 + key.expert_zero));
     pthread_mutex_lock(&w->lock);
     const mf_search_rates *found = find_rates(w, bucket, &key);
     pthread_mutex_unlock(&w->lock);

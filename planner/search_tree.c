@@ -231,8 +231,8 @@ static void split_stages(mf_search_world *w, const mf_search_node *n, double bes
 /* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
  * above 1 add communication to passes, and are quoted only where that is needed. */
 static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             bool hulls, const mf_rates **r, const mf_search_stages **stages,
-                             mf_err *e) {
+                             mf_search_hulls hulls, const mf_rates **r,
+                             const mf_search_stages **stages, mf_err *e) {
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
     mf_status status = mf_search_rates_of(w, n, &plain, hulls, r, e);
@@ -252,41 +252,44 @@ static int zero_index(const mf_search_stages *s, const mf_layout *l) {
     return i;
 }
 
+/* The layout's bound with rates of its own ZeRO levels. */
+static double own_bound_s(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                          const mf_order_summary *order, mf_search_hulls hulls, double best_s,
+                          mf_search_outcome *out) {
+    const mf_rates *plain = NULL, *own = NULL;
+    const mf_search_stages *stages = NULL;
+    out->status = order_rates(w, n, l, MF_HULLS_ROUGH, &plain, &stages, &out->err);
+    if (out->status == MF_OK) {
+        out->status = mf_search_rates_of(w, n, l, hulls, &own, &out->err);
+    }
+    if (out->status != MF_OK) {
+        return 0.0;
+    }
+    int i = zero_index(stages, l);
+    mf_rates r = *own;
+    if (hulls == MF_HULLS_NONE) {
+        memcpy(r.hull, plain->hull, sizeof r.hull);
+    }
+    r.layer_reduce_s = stages->reduce_s[i];
+    r.layer_gather_s = stages->gather_s[i];
+    return order_bound_s(w, &r, l, order, fixed_of(stages, l), best_s);
+}
+
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
                          mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
     const mf_order_summary *order = NULL;
-    const mf_rates *plain = NULL, *own = NULL;
-    const mf_search_stages *stages = NULL;
     bool gathers = l.zero >= 2 || l.expert_zero >= 2;
-    if (!gathers && !mf_search_chains_of(w, &l)) {
-        return n->key_s;
-    }
+    double bound_s = n->key_s;
     out->status = mf_search_order(w, &l, &order, &out->err);
-    if (out->status == MF_OK) {
-        out->status = order_rates(w, n, &l, true, &plain, &stages, &out->err);
+    if (out->status == MF_OK && (gathers || mf_search_chains_of(w, &l))) {
+        bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_NONE, best_s, out));
+        out->work += 10;
     }
-    if (out->status != MF_OK) {
-        return n->key_s;
-    }
-    out->work += 20;
-    int i = zero_index(stages, &l);
-    mf_rates r = *plain;
-    r.layer_reduce_s = stages->reduce_s[i];
-    r.layer_gather_s = stages->gather_s[i];
-    double bound_s =
-        mf_larger(n->key_s, order_bound_s(w, &r, &l, order, fixed_of(stages, &l), best_s));
-    if (gathers && bound_s < best_s) { /* with its own rates */
-        out->status = mf_search_rates_of(w, n, &l, false, &own, &out->err);
-        if (out->status != MF_OK) {
-            return bound_s;
-        }
-        r = *own;
-        memcpy(r.hull, plain->hull, sizeof r.hull);
-        r.layer_reduce_s = stages->reduce_s[i];
-        r.layer_gather_s = stages->gather_s[i];
-        bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, fixed_of(stages, &l), best_s));
-        out->work += 6;
+    /* what its choices take is asked for the layout anyway, unless it is closed by that */
+    if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4))) {
+        bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_EXACT, best_s, out));
+        out->work += 10;
     }
     return bound_s;
 }
@@ -312,7 +315,9 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
     const mf_search_stages *stages = NULL;
     out->status = mf_search_order(w, &l, &order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, n, &l, n->tries >= ORDER_WHOLE, &plain, &stages, &out->err);
+        out->status =
+            order_rates(w, n, &l, n->tries >= ORDER_WHOLE ? MF_HULLS_ROUGH : MF_HULLS_NONE, &plain,
+                        &stages, &out->err);
     }
     if (out->status != MF_OK) {
         return;

@@ -56,6 +56,8 @@ void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_o
     q->link = p.link;
     q->link_share = p.link_share;
     q->sm_share = p.sm_share;
+    q->memory_Bps = 0;
+    memset(q->loss, 0, sizeof q->loss);
     if (op->stream != MF_STREAM_COMPUTE && p.time_s > 0) {
         /* What travels is read and written once in device memory; copies to or from the host only
          * one of both. */
