@@ -55,13 +55,14 @@ static const struct {
     pub_recipe recipe;
 } named_recipes[] = {
     /* qwen3_30b_a3b_pretrain_config: "recompute_granularity = full", "cuda_graph_impl = none", no
-     * comm_overlap; apply_flex_dispatcher_backend with DeepEP */
-    {"perf-cpu-offloading", {"full", "EP A2A overlap off", "deepep", "none", false}},
+     * comm_overlap; apply_flex_dispatcher_backend with DeepEP. Library recipes set neither
+     * apply_rope_fusion nor bias_activation_fusion, which Megatron-Core leaves off. */
+    {"perf-cpu-offloading", {"full", "EP A2A overlap off", "deepep", "none", false, true}},
     /* qwen3_8b_pretrain_16gpu_h100_bf16_config: no recomputation, "cuda_graph_impl = none" */
-    {"model_verification_cards/qwen3-8b", {"none in recipe", "", "", "none in recipe", true}},
+    {"model_verification_cards/qwen3-8b", {"none in recipe", "", "", "none in recipe", true, true}},
     /* qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config: no recomputation, "grad_reduce_in_fp32 =
      * False"; the rest stands in the rows */
-    {"moe-dispatcher-selection", {"none in recipe", "", "", "none in recipe", true}},
+    {"moe-dispatcher-selection", {"none in recipe", "", "", "none in recipe", true, false}},
 };
 
 /* Rows that facts/step_model.md or the source itself calls peculiar. They stay in every mean. */
@@ -176,7 +177,7 @@ void pub_read_software(pub_row *r, const char *source_text) {
 }
 
 const pub_recipe *pub_named_recipe(const char *source_text) {
-    static const pub_recipe none = {"", "", "", "", false};
+    static const pub_recipe none = {"", "", "", "", false, false};
     for (size_t i = 0; i < COUNT(named_recipes); i++) {
         if (pub_has(source_text, named_recipes[i].source)) {
             return &named_recipes[i].recipe;

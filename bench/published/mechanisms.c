@@ -44,6 +44,9 @@ static const struct {
      "Megatron", "get_dummy_wgrad of Transformer Engine; tensor_parallel/layers.py"},
     {"FP32 parameters stay on the device when the optimizer leaves it (memory)", "Megatron",
      "HybridDeviceOptimizer; 8 bytes an element in Bridge's own figures"},
+    {"RoPE and activation op by op", "card-036, skl-045 to -050",
+     "recipes of Megatron-Bridge's library (qwen3.py, qwen3_moe.py) set no fusion; "
+     "Megatron-Core's defaults"},
     {"Cross-entropy: three FP32 tensors of the logits stand at a time, four over TP; BF16 logits "
      "stay reserved (memory)",
      "torchtitan until its loss was compiled", "torch's loss.py; memory is stated as reserved"},

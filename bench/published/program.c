@@ -42,16 +42,19 @@ static void add_expert_copies(const pub_row *r, const mf_layout *l, mf_block *b)
     }
 }
 
-/* Without torch.compile each op of a formula is a pass of its own: bytes over those of one kernel
- * for norm and RoPE (through FP32), SiLU and product. */
-static void run_eagerly(mf_block *b) {
+/* Each op of a formula a pass of its own: bytes over those of one kernel for norm and RoPE (through
+ * FP32; Megatron's RoPE: halves swapped by negation and concatenation, two products, a sum, a
+ * concatenation), SiLU and product. torchtitan without torch.compile runs all of them so, Megatron
+ * without its fusions all but the norm. */
+static void run_op_by_op(mf_block *b, bool norms) {
     static const double passes[MF_OP_COUNT] = {
         [MF_OP_RMSNORM_FWD] = 5.0, [MF_OP_RMSNORM_BWD] = 5.0, [MF_OP_ROPE_FWD] = 5.0,
         [MF_OP_ROPE_BWD] = 5.0,    [MF_OP_SWIGLU_FWD] = 1.7,  [MF_OP_SWIGLU_BWD] = 2.0,
     };
     for (int k = 0; k < b->nops; k++) {
         mf_op *op = &b->ops[k];
-        op->bytes *= passes[op->kind] > 0 ? passes[op->kind] : 1;
+        bool norm = op->kind == MF_OP_RMSNORM_FWD || op->kind == MF_OP_RMSNORM_BWD;
+        op->bytes *= passes[op->kind] > 0 && (norms || !norm) ? passes[op->kind] : 1;
     }
 }
 
@@ -216,6 +219,9 @@ static void reorder_with_dispatch(mf_block *b) {
 }
 
 static void edit_block(const pub_row *r, const mf_layout *l, mf_block *b) {
+    if (r->eager || r->unfused) {
+        run_op_by_op(b, r->eager);
+    }
     if (strncmp(r->software, "megatron", strlen("megatron")) == 0) {
         add_copies(r, b);
     }
@@ -226,9 +232,6 @@ static void edit_block(const pub_row *r, const mf_layout *l, mf_block *b) {
     }
     if (r->hybrid_ep) {
         reorder_with_dispatch(b);
-    }
-    if (r->eager) {
-        run_eagerly(b);
     }
     if (r->delayed_scales) {
         delay_scales(b);

@@ -38,6 +38,7 @@ typedef struct pub_row {
     int64_t recompute_layers; /* full recomputation of so many layers a virtual stage; 0 = of all */
     bool delayed_scales;      /* FP8 with the scales of earlier steps, NeMo's default until 25.05 */
     bool eager;               /* torchtitan without torch.compile */
+    bool unfused;             /* Megatron without its fused RoPE and activation */
     bool op_checkpoints;      /* torchtitan's selective checkpoints: every second product again */
     bool hybrid_ep;     /* HybridEP: dispatch puts rows into order, combine takes them out of it */
     bool plain_loss;    /* cross-entropy op by op over FP32 copies of the logits */

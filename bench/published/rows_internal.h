@@ -22,6 +22,7 @@ void pub_read_reason(pub_row *r);
 typedef struct pub_recipe {
     const char *recompute, *overlap, *dispatcher, *graph;
     bool grads_bf16;
+    bool unfused; /* RoPE and activation op by op */
 } pub_recipe;
 /* known.c: of the recipe that the source's text names, all "" where it names none that was read. */
 const pub_recipe *pub_named_recipe(const char *source_text);

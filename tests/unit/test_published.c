@@ -184,6 +184,10 @@ static void megatron_copies_queries_and_adds_gradients_of_residuals(void **state
     assert_true(near(bytes_an_element(compiled, MF_OP_ROPE_FWD), 4));
     assert_true(near(bytes_an_element(megatron, MF_OP_ROPE_FWD), 4 + 4.0 * 64 / 72));
     assert_true(near(bytes_an_element(megatron, MF_OP_ROPE_BWD), 4 + 4.0 * 80 / 72));
+    /* Without fused RoPE five times a kernel's, and the copy; Qwen3-8B: 32 heads, 8 of keys. */
+    assert_true(
+        near(bytes_an_element(row(state, "card-036"), MF_OP_ROPE_FWD), 5 * 4 + 4.0 * 32 / 40));
+    assert_true(near(bytes_an_element(row(state, "card-036"), MF_OP_SWIGLU_FWD), 1.7 * 3 * 2));
     assert_true(near(bytes_an_element(compiled, MF_OP_RMSNORM_BWD), 8));
     assert_true(near(bytes_an_element(megatron, MF_OP_RMSNORM_BWD), 12));
 }
