@@ -2,21 +2,29 @@
 #include "planner/search.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Nodes of one round. The numbers decide how much is done on knowledge of the round before; they do
- * not depend on threads, so that results do not either. */
-#define ROUND_FAMILIES 64
-#define ROUND_LAYOUTS 4
+/* Tasks in flight at once, and families of one task. As many as there are threads would keep them
+ * busy; the numbers do not depend on threads, so that results do not either. */
+#define FLIGHT 4
+#define FAMILIES 16
 
 #define DEFAULT_GAP 0.03
 #define DEFAULT_EFFORT 400000
 #define DEFAULT_BUDGET 10000000
 
+/* Some families from the top of the queue, or one layout. */
 typedef struct task {
-    mf_search_node node;
-    mf_search_outcome out;
+    mf_search_node node[FAMILIES];
+    mf_search_outcome out[FAMILIES];
+    int count;
+    double key_s[FAMILIES];  /* of the nodes */
+    double best_s, target_s; /* as of its start, */
+    int64_t seen;            /* when so many outcomes were merged */
+    int64_t order, due;      /* started as the order-th; when it is merged, on the search's clock */
+    bool flies, taken, done;
 } task;
 
 typedef struct pool {
@@ -25,9 +33,7 @@ typedef struct pool {
     pthread_t thread[64];
     int threads;
     bool quit;
-    /* the round */
     struct search *s;
-    int next, count, left;
 } pool;
 
 typedef struct search {
@@ -41,7 +47,8 @@ typedef struct search {
     double best_s;
     int64_t priced, evaluated, simulated, milps, milp_failed, work, work_at_gap;
     double stuck_s; /* least bound of layouts that nothing more can be done about */
-    task round[ROUND_FAMILIES];
+    task task[FLIGHT];
+    int64_t started, merged, now;
     double target_s;
     pool pool;
 } search;
@@ -130,36 +137,51 @@ static void keep_found(search *s, const mf_search_found *f) {
     s->best_s = s->found[0].time_s;
 }
 
-/* --- rounds ----------------------------------------------------------------------------------- */
+/* --- tasks ------------------------------------------------------------------------------------ */
 
 static void work_on(search *s, task *t) {
-    memset(&t->out, 0, sizeof t->out);
-    if (t->node.level < MF_LEVEL_LAYOUT) {
-        mf_search_split(&s->world, &t->node, s->best_s, &t->out);
-    } else {
-        mf_search_close(&s->world, &t->node, s->best_s, s->target_s, &t->out);
+    for (int i = 0; i < t->count; i++) {
+        mf_search_outcome *out = &t->out[i];
+        memset(out, 0, offsetof(mf_search_outcome, plan));
+        out->seen = t->seen;
+        if (t->node[i].level < MF_LEVEL_LAYOUT) {
+            mf_search_split(&s->world, &t->node[i], t->best_s, out);
+        } else {
+            mf_search_close(&s->world, &t->node[i], t->best_s, t->target_s, out);
+        }
     }
 }
 
-/* Takes tasks until the round has none left. Called with the lock held. */
-static void take_tasks(pool *p) {
-    while (p->next < p->count) {
-        task *t = &p->s->round[p->next++];
-        pthread_mutex_unlock(&p->lock);
-        work_on(p->s, t);
-        pthread_mutex_lock(&p->lock);
-        if (--p->left == 0) {
-            pthread_cond_broadcast(&p->done);
+/* The earliest task that nobody works on, or NULL. Called with the lock held. */
+static task *next_task(search *s) {
+    task *next = NULL;
+    for (int i = 0; i < FLIGHT; i++) {
+        task *t = &s->task[i];
+        if (t->flies && !t->taken && (!next || t->order < next->order)) {
+            next = t;
         }
     }
+    return next;
+}
+
+/* Called with the lock held. */
+static void do_task(pool *p, task *t) {
+    t->taken = true;
+    pthread_mutex_unlock(&p->lock);
+    work_on(p->s, t);
+    pthread_mutex_lock(&p->lock);
+    t->done = true;
+    pthread_cond_broadcast(&p->done);
 }
 
 static void *worker(void *arg) {
     pool *p = arg;
     pthread_mutex_lock(&p->lock);
     while (!p->quit) {
-        take_tasks(p);
-        if (!p->quit) {
+        task *t = next_task(p->s);
+        if (t) {
+            do_task(p, t);
+        } else {
             pthread_cond_wait(&p->wake, &p->lock);
         }
     }
@@ -175,7 +197,7 @@ static void pool_start(search *s, int threads) {
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
     /* the calling thread works too; fewer threads than wanted is no failure */
-    while (p->threads + 1 < threads && p->threads < 64 &&
+    while (p->threads + 1 < threads && p->threads + 1 < FLIGHT &&
            pthread_create(&p->thread[p->threads], NULL, worker, p) == 0) {
         p->threads++;
     }
@@ -196,39 +218,118 @@ static void pool_stop(search *s) {
     mf_milp_thread_end();
 }
 
-static void run_round(search *s, int count) {
+/* Returns once the task is done, working on what there is meanwhile; it flies no longer. */
+static void await(search *s, task *t) {
     pool *p = &s->pool;
-    if (count == 1 || p->threads == 0) {
-        for (int i = 0; i < count; i++) {
-            work_on(s, &s->round[i]);
-        }
-        return;
-    }
     pthread_mutex_lock(&p->lock);
-    p->next = 0;
-    p->count = p->left = count;
-    pthread_cond_broadcast(&p->wake);
-    take_tasks(p);
-    while (p->left > 0) {
-        pthread_cond_wait(&p->done, &p->lock);
+    while (!t->done) {
+        task *next = next_task(s);
+        if (next) {
+            do_task(p, next);
+        } else {
+            pthread_cond_wait(&p->done, &p->lock);
+        }
     }
+    t->flies = false;
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Fills the round from the top of the queue: families, or layouts, of which fewer go at a time. */
-static int fill_round(search *s) {
-    int count = 0;
-    bool layouts = s->heap[0].level >= MF_LEVEL_LAYOUT;
-    int most = layouts ? ROUND_LAYOUTS : ROUND_FAMILIES;
-    while (count < most && s->nodes > 0 && (s->heap[0].level >= MF_LEVEL_LAYOUT) == layouts &&
-           (count == 0 || s->heap[0].key_s < s->best_s)) {
-        s->round[count++].node = heap_pop(s);
+/* --- flight -----------------------------------------------------------------------------------
+ *
+ * Tasks are merged in an order that is known when they start: as if FLIGHT workers took what a kind
+ * of task usually takes. The next ones start with what was merged by then. So several threads are
+ * busy while a long task runs, and what any task knows does not depend on how long it took.
+ */
+
+/* Usual microseconds of a node. */
+static int64_t usual(const mf_search_node *n) {
+    switch ((mf_level)n->level) {
+    case MF_LEVEL_SIDE:
+        return 500;
+    case MF_LEVEL_POINT:
+    case MF_LEVEL_STAGES:
+    case MF_LEVEL_ORDER:
+        return 15;
+    case MF_LEVEL_LAYOUT:
+        return 80;
+    case MF_LEVEL_BOUND:
+    case MF_LEVEL_RELAX:
+        return 4000;
+    case MF_LEVEL_SPLITS:
+    case MF_LEVEL_EXACT:
+        return 100000;
     }
-    return count;
+    return 0;
 }
 
-static mf_status merge(search *s, task *t, mf_err *e) {
-    mf_search_outcome *o = &t->out;
+static task *free_task(search *s) {
+    for (int i = 0; i < FLIGHT; i++) {
+        if (!s->task[i].flies) {
+            return &s->task[i];
+        }
+    }
+    return NULL;
+}
+
+/* The next task to be merged, or NULL. */
+static task *due_task(search *s) {
+    task *next = NULL;
+    for (int i = 0; i < FLIGHT; i++) {
+        task *t = &s->task[i];
+        if (t->flies &&
+            (!next || t->due < next->due || (t->due == next->due && t->order < next->order))) {
+            next = t;
+        }
+    }
+    return next;
+}
+
+/* Least key of what is open. */
+static double least_open(const search *s) {
+    double least_s = s->nodes > 0 ? s->heap[0].key_s : HUGE_VAL;
+    for (int i = 0; i < FLIGHT; i++) {
+        const task *t = &s->task[i];
+        for (int k = 0; t->flies && k < t->count; k++) {
+            least_s = fmin(least_s, t->key_s[k]);
+        }
+    }
+    return least_s;
+}
+
+/* Families from the top of the queue, or one layout. */
+static void start_task(search *s, task *t) {
+    bool layout = s->heap[0].level >= MF_LEVEL_LAYOUT;
+    t->count = 0;
+    t->due = s->now;
+    do {
+        mf_search_node n = heap_pop(s);
+        t->key_s[t->count] = n.key_s;
+        t->due += usual(&n);
+        t->node[t->count++] = n;
+    } while (!layout && t->count < FAMILIES && s->nodes > 0 && s->heap[0].level < MF_LEVEL_LAYOUT &&
+             s->heap[0].key_s < s->best_s);
+    t->best_s = s->best_s;
+    t->target_s = s->target_s;
+    t->seen = s->merged;
+    t->order = s->started++;
+    pthread_mutex_lock(&s->pool.lock);
+    t->taken = t->done = false;
+    t->flies = true;
+    pthread_cond_signal(&s->pool.wake);
+    pthread_mutex_unlock(&s->pool.lock);
+}
+
+static int64_t oldest_seen(const search *s) {
+    int64_t oldest = s->merged;
+    for (int i = 0; i < FLIGHT; i++) {
+        if (s->task[i].flies && s->task[i].seen < oldest) {
+            oldest = s->task[i].seen;
+        }
+    }
+    return oldest;
+}
+
+static mf_status merge(search *s, mf_search_node *node, mf_search_outcome *o, mf_err *e) {
     mf_status status = o->status;
     if (status != MF_OK && e) {
         *e = o->err;
@@ -242,8 +343,13 @@ static mf_status merge(search *s, task *t, mf_err *e) {
     if (o->found) {
         keep_found(s, &o->plan);
     }
+    s->merged++;
     if (o->chains) {
-        mf_search_keep_chains(&s->world, o->chains);
+        o->chains->since = s->merged;
+        mf_search_keep_chains(&s->world, o->chains, oldest_seen(s));
+    }
+    if (status == MF_INTERRUPTED && !heap_push(s, node)) { /* still open */
+        status = mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
     }
     for (int64_t i = 0; i < o->children; i++) {
         mf_search_node *n = &o->child[i];
@@ -261,26 +367,39 @@ static mf_status merge(search *s, task *t, mf_err *e) {
     return status;
 }
 
+/* Waits for the task and takes its outcomes over. *interrupted: some did not come to their end. */
+static mf_status land(search *s, task *t, bool *interrupted, mf_err *e) {
+    mf_status status = MF_OK;
+    await(s, t);
+    s->now = t->due;
+    for (int i = 0; i < t->count; i++) {
+        mf_status one = merge(s, &t->node[i], &t->out[i], status == MF_OK ? e : NULL);
+        *interrupted |= one == MF_INTERRUPTED;
+        status = status == MF_OK && one != MF_INTERRUPTED ? one : status;
+    }
+    return status;
+}
+
 /* --- the search ------------------------------------------------------------------------------- */
 
 static double lower_bound(const search *s) {
-    double least_s = fmin(s->best_s, s->stuck_s);
-    return s->nodes > 0 ? fmin(least_s, s->heap[0].key_s) : least_s;
+    return fmin(least_open(s), fmin(s->best_s, s->stuck_s));
 }
 
+/* Is there no more to start? */
 static bool is_done(search *s) {
-    double gap = s->r->gap > 0.0 ? s->r->gap : DEFAULT_GAP;
+    double gap = s->r->gap > 0.0 ? s->r->gap : DEFAULT_GAP, open_s = least_open(s);
     int64_t effort = s->r->effort ? s->r->effort : DEFAULT_EFFORT;
+    int64_t budget = s->r->budget ? s->r->budget : DEFAULT_BUDGET;
     if (s->nodes == 0 || s->heap[0].key_s >= s->best_s) {
         return true;
     }
-    int64_t budget = s->r->budget ? s->r->budget : DEFAULT_BUDGET;
     if (budget > 0 && s->work >= budget && s->nfound > 0) {
         return true;
     }
     s->target_s = s->best_s / (1.0 + gap);
-    if (s->heap[0].key_s < s->target_s) {
-        return false;
+    if (open_s < s->target_s) { /* what is in flight may be all that is below */
+        return s->heap[0].key_s >= s->target_s;
     }
     if (s->work_at_gap < 0) {
         s->work_at_gap = s->work;
@@ -289,37 +408,38 @@ static bool is_done(search *s) {
     return effort > 0 && s->work - s->work_at_gap >= effort;
 }
 
-static mf_status run(search *s, bool *interrupted, mf_err *e) {
-    mf_search_outcome first;
-    memset(&first, 0, sizeof first);
-    mf_status status = mf_search_start(&s->world, &first, e);
-    for (int64_t i = 0; i < first.children && status == MF_OK; i++) {
-        if (!heap_push(s, &first.child[i])) {
+static mf_status begin(search *s, mf_err *e) {
+    mf_search_outcome *first = calloc(1, sizeof *first);
+    mf_status status =
+        first ? mf_search_start(&s->world, first, e) : mf_err_set(e, MF_NOMEM, "out of memory");
+    for (int64_t i = 0; first && i < first->children && status == MF_OK; i++) {
+        if (!heap_push(s, &first->child[i])) {
             status = mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
         }
     }
-    free(first.child);
-    while (status == MF_OK && !is_done(s)) {
-        if (s->r->cancel && *s->r->cancel) {
-            *interrupted = true;
-            break;
+    free(first ? first->child : NULL);
+    free(first);
+    return status;
+}
+
+static mf_status run(search *s, bool *interrupted, mf_err *e) {
+    mf_status status = begin(s, e);
+    for (;;) {
+        *interrupted |= s->r->cancel && *s->r->cancel;
+        task *idle;
+        while (status == MF_OK && !*interrupted && !is_done(s) && (idle = free_task(s)) != NULL) {
+            start_task(s, idle);
         }
-        int count = fill_round(s);
-        run_round(s, count);
-        for (int i = 0; i < count; i++) {
-            mf_status one = merge(s, &s->round[i], status == MF_OK ? e : NULL);
-            status = status == MF_OK ? one : status;
+        task *due = due_task(s);
+        if (!due) {
+            return status;
         }
-        if (status == MF_INTERRUPTED) {
-            *interrupted = true;
-            status = MF_OK;
-            break;
-        }
-        if (s->r->progress) {
+        mf_status one = land(s, due, interrupted, status == MF_OK ? e : NULL);
+        status = status == MF_OK ? one : status;
+        if (s->r->progress && status == MF_OK) {
             s->r->progress(s->r->user, s->best_s, lower_bound(s), s->priced, s->milps);
         }
     }
-    return status;
 }
 
 static mf_status report(search *s, mf_search_report *out, mf_err *e) {

@@ -16,9 +16,8 @@
  *   SPLITS   by the least over whole splits of the positions, choices mixed
  *   EXACT    by the exact one, answers tried so far cut off
  *
- * Work is done in rounds of nodes whose number does not depend on threads, and what a round finds
- * is merged in the order in which its nodes were taken out: results are the same on any number of
- * threads.
+ * Several tasks run at once, and which of them are known to which does not depend on threads
+ * (search.c): results are the same on any number of threads.
  */
 #ifndef MF_PLANNER_SEARCH_H
 #define MF_PLANNER_SEARCH_H
@@ -78,8 +77,10 @@ typedef struct mf_search_summary {
     struct mf_search_summary *next;
 } mf_search_summary;
 
-/* Chains that bound an order, with their weights: replaced between rounds only. */
+/* Chains that bound an order, with their weights. Those that were kept before stay as long as a
+ * task that started with them runs: what a task knows is what was kept by its start. */
 typedef struct mf_search_chains {
+    int64_t since; /* what was merged before they were kept */
     int64_t pp, vpp, micro_batches;
     int schedule;
     mf_chains chains;
@@ -111,7 +112,7 @@ typedef struct mf_search_world {
     mf_dense_point *dense;
     mf_expert_point *expert; /* every (EP, ETP, dispatcher) once; pp not used */
     mf_search_side *side;
-    pthread_mutex_t lock; /* of summaries, rates and what is once a step */
+    pthread_mutex_t lock; /* of summaries, rates, chains and what is once a step */
     mf_search_summary *summaries[MF_SEARCH_BUCKETS];
     mf_search_rates *rates[MF_SEARCH_BUCKETS];
     mf_search_once *once[MF_SEARCH_BUCKETS];
@@ -122,16 +123,17 @@ typedef struct mf_search_world {
 
 /* What a node's task leaves behind. */
 typedef struct mf_search_outcome {
+    int64_t seen; /* set before: outcomes that were merged when the task started */
     mf_status status;
     mf_err err;
     mf_search_node *child; /* new families, or the node itself again with a better key */
     int64_t children, room;
     int64_t priced, simulated, milps, milp_failed;
-    int64_t work;   /* counted, about microseconds */
-    bool evaluated; /* a layout left the rough levels */
-    bool found;
-    mf_search_found plan;
+    int64_t work;             /* counted, about microseconds */
+    bool evaluated;           /* a layout left the rough levels */
     mf_search_chains *chains; /* found on the way; owned */
+    bool found;
+    mf_search_found plan; /* last: set where found alone */
 } mf_search_outcome;
 
 mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_space *s,
@@ -170,10 +172,11 @@ void mf_search_figures_clear(mf_search_world *w);
 /* Rough bound of a node of level LAYOUT, with the chains that are known by now. */
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
                          mf_search_outcome *out);
-/* Chains kept for a layout's order, or NULL. */
-const mf_chains *mf_search_chains_of(const mf_search_world *w, const mf_layout *l);
-/* Keeps chains for their order in place of those from before; takes them over. Between rounds. */
-void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains);
+/* Chains kept for a layout's order, by the time that `seen` outcomes were merged; or NULL. */
+const mf_chains *mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t seen);
+/* Keeps chains for their order, for tasks that start from now on; takes them over. No task that
+ * runs has seen less than `oldest`. */
+void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t oldest);
 
 /* Appends a child; false (and out->status set) when memory ran out. */
 bool mf_search_add(mf_search_outcome *out, const mf_search_node *n);

@@ -74,7 +74,7 @@ static void come_back(closing *c, double bound_s, mf_level level) {
 
 /* By the chains that were found for the order, if any. */
 static double mean_s(closing *c) {
-    const mf_chains *known = mf_search_chains_of(c->w, &c->in->layout);
+    const mf_chains *known = mf_search_chains_of(c->w, &c->in->layout, c->out->seen);
     double bound_s = 0.0;
     if (known) {
         c->out->status = mf_inner_mean_s(c->in, known, &bound_s, &c->out->err);
@@ -140,8 +140,9 @@ static double relax(closing *c, mf_search_chains *found) {
         out->status = mf_err_set(&out->err, MF_NOMEM, "out of memory");
         return 0.0;
     }
-    out->status = mf_inner_relax(c->in, mf_search_chains_of(c->w, &c->in->layout), c->best_s,
-                                 c->w->fault, &found->chains, first, &outcome, &bound_s, &out->err);
+    out->status =
+        mf_inner_relax(c->in, mf_search_chains_of(c->w, &c->in->layout, c->out->seen), c->best_s,
+                       c->w->fault, &found->chains, first, &outcome, &bound_s, &out->err);
     out->work += 3000;
     if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
         out->status = mf_inner_mean_s(c->in, &found->chains, &mean, &out->err);
@@ -182,7 +183,7 @@ static void by_splits(closing *c) {
         .floor_s = c->n->key_s,
         .cutoff_s = fmin(c->best_s, c->target_s),
         .lp_limit = lp_limit(c->n->tries),
-        .known = mf_search_chains_of(c->w, &c->in->layout),
+        .known = mf_search_chains_of(c->w, &c->in->layout, c->out->seen),
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
@@ -236,7 +237,7 @@ static bool solve(closing *c, mf_inner_solution *s) {
         .cutoff_s = c->best_s,
         .target_s = HUGE_VAL,
         .node_limit = node_limit(c),
-        .known = mf_search_chains_of(c->w, &c->in->layout),
+        .known = mf_search_chains_of(c->w, &c->in->layout, c->out->seen),
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };

@@ -180,10 +180,10 @@ static void split_point(mf_search_world *w, const mf_search_node *n, double best
 
 /* By stages, and by the chains that were found for the order, if any. INFINITY at or above best_s:
  * how much is of no use. */
-static double order_bound_s(const mf_search_world *w, const mf_rates *r, const mf_layout *l,
+static double order_bound_s(mf_search_world *w, int64_t seen, const mf_rates *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_rough_fixed *fixed,
                             double best_s) {
-    const mf_chains *chains = mf_search_chains_of(w, l);
+    const mf_chains *chains = mf_search_chains_of(w, l, seen);
     double bound_s = mf_rough_layout_s(r, l, order, fixed, best_s);
     if (chains && bound_s < best_s) {
         bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, chains));
@@ -218,7 +218,8 @@ static void split_stages(mf_search_world *w, const mf_search_node *n, double bes
         if (bound_s < best_s) {
             out->status = mf_search_order(w, &l, &order, &out->err);
             if (out->status == MF_OK) {
-                bound_s = mf_larger(bound_s, order_bound_s(w, &r, &l, order, &fixed, best_s));
+                bound_s =
+                    mf_larger(bound_s, order_bound_s(w, out->seen, &r, &l, order, &fixed, best_s));
             }
         }
         if (out->status == MF_OK) {
@@ -272,7 +273,7 @@ static double own_bound_s(mf_search_world *w, const mf_search_node *n, const mf_
     }
     r.layer_reduce_s = stages->reduce_s[i];
     r.layer_gather_s = stages->gather_s[i];
-    return order_bound_s(w, &r, l, order, fixed_of(stages, l), best_s);
+    return order_bound_s(w, out->seen, &r, l, order, fixed_of(stages, l), best_s);
 }
 
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
@@ -282,7 +283,7 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double bes
     bool gathers = l.zero >= 2 || l.expert_zero >= 2;
     double bound_s = n->key_s;
     out->status = mf_search_order(w, &l, &order, &out->err);
-    if (out->status == MF_OK && (gathers || mf_search_chains_of(w, &l))) {
+    if (out->status == MF_OK && (gathers || mf_search_chains_of(w, &l, out->seen))) {
         bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_NONE, best_s, out));
         out->work += 10;
     }
@@ -329,7 +330,8 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
         least_once(stages, &r);
         l.zero = stages->zero[stages->zeros - 1].zero;
         l.expert_zero = stages->zero[stages->zeros - 1].expert_zero;
-        push(out, &again, n, order_bound_s(w, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
+        push(out, &again, n,
+             order_bound_s(w, out->seen, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
         out->work += 4;
         return;
     }
@@ -341,7 +343,8 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
         child.expert_zero = l.expert_zero = stages->zero[i].expert_zero;
         r.layer_reduce_s = stages->reduce_s[i];
         r.layer_gather_s = stages->gather_s[i];
-        push(out, &child, n, order_bound_s(w, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
+        push(out, &child, n,
+             order_bound_s(w, out->seen, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
         out->priced++;
         out->work += 4;
     }

@@ -133,36 +133,44 @@ static size_t order_bucket(const mf_layout *l) {
     return (size_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 40) % MF_SEARCH_BUCKETS;
 }
 
-static mf_search_chains *find_chains(const mf_search_world *w, const mf_layout *l) {
-    for (mf_search_chains *c = w->chains[order_bucket(l)]; c; c = c->next) {
-        if (c->schedule == (int)l->schedule && c->pp == l->pp && c->vpp == l->vpp &&
-            c->micro_batches == l->micro_batches) {
-            return c;
-        }
-    }
-    return NULL;
+static bool same_order(const mf_search_chains *c, const mf_layout *l) {
+    return c->schedule == (int)l->schedule && c->pp == l->pp && c->vpp == l->vpp &&
+           c->micro_batches == l->micro_batches;
 }
 
-const mf_chains *mf_search_chains_of(const mf_search_world *w, const mf_layout *l) {
-    const mf_search_chains *c = find_chains(w, l);
+const mf_chains *mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t seen) {
+    pthread_mutex_lock(&w->lock);
+    const mf_search_chains *c = w->chains[order_bucket(l)]; /* the latest first */
+    while (c && !(same_order(c, l) && c->since <= seen)) {
+        c = c->next;
+    }
+    pthread_mutex_unlock(&w->lock);
     return c ? &c->chains : NULL;
 }
 
-void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains) {
+void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t oldest) {
     mf_layout l = {.pp = chains->pp,
                    .vpp = chains->vpp,
                    .micro_batches = chains->micro_batches,
                    .schedule = (mf_schedule_kind)chains->schedule};
-    mf_search_chains *old = find_chains(w, &l);
-    if (old) {
-        mf_chains_clear(&old->chains);
-        old->chains = chains->chains;
-        free(chains);
-    } else {
-        mf_search_chains **bucket = &w->chains[order_bucket(&l)];
-        chains->next = *bucket;
-        *bucket = chains;
+    bool covered = false; /* the oldest task has found its own by here */
+    pthread_mutex_lock(&w->lock);
+    mf_search_chains **at = &w->chains[order_bucket(&l)];
+    chains->next = *at;
+    *at = chains;
+    while (*at) {
+        mf_search_chains *c = *at;
+        bool same = same_order(c, &l);
+        if (same && covered) {
+            *at = c->next;
+            mf_chains_clear(&c->chains);
+            free(c);
+            continue;
+        }
+        covered |= same && c->since <= oldest;
+        at = &c->next;
     }
+    pthread_mutex_unlock(&w->lock);
 }
 
 static const mf_order_summary *find_order(const mf_search_world *w, const mf_layout *l) {

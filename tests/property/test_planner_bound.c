@@ -418,7 +418,7 @@ static void check_rough(mf_search_world *w, const mf_search_node *node, const sa
         stage_of[v] = (int)mf_layout_stage_of(&s->layout, v);
     }
     assert_true(mf_chains_weigh(&kept->chains, stage_of));
-    mf_search_keep_chains(w, kept);
+    mf_search_keep_chains(w, kept, 0);
     at.key_s = 0.0;
     double bound_s = mf_search_rebound(w, &at, HUGE_VAL, &out);
     assert_ok(out.status);
