@@ -217,49 +217,59 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
 
 /* --- by a mean of chains ---------------------------------------------------------------------- */
 
-enum { MEAN_PARTS = 5 };
+enum { MEAN_PARTS = 9 };
+static const mf_order_part mean_part[MEAN_PARTS] = {
+    MF_ORDER_F,    MF_ORDER_B,    MF_ORDER_W,      MF_ORDER_F_PAIR, MF_ORDER_B_PAIR,
+    MF_ORDER_F_EP, MF_ORDER_B_EP, MF_ORDER_GATHER, MF_ORDER_REDUCE};
 
 /* Split, but quoted in one go, neither B nor W is known alone. */
-static void mean_parts(const mf_rough_pass *p, bool split, double out[MEAN_PARTS]) {
+static void mean_parts(const mf_rough_pass *p, mf_floor_mode mode, double gather_s, double reduce_s,
+                       double out[MEAN_PARTS]) {
+    bool merged = mode == MF_FLOOR_MERGED;
     out[0] = p->f_s;
-    out[1] = split && !(p->w_s > 0.0) ? 0.0 : p->b_s;
+    out[1] = mode == MF_FLOOR_SPLIT && !(p->w_s > 0.0) ? 0.0 : p->b_s;
     out[2] = p->w_s;
     out[3] = p->pair_f_s;
     out[4] = p->pair_b_s;
+    out[5] = merged ? p->ep_f_s : 0.0;
+    out[6] = merged ? p->ep_b_s : 0.0;
+    out[7] = gather_s;
+    out[8] = reduce_s;
 }
 
-/* Main layers as which a position counts at least, wherever it stands. */
-static double share_of_main(const mf_rough_pass *main, const mf_rough_pass *other, bool split) {
-    double x[MEAN_PARTS], y[MEAN_PARTS], least = HUGE_VAL;
-    mean_parts(main, split, x);
-    mean_parts(other, split, y);
+/* What a position with these parts adds on virtual stage v. */
+static double visit_s(const mf_chains *c, int v, const double parts[MEAN_PARTS]) {
+    double sum_s = 0.0;
     for (int i = 0; i < MEAN_PARTS; i++) {
-        if (x[i] > 0.0) {
-            least = mf_smaller(least, y[i] / x[i]);
-        }
+        sum_s += c->part[mean_part[i]][v] * parts[i];
     }
-    return isinf(least) ? 0.0 : mf_larger(least, 0.0);
+    return sum_s;
 }
 
-/* Seconds of a main layer on its least visited virtual stage, by stage. */
-static double visits(const mf_rates *r, const mf_layout *l, const mf_chains *c, double *stage_s) {
-    static const mf_order_part part[MEAN_PARTS] = {MF_ORDER_F, MF_ORDER_B, MF_ORDER_W,
-                                                   MF_ORDER_F_PAIR, MF_ORDER_B_PAIR};
-    double x[MEAN_PARTS], least_s = HUGE_VAL;
-    mean_parts(&r->layer, mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT, x);
+/* What a main layer adds on the least visited virtual stage of every stage. */
+static void visits(const mf_rates *r, const mf_layout *l, const mf_chains *c, double *stage_s) {
+    double parts[MEAN_PARTS];
+    mean_parts(&r->layer, mf_floor_mode_of(l->schedule), r->layer_gather_s, r->layer_reduce_s,
+               parts);
     for (int64_t p = 0; p < l->pp; p++) {
         stage_s[p] = HUGE_VAL;
     }
     for (int v = 0; v < c->vstages; v++) {
-        double sum_s = 0.0;
-        for (int i = 0; i < MEAN_PARTS; i++) {
-            sum_s += c->part[part[i]][v] * x[i];
-        }
         double *at = &stage_s[mf_layout_stage_of(l, v)];
-        *at = mf_smaller(*at, sum_s);
-        least_s = mf_smaller(least_s, sum_s);
+        *at = mf_smaller(*at, visit_s(c, v, parts));
     }
-    return least_s;
+}
+
+/* What another position adds where it adds least. */
+static double other_s(const mf_rough_other *other, mf_floor_mode mode, const mf_chains *c) {
+    double parts[MEAN_PARTS], least_s = HUGE_VAL;
+    int from = other->place == MF_PLACE_LAST ? c->vstages - 1 : 0;
+    int to = other->place == MF_PLACE_FIRST ? 1 : c->vstages;
+    mean_parts(&other->pass, mode, 0.0, 0.0, parts);
+    for (int v = from; v < to; v++) {
+        least_s = mf_smaller(least_s, visit_s(c, v, parts));
+    }
+    return isinf(least_s) ? 0.0 : other->count * mf_larger(least_s, 0.0);
 }
 
 /* What k main layers of a stage take more by micro-batch for want of memory. */
@@ -300,11 +310,10 @@ double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_sum
         return 0.0;
     }
     const bounding b = bounding_of(r, l, o, f);
-    bool split = b.mode == MF_FLOOR_SPLIT;
-    double least_s = visits(r, l, c, stage_s);
+    visits(r, l, c, stage_s);
     double sum_s = f->tail.fixed_s + c->sends * f->send_s + c->holds * f->hold_s;
     for (int i = 0; i < r->others; i++) {
-        sum_s += r->other[i].count * share_of_main(&r->layer, &r->other[i].pass, split) * least_s;
+        sum_s += other_s(&r->other[i], b.mode, c);
     }
     for (int64_t p = 0; p < l->pp; p++) {
         mean_stage *x = &stage[p];

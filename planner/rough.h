@@ -18,6 +18,7 @@ typedef struct mf_rough_pass {
     double f_s, b_s, w_s;          /* each pass alone; w_s where quoted apart, else in b_s */
     double time_s[MF_FLOOR_MODES]; /* forward and backward together, as the mode plays them */
     double pair_f_s, pair_b_s;     /* what each adds to a merged pair at least */
+    double ep_f_s, ep_b_s;         /* exchanges of each */
 } mf_rough_pass;
 
 void mf_rough_add_pass(mf_rough_pass *sum, const mf_rough_pass *p, double times);
@@ -36,8 +37,10 @@ typedef struct mf_rough_hull {
 } mf_rough_hull;
 
 /* Positions other than main layers. */
+typedef enum mf_rough_place { MF_PLACE_ANY, MF_PLACE_FIRST, MF_PLACE_LAST } mf_rough_place;
 typedef struct mf_rough_other {
     int count;
+    mf_rough_place place; /* virtual stage */
     mf_rough_pass pass;
 } mf_rough_other;
 #define MF_ROUGH_OTHERS 16

@@ -22,6 +22,8 @@ static mf_rough_pass pass_of(const mf_quote *q) {
         mf_larger(mf_larger(compute_s, ep_s) + q->f.sync_s + q->b.sync_s, mf_larger(p.f_s, p.b_s));
     p.pair_f_s = mf_smaller(q->f.compute_s, p.f_s);
     p.pair_b_s = mf_smaller(q->b.compute_s, p.b_s);
+    p.ep_f_s = q->f.ep_s;
+    p.ep_b_s = q->b.ep_s;
     return p;
 }
 
@@ -99,11 +101,13 @@ static void least_pass(mf_rough_pass *least, const mf_rough_pass *p) {
     }
     least->pair_f_s = mf_smaller(least->pair_f_s, p->pair_f_s);
     least->pair_b_s = mf_smaller(least->pair_b_s, p->pair_b_s);
+    least->ep_f_s = mf_smaller(least->ep_f_s, p->ep_f_s);
+    least->ep_b_s = mf_smaller(least->ep_b_s, p->ep_b_s);
 }
 
-static void add_other(mf_rates *r, const mf_rough_pass *p, int64_t count) {
+static void add_other(mf_rates *r, const mf_rough_pass *p, int64_t count, mf_rough_place place) {
     if (count > 0 && r->others < MF_ROUGH_OTHERS) {
-        r->other[r->others++] = (mf_rough_other){(int)count, *p};
+        r->other[r->others++] = (mf_rough_other){(int)count, place, *p};
     }
 }
 
@@ -112,7 +116,7 @@ static void add_layers(mf_rates *r, const mf_model *m, int class, const mf_rough
                        const mf_param_count *params) {
     int64_t n = layers_of(m, class);
     mf_rough_add_pass(&r->all, p, (double)n);
-    add_other(r, p, mf_rough_is_main(m, class) ? 0 : n);
+    add_other(r, p, mf_rough_is_main(m, class) ? 0 : n, MF_PLACE_ANY);
     if (n == 0) {
         return;
     }
@@ -168,8 +172,8 @@ static mf_status add_ends(mf_quotes *q, const mf_layout *l, bool split, bool exa
     r->end_work_B[1] = mf_larger(head->local_f_B, head->local_b_B);
     mf_rough_add_pass(&r->all, &r->embedding, 1.0);
     mf_rough_add_pass(&r->all, &r->head, 1.0);
-    add_other(r, &r->embedding, 1);
-    add_other(r, &r->head, 1);
+    add_other(r, &r->embedding, 1, MF_PLACE_FIRST);
+    add_other(r, &r->head, 1, MF_PLACE_LAST);
     return MF_OK;
 }
 
@@ -181,7 +185,7 @@ static void add_halves(mf_rates *r, const mf_model *m, int class, const mf_quote
     if (m->mtp_class == class) {
         p = pass_of_halves(a, f, head);
         mf_rough_add_pass(&r->all, &p, (double)m->mtp_layers);
-        add_other(r, &p, m->mtp_layers);
+        add_other(r, &p, m->mtp_layers, MF_PLACE_ANY);
     }
 }
 
@@ -331,7 +335,7 @@ mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
     if (status == MF_OK && m->mtp_layers > 0) {
         mf_rough_pass p = pass_of(&mtp);
         mf_rough_add_pass(&out->all, &p, (double)m->mtp_layers);
-        add_other(out, &p, m->mtp_layers);
+        add_other(out, &p, m->mtp_layers, MF_PLACE_ANY);
     }
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_quote x;
