@@ -154,7 +154,7 @@ static void split_side(mf_search_world *w, const mf_search_node *n, double best_
             push(out, &child, n, mf_rough_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)),
                  best_s);
         }
-        out->work += 20;
+        out->work += 3;
     }
 }
 
@@ -332,7 +332,7 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
         l.expert_zero = stages->zero[stages->zeros - 1].expert_zero;
         push(out, &again, n,
              order_bound_s(w, out->seen, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
-        out->work += 4;
+        out->work += n->tries == ORDER_HALVES ? 7 : 16;
         return;
     }
     for (int i = 0; i < stages->zeros; i++) {
@@ -346,7 +346,7 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
         push(out, &child, n,
              order_bound_s(w, out->seen, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
         out->priced++;
-        out->work += 4;
+        out->work += 1;
     }
 }
 
