@@ -19,6 +19,7 @@ mf_lines '^!' $job --steps 1 --resume --seed 9 --out "$work/run"
 mf_lines '^!' train --init tests/data/hf/mixtral --data 1:README.md,x:README.md --global-batch 2 --seq 16 --steps 1
 mf_lines '^!' train --init tests/data/hf/mixtral --data /nowhere/text --global-batch 2 --seq 16 --steps 1
 mf_lines '^!' train --model tests/data/hf/llama --init tests/data/hf/mixtral --data README.md --global-batch 2 --seq 16 --steps 1
+mf_lines '^!' train --init tests/data/hf/mixtral --data README.md --global-batch 2 --seq 16 --steps 1 --dtype bf16 --grad-dtype bf16
 mf_lines '^!' train --model mixtral-8x7b --data README.md --global-batch 2 --seq 16 --steps 1 # more than any host has
 mf compare
 mf compare --run /nowhere
