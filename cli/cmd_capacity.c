@@ -111,7 +111,7 @@ static mf_status say_missing(sizing *z, const mf_problem *problem, mf_capacity_c
     mf_fit_result fit = {0};
     mf_err why;
     mf_err_clear(&why);
-    const mf_fit_options o = {z->cli->cancel, mf_progress_fit, &z->progress};
+    const mf_fit_options o = {z->cli->cancel, mf_progress_fit, &z->progress, 1};
     mf_status s = mf_planner_fit(problem, &o, &fit, &why);
     mf_progress_end(&z->progress);
     if (s == MF_INFEASIBLE) {

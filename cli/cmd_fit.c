@@ -105,7 +105,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_fit_result r = {0};
     mf_status found = MF_OK;
     bool json = a->value[MF_OPT_JSON].given;
-    int64_t top = json ? INT64_MAX : 20;
+    int64_t top = a->value[MF_OPT_TOP].given ? a->value[MF_OPT_TOP].i : json ? INT64_MAX : 20;
     mf_status s = mf_problem_require(a, e);
     if (s == MF_OK) {
         s = mf_job_load(&j, a, e);
@@ -116,15 +116,12 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK) {
         mf_progress progress;
         mf_progress_init(&progress, cli, a);
-        const mf_fit_options o = {cli->cancel, mf_progress_fit, &progress};
+        const mf_fit_options o = {cli->cancel, mf_progress_fit, &progress, top};
         s = found = mf_planner_fit(&problem, &o, &r, e);
         mf_progress_end(&progress);
     }
     if (s != MF_OK && s != MF_INFEASIBLE) {
         goto out;
-    }
-    if (a->value[MF_OPT_TOP].given) {
-        top = a->value[MF_OPT_TOP].i;
     }
     if (json) {
         s = print_json(cli->out, &j, &r, top, NULL);

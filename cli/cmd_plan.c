@@ -121,7 +121,7 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     mf_err_clear(&why);
     mf_progress progress;
     mf_progress_init(&progress, cli, a);
-    const mf_fit_options o = {cli->cancel, mf_progress_fit, &progress};
+    const mf_fit_options o = {cli->cancel, mf_progress_fit, &progress, 1};
     mf_status s = mf_planner_fit(problem, &o, &fit, &why);
     mf_progress_end(&progress);
     if (s == MF_INFEASIBLE) {

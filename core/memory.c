@@ -1,4 +1,4 @@
-/* memory.c - the static memory plan: an exact walk over every stage's schedule. */
+/* memory.c - what stands at once: an exact walk over a stage's schedule. */
 #include "core/memory.h"
 
 #include "core/memory_inputs.h"
@@ -210,9 +210,10 @@ static need pair_need(const mf_program *p, int64_t vf, const chunk_need *f, int6
 typedef struct stage_walk {
     const mf_program *p;
     int64_t chunks;
-    chunk_need *chunk;      /* [chunks] */
-    need *pair;             /* [chunks][chunks] when the schedule merges */
-    int64_t *flying, *held; /* [chunks] micro-batches, the running ones not counted */
+    chunk_need *chunk;                /* [chunks] */
+    need *pair;                       /* [chunks][chunks] when the schedule merges */
+    int64_t *flying, *held;           /* [chunks] micro-batches, the running ones not counted */
+    int64_t *most_flying, *most_held; /* [chunks] at any time, with the running ones */
 } stage_walk;
 
 static void moment(const stage_walk *w, const mf_event *ev, double grads, mf_memory_stage *out) {
@@ -256,6 +257,10 @@ static double sum_of(const mf_memory_stage *s) {
     return sum;
 }
 
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
 /* Before the event: takes the running chunk out of the standing counts. After: what it leaves. */
 static void enter(stage_walk *w, const mf_event *ev) {
     if (ev->pass == MF_EVENT_B) {
@@ -264,6 +269,10 @@ static void enter(stage_walk *w, const mf_event *ev) {
         w->held[ev->chunk]--;
     } else if (ev->pass == MF_EVENT_FB) {
         w->flying[ev->chunk2]--;
+    }
+    for (int64_t c = 0; c < w->chunks; c++) {
+        w->most_flying[c] = larger(w->most_flying[c], w->flying[c] + 2);
+        w->most_held[c] = larger(w->most_held[c], w->held[c] + 1);
     }
 }
 
@@ -330,13 +339,15 @@ static bool walk_init(const mf_program *p, int64_t stage, stage_walk *w) {
     size_t n = (size_t)p->layout.vpp;
     *w = (stage_walk){.p = p, .chunks = p->layout.vpp};
     w->chunk = calloc(n, sizeof *w->chunk);
-    w->flying = calloc(2 * n, sizeof *w->flying);
+    w->flying = calloc(4 * n, sizeof *w->flying);
     w->pair = p->layout.schedule == MF_SCHED_MERGED ? calloc(n * n, sizeof *w->pair) : NULL;
     if (w->chunk == NULL || w->flying == NULL ||
         (w->pair == NULL && p->layout.schedule == MF_SCHED_MERGED)) {
         return false;
     }
     w->held = w->flying + n;
+    w->most_flying = w->flying + 2 * n;
+    w->most_held = w->flying + 3 * n;
     for (int64_t c = 0; c < w->chunks; c++) {
         if (!chunk_init(p, mf_layout_vstage(&p->layout, stage, c), &w->chunk[c])) {
             return false;
@@ -354,6 +365,32 @@ static void walk_clear(stage_walk *w) {
     free(w->pair);
 }
 
+/* What the plainest arrangement takes: slots of each block side by side, as many as it ever fills,
+ * and over them the largest that works, gradients of two blocks, and what leaves or comes of two.
+ */
+static void find_most(const mf_program *p, int64_t stage, const stage_walk *w, double standing_B,
+                      mf_memory_stage *peak) {
+    double work_f = 0, work_b = 0, grads = 0, moved = 0, stays = 0, host = 0;
+    for (int64_t c = 0; c < w->chunks; c++) {
+        int64_t v = mf_layout_vstage(&p->layout, stage, c);
+        for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
+            const mf_block *b = block_at(p, i);
+            work_f = fmax(work_f, (double)b->local_f_B);
+            work_b = fmax(work_b, fmax((double)b->local_b_B,
+                                       fmax((double)b->local_bs_B, (double)b->local_w_B)));
+            grads = fmax(grads, mf_memory_unreduced_B(&p->layout, b));
+            moved = fmax(moved, (double)b->offload_B);
+        }
+        stays += (double)w->most_flying[c] * w->chunk[c].saved;
+        stays += (double)w->most_held[c] * w->chunk[c].held;
+        host += (double)w->most_flying[c] * w->chunk[c].host;
+    }
+    double work = fmax(work_f, work_b) + 2 * (grads + moved);
+    work = w->pair != NULL ? work_f + work_b + 2 * work : work;
+    peak->most_B = standing_B + stays + work;
+    peak->host_most_B = host;
+}
+
 /* Walks a stage; bytes (may be NULL) gets the memory while each event runs. */
 static mf_status walk(const mf_program *p, const mf_schedule *s, int64_t stage,
                       mf_memory_stage *peak, double *bytes, mf_err *e) {
@@ -367,7 +404,7 @@ static mf_status walk(const mf_program *p, const mf_schedule *s, int64_t stage,
     double host_peak = 0;
     standing(p, stage, &now);
     *peak = now;
-    double grads = now.kind_B[MF_MEM_GRADIENTS];
+    double grads = now.kind_B[MF_MEM_GRADIENTS], standing_B = now.peak_B;
     for (int64_t i = 0; i < s->count[stage]; i++) {
         const mf_event *ev = &s->events[stage][i];
         enter(&w, ev);
@@ -385,6 +422,8 @@ static mf_status walk(const mf_program *p, const mf_schedule *s, int64_t stage,
     }
     mf_stage_memory params = mf_param_memory(&p->layout, mf_program_stage_params(p, stage));
     peak->host_B = host_peak + params.optimizer_host_B;
+    find_most(p, stage, &w, standing_B, peak);
+    peak->host_most_B += params.optimizer_host_B;
 out:
     walk_clear(&w);
     return status;
@@ -396,42 +435,7 @@ mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stag
     return walk(p, s, stage, &peak, bytes, e);
 }
 
-mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e) {
-    *out = NULL;
-    mf_memory *m = calloc(1, sizeof *m);
-    if (m != NULL) {
-        m->stage = calloc((size_t)s->stages, sizeof *m->stage);
-    }
-    if (m == NULL || m->stage == NULL) {
-        mf_memory_destroy(m);
-        return mf_err_set(e, MF_NOMEM, "memory plan: out of memory");
-    }
-    m->stages = s->stages;
-    m->capacity_B = p->cluster.gpu.memory_B;
-    m->usable_B = mf_cluster_usable_B(&p->cluster, p->layout.reserve);
-    m->fits = true;
-    for (int64_t i = 0; i < s->stages; i++) {
-        mf_status status = walk(p, s, i, &m->stage[i], NULL, e);
-        if (status != MF_OK) {
-            mf_memory_destroy(m);
-            return status;
-        }
-        if (m->stage[i].peak_B > m->peak_B) {
-            m->peak_B = m->stage[i].peak_B;
-            m->peak_stage = i;
-        }
-        bool host_fits =
-            p->cluster.host_memory_B <= 0 || m->stage[i].host_B <= p->cluster.host_memory_B;
-        m->fits = m->fits && m->stage[i].peak_B <= m->usable_B && host_fits;
-    }
-    *out = m;
-    return MF_OK;
-}
-
-void mf_memory_destroy(mf_memory *m) {
-    if (m == NULL) {
-        return;
-    }
-    free(m->stage);
-    free(m);
+mf_status mf_memory_count(const mf_program *p, const mf_schedule *s, int64_t stage,
+                          mf_memory_stage *out, mf_err *e) {
+    return walk(p, s, stage, out, NULL, e);
 }

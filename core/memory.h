@@ -1,11 +1,16 @@
 /* memory.h - the static memory plan of a program: one number per stage and where it comes from.
  *
- * peak = persistent + context + inputs + communication buffers + boundary + gathered weights + the
- * maximum over schedule events, and over the blocks inside an event, of (saved + held for weight
- * gradients + gradients not yet reduced into a ZeRO-2/3 shard + workspace and offload staging of
- * the blocks that run). Saved tensors of the running micro-batch pile up block by block in forward
- * and go block by block in backward. Chunks do not peak at the same time: the maximum of the sum is
- * taken. The planner, the simulator and the executor's arena read this result.
+ * counted = persistent + context + inputs + communication buffers + boundary + gathered weights +
+ * the maximum over schedule events, and over the blocks inside an event, of (saved + held for
+ * weight gradients + gradients not yet reduced into a ZeRO-2/3 shard + workspace and offload
+ * staging of the blocks that run). Saved tensors of the running micro-batch pile up block by block
+ * in forward and go block by block in backward. Chunks do not peak at the same time: the maximum of
+ * the sum is taken.
+ *
+ * What comes and goes has places that do not move (core/memory_place.h). Where no arrangement was
+ * found that needs no more than what stands at once, the rest is a kind of its own, gaps; peak =
+ * counted + gaps. This is the size of the executor's arena, to the byte, and the number that the
+ * planner, the simulator and every report give.
  */
 #ifndef MF_CORE_MEMORY_H
 #define MF_CORE_MEMORY_H
@@ -24,7 +29,8 @@
     X(GATHERED, "gathered_weights")                                                                \
     X(COMM, "comm_buffers")                                                                        \
     X(INPUTS, "inputs") /* the batch, tables of positions and angles, sums */                      \
-    X(CONTEXT, "context")
+    X(CONTEXT, "context")                                                                          \
+    X(GAPS, "gaps") /* of the arrangement */
 typedef enum mf_memory_kind {
 #define X(name, text) MF_MEM_##name,
     MF_MEMORY_MAP(X)
@@ -33,10 +39,11 @@ typedef enum mf_memory_kind {
 } mf_memory_kind;
 
 typedef struct mf_memory_stage {
-    double kind_B[MF_MEM_COUNT]; /* at the moment of the peak; sums to peak_B */
+    double kind_B[MF_MEM_COUNT]; /* at the moment when most stands at once; sums to peak_B */
     double peak_B;
-    double host_B;      /* activations and optimizer states in host memory, at their peak */
-    int64_t peak_event; /* index into the stage's schedule events */
+    double host_B;              /* activations and optimizer states in host memory, at their peak */
+    int64_t peak_event;         /* index into the stage's schedule events */
+    double most_B, host_most_B; /* no arrangement takes more: everything at its own maximum */
 } mf_memory_stage;
 
 typedef struct mf_memory {
@@ -49,9 +56,18 @@ typedef struct mf_memory {
 } mf_memory;
 
 mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
+/* Less of it, sooner. peak: its peak_B, peak_stage, largest host_B and fits; stages that do not
+ * decide them are counted, without gaps. judge: its fits; all else may be without gaps. */
+mf_status mf_memory_peak(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
+mf_status mf_memory_judge(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 void mf_memory_destroy(mf_memory *m);
 
-/* Memory over time of a stage: bytes[i] while schedule event i runs (s->count[stage] entries). */
+/* One stage without gaps: nothing needs less. */
+mf_status mf_memory_count(const mf_program *p, const mf_schedule *s, int64_t stage,
+                          mf_memory_stage *out, mf_err *e);
+
+/* Memory over time of a stage: bytes[i] while schedule event i runs (s->count[stage] entries), gaps
+ * not counted. */
 mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stage, double *bytes,
                          mf_err *e);
 

@@ -1,46 +1,34 @@
-/* memory_place.c - lifetimes of what comes and goes in a step, and a place for each. */
+/* memory_place.c - lifetimes of what comes and goes in a step; core/arrange.c finds the places. */
 #include "core/memory_place.h"
 
+#include "core/arrange.h"
 #include "core/memory.h"
 #include "core/pairing.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* --- lifetimes ---------------------------------------------------------------------------------
  */
 
-/* Stands during steps [first, last]; a step is one block at work, or a pair of them. */
-typedef struct item {
-    int64_t first, last, size, at;
-    int64_t *out; /* where the place is written */
-} item;
+/* Times are steps; a step is one block at work, or a pair of them. */
 
-typedef struct items {
-    int count, room;
-    item *list;
-    bool failed;
-} items;
-
-static void add(items *x, int64_t first, int64_t last, int64_t size, int64_t *out) {
-    if (out != NULL) {
-        *out = -1;
-    }
-    if (size <= 0 || x->failed) {
-        return;
-    }
-    if (x->count == x->room) {
-        int room = x->room ? 2 * x->room : 256;
-        item *list = realloc(x->list, (size_t)room * sizeof *list);
-        if (list == NULL) {
-            x->failed = true;
-            return;
-        }
-        x->list = list;
-        x->room = room;
-    }
-    x->list[x->count++] = (item){first, last, size, 0, out};
-}
+/* What a block has of its own. */
+typedef enum thing {
+    SAVED,
+    KEPT,
+    MADE,
+    ARRIVED,
+    ON_HOST,
+    WORK_F,
+    WORK_B,
+    WORK_W,
+    GRADIENTS,
+    LEAVING,
+    COMING,
+    THINGS
+} thing;
 
 typedef struct when {
     int64_t f, b, w; /* event of each pass; -1 */
@@ -51,12 +39,15 @@ typedef struct placer {
     const mf_schedule *s;
     int64_t stage;
     mf_places *x;
-    int64_t *step; /* [events + 1] first step of an event */
-    int16_t *lag;  /* merged: [chunks][chunks][2][longest] step of a block of either side in its
-                    * event (core/pairing.h); NULL: step k is block k */
+    bool tables; /* places are wanted, not sizes alone */
+    mf_place_instance no_instance;
+    mf_place_work no_work; /* where places go that nobody wants */
+    int64_t *step;         /* [events + 1] first step of an event */
+    int16_t *lag; /* merged: [chunks][chunks][2][longest] step of a block of either side in its
+                   * event (core/pairing.h); NULL: step k is block k */
     int64_t longest;
     when *when; /* [chunks][micro_batches] */
-    items device, host;
+    mf_stays device, host;
 } placer;
 
 static int length(const placer *g, int64_t chunk) {
@@ -78,6 +69,7 @@ static int64_t step_of(const placer *g, int64_t event, int side, int64_t k) {
     if (ev->pass != MF_EVENT_FB) {
         return g->step[event] + k;
     }
+    assert(g->lag != NULL);
     int64_t pair = (ev->chunk * g->s->chunks + ev->chunk2) * 2 + side;
     return g->step[event] + g->lag[pair * g->longest + k];
 }
@@ -138,56 +130,108 @@ static void find_events(placer *g) {
     g->x->event[g->s->count[g->stage]] = 2 * step;
 }
 
+static int32_t group_of(const placer *g, int64_t chunk, int64_t k, thing what) {
+    return (int32_t)((chunk * g->longest + k) * THINGS + (int64_t)what);
+}
+
+/* Something in one piece. */
+static void stay(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
+                 int64_t mb, int64_t size_B, int64_t *out) {
+    if (out != NULL) {
+        *out = -1;
+    }
+    mf_stays_add(what == ON_HOST ? &g->host : &g->device,
+                 (mf_stay){.first = first,
+                           .last = last,
+                           .size = size_B,
+                           .group = group_of(g, chunk, k, what),
+                           .turn = (int32_t)mb,
+                           .brief = what >= WORK_F,
+                           .out = out});
+}
+
+/* Something in runs; out: [MF_RUNS]. */
+static void stay_apart(placer *g, int64_t chunk, int64_t k, thing what, int64_t first, int64_t last,
+                       int64_t mb, int64_t *out) {
+    static const mf_run_kind kinds[] = {
+        [SAVED] = MF_RUN_SAVED,   [KEPT] = MF_RUN_KEPT,     [MADE] = MF_RUN_MADE,
+        [WORK_F] = MF_RUN_WORK_F, [WORK_B] = MF_RUN_WORK_B, [WORK_W] = MF_RUN_WORK_W};
+    const mf_runs *r = &block_of(g, chunk, k)->runs.of[kinds[what]];
+    mf_stays_add(&g->device, (mf_stay){.first = first,
+                                       .last = last,
+                                       .size = r->start[r->count],
+                                       .part = r->size,
+                                       .parts = r->count,
+                                       .group = group_of(g, chunk, k, what),
+                                       .turn = (int32_t)mb,
+                                       .brief = what >= WORK_F,
+                                       .out = out});
+}
+
+static mf_place_instance *instance_at(placer *g, int64_t chunk, int64_t k, int64_t mb) {
+    int64_t block = g->x->first[chunk] + k;
+    return g->tables ? &g->x->instance[block * g->s->micro_batches + mb] : &g->no_instance;
+}
+
+/* The i-th block at work in an event. */
+static mf_place_work *work_at(placer *g, int64_t event, int64_t i, int side) {
+    return g->tables ? &g->x->work[g->x->event[event] + 2 * i + side] : &g->no_work;
+}
+
 /* What a micro-batch leaves of a block between its passes. */
 static void instances(placer *g, int64_t chunk, int64_t mb) {
     const when *w = when_of(g, chunk, mb);
     int64_t n = length(g, chunk);
     for (int64_t k = 0; k < n; k++) {
         const mf_block *b = block_of(g, chunk, k);
-        mf_place_instance *x = &g->x->instance[(g->x->first[chunk] + k) * g->s->micro_batches + mb];
+        mf_place_instance *x = instance_at(g, chunk, k, mb);
         int side = g->s->events[g->stage][w->b].pass == MF_EVENT_FB;
         int64_t f = step_of(g, w->f, 0, k), back = step_of(g, w->b, side, n - 1 - k);
         int64_t done = w->w >= 0 ? step_of(g, w->w, 0, n - 1 - k) : back;
-        add(&g->device, f, back, b->saved_B - b->kept_B, &x->saved);
-        add(&g->device, f, done, b->kept_B, &x->kept);
-        add(&g->device, back, done, b->made_B, &x->made);
-        add(&g->device, back + 1, done, b->held_B - b->kept_B - b->made_B, &x->arrived);
-        add(&g->host, w->f, w->b, b->offload_B, &x->host);
+        stay_apart(g, chunk, k, SAVED, f, back, mb, x->saved);
+        stay_apart(g, chunk, k, KEPT, f, done, mb, x->kept);
+        stay_apart(g, chunk, k, MADE, back, done, mb, x->made);
+        stay(g, chunk, k, ARRIVED, back + 1, done, mb, b->held_B - b->kept_B - b->made_B,
+             &x->arrived);
+        stay(g, chunk, k, ON_HOST, w->f, w->b, mb, b->offload_B, &x->host);
     }
 }
 
 /* A block at work: workspace, staging for what leaves for the host or comes from it, gradients that
  * wait to be reduced (beside the next block, where that overlaps). */
-static void forward_work(placer *g, int64_t chunk, int64_t event, mf_place_work *w) {
-    for (int64_t k = 0; k < length(g, chunk); k++, w += 2) {
+static void forward_work(placer *g, int64_t chunk, int64_t event) {
+    for (int64_t k = 0; k < length(g, chunk); k++) {
+        mf_place_work *w = work_at(g, event, k, 0);
         int64_t now = step_of(g, event, 0, k);
-        add(&g->device, now, now, block_of(g, chunk, k)->local_f_B, &w->local);
+        w->gradients = w->leaving = w->coming = -1;
+        stay_apart(g, chunk, k, WORK_F, now, now, 0, w->local);
         if (k > 0) {
             int64_t left = step_of(g, event, 0, k - 1) + 1;
-            add(&g->device, left, now, block_of(g, chunk, k - 1)->offload_B, NULL);
+            int64_t leaving_B = block_of(g, chunk, k - 1)->offload_B;
+            stay(g, chunk, k - 1, LEAVING, left, now, 0, leaving_B, &w->leaving);
         }
     }
 }
 
-static void backward_work(placer *g, int64_t chunk, int64_t event, int side, mf_event_pass pass,
-                          mf_place_work *w) {
+static void backward_work(placer *g, int64_t chunk, int64_t event, int side, mf_event_pass pass) {
     const mf_layout *l = &g->p->layout;
     int64_t n = length(g, chunk);
     bool beside = (l->overlap & MF_OVERLAP_DP) != 0;
     bool reduces = pass == MF_EVENT_W || !g->p->split;
-    for (int64_t i = 0; i < n; i++, w += 2) {
+    for (int64_t i = 0; i < n; i++) {
+        mf_place_work *w = work_at(g, event, i, side);
         const mf_block *b = block_of(g, chunk, n - 1 - i);
         int64_t now = step_of(g, event, side, i);
         int64_t next = i + 1 < n ? step_of(g, event, side, i + 1) : now;
-        int64_t local = pass == MF_EVENT_W ? b->local_w_B
-                        : g->p->split      ? b->local_bs_B
-                                           : b->local_b_B;
-        add(&g->device, now, now, local, &w->local);
+        int64_t k = n - 1 - i;
+        w->leaving = w->coming = -1;
+        stay_apart(g, chunk, k, pass == MF_EVENT_W ? WORK_W : WORK_B, now, now, 0, w->local);
         if (pass == MF_EVENT_B && i + 1 < n) {
-            add(&g->device, now, next - 1, block_of(g, chunk, n - 2 - i)->offload_B, NULL);
+            int64_t coming_B = block_of(g, chunk, k - 1)->offload_B;
+            stay(g, chunk, k - 1, COMING, now, next - 1, 0, coming_B, &w->coming);
         }
-        add(&g->device, now, beside ? next : now,
-            reduces ? (int64_t)mf_memory_unreduced_B(l, b) : 0, &w->gradients);
+        stay(g, chunk, k, GRADIENTS, now, beside ? next : now, 0,
+             reduces ? (int64_t)mf_memory_unreduced_B(l, b) : 0, &w->gradients);
     }
 }
 
@@ -199,208 +243,15 @@ static void find_items(placer *g) {
     }
     for (int64_t i = 0; i < g->s->count[g->stage]; i++) {
         const mf_event *ev = &g->s->events[g->stage][i];
-        mf_place_work *w = &g->x->work[g->x->event[i]];
         if (ev->pass == MF_EVENT_F || ev->pass == MF_EVENT_FB) {
-            forward_work(g, ev->chunk, i, w);
+            forward_work(g, ev->chunk, i);
         }
         if (ev->pass == MF_EVENT_FB) {
-            backward_work(g, ev->chunk2, i, 1, MF_EVENT_B, w + 1);
+            backward_work(g, ev->chunk2, i, 1, MF_EVENT_B);
         } else if (ev->pass != MF_EVENT_F) {
-            backward_work(g, ev->chunk, i, 0, (mf_event_pass)ev->pass, w);
+            backward_work(g, ev->chunk, i, 0, (mf_event_pass)ev->pass);
         }
     }
-}
-
-/* --- places ------------------------------------------------------------------------------------
- */
-
-static int64_t lifetime(const item *x) {
-    return x->last - x->first;
-}
-
-static int compare(int64_t a, int64_t b) {
-    return a < b ? -1 : a > b;
-}
-
-static int by_birth(const void *a, const void *b) {
-    const item *x = a, *y = b;
-    int c = compare(x->first, y->first);
-    c = c != 0 ? c : compare(lifetime(y), lifetime(x));
-    return c != 0 ? c : compare(y->size, x->size);
-}
-
-static int by_size(const void *a, const void *b) {
-    const item *x = a, *y = b;
-    int c = compare(y->size, x->size);
-    return c != 0 ? c : by_birth(a, b);
-}
-
-static int by_lifetime(const void *a, const void *b) {
-    const item *x = a, *y = b;
-    int c = compare(lifetime(y), lifetime(x));
-    return c != 0 ? c : by_birth(a, b);
-}
-
-static int by_area(const void *a, const void *b) {
-    const item *x = a, *y = b;
-    double p = (double)x->size * (double)(lifetime(x) + 1);
-    double q = (double)y->size * (double)(lifetime(y) + 1);
-    return p > q ? -1 : p < q ? 1 : by_birth(a, b);
-}
-
-/* Puts item n into the list of those placed, which is sorted by place. */
-static void settle(items *x, int *placed, int n, int count, int64_t at) {
-    int slot = count;
-    x->list[n].at = at;
-    for (; slot > 0 && x->list[placed[slot - 1]].at > at; slot--) {
-        placed[slot] = placed[slot - 1];
-    }
-    placed[slot] = n;
-}
-
-/* What is at work hangs from the bound, so that what stays has the floor to itself. top: [steps].
- */
-static int hang(items *x, int *placed, int64_t bound_B, int64_t steps, int64_t *top) {
-    int count = 0;
-    for (int64_t i = 0; i < steps; i++) {
-        top[i] = bound_B;
-    }
-    for (int n = 0; n < x->count; n++) {
-        const item *own = &x->list[n];
-        if (lifetime(own) > 1) {
-            continue;
-        }
-        int64_t at = top[own->first] < top[own->last] ? top[own->first] : top[own->last];
-        at -= own->size;
-        top[own->first] = top[own->last] = at;
-        if (at >= 0) { /* else it is treated like the others */
-            settle(x, placed, n, count++, at);
-        }
-    }
-    return count;
-}
-
-/* Lowest gap for each item in the order of the list; `placed` (by place) has room for all, and
- * holds the first `count` already (done[n]). */
-static int64_t first_fit(items *x, int *placed, int count, const bool *done, int64_t bound_B) {
-    int64_t high = count > 0 ? bound_B : 0;
-    for (int n = 0; n < x->count; n++) {
-        const item *own = &x->list[n];
-        int64_t at = 0;
-        for (int k = 0; k < count && !done[n]; k++) {
-            const item *other = &x->list[placed[k]];
-            if (other->last < own->first || other->first > own->last) {
-                continue;
-            }
-            if (other->at >= at + own->size) {
-                break;
-            }
-            at = other->at + other->size > at ? other->at + other->size : at;
-        }
-        if (!done[n]) {
-            settle(x, placed, n, count++, at);
-            high = at + own->size > high ? at + own->size : high;
-        }
-    }
-    return high;
-}
-
-/* Most that stands at once. */
-static int64_t most_at_once(const items *x, int64_t steps, int64_t *change) {
-    int64_t now = 0, most = 0;
-    for (int64_t i = 0; i <= steps; i++) {
-        change[i] = 0;
-    }
-    for (int i = 0; i < x->count; i++) {
-        change[x->list[i].first] += x->list[i].size;
-        change[x->list[i].last + 1] -= x->list[i].size;
-    }
-    for (int64_t i = 0; i < steps; i++) {
-        now += change[i];
-        most = now > most ? now : most;
-    }
-    return most;
-}
-
-/* Those that stuck out over the bound come first next time, in the order that they had. */
-static void promote(items *x, int64_t bound_B, item *room) {
-    int n = 0;
-    for (int out = 1; out >= 0; out--) {
-        for (int i = 0; i < x->count; i++) {
-            if ((x->list[i].at + x->list[i].size > bound_B) == (out == 1)) {
-                room[n++] = x->list[i];
-            }
-        }
-    }
-    if (n > 0) {
-        memcpy(x->list, room, (size_t)n * sizeof *room);
-    }
-}
-
-/* What trying to arrange takes. */
-typedef struct desk {
-    int *placed;
-    item *room;
-    bool *done;
-    int64_t *step;
-} desk;
-
-static int64_t try_order(items *x, const desk *d, int64_t steps, int64_t bound_B, bool hanging) {
-    int count = hanging ? hang(x, d->placed, bound_B, steps, d->step) : 0;
-    for (int k = 0; k < x->count; k++) {
-        d->done[k] = false;
-    }
-    for (int k = 0; k < count; k++) {
-        d->done[d->placed[k]] = true;
-    }
-    return first_fit(x, d->placed, count, d->done, bound_B);
-}
-
-enum { ROUNDS = 16 }; /* of each order */
-
-/* Tries orders until one needs no more than what stands at once; keeps the best. */
-static mf_status arrange(items *x, int64_t steps, int64_t *size_B, int64_t *bound_B, mf_err *e) {
-    static int (*const order[])(const void *, const void *) = {by_birth, by_lifetime, by_area,
-                                                               by_size};
-    const int tries = 2 * (int)(sizeof order / sizeof order[0]) * ROUNDS;
-    if (x->count == 0 && !x->failed) {
-        *size_B = *bound_B = 0;
-        return MF_OK;
-    }
-    desk d = {calloc((size_t)x->count + 1, sizeof *d.placed),
-              calloc((size_t)x->count + 1, sizeof *d.room),
-              calloc((size_t)x->count + 1, sizeof *d.done),
-              calloc((size_t)steps + 2, sizeof *d.step)};
-    mf_status status = MF_OK;
-    *size_B = INT64_MAX;
-    if (!d.placed || !d.room || !d.done || !d.step || x->failed) {
-        status = mf_err_set(e, MF_NOMEM, "places of the step: out of memory");
-        goto out;
-    }
-    *bound_B = most_at_once(x, steps, d.step);
-    for (int i = 0; i < tries; i++) {
-        if (*size_B <= *bound_B) {
-            break;
-        }
-        if (i % ROUNDS == 0) {
-            qsort(x->list, (size_t)x->count, sizeof *x->list, order[i / ROUNDS / 2]);
-        } else {
-            promote(x, *bound_B, d.room);
-        }
-        int64_t high = try_order(x, &d, steps, *bound_B, i / ROUNDS % 2 == 1);
-        for (int k = 0; k < x->count && high < *size_B; k++) {
-            if (x->list[k].out != NULL) {
-                *x->list[k].out = x->list[k].at;
-            }
-        }
-        *size_B = high < *size_B ? high : *size_B;
-    }
-out:
-    free(d.placed);
-    free(d.room);
-    free(d.done);
-    free(d.step);
-    return status;
 }
 
 /* --- a stage -----------------------------------------------------------------------------------
@@ -427,46 +278,74 @@ static bool allocate(placer *g) {
     }
     x->blocks = x->first[chunks];
     x->micro_batches = g->s->micro_batches;
-    x->instance = calloc((size_t)x->blocks * mbs + 1, sizeof *x->instance);
     x->event = calloc(events + 1, sizeof *x->event);
-    x->work = calloc(2 * events * (size_t)steps + 1, sizeof *x->work);
+    if (g->tables) {
+        x->instance = calloc((size_t)x->blocks * mbs + 1, sizeof *x->instance);
+        x->work = calloc(2 * events * (size_t)steps + 1, sizeof *x->work);
+    }
     g->step = calloc(events + 1, sizeof *g->step);
     g->when = malloc((chunks * mbs + 1) * sizeof *g->when);
     for (size_t i = 0; g->when != NULL && i < chunks * mbs; i++) {
         g->when[i] = (when){-1, -1, -1};
     }
-    return x->instance && x->event && x->work && g->step && g->when;
+    bool tables = !g->tables || (x->instance != NULL && x->work != NULL);
+    return tables && x->event != NULL && g->step != NULL && g->when != NULL;
+}
+
+/* Makes all but the arrangement; g->x is the caller's. */
+static mf_status prepare(placer *g, mf_err *e) {
+    g->x = calloc(1, sizeof *g->x);
+    if (g->x == NULL || !allocate(g)) {
+        return mf_err_set(e, MF_NOMEM, "places of the step: out of memory");
+    }
+    find_events(g);
+    find_items(g);
+    return MF_OK;
+}
+
+static void forget(placer *g) {
+    free(g->step);
+    free(g->lag);
+    free(g->when);
+    mf_stays_clear(&g->device);
+    mf_stays_clear(&g->host);
+}
+
+/* Longer schedules repeat themselves, and so must their places: what a shorter one needs in the
+ * same layout is the same (planner/fit_judge.c). */
+static mf_status arrange(placer *g, mf_stays *x, mf_place_size *out, mf_err *e) {
+    bool alone = g->s->micro_batches < 2 * g->s->stages * g->s->chunks;
+    return mf_arrange(x, alone, &out->size_B, &out->bound_B, e);
 }
 
 mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t stage, mf_places **out,
                           mf_err *e) {
-    placer g = {.p = p, .s = s, .stage = stage};
-    mf_status status = MF_OK;
-    *out = NULL;
-    g.x = calloc(1, sizeof *g.x);
-    if (g.x == NULL || !allocate(&g)) {
-        status = mf_err_set(e, MF_NOMEM, "places of the step: out of memory");
-        goto out;
-    }
-    find_events(&g);
-    find_items(&g);
-    int64_t events = s->count[stage];
-    status = arrange(&g.device, g.step[events], &g.x->size_B, &g.x->bound_B, e);
+    placer g = {.p = p, .s = s, .stage = stage, .tables = true};
+    mf_status status = prepare(&g, e);
     if (status == MF_OK) {
-        status = arrange(&g.host, events, &g.x->host_B, &g.x->host_bound_B, e);
+        status = arrange(&g, &g.device, &g.x->device, e);
     }
-out:
-    free(g.step);
-    free(g.lag);
-    free(g.when);
-    free(g.device.list);
-    free(g.host.list);
+    if (status == MF_OK) {
+        status = arrange(&g, &g.host, &g.x->host, e);
+    }
+    forget(&g);
+    *out = status == MF_OK ? g.x : NULL;
     if (status != MF_OK) {
         mf_places_destroy(g.x);
-        return status;
     }
-    *out = g.x;
-    return MF_OK;
+    return status;
+}
+
+mf_status mf_memory_place_size(const mf_program *p, const mf_schedule *s, int64_t stage, bool host,
+                               mf_place_size *out, mf_err *e) {
+    placer g = {.p = p, .s = s, .stage = stage};
+    mf_status status = prepare(&g, e);
+    if (status == MF_OK) {
+        status = arrange(&g, host ? &g.host : &g.device, out, e);
+    }
+    forget(&g);
+    mf_places_destroy(g.x);
+    return status;
 }
 
 void mf_places_destroy(mf_places *x) {

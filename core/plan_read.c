@@ -276,7 +276,8 @@ static mf_status read_stage(const mf_json_value *v, mf_plan_stage *s, mf_err *e)
     if (status == MF_OK && (status = need(v, "memory_B", &memory, e)) == MF_OK) {
         r = enter(memory, kinds, MF_MEM_COUNT, e);
         for (int k = 0; k < MF_MEM_COUNT; k++) {
-            bool older = k == MF_MEM_INPUTS && mf_json_find(memory, kinds[k]) == NULL;
+            bool later = k == MF_MEM_INPUTS || k == MF_MEM_GAPS;
+            bool older = later && mf_json_find(memory, kinds[k]) == NULL;
             if (!older) { /* a plan of when that was not counted */
                 read_f64(&r, kinds[k], 0, &s->kind_B[k]);
             }

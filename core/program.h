@@ -17,6 +17,7 @@
 
 #include "core/cluster.h"
 #include "core/layout.h"
+#include "core/memory_runs.h"
 #include "core/model.h"
 
 #include <stdbool.h>
@@ -237,6 +238,7 @@ typedef struct mf_tensor {
     int64_t sum_rows;   /* last rows that the sum is over */
     int16_t grad;       /* tensor that holds its gradient; -1 */
     int16_t producer;   /* forward op that makes it; -1 for inputs and weights */
+    mf_run_place place; /* of tensors that stay or are local */
     int64_t offset_B;   /* local tensors: place in the workspace of their pass; else -1 */
 } mf_tensor;
 
@@ -286,6 +288,7 @@ typedef struct mf_block {
     int64_t local_w_B;  /* ... of W alone */
     int64_t gather_B;   /* ZeRO-3: gathered weights of the block (one instance) */
     int64_t comm_B;     /* buffers that the dispatcher / collectives keep for the block's kind */
+    mf_block_runs runs; /* what of it may stand apart */
     double flops_f, flops_b, flops_w, flops_r;
 } mf_block;
 

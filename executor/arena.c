@@ -128,9 +128,9 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     }
     int64_t padding = mf_align_B(state) - state;
     int64_t buffers = 2 * sides + 2 * x->sending + x->waiting;
-    x->host_B = x->places->host_B + states_B * on_host;
+    x->host_B = x->places->host.size_B + states_B * on_host;
     status = allocate(x,
-                      state + x->places->size_B + inputs.size_B + x->scratch_B +
+                      state + x->places->device.size_B + inputs.size_B + x->scratch_B +
                           buffers * x->boundary_B + 2 * sides * x->gathered_B + exchange_B +
                           states_B * (owned - on_host),
                       padding, e);
@@ -145,7 +145,7 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
         x->weights[h] = take(&at, weight_B * weights[h]);
     }
     at = x->arena + mf_align_B(at - x->arena);
-    x->area = take(&at, x->places->size_B);
+    x->area = take(&at, x->places->device.size_B);
     x->gathered = take(&at, 2 * sides * x->gathered_B);
     x->exchange = exchange_B > 0 ? take(&at, exchange_B) : NULL;
     for (int i = 0; i < 2 * sides; i++) {
@@ -172,21 +172,59 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
 /* --- addresses ---------------------------------------------------------------------------------
  */
 
-void mf_exec_place(const mf_exec *x, int64_t event, int step, int side, int64_t chunk, int position,
-                   int micro_batch, block_at *out) {
+static void take_place(mf_exec *x, int64_t at, int64_t size_B) {
+    if (at >= 0 && size_B > 0 && at + size_B > x->high_B) {
+        x->high_B = at + size_B;
+    }
+}
+
+static void take_runs(mf_exec *x, const mf_runs *runs, const int64_t *at) {
+    for (int k = 0; k < runs->count; k++) {
+        take_place(x, at[k], runs->size[k]);
+    }
+}
+
+/* What a block takes of the area when it begins. */
+static void take_places(mf_exec *x, int64_t vstage, unsigned passes, const block_at *at) {
+    const position_bind *q = &x->positions[at->position];
+    const mf_block_runs *runs = &q->block->runs;
+    const mf_place_instance *i = at->instance;
+    const mf_place_work *w = at->work;
+    int first = x->p->assignment.first[vstage];
+    mf_run_kind work = passes == MF_PASS_F   ? MF_RUN_WORK_F
+                       : passes == MF_PASS_W ? MF_RUN_WORK_W
+                                             : MF_RUN_WORK_B;
+    take_runs(x, &runs->of[work], w->local);
+    take_place(x, w->gradients, (int64_t)mf_memory_unreduced_B(&x->p->layout, q->block));
+    if (work == MF_RUN_WORK_F) {
+        take_runs(x, &runs->of[MF_RUN_SAVED], i->saved);
+        take_runs(x, &runs->of[MF_RUN_KEPT], i->kept);
+        if (at->position > first) {
+            take_place(x, w->leaving, q[-1].block->offload_B);
+        }
+    } else if (work == MF_RUN_WORK_B) {
+        take_runs(x, &runs->of[MF_RUN_MADE], i->made);
+        take_place(x, i->arrived, q->block->held_B - q->block->kept_B - q->block->made_B);
+        if (at->position > first) {
+            take_place(x, w->coming, q[-1].block->offload_B);
+        }
+    }
+}
+
+void mf_exec_place(mf_exec *x, int64_t event, int step, int side, int64_t chunk, int position,
+                   int micro_batch, unsigned passes, block_at *out) {
     const mf_places *p = x->places;
     int64_t v = mf_layout_vstage(&x->p->layout, x->stage, chunk);
     int block = p->first[chunk] + position - x->p->assignment.first[v];
     const mf_place_instance *i = &p->instance[block * p->micro_batches + micro_batch];
     const mf_place_work *w = &p->work[p->event[event] + 2 * step + side];
     *out = (block_at){.position = position, .micro_batch = micro_batch, .side = side};
-    out->saved = i->saved >= 0 ? x->area + i->saved : NULL;
-    out->kept = i->kept >= 0 ? x->area + i->kept : NULL;
-    out->made = i->made >= 0 ? x->area + i->made : NULL;
+    out->instance = i;
+    out->work = w;
     out->arrived = i->arrived >= 0 ? x->area + i->arrived : NULL;
     out->host = i->host >= 0 ? x->host + i->host : NULL;
-    out->local = w->local >= 0 ? x->area + w->local : NULL;
     out->gradients = w->gradients >= 0 ? x->area + w->gradients : NULL;
+    take_places(x, v, passes, out);
 }
 
 static float *full_gradient(const mf_exec *x, const block_at *at, int16_t weight) {
@@ -217,6 +255,14 @@ static void *weight_address(const mf_exec *x, const block_at *at, int16_t t) {
                                                 : mf_exec_weight_at(x, q->expert, q->offset);
 }
 
+static void *in_run(const mf_exec *x, const block_at *at, const mf_run_place *place) {
+    const int64_t *run = place->kind == MF_RUN_SAVED  ? at->instance->saved
+                         : place->kind == MF_RUN_KEPT ? at->instance->kept
+                         : place->kind == MF_RUN_MADE ? at->instance->made
+                                                      : at->work->local;
+    return x->area + run[place->run] + place->at;
+}
+
 static void *gradient_address(const mf_exec *x, const block_at *at, int16_t t, uint8_t pass) {
     const position_bind *b = &x->positions[at->position];
     int16_t w = b->bind->weight_of[t];
@@ -226,7 +272,7 @@ static void *gradient_address(const mf_exec *x, const block_at *at, int16_t t, u
     }
     const mf_param *q = &x->params.list[i];
     if (b->block->tensors[t].for_w && pass == MF_PASS_B) {
-        return at->made + b->bind->at[t];
+        return in_run(x, at, &b->block->tensors[t].place);
     }
     return mf_exec_shards_gradients(x, q->expert) ? full_gradient(x, at, w)
                                                   : x->gradients[q->expert] + q->offset;
@@ -240,19 +286,17 @@ void *mf_exec_address(const mf_exec *x, const block_at *at, int16_t t, uint8_t p
         return weight_address(x, at, t);
     case MF_TENSOR_GRADIENT:
         return gradient_address(x, at, t, pass);
-    case MF_TENSOR_SAVED:
-        return (b->for_w ? at->kept : at->saved) + q->bind->at[t];
-    case MF_TENSOR_HELD:
-        return at->made + q->bind->at[t];
     case MF_TENSOR_BOUNDARY:
         return t == q->bind->input             ? at->input
                : t == q->bind->output          ? at->output
                : t == q->bind->output_gradient ? at->output_gradient
                                                : at->input_gradient;
+    case MF_TENSOR_SAVED:
+    case MF_TENSOR_HELD:
     case MF_TENSOR_LOCAL:
         break;
     }
-    return at->local + b->offset_B;
+    return in_run(x, at, &b->place);
 }
 
 static mf_exec_tensor operand(const mf_exec *x, const block_at *at, int16_t t, uint8_t pass) {
@@ -371,6 +415,10 @@ float *mf_exec_gradient(mf_exec *x, int i) {
     return mf_exec_shards_gradients(x, q->expert) ? NULL : x->gradients[q->expert] + q->offset;
 }
 
+int64_t mf_exec_high_B(const mf_exec *x) {
+    return x->arena_B - x->places->device.size_B + x->high_B;
+}
+
 int64_t mf_exec_arena_B(const mf_exec *x) {
     return x->arena_B;
 }
@@ -385,12 +433,4 @@ int64_t mf_exec_host_B(const mf_exec *x) {
 
 double mf_exec_planned_host_B(const mf_exec *x) {
     return x->planned_host_B;
-}
-
-int64_t mf_exec_gaps_B(const mf_exec *x) {
-    return x->places->size_B - x->places->bound_B;
-}
-
-int64_t mf_exec_host_gaps_B(const mf_exec *x) {
-    return x->places->host_B - x->places->host_bound_B;
 }

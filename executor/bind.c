@@ -122,25 +122,6 @@ static int16_t find_named(const mf_block *b, const char *name, int to) {
     return -1;
 }
 
-/* Tensors of a kind stand side by side in the order of the block. */
-static void bind_places(const mf_block *b, block_bind *out) {
-    int64_t saved = 0, kept = 0, made = 0, arrived = 0;
-    for (int t = 0; t < b->ntensors; t++) {
-        const mf_tensor *x = &b->tensors[t];
-        bool early = x->class == MF_TENSOR_GRADIENT && x->for_w;
-        int64_t *end = x->class == MF_TENSOR_SAVED                  ? (x->for_w ? &kept : &saved)
-                       : x->class == MF_TENSOR_HELD || early        ? &made
-                       : x->class == MF_TENSOR_BOUNDARY && x->for_w ? &arrived
-                                                                    : NULL;
-        out->at[t] = end != NULL ? *end : 0;
-        if (end != NULL) {
-            *end += mf_align_B(x->bytes);
-        }
-    }
-    assert(saved + kept == b->saved_B && kept == b->kept_B && made == b->made_B);
-    assert(kept + made + arrived == b->held_B);
-}
-
 /* Copies come back in the order in which they left. */
 static void bind_copies(const mf_block *b, block_bind *out) {
     int64_t there = 0, back = 0;
@@ -159,16 +140,14 @@ static void bind_copies(const mf_block *b, block_bind *out) {
 
 static mf_status bind_block(const mf_block *b, block_bind *out, mf_err *e) {
     out->op = calloc((size_t)b->nops + 1, sizeof *out->op);
-    out->at = calloc((size_t)b->ntensors + 1, sizeof *out->at);
     out->host_at = calloc((size_t)b->nops + 1, sizeof *out->host_at);
     out->weight_of = calloc((size_t)b->ntensors + 1, sizeof *out->weight_of);
-    if (!out->op || !out->at || !out->host_at || !out->weight_of) {
+    if (!out->op || !out->host_at || !out->weight_of) {
         return mf_err_set(e, MF_NOMEM, "executor: out of memory");
     }
     for (int i = 0; i < b->nops; i++) {
         bind_one(b, i, &out->op[i]);
     }
-    bind_places(b, out);
     bind_copies(b, out);
     for (int16_t t = 0; t < b->ntensors; t++) {
         out->weight_of[t] = -1;
@@ -269,7 +248,6 @@ mf_status mf_exec_bind(mf_exec *x, mf_err *e) {
 void mf_exec_unbind(mf_exec *x) {
     for (int i = 0; x->blocks != NULL && i < x->p->nblocks; i++) {
         free(x->blocks[i].op);
-        free(x->blocks[i].at);
         free(x->blocks[i].host_at);
         free(x->blocks[i].weight_of);
     }

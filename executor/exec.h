@@ -20,7 +20,6 @@ typedef struct op_bind {
 
 typedef struct block_bind {
     op_bind *op;        /* [nops] */
-    int64_t *at;        /* [ntensors] place among the block's tensors of its kind (place_of) */
     int64_t *host_at;   /* [nops] of a copy to or from the host: place in the block's part there */
     int16_t *weight_of; /* [ntensors] weight that a gradient tensor belongs to; -1 */
     int16_t input, output, output_gradient, input_gradient; /* -1: none */
@@ -41,9 +40,11 @@ typedef struct position_bind {
 /* A block at work on a micro-batch: where its tensors stand. */
 typedef struct block_at {
     int position, micro_batch;
-    int side;                                           /* 0; 1: the backward of a merged pair */
-    char *saved, *kept, *made, *arrived, *local, *host; /* core/memory_place.h */
-    char *gradients, *gathered;                         /* in full, dense and then expert */
+    int side; /* 0; 1: the backward of a merged pair */
+    const mf_place_instance *instance;
+    const mf_place_work *work;
+    char *arrived, *host;       /* core/memory_place.h */
+    char *gradients, *gathered; /* in full, dense and then expert */
     void *input, *output, *output_gradient, *input_gradient;
 } block_at;
 
@@ -84,6 +85,7 @@ struct mf_exec {
     char *arena, *area; /* area: what comes and goes in a step */
     char *host;         /* host memory of offloaded activations */
     int64_t arena_B, host_B;
+    int64_t high_B; /* of the area: the end of the highest place that was taken */
     double planned_B, planned_host_B;
     mf_kernel_dtype weight_type; /* what layers compute with: the layout's precision */
     char *weights[2];            /* halves: dense, expert; a shard under ZeRO-3 */
@@ -131,9 +133,10 @@ void mf_exec_unbind(mf_exec *x);
 
 /* arena.c: the arena and the places in it. */
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e);
-/* Places of block `step` of a chunk in a pass of event `event`, but for boundary tensors. */
-void mf_exec_place(const mf_exec *x, int64_t event, int step, int side, int64_t chunk, int position,
-                   int micro_batch, block_at *out);
+/* Takes the places of block `step` of a chunk that plays `passes` in event `event`, all but those
+ * of boundary tensors. */
+void mf_exec_place(mf_exec *x, int64_t event, int step, int side, int64_t chunk, int position,
+                   int micro_batch, unsigned passes, block_at *out);
 /* The op with its operands' memory. */
 void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op, mf_exec_op *out);
 /* Place of a tensor of the block; NULL where it has none of its own. */

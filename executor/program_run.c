@@ -144,7 +144,7 @@ static block_at begin_block(mf_exec *x, pass_run *r, int k) {
     int position = is_forward(r) ? r->first + k : r->first + r->n - 1 - k;
     const position_bind *q = &x->positions[position];
     block_at at;
-    mf_exec_place(x, r->event, k, r->side, r->chunk, position, r->micro_batch, &at);
+    mf_exec_place(x, r->event, k, r->side, r->chunk, position, r->micro_batch, r->passes, &at);
     int16_t in = q->bind->input;
     bool saved = in >= 0 && q->block->tensors[in].class == MF_TENSOR_SAVED;
     at.input = saved ? mf_exec_address(x, &at, in, MF_PASS_F) : is_forward(r) ? r->now : NULL;

@@ -110,15 +110,13 @@ void mf_exec_set_steps(mf_exec *x, int64_t steps);
  * experts + expert], for [positions * experts]. Collective. */
 mf_status mf_exec_expert_load(mf_exec *x, double *counts, mf_err *e);
 
-/* Bytes of the arena, and what the memory plan says of this rank's stage. */
+/* Bytes of the arena, the end of the highest place in it that a step has taken so far, and what the
+ * memory plan says of this rank's stage. After a step the three are equal. */
 int64_t mf_exec_arena_B(const mf_exec *x);
+int64_t mf_exec_high_B(const mf_exec *x);
 double mf_exec_planned_B(const mf_exec *x);
-/* The same of host memory. */
+/* Of host memory. */
 int64_t mf_exec_host_B(const mf_exec *x);
 double mf_exec_planned_host_B(const mf_exec *x);
-/* Of the arena, and of host memory: bytes between things that stand at the same time, where no
- * arrangement without was found. arena = planned + gaps. */
-int64_t mf_exec_gaps_B(const mf_exec *x);
-int64_t mf_exec_host_gaps_B(const mf_exec *x);
 
 #endif

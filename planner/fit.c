@@ -279,6 +279,43 @@ static void say_missing(const mf_space *s, mf_fit_result *r) {
              LL(l->cp), LL(l->pp), LL(l->ep), LL(l->etp), device, host);
 }
 
+/* Makes the first entries of [from, to) exact. That moves them back, never forward. */
+static mf_status make_exact(sweep *w, int64_t from, int64_t to) {
+    mf_fit_entry *list = w->r->entry;
+    int64_t end = to - from > w->o->shown ? from + w->o->shown : to;
+    end = end == from && to > from ? from + 1 : end;
+    for (int64_t i = from; i < end;) {
+        if (list[i].exact) {
+            i++;
+            continue;
+        }
+        mf_fit_entry x = list[i];
+        mf_status status = mf_fit_judge_exact(w->judge, &x, w->e);
+        if (status == MF_OK && w->o->cancel != NULL && *w->o->cancel) {
+            status = mf_err_set(w->e, MF_INTERRUPTED, "fit: interrupted");
+        }
+        if (status != MF_OK) {
+            return status;
+        }
+        int64_t at = i;
+        for (; at + 1 < to && by_headroom(&x, &list[at + 1]) > 0; at++) {
+            list[at] = list[at + 1];
+        }
+        list[at] = x;
+    }
+    return MF_OK;
+}
+
+static mf_status arrange_result(sweep *w) {
+    mf_fit_result *r = w->r;
+    if (r->count == 0) {
+        return mf_space_rule(&w->space, w->e);
+    }
+    qsort(r->entry, (size_t)r->count, sizeof *r->entry, by_headroom);
+    mf_status status = make_exact(w, 0, r->feasible);
+    return status == MF_OK ? make_exact(w, r->feasible, r->count) : status;
+}
+
 mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_result *result,
                          mf_err *e) {
     *result = (mf_fit_result){0};
@@ -287,19 +324,12 @@ mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_re
     if (status == MF_OK) {
         status = run_sweep(&w);
     }
+    if (status == MF_OK) {
+        status = arrange_result(&w);
+    }
     if (status != MF_OK) {
         mf_fit_result_clear(result);
         goto out;
-    }
-    if (result->count == 0) {
-        status = mf_space_rule(&w.space, e);
-        if (status != MF_OK) {
-            mf_fit_result_clear(result);
-            goto out;
-        }
-    }
-    if (result->count > 0) {
-        qsort(result->entry, (size_t)result->count, sizeof *result->entry, by_headroom);
     }
     if (result->feasible > 0) {
         result->smallest_gpus = p->base.gpus;

@@ -155,7 +155,7 @@ static mf_status block_of(void *user, const mf_block_key *key, mf_block **out, m
 /* --- one combination -------------------------------------------------------------------------- */
 
 /* Peak of one layout with its memory choice everywhere. False when it cannot be laid out. */
-static bool judge(mf_fit_judge *j, const mf_layout *l, mf_fit_entry *out, mf_err *e,
+static bool judge(mf_fit_judge *j, const mf_layout *l, bool exact, mf_fit_entry *out, mf_err *e,
                   mf_status *status) {
     const mf_problem *p = j->p;
     mf_layout few = *l;
@@ -183,12 +183,14 @@ static bool judge(mf_fit_judge *j, const mf_layout *l, mf_fit_entry *out, mf_err
         s = mf_schedule_create(&few, &schedule, e);
     }
     if (s == MF_OK) {
-        s = mf_memory_plan(program, schedule, &memory, e);
+        s = exact ? mf_memory_peak(program, schedule, &memory, e)
+                  : mf_memory_judge(program, schedule, &memory, e);
     }
     if (s == MF_OK) {
         const mf_memory_stage *peak = &memory->stage[memory->peak_stage];
         *out = (mf_fit_entry){.layout = *l,
                               .fits = memory->fits,
+                              .exact = exact,
                               .peak_B = memory->peak_B,
                               .usable_B = memory->usable_B,
                               .headroom_B = memory->usable_B - memory->peak_B,
@@ -246,7 +248,7 @@ mf_status mf_fit_judge_leanest(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, 
         if (!pinned(p, MF_DIM_OFFLOAD)) {
             l.memory.offload = lean[i].offload;
         }
-        if (judge(j, &l, &now, e, &status) &&
+        if (judge(j, &l, false, &now, e, &status) &&
             (!*laid_out || (now.fits && !out->fits) ||
              (now.fits == out->fits && mf_fit_missing_B(&now) < mf_fit_missing_B(out)) ||
              (now.fits && out->fits && now.peak_B < out->peak_B))) {
@@ -261,4 +263,11 @@ mf_status mf_fit_judge_leanest(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, 
         }
     }
     return MF_OK;
+}
+
+mf_status mf_fit_judge_exact(mf_fit_judge *j, mf_fit_entry *x, mf_err *e) {
+    mf_layout l = x->layout;
+    mf_status status = MF_OK;
+    judge(j, &l, true, x, e, &status);
+    return status;
 }

@@ -16,6 +16,9 @@ void mf_fit_judge_destroy(mf_fit_judge *j);
 mf_status mf_fit_judge_leanest(mf_fit_judge *j, mf_layout l, mf_fit_entry *out, bool *laid_out,
                                mf_err *e);
 
+/* Makes an entry exact: what it needs is not less then. */
+mf_status mf_fit_judge_exact(mf_fit_judge *j, mf_fit_entry *x, mf_err *e);
+
 /* What a combination lacks of device and host memory together; 0 when it fits. */
 double mf_fit_missing_B(const mf_fit_entry *f);
 

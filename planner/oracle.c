@@ -207,7 +207,7 @@ static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *
     *out = (mf_step){.fits = false};
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
     if (status == MF_OK && simulate) {
-        mf_sim_options options = {.routing = o->routing, .cancel = o->cancel};
+        mf_sim_options options = {.routing = o->routing, .cancel = o->cancel, .judge = true};
         status = mf_sim_step(o->cost, program, &options, &sim, e);
         if (status == MF_OK) {
             out->time_s = sim->step_time_s;
@@ -216,7 +216,7 @@ static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *
     } else if (status == MF_OK) {
         status = mf_schedule_create(l, &schedule, e);
         if (status == MF_OK) {
-            status = mf_memory_plan(program, schedule, &memory, e);
+            status = mf_memory_judge(program, schedule, &memory, e);
         }
         if (status == MF_OK) {
             note_memory(memory, out);

@@ -88,6 +88,7 @@ mf_status mf_planner_predict(const mf_problem *p, const mf_layout *l, const mf_a
 typedef struct mf_fit_entry {
     mf_layout layout; /* those choices; layout.memory for every layer */
     bool fits;
+    bool exact;              /* peak and host memory are the memory plan's; else, without gaps */
     double peak_B;           /* largest stage */
     double usable_B;         /* capacity less reserve */
     double headroom_B;       /* usable less peak; negative = missing */
@@ -101,7 +102,8 @@ typedef struct mf_fit_entry {
 typedef struct mf_fit_result {
     int64_t count; /* combinations of degrees */
     int64_t feasible;
-    mf_fit_entry *entry; /* [count]: those that fit by headroom, then the rest by what is missing */
+    mf_fit_entry *entry;   /* [count]: those that fit by headroom, then the rest by what is missing;
+                            * of each the first mf_fit_options.shown, in this order, are exact */
     int64_t smallest_gpus; /* nothing fits: smallest number of GPUs found that would; 0 = none
                             * up to the cluster's limit. Otherwise the problem's own size */
     char missing[512];     /* nothing fits: what is missing, in words; else "" */
@@ -118,6 +120,8 @@ typedef struct mf_fit_options {
     const volatile int *cancel; /* set non-zero to stop; may be NULL */
     void (*progress)(const mf_fit_progress *now, void *user); /* may be NULL */
     void *user;
+    int64_t shown; /* entries of those that fit, and of the rest, that are wanted; at least one is
+                    * made exact */
 } mf_fit_options;
 
 /* MF_OK: something fits. MF_INFEASIBLE: nothing does; result is complete all the same.

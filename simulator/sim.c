@@ -81,20 +81,25 @@ static double standing_B(const mf_memory_stage *m) {
            m->kind_B[MF_MEM_WORKSPACE];
 }
 
-/* Memory of a stage while each of its events runs. *bytes is to be freed. */
-static mf_status walk(const recorder *k, const mf_program *p, int64_t stage, double **bytes,
-                      mf_err *e) {
+/* Memory of a stage while each of its events runs, gaps of the arrangement included: they stand all
+ * the time. *bytes is to be freed. */
+static mf_status walk(const recorder *k, const mf_program *p, int64_t stage,
+                      const mf_memory_stage *m, double **bytes, mf_err *e) {
     *bytes = malloc(((size_t)k->s->count[stage] + 1) * sizeof **bytes);
     if (*bytes == NULL) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
-    return mf_memory_walk(p, k->s, stage, *bytes, e);
+    mf_status status = mf_memory_walk(p, k->s, stage, *bytes, e);
+    for (int64_t i = 0; i < k->s->count[stage]; i++) {
+        (*bytes)[i] += m->kind_B[MF_MEM_GAPS];
+    }
+    return status;
 }
 
 static mf_status timeline(const recorder *k, const mf_program *p, mf_sim *out, mf_err *e) {
     int64_t stage = out->memory->peak_stage, n = k->s->count[stage], count = 0;
     double *bytes = NULL;
-    mf_status status = walk(k, p, stage, &bytes, e);
+    mf_status status = walk(k, p, stage, &out->memory->stage[stage], &bytes, e);
     if (status != MF_OK) {
         goto out;
     }
@@ -117,11 +122,12 @@ out:
     return status;
 }
 
-static mf_status draw_memory(const recorder *k, const mf_program *p, mf_err *e) {
+static mf_status draw_memory(const recorder *k, const mf_program *p, const mf_memory *m,
+                             mf_err *e) {
     mf_status status = MF_OK;
     for (int64_t stage = 0; stage < k->s->stages && status == MF_OK; stage++) {
         double *bytes = NULL;
-        status = walk(k, p, stage, &bytes, e);
+        status = walk(k, p, stage, &m->stage[stage], &bytes, e);
         if (status == MF_OK) {
             mf_trace_memory(k->trace, stage, k->start_s[stage], bytes, k->s->count[stage]);
         }
@@ -151,7 +157,7 @@ static mf_status play(const mf_cost *cost, const mf_program *p, const mf_schedul
         status = timeline(&k, p, out, e);
     }
     if (status == MF_OK && k.trace != NULL) {
-        status = draw_memory(&k, p, e);
+        status = draw_memory(&k, p, out->memory, e);
     }
     mf_status closed = mf_trace_close(k.trace, status == MF_OK ? e : NULL);
     recorder_clear(&k);
@@ -169,7 +175,8 @@ mf_status mf_sim_step(const mf_cost *cost, const mf_program *p, const mf_sim_opt
     }
     mf_status status = mf_schedule_create(&p->layout, &schedule, e);
     if (status == MF_OK) {
-        status = mf_memory_plan(p, schedule, &s->memory, e);
+        status = o != NULL && o->judge ? mf_memory_judge(p, schedule, &s->memory, e)
+                                       : mf_memory_plan(p, schedule, &s->memory, e);
     }
     if (status == MF_OK) {
         status = play(cost, p, schedule, o ? o : &defaults, s, e);

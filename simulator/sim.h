@@ -110,6 +110,7 @@ typedef struct mf_sim_options {
     FILE *trace;                /* Chrome trace JSON is streamed here; NULL = none */
     int64_t trace_ranks;        /* the first so many played ranks; 0 = the first of each stage */
     const volatile int *cancel; /* set non-zero to stop with MF_INTERRUPTED; may be NULL */
+    bool judge; /* of the memory plan, whether it fits is enough (mf_memory_judge) */
 } mf_sim_options;
 
 typedef struct mf_sim_stage {

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #define GRID_BOUND 1e-5
-#define GRID_GAPS 0.05 /* of the plan: most that no arrangement could save */
 
 /* --- what ran -----------------------------------------------------------------------------------
  */
@@ -206,17 +205,12 @@ static inline double grid_account(const grid_case *g, const mf_exec_result *r, c
                                   char text[200]) {
     int64_t stage = mf_layout_coords(&g->layout, mf_comm_rank(g->comm)).p;
     int64_t ops = grid_ops_of_step(g->program, g->schedule, stage);
-    double arena = (double)(mf_exec_arena_B(g->exec) - mf_exec_gaps_B(g->exec));
-    double host = (double)(mf_exec_host_B(g->exec) - mf_exec_host_gaps_B(g->exec));
-    if (arena != mf_exec_planned_B(g->exec) || host != mf_exec_planned_host_B(g->exec)) {
-        snprintf(text, 200, "arena %.0f of %.0f, host %.0f of %.0f", arena,
+    double arena = (double)mf_exec_arena_B(g->exec), high = (double)mf_exec_high_B(g->exec);
+    double host = (double)mf_exec_host_B(g->exec);
+    if (arena != mf_exec_planned_B(g->exec) || high != arena ||
+        host != mf_exec_planned_host_B(g->exec)) {
+        snprintf(text, 200, "arena %.0f, up to %.0f, of %.0f, host %.0f of %.0f", arena, high,
                  mf_exec_planned_B(g->exec), host, mf_exec_planned_host_B(g->exec));
-        return (double)INFINITY;
-    }
-    double gaps = (double)mf_exec_gaps_B(g->exec), host_gaps = (double)mf_exec_host_gaps_B(g->exec);
-    if (gaps > GRID_GAPS * arena || host_gaps > GRID_GAPS * host) {
-        snprintf(text, 200, "gaps of %.0f in %.0f, host %.0f in %.0f", gaps, arena, host_gaps,
-                 host);
         return (double)INFINITY;
     }
     if (r->ops != ops || w->foreign > 0 || w->unpriced > 0) {

@@ -265,7 +265,7 @@ static void nothing_fits_is_an_answer_with_a_reason(void **state) {
     world w;
     mf_search_options o;
     mf_search_result x;
-    mf_fit_options fit_options = {NULL, NULL, NULL};
+    mf_fit_options fit_options = {NULL, NULL, NULL, 1};
     mf_fit_result fit;
     mf_err e;
     world_init(&w, false, 2, 4e9);

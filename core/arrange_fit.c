@@ -1,0 +1,264 @@
+/* arrange_fit.c - first fit in several orders, from the floor and from the bound. */
+#include "core/arrange_fit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool mf_arrange_graph_init(mf_arrange_graph *g, int count) {
+    g->count = count;
+    g->words = (count + 63) / 64;
+    g->node = calloc((size_t)count + 1, sizeof *g->node);
+    g->conflict = calloc((size_t)count * (size_t)g->words + 1, sizeof *g->conflict);
+    return g->node != NULL && g->conflict != NULL;
+}
+
+void mf_arrange_graph_clear(mf_arrange_graph *g) {
+    free(g->node);
+    free(g->conflict);
+    *g = (mf_arrange_graph){0};
+}
+
+static bool conflicts(const mf_arrange_graph *g, int a, int b) {
+    return (g->conflict[(size_t)a * (size_t)g->words + (size_t)(b / 64)] >> (b % 64) & 1u) != 0;
+}
+
+uint64_t *mf_arrange_row(mf_arrange_graph *g, int a) {
+    return g->conflict + (size_t)a * (size_t)g->words;
+}
+
+void mf_arrange_mirror(mf_arrange_graph *g) {
+    for (int a = 0; a < g->count; a++) {
+        uint64_t *row = mf_arrange_row(g, a);
+        row[a / 64] &= ~((uint64_t)1 << (a % 64));
+        for (int w = 0; w < g->words; w++) {
+            for (uint64_t left = row[w]; left != 0; left &= left - 1) {
+                int b = 64 * w + __builtin_ctzll(left);
+                mf_arrange_row(g, b)[a / 64] |= (uint64_t)1 << (a % 64);
+            }
+        }
+    }
+}
+
+/* --- orders ----------------------------------------------------------------------------------- */
+
+/* A node in an order: keys from the most to the least important, larger first. */
+typedef struct rank {
+    int64_t key[3];
+    int node;
+} rank;
+
+static int by_keys(const void *a, const void *b) {
+    const rank *x = a, *y = b;
+    for (int k = 0; k < 3; k++) {
+        if (x->key[k] != y->key[k]) {
+            return x->key[k] > y->key[k] ? -1 : 1;
+        }
+    }
+    return x->node - y->node;
+}
+
+/* In which order nodes are placed, and whether brief ones hang from the bound. */
+typedef struct way {
+    enum { SLOTS_FIRST, BRIEF_FIRST, LARGEST, PRESSED, BORN, LONGEST } order;
+    bool hang;
+} way;
+
+/* The likeliest first. */
+static const way ways[] = {{SLOTS_FIRST, false}, {SLOTS_FIRST, true}, {PRESSED, true},
+                           {BRIEF_FIRST, true},  {PRESSED, false},    {LARGEST, false},
+                           {BORN, true},         {LONGEST, true},     {LARGEST, true},
+                           {BORN, false},        {LONGEST, false},    {BRIEF_FIRST, false}};
+
+static rank rank_of(const mf_arrange_node *n, int i, way w) {
+    rank r = {{0, 0, n->size}, i};
+    switch (w.order) {
+    case SLOTS_FIRST:
+        r.key[0] = !n->brief;
+        r.key[2] = n->brief ? n->size : 0;
+        break;
+    case BRIEF_FIRST:
+        r.key[0] = n->brief;
+        break;
+    case LARGEST:
+        break;
+    case BORN:
+        r.key[0] = -n->first;
+        r.key[1] = n->lasts;
+        break;
+    case LONGEST:
+        r.key[0] = n->lasts;
+        r.key[1] = -n->first;
+        break;
+    case PRESSED:
+        r.key[0] = n->pressure;
+        break;
+    }
+    return r;
+}
+
+/* --- places ----------------------------------------------------------------------------------- */
+
+/* A part of a node, or a node as one. */
+typedef struct piece {
+    int node, part; /* -1: all of it */
+    int64_t size, at;
+} piece;
+
+typedef struct desk {
+    rank *order, *room;
+    piece *placed; /* by place */
+    piece *by_end; /* the same */
+    int count;
+    int64_t bound_B, high_B;
+    bool hang, apart;
+} desk;
+
+static bool stand_beside(const mf_arrange_graph *g, int a, int b) {
+    return a == b || conflicts(g, a, b);
+}
+
+/* Lowest gap for a piece. */
+static int64_t lowest(const mf_arrange_graph *g, const desk *d, const piece *own) {
+    int64_t at = 0;
+    for (int k = 0; k < d->count; k++) {
+        const piece *other = &d->placed[k];
+        if (!stand_beside(g, own->node, other->node)) {
+            continue;
+        }
+        if (other->at >= at + own->size) {
+            break;
+        }
+        at = other->at + other->size > at ? other->at + other->size : at;
+    }
+    return at;
+}
+
+/* Highest gap under the bound; negative when there is none. */
+static int64_t highest(const mf_arrange_graph *g, const desk *d, const piece *own) {
+    int64_t at = d->bound_B - own->size;
+    for (int k = d->count - 1; k >= 0 && at >= 0; k--) {
+        const piece *other = &d->by_end[k];
+        if (other->at + other->size <= at) {
+            break;
+        }
+        if (other->at < at + own->size && stand_beside(g, own->node, other->node)) {
+            at = other->at - own->size;
+        }
+    }
+    return at;
+}
+
+static void place(const mf_arrange_graph *g, desk *d, piece own) {
+    own.at = d->hang && g->node[own.node].brief ? highest(g, d, &own) : -1;
+    own.at = own.at >= 0 ? own.at : lowest(g, d, &own);
+    int64_t end = own.at + own.size;
+    d->high_B = end > d->high_B ? end : d->high_B;
+    int slot = d->count;
+    for (; slot > 0 && d->placed[slot - 1].at > own.at; slot--) {
+        d->placed[slot] = d->placed[slot - 1];
+    }
+    d->placed[slot] = own;
+    for (slot = d->count; slot > 0 && d->by_end[slot - 1].at + d->by_end[slot - 1].size > end;
+         slot--) {
+        d->by_end[slot] = d->by_end[slot - 1];
+    }
+    d->by_end[slot] = own;
+    d->count++;
+}
+
+static void place_all(const mf_arrange_graph *g, desk *d) {
+    d->count = 0;
+    d->high_B = 0;
+    for (int n = 0; n < g->count; n++) {
+        int i = d->order[n].node;
+        const mf_arrange_node *x = &g->node[i];
+        if (!d->apart || x->parts == 1) {
+            place(g, d, (piece){i, -1, x->size, 0});
+        }
+        for (int k = x->parts - 1; k >= 0 && d->apart && x->parts > 1; k--) {
+            place(g, d, (piece){i, k, x->part[k], 0});
+        }
+    }
+}
+
+static void note(mf_arrange_graph *g, const desk *d) {
+    for (int k = 0; k < d->count; k++) {
+        mf_arrange_node *x = &g->node[d->placed[k].node];
+        int64_t at = d->placed[k].at;
+        if (d->placed[k].part >= 0) {
+            x->at[d->placed[k].part] = at;
+            continue;
+        }
+        for (int i = 0; i < x->parts; i++) {
+            x->at[i] = at;
+            at += x->part != NULL ? x->part[i] : 0;
+        }
+    }
+}
+
+/* Those that stuck out over the bound come first next time, in the order that they had. */
+static void promote(const mf_arrange_graph *g, desk *d, bool *out) {
+    int n = 0;
+    memset(out, 0, (size_t)g->count * sizeof *out);
+    for (int k = 0; k < d->count; k++) {
+        out[d->placed[k].node] |= d->placed[k].at + d->placed[k].size > d->bound_B;
+    }
+    for (int first = 1; first >= 0; first--) {
+        for (int i = 0; i < g->count; i++) {
+            if (out[d->order[i].node] == (first == 1)) {
+                d->room[n++] = d->order[i];
+            }
+        }
+    }
+    memcpy(d->order, d->room, (size_t)n * sizeof *d->room);
+}
+
+static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arrange_try *how,
+                    int64_t *high_B, int64_t *looks) {
+    int64_t pieces = 0;
+    for (int k = 0; k < g->count; k++) {
+        pieces += how->apart ? g->node[k].parts : 1;
+        d->order[k] = rank_of(&g->node[k], k, w);
+    }
+    qsort(d->order, (size_t)g->count, sizeof *d->order, by_keys);
+    d->hang = w.hang;
+    for (int round = 0; round<how->rounds && * high_B> how->enough_B && *looks > 0; round++) {
+        if (round > 0) {
+            promote(g, d, out);
+        }
+        place_all(g, d);
+        *looks -= pieces * pieces;
+        if (d->high_B < *high_B) {
+            *high_B = d->high_B;
+            note(g, d);
+        }
+    }
+}
+
+mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t *high_B,
+                         int64_t *looks, mf_err *e) {
+    size_t n = (size_t)g->count + 1;
+    desk d = {.order = calloc(n, sizeof *d.order),
+              .room = calloc(n, sizeof *d.room),
+              .placed = calloc(MF_ARRANGE_PARTS * n, sizeof *d.placed),
+              .by_end = calloc(MF_ARRANGE_PARTS * n, sizeof *d.by_end),
+              .bound_B = how->bound_B,
+              .apart = how->apart};
+    bool *out = calloc(n, sizeof *out);
+    mf_status status = MF_OK;
+    *high_B = INT64_MAX;
+    if (!d.order || !d.room || !d.placed || !d.by_end || !out) {
+        status = mf_err_set(e, MF_NOMEM, "places of the step: out of memory");
+        goto out;
+    }
+    for (int i = 0; i < how->ways && i < (int)(sizeof ways / sizeof ways[0]); i++) {
+        try_way(g, &d, out, ways[i], how, high_B, looks);
+    }
+out:
+    free(d.order);
+    free(d.room);
+    free(d.placed);
+    free(d.by_end);
+    free(out);
+    return status;
+}
