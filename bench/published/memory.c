@@ -55,7 +55,8 @@ double pub_reported_memory_B(const pub_row *r, const mf_program *p, const mf_mem
     double most_B = 0;
     for (int64_t s = 0; s < m->stages; s++) {
         const mf_memory_stage *stage = &m->stage[s];
-        double own_B = stage->peak_B - stage->kind_B[MF_MEM_CONTEXT] - stage->kind_B[MF_MEM_COMM];
+        double own_B = stage->peak_B - stage->kind_B[MF_MEM_CONTEXT] - stage->kind_B[MF_MEM_COMM] -
+                       stage->kind_B[MF_MEM_GAPS]; /* what is allocated has none */
         own_B += megatron ? kept_parameters_B(p, s) : 0;
         own_B += megatron && !r->fsdp ? unread_gradients_B(p, s) + head_gradient_B(p, s) : 0;
         most_B = own_B > most_B ? own_B : most_B;
