@@ -15,7 +15,7 @@ static int grown(mf_build *bd, int capacity) {
         bd->status = MF_LAYOUT;
         return 0;
     }
-    capacity = capacity > 0 ? 2 * capacity : 128;
+    capacity = capacity > 0 ? 2 * capacity : 256;
     return capacity < INT16_MAX ? capacity : INT16_MAX;
 }
 
@@ -284,13 +284,14 @@ static void enlist(live *all, int *n, int *slot, live one) {
  * high-water mark. A tensor that another stream touches stays until that stream is known done. */
 static int64_t place_locals(mf_build *bd, unsigned passes) {
     mf_block *b = bd->b;
-    live *all = calloc((size_t)b->ntensors + 1, sizeof *all);
-    int *placed = calloc((size_t)b->ntensors + 1, sizeof *placed);
-    int *slot = calloc((size_t)b->ntensors + 1, sizeof *slot);
-    int *done_at = calloc((size_t)b->nops + 1, sizeof *done_at);
+    size_t tensors = (size_t)b->ntensors + 1;
+    live *all = malloc(tensors * sizeof *all);
+    int *placed = calloc(2 * tensors + (size_t)b->nops + 1, sizeof *placed);
+    int *slot = placed != NULL ? placed + tensors : NULL;
+    int *done_at = placed != NULL ? slot + tensors : NULL;
     int n = 0, nplaced = 0;
     int64_t high = 0;
-    if (all == NULL || placed == NULL || slot == NULL || done_at == NULL) {
+    if (all == NULL || placed == NULL) {
         bd->status = MF_NOMEM;
         goto out;
     }
@@ -347,8 +348,6 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
 out:
     free(all);
     free(placed);
-    free(slot);
-    free(done_at);
     return high;
 }
 

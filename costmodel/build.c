@@ -285,6 +285,9 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
         qsort(in_order, n, sizeof *in_order, sorted_order);
     }
     cost->cluster = *c;
+    cost->gpu_kind = mf_gpu_kind_of(&c->gpu);
+    cost->scales_blocks =
+        strcmp(c->gpu.arch, "blackwell") == 0 || strcmp(c->gpu.arch, "cdna4") == 0;
     cost->software = *s;
     cost->beside.memory = 1;
     cost->device = devices[0];

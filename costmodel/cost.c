@@ -64,15 +64,9 @@ static mf_op loaded(const mf_op *op, double load) {
 
 /* --- by family -------------------------------------------------------------------------------- */
 
-/* Blackwell's and CDNA4's matrix units apply the scales of blocks themselves; on GPUs before them a
- * kernel does, whose measurements say nothing of the others. */
-static bool scales_blocks(const mf_gpu *gpu) {
-    return strcmp(gpu->arch, "blackwell") == 0 || strcmp(gpu->arch, "cdna4") == 0;
-}
-
 static int variant_on(const mf_cost *cost, const mf_op *op) {
     mf_op plain = *op;
-    if (scales_blocks(&cost->cluster.gpu)) {
+    if (cost->scales_blocks) {
         plain.flags &= (uint8_t)~MF_OPF_BLOCK_SCALED;
     }
     return mf_variant_of(&plain);
@@ -121,7 +115,7 @@ mf_gpu_kind mf_gpu_kind_of(const mf_gpu *gpu) {
 }
 
 static double gpu_share(const mf_cost *cost, int rate, int math) {
-    mf_gpu_kind gpu = mf_gpu_kind_of(&cost->cluster.gpu);
+    mf_gpu_kind gpu = cost->gpu_kind;
     double share = cost->software.gpu_eff[rate][gpu];
     double low = cost->software.gpu_eff[MF_RATE_LOW_PRECISION][gpu];
     bool is_low = rate != MF_RATE_ATTENTION && (math == MF_MATH_FP8 || math == MF_MATH_FP4);
@@ -130,7 +124,7 @@ static double gpu_share(const mf_cost *cost, int rate, int math) {
 
 /* Clocks of memory do not fall with power: the kernels of a kind of GPU alone. */
 static double memory_share(const mf_cost *cost) {
-    double share = cost->software.gpu_eff[MF_RATE_MEMORY][mf_gpu_kind_of(&cost->cluster.gpu)];
+    double share = cost->software.gpu_eff[MF_RATE_MEMORY][cost->gpu_kind];
     return share > 0 ? share : 1;
 }
 

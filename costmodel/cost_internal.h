@@ -287,6 +287,10 @@ mf_gpu_kind mf_gpu_kind_of(const mf_gpu *gpu);
 struct mf_cost {
     mf_price_memo *memo; /* NULL while it is built, and where there is no memory for it */
     mf_cluster cluster;
+    mf_gpu_kind gpu_kind;
+    /* Blackwell's and CDNA4's matrix units apply the scales of blocks themselves; on GPUs before
+     * them a kernel does, whose measurements say nothing of the others. */
+    bool scales_blocks;
     mf_software software;
     mf_device device;
     mf_fitted fitted[MF_OP_COUNT][MF_VARIANTS];

@@ -17,7 +17,7 @@ static double launches(const mf_op *op) {
 }
 
 static double host_speed(const mf_cost *cost) {
-    double share = cost->software.gpu_eff[MF_RATE_HOST][mf_gpu_kind_of(&cost->cluster.gpu)];
+    double share = cost->software.gpu_eff[MF_RATE_HOST][cost->gpu_kind];
     return share > 0 ? share : 1;
 }
 

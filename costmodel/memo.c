@@ -71,13 +71,17 @@ static key key_of(const mf_op *op, double load) {
     return k;
 }
 
+/* Two halves at a time, which do not wait for each other. */
 static uint64_t hash_of(const key *k) {
-    uint64_t h = UINT64_C(0x243f6a8885a308d3);
-    for (int i = 0; i < WORDS; i++) {
-        h = (h ^ k->word[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 32;
+    uint64_t a = UINT64_C(0x243f6a8885a308d3), b = UINT64_C(0x13198a2e03707344);
+    for (int i = 0; i + 1 < WORDS; i += 2) {
+        a = (a ^ k->word[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        b = (b ^ k->word[i + 1]) * UINT64_C(0xc2b2ae3d27d4eb4f);
+        a ^= a >> 32;
+        b ^= b >> 29;
     }
-    return h;
+    a ^= WORDS % 2 ? k->word[WORDS - 1] : 0;
+    return (a ^ (b << 23 | b >> 41)) * UINT64_C(0x9e3779b97f4a7c15) >> 12;
 }
 
 void mf_price_memo_get(mf_price_memo *m, const mf_cost *cost, const mf_op *op, double load,
