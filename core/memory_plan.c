@@ -128,6 +128,9 @@ static mf_status arrange_doubtful(const mf_program *p, const mf_schedule *s, mf_
         if (x->most_B > m->usable_B) {
             status = arrange_stage(p, s, i, false, m, e);
         }
+        if (status == MF_OK && x->peak_B > m->usable_B) {
+            break; /* one that does not fit is enough */
+        }
         if (x->host_most_B > host_B && status == MF_OK) {
             status = arrange_stage(p, s, i, true, m, e);
         }
