@@ -91,7 +91,7 @@ static void by_bound(closing *c) {
         c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
         return;
     }
-    c->out->work += 250;
+    c->out->work += 450;
     c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, first, &have, &c->out->err);
     bound_s = fmax(bound_s, c->n->key_s);
     if (c->out->status == MF_OK && bound_s < c->best_s) {
@@ -378,7 +378,7 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, doubl
         out->status = mf_inner_create(w->quotes, &l, w->space.pinned, order, &c.in, &out->err);
     }
     if (out->status == MF_OK) {
-        out->work += 200;
+        out->work += 300;
         if (n->level == MF_LEVEL_LAYOUT) {
             out->evaluated = true;
             by_bound(&c);

@@ -154,7 +154,7 @@ static void split_side(mf_search_world *w, const mf_search_node *n, double best_
             push(out, &child, n, mf_rough_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)),
                  best_s);
         }
-        out->work += 3;
+        out->work += 6;
     }
 }
 
@@ -285,12 +285,12 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double bes
     out->status = mf_search_order(w, &l, &order, &out->err);
     if (out->status == MF_OK && (gathers || mf_search_chains_of(w, &l, out->seen))) {
         bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_NONE, best_s, out));
-        out->work += 10;
+        out->work += 17;
     }
     /* what its choices take is asked for the layout anyway, unless it is closed by that */
     if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4))) {
         bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_EXACT, best_s, out));
-        out->work += 10;
+        out->work += 17;
     }
     return bound_s;
 }
@@ -332,7 +332,7 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
         l.expert_zero = stages->zero[stages->zeros - 1].expert_zero;
         push(out, &again, n,
              order_bound_s(w, out->seen, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
-        out->work += n->tries == ORDER_HALVES ? 7 : 16;
+        out->work += n->tries == ORDER_HALVES ? 10 : 30;
         return;
     }
     for (int i = 0; i < stages->zeros; i++) {
@@ -346,7 +346,7 @@ static void split_order(mf_search_world *w, const mf_search_node *n, double best
         push(out, &child, n,
              order_bound_s(w, out->seen, &r, &l, order, fixed_of(stages, &l), best_s), best_s);
         out->priced++;
-        out->work += 1;
+        out->work += 3;
     }
 }
 
