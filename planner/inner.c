@@ -330,6 +330,10 @@ static double choice_part_s(const mf_inner *in, const mf_inner_class *c, int m, 
         return c->gather_s;
     case MF_ORDER_REDUCE:
         return c->reduce_s;
+    case MF_ORDER_GATHER_LOST:
+        return in->lost * c->gather_s;
+    case MF_ORDER_REDUCE_LOST:
+        return in->lost * c->reduce_s;
     case MF_ORDER_NORM:
         return in->tail.norm_dense_s * dense + in->tail.norm_expert_s * expert;
     case MF_ORDER_UPDATE:
@@ -379,6 +383,11 @@ static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *
     in->fixed_B = o->ops->fixed_B(o->self, l);
     in->usable_B = o->ops->usable_B(o->self, l);
     in->tail = o->ops->tail(o->self, l, all_params(in));
+    in->lost = 1.0;
+    for (int i = 0; i < in->classes; i++) {
+        double lost = o->ops->beside(o->self, l, in->class[i].choice[0].quote.params);
+        in->lost = lost < in->lost ? lost : in->lost;
+    }
     for (int i = 0; i < in->classes; i++) {
         mf_inner_class *c = &in->class[i];
         set_floors(c);

@@ -89,6 +89,7 @@ typedef struct mf_inner {
                       * first needed */
     double send_s, hold_s, fixed_B, usable_B;
     mf_tail tail;
+    double lost; /* share of gathers and reductions that blocks beside them lose at least */
 } mf_inner;
 
 /* Quotes everything exactly. order: summary of the layout's order, borrowed; NULL = make one.

@@ -48,6 +48,30 @@ static void real_once(void *self, const mf_layout *l, mf_param_count params, dou
     *gather_s = op_s(o, &dp.gather[0]) + op_s(o, &dp.gather[1]);
 }
 
+static double sm_share(const mf_oracle_real *o, const mf_op *op) {
+    mf_price p = {0};
+    if (op->bytes > 0) {
+        mf_cost_op(o->cost, op, 1.0, &p);
+    }
+    return p.time_s > 0 ? p.sm_share : 0;
+}
+
+/* As simulator/step_chunk.c has it: the SMs of the block's own kind of collective, or the software
+ * profile's exposed share. */
+static double real_beside(void *self, const mf_layout *l, mf_param_count params) {
+    const mf_oracle_real *o = self;
+    if (!(l->overlap & MF_OVERLAP_DP)) {
+        return 1;
+    }
+    mf_dp_ops dp = mf_param_dp_ops(l, params);
+    int last = op_s(o, &dp.reduce[1]) > 0 ? 1 : 0;
+    double gather = sm_share(o, &dp.gather[last]), reduce = sm_share(o, &dp.reduce[last]);
+    double least = gather < reduce ? gather : reduce,
+           exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
+    least = least < 0.9 ? least : 0.9;
+    return least > exposed ? least : exposed;
+}
+
 static mf_status real_quote(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
                             mf_quote *out, mf_err *e) {
     const mf_oracle_real *o = self;
@@ -235,6 +259,7 @@ mf_oracle mf_oracle_init(mf_oracle_real *real) {
         .pair = real_pair,
         .send = real_send,
         .once = real_once,
+        .beside = real_beside,
         .tail = real_tail,
         .flops_s = real_flops_s,
         .fixed_B = real_fixed_B,

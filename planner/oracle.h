@@ -69,6 +69,9 @@ typedef struct mf_oracle_ops {
     /* Once a step, for a block with these parameters: gradients reduced, parameters gathered. */
     void (*once)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
                  double *gather_s);
+    /* Share of its time that a block with these parameters loses at least while gathers or
+     * reductions run beside it; 1 when they do not. */
+    double (*beside)(void *self, const mf_layout *l, mf_param_count params);
     /* `all`: parameters of all stages together, on one rank. */
     mf_tail (*tail)(void *self, const mf_layout *l, mf_param_count all);
     /* No layer can do so many floating-point operations faster. */

@@ -1,7 +1,10 @@
 /* order.c - the graph of a schedule: sorted once, then its longest chain for any stage times. */
 #include "planner/order.h"
 
+#include "core/lower.h"
+
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +29,11 @@ enum {
     BY_FORWARD = 1,
     BY_BACKWARD = 2,
     BY_HOST = 3,
-    BY_GATHER = 4
+    BY_GATHER = 4,
+    /* all that the stage did so far and what gathers beside it cost: from the start, or from when
+     * the first chunk's parameters are there */
+    BY_LOST = 5,
+    BY_LOST_LATER = 6
 };
 
 struct mf_order {
@@ -34,11 +41,13 @@ struct mf_order {
     int64_t nodes;
     node *node;
     double *start_s, *end_s; /* [nodes] */
+    double *work_s;          /* [nodes] what its stage has done up to its end, waits left out */
     double *host_s;          /* [stages] host clock while playing */
     int8_t *by;              /* [nodes] which wait decided the start */
-    int8_t *end_by;          /* [nodes] BY_HOST or BY_GATHER decided the end, else BY_NOTHING */
+    int8_t *end_by;          /* [nodes] BY_HOST and on: that decided the end, else BY_NOTHING */
     int8_t *as;              /* [nodes] which lower bound of a merged pair decided */
     int32_t *last;           /* [stages] last event of each stage, or NONE */
+    int32_t *begun;          /* [stages] first pass of the first chunk, while playing */
     int16_t *stage_of;       /* [vstages] */
     int16_t *chunk_of;       /* [vstages] */
 };
@@ -72,11 +81,13 @@ void mf_order_destroy(mf_order *o) {
     free(o->node);
     free(o->start_s);
     free(o->end_s);
+    free(o->work_s);
     free(o->host_s);
     free(o->by);
     free(o->end_by);
     free(o->as);
     free(o->last);
+    free(o->begun);
     free(o->stage_of);
     free(o->chunk_of);
     free(o);
@@ -201,6 +212,7 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     o->node = malloc((size_t)events * sizeof *o->node);
     o->start_s = malloc((size_t)events * sizeof *o->start_s);
     o->end_s = malloc((size_t)events * sizeof *o->end_s);
+    o->work_s = malloc((size_t)events * sizeof *o->work_s);
     o->host_s = malloc((size_t)s->stages * sizeof *o->host_s);
     o->by = malloc((size_t)events);
     o->end_by = malloc((size_t)events);
@@ -208,12 +220,13 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     o->stage_of = malloc((size_t)o->vstages * sizeof *o->stage_of);
     o->chunk_of = malloc((size_t)o->vstages * sizeof *o->chunk_of);
     o->last = malloc((size_t)s->stages * sizeof *o->last);
+    o->begun = calloc((size_t)s->stages, sizeof *o->begun);
     at = calloc((size_t)s->stages, sizeof *at);
     t.forward = malloc(cells * sizeof *t.forward);
     t.backward = malloc(cells * sizeof *t.backward);
-    if (!o->node || !o->start_s || !o->end_s || !o->host_s || !o->by || !o->end_by || !o->as ||
-        !o->last || !o->stage_of || !o->chunk_of || !at || !t.forward || !t.backward ||
-        events > INT32_MAX) {
+    if (!o->node || !o->start_s || !o->end_s || !o->work_s || !o->host_s || !o->by || !o->end_by ||
+        !o->as || !o->last || !o->begun || !o->stage_of || !o->chunk_of || !at || !t.forward ||
+        !t.backward || events > INT32_MAX) {
         status =
             mf_err_set(e, MF_NOMEM, "out of memory for %lld schedule events", (long long)events);
         goto out;
@@ -308,6 +321,20 @@ static double gather_s(const mf_order *o, const mf_order_times *t, int v) {
     return sum;
 }
 
+/* Own work of the stage before an event, boundary tensors that held it included. */
+static double work_before_s(const mf_order *o, const mf_order_times *t, int64_t i) {
+    int32_t before = o->node[i].before;
+    return before == NONE ? 0.0 : o->work_s[before] + o->node[before].sends * t->hold_s;
+}
+
+static double stage_s(const mf_order *o, const mf_order_times *t, int stage, mf_order_part part) {
+    double sum = 0.0;
+    for (int v = 0; v < o->vstages; v++) {
+        sum += o->stage_of[v] == stage ? part_s(t, part, v) : 0.0;
+    }
+    return sum;
+}
+
 static void start_at(const mf_order *o, const mf_order_times *t, int64_t i) {
     const node *n = &o->node[i];
     o->start_s[i] = 0.0;
@@ -327,6 +354,31 @@ static void start_at(const mf_order *o, const mf_order_times *t, int64_t i) {
     }
 }
 
+/* When the last chunk's first pass is done all parameters are there: gathers cost the passes beside
+ * them their share until then. Those of the first chunk are waited for, or beside its pass. */
+static void gathers_beside(mf_order *o, const mf_order_times *t, int64_t i, int stage) {
+    int chunk = o->chunk_of[o->node[i].v[0]];
+    if (chunk == 0) {
+        o->begun[stage] = (int32_t)i;
+    }
+    if (chunk != o->vstages / o->stages - 1) {
+        return;
+    }
+    int32_t begun = o->begun[stage];
+    int first = o->node[begun].v[0];
+    double lost_s = stage_s(o, t, stage, MF_ORDER_GATHER_LOST);
+    double waited_s = part_s(t, MF_ORDER_GATHER, first) - part_s(t, MF_ORDER_GATHER_LOST, first);
+    double later_s = waited_s + lost_s + o->work_s[i] - o->work_s[begun];
+    if (o->work_s[i] + lost_s > o->end_s[i]) {
+        o->end_s[i] = o->work_s[i] + lost_s;
+        o->end_by[i] = BY_LOST;
+    }
+    if (later_s > o->end_s[i]) {
+        o->end_s[i] = later_s;
+        o->end_by[i] = BY_LOST_LATER;
+    }
+}
+
 static void play(mf_order *o, const mf_order_times *t) {
     memset(o->host_s, 0, (size_t)o->stages * sizeof *o->host_s);
     for (int64_t i = 0; i < o->nodes; i++) {
@@ -335,7 +387,9 @@ static void play(mf_order *o, const mf_order_times *t) {
         start_at(o, t, i);
         o->as[i] = 0;
         o->end_by[i] = BY_NOTHING;
-        o->end_s[i] = o->start_s[i] + duration_s(o, t, n, &o->as[i]);
+        double own_s = duration_s(o, t, n, &o->as[i]);
+        o->end_s[i] = o->start_s[i] + own_s;
+        o->work_s[i] = work_before_s(o, t, i) + own_s;
         o->host_s[stage] += host_s(t, n);
         if (o->host_s[stage] > o->end_s[i]) {
             o->end_s[i] = o->host_s[stage];
@@ -345,6 +399,9 @@ static void play(mf_order *o, const mf_order_times *t) {
         if (gathered_s > o->end_s[i]) {
             o->end_s[i] = gathered_s;
             o->end_by[i] = BY_GATHER;
+        }
+        if (n->first) {
+            gathers_beside(o, t, i, stage);
         }
     }
 }
@@ -390,6 +447,37 @@ static void count_gather(const mf_order *o, int v, mf_order_chain *out) {
     }
 }
 
+static void count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_chain *out) {
+    for (int v = 0; v < o->vstages; v++) {
+        out->count[part][v] += o->stage_of[v] == stage;
+    }
+}
+
+/* The stage's events after `until` (NONE = all) up to `at`, without their waits. */
+static void count_work(const mf_order *o, int32_t at, int32_t until, mf_order_chain *out) {
+    for (; at != until; at = o->node[at].before) {
+        const node *n = &o->node[at];
+        count_node(n, o->as[at], out);
+        if (n->before != until) {
+            out->holds += o->node[n->before].sends;
+        }
+    }
+}
+
+static void count_gathers_beside(const mf_order *o, int32_t at, mf_order_chain *out) {
+    int stage = o->stage_of[o->node[at].v[0]];
+    int32_t begun = o->begun[stage];
+    bool later = o->end_by[at] == BY_LOST_LATER;
+    count_work(o, at, later ? begun : NONE, out);
+    count_stage(o, stage, MF_ORDER_GATHER_LOST, out);
+    if (later) {
+        int first = o->node[begun].v[0];
+        out->holds += at == begun ? 0 : o->node[begun].sends;
+        out->count[MF_ORDER_GATHER_LOST][first]--;
+        out->count[MF_ORDER_GATHER][first]++;
+    }
+}
+
 /* Follows what decided back to the start. `whole`: event `at` itself belongs to the chain. */
 static void trace(const mf_order *o, int32_t at, bool whole, mf_order_chain *out) {
     while (at != NONE) {
@@ -401,6 +489,10 @@ static void trace(const mf_order *o, int32_t at, bool whole, mf_order_chain *out
         }
         if (whole && o->end_by[at] == BY_GATHER) {
             count_gather(o, n->v[0], out);
+            return;
+        }
+        if (whole && o->end_by[at] >= BY_LOST) {
+            count_gathers_beside(o, at, out);
             return;
         }
         if (whole) {
@@ -417,70 +509,80 @@ static void trace(const mf_order *o, int32_t at, bool whole, mf_order_chain *out
     }
 }
 
-/* Where a stage is done: after its last pass, or after the reductions that start with the last
- * micro-batch's backward passes. */
+/* Where a stage is done: after its last pass, or later for reductions. These start with the last
+ * micro-batch's backward passes. From event `from` on (the first of these) the chain stays on its
+ * stage; reductions of events before `to` cost the passes beside them their share, those from `to`
+ * on are waited for. What does not end beside passes costs all of its time, so that either way
+ * holds. */
 typedef struct finish {
     double time_s;
-    int32_t at;   /* event */
-    bool whole;   /* the chain holds the event itself */
-    int32_t from; /* reductions: first event whose reductions count, else NONE */
+    int32_t from, to; /* from NONE: the last pass decides; to NONE: all are beside passes */
 } finish;
 
 static finish finish_of(const mf_order *o, const mf_order_times *t, int stage) {
-    int32_t at = o->last[stage];
-    finish f = {0.0, at, true, NONE};
+    int32_t at = o->last[stage], last[MF_MAX_VSTAGES];
+    finish f = {0.0, NONE, NONE};
     if (at == NONE) {
         return f;
     }
-    f.time_s = o->end_s[at] + o->node[at].sends * t->hold_s;
-    double reduce_s = 0.0;
-    int left = o->vstages / o->stages; /* one for each chunk; they stand near the end */
-    for (int32_t i = at; i != NONE && left > 0; i = o->node[i].before) {
+    double held_s = o->node[at].sends * t->hold_s, reduce_s = 0.0, lost_s = 0.0;
+    f.time_s = o->end_s[at] + held_s;
+    int n = 0, chunks = o->vstages / o->stages; /* one for each chunk; they stand near the end */
+    for (int32_t i = at; i != NONE && n < chunks; i = o->node[i].before) {
         if (o->node[i].last) {
-            left--;
+            last[n++] = i;
             reduce_s += part_s(t, MF_ORDER_REDUCE, o->node[i].v[1]);
-            if (reduce_s > 0.0 && o->start_s[i] + reduce_s > f.time_s) {
-                f = (finish){o->start_s[i] + reduce_s, i, false, i};
-            }
         }
+    }
+    if (!(reduce_s > 0.0)) {
+        return f;
+    }
+    double ahead_s = -HUGE_VAL; /* of the stage's own work and losses */
+    int32_t from = NONE;
+    for (int k = n - 1; k >= 0; k--) { /* in order of play */
+        int32_t i = last[k];
+        double done_s = work_before_s(o, t, i) + lost_s;
+        if (o->start_s[i] - done_s > ahead_s) {
+            ahead_s = o->start_s[i] - done_s;
+            from = i;
+        }
+        if (ahead_s + done_s + reduce_s > f.time_s) {
+            f = (finish){ahead_s + done_s + reduce_s, from, i};
+        }
+        reduce_s -= part_s(t, MF_ORDER_REDUCE, o->node[i].v[1]);
+        lost_s += part_s(t, MF_ORDER_REDUCE_LOST, o->node[i].v[1]);
+    }
+    if (ahead_s + o->work_s[at] + held_s + lost_s > f.time_s) {
+        f = (finish){ahead_s + o->work_s[at] + held_s + lost_s, from, NONE};
     }
     return f;
 }
 
-static void count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_chain *out) {
-    for (int v = 0; v < o->vstages; v++) {
-        out->count[part][v] += o->stage_of[v] == stage;
-    }
-}
-
-static double stage_s(const mf_order *o, const mf_order_times *t, int stage, mf_order_part part) {
-    double sum = 0.0;
-    for (int v = 0; v < o->vstages; v++) {
-        sum += o->stage_of[v] == stage ? part_s(t, part, v) : 0.0;
-    }
-    return sum;
-}
-
 static void trace_finish(const mf_order *o, int stage, const finish *f, mf_order_chain *out) {
+    int32_t at = o->last[stage];
     if (f->from == NONE) {
-        out->holds += f->at == NONE ? 0 : o->node[f->at].sends;
-        trace(o, f->at, true, out);
+        out->holds += at == NONE ? 0 : o->node[at].sends;
+        trace(o, at, true, out);
         return;
     }
-    for (int32_t i = o->last[stage]; i != NONE; i = o->node[i].before) {
+    bool beside = f->to == NONE;
+    for (int32_t i = at; i != o->node[f->from].before; i = o->node[i].before) {
         if (o->node[i].last) {
-            out->count[MF_ORDER_REDUCE][o->node[i].v[1]]++;
+            out->count[beside ? MF_ORDER_REDUCE_LOST : MF_ORDER_REDUCE][o->node[i].v[1]]++;
         }
-        if (i == f->from) {
-            break;
-        }
+        beside = beside || i == f->to;
+    }
+    int32_t until = o->node[f->from].before, end = f->to == NONE ? at : o->node[f->to].before;
+    if (end != until) {
+        out->holds += o->node[end].sends;
+        count_work(o, end, until, out);
     }
     /* up to the start of the event */
-    trace(o, f->at, false, out);
+    trace(o, f->from, false, out);
 }
 
 void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out) {
-    finish latest = {-1.0, NONE, true, NONE};
+    finish latest = {-1.0, NONE, NONE};
     double update_s = -1.0;
     int update_stage = 0;
     play(o, t);

@@ -4,10 +4,11 @@
  * Passes of one stage follow one another in the schedule's order; a forward pass waits for the
  * previous virtual stage's, a backward pass for the next one's; a boundary tensor takes send_s
  * between stages and holds its sender for hold_s. Parameters are gathered from the start of the
- * step, gradients reduced from the last micro-batch on, beside compute; the host issues everything
- * of a stage one after the other. A step takes at least the longest chain through this graph. Each
- * chain is a linear form in the times of the virtual stages, which is what makes it a row of an
- * integer program: the chain that is longest for one assignment bounds every other one too.
+ * step, gradients reduced from the last micro-batch on, beside compute, which loses a share of
+ * their time (simulator/step_chunk.c); the host issues everything of a stage one after the other. A
+ * step takes at least the longest chain through this graph. Each chain is a linear form in the
+ * times of the virtual stages, which is what makes it a row of an integer program: the chain that
+ * is longest for one assignment bounds every other one too.
  */
 #ifndef MF_PLANNER_ORDER_H
 #define MF_PLANNER_ORDER_H
@@ -28,10 +29,12 @@
     X(F_HOST)                                                                                      \
     X(B_HOST)                                                                                      \
     X(W_HOST)                                                                                      \
-    X(GATHER) /* parameters of the virtual stage, before its first micro-batch */                  \
-    X(REDUCE) /* gradients of the virtual stage, after its last micro-batch */                     \
-    X(NORM)   /* after a stage's last pass, before all stages meet */                              \
-    X(UPDATE) /* after they have met */
+    X(GATHER)      /* parameters of the virtual stage, before its first micro-batch */             \
+    X(REDUCE)      /* gradients of the virtual stage, after its last micro-batch */                \
+    X(GATHER_LOST) /* what the stage's passes lose to gathers beside them, at least */             \
+    X(REDUCE_LOST) /* the same, to reductions */                                                   \
+    X(NORM)        /* after a stage's last pass, before all stages meet */                         \
+    X(UPDATE)      /* after they have met */
 typedef enum mf_order_part {
 #define X(name) MF_ORDER_##name,
     MF_ORDER_MAP(X)
