@@ -115,6 +115,18 @@ static double room_B(const bounding *b, const stage_ends *ends, int k) {
     return b->room_B - ends->used_B - ends->work_B - k * b->layer_B;
 }
 
+/* Split, a micro-batch's way back through the stages behind p at the least. What stands before them
+ * sends it on while p is at its weight gradients, which is why only the first stage, with nothing
+ * before it, knows that all other positions (the whole model's but its own b_s) stand behind. */
+static double way_back_s(const bounding *b, int64_t p, double b_s) {
+    const mf_rates *r = b->r;
+    double behind = (double)(b->l->pp - 1 - p);
+    if (p == 0) {
+        return r->all.b_s - b_s + behind * b->f->send_s;
+    }
+    return behind > 0.0 ? r->head.b_s + (behind - 1.0) * r->b_least_s + behind * b->f->send_s : 0.0;
+}
+
 /* Least step when stage p holds k layers of the main class, of which each may keep saved_B, and the
  * ends that it must. */
 static double stage_step_s(const bounding *b, const stage_ends *ends, int64_t p, int k,
@@ -153,6 +165,9 @@ static double stage_step_s(const bounding *b, const stage_ends *ends, int64_t p,
         x.b_s = x.w_s = 0.0;
         x.behind_s = r->all.f_s - (o->chunks == 1 ? x.in_s + x.f_s : 0.0);
         x.behind_s += (double)(l->pp - 1) * f->send_s;
+    } else if (b->mode == MF_FLOOR_SPLIT && o->chunks == 1) {
+        x.behind_s =
+            r->all.f_s - x.in_s - x.f_s + (double)(l->pp - 1) * f->send_s + way_back_s(b, p, x.b_s);
     } else if (o->chunks == 1) { /* all positions but those of this stage; those before at the
                                   * least */
         x.behind_s = r->all.f_s + r->all.b_s - x.in_s - x.out_s - x.f_s - x.b_s +
