@@ -51,7 +51,8 @@ typedef struct mf_tail {
 typedef struct mf_step {
     bool fits;
     double time_s; /* simulated (also when it does not fit, unless only memory was asked for) */
-    double peak_B; /* largest stage */
+    double
+        peak_B; /* largest stage; gaps of the arrangement are in it where they could decide fits */
     double usable_B;
     int64_t stage; /* the one that peaks */
 } mf_step;
