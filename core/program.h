@@ -155,6 +155,7 @@ enum {
     MF_OPF_OVERLAPPED = 16,   /* communication that was split to run beside compute */
     MF_OPF_PREFETCH = 32,     /* may start as early as the previous block of this rank (ZeRO-3) */
     MF_OPF_BLOCK_SCALED = 64, /* GEMM whose FP8 operands carry a scale per block */
+    MF_OPF_PACKED = 64,       /* attention: sequences of several lengths, one behind the other */
     MF_OPF_CAPACITY = 128 /* router: rows over a fixed capacity are dropped, so that the host need
                              not know the counts */
 };

@@ -130,7 +130,7 @@ static int attention_coords(const mf_op *op, double *x) {
     x[1] = log(s.sq);
     x[2] = log(s.keys);
     x[3] = 2 * log(s.d_qk + s.d_v);
-    x[4] = s.edged ? 0 : 0.5;
+    x[4] = (s.edged ? 0 : 0.5) + (op->flags & MF_OPF_PACKED ? 2 : 0);      /* kernels apart */
     x[5] = 0.1 * log(s.heads / fmax(1, s.kv_heads)) + 0.01 * log(s.batch); /* change little */
     return 6;
 }

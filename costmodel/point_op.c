@@ -109,7 +109,7 @@ static mf_status packed_op(const mf_point *p, const mf_cluster *c, mf_op *op, mf
                           (long long)vary, (long long)count);
     }
     op->kind = backward ? MF_OP_ATTENTION_BWD : MF_OP_ATTENTION_FWD;
-    op->flags |= whole(p, "causal", 1) ? MF_OPF_CAUSAL : 0;
+    op->flags |= MF_OPF_PACKED | (whole(p, "causal", 1) ? MF_OPF_CAUSAL : 0);
     op->dim[MF_OP_DIM_BATCH] = count;
     op->dim[MF_OP_DIM_HEADS] = whole(p, "h", 1);
     op->dim[MF_OP_DIM_KV_HEADS] = whole(p, "hkv", op->dim[MF_OP_DIM_HEADS]);

@@ -42,68 +42,76 @@ template <typename T, int N> struct merge_part {
     }
 };
 
+/* Shares of both sides in the result. The larger lse counts 1, the other its distance to it. */
 typedef struct merge_weights {
-    float first, second, lse;
+    float first, second, high, sum; /* the new lse is high + log(sum) */
     bool any;
 } merge_weights;
 
 __device__ static inline merge_weights weights_of(float lse, float lse2) {
-    merge_weights w = {1.0f, 0.0f, lse, false};
-    float high = fmaxf(lse, lse2);
-    if (!isinf(high)) {
-        w.lse = high + logf(expf(lse - high) + expf(lse2 - high));
-        w.first = expf(lse - w.lse);
-        w.second = expf(lse2 - w.lse);
+    merge_weights w = {1.0f, 0.0f, fmaxf(lse, lse2), 1.0f, false};
+    if (!isinf(w.high)) {
+        const float less = expf(fminf(lse, lse2) - w.high);
+        w.sum = 1.0f + less;
+        const float most = 1.0f / w.sum;
+        w.first = lse >= lse2 ? most : less * most;
+        w.second = lse >= lse2 ? less * most : most;
         w.any = true;
     }
     return w;
 }
 
-/* A unit is a head of a row; `lanes` threads of a warp take it. */
-template <typename T, typename T2, int N>
+/* A unit is a head of a row; `lanes` threads of a warp take it. Index: as wide as units need. */
+template <typename T, typename T2, int N, typename Index>
 __global__ void attention_merge(mf_kernel_attention_merge a, int lanes) {
-    const int64_t units = a.rows * a.heads;
-    const int64_t first = ((int64_t)blockIdx.x * UNITS * THREADS + threadIdx.x) / lanes,
-                  step = THREADS / lanes;
-    merge_weights w[UNITS];
+    const Index units = (Index)(a.rows * a.heads), heads = (Index)a.heads;
+    const Index first =
+        (Index)blockIdx.x * (Index)(UNITS * (THREADS / lanes)) + (Index)(threadIdx.x / lanes);
+    float lse[UNITS], lse2[UNITS];
     int64_t base[UNITS], at[UNITS];
 #pragma unroll
     for (int u = 0; u < UNITS; u++) {
-        const int64_t unit = first + u * step, r = unit / a.heads, h = unit % a.heads;
-        base[u] = r * a.o_row + h * a.o_head;
+        const Index unit = first + (Index)(u * (THREADS / lanes)), r = unit / heads;
+        const Index h = unit - r * heads;
+        base[u] = unit < units ? r * a.o_row + h * a.o_head : -1;
         at[u] = h * a.rows + r;
-        w[u] = unit < units ? weights_of(a.lse[at[u]], a.lse2[at[u]])
-                            : weights_of(-INFINITY, -INFINITY);
+        lse[u] = lse2[u] = -INFINITY;
+        if (base[u] >= 0) {
+            lse[u] = a.lse[at[u]];
+            lse2[u] = a.lse2[at[u]];
+        }
     }
-    __syncwarp(); /* all have read lse */
     for (int64_t c = (threadIdx.x % lanes) * N; c < a.v_dim; c += (int64_t)lanes * N) {
         merge_part<T, N> o[UNITS];
         merge_part<T2, N> o2[UNITS];
 #pragma unroll
-        for (int u = 0; u < UNITS; u++) {
-            if (w[u].any) {
+        for (int u = 0; u < UNITS; u++) { /* whatever lse will say */
+            if (base[u] >= 0) {
                 o[u].fetch((const T *)a.o + base[u] + c);
                 o2[u].fetch((const T2 *)a.o2 + base[u] + c);
             }
         }
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
-            if (w[u].any) {
+            const merge_weights w = weights_of(lse[u], lse2[u]);
+            if (w.any) {
                 float x[N], y[N];
                 o[u].widen(x);
                 o2[u].widen(y);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    x[i] = w[u].first * x[i] + w[u].second * y[i];
+                    x[i] = w.first * x[i] + w.second * y[i];
                 }
                 merge_part<T, N>::store((T *)a.o + base[u] + c, x);
             }
         }
     }
+    __syncwarp(); /* all have read lse */
 #pragma unroll
     for (int u = 0; u < UNITS; u++) {
-        if (w[u].any && threadIdx.x % lanes == 0) {
-            a.lse[at[u]] = w[u].lse;
+        const merge_weights w = weights_of(lse[u], lse2[u]);
+        if (w.any && threadIdx.x % lanes == 0) {
+            a.lse[at[u]] = w.high + logf(w.sum);
         }
     }
 }
@@ -113,7 +121,11 @@ static mf_status run(const mf_kernel_attention_merge *a, cudaStream_t stream, mf
     const int lanes = mf_pow2_up(mf_ceil_div(a->v_dim, N) < 32 ? mf_ceil_div(a->v_dim, N) : 32);
     const int64_t threads = a->rows * a->heads * lanes;
     const unsigned blocks = (unsigned)mf_ceil_div(threads, UNITS * THREADS);
-    attention_merge<T, T2, N><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+    if (threads < INT32_MAX) {
+        attention_merge<T, T2, N, uint32_t><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+    } else {
+        attention_merge<T, T2, N, int64_t><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+    }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
 }

@@ -27,7 +27,8 @@
 #define WARP_COLS MF_COMBINE_WARP_COLS
 #define SLOTS_MOST MF_COMBINE_SLOTS_MOST
 #define OUTBOX MF_COMBINE_OUTBOX
-#define LAG 3 /* phases between sending a chunk and finishing it */
+#define AT_ONCE 4 /* rows that the feeder puts at once: no more than any ring has slots */
+#define LAG 3     /* phases between sending a chunk and finishing it */
 
 typedef mf_raw<mf_bf16, VECTOR> Vector;
 typedef float Sums[ACROSS][VECTOR];
@@ -42,7 +43,7 @@ enum {
     THEN_TELL = 32,  /* what was sent before the last telling has arrived: told */
     THEN_STOP = 64
 };
-struct Note {
+struct alignas(16) Note {
     float weight;
     uint16_t what, to;
     uint32_t token, piece;
@@ -121,11 +122,15 @@ __device__ static Choices ask(const Room &r, const mf_kernel_combine &k, const m
 /* The ring as one side sees it: its next slot, and the parity of the barrier it waits for. */
 struct Turn {
     unsigned slot, parity;
-    __device__ void next(unsigned slots) {
-        if (++slot == slots) {
-            slot = 0;
+    __device__ void skip(unsigned n, unsigned slots) { /* n <= slots */
+        slot += n;
+        if (slot >= slots) {
+            slot -= slots;
             parity ^= 1;
         }
+    }
+    __device__ void next(unsigned slots) {
+        skip(1, slots);
     }
 };
 
@@ -133,21 +138,27 @@ struct Feeder {
     char *ring;
     CombineDesk *desk;
     Turn turn;
+    unsigned came; /* as desk->came when it was last looked at */
 };
 
-/* Puts a note, and `size_B` bytes from `from`, into the next slot. */
+/* One lane puts a note, and `size_B` bytes from `from`, into the slot of that turn. */
+__device__ static void put_here(const Feeder &f, const mf_combine_plan &p, const Turn &t,
+                                const Note &note, const mf_bf16 *from, uint32_t size_B) {
+    uint64_t *full = &f.desk->full[t.slot];
+    mf_bulk_wait(&f.desk->empty[t.slot], t.parity ^ 1); /* a fresh one counts as emptied */
+    f.desk->note[t.slot] = note;
+    mf_bulk_expect(full, size_B);
+    if (size_B > 0) {
+        mf_bulk_load(f.ring + t.slot * p.piece_cols * 2, from, size_B, full);
+    }
+}
+
 __device__ static void put(Feeder &f, const mf_combine_plan &p, const Note &note,
                            const mf_bf16 *from, uint32_t size_B) {
-    mf_bulk_wait(&f.desk->empty[f.turn.slot],
-                 f.turn.parity ^ 1); /* a fresh one counts as emptied */
     if (threadIdx.x % 32 == 0) {
-        uint64_t *full = &f.desk->full[f.turn.slot];
-        f.desk->note[f.turn.slot] = note;
-        mf_bulk_expect(full, size_B);
-        if (size_B > 0) {
-            mf_bulk_load(f.ring + f.turn.slot * p.piece_cols * 2, from, size_B, full);
-        }
+        put_here(f, p, f.turn, note, from, size_B);
     }
+    __syncwarp();
     f.turn.next(p.slots);
 }
 
@@ -161,7 +172,7 @@ __device__ static uint32_t piece_B(const Room &r, const mf_combine_plan &p, cons
 __device__ static int feed_own(Feeder &f, const mf_combine_plan &p, const Room &r,
                                const mf_kernel_combine &k, const Choices &c, const Unit &u, int to,
                                uint16_t last) {
-    unsigned with = __ballot_sync(0xffffffffu, c.row >= 0);
+    const unsigned with = __ballot_sync(0xffffffffu, c.row >= 0);
     const mf_bf16 *y = (const mf_bf16 *)k.y + u.piece * p.piece_cols;
     const uint32_t size_B = piece_B(r, p, u);
     const int rows = __popc(with);
@@ -170,13 +181,20 @@ __device__ static int feed_own(Feeder &f, const mf_combine_plan &p, const Room &
         const int64_t slot = u.token * r.top_k + threadIdx.x % 32;
         at_peer<float>(r, r.prob_grad, to)[slot] = k.slot_grad[to * r.tokens * r.top_k + slot];
     }
-    while (with) {
-        const int j = __ffs((int)with) - 1;
-        with &= with - 1;
-        const int64_t row = __shfl_sync(0xffffffffu, c.row, j);
-        const Note note = {__shfl_sync(0xffffffffu, c.weight, j), with ? (uint16_t)0 : last,
-                           (uint16_t)to, u.token, u.piece};
-        put(f, p, note, y + row * r.cols, size_B);
+    /* Lanes with a row put it themselves, so that waiting and starting copies overlap; AT_ONCE of
+     * them, since none starts before all have their slots. */
+    const int place = __popc(with & ((1u << threadIdx.x % 32) - 1));
+    for (int first = 0; first < rows; first += AT_ONCE) {
+        const int now = rows - first < AT_ONCE ? rows - first : AT_ONCE;
+        if (c.row >= 0 && place >= first && place < first + now) {
+            const Note note = {c.weight, place + 1 < rows ? (uint16_t)0 : last, (uint16_t)to,
+                               u.token, u.piece};
+            Turn mine = f.turn;
+            mine.skip((unsigned)(place - first), p.slots);
+            put_here(f, p, mine, note, y + (int64_t)c.row * r.cols, size_B);
+        }
+        __syncwarp();
+        f.turn.skip((unsigned)now, p.slots);
     }
     return rows;
 }
@@ -210,8 +228,11 @@ __device__ static void feed_finish(Feeder &f, const mf_combine_plan &p, const Ro
     const int rows = feed_own(f, p, r, k, c, u, r.rank, before ? 0 : (uint16_t)(fold | store));
     const mf_bf16 *partial =
         at_peer<mf_bf16>(r, r.partial, r.rank) + u.token * r.cols + u.piece * p.piece_cols;
-    wait_for(&f.desk->came, chunk + 2);
-    mf_bulk_fence_all(); /* the copy engine reads what the peers wrote */
+    if (before | after && f.came < chunk + 2) {
+        wait_for(&f.desk->came, chunk + 2);
+        mf_bulk_fence_all(); /* the copy engine reads what the peers wrote */
+        f.came = chunk + 2;
+    }
     for (unsigned left = before | after; left; left &= left - 1) {
         const int peer = __ffs((int)left) - 1;
         const bool folds = peer < r.rank && (left & (left - 1) & before) == 0;
@@ -330,86 +351,110 @@ __device__ static void clear(Sums &x) {
     }
 }
 
-/* What a note asks for behind its row; `first`: this warp's first column. */
-__device__ static void act(const Note &n, const Room &r, const mf_kernel_combine &k, int64_t first,
-                           CombineDesk *desk, mf_bf16 *buffer, unsigned &sent, Sums &sum,
-                           Sums &total) {
-    const int64_t left = r.cols - first; /* columns from there on */
+/* An adder: a warp with its columns of every row. */
+struct Adder {
+    CombineDesk *desk;
+    mf_bf16 *buffer;               /* [OUTBOX, WARP_COLS] */
+    unsigned in_piece;             /* its first column */
+    unsigned sent, told, tellings; /* sums, those up to the last telling */
+    Sums sum, total;
+};
+
+/* The sum goes out, or the total is the result; both begin anew. */
+__device__ static void send(Adder &w, const Note &n, const Room &r, int64_t first) {
+    if (first < r.cols) {
+        mf_bf16 *to = at_peer<mf_bf16>(r, r.partial, n.to);
+        if (w.sent == 0) {
+            wait_for(&w.desk->came, 1);
+        }
+        send_sum(w.buffer + w.sent++ % OUTBOX * WARP_COLS, w.sum,
+                 to + (r.rank * r.tokens + n.token) * r.cols + first, r.cols - first);
+    }
+    clear(w.sum);
+}
+
+__device__ static void store(Adder &w, const Note &n, const Room &r, const mf_kernel_combine &k,
+                             int64_t first) {
+    mf_bf16 *to = (mf_bf16 *)k.out + n.token * r.cols + first;
+#pragma unroll
+    for (int a = 0; a < ACROSS; a++) {
+        const int64_t c = (int64_t)(a * 32 + threadIdx.x % 32) * VECTOR;
+        if (c < r.cols - first) {
+            mf_store(to + c, w.total[a]);
+        }
+    }
+    clear(w.sum);
+    clear(w.total);
+}
+
+/* Rows with a note of their own: what comes from other owners, and the last of a sum. False: stop.
+ */
+__device__ static bool act(Adder &w, const Note &n, const Vector (&row)[ACROSS], const Room &r,
+                           const mf_kernel_combine &k, const mf_combine_plan &p) {
+    if (n.what & THEN_STOP) {
+        return false;
+    }
+    if (n.what & THEN_TELL) {
+        if (threadIdx.x % 32 == 0) {
+            wait_sent(w.sent - w.told);
+            count_up(&w.desk->told[w.tellings % (2 * SLOTS_MOST)]);
+        }
+        w.tellings++;
+        w.told = w.sent;
+        return true;
+    }
+    if (w.in_piece >= p.piece_cols) {
+        return true;
+    }
+    if (n.what & ROW_PARTIAL) {
+        add_row(w.total, 1.0f, row);
+    } else if (!(n.what & ROW_EMPTY)) {
+        add_row(w.sum, n.weight, row);
+    }
     if (n.what & THEN_FOLD) {
 #pragma unroll
         for (int i = 0; i < ACROSS * VECTOR; i++) {
-            total[i / VECTOR][i % VECTOR] +=
-                mf_round_as((mf_bf16 *)nullptr, sum[i / VECTOR][i % VECTOR]);
+            w.total[i / VECTOR][i % VECTOR] +=
+                mf_round_as((mf_bf16 *)nullptr, w.sum[i / VECTOR][i % VECTOR]);
         }
     }
-    if (n.what & THEN_SEND && left > 0) {
-        mf_bf16 *to = at_peer<mf_bf16>(r, r.partial, n.to);
-        if (sent == 0) {
-            wait_for(&desk->came, 1);
-        }
-        send_sum(buffer + sent++ % OUTBOX * WARP_COLS, sum,
-                 to + (r.rank * r.tokens + n.token) * r.cols + first, left);
+    const int64_t first = (int64_t)n.piece * p.piece_cols + w.in_piece;
+    if (n.what & THEN_SEND) {
+        send(w, n, r, first);
     }
     if (n.what & THEN_STORE) {
-#pragma unroll
-        for (int a = 0; a < ACROSS; a++) {
-            const int64_t c = (int64_t)(a * 32 + threadIdx.x % 32) * VECTOR;
-            if (c < left) {
-                mf_store((mf_bf16 *)k.out + n.token * r.cols + first + c, total[a]);
-            }
-        }
+        store(w, n, r, k, first);
     }
-    if (n.what & (THEN_SEND | THEN_STORE)) {
-        clear(sum);
-        clear(total);
-    }
+    return true;
 }
 
-__device__ static void add_up(const char *ring, mf_bf16 *buffer, CombineDesk *desk,
-                              const mf_combine_plan &p, const Room &r, const mf_kernel_combine &k,
-                              unsigned warp) {
-    const unsigned lane = threadIdx.x % 32, in_piece = warp * WARP_COLS;
-    const bool has = in_piece < p.piece_cols;
+/* Most rows are only added to the sum: as few instructions as that takes, since adders of a
+ * multiprocessor are bound by what they issue. */
+__device__ static void add_up(const char *ring, Adder &w, const mf_combine_plan &p, const Room &r,
+                              const mf_kernel_combine &k) {
+    const bool has = w.in_piece < p.piece_cols;
+    const char *mine = ring + (w.in_piece + threadIdx.x % 32 * VECTOR) * 2;
     Turn turn = {0, 0};
-    unsigned sent = 0, told = 0, tellings = 0; /* sums, those up to the last telling */
-    Sums sum, total;
-    clear(sum);
-    clear(total);
+    clear(w.sum);
+    clear(w.total);
     for (;;) {
-        mf_bulk_wait(&desk->full[turn.slot], turn.parity);
-        const Note n = desk->note[turn.slot];
+        mf_bulk_wait(&w.desk->full[turn.slot], turn.parity);
+        const Note n = w.desk->note[turn.slot];
         Vector row[ACROSS] = {};
-        if (has && !(n.what & ROW_EMPTY)) {
-            const mf_bf16 *from =
-                (const mf_bf16 *)(ring + turn.slot * p.piece_cols * 2) + in_piece + lane * VECTOR;
+        if (has) { /* of an empty one: whatever lies there */
+            const mf_bf16 *from = (const mf_bf16 *)(mine + turn.slot * p.piece_cols * 2);
 #pragma unroll
             for (int a = 0; a < ACROSS; a++) {
                 row[a] = mf_fetch<mf_bf16, VECTOR>(from + a * 32 * VECTOR);
             }
         }
-        mf_bulk_arrive(&desk->empty[turn.slot]);
+        mf_bulk_arrive(&w.desk->empty[turn.slot]);
         turn.next(p.slots);
-        if (n.what & THEN_STOP) {
+        if (n.what == 0) {
+            add_row(w.sum, n.weight, row);
+        } else if (!act(w, n, row, r, k, p)) {
             break;
         }
-        if (n.what & THEN_TELL) {
-            if (lane == 0) {
-                wait_sent(sent - told);
-                count_up(&desk->told[tellings % (2 * SLOTS_MOST)]);
-            }
-            tellings++;
-            told = sent;
-            continue;
-        }
-        if (!has) {
-            continue;
-        }
-        if (n.what & ROW_PARTIAL) {
-            add_row(total, 1.0f, row);
-        } else if (!(n.what & ROW_EMPTY)) {
-            add_row(sum, n.weight, row);
-        }
-        act(n, r, k, (int64_t)n.piece * p.piece_cols + in_piece, desk, buffer, sent, sum, total);
     }
 }
 
@@ -434,12 +479,14 @@ __global__ void __launch_bounds__(COMBINE_THREADS, 1)
     }
     __syncthreads();
     if (warp == ADDERS) {
-        Feeder f = {share, desk, {0, 0}};
+        Feeder f = {share, desk, {0, 0}, 0};
         feed(f, p, r, k);
     } else if (warp > ADDERS) {
         exchange_flags(comm, desk, p);
     } else {
-        add_up(share, (mf_bf16 *)outbox + warp * OUTBOX * WARP_COLS, desk, p, r, k, warp);
+        Adder w = {
+            desk, (mf_bf16 *)outbox + warp * OUTBOX * WARP_COLS, warp * WARP_COLS, 0, 0, 0, {}, {}};
+        add_up(share, w, p, r, k);
     }
 }
 

@@ -257,6 +257,7 @@ __global__ void __cluster_dims__(SORT_CLUSTER, 1, 1) __launch_bounds__(SORT_CLUS
     sort_cluster(Digits digits, sort_bins b, int64_t items) {
     extern __shared__ int4 room[]; /* [warps, bins] */
     __shared__ int32_t first[SORT_BINS_MAX];
+    cudaTriggerProgrammaticLaunchCompletion(); /* the rest of the GPU is free for what comes next */
     const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
     const sort_share share =

@@ -6,11 +6,11 @@
 #define EMBED_PIECE 32
 
 size_t mf_kernel_embedding_workspace_B(int64_t tokens, int64_t vocab, int64_t cols) {
-    (void)vocab;
     int64_t pieces = (tokens + EMBED_PIECE - 1) / EMBED_PIECE, blocks = (tokens + 1023) / 1024;
     size_t pairs = (size_t)(tokens + 4) * 4 * sizeof(int32_t);
     size_t counters = (size_t)(blocks + 1) * 512 * sizeof(int32_t);
-    return pairs + counters + (size_t)(pieces * 2 * cols) * sizeof(float) + 64;
+    size_t marks = (size_t)((vocab + 31) / 32) * sizeof(uint32_t); /* tokens that occur again */
+    return pairs + counters + (size_t)(pieces * 2 * cols) * sizeof(float) + marks + 64;
 }
 
 mf_status mf_kernel_embedding_forward(const mf_kernel_embedding *a, mf_err *e) {

@@ -1,9 +1,11 @@
 /* embedding.cu - CUDA kernels of the table look-up and its gradient.
  *
- * Gradient: (token, position) pairs are sorted by token (stable, 9 bits a pass); the sorted list is
- * cut into pieces of PIECE positions; a block sums the runs of equal tokens inside a piece and adds
- * whole runs to the table; runs that cross pieces leave partial rows, which a last kernel adds in
- * order.
+ * Gradient: most tokens occur once, and their rows can be added at once. One block marks the
+ * others; while one cluster sorts those (pairs of token and position, stable, 9 bits a pass), the
+ * rest of the GPU adds the rows of tokens that occur once. Then the sorted list, cut into pieces of
+ * PIECE positions: a block sums the runs of equal tokens inside a piece and adds whole runs to the
+ * table; runs that cross pieces leave partial rows, which a last kernel adds in order. Beyond what
+ * a block marks or a cluster sorts, all tokens are sorted.
  */
 #include "kernels/counting_sort.cuh"
 #include "kernels/embedding.h"
@@ -13,6 +15,10 @@
 #define PIECE_THREADS 256
 #define DIGIT_BITS 9
 #define FLIGHT 4 /* rows that one thread has in flight */
+#define MARK_THREADS 1024
+#define MARK_FLIGHT 8
+#define MARK_TOKENS_MOST (1 << 16)
+#define MARK_WORDS_MOST (96 * 1024 / 4) /* of one of two bitmaps in shared memory */
 
 template <typename T, int N> __global__ void embedding_rows(mf_kernel_embedding a, int lanes) {
     int64_t t = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
@@ -31,6 +37,46 @@ template <typename T, int N> __global__ void embedding_rows(mf_kernel_embedding 
         }
         mf_store(y + c, x);
     }
+}
+
+/* again: a bit for each row of the table whose token occurs more than once. One block. */
+static __global__ void __launch_bounds__(MARK_THREADS)
+    mark_again(const int32_t *token, int64_t tokens, int64_t begin, int64_t vocab,
+               uint32_t *again) {
+    extern __shared__ uint32_t bits[]; /* seen [words], seen again [words] */
+    const int words = (int)((vocab + 31) / 32);
+    for (int w = (int)threadIdx.x; w < 2 * words; w += MARK_THREADS) {
+        bits[w] = 0;
+    }
+    __syncthreads();
+    for (int64_t t0 = threadIdx.x; t0 < tokens; t0 += MARK_FLIGHT * MARK_THREADS) {
+        int64_t v[MARK_FLIGHT];
+#pragma unroll
+        for (int f = 0; f < MARK_FLIGHT; f++) {
+            const int64_t t = t0 + f * MARK_THREADS;
+            v[f] = t < tokens ? token[t] - begin : -1;
+        }
+#pragma unroll
+        for (int f = 0; f < MARK_FLIGHT; f++) {
+            if (v[f] >= 0 && v[f] < vocab) {
+                const uint32_t bit = 1u << (v[f] & 31);
+                volatile uint32_t *seen = &bits[v[f] >> 5], *twice = seen + words;
+                /* looked at first: atomics on one hot word queue up */
+                const bool before = (*seen & bit) || (atomicOr((uint32_t *)seen, bit) & bit);
+                if (before && !(*twice & bit)) {
+                    atomicOr((uint32_t *)twice, bit);
+                }
+            }
+        }
+    }
+    __syncthreads();
+    for (int w = (int)threadIdx.x; w < words; w += MARK_THREADS) {
+        again[w] = bits[words + w];
+    }
+}
+
+__device__ static inline bool occurs_once(const uint32_t *again, uint32_t row) {
+    return again && !(again[row >> 5] >> (row & 31) & 1);
 }
 
 /* First pass reads tokens (rows of the table, a.vocab for "elsewhere"), later ones sorted pairs. */
@@ -61,18 +107,21 @@ struct digit_put {
     }
 };
 
-/* All digits, in turn from one pair of buffers to the other: what the three launches a digit do. */
+/* All digits, in turn from one pair of buffers to the other: what the three launches a digit do.
+ * Tokens that occur once go behind all others. */
 struct token_digits {
     const int32_t *token;
     int64_t begin, vocab;
+    const uint32_t *again; /* NULL: all are sorted */
     int32_t *keys[2], *positions[2];
     int count, bits; /* of a digit */
     __device__ sort_item load(int d, int64_t i) const {
         if (d > 0) {
             return {keys[d % 2][i], positions[d % 2][i]};
         }
-        const digit_key first = {token, begin, vocab, 0};
-        return {first.row(i), (int32_t)i};
+        const uint32_t row = (uint32_t)token[i] - (uint32_t)begin, none = (uint32_t)vocab;
+        const bool sorted = row < none && !occurs_once(again, row);
+        return {(int32_t)(sorted ? row : none), (int32_t)i};
     }
     __device__ int bin(int d, const sort_item &item) const {
         return (item.key >> (d * bits)) & ((1 << bits) - 1);
@@ -108,13 +157,72 @@ template <int N> __device__ inline void store_sums(float *p, const float (&x)[N]
     }
 }
 
-/* What follows or precedes a piece with the same key continues its run. */
+/* Adds the rows of the positions from `begin` on whose tokens occur once. */
+template <typename T, int N>
+__device__ static void add_single(const mf_kernel_embedding_grad &a, const uint32_t *again,
+                                  int64_t begin, int64_t c) {
+    __shared__ int32_t row[PIECE], position[PIECE];
+    __shared__ int found;
+    static_assert(PIECE == 32, "one warp looks at a piece");
+    if (threadIdx.x < PIECE) {
+        const int64_t t = begin + threadIdx.x;
+        const int64_t v = t < a.tokens ? a.token[t] - a.begin : -1;
+        const bool once = v >= 0 && v < a.vocab && occurs_once(again, (uint32_t)v);
+        const unsigned all = __ballot_sync(0xffffffffu, once);
+        const int place = __popc(all & ((1u << threadIdx.x) - 1));
+        if (once) {
+            row[place] = (int32_t)v;
+            position[place] = (int32_t)t;
+        }
+        if (threadIdx.x == 0) {
+            found = __popc(all);
+        }
+    }
+    __syncthreads();
+    if (c >= a.cols) {
+        return;
+    }
+    for (int i0 = 0; i0 < found; i0 += FLIGHT) {
+        mf_raw<T, N> raw[FLIGHT];
+        sums<N> old[FLIGHT];
+#pragma unroll
+        for (int i = 0; i < FLIGHT; i++) {
+            if (i0 + i < found) {
+                raw[i] = mf_fetch<T, N>((const T *)a.dy + (int64_t)position[i0 + i] * a.cols + c);
+                old[i] = load_sums<N>(a.dtable + (int64_t)row[i0 + i] * a.cols + c);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < FLIGHT; i++) {
+            if (i0 + i < found) {
+                float x[N];
+                mf_widen(x, raw[i]);
+#pragma unroll
+                for (int k = 0; k < N; k++) {
+                    old[i].v[k] += x[k];
+                }
+                store_sums(a.dtable + (int64_t)row[i0 + i] * a.cols + c, old[i].v);
+            }
+        }
+    }
+}
+
+/* Blocks [0, single) add the rows of tokens that occur once, and wait for nothing; the others take
+ * a piece each, once all is sorted. What follows or precedes a piece with the same key continues
+ * its run. `across`: blocks side by side over the columns. */
 template <typename T, int N>
 __global__ void piece_sum(mf_kernel_embedding_grad a, const int32_t *keys, const int32_t *positions,
-                          float *partial) {
+                          float *partial, const uint32_t *again, int64_t single, int across) {
     __shared__ int32_t key[PIECE], position[PIECE];
+    const int64_t block = blockIdx.x;
+    int64_t c = (block % across * blockDim.x + threadIdx.x) * N;
+    if (block < single) {
+        cudaTriggerProgrammaticLaunchCompletion();
+        add_single<T, N>(a, again, block / across * PIECE, c);
+        return;
+    }
     cudaGridDependencySynchronize();
-    int64_t piece = blockIdx.x, begin = piece * PIECE;
+    int64_t piece = (block - single) / across, begin = piece * PIECE;
     int count = (int)(a.tokens - begin < PIECE ? a.tokens - begin : PIECE);
     for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
         key[i] = keys[begin + i];
@@ -122,12 +230,11 @@ __global__ void piece_sum(mf_kernel_embedding_grad a, const int32_t *keys, const
     }
     bool before = begin > 0 && keys[begin - 1] == keys[begin];
     bool after = begin + count < a.tokens && keys[begin + count] == keys[begin + count - 1];
+    cudaTriggerProgrammaticLaunchCompletion();
     __syncthreads();
-    int64_t c = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
     if (c >= a.cols) {
         return;
     }
-    cudaTriggerProgrammaticLaunchCompletion();
     float sum[N];
     bool first = true; /* still in the run that the piece begins with */
     for (int i0 = 0; i0 < count; i0 += FLIGHT) {
@@ -242,15 +349,17 @@ extern "C" mf_status mf_kernel_embedding_forward_cuda(const mf_kernel_embedding 
 
 template <typename T, int N>
 static mf_status run_sums(const mf_kernel_embedding_grad *a, const int32_t *keys,
-                          const int32_t *positions, float *partial, cudaStream_t stream,
-                          mf_err *e) {
+                          const int32_t *positions, float *partial, const uint32_t *again,
+                          cudaStream_t stream, mf_err *e) {
     int64_t pieces = mf_ceil_div(a->tokens, PIECE);
     int64_t vectors = mf_ceil_div(a->cols, N);
     int threads =
         (int)(mf_ceil_div(mf_ceil_div(vectors, mf_ceil_div(vectors, PIECE_THREADS)), 32) * 32);
-    dim3 grid((unsigned)pieces, (unsigned)mf_ceil_div(a->cols, (int64_t)threads * N));
-    mf_status status = mf_launch_behind(piece_sum<T, N>, grid, dim3((unsigned)threads), stream, e,
-                                        *a, keys, positions, partial);
+    const int64_t across = mf_ceil_div(a->cols, (int64_t)threads * N);
+    const int64_t single = again ? pieces * across : 0;
+    mf_status status = mf_launch_behind(piece_sum<T, N>, dim3((unsigned)(single + pieces * across)),
+                                        dim3((unsigned)threads), stream, e, *a, keys, positions,
+                                        partial, again, single, (int)across);
     if (status != MF_OK) {
         return status;
     }
@@ -262,8 +371,8 @@ static mf_status run_sums(const mf_kernel_embedding_grad *a, const int32_t *keys
 
 /* *from: which pair of buffers holds the sorted tokens and their positions. */
 static mf_status sort_tokens(const mf_kernel_embedding_grad *a, int32_t *const *keys,
-                             int32_t *const *positions, int32_t *counts, int *from, cudaStream_t s,
-                             mf_err *e) {
+                             int32_t *const *positions, int32_t *counts, const uint32_t *again,
+                             int *from, cudaStream_t s, mf_err *e) {
     int digits = 1;
     while (a->vocab >> (digits * DIGIT_BITS)) {
         digits++;
@@ -275,7 +384,7 @@ static mf_status sort_tokens(const mf_kernel_embedding_grad *a, int32_t *const *
     }
     if (a->tokens <= SORT_CLUSTER_ITEMS) {
         const token_digits all = {
-            a->token, a->begin, a->vocab, {keys[0], keys[1]}, {positions[0], positions[1]},
+            a->token, a->begin, a->vocab, again, {keys[0], keys[1]}, {positions[0], positions[1]},
             digits,   bits};
         const sort_bins bins = {1 << bits, 1, 0, nullptr, nullptr, 0, nullptr};
         return sort_in_cluster(all, bins, a->tokens, s, e);
@@ -309,11 +418,23 @@ extern "C" mf_status mf_kernel_embedding_backward_cuda(const mf_kernel_embedding
     int32_t *counts = buffer + 4 * room;
     unsigned blocks = (unsigned)mf_ceil_div(a->tokens, SORT_STRETCH);
     float *partial = (float *)(counts + (int64_t)blocks * (1 << DIGIT_BITS));
+    const int64_t words = (a->vocab + 31) / 32;
+    uint32_t *again = NULL;
+    if (a->tokens <= MARK_TOKENS_MOST && words <= MARK_WORDS_MOST) {
+        const size_t share_B = 2 * (size_t)words * sizeof(uint32_t);
+        again = (uint32_t *)(partial + 2 * mf_ceil_div(a->tokens, PIECE) * a->cols);
+        MF_CUDA_TRY(cudaFuncSetAttribute(mark_again, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         (int)share_B),
+                    e);
+        mark_again<<<1, MARK_THREADS, share_B, s>>>(a->token, a->tokens, a->begin, a->vocab, again);
+        MF_KERNEL_LAUNCHED(e);
+    }
     int from = 0;
-    mf_status status = sort_tokens(a, keys, positions, counts, &from, s, e);
+    mf_status status = sort_tokens(a, keys, positions, counts, again, &from, s, e);
     if (status != MF_OK) {
         return status;
     }
     bool fast = mf_vectors(a->dy, a->dtype, a->cols, a->cols) && mf_aligned(a->dtable);
-    return MF_KERNEL_PICK(run_sums, a->dtype, fast, a, keys[from], positions[from], partial, s, e);
+    return MF_KERNEL_PICK(run_sums, a->dtype, fast, a, keys[from], positions[from], partial, again,
+                          s, e);
 }
