@@ -193,6 +193,8 @@ static double fit_half(const mf_device *devices, const mf_sample *const *list, s
     return fmax(z90 * noise * 0.6, few * z90 * 1.4826 * error[n / 2]);
 }
 
+static const int64_t whole_host = 8;
+
 /* Samples of one class and place, of every device or of device 0 alone. */
 static size_t select_samples(const mf_device *devices, const mf_sample *samples, size_t n, bool own,
                              int class, int place, bool nvls, const mf_sample **list) {
@@ -210,7 +212,10 @@ static size_t select_samples(const mf_device *devices, const mf_sample *samples,
             continue;
         }
         mf_geometry_of(devices[s->device].cluster, s->op.shape, &g);
-        if (place_of(class, &g) == place && usable(s, &g, nvls)) {
+        /* Rings of few reach less than those of a whole host: on another GPU they would teach that.
+         */
+        bool few = s->device != 0 && place == MF_PLACE_INSIDE && s->op.shape.size < whole_host;
+        if (place_of(class, &g) == place && usable(s, &g, nvls) && !few) {
             list[count++] = s;
         }
     }

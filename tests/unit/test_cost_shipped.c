@@ -232,7 +232,7 @@ static int order(const void *a, const void *b) {
     return (p > q) - (p < q);
 }
 
-enum { LEFT_OUT = 90 };
+enum { LEFT_OUT = 180 };
 
 /* Some points of H200, one after the other, are left out of the samples, everything refitted, and
  * the point priced. */

@@ -5,6 +5,7 @@
 #include "costmodel/cost_internal.h"
 #include "executor/backend.h"
 #include "executor/measure.h"
+#include "profiles/store.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -87,6 +88,19 @@ static void every_op_is_measured(void **state) {
     mf_measure_list_clear(&l);
 }
 
+static int see_shipped(const mf_point *p, void *user) {
+    return strcmp(p->gpu, "h200") == 0 && p->high_s > p->low_s ? see(p, user) : 0;
+}
+
+static void every_op_has_measured_rows_that_ship(void **state) {
+    (void)state;
+    mf_cluster c;
+    seen s = {&c, {false}};
+    assert_ok(mf_cluster_load("h200", &c, NULL));
+    assert_ok(mf_store_each_shipped("h200", see_shipped, &s, NULL));
+    expect_all(&s, "no row that ships was measured");
+}
+
 static void every_op_stands_in_the_table_of_kernels(void **state) {
     (void)state;
     const size_t room = 1 << 18;
@@ -110,6 +124,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_has_a_reference),
         cmocka_unit_test(every_op_is_measured),
+        cmocka_unit_test(every_op_has_measured_rows_that_ship),
         cmocka_unit_test(every_op_stands_in_the_table_of_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
