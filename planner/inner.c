@@ -1,6 +1,7 @@
 /* inner.c - the inner problem as data: segments, slots, classes with their choices, and answers. */
 #include "planner/inner.h"
 
+#include "planner/least_quote.h"
 #include "planner/rough.h"
 
 #include <math.h>
@@ -68,7 +69,8 @@ int mf_inner_variant(const mf_layout *l, int vstage) {
 }
 
 /* Block of a position on a stage that holds embedding and head or not (core/lower_program.c). With
- * MTP depths an earlier one may hold the copies: then the smaller block is assumed. */
+ * MTP depths an earlier one may hold the copies: then the smaller block's parameters are assumed
+ * (and of either block's times the least, least_quote.h). */
 static mf_block_key key_of(const mf_model *m, int position, int variant, bool split) {
     mf_block_key key = {
         .kind = mf_position_kind_of(m, position), .parts = MF_HALF_BOTH, .split = split};
@@ -208,6 +210,8 @@ static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pin
     memset(out, 0, sizeof *out);
     mf_memory_choice memory[MF_INNER_MAX_CHOICES] = {{0, 0}};
     bool keeps = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
+    /* key_of assumes them */
+    bool tables = in->model->mtp_layers > (key->kind == MF_POS_HEAD ? 0 : 1);
     int n = keeps ? mf_catalogue(in->model, key->layer_class, pinned, l->memory, memory) : 1;
     out->key = *key;
     out->f_host_s = out->b_host_s = out->w_host_s = INFINITY;
@@ -215,7 +219,7 @@ static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pin
         mf_inner_choice c = {.memory = memory[i]};
         mf_block_key with = *key;
         with.memory = memory[i];
-        mf_status status = mf_quotes_get(in->quotes, l, &with, true, &c.quote, e);
+        mf_status status = mf_quotes_least(in->quotes, l, &with, tables, &c.quote, e);
         if (status != MF_OK) {
             return status;
         }
