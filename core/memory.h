@@ -60,6 +60,8 @@ mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **
  * decide them are counted, without gaps. judge: its fits; all else may be without gaps. */
 mf_status mf_memory_peak(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 mf_status mf_memory_judge(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
+/* Sums alone, no gaps: what fits by them may not fit with gaps. */
+mf_status mf_memory_sums(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 void mf_memory_destroy(mf_memory *m);
 
 /* One stage without gaps: nothing needs less. */

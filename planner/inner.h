@@ -162,11 +162,12 @@ mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, i
 mf_status mf_inner_extras(const mf_inner *in, double *extra_s, mf_err *e);
 
 /* Memory choices for a split of the positions: the fastest found that the memory plan accepts
- * (checked with the oracle), and their counts. room_B[stages]: bytes at most for each stage, of
+ * (checked with the oracle; gaps: those of its arrangement count, which takes long to tell), and
+ * their counts. room_B[stages]: bytes at most for each stage, of
  * which is taken away what the memory plan finds too much. Errors: MF_INFEASIBLE when none is
  * found. */
-mf_status mf_inner_fill_checked(mf_inner *in, const int *first, double *room_B, int32_t *count,
-                                mf_assignment *out, mf_err *e);
+mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, double *room_B,
+                                int32_t *count, mf_assignment *out, mf_err *e);
 /* One stage, unchecked: writes its cells of count. False when no choice makes it fit. Merged, own
  * pairs are known (mf_inner_own_pairs). */
 bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double room_B,

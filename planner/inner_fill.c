@@ -239,8 +239,8 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
     return fill_stage(&f, first, room_B);
 }
 
-mf_status mf_inner_fill_checked(mf_inner *in, const int *first, double *room_B, int32_t *count,
-                                mf_assignment *out, mf_err *e) {
+mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, double *room_B,
+                                int32_t *count, mf_assignment *out, mf_err *e) {
     filling f = {.in = in, .count = count};
     mf_status status = mf_inner_own_pairs(in, e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
@@ -252,7 +252,9 @@ mf_status mf_inner_fill_checked(mf_inner *in, const int *first, double *room_B, 
         if (!mf_inner_write(in, f.count, out)) {
             return mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
         }
-        status = in->oracle->ops->step(in->oracle->self, &in->layout, out, false, &step, e);
+        const mf_oracle_ops *ops = in->oracle->ops;
+        status = gaps ? ops->step(in->oracle->self, &in->layout, out, false, &step, e)
+                      : ops->count(in->oracle->self, &in->layout, out, &step, e);
         if (status != MF_OK || step.fits) {
             return status;
         }

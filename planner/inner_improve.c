@@ -239,7 +239,7 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int *first, mf_assig
     for (int p = 0; p < in->stages; p++) {
         w.room_B[p] = in->usable_B;
     }
-    status = mf_inner_fill_checked(in, first, w.room_B, w.now.count, out, e);
+    status = mf_inner_fill_checked(in, first, false, w.room_B, w.now.count, out, e);
     if (status == MF_OK) {
         status = mf_inner_play_counts(in, first, w.now.count, w.pair_s, &w.chain, e);
         w.now.time_s = w.chain.time_s;
@@ -253,7 +253,8 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int *first, mf_assig
     }
     if (status == MF_OK && better) { /* the memory plan has the last word */
         mf_assignment improved;
-        status = mf_inner_fill_checked(in, w.least.first, w.room_B, w.least.count, &improved, e);
+        status =
+            mf_inner_fill_checked(in, w.least.first, false, w.room_B, w.least.count, &improved, e);
         if (status == MF_OK) {
             *out = improved;
             *time_s = w.least.time_s;

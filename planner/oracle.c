@@ -253,6 +253,29 @@ static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *
     return status;
 }
 
+static mf_status real_count(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
+                            mf_err *e) {
+    const mf_oracle_real *o = self;
+    mf_program *program = NULL;
+    mf_schedule *schedule = NULL;
+    mf_memory *memory = NULL;
+    *out = (mf_step){.fits = false};
+    mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
+    if (status == MF_OK) {
+        status = mf_schedule_create(l, &schedule, e);
+    }
+    if (status == MF_OK) {
+        status = mf_memory_sums(program, schedule, &memory, e);
+    }
+    if (status == MF_OK) {
+        note_memory(memory, out);
+    }
+    mf_memory_destroy(memory);
+    mf_schedule_destroy(schedule);
+    mf_program_destroy(program);
+    return status;
+}
+
 mf_oracle mf_oracle_init(mf_oracle_real *real) {
     static const mf_oracle_ops ops = {
         .quote = real_quote,
@@ -265,6 +288,7 @@ mf_oracle mf_oracle_init(mf_oracle_real *real) {
         .fixed_B = real_fixed_B,
         .usable_B = real_usable_B,
         .step = real_step,
+        .count = real_count,
         .schedule = real_schedule,
     };
     return (mf_oracle){&ops, real, real->model};

@@ -43,6 +43,30 @@ static double simulate(closing *c, const mf_assignment *a, int *stage) {
 #define HOPELESS 1.08
 #define WORSE 1.02
 
+/* What fits by its sums alone may not with the gaps of its arrangement: then these count. */
+static void fill_with_gaps(closing *c, const int *first) {
+    mf_inner *in = c->in;
+    mf_assignment a;
+    int stage;
+    double *room_B = malloc((size_t)in->stages * sizeof *room_B);
+    int32_t *count = calloc(mf_inner_cells(in), sizeof *count);
+    mf_status status = room_B && count ? MF_OK : MF_NOMEM;
+    for (int p = 0; status == MF_OK && p < in->stages; p++) {
+        room_B[p] = in->usable_B;
+    }
+    if (status == MF_OK) {
+        status = mf_inner_fill_checked(in, first, true, room_B, count, &a, &c->out->err);
+        c->out->work += 20000;
+    }
+    if (status == MF_OK) {
+        simulate(c, &a, &stage);
+    } else if (status != MF_INFEASIBLE) {
+        c->out->status = status;
+    }
+    free(room_B);
+    free(count);
+}
+
 /* Improves a split, fills it with memory choices and simulates it. Not finding any is no failure.
  */
 static void try_split(closing *c, int *first) {
@@ -54,7 +78,9 @@ static void try_split(closing *c, int *first) {
         mf_inner_improve(c->in, HOPELESS * c->best_s, first, &a, &time_s, &plays, &c->out->err);
     c->out->work += 2000 + plays * 100;
     if (status == MF_OK && time_s < WORSE * c->best_s) {
-        simulate(c, &a, &stage);
+        if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
+            fill_with_gaps(c, first);
+        }
     } else if (status != MF_OK && status != MF_INFEASIBLE) {
         c->out->status = status;
     }
