@@ -287,8 +287,7 @@ void mf_report_print_stages(FILE *out, const mf_report *r) {
         [MF_MEM_WEIGHTS] = "weights",   [MF_MEM_GRADIENTS] = "grads", [MF_MEM_OPTIMIZER] = "optim",
         [MF_MEM_ACTIVATIONS] = "activ", [MF_MEM_HELD] = "held",       [MF_MEM_BOUNDARY] = "bound",
         [MF_MEM_WORKSPACE] = "work",    [MF_MEM_GATHERED] = "gather", [MF_MEM_COMM] = "comm",
-        [MF_MEM_INPUTS] = "inputs",     [MF_MEM_CONTEXT] = "context",
-        [MF_MEM_GAPS] = "gaps",
+        [MF_MEM_INPUTS] = "inputs",     [MF_MEM_CONTEXT] = "context", [MF_MEM_GAPS] = "gaps",
     };
     const mf_plan_prediction *p = &r->plan->prediction;
     bool host = false;

@@ -227,7 +227,8 @@ int main(int argc, char **argv) {
            "limit | all-to-all us | GB/s | all-gather us | GB/s |\n|---%s\n",
            "|---|---|---|---|---|---|---|---|---|---|---|---|");
     for (int64_t tokens : sizes) {
-        for (int blocks : {24, (int)MF_DISPATCH_BLOCKS_BESIDE, 64, 0}) { /* 0: all multiprocessors */
+        for (int blocks :
+             {24, (int)MF_DISPATCH_BLOCKS_BESIDE, 64, 0}) { /* 0: all multiprocessors */
             std::vector<Times> t((size_t)ranks.count);
             ranks.run([&](int r, cudaStream_t stream) {
                 measure(ranks, tokens, blocks, r, stream, t[(size_t)r]);
