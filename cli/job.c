@@ -89,6 +89,15 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
     return MF_OK;
 }
 
+/* CPU ranks have room for all rows that routing may send them, unless the user has said how much, or
+ * a plan for the same ranks has. */
+static void set_headroom(mf_job *j, const mf_args *a, const mf_plan_provenance *from) {
+    bool stated = j->from_file ? strcmp(from->cluster_fingerprint,
+                                        j->plan.provenance.cluster_fingerprint) == 0
+                               : a->value[MF_OPT_TOKEN_HEADROOM].given;
+    j->plan.layout.headroom_worst_case = mf_cluster_is_cpu(&j->cluster) && !stated;
+}
+
 /* Counts from a file must be of this model: one row for all MoE layers, or one for each, with or
  * without the MTP depths. */
 static mf_status check_routing(const mf_routing *r, const mf_model *m, const char *path,
@@ -148,6 +157,7 @@ mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
     }
     if (s == MF_OK) {
         set_provenance(j, a, cluster);
+        set_headroom(j, a, &from);
     }
     return s;
 }

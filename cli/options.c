@@ -226,7 +226,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                                .low = 1,
                                .high = 1e6,
                                .argument = "FACTOR",
-                               .fallback = "1.25",
+                               .fallback = "1.25; CPU ranks: --ep, the worst case",
                                .help = "Routed rows that a rank has room for, over the balanced "
                                        "number",
                                .apply = mf_option_set_token_headroom},

@@ -111,8 +111,10 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
     if (s->detected) {
         detect(s);
     }
-    /* CPU ranks hold the worst case: all rows of an EP group on one rank. */
-    s->job.plan.layout.token_headroom = (double)s->job.plan.layout.ep;
+    /* Ranks are CPUs whatever the cluster is: of GPUs, the plan counts on less room than they have. */
+    if (!mf_cluster_is_cpu(&s->job.cluster) && !given->value[MF_OPT_TOKEN_HEADROOM].given) {
+        s->job.plan.layout.headroom_worst_case = true;
+    }
     find_config(&a, s);
     return MF_OK;
 }

@@ -106,6 +106,10 @@ out:
     return st;
 }
 
+bool mf_cluster_is_cpu(const mf_cluster *c) {
+    return strcmp(c->gpu.arch, "cpu") == 0;
+}
+
 double mf_cluster_usable_B(const mf_cluster *c, double reserve) {
     return c->gpu.memory_B * (1.0 - reserve);
 }

@@ -95,6 +95,9 @@ mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e);
 /* Shipped names in alphabetical order; *count entries, static lifetime. */
 const char *const *mf_cluster_shipped(size_t *count);
 
+/* Ranks are CPU processes: they hold no driver's context and room for the worst case of routing. */
+bool mf_cluster_is_cpu(const mf_cluster *c);
+
 /* The memory tier arithmetic shared by all: bytes a plan may use = memory_B x (1 - reserve). */
 double mf_cluster_usable_B(const mf_cluster *c, double reserve);
 

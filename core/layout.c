@@ -322,6 +322,10 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
     return MF_OK;
 }
 
+double mf_layout_token_headroom(const mf_layout *l) {
+    return l->headroom_worst_case ? (double)l->ep : l->token_headroom;
+}
+
 double mf_layout_gradient_B(const mf_layout *l) {
     return l->grads_bf16 ? 2.0 : 4.0;
 }

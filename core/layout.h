@@ -159,6 +159,8 @@ typedef struct mf_layout {
     mf_memory_choice memory;  /* choice for every layer unless a plan says more */
     double offload_share;     /* share of the layers that offload what memory.offload names, 0..1 */
     double token_headroom;    /* routed rows a rank can hold over the balanced number, >= 1 */
+    bool headroom_worst_case; /* room for all rows of an EP group instead: what token_headroom says
+                                 is not read (mf_layout_token_headroom) */
     double reserve;           /* share of capacity withheld */
     mf_aux_scope aux_scope;   /* of models with an auxiliary loss */
     double capacity_factor;   /* an expert takes ceil(factor * top_k * seq / experts) choices of a
@@ -249,6 +251,10 @@ int64_t mf_layout_rank_expert(const mf_layout *l, int64_t et, int64_t e, int64_t
 
 /* Lowest member of the group of kind g that holds `rank`; member i is first + i * stride. */
 int64_t mf_layout_group_first(const mf_layout *l, mf_group_kind g, int64_t rank);
+
+/* Routed rows that a rank can hold over the balanced number: token_headroom, or EP where room for
+ * the worst case is asked for (every row of the EP group goes to one rank). */
+double mf_layout_token_headroom(const mf_layout *l);
 
 /* Bytes of an element of a weight's gradient, as it accumulates and is reduced. */
 double mf_layout_gradient_B(const mf_layout *l);

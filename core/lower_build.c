@@ -114,7 +114,8 @@ int16_t mf_build_routed(mf_build *bd, const char *name, int64_t rows, int64_t co
     int16_t id = mf_build_tensor(bd, name, rows, cols, element_B);
     mf_tensor *t = mf_build_t(bd, id);
     t->routed = true;
-    t->bytes = (int64_t)ceil(ceil((double)rows * bd->l->token_headroom) * (double)cols * element_B);
+    double most = ceil((double)rows * mf_layout_token_headroom(bd->l));
+    t->bytes = (int64_t)ceil(most * (double)cols * element_B);
     return id;
 }
 

@@ -23,7 +23,7 @@ const char *mf_memory_text(mf_memory_kind k) {
  * (NVIDIA's recommendation for Hopper). CPU ranks hold none of it. */
 double mf_memory_context_B(const mf_cluster *c, const mf_layout *l) {
     (void)l;
-    if (strcmp(c->gpu.arch, "cpu") == 0) {
+    if (mf_cluster_is_cpu(c)) {
         return 0.0;
     }
     return 0.6e9 + 2.0 * 32.0 * 1048576.0;
@@ -34,7 +34,7 @@ double mf_memory_context_B(const mf_cluster *c, const mf_layout *l) {
  * (NCCL 2.28's choices on 8-GPU Hopper hosts). All-to-all groups talk to every peer over up to
  * four channels of 1 MiB. An upper estimate: NCCL connects lazily. */
 double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l) {
-    if (strcmp(c->gpu.arch, "cpu") == 0) {
+    if (mf_cluster_is_cpu(c)) {
         return 0.0;
     }
     static const mf_group_kind kinds[] = {MF_GROUP_TP,    MF_GROUP_CP,  MF_GROUP_EP, MF_GROUP_ETP,

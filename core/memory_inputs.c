@@ -92,7 +92,7 @@ static int64_t once_B(const mf_program *p, int64_t stage) {
 
 int64_t mf_memory_scratch_B(const mf_program *p, int64_t stage, int64_t *lent_B) {
     *lent_B = 0;
-    if (strcmp(p->cluster.gpu.arch, "cpu") != 0) {
+    if (!mf_cluster_is_cpu(&p->cluster)) {
         return 0;
     }
     int64_t widest = widest_B(p);

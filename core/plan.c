@@ -203,7 +203,7 @@ void mf_plan_write_layout(mf_json_writer *w, const char *key, const mf_layout *l
     mf_json_write_string(w, "cuda_graph", mf_graph_text(l->graph));
     mf_json_write_f64(w, "offload_optimizer", l->offload_optimizer);
     write_memory(w, l->memory);
-    mf_json_write_f64(w, "token_headroom", l->token_headroom);
+    mf_json_write_f64(w, "token_headroom", mf_layout_token_headroom(l));
     mf_json_write_f64(w, "reserve", l->reserve);
     if (l->grads_bf16) { /* what few runs have stands there when they do */
         mf_json_write_string(w, "grad_dtype", "bf16");

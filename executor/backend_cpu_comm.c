@@ -322,7 +322,7 @@ static mf_status find_counts(exchange *s, const void *map, int32_t *counts, int6
                           "%s: %lld routed rows arrive in a buffer of %lld: the token headroom "
                           "%.3g is too small for this routing",
                           s->x->block->label, (long long)s->received, (long long)rows_max,
-                          s->x->env->layout->token_headroom);
+                          mf_layout_token_headroom(s->x->env->layout));
     }
     return MF_OK;
 }

@@ -50,7 +50,7 @@ mf_status mf_cpu_permute(const mf_exec_op *x, mf_err *e) {
                               "%s: %d routed rows in a buffer of %lld: the token headroom %.3g is "
                               "too small for this routing",
                               x->block->label, map.offsets[experts], (long long)out->rows_max,
-                              x->env->layout->token_headroom);
+                              mf_layout_token_headroom(x->env->layout));
         }
     }
     const mf_kernel_permute move = {.dtype = in->dtype,

@@ -458,7 +458,6 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     *alone = false;
     /* Counts of the auxiliary loss are lowered where the run has one. */
     r.model.aux_loss_coef = r.model.experts > 0 ? o->exec.aux_coef : 0.0;
-    r.layout.token_headroom = (double)r.layout.ep;
     mf_status status = mf_comm_start(&rank, &size, e);
     status = status == MF_OK ? mf_layout_resolve(&r.layout, &r.model, e) : status;
     status = status == MF_OK ? mf_comm_create(&r.layout, &r.comm, e) : status;

@@ -315,14 +315,17 @@ mf_status mf_space_count(const mf_space *s, int64_t *out, mf_err *e) {
 
 void mf_space_describe_cuts(const mf_space *s, char *out, size_t size) {
     const mf_layout *b = &s->base;
-    char overlap[64];
+    char overlap[64], headroom[32] = "ep";
     size_t used = 0;
     mf_overlap_format(b->overlap, overlap, sizeof overlap);
+    if (!b->headroom_worst_case) {
+        snprintf(headroom, sizeof headroom, "%g", b->token_headroom);
+    }
     int n = snprintf(out, size,
                      "held: overlap %s, cuda_graph %s, moments %s, offload_optimizer %g, "
-                     "token_headroom %g, micro_batch up to %d",
+                     "token_headroom %s, micro_batch up to %d",
                      overlap, mf_graph_text(b->graph), b->moments_bf16 ? "bf16" : "fp32",
-                     b->offload_optimizer, b->token_headroom, MF_SPACE_MAX_MBS);
+                     b->offload_optimizer, headroom, MF_SPACE_MAX_MBS);
     used = n > 0 ? (size_t)n : 0;
     if (used < size && b->grads_bf16) {
         n = snprintf(out + used, size - used, ", grad_dtype bf16");

@@ -28,6 +28,7 @@ static void load(const char *family, mf_model *m, mf_cluster *c, mf_layout *l) {
     l->seq = 32;
     l->precision = MF_PREC_FP32;
     l->overlap = 0;
+    l->headroom_worst_case = true;
 }
 
 static mf_status train_family(const char *family, int ranks, const char *data, const char *out,
