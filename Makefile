@@ -128,8 +128,8 @@ san: ## all tests under AddressSanitizer and UBSan
 
 .PHONY: test-kills
 test-kills: ## kill training runs in the middle of 50 saves; each must leave a whole checkpoint
-	$(build) build $(BUILD)/tests/unit/test_train_command
-	@MF_KILLS=50 $(BUILD)/tests/unit/test_train_command
+	$(build) build $(BUILD)/tests/unit/test_train_kills
+	@MF_KILLS=50 $(BUILD)/tests/unit/test_train_kills
 
 lint: ## clang-format (check), clang-tidy, cppcheck
 	@sh scripts/lint.sh $(BUILD)

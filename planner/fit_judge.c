@@ -119,8 +119,12 @@ static bool grow(mf_fit_judge *j) {
     return true;
 }
 
-/* The memory plan reads the sums of a block; of its tensors only what a split backward holds. */
-static void forget_ops(mf_block *b, bool split) {
+/* The memory plan reads the sums of a block; of its tensors only what a split backward holds. The
+ * scratch of CPU ranks is that of their widest op: those keep all. */
+static void forget_ops(mf_block *b, bool split, bool cpu) {
+    if (cpu) {
+        return;
+    }
     free(b->ops);
     b->ops = NULL;
     b->nops = b->nforward = 0;
@@ -144,7 +148,7 @@ static mf_status block_of(void *user, const mf_block_key *key, mf_block **out, m
         if (s != MF_OK) {
             return s;
         }
-        forget_ops(place->block, key->split);
+        forget_ops(place->block, key->split, mf_cluster_is_cpu(mf_cost_cluster(j->p->cost)));
         place->name = name;
         j->count++;
     }
