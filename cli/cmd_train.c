@@ -32,7 +32,7 @@ static bool save_plan(const watcher *w) {
     mf_status s = fits ? mf_plan_save(&w->s->job.plan, path, &e) : mf_err_set(&e, MF_IO, "--out");
     if (s == MF_OK && o->config != NULL &&
         mf_path_join(path, sizeof path, o->out, "config.json", NULL)) {
-        s = mf_file_copy(o->config, path, &e);
+        s = mf_file_write(path, o->config, strlen(o->config), &e);
     }
     if (s != MF_OK) {
         fprintf(w->cli->err, "moefold train: %s\n", e.text);

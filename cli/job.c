@@ -82,6 +82,10 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
         return mf_err_set(e, MF_LAYOUT, "precision %s: the %s has no %s arithmetic",
                           mf_precision_text(l->precision), c->gpu.name, math[m]);
     }
+    if (l->fp8_attention && c->gpu.peak_flops[MF_MATH_FP8] <= 0) {
+        return mf_err_set(e, MF_LAYOUT, "FP8 attention: the %s has no %s arithmetic", c->gpu.name,
+                          math[MF_MATH_FP8]);
+    }
     if (c->max_gpus > 0 && (double)l->gpus > c->max_gpus) {
         return mf_err_set(e, MF_LAYOUT, "%lld GPUs: the cluster %s ends at %.0f",
                           (long long)l->gpus, c->name, c->max_gpus);
@@ -89,8 +93,8 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
     return MF_OK;
 }
 
-/* CPU ranks have room for all rows that routing may send them, unless the user has said how much, or
- * a plan for the same ranks has. */
+/* CPU ranks have room for all rows that routing may send them, unless the user has said how much,
+ * or a plan for the same ranks has. */
 static void set_headroom(mf_job *j, const mf_args *a, const mf_plan_provenance *from) {
     bool stated = j->from_file ? strcmp(from->cluster_fingerprint,
                                         j->plan.provenance.cluster_fingerprint) == 0

@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define LL(x) ((long long)(x))
@@ -63,24 +62,13 @@ static void detect(mf_train_settings *s) {
     }
 }
 
-static void find_config(const mf_args *a, mf_train_settings *s) {
+static mf_status write_config(const mf_args *a, mf_train_settings *s, mf_err *e) {
     const char *name = mf_prices_text(a, MF_OPT_MODEL, s->job.plan.model.name);
-    struct stat info;
-    char path[sizeof s->config];
-    if (a->set_count > 0) {
-        return; /* the file would not say what was trained */
-    }
-    snprintf(path, sizeof path, "%s/config.json", name);
-    if (stat(path, &info) != 0) {
-        snprintf(path, sizeof path, "%s", name);
-    }
-    if (stat(path, &info) != 0) {
-        snprintf(path, sizeof path, "%s/models/%s.json", mf_data_dir(), name);
-    }
-    if (stat(path, &info) == 0) {
-        memcpy(s->config, path, sizeof path);
-        s->o.config = s->config;
-    }
+    size_t length;
+    mf_status status =
+        mf_model_config_text(name, a->set, (size_t)a->set_count, &s->config, &length, e);
+    s->o.config = s->config;
+    return status;
 }
 
 static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e) {
@@ -111,31 +99,61 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
     if (s->detected) {
         detect(s);
     }
-    /* Ranks are CPUs whatever the cluster is: of GPUs, the plan counts on less room than they have. */
-    if (!mf_cluster_is_cpu(&s->job.cluster) && !given->value[MF_OPT_TOKEN_HEADROOM].given) {
-        s->job.plan.layout.headroom_worst_case = true;
+    if (!mf_cluster_is_cpu(&s->job.cluster)) {
+        return mf_err_set(e, MF_USAGE,
+                          "%s is a cluster of GPUs, and this build trains on CPU ranks: with "
+                          "--cluster cpu they try the %s out",
+                          s->job.cluster.name, s->job.from_file ? "plan" : "layout");
     }
-    find_config(&a, s);
-    return MF_OK;
+    return write_config(&a, s, e);
 }
 
 /* --- optimizer, data, run ----------------------------------------------------------------------
  */
 
+/* Options about what this model does not have. */
+static mf_status check_model(const mf_args *a, const mf_model *m, mf_err *e) {
+    static const mf_option_id of_experts[] = {MF_OPT_AUX_LOSS, MF_OPT_AUX_COEF, MF_OPT_Z_COEF,
+                                              MF_OPT_BIAS_RATE, MF_OPT_FORCE_BALANCE};
+    for (size_t i = 0; i < sizeof of_experts / sizeof of_experts[0]; i++) {
+        if (a->value[of_experts[i]].given && m->experts == 0) {
+            return mf_err_set(e, MF_USAGE, "--%s: %s has no experts",
+                              mf_option_get(of_experts[i])->name, m->name);
+        }
+    }
+    if (a->value[MF_OPT_BIAS_RATE].given && !m->correction_bias) {
+        return mf_err_set(e, MF_USAGE, "--bias-rate: the routers of %s have no correction bias",
+                          m->name);
+    }
+    return MF_OK;
+}
+
 static mf_status fill_loss(const mf_args *a, mf_train_settings *s, mf_err *e) {
     static const mf_aux_scope scopes[] = {MF_AUX_MICRO_BATCH, MF_AUX_MICRO_BATCH, MF_AUX_SEQUENCE,
                                           MF_AUX_GLOBAL};
+    const mf_model *m = &s->job.model;
     int scope;
-    double coef = s->job.model.aux_loss_coef;
+    double coef = real_of(a, MF_OPT_AUX_COEF, m->aux_loss_coef);
     mf_status status = word_of(a, MF_OPT_AUX_LOSS, coef > 0.0 ? 1 : 0, &scope, e);
-    if (status == MF_OK && a->value[MF_OPT_AUX_LOSS].given) {
+    status = status == MF_OK ? check_model(a, m, e) : status;
+    if (status != MF_OK) {
+        return status;
+    }
+    if (scope > 0 && !(coef > 0.0)) {
+        return mf_err_set(e, MF_USAGE, "--aux-loss needs --aux-coef: %s says no coefficient",
+                          m->name);
+    }
+    if (scope == 0 && coef > 0.0 && a->value[MF_OPT_AUX_COEF].given) {
+        return mf_err_set(e, MF_USAGE, "--aux-coef: there is no loss with --aux-loss none");
+    }
+    if (a->value[MF_OPT_AUX_LOSS].given) {
         s->job.plan.layout.aux_scope = scopes[scope];
     }
-    s->o.exec.aux_coef = status == MF_OK && scope > 0 ? real_of(a, MF_OPT_AUX_COEF, coef) : 0.0;
-    s->o.exec.z_coef = s->job.model.experts > 0 ? real_of(a, MF_OPT_Z_COEF, 0.0) : 0.0;
+    s->o.exec.aux_coef = m->experts > 0 && scope > 0 ? coef : 0.0;
+    s->o.exec.z_coef = real_of(a, MF_OPT_Z_COEF, 0.0);
     s->o.exec.force_balance = a->value[MF_OPT_FORCE_BALANCE].given;
-    s->o.exec.bias_rate = s->job.model.correction_bias ? real_of(a, MF_OPT_BIAS_RATE, 0.001) : 0.0;
-    return status;
+    s->o.exec.bias_rate = m->correction_bias ? real_of(a, MF_OPT_BIAS_RATE, 0.001) : 0.0;
+    return MF_OK;
 }
 
 static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e) {
@@ -150,7 +168,7 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
         return status;
     }
     if (backend == 1) {
-        return mf_err_set(e, MF_INFEASIBLE, "--backend cuda: this build trains on CPU ranks");
+        return mf_err_set(e, MF_USAGE, "--backend cuda: this build trains on CPU ranks");
     }
     o->model = &s->job.model;
     o->cluster = &s->job.cluster;
@@ -165,6 +183,10 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
     o->lr_min = real_of(a, MF_OPT_LR_MIN, o->lr / 10);
     o->lr_schedule = (mf_lr_schedule)schedule;
     o->warmup = whole_of(a, MF_OPT_WARMUP, 0);
+    if (o->lr_min > o->lr) {
+        return mf_err_set(e, MF_USAGE, "--lr-min: the rate falls from --lr %g: %g is above it",
+                          o->lr, o->lr_min);
+    }
     o->exec.beta1 = real_of(a, MF_OPT_ADAM_BETA1, o->exec.beta1);
     o->exec.beta2 = real_of(a, MF_OPT_ADAM_BETA2, o->exec.beta2);
     o->exec.eps = real_of(a, MF_OPT_ADAM_EPS, o->exec.eps);
@@ -202,6 +224,7 @@ mf_status mf_train_settings_load(const mf_args *a, mf_train_settings *s, mf_err 
 }
 
 void mf_train_settings_clear(mf_train_settings *s) {
+    free(s->config);
     mf_job_clear(&s->job);
 }
 
@@ -240,14 +263,44 @@ static void print_optimizer(FILE *out, const mf_train_options *o) {
     }
 }
 
+/* What each virtual stage holds, and in which types and room. */
+static void print_ranks(FILE *out, const mf_train_settings *s) {
+    const mf_layout *l = &s->job.plan.layout;
+    const mf_assignment *a = &s->job.plan.assignment;
+    fprintf(out, "ranks       %lld CPU process%s%s\n", LL(l->gpus), l->gpus == 1 ? "" : "es",
+            s->detected ? ", memory as this machine has it" : "");
+    if (a->vstages > 1) {
+        fprintf(out, "stages     ");
+        for (int v = 0; v < a->vstages; v++) {
+            fprintf(out, " %d", a->first[v + 1] - a->first[v]);
+        }
+        fprintf(out, " of %d positions (embedding, layers%s, head)\n", a->positions,
+                s->job.model.mtp_layers > 0 ? ", MTP depths" : "");
+    }
+    fprintf(out, "types       %s ops, fp32 %sweights, fp32 gradients, %s moments\n",
+            mf_precision_text(l->precision), l->precision == MF_PREC_FP32 ? "" : "master ",
+            l->moments_bf16 ? "bf16" : "fp32");
+    fputs("room        ", out);
+    if (s->job.model.experts > 0) {
+        fprintf(out, "%g x the balanced number of routed rows, ", mf_layout_token_headroom(l));
+    }
+    fprintf(out, "%s of memory withheld\n", mf_show_percent(l->reserve).s);
+}
+
 static void print_run(FILE *out, const mf_train_options *o) {
+    unsigned long long seed = o->seed;
     fprintf(out, "weights     ");
     if (o->init != NULL) {
         fprintf(out, "from %s\n", o->init);
     } else {
-        fprintf(out, "from seed %llu\n", (unsigned long long)o->seed);
+        fprintf(out, "from seed %llu\n", seed);
     }
-    fprintf(out, "data        %s, %s\n", o->data, o->shuffle ? "shuffled" : "in order");
+    fprintf(out, "data        %s, ", o->data);
+    if (o->shuffle) {
+        fprintf(out, "shuffled by seed %llu\n", seed);
+    } else {
+        fputs("in order\n", out);
+    }
     if (o->out == NULL) {
         fputs("out         nothing is written (no --out)\n", out);
         return;
@@ -268,9 +321,7 @@ static void print_run(FILE *out, const mf_train_options *o) {
 void mf_train_settings_print(FILE *out, const mf_train_settings *s) {
     const mf_report r = {&s->job.model, &s->job.cluster, &s->job.plan};
     mf_report_print_job(out, &r);
-    fprintf(out, "ranks       %lld CPU process%s%s\n", LL(s->job.plan.layout.gpus),
-            s->job.plan.layout.gpus == 1 ? "" : "es",
-            s->detected ? ", memory as this machine has it" : "");
+    print_ranks(out, s);
     print_run(out, &s->o);
     print_optimizer(out, &s->o);
     const mf_plan_prediction *p = &s->job.plan.prediction;

@@ -8,7 +8,7 @@
 typedef struct mf_train_settings {
     mf_job job;
     bool detected;      /* no --cluster: the machine as it is */
-    char config[4096];  /* the model's config.json; "" when --set changes it */
+    char *config;       /* text of the model's config.json, --set included */
     mf_train_options o; /* borrows from job and argv */
 } mf_train_settings;
 

@@ -1,7 +1,9 @@
 /* model.c - models by shipped name or by path. */
 #include "core/model.h"
 
+#include "core/file.h"
 #include "core/model_reader.h"
+#include "core/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,44 +53,46 @@ static void name_from_path(const char *path, char *name, size_t room) {
     }
 }
 
-mf_status mf_model_load_with(const char *name_or_path, const char *const *overrides, size_t count,
-                             mf_model *out, mf_err *e) {
-    char name[sizeof out->name];
-    mf_json *doc = NULL;
-    mf_status st = MF_OK;
+/* Where a model's config.json lies (*path to be freed) and what to call the model. */
+static mf_status locate(const char *name_or_path, char **path, char *name, size_t name_room,
+                        mf_err *e) {
     struct stat info;
     size_t room = strlen(name_or_path) + strlen(mf_data_dir()) + 32;
-    char *path = malloc(room);
-    if (path == NULL) {
+    *path = malloc(room);
+    if (*path == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    snprintf(path, room, "%s", name_or_path);
+    snprintf(*path, room, "%s", name_or_path);
     bool known = false;
     for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
         known = known || strcmp(name_or_path, shipped[i]) == 0;
     }
     if (known) {
-        snprintf(path, room, "%s/models/%s.json", mf_data_dir(), name_or_path);
-    } else if (stat(name_or_path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        snprintf(path, room, "%s/config.json", name_or_path);
+        snprintf(*path, room, "%s/models/%s.json", mf_data_dir(), name_or_path);
+        snprintf(name, name_room, "%s", name_or_path);
+        return MF_OK;
+    }
+    if (stat(name_or_path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        snprintf(*path, room, "%s/config.json", name_or_path);
     } else if (stat(name_or_path, &info) != 0 && strchr(name_or_path, '/') == NULL) {
         const char *near =
             mf_nearest_word(name_or_path, shipped, sizeof shipped / sizeof shipped[0]);
-        st = mf_err_set(e, MF_USAGE, "unknown model \"%.80s\"%s%s%s", name_or_path,
-                        near != NULL ? "; did you mean \"" : " (no shipped name, and no such file)",
-                        near != NULL ? near : "", near != NULL ? "\"?" : "");
-        goto out;
+        return mf_err_set(e, MF_USAGE, "unknown model \"%.80s\"%s%s%s", name_or_path,
+                          near != NULL ? "; did you mean \""
+                                       : " (no shipped name, and no such file)",
+                          near != NULL ? near : "", near != NULL ? "\"?" : "");
     }
-    if (known) {
-        snprintf(name, sizeof name, "%s", name_or_path);
-    } else {
-        name_from_path(path, name, sizeof name);
-    }
-    st = mf_json_load(path, &doc, e);
-    if (st == MF_OK) {
-        st = mf_model_from_config(doc, name, overrides, count, out, e);
-    }
-out:
+    name_from_path(*path, name, name_room);
+    return MF_OK;
+}
+
+mf_status mf_model_load_with(const char *name_or_path, const char *const *overrides, size_t count,
+                             mf_model *out, mf_err *e) {
+    char name[sizeof out->name], *path = NULL;
+    mf_json *doc = NULL;
+    mf_status st = locate(name_or_path, &path, name, sizeof name, e);
+    st = st == MF_OK ? mf_json_load(path, &doc, e) : st;
+    st = st == MF_OK ? mf_model_from_config(doc, name, overrides, count, out, e) : st;
     mf_json_destroy(doc);
     free(path);
     return st;
@@ -96,4 +100,55 @@ out:
 
 mf_status mf_model_load(const char *name_or_path, mf_model *out, mf_err *e) {
     return mf_model_load_with(name_or_path, NULL, 0, out, e);
+}
+
+static bool same_model(const mf_model *a, const mf_model *b) {
+    mf_plan_model x, y;
+    mf_plan_model_describe(a, &x);
+    mf_plan_model_describe(b, &y);
+    return strcmp(x.fingerprint, y.fingerprint) == 0;
+}
+
+/* The document with its overrides; *model is what it says. */
+static mf_status merge(const mf_json *doc, const char *name, const char *const *overrides,
+                       size_t count, mf_model *model, char **text, size_t *length, mf_err *e) {
+    mf_config c;
+    mf_json_writer w;
+    mf_status st = mf_config_open(&c, doc, overrides, count, e);
+    st = st == MF_OK ? mf_model_read(&c, name, model) : st;
+    if (st == MF_OK) {
+        mf_json_writer_init(&w);
+        mf_config_merge(&c, &w);
+        st = mf_json_writer_finish(&w, text, length, e);
+    }
+    mf_config_close(&c);
+    return st;
+}
+
+mf_status mf_model_config_text(const char *name_or_path, const char *const *overrides, size_t count,
+                               char **text, size_t *length, mf_err *e) {
+    mf_model said, read;
+    char name[sizeof said.name], *path = NULL;
+    mf_json *doc = NULL;
+    *text = NULL;
+    mf_status st = locate(name_or_path, &path, name, sizeof name, e);
+    if (st == MF_OK && count == 0) {
+        st = mf_file_load(path, MF_JSON_MAX_BYTES, text, length, e);
+    } else if (st == MF_OK) {
+        st = mf_json_load(path, &doc, e);
+        st = st == MF_OK ? merge(doc, name, overrides, count, &said, text, length, e) : st;
+        mf_json_destroy(doc);
+        doc = NULL;
+        st = st == MF_OK ? mf_json_parse("config.json", *text, *length, &doc, e) : st;
+        st = st == MF_OK ? mf_model_from_json(doc, name, &read, e) : st;
+        if (st == MF_OK && !same_model(&said, &read)) {
+            st = mf_err_set(e, MF_USAGE,
+                            "%s: no config.json says what --set makes of it: change the file "
+                            "itself, and give it with --model",
+                            path);
+        }
+        mf_json_destroy(doc);
+    }
+    free(path);
+    return st;
 }

@@ -179,6 +179,11 @@ mf_status mf_model_load(const char *name_or_path, mf_model *out, mf_err *e);
 mf_status mf_model_load_with(const char *name_or_path, const char *const *overrides, size_t count,
                              mf_model *out, mf_err *e);
 
+/* The config.json that says what mf_model_load_with reads: the file as it is, or with the overrides
+ * in it. *text is to be freed. Errors: as there; MF_USAGE when no file could say it. */
+mf_status mf_model_config_text(const char *name_or_path, const char *const *overrides, size_t count,
+                               char **text, size_t *length, mf_err *e);
+
 /* Shipped names in alphabetical order; *count entries, static lifetime. */
 const char *const *mf_model_shipped(size_t *count);
 

@@ -114,32 +114,35 @@ static double parameters_bound(const mf_model *m) {
     return ((double)m->layers + (double)m->mtp_layers) * per_layer + 2 * h * (double)m->vocab;
 }
 
-mf_status mf_model_from_config(const mf_json *doc, const char *name, const char *const *overrides,
-                               size_t count, mf_model *out, mf_err *e) {
-    mf_config c;
+mf_status mf_model_read(mf_config *c, const char *name, mf_model *out) {
     mf_model m = {.routed_scaling = 1.0, .n_group = 1, .topk_group = 1};
-    mf_status st = mf_config_open(&c, doc, overrides, count, e);
-    const mf_model_family *f = st == MF_OK ? mf_model_family_find(&c) : NULL;
+    const mf_model_family *f = mf_model_family_find(c);
     if (f == NULL) {
-        st = c.status;
-        goto out;
+        return c->status;
     }
     snprintf(m.name, sizeof m.name, "%s", name);
     snprintf(m.family, sizeof m.family, "%s", f->name);
-    read_common(&c, f, &m);
-    read_attention(&c, f, &m);
+    read_common(c, f, &m);
+    read_attention(c, f, &m);
     if (f->read != NULL) {
-        f->read(&c, &m);
+        f->read(c, &m);
     }
-    mf_model_read_layers(&c, f, &m);
-    if (c.status == MF_OK && parameters_bound(&m) > PARAMETERS_MAX) {
-        c.status = mf_json_fail(c.object, e, "more than %.0e parameters", PARAMETERS_MAX);
+    mf_model_read_layers(c, f, &m);
+    if (c->status == MF_OK && parameters_bound(&m) > PARAMETERS_MAX) {
+        c->status = mf_json_fail(c->object, c->e, "more than %.0e parameters", PARAMETERS_MAX);
     }
-    st = mf_config_check_overrides(&c, f->name);
+    mf_status st = mf_config_check_overrides(c, f->name);
     if (st == MF_OK) {
         *out = m;
     }
-out:
+    return st;
+}
+
+mf_status mf_model_from_config(const mf_json *doc, const char *name, const char *const *overrides,
+                               size_t count, mf_model *out, mf_err *e) {
+    mf_config c;
+    mf_status st = mf_config_open(&c, doc, overrides, count, e);
+    st = st == MF_OK ? mf_model_read(&c, name, out) : st;
     mf_config_close(&c);
     return st;
 }

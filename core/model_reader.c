@@ -107,15 +107,19 @@ typedef struct place {
     const mf_config_override *from; /* NULL: the file */
 } place;
 
-static void touch(mf_config *c, const char *key) {
-    for (size_t i = 0; i < c->touched_count; i++) {
-        if (strcmp(c->touched[i], key) == 0) {
+static void note(const char **list, size_t *count, const char *key) {
+    for (size_t i = 0; i < *count; i++) {
+        if (strcmp(list[i], key) == 0) {
             return;
         }
     }
-    if (c->touched_count < MF_CONFIG_MAX_TOUCHED) {
-        c->touched[c->touched_count++] = key;
+    if (*count < MF_CONFIG_MAX_TOUCHED) {
+        list[(*count)++] = key;
     }
+}
+
+static void touch(mf_config *c, const char *key) {
+    note(c->touched, &c->touched_count, key);
 }
 
 static const mf_config_override *override_of(const mf_config *c, const char *key) {
@@ -140,6 +144,9 @@ static bool find(mf_config *c, const char *const *keys, place *p) {
     for (size_t i = 0; keys[i] != NULL; i++) {
         const mf_config_override *o = override_of(c, keys[i]);
         if (o != NULL) {
+            for (size_t k = 0; keys[k] != NULL; k++) {
+                note(c->hidden, &c->hidden_count, keys[k]);
+            }
             *p = (place){mf_json_root(o->doc), keys[i], o};
             return holds(p->object, keys[i]);
         }

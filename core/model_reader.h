@@ -8,6 +8,7 @@
 #define MF_CORE_MODEL_READER_H
 
 #include "core/json.h"
+#include "core/json_write.h"
 #include "core/model.h"
 #include "core/status.h"
 
@@ -33,6 +34,8 @@ typedef struct mf_config {
     size_t override_count;
     const char *touched[MF_CONFIG_MAX_TOUCHED]; /* keys that were asked for */
     size_t touched_count;
+    const char *hidden[MF_CONFIG_MAX_TOUCHED]; /* spellings that an override stands for */
+    size_t hidden_count;
     mf_status status;
     mf_err *e;
 } mf_config;
@@ -69,5 +72,11 @@ mf_status mf_config_check_overrides(mf_config *c, const char *family);
 /* mf_model_from_json with overrides (core/model_config.c). */
 mf_status mf_model_from_config(const mf_json *doc, const char *name, const char *const *overrides,
                                size_t count, mf_model *out, mf_err *e);
+
+/* What is left of reading once the overrides stand: model *out of an open config. */
+mf_status mf_model_read(mf_config *c, const char *name, mf_model *out);
+
+/* The document with the overrides in it, after mf_model_read (core/model_merge.c). */
+void mf_config_merge(const mf_config *c, mf_json_writer *w);
 
 #endif

@@ -255,7 +255,7 @@ mf_status mf_exec_load(mf_exec *x, const mf_safetensors *from, mf_err *e) {
             continue;
         }
         const mf_st_tensor *t = mf_safetensors_find(from, name);
-        status = t == NULL ? mf_err_set(e, MF_INPUT, "the checkpoint holds no tensor \"%s\"", name)
+        status = t == NULL ? mf_safetensors_missing(from, name, "", e)
                            : mf_st_read(t, 0, x->p->model.experts, 0, 1, x->positions[i].correction,
                                         1, e);
     }

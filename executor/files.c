@@ -148,15 +148,3 @@ mf_status mf_file_read(const char *path, size_t most, unsigned char **bytes, siz
     (*bytes)[*size] = '\0';
     return MF_OK;
 }
-
-mf_status mf_file_copy(const char *from, const char *to, mf_err *e) {
-    unsigned char *bytes;
-    size_t size;
-    int64_t file_B;
-    mf_status status = mf_file_read(from, SIZE_MAX, &bytes, &size, &file_B, e);
-    if (status == MF_OK) {
-        status = mf_file_write(to, bytes, size, e);
-        free(bytes);
-    }
-    return status;
-}

@@ -16,8 +16,6 @@ mf_status mf_folder_sync(const char *path, mf_err *e);
 
 /* Writes a file through a temporary beside it: synced, then renamed. Errors: MF_IO. */
 mf_status mf_file_write(const char *path, const void *bytes, size_t size, mf_err *e);
-/* Copies a file the same way. Errors: MF_INPUT for the source, MF_IO. */
-mf_status mf_file_copy(const char *from, const char *to, mf_err *e);
 /* Reads up to `most` bytes of a file; *bytes is to be freed; the file's whole size may be larger.
  * Errors: MF_IO. */
 mf_status mf_file_read(const char *path, size_t most, unsigned char **bytes, size_t *size,

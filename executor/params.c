@@ -425,6 +425,13 @@ static mf_status read_slices(const mf_model *m, const mf_param *q, const mf_st_t
     return MF_OK;
 }
 
+static mf_status missing(const mf_program *p, const mf_param *q, const mf_safetensors *from,
+                         const char *name, mf_err *e) {
+    bool mtp = mf_position_kind_of(&p->model, q->position) == MF_POS_MTP;
+    const char *remedy = mtp ? "; --set num_nextn_predict_layers=0 trains without MTP" : "";
+    return mf_safetensors_missing(from, name, remedy, e);
+}
+
 mf_status mf_params_load(const mf_params *list, const mf_program *p, const mf_rank_coords *c,
                          const mf_safetensors *from, float *dense, float *expert_half, mf_err *e) {
     shape_check check = {.from = from};
@@ -446,7 +453,7 @@ mf_status mf_params_load(const mf_params *list, const mf_program *p, const mf_ra
         for (; mf_param_piece_at(p, c, q, i, &piece); i++) {
             const mf_st_tensor *t = mf_safetensors_find(from, piece.name);
             if (t == NULL) {
-                return mf_err_set(e, MF_INPUT, "the checkpoint holds no tensor \"%s\"", piece.name);
+                return missing(p, q, from, piece.name, e);
             }
             if (piece.slice > 0) {
                 mf_status status = read_slices(&p->model, q, t, &piece, to, e);

@@ -469,6 +469,16 @@ mf_status mf_safetensors_open(const char *path, mf_safetensors **out, mf_err *e)
     return hand_over(s, status, out);
 }
 
+mf_status mf_safetensors_missing(const mf_safetensors *s, const char *name, const char *remedy,
+                                 mf_err *e) {
+    char more[48] = "";
+    if (s->nfiles > 1) {
+        snprintf(more, sizeof more, " and %zu more files", s->nfiles - 1);
+    }
+    return mf_err_set(e, MF_INPUT, "%s%s: no tensor \"%s\"%s", s->files[0].path, more, name,
+                      remedy);
+}
+
 /* --- values ------------------------------------------------------------------------------------
  */
 

@@ -67,6 +67,11 @@ const mf_st_tensor *mf_safetensors_at(const mf_safetensors *s, size_t index);
 /* By exact name; NULL when absent. */
 const mf_st_tensor *mf_safetensors_find(const mf_safetensors *s, const char *name);
 
+/* Says that the set should hold a tensor which it does not, and what to do about it (remedy, after
+ * the name; ""); returns MF_INPUT. */
+mf_status mf_safetensors_missing(const mf_safetensors *s, const char *name, const char *remedy,
+                                 mf_err *e);
+
 /* Looks at the bytes of tensors first, first + step, first + 2 step, ... in order of name: their
  * checksum where the file holds one, and that every element of a float type is finite. Errors:
  * MF_INPUT naming file, tensor and offset. */

@@ -420,7 +420,7 @@ static mf_status export_weights(const run *r, mf_err *e) {
     s = s == MF_OK ? mf_checkpoint_export(c, &r->model, folder, SHARD_B, e) : s;
     if (s == MF_OK && r->o->config != NULL &&
         mf_path_join(config, sizeof config, folder, "config.json", NULL)) {
-        s = mf_file_copy(r->o->config, config, e);
+        s = mf_file_write(config, r->o->config, strlen(r->o->config), e);
     }
     mf_checkpoint_close(c);
     return s;

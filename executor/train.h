@@ -51,7 +51,7 @@ typedef struct mf_train_options {
     bool resume;        /* from the newest checkpoint of `out`, when there is one */
     int64_t save_every; /* steps; 0: only at the end */
     int keep;           /* newest checkpoints that stay; 0: all */
-    const char *config; /* config.json that goes beside exported weights; NULL: none */
+    const char *config; /* text of the config.json that goes beside exported weights; NULL: none */
 
     const volatile int *cancel; /* non-zero on any rank: save, end with MF_INTERRUPTED; NULL */
     /* Called on world rank 0 before the first step and after each step; NULL: none. A non-zero

@@ -201,6 +201,35 @@ static void experts_of_one_tensor_pass_through_checkpoints_and_folders(void **st
     assert_int_equal(system(command), 0);
 }
 
+/* What a run writes as hf/ is a folder like the one it began with: config.json says what --set has
+ * made of the model, and the weights go in and out bit by bit under any layout. */
+static void a_folder_that_came_out_goes_in_by_itself(void **state) {
+    (void)state;
+    static const struct {
+        const char *from, *set, *fold;
+    } runs[] = {
+        {"deepseek_v3", "--set num_nextn_predict_layers=0", "--gpus 4 --tp 2 --ep 2 --etp 2"},
+        {"qwen2_moe", "--set rope_theta=20000", "--gpus 4 --pp 2 --ep 2 --zero 3"},
+    };
+    char command[2300];
+    for (int i = 0; i < 2; i++) {
+        snprintf(command, sizeof command,
+                 "at=%s; export ASAN_OPTIONS=detect_leaks=0; "
+                 "run() { %s train --data /usr/share/common-licenses/GPL-3 --global-batch 4 "
+                 "--seq 32 --steps 0 \"$@\" >>$at/folder.log 2>&1; }; "
+                 "run --init tests/data/hf/%s %s %s --out $at/in%d && "
+                 "run --init $at/in%d/hf --out $at/again%d && "
+                 "cmp $at/in%d/hf/model.safetensors $at/again%d/hf/model.safetensors && "
+                 "cmp $at/in%d/hf/config.json $at/again%d/config.json",
+                 scratch, binary, runs[i].from, runs[i].set, several_ranks ? runs[i].fold : "", i,
+                 i, i, i, i, i, i);
+        if (system(command) != 0) {
+            show_log("folder");
+            fail_msg("%s", runs[i].from);
+        }
+    }
+}
+
 /* Runs `moefold compare` on a run; its output goes to OUT.log. */
 static int compare(const char *out, const char *more) {
     char command[4096];
@@ -316,6 +345,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_cut),
         cmocka_unit_test(a_run_goes_on_under_another_layout),
         cmocka_unit_test(experts_of_one_tensor_pass_through_checkpoints_and_folders),
+        cmocka_unit_test(a_folder_that_came_out_goes_in_by_itself),
         cmocka_unit_test(bf16_and_sharded_runs_resume_as_if_they_were_not_cut),
         cmocka_unit_test(what_a_run_measured_stands_beside_what_was_predicted),
         cmocka_unit_test(a_launcher_of_ones_own_gives_the_ranks),

@@ -1,7 +1,7 @@
 # train and compare: what is printed, and every way to ask for what cannot be.
 . "${0%/*}/../driver.sh"
 job="train --init tests/data/hf/mixtral --data tests/data/hf/mixtral/config.json --global-batch 2 --seq 16"
-heads='^(mixtral|layout|ranks|weights|data|out|optimizer|rate|balance|predicted|arena|stream|resumed|mean)'
+heads='^(mixtral|layout|ranks|stages|types|room|weights|data|out|optimizer|rate|balance|predicted|arena|stream|resumed|mean)'
 mf_lines "$heads" $job --steps 2 --shuffle off --lr 1e-3 --save-every 1 --keep 1 --out "$work/run"
 mf_lines '^[]{}["]|^ "|^ }|^! resumed' $job --steps 3 --shuffle off --resume --out "$work/run" --json
 mf_lines '^op by op' compare --run "$work/run" --tolerance 0.01%
@@ -21,6 +21,17 @@ mf_lines '^!' train --init tests/data/hf/mixtral --data /nowhere/text --global-b
 mf_lines '^!' train --model tests/data/hf/llama --init tests/data/hf/mixtral --data README.md --global-batch 2 --seq 16 --steps 1
 mf_lines '^!' train --init tests/data/hf/mixtral --data README.md --global-batch 2 --seq 16 --steps 1 --dtype bf16 --grad-dtype bf16
 mf_lines '^!' train --model mixtral-8x7b --data README.md --global-batch 2 --seq 16 --steps 1 # more than any host has
+small="--global-batch 2 --seq 16 --steps 1"
+mf_lines '^!' $job --steps 1 --adam-beta1 1
+mf_lines '^!' $job --steps 1 --adam-eps 0
+mf_lines '^!' $job --steps 1 --lr 1e-3 --lr-min 2e-3
+mf_lines '^!' $job --steps 1 --aux-loss none --aux-coef 0.1
+mf_lines '^!' $job --steps 1 --aux-loss sequence --set router_aux_loss_coef=0
+mf_lines '^!' $job --steps 1 --bias-rate 0.1
+mf_lines '^!' train --init tests/data/hf/llama --data README.md $small --z-coef 0.1
+mf_lines '^!' train --init tests/data/hf/deepseek_v3 --data README.md $small
+mf_lines '^!' $job --steps 1 --cluster h100
+mf_lines '^!' $job --steps 1 --fp8-attention
 mf compare
 mf compare --run /nowhere
 # a checkpoint that lost a bit is named, and not used
