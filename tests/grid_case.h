@@ -16,23 +16,37 @@ typedef struct grid_model {
     const char *name, *config;
     double capacity; /* factor; 0: dropless */
     const char *override[GRID_OVERRIDES];
-    bool padded; /* to the capacity */
+    bool padded;  /* to the capacity */
+    bool starved; /* two experts of every layer that no token takes */
 } grid_model;
 
 /* Grouped-query attention with biases and a gated shared expert; latent attention with sigmoid
  * routing, a dense first layer and two MTP depths; QK norms with tied tables; plain; the
- * same with a capacity that drops tokens, and with rows padded to it; dense. Auxiliary losses are
+ * same with a capacity that drops tokens, and with rows padded to it; dense; experts that no token
+ * ever takes. Auxiliary losses are
  * those of single samples, which no layout may change. */
 static const grid_model grid_models[] = {
-    {"qwen2_moe", "qwen2_moe", 0, {"vocab_size=64"}, false},
-    {"deepseek_v3", "deepseek_v3", 0, {"vocab_size=64", "num_nextn_predict_layers=2"}, false},
-    {"qwen3_moe tied", "qwen3_moe", 0, {"vocab_size=64", "tie_word_embeddings=true"}, false},
-    {"mixtral", "mixtral", 0, {"vocab_size=61"}, false},
-    {"mixtral dropping", "mixtral", 1.0, {"vocab_size=64"}, false},
-    {"mixtral padded", "mixtral", 0.9, {"vocab_size=64", "rms_norm_eps=1e-4"}, true},
-    {"llama", "llama", 0, {"vocab_size=64", "num_hidden_layers=6"}, false},
+    {"qwen2_moe", "qwen2_moe", 0, {"vocab_size=64"}, false, false},
+    {"deepseek_v3",
+     "deepseek_v3",
+     0,
+     {"vocab_size=64", "num_nextn_predict_layers=2"},
+     false,
+     false},
+    {"qwen3_moe tied", "qwen3_moe", 0, {"vocab_size=64", "tie_word_embeddings=true"}, false, false},
+    {"mixtral", "mixtral", 0, {"vocab_size=61"}, false, false},
+    {"mixtral dropping", "mixtral", 1.0, {"vocab_size=64"}, false, false},
+    {"mixtral padded", "mixtral", 0.9, {"vocab_size=64", "rms_norm_eps=1e-4"}, true, false},
+    {"llama", "llama", 0, {"vocab_size=64", "num_hidden_layers=6"}, false, false},
+    {"deepseek_v3 starved",
+     "deepseek_v3",
+     0,
+     {"vocab_size=64", "num_nextn_predict_layers=0"},
+     false,
+     true},
 };
 enum { GRID_MODELS = sizeof grid_models / sizeof grid_models[0] };
+enum { GRID_BIASES = 256 }; /* positions times experts, at most */
 
 typedef struct grid_case {
     mf_model model;
@@ -85,6 +99,16 @@ static inline void grid_options(mf_exec_options *o) {
     o->aux_coef = 0.05;
 }
 
+/* Selection bias that no score makes good, for the second expert and the last. */
+static inline void grid_starve(grid_case *g) {
+    for (int i = 0; i < g->assignment.positions; i++) {
+        float *bias = mf_exec_correction_bias(g->exec, i);
+        if (bias != NULL) {
+            bias[1] = bias[g->model.experts - 1] = -100.0f;
+        }
+    }
+}
+
 static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_layout *l,
                                   const mf_exec_options *o, mf_err *e) {
     memset(g, 0, sizeof *g);
@@ -110,6 +134,9 @@ static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_la
     if (s == MF_OK) {
         mf_rank_coords at = mf_layout_coords(&g->layout, mf_comm_rank(g->comm));
         mf_train_init_weights(g->exec, g->program, &at, 17);
+        if (m->starved) {
+            grid_starve(g);
+        }
     }
     return s;
 }
@@ -136,6 +163,8 @@ typedef struct grid_reference {
     double lm_loss[GRID_STEPS], mtp_loss[GRID_STEPS], aux_loss[GRID_STEPS], norm[GRID_STEPS];
     double nearest; /* least distance between what was chosen or kept and what was not: rounding in
                        another order must not bridge it */
+    double idle;    /* experts, summed over layers, that no token took in the first step */
+    float bias[GRID_BIASES]; /* of the routers after the last step, by position and expert */
     int count;
     grid_tensor *tensor;
 } grid_reference;
@@ -196,6 +225,25 @@ static inline void grid_watch_ties(void *user, const mf_exec_op *op) {
     grid_find_ties(op, user);
 }
 
+/* Correction biases, which every rank of a stage holds, beside those of the reference: how many
+ * differ in any bit. Keeps them instead where `keep`. */
+static inline int grid_biases(grid_case *g, grid_reference *ref, bool keep) {
+    int differ = 0;
+    int64_t experts = g->model.experts;
+    for (int i = 0; i < g->assignment.positions; i++) {
+        const float *bias = mf_exec_correction_bias(g->exec, i);
+        for (int64_t k = 0; k < experts && bias != NULL; k++) {
+            float *own = &ref->bias[i * experts + k];
+            if (i * experts + k >= GRID_BIASES) {
+                return 1;
+            }
+            *own = keep ? bias[k] : *own;
+            differ += *own != bias[k];
+        }
+    }
+    return differ;
+}
+
 static inline double grid_norm(const float *x, int64_t count) {
     double sum = 0.0;
     for (int64_t i = 0; i < count; i++) {
@@ -238,6 +286,18 @@ static inline void grid_keep(grid_case *g, grid_reference *ref, bool gradient) {
     ref->count = n;
 }
 
+static inline mf_status grid_count_idle(grid_case *g, double *idle, mf_err *e) {
+    int64_t experts = g->model.experts, n = g->assignment.positions * experts;
+    double *counts = calloc((size_t)n + 1, sizeof *counts);
+    mf_status s = experts > 0 ? mf_exec_expert_load(g->exec, counts, e) : MF_OK;
+    for (int64_t i = 0; i < n; i++) {
+        const bool routes = mf_exec_correction_bias(g->exec, (int)(i / experts)) != NULL;
+        *idle += routes && !(counts[i] > 0.0);
+    }
+    free(counts);
+    return s;
+}
+
 /* Runs on a layout of one rank. */
 static inline mf_status grid_reference_make(const grid_model *m, grid_reference *ref, mf_err *e) {
     grid_case g;
@@ -259,10 +319,12 @@ static inline mf_status grid_reference_make(const grid_model *m, grid_reference 
         ref->norm[g.step] = r.grad_norm;
         if (g.step == 0 && s == MF_OK) {
             grid_keep(&g, ref, true);
+            s = grid_count_idle(&g, &ref->idle, e);
         }
     }
     if (s == MF_OK) {
         grid_keep(&g, ref, false);
+        s = grid_biases(&g, ref, true) == 0 ? MF_OK : mf_err_set(e, MF_INTERNAL, "more biases");
     }
     grid_close(&g);
     return s;
@@ -311,11 +373,34 @@ static inline const grid_tensor *grid_find(const grid_reference *ref, const char
     return NULL;
 }
 
+/* What all ranks hold of the reference's tensors, and how far off it is. */
+typedef struct grid_sums {
+    double *difference, *held; /* [tensors] squares of differences; elements, copies included */
+    float *seen;               /* [elements of all tensors] 1: some rank holds it */
+    int64_t *first;            /* [tensors + 1] into seen */
+} grid_sums;
+
+static inline void grid_sums_init(grid_sums *s, const grid_reference *ref) {
+    size_t n = (size_t)ref->count + 1;
+    *s = (grid_sums){.difference = calloc(2 * n, sizeof(double)), .first = calloc(n, 8)};
+    s->held = s->difference + n;
+    for (int i = 0; i < ref->count; i++) {
+        s->first[i + 1] = s->first[i] + ref->tensor[i].rows * ref->tensor[i].cols;
+    }
+    s->seen = calloc((size_t)s->first[ref->count] + 1, sizeof *s->seen);
+}
+
+static inline void grid_sums_clear(grid_sums *s) {
+    free(s->difference);
+    free(s->first);
+    free(s->seen);
+}
+
 /* Relative error of elements [first, first + count) of a parameter, against its pieces of the
- * reference; values[0] is element `first`. */
+ * reference; values[0] is element `first`. Adds them to the sums. */
 static inline double grid_error(const grid_case *g, const grid_reference *ref, const mf_param *q,
                                 bool gradient, const float *values, int64_t first, int64_t count,
-                                char worst[200]) {
+                                grid_sums *sums, char worst[200]) {
     mf_rank_coords at = mf_layout_coords(&g->layout, mf_comm_rank(g->comm));
     mf_param_piece p;
     double most = 0.0;
@@ -327,10 +412,16 @@ static inline double grid_error(const grid_case *g, const grid_reference *ref, c
                 int64_t i = (p.at_row + r) * q->cols + p.at_col + c - first;
                 if (i >= 0 && i < count) {
                     const float *want = gradient ? t->gradient : t->weight;
-                    double d = (double)values[i] - (double)want[(p.row + r) * t->cols + p.col + c];
+                    int64_t element = (p.row + r) * t->cols + p.col + c;
+                    double d = (double)values[i] - (double)want[element];
                     difference += d * d;
+                    sums->held[t - ref->tensor] += 1.0;
+                    sums->seen[sums->first[t - ref->tensor] + element] = 1.0f;
                 }
             }
+        }
+        if (t != NULL) {
+            sums->difference[t - ref->tensor] += difference;
         }
         double norm = t == NULL ? 0.0 : gradient ? t->gradient_norm : t->weight_norm;
         double error =
@@ -338,6 +429,34 @@ static inline double grid_error(const grid_case *g, const grid_reference *ref, c
         if (error > most) {
             most = error;
             snprintf(worst, 200, "%s of %s", gradient ? "gradient" : "weight", p.name);
+        }
+    }
+    return most;
+}
+
+/* Largest relative error of whole tensors, put together from all ranks; of copies the mean square.
+ * INFINITY where no rank holds an element. Collective. */
+static inline double grid_sums_error(const grid_case *g, const grid_reference *ref, grid_sums *s,
+                                     bool gradient, char worst[200]) {
+    double most = 0.0;
+    int64_t n = 2 * ((int64_t)ref->count + 1), elements = s->first[ref->count];
+    if (mf_comm_all_reduce(g->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_SUM, s->difference, n,
+                           NULL) != MF_OK ||
+        mf_comm_all_reduce(g->comm, MF_GROUP_WORLD, MF_COMM_F32, MF_COMM_MAX, s->seen, elements,
+                           NULL) != MF_OK) {
+        return (double)INFINITY;
+    }
+    for (int i = 0; i < ref->count; i++) {
+        const grid_tensor *t = &ref->tensor[i];
+        double size = (double)(t->rows * t->cols), copies = s->held[i] / size;
+        double norm = gradient ? t->gradient_norm : t->weight_norm;
+        double error = sqrt(s->difference[i] / copies) / (norm + 1e-30);
+        for (int64_t k = s->first[i]; k < s->first[i + 1]; k++) {
+            error = s->seen[k] > 0.0f ? error : (double)INFINITY;
+        }
+        if (!(error <= most)) {
+            most = isnan(error) ? (double)INFINITY : error;
+            snprintf(worst, 200, "%s of all of %s", gradient ? "gradient" : "weight", t->name);
         }
     }
     return most;

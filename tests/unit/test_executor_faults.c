@@ -405,7 +405,7 @@ static int child(int ranks, const char *references) {
     static grid_reference ref[GRID_MODELS];
     int64_t rank = 0, size = 1;
     mf_err e = {.text = ""};
-    mf_cost *cost = grid_cost(&e);
+    mf_cost *cost = account_cost(&e);
     int failed = 0;
     if (cost == NULL || !grid_references_read(references, ref) ||
         mf_comm_start(&rank, &size, &e) != MF_OK || size != ranks) {

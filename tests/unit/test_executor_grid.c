@@ -26,7 +26,7 @@ static const grid_model *draw(rng *r, int ranks, mf_layout *l) {
                                          MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT,
                                          MF_RECOMPUTE_EXPERTS | MF_RECOMPUTE_SHARED_EXPERT |
                                              MF_RECOMPUTE_MLP | MF_RECOMPUTE_MLA_UP_PROJ};
-    static const uint8_t overlap[] = {0, 0, MF_OVERLAP_TP, MF_OVERLAP_EP,
+    static const uint8_t overlap[] = {0, 0, MF_OVERLAP_TP, MF_OVERLAP_EP | MF_OVERLAP_CP,
                                       MF_OVERLAP_DP | MF_OVERLAP_PP};
     static const uint16_t offload[] = {0, 0, 0, MF_OFFLOAD_INPUT | MF_OFFLOAD_QKV,
                                        MF_OFFLOAD_ATTN_OUT | MF_OFFLOAD_EXPERT_IN |
@@ -88,7 +88,7 @@ static int child(int ranks, const char *references, int only) {
     static grid_reference ref[GRID_MODELS];
     int64_t rank = 0, size = 1;
     mf_err e = {.text = ""};
-    mf_cost *cost = grid_cost(&e);
+    mf_cost *cost = account_cost(&e);
     if (cost == NULL || !grid_references_read(references, ref) ||
         mf_comm_start(&rank, &size, &e) != MF_OK || size != ranks) {
         printf("ranks: %lld of %d: %s\n", (long long)size, ranks, e.text);
@@ -134,59 +134,148 @@ static int child(int ranks, const char *references, int only) {
     return failed > 0;
 }
 
-/* Layouts of the grid in which each technique does something. */
-static void the_grid_uses_every_technique(void **state) {
-    enum {
-        ZERO = 0,
-        EXPERT_ZERO = 4,
-        SCHEDULE = 8,
-        DISPATCHER = 14,
-        CP = 17,
-        OTHERS = 21,
-        ALL = 32
+/* --- what the grid covers ------------------------------------------------------------------------
+ */
+
+typedef struct technique {
+    const char *name;
+    bool used; /* by the layout at hand: it does something there */
+} technique;
+
+enum { TECHNIQUES = 80 };
+
+/* Every technique and degree, in the same order whatever the layout. */
+static int techniques_of(const mf_layout *l, const mf_model *m, const grid_model *g,
+                         technique out[TECHNIQUES]) {
+    const bool moe = m->experts > 0, stages = l->pp > 1, mla = m->attn == MF_ATTN_MLA;
+    const unsigned again = l->memory.recompute;
+    const bool dense_grid_differs = l->tp != l->etp || l->cp * l->dp != l->ep * l->edp;
+    const technique all[] = {
+        {"TP 2", l->tp == 2},
+        {"TP 4", l->tp == 4},
+        {"TP over the KV heads", m->kv_heads < l->tp && !mla},
+        {"CP 2", l->cp == 2},
+        {"CP 4", l->cp == 4},
+        {"CP 8", l->cp == 8},
+        {"DP 2", l->dp == 2},
+        {"DP 4", l->dp == 4},
+        {"PP 2", l->pp == 2},
+        {"PP 4", l->pp == 4},
+        {"VPP 2", l->vpp == 2 && stages},
+        {"EP 2", l->ep == 2},
+        {"EP 4", l->ep == 4},
+        {"EP 8", l->ep == 8},
+        {"ETP 2", l->etp == 2},
+        {"ETP 4", l->etp == 4},
+        {"ETP beside TP", l->etp > 1 && l->tp > 1},
+        {"EP with ETP", l->ep > 1 && l->etp > 1},
+        {"EDP", l->edp > 1 && l->ep > 1},
+        {"EP over TP and CP", l->ep > 1 && l->tp > 1 && l->cp > 1},
+        {"grids that differ", moe && dense_grid_differs},
+        {"accumulation", l->micro_batches > 1 && !stages},
+        {"ZeRO 0", l->zero == 0 && l->dp * l->cp > 1},
+        {"ZeRO 1", l->zero == 1 && l->dp * l->cp > 1},
+        {"ZeRO 2", l->zero == 2 && l->dp * l->cp > 1},
+        {"ZeRO 3", l->zero == 3 && l->dp * l->cp > 1},
+        {"expert ZeRO 0", l->expert_zero == 0 && l->edp > 1 && moe},
+        {"expert ZeRO 1", l->expert_zero == 1 && l->edp > 1 && moe},
+        {"expert ZeRO 2", l->expert_zero == 2 && l->edp > 1 && moe},
+        {"expert ZeRO 3", l->expert_zero == 3 && l->edp > 1 && moe},
+        {"ring", l->cp_type == MF_CP_RING && l->cp > 1},
+        {"allgather CP", l->cp_type == MF_CP_ALLGATHER && l->cp > 1},
+        {"alltoall CP", l->cp_type == MF_CP_ALLTOALL && l->cp > 1},
+        {"hierarchical CP", l->cp_type == MF_CP_HIERARCHICAL && l->cp > 2},
+        {"allgather dispatcher", l->dispatcher == MF_DISPATCH_ALLGATHER && l->ep > 1},
+        {"alltoall dispatcher", l->dispatcher == MF_DISPATCH_ALLTOALL && l->ep > 1},
+        {"fused dispatcher", l->dispatcher == MF_DISPATCH_FUSED && l->ep > 1},
+        {"recompute layer", (again & MF_RECOMPUTE_LAYER) != 0},
+        {"recompute core_attn", (again & MF_RECOMPUTE_CORE_ATTN) != 0},
+        {"recompute moe", (again & MF_RECOMPUTE_MOE) != 0 && moe},
+        {"recompute norm", (again & MF_RECOMPUTE_NORM) != 0},
+        {"recompute act", (again & MF_RECOMPUTE_ACT) != 0},
+        {"recompute experts", (again & MF_RECOMPUTE_EXPERTS) != 0 && moe},
+        {"recompute shared_expert", (again & MF_RECOMPUTE_SHARED_EXPERT) && m->shared_ffn > 0},
+        {"recompute mla_up_proj", (again & MF_RECOMPUTE_MLA_UP_PROJ) != 0 && mla},
+        {"recompute mlp", (again & MF_RECOMPUTE_MLP) != 0 && m->ffn > 0},
+        {"offload of activations", l->memory.offload != 0},
+        {"offload of states", l->offload_optimizer > 0},
+        {"TP overlap", l->tp > 1 && (l->overlap & MF_OVERLAP_TP) != 0},
+        {"EP overlap", l->ep > 1 && (l->overlap & MF_OVERLAP_EP) != 0},
+        {"CP overlap", l->cp > 1 && (l->overlap & MF_OVERLAP_CP) != 0},
+        {"PP overlap", stages && (l->overlap & MF_OVERLAP_PP) != 0},
+        {"DP overlap", l->gpus > 1 && (l->overlap & MF_OVERLAP_DP) != 0},
+        {"dropping", g->capacity > 0 && l->gpus > 1},
+        {"dropping, EP", g->capacity > 0 && l->ep > 1},
+        {"dropping, CP or TP", g->capacity > 0 && l->tp * l->cp > 1},
+        {"dropping again", g->capacity > 0 && (again & (MF_RECOMPUTE_LAYER | MF_RECOMPUTE_MOE))},
+        {"padding, EP", g->padded && l->ep > 1},
+        {"idle experts, EP", g->starved && l->ep > 1},
+        {"tied over stages", m->tied_embeddings && stages},
+        {"MTP over stages", m->mtp_layers > 0 && stages},
     };
-    static const char *const others[] = {"TP over the KV heads", "ETP",       "ETP within TP",
-                                         "recomputation",        "offload",   "TP overlap",
-                                         "EP overlap",           "DP overlap"};
-    int used[ALL] = {0}, total = 0;
+    int n = sizeof all / sizeof all[0];
+    memcpy(out, all, sizeof all);
+    for (int k = 0; k < MF_SCHED_COUNT; k++) {
+        out[n++] =
+            (technique){mf_schedule_text((mf_schedule_kind)k),
+                        l->schedule == (mf_schedule_kind)k && stages && l->micro_batches > 1};
+    }
+    return n;
+}
+
+/* The layout in words, without what does nothing in it. */
+static void describe_what_matters(const mf_layout *l, const grid_model *g, const mf_model *m,
+                                  char *out, size_t size) {
+    mf_layout plain = *l;
+    if (l->ep == 1) {
+        plain.dispatcher = MF_DISPATCH_FUSED;
+    }
+    plain.cp_type = l->cp == 1 ? MF_CP_RING : l->cp_type;
+    plain.zero = l->dp * l->cp == 1 ? 0 : l->zero;
+    plain.expert_zero = l->edp == 1 || m->experts == 0 ? 0 : l->expert_zero;
+    plain.overlap = l->gpus == 1 ? 0 : l->overlap;
+    if (l->pp == 1 && l->schedule <= MF_SCHED_1F1B) {
+        plain.schedule = MF_SCHED_GPIPE;
+    }
+    describe(&plain, g, out, size);
+}
+
+static void the_grid_uses_every_technique(void **state) {
+    enum { MOST = 512 };
+    static char seen[MOST][320];
+    technique t[TECHNIQUES];
+    int used[TECHNIQUES] = {0}, layouts = 0, distinct = 0, n = 0;
     (void)state;
     for (size_t k = 0; k < sizeof grids / sizeof grids[0]; k++) {
         rng r = seed_of(grids[k].ranks);
-        for (int i = 0; i < grids[k].cases; i++, total++) {
+        for (int i = 0; i < grids[k].cases; i++, layouts++) {
             mf_layout l;
             mf_model m;
-            assert_ok(grid_model_load(draw(&r, grids[k].ranks, &l), &m, NULL));
-            used[ZERO + l.zero] += l.dp * l.cp > 1;
-            used[EXPERT_ZERO + l.expert_zero] += l.edp > 1 && m.experts > 0;
-            used[SCHEDULE + l.schedule] += l.pp > 1 && l.micro_batches > 1;
-            used[DISPATCHER + l.dispatcher] += l.ep > 1;
-            used[CP + l.cp_type] += l.cp > (l.cp_type == MF_CP_HIERARCHICAL ? 2 : 1);
-            const bool other[] = {m.kv_heads<l.tp, l.etp> 1,
-                                  l.etp > 1 && l.tp > 1,
-                                  l.memory.recompute != 0,
-                                  l.memory.offload != 0,
-                                  l.tp > 1 && (l.overlap & MF_OVERLAP_TP) != 0,
-                                  l.ep > 1 && (l.overlap & MF_OVERLAP_EP) != 0,
-                                  l.gpus > 1 && (l.overlap & MF_OVERLAP_DP) != 0};
-            for (size_t o = 0; o < sizeof other / sizeof other[0]; o++) {
-                used[OTHERS + o] += other[o];
+            const grid_model *g = draw(&r, grids[k].ranks, &l);
+            assert_ok(grid_model_load(g, &m, NULL));
+            n = techniques_of(&l, &m, g, t);
+            assert_true(n <= TECHNIQUES && distinct < MOST);
+            for (int j = 0; j < n; j++) {
+                used[j] += t[j].used;
             }
+            describe_what_matters(&l, g, &m, seen[distinct], sizeof seen[0]);
+            bool known = false;
+            for (int j = 0; j < distinct; j++) {
+                known = known || strcmp(seen[j], seen[distinct]) == 0;
+            }
+            distinct += !known;
         }
     }
-    printf("%d layouts; ZeRO %d %d %d %d, expert ZeRO %d %d %d %d", total, used[0], used[1],
-           used[2], used[3], used[4], used[5], used[6], used[7]);
-    for (int i = SCHEDULE; i < OTHERS + 8; i++) {
-        printf(", %s %d",
-               i < DISPATCHER ? mf_schedule_text((mf_schedule_kind)(i - SCHEDULE))
-               : i < CP       ? mf_dispatcher_text((mf_dispatcher)(i - DISPATCHER))
-               : i < OTHERS   ? mf_cp_type_text((mf_cp_type)(i - CP))
-                              : others[i - OTHERS],
-               used[i]);
+    printf("%d layouts, %d that differ;", layouts, distinct);
+    for (int j = 0; j < n; j++) {
+        printf(" %s %d,", t[j].name, used[j]);
     }
     printf("\n");
-    assert_true(total >= 150);
-    for (int i = 0; i < OTHERS + 8 && getenv("MF_SEED") == NULL; i++) {
-        assert_true(used[i] > 0);
+    assert_true(distinct >= 150);
+    for (int j = 0; j < n && getenv("MF_SEED") == NULL; j++) {
+        if (used[j] == 0) {
+            fail_msg("no layout uses %s", t[j].name);
+        }
     }
 }
 
