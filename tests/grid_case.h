@@ -109,8 +109,10 @@ static inline void grid_starve(grid_case *g) {
     }
 }
 
+/* `change`, where it is not NULL, sees the program before an executor is made for it. */
 static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_layout *l,
-                                  const mf_exec_options *o, mf_err *e) {
+                                  const mf_exec_options *o, void (*change)(grid_case *g),
+                                  mf_err *e) {
     memset(g, 0, sizeof *g);
     g->layout = *l;
     mf_status s = grid_model_load(m, &g->model, e);
@@ -128,6 +130,9 @@ static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_la
             : s;
     s = s == MF_OK ? mf_schedule_create(&g->layout, &g->schedule, e) : s;
     s = s == MF_OK ? mf_comm_create(&g->layout, &g->comm, e) : s;
+    if (s == MF_OK && change != NULL) {
+        change(g);
+    }
     s = s == MF_OK ? mf_exec_create(g->program, g->schedule, g->comm, mf_exec_backend_cpu(), o,
                                     &g->exec, e)
                    : s;
@@ -308,7 +313,7 @@ static inline mf_status grid_reference_make(const grid_model *m, grid_reference 
     *ref = (grid_reference){.nearest = 1.0};
     o.after_op = grid_watch_ties;
     o.user = &ref->nearest;
-    mf_status s = grid_open(&g, m, &l, &o, e);
+    mf_status s = grid_open(&g, m, &l, &o, NULL, e);
     const mf_exec_batch batch = {grid_sample, &g};
     for (g.step = 0; g.step < GRID_STEPS && s == MF_OK; g.step++) {
         mf_exec_result r;

@@ -18,9 +18,11 @@
 /* A mistake planted on purpose: an op left out, or data changed around one. */
 typedef struct grid_fault {
     const char *name;
-    const char *skips; /* name of the op left out; NULL: none */
+    const char *skips;   /* name of the op left out; NULL: none */
+    unsigned skips_pass; /* in this pass alone; 0: in all */
     void (*before)(grid_case *g, const mf_exec_op *op);
     void (*after)(grid_case *g, const mf_exec_op *op);
+    void (*change)(grid_case *g); /* of the program, before an executor is made for it */
 } grid_fault;
 
 typedef struct grid_run_case {
@@ -52,7 +54,9 @@ static inline void grid_mark(grid_watch *w, const mf_op *op) {
 
 static inline bool grid_skips(void *user, const mf_op *op) {
     const grid_watch *w = user;
-    return w->fault != NULL && w->fault->skips != NULL && strcmp(w->fault->skips, op->name) == 0;
+    const grid_fault *f = w->fault;
+    return f != NULL && f->skips != NULL && strcmp(f->skips, op->name) == 0 &&
+           (f->skips_pass == 0 || f->skips_pass == op->pass);
 }
 
 static inline void grid_before(void *user, const mf_exec_op *x) {
@@ -189,7 +193,8 @@ static inline double grid_run(const grid_run_case *c, char worst[200], mf_err *e
     o.after_op = grid_look;
     o.skips = grid_skips;
     o.user = &w;
-    mf_status status = grid_open(&g, c->model, c->layout, &o, e);
+    void (*change)(grid_case *) = c->fault != NULL ? c->fault->change : NULL;
+    mf_status status = grid_open(&g, c->model, c->layout, &o, change, e);
     if (status == MF_OK) {
         account_open(&w.account, g.program, g.schedule, g.exec, g.comm, c->cost);
     }
@@ -205,6 +210,22 @@ static inline double grid_run(const grid_run_case *c, char worst[200], mf_err *e
     }
     grid_close(&g);
     return status == MF_OK ? most : (double)NAN;
+}
+
+/* Over all ranks. A case that did not run is off by INFINITY. */
+static inline double grid_run_everywhere(const grid_run_case *c, char worst[200], mf_err *e) {
+    double error = grid_run(c, worst, e);
+    error = isnan(error) ? (double)INFINITY : error;
+    mf_layout l = *c->layout;
+    mf_model m;
+    mf_comm *comm = NULL;
+    if (grid_model_load(c->model, &m, e) != MF_OK || mf_layout_resolve(&l, &m, e) != MF_OK ||
+        mf_comm_create(&l, &comm, e) != MF_OK ||
+        mf_comm_all_reduce(comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &error, 1, e) != MF_OK) {
+        error = (double)INFINITY;
+    }
+    mf_comm_destroy(comm);
+    return error;
 }
 
 /* --- references and ranks -----------------------------------------------------------------------

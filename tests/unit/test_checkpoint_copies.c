@@ -55,7 +55,7 @@ static int pass_on(int model, int which, const char *from, const char *to) {
     l.schedule = layouts[which].schedule;
     l.mbs = 1;
     mf_status s = mf_comm_start(&rank, &size, &e);
-    s = s == MF_OK ? grid_open(&g, &models[model], &l, &o, &e) : s;
+    s = s == MF_OK ? grid_open(&g, &models[model], &l, &o, NULL, &e) : s;
     const mf_exec_batch batch = {grid_sample, &g};
     for (g.step = 0; s == MF_OK && strcmp(from, "-") == 0 && g.step < 3; g.step++) {
         mf_exec_result r;

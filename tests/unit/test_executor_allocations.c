@@ -99,7 +99,7 @@ static int child(int ranks) {
         l.schedule = cases[i].schedule;
         l.precision = cases[i].precision;
         l.offload_optimizer = cases[i].host;
-        mf_status s = grid_open(&g, &grid_models[cases[i].model], &l, &o, &e);
+        mf_status s = grid_open(&g, &grid_models[cases[i].model], &l, &o, NULL, &e);
         for (g.step = 0; g.step < 2 && s == MF_OK; g.step++) { /* the first one, too */
             const mf_exec_batch batch = {grid_sample, &g};
             mf_exec_result r;
