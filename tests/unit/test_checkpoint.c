@@ -78,7 +78,7 @@ static void weights_go_in_and_out_bit_by_bit(void **state) {
         assert_non_null(mkdtemp(folder));
         hf_layout_init(&l);
         mf_exec_options_init(&o);
-        if (hf_open(&h, families[k], &l, &o, &e) != MF_OK ||
+        if (hf_open(&h, families[k], &l, &o, NULL, &e) != MF_OK ||
             mf_checkpoint_save(h.exec, folder, &stand, 3, &e) != MF_OK ||
             mf_checkpoint_newest(folder, path, sizeof path, &e) != MF_OK ||
             mf_checkpoint_open(path, &h.model, &c, &e) != MF_OK) {
@@ -138,7 +138,7 @@ static mf_status pass_on(const char *family, int which, const char *from, const 
     l.dispatcher = MF_DISPATCH_ALLTOALL;
     int64_t rank, size;
     mf_status s = mf_comm_start(&rank, &size, e);
-    s = s == MF_OK ? hf_open(&h, family, &l, &o, e) : s;
+    s = s == MF_OK ? hf_open(&h, family, &l, &o, NULL, e) : s;
     const mf_exec_batch batch = {hf_sample, &h};
     mf_exec_result r;
     for (h.step = 0; s == MF_OK && strcmp(from, "-") == 0 && h.step < 2; h.step++) {
@@ -281,7 +281,7 @@ static void damage_is_found_before_use_and_named(void **state) {
     assert_non_null(mkdtemp(folder));
     hf_layout_init(&l);
     mf_exec_options_init(&o);
-    if (hf_open(&h, "qwen2_moe", &l, &o, &e) != MF_OK ||
+    if (hf_open(&h, "qwen2_moe", &l, &o, NULL, &e) != MF_OK ||
         mf_checkpoint_save(h.exec, folder, &stand, 3, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
@@ -337,7 +337,7 @@ static void only_the_newest_stay(void **state) {
     assert_non_null(mkdtemp(folder));
     hf_layout_init(&l);
     mf_exec_options_init(&o);
-    assert_ok(hf_open(&h, "llama", &l, &o, &e));
+    assert_ok(hf_open(&h, "llama", &l, &o, NULL, &e));
     for (int64_t step = 1; step <= 5; step++) {
         mf_checkpoint_stand s = stand;
         s.step = step;

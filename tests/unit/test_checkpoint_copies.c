@@ -13,13 +13,14 @@ static const char *program;
 
 /* Several MTP depths that read both tables; the same with one table for both; tied without. */
 static const grid_model models[] = {
-    {"two depths", "deepseek_v3", 0, {"vocab_size=61", "num_nextn_predict_layers=2"}, false},
+    {"two depths", "deepseek_v3", 0, {"vocab_size=61", "num_nextn_predict_layers=2"}, false, false},
     {"two depths, tied",
      "deepseek_v3",
      0,
      {"vocab_size=61", "num_nextn_predict_layers=2", "tie_word_embeddings=true"},
+     false,
      false},
-    {"tied", "qwen3_moe", 0, {"vocab_size=61", "tie_word_embeddings=true"}, false},
+    {"tied", "qwen3_moe", 0, {"vocab_size=61", "tie_word_embeddings=true"}, false, false},
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 

@@ -17,7 +17,7 @@ static void open_case(hf_case *h, const char *family, const mf_layout *l) {
     mf_exec_options o;
     mf_err e;
     mf_exec_options_init(&o);
-    if (hf_open(h, family, l, &o, &e) != MF_OK) {
+    if (hf_open(h, family, l, &o, NULL, &e) != MF_OK) {
         fail_msg("%s: %s", family, e.text);
     }
 }

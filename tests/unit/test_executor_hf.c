@@ -8,27 +8,13 @@ static const char *const families[] = {"llama", "mixtral", "qwen2_moe", "qwen3_m
 #define FAMILIES (sizeof families / sizeof families[0])
 #define BOUND 1e-5
 
-static void check_logits(void *user, const mf_exec_op *op) {
-    hf_case *h = user;
-    if (op->op->pass != MF_PASS_F || strcmp(op->op->name, "lm_head") != 0 || h->step != 0) {
-        return;
-    }
-    const mf_st_tensor *want = mf_safetensors_find(h->batch, "logits");
-    const float *got = op->out[0].data;
-    double difference = 0.0, size = 0.0;
-    for (int64_t i = 0; i < want->count; i++) {
-        double w = (double)mf_st_get(want, i), d = (double)got[i] - w;
-        difference += d * d;
-        size += w * w;
-    }
-    h->logits_error = sqrt(difference / size);
-}
+static mf_cost *cost;
 
 static void open_case(hf_case *h, const char *family, const mf_exec_options *o) {
     mf_layout l;
     mf_err e;
     hf_layout_init(&l);
-    if (hf_open(h, family, &l, o, &e) != MF_OK) {
+    if (hf_open(h, family, &l, o, cost, &e) != MF_OK) {
         fail_msg("%s: %s", family, e.text);
     }
 }
@@ -43,35 +29,36 @@ static void run(hf_case *h, double lr, mf_exec_result *out) {
     }
 }
 
+/* Of a whole step of a case that hf_watch looks on. */
+static void account_for(hf_case *h, const mf_exec_result *r) {
+    char text[200];
+    if (!account_step(&h->account, r, text)) {
+        fail_msg("%s", text);
+    }
+}
+
 static void loss_logits_and_every_gradient_equal_hugging_face(void **state) {
     (void)state;
     for (size_t f = 0; f < FAMILIES; f++) {
         hf_case h;
         mf_exec_options o;
         mf_exec_options_init(&o);
-        o.after_op = check_logits;
+        o.after_op = hf_watch;
         o.user = &h;
         open_case(&h, families[f], &o);
-        h.logits_error = 1.0;
         mf_exec_result r;
         run(&h, 0.0, &r);
         const mf_json_value *want = mf_json_root(h.expected);
         double loss_error = fabs(r.lm_loss / hf_number(want, "lm_loss") - 1.0);
         double norm_error = fabs(r.grad_norm / hf_number(want, "grad_norm_lm_only") - 1.0);
-        const mf_json_value *aux = mf_json_find(want, "aux_per_layer");
-        double aux_error = 0.0;
-        for (size_t i = 0; i < mf_json_size(aux); i++) {
-            double layer = NAN;
-            assert_ok(mf_json_f64(mf_json_at(aux, i), 0, 1e9, &layer, NULL));
-            aux_error = fmax(aux_error, fabs(r.aux_of_position[i + 1] / layer - 1.0));
-        }
+        double aux_error = hf_aux_error(&h, &r), logits_error = hf_logits_error(&h);
         char worst[160] = "";
         int compared;
         double gradient_error = hf_gradient_error(&h, worst, &compared);
         printf("%-12s loss %.1e logits %.1e gradients %.1e (%d, worst %s) norm %.1e aux %.1e\n",
-               families[f], loss_error, h.logits_error, gradient_error, compared, worst, norm_error,
+               families[f], loss_error, logits_error, gradient_error, compared, worst, norm_error,
                aux_error);
-        assert_true(loss_error <= BOUND && h.logits_error <= BOUND && gradient_error <= BOUND);
+        assert_true(loss_error <= BOUND && logits_error <= BOUND && gradient_error <= BOUND);
         assert_true(norm_error <= BOUND && aux_error <= BOUND);
         hf_close(&h);
     }
@@ -82,6 +69,8 @@ static void check_trajectory(const char *family, const char *key, double coef) {
     mf_exec_options o;
     mf_exec_options_init(&o);
     o.aux_coef = coef;
+    o.after_op = hf_watch;
+    o.user = &h;
     open_case(&h, family, &o);
     const mf_json_value *adamw = mf_json_find(mf_json_root(h.expected), "adamw");
     const mf_json_value *rows = mf_json_find(adamw, key);
@@ -90,11 +79,16 @@ static void check_trajectory(const char *family, const char *key, double coef) {
     for (h.step = 0; h.step < 10; h.step++) {
         mf_exec_result r;
         run(&h, 1e-3, &r);
+        account_for(&h, &r);
         const mf_json_value *row = mf_json_at(rows, (size_t)h.step);
         double aux = hf_number(row, "aux_sum");
-        worst = fmax(worst, fabs(r.lm_loss / hf_number(row, "lm_loss") - 1.0));
-        worst = fmax(worst, fabs(r.grad_norm / hf_number(row, "grad_norm") - 1.0));
-        worst = aux > 0 ? fmax(worst, fabs(r.aux_loss / aux - 1.0)) : worst;
+        double off[3] = {fabs(r.lm_loss / hf_number(row, "lm_loss") - 1.0),
+                         fabs(r.grad_norm / hf_number(row, "grad_norm") - 1.0),
+                         aux > 0 ? fabs(r.aux_loss / aux - 1.0) : 0.0};
+        assert_true(coef == 0.0 || aux > 0);
+        for (int k = 0; k < 3; k++) {
+            worst = isnan(off[k]) ? (double)INFINITY : fmax(worst, off[k]);
+        }
     }
     printf("%-12s ten steps, %s: %.1e\n", family, key, worst);
     assert_true(worst <= BOUND);
@@ -213,7 +207,7 @@ static void the_arena_is_the_memory_plan(void **state) {
             hf_layout_init(&l);
             mf_exec_options_init(&o);
             l.mbs = mbs;
-            if (hf_open(&h, families[f], &l, &o, &e) != MF_OK) {
+            if (hf_open(&h, families[f], &l, &o, NULL, &e) != MF_OK) {
                 fail_msg("%s", e.text);
             }
             assert_close((double)mf_exec_arena_B(h.exec), mf_exec_planned_B(h.exec), 0.0);
@@ -225,6 +219,18 @@ static void the_arena_is_the_memory_plan(void **state) {
     }
 }
 
+static int make_cost(void **state) {
+    (void)state;
+    cost = account_cost(NULL);
+    return cost != NULL ? 0 : -1;
+}
+
+static int drop_cost(void **state) {
+    (void)state;
+    mf_cost_destroy(cost);
+    return 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_logits_and_every_gradient_equal_hugging_face),
@@ -234,5 +240,5 @@ int main(void) {
         cmocka_unit_test(weights_of_another_shape_are_refused_by_name),
         cmocka_unit_test(the_arena_is_the_memory_plan),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_cost, drop_cost);
 }

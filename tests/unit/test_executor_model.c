@@ -2,195 +2,13 @@
  * losses, every gradient and three AdamW steps of families and routing choices that no checkpoint
  * from outside covers, on one rank and folded. The program starts itself again under mpirun. */
 #include "executor/checkpoint.h"
-#include "executor/program_run.h"
-#include "tests/reference_model.h"
+#include "tests/account.h"
+#include "tests/model_cases.h"
 #include "tests/test.h"
 
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define BOUND 1e-5
-#define STEPS 3
-#define SEQ 16
-#define SAMPLES 4
-
-typedef struct model_case {
-    const char *name, *config;
-    ref_scope scope;
-    double aux, z, bias_rate, capacity;
-    bool padded; /* to the capacity */
-    bool forced;
-    double bf16; /* bound on a gradient's error in bf16, ten times that on a loss's; 0: float */
-    int draw;    /* of the tokens: another where choices would lie too near for float */
-} model_case;
-
-#define SMALL "\"hidden_size\": 16, \"vocab_size\": 40, \"num_attention_heads\": 4, "
-#define LATENT                                                                                     \
-    "\"kv_lora_rank\": 12, \"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, \"v_head_dim\": 5, "
-#define YARN                                                                                       \
-    "\"max_position_embeddings\": 160, \"rope_theta\": 100, \"rope_scaling\": {\"type\": "         \
-    "\"yarn\", \"factor\": 40, \"original_max_position_embeddings\": 4, \"beta_fast\": 1.5, "      \
-    "\"beta_slow\": 0.1, \"mscale\": 0.707, \"mscale_all_dim\": 0.9}, "
-
-#define MIXTRAL                                                                                    \
-    "{\"model_type\": \"mixtral\", " SMALL                                                         \
-    "\"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"intermediate_size\": 8, "             \
-    "\"num_local_experts\": 8, \"num_experts_per_tok\": 2}"
-#define QWEN2                                                                                      \
-    "{\"model_type\": \"qwen2_moe\", " SMALL                                                       \
-    "\"num_hidden_layers\": 2, \"num_key_value_heads\": 4, \"moe_intermediate_size\": 8, "         \
-    "\"num_experts\": 4, \"num_experts_per_tok\": 2, \"shared_expert_intermediate_size\": 12, "    \
-    "\"norm_topk_prob\": false}"
-#define GPT_OSS(limit)                                                                             \
-    "{\"model_type\": \"gpt_oss\", " SMALL                                                         \
-    "\"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"head_dim\": 8, "                      \
-    "\"intermediate_size\": 8, \"num_local_experts\": 8, \"experts_per_token\": 3, "               \
-    "\"sliding_window\": 5, \"swiglu_limit\": " limit ", \"max_position_embeddings\": 64, "        \
-    "\"rope_theta\": 100, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "             \
-    "\"original_max_position_embeddings\": 16, \"beta_fast\": 2, \"beta_slow\": 0.3, "             \
-    "\"truncate\": false}}"
-#define SIGMOID                                                                                    \
-    "{\"model_type\": \"deepseek_v3\", " SMALL LATENT                                              \
-    "\"num_hidden_layers\": 2, \"first_k_dense_replace\": 0, \"q_lora_rank\": 8, "                 \
-    "\"n_routed_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 8, "          \
-    "\"n_group\": 1, \"topk_group\": 1}"
-
-static const model_case cases[] = {
-    {.name = "olmoe",
-     .config = "{\"model_type\": \"olmoe\", " SMALL
-               "\"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"intermediate_size\": 8, "
-               "\"num_experts\": 8, \"num_experts_per_tok\": 3}",
-     .aux = 0.05},
-    {.name = "gpt_oss", .config = GPT_OSS("0.6"), .aux = 0.05},
-    {.name = "softmax, auxiliary loss by micro-batch", .config = MIXTRAL, .aux = 0.1, .draw = 1},
-    {.name = "softmax, auxiliary loss by sequence, z-loss",
-     .config = QWEN2,
-     .scope = REF_SEQUENCE,
-     .aux = 0.1,
-     .z = 0.02},
-    {.name = "softmax, global auxiliary loss", .config = QWEN2, .scope = REF_GLOBAL, .aux = 0.1},
-    {.name = "sigmoid, auxiliary loss by sequence, bias",
-     .config = SIGMOID,
-     .scope = REF_SEQUENCE,
-     .aux = 0.1,
-     .bias_rate = 0.02},
-    {.name = "sigmoid, global auxiliary loss, z-loss, capacity",
-     .config = SIGMOID,
-     .scope = REF_GLOBAL,
-     .aux = 0.1,
-     .z = 0.01,
-     .capacity = 0.9},
-    {.name = "sigmoid, padded to the capacity",
-     .config = SIGMOID,
-     .scope = REF_SEQUENCE,
-     .aux = 0.1,
-     .capacity = 0.8,
-     .padded = true},
-    {.name = "gpt_oss, padded to the capacity",
-     .config = GPT_OSS("0.6"),
-     .capacity = 0.8,
-     .padded = true},
-    {.name = "z-loss alone", .config = MIXTRAL, .z = 0.1, .draw = 1},
-    {.name = "capacity 1, auxiliary loss",
-     .config = MIXTRAL,
-     .aux = 0.05,
-     .capacity = 1.0,
-     .draw = 1},
-    {.name = "capacity 0.6, not normalised", .config = QWEN2, .capacity = 0.6},
-    {.name = "bf16, grouped queries", .config = MIXTRAL, .aux = 0.1, .forced = true, .bf16 = 0.15},
-    {.name = "bf16, latent attention",
-     .config = SIGMOID,
-     .scope = REF_SEQUENCE,
-     .aux = 0.1,
-     .z = 0.01,
-     .forced = true,
-     .bf16 = 0.15},
-    {.name = "bf16, gpt_oss", .config = GPT_OSS("50"), .forced = true, .bf16 = 0.15},
-    {.name = "forced balance", .config = MIXTRAL, .aux = 0.1, .forced = true},
-    {.name = "llama tied, llama3 positions",
-     .config = "{\"model_type\": \"llama\", " SMALL
-               "\"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"intermediate_size\": 24, "
-               "\"attention_bias\": true, \"mlp_bias\": true, \"tie_word_embeddings\": true, "
-               "\"max_position_embeddings\": 64, \"rope_theta\": 50, \"rope_scaling\": "
-               "{\"rope_type\": \"llama3\", \"factor\": 4, \"low_freq_factor\": 1, "
-               "\"high_freq_factor\": 3, \"original_max_position_embeddings\": 16}}"},
-    {.name = "llama, linear positions",
-     .config = "{\"model_type\": \"llama\", " SMALL
-               "\"num_hidden_layers\": 2, \"num_key_value_heads\": 1, \"intermediate_size\": 24, "
-               "\"rope_theta\": 50, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}"},
-    {.name = "deepseek_v2, groups, yarn",
-     .config = "{\"model_type\": \"deepseek_v2\", " SMALL LATENT YARN
-               "\"num_hidden_layers\": 3, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
-               "\"q_lora_rank\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 3, "
-               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 2, \"n_group\": 4, "
-               "\"topk_group\": 2, \"topk_method\": \"group_limited_greedy\", "
-               "\"routed_scaling_factor\": 1.7, \"rms_norm_eps\": 1e-4}"},
-    {.name = "deepseek_v2 without q-LoRA",
-     .config = "{\"model_type\": \"deepseek_v2\", " SMALL LATENT
-               "\"num_hidden_layers\": 2, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
-               "\"q_lora_rank\": null, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, "
-               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 1}"},
-    {.name = "glm4_moe with MTP",
-     .config = "{\"model_type\": \"glm4_moe\", " SMALL
-               "\"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"head_dim\": 8, "
-               "\"first_k_dense_replace\": 1, \"intermediate_size\": 24, \"attention_bias\": true, "
-               "\"use_qk_norm\": true, \"partial_rotary_factor\": 0.5, \"n_routed_experts\": 8, "
-               "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 8, \"n_shared_experts\": 1, "
-               "\"routed_scaling_factor\": 2.5, \"num_nextn_predict_layers\": 1}",
-     .bias_rate = 0.01},
-    {.name = "kimi_k2",
-     .config = "{\"model_type\": \"kimi_k2\", " SMALL LATENT YARN
-               "\"num_hidden_layers\": 2, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
-               "\"q_lora_rank\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "
-               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 1, \"n_group\": 1, "
-               "\"topk_group\": 1, \"routed_scaling_factor\": 2.827}",
-     .bias_rate = 0.02},
-    {.name = "deepseek_v3 with MTP, groups",
-     .config = "{\"model_type\": \"deepseek_v3\", " SMALL LATENT
-               "\"num_hidden_layers\": 2, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
-               "\"q_lora_rank\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "
-               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 1, \"n_group\": 4, "
-               "\"topk_group\": 2, \"num_nextn_predict_layers\": 1}"},
-    {.name = "deepseek_v3 with three MTP depths",
-     .config = "{\"model_type\": \"deepseek_v3\", " SMALL LATENT
-               "\"num_hidden_layers\": 1, \"first_k_dense_replace\": 1, \"intermediate_size\": 24, "
-               "\"q_lora_rank\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "
-               "\"moe_intermediate_size\": 8, \"n_shared_experts\": 1, \"n_group\": 4, "
-               "\"topk_group\": 2, \"num_nextn_predict_layers\": 3}",
-     .scope = REF_SEQUENCE,
-     .aux = 0.1,
-     .bias_rate = 0.01},
-};
-#define CASES (sizeof cases / sizeof cases[0])
-
-typedef struct spec {
-    int ranks, tp, cp, pp, ep, etp, mbs, zero;
-    int dispatcher, cp_type;
-    uint16_t recompute;
-} spec;
-
-enum { AG = MF_DISPATCH_ALLGATHER, A2A = MF_DISPATCH_ALLTOALL, FUSED = MF_DISPATCH_FUSED };
-enum { RING = MF_CP_RING, GATHER = MF_CP_ALLGATHER, ULYSSES = MF_CP_ALLTOALL };
-
-static const spec specs[] = {
-    /* ranks tp cp pp ep etp mbs zero */
-    {1, 1, 1, 1, 1, 1, 4, 1, FUSED, RING, 0},
-    {1, 1, 1, 1, 1, 1, 2, 0, A2A, RING, MF_RECOMPUTE_LAYER},
-    {1, 1, 1, 1, 1, 1, 2, 1, A2A, RING, MF_RECOMPUTE_MOE | MF_RECOMPUTE_CORE_ATTN},
-    {2, 2, 1, 1, 2, 1, 4, 1, A2A, RING, 0},
-    {2, 1, 2, 1, 2, 1, 4, 0, FUSED, RING, MF_RECOMPUTE_MOE},
-    {2, 1, 1, 1, 2, 1, 2, 3, AG, RING, 0},
-    {2, 1, 1, 1, 1, 2, 2, 2, A2A, RING, MF_RECOMPUTE_LAYER},
-    {2, 1, 1, 2, 1, 1, 2, 1, FUSED, RING, 0},
-    {4, 2, 2, 1, 4, 1, 4, 1, FUSED, RING, 0},
-    {4, 2, 2, 1, 2, 2, 4, 0, A2A, ULYSSES, MF_RECOMPUTE_LAYER},
-    {4, 4, 1, 1, 2, 1, 4, 1, A2A, RING, 0},
-    {4, 1, 4, 1, 4, 1, 2, 1, A2A, GATHER, MF_RECOMPUTE_CORE_ATTN},
-    {4, 2, 1, 2, 2, 1, 2, 1, AG, RING, 0},
-    {4, 2, 1, 1, 1, 2, 2, 3, FUSED, RING, 0},
-    {4, 1, 1, 1, 2, 2, 1, 2, FUSED, RING, 0},
-};
-#define SPECS (sizeof specs / sizeof specs[0])
 
 /* --- one case -----------------------------------------------------------------------------------
  */
@@ -204,39 +22,15 @@ typedef struct world {
     mf_schedule *schedule;
     mf_comm *comm;
     mf_exec *exec;
+    account account;
     int32_t tokens[SAMPLES * (SEQ + 1)];
 } world;
 
-static mf_status read_model(const model_case *c, mf_model *out, mf_err *e) {
-    mf_json *doc = NULL;
-    mf_status s = mf_json_parse(c->name, c->config, strlen(c->config), &doc, e);
-    s = s == MF_OK ? mf_model_from_json(doc, c->name, out, e) : s;
-    mf_json_destroy(doc);
-    /* Counts are lowered where the model has an auxiliary loss. */
-    out->aux_loss_coef = c->aux;
-    return s;
-}
+static mf_cost *cost;
 
-static mf_layout layout_of(const spec *s) {
-    mf_layout l;
-    mf_layout_init(&l);
-    l.gpus = s->ranks;
-    l.tp = s->tp;
-    l.cp = s->cp;
-    l.pp = s->pp;
-    l.ep = s->ep;
-    l.etp = s->etp;
-    l.mbs = s->mbs;
-    l.gbs = SAMPLES;
-    l.seq = SEQ;
-    l.precision = MF_PREC_FP32;
-    l.overlap = 0;
-    l.zero = l.expert_zero = (uint8_t)s->zero;
-    l.dispatcher = (mf_dispatcher)s->dispatcher;
-    l.cp_type = (mf_cp_type)s->cp_type;
-    l.memory.recompute = s->recompute;
-    l.token_headroom = (double)s->ep;
-    return l;
+static void look_on(void *user, const mf_exec_op *op) {
+    world *w = user;
+    account_look(&w->account, op);
 }
 
 static mf_status open_world(world *w, const model_case *c, const spec *s, mf_err *e) {
@@ -253,6 +47,8 @@ static mf_status open_world(world *w, const model_case *c, const spec *s, mf_err
     o.z_coef = c->z;
     o.force_balance = c->forced;
     o.eps = 1e-5;
+    o.after_op = look_on;
+    o.user = w;
     mf_status st = read_model(c, &w->model, e);
     st = st == MF_OK ? mf_cluster_load("cpu", &w->cluster, e) : st;
     st = st == MF_OK ? mf_layout_resolve(&w->layout, &w->model, e) : st;
@@ -262,9 +58,13 @@ static mf_status open_world(world *w, const model_case *c, const spec *s, mf_err
              : st;
     st = st == MF_OK ? mf_schedule_create(&w->layout, &w->schedule, e) : st;
     st = st == MF_OK ? mf_comm_create(&w->layout, &w->comm, e) : st;
-    return st == MF_OK ? mf_exec_create(w->program, w->schedule, w->comm, mf_exec_backend_cpu(), &o,
-                                        &w->exec, e)
-                       : st;
+    st = st == MF_OK ? mf_exec_create(w->program, w->schedule, w->comm, mf_exec_backend_cpu(), &o,
+                                      &w->exec, e)
+                     : st;
+    if (st == MF_OK) {
+        account_open(&w->account, w->program, w->schedule, w->exec, w->comm, cost);
+    }
+    return st;
 }
 
 static void close_world(world *w) {
@@ -274,40 +74,11 @@ static void close_world(world *w) {
     mf_program_destroy(w->program);
 }
 
-static ref_options reference_options(const model_case *c, const world *w) {
-    const mf_layout *l = &w->layout;
-    return (ref_options){.seq = SEQ,
-                         .samples = SAMPLES,
-                         .group = l->mbs,
-                         .micro_steps = l->micro_batches,
-                         .scope = c->scope,
-                         .aux_coef = c->aux,
-                         .z_coef = c->z,
-                         .mtp_coef = 0.3,
-                         .bias_rate = c->bias_rate,
-                         .capacity = c->capacity,
-                         .forced = c->forced,
-                         .lr = 1e-3,
-                         .beta1 = 0.9,
-                         .beta2 = 0.95,
-                         .eps =
-                             1e-5, /* small gradients of float noise would else steer whole steps */
-                         .decay = 0.1,
-                         .clip = 1.0};
-}
-
 static mf_status sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
     const world *w = user;
     (void)e;
     memcpy(tokens, w->tokens + index * (SEQ + 1), (SEQ + 1) * sizeof *tokens);
     return MF_OK;
-}
-
-static void draw_tokens(world *w, int draw, int step) {
-    for (int i = 0; i < SAMPLES * (SEQ + 1); i++) {
-        double u = 0.5 * (ref_draw("tokens", 100000 * draw + 1000 * step + i) + 1.0);
-        w->tokens[i] = (int32_t)(u * (double)w->model.vocab);
-    }
 }
 
 /* The reference's tensor that holds (row, col) of a piece, and where: slices of tensors over
@@ -438,67 +209,76 @@ static double compare_step(world *w, ref_model *r, const mf_exec_result *got, ch
     return most;
 }
 
+/* The steps of a case beside the reference's. */
+static mf_status run_steps(const model_case *c, world *w, ref_model *r, FILE *f, double *error,
+                           char worst[160], mf_err *e) {
+    const mf_exec_batch batch = {sample, w};
+    double bound = c->bf16 > 0 ? c->bf16 : BOUND;
+    char text[200] = "";
+    for (int step = 0; step < STEPS; step++) {
+        mf_exec_result result;
+        draw_tokens(&w->model, c->draw, step, w->tokens);
+        if (!read_step(f, r, false)) {
+            return mf_err_set(e, MF_IO, "%s ends early", trails);
+        }
+        mf_status st = mf_exec_step(w->exec, &batch, r->o.lr, &result, e);
+        if (st != MF_OK) {
+            return st;
+        }
+        if (*error <= bound) {
+            *error = fmax(*error, compare_step(w, r, &result, worst));
+        }
+        if (!account_step(&w->account, &result, text)) {
+            snprintf(worst, 160, "step %d: %.140s", step, text);
+            *error = (double)INFINITY;
+        }
+        if (c->capacity > 0.0 && r->r.dropped == 0) {
+            snprintf(worst, 160, "step %d: nothing was dropped", step);
+            *error = (double)INFINITY;
+        }
+        if (!c->forced && r->r.nearest < 1e-5) {
+            snprintf(worst, 160, "step %d: a tie of %.1e", step, r->r.nearest);
+            *error = (double)INFINITY;
+        }
+    }
+    return read_step(f, r, true) ? MF_OK : mf_err_set(e, MF_IO, "%s ends early", trails);
+}
+
 /* Largest error over ranks and steps; NAN when it cannot run. */
-static double run_case(const model_case *c, const spec *s, char worst[160], mf_err *e) {
+static double run_case(const model_case *c, const spec *s, FILE *f, long at, char worst[160],
+                       mf_err *e) {
     world w;
     ref_model r = {0};
-    double error = (double)NAN;
-    if (open_world(&w, c, s, e) == MF_OK) {
-        const mf_exec_batch batch = {sample, &w};
-        const ref_options o = reference_options(c, &w);
-        double bound = c->bf16 > 0 ? c->bf16 : BOUND;
-        mf_status st = MF_OK;
-        error = 0.0;
+    double error = 0.0;
+    mf_status st = open_world(&w, c, s, e);
+    if (st == MF_OK) {
+        const ref_options o = reference_options(c, &w.layout);
         ref_init(&r, &w.model, &o);
         copy_weights(&w, &r);
-        for (int step = 0; step < STEPS && st == MF_OK; step++) {
-            mf_exec_result result;
-            draw_tokens(&w, c->draw, step);
-            ref_gradients(&r, w.tokens);
-            st = mf_exec_step(w.exec, &batch, o.lr, &result, e);
-            if (st == MF_OK && error <= bound) {
-                error = fmax(error, compare_step(&w, &r, &result, worst));
-            }
-            if (c->capacity > 0.0 && r.r.dropped == 0) {
-                snprintf(worst, 160, "step %d: nothing was dropped", step);
-                error = (double)INFINITY;
-            }
-            if (!c->forced && r.r.nearest < 1e-5) {
-                snprintf(worst, 160, "step %d: a tie of %.1e", step, r.r.nearest);
-                error = (double)INFINITY;
-            }
-            ref_update(&r);
-        }
+        st = fseek(f, at, SEEK_SET) == 0 ? run_steps(c, &w, &r, f, &error, worst, e) : MF_IO;
         error = fmax(error, bias_error(&w, &r));
         st = st == MF_OK ? mf_comm_all_reduce(w.comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX,
                                               &error, 1, e)
                          : st;
-        error = st == MF_OK ? error : (double)NAN;
         ref_clear(&r);
     }
     close_world(&w);
-    return error;
+    return st == MF_OK ? error : (double)NAN;
 }
 
 /* --- grids --------------------------------------------------------------------------------------
  */
 
-/* Can this model be folded this way by folding's own rules? The others are left out. */
-static bool fits(const model_case *c, const spec *s) {
-    mf_model m = {.name = ""};
-    mf_layout l = layout_of(s);
-    mf_err e;
-    bool whole = read_model(c, &m, &e) == MF_OK && mf_layout_resolve(&l, &m, &e) == MF_OK;
-    bool experts = m.experts > 0 || (s->ep == 1 && s->etp == 1);
-    return whole && experts;
-}
-
 static int child(int ranks, int only_case, int only_spec) {
+    static trail_index index;
     int64_t rank = 0, size = 1;
     mf_err e = {.text = ""};
     int failed = 0, ran = 0;
     double most = 0.0, rough = 0.0;
-    if (mf_comm_start(&rank, &size, &e) != MF_OK || size != ranks) {
+    FILE *f = fopen(trails, "rb");
+    cost = account_cost(&e);
+    if (f == NULL || fread(&index, sizeof index, 1, f) != 1 || cost == NULL ||
+        mf_comm_start(&rank, &size, &e) != MF_OK || size != ranks) {
         printf("ranks: %lld of %d: %s\n", (long long)size, ranks, e.text);
         return 1;
     }
@@ -506,11 +286,11 @@ static int child(int ranks, int only_case, int only_spec) {
         for (size_t i = 0; i < SPECS; i++) {
             bool chosen =
                 (only_case < 0 || only_case == (int)c) && (only_spec < 0 || only_spec == (int)i);
-            if (specs[i].ranks != ranks || !chosen || !fits(&cases[c], &specs[i])) {
+            if (specs[i].ranks != ranks || !chosen || index.at[c][i] == 0) {
                 continue;
             }
             char worst[160] = "";
-            double error = run_case(&cases[c], &specs[i], worst, &e);
+            double error = run_case(&cases[c], &specs[i], f, index.at[c][i], worst, &e);
             ran++;
             if (isnan(error)) {
                 printf("rank %lld: %s, layout %zu: %s\n", (long long)rank, cases[c].name, i,
@@ -533,6 +313,8 @@ static int child(int ranks, int only_case, int only_spec) {
         printf("%d ranks: %d cases, %d failed, worst %.1e in float, %.1e in bf16\n", ranks, ran,
                failed, most, rough);
     }
+    fclose(f);
+    mf_cost_destroy(cost);
     mf_comm_stop();
     return failed > 0 || ran == 0;
 }
@@ -637,7 +419,7 @@ static void tensors_over_all_experts_go_in_and_out_as_the_hub_keeps_them(void **
     if (open_world(&w, c, &specs[0], &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
-    const ref_options o = reference_options(c, &w);
+    const ref_options o = reference_options(c, &w.layout);
     ref_init(&r, &w.model, &o);
     to_hub(&r, &f);
     if (mf_safetensors_write(path, f.list, f.count, &e) != MF_OK ||
@@ -670,6 +452,17 @@ static void tensors_over_all_experts_go_in_and_out_as_the_hub_keeps_them(void **
     close_world(&w);
 }
 
+/* For the test that runs here. */
+static int make_all(void **state) {
+    cost = account_cost(NULL);
+    return cost != NULL ? make_trails(state) : -1;
+}
+
+static int drop_all(void **state) {
+    mf_cost_destroy(cost);
+    return drop_trails(state);
+}
+
 static const char *program;
 
 static void run_grid(int ranks) {
@@ -680,13 +473,13 @@ static void run_grid(int ranks) {
     }
     fflush(stdout);
     if (ranks == 1) {
-        snprintf(command, sizeof command, "%s --child 1", program);
+        snprintf(command, sizeof command, "%s --child 1 %s", program, trails);
     } else {
         snprintf(command, sizeof command,
                  "mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "
                  "--mca btl_vader_single_copy_mechanism none -x ASAN_OPTIONS=detect_leaks=0 "
-                 "-n %d %s --child %d",
-                 ranks, program, ranks);
+                 "-n %d %s --child %d %s",
+                 ranks, program, ranks, trails);
     }
     int result = system(command);
     assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
@@ -715,8 +508,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(four_ranks_equal_the_double_precision_model),
     };
     program = argv[0];
-    if (argc > 2 && strcmp(argv[1], "--child") == 0) {
-        return child(atoi(argv[2]), argc > 3 ? atoi(argv[3]) : -1, argc > 4 ? atoi(argv[4]) : -1);
+    if (argc > 3 && strcmp(argv[1], "--child") == 0) {
+        snprintf(trails, sizeof trails, "%s", argv[3]);
+        return child(atoi(argv[2]), argc > 4 ? atoi(argv[4]) : -1, argc > 5 ? atoi(argv[5]) : -1);
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_all, drop_all);
 }

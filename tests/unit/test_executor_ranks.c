@@ -1,6 +1,7 @@
-/* The executor on several ranks against Hugging Face: every gradient, the clip norm and three AdamW
- * steps under folded layouts. The program starts itself again under mpirun, once for each number
- * of ranks. */
+/* The executor on several ranks against Hugging Face: loss, logits, auxiliary loss of every layer,
+ * every gradient, the clip norm and three AdamW steps, under six and more folded layouts of each
+ * family. Every step is accounted for. The program starts itself again under mpirun, once for each
+ * number of ranks. */
 #include "tests/hf_case.h"
 #include "tests/test.h"
 
@@ -9,6 +10,7 @@
 
 #define BOUND 1e-5
 #define STEPS 3
+#define LEAST 6 /* folded layouts of each family */
 
 typedef struct spec {
     const char *families; /* letters of the families: l m q Q d */
@@ -98,94 +100,106 @@ static mf_layout layout_of(const spec *s, int ranks) {
  * takes expert 5 for token 65 of layer 4, one rank takes 7.) */
 #define TIE 1e-6
 
-static void find_ties(void *user, const mf_exec_op *op) {
-    double *nearest = user;
-    const mf_model *m = op->env->model;
-    if (op->op->kind != MF_OP_ROUTER_FWD || m->router_score != MF_ROUTER_SOFTMAX) {
-        return;
-    }
-    for (int64_t r = 0; r < op->in[0].rows; r++) {
-        const float *logits = (const float *)op->in[0].data + r * m->experts;
-        float last = -(float)INFINITY, first = last; /* of the chosen and of the others */
-        bool taken[512] = {false};
-        for (int64_t k = 0; k <= m->top_k; k++) {
-            int64_t best = -1;
-            for (int64_t i = 0; i < m->experts; i++) {
-                best = !taken[i] && (best < 0 || logits[i] > logits[best]) ? i : best;
-            }
-            taken[best] = true;
-            last = k < m->top_k ? logits[best] : last;
-            first = logits[best];
-        }
-        *nearest = fmin(*nearest, (double)(last - first));
+static int steps_left_out; /* of all cases of this process, for the report */
+
+/* Auxiliary losses of the references span the batch: so they do here in one micro-step, whatever
+ * the ranks. */
+static bool spans_the_batch(const mf_layout *l) {
+    return l->mbs * (l->gpus / (l->tp * l->cp * l->pp)) == l->gbs;
+}
+
+static double relative(double got, double want) {
+    double error = fabs(got / want - 1.0);
+    return isnan(error) ? (double)INFINITY : error;
+}
+
+static void note(double *most, double error, char worst[160], int64_t step, const char *what) {
+    if (!(error <= *most)) {
+        *most = isnan(error) ? (double)INFINITY : error;
+        snprintf(worst, 160, "step %lld %.130s", (long long)step + 1, what);
     }
 }
 
-static int steps_left_out; /* of all cases of this process, for the report */
+/* What the references hold of the first step without auxiliary loss. Collective. */
+static void first_step(hf_case *h, const mf_exec_result *r, double *most, char worst[160]) {
+    char name[160] = "";
+    int compared;
+    note(most, hf_logits_error(h), worst, 0, "logits");
+    double gradients = hf_gradient_error(h, name, &compared);
+    note(most, gradients, worst, 0, name);
+    if (h->layout.micro_batches == 1) {
+        note(most, hf_aux_error(h, r), worst, 0, "auxiliary loss of a layer");
+    }
+}
+
+static mf_status run_steps(hf_case *h, bool aux, double *most, char worst[160], mf_err *e) {
+    const mf_exec_batch batch = {hf_sample, h};
+    const mf_json_value *adamw = mf_json_find(mf_json_root(h->expected), "adamw");
+    const mf_json_value *rows =
+        mf_json_find(adamw, aux ? "lm_plus_coef_times_sum_of_layers_aux" : "lm_only");
+    for (h->step = 0; h->step < STEPS; h->step++) {
+        const mf_json_value *row = mf_json_at(rows, (size_t)h->step);
+        mf_exec_result r;
+        char text[200] = "";
+        mf_status s = mf_exec_step(h->exec, &batch, 1e-3, &r, e);
+        double far = -h->nearest;
+        s = s == MF_OK
+                ? mf_comm_all_reduce(h->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &far, 1, e)
+                : s;
+        if (s != MF_OK) {
+            return s;
+        }
+        if (!account_step(&h->account, &r, text)) {
+            note(most, (double)INFINITY, worst, h->step, text);
+        }
+        if (h->step > 0 && -far < TIE) {
+            steps_left_out += STEPS - (int)h->step;
+            break;
+        }
+        note(most, relative(r.lm_loss, hf_number(row, "lm_loss")), worst, h->step, "loss");
+        note(most, relative(r.grad_norm, hf_number(row, "grad_norm")), worst, h->step, "norm");
+        if (aux) {
+            note(most, relative(r.aux_loss, hf_number(row, "aux_sum")), worst, h->step, "aux loss");
+        }
+        if (h->step == 0 && !aux) {
+            first_step(h, &r, most, worst);
+        }
+    }
+    return mf_comm_all_reduce(h->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, most, 1, e);
+}
 
 /* Largest error of a case over all ranks; NAN when it could not run. */
-static double run_case(const spec *s, int ranks, const char *family, bool aux, char worst[160],
-                       mf_err *e) {
+static double run_case(const spec *s, int ranks, const char *family, bool aux, const mf_cost *cost,
+                       char worst[160], mf_err *e) {
     hf_case h;
     mf_exec_options o;
     mf_exec_options_init(&o);
     o.aux_coef = aux ? (strcmp(family, "mixtral") == 0 ? 0.02 : 0.001) : 0.0;
-    double nearest = 1.0;
-    o.after_op = find_ties;
-    o.user = &nearest;
+    o.after_op = hf_watch;
+    o.user = &h;
     mf_layout l = layout_of(s, ranks);
-    double error = (double)NAN;
-    if (hf_open(&h, family, &l, &o, e) == MF_OK) {
-        const mf_exec_batch batch = {hf_sample, &h};
-        const mf_json_value *adamw = mf_json_find(mf_json_root(h.expected), "adamw");
-        const mf_json_value *rows =
-            mf_json_find(adamw, aux ? "lm_plus_coef_times_sum_of_layers_aux" : "lm_only");
-        error = 0.0;
-        for (h.step = 0; h.step < STEPS; h.step++) {
-            mf_exec_result r;
-            if (mf_exec_step(h.exec, &batch, 1e-3, &r, e) != MF_OK) {
-                return (double)NAN;
-            }
-            nearest = -nearest;
-            if (mf_comm_all_reduce(h.comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &nearest, 1,
-                                   e) != MF_OK) {
-                return (double)NAN;
-            }
-            nearest = -nearest;
-            if (h.step > 0 && nearest < TIE) {
-                steps_left_out += STEPS - (int)h.step;
-                break;
-            }
-            const mf_json_value *row = mf_json_at(rows, (size_t)h.step);
-            double loss = fabs(r.lm_loss / hf_number(row, "lm_loss") - 1.0);
-            double norm = fabs(r.grad_norm / hf_number(row, "grad_norm") - 1.0);
-            double sum = aux ? fabs(r.aux_loss / hf_number(row, "aux_sum") - 1.0) : 0.0;
-            loss = fmax(loss, isnan(sum) ? (double)INFINITY : sum);
-            int compared;
-            double gradients = h.step == 0 && !aux ? hf_gradient_error(&h, worst, &compared) : 0.0;
-            if (!(loss <= BOUND) || !(norm <= BOUND)) {
-                snprintf(worst, 160, "step %d loss %.1e norm %.1e gradients %.1e", (int)h.step + 1,
-                         loss, norm, gradients);
-            }
-            error = fmax(error, isnan(loss + norm) ? (double)INFINITY : fmax(loss, norm));
-            error = fmax(error, isnan(gradients) ? (double)INFINITY : gradients);
-        }
-        if (mf_comm_all_reduce(h.comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &error, 1, e) !=
-            MF_OK) {
-            error = NAN;
-        }
+    if (spans_the_batch(&l)) {
+        l.aux_scope = MF_AUX_GLOBAL;
     }
+    double error = 0.0;
+    mf_status status = hf_open(&h, family, &l, &o, cost, e);
+    status = status == MF_OK ? run_steps(&h, aux, &error, worst, e) : status;
     hf_close(&h);
-    return error;
+    return status == MF_OK ? error : (double)NAN;
 }
+
+static const char letters[] = "lmqQd";
+enum { FAMILIES = sizeof letters - 1 };
 
 /* One process of mpirun, or the only one: all cases of a grid. `only`: one case, for debugging. */
 static int child(int ranks, int only) {
+    int kept[2][FAMILIES] = {{0}};
     int64_t rank = 0, size = 1;
     mf_err e = {.text = ""};
     int failed = 0, cases = 0;
     double most = 0.0;
-    if (mf_comm_start(&rank, &size, &e) != MF_OK || size != ranks) {
+    mf_cost *cost = account_cost(&e);
+    if (cost == NULL || mf_comm_start(&rank, &size, &e) != MF_OK || size != ranks) {
         printf("ranks: %lld of %d: %s\n", (long long)size, ranks, e.text);
         return 1;
     }
@@ -194,10 +208,13 @@ static int child(int ranks, int only) {
             const spec *s = &grids[g].list[i];
             for (const char *f = s->families; (only < 0 || only == (int)i) && *f != '\0'; f++) {
                 char worst[160] = "";
-                double error = run_case(s, ranks, family_of(*f), false, worst, &e);
-                /* The references' auxiliary loss spans the batch: here it is one micro-batch. */
-                if (error <= BOUND && s->mbs == 4 && strchr("mqQ", *f) != NULL) {
-                    double with = run_case(s, ranks, family_of(*f), true, worst, &e);
+                mf_layout l = layout_of(s, ranks);
+                ptrdiff_t family = strchr(letters, *f) - letters;
+                double error = run_case(s, ranks, family_of(*f), false, cost, worst, &e);
+                kept[0][family] += error <= BOUND;
+                if (error <= BOUND && spans_the_batch(&l) && strchr("mqQ", *f) != NULL) {
+                    double with = run_case(s, ranks, family_of(*f), true, cost, worst, &e);
+                    kept[1][family] += with <= BOUND;
                     error = isnan(with) ? with : fmax(error, with);
                     cases++;
                 }
@@ -222,15 +239,21 @@ static int child(int ranks, int only) {
     if (rank == 0) {
         printf("%d ranks: %d cases, %d failed, worst %.1e, %d steps left out after a tie\n", ranks,
                cases, failed, most, steps_left_out);
+        for (size_t f = 0; f < 2 * FAMILIES; f++) {
+            printf("kept %zu %zu %d\n", f / FAMILIES, f % FAMILIES,
+                   kept[f / FAMILIES][f % FAMILIES]);
+        }
     }
+    mf_cost_destroy(cost);
     mf_comm_stop();
     return failed > 0;
 }
 
 static const char *program;
+static int kept_of[2][FAMILIES]; /* folded layouts; with auxiliary loss */
 
 static void run_grid(int ranks) {
-    char command[512];
+    char command[512], line[256];
     if (ranks > 1 && (!mf_comm_has_mpi() || system("command -v mpirun >/dev/null 2>&1") != 0)) {
         printf("MF_SKIPPED 1 no MPI: %d ranks are not tested\n", ranks);
         skip();
@@ -245,7 +268,18 @@ static void run_grid(int ranks) {
                  "-n %d %s --child %d", /* MPI's own leaks are not ours */
                  ranks, program, ranks);
     }
-    int result = system(command);
+    FILE *out = popen(command, "r");
+    assert_non_null(out);
+    while (fgets(line, sizeof line, out) != NULL) {
+        size_t aux, f;
+        int n;
+        if (sscanf(line, "kept %zu %zu %d", &aux, &f, &n) != 3) {
+            printf("%s", line);
+        } else if (ranks > 1 && aux < 2 && f < FAMILIES) {
+            kept_of[aux][f] += n;
+        }
+    }
+    int result = pclose(out);
     assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
 }
 
@@ -264,11 +298,26 @@ static void four_ranks_equal_hugging_face(void **state) {
     run_grid(4);
 }
 
+static void every_family_was_folded_six_times(void **state) {
+    (void)state;
+    if (!mf_comm_has_mpi() || system("command -v mpirun >/dev/null 2>&1") != 0) {
+        printf("MF_SKIPPED 1 no MPI: nothing was folded\n");
+        skip();
+    }
+    for (int f = 0; f < FAMILIES; f++) {
+        bool aux = strchr("mqQ", letters[f]) != NULL;
+        printf("%-12s %d folded layouts, %d with auxiliary loss\n", family_of(letters[f]),
+               kept_of[0][f], kept_of[1][f]);
+        assert_true(kept_of[0][f] >= LEAST && kept_of[1][f] >= (aux ? LEAST : 0));
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_and_recomputation_change_nothing),
         cmocka_unit_test(two_ranks_equal_hugging_face),
         cmocka_unit_test(four_ranks_equal_hugging_face),
+        cmocka_unit_test(every_family_was_folded_six_times),
     };
     program = argv[0];
     if (argc > 2 && strcmp(argv[1], "--child") == 0) {

@@ -91,7 +91,7 @@ static int pass_on(const char *from, const char *to, int which) {
     l.expert_zero = (uint8_t)o->expert_zero;
     l.mbs = 1;
     mf_status s = mf_comm_start(&rank, &size, &e);
-    s = s == MF_OK ? hf_open(&h, "qwen3_moe", &l, &options, &e) : s;
+    s = s == MF_OK ? hf_open(&h, "qwen3_moe", &l, &options, NULL, &e) : s;
     s = s == MF_OK ? mf_checkpoint_newest(from, path, sizeof path, &e) : s;
     s = s == MF_OK ? mf_checkpoint_open(path, &h.model, &c, &e) : s;
     s = s == MF_OK ? mf_checkpoint_load(c, h.exec, &e) : s;
