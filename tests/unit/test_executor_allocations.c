@@ -113,6 +113,13 @@ static int child(int ranks) {
                 failed++;
             }
         }
+        double arena = s == MF_OK ? (double)mf_exec_arena_B(g.exec) : 0.0;
+        if (s == MF_OK &&
+            (arena != (double)mf_exec_high_B(g.exec) || arena != mf_exec_planned_B(g.exec))) {
+            printf("rank %lld, case %zu: arena %.0f of %.0f\n", (long long)rank, i, arena,
+                   mf_exec_planned_B(g.exec));
+            failed++;
+        }
         if (s != MF_OK) {
             printf("rank %lld, case %zu: %s\n", (long long)rank, i, e.text);
             fflush(stdout);

@@ -1,5 +1,6 @@
 /* BF16 compute, and BF16 moments: near float's losses, the same to the bit however it is recomputed
- * and cut into stages of one rank's arithmetic, in the arena that the memory plan promises. */
+ * and cut into stages of one rank's arithmetic, in the arena that the memory plan promises. Every
+ * step is accounted for. */
 #include "tests/hf_case.h"
 #include "tests/test.h"
 
@@ -13,11 +14,20 @@ static uint32_t bits_of(float value) {
     return bits;
 }
 
+static mf_cost *cost;
+
+static void look_on(void *user, const mf_exec_op *op) {
+    hf_case *h = user;
+    account_look(&h->account, op);
+}
+
 static void open_case(hf_case *h, const char *family, const mf_layout *l) {
     mf_exec_options o;
     mf_err e;
     mf_exec_options_init(&o);
-    if (hf_open(h, family, l, &o, NULL, &e) != MF_OK) {
+    o.after_op = look_on;
+    o.user = h;
+    if (hf_open(h, family, l, &o, cost, &e) != MF_OK) {
         fail_msg("%s: %s", family, e.text);
     }
 }
@@ -28,8 +38,9 @@ static mf_exec_result step(hf_case *h, double lr) {
     mf_err e;
     mf_status status = lr > 0 ? mf_exec_step(h->exec, &batch, lr, &r, &e)
                               : mf_exec_gradients(h->exec, &batch, &r, &e);
-    if (status != MF_OK) {
-        fail_msg("%s", e.text);
+    char text[200] = "";
+    if (status != MF_OK || (lr > 0 && !account_step(&h->account, &r, text))) {
+        fail_msg("%s", status != MF_OK ? e.text : text);
     }
     return r;
 }
@@ -207,6 +218,18 @@ static void the_arena_is_the_memory_plan(void **state) {
     }
 }
 
+static int make_cost(void **state) {
+    (void)state;
+    cost = account_cost(NULL);
+    return cost != NULL ? 0 : -1;
+}
+
+static int drop_cost(void **state) {
+    (void)state;
+    mf_cost_destroy(cost);
+    return 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_stay_near_those_of_float),
@@ -215,5 +238,5 @@ int main(void) {
         cmocka_unit_test(where_states_are_kept_changes_no_bit),
         cmocka_unit_test(the_arena_is_the_memory_plan),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_cost, drop_cost);
 }
