@@ -1,6 +1,7 @@
 /* chains.c - a list of chains and their weighted mean. */
 #include "planner/chains.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,17 +26,11 @@ mf_status mf_chains_add(mf_chains *c, const mf_order_chain *chain, mf_err *e) {
         return MF_OK;
     }
     mf_order_chain *copy = &c->chain[c->count];
-    mf_status status = mf_order_chain_init(copy, c->vstages, e);
-    if (status != MF_OK) {
-        return status;
+    mf_status status = mf_order_chain_copy(copy, chain, e);
+    if (status == MF_OK) {
+        c->weight[c->count++] = 0.0;
     }
-    memcpy(copy->count[0], chain->count[0],
-           (size_t)MF_ORDER_PARTS * (size_t)c->vstages * sizeof *copy->count[0]);
-    copy->sends = chain->sends;
-    copy->holds = chain->holds;
-    copy->norm_stage = chain->norm_stage;
-    c->weight[c->count++] = 0.0;
-    return MF_OK;
+    return status;
 }
 
 static void drop_weightless(mf_chains *c) {
@@ -51,8 +46,9 @@ static void drop_weightless(mf_chains *c) {
     c->count = kept;
 }
 
-static void mean_of(mf_chains *c, const int *stage_of, int32_t *least) {
-    size_t cells = (size_t)MF_ORDER_PARTS * (size_t)c->vstages;
+static void mean_of(mf_chains *c, const int *stage_of, double *least) {
+    size_t cells = MF_ORDER_CHAIN_ROOM(c->vstages);
+    c->share = HUGE_VAL; /* the least of them holds for all */
     for (int i = 0; i < c->count; i++) {
         const mf_order_chain *x = &c->chain[i];
         for (size_t k = 0; k < cells; k++) {
@@ -60,9 +56,14 @@ static void mean_of(mf_chains *c, const int *stage_of, int32_t *least) {
         }
         c->sends += c->weight[i] * x->sends;
         c->holds += c->weight[i] * x->holds;
-        memset(least, 0x7f, (size_t)c->stages * sizeof *least);
+        c->beside += c->weight[i] * x->beside;
+        c->starts += c->weight[i] * x->starts;
+        c->share = x->share < c->share ? x->share : c->share;
+        for (int p = 0; p < c->stages; p++) {
+            least[p] = HUGE_VAL;
+        }
         for (int v = 0; v < c->vstages; v++) {
-            int32_t n = x->count[MF_ORDER_B][v] + x->count[MF_ORDER_B_PAIR][v];
+            double n = x->count[MF_ORDER_B][v] + x->count[MF_ORDER_B_PAIR][v];
             least[stage_of[v]] = n < least[stage_of[v]] ? n : least[stage_of[v]];
         }
         for (int p = 0; p < c->stages; p++) {
@@ -84,8 +85,8 @@ bool mf_chains_weigh(mf_chains *c, const int *stage_of) {
         c->weight[i] /= sum;
     }
     size_t n = (size_t)c->vstages;
-    int32_t *least = calloc((size_t)c->stages, sizeof *least);
-    double *part = calloc((size_t)MF_ORDER_PARTS * n, sizeof *part);
+    double *least = calloc((size_t)c->stages, sizeof *least);
+    double *part = calloc(MF_ORDER_CHAIN_ROOM(n), sizeof *part);
     c->extra = calloc((size_t)c->stages, sizeof *c->extra);
     if (!least || !part || !c->extra) {
         free(least);
@@ -94,6 +95,9 @@ bool mf_chains_weigh(mf_chains *c, const int *stage_of) {
     }
     for (size_t p = 0; p < MF_ORDER_PARTS; p++) {
         c->part[p] = part + p * n;
+    }
+    for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
+        c->loss[k] = part + (MF_ORDER_PARTS + k) * n;
     }
     mean_of(c, stage_of, least);
     free(least);

@@ -20,7 +20,8 @@ typedef struct mf_chains {
     /* The weighted mean; made by mf_chains_weigh. */
     double *part[MF_ORDER_PARTS]; /* [vstages] passes; one allocation */
     double *extra; /* [stages] backward passes of the stage's least visited chunk, chain by chain */
-    double sends, holds;
+    double *loss[MF_LOSS_KINDS]; /* [vstages] behind part */
+    double sends, holds, beside, starts, share;
 } mf_chains;
 
 void mf_chains_init(mf_chains *c, int stages, int chunks);

@@ -364,6 +364,20 @@ static void set_least(const mf_inner *in, mf_inner_class *c) {
     }
 }
 
+static mf_status make_losses(mf_inner *in, mf_err *e) {
+    size_t n = (size_t)in->vstages;
+    double *room = calloc((MF_LOSS_KINDS + 1) * n, sizeof *room);
+    if (!room) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    in->losses.left_s = room;
+    for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
+        in->losses.kind_s[k] = room + (k + 1) * n;
+    }
+    mf_inner_losses(in, NULL, INFINITY);
+    return MF_OK;
+}
+
 static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *order, mf_err *e) {
     const mf_layout *l = &in->layout;
     const mf_oracle *o = in->oracle;
@@ -398,7 +412,7 @@ static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *
         find_lean(c, in->merged);
         set_least(in, c);
     }
-    return MF_OK;
+    return make_losses(in, e);
 }
 
 mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned,
@@ -440,6 +454,7 @@ void mf_inner_destroy(mf_inner *in) {
         mf_order_summary_clear(&in->order);
     }
     mf_order_destroy(in->graph);
+    free(in->losses.left_s);
     free(in->pair_s);
     free(in->segment);
     free(in->slot);

@@ -90,6 +90,7 @@ typedef struct mf_inner {
     double send_s, hold_s, fixed_B, usable_B;
     mf_tail tail;
     double lost; /* share of gathers and reductions that blocks beside them lose at least */
+    mf_order_losses losses; /* what passes lose to them (inner_losses.c) */
 } mf_inner;
 
 /* Quotes everything exactly. order: summary of the layout's order, borrowed; NULL = make one.
@@ -97,6 +98,13 @@ typedef struct mf_inner {
 mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned,
                           const mf_order_summary *order, mf_inner **out, mf_err *e);
 void mf_inner_destroy(mf_inner *in);
+
+/* What passes lose at least to gathers and reductions beside them, into in->losses, when virtual
+ * stage v holds at least positions[v] (NULL = one each) and the step takes less than cutoff_s
+ * (INFINITY = any). Made once without by mf_inner_create. */
+void mf_inner_losses(mf_inner *in, const int *positions, double cutoff_s);
+/* What of a chain's time no layer adds: sends, losses, and what comes once. */
+double mf_inner_chain_fixed_s(const mf_inner *in, const mf_order_chain *c);
 
 /* What a virtual stage's rank holds: bit 0 the embedding, bit 1 the head. */
 int mf_inner_variant(const mf_layout *l, int vstage);
@@ -265,7 +273,8 @@ typedef struct mf_inner_split_result {
     double bound_s;          /* no assignment is faster; the cutoff at most */
     bool have;               /* a whole split with a bound below the cutoff was met ... */
     double split_bound_s;    /* ... none of its assignments is faster than this */
-    int *first;              /* [vstages + 1] its positions; owned */
+    bool near;  /* none was, but the relaxation has a point, whose nearest split is ... */
+    int *first; /* ... [vstages + 1] its positions; owned */
     int64_t lps, pivots, chains;
 } mf_inner_split_result;
 

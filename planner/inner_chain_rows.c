@@ -15,10 +15,9 @@ static double chain_s(const mf_rows *b, int v, int slot, int m) {
     const mf_inner_class *c = mf_inner_class_at(b->in, v, slot);
     double sum_s = 0.0;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
-        int32_t n = b->chain.count[p][v];
-        if (n != 0) {
-            sum_s +=
-                (double)n * mf_inner_part_s(b->in, c, b->lean ? -1 : m, (mf_order_part)p, b->hull);
+        double n = b->chain.count[p][v];
+        if (n > 0.0 || n < 0.0) {
+            sum_s += n * mf_inner_part_s(b->in, c, b->lean ? -1 : m, (mf_order_part)p, b->hull);
         }
     }
     return sum_s;
@@ -27,10 +26,9 @@ static double chain_s(const mf_rows *b, int v, int slot, int m) {
 /* The chain as a row: sum x * seconds - T <= -(what does not depend on x). */
 static void chain_row(const mf_rows *b, mf_milp_lazy_row *row) {
     const mf_inner *in = b->in;
-    double fixed_s = in->tail.fixed_s + b->chain.sends * in->send_s + b->chain.holds * in->hold_s;
     row->count = 0;
     row->lo = -INFINITY;
-    row->hi = -fixed_s / b->unit_s;
+    row->hi = -mf_inner_chain_fixed_s(in, &b->chain) / b->unit_s;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots; s++) {
             for (int m = 0; m < mf_rows_choices(b, mf_inner_class_at(in, v, s)); m++) {
@@ -44,19 +42,43 @@ static void chain_row(const mf_rows *b, mf_milp_lazy_row *row) {
         }
     }
     for (int p = 0; p < in->stages && b->lean; p++) {
-        int32_t least = INT32_MAX; /* whichever chunk has it */
-        for (int c = 0; c < in->chunks; c++) {
-            int v = (int)mf_layout_vstage(&in->layout, p, c);
-            int32_t n = b->chain.count[MF_ORDER_B][v] + b->chain.count[MF_ORDER_B_PAIR][v];
+        double least = HUGE_VAL; /* whichever chunk has it */
+        for (int k = 0; k < in->chunks; k++) {
+            int v = (int)mf_layout_vstage(&in->layout, p, k);
+            double n = b->chain.count[MF_ORDER_B][v] + b->chain.count[MF_ORDER_B_PAIR][v];
             least = n < least ? n : least;
         }
-        if (least > 0) {
+        if (least > 0.0) {
             row->col[row->count] = b->extra[p];
             row->value[row->count++] = least;
         }
     }
     row->col[row->count] = b->step;
     row->value[row->count++] = -1.0;
+}
+
+/* Keeps the chain of the next row, so that its losses can be told anew. */
+static mf_status keep_row(mf_rows *b) {
+    if (!b->keep_rows) {
+        return MF_OK;
+    }
+    if (b->row_chains == b->room) {
+        int room = b->room ? 2 * b->room : 32;
+        mf_order_chain *grown = realloc(b->row_chain, (size_t)room * sizeof *grown);
+        if (!grown) {
+            return mf_err_set(b->e, MF_NOMEM, "out of memory");
+        }
+        b->row_chain = grown;
+        b->room = room;
+    }
+    mf_order_chain *copy = &b->row_chain[b->row_chains];
+    mf_status status = mf_order_chain_copy(copy, &b->chain, b->e);
+    b->row_chains += status == MF_OK;
+    return status;
+}
+
+double mf_rows_chain_hi(const mf_rows *b, int i) {
+    return -mf_inner_chain_fixed_s(b->in, &b->row_chain[i]) / b->unit_s;
 }
 
 /* By how much a row is broken at a point. */
@@ -90,7 +112,8 @@ static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
         return false;
     }
     b->chains++;
-    if (b->kept) {
+    b->status = keep_row(b);
+    if (b->kept && b->status == MF_OK) {
         b->status = mf_chains_add(b->kept, &b->chain, b->e);
     }
     return b->status == MF_OK;
@@ -121,7 +144,8 @@ static mf_status add_row(mf_rows *b, mf_milp_lazy_row *row) {
     for (int k = 0; k < row->count; k++) {
         mf_milp_add_entry(&b->milp, at, row->col[k], row->value[k]);
     }
-    return b->kept ? mf_chains_add(b->kept, &b->chain, b->e) : MF_OK;
+    mf_status status = keep_row(b);
+    return b->kept && status == MF_OK ? mf_chains_add(b->kept, &b->chain, b->e) : status;
 }
 
 mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {

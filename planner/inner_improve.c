@@ -68,8 +68,8 @@ static void weigh_vstages(const improving *w, double *weight_s) {
         const mf_inner_class *c = mf_inner_class_at(in, v, slot);
         weight_s[v] = 0.0;
         for (int p = 0; p < MF_ORDER_PARTS; p++) {
-            int32_t n = w->chain.count[p][v];
-            weight_s[v] += n > 0 ? n * c->least_s[p] : 0.0;
+            double n = w->chain.count[p][v];
+            weight_s[v] += n > 0.0 ? n * c->least_s[p] : 0.0;
         }
     }
 }

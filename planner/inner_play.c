@@ -54,7 +54,11 @@ static mf_status play(mf_inner *in, const double *count, bool lean, const double
         part_s[MF_ORDER_B * n + (size_t)v] += extra_s;
         part_s[MF_ORDER_B_PAIR * n + (size_t)v] += extra_s;
     }
-    mf_order_times t = {.send_s = in->send_s, .hold_s = in->hold_s, .pair_s = pair_s};
+    mf_order_times t = {.send_s = in->send_s,
+                        .hold_s = in->hold_s,
+                        .lost = in->lost,
+                        .pair_s = pair_s,
+                        .losses = &in->losses};
     for (size_t p = 0; p < MF_ORDER_PARTS; p++) {
         t.part_s[p] = part_s + p * n;
     }

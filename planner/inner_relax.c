@@ -94,7 +94,8 @@ static double visit_s(const mf_inner *in, const mf_chains *c, int v, const mf_in
     double sum_s = 0.0;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
         double n = c->part[p][v];
-        sum_s += n > 0.0 ? n * mf_inner_part_s(in, class, m, (mf_order_part)p, false) : 0.0;
+        bool counts = n > 0.0 || n < 0.0;
+        sum_s += counts ? n * mf_inner_part_s(in, class, m, (mf_order_part)p, false) : 0.0;
     }
     return sum_s;
 }
@@ -278,7 +279,8 @@ mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_
     int *held = calloc((size_t)in->stages, sizeof *held);
     if (curve_s && beyond_s && held) {
         double sum_s = others_s(in, c, &others) + in->tail.fixed_s + c->sends * in->send_s +
-                       c->holds * in->hold_s;
+                       (c->holds - c->beside * in->lost) * in->hold_s;
+        sum_s += mf_order_lost_s(&in->losses, c->loss, c->starts, c->share, in->vstages);
         for (int p = 0; p < in->stages; p++) {
             int ways = ways_of(in, c, p, w, beyond_s);
             stage_curve(&fl, p, w, ways, layers, curve_s + (size_t)p * (size_t)(layers + 1));

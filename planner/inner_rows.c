@@ -346,6 +346,10 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
 void mf_rows_clear(mf_rows *b) {
     mf_milp_clear(&b->milp);
     mf_order_chain_clear(&b->chain);
+    for (int i = 0; i < b->row_chains; i++) {
+        mf_order_chain_clear(&b->row_chain[i]);
+    }
+    free(b->row_chain);
     free(b->col);
     free(b->top);
     free(b->extra);
@@ -363,7 +367,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     b->in = in;
     b->lean = o->lean;
     b->hull = o->hull;
-    b->splits = o->splits;
+    b->splits = b->keep_rows = o->splits;
     b->e = e;
     b->kept = kept;
     mf_milp_init(&b->milp);

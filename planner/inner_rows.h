@@ -26,6 +26,9 @@ typedef struct mf_rows {
     mf_order_chain chain;
     double *count; /* [cells] of a relaxation's point */
     int64_t chains;
+    mf_order_chain *row_chain; /* splits: chains of the rows from first_chain_row on, in order, */
+    int row_chains, room;      /* for as long as keep_rows is set */
+    bool keep_rows;
     mf_chains *kept; /* may be NULL: then found chains are not kept */
     mf_err *e;
     mf_status status;
@@ -50,6 +53,8 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried);
 /* --- chains (inner_chain_rows.c) --- */
 /* Rows that are there from the start. */
 mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known);
+/* Upper bound of row first_chain_row + i anew, with the losses that are known by now. */
+double mf_rows_chain_hi(const mf_rows *b, int i);
 /* mf_milp_lazy_fn: the longest chain at a point, when it is longer than T says. */
 bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row);
 

@@ -36,6 +36,7 @@ typedef struct tree {
     range *now;        /* [vstages] */
     int *least, *most; /* [vstages + 1] positions before v: fewest and most */
     int *slots_until;  /* [slots][positions + 1] positions of a slot among the first so many */
+    int *fewest;       /* [vstages] positions, for losses */
     double *n;         /* [vstages] at the last point */
     double open;       /* least bound of what is left open or is a whole split */
     int64_t lps;
@@ -89,6 +90,19 @@ static void put(tree *t, const range *r) {
                 mf_lp_set_col(t->lp, col, until[t->least[v + 1]], until[t->most[v + 1]]);
             }
         }
+    }
+}
+
+/* What passes lose at least grows with the fewest positions that virtual stages hold; the rows of
+ * the first chains are told. */
+static void tell_losses(tree *t, const range *r) {
+    for (int v = 0; v < t->in->vstages; v++) {
+        t->fewest[v] = r[v].lo;
+    }
+    mf_inner_losses(t->in, t->fewest, t->o->cutoff_s);
+    t->rows.keep_rows = false; /* behind these, rows may go */
+    for (int i = 0; i < t->rows.row_chains; i++) {
+        mf_lp_set_row(t->lp, t->rows.first_chain_row + i, -INFINITY, mf_rows_chain_hi(&t->rows, i));
     }
 }
 
@@ -195,11 +209,27 @@ static void keep_split(tree *t, double bound) {
         return;
     }
     out->have = true;
+    out->near = false;
     out->split_bound_s = bound;
     out->first[0] = 0;
     for (int v = 0; v < t->in->vstages; v++) {
         out->first[v + 1] = out->first[v] + (int)lround(t->n[v]);
     }
+}
+
+/* The split nearest to the point; none is empty. */
+static void note_nearest(tree *t) {
+    int vstages = t->in->vstages, positions = t->in->positions, *first = t->out->first;
+    double until = 0.0;
+    t->out->near = true;
+    first[0] = 0;
+    for (int v = 0; v < vstages; v++) {
+        until += t->n[v];
+        int at = (int)lround(until), most = positions - (vstages - 1 - v);
+        at = at > first[v] ? at : first[v] + 1;
+        first[v + 1] = at < most ? at : most;
+    }
+    first[vstages] = positions;
 }
 
 /* All below a node whose ranges are at r; room for the levels below behind it. */
@@ -266,15 +296,22 @@ static void grow(tree *t) {
         if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
             return;
         }
+        if (pass == 0) {
+            note_nearest(t);
+        }
         if (t->lps >= t->o->lp_limit) {
             break;
         }
+        t->rows.keep_rows = false;
         changed = false;
         if (!probe(t, r, room, order[pass], &changed)) {
             return;
         }
         if (t->out->outcome == MF_MILP_FAILED) {
             return;
+        }
+        if (changed) {
+            tell_losses(t, r);
         }
         changed = changed || pass == 0;
     }
@@ -291,8 +328,9 @@ static mf_status make_tree(tree *t, mf_err *e) {
     t->least = calloc(2 * (vstages + 1), sizeof *t->least);
     t->slots_until = calloc((size_t)in->slots * (positions + 1), sizeof *t->slots_until);
     t->n = calloc(2 * vstages, sizeof *t->n);
+    t->fewest = calloc(vstages, sizeof *t->fewest);
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
-    if (!t->now || !t->least || !t->slots_until || !t->n || !t->out->first) {
+    if (!t->now || !t->least || !t->slots_until || !t->n || !t->fewest || !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     t->most = t->least + vstages + 1;
@@ -345,6 +383,8 @@ mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inne
     free(t.least);
     free(t.slots_until);
     free(t.n);
+    free(t.fewest);
+    mf_inner_losses(in, NULL, INFINITY);
     if (status != MF_OK) {
         mf_inner_split_result_clear(out);
     }

@@ -9,6 +9,12 @@
  * step takes at least the longest chain through this graph. Each chain is a linear form in the
  * times of the virtual stages, which is what makes it a row of an integer program: the chain that
  * is longest for one assignment bounds every other one too.
+ *
+ * What passes lose to collectives beside them (mf_order_losses) makes chains of means: a pass that
+ * follows a reduction's start at E on its own stage, but waits for another stage's result at S, has
+ * lost the less the later S is, at worst in proportion. So it ends no earlier than
+ * (1 - share) S + share E + its own time + the loss, a mean of two chains, and counts are
+ * fractions.
  */
 #ifndef MF_PLANNER_ORDER_H
 #define MF_PLANNER_ORDER_H
@@ -42,26 +48,63 @@ typedef enum mf_order_part {
         MF_ORDER_PARTS
 } mf_order_part;
 
+/* What is lost at least, whatever the assignment, where a chain passes through: */
+#define MF_LOSS_MAP(X)                                                                             \
+    X(OWN)   /* a virtual stage's last backward pass, to reductions that start inside it */        \
+    X(FIRST) /* before the first of these reductions starts: its first block */                    \
+    X(F)     /* the forward pass that follows on the stage, */                                     \
+    X(B)     /* or the backward pass, */                                                           \
+    X(W)     /* or the weight gradients: to reductions that are still under way */
+typedef enum mf_order_loss {
+#define X(name) MF_LOSS_##name,
+    MF_LOSS_MAP(X)
+#undef X
+        MF_LOSS_KINDS
+} mf_order_loss;
+
+typedef struct mf_order_losses {
+    double start_s; /* every chain from the start of the step, to parameter gathers */
+    double share;   /* at which F, B and W are taken (see above); 0 = no losses */
+    double *kind_s[MF_LOSS_KINDS]; /* [vstages] of the reductions */
+    double *left_s; /* [vstages] how long reductions run on at least when the last pass is done */
+} mf_order_losses;
+
 /* Times by virtual stage (those of NORM and UPDATE add up over the virtual stages of a stage). */
 typedef struct mf_order_times {
     const double *part_s[MF_ORDER_PARTS]; /* [vstages]; NULL = 0 */
     double send_s, hold_s;
+    double lost; /* share of GATHER and REDUCE that is in their _LOST */
     /* What a merged pair takes indeed, [stages][chunk of its forward][chunk of its backward]; NULL
      * = what it takes at least (then chains are exact rows, else only the time is). */
     const double *pair_s;
+    const mf_order_losses *losses; /* NULL = none */
 } mf_order_times;
 
-/* A chain: how often it passes through what; its time is the sum of count x time. */
+/* A chain, or mean of chains: how often it passes through what; its time is the sum of
+ * count x time. */
 typedef struct mf_order_chain {
     double time_s;
     int vstages;
-    int32_t *count[MF_ORDER_PARTS]; /* [vstages]; one allocation */
-    int32_t sends, holds;
+    double *count[MF_ORDER_PARTS]; /* [vstages]; one allocation with loss, */
+    double *loss[MF_LOSS_KINDS];   /* [vstages] */
+    double sends, holds;
+    double beside; /* of the holds so many may have gathers or reductions beside them, which then
+                    * cost passes hold_s x lost less */
+    double starts; /* of it so much counts losses->start_s */
+    double share;  /* losses->share that it was found with */
     int32_t norm_stage; /* whose end the others wait for */
 } mf_order_chain;
 
+/* Doubles behind count[0], losses included. */
+#define MF_ORDER_CHAIN_ROOM(vstages) ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
+/* Seconds of a chain's losses, with the losses of any layout of its order. */
+double mf_order_lost_s(const mf_order_losses *x, double *const loss[MF_LOSS_KINDS], double starts,
+                       double share, int vstages);
+
 mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e);
 void mf_order_chain_clear(mf_order_chain *c);
+/* *copy is initialised. Errors: MF_NOMEM. */
+mf_status mf_order_chain_copy(mf_order_chain *copy, const mf_order_chain *chain, mf_err *e);
 
 /* The graph of a schedule, sorted once; plays are linear in its events. */
 typedef struct mf_order mf_order;

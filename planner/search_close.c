@@ -175,7 +175,7 @@ static double relax(closing *c, mf_search_chains *found) {
     }
     bound_s = fmax(bound_s, mean);
     out->milp_failed += outcome == MF_MILP_FAILED;
-    if (out->status == MF_OK && outcome == MF_MILP_OPTIMAL && bound_s < c->best_s &&
+    if (out->status == MF_OK && outcome == MF_MILP_OPTIMAL && isinf(c->best_s) &&
         mf_inner_is_split(c->in, first)) {
         try_split(c, first);
     }
@@ -187,6 +187,10 @@ static void by_relaxation(closing *c) {
     double bound_s = fmax(c->n->key_s, mean_s(c)); /* others of the order may have found chains */
     if (c->out->status != MF_OK || bound_s >= c->best_s || bound_s >= c->target_s) {
         come_back(c, bound_s, MF_LEVEL_RELAX);
+        return;
+    }
+    if (mf_search_chains_of(c->w, &c->in->layout, c->out->seen)) {
+        come_back(c, bound_s, MF_LEVEL_SPLITS); /* chains and weights are known */
         return;
     }
     mf_search_chains *found = new_chains(c);
@@ -235,7 +239,8 @@ static void by_splits(closing *c) {
     } else {
         c->out->milps++;
     }
-    if (r.have) {
+    if (r.have || (r.near && c->n->tries == 0 && r.bound_s < o.cutoff_s &&
+                   mf_inner_is_split(c->in, r.first))) {
         try_split(c, r.first);
     }
     bool again =
@@ -405,6 +410,7 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, doubl
     }
     if (out->status == MF_OK) {
         out->work += 300;
+        mf_inner_losses(c.in, NULL, best_s);
         if (n->level == MF_LEVEL_LAYOUT) {
             out->evaluated = true;
             by_bound(&c);

@@ -116,8 +116,9 @@ static double chain_s(const shadow *x, int v, int slot, int m) {
     const mf_inner_class *c = mf_inner_class_at(x->in, v, slot);
     double sum_s = 0.0;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
-        int32_t n = x->chain.count[p][v];
-        sum_s += n ? n * mf_inner_part_s(x->in, c, m, (mf_order_part)p, false) : 0.0;
+        double n = x->chain.count[p][v];
+        bool counts = n > 0.0 || n < 0.0;
+        sum_s += counts ? n * mf_inner_part_s(x->in, c, m, (mf_order_part)p, false) : 0.0;
     }
     return sum_s;
 }
@@ -136,8 +137,7 @@ static bool longer_chain(void *user, const double *point, mf_milp_lazy_row *row)
     }
     row->count = 0;
     row->lo = -INFINITY;
-    row->hi =
-        -(in->tail.fixed_s + x->chain.sends * in->send_s + x->chain.holds * in->hold_s) / x->unit_s;
+    row->hi = -mf_inner_chain_fixed_s(in, &x->chain) / x->unit_s;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots; s++) {
             for (int m = 0; m < mf_inner_class_at(in, v, s)->choices; m++) {

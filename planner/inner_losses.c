@@ -1,0 +1,215 @@
+/* inner_losses.c - what passes lose at least to parameter gathers and gradient reductions.
+ *
+ * simulator/step_chunk.c: while the once-a-step stream is busy for `left` more seconds, a block
+ * that takes t loses e x min(left, t / (1 - e)), e being in->lost at least. Chains need figures
+ * that hold for every assignment, so these rest on the positions that a virtual stage holds at
+ * least, the fastest of what can stand there and the least that is reduced.
+ *
+ * Gathers: from the start of the step on, all stages gather for as long as `window` at least. A
+ * chain is passes and sends without a wait between. Passes in the window take 1 / (1 - e) of their
+ * time, and what they do not fill of it are sends: no more than two between passes through layers.
+ */
+#include "planner/inner.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Least figures of a layer that can stand on a virtual stage, and of the ends that must. */
+typedef struct least {
+    double part_s[MF_ORDER_PARTS]; /* of a layer; INFINITY: none can */
+    double end_s[MF_ORDER_PARTS];  /* embedding and head together */
+    double head_s[MF_ORDER_PARTS];
+    bool first, last; /* holds the embedding, the head */
+} least;
+
+static mf_position_kind kind_of(const mf_inner *in, int slot) {
+    const mf_segment *g = &in->segment[in->slot[slot].segment];
+    return mf_position_kind_of(in->model, g->first + in->slot[slot].place);
+}
+
+static least least_of(const mf_inner *in, int v) {
+    least x;
+    memset(&x, 0, sizeof x);
+    x.first = v == 0;
+    x.last = v == in->vstages - 1;
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        x.part_s[p] = HUGE_VAL;
+    }
+    for (int s = 0; s < in->slots; s++) {
+        if (v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
+            continue;
+        }
+        const mf_inner_class *c = mf_inner_class_at(in, v, s);
+        mf_position_kind kind = kind_of(in, s);
+        for (int p = 0; p < MF_ORDER_PARTS; p++) {
+            if (kind == MF_POS_EMBEDDING) { /* stands on the first alone, the head on the last */
+                x.end_s[p] += x.first ? c->least_s[p] : 0.0;
+            } else if (kind == MF_POS_HEAD) {
+                x.end_s[p] += c->least_s[p];
+                x.head_s[p] = c->least_s[p];
+            } else {
+                x.part_s[p] = fmin(x.part_s[p], c->least_s[p]);
+            }
+        }
+    }
+    return x;
+}
+
+/* Layers, ends left out, of n positions. */
+static int layers_of(const least *x, int n) {
+    int layers = n - x->first - x->last;
+    return layers > 0 ? layers : 0;
+}
+
+static double layer_s(const least *x, mf_order_part part) {
+    return isinf(x->part_s[part]) ? 0.0 : x->part_s[part];
+}
+
+static double pass_s(const least *x, int n, mf_order_part part) {
+    return layers_of(x, n) * layer_s(x, part) + x->end_s[part];
+}
+
+/* --- reductions ------------------------------------------------------------------------------- */
+
+/* The block that is reduced last: the first position's. */
+static double reduced_last_s(const least *x, int n) {
+    if (x->first) {
+        return x->end_s[MF_ORDER_REDUCE] - x->head_s[MF_ORDER_REDUCE];
+    }
+    double layer = layer_s(x, MF_ORDER_REDUCE);
+    return x->last && n < 2 ? x->head_s[MF_ORDER_REDUCE] : layer;
+}
+
+/* Loss of all blocks behind the first to the reduction of the one before each. */
+static double own_s(const least *x, int n, double e, mf_order_part back) {
+    int blocks = n - 1 - x->first; /* an embedding is fast, and last */
+    double reduce_s = layer_s(x, MF_ORDER_REDUCE);
+    if (x->last) {
+        reduce_s = fmin(reduce_s, x->head_s[MF_ORDER_REDUCE]);
+    }
+    return blocks > 0 ? blocks * e * fmin(reduce_s, layer_s(x, back) / (1.0 - e)) : 0.0;
+}
+
+/* Time of the first block of a backward pass. */
+static double first_s(const least *x, int n, mf_order_part back) {
+    if (x->last) {
+        return x->head_s[back];
+    }
+    return x->first && n < 2 ? 0.0 : layer_s(x, back);
+}
+
+/* --- gathers ---------------------------------------------------------------------------------- */
+
+/* Layers on any stage at least when no other holds more than fit below the cutoff. */
+static int least_layers(const mf_inner *in, double cutoff_s, double *gather_s) {
+    double mb_s = HUGE_VAL;
+    int layers = 0;
+    *gather_s = HUGE_VAL;
+    for (int s = 0; s < in->slots; s++) {
+        if (kind_of(in, s) == MF_POS_EMBEDDING || kind_of(in, s) == MF_POS_HEAD) {
+            continue;
+        }
+        layers += in->segment[in->slot[s].segment].repeats;
+        for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
+            const double *x = mf_inner_class_at(in, v, s)->least_s;
+            double alone_s = x[MF_ORDER_F] + x[MF_ORDER_B] + x[MF_ORDER_W];
+            double pair_s = x[MF_ORDER_F_PAIR] + x[MF_ORDER_B_PAIR];
+            mb_s = fmin(mb_s, in->merged ? fmin(pair_s, alone_s) : alone_s);
+            *gather_s = fmin(*gather_s, x[MF_ORDER_GATHER]);
+        }
+    }
+    double most = cutoff_s / ((double)in->layout.micro_batches * mb_s);
+    double left = most < layers ? layers - (in->stages - 1) * floor(most + 1e-6) : 0.0;
+    return left > 0.0 ? (int)left : 0;
+}
+
+/* Every stage gathers from the start of the step until then at least. */
+static double gathered_s(const mf_inner *in, const least *x, const int *positions,
+                         double cutoff_s) {
+    double least_s = HUGE_VAL, gather_s;
+    int layers = least_layers(in, cutoff_s, &gather_s);
+    for (int p = 0; p < in->stages; p++) {
+        double sum_s = 0.0;
+        for (int c = 0; c < in->chunks; c++) {
+            int v = (int)mf_layout_vstage(&in->layout, p, c);
+            sum_s += pass_s(&x[v], positions ? positions[v] : 1, MF_ORDER_GATHER);
+        }
+        least_s = fmin(least_s, fmax(sum_s, layers > 0 ? layers * gather_s : 0.0));
+    }
+    return least_s;
+}
+
+/* No reduction starts earlier: before the last micro-batch has gone through the last virtual stage
+ * its stage has done all other forward passes of it and, but for the warm-up, a backward pass for
+ * every forward one. */
+static double before_last_s(const mf_inner *in, const least *x, const int *positions) {
+    int last = in->vstages - 1, stage = (int)mf_layout_stage_of(&in->layout, last);
+    double m = (double)in->layout.micro_batches, back = m * in->chunks, back_s = HUGE_VAL;
+    for (int c = 0; c < in->chunks; c++) {
+        int v = (int)mf_layout_vstage(&in->layout, stage, c);
+        back -= in->order.warm_up[stage * in->chunks + c];
+        back_s = fmin(back_s, pass_s(&x[v], positions ? positions[v] : 1, MF_ORDER_B));
+    }
+    return (m - 1.0) * pass_s(&x[last], positions ? positions[last] : 1, MF_ORDER_F) +
+           fmax(back - 1.0, 0.0) * back_s;
+}
+
+/* Share of the window that passes fill at least: two sends and holds at most between passes
+ * through layers, all of which stand between the ends. */
+static double filled(const mf_inner *in, const least *x, const int *positions, double e) {
+    double pass = HUGE_VAL, sends_s = 2.0 * (in->send_s + in->hold_s);
+    for (int v = 0; v < in->vstages; v++) {
+        int n = positions ? positions[v] : 1;
+        if (layers_of(&x[v], n) > 0 || !(x[v].first || x[v].last)) {
+            pass = fmin(pass, pass_s(&x[v], n, MF_ORDER_F));
+            pass = fmin(pass, pass_s(&x[v], n, MF_ORDER_B));
+        }
+    }
+    return isinf(pass) || !(pass > 0.0) ? 0.0 : pass / (pass + sends_s * (1.0 - e));
+}
+
+double mf_inner_chain_fixed_s(const mf_inner *in, const mf_order_chain *c) {
+    return in->tail.fixed_s + c->sends * in->send_s +
+           (c->holds - c->beside * in->lost) * in->hold_s +
+           mf_order_lost_s(&in->losses, c->loss, c->starts, c->share, in->vstages);
+}
+
+/* --- all -------------------------------------------------------------------------------------- */
+
+void mf_inner_losses(mf_inner *in, const int *positions, double cutoff_s) {
+    mf_order_losses *out = &in->losses;
+    mf_order_part back = in->split ? MF_ORDER_W : MF_ORDER_B;
+    double e = in->lost;
+    least x[MF_MAX_VSTAGES];
+    out->start_s = out->share = 0.0;
+    memset(out->left_s, 0, (MF_LOSS_KINDS + 1) * (size_t)in->vstages * sizeof *out->left_s);
+    if (!(in->layout.overlap & MF_OVERLAP_DP) || !(e > 0.0) || e > 0.95) {
+        return;
+    }
+    for (int v = 0; v < in->vstages; v++) {
+        x[v] = least_of(in, v);
+    }
+    static const mf_order_part part_of[3] = {MF_ORDER_F, MF_ORDER_B, MF_ORDER_W};
+    for (int v = 0; v < in->vstages; v++) {
+        int n = positions ? positions[v] : 1;
+        double left_s = reduced_last_s(&x[v], n) - 2.0 * in->hold_s;
+        int stage = (int)mf_layout_stage_of(&in->layout, v);
+        out->left_s[v] = fmax(left_s, 0.0);
+        out->kind_s[MF_LOSS_OWN][v] = own_s(&x[v], n, e, back);
+        out->kind_s[MF_LOSS_FIRST][v] = first_s(&x[v], n, back);
+        for (int k = 0; k < 3; k++) {
+            double next_s = HUGE_VAL;
+            for (int c = 0; c < in->chunks; c++) {
+                int u = (int)mf_layout_vstage(&in->layout, stage, c);
+                next_s = fmin(next_s, pass_s(&x[u], positions ? positions[u] : 1, part_of[k]));
+            }
+            double lost_s = e * fmin(out->left_s[v], next_s / (1.0 - e));
+            out->kind_s[MF_LOSS_F + k][v] = lost_s;
+            out->share =
+                out->left_s[v] > 0.0 ? fmax(out->share, lost_s / out->left_s[v]) : out->share;
+        }
+    }
+    double window_s = fmin(gathered_s(in, x, positions, cutoff_s), before_last_s(in, x, positions));
+    window_s -= 4.0 * (in->send_s + in->hold_s);
+    out->start_s = fmax(0.0, e * filled(in, x, positions, e) * window_s);
+}

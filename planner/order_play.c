@@ -1,0 +1,290 @@
+/* order_play.c - the longest chain through a schedule's order, for any times of its stages. */
+#include "core/lower.h"
+#include "planner/order_graph.h"
+
+#include <math.h>
+#include <string.h>
+
+static double part_s(const mf_order_times *t, mf_order_part part, int v) {
+    return t->part_s[part] ? t->part_s[part][v] : 0.0;
+}
+
+const mf_order_part mf_order_merged_as[MF_ORDER_MERGED][2] = {
+    {MF_ORDER_F, MF_ORDER_PARTS},
+    {MF_ORDER_PARTS, MF_ORDER_B},
+    {MF_ORDER_F_PAIR, MF_ORDER_B_PAIR},
+    {MF_ORDER_F_EP, MF_ORDER_B_EP},
+};
+
+static double merged_s(const mf_order_times *t, const node *n, int8_t *as) {
+    double most = -1.0;
+    for (int8_t k = 0; k < MF_ORDER_MERGED; k++) {
+        double sum = 0.0;
+        for (int side = 0; side < 2; side++) {
+            if (mf_order_merged_as[k][side] != MF_ORDER_PARTS) {
+                sum += part_s(t, mf_order_merged_as[k][side], n->v[side]);
+            }
+        }
+        if (sum > most) {
+            most = sum;
+            *as = k;
+        }
+    }
+    return most;
+}
+
+/* A merged pair whose time is known as a whole. */
+static double pair_s(const mf_order *o, const mf_order_times *t, const node *n) {
+    int chunks = o->vstages / o->stages, stage = o->stage_of[n->v[0]];
+    int at = (stage * chunks + o->chunk_of[n->v[0]]) * chunks + o->chunk_of[n->v[1]];
+    return t->pair_s[at];
+}
+
+static double duration_s(const mf_order *o, const mf_order_times *t, const node *n, int8_t *as) {
+    switch ((mf_event_pass)n->pass) {
+    case MF_EVENT_F:
+        return part_s(t, MF_ORDER_F, n->v[0]);
+    case MF_EVENT_B:
+        return part_s(t, MF_ORDER_B, n->v[1]);
+    case MF_EVENT_W:
+        return part_s(t, MF_ORDER_W, n->v[1]);
+    case MF_EVENT_FB:
+        break;
+    }
+    double least_s = merged_s(t, n, as);
+    return t->pair_s ? pair_s(o, t, n) : least_s;
+}
+
+static double host_s(const mf_order_times *t, const node *n) {
+    double sum = n->v[0] != NONE ? part_s(t, MF_ORDER_F_HOST, n->v[0]) : 0.0;
+    if (n->v[1] != NONE) {
+        sum += part_s(t, n->pass == MF_EVENT_W ? MF_ORDER_W_HOST : MF_ORDER_B_HOST, n->v[1]);
+    }
+    return sum;
+}
+
+/* How long sends have held the stage of an event before it. */
+static double held_before_s(const mf_order *o, const mf_order_times *t, int64_t i) {
+    int32_t before = o->node[i].before;
+    return before == NONE ? 0.0 : o->held_s[before] + o->node[before].sends * t->hold_s;
+}
+
+/* Own work of the stage before an event, boundary tensors that held it included. */
+static double work_before_s(const mf_order *o, const mf_order_times *t, int64_t i) {
+    int32_t before = o->node[i].before;
+    return before == NONE ? 0.0 : o->work_s[before] + o->node[before].sends * t->hold_s;
+}
+
+double mf_order_stage_s(const mf_order *o, const mf_order_times *t, int stage, mf_order_part part) {
+    double sum = 0.0;
+    for (int v = 0; v < o->vstages; v++) {
+        sum += o->stage_of[v] == stage ? part_s(t, part, v) : 0.0;
+    }
+    return sum;
+}
+
+/* --- losses ----------------------------------------------------------------------------------- */
+
+static bool has_losses(const mf_order_times *t) {
+    return t->losses && t->losses->left_s;
+}
+
+static double begin_s(const mf_order_times *t) {
+    return t->losses ? t->losses->start_s : 0.0;
+}
+
+mf_order_loss mf_order_loss_of(const node *n) {
+    switch ((mf_event_pass)n->pass) {
+    case MF_EVENT_F:
+        return MF_LOSS_F;
+    case MF_EVENT_W:
+        return MF_LOSS_W;
+    case MF_EVENT_B:
+    case MF_EVENT_FB:
+        break;
+    }
+    return MF_LOSS_B;
+}
+
+/* What an event loses to the reductions that start with the event before it on its stage. */
+static double behind_s(const mf_order *o, const mf_order_times *t, const node *n) {
+    bool follows = n->before != NONE && o->node[n->before].last && has_losses(t);
+    return follows ? mf_order_lost_at(t->losses, mf_order_loss_of(n), t->losses->share,
+                                      o->node[n->before].v[1])
+                   : 0.0;
+}
+
+/* When an event starts. Returns the same with what it loses to the reductions of the event before
+ * it: they run from when its stage is free, so that a later start loses less. */
+static double start_at(mf_order *o, const mf_order_times *t, int64_t i) {
+    const node *n = &o->node[i];
+    bool waits = n->from[0] != NONE || n->from[1] != NONE;
+    double free_s = waits ? 0.0 : begin_s(t), lost_s = behind_s(o, t, n);
+    o->by[i] = BY_NOTHING;
+    if (n->before != NONE) {
+        free_s = o->end_s[n->before] + o->node[n->before].sends * t->hold_s;
+        o->by[i] = BY_BEFORE;
+    }
+    double start_s = free_s;
+    for (int side = 0; side < 2; side++) {
+        if (n->from[side] != NONE) {
+            double ready_s = o->end_s[n->from[side]] + (n->sent[side] ? t->send_s : 0.0);
+            if (ready_s > start_s) {
+                start_s = ready_s;
+                o->by[i] = (int8_t)(BY_FORWARD + side);
+            }
+        }
+    }
+    o->start_s[i] = start_s;
+    double mean_s = lost_s > 0.0 ? start_s - t->losses->share * (start_s - free_s) + lost_s : 0.0;
+    o->lost[i] = mean_s > start_s;
+    return o->lost[i] ? mean_s : start_s;
+}
+
+/* --- gathers ---------------------------------------------------------------------------------- */
+
+/* Parameters of all chunks up to this one come first on the stream that gathers. */
+static double gather_s(const mf_order *o, const mf_order_times *t, int v, mf_order_part part) {
+    double sum = 0.0;
+    for (int u = 0; u <= v; u++) {
+        sum += o->stage_of[u] == o->stage_of[v] ? part_s(t, part, u) : 0.0;
+    }
+    return sum;
+}
+
+static void end_later(mf_order *o, int64_t i, double end_s, int by) {
+    if (end_s > o->end_s[i]) {
+        o->end_s[i] = end_s;
+        o->end_by[i] = (int8_t)by;
+    }
+}
+
+/* A first pass waits for its parameters. What comes behind them on the stream still costs the chain
+ * its share. */
+static void gathered(mf_order *o, const mf_order_times *t, int64_t i) {
+    int v = o->node[i].v[0];
+    double there_s = gather_s(o, t, v, MF_ORDER_GATHER);
+    double left_s = begin_s(t) - gather_s(o, t, v, MF_ORDER_GATHER_LOST);
+    if (left_s > 0.0) {
+        end_later(o, i, there_s + left_s, BY_GATHER_LOST);
+    } else {
+        end_later(o, i, there_s, BY_GATHER);
+    }
+}
+
+/* When the last chunk's first pass is done all parameters are there: gathers cost the passes beside
+ * them their share until then, but for as long as sends held the stage. Those of the first chunk
+ * are waited for, or beside its pass. */
+static void gathers_beside(mf_order *o, const mf_order_times *t, int64_t i, int stage) {
+    int chunk = o->chunk_of[o->node[i].v[0]];
+    if (chunk == 0) {
+        o->begun[stage] = (int32_t)i;
+    }
+    if (chunk != o->vstages / o->stages - 1) {
+        return;
+    }
+    int32_t begun = o->begun[stage];
+    int first = o->node[begun].v[0];
+    double lost_s = mf_order_stage_s(o, t, stage, MF_ORDER_GATHER_LOST);
+    double waited_s = part_s(t, MF_ORDER_GATHER, first) - part_s(t, MF_ORDER_GATHER_LOST, first);
+    double done_s = o->work_s[i] - t->lost * o->held_s[i];
+    double begun_s = o->work_s[begun] - t->lost * o->held_s[begun];
+    end_later(o, i, done_s + lost_s, BY_LOST);
+    end_later(o, i, waited_s + lost_s + done_s - begun_s, BY_LOST_LATER);
+}
+
+/* --- the play --------------------------------------------------------------------------------- */
+
+void mf_order_play(mf_order *o, const mf_order_times *t) {
+    memset(o->host_s, 0, (size_t)o->stages * sizeof *o->host_s);
+    for (int64_t i = 0; i < o->nodes; i++) {
+        const node *n = &o->node[i];
+        int stage = o->stage_of[n->v[0] != NONE ? n->v[0] : n->v[1]];
+        o->as[i] = 0;
+        o->end_by[i] = BY_NOTHING;
+        double own_s = duration_s(o, t, n, &o->as[i]);
+        double own_lost_s =
+            n->last && has_losses(t) ? t->losses->kind_s[MF_LOSS_OWN][n->v[1]] : 0.0;
+        o->end_s[i] = start_at(o, t, i) + own_s + own_lost_s;
+        o->work_s[i] = work_before_s(o, t, i) + own_s;
+        o->held_s[i] = held_before_s(o, t, i);
+        o->host_s[stage] += host_s(t, n);
+        end_later(o, i, o->host_s[stage], BY_HOST);
+        if (n->first) {
+            gathered(o, t, i);
+            gathers_beside(o, t, i, stage);
+        }
+    }
+}
+
+/* --- where a stage is done -------------------------------------------------------------------- */
+
+mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, int stage) {
+    int32_t at = o->last[stage], last[MF_MAX_VSTAGES];
+    mf_order_finish f = {0.0, NONE, NONE};
+    if (at == NONE) {
+        return f;
+    }
+    double held_s = o->node[at].sends * t->hold_s, reduce_s = 0.0, lost_s = 0.0;
+    f.time_s = o->end_s[at] + held_s;
+    int n = 0, chunks = o->vstages / o->stages; /* one for each chunk; they stand near the end */
+    for (int32_t i = at; i != NONE && n < chunks; i = o->node[i].before) {
+        if (o->node[i].last) {
+            last[n++] = i;
+            reduce_s += part_s(t, MF_ORDER_REDUCE, o->node[i].v[1]);
+        }
+    }
+    if (!(reduce_s > 0.0)) {
+        return f;
+    }
+    double ahead_s = -HUGE_VAL; /* of the stage's own work and losses */
+    int32_t from = NONE;
+    for (int k = n - 1; k >= 0; k--) { /* in order of play */
+        int32_t i = last[k];
+        int v = o->node[i].v[1];
+        double done_s = work_before_s(o, t, i) - t->lost * held_before_s(o, t, i) + lost_s;
+        double first_s = has_losses(t) ? t->losses->kind_s[MF_LOSS_FIRST][v] : 0.0;
+        if (o->start_s[i] - done_s > ahead_s) {
+            ahead_s = o->start_s[i] - done_s;
+            from = i;
+        }
+        if (ahead_s + done_s + first_s + reduce_s > f.time_s) {
+            f = (mf_order_finish){ahead_s + done_s + first_s + reduce_s, from, i};
+        }
+        reduce_s -= part_s(t, MF_ORDER_REDUCE, v);
+        lost_s += part_s(t, MF_ORDER_REDUCE_LOST, v);
+    }
+    double done_s = o->work_s[at] + held_s - t->lost * (o->held_s[at] + held_s) + lost_s;
+    if (ahead_s + done_s > f.time_s) {
+        f = (mf_order_finish){ahead_s + done_s, from, NONE};
+    }
+    return f;
+}
+
+void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out) {
+    mf_order_finish latest = {-1.0, NONE, NONE};
+    double update_s = -1.0;
+    int update_stage = 0;
+    mf_order_play(o, t);
+    memset(out->count[0], 0, MF_ORDER_CHAIN_ROOM(out->vstages) * sizeof *out->count[0]);
+    out->sends = out->holds = out->beside = out->starts = 0.0;
+    out->share = has_losses(t) ? t->losses->share : 0.0;
+    out->norm_stage = 0;
+    for (int p = 0; p < o->stages; p++) {
+        mf_order_finish f = mf_order_finish_of(o, t, p);
+        f.time_s += mf_order_stage_s(o, t, p, MF_ORDER_NORM);
+        double after_s = mf_order_stage_s(o, t, p, MF_ORDER_UPDATE);
+        if (f.time_s > latest.time_s) {
+            latest = f;
+            out->norm_stage = p;
+        }
+        if (after_s > update_s) {
+            update_s = after_s;
+            update_stage = p;
+        }
+    }
+    out->time_s = latest.time_s + update_s;
+    mf_order_count_stage(o, out->norm_stage, MF_ORDER_NORM, out);
+    mf_order_count_stage(o, update_stage, MF_ORDER_UPDATE, out);
+    mf_order_trace(o, out->share, out->norm_stage, &latest, out);
+}
