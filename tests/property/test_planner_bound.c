@@ -535,7 +535,7 @@ static void losses_of_pipelines_are_never_more_than_played(void **state) {
     (void)state;
     rng r = rng_init(7002);
     nearness n[KINDS] = {{0}};
-    int cases = planner_cases(600, 30), lost = 0;
+    int cases = planner_cases(200, 20), lost = 0;
     for (int i = 0; i < cases; i++) {
         check_pipelines(&r, n, &lost);
     }
