@@ -1,6 +1,7 @@
 /* cmd_train.c - `moefold train`: runs a plan, or a layout given by flags, on CPU ranks. */
 #include "cli/launch.h"
 #include "cli/output.h"
+#include "cli/roll.h"
 #include "cli/show.h"
 #include "cli/train_settings.h"
 #include "executor/files.h"
@@ -14,6 +15,7 @@ typedef struct watcher {
     const mf_cli *cli;
     FILE *out; /* where steps are told */
     const mf_train_settings *s;
+    mf_roll *roll;
     mf_train_metrics last;
     double sum_s;
     int64_t timed; /* steps behind the first, cold one */
@@ -86,6 +88,7 @@ static int stepped(void *user, const mf_train_metrics *m) {
 
 static void lost(void *user, const char *line) {
     const watcher *w = user;
+    mf_roll_told(w->roll);
     fprintf(w->cli->err, "moefold train: %s\n", line);
     fflush(w->cli->err);
 }
@@ -130,8 +133,8 @@ static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
 
 /* As one of the launcher's ranks, or as the only one. */
 static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s, int64_t rank,
-                       mf_err *e) {
-    watcher w = {.cli = cli, .s = s};
+                       mf_roll *roll, mf_err *e) {
+    watcher w = {.cli = cli, .s = s, .roll = roll};
     bool alone = false;
     w.out = a->value[MF_OPT_JSON].given ? cli->err : cli->out;
     s->o.started = started;
@@ -142,7 +145,11 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     if (rank == 0) {
         mf_train_settings_print(w.out, s);
     }
+    mf_roll_phase(roll, "step 0, communicators"); /* and then the board's, while there is one */
     mf_status status = mf_train(&s->o, &alone, e);
+    char phase[40];
+    snprintf(phase, sizeof phase, "step %lld, end", LL(s->o.steps));
+    mf_roll_phase(roll, phase);
     if (alone && s->job.plan.layout.gpus > 1) {
         if (e->text[0] != '\0') {
             fprintf(cli->err, "moefold train: %s\n", e->text);
@@ -176,9 +183,12 @@ static mf_status launch(const mf_cli *cli, int64_t ranks, mf_err *e) {
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool launched = mf_comm_launched();
     int64_t rank = 0, size = 1;
+    mf_roll *roll = launched ? mf_roll_join() : NULL;
     mf_status status = launched ? mf_comm_start(&rank, &size, e) : MF_OK;
     mf_train_settings *s = malloc(sizeof *s);
+    mf_roll_phase(roll, "step 0, settings");
     if (s == NULL) {
+        mf_roll_destroy(roll);
         return mf_err_set(e, MF_NOMEM, "train: out of memory");
     }
     if (status == MF_OK) {
@@ -188,7 +198,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
             mf_err_set(e, status, "%s", ""); /* rank 0 has found the same */
         }
         if (status == MF_OK) {
-            status = !launched && ranks > 1 ? launch(cli, ranks, e) : train(a, cli, s, rank, e);
+            status =
+                !launched && ranks > 1 ? launch(cli, ranks, e) : train(a, cli, s, rank, roll, e);
         }
         mf_train_settings_clear(s);
     }
@@ -196,6 +207,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (launched) {
         mf_comm_stop();
     }
+    mf_roll_leave(roll);
+    mf_roll_destroy(roll);
     return status;
 }
 

@@ -2,6 +2,7 @@
  * other MPIs ignore. */
 #include "cli/launch.h"
 
+#include "cli/roll.h"
 #include "executor/comm.h"
 
 #include <errno.h>
@@ -60,10 +61,10 @@ static void become_mpirun(const mf_cli *cli, int64_t ranks, char **argv) {
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-static int wait_for(const mf_cli *cli, pid_t child) {
+static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll) {
     int result = 0, asked = 0;
     for (;;) {
-        pid_t got = waitpid(child, &result, asked ? 0 : WNOHANG);
+        pid_t got = waitpid(child, &result, WNOHANG);
         if (got == child || (got < 0 && errno != EINTR)) {
             break;
         }
@@ -71,6 +72,7 @@ static int wait_for(const mf_cli *cli, pid_t child) {
             kill(child, SIGUSR1); /* mpirun passes this one on */
             asked = 1;
         }
+        mf_roll_look(roll);
         if (got == 0) {
             const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
             nanosleep(&pause, NULL);
@@ -86,8 +88,14 @@ mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e
                           "one rank",
                           (long long)ranks);
     }
+    mf_roll *roll = NULL;
+    mf_status status = mf_roll_create(ranks, &roll, e);
+    if (status != MF_OK) {
+        return status;
+    }
     char **argv = calloc((size_t)cli->argc + 8, sizeof *argv);
     if (argv == NULL) {
+        mf_roll_destroy(roll);
         return mf_err_set(e, MF_NOMEM, "mpirun: out of memory");
     }
     fflush(cli->out);
@@ -98,10 +106,16 @@ mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e
     }
     free(argv);
     if (child < 0) {
+        mf_roll_destroy(roll);
         return mf_err_set(e, MF_LIBRARY, "mpirun: %s", strerror(errno));
     }
-    int result = wait_for(cli, child);
+    char line[160];
+    int result = wait_for(cli, child, roll);
     int exit_code = WIFEXITED(result) ? WEXITSTATUS(result) : 128;
+    if (exit_code > 128 && exit_code != 130 && mf_roll_line(roll, line, sizeof line)) {
+        fprintf(cli->err, "moefold train: %s\n", line);
+    }
+    mf_roll_destroy(roll);
     if (exit_code == 127 || exit_code == 126) {
         return mf_err_set(e, MF_LIBRARY,
                           "mpirun: cannot be started; under a launcher of your own (mpirun, srun) "

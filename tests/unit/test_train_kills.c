@@ -1,8 +1,9 @@
 /* Training runs that are cut: signals save and the run goes on from there, killed ranks take the
  * others with them and are named, saves that are cut short leave a whole checkpoint.
  *
- * MF_KILLS: how many saves are killed (default 6; `make test-kills` takes 50). MF_TEST: the one
- * test to run (a pattern). */
+ * 50 saves are killed, most of them of runs of one rank, which begin at once. MF_KILLS: how many of
+ * one rank and of two each (`make test-kills` takes 50). MF_TEST: the one test to run (a pattern).
+ */
 #include "executor/checkpoint.h"
 #include "tests/rng.h"
 #include "tests/train_run.h"
@@ -50,22 +51,43 @@ static int find_ranks(const char *out, pid_t launcher, pid_t *pid, int most) {
     return n;
 }
 
-/* Behind `text`: the step, a comma, and what was being done in it. */
-static bool log_names_an_op(const char *out, const char *text) {
-    char path[160], line[4096];
-    bool named = false;
+/* Number of the rank that a process is, by its launcher. */
+static int rank_of(pid_t process) {
+    static const char key[] = "OMPI_COMM_WORLD_RANK=";
+    static char text[1 << 16];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)process);
+    FILE *f = fopen(path, "r");
+    size_t size = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[size] = '\0';
+    if (f != NULL) {
+        fclose(f);
+    }
+    for (size_t i = 0; i < size; i += strlen(text + i) + 1) {
+        if (strncmp(text + i, key, sizeof key - 1) == 0) {
+            return atoi(text + i + sizeof key - 1);
+        }
+    }
+    return -1;
+}
+
+/* One line says that a rank is gone: this one, in a step, at something. */
+static bool log_names_the_rank(const char *out, int rank) {
+    char path[160], line[4096], mine[40];
+    int lines = 0, named = 0;
     snprintf(path, sizeof path, "%s/%s.log", scratch, out);
+    snprintf(mine, sizeof mine, "moefold train: rank %d ", rank);
     FILE *f = fopen(path, "r");
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        const char *at = strstr(line, text);
-        long long step = at != NULL ? strtoll(at + strlen(text), NULL, 10) : 0;
-        at = at != NULL ? strstr(at, ", ") : NULL;
-        named = named || (step > 0 && at != NULL && strlen(at) > 5);
+        const char *at = strstr(line, " is gone: step ");
+        const char *comma = at != NULL ? strstr(at, ", ") : NULL;
+        lines += at != NULL;
+        named += comma != NULL && strlen(comma) > 5 && strncmp(line, mine, strlen(mine)) == 0;
     }
     if (f != NULL) {
         fclose(f);
     }
-    return named;
+    return lines == 1 && named == 1;
 }
 
 static void a_signal_saves_and_the_run_goes_on_from_there(void **state) {
@@ -91,37 +113,64 @@ static void a_signal_saves_and_the_run_goes_on_from_there(void **state) {
     run("signal", steps, more, 0);
 }
 
+/* Kills one of four ranks: of a run that has taken `after` steps (0: that begins), up to `later`
+ * seconds later. False: the run was through. */
+static bool kill_one(const char *out, int steps, int after, double later, int which, rng *r) {
+    static double x[MAX_STEPS][3];
+    pid_t child = begin(out, steps, folded), ranks[16];
+    int found = 0;
+    for (int i = 0; i < 20000 && found < 4; i++) {
+        found = find_ranks(out, child, ranks, 16);
+        nap(0.001);
+    }
+    for (int i = 0; i < 4000 && read_losses(out, x) < after; i++) {
+        nap(0.005);
+    }
+    assert_int_equal(found, 4);
+    pid_t victim = ranks[which];
+    int rank = rank_of(victim);
+    nap(later * (double)rng_range(r, 0, 1000) / 1000.0);
+    double start = now_s();
+    bool killed = rank >= 0 && kill(victim, SIGKILL) == 0;
+    int code = end(child);
+    double took = now_s() - start;
+    if (code == 0) {
+        return false;
+    }
+    if (!killed || !log_names_the_rank(out, rank) || code != 1) {
+        show_log(out);
+        fail_msg("exit code %d, not one line that names rank %d and its op", code, rank);
+    }
+    printf("rank %d killed after step %d, all ranks gone %.2f s later\n", rank, after, took);
+    assert_true(took < 10.0);
+    assert_int_equal(find_ranks(out, child, ranks, 16), 0);
+    return true;
+}
+
 static void a_killed_rank_is_named_and_takes_the_others_along(void **state) {
     (void)state;
     if (!several_ranks) {
         printf("MF_SKIPPED 1 no MPI: killed ranks are not tested\n");
         return;
     }
+    /* In any step; before there is one; once all are taken. */
+    static const struct {
+        int steps, after;
+        double later;
+    } moments[] = {{5000, 2, 0.2}, {5000, 0, 0.05}, {5000, 0, 1.0}, {3, 3, 0.05}};
+    enum { MOMENTS = sizeof moments / sizeof moments[0] };
     rng r = rng_init((uint64_t)getpid());
-    static double x[MAX_STEPS][3];
-    int rounds = getenv("MF_KILLS") != NULL ? 8 : 2; /* each rank twice */
-    for (int round = 0; round < rounds; round++) {
-        char out[16], expected[64];
-        snprintf(out, sizeof out, "kill%d", round);
-        pid_t child = begin(out, 5000, folded), ranks[16];
-        for (int i = 0; i < 1000 && read_losses(out, x) < 2; i++) {
-            nap(0.02);
+    int rounds = getenv("MF_KILLS") != NULL ? 4 : 1; /* of each rank at each moment */
+    for (int round = 0; round < rounds * MOMENTS; round++) {
+        int m = round % MOMENTS, tries = 0;
+        bool killed = false;
+        for (; !killed && tries < 20; tries++) {
+            char out[24];
+            int which = rounds > 1 ? round / MOMENTS : (int)rng_range(&r, 0, 3);
+            snprintf(out, sizeof out, "kill%d-%d", round, tries);
+            killed = kill_one(out, moments[m].steps, moments[m].after, moments[m].later, which, &r);
         }
-        assert_int_equal(find_ranks(out, child, ranks, 16), 4);
-        pid_t victim = ranks[rounds > 2 ? round % 4 : rng_range(&r, 0, 3)];
-        nap(0.001 * (double)rng_range(&r, 0, 200));
-        double start = now_s();
-        kill(victim, SIGKILL);
-        int code = end(child);
-        double took = now_s() - start;
-        snprintf(expected, sizeof expected, "(process %d) is gone: step ", (int)victim);
-        if (!log_names_an_op(out, expected) || code != 1) {
-            show_log(out);
-            fail_msg("exit code %d, no line with \"%s\"", code, expected);
-        }
-        printf("all ranks gone %.2f s after one was killed\n", took);
-        assert_true(took < 10.0);
-        assert_int_equal(find_ranks(out, child, ranks, 16), 0);
+        assert_true(killed);
     }
 }
 
@@ -157,58 +206,110 @@ static void await_save(const char *out) {
     }
 }
 
-static void killed_saves_leave_a_whole_checkpoint(void **state) {
-    (void)state;
-    enum { STEPS = 60 };
-    const char *layout = several_ranks ? "--gpus 2 --ep 2 --resume" : "--gpus 1 --resume";
-    const char *wanted = getenv("MF_KILLS");
-    int kills = wanted != NULL ? atoi(wanted) : 6, done = 0, in_save = 0, resumed = 0;
-    char path[256];
+/* Every checkpoint of a folder holds every tensor as it was written; the step of the newest, -1
+ * when there is none. */
+static int64_t check_all(const char *folder, const mf_model *m) {
+    int64_t newest = -1;
+    DIR *d = opendir(folder);
+    struct dirent *entry;
+    while (d != NULL && (entry = readdir(d)) != NULL) {
+        char path[512];
+        mf_checkpoint *c = NULL;
+        mf_err e;
+        if (strncmp(entry->d_name, "step-", 5) != 0) {
+            continue;
+        }
+        snprintf(path, sizeof path, "%s/%.200s", folder, entry->d_name);
+        if (mf_checkpoint_open(path, m, &c, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        mf_model_tensors(m, check_tensor, c);
+        int64_t step = mf_checkpoint_stands(c)->step;
+        newest = step > newest ? step : newest;
+        mf_checkpoint_close(c);
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return newest;
+}
+
+/* Kills `kills` saves of a run that begins again each time: there is always a checkpoint that is
+ * whole, never an older one than before, the run goes on from it, and in the end its steps are
+ * those of a run that nobody killed. */
+static void kill_saves(int kills, bool one_rank) {
+    enum { STEPS = 40 };
+    const char *layout = one_rank ? "--gpus 1 --resume" : "--gpus 2 --ep 2 --resume";
+    const char *calm = one_rank ? "calm-1" : "calm-2", *storm = one_rank ? "storm-1" : "storm-2";
+    int done = 0, in_save = 0, resumed = 0, through = 0;
+    int64_t newest = -1;
+    char path[256], folder[160], from[64];
     mf_model m;
-    mf_err e;
     rng r = rng_init((uint64_t)getpid());
-    run("calm", STEPS, layout, 0);
-    assert_ok(mf_model_load("tests/data/hf/qwen3_moe/config.json", &m, &e));
+    run(calm, STEPS, layout, 0);
+    assert_ok(mf_model_load("tests/data/hf/qwen3_moe/config.json", &m, NULL));
+    snprintf(folder, sizeof folder, "%s/%s/checkpoints", scratch, storm);
     for (int attempt = 0; in_save < kills && attempt < 20 * kills; attempt++) {
         static double x[MAX_STEPS][3];
-        pid_t child = begin("storm", STEPS, layout), ranks[16];
-        int before = read_losses("storm", x);
-        for (int i = 0; i < 500 && read_losses("storm", x) <= before && before < STEPS - 1; i++) {
-            nap(0.01);
+        int before = read_losses(storm, x);
+        pid_t child = begin(storm, STEPS, layout), ranks[16];
+        for (int i = 0; i < 1000 && read_losses(storm, x) <= before && before < STEPS - 1; i++) {
+            nap(0.005);
         }
-        int n = several_ranks ? find_ranks("storm", child, ranks, 16) : 1;
-        await_save("storm");
+        int n = one_rank ? 1 : find_ranks(storm, child, ranks, 16);
+        await_save(storm);
         /* somewhere in a save, be it a slow or a quick one */
         nap((attempt % 2 ? 0.004 : 0.03) * (double)rng_range(&r, 0, 1000) / 1000.0);
         if (n > 0) {
-            kill(several_ranks ? ranks[rng_range(&r, 0, n - 1)] : child, SIGKILL);
+            kill(one_rank ? child : ranks[rng_range(&r, 0, n - 1)], SIGKILL);
             done++;
         }
-        if (end(child) == 0) { /* it was through */
-            snprintf(path, sizeof path, "rm -r %s/storm", scratch);
+        bool whole = end(child) == 0;
+        snprintf(from, sizeof from, "step-%08lld", (long long)newest);
+        bool began = log_has(storm, "stream  ");
+        if (began && newest > 0 && !log_has(storm, from)) {
+            show_log(storm);
+            fail_msg("the run did not go on from %s", from);
+        }
+        resumed += began && newest > 0;
+        if (whole) { /* it was through */
+            same_steps(calm, storm, STEPS);
+            snprintf(path, sizeof path, "rm -r %s/%s", scratch, storm);
             assert_int_equal(system(path), 0);
+            newest = -1;
+            through++;
             continue;
         }
-        snprintf(path, sizeof path, "ls %s/storm/checkpoints | grep -q tmp-", scratch);
+        snprintf(path, sizeof path, "ls %s | grep -q tmp-", folder);
         in_save += system(path) == 0;
-        char folder[160];
-        mf_checkpoint *c = NULL;
-        snprintf(folder, sizeof folder, "%s/storm/checkpoints", scratch);
-        mf_checkpoint_newest(folder, path, sizeof path, &e);
-        if (path[0] == '\0') {
-            continue; /* killed before the first one */
+        int64_t now = check_all(folder, &m);
+        if (now < newest) {
+            fail_msg("step %lld was saved, now the newest is %lld", (long long)newest,
+                     (long long)now);
         }
-        if (mf_checkpoint_open(path, &m, &c, &e) != MF_OK) {
-            fail_msg("%s", e.text);
-        }
-        mf_model_tensors(&m, check_tensor, c);
-        resumed += mf_checkpoint_stands(c)->step > 0;
-        mf_checkpoint_close(c);
+        newest = now;
     }
-    printf("%d kills, %d in a save, %d with a checkpoint to go on from\n", done, in_save, resumed);
-    assert_true(in_save >= kills);
-    run("storm", STEPS, layout, 0);
-    same_steps("calm", "storm", STEPS);
+    printf("%s: %d kills, %d in a save, %d resumed, %d runs through\n", storm, done, in_save,
+           resumed, through);
+    assert_true(in_save >= kills && resumed > 0);
+    run(storm, STEPS, layout, 0);
+    same_steps(calm, storm, STEPS);
+}
+
+static void killed_saves_of_one_rank_leave_a_whole_checkpoint(void **state) {
+    (void)state;
+    const char *wanted = getenv("MF_KILLS");
+    kill_saves(wanted != NULL ? atoi(wanted) : several_ranks ? 40 : 50, true);
+}
+
+static void killed_saves_of_two_ranks_leave_a_whole_checkpoint(void **state) {
+    (void)state;
+    const char *wanted = getenv("MF_KILLS");
+    if (!several_ranks) {
+        printf("MF_SKIPPED 1 no MPI: saves of several ranks are not killed\n");
+        return;
+    }
+    kill_saves(wanted != NULL ? atoi(wanted) : 10, false);
 }
 
 int main(int argc, char **argv) {
@@ -216,7 +317,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_signal_saves_and_the_run_goes_on_from_there),
         cmocka_unit_test(a_killed_rank_is_named_and_takes_the_others_along),
-        cmocka_unit_test(killed_saves_leave_a_whole_checkpoint),
+        cmocka_unit_test(killed_saves_of_one_rank_leave_a_whole_checkpoint),
+        cmocka_unit_test(killed_saves_of_two_ranks_leave_a_whole_checkpoint),
     };
     return train_run_open(argv[0]) ? train_run_close(cmocka_run_group_tests(tests, NULL, NULL)) : 1;
 }
