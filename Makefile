@@ -12,8 +12,9 @@ DATADIR ?= $(CURDIR)/profiles
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '%-7s %s\n' '$(1)' '$(2)')
-# Goals that set up first build in a make of their own, with a compiler on every core.
-build = @$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) --no-print-directory
+# Goals that set up first build in a make of their own, with a compiler on every core (+: it is a make,
+# which a variable hides, and may have a share of -j).
+build = +@$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) --no-print-directory
 quote = '$(subst ','\'',$(1))'
 
 # --- libraries -----------------------------------------------------------------------------------
