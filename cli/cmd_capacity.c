@@ -111,7 +111,11 @@ static mf_status say_missing(sizing *z, const mf_problem *problem, mf_capacity_c
     mf_fit_result fit = {0};
     mf_err why;
     mf_err_clear(&why);
-    const mf_fit_options o = {z->cli->cancel, mf_progress_fit, &z->progress, 1};
+    const mf_fit_options o = {.cancel = z->cli->cancel,
+                              .progress = mf_progress_fit,
+                              .user = &z->progress,
+                              .shown = 1,
+                              .threads = mf_args_threads(z->a)};
     mf_status s = mf_planner_fit(problem, &o, &fit, &why);
     mf_progress_end(&z->progress);
     if (s == MF_INFEASIBLE) {
@@ -141,9 +145,7 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     o.top = 1;
     o.gap = z->gap;
     o.effort = 1; /* no more than the proof needs: there are many cells */
-    if (z->a->value[MF_OPT_THREADS].given) {
-        o.threads = (int)z->a->value[MF_OPT_THREADS].i;
-    }
+    o.threads = mf_args_threads(z->a);
     mf_status s = mf_problem_from_job(j, z->a, &problem, &why);
     if (s == MF_OK) {
         s = mf_planner_search(&problem, &o, &r, &why);

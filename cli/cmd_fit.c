@@ -70,7 +70,7 @@ static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {
 }
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top,
-                            mf_err *e) {
+                            bool interrupted, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
@@ -79,6 +79,7 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, 
     mf_json_write_i64(&w, "gpus", j->plan.layout.gpus);
     mf_json_write_i64(&w, "combinations", r->count);
     mf_json_write_i64(&w, "feasible", r->feasible);
+    mf_json_write_bool(&w, "interrupted", interrupted);
     mf_json_write_string(&w, "missing", r->missing);
     if (r->smallest_gpus > 0) {
         mf_json_write_i64(&w, "smallest_gpus", r->smallest_gpus);
@@ -116,21 +117,28 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK) {
         mf_progress progress;
         mf_progress_init(&progress, cli, a);
-        const mf_fit_options o = {cli->cancel, mf_progress_fit, &progress, top};
+        const mf_fit_options o = {.cancel = cli->cancel,
+                                  .progress = mf_progress_fit,
+                                  .user = &progress,
+                                  .shown = top,
+                                  .threads = mf_args_threads(a)};
         s = found = mf_planner_fit(&problem, &o, &r, e);
         mf_progress_end(&progress);
     }
-    if (s != MF_OK && s != MF_INFEASIBLE) {
+    bool interrupted = s == MF_INTERRUPTED && r.count > 0;
+    if (s != MF_OK && s != MF_INFEASIBLE && !interrupted) {
         goto out;
     }
     if (json) {
-        s = print_json(cli->out, &j, &r, top, NULL);
+        s = print_json(cli->out, &j, &r, top, interrupted, NULL);
         s = s == MF_OK ? found : s;
     } else {
         print_text(cli->out, &j, &r, top);
     }
     if (found == MF_INFEASIBLE) {
         mf_problem_nothing_fits(&r, e);
+    } else if (interrupted && s == MF_INTERRUPTED) {
+        mf_err_set(e, s, "interrupted: what was found so far was printed");
     }
 out:
     mf_fit_result_clear(&r);
@@ -139,10 +147,10 @@ out:
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODEL,        MF_OPT_SET,      MF_OPT_CLUSTER,  MF_OPT_GPUS,
-    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,      MF_OPT_SOFTWARE, MF_OPT_STORE,
-    MF_OPTS_LAYOUT,      MF_OPT_ROUTING,  MF_OPT_TOP,      MF_OPT_PRECISIONS,
-    MF_OPT_JSON,         MF_OPT_PROGRESS, MF_OPT_HELP,     MF_OPT_COUNT,
+    MF_OPT_MODEL, MF_OPT_SET,        MF_OPT_CLUSTER, MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH,
+    MF_OPT_SEQ,   MF_OPT_SOFTWARE,   MF_OPT_STORE,   MF_OPTS_LAYOUT, MF_OPT_ROUTING,
+    MF_OPT_TOP,   MF_OPT_PRECISIONS, MF_OPT_THREADS, MF_OPT_JSON,    MF_OPT_PROGRESS,
+    MF_OPT_HELP,  MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_fit = {
@@ -152,7 +160,8 @@ const mf_command mf_cmd_fit = {
     .about = "Goes through all combinations of degrees with the choices that need the least memory "
              "and says which fit, with their peak and headroom, and by how much the rest misses. A "
              "layout option that is given pins its dimension. When nothing fits it says what is "
-             "missing and the smallest number of GPUs that would do, and ends with exit code 3.",
+             "missing and the smallest number of GPUs that would do, and ends with exit code 3. "
+             "Interrupt it (Ctrl-C) to get what was found so far.",
     .example = "moefold fit --model mixtral-8x22b --cluster h100 --gpus 64 --global-batch 256 "
                "--seq 4096",
     .searches = true,

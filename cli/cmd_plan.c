@@ -121,7 +121,11 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     mf_err_clear(&why);
     mf_progress progress;
     mf_progress_init(&progress, cli, a);
-    const mf_fit_options o = {cli->cancel, mf_progress_fit, &progress, 1};
+    const mf_fit_options o = {.cancel = cli->cancel,
+                              .progress = mf_progress_fit,
+                              .user = &progress,
+                              .shown = 1,
+                              .threads = mf_args_threads(a)};
     mf_status s = mf_planner_fit(problem, &o, &fit, &why);
     mf_progress_end(&progress);
     if (s == MF_INFEASIBLE) {
@@ -131,6 +135,8 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
         mf_problem_nothing_fits(&fit, e);
     } else if (s == MF_LAYOUT) {
         mf_err_set(e, s, "%s", why.text); /* the options leave nothing to search */
+    } else if (s == MF_INTERRUPTED) {
+        mf_err_set(e, s, "nothing fits; interrupted before it was found what is missing");
     }
     mf_fit_result_clear(&fit);
     return s == MF_INTERRUPTED || s == MF_LAYOUT ? s : MF_INFEASIBLE;
@@ -145,9 +151,7 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     o.cancel = cli->cancel;
     o.progress = mf_progress_search;
     o.user = &progress;
-    if (a->value[MF_OPT_THREADS].given) {
-        o.threads = (int)a->value[MF_OPT_THREADS].i;
-    }
+    o.threads = mf_args_threads(a);
     if (a->value[MF_OPT_TOP].given) {
         o.top = (int)a->value[MF_OPT_TOP].i;
     }

@@ -207,6 +207,9 @@ mf_status mf_args_apply(const mf_args *a, mf_layout *l, mf_err *e);
 /* MF_PIN bits (planner/space.h) of all given options. */
 uint32_t mf_args_pinned(const mf_args *a);
 
+/* What --threads says; 0 = not given. */
+int mf_args_threads(const mf_args *a);
+
 /* MF_USAGE "--model is required" when it was not given. */
 mf_status mf_args_require(const mf_args *a, mf_option_id id, mf_err *e);
 

@@ -282,6 +282,11 @@ uint32_t mf_args_pinned(const mf_args *a) {
     return pinned;
 }
 
+int mf_args_threads(const mf_args *a) {
+    const mf_value *v = &a->value[MF_OPT_THREADS];
+    return v->given ? (int)v->i : 0;
+}
+
 mf_status mf_args_require(const mf_args *a, mf_option_id id, mf_err *e) {
     if (a->value[id].given) {
         return MF_OK;

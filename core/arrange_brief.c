@@ -10,6 +10,7 @@ typedef struct kind {
     const uint64_t *beside;
     int node;
     int into; /* the kind that stands beside all that this one does; or itself */
+    int next; /* of the same group, or of one with its hash; -1 */
 } kind;
 
 static bool inside(const uint64_t *a, const uint64_t *b, int words) {
@@ -52,7 +53,7 @@ static int find_kinds(mf_grouping *g, kind *kinds, int *kind_of, int *table, int
             }
         }
         if (table[at] < 0) {
-            kinds[n] = (kind){s, bits, -1, n};
+            kinds[n] = (kind){s, bits, -1, n, -1};
             table[at] = n++;
         }
         kind_of[g->brief_of[i]] = table[at];
@@ -60,10 +61,23 @@ static int find_kinds(mf_grouping *g, kind *kinds, int *kind_of, int *table, int
     return n;
 }
 
+static int *chain_of(int *table, int size, const kind *k) {
+    return &table[(uint32_t)k->like->group * 0x9e3779b1u & (uint32_t)(size - 1)];
+}
+
 /* What stands beside less than another of its group takes that one's place. */
-static void fold_kinds(kind *kinds, int n, int words) {
+static void fold_kinds(kind *kinds, int n, int words, int *table, int size) {
+    for (int i = 0; i < size; i++) {
+        table[i] = -1;
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        int *first = chain_of(table, size, &kinds[i]);
+        kinds[i].next = *first;
+        *first = i;
+    }
     for (int i = 0; i < n; i++) {
-        for (int j = 0; j < n && kinds[i].into == i; j++) {
+        int j = *chain_of(table, size, &kinds[i]);
+        for (; j >= 0 && kinds[i].into == i; j = kinds[j].next) {
             if (j != i && kinds[j].into == j && kinds[j].like->group == kinds[i].like->group &&
                 inside(kinds[i].beside, kinds[j].beside, words)) {
                 kinds[i].into = j;
@@ -106,7 +120,7 @@ bool mf_grouping_number(mf_grouping *g) {
     if (ok) {
         n = find_kinds(g, kinds, kind_of, table, size);
         if (g->how != MF_ALONE) {
-            fold_kinds(kinds, n, g->words);
+            fold_kinds(kinds, n, g->words, table, size);
         }
         int nodes = g->stays;
         for (int i = 0; i < n; i++) {

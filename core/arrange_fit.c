@@ -18,10 +18,6 @@ void mf_arrange_graph_clear(mf_arrange_graph *g) {
     *g = (mf_arrange_graph){0};
 }
 
-static bool conflicts(const mf_arrange_graph *g, int a, int b) {
-    return (g->conflict[(size_t)a * (size_t)g->words + (size_t)(b / 64)] >> (b % 64) & 1u) != 0;
-}
-
 uint64_t *mf_arrange_row(mf_arrange_graph *g, int a) {
     return g->conflict + (size_t)a * (size_t)g->words;
 }
@@ -107,41 +103,45 @@ typedef struct piece {
 typedef struct desk {
     rank *order, *room;
     piece *placed; /* by place */
-    piece *by_end; /* the same */
+    piece *by_end; /* the same, where things hang */
     int count;
     int64_t bound_B, high_B;
     bool hang, apart;
 } desk;
 
-static bool stand_beside(const mf_arrange_graph *g, int a, int b) {
-    return a == b || conflicts(g, a, b);
+/* row: of the one's conflicts (a node has none with itself). */
+static bool stand_beside(const uint64_t *row, int one, int other) {
+    return (row[(unsigned)other / 64] >> ((unsigned)other % 64) & 1u) != 0 || one == other;
 }
 
 /* Lowest gap for a piece. */
 static int64_t lowest(const mf_arrange_graph *g, const desk *d, const piece *own) {
-    int64_t at = 0;
-    for (int k = 0; k < d->count; k++) {
-        const piece *other = &d->placed[k];
-        if (!stand_beside(g, own->node, other->node)) {
+    const uint64_t *row = g->conflict + (size_t)own->node * (size_t)g->words;
+    const piece *other = d->placed, *end = d->placed + d->count;
+    int64_t at = 0, size = own->size;
+    for (int node = own->node; other < end; other++) {
+        int64_t top = other->at + other->size;
+        if (top <= at || !stand_beside(row, node, other->node)) {
             continue;
         }
-        if (other->at >= at + own->size) {
+        if (other->at >= at + size) {
             break;
         }
-        at = other->at + other->size > at ? other->at + other->size : at;
+        at = top;
     }
     return at;
 }
 
 /* Highest gap under the bound; negative when there is none. */
 static int64_t highest(const mf_arrange_graph *g, const desk *d, const piece *own) {
+    const uint64_t *row = g->conflict + (size_t)own->node * (size_t)g->words;
     int64_t at = d->bound_B - own->size;
     for (int k = d->count - 1; k >= 0 && at >= 0; k--) {
         const piece *other = &d->by_end[k];
         if (other->at + other->size <= at) {
             break;
         }
-        if (other->at < at + own->size && stand_beside(g, own->node, other->node)) {
+        if (other->at < at + own->size && stand_beside(row, own->node, other->node)) {
             at = other->at - own->size;
         }
     }
@@ -158,12 +158,11 @@ static void place(const mf_arrange_graph *g, desk *d, piece own) {
         d->placed[slot] = d->placed[slot - 1];
     }
     d->placed[slot] = own;
-    for (slot = d->count; slot > 0 && d->by_end[slot - 1].at + d->by_end[slot - 1].size > end;
-         slot--) {
+    slot = d->count++;
+    for (; d->hang && slot > 0 && d->by_end[slot - 1].at + d->by_end[slot - 1].size > end; slot--) {
         d->by_end[slot] = d->by_end[slot - 1];
     }
     d->by_end[slot] = own;
-    d->count++;
 }
 
 static void place_all(const mf_arrange_graph *g, desk *d) {
@@ -237,14 +236,14 @@ static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arr
 
 mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t *high_B,
                          int64_t *looks, mf_err *e) {
-    size_t n = (size_t)g->count + 1;
-    desk d = {.order = calloc(n, sizeof *d.order),
-              .room = calloc(n, sizeof *d.room),
-              .placed = calloc(MF_ARRANGE_PARTS * n, sizeof *d.placed),
-              .by_end = calloc(MF_ARRANGE_PARTS * n, sizeof *d.by_end),
+    size_t n = (size_t)g->count + 1, pieces = how->apart ? MF_ARRANGE_PARTS * n : n;
+    desk d = {.order = malloc(n * sizeof *d.order),
+              .room = malloc(n * sizeof *d.room),
+              .placed = malloc(pieces * sizeof *d.placed),
+              .by_end = malloc(pieces * sizeof *d.by_end),
               .bound_B = how->bound_B,
               .apart = how->apart};
-    bool *out = calloc(n, sizeof *out);
+    bool *out = malloc(n * sizeof *out);
     mf_status status = MF_OK;
     *high_B = INT64_MAX;
     if (!d.order || !d.room || !d.placed || !d.by_end || !out) {

@@ -6,18 +6,6 @@
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-static int compare(int64_t a, int64_t b) {
-    return a < b ? -1 : a > b;
-}
-
-static int by_birth(const void *a, const void *b) {
-    const mf_stay *x = a, *y = b;
-    int c = compare(x->first, y->first);
-    c = c != 0 ? c : compare(x->brief, y->brief);
-    c = c != 0 ? c : compare(x->group, y->group);
-    return c != 0 ? c : compare(x->last, y->last);
-}
-
 static bool alike(const mf_stay *a, const mf_stay *b) {
     bool same = a->size == b->size && a->parts == b->parts;
     for (int k = 0; k < a->parts && same; k++) {
@@ -287,33 +275,6 @@ int mf_power_of_two(int n) {
     return p;
 }
 
-typedef struct death {
-    int64_t last;
-    int thing;
-} death;
-
-static int by_last(const void *a, const void *b) {
-    const death *x = a, *y = b;
-    int c = compare(x->last, y->last);
-    return c != 0 ? c : x->thing - y->thing;
-}
-
-static bool sort_deaths(mf_grouping *g) {
-    death *d = calloc((size_t)g->x->count + 1, sizeof *d);
-    if (d == NULL) {
-        return false;
-    }
-    for (int i = 0; i < g->x->count; i++) {
-        d[i] = (death){g->x->list[i].last, i};
-    }
-    qsort(d, (size_t)g->x->count, sizeof *d, by_last);
-    for (int i = 0; i < g->x->count; i++) {
-        g->by_death[i] = d[i].thing;
-    }
-    free(d);
-    return true;
-}
-
 mf_status mf_grouping_init(mf_grouping *g, mf_stays *x, mf_err *e) {
     size_t n = (size_t)x->count;
     *g = (mf_grouping){.x = x};
@@ -326,8 +287,7 @@ mf_status mf_grouping_init(mf_grouping *g, mf_stays *x, mf_err *e) {
     g->by_death = calloc(n + 1, sizeof *g->by_death);
     bool ok = g->slots.list && g->slots.head && g->node && g->offset && g->brief_of && g->by_death;
     if (ok) {
-        qsort(x->list, n, sizeof *x->list, by_birth);
-        ok = sort_deaths(g);
+        ok = mf_grouping_by_birth(x, g->by_death) && mf_grouping_by_death(x, g->by_death);
     }
     for (int i = 0; ok && i < x->count; i++) {
         g->brief_of[i] = x->list[i].brief ? g->briefs++ : -1;

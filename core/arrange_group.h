@@ -64,6 +64,11 @@ mf_status mf_grouping_graph(mf_grouping *g, int64_t bound_B, mf_err *e);
 bool mf_grouping_number(mf_grouping *g);
 void mf_grouping_forget(mf_grouping *g);
 
+/* arrange_sort.c: sorts things by the step of their birth (order [count] is scratch), and finds
+ * their order of death, by index where it is the same. False: no memory. */
+bool mf_grouping_by_birth(mf_stays *x, int *order);
+bool mf_grouping_by_death(const mf_stays *x, int *order);
+
 int mf_power_of_two(int n);
 
 #endif

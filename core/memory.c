@@ -261,18 +261,29 @@ static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
+/* Slots that a chunk fills while micro-batches of its own run: `running` of them. */
+static void note_most(int64_t *most, const int64_t *standing, int64_t chunk, int64_t running) {
+    most[chunk] = larger(most[chunk], standing[chunk] + running);
+}
+
 /* Before the event: takes the running chunk out of the standing counts. After: what it leaves. */
 static void enter(stage_walk *w, const mf_event *ev) {
-    if (ev->pass == MF_EVENT_B) {
-        w->flying[ev->chunk]--;
-    } else if (ev->pass == MF_EVENT_W) {
+    bool pair = ev->pass == MF_EVENT_FB, weights = ev->pass == MF_EVENT_W;
+    if (weights) {
         w->held[ev->chunk]--;
-    } else if (ev->pass == MF_EVENT_FB) {
-        w->flying[ev->chunk2]--;
+    } else if (ev->pass != MF_EVENT_F) {
+        w->flying[pair ? ev->chunk2 : ev->chunk]--;
     }
-    for (int64_t c = 0; c < w->chunks; c++) {
-        w->most_flying[c] = larger(w->most_flying[c], w->flying[c] + 2);
-        w->most_held[c] = larger(w->most_held[c], w->held[c] + 1);
+    if (weights) {
+        note_most(w->most_held, w->held, ev->chunk, 1);
+        return;
+    }
+    note_most(w->most_flying, w->flying, ev->chunk, 1 + (pair && ev->chunk2 == ev->chunk));
+    if (pair) {
+        note_most(w->most_flying, w->flying, ev->chunk2, 1 + (ev->chunk2 == ev->chunk));
+    }
+    if (ev->pass == MF_EVENT_B || pair) {
+        note_most(w->most_held, w->held, pair ? ev->chunk2 : ev->chunk, 1);
     }
 }
 
@@ -385,8 +396,8 @@ static void find_most(const mf_program *p, int64_t stage, const stage_walk *w, d
         stays += (double)w->most_held[c] * w->chunk[c].held;
         host += (double)w->most_flying[c] * w->chunk[c].host;
     }
-    double work = fmax(work_f, work_b) + 2 * (grads + moved);
-    work = w->pair != NULL ? work_f + work_b + 2 * work : work;
+    double f = work_f + moved, b = work_b + moved + 2 * grads;
+    double work = w->pair != NULL ? 2 * (f + b) + work_f + work_b : fmax(f, b);
     peak->most_B = standing_B + stays + work;
     peak->host_most_B = host;
 }

@@ -39,7 +39,8 @@ typedef struct placer {
     const mf_schedule *s;
     int64_t stage;
     mf_places *x;
-    bool tables; /* places are wanted, not sizes alone */
+    bool tables;                 /* places are wanted, not sizes alone: of all, */
+    bool host_only, device_only; /* or of one area */
     mf_place_instance no_instance;
     mf_place_work no_work; /* where places go that nobody wants */
     int64_t *step;         /* [events + 1] first step of an event */
@@ -140,6 +141,9 @@ static void stay(placer *g, int64_t chunk, int64_t k, thing what, int64_t first,
     if (out != NULL) {
         *out = -1;
     }
+    if (what == ON_HOST ? g->device_only : g->host_only) {
+        return;
+    }
     mf_stays_add(what == ON_HOST ? &g->host : &g->device,
                  (mf_stay){.first = first,
                            .last = last,
@@ -188,12 +192,14 @@ static void instances(placer *g, int64_t chunk, int64_t mb) {
         int side = g->s->events[g->stage][w->b].pass == MF_EVENT_FB;
         int64_t f = step_of(g, w->f, 0, k), back = step_of(g, w->b, side, n - 1 - k);
         int64_t done = w->w >= 0 ? step_of(g, w->w, 0, n - 1 - k) : back;
-        stay_apart(g, chunk, k, SAVED, f, back, mb, x->saved);
-        stay_apart(g, chunk, k, KEPT, f, done, mb, x->kept);
-        stay_apart(g, chunk, k, MADE, back, done, mb, x->made);
-        stay(g, chunk, k, ARRIVED, back + 1, done, mb, b->held_B - b->kept_B - b->made_B,
-             &x->arrived);
         stay(g, chunk, k, ON_HOST, w->f, w->b, mb, b->offload_B, &x->host);
+        if (!g->host_only) {
+            stay_apart(g, chunk, k, SAVED, f, back, mb, x->saved);
+            stay_apart(g, chunk, k, KEPT, f, done, mb, x->kept);
+            stay_apart(g, chunk, k, MADE, back, done, mb, x->made);
+            stay(g, chunk, k, ARRIVED, back + 1, done, mb, b->held_B - b->kept_B - b->made_B,
+                 &x->arrived);
+        }
     }
 }
 
@@ -241,7 +247,7 @@ static void find_items(placer *g) {
             instances(g, chunk, mb);
         }
     }
-    for (int64_t i = 0; i < g->s->count[g->stage]; i++) {
+    for (int64_t i = 0; i < g->s->count[g->stage] && !g->host_only; i++) {
         const mf_event *ev = &g->s->events[g->stage][i];
         if (ev->pass == MF_EVENT_F || ev->pass == MF_EVENT_FB) {
             forward_work(g, ev->chunk, i);
@@ -338,7 +344,7 @@ mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t sta
 
 mf_status mf_memory_place_size(const mf_program *p, const mf_schedule *s, int64_t stage, bool host,
                                mf_place_size *out, mf_err *e) {
-    placer g = {.p = p, .s = s, .stage = stage};
+    placer g = {.p = p, .s = s, .stage = stage, .host_only = host, .device_only = !host};
     mf_status status = prepare(&g, e);
     if (status == MF_OK) {
         status = arrange(&g, host ? &g.host : &g.device, out, e);

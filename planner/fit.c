@@ -2,209 +2,39 @@
  *
  * Each combination is judged (fit_judge.c) at its leanest: smallest micro-batch, plain 1F1B.
  */
-#include "planner/fit_judge.h"
+#include "planner/fit_sweep.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define LL(x) ((long long)(x))
 
-static bool pinned(const mf_problem *p, mf_dim d) {
-    return (p->pinned >> d & 1u) != 0;
-}
+/* Wanted entries beyond which all are made exact as they are judged, while their blocks are at
+ * hand; below it, only those that turn out to be shown. */
+enum { ALL = 1000 };
 
-/* --- all combinations ------------------------------------------------------------------------- */
-
-typedef struct sweep {
+typedef struct fit {
     const mf_problem *p;
-    mf_space space;
     const mf_fit_options *o;
-    mf_fit_judge *judge;
-    mf_fit_progress now;
-    double started_s;
-    bool first_only; /* stop at the first that fits */
+    mf_fit_crew crew;
     mf_fit_result *r;
-    int64_t capacity;
-    bool found;
-    mf_err *e;
-} sweep;
-
-static mf_status append(sweep *w, const mf_fit_entry *entry) {
-    mf_fit_result *r = w->r;
-    if (r->count == w->capacity) {
-        int64_t capacity = w->capacity ? 2 * w->capacity : 256;
-        mf_fit_entry *grown = realloc(r->entry, (size_t)capacity * sizeof *grown);
-        if (grown == NULL) {
-            return mf_err_set(w->e, MF_NOMEM, "fit: out of memory");
-        }
-        r->entry = grown;
-        w->capacity = capacity;
-    }
-    r->entry[r->count++] = *entry;
-    r->feasible += entry->fits;
-    w->found |= entry->fits;
-    return MF_OK;
-}
-
-/* The layout of a pair of points at the order that needs least; false when there is none. */
-static bool lean_layout(const sweep *w, const mf_dense_point *d, const mf_expert_point *x,
-                        mf_layout *out) {
-    enum { MAX_ORDERS = 512 };
-    mf_order_point orders[MAX_ORDERS];
-    int64_t n = mf_space_orders(&w->space, d->pp, d->micro_batches, orders, MAX_ORDERS);
-    n = n < MAX_ORDERS ? n : MAX_ORDERS;
-    const mf_order_point *best = NULL;
-    for (int64_t i = 0; i < n; i++) { /* 1F1B without chunks keeps least in flight */
-        bool plain = orders[i].schedule == MF_SCHED_1F1B;
-        if (best == NULL || (plain && best->schedule != MF_SCHED_1F1B)) {
-            best = &orders[i];
-        }
-    }
-    mf_zero_point zero = {w->space.base.zero, w->space.base.expert_zero};
-    if (best == NULL) {
-        return false;
-    }
-    *out = mf_space_layout(&w->space, d, x, best, &zero);
-    return true;
-}
-
-/* Dense points of the same degrees differ in micro-batch, CP type, precision: the first is lean. */
-static bool same_degrees(const mf_dense_point *a, const mf_dense_point *b) {
-    return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp;
-}
-
-static bool same_expert_degrees(const mf_expert_point *a, const mf_expert_point *b) {
-    return a->ep == b->ep && a->etp == b->etp;
-}
-
-static mf_status visit(sweep *w, const mf_dense_point *d, const mf_expert_point *experts,
-                       int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        /* The last dispatcher of a pair of degrees counts: prefer all-to-all, which keeps no
-         * registered buffers. */
-        bool chosen = experts[i].dispatcher == MF_DISPATCH_ALLTOALL || experts[i].ep == 1 ||
-                      pinned(w->p, MF_DIM_DISPATCHER);
-        bool again =
-            i > 0 && same_expert_degrees(&experts[i], &experts[i - 1]) && experts[i].ep == 1;
-        if (!chosen || again) {
-            continue;
-        }
-        mf_layout l;
-        mf_fit_entry entry = {0};
-        bool laid_out = false;
-        if (!lean_layout(w, d, &experts[i], &l)) {
-            continue;
-        }
-        mf_status status = mf_fit_judge_leanest(w->judge, l, &entry, &laid_out, w->e);
-        if (status == MF_OK && laid_out) {
-            status = append(w, &entry);
-        }
-        if (status != MF_OK || (w->first_only && w->found)) {
-            return status;
-        }
-        if (w->o->cancel != NULL && *w->o->cancel) {
-            return mf_err_set(w->e, MF_INTERRUPTED, "fit: interrupted");
-        }
-    }
-    return MF_OK;
-}
-
-static double clock_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void tell(sweep *w, int64_t done) {
-    w->now.done += done;
-    w->now.feasible = w->r->feasible;
-    if (w->o->progress != NULL) {
-        w->now.wall_s = clock_s() - w->started_s;
-        w->o->progress(&w->now, w->o->user);
-    }
-}
-
-/* The expert points of every pipeline degree that the dense points have. */
-typedef struct expert_lists {
-    int64_t pp, count;
-    mf_expert_point *point;
-} expert_lists;
-
-static mf_status experts_of(const sweep *w, int64_t pp, expert_lists *x) {
-    if (x->point != NULL && x->pp == pp) {
-        return MF_OK;
-    }
-    free(x->point);
-    x->pp = pp;
-    x->count = mf_space_experts(&w->space, pp, NULL, 0);
-    x->point = calloc((size_t)x->count + 1, sizeof *x->point);
-    if (x->point == NULL) {
-        return mf_err_set(w->e, MF_NOMEM, "fit: out of memory");
-    }
-    mf_space_experts(&w->space, pp, x->point, x->count);
-    return MF_OK;
-}
-
-static mf_status run_sweep(sweep *w) {
-    int64_t count = mf_space_dense(&w->space, NULL, 0);
-    mf_dense_point *dense = calloc((size_t)count + 1, sizeof *dense);
-    expert_lists experts = {0};
-    mf_status status = dense ? MF_OK : mf_err_set(w->e, MF_NOMEM, "fit: out of memory");
-    if (status == MF_OK) {
-        mf_space_dense(&w->space, dense, count);
-        w->now = (mf_fit_progress){.gpus = w->space.base.gpus};
-        w->started_s = clock_s();
-    }
-    for (int pass = 0; dense != NULL && pass < 2; pass++) { /* counts, then judges */
-        for (int64_t i = 0; status == MF_OK && i < count; i++) {
-            if (i > 0 && same_degrees(&dense[i], &dense[i - 1])) {
-                continue;
-            }
-            status = experts_of(w, dense[i].pp, &experts);
-            if (status == MF_OK && pass == 0) {
-                w->now.total += experts.count;
-            } else if (status == MF_OK) {
-                status = visit(w, &dense[i], experts.point, experts.count);
-                tell(w, experts.count);
-            }
-            if (w->first_only && w->found) {
-                break;
-            }
-        }
-    }
-    free(experts.point);
-    free(dense);
-    return status;
-}
-
-static mf_space space_of(const mf_problem *p, int64_t gpus) {
-    mf_space s = {.model = p->model, .base = p->base, .pinned = p->pinned};
-    s.precisions = p->precisions;
-    s.base.gpus = gpus;
-    return s;
-}
+} fit;
 
 /* --- sizes ------------------------------------------------------------------------------------ */
 
-static mf_status fits_at(const sweep *like, int64_t gpus, bool *fits, mf_err *e) {
-    mf_fit_result scratch = {0};
-    sweep w = {.p = like->p,
-               .space = space_of(like->p, gpus),
-               .o = like->o,
-               .judge = like->judge,
-               .first_only = true,
-               .r = &scratch,
-               .e = e};
-    mf_status status = run_sweep(&w);
-    *fits = w.found;
+static mf_status fits_at(fit *w, int64_t gpus, bool *fits, mf_err *e) {
+    const mf_fit_sweep q = {
+        .p = w->p, .o = w->o, .space = mf_fit_space(w->p, gpus), .first_only = true};
+    mf_fit_result scratch;
+    mf_status status = mf_fit_sweep_run(&q, &w->crew, &scratch, e);
+    *fits = scratch.feasible > 0;
     mf_fit_result_clear(&scratch);
     return status;
 }
 
 /* Doubles until something fits, then tries whole nodes in between, from below. */
-static mf_status smallest_size(const sweep *w, int64_t *out, mf_err *e) {
+static mf_status smallest_size(fit *w, int64_t *out, mf_err *e) {
     const mf_problem *p = w->p;
     const mf_cluster *c = mf_cost_cluster(p->cost);
     int64_t node = c->gpus_per_node > 0 ? c->gpus_per_node : 1;
@@ -244,14 +74,23 @@ static mf_status smallest_size(const sweep *w, int64_t *out, mf_err *e) {
 
 /* --- result ----------------------------------------------------------------------------------- */
 
+static int compare(int64_t a, int64_t b) {
+    return a < b ? -1 : a > b;
+}
+
+/* Equals by their degrees, so that the order does not depend on who judged them. */
 static int by_headroom(const void *a, const void *b) {
     const mf_fit_entry *x = a, *y = b;
-    if (x->fits != y->fits) {
-        return x->fits ? -1 : 1;
-    }
+    const mf_layout *l = &x->layout, *m = &y->layout;
+    const int64_t degree[][2] = {
+        {l->pp, m->pp}, {l->tp, m->tp}, {l->cp, m->cp}, {l->ep, m->ep}, {l->etp, m->etp}};
     double first = x->fits ? -x->headroom_B : mf_fit_missing_B(x);
     double second = y->fits ? -y->headroom_B : mf_fit_missing_B(y);
-    return first < second ? -1 : first > second;
+    int c = x->fits != y->fits ? (x->fits ? -1 : 1) : first < second ? -1 : first > second;
+    for (size_t i = 0; i < sizeof degree / sizeof degree[0] && c == 0; i++) {
+        c = compare(degree[i][0], degree[i][1]);
+    }
+    return c;
 }
 
 static void say_missing(const mf_space *s, mf_fit_result *r) {
@@ -280,9 +119,9 @@ static void say_missing(const mf_space *s, mf_fit_result *r) {
 }
 
 /* Makes the first entries of [from, to) exact. That moves them back, never forward. */
-static mf_status make_exact(sweep *w, int64_t from, int64_t to) {
+static mf_status make_exact(fit *w, int64_t from, int64_t to, int64_t shown, mf_err *e) {
     mf_fit_entry *list = w->r->entry;
-    int64_t end = to - from > w->o->shown ? from + w->o->shown : to;
+    int64_t end = to - from > shown ? from + shown : to;
     end = end == from && to > from ? from + 1 : end;
     for (int64_t i = from; i < end;) {
         if (list[i].exact) {
@@ -290,10 +129,7 @@ static mf_status make_exact(sweep *w, int64_t from, int64_t to) {
             continue;
         }
         mf_fit_entry x = list[i];
-        mf_status status = mf_fit_judge_exact(w->judge, &x, w->e);
-        if (status == MF_OK && w->o->cancel != NULL && *w->o->cancel) {
-            status = mf_err_set(w->e, MF_INTERRUPTED, "fit: interrupted");
-        }
+        mf_status status = mf_fit_judge_exact(w->crew.judge[0], &x, e);
         if (status != MF_OK) {
             return status;
         }
@@ -306,42 +142,49 @@ static mf_status make_exact(sweep *w, int64_t from, int64_t to) {
     return MF_OK;
 }
 
-static mf_status arrange_result(sweep *w) {
+static mf_status put_in_order(fit *w, int64_t shown, mf_err *e) {
     mf_fit_result *r = w->r;
-    if (r->count == 0) {
-        return mf_space_rule(&w->space, w->e);
+    if (r->count > 0) {
+        qsort(r->entry, (size_t)r->count, sizeof *r->entry, by_headroom);
     }
-    qsort(r->entry, (size_t)r->count, sizeof *r->entry, by_headroom);
-    mf_status status = make_exact(w, 0, r->feasible);
-    return status == MF_OK ? make_exact(w, r->feasible, r->count) : status;
+    mf_status status = make_exact(w, 0, r->feasible, shown, e);
+    return status == MF_OK ? make_exact(w, r->feasible, r->count, shown, e) : status;
+}
+
+/* Nothing fits: says so, and where it would. */
+static mf_status look_further(fit *w, mf_err *e) {
+    const mf_space space = mf_fit_space(w->p, w->p->base.gpus);
+    say_missing(&space, w->r);
+    mf_status status = smallest_size(w, &w->r->smallest_gpus, e);
+    return status == MF_OK ? mf_err_set(e, MF_INFEASIBLE, "%s", w->r->missing) : status;
 }
 
 mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_result *result,
                          mf_err *e) {
     *result = (mf_fit_result){0};
-    sweep w = {.p = p, .space = space_of(p, p->base.gpus), .o = o, .r = result, .e = e};
-    mf_status status = mf_fit_judge_create(p, &w.judge, e);
+    fit w = {.p = p, .o = o, .r = result};
+    const mf_fit_sweep q = {
+        .p = p, .o = o, .space = mf_fit_space(p, p->base.gpus), .exact = o->shown > ALL};
+    mf_status status = mf_fit_crew_init(&w.crew, p, o->threads, e);
     if (status == MF_OK) {
-        status = run_sweep(&w);
+        status = mf_fit_sweep_run(&q, &w.crew, result, e);
     }
-    if (status == MF_OK) {
-        status = arrange_result(&w);
+    if (status == MF_OK && result->count == 0) {
+        status = mf_space_rule(&q.space, e);
     }
-    if (status != MF_OK) {
-        mf_fit_result_clear(result);
-        goto out;
+    if (status == MF_OK || status == MF_INTERRUPTED) {
+        mf_status ordered = put_in_order(&w, o->shown < ALL ? o->shown : ALL, e);
+        status = ordered == MF_OK ? status : ordered;
     }
-    if (result->feasible > 0) {
+    if (status == MF_OK && result->feasible > 0) {
         result->smallest_gpus = p->base.gpus;
-        goto out;
+    } else if (status == MF_OK) {
+        status = look_further(&w, e);
     }
-    say_missing(&w.space, result);
-    status = smallest_size(&w, &result->smallest_gpus, e);
-    if (status == MF_OK) {
-        status = mf_err_set(e, MF_INFEASIBLE, "%s", result->missing);
+    if (status != MF_OK && status != MF_INFEASIBLE && status != MF_INTERRUPTED) {
+        mf_fit_result_clear(result);
     }
-out:
-    mf_fit_judge_destroy(w.judge);
+    mf_fit_crew_clear(&w.crew);
     return status;
 }
 

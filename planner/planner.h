@@ -118,15 +118,16 @@ typedef struct mf_fit_progress {
 
 typedef struct mf_fit_options {
     const volatile int *cancel; /* set non-zero to stop; may be NULL */
-    void (*progress)(const mf_fit_progress *now, void *user); /* may be NULL */
+    void (*progress)(const mf_fit_progress *now, void *user); /* may be NULL; one call at a time */
     void *user;
     int64_t shown; /* entries of those that fit, and of the rest, that are wanted; at least one is
                     * made exact */
+    int threads;   /* 0 = as many as the machine has, at most 8; does not change the result */
 } mf_fit_options;
 
 /* MF_OK: something fits. MF_INFEASIBLE: nothing does; result is complete all the same.
- * MF_LAYOUT: there is no combination because of what is pinned; e names the rule that it breaks.
- * MF_INTERRUPTED: cancelled. In both cases the result is empty. */
+ * MF_LAYOUT: there is no combination because of what is pinned; e names the rule that it breaks;
+ * result is empty. MF_INTERRUPTED: cancelled; result holds what was judged so far, in order. */
 mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_result *result,
                          mf_err *e);
 void mf_fit_result_clear(mf_fit_result *r);

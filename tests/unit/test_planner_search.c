@@ -265,7 +265,7 @@ static void nothing_fits_is_an_answer_with_a_reason(void **state) {
     world w;
     mf_search_options o;
     mf_search_result x;
-    mf_fit_options fit_options = {NULL, NULL, NULL, 1};
+    mf_fit_options fit_options = {.shown = 1};
     mf_fit_result fit;
     mf_err e;
     world_init(&w, false, 2, 4e9);
@@ -282,6 +282,69 @@ static void nothing_fits_is_an_answer_with_a_reason(void **state) {
     world_clear(&w);
 }
 
+/* --- phase 1 ---------------------------------------------------------------------------------- */
+
+static void fits_are_the_same_on_any_number_of_threads(void **state) {
+    (void)state;
+    world w;
+    mf_err e;
+    mf_fit_result r[3];
+    static const int threads[3] = {1, 2, 7};
+    world_init(&w, false, 64, 3e9);
+    w.problem.pinned = 0;
+    for (int i = 0; i < 3; i++) { /* the last one makes only what is wanted exact */
+        const mf_fit_options o = {.shown = i < 2 ? INT64_MAX : 5, .threads = threads[i]};
+        assert_int_equal(mf_planner_fit(&w.problem, &o, &r[i], &e), MF_OK);
+        assert_int_equal(r[i].count, r[0].count);
+        assert_int_equal(r[i].feasible, r[0].feasible);
+    }
+    assert_true(r[0].count > 50 && r[0].feasible < r[0].count);
+    for (int64_t k = 0; k < r[0].count; k++) {
+        const mf_fit_entry *a = &r[0].entry[k], *b = &r[1].entry[k], *c = &r[2].entry[k];
+        int64_t nth = k < r[0].feasible ? k : k - r[0].feasible;
+        assert_true(a->exact && b->exact);
+        assert_true(a->peak_B == b->peak_B && a->layout.tp == b->layout.tp);
+        assert_true(a->layout.ep == b->layout.ep && a->layout.pp == b->layout.pp);
+        assert_true(nth >= 5 || (c->exact && a->peak_B == c->peak_B && a->stage == c->stage));
+    }
+    for (int i = 0; i < 3; i++) {
+        mf_fit_result_clear(&r[i]);
+    }
+    world_clear(&w);
+}
+
+static volatile int halt;
+
+static void stop_soon(const mf_fit_progress *now, void *user) {
+    *(int64_t *)user = now->total;
+    halt = now->done > now->total / 4;
+}
+
+static void an_interrupted_fit_has_what_it_found(void **state) {
+    (void)state;
+    world w;
+    mf_err e;
+    mf_fit_result whole, part;
+    int64_t total = 0;
+    world_init(&w, false, 64, 3e9);
+    w.problem.pinned = 0;
+    mf_fit_options o = {.shown = INT64_MAX, .threads = 1};
+    assert_int_equal(mf_planner_fit(&w.problem, &o, &whole, &e), MF_OK);
+    o.cancel = &halt;
+    o.progress = stop_soon;
+    o.user = &total;
+    halt = 0;
+    assert_int_equal(mf_planner_fit(&w.problem, &o, &part, &e), MF_INTERRUPTED);
+    assert_true(part.count > 0 && part.count < whole.count && total > 0);
+    for (int64_t k = 0; k < part.count; k++) {
+        assert_int_equal(part.entry[k].fits, k < part.feasible);
+        assert_true(part.entry[k].exact);
+    }
+    mf_fit_result_clear(&whole);
+    mf_fit_result_clear(&part);
+    world_clear(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_the_same_on_any_number_of_threads),
@@ -289,6 +352,8 @@ int main(void) {
         cmocka_unit_test(a_search_that_is_cancelled_at_once_says_so),
         cmocka_unit_test(integer_programs_that_give_up_only_weaken_the_proof),
         cmocka_unit_test(nothing_fits_is_an_answer_with_a_reason),
+        cmocka_unit_test(fits_are_the_same_on_any_number_of_threads),
+        cmocka_unit_test(an_interrupted_fit_has_what_it_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
