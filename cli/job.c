@@ -75,8 +75,21 @@ static void set_provenance(mf_job *j, const mf_args *a, const char *cluster) {
     mf_plan_model_describe(&j->model, &j->plan.model);
 }
 
+/* Scales of 32 elements (MX) are read by the tensor cores of Blackwell and CDNA4, NVFP4's of 16 by
+ * Blackwell's alone; an architecture that is not listed is taken at its peaks. */
+static const char *lacks_scales(const mf_gpu *gpu, mf_precision p) {
+    static const char *const without_mx[] = {"ampere", "hopper", "cdna3"};
+    for (size_t i = 0; i < sizeof without_mx / sizeof without_mx[0]; i++) {
+        if (p == MF_PREC_MXFP8 && strcmp(gpu->arch, without_mx[i]) == 0) {
+            return "scales of 32 elements (MX); fp8-block takes those of 128";
+        }
+    }
+    return p == MF_PREC_NVFP4 && strcmp(gpu->arch, "cdna4") == 0 ? "scales of 16 elements" : NULL;
+}
+
 mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *e) {
     static const char *const math[MF_MATH_COUNT] = {"FP32", "BF16", "FP8", "FP4"};
+    const char *scales = lacks_scales(&c->gpu, l->precision);
     mf_math m = mf_precision_math(l->precision);
     if (c->gpu.peak_flops[m] <= 0) {
         return mf_err_set(e, MF_LAYOUT, "precision %s: the %s has no %s arithmetic",
@@ -85,6 +98,10 @@ mf_status mf_job_check_cluster(const mf_layout *l, const mf_cluster *c, mf_err *
     if (l->fp8_attention && c->gpu.peak_flops[MF_MATH_FP8] <= 0) {
         return mf_err_set(e, MF_LAYOUT, "FP8 attention: the %s has no %s arithmetic", c->gpu.name,
                           math[MF_MATH_FP8]);
+    }
+    if (scales != NULL) {
+        return mf_err_set(e, MF_LAYOUT, "precision %s: the %s's matrix products take no %s",
+                          mf_precision_text(l->precision), c->gpu.name, scales);
     }
     if (c->max_gpus > 0 && (double)l->gpus > c->max_gpus) {
         return mf_err_set(e, MF_LAYOUT, "%lld GPUs: the cluster %s ends at %.0f",

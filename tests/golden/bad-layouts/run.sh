@@ -22,6 +22,8 @@ mf simulate --model llama3-8b $job --ep 8
 mf simulate $moe --tp 268435456 --cp 268435456 --pp 268435456
 mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 268435456 --seq 4096 --pp 8
 mf simulate $moe --precision nvfp4
+mf simulate $moe --precision mxfp8
+mf simulate --model mixtral-8x22b --cluster mi355x --gpus 128 --global-batch 256 --seq 4096 --precision nvfp4
 mf simulate $moe --ep eight
 mf simulate $moe --ep 0
 mf simulate $moe --zero 4
