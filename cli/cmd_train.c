@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define LL(x) ((long long)(x))
 
@@ -153,8 +154,10 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     if (alone && s->job.plan.layout.gpus > 1) {
         if (e->text[0] != '\0') {
             fprintf(cli->err, "moefold train: %s\n", e->text);
+            fflush(NULL);
+        } else {
+            nanosleep(&(const struct timespec){.tv_sec = 1}, NULL); /* for the one that speaks */
         }
-        fflush(NULL);
         mf_comm_abort(mf_status_exit_code(status));
     }
     return status == MF_OK && rank == 0 ? summarise(&w, a, e) : status;

@@ -28,7 +28,7 @@ typedef struct slot {
 } slot;
 
 typedef struct shared {
-    atomic_int told;
+    atomic_int told, failed;
     slot of[];
 } shared;
 
@@ -163,6 +163,10 @@ void mf_board_phase(mf_board *b, int64_t step, const char *phase) {
     }
 }
 
+bool mf_board_first(mf_board *b) {
+    return b == NULL || atomic_exchange(&b->all->failed, 1) == 0;
+}
+
 void mf_board_leave(mf_board *b) {
     if (b != NULL) {
         atomic_store(&b->all->of[b->me].left, 1);
@@ -196,6 +200,11 @@ void mf_board_op(mf_board *b, int64_t step, const mf_exec_op *op) {
 
 void mf_board_phase(mf_board *b, int64_t step, const char *phase) {
     (void)b, (void)step, (void)phase;
+}
+
+bool mf_board_first(mf_board *b) {
+    (void)b;
+    return true;
 }
 
 void mf_board_leave(mf_board *b) {

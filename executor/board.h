@@ -24,6 +24,9 @@ mf_status mf_board_open(mf_comm *c, mf_board_lost_fn lost, void *user, mf_board 
 /* What this rank does now. */
 void mf_board_op(mf_board *b, int64_t step, const mf_exec_op *op);
 void mf_board_phase(mf_board *b, int64_t step, const char *phase);
+/* Is this the first rank of its host that has something to say of why the run ends? The others keep
+ * quiet: what ails one ails many. True without a board. */
+bool mf_board_first(mf_board *b);
 /* This rank ends on purpose: nobody shall miss it. */
 void mf_board_leave(mf_board *b);
 /* Stops the watch and frees. together: all ranks call it, so that the shared memory goes, too. */

@@ -468,6 +468,9 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     status = status == MF_OK ? prepare(&r, e) : status;
     status = status == MF_OK ? run_steps(&r, alone, e) : status;
     status = finish(&r, status, e);
+    if (*alone && !mf_board_first(r.board)) {
+        mf_err_set(e, status, "%s", "");
+    }
     mf_status closed = mf_metrics_close(r.metrics, status == MF_OK ? e : NULL);
     status = status == MF_OK && !*alone ? mf_comm_agree(r.comm, closed, e) : status;
     mf_board_close(r.board, !*alone);

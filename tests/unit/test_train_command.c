@@ -317,6 +317,24 @@ static void what_a_run_measured_stands_beside_what_was_predicted(void **state) {
     assert_true(log_has("whole", several_ranks ? "4 ranks" : "not what the plan lowers to"));
 }
 
+/* What ails all ranks at once is said once, and they end. */
+static void a_fault_of_all_ranks_is_one_line(void **state) {
+    (void)state;
+    char command[1024];
+    snprintf(command, sizeof command,
+             "env ASAN_OPTIONS=detect_leaks=0 %s train --model tests/data/hf/qwen3_moe --set "
+             "vocab_size=64 --data /usr/share/common-licenses/GPL-3 --global-batch 4 --seq 32 "
+             "--steps 2 %s 2>%s/fault.log >%s/fault.out",
+             binary, several_ranks ? "--gpus 4 --ep 4" : "", scratch, scratch);
+    int result = system(command);
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 2);
+    assert_true(log_has("fault", "GPL-3: token "));
+    assert_true(log_has("fault", "is outside the vocabulary of 64"));
+    snprintf(command, sizeof command, "test $(grep -c . %s/fault.log) = 1", scratch);
+    assert_int_equal(system(command), 0);
+}
+
 static void a_launcher_of_ones_own_gives_the_ranks(void **state) {
     (void)state;
     static const char *const layout[] = {"--gpus 2 --ep 2", "--gpus 4 --ep 4"};
@@ -348,6 +366,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_folder_that_came_out_goes_in_by_itself),
         cmocka_unit_test(bf16_and_sharded_runs_resume_as_if_they_were_not_cut),
         cmocka_unit_test(what_a_run_measured_stands_beside_what_was_predicted),
+        cmocka_unit_test(a_fault_of_all_ranks_is_one_line),
         cmocka_unit_test(a_launcher_of_ones_own_gives_the_ranks),
     };
     self = argv[0];
