@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 /* Slots in expert order, first places of the experts, and the counts of the sort's stretches. */
 size_t mf_kernel_router_drop_workspace_B(int64_t slots, int64_t experts) {
@@ -232,17 +233,25 @@ mf_status mf_kernel_router_backward(const mf_kernel_router_grad *a, mf_err *e) {
     return MF_OK;
 }
 
+static uint32_t order_of(float prob) {
+    const float plus = prob + 0.0f; /* -0 is 0 */
+    uint32_t bits;
+    memcpy(&bits, &plus, sizeof bits);
+    return mf_kernel_router_order(bits);
+}
+
 /* How many slots go before slot s for its expert and sample, counted up to `limit`: those of higher
  * probability, and of equal ones those with a lower number. */
 static int64_t slots_before(const mf_kernel_router_drop *a, int64_t s, int64_t limit) {
     int64_t before = 0;
+    uint32_t own = order_of(a->prob[s]);
     for (int64_t o = 0; o < a->rows * a->top_k && before < limit; o++) {
         if (a->index[o] != a->index[s] ||
             (a->sample && a->sample[o / a->top_k] != a->sample[s / a->top_k])) {
             continue;
         }
-        bool tie = a->prob[o] >= a->prob[s] && a->prob[o] <= a->prob[s];
-        before += a->prob[o] > a->prob[s] || (tie && o < s);
+        uint32_t other = order_of(a->prob[o]);
+        before += other > own || (other == own && o < s);
     }
     return before;
 }

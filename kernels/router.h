@@ -23,6 +23,12 @@
 
 #include "kernels/kernel.h"
 
+#ifdef __CUDACC__
+#define MF_ROUTER_INLINE static __host__ __device__ __forceinline__
+#else
+#define MF_ROUTER_INLINE static inline
+#endif
+
 typedef enum mf_route_score {
     MF_ROUTE_SOFTMAX,
     MF_ROUTE_TOPK_SOFTMAX,
@@ -90,10 +96,18 @@ typedef struct mf_kernel_router_grad {
     float *dlogits;          /* [rows, experts], written; may be scores */
 } mf_kernel_router_grad;
 
+/* What capacity compares of a probability, by the bits of the float: values that order as the
+ * floats do, rounded to 12 bits behind the leading one. Runs of one token in a text have equal
+ * probabilities, but for the order in which a layout sums: rounded, they tie under all layouts. */
+MF_ROUTER_INLINE uint32_t mf_kernel_router_order(uint32_t bits) {
+    const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return ((ordered < 0xfffffbffu ? ordered : 0xfffffbffu) + 0x400u) & ~0x7ffu;
+}
+
 /* Capacity: of the slots of one sample that chose an expert, the `capacity` with the highest
- * probability stay (ties by slot); the others become index -1, probability 0. Rows of a sample must
- * all be here. Probabilities are not normalised again, and the backward pass takes the index from
- * before dropping (dropped slots have dprob 0). */
+ * probability stay (in the order above; ties by slot); the others become index -1, probability 0.
+ * Rows of a sample must all be here. Probabilities are not normalised again, and the backward pass
+ * takes the index from before dropping (dropped slots have dprob 0). */
 typedef struct mf_kernel_router_drop {
     int64_t rows, experts, top_k, capacity;
     int64_t samples;

@@ -47,8 +47,7 @@ struct drop_digits { /* one digit: the expert */
 
 /* Bits that order as the floats do. */
 __device__ static inline uint32_t ordered_bits(float x) {
-    const uint32_t bits = __float_as_uint(x == 0.0f ? 0.0f : x); /* -0 is 0 */
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return mf_kernel_router_order(__float_as_uint(x + 0.0f)); /* -0 is 0 */
 }
 
 /* The choices of one expert in one sample. */
@@ -92,7 +91,7 @@ __device__ static inline uint32_t last_that_stays(const segment &s, int capacity
                                                   int *bin, int *told) {
     uint32_t prefix = 0;
     int left = capacity;
-    for (int shift = 24; shift >= 0; shift -= 8) {
+    for (int shift = 24; shift > 0; shift -= 8) { /* the last eight are 0 */
         for (int b = (int)threadIdx.x; b < DIGIT; b += THREADS) {
             bin[b] = 0;
         }

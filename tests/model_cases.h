@@ -93,7 +93,7 @@ static const model_case cases[] = {
      .config = MIXTRAL,
      .aux = 0.05,
      .capacity = 1.0,
-     .draw = 1},
+     .draw = 2},
     {.name = "capacity 0.6, not normalised", .config = QWEN2, .capacity = 0.6},
     {.name = "bf16, grouped queries", .config = MIXTRAL, .aux = 0.1, .forced = true, .bf16 = 0.15},
     {.name = "bf16, latent attention",

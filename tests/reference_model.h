@@ -7,6 +7,7 @@
 #define MF_TESTS_REFERENCE_MODEL_H
 
 #include "core/model.h"
+#include "tests/capacity_ties.h"
 #include "tests/tape.h"
 
 #include <stdarg.h>
@@ -514,7 +515,8 @@ static inline void ref_drop(ref_model *r, ref_routing *d) {
         for (int64_t i = s * seq * k; i < (s + 1) * seq * k; i++) {
             int64_t before = 0;
             for (int64_t j = s * seq * k; j < (s + 1) * seq * k; j++) {
-                double mine = val(&r->t, d->prob[i]), other = val(&r->t, d->prob[j]);
+                double step, mine = tie_rounded(val(&r->t, d->prob[i]), &step);
+                double other = tie_rounded(val(&r->t, d->prob[j]), &step);
                 if (d->index[j] == d->index[i] && j != i) {
                     before += other > mine || (other >= mine && j < i);
                 }
@@ -525,7 +527,7 @@ static inline void ref_drop(ref_model *r, ref_routing *d) {
         for (int64_t i = s * seq * k; i < (s + 1) * seq * k; i++) {
             for (int64_t j = s * seq * k; j < (s + 1) * seq * k; j++) {
                 if (d->index[i] == d->index[j] && d->kept[i] && !d->kept[j]) {
-                    double apart = val(&r->t, d->prob[i]) - val(&r->t, d->prob[j]);
+                    double apart = tie_apart(i, val(&r->t, d->prob[i]), j, val(&r->t, d->prob[j]));
                     r->r.nearest = fmin(r->r.nearest, apart);
                 }
             }

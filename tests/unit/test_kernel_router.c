@@ -255,6 +255,33 @@ static void capacity_keeps_the_likeliest_slots_of_each_sample(void **state) {
     assert_true(prob_kept[0] == 0.0f && prob_kept[1] == 0.9f && prob_kept[3] == 0.0f);
 }
 
+/* Rounding of sums in another order must not choose between tokens that are alike. */
+static void capacity_takes_probabilities_that_differ_by_rounding_for_equal(void **state) {
+    (void)state;
+    enum { LIKES = 5 };
+    const float prob[LIKES] = {0.5f, nextafterf(0.5f, 1.0f), 0.5002f, nextafterf(0.5f, 0.0f), 0.6f};
+    const int32_t index[LIKES] = {0};
+    float prob_kept[LIKES];
+    int32_t kept[LIKES];
+    mf_kernel_router_drop a = {.rows = LIKES,
+                               .experts = 1,
+                               .top_k = 1,
+                               .capacity = 3,
+                               .samples = 1,
+                               .prob = prob,
+                               .index = index,
+                               .prob_kept = prob_kept,
+                               .index_kept = kept};
+    assert_ok(mf_kernel_router_capacity(&a, NULL));
+    const int32_t want[LIKES] = {0, -1, 0, -1, 0}; /* the two above, and the first of its like */
+    assert_memory_equal(kept, want, sizeof want);
+    assert_true(prob_kept[0] == prob[0] && prob_kept[1] == 0.0f && prob_kept[4] == prob[4]);
+    assert_true(mf_kernel_router_order(0x7fffffffu) > mf_kernel_router_order(0x7f800000u));
+    assert_true(mf_kernel_router_order(0x3f800000u) > mf_kernel_router_order(0x3f7fe000u));
+    assert_true(mf_kernel_router_order(0x80000001u) <= mf_kernel_router_order(0u));
+    assert_true(mf_kernel_router_order(0xbf800000u) < mf_kernel_router_order(0xbf000000u));
+}
+
 static void bias_moves_towards_experts_with_few_tokens(void **state) {
     (void)state;
     const float count[] = {5, 3, 1, 3};
@@ -269,6 +296,7 @@ int main(void) {
         cmocka_unit_test(every_routing_rule_matches_double_and_its_differences),
         cmocka_unit_test(equal_scores_go_to_the_lower_index),
         cmocka_unit_test(capacity_keeps_the_likeliest_slots_of_each_sample),
+        cmocka_unit_test(capacity_takes_probabilities_that_differ_by_rounding_for_equal),
         cmocka_unit_test(bias_moves_towards_experts_with_few_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
