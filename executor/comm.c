@@ -1,6 +1,7 @@
 /* comm.c - communicators of a layout over MPI; local copies with one rank. */
 #include "executor/comm.h"
 
+#include "executor/comm_wait.h"
 #include "kernels/kernel.h"
 
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #ifdef MF_HAVE_MPI
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
+#include <unistd.h>
 #endif
 
 enum { GROUPS = MF_GROUP_COUNT + MF_COMM_MAX_ADDED };
@@ -88,6 +90,18 @@ static bool running(void) {
     return started && !ended;
 }
 
+/* Do more ranks stand on this host than it has cores? */
+static mf_status count_neighbours(bool *crowded, mf_err *e) {
+    MPI_Comm host;
+    int here = 1;
+    MF_MPI_TRY(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+               e);
+    MF_MPI_TRY(MPI_Comm_size(host, &here), e);
+    MF_MPI_TRY(MPI_Comm_free(&host), e);
+    *crowded = here > sysconf(_SC_NPROCESSORS_ONLN);
+    return MF_OK;
+}
+
 mf_status mf_comm_start(int64_t *rank, int64_t *size, mf_err *e) {
     *rank = 0;
     *size = 1;
@@ -95,10 +109,18 @@ mf_status mf_comm_start(int64_t *rank, int64_t *size, mf_err *e) {
         return MF_OK;
     }
     int r, n;
-    if (!running()) {
+    bool first = !running(), crowded = false;
+    if (first) {
         MF_MPI_TRY(MPI_Init(NULL, NULL), e);
     }
     MF_MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), e);
+    mf_status status = first ? count_neighbours(&crowded, e) : MF_OK;
+    if (status != MF_OK) {
+        return status;
+    }
+    if (first) {
+        mf_comm_wait_asleep(crowded);
+    }
     MF_MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &r), e);
     MF_MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &n), e);
     *rank = r;

@@ -6,5 +6,7 @@ ifneq ($(MPI_PKG),)
 # System headers: not ours to warn about.
 CPPFLAGS += -DMF_HAVE_MPI $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(MPI_PKG)))
 LIBS     += $(shell pkg-config --libs $(MPI_PKG))
+# MPI's libraries are to find our sched_yield (executor/comm_wait.c).
+LIBS     += -Wl,--export-dynamic-symbol=sched_yield
 endif
 endif
