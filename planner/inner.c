@@ -435,7 +435,11 @@ mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned
     in->segment = calloc((size_t)in->positions, sizeof *in->segment);
     in->slot = calloc((size_t)in->positions, sizeof *in->slot);
     in->slot_at = calloc((size_t)in->positions, sizeof *in->slot_at);
-    mf_status status = in->segment && in->slot && in->slot_at
+    in->variant = calloc((size_t)in->vstages, sizeof *in->variant);
+    for (int v = 0; in->variant && v < in->vstages; v++) {
+        in->variant[v] = (uint8_t)mf_inner_variant(l, v);
+    }
+    mf_status status = in->segment && in->slot && in->slot_at && in->variant
                            ? fill_in(in, pinned, order, e)
                            : mf_err_set(e, MF_NOMEM, "out of memory");
     if (status != MF_OK) {
@@ -459,6 +463,7 @@ void mf_inner_destroy(mf_inner *in) {
     free(in->segment);
     free(in->slot);
     free(in->slot_at);
+    free(in->variant);
     free(in->class);
     free(in);
 }
@@ -499,7 +504,7 @@ size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m) {
 }
 
 const mf_inner_class *mf_inner_class_at(const mf_inner *in, int v, int slot) {
-    return &in->class[in->slot[slot].class_of[mf_inner_variant(&in->layout, v)]];
+    return &in->class[in->slot[slot].class_of[in->variant[v]]];
 }
 
 int mf_inner_next_choice(const mf_inner_class *c, const int32_t *left) {

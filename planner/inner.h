@@ -81,7 +81,8 @@ typedef struct mf_inner {
     mf_segment *segment;
     mf_inner_slot *slot;
     mf_inner_class *class;
-    int *slot_at; /* [positions] */
+    int *slot_at;     /* [positions] */
+    uint8_t *variant; /* [vstages] mf_inner_variant of each */
     mf_order_summary order;
     bool owns_order;
     mf_order *graph; /* made when first needed */

@@ -97,7 +97,7 @@ static void position_least(const mf_floors *fl, int position, double *f_s, doubl
     int slot = in->slot_at[position];
     *f_s = *b_s = MF_NEVER_S;
     for (int v = in->slot[slot].v_lo; v <= in->slot[slot].v_hi; v++) {
-        int class = in->slot[slot].class_of[mf_inner_variant(&in->layout, v)];
+        int class = in->slot[slot].class_of[in->variant[v]];
         *f_s = mf_smaller(*f_s, fl->of[class].f_s);
         *b_s = mf_smaller(*b_s, fl->of[class].b_s);
     }

@@ -124,6 +124,9 @@ static double solve(tree *t, range *r) {
     if (outcome == MF_MILP_INFEASIBLE) {
         return HUGE_VAL;
     }
+    if (outcome == MF_MILP_LIMIT) {
+        return -HUGE_VAL;
+    }
     if (bound < t->cutoff) {
         const double *x = mf_lp_point(t->lp);
         for (int v = 0; v < t->in->vstages; v++) {
@@ -140,12 +143,18 @@ static double solve(tree *t, range *r) {
 /* --- probing -----------------------------------------------------------------------------------
  */
 
+/* Probes that tell something tell it soon. */
+#define MOST_PIVOTS 60
+
 /* May n[v] lie in [lo, hi]? False when that is proven not to pay. */
 static bool pays(tree *t, const range *r, range *room, int v, int lo, int hi) {
     memcpy(room, r, (size_t)t->in->vstages * sizeof *room);
     room[v] = (range){(int16_t)lo, (int16_t)hi};
     mf_lp_back_to_mark(t->lp);
-    return solve(t, room) < t->cutoff;
+    mf_lp_limit(t->lp, MOST_PIVOTS);
+    bool less = solve(t, room) < t->cutoff;
+    mf_lp_limit(t->lp, 0);
+    return less;
 }
 
 /* Where the point lies at least so far between two whole numbers, either side is probed; else
@@ -153,6 +162,8 @@ static bool pays(tree *t, const range *r, range *room, int v, int lo, int hi) {
 #define HALF_WAY 0.2
 #define NEAR WHOLE
 #define FAR 1.0
+/* Virtual stages are much alike: when so many in a row tell nothing, the rest will not either. */
+#define MOST_MISSES 3
 
 /* Cuts ends off the ranges. *changed: some were. False when nothing is left. */
 static bool probe(tree *t, range *r, range *room, double off, bool *changed) {
@@ -161,20 +172,24 @@ static bool probe(tree *t, range *r, range *room, double off, bool *changed) {
     double *n = t->n + vstages; /* the point before probing */
     memcpy(n, t->n, (size_t)vstages * sizeof *n);
     mf_lp_mark(t->lp);
-    for (int v = 0; v < vstages; v++) {
+    int misses = 0;
+    for (int v = 0; v < vstages && misses < MOST_MISSES; v++) {
         int below = (int)floor(n[v] + WHOLE), above = (int)ceil(n[v] - WHOLE);
         if (near && fabs(n[v] - round(n[v])) < off) {
             continue;
         }
         int next = (int)lround(n[v]);
         int up = near ? above : next + 1, down = near ? below : next - 1;
+        misses++;
         if (up > r[v].lo && up <= r[v].hi && !pays(t, r, room, v, up, r[v].hi)) {
             r[v].hi = (int16_t)(up - 1);
             *changed = true;
+            misses = 0;
         }
         if (down >= r[v].lo && down < r[v].hi && !pays(t, r, room, v, r[v].lo, down)) {
             r[v].lo = (int16_t)(down + 1);
             *changed = true;
+            misses = 0;
         }
         if (t->out->outcome == MF_MILP_FAILED) {
             return true;

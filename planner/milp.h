@@ -133,6 +133,9 @@ void mf_lp_set_row(mf_lp *lp, int row, double lo, double hi);
  * enough), or cutoff when the optimum is known to be there or above. INFEASIBLE. FAILED: GLPK gave
  * up, and will not do better from then on. */
 mf_milp_outcome mf_lp_solve(mf_lp *lp, double cutoff, int max_lazy, double *bound);
+/* Simplex iterations of a solve from now on, 0 = any: a solve that takes more is given up (LIMIT,
+ * no bound). */
+void mf_lp_limit(mf_lp *lp, int pivots);
 /* Marks where the program stands, and goes back there: to its basis, without the lazy rows since.
  */
 void mf_lp_mark(mf_lp *lp);

@@ -8,6 +8,7 @@
 struct mf_lp {
     mf_fence *fence;
     int64_t pivots;
+    int most_pivots; /* of a solve; 0 = any */
     int marked_rows, room;
     signed char *marked; /* [cols + rows] status of each in the marked basis */
     bool dead;           /* GLPK gave up: its objects are gone */
@@ -92,17 +93,24 @@ static mf_milp_outcome solve(mf_lp *lp, double cutoff, int max_lazy, double *bou
     if (isfinite(cutoff)) {
         smcp.obj_ul = cutoff;
     }
+    int64_t until = lp->pivots + lp->most_pivots;
     if (lp->marked_rows > 0 && glp_get_num_rows(g) - lp->marked_rows > MANY_ROWS) {
         drop_rows(lp, false);
     }
     for (int lazy = 0;; lazy++) {
         int before = glp_get_it_cnt(g);
+        if (lp->most_pivots > 0) {
+            smcp.it_lim = until > lp->pivots ? (int)(until - lp->pivots) : 1;
+        }
         int rc = glp_simplex(g, &smcp);
         int state = glp_get_status(g);
         lp->pivots += glp_get_it_cnt(g) - before;
         if (rc == GLP_EOBJUL) {
             *bound = cutoff;
             return MF_MILP_OPTIMAL;
+        }
+        if (rc == GLP_EITLIM) {
+            return MF_MILP_LIMIT;
         }
         if (rc == 0 && state == GLP_NOFEAS) {
             *bound = INFINITY;
@@ -141,6 +149,10 @@ mf_milp_outcome mf_lp_solve(mf_lp *lp, double cutoff, int max_lazy, double *boun
     mf_milp_outcome outcome = solve(lp, cutoff, max_lazy, bound);
     mf_fence_leave();
     return outcome;
+}
+
+void mf_lp_limit(mf_lp *lp, int pivots) {
+    lp->most_pivots = pivots;
 }
 
 const double *mf_lp_point(const mf_lp *lp) {

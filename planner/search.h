@@ -11,8 +11,8 @@
  * with what memory costs, before it is split LAYOUT   and ZeRO levels: one layout, roughly bounded
  *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
  *            found for its order, an assignment simulated
- *   RELAX    by the lean relaxation of its integer program, whose chains and weights then bound its
- *            order
+ *   RELAX    where no chains are known for its order: by the lean relaxation of its integer
+ *            program, whose chains and weights then bound the order
  *   SPLITS   by the least over whole splits of the positions, choices mixed
  *   EXACT    by the exact one, answers tried so far cut off
  *
