@@ -28,6 +28,8 @@ struct mf_data {
     int element_B;
     bool is_signed;
     int64_t count, vocab;
+    int64_t offset;   /* of the tokens in the file */
+    mf_seal *seal[2]; /* beside the file; kept */
 };
 
 static void unmap(mapped *m) {
@@ -198,10 +200,11 @@ static mf_status open_tensor(mf_data *d, const char *path, mf_err *e) {
     }
     d->path = strdup(path);
     d->tokens = t->data;
+    d->offset = t->offset;
     d->element_B = 4;
     d->is_signed = true;
     d->count = t->count;
-    return MF_OK;
+    return mf_safetensors_verify(d->set, 0, 1, e);
 }
 
 static mf_status open_text(mf_data *d, const char *path, mf_err *e) {
@@ -210,6 +213,25 @@ static mf_status open_text(mf_data *d, const char *path, mf_err *e) {
     d->tokens = d->file.bytes;
     d->element_B = 1;
     d->count = (int64_t)d->file.size;
+    return status;
+}
+
+static mf_status open_seal(mf_data *d, mf_err *e) {
+    char path[4096];
+    mf_seal *seal = NULL;
+    if (snprintf(path, sizeof path, "%s.crc32c", d->path) >= (int)sizeof path) {
+        return MF_OK;
+    }
+    mf_status status = mf_seal_read(path, &seal, e);
+    if (status == MF_OK && seal != NULL) {
+        if (seal->size_B == mf_data_size_B(d)) {
+            d->seal[0] = seal;
+            return MF_OK;
+        }
+        status = mf_err_set(e, MF_INPUT, "%s: %lld bytes of tokens, %s was made for %lld", d->path,
+                            LL(mf_data_size_B(d)), path, LL(seal->size_B));
+        mf_seal_destroy(seal);
+    }
     return status;
 }
 
@@ -236,6 +258,7 @@ mf_status mf_data_open(const char *path, int64_t vocab, mf_data **out, mf_err *e
     if (status == MF_OK && d->path == NULL) {
         status = mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
     }
+    status = status == MF_OK ? open_seal(d, e) : status;
     if (status != MF_OK) {
         mf_data_close(d);
         return status;
@@ -250,8 +273,29 @@ void mf_data_close(mf_data *d) {
     }
     unmap(&d->file);
     mf_safetensors_close(d->set);
+    mf_seal_destroy(d->seal[0]);
+    mf_seal_destroy(d->seal[1]);
     free(d->path);
     free(d);
+}
+
+const void *mf_data_bytes(const mf_data *d) {
+    return d->tokens;
+}
+
+int64_t mf_data_size_B(const mf_data *d) {
+    return d->count * d->element_B;
+}
+
+mf_status mf_data_keep(mf_data *d, mf_seal *seal, mf_err *e) {
+    if (seal->size_B != mf_data_size_B(d)) {
+        return mf_err_set(e, MF_INPUT, "%s: %lld bytes of tokens, %s was made for %lld", d->path,
+                          LL(mf_data_size_B(d)), seal->name != NULL ? seal->name : "a seal",
+                          LL(seal->size_B));
+    }
+    mf_seal_destroy(d->seal[1]);
+    d->seal[1] = seal;
+    return MF_OK;
 }
 
 int64_t mf_data_tokens(const mf_data *d) {
@@ -305,12 +349,22 @@ mf_status mf_data_sample(const mf_data *d, const mf_data_order *order, int64_t i
     if (order->shuffle) {
         at = mf_data_shuffled(order->seed, index / samples, samples, at);
     }
+    int64_t from_B = at * order->seq * d->element_B;
+    for (int k = 0; k < 2; k++) {
+        mf_status status = d->seal[k] == NULL
+                               ? MF_OK
+                               : mf_seal_check(d->seal[k], d->path, d->offset, d->tokens, from_B,
+                                               from_B + (order->seq + 1) * d->element_B, e);
+        if (status != MF_OK) {
+            return status;
+        }
+    }
     for (int64_t i = 0; i <= order->seq; i++) {
         int64_t v = token_at(d, at * order->seq + i);
         if (v < 0 || v >= d->vocab) {
             return mf_err_set(
                 e, MF_INPUT, "%s: token %lld at offset %lld is outside the vocabulary of %lld",
-                d->path, LL(v), LL((at * order->seq + i) * d->element_B), LL(d->vocab));
+                d->path, LL(v), LL(d->offset + (at * order->seq + i) * d->element_B), LL(d->vocab));
         }
         tokens[i] = (int32_t)v;
     }

@@ -4,13 +4,15 @@
  * label of one is the first token of the next). With shuffling, the samples of each pass over the
  * stream come in an order drawn from (seed, pass); the order is a function of the sample's number
  * alone, so that every rank of every layout sees the same stream and training resumes anywhere.
- * Files are mapped and checked before use; a stream is immutable and may be read from several
- * threads.
+ * Files are mapped and checked before use: a seal (executor/seal.h) PATH.crc32c beside the file
+ * with the tokens is held against its bytes, block by block when samples first reach them. A stream
+ * is immutable and may be read from several threads.
  */
 #ifndef MF_EXECUTOR_DATA_H
 #define MF_EXECUTOR_DATA_H
 
 #include "core/status.h"
+#include "executor/seal.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,6 +27,12 @@ mf_status mf_data_open(const char *path, int64_t vocab, mf_data **out, mf_err *e
 void mf_data_close(mf_data *d);
 
 int64_t mf_data_tokens(const mf_data *d);
+/* The tokens as they stand in the file. */
+const void *mf_data_bytes(const mf_data *d);
+int64_t mf_data_size_B(const mf_data *d);
+/* Checks samples by another seal of these bytes, which the stream then owns (on errors it does
+ * not). Errors: MF_INPUT when it is one of another size. */
+mf_status mf_data_keep(mf_data *d, mf_seal *seal, mf_err *e);
 /* Samples of `seq` tokens (and one more) that a pass over the stream holds. */
 int64_t mf_data_samples(const mf_data *d, int64_t seq);
 
@@ -35,7 +43,8 @@ typedef struct mf_data_order {
 } mf_data_order;
 
 /* Sample `index`, counted from the start of training, over as many passes as it takes: seq + 1
- * tokens. Errors: MF_INPUT when the stream is shorter than one sample. */
+ * tokens. Errors: MF_INPUT when the stream is shorter than one sample, when a token is outside the
+ * vocabulary, when bytes are not what was sealed. */
 mf_status mf_data_sample(const mf_data *d, const mf_data_order *order, int64_t index,
                          int32_t *tokens, mf_err *e);
 

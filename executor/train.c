@@ -4,7 +4,7 @@
 #include "executor/agree.h"
 #include "executor/board.h"
 #include "executor/checkpoint.h"
-#include "executor/data_mix.h"
+#include "executor/data_seal.h"
 #include "executor/files.h"
 
 #include <math.h>
@@ -222,11 +222,24 @@ static mf_status prepare_folder(run *r, mf_err *e) {
     return s;
 }
 
+/* The streams' bytes are those that the run began with. */
+static mf_status seal_streams(run *r, mf_err *e) {
+    char folder[PATH_B];
+    if (r->o->out == NULL || r->o->steps == 0) {
+        return MF_OK;
+    }
+    if (!mf_path_join(folder, sizeof folder, r->o->out, "seals", NULL)) {
+        return mf_err_set(e, MF_IO, "%s: path too long", r->o->out);
+    }
+    return mf_data_mix_seal(r->data, r->comm, folder, r->resumed[0] != '\0', e);
+}
+
 static mf_status prepare(run *r, mf_err *e) {
     const mf_train_options *o = r->o;
     mf_status s = mf_comm_agree(r->comm, prepare_folder(r, e), e);
     s = s == MF_OK ? mf_comm_agree(r->comm, build(r, e), e) : s;
     s = s == MF_OK ? mf_comm_agree(r->comm, load_weights(r, e), e) : s;
+    s = s == MF_OK ? mf_comm_agree(r->comm, seal_streams(r, e), e) : s;
     s = s == MF_OK ? mf_exec_share_weights(r->exec, e) : s;
     if (s == MF_OK) {
         r->arena_B = (double)mf_exec_arena_B(r->exec);

@@ -191,6 +191,98 @@ static void the_checksum_is_castagnolis(void **state) {
     assert_int_equal(mf_crc32c(mf_crc32c(0, text, 4), text + 4, 5), 0xe3069283);
 }
 
+/* Every bit of what was sealed, one at a time, and bytes that are missing. */
+static void a_bit_that_changed_since_data_were_sealed_is_named(void **state) {
+    (void)state;
+    enum { SIZE = 40, BLOCK = 16 };
+    char path[] = "/tmp/mf-sealed-XXXXXX", beside[64], expected[96];
+    unsigned char bytes[SIZE];
+    close(mkstemp(path));
+    snprintf(beside, sizeof beside, "%s.crc32c", path);
+    for (unsigned i = 0; i < SIZE; i++) {
+        bytes[i] = (unsigned char)('a' + i % 26);
+    }
+    mf_seal *s = mf_seal_create(SIZE);
+    s->block_B = BLOCK; /* small ones: three, the last one short */
+    s->blocks = 3;
+    s->crc = realloc(s->crc, 4 * sizeof *s->crc);
+    s->seen = realloc(s->seen, 4);
+    mf_seal_take(s, bytes, 0, 2);
+    mf_seal_take(s, bytes, 1, 2);
+    assert_ok(mf_seal_write(beside, s, NULL));
+    mf_seal_destroy(s);
+    const mf_data_order order = {.seq = 3};
+    for (int bit = -1; bit < 8 * SIZE; bit++) {
+        mf_data *d = NULL;
+        mf_err e;
+        int32_t tokens[4];
+        if (bit >= 0) {
+            bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        }
+        write_file(path, bytes, SIZE);
+        assert_ok(mf_data_open(path, 256, &d, &e));
+        int found = 0;
+        for (int64_t i = 0; i < mf_data_samples(d, order.seq); i++) {
+            /* Tokens [3 i, 3 i + 3]: refused when their blocks are those of the bit. */
+            int64_t block = bit / 8 / BLOCK;
+            bool touches = bit >= 0 && 3 * i / BLOCK <= block && (3 * i + 3) / BLOCK >= block;
+            mf_status status = mf_data_sample(d, &order, i, tokens, &e);
+            assert_int_equal(status, touches ? MF_INPUT : MF_OK);
+            snprintf(expected, sizeof expected, "%s: offset %lld: ", path,
+                     (long long)(block * BLOCK));
+            if (touches && (strstr(e.text, expected) == NULL || strstr(e.text, beside) == NULL)) {
+                fail_msg("bit %d: %s", bit, e.text);
+            }
+            found += touches;
+        }
+        assert_true((found > 0) == (bit >= 0));
+        mf_data_close(d);
+        if (bit >= 0) {
+            bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        }
+    }
+    for (int cut = 1; cut < SIZE; cut++) {
+        mf_data *d = NULL;
+        mf_err e;
+        write_file(path, bytes, (size_t)(SIZE - cut));
+        assert_int_equal(mf_data_open(path, 256, &d, &e), MF_INPUT);
+        assert_non_null(strstr(e.text, path));
+        assert_non_null(strstr(e.text, "was made for 40"));
+    }
+    unlink(path);
+    unlink(beside);
+}
+
+/* A seal that is damaged itself says so: any bit of it, any length. */
+static void a_damaged_seal_is_refused(void **state) {
+    (void)state;
+    char path[] = "/tmp/mf-seal-XXXXXX", text[256];
+    static const char bytes[100] = "sealed";
+    mf_seal *s = mf_seal_create(sizeof bytes), *back = NULL;
+    mf_err e;
+    close(mkstemp(path));
+    mf_seal_take(s, bytes, 0, 1);
+    assert_ok(mf_seal_write(path, s, NULL));
+    FILE *f = fopen(path, "rb");
+    size_t size = fread(text, 1, sizeof text, f);
+    fclose(f);
+    unlink(path);
+    assert_ok(mf_seal_parse("x", text, size, &back, &e));
+    assert_int_equal(back->crc[0], s->crc[0]);
+    assert_ok(mf_seal_check(back, "f", 0, bytes, 0, sizeof bytes, &e));
+    mf_seal_destroy(back);
+    mf_seal_destroy(s);
+    for (size_t bit = 0; bit < 8 * size; bit++) {
+        text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
+        assert_int_equal(mf_seal_parse("x", text, size, &back, &e), MF_INPUT);
+        assert_non_null(strstr(e.text, "x: offset "));
+        text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
+    }
+    for (size_t cut = 0; cut < size; cut++) {
+        assert_int_equal(mf_seal_parse("x", text, cut, &back, &e), MF_INPUT);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_of_text_are_tokens_and_samples_share_their_ends),
@@ -198,6 +290,8 @@ int main(void) {
         cmocka_unit_test(streams_are_mixed_by_weight_as_a_function_of_the_sample_alone),
         cmocka_unit_test(the_checksum_is_castagnolis),
         cmocka_unit_test(megatron_files_are_read_and_damaged_ones_refused),
+        cmocka_unit_test(a_bit_that_changed_since_data_were_sealed_is_named),
+        cmocka_unit_test(a_damaged_seal_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
