@@ -8,22 +8,6 @@
 enum { HIDDEN = MF_MEASURE_HIDDEN, HEAD = MF_MEASURE_HEAD, POSITIONS = MF_MEASURE_POSITIONS };
 static const mf_kernel_dtype BF16 = MF_KERNEL_BF16;
 
-static void *take(mf_measure_maker *m, size_t size_B, mf_measure_data data) {
-    return mf_measure_make(m, size_B, data);
-}
-static void *bf16(mf_measure_maker *m, int64_t n) {
-    return mf_measure_make_bf16(m, n);
-}
-static float *f32(mf_measure_maker *m, int64_t n) {
-    return mf_measure_make_f32(m, n);
-}
-static void *room(mf_measure_maker *m, size_t size_B) {
-    return mf_measure_make_room(m, size_B);
-}
-static int32_t *ints(mf_measure_maker *m, int64_t n, int64_t below) {
-    return mf_measure_make_ints(m, n, below);
-}
-
 static void make_norm(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
     a->norm = (mf_kernel_rmsnorm){.dtype = BF16,
@@ -33,10 +17,10 @@ static void make_norm(mf_measure_maker *m, mf_measure_args *a) {
                                   .x_stride = HIDDEN,
                                   .y_stride = HIDDEN,
                                   .eps = 1e-6f,
-                                  .x = bf16(m, n),
-                                  .weight = bf16(m, HIDDEN),
-                                  .y = bf16(m, n),
-                                  .rstd = f32(m, m->rows)};
+                                  .x = mf_measure_make_bf16(m, n),
+                                  .weight = mf_measure_make_bf16(m, HIDDEN),
+                                  .y = mf_measure_make_bf16(m, n),
+                                  .rstd = mf_measure_make_f32(m, m->rows)};
 }
 static mf_status run_norm(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_rmsnorm_forward_cuda(&a->norm, stream, e);
@@ -44,20 +28,20 @@ static mf_status run_norm(const mf_measure_args *a, void *stream, mf_err *e) {
 
 static void make_norm_grad(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
-    a->norm_grad =
-        (mf_kernel_rmsnorm_grad){.dtype = BF16,
-                                 .rows = m->rows,
-                                 .groups = 1,
-                                 .cols = HIDDEN,
-                                 .x_stride = HIDDEN,
-                                 .y_stride = HIDDEN,
-                                 .x = bf16(m, n),
-                                 .weight = bf16(m, HIDDEN),
-                                 .rstd = take(m, (size_t)m->rows * 4, MF_DATA_SCALE),
-                                 .dy = bf16(m, n),
-                                 .dx = bf16(m, n),
-                                 .dweight = f32(m, HIDDEN),
-                                 .workspace = room(m, mf_kernel_rmsnorm_workspace_B(HIDDEN))};
+    a->norm_grad = (mf_kernel_rmsnorm_grad){
+        .dtype = BF16,
+        .rows = m->rows,
+        .groups = 1,
+        .cols = HIDDEN,
+        .x_stride = HIDDEN,
+        .y_stride = HIDDEN,
+        .x = mf_measure_make_bf16(m, n),
+        .weight = mf_measure_make_bf16(m, HIDDEN),
+        .rstd = mf_measure_make(m, (size_t)m->rows * 4, MF_DATA_SCALE),
+        .dy = mf_measure_make_bf16(m, n),
+        .dx = mf_measure_make_bf16(m, n),
+        .dweight = mf_measure_make_f32(m, HIDDEN),
+        .workspace = mf_measure_make_room(m, mf_kernel_rmsnorm_workspace_B(HIDDEN))};
 }
 static mf_status run_norm_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_rmsnorm_backward_cuda(&a->norm_grad, stream, e);
@@ -70,10 +54,10 @@ static void make_rope(mf_measure_maker *m, mf_measure_args *a) {
                                .rot_dim = HEAD,
                                .row_stride = HIDDEN,
                                .head_stride = HEAD,
-                               .positions = ints(m, m->rows, POSITIONS),
-                               .cos = take(m, POSITIONS * HEAD / 2 * 4, MF_DATA_SCALE),
-                               .sin = take(m, POSITIONS * HEAD / 2 * 4, MF_DATA_SCALE),
-                               .x = bf16(m, m->rows * HIDDEN)};
+                               .positions = mf_measure_make_ints(m, m->rows, POSITIONS),
+                               .cos = mf_measure_make(m, POSITIONS * HEAD / 2 * 4, MF_DATA_SCALE),
+                               .sin = mf_measure_make(m, POSITIONS * HEAD / 2 * 4, MF_DATA_SCALE),
+                               .x = mf_measure_make_bf16(m, m->rows * HIDDEN)};
 }
 static mf_status run_rope(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_rope_apply_cuda(&a->rope, stream, e);
@@ -85,16 +69,17 @@ static mf_kernel_swiglu_shape swiglu_shape(mf_measure_maker *m) {
 }
 static void make_swiglu(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
-    a->swiglu = (mf_kernel_swiglu){swiglu_shape(m), bf16(m, 2 * n), room(m, (size_t)n * 2)};
+    a->swiglu = (mf_kernel_swiglu){swiglu_shape(m), mf_measure_make_bf16(m, 2 * n),
+                                   mf_measure_make_room(m, (size_t)n * 2)};
 }
 static mf_status run_swiglu(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_swiglu_forward_cuda(&a->swiglu, stream, e);
 }
 static void make_swiglu_grad(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
-    void *x = bf16(m, 2 * n);
-    a->swiglu_grad =
-        (mf_kernel_swiglu_grad){swiglu_shape(m), x, bf16(m, n), room(m, (size_t)n * 4), NULL};
+    void *x = mf_measure_make_bf16(m, 2 * n);
+    a->swiglu_grad = (mf_kernel_swiglu_grad){swiglu_shape(m), x, mf_measure_make_bf16(m, n),
+                                             mf_measure_make_room(m, (size_t)n * 4), NULL};
 }
 static mf_status run_swiglu_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_swiglu_backward_cuda(&a->swiglu_grad, stream, e);
@@ -102,7 +87,8 @@ static mf_status run_swiglu_grad(const mf_measure_args *a, void *stream, mf_err 
 
 static void make_add(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
-    a->add = (mf_kernel_add){BF16, n, bf16(m, n), bf16(m, n), room(m, (size_t)n * 2)};
+    a->add = (mf_kernel_add){BF16, n, mf_measure_make_bf16(m, n), mf_measure_make_bf16(m, n),
+                             mf_measure_make_room(m, (size_t)n * 2)};
 }
 static mf_status run_add(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_add_values_cuda(&a->add, stream, e);
@@ -110,8 +96,13 @@ static mf_status run_add(const mf_measure_args *a, void *stream, mf_err *e) {
 
 static void make_gate(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
-    a->gate = (mf_kernel_gate){
-        BF16, m->rows, HIDDEN, f32(m, m->rows), bf16(m, n), bf16(m, n), room(m, (size_t)n * 2)};
+    a->gate = (mf_kernel_gate){BF16,
+                               m->rows,
+                               HIDDEN,
+                               mf_measure_make_f32(m, m->rows),
+                               mf_measure_make_bf16(m, n),
+                               mf_measure_make_bf16(m, n),
+                               mf_measure_make_room(m, (size_t)n * 2)};
 }
 static mf_status run_gate(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_gate_forward_cuda(&a->gate, stream, e);
@@ -121,11 +112,11 @@ static void make_gate_grad(mf_measure_maker *m, mf_measure_args *a) {
     a->gate_grad = (mf_kernel_gate_grad){BF16,
                                          m->rows,
                                          HIDDEN,
-                                         f32(m, m->rows),
-                                         bf16(m, n),
-                                         bf16(m, n),
-                                         room(m, (size_t)n * 2),
-                                         f32(m, m->rows)};
+                                         mf_measure_make_f32(m, m->rows),
+                                         mf_measure_make_bf16(m, n),
+                                         mf_measure_make_bf16(m, n),
+                                         mf_measure_make_room(m, (size_t)n * 2),
+                                         mf_measure_make_f32(m, m->rows)};
 }
 static mf_status run_gate_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_gate_backward_cuda(&a->gate_grad, stream, e);
@@ -138,8 +129,8 @@ static void make_split(mf_measure_maker *m, mf_measure_args *a) {
                                      HIDDEN + 1024,
                                      HIDDEN,
                                      false,
-                                     bf16(m, m->rows * (HIDDEN + 1024)),
-                                     room(m, (size_t)(m->rows * HIDDEN) * 2)};
+                                     mf_measure_make_bf16(m, m->rows * (HIDDEN + 1024)),
+                                     mf_measure_make_room(m, (size_t)(m->rows * HIDDEN) * 2)};
 }
 static mf_status run_split(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_copy_rows_strided_cuda(&a->split, stream, e);
@@ -148,34 +139,35 @@ static mf_status run_split(const mf_measure_args *a, void *stream, mf_err *e) {
 static void make_quantise(mf_measure_maker *m, mf_measure_args *a) {
     size_t n = (size_t)(m->rows * HIDDEN);
     int64_t rows4 = (m->rows + 3) / 4 * 4;
-    a->quantise = (mf_kernel_quantise){.dtype = BF16,
-                                       .block = MF_QUANT_1X128,
-                                       .rows = m->rows,
-                                       .cols = HIDDEN,
-                                       .x = bf16(m, (int64_t)n),
-                                       .q = room(m, n),
-                                       .qt = room(m, n),
-                                       .scale = room(m, (size_t)rows4 * (HIDDEN / 128) * 4),
-                                       .scale_i = 1,
-                                       .scale_j = rows4,
-                                       .scale_t = room(m, ((size_t)m->rows / 128 + 1) * HIDDEN * 4),
-                                       .scale_t_i = 1,
-                                       .scale_t_j = HIDDEN};
+    a->quantise = (mf_kernel_quantise){
+        .dtype = BF16,
+        .block = MF_QUANT_1X128,
+        .rows = m->rows,
+        .cols = HIDDEN,
+        .x = mf_measure_make_bf16(m, (int64_t)n),
+        .q = mf_measure_make_room(m, n),
+        .qt = mf_measure_make_room(m, n),
+        .scale = mf_measure_make_room(m, (size_t)rows4 * (HIDDEN / 128) * 4),
+        .scale_i = 1,
+        .scale_j = rows4,
+        .scale_t = mf_measure_make_room(m, ((size_t)m->rows / 128 + 1) * HIDDEN * 4),
+        .scale_t_i = 1,
+        .scale_t_j = HIDDEN};
 }
 static mf_status run_quantise(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_quantise_e4m3_cuda(&a->quantise, stream, e);
 }
 
 static void make_bias_grad(mf_measure_maker *m, mf_measure_args *a) {
-    a->bias_grad =
-        (mf_kernel_bias_grad){.dtype = BF16,
-                              .rows = m->rows,
-                              .cols = HIDDEN,
-                              .stride = HIDDEN,
-                              .groups = 1,
-                              .dy = bf16(m, m->rows * HIDDEN),
-                              .dbias = f32(m, HIDDEN),
-                              .workspace = room(m, mf_kernel_bias_workspace_B(1, HIDDEN))};
+    a->bias_grad = (mf_kernel_bias_grad){
+        .dtype = BF16,
+        .rows = m->rows,
+        .cols = HIDDEN,
+        .stride = HIDDEN,
+        .groups = 1,
+        .dy = mf_measure_make_bf16(m, m->rows * HIDDEN),
+        .dbias = mf_measure_make_f32(m, HIDDEN),
+        .workspace = mf_measure_make_room(m, mf_kernel_bias_workspace_B(1, HIDDEN))};
 }
 static mf_status run_bias_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_bias_backward_cuda(&a->bias_grad, stream, e);
@@ -183,8 +175,13 @@ static mf_status run_bias_grad(const mf_measure_args *a, void *stream, mf_err *e
 
 static void make_cast(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
-    a->cast =
-        (mf_kernel_cast){MF_KERNEL_F32, BF16, n, 1.0f, false, f32(m, n), room(m, (size_t)n * 2)};
+    a->cast = (mf_kernel_cast){MF_KERNEL_F32,
+                               BF16,
+                               n,
+                               1.0f,
+                               false,
+                               mf_measure_make_f32(m, n),
+                               mf_measure_make_room(m, (size_t)n * 2)};
 }
 static mf_status run_cast(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_cast_values_cuda(&a->cast, stream, e);
@@ -199,8 +196,8 @@ static void make_norm_sum(mf_measure_maker *m, mf_measure_args *a) {
                                          .y_stride = HIDDEN,
                                          .eps = 1e-6f,
                                          .share = 1.0f,
-                                         .x = bf16(m, m->rows * HIDDEN),
-                                         .sum = f32(m, m->rows)};
+                                         .x = mf_measure_make_bf16(m, m->rows * HIDDEN),
+                                         .sum = mf_measure_make_f32(m, m->rows)};
 }
 static mf_status run_norm_sum(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_norm_split_square_cuda(&a->norm_sum, stream, e);
@@ -214,11 +211,11 @@ static void make_merge(mf_measure_maker *m, mf_measure_args *a) {
                                            .o_row = HIDDEN,
                                            .o_head = HEAD,
                                            .o_dtype = BF16,
-                                           .o = bf16(m, n),
-                                           .lse = f32(m, m->rows * heads),
+                                           .o = mf_measure_make_bf16(m, n),
+                                           .lse = mf_measure_make_f32(m, m->rows * heads),
                                            .o2_dtype = BF16,
-                                           .o2 = bf16(m, n),
-                                           .lse2 = f32(m, m->rows * heads)};
+                                           .o2 = mf_measure_make_bf16(m, n),
+                                           .lse2 = mf_measure_make_f32(m, m->rows * heads)};
 }
 static mf_status run_merge(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_attention_merge_run_cuda(&a->merge, stream, e);

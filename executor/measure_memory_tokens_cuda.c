@@ -14,26 +14,10 @@ enum {
 };
 static const mf_kernel_dtype BF16 = MF_KERNEL_BF16;
 
-static void *take(mf_measure_maker *m, size_t size_B, mf_measure_data data) {
-    return mf_measure_make(m, size_B, data);
-}
-static void *bf16(mf_measure_maker *m, int64_t n) {
-    return mf_measure_make_bf16(m, n);
-}
-static float *f32(mf_measure_maker *m, int64_t n) {
-    return mf_measure_make_f32(m, n);
-}
-static void *room(mf_measure_maker *m, size_t size_B) {
-    return mf_measure_make_room(m, size_B);
-}
-static int32_t *ints(mf_measure_maker *m, int64_t n, int64_t below) {
-    return mf_measure_make_ints(m, n, below);
-}
-
 static void make_router(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * EXPERTS, k = m->rows * TOP_K;
-    float *scores = f32(m, n);
-    int32_t *index = room(m, (size_t)k * 4);
+    float *scores = mf_measure_make_f32(m, n);
+    int32_t *index = mf_measure_make_room(m, (size_t)k * 4);
     a->router.choose = (mf_kernel_router){.rows = m->rows,
                                           .experts = EXPERTS,
                                           .top_k = TOP_K,
@@ -43,22 +27,22 @@ static void make_router(mf_measure_maker *m, mf_measure_args *a) {
                                           .groups = 1,
                                           .group_topk = 1,
                                           .group_score = MF_ROUTE_GROUP_MAX,
-                                          .logits = f32(m, n),
+                                          .logits = mf_measure_make_f32(m, n),
                                           .scores = scores,
-                                          .prob = f32(m, k),
+                                          .prob = mf_measure_make_f32(m, k),
                                           .index = index,
                                           .lse = NULL};
-    a->router.stats =
-        (mf_kernel_router_stats){.rows = m->rows,
-                                 .experts = EXPERTS,
-                                 .top_k = TOP_K,
-                                 .score = MF_ROUTE_SOFTMAX,
-                                 .scopes = 1,
-                                 .scores = scores,
-                                 .index = index,
-                                 .count = f32(m, EXPERTS),
-                                 .prob_sum = f32(m, EXPERTS),
-                                 .workspace = room(m, mf_kernel_router_workspace_B(1, EXPERTS))};
+    a->router.stats = (mf_kernel_router_stats){
+        .rows = m->rows,
+        .experts = EXPERTS,
+        .top_k = TOP_K,
+        .score = MF_ROUTE_SOFTMAX,
+        .scopes = 1,
+        .scores = scores,
+        .index = index,
+        .count = mf_measure_make_f32(m, EXPERTS),
+        .prob_sum = mf_measure_make_f32(m, EXPERTS),
+        .workspace = mf_measure_make_room(m, mf_kernel_router_workspace_B(1, EXPERTS))};
 }
 static mf_status run_router(const mf_measure_args *a, void *stream, mf_err *e) {
     mf_status status = mf_kernel_router_forward_cuda(&a->router.choose, stream, e);
@@ -66,17 +50,18 @@ static mf_status run_router(const mf_measure_args *a, void *stream, mf_err *e) {
 }
 static void make_router_grad(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * EXPERTS, k = m->rows * TOP_K;
-    a->router_grad = (mf_kernel_router_grad){.rows = m->rows,
-                                             .experts = EXPERTS,
-                                             .top_k = TOP_K,
-                                             .score = MF_ROUTE_SOFTMAX,
-                                             .normalise = true,
-                                             .scaling = 1.0f,
-                                             .scores = take(m, (size_t)n * 4, MF_DATA_SCALE),
-                                             .index = ints(m, k, EXPERTS),
-                                             .dprob = f32(m, k),
-                                             .aux_weight = f32(m, EXPERTS),
-                                             .dlogits = room(m, (size_t)n * 4)};
+    a->router_grad =
+        (mf_kernel_router_grad){.rows = m->rows,
+                                .experts = EXPERTS,
+                                .top_k = TOP_K,
+                                .score = MF_ROUTE_SOFTMAX,
+                                .normalise = true,
+                                .scaling = 1.0f,
+                                .scores = mf_measure_make(m, (size_t)n * 4, MF_DATA_SCALE),
+                                .index = mf_measure_make_ints(m, k, EXPERTS),
+                                .dprob = mf_measure_make_f32(m, k),
+                                .aux_weight = mf_measure_make_f32(m, EXPERTS),
+                                .dlogits = mf_measure_make_room(m, (size_t)n * 4)};
 }
 static mf_status run_router_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_router_backward_cuda(&a->router_grad, stream, e);
@@ -86,19 +71,19 @@ static mf_status run_router_grad(const mf_measure_args *a, void *stream, mf_err 
  * does not depend on the width of the rows. */
 static mf_kernel_permute_map make_map(mf_measure_maker *m, int64_t tokens) {
     int64_t slots = tokens * TOP_K;
-    mf_kernel_permute_map map = {.tokens = tokens,
-                                 .top_k = TOP_K,
-                                 .experts = EXPERTS,
-                                 .align = 1,
-                                 .rows_max = slots,
-                                 .index = ints(m, slots, EXPERTS),
-                                 .counts = room(m, EXPERTS * 4),
-                                 .offsets = room(m, (EXPERTS + 1) * 4),
-                                 .row_of_slot = room(m, (size_t)slots * 4),
-                                 .slot_of_row = room(m, (size_t)slots * 4),
-                                 .overflow = room(m, 4),
-                                 .workspace =
-                                     room(m, mf_kernel_permute_workspace_B(slots, EXPERTS))};
+    mf_kernel_permute_map map = {
+        .tokens = tokens,
+        .top_k = TOP_K,
+        .experts = EXPERTS,
+        .align = 1,
+        .rows_max = slots,
+        .index = mf_measure_make_ints(m, slots, EXPERTS),
+        .counts = mf_measure_make_room(m, EXPERTS * 4),
+        .offsets = mf_measure_make_room(m, (EXPERTS + 1) * 4),
+        .row_of_slot = mf_measure_make_room(m, (size_t)slots * 4),
+        .slot_of_row = mf_measure_make_room(m, (size_t)slots * 4),
+        .overflow = mf_measure_make_room(m, 4),
+        .workspace = mf_measure_make_room(m, mf_kernel_permute_workspace_B(slots, EXPERTS))};
     if (!m->full) {
         m->full = mf_kernel_permute_map_build_cuda(&map, m->s->stream, NULL) != MF_OK;
     }
@@ -110,15 +95,16 @@ static int64_t tokens_of(const mf_measure_maker *m) {
 static void make_permute(mf_measure_maker *m, mf_measure_args *a) {
     int64_t tokens = tokens_of(m);
     a->permute.map = make_map(m, tokens);
-    a->permute.rows = (mf_kernel_permute){.dtype = BF16,
-                                          .rows = tokens * TOP_K,
-                                          .cols = HIDDEN,
-                                          .top_k = TOP_K,
-                                          .slot_of_row = a->permute.map.slot_of_row,
-                                          .row_of_slot = a->permute.map.row_of_slot,
-                                          .tokens = tokens,
-                                          .x = bf16(m, tokens * HIDDEN),
-                                          .out = room(m, (size_t)(tokens * TOP_K * HIDDEN) * 2)};
+    a->permute.rows =
+        (mf_kernel_permute){.dtype = BF16,
+                            .rows = tokens * TOP_K,
+                            .cols = HIDDEN,
+                            .top_k = TOP_K,
+                            .slot_of_row = a->permute.map.slot_of_row,
+                            .row_of_slot = a->permute.map.row_of_slot,
+                            .tokens = tokens,
+                            .x = mf_measure_make_bf16(m, tokens * HIDDEN),
+                            .out = mf_measure_make_room(m, (size_t)(tokens * TOP_K * HIDDEN) * 2)};
 }
 static mf_status run_permute(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_permute_forward_cuda(&a->permute.rows, stream, e);
@@ -126,40 +112,43 @@ static mf_status run_permute(const mf_measure_args *a, void *stream, mf_err *e) 
 static void make_unpermute(mf_measure_maker *m, mf_measure_args *a) {
     int64_t tokens = tokens_of(m);
     mf_kernel_permute_map map = make_map(m, tokens);
-    a->unpermute = (mf_kernel_unpermute){.dtype = BF16,
-                                         .tokens = tokens,
-                                         .cols = HIDDEN,
-                                         .top_k = TOP_K,
-                                         .row_of_slot = map.row_of_slot,
-                                         .in = bf16(m, tokens * TOP_K * HIDDEN),
-                                         .y = room(m, (size_t)(tokens * HIDDEN) * 2)};
+    a->unpermute =
+        (mf_kernel_unpermute){.dtype = BF16,
+                              .tokens = tokens,
+                              .cols = HIDDEN,
+                              .top_k = TOP_K,
+                              .row_of_slot = map.row_of_slot,
+                              .in = mf_measure_make_bf16(m, tokens * TOP_K * HIDDEN),
+                              .y = mf_measure_make_room(m, (size_t)(tokens * HIDDEN) * 2)};
 }
 static mf_status run_unpermute(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_unpermute_forward_cuda(&a->unpermute, stream, e);
 }
 
 static void make_embedding(mf_measure_maker *m, mf_measure_args *a) {
-    a->embedding = (mf_kernel_embedding){.dtype = BF16,
-                                         .tokens = m->rows,
-                                         .cols = HIDDEN,
-                                         .vocab = VOCAB,
-                                         .token = ints(m, m->rows, VOCAB),
-                                         .table = bf16(m, (int64_t)VOCAB * HIDDEN),
-                                         .y = room(m, (size_t)(m->rows * HIDDEN) * 2)};
+    a->embedding =
+        (mf_kernel_embedding){.dtype = BF16,
+                              .tokens = m->rows,
+                              .cols = HIDDEN,
+                              .vocab = VOCAB,
+                              .token = mf_measure_make_ints(m, m->rows, VOCAB),
+                              .table = mf_measure_make_bf16(m, (int64_t)VOCAB * HIDDEN),
+                              .y = mf_measure_make_room(m, (size_t)(m->rows * HIDDEN) * 2)};
 }
 static mf_status run_embedding(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_embedding_forward_cuda(&a->embedding, stream, e);
 }
 static void make_embedding_grad(mf_measure_maker *m, mf_measure_args *a) {
-    a->embedding_grad = (mf_kernel_embedding_grad){
-        .dtype = BF16,
-        .tokens = m->rows,
-        .cols = HIDDEN,
-        .vocab = VOCAB,
-        .token = ints(m, m->rows, VOCAB),
-        .dy = bf16(m, m->rows * HIDDEN),
-        .dtable = f32(m, (int64_t)VOCAB * HIDDEN),
-        .workspace = room(m, mf_kernel_embedding_workspace_B(m->rows, VOCAB, HIDDEN))};
+    a->embedding_grad =
+        (mf_kernel_embedding_grad){.dtype = BF16,
+                                   .tokens = m->rows,
+                                   .cols = HIDDEN,
+                                   .vocab = VOCAB,
+                                   .token = mf_measure_make_ints(m, m->rows, VOCAB),
+                                   .dy = mf_measure_make_bf16(m, m->rows * HIDDEN),
+                                   .dtable = mf_measure_make_f32(m, (int64_t)VOCAB * HIDDEN),
+                                   .workspace = mf_measure_make_room(
+                                       m, mf_kernel_embedding_workspace_B(m->rows, VOCAB, HIDDEN))};
 }
 static mf_status run_embedding_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_embedding_backward_cuda(&a->embedding_grad, stream, e);
@@ -171,9 +160,9 @@ static void make_loss(mf_measure_maker *m, mf_measure_args *a) {
                                    .cols = VOCAB,
                                    .stride = VOCAB,
                                    .vocab = VOCAB,
-                                   .logits = bf16(m, m->rows * VOCAB),
-                                   .target = ints(m, m->rows, VOCAB),
-                                   .stats = f32(m, 3 * m->rows)};
+                                   .logits = mf_measure_make_bf16(m, m->rows * VOCAB),
+                                   .target = mf_measure_make_ints(m, m->rows, VOCAB),
+                                   .stats = mf_measure_make_f32(m, 3 * m->rows)};
 }
 static mf_status run_loss(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_cross_entropy_stats_cuda(&a->loss, stream, e);
@@ -184,10 +173,10 @@ static void make_loss_grad(mf_measure_maker *m, mf_measure_args *a) {
                                        .cols = VOCAB,
                                        .stride = VOCAB,
                                        .vocab = VOCAB,
-                                       .target = ints(m, m->rows, VOCAB),
-                                       .lse = f32(m, m->rows),
+                                       .target = mf_measure_make_ints(m, m->rows, VOCAB),
+                                       .lse = mf_measure_make_f32(m, m->rows),
                                        .scale = 1.0f,
-                                       .logits = bf16(m, m->rows * VOCAB)};
+                                       .logits = mf_measure_make_bf16(m, m->rows * VOCAB)};
 }
 static mf_status run_loss_grad(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_cross_entropy_backward_cuda(&a->loss_grad, stream, e);
@@ -208,22 +197,22 @@ static mf_kernel_chunk *make_chunks(mf_measure_maker *m, int64_t count, int64_t 
 }
 static void make_grad_norm(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
-    mf_kernel_grad_tensor tensor = {f32(m, n), n};
-    a->grad_norm = (mf_kernel_grad_norm){.tensors = 1, .sum_sq = room(m, 8)};
+    mf_kernel_grad_tensor tensor = {mf_measure_make_f32(m, n), n};
+    a->grad_norm = (mf_kernel_grad_norm){.tensors = 1, .sum_sq = mf_measure_make_room(m, 8)};
     a->grad_norm.chunk = make_chunks(m, n, &a->grad_norm.chunks);
     a->grad_norm.tensor = mf_measure_make_copy(m, &tensor, sizeof tensor);
-    a->grad_norm.workspace = room(m, (size_t)a->grad_norm.chunks * 8);
+    a->grad_norm.workspace = mf_measure_make_room(m, (size_t)a->grad_norm.chunks * 8);
 }
 static mf_status run_grad_norm(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_grad_norm_add_cuda(&a->grad_norm, stream, e);
 }
 static void make_adamw(mf_measure_maker *m, mf_measure_args *a) {
     int64_t n = m->rows * HIDDEN;
-    mf_kernel_adamw_tensor tensor = {.master = f32(m, n),
-                                     .param = room(m, (size_t)n * 2),
-                                     .grad = f32(m, n),
-                                     .m = f32(m, n),
-                                     .v = take(m, (size_t)n * 4, MF_DATA_SCALE),
+    mf_kernel_adamw_tensor tensor = {.master = mf_measure_make_f32(m, n),
+                                     .param = mf_measure_make_room(m, (size_t)n * 2),
+                                     .grad = mf_measure_make_f32(m, n),
+                                     .m = mf_measure_make_f32(m, n),
+                                     .v = mf_measure_make(m, (size_t)n * 4, MF_DATA_SCALE),
                                      .count = n,
                                      .decay = 0.1f};
     a->adamw = (mf_kernel_adamw){.moments = MF_KERNEL_F32,
@@ -244,17 +233,17 @@ static mf_status run_adamw(const mf_measure_args *a, void *stream, mf_err *e) {
 /* Rows of the whole batch, of which this rank keeps all; the capacity is the mean. */
 static void make_drop(mf_measure_maker *m, mf_measure_args *a) {
     const int64_t k = m->rows * TOP_K;
-    a->drop = (mf_kernel_router_drop){.rows = m->rows,
-                                      .experts = EXPERTS,
-                                      .top_k = TOP_K,
-                                      .capacity = (k + EXPERTS - 1) / EXPERTS,
-                                      .samples = 1,
-                                      .prob = take(m, (size_t)k * 4, MF_DATA_SCALE),
-                                      .index = ints(m, k, EXPERTS),
-                                      .prob_kept = f32(m, k),
-                                      .index_kept = room(m, (size_t)k * 4),
-                                      .workspace =
-                                          room(m, mf_kernel_router_drop_workspace_B(k, EXPERTS))};
+    a->drop = (mf_kernel_router_drop){
+        .rows = m->rows,
+        .experts = EXPERTS,
+        .top_k = TOP_K,
+        .capacity = (k + EXPERTS - 1) / EXPERTS,
+        .samples = 1,
+        .prob = mf_measure_make(m, (size_t)k * 4, MF_DATA_SCALE),
+        .index = mf_measure_make_ints(m, k, EXPERTS),
+        .prob_kept = mf_measure_make_f32(m, k),
+        .index_kept = mf_measure_make_room(m, (size_t)k * 4),
+        .workspace = mf_measure_make_room(m, mf_kernel_router_drop_workspace_B(k, EXPERTS))};
 }
 static mf_status run_drop(const mf_measure_args *a, void *stream, mf_err *e) {
     return mf_kernel_router_capacity_cuda(&a->drop, stream, e);
