@@ -221,34 +221,49 @@ static void note_memory(const mf_memory *m, mf_step *out) {
     out->stage = m->peak_stage;
 }
 
+typedef mf_status (*memory_fn)(const mf_program *p, const mf_schedule *s, mf_memory **out,
+                               mf_err *e);
+
+/* The memory plan alone, as mf_memory_judge or mf_memory_sums makes it. */
+static mf_status memory_alone(const mf_program *program, const mf_layout *l, memory_fn plan,
+                              mf_step *out, mf_err *e) {
+    mf_schedule *schedule = NULL;
+    mf_memory *memory = NULL;
+    mf_status status = mf_schedule_create(l, &schedule, e);
+    if (status == MF_OK) {
+        status = plan(program, schedule, &memory, e);
+    }
+    if (status == MF_OK) {
+        note_memory(memory, out);
+    }
+    mf_memory_destroy(memory);
+    mf_schedule_destroy(schedule);
+    return status;
+}
+
+static mf_status simulated(const mf_oracle_real *o, const mf_program *program, mf_step *out,
+                           mf_err *e) {
+    mf_sim *sim = NULL;
+    mf_sim_options options = {.routing = o->routing, .cancel = o->cancel, .judge = true};
+    mf_status status = mf_sim_step(o->cost, program, &options, &sim, e);
+    if (status == MF_OK) {
+        out->time_s = sim->step_time_s;
+        note_memory(sim->memory, out);
+    }
+    mf_sim_destroy(sim);
+    return status;
+}
+
 static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
                            mf_step *out, mf_err *e) {
     const mf_oracle_real *o = self;
     mf_program *program = NULL;
-    mf_schedule *schedule = NULL;
-    mf_memory *memory = NULL;
-    mf_sim *sim = NULL;
     *out = (mf_step){.fits = false};
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
-    if (status == MF_OK && simulate) {
-        mf_sim_options options = {.routing = o->routing, .cancel = o->cancel, .judge = true};
-        status = mf_sim_step(o->cost, program, &options, &sim, e);
-        if (status == MF_OK) {
-            out->time_s = sim->step_time_s;
-            note_memory(sim->memory, out);
-        }
-    } else if (status == MF_OK) {
-        status = mf_schedule_create(l, &schedule, e);
-        if (status == MF_OK) {
-            status = mf_memory_judge(program, schedule, &memory, e);
-        }
-        if (status == MF_OK) {
-            note_memory(memory, out);
-        }
+    if (status == MF_OK) {
+        status = simulate ? simulated(o, program, out, e)
+                          : memory_alone(program, l, mf_memory_judge, out, e);
     }
-    mf_sim_destroy(sim);
-    mf_memory_destroy(memory);
-    mf_schedule_destroy(schedule);
     mf_program_destroy(program);
     return status;
 }
@@ -257,21 +272,11 @@ static mf_status real_count(void *self, const mf_layout *l, const mf_assignment 
                             mf_err *e) {
     const mf_oracle_real *o = self;
     mf_program *program = NULL;
-    mf_schedule *schedule = NULL;
-    mf_memory *memory = NULL;
     *out = (mf_step){.fits = false};
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
     if (status == MF_OK) {
-        status = mf_schedule_create(l, &schedule, e);
+        status = memory_alone(program, l, mf_memory_sums, out, e);
     }
-    if (status == MF_OK) {
-        status = mf_memory_sums(program, schedule, &memory, e);
-    }
-    if (status == MF_OK) {
-        note_memory(memory, out);
-    }
-    mf_memory_destroy(memory);
-    mf_schedule_destroy(schedule);
     mf_program_destroy(program);
     return status;
 }
