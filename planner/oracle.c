@@ -241,10 +241,11 @@ static mf_status memory_alone(const mf_program *program, const mf_layout *l, mem
     return status;
 }
 
-static mf_status simulated(const mf_oracle_real *o, const mf_program *program, mf_step *out,
-                           mf_err *e) {
+static mf_status simulated(const mf_oracle_real *o, const mf_program *program, bool gaps,
+                           mf_step *out, mf_err *e) {
     mf_sim *sim = NULL;
-    mf_sim_options options = {.routing = o->routing, .cancel = o->cancel, .judge = true};
+    const mf_sim_options options = {
+        .routing = o->routing, .cancel = o->cancel, .judge = gaps, .sums = !gaps};
     mf_status status = mf_sim_step(o->cost, program, &options, &sim, e);
     if (status == MF_OK) {
         out->time_s = sim->step_time_s;
@@ -261,8 +262,21 @@ static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *
     *out = (mf_step){.fits = false};
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
     if (status == MF_OK) {
-        status = simulate ? simulated(o, program, out, e)
+        status = simulate ? simulated(o, program, true, out, e)
                           : memory_alone(program, l, mf_memory_judge, out, e);
+    }
+    mf_program_destroy(program);
+    return status;
+}
+
+static mf_status real_play(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
+                           mf_err *e) {
+    const mf_oracle_real *o = self;
+    mf_program *program = NULL;
+    *out = (mf_step){.fits = false};
+    mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
+    if (status == MF_OK) {
+        status = simulated(o, program, false, out, e);
     }
     mf_program_destroy(program);
     return status;
@@ -293,6 +307,7 @@ mf_oracle mf_oracle_init(mf_oracle_real *real) {
         .fixed_B = real_fixed_B,
         .usable_B = real_usable_B,
         .step = real_step,
+        .play = real_play,
         .count = real_count,
         .schedule = real_schedule,
     };

@@ -84,6 +84,9 @@ typedef struct mf_oracle_ops {
     /* The memory plan alone (simulate false) or with the simulated step. */
     mf_status (*step)(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
                       mf_step *out, mf_err *e);
+    /* The simulated step; memory without the gaps of its arrangement. */
+    mf_status (*play)(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
+                      mf_err *e);
     /* The memory plan alone, gaps of the arrangement left out: never more than with them, and much
      * quicker to find. */
     mf_status (*count)(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,

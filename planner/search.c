@@ -12,6 +12,7 @@
 #define FAMILIES 16
 
 #define DEFAULT_GAP 0.03
+#define DEFAULT_TOP 4
 #define DEFAULT_EFFORT 400000
 #define DEFAULT_BUDGET 10000000
 
@@ -21,8 +22,8 @@ typedef struct task {
     mf_search_outcome out[FAMILIES];
     int count;
     double key_s[FAMILIES];  /* of the nodes */
-    double best_s, target_s; /* as of its start, */
-    int64_t seen;            /* when so many outcomes were merged */
+    mf_search_aim aim; /* as of its start, */
+    int64_t seen;      /* when so many outcomes were merged */
     int64_t order, due;      /* started as the order-th; when it is merged, on the search's clock */
     bool flies, taken, done;
 } task;
@@ -145,9 +146,9 @@ static void work_on(search *s, task *t) {
         memset(out, 0, offsetof(mf_search_outcome, plan));
         out->seen = t->seen;
         if (t->node[i].level < MF_LEVEL_LAYOUT) {
-            mf_search_split(&s->world, &t->node[i], t->best_s, out);
+            mf_search_split(&s->world, &t->node[i], t->aim.best_s, out);
         } else {
-            mf_search_close(&s->world, &t->node[i], t->best_s, t->target_s, out);
+            mf_search_close(&s->world, &t->node[i], &t->aim, out);
         }
     }
 }
@@ -308,8 +309,9 @@ static void start_task(search *s, task *t) {
         t->node[t->count++] = n;
     } while (!layout && t->count < FAMILIES && s->nodes > 0 && s->heap[0].level < MF_LEVEL_LAYOUT &&
              s->heap[0].key_s < s->best_s);
-    t->best_s = s->best_s;
-    t->target_s = s->target_s;
+    int top = s->r->top > 0 ? s->r->top : DEFAULT_TOP;
+    t->aim = (mf_search_aim){s->best_s, s->target_s,
+                             s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL};
     t->seen = s->merged;
     t->order = s->started++;
     pthread_mutex_lock(&s->pool.lock);
@@ -459,7 +461,7 @@ static mf_status report(search *s, mf_search_report *out, mf_err *e) {
     out->work = s->work;
     out->lower_bound_s = lower_bound(s);
     out->gap = s->nfound > 0 ? s->best_s / out->lower_bound_s - 1.0 : 0.0;
-    int top = s->r->top > 0 ? s->r->top : 4;
+    int top = s->r->top > 0 ? s->r->top : DEFAULT_TOP;
     out->count = s->nfound < top ? s->nfound : top;
     out->found = calloc((size_t)out->count + 1, sizeof *out->found);
     if (!out->found) {

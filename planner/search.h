@@ -142,11 +142,15 @@ void mf_search_world_clear(mf_search_world *w);
 
 /* Families of the first level. */
 mf_status mf_search_start(mf_search_world *w, mf_search_outcome *out, mf_err *e);
-/* Works on one node. best_s: fastest plan so far; target_s: bounds at or above are good enough.
- * Families at or above best_s are dropped. Thread-safe. */
+typedef struct mf_search_aim {
+    double best_s;   /* the fastest plan so far */
+    double target_s; /* bounds at or above are good enough */
+    double keep_s;   /* plans at or above are of no interest */
+} mf_search_aim;
+/* Works on one node. Families at or above best_s are dropped. Thread-safe. */
 void mf_search_split(mf_search_world *w, const mf_search_node *n, double best_s,
                      mf_search_outcome *out);
-void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, double target_s,
+void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out);
 
 /* The layout of a node of level LAYOUT or deeper. */

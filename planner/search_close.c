@@ -9,22 +9,34 @@ typedef struct closing {
     mf_search_world *w;
     mf_search_node *n;
     mf_inner *in;
-    double best_s, target_s;
+    double best_s, target_s, keep_s;
     mf_search_outcome *out;
 } closing;
 
-/* Simulates an assignment; a plan that fits and is the fastest of this task is kept. Returns its
- * time, or INFINITY when it does not fit; *stage is the one that does not. */
+/* Simulates an assignment; a plan that fits and is the fastest of this task is kept, if it is among
+ * the fastest of all. Only then the gaps of its memory's arrangement are found, which takes much
+ * longer. Returns its time, or INFINITY when it does not fit; *stage is the one that does not. */
 static double simulate(closing *c, const mf_assignment *a, int *stage) {
     mf_search_outcome *out = c->out;
     const mf_oracle *o = c->w->oracle;
+    const mf_layout *l = &c->in->layout;
     mf_step step;
-    out->status = o->ops->step(o->self, &c->in->layout, a, true, &step, &out->err);
+    out->status = o->ops->play(o->self, l, a, &step, &out->err);
     out->simulated++;
-    out->work += 500 + c->in->layout.micro_batches * c->in->vstages / 2;
+    out->work += 500 + l->micro_batches * c->in->vstages / 2;
+    double time_s = step.time_s;
+    if (out->status == MF_OK && step.fits && time_s >= c->keep_s) {
+        *stage = -1;
+        return time_s;
+    }
+    if (out->status == MF_OK && step.fits) {
+        out->status = o->ops->step(o->self, l, a, false, &step, &out->err);
+        out->work += 20000;
+    }
     if (out->status != MF_OK) {
         return HUGE_VAL;
     }
+    step.time_s = time_s;
     *stage = step.peak_B > step.usable_B ? (int)step.stage : -1;
     if (!step.fits) {
         return HUGE_VAL;
@@ -392,9 +404,15 @@ static void by_exact(closing *c) {
     mf_inner_solution_clear(&s);
 }
 
-void mf_search_close(mf_search_world *w, mf_search_node *n, double best_s, double target_s,
+void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out) {
-    closing c = {.w = w, .n = n, .best_s = best_s, .target_s = target_s, .out = out};
+    double best_s = aim->best_s;
+    closing c = {.w = w,
+                 .n = n,
+                 .best_s = best_s,
+                 .target_s = aim->target_s,
+                 .keep_s = aim->keep_s,
+                 .out = out};
     if (n->level == MF_LEVEL_LAYOUT && n->tries == 0) {
         double bound_s = mf_search_rebound(w, n, best_s, out);
         if (out->status != MF_OK || bound_s > n->key_s * (1.0 + 1e-4)) {

@@ -175,8 +175,9 @@ mf_status mf_sim_step(const mf_cost *cost, const mf_program *p, const mf_sim_opt
     }
     mf_status status = mf_schedule_create(&p->layout, &schedule, e);
     if (status == MF_OK) {
-        status = o != NULL && o->judge ? mf_memory_judge(p, schedule, &s->memory, e)
-                                       : mf_memory_plan(p, schedule, &s->memory, e);
+        status = o != NULL && o->sums    ? mf_memory_sums(p, schedule, &s->memory, e)
+                 : o != NULL && o->judge ? mf_memory_judge(p, schedule, &s->memory, e)
+                                         : mf_memory_plan(p, schedule, &s->memory, e);
     }
     if (status == MF_OK) {
         status = play(cost, p, schedule, o ? o : &defaults, s, e);

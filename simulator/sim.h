@@ -111,6 +111,7 @@ typedef struct mf_sim_options {
     int64_t trace_ranks;        /* the first so many played ranks; 0 = the first of each stage */
     const volatile int *cancel; /* set non-zero to stop with MF_INTERRUPTED; may be NULL */
     bool judge; /* of the memory plan, whether it fits is enough (mf_memory_judge) */
+    bool sums;  /* the memory plan without gaps is enough (mf_memory_sums) */
 } mf_sim_options;
 
 typedef struct mf_sim_stage {
