@@ -21,10 +21,10 @@ typedef struct task {
     mf_search_node node[FAMILIES];
     mf_search_outcome out[FAMILIES];
     int count;
-    double key_s[FAMILIES];  /* of the nodes */
-    mf_search_aim aim; /* as of its start, */
-    int64_t seen;      /* when so many outcomes were merged */
-    int64_t order, due;      /* started as the order-th; when it is merged, on the search's clock */
+    double key_s[FAMILIES]; /* of the nodes */
+    mf_search_aim aim;      /* as of its start, */
+    int64_t seen;           /* when so many outcomes were merged */
+    int64_t order, due;     /* started as the order-th; when it is merged, on the search's clock */
     bool flies, taken, done;
 } task;
 
