@@ -18,7 +18,7 @@ static mf_status make(const mf_data *d, mf_comm *c, const char *path, mf_seal **
     *out = mf_seal_create(mf_data_size_B(d));
     mf_status s = *out != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
     s = mf_comm_agree(c, s, e);
-    s = s == MF_OK ? take_together(*out, d, c, e) : s;
+    s = s == MF_OK && *out != NULL ? take_together(*out, d, c, e) : s;
     if (s == MF_OK && mf_comm_rank(c) == 0) {
         s = mf_seal_write(path, *out, e);
     }
