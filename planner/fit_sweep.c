@@ -303,9 +303,9 @@ static void *work(void *arg) {
 
 /* The calling thread works too; fewer threads than wanted is no failure. */
 static void run_workers(sweep *w, mf_fit_crew *crew) {
-    worker workers[MF_FIT_THREADS];
+    worker workers[MF_FIT_THREADS] = {{.w = w, .judge = crew->judge[0]}};
     int started = 1;
-    for (int i = 0; i < crew->threads; i++) {
+    for (int i = 1; i < crew->threads; i++) {
         workers[i] = (worker){.w = w, .judge = crew->judge[i]};
     }
     while (started < crew->threads &&
