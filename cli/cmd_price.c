@@ -36,6 +36,31 @@ static mf_status join_words(const mf_args *a, char *out, size_t size, mf_err *e)
     return MF_OK;
 }
 
+/* Ranks that one host has no room for stand on as many hosts as they take. */
+static mf_status place_ranks(const mf_args *a, const mf_cluster *c, mf_point *p, mf_err *e) {
+    if (mf_point_find(p, "ranks") == NULL || mf_point_find(p, "nodes") == NULL ||
+        mf_point_value(p, "ranks") <= (double)c->gpus_per_node) {
+        return MF_OK;
+    }
+    int64_t ranks = (int64_t)mf_point_value(p, "ranks"), each = c->gpus_per_node;
+    while (ranks % each != 0) {
+        each--;
+    }
+    int64_t nodes = ranks / each;
+    for (int i = 1; i < a->words; i++) {
+        if (strncmp(a->word[i], "nodes=", 6) == 0) {
+            return mf_point_value(p, "nodes") * (double)c->gpus_per_node >= (double)ranks
+                       ? MF_OK
+                       : mf_err_set(e, MF_USAGE,
+                                    "%s: %s holds %lld GPUs a host: %lld ranks take %lld", p->op,
+                                    c->name, (long long)c->gpus_per_node, (long long)ranks,
+                                    (long long)nodes);
+        }
+    }
+    mf_point_set_i64(p, "nodes", nodes);
+    return mf_point_canonical(p, e);
+}
+
 static mf_status price_op(const mf_args *a, const mf_cost *cost, priced *out, mf_err *e) {
     char text[512];
     mf_point point;
@@ -44,12 +69,15 @@ static mf_status price_op(const mf_args *a, const mf_cost *cost, priced *out, mf
         s = mf_point_parse(text, &point, e);
     }
     if (s == MF_OK) {
-        s = mf_cost_price_text(cost, text, &out->what, &out->price, e);
+        s = place_ranks(a, mf_cost_cluster(cost), &point, e);
+    }
+    if (s == MF_OK) {
+        mf_point_format(&point, out->key, sizeof out->key);
+        s = mf_cost_price_text(cost, out->key, &out->what, &out->price, e);
     }
     if (s != MF_OK) {
         return s;
     }
-    mf_point_format(&point, out->key, sizeof out->key);
     out->op = a->word[0];
     double factor = mf_op_busbw_factor(point.op, mf_point_value(&point, "ranks"));
     out->busbw_Bps =

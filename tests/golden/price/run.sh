@@ -3,6 +3,8 @@
 mf price
 mf_masked price gemm m=2048 n=4096 k=8192 dtype=bf16 --cluster h200
 mf_masked price all_reduce bytes=64MiB ranks=16 nodes=2 --cluster h100 --software megatron-26.06
+mf_plain_lines "^all_to_all" price all_to_all bytes=64MiB ranks=20 --cluster h100 # on the hosts that they take
+mf price all_to_all bytes=64MiB ranks=64 nodes=4 --cluster h100
 mf_masked price dispatch tokens=4096 hidden=7168 topk=8 experts=256 ranks=8 impl=fused --cluster h100 --json
 mf price gem m=1 --cluster h100
 mf price gemm m=4096 n=7168 --cluster h100
