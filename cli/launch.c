@@ -61,22 +61,24 @@ static void become_mpirun(const mf_cli *cli, int64_t ranks, char **argv) {
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll) {
-    int result = 0, asked = 0;
-    for (;;) {
+/* Waits for mpirun. Once the run is to end, the ranks are told so again and again: what is said
+ * before mpirun listens, or before a rank does, is lost. */
+static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll, bool *asked) {
+    enum { PERIOD_MS = 20, AGAIN_MS = 500 };
+    const struct timespec pause = {.tv_nsec = PERIOD_MS * 1000 * 1000};
+    int result = 0;
+    for (int said_ms = AGAIN_MS;;) {
         pid_t got = waitpid(child, &result, WNOHANG);
         if (got == child || (got < 0 && errno != EINTR)) {
             break;
         }
-        if (!asked && cli->cancel != NULL && *cli->cancel != 0) {
+        if (cli->cancel != NULL && *cli->cancel != 0 && (said_ms += PERIOD_MS) > AGAIN_MS) {
             kill(child, SIGUSR1); /* mpirun passes this one on */
-            asked = 1;
+            *asked = true;
+            said_ms = 0;
         }
         mf_roll_look(roll);
-        if (got == 0) {
-            const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
-            nanosleep(&pause, NULL);
-        }
+        nanosleep(&pause, NULL);
     }
     return result;
 }
@@ -110,9 +112,10 @@ mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e
         return mf_err_set(e, MF_LIBRARY, "mpirun: %s", strerror(errno));
     }
     char line[160];
-    int result = wait_for(cli, child, roll);
+    bool asked = false;
+    int result = wait_for(cli, child, roll, &asked);
     int exit_code = WIFEXITED(result) ? WEXITSTATUS(result) : 128;
-    if (exit_code > 128 && exit_code != 130 && mf_roll_line(roll, line, sizeof line)) {
+    if (!asked && exit_code > 128 && exit_code != 130 && mf_roll_line(roll, line, sizeof line)) {
         fprintf(cli->err, "moefold train: %s\n", line);
     }
     mf_roll_destroy(roll);
@@ -120,6 +123,9 @@ mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e
         return mf_err_set(e, MF_LIBRARY,
                           "mpirun: cannot be started; under a launcher of your own (mpirun, srun) "
                           "moefold takes its rank from it");
+    }
+    if (asked && exit_code >= 128 && exit_code != 130) {
+        return mf_err_set(e, MF_INTERRUPTED, "ended while the ranks were starting");
     }
     *code = exit_code == 130 || exit_code <= 4 ? exit_code : 1;
     return MF_OK;

@@ -113,6 +113,25 @@ static void a_signal_saves_and_the_run_goes_on_from_there(void **state) {
     run("signal", steps, more, 0);
 }
 
+/* Also one that comes while the launcher starts mpirun, or mpirun the ranks, is heard. */
+static void a_signal_while_ranks_start_ends_the_run(void **state) {
+    (void)state;
+    const char *layout = several_ranks ? folded : single;
+    char out[16];
+    for (int i = 0; i < 10; i++) {
+        snprintf(out, sizeof out, "early%d", i);
+        pid_t child = begin(out, MAX_STEPS, layout), ranks[16];
+        nap(0.02 + 0.02 * i * i / 2.0);
+        kill(child, i % 2 ? SIGINT : SIGTERM);
+        int code = end(child);
+        if (code != 130 && code != 128 + SIGTERM && code != 128 + SIGINT) { /* not yet listening */
+            show_log(out);
+            fail_msg("signal %d: exit code %d", i, code);
+        }
+        assert_int_equal(find_ranks(out, child, ranks, 16), 0);
+    }
+}
+
 /* Kills one of four ranks: of a run that has taken `after` steps (0: that begins), up to `later`
  * seconds later. False: the run was through. */
 static bool kill_one(const char *out, int steps, int after, double later, int which, rng *r) {
@@ -320,6 +339,7 @@ int main(int argc, char **argv) {
     (void)argc;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_signal_saves_and_the_run_goes_on_from_there),
+        cmocka_unit_test(a_signal_while_ranks_start_ends_the_run),
         cmocka_unit_test(a_killed_rank_is_named_and_takes_the_others_along),
         cmocka_unit_test(killed_saves_of_one_rank_leave_a_whole_checkpoint),
         cmocka_unit_test(killed_saves_of_two_ranks_leave_a_whole_checkpoint),
