@@ -128,7 +128,7 @@ san: ## all tests under AddressSanitizer and UBSan
 	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
 
 .PHONY: test-kills
-test-kills: ## kill training runs in the middle of 50 saves; each must leave a whole checkpoint
+test-kills: ## kill training runs in the middle of saves: 50 of one rank, 50 of two
 	$(build) build $(BUILD)/tests/unit/test_train_kills
 	@MF_KILLS=50 $(BUILD)/tests/unit/test_train_kills
 
