@@ -1,14 +1,15 @@
 /* combine_device.cuh - the kernel of combine.
  *
- * A unit is a piece of a token's columns, most often all of them. A block has two kinds of jobs for
- * each of its units: for every other rank, to add up what this rank's experts made of that rank's
- * token and to send the sum there; and for itself, to add up its own experts' rows and what the
- * other owners sent. The first kind is bound by the links, the second by memory, so they take
- * turns: units come in chunks, and in phase i a block sends the units of chunk i and finishes those
- * of chunk i - LAG. Block b has the same units on every rank, so a flag between the blocks of one
- * number says that a chunk has arrived.
+ * A unit is a piece of a token's columns, most often all of them. A block is one team of warps or
+ * several, which know nothing of each other. A team has two kinds of jobs for each of its units:
+ * for every other rank, to add up what this rank's experts made of that rank's token and to send
+ * the sum there; and for itself, to add up its own experts' rows and then what the other owners
+ * sent. The first kind is bound by the links, the second by memory, so they take turns: units come
+ * in chunks, and in phase i a team sends the units of chunk i and finishes those of chunk i - LAG.
+ * Team t of all has the same units on every rank, so a flag between the teams of one number says
+ * that a chunk has arrived.
  *
- * One warp of a block, the feeder, walks through the jobs and has the copy engine bring each row
+ * One warp of a team, the feeder, walks through the jobs and has the copy engine bring each row
  * into a ring in shared memory, with a note of what is to be done with it; others, the adders, each
  * take their columns of one row after the other. So all of shared memory is on its way from memory
  * at any time, whatever the adders wait for, and adders know nothing of tokens and experts. The
@@ -20,8 +21,7 @@
 
 #include "kernels/dispatch_room.cuh"
 
-#define ADDERS MF_COMBINE_ADDERS
-#define COMBINE_THREADS ((ADDERS + 2) * 32)
+#define COMBINE_THREADS_MOST (MF_COMBINE_WARPS_MOST * 32)
 #define VECTOR 8 /* bf16 in 16 bytes */
 #define ACROSS 2 /* vectors of a lane in a row */
 #define WARP_COLS MF_COMBINE_WARP_COLS
@@ -35,13 +35,12 @@ typedef float Sums[ACROSS][VECTOR];
 
 /* What is to be done with a row of the ring, and with the sums after it. */
 enum {
-    ROW_EMPTY = 1,   /* there is no row */
-    ROW_PARTIAL = 2, /* another owner's sum: added to the total; else an expert's: to the sum */
-    THEN_FOLD = 4,   /* the sum, rounded as if it had been sent, is added to the total */
-    THEN_SEND = 8,   /* the sum goes to rank `to`, */
-    THEN_STORE = 16, /* or the total is the result; both begin anew */
-    THEN_TELL = 32,  /* what was sent before the last telling has arrived: told */
-    THEN_STOP = 64
+    ROW_EMPTY = 1,  /* there is no row */
+    THEN_ROUND = 2, /* the sum is rounded as if it had been sent, and goes on */
+    THEN_SEND = 4,  /* the sum goes to rank `to`, */
+    THEN_STORE = 8, /* or is the result; it begins anew */
+    THEN_TELL = 16, /* what was sent before the last telling has arrived: told */
+    THEN_STOP = 32
 };
 struct alignas(16) Note {
     float weight;
@@ -49,7 +48,8 @@ struct alignas(16) Note {
     uint32_t token, piece;
 };
 
-/* Shared memory: ring [slots, piece_cols], outbox [ADDERS, OUTBOX, WARP_COLS], then this. */
+/* Shared memory of a team: ring [slots, piece_cols], outbox [adders, OUTBOX, WARP_COLS], then this.
+ */
 struct CombineDesk {
     Note note[SLOTS_MOST];
     uint64_t full[SLOTS_MOST], empty[SLOTS_MOST];
@@ -58,10 +58,17 @@ struct CombineDesk {
     unsigned told[2 * SLOTS_MOST];
     unsigned came; /* 0, 1 when the peers are there, c + 2 when their chunk c is */
 };
-#define OUTBOX_B (ADDERS * OUTBOX * WARP_COLS * 2)
 
 static_assert(WARP_COLS == 32 * VECTOR * ACROSS, "a warp takes its columns in one step");
 static_assert(sizeof(CombineDesk) <= MF_COMBINE_DESK_B, "room that the plan leaves");
+
+/* Of this block, and of all blocks. */
+__device__ static unsigned team_here(const mf_combine_plan &p) {
+    return threadIdx.x / 32 / (p.adders + MF_COMBINE_OTHERS);
+}
+__device__ static unsigned team_of_all(const mf_combine_plan &p) {
+    return blockIdx.x * p.teams + team_here(p);
+}
 
 struct Unit {
     unsigned number, token, piece;
@@ -217,32 +224,28 @@ __device__ static void feed_sends(Feeder &f, const mf_combine_plan &p, const Roo
     }
 }
 
-/* One unit of this rank's own tokens, of chunk `chunk`: its experts' rows, then the owners' sums in
- * the order of ranks, as soon as the chunk has come. */
+/* One unit of this rank's own tokens, of chunk `chunk`: its experts' rows, then the other owners'
+ * sums in the order of ranks, as soon as the chunk has come. */
 __device__ static void feed_finish(Feeder &f, const mf_combine_plan &p, const Room &r,
                                    const mf_kernel_combine &k, const Unit &u, const Choices &c,
                                    unsigned chunk) {
-    const unsigned all = owners(r, c.choice), own = 1u << r.rank;
-    const unsigned before = all & (own - 1), after = all & ~(own - 1) & ~own;
-    const uint16_t fold = all & own ? THEN_FOLD : 0, store = after ? 0 : THEN_STORE;
-    const int rows = feed_own(f, p, r, k, c, u, r.rank, before ? 0 : (uint16_t)(fold | store));
+    const unsigned others = owners(r, c.choice) & ~(1u << r.rank);
+    const int rows =
+        feed_own(f, p, r, k, c, u, r.rank, (uint16_t)(others ? THEN_ROUND : THEN_STORE));
     const mf_bf16 *partial =
         at_peer<mf_bf16>(r, r.partial, r.rank) + u.token * r.cols + u.piece * p.piece_cols;
-    if (before | after && f.came < chunk + 2) {
+    if (others && f.came < chunk + 2) {
         wait_for(&f.desk->came, chunk + 2);
         mf_bulk_fence_all(); /* the copy engine reads what the peers wrote */
         f.came = chunk + 2;
     }
-    for (unsigned left = before | after; left; left &= left - 1) {
+    for (unsigned left = others; left; left &= left - 1) {
         const int peer = __ffs((int)left) - 1;
-        const bool folds = peer < r.rank && (left & (left - 1) & before) == 0;
         const bool last = (left & (left - 1)) == 0;
-        const Note note = {1.0f,
-                           (uint16_t)(ROW_PARTIAL | (folds ? fold : 0) | (last ? THEN_STORE : 0)),
-                           0, u.token, u.piece};
+        const Note note = {1.0f, (uint16_t)(last ? THEN_STORE : 0), 0, u.token, u.piece};
         put(f, p, note, partial + peer * r.tokens * r.cols, piece_B(r, p, u));
     }
-    if (rows == 0 && (before | after) == 0) {
+    if (rows == 0 && others == 0) {
         const Note note = {0.0f, ROW_EMPTY | THEN_STORE, 0, u.token, u.piece};
         put(f, p, note, nullptr, 0);
     }
@@ -250,7 +253,8 @@ __device__ static void feed_finish(Feeder &f, const mf_combine_plan &p, const Ro
 
 __device__ static void feed(Feeder &f, const mf_combine_plan &p, const Room &r,
                             const mf_kernel_combine &k) {
-    Unit send = {blockIdx.x, blockIdx.x / p.pieces, blockIdx.x % p.pieces}, finish = send;
+    const unsigned team = team_of_all(p);
+    Unit send = {team, team / p.pieces, team % p.pieces}, finish = send;
     Choices sends = ask(r, k, p, send, (r.rank + 1) % r.ranks);
     Choices finishes = ask(r, k, p, finish, r.rank);
     for (unsigned phase = 0; phase < p.chunks + LAG; phase++) {
@@ -281,10 +285,10 @@ __device__ static void feed(Feeder &f, const mf_combine_plan &p, const Room &r,
 __device__ static void exchange_flags(const ncclDevComm &comm, CombineDesk *desk,
                                       const mf_combine_plan &p) {
     ncclLsaBarrierSession<ncclCoopWarp> flags(ncclCoopWarp(), comm, ncclTeamTagLsa(),
-                                              gridDim.x + blockIdx.x);
+                                              gridDim.x + team_of_all(p));
     for (unsigned c = 0; c <= p.chunks; c++) { /* first: peers have read what lies there */
         if (c > 0) {
-            wait_for(&desk->told[c % (2 * SLOTS_MOST)], ADDERS * (c / (2 * SLOTS_MOST) + 1));
+            wait_for(&desk->told[c % (2 * SLOTS_MOST)], p.adders * (c / (2 * SLOTS_MOST) + 1));
         }
         flags.sync(ncclCoopWarp(), cuda::memory_order_acq_rel);
         if (threadIdx.x % 32 == 0) {
@@ -357,10 +361,9 @@ struct Adder {
     mf_bf16 *buffer;               /* [OUTBOX, WARP_COLS] */
     unsigned in_piece;             /* its first column */
     unsigned sent, told, tellings; /* sums, those up to the last telling */
-    Sums sum, total;
+    Sums sum;
 };
 
-/* The sum goes out, or the total is the result; both begin anew. */
 __device__ static void send(Adder &w, const Note &n, const Room &r, int64_t first) {
     if (first < r.cols) {
         mf_bf16 *to = at_peer<mf_bf16>(r, r.partial, n.to);
@@ -370,27 +373,23 @@ __device__ static void send(Adder &w, const Note &n, const Room &r, int64_t firs
         send_sum(w.buffer + w.sent++ % OUTBOX * WARP_COLS, w.sum,
                  to + (r.rank * r.tokens + n.token) * r.cols + first, r.cols - first);
     }
-    clear(w.sum);
 }
 
-__device__ static void store(Adder &w, const Note &n, const Room &r, const mf_kernel_combine &k,
-                             int64_t first) {
+__device__ static void store(const Adder &w, const Note &n, const Room &r,
+                             const mf_kernel_combine &k, int64_t first) {
     mf_bf16 *to = (mf_bf16 *)k.out + n.token * r.cols + first;
 #pragma unroll
     for (int a = 0; a < ACROSS; a++) {
         const int64_t c = (int64_t)(a * 32 + threadIdx.x % 32) * VECTOR;
         if (c < r.cols - first) {
-            mf_store(to + c, w.total[a]);
+            mf_store(to + c, w.sum[a]);
         }
     }
-    clear(w.sum);
-    clear(w.total);
 }
 
-/* Rows with a note of their own: what comes from other owners, and the last of a sum. False: stop.
- */
-__device__ static bool act(Adder &w, const Note &n, const Vector (&row)[ACROSS], const Room &r,
-                           const mf_kernel_combine &k, const mf_combine_plan &p) {
+/* What comes after a row. False: stop. */
+__device__ static bool act(Adder &w, const Note &n, const Room &r, const mf_kernel_combine &k,
+                           const mf_combine_plan &p) {
     if (n.what & THEN_STOP) {
         return false;
     }
@@ -403,73 +402,63 @@ __device__ static bool act(Adder &w, const Note &n, const Vector (&row)[ACROSS],
         w.told = w.sent;
         return true;
     }
-    if (w.in_piece >= p.piece_cols) {
-        return true;
-    }
-    if (n.what & ROW_PARTIAL) {
-        add_row(w.total, 1.0f, row);
-    } else if (!(n.what & ROW_EMPTY)) {
-        add_row(w.sum, n.weight, row);
-    }
-    if (n.what & THEN_FOLD) {
+    if (n.what & THEN_ROUND) {
 #pragma unroll
         for (int i = 0; i < ACROSS * VECTOR; i++) {
-            w.total[i / VECTOR][i % VECTOR] +=
-                mf_round_as((mf_bf16 *)nullptr, w.sum[i / VECTOR][i % VECTOR]);
+            float &x = w.sum[i / VECTOR][i % VECTOR];
+            x = mf_round_as((mf_bf16 *)nullptr, x);
         }
+        return true;
     }
     const int64_t first = (int64_t)n.piece * p.piece_cols + w.in_piece;
     if (n.what & THEN_SEND) {
         send(w, n, r, first);
-    }
-    if (n.what & THEN_STORE) {
+    } else {
         store(w, n, r, k, first);
     }
+    clear(w.sum);
     return true;
 }
 
-/* Most rows are only added to the sum: as few instructions as that takes, since adders of a
- * multiprocessor are bound by what they issue. */
+/* Most rows are only added: as few instructions as that takes. */
 __device__ static void add_up(const char *ring, Adder &w, const mf_combine_plan &p, const Room &r,
                               const mf_kernel_combine &k) {
-    const bool has = w.in_piece < p.piece_cols;
     const char *mine = ring + (w.in_piece + threadIdx.x % 32 * VECTOR) * 2;
     Turn turn = {0, 0};
     clear(w.sum);
-    clear(w.total);
     for (;;) {
         mf_bulk_wait(&w.desk->full[turn.slot], turn.parity);
         const Note n = w.desk->note[turn.slot];
-        Vector row[ACROSS] = {};
-        if (has) { /* of an empty one: whatever lies there */
-            const mf_bf16 *from = (const mf_bf16 *)(mine + turn.slot * p.piece_cols * 2);
+        const mf_bf16 *from = (const mf_bf16 *)(mine + turn.slot * p.piece_cols * 2);
+        Vector row[ACROSS];
 #pragma unroll
-            for (int a = 0; a < ACROSS; a++) {
-                row[a] = mf_fetch<mf_bf16, VECTOR>(from + a * 32 * VECTOR);
-            }
+        for (int a = 0; a < ACROSS; a++) { /* of an empty one: whatever lies there */
+            row[a] = mf_fetch<mf_bf16, VECTOR>(from + a * 32 * VECTOR);
         }
         mf_bulk_arrive(&w.desk->empty[turn.slot]);
         turn.next(p.slots);
-        if (n.what == 0) {
+        if (!(n.what & ROW_EMPTY)) {
             add_row(w.sum, n.weight, row);
-        } else if (!act(w, n, row, r, k, p)) {
+        }
+        if (n.what != 0 && !act(w, n, r, k, p)) {
             break;
         }
     }
 }
 
-__global__ void __launch_bounds__(COMBINE_THREADS, 1)
+__global__ void __launch_bounds__(COMBINE_THREADS_MOST, 1)
     combine_kernel(const __grid_constant__ ncclDevComm comm, const __grid_constant__ Room r,
                    const __grid_constant__ mf_kernel_combine k,
                    const __grid_constant__ mf_combine_plan p) {
-    extern __shared__ __align__(128) char share[];
-    char *outbox = share + p.slots * p.piece_cols * 2;
-    CombineDesk *desk = (CombineDesk *)(outbox + OUTBOX_B);
-    const unsigned warp = threadIdx.x / 32;
-    if (threadIdx.x == 0) {
+    extern __shared__ __align__(128) char share[]; /* [teams, team_B] */
+    const unsigned team = team_here(p);
+    const unsigned warp = threadIdx.x / 32 - team * (p.adders + MF_COMBINE_OTHERS);
+    char *ring = share + team * p.team_B, *outbox = ring + p.slots * p.piece_cols * 2;
+    CombineDesk *desk = (CombineDesk *)(outbox + p.adders * OUTBOX * WARP_COLS * 2);
+    if (warp == 0 && threadIdx.x % 32 == 0) {
         for (unsigned i = 0; i < p.slots; i++) {
             mf_bulk_init(&desk->full[i]);
-            mf_bulk_init_many(&desk->empty[i], ADDERS * 32);
+            mf_bulk_init_many(&desk->empty[i], p.adders * 32);
         }
         for (unsigned i = 0; i < 2 * SLOTS_MOST; i++) {
             desk->told[i] = 0;
@@ -478,15 +467,15 @@ __global__ void __launch_bounds__(COMBINE_THREADS, 1)
         mf_bulk_init_done();
     }
     __syncthreads();
-    if (warp == ADDERS) {
-        Feeder f = {share, desk, {0, 0}, 0};
+    if (warp == p.adders) {
+        Feeder f = {ring, desk, {0, 0}, 0};
         feed(f, p, r, k);
-    } else if (warp > ADDERS) {
+    } else if (warp > p.adders) {
         exchange_flags(comm, desk, p);
     } else {
-        Adder w = {
-            desk, (mf_bf16 *)outbox + warp * OUTBOX * WARP_COLS, warp * WARP_COLS, 0, 0, 0, {}, {}};
-        add_up(share, w, p, r, k);
+        Adder w = {desk, (mf_bf16 *)outbox + warp * OUTBOX * WARP_COLS, warp * WARP_COLS, 0, 0, 0,
+                   {}};
+        add_up(ring, w, p, r, k);
     }
 }
 

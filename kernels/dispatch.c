@@ -149,7 +149,8 @@ mf_status mf_kernel_combine_run(const mf_dispatch_shape *s, const mf_kernel_comb
         }
         for (int64_t x = 0; x < s->cols; x++) {
             float total = 0.0f;
-            for (int from = 0; from < s->ranks; from++) {
+            for (int j = 0; j < s->ranks; j++) { /* its own first */
+                const int from = j == 0 ? to : j - (j <= to);
                 if (goes_to(s, choice, from)) {
                     total +=
                         mf_kernel_bf16_widen(v[to].partial[(from * s->tokens + t) * s->cols + x]);
@@ -167,37 +168,63 @@ static int64_t round_up(int64_t a, int64_t b) {
     return (a + b - 1) / b * b;
 }
 
+/* Shared memory of a team beside its ring. */
+static uint32_t beside_ring_B(uint32_t adders) {
+    return MF_COMBINE_DESK_B + adders * MF_COMBINE_OUTBOX * MF_COMBINE_WARP_COLS * 2;
+}
+
+/* Measured on two and four H200: with more blocks than these and so many units for each, a second
+ * team for wide rows costs more (flags, a ring cut in half) than it hides. */
+enum { BLOCKS_FEW = 32, UNITS_MANY = 24 };
+
+/* Teams of a block: as many as have units, warps, and rings worth having. */
+static uint32_t teams_of(const mf_combine_plan *p, int blocks, int share_most_B) {
+    const uint32_t slot_B = p->piece_cols * 2;
+    const uint32_t least_B = beside_ring_B(p->adders) + MF_COMBINE_SLOTS_LEAST * slot_B;
+    uint32_t teams = MF_COMBINE_WARPS_MOST / (p->adders + MF_COMBINE_OTHERS);
+    const uint32_t units = (p->count + (uint32_t)blocks - 1) / (uint32_t)blocks;
+    if (teams <= 2 && blocks > BLOCKS_FEW && units >= UNITS_MANY) {
+        teams = 1;
+    }
+    teams = teams < MF_COMBINE_TEAMS_MOST ? teams : MF_COMBINE_TEAMS_MOST;
+    teams = teams < units ? teams : units;
+    teams = teams * least_B <= (uint32_t)share_most_B ? teams : (uint32_t)share_most_B / least_B;
+    return teams > 0 ? teams : 1;
+}
+
 void mf_combine_plan_choose(const mf_dispatch_shape *s, int blocks, int share_most_B,
                             mf_combine_plan *out) {
     const int64_t tokens = s->tokens > 0 ? s->tokens : 1;
-    int64_t pieces = round_up(s->cols, MF_COMBINE_ADDERS * MF_COMBINE_WARP_COLS) /
-                     (MF_COMBINE_ADDERS * MF_COMBINE_WARP_COLS);
+    const int64_t cols_most = MF_COMBINE_ADDERS_MOST * MF_COMBINE_WARP_COLS;
+    int64_t pieces = (s->cols + cols_most - 1) / cols_most;
     if (tokens * pieces < blocks) { /* few tokens: a piece for every block */
         pieces = blocks / tokens;
     }
     const int64_t cols = round_up((s->cols + pieces - 1) / pieces, MF_COMBINE_WARP_COLS);
     mf_combine_plan p = {.piece_cols = (uint32_t)cols,
                          .pieces = (uint32_t)((s->cols + cols - 1) / cols),
-                         .step = (uint32_t)blocks};
+                         .adders = (uint32_t)cols / MF_COMBINE_WARP_COLS};
     p.count = (uint32_t)s->tokens * p.pieces;
+    p.teams = teams_of(&p, blocks, share_most_B);
+    p.step = (uint32_t)blocks * p.teams;
     p.step_tokens = p.step / p.pieces;
     p.step_pieces = p.step % p.pieces;
     const uint32_t turns = (p.count + p.step - 1) / p.step;
     p.each = (turns + MF_COMBINE_CHUNKS_MOST - 1) / MF_COMBINE_CHUNKS_MOST;
     p.chunks = p.each > 0 ? (turns + p.each - 1) / p.each : 0;
-    const uint32_t slot_B = p.piece_cols * 2,
-                   rest_B = MF_COMBINE_DESK_B +
-                            MF_COMBINE_ADDERS * MF_COMBINE_OUTBOX * MF_COMBINE_WARP_COLS * 2;
-    const uint32_t room = ((uint32_t)share_most_B - rest_B) / slot_B;
+    const uint32_t slot_B = p.piece_cols * 2, rest_B = beside_ring_B(p.adders),
+                   room = ((uint32_t)share_most_B / p.teams - rest_B) / slot_B;
     p.slots = room < MF_COMBINE_SLOTS_MOST ? room : MF_COMBINE_SLOTS_MOST;
-    p.share_B = p.slots * slot_B + rest_B;
+    p.team_B = p.slots * slot_B + rest_B;
+    p.share_B = p.teams * p.team_B;
     *out = p;
 }
 
 char *mf_combine_plan_print(const mf_combine_plan *p, char *text, size_t size) {
-    (void)snprintf(text, size,
-                   "%" PRIu32 " units, pieces of %" PRIu32 " columns, %" PRIu32
-                   " chunks of %" PRIu32 ", ring of %" PRIu32 ", %" PRIu32 " bytes",
-                   p->count, p->piece_cols, p->chunks, p->each, p->slots, p->share_B);
+    (void)snprintf(
+        text, size,
+        "%" PRIu32 " units, pieces of %" PRIu32 " columns, teams of %" PRIu32 " adders: %" PRIu32
+        ", %" PRIu32 " chunks of %" PRIu32 ", ring of %" PRIu32 ", %" PRIu32 " bytes",
+        p->count, p->piece_cols, p->adders, p->teams, p->chunks, p->each, p->slots, p->share_B);
     return text;
 }

@@ -163,7 +163,7 @@ static mf_status open_group(mf_dispatch_group *g, mf_err *e) {
     g->has_window = true;
     ncclDevCommRequirements needs;
     memset(&needs, 0, sizeof needs);
-    needs.lsaBarrierCount = 2 * g->blocks; /* of dispatch, of combine */
+    needs.lsaBarrierCount = (1 + MF_COMBINE_TEAMS_MOST) * g->blocks; /* of dispatch, of combine */
     NCCL_TRY(ncclDevCommCreate(g->comm, &needs, &g->device));
     g->has_device = true;
     if (g->device.lsaSize != ranks || g->window == NULL) {
@@ -269,7 +269,8 @@ extern "C" mf_status mf_kernel_combine_run_cuda(mf_dispatch_group *g, const mf_k
     MF_CUDA_TRY(cudaFuncSetAttribute(combine_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      (int)p.share_B),
                 e);
-    combine_kernel<<<(unsigned)g->blocks, COMBINE_THREADS, p.share_B, (cudaStream_t)stream>>>(
+    const unsigned threads = p.teams * (p.adders + MF_COMBINE_OTHERS) * 32;
+    combine_kernel<<<(unsigned)g->blocks, threads, p.share_B, (cudaStream_t)stream>>>(
         g->device, room_of(g), *c, p);
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;

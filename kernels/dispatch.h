@@ -11,10 +11,10 @@
  * host.
  *
  * Combine brings the experts' results back: the owner adds up its experts' rows of a token, times
- * `weight` if given, rounds the sum to bf16 and sends one row; the token's rank adds the rows of
- * all owners in the order of ranks. Gradients of probabilities, one number a choice, ride along.
- * Each is the other's gradient: of dispatch, combine without weight; of combine, dispatch of dy
- * (then permute.h's weighted permutation and weight gradient on the owner).
+ * `weight` if given, rounds the sum to bf16 and sends one row; to its own such sum the token's rank
+ * adds those of the other owners in the order of ranks. Gradients of probabilities, one number a
+ * choice, ride along. Each is the other's gradient: of dispatch, combine without weight; of
+ * combine, dispatch of dy (then permute.h's weighted permutation and weight gradient on the owner).
  *
  * On a GPU rows go through the copy engine into the peers' memory (NCCL symmetric windows); what
  * may be sent lies inside the group's window, mf_dispatch_view says where. Ranks call create, the
@@ -77,25 +77,30 @@ mf_status mf_kernel_combine_run(const mf_dispatch_shape *s, const mf_kernel_comb
                                 const mf_dispatch_view *v, mf_err *e);
 
 /* How the CUDA kernel of combine cuts its work: plain numbers, chosen without a GPU. A unit is a
- * piece of a token; block b has units b, b + blocks, ...; kernels/combine_device.cuh has the words.
- */
+ * piece of a token; team t of all teams has units t, t + teams, ...; kernels/combine_device.cuh has
+ * the words. */
 enum {
-    MF_COMBINE_ADDERS = 14,      /* warps that add up, */
+    MF_COMBINE_ADDERS_MOST = 14, /* warps of a team that add up, */
     MF_COMBINE_WARP_COLS = 512,  /* each so many columns of a row */
+    MF_COMBINE_OTHERS = 2,       /* warps of a team that do not */
+    MF_COMBINE_WARPS_MOST = 32,  /* of a block */
+    MF_COMBINE_TEAMS_MOST = 8,   /* of a block */
     MF_COMBINE_OUTBOX = 2,       /* sums of a warp on their way out */
-    MF_COMBINE_SLOTS_MOST = 16,  /* of the ring */
+    MF_COMBINE_SLOTS_LEAST = 4,  /* of a ring */
+    MF_COMBINE_SLOTS_MOST = 16,
     MF_COMBINE_CHUNKS_MOST = 16, /* more flags cost more than they hide (measured on H200) */
-    MF_COMBINE_DESK_B = 1024     /* barriers, counters and notes */
+    MF_COMBINE_DESK_B = 1024     /* barriers, counters and notes of a team */
 };
 
 typedef struct mf_combine_plan {
     uint32_t pieces, piece_cols;       /* of a token; columns of all but the last, of 512 */
+    uint32_t teams, adders;            /* of a block; of a team */
     uint32_t count;                    /* units */
-    uint32_t step;                     /* from a block's unit to its next one: all blocks; */
+    uint32_t step;                     /* from a team's unit to its next one: all teams; */
     uint32_t step_tokens, step_pieces; /* the same in tokens, and pieces over */
-    uint32_t each, chunks;             /* units of a block in a chunk, and chunks */
-    uint32_t slots;                    /* of the ring, a piece each */
-    uint32_t share_B;                  /* shared memory of a block, at most what was given */
+    uint32_t each, chunks;             /* units of a team in a chunk, and chunks */
+    uint32_t slots;                    /* of a team's ring, a piece each */
+    uint32_t team_B, share_B;          /* shared memory of a team; of a block, at most as given */
 } mf_combine_plan;
 
 /* blocks: of the kernel; share_most_B: shared memory of a block, at least 100,000. */

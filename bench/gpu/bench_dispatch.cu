@@ -6,7 +6,10 @@
  * more), over a copy inside the GPU. NCCL's all-gather of as many bytes out of each GPU stands
  * beside.
  *
- *     bench_dispatch [tokens...]      7168 columns, top 8 of 64 experts a rank, uniform routing
+ *     bench_dispatch [-cols N] [-blocks N]... [tokens...]
+ *
+ * Top 8 of 64 experts a rank, uniform routing; without arguments 7168 columns, a range of tokens
+ * and of blocks, 0 for all multiprocessors.
  */
 #include "kernels/dispatch.h"
 #include "kernels/permute.h"
@@ -18,7 +21,7 @@
 
 namespace {
 
-constexpr int64_t COLS = 7168, TOP_K = 8, EACH = 64;
+constexpr int64_t TOP_K = 8, EACH = 64;
 constexpr int RUNS = 20, REPEATS = 7;
 
 template <typename T> T *upload(const std::vector<T> &v) {
@@ -149,23 +152,29 @@ void count_rows(const mf_dispatch_shape &s, int r, int64_t *tokens, int64_t *row
     }
 }
 
-void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t stream, Times &out) {
-    const mf_dispatch_shape s = {ranks.count, tokens, COLS, TOP_K, EACH * ranks.count};
+struct Job {
+    int64_t tokens, cols;
+    int blocks;
+};
+
+void measure(GpuRanks &ranks, const Job &j, int r, cudaStream_t stream, Times &out) {
+    const int64_t tokens = j.tokens, cols = j.cols;
+    const mf_dispatch_shape s = {ranks.count, tokens, cols, TOP_K, EACH * ranks.count};
     const int64_t slots = s.ranks * tokens * TOP_K;
     const ncclComm_t comm = ranks.comm[(size_t)r];
     mf_dispatch_group *g = NULL;
     mf_err e;
     mf_err_clear(&e);
-    MF_MUST(mf_dispatch_group_create(comm, &s, blocks, &g, &e), e);
+    MF_MUST(mf_dispatch_group_create(comm, &s, j.blocks, &g, &e), e);
     const mf_dispatch_view *v = mf_dispatch_group_view(g);
     const std::vector<int32_t> index = route(tokens, s.experts, seed_of(tokens, r));
     void *x, *y, *sums, *work;
-    GPU_MUST(cudaMalloc(&x, (size_t)(tokens * COLS) * 2));
-    GPU_MUST(cudaMalloc(&y, (size_t)(slots * COLS) * 2));
-    GPU_MUST(cudaMalloc(&sums, (size_t)(tokens * COLS) * 2));
+    GPU_MUST(cudaMalloc(&x, (size_t)(tokens * cols) * 2));
+    GPU_MUST(cudaMalloc(&y, (size_t)(slots * cols) * 2));
+    GPU_MUST(cudaMalloc(&sums, (size_t)(tokens * cols) * 2));
     GPU_MUST(cudaMalloc(&work, mf_kernel_permute_workspace_B(slots, EACH)));
-    gpu_normal(x, tokens * COLS, 5);
-    gpu_normal(y, slots * COLS, 6);
+    gpu_normal(x, tokens * cols, 5);
+    gpu_normal(y, slots * cols, 6);
     std::vector<float> ones((size_t)slots, 0.125f);
     std::vector<int32_t> none((size_t)slots + EACH + 1);
     int32_t *row_of = upload(none), *slot_of = upload(none), *counts = upload(none);
@@ -176,15 +185,15 @@ void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t st
     const mf_kernel_permute_map m = {
         s.ranks * tokens, TOP_K,  EACH,    1,    slots, v->index, counts,
         offsets,          row_of, slot_of, over, work,  0};
-    out.sent_B = mf_dispatch_copies(&s, index.data(), r) * COLS * 2;
+    out.sent_B = mf_dispatch_copies(&s, index.data(), r) * cols * 2;
     int64_t here, rows;
     count_rows(s, r, &here, &rows);
-    out.dispatch_B = (tokens + here) * COLS * 2;
-    out.combine_B = (rows + 2 * mf_dispatch_copies(&s, index.data(), r) + tokens) * COLS * 2;
+    out.dispatch_B = (tokens + here) * cols * 2;
+    out.combine_B = (rows + 2 * mf_dispatch_copies(&s, index.data(), r) + tokens) * cols * 2;
     /* The same on all ranks: what rank 0 sends, in equal parts. */
     const std::vector<int32_t> first = route(tokens, s.experts, seed_of(tokens, 0));
     const size_t part_B =
-        (size_t)(mf_dispatch_copies(&s, first.data(), 0) * COLS * 2) / (size_t)(s.ranks - 1);
+        (size_t)(mf_dispatch_copies(&s, first.data(), 0) * cols * 2) / (size_t)(s.ranks - 1);
     char *send, *recv;
     GPU_MUST(cudaMalloc(&send, part_B * (size_t)s.ranks + 256));
     GPU_MUST(cudaMalloc(&recv, part_B * (size_t)s.ranks * 2 + 256));
@@ -208,50 +217,68 @@ void measure(GpuRanks &ranks, int64_t tokens, int blocks, int r, cudaStream_t st
     }
 }
 
+/* One line of the table: the slowest rank's times. */
+void print_row(const Job &j, const std::vector<Times> &t, const Rates &rates) {
+    Times worst = t[0];
+    for (const Times &x : t) {
+        worst.dispatch = std::max(worst.dispatch, x.dispatch);
+        worst.combine = std::max(worst.combine, x.combine);
+        worst.all_to_all = std::max(worst.all_to_all, x.all_to_all);
+        worst.all_gather = std::max(worst.all_gather, x.all_gather);
+    }
+    const double sent = (double)worst.sent_B, link_s = sent / rates.link;
+    const double out_s = std::max(link_s, (double)worst.dispatch_B / rates.memory);
+    const double back_s = std::max(link_s, (double)worst.combine_B / rates.memory);
+    printf(
+        "| %lld | %.2f | %d | %.1f | %.0f | %.0f%% | %.1f | %.0f | %.0f%% | %.1f | %.0f | %.1f | "
+        "%.0f |%s\n",
+        (long long)j.tokens, sent / (1 << 20), j.blocks, worst.dispatch * 1e6,
+        sent / worst.dispatch * 1e-9, 100 * out_s / worst.dispatch, worst.combine * 1e6,
+        sent / worst.combine * 1e-9, 100 * back_s / worst.combine, worst.all_to_all * 1e6,
+        sent / worst.all_to_all * 1e-9, worst.all_gather * 1e6, sent / worst.all_gather * 1e-9,
+        worst.dispatch > worst.all_to_all || worst.combine > worst.all_to_all
+            ? " slower than all-to-all"
+            : "");
+    fflush(stdout);
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
     std::vector<int64_t> sizes;
+    std::vector<int> blocks;
+    int64_t cols = 7168;
     for (int i = 1; i < argc; i++) {
-        sizes.push_back(atoll(argv[i]));
+        const bool more = i + 1 < argc;
+        if (strcmp(argv[i], "-cols") == 0 && more) {
+            cols = atoll(argv[++i]);
+        } else if (strcmp(argv[i], "-blocks") == 0 && more) {
+            blocks.push_back(atoi(argv[++i]));
+        } else {
+            sizes.push_back(atoll(argv[i]));
+        }
     }
     if (sizes.empty()) {
-        sizes = {64, 128, 256, 1024, 4096};
+        sizes = {32, 64, 128, 256, 1024, 4096, 16384};
+    }
+    if (blocks.empty()) {
+        blocks = {24, (int)MF_DISPATCH_BLOCKS_BESIDE, 64, 0};
     }
     GpuRanks ranks(gpu_rank_counts(1).back());
     const Rates rates = measure_rates(ranks);
     printf("%d GPUs, %lld columns, top %lld of %lld experts; link %.0f GB/s, copy %.0f GB/s\n",
-           ranks.count, (long long)COLS, (long long)TOP_K, (long long)(EACH * ranks.count),
+           ranks.count, (long long)cols, (long long)TOP_K, (long long)(EACH * ranks.count),
            rates.link * 1e-9, rates.memory * 1e-9);
     printf("| tokens | sent MiB | blocks | dispatch us | GB/s | of limit | combine us | GB/s | of "
            "limit | all-to-all us | GB/s | all-gather us | GB/s |\n|---%s\n",
            "|---|---|---|---|---|---|---|---|---|---|---|---|");
     for (int64_t tokens : sizes) {
-        for (int blocks :
-             {24, (int)MF_DISPATCH_BLOCKS_BESIDE, 64, 0}) { /* 0: all multiprocessors */
+        for (int b : blocks) {
+            const Job j = {tokens, cols, b};
             std::vector<Times> t((size_t)ranks.count);
-            ranks.run([&](int r, cudaStream_t stream) {
-                measure(ranks, tokens, blocks, r, stream, t[(size_t)r]);
-            });
-            Times worst = t[0];
-            for (const Times &x : t) {
-                worst.dispatch = std::max(worst.dispatch, x.dispatch);
-                worst.combine = std::max(worst.combine, x.combine);
-                worst.all_to_all = std::max(worst.all_to_all, x.all_to_all);
-                worst.all_gather = std::max(worst.all_gather, x.all_gather);
-            }
-            const double sent = (double)worst.sent_B, link_s = sent / rates.link;
-            const double out_s = std::max(link_s, (double)worst.dispatch_B / rates.memory);
-            const double back_s = std::max(link_s, (double)worst.combine_B / rates.memory);
-            printf(
-                "| %lld | %.2f | %d | %.1f | %.0f | %.0f%% | %.1f | %.0f | %.0f%% | %.1f | %.0f | "
-                "%.1f | %.0f |\n",
-                (long long)tokens, sent / (1 << 20), blocks, worst.dispatch * 1e6,
-                sent / worst.dispatch * 1e-9, 100 * out_s / worst.dispatch, worst.combine * 1e6,
-                sent / worst.combine * 1e-9, 100 * back_s / worst.combine, worst.all_to_all * 1e6,
-                sent / worst.all_to_all * 1e-9, worst.all_gather * 1e6,
-                sent / worst.all_gather * 1e-9);
-            fflush(stdout);
+            ranks.run(
+                [&](int r, cudaStream_t stream) { measure(ranks, j, r, stream, t[(size_t)r]); });
+            print_row(j, t, rates);
         }
     }
     return 0;

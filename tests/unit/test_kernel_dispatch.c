@@ -164,7 +164,7 @@ static void shapes_outside_the_terms_are_refused(void **state) {
     }
 }
 
-/* What block b of the plan works on, by the steps the kernel takes: every piece of every token
+/* What team t of the plan works on, by the steps the kernel takes: every piece of every token
  * once, in as many turns as the chunks hold. */
 static void a_plan_of_combine_covers_every_piece_once(void **state) {
     (void)state;
@@ -177,14 +177,19 @@ static void a_plan_of_combine_covers_every_piece_once(void **state) {
         const int blocks = (int)kt_int(1, 160), share_B = (int)kt_int(100000, 232448);
         mf_combine_plan p;
         mf_combine_plan_choose(&s, blocks, share_B, &p);
-        assert_true(p.slots >= 2 && p.slots <= MF_COMBINE_SLOTS_MOST);
+        assert_true(p.slots >= MF_COMBINE_SLOTS_LEAST && p.slots <= MF_COMBINE_SLOTS_MOST);
+        assert_true(p.teams >= 1 && p.teams <= MF_COMBINE_TEAMS_MOST);
+        assert_true(p.teams * (p.adders + MF_COMBINE_OTHERS) <= MF_COMBINE_WARPS_MOST);
+        assert_int_equal(p.adders * MF_COMBINE_WARP_COLS, p.piece_cols);
+        assert_int_equal(p.step, (uint32_t)blocks * p.teams);
+        assert_true(p.team_B * p.teams == p.share_B && p.team_B % 128 == 0);
         assert_true(p.share_B <= (uint32_t)share_B && p.chunks <= MF_COMBINE_CHUNKS_MOST);
-        assert_true(p.piece_cols <= MF_COMBINE_ADDERS * MF_COMBINE_WARP_COLS);
+        assert_true(p.piece_cols <= MF_COMBINE_ADDERS_MOST * MF_COMBINE_WARP_COLS);
         assert_true((int64_t)p.pieces * p.piece_cols >= s.cols);
         assert_true((int64_t)(p.pieces - 1) * p.piece_cols < s.cols);
         unsigned char *seen = calloc((size_t)p.count + 1, 1);
         assert_non_null(seen);
-        for (uint32_t b = 0; b < (uint32_t)blocks; b++) {
+        for (uint32_t b = 0; b < p.step; b++) {
             uint32_t number = b, token = b / p.pieces, piece = b % p.pieces, turns = 0;
             for (; number < p.count; turns++) {
                 assert_true((int64_t)token < s.tokens && piece < p.pieces);
@@ -203,22 +208,44 @@ static void a_plan_of_combine_covers_every_piece_once(void **state) {
     }
 }
 
-static void the_plan_of_a_training_size_fills_shared_memory(void **state) {
+/* Wide rows: one team, or two where blocks are few; narrow ones: as many as have units. */
+static void plans_of_training_sizes_fill_shared_memory(void **state) {
     (void)state;
-    const mf_dispatch_shape s = {
-        .ranks = 4, .tokens = 4096, .cols = 7168, .top_k = 8, .experts = 256};
-    mf_combine_plan p;
-    char text[160];
-    mf_combine_plan_choose(&s, 132, 232448, &p);
-    assert_string_equal(
-        mf_combine_plan_print(&p, text, sizeof text),
-        "4096 units, pieces of 7168 columns, 16 chunks of 2, ring of 14, 230400 bytes");
+    const struct {
+        int64_t tokens, cols;
+        int blocks;
+        const char *plan;
+    } known[] = {
+        {4096, 7168, 132,
+         "4096 units, pieces of 7168 columns, teams of 14 adders: 1, 16 chunks of 2, ring of 14, "
+         "230400 bytes"},
+        {4096, 7168, 32,
+         "4096 units, pieces of 7168 columns, teams of 14 adders: 2, 16 chunks of 4, ring of 6, "
+         "231424 bytes"},
+        {1024, 7168, 132,
+         "1024 units, pieces of 7168 columns, teams of 14 adders: 2, 4 chunks of 1, ring of 6, "
+         "231424 bytes"},
+        {4096, 1024, 132,
+         "4096 units, pieces of 1024 columns, teams of 2 adders: 8, 4 chunks of 1, ring of 11, "
+         "221184 bytes"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const mf_dispatch_shape s = {.ranks = 4,
+                                     .tokens = known[i].tokens,
+                                     .cols = known[i].cols,
+                                     .top_k = 8,
+                                     .experts = 256};
+        mf_combine_plan p;
+        char text[160];
+        mf_combine_plan_choose(&s, known[i].blocks, 232448, &p);
+        assert_string_equal(mf_combine_plan_print(&p, text, sizeof text), known[i].plan);
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_of_combine_covers_every_piece_once),
-        cmocka_unit_test(the_plan_of_a_training_size_fills_shared_memory),
+        cmocka_unit_test(plans_of_training_sizes_fill_shared_memory),
         cmocka_unit_test_setup_teardown(rows_go_once_to_every_owner_and_nowhere_else, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(choices_are_seen_as_the_owners_own_experts, setup,
