@@ -39,6 +39,7 @@ __device__ inline void update(const mf_kernel_adamw &a, const step_terms &k, flo
 }
 
 template <typename M> __global__ void adamw(mf_kernel_adamw a, step_terms k) {
+    mf_await();
     mf_kernel_chunk chunk = a.chunk[blockIdx.x];
     mf_kernel_adamw_tensor t = a.tensor[chunk.tensor];
     float scale = a.grad_scale * (a.clip ? *a.clip : 1.0f), keep = 1.0f - a.lr * t.decay;
@@ -92,9 +93,10 @@ extern "C" mf_status mf_kernel_adamw_update_cuda(const mf_kernel_adamw *a, void 
     k.step_size = (float)((double)a->lr / (1.0 - pow((double)a->beta1, (double)a->step)));
     k.inverse_root = (float)(1.0 / sqrt(1.0 - pow((double)a->beta2, (double)a->step)));
     if (a->moments == MF_KERNEL_BF16) {
-        adamw<mf_bf16><<<(unsigned)a->chunks, THREADS, 0, (cudaStream_t)stream>>>(*a, k);
+        MF_LAUNCH((adamw<mf_bf16>), (unsigned)a->chunks, THREADS, 0, (cudaStream_t)stream, e, *a,
+                  k);
     } else {
-        adamw<float><<<(unsigned)a->chunks, THREADS, 0, (cudaStream_t)stream>>>(*a, k);
+        MF_LAUNCH((adamw<float>), (unsigned)a->chunks, THREADS, 0, (cudaStream_t)stream, e, *a, k);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;

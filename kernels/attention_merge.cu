@@ -64,6 +64,7 @@ __device__ static inline merge_weights weights_of(float lse, float lse2) {
 /* A unit is a head of a row; `lanes` threads of a warp take it. Index: as wide as units need. */
 template <typename T, typename T2, int N, typename Index>
 __global__ void attention_merge(mf_kernel_attention_merge a, int lanes) {
+    mf_await();
     const Index units = (Index)(a.rows * a.heads), heads = (Index)a.heads;
     const Index first =
         (Index)blockIdx.x * (Index)(UNITS * (THREADS / lanes)) + (Index)(threadIdx.x / lanes);
@@ -122,9 +123,9 @@ static mf_status run(const mf_kernel_attention_merge *a, cudaStream_t stream, mf
     const int64_t threads = a->rows * a->heads * lanes;
     const unsigned blocks = (unsigned)mf_ceil_div(threads, UNITS * THREADS);
     if (threads < INT32_MAX) {
-        attention_merge<T, T2, N, uint32_t><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+        MF_LAUNCH((attention_merge<T, T2, N, uint32_t>), blocks, THREADS, 0, stream, e, *a, lanes);
     } else {
-        attention_merge<T, T2, N, int64_t><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+        MF_LAUNCH((attention_merge<T, T2, N, int64_t>), blocks, THREADS, 0, stream, e, *a, lanes);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
@@ -133,7 +134,7 @@ static mf_status run(const mf_kernel_attention_merge *a, cudaStream_t stream, mf
 template <typename T, typename T2>
 static mf_status run_width(const mf_kernel_attention_merge *a, cudaStream_t stream, mf_err *e) {
     constexpr int N =
-        mf_width<T>::value > mf_width<T2>::value ? mf_width<T>::value : mf_width<T2>::value;
+        mf_width<T>::value < mf_width<T2>::value ? mf_width<T>::value : mf_width<T2>::value;
     const bool fast = a->v_dim % N == 0 && a->o_row % N == 0 && a->o_head % N == 0 &&
                       mf_aligned(a->o) && mf_aligned(a->o2);
     return fast ? run<T, T2, N>(a, stream, e) : run<T, T2, 1>(a, stream, e);

@@ -2,10 +2,11 @@
  * stretches of rows, so that their order is fixed.
  */
 #include "kernels/bias.h"
-#include "kernels/cuda_common.cuh"
+#include "kernels/row_sums.cuh"
 
 #define THREADS 256
 #define SPLITS_MAX 64 /* as in bias.c */
+#define FLIGHT 8      /* rows that a thread of a column sum has in flight */
 
 __device__ static int64_t first_row(const int32_t *offsets, int64_t group) {
     return offsets ? offsets[group] : 0;
@@ -29,6 +30,7 @@ __device__ static int64_t group_of(const int32_t *offsets, int64_t groups, int64
 }
 
 template <typename T, int N> __global__ void bias_add(mf_kernel_bias a, int lanes) {
+    mf_await();
     int64_t r = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     int64_t rows = mf_rows(a.rows, a.rows_dev);
     if (r >= rows || r < first_row(a.offsets, 0) || r >= end_row(a.offsets, a.groups - 1, rows)) {
@@ -54,6 +56,7 @@ template <typename T, int N> __global__ void bias_add(mf_kernel_bias a, int lane
  * of threads over 32 vectors of columns. */
 template <typename T, int N>
 __global__ void bias_partial(mf_kernel_bias_grad a, int splits, float *partial) {
+    mf_await();
     __shared__ float share[8][32 * N];
     int64_t group = blockIdx.y, split = blockIdx.z;
     int64_t c = ((int64_t)blockIdx.x * 32 + threadIdx.x) * N;
@@ -66,14 +69,23 @@ __global__ void bias_partial(mf_kernel_bias_grad a, int splits, float *partial) 
     for (int i = 0; i < N; i++) {
         sum[i] = 0.0f;
     }
-#pragma unroll 4
-    for (int64_t r = from + threadIdx.y; r < to; r += 8) {
-        if (c < a.cols) {
-            float v[N], scale = a.scale ? a.scale[r] : 1.0f;
-            mf_load(v, (const T *)a.dy + r * a.stride + c);
+    for (int64_t r0 = from + threadIdx.y; r0 < to && c < a.cols; r0 += 8 * FLIGHT) {
+        mf_raw<T, N> raw[FLIGHT];
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                sum[i] += scale * v[i];
+        for (int f = 0; f < FLIGHT; f++) {
+            if (r0 + 8 * f < to) {
+                raw[f] = mf_fetch_once<T, N>((const T *)a.dy + (r0 + 8 * f) * a.stride + c);
+            }
+        }
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++) {
+            if (r0 + 8 * f < to) {
+                float v[N], scale = a.scale ? a.scale[r0 + 8 * f] : 1.0f;
+                mf_widen(v, raw[f]);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    sum[i] += scale * v[i];
+                }
             }
         }
     }
@@ -94,18 +106,8 @@ __global__ void bias_partial(mf_kernel_bias_grad a, int splits, float *partial) 
     }
 }
 
-static __global__ void bias_sum(const float *partial, int splits, int64_t cols, float *dbias) {
-    int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, group = blockIdx.y;
-    if (c < cols) {
-        float sum = 0.0f;
-        for (int s = 0; s < splits; s++) {
-            sum += partial[(group * splits + s) * cols + c];
-        }
-        dbias[group * cols + c] += sum;
-    }
-}
-
 template <typename T, int N> __global__ void bias_scale_grad(mf_kernel_bias_grad a) {
+    mf_await();
     int64_t r = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     int64_t rows = mf_rows(a.rows, a.rows_dev);
     if (r >= rows || r < first_row(a.offsets, 0) || r >= end_row(a.offsets, a.groups - 1, rows)) {
@@ -134,8 +136,7 @@ template <typename T, int N>
 static mf_status run_add(const mf_kernel_bias *a, cudaStream_t stream, mf_err *e) {
     int lanes = mf_row_threads(mf_ceil_div(a->cols, N), 4);
     unsigned blocks = (unsigned)mf_ceil_div(a->rows, THREADS / lanes);
-    bias_add<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((bias_add<T, N>), blocks, THREADS, 0, stream, e, *a, lanes);
     return MF_OK;
 }
 
@@ -144,16 +145,17 @@ static mf_status run_grad(const mf_kernel_bias_grad *a, cudaStream_t stream, mf_
     if (a->dbias) {
         int splits = a->groups == 1 ? SPLITS_MAX : 8;
         dim3 grid((unsigned)mf_ceil_div(a->cols, 32 * N), (unsigned)a->groups, (unsigned)splits);
-        bias_partial<T, N><<<grid, dim3(32, 8), 0, stream>>>(*a, splits, (float *)a->workspace);
-        MF_KERNEL_LAUNCHED(e);
-        dim3 sums((unsigned)mf_ceil_div(a->cols, 128), (unsigned)a->groups);
-        bias_sum<<<sums, 128, 0, stream>>>((const float *)a->workspace, splits, a->cols, a->dbias);
-        MF_KERNEL_LAUNCHED(e);
+        MF_LAUNCH((bias_partial<T, N>), grid, dim3(32, 8), 0, stream, e, *a, splits,
+                  (float *)a->workspace);
+        mf_status status = mf_add_partial_rows((const float *)a->workspace, a->groups, splits,
+                                               a->cols, a->dbias, stream, e);
+        if (status != MF_OK) {
+            return status;
+        }
     }
     if (a->dscale) {
         unsigned blocks = (unsigned)mf_ceil_div(a->rows, THREADS / 32);
-        bias_scale_grad<T, N><<<blocks, THREADS, 0, stream>>>(*a);
-        MF_KERNEL_LAUNCHED(e);
+        MF_LAUNCH((bias_scale_grad<T, N>), blocks, THREADS, 0, stream, e, *a);
     }
     return MF_OK;
 }

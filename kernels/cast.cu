@@ -3,12 +3,12 @@
 #include "kernels/cuda_common.cuh"
 
 #define THREADS 256
-#define EACH 4 /* stretches that one thread has in flight */
+#define EACH 4 /* stretches of 16 bytes that one thread has in flight */
 
-/* N elements a stretch: 8 when everything is aligned. Two loads of 16 bytes where a type is wide.
- */
+/* N elements a stretch: 8 when everything is aligned, two loads of 16 bytes where a type is wide. 4
+ * where only what is written is wide: a warp then writes whole sectors at once. */
 template <typename T, int N> __device__ inline void load_n(float (&out)[N], const T *p) {
-    if constexpr (N == 1 || N * sizeof(T) == 16) {
+    if constexpr (N == 1 || N * sizeof(T) <= 16) {
         mf_load(out, p);
     } else {
         float a[4], b[4];
@@ -23,7 +23,7 @@ template <typename T, int N> __device__ inline void load_n(float (&out)[N], cons
 }
 
 template <typename T, int N> __device__ inline void store_n(T *p, const float (&x)[N]) {
-    if constexpr (N == 1 || N * sizeof(T) == 16) {
+    if constexpr (N == 1 || N * sizeof(T) <= 16) {
         mf_store(p, x);
     } else {
         const float a[4] = {x[0], x[1], x[2], x[3]}, b[4] = {x[4], x[5], x[6], x[7]};
@@ -33,10 +33,12 @@ template <typename T, int N> __device__ inline void store_n(T *p, const float (&
 }
 
 template <typename S, typename D, int N, bool ADD> __global__ void cast_values(mf_kernel_cast a) {
-    int64_t base = ((int64_t)blockIdx.x * THREADS * EACH + threadIdx.x) * N;
-    float x[EACH][N], d[EACH][N];
+    mf_await();
+    constexpr int FLIGHT = N == 4 ? 2 * EACH : EACH;
+    int64_t base = ((int64_t)blockIdx.x * THREADS * FLIGHT + threadIdx.x) * N;
+    float x[FLIGHT][N], d[FLIGHT][N];
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
+    for (int k = 0; k < FLIGHT; k++) {
         int64_t i = base + (int64_t)k * THREADS * N;
         if (i < a.count) {
             load_n<S, N>(x[k], (const S *)a.src + i);
@@ -46,7 +48,7 @@ template <typename S, typename D, int N, bool ADD> __global__ void cast_values(m
         }
     }
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
+    for (int k = 0; k < FLIGHT; k++) {
         int64_t i = base + (int64_t)k * THREADS * N;
         if (i < a.count) {
 #pragma unroll
@@ -59,6 +61,7 @@ template <typename S, typename D, int N, bool ADD> __global__ void cast_values(m
 }
 
 template <typename T, int N> __global__ void add_values(mf_kernel_add a) {
+    mf_await();
     int64_t base = ((int64_t)blockIdx.x * THREADS * EACH + threadIdx.x) * N;
     mf_raw<T, N> x[EACH], y[EACH];
 #pragma unroll
@@ -86,6 +89,7 @@ template <typename T, int N> __global__ void add_values(mf_kernel_add a) {
 }
 
 template <typename T, int N> __global__ void copy_rows(mf_kernel_copy_rows a, int lanes) {
+    mf_await();
     int64_t r = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     if (r >= a.rows) {
         return;
@@ -110,15 +114,16 @@ template <typename T, int N> __global__ void copy_rows(mf_kernel_copy_rows a, in
 template <typename S, typename D>
 static mf_status launch_cast(const mf_kernel_cast *a, cudaStream_t stream, mf_err *e) {
     bool fast = mf_aligned(a->src) && mf_aligned(a->dst) && a->count % 8 == 0;
+    constexpr int WIDE = sizeof(S) < sizeof(D) ? 4 : 8;
     unsigned blocks = (unsigned)mf_ceil_div(a->count, (int64_t)THREADS * EACH * (fast ? 8 : 1));
     if (fast && a->accumulate) {
-        cast_values<S, D, 8, true><<<blocks, THREADS, 0, stream>>>(*a);
+        MF_LAUNCH((cast_values<S, D, 8, true>), blocks, THREADS, 0, stream, e, *a);
     } else if (fast) {
-        cast_values<S, D, 8, false><<<blocks, THREADS, 0, stream>>>(*a);
+        MF_LAUNCH((cast_values<S, D, WIDE, false>), blocks, THREADS, 0, stream, e, *a);
     } else if (a->accumulate) {
-        cast_values<S, D, 1, true><<<blocks, THREADS, 0, stream>>>(*a);
+        MF_LAUNCH((cast_values<S, D, 1, true>), blocks, THREADS, 0, stream, e, *a);
     } else {
-        cast_values<S, D, 1, false><<<blocks, THREADS, 0, stream>>>(*a);
+        MF_LAUNCH((cast_values<S, D, 1, false>), blocks, THREADS, 0, stream, e, *a);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
@@ -140,8 +145,7 @@ extern "C" mf_status mf_kernel_cast_values_cuda(const mf_kernel_cast *a, void *s
 template <typename T, int N>
 static mf_status run_add(const mf_kernel_add *a, cudaStream_t stream, mf_err *e) {
     unsigned blocks = (unsigned)mf_ceil_div(a->count, (int64_t)THREADS * EACH * N);
-    add_values<T, N><<<blocks, THREADS, 0, stream>>>(*a);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((add_values<T, N>), blocks, THREADS, 0, stream, e, *a);
     return MF_OK;
 }
 
@@ -158,8 +162,7 @@ template <typename T, int N>
 static mf_status run_copy(const mf_kernel_copy_rows *a, cudaStream_t stream, mf_err *e) {
     int lanes = mf_row_threads(mf_ceil_div(a->cols, N), 4);
     unsigned blocks = (unsigned)mf_ceil_div(a->rows, THREADS / lanes);
-    copy_rows<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((copy_rows<T, N>), blocks, THREADS, 0, stream, e, *a, lanes);
     return MF_OK;
 }
 

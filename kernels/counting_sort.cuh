@@ -185,6 +185,22 @@ typedef struct sort_item {
     int32_t key, payload;
 } sort_item;
 
+/* A sort by one digit, made of what the three launches take. */
+template <typename Key, typename Put> struct sort_one_digit {
+    static constexpr int count = 1;
+    Key key;
+    Put place;
+    __device__ sort_item load(int, int64_t i) const {
+        return {key(i), 0};
+    }
+    __device__ int bin(int, const sort_item &item) const {
+        return item.key;
+    }
+    __device__ void put(int, int64_t i, const sort_item &, int to) const {
+        place(i, to);
+    }
+};
+
 /* 32 * SORT_HELD items of a warp from `base` on, a lane's in registers. */
 template <typename Digits>
 __device__ static inline void sort_fetch(const Digits &digits, int d, int64_t base, int64_t end,
@@ -257,7 +273,7 @@ __global__ void __cluster_dims__(SORT_CLUSTER, 1, 1) __launch_bounds__(SORT_CLUS
     sort_cluster(Digits digits, sort_bins b, int64_t items) {
     extern __shared__ int4 room[]; /* [warps, bins] */
     __shared__ int32_t first[SORT_BINS_MAX];
-    cudaTriggerProgrammaticLaunchCompletion(); /* the rest of the GPU is free for what comes next */
+    mf_await(); /* the rest of the GPU is free for what comes next */
     const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
     const sort_share share =
@@ -320,9 +336,8 @@ static mf_status sort_in_cluster(const Digits &digits, const sort_bins &b, int64
     MF_CUDA_TRY(cudaFuncSetAttribute(sort_cluster<Digits>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)share_B),
                 e);
-    sort_cluster<Digits><<<SORT_CLUSTER, SORT_CLUSTER_THREADS, share_B, stream>>>(digits, b, items);
-    MF_KERNEL_LAUNCHED(e);
-    return MF_OK;
+    return mf_launch(sort_cluster<Digits>, dim3(SORT_CLUSTER), dim3(SORT_CLUSTER_THREADS), share_B,
+                     stream, e, digits, b, items);
 }
 
 #endif

@@ -21,11 +21,27 @@ __device__ static void join(float &high, float &sum, float high2, float sum2) {
     high = top;
 }
 
+/* Of the first `lanes` of a warp, a power of two. */
+__device__ static void join_lanes(float &high, float &sum, int lanes) {
+    for (int o = lanes / 2; o > 0; o /= 2) {
+        const float h = __shfl_xor_sync(0xffffffffu, high, o);
+        const float s = __shfl_xor_sync(0xffffffffu, sum, o);
+        join(high, sum, h, s);
+    }
+}
+
 template <typename T, int N> __global__ void ce_stats(mf_kernel_ce_stats a) {
+    mf_await();
     __shared__ float highs[32], sums[32];
     int64_t r = blockIdx.x, cols = live_cols(a.cols, a.begin, a.vocab), whole = cols / N * N;
     const T *row = (const T *)a.logits + r * a.stride;
-    float high = -INFINITY, sum = 0.0f;
+    float high = -INFINITY, sum = 0.0f, hit[1] = {0.0f};
+    if (threadIdx.x == 0) { /* on its way while the row is read */
+        const int64_t t = a.target[r] - a.begin;
+        if (a.target[r] >= 0 && t >= 0 && t < cols) {
+            mf_load(hit, row + t);
+        }
+    }
     int64_t step = (int64_t)blockDim.x * N;
     for (int64_t c0 = threadIdx.x * N; c0 < whole; c0 += step * FLIGHT) {
         mf_raw<T, N> raw[FLIGHT];
@@ -71,32 +87,28 @@ template <typename T, int N> __global__ void ce_stats(mf_kernel_ce_stats a) {
             join(high, sum, x[0], 1.0f);
         }
     }
-    for (int o = 16; o > 0; o /= 2) {
-        float h = __shfl_xor_sync(0xffffffffu, high, o), s = __shfl_xor_sync(0xffffffffu, sum, o);
-        join(high, sum, h, s);
-    }
+    join_lanes(high, sum, 32);
     if (threadIdx.x % 32 == 0) {
         highs[threadIdx.x / 32] = high;
         sums[threadIdx.x / 32] = sum;
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int w = 1; w < (int)blockDim.x / 32; w++) {
-            join(high, sum, highs[w], sums[w]);
+    if (threadIdx.x < 32) {
+        const int warps = (int)blockDim.x / 32;
+        high = (int)threadIdx.x < warps ? highs[threadIdx.x] : -INFINITY;
+        sum = (int)threadIdx.x < warps ? sums[threadIdx.x] : 0.0f;
+        join_lanes(high, sum, warps);
+        if (threadIdx.x == 0) {
+            a.stats[r] = high;
+            a.stats[a.rows + r] = sum;
+            a.stats[2 * a.rows + r] = hit[0];
         }
-        int64_t t = a.target[r] - a.begin;
-        float x[1] = {0.0f};
-        if (a.target[r] >= 0 && t >= 0 && t < cols) {
-            mf_load(x, row + t);
-        }
-        a.stats[r] = high;
-        a.stats[a.rows + r] = sum;
-        a.stats[2 * a.rows + r] = x[0];
     }
 }
 
 /* One block; the loss is summed in double in a fixed order. */
 static __global__ void ce_combine(mf_kernel_ce_combine a) {
+    mf_await();
     __shared__ double sums[32];
     double total = 0.0;
     for (int64_t r = threadIdx.x; r < a.rows; r += blockDim.x) {
@@ -130,6 +142,7 @@ static __global__ void ce_combine(mf_kernel_ce_combine a) {
 }
 
 template <typename T, int N> __global__ void ce_grad(mf_kernel_ce_grad a) {
+    mf_await();
     int64_t r = blockIdx.y, cols = live_cols(a.cols, a.begin, a.vocab);
     T *row = (T *)a.logits + r * a.stride;
     int64_t target = a.target[r], hit = target - a.begin;
@@ -166,9 +179,9 @@ static int row_threads(int64_t vectors) {
 
 template <typename T, int N>
 static mf_status run_stats(const mf_kernel_ce_stats *a, cudaStream_t stream, mf_err *e) {
-    int threads = row_threads(mf_ceil_div(a->cols, N));
-    ce_stats<T, N><<<(unsigned)a->rows, threads, 0, stream>>>(*a);
-    MF_KERNEL_LAUNCHED(e);
+    int threads = row_threads(mf_ceil_div(a->cols, 4 * N));
+    threads = threads < 256 ? threads : 256; /* many blocks, so that some always read */
+    MF_LAUNCH((ce_stats<T, N>), (unsigned)a->rows, threads, 0, stream, e, *a);
     return MF_OK;
 }
 
@@ -184,8 +197,7 @@ static mf_status run_grad(const mf_kernel_ce_grad *a, cudaStream_t stream, mf_er
         part.logits = (T *)a->logits + first * a->stride;
         dim3 grid((unsigned)mf_ceil_div(a->cols, (int64_t)threads * N * FLIGHT),
                   (unsigned)part.rows);
-        ce_grad<T, N><<<grid, threads, 0, stream>>>(part);
-        MF_KERNEL_LAUNCHED(e);
+        MF_LAUNCH((ce_grad<T, N>), grid, threads, 0, stream, e, part);
     }
     return MF_OK;
 }
@@ -204,8 +216,7 @@ extern "C" mf_status mf_kernel_cross_entropy_combine_cuda(const mf_kernel_ce_com
     if (a->rows == 0) {
         return MF_OK;
     }
-    ce_combine<<<1, 1024, 0, (cudaStream_t)stream>>>(*a);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((ce_combine), 1, 1024, 0, (cudaStream_t)stream, e, *a);
     return MF_OK;
 }
 

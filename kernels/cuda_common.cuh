@@ -18,6 +18,7 @@ template <typename T> struct mf_width { static constexpr int value = 16 / (int)s
 template <typename T, int N> struct mf_raw { T v; };
 template <> struct mf_raw<float, 4> { uint4 v; };
 template <> struct mf_raw<mf_bf16, 8> { uint4 v; };
+template <> struct mf_raw<mf_bf16, 4> { uint2 v; }; /* beside floats of 16 bytes */
 
 template <typename T, int N> __device__ inline mf_raw<T, N> mf_fetch(const T *p) {
     return *reinterpret_cast<const mf_raw<T, N> *>(p);
@@ -27,6 +28,12 @@ template <typename T, int N> __device__ inline mf_raw<T, N> mf_fetch(const T *p)
 template <typename T, int N> __device__ inline mf_raw<T, N> mf_fetch_once(const T *p) {
     if constexpr (N == 1) {
         return mf_fetch<T, N>(p);
+    } else if constexpr (N * sizeof(T) == 8) {
+        mf_raw<T, N> r;
+        asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                     : "=r"(r.v.x), "=r"(r.v.y)
+                     : "l"((uint64_t)__cvta_generic_to_global(p)));
+        return r;
     } else {
         mf_raw<T, N> r;
         asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -57,6 +64,13 @@ __device__ inline void mf_widen(float (&out)[8], const mf_raw<mf_bf16, 8> &r) {
     }
 }
 
+__device__ inline void mf_widen(float (&out)[4], const mf_raw<mf_bf16, 4> &r) {
+    out[0] = __uint_as_float(r.v.x << 16);
+    out[1] = __uint_as_float(r.v.x & 0xffff0000u);
+    out[2] = __uint_as_float(r.v.y << 16);
+    out[3] = __uint_as_float(r.v.y & 0xffff0000u);
+}
+
 __device__ inline void mf_store(float *p, const float (&x)[1]) {
     p[0] = x[0];
 }
@@ -69,6 +83,9 @@ __device__ inline void mf_store(float *p, const float (&x)[4]) {
 __device__ inline unsigned mf_pair(float low, float high) {
     __nv_bfloat162 h = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<unsigned *>(&h);
+}
+__device__ inline void mf_store(mf_bf16 *p, const float (&x)[4]) {
+    *reinterpret_cast<uint2 *>(p) = make_uint2(mf_pair(x[0], x[1]), mf_pair(x[2], x[3]));
 }
 __device__ inline void mf_store(mf_bf16 *p, const float (&x)[8]) {
     *reinterpret_cast<uint4 *>(p) = make_uint4(mf_pair(x[0], x[1]), mf_pair(x[2], x[3]),
@@ -165,6 +182,14 @@ __device__ inline int64_t mf_rows(int64_t rows, const int32_t *rows_dev) {
     return rows_dev && *rows_dev < rows ? *rows_dev : rows;
 }
 
+/* First of all in a kernel that mf_launch starts: waits for what came before, then lets what comes
+ * behind take the places that become free, where it waits likewise. Between kernels of some ten
+ * microseconds this saves one or two. */
+__device__ inline void mf_await(void) {
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+}
+
 /* Host side. */
 static inline bool mf_aligned(const void *p) {
     return ((uintptr_t)p & 15u) == 0;
@@ -202,23 +227,35 @@ static inline int mf_row_threads(int64_t vectors, int each) {
     return best;
 }
 
-/* Launches a kernel that may start while its predecessor in the stream ends: it begins with
- * cudaGridDependencySynchronize(), which waits until all that the predecessor wrote is there. */
+/* Launches a kernel that may start while its predecessor in the stream ends: before it reads or
+ * writes what others may still use it calls cudaGridDependencySynchronize(), which waits until all
+ * that the predecessor wrote is there. */
 template <typename... Params, typename... Args>
-static inline mf_status mf_launch_behind(void (*kernel)(Params...), dim3 grid, dim3 block,
-                                         cudaStream_t stream, mf_err *e, Args... args) {
+static inline mf_status mf_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t share_B,
+                                  cudaStream_t stream, mf_err *e, Args... args) {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
+    config.dynamicSmemBytes = share_B;
     config.stream = stream;
     config.attrs = &early;
     config.numAttrs = 1;
     MF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, Params(args)...), e);
     return MF_OK;
 }
+
+/* The same where the function goes on after it; returns on errors. */
+#define MF_LAUNCH(kernel, grid, block, share_B, stream, e, ...)                                    \
+    do {                                                                                           \
+        const mf_status launched_ =                                                                \
+            mf_launch(kernel, dim3(grid), dim3(block), share_B, stream, e, __VA_ARGS__);           \
+        if (launched_ != MF_OK) {                                                                  \
+            return launched_;                                                                      \
+        }                                                                                          \
+    } while (0)
 
 #define MF_KERNEL_LAUNCHED(e) MF_CUDA_TRY(cudaPeekAtLastError(), e)
 

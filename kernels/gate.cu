@@ -5,6 +5,7 @@
 #define THREADS 256
 
 template <typename T, int N> __global__ void gate_forward(mf_kernel_gate a, int lanes) {
+    mf_await();
     int64_t r = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     if (r >= a.rows) {
         return;
@@ -31,6 +32,7 @@ template <typename T, int N> __global__ void gate_forward(mf_kernel_gate a, int 
 }
 
 template <typename T, int N> __global__ void gate_backward(mf_kernel_gate_grad a, int lanes) {
+    mf_await();
     __shared__ float sums[THREADS / 32];
     int64_t r = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     bool live = r < a.rows;
@@ -66,8 +68,7 @@ template <typename T, int N>
 static mf_status run_forward(const mf_kernel_gate *a, cudaStream_t stream, mf_err *e) {
     int lanes = mf_row_threads(mf_ceil_div(a->cols, N), 2);
     unsigned blocks = (unsigned)mf_ceil_div(a->rows, THREADS / lanes);
-    gate_forward<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((gate_forward<T, N>), blocks, THREADS, 0, stream, e, *a, lanes);
     return MF_OK;
 }
 
@@ -75,8 +76,7 @@ template <typename T, int N>
 static mf_status run_backward(const mf_kernel_gate_grad *a, cudaStream_t stream, mf_err *e) {
     int lanes = mf_row_threads(mf_ceil_div(a->cols, N), 2);
     unsigned blocks = (unsigned)mf_ceil_div(a->rows, THREADS / lanes);
-    gate_backward<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((gate_backward<T, N>), blocks, THREADS, 0, stream, e, *a, lanes);
     return MF_OK;
 }
 

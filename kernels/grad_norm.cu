@@ -24,6 +24,7 @@ __device__ static double block_sum(double x) {
 }
 
 static __global__ void chunk_squares(mf_kernel_grad_norm a) {
+    mf_await();
     mf_kernel_chunk chunk = a.chunk[blockIdx.x];
     const float *grad = a.tensor[chunk.tensor].grad + chunk.begin;
     int whole = ((uintptr_t)grad & 15) == 0 ? chunk.count / 4 * 4 : 0;
@@ -48,6 +49,7 @@ static __global__ void chunk_squares(mf_kernel_grad_norm a) {
 }
 
 static __global__ void chunk_total(mf_kernel_grad_norm a) {
+    mf_await();
     double sum = 0.0;
     for (int64_t i = threadIdx.x; i < a.chunks; i += blockDim.x) {
         sum += ((const double *)a.workspace)[i];
@@ -70,10 +72,8 @@ extern "C" mf_status mf_kernel_grad_norm_add_cuda(const mf_kernel_grad_norm *a, 
     if (a->chunks == 0) {
         return MF_OK;
     }
-    chunk_squares<<<(unsigned)a->chunks, THREADS, 0, (cudaStream_t)stream>>>(*a);
-    MF_KERNEL_LAUNCHED(e);
-    chunk_total<<<1, 1024, 0, (cudaStream_t)stream>>>(*a);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((chunk_squares), (unsigned)a->chunks, THREADS, 0, (cudaStream_t)stream, e, *a);
+    MF_LAUNCH((chunk_total), 1, 1024, 0, (cudaStream_t)stream, e, *a);
     return MF_OK;
 }
 

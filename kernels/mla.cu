@@ -8,6 +8,7 @@
 
 /* Vector index v runs over (nope + rope) and then v_dim, in units of N. */
 template <typename T, int N> __global__ void mla_pack(mf_kernel_mla a, int head_blocks) {
+    mf_await();
     int64_t qk = a.nope + a.rope, wide = a.nope + a.v_dim;
     int64_t span = (qk + (a.v ? a.v_dim : 0)) / N;
     int64_t t = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -37,6 +38,7 @@ template <typename T, int N> __global__ void mla_pack(mf_kernel_mla a, int head_
 }
 
 template <typename T, int N> __global__ void mla_split(mf_kernel_mla_grad a, int head_blocks) {
+    mf_await();
     int64_t qk = a.nope + a.rope, wide = a.nope + a.v_dim, span = wide / N;
     int64_t t = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     int64_t c = t % span * N, h0 = t / span % head_blocks * HEADS, r = t / span / head_blocks;
@@ -63,6 +65,7 @@ template <typename T, int N> __global__ void mla_split(mf_kernel_mla_grad a, int
 
 /* dk_rope: a warp's worth of threads strides over the heads of one vector of one row; 8 strands. */
 template <typename T, int N> __global__ void mla_rope_sum(mf_kernel_mla_grad a) {
+    mf_await();
     extern __shared__ float share[]; /* [8][rope] */
     int64_t qk = a.nope + a.rope, r = blockIdx.x, c = (int64_t)threadIdx.x * N;
     float sum[N];
@@ -100,8 +103,7 @@ static mf_status run_pack(const mf_kernel_mla *a, cudaStream_t stream, mf_err *e
     int head_blocks = (int)mf_ceil_div(a->heads, HEADS);
     int64_t span = (a->nope + a->rope + (a->v ? a->v_dim : 0)) / N;
     unsigned blocks = (unsigned)mf_ceil_div(a->rows * head_blocks * span, THREADS);
-    mla_pack<T, N><<<blocks, THREADS, 0, stream>>>(*a, head_blocks);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((mla_pack<T, N>), blocks, THREADS, 0, stream, e, *a, head_blocks);
     return MF_OK;
 }
 
@@ -114,12 +116,11 @@ static mf_status run_split(const mf_kernel_mla_grad *a, cudaStream_t stream, mf_
         return mf_err_set(e, MF_INPUT, "mla: %lld rotated columns are too many",
                           (long long)a->rope);
     }
-    mla_split<T, N><<<blocks, THREADS, 0, stream>>>(*a, head_blocks);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((mla_split<T, N>), blocks, THREADS, 0, stream, e, *a, head_blocks);
     if (width > 0) {
         size_t share_B = (size_t)(8 * a->rope) * sizeof(float);
-        mla_rope_sum<T, N><<<(unsigned)a->rows, dim3((unsigned)width, 8), share_B, stream>>>(*a);
-        MF_KERNEL_LAUNCHED(e);
+        MF_LAUNCH((mla_rope_sum<T, N>), (unsigned)a->rows, dim3((unsigned)width, 8), share_B,
+                  stream, e, *a);
     }
     return MF_OK;
 }

@@ -4,15 +4,15 @@
  */
 #include "kernels/cuda_common.cuh"
 #include "kernels/norm_split.h"
+#include "kernels/row_sums.cuh"
 
 #define THREADS 256
-#define FLIGHT 4 /* rows that a thread of backward has under way */
-#define SUM_COLS 32
-#define SUM_STRANDS 16
+#define FLIGHT 4 /* vectors that a thread has under way: of a row, in backward of so many rows */
 
 /* sum[r] = share * sum of x^2, or of dy weight x. */
 template <typename T, int N, bool DOT>
 __global__ void norm_split_sum(mf_kernel_norm_split a, int lanes) {
+    mf_await();
     __shared__ float sums[THREADS / 32];
     int64_t r = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     float sum = 0.0f;
@@ -51,30 +51,45 @@ __global__ void norm_split_sum(mf_kernel_norm_split a, int lanes) {
 }
 
 template <typename T, int N> __global__ void norm_split_forward(mf_kernel_norm_split a, int lanes) {
+    mf_await();
     int64_t r = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     if (r >= a.rows) {
         return;
     }
-    float rstd = 1.0f / sqrtf(a.sum[r] / (float)a.total + a.eps);
-#pragma unroll 2
-    for (int64_t c = (threadIdx.x % lanes) * N; c < a.cols; c += (int64_t)lanes * N) {
-        float x[N], w[N];
-        mf_load(x, (const T *)a.x + r * a.x_stride + c);
-        mf_load(w, (const T *)a.weight + c);
+    const float sum = a.sum[r];
+    const int64_t step = (int64_t)lanes * N;
+    for (int64_t c0 = (threadIdx.x % lanes) * N; c0 < a.cols; c0 += FLIGHT * step) {
+        mf_raw<T, N> raw[FLIGHT];
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            x[i] = x[i] * rstd * w[i];
+        for (int f = 0; f < FLIGHT; f++) { /* whatever the sum will say */
+            if (c0 + f * step < a.cols) {
+                raw[f] = mf_fetch_once<T, N>((const T *)a.x + r * a.x_stride + c0 + f * step);
+            }
         }
-        mf_store((T *)a.y + r * a.y_stride + c, x);
+        const float rstd = 1.0f / sqrtf(sum / (float)a.total + a.eps);
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++) {
+            if (c0 + f * step < a.cols) {
+                float x[N], w[N];
+                mf_widen(x, raw[f]);
+                mf_load(w, (const T *)a.weight + c0 + f * step);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    x[i] = x[i] * rstd * w[i];
+                }
+                mf_store((T *)a.y + r * a.y_stride + c0 + f * step, x);
+            }
+        }
     }
     if (a.rstd && threadIdx.x % lanes == 0) {
-        a.rstd[r] = rstd;
+        a.rstd[r] = 1.0f / sqrtf(sum / (float)a.total + a.eps);
     }
 }
 
 /* Team t of all teams takes rows t, t + teams, ...; blockIdx.y: the team's stretch of columns. */
 template <typename T, int N>
 __global__ void norm_split_backward(mf_kernel_norm_split a, int lanes, float *partial) {
+    mf_await();
     int64_t c = ((int64_t)blockIdx.y * lanes + threadIdx.x % lanes) * N;
     int64_t team = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     int64_t teams = (int64_t)gridDim.x * (THREADS / lanes);
@@ -122,24 +137,6 @@ __global__ void norm_split_backward(mf_kernel_norm_split a, int lanes, float *pa
     }
 }
 
-static __global__ void norm_split_weights(const float *partial, int rows, int64_t cols,
-                                          float *dweight) {
-    __shared__ float share[SUM_STRANDS][SUM_COLS];
-    int64_t c = (int64_t)blockIdx.x * SUM_COLS + threadIdx.x;
-    float sum = 0.0f;
-    for (int r = (int)threadIdx.y; c < cols && r < rows; r += SUM_STRANDS) {
-        sum += partial[r * cols + c];
-    }
-    share[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y == 0 && c < cols) {
-        for (int s = 1; s < SUM_STRANDS; s++) {
-            sum += share[s][threadIdx.x];
-        }
-        dweight[c] += sum;
-    }
-}
-
 static int lanes_of(const mf_kernel_norm_split *a, int width) {
     return mf_row_threads(mf_ceil_div(a->cols, width), 2);
 }
@@ -148,8 +145,7 @@ template <typename T, int N>
 static mf_status run_square(const mf_kernel_norm_split *a, cudaStream_t stream, mf_err *e) {
     int lanes = lanes_of(a, N);
     unsigned blocks = (unsigned)mf_ceil_div(a->rows, THREADS / lanes);
-    norm_split_sum<T, N, false><<<blocks, THREADS, 0, stream>>>(*a, lanes);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((norm_split_sum<T, N, false>), blocks, THREADS, 0, stream, e, *a, lanes);
     return MF_OK;
 }
 
@@ -157,17 +153,15 @@ template <typename T, int N>
 static mf_status run_dot(const mf_kernel_norm_split *a, cudaStream_t stream, mf_err *e) {
     int lanes = lanes_of(a, N);
     unsigned blocks = (unsigned)mf_ceil_div(a->rows, THREADS / lanes);
-    norm_split_sum<T, N, true><<<blocks, THREADS, 0, stream>>>(*a, lanes);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((norm_split_sum<T, N, true>), blocks, THREADS, 0, stream, e, *a, lanes);
     return MF_OK;
 }
 
 template <typename T, int N>
 static mf_status run_forward(const mf_kernel_norm_split *a, cudaStream_t stream, mf_err *e) {
-    int lanes = lanes_of(a, N);
+    int lanes = mf_row_threads(mf_ceil_div(a->cols, N), FLIGHT);
     unsigned blocks = (unsigned)mf_ceil_div(a->rows, THREADS / lanes);
-    norm_split_forward<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((norm_split_forward<T, N>), blocks, THREADS, 0, stream, e, *a, lanes);
     return MF_OK;
 }
 
@@ -177,15 +171,19 @@ static mf_status run_backward(const mf_kernel_norm_split *a, cudaStream_t stream
     int lanes = vectors >= THREADS ? THREADS : mf_pow2_up(vectors < 32 ? 32 : vectors);
     int per_block = THREADS / lanes;
     int64_t across = mf_ceil_div(vectors, lanes), rows = mf_ceil_div(a->rows, per_block);
-    int64_t most = mf_ceil_div(MF_NORM_SPLIT_TEAMS / per_block, across);
+    int device, sms, resident;
+    MF_CUDA_TRY(cudaGetDevice(&device), e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), e);
+    MF_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, norm_split_backward<T, N>,
+                                                              THREADS, 0),
+                e);
+    int64_t most = (int64_t)sms * (resident < 1 ? 1 : resident) / across; /* one wave */
+    most = most < MF_NORM_SPLIT_TEAMS / per_block ? most : MF_NORM_SPLIT_TEAMS / per_block;
+    most = most < 1 ? 1 : most;
     dim3 grid((unsigned)(rows < most ? rows : most), (unsigned)across);
     float *partial = (float *)a->workspace;
-    norm_split_backward<T, N><<<grid, THREADS, 0, stream>>>(*a, lanes, partial);
-    MF_KERNEL_LAUNCHED(e);
-    norm_split_weights<<<(unsigned)mf_ceil_div(a->cols, SUM_COLS), dim3(SUM_COLS, SUM_STRANDS), 0,
-                         stream>>>(partial, (int)grid.x * per_block, a->cols, a->dweight);
-    MF_KERNEL_LAUNCHED(e);
-    return MF_OK;
+    MF_LAUNCH((norm_split_backward<T, N>), grid, THREADS, 0, stream, e, *a, lanes, partial);
+    return mf_add_partial_rows(partial, 1, (int)grid.x * per_block, a->cols, a->dweight, stream, e);
 }
 
 static bool nothing(const mf_kernel_norm_split *a) {

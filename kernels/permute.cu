@@ -5,7 +5,6 @@
 #include "kernels/permute.h"
 
 #define THREADS 256
-#define TERMS 8 /* terms of a sum that are fetched before the first is used */
 
 struct slot_key {
     const int32_t *index;
@@ -26,21 +25,6 @@ struct slot_put {
     }
 };
 
-struct slot_digits { /* one digit: the expert */
-    static constexpr int count = 1;
-    slot_key slot;
-    slot_put place;
-    __device__ sort_item load(int, int64_t i) const {
-        return {slot(i), 0};
-    }
-    __device__ int bin(int, const sort_item &item) const {
-        return item.key;
-    }
-    __device__ void put(int, int64_t i, const sort_item &, int row) const {
-        place(i, row);
-    }
-};
-
 extern "C" mf_status mf_kernel_permute_map_build_cuda(const mf_kernel_permute_map *a, void *stream,
                                                       mf_err *e) {
     cudaStream_t s = (cudaStream_t)stream;
@@ -58,7 +42,7 @@ extern "C" mf_status mf_kernel_permute_map_build_cuda(const mf_kernel_permute_ma
         MF_CUDA_TRY(cudaMemsetAsync(a->slot_of_row, 0xff, (size_t)a->rows_max * 4, s), e);
     }
     if (slots <= SORT_CLUSTER_ITEMS) {
-        const slot_digits digits = {key, put};
+        const sort_one_digit<slot_key, slot_put> digits = {key, put};
         const sort_bins want = {bins,       (int)a->align, (int)a->least, a->counts,
                                 a->offsets, a->rows_max,   a->overflow};
         return sort_in_cluster(digits, want, slots, s, e);
@@ -79,6 +63,7 @@ extern "C" mf_status mf_kernel_permute_map_build_cuda(const mf_kernel_permute_ma
 
 /* Row by row: `lanes` threads a row. */
 template <typename T, int N> __global__ void permute_rows(mf_kernel_permute a, int lanes) {
+    mf_await();
     int64_t r = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     if (r >= mf_rows(a.rows, a.rows_dev)) {
         return;
@@ -120,6 +105,7 @@ __device__ static void clear_padding(const mf_kernel_permute &a, int64_t first, 
 
 template <typename T, int N>
 __global__ void __launch_bounds__(512) permute_held(mf_kernel_permute a, int64_t clear_blocks) {
+    mf_await();
     const int64_t rows = mf_rows(a.rows, a.rows_dev);
     if (blockIdx.x < clear_blocks) {
         clear_padding<T, N>(a, (int64_t)blockIdx.x * blockDim.x, rows);
@@ -163,6 +149,7 @@ __global__ void __launch_bounds__(512) permute_held(mf_kernel_permute a, int64_t
  * Blocks past the tokens clear padding rows. */
 template <typename T, int N>
 __global__ void permute_tokens(mf_kernel_permute a, int lanes, int64_t token_blocks) {
+    mf_await();
     int64_t step = (int64_t)lanes * N, c0 = (threadIdx.x % lanes) * N;
     int64_t rows = mf_rows(a.rows, a.rows_dev);
     if (blockIdx.x >= token_blocks) {
@@ -193,51 +180,72 @@ __global__ void permute_tokens(mf_kernel_permute a, int lanes, int64_t token_blo
     }
 }
 
-template <typename T, int N> __global__ void unpermute(mf_kernel_unpermute a, int lanes) {
+/* A thread sums up ACROSS vectors of a token, TERMS of each in flight. */
+template <typename T, int N, int TERMS, int ACROSS>
+__global__ void unpermute(mf_kernel_unpermute a, int lanes) {
+    mf_await();
     int64_t t = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     if (t >= a.tokens) {
         return;
     }
     const int32_t *row = a.row_of_slot + t * a.top_k;
     const float *weight = a.weight ? a.weight + t * a.top_k : nullptr;
-    for (int64_t c = (threadIdx.x % lanes) * N; c < a.cols; c += (int64_t)lanes * N) {
-        float sum[N];
-        if (a.add) {
-            mf_load(sum, (const T *)a.add + t * a.cols + c);
-        } else {
+    const int64_t step = (int64_t)lanes * N;
+    for (int64_t c0 = (threadIdx.x % lanes) * N; c0 < a.cols; c0 += ACROSS * step) {
+        float sum[ACROSS][N];
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                sum[i] = 0.0f;
+        for (int k = 0; k < ACROSS; k++) {
+            if (a.add && c0 + k * step < a.cols) {
+                mf_load(sum[k], (const T *)a.add + t * a.cols + c0 + k * step);
+            } else {
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    sum[k][i] = 0.0f;
+                }
             }
         }
         for (int64_t j0 = 0; j0 < a.top_k; j0 += TERMS) {
-            mf_raw<T, N> raw[TERMS];
+            mf_raw<T, N> raw[TERMS][ACROSS];
             int64_t r[TERMS];
 #pragma unroll
             for (int j = 0; j < TERMS; j++) {
                 r[j] = j0 + j < a.top_k ? row[j0 + j] : -1;
-                if (r[j] >= 0) {
-                    raw[j] = mf_fetch<T, N>((const T *)a.in + r[j] * a.cols + c);
+#pragma unroll
+                for (int k = 0; k < ACROSS; k++) {
+                    if (r[j] >= 0 && c0 + k * step < a.cols) {
+                        raw[j][k] = mf_fetch<T, N>((const T *)a.in + r[j] * a.cols + c0 + k * step);
+                    }
                 }
             }
 #pragma unroll
             for (int j = 0; j < TERMS; j++) {
-                if (r[j] >= 0) {
-                    float v[N], w = weight ? weight[j0 + j] : 1.0f;
-                    mf_widen(v, raw[j]);
+                if (r[j] < 0) {
+                    continue;
+                }
+                const float w = weight ? weight[j0 + j] : 1.0f;
+#pragma unroll
+                for (int k = 0; k < ACROSS; k++) {
+                    float v[N];
+                    mf_widen(v, raw[j][k]);
 #pragma unroll
                     for (int i = 0; i < N; i++) {
-                        sum[i] += w * v[i];
+                        sum[k][i] += w * v[i];
                     }
                 }
             }
         }
-        mf_store((T *)a.y + t * a.cols + c, sum);
+#pragma unroll
+        for (int k = 0; k < ACROSS; k++) {
+            if (c0 + k * step < a.cols) {
+                mf_store((T *)a.y + t * a.cols + c0 + k * step, sum[k]);
+            }
+        }
     }
 }
 
 /* A warp a slot. */
 template <typename T, int N> __global__ void weight_grad(mf_kernel_unpermute_dweight a) {
+    mf_await();
     int64_t slot = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (slot >= a.tokens * a.top_k) {
         return;
@@ -316,14 +324,14 @@ static mf_status run_permute(const mf_kernel_permute *a, cudaStream_t stream, mf
     if (N > 1 && a->row_of_slot && a->top_k > 1 && a->top_k <= 32 && held <= 512) {
         int64_t clear_blocks = mf_ceil_div(a->rows, held);
         unsigned blocks = (unsigned)(clear_blocks + a->tokens);
-        permute_held<T, N><<<blocks, (unsigned)held, 0, stream>>>(*a, clear_blocks);
+        MF_LAUNCH((permute_held<T, N>), blocks, (unsigned)held, 0, stream, e, *a, clear_blocks);
     } else if (a->row_of_slot && a->top_k > 1) {
         int64_t token_blocks = mf_ceil_div(a->tokens, THREADS / lanes);
         unsigned blocks = (unsigned)(token_blocks + mf_ceil_div(a->rows, THREADS));
-        permute_tokens<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes, token_blocks);
+        MF_LAUNCH((permute_tokens<T, N>), blocks, THREADS, 0, stream, e, *a, lanes, token_blocks);
     } else {
         unsigned blocks = (unsigned)mf_ceil_div(a->rows, THREADS / lanes);
-        permute_rows<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+        MF_LAUNCH((permute_rows<T, N>), blocks, THREADS, 0, stream, e, *a, lanes);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
@@ -331,9 +339,16 @@ static mf_status run_permute(const mf_kernel_permute *a, cudaStream_t stream, mf
 
 template <typename T, int N>
 static mf_status run_unpermute(const mf_kernel_unpermute *a, cudaStream_t stream, mf_err *e) {
-    int lanes = mf_row_threads(mf_ceil_div(a->cols, N), 1);
-    unsigned blocks = (unsigned)mf_ceil_div(a->tokens, THREADS / lanes);
-    unpermute<T, N><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+    const int across = a->top_k <= 4 ? 2 : 1; /* vectors: four to eight loads in flight */
+    const int lanes = mf_row_threads(mf_ceil_div(a->cols, N), across);
+    const unsigned blocks = (unsigned)mf_ceil_div(a->tokens, THREADS / lanes);
+    if (a->top_k <= 2) {
+        MF_LAUNCH((unpermute<T, N, 2, 2>), blocks, THREADS, 0, stream, e, *a, lanes);
+    } else if (across == 2) {
+        MF_LAUNCH((unpermute<T, N, 4, 2>), blocks, THREADS, 0, stream, e, *a, lanes);
+    } else {
+        MF_LAUNCH((unpermute<T, N, 8, 1>), blocks, THREADS, 0, stream, e, *a, lanes);
+    }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
 }
@@ -342,8 +357,7 @@ template <typename T, int N>
 static mf_status run_weight_grad(const mf_kernel_unpermute_dweight *a, cudaStream_t stream,
                                  mf_err *e) {
     unsigned blocks = (unsigned)mf_ceil_div(a->tokens * a->top_k, THREADS / 32);
-    weight_grad<T, N><<<blocks, THREADS, 0, stream>>>(*a);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((weight_grad<T, N>), blocks, THREADS, 0, stream, e, *a);
     return MF_OK;
 }
 

@@ -141,6 +141,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
                                            : TRANSPOSE    ? 3
                                                           : 4)
     quantise_tile(mf_kernel_quantise a, bool fast) {
+    mf_await();
     __shared__ __align__(16) float part[TILE / PART][TILE];
     __shared__ float column_scale[TILE];
     __shared__ __align__(16) uint8_t turned[TRANSPOSE ? TILE * TILE : 16];
@@ -284,6 +285,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
 
 /* Highest magnitude of a stretch for each block; then one block for all. */
 template <typename T, int N> __global__ void amax_blocks(const T *x, int64_t count, float *out) {
+    mf_await();
     __shared__ float highs[32];
     float high = 0.0f;
     int64_t step = (int64_t)gridDim.x * blockDim.x * N;
@@ -310,6 +312,7 @@ template <typename T, int N> __global__ void amax_blocks(const T *x, int64_t cou
 }
 
 static __global__ void amax_scale(const float *highs, int count, bool pow2, float *scale) {
+    mf_await();
     float high = 0.0f;
     for (int i = (int)threadIdx.x; i < count; i += 32) {
         high = fmaxf(high, highs[i]);
@@ -325,10 +328,9 @@ static mf_status run_amax(const mf_kernel_quantise *a, cudaStream_t stream, mf_e
     int64_t count = a->rows * a->cols, blocks = mf_ceil_div(count, 256 * 4 * N);
     blocks = blocks < AMAX_BLOCKS ? blocks : AMAX_BLOCKS;
     float *highs = (float *)a->workspace;
-    amax_blocks<T, N><<<(unsigned)blocks, 256, 0, stream>>>((const T *)a->x, count, highs);
-    MF_KERNEL_LAUNCHED(e);
-    amax_scale<<<1, 32, 0, stream>>>(highs, (int)blocks, a->pow2, a->scale);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((amax_blocks<T, N>), (unsigned)blocks, 256, 0, stream, e, (const T *)a->x, count,
+              highs);
+    MF_LAUNCH((amax_scale), 1, 32, 0, stream, e, highs, (int)blocks, a->pow2, a->scale);
     return MF_OK;
 }
 
@@ -342,9 +344,9 @@ static mf_status run_tiles(const mf_kernel_quantise *a, cudaStream_t stream, mf_
     }
     dim3 grid((unsigned)mf_ceil_div(a->cols, TILE), (unsigned)row_tiles);
     if (a->qt) {
-        quantise_tile<T, BLOCK, true><<<grid, THREADS, 0, stream>>>(*a, fast);
+        MF_LAUNCH((quantise_tile<T, BLOCK, true>), grid, THREADS, 0, stream, e, *a, fast);
     } else {
-        quantise_tile<T, BLOCK, false><<<grid, THREADS, 0, stream>>>(*a, fast);
+        MF_LAUNCH((quantise_tile<T, BLOCK, false>), grid, THREADS, 0, stream, e, *a, fast);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;

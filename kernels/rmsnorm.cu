@@ -10,6 +10,7 @@
 #include "kernels/rmsnorm.h"
 #include "kernels/rmsnorm_narrow.cuh"
 #include "kernels/rmsnorm_rows.cuh"
+#include "kernels/row_sums.cuh"
 
 /* How the forward kernel is cut: plain numbers, printable. */
 typedef struct unit_plan {
@@ -27,6 +28,7 @@ static bool choose_units(int64_t cols, int width, unit_plan *p) {
 
 template <typename T, int N, int K, bool ADD>
 __global__ void norm_forward(mf_kernel_rmsnorm a, int lanes) {
+    mf_await();
     __shared__ float scratch[64];
     int lane = (int)threadIdx.x % lanes, cols = (int)a.cols;
     int64_t unit = (int64_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
@@ -173,45 +175,6 @@ template <typename T> __global__ void norm_weight_any(mf_kernel_rmsnorm_grad a, 
     partial[blockIdx.x * a.cols + c] = sum;
 }
 
-/* Blocks that add partial rows are small enough to find room beside their predecessor's and wait
- * there: rows are dealt to strands, of which each has SUM_FLIGHT on their way at once. */
-#define SUM_COLS 8
-#define SUM_STRANDS 16
-#define SUM_FLIGHT 12
-
-/* dweight[c] += sum of the blocks' partial rows. */
-static __global__ void norm_weight_sum(const float *partial, int blocks, int64_t cols,
-                                       float *dweight) {
-    __shared__ float share[SUM_STRANDS][SUM_COLS + 1];
-    const int64_t first = (int64_t)blockIdx.x * SUM_COLS, c = first + threadIdx.x;
-    const int flat = (int)(threadIdx.y * SUM_COLS + threadIdx.x), strand = flat % SUM_STRANDS;
-    const int64_t mine = first + flat / SUM_STRANDS; /* column that this thread helps to finish */
-    const float old = mine < cols ? dweight[mine] : 0.0f; /* the predecessor does not write it */
-    float sum = 0.0f;
-    cudaGridDependencySynchronize();
-    for (int b = (int)threadIdx.y; b < blocks; b += SUM_STRANDS * SUM_FLIGHT) {
-        float v[SUM_FLIGHT];
-#pragma unroll
-        for (int i = 0; i < SUM_FLIGHT; i++) {
-            const int row = b + i * SUM_STRANDS;
-            v[i] = c < cols && row < blocks ? partial[row * cols + c] : 0.0f;
-        }
-#pragma unroll
-        for (int i = 0; i < SUM_FLIGHT; i++) {
-            sum += v[i];
-        }
-    }
-    share[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    sum = share[strand][flat / SUM_STRANDS];
-    for (int o = SUM_STRANDS / 2; o > 0; o /= 2) {
-        sum += __shfl_xor_sync(0xffffffffu, sum, o);
-    }
-    if (strand == 0 && mine < cols) {
-        dweight[mine] = old + sum;
-    }
-}
-
 /* Partial rows that the workspace holds. */
 static int64_t partial_rows(int64_t cols) {
     return (int64_t)(mf_kernel_rmsnorm_workspace_B(cols) / sizeof(float)) / cols;
@@ -219,9 +182,8 @@ static int64_t partial_rows(int64_t cols) {
 
 static mf_status sum_weights(const mf_kernel_rmsnorm_grad *a, int blocks, cudaStream_t stream,
                              mf_err *e) {
-    return mf_launch_behind(norm_weight_sum, dim3((unsigned)mf_ceil_div(a->cols, SUM_COLS)),
-                            dim3(SUM_COLS, SUM_STRANDS), stream, e, (const float *)a->workspace,
-                            blocks, a->cols, a->dweight);
+    return mf_add_partial_rows((const float *)a->workspace, 1, blocks, a->cols, a->dweight, stream,
+                               e);
 }
 
 /* Blocks that fill the device with this kernel, at most one a stage. */
@@ -242,13 +204,15 @@ static mf_status resident_blocks(const void *kernel, const norm_plan *p, size_t 
 }
 
 template <typename T, int N, int K>
-static void launch_forward(const mf_kernel_rmsnorm *a, const unit_plan *p, cudaStream_t stream) {
+static mf_status launch_forward(const mf_kernel_rmsnorm *a, const unit_plan *p, cudaStream_t stream,
+                                mf_err *e) {
     unsigned blocks = (unsigned)mf_ceil_div(a->rows * a->groups, p->threads / p->lanes);
     if (a->add) {
-        norm_forward<T, N, K, true><<<blocks, p->threads, 0, stream>>>(*a, p->lanes);
+        MF_LAUNCH((norm_forward<T, N, K, true>), blocks, p->threads, 0, stream, e, *a, p->lanes);
     } else {
-        norm_forward<T, N, K, false><<<blocks, p->threads, 0, stream>>>(*a, p->lanes);
+        MF_LAUNCH((norm_forward<T, N, K, false>), blocks, p->threads, 0, stream, e, *a, p->lanes);
     }
+    return MF_OK;
 }
 
 template <typename T, int N, bool ADD>
@@ -264,8 +228,8 @@ static mf_status launch_backward(const mf_kernel_rmsnorm_grad *a, const norm_pla
         return status;
     }
     float *partial = a->dweight ? (float *)a->workspace : nullptr;
-    norm_backward<T, N, ADD><<<(unsigned)blocks, p->threads, share_B, stream>>>(*a, *p, partial);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((norm_backward<T, N, ADD>), (unsigned)blocks, p->threads, share_B, stream, e, *a, *p,
+              partial);
     return partial ? sum_weights(a, blocks, stream, e) : MF_OK;
 }
 
@@ -283,8 +247,8 @@ static mf_status launch_narrow(const mf_kernel_rmsnorm_grad *a, cudaStream_t str
     most = most < partial_rows(a->cols) ? most : partial_rows(a->cols);
     int blocks = (int)(work < most ? work : most);
     float *partial = a->dweight ? (float *)a->workspace : nullptr;
-    mf_status status = mf_launch_behind(norm_backward_narrow<T, N, ADD>, dim3((unsigned)blocks),
-                                        dim3(NARROW_THREADS), stream, e, *a, lanes, partial);
+    mf_status status = mf_launch(norm_backward_narrow<T, N, ADD>, dim3((unsigned)blocks),
+                                 dim3(NARROW_THREADS), 0, stream, e, *a, lanes, partial);
     return status == MF_OK && partial ? sum_weights(a, blocks, stream, e) : status;
 }
 
@@ -294,9 +258,10 @@ static mf_status run_forward(const mf_kernel_rmsnorm *a, cudaStream_t stream, mf
     bool fast = N > 1 && choose_units(a->cols, N, &p);
     if constexpr (N > 1) {
         if (fast && p.each == 2) {
-            launch_forward<T, N, 2>(a, &p, stream);
-        } else if (fast) {
-            launch_forward<T, N, 4>(a, &p, stream);
+            return launch_forward<T, N, 2>(a, &p, stream, e);
+        }
+        if (fast) {
+            return launch_forward<T, N, 4>(a, &p, stream, e);
         }
     }
     if (!fast) {

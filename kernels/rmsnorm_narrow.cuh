@@ -41,13 +41,12 @@ __device__ static void put_narrow_partial(const float (&dw)[N], int lanes, int c
 template <typename T, int N, bool ADD>
 __global__ void __launch_bounds__(NARROW_THREADS, NARROW_BLOCKS)
     norm_backward_narrow(mf_kernel_rmsnorm_grad a, int lanes, float *partial) {
+    mf_await();
     const int cols = (int)a.cols, c = (int)threadIdx.x % lanes * N;
     const int teams = (int)gridDim.x * (NARROW_THREADS / lanes);
     const int team = (int)blockIdx.x * (NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
     const unsigned units = (unsigned)(a.rows * a.groups), groups = (unsigned)a.groups;
     const bool has = c < cols;
-    cudaGridDependencySynchronize();
-    cudaTriggerProgrammaticLaunchCompletion(); /* the sum's blocks wait beside this kernel's */
     float w[N] = {}, dw[N] = {};
     if (has) {
         mf_load(w, (const T *)a.weight + c);

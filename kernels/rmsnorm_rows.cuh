@@ -140,6 +140,7 @@ __device__ static void put_partial(const float (&dw)[EACH][N], int lanes, int64_
 template <typename T, int N, bool ADD>
 __global__ void __launch_bounds__(512)
     norm_backward(mf_kernel_rmsnorm_grad a, norm_plan p, float *partial) {
+    mf_await();
     extern __shared__ __align__(128) char share[];
     __shared__ float scratch[64];
     __shared__ uint64_t bar[STAGES_MAX];
@@ -154,7 +155,6 @@ __global__ void __launch_bounds__(512)
     ring.rows = a.rows, ring.row_B = (uint32_t)(groups * a.cols * sizeof(T));
     ring.plan = p, ring.share = share, ring.bar = bar;
     ring.start();
-    cudaTriggerProgrammaticLaunchCompletion(); /* the sum's blocks wait for the first free place */
     mf_raw<T, N> weight[EACH];
     float dw[EACH][N];
 #pragma unroll

@@ -46,6 +46,7 @@ __device__ inline void row_angles(const mf_kernel_rope &a, int position, int i, 
 /* Half-split: N pairs (i, i + half) from two vectors. */
 template <typename T, int N>
 __global__ void rope_halves(mf_kernel_rope a, int per_row, int head_blocks) {
+    mf_await();
     const unsigned t = blockIdx.x * blockDim.x + threadIdx.x, blocks = (unsigned)head_blocks;
     const int unit = (int)(t % (unsigned)per_row);
     const int64_t row = t / (unsigned)per_row / blocks, half = a.rot_dim / 2;
@@ -86,6 +87,7 @@ __global__ void rope_halves(mf_kernel_rope a, int per_row, int head_blocks) {
 /* Interleaved: N / 2 pairs inside one vector. */
 template <typename T, int N>
 __global__ void rope_pairs(mf_kernel_rope a, int per_row, int head_blocks) {
+    mf_await();
     const unsigned t = blockIdx.x * blockDim.x + threadIdx.x, blocks = (unsigned)head_blocks;
     const int unit = (int)(t % (unsigned)per_row);
     const int64_t row = t / (unsigned)per_row / blocks;
@@ -122,6 +124,7 @@ __global__ void rope_pairs(mf_kernel_rope a, int per_row, int head_blocks) {
 
 /* One pair a thread: any alignment, both kinds. */
 template <typename T> __global__ void rope_any(mf_kernel_rope a) {
+    mf_await();
     int64_t half = a.rot_dim / 2, t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     int64_t i = t % half, h = t / half % a.heads, row = t / half / a.heads;
     if (row >= a.rows) {
@@ -144,15 +147,15 @@ template <typename T, int N>
 static mf_status run(const mf_kernel_rope *a, cudaStream_t stream, mf_err *e) {
     if constexpr (N == 1) {
         int64_t threads = a->rows * a->heads * (a->rot_dim / 2);
-        rope_any<T><<<(unsigned)mf_ceil_div(threads, 256), 256, 0, stream>>>(*a);
+        MF_LAUNCH((rope_any<T>), (unsigned)mf_ceil_div(threads, 256), 256, 0, stream, e, *a);
     } else {
         int per_row = (int)(a->rot_dim / (a->interleaved ? 1 : 2) / N);
         int head_blocks = (int)mf_ceil_div(a->heads, HEADS);
         unsigned blocks = (unsigned)mf_ceil_div(a->rows * per_row * head_blocks, 128);
         if (a->interleaved) {
-            rope_pairs<T, N><<<blocks, 128, 0, stream>>>(*a, per_row, head_blocks);
+            MF_LAUNCH((rope_pairs<T, N>), blocks, 128, 0, stream, e, *a, per_row, head_blocks);
         } else {
-            rope_halves<T, N><<<blocks, 128, 0, stream>>>(*a, per_row, head_blocks);
+            MF_LAUNCH((rope_halves<T, N>), blocks, 128, 0, stream, e, *a, per_row, head_blocks);
         }
     }
     MF_KERNEL_LAUNCHED(e);

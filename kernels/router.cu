@@ -88,6 +88,7 @@ __device__ static void limit_groups(const mf_kernel_router &a, float (&choice)[V
 }
 
 template <int V> __global__ void router_forward(mf_kernel_router a) {
+    mf_await();
     __shared__ float rows[WARPS][32 * V];
     __shared__ unsigned char stays[WARPS][MF_ROUTE_MAX_GROUPS];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n = (int)a.experts;
@@ -157,6 +158,7 @@ template <int V> __global__ void router_forward(mf_kernel_router a) {
 
 /* partial[chunk, scope, 2, experts]: counts and probability sums of the chunk's rows. */
 template <int V> __global__ void router_stats(mf_kernel_router_stats a, float *partial) {
+    mf_await();
     __shared__ float sums[WARPS][32 * V];
     __shared__ int hist[32 * V];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n = (int)a.experts;
@@ -209,6 +211,7 @@ template <int V> __global__ void router_stats(mf_kernel_router_stats a, float *p
 
 static __global__ void router_stats_sum(mf_kernel_router_stats a, const float *partial,
                                         int chunks) {
+    mf_await();
     int64_t n = a.experts, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.scopes * n * 2) {
         return;
@@ -250,6 +253,7 @@ static __global__ void router_aux(mf_kernel_router_aux a) {
 }
 
 template <int V> __global__ void router_backward(mf_kernel_router_grad a) {
+    mf_await();
     int lane = (int)threadIdx.x % 32, n = (int)a.experts;
     int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (r >= a.rows) {
@@ -385,10 +389,9 @@ extern "C" mf_status mf_kernel_router_forward_cuda(const mf_kernel_router *a, vo
         return status;
     }
     unsigned blocks = (unsigned)mf_ceil_div(a->rows, WARPS);
-#define LAUNCH(V) router_forward<V><<<blocks, WARPS * 32, 0, (cudaStream_t)stream>>>(*a)
+#define LAUNCH(V) MF_LAUNCH((router_forward<V>), blocks, WARPS * 32, 0, (cudaStream_t)stream, e, *a)
     FOR_WIDTH(a->experts, LAUNCH)
 #undef LAUNCH
-    MF_KERNEL_LAUNCHED(e);
     return MF_OK;
 }
 
@@ -402,13 +405,13 @@ extern "C" mf_status mf_kernel_router_stats_add_cuda(const mf_kernel_router_stat
     chunks = chunks < CHUNKS_MAX ? chunks : CHUNKS_MAX;
     dim3 grid((unsigned)chunks, (unsigned)a->scopes);
     float *partial = (float *)a->workspace;
-#define LAUNCH(V) router_stats<V><<<grid, WARPS * 32, 0, (cudaStream_t)stream>>>(*a, partial)
+#define LAUNCH(V)                                                                                  \
+    MF_LAUNCH((router_stats<V>), grid, WARPS * 32, 0, (cudaStream_t)stream, e, *a, partial)
     FOR_WIDTH(a->experts, LAUNCH)
 #undef LAUNCH
-    MF_KERNEL_LAUNCHED(e);
     unsigned blocks = (unsigned)mf_ceil_div(a->scopes * a->experts * 2, 128);
-    router_stats_sum<<<blocks, 128, 0, (cudaStream_t)stream>>>(*a, partial, (int)chunks);
-    MF_KERNEL_LAUNCHED(e);
+    MF_LAUNCH((router_stats_sum), blocks, 128, 0, (cudaStream_t)stream, e, *a, partial,
+              (int)chunks);
     return MF_OK;
 }
 
@@ -426,10 +429,10 @@ extern "C" mf_status mf_kernel_router_backward_cuda(const mf_kernel_router_grad 
         return status;
     }
     unsigned blocks = (unsigned)mf_ceil_div(a->rows, WARPS);
-#define LAUNCH(V) router_backward<V><<<blocks, WARPS * 32, 0, (cudaStream_t)stream>>>(*a)
+#define LAUNCH(V)                                                                                  \
+    MF_LAUNCH((router_backward<V>), blocks, WARPS * 32, 0, (cudaStream_t)stream, e, *a)
     FOR_WIDTH(a->experts, LAUNCH)
 #undef LAUNCH
-    MF_KERNEL_LAUNCHED(e);
     return MF_OK;
 }
 

@@ -30,21 +30,6 @@ struct drop_put {
     }
 };
 
-struct drop_digits { /* one digit: the expert */
-    static constexpr int count = 1;
-    drop_key slot;
-    drop_put place;
-    __device__ sort_item load(int, int64_t i) const {
-        return {slot(i), 0};
-    }
-    __device__ int bin(int, const sort_item &item) const {
-        return item.key;
-    }
-    __device__ void put(int, int64_t i, const sort_item &, int row) const {
-        place(i, row);
-    }
-};
-
 /* Bits that order as the floats do. */
 __device__ static inline uint32_t ordered_bits(float x) {
     return mf_kernel_router_order(__float_as_uint(x + 0.0f)); /* -0 is 0 */
@@ -184,7 +169,7 @@ extern "C" mf_status mf_kernel_router_capacity_cuda(const mf_kernel_router_drop 
     const drop_key key = {a->index};
     const drop_put put = {order, a->index_kept, a->prob_kept};
     if (slots <= SORT_CLUSTER_ITEMS) {
-        const drop_digits digits = {key, put};
+        const sort_one_digit<drop_key, drop_put> digits = {key, put};
         const sort_bins want = {bins, 1, 0, nullptr, offsets, slots, nullptr};
         mf_status status = sort_in_cluster(digits, want, slots, s, e);
         if (status != MF_OK) {

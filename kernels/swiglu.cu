@@ -44,6 +44,7 @@ __device__ static gated activate(const mf_kernel_swiglu_shape &s, float gate, fl
 
 template <typename T, int N, bool CLAMPED>
 __global__ void swiglu_forward(mf_kernel_swiglu a, int lanes) {
+    mf_await();
     const mf_kernel_swiglu_shape &s = a.shape;
     int64_t r = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     if (r >= mf_rows(s.rows, s.rows_dev)) {
@@ -79,6 +80,7 @@ __global__ void swiglu_forward(mf_kernel_swiglu a, int lanes) {
 
 template <typename T, int N, bool CLAMPED>
 __global__ void swiglu_backward(mf_kernel_swiglu_grad a, int lanes) {
+    mf_await();
     __shared__ float sums[THREADS / 32];
     const mf_kernel_swiglu_shape &s = a.shape;
     int64_t r = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
@@ -138,9 +140,9 @@ static mf_status run_forward(const mf_kernel_swiglu *a, cudaStream_t stream, mf_
     int lanes = mf_row_threads(mf_ceil_div(a->shape.cols, N), 2);
     unsigned blocks = (unsigned)mf_ceil_div(a->shape.rows, THREADS / lanes);
     if (a->shape.kind == MF_SWIGLU_CLAMPED) {
-        swiglu_forward<T, N, true><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+        MF_LAUNCH((swiglu_forward<T, N, true>), blocks, THREADS, 0, stream, e, *a, lanes);
     } else {
-        swiglu_forward<T, N, false><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+        MF_LAUNCH((swiglu_forward<T, N, false>), blocks, THREADS, 0, stream, e, *a, lanes);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
@@ -151,9 +153,9 @@ static mf_status run_backward(const mf_kernel_swiglu_grad *a, cudaStream_t strea
     int lanes = mf_row_threads(mf_ceil_div(a->shape.cols, N), 2);
     unsigned blocks = (unsigned)mf_ceil_div(a->shape.rows, THREADS / lanes);
     if (a->shape.kind == MF_SWIGLU_CLAMPED) {
-        swiglu_backward<T, N, true><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+        MF_LAUNCH((swiglu_backward<T, N, true>), blocks, THREADS, 0, stream, e, *a, lanes);
     } else {
-        swiglu_backward<T, N, false><<<blocks, THREADS, 0, stream>>>(*a, lanes);
+        MF_LAUNCH((swiglu_backward<T, N, false>), blocks, THREADS, 0, stream, e, *a, lanes);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
