@@ -176,9 +176,15 @@ static mf_tail real_tail(void *self, const mf_layout *l, mf_param_count all) {
         t.norm_expert_s = norm * norm_s[2] / (double)all.expert;
         t.update_expert_s = update * update_s[2] / (double)all.expert;
     }
-    if (all.dense_matrices + all.expert > 0) {
-        t.update_matrix_s = quantise_s[0] / (double)(all.dense_matrices + all.expert);
-        t.update_expert_s += t.update_matrix_s;
+    /* the two sides may be sharded differently */
+    double both_s = quantise_s[1] + quantise_s[2],
+           quantise = both_s > 0 ? quantise_s[0] / both_s : 0;
+    quantise = quantise < 1 ? quantise : 1;
+    if (all.dense_matrices > 0) {
+        t.update_matrix_s = quantise * quantise_s[1] / (double)all.dense_matrices;
+    }
+    if (all.expert > 0) {
+        t.update_expert_s += quantise * quantise_s[2] / (double)all.expert;
     }
     return t;
 }
