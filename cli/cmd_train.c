@@ -1,4 +1,5 @@
 /* cmd_train.c - `moefold train`: runs a plan, or a layout given by flags, on CPU ranks. */
+#include "cli/compare_points.h"
 #include "cli/launch.h"
 #include "cli/output.h"
 #include "cli/roll.h"
@@ -129,6 +130,25 @@ static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
     return mf_output_json(&j, w->cli->out, e);
 }
 
+/* What ops took goes to a profile store, when asked for. */
+static mf_status record(const watcher *w, const mf_args *a, mf_err *e) {
+    char times[4096];
+    mf_op_times t = {0};
+    int64_t points = 0;
+    const char *path = a->value[MF_OPT_RECORD].text;
+    if (!a->value[MF_OPT_RECORD].given) {
+        return MF_OK;
+    }
+    snprintf(times, sizeof times, "%s/op_times.json", w->s->o.out);
+    mf_status s = mf_op_times_load(times, &t, e);
+    s = s == MF_OK ? mf_compare_record(&w->s->job, &t, w->s->o.out, path, &points, e) : s;
+    mf_op_times_clear(&t);
+    if (s == MF_OK) {
+        fprintf(w->cli->err, "%s: %lld measured points\n", path, LL(points));
+    }
+    return s;
+}
+
 /* --- the command -------------------------------------------------------------------------------
  */
 
@@ -160,7 +180,8 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
         }
         mf_comm_abort(mf_status_exit_code(status));
     }
-    return status == MF_OK && rank == 0 ? summarise(&w, a, e) : status;
+    status = status == MF_OK && rank == 0 ? summarise(&w, a, e) : status;
+    return status == MF_OK && rank == 0 ? record(&w, a, e) : status;
 }
 
 /* The ranks told what went wrong; their exit code is ours. */
@@ -225,7 +246,7 @@ static const mf_option_id options[] = {
     MF_OPT_AUX_LOSS,      MF_OPT_AUX_COEF,     MF_OPT_BIAS_RATE,  MF_OPT_Z_COEF,
     MF_OPT_FORCE_BALANCE, MF_OPT_DTYPE,        MF_OPT_BACKEND,    MF_OPT_SAVE_EVERY,
     MF_OPT_KEEP,          MF_OPT_RESUME,       MF_OPTS_LAYOUT,    MF_OPT_OUT,
-    MF_OPT_JSON,          MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_RECORD,        MF_OPT_JSON,         MF_OPT_HELP,       MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_train = {
@@ -239,7 +260,7 @@ const mf_command mf_cmd_train = {
         "is refused. Prints every setting and the predicted step, then a line a step.\n"
         "With --out: metrics.jsonl, a TensorBoard event file, op_times.json for `compare`, "
         "checkpoints that any layout can read, and at the end the weights as a Hugging Face "
-        "folder. "
+        "folder; --record takes what ops took into a profile store. "
         "SIGINT and SIGTERM save and end with exit code 130; --resume goes on from there, bit by "
         "bit "
         "as if nothing had happened. docs/training.md has the formats.",

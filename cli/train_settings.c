@@ -197,8 +197,12 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
     o->resume = a->value[MF_OPT_RESUME].given;
     o->save_every = whole_of(a, MF_OPT_SAVE_EVERY, 0);
     o->keep = (int)whole_of(a, MF_OPT_KEEP, o->keep);
-    if (o->out == NULL && (o->resume || o->save_every > 0)) {
-        return mf_err_set(e, MF_USAGE, "--%s needs --out", o->resume ? "resume" : "save-every");
+    bool record = a->value[MF_OPT_RECORD].given;
+    if (o->out == NULL && (o->resume || o->save_every > 0 || record)) {
+        return mf_err_set(e, MF_USAGE, "--%s needs --out",
+                          o->resume ? "resume"
+                          : record  ? "record"
+                                    : "save-every");
     }
     return MF_OK;
 }

@@ -11,7 +11,8 @@ static void a_resumed_run_takes_the_steps_of_one_that_was_not_cut(void **state) 
     (void)state;
     const char *layout = several_ranks ? folded : single;
     char more[256];
-    run("whole", 8, layout, 0);
+    snprintf(more, sizeof more, "%s --record %s/recorded", layout, scratch);
+    run("whole", 8, more, 0);
     run("cut", 8, layout, 0);
     same_steps("whole", "cut", 8); /* the same run twice is the same run */
     /* Taken back to step 5: the others go, as after a crash. */
@@ -286,7 +287,13 @@ static void what_a_run_measured_stands_beside_what_was_predicted(void **state) {
              "%s/store --export %s/b.csv >%s/p.log && cmp %s/a.csv %s/b.csv",
              binary, scratch, scratch, scratch, binary, scratch, scratch, scratch, scratch,
              scratch);
-    assert_int_equal(system(command), 0); /* the same by either way */
+    assert_int_equal(system(command), 0);                      /* the same by either way */
+    snprintf(command, sizeof command, "%s/recorded", scratch); /* train itself did */
+    assert_int_equal(access(command, R_OK), 0);
+    snprintf(command, sizeof command,
+             "%s profile --store %s/recorded --export %s/c.csv >%s/p.log && cmp %s/a.csv %s/c.csv",
+             binary, scratch, scratch, scratch, scratch, scratch);
+    assert_int_equal(system(command), 0);
     snprintf(command, sizeof command, "--tolerance 100 --json --store %s/store", scratch);
     assert_int_equal(compare("whole", command), 0);
     if (mf_json_load(path, &doc, &e) != MF_OK) {
