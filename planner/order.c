@@ -25,8 +25,9 @@ mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e) {
 }
 
 double mf_order_lost_at(const mf_order_losses *x, mf_order_loss kind, double share, int v) {
-    double most_s = share * x->left_s[v];
-    return kind >= MF_LOSS_F && most_s < x->kind_s[kind][v] ? most_s : x->kind_s[kind][v];
+    double lost_s = x->kind_s[kind][v], most_s = share * x->left_s[v];
+    bool behind = kind != MF_LOSS_OWN && kind != MF_LOSS_FIRST;
+    return behind && most_s < lost_s ? most_s : lost_s;
 }
 
 double mf_order_lost_s(const mf_order_losses *x, double *const loss[MF_LOSS_KINDS], double starts,
