@@ -94,7 +94,8 @@ static int child(int ranks, const char *references, int only) {
         printf("ranks: %lld of %d: %s\n", (long long)size, ranks, e.text);
         return 1;
     }
-    int failed = 0, cases = 0;
+    int failed = 0, cases = 0, played = 0;
+    int stride = getenv("MF_SANITIZED") != NULL ? 3 : 1; /* sanitizers see every third */
     for (size_t k = 0; k < sizeof grids / sizeof grids[0]; k++) {
         cases = grids[k].ranks == ranks ? grids[k].cases : cases;
     }
@@ -104,9 +105,10 @@ static int child(int ranks, const char *references, int only) {
         mf_layout l;
         char worst[200] = "", name[320];
         const grid_model *m = draw(&r, ranks, &l);
-        if (only >= 0 && i != only) {
+        if (only >= 0 ? i != only : i % stride != 0) {
             continue;
         }
+        played++;
         const grid_run_case run = {m, &l, &ref[m - grid_models], cost, NULL};
         double error = grid_run(&run, worst, &e);
         bool bad = !(error <= GRID_BOUND);
@@ -123,7 +125,7 @@ static int child(int ranks, const char *references, int only) {
         failed += bad;
     }
     if (rank == 0) {
-        printf("%d ranks: %d layouts, %d failed on rank 0, worst %.1e (seed %llu)\n", ranks, cases,
+        printf("%d ranks: %d layouts, %d failed on rank 0, worst %.1e (seed %llu)\n", ranks, played,
                failed, worst_of_all, (unsigned long long)r.state);
     }
     mf_cost_destroy(cost);
