@@ -191,6 +191,11 @@ static double run_case(const spec *s, int ranks, const char *family, bool aux, c
 static const char letters[] = "lmqQd";
 enum { FAMILIES = sizeof letters - 1 };
 
+/* Sanitizers see every third layout. */
+static bool is_sampled(void) {
+    return getenv("MF_SANITIZED") != NULL;
+}
+
 /* One process of mpirun, or the only one: all cases of a grid. `only`: one case, for debugging. */
 static int child(int ranks, int only) {
     int kept[2][FAMILIES] = {{0}};
@@ -204,7 +209,8 @@ static int child(int ranks, int only) {
         return 1;
     }
     for (size_t g = 0; g < sizeof grids / sizeof grids[0]; g++) {
-        for (size_t i = 0; grids[g].ranks == ranks && i < grids[g].count; i++) {
+        size_t stride = is_sampled() ? 3 : 1;
+        for (size_t i = 0; grids[g].ranks == ranks && i < grids[g].count; i += stride) {
             const spec *s = &grids[g].list[i];
             for (const char *f = s->families; (only < 0 || only == (int)i) && *f != '\0'; f++) {
                 char worst[160] = "";
@@ -308,7 +314,8 @@ static void every_family_was_folded_six_times(void **state) {
         bool aux = strchr("mqQ", letters[f]) != NULL;
         printf("%-12s %d folded layouts, %d with auxiliary loss\n", family_of(letters[f]),
                kept_of[0][f], kept_of[1][f]);
-        assert_true(kept_of[0][f] >= LEAST && kept_of[1][f] >= (aux ? LEAST : 0));
+        int least = is_sampled() ? 1 : LEAST;
+        assert_true(kept_of[0][f] >= least && kept_of[1][f] >= (aux ? least : 0));
     }
 }
 
