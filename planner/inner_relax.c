@@ -278,9 +278,13 @@ mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_
     double *beyond_s = calloc((size_t)in->vstages, sizeof *beyond_s);
     int *held = calloc((size_t)in->stages, sizeof *held);
     if (curve_s && beyond_s && held) {
-        double sum_s = others_s(in, c, &others) + in->tail.fixed_s + c->sends * in->send_s +
-                       (c->holds - c->beside * in->lost) * in->hold_s;
-        sum_s += mf_order_lost_s(&in->losses, c->loss, c->starts, c->share, in->vstages);
+        mf_order_chain mean = {.sends = c->sends,
+                               .holds = c->holds,
+                               .beside = c->beside,
+                               .starts = c->starts,
+                               .share = c->share};
+        memcpy(mean.loss, c->loss, sizeof mean.loss);
+        double sum_s = others_s(in, c, &others) + mf_inner_chain_fixed_s(in, &mean);
         for (int p = 0; p < in->stages; p++) {
             int ways = ways_of(in, c, p, w, beyond_s);
             stage_curve(&fl, p, w, ways, layers, curve_s + (size_t)p * (size_t)(layers + 1));

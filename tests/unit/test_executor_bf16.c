@@ -2,6 +2,7 @@
  * and cut into stages of one rank's arithmetic, in the arena that the memory plan promises. Every
  * step is accounted for. */
 #include "tests/hf_case.h"
+#include "tests/sampled.h"
 #include "tests/test.h"
 
 static const char *const families[] = {"llama", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"};
@@ -67,14 +68,9 @@ static double distance(const char *family, mf_precision precision, bool moments,
     return most;
 }
 
-/* Sanitizers see every so-manieth case. */
-static size_t stride(size_t sanitized) {
-    return getenv("MF_SANITIZED") != NULL ? sanitized : 1;
-}
-
 static void losses_stay_near_those_of_float(void **state) {
     (void)state;
-    for (size_t f = 0; f < FAMILIES; f += stride(3)) {
+    for (size_t f = 0; f < FAMILIES; f += (size_t)case_stride(3)) {
         double norms[3];
         double bf16 = distance(families[f], MF_PREC_BF16, false, &norms[0]);
         double both = distance(families[f], MF_PREC_BF16, true, &norms[1]);
@@ -207,7 +203,7 @@ static void where_states_are_kept_changes_no_bit(void **state) {
 static void the_arena_is_the_memory_plan(void **state) {
     (void)state;
     for (size_t f = 0; f < FAMILIES; f++) {
-        for (int choice = 0; choice < 16; choice += (int)stride(5)) {
+        for (int choice = 0; choice < 16; choice += case_stride(5)) {
             hf_case h;
             mf_layout l;
             hf_layout_init(&l);

@@ -3,6 +3,7 @@
  * noticed, too. Received data of what is left out are zeros. The program starts itself again under
  * mpirun. */
 #include "tests/grid_run.h"
+#include "tests/sampled.h"
 
 enum { QWEN2, DEEPSEEK, QWEN3_TIED, MIXTRAL, DROPPING, PADDED, LLAMA, STARVED };
 
@@ -127,7 +128,7 @@ static int run_case(size_t i, grid_reference *ref, const mf_cost *cost, bool tal
         return 1;
     }
     /* What sanitizers look for is in each of them: some will do. */
-    int stride = getenv("MF_SANITIZED") != NULL ? 4 : 1;
+    int stride = case_stride(4);
     for (int k = 0; k < count; k += stride, ++*left) {
         left_out = list[k];
         const grid_fault fault = {.name = left_out.name,

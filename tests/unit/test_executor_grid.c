@@ -4,6 +4,7 @@
  * The program starts itself again under mpirun, once for each number of ranks. */
 #include "tests/grid_run.h"
 #include "tests/rng.h"
+#include "tests/sampled.h"
 #include "tests/test.h"
 
 static const struct { int ranks, cases; } grids[] = {{1, 20}, {2, 50}, {4, 60}, {8, 40}};
@@ -95,7 +96,7 @@ static int child(int ranks, const char *references, int only) {
         return 1;
     }
     int failed = 0, cases = 0, played = 0;
-    int stride = getenv("MF_SANITIZED") != NULL ? 3 : 1; /* sanitizers see every third */
+    int stride = case_stride(3);
     for (size_t k = 0; k < sizeof grids / sizeof grids[0]; k++) {
         cases = grids[k].ranks == ranks ? grids[k].cases : cases;
     }

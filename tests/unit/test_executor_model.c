@@ -4,6 +4,7 @@
 #include "executor/checkpoint.h"
 #include "tests/account.h"
 #include "tests/model_cases.h"
+#include "tests/sampled.h"
 #include "tests/test.h"
 
 #include <sys/wait.h>
@@ -282,7 +283,7 @@ static int child(int ranks, int only_case, int only_spec) {
         printf("ranks: %lld of %d: %s\n", (long long)size, ranks, e.text);
         return 1;
     }
-    size_t stride = getenv("MF_SANITIZED") != NULL ? 3 : 1; /* sanitizers see every third */
+    size_t stride = (size_t)case_stride(3);
     for (size_t c = 0; c < CASES; c++) {
         for (size_t i = 0; i < SPECS; i++) {
             bool chosen = (c + i) % stride == 0 && (only_case < 0 || only_case == (int)c) &&

@@ -3,6 +3,7 @@
  * family. Every step is accounted for. The program starts itself again under mpirun, once for each
  * number of ranks. */
 #include "tests/hf_case.h"
+#include "tests/sampled.h"
 #include "tests/test.h"
 
 #include <sys/wait.h>
@@ -191,11 +192,6 @@ static double run_case(const spec *s, int ranks, const char *family, bool aux, c
 static const char letters[] = "lmqQd";
 enum { FAMILIES = sizeof letters - 1 };
 
-/* Sanitizers see every third layout. */
-static bool is_sampled(void) {
-    return getenv("MF_SANITIZED") != NULL;
-}
-
 /* One process of mpirun, or the only one: all cases of a grid. `only`: one case, for debugging. */
 static int child(int ranks, int only) {
     int kept[2][FAMILIES] = {{0}};
@@ -209,7 +205,7 @@ static int child(int ranks, int only) {
         return 1;
     }
     for (size_t g = 0; g < sizeof grids / sizeof grids[0]; g++) {
-        size_t stride = is_sampled() ? 3 : 1;
+        size_t stride = (size_t)case_stride(3);
         for (size_t i = 0; grids[g].ranks == ranks && i < grids[g].count; i += stride) {
             const spec *s = &grids[g].list[i];
             for (const char *f = s->families; (only < 0 || only == (int)i) && *f != '\0'; f++) {
@@ -314,7 +310,7 @@ static void every_family_was_folded_six_times(void **state) {
         bool aux = strchr("mqQ", letters[f]) != NULL;
         printf("%-12s %d folded layouts, %d with auxiliary loss\n", family_of(letters[f]),
                kept_of[0][f], kept_of[1][f]);
-        int least = is_sampled() ? 1 : LEAST;
+        int least = LEAST / case_stride(LEAST);
         assert_true(kept_of[0][f] >= least && kept_of[1][f] >= (aux ? least : 0));
     }
 }
