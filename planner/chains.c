@@ -33,6 +33,14 @@ mf_status mf_chains_add(mf_chains *c, const mf_order_chain *chain, mf_err *e) {
     return status;
 }
 
+double mf_chain_visits(const mf_order_chain *chain, int v) {
+    double f = (double)chain->count[MF_ORDER_F][v] + chain->count[MF_ORDER_F_PAIR][v] +
+               chain->count[MF_ORDER_F_KEEP][v];
+    double b = (double)chain->count[MF_ORDER_B][v] + chain->count[MF_ORDER_B_PAIR][v] +
+               chain->count[MF_ORDER_B_GIVE][v];
+    return f < b ? f : b;
+}
+
 static void drop_weightless(mf_chains *c) {
     int kept = 0;
     for (int i = 0; i < c->count; i++) {
@@ -63,7 +71,7 @@ static void mean_of(mf_chains *c, const int *stage_of, double *least) {
             least[p] = HUGE_VAL;
         }
         for (int v = 0; v < c->vstages; v++) {
-            double n = x->count[MF_ORDER_B][v] + x->count[MF_ORDER_B_PAIR][v];
+            double n = mf_chain_visits(x, v);
             least[stage_of[v]] = n < least[stage_of[v]] ? n : least[stage_of[v]];
         }
         for (int p = 0; p < c->stages; p++) {

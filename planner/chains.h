@@ -19,7 +19,7 @@ typedef struct mf_chains {
     double weight[MF_CHAINS_MAX]; /* not negative; sum 1 once weighed */
     /* The weighted mean; made by mf_chains_weigh. */
     double *part[MF_ORDER_PARTS]; /* [vstages] passes; one allocation */
-    double *extra; /* [stages] backward passes of the stage's least visited chunk, chain by chain */
+    double *extra; /* [stages] visits of the stage's least visited chunk, chain by chain */
     double *loss[MF_LOSS_KINDS]; /* [vstages] behind part */
     double sends, holds, beside, starts, share;
 } mf_chains;
@@ -28,6 +28,9 @@ void mf_chains_init(mf_chains *c, int stages, int chunks);
 void mf_chains_clear(mf_chains *c);
 /* Appends a copy; at most MF_CHAINS_MAX, more are left out. Errors: MF_NOMEM. */
 mf_status mf_chains_add(mf_chains *c, const mf_order_chain *chain, mf_err *e);
+/* How often at least both a forward and a backward pass through v is counted: what a choice takes
+ * more in both counts so often. */
+double mf_chain_visits(const mf_order_chain *chain, int v);
 /* Makes the mean from weight[]; chains of no weight are dropped. False when all are, or when memory
  * ran out: then there is no mean (part[0] NULL). stage_of[vstages]. */
 bool mf_chains_weigh(mf_chains *c, const int *stage_of);

@@ -143,19 +143,21 @@ static void set_floors(mf_inner_class *c) {
     }
 }
 
-enum { LEAN_FIGURES = 9 };
+enum { LEAN_FIGURES = 11 };
 
 /* What counts depends on how passes are played; the rest is 0 for all. */
 static void lean_figures(const mf_inner_choice *c, bool merged, double out[LEAN_FIGURES]) {
     out[0] = c->f_floor_s;
     out[1] = c->quote.b.time_s;
     out[2] = c->quote.w.time_s;
-    out[3] = merged ? c->b_pair_s : 0.0;
-    out[4] = merged ? c->quote.b.ep_s : 0.0;
-    out[5] = merged ? c->f_pair_s : 0.0;
-    out[6] = merged ? c->quote.f.ep_s : 0.0;
-    out[7] = c->quote.saved_B;
-    out[8] = c->quote.held_B;
+    out[3] = merged ? c->quote.b.ep_s : 0.0;
+    out[4] = merged ? c->quote.f.ep_s : 0.0;
+    out[5] = c->quote.saved_B;
+    out[6] = c->quote.held_B;
+    for (int i = 0; i < MF_SHARES; i++) {
+        out[7 + 2 * i] = merged ? c->f_pair_s[i] : 0.0;
+        out[8 + 2 * i] = merged ? c->b_pair_s[i] : 0.0;
+    }
 }
 
 /* Is some mixture of choices a and b (in shares) at least as good as c, workspaces aside? */
@@ -210,16 +212,15 @@ static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pin
     memset(out, 0, sizeof *out);
     mf_memory_choice memory[MF_INNER_MAX_CHOICES] = {{0, 0}};
     bool keeps = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
-    /* key_of assumes them */
-    bool tables = in->model->mtp_layers > (key->kind == MF_POS_HEAD ? 0 : 1);
     int n = keeps ? mf_catalogue(in->model, key->layer_class, pinned, l->memory, memory) : 1;
     out->key = *key;
+    out->any_tables = in->model->mtp_layers > (key->kind == MF_POS_HEAD ? 0 : 1);
     out->f_host_s = out->b_host_s = out->w_host_s = INFINITY;
     for (int i = 0; i < n; i++) {
         mf_inner_choice c = {.memory = memory[i]};
         mf_block_key with = *key;
         with.memory = memory[i];
-        mf_status status = mf_quotes_least(in->quotes, l, &with, tables, &c.quote, e);
+        mf_status status = mf_quotes_least(in->quotes, l, &with, out->any_tables, &c.quote, e);
         if (status != MF_OK) {
             return status;
         }
@@ -317,9 +318,13 @@ static double choice_part_s(const mf_inner *in, const mf_inner_class *c, int m, 
     case MF_ORDER_W:
         return q->w.time_s;
     case MF_ORDER_F_PAIR:
-        return c->choice[m].f_pair_s;
+        return c->choice[m].f_pair_s[MF_SHARES_B_KEEPS];
     case MF_ORDER_B_PAIR:
-        return c->choice[m].b_pair_s;
+        return c->choice[m].b_pair_s[MF_SHARES_B_KEEPS];
+    case MF_ORDER_F_KEEP:
+        return c->choice[m].f_pair_s[MF_SHARES_F_KEEPS];
+    case MF_ORDER_B_GIVE:
+        return c->choice[m].b_pair_s[MF_SHARES_F_KEEPS];
     case MF_ORDER_F_EP:
         return in->merged ? q->f.ep_s : 0.0;
     case MF_ORDER_B_EP:

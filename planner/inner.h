@@ -41,6 +41,10 @@ int mf_segments(const mf_model *m, mf_segment *out, int max);
 
 /* --- the problem ------------------------------------------------------------------------------ */
 
+/* Sets of shares of merged pairs (inner_pairs.c): what two passes hide of each other is missing in
+ * the forward pass's share where backward passes keep their time, and the other way round. */
+typedef enum mf_shares { MF_SHARES_B_KEEPS, MF_SHARES_F_KEEPS, MF_SHARES } mf_shares;
+
 typedef struct mf_inner_choice {
     mf_memory_choice memory;
     mf_quote quote;
@@ -48,14 +52,16 @@ typedef struct mf_inner_choice {
      * a hair below the truth, so that few choices stand for all (see mf_inner_part_s). */
     bool lean;
     double f_floor_s;
-    /* merged: a pair of this forward and that backward takes at least the sum of the two */
-    double f_pair_s, b_pair_s;
+    /* merged: a pair of this forward and that backward takes at least the sum of the two, in every
+     * set of shares */
+    double f_pair_s[MF_SHARES], b_pair_s[MF_SHARES];
     double pair_s; /* merged: beside the backward pass of its own kind (mf_inner_own_pairs) */
 } mf_inner_choice;
 
 /* A kind of block under this layout, with the choices that nothing beats in every respect. */
 typedef struct mf_inner_class {
     mf_block_key key; /* memory aside */
+    bool any_tables;  /* the key assumes tables on its stage: either is meant (least_quote.h) */
     bool exchanges;   /* a layer whose rows travel over expert parallelism */
     double reduce_s, gather_s, persistent_B;
     double f_host_s, b_host_s, w_host_s; /* least over the choices */
@@ -129,7 +135,8 @@ double mf_inner_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_or
 size_t mf_inner_cells(const mf_inner *in);
 size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m);
 
-/* Time of a forward block (class f, choice m) beside a backward block (class b, choice k). */
+/* Time of a forward block (class f, choice m) beside a backward block (class b, choice k), the
+ * least of all that they stand for. */
 mf_status mf_inner_pair_s(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e);
 /* Gives every choice its shares of merged pairs (f_pair_s, b_pair_s; inner_pairs.c). Errors: as the
  * oracle reports. */

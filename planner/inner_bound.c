@@ -36,8 +36,8 @@ static double run_cost_s(const paths *t, const mf_load *x, int v, int from, int 
     const mf_inner *in = fl->in;
     int p = (int)mf_layout_stage_of(&in->layout, v);
     double flight = mf_order_most_in_flight(&in->order, p, mf_layout_chunk_of(&in->layout, v));
-    double time_s[MF_WAYS];
-    for (int way = 0; way < MF_WAYS; way++) {
+    double time_s[MF_WAYS_PLAYED];
+    for (int way = 0; way < MF_WAYS_PLAYED; way++) {
         time_s[way] = mf_load_time_s(fl, x, way, flight, 1.0 / in->chunks);
     }
     if (t->rough) {
@@ -197,8 +197,8 @@ static size_t stage_costs(const mf_floors *fl, int p, int mtp_v, double cutoff_s
         mf_load_add(fl, &x, fl->main_class);
         x.workspace_B = single ? mf_smaller(x.workspace_B, single_B) : x.workspace_B;
         double flight = (double)in->order.flight[p * (in->order.layers + 1) + k];
-        double time_s[MF_WAYS];
-        for (int way = 0; way < MF_WAYS; way++) {
+        double time_s[MF_WAYS_PLAYED];
+        for (int way = 0; way < MF_WAYS_PLAYED; way++) {
             time_s[way] = mf_load_time_s(fl, &x, way, flight, 1.0);
         }
         double step_s =
@@ -376,8 +376,8 @@ static void extra_of(const mf_floors *fl, int stage, int layers, double *extra_s
         mf_load_add(fl, &x, fl->main_class);
         double flight = (double)in->order.flight[stage * (in->order.layers + 1) + k];
         double time_s =
-            isinf(extra_s[k - 1]) ? MF_NEVER_S : mf_load_time_s(fl, &x, MF_WAY_MODE, flight, 1.0);
-        extra_s[k] = time_s - x.time_s[MF_WAY_MODE];
+            isinf(extra_s[k - 1]) ? MF_NEVER_S : mf_load_time_s(fl, &x, MF_WAY_MORE, flight, 1.0);
+        extra_s[k] = time_s - x.time_s[MF_WAY_MORE];
     }
     while (most < layers && !isinf(extra_s[most + 1])) {
         most++;

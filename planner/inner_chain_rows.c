@@ -45,8 +45,7 @@ static void chain_row(const mf_rows *b, mf_milp_lazy_row *row) {
         double least = HUGE_VAL; /* whichever chunk has it */
         for (int k = 0; k < in->chunks; k++) {
             int v = (int)mf_layout_vstage(&in->layout, p, k);
-            double n = b->chain.count[MF_ORDER_B][v] + b->chain.count[MF_ORDER_B_PAIR][v];
-            least = n < least ? n : least;
+            least = fmin(least, mf_chain_visits(&b->chain, v));
         }
         if (least > 0.0) {
             row->col[row->count] = b->extra[p];

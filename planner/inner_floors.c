@@ -7,17 +7,54 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double choice_time_s(const mf_inner *in, const mf_inner_class *c, int m, int way) {
-    bool pairs = in->merged && way == MF_WAY_MODE;
-    double f_s = mf_inner_part_s(in, c, m, pairs ? MF_ORDER_F_PAIR : MF_ORDER_F, true);
-    double b_s = mf_inner_part_s(in, c, m, pairs ? MF_ORDER_B_PAIR : MF_ORDER_B, true);
-    return f_s + b_s + (pairs ? 0.0 : mf_inner_part_s(in, c, m, MF_ORDER_W, true));
+static double own_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part f,
+                    mf_order_part b) {
+    return mf_inner_part_s(in, c, m, f, true) + mf_inner_part_s(in, c, m, b, true);
 }
 
-static mf_class_floor floor_of(const mf_inner *in, const mf_inner_class *c) {
+/* What choice m takes more than the least, in whichever of the parts chains count it. */
+static double more_s(const mf_inner *in, const mf_inner_class *c, int m,
+                     const mf_order_part part[3]) {
+    double least_s = MF_NEVER_S;
+    for (int i = 0; i < (in->merged ? 3 : 1); i++) {
+        double s = mf_inner_part_s(in, c, m, part[i], true) - c->least_s[part[i]];
+        least_s = mf_smaller(least_s, s);
+    }
+    return least_s;
+}
+
+static double choice_time_s(const mf_floors *fl, const mf_inner_class *c, int m, int way) {
+    static const mf_order_part f[3] = {MF_ORDER_F, MF_ORDER_F_PAIR, MF_ORDER_F_KEEP};
+    static const mf_order_part b[3] = {MF_ORDER_B, MF_ORDER_B_PAIR, MF_ORDER_B_GIVE};
+    const mf_inner *in = fl->in;
+    if (way == MF_WAY_MORE) {
+        return more_s(in, c, m, f) + more_s(in, c, m, b);
+    }
+    if (in->merged && way == MF_WAY_MODE) {
+        int set = 1 + (int)fl->shares;
+        return own_s(in, c, m, f[set], b[set]);
+    }
+    return own_s(in, c, m, f[0], b[0]) + mf_inner_part_s(in, c, m, MF_ORDER_W, true);
+}
+
+/* The set of shares that adds up to more over the model. */
+static mf_shares better_shares(const mf_inner *in) {
+    double sum_s[MF_SHARES] = {0.0};
+    for (int s = 0; s < in->slots; s++) {
+        const mf_inner_class *c = mf_inner_class_at(in, in->slot[s].v_lo, s);
+        for (int i = 0; i < MF_SHARES; i++) {
+            sum_s[i] += in->segment[in->slot[s].segment].repeats *
+                        (c->choice[0].f_pair_s[i] + c->choice[0].b_pair_s[i]);
+        }
+    }
+    return sum_s[MF_SHARES_F_KEEPS] > sum_s[MF_SHARES_B_KEEPS] ? MF_SHARES_F_KEEPS
+                                                               : MF_SHARES_B_KEEPS;
+}
+
+static mf_class_floor floor_of(const mf_floors *fl, const mf_inner_class *c) {
     const mf_quote *q = &c->choice[0].quote;
     mf_class_floor f = {
-        .time_s = {MF_NEVER_S, MF_NEVER_S},
+        .time_s = {MF_NEVER_S, MF_NEVER_S, MF_NEVER_S},
         .f_s = c->least_s[MF_ORDER_F],
         .b_s = c->least_s[MF_ORDER_B],
         .w_s = c->least_s[MF_ORDER_W],
@@ -36,7 +73,7 @@ static mf_class_floor floor_of(const mf_inner *in, const mf_inner_class *c) {
         const mf_quote *x = &c->choice[m].quote;
         f.workspace_B = mf_smaller(f.workspace_B, mf_larger(x->local_f_B, x->local_b_B));
         for (int way = 0; way < MF_WAYS && c->choice[m].lean; way++) {
-            double time_s = choice_time_s(in, c, m, way);
+            double time_s = choice_time_s(fl, c, m, way);
             if (time_s < f.time_s[way] ||
                 (time_s <= f.time_s[way] && x->saved_B < f.saved_B[way])) {
                 f.time_s[way] = time_s;
@@ -56,7 +93,7 @@ static void add_slopes(mf_floors *fl, int class, int way) {
         mf_slope best = {class, 0, 0, INFINITY};
         for (int m = 0; m < c->choices; m++) {
             double less_B = saved_B - c->choice[m].quote.saved_B;
-            double more_s = choice_time_s(in, c, m, way) - time_s;
+            double more_s = choice_time_s(fl, c, m, way) - time_s;
             if (!c->choice[m].lean || less_B <= 0.0) {
                 continue;
             }
@@ -84,8 +121,9 @@ static int by_rate(const void *a, const void *b) {
 
 void mf_floors_clear(mf_floors *f) {
     free(f->of);
-    free(f->slope[0]);
-    free(f->slope[1]);
+    for (int way = 0; way < MF_WAYS; way++) {
+        free(f->slope[way]);
+    }
     free(f->f_until);
     free(f->b_until);
     memset(f, 0, sizeof *f);
@@ -141,19 +179,24 @@ mf_status mf_floors_make(const mf_inner *in, mf_floors *out, mf_err *e) {
     size_t n = (size_t)in->positions, slopes = (size_t)in->classes * MF_INNER_MAX_CHOICES;
     memset(out, 0, sizeof *out);
     out->in = in;
+    out->shares = better_shares(in);
     out->of = calloc((size_t)in->classes + 1, sizeof *out->of);
-    out->slope[0] = calloc(slopes, sizeof *out->slope[0]);
-    out->slope[1] = calloc(slopes, sizeof *out->slope[1]);
+    bool good = true;
+    for (int way = 0; way < MF_WAYS; way++) {
+        out->slope[way] = calloc(slopes, sizeof *out->slope[way]);
+        good = good && out->slope[way];
+    }
     out->f_until = calloc(n + 1, sizeof *out->f_until);
     out->b_until = calloc(n + 1, sizeof *out->b_until);
-    if (!out->of || !out->slope[0] || !out->slope[1] || !out->f_until || !out->b_until) {
+    if (!out->of || !good || !out->f_until || !out->b_until) {
         mf_floors_clear(out);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (int i = 0; i < in->classes; i++) {
-        out->of[i] = floor_of(in, &in->class[i]);
-        add_slopes(out, i, MF_WAY_MODE);
-        add_slopes(out, i, MF_WAY_ALONE);
+        out->of[i] = floor_of(out, &in->class[i]);
+        for (int way = 0; way < MF_WAYS; way++) {
+            add_slopes(out, i, way);
+        }
     }
     for (int way = 0; way < MF_WAYS; way++) {
         qsort(out->slope[way], (size_t)out->slopes[way], sizeof *out->slope[way], by_rate);
@@ -226,8 +269,8 @@ double mf_load_time_s(const mf_floors *fl, const mf_load *x, int way, double fli
     return over_B > 1.0 ? MF_NEVER_S : time_s;
 }
 
-double mf_load_step_s(const mf_floors *fl, const mf_load *x, const double time_s[MF_WAYS], int p,
-                      double in_s, double out_s, double behind_s, int layers) {
+double mf_load_step_s(const mf_floors *fl, const mf_load *x, const double time_s[MF_WAYS_PLAYED],
+                      int p, double in_s, double out_s, double behind_s, int layers) {
     const mf_inner *in = fl->in;
     mf_stage_sums s = {
         .time_s = time_s[MF_WAY_MODE],

@@ -10,8 +10,9 @@
 #define MF_NEVER_S ((double)INFINITY)
 #define MF_FLOORS_MAX_CLASSES 64
 
-/* Ways to play the passes of a micro-batch: as the schedule's mode does, or each alone. */
-enum { MF_WAY_MODE, MF_WAY_ALONE, MF_WAYS };
+/* Ways to play the passes of a micro-batch: as the schedule's mode does, or each alone; and what
+ * every forward and backward pass takes more than the fastest choice's, either way. */
+enum { MF_WAY_MODE, MF_WAY_ALONE, MF_WAYS_PLAYED, MF_WAY_MORE = MF_WAYS_PLAYED, MF_WAYS };
 
 /* A step along the lower hull of a class: so many bytes less saved for so many seconds more. */
 typedef struct mf_slope {
@@ -32,6 +33,7 @@ typedef struct mf_floors {
     const mf_inner *in;
     mf_class_floor *of; /* [classes + 1]; the last stands for main layers (main_class) */
     int main_class;
+    mf_shares shares;         /* of merged pairs; sums over a stage are of one set */
     mf_slope *slope[MF_WAYS]; /* sorted by rate */
     int slopes[MF_WAYS];
     double *f_until, *b_until;   /* [positions + 1] least seconds of the positions before */
@@ -65,7 +67,7 @@ void mf_make_convex(double *y, int n);
 double mf_load_time_s(const mf_floors *f, const mf_load *x, int way, double flight, double share);
 
 /* Least step that stage p allows with this load; in_s, out_s, behind_s, layers as in floor.h. */
-double mf_load_step_s(const mf_floors *f, const mf_load *x, const double time_s[MF_WAYS], int p,
-                      double in_s, double out_s, double behind_s, int layers);
+double mf_load_step_s(const mf_floors *f, const mf_load *x, const double time_s[MF_WAYS_PLAYED],
+                      int p, double in_s, double out_s, double behind_s, int layers);
 
 #endif

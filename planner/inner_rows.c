@@ -19,9 +19,12 @@ static int32_t most_layers(const mf_inner *in, int v, int slot, int m, double cu
     const mf_inner_choice *c = &class->choice[m];
     int64_t stage = mf_layout_stage_of(&in->layout, v), chunk = mf_layout_chunk_of(&in->layout, v);
     int most = in->segment[in->slot[slot].segment].repeats;
-    double each_s = (double)in->layout.micro_batches *
-                    (in->merged ? c->f_pair_s + c->b_pair_s
-                                : c->quote.f.time_s + c->quote.b.time_s + c->quote.w.time_s);
+    double own_s = c->quote.f.time_s + c->quote.b.time_s + c->quote.w.time_s;
+    for (int i = 0; in->merged && i < MF_SHARES; i++) {
+        double pair_s = c->f_pair_s[i] + c->b_pair_s[i];
+        own_s = i == 0 ? pair_s : fmax(own_s, pair_s);
+    }
+    double each_s = (double)in->layout.micro_batches * own_s;
     each_s = each_s > 0.0 ? each_s : 1e-30;
     double by_time = floor(cutoff_s / each_s * (1.0 + 1e-9));
     most = by_time < most ? (int)by_time : most;

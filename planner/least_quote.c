@@ -29,44 +29,72 @@ static void least_of(mf_quote *least, const mf_quote *q) {
     least->local_w_B = fmin(least->local_w_B, q->local_w_B);
 }
 
+enum { TABLES = 4, DEPTHS = 3, MAX_KEYS = TABLES * DEPTHS };
+
 /* The block with these tables on its stage, at every depth where it may stand. */
-static mf_status add_depths(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool *any,
-                            mf_quote *least, mf_err *e) {
-    int64_t depths = key->kind == MF_POS_MTP ? mf_quotes_oracle(q)->model->mtp_layers : 1;
-    int64_t kinds = depths < 3 ? depths : 3; /* depths between first and last are alike */
-    for (int64_t i = 0; i < kinds; i++) {
-        mf_quote x;
-        mf_block_key at = *key;
-        at.after_depth = i > 0;
-        at.before_depth = i + 1 < kinds;
-        mf_status status = mf_quotes_get(q, l, &at, true, &x, e);
-        if (status != MF_OK) {
-            return status;
-        }
-        if (*any) {
-            least_of(least, &x);
-        } else {
-            *least = x;
-            *any = true;
-        }
+static int add_depths(const mf_model *m, const mf_block_key *key, mf_block_key *out) {
+    int64_t depths = key->kind == MF_POS_MTP ? m->mtp_layers : 1;
+    int kinds = depths < DEPTHS ? (int)depths : DEPTHS; /* between first and last all are alike */
+    for (int i = 0; i < kinds; i++) {
+        out[i] = *key;
+        out[i].after_depth = i > 0;
+        out[i].before_depth = i + 1 < kinds;
     }
-    return MF_OK;
+    return kinds;
 }
 
-mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key,
-                          bool any_tables, mf_quote *out, mf_err *e) {
-    bool mtp = key->kind == MF_POS_MTP, head = key->kind == MF_POS_HEAD, any = false;
+/* All blocks that a key stands for, itself at first; returns their number. */
+static int keys_of(const mf_model *m, const mf_layout *l, const mf_block_key *key, bool any_tables,
+                   mf_block_key out[MAX_KEYS]) {
+    bool mtp = key->kind == MF_POS_MTP, head = key->kind == MF_POS_HEAD;
     /* tables that are not gathered are weights and no more */
     bool differ = any_tables && (mtp || head) && l->zero >= 2;
-    mf_status status = add_depths(q, l, key, &any, out, e);
-    for (int i = 0; i < (head ? 2 : 4) && differ && status == MF_OK; i++) {
+    int n = add_depths(m, key, out);
+    for (int i = 0; i < (head ? 2 : TABLES) && differ; i++) {
         mf_block_key with = *key;
         with.shared_embedding = i & 1;
         with.shared_head = mtp ? (i & 2) != 0 : key->shared_head;
         if (with.shared_embedding != key->shared_embedding ||
             with.shared_head != key->shared_head) {
-            status = add_depths(q, l, &with, &any, out, e);
+            n += add_depths(m, &with, out + n);
         }
     }
-    return status;
+    return n;
+}
+
+mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key,
+                          bool any_tables, mf_quote *out, mf_err *e) {
+    mf_block_key keys[MAX_KEYS];
+    int n = keys_of(mf_quotes_oracle(q)->model, l, key, any_tables, keys);
+    for (int i = 0; i < n; i++) {
+        mf_quote x;
+        mf_status status = mf_quotes_get(q, l, &keys[i], true, &x, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        if (i == 0) {
+            *out = x;
+        } else {
+            least_of(out, &x);
+        }
+    }
+    return MF_OK;
+}
+
+mf_status mf_quotes_least_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
+                               bool any_f_tables, const mf_block_key *backward, bool any_b_tables,
+                               double *time_s, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_block_key f[MAX_KEYS], b[MAX_KEYS];
+    int nf = keys_of(m, l, forward, any_f_tables, f), nb = keys_of(m, l, backward, any_b_tables, b);
+    *time_s = INFINITY;
+    for (int i = 0; i < nf * nb; i++) {
+        double x_s;
+        mf_status status = mf_quotes_pair(q, l, &f[i / nb], &b[i % nb], &x_s, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        *time_s = fmin(*time_s, x_s);
+    }
+    return MF_OK;
 }

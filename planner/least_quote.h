@@ -15,4 +15,9 @@
 mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key,
                           bool any_tables, mf_quote *out, mf_err *e);
 
+/* The same of merged pairs: the quickest of all that the two keys stand for. */
+mf_status mf_quotes_least_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
+                               bool any_f_tables, const mf_block_key *backward, bool any_b_tables,
+                               double *time_s, mf_err *e);
+
 #endif

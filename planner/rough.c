@@ -232,10 +232,11 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
 
 /* --- by a mean of chains ---------------------------------------------------------------------- */
 
-enum { MEAN_PARTS = 9 };
+enum { MEAN_PARTS = 11 };
 static const mf_order_part mean_part[MEAN_PARTS] = {
-    MF_ORDER_F,    MF_ORDER_B,    MF_ORDER_W,      MF_ORDER_F_PAIR, MF_ORDER_B_PAIR,
-    MF_ORDER_F_EP, MF_ORDER_B_EP, MF_ORDER_GATHER, MF_ORDER_REDUCE};
+    MF_ORDER_F,      MF_ORDER_B,      MF_ORDER_W,     MF_ORDER_F_PAIR,
+    MF_ORDER_B_PAIR, MF_ORDER_F_EP,   MF_ORDER_B_EP,  MF_ORDER_GATHER,
+    MF_ORDER_REDUCE, MF_ORDER_F_KEEP, MF_ORDER_B_GIVE};
 
 /* Split, but quoted in one go, neither B nor W is known alone. */
 static void mean_parts(const mf_rough_pass *p, mf_floor_mode mode, double gather_s, double reduce_s,
@@ -250,6 +251,8 @@ static void mean_parts(const mf_rough_pass *p, mf_floor_mode mode, double gather
     out[6] = merged ? p->ep_b_s : 0.0;
     out[7] = gather_s;
     out[8] = reduce_s;
+    out[9] = p->keep_f_s;
+    out[10] = p->give_b_s;
 }
 
 /* What a position with these parts adds on virtual stage v. */

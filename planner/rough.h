@@ -18,6 +18,7 @@ typedef struct mf_rough_pass {
     double f_s, b_s, w_s;          /* each pass alone; w_s where quoted apart, else in b_s */
     double time_s[MF_FLOOR_MODES]; /* forward and backward together, as the mode plays them */
     double pair_f_s, pair_b_s;     /* what each adds to a merged pair at least */
+    double keep_f_s, give_b_s;     /* the same, where forward passes keep their time */
     double ep_f_s, ep_b_s;         /* exchanges of each */
 } mf_rough_pass;
 

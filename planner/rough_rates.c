@@ -21,8 +21,8 @@ static mf_rough_pass pass_of(const mf_quote *q) {
         p.w_s > 0.0 ? p.f_s + p.b_s + p.w_s : p.f_s + mf_larger(q->b.compute_s, q->b.ep_s);
     p.time_s[MF_FLOOR_MERGED] =
         mf_larger(mf_larger(compute_s, ep_s) + q->f.sync_s + q->b.sync_s, mf_larger(p.f_s, p.b_s));
-    p.pair_f_s = mf_smaller(q->f.compute_s, p.f_s);
-    p.pair_b_s = mf_smaller(q->b.compute_s, p.b_s);
+    p.pair_f_s = p.keep_f_s = mf_smaller(q->f.compute_s, p.f_s);
+    p.pair_b_s = p.give_b_s = mf_smaller(q->b.compute_s, p.b_s);
     p.ep_f_s = q->f.ep_s;
     p.ep_b_s = q->b.ep_s;
     return p;
@@ -102,6 +102,8 @@ static void least_pass(mf_rough_pass *least, const mf_rough_pass *p) {
     }
     least->pair_f_s = mf_smaller(least->pair_f_s, p->pair_f_s);
     least->pair_b_s = mf_smaller(least->pair_b_s, p->pair_b_s);
+    least->keep_f_s = mf_smaller(least->keep_f_s, p->keep_f_s);
+    least->give_b_s = mf_smaller(least->give_b_s, p->give_b_s);
     least->ep_f_s = mf_smaller(least->ep_f_s, p->ep_f_s);
     least->ep_b_s = mf_smaller(least->ep_b_s, p->ep_b_s);
 }
@@ -291,15 +293,36 @@ static mf_status least_pair(mf_quotes *q, const mf_layout *l, double *out, mf_er
 }
 
 /* A pair of main layers takes pair_s, of which the forward's share is its compute; beside anything
- * else, all compute is left, so that the other side gives away what a pair takes beyond. */
+ * else, all compute is left, so that others' forward passes give away what the backward pass counts
+ * beyond its own. */
 static void share_pair(mf_rates *r, double pair_s) {
     mf_rough_pass *x = &r->layer;
-    double hides_s = mf_larger(0.0, pair_s - x->pair_f_s - x->pair_b_s);
-    x->pair_b_s = mf_smaller(mf_larger(x->pair_b_s, pair_s - x->pair_f_s), x->b_s);
+    double compute_s = x->pair_b_s;
+    x->pair_b_s = mf_smaller(mf_larger(compute_s, pair_s - x->pair_f_s), x->b_s);
     for (int i = 0; i < r->others; i++) {
         mf_rough_pass *y = &r->other[i].pass;
-        y->pair_f_s = mf_larger(0.0, y->pair_f_s - hides_s);
-        y->pair_b_s = mf_larger(0.0, y->pair_b_s - hides_s);
+        y->pair_f_s = mf_larger(0.0, y->pair_f_s - (x->pair_b_s - compute_s));
+    }
+}
+
+/* The same, the forward's share all of its time: what it counts beyond its compute others' backward
+ * passes give away, and their forward passes may count what the backward pass does not. */
+static void share_pair_forward(mf_rates *r, double pair_s) {
+    mf_rough_pass *x = &r->layer;
+    double above_s = mf_larger(0.0, x->f_s - x->keep_f_s);
+    double give_s = mf_larger(0.0, mf_smaller(pair_s - x->f_s, x->b_s));
+    double below_s = mf_larger(0.0, x->give_b_s - give_s), most_s = above_s;
+    x->keep_f_s = x->f_s;
+    for (int i = 0; i < r->others; i++) {
+        mf_rough_pass *y = &r->other[i].pass;
+        double f_s = mf_smaller(y->f_s, y->keep_f_s + below_s);
+        most_s = mf_larger(most_s, f_s - y->keep_f_s);
+        y->keep_f_s = f_s;
+    }
+    x->give_b_s = give_s;
+    for (int i = 0; i < r->others; i++) {
+        mf_rough_pass *y = &r->other[i].pass;
+        y->give_b_s = mf_larger(0.0, y->give_b_s - most_s);
     }
 }
 
@@ -320,6 +343,7 @@ static mf_status merge_rates(mf_quotes *q, const mf_layout *l, mf_rates *r, mf_e
     r->head.time_s[MF_FLOOR_MERGED] -= hides_s;
     *main_s = pair_s;
     share_pair(r, pair_s);
+    share_pair_forward(r, pair_s);
     return MF_OK;
 }
 

@@ -18,16 +18,28 @@ typedef enum kind {
     LEAN,
     SPLITS, /* the tree over splits, whole or cut off somewhere near the best plan */
     EXACT,
+<<<<<<< HEAD
     RELAX,  /* relaxations, lean and with the choices that stand for all */
     MEAN,   /* a mean of chains, this layout's or those of an earlier one of the same order */
     ROUGH,  /* the same from rough rates */
     CHAIN,  /* longest chain of one assignment against that assignment */
     LOSSES, /* the same with the losses of that very assignment */
+=======
+    RELAX, /* relaxations, lean and with the choices that stand for all */
+    MEAN,  /* a mean of chains, this layout's or those of an earlier one of the same order */
+    ROUGH, /* the same from rough rates */
+    CHAIN, /* longest chain of one assignment against that assignment */
+    SHARE, /* shares of a merged pair against that pair, of a block alone against that block */
+>>>>>>> b20e914 (Bounds of merged schedules: two sets of shares of pairs, of which every event takes the better; caps at what a pass takes alone come first)
     KINDS
 } kind;
 static const char *const kind_text[KINDS] = {"side",  "point", "stages", "order", "layout",
                                              "bound", "lean",  "splits", "exact", "relax",
+<<<<<<< HEAD
                                              "mean",  "rough", "chain",  "losses"};
+=======
+                                             "mean",  "rough", "chain",  "share"};
+>>>>>>> b20e914 (Bounds of merged schedules: two sets of shares of pairs, of which every event takes the better; caps at what a pass takes alone come first)
 
 /* How near the bounds of a kind came: bound over the fastest plan that was tried. */
 typedef struct nearness {
@@ -293,6 +305,56 @@ static void check_chains(mf_inner *in, const sample *s, nearness *n) {
     free(count);
 }
 
+/* A block that a class stands for, with one of its choices: MTP depths of any place, and tables on
+ * its stage or not where the class does not tell. */
+static mf_block_key draw_block(rng *r, const mf_inner *in, int *class, int *choice) {
+    *class = (int)rng_range(r, 0, in->classes - 1);
+    const mf_inner_class *c = &in->class[*class];
+    *choice = (int)rng_range(r, 0, c->choices - 1);
+    mf_block_key key = c->key;
+    key.memory = c->choice[*choice].memory;
+    bool mtp = key.kind == MF_POS_MTP;
+    if (c->any_tables) {
+        key.shared_embedding = rng_chance(r, 50);
+        key.shared_head = mtp ? rng_chance(r, 50) : key.shared_head;
+    }
+    int64_t depth = mtp ? rng_range(r, 1, in->model->mtp_layers) : 1;
+    key.after_depth = depth > 1;
+    key.before_depth = mtp && depth < in->model->mtp_layers;
+    return key;
+}
+
+static void note_share(nearness *n, const sample *s, const char *what, double share_s,
+                       double time_s) {
+    if (!(share_s <= time_s * (1.0 + HAIR)) && n[SHARE].broken++ < 3) {
+        printf("seed %llu: %s share %.12g s is above %.12g s by %.2g\n",
+               (unsigned long long)s->seed, what, share_s, time_s, share_s / time_s - 1.0);
+        planner_print_model(s->model);
+        planner_print(&s->layout, &s->a[0]);
+    }
+    note(&n[SHARE], time_s > 0.0 ? share_s / time_s : 1.0);
+}
+
+/* Pairs of any forward with any backward block. */
+static void check_shares(rng *r, mf_inner *in, const sample *s, nearness *n) {
+    for (int i = 0; in->merged && i < 150; i++) {
+        int f, m, b, k;
+        double pair_s = 0.0;
+        mf_quote forward, backward;
+        mf_block_key fk = draw_block(r, in, &f, &m), bk = draw_block(r, in, &b, &k);
+        assert_ok(mf_quotes_pair(in->quotes, &in->layout, &fk, &bk, &pair_s, NULL));
+        assert_ok(mf_quotes_get(in->quotes, &in->layout, &fk, true, &forward, NULL));
+        assert_ok(mf_quotes_get(in->quotes, &in->layout, &bk, true, &backward, NULL));
+        for (int set = 0; set < MF_SHARES; set++) {
+            double f_s = in->class[f].choice[m].f_pair_s[set];
+            double b_s = in->class[b].choice[k].b_pair_s[set];
+            note_share(n, s, "a pair's", f_s + b_s, pair_s);
+            note_share(n, s, "a forward pass's", f_s, forward.f.time_s);
+            note_share(n, s, "a backward pass's", b_s, backward.b.time_s);
+        }
+    }
+}
+
 static void check_programs(mf_inner *in, const sample *s, nearness *n) {
     static const kind kinds[] = {LEAN, EXACT};
     for (int i = 0; i < 2; i++) {
@@ -457,7 +519,7 @@ static void check_rough(mf_search_world *w, const mf_search_node *node, const sa
     check(n, ROUGH, bound_s, s, s->best);
 }
 
-static void check_layout(mf_search_world *w, const problem *p, const sample *s, pool *k,
+static void check_layout(rng *r, mf_search_world *w, const problem *p, const sample *s, pool *k,
                          nearness *n) {
     mf_inner *in = NULL;
     mf_err e;
@@ -473,6 +535,7 @@ static void check_layout(mf_search_world *w, const problem *p, const sample *s, 
     }
     free(first);
     check_chains(in, s, n);
+    check_shares(r, in, s, n);
     check_programs(in, s, n);
     check_splits(in, s, n);
     check_relaxations(in, s, k, n);
@@ -484,13 +547,14 @@ static void check_problem(rng *r, pool *known, nearness *n) {
     static sample s;
     problem p;
     s.seed = r->state;
+    rng pairs = {r->state}; /* of its own: problems stay what they were */
     problem_init(&p, r, 5, 16);
     for (int k = 0; k < 3 && draw(r, &p, &s); k++) {
         mf_search_world w;
         mf_search_node node;
         assert_ok(mf_search_world_init(&w, &p.oracle, &p.space, NULL));
         if (walk_down(&w, &s, n, &node)) {
-            check_layout(&w, &p, &s, known, n);
+            check_layout(&pairs, &w, &p, &s, known, n);
             check_rough(&w, &node, &s, known, n);
         }
         mf_search_world_clear(&w);
