@@ -369,6 +369,15 @@ static void set_least(const mf_inner *in, mf_inner_class *c) {
     }
 }
 
+static void compare_choices(mf_inner *in) {
+    for (int i = 0; i < in->classes; i++) {
+        mf_inner_class *c = &in->class[i];
+        set_floors(c);
+        find_lean(c, in->merged);
+        set_least(in, c);
+    }
+}
+
 static mf_status make_losses(mf_inner *in, mf_err *e) {
     size_t n = (size_t)in->vstages;
     double *room = calloc((MF_LOSS_KINDS + 1) * n, sizeof *room);
@@ -397,7 +406,7 @@ static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *
         in->owns_order = status == MF_OK;
     }
     if (status == MF_OK && in->merged) {
-        status = mf_inner_share_pairs(in, e);
+        status = mf_inner_share_pairs(in, false, e);
     }
     if (status != MF_OK) {
         return status;
@@ -411,13 +420,16 @@ static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *
         double lost = o->ops->beside(o->self, l, in->class[i].choice[0].quote.params);
         in->lost = lost < in->lost ? lost : in->lost;
     }
-    for (int i = 0; i < in->classes; i++) {
-        mf_inner_class *c = &in->class[i];
-        set_floors(c);
-        find_lean(c, in->merged);
-        set_least(in, c);
-    }
+    compare_choices(in);
     return make_losses(in, e);
+}
+
+mf_status mf_inner_sharpen(mf_inner *in, mf_err *e) {
+    mf_status status = in->merged ? mf_inner_share_pairs(in, true, e) : MF_OK;
+    if (status == MF_OK && in->merged) {
+        compare_choices(in);
+    }
+    return status;
 }
 
 mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned,

@@ -138,9 +138,12 @@ size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m);
 /* Time of a forward block (class f, choice m) beside a backward block (class b, choice k), the
  * least of all that they stand for. */
 mf_status mf_inner_pair_s(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e);
-/* Gives every choice its shares of merged pairs (f_pair_s, b_pair_s; inner_pairs.c). Errors: as the
- * oracle reports. */
-mf_status mf_inner_share_pairs(mf_inner *in, mf_err *e);
+/* Gives every choice its shares of merged pairs (f_pair_s, b_pair_s; inner_pairs.c). all: layers'
+ * choices that offload or recompute are asked for where else one of them stands for the others.
+ * Errors: as the oracle reports. */
+mf_status mf_inner_share_pairs(mf_inner *in, bool all, mf_err *e);
+/* Tighter shares of merged pairs than mf_inner_create gives, for some hundred pairs more. */
+mf_status mf_inner_sharpen(mf_inner *in, mf_err *e);
 /* Merged pairs of every block with its own kind, which is what most pairs of a stage are; quoted
  * when first asked for. Errors: as the oracle reports. */
 mf_status mf_inner_own_pairs(mf_inner *in, mf_err *e);

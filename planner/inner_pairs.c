@@ -30,16 +30,6 @@ mf_status mf_inner_pair_s(mf_inner *in, int f, int m, int b, int k, double *time
  * chosen, and takes the smaller share where not both can be large. */
 #define USUAL 1.08
 
-/* Choices that pairs are asked for. A forward pass that offloads is no quicker than one that does
- * not, so the first choice stands for all, unless it offloads itself (offloading is pinned). Of
- * backward passes that do not exchange, too. */
-static int forward_choices(const mf_inner_class *c) {
-    return c->choice[0].memory.offload ? c->choices : 1;
-}
-static int backward_choices(const mf_inner_class *c) {
-    return c->exchanges || c->choice[0].memory.offload ? c->choices : 1;
-}
-
 /* Where both copy, one copy more may delay what would have been in the way of others, and the pair
  * is done a little sooner: seen up to 3e-4 of its time. So much is given away of pairs that were
  * not asked for. */
@@ -47,7 +37,8 @@ static int backward_choices(const mf_inner_class *c) {
 
 /* --- pairs that are asked for ----------------------------------------------------------------- */
 
-/* Forward passes of a class, or one of its backward passes. */
+/* A forward pass (the first of a class stands for those that were not asked for) or a backward
+ * pass. */
 typedef struct side {
     int class, choice;
     double alone_s, share_s;
@@ -56,8 +47,9 @@ typedef struct side {
 
 typedef struct sharing {
     mf_inner *in;
+    bool all; /* of main classes all choices are asked for */
     int rows, cols;
-    side *row, *col; /* forward, backward; by rank */
+    side *row, *col; /* forward, backward; class by class, by rank */
     double *pair_s;  /* [rows][cols] the quickest */
 } sharing;
 
@@ -68,42 +60,66 @@ static int share_rank(const mf_inner_class *c) {
     return c->exchanges ? 0 : rank[c->key.kind];
 }
 
+static bool pinned(const mf_inner_class *c) {
+    return c->choice[0].memory.offload != 0;
+}
+
+/* A forward pass that offloads is no quicker than one that does not, and those that do not are
+ * alike: the first choice stands for them, and for all where not all are asked for. Where
+ * offloading is pinned, the quickest of all does. */
+static bool has_row(const sharing *x, const mf_inner_class *c, int m) {
+    return m == 0 || (x->all && c->exchanges && !pinned(c) && c->choice[m].memory.offload);
+}
+
+/* Of backward passes that do not exchange the first stands for all, too. */
+static bool has_col(const sharing *x, const mf_inner_class *c, int k) {
+    return k == 0 || c->exchanges || pinned(c) || (x->all && c->key.kind == MF_POS_LAYER);
+}
+
 static void list_class(sharing *x, int class) {
     const mf_inner_class *c = &x->in->class[class];
-    side f = {.class = class, .alone_s = INFINITY, .usual = true};
-    for (int m = 0; m < forward_choices(c); m++) {
-        f.alone_s = fmin(f.alone_s, c->choice[m].quote.f.time_s);
-    }
-    x->row[x->rows++] = f;
-    for (int k = 0; k < backward_choices(c); k++) {
-        double b_s = c->choice[k].quote.b.time_s;
+    for (int m = 0; m < c->choices; m++) {
+        double f_s = c->choice[m].quote.f.time_s, b_s = c->choice[m].quote.b.time_s;
         bool usual = b_s <= USUAL * c->choice[0].quote.b.time_s;
-        x->col[x->cols++] = (side){class, k, b_s, 0.0, usual};
+        if (has_row(x, c, m)) {
+            x->row[x->rows++] = (side){class, m, f_s, 0.0, true};
+        } else if (pinned(c)) {
+            side *first = &x->row[x->rows - 1];
+            first->alone_s = fmin(first->alone_s, f_s);
+        }
+        if (has_col(x, c, m)) {
+            x->col[x->cols++] = (side){class, m, b_s, 0.0, usual};
+        }
     }
 }
 
-static bool offloads(const mf_inner_class *c, int from) {
-    for (int m = from; m < c->choices; m++) {
-        if (c->choice[m].memory.offload) {
+/* Is there a choice that offloads and was not asked for? */
+static bool offloads_unasked(const sharing *x, const mf_inner_class *c, bool forward) {
+    for (int m = 0; m < c->choices; m++) {
+        bool asked = forward ? has_row(x, c, m) || pinned(c) : has_col(x, c, m);
+        if (c->choice[m].memory.offload && !asked) {
             return true;
         }
     }
     return false;
 }
 
-/* Quickest pair of the forward passes of class f with a backward pass that was asked for. */
-static mf_status quickest_pair(mf_inner *in, int f, int b, int k, double *time_s, mf_err *e) {
-    const mf_inner_class *fc = &in->class[f], *bc = &in->class[b];
-    bool copies = offloads(fc, forward_choices(fc)) &&
-                  (bc->choice[k].memory.offload || offloads(bc, backward_choices(bc)));
+/* Quickest pair of the forward passes that a row stands for with a column's. */
+static mf_status quickest_pair(const sharing *x, const side *row, const side *col, double *time_s,
+                               mf_err *e) {
+    const mf_inner_class *f = &x->in->class[row->class], *b = &x->in->class[col->class];
+    bool f_copies = f->choice[row->choice].memory.offload || offloads_unasked(x, f, true);
+    bool b_copies = b->choice[col->choice].memory.offload || offloads_unasked(x, b, false);
+    bool asked = !offloads_unasked(x, f, true) && !offloads_unasked(x, b, false);
     *time_s = INFINITY;
-    for (int m = 0; m < forward_choices(&in->class[f]); m++) {
+    for (int m = row->choice; m < (pinned(f) ? f->choices : row->choice + 1); m++) {
         double one_s = 0.0;
-        mf_status status = mf_inner_pair_s(in, f, m, b, k, &one_s, e);
+        mf_status status =
+            mf_inner_pair_s(x->in, row->class, m, col->class, col->choice, &one_s, e);
         if (status != MF_OK) {
             return status;
         }
-        *time_s = fmin(*time_s, copies ? (1.0 - COPIES) * one_s : one_s);
+        *time_s = fmin(*time_s, f_copies && b_copies && !asked ? (1.0 - COPIES) * one_s : one_s);
     }
     return MF_OK;
 }
@@ -112,8 +128,7 @@ static mf_status ask_pairs(sharing *x, mf_err *e) {
     mf_status status = MF_OK;
     for (int i = 0; i < x->rows; i++) {
         for (int j = 0; j < x->cols && status == MF_OK; j++) {
-            status = quickest_pair(x->in, x->row[i].class, x->col[j].class, x->col[j].choice,
-                                   &x->pair_s[i * x->cols + j], e);
+            status = quickest_pair(x, &x->row[i], &x->col[j], &x->pair_s[i * x->cols + j], e);
         }
     }
     return status;
@@ -144,70 +159,91 @@ static void share_backward(sharing *x, int j, int until) {
     x->col[j].share_s = w_s;
 }
 
-/* Class by class, those first that keep their time. Every row is a class. */
+/* Class by class; of its forward passes the first before the others, and before or after the
+ * backward passes: those first that keep their time. */
 static void share(sharing *x, mf_shares set) {
-    for (int i = 0, from = 0; i < x->rows; i++) {
-        int to = from;
-        while (to < x->cols && x->col[to].class == x->row[i].class) {
-            to++;
+    for (int i = 0, j = 0; i < x->rows;) {
+        int class = x->row[i].class, first = i++, from = j;
+        while (j < x->cols && x->col[j].class == class) {
+            j++;
         }
         if (set == MF_SHARES_F_KEEPS) {
-            share_forward(x, i, from);
+            share_forward(x, first, from);
         }
-        for (int j = from; j < to; j++) {
-            share_backward(x, j, set == MF_SHARES_F_KEEPS ? i + 1 : i);
+        for (int k = from; k < j; k++) {
+            share_backward(x, k, set == MF_SHARES_F_KEEPS ? i : first);
         }
         if (set == MF_SHARES_B_KEEPS) {
-            share_forward(x, i, to);
+            share_forward(x, first, j);
         }
-        from = to;
+        for (; i < x->rows && x->row[i].class == class; i++) {
+            share_forward(x, i, j);
+        }
     }
 }
 
 /* Backward passes that were not asked for take at least the share of the class's first, and what
  * compute leaves beside every forward pass. */
-static void write_shares(const sharing *x, mf_shares set) {
-    double above_s = 0.0; /* compute, the most that a forward share has */
-    for (int i = 0; i < x->rows; i++) {
-        mf_inner_class *c = &x->in->class[x->row[i].class];
-        for (int m = 0; m < c->choices; m++) {
-            c->choice[m].f_pair_s[set] = x->row[i].share_s;
-            above_s = fmax(above_s, x->row[i].share_s - c->choice[m].quote.f.compute_s);
-        }
-    }
+static void write_backward(const sharing *x, mf_shares set, double above_s) {
+    double first_s = 0.0;
     for (int j = 0; j < x->cols; j++) {
         mf_inner_class *c = &x->in->class[x->col[j].class];
-        c->choice[x->col[j].choice].b_pair_s[set] = x->col[j].share_s;
-        for (int k = backward_choices(c); k < c->choices; k++) {
-            mf_inner_choice *other = &c->choice[k];
-            double compute_s = other->quote.b.compute_s - above_s;
-            other->b_pair_s[set] = fmin(fmax(x->col[j].share_s, compute_s), other->quote.b.time_s);
+        int k = x->col[j].choice;
+        first_s = k == 0 ? x->col[j].share_s : first_s;
+        c->choice[k].b_pair_s[set] = x->col[j].share_s;
+        for (k++; k < c->choices && !has_col(x, c, k); k++) {
+            double compute_s = c->choice[k].quote.b.compute_s - above_s;
+            c->choice[k].b_pair_s[set] =
+                fmin(fmax(first_s, compute_s), c->choice[k].quote.b.time_s);
         }
     }
 }
 
-mf_status mf_inner_share_pairs(mf_inner *in, mf_err *e) {
-    size_t rows = (size_t)in->classes, cols = 0;
+static void write_shares(const sharing *x, mf_shares set) {
+    double above_s = 0.0, first_s = 0.0; /* compute, the most that a forward share has */
+    for (int i = 0; i < x->rows; i++) {
+        mf_inner_class *c = &x->in->class[x->row[i].class];
+        int from = x->row[i].choice;
+        first_s = from == 0 ? x->row[i].share_s : first_s;
+        for (int m = from; m < c->choices && (m == from || !has_row(x, c, m)); m++) {
+            double share_s = m == from ? x->row[i].share_s : first_s;
+            c->choice[m].f_pair_s[set] = share_s;
+            above_s = fmax(above_s, share_s - c->choice[m].quote.f.compute_s);
+        }
+    }
+    write_backward(x, set, above_s);
+}
+
+static int rank_of(const mf_inner *in, int rank, int after) {
+    for (int i = after + 1; i < in->classes; i++) {
+        if (share_rank(&in->class[i]) == rank) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+mf_status mf_inner_share_pairs(mf_inner *in, bool all, mf_err *e) {
+    size_t most = 0;
     for (int i = 0; i < in->classes; i++) {
-        cols += (size_t)backward_choices(&in->class[i]);
+        most += (size_t)in->class[i].choices;
     }
     sharing x = {.in = in,
-                 .row = calloc(rows, sizeof *x.row),
-                 .col = calloc(cols, sizeof *x.col),
-                 .pair_s = calloc(rows * cols, sizeof *x.pair_s)};
+                 .all = all,
+                 .row = calloc(most, sizeof *x.row),
+                 .col = calloc(most, sizeof *x.col)};
     mf_status status = MF_OK;
-    if (!x.row || !x.col || !x.pair_s) {
+    if (!x.row || !x.col) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }
     for (int rank = 0; rank <= 4; rank++) {
-        for (int i = 0; i < in->classes; i++) {
-            if (share_rank(&in->class[i]) == rank) {
-                list_class(&x, i);
-            }
+        for (int i = rank_of(in, rank, -1); i >= 0; i = rank_of(in, rank, i)) {
+            list_class(&x, i);
         }
     }
-    status = ask_pairs(&x, e);
+    x.pair_s = calloc((size_t)x.rows * (size_t)x.cols, sizeof *x.pair_s);
+    status = x.pair_s ? ask_pairs(&x, e) : mf_err_set(e, MF_NOMEM, "out of memory");
     for (int set = 0; set < MF_SHARES && status == MF_OK; set++) {
         share(&x, (mf_shares)set);
         write_shares(&x, (mf_shares)set);

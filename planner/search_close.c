@@ -404,6 +404,14 @@ static void by_exact(closing *c) {
     mf_inner_solution_clear(&s);
 }
 
+/* Programs with every choice are worth tighter shares of merged pairs. */
+static void sharpen(closing *c) {
+    if (c->in->merged && c->n->level > MF_LEVEL_RELAX) {
+        c->out->status = mf_inner_sharpen(c->in, &c->out->err);
+        c->out->work += 2000;
+    }
+}
+
 void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out) {
     double best_s = aim->best_s;
@@ -428,6 +436,9 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
     }
     if (out->status == MF_OK) {
         out->work += 300;
+        sharpen(&c);
+    }
+    if (out->status == MF_OK) {
         mf_inner_losses(c.in, NULL, best_s);
         if (n->level == MF_LEVEL_LAYOUT) {
             out->evaluated = true;
