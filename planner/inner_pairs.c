@@ -64,16 +64,20 @@ static bool pinned(const mf_inner_class *c) {
     return c->choice[0].memory.offload != 0;
 }
 
-/* A forward pass that offloads is no quicker than one that does not, and those that do not are
- * alike: the first choice stands for them, and for all where not all are asked for. Where
- * offloading is pinned, the quickest of all does. */
+/* The first choice's forward pass stands for those that are no quicker: what keeps less is alike,
+ * and copies only add to it. Where not all are asked for, it stands for those that offload, too.
+ * Where offloading is pinned, the quickest of all does. */
 static bool has_row(const sharing *x, const mf_inner_class *c, int m) {
-    return m == 0 || (x->all && c->exchanges && !pinned(c) && c->choice[m].memory.offload);
+    bool quicker = c->choice[m].quote.f.time_s < c->choice[0].quote.f.time_s;
+    bool copies = x->all && c->exchanges && c->choice[m].memory.offload;
+    return m == 0 || (!pinned(c) && (quicker || copies));
 }
 
-/* Of backward passes that do not exchange the first stands for all, too. */
+/* Of backward passes that do not exchange the first stands for those that are no quicker. */
 static bool has_col(const sharing *x, const mf_inner_class *c, int k) {
-    return k == 0 || c->exchanges || pinned(c) || (x->all && c->key.kind == MF_POS_LAYER);
+    bool quicker = c->choice[k].quote.b.time_s < c->choice[0].quote.b.time_s;
+    bool layer = x->all && c->key.kind == MF_POS_LAYER;
+    return k == 0 || c->exchanges || pinned(c) || quicker || layer;
 }
 
 static void list_class(sharing *x, int class) {
@@ -136,6 +140,14 @@ static mf_status ask_pairs(sharing *x, mf_err *e) {
 
 /* --- shares ----------------------------------------------------------------------------------- */
 
+/* Backward passes up to `until` leave row i its share. */
+static void give_way(sharing *x, int i, int until) {
+    const double *pair_s = x->pair_s + (size_t)i * (size_t)x->cols;
+    for (int j = 0; j < until; j++) {
+        x->col[j].share_s = fmin(x->col[j].share_s, pair_s[j] - x->row[i].share_s);
+    }
+}
+
 /* The largest share of forward row i beside the usual ones of the backward passes up to `until`;
  * unusual ones give way. */
 static void share_forward(sharing *x, int i, int until) {
@@ -144,10 +156,8 @@ static void share_forward(sharing *x, int i, int until) {
     for (int j = 0; j < until; j++) {
         u_s = x->col[j].usual ? fmin(u_s, pair_s[j] - x->col[j].share_s) : u_s;
     }
-    for (int j = 0; j < until; j++) {
-        x->col[j].share_s = fmin(x->col[j].share_s, pair_s[j] - u_s);
-    }
     x->row[i].share_s = u_s;
+    give_way(x, i, until);
 }
 
 /* The largest share of backward column j beside those of the forward passes up to `until`. */
@@ -159,8 +169,9 @@ static void share_backward(sharing *x, int j, int until) {
     x->col[j].share_s = w_s;
 }
 
-/* Class by class; of its forward passes the first before the others, and before or after the
- * backward passes: those first that keep their time. */
+/* Class by class, those passes first that keep their time. What copies add to a forward pass beside
+ * usual backward passes is next to nothing: all of a class have the same share, so that few choices
+ * stand for all (mf_inner_choice.lean). */
 static void share(sharing *x, mf_shares set) {
     for (int i = 0, j = 0; i < x->rows;) {
         int class = x->row[i].class, first = i++, from = j;
@@ -177,7 +188,8 @@ static void share(sharing *x, mf_shares set) {
             share_forward(x, first, j);
         }
         for (; i < x->rows && x->row[i].class == class; i++) {
-            share_forward(x, i, j);
+            x->row[i].share_s = fmin(x->row[first].share_s, x->row[i].alone_s);
+            give_way(x, i, j);
         }
     }
 }
@@ -191,7 +203,7 @@ static void write_backward(const sharing *x, mf_shares set, double above_s) {
         int k = x->col[j].choice;
         first_s = k == 0 ? x->col[j].share_s : first_s;
         c->choice[k].b_pair_s[set] = x->col[j].share_s;
-        for (k++; k < c->choices && !has_col(x, c, k); k++) {
+        for (k++; k < c->choices && !has_col(x, c, k); k++) { /* the first stands for it */
             double compute_s = c->choice[k].quote.b.compute_s - above_s;
             c->choice[k].b_pair_s[set] =
                 fmin(fmax(first_s, compute_s), c->choice[k].quote.b.time_s);
