@@ -241,6 +241,13 @@ static void by_splits(closing *c) {
     }
     o.kept = &found->chains;
     c->out->status = mf_inner_splits(c->in, &o, &r, &c->out->err);
+    if (c->out->status == MF_OK && r.outcome == MF_MILP_FAILED && o.known) {
+        /* GLPK's numbers got stuck: once more on another way */
+        mf_inner_split_result_clear(&r);
+        mf_chains_clear(&found->chains);
+        o.known = NULL;
+        c->out->status = mf_inner_splits(c->in, &o, &r, &c->out->err);
+    }
     hand_over(c, found);
     if (c->out->status != MF_OK) {
         return;
@@ -408,7 +415,7 @@ static void by_exact(closing *c) {
 static void sharpen(closing *c) {
     if (c->in->merged && c->n->level > MF_LEVEL_RELAX) {
         c->out->status = mf_inner_sharpen(c->in, &c->out->err);
-        c->out->work += 2000;
+        c->out->work += 300;
     }
 }
 
