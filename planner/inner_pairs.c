@@ -33,7 +33,7 @@ mf_status mf_inner_pair_s(mf_inner *in, int f, int m, int b, int k, double *time
 /* Where both copy, one copy more may delay what would have been in the way of others, and the pair
  * is done a little sooner: seen up to 3e-4 of its time. So much is given away of pairs that were
  * not asked for. */
-#define COPIES 1e-3
+#define COPIES 5e-4
 
 /* --- pairs that are asked for ----------------------------------------------------------------- */
 
