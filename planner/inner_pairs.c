@@ -64,20 +64,25 @@ static bool pinned(const mf_inner_class *c) {
     return c->choice[0].memory.offload != 0;
 }
 
+/* Is there a respect in which a pass is quicker than another? Then the other does not stand for it.
+ */
+static bool is_quicker(const mf_pass_quote *p, const mf_pass_quote *than) {
+    return p->time_s < than->time_s || p->compute_s < than->compute_s || p->ep_s < than->ep_s;
+}
+
 /* The first choice's forward pass stands for those that are no quicker: what keeps less is alike,
  * and copies only add to it. Where not all are asked for, it stands for those that offload, too.
  * Where offloading is pinned, the quickest of all does. */
 static bool has_row(const sharing *x, const mf_inner_class *c, int m) {
-    bool quicker = c->choice[m].quote.f.time_s < c->choice[0].quote.f.time_s;
+    bool quicker = is_quicker(&c->choice[m].quote.f, &c->choice[0].quote.f);
     bool copies = x->all && c->exchanges && c->choice[m].memory.offload;
     return m == 0 || (!pinned(c) && (quicker || copies));
 }
 
-/* Of backward passes that do not exchange the first stands for those that are no quicker. */
+/* Backward passes that are not asked for have a share by their figures alone (unasked_s). */
 static bool has_col(const sharing *x, const mf_inner_class *c, int k) {
-    bool quicker = c->choice[k].quote.b.time_s < c->choice[0].quote.b.time_s;
     bool layer = x->all && c->key.kind == MF_POS_LAYER;
-    return k == 0 || c->exchanges || pinned(c) || quicker || layer;
+    return k == 0 || c->exchanges || pinned(c) || layer;
 }
 
 static void list_class(sharing *x, int class) {
@@ -194,36 +199,41 @@ static void share(sharing *x, mf_shares set) {
     }
 }
 
-/* Backward passes that were not asked for take at least the share of the class's first, and what
- * compute leaves beside every forward pass. */
-static void write_backward(const sharing *x, mf_shares set, double above_s) {
-    double first_s = 0.0;
+/* What a backward pass that was not asked for takes at least of a pair with any forward pass: a
+ * pair takes no less than all of their compute, nor than either of them. */
+static double unasked_s(const sharing *x, const mf_pass_quote *b) {
+    double share_s = b->time_s;
+    for (int i = 0; i < x->rows; i++) {
+        const mf_inner_class *c = &x->in->class[x->row[i].class];
+        double compute_s = c->choice[x->row[i].choice].quote.f.compute_s + b->compute_s;
+        double pair_s = fmax(compute_s, fmax(x->row[i].alone_s, b->time_s));
+        share_s = fmin(share_s, pair_s - x->row[i].share_s);
+    }
+    return share_s;
+}
+
+static void write_backward(const sharing *x, mf_shares set) {
     for (int j = 0; j < x->cols; j++) {
         mf_inner_class *c = &x->in->class[x->col[j].class];
         int k = x->col[j].choice;
-        first_s = k == 0 ? x->col[j].share_s : first_s;
         c->choice[k].b_pair_s[set] = x->col[j].share_s;
-        for (k++; k < c->choices && !has_col(x, c, k); k++) { /* the first stands for it */
-            double compute_s = c->choice[k].quote.b.compute_s - above_s;
-            c->choice[k].b_pair_s[set] =
-                fmin(fmax(first_s, compute_s), c->choice[k].quote.b.time_s);
+        for (k++; k < c->choices && !has_col(x, c, k); k++) {
+            c->choice[k].b_pair_s[set] = unasked_s(x, &c->choice[k].quote.b);
         }
     }
 }
 
 static void write_shares(const sharing *x, mf_shares set) {
-    double above_s = 0.0, first_s = 0.0; /* compute, the most that a forward share has */
+    double first_s = 0.0;
     for (int i = 0; i < x->rows; i++) {
         mf_inner_class *c = &x->in->class[x->row[i].class];
         int from = x->row[i].choice;
         first_s = from == 0 ? x->row[i].share_s : first_s;
         for (int m = from; m < c->choices && (m == from || !has_row(x, c, m)); m++) {
-            double share_s = m == from ? x->row[i].share_s : first_s;
-            c->choice[m].f_pair_s[set] = share_s;
-            above_s = fmax(above_s, share_s - c->choice[m].quote.f.compute_s);
+            c->choice[m].f_pair_s[set] = m == from ? x->row[i].share_s : first_s;
         }
     }
-    write_backward(x, set, above_s);
+    write_backward(x, set);
 }
 
 static int rank_of(const mf_inner *in, int rank, int after) {
