@@ -1,29 +1,94 @@
 #!/bin/sh
-# Runs every test program under BUILD/tests and BUILD/fuzz, then the golden cases; prints one line
-# a program and ends with "N passed, N failed, N skipped". Exit 1 when anything failed.
+# run-tests.sh BUILD [JOBS]: runs every test program under BUILD/tests and BUILD/fuzz, then the golden
+# cases, JOBS at a time (default: one more than there are cores, as some wait for others to end).
+# Prints one line a program, in the same order whichever ends first, and ends with "N passed,
+# N failed, N skipped". Exit 1 when anything failed.
 # A program may print "MF_SKIPPED n reason"; its cmocka summary is counted otherwise. One that runs
 # for longer than MF_TEST_SECONDS (1200) hangs: it is ended with all that it started, exit 124 or 137.
 set -u
 build=$1
+jobs=${2:-$(($(nproc 2>/dev/null || echo 1) + 1))}
 limit=${MF_TEST_SECONDS:-1200}
+
+# Begin first: for most of their minute and more they wait for runs that they start and kill.
+first='tests/unit/test_train_kills tests/unit/test_train_command'
+# Run last, one by one, because of what they measure: prices a second of processor time, fewer where
+# a neighbour shares core and caches.
+alone='tests/property/test_cost_property'
+
+# mpirun ties two ranks to the first two cores, which those of every program would share.
+export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
+
 passed=0 failed=0 skipped=0
-log=$(mktemp)
-running=""
-trap 'rm -f "$log"' EXIT
-trap '[ -z "$running" ] || kill "$running"; exit 130' INT TERM
-# In a process group of its own, so that ranks go with their program; hence the wait, which a
-# Ctrl-C reaches.
-bounded() {
-    timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null &
-    running=$!
-    wait "$running"
-    rc=$?
-    running=""
+live=""              # NUMBER:PID of each that runs
+launched=0 printed=0 # how many
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap stop INT TERM
+mkfifo "$work/ended" && exec 3<>"$work/ended" || exit 1
+
+stop() {
+    trap '' INT TERM
+    for w in $live; do kill "${w#*:}" 2>/dev/null; done
+    wait 2>/dev/null
+    exit 130
 }
-count() { # status name
-    p=$(grep -c '^\[       OK \]' "$log")
-    f=$(grep -cE '^\[  FAILED  \] [A-Za-z_]+[A-Za-z0-9_]*$' "$log")
-    s=$(grep -cE '^\[  SKIPPED \] [A-Za-z_]+[A-Za-z0-9_]*$' "$log")
+now() { date +%s.%N; }
+programs() { # folder of the build
+    find "$build/$1" -type f -perm -u+x 2>/dev/null | grep -v '\.d$' | sort | sed "s|^$build/||"
+}
+is_in() { case " $1 " in *" $2 "*) ;; *) false ;; esac }
+
+# Its output goes to NUMBER.log, exit status, seconds and name to NUMBER.end. timeout gives it a process
+# group of its own, so that ranks go with their program.
+run() { # number name
+    child="" stopped=""
+    trap 'stopped=1; [ -z "$child" ] || kill "$child" 2>/dev/null' TERM
+    case $2 in
+    fuzz/*) set -- "$1" "$2" "$build/$2" "tests/fuzz/${2#fuzz/}.seeds" ;;
+    tests/golden/*) set -- "$1" "$2" env MF_BUILD="$build" sh "$2/run.sh" ;;
+    *) set -- "$1" "$2" "$build/$2" ;;
+    esac
+    number=$1 name=$2 start=$(now)
+    shift 2
+    [ -z "$stopped" ] || exit 130
+    timeout -k 10 "$limit" "$@" >"$work/$number.log" 2>&1 </dev/null 3>&- &
+    child=$!
+    [ -z "$stopped" ] || kill "$child" 2>/dev/null
+    wait "$child"
+    rc=$?
+    [ -z "$stopped" ] || { wait "$child"; exit 130; }
+    seconds=$(echo "$(now) $start" | awk '{print $1-$2}')
+    # Under its name only once it is whole: others that end have the reader look for it.
+    echo "$rc $seconds $name" >"$work/$number.part"
+    mv "$work/$number.part" "$work/$number.end"
+    echo "$number" >&3
+}
+launch() { # number name
+    launched=$((launched + 1))
+    run "$1" "$2" &
+    live="$live $1:$!"
+}
+# Waits until one more has ended; prints what is next to be printed.
+reap() {
+    read -r ended <&3 || return
+    rest=""
+    for w in $live; do
+        case $w in "$ended":*) wait "${w#*:}" ;; *) rest="$rest $w" ;; esac
+    done
+    live=$rest
+    while [ -f "$work/$((printed + 1)).end" ]; do
+        printed=$((printed + 1))
+        read -r rc seconds name <"$work/$printed.end"
+        count "$rc" "$name" "$seconds" "$work/$printed.log"
+        rm "$work/$printed.end" "$work/$printed.log"
+    done
+}
+running() { echo "$live" | wc -w; }
+count() { # status name seconds log
+    p=$(grep -c '^\[       OK \]' "$4")
+    f=$(grep -cE '^\[  FAILED  \] [A-Za-z_]+[A-Za-z0-9_]*$' "$4")
+    s=$(grep -cE '^\[  SKIPPED \] [A-Za-z_]+[A-Za-z0-9_]*$' "$4")
     if [ "$p" = 0 ] && [ "$1" = 0 ] && [ "$s" = 0 ]; then p=1; fi
     if [ "$f" = 0 ] && [ "$1" != 0 ]; then f=1; fi
     [ "$s" = 0 ] || s=$((s / 2 > 0 ? s / 2 : s))
@@ -32,27 +97,37 @@ count() { # status name
         printf 'ok    %-44s %4d tests  %6.1f s\n' "$2" "$p" "$3"
     else
         printf 'FAIL  %-44s (exit %s)\n' "$2" "$1"
-        sed 's/^/      /' "$log" | grep -vE '\[ +(OK|RUN) ' | tail -n 40
+        sed 's/^/      /' "$4" | grep -vE '\[ +(OK|RUN) ' | tail -n 40
     fi
+    grep -E '^(MF_SKIPPED|seed )' "$4" | sed 's/^/      /'
 }
-now() { date +%s.%N; }
-for t in $(find "$build/tests" -type f -perm -u+x 2>/dev/null | grep -v '\.d$' | sort); do
-    start=$(now)
-    bounded "$t"
-    count $rc "${t#"$build"/}" "$(echo "$(now) $start" | awk '{print $1-$2}')"
-    grep -E '^(MF_SKIPPED|seed )' "$log" | sed 's/^/      /'
+
+golden() { for t in tests/golden/*/run.sh; do [ ! -f "$t" ] || dirname "$t"; done; }
+all=$(programs tests && programs fuzz && golden)
+# Numbers are places in what is printed.
+number=0 early="" usual="" late=""
+for t in $all; do
+    is_in "$alone" "$t" && continue
+    number=$((number + 1))
+    if is_in "$first" "$t"; then early="$early $number:$t"; else usual="$usual $number:$t"; fi
 done
-for t in $(find "$build/fuzz" -type f -perm -u+x 2>/dev/null | grep -v '\.d$' | sort); do
-    start=$(now)
-    seeds="tests/fuzz/$(basename "$t").seeds"
-    bounded "$t" "$seeds"
-    count $rc "${t#"$build"/}" "$(echo "$(now) $start" | awk '{print $1-$2}')"
+for t in $all; do
+    is_in "$alone" "$t" || continue
+    number=$((number + 1))
+    late="$late $number:$t"
 done
-for t in tests/golden/*/run.sh; do
-    [ -f "$t" ] || continue
-    start=$(now)
-    bounded env MF_BUILD="$build" sh "$t"
-    count $rc "$(dirname "$t")" "$(echo "$(now) $start" | awk '{print $1-$2}')"
+for t in $early $usual; do
+    while [ "$(running)" -ge "$jobs" ]; do reap; done
+    launch "${t%%:*}" "${t#*:}"
 done
+for t in $late; do
+    while [ -n "$live" ]; do reap; done
+    launch "${t%%:*}" "${t#*:}"
+done
+while [ -n "$live" ]; do reap; done
+[ "$printed" = "$launched" ] || {
+    echo "FAIL  $((launched - printed)) programs left no result in $work"
+    failed=$((failed + launched - printed))
+}
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -413,7 +413,7 @@ static void tensors_over_all_experts_go_in_and_out_as_the_hub_keeps_them(void **
         c++;
     }
     static hub_file f;
-    const char *path = "build/test_executor_model.safetensors";
+    char path[] = "/tmp/mf-hub-XXXXXX";
     world w;
     ref_model r;
     mf_safetensors *from = NULL;
@@ -424,6 +424,9 @@ static void tensors_over_all_experts_go_in_and_out_as_the_hub_keeps_them(void **
     const ref_options o = reference_options(c, &w.layout);
     ref_init(&r, &w.model, &o);
     to_hub(&r, &f);
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
     if (mf_safetensors_write(path, f.list, f.count, &e) != MF_OK ||
         mf_safetensors_open(path, &from, &e) != MF_OK || mf_exec_load(w.exec, from, &e) != MF_OK) {
         fail_msg("%s", e.text);

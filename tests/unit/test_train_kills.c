@@ -117,7 +117,7 @@ static void a_signal_saves_and_the_run_goes_on_from_there(void **state) {
 static void a_signal_while_ranks_start_ends_the_run(void **state) {
     (void)state;
     const char *layout = several_ranks ? folded : single;
-    char out[16];
+    char out[24];
     for (int i = 0; i < 10; i++) {
         snprintf(out, sizeof out, "early%d", i);
         pid_t child = begin(out, MAX_STEPS, layout), ranks[16];
@@ -184,7 +184,7 @@ static void a_killed_rank_is_named_and_takes_the_others_along(void **state) {
         int m = round % MOMENTS, tries = 0;
         bool killed = false;
         for (; !killed && tries < 20; tries++) {
-            char out[24];
+            char out[40];
             int which = rounds > 1 ? round / MOMENTS : (int)rng_range(&r, 0, 3);
             snprintf(out, sizeof out, "kill%d-%d", round, tries);
             killed = kill_one(out, moments[m].steps, moments[m].after, moments[m].later, which, &r);
