@@ -34,10 +34,17 @@ enum { MF_HALF_ATTENTION = 1, MF_HALF_FFN = 2, MF_HALF_BOTH = 3 };
 
 mf_block_key mf_block_key_layer(uint8_t layer_class, mf_memory_choice memory, bool split);
 
+/* Elements of the tables that the block reads and another of its rank holds (mf_block.shared): they
+ * are missing from its parameters. In nothing else do blocks differ that share tables or not. */
+int64_t mf_block_shared_elements(const mf_model *m, const mf_layout *l, const mf_block_key *key);
+
 /* Lowers one block. The layout must be resolved. The result is to be destroyed.
  * Errors: MF_NOMEM; MF_LAYOUT where a layout asks for what a model cannot give. */
 mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                          const mf_block_key *key, mf_block **out, mf_err *e);
+/* The same for readers that arrange no memory: not cut into runs (mf_block_cut). */
+mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                               const mf_block_key *key, mf_block **out, mf_err *e);
 void mf_block_destroy(mf_block *b);
 
 /* --- assignment of positions to virtual stages ------------------------------------------------ */

@@ -144,8 +144,8 @@ static int64_t dispatcher_buffers(const mf_build *bd) {
     return bytes;
 }
 
-mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
-                         const mf_block_key *key, mf_block **out, mf_err *e) {
+mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                               const mf_block_key *key, mf_block **out, mf_err *e) {
     mf_build bd = {.m = m, .l = l, .c = c, .key = *key, .pass = MF_PASS_F, .forward_op = -1};
     *out = NULL;
     bd.b = calloc(1, sizeof *bd.b);
@@ -216,6 +216,16 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
     }
     *out = bd.b;
     return MF_OK;
+}
+
+mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                         const mf_block_key *key, mf_block **out, mf_err *e) {
+    mf_status status = mf_block_lower_uncut(m, l, c, key, out, e);
+    if (status == MF_OK && (status = mf_block_cut(*out, key->split, e)) != MF_OK) {
+        mf_block_destroy(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 void mf_block_destroy(mf_block *b) {

@@ -462,5 +462,5 @@ mf_status mf_build_finish(mf_build *bd, mf_err *e) {
                                               : &b->flops_w;
         *sum += op->flops;
     }
-    return bd->status == MF_OK ? mf_block_cut(b, bd->key.split, e) : build_failed(bd, e);
+    return bd->status == MF_OK ? MF_OK : build_failed(bd, e);
 }

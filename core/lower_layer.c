@@ -167,9 +167,21 @@ void mf_lower_layer(mf_build *bd) {
     bd->output = x;
 }
 
+/* The local part of the vocabulary. */
+static int64_t vocabulary(const mf_model *m, const mf_layout *l) {
+    return divide_up(m->vocab, l->tp);
+}
+
+int64_t mf_block_shared_elements(const mf_model *m, const mf_layout *l, const mf_block_key *key) {
+    bool embedding = key->shared_embedding &&
+                     (key->kind == MF_POS_MTP || (key->kind == MF_POS_HEAD && m->tied_embeddings));
+    bool head = key->shared_head && key->kind == MF_POS_MTP;
+    return ((embedding ? 1 : 0) + (head ? 1 : 0)) * vocabulary(m, l) * m->hidden;
+}
+
 /* Looks up all tokens of the TP region in the local part of the vocabulary and scatters the sum. */
 static int16_t lookup(mf_build *bd, bool shared) {
-    int64_t vocab = divide_up(bd->m->vocab, bd->l->tp);
+    int64_t vocab = vocabulary(bd->m, bd->l);
     int16_t table = mf_build_weight(bd, "embed_tokens", MF_PART_EMBEDDING, vocab, bd->m->hidden);
     if (shared) {
         mf_build_t(bd, table)->part = UINT8_MAX; /* counted where it lives */
@@ -200,7 +212,7 @@ void mf_lower_embedding(mf_build *bd) {
  * gradient, so that they stand once. */
 static void loss(mf_build *bd, int16_t x, bool shared) {
     const mf_model *m = bd->m;
-    int64_t vocab = divide_up(m->vocab, bd->l->tp);
+    int64_t vocab = vocabulary(m, bd->l);
     bd->drop = 0; /* no recomputation beyond the last layer */
     bd->module = MF_MODULE_HEAD;
     int16_t xn = mf_lower_norm(bd, "final_norm", x, bd->tokens, m->hidden);

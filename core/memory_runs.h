@@ -42,8 +42,8 @@ typedef struct mf_run_place {
 
 struct mf_block;
 
-/* Cuts a lowered block (b->runs, and the place of each tensor); lowering does it once its sums are
- * known. Errors: MF_NOMEM. */
+/* Cuts a lowered block (b->runs, and the place of each tensor); mf_block_lower does it last.
+ * Errors: MF_NOMEM. */
 mf_status mf_block_cut(struct mf_block *b, bool split, mf_err *e);
 
 #endif

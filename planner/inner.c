@@ -69,8 +69,8 @@ int mf_inner_variant(const mf_layout *l, int vstage) {
 }
 
 /* Block of a position on a stage that holds embedding and head or not (core/lower_program.c). With
- * MTP depths an earlier one may hold the copies: then the smaller block's parameters are assumed
- * (and of either block's times the least, least_quote.h). */
+ * MTP depths an earlier one may hold the copies: then the smaller block's parameters are assumed.
+ */
 static mf_block_key key_of(const mf_model *m, int position, int variant, bool split) {
     mf_block_key key = {
         .kind = mf_position_kind_of(m, position), .parts = MF_HALF_BOTH, .split = split};
@@ -214,13 +214,12 @@ static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pin
     bool keeps = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
     int n = keeps ? mf_catalogue(in->model, key->layer_class, pinned, l->memory, memory) : 1;
     out->key = *key;
-    out->any_tables = in->model->mtp_layers > (key->kind == MF_POS_HEAD ? 0 : 1);
     out->f_host_s = out->b_host_s = out->w_host_s = INFINITY;
     for (int i = 0; i < n; i++) {
         mf_inner_choice c = {.memory = memory[i]};
         mf_block_key with = *key;
         with.memory = memory[i];
-        mf_status status = mf_quotes_least(in->quotes, l, &with, out->any_tables, &c.quote, e);
+        mf_status status = mf_quotes_least(in->quotes, l, &with, &c.quote, e);
         if (status != MF_OK) {
             return status;
         }

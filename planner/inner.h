@@ -61,7 +61,6 @@ typedef struct mf_inner_choice {
 /* A kind of block under this layout, with the choices that nothing beats in every respect. */
 typedef struct mf_inner_class {
     mf_block_key key; /* memory aside */
-    bool any_tables;  /* the key assumes tables on its stage: either is meant (least_quote.h) */
     bool exchanges;   /* a layer whose rows travel over expert parallelism */
     double reduce_s, gather_s, persistent_B;
     double f_host_s, b_host_s, w_host_s; /* least over the choices */

@@ -22,8 +22,7 @@ mf_status mf_inner_pair_s(mf_inner *in, int f, int m, int b, int k, double *time
     mf_block_key fk = in->class[f].key, bk = in->class[b].key;
     fk.memory = in->class[f].choice[m].memory;
     bk.memory = in->class[b].choice[k].memory;
-    return mf_quotes_least_pair(in->quotes, &in->layout, &fk, in->class[f].any_tables, &bk,
-                                in->class[b].any_tables, time_s, e);
+    return mf_quotes_least_pair(in->quotes, &in->layout, &fk, &bk, time_s, e);
 }
 
 /* Backward passes within this factor of the fastest are usual: what recomputes much more is rarely

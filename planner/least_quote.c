@@ -29,10 +29,10 @@ static void least_of(mf_quote *least, const mf_quote *q) {
     least->local_w_B = fmin(least->local_w_B, q->local_w_B);
 }
 
-enum { TABLES = 4, DEPTHS = 3, MAX_KEYS = TABLES * DEPTHS };
+enum { DEPTHS = 3 };
 
-/* The block with these tables on its stage, at every depth where it may stand. */
-static int add_depths(const mf_model *m, const mf_block_key *key, mf_block_key *out) {
+/* The block at every depth where it may stand, the first one at first; returns their number. */
+static int keys_of(const mf_model *m, const mf_block_key *key, mf_block_key out[DEPTHS]) {
     int64_t depths = key->kind == MF_POS_MTP ? m->mtp_layers : 1;
     int kinds = depths < DEPTHS ? (int)depths : DEPTHS; /* between first and last all are alike */
     for (int i = 0; i < kinds; i++) {
@@ -43,29 +43,10 @@ static int add_depths(const mf_model *m, const mf_block_key *key, mf_block_key *
     return kinds;
 }
 
-/* All blocks that a key stands for, itself at first; returns their number. */
-static int keys_of(const mf_model *m, const mf_layout *l, const mf_block_key *key, bool any_tables,
-                   mf_block_key out[MAX_KEYS]) {
-    bool mtp = key->kind == MF_POS_MTP, head = key->kind == MF_POS_HEAD;
-    /* tables that are not gathered are weights and no more */
-    bool differ = any_tables && (mtp || head) && l->zero >= 2;
-    int n = add_depths(m, key, out);
-    for (int i = 0; i < (head ? 2 : TABLES) && differ; i++) {
-        mf_block_key with = *key;
-        with.shared_embedding = i & 1;
-        with.shared_head = mtp ? (i & 2) != 0 : key->shared_head;
-        if (with.shared_embedding != key->shared_embedding ||
-            with.shared_head != key->shared_head) {
-            n += add_depths(m, &with, out + n);
-        }
-    }
-    return n;
-}
-
-mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key,
-                          bool any_tables, mf_quote *out, mf_err *e) {
-    mf_block_key keys[MAX_KEYS];
-    int n = keys_of(mf_quotes_oracle(q)->model, l, key, any_tables, keys);
+mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key, mf_quote *out,
+                          mf_err *e) {
+    mf_block_key keys[DEPTHS];
+    int n = keys_of(mf_quotes_oracle(q)->model, key, keys);
     for (int i = 0; i < n; i++) {
         mf_quote x;
         mf_status status = mf_quotes_get(q, l, &keys[i], true, &x, e);
@@ -82,11 +63,10 @@ mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *
 }
 
 mf_status mf_quotes_least_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
-                               bool any_f_tables, const mf_block_key *backward, bool any_b_tables,
-                               double *time_s, mf_err *e) {
+                               const mf_block_key *backward, double *time_s, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
-    mf_block_key f[MAX_KEYS], b[MAX_KEYS];
-    int nf = keys_of(m, l, forward, any_f_tables, f), nb = keys_of(m, l, backward, any_b_tables, b);
+    mf_block_key f[DEPTHS], b[DEPTHS];
+    int nf = keys_of(m, forward, f), nb = keys_of(m, backward, b);
     *time_s = INFINITY;
     for (int i = 0; i < nf * nb; i++) {
         double x_s;

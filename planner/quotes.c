@@ -141,14 +141,23 @@ static mf_status keep(mf_quotes *q, const entry *made, mf_err *e) {
     return status;
 }
 
+/* A table that another block of the stage holds is read all the same, and is no parameter of this
+ * one; nothing else differs. */
+static mf_block_key with_own_tables(const mf_block_key *key) {
+    mf_block_key own = *key;
+    own.shared_embedding = own.shared_head = false;
+    return own;
+}
+
 mf_status mf_quotes_get(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool exact,
                         mf_quote *out, mf_err *e) {
     entry x;
-    const mf_quote_key words = mf_quote_key_of(q->oracle->model, l, key, NULL, exact);
+    const mf_block_key own = with_own_tables(key);
+    const mf_quote_key words = mf_quote_key_of(q->oracle->model, l, &own, NULL, exact);
     if (!look_up(q, &words, &x)) {
         memset(&x, 0, sizeof x);
         x.key = words;
-        mf_status status = q->oracle->ops->quote(q->oracle->self, l, key, exact, &x.quote, e);
+        mf_status status = q->oracle->ops->quote(q->oracle->self, l, &own, exact, &x.quote, e);
         if (status == MF_OK) {
             status = keep(q, &x, e);
         }
@@ -157,18 +166,19 @@ mf_status mf_quotes_get(mf_quotes *q, const mf_layout *l, const mf_block_key *ke
         }
     }
     *out = x.quote;
+    out->params.dense -= mf_block_shared_elements(q->oracle->model, l, key);
     return MF_OK;
 }
 
 mf_status mf_quotes_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
                          const mf_block_key *backward, double *time_s, mf_err *e) {
     entry x;
-    const mf_quote_key words = mf_quote_key_of(q->oracle->model, l, forward, backward, true);
+    const mf_block_key f = with_own_tables(forward), b = with_own_tables(backward);
+    const mf_quote_key words = mf_quote_key_of(q->oracle->model, l, &f, &b, true);
     if (!look_up(q, &words, &x)) {
         memset(&x, 0, sizeof x);
         x.key = words;
-        mf_status status =
-            q->oracle->ops->pair(q->oracle->self, l, forward, backward, &x.pair_s, e);
+        mf_status status = q->oracle->ops->pair(q->oracle->self, l, &f, &b, &x.pair_s, e);
         if (status == MF_OK) {
             status = keep(q, &x, e);
         }

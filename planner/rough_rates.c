@@ -150,8 +150,7 @@ static mf_status quote(mf_quotes *q, const mf_layout *l, mf_position_kind kind, 
                         .shared_embedding = true,
                         .shared_head = true,
                         .memory = memory};
-    return exact ? mf_quotes_least(q, l, &key, true, out, e)
-                 : mf_quotes_get(q, l, &key, false, out, e);
+    return exact ? mf_quotes_least(q, l, &key, out, e) : mf_quotes_get(q, l, &key, false, out, e);
 }
 
 static const mf_memory_choice keep_all = {0, 0};

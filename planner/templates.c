@@ -79,7 +79,7 @@ static mf_status make(const mf_block_prices *p, const mf_layout *l, const mf_blo
         (void)mf_err_set(e, MF_NOMEM, "out of memory");
         return MF_NOMEM;
     }
-    mf_status status = mf_block_lower(p->model, l, mf_cost_cluster(p->cost), key, &b, e);
+    mf_status status = mf_block_lower_uncut(p->model, l, mf_cost_cluster(p->cost), key, &b, e);
     if (status == MF_OK) {
         status = mf_priced_create(p->cost, l, b, key->split, load, &x->priced, e);
     }
@@ -109,7 +109,7 @@ static mf_status rough_quote(const mf_block_prices *p, const mf_layout *l, const
                              double load, mf_quote *out, mf_err *e) {
     mf_block *b = NULL;
     double rest_s[PASSES];
-    mf_status status = mf_block_lower(p->model, l, mf_cost_cluster(p->cost), key, &b, e);
+    mf_status status = mf_block_lower_uncut(p->model, l, mf_cost_cluster(p->cost), key, &b, e);
     if (status != MF_OK) {
         return status;
     }

@@ -295,7 +295,7 @@ static void check_chains(mf_inner *in, const sample *s, nearness *n) {
 }
 
 /* A block that a class stands for, with one of its choices: MTP depths of any place, and tables on
- * its stage or not where the class does not tell. */
+ * its stage or not, whatever the class says. */
 static mf_block_key draw_block(rng *r, const mf_inner *in, int *class, int *choice) {
     *class = (int)rng_range(r, 0, in->classes - 1);
     const mf_inner_class *c = &in->class[*class];
@@ -303,10 +303,8 @@ static mf_block_key draw_block(rng *r, const mf_inner *in, int *class, int *choi
     mf_block_key key = c->key;
     key.memory = c->choice[*choice].memory;
     bool mtp = key.kind == MF_POS_MTP;
-    if (c->any_tables) {
-        key.shared_embedding = rng_chance(r, 50);
-        key.shared_head = mtp ? rng_chance(r, 50) : key.shared_head;
-    }
+    key.shared_embedding = rng_chance(r, 50);
+    key.shared_head = rng_chance(r, 50);
     int64_t depth = mtp ? rng_range(r, 1, in->model->mtp_layers) : 1;
     key.after_depth = depth > 1;
     key.before_depth = mtp && depth < in->model->mtp_layers;
