@@ -70,7 +70,8 @@ void mf_search_options_init(mf_search_options *o);
 /* Finds the fastest plan. MF_OK: result->count >= 1. MF_INFEASIBLE: no layout fits, and e says what
  * is missing (see mf_planner_fit for the list). MF_INTERRUPTED: cancelled; result holds the best so
  * far, if any. Other errors as the rooms below report them. *result is to be cleared in any case.
- * The progress function is called from the calling thread, a few times a second at most. */
+ * The progress function is called a few times a second at most: one call at a time, on any of the
+ * search's threads. */
 mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
                             mf_search_result *result, mf_err *e);
 void mf_search_result_clear(mf_search_result *r);

@@ -1,41 +1,34 @@
-/* search.c - the queue, the rounds, the threads, and what is reported. */
+/* search.c - the queue, what becomes of tasks, and what is reported. */
 #include "planner/search.h"
+
+#include "planner/search_flight.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Tasks in flight at once, and families of one task. As many as there are threads would keep them
- * busy; the numbers do not depend on threads, so that results do not either. */
-#define FLIGHT 4
-#define FAMILIES 16
+/* Nodes of one task: with fewer, threads would wait for each other more than they work. None of
+ * them knows what the others find, so they are such as take little each, from the top of the queue.
+ */
+#define MOST_NODES 16
+#define MOST_US 1000
 
 #define DEFAULT_GAP 0.03
 #define DEFAULT_TOP 4
 #define DEFAULT_EFFORT 400000
 #define DEFAULT_BUDGET 10000000
 
-/* Some families from the top of the queue, or one layout. */
+/* Nodes from the top of the queue. */
 typedef struct task {
-    mf_search_node node[FAMILIES];
-    mf_search_outcome out[FAMILIES];
+    mf_search_node node[MOST_NODES];
+    mf_search_outcome out[MOST_NODES];
     int count;
-    double key_s[FAMILIES]; /* of the nodes */
-    mf_search_aim aim;      /* as of its start, */
-    int64_t seen;           /* when so many outcomes were merged */
-    int64_t order, due;     /* started as the order-th; when it is merged, on the search's clock */
-    bool flies, taken, done;
+    double key_s[MOST_NODES]; /* of the nodes */
+    mf_search_aim aim;        /* as of its start, */
+    int64_t seen;             /* when so many outcomes were merged */
+    bool flies;
 } task;
-
-typedef struct pool {
-    pthread_mutex_t lock;
-    pthread_cond_t wake, done;
-    pthread_t thread[64];
-    int threads;
-    bool quit;
-    struct search *s;
-} pool;
 
 typedef struct search {
     const mf_search_request *r;
@@ -48,10 +41,12 @@ typedef struct search {
     double best_s;
     int64_t priced, evaluated, simulated, milps, milp_failed, work, work_at_gap;
     double stuck_s; /* least bound of layouts that nothing more can be done about */
-    task task[FLIGHT];
-    int64_t started, merged, now;
+    task task[MF_FLIGHT];
+    int64_t merged;
     double target_s;
-    pool pool;
+    mf_status status;
+    mf_err err;
+    bool interrupted; /* cancelled, or some task did not come to its end */
 } search;
 
 /* --- queue ------------------------------------------------------------------------------------ */
@@ -140,7 +135,9 @@ static void keep_found(search *s, const mf_search_found *f) {
 
 /* --- tasks ------------------------------------------------------------------------------------ */
 
-static void work_on(search *s, task *t) {
+static void work_on(void *self, int slot) {
+    search *s = self;
+    task *t = &s->task[slot];
     for (int i = 0; i < t->count; i++) {
         mf_search_outcome *out = &t->out[i];
         memset(out, 0, offsetof(mf_search_outcome, plan));
@@ -153,142 +150,36 @@ static void work_on(search *s, task *t) {
     }
 }
 
-/* The earliest task that nobody works on, or NULL. Called with the lock held. */
-static task *next_task(search *s) {
-    task *next = NULL;
-    for (int i = 0; i < FLIGHT; i++) {
-        task *t = &s->task[i];
-        if (t->flies && !t->taken && (!next || t->order < next->order)) {
-            next = t;
-        }
-    }
-    return next;
-}
-
-/* Called with the lock held. */
-static void do_task(pool *p, task *t) {
-    t->taken = true;
-    pthread_mutex_unlock(&p->lock);
-    work_on(p->s, t);
-    pthread_mutex_lock(&p->lock);
-    t->done = true;
-    pthread_cond_broadcast(&p->done);
-}
-
-static void *worker(void *arg) {
-    pool *p = arg;
-    pthread_mutex_lock(&p->lock);
-    while (!p->quit) {
-        task *t = next_task(p->s);
-        if (t) {
-            do_task(p, t);
-        } else {
-            pthread_cond_wait(&p->wake, &p->lock);
-        }
-    }
-    pthread_mutex_unlock(&p->lock);
-    mf_milp_thread_end();
-    return NULL;
-}
-
-static void pool_start(search *s, int threads) {
-    pool *p = &s->pool;
-    p->s = s;
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->wake, NULL);
-    pthread_cond_init(&p->done, NULL);
-    /* the calling thread works too; fewer threads than wanted is no failure */
-    while (p->threads + 1 < threads && p->threads + 1 < FLIGHT &&
-           pthread_create(&p->thread[p->threads], NULL, worker, p) == 0) {
-        p->threads++;
-    }
-}
-
-static void pool_stop(search *s) {
-    pool *p = &s->pool;
-    pthread_mutex_lock(&p->lock);
-    p->quit = true;
-    pthread_cond_broadcast(&p->wake);
-    pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < p->threads; i++) {
-        pthread_join(p->thread[i], NULL);
-    }
-    pthread_mutex_destroy(&p->lock);
-    pthread_cond_destroy(&p->wake);
-    pthread_cond_destroy(&p->done);
-    mf_milp_thread_end();
-}
-
-/* Returns once the task is done, working on what there is meanwhile; it flies no longer. */
-static void await(search *s, task *t) {
-    pool *p = &s->pool;
-    pthread_mutex_lock(&p->lock);
-    while (!t->done) {
-        task *next = next_task(s);
-        if (next) {
-            do_task(p, next);
-        } else {
-            pthread_cond_wait(&p->done, &p->lock);
-        }
-    }
-    t->flies = false;
-    pthread_mutex_unlock(&p->lock);
-}
-
-/* --- flight -----------------------------------------------------------------------------------
- *
- * Tasks are merged in an order that is known when they start: as if FLIGHT workers took what a kind
- * of task usually takes. The next ones start with what was merged by then. So several threads are
- * busy while a long task runs, and what any task knows does not depend on how long it took.
- */
-
-/* Usual microseconds of a node. */
+/* Usual microseconds of a node. Better too many than too few where they differ much: what flies
+ * beside a task that is late lands after it, while its own result is rarely missed. */
 static int64_t usual(const mf_search_node *n) {
+    bool again = n->tries > 0;
     switch ((mf_level)n->level) {
     case MF_LEVEL_SIDE:
-        return 500;
+        return 1000;
     case MF_LEVEL_POINT:
+        return 25;
     case MF_LEVEL_STAGES:
+        return 70;
     case MF_LEVEL_ORDER:
-        return 15;
+        return 30;
     case MF_LEVEL_LAYOUT:
-        return 80;
+        return again ? 1500 : 80;
     case MF_LEVEL_BOUND:
     case MF_LEVEL_RELAX:
-        return 4000;
+        return 2500;
     case MF_LEVEL_SPLITS:
+        return again ? 500000 : 30000;
     case MF_LEVEL_EXACT:
         return 100000;
     }
     return 0;
 }
 
-static task *free_task(search *s) {
-    for (int i = 0; i < FLIGHT; i++) {
-        if (!s->task[i].flies) {
-            return &s->task[i];
-        }
-    }
-    return NULL;
-}
-
-/* The next task to be merged, or NULL. */
-static task *due_task(search *s) {
-    task *next = NULL;
-    for (int i = 0; i < FLIGHT; i++) {
-        task *t = &s->task[i];
-        if (t->flies &&
-            (!next || t->due < next->due || (t->due == next->due && t->order < next->order))) {
-            next = t;
-        }
-    }
-    return next;
-}
-
 /* Least key of what is open. */
 static double least_open(const search *s) {
     double least_s = s->nodes > 0 ? s->heap[0].key_s : HUGE_VAL;
-    for (int i = 0; i < FLIGHT; i++) {
+    for (int i = 0; i < MF_FLIGHT; i++) {
         const task *t = &s->task[i];
         for (int k = 0; t->flies && k < t->count; k++) {
             least_s = fmin(least_s, t->key_s[k]);
@@ -297,33 +188,35 @@ static double least_open(const search *s) {
     return least_s;
 }
 
-/* Families from the top of the queue, or one layout. */
-static void start_task(search *s, task *t) {
-    bool layout = s->heap[0].level >= MF_LEVEL_LAYOUT;
+static bool is_light(const mf_search_node *n) {
+    return n->level < MF_LEVEL_LAYOUT || (n->level == MF_LEVEL_LAYOUT && n->tries == 0);
+}
+
+/* Does the top of the queue go with the task? */
+static bool goes_with(const search *s, const task *t, int64_t usual_us) {
+    return t->count < MOST_NODES && usual_us < MOST_US && s->nodes > 0 && is_light(&t->node[0]) &&
+           is_light(&s->heap[0]) && s->heap[0].key_s < s->target_s;
+}
+
+static void start_task(search *s, task *t, int64_t *usual_us) {
     t->count = 0;
-    t->due = s->now;
+    *usual_us = 0;
     do {
         mf_search_node n = heap_pop(s);
         t->key_s[t->count] = n.key_s;
-        t->due += usual(&n);
         t->node[t->count++] = n;
-    } while (!layout && t->count < FAMILIES && s->nodes > 0 && s->heap[0].level < MF_LEVEL_LAYOUT &&
-             s->heap[0].key_s < s->best_s);
+        *usual_us += usual(&n);
+    } while (goes_with(s, t, *usual_us));
     int top = s->r->top > 0 ? s->r->top : DEFAULT_TOP;
     t->aim = (mf_search_aim){s->best_s, s->target_s,
                              s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL};
     t->seen = s->merged;
-    t->order = s->started++;
-    pthread_mutex_lock(&s->pool.lock);
-    t->taken = t->done = false;
     t->flies = true;
-    pthread_cond_signal(&s->pool.wake);
-    pthread_mutex_unlock(&s->pool.lock);
 }
 
 static int64_t oldest_seen(const search *s) {
     int64_t oldest = s->merged;
-    for (int i = 0; i < FLIGHT; i++) {
+    for (int i = 0; i < MF_FLIGHT; i++) {
         if (s->task[i].flies && s->task[i].seen < oldest) {
             oldest = s->task[i].seen;
         }
@@ -369,19 +262,6 @@ static mf_status merge(search *s, mf_search_node *node, mf_search_outcome *o, mf
     return status;
 }
 
-/* Waits for the task and takes its outcomes over. *interrupted: some did not come to their end. */
-static mf_status land(search *s, task *t, bool *interrupted, mf_err *e) {
-    mf_status status = MF_OK;
-    await(s, t);
-    s->now = t->due;
-    for (int i = 0; i < t->count; i++) {
-        mf_status one = merge(s, &t->node[i], &t->out[i], status == MF_OK ? e : NULL);
-        *interrupted |= one == MF_INTERRUPTED;
-        status = status == MF_OK && one != MF_INTERRUPTED ? one : status;
-    }
-    return status;
-}
-
 /* --- the search ------------------------------------------------------------------------------- */
 
 static double lower_bound(const search *s) {
@@ -424,24 +304,41 @@ static mf_status begin(search *s, mf_err *e) {
     return status;
 }
 
-static mf_status run(search *s, bool *interrupted, mf_err *e) {
-    mf_status status = begin(s, e);
-    for (;;) {
-        *interrupted |= s->r->cancel && *s->r->cancel;
-        task *idle;
-        while (status == MF_OK && !*interrupted && !is_done(s) && (idle = free_task(s)) != NULL) {
-            start_task(s, idle);
-        }
-        task *due = due_task(s);
-        if (!due) {
-            return status;
-        }
-        mf_status one = land(s, due, interrupted, status == MF_OK ? e : NULL);
-        status = status == MF_OK ? one : status;
-        if (s->r->progress && status == MF_OK) {
-            s->r->progress(s->r->user, s->best_s, lower_bound(s), s->priced, s->milps);
+static bool start(void *self, int slot, int64_t *usual_us) {
+    search *s = self;
+    s->interrupted |= s->r->cancel && *s->r->cancel;
+    if (s->status != MF_OK || s->interrupted || is_done(s)) {
+        return false;
+    }
+    start_task(s, &s->task[slot], usual_us);
+    return true;
+}
+
+/* Takes the outcomes of a task over. */
+static void land(void *self, int slot) {
+    search *s = self;
+    task *t = &s->task[slot];
+    t->flies = false;
+    for (int i = 0; i < t->count; i++) {
+        mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
+        s->interrupted |= one == MF_INTERRUPTED;
+        s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
+    }
+    if (s->r->progress && s->status == MF_OK) {
+        s->r->progress(s->r->user, s->best_s, lower_bound(s), s->priced, s->milps);
+    }
+}
+
+static mf_status run(search *s, mf_err *e) {
+    static const mf_flight_ops ops = {.start = start, .work = work_on, .land = land};
+    s->status = begin(s, e);
+    if (s->status == MF_OK) {
+        mf_flight_run(&ops, s, s->r->threads);
+        if (s->status != MF_OK && e) {
+            *e = s->err;
         }
     }
+    return s->status;
 }
 
 static mf_status report(search *s, mf_search_report *out, mf_err *e) {
@@ -487,9 +384,8 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     if (status == MF_OK) {
         s->world.cancel = r->cancel;
         s->world.fault = r->fault;
-        pool_start(s, r->threads);
-        status = run(s, &out->interrupted, e);
-        pool_stop(s);
+        status = run(s, e);
+        out->interrupted = s->interrupted;
     }
     if (status == MF_OK) {
         status = report(s, out, e);

@@ -17,7 +17,7 @@
  *   EXACT    by the exact one, answers tried so far cut off
  *
  * Several tasks run at once, and which of them are known to which does not depend on threads
- * (search.c): results are the same on any number of threads.
+ * (search_flight.h): results are the same on any number of threads.
  */
 #ifndef MF_PLANNER_SEARCH_H
 #define MF_PLANNER_SEARCH_H
@@ -196,6 +196,7 @@ typedef struct mf_search_request {
         budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
     const volatile int *cancel;
     mf_milp_fault fault;
+    /* one call at a time, on any thread */
     void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);
     void *user;
 } mf_search_request;

@@ -189,7 +189,7 @@ static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **s
     mf_oracle_real real = {.model = &w.model, .cost = w.cost};
     mf_oracle oracle = mf_oracle_init(&real);
     int without = 0, with = 0;
-    for (int64_t after = 1; after <= 40; after += 3) {
+    for (int64_t after = 1; after <= 91; after += 6) {
         stopper s = {.after = after};
         const mf_search_request r = {
             .oracle = &oracle,
