@@ -72,10 +72,15 @@ enum {
     MOST = 2048      /* slots that are packed apart */
 };
 
-static mf_status try_one(mf_grouping *g, const attempt *a, int64_t bound_B, int64_t *looks,
+/* What an arrangement is judged by. */
+typedef struct aim {
+    int64_t bound_B, enough_B;
+} aim;
+
+static mf_status try_one(mf_grouping *g, const attempt *a, const aim *to, int64_t *looks,
                          int64_t *size_B, mf_err *e) {
-    const mf_arrange_try how = {.bound_B = bound_B,
-                                .enough_B = enough(bound_B),
+    const mf_arrange_try how = {.bound_B = to->bound_B,
+                                .enough_B = to->enough_B,
                                 .apart = a->pieces != WHOLE,
                                 .ways = a->ways,
                                 .rounds = a->rounds};
@@ -84,7 +89,7 @@ static mf_status try_one(mf_grouping *g, const attempt *a, int64_t bound_B, int6
     if (!g->rows && g->stays > MOST) {
         return MF_OK;
     }
-    mf_status status = mf_grouping_graph(g, bound_B, e);
+    mf_status status = mf_grouping_graph(g, to->bound_B, e);
     if (status == MF_OK) {
         status = mf_arrange_fit(&g->graph, &how, &high_B, looks, e);
     }
@@ -117,14 +122,14 @@ static void take_apart(const mf_stays *x, mf_stays *out) {
     }
 }
 
-static mf_status try_parts(const mf_stays *x, const attempt *a, int64_t bound_B, int64_t *looks,
+static mf_status try_parts(const mf_stays *x, const attempt *a, const aim *to, int64_t *looks,
                            int64_t *size_B, mf_err *e) {
     mf_stays parts = {0};
     mf_grouping g;
     take_apart(x, &parts);
     mf_status status = mf_grouping_init(&g, &parts, e);
     if (status == MF_OK) {
-        status = try_one(&g, a, bound_B, looks, size_B, e);
+        status = try_one(&g, a, to, looks, size_B, e);
     }
     mf_grouping_clear(&g);
     mf_stays_clear(&parts);
@@ -132,7 +137,13 @@ static mf_status try_parts(const mf_stays *x, const attempt *a, int64_t bound_B,
 }
 
 mf_status mf_arrange(mf_stays *x, bool alone, int64_t *size_B, int64_t *bound_B, mf_err *e) {
+    return mf_arrange_within(x, alone, 0, size_B, bound_B, e);
+}
+
+mf_status mf_arrange_within(mf_stays *x, bool alone, int64_t gaps_B, int64_t *size_B,
+                            int64_t *bound_B, mf_err *e) {
     mf_grouping g;
+    aim to = {0, 0};
     int64_t looks = INT64_MAX; /* at first without limit */
     *bound_B = *size_B = 0;
     if (x->count == 0 && !x->failed) {
@@ -142,13 +153,15 @@ mf_status mf_arrange(mf_stays *x, bool alone, int64_t *size_B, int64_t *bound_B,
     if (status == MF_OK) {
         *size_B = INT64_MAX;
         *bound_B = mf_grouping_most_B(&g);
+        to = (aim){*bound_B, enough(*bound_B)};
+        to.enough_B = *bound_B + gaps_B > to.enough_B ? *bound_B + gaps_B : to.enough_B;
     }
     for (size_t i = 0; i < sizeof attempts / sizeof attempts[0] && status == MF_OK; i++) {
         const attempt *a = &attempts[i];
         bool may = a->how != MF_ALONE || (alone && x->count <= FEW);
-        if (may && looks > 0 && *size_B > enough(*bound_B)) {
-            status = a->pieces == PARTS ? try_parts(x, a, *bound_B, &looks, size_B, e)
-                                        : try_one(&g, a, *bound_B, &looks, size_B, e);
+        if (may && looks > 0 && *size_B > to.enough_B) {
+            status = a->pieces == PARTS ? try_parts(x, a, &to, &looks, size_B, e)
+                                        : try_one(&g, a, &to, &looks, size_B, e);
         }
         looks = i + 1 == ALWAYS ? LOOKS : looks;
     }

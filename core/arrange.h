@@ -41,5 +41,8 @@ void mf_stays_clear(mf_stays *x);
  * alone: things may also be arranged one by one, which costs more and does not repeat. Sorts the
  * list. The same for equal lists. Errors: MF_NOMEM. */
 mf_status mf_arrange(mf_stays *x, bool alone, int64_t *size_B, int64_t *bound_B, mf_err *e);
+/* The same until gaps of so many bytes are met: what needs more is what mf_arrange finds. */
+mf_status mf_arrange_within(mf_stays *x, bool alone, int64_t gaps_B, int64_t *size_B,
+                            int64_t *bound_B, mf_err *e);
 
 #endif

@@ -120,14 +120,13 @@ static int64_t lowest(const mf_arrange_graph *g, const desk *d, const piece *own
     const piece *other = d->placed, *end = d->placed + d->count;
     int64_t at = 0, size = own->size;
     for (int node = own->node; other < end; other++) {
-        int64_t top = other->at + other->size;
-        if (top <= at || !stand_beside(row, node, other->node)) {
-            continue;
-        }
-        if (other->at >= at + size) {
+        if (other->at >= at + size) { /* and so do all that follow */
             break;
         }
-        at = top;
+        int64_t top = other->at + other->size;
+        if (top > at && stand_beside(row, node, other->node)) {
+            at = top;
+        }
     }
     return at;
 }
@@ -165,10 +164,11 @@ static void place(const mf_arrange_graph *g, desk *d, piece own) {
     d->by_end[slot] = own;
 }
 
-static void place_all(const mf_arrange_graph *g, desk *d) {
+/* Given up where it ends no lower than limit_B. */
+static void place_all(const mf_arrange_graph *g, desk *d, int64_t limit_B) {
     d->count = 0;
     d->high_B = 0;
-    for (int n = 0; n < g->count; n++) {
+    for (int n = 0; n < g->count && d->high_B < limit_B; n++) {
         int i = d->order[n].node;
         const mf_arrange_node *x = &g->node[i];
         if (!d->apart || x->parts == 1) {
@@ -225,7 +225,8 @@ static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arr
         if (round > 0) {
             promote(g, d, out);
         }
-        place_all(g, d);
+        bool last = round + 1 == how->rounds; /* nobody asks what stuck out */
+        place_all(g, d, last ? *high_B : INT64_MAX);
         *looks -= pieces * pieces;
         if (d->high_B < *high_B) {
             *high_B = d->high_B;

@@ -60,6 +60,9 @@ mf_status mf_memory_plan(const mf_program *p, const mf_schedule *s, mf_memory **
  * decide them are counted, without gaps. judge: its fits; all else may be without gaps. */
 mf_status mf_memory_peak(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 mf_status mf_memory_judge(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
+/* Sooner still: fits, and where it does not fit all that judge gives. What fits may have gaps that
+ * a better arrangement has not. */
+mf_status mf_memory_fit(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 /* Sums alone, no gaps: what fits by them may not fit with gaps. */
 mf_status mf_memory_sums(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e);
 void mf_memory_destroy(mf_memory *m);

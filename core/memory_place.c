@@ -319,9 +319,9 @@ static void forget(placer *g) {
 
 /* Longer schedules repeat themselves, and so must their places: what a shorter one needs in the
  * same layout is the same (planner/fit_judge.c). */
-static mf_status arrange(placer *g, mf_stays *x, mf_place_size *out, mf_err *e) {
+static mf_status arrange(placer *g, mf_stays *x, int64_t gaps_B, mf_place_size *out, mf_err *e) {
     bool alone = g->s->micro_batches < 2 * g->s->stages * g->s->chunks;
-    return mf_arrange(x, alone, &out->size_B, &out->bound_B, e);
+    return mf_arrange_within(x, alone, gaps_B, &out->size_B, &out->bound_B, e);
 }
 
 mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t stage, mf_places **out,
@@ -329,10 +329,10 @@ mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t sta
     placer g = {.p = p, .s = s, .stage = stage, .tables = true};
     mf_status status = prepare(&g, e);
     if (status == MF_OK) {
-        status = arrange(&g, &g.device, &g.x->device, e);
+        status = arrange(&g, &g.device, 0, &g.x->device, e);
     }
     if (status == MF_OK) {
-        status = arrange(&g, &g.host, &g.x->host, e);
+        status = arrange(&g, &g.host, 0, &g.x->host, e);
     }
     forget(&g);
     *out = status == MF_OK ? g.x : NULL;
@@ -343,11 +343,11 @@ mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t sta
 }
 
 mf_status mf_memory_place_size(const mf_program *p, const mf_schedule *s, int64_t stage, bool host,
-                               mf_place_size *out, mf_err *e) {
+                               int64_t gaps_B, mf_place_size *out, mf_err *e) {
     placer g = {.p = p, .s = s, .stage = stage, .host_only = host, .device_only = !host};
     mf_status status = prepare(&g, e);
     if (status == MF_OK) {
-        status = arrange(&g, host ? &g.host : &g.device, out, e);
+        status = arrange(&g, host ? &g.host : &g.device, gaps_B, out, e);
     }
     forget(&g);
     mf_places_destroy(g.x);

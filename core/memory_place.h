@@ -47,9 +47,10 @@ typedef struct mf_places {
 /* Places of a stage. *out is to be destroyed. Errors: MF_NOMEM. */
 mf_status mf_memory_place(const mf_program *p, const mf_schedule *s, int64_t stage, mf_places **out,
                           mf_err *e);
-/* What mf_memory_place would need, without the places: of device or host memory. */
+/* What mf_memory_place would need, without the places: of device or host memory. Any arrangement
+ * with gaps of gaps_B at most will do. */
 mf_status mf_memory_place_size(const mf_program *p, const mf_schedule *s, int64_t stage, bool host,
-                               mf_place_size *out, mf_err *e);
+                               int64_t gaps_B, mf_place_size *out, mf_err *e);
 void mf_places_destroy(mf_places *x);
 
 #endif

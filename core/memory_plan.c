@@ -33,12 +33,13 @@ static mf_status count_stages(const mf_program *p, const mf_schedule *s, mf_memo
     return status;
 }
 
-/* Adds the gaps of a stage's device or host memory. */
+/* Adds the gaps of a stage's device or host memory; any that are below room_B will do. */
 static mf_status arrange_stage(const mf_program *p, const mf_schedule *s, int64_t i, bool host,
-                               mf_memory *m, mf_err *e) {
+                               double room_B, mf_memory *m, mf_err *e) {
     mf_place_size x = {0, 0};
     mf_memory_stage *stage = &m->stage[i];
-    mf_status status = mf_memory_place_size(p, s, i, host, &x, e);
+    int64_t enough_B = room_B > 1.0 ? (int64_t)room_B - 1 : 0; /* however the room was rounded */
+    mf_status status = mf_memory_place_size(p, s, i, host, enough_B, &x, e);
     double gaps_B = (double)(x.size_B - x.bound_B);
     if (host) {
         stage->host_B += gaps_B;
@@ -71,9 +72,9 @@ static void find_fits(const mf_program *p, mf_memory *m) {
 static mf_status arrange_all(const mf_program *p, const mf_schedule *s, mf_memory *m, mf_err *e) {
     mf_status status = MF_OK;
     for (int64_t i = 0; i < m->stages && status == MF_OK; i++) {
-        status = arrange_stage(p, s, i, false, m, e);
+        status = arrange_stage(p, s, i, false, 0, m, e);
         if (status == MF_OK) {
-            status = arrange_stage(p, s, i, true, m, e);
+            status = arrange_stage(p, s, i, true, 0, m, e);
         }
     }
     return status;
@@ -108,16 +109,17 @@ static mf_status arrange_largest(const mf_program *p, const mf_schedule *s, mf_m
         bool *done = arranged + host * m->stages;
         for (int64_t i; status == MF_OK && (i = next_stage(m, done, host == 1)) >= 0;) {
             done[i] = true;
-            status = arrange_stage(p, s, i, host == 1, m, e);
+            status = arrange_stage(p, s, i, host == 1, 0, m, e);
         }
     }
     free(arranged);
     return status;
 }
 
-/* those that would fit without gaps and might not with them. */
-static mf_status arrange_doubtful(const mf_program *p, const mf_schedule *s, mf_memory *m,
-                                  mf_err *e) {
+/* those that would fit without gaps and might not with them. loose: as far as to see that they
+ * fit. */
+static mf_status arrange_some(const mf_program *p, const mf_schedule *s, bool loose, mf_memory *m,
+                              mf_err *e) {
     double host_B = p->cluster.host_memory_B > 0 ? p->cluster.host_memory_B : (double)INFINITY;
     mf_status status = MF_OK;
     for (int64_t i = 0; i < m->stages && status == MF_OK; i++) {
@@ -126,16 +128,26 @@ static mf_status arrange_doubtful(const mf_program *p, const mf_schedule *s, mf_
             break;
         }
         if (x->most_B > m->usable_B) {
-            status = arrange_stage(p, s, i, false, m, e);
+            status = arrange_stage(p, s, i, false, loose ? m->usable_B - x->peak_B : 0, m, e);
         }
         if (status == MF_OK && x->peak_B > m->usable_B) {
             break; /* one that does not fit is enough */
         }
         if (x->host_most_B > host_B && status == MF_OK) {
-            status = arrange_stage(p, s, i, true, m, e);
+            status = arrange_stage(p, s, i, true, loose ? host_B - x->host_B : 0, m, e);
         }
     }
     return status;
+}
+
+static mf_status arrange_doubtful(const mf_program *p, const mf_schedule *s, mf_memory *m,
+                                  mf_err *e) {
+    return arrange_some(p, s, false, m, e);
+}
+
+static mf_status arrange_loosely(const mf_program *p, const mf_schedule *s, mf_memory *m,
+                                 mf_err *e) {
+    return arrange_some(p, s, true, m, e);
 }
 
 static mf_status plan(const mf_program *p, const mf_schedule *s,
@@ -177,4 +189,8 @@ mf_status mf_memory_sums(const mf_program *p, const mf_schedule *s, mf_memory **
 
 mf_status mf_memory_judge(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e) {
     return plan(p, s, arrange_doubtful, out, e);
+}
+
+mf_status mf_memory_fit(const mf_program *p, const mf_schedule *s, mf_memory **out, mf_err *e) {
+    return plan(p, s, arrange_loosely, out, e);
 }

@@ -230,7 +230,7 @@ static void note_memory(const mf_memory *m, mf_step *out) {
 typedef mf_status (*memory_fn)(const mf_program *p, const mf_schedule *s, mf_memory **out,
                                mf_err *e);
 
-/* The memory plan alone, as mf_memory_judge or mf_memory_sums makes it. */
+/* The memory plan alone, as mf_memory_fit or mf_memory_sums makes it. */
 static mf_status memory_alone(const mf_program *program, const mf_layout *l, memory_fn plan,
                               mf_step *out, mf_err *e) {
     mf_schedule *schedule = NULL;
@@ -269,7 +269,7 @@ static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
     if (status == MF_OK) {
         status = simulate ? simulated(o, program, true, out, e)
-                          : memory_alone(program, l, mf_memory_judge, out, e);
+                          : memory_alone(program, l, mf_memory_fit, out, e);
     }
     mf_program_destroy(program);
     return status;

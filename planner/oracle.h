@@ -81,7 +81,8 @@ typedef struct mf_oracle_ops {
     double (*fixed_B)(void *self, const mf_layout *l);
     /* Bytes a rank may use. */
     double (*usable_B)(void *self, const mf_layout *l);
-    /* The memory plan alone (simulate false) or with the simulated step. */
+    /* The memory plan alone (simulate false; of what fits, its size may have gaps too many) or with
+     * the simulated step. */
     mf_status (*step)(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
                       mf_step *out, mf_err *e);
     /* The simulated step; memory without the gaps of its arrangement. */

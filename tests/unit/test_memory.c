@@ -210,10 +210,16 @@ static void check_places(const mf_program *p, const mf_schedule *s, int64_t stag
 
 /* Readers that want less than the whole plan get the same of it. */
 static void check_readers(const mf_program *p, const mf_schedule *s, const mf_memory *plan) {
-    mf_memory *peak, *judged;
+    mf_memory *peak, *judged, *fit;
     double host = 0, most = 0;
     assert_ok(mf_memory_peak(p, s, &peak, NULL));
     assert_ok(mf_memory_judge(p, s, &judged, NULL));
+    assert_ok(mf_memory_fit(p, s, &fit, NULL));
+    assert_true(fit->fits == plan->fits);
+    if (!fit->fits) {
+        assert_close(fit->peak_B, judged->peak_B, 0.0);
+        assert_int_equal(fit->peak_stage, judged->peak_stage);
+    }
     assert_close(peak->peak_B, plan->peak_B, 0.0);
     assert_int_equal(peak->peak_stage, plan->peak_stage);
     assert_true(peak->fits == plan->fits && judged->fits == plan->fits);
@@ -226,6 +232,7 @@ static void check_readers(const mf_program *p, const mf_schedule *s, const mf_me
     assert_close(host, most, 0.0);
     mf_memory_destroy(peak);
     mf_memory_destroy(judged);
+    mf_memory_destroy(fit);
 }
 
 static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
