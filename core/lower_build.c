@@ -267,8 +267,35 @@ static void find_done(const mf_block *b, unsigned passes, int *done_at, int *nex
 typedef struct live {
     int first, last;
     int16_t tensor;
-    int64_t at, end; /* place in the workspace */
 } live;
+
+/* Place in the workspace of what is alive, until op `last`. */
+typedef struct standing {
+    int64_t at, end;
+    int last;
+} standing;
+
+/* Puts a tensor that is born now into the lowest gap; what is dead by then leaves. x[*n] by place.
+ */
+static int64_t place_local(standing *x, int *n, const live *one, int64_t size) {
+    int keep = 0, slot = -1;
+    int64_t at = 0;
+    for (int k = 0; k < *n; k++) {
+        if (x[k].last < one->first) {
+            continue;
+        }
+        if (slot < 0 && x[k].at - at >= size) {
+            slot = keep;
+        }
+        at = slot < 0 ? x[k].end : at;
+        x[keep++] = x[k];
+    }
+    slot = slot < 0 ? keep : slot;
+    memmove(&x[slot + 1], &x[slot], (size_t)(keep - slot) * sizeof *x);
+    x[slot] = (standing){at, at + size, one->last};
+    *n = keep + 1;
+    return at;
+}
 
 /* Appends a tensor that op `first` touches first; those of one op stand by number. */
 static void enlist(live *all, int *n, int *slot, live one) {
@@ -287,12 +314,12 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
     mf_block *b = bd->b;
     size_t tensors = (size_t)b->ntensors + 1;
     live *all = malloc(tensors * sizeof *all);
-    int *placed = calloc(2 * tensors + (size_t)b->nops + 1, sizeof *placed);
-    int *slot = placed != NULL ? placed + tensors : NULL;
-    int *done_at = placed != NULL ? slot + tensors : NULL;
+    standing *placed = malloc(tensors * sizeof *placed);
+    int *slot = malloc((tensors + (size_t)b->nops + 1) * sizeof *slot);
+    int *done_at = slot != NULL ? slot + tensors : NULL;
     int n = 0, nplaced = 0;
     int64_t high = 0;
-    if (all == NULL || placed == NULL) {
+    if (all == NULL || placed == NULL || slot == NULL) {
         bd->status = MF_NOMEM;
         goto out;
     }
@@ -312,43 +339,22 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
                 continue;
             }
             if (slot[t] < 0) {
-                enlist(all, &n, slot, (live){i, end, t, 0, 0});
+                enlist(all, &n, slot, (live){i, end, t});
             } else if (all[slot[t]].last < end) {
                 all[slot[t]].last = end;
             }
         }
     }
     for (int i = 0; i < n; i++) {
-        int64_t size = mf_align_B(b->tensors[all[i].tensor].bytes), at = 0;
-        /* placed[] is kept by offset; walk the gaps between those alive now. */
-        int keep = 0;
-        for (int k = 0; k < nplaced; k++) {
-            if (all[placed[k]].last >= all[i].first) {
-                placed[keep++] = placed[k];
-            }
-        }
-        nplaced = keep;
-        int k = 0;
-        for (; k < nplaced; k++) {
-            const live *other = &all[placed[k]];
-            if (other->at - at >= size) {
-                break;
-            }
-            at = other->end;
-        }
-        memmove(&placed[k + 1], &placed[k], (size_t)(nplaced - k) * sizeof *placed);
-        placed[k] = i;
-        nplaced++;
-        all[i].at = at;
-        all[i].end = at + size;
-        b->tensors[all[i].tensor].offset_B = at;
-        if (at + size > high) {
-            high = at + size;
-        }
+        mf_tensor *t = &b->tensors[all[i].tensor];
+        int64_t size = mf_align_B(t->bytes);
+        t->offset_B = place_local(placed, &nplaced, &all[i], size);
+        high = t->offset_B + size > high ? t->offset_B + size : high;
     }
 out:
     free(all);
     free(placed);
+    free(slot);
     return high;
 }
 

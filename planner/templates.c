@@ -8,8 +8,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* A search asks for the blocks of one layout together: some classes with up to 16 choices each. */
-enum { SLOTS = 512, PASSES = 3 };
+/* A search asks for the blocks of one layout together, some classes with up to 16 choices each, and
+ * comes back to them with other groups. A block takes some 16 KiB. */
+enum { SLOTS = 4096, PASSES = 3 };
 
 /* A block and what is known of it. */
 typedef struct template {

@@ -16,6 +16,8 @@ typedef struct player {
     double left[MF_STREAM_COUNT]; /* work left of what runs, in seconds alone */
     double rate[MF_STREAM_COUNT]; /* of what runs, 1 = as if alone */
     bool changed;                 /* another set of ops runs than when rates were found */
+    int streams[MF_STREAM_COUNT]; /* those that have ops */
+    int nstreams;
 } player;
 
 mf_breakdown_kind mf_play_stream_class(mf_stream s) {
@@ -70,12 +72,12 @@ static double room_wait_s(const player *g, int i) {
 }
 
 static void start_ready(player *g) {
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        int i = g->next[s];
+    for (int k = 0; k < g->nstreams; k++) {
+        int s = g->streams[k], i = g->next[s];
         if (g->running[s] < 0 && i < g->p->n && ready(g, i)) {
             mf_play_op *op = &g->p->ops[i];
             op->start_s = g->now;
-            op->cause = cause_of(g, i);
+            op->cause = g->p->time_only ? -1 : cause_of(g, i);
             g->running[s] = i;
             g->left[s] = op->alone_s + (s != MF_STREAM_COMPUTE ? room_wait_s(g, i) : 0);
             g->next[s] = g->p->next_of[i];
@@ -89,7 +91,8 @@ static void start_ready(player *g) {
 static void find_rates(player *g) {
     double used[LINKS] = {0}, sm = 0, memory = 0, exposed = 0;
     bool beside = false;
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
+    for (int k = 0; k < g->nstreams; k++) {
+        int s = g->streams[k];
         if (g->running[s] >= 0 && s != MF_STREAM_COMPUTE) {
             const mf_play_op *op = &g->p->ops[g->running[s]];
             used[op->link] += op->link_share;
@@ -99,7 +102,8 @@ static void find_rates(player *g) {
             beside = true;
         }
     }
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
+    for (int k = 0; k < g->nstreams; k++) {
+        int s = g->streams[k];
         if (g->running[s] < 0) {
             continue;
         }
@@ -166,13 +170,15 @@ static mf_breakdown_kind class_now(const player *g) {
 
 /* Moves on to the next end or issue. False when nothing is left. */
 static bool advance(player *g) {
-    double step = HUGE_VAL;
+    double step = HUGE_VAL, takes[MF_STREAM_COUNT] = {0};
     if (g->changed) {
         find_rates(g);
     }
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
+    for (int k = 0; k < g->nstreams; k++) {
+        int s = g->streams[k];
         if (g->running[s] >= 0) {
-            step = fmin(step, g->left[s] / g->rate[s]);
+            takes[s] = g->left[s] / g->rate[s];
+            step = takes[s] < step ? takes[s] : step;
         } else if (g->next[s] < g->p->n && g->p->ops[g->next[s]].issue_s > g->now) {
             step = fmin(step, g->p->ops[g->next[s]].issue_s - g->now);
         }
@@ -180,17 +186,18 @@ static bool advance(player *g) {
     if (!(step < HUGE_VAL)) {
         return false;
     }
-    g->p->class_s[class_now(g)] += step;
-    g->p->compute_s += g->running[MF_STREAM_COMPUTE] >= 0 ? step : 0;
+    if (!g->p->time_only) {
+        g->p->class_s[class_now(g)] += step;
+        g->p->compute_s += g->running[MF_STREAM_COMPUTE] >= 0 ? step : 0;
+    }
     double before = g->now;
     g->now += step;
-    for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        int i = g->running[s];
+    for (int k = 0; k < g->nstreams; k++) {
+        int s = g->streams[k], i = g->running[s];
         if (i >= 0) {
-            double done = g->left[s] / g->rate[s];
             g->left[s] -= step * g->rate[s];
             /* Ends now, or so soon that the clock would not move. */
-            if (done <= step || g->now + g->left[s] / g->rate[s] <= g->now) {
+            if (takes[s] <= step || g->now + g->left[s] / g->rate[s] <= g->now) {
                 g->p->ops[i].end_s = g->now;
                 g->running[s] = -1;
                 g->last[s] = i;
@@ -245,11 +252,18 @@ void mf_play_run(mf_play *p) {
         p->next_of[i] = g.next[op->stream];
         g.next[op->stream] = i;
     }
+    for (int s = 0; s < MF_STREAM_COUNT; s++) {
+        if (g.next[s] < p->n) {
+            g.streams[g.nstreams++] = s;
+        }
+    }
     do {
         start_ready(&g);
     } while (advance(&g));
     p->time_s = g.now;
-    find_band(p);
+    if (!p->time_only) {
+        find_band(p);
+    }
 }
 
 double mf_play_bound(const mf_play *p, double *end) {

@@ -159,7 +159,8 @@ static double slowdown(void *user, int i, double sm_share, double memory_Bps) {
 
 static double run(const mf_priced *p, mf_play_op *ops, int n, const int *deps, int *next_of) {
     rules r = {p->cost, ops};
-    mf_play play = {.ops = ops, .n = n, .deps = deps, .slowdown = slowdown, .user = &r};
+    mf_play play = {
+        .ops = ops, .n = n, .deps = deps, .slowdown = slowdown, .user = &r, .time_only = true};
     memcpy(play.exposed, p->exposed, sizeof play.exposed);
     play.next_of = next_of;
     mf_play_run(&play);
