@@ -7,6 +7,8 @@
 
 #define CHAIN_TOLERANCE 1e-4
 #define MAX_CHAINS 200
+/* Where chains are found besides: so far from the best point to the program's. */
+#define BETWEEN 0.3
 
 /* --- chains ----------------------------------------------------------------------------------- */
 
@@ -89,9 +91,68 @@ static double excess(const mf_milp_lazy_row *row, const double *x) {
     return sum;
 }
 
+/* The longest chain at b->count. */
+static bool play(mf_rows *b) {
+    b->status =
+        mf_inner_play(b->in, b->count, b->lean, b->lean ? b->extra_s : NULL, &b->chain, b->e);
+    return b->status == MF_OK;
+}
+
+static void swap_chains(mf_rows *b) {
+    mf_order_chain other = b->other;
+    b->other = b->chain;
+    b->chain = other;
+}
+
+/* Between the point and a better one that was met before (in-out separation): a program's points
+ * are extreme, and chains found at them say little about others. */
+static void play_between(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
+    size_t cells = mf_inner_cells(b->in);
+    double here_s = b->chain.time_s;
+    if (!(b->inner_s < here_s)) {
+        memcpy(b->inner, b->count, cells * sizeof *b->inner);
+        b->inner_s = here_s;
+        return;
+    }
+    for (size_t i = 0; i < cells; i++) {
+        b->count[i] = BETWEEN * b->count[i] + (1.0 - BETWEEN) * b->inner[i];
+    }
+    swap_chains(b);
+    if (!play(b)) {
+        return;
+    }
+    if (b->chain.time_s < b->inner_s) {
+        memcpy(b->inner, b->count, cells * sizeof *b->inner);
+        b->inner_s = b->chain.time_s;
+    }
+    chain_row(b, row);
+    if (excess(row, x) <= x[b->step] * CHAIN_TOLERANCE) {
+        swap_chains(b);
+        chain_row(b, row);
+    } else {
+        row->more = b->another = true;
+    }
+}
+
+/* Keeps the chain whose row is about to be added. */
+static bool add_found(mf_rows *b) {
+    b->chains++;
+    b->status = keep_row(b);
+    if (b->kept && b->status == MF_OK) {
+        b->status = mf_chains_add(b->kept, &b->chain, b->e);
+    }
+    return b->status == MF_OK;
+}
+
 /* Longest chain at a point of the program; true when it is longer than T says. */
 static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     size_t cells = mf_inner_cells(b->in);
+    if (b->another) { /* of the point itself */
+        b->another = false;
+        swap_chains(b);
+        chain_row(b, row);
+        return add_found(b);
+    }
     if ((b->chains >= MAX_CHAINS && !b->splits) || b->status != MF_OK) {
         return false;
     }
@@ -101,21 +162,20 @@ static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     for (int p = 0; p < b->in->stages && b->lean; p++) {
         b->extra_s[p] = x[b->extra[p]] * b->unit_s;
     }
-    b->status =
-        mf_inner_play(b->in, b->count, b->lean, b->lean ? b->extra_s : NULL, &b->chain, b->e);
-    if (b->status != MF_OK) {
+    if (!play(b)) {
         return false;
     }
     chain_row(b, row);
     if (excess(row, x) <= x[b->step] * CHAIN_TOLERANCE) {
         return false;
     }
-    b->chains++;
-    b->status = keep_row(b);
-    if (b->kept && b->status == MF_OK) {
-        b->status = mf_chains_add(b->kept, &b->chain, b->e);
+    if (b->keep_rows) {
+        play_between(b, x, row);
+        if (b->status != MF_OK) {
+            return false;
+        }
     }
-    return b->status == MF_OK;
+    return add_found(b);
 }
 
 bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row) {
@@ -149,8 +209,8 @@ static mf_status add_row(mf_rows *b, mf_milp_lazy_row *row) {
 
 mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {
     size_t room = (size_t)b->milp.cols + 1;
-    mf_milp_lazy_row row = {0, 0, 0, malloc(room * sizeof *row.col),
-                            malloc(room * sizeof *row.value)};
+    mf_milp_lazy_row row = {.col = malloc(room * sizeof *row.col),
+                            .value = malloc(room * sizeof *row.value)};
     mf_status status = MF_OK;
     b->first_chain_row = b->milp.rows;
     if (!row.col || !row.value) {

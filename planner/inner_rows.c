@@ -349,6 +349,7 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
 void mf_rows_clear(mf_rows *b) {
     mf_milp_clear(&b->milp);
     mf_order_chain_clear(&b->chain);
+    mf_order_chain_clear(&b->other);
     for (int i = 0; i < b->row_chains; i++) {
         mf_order_chain_clear(&b->row_chain[i]);
     }
@@ -360,6 +361,7 @@ void mf_rows_clear(mf_rows *b) {
     free(b->extra_s);
     free(b->curves_s);
     free(b->count);
+    free(b->inner);
 }
 
 mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
@@ -374,10 +376,16 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     b->e = e;
     b->kept = kept;
     mf_milp_init(&b->milp);
+    b->inner_s = INFINITY;
     mf_status status = mf_order_chain_init(&b->chain, in->vstages, e);
     if (status != MF_OK) {
         return status;
     }
+    status = mf_order_chain_init(&b->other, in->vstages, e);
+    if (status != MF_OK) {
+        goto out;
+    }
+    b->inner = malloc(cells * sizeof *b->inner);
     b->col = malloc(cells * sizeof *b->col);
     b->top = malloc(cells * sizeof *b->top);
     b->count = malloc(cells * sizeof *b->count);
@@ -385,7 +393,8 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     b->until = malloc((size_t)in->vstages * (size_t)in->slots * sizeof *b->until);
     b->extra_s = malloc((size_t)in->stages * sizeof *b->extra_s);
     b->curves_s = malloc((size_t)in->stages * (size_t)(in->positions + 1) * sizeof *b->curves_s);
-    if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->extra_s || !b->curves_s) {
+    if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->extra_s || !b->curves_s ||
+        !b->inner) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }

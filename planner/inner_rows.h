@@ -25,6 +25,10 @@ typedef struct mf_rows {
     int first_chain_row;
     mf_order_chain chain;
     double *count; /* [cells] of a relaxation's point */
+    /* splits: counts that played in inner_s, the least so far, and room for a chain */
+    double *inner, inner_s;
+    mf_order_chain other;
+    bool another; /* it is to become a row, too */
     int64_t chains;
     mf_order_chain *row_chain; /* splits: chains of the rows from first_chain_row on, in order, */
     int row_chains, room;      /* for as long as keep_rows is set */

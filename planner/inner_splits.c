@@ -295,6 +295,26 @@ static void weigh_root(tree *t) {
     t->rows.kept = NULL;
 }
 
+/* Chains that do not bind the root are met again where they do. */
+static void drop_slack(tree *t) {
+    mf_rows *b = &t->rows;
+    bool *gone = calloc((size_t)b->row_chains + 1, sizeof *gone);
+    int kept = 0;
+    if (!gone) { /* slower, not wrong */
+        return;
+    }
+    mf_lp_drop_slack(t->lp, b->first_chain_row, b->row_chains, gone);
+    for (int i = 0; i < b->row_chains; i++) {
+        if (gone[i]) {
+            mf_order_chain_clear(&b->row_chain[i]);
+        } else {
+            b->row_chain[kept++] = b->row_chain[i];
+        }
+    }
+    b->row_chains = kept;
+    free(gone);
+}
+
 /* The root: probing until it tells no more, then the tree. */
 static void grow(tree *t) {
     int vstages = t->in->vstages;
@@ -316,6 +336,9 @@ static void grow(tree *t) {
         }
         if (t->lps >= t->o->lp_limit) {
             break;
+        }
+        if (pass == 0) {
+            drop_slack(t);
         }
         t->rows.keep_rows = false;
         changed = false;

@@ -72,6 +72,7 @@ typedef struct mf_milp_lazy_row {
     int count;
     int *col;      /* [room for all columns] */
     double *value; /* [room for all columns] */
+    bool more;     /* there is another one for the same point: called again with it at once */
 } mf_milp_lazy_row;
 
 /* Called with the point of every relaxation that is solved. Fills in one row that all wanted points
@@ -144,6 +145,9 @@ void mf_lp_back_to_mark(mf_lp *lp);
 const double *mf_lp_point(const mf_lp *lp);
 /* Multiplier of a row after the last solve; lazy rows stand behind the program's. */
 double mf_lp_row_dual(const mf_lp *lp, int row);
+/* Takes out those of the `count` rows from `first` on that did not bind at the last solve's point:
+ * gone[count] says which; the others move up. No mark may be set. */
+void mf_lp_drop_slack(mf_lp *lp, int first, int count, bool *gone);
 /* Counted so far: simplex iterations, lazy rows. */
 int64_t mf_lp_pivots(const mf_lp *lp);
 int64_t mf_lp_lazy_rows(const mf_lp *lp);

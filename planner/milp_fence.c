@@ -40,14 +40,7 @@ double mf_fence_finite(double bound) {
 }
 
 /* False when the point needs no row. */
-bool mf_fence_add_lazy(mf_fence *f, glp_prob *lp) {
-    const mf_milp *p = f->program;
-    for (int j = 0; j < p->cols; j++) {
-        f->x[j] = glp_get_col_prim(lp, j + 1);
-    }
-    if (!f->options->lazy(f->options->lazy_user, f->x, &f->row)) {
-        return false;
-    }
+static void add_row(mf_fence *f, glp_prob *lp) {
     for (int k = 0; k < f->row.count; k++) {
         f->ind[k + 1] = f->row.col[k] + 1;
         f->val[k + 1] = f->row.value[k];
@@ -57,6 +50,22 @@ bool mf_fence_add_lazy(mf_fence *f, glp_prob *lp) {
                      mf_fence_finite(f->row.hi));
     glp_set_mat_row(lp, i, f->row.count, f->ind, f->val);
     f->lazy_rows++;
+}
+
+bool mf_fence_add_lazy(mf_fence *f, glp_prob *lp) {
+    const mf_milp *p = f->program;
+    for (int j = 0; j < p->cols; j++) {
+        f->x[j] = glp_get_col_prim(lp, j + 1);
+    }
+    bool added = false;
+    do {
+        f->row.more = false;
+        if (!f->options->lazy(f->options->lazy_user, f->x, &f->row)) {
+            return added;
+        }
+        add_row(f, lp);
+        added = true;
+    } while (f->row.more);
     return true;
 }
 

@@ -103,6 +103,11 @@ static mf_milp_outcome solve(mf_lp *lp, double cutoff, int max_lazy, double *bou
             smcp.it_lim = until > lp->pivots ? (int)(until - lp->pivots) : 1;
         }
         int rc = glp_simplex(g, &smcp);
+        if (rc != 0 && rc != GLP_EOBJUL &&
+            rc != GLP_EITLIM) { /* its numbers got stuck: from the start */
+            glp_std_basis(g);
+            rc = glp_simplex(g, &smcp);
+        }
         int state = glp_get_status(g);
         lp->pivots += glp_get_it_cnt(g) - before;
         if (rc == GLP_EOBJUL) {
@@ -162,6 +167,34 @@ const double *mf_lp_point(const mf_lp *lp) {
 double mf_lp_row_dual(const mf_lp *lp, int row) {
     bool there = !lp->dead && row < glp_get_num_rows(lp->fence->problem);
     return there ? glp_get_row_dual(lp->fence->problem, row + 1) : 0.0;
+}
+
+void mf_lp_drop_slack(mf_lp *lp, int first, int count, bool *gone) {
+    mf_fence *f = lp->fence;
+    memset(gone, 0, (size_t)count * sizeof *gone);
+    if (lp->dead) {
+        return;
+    }
+    if (setjmp(f->out) != 0) {
+        mf_milp_result r;
+        lp->dead = true;
+        (void)mf_fence_gave_up(f, &r);
+        return;
+    }
+    mf_fence_enter(f);
+    glp_prob *g = f->problem;
+    int *drop = glp_alloc(count + 1, sizeof *drop), drops = 0;
+    for (int i = 0; i < count; i++) {
+        gone[i] = glp_get_row_stat(g, first + i + 1) == GLP_BS;
+        if (gone[i]) {
+            drop[++drops] = first + i + 1;
+        }
+    }
+    if (drops > 0) {
+        glp_del_rows(g, drops, drop);
+    }
+    glp_free(drop);
+    mf_fence_leave();
 }
 
 int64_t mf_lp_pivots(const mf_lp *lp) {

@@ -121,7 +121,7 @@ void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out)
  * them change nothing. */
 typedef struct mf_order_summary {
     int stages, chunks;
-    int *rows;          /* [stages] undominated in-flight vectors of a stage */
+    int *rows;          /* [stages] in-flight vectors of a stage that are under no mean of others */
     int32_t *in_flight; /* [stages][MF_ORDER_ROWS][chunks] micro-batches of each chunk */
     int32_t *held;      /* the same: between B and W of a split backward */
     int32_t *warm_up;   /* [stages][chunks] forward passes before the first backward pass */

@@ -67,16 +67,66 @@ static void average(const mf_order_summary *s, int p, int others, int32_t *sorte
     }
 }
 
+/* Is a row nowhere above some mean of two others? Then whatever these two allow, it allows. Rows
+ * are micro-batches in flight by chunk, followed by those that are held. */
+static bool is_under_mean(const int32_t *row, const int32_t *a, const int32_t *b, int n) {
+    double lo = 0.0, hi = 1.0; /* share of a */
+    for (int c = 0; c < n; c++) {
+        double slope = (double)a[c] - b[c], need = (double)row[c] - b[c];
+        if (slope > 0.0) {
+            lo = need / slope > lo ? need / slope : lo;
+        } else if (slope < 0.0) {
+            hi = need / slope < hi ? need / slope : hi;
+        } else if (need > 0.0) {
+            return false;
+        }
+    }
+    return lo <= hi;
+}
+
+/* Leaves the rows of a stage that are under no mean of two others. both: room for the rows, in
+ * flight and held side by side. */
+static void thin_out(mf_order_summary *s, int p, int32_t *both) {
+    size_t chunks = (size_t)s->chunks, width = 2 * chunks;
+    int32_t *flight = s->in_flight + (size_t)p * MF_ORDER_ROWS * chunks;
+    int32_t *held = s->held + (size_t)p * MF_ORDER_ROWS * chunks;
+    bool gone[MF_ORDER_ROWS] = {false};
+    int rows = s->rows[p], kept = 0;
+    for (int k = 0; k < rows; k++) {
+        memcpy(both + (size_t)k * width, flight + (size_t)k * chunks, chunks * sizeof *both);
+        memcpy(both + (size_t)k * width + chunks, held + (size_t)k * chunks, chunks * sizeof *both);
+    }
+    for (int k = 0; k < rows; k++) {
+        for (int a = 0; a < rows && !gone[k]; a++) {
+            for (int b = a + 1; b < rows && !gone[k] && !gone[a]; b++) {
+                gone[k] = a != k && b != k && !gone[b] &&
+                          is_under_mean(both + (size_t)k * width, both + (size_t)a * width,
+                                        both + (size_t)b * width, (int)width);
+            }
+        }
+    }
+    for (int k = 0; k < rows; k++) {
+        if (!gone[k]) {
+            memmove(flight + (size_t)kept * chunks, flight + (size_t)k * chunks,
+                    chunks * sizeof *flight);
+            memmove(held + (size_t)kept * chunks, held + (size_t)k * chunks, chunks * sizeof *held);
+            kept++;
+        }
+    }
+    s->rows[p] = kept;
+}
+
 static mf_status average_all(mf_order_summary *s, int layers, int others, mf_err *e) {
     size_t n = (size_t)s->stages * (size_t)(layers + 1);
-    int32_t *sorted = calloc((size_t)s->chunks, sizeof *sorted);
+    int32_t *sorted = calloc(2 * MF_ORDER_ROWS * (size_t)s->chunks, sizeof *sorted);
     s->layers = layers;
     s->flight = calloc(n, sizeof *s->flight);
     s->warm_least = calloc(n, sizeof *s->warm_least);
     s->warm_most = calloc(n, sizeof *s->warm_most);
     bool good = sorted && s->flight && s->warm_least && s->warm_most;
     for (int p = 0; p < s->stages && good; p++) {
-        average(s, p, others, sorted);
+        average(s, p, others, sorted); /* of all rows: the least of a mean may be more */
+        thin_out(s, p, sorted);
     }
     free(sorted);
     if (!good) {

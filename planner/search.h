@@ -176,8 +176,12 @@ void mf_search_figures_clear(mf_search_world *w);
 /* Rough bound of a node of level LAYOUT, with the chains that are known by now. */
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
                          mf_search_outcome *out);
-/* Chains kept for a layout's order, by the time that `seen` outcomes were merged; or NULL. */
-const mf_chains *mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t seen);
+/* Chains kept for a layout's order by the time that `seen` outcomes were merged, the latest first:
+ * layouts of one order may differ in what bounds them (compute, exchanges, memory). Returns how
+ * many sets. */
+#define MF_SEARCH_CHAINS 4
+int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t seen,
+                        const mf_chains *out[MF_SEARCH_CHAINS]);
 /* Keeps chains for their order, for tasks that start from now on; takes them over. No task that
  * runs has seen less than `oldest`. */
 void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t oldest);

@@ -10,6 +10,7 @@ typedef struct closing {
     mf_search_node *n;
     mf_inner *in;
     double best_s, target_s, keep_s;
+    const mf_chains *known; /* chains of the order to begin with; or NULL */
     mf_search_outcome *out;
 } closing;
 
@@ -110,15 +111,23 @@ static void come_back(closing *c, double bound_s, mf_level level) {
     }
 }
 
-/* By the chains that were found for the order, if any. */
-static double mean_s(closing *c) {
-    const mf_chains *known = mf_search_chains_of(c->w, &c->in->layout, c->out->seen);
-    double bound_s = 0.0;
-    if (known) {
-        c->out->status = mf_inner_mean_s(c->in, known, &bound_s, &c->out->err);
-        c->out->work += 50;
+/* By the chains that were found for the order, if any: c->known becomes the set that bounds best.
+ */
+static double mean_s(closing *c, double enough_s) {
+    const mf_chains *sets[MF_SEARCH_CHAINS];
+    int count = mf_search_chains_of(c->w, &c->in->layout, c->out->seen, sets);
+    double most_s = 0.0;
+    c->known = NULL;
+    for (int i = 0; i < count && most_s < enough_s && c->out->status == MF_OK; i++) {
+        double bound_s = 0.0;
+        c->out->status = mf_inner_mean_s(c->in, sets[i], &bound_s, &c->out->err);
+        c->out->work += 150;
+        if (!c->known || bound_s > most_s) {
+            c->known = sets[i];
+            most_s = bound_s;
+        }
     }
-    return bound_s;
+    return most_s;
 }
 
 static void by_bound(closing *c) {
@@ -133,7 +142,7 @@ static void by_bound(closing *c) {
     c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, first, &have, &c->out->err);
     bound_s = fmax(bound_s, c->n->key_s);
     if (c->out->status == MF_OK && bound_s < c->best_s) {
-        bound_s = fmax(bound_s, mean_s(c));
+        bound_s = fmax(bound_s, mean_s(c, c->best_s));
     }
     if (c->out->status == MF_OK && have && isinf(c->best_s)) {
         try_split(c, first); /* any plan is better than none; else the relaxation's is tried */
@@ -178,9 +187,8 @@ static double relax(closing *c, mf_search_chains *found) {
         out->status = mf_err_set(&out->err, MF_NOMEM, "out of memory");
         return 0.0;
     }
-    out->status =
-        mf_inner_relax(c->in, mf_search_chains_of(c->w, &c->in->layout, c->out->seen), c->best_s,
-                       c->w->fault, &found->chains, first, &outcome, &bound_s, &out->err);
+    out->status = mf_inner_relax(c->in, c->known, c->best_s, c->w->fault, &found->chains, first,
+                                 &outcome, &bound_s, &out->err);
     out->work += 3000;
     if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
         out->status = mf_inner_mean_s(c->in, &found->chains, &mean, &out->err);
@@ -196,12 +204,13 @@ static double relax(closing *c, mf_search_chains *found) {
 }
 
 static void by_relaxation(closing *c) {
-    double bound_s = fmax(c->n->key_s, mean_s(c)); /* others of the order may have found chains */
+    double bound_s =
+        fmax(c->n->key_s, mean_s(c, c->target_s)); /* others of the order may have found chains */
     if (c->out->status != MF_OK || bound_s >= c->best_s || bound_s >= c->target_s) {
         come_back(c, bound_s, MF_LEVEL_RELAX);
         return;
     }
-    if (mf_search_chains_of(c->w, &c->in->layout, c->out->seen)) {
+    if (c->known) {
         come_back(c, bound_s, MF_LEVEL_SPLITS); /* chains and weights are known */
         return;
     }
@@ -215,8 +224,10 @@ static void by_relaxation(closing *c) {
 
 /* The relaxation alone at first, then as many linear programs as nearly all trees need, then more.
  */
-static int64_t lp_limit(int tries) {
-    return tries == 0 ? 0 : tries == 1 ? 200 : 2000;
+static int64_t lp_limit(const closing *c) {
+    bool proven = c->target_s >= c->best_s; /* to the gap that was asked for: a look, no more */
+    int64_t most = c->n->tries == 0 ? 0 : c->n->tries == 1 ? 200 : 2000;
+    return proven ? most / 10 : most;
 }
 
 /* Whole splits: what is below the target is settled, what is above waits. */
@@ -224,13 +235,13 @@ static void by_splits(closing *c) {
     mf_inner_split_options o = {
         .floor_s = c->n->key_s,
         .cutoff_s = fmin(c->best_s, c->target_s),
-        .lp_limit = lp_limit(c->n->tries),
-        .known = mf_search_chains_of(c->w, &c->in->layout, c->out->seen),
+        .lp_limit = lp_limit(c),
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
     mf_inner_split_result r;
-    double mean = mean_s(c);
+    double mean = mean_s(c, o.cutoff_s);
+    o.known = c->known;
     if (c->out->status != MF_OK || fmax(mean, c->n->key_s) >= o.cutoff_s) {
         come_back(c, fmax(mean, c->n->key_s), MF_LEVEL_SPLITS);
         return;
@@ -282,12 +293,13 @@ static int64_t node_limit(const closing *c) {
 }
 
 static bool solve(closing *c, mf_inner_solution *s) {
+    mean_s(c, c->best_s); /* for the chains */
     mf_inner_options o = {
         .floor_s = c->n->key_s,
         .cutoff_s = c->best_s,
         .target_s = HUGE_VAL,
         .node_limit = node_limit(c),
-        .known = mf_search_chains_of(c->w, &c->in->layout, c->out->seen),
+        .known = c->known,
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };

@@ -183,10 +183,11 @@ static void split_point(mf_search_world *w, const mf_search_node *n, double best
 static double order_bound_s(mf_search_world *w, int64_t seen, const mf_rates *r, const mf_layout *l,
                             const mf_order_summary *order, const mf_rough_fixed *fixed,
                             double best_s) {
-    const mf_chains *chains = mf_search_chains_of(w, l, seen);
     double bound_s = mf_rough_layout_s(r, l, order, fixed, best_s);
-    if (chains && bound_s < best_s) {
-        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, chains));
+    const mf_chains *chains[MF_SEARCH_CHAINS];
+    int sets = bound_s < best_s ? mf_search_chains_of(w, l, seen, chains) : 0;
+    for (int i = 0; i < sets && bound_s < best_s; i++) {
+        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, chains[i]));
     }
     return bound_s < best_s ? bound_s : HUGE_VAL;
 }
@@ -280,10 +281,11 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double bes
                          mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
     const mf_order_summary *order = NULL;
+    const mf_chains *chains[MF_SEARCH_CHAINS];
     bool gathers = l.zero >= 2 || l.expert_zero >= 2;
     double bound_s = n->key_s;
     out->status = mf_search_order(w, &l, &order, &out->err);
-    if (out->status == MF_OK && (gathers || mf_search_chains_of(w, &l, out->seen))) {
+    if (out->status == MF_OK && (gathers || mf_search_chains_of(w, &l, out->seen, chains) > 0)) {
         bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_NONE, best_s, out));
         out->work += 17;
     }

@@ -138,14 +138,18 @@ static bool same_order(const mf_search_chains *c, const mf_layout *l) {
            c->micro_batches == l->micro_batches;
 }
 
-const mf_chains *mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t seen) {
+int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t seen,
+                        const mf_chains *out[MF_SEARCH_CHAINS]) {
+    int count = 0;
     pthread_mutex_lock(&w->lock);
     const mf_search_chains *c = w->chains[order_bucket(l)]; /* the latest first */
-    while (c && !(same_order(c, l) && c->since <= seen)) {
-        c = c->next;
+    for (; c && count < MF_SEARCH_CHAINS; c = c->next) {
+        if (same_order(c, l) && c->since <= seen) {
+            out[count++] = &c->chains;
+        }
     }
     pthread_mutex_unlock(&w->lock);
-    return c ? &c->chains : NULL;
+    return count;
 }
 
 void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t oldest) {
@@ -153,7 +157,7 @@ void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t
                    .vpp = chains->vpp,
                    .micro_batches = chains->micro_batches,
                    .schedule = (mf_schedule_kind)chains->schedule};
-    bool covered = false; /* the oldest task has found its own by here */
+    int covered = 0; /* of those that the oldest task knows */
     pthread_mutex_lock(&w->lock);
     mf_search_chains **at = &w->chains[order_bucket(&l)];
     chains->next = *at;
@@ -161,13 +165,13 @@ void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t
     while (*at) {
         mf_search_chains *c = *at;
         bool same = same_order(c, &l);
-        if (same && covered) {
+        if (same && covered >= MF_SEARCH_CHAINS) {
             *at = c->next;
             mf_chains_clear(&c->chains);
             free(c);
             continue;
         }
-        covered |= same && c->since <= oldest;
+        covered += same && c->since <= oldest;
         at = &c->next;
     }
     pthread_mutex_unlock(&w->lock);

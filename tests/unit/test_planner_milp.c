@@ -270,7 +270,7 @@ static bool not_above(void *user, const double *x, mf_milp_lazy_row *row) {
     if (x[a->col] <= a->limit + 1e-9) {
         return false;
     }
-    *row = (mf_milp_lazy_row){-INFINITY, a->limit, 1, row->col, row->value};
+    *row = (mf_milp_lazy_row){-INFINITY, a->limit, 1, row->col, row->value, false};
     row->col[0] = a->col;
     row->value[0] = 1.0;
     return true;
