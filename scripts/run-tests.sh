@@ -97,6 +97,7 @@ count() { # status name seconds log
         printf 'ok    %-44s %4d tests  %6.1f s\n' "$2" "$p" "$3"
     else
         printf 'FAIL  %-44s (exit %s)\n' "$2" "$1"
+        case $1 in 124 | 137) grep '^\[ RUN ' "$4" | sed -n 's/^.*\] /      ended in /;$p' ;; esac
         sed 's/^/      /' "$4" | grep -vE '\[ +(OK|RUN) ' | tail -n 40
     fi
     grep -E '^(MF_SKIPPED|seed )' "$4" | sed 's/^/      /'

@@ -12,6 +12,12 @@
 #include "core/status.h"
 
 #include <math.h>
+#include <stdio.h>
+
+/* Line by line, so that the log of a program that was ended says how far it came. */
+__attribute__((constructor)) static void print_lines(void) {
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+}
 
 /* Fails the test with the error's own words. */
 #define assert_ok(call)                                                                            \

@@ -10,6 +10,7 @@
 #include "executor/comm.h"
 #include "tests/test.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ static inline pid_t begin(const char *out, int steps, const char *more) {
              binary, steps, scratch, out, more, scratch, out);
     pid_t child = fork();
     if (child == 0) {
+        signal(SIGINT, SIG_DFL); /* a shell ignores it for what it starts in the background */
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(127);
     }
