@@ -135,14 +135,30 @@ __device__ static void store8(uint8_t *p, uint2 v, int64_t left, bool fast) {
     }
 }
 
+/* Of 8 values that each of 16 threads side by side holds: the highest of value `lane / 2` among
+ * them. Threads send half of their values across as long as they hold several. */
+__device__ static float highest_of_16(float (&x)[PART]) {
+    const int lane = (int)threadIdx.x % 16;
+#pragma unroll
+    for (int half = PART / 2, o = 8; half >= 1; half /= 2, o /= 2) {
+        const bool upper = lane & o;
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            const float away = upper ? x[i] : x[half + i];
+            x[i] = fmaxf(upper ? x[half + i] : x[i], __shfl_xor_sync(0xffffffffu, away, o));
+        }
+    }
+    return fmaxf(x[0], __shfl_xor_sync(0xffffffffu, x[0], 1));
+}
+
 /* Thread t: rows t / 16 * 8 .., columns t % 16 * 8 .. of the tile. */
 template <typename T, int BLOCK, bool TRANSPOSE>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
                                            : TRANSPOSE    ? 3
                                                           : 4)
-    quantise_tile(mf_kernel_quantise a, bool fast) {
+    quantise_tile(mf_kernel_quantise a, bool fast, int highs) {
     mf_await();
-    __shared__ __align__(16) float part[TILE / PART][TILE];
+    __shared__ __align__(16) float part[THREADS / 32][TILE];
     __shared__ float column_scale[TILE];
     __shared__ __align__(16) uint8_t turned[TRANSPOSE ? TILE * TILE : 16];
     int cx = (int)threadIdx.x % 16 * PART, ry = (int)threadIdx.x / 16 * PART;
@@ -158,14 +174,17 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
             memset(&tile[i], 0, sizeof tile[i]);
         }
     }
-    if (BLOCK == MF_QUANT_TENSOR) {
-        tile_inverse = 1.0f / *a.scale;
-    }
-    if (BLOCK == MF_QUANT_128X128) {
+    if (BLOCK != MF_QUANT_1X128) { /* one scale: of all that amax_blocks found, or of the tile */
         float amax = 0.0f;
+        if (BLOCK == MF_QUANT_TENSOR) {
+            for (int i = (int)threadIdx.x; i < highs; i += THREADS) {
+                amax = fmaxf(amax, ((const float *)a.workspace)[i]);
+            }
+        } else {
 #pragma unroll
-        for (int i = 0; i < PART; i++) {
-            amax = fmaxf(amax, amax8<T>(tile[i]));
+            for (int i = 0; i < PART; i++) {
+                amax = fmaxf(amax, amax8<T>(tile[i]));
+            }
         }
         amax = mf_warp_max(amax);
         if (threadIdx.x % 32 == 0) {
@@ -176,29 +195,35 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
         for (int w = 0; w < THREADS / 32; w++) {
             amax = fmaxf(amax, column_scale[w]);
         }
-        float scale = scale_of(amax, a.pow2);
+        const float scale = scale_of(amax, a.pow2);
         tile_inverse = 1.0f / scale;
-        if (threadIdx.x == 0) {
+        if (BLOCK == MF_QUANT_128X128 && threadIdx.x == 0) {
             a.scale[blockIdx.y * a.scale_i + blockIdx.x * a.scale_j] = scale;
+        }
+        if (BLOCK == MF_QUANT_TENSOR && threadIdx.x + blockIdx.x + blockIdx.y == 0) {
+            *a.scale = scale;
         }
     }
     if (a.q) {
+        float mine = tile_inverse; /* of row lane / 2, where rows have scales of their own */
+        if (BLOCK == MF_QUANT_1X128) {
+            float amax[PART];
+#pragma unroll
+            for (int i = 0; i < PART; i++) {
+                amax[i] = amax8<T>(tile[i]);
+            }
+            const float scale = scale_of(highest_of_16(amax), a.pow2);
+            const int64_t r = r0 + ry + (int)threadIdx.x % 16 / 2;
+            mine = 1.0f / scale;
+            if (threadIdx.x % 2 == 0 && r < a.rows) {
+                a.scale[r * a.scale_i + blockIdx.x * a.scale_j] = scale;
+            }
+        }
 #pragma unroll
         for (int i = 0; i < PART; i++) {
-            int64_t r = r0 + ry + i;
-            float inverse = tile_inverse;
-            if (BLOCK == MF_QUANT_1X128) { /* 16 threads side by side hold the row */
-                float amax = amax8<T>(tile[i]);
-#pragma unroll
-                for (int o = 8; o > 0; o /= 2) {
-                    amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, o));
-                }
-                float scale = scale_of(amax, a.pow2);
-                inverse = 1.0f / scale;
-                if (cx == 0 && r < a.rows) {
-                    a.scale[r * a.scale_i + blockIdx.x * a.scale_j] = scale;
-                }
-            }
+            const int64_t r = r0 + ry + i;
+            const float inverse =
+                BLOCK == MF_QUANT_1X128 ? __shfl_sync(0xffffffffu, mine, 2 * i, 16) : mine;
             float x[PART];
             widen8<T>(x, tile[i]);
             uint2 v = make_uint2(
@@ -213,17 +238,21 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
         if (BLOCK == MF_QUANT_1X128) {
             float amax[PART];
             column_amax<T>(amax, tile);
+            const bool upper = threadIdx.x & 16; /* of a warp's two rows of parts */
 #pragma unroll
-            for (int j = 0; j < PART; j += 4) {
-                *reinterpret_cast<float4 *>(&part[ry / PART][cx + j]) =
-                    make_float4(amax[j], amax[j + 1], amax[j + 2], amax[j + 3]);
+            for (int j = 0; j < PART / 2; j++) {
+                const float away = upper ? amax[j] : amax[PART / 2 + j];
+                amax[j] = fmaxf(upper ? amax[PART / 2 + j] : amax[j],
+                                __shfl_xor_sync(0xffffffffu, away, 16));
             }
+            *reinterpret_cast<float4 *>(&part[threadIdx.x / 32][cx + (upper ? PART / 2 : 0)]) =
+                make_float4(amax[0], amax[1], amax[2], amax[3]);
             __syncthreads();
             if (threadIdx.x < TILE) {
                 float amax = 0.0f;
 #pragma unroll
-                for (int k = 0; k < TILE / PART; k++) {
-                    amax = fmaxf(amax, part[k][threadIdx.x]);
+                for (int w = 0; w < THREADS / 32; w++) {
+                    amax = fmaxf(amax, part[w][threadIdx.x]);
                 }
                 float scale = scale_of(amax, a.pow2);
                 column_scale[threadIdx.x] = 1.0f / scale;
@@ -283,7 +312,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? 2
     }
 }
 
-/* Highest magnitude of a stretch for each block; then one block for all. */
+/* Highest magnitude of a stretch for each block. */
 template <typename T, int N> __global__ void amax_blocks(const T *x, int64_t count, float *out) {
     mf_await();
     __shared__ float highs[32];
@@ -311,31 +340,18 @@ template <typename T, int N> __global__ void amax_blocks(const T *x, int64_t cou
     }
 }
 
-static __global__ void amax_scale(const float *highs, int count, bool pow2, float *scale) {
-    mf_await();
-    float high = 0.0f;
-    for (int i = (int)threadIdx.x; i < count; i += 32) {
-        high = fmaxf(high, highs[i]);
-    }
-    high = mf_warp_max(high);
-    if (threadIdx.x == 0) {
-        *scale = scale_of(high, pow2);
-    }
-}
-
+/* *highs: values that lie in the workspace then. */
 template <typename T, int N>
-static mf_status run_amax(const mf_kernel_quantise *a, cudaStream_t stream, mf_err *e) {
-    int64_t count = a->rows * a->cols, blocks = mf_ceil_div(count, 256 * 4 * N);
-    blocks = blocks < AMAX_BLOCKS ? blocks : AMAX_BLOCKS;
-    float *highs = (float *)a->workspace;
-    MF_LAUNCH((amax_blocks<T, N>), (unsigned)blocks, 256, 0, stream, e, (const T *)a->x, count,
-              highs);
-    MF_LAUNCH((amax_scale), 1, 32, 0, stream, e, highs, (int)blocks, a->pow2, a->scale);
+static mf_status run_amax(const mf_kernel_quantise *a, int *highs, cudaStream_t stream, mf_err *e) {
+    const int64_t count = a->rows * a->cols, blocks = mf_ceil_div(count, 256 * 4 * N);
+    *highs = (int)(blocks < AMAX_BLOCKS ? blocks : AMAX_BLOCKS);
+    MF_LAUNCH((amax_blocks<T, N>), (unsigned)*highs, 256, 0, stream, e, (const T *)a->x, count,
+              (float *)a->workspace);
     return MF_OK;
 }
 
 template <typename T, int BLOCK>
-static mf_status run_tiles(const mf_kernel_quantise *a, cudaStream_t stream, mf_err *e) {
+static mf_status run_tiles(const mf_kernel_quantise *a, int highs, cudaStream_t stream, mf_err *e) {
     bool fast = mf_vectors(a->x, a->dtype, a->cols, a->cols);
     int64_t row_tiles = mf_ceil_div(a->rows, TILE);
     if (row_tiles > 65535) {
@@ -344,23 +360,23 @@ static mf_status run_tiles(const mf_kernel_quantise *a, cudaStream_t stream, mf_
     }
     dim3 grid((unsigned)mf_ceil_div(a->cols, TILE), (unsigned)row_tiles);
     if (a->qt) {
-        MF_LAUNCH((quantise_tile<T, BLOCK, true>), grid, THREADS, 0, stream, e, *a, fast);
+        MF_LAUNCH((quantise_tile<T, BLOCK, true>), grid, THREADS, 0, stream, e, *a, fast, highs);
     } else {
-        MF_LAUNCH((quantise_tile<T, BLOCK, false>), grid, THREADS, 0, stream, e, *a, fast);
+        MF_LAUNCH((quantise_tile<T, BLOCK, false>), grid, THREADS, 0, stream, e, *a, fast, highs);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
 }
 
 template <typename T>
-static mf_status run_block(const mf_kernel_quantise *a, cudaStream_t stream, mf_err *e) {
+static mf_status run_block(const mf_kernel_quantise *a, int highs, cudaStream_t stream, mf_err *e) {
     switch (a->block) {
     case MF_QUANT_TENSOR:
-        return run_tiles<T, MF_QUANT_TENSOR>(a, stream, e);
+        return run_tiles<T, MF_QUANT_TENSOR>(a, highs, stream, e);
     case MF_QUANT_1X128:
-        return run_tiles<T, MF_QUANT_1X128>(a, stream, e);
+        return run_tiles<T, MF_QUANT_1X128>(a, highs, stream, e);
     case MF_QUANT_128X128:
-        return run_tiles<T, MF_QUANT_128X128>(a, stream, e);
+        return run_tiles<T, MF_QUANT_128X128>(a, highs, stream, e);
     }
     return mf_err_set(e, MF_INPUT, "quantise: unknown block kind %d", (int)a->block);
 }
@@ -371,12 +387,14 @@ extern "C" mf_status mf_kernel_quantise_e4m3_cuda(const mf_kernel_quantise *a, v
     if (a->rows * a->cols == 0) {
         return MF_OK;
     }
+    int highs = 0;
     if (a->block == MF_QUANT_TENSOR) {
         bool fast = mf_vectors(a->x, a->dtype, a->rows * a->cols, 0);
-        mf_status status = MF_KERNEL_PICK(run_amax, a->dtype, fast, a, s, e);
+        mf_status status = MF_KERNEL_PICK(run_amax, a->dtype, fast, a, &highs, s, e);
         if (status != MF_OK) {
             return status;
         }
     }
-    return a->dtype == MF_KERNEL_BF16 ? run_block<mf_bf16>(a, s, e) : run_block<float>(a, s, e);
+    return a->dtype == MF_KERNEL_BF16 ? run_block<mf_bf16>(a, highs, s, e)
+                                      : run_block<float>(a, highs, s, e);
 }
