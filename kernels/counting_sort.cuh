@@ -199,6 +199,8 @@ template <typename Key, typename Put> struct sort_one_digit {
     __device__ void put(int, int64_t i, const sort_item &, int to) const {
         place(i, to);
     }
+    __device__ void finish(int64_t) const {
+    }
 };
 
 /* 32 * SORT_HELD items of a warp from `base` on, a lane's in registers. */
@@ -266,7 +268,8 @@ __device__ static inline void sort_first_places(const sort_bins &b, int32_t *nex
 }
 
 /* Digits: digits.count; digits.load(d, i) -> sort_item; digits.bin(d, item) -> bin or -1;
- * digits.put(d, i, item, place or -1). The items of digit d + 1 are the places of digit d. Shared
+ * digits.put(d, i, item, place or -1); digits.finish(items), by one block when all is placed. The
+ * items of digit d + 1 are the places of digit d. Shared
  * memory: SORT_CLUSTER_WARPS * bins ints. */
 template <typename Digits>
 __global__ void __cluster_dims__(SORT_CLUSTER, 1, 1) __launch_bounds__(SORT_CLUSTER_THREADS, 1)
@@ -326,6 +329,9 @@ __global__ void __cluster_dims__(SORT_CLUSTER, 1, 1) __launch_bounds__(SORT_CLUS
             }
         }
         cluster.sync(); /* what was placed is read next; no block leaves while others read it */
+    }
+    if (cluster.block_rank() == 0) {
+        digits.finish(items);
     }
 }
 

@@ -2,15 +2,17 @@
 #include "kernels/embedding.h"
 
 /* The CUDA kernel sorts (token, position) pairs and sums runs: two buffers of pairs, the counters
- * of the sort, and two partial rows for each run-length piece of EMBED_PIECE positions. */
-#define EMBED_PIECE 32
+ * of the sort, and the runs of more than EMBED_LONG equal tokens. */
+#define EMBED_LONG 32
 
 size_t mf_kernel_embedding_workspace_B(int64_t tokens, int64_t vocab, int64_t cols) {
-    int64_t pieces = (tokens + EMBED_PIECE - 1) / EMBED_PIECE, blocks = (tokens + 1023) / 1024;
+    int64_t runs_most = (tokens + EMBED_LONG - 1) / EMBED_LONG, blocks = (tokens + 1023) / 1024;
     size_t pairs = (size_t)(tokens + 4) * 4 * sizeof(int32_t);
     size_t counters = (size_t)(blocks + 1) * 512 * sizeof(int32_t);
     size_t marks = (size_t)((vocab + 31) / 32) * sizeof(uint32_t); /* tokens that occur again */
-    return pairs + counters + (size_t)(pieces * 2 * cols) * sizeof(float) + marks + 64;
+    size_t runs = (size_t)(runs_most + 1) * 2 * sizeof(int32_t);
+    (void)cols; /* sums need no room of their own */
+    return pairs + counters + runs + marks + 64;
 }
 
 mf_status mf_kernel_embedding_forward(const mf_kernel_embedding *a, mf_err *e) {

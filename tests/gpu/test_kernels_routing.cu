@@ -366,6 +366,7 @@ static void all_routing(bool small) {
         test_embedding(d, 5003, 72, 1000, true);
         test_embedding(d, 40, 2056, 500, true);
         test_embedding(d, 333, 37, 77, false);
+        test_embedding(d, 20001, 40, 9000, true); /* more than blocks look through */
     }
     if (!small) { /* more items than one cluster sorts */
         test_permute(MF_KERNEL_BF16, 140000, 2, 100, 8, 3, false);
