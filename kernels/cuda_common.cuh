@@ -136,29 +136,6 @@ __device__ inline float mf_group_sum(float x, int lanes, float *scratch, int tur
     return lane;
 }
 
-/* The same where a block holds several teams of `lanes` threads (whole warps when more than 32). A
- * kernel that calls this takes all 16 barriers of a block, so few such blocks fit a multiprocessor.
- */
-__device__ inline float mf_team_sum(float x, int lanes, float *scratch, int turn) {
-    for (int o = (lanes < 32 ? lanes : 32) / 2; o > 0; o /= 2) {
-        x += __shfl_xor_sync(0xffffffffu, x, o);
-    }
-    if (lanes <= 32) {
-        return x;
-    }
-    int team = (int)threadIdx.x / lanes, warps = lanes / 32;
-    float *s = scratch + (turn & 1) * 32;
-    if (threadIdx.x % 32 == 0) {
-        s[threadIdx.x / 32] = x;
-    }
-    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(lanes) : "memory");
-    float lane = (int)threadIdx.x % 32 < warps ? s[team * warps + threadIdx.x % 32] : 0.0f;
-    for (int o = 16; o > 0; o /= 2) {
-        lane += __shfl_xor_sync(0xffffffffu, lane, o);
-    }
-    return lane;
-}
-
 __device__ inline float mf_warp_sum(float x) {
     for (int o = 16; o > 0; o /= 2) {
         x += __shfl_xor_sync(0xffffffffu, x, o);

@@ -186,20 +186,11 @@ static mf_status sum_weights(const mf_kernel_rmsnorm_grad *a, int blocks, cudaSt
                                e);
 }
 
-/* Blocks that fill the device with this kernel, at most one a stage. */
-static mf_status resident_blocks(const void *kernel, const norm_plan *p, size_t share_B,
-                                 int64_t rows, int64_t cols, int *blocks, mf_err *e) {
-    int device, sms, resident;
+/* Multiprocessors of the device. */
+static mf_status multiprocessors(int *sms, mf_err *e) {
+    int device;
     MF_CUDA_TRY(cudaGetDevice(&device), e);
-    MF_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), e);
-    MF_CUDA_TRY(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)share_B), e);
-    MF_CUDA_TRY(
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, p->threads, share_B), e);
-    int64_t most = (int64_t)sms * (resident < 1 ? 1 : resident);
-    int64_t work = mf_ceil_div(rows, p->rows_per_stage);
-    most = most < partial_rows(cols) ? most : partial_rows(cols);
-    *blocks = (int)(work < most ? work : most);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(sms, cudaDevAttrMultiProcessorCount, device), e);
     return MF_OK;
 }
 
@@ -215,41 +206,52 @@ static mf_status launch_forward(const mf_kernel_rmsnorm *a, const unit_plan *p, 
     return MF_OK;
 }
 
-template <typename T, int N, bool ADD>
-static mf_status launch_backward(const mf_kernel_rmsnorm_grad *a, const norm_plan *p,
-                                 cudaStream_t stream, mf_err *e) {
-    int blocks;
-    size_t share_B = (size_t)(p->stage_B * p->stages);
-    size_t teams_B = (size_t)(p->threads / p->lanes * a->cols) * sizeof(float);
-    share_B = share_B > teams_B ? share_B : teams_B;
-    mf_status status = resident_blocks((const void *)norm_backward<T, N, ADD>, p, share_B, a->rows,
-                                       a->cols, &blocks, e);
+template <typename T, int N, bool ADD, int EACH, int THREADS>
+static mf_status launch_units(const mf_kernel_rmsnorm_grad *a, const norm_plan *p,
+                              cudaStream_t stream, mf_err *e) {
+    int sms;
+    mf_status status = multiprocessors(&sms, e);
     if (status != MF_OK) {
         return status;
     }
+    size_t share_B = (size_t)plan_share_B(p, ADD ? 3 : 2);
+    const size_t teams_B = (size_t)(p->teams * a->cols) * sizeof(float);
+    share_B = share_B > teams_B ? share_B : teams_B;
+    MF_CUDA_TRY(cudaFuncSetAttribute(norm_backward<T, N, ADD, EACH, THREADS>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)share_B),
+                e);
+    int64_t blocks = mf_ceil_div(a->rows * a->groups, p->teams);
+    blocks = blocks < sms ? blocks : sms;
+    blocks = blocks < partial_rows(a->cols) ? blocks : partial_rows(a->cols);
     float *partial = a->dweight ? (float *)a->workspace : nullptr;
-    MF_LAUNCH((norm_backward<T, N, ADD>), (unsigned)blocks, p->threads, share_B, stream, e, *a, *p,
-              partial);
-    return partial ? sum_weights(a, blocks, stream, e) : MF_OK;
+    MF_LAUNCH((norm_backward<T, N, ADD, EACH, THREADS>), (unsigned)blocks, p->lanes * p->teams,
+              share_B, stream, e, *a, *p, partial);
+    return partial ? sum_weights(a, (int)blocks, stream, e) : MF_OK;
+}
+
+template <typename T, int N, bool ADD>
+static mf_status launch_backward(const mf_kernel_rmsnorm_grad *a, const norm_plan *p,
+                                 cudaStream_t stream, mf_err *e) {
+    return p->each == 2 ? launch_units<T, N, ADD, 2, NORM_THREADS>(a, p, stream, e)
+                        : launch_units<T, N, ADD, 4, NORM_THREADS_WIDE>(a, p, stream, e);
 }
 
 /* Groups of at most a vector a thread of a warp. */
 template <typename T, int N, bool ADD>
 static mf_status launch_narrow(const mf_kernel_rmsnorm_grad *a, cudaStream_t stream, mf_err *e) {
-    int device, sms, resident, lanes = mf_pow2_up(a->cols / N);
-    MF_CUDA_TRY(cudaGetDevice(&device), e);
-    MF_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), e);
-    MF_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &resident, norm_backward_narrow<T, N, ADD>, NARROW_THREADS, 0),
-                e);
-    int64_t work = mf_ceil_div(a->rows * a->groups, NARROW_THREADS / lanes);
-    int64_t most = (int64_t)sms * (resident < 1 ? 1 : resident);
-    most = most < partial_rows(a->cols) ? most : partial_rows(a->cols);
-    int blocks = (int)(work < most ? work : most);
+    const int lanes = mf_pow2_up(a->cols / N);
+    int sms;
+    mf_status status = multiprocessors(&sms, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    const int64_t work = mf_ceil_div(a->rows * a->groups, NARROW_THREADS / lanes);
+    const int64_t most = sms < partial_rows(a->cols) ? sms : partial_rows(a->cols);
+    const int64_t blocks = work < most ? work : most;
     float *partial = a->dweight ? (float *)a->workspace : nullptr;
-    mf_status status = mf_launch(norm_backward_narrow<T, N, ADD>, dim3((unsigned)blocks),
-                                 dim3(NARROW_THREADS), 0, stream, e, *a, lanes, partial);
-    return status == MF_OK && partial ? sum_weights(a, blocks, stream, e) : status;
+    status = mf_launch(norm_backward_narrow<T, N, ADD>, dim3((unsigned)blocks),
+                       dim3(NARROW_THREADS), 0, stream, e, *a, lanes, partial);
+    return status == MF_OK && partial ? sum_weights(a, (int)blocks, stream, e) : status;
 }
 
 template <typename T, int N>
@@ -279,7 +281,8 @@ static mf_status run_backward(const mf_kernel_rmsnorm_grad *a, cudaStream_t stre
             return a->dx_add ? launch_narrow<T, N, true>(a, stream, e)
                              : launch_narrow<T, N, false>(a, stream, e);
         }
-        if (choose_plan(a->groups, a->cols, N, a->dx_add ? 3 : 2, &p)) {
+        if (a->rows * a->groups <= INT32_MAX / 2 &&
+            choose_plan(a->cols, N, a->dx_add ? 3 : 2, &p)) {
             return a->dx_add ? launch_backward<T, N, true>(a, &p, stream, e)
                              : launch_backward<T, N, false>(a, &p, stream, e);
         }
@@ -317,6 +320,6 @@ extern "C" mf_status mf_kernel_rmsnorm_backward_cuda(const mf_kernel_rmsnorm_gra
     }
     bool fast = mf_vectors(a->x, a->dtype, a->cols, a->x_stride) &&
                 mf_vectors(a->dy, a->dtype, a->cols, a->y_stride) && mf_aligned(a->dx) &&
-                mf_aligned(a->dx_add) && mf_aligned(a->weight);
+                mf_aligned(a->dx_add) && mf_aligned(a->weight) && mf_aligned(a->workspace);
     return MF_KERNEL_PICK(run_backward, a->dtype, fast, a, (cudaStream_t)stream, e);
 }

@@ -10,78 +10,97 @@
 #include "kernels/cuda_common.cuh"
 #include "kernels/rmsnorm.h"
 
-#define NARROW_THREADS 512
-#define NARROW_UNITS 4
-#define NARROW_BLOCKS                                                                              \
-    1 /* resident on a multiprocessor: each leaves a row of dweight to be added                    \
-       */
+#define NARROW_THREADS                                                                             \
+    512                /* of a block, one of which lies on a multiprocessor: each leaves a row */
+#define NARROW_UNITS 4 /* of dweight to be added */
 
 /* Sums of the block's shares of dweight, as its partial row. Thread i of a team holds columns from
  * i * N on. */
 template <int N>
-__device__ static void put_narrow_partial(const float (&dw)[N], int lanes, int cols,
-                                          float *partial) {
-    __shared__ float share[NARROW_THREADS * N];
-    const int teams = NARROW_THREADS / lanes, c0 = (int)threadIdx.x % lanes * N;
+__device__ static void put_narrow_partial(float (&dw)[N], int lanes, int cols, float *partial) {
+    __shared__ float share[NARROW_THREADS / 32][32 * N];
+    for (int o = 16; o >= lanes; o /= 2) { /* the teams of a warp */
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        share[(int)threadIdx.x / lanes * lanes * N + c0 + i] = dw[i];
+        for (int i = 0; i < N; i++) {
+            dw[i] += __shfl_xor_sync(0xffffffffu, dw[i], o);
+        }
+    }
+    if ((int)threadIdx.x % 32 < lanes) {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            share[threadIdx.x / 32][threadIdx.x % 32 * N + i] = dw[i];
+        }
     }
     __syncthreads();
     for (int c = (int)threadIdx.x; c < cols; c += NARROW_THREADS) {
         float sum = 0.0f;
-        for (int t = 0; t < teams; t++) {
-            sum += share[t * lanes * N + c];
+#pragma unroll
+        for (int w = 0; w < NARROW_THREADS / 32; w++) {
+            sum += share[w][c];
         }
         partial[c] = sum;
     }
 }
 
+/* NARROW_UNITS groups of a team: at < 0 where there is none. */
+template <typename T, int N, bool ADD> struct narrow_units {
+    mf_raw<T, N> x[NARROW_UNITS], dy[NARROW_UNITS], add[ADD ? NARROW_UNITS : 1];
+    float rstd[NARROW_UNITS];
+    int64_t at[NARROW_UNITS]; /* in x and dx */
+};
+
+template <typename T, int N, bool ADD>
+__device__ static inline void fetch_narrow(narrow_units<T, N, ADD> &s,
+                                           const mf_kernel_rmsnorm_grad &a, unsigned first,
+                                           unsigned teams, unsigned units, int c) {
+    const unsigned groups = (unsigned)a.groups;
+    const int cols = (int)a.cols;
+#pragma unroll
+    for (int u = 0; u < NARROW_UNITS; u++) {
+        const unsigned unit = first + (unsigned)u * teams;
+        const unsigned row = unit / groups, g = unit % groups;
+        s.at[u] = c < cols && unit < units ? row * a.x_stride + g * cols + c : -1;
+        if (s.at[u] >= 0) {
+            s.x[u] = mf_fetch_once<T, N>((const T *)a.x + s.at[u]);
+            s.dy[u] = mf_fetch_once<T, N>((const T *)a.dy + row * a.y_stride + g * cols + c);
+            if constexpr (ADD) {
+                s.add[u] = mf_fetch_once<T, N>((const T *)a.dx_add + s.at[u]);
+            }
+            s.rstd[u] = a.rstd[unit];
+        }
+    }
+}
+
 /* lanes: a power of two up to 32, lanes * N >= cols. */
 template <typename T, int N, bool ADD>
-__global__ void __launch_bounds__(NARROW_THREADS, NARROW_BLOCKS)
+__global__ void __launch_bounds__(NARROW_THREADS, 1)
     norm_backward_narrow(mf_kernel_rmsnorm_grad a, int lanes, float *partial) {
     mf_await();
     const int cols = (int)a.cols, c = (int)threadIdx.x % lanes * N;
-    const int teams = (int)gridDim.x * (NARROW_THREADS / lanes);
-    const int team = (int)blockIdx.x * (NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
-    const unsigned units = (unsigned)(a.rows * a.groups), groups = (unsigned)a.groups;
-    const bool has = c < cols;
+    const unsigned teams = gridDim.x * (unsigned)(NARROW_THREADS / lanes);
+    const unsigned team = blockIdx.x * (unsigned)(NARROW_THREADS / lanes) + threadIdx.x / lanes;
+    const unsigned units = (unsigned)(a.rows * a.groups);
     float w[N] = {}, dw[N] = {};
-    if (has) {
+    if (c < cols) {
         mf_load(w, (const T *)a.weight + c);
     }
     /* All teams of a warp take as many turns, because of the sums. */
-    const unsigned span = (unsigned)teams * NARROW_UNITS;
+    const unsigned span = teams * NARROW_UNITS;
     for (unsigned first = 0; first < units; first += span) {
-        mf_raw<T, N> x[NARROW_UNITS], dy[NARROW_UNITS], add[NARROW_UNITS];
-        float rstd[NARROW_UNITS], dot[NARROW_UNITS];
-        int64_t at[NARROW_UNITS];
-#pragma unroll
-        for (int u = 0; u < NARROW_UNITS; u++) {
-            const unsigned unit = first + (unsigned)u * (unsigned)teams + (unsigned)team;
-            const unsigned row = unit / groups, g = unit % groups;
-            at[u] = has && unit < units ? row * a.x_stride + g * cols + c : -1;
-            if (at[u] >= 0) {
-                x[u] = mf_fetch_once<T, N>((const T *)a.x + at[u]);
-                dy[u] = mf_fetch_once<T, N>((const T *)a.dy + row * a.y_stride + g * cols + c);
-                if (ADD) {
-                    add[u] = mf_fetch_once<T, N>((const T *)a.dx_add + at[u]);
-                }
-                rstd[u] = a.rstd[unit];
-            }
-        }
+        narrow_units<T, N, ADD> s;
+        fetch_narrow(s, a, first + team, teams, units, c);
+        float dot[NARROW_UNITS];
 #pragma unroll
         for (int u = 0; u < NARROW_UNITS; u++) {
             dot[u] = 0.0f;
-            if (at[u] >= 0) {
+            if (s.at[u] >= 0) {
                 float vx[N], vy[N];
-                mf_widen(vx, x[u]);
-                mf_widen(vy, dy[u]);
+                mf_widen(vx, s.x[u]);
+                mf_widen(vy, s.dy[u]);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                     const float product = vx[i] * vy[i];
-                    dw[i] += product * rstd[u];
+                    dw[i] += product * s.rstd[u];
                     dot[u] += product * w[i];
                 }
             }
@@ -94,23 +113,23 @@ __global__ void __launch_bounds__(NARROW_THREADS, NARROW_BLOCKS)
         }
 #pragma unroll
         for (int u = 0; u < NARROW_UNITS; u++) {
-            if (at[u] >= 0) {
-                const float f = dot[u] / (float)cols * rstd[u] * rstd[u];
+            if (s.at[u] >= 0) {
+                const float f = dot[u] / (float)cols * s.rstd[u] * s.rstd[u];
                 float vx[N], vy[N], more[N];
-                mf_widen(vx, x[u]);
-                mf_widen(vy, dy[u]);
+                mf_widen(vx, s.x[u]);
+                mf_widen(vy, s.dy[u]);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    vx[i] = rstd[u] * (vy[i] * w[i] - vx[i] * f);
+                    vx[i] = s.rstd[u] * (vy[i] * w[i] - vx[i] * f);
                 }
-                if (ADD) {
-                    mf_widen(more, add[u]);
+                if constexpr (ADD) {
+                    mf_widen(more, s.add[u]);
 #pragma unroll
                     for (int i = 0; i < N; i++) {
                         vx[i] += more[i];
                     }
                 }
-                mf_store((T *)a.dx + at[u], vx);
+                mf_store((T *)a.dx + s.at[u], vx);
             }
         }
     }

@@ -1,6 +1,10 @@
-/* rmsnorm_rows.cuh - backward of the norm over wide rows: resident blocks walk over stages of rows
- * that the copy engine brings into shared memory several stages ahead; each thread keeps its share
- * of dweight in registers, and a block leaves one partial row.
+/* rmsnorm_rows.cuh - backward of the norm over wide units (a unit: a group of a row): one block a
+ * multiprocessor, of teams that go on independently of each other. A team walks over units that the
+ * copy engine brings into its ring in shared memory, EACH vectors a thread. The sum over a unit
+ * takes one barrier of the team. Two vectors stay in registers until the sum is there, so that the
+ * unit's place is filled again behind that barrier; four are read twice, and the barrier says that
+ * all are done with the unit before. A thread meets the same columns in every unit: its share of
+ * dweight stays in registers, and a block leaves one partial row.
  */
 #ifndef MF_KERNELS_RMSNORM_ROWS_CUH
 #define MF_KERNELS_RMSNORM_ROWS_CUH
@@ -9,240 +13,242 @@
 #include "kernels/cuda_common.cuh"
 #include "kernels/rmsnorm.h"
 
-#define STAGES_MAX 6
-#define SHARE_MAX_B (200 * 1024) /* of a multiprocessor, for all its blocks' stages */
-#define STREAM_B 16384           /* of a stream in a stage that several short rows share */
+#define STAGES_MAX 4
+#define TEAMS_MAX 8
+#define SHARE_MAX_B (200 * 1024) /* of a multiprocessor, for its teams' rings */
+#define NORM_THREADS                                                                               \
+    768 /* of a block, two vectors each, where a unit takes half of them at most; */
+#define NORM_THREADS_WIDE 512 /* else four */
 
 /* How the backward kernel is cut. */
 typedef struct norm_plan {
-    int lanes, threads;
-    int rows_per_stage, stages;
-    int stage_B, stream_B; /* a stage, and one of its streams (x, dy, ...) */
+    int each;         /* vectors of a thread */
+    int lanes, teams; /* threads of a team (whole warps), teams of a block */
+    int stages;       /* units in a team's ring */
+    int unit_B;
 } norm_plan;
 
-#define EACH 4 /* vectors of a thread */
-
-/* False when the row is too wide for the fast path. */
-static bool choose_plan(int64_t groups, int64_t cols, int width, int streams, norm_plan *p) {
-    int64_t row_B = groups * cols * (16 / width), need = mf_ceil_div(cols / width, EACH);
-    if (need > 512 || row_B * streams > SHARE_MAX_B / 2) {
+/* False when the unit is too wide for the fast path. */
+static bool choose_plan(int64_t cols, int width, int streams, norm_plan *p) {
+    const int64_t vectors = cols / width, unit_B = vectors * 16;
+    p->each = vectors <= NORM_THREADS ? 2 : 4;
+    p->lanes = (int)mf_ceil_div(vectors, 32 * p->each) * 32;
+    p->teams = (p->each == 2 ? NORM_THREADS : NORM_THREADS_WIDE) / p->lanes;
+    if (p->teams < 1 || unit_B * streams * 2 > SHARE_MAX_B) {
         return false;
     }
-    p->lanes = need <= 128 ? mf_pow2_up(need) : (int)mf_ceil_div(need, 32) * 32;
-    p->threads = p->lanes <= 128 ? 256 : p->lanes;
-    p->rows_per_stage = row_B < STREAM_B ? (int)(STREAM_B / row_B) : 1;
-    p->stream_B = (int)row_B * p->rows_per_stage;
-    p->stage_B = p->stream_B * streams;
-    int resident = 512 / p->threads;
-    resident = resident < 2 ? 2 : resident > 8 ? 8 : resident;
-    int stages = SHARE_MAX_B / resident / p->stage_B;
-    p->stages = stages < 2 ? 2 : stages > STAGES_MAX ? STAGES_MAX : stages;
-    return true;
+    p->teams = p->teams > TEAMS_MAX ? TEAMS_MAX : p->teams;
+    p->unit_B = (int)unit_B;
+    p->stages = (int)(SHARE_MAX_B / p->teams / (unit_B * streams));
+    const int most = p->each == 2 ? 2 : STAGES_MAX; /* held: two do */
+    p->stages = p->stages > most ? most : p->stages;
+    return p->stages >= 2;
 }
 
-/* The ring of stages of one block. Streams: pointers to rows `stride` elements apart. */
-template <typename T, int STREAMS> struct row_ring {
-    const T *stream[STREAMS];
-    int64_t stride[STREAMS];
-    int64_t rows;
-    uint32_t row_B;
-    norm_plan plan;
-    char *share;
-    uint64_t *bar;
-
-    __device__ int64_t first_row(int turn) const {
-        return ((int64_t)turn * gridDim.x + blockIdx.x) * plan.rows_per_stage;
-    }
-    __device__ int turns(void) const {
-        int64_t all = (rows + plan.rows_per_stage - 1) / plan.rows_per_stage;
-        return (int)((all - blockIdx.x + gridDim.x - 1) / gridDim.x);
-    }
-    /* After a barrier that all threads reach once they are done with stage `done`. */
-    __device__ void refill(int done, int all) const {
-        if (threadIdx.x < 32 && done >= 0 && done + plan.stages < all) {
-            fetch(done + plan.stages);
-        }
-    }
-    __device__ T *unit(int turn, int s, int offset) const {
-        return (T *)(share + turn % plan.stages * plan.stage_B + s * plan.stream_B) + offset;
-    }
-    /* By the first warp. */
-    __device__ void fetch(int turn) const {
-        int64_t row = first_row(turn);
-        int count = (int)(rows - row < plan.rows_per_stage ? rows - row : plan.rows_per_stage);
-        int slot = turn % plan.stages, lane = (int)threadIdx.x;
-        if (lane == 0) {
-            mf_bulk_expect(&bar[slot], row_B * STREAMS * count);
-        }
-        __syncwarp();
-#pragma unroll
-        for (int s = 0; s < STREAMS; s++) {
-#pragma unroll 1
-            for (int r = lane; r < count; r += 32) {
-                mf_bulk_load(share + slot * plan.stage_B + s * plan.stream_B + r * row_B,
-                             stream[s] + (row + r) * stride[s], row_B, &bar[slot]);
-            }
-        }
-    }
-    __device__ void start(void) const {
-        if (threadIdx.x == 0) {
-            for (int s = 0; s < plan.stages; s++) {
-                mf_bulk_init(&bar[s]);
-            }
-            mf_bulk_init_done();
-        }
-        __syncthreads();
-        int n = turns();
-        for (int t = 0; t < plan.stages && t < n && threadIdx.x < 32; t++) {
-            fetch(t);
-        }
-    }
-    __device__ void wait(int turn) const {
-        mf_bulk_wait(&bar[turn % plan.stages], (uint32_t)(turn / plan.stages) & 1);
-    }
-};
-
-/* Where a thread's k-th vector lies. Teams side by side start at different vectors, so that those
- * of one warp that are narrower than a row of banks read different banks. */
-__device__ static inline int vector_at(int k, int n, int lanes) {
-    int team = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % lanes;
-    return ((lanes < 8 ? (k + team) % EACH : k) * lanes + lane) * n;
+static int plan_share_B(const norm_plan *p, int streams) {
+    return p->unit_B * streams * p->stages * p->teams;
 }
 
-/* Adds up the teams' shares of dweight and writes the block's partial row. */
-template <int N>
-__device__ static void put_partial(const float (&dw)[EACH][N], int lanes, int64_t cols,
-                                   float *share, float *partial) {
-    int teams = (int)blockDim.x / lanes;
-    float *out = teams > 1 ? share + (int64_t)(threadIdx.x / lanes) * cols : partial;
+/* Where a unit begins in a matrix with rows of `stride` elements. */
+__device__ static inline int64_t unit_offset(const mf_kernel_rmsnorm_grad &a, int unit,
+                                             int64_t stride) {
+    if (a.groups == 1) {
+        return unit * stride;
+    }
+    const int row = unit / (int)a.groups;
+    return row * stride + (unit - row * (int)a.groups) * a.cols;
+}
+
+/* By the first lanes of a warp: a unit of x, dy (and dx_add) into a slot that was read before,
+ * behind a barrier. */
+template <typename T, int STREAMS>
+__device__ static inline void fetch_unit(const mf_kernel_rmsnorm_grad &a, int unit, char *slot,
+                                         uint32_t unit_B, uint64_t *bar) {
+    const int s = (int)threadIdx.x % 32;
+    if (s == 0) {
+        mf_bulk_expect(bar, unit_B * STREAMS);
+    }
+    __syncwarp();
+    if (s < STREAMS) {
+        mf_bulk_fence(); /* what the slot held was read by ordinary loads */
+        const void *from = s == 0 ? a.x : s == 1 ? a.dy : a.dx_add;
+        const int64_t at = unit_offset(a, unit, s == 1 ? a.y_stride : a.x_stride);
+        mf_bulk_load(slot + s * unit_B, (const T *)from + at, unit_B, bar);
+    }
+}
+
+/* The sum over a team's threads, with one barrier of the team; `share`: 2 * lanes / 32 floats,
+ * whose halves take turns. */
+__device__ static inline float sum_of_team(float x, int team, int lanes, float *share, int turn) {
+    const int lane = (int)threadIdx.x % 32, warps = lanes / 32;
+    x = mf_warp_sum(x);
+    if (warps == 1) {
+        return x; /* the next barrier of a warp is its next shuffle */
+    }
+    float *const mine = share + (turn & 1) * warps;
+    if (lane == 0) {
+        mine[((int)threadIdx.x - team * lanes) / 32] = x;
+    }
+    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(lanes) : "memory");
+    return mf_warp_sum(lane < warps ? mine[lane] : 0.0f);
+}
+
+/* Adds up the teams' shares of dweight and writes the block's partial row. `share`: teams * cols
+ * floats that all are done with. */
+template <int N, int EACH>
+__device__ static void put_partial(const float (&dw)[EACH][N], const norm_plan &p, int team,
+                                   int thread, int cols, float *share, float *partial) {
+    float *const out = p.teams > 1 ? share + team * cols : partial;
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
-        int c = vector_at(k, N, lanes);
+    for (int v = 0; v < EACH; v++) {
+        const int c = (v * p.lanes + thread) * N;
         if (c < cols) {
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                out[c + i] = dw[k][i];
+            for (int i = 0; i < N; i += 4) {
+                *reinterpret_cast<float4 *>(out + c + i) =
+                    make_float4(dw[v][i], dw[v][i + 1], dw[v][i + 2], dw[v][i + 3]);
             }
         }
     }
-    if (teams > 1) {
+    if (p.teams > 1) {
         __syncthreads();
-        for (int c = (int)threadIdx.x; c < cols; c += (int)blockDim.x) {
-            float sum = 0.0f;
-            for (int t = 0; t < teams; t++) {
-                sum += share[t * cols + c];
+        for (int c = (int)threadIdx.x * 4; c < cols; c += (int)blockDim.x * 4) {
+            float4 sum = *reinterpret_cast<const float4 *>(share + c);
+            for (int t = 1; t < p.teams; t++) {
+                const float4 more = *reinterpret_cast<const float4 *>(share + t * cols + c);
+                sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
             }
-            partial[c] = sum;
+            *reinterpret_cast<float4 *>(partial + c) = sum;
         }
     }
 }
 
-template <typename T, int N, bool ADD>
-__global__ void __launch_bounds__(512)
+template <typename T, int N, bool ADD, int EACH, int THREADS>
+__global__ void __launch_bounds__(THREADS)
     norm_backward(mf_kernel_rmsnorm_grad a, norm_plan p, float *partial) {
-    mf_await();
     extern __shared__ __align__(128) char share[];
-    __shared__ float scratch[64];
-    __shared__ uint64_t bar[STAGES_MAX];
-    int team = (int)threadIdx.x / p.lanes;
-    int teams = p.threads / p.lanes, groups = (int)a.groups;
-    row_ring<T, ADD ? 3 : 2> ring;
-    ring.stream[0] = (const T *)a.x, ring.stride[0] = a.x_stride;
-    ring.stream[1] = (const T *)a.dy, ring.stride[1] = a.y_stride;
-    if (ADD) {
-        ring.stream[1 + ADD] = (const T *)a.dx_add, ring.stride[1 + ADD] = a.x_stride;
+    __shared__ float sums[2 * THREADS / 32];
+    __shared__ uint64_t bars[TEAMS_MAX * STAGES_MAX];
+    constexpr int STREAMS = ADD ? 3 : 2;
+    constexpr bool HOLD = EACH == 2;
+    const int cols = (int)a.cols, all = (int)(a.rows * a.groups);
+    const int team = (int)threadIdx.x / p.lanes, thread = (int)threadIdx.x - team * p.lanes;
+    const int step = (int)gridDim.x * p.teams, slot_B = p.unit_B * STREAMS;
+    char *const ring = share + team * slot_B * p.stages;
+    uint64_t *const bar = bars + team * STAGES_MAX;
+    if (threadIdx.x < TEAMS_MAX * STAGES_MAX) {
+        mf_bulk_init(&bars[threadIdx.x]);
+        mf_bulk_init_done();
     }
-    ring.rows = a.rows, ring.row_B = (uint32_t)(groups * a.cols * sizeof(T));
-    ring.plan = p, ring.share = share, ring.bar = bar;
-    ring.start();
+    __syncthreads();
+    mf_await();
+    int unit = team * (int)gridDim.x + (int)blockIdx.x;
+    if (thread < 32) {
+        for (int s = 0; s < p.stages && unit + s * step < all; s++) {
+            fetch_unit<T, STREAMS>(a, unit + s * step, ring + s * slot_B, (uint32_t)p.unit_B,
+                                   &bar[s]);
+        }
+    }
     mf_raw<T, N> weight[EACH];
     float dw[EACH][N];
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
-        int c = vector_at(k, N, p.lanes);
-        if (c < a.cols) {
-            weight[k] = mf_fetch<T, N>((const T *)a.weight + c);
+    for (int v = 0; v < EACH; v++) {
+        const int c = (v * p.lanes + thread) * N;
+        if (c < cols) {
+            weight[v] = mf_fetch<T, N>((const T *)a.weight + c);
         }
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            dw[k][i] = 0.0f;
+            dw[v][i] = 0.0f;
         }
     }
-    int turns = ring.turns(), cols = (int)a.cols;
-    int units = p.rows_per_stage * groups, passes = (units + teams - 1) / teams;
-    int step_row = teams / groups, step_g = teams % groups, sums = 0;
-    for (int turn = 0; turn < turns; turn++) {
-        /* rstd comes from global memory: asked for before the wait. */
-        int64_t row0 = ring.first_row(turn), r0 = row0 + team / groups;
-        float next_rstd = team < units && r0 < a.rows ? a.rstd[row0 * groups + team] : 0.0f;
-        ring.wait(turn);
-        int unit = team, at_row = team / groups, g = team % groups;
-        for (int pass = 0; pass < passes; pass++, unit += teams, at_row += step_row, g += step_g) {
-            if (g >= groups) {
-                g -= groups;
-                at_row++;
+    float rstd = unit < all ? a.rstd[unit] : 0.0f;
+    int slot = 0, parity = 0;
+    for (int turn = 0; unit < all; turn++, unit += step) {
+        mf_raw<T, N> x[EACH], dy[EACH], add[EACH];
+        const T *const from = (const T *)(ring + slot * slot_B) + thread * N;
+        mf_bulk_wait(&bar[slot], (uint32_t)parity);
+        float dot = 0.0f;
+        const auto fetch = [&](int v) {
+            x[v] = mf_fetch<T, N>(from + v * p.lanes * N);
+            dy[v] = mf_fetch<T, N>(from + cols + v * p.lanes * N);
+            if constexpr (ADD) {
+                add[v] = mf_fetch<T, N>(from + 2 * cols + v * p.lanes * N);
             }
-            int64_t r = row0 + at_row;
-            bool live = unit < units && r < a.rows;
-            const T *x = ring.unit(turn, 0, unit * cols), *dy = ring.unit(turn, 1, unit * cols);
-            const T *add = ring.unit(turn, 1 + ADD, unit * cols);
-            float rstd = next_rstd, dot = 0.0f;
-            if (pass + 1 < passes && row0 * groups + unit + teams < a.rows * groups) {
-                next_rstd = a.rstd[row0 * groups + unit + teams];
-            }
+        };
+        if constexpr (HOLD) {
 #pragma unroll
-            for (int k = 0; k < EACH; k++) {
-                int c = vector_at(k, N, p.lanes);
-                if (!live || c >= cols) {
-                    continue;
+            for (int v = 0; v < EACH; v++) {
+                if ((v * p.lanes + thread) * N < cols) {
+                    fetch(v);
+                }
+            }
+        }
+#pragma unroll
+        for (int v = 0; v < EACH; v++) {
+            if ((v * p.lanes + thread) * N < cols) {
+                if constexpr (!HOLD) {
+                    fetch(v);
                 }
                 float vx[N], vy[N], w[N];
-                mf_load(vx, x + c);
-                mf_load(vy, dy + c);
-                mf_widen(w, weight[k]);
+                mf_widen(vx, x[v]);
+                mf_widen(vy, dy[v]);
+                mf_widen(w, weight[v]);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    float product = vx[i] * vy[i];
-                    dw[k][i] += product * rstd;
+                    const float product = vx[i] * vy[i];
+                    dw[v][i] += product * rstd;
                     dot += product * w[i];
                 }
             }
-            dot = mf_team_sum(dot, p.lanes, scratch, sums++);
-            if (teams == 1 && pass == 0) {
-                ring.refill(turn - 1, turns); /* the sum was a barrier */
+        }
+        const float next_rstd = unit + step < all ? a.rstd[unit + step] : 0.0f;
+        dot = sum_of_team(dot, team, p.lanes, sums + 2 * (p.lanes / 32) * team, turn);
+        if (thread < 32) {
+            const int done = HOLD ? unit : unit - step, next = done + p.stages * step;
+            const int free = HOLD ? slot : slot == 0 ? p.stages - 1 : slot - 1;
+            if (next < all && (HOLD || turn > 0)) {
+                fetch_unit<T, STREAMS>(a, next, ring + free * slot_B, (uint32_t)p.unit_B,
+                                       &bar[free]);
             }
-            float f = dot / (float)a.cols * rstd * rstd;
+        }
+        const float f = dot / (float)cols * rstd * rstd * rstd;
+        T *const dx = (T *)a.dx + unit_offset(a, unit, a.x_stride) + thread * N;
 #pragma unroll
-            for (int k = 0; k < EACH; k++) {
-                int c = vector_at(k, N, p.lanes);
-                if (!live || c >= cols) {
-                    continue;
+        for (int v = 0; v < EACH; v++) {
+            if ((v * p.lanes + thread) * N < cols) {
+                if constexpr (!HOLD) {
+                    fetch(v);
                 }
                 float vx[N], vy[N], w[N];
-                mf_load(vx, x + c);
-                mf_load(vy, dy + c);
-                mf_widen(w, weight[k]);
+                mf_widen(vx, x[v]);
+                mf_widen(vy, dy[v]);
+                mf_widen(w, weight[v]);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    vx[i] = rstd * (vy[i] * w[i] - vx[i] * f);
+                    vx[i] = vy[i] * w[i] * rstd - vx[i] * f;
                 }
-                if (ADD) {
-                    mf_load(vy, add + c);
+                if constexpr (ADD) {
+                    mf_widen(vy, add[v]);
 #pragma unroll
                     for (int i = 0; i < N; i++) {
                         vx[i] += vy[i];
                     }
                 }
-                mf_store((T *)a.dx + r * a.x_stride + g * a.cols + c, vx);
+                mf_store(dx + v * p.lanes * N, vx);
             }
         }
-        if (teams > 1) {
-            __syncthreads();
-            ring.refill(turn, turns);
+        rstd = next_rstd;
+        slot++;
+        if (slot == p.stages) {
+            slot = 0;
+            parity ^= 1;
         }
     }
     if (partial) {
-        put_partial<N>(dw, p.lanes, a.cols, (float *)share, partial + (int64_t)blockIdx.x * a.cols);
+        __syncthreads(); /* all teams are done with their rings */
+        put_partial<N, EACH>(dw, p, team, thread, cols, (float *)share,
+                             partial + (int64_t)blockIdx.x * cols);
     }
 }
 
