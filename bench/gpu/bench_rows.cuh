@@ -183,7 +183,7 @@ static double time_sets(const char *name, const std::vector<A> &set, kernel_call
 template <typename Make, typename A>
 static void row(const char *name, const std::string &shape, double moved_B, const Make &make,
                 kernel_call<A> kernel, bool latency = false) {
-    if (only && !strstr(name, only)) {
+    if (only && !strstr((std::string(name) + " " + shape).c_str(), only)) {
         return;
     }
     const int sets = std::max(1, std::min(SETS_MOST, (int)ceil(TURN_B / std::max(moved_B, 1e6))));
