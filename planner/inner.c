@@ -160,14 +160,11 @@ static void lean_figures(const mf_inner_choice *c, bool merged, double out[LEAN_
     }
 }
 
-/* Is some mixture of choices a and b (in shares) at least as good as c, workspaces aside? */
-static bool mixture_beats(const mf_inner_choice *a, const mf_inner_choice *b,
-                          const mf_inner_choice *c, bool merged) {
-    double x[LEAN_FIGURES], y[LEAN_FIGURES], z[LEAN_FIGURES], lo = 0.0, hi = 1.0;
-    lean_figures(a, merged, x);
-    lean_figures(b, merged, y);
-    lean_figures(c, merged, z);
-    for (int i = 0; i < LEAN_FIGURES; i++) { /* share * x + (1 - share) * y <= z */
+/* Is some mixture of choices with figures x and y (in shares) at least as good as one with z,
+ * workspaces aside? */
+static bool mixture_beats(const double *x, const double *y, const double *z) {
+    double lo = 0.0, hi = 1.0;
+    for (int i = 0; i < LEAN_FIGURES && lo <= hi; i++) { /* share * x + (1 - share) * y <= z */
         double slope = x[i] - y[i], room = z[i] - y[i];
         if (slope > 0.0) {
             hi = fmin(hi, room / slope);
@@ -182,14 +179,16 @@ static bool mixture_beats(const mf_inner_choice *a, const mf_inner_choice *b,
 
 /* The choices of which every other is beaten by a mixture. */
 static void find_lean(mf_inner_class *c, bool merged) {
+    double figures[MF_INNER_MAX_CHOICES][LEAN_FIGURES];
     for (int i = 0; i < c->choices; i++) {
         c->choice[i].lean = true;
+        lean_figures(&c->choice[i], merged, figures[i]);
     }
     for (int i = 0; i < c->choices; i++) {
         for (int a = 0; a < c->choices && c->choice[i].lean; a++) {
-            for (int b = a; b < c->choices; b++) {
-                if (a != i && b != i && c->choice[a].lean && c->choice[b].lean &&
-                    mixture_beats(&c->choice[a], &c->choice[b], &c->choice[i], merged)) {
+            for (int b = a; b < c->choices && a != i && c->choice[a].lean; b++) {
+                if (b != i && c->choice[b].lean &&
+                    mixture_beats(figures[a], figures[b], figures[i])) {
                     c->choice[i].lean = false;
                     break;
                 }

@@ -170,7 +170,7 @@ mf_status mf_inner_play_counts(mf_inner *in, const int *first, const int32_t *co
 /* Least step time over all assignments, as far as stage times, order of positions and memory tell
  * without playing the schedule; never above the least longest chain. INFINITY when no assignment
  * fits or stays below cutoff_s. Also a split of the positions near the bound: first[vstages + 1],
- * when there is one (*have). */
+ * when there is one (*have); both NULL: none is asked for. */
 mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, int *first,
                          bool *have, mf_err *e);
 

@@ -102,8 +102,9 @@ static void extend(paths *t, int v, int from, double worst_s) {
     }
 }
 
-/* First the least worst stage; then, among splits that keep to it, the evenest. */
-static void find_paths(paths *t) {
+/* First the least worst stage; then, where a split is asked for, the evenest of those that keep to
+ * it. */
+static void find_paths(paths *t, bool split) {
     const mf_inner *in = t->fl->in;
     size_t nodes = node(in, in->vstages, in->positions) + 1;
     for (size_t i = 0; i < nodes; i++) {
@@ -120,7 +121,7 @@ static void find_paths(paths *t) {
     }
     double worst_s = t->best_s[nodes - 1] * (1.0 + 1e-3);
     t->even[0] = 0.0;
-    for (int v = 0; v < in->vstages && worst_s < MF_NEVER_S; v++) {
+    for (int v = 0; v < in->vstages && worst_s < MF_NEVER_S && split; v++) {
         for (int from = v; from < in->positions; from++) {
             if (t->even[node(in, v, from)] < MF_NEVER_S) {
                 extend(t, v, from, worst_s);
@@ -129,6 +130,18 @@ static void find_paths(paths *t) {
     }
 }
 
+/* The split that the best path stands for, if there is one. */
+static void follow_path(const paths *t, bool have, int *first) {
+    const mf_inner *in = t->fl->in;
+    int at = in->positions;
+    for (int v = in->vstages; have && v > 0; v--) {
+        first[v] = at;
+        at = t->from[node(in, v, at)];
+    }
+    first[0] = 0;
+}
+
+/* first, have: NULL, no split is asked for. */
 static mf_status best_split(const mf_floors *fl, bool rough, double cutoff_s, double *bound_s,
                             int *first, bool *have, mf_err *e) {
     const mf_inner *in = fl->in;
@@ -139,15 +152,12 @@ static mf_status best_split(const mf_floors *fl, bool rough, double cutoff_s, do
     t.from = calloc(nodes, sizeof *t.from);
     mf_status status = MF_OK;
     if (t.best_s && t.even && t.from) {
-        find_paths(&t);
+        find_paths(&t, first != NULL);
         *bound_s = t.best_s[nodes - 1];
-        *have = *bound_s < MF_NEVER_S;
-        int at = in->positions;
-        for (int v = in->vstages; *have && v > 0; v--) {
-            first[v] = at;
-            at = t.from[node(in, v, at)];
+        if (first) {
+            *have = *bound_s < MF_NEVER_S;
+            follow_path(&t, *have, first);
         }
-        first[0] = 0;
     } else {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -342,8 +352,10 @@ static mf_status chunk_split(const mf_floors *fl, int *first, bool *have, mf_err
 mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, int *first,
                          bool *have, mf_err *e) {
     mf_floors fl;
-    *have = false;
     *bound_s = 0.0;
+    if (have) {
+        *have = false;
+    }
     if (in->classes >= MF_FLOORS_MAX_CLASSES) {
         return MF_OK; /* no model has so many; nothing is claimed then */
     }
@@ -355,7 +367,7 @@ mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, i
         status = best_split(&fl, false, cutoff_s, bound_s, first, have, e);
     } else {
         status = share_bound(&fl, cutoff_s, bound_s, e);
-        if (status == MF_OK && *bound_s < cutoff_s) {
+        if (status == MF_OK && *bound_s < cutoff_s && first) {
             status = chunk_split(&fl, first, have, e);
         }
     }

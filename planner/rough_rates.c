@@ -76,21 +76,26 @@ static int64_t layers_of(const mf_model *m, int class) {
     return n;
 }
 
-bool mf_rough_is_main(const mf_model *m, int layer_class) {
+static int64_t moe_layers(const mf_model *m) {
     int64_t moe = 0;
     for (int64_t i = 0; i < m->layers; i++) {
         moe += m->layer_classes[m->layer_class[i]].ffn == MF_FFN_MOE;
     }
-    bool main_is_moe = 2 * moe >= m->layers;
-    return (m->layer_classes[layer_class].ffn == MF_FFN_MOE) == main_is_moe;
+    return moe;
+}
+
+static bool main_is_moe(const mf_model *m, int64_t moe) {
+    return 2 * moe >= m->layers;
+}
+
+bool mf_rough_is_main(const mf_model *m, int layer_class) {
+    bool is_moe = m->layer_classes[layer_class].ffn == MF_FFN_MOE;
+    return is_moe == main_is_moe(m, moe_layers(m));
 }
 
 int mf_rough_layers(const mf_model *m) {
-    int n = 0;
-    for (int64_t i = 0; i < m->layers; i++) {
-        n += mf_rough_is_main(m, m->layer_class[i]);
-    }
-    return n;
+    int64_t moe = moe_layers(m);
+    return (int)(main_is_moe(m, moe) ? moe : m->layers - moe);
 }
 
 static void least_pass(mf_rough_pass *least, const mf_rough_pass *p) {

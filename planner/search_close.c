@@ -139,13 +139,16 @@ static void by_bound(closing *c) {
         return;
     }
     c->out->work += 450;
-    c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, first, &have, &c->out->err);
+    /* any plan is better than none; else the relaxation's split is tried */
+    bool none = isinf(c->best_s);
+    c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, none ? first : NULL,
+                                    none ? &have : NULL, &c->out->err);
     bound_s = fmax(bound_s, c->n->key_s);
     if (c->out->status == MF_OK && bound_s < c->best_s) {
         bound_s = fmax(bound_s, mean_s(c, c->best_s));
     }
-    if (c->out->status == MF_OK && have && isinf(c->best_s)) {
-        try_split(c, first); /* any plan is better than none; else the relaxation's is tried */
+    if (c->out->status == MF_OK && have) {
+        try_split(c, first);
     }
     if (c->out->status == MF_OK) {
         come_back(c, bound_s, MF_LEVEL_RELAX);
