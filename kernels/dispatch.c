@@ -176,6 +176,9 @@ static uint32_t beside_ring_B(uint32_t adders) {
 /* Measured on two and four H200: with more blocks than these and so many units for each, a second
  * team for wide rows costs more (flags, a ring cut in half) than it hides. */
 enum { BLOCKS_FEW = 32, UNITS_MANY = 24 };
+/* Measured on two H200: early sums cost a row written and read again, which wide rows do not earn
+ * back once a team has many units; a flag takes as long as some units. */
+enum { EARLY_WIDE_MOST = 24, EARLY_FEW_MOST = 8 };
 
 /* Teams of a block: as many as have units, warps, and rings worth having. */
 static uint32_t teams_of(const mf_combine_plan *p, int blocks, int share_most_B) {
@@ -210,8 +213,12 @@ void mf_combine_plan_choose(const mf_dispatch_shape *s, int blocks, int share_mo
     p.step_tokens = p.step / p.pieces;
     p.step_pieces = p.step % p.pieces;
     const uint32_t turns = (p.count + p.step - 1) / p.step;
+    p.early = turns >= 2 && (p.teams > 2 || turns <= EARLY_WIDE_MOST);
+    const bool few = p.early && turns <= EARLY_FEW_MOST;
     p.each = (turns + MF_COMBINE_CHUNKS_MOST - 1) / MF_COMBINE_CHUNKS_MOST;
+    p.each = few ? (turns + 1) / 2 : p.early && p.each < 2 ? 2 : p.each;
     p.chunks = p.each > 0 ? (turns + p.each - 1) / p.each : 0;
+    p.lag = few ? 2 : 3;
     const uint32_t slot_B = p.piece_cols * 2, rest_B = beside_ring_B(p.adders),
                    room = ((uint32_t)share_most_B / p.teams - rest_B) / slot_B;
     p.slots = room < MF_COMBINE_SLOTS_MOST ? room : MF_COMBINE_SLOTS_MOST;
@@ -221,10 +228,11 @@ void mf_combine_plan_choose(const mf_dispatch_shape *s, int blocks, int share_mo
 }
 
 char *mf_combine_plan_print(const mf_combine_plan *p, char *text, size_t size) {
-    (void)snprintf(
-        text, size,
-        "%" PRIu32 " units, pieces of %" PRIu32 " columns, teams of %" PRIu32 " adders: %" PRIu32
-        ", %" PRIu32 " chunks of %" PRIu32 ", ring of %" PRIu32 ", %" PRIu32 " bytes",
-        p->count, p->piece_cols, p->adders, p->teams, p->chunks, p->each, p->slots, p->share_B);
+    (void)snprintf(text, size,
+                   "%" PRIu32 " units, pieces of %" PRIu32 " columns, teams of %" PRIu32
+                   " adders: %" PRIu32 ", %" PRIu32 " chunks of %" PRIu32 " finished %" PRIu32
+                   " later%s, ring of %" PRIu32 ", %" PRIu32 " bytes",
+                   p->count, p->piece_cols, p->adders, p->teams, p->chunks, p->each, p->lag,
+                   p->early ? " with early sums" : "", p->slots, p->share_B);
     return text;
 }

@@ -11,11 +11,11 @@
 
 #include <stdlib.h>
 
-#define DISPATCH_WARPS 2
-#define DISPATCH_THREADS (DISPATCH_WARPS * 32)
+#define DISPATCH_WARPS_MOST 16
 #define STAGES 6 /* pieces of a warp in shared memory, */
 #define AHEAD 3  /* of which so many are on their way in */
 #define PIECE_MOST_B (16 << 10)
+#define PIECES_B (32 << 10) /* of all warps, one each: two warps for wide rows, more for narrow */
 
 struct mf_dispatch_group {
     mf_dispatch_shape shape;
@@ -39,8 +39,9 @@ struct mf_dispatch_group {
 /* --- device ----------------------------------------------------------------------------------- */
 
 /* Barrier of this block with those of the same number on all ranks. */
-__device__ static void meet(ncclLsaBarrierSession<ncclCoopCta> &barrier) {
-    barrier.sync(ncclCoopCta(), cuda::memory_order_acq_rel);
+__device__ static void meet(ncclLsaBarrierSession<ncclCoopCta> &barrier, bool after_stores) {
+    arrive_at_peers(barrier, ncclCoopCta(), after_stores);
+    barrier.wait(ncclCoopCta(), cuda::memory_order_acquire);
 }
 
 /* Tells every rank what the token's choices are to it. A warp; lane j holds choice j. */
@@ -88,18 +89,18 @@ struct Pieces {
     }
 };
 
-__global__ void __launch_bounds__(DISPATCH_THREADS, 1)
+__global__ void __launch_bounds__(DISPATCH_WARPS_MOST * 32, 1)
     dispatch_kernel(const __grid_constant__ ncclDevComm comm, const __grid_constant__ Room r,
                     mf_kernel_dispatch d, int pieces, uint32_t piece_B) {
-    extern __shared__ __align__(128) char share[]; /* [DISPATCH_WARPS, STAGES, piece_B] */
-    __shared__ uint64_t bars[DISPATCH_WARPS][STAGES];
+    extern __shared__ __align__(128) char share[]; /* [warps, STAGES, piece_B] */
+    __shared__ uint64_t bars[DISPATCH_WARPS_MOST][STAGES];
     ncclLsaBarrierSession<ncclCoopCta> barrier(ncclCoopCta(), comm, ncclTeamTagLsa(), blockIdx.x);
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     Pieces q = {(const char *)d.x,
                 share + (size_t)warp * STAGES * piece_B,
                 bars[warp],
                 (int64_t)warp * gridDim.x + blockIdx.x,
-                (int64_t)gridDim.x * DISPATCH_WARPS,
+                (int64_t)gridDim.x * (blockDim.x / 32),
                 0,
                 (uint32_t)(r.cols * sizeof(mf_bf16)),
                 piece_B,
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(DISPATCH_THREADS, 1)
         }
     }
     int next = q.count > 0 ? choice_of(r, d.index, q.first) : -1;
-    meet(barrier); /* also: the barriers of the stages are there for all */
+    meet(barrier, false); /* also: the barriers of the stages are there for all */
     unsigned mask = 0;
     for (int64_t turn = 0; turn < q.count; turn++) {
         const int64_t t = q.token(turn);
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(DISPATCH_THREADS, 1)
         }
     }
     mf_bulk_wait_done<0>();
-    meet(barrier);
+    meet(barrier, true);
 }
 
 /* --- host ------------------------------------------------------------------------------------- */
@@ -249,11 +250,13 @@ extern "C" mf_status mf_kernel_dispatch_run_cuda(mf_dispatch_group *g, const mf_
     const int64_t row_B = g->shape.cols * (int64_t)sizeof(mf_bf16);
     const int64_t pieces = mf_ceil_div(row_B, PIECE_MOST_B);
     const uint32_t piece_B = (uint32_t)(mf_ceil_div(row_B, pieces * 128) * 128);
-    const size_t share_B = (size_t)DISPATCH_WARPS * STAGES * piece_B;
+    const unsigned most = PIECES_B / piece_B;
+    const unsigned warps = most < DISPATCH_WARPS_MOST ? most : DISPATCH_WARPS_MOST;
+    const size_t share_B = (size_t)warps * STAGES * piece_B;
     MF_CUDA_TRY(cudaFuncSetAttribute(dispatch_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      (int)share_B),
                 e);
-    dispatch_kernel<<<(unsigned)g->blocks, DISPATCH_THREADS, share_B, (cudaStream_t)stream>>>(
+    dispatch_kernel<<<(unsigned)g->blocks, warps * 32, share_B, (cudaStream_t)stream>>>(
         g->device, room_of(g), *d, (int)pieces, piece_B);
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;

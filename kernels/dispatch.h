@@ -56,7 +56,7 @@ typedef struct mf_kernel_combine {
     const float *weight;        /* [ranks * tokens * top_k], or NULL: 1 */
     const float *slot_grad;     /* ditto, or NULL: sent into the view's prob_grad */
     const int32_t *index;       /* [tokens, top_k]: this rank's own choices, as dispatched */
-    uint16_t *out;              /* bf16 [tokens, cols] */
+    uint16_t *out;              /* bf16 [tokens, cols]; may hold sums of own rows meanwhile */
 } mf_kernel_combine;
 
 MF_KERNEL_C_BEGIN
@@ -86,7 +86,7 @@ enum {
     MF_COMBINE_WARPS_MOST = 32,  /* of a block */
     MF_COMBINE_TEAMS_MOST = 8,   /* of a block */
     MF_COMBINE_OUTBOX = 2,       /* sums of a warp on their way out */
-    MF_COMBINE_SLOTS_LEAST = 4,  /* of a ring */
+    MF_COMBINE_SLOTS_LEAST = 4,  /* of a ring; as many rows are put into it at once */
     MF_COMBINE_SLOTS_MOST = 16,
     MF_COMBINE_CHUNKS_MOST = 16, /* more flags cost more than they hide (measured on H200) */
     MF_COMBINE_DESK_B = 1024     /* barriers, counters and notes of a team */
@@ -99,6 +99,8 @@ typedef struct mf_combine_plan {
     uint32_t step;                     /* from a team's unit to its next one: all teams; */
     uint32_t step_tokens, step_pieces; /* the same in tokens, and pieces over */
     uint32_t each, chunks;             /* units of a team in a chunk, and chunks */
+    uint32_t lag;                      /* phases between sending a chunk and finishing it */
+    uint32_t early;                    /* 1: own rows are added up while others' are sent */
     uint32_t slots;                    /* of a team's ring, a piece each */
     uint32_t team_B, share_B;          /* shared memory of a team; of a block, at most as given */
 } mf_combine_plan;

@@ -32,4 +32,16 @@ __device__ static int choice_of(const Room &r, const int32_t *index, int64_t t) 
     return lane < r.top_k ? index[t * r.top_k + lane] : -1;
 }
 
+/* Arrival at a barrier with the peers. Not `after_stores`: it only says that this kernel has begun,
+ * so that those before it have read what the peers will overwrite. A release would wait for
+ * deliveries that have nothing to do with it. */
+template <typename Barrier, typename Coop>
+__device__ static void arrive_at_peers(Barrier &barrier, Coop coop, bool after_stores) {
+    if (after_stores) {
+        barrier.arrive(coop, cuda::memory_order_release);
+    } else {
+        barrier.arrive(coop, cuda::memory_order_relaxed);
+    }
+}
+
 #endif

@@ -184,6 +184,7 @@ static void a_plan_of_combine_covers_every_piece_once(void **state) {
         assert_int_equal(p.step, (uint32_t)blocks * p.teams);
         assert_true(p.team_B * p.teams == p.share_B && p.team_B % 128 == 0);
         assert_true(p.share_B <= (uint32_t)share_B && p.chunks <= MF_COMBINE_CHUNKS_MOST);
+        assert_true(p.lag >= 2 && p.early <= 1); /* a later telling confirms what was sent */
         assert_true(p.piece_cols <= MF_COMBINE_ADDERS_MOST * MF_COMBINE_WARP_COLS);
         assert_true((int64_t)p.pieces * p.piece_cols >= s.cols);
         assert_true((int64_t)(p.pieces - 1) * p.piece_cols < s.cols);
@@ -208,7 +209,8 @@ static void a_plan_of_combine_covers_every_piece_once(void **state) {
     }
 }
 
-/* Wide rows: one team, or two where blocks are few; narrow ones: as many as have units. */
+/* Wide rows: one team, or two where blocks are few; narrow ones: as many as have units. Early sums
+ * unless rows are wide and units many. */
 static void plans_of_training_sizes_fill_shared_memory(void **state) {
     (void)state;
     const struct {
@@ -217,17 +219,20 @@ static void plans_of_training_sizes_fill_shared_memory(void **state) {
         const char *plan;
     } known[] = {
         {4096, 7168, 132,
-         "4096 units, pieces of 7168 columns, teams of 14 adders: 1, 16 chunks of 2, ring of 14, "
-         "230400 bytes"},
+         "4096 units, pieces of 7168 columns, teams of 14 adders: 1, 16 chunks of 2 finished 3 "
+         "later, ring of 14, 230400 bytes"},
         {4096, 7168, 32,
-         "4096 units, pieces of 7168 columns, teams of 14 adders: 2, 16 chunks of 4, ring of 6, "
-         "231424 bytes"},
+         "4096 units, pieces of 7168 columns, teams of 14 adders: 2, 16 chunks of 4 finished 3 "
+         "later, ring of 6, 231424 bytes"},
         {1024, 7168, 132,
-         "1024 units, pieces of 7168 columns, teams of 14 adders: 2, 4 chunks of 1, ring of 6, "
-         "231424 bytes"},
+         "1024 units, pieces of 7168 columns, teams of 14 adders: 2, 2 chunks of 2 finished 2 "
+         "later with early sums, ring of 6, 231424 bytes"},
         {4096, 1024, 132,
-         "4096 units, pieces of 1024 columns, teams of 2 adders: 8, 4 chunks of 1, ring of 11, "
-         "221184 bytes"},
+         "4096 units, pieces of 1024 columns, teams of 2 adders: 8, 2 chunks of 2 finished 2 "
+         "later with early sums, ring of 11, 221184 bytes"},
+        {32768, 1024, 132,
+         "32768 units, pieces of 1024 columns, teams of 2 adders: 8, 16 chunks of 2 finished 3 "
+         "later with early sums, ring of 11, 221184 bytes"},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         const mf_dispatch_shape s = {.ranks = 4,
@@ -236,7 +241,7 @@ static void plans_of_training_sizes_fill_shared_memory(void **state) {
                                      .top_k = 8,
                                      .experts = 256};
         mf_combine_plan p;
-        char text[160];
+        char text[200];
         mf_combine_plan_choose(&s, known[i].blocks, 232448, &p);
         assert_string_equal(mf_combine_plan_print(&p, text, sizeof text), known[i].plan);
     }

@@ -42,11 +42,11 @@ template <typename Coop> class ncclLsaBarrierSession {
         }
     }
     ncclLsaBarrierSession(const ncclLsaBarrierSession &) = delete;
-    __device__ void arrive(Coop, cuda::memory_order) {
+    __device__ void arrive(Coop, cuda::memory_order order) {
         coop_.sync();
         if (coop_.number() < comm_.lsaSize) {
             cuda::atomic_ref<uint32_t> box(*inbox(coop_.number(), comm_.rank));
-            box.store(epoch_ + 1, cuda::memory_order_release);
+            box.store(epoch_ + 1, order);
         }
     }
     __device__ void wait(Coop, cuda::memory_order) {
@@ -57,10 +57,6 @@ template <typename Coop> class ncclLsaBarrierSession {
         }
         epoch_++;
         coop_.sync();
-    }
-    __device__ void sync(Coop coop, cuda::memory_order order) {
-        arrive(coop, order);
-        wait(coop, order);
     }
 
   private:
