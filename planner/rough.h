@@ -37,30 +37,44 @@ typedef struct mf_rough_hull {
     double saved_B[MF_ROUGH_POINTS], time_s[MF_ROUGH_POINTS];
 } mf_rough_hull;
 
-/* Positions other than main layers. */
-typedef enum mf_rough_place { MF_PLACE_ANY, MF_PLACE_FIRST, MF_PLACE_LAST } mf_rough_place;
+/* Positions other than main layers: what of one kind there is. */
 typedef struct mf_rough_other {
-    int count;
-    mf_rough_place place; /* virtual stage */
+    int count, first, last; /* positions of the first and the last one */
     mf_rough_pass pass;
+    mf_param_count params;
+    double gather_s, reduce_s; /* once a step */
 } mf_rough_other;
 #define MF_ROUGH_OTHERS 16
+
+/* Every choice of a main layer: what it saves, and its passes. */
+typedef struct mf_rough_ways {
+    int count;
+    double saved_B[MF_ROUGH_POINTS];
+    mf_rough_pass pass[MF_ROUGH_POINTS];
+} mf_rough_ways;
 
 typedef struct mf_rates {
     mf_rough_pass all;   /* every position of the model */
     mf_rough_pass layer; /* a main layer */
     int layers;          /* main layers */
+    int positions;       /* of the model */
     mf_rough_pass embedding, head;
     int others;
     mf_rough_other other[MF_ROUGH_OTHERS]; /* ends and heads of MTP depths included */
     double f_least_s, b_least_s;           /* of any layer */
     mf_param_count layer_params, embedding_params, head_params; /* of one rank */
-    mf_rough_hull hull[2]; /* of a main layer: as the mode plays it, and passes alone */
+    mf_param_count all_params;                                  /* of the model */
+    mf_rough_hull hull[2];     /* of a main layer: as the mode plays it, and passes alone */
+    const mf_rough_ways *ways; /* NULL: not known; borrowed */
     double layer_comm_B, layer_gather_B, layer_boundary_B; /* buffers, where a stage holds any */
     double work_B,
         end_work_B[2];  /* least workspaces, of any layer, embedding and head; 0: not known */
     double pair_more_s; /* merged, what a pair of main layers takes beyond its parts */
+    /* and what its backward pass counts beyond its compute, by either share: others' forward passes
+     * count that much less */
+    double pair_gives_s, keep_gives_s;
     double layer_gather_s, layer_reduce_s; /* once a step */
+    double lost; /* share that passes lose to these beside them at least; 0: not known */
 } mf_rates;
 
 /* The attention side alone (expert degrees of `l` are ignored): FFNs at the FLOP limit. */
@@ -69,11 +83,16 @@ mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
 mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
 /* Both sides, whole layers, ZeRO as in `l`; without hulls and what comes once a step. */
 mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
+/* The same from chains, as far as that is known whatever passes keep: what gathers inside blocks
+ * take beside passes may hide behind what these recompute. */
+mf_status mf_rates_chains(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
+/* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
+void mf_rates_larger(mf_rates *r, const mf_rates *with);
 /* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks. */
 mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r, mf_err *e);
-/* The same as simulated, of the layout itself; and the least workspaces. */
+/* The same as simulated, of the layout itself, into *ways too; and the least workspaces. */
 mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r,
-                              mf_err *e);
+                              mf_rough_ways *ways, mf_err *e);
 
 /* Any pipeline degree, any order in `modes` (bits by mode): work shared evenly by all stages.
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */
@@ -92,8 +111,15 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
                          const mf_rough_fixed *f, double enough_s);
 
 /* The same by the mean of chains that were found for the layout's order (inner_relax.c has the
- * exact counterpart). */
+ * exact counterpart). Holds for plans that take less than cutoff_s (INFINITY = any). */
 double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                       const mf_rough_fixed *f, const mf_chains *c);
+                       const mf_rough_fixed *f, const mf_chains *c, double cutoff_s);
+/* What of the mean is lost to gathers and reductions beside passes, wherever positions stand
+ * (rough_losses.c; inner_losses.c has the exact counterpart). */
+double mf_rough_lost_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
+                       const mf_rough_fixed *f, const mf_chains *c, double cutoff_s);
+/* Virtual stages that the others of a kind can stand on: none is empty. */
+void mf_rough_other_range(const mf_rates *r, const mf_rough_other *x, int vstages, int *lo,
+                          int *hi);
 
 #endif

@@ -113,10 +113,31 @@ static void least_pass(mf_rough_pass *least, const mf_rough_pass *p) {
     least->ep_b_s = mf_smaller(least->ep_b_s, p->ep_b_s);
 }
 
-static void add_other(mf_rates *r, const mf_rough_pass *p, int64_t count, mf_rough_place place) {
+static void add_other(mf_rates *r, const mf_rough_pass *p, const mf_param_count *params,
+                      int64_t count, int64_t first, int64_t last) {
+    mf_rough_add_params(&r->all_params, params, count);
     if (count > 0 && r->others < MF_ROUGH_OTHERS) {
-        r->other[r->others++] = (mf_rough_other){(int)count, place, *p};
+        r->other[r->others++] =
+            (mf_rough_other){(int)count, (int)first, (int)last, *p, *params, 0.0, 0.0};
     }
+}
+
+/* Other layers of a class. */
+static void add_other_layers(mf_rates *r, const mf_model *m, int class, const mf_rough_pass *p,
+                             const mf_param_count *params) {
+    int64_t first = 0, last = m->layers - 1;
+    while (m->layer_class[first] != class) {
+        first++;
+    }
+    while (m->layer_class[last] != class) {
+        last--;
+    }
+    add_other(r, p, params, layers_of(m, class), 1 + first, 1 + last);
+}
+
+static void add_depths(mf_rates *r, const mf_model *m, const mf_rough_pass *p,
+                       const mf_param_count *params) {
+    add_other(r, p, params, m->mtp_layers, 1 + m->layers, m->layers + m->mtp_layers);
 }
 
 /* A class of layers joins the model. */
@@ -124,15 +145,16 @@ static void add_layers(mf_rates *r, const mf_model *m, int class, const mf_rough
                        const mf_param_count *params) {
     int64_t n = layers_of(m, class);
     mf_rough_add_pass(&r->all, p, (double)n);
-    add_other(r, p, mf_rough_is_main(m, class) ? 0 : n, MF_PLACE_ANY);
     if (n == 0) {
         return;
     }
     r->f_least_s = mf_smaller(r->f_least_s, p->f_s);
     r->b_least_s = mf_smaller(r->b_least_s, p->b_s);
     if (!mf_rough_is_main(m, class)) {
+        add_other_layers(r, m, class, p, params);
         return;
     }
+    mf_rough_add_params(&r->all_params, params, n);
     if (r->layers == 0) {
         r->layer = *p;
         r->layer_params = *params;
@@ -180,8 +202,9 @@ static mf_status add_ends(mf_quotes *q, const mf_layout *l, bool split, bool exa
     r->end_work_B[1] = mf_larger(head->local_f_B, head->local_b_B);
     mf_rough_add_pass(&r->all, &r->embedding, 1.0);
     mf_rough_add_pass(&r->all, &r->head, 1.0);
-    add_other(r, &r->embedding, 1, MF_PLACE_FIRST);
-    add_other(r, &r->head, 1, MF_PLACE_LAST);
+    r->positions = mf_model_positions(mf_quotes_oracle(q)->model);
+    add_other(r, &r->embedding, &embedding.params, 1, 0, 0);
+    add_other(r, &r->head, &head->params, 1, r->positions - 1, r->positions - 1);
     return MF_OK;
 }
 
@@ -193,7 +216,7 @@ static void add_halves(mf_rates *r, const mf_model *m, int class, const mf_quote
     if (m->mtp_class == class) {
         p = pass_of_halves(a, f, head);
         mf_rough_add_pass(&r->all, &p, (double)m->mtp_layers);
-        add_other(r, &p, m->mtp_layers, MF_PLACE_ANY);
+        add_depths(r, m, &p, params);
     }
 }
 
@@ -303,9 +326,10 @@ static void share_pair(mf_rates *r, double pair_s) {
     mf_rough_pass *x = &r->layer;
     double compute_s = x->pair_b_s;
     x->pair_b_s = mf_smaller(mf_larger(compute_s, pair_s - x->pair_f_s), x->b_s);
+    r->pair_gives_s = x->pair_b_s - compute_s;
     for (int i = 0; i < r->others; i++) {
         mf_rough_pass *y = &r->other[i].pass;
-        y->pair_f_s = mf_larger(0.0, y->pair_f_s - (x->pair_b_s - compute_s));
+        y->pair_f_s = mf_larger(0.0, y->pair_f_s - r->pair_gives_s);
     }
 }
 
@@ -315,11 +339,12 @@ static void share_pair_forward(mf_rates *r, double pair_s) {
     mf_rough_pass *x = &r->layer;
     double above_s = mf_larger(0.0, x->f_s - x->keep_f_s);
     double give_s = mf_larger(0.0, mf_smaller(pair_s - x->f_s, x->b_s));
-    double below_s = mf_larger(0.0, x->give_b_s - give_s), most_s = above_s;
+    double below_s = x->give_b_s - give_s, most_s = above_s; /* below 0: they give that, too */
     x->keep_f_s = x->f_s;
+    r->keep_gives_s = -below_s;
     for (int i = 0; i < r->others; i++) {
         mf_rough_pass *y = &r->other[i].pass;
-        double f_s = mf_smaller(y->f_s, y->keep_f_s + below_s);
+        double f_s = mf_larger(0.0, mf_smaller(y->f_s, y->keep_f_s + below_s));
         most_s = mf_larger(most_s, f_s - y->keep_f_s);
         y->keep_f_s = f_s;
     }
@@ -351,25 +376,25 @@ static mf_status merge_rates(mf_quotes *q, const mf_layout *l, mf_rates *r, mf_e
     return MF_OK;
 }
 
-mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
+static mf_status whole(mf_quotes *q, const mf_layout *l, bool exact, mf_rates *out, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     bool split = mode == MF_FLOOR_SPLIT;
     start(out);
     mf_quote head, mtp;
-    mf_status status = add_ends(q, l, split, true, out, &head, e);
+    mf_status status = add_ends(q, l, split, exact, out, &head, e);
     if (status == MF_OK && m->mtp_layers > 0) {
         status =
-            quote(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, true, keep_all, &mtp, e);
+            quote(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, exact, keep_all, &mtp, e);
     }
     if (status == MF_OK && m->mtp_layers > 0) {
         mf_rough_pass p = pass_of(&mtp);
         mf_rough_add_pass(&out->all, &p, (double)m->mtp_layers);
-        add_other(out, &p, m->mtp_layers, MF_PLACE_ANY);
+        add_depths(out, m, &p, &mtp.params);
     }
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_quote x;
-        status = quote(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, true, keep_all, &x, e);
+        status = quote(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, exact, keep_all, &x, e);
         if (status == MF_OK) {
             mf_rough_pass p = pass_of(&x);
             add_layers(out, m, c, &p, &x.params);
@@ -380,10 +405,41 @@ mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
             out->layer_boundary_B = x.boundary_B;
         }
     }
-    if (status == MF_OK && mode == MF_FLOOR_MERGED && l->ep > 1) {
+    if (status == MF_OK && exact && mode == MF_FLOOR_MERGED && l->ep > 1) {
         status = merge_rates(q, l, out, e);
     }
     return status;
+}
+
+mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
+    return whole(q, l, true, out, e);
+}
+
+mf_status mf_rates_chains(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
+    return whole(q, l, false, out, e);
+}
+
+static void larger_pass(mf_rough_pass *p, const mf_rough_pass *with) {
+    p->f_s = mf_larger(p->f_s, with->f_s);
+    p->b_s = mf_larger(p->b_s, with->b_s);
+    p->w_s = mf_larger(p->w_s, with->w_s);
+    for (int m = 0; m < MF_FLOOR_MODES; m++) {
+        p->time_s[m] = mf_larger(p->time_s[m], with->time_s[m]);
+    }
+}
+
+void mf_rates_larger(mf_rates *r, const mf_rates *with) {
+    larger_pass(&r->all, &with->all);
+    larger_pass(&r->layer, &with->layer);
+    larger_pass(&r->embedding, &with->embedding);
+    larger_pass(&r->head, &with->head);
+    for (int i = 0; i < r->others; i++) {
+        larger_pass(&r->other[i].pass, &with->other[i].pass);
+    }
+    r->f_least_s = mf_larger(r->f_least_s, with->f_least_s);
+    r->b_least_s = mf_larger(r->b_least_s, with->b_least_s);
+    r->layer_comm_B = with->layer_comm_B;
+    r->layer_gather_B = with->layer_gather_B;
 }
 
 /* --- what memory costs ------------------------------------------------------------------------ */
@@ -427,6 +483,30 @@ static void add_point(mf_rates *r, const mf_quote *x, mf_floor_mode mode, double
     hull_point(&r->hull[0], x->saved_B,
                mode == MF_FLOOR_MERGED ? mf_larger(time_s, merged_s) : time_s);
     hull_point(&r->hull[1], x->saved_B, p.time_s[MF_FLOOR_PLAIN]);
+}
+
+/* What others give to main layers' shares of pairs, a choice may count beyond its compute, too. */
+static mf_rough_pass share_choice(const mf_rates *r, mf_rough_pass own, double merged_s) {
+    const mf_rough_pass *x = &r->layer;
+    if (!(r->pair_more_s > 0.0)) {
+        return own;
+    }
+    double pair_s = mf_smaller(merged_s - x->pair_f_s, own.pair_b_s + r->pair_gives_s);
+    double give_s = mf_smaller(merged_s - x->keep_f_s, own.give_b_s + r->keep_gives_s);
+    own.pair_b_s = mf_smaller(mf_larger(own.pair_b_s, pair_s), own.b_s);
+    own.give_b_s = mf_larger(0.0, mf_smaller(give_s, own.b_s));
+    own.pair_f_s = x->pair_f_s;
+    own.keep_f_s = x->keep_f_s;
+    return own;
+}
+
+static void add_way(mf_rough_ways *w, const mf_rates *r, const mf_quote *x, double merged_s) {
+    if (w->count >= 0 && w->count < MF_ROUGH_POINTS) {
+        w->saved_B[w->count] = x->saved_B;
+        w->pass[w->count++] = share_choice(r, pass_of(x), merged_s);
+    } else {
+        w->count = -1; /* too many to know them all */
+    }
 }
 
 static void hulls_start(mf_rates *r) {
@@ -491,7 +571,8 @@ static mf_status merged_time_s(mf_quotes *q, const mf_layout *l, const mf_rates 
 
 /* All choices of one kind of layer. */
 static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned,
-                               mf_position_kind kind, int class, mf_rates *r, mf_err *e) {
+                               mf_position_kind kind, int class, mf_rates *r, mf_rough_ways *ways,
+                               mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_memory_choice choice[MF_INNER_MAX_CHOICES];
@@ -511,25 +592,41 @@ static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned
         r->work_B = mf_smaller(r->work_B, mf_larger(x.local_f_B, x.local_b_B));
         if (main) {
             add_point(r, &x, mode, merged_s);
+            add_way(ways, r, &x, merged_s);
         }
     }
     return MF_OK;
 }
 
+/* Beside gathers inside blocks one that recomputes may play shorter than one that keeps all. */
+static void least_alone(mf_rough_pass *least, const mf_rough_pass *p) {
+    least->f_s = mf_smaller(least->f_s, p->f_s);
+    least->b_s = mf_smaller(least->b_s, p->b_s);
+    least->w_s = mf_smaller(least->w_s, p->w_s);
+    for (int m = 0; m < MF_FLOOR_MODES; m++) {
+        least->time_s[m] = mf_smaller(least->time_s[m], p->time_s[m]);
+    }
+}
+
 mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r,
-                              mf_err *e) {
+                              mf_rough_ways *ways, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_status status = MF_OK;
     hulls_start(r);
+    ways->count = 0;
     r->work_B = HUGE_VAL;
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         if (layers_of(m, c) > 0) {
-            status = exact_choices(q, l, pinned, MF_POS_LAYER, c, r, e);
+            status = exact_choices(q, l, pinned, MF_POS_LAYER, c, r, ways, e);
         }
     }
     if (status == MF_OK && m->mtp_layers > 0) {
-        status = exact_choices(q, l, pinned, MF_POS_MTP, m->mtp_class, r, e);
+        status = exact_choices(q, l, pinned, MF_POS_MTP, m->mtp_class, r, ways, e);
     }
     hulls_end(r);
+    r->ways = ways->count > 0 ? ways : NULL;
+    for (int i = 0; i < ways->count; i++) {
+        least_alone(&r->layer, &ways->pass[i]);
+    }
     return status;
 }

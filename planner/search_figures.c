@@ -16,6 +16,7 @@ struct mf_search_rates {
     rates_key key;
     mf_rates rates;
     mf_search_rates *next;
+    mf_rough_ways ways[]; /* one with exact hulls, else none */
 };
 
 struct mf_search_once {
@@ -64,12 +65,15 @@ static const mf_search_rates *find_rates(const mf_search_world *w, size_t bucket
 }
 
 static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
-                           mf_rates *out, mf_err *e) {
-    mf_status status = mf_rates_whole(w->quotes, l, out, e);
+                           mf_search_rates *made, mf_err *e) {
+    mf_rates *out = &made->rates;
+    bool gathers = l->zero >= 2 || l->expert_zero >= 2;
+    mf_status status = gathers && hulls == MF_HULLS_NONE ? mf_rates_chains(w->quotes, l, out, e)
+                                                         : mf_rates_whole(w->quotes, l, out, e);
     if (status == MF_OK && hulls == MF_HULLS_ROUGH) {
         status = mf_rates_hull(w->quotes, l, w->space.pinned, out, e);
     } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
-        status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, out, e);
+        status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, out, made->ways, e);
     }
     return status;
 }
@@ -94,13 +98,14 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
         *out = &found->rates;
         return MF_OK;
     }
-    mf_search_rates *made = malloc(sizeof *made);
+    size_t ways = hulls == MF_HULLS_EXACT ? sizeof(mf_rough_ways) : 0;
+    mf_search_rates *made = malloc(sizeof *made + ways);
     if (!made) {
         (void)mf_err_set(e, MF_NOMEM, "out of memory");
         return MF_NOMEM;
     }
     made->key = key;
-    mf_status status = ask_rates(w, l, hulls, &made->rates, e);
+    mf_status status = ask_rates(w, l, hulls, made, e);
     if (status != MF_OK) {
         free(made);
         return status;

@@ -187,7 +187,7 @@ static double order_bound_s(mf_search_world *w, int64_t seen, const mf_rates *r,
     const mf_chains *chains[MF_SEARCH_CHAINS];
     int sets = bound_s < best_s ? mf_search_chains_of(w, l, seen, chains) : 0;
     for (int i = 0; i < sets && bound_s < best_s; i++) {
-        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, chains[i]));
+        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, chains[i], best_s));
     }
     return bound_s < best_s ? bound_s : HUGE_VAL;
 }
@@ -254,6 +254,17 @@ static int zero_index(const mf_search_stages *s, const mf_layout *l) {
     return i;
 }
 
+/* What positions take once a step, and what passes lose to that. */
+static void add_once(const mf_search_world *w, const mf_layout *l, mf_rates *r) {
+    const mf_oracle *o = w->oracle;
+    r->lost = o->ops->beside(o->self, l, r->layer_params);
+    for (int i = 0; i < r->others; i++) {
+        mf_rough_other *x = &r->other[i];
+        o->ops->once(o->self, l, x->params, &x->reduce_s, &x->gather_s);
+        r->lost = mf_smaller(r->lost, o->ops->beside(o->self, l, x->params));
+    }
+}
+
 /* The layout's bound with rates of its own ZeRO levels. */
 static double own_bound_s(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                           const mf_order_summary *order, mf_search_hulls hulls, double best_s,
@@ -268,13 +279,18 @@ static double own_bound_s(mf_search_world *w, const mf_search_node *n, const mf_
         return 0.0;
     }
     int i = zero_index(stages, l);
-    mf_rates r = *own;
-    if (hulls == MF_HULLS_NONE) {
-        memcpy(r.hull, plain->hull, sizeof r.hull);
+    mf_rates r = hulls == MF_HULLS_NONE ? *plain : *own;
+    if (hulls == MF_HULLS_NONE) { /* levels above 1 only add to blocks */
+        mf_rates_larger(&r, own);
     }
     r.layer_reduce_s = stages->reduce_s[i];
     r.layer_gather_s = stages->gather_s[i];
-    return order_bound_s(w, out->seen, &r, l, order, fixed_of(stages, l), best_s);
+    add_once(w, l, &r);
+    mf_rough_fixed fixed = *fixed_of(stages, l);
+    if (hulls == MF_HULLS_EXACT) {
+        fixed.tail = w->oracle->ops->tail(w->oracle->self, l, r.all_params);
+    }
+    return order_bound_s(w, out->seen, &r, l, order, &fixed, best_s);
 }
 
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
@@ -285,11 +301,13 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double bes
     bool gathers = l.zero >= 2 || l.expert_zero >= 2;
     double bound_s = n->key_s;
     out->status = mf_search_order(w, &l, &order, &out->err);
-    if (out->status == MF_OK && (gathers || mf_search_chains_of(w, &l, out->seen, chains) > 0)) {
+    if (out->status == MF_OK && n->tries == 0 &&
+        (gathers || mf_search_chains_of(w, &l, out->seen, chains) > 0)) {
         bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_NONE, best_s, out));
         out->work += 17;
     }
-    /* what its choices take is asked for the layout anyway, unless it is closed by that */
+    /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
+     * have been found since it was asked last */
     if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4))) {
         bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_EXACT, best_s, out));
         out->work += 17;
