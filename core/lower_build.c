@@ -315,7 +315,7 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
     size_t tensors = (size_t)b->ntensors + 1;
     live *all = malloc(tensors * sizeof *all);
     standing *placed = malloc(tensors * sizeof *placed);
-    int *slot = malloc((tensors + (size_t)b->nops + 1) * sizeof *slot);
+    int *slot = calloc(tensors + (size_t)b->nops + 1, sizeof *slot);
     int *done_at = slot != NULL ? slot + tensors : NULL;
     int n = 0, nplaced = 0;
     int64_t high = 0;

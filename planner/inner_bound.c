@@ -154,7 +154,7 @@ static mf_status best_split(const mf_floors *fl, bool rough, double cutoff_s, do
     if (t.best_s && t.even && t.from) {
         find_paths(&t, first != NULL);
         *bound_s = t.best_s[nodes - 1];
-        if (first) {
+        if (first && have) {
             *have = *bound_s < MF_NEVER_S;
             follow_path(&t, *have, first);
         }
@@ -325,6 +325,7 @@ static mf_status chunk_split(const mf_floors *fl, int *first, bool *have, mf_err
     const mf_inner *in = fl->in;
     size_t points = (size_t)mf_rough_layers(in->model) + 1, stages = (size_t)in->stages;
     double rough_s, *extra_s = malloc((points + 1) * stages * sizeof *extra_s);
+    assert(first && have);
     if (!extra_s) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }

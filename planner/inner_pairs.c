@@ -245,7 +245,7 @@ static int rank_of(const mf_inner *in, int rank, int after) {
 }
 
 mf_status mf_inner_share_pairs(mf_inner *in, bool all, mf_err *e) {
-    size_t most = 0;
+    size_t most = 1;
     for (int i = 0; i < in->classes; i++) {
         most += (size_t)in->class[i].choices;
     }

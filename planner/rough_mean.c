@@ -139,6 +139,9 @@ static void look_ahead(const means *m, mean_stage *x, int64_t p) {
 static double by_hull(means *m) {
     mean_stage stage[MF_ROUGH_STAGES];
     double sum_s = 0.0;
+    if (m->b.l->pp < 1) {
+        return 0.0;
+    }
     for (int64_t p = 0; p < m->b.l->pp; p++) {
         stage[p] = (mean_stage){.stage_s = HUGE_VAL,
                                 .extra = m->c->extra[p],
