@@ -8,7 +8,9 @@
 #define CHAIN_TOLERANCE 1e-4
 #define MAX_CHAINS 200
 /* Where chains are found besides: so far from the best point to the program's. */
-#define BETWEEN 0.3
+#ifndef SHARES
+#define SHARES 0.3, 0.6
+#endif
 
 /* --- chains ----------------------------------------------------------------------------------- */
 
@@ -26,12 +28,15 @@ static double chain_s(const mf_rows *b, int v, int slot, int m) {
 }
 
 /* The chain as a row: sum x * seconds - T <= -(what does not depend on x). */
-static void chain_row(const mf_rows *b, mf_milp_lazy_row *row) {
+static void chain_row(mf_rows *b, mf_milp_lazy_row *row) {
     const mf_inner *in = b->in;
     row->count = 0;
     row->lo = -INFINITY;
     row->hi = -mf_inner_chain_fixed_s(in, &b->chain) / b->unit_s;
-    for (int v = 0; v < in->vstages; v++) {
+    if (b->splits) {
+        mf_rows_split_chain(b, &b->chain, row);
+    }
+    for (int v = 0; v < in->vstages && !b->splits; v++) {
         for (int s = 0; s < in->slots; s++) {
             for (int m = 0; m < mf_rows_choices(b, mf_inner_class_at(in, v, s)); m++) {
                 int col = b->col[mf_inner_cell(in, v, s, m)];
@@ -58,30 +63,6 @@ static void chain_row(const mf_rows *b, mf_milp_lazy_row *row) {
     row->value[row->count++] = -1.0;
 }
 
-/* Keeps the chain of the next row, so that its losses can be told anew. */
-static mf_status keep_row(mf_rows *b) {
-    if (!b->keep_rows) {
-        return MF_OK;
-    }
-    if (b->row_chains == b->room) {
-        int room = b->room ? 2 * b->room : 32;
-        mf_order_chain *grown = realloc(b->row_chain, (size_t)room * sizeof *grown);
-        if (!grown) {
-            return mf_err_set(b->e, MF_NOMEM, "out of memory");
-        }
-        b->row_chain = grown;
-        b->room = room;
-    }
-    mf_order_chain *copy = &b->row_chain[b->row_chains];
-    mf_status status = mf_order_chain_copy(copy, &b->chain, b->e);
-    b->row_chains += status == MF_OK;
-    return status;
-}
-
-double mf_rows_chain_hi(const mf_rows *b, int i) {
-    return -mf_inner_chain_fixed_s(b->in, &b->row_chain[i]) / b->unit_s;
-}
-
 /* By how much a row is broken at a point. */
 static double excess(const mf_milp_lazy_row *row, const double *x) {
     double sum = -row->hi;
@@ -98,60 +79,92 @@ static bool play(mf_rows *b) {
     return b->status == MF_OK;
 }
 
-static void swap_chains(mf_rows *b) {
-    mf_order_chain other = b->other;
-    b->other = b->chain;
-    b->chain = other;
+static void swap_chains(mf_order_chain *a, mf_order_chain *b) {
+    mf_order_chain was = *a;
+    *a = *b;
+    *b = was;
+}
+
+static bool breaks(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
+    chain_row(b, row);
+    return excess(row, x) > x[b->step] * CHAIN_TOLERANCE;
+}
+
+/* The same passes through the same virtual stages? */
+static bool is_known(const mf_rows *b) {
+    size_t n = MF_ORDER_CHAIN_ROOM(b->in->vstages);
+    for (int i = 0; i < b->founds; i++) {
+        if (memcmp(b->found[i].count[0], b->chain.count[0], n * sizeof(double)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Plays b->count; its chain is kept if the program's point breaks it. */
+static bool look_at(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
+    if (!play(b)) {
+        return false;
+    }
+    if (breaks(b, x, row) && !is_known(b)) {
+        swap_chains(&b->chain, &b->found[b->founds++]);
+        return true;
+    }
+    return false;
 }
 
 /* Between the point and a better one that was met before (in-out separation): a program's points
  * are extreme, and chains found at them say little about others. */
-static void play_between(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
+static void look_between(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     size_t cells = mf_inner_cells(b->in);
     double here_s = b->chain.time_s;
+    static const double share[] = {SHARES};
+    if (b->founds > 0) {
+        here_s = b->found[0].time_s;
+    }
     if (!(b->inner_s < here_s)) {
-        memcpy(b->inner, b->count, cells * sizeof *b->inner);
+        memcpy(b->inner, b->here, cells * sizeof *b->inner);
         b->inner_s = here_s;
         return;
     }
-    for (size_t i = 0; i < cells; i++) {
-        b->count[i] = BETWEEN * b->count[i] + (1.0 - BETWEEN) * b->inner[i];
-    }
-    swap_chains(b);
-    if (!play(b)) {
-        return;
-    }
-    if (b->chain.time_s < b->inner_s) {
-        memcpy(b->inner, b->count, cells * sizeof *b->inner);
-        b->inner_s = b->chain.time_s;
-    }
-    chain_row(b, row);
-    if (excess(row, x) <= x[b->step] * CHAIN_TOLERANCE) {
-        swap_chains(b);
-        chain_row(b, row);
-    } else {
-        row->more = b->another = true;
+    for (size_t k = 0; k < sizeof share / sizeof *share && b->founds < MF_ROWS_FOUND; k++) {
+        for (size_t i = 0; i < cells; i++) {
+            b->count[i] = share[k] * b->here[i] + (1.0 - share[k]) * b->inner[i];
+        }
+        bool more = look_at(b, x, row);
+        if (b->status != MF_OK) {
+            return;
+        }
+        double time_s = more ? b->found[b->founds - 1].time_s : b->chain.time_s;
+        if (k == 0 && time_s < b->inner_s) {
+            memcpy(b->inner, b->count, cells * sizeof *b->inner);
+            b->inner_s = time_s;
+        }
     }
 }
 
 /* Keeps the chain whose row is about to be added. */
 static bool add_found(mf_rows *b) {
     b->chains++;
-    b->status = keep_row(b);
-    if (b->kept && b->status == MF_OK) {
+    if (b->kept) {
         b->status = mf_chains_add(b->kept, &b->chain, b->e);
     }
     return b->status == MF_OK;
 }
 
+/* The last of the chains that were found becomes a row. */
+static bool take_found(mf_rows *b, mf_milp_lazy_row *row) {
+    swap_chains(&b->chain, &b->found[--b->founds]);
+    chain_row(b, row);
+    row->more = b->founds > 0;
+    return add_found(b);
+}
+
 /* Longest chain at a point of the program; true when it is longer than T says. */
 static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     size_t cells = mf_inner_cells(b->in);
-    if (b->another) { /* of the point itself */
-        b->another = false;
-        swap_chains(b);
-        chain_row(b, row);
-        return add_found(b);
+    if (b->founds > 0) {
+        return take_found(b, row);
     }
     if ((b->chains >= MAX_CHAINS && !b->splits) || b->status != MF_OK) {
         return false;
@@ -162,20 +175,15 @@ static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     for (int p = 0; p < b->in->stages && b->lean; p++) {
         b->extra_s[p] = x[b->extra[p]] * b->unit_s;
     }
-    if (!play(b)) {
+    if (!b->splits) {
+        return play(b) && breaks(b, x, row) && add_found(b);
+    }
+    memcpy(b->here, b->count, cells * sizeof *b->here);
+    if (!look_at(b, x, row)) {
         return false;
     }
-    chain_row(b, row);
-    if (excess(row, x) <= x[b->step] * CHAIN_TOLERANCE) {
-        return false;
-    }
-    if (b->keep_rows) {
-        play_between(b, x, row);
-        if (b->status != MF_OK) {
-            return false;
-        }
-    }
-    return add_found(b);
+    look_between(b, x, row);
+    return b->status == MF_OK && take_found(b, row);
 }
 
 bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row) {
@@ -203,8 +211,7 @@ static mf_status add_row(mf_rows *b, mf_milp_lazy_row *row) {
     for (int k = 0; k < row->count; k++) {
         mf_milp_add_entry(&b->milp, at, row->col[k], row->value[k]);
     }
-    mf_status status = keep_row(b);
-    return b->kept && status == MF_OK ? mf_chains_add(b->kept, &b->chain, b->e) : status;
+    return b->kept ? mf_chains_add(b->kept, &b->chain, b->e) : MF_OK;
 }
 
 mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES_PER_UNIT 1e9
-
 /* --- columns ---------------------------------------------------------------------------------- */
 
 /* Most layers of a cell that one stage can hold: by memory with the least in flight, and by time
@@ -181,7 +179,7 @@ static void add_patterns(mf_rows *b) {
 
 /* What the last block of a pass on a stage needs at least, whichever it is: its workspace, and the
  * buffers that the stage keeps for blocks like it (core/memory.c). */
-static double least_beside(const mf_inner *in, int stage) {
+double mf_rows_least_beside_B(const mf_inner *in, int stage) {
     double least_B = INFINITY;
     double boundaries = mf_memory_boundaries(&in->layout);
     for (int s = 0; s < in->slots; s++) {
@@ -203,9 +201,9 @@ static double least_beside(const mf_inner *in, int stage) {
 static void add_memory(mf_rows *b) {
     const mf_inner *in = b->in;
     for (int p = 0; p < in->stages; p++) {
-        double room_B = in->usable_B - in->fixed_B - least_beside(in, p);
+        double room_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
-            int row = mf_milp_add_row(&b->milp, -INFINITY, room_B / BYTES_PER_UNIT);
+            int row = mf_milp_add_row(&b->milp, -INFINITY, room_B / MF_ROWS_BYTES);
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
                 double flight = mf_inner_in_flight(in, p, k, c);
@@ -218,7 +216,7 @@ static void add_memory(mf_rows *b) {
                         double bytes =
                             cl->persistent_B + flight * ch->quote.saved_B + held * ch->quote.held_B;
                         if (col >= 0) {
-                            mf_milp_add_entry(&b->milp, row, col, bytes / BYTES_PER_UNIT);
+                            mf_milp_add_entry(&b->milp, row, col, bytes / MF_ROWS_BYTES);
                         }
                     }
                 }
@@ -295,43 +293,9 @@ static void add_tried(mf_rows *b, const mf_inner_tried *tried) {
     }
 }
 
-/* Splits: positions of virtual stage v, a row each, and y[v, slot], layers of the slot up to v. */
-static void add_sizes(mf_rows *b) {
-    const mf_inner *in = b->in;
-    b->first_size_row = b->milp.rows;
-    for (int v = 0; v < in->vstages; v++) {
-        int row = mf_milp_add_row(&b->milp, 1, in->positions);
-        for (int s = 0; s < in->slots; s++) {
-            mf_rows_add_slot(b, row, v, s, 1.0);
-        }
-    }
-    for (int s = 0; s < in->slots; s++) {
-        double all = in->segment[in->slot[s].segment].repeats;
-        int before = -1;
-        for (int v = 0; v < in->vstages; v++) {
-            int *col = &b->until[v * in->slots + s];
-            *col = -1;
-            if (v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
-                continue;
-            }
-            bool last = v == in->slot[s].v_hi;
-            *col = mf_milp_add_col(&b->milp, last ? all : 0, all, 0, false);
-            int row = mf_milp_add_row(&b->milp, 0, 0);
-            mf_milp_add_entry(&b->milp, row, *col, -1.0);
-            if (before >= 0) {
-                mf_milp_add_entry(&b->milp, row, before, 1.0);
-            }
-            mf_rows_add_slot(b, row, v, s, 1.0);
-            before = *col;
-        }
-    }
-}
-
 mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
-    if (b->splits) { /* the order of positions is in the bounds of y */
-        add_sizes(b);
-        add_memory(b);
-        return MF_OK;
+    if (b->splits) {
+        return mf_rows_add_splits(b);
     }
     add_placement(b);
     add_order(b);
@@ -349,19 +313,21 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
 void mf_rows_clear(mf_rows *b) {
     mf_milp_clear(&b->milp);
     mf_order_chain_clear(&b->chain);
-    mf_order_chain_clear(&b->other);
-    for (int i = 0; i < b->row_chains; i++) {
-        mf_order_chain_clear(&b->row_chain[i]);
+    for (int i = 0; i < MF_ROWS_FOUND; i++) {
+        mf_order_chain_clear(&b->found[i]);
     }
-    free(b->row_chain);
     free(b->col);
     free(b->top);
     free(b->extra);
     free(b->until);
+    free(b->figure);
+    free(b->figure_col);
+    free(b->sum);
     free(b->extra_s);
     free(b->curves_s);
     free(b->count);
     free(b->inner);
+    free(b->here);
 }
 
 mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
@@ -372,7 +338,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     b->in = in;
     b->lean = o->lean;
     b->hull = o->hull;
-    b->splits = b->keep_rows = o->splits;
+    b->splits = o->splits;
     b->e = e;
     b->kept = kept;
     mf_milp_init(&b->milp);
@@ -381,10 +347,13 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     if (status != MF_OK) {
         return status;
     }
-    status = mf_order_chain_init(&b->other, in->vstages, e);
-    if (status != MF_OK) {
-        goto out;
+    for (int i = 0; i < MF_ROWS_FOUND && o->splits; i++) {
+        status = mf_order_chain_init(&b->found[i], in->vstages, e);
+        if (status != MF_OK) {
+            goto out;
+        }
     }
+    b->here = malloc(cells * sizeof *b->here);
     b->inner = malloc(cells * sizeof *b->inner);
     b->col = malloc(cells * sizeof *b->col);
     b->top = malloc(cells * sizeof *b->top);
@@ -394,7 +363,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     b->extra_s = malloc((size_t)in->stages * sizeof *b->extra_s);
     b->curves_s = malloc((size_t)in->stages * (size_t)(in->positions + 1) * sizeof *b->curves_s);
     if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->extra_s || !b->curves_s ||
-        !b->inner) {
+        !b->inner || !b->here) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }

@@ -1,12 +1,25 @@
 /* inner_rows.h - private to the inner problem: its integer program while it is built and solved
  * (inner_rows.c has columns and fixed rows, inner_chain_rows.c the rows of chains, inner_milp.c
- * solves).
+ * solves, inner_split_rows.c has what is different for splits).
  */
 #ifndef MF_PLANNER_INNER_ROWS_H
 #define MF_PLANNER_INNER_ROWS_H
 
 #include "planner/chains.h"
 #include "planner/inner.h"
+
+/* Chains looked for at a time. */
+#define MF_ROWS_FOUND 4
+
+#define MF_ROWS_BYTES 1e9 /* a unit of bytes in rows */
+
+/* Splits: what a layer adds to its virtual stage: seconds of every part, bytes in flight and held
+ */
+enum { MF_FIGURE_SAVED = MF_ORDER_PARTS, MF_FIGURE_HELD, MF_FIGURES };
+typedef struct mf_figures {
+    double value[MF_FIGURES]; /* in units; of the first choice */
+    bool mixed[MF_FIGURES];   /* other choices add something else */
+} mf_figures;
 
 typedef struct mf_rows {
     mf_inner *in;
@@ -16,7 +29,13 @@ typedef struct mf_rows {
     int32_t *top;       /* [cells] its upper bound */
     int *extra;         /* lean: [stages] column of what a stage takes more */
     int *until;         /* splits: [vstages][slots] column of y, -1 = the slot is not there */
-    int first_size_row; /* splits: rows of the positions of each virtual stage */
+    int first_size_row; /* splits: rows of the positions of each virtual stage, then of each stage
+                         */
+    mf_figures *figure; /* splits: [classes] */
+    int *figure_col;    /* splits: [vstages][MF_FIGURES] column of the sum over layers of classes
+                         * where the figure is mixed, -1 = there are none */
+    double *sum;        /* splits: [columns] of a row that is being made */
+    int sums;           /* columns that it has room for */
     double *extra_s;    /* lean: [stages] at a relaxation's point */
     double *curves_s;   /* lean: [stages][main layers + 1] a stage's extra by its main layers */
     int step;           /* column of T */
@@ -25,14 +44,12 @@ typedef struct mf_rows {
     int first_chain_row;
     mf_order_chain chain;
     double *count; /* [cells] of a relaxation's point */
-    /* splits: counts that played in inner_s, the least so far, and room for a chain */
-    double *inner, inner_s;
-    mf_order_chain other;
-    bool another; /* it is to become a row, too */
+    /* splits: counts that played in inner_s, the least so far; the program's point; chains found at
+     * and beside it that are to become rows */
+    double *inner, inner_s, *here;
+    mf_order_chain found[MF_ROWS_FOUND];
+    int founds;
     int64_t chains;
-    mf_order_chain *row_chain; /* splits: chains of the rows from first_chain_row on, in order, */
-    int row_chains, room;      /* for as long as keep_rows is set */
-    bool keep_rows;
     mf_chains *kept; /* may be NULL: then found chains are not kept */
     mf_err *e;
     mf_status status;
@@ -54,11 +71,18 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s);
 /* Placement, order, patterns; lean: extras, else memory and what was tried. */
 mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried);
 
+/* What the last block of a pass on a stage needs at least, whichever it is. */
+double mf_rows_least_beside_B(const mf_inner *in, int stage);
+
+/* --- splits (inner_split_rows.c) --- */
+/* Sizes, layers of each slot up to each virtual stage, figures, memory. */
+mf_status mf_rows_add_splits(mf_rows *b);
+/* What the layers add to a chain, as entries of its row. */
+void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row);
+
 /* --- chains (inner_chain_rows.c) --- */
 /* Rows that are there from the start. */
 mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known);
-/* Upper bound of row first_chain_row + i anew, with the losses that are known by now. */
-double mf_rows_chain_hi(const mf_rows *b, int i);
 /* mf_milp_lazy_fn: the longest chain at a point, when it is longer than T says. */
 bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row);
 

@@ -2,15 +2,14 @@
  *
  * Most of what whole layers cost comes from the split of the positions: relaxed, every virtual
  * stage holds the same fraction of a layer too many or too few, and the schedule's bubbles vanish.
- * The choices of memory may stay in any proportion. So the tree branches on nothing but n[v], the
- * number of positions on virtual stage v. With every range of n the places at which positions can
- * stand shrink, since their order is kept: y[v, slot], layers of a slot up to v, lies between what
- * the fewest and the most positions up to v hold of it.
+ * The choices of memory may stay in any proportion. So the tree branches on nothing but the number
+ * of positions on a virtual stage, or on a stage with all its chunks. With every range of these the
+ * places at which positions can stand shrink, since their order is kept: y[v, slot], layers of a
+ * slot up to v, lies between what the fewest and the most positions up to v hold of it.
  *
- * What makes the tree small is probing. To put one position more than the relaxation does on a
- * virtual stage costs much at once (the whole pipeline waits for its longest link), so that almost
- * everywhere a single linear program tells that it does not pay, and the range loses that end for
- * good. What is left is decided near the ends, where embedding, dense layers and head stand.
+ * Which numbers tell most differs: sums of stages where the steady state is what counts, virtual
+ * stages near embedding, dense layers and head. So before a node is branched the most fractional
+ * numbers of both kinds are tried, each side for a few pivots.
  */
 #include "planner/floor.h"
 #include "planner/inner_rows.h"
@@ -21,6 +20,13 @@
 
 enum { ROOT_LAZY = 40, MAX_LAZY = 8, MAX_DEPTH = 64 };
 #define WHOLE 1e-6
+/* The root has chains enough when so many rounds of them close no more than this share of what is
+ * left to the cutoff. */
+enum { STALL_ROUNDS = 4 };
+#define STALL_SHARE 0.01
+/* Numbers that are tried before one is branched on, and for how long. */
+enum { TRIALS = 4, TRIAL_PIVOTS = 40 };
+#define LITTLE 1e-5 /* of the bound: as good as no gain */
 
 /* Ranges of n. */
 typedef struct range {
@@ -33,12 +39,15 @@ typedef struct tree {
     mf_rows rows;
     mf_lp *lp;
     double cutoff;     /* in the program's unit */
-    range *now;        /* [vstages] */
+    int sizes;         /* numbers that are branched on: n[v], then the sums of stages with chunks */
+    range *now;        /* [levels][sizes] */
     int *least, *most; /* [vstages + 1] positions before v: fewest and most */
     int *slots_until;  /* [slots][positions + 1] positions of a slot among the first so many */
-    int *fewest;       /* [vstages] positions, for losses */
-    double *n;         /* [vstages] at the last point */
-    double open;       /* least bound of what is left open or is a whole split */
+    double *n;         /* [sizes] at the last point, */
+    double *at,
+        *value;  /* [sizes] where trials are made: those made already are rounded; as it was */
+    range *room; /* [sizes] */
+    double open; /* least bound of what is left open or is a whole split */
     int64_t lps;
     mf_inner_split_result *out;
 } tree;
@@ -46,9 +55,68 @@ typedef struct tree {
 /* --- ranges ------------------------------------------------------------------------------------
  */
 
+static int16_t most_of(int a, int b) {
+    return (int16_t)(a > b ? a : b);
+}
+
+static int16_t least_of(int a, int b) {
+    return (int16_t)(a < b ? a : b);
+}
+
+/* What a sum and its terms say of each other: part[i] is the range of a term, of `count`. */
+static bool narrow_sum(range *sum, range *const *part, int count) {
+    int lo = 0, hi = 0;
+    for (int i = 0; i < count; i++) {
+        lo += part[i]->lo;
+        hi += part[i]->hi;
+    }
+    sum->lo = most_of(sum->lo, lo);
+    sum->hi = least_of(sum->hi, hi);
+    for (int i = 0; i < count; i++) {
+        range *x = part[i];
+        int others_lo = lo - x->lo, others_hi = hi - x->hi;
+        range was = *x;
+        x->lo = most_of(x->lo, sum->lo - others_hi);
+        x->hi = least_of(x->hi, sum->hi - others_lo);
+        lo += x->lo - was.lo;
+        hi += x->hi - was.hi;
+        if (x->lo > x->hi) {
+            return false;
+        }
+    }
+    return sum->lo <= sum->hi;
+}
+
+/* Sums of stages: of their chunks, and all positions together. */
+static bool narrow_stages(tree *t, range *r) {
+    const mf_inner *in = t->in;
+    range *part[MF_MAX_VSTAGES] = {NULL}, all = {(int16_t)in->positions, (int16_t)in->positions};
+    if (in->chunks == 1) {
+        return true;
+    }
+    for (int p = 0; p < in->stages; p++) {
+        part[p] = &r[in->vstages + p];
+    }
+    if (!narrow_sum(&all, part, in->stages)) {
+        return false;
+    }
+    for (int p = 0; p < in->stages; p++) {
+        for (int c = 0; c < in->chunks; c++) {
+            part[c] = &r[mf_layout_vstage(&in->layout, p, c)];
+        }
+        if (!narrow_sum(&r[in->vstages + p], part, in->chunks)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Narrows the ranges to what sums and slots allow; false when nothing is left. */
 static bool narrow(tree *t, range *r) {
     int vstages = t->in->vstages, positions = t->in->positions;
+    if (!narrow_stages(t, r)) {
+        return false;
+    }
     t->least[0] = t->most[0] = 0;
     for (int v = 0; v < vstages; v++) {
         t->least[v + 1] = t->least[v] + r[v].lo;
@@ -81,8 +149,10 @@ static bool narrow(tree *t, range *r) {
 /* Puts ranges into the program. */
 static void put(tree *t, const range *r) {
     const mf_inner *in = t->in;
+    for (int i = 0; i < t->sizes; i++) {
+        mf_lp_set_row(t->lp, t->rows.first_size_row + i, r[i].lo, r[i].hi);
+    }
     for (int v = 0; v < in->vstages; v++) {
-        mf_lp_set_row(t->lp, t->rows.first_size_row + v, r[v].lo, r[v].hi);
         for (int s = 0; s < in->slots; s++) {
             int col = t->rows.until[v * in->slots + s];
             const int *until = t->slots_until + (size_t)s * (size_t)(in->positions + 1);
@@ -93,30 +163,29 @@ static void put(tree *t, const range *r) {
     }
 }
 
-/* What passes lose at least grows with the fewest positions that virtual stages hold; the rows of
- * the first chains are told. */
-static void tell_losses(tree *t, const range *r) {
-    for (int v = 0; v < t->in->vstages; v++) {
-        t->fewest[v] = r[v].lo;
-    }
-    mf_inner_losses(t->in, t->fewest, t->o->cutoff_s);
-    t->rows.keep_rows = false; /* behind these, rows may go */
-    for (int i = 0; i < t->rows.row_chains; i++) {
-        mf_lp_set_row(t->lp, t->rows.first_chain_row + i, -INFINITY, mf_rows_chain_hi(&t->rows, i));
+static void read_sizes(tree *t) {
+    const mf_inner *in = t->in;
+    const double *x = mf_lp_point(t->lp);
+    memset(t->n, 0, (size_t)t->sizes * sizeof *t->n);
+    for (int v = 0; v < in->vstages; v++) {
+        for (size_t i = mf_inner_cell(in, v, 0, 0); i < mf_inner_cell(in, v + 1, 0, 0); i++) {
+            t->n[v] += t->rows.col[i] >= 0 ? x[t->rows.col[i]] : 0.0;
+        }
+        if (in->chunks > 1) {
+            t->n[in->vstages + mf_layout_stage_of(&in->layout, v)] += t->n[v];
+        }
     }
 }
 
 /* Solves for ranges. Returns the bound, the cutoff at most; INFINITY when nothing is left. The
  * point's n is kept when the bound is below the cutoff. */
-static double solve(tree *t, range *r) {
+static double solve(tree *t, range *r, int lazy) {
     double bound;
     if (!narrow(t, r)) {
         return HUGE_VAL;
     }
     put(t, r);
-    t->lps++;
-    mf_milp_outcome outcome =
-        mf_lp_solve(t->lp, t->cutoff, t->lps == 1 ? ROOT_LAZY : MAX_LAZY, &bound);
+    mf_milp_outcome outcome = mf_lp_solve(t->lp, t->cutoff, lazy, &bound);
     if (outcome == MF_MILP_FAILED) {
         t->out->outcome = MF_MILP_FAILED;
         return -HUGE_VAL;
@@ -124,98 +193,97 @@ static double solve(tree *t, range *r) {
     if (outcome == MF_MILP_INFEASIBLE) {
         return HUGE_VAL;
     }
-    if (outcome == MF_MILP_LIMIT) {
-        return -HUGE_VAL;
-    }
-    if (bound < t->cutoff) {
-        const double *x = mf_lp_point(t->lp);
-        for (int v = 0; v < t->in->vstages; v++) {
-            t->n[v] = 0.0;
-            for (size_t i = mf_inner_cell(t->in, v, 0, 0); i < mf_inner_cell(t->in, v + 1, 0, 0);
-                 i++) {
-                t->n[v] += t->rows.col[i] >= 0 ? x[t->rows.col[i]] : 0.0;
-            }
-        }
+    if (outcome == MF_MILP_OPTIMAL && bound < t->cutoff) {
+        read_sizes(t);
     }
     return bound;
 }
 
-/* --- probing -----------------------------------------------------------------------------------
+/* --- trials ------------------------------------------------------------------------------------
  */
 
-/* Probes that tell something tell it soon. */
-#define MOST_PIVOTS 60
-
-/* May n[v] lie in [lo, hi]? False when that is proven not to pay. */
-static bool pays(tree *t, const range *r, range *room, int v, int lo, int hi) {
-    memcpy(room, r, (size_t)t->in->vstages * sizeof *room);
-    room[v] = (range){(int16_t)lo, (int16_t)hi};
-    mf_lp_back_to_mark(t->lp);
-    mf_lp_limit(t->lp, MOST_PIVOTS);
-    bool less = solve(t, room) < t->cutoff;
+/* A side of number i from where the program was kept, for so many pivots: what is below or above
+ * its value at the point. */
+static double try_side(tree *t, const range *r, int kept, int i, bool up, int pivots) {
+    range *room = t->room;
+    memcpy(room, r, (size_t)t->sizes * sizeof *room);
+    if (up) {
+        room[i].lo = (int16_t)(floor(t->at[i]) + 1.0);
+    } else {
+        room[i].hi = (int16_t)floor(t->at[i]);
+    }
+    mf_lp_back_to(t->lp, kept);
+    mf_lp_limit(t->lp, pivots);
+    double bound = solve(t, room, 0);
     mf_lp_limit(t->lp, 0);
-    return less;
+    return bound;
 }
 
-/* Where the point lies at least so far between two whole numbers, either side is probed; else
- * (FAR) the numbers beside the nearest. */
-#define HALF_WAY 0.2
-#define NEAR WHOLE
-#define FAR 1.0
-/* Virtual stages are much alike: when so many in a row tell nothing, the rest will not either. */
-#define MOST_MISSES 3
-
-/* Cuts ends off the ranges. *changed: some were. False when nothing is left. */
-static bool probe(tree *t, range *r, range *room, double off, bool *changed) {
-    int vstages = t->in->vstages;
-    bool near = off < FAR;
-    double *n = t->n + vstages; /* the point before probing */
-    memcpy(n, t->n, (size_t)vstages * sizeof *n);
-    mf_lp_mark(t->lp);
-    int misses = 0;
-    for (int v = 0; v < vstages && misses < MOST_MISSES; v++) {
-        int below = (int)floor(n[v] + WHOLE), above = (int)ceil(n[v] - WHOLE);
-        if (near && fabs(n[v] - round(n[v])) < off) {
-            continue;
+/* Both sides of number i: what the bound gains there. A side that closes is cut off *r. Returns a
+ * score, or -1 when a side was cut off. */
+static double try_both(tree *t, range *r, int kept, int i, double bound) {
+    double gain[2];
+    for (int up = 0; up < 2; up++) {
+        double side = try_side(t, r, kept, i, up, TRIAL_PIVOTS);
+        if (side >= t->cutoff) {
+            if (up) {
+                r[i].hi = (int16_t)floor(t->at[i]);
+            } else {
+                r[i].lo = (int16_t)(floor(t->at[i]) + 1.0);
+            }
+            return -1.0;
         }
-        int next = (int)lround(n[v]);
-        int up = near ? above : next + 1, down = near ? below : next - 1;
-        misses++;
-        if (up > r[v].lo && up <= r[v].hi && !pays(t, r, room, v, up, r[v].hi)) {
-            r[v].hi = (int16_t)(up - 1);
-            *changed = true;
-            misses = 0;
-        }
-        if (down >= r[v].lo && down < r[v].hi && !pays(t, r, room, v, r[v].lo, down)) {
-            r[v].lo = (int16_t)(down + 1);
-            *changed = true;
-            misses = 0;
-        }
-        if (t->out->outcome == MF_MILP_FAILED) {
-            return true;
-        }
-        if (r[v].lo > r[v].hi || !narrow(t, r)) {
-            return false;
-        }
+        gain[up] = fmax(side - bound, LITTLE * bound);
     }
-    return true;
+    return gain[0] * gain[1];
 }
 
 /* --- the tree ----------------------------------------------------------------------------------
  */
 
-/* The virtual stage whose n lies furthest between two whole numbers; -1 when all are whole. */
-static int furthest(const tree *t) {
+/* Of the numbers [from, to) the one that lies furthest between two whole ones; -1 when all are
+ * whole. */
+static int furthest(const double *n, int from, int to) {
     int at = -1;
     double most = WHOLE;
-    for (int v = 0; v < t->in->vstages; v++) {
-        double off = fabs(t->n[v] - round(t->n[v]));
+    for (int i = from; i < to; i++) {
+        double off = fabs(n[i] - round(n[i]));
         if (off > most) {
             most = off;
-            at = v;
+            at = i;
         }
     }
     return at;
+}
+
+/* What to branch on at the point: of the numbers that lie furthest between two whole ones, some of
+ * virtual stages and some of stages, the one whose sides gain most in a few pivots. The basis is
+ * kept under `kept`. -1: the ranges have changed, since a side of one of them closed. */
+static int branch_on(tree *t, range *r, int kept, double bound) {
+    int best = -2, vstages = t->in->vstages;
+    double most = -1.0;
+    memcpy(t->at, t->n, (size_t)t->sizes * sizeof *t->at);
+    memcpy(t->value, t->n, (size_t)t->sizes * sizeof *t->value);
+    for (int k = 0; k < TRIALS; k++) {
+        bool sums = k % 2 == 0;
+        int i = sums ? furthest(t->at, vstages, t->sizes) : furthest(t->at, 0, vstages);
+        if (i < 0) {
+            continue;
+        }
+        double score = try_both(t, r, kept, i, bound);
+        if (t->out->outcome == MF_MILP_FAILED) {
+            return -2;
+        }
+        if (score < 0.0) {
+            return -1;
+        }
+        if (score > most) {
+            most = score;
+            best = i;
+        }
+        t->at[i] = round(t->at[i]); /* tried */
+    }
+    return best;
 }
 
 static void keep_split(tree *t, double bound) {
@@ -247,38 +315,54 @@ static void note_nearest(tree *t) {
     first[vstages] = positions;
 }
 
+static void branch(tree *t, range *r, int depth, double before);
+
+/* Both sides of number i, from the basis of their parent. */
+static void branch_sides(tree *t, range *r, int depth, int i, double value, double bound) {
+    int below = (int)floor(value);
+    bool up_first = value - below > 0.5;
+    for (int side = 0; side < 2; side++) {
+        range *child = r + t->sizes;
+        memcpy(child, r, (size_t)t->sizes * sizeof *child);
+        if ((side == 0) == up_first) {
+            child[i].lo = (int16_t)(below + 1);
+        } else {
+            child[i].hi = (int16_t)below;
+        }
+        mf_lp_back_to(t->lp, depth);
+        branch(t, child, depth + 1, bound);
+    }
+}
+
+static bool is_over(const tree *t, int depth) {
+    return t->lps >= t->o->lp_limit || depth >= MAX_DEPTH || (t->o->cancel && *t->o->cancel);
+}
+
 /* All below a node whose ranges are at r; room for the levels below behind it. */
 static void branch(tree *t, range *r, int depth, double before) {
-    int vstages = t->in->vstages;
-    if (t->out->outcome == MF_MILP_FAILED) {
-        return;
-    }
-    if (t->lps >= t->o->lp_limit || depth >= MAX_DEPTH || (t->o->cancel && *t->o->cancel)) {
-        t->open = fmin(t->open, before);
-        t->out->outcome = MF_MILP_LIMIT;
-        return;
-    }
-    double bound = fmax(solve(t, r), before);
-    if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
-        return;
-    }
-    int v = furthest(t);
-    if (v < 0) {
-        keep_split(t, bound);
-        t->open = fmin(t->open, bound);
-        return;
-    }
-    int below = (int)floor(t->n[v]);
-    bool up_first = t->n[v] - below > 0.5;
-    for (int side = 0; side < 2; side++) {
-        range *child = r + vstages;
-        memcpy(child, r, (size_t)vstages * sizeof *child);
-        if ((side == 0) == up_first) {
-            child[v].lo = (int16_t)(below + 1);
-        } else {
-            child[v].hi = (int16_t)below;
+    for (double bound = before; t->out->outcome != MF_MILP_FAILED;) {
+        if (is_over(t, depth)) {
+            t->open = fmin(t->open, bound);
+            t->out->outcome = MF_MILP_LIMIT;
+            return;
         }
-        branch(t, child, depth + 1, bound);
+        t->lps++;
+        bound = fmax(solve(t, r, MAX_LAZY), bound);
+        if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+            return;
+        }
+        if (furthest(t->n, 0, t->sizes) < 0) {
+            keep_split(t, bound);
+            t->open = fmin(t->open, bound);
+            return;
+        }
+        mf_lp_keep(t->lp, depth);
+        int i = branch_on(t, r, depth, bound);
+        if (i >= 0) {
+            branch_sides(t, r, depth, i, t->value[i], bound);
+            return;
+        }
+        mf_lp_back_to(t->lp, depth);
     }
 }
 
@@ -295,63 +379,25 @@ static void weigh_root(tree *t) {
     t->rows.kept = NULL;
 }
 
-/* Chains that do not bind the root are met again where they do. */
-static void drop_slack(tree *t) {
-    mf_rows *b = &t->rows;
-    bool *gone = calloc((size_t)b->row_chains + 1, sizeof *gone);
-    int kept = 0;
-    if (!gone) { /* slower, not wrong */
-        return;
-    }
-    mf_lp_drop_slack(t->lp, b->first_chain_row, b->row_chains, gone);
-    for (int i = 0; i < b->row_chains; i++) {
-        if (gone[i]) {
-            mf_order_chain_clear(&b->row_chain[i]);
-        } else {
-            b->row_chain[kept++] = b->row_chain[i];
-        }
-    }
-    b->row_chains = kept;
-    free(gone);
-}
-
-/* The root: probing until it tells no more, then the tree. */
+/* The root, then the tree. */
 static void grow(tree *t) {
     int vstages = t->in->vstages;
-    range *r = t->now, *room = t->now + vstages;
-    for (int v = 0; v < vstages; v++) {
-        r[v] = (range){1, (int16_t)(t->in->positions - vstages + 1)};
+    range *r = t->now;
+    for (int i = 0; i < t->sizes; i++) {
+        int most = t->in->positions - vstages + (i < vstages ? 1 : t->in->chunks);
+        r[i] = (range){1, (int16_t)most};
     }
-    static const double order[] = {HALF_WAY, FAR, NEAR, FAR, NEAR, FAR};
-    double bound = -HUGE_VAL;
-    bool changed = true;
-    for (int pass = 0; pass < 6 && changed; pass++) {
-        bound = fmax(bound, solve(t, r));
-        weigh_root(t);
-        if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
-            return;
-        }
-        if (pass == 0) {
-            note_nearest(t);
-        }
-        if (t->lps >= t->o->lp_limit) {
-            break;
-        }
-        if (pass == 0) {
-            drop_slack(t);
-        }
-        t->rows.keep_rows = false;
-        changed = false;
-        if (!probe(t, r, room, order[pass], &changed)) {
-            return;
-        }
-        if (t->out->outcome == MF_MILP_FAILED) {
-            return;
-        }
-        if (changed) {
-            tell_losses(t, r);
-        }
-        changed = changed || pass == 0;
+    t->lps++;
+    mf_lp_stall(t->lp, STALL_ROUNDS, STALL_SHARE);
+    double bound = solve(t, r, ROOT_LAZY);
+    mf_lp_stall(t->lp, 0, 0.0);
+    weigh_root(t);
+    if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+        return;
+    }
+    note_nearest(t);
+    if (t->lps < t->o->lp_limit) {
+        mf_lp_drop_slack(t->lp, t->rows.first_chain_row); /* they are met again where they bind */
     }
     branch(t, r, 0, bound);
 }
@@ -362,16 +408,19 @@ static void grow(tree *t) {
 static mf_status make_tree(tree *t, mf_err *e) {
     const mf_inner *in = t->in;
     size_t vstages = (size_t)in->vstages, positions = (size_t)in->positions;
-    t->now = calloc((MAX_DEPTH + 2) * vstages, sizeof *t->now);
+    t->sizes = in->vstages + (in->chunks > 1 ? in->stages : 0);
+    t->now = calloc((MAX_DEPTH + 2) * (size_t)t->sizes, sizeof *t->now);
     t->least = calloc(2 * (vstages + 1), sizeof *t->least);
     t->slots_until = calloc((size_t)in->slots * (positions + 1), sizeof *t->slots_until);
-    t->n = calloc(2 * vstages, sizeof *t->n);
-    t->fewest = calloc(vstages, sizeof *t->fewest);
+    t->n = calloc(3 * (size_t)t->sizes, sizeof *t->n);
+    t->room = calloc((size_t)t->sizes, sizeof *t->room);
     t->out->first = calloc(vstages + 1, sizeof *t->out->first);
-    if (!t->now || !t->least || !t->slots_until || !t->n || !t->fewest || !t->out->first) {
+    if (!t->now || !t->least || !t->slots_until || !t->n || !t->room || !t->out->first) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     t->most = t->least + vstages + 1;
+    t->at = t->n + t->sizes;
+    t->value = t->at + t->sizes;
     for (int s = 0; s < in->slots; s++) {
         int *until = t->slots_until + (size_t)s * (positions + 1);
         for (size_t i = 0; i < positions; i++) {
@@ -421,7 +470,7 @@ mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inne
     free(t.least);
     free(t.slots_until);
     free(t.n);
-    free(t.fewest);
+    free(t.room);
     mf_inner_losses(in, NULL, INFINITY);
     if (status != MF_OK) {
         mf_inner_split_result_clear(out);

@@ -51,7 +51,7 @@ int mf_milp_add_row(mf_milp *p, double lo, double hi) {
         return 0;
     }
     p->row = row;
-    row[p->rows] = (mf_milp_row){lo, hi};
+    row[p->rows] = (mf_milp_row){lo, hi, -1};
     return p->rows++;
 }
 
@@ -63,5 +63,11 @@ void mf_milp_add_entry(mf_milp *p, int row, int col, double value) {
     if (entry) {
         p->entry = entry;
         entry[p->entries++] = (mf_milp_entry){row, col, value};
+    }
+}
+
+void mf_milp_define(mf_milp *p, int col, int row) {
+    if (row < p->rows) { /* not so when memory ran out */
+        p->row[row].defines = col;
     }
 }

@@ -24,6 +24,7 @@ typedef struct mf_milp_col {
 
 typedef struct mf_milp_row {
     double lo, hi; /* +-INFINITY = no bound */
+    int defines;   /* column, or -1 (mf_milp_define) */
 } mf_milp_row;
 
 typedef struct mf_milp_entry {
@@ -50,6 +51,10 @@ int mf_milp_add_col(mf_milp *p, double lo, double hi, double cost, bool integer)
 int mf_milp_add_row(mf_milp *p, double lo, double hi);
 /* Zero values are left out. */
 void mf_milp_add_entry(mf_milp *p, int row, int col, double value);
+/* The row, an equality, says what the column is: the first basis has the column in the row's place,
+ * as if it had been put in wherever it stands. Rows define columns in an order in which none needs
+ * a later one. Changes how fast, not what is found. */
+void mf_milp_define(mf_milp *p, int col, int row);
 
 typedef enum mf_milp_outcome {
     MF_MILP_OPTIMAL,    /* x is optimal within the tolerance; bound == its objective */
@@ -122,7 +127,7 @@ mf_status mf_milp_duals(const mf_milp *p, const double *x, double *row_dual, mf_
 
 /* A linear program (integers relaxed) that is solved again and again under other bounds, each time
  * from where it stood. It lives in its thread's GLPK environment: opened, solved and closed on one
- * thread. Lazy rows stay until it goes back to a mark from before them. */
+ * thread. Lazy rows stay, but for those that bind nothing when they are many. */
 typedef struct mf_lp mf_lp;
 /* p and o are borrowed until it is closed; of the options lazy, memory_limit_MB and fault apply.
  * Errors: MF_NOMEM. */
@@ -130,24 +135,28 @@ mf_status mf_lp_open(const mf_milp *p, const mf_milp_options *o, mf_lp **out, mf
 void mf_lp_close(mf_lp *lp);
 void mf_lp_set_col(mf_lp *lp, int col, double lo, double hi);
 void mf_lp_set_row(mf_lp *lp, int row, double lo, double hi);
-/* OPTIMAL: *bound is the optimum of the rows that are there (of all, unless max_lazy rows were not
- * enough), or cutoff when the optimum is known to be there or above. INFEASIBLE. FAILED: GLPK gave
- * up, and will not do better from then on. */
+/* OPTIMAL: *bound is the optimum of the rows that are there (of all, unless max_lazy rounds of lazy
+ * rows were not enough), or cutoff when the optimum is known to be there or above. INFEASIBLE.
+ * LIMIT (mf_lp_limit): *bound is what the optimum is at least. FAILED: GLPK gave up, and will not
+ * do better from then on. */
 mf_milp_outcome mf_lp_solve(mf_lp *lp, double cutoff, int max_lazy, double *bound);
-/* Simplex iterations of a solve from now on, 0 = any: a solve that takes more is given up (LIMIT,
- * no bound). */
+/* Simplex iterations of a solve from now on, 0 = any: a solve that takes more is given up. */
 void mf_lp_limit(mf_lp *lp, int pivots);
-/* Marks where the program stands, and goes back there: to its basis, without the lazy rows since.
- */
-void mf_lp_mark(mf_lp *lp);
-void mf_lp_back_to_mark(mf_lp *lp);
+/* A solve's lazy rows from now on: it stops when `rounds` rounds of them brought less than
+ * share x (cutoff - bound); without a cutoff it is taken a tenth above. 0 = never. */
+void mf_lp_stall(mf_lp *lp, int rounds, double share);
+/* Keeps the basis under a number from 0 on (those above are forgotten), and goes back to it: rows
+ * that came since stay. What is kept holds on to the rows that bind there. Errors: going back is
+ * nothing but quicker, so it may be left undone. */
+void mf_lp_keep(mf_lp *lp, int number);
+void mf_lp_back_to(mf_lp *lp, int number);
 /* The point of the last solve that ended below its cutoff: [cols]. */
 const double *mf_lp_point(const mf_lp *lp);
 /* Multiplier of a row after the last solve; lazy rows stand behind the program's. */
 double mf_lp_row_dual(const mf_lp *lp, int row);
-/* Takes out those of the `count` rows from `first` on that did not bind at the last solve's point:
- * gone[count] says which; the others move up. No mark may be set. */
-void mf_lp_drop_slack(mf_lp *lp, int first, int count, bool *gone);
+/* Takes out rows from `first` on that do not bind at the last solve's point, and counts those that
+ * stay as lazy rows. */
+void mf_lp_drop_slack(mf_lp *lp, int first);
 /* Counted so far: simplex iterations, lazy rows. */
 int64_t mf_lp_pivots(const mf_lp *lp);
 int64_t mf_lp_lazy_rows(const mf_lp *lp);

@@ -117,6 +117,12 @@ static glp_prob *load(const mf_milp *p, double cutoff) {
         }
     }
     glp_load_matrix(g, n, ia, ja, ar);
+    for (int i = 0; i < p->rows; i++) {
+        if (p->row[i].defines >= 0) {
+            glp_set_row_stat(g, i + 1, GLP_NS);
+            glp_set_col_stat(g, p->row[i].defines + 1, GLP_BS);
+        }
+    }
     glp_free(ia);
     glp_free(ja);
     glp_free(ar);

@@ -299,7 +299,7 @@ static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **sta
         mf_lp *lp;
         assert_ok(mf_lp_open(&p, &o, &lp, NULL));
         double limit = roll(0, TOP - 1);
-        for (int k = 0; k < 12; k++) { /* from 4 to 7 with the row, between mark and way back */
+        for (int k = 0; k < 12; k++) { /* the row from 4 on; its basis kept before */
             double bound;
             int col = roll(0, COLS - 1), lo = roll(0, TOP), hi = roll(lo, TOP);
             p.col[col].lo = lo;
@@ -307,9 +307,9 @@ static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **sta
             p.row[1].hi = roll(5, 60);
             mf_lp_set_col(lp, col, lo, hi);
             mf_lp_set_row(lp, 1, -INFINITY, p.row[1].hi);
-            a.limit = k >= 4 && k < 8 ? limit : TOP;
+            a.limit = k >= 4 ? limit : TOP;
             if (k == 8) {
-                mf_lp_back_to_mark(lp);
+                mf_lp_back_to(lp, 0);
             }
             mf_milp_col own = p.col[a.col];
             p.col[a.col].hi = own.hi < a.limit ? own.hi : a.limit;
@@ -327,7 +327,7 @@ static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **sta
                 assert_true(bound <= truth - 0.5 + 1e-12); /* cut off, and says no more */
             }
             if (k == 3) {
-                mf_lp_mark(lp);
+                mf_lp_keep(lp, 0);
             }
         }
         lazy += (int)mf_lp_lazy_rows(lp);
@@ -354,8 +354,8 @@ static void a_kept_program_survives_what_ends_glpk(void **state) {
         assert_ok(mf_lp_open(&p, &o, &lp, NULL));
         mf_lp_set_col(lp, 0, 1, 2);
         mf_lp_set_row(lp, 0, 1, 2);
-        mf_lp_mark(lp);
-        mf_lp_back_to_mark(lp);
+        mf_lp_keep(lp, 0);
+        mf_lp_back_to(lp, 0);
         assert_int_equal(mf_lp_solve(lp, INFINITY, 4, &bound), MF_MILP_FAILED);
         assert_true(isinf(bound) && bound < 0);
         mf_lp_close(lp);

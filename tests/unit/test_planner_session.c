@@ -1,0 +1,243 @@
+/* A linear program that stays in GLPK: rows that come and go, bases that are kept and gone back to,
+ * solves that are given up, and columns that are put in by their definition. */
+#include "tests/test.h"
+
+#include "planner/milp.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t state_of_dice = 1;
+
+static int roll(int lo, int hi) { /* both ends included */
+    state_of_dice = state_of_dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return lo + (int)((state_of_dice >> 33) % (uint64_t)(hi - lo + 1));
+}
+
+#define COLS 24
+#define CUTS 400
+#define TOP 9.0
+
+/* minimise t, where t >= each of many sums over x, and the x add up to `all` at least. */
+typedef struct tall {
+    double cut[CUTS][COLS];
+    double all, lo[COLS], hi[COLS];
+    int asked;
+} tall;
+
+static void tall_roll(tall *s) {
+    memset(s, 0, sizeof *s);
+    for (int i = 0; i < CUTS; i++) {
+        for (int j = 0; j < COLS; j++) {
+            s->cut[i][j] = roll(0, 2) == 0 ? roll(1, 9) : 0;
+        }
+    }
+    for (int j = 0; j < COLS; j++) {
+        s->hi[j] = TOP;
+    }
+    s->all = roll(30, 90);
+}
+
+/* rows: of all cuts, or none. Column COLS is t; COLS + 1 the sum of x, if it is wanted. */
+static void tall_build(const tall *s, bool rows, bool sum, mf_milp *p) {
+    mf_milp_reset(p);
+    for (int j = 0; j < COLS; j++) {
+        mf_milp_add_col(p, s->lo[j], s->hi[j], 0, false);
+    }
+    int t = mf_milp_add_col(p, 0, INFINITY, 1, false);
+    int all = mf_milp_add_row(p, sum ? 0 : s->all, sum ? 0 : INFINITY);
+    for (int j = 0; j < COLS; j++) {
+        mf_milp_add_entry(p, all, j, 1);
+    }
+    if (sum) {
+        int col = mf_milp_add_col(p, s->all, INFINITY, 0, false);
+        mf_milp_add_entry(p, all, col, -1);
+        mf_milp_define(p, col, all);
+    }
+    for (int i = 0; rows && i < CUTS; i++) {
+        int row = mf_milp_add_row(p, -INFINITY, 0);
+        for (int j = 0; j < COLS; j++) {
+            mf_milp_add_entry(p, row, j, s->cut[i][j]);
+        }
+        mf_milp_add_entry(p, row, t, -1);
+    }
+}
+
+/* The cut that is broken most. */
+static bool worst_cut(void *user, const double *x, mf_milp_lazy_row *row) {
+    tall *s = user;
+    int worst = -1;
+    double most = 1e-6;
+    for (int i = 0; i < CUTS; i++) {
+        double sum = -x[COLS];
+        for (int j = 0; j < COLS; j++) {
+            sum += s->cut[i][j] * x[j];
+        }
+        if (sum > most) {
+            most = sum;
+            worst = i;
+        }
+    }
+    if (worst < 0) {
+        return false;
+    }
+    s->asked++;
+    *row = (mf_milp_lazy_row){-INFINITY, 0, 0, row->col, row->value, false};
+    for (int j = 0; j < COLS; j++) {
+        if (s->cut[worst][j] > 0) {
+            row->col[row->count] = j;
+            row->value[row->count++] = s->cut[worst][j];
+        }
+    }
+    row->col[row->count] = COLS;
+    row->value[row->count++] = -1.0;
+    return true;
+}
+
+/* The optimum with all cuts, from scratch; INFINITY = infeasible. */
+static double truth_of(const tall *s) {
+    mf_milp p;
+    mf_milp_result r;
+    double dual[CUTS + 1];
+    mf_milp_options o = {.cutoff = INFINITY};
+    mf_milp_init(&p);
+    tall_build(s, true, false, &p);
+    assert_ok(mf_milp_relax(&p, &o, 0, dual, &r, NULL));
+    mf_milp_clear(&p);
+    return r.outcome == MF_MILP_INFEASIBLE ? HUGE_VAL : r.bound;
+}
+
+static void set_range(tall *s, mf_lp *lp, int j) {
+    s->lo[j] = roll(0, 5);
+    s->hi[j] = s->lo[j] + roll(0, 3);
+    mf_lp_set_col(lp, j, s->lo[j], s->hi[j]);
+}
+
+#define DEEP 5
+
+/* Ranges by level, as a tree has them. */
+typedef struct level {
+    double lo[COLS], hi[COLS];
+} level;
+
+static void go_back(tall *s, mf_lp *lp, const level *at, int number) {
+    memcpy(s->lo, at->lo, sizeof s->lo);
+    memcpy(s->hi, at->hi, sizeof s->hi);
+    for (int j = 0; j < COLS; j++) {
+        mf_lp_set_col(lp, j, s->lo[j], s->hi[j]);
+    }
+    mf_lp_back_to(lp, number);
+}
+
+static void every_way_through_a_tree_finds_what_a_new_program_finds(void **state) {
+    (void)state;
+    int solved = 0, asked = 0;
+    state_of_dice = 20261122;
+    for (int i = 0; i < 12; i++) {
+        tall s;
+        level at[DEEP];
+        mf_milp p;
+        mf_lp *lp;
+        tall_roll(&s);
+        mf_milp_init(&p);
+        tall_build(&s, false, i % 2 == 1, &p);
+        mf_milp_options o = {.cutoff = INFINITY, .lazy = worst_cut, .lazy_user = &s};
+        assert_ok(mf_lp_open(&p, &o, &lp, NULL));
+        for (int k = 0, depth = 0; k < 60; k++) {
+            double bound, truth = truth_of(&s);
+            mf_milp_outcome outcome = mf_lp_solve(lp, INFINITY, 1000, &bound);
+            assert_int_equal(outcome, isinf(truth) ? MF_MILP_INFEASIBLE : MF_MILP_OPTIMAL);
+            assert_true(isinf(truth) || fabs(bound - truth) < 1e-5 * truth);
+            solved += !isinf(truth);
+            if (isinf(truth) || depth == DEEP || roll(0, 3) == 0) { /* up, to any level */
+                depth = depth > 0 ? roll(0, depth - 1) : 0;
+                if (k > 0) {
+                    go_back(&s, lp, &at[depth], depth);
+                }
+            } else {
+                memcpy(at[depth].lo, s.lo, sizeof s.lo);
+                memcpy(at[depth].hi, s.hi, sizeof s.hi);
+                mf_lp_keep(lp, depth++);
+            }
+            set_range(&s, lp, roll(0, COLS - 1));
+        }
+        asked += s.asked;
+        mf_lp_close(lp);
+        mf_milp_clear(&p);
+    }
+    assert_true(solved > 200);
+    print_message("solved %d rows %d\n", solved, asked);
+    assert_true(asked > 12 * 40);
+    mf_milp_thread_end();
+}
+
+static void a_solve_that_is_given_up_says_what_is_proven(void **state) {
+    (void)state;
+    int given_up = 0, told = 0;
+    state_of_dice = 7;
+    for (int i = 0; i < 40; i++) {
+        tall s;
+        mf_milp p;
+        mf_lp *lp;
+        double bound;
+        tall_roll(&s);
+        mf_milp_init(&p);
+        tall_build(&s, true, false, &p);
+        double truth = truth_of(&s);
+        mf_milp_options o = {.cutoff = INFINITY};
+        assert_ok(mf_lp_open(&p, &o, &lp, NULL));
+        mf_lp_limit(lp, roll(5, 40));
+        mf_milp_outcome outcome = mf_lp_solve(lp, INFINITY, 0, &bound);
+        assert_true(outcome == MF_MILP_LIMIT || outcome == MF_MILP_OPTIMAL);
+        assert_true(bound <= truth * (1.0 + 1e-9));
+        given_up += outcome == MF_MILP_LIMIT;
+        told += outcome == MF_MILP_LIMIT && bound > 0.0;
+        mf_lp_limit(lp, 0); /* and goes on from there */
+        assert_int_equal(mf_lp_solve(lp, INFINITY, 0, &bound), MF_MILP_OPTIMAL);
+        assert_true(fabs(bound - truth) < 1e-6 * truth);
+        mf_lp_close(lp);
+        mf_milp_clear(&p);
+    }
+    print_message("given up %d, told %d\n", given_up, told);
+    assert_true(given_up > 10 && told > 5);
+    mf_milp_thread_end();
+}
+
+static void rows_are_asked_for_until_they_bring_little(void **state) {
+    (void)state;
+    int fewer = 0;
+    state_of_dice = 11;
+    for (int i = 0; i < 20; i++) {
+        tall s;
+        mf_milp p;
+        double bound[2];
+        int asked[2];
+        tall_roll(&s);
+        mf_milp_init(&p);
+        tall_build(&s, false, false, &p);
+        for (int stall = 0; stall < 2; stall++) {
+            mf_lp *lp;
+            mf_milp_options o = {.cutoff = INFINITY, .lazy = worst_cut, .lazy_user = &s};
+            s.asked = 0;
+            assert_ok(mf_lp_open(&p, &o, &lp, NULL));
+            mf_lp_stall(lp, stall ? 2 : 0, 0.2);
+            assert_int_equal(mf_lp_solve(lp, 1000.0, 1000, &bound[stall]), MF_MILP_OPTIMAL);
+            asked[stall] = s.asked;
+            mf_lp_close(lp);
+        }
+        assert_true(bound[1] <= bound[0] * (1.0 + 1e-9));
+        fewer += asked[1] < asked[0];
+        mf_milp_clear(&p);
+    }
+    assert_true(fewer > 10);
+    mf_milp_thread_end();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_way_through_a_tree_finds_what_a_new_program_finds),
+        cmocka_unit_test(a_solve_that_is_given_up_says_what_is_proven),
+        cmocka_unit_test(rows_are_asked_for_until_they_bring_little),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
