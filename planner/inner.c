@@ -218,7 +218,7 @@ static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pin
         mf_inner_choice c = {.memory = memory[i]};
         mf_block_key with = *key;
         with.memory = memory[i];
-        mf_status status = mf_quotes_least(in->quotes, l, &with, &c.quote, e);
+        mf_status status = mf_quotes_least(in->quotes, l, &with, true, &c.quote, e);
         if (status != MF_OK) {
             return status;
         }

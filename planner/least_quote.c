@@ -43,13 +43,13 @@ static int keys_of(const mf_model *m, const mf_block_key *key, mf_block_key out[
     return kinds;
 }
 
-mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key, mf_quote *out,
-                          mf_err *e) {
+mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool exact,
+                          mf_quote *out, mf_err *e) {
     mf_block_key keys[DEPTHS];
     int n = keys_of(mf_quotes_oracle(q)->model, key, keys);
     for (int i = 0; i < n; i++) {
         mf_quote x;
-        mf_status status = mf_quotes_get(q, l, &keys[i], true, &x, e);
+        mf_status status = mf_quotes_get(q, l, &keys[i], exact, &x, e);
         if (status != MF_OK) {
             return status;
         }

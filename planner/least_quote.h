@@ -9,10 +9,10 @@
 
 #include "planner/quotes.h"
 
-/* As mf_quotes_get, exact; an MTP depth stands for every depth of the model. Whether the stage
+/* As mf_quotes_get; an MTP depth stands for every depth of the model. Whether the stage
  * holds the tables besides changes no time (mf_block_shared_elements). */
-mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key, mf_quote *out,
-                          mf_err *e);
+mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool exact,
+                          mf_quote *out, mf_err *e);
 
 /* The same of merged pairs: the quickest of all that the two keys stand for. */
 mf_status mf_quotes_least_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,

@@ -1,8 +1,7 @@
 /* rough_rates.c - the figures that rough bounds rest on: quotes of a few blocks, and what they add
  * up to. */
-#include "planner/rough.h"
+#include "planner/rough_blocks.h"
 
-#include "planner/inner.h"
 #include "planner/least_quote.h"
 
 #include <math.h>
@@ -10,7 +9,7 @@
 
 /* --- rates ------------------------------------------------------------------------------------ */
 
-static mf_rough_pass pass_of(const mf_quote *q) {
+mf_rough_pass mf_rough_pass_of(const mf_quote *q) {
     mf_rough_pass p = {.f_s = mf_larger(q->f.path_s, q->f.time_s),
                        .b_s = mf_larger(q->b.path_s, q->b.time_s),
                        .w_s = mf_larger(q->w.path_s, q->w.time_s)};
@@ -44,7 +43,7 @@ static mf_rough_pass pass_of_halves(const mf_quote *a, const mf_quote *b, const 
         }
         to[i]->path_s = mf_larger(to[i]->chain_s, mf_larger(to[i]->compute_s, to[i]->ep_s));
     }
-    return pass_of(&sum);
+    return mf_rough_pass_of(&sum);
 }
 
 void mf_rough_add_pass(mf_rough_pass *sum, const mf_rough_pass *p, double times) {
@@ -68,10 +67,10 @@ static mf_param_count sum_params(const mf_param_count *a, const mf_param_count *
     return sum;
 }
 
-static int64_t layers_of(const mf_model *m, int class) {
+int64_t mf_rough_layers_of(const mf_model *m, int layer_class) {
     int64_t n = 0;
     for (int64_t i = 0; i < m->layers; i++) {
-        n += m->layer_class[i] == class;
+        n += m->layer_class[i] == layer_class;
     }
     return n;
 }
@@ -132,7 +131,7 @@ static void add_other_layers(mf_rates *r, const mf_model *m, int class, const mf
     while (m->layer_class[last] != class) {
         last--;
     }
-    add_other(r, p, params, layers_of(m, class), 1 + first, 1 + last);
+    add_other(r, p, params, mf_rough_layers_of(m, class), 1 + first, 1 + last);
 }
 
 static void add_depths(mf_rates *r, const mf_model *m, const mf_rough_pass *p,
@@ -143,7 +142,7 @@ static void add_depths(mf_rates *r, const mf_model *m, const mf_rough_pass *p,
 /* A class of layers joins the model. */
 static void add_layers(mf_rates *r, const mf_model *m, int class, const mf_rough_pass *p,
                        const mf_param_count *params) {
-    int64_t n = layers_of(m, class);
+    int64_t n = mf_rough_layers_of(m, class);
     mf_rough_add_pass(&r->all, p, (double)n);
     if (n == 0) {
         return;
@@ -167,17 +166,18 @@ static void add_layers(mf_rates *r, const mf_model *m, int class, const mf_rough
     r->layers += (int)n;
 }
 
-static mf_status quote(mf_quotes *q, const mf_layout *l, mf_position_kind kind, int class,
-                       unsigned parts, bool split, bool exact, mf_memory_choice memory,
-                       mf_quote *out, mf_err *e) {
+mf_status mf_rough_quote(mf_quotes *q, const mf_layout *l, mf_position_kind kind, int layer_class,
+                         unsigned parts, bool split, bool exact, mf_memory_choice memory,
+                         mf_quote *out, mf_err *e) {
     mf_block_key key = {.kind = kind,
-                        .layer_class = (uint8_t) class,
+                        .layer_class = (uint8_t)layer_class,
                         .parts = (uint8_t)parts,
                         .split = split,
                         .shared_embedding = true,
                         .shared_head = true,
                         .memory = memory};
-    return exact ? mf_quotes_least(q, l, &key, out, e) : mf_quotes_get(q, l, &key, false, out, e);
+    return exact ? mf_quotes_least(q, l, &key, true, out, e)
+                 : mf_quotes_get(q, l, &key, false, out, e);
 }
 
 static const mf_memory_choice keep_all = {0, 0};
@@ -186,16 +186,17 @@ static const mf_memory_choice keep_all = {0, 0};
 static mf_status add_ends(mf_quotes *q, const mf_layout *l, bool split, bool exact, mf_rates *r,
                           mf_quote *head, mf_err *e) {
     mf_quote embedding;
-    mf_status status =
-        quote(q, l, MF_POS_EMBEDDING, 0, MF_HALF_BOTH, split, exact, keep_all, &embedding, e);
+    mf_status status = mf_rough_quote(q, l, MF_POS_EMBEDDING, 0, MF_HALF_BOTH, split, exact,
+                                      keep_all, &embedding, e);
     if (status == MF_OK) {
-        status = quote(q, l, MF_POS_HEAD, 0, MF_HALF_BOTH, split, exact, keep_all, head, e);
+        status =
+            mf_rough_quote(q, l, MF_POS_HEAD, 0, MF_HALF_BOTH, split, exact, keep_all, head, e);
     }
     if (status != MF_OK) {
         return status;
     }
-    r->embedding = pass_of(&embedding);
-    r->head = pass_of(head);
+    r->embedding = mf_rough_pass_of(&embedding);
+    r->head = mf_rough_pass_of(head);
     r->embedding_params = embedding.params;
     r->head_params = head->params;
     r->end_work_B[0] = mf_larger(embedding.local_f_B, embedding.local_b_B);
@@ -258,10 +259,11 @@ mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
     mf_status status = add_ends(q, &attention, false, false, out, &head, e);
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_quote a, f;
-        status =
-            quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false, false, keep_all, &a, e);
+        status = mf_rough_quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false, false,
+                                keep_all, &a, e);
         if (status == MF_OK) {
-            status = quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false, keep_all, &f, e);
+            status = mf_rough_quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false, keep_all,
+                                    &f, e);
         }
         if (status == MF_OK) {
             /* a FLOP is a FLOP on every expert side; nothing else is known of it yet */
@@ -283,10 +285,11 @@ mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_er
     mf_status status = add_ends(q, &attention, false, false, out, &head, e);
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_quote a, f;
-        status =
-            quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false, false, keep_all, &a, e);
+        status = mf_rough_quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false, false,
+                                keep_all, &a, e);
         if (status == MF_OK) {
-            status = quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false, keep_all, &f, e);
+            status = mf_rough_quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false, keep_all,
+                                    &f, e);
         }
         if (status == MF_OK) {
             mf_param_count params = sum_params(&a.params, &f.params);
@@ -305,8 +308,8 @@ static mf_status least_pair(mf_quotes *q, const mf_layout *l, double *out, mf_er
             double time_s;
             mf_block_key fk = mf_block_key_layer((uint8_t)f, keep_all, false);
             mf_block_key bk = mf_block_key_layer((uint8_t)b, keep_all, false);
-            if (!mf_rough_is_main(m, f) || !mf_rough_is_main(m, b) || layers_of(m, f) == 0 ||
-                layers_of(m, b) == 0) {
+            if (!mf_rough_is_main(m, f) || !mf_rough_is_main(m, b) ||
+                mf_rough_layers_of(m, f) == 0 || mf_rough_layers_of(m, b) == 0) {
                 continue;
             }
             mf_status status = mf_quotes_pair(q, l, &fk, &bk, &time_s, e);
@@ -384,19 +387,19 @@ static mf_status whole(mf_quotes *q, const mf_layout *l, bool exact, mf_rates *o
     mf_quote head, mtp;
     mf_status status = add_ends(q, l, split, exact, out, &head, e);
     if (status == MF_OK && m->mtp_layers > 0) {
-        status =
-            quote(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, exact, keep_all, &mtp, e);
+        status = mf_rough_quote(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, exact,
+                                keep_all, &mtp, e);
     }
     if (status == MF_OK && m->mtp_layers > 0) {
-        mf_rough_pass p = pass_of(&mtp);
+        mf_rough_pass p = mf_rough_pass_of(&mtp);
         mf_rough_add_pass(&out->all, &p, (double)m->mtp_layers);
         add_depths(out, m, &p, &mtp.params);
     }
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_quote x;
-        status = quote(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, exact, keep_all, &x, e);
+        status = mf_rough_quote(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, exact, keep_all, &x, e);
         if (status == MF_OK) {
-            mf_rough_pass p = pass_of(&x);
+            mf_rough_pass p = mf_rough_pass_of(&x);
             add_layers(out, m, c, &p, &x.params);
         }
         if (status == MF_OK && mf_rough_is_main(m, c)) {
@@ -440,193 +443,4 @@ void mf_rates_larger(mf_rates *r, const mf_rates *with) {
     r->b_least_s = mf_larger(r->b_least_s, with->b_least_s);
     r->layer_comm_B = with->layer_comm_B;
     r->layer_gather_B = with->layer_gather_B;
-}
-
-/* --- what memory costs ------------------------------------------------------------------------ */
-
-static void hull_point(mf_rough_hull *h, double saved_B, double time_s) {
-    if (h->points < MF_ROUGH_POINTS) {
-        h->saved_B[h->points] = saved_B;
-        h->time_s[h->points++] = time_s;
-    }
-}
-
-/* Leaves the lower hull, from the fastest point to the one that saves least. */
-static void hull_make(mf_rough_hull *h) {
-    mf_rough_hull all = *h;
-    int at = 0;
-    for (int i = 1; i < all.points; i++) {
-        bool better = all.time_s[i] < all.time_s[at] ||
-                      (all.time_s[i] <= all.time_s[at] && all.saved_B[i] < all.saved_B[at]);
-        at = better ? i : at;
-    }
-    h->points = 0;
-    for (int next = at; next >= 0;) {
-        double rate = HUGE_VAL;
-        at = next;
-        hull_point(h, all.saved_B[at], all.time_s[at]);
-        next = -1;
-        for (int i = 0; i < all.points; i++) {
-            double less_B = all.saved_B[at] - all.saved_B[i];
-            double more_s = all.time_s[i] - all.time_s[at];
-            if (less_B > 0.0 && (more_s / less_B < rate)) {
-                rate = more_s / less_B;
-                next = i;
-            }
-        }
-    }
-}
-
-static void add_point(mf_rates *r, const mf_quote *x, mf_floor_mode mode, double merged_s) {
-    mf_rough_pass p = pass_of(x);
-    double time_s = p.time_s[mode];
-    hull_point(&r->hull[0], x->saved_B,
-               mode == MF_FLOOR_MERGED ? mf_larger(time_s, merged_s) : time_s);
-    hull_point(&r->hull[1], x->saved_B, p.time_s[MF_FLOOR_PLAIN]);
-}
-
-/* What others give to main layers' shares of pairs, a choice may count beyond its compute, too. */
-static mf_rough_pass share_choice(const mf_rates *r, mf_rough_pass own, double merged_s) {
-    const mf_rough_pass *x = &r->layer;
-    if (!(r->pair_more_s > 0.0)) {
-        return own;
-    }
-    double pair_s = mf_smaller(merged_s - x->pair_f_s, own.pair_b_s + r->pair_gives_s);
-    double give_s = mf_smaller(merged_s - x->keep_f_s, own.give_b_s + r->keep_gives_s);
-    own.pair_b_s = mf_smaller(mf_larger(own.pair_b_s, pair_s), own.b_s);
-    own.give_b_s = mf_larger(0.0, mf_smaller(give_s, own.b_s));
-    own.pair_f_s = x->pair_f_s;
-    own.keep_f_s = x->keep_f_s;
-    return own;
-}
-
-static void add_way(mf_rough_ways *w, const mf_rates *r, const mf_quote *x, double merged_s) {
-    if (w->count >= 0 && w->count < MF_ROUGH_POINTS) {
-        w->saved_B[w->count] = x->saved_B;
-        w->pass[w->count++] = share_choice(r, pass_of(x), merged_s);
-    } else {
-        w->count = -1; /* too many to know them all */
-    }
-}
-
-static void hulls_start(mf_rates *r) {
-    r->hull[0].points = r->hull[1].points = 0;
-}
-
-static void hulls_end(mf_rates *r) {
-    hull_make(&r->hull[0]);
-    hull_make(&r->hull[1]);
-}
-
-mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
-    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
-    mf_layout plain = *l; /* ZeRO inside a block only adds to its time */
-    plain.zero = l->zero < 1 ? l->zero : 1;
-    plain.expert_zero = l->expert_zero < 1 ? l->expert_zero : 1;
-    hulls_start(r);
-    for (int c = 0; c < m->classes; c++) {
-        mf_memory_choice choice[MF_INNER_MAX_CHOICES];
-        if (!mf_rough_is_main(m, c) || layers_of(m, c) == 0) {
-            continue;
-        }
-        int n = mf_catalogue(m, (uint8_t)c, pinned, l->memory, choice);
-        for (int i = 0; i < n; i++) {
-            mf_quote x;
-            mf_status status = quote(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH,
-                                     mode == MF_FLOOR_SPLIT, false, choice[i], &x, e);
-            if (status != MF_OK) {
-                return status;
-            }
-            add_point(r, &x, mode, 0.0);
-        }
-    }
-    hulls_end(r);
-    return MF_OK;
-}
-
-/* Beside the forward pass of a main layer that keeps everything, backward passes with a choice take
- * so much; of that no more than others count beyond their parts, which the rest of the model gives
- * away (merge_rates). */
-static mf_status merged_time_s(mf_quotes *q, const mf_layout *l, const mf_rates *r, int class,
-                               mf_memory_choice choice, const mf_quote *x, double *out, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
-    mf_block_key b = mf_block_key_layer((uint8_t) class, choice, false);
-    double most_s = pass_of(x).time_s[MF_FLOOR_MERGED] + r->pair_more_s;
-    *out = most_s;
-    for (int f = 0; f < m->classes; f++) {
-        double time_s;
-        mf_block_key a = mf_block_key_layer((uint8_t)f, keep_all, false);
-        if (!mf_rough_is_main(m, f) || layers_of(m, f) == 0) {
-            continue;
-        }
-        mf_status status = mf_quotes_pair(q, l, &a, &b, &time_s, e);
-        if (status != MF_OK) {
-            return status;
-        }
-        *out = mf_smaller(*out, time_s);
-    }
-    return MF_OK;
-}
-
-/* All choices of one kind of layer. */
-static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned,
-                               mf_position_kind kind, int class, mf_rates *r, mf_rough_ways *ways,
-                               mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
-    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
-    mf_memory_choice choice[MF_INNER_MAX_CHOICES];
-    int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
-    bool main = kind == MF_POS_LAYER && mf_rough_is_main(m, class);
-    for (int i = 0; i < n; i++) {
-        mf_quote x;
-        double merged_s = 0.0;
-        mf_status status =
-            quote(q, l, kind, class, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT, true, choice[i], &x, e);
-        if (status == MF_OK && main && r->pair_more_s > 0.0) {
-            status = merged_time_s(q, l, r, class, choice[i], &x, &merged_s, e);
-        }
-        if (status != MF_OK) {
-            return status;
-        }
-        r->work_B = mf_smaller(r->work_B, mf_larger(x.local_f_B, x.local_b_B));
-        if (main) {
-            add_point(r, &x, mode, merged_s);
-            add_way(ways, r, &x, merged_s);
-        }
-    }
-    return MF_OK;
-}
-
-/* Beside gathers inside blocks one that recomputes may play shorter than one that keeps all. */
-static void least_alone(mf_rough_pass *least, const mf_rough_pass *p) {
-    least->f_s = mf_smaller(least->f_s, p->f_s);
-    least->b_s = mf_smaller(least->b_s, p->b_s);
-    least->w_s = mf_smaller(least->w_s, p->w_s);
-    for (int m = 0; m < MF_FLOOR_MODES; m++) {
-        least->time_s[m] = mf_smaller(least->time_s[m], p->time_s[m]);
-    }
-}
-
-mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r,
-                              mf_rough_ways *ways, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
-    mf_status status = MF_OK;
-    hulls_start(r);
-    ways->count = 0;
-    r->work_B = HUGE_VAL;
-    for (int c = 0; c < m->classes && status == MF_OK; c++) {
-        if (layers_of(m, c) > 0) {
-            status = exact_choices(q, l, pinned, MF_POS_LAYER, c, r, ways, e);
-        }
-    }
-    if (status == MF_OK && m->mtp_layers > 0) {
-        status = exact_choices(q, l, pinned, MF_POS_MTP, m->mtp_class, r, ways, e);
-    }
-    hulls_end(r);
-    r->ways = ways->count > 0 ? ways : NULL;
-    for (int i = 0; i < ways->count; i++) {
-        least_alone(&r->layer, &ways->pass[i]);
-    }
-    return status;
 }

@@ -105,6 +105,18 @@ static void check_quote(problem *p, const mf_layout *l, const mf_block_key *key,
     }
 }
 
+/* Bounds ask for least workspaces without ZeRO (rough_hulls.c). */
+static void check_workspace(problem *p, const mf_layout *l, const mf_block_key *key) {
+    mf_quote sharded, plain;
+    mf_layout none = *l;
+    none.zero = none.expert_zero = 0;
+    assert_ok(mf_quotes_get(p->quotes, l, key, false, &sharded, NULL));
+    assert_ok(mf_quotes_get(p->quotes, &none, key, false, &plain, NULL));
+    assert_true(equal(sharded.local_f_B, plain.local_f_B));
+    assert_true(equal(sharded.local_b_B, plain.local_b_B));
+    assert_true(equal(sharded.local_w_B, plain.local_w_B));
+}
+
 static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
                        const mf_block_key *b) {
     double kept_s, fresh_s;
@@ -135,6 +147,7 @@ static void quotes_are_those_of_the_block_alone_whatever_was_asked_before(void *
             for (int k = 0; k < BLOCKS; k++) {
                 int other = (int)rng_range(&r, 0, BLOCKS - 1);
                 check_quote(&p, &l, &key[k], rng_chance(&r, 80));
+                check_workspace(&p, &l, &key[k]);
                 if (!split && key[k].parts == MF_HALF_BOTH && key[other].parts == MF_HALF_BOTH) {
                     check_pair(&p, &l, &key[k], &key[other]);
                 }
