@@ -193,10 +193,29 @@ typedef struct taker {
     double step_s; /* if it took one more */
 } taker;
 
+/* Takes, or leaves, layers until one more would be above limit_s; a stage's steps grow with them.
+ */
+static void take_up_to(const mf_rough_bounding *b, taker *x, int64_t p, double limit_s) {
+    bool more = x->step_s <= limit_s;
+    while (x->step_s <= limit_s) {
+        x->held++;
+        x->step_s = next_step(b, &x->ends, p, x->held + 1);
+    }
+    while (!more && x->held > 0) {
+        double now_s = next_step(b, &x->ends, p, x->held);
+        if (now_s <= limit_s) {
+            return;
+        }
+        x->held--;
+        x->step_s = now_s;
+    }
+}
+
 double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
                          const mf_rough_fixed *f, double enough_s) {
-    /* the n-th smallest of all stage_step_s(p, k): layer by layer to the stage that bears it best
-     */
+    /* the n-th smallest of all stage_step_s(p, k): some stage holds its share of the layers, so
+     * that it is no less than the least of these; all below are taken, then layer by layer to the
+     * stage that bears it best */
     const mf_rough_bounding b = mf_rough_bounding_of(r, l, o, f);
     taker stage[MF_ROUGH_STAGES];
     if (l->pp < 1 || l->pp > MF_ROUGH_STAGES) {
@@ -204,14 +223,22 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
     }
     double worst_s = (double)l->micro_batches * r->all.time_s[b.mode] / (double)l->pp +
                      f->tail.fixed_s; /* if work were shared evenly */
-    if (worst_s >= enough_s) {
+    if (worst_s >= enough_s || r->layers < 1) {
         return worst_s;
     }
+    int share = (int)((r->layers + l->pp - 1) / l->pp), held = 0;
+    double least_s = HUGE_VAL;
     for (int64_t p = 0; p < l->pp; p++) {
-        stage[p] = (taker){mf_rough_ends_of(r, l, p), 0, 0.0};
-        stage[p].step_s = next_step(&b, &stage[p].ends, p, 1);
+        stage[p] = (taker){mf_rough_ends_of(r, l, p), share - 1, 0.0};
+        stage[p].step_s = next_step(&b, &stage[p].ends, p, share);
+        least_s = mf_smaller(least_s, stage[p].step_s);
     }
-    for (int n = 0; n < r->layers && worst_s < enough_s; n++) {
+    worst_s = mf_larger(worst_s, least_s);
+    for (int64_t p = 0; p < l->pp && worst_s < enough_s; p++) {
+        take_up_to(&b, &stage[p], p, least_s);
+        held += stage[p].held;
+    }
+    for (; held < r->layers && worst_s < enough_s; held++) {
         taker *best = &stage[0];
         for (int64_t p = 1; p < l->pp; p++) {
             best = stage[p].step_s < best->step_s ? &stage[p] : best;
