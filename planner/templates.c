@@ -131,108 +131,196 @@ static mf_status rough_quote(const mf_block_prices *p, const mf_layout *l, const
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-/* The template in the slot, made anew when it is another one; with the layout's groups. The lock is
- * held. */
-static mf_status in_slot(const mf_block_prices *p, slot *s, const mf_layout *l,
-                         const mf_block_key *key, const mf_quote_key *words, double load,
-                         template **out, mf_err *e) {
-    bool here = s->kept && mf_quote_key_same(&s->kept->key, words) && !(s->kept->load < load) &&
-                !(s->kept->load > load);
+static int slot_of(const mf_quote_key *key) {
+    return (int)((mf_quote_key_hash(key) >> 20) % SLOTS);
+}
+
+/* A template that is worked with. */
+typedef struct held {
+    mf_layout layout;
+    mf_block_key key;
+    mf_quote_key words;
+    int at;      /* its slot */
+    slot own;    /* where that is none's, or another's */
+    template *x; /* with the layout's groups */
+} held;
+
+/* Without ZeRO inside blocks gathers and reductions are missing, and nothing else differs where no
+ * op waits for these: then they are taken from a block with the same weights, and the rest from the
+ * block without ZeRO, which layouts of all levels share. */
+typedef struct pieces {
+    held *block, *zero; /* zero NULL: the block is whole */
+} pieces;
+
+enum { MOST_HELD = 4 };
+
+/* What a task works with, locked. */
+typedef struct holding {
+    mf_templates *t;
+    const mf_block_prices *p;
+    double load;
+    held held[MOST_HELD];
+    int n;
+} holding;
+
+static held *want(holding *h, const mf_layout *l, const mf_block_key *key) {
+    held *x = &h->held[h->n];
+    *x = (held){.layout = *l, .key = *key};
+    x->words = mf_template_key_of(h->p->model, l, key);
+    for (int i = 0; i < h->n; i++) {
+        if (mf_quote_key_same(&h->held[i].words, &x->words)) {
+            return &h->held[i];
+        }
+    }
+    x->at = slot_of(&x->words);
+    h->n++;
+    return x;
+}
+
+/* Gathers and reductions follow from the weights of a rank: neither from what it computes with them
+ * nor from what it keeps. Context parallelism counts by the group alone. */
+static mf_layout weights_layout(const mf_layout *l) {
+    mf_layout w = *l;
+    w.mbs = 1;
+    w.dp *= w.cp;
+    w.cp = 1;
+    w.cp_type = MF_CP_RING;
+    return w;
+}
+
+static pieces want_block(holding *h, const mf_layout *l, const mf_block_key *key) {
+    mf_layout none = *l;
+    bool layer = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
+    none.zero = none.expert_zero = 0;
+    const mf_quote_key own = mf_template_key_of(h->p->model, l, key),
+                       plain = mf_template_key_of(h->p->model, &none, key);
+    if (!layer || key->split || key->parts != MF_HALF_BOTH || !(l->overlap & MF_OVERLAP_DP) ||
+        mf_quote_key_same(&own, &plain)) {
+        return (pieces){want(h, l, key), NULL};
+    }
+    const mf_layout weights = weights_layout(l);
+    mf_block_key keeps = *key;
+    keeps.memory = (mf_memory_choice){0, 0};
+    pieces x = {want(h, &none, key), NULL};
+    x.zero = want(h, &weights, &keeps);
+    return x;
+}
+
+static bool is_first_at(const holding *h, int i) {
+    for (int k = 0; k < i; k++) {
+        if (h->held[k].at == h->held[i].at) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Locks the slots in order, so that no two threads wait for each other. */
+static void lock_all(holding *h) {
+    for (int done = -1; h->t;) {
+        int next = SLOTS;
+        for (int i = 0; i < h->n; i++) {
+            next = h->held[i].at > done && h->held[i].at < next ? h->held[i].at : next;
+        }
+        if (next == SLOTS) {
+            return;
+        }
+        pthread_mutex_lock(&h->t->slot[next].lock);
+        done = next;
+    }
+}
+
+static void release(holding *h) {
+    for (int i = 0; i < h->n; i++) {
+        if (h->t && is_first_at(h, i)) {
+            pthread_mutex_unlock(&h->t->slot[h->held[i].at].lock);
+        }
+        drop(h->held[i].own.kept);
+    }
+}
+
+/* The template in the slot, made anew when it is another one; with the layout's groups. */
+static mf_status in_slot(const holding *h, slot *s, held *x, mf_err *e) {
+    bool here = s->kept && mf_quote_key_same(&s->kept->key, &x->words) &&
+                !(s->kept->load < h->load) && !(s->kept->load > h->load);
     if (!here) {
         template *made;
-        mf_status status = make(p, l, key, words, load, &made, e);
+        mf_status status = make(h->p, &x->layout, &x->key, &x->words, h->load, &made, e);
         if (status != MF_OK) {
             return status;
         }
         drop(s->kept);
         s->kept = made;
     }
-    mf_priced_regroup(s->kept->priced, l);
-    *out = s->kept;
+    mf_priced_regroup(s->kept->priced, &x->layout);
+    x->x = s->kept;
     return MF_OK;
 }
 
-static int slot_of(const mf_quote_key *key) {
-    return (int)((mf_quote_key_hash(key) >> 20) % SLOTS);
-}
-
-static void set_pass(const template *x, mf_go go, mf_pass_quote *q) {
-    mf_block_quote_dp(q, x->rest_s[go], mf_priced_dp_s(x->priced, go));
-    q->time_s = mf_priced_time_s(x->priced, go);
-}
-
-static void take_quote(const template *x, mf_quote *out) {
-    *out = x->quote;
-    set_pass(x, MF_GO_FORWARD, &out->f);
-    set_pass(x, MF_GO_BACKWARD, &out->b);
-    if (x->split) {
-        set_pass(x, MF_GO_WEIGHTS, &out->w);
+/* All that is wanted; of several in one slot all but the first are made for once. */
+static mf_status hold(holding *h, mf_err *e) {
+    mf_status status = MF_OK;
+    lock_all(h);
+    for (int i = 0; i < h->n && status == MF_OK; i++) {
+        held *x = &h->held[i];
+        status = in_slot(h, h->t && is_first_at(h, i) ? &h->t->slot[x->at] : &x->own, x, e);
     }
+    return status;
+}
+
+static mf_priced_zero priced_of(const pieces *x) {
+    return (mf_priced_zero){x->block->x->priced, x->zero ? x->zero->x->priced : NULL};
+}
+
+static mf_status set_pass(const pieces *x, mf_go go, bool exact, mf_pass_quote *q, mf_err *e) {
+    const mf_priced_zero p = priced_of(x);
+    const mf_priced *dp = p.zero ? p.zero : p.block;
+    mf_block_quote_dp(q, x->block->x->rest_s[go], mf_priced_dp_s(dp, go));
+    q->host_s += p.zero ? mf_priced_dp_host_s(p.zero, go) : 0;
+    return exact ? mf_priced_zero_s(&p, go, &q->time_s, e) : MF_OK;
+}
+
+static mf_status take_quote(const pieces *x, bool exact, mf_quote *out, mf_err *e) {
+    *out = x->block->x->quote;
+    if (x->zero) {
+        out->gather_B = x->zero->x->quote.gather_B;
+    }
+    mf_status status = set_pass(x, MF_GO_FORWARD, exact, &out->f, e);
+    if (status == MF_OK) {
+        status = set_pass(x, MF_GO_BACKWARD, exact, &out->b, e);
+    }
+    if (status == MF_OK && x->block->x->split) {
+        status = set_pass(x, MF_GO_WEIGHTS, exact, &out->w, e);
+    }
+    return status;
 }
 
 mf_status mf_templates_quote(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
                              const mf_block_key *key, double load, bool exact, mf_quote *out,
                              mf_err *e) {
-    const mf_quote_key words = mf_template_key_of(p->model, l, key);
-    slot own = {.kept = NULL}, *s = t ? &t->slot[slot_of(&words)] : &own;
-    template *x = NULL;
-    if (!exact) {
+    holding h = {.t = t, .p = p, .load = load};
+    const pieces x = want_block(&h, l, key);
+    if (!exact && !x.zero) {
         return rough_quote(p, l, key, load, out, e);
     }
-    if (t) {
-        pthread_mutex_lock(&s->lock);
-    }
-    mf_status status = in_slot(p, s, l, key, &words, load, &x, e);
+    mf_status status = hold(&h, e);
     if (status == MF_OK) {
-        take_quote(x, out);
+        status = take_quote(&x, exact, out, e);
     }
-    if (t) {
-        pthread_mutex_unlock(&s->lock);
-    }
-    drop(own.kept);
+    release(&h);
     return status;
-}
-
-/* In order, so that no two threads wait for each other. */
-static void lock_both(mf_templates *t, int i, int j) {
-    pthread_mutex_lock(&t->slot[i < j ? i : j].lock);
-    if (i != j) {
-        pthread_mutex_lock(&t->slot[i < j ? j : i].lock);
-    }
-}
-
-static void unlock_both(mf_templates *t, int i, int j) {
-    pthread_mutex_unlock(&t->slot[i].lock);
-    if (i != j) {
-        pthread_mutex_unlock(&t->slot[j].lock);
-    }
 }
 
 mf_status mf_templates_pair(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
                             const mf_block_key *forward, const mf_block_key *backward, double load,
                             double *time_s, mf_err *e) {
-    const mf_quote_key fw = mf_template_key_of(p->model, l, forward),
-                       bw = mf_template_key_of(p->model, l, backward);
-    int i = slot_of(&fw), j = slot_of(&bw);
-    slot own[2] = {{.kept = NULL}, {.kept = NULL}};
-    /* two blocks that share a slot: one of them has to be made for once */
-    bool apart = i != j || mf_quote_key_same(&fw, &bw);
-    slot *fs = t ? &t->slot[i] : &own[0], *bs = t && apart ? &t->slot[j] : &own[1];
-    template *f = NULL, *b = NULL;
-    if (t) {
-        lock_both(t, i, j);
-    }
-    mf_status status = in_slot(p, fs, l, forward, &fw, load, &f, e);
+    holding h = {.t = t, .p = p, .load = load};
+    const pieces f = want_block(&h, l, forward), b = want_block(&h, l, backward);
+    mf_status status = hold(&h, e);
     if (status == MF_OK) {
-        status = in_slot(p, bs, l, backward, &bw, load, &b, e);
+        const mf_priced_zero fp = priced_of(&f), bp = priced_of(&b);
+        status = mf_priced_pair_s(&fp, &bp, time_s, e);
     }
-    if (status == MF_OK) {
-        status = mf_priced_pair_s(f->priced, b->priced, time_s, e);
-    }
-    if (t) {
-        unlock_both(t, i, j);
-    }
-    drop(own[0].kept);
-    drop(own[1].kept);
+    release(&h);
     return status;
 }

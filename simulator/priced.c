@@ -19,6 +19,7 @@ struct mf_priced {
     int first[MF_GO_COUNT + 1]; /* go g has ops [first[g], first[g + 1]) */
     double time_s[MF_GO_COUNT]; /* played alone; negative = not yet */
     double sync_s[MF_GO_COUNT]; /* device idle for the host */
+    double dp_host_s[MF_GO_COUNT];
     double exposed[MF_STREAM_COUNT];
     mf_play_op *ops; /* [n] by go; deps count from the go's first */
     int *deps, *next_of;
@@ -55,6 +56,9 @@ static mf_status take(mf_priced *p, mf_block_play *from, const mf_layout *l, con
             const mf_op *op = &b->ops[of];
             p->at[of] = i;
             p->sync_s[g] += mf_cost_host_sync_s(p->cost, op, l->graph);
+            if (op->stream == MF_STREAM_DP) {
+                p->dp_host_s[g] += mf_cost_host_s(p->cost, op, l->graph);
+            }
             if (is_grouped(op)) {
                 p->group[p->groups++] = (group_op){i, g, *op};
             }
@@ -145,6 +149,10 @@ double mf_priced_dp_s(const mf_priced *p, mf_go go) {
     return sum_s;
 }
 
+double mf_priced_dp_host_s(const mf_priced *p, mf_go go) {
+    return p->dp_host_s[go];
+}
+
 /* --- playing ---------------------------------------------------------------------------------- */
 
 typedef struct rules {
@@ -175,52 +183,112 @@ double mf_priced_time_s(mf_priced *p, mf_go go) {
     return p->time_s[go];
 }
 
-/* A pair's ops in the order in which it issues them (mf_block_merge). */
-typedef struct pair {
+/* Ops of several blocks in the order in which they are issued (mf_block_merge). */
+typedef struct issue {
     mf_play_op *ops;
-    int *deps, *place[MF_BLOCK_SIDES]; /* place: of each op of a side among all */
+    int *deps, *next_of, *place[MF_BLOCK_SIDES]; /* place: of each op of a side among all */
     int n, ndeps;
-} pair;
+} issue;
 
-static void add(pair *x, const mf_priced *p, int side, int i) {
+static mf_status issue_init(issue *x, int ops, mf_err *e) {
+    size_t n = (size_t)ops + 1;
+    *x = (issue){.ops = malloc(n * sizeof *x->ops),
+                 .deps = malloc(n * (MF_OP_MAX_IN + 3) * sizeof *x->deps)};
+    if (!x->ops || !x->deps) {
+        return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+    }
+    x->next_of = x->deps + n * MF_OP_MAX_IN;
+    x->place[0] = x->next_of + n;
+    x->place[1] = x->place[0] + n;
+    return MF_OK;
+}
+
+static void issue_clear(issue *x) {
+    free(x->ops);
+    free(x->deps);
+}
+
+static int ops_of(const mf_priced_zero *p, mf_go go) {
+    int zero = p->zero ? p->zero->groups : 0;
+    return p->block->first[go + 1] - p->block->first[go] + zero;
+}
+
+static void add(issue *x, const mf_priced *p, mf_go go, int side, int i) {
     const mf_play_op *from = &p->ops[i];
-    int first = p->first[side == 0 ? MF_GO_FORWARD : MF_GO_BACKWARD];
     mf_play_op *to = &x->ops[x->n];
     *to = *from;
     to->first_dep = x->ndeps;
     for (int k = 0; k < from->ndeps; k++) {
         x->deps[x->ndeps++] = x->place[side][p->deps[from->first_dep + k]];
     }
-    x->place[side][i - first] = x->n++;
+    x->place[side][i - p->first[go]] = x->n++;
 }
 
-mf_status mf_priced_pair_s(mf_priced *forward, mf_priced *backward, double *time_s, mf_err *e) {
-    const mf_priced *p[MF_BLOCK_SIDES] = {forward, backward};
-    int at[MF_BLOCK_SIDES] = {0, backward->first[MF_GO_BACKWARD]};
-    const int end[MF_BLOCK_SIDES] = {forward->first[MF_GO_BACKWARD],
-                                     backward->first[MF_GO_BACKWARD + 1]};
-    size_t n = (size_t)(end[0] + end[1]) + 1;
-    pair x = {.ops = malloc(n * sizeof *x.ops),
-              .deps = malloc(n * (MF_OP_MAX_IN + 3) * sizeof *x.deps)};
-    mf_status status = MF_OK;
-    if (!x.ops || !x.deps) {
-        status = mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+/* Gathers of a go, or reductions. */
+static void add_zero(issue *x, const mf_priced *zero, mf_go go, bool gathers) {
+    for (int i = 0; zero && i < zero->groups; i++) {
+        const group_op *from = &zero->group[i];
+        bool is_gather = (from->op.flags & MF_OPF_PREFETCH) != 0;
+        if (from->go == (int)go && from->op.stream == MF_STREAM_DP && is_gather == gathers) {
+            x->ops[x->n] = zero->ops[from->at];
+            x->ops[x->n++].ndeps = 0;
+        }
+    }
+}
+
+/* Op i of a go, with what ZeRO has in front of the first one and behind the last one. */
+static void add_with(issue *x, const mf_priced_zero *p, mf_go go, int side, int i) {
+    if (i == p->block->first[go]) {
+        add_zero(x, p->zero, go, true);
+    }
+    add(x, p->block, go, side, i);
+    if (i + 1 == p->block->first[go + 1]) {
+        add_zero(x, p->zero, go, false);
+    }
+}
+
+mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_err *e) {
+    issue x;
+    if (!p->zero) {
+        *time_s = mf_priced_time_s(p->block, go);
+        return MF_OK;
+    }
+    mf_status status = issue_init(&x, ops_of(p, go), e);
+    if (status == MF_OK) {
+        for (int i = p->block->first[go]; i < p->block->first[go + 1]; i++) {
+            add_with(&x, p, go, 0, i);
+        }
+        *time_s = run(p->block, x.ops, x.n, x.deps, x.next_of) + p->block->sync_s[go];
+    }
+    issue_clear(&x);
+    return status;
+}
+
+mf_status mf_priced_pair_s(const mf_priced_zero *forward, const mf_priced_zero *backward,
+                           double *time_s, mf_err *e) {
+    static const mf_go go[MF_BLOCK_SIDES] = {MF_GO_FORWARD, MF_GO_BACKWARD};
+    const mf_priced_zero *p[MF_BLOCK_SIDES] = {forward, backward};
+    int at[MF_BLOCK_SIDES], end[MF_BLOCK_SIDES];
+    issue x;
+    mf_status status =
+        issue_init(&x, ops_of(forward, MF_GO_FORWARD) + ops_of(backward, MF_GO_BACKWARD), e);
+    if (status != MF_OK) {
         goto out;
     }
-    int *next_of = x.deps + n * MF_OP_MAX_IN;
-    x.place[0] = next_of + n;
-    x.place[1] = x.place[0] + n;
+    for (int side = 0; side < MF_BLOCK_SIDES; side++) {
+        at[side] = p[side]->block->first[go[side]];
+        end[side] = p[side]->block->first[go[side] + 1];
+    }
     for (int side = 1; at[0] < end[0] || at[1] < end[1]; side = 1 - side) {
         bool more = at[side] < end[side];
         while (more) {
-            more = !p[side]->turn[at[side]] && at[side] + 1 < end[side];
-            add(&x, p[side], side, at[side]++);
+            more = !p[side]->block->turn[at[side]] && at[side] + 1 < end[side];
+            add_with(&x, p[side], go[side], side, at[side]++);
         }
     }
-    double sync_s = forward->sync_s[MF_GO_FORWARD] + backward->sync_s[MF_GO_BACKWARD];
-    *time_s = run(forward, x.ops, x.n, x.deps, next_of) + sync_s;
+    double sync_s = forward->block->sync_s[MF_GO_FORWARD] + backward->block->sync_s[MF_GO_BACKWARD];
+    *time_s = run(forward->block, x.ops, x.n, x.deps, x.next_of) + sync_s;
 out:
-    free(x.ops);
-    free(x.deps);
+    issue_clear(&x);
     return status;
 }

@@ -31,10 +31,25 @@ void mf_priced_regroup(mf_priced *p, const mf_layout *l);
 /* Time of what a go has on the data-parallel stream, one after the other. */
 double mf_priced_dp_s(const mf_priced *p, mf_go go);
 
+/* Host time to issue that. */
+double mf_priced_dp_host_s(const mf_priced *p, mf_go go);
+
 /* Exactly gpu_time_s of mf_sim_block for the passes. Not at the same time by two threads. */
 double mf_priced_time_s(mf_priced *p, mf_go go);
-/* The same of a merged pair; neither block is split, both have the same load. They may be one.
+
+/* ZeRO from level 2 on adds to a block gathers in front of its passes and reductions behind them,
+ * for which nothing waits where data parallelism is overlapped. So a block lowered without ZeRO
+ * (`block`) and another one lowered with it (`zero`; NULL = none), alike but for what they keep,
+ * make the passes of the first with it. */
+typedef struct mf_priced_zero {
+    mf_priced *block;
+    const mf_priced *zero;
+} mf_priced_zero;
+/* mf_priced_time_s of that. Errors: MF_NOMEM. */
+mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_err *e);
+/* The same of a merged pair; neither block is split, all have the same load. Some may be one.
  * Errors: MF_NOMEM. */
-mf_status mf_priced_pair_s(mf_priced *forward, mf_priced *backward, double *time_s, mf_err *e);
+mf_status mf_priced_pair_s(const mf_priced_zero *forward, const mf_priced_zero *backward,
+                           double *time_s, mf_err *e);
 
 #endif
