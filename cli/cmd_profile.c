@@ -2,6 +2,7 @@
  * out. */
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/prices.h"
 #include "cli/profile_measure.h"
 #include "cli/show.h"
 #include "profiles/store.h"
@@ -21,15 +22,8 @@ typedef struct action {
 } action;
 
 static mf_status count_rows(const char *path, outcome *out, mf_err *e) {
-    mf_store *store = NULL;
-    struct stat info;
-    if (stat(path, &info) != 0) { /* opening would make an empty one */
-        return mf_err_set(e, MF_USAGE, "--store: no such file \"%s\"", path);
-    }
-    mf_status s = mf_store_open(path, &store, e);
-    if (s == MF_OK) {
-        s = mf_store_check(store, &out->rows, &out->damaged, e);
-    }
+    mf_store *store;
+    mf_status s = mf_prices_open_store(path, &store, &out->rows, &out->damaged, e);
     mf_store_close(store);
     return s;
 }

@@ -3,6 +3,7 @@
 
 #include "simulator/prediction.h"
 
+#include "cli/moot.h"
 #include "cli/prices.h"
 
 #include <stdlib.h>
@@ -189,9 +190,11 @@ mf_status mf_job_load_layout(mf_job *j, const mf_args *a, mf_err *e) {
     bool plan = a->value[MF_OPT_PLAN].given;
     if (plan) {
         s = mf_job_load(j, a, e);
+        s = s == MF_OK ? mf_moot_check(a, j, e) : s;
         return s == MF_OK ? mf_job_check_cluster(&j->plan.layout, &j->cluster, e) : s;
     }
     s = mf_job_load(j, a, e);
+    s = s == MF_OK ? mf_moot_check(a, j, e) : s;
     for (size_t i = 0; s == MF_OK && i < sizeof required / sizeof required[0]; i++) {
         s = mf_args_require(a, required[i], e);
     }

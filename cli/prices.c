@@ -17,21 +17,27 @@ const char *mf_prices_text(const mf_args *a, mf_option_id id, const char *absent
     return a->value[id].given ? a->value[id].text : absent;
 }
 
-/* Prices from a store of the user's. It is only read here, and damage is reported before any row of
- * it is used. */
-static mf_status open_store(const char *path, mf_store **out, mf_err *e) {
+mf_status mf_prices_open_store(const char *path, mf_store **out, int64_t *rows, int64_t *damaged,
+                               mf_err *e) {
     struct stat info;
-    int64_t rows = 0, damaged = 0;
+    *out = NULL;
     if (stat(path, &info) != 0) {
         return mf_err_set(e, MF_USAGE, "--store: no such file \"%s\"", path);
     }
+    if (S_ISREG(info.st_mode) && info.st_size == 0) { /* opening would make a store of no rows */
+        return mf_err_set(e, MF_DAMAGED,
+                          "%s: damaged profile store: the file is empty; rebuild it with: moefold "
+                          "profile --rebuild --store %s",
+                          path, path);
+    }
     mf_status s = mf_store_open(path, out, e);
-    return s == MF_OK ? mf_store_check(*out, &rows, &damaged, e) : s;
+    return s == MF_OK ? mf_store_check(*out, rows, damaged, e) : s;
 }
 
 mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char *software_name,
                          mf_cluster *cluster, mf_software *software, mf_cost **cost, mf_err *e) {
     mf_store *store = NULL;
+    int64_t rows = 0, damaged = 0;
     const char *path = mf_prices_text(a, MF_OPT_STORE, NULL);
     mf_status s = mf_prices_name(mf_cluster_load(cluster_name, cluster, e),
                                  mf_prices_option(a, MF_OPT_CLUSTER, MF_OPT_CLUSTERS), e);
@@ -41,7 +47,7 @@ mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char 
             MF_OPT_SOFTWARE, e);
     }
     if (s == MF_OK && path != NULL) {
-        s = open_store(path, &store, e);
+        s = mf_prices_open_store(path, &store, &rows, &damaged, e);
     }
     if (s == MF_OK) {
         s = mf_cost_create(cluster, software, store, cost, e);

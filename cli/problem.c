@@ -1,6 +1,8 @@
 /* problem.c - a job as the planner's problem. */
 #include "cli/problem.h"
 
+#include "cli/moot.h"
+
 #include <string.h>
 
 /* Comma list of precision recipes, as bits. */
@@ -39,6 +41,10 @@ mf_status mf_problem_from_job(const mf_job *j, const mf_args *a, mf_problem *out
         .measurements = j->plan.provenance.measurements,
         .routing_name = j->plan.provenance.routing,
     };
+    s = mf_moot_check(a, j, e);
+    if (s != MF_OK) {
+        return s;
+    }
     if (a->value[MF_OPT_PRECISIONS].given) {
         if (a->value[MF_OPT_PRECISION].given) {
             return mf_err_set(e, MF_USAGE, "--precision and --precisions exclude each other");

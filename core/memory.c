@@ -398,7 +398,7 @@ static void find_most(const mf_program *p, int64_t stage, const stage_walk *w, d
     }
     double f = work_f + moved, b = work_b + moved + 2 * grads;
     double work = w->pair != NULL ? 2 * (f + b) + work_f + work_b : fmax(f, b);
-    peak->most_B = standing_B + stays + work;
+    peak->most_B = fmax(standing_B + stays + work, peak->peak_B); /* the same, summed otherwise */
     peak->host_most_B = host;
 }
 

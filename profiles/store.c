@@ -53,8 +53,8 @@ mf_status mf_store_fail(const mf_store *s, int code, const char *what, mf_err *e
     default: /* CORRUPT, NOTADB, and statements that no longer fit the schema */
         break;
     }
-    return mf_err_set(e, MF_DAMAGED, "%s: damaged profile store: %s: %s; %s", s->path, what, words,
-                      MF_STORE_REBUILD_HINT);
+    return mf_err_set(e, MF_DAMAGED, "%s: damaged profile store: %s: %s; " MF_STORE_REBUILD_HINT,
+                      s->path, what, words, s->path);
 }
 
 static mf_status run(mf_store *s, const char *sql, const char *what, mf_err *e) {
@@ -80,8 +80,8 @@ out:
 }
 
 static mf_status damaged(const mf_store *s, mf_err *e, const char *what) {
-    return mf_err_set(e, MF_DAMAGED, "%s: damaged profile store: %s; %s", s->path, what,
-                      MF_STORE_REBUILD_HINT);
+    return mf_err_set(e, MF_DAMAGED, "%s: damaged profile store: %s; " MF_STORE_REBUILD_HINT,
+                      s->path, what, s->path);
 }
 
 /* --- opening -------------------------------------------------------------------------------- */
@@ -167,6 +167,9 @@ static mf_status check_pages(mf_store *s, mf_err *e) {
     const char *verdict = (const char *)sqlite3_column_text(q, 0);
     if (verdict == NULL || strcmp(verdict, "ok") != 0) {
         char what[200];
+        const char *line = verdict != NULL ? strchr(verdict, '\n') : NULL;
+        /* before what is wrong with a page stands "*** in database main ***" */
+        verdict = line != NULL && strncmp(verdict, "***", 3) == 0 ? line + 1 : verdict;
         snprintf(what, sizeof what, "%s", verdict != NULL ? verdict : "no verdict");
         what[strcspn(what, "\r\n")] = '\0';
         st = damaged(s, e, what);
@@ -310,8 +313,8 @@ mf_status mf_store_check(mf_store *s, int64_t *rows, int64_t *damaged_rows, mf_e
     if (st == MF_OK && bad > 0) {
         st = mf_err_set(e, MF_DAMAGED,
                         "%s: damaged profile store: %" PRId64 " of %" PRId64
-                        " rows do not check; %s",
-                        s->path, bad, sound + bad, MF_STORE_REBUILD_HINT);
+                        " rows do not check; " MF_STORE_REBUILD_HINT,
+                        s->path, bad, sound + bad, s->path);
     }
     return st;
 }

@@ -365,8 +365,10 @@ mf_status mf_store_export_csv(mf_store *s, const char *path, mf_err *e) {
         goto out;
     }
     if (damaged > 0) {
-        st = mf_err_set(e, MF_DAMAGED, "%s: damaged profile store: %" PRId64 " rows left out; %s",
-                        s->path, damaged, MF_STORE_REBUILD_HINT);
+        st = mf_err_set(e, MF_DAMAGED,
+                        "%s: damaged profile store: %" PRId64
+                        " rows left out; " MF_STORE_REBUILD_HINT,
+                        s->path, damaged, s->path);
     }
 out:
     free(part);

@@ -10,7 +10,8 @@
 /* Schemas: 1 points; 2 and choices. */
 #define MF_STORE_SCHEMA 2
 #define MF_STORE_KEY_MAX 640
-#define MF_STORE_REBUILD_HINT "rebuild it with: moefold profile --rebuild --store FILE"
+/* Takes the path of the store. */
+#define MF_STORE_REBUILD_HINT "rebuild it with: moefold profile --rebuild --store %s"
 
 struct mf_store {
     sqlite3 *db;

@@ -190,9 +190,15 @@ static double brute_force(const mf_program *p, const mf_schedule *s, int64_t sta
     return x.peak;
 }
 
+/* Gaps of the arrangements, as shares of what stands at once. */
+typedef struct looseness {
+    double sum, widest;
+    int stages, wide; /* wide: of more than a fifth */
+} looseness;
+
 /* The arrangement needs at least what stands at once, and rarely more; the plan says how much. */
 static void check_places(const mf_program *p, const mf_schedule *s, int64_t stage, double most,
-                         const mf_memory_stage *plan, double *loose) {
+                         const mf_memory_stage *plan, looseness *loose) {
     mf_places *x;
     mf_err e;
     if (mf_memory_place(p, s, stage, &x, &e) != MF_OK) {
@@ -202,9 +208,13 @@ static void check_places(const mf_program *p, const mf_schedule *s, int64_t stag
     assert_close((double)x->device.bound_B, most, 0.5);
     assert_true(gaps >= 0.0);
     assert_close(gaps, plan->kind_B[MF_MEM_GAPS], 0.0);
-    assert_true(gaps <= 0.25 * most);
+    assert_true(gaps <= most / 3);
     assert_true(plan->peak_B <= plan->most_B && plan->host_B <= plan->host_most_B);
-    *loose += most > 0 ? gaps / most : 0;
+    double share = most > 0 ? gaps / most : 0;
+    loose->sum += share;
+    loose->widest = fmax(loose->widest, share);
+    loose->wide += share > 0.2;
+    loose->stages++;
     mf_places_destroy(x);
 }
 
@@ -238,11 +248,11 @@ static void check_readers(const mf_program *p, const mf_schedule *s, const mf_me
 static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
     (void)state;
     rng r = rng_init(71);
-    double loose = 0;
-    int all = 0;
+    looseness loose = {0};
+    const char *cases = getenv("MF_CASES");
     mf_cluster c = test_cluster();
     const mf_model models[] = {test_model_moe(false), test_model_moe(true), test_model_dense()};
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0, n = cases != NULL ? atoi(cases) : 300; i < n; i++) {
         const mf_model *m = &models[i % 3];
         mf_layout l = test_random_layout(&r, m, 64);
         mf_program *p = program_of(m, &l, &c);
@@ -272,7 +282,6 @@ static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
             free(bytes);
             most = fmax(most, st->peak_B);
         }
-        all += (int)l.pp;
         check_readers(p, s, plan);
         assert_close(plan->peak_B, most, 0);
         assert_close(plan->stage[plan->peak_stage].peak_B, most, 0);
@@ -280,8 +289,12 @@ static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
         mf_schedule_destroy(s);
         mf_program_destroy(p);
     }
-    printf("gaps of %d stages: %.2f %% of what stands at once\n", all, 100 * loose / all);
-    assert_true(loose < 0.006 * all);
+    printf("gaps of %d stages: %.2f %% of what stands at once, %.1f %% at most, %d over a fifth\n",
+           loose.stages, 100 * loose.sum / loose.stages, 100 * loose.widest, loose.wide);
+    assert_true(loose.sum < 0.006 * loose.stages);
+    /* Places that repeat themselves from micro-batch to micro-batch have a tail: one stage of a
+     * thousand has a fifth, of fifty thousand the widest had 0.30. */
+    assert_true(loose.wide <= 1 + loose.stages / 300);
 }
 
 /* --- as choices move it ----------------------------------------------------------------------- */

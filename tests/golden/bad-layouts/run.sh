@@ -19,6 +19,19 @@ mf simulate --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 160 -
 mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 8 --seq 4095 --tp 2
 mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 8 --seq 4098 --cp 4
 mf simulate --model llama3-8b $job --ep 8
+# options that say nothing about the job
+mf simulate --model llama3-8b $job --capacity-factor 1
+mf plan --model llama3-8b $job --pad-to-capacity
+mf fit --model llama3-8b $job --recompute norm,moe
+mf explain --model llama3-8b $job --routing zipf:1
+mf simulate --model llama3-8b $job --recompute mla_up_proj
+mf simulate --model llama3-8b $job --offload input,expert_fc1
+mf simulate $moe --recompute shared_expert
+mf simulate $moe --recompute mlp
+mf simulate $moe --offload ffn
+mf simulate $moe --fp8-primary-weights
+mf simulate --model olmoe-1b-7b --cluster cpu --gpus 4 --global-batch 4 --seq 128 --precision fp32 --cuda-graph step
+mf capacity --models llama3-8b --clusters h100 --sizes 8 --global-batch 8 --seq 4096 --capacity-factor 1
 mf simulate $moe --tp 268435456 --cp 268435456 --pp 268435456
 mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 268435456 --seq 4096 --pp 8
 mf simulate $moe --precision nvfp4

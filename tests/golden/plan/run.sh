@@ -20,6 +20,7 @@ $golden_limit "$golden_binary" plan $job $pins --threads 3 --out "$work/again.js
 note "$(cksum <"$work/plan.json")" "$(cksum <"$work/again.json")" "three threads write the same bytes"
 
 # A search that would go on for long, interrupted once it has a plan. The limit passes the signal on.
+: >"$work/err" # here from the start: the shell that runs the search may open it after the first look
 timeout --foreground -s KILL 300 "$golden_binary" plan --model mixtral-8x22b --cluster h100 --gpus 128 \
     --global-batch 256 --seq 4096 --gap 1e-9 --effort 100000 --progress >"$work/out" 2>"$work/err" &
 search=$!

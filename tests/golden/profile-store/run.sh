@@ -14,6 +14,13 @@ sed 's/m=2048 n=4096 k=8192 layout=nt acc=0/m=2048 n=4096 k=8192 layout=nt acc=1
 mf_masked price $op --store "$work/row.db"
 mf_masked simulate --model mixtral-8x7b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --ep 8 --store "$work/row.db"
 mf_masked profile --store "$work/row.db" --check
+: >"$work/empty.db" # what an interrupted copy leaves; reading must not make a store of it
+mf price $op --store "$work/empty.db"
+mf profile --store "$work/empty.db" --check
+test ! -s "$work/empty.db" || exit 1
+cp "$work/a.db" "$work/page.db"
+yes | dd of="$work/page.db" bs=1 seek=40960 count=500 conv=notrunc status=none
+mf_masked price $op --store "$work/page.db"
 head -c 30000 "$work/a.db" >"$work/cut.db"
 mf_masked profile --store "$work/cut.db" --check
 mf_masked profile --store "$work/cut.db" --rebuild

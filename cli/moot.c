@@ -1,0 +1,83 @@
+/* moot.c - refuses options that say nothing about this job. */
+#include "cli/moot.h"
+
+/* What a layer must have for a module to be there. */
+typedef struct anatomy {
+    bool experts, shared, dense, mla;
+} anatomy;
+
+static anatomy anatomy_of(const mf_model *m) {
+    anatomy x = {.mla = m->attn == MF_ATTN_MLA};
+    for (int at = 0; at < mf_model_positions(m); at++) {
+        mf_position_kind kind = mf_position_kind_of(m, at);
+        bool layer = kind == MF_POS_LAYER || kind == MF_POS_MTP;
+        x.experts |= layer && mf_position_is_moe(m, at);
+        x.dense |= layer && !mf_position_is_moe(m, at);
+    }
+    x.shared = x.experts && m->shared_ffn > 0;
+    return x;
+}
+
+static mf_status missing(const char *option, const char *module, const mf_model *m,
+                         const char *lacks, mf_err *e) {
+    return mf_err_set(e, MF_LAYOUT, "--%s%s%s: %s has no %s", option, module[0] ? " " : "", module,
+                      m->name, lacks);
+}
+
+static mf_status check_modules(const mf_args *a, const mf_job *j, mf_err *e) {
+    const anatomy x = anatomy_of(&j->model);
+    const mf_memory_choice c = j->plan.layout.memory;
+    const struct {
+        mf_option_id id;
+        unsigned given;
+        const char *module;
+        bool there;
+        const char *lacks;
+    } modules[] = {
+        {MF_OPT_RECOMPUTE, c.recompute & MF_RECOMPUTE_MLA_UP_PROJ, "mla_up_proj", x.mla,
+         "latent attention (MLA)"},
+        {MF_OPT_RECOMPUTE, c.recompute & MF_RECOMPUTE_SHARED_EXPERT, "shared_expert", x.shared,
+         "shared expert"},
+        {MF_OPT_RECOMPUTE, c.recompute & MF_RECOMPUTE_EXPERTS, "experts", x.experts, "experts"},
+        {MF_OPT_RECOMPUTE, c.recompute & MF_RECOMPUTE_MOE, "moe", x.experts, "experts"},
+        {MF_OPT_RECOMPUTE, c.recompute & MF_RECOMPUTE_MLP, "mlp", x.dense, "dense MLP"},
+        {MF_OPT_OFFLOAD, c.offload & MF_OFFLOAD_EXPERT_IN, "expert_in", x.experts, "experts"},
+        {MF_OPT_OFFLOAD, c.offload & MF_OFFLOAD_EXPERT_FC1, "expert_fc1", x.experts, "experts"},
+        {MF_OPT_OFFLOAD, c.offload & MF_OFFLOAD_FFN, "ffn", x.dense || x.shared,
+         "dense or shared MLP"},
+    };
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++) {
+        if (a->value[modules[i].id].given && modules[i].given && !modules[i].there) {
+            return missing(mf_option_get(modules[i].id)->name, modules[i].module, &j->model,
+                           modules[i].lacks, e);
+        }
+    }
+    return MF_OK;
+}
+
+/* A factor of 0 asks for nothing, and neither does balanced routing. */
+static mf_status check_experts(const mf_args *a, const mf_job *j, mf_err *e) {
+    const mf_value *v = a->value;
+    const char *option = v[MF_OPT_CAPACITY_FACTOR].f > 0          ? "capacity-factor"
+                         : v[MF_OPT_PAD_TO_CAPACITY].given        ? "pad-to-capacity"
+                         : j->routing.kind != MF_ROUTING_BALANCED ? "routing"
+                                                                  : NULL;
+    return option == NULL || j->model.experts > 0 ? MF_OK
+                                                  : missing(option, "", &j->model, "experts", e);
+}
+
+mf_status mf_moot_check(const mf_args *a, const mf_job *j, mf_err *e) {
+    const mf_layout *l = &j->plan.layout;
+    if (a->value[MF_OPT_FP8_PRIMARY_WEIGHTS].given && !a->value[MF_OPT_PRECISIONS].given &&
+        mf_precision_quantised_B(l->precision) <= 0) {
+        return mf_err_set(e, MF_LAYOUT, "--fp8-primary-weights: precision %s quantises no weights",
+                          mf_precision_text(l->precision));
+    }
+    if (a->value[MF_OPT_CUDA_GRAPH].given && l->graph != MF_GRAPH_NONE &&
+        mf_cluster_is_cpu(&j->cluster)) { /* a plan for GPUs may be tried out */
+        return mf_err_set(e, MF_LAYOUT, "--cuda-graph %s: the ranks of %s are CPU processes",
+                          mf_graph_text(l->graph), j->cluster.name);
+    }
+    mf_status s = check_experts(a, j, e);
+    return s == MF_OK ? check_modules(a, j, e) : s;
+}
