@@ -15,12 +15,22 @@
 #define TILE_M 48
 #define TILE_N 128
 #define TILE_K 192
+static_assert(TILE_M % REG_M == 0 && TILE_N % REG_N == 0, "panels fill tiles");
 
 typedef float lanes __attribute__((vector_size(32)));
 
+/* Sanitizers check that a panel and a tile are large enough once a call (tile_sum's asserts and
+ * what pack writes), not at every element: that would be most of what their runs of the executor
+ * take. */
+#if defined(__SANITIZE_ADDRESS__) && defined(__GNUC__)
+#define CHECKED_BEFORE __attribute__((no_sanitize("address", "undefined")))
+#else
+#define CHECKED_BEFORE
+#endif
+
 /* sums[REG_M, REG_N] (row stride TILE_N) += a[k, REG_M]^T b[k, REG_N]. */
-static inline __attribute__((always_inline)) void multiply(int64_t k, const float *a,
-                                                           const float *b, float *sums) {
+static inline __attribute__((always_inline)) CHECKED_BEFORE void
+multiply(int64_t k, const float *a, const float *b, float *sums) {
     lanes s[REG_M][2];
     for (int i = 0; i < REG_M; i++) {
         memcpy(&s[i][0], sums + i * TILE_N, sizeof s[i][0]);
@@ -43,13 +53,13 @@ static inline __attribute__((always_inline)) void multiply(int64_t k, const floa
 
 typedef void (*multiply_fn)(int64_t, const float *, const float *, float *);
 
-static void multiply_plain(int64_t k, const float *a, const float *b, float *sums) {
+static CHECKED_BEFORE void multiply_plain(int64_t k, const float *a, const float *b, float *sums) {
     multiply(k, a, b, sums);
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
-static __attribute__((target("avx2"))) void multiply_avx2(int64_t k, const float *a, const float *b,
-                                                          float *sums) {
+static __attribute__((target("avx2"))) CHECKED_BEFORE void
+multiply_avx2(int64_t k, const float *a, const float *b, float *sums) {
     multiply(k, a, b, sums);
 }
 
@@ -120,6 +130,7 @@ static void tile_sum(const mf_kernel_gemm *g, multiply_fn fn, int64_t i0, int64_
         const void *b = mf_kernel_row(g->b, g->b_dtype, j0 * b_line + p0 * b_k, 1);
         pack(a, g->a_dtype, m, k, a_line, a_k, REG_M, w->a);
         pack(b, g->b_dtype, n, k, b_line, b_k, REG_N, w->b);
+        assert(m <= TILE_M && n <= TILE_N && k <= TILE_K);
         for (int64_t i = 0; i < m; i += REG_M) {
             for (int64_t j = 0; j < n; j += REG_N) {
                 fn(k, w->a + i * k, w->b + j * k, w->tile + i * TILE_N + j);

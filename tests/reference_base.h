@@ -40,6 +40,7 @@ typedef struct ref_model {
     ref_options o;
     ref_tensor *tensor;
     int count;
+    int found; /* the tensor that was asked for last: most often it is asked for again */
     tape t;
     int64_t step;
     double *load; /* [layers + mtp][experts] choices of the step, before dropping */
@@ -102,8 +103,10 @@ static inline void ref_clear(ref_model *r) {
 
 static inline ref_tensor *ref_find(ref_model *r, const char *name) {
     for (int i = 0; i < r->count; i++) {
-        if (strcmp(r->tensor[i].name, name) == 0) {
-            return &r->tensor[i];
+        int at = (r->found + i) % r->count;
+        if (strcmp(r->tensor[at].name, name) == 0) {
+            r->found = at;
+            return &r->tensor[at];
         }
     }
     return NULL;
