@@ -16,7 +16,9 @@
 
 #define DEFAULT_GAP 0.03
 #define DEFAULT_TOP 4
-#define DEFAULT_EFFORT 400000
+/* A second look at what takes little; trees that are taken up again take more, and there is --gap
+ * to ask for them. */
+#define DEFAULT_EFFORT 100000
 #define DEFAULT_BUDGET 10000000
 
 /* Nodes from the top of the queue. */
@@ -287,7 +289,7 @@ static bool is_done(search *s) {
         s->work_at_gap = s->work;
     }
     s->target_s = s->best_s;
-    return effort > 0 && s->work - s->work_at_gap >= effort;
+    return effort > 0 && s->work - s->work_at_gap + usual(&s->heap[0]) > effort;
 }
 
 static mf_status begin(search *s, mf_err *e) {
