@@ -100,8 +100,8 @@ static const mf_option table[MF_OPT_COUNT] = {
                          .argument = "NAME|FILE",
                          .fallback = "moefold",
                          .help = "Software profile, the efficiencies of the program that trains: "
-                                 "ideal, moefold, or megatron-YY.MM, which takes the newest known "
-                                 "release that is not newer"},
+                                 "ideal, moefold, megatron-eager, pytorch-fsdp, or megatron-YY.MM, "
+                                 "which takes the newest known release that is not newer"},
     [MF_OPT_STORE] = {.name = "store",
                       .group = MF_OPTS_JOB,
                       .kind = MF_VALUE_TEXT,

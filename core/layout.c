@@ -75,6 +75,9 @@ static mf_status parse_mask(const char *what, const char *s, const word *words, 
                    (strlen(words[i].text) != length || strncmp(p, words[i].text, length) != 0)) {
                 i++;
             }
+            if (i == count && length == 4 && strncmp(p, "none", 4) == 0) {
+                return mf_err_set(e, MF_USAGE, "%s \"none\" stands alone, got \"%s\"", what, s);
+            }
             if (i == count) {
                 return unknown_word(what, p, length, words, count, e);
             }

@@ -1,6 +1,8 @@
 /* trace.c - Chrome trace events of a step, written as they come. */
 #include "simulator/trace.h"
 
+#include "core/json_write.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -212,6 +214,26 @@ mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int6
     return MF_OK;
 }
 
+/* What the trace is of. A model's name may hold whatever a folder's may. */
+static mf_status write_about(const mf_trace *t, mf_err *e) {
+    mf_json_writer w;
+    char *text = NULL;
+    size_t length = 0;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, true);
+    mf_json_write_string(&w, "generator", "moefold");
+    mf_json_write_string(&w, "model", t->p->model.name);
+    mf_json_write_string(&w, "ops",
+                         t->all_ops ? "every micro-batch" : "first two and last micro-batch");
+    mf_json_write_end(&w);
+    mf_status status = mf_json_writer_finish(&w, &text, &length, e);
+    if (status == MF_OK) {
+        fwrite(text, 1, length, t->f);
+    }
+    free(text);
+    return status;
+}
+
 mf_status mf_trace_close(mf_trace *t, mf_err *e) {
     if (t == NULL) {
         return MF_OK;
@@ -221,11 +243,10 @@ mf_status mf_trace_close(mf_trace *t, mf_err *e) {
             end_pass(t, p, r);
         }
     }
-    fprintf(
-        t->f, "\n],\n\"otherData\":{\"generator\":\"moefold\",\"model\":\"%s\",\"ops\":\"%s\"}}\n",
-        t->p->model.family, t->all_ops ? "every micro-batch" : "first two and last micro-batch");
-    mf_status status = MF_OK;
-    if (fflush(t->f) != 0 || ferror(t->f)) {
+    fputs("\n],\n\"otherData\":", t->f);
+    mf_status status = write_about(t, e);
+    fputs("}\n", t->f);
+    if (status == MF_OK && (fflush(t->f) != 0 || ferror(t->f))) {
         status = mf_err_set(e, MF_IO, "trace: %s", strerror(errno));
     }
     free(t->open);

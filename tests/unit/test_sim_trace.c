@@ -201,12 +201,14 @@ static void long_steps_draw_the_ops_of_few_micro_batches(void **state) {
     mf_software soft = sim_software_ideal();
     mf_cost *cost = sim_cost(&c, &soft);
     mf_model m = test_model_moe(true);
+    strcpy(m.name, "my \"own\" \\ model");
     mf_layout l = sim_layout(&m, 4, 4, 1, 800);
     mf_program *p = sim_program(&m, &l, &c);
     mf_sim *sim;
     trace t = draw(cost, p, (mf_sim_options){.every_rank = false}, &sim);
     const mf_json_value *other = mf_json_find(mf_json_root(t.doc), "otherData");
     assert_string_equal(text_of(other, "ops"), "first two and last micro-batch");
+    assert_string_equal(text_of(other, "model"), m.name);
     size_t blocks = 0;
     for (size_t i = 0; i < t.slices; i++) {
         blocks += strcmp(t.slice[i].category, "block") == 0;

@@ -45,6 +45,8 @@ mf simulate $moe --dispatcher fusd
 mf simulate $moe --recompute selective,expert
 mf simulate $moe --offload inptu
 mf simulate $moe --overlap dp,pp,xp
+mf simulate $moe --overlap none,dp
+mf simulate $moe --recompute norm,none
 mf simulate $moe --precision fp8
 mf simulate $moe --cuda-graph full
 mf simulate $moe --moments fp16
