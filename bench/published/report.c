@@ -227,29 +227,74 @@ static void skipped_table(FILE *f, const pub_row *rows, int count) {
     }
 }
 
+static bool states_memory(const pub_row *r) {
+    return counted(r) && r->memory_B > 0;
+}
+
+static double memory_error(const pub_row *r) {
+    return r->predicted_memory_B / r->memory_B - 1.0;
+}
+
+static bool any_row(const pub_row *r, const char *key) {
+    (void)r;
+    (void)key;
+    return true;
+}
+
+static void memory_line(FILE *f, const char *name, const pub_row *rows, int count, row_filter keep,
+                        const char *key) {
+    double sum_abs = 0, sum = 0;
+    const pub_row *worst = NULL;
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        if (states_memory(&rows[i]) && keep(&rows[i], key)) {
+            double e = memory_error(&rows[i]);
+            worst = worst == NULL || fabs(e) > fabs(memory_error(worst)) ? &rows[i] : worst;
+            sum_abs += fabs(e);
+            sum += e;
+            n++;
+        }
+    }
+    if (n > 0) {
+        fprintf(f, "| %s | %d | %.1f | %+.1f | %+.1f (%s) |\n", name, n, 100 * sum_abs / n,
+                100 * sum / n, 100 * memory_error(worst), worst->id);
+    }
+}
+
+/* A line for each source, or model, in the order of the rows. */
+static void memory_lines(FILE *f, const pub_row *rows, int count, bool source) {
+    row_filter keep = source ? of_source : of_model;
+    for (int i = 0; i < count; i++) {
+        const char *key = source ? rows[i].source : rows[i].model_name;
+        bool before = false;
+        for (int k = 0; k < i; k++) {
+            before |= states_memory(&rows[k]) && keep(&rows[k], key);
+        }
+        if (states_memory(&rows[i]) && !before) {
+            memory_line(f, key, rows, count, keep, key);
+        }
+    }
+}
+
 static void memory_table(FILE *f, const pub_row *rows, int count) {
     fprintf(f, "\n## Memory\n\nPublished peaks are what PyTorch's allocator reported (allocated; "
                "torchtitan: reserved). Predictions are moefold's static plan without CUDA context "
                "and NCCL's buffers, which that allocator does not know, and for Megatron with the "
                "weight gradients that Transformer Engine hands out and nobody reads "
-               "(`bench/published/memory.c`).\n\n"
-               "| row | model | published GB | predicted GB | error %% |\n|---|---|---|---|---|\n");
-    double sum_abs = 0, sum = 0;
-    int n = 0;
+               "(`bench/published/memory.c`). Errors in %%.\n\n"
+               "| rows | n | mean | bias | worst |\n|---|---|---|---|---|\n");
+    memory_line(f, "all", rows, count, any_row, "");
+    memory_lines(f, rows, count, true);
+    memory_lines(f, rows, count, false);
+    fprintf(f,
+            "\n| row | model | published GB | predicted GB | error %% |\n|---|---|---|---|---|\n");
     for (int i = 0; i < count; i++) {
         const pub_row *r = &rows[i];
-        if (!counted(r) || !(r->memory_B > 0)) {
-            continue;
+        if (states_memory(r)) {
+            fprintf(f, "| %s | %s | %.1f | %.1f | %+.1f |\n", r->id, r->model_name,
+                    r->memory_B / 1e9, r->predicted_memory_B / 1e9, 100 * memory_error(r));
         }
-        double e = r->predicted_memory_B / r->memory_B - 1.0;
-        fprintf(f, "| %s | %s | %.1f | %.1f | %+.1f |\n", r->id, r->model_name, r->memory_B / 1e9,
-                r->predicted_memory_B / 1e9, 100 * e);
-        sum_abs += fabs(e);
-        sum += e;
-        n++;
     }
-    fprintf(f, "\nMean error %.1f %%, bias %+.1f %% over %d rows.\n", n ? 100 * sum_abs / n : 0,
-            n ? 100 * sum / n : 0, n);
 }
 
 static int by_miss(const void *a, const void *b) {
