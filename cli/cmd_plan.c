@@ -66,7 +66,7 @@ static void json_plan(mf_json_writer *w, const char *key, const mf_job *j, const
     mf_json_write_end(w);
 }
 
-static void json_search(mf_json_writer *w, const mf_search_stats *s) {
+static void json_search(mf_json_writer *w, const mf_search_stats *s, bool found) {
     mf_json_write_object(w, "search", false);
     mf_json_write_i64(w, "space", s->space);
     mf_json_write_i64(w, "priced", s->priced);
@@ -75,7 +75,7 @@ static void json_search(mf_json_writer *w, const mf_search_stats *s) {
     mf_json_write_i64(w, "milp_failed", s->milp_failed);
     mf_json_write_i64(w, "simulated", s->simulated);
     mf_json_write_f64(w, "lower_bound_s", s->lower_bound_s);
-    mf_json_write_f64(w, "gap", s->gap);
+    mf_json_write_f64(w, "gap", found ? s->gap : (double)NAN); /* null */
     mf_json_write_bool(w, "interrupted", s->interrupted);
     mf_json_write_string(w, "left_out", s->cuts);
     mf_json_write_f64(w, "wall_s", s->wall_s);
@@ -97,7 +97,7 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *
         json_plan(&w, NULL, j, &r->plan[i]);
     }
     mf_json_write_end(&w);
-    json_search(&w, &r->stats);
+    json_search(&w, &r->stats, r->count > 0);
     if (fit != NULL) {
         mf_json_write_string(&w, "missing", fit->missing);
         if (fit->smallest_gpus > 0) {
@@ -194,17 +194,14 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (found != MF_OK && found != MF_INTERRUPTED) {
         goto out;
     }
-    if (a->value[MF_OPT_OUT].given) {
-        s = mf_plan_save(&r.plan[0], a->value[MF_OPT_OUT].text, e);
-        if (s != MF_OK) {
-            goto out;
-        }
-    }
     if (json) {
         s = print_json(cli->out, &j, &r, NULL, e);
     } else {
         print_text(cli->out, &j, &r);
         s = MF_OK;
+    }
+    if (s == MF_OK && a->value[MF_OPT_OUT].given) { /* printed first: the search took a while */
+        s = mf_plan_save(&r.plan[0], a->value[MF_OPT_OUT].text, e);
     }
     if (s == MF_OK && found == MF_INTERRUPTED) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");

@@ -5,6 +5,10 @@ pins="--tp 1 --cp 1 --etp 1 --dispatcher fused --schedule 1f1b"
 # shellcheck disable=SC2086 # words, not one
 mf_lines '^(olmoe|step time|memory N|plans|search|proof)' plan $job $pins --top 2 --out "$work/plan.json"
 
+# What was found is shown even where it cannot be saved.
+# shellcheck disable=SC2086
+mf_lines '^(olmoe|step time|!)' plan $job $pins --effort 1 --out "$work/none/plan.json"
+
 # notes what held, or not, in the transcript
 note() {
     if [ "$1" = "$2" ]; then echo "$3" >>"$golden_transcript"; else echo "NOT $3: $1, $2" >>"$golden_transcript"; fi
@@ -37,6 +41,7 @@ note "$(tail -n 1 "$work/err")" "moefold plan: interrupted: the best plan so far
 
 echo >>"$golden_transcript"
 mf_masked plan --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096
+mf_lines '(best|gap|lower_bound_s|smallest_gpus)"' plan --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --json
 mf plan --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --tp 3
 mf plan --model mixtral-8x22b --cluster h100 --gpus 2 --global-batch 64 --seq 4096 --gap -1
 golden_end
