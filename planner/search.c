@@ -20,6 +20,10 @@
  * to ask for them. */
 #define DEFAULT_EFFORT 100000
 #define DEFAULT_BUDGET 10000000
+/* Trees whose bound is so far below what the gap asks for do not get there in any time that is
+ * left.
+ */
+#define FAR_OFF 1.04
 
 /* Nodes from the top of the queue. */
 typedef struct task {
@@ -43,6 +47,10 @@ typedef struct search {
     double best_s;
     int64_t priced, evaluated, simulated, milps, milp_failed, work, work_at_gap;
     double stuck_s; /* least bound of layouts that nothing more can be done about */
+    /* trees that are not worth their time as long as no better plan is known (is_hopeless) */
+    mf_search_node *parked;
+    int64_t nparked, parked_room;
+    double parked_s; /* their least key */
     task task[MF_FLIGHT];
     int64_t merged;
     double target_s;
@@ -103,6 +111,17 @@ static mf_search_node heap_pop(search *s) {
         s->heap[at] = moved;
     }
     return top;
+}
+
+static mf_status parked_back(search *s, mf_err *e) {
+    for (int64_t i = 0; i < s->nparked; i++) {
+        if (!heap_push(s, &s->parked[i])) {
+            return mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
+        }
+    }
+    s->nparked = 0;
+    s->parked_s = HUGE_VAL;
+    return MF_OK;
 }
 
 /* --- plans found ------------------------------------------------------------------------------ */
@@ -180,7 +199,7 @@ static int64_t usual(const mf_search_node *n) {
 
 /* Least key of what is open. */
 static double least_open(const search *s) {
-    double least_s = s->nodes > 0 ? s->heap[0].key_s : HUGE_VAL;
+    double least_s = s->nodes > 0 ? fmin(s->heap[0].key_s, s->parked_s) : s->parked_s;
     for (int i = 0; i < MF_FLIGHT; i++) {
         const task *t = &s->task[i];
         for (int k = 0; t->flies && k < t->count; k++) {
@@ -238,7 +257,11 @@ static mf_status merge(search *s, mf_search_node *node, mf_search_outcome *o, mf
     s->milp_failed += o->milp_failed;
     s->work += o->work;
     if (o->found) {
+        double before_s = s->best_s;
         keep_found(s, &o->plan);
+        if (s->best_s < before_s && status == MF_OK) {
+            status = parked_back(s, e);
+        }
     }
     s->merged++;
     if (o->chains) {
@@ -270,6 +293,34 @@ static double lower_bound(const search *s) {
     return fmin(least_open(s), fmin(s->best_s, s->stuck_s));
 }
 
+/* Is a tree not worth its time? It would not reach the target, or closing it would not help since
+ * another one stays open below. Whoever asks for a tighter gap or says how much effort may be made
+ * gets all of it. */
+static bool is_hopeless(const search *s, const mf_search_node *n) {
+    bool patient =
+        s->r->budget != 0 || s->r->effort < 0 || (s->r->gap > 0.0 && s->r->gap < DEFAULT_GAP);
+    return !patient && s->nfound > 0 && n->level == MF_LEVEL_SPLITS && n->tries > 0 &&
+           n->key_s < s->target_s && (n->key_s * FAR_OFF < s->target_s || s->parked_s < n->key_s);
+}
+
+/* Puts trees aside that are not worth their time, from the top of the queue. */
+static bool park(search *s) {
+    while (s->nodes > 0 && is_hopeless(s, &s->heap[0])) {
+        if (s->nparked == s->parked_room) {
+            int64_t room = s->parked_room ? 2 * s->parked_room : 16;
+            mf_search_node *grown = realloc(s->parked, (size_t)room * sizeof *grown);
+            if (!grown) {
+                return false;
+            }
+            s->parked = grown;
+            s->parked_room = room;
+        }
+        s->parked[s->nparked] = heap_pop(s);
+        s->parked_s = fmin(s->parked_s, s->parked[s->nparked++].key_s);
+    }
+    return true;
+}
+
 /* Is there no more to start? */
 static bool is_done(search *s) {
     double gap = s->r->gap > 0.0 ? s->r->gap : DEFAULT_GAP, open_s = least_open(s);
@@ -283,7 +334,11 @@ static bool is_done(search *s) {
     }
     s->target_s = s->best_s / (1.0 + gap);
     if (open_s < s->target_s) { /* what is in flight may be all that is below */
-        return s->heap[0].key_s >= s->target_s;
+        if (!park(s)) {
+            s->status = mf_err_set(&s->err, MF_NOMEM, "out of memory for the search's queue");
+            return true;
+        }
+        return s->nodes == 0 || s->heap[0].key_s >= s->target_s;
     }
     if (s->work_at_gap < 0) {
         s->work_at_gap = s->work;
@@ -378,7 +433,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     s->r = r;
-    s->best_s = s->stuck_s = s->target_s = HUGE_VAL;
+    s->best_s = s->stuck_s = s->target_s = s->parked_s = HUGE_VAL;
     s->work_at_gap = -1;
     s->found = calloc(MF_SEARCH_MAX_FOUND + 1, sizeof *s->found);
     mf_status status = s->found ? mf_search_world_init(&s->world, r->oracle, &r->space, e)
@@ -397,6 +452,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     }
     mf_search_world_clear(&s->world);
     free(s->heap);
+    free(s->parked);
     free(s->found);
     free(s);
     return status;

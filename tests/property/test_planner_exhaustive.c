@@ -233,6 +233,24 @@ static void fail_with(const world *w, const tried *best, const mf_search_result 
     fail_msg("%s", what);
 }
 
+/* A search that stops at the gap that is usual: the fastest plan lies between its bound and its
+ * plan. */
+static void check_usual(const world *w, const mf_problem *p, const tried *best) {
+    mf_search_options o;
+    mf_search_result x;
+    mf_search_options_init(&o);
+    o.threads = 1;
+    mf_status status = mf_planner_search(p, &o, &x, NULL);
+    if (status != MF_OK) {
+        fail_with(w, best, &x, "the usual search finds nothing");
+    }
+    if (!(x.stats.lower_bound_s <= best->time_s * (1.0 + HAIR) &&
+          x.plan[0].prediction.step_time_s >= best->time_s * (1.0 - HAIR))) {
+        fail_with(w, best, &x, "the fastest plan lies outside of the usual search's proof");
+    }
+    mf_search_result_clear(&x);
+}
+
 static void check_search(const world *w, double usable_B) {
     mf_cluster c = w->cluster;
     c.gpu.memory_B = usable_B / (1.0 - w->space.base.reserve);
@@ -261,6 +279,7 @@ static void check_search(const world *w, double usable_B) {
         }
         assert_true(x.plan[0].prediction.fits);
         assert_true(x.stats.space == w->layouts);
+        check_usual(w, &p, best);
     }
     mf_search_result_clear(&x);
     mf_cost_destroy(cost);
