@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LL(x) ((long long)(x))
 
@@ -140,6 +141,11 @@ static mf_status record(const watcher *w, const mf_args *a, mf_err *e) {
         return MF_OK;
     }
     snprintf(times, sizeof times, "%s/op_times.json", w->s->o.out);
+    if (w->timed == 0 && access(times, F_OK) != 0) { /* resumed at its last step */
+        return mf_err_set(e, MF_IO,
+                          "--record: the first step of a run is not measured, and this "
+                          "one had no other");
+    }
     mf_status s = mf_op_times_load(times, &t, e);
     s = s == MF_OK ? mf_compare_record(&w->s->job, &t, w->s->o.out, path, &points, e) : s;
     mf_op_times_clear(&t);

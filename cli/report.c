@@ -203,6 +203,8 @@ typedef struct remedy {
     const char *hint;
 } remedy;
 
+#define GRAPHS "--cuda-graph, "
+
 static const remedy remedies[] = {
     {"bubble", "the pipeline bubble",
      "more micro-batches, fewer stages, more chunks (--vpp), a zero-bubble schedule"},
@@ -215,7 +217,7 @@ static const remedy remedies[] = {
     {"exposed_pp", "sends between stages", "--overlap pp, fewer chunks"},
     {"recompute", "recomputation", "recomputing less where memory allows, offload instead"},
     {"host", "the host, which issues too slowly",
-     "--cuda-graph, a larger micro-batch, fewer and larger ops"},
+     GRAPHS "a larger micro-batch, fewer and larger ops"},
     {"optimizer", "the optimizer", "a higher ZeRO level, less of it on the host"},
     {"offload", "copies to and from host memory", "offloading less"},
 };
@@ -228,6 +230,13 @@ static double figure(const mf_plan_prediction *p, const char *key) {
         }
     }
     return 0;
+}
+
+/* Graphs are no advice to CPU ranks, nor where all is in one already. */
+static const char *hint_of(const remedy *one, const mf_report *r) {
+    bool moot = mf_cluster_is_cpu(r->cluster) || r->plan->layout.graph == MF_GRAPH_STEP;
+    bool graphs = strncmp(one->hint, GRAPHS, strlen(GRAPHS)) == 0;
+    return graphs && moot ? one->hint + strlen(GRAPHS) : one->hint;
 }
 
 void mf_report_print_breakdown(FILE *out, const mf_report *r) {
@@ -258,7 +267,7 @@ void mf_report_print_breakdown(FILE *out, const mf_report *r) {
         }
         taken[best] = true;
         fprintf(out, "%s%s, %s; what helps: %s\n", n == 0 ? "held back by  " : "              ",
-                remedies[best].name, mf_show_percent(share).s, remedies[best].hint);
+                remedies[best].name, mf_show_percent(share).s, hint_of(&remedies[best], r));
     }
 }
 

@@ -156,6 +156,25 @@ static mf_status fill_loss(const mf_args *a, mf_train_settings *s, mf_err *e) {
     return MF_OK;
 }
 
+/* What would keep --record from its measurements after the run is found before it. */
+static mf_status check_record(const mf_args *a, mf_err *e) {
+    const char *path = a->value[MF_OPT_RECORD].text;
+    mf_store *store = NULL;
+    int64_t rows = 0, damaged = 0;
+    if (!a->value[MF_OPT_RECORD].given) {
+        return MF_OK;
+    }
+    if (a->value[MF_OPT_STEPS].i < 2) {
+        return mf_err_set(e, MF_USAGE,
+                          "--record needs 2 steps at least: the first of a run is not "
+                          "measured");
+    }
+    mf_status s =
+        access(path, F_OK) == 0 ? mf_prices_open_store(path, &store, &rows, &damaged, e) : MF_OK;
+    mf_store_close(store);
+    return s;
+}
+
 static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e) {
     mf_train_options *o = &s->o;
     int shuffle, schedule, decay, backend;
@@ -164,6 +183,7 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
     status = status == MF_OK ? word_of(a, MF_OPT_DECAY, 0, &decay, e) : status;
     status = status == MF_OK ? word_of(a, MF_OPT_BACKEND, 0, &backend, e) : status;
     status = status == MF_OK ? fill_loss(a, s, e) : status;
+    status = status == MF_OK ? check_record(a, e) : status;
     if (status != MF_OK) {
         return status;
     }

@@ -32,6 +32,13 @@ mf_lines '^!' train --init tests/data/hf/llama --data README.md $small --z-coef 
 mf_lines '^!' train --init tests/data/hf/deepseek_v3 --data README.md $small
 mf_lines '^!' $job --steps 1 --cluster h100
 mf_lines '^!' $job --steps 1 --fp8-attention
+mf_lines '^!' train --init tests/data/hf/llama --data README.md $small --capacity-factor 1
+# what would be missing at the end is said at the beginning
+head -c 5000 README.md >"$work/text.db"
+mf_lines '^!|^step' $job --steps 2 --out "$work/late" --record "$work/text.db"
+mf_lines '^!|^step' $job --steps 1 --out "$work/late" --record "$work/new.db"
+# no CUDA graphs for CPU ranks
+mf_lines 'what helps' compare --run "$work/run" --tolerance 100
 mf compare
 mf compare --run /nowhere
 # a checkpoint that lost a bit is named, and not used
