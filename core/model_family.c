@@ -20,7 +20,8 @@ static void read_experts(mf_config *c, mf_model *m, const char *width_key) {
     m->aux_loss_coef =
         mf_config_opt_f64(c, MF_KEYS("router_aux_loss_coef", "aux_loss_alpha"), 0, 1e6, 0.001);
     if (c->status == MF_OK && m->top_k > m->experts) {
-        mf_config_fail(c, "num_experts_per_tok", "%lld of %lld experts per token",
+        mf_config_fail(c, "num_experts_per_tok",
+                       "\"num_experts_per_tok\": %lld of %lld experts per token",
                        (long long)m->top_k, (long long)m->experts);
     }
 }
@@ -44,13 +45,14 @@ static void read_deepseek_router(mf_config *c, mf_model *m, int64_t n_group, int
         return;
     }
     if (m->experts % m->n_group != 0) {
-        mf_config_fail(c, "n_group", "%lld experts do not divide into %lld groups",
+        mf_config_fail(c, "n_group", "\"n_group\": %lld experts do not divide into %lld groups",
                        (long long)m->experts, (long long)m->n_group);
     } else if (m->topk_group > m->n_group) {
-        mf_config_fail(c, "topk_group", "%lld of %lld groups", (long long)m->topk_group,
-                       (long long)m->n_group);
+        mf_config_fail(c, "topk_group", "\"topk_group\": %lld of %lld groups",
+                       (long long)m->topk_group, (long long)m->n_group);
     } else if (m->top_k > m->topk_group * (m->experts / m->n_group)) {
-        mf_config_fail(c, "topk_group", "%lld groups of %lld experts hold fewer than %lld experts",
+        mf_config_fail(c, "topk_group",
+                       "\"topk_group\": %lld groups of %lld experts hold fewer than %lld experts",
                        (long long)m->topk_group, (long long)(m->experts / m->n_group),
                        (long long)m->top_k);
     }
