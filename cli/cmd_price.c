@@ -1,5 +1,6 @@
 /* cmd_price.c - `moefold price`: one op, its time, its band and what the price rests on. */
 #include "cli/commands.h"
+#include "cli/job.h"
 #include "cli/output.h"
 #include "cli/prices.h"
 #include "cli/show.h"
@@ -150,6 +151,22 @@ static void print_ops(FILE *out) {
     }
 }
 
+/* Scales that the GPU's products do not take; pricing has refused whole types that it lacks. */
+static mf_status check_recipe(const priced *p, const mf_cluster *c, mf_err *e) {
+    static const char key[] = "dtype=";
+    const char *at = strstr(p->key, key);
+    char word[32];
+    mf_layout probe;
+    mf_layout_init(&probe);
+    if (at == NULL) {
+        return MF_OK;
+    }
+    at += strlen(key);
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(at, " "), at);
+    bool recipe = mf_precision_parse(word, &probe.precision, NULL) == MF_OK;
+    return recipe ? mf_job_check_cluster(&probe, c, e) : MF_OK;
+}
+
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_cluster cluster;
     mf_software software;
@@ -165,6 +182,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     if (s == MF_OK) {
         s = price_op(a, cost, &p, e);
+    }
+    if (s == MF_OK) {
+        s = check_recipe(&p, &cluster, e);
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = print_json(cli->out, &p, cost, e);

@@ -16,6 +16,8 @@ mf price gemm m=4096 n=7168 k=2048 dtype=bf16
 mf price gemm m=4096 n=7168 k=2048 dtype=bf16 --cluster h100 --software megatron
 mf price gemm m=4096 n=7168 k=2048 dtype=bf16 --cluster h100 --software moefald
 mf price gemm m=4096 n=7168 k=2048 dtype=bf16 --cluster h100 --store "$work/none.db"
+mf price gemm m=4096 n=7168 k=2048 dtype=mxfp8 --cluster h100
+mf price grouped_gemm experts=8 m=2048 n=4096 k=2048 dtype=nvfp4 --cluster mi355x
 head -c 5000 /dev/zero >"$work/zero.db"
 mf price gemm m=4096 n=7168 k=2048 dtype=bf16 --cluster h100 --store "$work/zero.db"
 echo 'no database' >"$work/text.db"
