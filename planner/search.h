@@ -87,7 +87,7 @@ typedef struct mf_search_chains {
     struct mf_search_chains *next;
 } mf_search_chains;
 
-#define MF_SEARCH_BUCKETS 1024
+#define MF_SEARCH_BUCKETS 16384
 
 /* Figures that many layouts share, found when they are first asked for (search_figures.c). */
 typedef struct mf_search_rates mf_search_rates;
