@@ -113,10 +113,15 @@ static int least_layers(const mf_inner *in, double cutoff_s, double *gather_s) {
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
             const double *x = mf_inner_class_at(in, v, s)->least_s;
             double alone_s = x[MF_ORDER_F] + x[MF_ORDER_B] + x[MF_ORDER_W];
-            double pair_s = x[MF_ORDER_F_PAIR] + x[MF_ORDER_B_PAIR];
+            double pair_s = fmax(x[MF_ORDER_F_PAIR] + x[MF_ORDER_B_PAIR],
+                                 x[MF_ORDER_F_KEEP] + x[MF_ORDER_B_GIVE]);
+            pair_s = fmax(pair_s, x[MF_ORDER_B]); /* shares may be below nothing, passes not */
             mb_s = fmin(mb_s, in->merged ? fmin(pair_s, alone_s) : alone_s);
             *gather_s = fmin(*gather_s, x[MF_ORDER_GATHER]);
         }
+    }
+    if (!(mb_s > 0.0)) {
+        return 0;
     }
     double most = cutoff_s / ((double)in->layout.micro_batches * mb_s);
     double left = most < layers ? layers - (in->stages - 1) * floor(most + 1e-6) : 0.0;
