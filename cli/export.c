@@ -295,7 +295,7 @@ static common common_choice(const mf_assignment *a) {
     return c;
 }
 
-static void put_recompute(mf_export *x, uint16_t mask) {
+static void put_recompute(mf_export *x, const mf_model *m, uint16_t mask) {
     static const struct {
         uint16_t bit;
         const char *module;
@@ -316,9 +316,14 @@ static void put_recompute(mf_export *x, uint16_t mask) {
         return;
     }
     for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++) {
-        if ((mask & modules[i].bit) != 0) {
+        bool there = modules[i].bit != MF_RECOMPUTE_ACT || m->experts > 0;
+        if ((mask & modules[i].bit) != 0 && there) {
             add_word(words, sizeof words, modules[i].module);
         }
+    }
+    if ((mask & MF_RECOMPUTE_ACT) != 0 && m->experts == 0) { /* moe_act is refused there */
+        note(x,
+             "recompute act: there is no such module for dense MLPs; mlp recomputes all of them");
     }
     if ((mask & MF_RECOMPUTE_EXPERTS) != 0) {
         note(x, "recompute experts: there is no such module; moe also recomputes router and "
@@ -359,9 +364,9 @@ static void put_offload(mf_export *x, uint16_t mask, double share) {
     }
 }
 
-static void put_memory(mf_export *x, const mf_plan *p) {
+static void put_memory(mf_export *x, const mf_model *m, const mf_plan *p) {
     const common c = common_choice(&p->assignment);
-    put_recompute(x, c.recompute);
+    put_recompute(x, m, c.recompute);
     put_offload(x, c.offload, c.offload_share);
     if (c.others > 0) {
         note(x,
@@ -388,6 +393,6 @@ void mf_export_plan(const mf_plan *p, const mf_model *m, mf_export *out) {
     put_communication(out, &p->layout, m);
     put_sharding(out, &p->layout, m);
     put_precision(out, &p->layout);
-    put_memory(out, p);
+    put_memory(out, m, p);
     put_graphs(out, &p->layout, m);
 }

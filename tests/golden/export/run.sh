@@ -10,7 +10,7 @@ $golden_binary simulate --model llama3-70b --cluster h100 --gpus 64 --global-bat
 mf export --plan "$work/v3.json"
 mf export --plan "$work/v3.json" --format bridge
 $golden_binary simulate --model llama3-8b --cluster h100 --gpus 8 --global-batch 16 --seq 8192 \
-    --grad-dtype bf16 --out "$work/grads.json" >/dev/null
+    --grad-dtype bf16 --recompute norm,act --out "$work/grads.json" >/dev/null
 mf export --plan "$work/grads.json"
 mf export --plan "$work/grads.json" --format bridge
 mf export --plan "$work/llama.json"
