@@ -275,25 +275,28 @@ typedef struct standing {
     int last;
 } standing;
 
-/* Puts a tensor that is born now into the lowest gap; what is dead by then leaves. x[*n] by place.
- */
+/* Puts a tensor that is born now into the lowest gap of those alive. x[*n] by place; the dead stay
+ * among them until a tensor takes their entry, and do not count. */
 static int64_t place_local(standing *x, int *n, const live *one, int64_t size) {
-    int keep = 0, slot = -1;
+    int entry = 0, next = 0; /* behind what stands below the gap; what stands above */
     int64_t at = 0;
-    for (int k = 0; k < *n; k++) {
-        if (x[k].last < one->first) {
+    for (; next < *n; next++) {
+        if (x[next].last < one->first) {
             continue;
         }
-        if (slot < 0 && x[k].at - at >= size) {
-            slot = keep;
+        if (x[next].at - at >= size) {
+            break;
         }
-        at = slot < 0 ? x[k].end : at;
-        x[keep++] = x[k];
+        at = x[next].end;
+        entry = next + 1;
     }
-    slot = slot < 0 ? keep : slot;
-    memmove(&x[slot + 1], &x[slot], (size_t)(keep - slot) * sizeof *x);
-    x[slot] = (standing){at, at + size, one->last};
-    *n = keep + 1;
+    if (next == *n) {
+        *n = entry + 1;
+    } else if (entry == next) {
+        memmove(&x[next + 1], &x[next], (size_t)(*n - next) * sizeof *x);
+        ++*n;
+    }
+    x[entry] = (standing){at, at + size, one->last};
     return at;
 }
 

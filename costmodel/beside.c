@@ -207,16 +207,22 @@ void mf_cost_comm_slowdown(const mf_cost *cost, const mf_op *comm, bool memory_b
     *wait_s = known ? loss->wait_s : 0;
 }
 
+/* Without calls into libm: plays ask often. */
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
 /* Compute kernels wait for the SMs that communication holds; kernels bound by memory need about
  * half of the SMs only, but share the bandwidth. */
 double mf_cost_slowdown(const mf_cost *cost, double memory_share, double sm_share,
                         double memory_Bps) {
     const double saturating = 0.5;
-    double left = 1 - fmin(0.9, fmax(0, sm_share)), taken = memory_Bps / cost->device.copy_Bps;
+    double left = 1 - (sm_share < 0.9 ? larger(0, sm_share) : 0.9),
+           taken = memory_Bps / cost->device.copy_Bps;
     if (memory_share < 0) {
-        return fmax(1, saturating / left) * (1 + cost->beside.memory * fmax(0, taken));
+        return larger(1, saturating / left) * (1 + cost->beside.memory * larger(0, taken));
     }
-    return fmax(1 / left, memory_share + fmax(0, taken));
+    return larger(1 / left, memory_share + larger(0, taken));
 }
 
 double mf_cost_compute_slowdown(const mf_cost *cost, const mf_op *compute, double sm_share,

@@ -78,7 +78,7 @@ void mf_order_destroy(mf_order *o) {
     free(o->host_s);
     free(o->by);
     free(o->end_by);
-    free(o->as);
+    free(o->kind);
     free(o->lost);
     free(o->weight);
     free(o->begun_weight);
@@ -94,6 +94,7 @@ typedef struct sorting {
     const mf_layout *l;
     const mf_schedule *s;
     int32_t *forward, *backward; /* [vstages][micro_batches] node of the pass, NONE = not yet */
+    int32_t *kind; /* [3][vstages] of single passes, [vstages][chunks] of pairs; NONE = none yet */
 } sorting;
 
 static size_t cell(const sorting *t, int64_t v, int64_t micro_batch) {
@@ -161,6 +162,30 @@ static void note(const sorting *t, const mf_event *ev, const node *n, int32_t id
     }
 }
 
+/* The kind of a node, made when it is the first. */
+static int32_t kind_of(mf_order *o, const sorting *t, int64_t stage, const node *n, int32_t id) {
+    int64_t v = o->vstages, at = 0;
+    switch ((mf_event_pass)n->pass) {
+    case MF_EVENT_F:
+        at = n->v[0];
+        break;
+    case MF_EVENT_B:
+        at = v + n->v[1];
+        break;
+    case MF_EVENT_W:
+        at = 2 * v + n->v[1];
+        break;
+    case MF_EVENT_FB:
+        at = 3 * v + n->v[0] * t->s->chunks + o->chunk_of[n->v[1]];
+        break;
+    }
+    if (t->kind[at] == NONE) {
+        t->kind[at] = o->kinds;
+        o->kind[o->kinds++] = (node_kind){.of = id, .stage = (int16_t)stage};
+    }
+    return t->kind[at];
+}
+
 /* Stages take turns, each as far as it can go. */
 static mf_status sort_events(mf_order *o, const sorting *t, int64_t *at, mf_err *e) {
     int64_t placed = -1;
@@ -172,6 +197,7 @@ static mf_status sort_events(mf_order *o, const sorting *t, int64_t *at, mf_err 
             while (at[p] < t->s->count[p] && place(t, o->vstages, p, &t->s->events[p][at[p]], &n)) {
                 int32_t id = (int32_t)o->nodes++;
                 n.before = o->last[p];
+                n.kind = kind_of(o, t, p, &n, id);
                 o->node[id] = n;
                 o->last[p] = id;
                 note(t, &t->s->events[p][at[p]], &n, id);
@@ -191,7 +217,7 @@ static mf_status sort_events(mf_order *o, const sorting *t, int64_t *at, mf_err 
 
 mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **out, mf_err *e) {
     mf_status status = MF_OK;
-    sorting t = {l, s, NULL, NULL};
+    sorting t = {l, s, NULL, NULL, NULL};
     int64_t *at = NULL, events = 0;
     *out = NULL;
     mf_order *o = calloc(1, sizeof *o);
@@ -205,6 +231,7 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     size_t cells = (size_t)(s->stages * s->chunks * s->micro_batches);
     o->stages = (int)s->stages;
     o->vstages = (int)(s->stages * s->chunks);
+    size_t kinds = (size_t)o->vstages * (size_t)(3 + s->chunks);
     o->node = malloc((size_t)events * sizeof *o->node);
     o->start_s = malloc((size_t)events * sizeof *o->start_s);
     o->end_s = malloc((size_t)events * sizeof *o->end_s);
@@ -213,7 +240,7 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     o->host_s = malloc((size_t)s->stages * sizeof *o->host_s);
     o->by = malloc((size_t)events);
     o->end_by = malloc((size_t)events);
-    o->as = malloc((size_t)events);
+    o->kind = malloc(kinds * sizeof *o->kind);
     o->lost = malloc((size_t)events * sizeof *o->lost);
     o->weight = calloc((size_t)events, sizeof *o->weight);
     o->begun_weight = calloc((size_t)events, sizeof *o->begun_weight);
@@ -224,9 +251,10 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     at = calloc((size_t)s->stages, sizeof *at);
     t.forward = malloc(cells * sizeof *t.forward);
     t.backward = malloc(cells * sizeof *t.backward);
+    t.kind = malloc(kinds * sizeof *t.kind);
     if (!o->node || !o->start_s || !o->end_s || !o->work_s || !o->held_s || !o->host_s || !o->by ||
-        !o->end_by || !o->as || !o->lost || !o->weight || !o->begun_weight || !o->last ||
-        !o->begun || !o->stage_of || !o->chunk_of || !at || !t.forward || !t.backward ||
+        !o->end_by || !o->kind || !t.kind || !o->lost || !o->weight || !o->begun_weight ||
+        !o->last || !o->begun || !o->stage_of || !o->chunk_of || !at || !t.forward || !t.backward ||
         events > INT32_MAX) {
         status =
             mf_err_set(e, MF_NOMEM, "out of memory for %lld schedule events", (long long)events);
@@ -239,11 +267,13 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     memset(o->last, 0xff, (size_t)s->stages * sizeof *o->last);
     memset(t.forward, 0xff, cells * sizeof *t.forward);
     memset(t.backward, 0xff, cells * sizeof *t.backward);
+    memset(t.kind, 0xff, kinds * sizeof *t.kind);
     status = sort_events(o, &t, at, e);
 out:
     free(at);
     free(t.forward);
     free(t.backward);
+    free(t.kind);
     if (status != MF_OK) {
         mf_order_destroy(o);
         return status;

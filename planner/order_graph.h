@@ -17,7 +17,16 @@ typedef struct node {
     bool sent[2];    /* from[] comes from another stage */
     bool first;      /* forward of the first micro-batch: waits for gathered parameters */
     bool last;       /* weight gradients of the last micro-batch: reductions start */
+    int32_t kind;    /* events of a kind (stage, pass, virtual stages) take the same time */
 } node;
+
+/* What events of a kind take in a play. */
+typedef struct node_kind {
+    int32_t of; /* one of them */
+    int16_t stage;
+    int8_t as; /* which lower bound of a merged pair decided */
+    double own_s, host_s;
+} node_kind;
 
 /* Which wait decided when an event starts or ends. */
 enum {
@@ -38,6 +47,8 @@ struct mf_order {
     int stages, vstages;
     int64_t nodes;
     node *node;
+    int32_t kinds;
+    node_kind *kind; /* [kinds] */
     /* [nodes] while playing: start (of its first block), and end */
     double *start_s, *end_s;
     double *work_s;       /* [nodes] what its stage has done up to its end, waits left out */
@@ -45,7 +56,6 @@ struct mf_order {
     double *host_s;       /* [stages] host clock while playing */
     int8_t *by;           /* [nodes] which wait decided the start */
     int8_t *end_by;       /* [nodes] BY_HOST and on: that decided the end, else BY_NOTHING */
-    int8_t *as;           /* [nodes] which lower bound of a merged pair decided */
     bool *lost;           /* [nodes] losses to the reductions of the event before are in it */
     double *weight;       /* [nodes] of a chain that is traced, at their ends, */
     double *begun_weight; /* [nodes] and at their starts */

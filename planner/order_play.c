@@ -196,18 +196,24 @@ static void gathers_beside(mf_order *o, const mf_order_times *t, int64_t i, int 
 
 void mf_order_play(mf_order *o, const mf_order_times *t) {
     memset(o->host_s, 0, (size_t)o->stages * sizeof *o->host_s);
+    for (int32_t k = 0; k < o->kinds; k++) {
+        node_kind *x = &o->kind[k];
+        x->as = 0;
+        x->own_s = duration_s(o, t, &o->node[x->of], &x->as);
+        x->host_s = host_s(t, &o->node[x->of]);
+    }
     for (int64_t i = 0; i < o->nodes; i++) {
         const node *n = &o->node[i];
-        int stage = o->stage_of[n->v[0] != NONE ? n->v[0] : n->v[1]];
-        o->as[i] = 0;
+        const node_kind *kind = &o->kind[n->kind];
+        int stage = kind->stage;
         o->end_by[i] = BY_NOTHING;
-        double own_s = duration_s(o, t, n, &o->as[i]);
+        double own_s = kind->own_s;
         double own_lost_s =
             n->last && has_losses(t) ? t->losses->kind_s[MF_LOSS_OWN][n->v[1]] : 0.0;
         o->end_s[i] = start_at(o, t, i) + own_s + own_lost_s;
         o->work_s[i] = work_before_s(o, t, i) + own_s;
         o->held_s[i] = held_before_s(o, t, i);
-        o->host_s[stage] += host_s(t, n);
+        o->host_s[stage] += kind->host_s;
         end_later(o, i, o->host_s[stage], BY_HOST);
         if (n->first) {
             gathered(o, t, i);

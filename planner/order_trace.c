@@ -70,7 +70,7 @@ static void count_work(const mf_order *o, int32_t at, int32_t until, double by,
                        mf_order_chain *out) {
     for (; at != until; at = o->node[at].before) {
         const node *n = &o->node[at];
-        count_node(n, o->as[at], by, out);
+        count_node(n, o->kind[o->node[at].kind].as, by, out);
         if (n->before != until) {
             count_held(by * o->node[n->before].sends, out);
         }
@@ -132,7 +132,7 @@ static void count_end(mf_order *o, int32_t at, double by, double share, mf_order
     default:
         break;
     }
-    count_node(n, o->as[at], by, out);
+    count_node(n, o->kind[o->node[at].kind].as, by, out);
     if (n->last) {
         out->loss[MF_LOSS_OWN][n->v[1]] += by;
     }

@@ -10,7 +10,7 @@
 
 /* A search asks for the blocks of one layout together, some classes with up to 16 choices each, and
  * comes back to them with other groups. A block takes some 16 KiB. */
-enum { SLOTS = 4096, PASSES = 3 };
+enum { SLOTS = 4096, ZERO_SLOTS = 1024, PASSES = 3 };
 
 /* A block and what is known of it. */
 typedef struct template {
@@ -29,7 +29,7 @@ typedef struct slot {
 } slot;
 
 struct mf_templates {
-    slot slot[SLOTS];
+    slot slot[SLOTS + ZERO_SLOTS]; /* the last ones: of weights alone, few and asked for often */
 };
 
 mf_status mf_templates_create(mf_templates **out, mf_err *e) {
@@ -38,7 +38,7 @@ mf_status mf_templates_create(mf_templates **out, mf_err *e) {
     if (!t) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
         pthread_mutex_init(&t->slot[i].lock, NULL);
     }
     return MF_OK;
@@ -52,7 +52,7 @@ static void drop(template *x) {
 }
 
 void mf_templates_destroy(mf_templates *t) {
-    for (int i = 0; t && i < SLOTS; i++) {
+    for (int i = 0; t && i < SLOTS + ZERO_SLOTS; i++) {
         drop(t->slot[i].kept);
         pthread_mutex_destroy(&t->slot[i].lock);
     }
@@ -131,8 +131,9 @@ static mf_status rough_quote(const mf_block_prices *p, const mf_layout *l, const
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static int slot_of(const mf_quote_key *key) {
-    return (int)((mf_quote_key_hash(key) >> 20) % SLOTS);
+static int slot_of(const mf_quote_key *key, bool zero) {
+    uint64_t hash = mf_quote_key_hash(key) >> 20;
+    return zero ? SLOTS + (int)(hash % ZERO_SLOTS) : (int)(hash % SLOTS);
 }
 
 /* A template that is worked with. */
@@ -163,16 +164,16 @@ typedef struct holding {
     int n;
 } holding;
 
-static held *want(holding *h, const mf_layout *l, const mf_block_key *key) {
+static held *want(holding *h, const mf_layout *l, const mf_block_key *key, bool zero) {
     held *x = &h->held[h->n];
     *x = (held){.layout = *l, .key = *key};
     x->words = mf_template_key_of(h->p->model, l, key);
     for (int i = 0; i < h->n; i++) {
-        if (mf_quote_key_same(&h->held[i].words, &x->words)) {
+        if (mf_quote_key_same(&h->held[i].words, &x->words) && (h->held[i].at >= SLOTS) == zero) {
             return &h->held[i];
         }
     }
-    x->at = slot_of(&x->words);
+    x->at = slot_of(&x->words, zero);
     h->n++;
     return x;
 }
@@ -196,13 +197,13 @@ static pieces want_block(holding *h, const mf_layout *l, const mf_block_key *key
                        plain = mf_template_key_of(h->p->model, &none, key);
     if (!layer || key->split || key->parts != MF_HALF_BOTH || !(l->overlap & MF_OVERLAP_DP) ||
         mf_quote_key_same(&own, &plain)) {
-        return (pieces){want(h, l, key), NULL};
+        return (pieces){want(h, l, key, false), NULL};
     }
     const mf_layout weights = weights_layout(l);
     mf_block_key keeps = *key;
     keeps.memory = (mf_memory_choice){0, 0};
-    pieces x = {want(h, &none, key), NULL};
-    x.zero = want(h, &weights, &keeps);
+    pieces x = {want(h, &none, key, false), NULL};
+    x.zero = want(h, &weights, &keeps, true);
     return x;
 }
 
@@ -218,11 +219,11 @@ static bool is_first_at(const holding *h, int i) {
 /* Locks the slots in order, so that no two threads wait for each other. */
 static void lock_all(holding *h) {
     for (int done = -1; h->t;) {
-        int next = SLOTS;
+        int next = SLOTS + ZERO_SLOTS;
         for (int i = 0; i < h->n; i++) {
             next = h->held[i].at > done && h->held[i].at < next ? h->held[i].at : next;
         }
-        if (next == SLOTS) {
+        if (next == SLOTS + ZERO_SLOTS) {
             return;
         }
         pthread_mutex_lock(&h->t->slot[next].lock);

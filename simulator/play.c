@@ -18,6 +18,7 @@ typedef struct player {
     bool changed;                 /* another set of ops runs than when rates were found */
     int streams[MF_STREAM_COUNT]; /* those that have ops */
     int nstreams;
+    bool issued; /* everything is, from the beginning on */
 } player;
 
 mf_breakdown_kind mf_play_stream_class(mf_stream s) {
@@ -88,6 +89,11 @@ static void start_ready(player *g) {
 
 /* --- sharing ---------------------------------------------------------------------------------- */
 
+/* fmax of numbers that are no NaN, without a call into libm. */
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
 static void find_rates(player *g) {
     double used[LINKS] = {0}, sm = 0, memory = 0, exposed = 0;
     bool beside = false;
@@ -98,7 +104,7 @@ static void find_rates(player *g) {
             used[op->link] += op->link_share;
             sm += op->sm_share;
             memory += op->memory_Bps;
-            exposed = fmax(exposed, g->p->exposed[s]);
+            exposed = larger(exposed, g->p->exposed[s]);
             beside = true;
         }
     }
@@ -113,14 +119,14 @@ static void find_rates(player *g) {
             g->rate[s] = op->link != MF_LINK_NONE && used[op->link] > 1 ? 1 / used[op->link] : 1;
             if (g->running[MF_STREAM_COMPUTE] >= 0) {
                 const mf_play_op *compute = &g->p->ops[g->running[MF_STREAM_COMPUTE]];
-                g->rate[s] /= fmax(op->loss[compute->work].factor, 1.0);
+                g->rate[s] /= larger(op->loss[compute->work].factor, 1.0);
             }
         } else if (beside) {
-            double slow = 1.0 / (1.0 - fmin(exposed, 0.95));
+            double slow = 1.0 / (1.0 - (exposed < 0.95 ? exposed : 0.95));
             if (g->p->slowdown != NULL && (sm > 0 || memory > 0)) {
-                slow = fmax(slow, g->p->slowdown(g->p->user, g->running[s], sm, memory));
+                slow = larger(slow, g->p->slowdown(g->p->user, g->running[s], sm, memory));
             }
-            g->rate[s] = 1.0 / fmax(slow, 1.0);
+            g->rate[s] = 1.0 / larger(slow, 1.0);
         }
     }
     g->changed = false;
@@ -168,8 +174,39 @@ static mf_breakdown_kind class_now(const player *g) {
 
 /* --- playing ---------------------------------------------------------------------------------- */
 
+/* Nothing beside what computes, and nothing to come meanwhile: it runs to its end at its own pace.
+ */
+static bool computes_alone(const player *g) {
+    for (int k = 0; k < g->nstreams; k++) {
+        int s = g->streams[k];
+        if ((g->running[s] >= 0) != (s == MF_STREAM_COMPUTE)) {
+            return false;
+        }
+    }
+    return g->running[MF_STREAM_COMPUTE] >= 0;
+}
+
+static void end_compute(player *g) {
+    int i = g->running[MF_STREAM_COMPUTE];
+    g->now += g->left[MF_STREAM_COMPUTE];
+    g->p->ops[i].end_s = g->now;
+    g->running[MF_STREAM_COMPUTE] = -1;
+    g->last[MF_STREAM_COMPUTE] = i;
+    g->changed = true;
+}
+
+/* Would the clock not move until it ends? The rate is 1 at most: no need to divide by it for what
+ * is surely more than the clock's last place. */
+static bool is_over(const player *g, int s) {
+    return g->left[s] <= 1e-15 * g->now && g->now + g->left[s] / g->rate[s] <= g->now;
+}
+
 /* Moves on to the next end or issue. False when nothing is left. */
 static bool advance(player *g) {
+    if (g->changed && g->issued && g->p->time_only && computes_alone(g)) {
+        end_compute(g);
+        return true;
+    }
     double step = HUGE_VAL, takes[MF_STREAM_COUNT] = {0};
     if (g->changed) {
         find_rates(g);
@@ -197,7 +234,7 @@ static bool advance(player *g) {
         if (i >= 0) {
             g->left[s] -= step * g->rate[s];
             /* Ends now, or so soon that the clock would not move. */
-            if (takes[s] <= step || g->now + g->left[s] / g->rate[s] <= g->now) {
+            if (takes[s] <= step || is_over(g, s)) {
                 g->p->ops[i].end_s = g->now;
                 g->running[s] = -1;
                 g->last[s] = i;
@@ -234,7 +271,7 @@ static void find_band(mf_play *p) {
 }
 
 void mf_play_run(mf_play *p) {
-    player g = {.p = p};
+    player g = {.p = p, .issued = true};
     for (int k = 0; k < MF_BD_COUNT; k++) {
         p->class_s[k] = 0;
     }
@@ -249,6 +286,7 @@ void mf_play_run(mf_play *p) {
             assert(p->deps[op->first_dep + k] < i);
         }
         op->start_s = op->end_s = op->cause = -1;
+        g.issued &= !(op->issue_s > 0);
         p->next_of[i] = g.next[op->stream];
         g.next[op->stream] = i;
     }
