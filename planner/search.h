@@ -173,8 +173,9 @@ mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const
 mf_rough_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l);
 void mf_search_figures_clear(mf_search_world *w);
 
-/* Rough bound of a node of level LAYOUT, with the chains that are known by now. */
-double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
+/* Rough bound of a node of level LAYOUT, with the chains that are known by now; at or above the
+ * aim's target it may be lower than it could be. */
+double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                          mf_search_outcome *out);
 /* Chains kept for a layout's order by the time that `seen` outcomes were merged, the latest first:
  * layouts of one order may differ in what bounds them (compute, exchanges, memory). Returns how

@@ -444,7 +444,7 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
                  .keep_s = aim->keep_s,
                  .out = out};
     if (n->level == MF_LEVEL_LAYOUT) {
-        double bound_s = mf_search_rebound(w, n, best_s, out);
+        double bound_s = mf_search_rebound(w, n, aim, out);
         if (out->status != MF_OK || bound_s > n->key_s * (1.0 + 1e-4)) {
             come_back(&c, bound_s, MF_LEVEL_LAYOUT);
             return;

@@ -265,52 +265,87 @@ static void add_once(const mf_search_world *w, const mf_layout *l, mf_rates *r) 
     }
 }
 
-/* The layout's bound with rates of its own ZeRO levels. */
-static double own_bound_s(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                          const mf_order_summary *order, mf_search_hulls hulls, double best_s,
-                          mf_search_outcome *out) {
-    const mf_rates *plain = NULL, *own = NULL;
+/* A layout's figures beside its rates. */
+typedef struct bounding {
+    mf_search_world *w;
+    const mf_search_node *n;
+    const mf_layout *l;
+    const mf_order_summary *order;
+    double best_s;
+    mf_search_outcome *out;
+} bounding;
+
+/* The layout's bound. NONE: by plain blocks and the chains of its own ZeRO levels, which only add
+ * to these. EXACT: by every choice as simulated, at the levels of `of`; where those are less than
+ * its own, with the chains of these besides. */
+static double own_bound_s(const bounding *b, mf_search_hulls hulls, const mf_layout *of) {
+    const mf_layout *l = b->l;
+    const mf_oracle *o = b->w->oracle;
+    const mf_rates *base = NULL, *own = NULL;
     const mf_search_stages *stages = NULL;
-    out->status = order_rates(w, n, l, MF_HULLS_ROUGH, &plain, &stages, &out->err);
-    if (out->status == MF_OK) {
-        out->status = mf_search_rates_of(w, n, l, hulls, &own, &out->err);
+    mf_search_outcome *out = b->out;
+    bool exact = hulls == MF_HULLS_EXACT;
+    bool less = !exact || of->zero != l->zero || of->expert_zero != l->expert_zero;
+    out->status = order_rates(b->w, b->n, l, MF_HULLS_ROUGH, &base, &stages, &out->err);
+    if (out->status == MF_OK && exact) {
+        out->status = mf_search_rates_of(b->w, b->n, of, hulls, &base, &out->err);
+    }
+    if (out->status == MF_OK && less) {
+        out->status = mf_search_rates_of(b->w, b->n, l, MF_HULLS_NONE, &own, &out->err);
     }
     if (out->status != MF_OK) {
         return 0.0;
     }
-    int i = zero_index(stages, l);
-    mf_rates r = hulls == MF_HULLS_NONE ? *plain : *own;
-    if (hulls == MF_HULLS_NONE) { /* levels above 1 only add to blocks */
+    mf_rates r = *base;
+    if (less) {
         mf_rates_larger(&r, own);
     }
+    int i = zero_index(stages, l);
     r.layer_reduce_s = stages->reduce_s[i];
     r.layer_gather_s = stages->gather_s[i];
-    add_once(w, l, &r);
+    add_once(b->w, l, &r);
     mf_rough_fixed fixed = *fixed_of(stages, l);
-    if (hulls == MF_HULLS_EXACT) {
-        fixed.tail = w->oracle->ops->tail(w->oracle->self, l, r.all_params);
+    if (exact) {
+        fixed.tail = o->ops->tail(o->self, l, r.all_params);
     }
-    return order_bound_s(w, out->seen, &r, l, order, &fixed, best_s);
+    return order_bound_s(b->w, out->seen, &r, l, b->order, &fixed, b->best_s);
 }
 
-double mf_search_rebound(mf_search_world *w, const mf_search_node *n, double best_s,
+/* By what its choices take: at level 2 at first, whose figures more layouts share and which closes
+ * most. */
+static double choices_bound_s(const bounding *b, double enough_s) {
+    mf_layout of = *b->l;
+    double bound_s = 0.0;
+    of.zero = of.zero > 2 ? 2 : of.zero;
+    of.expert_zero = of.expert_zero > 2 ? 2 : of.expert_zero;
+    if (of.zero != b->l->zero || of.expert_zero != b->l->expert_zero) {
+        bound_s = own_bound_s(b, MF_HULLS_EXACT, &of);
+        b->out->work += 17;
+    }
+    if (b->out->status == MF_OK && bound_s < enough_s) {
+        bound_s = mf_larger(bound_s, own_bound_s(b, MF_HULLS_EXACT, b->l));
+        b->out->work += 17;
+    }
+    return bound_s;
+}
+
+double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                          mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
-    const mf_order_summary *order = NULL;
+    bounding b = {.w = w, .n = n, .l = &l, .best_s = aim->best_s, .out = out};
     const mf_chains *chains[MF_SEARCH_CHAINS];
     bool gathers = l.zero >= 2 || l.expert_zero >= 2;
     double bound_s = n->key_s;
-    out->status = mf_search_order(w, &l, &order, &out->err);
+    out->status = mf_search_order(w, &l, &b.order, &out->err);
     if (out->status == MF_OK && n->tries == 0 &&
         (gathers || mf_search_chains_of(w, &l, out->seen, chains) > 0)) {
-        bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_NONE, best_s, out));
+        bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_NONE, &l));
         out->work += 17;
     }
     /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
      * have been found since it was asked last */
     if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4))) {
-        bound_s = mf_larger(bound_s, own_bound_s(w, n, &l, order, MF_HULLS_EXACT, best_s, out));
-        out->work += 17;
+        bound_s = mf_larger(bound_s, choices_bound_s(&b, fmin(aim->best_s, aim->target_s)));
     }
     return bound_s;
 }

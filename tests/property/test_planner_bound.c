@@ -507,7 +507,8 @@ static void check_rough(mf_search_world *w, const mf_search_node *node, const sa
         for (int i = 0; i < 2; i++) {
             at.key_s = 0.0;
             at.tries = (uint8_t)tries;
-            double bound_s = mf_search_rebound(w, &at, cutoff_s[i], &out);
+            const mf_search_aim aim = {.best_s = cutoff_s[i], .target_s = HUGE_VAL};
+            double bound_s = mf_search_rebound(w, &at, &aim, &out);
             assert_ok(out.status);
             check(n, tries == 0 ? ROUGH : CHOICES, bound_s, s, s->best);
         }
