@@ -16,6 +16,7 @@
 #include "planner/inner_floors.h"
 #include "planner/inner_rows.h"
 #include "planner/rough.h"
+#include "planner/ways.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -54,62 +55,14 @@ static double others_s(const mf_inner *in, const mf_chains *c) {
 
 /* --- ways to keep a main layer ---------------------------------------------------------------- */
 
-/* What it saves, and what it adds to the mean. */
-typedef struct way {
-    double saved_B, time_s;
-} way;
-
 enum { MAX_WAYS = MF_INNER_MAX_PERIOD * MF_INNER_MAX_CHOICES, MAX_CHUNKS = 256, MAX_PRICES = 12 };
-
-static int by_time(const void *x, const void *y) {
-    const way *a = x, *b = y;
-    if (a->time_s < b->time_s || a->time_s > b->time_s) {
-        return a->time_s < b->time_s ? -1 : 1;
-    }
-    return (a->saved_B > b->saved_B) - (a->saved_B < b->saved_B);
-}
-
-/* Leaves the lower hull of the ways, fastest first; returns their number. */
-static int hull_of(way *w, int n) {
-    int kept = 0;
-    qsort(w, (size_t)n, sizeof *w, by_time);
-    for (int i = 0; i < n; i++) {
-        if (kept > 0 && w[i].saved_B >= w[kept - 1].saved_B) {
-            continue;
-        }
-        while (kept >= 2) { /* is the last one above the line from the one before to this? */
-            const way *a = &w[kept - 2], *b = &w[kept - 1];
-            double share = (a->saved_B - b->saved_B) / (a->saved_B - w[i].saved_B);
-            if (b->time_s < a->time_s + share * (w[i].time_s - a->time_s)) {
-                break;
-            }
-            kept--;
-        }
-        w[kept++] = w[i];
-    }
-    return kept;
-}
-
-/* Least time of a layer that may keep so much; INFINITY when no way keeps so little. */
-static double hull_at(const way *w, int n, double saved_B) {
-    if (n == 0 || saved_B >= w[0].saved_B) {
-        return n > 0 ? w[0].time_s : HUGE_VAL;
-    }
-    for (int i = 1; i < n; i++) {
-        if (saved_B >= w[i].saved_B) {
-            double share = (saved_B - w[i].saved_B) / (w[i - 1].saved_B - w[i].saved_B);
-            return w[i].time_s + share * (w[i - 1].time_s - w[i].time_s);
-        }
-    }
-    return HUGE_VAL;
-}
 
 /* Ways of a virtual stage. */
 typedef struct place {
     int ways;
     bool sure;     /* some main layer stands here, whatever the split */
     double held_B; /* between backward and weight gradient, the least that any way holds */
-    way way[MAX_WAYS];
+    mf_way way[MAX_WAYS];
 } place;
 
 /* One stage of the layout that is bounded. */
@@ -119,7 +72,7 @@ typedef struct stage {
     int p, chunks, layers, sure;
     double room_B, persistent_B; /* for what layers keep, and each layer's own */
     place *place;                /* [chunks] */
-    way *any;                    /* [any_ways] of all chunks */
+    mf_way *any;                 /* [any_ways] of all chunks */
     int any_ways;
     double *curve_s; /* [layers + 1] */
 } stage;
@@ -145,11 +98,11 @@ static void find_ways(const mf_inner *in, const mf_chains *c, int v, place *x) {
         const mf_inner_class *class = mf_inner_class_at(in, v, s);
         for (int m = 0; m < class->choices && x->ways < MAX_WAYS; m++) {
             const mf_quote *q = &class->choice[m].quote;
-            x->way[x->ways++] = (way){q->saved_B, visit_s(in, c, v, class, m)};
+            x->way[x->ways++] = (mf_way){q->saved_B, visit_s(in, c, v, class, m)};
             x->held_B = mf_smaller(x->held_B, q->held_B);
         }
     }
-    x->ways = hull_of(x->way, x->ways);
+    x->ways = mf_ways_hull(x->way, x->ways);
     x->sure = x->ways > 0 && is_sure(in, v);
 }
 
@@ -162,7 +115,7 @@ static void stage_ways(stage *x, const mf_chains *c) {
         x->any_ways += at->ways;
         x->sure += at->sure;
     }
-    x->any_ways = hull_of(x->any, x->any_ways);
+    x->any_ways = mf_ways_hull(x->any, x->any_ways);
 }
 
 /* --- what the layers of a stage add together, by their number --------------------------------- */
@@ -180,7 +133,7 @@ static void curve_of_least_flight(stage *x) {
         double room_B = mf_load_room_B(x->floors, &load, 1.0);
         double saved_B = flight > 0.0 ? room_B / (flight * k) : HUGE_VAL;
         bool fits = room_B >= 0.0 && most == k - 1;
-        x->curve_s[k] = fits ? k * hull_at(x->any, x->any_ways, saved_B) : HUGE_VAL;
+        x->curve_s[k] = fits ? k * mf_ways_time_s(x->any, x->any_ways, saved_B) : HUGE_VAL;
         most = isinf(x->curve_s[k]) ? most : k;
         if (k == 1) {
             x->persistent_B = load.persistent_B;
@@ -224,7 +177,7 @@ static int find_prices(const stage *x, int row, double *room, double price[MAX_P
     int n = 0, count = 0;
     for (int k = 0; k < x->chunks; k++) {
         double flight = mf_inner_in_flight(x->in, x->p, row, k);
-        const way *w = x->place[k].way;
+        const mf_way *w = x->place[k].way;
         for (int i = 0; flight > 0.0 && i + 1 < x->place[k].ways; i++) {
             room[n++] =
                 (w[i + 1].time_s - w[i].time_s) / (flight * (w[i].saved_B - w[i + 1].saved_B));
@@ -248,30 +201,6 @@ static void stage_curve(stage *x, double *room) {
             raise_curve(x, row, price[i]);
         }
     }
-}
-
-/* Layer by layer to the stage that bears it best: the curves are convex. */
-static double place_layers(const double *curve_s, int stages, int layers, int *held) {
-    double sum_s = 0.0;
-    int left = layers;
-    for (int p = 0; p < stages; p++) {
-        sum_s += curve_s[(size_t)p * (size_t)(layers + 1) + (size_t)held[p]];
-        left -= held[p];
-    }
-    for (; left > 0; left--) {
-        double best_s = HUGE_VAL;
-        int best = 0;
-        for (int p = 0; p < stages; p++) {
-            const double *at = curve_s + (size_t)p * (size_t)(layers + 1) + held[p];
-            if (held[p] < layers && isfinite(at[1]) && at[1] - at[0] < best_s) {
-                best_s = at[1] - at[0];
-                best = p;
-            }
-        }
-        held[best] += isfinite(best_s);
-        sum_s += best_s; /* infinite: no stage has room for one more */
-    }
-    return left < 0 ? HUGE_VAL : sum_s;
 }
 
 /* What comes once, whatever layers stand where. */
@@ -311,7 +240,7 @@ mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_
             stage_curve(&x, room);
             held[x.p] = x.sure < layers ? x.sure : layers;
         }
-        sum_s += place_layers(curve_s, in->stages, layers, held);
+        sum_s += mf_place_layers(curve_s, in->stages, layers, held);
         *bound_s = sum_s * MF_BOUND_SAFETY;
     } else {
         status = mf_err_set(e, MF_NOMEM, "out of memory");

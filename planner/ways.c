@@ -13,9 +13,26 @@ static int by_time(const void *x, const void *y) {
     return (a->saved_B > b->saved_B) - (a->saved_B < b->saved_B);
 }
 
+/* Few at most times: a call for every comparison would take longer than all the rest. */
+static void sort(mf_way *w, int n) {
+    enum { FEW = 40 };
+    if (n > FEW) {
+        qsort(w, (size_t)n, sizeof *w, by_time);
+        return;
+    }
+    for (int i = 1; i < n; i++) {
+        mf_way moved = w[i];
+        int at = i;
+        for (; at > 0 && by_time(&moved, &w[at - 1]) < 0; at--) {
+            w[at] = w[at - 1];
+        }
+        w[at] = moved;
+    }
+}
+
 int mf_ways_hull(mf_way *w, int n) {
     int kept = 0;
-    qsort(w, (size_t)n, sizeof *w, by_time);
+    sort(w, n);
     for (int i = 0; i < n; i++) {
         if (kept > 0 && w[i].saved_B >= w[kept - 1].saved_B) {
             continue;
@@ -65,12 +82,17 @@ double mf_least_beyond_s(double *beyond_s, int vstages, int others) {
 
 double mf_place_layers(const double *curve_s, int stages, int layers, int *held) {
     double sum_s = 0.0;
-    for (int n = 0; n < layers; n++) {
+    int left = layers;
+    for (int p = 0; p < stages; p++) {
+        sum_s += curve_s[(size_t)p * (size_t)(layers + 1) + (size_t)held[p]];
+        left -= held[p];
+    }
+    for (; left > 0; left--) {
         double best_s = HUGE_VAL;
         int best = 0;
         for (int p = 0; p < stages; p++) {
             const double *at = curve_s + (size_t)p * (size_t)(layers + 1) + held[p];
-            if (isfinite(at[1]) && at[1] - at[0] < best_s) {
+            if (held[p] < layers && isfinite(at[1]) && at[1] - at[0] < best_s) {
                 best_s = at[1] - at[0];
                 best = p;
             }
@@ -78,5 +100,5 @@ double mf_place_layers(const double *curve_s, int stages, int layers, int *held)
         held[best] += isfinite(best_s);
         sum_s += best_s; /* infinite: no stage has room for one more */
     }
-    return sum_s;
+    return left < 0 ? HUGE_VAL : sum_s;
 }

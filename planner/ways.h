@@ -23,7 +23,8 @@ double mf_ways_time_s(const mf_way *w, int n, double saved_B);
 double mf_least_beyond_s(double *beyond_s, int vstages, int others);
 
 /* Layer by layer to the stage that bears it best. curve_s[stages][layers + 1]: what so many layers
- * add together, convex. held[stages] grows by what each got. INFINITY when there is no room. */
+ * add together, convex. held[stages]: what each holds in any case, grows by what it got. INFINITY
+ * when there is no room. */
 double mf_place_layers(const double *curve_s, int stages, int layers, int *held);
 
 #endif
