@@ -8,9 +8,7 @@
 #define CHAIN_TOLERANCE 1e-4
 #define MAX_CHAINS 200
 /* Where chains are found besides: so far from the best point to the program's. */
-#ifndef SHARES
-#define SHARES 0.3, 0.6
-#endif
+static const double between[] = {0.3, 0.6};
 
 /* --- chains ----------------------------------------------------------------------------------- */
 
@@ -117,19 +115,15 @@ static bool look_at(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
  * are extreme, and chains found at them say little about others. */
 static void look_between(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     size_t cells = mf_inner_cells(b->in);
-    double here_s = b->chain.time_s;
-    static const double share[] = {SHARES};
-    if (b->founds > 0) {
-        here_s = b->found[0].time_s;
-    }
+    double here_s = b->found[0].time_s;
     if (!(b->inner_s < here_s)) {
         memcpy(b->inner, b->here, cells * sizeof *b->inner);
         b->inner_s = here_s;
         return;
     }
-    for (size_t k = 0; k < sizeof share / sizeof *share && b->founds < MF_ROWS_FOUND; k++) {
+    for (size_t k = 0; k < sizeof between / sizeof *between && b->founds < MF_ROWS_FOUND; k++) {
         for (size_t i = 0; i < cells; i++) {
-            b->count[i] = share[k] * b->here[i] + (1.0 - share[k]) * b->inner[i];
+            b->count[i] = between[k] * b->here[i] + (1.0 - between[k]) * b->inner[i];
         }
         bool more = look_at(b, x, row);
         if (b->status != MF_OK) {
