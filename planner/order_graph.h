@@ -66,7 +66,7 @@ struct mf_order {
 };
 
 /* The lower bounds of a merged pair: which parts of (forward, backward) they add up. */
-#define MF_ORDER_MERGED 5
+#define MF_ORDER_MERGED 3
 extern const mf_order_part mf_order_merged_as[MF_ORDER_MERGED][2];
 
 /* Where a stage is done: after its last pass, or later for reductions. These start with the last

@@ -10,8 +10,8 @@ static double part_s(const mf_order_times *t, mf_order_part part, int v) {
 }
 
 const mf_order_part mf_order_merged_as[MF_ORDER_MERGED][2] = {
-    {MF_ORDER_F, MF_ORDER_PARTS},       {MF_ORDER_PARTS, MF_ORDER_B},
-    {MF_ORDER_F_PAIR, MF_ORDER_B_PAIR}, {MF_ORDER_F_KEEP, MF_ORDER_B_GIVE},
+    {MF_ORDER_F_PAIR, MF_ORDER_B_PAIR},
+    {MF_ORDER_F_KEEP, MF_ORDER_B_GIVE},
     {MF_ORDER_F_EP, MF_ORDER_B_EP},
 };
 
@@ -20,9 +20,7 @@ static double merged_s(const mf_order_times *t, const node *n, int8_t *as) {
     for (int8_t k = 0; k < MF_ORDER_MERGED; k++) {
         double sum = 0.0;
         for (int side = 0; side < 2; side++) {
-            if (mf_order_merged_as[k][side] != MF_ORDER_PARTS) {
-                sum += part_s(t, mf_order_merged_as[k][side], n->v[side]);
-            }
+            sum += part_s(t, mf_order_merged_as[k][side], n->v[side]);
         }
         if (sum > most) {
             most = sum;

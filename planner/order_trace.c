@@ -16,10 +16,7 @@ static void count_node(const node *n, int8_t as, double by, mf_order_chain *out)
         break;
     }
     for (int side = 0; side < 2; side++) {
-        mf_order_part part = mf_order_merged_as[as][side];
-        if (part != MF_ORDER_PARTS) {
-            out->count[part][n->v[side]] += by;
-        }
+        out->count[mf_order_merged_as[as][side]][n->v[side]] += by;
     }
 }
 
