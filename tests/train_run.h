@@ -39,7 +39,9 @@ static const char single[] __attribute__((unused)) = "--gpus 1";
 
 /* Starts the program; what it says goes to OUT.log. */
 static inline pid_t begin(const char *out, int steps, const char *more) {
-    char command[2048];
+    char command[2048], log[160];
+    snprintf(log, sizeof log, "%s/%s.log", scratch, out);
+    (void)remove(log); /* a run that is killed before it writes leaves none, not the last one's */
     snprintf(command, sizeof command,
              "exec env ASAN_OPTIONS=detect_leaks=0 %s train " JOB
              " --steps %d --out %s/%s %s >%s/%s.log 2>&1",
