@@ -33,42 +33,43 @@ static mf_status fits_at(fit *w, int64_t gpus, bool *fits, mf_err *e) {
     return status;
 }
 
-/* Doubles until something fits, then tries whole nodes in between, from below. */
-static mf_status smallest_size(fit *w, int64_t *out, mf_err *e) {
-    const mf_problem *p = w->p;
-    const mf_cluster *c = mf_cost_cluster(p->cost);
-    int64_t node = c->gpus_per_node > 0 ? c->gpus_per_node : 1;
-    int64_t most = c->max_gpus > 0 ? (int64_t)c->max_gpus : (int64_t)1 << 17;
-    int64_t low = p->base.gpus, high = 0;
-    *out = 0;
-    for (int64_t n = low * 2; n <= most && high == 0; n *= 2) {
-        bool fits = false;
-        mf_status status = fits_at(w, n, &fits, e);
-        if (status != MF_OK) {
-            return status;
-        }
-        if (fits) {
-            high = n;
-        } else {
-            low = n;
-        }
-    }
-    if (high == 0) {
-        return MF_OK;
-    }
-    int64_t step = (high - low) / 8 / node * node;
-    step = step < node ? node : step;
-    for (int64_t n = low + step; n < high; n += step) {
-        bool fits = false;
-        mf_status status = fits_at(w, n, &fits, e);
-        if (status != MF_OK) {
-            return status;
-        }
-        if (fits) {
-            high = n;
-        }
+/* The first of the sizes above low and below high that fits, in steps of whole nodes; of more than
+ * TRIED nodes, in steps of two, four, ... nodes, at multiples of these, where degrees divide best.
+ */
+static mf_status smallest_between(fit *w, int64_t low, int64_t high, int64_t *out, mf_err *e) {
+    enum { TRIED = 32 };
+    const mf_cluster *c = mf_cost_cluster(w->p->cost);
+    int64_t step = c->gpus_per_node > 0 ? c->gpus_per_node : 1;
+    while ((high - low) / step > TRIED) {
+        step *= 2;
     }
     *out = high;
+    for (int64_t n = (low / step + 1) * step; n < high; n += step) {
+        bool fits = false;
+        mf_status status = fits_at(w, n, &fits, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        if (fits) {
+            *out = n;
+            return MF_OK;
+        }
+    }
+    return MF_OK;
+}
+
+/* Doubles until something fits, then tries sizes in between. */
+static mf_status smallest_size(fit *w, int64_t *out, mf_err *e) {
+    const mf_cluster *c = mf_cost_cluster(w->p->cost);
+    int64_t most = c->max_gpus > 0 ? (int64_t)c->max_gpus : (int64_t)1 << 17;
+    *out = 0;
+    for (int64_t low = w->p->base.gpus, high = low * 2; high <= most; low = high, high *= 2) {
+        bool fits = false;
+        mf_status status = fits_at(w, high, &fits, e);
+        if (status != MF_OK || fits) {
+            return status == MF_OK ? smallest_between(w, low, high, out, e) : status;
+        }
+    }
     return MF_OK;
 }
 

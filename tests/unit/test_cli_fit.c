@@ -49,6 +49,25 @@ static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state)
     cli_free(&f);
 }
 
+/* DeepSeek-V3's training state needs more than 160 H100: 21 nodes are no size that fits, 22 are. */
+static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) {
+    (void)state;
+    const char *job =
+        "fit --model deepseek-v3 --cluster h100 --global-batch 8192 --seq 4096 --json";
+    double named = 0;
+    for (int gpus = 128; gpus <= 176; gpus += 8) {
+        char line[160];
+        snprintf(line, sizeof line, "%s --top 1 --gpus %d", job, gpus);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
+        const mf_json_value *o = mf_json_root(r.json);
+        named = gpus == 128 ? cli_number(o, "smallest_gpus") : named;
+        assert_true((cli_number(o, "feasible") > 0) == (gpus >= named));
+        cli_free(&r);
+    }
+    assert_true(named > 128 && named <= 176);
+}
+
 static void options_pin_their_dimension(void **state) {
     (void)state;
     cli_result r = cli_json("fit " SMALL "--tp 2 --ep 4 --json");
@@ -158,6 +177,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fit_puts_what_fits_first),
         cmocka_unit_test(what_fits_nowhere_ends_with_3_and_a_size_that_would_do),
+        cmocka_unit_test(the_size_that_would_do_is_the_smallest_in_whole_nodes),
         cmocka_unit_test(a_host_that_is_too_small_is_named),
         cmocka_unit_test(every_peak_is_the_one_that_simulate_finds),
         cmocka_unit_test(options_pin_their_dimension),
