@@ -378,7 +378,9 @@ static void a_fault_of_all_ranks_is_one_line(void **state) {
     assert_int_equal(WEXITSTATUS(result), 2);
     assert_true(log_has("fault", "GPL-3: token "));
     assert_true(log_has("fault", "is outside the vocabulary of 64"));
-    snprintf(command, sizeof command, "test $(grep -c . %s/fault.log) = 1", scratch);
+    /* mpirun's event loop warns at times of pipes that closed while it ended its ranks */
+    snprintf(command, sizeof command,
+             "test $(grep -v '^\\[warn\\] Epoll MOD' %s/fault.log | grep -c .) = 1", scratch);
     assert_int_equal(system(command), 0);
 }
 
