@@ -68,15 +68,24 @@ static bool before(const mf_search_node *a, const mf_search_node *b) {
     return a->id < b->id;
 }
 
+/* Room for one more node in a list of `used`. */
+static bool make_room(mf_search_node **list, int64_t used, int64_t *room) {
+    if (used < *room) {
+        return true;
+    }
+    int64_t more = *room ? 2 * *room : 64;
+    mf_search_node *grown = realloc(*list, (size_t)more * sizeof *grown);
+    if (!grown) {
+        return false;
+    }
+    *list = grown;
+    *room = more;
+    return true;
+}
+
 static bool heap_push(search *s, const mf_search_node *n) {
-    if (s->nodes == s->room) {
-        int64_t room = s->room ? 2 * s->room : 4096;
-        mf_search_node *grown = realloc(s->heap, (size_t)room * sizeof *grown);
-        if (!grown) {
-            return false;
-        }
-        s->heap = grown;
-        s->room = room;
+    if (!make_room(&s->heap, s->nodes, &s->room)) {
+        return false;
     }
     int64_t at = s->nodes++;
     s->heap[at] = *n;
@@ -306,14 +315,8 @@ static bool is_hopeless(const search *s, const mf_search_node *n) {
 /* Puts trees aside that are not worth their time, from the top of the queue. */
 static bool park(search *s) {
     while (s->nodes > 0 && is_hopeless(s, &s->heap[0])) {
-        if (s->nparked == s->parked_room) {
-            int64_t room = s->parked_room ? 2 * s->parked_room : 16;
-            mf_search_node *grown = realloc(s->parked, (size_t)room * sizeof *grown);
-            if (!grown) {
-                return false;
-            }
-            s->parked = grown;
-            s->parked_room = room;
+        if (!make_room(&s->parked, s->nparked, &s->parked_room)) {
+            return false;
         }
         s->parked[s->nparked] = heap_pop(s);
         s->parked_s = fmin(s->parked_s, s->parked[s->nparked++].key_s);
