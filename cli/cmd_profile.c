@@ -96,10 +96,43 @@ static const action actions[] = {
 };
 enum { ACTIONS = sizeof actions / sizeof actions[0] };
 
-/* Options that say what is measured. */
-static const mf_option_id measuring_only[] = {
-    MF_OPT_MODEL, MF_OPT_SET, MF_OPT_SEQ,         MF_OPT_TP,        MF_OPT_CP,
-    MF_OPT_EP,    MF_OPT_ETP, MF_OPT_MICRO_BATCH, MF_OPT_PRECISION, MF_OPT_SHARED};
+/* Options that say what is measured; the general grid has no layout. */
+static const mf_option_id of_model[] = {MF_OPT_SET,         MF_OPT_SEQ,      MF_OPT_TP,
+                                        MF_OPT_CP,          MF_OPT_EP,       MF_OPT_ETP,
+                                        MF_OPT_MICRO_BATCH, MF_OPT_PRECISION};
+enum { OF_MODEL = sizeof of_model / sizeof of_model[0] };
+
+static mf_status exclude(const mf_args *a, const action *act, mf_option_id id, mf_err *e) {
+    return a->value[id].given ? mf_err_set(e, MF_USAGE, "--%s and --%s exclude each other",
+                                           mf_option_get(act->id)->name, mf_option_get(id)->name)
+                              : MF_OK;
+}
+
+/* What an action would pass over in silence. */
+static mf_status check_moot(const mf_args *a, const action *act, mf_err *e) {
+    mf_status s = MF_OK;
+    bool import = act != NULL && act->id == MF_OPT_IMPORT;
+    bool csv = import && ends_with(a->value[MF_OPT_IMPORT].text, ".csv");
+    if (act != NULL) {
+        s = exclude(a, act, MF_OPT_MODEL, e);
+        s = s == MF_OK ? exclude(a, act, MF_OPT_SHARED, e) : s;
+    }
+    for (size_t i = 0; i < OF_MODEL && s == MF_OK; i++) {
+        if (act != NULL) {
+            s = exclude(a, act, of_model[i], e);
+        } else if (a->value[of_model[i]].given && !a->value[MF_OPT_MODEL].given) {
+            s = mf_err_set(e, MF_USAGE, "--%s needs --model: the general grid is of no layout",
+                           mf_option_get(of_model[i])->name);
+        }
+    }
+    if (s == MF_OK && a->value[MF_OPT_NODES].given && (!import || csv)) {
+        s = mf_err_set(e, MF_USAGE, "--nodes goes with --import of what nccl-tests printed");
+    }
+    if (s == MF_OK && csv && a->value[MF_OPT_GPU].given) {
+        s = mf_err_set(e, MF_USAGE, "--gpu: the rows of a CSV file name their GPU themselves");
+    }
+    return s == MF_OK && act != NULL && !import ? exclude(a, act, MF_OPT_GPU, e) : s;
+}
 
 static mf_status choose(const mf_args *a, const action **out, mf_err *e) {
     *out = NULL;
@@ -113,14 +146,7 @@ static mf_status choose(const mf_args *a, const action **out, mf_err *e) {
             *out = &actions[i];
         }
     }
-    for (size_t i = 0; *out != NULL && i < sizeof measuring_only / sizeof measuring_only[0]; i++) {
-        if (a->value[measuring_only[i]].given) {
-            return mf_err_set(e, MF_USAGE, "--%s and --%s exclude each other",
-                              mf_option_get((*out)->id)->name,
-                              mf_option_get(measuring_only[i])->name);
-        }
-    }
-    return MF_OK;
+    return check_moot(a, *out, e);
 }
 
 static mf_status measure(const mf_args *a, const mf_cli *cli, const char *path, mf_err *e) {
@@ -205,9 +231,9 @@ const mf_command mf_cmd_profile = {
         "--model the ops of that model under every layout of the usual degrees, where --tp, --ep "
         "and so on fix one; with several GPUs their collectives and exchanges of tokens, too. For "
         "every product the library's fastest algorithm is found and remembered. Every point is "
-        "stored at "
-        "once, so that an interrupted run is taken up by the same command. Needs a GPU and a build "
-        "with CUDA; without, measurements made elsewhere come in with --import.",
+        "stored at once, so that an interrupted run is taken up by the same command. A GPU that is "
+        "throttled or that another process uses is refused, also in the middle. Needs a GPU and a "
+        "build with CUDA; without, measurements made elsewhere come in with --import.",
     .example = "moefold profile --store my.db --model qwen3-30b-a3b --tp 1",
     .options = options,
     .run = run,

@@ -167,18 +167,22 @@ static mf_status open_store(const char *path, mf_store **out, mf_err *e) {
     return s == MF_OK ? mf_store_open(path, out, e) : s;
 }
 
-static mf_status open_worker(const mf_args *a, mf_measure_worker **w, mf_measure_machine *machine,
-                             mf_err *e) {
+static mf_status open_worker(const mf_args *a, const mf_cli *cli, mf_measure_worker **w,
+                             mf_measure_machine *machine, mf_err *e) {
+    const bool shared = a->value[MF_OPT_SHARED].given;
     char path[4096];
     if (!mf_measure_worker_path(path, sizeof path)) {
         return mf_err_set(e, MF_USAGE, "this build cannot measure: it was made without CUDA%s",
                           elsewhere);
     }
-    mf_status s = mf_measure_worker_open(path, w, machine, e);
-    s = s == MF_OK ? mf_measure_machine_check(machine, a->value[MF_OPT_SHARED].given, e) : s;
+    mf_status s = mf_measure_worker_open(path, shared, w, machine, e);
+    s = s == MF_OK ? mf_measure_machine_check(machine, shared, e) : s;
     if (s == MF_USAGE && e != NULL) {
         const mf_err why = *e;
         return mf_err_set(e, s, "%.400s%s", why.text, elsewhere);
+    }
+    if (s == MF_OK && !shared && mf_measure_machine_blind(machine)[0] != '\0') {
+        fprintf(cli->err, "moefold profile: %s\n", mf_measure_machine_blind(machine));
     }
     if (s == MF_OK && a->value[MF_OPT_GPU].given) {
         snprintf(machine->gpu, sizeof machine->gpu, "%.31s", a->value[MF_OPT_GPU].text);
@@ -197,7 +201,7 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
                   .wanted = cli->err_is_terminal || a->value[MF_OPT_PROGRESS].given,
                   .start_s = now_s()};
     *out = (mf_measured){.gpu = ""};
-    mf_status s = open_worker(a, &w, &machine, e);
+    mf_status s = open_worker(a, cli, &w, &machine, e);
     if (s == MF_OK) {
         snprintf(out->gpu, sizeof out->gpu, "%s", machine.gpu);
         s = plan(a, &machine, &l, e);

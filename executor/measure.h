@@ -66,7 +66,8 @@ mf_status mf_measure_plan_model(const mf_model *m, const mf_cluster *c, const mf
                                 const mf_measure_degrees *d, mf_measure_list *l, mf_err *e);
 
 /* Leaves the points that the store has no row of from this GPU and the versions that matter to them
- * (mf_measure_same_versions); *there (may be NULL) counts the others. */
+ * (mf_measure_same_versions); a row that is held out of fits stands for a held-out point alone.
+ * *there (may be NULL) counts the others. */
 mf_status mf_measure_keep_missing(mf_measure_list *l, mf_store *store,
                                   const mf_measure_machine *machine, int64_t *there, mf_err *e);
 
@@ -86,6 +87,7 @@ typedef struct mf_measure_reading {
 
 typedef struct mf_measure_options {
     uint64_t seed; /* of the data */
+    bool shared;   /* other processes that come to the GPU meanwhile are accepted */
     /* Remembered algorithms of the list's points [n], "" = to be found by measuring, as are those
      * that no longer run; NULL: none. */
     const mf_measure_choice *choice;
@@ -99,7 +101,8 @@ typedef struct mf_measure_options {
 mf_status mf_measure_look(mf_measure_machine *out, mf_err *e);
 
 /* Measures the points of one GPU in list order; those of other ops are passed over. Errors:
- * MF_LIBRARY, MF_INPUT (a GPU that slows down from heat), MF_USAGE (no GPU). */
+ * MF_LIBRARY, MF_INPUT (a GPU that slows down from heat, or that another process came to), MF_USAGE
+ * (no GPU). */
 mf_status mf_measure_gpu(const mf_measure_options *o, const mf_measure_list *l, mf_err *e);
 /* The same for collectives and ops beside them, on all GPUs that the points ask for. */
 mf_status mf_measure_collectives(const mf_measure_options *o, const mf_measure_list *l, mf_err *e);

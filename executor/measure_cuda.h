@@ -105,21 +105,4 @@ void mf_measure_summary(double *value, int n, mf_measure_time *out);
 /* Integer dim of a canonical point. */
 int64_t mf_measure_dim(const mf_point *p, const char *key);
 
-/* --- state -------------------------------------------------------------------------------------
- */
-
-/* What NVML says: clocks, temperature, power, other processes. All zero without NVML. */
-typedef struct mf_measure_state {
-    bool known;
-    unsigned sm_MHz, memory_MHz, temperature_C, power_W, processes;
-    bool hot; /* clocks are held down by heat */
-} mf_measure_state;
-typedef struct mf_measure_nvml mf_measure_nvml;
-mf_measure_nvml *mf_measure_nvml_open(int device);
-void mf_measure_nvml_read(mf_measure_nvml *n, mf_measure_state *out);
-void mf_measure_nvml_close(mf_measure_nvml *n);
-
-/* "cuda=13.0 driver=580.159 cublas=13.1.0 ..." */
-void mf_measure_versions(char *text, size_t size);
-
 #endif

@@ -95,6 +95,12 @@ mf_status mf_measure_machine_parse(const char *line, mf_measure_machine *out, mf
 
 /* --- decisions -------------------------------------------------------------------------------- */
 
+const char *mf_measure_machine_blind(const mf_measure_machine *m) {
+    return m->processes < 0 ? "the driver does not say what else computes on the GPU: times are "
+                              "taken as those of an idle one"
+                            : "";
+}
+
 mf_status mf_measure_machine_check(const mf_measure_machine *m, bool shared, mf_err *e) {
     if (m->gpus < 1) {
         return mf_err_set(e, MF_USAGE, "this machine has no GPU to measure");

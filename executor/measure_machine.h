@@ -32,6 +32,8 @@ void mf_measure_gpu_name(const char *device, double memory_B, char *out, size_t 
 void mf_measure_machine_format(const mf_measure_machine *m, char *out, size_t size);
 mf_status mf_measure_machine_parse(const char *line, mf_measure_machine *out, mf_err *e);
 
+/* What cannot be seen on it, for a person; "" when all can. */
+const char *mf_measure_machine_blind(const mf_measure_machine *m);
 /* Whether times taken now would be those of an idle, cool GPU. shared: another process is accepted.
  * Errors: MF_USAGE for a machine without a GPU, MF_INPUT with what disturbs. */
 mf_status mf_measure_machine_check(const mf_measure_machine *m, bool shared, mf_err *e);

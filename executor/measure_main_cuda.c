@@ -1,5 +1,6 @@
 /* measure_main_cuda.c - moefold-measure: measures what it is told on standard input and says what
- * it found on standard output, in the lines of executor/measure_worker.h. `moefold profile` starts
+ * it found on standard output, in the lines of executor/measure_worker.h; --shared: although
+ * another process comes to the GPU. `moefold profile` starts
  * it; by hand: echo '0	gemm dtype=bf16 m=4096 n=4096 k=4096' | moefold-measure
  */
 #include "executor/measure.h"
@@ -68,7 +69,7 @@ static mf_status read_list(mf_measure_list *l, int64_t **number, mf_measure_choi
     return MF_OK;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     mf_measure_machine machine;
     mf_measure_list l = {NULL, 0, 0};
     int64_t *number = NULL;
@@ -83,8 +84,12 @@ int main(void) {
         fflush(stdout);
         s = read_list(&l, &number, &choice, &e);
     }
-    const mf_measure_options o = {
-        .seed = 1, .choice = choice, .measured = measured, .refused = refused, .user = number};
+    const mf_measure_options o = {.seed = 1,
+                                  .shared = argc > 1 && strcmp(argv[1], "--shared") == 0,
+                                  .choice = choice,
+                                  .measured = measured,
+                                  .refused = refused,
+                                  .user = number};
     bool single = false;
     for (int64_t i = 0; i < l.n; i++) {
         single = single || !mf_measure_op_is_collective(l.point[i].op);

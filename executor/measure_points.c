@@ -64,6 +64,9 @@ static int key_order(const void *a, const void *b) {
     return strcmp(*p, *q);
 }
 
+/* A row that is kept out of fits does not stand for a point whose price is wanted. */
+static const char held_mark[] = "\theld out";
+
 typedef struct known_keys {
     const mf_measure_machine *machine;
     char **key; /* [n] */
@@ -88,11 +91,18 @@ static int take_key(const mf_point *p, void *user) {
         k->key = more;
         k->room = room;
     }
-    mf_point_format(p, text, sizeof text);
+    mf_point_format(p, text, sizeof text - sizeof held_mark);
+    if (p->holdout) {
+        memcpy(text + strlen(text), held_mark, sizeof held_mark);
+    }
     k->key[k->n] = strdup(text);
     k->full = k->key[k->n] == NULL;
     k->n += !k->full;
     return k->full;
+}
+
+static bool knows(const known_keys *k, const char *text) {
+    return k->n > 0 && bsearch(&text, k->key, k->n, sizeof *k->key, key_order) != NULL;
 }
 
 mf_status mf_measure_keep_missing(mf_measure_list *l, mf_store *store,
@@ -107,10 +117,14 @@ mf_status mf_measure_keep_missing(mf_measure_list *l, mf_store *store,
         qsort(known.key, known.n, sizeof *known.key, key_order);
     }
     for (int64_t i = 0; i < l->n && s == MF_OK; i++) {
-        char key[512], *text = key;
-        mf_point_format(&l->point[i], key, sizeof key);
-        if (known.n == 0 ||
-            bsearch(&text, known.key, known.n, sizeof *known.key, key_order) == NULL) {
+        char key[512];
+        mf_point_format(&l->point[i], key, sizeof key - sizeof held_mark);
+        bool there_already = knows(&known, key);
+        if (!there_already && l->point[i].holdout) {
+            memcpy(key + strlen(key), held_mark, sizeof held_mark);
+            there_already = knows(&known, key);
+        }
+        if (!there_already) {
             l->point[kept++] = l->point[i];
         }
     }

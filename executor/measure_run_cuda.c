@@ -1,6 +1,7 @@
 /* measure_run_cuda.c - the loop over points on one GPU; versions and state of the machine. */
 #include "executor/measure_cuda.h"
 #include "executor/measure_nccl_cuda.h"
+#include "executor/measure_nvml.h"
 #include "kernels/attention_cuda.h"
 #include "kernels/cuda_check.h"
 #include "kernels/gemm_cuda.h"
@@ -72,25 +73,20 @@ out:
 
 /* --- state ------------------------------------------------------------------------------------ */
 
-/* The few functions of NVML that are needed, by their documented names and values. */
-struct mf_measure_nvml {
-    void *library, *device;
-    int (*clock)(void *device, int kind, unsigned *MHz);
-    int (*temperature)(void *device, int sensor, unsigned *C);
-    int (*power)(void *device, unsigned *mW);
-    int (*processes)(void *device, unsigned *count, void *infos);
-    int (*reasons)(void *device, unsigned long long *bits);
-};
-enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2, NVML_INSUFFICIENT_SIZE = 7 };
-static const unsigned long long nvml_hot_bits = 0x20 | 0x40 | 0x80; /* software, hardware, brake */
-
 static bool find(void *library, const char *name, void *function) {
     void *p = dlsym(library, name);
     memcpy(function, &p, sizeof p); /* ISO C has no cast from object to function pointers */
     return p != NULL;
 }
 
-mf_measure_nvml *mf_measure_nvml_open(int device) {
+static void nvml_close(mf_measure_nvml *n) {
+    if (n != NULL && n->library != NULL) {
+        (void)dlclose(n->library);
+    }
+    free(n);
+}
+
+static mf_measure_nvml *nvml_open(int device) {
     int (*init)(void) = NULL;
     int (*by_bus)(const char *, void **) = NULL;
     char bus[32] = "";
@@ -109,45 +105,22 @@ mf_measure_nvml *mf_measure_nvml_open(int device) {
               cudaDeviceGetPCIBusId(bus, (int)sizeof bus, device) == cudaSuccess && init() == 0 &&
               by_bus(bus, &n->device) == 0;
     if (!ok) {
-        mf_measure_nvml_close(n);
+        nvml_close(n);
         return NULL;
     }
     return n;
 }
 
-void mf_measure_nvml_close(mf_measure_nvml *n) {
-    if (n != NULL && n->library != NULL) {
-        (void)dlclose(n->library);
-    }
-    free(n);
-}
-
-void mf_measure_nvml_read(mf_measure_nvml *n, mf_measure_state *out) {
-    unsigned mW = 0;
-    unsigned long long reasons = 0;
-    memset(out, 0, sizeof *out);
-    if (n == NULL) {
-        return;
-    }
-    out->known = n->clock(n->device, NVML_CLOCK_SM, &out->sm_MHz) == 0 &&
-                 n->clock(n->device, NVML_CLOCK_MEMORY, &out->memory_MHz) == 0 &&
-                 n->temperature(n->device, 0, &out->temperature_C) == 0;
-    out->power_W = n->power(n->device, &mW) == 0 ? mW / 1000 : 0;
-    out->hot = n->reasons(n->device, &reasons) == 0 && (reasons & nvml_hot_bits) != 0;
-    int result = n->processes(n->device, &out->processes, NULL); /* only how many */
-    out->processes = result == NVML_INSUFFICIENT_SIZE ? out->processes : 0;
-}
-
-void mf_measure_versions(char *text, size_t size) {
+static void versions_of(char *text, size_t size) {
     char cublas[32], cudnn[32], driver[96] = "";
     int runtime = 0;
     int (*read_driver)(char *, unsigned) = NULL;
-    mf_measure_nvml *n = mf_measure_nvml_open(0);
+    mf_measure_nvml *n = nvml_open(0);
     if (n == NULL || !find(n->library, "nvmlSystemGetDriverVersion", &read_driver) ||
         read_driver(driver, sizeof driver) != 0) {
         snprintf(driver, sizeof driver, "unknown");
     }
-    mf_measure_nvml_close(n);
+    nvml_close(n);
     (void)cudaRuntimeGetVersion(&runtime);
     mf_gemm_cuda_version(cublas, sizeof cublas);
     mf_attention_cuda_version(cudnn, sizeof cudnn);
@@ -190,7 +163,7 @@ typedef struct loop {
     void *user;
     bool collectives; /* which points of the list are meant */
     mf_measure_nvml *nvml;
-    mf_measure_state state;
+    mf_measure_state first, state;
     int64_t measured;
 } loop;
 
@@ -212,12 +185,14 @@ static mf_status one_point(loop *l, int64_t index, const mf_point *p, mf_err *e)
         mf_point_format(p, key, sizeof key);
         return mf_err_set(e, status, "%s: %s", key, why.text);
     }
-    if (l->measured++ % STATE_EVERY == 0) {
+    if (l->measured % STATE_EVERY == 0) {
         mf_measure_nvml_read(l->nvml, &l->state);
+        l->first = l->measured == 0 ? l->state : l->first;
     }
-    if (l->state.hot) {
-        return mf_err_set(e, MF_INPUT, "the GPU slows down from heat (%u C, SM %u MHz)",
-                          l->state.temperature_C, l->state.sm_MHz);
+    l->measured++;
+    status = mf_measure_state_check(&l->first, &l->state, l->o->shared, e);
+    if (status != MF_OK) {
+        return status;
     }
     const mf_measure_reading r = {.choice = t.choice,
                                   .time_s = t.time_s,
@@ -232,13 +207,13 @@ static mf_status one_point(loop *l, int64_t index, const mf_point *p, mf_err *e)
 
 static mf_status run_list(loop *l, const mf_measure_list *list, mf_err *e) {
     mf_status status = MF_OK;
-    l->nvml = mf_measure_nvml_open(0);
+    l->nvml = nvml_open(0);
     for (int64_t i = 0; i < list->n && status == MF_OK; i++) {
         if (mf_measure_op_is_collective(list->point[i].op) == l->collectives) {
             status = one_point(l, i, &list->point[i], e);
         }
     }
-    mf_measure_nvml_close(l->nvml);
+    nvml_close(l->nvml);
     return status;
 }
 
@@ -305,15 +280,16 @@ mf_status mf_measure_look(mf_measure_machine *out, mf_err *e) {
         mf_measure_state state;
         MF_CUDA_TRY(cudaGetDeviceProperties(&q, i), e);
         out->gpus += strcmp(p.name, q.name) == 0;
-        mf_measure_nvml *n = mf_measure_nvml_open(i);
+        mf_measure_nvml *n = nvml_open(i);
         mf_measure_nvml_read(n, &state);
-        mf_measure_nvml_close(n);
-        out->processes += (int)state.processes;
+        nvml_close(n);
+        bool known = out->processes >= 0 && state.processes >= 0;
+        out->processes = known ? out->processes + state.processes : -1;
         out->hot = out->hot || state.hot;
         out->sm_MHz = i == 0 ? (int)state.sm_MHz : out->sm_MHz;
         out->temperature_C = i == 0 ? (int)state.temperature_C : out->temperature_C;
     }
-    mf_measure_versions(out->versions, sizeof out->versions);
+    versions_of(out->versions, sizeof out->versions);
     mf_measure_nccl_version(out->nccl, sizeof out->nccl);
     return MF_OK;
 }

@@ -42,8 +42,9 @@ bool mf_measure_worker_path(char *out, size_t size) {
 }
 
 /* In the child: only what is safe between fork and exec. */
-static void become(const char *path, const int to[2], const int from[2]) {
-    char *const argv[] = {(char[]){"moefold-measure"}, NULL};
+static void become(const char *path, bool shared, const int to[2], const int from[2]) {
+    char name[] = "moefold-measure", accept[] = "--shared";
+    char *const argv[] = {name, shared ? accept : NULL, NULL};
     if (dup2(to[0], STDIN_FILENO) >= 0 && dup2(from[1], STDOUT_FILENO) >= 0) {
         close(to[0]);
         close(to[1]);
@@ -54,7 +55,7 @@ static void become(const char *path, const int to[2], const int from[2]) {
     _exit(127);
 }
 
-static mf_status start(mf_measure_worker *w, const char *path, mf_err *e) {
+static mf_status start(mf_measure_worker *w, const char *path, bool shared, mf_err *e) {
     int to[2], from[2];
     if (pipe(to) != 0) {
         return mf_err_set(e, MF_LIBRARY, "%s: %s", path, strerror(errno));
@@ -66,7 +67,7 @@ static mf_status start(mf_measure_worker *w, const char *path, mf_err *e) {
     }
     w->child = fork();
     if (w->child == 0) {
-        become(path, to, from);
+        become(path, shared, to, from);
     }
     close(to[0]);
     close(from[1]);
@@ -101,7 +102,7 @@ static mf_status read_line(mf_measure_worker *w, char *line, mf_err *e) {
     return MF_OK;
 }
 
-mf_status mf_measure_worker_open(const char *path, mf_measure_worker **out,
+mf_status mf_measure_worker_open(const char *path, bool shared, mf_measure_worker **out,
                                  mf_measure_machine *machine, mf_err *e) {
     char line[LINE];
     mf_measure_worker *w = calloc(1, sizeof *w);
@@ -109,7 +110,7 @@ mf_status mf_measure_worker_open(const char *path, mf_measure_worker **out,
     if (w == NULL) {
         return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
     }
-    mf_status s = start(w, path, e);
+    mf_status s = start(w, path, shared, e);
     s = s == MF_OK ? read_line(w, line, e) : s;
     s = s == MF_OK ? mf_measure_machine_parse(line, machine, e) : s;
     if (s != MF_OK) {

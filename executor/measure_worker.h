@@ -24,9 +24,9 @@ typedef struct mf_measure_worker mf_measure_worker;
  * there is none that can be run. */
 bool mf_measure_worker_path(char *out, size_t size);
 
-/* Starts it and reads its machine. Errors: MF_LIBRARY, what it said itself, MF_INPUT for talk that
- * is not understood. */
-mf_status mf_measure_worker_open(const char *path, mf_measure_worker **out,
+/* Starts it and reads its machine; shared: it goes on when other processes come to the GPU. Errors:
+ * MF_LIBRARY, what it said itself, MF_INPUT for talk that is not understood. */
+mf_status mf_measure_worker_open(const char *path, bool shared, mf_measure_worker **out,
                                  mf_measure_machine *machine, mf_err *e);
 /* Hands it the whole list, with the remembered algorithms [n] (NULL: none); nothing more goes to
  * it. MF_IO. */

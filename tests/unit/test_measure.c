@@ -307,6 +307,38 @@ static void what_the_store_has_of_these_versions_is_left_out(void **state) {
     mf_measure_list_clear(&l);
 }
 
+static int64_t missing(mf_store *s, const char *key, bool held) {
+    const mf_measure_machine m = quiet_machine();
+    mf_measure_list l = {NULL, 0, 0};
+    assert_ok(mf_measure_list_add(&l, key, held, "test", NULL));
+    assert_ok(mf_measure_keep_missing(&l, s, &m, NULL, NULL));
+    int64_t n = l.n;
+    mf_measure_list_clear(&l);
+    return n;
+}
+
+/* No price may rest on such a row: a model that needs the shape measures it again. */
+static void a_held_out_row_stands_for_held_out_points_alone(void **state) {
+    (void)state;
+    static const char held[] = "gemm dtype=bf16 m=128 n=256 k=512";
+    static const char fitted[] = "gemm dtype=bf16 m=128 n=256 k=1024";
+    mf_store *s;
+    mf_point p;
+    assert_ok(mf_store_open(":memory:", &s, NULL));
+    assert_ok(mf_point_parse(held, &p, NULL));
+    strcpy(p.gpu, "h200");
+    strcpy(p.versions, quiet_machine().versions);
+    p.time_s = p.low_s = p.high_s = 1e-5;
+    p.holdout = 1;
+    assert_ok(mf_store_put(s, &p, NULL));
+    put(s, fitted, "h200", quiet_machine().versions);
+    assert_int_equal(missing(s, held, true), 0);
+    assert_int_equal(missing(s, held, false), 1);
+    assert_int_equal(missing(s, fitted, true), 0);
+    assert_int_equal(missing(s, fitted, false), 0);
+    mf_store_close(s);
+}
+
 static void a_model_needs_its_own_ops(void **state) {
     (void)state;
     mf_model *m = malloc(sizeof *m);
@@ -347,6 +379,7 @@ int main(void) {
         cmocka_unit_test(a_machine_survives_its_line),
         cmocka_unit_test(company_heat_and_no_gpu_are_refused),
         cmocka_unit_test(what_the_store_has_of_these_versions_is_left_out),
+        cmocka_unit_test(a_held_out_row_stands_for_held_out_points_alone),
         cmocka_unit_test(a_model_needs_its_own_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

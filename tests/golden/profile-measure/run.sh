@@ -28,6 +28,15 @@ grep -c ',again cublas-99' "$work/a.csv" >>"$golden_transcript"
 
 MF_TEST_GPUS=2 mf_masked profile --store "$work/a.db" $what
 mf profile --store "$work/a.db" $what --gpu mine --json
+MF_TEST_HEAT=3 mf profile --store "$work/b.db" $what
+mf profile --store "$work/b.db" $what
+MF_TEST_BUSY=-1 mf profile --store "$work/a.db" $what
 mf profile --store "$work/a.db" --check --shared
+mf profile --store "$work/a.db" --check --tp 2
+mf profile --store "$work/a.db" --check --gpu h200
+mf profile --store "$work/a.db" --tp 2
+mf profile --store "$work/a.db" --nodes 2
+mf profile --store "$work/a.db" --import "$work/a.csv" --gpu h200
+mf profile --store "$work/a.db" --import "$work/a.csv" --nodes 2
 mf profile --store "$work/a.db" --model qwen3-30b-a3b --ep 7
 golden_end

@@ -2,6 +2,7 @@
 # Stands for moefold-measure (executor/measure_worker.h): times that follow from the number of a point.
 #   MF_TEST_BUSY=1 another process   MF_TEST_HOT=1 throttled   MF_TEST_NONE=1 no GPU
 #   MF_TEST_DRIVER=N another driver, under which times are taken again
+#   MF_TEST_BUSY=-1 nobody says who else is there   MF_TEST_HEAT=N too hot to go on after N points
 #   MF_TEST_STOP=N ends after N points without a word   MF_TEST_INTERRUPT=N interrupts its parent
 tab=$(printf '\t')
 if [ -n "${MF_TEST_NONE:-}" ]; then
@@ -16,6 +17,10 @@ while IFS="$tab" read -r number key choice; do
     if [ "$done" = "${MF_TEST_INTERRUPT:-none}" ]; then
         kill -INT "$PPID"
         exit 130
+    fi
+    if [ "$done" = "${MF_TEST_HEAT:-none}" ]; then
+        echo "error${tab}2${tab}the GPU is throttled at 1200 MHz and 88 C"
+        exit 2
     fi
     done=$((done + 1))
     case $key in
