@@ -4,7 +4,8 @@
  * layers of each slot, and for each figure that differs between choices (seconds of a part, bytes)
  * its sum over them. Both have columns: y[v, slot], layers of the slot up to v, and one for each
  * such sum, told by one short row. Rows of chains, which would have an entry for every choice on
- * every virtual stage, have a few for each virtual stage this way; GLPK's time goes by entries.
+ * every virtual stage, have a few for each virtual stage this way; before a program is solved
+ * its defined columns are put in wherever they stand (milp_session.c).
  */
 #include "planner/inner_rows.h"
 
@@ -79,8 +80,8 @@ static void sum_figure(mf_rows *b, int v, int figure, double by) {
     }
 }
 
-/* What sums leave where all of it cancels: nothing beside steps of about a hundred units, but as
- * entries they would upset GLPK's scaling. */
+/* What sums leave where all of it cancels: nothing beside steps of about a hundred units, and
+ * not worth an entry. */
 #define NOTHING 1e-11
 
 static double take(mf_rows *b, int col) {

@@ -396,9 +396,6 @@ static void grow(tree *t) {
         return;
     }
     note_nearest(t);
-    if (t->lps < t->o->lp_limit) {
-        mf_lp_drop_slack(t->lp, t->rows.first_chain_row); /* they are met again where they bind */
-    }
     branch(t, r, 0, bound);
 }
 

@@ -126,10 +126,12 @@ mf_status mf_milp_duals(const mf_milp *p, const double *x, double *row_dual, mf_
 /* --- the same program, again and again ------------------------------------------------------- */
 
 /* A linear program (integers relaxed) that is solved again and again under other bounds, each time
- * from where it stood. It lives in its thread's GLPK environment: opened, solved and closed on one
- * thread. Lazy rows stay, but for those that bind nothing when they are many. */
+ * from where it stood, on a tableau of our own (dual_simplex.h): GLPK has no part in it. Columns
+ * that a row defines are put in wherever they stand; of the others those with a cost need a finite
+ * bound on the side that costs least, the rest one on either side. Lazy rows stay. */
 typedef struct mf_lp mf_lp;
-/* p and o are borrowed until it is closed; of the options lazy, memory_limit_MB and fault apply.
+/* p and o are borrowed until it is closed; of the options lazy and fault apply (any fault: it gives
+ * up).
  * Errors: MF_NOMEM. */
 mf_status mf_lp_open(const mf_milp *p, const mf_milp_options *o, mf_lp **out, mf_err *e);
 void mf_lp_close(mf_lp *lp);
@@ -137,8 +139,8 @@ void mf_lp_set_col(mf_lp *lp, int col, double lo, double hi);
 void mf_lp_set_row(mf_lp *lp, int row, double lo, double hi);
 /* OPTIMAL: *bound is the optimum of the rows that are there (of all, unless max_lazy rounds of lazy
  * rows were not enough), or cutoff when the optimum is known to be there or above. INFEASIBLE.
- * LIMIT (mf_lp_limit): *bound is what the optimum is at least. FAILED: GLPK gave up, and will not
- * do better from then on. */
+ * LIMIT (mf_lp_limit): *bound is what the optimum is at least. FAILED: its numbers got stuck, or
+ * memory ran out, and it will not do better from then on. */
 mf_milp_outcome mf_lp_solve(mf_lp *lp, double cutoff, int max_lazy, double *bound);
 /* Simplex iterations of a solve from now on, 0 = any: a solve that takes more is given up. */
 void mf_lp_limit(mf_lp *lp, int pivots);
@@ -146,17 +148,13 @@ void mf_lp_limit(mf_lp *lp, int pivots);
  * share x (cutoff - bound); without a cutoff it is taken a tenth above. 0 = never. */
 void mf_lp_stall(mf_lp *lp, int rounds, double share);
 /* Keeps the basis under a number from 0 on (those above are forgotten), and goes back to it: rows
- * that came since stay. What is kept holds on to the rows that bind there. Errors: going back is
- * nothing but quicker, so it may be left undone. */
+ * that came since stay. Going back is nothing but quicker, so it may be left undone. */
 void mf_lp_keep(mf_lp *lp, int number);
 void mf_lp_back_to(mf_lp *lp, int number);
 /* The point of the last solve that ended below its cutoff: [cols]. */
 const double *mf_lp_point(const mf_lp *lp);
 /* Multiplier of a row after the last solve; lazy rows stand behind the program's. */
 double mf_lp_row_dual(const mf_lp *lp, int row);
-/* Takes out rows from `first` on that do not bind at the last solve's point, and counts those that
- * stay as lazy rows. */
-void mf_lp_drop_slack(mf_lp *lp, int first);
 /* Counted so far: simplex iterations, lazy rows. */
 int64_t mf_lp_pivots(const mf_lp *lp);
 int64_t mf_lp_lazy_rows(const mf_lp *lp);

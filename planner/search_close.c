@@ -266,7 +266,7 @@ static void by_splits(closing *c) {
     if (c->out->status != MF_OK) {
         return;
     }
-    c->out->work += 500 + r.pivots * (10 + (c->in->merged ? 7 : 5) * (int64_t)c->in->vstages / 2);
+    c->out->work += 500 + r.pivots * (8 + (int64_t)c->in->vstages / 2);
     if (r.outcome == MF_MILP_FAILED) {
         c->out->milp_failed++;
     } else {

@@ -1,7 +1,9 @@
-/* A linear program that stays in GLPK: rows that come and go, bases that are kept and gone back to,
- * solves that are given up, and columns that are put in by their definition. */
+/* A linear program that stays in its tableau, against GLPK's new ones: rows that come, bases that
+ * are kept and gone back to, solves that are given up, columns that are put in by their definition;
+ * and the tableau by itself: made anew, made wrong. */
 #include "tests/test.h"
 
+#include "planner/dual_simplex.h"
 #include "planner/milp.h"
 
 #include <math.h>
@@ -233,11 +235,151 @@ static void rows_are_asked_for_until_they_bring_little(void **state) {
     mf_milp_thread_end();
 }
 
+/* --- the tableau by itself -------------------------------------------------------------------- */
+
+/* Columns within 0 and a top, some of them fixed; costs, rows of all kinds, many of them tight at a
+ * corner of the columns' bounds. */
+typedef struct dense {
+    int cols, rows;
+    double lo[COLS], hi[COLS], cost[COLS], a[COLS][COLS], row_lo[COLS], row_hi[COLS];
+} dense;
+
+static void dense_roll(dense *s) {
+    memset(s, 0, sizeof *s);
+    s->cols = roll(1, COLS);
+    s->rows = roll(1, COLS);
+    double corner[COLS];
+    for (int j = 0; j < s->cols; j++) {
+        s->lo[j] = roll(-2, 2);
+        s->hi[j] = s->lo[j] + roll(0, 3);
+        s->cost[j] = roll(0, 2) == 0 ? roll(-5, 9) : 0;
+        corner[j] = roll(0, 1) ? s->hi[j] : s->lo[j];
+    }
+    for (int i = 0; i < s->rows; i++) {
+        double at = 0.0;
+        for (int j = 0; j < s->cols; j++) {
+            s->a[i][j] = roll(0, 2) == 0 ? roll(-9, 9) * (i % 3 == 0 ? 1000.0 : 0.5) : 0;
+            at += s->a[i][j] * corner[j];
+        }
+        at += roll(0, 9) == 0 ? roll(-3, 3) : 0; /* or beside it */
+        int kind = roll(0, 2);
+        s->row_lo[i] = kind == 1 ? -HUGE_VAL : at;
+        s->row_hi[i] = kind == 2 ? HUGE_VAL : at;
+    }
+}
+
+/* Its optimum by GLPK; INFINITY = infeasible. */
+static double dense_truth(const dense *s) {
+    mf_milp p;
+    mf_milp_result r;
+    double dual[COLS];
+    mf_milp_options o = {.cutoff = INFINITY};
+    mf_milp_init(&p);
+    for (int j = 0; j < s->cols; j++) {
+        mf_milp_add_col(&p, s->lo[j], s->hi[j], s->cost[j], false);
+    }
+    for (int i = 0; i < s->rows; i++) {
+        int row = mf_milp_add_row(&p, s->row_lo[i], s->row_hi[i]);
+        for (int j = 0; j < s->cols; j++) {
+            mf_milp_add_entry(&p, row, j, s->a[i][j]);
+        }
+    }
+    assert_ok(mf_milp_relax(&p, &o, 0, dual, &r, NULL));
+    mf_milp_clear(&p);
+    assert_true(r.outcome == MF_MILP_OPTIMAL || r.outcome == MF_MILP_INFEASIBLE);
+    return r.outcome == MF_MILP_INFEASIBLE ? HUGE_VAL : r.bound;
+}
+
+static mf_dual *dense_load(const dense *s) {
+    mf_dual *d = mf_dual_create(s->cols, s->lo, s->hi, s->cost);
+    assert_non_null(d);
+    for (int i = 0; i < s->rows; i++) {
+        assert_int_equal(mf_dual_add_row(d, s->a[i], s->row_lo[i], s->row_hi[i]), s->cols + i);
+    }
+    return d;
+}
+
+static void assert_solves(mf_dual *d, double truth) {
+    double bound;
+    mf_dual_outcome outcome = mf_dual_solve(d, INFINITY, 0, &bound);
+    assert_int_equal(outcome, isinf(truth) ? MF_DUAL_INFEASIBLE : MF_DUAL_OPTIMAL);
+    assert_true(isinf(truth) || fabs(bound - truth) < 1e-5 * (1.0 + fabs(truth)));
+}
+
+/* Nudges the tableau's entries. */
+static void spoil(mf_dual *d) {
+    for (int k = 0; k < (1 + d->basics) * d->stride; k++) {
+        d->t[k] += k % d->stride < d->cols && roll(0, 3) == 0 ? 0.05 * roll(-9, 9) : 0.0;
+    }
+    d->since++;
+}
+
+static void whatever_becomes_of_the_tableau_bounds_hold(void **state) {
+    (void)state;
+    int feasible = 0, infeasible = 0, spoiled = 0;
+    state_of_dice = 5;
+    for (int i = 0; i < 2000; i++) {
+        dense s;
+        dense_roll(&s);
+        double truth = dense_truth(&s), bound;
+        mf_dual *d = dense_load(&s);
+        feasible += isfinite(truth);
+        infeasible += isinf(truth);
+        double slack = 1e-9 * (1.0 + fabs(truth));
+        for (int64_t k = 1; k < 9; k++) { /* on the way */
+            mf_dual_outcome outcome = mf_dual_solve(d, INFINITY, 1, &bound);
+            assert_true(outcome != MF_DUAL_FAILED &&
+                        (outcome == MF_DUAL_INFEASIBLE || bound <= truth + slack));
+        }
+        assert_solves(d, truth);
+        if (isfinite(truth)) {
+            assert_true(mf_dual_renew(d));
+            mf_dual_values(d);
+            assert_true(fabs(mf_dual_proven(d) - truth) < 1e-5 * (1.0 + fabs(truth)));
+            spoil(d); /* weaker, but never wrong */
+            assert_true(mf_dual_proven(d) <= truth + slack);
+            spoiled += mf_dual_proven(d) < truth - 1e-3;
+            for (int r = 0; r < d->basics; r++) {
+                assert_false(mf_dual_proves_empty(d, r));
+            }
+            assert_true(mf_dual_renew(d)); /* and as good as before */
+            assert_solves(d, truth);
+        }
+        mf_dual_free(d);
+    }
+    print_message("feasible %d, infeasible %d, spoiled %d\n", feasible, infeasible, spoiled);
+    assert_true(feasible > 500 && infeasible > 100 && spoiled > 100);
+    mf_milp_thread_end();
+}
+
+static void columns_that_have_to_stand_at_their_top_do(void **state) {
+    (void)state;
+    const double lo[2] = {0, 0}, hi[2] = {1, 1e9}, cost[2] = {0, 1}, all[2] = {0.5, 0},
+                 above[2] = {7, -1};
+    mf_dual *d = mf_dual_create(2, lo, hi, cost);
+    double bound;
+    assert_non_null(d);
+    assert_int_equal(mf_dual_add_row(d, all, 0.5, 0.5), 2);
+    assert_int_equal(mf_dual_add_row(d, above, -INFINITY, 0), 3);
+    assert_int_equal(mf_dual_solve(d, INFINITY, 0, &bound), MF_DUAL_OPTIMAL);
+    assert_true(fabs(bound - 7.0) < 1e-6);
+    mf_dual_free(d);
+}
+
+static void costs_without_a_bound_below_are_refused(void **state) {
+    (void)state;
+    const double lo[1] = {-INFINITY}, hi[1] = {1}, cost[1] = {1};
+    assert_null(mf_dual_create(1, lo, hi, cost));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_through_a_tree_finds_what_a_new_program_finds),
         cmocka_unit_test(a_solve_that_is_given_up_says_what_is_proven),
         cmocka_unit_test(rows_are_asked_for_until_they_bring_little),
+        cmocka_unit_test(whatever_becomes_of_the_tableau_bounds_hold),
+        cmocka_unit_test(columns_that_have_to_stand_at_their_top_do),
+        cmocka_unit_test(costs_without_a_bound_below_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
