@@ -1,9 +1,10 @@
 #!/bin/sh
 # run-tests.sh BUILD [JOBS]: runs every test program under BUILD/tests and BUILD/fuzz, then the golden
 # cases, JOBS at a time (default: one more than there are cores, as some wait for others to end).
+# Those under BUILD/gpu/tests run with the GPUs hidden, to say what is left to `make gpu-test`.
 # Prints one line a program, in the same order whichever ends first, and ends with "N passed,
 # N failed, N skipped". Exit 1 when anything failed.
-# A program may print "MF_SKIPPED n reason"; its cmocka summary is counted otherwise. One that runs
+# Tests are counted by cmocka's lines; "MF_SKIPPED n reason" adds n that were skipped. One that runs
 # for longer than MF_TEST_SECONDS (1200) hangs: it is ended with all that it started, exit 124 or 137.
 set -u
 build=$1
@@ -45,6 +46,7 @@ run() { # number name
     child="" stopped=""
     trap 'stopped=1; [ -z "$child" ] || kill "$child" 2>/dev/null' TERM
     case $2 in
+    gpu/*) set -- "$1" "$2" env CUDA_VISIBLE_DEVICES= "$build/$2" ;;
     fuzz/*) set -- "$1" "$2" "$build/$2" "tests/fuzz/${2#fuzz/}.seeds" ;;
     tests/golden/*) set -- "$1" "$2" env MF_BUILD="$build" sh "$2/run.sh" ;;
     *) set -- "$1" "$2" "$build/$2" ;;
@@ -89,9 +91,13 @@ count() { # status name seconds log
     p=$(grep -c '^\[       OK \]' "$4")
     f=$(grep -cE '^\[  FAILED  \] [A-Za-z_]+[A-Za-z0-9_]*$' "$4")
     s=$(grep -cE '^\[  SKIPPED \] [A-Za-z_]+[A-Za-z0-9_]*$' "$4")
-    if [ "$p" = 0 ] && [ "$1" = 0 ] && [ "$s" = 0 ]; then p=1; fi
+    said=$(awk '/^MF_SKIPPED [0-9]/ { n += $2 } END { print n + 0 }' "$4")
+    if [ "$p" = 0 ] && [ "$1" = 0 ] && [ "$s" = 0 ] && [ "$said" = 0 ]; then p=1; fi
     if [ "$f" = 0 ] && [ "$1" != 0 ]; then f=1; fi
+    # Each of these stands twice, at its place and in the list at the end.
     [ "$s" = 0 ] || s=$((s / 2 > 0 ? s / 2 : s))
+    [ "$f" -lt 2 ] || f=$((f / 2))
+    s=$((s + said))
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     if [ "$1" = 0 ]; then
         printf 'ok    %-44s %4d tests  %6.1f s\n' "$2" "$p" "$3"
@@ -104,7 +110,7 @@ count() { # status name seconds log
 }
 
 golden() { for t in tests/golden/*/run.sh; do [ ! -f "$t" ] || dirname "$t"; done; }
-all=$(programs tests && programs fuzz && golden)
+all=$(programs tests && programs gpu/tests && programs fuzz && golden)
 # Numbers are places in what is printed.
 number=0 early="" usual="" late=""
 for t in $all; do
@@ -130,5 +136,6 @@ while [ -n "$live" ]; do reap; done
     echo "FAIL  $((launched - printed)) programs left no result in $work"
     failed=$((failed + launched - printed))
 }
+[ -n "$(programs gpu/tests)" ] || echo "      CUDA's side: not compiled in this build, its tests were not run"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -36,7 +36,7 @@ static int gpu_failed, gpu_passed;
 static inline void gpu_need(int tests, int major) {
     int count = 0, found = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-        printf("MF_SKIPPED %d no GPU\n", tests);
+        printf("MF_SKIPPED %d no GPU: the kernel was compiled, not run\n", tests);
         exit(0);
     }
     GPU_MUST(cudaDeviceGetAttribute(&found, cudaDevAttrComputeCapabilityMajor, 0));

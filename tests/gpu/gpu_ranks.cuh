@@ -67,7 +67,7 @@ static inline int gpu_rank_blocks(int) {
 static inline std::vector<int> gpu_rank_counts(int tests) {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2) {
-        printf("MF_SKIPPED %d needs two GPUs, found %d\n", tests, count);
+        printf("MF_SKIPPED %d exchanges over NVLink need two GPUs, found %d\n", tests, count);
         exit(0);
     }
     return {count < 8 ? count : 8};

@@ -1,6 +1,7 @@
 /* RMSNorm and rotary embedding references against double precision and central differences. */
 #include "tests/kernel_test.h"
 
+#include "kernels/norm_split.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 
@@ -111,6 +112,127 @@ static void rmsnorm_matches_double_and_its_differences(void **state) {
     }
 }
 
+/* --- a row that ranks share ------------------------------------------------------------------- */
+
+enum { RANKS = 3, TOTAL = 7 + 16 + 9 };
+static const int own[RANKS] = {7, 16,
+                               9}; /* columns of each rank; a row of all lies in one buffer */
+
+typedef struct shared_case {
+    double x[ROWS * TOTAL], weight[TOTAL], dy[ROWS * TOTAL], y[ROWS * TOTAL];
+} shared_case;
+
+static double shared_loss(const double *unused, void *user) {
+    (void)unused;
+    shared_case *k = user;
+    double loss = 0.0;
+    for (int r = 0; r < ROWS; r++) {
+        double square = 0.0;
+        for (int c = 0; c < TOTAL; c++) {
+            square += k->x[r * TOTAL + c] * k->x[r * TOTAL + c] / TOTAL;
+        }
+        for (int c = 0; c < TOTAL; c++) {
+            int i = r * TOTAL + c;
+            k->y[i] = k->x[i] / sqrt(square + eps) * k->weight[c];
+            loss += k->y[i] * k->dy[i];
+        }
+    }
+    return loss;
+}
+
+typedef mf_status (*split_step)(const mf_kernel_norm_split *a, mf_err *e);
+
+/* A step on every rank; where it makes sums, they become those over all ranks. */
+static void on_all(mf_kernel_norm_split *rank, split_step step, bool sums) {
+    double all[ROWS] = {0};
+    for (int p = 0; p < RANKS; p++) {
+        assert_ok(step(&rank[p], NULL));
+        for (int r = 0; r < ROWS; r++) {
+            all[r] += (double)rank[p].sum[r];
+        }
+    }
+    for (int p = 0; p < RANKS && sums; p++) {
+        for (int r = 0; r < ROWS; r++) {
+            rank[p].sum[r] = (float)all[r];
+        }
+    }
+}
+
+static void check_shared(mf_kernel_dtype d) {
+    shared_case *k = kt_zeros(sizeof *k);
+    const size_t B = mf_kernel_dtype_B(d);
+    char *x = kt_random(d, ROWS * TOTAL, -2, 2, k->x),
+         *w = kt_random(d, TOTAL, 0.5, 1.5, k->weight);
+    char *dy = kt_random(d, ROWS * TOTAL, -1, 1, k->dy);
+    char *y = kt_poison(ROWS * TOTAL * B), *dx = kt_poison(ROWS * TOTAL * B);
+    float sum[RANKS][ROWS], rstd[RANKS][ROWS], dweight[TOTAL];
+    double want[ROWS * TOTAL], want_w[TOTAL];
+    mf_kernel_norm_split rank[RANKS];
+    size_t at = 0;
+    for (int p = 0; p < RANKS; at += (size_t)own[p++]) {
+        rank[p] = (mf_kernel_norm_split){.dtype = d,
+                                         .rows = ROWS,
+                                         .cols = own[p],
+                                         .total = TOTAL,
+                                         .x_stride = TOTAL,
+                                         .y_stride = TOTAL,
+                                         .eps = (float)eps,
+                                         .share = 1.0f,
+                                         .x = x + at * B,
+                                         .weight = w + at * B,
+                                         .sum = sum[p],
+                                         .y = y + at * B,
+                                         .rstd = rstd[p],
+                                         .dy = dy + at * B,
+                                         .dx = dx + at * B,
+                                         .dweight = dweight + at};
+    }
+    for (int c = 0; c < TOTAL; c++) {
+        dweight[c] = 1.0f; /* what is there is added to */
+    }
+    on_all(rank, mf_kernel_norm_split_square, true);
+    on_all(rank, mf_kernel_norm_split_forward, false);
+    shared_loss(NULL, k);
+    kt_assert_close(y, d, k->y, ROWS * TOTAL, kt_bound(d));
+    on_all(rank, mf_kernel_norm_split_dot, true);
+    on_all(rank, mf_kernel_norm_split_backward, false);
+    kt_gradient(shared_loss, k, k->x, ROWS * TOTAL, want);
+    kt_gradient(shared_loss, k, k->weight, TOTAL, want_w);
+    for (int c = 0; c < TOTAL; c++) {
+        want_w[c] += 1.0;
+    }
+    kt_assert_close(dx, d, want, ROWS * TOTAL, kt_bound(d));
+    kt_assert_close(dweight, MF_KERNEL_F32, want_w, TOTAL, kt_bound(d));
+    free(k), free(x), free(w), free(dy), free(y), free(dx);
+}
+
+static void a_norm_over_shared_rows_matches_double_and_its_differences(void **state) {
+    (void)state;
+    check_shared(MF_KERNEL_F32);
+    check_shared(MF_KERNEL_BF16);
+}
+
+/* Columns that two ranks hold count once. */
+static void a_share_counts_columns_of_several_ranks_once(void **state) {
+    (void)state;
+    float *x = kt_random(MF_KERNEL_F32, ROWS * COLS, -2, 2, NULL), whole[ROWS], half[ROWS];
+    mf_kernel_norm_split a = {.dtype = MF_KERNEL_F32,
+                              .rows = ROWS,
+                              .cols = COLS,
+                              .x_stride = COLS,
+                              .share = 1.0f,
+                              .x = x,
+                              .sum = whole};
+    assert_ok(mf_kernel_norm_split_square(&a, NULL));
+    a.share = 0.5f;
+    a.sum = half;
+    assert_ok(mf_kernel_norm_split_square(&a, NULL));
+    for (int r = 0; r < ROWS; r++) {
+        assert_true(fabsf(2 * half[r] / whole[r] - 1) < 1e-6f);
+    }
+    free(x);
+}
+
 static void rope_rotates_pairs_by_their_angle(void **state) {
     (void)state;
     enum { HEADS = 2, DIM = 12, ROT = 8, HALF = ROT / 2, POSITIONS = 50 };
@@ -157,6 +279,8 @@ int main(void) {
     kt_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rmsnorm_matches_double_and_its_differences),
+        cmocka_unit_test(a_norm_over_shared_rows_matches_double_and_its_differences),
+        cmocka_unit_test(a_share_counts_columns_of_several_ranks_once),
         cmocka_unit_test(rope_rotates_pairs_by_their_angle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
