@@ -51,6 +51,7 @@ static mf_status plan_model(const mf_args *a, const mf_measure_machine *machine,
         s = mf_cluster_load("h200", &cluster, e);
     }
     s = s == MF_OK ? mf_measure_plan_model(m, &cluster, &base, &d, l, e) : s;
+    s = s == MF_OK ? mf_measure_plan_step(l, e) : s;
     free(m);
     return s;
 }

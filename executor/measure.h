@@ -65,6 +65,10 @@ mf_measure_degrees mf_measure_degrees_usual(void);
 mf_status mf_measure_plan_model(const mf_model *m, const mf_cluster *c, const mf_layout *base,
                                 const mf_measure_degrees *d, mf_measure_list *l, mf_err *e);
 
+/* What the steps of every model need beside their blocks: launches and replays, the optimizer's
+ * kernels and copies from and to the host, by size. */
+mf_status mf_measure_plan_step(mf_measure_list *l, mf_err *e);
+
 /* Leaves the points that the store has no row of from this GPU and the versions that matter to them
  * (mf_measure_same_versions); a row that is held out of fits stands for a held-out point alone.
  * *there (may be NULL) counts the others. */

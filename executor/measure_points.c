@@ -345,15 +345,33 @@ static mf_status add_packed(mf_measure_list *l, uint64_t *state, mf_err *e) {
     return status;
 }
 
+static mf_status add_launches(mf_measure_list *l, mf_err *e) {
+    static const char *const modes[] = {"launch mode=stream", "launch mode=graph",
+                                        "launch mode=replay"};
+    mf_status status = MF_OK;
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0] && status == MF_OK; i++) {
+        status = mf_measure_list_add(l, modes[i], false, "grid", e);
+    }
+    return status;
+}
+
 static mf_status add_host(mf_measure_list *l, uint64_t *state, mf_err *e) {
-    mf_status status = mf_measure_list_add(l, "launch mode=stream", false, "grid", e);
-    status =
-        status == MF_OK ? mf_measure_list_add(l, "launch mode=graph", false, "grid", e) : status;
-    status =
-        status == MF_OK ? mf_measure_list_add(l, "launch mode=replay", false, "grid", e) : status;
+    mf_status status = add_launches(l, e);
     status = status == MF_OK ? add_bytes(l, "copy", 1 << 16, 1ll << 31, 2, 8, state, e) : status;
     status = status == MF_OK ? add_bytes(l, "copy_h2d", 1 << 14, 1 << 30, 2, 3, state, e) : status;
     return status == MF_OK ? add_bytes(l, "copy_d2h", 1 << 14, 1 << 30, 2, 3, state, e) : status;
+}
+
+/* --- once a step ------------------------------------------------------------------------------ */
+
+mf_status mf_measure_plan_step(mf_measure_list *l, mf_err *e) {
+    static const char *const ops[] = {"memory op=grad_norm", "memory op=adamw", "memory op=cast",
+                                      "copy_h2d", "copy_d2h"};
+    mf_status status = add_launches(l, e);
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0] && status == MF_OK; i++) {
+        status = add_bytes(l, ops[i], 1 << 20, 1 << 30, 4, 0, NULL, e); /* nothing is drawn */
+    }
+    return status;
 }
 
 /* --- all -------------------------------------------------------------------------------------- */

@@ -364,6 +364,24 @@ static void a_model_needs_its_own_ops(void **state) {
     free(m);
 }
 
+/* Nothing of it is held out: a model's prices may rest on all of it. */
+static void a_model_needs_launches_the_optimizer_and_the_host_too(void **state) {
+    (void)state;
+    mf_measure_list l = {NULL, 0, 0};
+    assert_ok(mf_measure_plan_step(&l, NULL));
+    assert_int_equal(count(&l, "launch", false), 3);
+    assert_true(count(&l, "copy_h2d", false) >= 6 && count(&l, "copy_d2h", false) >= 6);
+    int adamw = 0, norm = 0;
+    for (int64_t i = 0; i < l.n; i++) {
+        const mf_point_dim *op = mf_point_find(&l.point[i], "op");
+        assert_false(l.point[i].holdout);
+        adamw += op != NULL && strcmp(op->text, "adamw") == 0;
+        norm += op != NULL && strcmp(op->text, "grad_norm") == 0;
+    }
+    assert_true(adamw >= 6 && norm >= 6);
+    mf_measure_list_clear(&l);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_general_grid_holds_out_five_hundred_shapes),
@@ -381,6 +399,7 @@ int main(void) {
         cmocka_unit_test(what_the_store_has_of_these_versions_is_left_out),
         cmocka_unit_test(a_held_out_row_stands_for_held_out_points_alone),
         cmocka_unit_test(a_model_needs_its_own_ops),
+        cmocka_unit_test(a_model_needs_launches_the_optimizer_and_the_host_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
