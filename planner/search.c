@@ -173,7 +173,7 @@ static void work_on(void *self, int slot) {
         memset(out, 0, offsetof(mf_search_outcome, plan));
         out->seen = t->seen;
         if (t->node[i].level < MF_LEVEL_LAYOUT) {
-            mf_search_split(&s->world, &t->node[i], t->aim.best_s, out);
+            mf_search_split(&s->world, &t->node[i], &t->aim, out);
         } else {
             mf_search_close(&s->world, &t->node[i], &t->aim, out);
         }
@@ -190,9 +190,11 @@ static int64_t usual(const mf_search_node *n) {
     case MF_LEVEL_POINT:
         return 25;
     case MF_LEVEL_STAGES:
-        return 70;
+        return 50;
+    case MF_LEVEL_MODE:
+        return 100;
     case MF_LEVEL_ORDER:
-        return 30;
+        return 90;
     case MF_LEVEL_LAYOUT:
         return again ? 1500 : 80;
     case MF_LEVEL_BOUND:

@@ -4,11 +4,12 @@
  * all its steps. The least is taken out, and either split into smaller families, each with a bound
  * of its own, or, when it is a single layout, bounded more tightly. Levels:
  *
- *   SIDE     an attention side (precision, TP, CP and its type, micro-batch)
+ *   SIDE     an attention side (precision, TP, CP and its type, micro-batch), bounded first
  *   POINT    and an expert side (EP, ETP, dispatcher)
  *   STAGES   and a pipeline degree
- *   ORDER    and a schedule with its VPP; bounded by halves of layers, then by whole ones, then
- * with what memory costs, before it is split LAYOUT   and ZeRO levels: one layout, roughly bounded
+ *   MODE     and the way that passes are played: alone, split or in pairs
+ *   ORDER    and a schedule with its VPP, bounded by whole layers
+ *   LAYOUT   and ZeRO levels: one layout, roughly bounded
  *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
  *            found for its order, an assignment simulated
  *   RELAX    where no chains are known for its order: by the lean relaxation of its integer
@@ -33,6 +34,7 @@ typedef enum mf_level {
     MF_LEVEL_SIDE,
     MF_LEVEL_POINT,
     MF_LEVEL_STAGES,
+    MF_LEVEL_MODE,
     MF_LEVEL_ORDER,
     MF_LEVEL_LAYOUT,
     MF_LEVEL_BOUND,
@@ -50,7 +52,7 @@ typedef struct mf_search_node {
     uint64_t id; /* order of entry: breaks ties */
     uint8_t level, tries;
     bool open; /* EXACT: the bound from before the first cut stays in the proof already */
-    uint8_t schedule, zero, expert_zero; /* as far as the level fixes them, */
+    uint8_t mode, schedule, zero, expert_zero; /* as far as the level fixes them, */
     int16_t vpp;
     int32_t side, expert, dense; /* indices */
     mf_inner_tried tried;
@@ -93,6 +95,8 @@ typedef struct mf_search_chains {
 typedef struct mf_search_rates mf_search_rates;
 typedef struct mf_search_once mf_search_once;
 
+/* Orders of a pipeline degree at most. */
+#define MF_SEARCH_ORDERS 1100
 /* A pipeline degree with both sides: what its layouts take once a step, by ZeRO levels. */
 #define MF_SEARCH_ZEROS 16
 typedef struct mf_search_stages {
@@ -147,9 +151,16 @@ typedef struct mf_search_aim {
     double target_s; /* bounds at or above are good enough */
     double keep_s;   /* plans at or above are of no interest */
 } mf_search_aim;
-/* Works on one node. Families at or above best_s are dropped. Thread-safe. */
-void mf_search_split(mf_search_world *w, const mf_search_node *n, double best_s,
+/* Works on one node. Families at or above the aim's best_s are dropped. Thread-safe. */
+void mf_search_split(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out);
+/* The same, of a node of level STAGES, MODE or ORDER. */
+void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                            mf_search_outcome *out);
+void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                          mf_search_outcome *out);
+void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                           mf_search_outcome *out);
 void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim *aim,
                      mf_search_outcome *out);
 
@@ -189,6 +200,9 @@ void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t
 
 /* Appends a child; false (and out->status set) when memory ran out. */
 bool mf_search_add(mf_search_outcome *out, const mf_search_node *n);
+/* The same with its key, which is no less than its parent's; nothing at or above best_s. */
+void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_search_node *parent,
+                    double bound_s, double best_s);
 
 /* The whole search (search.c), on an oracle: what mf_planner_search runs. */
 typedef struct mf_search_request {

@@ -12,6 +12,7 @@ typedef enum kind {
     SIDE,
     POINT,
     STAGES,
+    MODE,
     ORDER,
     LAYOUT,
     BOUND,
@@ -28,8 +29,8 @@ typedef enum kind {
     KINDS
 } kind;
 static const char *const kind_text[KINDS] = {
-    "side",  "point", "stages", "order", "layout",  "bound", "lean",   "splits",
-    "exact", "relax", "mean",   "rough", "choices", "chain", "losses", "share"};
+    "side",  "point", "stages", "mode",  "order",   "layout", "bound",  "lean", "splits",
+    "exact", "relax", "mean",   "rough", "choices", "chain",  "losses", "share"};
 
 /* How near the bounds of a kind came: bound over the fastest plan that was tried. */
 typedef struct nearness {
@@ -174,6 +175,9 @@ static bool holds(const mf_search_world *w, const mf_search_node *n, const mf_la
     if (n->level >= MF_LEVEL_STAGES) {
         same &= x.pp == l->pp;
     }
+    if (n->level >= MF_LEVEL_MODE) {
+        same &= (mf_floor_mode)n->mode == mf_floor_mode_of(l->schedule);
+    }
     if (n->level >= MF_LEVEL_ORDER) {
         same &= x.schedule == l->schedule && x.vpp == l->vpp;
     }
@@ -187,7 +191,7 @@ static bool holds(const mf_search_world *w, const mf_search_node *n, const mf_la
  * Returns the node of the layout. A family that is dropped though nothing is known to be faster
  * says that nothing in it fits. */
 static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_search_node *at) {
-    static const kind kinds[] = {SIDE, POINT, STAGES, ORDER, LAYOUT};
+    static const kind kinds[] = {SIDE, POINT, STAGES, MODE, ORDER, LAYOUT};
     mf_search_outcome out = {.status = MF_OK};
     mf_err e;
     if (mf_search_start(w, &out, &e) != MF_OK) {
@@ -195,7 +199,7 @@ static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_searc
     }
     at->level = MF_LEVEL_SIDE;
     for (;;) {
-        int found = -1, level = at->level; /* an order is bounded more than once */
+        int found = -1, level = at->level;
         for (int64_t i = 0; i < out.children; i++) {
             if (holds(w, &out.child[i], &s->layout)) {
                 assert_int_equal(found, -1); /* families share no layout */
@@ -219,7 +223,8 @@ static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_searc
             return true;
         }
         memset(&out, 0, sizeof out);
-        mf_search_split(w, at, HUGE_VAL, &out);
+        const mf_search_aim aim = {HUGE_VAL, HUGE_VAL, HUGE_VAL};
+        mf_search_split(w, at, &aim, &out);
         if (out.status != MF_OK) {
             fail_msg("%s", out.err.text);
         }

@@ -1,0 +1,343 @@
+/* search_orders.c - orders of a pipeline degree and layouts of an order: swept at once, since what
+ * bounds them is shared, and single layouts bounded anew. */
+#include "planner/search.h"
+
+#include <math.h>
+
+/* Chains that were found for an order, if any. */
+typedef struct known {
+    const mf_chains *set[MF_SEARCH_CHAINS];
+    int sets;
+} known;
+
+static known known_of(mf_search_world *w, const mf_layout *l, int64_t seen) {
+    known k;
+    k.sets = mf_search_chains_of(w, l, seen, k.set);
+    return k;
+}
+
+/* By the chains, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
+static double chains_bound_s(const known *k, const mf_rates *r, const mf_layout *l,
+                             const mf_order_summary *order, const mf_rough_fixed *fixed,
+                             double bound_s, double best_s) {
+    for (int i = 0; i < k->sets && bound_s < best_s; i++) {
+        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, k->set[i], best_s));
+    }
+    return bound_s < best_s ? bound_s : HUGE_VAL;
+}
+
+/* By stages, and by chains. */
+static double order_bound_s(mf_search_world *w, int64_t seen, const mf_rates *r, const mf_layout *l,
+                            const mf_order_summary *order, const mf_rough_fixed *fixed,
+                            double best_s) {
+    double bound_s = mf_rough_layout_s(r, l, order, fixed, best_s);
+    if (bound_s < best_s) {
+        const known k = known_of(w, l, seen);
+        bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, best_s);
+    }
+    return bound_s < best_s ? bound_s : HUGE_VAL;
+}
+
+/* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
+ * above 1 add communication to passes, and are quoted only where that is needed. */
+static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                             mf_search_hulls hulls, const mf_rates **r,
+                             const mf_search_stages **stages, mf_err *e) {
+    mf_layout plain = *l;
+    plain.zero = plain.expert_zero = 0;
+    mf_status status = mf_search_rates_of(w, n, &plain, hulls, r, e);
+    return status == MF_OK ? mf_search_stages_of(w, n, &plain, &(*r)->layer_params, stages, e)
+                           : status;
+}
+
+static const mf_rough_fixed *fixed_of(const mf_search_stages *s, const mf_layout *l) {
+    return &s->fixed[l->schedule == MF_SCHED_MERGED];
+}
+
+static int zero_index(const mf_search_stages *s, const mf_layout *l) {
+    int i = 0;
+    while (s->zero[i].zero != l->zero || s->zero[i].expert_zero != l->expert_zero) {
+        i++;
+    }
+    return i;
+}
+
+/* What positions take once a step, and what passes lose to that. */
+static void add_once(const mf_search_world *w, const mf_layout *l, mf_rates *r) {
+    const mf_oracle *o = w->oracle;
+    r->lost = o->ops->beside(o->self, l, r->layer_params);
+    for (int i = 0; i < r->others; i++) {
+        mf_rough_other *x = &r->other[i];
+        o->ops->once(o->self, l, x->params, &x->reduce_s, &x->gather_s);
+        r->lost = mf_smaller(r->lost, o->ops->beside(o->self, l, x->params));
+    }
+}
+
+/* --- orders ----------------------------------------------------------------------------------- */
+
+/* What is reduced and gathered once a step, at the levels that take least. */
+static void least_once(const mf_search_stages *s, mf_rates *r) {
+    r->layer_reduce_s = r->layer_gather_s = HUGE_VAL;
+    for (int i = 0; i < s->zeros; i++) {
+        r->layer_reduce_s = mf_smaller(r->layer_reduce_s, s->reduce_s[i]);
+        r->layer_gather_s = mf_smaller(r->layer_gather_s, s->gather_s[i]);
+    }
+}
+
+/* The orders of a pipeline degree with both sides. They are bounded with the ZeRO levels that shard
+ * most, at no price. */
+typedef struct sweep {
+    mf_search_world *w;
+    const mf_search_node *n;
+    double best_s;
+    mf_search_outcome *out;
+    mf_layout l;
+    mf_order_point order[MF_SEARCH_ORDERS];
+    int orders;
+} sweep;
+
+static void sweep_start(sweep *s, mf_search_world *w, const mf_search_node *n, double best_s,
+                        mf_search_outcome *out) {
+    mf_zero_point zeros[MF_SEARCH_ZEROS];
+    s->w = w;
+    s->n = n;
+    s->best_s = best_s;
+    s->out = out;
+    s->l = mf_search_layout(w, n);
+    int64_t pairs = mf_space_zeros(&w->space, s->l.dp * s->l.cp, s->l.edp, zeros, MF_SEARCH_ZEROS);
+    s->l.zero = zeros[pairs - 1].zero; /* levels ascend */
+    s->l.expert_zero = zeros[pairs - 1].expert_zero;
+    int64_t count =
+        mf_space_orders(&w->space, s->l.pp, s->l.micro_batches, s->order, MF_SEARCH_ORDERS);
+    s->orders = (int)(count < MF_SEARCH_ORDERS ? count : MF_SEARCH_ORDERS);
+}
+
+/* The bound of the i-th order; HUGE_VAL at or above best_s. */
+static double sweep_bound_s(sweep *s, int i, const mf_rates *r, const mf_rough_fixed *fixed) {
+    const mf_order_summary *order = NULL;
+    s->l.schedule = (mf_schedule_kind)s->order[i].schedule;
+    s->l.vpp = s->order[i].vpp;
+    s->out->work += 3;
+    double bound_s = mf_rough_stages_s(r, 1u << mf_floor_mode_of(s->l.schedule), s->l.pp,
+                                       s->l.micro_batches, fixed->tail.fixed_s);
+    if (!(bound_s < s->best_s)) {
+        return HUGE_VAL;
+    }
+    s->out->status = mf_search_order(s->w, &s->l, &order, &s->out->err);
+    if (s->out->status != MF_OK) {
+        return HUGE_VAL;
+    }
+    return mf_larger(bound_s, order_bound_s(s->w, s->out->seen, r, &s->l, order, fixed, s->best_s));
+}
+
+/* By halves of layers. Orders that play passes alike go on together: all of them are closed by
+ * whole layers, or few are. */
+void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                            mf_search_outcome *out) {
+    mf_rates halves;
+    double least_s[MF_FLOOR_MODES];
+    sweep s;
+    sweep_start(&s, w, n, aim->best_s, out);
+    mf_rough_fixed fixed = mf_search_fixed(w, &s.l);
+    out->status = mf_rates_halves(w->quotes, &s.l, &halves, &out->err);
+    for (int mode = 0; mode < MF_FLOOR_MODES; mode++) {
+        least_s[mode] = HUGE_VAL;
+    }
+    for (int i = 0; i < s.orders && out->status == MF_OK; i++) {
+        double *mode_s = &least_s[mf_floor_mode_of((mf_schedule_kind)s.order[i].schedule)];
+        *mode_s = mf_smaller(*mode_s, sweep_bound_s(&s, i, &halves, &fixed));
+    }
+    for (int mode = 0; mode < MF_FLOOR_MODES && out->status == MF_OK; mode++) {
+        mf_search_node child = *n;
+        child.level = MF_LEVEL_MODE;
+        child.mode = (uint8_t)mode;
+        mf_search_push(out, &child, n, least_s[mode], aim->best_s);
+    }
+}
+
+/* By whole layers. */
+void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                          mf_search_outcome *out) {
+    const mf_rates *plain = NULL;
+    const mf_search_stages *stages = NULL;
+    mf_rates r;
+    sweep s;
+    sweep_start(&s, w, n, aim->best_s, out);
+    for (int i = 0; i < s.orders && out->status == MF_OK; i++) {
+        mf_search_node child = *n;
+        child.level = MF_LEVEL_ORDER;
+        child.schedule = s.order[i].schedule;
+        child.vpp = (int16_t)s.order[i].vpp;
+        s.l.schedule = (mf_schedule_kind)child.schedule;
+        if (mf_floor_mode_of(s.l.schedule) != (mf_floor_mode)n->mode) {
+            continue;
+        }
+        if (!plain) {
+            out->status = order_rates(w, n, &s.l, MF_HULLS_NONE, &plain, &stages, &out->err);
+            if (out->status != MF_OK) {
+                return;
+            }
+            r = *plain;
+            least_once(stages, &r);
+        }
+        double bound_s = sweep_bound_s(&s, i, &r, fixed_of(stages, &s.l));
+        if (out->status == MF_OK) {
+            mf_search_push(out, &child, n, bound_s, aim->best_s);
+        }
+    }
+}
+
+/* --- layouts ---------------------------------------------------------------------------------- */
+
+/* The layouts of an order. */
+typedef struct ordered {
+    mf_search_world *w;
+    mf_layout l;
+    const mf_order_summary *order;
+    known known;
+    mf_rates r; /* of the order's own blocks, with their hulls */
+    const mf_search_stages *stages;
+    double best_s;
+    mf_search_outcome *out;
+} ordered;
+
+/* The bound of a layout by plain blocks, with what its own ZeRO levels add to them: from level 2 on
+ * that is asked for only where the order's own blocks do not close it. */
+static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
+    const mf_rough_fixed *fixed = fixed_of(o->stages, &o->l);
+    const mf_rates *own = NULL;
+    mf_rates more;
+    mf_rates *r = &o->r;
+    r->layer_reduce_s = o->stages->reduce_s[zero];
+    r->layer_gather_s = o->stages->gather_s[zero];
+    o->out->work += 3;
+    double bound_s = mf_rough_layout_s(r, &o->l, o->order, fixed, o->best_s);
+    if (bound_s < o->best_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
+        o->out->work += 4;
+        o->out->status = mf_search_rates_of(o->w, n, &o->l, MF_HULLS_NONE, &own, &o->out->err);
+        if (o->out->status != MF_OK) {
+            return HUGE_VAL;
+        }
+        more = *r;
+        r = &more;
+        mf_rates_larger(r, own);
+        bound_s = mf_larger(bound_s, mf_rough_layout_s(r, &o->l, o->order, fixed, o->best_s));
+    }
+    if (bound_s < o->best_s && o->known.sets > 0) {
+        add_once(o->w, &o->l, r);
+        o->out->work += 3;
+    }
+    return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->best_s);
+}
+
+void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                           mf_search_outcome *out) {
+    ordered o = {.w = w, .l = mf_search_layout(w, n), .best_s = aim->best_s, .out = out};
+    const mf_rates *plain = NULL;
+    out->status = mf_search_order(w, &o.l, &o.order, &out->err);
+    if (out->status == MF_OK) {
+        out->status = order_rates(w, n, &o.l, MF_HULLS_ROUGH, &plain, &o.stages, &out->err);
+    }
+    if (out->status != MF_OK) {
+        return;
+    }
+    o.known = known_of(w, &o.l, out->seen);
+    o.r = *plain;
+    out->work += 30;
+    for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
+        mf_search_node child = *n;
+        child.level = MF_LEVEL_LAYOUT;
+        child.zero = o.l.zero = o.stages->zero[i].zero;
+        child.expert_zero = o.l.expert_zero = o.stages->zero[i].expert_zero;
+        double bound_s = layout_bound_s(&o, &child, i);
+        if (out->status == MF_OK) {
+            mf_search_push(out, &child, n, bound_s, aim->best_s);
+        }
+        out->priced++;
+    }
+}
+
+/* A layout's figures beside its rates. */
+typedef struct bounding {
+    mf_search_world *w;
+    const mf_search_node *n;
+    const mf_layout *l;
+    const mf_order_summary *order;
+    double best_s;
+    mf_search_outcome *out;
+} bounding;
+
+/* The layout's bound. NONE: by plain blocks and the chains of its own ZeRO levels, which only add
+ * to these. EXACT: by every choice as simulated, at the levels of `of`; where those are less than
+ * its own, with the chains of these besides. */
+static double own_bound_s(const bounding *b, mf_search_hulls hulls, const mf_layout *of) {
+    const mf_layout *l = b->l;
+    const mf_oracle *o = b->w->oracle;
+    const mf_rates *base = NULL, *own = NULL;
+    const mf_search_stages *stages = NULL;
+    mf_search_outcome *out = b->out;
+    bool exact = hulls == MF_HULLS_EXACT;
+    bool less = !exact || of->zero != l->zero || of->expert_zero != l->expert_zero;
+    out->status = order_rates(b->w, b->n, l, MF_HULLS_ROUGH, &base, &stages, &out->err);
+    if (out->status == MF_OK && exact) {
+        out->status = mf_search_rates_of(b->w, b->n, of, hulls, &base, &out->err);
+    }
+    if (out->status == MF_OK && less) {
+        out->status = mf_search_rates_of(b->w, b->n, l, MF_HULLS_NONE, &own, &out->err);
+    }
+    if (out->status != MF_OK) {
+        return 0.0;
+    }
+    mf_rates r = *base;
+    if (less) {
+        mf_rates_larger(&r, own);
+    }
+    int i = zero_index(stages, l);
+    r.layer_reduce_s = stages->reduce_s[i];
+    r.layer_gather_s = stages->gather_s[i];
+    add_once(b->w, l, &r);
+    mf_rough_fixed fixed = *fixed_of(stages, l);
+    if (exact) {
+        fixed.tail = o->ops->tail(o->self, l, r.all_params);
+    }
+    return order_bound_s(b->w, out->seen, &r, l, b->order, &fixed, b->best_s);
+}
+
+/* By what its choices take: at level 2 at first, whose figures more layouts share and which closes
+ * most. */
+static double choices_bound_s(const bounding *b, double enough_s) {
+    mf_layout of = *b->l;
+    double bound_s = 0.0;
+    of.zero = of.zero > 2 ? 2 : of.zero;
+    of.expert_zero = of.expert_zero > 2 ? 2 : of.expert_zero;
+    if (of.zero != b->l->zero || of.expert_zero != b->l->expert_zero) {
+        bound_s = own_bound_s(b, MF_HULLS_EXACT, &of);
+        b->out->work += 17;
+    }
+    if (b->out->status == MF_OK && bound_s < enough_s) {
+        bound_s = mf_larger(bound_s, own_bound_s(b, MF_HULLS_EXACT, b->l));
+        b->out->work += 17;
+    }
+    return bound_s;
+}
+
+double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                         mf_search_outcome *out) {
+    mf_layout l = mf_search_layout(w, n);
+    bounding b = {.w = w, .n = n, .l = &l, .best_s = aim->best_s, .out = out};
+    const mf_chains *chains[MF_SEARCH_CHAINS];
+    double bound_s = n->key_s;
+    out->status = mf_search_order(w, &l, &b.order, &out->err);
+    /* chains may have been found since it was bounded with its order */
+    if (out->status == MF_OK && n->tries == 0 &&
+        mf_search_chains_of(w, &l, out->seen, chains) > 0) {
+        bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_NONE, &l));
+        out->work += 17;
+    }
+    /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
+     * have been found since it was asked last */
+    if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4))) {
+        bound_s = mf_larger(bound_s, choices_bound_s(&b, fmin(aim->best_s, aim->target_s)));
+    }
+    return bound_s;
+}
