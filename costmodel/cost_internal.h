@@ -68,7 +68,7 @@ typedef struct mf_sample {
     double spread; /* relative half-width of the measurement; 0 = not known */
     int device;    /* index into the devices of a build */
     bool fixed;    /* collectives: the algorithm was fixed by hand */
-    bool quoted;   /* published without a spread: gives way to enough points that have one */
+    bool quoted;   /* published, without a spread: gives way to enough points that have one */
 } mf_sample;
 
 #define MF_SAMPLE_DEVICES 32 /* most GPUs that samples come from */

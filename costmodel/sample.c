@@ -104,7 +104,7 @@ static int take_point(const mf_point *p, void *user) {
     s.spread = (p->high_s - p->low_s) / (2 * 1.2816 * p->time_s); /* 10..90 % to sigma */
     if (!(s.spread > 0)) {
         s.spread = unrecorded_spread;
-        s.quoted = true;
+        s.quoted = p->source[0] != '\0'; /* a row without a source is its user's own */
     }
     s.fixed = !word_is(p, "algo", "auto") && mf_point_find(p, "algo") != NULL;
     if (mf_op_kind_class((mf_op_kind)s.op.kind) == MF_CLASS_COLLECTIVE &&

@@ -99,11 +99,13 @@ mf_status mf_store_rebuild(const char *path, mf_err *e);
 
 /* CSV in and out: header gpu,op,dims,time_s,low_s,high_s,samples,versions,date,source,holdout,
  * choice; "dims" is "k1=v1 k2=v2". Columns may stand in any order; low_s and high_s (empty: ==
- * time_s), samples, versions, date, source, holdout and choice may be left out. A row with a choice
- * and no time is a choice alone. Lines that begin with # are
- * comments. All or nothing: a file with an error leaves the store as it was. Errors name
- * file:line:column. *count = rows read. Export replaces the file whole, sorted as mf_store_each;
- * damaged rows are left out and reported as MF_DAMAGED after the file is written. */
+ * time_s), samples, versions, date, source, holdout and choice may be left out. A time with a
+ * source and without a spread counts as published, and prices leave it where the GPU itself was
+ * measured; one without either is its user's own. A row with a choice and no time is a choice
+ * alone. Lines that begin with # are comments. All or nothing: a file with an error leaves the
+ * store as it was. Errors name file:line:column. *count = rows read. Export replaces the file
+ * whole, sorted as mf_store_each; damaged rows are left out and reported as MF_DAMAGED after the
+ * file is written. */
 mf_status mf_store_import_csv(mf_store *s, const char *path, int64_t *count, mf_err *e);
 mf_status mf_store_export_csv(mf_store *s, const char *path, mf_err *e);
 
