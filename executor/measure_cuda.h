@@ -8,19 +8,12 @@
 #ifndef MF_EXECUTOR_MEASURE_CUDA_H
 #define MF_EXECUTOR_MEASURE_CUDA_H
 
-#include "executor/measure.h"
+#include "executor/measure_reading.h"
 
 #include <cuda_runtime_api.h>
 
 #define MF_MEASURE_SETS 64    /* most sets of operands that are rotated */
 #define MF_MEASURE_BATCHES 41 /* most batches of one reading */
-
-typedef struct mf_measure_time {
-    double time_s, low_s, high_s; /* median, 10th and 90th percentile of the batches */
-    int64_t samples;              /* runs in them */
-    mf_measure_choice
-        choice; /* algorithm: in, what to run if it can be ("": find out); out, what ran */
-} mf_measure_time;
 
 /* Launches run number `i` on the stream. */
 typedef mf_status (*mf_measure_launch)(void *op, int64_t i, cudaStream_t stream, mf_err *e);
@@ -99,8 +92,6 @@ void mf_measure_idled(mf_measure_session *s);
 /* Times `launch`. */
 mf_status mf_measure_run(mf_measure_session *s, mf_measure_launch launch, void *op,
                          mf_measure_time *out, mf_err *e);
-/* Median and percentiles of n values (sorted in place). */
-void mf_measure_summary(double *value, int n, mf_measure_time *out);
 
 /* Integer dim of a canonical point. */
 int64_t mf_measure_dim(const mf_point *p, const char *key);

@@ -16,7 +16,6 @@ enum { RANKS_MAX = MF_MEASURE_RANKS, BATCHES_MAX = MF_MEASURE_RANK_BATCHES };
 enum { AGAIN = 2 /* readings more of what spreads */ };
 typedef mf_measure_rank rank;
 typedef mf_measure_job job;
-static const double quiet = 0.05; /* (p90 - p10) / median beyond this spreads */
 static const size_t buffer_B = MF_MEASURE_BUFFER_B;
 
 /* One message of a collective on one rank. */
@@ -267,19 +266,12 @@ static mf_status run_job(mf_measure_world *w, mf_measure_time *out, mf_err *e) {
     return status;
 }
 
-static double spread(const mf_measure_time *t) {
-    return (t->high_s - t->low_s) / t->time_s;
+static mf_status take_reading(void *world, mf_measure_time *out, mf_err *e) {
+    return run_job(world, out, e);
 }
 
-/* A reading that spreads is taken again; the quietest counts. */
 static mf_status quiet_reading(mf_measure_world *w, mf_measure_time *out, mf_err *e) {
-    mf_status status = run_job(w, out, e);
-    for (int i = 0; i < AGAIN && status == MF_OK && spread(out) > quiet; i++) {
-        mf_measure_time again = *out;
-        status = run_job(w, &again, e);
-        *out = status == MF_OK && spread(&again) < spread(out) ? again : *out;
-    }
-    return status;
+    return mf_measure_quietest(take_reading, w, AGAIN, out, e);
 }
 
 mf_status mf_measure_world_point(mf_measure_world *w, const mf_point *p, mf_measure_time *out,

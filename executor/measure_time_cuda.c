@@ -21,26 +21,8 @@ static const double warm_s = 2e-3;     /* of runs before the first batch */
 static const double reading_s = 10e-3; /* wanted length of all batches */
 static const double longest_s = 36e-3; /* ... which long kernels stretch to at most */
 static const double duty = 0.4;        /* share of the time that the GPU may work and stay cool */
-static const double quiet = 0.05;      /* (p90 - p10) / median beyond this: measured again */
 enum { RUNS_MAX = 128, BATCHES_MIN = 3, BATCHES_WANTED = 7 };
-
-static int order(const void *a, const void *b) {
-    const double *p = a, *q = b;
-    return (*p > *q) - (*p < *q);
-}
-
-static double at_share(const double *sorted, int n, double share) {
-    double at = share * (n - 1);
-    int i = (int)at;
-    return i + 1 < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
-}
-
-void mf_measure_summary(double *value, int n, mf_measure_time *out) {
-    qsort(value, (size_t)n, sizeof *value, order);
-    out->time_s = at_share(value, n, 0.5);
-    out->low_s = at_share(value, n, 0.1);
-    out->high_s = at_share(value, n, 0.9);
-}
+enum { AGAIN = 1 /* readings more of what spreads */ };
 
 /* --- rest ------------------------------------------------------------------------------------- */
 
@@ -175,16 +157,26 @@ static mf_status read_batches(mf_measure_session *s, batch *b, double estimate_s
     return status;
 }
 
-static double spread(const mf_measure_time *t) {
-    return (t->high_s - t->low_s) / t->time_s;
-}
-
 static int batches_of(double batch_time_s) {
     double wanted = reading_s / batch_time_s, most = longest_s / batch_time_s;
     wanted = wanted < BATCHES_WANTED ? BATCHES_WANTED : wanted;
     wanted = wanted > most ? most : wanted;
     wanted = wanted < BATCHES_MIN ? BATCHES_MIN : wanted;
     return wanted > MF_MEASURE_BATCHES ? MF_MEASURE_BATCHES : (int)wanted;
+}
+
+typedef struct reading {
+    mf_measure_session *s;
+    batch *b;
+    double estimate_s;
+    int batches;
+} reading;
+
+static mf_status take_reading(void *user, mf_measure_time *out, mf_err *e) {
+    reading *r = user;
+    mf_status status = read_batches(r->s, r->b, r->estimate_s, r->batches, out, e);
+    r->estimate_s = status == MF_OK ? out->time_s : r->estimate_s;
+    return status;
 }
 
 mf_status mf_measure_run(mf_measure_session *s, mf_measure_launch launch, void *op,
@@ -197,15 +189,8 @@ mf_status mf_measure_run(mf_measure_session *s, mf_measure_launch launch, void *
         b.runs = wanted > RUNS_MAX ? RUNS_MAX : wanted < 2 ? 2 : (int)wanted;
         status = capture(s, &b, e);
     }
-    int batches = batches_of(estimate_s * b.runs);
-    status = status == MF_OK ? read_batches(s, &b, estimate_s, batches, out, e) : status;
-    if (status == MF_OK && spread(out) > quiet) {
-        mf_measure_time again = *out; /* with the algorithm that runs */
-        status = read_batches(s, &b, out->time_s, batches, &again, e);
-        if (status == MF_OK && spread(&again) < spread(out)) {
-            *out = again;
-        }
-    }
+    reading r = {s, &b, estimate_s, batches_of(estimate_s * b.runs)};
+    status = status == MF_OK ? mf_measure_quietest(take_reading, &r, AGAIN, out, e) : status;
     if (b.graph != NULL) {
         (void)cudaGraphExecDestroy(b.graph);
     }
