@@ -12,7 +12,6 @@
 #include "executor/measure_cuda.h"
 #include "kernels/cuda_check.h"
 
-#include <stdlib.h>
 #include <time.h>
 
 static const double graph_below_s = 300e-6;

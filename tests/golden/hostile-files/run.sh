@@ -162,5 +162,7 @@ bad profile --store "$work/a.db" --import "$work/i.csv"
 printf 'gpu,op,dims,time_s\nh200,gemm,dtype=bf16 m=1 n=1 k=1,-1\n' >"$work/i.csv"
 bad profile --store "$work/a.db" --import "$work/i.csv"
 printf '\000\001\002' >"$work/i.csv"
-bad profile --store "$work/a.db" --import "$work/i.csv" --gpu h200
+bad profile --store "$work/a.db" --import "$work/i.csv"
+cp "$work/i.csv" "$work/i.txt"
+bad profile --store "$work/a.db" --import "$work/i.txt" --gpu h200
 golden_end
