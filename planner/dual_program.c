@@ -30,6 +30,16 @@ static bool more_rows(mf_dual *d) {
         return false;
     }
     d->where = where;
+    int *from = realloc(d->from, room * sizeof *from);
+    if (!from) {
+        return false;
+    }
+    d->from = from;
+    int *to = realloc(d->to, room * sizeof *to);
+    if (!to) {
+        return false;
+    }
+    d->to = to;
     bool *stuck = realloc(d->stuck, vars * sizeof *stuck);
     if (!stuck) {
         return false;
@@ -54,6 +64,8 @@ void mf_dual_free(mf_dual *d) {
     free(d->hi);
     free(d->a);
     free(d->scale);
+    free(d->from);
+    free(d->to);
     free(d->where);
     free(d->candidate);
     free(d->nonbasic);
@@ -121,8 +133,14 @@ int mf_dual_add_row(mf_dual *d, const double *a, double lo, double hi) {
     (void)frexp(most, &exponent);
     d->scale[row] = most > 0.0 ? ldexp(1.0, -exponent) : 1.0;
     memset(to, 0, (size_t)d->stride * sizeof *to);
+    d->from[row] = d->stride;
+    d->to[row] = 0;
     for (int j = 0; j < d->cols; j++) {
         to[j] = a[j] * d->scale[row];
+        if (a[j] > 0.0 || a[j] < 0.0) {
+            d->from[row] = d->to[row] > 0 ? d->from[row] : j / 4 * 4;
+            d->to[row] = j / 4 * 4 + 4;
+        }
     }
     d->where[v] = MF_DUAL_OUT;
     mf_dual_set(d, v, lo, hi);

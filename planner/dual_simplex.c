@@ -32,14 +32,15 @@ static void read_point(mf_dual *d) {
 }
 
 static double sum_of(const mf_dual *d, int row) {
-    const double *a = d->a + (size_t)row * (size_t)d->stride;
-    double s0 = 0.0, s1 = 0.0;
-    int j = 0;
-    for (; j + 1 < d->cols; j += 2) {
-        s0 += a[j] * d->x[j];
-        s1 += a[j + 1] * d->x[j + 1];
+    const double *a = d->a + (size_t)row * (size_t)d->stride, *x = d->x;
+    double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
+    for (int j = d->from[row]; j < d->to[row]; j += 4) {
+        s0 += a[j] * x[j];
+        s1 += a[j + 1] * x[j + 1];
+        s2 += a[j + 2] * x[j + 2];
+        s3 += a[j + 3] * x[j + 3];
     }
-    return s0 + s1 + (j < d->cols ? a[j] * d->x[j] : 0.0);
+    return (s0 + s1) + (s2 + s3);
 }
 
 /* Puts the rows into the tableau that the point breaks most; returns how many. */
@@ -71,6 +72,17 @@ static int enter_broken(mf_dual *d) {
 
 /* --- one step --------------------------------------------------------------------------------- */
 
+static double square(const double *t, int stride) {
+    double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
+    for (int p = 0; p < stride; p += 4) {
+        s0 += t[p] * t[p];
+        s1 += t[p + 1] * t[p + 1];
+        s2 += t[p + 2] * t[p + 2];
+        s3 += t[p + 3] * t[p + 3];
+    }
+    return (s0 + s1) + (s2 + s3);
+}
+
 /* The basic variable that is furthest from its bounds, as seen along its row; -1: none is off. */
 static int choose_row(const mf_dual *d) {
     int best = -1;
@@ -80,11 +92,7 @@ static int choose_row(const mf_dual *d) {
         double off = d->stuck[v] ? 0.0 : broken_by(d, v, d->value[r + 1]);
         if (off > 0.0) {
             const double *t = d->t + (size_t)(r + 1) * (size_t)d->stride;
-            double norm = 1e-6;
-            for (int p = 0; p < d->cols; p++) {
-                norm += t[p] * t[p];
-            }
-            double score = off * off / norm;
+            double score = off * off / (1e-6 + square(t, d->stride));
             if (score > most) {
                 most = score;
                 best = r;

@@ -35,6 +35,7 @@ typedef struct mf_dual {
     double *lo, *hi;    /* [cols + rows] of every variable */
     double *a;          /* [rows][stride] as told, each scaled by a power of two, */
     double *scale;      /* [rows] this one */
+    int *from, *to;     /* [rows] its entries are within [from, to), multiples of 4 */
     int *where;         /* [cols + rows] place, or -1 - tableau row, or MF_DUAL_OUT */
     bool *stuck;        /* [cols + rows] off by rounding, it seems */
     int *nonbasic;      /* [cols] variable at each place, */

@@ -98,7 +98,7 @@ bool mf_dual_enter_row(mf_dual *d, int row) {
     const double *a = told_row(d, row);
     double *t = tableau_row(d, r), sum = 0.0;
     memset(t, 0, (size_t)d->stride * sizeof *t);
-    for (int j = 0; j < d->cols; j++) {
+    for (int j = d->from[row]; j < d->to[row]; j++) {
         if (a[j] > 0.0 || a[j] < 0.0) {
             if (d->where[j] >= 0) {
                 t[d->where[j]] += a[j];

@@ -7,8 +7,10 @@
 
 #define CHAIN_TOLERANCE 1e-4
 #define MAX_CHAINS 200
-/* Where chains are found besides: so far from the best point to the program's. */
-static const double between[] = {0.3, 0.6};
+/* Where chains are found besides: so far from the best point to the program's at first, then this
+ * share of it, until a better one is found. */
+#define FIRST_STEP 0.4
+enum { STEPS = 4 };
 
 /* --- chains ----------------------------------------------------------------------------------- */
 
@@ -72,8 +74,8 @@ static double excess(const mf_milp_lazy_row *row, const double *x) {
 
 /* The longest chain at b->count. */
 static bool play(mf_rows *b) {
-    b->status =
-        mf_inner_play(b->in, b->count, b->lean, b->lean ? b->extra_s : NULL, &b->chain, b->e);
+    const double *extra_s = b->lean ? b->count + mf_inner_cells(b->in) : NULL;
+    b->status = mf_inner_play(b->in, b->count, b->lean, extra_s, &b->chain, b->e);
     return b->status == MF_OK;
 }
 
@@ -111,28 +113,33 @@ static bool look_at(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     return false;
 }
 
+static size_t point_size(const mf_rows *b) {
+    return mf_inner_cells(b->in) + (b->lean ? (size_t)b->in->stages : 0);
+}
+
 /* Between the point and a better one that was met before (in-out separation): a program's points
  * are extreme, and chains found at them say little about others. */
 static void look_between(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
-    size_t cells = mf_inner_cells(b->in);
-    double here_s = b->found[0].time_s;
+    size_t size = point_size(b);
+    double here_s = b->found[0].time_s, by = FIRST_STEP;
     if (!(b->inner_s < here_s)) {
-        memcpy(b->inner, b->here, cells * sizeof *b->inner);
+        memcpy(b->inner, b->here, size * sizeof *b->inner);
         b->inner_s = here_s;
         return;
     }
-    for (size_t k = 0; k < sizeof between / sizeof *between && b->founds < MF_ROWS_FOUND; k++) {
-        for (size_t i = 0; i < cells; i++) {
-            b->count[i] = between[k] * b->here[i] + (1.0 - between[k]) * b->inner[i];
+    for (int k = 0; k < STEPS && b->founds < MF_ROWS_FOUND; k++, by *= FIRST_STEP) {
+        for (size_t i = 0; i < size; i++) {
+            b->count[i] = by * b->here[i] + (1.0 - by) * b->inner[i];
         }
         bool more = look_at(b, x, row);
         if (b->status != MF_OK) {
             return;
         }
         double time_s = more ? b->found[b->founds - 1].time_s : b->chain.time_s;
-        if (k == 0 && time_s < b->inner_s) {
-            memcpy(b->inner, b->count, cells * sizeof *b->inner);
+        if (time_s < b->inner_s) {
+            memcpy(b->inner, b->count, size * sizeof *b->inner);
             b->inner_s = time_s;
+            return;
         }
     }
 }
@@ -160,19 +167,20 @@ static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     if (b->founds > 0) {
         return take_found(b, row);
     }
-    if ((b->chains >= MAX_CHAINS && !b->splits) || b->status != MF_OK) {
+    bool exact = !b->splits && !b->lean;
+    if ((b->chains >= MAX_CHAINS && exact) || b->status != MF_OK) {
         return false;
     }
     for (size_t i = 0; i < cells; i++) {
         b->count[i] = b->col[i] >= 0 ? x[b->col[i]] : 0.0;
     }
     for (int p = 0; p < b->in->stages && b->lean; p++) {
-        b->extra_s[p] = x[b->extra[p]] * b->unit_s;
+        b->count[cells + (size_t)p] = x[b->extra[p]] * b->unit_s;
     }
-    if (!b->splits) {
+    if (exact) {
         return play(b) && breaks(b, x, row) && add_found(b);
     }
-    memcpy(b->here, b->count, cells * sizeof *b->here);
+    memcpy(b->here, b->count, point_size(b) * sizeof *b->here);
     if (!look_at(b, x, row)) {
         return false;
     }
@@ -187,7 +195,7 @@ bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row) {
 /* The longest chain of layers spread evenly over the stages. */
 static mf_status first_chain(mf_rows *b) {
     const mf_inner *in = b->in;
-    memset(b->count, 0, mf_inner_cells(in) * sizeof *b->count);
+    memset(b->count, 0, point_size(b) * sizeof *b->count);
     for (int s = 0; s < in->slots; s++) {
         double n = in->segment[in->slot[s].segment].repeats;
         int width = in->slot[s].v_hi - in->slot[s].v_lo + 1;

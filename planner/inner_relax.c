@@ -27,14 +27,14 @@ void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains) {
     mf_chains_weigh(chains, stage_of);
 }
 
-/* The split of the positions nearest to the program's point. */
-static void read_split(const mf_rows *b, int *first) {
+/* The split of the positions nearest to the program's point x. */
+static void read_split(const mf_rows *b, const double *x, int *first) {
     const mf_inner *in = b->in;
     double until = 0.0;
     first[0] = 0;
     for (int v = 0; v < in->vstages; v++) {
         for (size_t i = mf_inner_cell(in, v, 0, 0); i < mf_inner_cell(in, v + 1, 0, 0); i++) {
-            until += b->col[i] >= 0 ? b->count[i] : 0.0;
+            until += b->col[i] >= 0 ? x[b->col[i]] : 0.0;
         }
         int at = (int)lround(until), most = in->positions - (in->vstages - 1 - v);
         at = at > first[v] ? at : first[v] + 1; /* none is empty */
@@ -43,12 +43,25 @@ static void read_split(const mf_rows *b, int *first) {
     first[in->vstages] = in->positions;
 }
 
+/* The multipliers of the chains' rows become weights. */
+static mf_status weigh(const mf_rows *b, const mf_lp *lp, mf_chains *chains, mf_err *e) {
+    double *dual = calloc((size_t)chains->count + 1, sizeof *dual);
+    if (!dual) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int i = 0; i < chains->count; i++) {
+        dual[i] = mf_lp_row_dual(lp, b->first_chain_row + i);
+    }
+    mf_rows_weigh(b, dual, chains);
+    free(dual);
+    return MF_OK;
+}
+
 mf_status mf_inner_relax(mf_inner *in, const mf_chains *known, double enough_s, mf_milp_fault fault,
                          mf_chains *chains, int *first, mf_milp_outcome *outcome, double *bound_s,
                          mf_err *e) {
     mf_rows b;
-    mf_milp_result r = {.outcome = MF_MILP_FAILED};
-    double *dual = NULL;
+    mf_lp *lp = NULL;
     const mf_inner_options o = {.lean = true, .cutoff_s = HUGE_VAL};
     mf_chains_init(chains, in->stages, in->chunks);
     *bound_s = 0.0;
@@ -57,28 +70,24 @@ mf_status mf_inner_relax(mf_inner *in, const mf_chains *known, double enough_s, 
     if (status != MF_OK) {
         return status;
     }
-    const mf_milp_options mo = {.cutoff = HUGE_VAL,
-                                .target = enough_s / b.unit_s / MF_BOUND_SAFETY,
-                                .lazy = mf_rows_lazy_chain,
-                                .lazy_user = &b,
-                                .fault = fault};
-    dual = calloc((size_t)b.milp.rows + MAX_LAZY, sizeof *dual);
-    status = dual ? mf_milp_relax(&b.milp, &mo, MAX_LAZY, dual, &r, e)
-                  : mf_err_set(e, MF_NOMEM, "out of memory");
-    status = status == MF_OK ? b.status : status;
+    const mf_milp_options mo = {
+        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_chain, .lazy_user = &b, .fault = fault};
+    status = mf_lp_open(&b.milp, &mo, &lp, e);
     if (status == MF_OK) {
-        *outcome = r.outcome;
-        *bound_s = r.outcome == MF_MILP_OPTIMAL      ? r.bound * b.unit_s * MF_BOUND_SAFETY
-                   : r.outcome == MF_MILP_INFEASIBLE ? HUGE_VAL
-                                                     : 0.0;
-        if (r.outcome == MF_MILP_OPTIMAL) {
-            mf_rows_weigh(&b, dual + b.first_chain_row, chains);
-            if (first) {
-                read_split(&b, first);
+        double bound, enough = enough_s / b.unit_s / MF_BOUND_SAFETY;
+        *outcome = mf_lp_solve(lp, enough, MAX_LAZY, &bound);
+        status = b.status;
+        *bound_s = *outcome == MF_MILP_OPTIMAL      ? bound * b.unit_s * MF_BOUND_SAFETY
+                   : *outcome == MF_MILP_INFEASIBLE ? HUGE_VAL
+                                                    : 0.0;
+        if (status == MF_OK && *outcome == MF_MILP_OPTIMAL) {
+            status = weigh(&b, lp, chains, e);
+            if (first && bound < enough) {
+                read_split(&b, mf_lp_point(lp), first);
             }
         }
     }
-    free(dual);
+    mf_lp_close(lp);
     mf_rows_clear(&b);
     return status;
 }

@@ -323,7 +323,6 @@ void mf_rows_clear(mf_rows *b) {
     free(b->figure);
     free(b->figure_col);
     free(b->sum);
-    free(b->extra_s);
     free(b->curves_s);
     free(b->count);
     free(b->inner);
@@ -333,7 +332,7 @@ void mf_rows_clear(mf_rows *b) {
 mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
                        const mf_inner_options *o, const mf_chains *known, mf_chains *kept,
                        mf_err *e) {
-    size_t cells = mf_inner_cells(in);
+    size_t cells = mf_inner_cells(in), point = cells + (size_t)in->stages;
     memset(b, 0, sizeof *b);
     b->in = in;
     b->lean = o->lean;
@@ -347,23 +346,22 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     if (status != MF_OK) {
         return status;
     }
-    for (int i = 0; i < MF_ROWS_FOUND && o->splits; i++) {
+    for (int i = 0; i < MF_ROWS_FOUND && (o->splits || o->lean); i++) {
         status = mf_order_chain_init(&b->found[i], in->vstages, e);
         if (status != MF_OK) {
             goto out;
         }
     }
-    b->here = malloc(cells * sizeof *b->here);
-    b->inner = malloc(cells * sizeof *b->inner);
+    b->here = malloc(point * sizeof *b->here);
+    b->inner = malloc(point * sizeof *b->inner);
     b->col = malloc(cells * sizeof *b->col);
     b->top = malloc(cells * sizeof *b->top);
-    b->count = malloc(cells * sizeof *b->count);
+    b->count = malloc(point * sizeof *b->count);
     b->extra = malloc((size_t)in->stages * sizeof *b->extra);
     b->until = malloc((size_t)in->vstages * (size_t)in->slots * sizeof *b->until);
-    b->extra_s = malloc((size_t)in->stages * sizeof *b->extra_s);
     b->curves_s = malloc((size_t)in->stages * (size_t)(in->positions + 1) * sizeof *b->curves_s);
-    if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->extra_s || !b->curves_s ||
-        !b->inner || !b->here) {
+    if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->curves_s || !b->inner ||
+        !b->here) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }

@@ -9,7 +9,7 @@
 #include "planner/inner.h"
 
 /* Chains looked for at a time. */
-#define MF_ROWS_FOUND 4
+#define MF_ROWS_FOUND 6
 
 #define MF_ROWS_BYTES 1e9 /* a unit of bytes in rows */
 
@@ -36,16 +36,15 @@ typedef struct mf_rows {
                          * where the figure is mixed, -1 = there are none */
     double *sum;        /* splits: [columns] of a row that is being made */
     int sums;           /* columns that it has room for */
-    double *extra_s;    /* lean: [stages] at a relaxation's point */
     double *curves_s;   /* lean: [stages][main layers + 1] a stage's extra by its main layers */
     int step;           /* column of T */
     double unit_s;
     /* chains: rows [first_chain_row ...] are those of kept->chain, in order */
     int first_chain_row;
     mf_order_chain chain;
-    double *count; /* [cells] of a relaxation's point */
-    /* splits: counts that played in inner_s, the least so far; the program's point; chains found at
-     * and beside it that are to become rows */
+    double *count; /* [cells] of a relaxation's point; lean: and [stages] what stages take more */
+    /* splits and lean: counts that played in inner_s, the least so far; the program's point; chains
+     * found at and beside it that are to become rows */
     double *inner, inner_s, *here;
     mf_order_chain found[MF_ROWS_FOUND];
     int founds;
