@@ -56,7 +56,6 @@ static void drop_weightless(mf_chains *c) {
 
 static void mean_of(mf_chains *c, const int *stage_of, double *least) {
     size_t cells = MF_ORDER_CHAIN_ROOM(c->vstages);
-    c->share = HUGE_VAL; /* the least of them holds for all */
     for (int i = 0; i < c->count; i++) {
         const mf_order_chain *x = &c->chain[i];
         for (size_t k = 0; k < cells; k++) {
@@ -66,7 +65,11 @@ static void mean_of(mf_chains *c, const int *stage_of, double *least) {
         c->holds += c->weight[i] * x->holds;
         c->beside += c->weight[i] * x->beside;
         c->starts += c->weight[i] * x->starts;
-        c->share = x->share < c->share ? x->share : c->share;
+        c->lost = i == 0 || x->lost < c->lost ? x->lost : c->lost;
+        for (int k = 0; k < MF_ORDER_BEHIND; k++) {
+            bool less = i == 0 || x->share[k] < c->share[k];
+            c->share[k] = less ? x->share[k] : c->share[k];
+        }
         for (int p = 0; p < c->stages; p++) {
             least[p] = HUGE_VAL;
         }

@@ -21,7 +21,8 @@ typedef struct mf_chains {
     double *part[MF_ORDER_PARTS]; /* [vstages] passes; one allocation */
     double *extra; /* [stages] visits of the stage's least visited chunk, chain by chain */
     double *loss[MF_LOSS_KINDS]; /* [vstages] behind part */
-    double sends, holds, beside, starts, share;
+    double sends, holds, beside, starts;
+    double share[MF_ORDER_BEHIND], lost; /* the least of them: holds for all */
 } mf_chains;
 
 void mf_chains_init(mf_chains *c, int stages, int chunks);

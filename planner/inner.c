@@ -378,13 +378,16 @@ static void compare_choices(mf_inner *in) {
 
 static mf_status make_losses(mf_inner *in, mf_err *e) {
     size_t n = (size_t)in->vstages;
-    double *room = calloc((MF_LOSS_KINDS + 1) * n, sizeof *room);
+    double *room = calloc(MF_ORDER_LOSS_ROOM(n), sizeof *room);
     if (!room) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     in->losses.left_s = room;
     for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
         in->losses.kind_s[k] = room + (k + 1) * n;
+    }
+    for (size_t k = 0; k < MF_ORDER_BEHIND; k++) {
+        in->losses.after_s[k] = room + (k + 1 + MF_LOSS_KINDS) * n;
     }
     mf_inner_losses(in, NULL, INFINITY);
     return MF_OK;

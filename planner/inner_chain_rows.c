@@ -227,6 +227,9 @@ mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {
         free(row.value);
         return mf_err_set(b->e, MF_NOMEM, "out of memory");
     }
+    if (known && b->in->lost > known->lost) {
+        known = NULL; /* they hold for layouts that lose no more */
+    }
     if (!known || known->count == 0) {
         status = first_chain(b);
         status = status == MF_OK ? add_row(b, &row) : status;

@@ -183,39 +183,75 @@ double mf_inner_chain_fixed_s(const mf_inner *in, const mf_order_chain *c) {
 
 /* --- all -------------------------------------------------------------------------------------- */
 
+/* Events behind the last backward pass of virtual stage v, as if nothing were waited for: the later
+ * each starts, the less is left of the reductions. */
+static void behind(mf_inner *in, const least *x, const int *positions, int v) {
+    const mf_order_follow *f = in->order.follow + (size_t)v * MF_ORDER_BEHIND;
+    mf_order_losses *out = &in->losses;
+    mf_order_part back = in->split ? MF_ORDER_W : MF_ORDER_B;
+    double e = in->lost, after_s = 0.0;
+    for (int k = 0; k < MF_ORDER_BEHIND && f[k].v >= 0; k++) {
+        const least *y = &x[f[k].v];
+        int n = positions ? positions[f[k].v] : 1;
+        mf_order_part part = f[k].pass == MF_EVENT_F   ? MF_ORDER_F
+                             : f[k].pass == MF_EVENT_W ? MF_ORDER_W
+                                                       : MF_ORDER_B;
+        /* beside another pass a block may be a hair quicker than alone */
+        double time_s = (f[k].pass == MF_EVENT_FB ? 0.95 : 1.0) * pass_s(y, n, part);
+        if (f[k].last) { /* its later blocks have reductions of their own beside them */
+            time_s = fmin(time_s, first_s(y, n, back));
+        }
+        double left = fmax(out->left_s[v] - after_s, 0.0);
+        double lost_s = e * fmin(left, time_s / (1.0 - e));
+        out->kind_s[MF_LOSS_BEHIND + k][v] = lost_s;
+        out->after_s[k][v] = after_s;
+        after_s += time_s + lost_s;
+    }
+}
+
+/* Shares at which most virtual stages lose what they do: one for all, so that chains hold for all
+ * layouts of an order. */
+static void set_shares(const mf_inner *in, mf_order_losses *out) {
+    for (int k = 0; k < MF_ORDER_BEHIND; k++) {
+        double lost_s = 0.0, left_s = 0.0;
+        for (int v = 0; v < in->vstages; v++) {
+            lost_s += out->kind_s[MF_LOSS_BEHIND + k][v];
+            left_s += fmax(out->left_s[v] - out->after_s[k][v], 0.0);
+        }
+        out->share[k] = lost_s > 0.0 ? lost_s / left_s : 0.0;
+    }
+}
+
+/* Does the summary tell how the order ends? It may be that of fewer micro-batches. */
+static bool ends_known(const mf_inner *in) {
+    return in->layout.micro_batches <= 8 * in->layout.pp ||
+           in->layout.micro_batches % in->layout.pp == 0;
+}
+
 void mf_inner_losses(mf_inner *in, const int *positions, double cutoff_s) {
     mf_order_losses *out = &in->losses;
     mf_order_part back = in->split ? MF_ORDER_W : MF_ORDER_B;
     double e = in->lost;
     least x[MF_MAX_VSTAGES];
-    out->start_s = out->share = 0.0;
-    memset(out->left_s, 0, (MF_LOSS_KINDS + 1) * (size_t)in->vstages * sizeof *out->left_s);
+    out->start_s = 0.0;
+    memset(out->share, 0, sizeof out->share);
+    memset(out->left_s, 0, MF_ORDER_LOSS_ROOM(in->vstages) * sizeof *out->left_s);
     if (!(in->layout.overlap & MF_OVERLAP_DP) || !(e > 0.0) || e > 0.95) {
         return;
     }
     for (int v = 0; v < in->vstages; v++) {
         x[v] = least_of(in, v);
     }
-    static const mf_order_part part_of[3] = {MF_ORDER_F, MF_ORDER_B, MF_ORDER_W};
     for (int v = 0; v < in->vstages; v++) {
         int n = positions ? positions[v] : 1;
-        double left_s = reduced_last_s(&x[v], n) - 2.0 * in->hold_s;
-        int stage = (int)mf_layout_stage_of(&in->layout, v);
-        out->left_s[v] = fmax(left_s, 0.0);
+        out->left_s[v] = fmax(reduced_last_s(&x[v], n) - 2.0 * in->hold_s, 0.0);
         out->kind_s[MF_LOSS_OWN][v] = own_s(&x[v], n, e, back);
         out->kind_s[MF_LOSS_FIRST][v] = first_s(&x[v], n, back);
-        for (int k = 0; k < 3; k++) {
-            double next_s = HUGE_VAL;
-            for (int c = 0; c < in->chunks; c++) {
-                int u = (int)mf_layout_vstage(&in->layout, stage, c);
-                next_s = fmin(next_s, pass_s(&x[u], positions ? positions[u] : 1, part_of[k]));
-            }
-            double lost_s = e * fmin(out->left_s[v], next_s / (1.0 - e));
-            out->kind_s[MF_LOSS_F + k][v] = lost_s;
-            out->share =
-                out->left_s[v] > 0.0 ? fmax(out->share, lost_s / out->left_s[v]) : out->share;
+        if (ends_known(in)) {
+            behind(in, x, positions, v);
         }
     }
+    set_shares(in, out);
     double window_s = fmin(gathered_s(in, x, positions, cutoff_s), before_last_s(in, x, positions));
     window_s -= 4.0 * (in->send_s + in->hold_s);
     out->start_s = fmax(0.0, e * filled(in, x, positions, e) * window_s);

@@ -205,11 +205,9 @@ static void stage_curve(stage *x, double *room) {
 
 /* What comes once, whatever layers stand where. */
 static double fixed_s(const mf_inner *in, const mf_chains *c) {
-    mf_order_chain mean = {.sends = c->sends,
-                           .holds = c->holds,
-                           .beside = c->beside,
-                           .starts = c->starts,
-                           .share = c->share};
+    mf_order_chain mean = {
+        .sends = c->sends, .holds = c->holds, .beside = c->beside, .starts = c->starts};
+    memcpy(mean.share, c->share, sizeof mean.share);
     memcpy(mean.loss, c->loss, sizeof mean.loss);
     return mf_inner_chain_fixed_s(in, &mean);
 }
@@ -219,7 +217,7 @@ mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_
     size_t chunks = (size_t)in->chunks, curve = (size_t)layers + 1;
     mf_floors fl;
     *bound_s = 0.0;
-    if (in->classes >= MF_FLOORS_MAX_CLASSES || in->chunks > MAX_CHUNKS) {
+    if (in->classes >= MF_FLOORS_MAX_CLASSES || in->chunks > MAX_CHUNKS || in->lost > c->lost) {
         return MF_OK;
     }
     mf_status status = mf_floors_make(in, &fl, e);

@@ -24,19 +24,22 @@ mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e) {
     return MF_OK;
 }
 
-double mf_order_lost_at(const mf_order_losses *x, mf_order_loss kind, double share, int v) {
-    double lost_s = x->kind_s[kind][v], most_s = share * x->left_s[v];
-    bool behind = kind != MF_LOSS_OWN && kind != MF_LOSS_FIRST;
-    return behind && most_s < lost_s ? most_s : lost_s;
+double mf_order_lost_behind(const mf_order_losses *x, int behind, double share, int v) {
+    double at_once_s =
+        x->kind_s[MF_LOSS_BEHIND + behind - 1][v] + share * x->after_s[behind - 1][v];
+    double late_s = share * x->left_s[v];
+    return late_s < at_once_s ? late_s : at_once_s;
 }
 
 double mf_order_lost_s(const mf_order_losses *x, double *const loss[MF_LOSS_KINDS], double starts,
-                       double share, int vstages) {
+                       const double share[MF_ORDER_BEHIND], int vstages) {
     double sum_s = starts * x->start_s;
-    for (int k = 0; k < MF_LOSS_KINDS && x->left_s; k++) {
-        for (int v = 0; v < vstages; v++) {
-            sum_s += loss[k][v] > 0.0 ? loss[k][v] * mf_order_lost_at(x, (mf_order_loss)k, share, v)
-                                      : 0.0;
+    for (int v = 0; v < vstages && x->left_s; v++) {
+        sum_s += loss[MF_LOSS_OWN][v] * x->kind_s[MF_LOSS_OWN][v] +
+                 loss[MF_LOSS_FIRST][v] * x->kind_s[MF_LOSS_FIRST][v];
+        for (int k = 0; k < MF_ORDER_BEHIND; k++) {
+            double count = loss[MF_LOSS_BEHIND + k][v];
+            sum_s += count > 0.0 ? count * mf_order_lost_behind(x, k + 1, share[k], v) : 0.0;
         }
     }
     return sum_s;
@@ -54,8 +57,9 @@ mf_status mf_order_chain_copy(mf_order_chain *copy, const mf_order_chain *chain,
     copy->holds = chain->holds;
     copy->beside = chain->beside;
     copy->starts = chain->starts;
-    copy->share = chain->share;
+    memcpy(copy->share, chain->share, sizeof copy->share);
     copy->norm_stage = chain->norm_stage;
+    copy->lost = chain->lost;
     return MF_OK;
 }
 
@@ -83,7 +87,9 @@ void mf_order_destroy(mf_order *o) {
     free(o->weight);
     free(o->begun_weight);
     free(o->last);
-    free(o->begun);
+    free(o->early_s[0]);
+    free(o->since);
+    free(o->ahead);
     free(o->stage_of);
     free(o->chunk_of);
     free(o);
@@ -186,6 +192,19 @@ static int32_t kind_of(mf_order *o, const sorting *t, int64_t stage, const node 
     return t->kind[at];
 }
 
+/* How far behind its stage's latest last backward pass an event stands. */
+static void set_behind(const mf_order *o, node *n) {
+    const node *before = n->before == NONE ? NULL : &o->node[n->before];
+    n->ref = NONE;
+    if (before && before->last) {
+        n->behind = 1;
+        n->ref = n->before;
+    } else if (before && before->behind > 0 && before->behind < MF_ORDER_BEHIND) {
+        n->behind = (uint8_t)(before->behind + 1);
+        n->ref = before->ref;
+    }
+}
+
 /* Stages take turns, each as far as it can go. */
 static mf_status sort_events(mf_order *o, const sorting *t, int64_t *at, mf_err *e) {
     int64_t placed = -1;
@@ -197,6 +216,7 @@ static mf_status sort_events(mf_order *o, const sorting *t, int64_t *at, mf_err 
             while (at[p] < t->s->count[p] && place(t, o->vstages, p, &t->s->events[p][at[p]], &n)) {
                 int32_t id = (int32_t)o->nodes++;
                 n.before = o->last[p];
+                set_behind(o, &n);
                 n.kind = kind_of(o, t, p, &n, id);
                 o->node[id] = n;
                 o->last[p] = id;
@@ -232,7 +252,7 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     o->stages = (int)s->stages;
     o->vstages = (int)(s->stages * s->chunks);
     size_t kinds = (size_t)o->vstages * (size_t)(3 + s->chunks);
-    o->node = malloc((size_t)events * sizeof *o->node);
+    o->node = calloc((size_t)events, sizeof *o->node);
     o->start_s = malloc((size_t)events * sizeof *o->start_s);
     o->end_s = malloc((size_t)events * sizeof *o->end_s);
     o->work_s = malloc((size_t)events * sizeof *o->work_s);
@@ -242,20 +262,23 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     o->end_by = malloc((size_t)events);
     o->kind = malloc(kinds * sizeof *o->kind);
     o->lost = malloc((size_t)events * sizeof *o->lost);
-    o->weight = calloc((size_t)events, sizeof *o->weight);
-    o->begun_weight = calloc((size_t)events, sizeof *o->begun_weight);
+    o->weight = calloc(2 * (size_t)events, sizeof *o->weight);
+    o->begun_weight = calloc(2 * (size_t)events, sizeof *o->begun_weight);
+    o->early_s[0] = malloc(2 * (size_t)events * sizeof *o->early_s[0]);
+    o->early_s[1] = o->early_s[0] + (o->early_s[0] ? events : 0);
     o->stage_of = malloc((size_t)o->vstages * sizeof *o->stage_of);
     o->chunk_of = malloc((size_t)o->vstages * sizeof *o->chunk_of);
     o->last = malloc((size_t)s->stages * sizeof *o->last);
-    o->begun = calloc((size_t)s->stages, sizeof *o->begun);
+    o->since = calloc((size_t)o->vstages, sizeof *o->since);
+    o->ahead = calloc((size_t)s->stages, sizeof *o->ahead);
     at = calloc((size_t)s->stages, sizeof *at);
     t.forward = malloc(cells * sizeof *t.forward);
     t.backward = malloc(cells * sizeof *t.backward);
     t.kind = malloc(kinds * sizeof *t.kind);
     if (!o->node || !o->start_s || !o->end_s || !o->work_s || !o->held_s || !o->host_s || !o->by ||
         !o->end_by || !o->kind || !t.kind || !o->lost || !o->weight || !o->begun_weight ||
-        !o->last || !o->begun || !o->stage_of || !o->chunk_of || !at || !t.forward || !t.backward ||
-        events > INT32_MAX) {
+        !o->early_s[0] || !o->last || !o->since || !o->ahead || !o->stage_of || !o->chunk_of ||
+        !at || !t.forward || !t.backward || events > INT32_MAX) {
         status =
             mf_err_set(e, MF_NOMEM, "out of memory for %lld schedule events", (long long)events);
         goto out;

@@ -11,10 +11,11 @@
  * is longest for one assignment bounds every other one too.
  *
  * What passes lose to collectives beside them (mf_order_losses) makes chains of means: a pass that
- * follows a reduction's start at E on its own stage, but waits for another stage's result at S, has
- * lost the less the later S is, at worst in proportion. So it ends no earlier than
- * (1 - share) S + share E + its own time + the loss, a mean of two chains, and counts are
- * fractions.
+ * starts at S, some events behind a virtual stage's last backward pass, whose stage was free at E,
+ * loses the less the later S is. Reductions run until E + left at least, S is E + after at least,
+ * and then the pass loses `most`; later, it loses least in proportion, as a function that is
+ * concave. So it ends no earlier than (1 - share) S + share E + its own time + min(most + share
+ * after, share left) for any share: a mean of two chains, and counts are fractions.
  */
 #ifndef MF_PLANNER_ORDER_H
 #define MF_PLANNER_ORDER_H
@@ -52,26 +53,29 @@ typedef enum mf_order_part {
         MF_ORDER_PARTS
 } mf_order_part;
 
+/* Events of a stage that may have reductions beside them: so many follow a virtual stage's last
+ * backward pass, up to and with the next such pass. */
+#define MF_ORDER_BEHIND 8
+
 /* What is lost at least, whatever the assignment, where a chain passes through: */
-#define MF_LOSS_MAP(X)                                                                             \
-    X(OWN)   /* a virtual stage's last backward pass, to reductions that start inside it */        \
-    X(FIRST) /* before the first of these reductions starts: its first block */                    \
-    X(F)     /* the forward pass that follows on the stage, */                                     \
-    X(B)     /* or the backward pass, */                                                           \
-    X(W)     /* or the weight gradients: to reductions that are still under way */
 typedef enum mf_order_loss {
-#define X(name) MF_LOSS_##name,
-    MF_LOSS_MAP(X)
-#undef X
-        MF_LOSS_KINDS
+    MF_LOSS_OWN,    /* a virtual stage's last backward pass, to reductions that start inside it */
+    MF_LOSS_FIRST,  /* before the first of these reductions starts: its first block */
+    MF_LOSS_BEHIND, /* the event that follows on the stage, to those that are still under way; */
+    /* the one behind it, and so on */
+    MF_LOSS_KINDS = MF_LOSS_BEHIND + MF_ORDER_BEHIND
 } mf_order_loss;
 
 typedef struct mf_order_losses {
     double start_s; /* every chain from the start of the step, to parameter gathers */
-    double share;   /* at which F, B and W are taken (see above); 0 = no losses */
-    double *kind_s[MF_LOSS_KINDS]; /* [vstages] of the reductions */
+    double share[MF_ORDER_BEHIND]; /* at which events behind are taken (see above); 0 = no losses */
+    double *kind_s[MF_LOSS_KINDS]; /* [vstages] of the reductions, when nothing is waited for */
     double *left_s; /* [vstages] how long reductions run on at least when the last pass is done */
+    double *after_s[MF_ORDER_BEHIND]; /* [vstages] after that an event behind starts at least */
 } mf_order_losses;
+/* Doubles behind left_s, all of the above included. */
+#define MF_ORDER_LOSS_ROOM(vstages)                                                                \
+    ((size_t)(1 + MF_LOSS_KINDS + MF_ORDER_BEHIND) * (size_t)(vstages))
 
 /* Times by virtual stage (those of NORM and UPDATE add up over the virtual stages of a stage). */
 typedef struct mf_order_times {
@@ -95,15 +99,16 @@ typedef struct mf_order_chain {
     double beside; /* of the holds so many may have gathers or reductions beside them, which then
                     * cost passes hold_s x lost less */
     double starts; /* of it so much counts losses->start_s */
-    double share;  /* losses->share that it was found with */
-    int32_t norm_stage; /* whose end the others wait for */
+    double share[MF_ORDER_BEHIND]; /* losses->share that it was found with */
+    double lost;                   /* that it was found with: holds for layouts that lose no more */
+    int32_t norm_stage;            /* whose end the others wait for */
 } mf_order_chain;
 
 /* Doubles behind count[0], losses included. */
 #define MF_ORDER_CHAIN_ROOM(vstages) ((size_t)(MF_ORDER_PARTS + MF_LOSS_KINDS) * (size_t)(vstages))
 /* Seconds of a chain's losses, with the losses of any layout of its order. */
 double mf_order_lost_s(const mf_order_losses *x, double *const loss[MF_LOSS_KINDS], double starts,
-                       double share, int vstages);
+                       const double share[MF_ORDER_BEHIND], int vstages);
 
 mf_status mf_order_chain_init(mf_order_chain *c, int vstages, mf_err *e);
 void mf_order_chain_clear(mf_order_chain *c);
@@ -118,6 +123,13 @@ void mf_order_destroy(mf_order *o);
 /* Longest chain. Uses buffers of the order: one thread at a time. */
 void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out);
 
+/* An event behind a virtual stage's last backward pass (or weight gradients, when split). */
+typedef struct mf_order_follow {
+    int16_t v;    /* its virtual stage, of a merged pair the backward pass's; -1: none follows */
+    uint8_t pass; /* mf_event_pass */
+    bool last;    /* a virtual stage's last, in its turn: none is listed behind it */
+} mf_order_follow;
+
 /* What bounds need to know of an order. Saturated: taken from fewer micro-batches where more of
  * them change nothing. */
 typedef struct mf_order_summary {
@@ -126,6 +138,7 @@ typedef struct mf_order_summary {
     int32_t *in_flight; /* [stages][MF_ORDER_ROWS][chunks] micro-batches of each chunk */
     int32_t *held;      /* the same: between B and W of a split backward */
     int32_t *warm_up;   /* [stages][chunks] forward passes before the first backward pass */
+    mf_order_follow *follow; /* [vstages][MF_ORDER_BEHIND] */
     /* Averages over the layers of a stage that holds k layers of the kind that counts and at most
      * `others` positions besides: no chunk is empty, so all but `others` chunks hold a layer each,
      * and the rest may stand where it serves. [stages][layers + 1] */

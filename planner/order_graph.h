@@ -17,6 +17,8 @@ typedef struct node {
     bool sent[2];    /* from[] comes from another stage */
     bool first;      /* forward of the first micro-batch: waits for gathered parameters */
     bool last;       /* weight gradients of the last micro-batch: reductions start */
+    uint8_t behind;  /* so many events behind such a one of its stage, up to the next; 0 = none */
+    int32_t ref;     /* which */
     int32_t kind;    /* events of a kind (stage, pass, virtual stages) take the same time */
 } node;
 
@@ -36,11 +38,8 @@ enum {
     BY_BACKWARD = 2,
     BY_HOST = 3,
     BY_GATHER = 4,
-    /* all that the stage did so far and what gathers beside it cost: from the start, or from when
-     * the first chunk's parameters are there */
-    BY_LOST = 5,
-    BY_LOST_LATER = 6,
-    BY_GATHER_LOST = 7 /* gathers, and what passes lose to those that come later */
+    BY_LOST = 5, /* all that the stage did since one of its events, and what gathers cost it */
+    BY_GATHER_LOST = 6 /* gathers, and what passes lose to those that come later */
 };
 
 struct mf_order {
@@ -51,19 +50,30 @@ struct mf_order {
     node_kind *kind; /* [kinds] */
     /* [nodes] while playing: start (of its first block), and end */
     double *start_s, *end_s;
-    double *work_s;       /* [nodes] what its stage has done up to its end, waits left out */
-    double *held_s;       /* [nodes] of that, how long sends held it */
-    double *host_s;       /* [stages] host clock while playing */
-    int8_t *by;           /* [nodes] which wait decided the start */
-    int8_t *end_by;       /* [nodes] BY_HOST and on: that decided the end, else BY_NOTHING */
-    bool *lost;           /* [nodes] losses to the reductions of the event before are in it */
-    double *weight;       /* [nodes] of a chain that is traced, at their ends, */
-    double *begun_weight; /* [nodes] and at their starts */
-    int32_t *last;        /* [stages] last event of each stage, or NONE */
-    int32_t *begun;       /* [stages] first pass of the first chunk, while playing */
-    int16_t *stage_of;    /* [vstages] */
-    int16_t *chunk_of;    /* [vstages] */
+    double *work_s; /* [nodes] what its stage has done up to its end, waits left out */
+    double *held_s; /* [nodes] of that, how long sends held it */
+    double *host_s; /* [stages] host clock while playing */
+    int8_t *by;     /* [nodes] which wait decided the start */
+    int8_t *end_by; /* [nodes] BY_HOST and on: that decided the end, else BY_NOTHING */
+    bool *lost;     /* [nodes] losses to reductions of an event before are in it */
+    /* [2][nodes] of a chain that is traced, at their ends, and at their starts: with losses at the
+     * start of the step, without */
+    double *weight, *begun_weight;
+    int32_t *last;       /* [stages] last event of each stage, or NONE */
+    double *early_s[2];  /* [nodes] of the start, the end: what losses at the start of the step (of
+                          * losses->start_s) add to it */
+    int32_t *since;      /* [vstages] BY_LOST: since which event of the stage */
+    struct ahead *ahead; /* [stages] while playing */
+    int16_t *stage_of;   /* [vstages] */
+    int16_t *chunk_of;   /* [vstages] */
 };
+
+/* The event of a stage since which it is furthest behind what it has done, with the share of
+ * gathers that passes lose taken off. */
+typedef struct ahead {
+    double time_s;
+    int32_t since;
+} ahead;
 
 /* The lower bounds of a merged pair: which parts of (forward, backward) they add up. */
 #define MF_ORDER_MERGED 3
@@ -83,15 +93,12 @@ typedef struct mf_order_finish {
 void mf_order_play(mf_order *o, const mf_order_times *t);
 mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, int stage);
 /* Adds the chain that ends with a stage's finish to *out (order_trace.c). */
-void mf_order_trace(mf_order *o, double share, int stage, const mf_order_finish *f,
-                    mf_order_chain *out);
+void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_chain *out);
 /* Counts a part once for every virtual stage of a stage. */
 void mf_order_count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_chain *out);
 /* A part's sum over the virtual stages of a stage. */
 double mf_order_stage_s(const mf_order *o, const mf_order_times *t, int stage, mf_order_part part);
-/* Is the event's loss to the reductions before it one of MF_LOSS_F, B or W. */
-mf_order_loss mf_order_loss_of(const node *n);
-/* A loss at another share than that of its layout. */
-double mf_order_lost_at(const mf_order_losses *x, mf_order_loss kind, double share, int v);
+/* What an event so far behind the last pass of virtual stage v ends later for it, at a share. */
+double mf_order_lost_behind(const mf_order_losses *x, int behind, double share, int v);
 
 #endif

@@ -90,36 +90,36 @@ static double begin_s(const mf_order_times *t) {
     return t->losses ? t->losses->start_s : 0.0;
 }
 
-mf_order_loss mf_order_loss_of(const node *n) {
-    switch ((mf_event_pass)n->pass) {
-    case MF_EVENT_F:
-        return MF_LOSS_F;
-    case MF_EVENT_W:
-        return MF_LOSS_W;
-    case MF_EVENT_B:
-    case MF_EVENT_FB:
-        break;
+/* What an event does not lose less for starting later, up to its start: that and what it loses to
+ * reductions of an event before it. */
+static double behind_s(const mf_order *o, const mf_order_times *t, const node *n, double start_s) {
+    if (!n->behind || !has_losses(t)) {
+        return start_s;
     }
-    return MF_LOSS_B;
+    const node *ref = &o->node[n->ref];
+    double share = t->losses->share[n->behind - 1];
+    double free_s = o->end_s[n->ref] + ref->sends * t->hold_s;
+    return start_s - share * (start_s - free_s) +
+           mf_order_lost_behind(t->losses, n->behind, share, ref->v[1]);
 }
 
-/* What an event loses to the reductions that start with the event before it on its stage. */
-static double behind_s(const mf_order *o, const mf_order_times *t, const node *n) {
-    bool follows = n->before != NONE && o->node[n->before].last && has_losses(t);
-    return follows ? mf_order_lost_at(t->losses, mf_order_loss_of(n), t->losses->share,
-                                      o->node[n->before].v[1])
-                   : 0.0;
+/* When the stage of an event is free for it. */
+static double free_at(const mf_order *o, const mf_order_times *t, const node *n) {
+    return o->end_s[n->before] + o->node[n->before].sends * t->hold_s;
 }
 
-/* When an event starts. Returns the same with what it loses to the reductions of the event before
- * it: they run from when its stage is free, so that a later start loses less. */
+/* When an event starts. Returns the same with what it loses to reductions: to those of an event
+ * before it, which run from when its stage was free, so that a later start loses less, or to its
+ * own. */
 static double start_at(mf_order *o, const mf_order_times *t, int64_t i) {
     const node *n = &o->node[i];
     bool waits = n->from[0] != NONE || n->from[1] != NONE;
-    double free_s = waits ? 0.0 : begin_s(t), lost_s = behind_s(o, t, n);
+    double free_s = waits ? 0.0 : begin_s(t), early_s = free_s;
+    double own_s = n->last && has_losses(t) ? t->losses->kind_s[MF_LOSS_OWN][n->v[1]] : 0.0;
     o->by[i] = BY_NOTHING;
     if (n->before != NONE) {
-        free_s = o->end_s[n->before] + o->node[n->before].sends * t->hold_s;
+        free_s = free_at(o, t, n);
+        early_s = o->early_s[1][n->before];
         o->by[i] = BY_BEFORE;
     }
     double start_s = free_s;
@@ -128,14 +128,20 @@ static double start_at(mf_order *o, const mf_order_times *t, int64_t i) {
             double ready_s = o->end_s[n->from[side]] + (n->sent[side] ? t->send_s : 0.0);
             if (ready_s > start_s) {
                 start_s = ready_s;
+                early_s = o->early_s[1][n->from[side]];
                 o->by[i] = (int8_t)(BY_FORWARD + side);
             }
         }
     }
     o->start_s[i] = start_s;
-    double mean_s = lost_s > 0.0 ? start_s - t->losses->share * (start_s - free_s) + lost_s : 0.0;
-    o->lost[i] = mean_s > start_s;
-    return o->lost[i] ? mean_s : start_s;
+    o->early_s[0][i] = o->early_s[1][i] = early_s;
+    double mean_s = behind_s(o, t, n, start_s);
+    o->lost[i] = mean_s > start_s + own_s;
+    if (o->lost[i]) {
+        double share = t->losses->share[n->behind - 1];
+        o->early_s[1][i] -= share * (early_s - o->early_s[1][n->ref]);
+    }
+    return o->lost[i] ? mean_s : start_s + own_s;
 }
 
 /* --- gathers ---------------------------------------------------------------------------------- */
@@ -149,9 +155,10 @@ static double gather_s(const mf_order *o, const mf_order_times *t, int v, mf_ord
     return sum;
 }
 
-static void end_later(mf_order *o, int64_t i, double end_s, int by) {
+static void end_later(mf_order *o, int64_t i, double end_s, double early_s, int by) {
     if (end_s > o->end_s[i]) {
         o->end_s[i] = end_s;
+        o->early_s[1][i] = early_s;
         o->end_by[i] = (int8_t)by;
     }
 }
@@ -163,37 +170,40 @@ static void gathered(mf_order *o, const mf_order_times *t, int64_t i) {
     double there_s = gather_s(o, t, v, MF_ORDER_GATHER);
     double left_s = begin_s(t) - gather_s(o, t, v, MF_ORDER_GATHER_LOST);
     if (left_s > 0.0) {
-        end_later(o, i, there_s + left_s, BY_GATHER_LOST);
+        end_later(o, i, there_s + left_s, left_s, BY_GATHER_LOST);
     } else {
-        end_later(o, i, there_s, BY_GATHER);
+        end_later(o, i, there_s, 0.0, BY_GATHER);
     }
 }
 
-/* When the last chunk's first pass is done all parameters are there: gathers cost the passes beside
- * them their share until then, but for as long as sends held the stage. Those of the first chunk
- * are waited for, or beside its pass. */
+/* Gathers run from the start of the step, so that of all up to a chunk's at least what S leaves is
+ * beside the events since the one that starts at S, or between them, until the chunk's first pass
+ * is done: these lose their share to it, but for as long as sends held the stage. (S itself then
+ * counts no losses to all that gathers at the start.) */
+static void note_ahead(mf_order *o, const mf_order_times *t, int64_t i, int stage) {
+    double done_s = work_before_s(o, t, i) - t->lost * held_before_s(o, t, i);
+    double ahead_s = (1.0 - t->lost) * (o->start_s[i] - o->early_s[0][i]) - done_s;
+    ahead *x = &o->ahead[stage];
+    if (x->since == NONE || ahead_s > x->time_s) {
+        *x = (ahead){ahead_s, (int32_t)i};
+    }
+}
+
 static void gathers_beside(mf_order *o, const mf_order_times *t, int64_t i, int stage) {
-    int chunk = o->chunk_of[o->node[i].v[0]];
-    if (chunk == 0) {
-        o->begun[stage] = (int32_t)i;
-    }
-    if (chunk != o->vstages / o->stages - 1) {
-        return;
-    }
-    int32_t begun = o->begun[stage];
-    int first = o->node[begun].v[0];
-    double lost_s = mf_order_stage_s(o, t, stage, MF_ORDER_GATHER_LOST);
-    double waited_s = part_s(t, MF_ORDER_GATHER, first) - part_s(t, MF_ORDER_GATHER_LOST, first);
+    int v = o->node[i].v[0];
     double done_s = o->work_s[i] - t->lost * o->held_s[i];
-    double begun_s = o->work_s[begun] - t->lost * o->held_s[begun];
-    end_later(o, i, done_s + lost_s, BY_LOST);
-    end_later(o, i, waited_s + lost_s + done_s - begun_s, BY_LOST_LATER);
+    o->since[v] = o->ahead[stage].since;
+    end_later(o, i, o->ahead[stage].time_s + done_s + gather_s(o, t, v, MF_ORDER_GATHER_LOST), 0.0,
+              BY_LOST);
 }
 
 /* --- the play --------------------------------------------------------------------------------- */
 
 void mf_order_play(mf_order *o, const mf_order_times *t) {
     memset(o->host_s, 0, (size_t)o->stages * sizeof *o->host_s);
+    for (int p = 0; p < o->stages; p++) {
+        o->ahead[p].since = NONE;
+    }
     for (int32_t k = 0; k < o->kinds; k++) {
         node_kind *x = &o->kind[k];
         x->as = 0;
@@ -206,13 +216,12 @@ void mf_order_play(mf_order *o, const mf_order_times *t) {
         int stage = kind->stage;
         o->end_by[i] = BY_NOTHING;
         double own_s = kind->own_s;
-        double own_lost_s =
-            n->last && has_losses(t) ? t->losses->kind_s[MF_LOSS_OWN][n->v[1]] : 0.0;
-        o->end_s[i] = start_at(o, t, i) + own_s + own_lost_s;
+        o->end_s[i] = start_at(o, t, i) + own_s;
         o->work_s[i] = work_before_s(o, t, i) + own_s;
         o->held_s[i] = held_before_s(o, t, i);
         o->host_s[stage] += kind->host_s;
-        end_later(o, i, o->host_s[stage], BY_HOST);
+        end_later(o, i, o->host_s[stage], 0.0, BY_HOST);
+        note_ahead(o, t, i, stage);
         if (n->first) {
             gathered(o, t, i);
             gathers_beside(o, t, i, stage);
@@ -271,8 +280,12 @@ void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out)
     mf_order_play(o, t);
     memset(out->count[0], 0, MF_ORDER_CHAIN_ROOM(out->vstages) * sizeof *out->count[0]);
     out->sends = out->holds = out->beside = out->starts = 0.0;
-    out->share = has_losses(t) ? t->losses->share : 0.0;
+    memset(out->share, 0, sizeof out->share);
+    if (has_losses(t)) {
+        memcpy(out->share, t->losses->share, sizeof out->share);
+    }
     out->norm_stage = 0;
+    out->lost = t->lost;
     for (int p = 0; p < o->stages; p++) {
         mf_order_finish f = mf_order_finish_of(o, t, p);
         f.time_s += mf_order_stage_s(o, t, p, MF_ORDER_NORM);
@@ -289,5 +302,5 @@ void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out)
     out->time_s = latest.time_s + update_s;
     mf_order_count_stage(o, out->norm_stage, MF_ORDER_NORM, out);
     mf_order_count_stage(o, update_stage, MF_ORDER_UPDATE, out);
-    mf_order_trace(o, out->share, out->norm_stage, &latest, out);
+    mf_order_trace(o, out->norm_stage, &latest, out);
 }

@@ -10,6 +10,7 @@ void mf_order_summary_clear(mf_order_summary *s) {
     free(s->in_flight);
     free(s->held);
     free(s->warm_up);
+    free(s->follow);
     free(s->flight);
     free(s->warm_least);
     free(s->warm_most);
@@ -136,6 +137,36 @@ static mf_status average_all(mf_order_summary *s, int layers, int others, mf_err
     return MF_OK;
 }
 
+/* What an event is to those behind which it stands. */
+static mf_order_follow follow_of(const mf_layout *l, const mf_schedule *s, int64_t p,
+                                 const mf_event *ev) {
+    bool merged = ev->pass == MF_EVENT_FB;
+    int64_t v = mf_layout_vstage(l, p, merged ? ev->chunk2 : ev->chunk);
+    int64_t micro_batch = merged ? ev->micro_batch2 : ev->micro_batch;
+    bool ends = s->split ? ev->pass == MF_EVENT_W : ev->pass != MF_EVENT_F;
+    return (mf_order_follow){(int16_t)v, ev->pass, ends && micro_batch == s->micro_batches - 1};
+}
+
+/* The events behind the last backward passes of a stage's chunks. */
+static void list_follows(const mf_layout *l, const mf_schedule *s, int64_t p,
+                         mf_order_summary *out) {
+    const mf_order_follow none = {-1, 0, false};
+    for (int64_t c = 0; c < s->chunks; c++) {
+        mf_order_follow *to = out->follow + mf_layout_vstage(l, p, c) * MF_ORDER_BEHIND;
+        for (int k = 0; k < MF_ORDER_BEHIND; k++) {
+            to[k] = none;
+        }
+    }
+    for (int64_t i = 0; i < s->count[p]; i++) {
+        mf_order_follow of = follow_of(l, s, p, &s->events[p][i]);
+        mf_order_follow *to = out->follow + (size_t)of.v * MF_ORDER_BEHIND;
+        for (int64_t k = i + 1; of.last && k < s->count[p] && k - i <= MF_ORDER_BEHIND; k++) {
+            to[k - i - 1] = follow_of(l, s, p, &s->events[p][k]);
+            of.last = !to[k - i - 1].last;
+        }
+    }
+}
+
 static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, void *self,
                            mf_order_summary *out, mf_err *e) {
     mf_schedule *s = NULL;
@@ -151,7 +182,8 @@ static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, vo
     out->in_flight = calloc(stages * MF_ORDER_ROWS * chunks, sizeof *out->in_flight);
     out->held = calloc(stages * MF_ORDER_ROWS * chunks, sizeof *out->held);
     out->warm_up = calloc(stages * chunks, sizeof *out->warm_up);
-    if (!out->rows || !out->in_flight || !out->held || !out->warm_up) {
+    out->follow = calloc(stages * chunks * MF_ORDER_BEHIND, sizeof *out->follow);
+    if (!out->rows || !out->in_flight || !out->held || !out->warm_up || !out->follow) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         mf_order_summary_clear(out);
         goto out;
@@ -163,6 +195,7 @@ static mf_status summarise(const mf_layout *l, mf_order_schedule_fn schedule, vo
         for (int64_t i = 0; i < s->count[p] && s->events[p][i].pass == MF_EVENT_F; i++) {
             out->warm_up[p * chunks + (size_t)s->events[p][i].chunk]++;
         }
+        list_follows(l, s, (int64_t)p, out);
     }
 out:
     mf_schedule_destroy(s);
@@ -175,7 +208,8 @@ static bool same(const mf_order_summary *a, const mf_order_summary *b) {
     assert(a->rows && b->rows);
     return memcmp(a->rows, b->rows, stages * sizeof *a->rows) == 0 &&
            memcmp(a->in_flight, b->in_flight, cells) == 0 && memcmp(a->held, b->held, cells) == 0 &&
-           memcmp(a->warm_up, b->warm_up, stages * chunks * sizeof *a->warm_up) == 0;
+           memcmp(a->warm_up, b->warm_up, stages * chunks * sizeof *a->warm_up) == 0 &&
+           memcmp(a->follow, b->follow, stages * chunks * MF_ORDER_BEHIND * sizeof *a->follow) == 0;
 }
 
 static mf_status with(const mf_layout *l, int64_t micro_batches, mf_order_schedule_fn schedule,

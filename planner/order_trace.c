@@ -1,6 +1,10 @@
 /* order_trace.c - what the longest chain of a play passes through: counts, and means of counts. */
 #include "planner/order_graph.h"
 
+/* What a part of a chain rests on: a time that counts losses at the start of the step, or one that
+ * does not. */
+typedef enum way { WITH_EARLY, WITHOUT_EARLY, WAYS } way;
+
 static void count_node(const node *n, int8_t as, double by, mf_order_chain *out) {
     switch ((mf_event_pass)n->pass) {
     case MF_EVENT_F:
@@ -33,9 +37,9 @@ static void count_host(const mf_order *o, int32_t at, double by, mf_order_chain 
     }
 }
 
-static void count_gather(const mf_order *o, int32_t at, double by, mf_order_chain *out) {
+static void count_gather(const mf_order *o, int32_t at, double by, way w, mf_order_chain *out) {
     int v = o->node[at].v[0];
-    bool lost = o->end_by[at] == BY_GATHER_LOST;
+    bool lost = o->end_by[at] == BY_GATHER_LOST && w == WITH_EARLY;
     out->starts += lost ? by : 0.0;
     for (int u = 0; u <= v; u++) {
         if (o->stage_of[u] == o->stage_of[v]) {
@@ -45,15 +49,10 @@ static void count_gather(const mf_order *o, int32_t at, double by, mf_order_chai
     }
 }
 
-static void count_stage(const mf_order *o, int stage, mf_order_part part, double by,
-                        mf_order_chain *out) {
-    for (int v = 0; v < o->vstages; v++) {
-        out->count[part][v] += o->stage_of[v] == stage ? by : 0.0;
-    }
-}
-
 void mf_order_count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_chain *out) {
-    count_stage(o, stage, part, 1.0, out);
+    for (int v = 0; v < o->vstages; v++) {
+        out->count[part][v] += o->stage_of[v] == stage ? 1.0 : 0.0;
+    }
 }
 
 /* Holds that gathers or reductions may run beside. */
@@ -74,45 +73,45 @@ static void count_work(const mf_order *o, int32_t at, int32_t until, double by,
     }
 }
 
-static void count_gathers_beside(const mf_order *o, int32_t at, double by, mf_order_chain *out) {
-    int stage = o->stage_of[o->node[at].v[0]];
-    int32_t begun = o->begun[stage];
-    bool later = o->end_by[at] == BY_LOST_LATER;
-    count_work(o, at, later ? begun : NONE, by, out);
-    count_stage(o, stage, MF_ORDER_GATHER_LOST, by, out);
-    if (later) {
-        int first = o->node[begun].v[0];
-        count_held(at == begun ? 0.0 : by * o->node[begun].sends, out);
-        out->count[MF_ORDER_GATHER_LOST][first] -= by;
-        out->count[MF_ORDER_GATHER][first] += by;
+static void count_gathers_beside(mf_order *o, int32_t at, double by, mf_order_chain *out) {
+    int v = o->node[at].v[0];
+    int32_t since = o->since[v];
+    count_work(o, at, o->node[since].before, by, out);
+    for (int u = 0; u <= v; u++) {
+        out->count[MF_ORDER_GATHER_LOST][u] += o->stage_of[u] == o->stage_of[v] ? by : 0.0;
     }
+    o->begun_weight[o->nodes + since] += by * (1.0 - out->lost);
+}
+
+/* The chain goes on at when an event of the same stage left it free. */
+static void pass_back(mf_order *o, int32_t to, double by, way w, mf_order_chain *out) {
+    o->weight[w * o->nodes + to] += by;
+    out->holds += by * o->node[to].sends;
 }
 
 /* What the start of an event rests on gets its weight. */
-static void pass_on(mf_order *o, int32_t at, double by, bool lost, double share,
-                    mf_order_chain *out) {
+static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_order_chain *out) {
     const node *n = &o->node[at];
     int8_t why = o->by[at];
-    double before = why == BY_BEFORE ? by : 0.0;
     if (lost) {
-        out->loss[mf_order_loss_of(n)][o->node[n->before].v[1]] += by;
-        before = why == BY_BEFORE ? by : share * by;
+        double back = by * out->share[n->behind - 1];
+        out->loss[MF_LOSS_BEHIND + n->behind - 1][o->node[n->ref].v[1]] += by;
+        pass_back(o, n->ref, back, w, out);
+        by -= back;
     }
     if (why == BY_NOTHING) {
-        out->starts += by;
-    } else if (why != BY_BEFORE) {
+        out->starts += w == WITH_EARLY ? by : 0.0;
+    } else if (why == BY_BEFORE) {
+        pass_back(o, n->before, by, w, out);
+    } else {
         int32_t from = n->from[why - BY_FORWARD];
-        o->weight[from] += by - before;
-        out->sends += n->sent[why - BY_FORWARD] ? by - before : 0.0;
-    }
-    if (before > 0.0) {
-        o->weight[n->before] += before;
-        out->holds += before * o->node[n->before].sends;
+        o->weight[w * o->nodes + from] += by;
+        out->sends += n->sent[why - BY_FORWARD] ? by : 0.0;
     }
 }
 
 /* An event's end. */
-static void count_end(mf_order *o, int32_t at, double by, double share, mf_order_chain *out) {
+static void count_end(mf_order *o, int32_t at, double by, way w, mf_order_chain *out) {
     const node *n = &o->node[at];
     switch (o->end_by[at]) {
     case BY_HOST:
@@ -120,38 +119,39 @@ static void count_end(mf_order *o, int32_t at, double by, double share, mf_order
         return;
     case BY_GATHER:
     case BY_GATHER_LOST:
-        count_gather(o, at, by, out);
+        count_gather(o, at, by, w, out);
         return;
     case BY_LOST:
-    case BY_LOST_LATER:
         count_gathers_beside(o, at, by, out);
         return;
     default:
         break;
     }
     count_node(n, o->kind[o->node[at].kind].as, by, out);
-    if (n->last) {
+    if (n->last && !o->lost[at]) {
         out->loss[MF_LOSS_OWN][n->v[1]] += by;
     }
-    pass_on(o, at, by, o->lost[at], share, out);
+    pass_on(o, at, by, o->lost[at], w, out);
 }
 
 /* Follows what decided back to the start: events with a weight, from the last to the first. */
-static void follow(mf_order *o, int32_t at, double share, mf_order_chain *out) {
+static void follow(mf_order *o, int32_t at, mf_order_chain *out) {
     for (; at >= 0; at--) {
-        double ended = o->weight[at], begun = o->begun_weight[at];
-        o->weight[at] = o->begun_weight[at] = 0.0;
-        if (ended > 0.0) {
-            count_end(o, at, ended, share, out);
-        }
-        if (begun > 0.0) {
-            pass_on(o, at, begun, false, share, out);
+        for (int w = WITH_EARLY; w < WAYS; w++) {
+            double *ended = &o->weight[w * o->nodes + at];
+            if (*ended > 0.0) {
+                count_end(o, at, *ended, (way)w, out);
+            }
+            double *begun = &o->begun_weight[w * o->nodes + at];
+            if (*begun > 0.0) {
+                pass_on(o, at, *begun, false, (way)w, out);
+            }
+            *ended = *begun = 0.0;
         }
     }
 }
 
-void mf_order_trace(mf_order *o, double share, int stage, const mf_order_finish *f,
-                    mf_order_chain *out) {
+void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_chain *out) {
     int32_t at = o->last[stage];
     if (at == NONE) {
         return;
@@ -159,7 +159,7 @@ void mf_order_trace(mf_order *o, double share, int stage, const mf_order_finish 
     if (f->from == NONE) {
         out->holds += o->node[at].sends;
         o->weight[at] = 1.0;
-        follow(o, at, share, out);
+        follow(o, at, out);
         return;
     }
     bool beside = f->to == NONE;
@@ -178,5 +178,5 @@ void mf_order_trace(mf_order *o, double share, int stage, const mf_order_finish 
         count_work(o, end, until, 1.0, out);
     }
     o->begun_weight[f->from] = 1.0; /* up to the start of the event */
-    follow(o, f->from, share, out);
+    follow(o, f->from, out);
 }

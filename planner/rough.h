@@ -111,7 +111,8 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
                          const mf_rough_fixed *f, double enough_s);
 
 /* The same by the mean of chains that were found for the layout's order (inner_relax.c has the
- * exact counterpart). Holds for plans that take less than cutoff_s (INFINITY = any). */
+ * exact counterpart). Holds for plans that take less than cutoff_s (INFINITY = any). 0: these
+ * chains do not hold for it. */
 double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
                        const mf_rough_fixed *f, const mf_chains *c, double cutoff_s);
 /* What of the mean is lost to gathers and reductions beside passes, wherever positions stand

@@ -62,6 +62,22 @@ static double pass_s(const losing *x, int v, int figure) {
     return v == x->vstages - 1 ? x->head.s[figure] : x->layer.s[figure];
 }
 
+/* What virtual stage v's events behind its last backward pass lose, under the mean of chains. */
+static double behind_s(const losing *x, const mf_chains *c, int v) {
+    const mf_order_follow *f = x->o->follow + (size_t)v * MF_ORDER_BEHIND;
+    double e = x->r->lost, after_s = 0.0, sum_s = 0.0;
+    double left_s = mf_larger(pass_s(x, v, REDUCE) - 2.0 * x->f->hold_s, 0.0);
+    for (int k = 0; k < MF_ORDER_BEHIND && f[k].v >= 0 && left_s > 0.0; k++) {
+        int figure = f[k].pass == MF_EVENT_F ? F : f[k].pass == MF_EVENT_W ? W : B;
+        double time_s = (f[k].pass == MF_EVENT_FB ? 0.95 : 1.0) * pass_s(x, f[k].v, figure);
+        double lost_s = e * mf_smaller(mf_larger(left_s - after_s, 0.0), time_s / (1.0 - e));
+        double share = c->share[k], count = c->loss[MF_LOSS_BEHIND + k][v];
+        sum_s += count * mf_smaller(lost_s + share * after_s, share * left_s);
+        after_s += time_s + lost_s;
+    }
+    return sum_s;
+}
+
 /* The least over a stage. */
 static double stage_least_s(const losing *x, int p, int figure) {
     double least_s = x->l->vpp > 1 || (p > 0 && p + 1 < x->l->pp) ? x->layer.s[figure] : HUGE_VAL;
@@ -122,19 +138,12 @@ double mf_rough_lost_s(const mf_rates *r, const mf_layout *l, const mf_order_sum
     find_least(&x);
     double sum_s = c->starts > 0.0 ? c->starts * start_s(&x, cutoff_s) : 0.0;
     int back = split ? W : B;
+    bool ends = l->micro_batches <= 8 * l->pp || l->micro_batches % l->pp == 0;
     for (int v = 0; v < c->vstages; v++) {
-        double left_s = mf_larger(pass_s(&x, v, REDUCE) - 2.0 * f->hold_s, 0.0);
-        int stage = (int)mf_layout_stage_of(l, v);
         if (c->loss[MF_LOSS_FIRST][v] > 0.0 && v > 0) { /* an embedding's pass is the last block */
             sum_s += c->loss[MF_LOSS_FIRST][v] * pass_s(&x, v, back);
         }
-        for (int k = 0; k < 3 && left_s > 0.0; k++) {
-            double count = c->loss[MF_LOSS_F + k][v];
-            if (count > 0.0) {
-                double lost_s = e * mf_smaller(left_s, stage_least_s(&x, stage, F + k) / (1.0 - e));
-                sum_s += count * mf_smaller(lost_s, c->share * left_s);
-            }
-        }
+        sum_s += ends ? behind_s(&x, c, v) : 0.0;
     }
     return sum_s;
 }

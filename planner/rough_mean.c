@@ -222,7 +222,7 @@ static double by_ways(means *m) {
 double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
                        const mf_rough_fixed *f, const mf_chains *c, double cutoff_s) {
     means m;
-    if (l->pp > MF_ROUGH_STAGES || c->vstages > MOST_VSTAGES || !c->part[0]) {
+    if (l->pp > MF_ROUGH_STAGES || c->vstages > MOST_VSTAGES || !c->part[0] || r->lost > c->lost) {
         return 0.0;
     }
     m.b = mf_rough_bounding_of(r, l, o, f);

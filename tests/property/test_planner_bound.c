@@ -591,7 +591,7 @@ static void check_pipelines(rng *r, nearness *n, int *lost) {
         }
         assert_ok(mf_quotes_create(&p.oracle, &quotes, NULL));
         assert_ok(mf_inner_create(quotes, &s.layout, p.space.pinned, NULL, &in, NULL));
-        *lost += in->losses.start_s > 0.0 || in->losses.share > 0.0;
+        *lost += in->losses.start_s > 0.0 || in->losses.share[0] > 0.0;
         check_chains(in, &s, n);
         mf_inner_destroy(in);
         mf_quotes_destroy(quotes);
