@@ -4,6 +4,7 @@
  * is asked for as c^T = op(b)^T op(a)^T: our b is its A, our a its B, our n its m.
  */
 #include "kernels/gemm_cuda.h"
+#include "kernels/gemm_finals.h"
 
 #include "kernels/cuda_check.h"
 
@@ -255,61 +256,96 @@ static const double tune_target_s = 0.5e-3; /* of timed work per proposal */
 static const double tune_most_s = 40e-3;    /* for all; later proposals are seldom better */
 enum { TUNE_RUNS_MAX = 20, TUNE_RUNS_MIN = 2 };
 
-/* Seconds per run of the proposal in use, over `runs` runs behind one that warms up. */
-static mf_status time_runs(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int sets, int runs,
-                           cudaEvent_t *mark, cudaStream_t stream, double *time_s, mf_err *e) {
-    mf_status status = mf_gemm_cuda_run(p, &data[0], stream, e);
+/* Who times proposals, and on what. */
+typedef struct gemm_trial {
+    mf_gemm_cuda *plan;
+    const mf_gemm_cuda_data *data; /* [sets], used in turn */
+    int sets, runs;                /* of one look */
+    cudaEvent_t mark[2];
+    cudaStream_t stream;
+} gemm_trial;
+
+/* Seconds per run of a proposal, over some runs behind one that warms up. */
+static mf_status time_runs(const gemm_trial *t, int proposal, double *time_s, mf_err *e) {
+    mf_gemm_cuda *p = t->plan;
+    p->chosen = proposal;
+    mf_status status = mf_gemm_cuda_run(p, &t->data[0], t->stream, e);
     float ms = 0.0f;
-    MF_CUDA_GOTO(cudaEventRecord(mark[0], stream), e);
-    for (int i = 0; i < runs && status == MF_OK; i++) {
-        status = mf_gemm_cuda_run(p, &data[(i + 1) % sets], stream, e);
+    MF_CUDA_GOTO(cudaEventRecord(t->mark[0], t->stream), e);
+    for (int i = 0; i < t->runs && status == MF_OK; i++) {
+        status = mf_gemm_cuda_run(p, &t->data[(i + 1) % t->sets], t->stream, e);
     }
     if (status != MF_OK) {
         goto out;
     }
-    MF_CUDA_GOTO(cudaEventRecord(mark[1], stream), e);
-    MF_CUDA_GOTO(cudaEventSynchronize(mark[1]), e);
-    MF_CUDA_GOTO(cudaEventElapsedTime(&ms, mark[0], mark[1]), e);
-    *time_s = (double)ms * 1e-3 / runs;
+    MF_CUDA_GOTO(cudaEventRecord(t->mark[1], t->stream), e);
+    MF_CUDA_GOTO(cudaEventSynchronize(t->mark[1]), e);
+    MF_CUDA_GOTO(cudaEventElapsedTime(&ms, t->mark[0], t->mark[1]), e);
+    *time_s = (double)ms * 1e-3 / t->runs;
 out:
+    return status;
+}
+
+/* One look at every proposal, as far as time goes: time_s [*looked]. */
+static mf_status look_at_all(gemm_trial *t, double *time_s, int *looked, mf_err *e) {
+    double spent_s = 0.0;
+    mf_status status = time_runs(t, 0, &time_s[0], e);
+    if (status == MF_OK) { /* the first one tells how long a run is */
+        const double wanted = tune_target_s / time_s[0];
+        t->runs = wanted > TUNE_RUNS_MAX   ? TUNE_RUNS_MAX
+                  : wanted < TUNE_RUNS_MIN ? TUNE_RUNS_MIN
+                                           : (int)wanted;
+    }
+    for (int i = 0; status == MF_OK && i < t->plan->candidates && spent_s < tune_most_s; i++) {
+        status = time_runs(t, i, &time_s[i], e);
+        spent_s += (t->runs + 1) * time_s[i];
+        *looked = i + 1;
+    }
+    return status;
+}
+
+/* The fastest of the few that may be it, timed in turns. */
+static mf_status run_finals(const gemm_trial *t, const mf_gemm_finals *finals, int *winner,
+                            double *best_s, mf_err *e) {
+    mf_gemm_rounds rounds;
+    mf_status status = MF_OK;
+    for (int round = 0; round < finals->rounds; round++) {
+        for (int place = 0; place < finals->count && status == MF_OK; place++) {
+            const int i = mf_gemm_turn(finals, round, place);
+            status = time_runs(t, finals->proposal[i], &rounds.time_s[i][round], e);
+        }
+    }
+    if (status == MF_OK) {
+        *winner = finals->proposal[mf_gemm_winner(finals, &rounds, best_s)];
+    }
     return status;
 }
 
 mf_status mf_gemm_cuda_tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int sets, void *stream,
                             double *best_s, mf_err *e) {
     mf_status status = MF_OK;
-    cudaEvent_t mark[2] = {NULL, NULL};
-    double best = 0.0, time_s = 0.0, spent_s = 0.0;
-    int winner = 0, runs = TUNE_RUNS_MIN;
-    MF_CUDA_GOTO(cudaEventCreate(&mark[0]), e);
-    MF_CUDA_GOTO(cudaEventCreate(&mark[1]), e);
-    for (int i = 0; i < p->candidates && spent_s < tune_most_s; i++) {
-        p->chosen = i;
-        status = time_runs(p, data, sets, runs, mark, (cudaStream_t)stream, &time_s, e);
-        if (status == MF_OK && i == 0) { /* the first one tells how long a run is */
-            double wanted = tune_target_s / time_s;
-            runs = wanted > TUNE_RUNS_MAX   ? TUNE_RUNS_MAX
-                   : wanted < TUNE_RUNS_MIN ? TUNE_RUNS_MIN
-                                            : (int)wanted;
-            status = time_runs(p, data, sets, runs, mark, (cudaStream_t)stream, &time_s, e);
-        }
-        if (status != MF_OK) {
-            goto out;
-        }
-        spent_s += (runs + 1) * time_s;
-        if (i == 0 || time_s < 0.99 * best) {
-            best = time_s;
-            winner = i;
-        }
+    gemm_trial t = {.plan = p,
+                    .data = data,
+                    .sets = sets,
+                    .runs = TUNE_RUNS_MIN,
+                    .stream = (cudaStream_t)stream};
+    double time_s[MF_GEMM_CANDIDATES], best = 0.0;
+    int winner = 0, looked = 0;
+    MF_CUDA_GOTO(cudaEventCreate(&t.mark[0]), e);
+    MF_CUDA_GOTO(cudaEventCreate(&t.mark[1]), e);
+    status = look_at_all(&t, time_s, &looked, e);
+    if (status == MF_OK) {
+        const mf_gemm_finals finals = mf_gemm_finals_of(time_s, looked, t.runs);
+        status = run_finals(&t, &finals, &winner, &best, e);
     }
-    if (best_s != NULL) {
+    if (status == MF_OK && best_s != NULL) {
         *best_s = best;
     }
 out:
     p->chosen = winner;
     for (int i = 0; i < 2; i++) {
-        if (mark[i] != NULL) {
-            (void)cudaEventDestroy(mark[i]);
+        if (t.mark[i] != NULL) {
+            (void)cudaEventDestroy(t.mark[i]);
         }
     }
     return status;

@@ -23,7 +23,7 @@ GPU_LIBS      := -cudart static -lpthread -ldl -lm
 DEPS          += $(CUDA_OBJ:.o=.d) $(GPU_TEST_BIN:=.d) $(GPU_BENCH_BIN:=.d)
 
 # What the CUDA side uses of the C side, compiled to be relocatable for the shared library.
-CUDA_C_SRC := core/status.c $(wildcard $(CUDA_SRC:.cu=.c))
+CUDA_C_SRC := core/status.c kernels/gemm_finals.c $(wildcard $(CUDA_SRC:.cu=.c))
 CUDA_C_OBJ := $(CUDA_C_SRC:%.c=$(BUILD)/gpu/obj/%.pic.o)
 
 .PHONY: gpu gpu-test

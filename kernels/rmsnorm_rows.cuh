@@ -93,6 +93,17 @@ __device__ static inline float sum_of_team(float x, int team, int lanes, float *
     return mf_warp_sum(lane < warps ? mine[lane] : 0.0f);
 }
 
+/* A team has one unit less than the first of its block where units do not come out even. It goes
+ * through that barrier as well: racecheck cannot follow blocks whose threads take different
+ * numbers of named barriers (it reports shared memory that __syncthreads orders). */
+__device__ static inline void even_out(int first_unit, int all, int step, int team, int lanes) {
+    const int own = (all - first_unit + step - 1) / step;
+    const int most = (all - (int)blockIdx.x + step - 1) / step;
+    if (lanes > 32 && own < most) {
+        asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(lanes) : "memory");
+    }
+}
+
 /* Adds up the teams' shares of dweight and writes the block's partial row. `share`: teams * cols
  * floats that all are done with. */
 template <int N, int EACH>
@@ -246,6 +257,7 @@ __global__ void __launch_bounds__(THREADS)
         }
     }
     if (partial) {
+        even_out(team * (int)gridDim.x + (int)blockIdx.x, all, step, team, p.lanes);
         __syncthreads(); /* all teams are done with their rings */
         put_partial<N, EACH>(dw, p, team, thread, cols, (float *)share,
                              partial + (int64_t)blockIdx.x * cols);

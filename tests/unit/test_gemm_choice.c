@@ -3,6 +3,7 @@
 #include "tests/kernel_test.h"
 
 #include "kernels/gemm_choice.h"
+#include "kernels/gemm_finals.h"
 
 static mf_gemm_choice random_choice(void) {
     mf_gemm_choice c;
@@ -115,8 +116,73 @@ static void a_shape_has_one_line_and_different_shapes_different_lines(void **sta
     }
 }
 
+static void finals_hold_what_may_be_fastest(void **state) {
+    (void)state;
+    const double one[] = {2e-3};
+    mf_gemm_finals f = mf_gemm_finals_of(one, 1, 2);
+    assert_int_equal(f.count, 1);
+    assert_int_equal(f.rounds, 1);
+    /* fastest first, none beyond 10 %, as many as there is room for */
+    const double six[] = {1.30e-4, 1.05e-4, 1.00e-4, 1.08e-4, 1.02e-4, 1.06e-4};
+    f = mf_gemm_finals_of(six, 6, 5);
+    const int want[] = {2, 4, 1, 5};
+    assert_int_equal(f.count, 4);
+    assert_memory_equal(f.proposal, want, sizeof want);
+    /* the library's guess displaces the slowest of them */
+    const double guess[] = {1.09e-4, 1.05e-4, 1.00e-4, 1.08e-4, 1.02e-4, 1.06e-4};
+    f = mf_gemm_finals_of(guess, 6, 5);
+    assert_int_equal(f.proposal[3], 0);
+    assert_int_equal(f.proposal[2], 1);
+    /* long products get fewer rounds, every one gets three */
+    const double brief[] = {1e-5, 1e-5}, longer[] = {2e-3, 2e-3}, longest[] = {1e-1, 1e-1};
+    assert_int_equal(mf_gemm_finals_of(brief, 2, 20).rounds, MF_GEMM_ROUNDS);
+    assert_int_equal(mf_gemm_finals_of(longer, 2, 1).rounds, 5);
+    assert_int_equal(mf_gemm_finals_of(longest, 2, 2).rounds, 3);
+}
+
+/* A clock that moves between rounds by more than proposals differ does not choose, and neither
+ * does a reading that a disturbance made long. */
+static void the_least_median_wins(void **state) {
+    (void)state;
+    for (int trial = 0; trial < 500; trial++) {
+        mf_gemm_finals f = {.count = 2 + (int)kt_int(0, MF_GEMM_FINALISTS - 2)};
+        f.rounds = 3 + 2 * (int)kt_int(0, 2);
+        const int best = (int)kt_int(0, f.count - 1);
+        const bool moves = kt_int(0, 1) == 1; /* the clock; else one reading is disturbed */
+        mf_gemm_rounds at = {{{0.0}}};
+        double found_s;
+        int turns[MF_GEMM_FINALISTS] = {0};
+        for (int r = 0; r < f.rounds; r++) {
+            const double clock = moves ? kt_uniform(1.0, 1.1) : 1.0;
+            unsigned seen = 0;
+            for (int place = 0; place < f.count; place++) {
+                const int i = mf_gemm_turn(&f, r, place);
+                f.proposal[i] = 7 * (i + 1) % 5 + 10 * i;
+                at.time_s[i][r] = 1e-4 * clock * (i == best ? 1.0 : 1.02 + 0.01 * i);
+                seen |= 1u << i;
+                turns[i] += place;
+            }
+            assert_int_equal(seen, (1u << f.count) - 1);
+        }
+        at.time_s[best][kt_int(0, f.rounds - 1)] *= moves ? 1.0 : 3.0;
+        assert_int_equal(mf_gemm_winner(&f, &at, &found_s), best);
+        for (int i = 0; i < f.count; i++) { /* nobody is always last */
+            assert_true(f.rounds < f.count || turns[i] < f.rounds * (f.count - 1));
+        }
+    }
+    /* of equals the library's better guess */
+    mf_gemm_finals f = {.count = 3, .rounds = 3, .proposal = {6, 1, 4}};
+    const mf_gemm_rounds even = {
+        {{1.000, 1.000, 1.001}, {1.004, 1.003, 1.003}, {1.006, 1.007, 1.006}}};
+    double found_s;
+    assert_int_equal(mf_gemm_winner(&f, &even, &found_s), 1);
+    assert_true(found_s == 1.003);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finals_hold_what_may_be_fastest),
+        cmocka_unit_test(the_least_median_wins),
         cmocka_unit_test(a_choice_survives_its_text),
         cmocka_unit_test(a_damaged_choice_is_refused_or_different),
         cmocka_unit_test(what_is_no_choice_is_named),
