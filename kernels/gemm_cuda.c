@@ -252,25 +252,29 @@ out:
 
 /* --- choosing --------------------------------------------------------------------------------- */
 
-static const double tune_target_s = 0.5e-3; /* of timed work per proposal */
-static const double tune_most_s = 40e-3;    /* for all; later proposals are seldom better */
-enum { TUNE_RUNS_MAX = 20, TUNE_RUNS_MIN = 2 };
+static const double tune_target_s = 0.2e-3; /* of timed work in a look */
+static const double tune_most_s = 15e-3;    /* for all; later proposals are seldom better */
+static const double tune_long_s = 0.3e-3;   /* runs in turn that need no other to warm up */
+enum { TUNE_RUNS_MAX = 10, TUNE_LOOKS_MIN = 3 };
 
 /* Who times proposals, and on what. */
 typedef struct gemm_trial {
     mf_gemm_cuda *plan;
     const mf_gemm_cuda_data *data; /* [sets], used in turn */
-    int sets, runs;                /* of one look */
+    int sets, warm, runs;          /* of one look: untimed runs, then timed ones */
     cudaEvent_t mark[2];
     cudaStream_t stream;
 } gemm_trial;
 
-/* Seconds per run of a proposal, over some runs behind one that warms up. */
+/* Seconds per run of a proposal. */
 static mf_status time_runs(const gemm_trial *t, int proposal, double *time_s, mf_err *e) {
     mf_gemm_cuda *p = t->plan;
     p->chosen = proposal;
-    mf_status status = mf_gemm_cuda_run(p, &t->data[0], t->stream, e);
+    mf_status status = MF_OK;
     float ms = 0.0f;
+    for (int i = 0; i < t->warm && status == MF_OK; i++) {
+        status = mf_gemm_cuda_run(p, &t->data[0], t->stream, e);
+    }
     MF_CUDA_GOTO(cudaEventRecord(t->mark[0], t->stream), e);
     for (int i = 0; i < t->runs && status == MF_OK; i++) {
         status = mf_gemm_cuda_run(p, &t->data[(i + 1) % t->sets], t->stream, e);
@@ -292,13 +296,13 @@ static mf_status look_at_all(gemm_trial *t, double *time_s, int *looked, mf_err 
     mf_status status = time_runs(t, 0, &time_s[0], e);
     if (status == MF_OK) { /* the first one tells how long a run is */
         const double wanted = tune_target_s / time_s[0];
-        t->runs = wanted > TUNE_RUNS_MAX   ? TUNE_RUNS_MAX
-                  : wanted < TUNE_RUNS_MIN ? TUNE_RUNS_MIN
-                                           : (int)wanted;
+        t->runs = wanted > TUNE_RUNS_MAX ? TUNE_RUNS_MAX : wanted < 1.0 ? 1 : (int)wanted;
     }
-    for (int i = 0; status == MF_OK && i < t->plan->candidates && spent_s < tune_most_s; i++) {
+    const int all = t->plan->candidates;
+    for (int i = 0; status == MF_OK && i < all && (i < TUNE_LOOKS_MIN || spent_s < tune_most_s);
+         i++) {
         status = time_runs(t, i, &time_s[i], e);
-        spent_s += (t->runs + 1) * time_s[i];
+        spent_s += (t->warm + t->runs) * time_s[i];
         *looked = i + 1;
     }
     return status;
@@ -327,7 +331,8 @@ mf_status mf_gemm_cuda_tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int 
     gemm_trial t = {.plan = p,
                     .data = data,
                     .sets = sets,
-                    .runs = TUNE_RUNS_MIN,
+                    .warm = 1,
+                    .runs = 2,
                     .stream = (cudaStream_t)stream};
     double time_s[MF_GEMM_CANDIDATES], best = 0.0;
     int winner = 0, looked = 0;
@@ -335,7 +340,8 @@ mf_status mf_gemm_cuda_tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int 
     MF_CUDA_GOTO(cudaEventCreate(&t.mark[1]), e);
     status = look_at_all(&t, time_s, &looked, e);
     if (status == MF_OK) {
-        const mf_gemm_finals finals = mf_gemm_finals_of(time_s, looked, t.runs);
+        t.warm = time_s[0] > tune_long_s ? 0 : 1; /* all have run before */
+        const mf_gemm_finals finals = mf_gemm_finals_of(time_s, looked, t.warm + t.runs);
         status = run_finals(&t, &finals, &winner, &best, e);
     }
     if (status == MF_OK && best_s != NULL) {

@@ -7,7 +7,8 @@
 
 static const double near_best = 1.10;  /* the clock moves by that much between two looks */
 static const double same_time = 1.005; /* what repeated rounds differ by */
-static const double finals_s = 40e-3;  /* for all rounds, if three of them fit */
+static const double finals_s = 4e-3;   /* for all rounds, if three of them fit */
+static const double longer_s = 0.3e-3; /* a product of which fewer are looked at again: */
 
 mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs) {
     mf_gemm_finals f = {0};
@@ -15,17 +16,18 @@ mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs) {
     for (int i = 1; i < n; i++) {
         least = time_s[i] < least ? time_s[i] : least;
     }
+    const int most = least > longer_s ? 2 : MF_GEMM_FINALISTS;
     for (int i = 0; i < n; i++) {
         if (time_s[i] > near_best * least) {
             continue;
         }
-        int at = f.count < MF_GEMM_FINALISTS ? f.count++ : MF_GEMM_FINALISTS;
+        int at = f.count < most ? f.count++ : most;
         for (; at > 0 && time_s[i] < time_s[f.proposal[at - 1]]; at--) {
-            if (at < MF_GEMM_FINALISTS) {
+            if (at < most) {
                 f.proposal[at] = f.proposal[at - 1];
             }
         }
-        if (at < MF_GEMM_FINALISTS) {
+        if (at < most) {
             f.proposal[at] = i;
         }
     }
@@ -37,10 +39,10 @@ mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs) {
         f.proposal[f.count - 1] = there ? f.proposal[f.count - 1] : 0;
     }
     for (int i = 0; i < f.count; i++) {
-        round_s += (runs + 1) * time_s[f.proposal[i]];
+        round_s += runs * time_s[f.proposal[i]];
     }
     const double fit = finals_s / round_s;
-    f.rounds = f.count == 1 ? 1 : fit >= 7.0 ? 7 : fit >= 5.0 ? 5 : 3;
+    f.rounds = f.count == 1 ? 1 : fit >= MF_GEMM_ROUNDS ? MF_GEMM_ROUNDS : 3;
     return f;
 }
 

@@ -10,8 +10,8 @@
 
 #include "kernels/kernel.h"
 
-#define MF_GEMM_FINALISTS 4
-#define MF_GEMM_ROUNDS 7 /* at most */
+#define MF_GEMM_FINALISTS 3
+#define MF_GEMM_ROUNDS 5 /* at most */
 
 /* The proposals that are worth another look. */
 typedef struct mf_gemm_finals {
@@ -27,7 +27,7 @@ typedef struct mf_gemm_rounds {
 MF_KERNEL_C_BEGIN
 /* time_s [n], n >= 1: seconds of one run of each proposal that was looked at, all above 0. Those
  * within 10 % of the fastest, the first (the library's own guess) among them if it is one of these.
- * runs: of one look, behind one that warms up; long products get fewer rounds. */
+ * runs: of one look, warming up included. Long products get fewer rounds of fewer proposals. */
 mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs);
 
 /* Whose turn it is: place 0 .. count - 1 in a round. Index into `proposal`. */
