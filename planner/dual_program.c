@@ -98,13 +98,14 @@ mf_dual *mf_dual_create(int cols, const double *lo, const double *hi, const doub
     d->nonbasic = malloc(n * sizeof *d->nonbasic);
     d->up = calloc(n, sizeof *d->up);
     d->at = calloc(n, sizeof *d->at);
+    d->basic = malloc(sizeof *d->basic); /* none yet */
     d->t = calloc(n, sizeof *d->t);
     d->value = calloc(1, sizeof *d->value);
     d->x = calloc(n, sizeof *d->x);
     d->work = malloc(2 * n * sizeof *d->work);
     d->candidate = malloc(n * sizeof *d->candidate);
-    bool ok = d->cost && d->tilted && d->nonbasic && d->up && d->at && d->t && d->value && d->x &&
-              d->work && more_rows(d);
+    bool ok = d->cost && d->tilted && d->nonbasic && d->up && d->at && d->basic && d->t &&
+              d->value && d->x && d->work && d->candidate && more_rows(d);
     for (int j = 0; j < cols && ok; j++) {
         d->cost[j] = cost[j];
         d->lo[j] = lo[j];
