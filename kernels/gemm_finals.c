@@ -64,15 +64,15 @@ static double median(const double *time_s, int rounds) {
 }
 
 int mf_gemm_winner(const mf_gemm_finals *finals, const mf_gemm_rounds *rounds, double *median_s) {
-    double of[MF_GEMM_FINALISTS], least = 0.0;
-    for (int i = 0; i < finals->count; i++) {
+    double of[MF_GEMM_FINALISTS] = {median(rounds->time_s[0], finals->rounds)}, least = of[0];
+    for (int i = 1; i < finals->count; i++) {
         of[i] = median(rounds->time_s[i], finals->rounds);
-        least = i == 0 || of[i] < least ? of[i] : least;
+        least = of[i] < least ? of[i] : least;
     }
-    int winner = -1;
-    for (int i = 0; i < finals->count; i++) {
+    int winner = 0;
+    for (int i = 1; i < finals->count; i++) {
         if (of[i] <= same_time * least &&
-            (winner < 0 || finals->proposal[i] < finals->proposal[winner])) {
+            (of[winner] > same_time * least || finals->proposal[i] < finals->proposal[winner])) {
             winner = i;
         }
     }
