@@ -26,15 +26,12 @@ typedef struct group {
     const mf_sample **list; /* room for all samples twice */
 } group;
 
-/* As many points with a spread speak for a GPU without those that somebody published. */
-enum { MEASURED_MIN = 16 };
-
 static size_t leave_quoted(const mf_sample **list, size_t n) {
     size_t measured = 0;
     for (size_t i = 0; i < n; i++) {
         measured += !list[i]->quoted;
     }
-    if (measured < MEASURED_MIN) {
+    if (measured < MF_MEASURED_MIN) {
         return n;
     }
     size_t kept = 0;
@@ -174,7 +171,7 @@ static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
     f->basis = MF_BASIS_DERIVED;
     f->half = z90 * hypot(derived_noise, family->noise);
     size_t mine = select_device(samples, n, g, 0, g->list);
-    bool measured = mine >= MEASURED_MIN && !g->list[0]->quoted;
+    bool measured = mine >= MF_MEASURED_MIN && !g->list[0]->quoted;
     int reference = reference_of(devices, ndevices, samples, n, g);
     bool near = reference > 0 && same_arch(&devices[reference], &devices[0]);
     size_t theirs = reference > 0 ? select_device(samples, n, g, reference, g->list) : 0;

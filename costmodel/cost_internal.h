@@ -71,6 +71,9 @@ typedef struct mf_sample {
     bool quoted;   /* published, without a spread: gives way to enough points that have one */
 } mf_sample;
 
+/* As many points with a spread speak for a GPU without those that somebody published. */
+enum { MF_MEASURED_MIN = 16 };
+
 #define MF_SAMPLE_DEVICES 32 /* most GPUs that samples come from */
 
 /* A flag of sample ops alone. Of a collective: NVLink multicast was allowed when it was measured.

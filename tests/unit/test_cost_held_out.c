@@ -170,6 +170,40 @@ static void a_time_that_a_user_takes_in_is_the_price(void **state) {
     assert_true(quoted.time_s < 190e-6);
 }
 
+/* A framework's time of 1 MiB lies among 18 measured sizes, one of 1 GiB beyond them. */
+static void published_collectives_give_way_among_measured_ones(void **state) {
+    (void)state;
+    char text[4096] = "gpu,op,dims,time_s,low_s,high_s,source\n";
+    mf_cluster c;
+    mf_software ideal;
+    mf_store *store;
+    mf_cost *cost;
+    assert_ok(mf_cluster_load("h200", &c, NULL));
+    c.domain_gpus_used = c.domain_gpus;
+    assert_ok(mf_software_load("ideal", &ideal, NULL));
+    for (int i = 0; i < 18; i++) {
+        double b = (double)(1 << (10 + i)), t = 10e-6 + b / 300e9;
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at,
+                 "h200,all_reduce,bytes=%.0f ranks=4 inplace=1,%.9g,%.9g,%.9g,moefold profile\n", b,
+                 t, 0.99 * t, 1.01 * t);
+    }
+    strcat(text, "h200,all_reduce,bytes=1048576 ranks=4,40e-6,,,a paper\n"
+                 "h200,all_reduce,bytes=1073741824 ranks=4,5e-3,,,a paper\n");
+    assert_ok(mf_store_open(":memory:", &store, NULL));
+    assert_ok(mf_store_import_csv_text(store, "t.csv", text, strlen(text), NULL, NULL));
+    assert_ok(mf_cost_create(&c, &ideal, store, &cost, NULL));
+    const mf_op among = {.kind = MF_OP_ALL_REDUCE, .bytes = 1 << 20, .shape = {4, 1}};
+    const mf_op beyond = {.kind = MF_OP_ALL_REDUCE, .bytes = 1 << 30, .shape = {4, 1}};
+    mf_price p;
+    mf_cost_op(cost, &among, 1, &p);
+    assert_true(fabs(p.time_s / (10e-6 + 1048576 / 300e9) - 1) < 1e-6);
+    mf_cost_op(cost, &beyond, 1, &p);
+    assert_true(fabs(p.time_s / 5e-3 - 1) < 1e-6);
+    mf_cost_destroy(cost);
+    mf_store_close(store);
+}
+
 /* --- groups between two measured sizes -------------------------------------------------------- */
 
 /* Time of a ring whose links turn half as fast once a member sends a megabyte: nothing that
@@ -266,6 +300,7 @@ int main(void) {
         cmocka_unit_test(no_held_out_shape_is_shown_to_the_fit),
         cmocka_unit_test(prices_of_shapes_never_measured_keep_within_their_limits),
         cmocka_unit_test(a_time_that_a_user_takes_in_is_the_price),
+        cmocka_unit_test(published_collectives_give_way_among_measured_ones),
         cmocka_unit_test(a_group_between_two_measured_sizes_lies_between_them),
         cmocka_unit_test(a_group_without_neighbours_is_not_interpolated),
     };
