@@ -15,9 +15,8 @@ mf_rough_pass mf_rough_pass_of(const mf_quote *q) {
                        .w_s = mf_larger(q->w.path_s, q->w.time_s)};
     double compute_s = q->f.compute_s + q->b.compute_s, ep_s = q->f.ep_s + q->b.ep_s;
     p.time_s[MF_FLOOR_PLAIN] = p.f_s + p.b_s;
-    /* quoted apart, passes add up; quoted in one go, only what no order can change is known */
-    p.time_s[MF_FLOOR_SPLIT] =
-        p.w_s > 0.0 ? p.f_s + p.b_s + p.w_s : p.f_s + mf_larger(q->b.compute_s, q->b.ep_s);
+    /* in one go, weight gradients run while exchanges travel: split off, they come behind these */
+    p.time_s[MF_FLOOR_SPLIT] = p.f_s + p.b_s + p.w_s;
     p.time_s[MF_FLOOR_MERGED] =
         mf_larger(mf_larger(compute_s, ep_s) + q->f.sync_s + q->b.sync_s, mf_larger(p.f_s, p.b_s));
     p.pair_f_s = p.keep_f_s = mf_smaller(q->f.compute_s, p.f_s);
