@@ -86,6 +86,12 @@ static bool take_other(mf_samples *out, const mf_point *p, int device, mf_status
     return true;
 }
 
+/* Rows that a user took in: with nothing but a time, or from what nccl-tests printed. */
+static bool is_users_own(const mf_point *p) {
+    static const char printed[] = "nccl-tests"; /* profiles/nccl_tests.c */
+    return p->source[0] == '\0' || strncmp(p->source, printed, sizeof printed - 1) == 0;
+}
+
 static int take_point(const mf_point *p, void *user) {
     reader *r = user;
     mf_samples *out = r->out;
@@ -104,7 +110,7 @@ static int take_point(const mf_point *p, void *user) {
     s.spread = (p->high_s - p->low_s) / (2 * 1.2816 * p->time_s); /* 10..90 % to sigma */
     if (!(s.spread > 0)) {
         s.spread = unrecorded_spread;
-        s.quoted = p->source[0] != '\0'; /* a row without a source is its user's own */
+        s.quoted = !is_users_own(p);
     }
     s.fixed = !word_is(p, "algo", "auto") && mf_point_find(p, "algo") != NULL;
     if (mf_op_kind_class((mf_op_kind)s.op.kind) == MF_CLASS_COLLECTIVE &&

@@ -170,6 +170,43 @@ static void a_time_that_a_user_takes_in_is_the_price(void **state) {
     assert_true(quoted.time_s < 190e-6);
 }
 
+/* On a GPU whose collectives ship measured. */
+static void what_nccl_tests_printed_is_the_price(void **state) {
+    (void)state;
+    static const char printed[] =
+        "# nThread 1 nGpus 4 minBytes 1048576 maxBytes 1048576 step: 2(factor) warmup iters: 1 "
+        "iters: 20 agg iters: 1 validation: 1 graph: 0\n"
+        "# Using devices\n"
+        "#  Rank  0 Group  0 Pid   4711 on      alpha device  0 [0000:1b:00] NVIDIA H200\n"
+        "#  Rank  3 Group  0 Pid   4711 on      alpha device  3 [0000:2c:00] NVIDIA H200\n"
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     "
+        "time   algbw   busbw #wrong\n"
+        "     1048576        262144     float     sum      -1    40.00   26.21   39.32       0    "
+        "40.00   26.21   39.32       0\n";
+    mf_cluster c;
+    mf_software ideal;
+    mf_store *store;
+    mf_cost *cost;
+    mf_price p;
+    mf_err e = {.text = ""};
+    assert_ok(mf_cluster_load("h200", &c, NULL));
+    c.domain_gpus_used = c.domain_gpus;
+    assert_ok(mf_software_load("ideal", &ideal, NULL));
+    assert_ok(mf_store_open_shipped(&store, NULL));
+    if (mf_store_import_nccl_tests_text(store, "all_reduce_perf.txt", printed, strlen(printed),
+                                        "h200", 0, NULL, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    assert_ok(mf_cost_create(&c, &ideal, store, &cost, NULL));
+    const mf_op op = {.kind = MF_OP_ALL_REDUCE, .bytes = 1 << 20, .shape = {4, 1}};
+    mf_cost_op(cost, &op, 1, &p);
+    assert_int_equal(p.basis, MF_BASIS_MEASURED);
+    print_message("all-reduce of 1 MiB on four H200, 40 us imported: %.1f us\n", 1e6 * p.time_s);
+    assert_true(p.time_s > 30e-6);
+    mf_cost_destroy(cost);
+    mf_store_close(store);
+}
+
 /* A framework's time of 1 MiB lies among 18 measured sizes, one of 1 GiB beyond them. */
 static void published_collectives_give_way_among_measured_ones(void **state) {
     (void)state;
@@ -300,6 +337,7 @@ int main(void) {
         cmocka_unit_test(no_held_out_shape_is_shown_to_the_fit),
         cmocka_unit_test(prices_of_shapes_never_measured_keep_within_their_limits),
         cmocka_unit_test(a_time_that_a_user_takes_in_is_the_price),
+        cmocka_unit_test(what_nccl_tests_printed_is_the_price),
         cmocka_unit_test(published_collectives_give_way_among_measured_ones),
         cmocka_unit_test(a_group_between_two_measured_sizes_lies_between_them),
         cmocka_unit_test(a_group_without_neighbours_is_not_interpolated),
