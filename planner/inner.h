@@ -95,7 +95,8 @@ typedef struct mf_inner {
                       * first needed */
     double send_s, hold_s, fixed_B, usable_B;
     mf_tail tail;
-    double lost; /* share of gathers and reductions that blocks beside them lose at least */
+    double lost;      /* share of gathers and reductions that blocks beside them lose at least */
+    double reduced_s; /* least reduction of a layer, or of the head */
     mf_order_losses losses; /* what passes lose to them (inner_losses.c) */
 } mf_inner;
 

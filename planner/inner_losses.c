@@ -80,14 +80,16 @@ static double reduced_last_s(const least *x, int n) {
     return x->last && n < 2 ? x->head_s[MF_ORDER_REDUCE] : layer;
 }
 
-/* Loss of all blocks behind the first to the reduction of the one before each. */
-static double own_s(const least *x, int n, double e, mf_order_part back) {
-    int blocks = n - 1 - x->first; /* an embedding is fast, and last */
-    double reduce_s = layer_s(x, MF_ORDER_REDUCE);
-    if (x->last) {
-        reduce_s = fmin(reduce_s, x->head_s[MF_ORDER_REDUCE]);
+/* Most that OWN_LOST counts for the first block of the last backward pass: none for the head. */
+static double own_most_s(const mf_inner *in, int v) {
+    double most_s = 0.0;
+    for (int s = 0; s < in->slots && v < in->vstages - 1; s++) {
+        const mf_inner_class *c = mf_inner_class_at(in, v, s);
+        for (int m = 0; v >= in->slot[s].v_lo && v <= in->slot[s].v_hi && m < c->choices; m++) {
+            most_s = fmax(most_s, mf_inner_part_s(in, c, m, MF_ORDER_OWN_LOST, false));
+        }
     }
-    return blocks > 0 ? blocks * e * fmin(reduce_s, layer_s(x, back) / (1.0 - e)) : 0.0;
+    return most_s;
 }
 
 /* Time of the first block of a backward pass. */
@@ -197,10 +199,11 @@ static void behind(mf_inner *in, const least *x, const int *positions, int v) {
                              : f[k].pass == MF_EVENT_W ? MF_ORDER_W
                                                        : MF_ORDER_B;
         /* beside another pass a block may be a hair quicker than alone */
-        double time_s = (f[k].pass == MF_EVENT_FB ? 0.95 : 1.0) * pass_s(y, n, part);
+        double time_s = pass_s(y, n, part);
         if (f[k].last) { /* its later blocks have reductions of their own beside them */
             time_s = fmin(time_s, first_s(y, n, back));
         }
+        time_s *= f[k].pass == MF_EVENT_FB ? 0.95 : 1.0;
         double left = fmax(out->left_s[v] - after_s, 0.0);
         double lost_s = e * fmin(left, time_s / (1.0 - e));
         out->kind_s[MF_LOSS_BEHIND + k][v] = lost_s;
@@ -245,7 +248,7 @@ void mf_inner_losses(mf_inner *in, const int *positions, double cutoff_s) {
     for (int v = 0; v < in->vstages; v++) {
         int n = positions ? positions[v] : 1;
         out->left_s[v] = fmax(reduced_last_s(&x[v], n) - 2.0 * in->hold_s, 0.0);
-        out->kind_s[MF_LOSS_OWN][v] = own_s(&x[v], n, e, back);
+        out->kind_s[MF_LOSS_OWN][v] = own_most_s(in, v);
         out->kind_s[MF_LOSS_FIRST][v] = first_s(&x[v], n, back);
         if (ends_known(in)) {
             behind(in, x, positions, v);

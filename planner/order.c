@@ -35,8 +35,8 @@ double mf_order_lost_s(const mf_order_losses *x, double *const loss[MF_LOSS_KIND
                        const double share[MF_ORDER_BEHIND], int vstages) {
     double sum_s = starts * x->start_s;
     for (int v = 0; v < vstages && x->left_s; v++) {
-        sum_s += loss[MF_LOSS_OWN][v] * x->kind_s[MF_LOSS_OWN][v] +
-                 loss[MF_LOSS_FIRST][v] * x->kind_s[MF_LOSS_FIRST][v];
+        sum_s += loss[MF_LOSS_FIRST][v] * x->kind_s[MF_LOSS_FIRST][v] -
+                 loss[MF_LOSS_OWN][v] * x->kind_s[MF_LOSS_OWN][v];
         for (int k = 0; k < MF_ORDER_BEHIND; k++) {
             double count = loss[MF_LOSS_BEHIND + k][v];
             sum_s += count > 0.0 ? count * mf_order_lost_behind(x, k + 1, share[k], v) : 0.0;
@@ -84,6 +84,7 @@ void mf_order_destroy(mf_order *o) {
     free(o->end_by);
     free(o->kind);
     free(o->lost);
+    free(o->own_lost);
     free(o->weight);
     free(o->begun_weight);
     free(o->last);
@@ -262,6 +263,7 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     o->end_by = malloc((size_t)events);
     o->kind = malloc(kinds * sizeof *o->kind);
     o->lost = malloc((size_t)events * sizeof *o->lost);
+    o->own_lost = malloc((size_t)events * sizeof *o->own_lost);
     o->weight = calloc(2 * (size_t)events, sizeof *o->weight);
     o->begun_weight = calloc(2 * (size_t)events, sizeof *o->begun_weight);
     o->early_s[0] = malloc(2 * (size_t)events * sizeof *o->early_s[0]);
@@ -276,9 +278,9 @@ mf_status mf_order_create(const mf_layout *l, const mf_schedule *s, mf_order **o
     t.backward = malloc(cells * sizeof *t.backward);
     t.kind = malloc(kinds * sizeof *t.kind);
     if (!o->node || !o->start_s || !o->end_s || !o->work_s || !o->held_s || !o->host_s || !o->by ||
-        !o->end_by || !o->kind || !t.kind || !o->lost || !o->weight || !o->begun_weight ||
-        !o->early_s[0] || !o->last || !o->since || !o->ahead || !o->stage_of || !o->chunk_of ||
-        !at || !t.forward || !t.backward || events > INT32_MAX) {
+        !o->end_by || !o->kind || !t.kind || !o->lost || !o->own_lost || !o->weight ||
+        !o->begun_weight || !o->early_s[0] || !o->last || !o->since || !o->ahead || !o->stage_of ||
+        !o->chunk_of || !at || !t.forward || !t.backward || events > INT32_MAX) {
         status =
             mf_err_set(e, MF_NOMEM, "out of memory for %lld schedule events", (long long)events);
         goto out;

@@ -44,6 +44,7 @@
     X(REDUCE)      /* gradients of the virtual stage, after its last micro-batch */                \
     X(GATHER_LOST) /* what the stage's passes lose to gathers beside them, at least */             \
     X(REDUCE_LOST) /* the same, to reductions */                                                   \
+    X(OWN_LOST)    /* blocks of the last backward pass, to the reduction of the one before each */ \
     X(NORM)        /* after a stage's last pass, before all stages meet */                         \
     X(UPDATE)      /* after they have met */
 typedef enum mf_order_part {
@@ -59,7 +60,7 @@ typedef enum mf_order_part {
 
 /* What is lost at least, whatever the assignment, where a chain passes through: */
 typedef enum mf_order_loss {
-    MF_LOSS_OWN,    /* a virtual stage's last backward pass, to reductions that start inside it */
+    MF_LOSS_OWN,    /* what OWN_LOST counts too much: no reduction is before the first block */
     MF_LOSS_FIRST,  /* before the first of these reductions starts: its first block */
     MF_LOSS_BEHIND, /* the event that follows on the stage, to those that are still under way; */
     /* the one behind it, and so on */

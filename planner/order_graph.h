@@ -55,7 +55,8 @@ struct mf_order {
     double *host_s; /* [stages] host clock while playing */
     int8_t *by;     /* [nodes] which wait decided the start */
     int8_t *end_by; /* [nodes] BY_HOST and on: that decided the end, else BY_NOTHING */
-    bool *lost;     /* [nodes] losses to reductions of an event before are in it */
+    bool *lost;     /* [nodes] losses to reductions of an event before are in it, */
+    bool *own_lost; /* [nodes] to its own */
     /* [2][nodes] of a chain that is traced, at their ends, and at their starts: with losses at the
      * start of the step, without */
     double *weight, *begun_weight;

@@ -115,7 +115,11 @@ static double start_at(mf_order *o, const mf_order_times *t, int64_t i) {
     const node *n = &o->node[i];
     bool waits = n->from[0] != NONE || n->from[1] != NONE;
     double free_s = waits ? 0.0 : begin_s(t), early_s = free_s;
-    double own_s = n->last && has_losses(t) ? t->losses->kind_s[MF_LOSS_OWN][n->v[1]] : 0.0;
+    double own_s = n->last && has_losses(t) ? part_s(t, MF_ORDER_OWN_LOST, n->v[1]) -
+                                                  t->losses->kind_s[MF_LOSS_OWN][n->v[1]]
+                                            : 0.0;
+    o->own_lost[i] = own_s > 0.0;
+    own_s = fmax(own_s, 0.0);
     o->by[i] = BY_NOTHING;
     if (n->before != NONE) {
         free_s = free_at(o, t, n);
@@ -136,12 +140,12 @@ static double start_at(mf_order *o, const mf_order_times *t, int64_t i) {
     o->start_s[i] = start_s;
     o->early_s[0][i] = o->early_s[1][i] = early_s;
     double mean_s = behind_s(o, t, n, start_s);
-    o->lost[i] = mean_s > start_s + own_s;
+    o->lost[i] = mean_s > start_s;
     if (o->lost[i]) {
         double share = t->losses->share[n->behind - 1];
         o->early_s[1][i] -= share * (early_s - o->early_s[1][n->ref]);
     }
-    return o->lost[i] ? mean_s : start_s + own_s;
+    return (o->lost[i] ? mean_s : start_s) + own_s;
 }
 
 /* --- gathers ---------------------------------------------------------------------------------- */

@@ -128,7 +128,8 @@ static void count_end(mf_order *o, int32_t at, double by, way w, mf_order_chain 
         break;
     }
     count_node(n, o->kind[o->node[at].kind].as, by, out);
-    if (n->last && !o->lost[at]) {
+    if (o->own_lost[at]) {
+        out->count[MF_ORDER_OWN_LOST][n->v[1]] += by;
         out->loss[MF_LOSS_OWN][n->v[1]] += by;
     }
     pass_on(o, at, by, o->lost[at], w, out);
