@@ -199,13 +199,15 @@ static void share(sharing *x, mf_shares set) {
 }
 
 /* What a backward pass that was not asked for takes at least of a pair with any forward pass: a
- * pair takes no less than all of their compute, nor than either of them. */
+ * pair takes no less than all of their compute, nor, but for ops that stand better in its order,
+ * than either of them. */
 static double unasked_s(const sharing *x, const mf_pass_quote *b) {
     double share_s = b->time_s;
     for (int i = 0; i < x->rows; i++) {
         const mf_inner_class *c = &x->in->class[x->row[i].class];
         double compute_s = c->choice[x->row[i].choice].quote.f.compute_s + b->compute_s;
-        double pair_s = fmax(compute_s, fmax(x->row[i].alone_s, b->time_s));
+        double either_s = fmax(x->row[i].alone_s, b->time_s);
+        double pair_s = fmax(compute_s, (1.0 - COPIES) * either_s);
         share_s = fmin(share_s, pair_s - x->row[i].share_s);
     }
     return share_s;
