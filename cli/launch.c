@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 /* Ranks may outnumber cores; root may start them (containers); a rank that waits gives its core
- * away; our own words are enough. Whatever the caller has set stays. */
+ * away; our own words are enough; what ranks know of each other is sent, not kept in shared memory,
+ * where mpirun of Open MPI 4.1 waits for ever on the lock of a rank that was killed in MPI_Init.
+ * Whatever the caller has set stays. */
 static void set_environment(void) {
     static const char *const pairs[][2] = {
         {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
@@ -26,6 +28,7 @@ static void set_environment(void) {
         {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
         {"OMPI_MCA_orte_execute_quiet", "1"},
         {"OMPI_MCA_odls_base_sigkill_timeout", "2"},
+        {"PMIX_MCA_gds", "hash"},
         {"PRTE_ALLOW_RUN_AS_ROOT", "1"},
         {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
@@ -61,12 +64,13 @@ static void become_mpirun(const mf_cli *cli, int64_t ranks, char **argv) {
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-/* Waits for mpirun. Once the run is to end, the ranks are told so again and again: what is said
- * before mpirun listens, or before a rank does, is lost. */
+/* Waits for mpirun, its exit code, 128 for a signal. Once the run is to end, the ranks are told so
+ * again and again: what is said before mpirun listens, or before a rank does, is lost. Once a rank
+ * is gone mpirun has to end the others; should it hang, it is ended, and the ranks with it. */
 static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll, bool *asked) {
-    enum { PERIOD_MS = 20, AGAIN_MS = 500 };
+    enum { PERIOD_MS = 20, AGAIN_MS = 500, HANGS_MS = 8000 };
     const struct timespec pause = {.tv_nsec = PERIOD_MS * 1000 * 1000};
-    int result = 0;
+    int result = 0, gone_ms = 0;
     for (int said_ms = AGAIN_MS;;) {
         pid_t got = waitpid(child, &result, WNOHANG);
         if (got == child || (got < 0 && errno != EINTR)) {
@@ -77,10 +81,12 @@ static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll, bool *asked) 
             *asked = true;
             said_ms = 0;
         }
-        mf_roll_look(roll);
+        if (mf_roll_look(roll) && (gone_ms += PERIOD_MS) == HANGS_MS) {
+            kill(child, SIGKILL);
+        }
         nanosleep(&pause, NULL);
     }
-    return result;
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
 }
 
 mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e) {
@@ -113,9 +119,8 @@ mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e
     }
     char line[160];
     bool asked = false;
-    int result = wait_for(cli, child, roll, &asked);
-    int exit_code = WIFEXITED(result) ? WEXITSTATUS(result) : 128;
-    if (!asked && exit_code > 128 && exit_code != 130 && mf_roll_line(roll, line, sizeof line)) {
+    int exit_code = wait_for(cli, child, roll, &asked);
+    if (!asked && exit_code >= 128 && exit_code != 130 && mf_roll_line(roll, line, sizeof line)) {
         fprintf(cli->err, "moefold train: %s\n", line);
     }
     mf_roll_destroy(roll);

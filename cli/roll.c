@@ -11,6 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 #define VARIABLE "MOEFOLD_ROLL"
 
@@ -95,6 +98,9 @@ mf_roll *mf_roll_join(void) {
     }
     if (r != NULL) {
         r->me = rank;
+#ifdef __linux__
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
         mf_roll_phase(r, "step 0, MPI_Init");
         atomic_store(&r->all->of[rank].process, (int)getpid());
     }
@@ -132,7 +138,7 @@ void mf_roll_destroy(mf_roll *r) {
     free(r);
 }
 
-void mf_roll_look(mf_roll *r) {
+bool mf_roll_look(mf_roll *r) {
     for (int64_t i = 0; r != NULL && r->gone_rank < 0 && i < r->all->ranks; i++) {
         slot *s = &r->all->of[i];
         int process = atomic_load(&s->process);
@@ -143,6 +149,7 @@ void mf_roll_look(mf_roll *r) {
             memcpy(r->gone.phase, s->phase, sizeof s->phase);
         }
     }
+    return r != NULL && r->gone_rank >= 0;
 }
 
 bool mf_roll_line(mf_roll *r, char *out, size_t size) {
@@ -155,8 +162,7 @@ bool mf_roll_line(mf_roll *r, char *out, size_t size) {
             return true;
         }
     }
-    mf_roll_look(r);
-    if (r->gone_rank < 0) {
+    if (!mf_roll_look(r)) {
         return false;
     }
     snprintf(out, size, "rank %lld (process %d) is gone: %s", (long long)r->gone_rank,

@@ -20,8 +20,9 @@ typedef struct mf_roll mf_roll;
 /* The launcher's: empty, for `ranks` ranks, found by the processes that it starts from now on.
  * Errors: MF_IO, MF_NOMEM. */
 mf_status mf_roll_create(int64_t ranks, mf_roll **out, mf_err *e);
-/* A rank's, which is written down as this process; NULL when its launcher keeps none. Before MPI is
- * started: the rank's number is taken from the environment. */
+/* A rank's, which is written down as this process, and on Linux ends with the process that started
+ * it; NULL when its launcher keeps none. Before MPI is started: the rank's number is taken from the
+ * environment. */
 mf_roll *mf_roll_join(void);
 /* What this rank is about: the step and what is done in it. */
 void mf_roll_phase(mf_roll *r, const char *phase);
@@ -31,8 +32,9 @@ void mf_roll_leave(mf_roll *r);
 void mf_roll_told(mf_roll *r);
 void mf_roll_destroy(mf_roll *r);
 
-/* The launcher's look at the ranks: notes the first that is gone without having left. */
-void mf_roll_look(mf_roll *r);
+/* The launcher's look at the ranks: notes the first that is gone without having left. True: one is.
+ */
+bool mf_roll_look(mf_roll *r);
 /* When ranks have ended by a signal: the line that says which was first and at what, unless that
  * has been said. False: nothing to say. */
 bool mf_roll_line(mf_roll *r, char *out, size_t size);

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 static double now_s(void) {
     struct timespec t;
@@ -193,6 +194,41 @@ static void a_killed_rank_is_named_and_takes_the_others_along(void **state) {
     }
 }
 
+/* An mpirun that starts rank 0, which MPI_Init ends, and then hangs. */
+static void a_launcher_that_hangs_is_ended(void **state) {
+    (void)state;
+    if (!several_ranks) {
+        printf("MF_SKIPPED 1 no MPI: there is no launcher\n");
+        return;
+    }
+    static const char fake[] =
+        "#!/bin/sh\n"
+        "shift 2\n"
+        "OMPI_MCA_pml=none OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 \"$@\" >/dev/null 2>&1\n"
+        "exec sleep 600\n";
+    char path[160], old[4096], changed[4352];
+    snprintf(old, sizeof old, "%s", getenv("PATH"));
+    snprintf(path, sizeof path, "%s/mpirun", scratch);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(fake, f);
+    fclose(f);
+    assert_int_equal(chmod(path, 0755), 0);
+    snprintf(changed, sizeof changed, "%s:%s", scratch, old);
+    setenv("PATH", changed, 1);
+    double start = now_s();
+    pid_t child = begin("hangs", 5000, folded);
+    setenv("PATH", old, 1);
+    int code = end(child);
+    double took = now_s() - start;
+    remove(path);
+    if (code != 1 || !log_has("hangs", "is gone: step 0, ")) {
+        show_log("hangs");
+        fail_msg("exit code %d after %.1f s", code, took);
+    }
+    assert_in_range((int)took, 8, 30);
+}
+
 static int check_tensor(const mf_model_tensor *t, void *user) {
     mf_err e;
     float *values = malloc((size_t)(t->rows * t->cols) * sizeof *values);
@@ -341,6 +377,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_signal_saves_and_the_run_goes_on_from_there),
         cmocka_unit_test(a_signal_while_ranks_start_ends_the_run),
         cmocka_unit_test(a_killed_rank_is_named_and_takes_the_others_along),
+        cmocka_unit_test(a_launcher_that_hangs_is_ended),
         cmocka_unit_test(killed_saves_of_one_rank_leave_a_whole_checkpoint),
         cmocka_unit_test(killed_saves_of_two_ranks_leave_a_whole_checkpoint),
     };
