@@ -25,6 +25,10 @@
  */
 #define FAR_OFF 1.04
 #define FAR_OFF_AGAIN 1.02
+/* Who asks for a tighter gap gets the default's proof first, then tighter ones step by step: far
+ * below a target, trees are worked on for long before any of them settles. */
+#define NEXT_GAP 0.75
+#define LEAST_STEP 0.005
 
 /* Nodes from the top of the queue. */
 typedef struct task {
@@ -54,6 +58,8 @@ typedef struct search {
     double parked_s; /* their least key */
     task task[MF_FLIGHT];
     int64_t merged;
+    double step_gap; /* the gap that is worked on, at least the one that was asked for */
+    bool patient;    /* no tree is put aside any more */
     double target_s;
     mf_status status;
     mf_err err;
@@ -221,6 +227,15 @@ static double least_open(const search *s) {
     return least_s;
 }
 
+static bool is_flying(const search *s) {
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        if (s->task[i].flies) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_light(const mf_search_node *n) {
     return n->level < MF_LEVEL_LAYOUT || (n->level == MF_LEVEL_LAYOUT && n->tries == 0);
 }
@@ -306,13 +321,10 @@ static double lower_bound(const search *s) {
 }
 
 /* Is a tree not worth its time? It would not reach the target, or closing it would not help since
- * another one stays open below. Whoever asks for a tighter gap or says how much effort may be made
- * gets all of it. */
+ * another one stays open below. */
 static bool is_hopeless(const search *s, const mf_search_node *n) {
-    bool patient =
-        s->r->budget != 0 || s->r->effort < 0 || (s->r->gap > 0.0 && s->r->gap < DEFAULT_GAP);
     const double far_off = n->tries > 1 ? FAR_OFF_AGAIN : FAR_OFF;
-    return !patient && s->nfound > 0 && n->level == MF_LEVEL_SPLITS && n->tries > 0 &&
+    return !s->patient && s->nfound > 0 && n->level == MF_LEVEL_SPLITS && n->tries > 0 &&
            n->key_s < s->target_s && (n->key_s * far_off < s->target_s || s->parked_s < n->key_s);
 }
 
@@ -328,24 +340,65 @@ static bool park(search *s) {
     return true;
 }
 
+static double asked_gap(const search *s) {
+    return s->r->gap > 0.0 ? s->r->gap : DEFAULT_GAP;
+}
+
+/* Whoever asks for a tighter gap or says how much effort may be made has trees taken up again that
+ * were put aside. True: some are. */
+static bool grow_patient(search *s) {
+    const mf_search_request *r = s->r;
+    if (s->nparked == 0 || s->patient ||
+        (r->budget == 0 && r->effort >= 0 && asked_gap(s) >= DEFAULT_GAP)) {
+        return false;
+    }
+    s->patient = true;
+    s->status = parked_back(s, &s->err);
+    return s->status == MF_OK;
+}
+
+/* Is there something to start on the way to the gap that is worked on? Goes over to tighter gaps
+ * as they are reached. */
+static bool has_below_target(search *s) {
+    for (;;) {
+        double open_s = least_open(s);
+        s->target_s = s->best_s / (1.0 + s->step_gap);
+        if (open_s >= s->target_s) {
+            if (s->step_gap <= asked_gap(s)) {
+                return false;
+            }
+            s->step_gap = s->step_gap > LEAST_STEP ? s->step_gap * NEXT_GAP : 0.0;
+            s->step_gap = fmax(s->step_gap, asked_gap(s));
+            s->patient = true;
+            continue;
+        }
+        if (!park(s)) {
+            s->status = mf_err_set(&s->err, MF_NOMEM, "out of memory for the search's queue");
+            return false;
+        }
+        if (s->nodes > 0 && s->heap[0].key_s < s->target_s) {
+            return true;
+        }
+        /* what is in flight may be all that is below */
+        if (is_flying(s) || !grow_patient(s)) {
+            return false;
+        }
+    }
+}
+
 /* Is there no more to start? */
 static bool is_done(search *s) {
-    double gap = s->r->gap > 0.0 ? s->r->gap : DEFAULT_GAP, open_s = least_open(s);
     int64_t effort = s->r->effort ? s->r->effort : DEFAULT_EFFORT;
     int64_t budget = s->r->budget ? s->r->budget : DEFAULT_BUDGET;
-    if (s->nodes == 0 || s->heap[0].key_s >= s->best_s) {
-        return true;
-    }
     if (budget > 0 && s->work >= budget && s->nfound > 0) {
         return true;
     }
-    s->target_s = s->best_s / (1.0 + gap);
-    if (open_s < s->target_s) { /* what is in flight may be all that is below */
-        if (!park(s)) {
-            s->status = mf_err_set(&s->err, MF_NOMEM, "out of memory for the search's queue");
-            return true;
-        }
-        return s->nodes == 0 || s->heap[0].key_s >= s->target_s;
+    if (has_below_target(s)) {
+        return false;
+    }
+    if (s->status != MF_OK || least_open(s) < s->target_s || s->nodes == 0 ||
+        s->heap[0].key_s >= s->best_s) {
+        return true;
     }
     if (s->work_at_gap < 0) {
         s->work_at_gap = s->work;
@@ -442,6 +495,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->r = r;
     s->best_s = s->stuck_s = s->target_s = s->parked_s = HUGE_VAL;
     s->work_at_gap = -1;
+    s->step_gap = fmax(asked_gap(s), DEFAULT_GAP);
     s->found = calloc(MF_SEARCH_MAX_FOUND + 1, sizeof *s->found);
     mf_status status = s->found ? mf_search_world_init(&s->world, r->oracle, &r->space, e)
                                 : mf_err_set(e, MF_NOMEM, "out of memory");

@@ -161,6 +161,34 @@ static truth find_truth(const world *w) {
 }
 
 /* No bound is above a plan, no plan below a bound, whichever search they come from. */
+/* A gap that is never reached still leaves a proof and a plan no worse than a wider one does. */
+static void a_tighter_gap_proves_no_less(void **state) {
+    (void)state;
+    static const double gaps[] = {0.2, 0.03, 0.01, 1e-6};
+    for (int mla = 0; mla < 2; mla++) {
+        world w;
+        double bound_s = 0.0, plan_s = HUGE_VAL;
+        world_init(&w, mla, 8, mla ? 8e9 : 10e9);
+        for (size_t k = 0; k < sizeof gaps / sizeof gaps[0]; k++) {
+            mf_search_options o;
+            mf_search_result x;
+            mf_search_options_init(&o);
+            o.gap = gaps[k];
+            assert_int_equal(search(&w, &o, &x), MF_OK);
+            check_result(&x);
+            printf("  asked %g: plan %.6f s, bound %.6f s\n", gaps[k],
+                   x.plan[0].prediction.step_time_s, x.stats.lower_bound_s);
+            double gap = x.plan[0].prediction.step_time_s / x.stats.lower_bound_s - 1.0;
+            assert_true(gap <= gaps[k] + HAIR || x.stats.lower_bound_s >= bound_s * (1 - HAIR));
+            assert_true(x.plan[0].prediction.step_time_s <= plan_s * (1 + HAIR));
+            bound_s = x.stats.lower_bound_s;
+            plan_s = x.plan[0].prediction.step_time_s;
+            mf_search_result_clear(&x);
+        }
+        world_clear(&w);
+    }
+}
+
 static void check_against(const truth *t, double bound_s, double plan_s) {
     assert_true(bound_s <= t->best_s * (1 + HAIR));
     assert_true(plan_s >= t->bound_s * (1 - HAIR));
@@ -348,6 +376,7 @@ static void an_interrupted_fit_has_what_it_found(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_the_same_on_any_number_of_threads),
+        cmocka_unit_test(a_tighter_gap_proves_no_less),
         cmocka_unit_test(an_interrupted_search_has_its_best_so_far_and_a_valid_bound),
         cmocka_unit_test(a_search_that_is_cancelled_at_once_says_so),
         cmocka_unit_test(integer_programs_that_give_up_only_weaken_the_proof),
