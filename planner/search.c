@@ -1,7 +1,8 @@
-/* search.c - the queue, what becomes of tasks, and what is reported. */
+/* search.c - what is worked on and when it is enough, what becomes of tasks, what is reported. */
 #include "planner/search.h"
 
 #include "planner/search_flight.h"
+#include "planner/search_queue.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -44,18 +45,13 @@ typedef struct task {
 typedef struct search {
     const mf_search_request *r;
     mf_search_world world;
-    mf_search_node *heap;
-    int64_t nodes, room;
-    uint64_t ids;
+    mf_search_queue queue;  /* aside: trees that are not worth their time as long as no better plan
+                               is  known (is_hopeless) */
     mf_search_found *found; /* [MF_SEARCH_MAX_FOUND + 1] sorted by time */
     int nfound;
     double best_s;
     int64_t priced, evaluated, simulated, milps, milp_failed, work, work_at_gap;
     double stuck_s; /* least bound of layouts that nothing more can be done about */
-    /* trees that are not worth their time as long as no better plan is known (is_hopeless) */
-    mf_search_node *parked;
-    int64_t nparked, parked_room;
-    double parked_s; /* their least key */
     task task[MF_FLIGHT];
     int64_t merged;
     double step_gap; /* the gap that is worked on, at least the one that was asked for */
@@ -65,80 +61,6 @@ typedef struct search {
     mf_err err;
     bool interrupted; /* cancelled, or some task did not come to its end */
 } search;
-
-/* --- queue ------------------------------------------------------------------------------------ */
-
-static bool before(const mf_search_node *a, const mf_search_node *b) {
-    if (a->key_s < b->key_s || a->key_s > b->key_s) {
-        return a->key_s < b->key_s;
-    }
-    return a->id < b->id;
-}
-
-/* Room for one more node in a list of `used`. */
-static bool make_room(mf_search_node **list, int64_t used, int64_t *room) {
-    if (used < *room) {
-        return true;
-    }
-    int64_t more = *room ? 2 * *room : 64;
-    mf_search_node *grown = realloc(*list, (size_t)more * sizeof *grown);
-    if (!grown) {
-        return false;
-    }
-    *list = grown;
-    *room = more;
-    return true;
-}
-
-static bool heap_push(search *s, const mf_search_node *n) {
-    if (!make_room(&s->heap, s->nodes, &s->room)) {
-        return false;
-    }
-    int64_t at = s->nodes++;
-    s->heap[at] = *n;
-    s->heap[at].id = s->ids++;
-    mf_search_node moved = s->heap[at];
-    while (at > 0 && before(&moved, &s->heap[(at - 1) / 2])) {
-        s->heap[at] = s->heap[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    s->heap[at] = moved;
-    return true;
-}
-
-static mf_search_node heap_pop(search *s) {
-    mf_search_node top = s->heap[0], moved = s->heap[--s->nodes];
-    int64_t at = 0;
-    for (;;) {
-        int64_t child = 2 * at + 1;
-        if (child >= s->nodes) {
-            break;
-        }
-        if (child + 1 < s->nodes && before(&s->heap[child + 1], &s->heap[child])) {
-            child++;
-        }
-        if (!before(&s->heap[child], &moved)) {
-            break;
-        }
-        s->heap[at] = s->heap[child];
-        at = child;
-    }
-    if (s->nodes > 0) {
-        s->heap[at] = moved;
-    }
-    return top;
-}
-
-static mf_status parked_back(search *s, mf_err *e) {
-    for (int64_t i = 0; i < s->nparked; i++) {
-        if (!heap_push(s, &s->parked[i])) {
-            return mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
-        }
-    }
-    s->nparked = 0;
-    s->parked_s = HUGE_VAL;
-    return MF_OK;
-}
 
 /* --- plans found ------------------------------------------------------------------------------ */
 
@@ -217,7 +139,7 @@ static int64_t usual(const mf_search_node *n) {
 
 /* Least key of what is open. */
 static double least_open(const search *s) {
-    double least_s = s->nodes > 0 ? fmin(s->heap[0].key_s, s->parked_s) : s->parked_s;
+    double least_s = mf_search_queue_least(&s->queue);
     for (int i = 0; i < MF_FLIGHT; i++) {
         const task *t = &s->task[i];
         for (int k = 0; t->flies && k < t->count; k++) {
@@ -242,15 +164,15 @@ static bool is_light(const mf_search_node *n) {
 
 /* Does the top of the queue go with the task? */
 static bool goes_with(const search *s, const task *t, int64_t usual_us) {
-    return t->count < MOST_NODES && usual_us < MOST_US && s->nodes > 0 && is_light(&t->node[0]) &&
-           is_light(&s->heap[0]) && s->heap[0].key_s < s->target_s;
+    return t->count < MOST_NODES && usual_us < MOST_US && is_light(&t->node[0]) &&
+           mf_search_queue_below(&s->queue, s->target_s) && is_light(&s->queue.heap[0]);
 }
 
 static void start_task(search *s, task *t, int64_t *usual_us) {
     t->count = 0;
     *usual_us = 0;
     do {
-        mf_search_node n = heap_pop(s);
+        mf_search_node n = mf_search_queue_pop(&s->queue);
         t->key_s[t->count] = n.key_s;
         t->node[t->count++] = n;
         *usual_us += usual(&n);
@@ -272,6 +194,15 @@ static int64_t oldest_seen(const search *s) {
     return oldest;
 }
 
+static mf_status no_room(mf_err *e) {
+    return mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
+}
+
+/* What was put aside. */
+static mf_status open_again(search *s, mf_err *e) {
+    return mf_search_queue_bring_back(&s->queue) ? MF_OK : no_room(e);
+}
+
 static mf_status merge(search *s, mf_search_node *node, mf_search_outcome *o, mf_err *e) {
     mf_status status = o->status;
     if (status != MF_OK && e) {
@@ -287,7 +218,7 @@ static mf_status merge(search *s, mf_search_node *node, mf_search_outcome *o, mf
         double before_s = s->best_s;
         keep_found(s, &o->plan);
         if (s->best_s < before_s && status == MF_OK) {
-            status = parked_back(s, e);
+            status = open_again(s, e);
         }
     }
     s->merged++;
@@ -295,8 +226,8 @@ static mf_status merge(search *s, mf_search_node *node, mf_search_outcome *o, mf
         o->chains->since = s->merged;
         mf_search_keep_chains(&s->world, o->chains, oldest_seen(s));
     }
-    if (status == MF_INTERRUPTED && !heap_push(s, node)) { /* still open */
-        status = mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
+    if (status == MF_INTERRUPTED && !mf_search_queue_push(&s->queue, node)) { /* still open */
+        status = no_room(e);
     }
     for (int64_t i = 0; i < o->children; i++) {
         mf_search_node *n = &o->child[i];
@@ -305,9 +236,9 @@ static mf_status merge(search *s, mf_search_node *node, mf_search_outcome *o, mf
         } else if (n->level == MF_LEVEL_EXACT && n->tries == MF_SEARCH_DONE) {
             mf_inner_tried_clear(&n->tried);
             s->stuck_s = fmin(s->stuck_s, n->key_s);
-        } else if (!heap_push(s, n)) {
+        } else if (!mf_search_queue_push(&s->queue, n)) {
             mf_inner_tried_clear(&n->tried);
-            status = mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
+            status = no_room(e);
         }
     }
     free(o->child);
@@ -325,17 +256,16 @@ static double lower_bound(const search *s) {
 static bool is_hopeless(const search *s, const mf_search_node *n) {
     const double far_off = n->tries > 1 ? FAR_OFF_AGAIN : FAR_OFF;
     return !s->patient && s->nfound > 0 && n->level == MF_LEVEL_SPLITS && n->tries > 0 &&
-           n->key_s < s->target_s && (n->key_s * far_off < s->target_s || s->parked_s < n->key_s);
+           n->key_s < s->target_s &&
+           (n->key_s * far_off < s->target_s || s->queue.aside_s < n->key_s);
 }
 
 /* Puts trees aside that are not worth their time, from the top of the queue. */
 static bool park(search *s) {
-    while (s->nodes > 0 && is_hopeless(s, &s->heap[0])) {
-        if (!make_room(&s->parked, s->nparked, &s->parked_room)) {
+    while (s->queue.nodes > 0 && is_hopeless(s, &s->queue.heap[0])) {
+        if (!mf_search_queue_put_aside(&s->queue)) {
             return false;
         }
-        s->parked[s->nparked] = heap_pop(s);
-        s->parked_s = fmin(s->parked_s, s->parked[s->nparked++].key_s);
     }
     return true;
 }
@@ -348,12 +278,12 @@ static double asked_gap(const search *s) {
  * were put aside. True: some are. */
 static bool grow_patient(search *s) {
     const mf_search_request *r = s->r;
-    if (s->nparked == 0 || s->patient ||
+    if (s->queue.asides == 0 || s->patient ||
         (r->budget == 0 && r->effort >= 0 && asked_gap(s) >= DEFAULT_GAP)) {
         return false;
     }
     s->patient = true;
-    s->status = parked_back(s, &s->err);
+    s->status = open_again(s, &s->err);
     return s->status == MF_OK;
 }
 
@@ -373,10 +303,10 @@ static bool has_below_target(search *s) {
             continue;
         }
         if (!park(s)) {
-            s->status = mf_err_set(&s->err, MF_NOMEM, "out of memory for the search's queue");
+            s->status = no_room(&s->err);
             return false;
         }
-        if (s->nodes > 0 && s->heap[0].key_s < s->target_s) {
+        if (mf_search_queue_below(&s->queue, s->target_s)) {
             return true;
         }
         /* what is in flight may be all that is below */
@@ -396,15 +326,15 @@ static bool is_done(search *s) {
     if (has_below_target(s)) {
         return false;
     }
-    if (s->status != MF_OK || least_open(s) < s->target_s || s->nodes == 0 ||
-        s->heap[0].key_s >= s->best_s) {
+    if (s->status != MF_OK || least_open(s) < s->target_s ||
+        !mf_search_queue_below(&s->queue, s->best_s)) {
         return true;
     }
     if (s->work_at_gap < 0) {
         s->work_at_gap = s->work;
     }
     s->target_s = s->best_s;
-    return effort > 0 && s->work - s->work_at_gap + usual(&s->heap[0]) > effort;
+    return effort > 0 && s->work - s->work_at_gap + usual(&s->queue.heap[0]) > effort;
 }
 
 static mf_status begin(search *s, mf_err *e) {
@@ -412,8 +342,8 @@ static mf_status begin(search *s, mf_err *e) {
     mf_status status =
         first ? mf_search_start(&s->world, first, e) : mf_err_set(e, MF_NOMEM, "out of memory");
     for (int64_t i = 0; first && i < first->children && status == MF_OK; i++) {
-        if (!heap_push(s, &first->child[i])) {
-            status = mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
+        if (!mf_search_queue_push(&s->queue, &first->child[i])) {
+            status = no_room(e);
         }
     }
     free(first ? first->child : NULL);
@@ -461,9 +391,10 @@ static mf_status run(search *s, mf_err *e) {
 static mf_status report(search *s, mf_search_report *out, mf_err *e) {
     int64_t open = 0;
     mf_status status = mf_space_count(&s->r->space, &out->space, e);
-    for (int64_t i = 0; i < s->nodes; i++) {
-        if (s->heap[i].key_s < s->best_s && s->heap[i].level <= MF_LEVEL_LAYOUT) {
-            open += mf_search_family(&s->world, &s->heap[i]);
+    for (int64_t i = 0; i < s->queue.nodes; i++) {
+        const mf_search_node *n = &s->queue.heap[i];
+        if (n->key_s < s->best_s && n->level <= MF_LEVEL_LAYOUT) {
+            open += mf_search_family(&s->world, n);
         }
     }
     out->priced = s->priced;
@@ -493,7 +424,8 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     s->r = r;
-    s->best_s = s->stuck_s = s->target_s = s->parked_s = HUGE_VAL;
+    s->best_s = s->stuck_s = s->target_s = HUGE_VAL;
+    mf_search_queue_init(&s->queue);
     s->work_at_gap = -1;
     s->step_gap = fmax(asked_gap(s), DEFAULT_GAP);
     s->found = calloc(MF_SEARCH_MAX_FOUND + 1, sizeof *s->found);
@@ -508,12 +440,8 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     if (status == MF_OK) {
         status = report(s, out, e);
     }
-    for (int64_t i = 0; i < s->nodes; i++) {
-        mf_inner_tried_clear(&s->heap[i].tried);
-    }
     mf_search_world_clear(&s->world);
-    free(s->heap);
-    free(s->parked);
+    mf_search_queue_clear(&s->queue);
     free(s->found);
     free(s);
     return status;
