@@ -40,6 +40,11 @@ static bool more_rows(mf_dual *d) {
         return false;
     }
     d->to = to;
+    int64_t *in_use = realloc(d->in_use, room * sizeof *in_use);
+    if (!in_use) {
+        return false;
+    }
+    d->in_use = in_use;
     bool *stuck = realloc(d->stuck, vars * sizeof *stuck);
     if (!stuck) {
         return false;
@@ -66,6 +71,7 @@ void mf_dual_free(mf_dual *d) {
     free(d->scale);
     free(d->from);
     free(d->to);
+    free(d->in_use);
     free(d->where);
     free(d->candidate);
     free(d->nonbasic);
@@ -144,6 +150,7 @@ int mf_dual_add_row(mf_dual *d, const double *a, double lo, double hi) {
         }
     }
     d->where[v] = MF_DUAL_OUT;
+    d->in_use[row] = d->solves;
     mf_dual_set(d, v, lo, hi);
     return v;
 }

@@ -14,6 +14,8 @@
 /* Pivots after which the tableau is made anew, broken rows that are put in at a time, pivots that a
  * solve takes at most (a hundred times what any needs). */
 enum { RENEW_AFTER = 1500, ROWS_AT_ONCE = 8, MOST_PIVOTS = 20000 };
+/* Rows that no tableau has had for so many solves are looked at when no other row is broken. */
+enum { IDLE = 40 };
 
 /* --- broken rows ------------------------------------------------------------------------------ */
 
@@ -32,25 +34,22 @@ static void read_point(mf_dual *d) {
 }
 
 static double sum_of(const mf_dual *d, int row) {
-    const double *a = d->a + (size_t)row * (size_t)d->stride, *x = d->x;
-    double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
-    for (int j = d->from[row]; j < d->to[row]; j += 4) {
-        s0 += a[j] * x[j];
-        s1 += a[j + 1] * x[j + 1];
-        s2 += a[j + 2] * x[j + 2];
-        s3 += a[j + 3] * x[j + 3];
-    }
-    return (s0 + s1) + (s2 + s3);
+    int from = d->from[row], to = d->to[row];
+    const double *a = d->a + (size_t)row * (size_t)d->stride;
+    return to > from ? mf_dual_product(a + from, d->x + from, to - from) : 0.0;
 }
 
-/* Puts the rows into the tableau that the point breaks most; returns how many. */
-static int enter_broken(mf_dual *d) {
-    int worst[ROWS_AT_ONCE], count = 0;
+/* Of the rows that are out, those in use lately or the idle ones, the ones that the point breaks
+ * most; returns how many. */
+static int find_broken(const mf_dual *d, bool idle, int worst[ROWS_AT_ONCE]) {
     double by[ROWS_AT_ONCE];
-    read_point(d);
+    int count = 0;
     for (int i = 0; i < d->rows; i++) {
         int v = d->cols + i;
-        double off = d->where[v] == MF_DUAL_OUT ? broken_by(d, v, sum_of(d, i)) : 0.0;
+        if (d->where[v] != MF_DUAL_OUT || (d->solves - d->in_use[i] > IDLE) != idle) {
+            continue;
+        }
+        double off = broken_by(d, v, sum_of(d, i));
         if (!(off > 0.0) || (count == ROWS_AT_ONCE && off <= by[count - 1])) {
             continue;
         }
@@ -62,6 +61,15 @@ static int enter_broken(mf_dual *d) {
         by[k] = off;
         worst[k] = i;
     }
+    return count;
+}
+
+/* Puts the rows into the tableau that the point breaks most; returns how many. */
+static int enter_broken(mf_dual *d) {
+    int worst[ROWS_AT_ONCE];
+    read_point(d);
+    int count = find_broken(d, false, worst);
+    count = count > 0 ? count : find_broken(d, true, worst);
     for (int k = 0; k < count; k++) {
         if (!mf_dual_enter_row(d, worst[k])) {
             return -1;
@@ -72,17 +80,6 @@ static int enter_broken(mf_dual *d) {
 
 /* --- one step --------------------------------------------------------------------------------- */
 
-static double square(const double *t, int stride) {
-    double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
-    for (int p = 0; p < stride; p += 4) {
-        s0 += t[p] * t[p];
-        s1 += t[p + 1] * t[p + 1];
-        s2 += t[p + 2] * t[p + 2];
-        s3 += t[p + 3] * t[p + 3];
-    }
-    return (s0 + s1) + (s2 + s3);
-}
-
 /* The basic variable that is furthest from its bounds, as seen along its row; -1: none is off. */
 static int choose_row(const mf_dual *d) {
     int best = -1;
@@ -92,7 +89,7 @@ static int choose_row(const mf_dual *d) {
         double off = d->stuck[v] ? 0.0 : broken_by(d, v, d->value[r + 1]);
         if (off > 0.0) {
             const double *t = d->t + (size_t)(r + 1) * (size_t)d->stride;
-            double score = off * off / (1e-6 + square(t, d->stride));
+            double score = off * off / (1e-6 + mf_dual_product(t, t, d->stride));
             if (score > most) {
                 most = score;
                 best = r;
@@ -291,9 +288,15 @@ static mf_dual_outcome solve(mf_dual *d, double cutoff, int64_t most_pivots, dou
 
 mf_dual_outcome mf_dual_solve(mf_dual *d, double cutoff, int64_t most_pivots, double *bound) {
     *bound = -INFINITY;
+    d->solves++;
     forget_stuck(d);
     mf_dual_outcome outcome = solve(d, cutoff, most_pivots, bound);
     mf_dual_drop_basic_rows(d);
+    for (int p = 0; p < d->cols; p++) {
+        if (d->nonbasic[p] >= d->cols) {
+            d->in_use[d->nonbasic[p] - d->cols] = d->solves;
+        }
+    }
     return outcome;
 }
 

@@ -36,6 +36,7 @@ typedef struct mf_dual {
     double *a;          /* [rows][stride] as told, each scaled by a power of two, */
     double *scale;      /* [rows] this one */
     int *from, *to;     /* [rows] its entries are within [from, to), multiples of 4 */
+    int64_t *in_use;    /* [rows] the last solve in which it stood in the tableau or was told */
     int *where;         /* [cols + rows] place, or -1 - tableau row, or MF_DUAL_OUT */
     bool *stuck;        /* [cols + rows] off by rounding, it seems */
     int *nonbasic;      /* [cols] variable at each place, */
@@ -49,7 +50,8 @@ typedef struct mf_dual {
     double *work;  /* [2 * stride] */
     mf_dual_candidate *candidate; /* [cols] */
     int64_t pivots, since;        /* in all, since the tableau was made */
-    bool failed;                  /* memory ran out, or no bound could be told */
+    int64_t solves;
+    bool failed; /* memory ran out, or no bound could be told */
 } mf_dual;
 
 #define MF_DUAL_OUT INT32_MIN
@@ -88,6 +90,10 @@ void mf_dual_basis_clear(mf_dual_basis *b);
 /* --- private to dual_*.c ------------------------------------------------------------------------
  */
 
+/* to[0 ... n) += by x from, the sum of products, n being a multiple of 4 (dual_rows.c). The same
+ * numbers bit by bit on any processor. */
+void mf_dual_add_times(double *restrict to, const double *restrict from, double by, int n);
+double mf_dual_product(const double *restrict a, const double *restrict b, int n);
 /* Puts the sum of a row that is out into the tableau; false when memory ran out. */
 bool mf_dual_enter_row(mf_dual *d, int row);
 /* Takes the rows' sums out of the tableau that are basic. */

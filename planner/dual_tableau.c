@@ -5,29 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- rows of numbers; stride is a multiple of 4 ------------------------------------------------
- */
-
-static void add_times(double *restrict to, const double *restrict from, double by, int stride) {
-    for (int j = 0; j < stride; j += 4) {
-        to[j] += by * from[j];
-        to[j + 1] += by * from[j + 1];
-        to[j + 2] += by * from[j + 2];
-        to[j + 3] += by * from[j + 3];
-    }
-}
-
-static double product(const double *restrict a, const double *restrict b, int stride) {
-    double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
-    for (int j = 0; j < stride; j += 4) {
-        s0 += a[j] * b[j];
-        s1 += a[j + 1] * b[j + 1];
-        s2 += a[j + 2] * b[j + 2];
-        s3 += a[j + 3] * b[j + 3];
-    }
-    return (s0 + s1) + (s2 + s3);
-}
-
 static double *tableau_row(const mf_dual *d, int r) {
     return d->t + (size_t)(r + 1) * (size_t)d->stride;
 }
@@ -57,7 +34,7 @@ void mf_dual_values(mf_dual *d) {
         d->at[p] = d->up[p] ? d->hi[v] : d->lo[v];
     }
     for (int r = -1; r < d->basics; r++) {
-        d->value[r + 1] = product(tableau_row(d, r), d->at, d->stride);
+        d->value[r + 1] = mf_dual_product(tableau_row(d, r), d->at, d->stride);
     }
 }
 
@@ -105,7 +82,7 @@ bool mf_dual_enter_row(mf_dual *d, int row) {
                 sum += a[j] * d->at[d->where[j]];
             } else {
                 int from = -1 - d->where[j];
-                add_times(t, tableau_row(d, from), a[j], d->stride);
+                mf_dual_add_times(t, tableau_row(d, from), a[j], d->stride);
                 sum += a[j] * d->value[from + 1];
             }
         }
@@ -122,6 +99,7 @@ void mf_dual_drop_basic_rows(mf_dual *d) {
         int v = d->basic[r];
         if (v >= d->cols) {
             d->where[v] = MF_DUAL_OUT;
+            d->in_use[v - d->cols] = d->solves;
             continue;
         }
         if (kept < r) {
@@ -151,7 +129,7 @@ void mf_dual_pivot(mf_dual *d, int r, int q) {
         double *t = tableau_row(d, i), f = t[q];
         if (i != r && (f > 0.0 || f < 0.0)) {
             t[q] = 0.0;
-            add_times(t, row, f, d->stride);
+            mf_dual_add_times(t, row, f, d->stride);
         }
     }
     d->basic[r] = enters;
@@ -265,7 +243,7 @@ static double take_rows(const mf_dual *d, const double *t, double *left) {
             continue; /* a multiplier of the wrong sign is left out */
         }
         sum += t[p] * bound;
-        add_times(left, told_row(d, v - d->cols), -t[p], d->stride);
+        mf_dual_add_times(left, told_row(d, v - d->cols), -t[p], d->stride);
     }
     return sum;
 }
@@ -293,7 +271,7 @@ static void true_multipliers(const mf_dual *d, double *t) {
         if (d->where[j] >= 0) {
             t[d->where[j]] += d->cost[j];
         } else {
-            add_times(t, tableau_row(d, -1 - d->where[j]), d->cost[j], d->stride);
+            mf_dual_add_times(t, tableau_row(d, -1 - d->where[j]), d->cost[j], d->stride);
         }
     }
 }

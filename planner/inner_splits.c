@@ -18,7 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOT_LAZY = 40, MAX_LAZY = 8, MAX_DEPTH = 64 };
+/* Rounds of chains: at the root and where a split is whole; at other nodes, where those of the
+ * nodes below count too. */
+enum { ROOT_LAZY = 40, MAX_LAZY = 3, MAX_DEPTH = 64 };
 #define WHOLE 1e-6
 /* The root has chains enough when so many rounds of them close no more than this share of what is
  * left to the cutoff. */
@@ -38,7 +40,8 @@ typedef struct tree {
     const mf_inner_split_options *o;
     mf_rows rows;
     mf_lp *lp;
-    double cutoff;     /* in the program's unit */
+    double cutoff;     /* in the program's unit; the least bound of a whole split once one is met:
+                        * no more than that can be proven */
     int sizes;         /* numbers that are branched on: n[v], then the sums of stages with chunks */
     range *now;        /* [levels][sizes] */
     int *least, *most; /* [vstages + 1] positions before v: fewest and most */
@@ -315,6 +318,19 @@ static void note_nearest(tree *t) {
     first[vstages] = positions;
 }
 
+/* The point is whole: chains are looked for until there are no more. Returns the bound; the split
+ * is kept if the point is whole still. */
+static double settle_whole(tree *t, range *r, double before) {
+    t->lps++;
+    double bound = fmax(solve(t, r, ROOT_LAZY), before);
+    if (t->out->outcome != MF_MILP_FAILED && bound < t->cutoff && furthest(t->n, 0, t->sizes) < 0) {
+        keep_split(t, bound);
+        t->open = fmin(t->open, bound);
+        t->cutoff = bound;
+    }
+    return bound;
+}
+
 static void branch(tree *t, range *r, int depth, double before);
 
 /* Both sides of number i, from the basis of their parent. */
@@ -352,8 +368,9 @@ static void branch(tree *t, range *r, int depth, double before) {
             return;
         }
         if (furthest(t->n, 0, t->sizes) < 0) {
-            keep_split(t, bound);
-            t->open = fmin(t->open, bound);
+            bound = settle_whole(t, r, bound);
+        }
+        if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
             return;
         }
         mf_lp_keep(t->lp, depth);
@@ -453,7 +470,7 @@ mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inne
     }
     if (status == MF_OK) {
         bool failed = out->outcome == MF_MILP_FAILED;
-        double bound_s = t.open < t.cutoff ? t.open * t.rows.unit_s * MF_BOUND_SAFETY : o->cutoff_s;
+        double bound_s = fmin(t.open * t.rows.unit_s * MF_BOUND_SAFETY, o->cutoff_s);
         out->bound_s = failed ? o->floor_s : fmin(fmax(bound_s, o->floor_s), o->cutoff_s);
         out->split_bound_s =
             fmax(out->split_bound_s * t.rows.unit_s * MF_BOUND_SAFETY, out->bound_s);

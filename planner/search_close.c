@@ -229,7 +229,7 @@ static void by_relaxation(closing *c) {
  */
 static int64_t lp_limit(const closing *c) {
     bool proven = c->target_s >= c->best_s; /* to the gap that was asked for: a look, no more */
-    int64_t most = c->n->tries == 0 ? 0 : c->n->tries == 1 ? 100 : 500;
+    int64_t most = c->n->tries == 0 ? 0 : c->n->tries == 1 ? 400 : 1000;
     return proven ? most / 10 : most;
 }
 

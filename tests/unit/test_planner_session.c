@@ -372,6 +372,28 @@ static void costs_without_a_bound_below_are_refused(void **state) {
     assert_null(mf_dual_create(1, lo, hi, cost));
 }
 
+/* Whatever registers the processor has: the order of additions is part of what is promised. */
+static void rows_of_numbers_are_the_same_on_any_processor(void **state) {
+    (void)state;
+    double a[64], b[64], to[64], expected[64];
+    for (int round = 0; round < 200; round++) {
+        int n = 4 * roll(0, 16);
+        double by = roll(-1000, 1000) / 7.0, sum[4] = {0.0};
+        for (int j = 0; j < n; j++) {
+            a[j] = ldexp(roll(-1000, 1000) / 3.0, roll(-30, 30));
+            b[j] = ldexp(roll(-1000, 1000) / 11.0, roll(-30, 30));
+            double product = a[j] * b[j], added = by * b[j];
+            sum[j % 4] += product;
+            to[j] = a[j];
+            expected[j] = a[j] + added;
+        }
+        double all = (sum[0] + sum[1]) + (sum[2] + sum[3]), got = mf_dual_product(a, b, n);
+        assert_memory_equal(&got, &all, sizeof all);
+        mf_dual_add_times(to, b, by, n);
+        assert_memory_equal(to, expected, (size_t)n * sizeof *to);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_through_a_tree_finds_what_a_new_program_finds),
@@ -380,6 +402,7 @@ int main(void) {
         cmocka_unit_test(whatever_becomes_of_the_tableau_bounds_hold),
         cmocka_unit_test(columns_that_have_to_stand_at_their_top_do),
         cmocka_unit_test(costs_without_a_bound_below_are_refused),
+        cmocka_unit_test(rows_of_numbers_are_the_same_on_any_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
