@@ -84,7 +84,7 @@ static mf_status try_one(mf_grouping *g, const attempt *a, const aim *to, int64_
                                 .apart = a->pieces != WHOLE,
                                 .ways = a->ways,
                                 .rounds = a->rounds};
-    int64_t high_B = INT64_MAX;
+    int64_t high_B = *size_B;
     mf_grouping_slots(g, a->how);
     if (!g->rows && g->stays > MOST) {
         return MF_OK;

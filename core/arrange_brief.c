@@ -103,7 +103,7 @@ static void fill_stays(mf_grouping *g) {
         if (!g->rows) {
             g->graph.node[i] = node_like(s->like);
         } else {
-            mf_arrange_node *n = &g->graph.node[s->until];
+            mf_arrange_node *n = &g->graph.node[s->row];
             n->size += s->like->size;
             n->parts = 1;
         }

@@ -97,71 +97,100 @@ static rank rank_of(const mf_arrange_node *n, int i, way w) {
 /* A part of a node, or a node as one. */
 typedef struct piece {
     int node, part; /* -1: all of it */
-    int64_t size, at;
+    int64_t at, end;
 } piece;
+
+/* Bytes [at, end) that nothing takes which a node stands beside. */
+typedef struct gap {
+    int64_t at, end;
+} gap;
 
 typedef struct desk {
     rank *order, *room;
     piece *placed; /* by place */
-    piece *by_end; /* the same, where things hang */
+    gap *gaps;     /* of a node, by place: [most pieces + 1 + MF_ARRANGE_PARTS] */
     int count;
     int64_t bound_B, high_B;
     bool hang, apart;
 } desk;
 
 /* row: of the one's conflicts (a node has none with itself). */
-static bool stand_beside(const uint64_t *row, int one, int other) {
-    return (row[(unsigned)other / 64] >> ((unsigned)other % 64) & 1u) != 0 || one == other;
+static bool stand_beside(const uint64_t *row, int other) {
+    return (row[(unsigned)other / 64] >> ((unsigned)other % 64) & 1u) != 0;
 }
 
-/* Lowest gap for a piece. */
-static int64_t lowest(const mf_arrange_graph *g, const desk *d, const piece *own) {
-    const uint64_t *row = g->conflict + (size_t)own->node * (size_t)g->words;
-    const piece *other = d->placed, *end = d->placed + d->count;
-    int64_t at = 0, size = own->size;
-    for (int node = own->node; other < end; other++) {
-        if (other->at >= at + size) { /* and so do all that follow */
-            break;
-        }
-        int64_t top = other->at + other->size;
-        if (top > at && stand_beside(row, node, other->node)) {
-            at = top;
+/* Finds the gaps that are left to a node, up to the last, which has no end. Returns how many. */
+static int find_gaps(const mf_arrange_graph *g, const desk *d, int node, gap *out) {
+    const uint64_t *row = g->conflict + (size_t)node * (size_t)g->words;
+    int64_t top = 0;
+    int n = 0;
+    for (const piece *x = d->placed, *end = x + d->count; x < end; x++) {
+        if (x->end > top && stand_beside(row, x->node)) {
+            if (x->at > top) {
+                out[n++] = (gap){top, x->at};
+            }
+            top = x->end;
         }
     }
+    out[n] = (gap){top, INT64_MAX};
+    return n + 1;
+}
+
+/* A piece goes into the highest gap under the bound, or else into the lowest of all. */
+static int64_t take_gap(const desk *d, bool hangs, int64_t size, gap *gaps, int *count) {
+    int64_t at = -1;
+    int k = hangs ? *count - 1 : -1;
+    for (; k >= 0 && at < 0; k -= at < 0) {
+        int64_t end = gaps[k].end < d->bound_B ? gaps[k].end : d->bound_B;
+        at = end - size >= gaps[k].at ? end - size : -1;
+    }
+    if (at < 0) { /* the last has no end */
+        for (k = 0; k < *count - 1 && gaps[k].end - size < gaps[k].at; k++) {
+        }
+        at = gaps[k].at;
+    }
+    gap rest[2] = {{gaps[k].at, at}, {at + size, gaps[k].end}};
+    int left = 0;
+    for (int i = 0; i < 2; i++) {
+        if (rest[i].end > rest[i].at) {
+            rest[left++] = rest[i];
+        }
+    }
+    memmove(&gaps[k + left], &gaps[k + 1], (size_t)(*count - k - 1) * sizeof *gaps);
+    memcpy(&gaps[k], rest, (size_t)left * sizeof *gaps);
+    *count += left - 1;
     return at;
 }
 
-/* Highest gap under the bound; negative when there is none. */
-static int64_t highest(const mf_arrange_graph *g, const desk *d, const piece *own) {
-    const uint64_t *row = g->conflict + (size_t)own->node * (size_t)g->words;
-    int64_t at = d->bound_B - own->size;
-    for (int k = d->count - 1; k >= 0 && at >= 0; k--) {
-        const piece *other = &d->by_end[k];
-        if (other->at + other->size <= at) {
-            break;
+/* own [count]: by place. */
+static void insert(desk *d, const piece *own, int count) {
+    int from = d->count, to = d->count + count;
+    d->count = to;
+    for (int k = count - 1; k >= 0; k--) {
+        for (; from > 0 && d->placed[from - 1].at > own[k].at; from--) {
+            d->placed[--to] = d->placed[from - 1];
         }
-        if (other->at < at + own->size && stand_beside(row, own->node, other->node)) {
-            at = other->at - own->size;
-        }
+        d->placed[--to] = own[k];
+        d->high_B = own[k].end > d->high_B ? own[k].end : d->high_B;
     }
-    return at;
 }
 
-static void place(const mf_arrange_graph *g, desk *d, piece own) {
-    own.at = d->hang && g->node[own.node].brief ? highest(g, d, &own) : -1;
-    own.at = own.at >= 0 ? own.at : lowest(g, d, &own);
-    int64_t end = own.at + own.size;
-    d->high_B = end > d->high_B ? end : d->high_B;
-    int slot = d->count;
-    for (; slot > 0 && d->placed[slot - 1].at > own.at; slot--) {
-        d->placed[slot] = d->placed[slot - 1];
+/* All pieces of a node stand beside the same others, so its gaps are found once. */
+static void place(const mf_arrange_graph *g, desk *d, int node) {
+    const mf_arrange_node *x = &g->node[node];
+    bool apart = d->apart && x->parts > 1, hangs = d->hang && x->brief;
+    piece own[MF_ARRANGE_PARTS];
+    int count = find_gaps(g, d, node, d->gaps), pieces = apart ? x->parts : 1;
+    for (int n = 0; n < pieces; n++) {
+        int k = pieces - 1 - n, slot = n;
+        int64_t size = apart ? x->part[k] : x->size;
+        int64_t at = size > 0 ? take_gap(d, hangs, size, d->gaps, &count) : 0;
+        for (; slot > 0 && own[slot - 1].at > at; slot--) {
+            own[slot] = own[slot - 1];
+        }
+        own[slot] = (piece){node, apart ? k : -1, at, at + size};
     }
-    d->placed[slot] = own;
-    slot = d->count++;
-    for (; d->hang && slot > 0 && d->by_end[slot - 1].at + d->by_end[slot - 1].size > end; slot--) {
-        d->by_end[slot] = d->by_end[slot - 1];
-    }
-    d->by_end[slot] = own;
+    insert(d, own, pieces);
 }
 
 /* Given up where it ends no lower than limit_B. */
@@ -169,14 +198,7 @@ static void place_all(const mf_arrange_graph *g, desk *d, int64_t limit_B) {
     d->count = 0;
     d->high_B = 0;
     for (int n = 0; n < g->count && d->high_B < limit_B; n++) {
-        int i = d->order[n].node;
-        const mf_arrange_node *x = &g->node[i];
-        if (!d->apart || x->parts == 1) {
-            place(g, d, (piece){i, -1, x->size, 0});
-        }
-        for (int k = x->parts - 1; k >= 0 && d->apart && x->parts > 1; k--) {
-            place(g, d, (piece){i, k, x->part[k], 0});
-        }
+        place(g, d, d->order[n].node);
     }
 }
 
@@ -200,7 +222,7 @@ static void promote(const mf_arrange_graph *g, desk *d, bool *out) {
     int n = 0;
     memset(out, 0, (size_t)g->count * sizeof *out);
     for (int k = 0; k < d->count; k++) {
-        out[d->placed[k].node] |= d->placed[k].at + d->placed[k].size > d->bound_B;
+        out[d->placed[k].node] |= d->placed[k].end > d->bound_B;
     }
     for (int first = 1; first >= 0; first--) {
         for (int i = 0; i < g->count; i++) {
@@ -241,13 +263,12 @@ mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t
     desk d = {.order = malloc(n * sizeof *d.order),
               .room = malloc(n * sizeof *d.room),
               .placed = malloc(pieces * sizeof *d.placed),
-              .by_end = malloc(pieces * sizeof *d.by_end),
+              .gaps = malloc((pieces + 1 + MF_ARRANGE_PARTS) * sizeof *d.gaps),
               .bound_B = how->bound_B,
               .apart = how->apart};
     bool *out = malloc(n * sizeof *out);
     mf_status status = MF_OK;
-    *high_B = INT64_MAX;
-    if (!d.order || !d.room || !d.placed || !d.by_end || !out) {
+    if (!d.order || !d.room || !d.placed || !d.gaps || !out) {
         status = mf_err_set(e, MF_NOMEM, "places of the step: out of memory");
         goto out;
     }
@@ -258,7 +279,7 @@ out:
     free(d.order);
     free(d.room);
     free(d.placed);
-    free(d.by_end);
+    free(d.gaps);
     free(out);
     return status;
 }

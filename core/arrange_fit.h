@@ -42,9 +42,9 @@ typedef struct mf_arrange_try {
     int rounds;       /* each so often: what stuck out comes first next time */
 } mf_arrange_try;
 
-/* Gives every part of every node its place in the best arrangement that it finds; *high_B: the end
- * of the highest. *looks: how often a node may be held against another; counted down; INT64_MAX in
- * *high_B if it was spent before. Errors: MF_NOMEM. */
+/* Gives every part of every node its place in the best arrangement that it finds, if that ends
+ * below *high_B, which then is its end. *looks: how often a node may be held against another;
+ * counted down, and nothing is tried once it is spent. Errors: MF_NOMEM. */
 mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t *high_B,
                          int64_t *looks, mf_err *e);
 

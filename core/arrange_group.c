@@ -14,27 +14,7 @@ static bool alike(const mf_stay *a, const mf_stay *b) {
     return same;
 }
 
-/* The lowest slot of the family that is free. */
-static int take(mf_arrange_slots *x, int64_t family, const mf_stay *s) {
-    int *link = &x->head[(uint64_t)family * 0x9e3779b97f4a7c15u >> 32 & (uint64_t)(x->heads - 1)];
-    int head = x->count, nth = 0;
-    for (; *link >= 0; link = &x->list[*link].next) {
-        mf_arrange_slot *at = &x->list[*link];
-        if (at->family == family && alike(at->like, s)) {
-            if (at->until < s->first) {
-                at->until = s->last;
-                return *link;
-            }
-            head = at->head;
-            nth = at->nth + 1;
-        }
-    }
-    *link = x->count;
-    x->list[x->count] = (mf_arrange_slot){family, s->last, s, -1, head, nth};
-    return x->count++;
-}
-
-static int64_t family_of(const mf_grouping *g, int i) {
+static int64_t family_name(const mf_grouping *g, int i) {
     const mf_stay *s = &g->x->list[i];
     int64_t turns = g->how == MF_BY_TURN2 ? 2 * g->turns : g->turns;
     switch (g->how) {
@@ -53,36 +33,101 @@ static int64_t family_of(const mf_grouping *g, int i) {
     return s->group;
 }
 
-/* Gives things that stay their slots. */
-static void colour(mf_grouping *g) {
-    for (int i = 0; i < g->slots.heads; i++) {
-        g->slots.head[i] = -1;
+/* The family of a thing; a new one if there is none yet. */
+static int family_of(mf_grouping *g, int i) {
+    mf_arrange_slots *x = &g->slots;
+    const mf_stay *s = &g->x->list[i];
+    int64_t name = family_name(g, i);
+    int *link = &x->head[(uint64_t)name * 0x9e3779b97f4a7c15u >> 32 & (uint64_t)(x->heads - 1)];
+    for (; *link >= 0; link = &x->family[*link].next) {
+        if (x->family[*link].name == name && alike(x->family[*link].like, s)) {
+            return *link;
+        }
     }
-    g->slots.count = 0;
+    *link = x->families;
+    x->family[x->families] = (mf_arrange_family){.name = name, .like = s, .next = -1};
+    return x->families++;
+}
+
+/* Finds the families of things that stay, g->node, and room for the slots of each. */
+static void find_families(mf_grouping *g) {
+    mf_arrange_slots *x = &g->slots;
+    int at = 0, words = 0;
+    for (int i = 0; i < x->heads; i++) {
+        x->head[i] = -1;
+    }
+    x->count = x->families = 0;
     for (int i = 0; i < g->x->count; i++) {
         if (!g->x->list[i].brief) {
-            g->node[i] = take(&g->slots, family_of(g, i), &g->x->list[i]);
+            g->node[i] = family_of(g, i);
+            x->family[g->node[i]].things++;
+        }
+    }
+    for (int i = 0; i < x->families; i++) {
+        mf_arrange_family *f = &x->family[i];
+        f->at = at;
+        f->words = words;
+        at += f->things;
+        words += (f->things + 63) / 64;
+    }
+    memset(x->free, 0, (size_t)words * sizeof *x->free);
+}
+
+/* The lowest slot of the family that is free. */
+static int take(mf_arrange_slots *x, int family, const mf_stay *s) {
+    mf_arrange_family *f = &x->family[family];
+    uint64_t *set = x->free + f->words;
+    for (int w = 0; 64 * w < f->slots; w++) {
+        if (set[w] != 0) {
+            int nth = 64 * w + __builtin_ctzll(set[w]);
+            set[w] &= set[w] - 1;
+            return x->of[f->at + nth];
+        }
+    }
+    x->of[f->at + f->slots] = x->count;
+    x->list[x->count] = (mf_arrange_slot){s, family, f->slots++, 0};
+    return x->count++;
+}
+
+static void give_back(mf_arrange_slots *x, int slot) {
+    const mf_arrange_slot *s = &x->list[slot];
+    x->free[x->family[s->family].words + s->nth / 64] |= (uint64_t)1 << (s->nth % 64);
+}
+
+/* Gives things that stay their slots. */
+static void colour(mf_grouping *g) {
+    const mf_stay *list = g->x->list;
+    find_families(g);
+    for (int i = 0, died = 0; i < g->x->count; i++) {
+        for (; list[g->by_death[died]].last < list[i].first; died++) {
+            if (!list[g->by_death[died]].brief) {
+                give_back(&g->slots, g->node[g->by_death[died]]);
+            }
+        }
+        if (!list[i].brief) {
+            g->node[i] = take(&g->slots, g->node[i], &list[i]);
         }
     }
     g->stays = g->slots.count;
-    for (int i = 0; i < g->slots.count && g->how == MF_IN_ROWS; i++) {
-        g->turns = g->slots.list[i].nth + 1 > g->turns ? g->slots.list[i].nth + 1 : g->turns;
+    for (int i = 0; i < g->slots.families && g->how == MF_IN_ROWS; i++) {
+        g->turns = g->slots.family[i].slots > g->turns ? g->slots.family[i].slots : g->turns;
     }
     g->words = (g->stays + 63) / 64;
 }
 
 /* A row of slots is one node. */
 static void join_rows(mf_grouping *g) {
+    mf_arrange_slots *x = &g->slots;
     int rows = 0;
-    for (int i = 0; i < g->slots.count; i++) {
-        mf_arrange_slot *s = &g->slots.list[i];
-        s->until = s->nth == 0 ? rows++ : g->slots.list[s->head].until;
+    for (int i = 0; i < x->count; i++) { /* a family's first slot comes before the others */
+        mf_arrange_slot *s = &x->list[i];
+        s->row = s->nth == 0 ? rows++ : x->list[x->of[x->family[s->family].at]].row;
     }
     for (int i = 0; i < g->x->count; i++) {
         if (!g->x->list[i].brief) {
-            const mf_arrange_slot *s = &g->slots.list[g->node[i]];
+            const mf_arrange_slot *s = &x->list[g->node[i]];
             g->offset[i] = s->nth * s->like->size;
-            g->node[i] = (int)s->until;
+            g->node[i] = s->row;
         }
     }
     g->stays = rows;
@@ -280,12 +325,16 @@ mf_status mf_grouping_init(mf_grouping *g, mf_stays *x, mf_err *e) {
     *g = (mf_grouping){.x = x};
     g->slots.heads = mf_power_of_two(x->count / 4);
     g->slots.list = calloc(n + 1, sizeof *g->slots.list);
+    g->slots.family = calloc(n + 1, sizeof *g->slots.family);
+    g->slots.of = calloc(n + 1, sizeof *g->slots.of);
+    g->slots.free = calloc(n + n / 64 + 1, sizeof *g->slots.free);
     g->slots.head = calloc((size_t)g->slots.heads, sizeof *g->slots.head);
     g->node = calloc(n + 1, sizeof *g->node);
     g->offset = calloc(n + 1, sizeof *g->offset);
     g->brief_of = calloc(n + 1, sizeof *g->brief_of);
     g->by_death = calloc(n + 1, sizeof *g->by_death);
-    bool ok = g->slots.list && g->slots.head && g->node && g->offset && g->brief_of && g->by_death;
+    bool ok = g->slots.list && g->slots.family && g->slots.of && g->slots.free && g->slots.head &&
+              g->node && g->offset && g->brief_of && g->by_death;
     if (ok) {
         ok = mf_grouping_by_birth(x, g->by_death) && mf_grouping_by_death(x, g->by_death);
     }
@@ -297,6 +346,9 @@ mf_status mf_grouping_init(mf_grouping *g, mf_stays *x, mf_err *e) {
 
 void mf_grouping_clear(mf_grouping *g) {
     free(g->slots.list);
+    free(g->slots.family);
+    free(g->slots.of);
+    free(g->slots.free);
     free(g->slots.head);
     free(g->node);
     free(g->offset);

@@ -16,17 +16,29 @@ typedef enum mf_arrange_how {
     MF_ALONE      /* none shares its place */
 } mf_arrange_how;
 
-typedef struct mf_arrange_slot {
-    int64_t family, until;
-    const mf_stay *like; /* one of those that take turns */
+/* Things that may take turns in a slot, and the slots that they do so in. */
+typedef struct mf_arrange_family {
+    int64_t name;
+    const mf_stay *like; /* one of them: all are like it in size and parts */
     int next;            /* of the same hash; -1 */
-    int head, nth;       /* first slot of its family; which of them it is */
+    int things, slots;
+    int at;    /* where its slots are listed: `of`, */
+    int words; /* and which of them are free: `free` */
+} mf_arrange_family;
+
+typedef struct mf_arrange_slot {
+    const mf_stay *like; /* one of those that take turns */
+    int family, nth;     /* which of its family's slots it is */
+    int row;             /* of MF_IN_ROWS, MF_SIZE_ROWS */
 } mf_arrange_slot;
 
 typedef struct mf_arrange_slots {
-    int count;
-    mf_arrange_slot *list; /* room for one per thing that stays */
-    int *head;             /* [heads] by hash of the family */
+    int count, families;
+    mf_arrange_slot *list; /* room for one per thing that stays, as in `family` and `of` */
+    mf_arrange_family *family;
+    int *of;        /* slots, family after family */
+    uint64_t *free; /* bits, likewise */
+    int *head;      /* [heads] by hash of the family's name */
     int heads;
 } mf_arrange_slots;
 
