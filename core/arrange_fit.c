@@ -234,11 +234,27 @@ static void promote(const mf_arrange_graph *g, desk *d, bool *out) {
     memcpy(d->order, d->room, (size_t)n * sizeof *d->room);
 }
 
-static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arrange_try *how,
-                    int64_t *high_B, int64_t *looks) {
+static int64_t pieces_of(const mf_arrange_graph *g, const mf_arrange_try *how) {
     int64_t pieces = 0;
     for (int k = 0; k < g->count; k++) {
         pieces += how->apart ? g->node[k].parts : 1;
+    }
+    return pieces;
+}
+
+/* The looks of a way that comes to nothing new. */
+static void count_rounds(const mf_arrange_graph *g, const mf_arrange_try *how, int64_t high_B,
+                         int64_t *looks) {
+    int64_t pieces = pieces_of(g, how);
+    for (int i = 0; i < how->rounds && high_B > how->enough_B && *looks > 0; i++) {
+        *looks -= pieces * pieces;
+    }
+}
+
+static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arrange_try *how,
+                    int64_t *high_B, int64_t *looks) {
+    int64_t pieces = pieces_of(g, how);
+    for (int k = 0; k < g->count; k++) {
         d->order[k] = rank_of(&g->node[k], k, w);
     }
     qsort(d->order, (size_t)g->count, sizeof *d->order, by_keys);
@@ -257,6 +273,18 @@ static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arr
     }
 }
 
+/* Without brief nodes none hangs, and none comes before or behind the others for it: whether a way
+ * is the same as one before. */
+static bool repeats(int at) {
+    for (int i = 0; i < at; i++) {
+        bool largest = ways[i].order <= LARGEST && ways[at].order <= LARGEST;
+        if (largest || ways[i].order == ways[at].order) {
+            return true;
+        }
+    }
+    return false;
+}
+
 mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t *high_B,
                          int64_t *looks, mf_err *e) {
     size_t n = (size_t)g->count + 1, pieces = how->apart ? MF_ARRANGE_PARTS * n : n;
@@ -267,13 +295,21 @@ mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t
               .bound_B = how->bound_B,
               .apart = how->apart};
     bool *out = malloc(n * sizeof *out);
+    bool brief = false;
     mf_status status = MF_OK;
+    for (int i = 0; i < g->count; i++) {
+        brief = brief || g->node[i].brief;
+    }
     if (!d.order || !d.room || !d.placed || !d.gaps || !out) {
         status = mf_err_set(e, MF_NOMEM, "places of the step: out of memory");
         goto out;
     }
     for (int i = 0; i < how->ways && i < (int)(sizeof ways / sizeof ways[0]); i++) {
-        try_way(g, &d, out, ways[i], how, high_B, looks);
+        if (!brief && repeats(i)) {
+            count_rounds(g, how, *high_B, looks);
+        } else {
+            try_way(g, &d, out, ways[i], how, high_B, looks);
+        }
     }
 out:
     free(d.order);
