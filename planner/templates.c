@@ -2,7 +2,7 @@
 #include "planner/templates.h"
 
 #include "planner/block_quote.h"
-#include "planner/quote_key.h"
+#include "planner/facts.h"
 #include "simulator/priced.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 
 /* A search asks for the blocks of one layout together, some classes with up to 16 choices each, and
  * comes back to them with other groups. A block takes some 16 KiB. */
-enum { SLOTS = 4096, ZERO_SLOTS = 1024, PASSES = 3 };
+enum { SLOTS = 16384, ZERO_SLOTS = 8192 };
 
 /* A block and what is known of it. */
 typedef struct template {
@@ -18,8 +18,7 @@ typedef struct template {
     double load;
     bool split;
     mf_priced *priced;
-    mf_quote quote;        /* without times */
-    double rest_s[PASSES]; /* see block_quote.h */
+    mf_facts facts;
 }
 template;
 
@@ -30,7 +29,27 @@ typedef struct slot {
 
 struct mf_templates {
     slot slot[SLOTS + ZERO_SLOTS]; /* the last ones: of weights alone, few and asked for often */
+    mf_facts_table *facts;         /* of blocks without ZeRO inside */
 };
+
+static void drop(template *x) {
+    if (x) {
+        mf_priced_destroy(x->priced);
+    }
+    free(x);
+}
+
+void mf_templates_destroy(mf_templates *t) {
+    if (!t) {
+        return;
+    }
+    for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
+        drop(t->slot[i].kept);
+        pthread_mutex_destroy(&t->slot[i].lock);
+    }
+    mf_facts_destroy(t->facts);
+    free(t);
+}
 
 mf_status mf_templates_create(mf_templates **out, mf_err *e) {
     mf_templates *t = calloc(1, sizeof *t);
@@ -41,22 +60,12 @@ mf_status mf_templates_create(mf_templates **out, mf_err *e) {
     for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
         pthread_mutex_init(&t->slot[i].lock, NULL);
     }
-    return MF_OK;
-}
-
-static void drop(template *x) {
-    if (x) {
-        mf_priced_destroy(x->priced);
+    mf_status status = mf_facts_create(&t->facts, e);
+    if (status != MF_OK) {
+        mf_templates_destroy(t);
+        *out = NULL;
     }
-    free(x);
-}
-
-void mf_templates_destroy(mf_templates *t) {
-    for (int i = 0; t && i < SLOTS + ZERO_SLOTS; i++) {
-        drop(t->slot[i].kept);
-        pthread_mutex_destroy(&t->slot[i].lock);
-    }
-    free(t);
+    return status;
 }
 
 /* --- making ----------------------------------------------------------------------------------- */
@@ -68,6 +77,25 @@ static double *room_for(const mf_block *b, mf_err *e) {
         mf_err_set(e, MF_NOMEM, "out of memory");
     }
     return room;
+}
+
+/* Gradients that passes before the split-off one leave to it. */
+static double early_B(const mf_block *b) {
+    int64_t bytes = 0;
+    for (int t = 0; t < b->ntensors; t++) {
+        const mf_tensor *x = &b->tensors[t];
+        bytes += x->class == MF_TENSOR_GRADIENT && x->for_w ? mf_align_B(x->bytes) : 0;
+    }
+    return (double)bytes;
+}
+
+/* op_s: from room_for. */
+static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_block *b,
+                         const mf_block_key *key, double *op_s) {
+    mf_facts f;
+    mf_block_quote(p->cost, l, b, key, op_s, op_s + b->nops, &f.quote, f.rest_s);
+    f.early_B = early_B(b);
+    return f;
 }
 
 static mf_status make(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
@@ -92,7 +120,7 @@ static mf_status make(const mf_block_prices *p, const mf_layout *l, const mf_blo
         for (int i = 0; i < b->nops; i++) {
             op_s[i] = mf_priced_op_s(x->priced, i);
         }
-        mf_block_quote(p->cost, l, b, key, op_s, op_s + b->nops, &x->quote, x->rest_s);
+        x->facts = facts_of(p, l, b, key, op_s);
         x->key = *words;
         x->load = load;
         x->split = key->split;
@@ -105,11 +133,10 @@ static mf_status make(const mf_block_prices *p, const mf_layout *l, const mf_blo
     return status;
 }
 
-/* The quote without times needs no play, and is asked for many blocks that nobody plays. */
-static mf_status rough_quote(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
-                             double load, mf_quote *out, mf_err *e) {
+/* Without times of plays, which many blocks need not that are asked for. */
+static mf_status find_facts(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
+                            double load, mf_facts *out, mf_err *e) {
     mf_block *b = NULL;
-    double rest_s[PASSES];
     mf_status status = mf_block_lower_uncut(p->model, l, mf_cost_cluster(p->cost), key, &b, e);
     if (status != MF_OK) {
         return status;
@@ -121,7 +148,7 @@ static mf_status rough_quote(const mf_block_prices *p, const mf_layout *l, const
         op_s[i] = price.time_s;
     }
     if (op_s) {
-        mf_block_quote(p->cost, l, b, key, op_s, op_s + b->nops, out, rest_s);
+        *out = facts_of(p, l, b, key, op_s);
     }
     status = op_s ? MF_OK : MF_NOMEM;
     free(op_s);
@@ -164,10 +191,10 @@ typedef struct holding {
     int n;
 } holding;
 
-static held *want(holding *h, const mf_layout *l, const mf_block_key *key, bool zero) {
+static held *want(holding *h, const mf_layout *l, const mf_block_key *key,
+                  const mf_quote_key *words, bool zero) {
     held *x = &h->held[h->n];
-    *x = (held){.layout = *l, .key = *key};
-    x->words = mf_template_key_of(h->p->model, l, key);
+    *x = (held){.layout = *l, .key = *key, .words = *words};
     for (int i = 0; i < h->n; i++) {
         if (mf_quote_key_same(&h->held[i].words, &x->words) && (h->held[i].at >= SLOTS) == zero) {
             return &h->held[i];
@@ -186,25 +213,50 @@ static mf_layout weights_layout(const mf_layout *l) {
     w.dp *= w.cp;
     w.cp = 1;
     w.cp_type = MF_CP_RING;
+    w.dispatcher = MF_DISPATCH_ALLTOALL; /* which needs no group that suits it */
     return w;
 }
 
-static pieces want_block(holding *h, const mf_layout *l, const mf_block_key *key) {
-    mf_layout none = *l;
-    bool layer = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
-    none.zero = none.expert_zero = 0;
-    const mf_quote_key own = mf_template_key_of(h->p->model, l, key),
-                       plain = mf_template_key_of(h->p->model, &none, key);
-    if (!layer || key->split || key->parts != MF_HALF_BOTH || !(l->overlap & MF_OVERLAP_DP) ||
-        mf_quote_key_same(&own, &plain)) {
-        return (pieces){want(h, l, key, false), NULL};
+/* How the block of a key is put together. */
+typedef struct make_up {
+    mf_layout block;   /* of the block itself */
+    mf_layout weights; /* and of what ZeRO adds to it, */
+    mf_block_key keeps;
+    mf_quote_key words; /* the block's */
+    bool zero;          /* where it adds anything */
+    bool plain;         /* the block has no ZeRO inside */
+} make_up;
+
+static make_up make_up_of(const mf_model *m, const mf_layout *l, const mf_block_key *key) {
+    make_up x = {.block = *l, .words = mf_template_key_of(m, l, key)};
+    if (l->zero < 2 && l->expert_zero < 2) {
+        x.plain = true;
+        return x;
     }
-    const mf_layout weights = weights_layout(l);
-    mf_block_key keeps = *key;
-    keeps.memory = (mf_memory_choice){0, 0};
-    pieces x = {want(h, &none, key, false), NULL};
-    x.zero = want(h, &weights, &keeps, true);
+    mf_layout none = *l;
+    none.zero = none.expert_zero = 0;
+    const mf_quote_key words = mf_template_key_of(m, &none, key);
+    bool layer = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
+    x.plain = mf_quote_key_same(&x.words, &words);
+    x.zero = !x.plain && layer && key->parts == MF_HALF_BOTH && (l->overlap & MF_OVERLAP_DP) != 0;
+    if (x.zero) {
+        x.plain = true;
+        x.block = none;
+        x.words = words;
+        x.weights = weights_layout(l);
+        x.keeps = *key;
+        x.keeps.memory = (mf_memory_choice){0, 0};
+    }
     return x;
+}
+
+static pieces want_block(holding *h, const make_up *x, const mf_block_key *key) {
+    pieces out = {want(h, &x->block, key, &x->words, false), NULL};
+    if (x->zero) {
+        const mf_quote_key words = mf_template_key_of(h->p->model, &x->weights, &x->keeps);
+        out.zero = want(h, &x->weights, &x->keeps, &words, true);
+    }
+    return out;
 }
 
 static bool is_first_at(const holding *h, int i) {
@@ -273,25 +325,81 @@ static mf_priced_zero priced_of(const pieces *x) {
     return (mf_priced_zero){x->block->x->priced, x->zero ? x->zero->x->priced : NULL};
 }
 
-static mf_status set_pass(const pieces *x, mf_go go, bool exact, mf_pass_quote *q, mf_err *e) {
-    const mf_priced_zero p = priced_of(x);
-    const mf_priced *dp = p.zero ? p.zero : p.block;
-    mf_block_quote_dp(q, x->block->x->rest_s[go], mf_priced_dp_s(dp, go));
-    q->host_s += p.zero ? mf_priced_dp_host_s(p.zero, go) : 0;
-    return exact ? mf_priced_zero_s(&p, go, &q->time_s, e) : MF_OK;
+static mf_pass_quote *pass_of(mf_quote *q, mf_go go) {
+    return go == MF_GO_FORWARD ? &q->f : go == MF_GO_BACKWARD ? &q->b : &q->w;
 }
 
-static mf_status take_quote(const pieces *x, bool exact, mf_quote *out, mf_err *e) {
-    *out = x->block->x->quote;
-    if (x->zero) {
-        out->gather_B = x->zero->x->quote.gather_B;
+static int goes_of(const mf_block_key *key) {
+    return key->split ? MF_GO_COUNT : MF_GO_WEIGHTS;
+}
+
+/* What a block takes with the gathers and reductions of `dp`: of its own, under the layout's
+ * groups, or (zero) those that are missing in it. */
+static mf_quote with_dp(const mf_facts *f, const mf_block_key *key, const template *dp, bool zero) {
+    mf_quote q = f->quote;
+    if (zero) {
+        q.gather_B = dp->facts.quote.gather_B;
+        q.held_B += dp->facts.early_B;
     }
-    mf_status status = set_pass(x, MF_GO_FORWARD, exact, &out->f, e);
+    for (int go = 0; go < goes_of(key); go++) {
+        mf_pass_quote *pass = pass_of(&q, (mf_go)go);
+        mf_block_quote_dp(pass, f->rest_s[go], mf_priced_dp_s(dp->priced, (mf_go)go));
+        pass->host_s += zero ? mf_priced_dp_host_s(dp->priced, (mf_go)go) : 0;
+    }
+    return q;
+}
+
+/* From the table of facts where they are, else made and kept there. */
+static mf_status facts_in(mf_templates *t, const mf_block_prices *p, const make_up *x,
+                          const mf_block_key *key, double load, mf_facts *out, mf_err *e) {
+    bool keeps = t && x->plain;
+    if (keeps && mf_facts_find(t->facts, &x->words, load, out)) {
+        return MF_OK;
+    }
+    mf_status status = find_facts(p, &x->block, key, load, out, e);
+    if (status == MF_OK && keeps) {
+        mf_facts_keep(t->facts, &x->words, load, out);
+    }
+    return status;
+}
+
+static mf_status rough_quote(mf_templates *t, const mf_block_prices *p, const make_up *x,
+                             const mf_block_key *key, double load, mf_quote *out, mf_err *e) {
+    mf_facts facts;
+    mf_status status = facts_in(t, p, x, key, load, &facts, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    if (!x->zero) {
+        *out = facts.quote;
+        return MF_OK;
+    }
+    holding h = {.t = t, .p = p, .load = load};
+    const mf_quote_key words = mf_template_key_of(p->model, &x->weights, &x->keeps);
+    const held *zero = want(&h, &x->weights, &x->keeps, &words, true);
+    status = hold(&h, e);
     if (status == MF_OK) {
-        status = set_pass(x, MF_GO_BACKWARD, exact, &out->b, e);
+        *out = with_dp(&facts, key, zero->x, true);
     }
-    if (status == MF_OK && x->block->x->split) {
-        status = set_pass(x, MF_GO_WEIGHTS, exact, &out->w, e);
+    release(&h);
+    return status;
+}
+
+static mf_status exact_quote(holding *h, const make_up *x, const mf_block_key *key, mf_quote *out,
+                             mf_err *e) {
+    const pieces made = want_block(h, x, key);
+    mf_status status = hold(h, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    const mf_priced_zero priced = priced_of(&made);
+    const mf_facts *facts = &made.block->x->facts;
+    if (h->t && x->plain) {
+        mf_facts_keep(h->t->facts, &x->words, h->load, facts);
+    }
+    *out = with_dp(facts, key, (x->zero ? made.zero : made.block)->x, x->zero);
+    for (int go = 0; go < goes_of(key) && status == MF_OK; go++) {
+        status = mf_priced_zero_s(&priced, (mf_go)go, &pass_of(out, (mf_go)go)->time_s, e);
     }
     return status;
 }
@@ -299,15 +407,12 @@ static mf_status take_quote(const pieces *x, bool exact, mf_quote *out, mf_err *
 mf_status mf_templates_quote(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
                              const mf_block_key *key, double load, bool exact, mf_quote *out,
                              mf_err *e) {
+    const make_up x = make_up_of(p->model, l, key);
+    if (!exact) {
+        return rough_quote(t, p, &x, key, load, out, e);
+    }
     holding h = {.t = t, .p = p, .load = load};
-    const pieces x = want_block(&h, l, key);
-    if (!exact && !x.zero) {
-        return rough_quote(p, l, key, load, out, e);
-    }
-    mf_status status = hold(&h, e);
-    if (status == MF_OK) {
-        status = take_quote(&x, exact, out, e);
-    }
+    mf_status status = exact_quote(&h, &x, key, out, e);
     release(&h);
     return status;
 }
@@ -316,7 +421,8 @@ mf_status mf_templates_pair(mf_templates *t, const mf_block_prices *p, const mf_
                             const mf_block_key *forward, const mf_block_key *backward, double load,
                             double *time_s, mf_err *e) {
     holding h = {.t = t, .p = p, .load = load};
-    const pieces f = want_block(&h, l, forward), b = want_block(&h, l, backward);
+    const make_up fx = make_up_of(p->model, l, forward), bx = make_up_of(p->model, l, backward);
+    const pieces f = want_block(&h, &fx, forward), b = want_block(&h, &bx, backward);
     mf_status status = hold(&h, e);
     if (status == MF_OK) {
         const mf_priced_zero fp = priced_of(&f), bp = priced_of(&b);

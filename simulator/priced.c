@@ -247,9 +247,17 @@ static void add_with(issue *x, const mf_priced_zero *p, mf_go go, int side, int 
     }
 }
 
+static bool adds_to(const mf_priced *zero, mf_go go) {
+    bool adds = false;
+    for (int i = 0; zero && i < zero->groups; i++) {
+        adds |= zero->group[i].go == (int)go && zero->group[i].op.stream == MF_STREAM_DP;
+    }
+    return adds;
+}
+
 mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_err *e) {
     issue x;
-    if (!p->zero) {
+    if (!adds_to(p->zero, go)) {
         *time_s = mf_priced_time_s(p->block, go);
         return MF_OK;
     }

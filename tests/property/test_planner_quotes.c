@@ -106,11 +106,28 @@ static void check_same_block(const mf_quote *exact, const mf_quote *rough) {
     assert_true(same_quote(&x, &y));
 }
 
+/* Bytes are those of the layout's own block, whatever they are put together from. */
+static void check_bytes(const problem *p, const mf_layout *l, const mf_block_key *key,
+                        const mf_quote *q) {
+    mf_block *b = NULL;
+    assert_ok(mf_block_lower_uncut(&p->model, l, &p->cluster, key, &b, NULL));
+    assert_true(equal(q->saved_B, (double)b->saved_B));
+    assert_true(equal(q->held_B, key->split ? (double)b->held_B : 0.0));
+    assert_true(equal(q->offload_B, (double)b->offload_B));
+    assert_true(equal(q->gather_B, (double)b->gather_B));
+    assert_true(equal(q->comm_B, (double)b->comm_B));
+    assert_true(equal(q->local_f_B, (double)b->local_f_B));
+    assert_true(equal(q->local_b_B, (double)(key->split ? b->local_bs_B : b->local_b_B)));
+    assert_true(equal(q->local_w_B, key->split ? (double)b->local_w_B : 0.0));
+    mf_block_destroy(b);
+}
+
 static void check_quote(problem *p, const mf_layout *l, const mf_block_key *key, bool exact) {
     mf_quote kept, fresh;
     assert_ok(mf_quotes_get(p->quotes, l, key, exact, &kept, NULL));
     assert_ok(p->without.ops->quote(p->without.self, l, key, exact, &fresh, NULL));
     assert_true(same_quote(&kept, &fresh));
+    check_bytes(p, l, key, &kept);
     if (exact) {
         assert_ok(p->without.ops->quote(p->without.self, l, key, false, &fresh, NULL));
         check_same_block(&kept, &fresh);
