@@ -4,51 +4,46 @@
  */
 #include "costmodel/cost_internal.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTS = 16, ENTRIES = 1024 };
+enum { ENTRIES = 1 << 14, ENTRY_BITS = 14 };
 
-/* All of an op that a price may depend on, as words: two of small fields, two of the group, the
- * dimensions, and three numbers by their bits. No op has all words 0. */
-enum { WORDS = 7 + MF_OP_DIMS };
+/* All of an op that a price may depend on, as words: one of small fields, two of the group, the
+ * dimensions, and three numbers by their bits. Not where the op stands: its stream, module, kind of
+ * group and piece, nor the pass, but that layouts of a product's operands differ in B
+ * (model_gemm.c). No op has all words 0. */
+enum { WORDS = 6 + MF_OP_DIMS, PRICE_WORDS = (sizeof(mf_price) + 7) / 8 };
+
 typedef struct key {
     uint64_t word[WORDS];
 } key;
 
+/* Read without a lock: what was read counts where `turn` was even and is the same afterwards. */
 typedef struct entry {
-    key key;
-    mf_price price;
+    _Atomic uint64_t turn; /* odd: being written */
+    _Atomic uint64_t key[WORDS];
+    _Atomic uint64_t price[PRICE_WORDS];
 } entry;
 
-typedef struct part {
-    pthread_mutex_t lock;
-    entry entry[ENTRIES];
-} part;
-
 struct mf_price_memo {
-    part part[PARTS];
+    entry entry[ENTRIES];
 };
 
 mf_price_memo *mf_price_memo_create(void) {
-    mf_price_memo *m = calloc(1, sizeof *m);
-    for (int i = 0; m != NULL && i < PARTS; i++) {
-        pthread_mutex_init(&m->part[i].lock, NULL);
-    }
-    return m;
+    return calloc(1, sizeof(mf_price_memo));
 }
 
 void mf_price_memo_destroy(mf_price_memo *m) {
-    for (int i = 0; m != NULL && i < PARTS; i++) {
-        pthread_mutex_destroy(&m->part[i].lock);
-    }
     free(m);
 }
 
 void mf_price_memo_clear(mf_price_memo *m) {
-    for (int i = 0; m != NULL && i < PARTS; i++) {
-        memset(m->part[i].entry, 0, sizeof m->part[i].entry);
+    for (int i = 0; m != NULL && i < ENTRIES; i++) {
+        for (int k = 0; k < WORDS; k++) {
+            atomic_store_explicit(&m->entry[i].key[k], 0, memory_order_relaxed);
+        }
     }
 }
 
@@ -59,49 +54,73 @@ static uint64_t bits_of(double x) {
 }
 
 static key key_of(const mf_op *op, double load) {
-    key k = {{(uint64_t)op->kind | (uint64_t)op->pass << 8 | (uint64_t)op->stream << 16 |
-                  (uint64_t)op->math << 24 | (uint64_t)op->module << 32 |
-                  (uint64_t)op->flags << 40 | (uint64_t)op->group << 48,
-              (uint64_t)op->piece | (uint64_t)op->pieces << 8 | UINT64_C(1) << 63,
+    key k = {{(uint64_t)op->kind | (uint64_t)(op->pass == MF_PASS_B) << 8 |
+                  (uint64_t)op->math << 16 | (uint64_t)op->flags << 24 |
+                  (uint64_t)op->pieces << 32 | UINT64_C(1) << 63,
               (uint64_t)op->shape.size, (uint64_t)op->shape.stride, bits_of(op->flops),
-              bits_of(op->bytes), bits_of(load)}};
+              bits_of(op->bytes), bits_of(op->flags & MF_OPF_ROUTED ? load : 1.0)}};
     for (int i = 0; i < MF_OP_DIMS; i++) {
-        k.word[7 + i] = (uint64_t)op->dim[i];
+        k.word[6 + i] = (uint64_t)op->dim[i];
     }
     return k;
 }
 
-/* Two halves at a time, which do not wait for each other. */
-static uint64_t hash_of(const key *k) {
-    uint64_t a = UINT64_C(0x243f6a8885a308d3), b = UINT64_C(0x13198a2e03707344);
-    for (int i = 0; i + 1 < WORDS; i += 2) {
-        a = (a ^ k->word[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        b = (b ^ k->word[i + 1]) * UINT64_C(0xc2b2ae3d27d4eb4f);
-        a ^= a >> 32;
-        b ^= b >> 29;
+/* Of what tells most ops apart; the other words follow from these in most. */
+static size_t place_of(const key *k) {
+    const uint64_t *w = k->word;
+    uint64_t a = (w[0] ^ w[4]) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t b = (w[3] ^ w[6] ^ w[7] << 21) * UINT64_C(0xc2b2ae3d27d4eb4f);
+    uint64_t c = (w[5] ^ w[8] ^ w[9] << 17 ^ w[1] << 32) * UINT64_C(0x165667b19e3779f9);
+    uint64_t h = a ^ (b << 23 | b >> 41) ^ (c << 47 | c >> 17);
+    h = (h ^ h >> 32) * UINT64_C(0x9e3779b97f4a7c15);
+    return (size_t)(h >> (64 - ENTRY_BITS));
+}
+
+static bool find(const entry *e, const key *k, mf_price *out) {
+    uint64_t turn = atomic_load_explicit(&e->turn, memory_order_acquire);
+    uint64_t differs = turn & 1, price[PRICE_WORDS];
+    for (int i = 0; i < WORDS; i++) {
+        differs |= atomic_load_explicit(&e->key[i], memory_order_relaxed) ^ k->word[i];
     }
-    a ^= WORDS % 2 ? k->word[WORDS - 1] : 0;
-    return (a ^ (b << 23 | b >> 41)) * UINT64_C(0x9e3779b97f4a7c15) >> 12;
+    if (differs) {
+        return false;
+    }
+    for (int i = 0; i < PRICE_WORDS; i++) {
+        price[i] = atomic_load_explicit(&e->price[i], memory_order_relaxed);
+    }
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&e->turn, memory_order_relaxed) != turn) {
+        return false;
+    }
+    memcpy(out, price, sizeof *out);
+    return true;
+}
+
+/* Not where another thread is writing. */
+static void keep(entry *e, const key *k, const mf_price *p) {
+    uint64_t turn = atomic_load_explicit(&e->turn, memory_order_relaxed);
+    uint64_t price[PRICE_WORDS] = {0};
+    if (turn & 1 || !atomic_compare_exchange_strong_explicit(
+                        &e->turn, &turn, turn + 1, memory_order_acquire, memory_order_relaxed)) {
+        return;
+    }
+    atomic_thread_fence(memory_order_release);
+    memcpy(price, p, sizeof *p);
+    for (int i = 0; i < WORDS; i++) {
+        atomic_store_explicit(&e->key[i], k->word[i], memory_order_relaxed);
+    }
+    for (int i = 0; i < PRICE_WORDS; i++) {
+        atomic_store_explicit(&e->price[i], price[i], memory_order_relaxed);
+    }
+    atomic_store_explicit(&e->turn, turn + 2, memory_order_release);
 }
 
 void mf_price_memo_get(mf_price_memo *m, const mf_cost *cost, const mf_op *op, double load,
                        mf_price_fn price, mf_price *out) {
     key k = key_of(op, load);
-    uint64_t h = hash_of(&k);
-    part *p = &m->part[h % PARTS];
-    entry *e = &p->entry[h / PARTS % ENTRIES];
-    pthread_mutex_lock(&p->lock);
-    bool found = memcmp(e->key.word, k.word, sizeof k.word) == 0;
-    if (found) {
-        *out = e->price;
+    entry *e = &m->entry[place_of(&k)];
+    if (!find(e, &k, out)) {
+        price(cost, op, load, out);
+        keep(e, &k, out);
     }
-    pthread_mutex_unlock(&p->lock);
-    if (found) {
-        return;
-    }
-    price(cost, op, load, out);
-    pthread_mutex_lock(&p->lock); /* the later one stays; a price is the same whoever asks */
-    e->key = k;
-    e->price = *out;
-    pthread_mutex_unlock(&p->lock);
 }
