@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES = 1 << 14, ENTRY_BITS = 14 };
+enum { ENTRIES = 1 << 15, ENTRY_BITS = 15 };
 
 /* All of an op that a price may depend on, as words: one of small fields, two of the group, the
  * dimensions, and three numbers by their bits. Not where the op stands: its stream, module, kind of
