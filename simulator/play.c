@@ -11,6 +11,7 @@ typedef struct player {
     mf_play *p;
     double now;
     int next[MF_STREAM_COUNT];    /* next op of each stream; p->n = none */
+    int open[MF_STREAM_COUNT];    /* what that one was seen to wait for; -1 = nothing yet */
     int last[MF_STREAM_COUNT];    /* op that ended last on it; -1 = none */
     int running[MF_STREAM_COUNT]; /* -1 = none */
     double left[MF_STREAM_COUNT]; /* work left of what runs, in seconds alone */
@@ -33,16 +34,20 @@ mf_breakdown_kind mf_play_stream_class(mf_stream s) {
 
 /* --- starting --------------------------------------------------------------------------------- */
 
-static bool ready(const player *g, int i) {
-    const mf_play_op *op = &g->p->ops[i];
-    if (op->issue_s > g->now) {
+/* The next op of a stream. */
+static bool ready(player *g, int s) {
+    const mf_play_op *op = &g->p->ops[g->next[s]];
+    if (op->issue_s > g->now || (g->open[s] >= 0 && g->p->ops[g->open[s]].end_s < 0)) {
         return false;
     }
     for (int k = 0; k < op->ndeps; k++) {
-        if (g->p->ops[g->p->deps[op->first_dep + k]].end_s < 0) {
+        int dep = g->p->deps[op->first_dep + k];
+        if (g->p->ops[dep].end_s < 0) {
+            g->open[s] = dep;
             return false;
         }
     }
+    g->open[s] = -1;
     return true;
 }
 
@@ -75,7 +80,7 @@ static double room_wait_s(const player *g, int i) {
 static void start_ready(player *g) {
     for (int k = 0; k < g->nstreams; k++) {
         int s = g->streams[k], i = g->next[s];
-        if (g->running[s] < 0 && i < g->p->n && ready(g, i)) {
+        if (g->running[s] < 0 && i < g->p->n && ready(g, s)) {
             mf_play_op *op = &g->p->ops[i];
             op->start_s = g->now;
             op->cause = g->p->time_only ? -1 : cause_of(g, i);
@@ -277,7 +282,7 @@ void mf_play_run(mf_play *p) {
     }
     p->compute_s = 0;
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        g.running[s] = g.last[s] = -1;
+        g.running[s] = g.last[s] = g.open[s] = -1;
         g.next[s] = p->n;
     }
     for (int i = p->n - 1; i >= 0; i--) {
