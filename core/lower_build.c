@@ -15,7 +15,7 @@ static int grown(mf_build *bd, int capacity) {
         bd->status = MF_LAYOUT;
         return 0;
     }
-    capacity = capacity > 0 ? 2 * capacity : 256;
+    capacity = capacity > 0 ? 4 * capacity : 512; /* most blocks take no more than that */
     return capacity < INT16_MAX ? capacity : INT16_MAX;
 }
 
@@ -65,14 +65,6 @@ static bool reserve_ops(mf_build *bd) {
     }
     bd->op_capacity = capacity;
     return true;
-}
-
-mf_tensor *mf_build_t(mf_build *bd, int16_t t) {
-    if (bd->status != MF_OK) {
-        bd->scrap_tensor = (mf_tensor){.rows = 1, .cols = 1, .element_B = 1.0};
-        return &bd->scrap_tensor;
-    }
-    return &bd->b->tensors[t];
 }
 
 mf_build_extra *mf_build_last(mf_build *bd) {
@@ -171,18 +163,6 @@ mf_op *mf_build_op(mf_build *bd, mf_op_kind kind, const char *name, mf_stream st
     return op;
 }
 
-void mf_op_in(mf_op *op, int16_t t) {
-    if (t != MF_NO_TENSOR && op->nin < MF_OP_MAX_IN) {
-        op->in[op->nin++] = t;
-    }
-}
-
-void mf_op_out(mf_op *op, int16_t t) {
-    if (t != MF_NO_TENSOR && op->nout < MF_OP_MAX_OUT) {
-        op->out[op->nout++] = t;
-    }
-}
-
 void mf_op_piece(mf_op *op, int64_t i, int64_t pieces) {
     if (pieces > 1) {
         op->flags |= MF_OPF_OVERLAPPED;
@@ -242,21 +222,39 @@ void mf_lower_move_ops(mf_build *bd, int from, int at) {
 
 /* --- lifetimes and workspace ------------------------------------------------------------------ */
 
-/* done_at[i]: the first op after i that takes an output of op i; from there on another stream knows
- * that i has ended. Without one, the end of the passes. Scratch: next_reader, one per tensor. */
-static void find_done(const mf_block *b, unsigned passes, int *done_at, int *next_reader) {
-    for (int t = 0; t < b->ntensors; t++) {
-        next_reader[t] = b->nops;
-    }
-    for (int i = b->nops - 1; i >= 0; i--) {
+/* Where ops of some passes stand. */
+typedef struct ops_of {
+    unsigned passes;
+    int first, end;
+} ops_of;
+
+static ops_of find_ops(const mf_block *b, unsigned passes) {
+    ops_of x = {.passes = passes};
+    mf_block_ops_of(b, passes, &x.first, &x.end);
+    return x;
+}
+
+/* done_at[i], of ops on other streams than compute: the first op after i that takes an output of op
+ * i; from there on another stream knows that i has ended. Without one, the end of the passes.
+ * Scratch: next_reader, one per tensor, of which only those matter that such an op makes. */
+static void find_done(const mf_block *b, const ops_of *x, int *done_at, int *next_reader) {
+    for (int i = x->first; i < x->end; i++) {
         const mf_op *op = &b->ops[i];
-        done_at[i] = b->nops;
-        if (!(op->pass & passes)) {
+        for (int k = 0; k < op->nout && op->stream != MF_STREAM_COMPUTE; k++) {
+            next_reader[op->out[k]] = b->nops;
+        }
+    }
+    for (int i = x->end - 1; i >= x->first; i--) {
+        const mf_op *op = &b->ops[i];
+        if (!(op->pass & x->passes)) {
             continue;
         }
-        for (int k = 0; k < op->nout; k++) {
-            int reader = next_reader[op->out[k]];
-            done_at[i] = reader < done_at[i] ? reader : done_at[i];
+        if (op->stream != MF_STREAM_COMPUTE) {
+            done_at[i] = b->nops;
+            for (int k = 0; k < op->nout; k++) {
+                int reader = next_reader[op->out[k]];
+                done_at[i] = reader < done_at[i] ? reader : done_at[i];
+            }
         }
         for (int k = 0; k < op->nin; k++) {
             next_reader[op->in[k]] = i;
@@ -318,7 +316,7 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
     size_t tensors = (size_t)b->ntensors + 1;
     live *all = malloc(tensors * sizeof *all);
     standing *placed = malloc(tensors * sizeof *placed);
-    int *slot = calloc(tensors + (size_t)b->nops + 1, sizeof *slot);
+    int *slot = malloc((tensors + (size_t)b->nops + 1) * sizeof *slot);
     int *done_at = slot != NULL ? slot + tensors : NULL;
     int n = 0, nplaced = 0;
     int64_t high = 0;
@@ -326,11 +324,10 @@ static int64_t place_locals(mf_build *bd, unsigned passes) {
         bd->status = MF_NOMEM;
         goto out;
     }
-    find_done(b, passes, done_at, slot);
-    for (int t = 0; t < b->ntensors; t++) {
-        slot[t] = -1;
-    }
-    for (int i = 0; i < b->nops; i++) {
+    const ops_of x = find_ops(b, passes);
+    find_done(b, &x, done_at, slot);
+    memset(slot, 0xff, (size_t)b->ntensors * sizeof *slot); /* -1 */
+    for (int i = x.first; i < x.end; i++) {
         const mf_op *op = &b->ops[i];
         if (!(op->pass & passes)) {
             continue;

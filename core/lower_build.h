@@ -68,7 +68,13 @@ int16_t mf_build_weight(mf_build *bd, const char *name, mf_weight_part part, int
 void mf_build_sum(mf_build *bd, int16_t weight, mf_gradient_sum sum, int64_t rows);
 /* The same of every weight made since tensor `first`. */
 void mf_build_sum_since(mf_build *bd, int first, mf_gradient_sum sum, int64_t rows);
-mf_tensor *mf_build_t(mf_build *bd, int16_t t);
+static inline mf_tensor *mf_build_t(mf_build *bd, int16_t t) {
+    if (bd->status != MF_OK) {
+        bd->scrap_tensor = (mf_tensor){.rows = 1, .cols = 1, .element_B = 1.0};
+        return &bd->scrap_tensor;
+    }
+    return &bd->b->tensors[t];
+}
 mf_build_extra *mf_build_last(mf_build *bd); /* of the op made last */
 double mf_tensor_balanced_B(const mf_tensor *t);
 int64_t mf_tensor_rows_max(const mf_tensor *t); /* rows that its capacity holds */
@@ -76,8 +82,16 @@ int64_t mf_tensor_rows_max(const mf_tensor *t); /* rows that its capacity holds 
 /* Ops. The op takes the builder's pass and module; the returned pointer is valid until the next
  * op is made. */
 mf_op *mf_build_op(mf_build *bd, mf_op_kind kind, const char *name, mf_stream stream);
-void mf_op_in(mf_op *op, int16_t t);
-void mf_op_out(mf_op *op, int16_t t);
+static inline void mf_op_in(mf_op *op, int16_t t) {
+    if (t != MF_NO_TENSOR && op->nin < MF_OP_MAX_IN) {
+        op->in[op->nin++] = t;
+    }
+}
+static inline void mf_op_out(mf_op *op, int16_t t) {
+    if (t != MF_NO_TENSOR && op->nout < MF_OP_MAX_OUT) {
+        op->out[op->nout++] = t;
+    }
+}
 /* Marks piece i of an op that is split to overlap; nothing when it is whole. */
 void mf_op_piece(mf_op *op, int64_t i, int64_t pieces);
 /* A memory-bound op: rows x cols of its main operand and its traffic. */

@@ -176,6 +176,9 @@ void mf_lower_fetch_ahead(mf_build *bd, int16_t t) {
 void mf_lower_offload(mf_build *bd) {
     mf_block *b = bd->b;
     int nforward = b->nforward, before = b->nops, ntensors = b->ntensors;
+    if (bd->key.memory.offload == 0) {
+        return;
+    }
     for (int16_t t = 0; t < ntensors && bd->status == MF_OK; t++) {
         mf_tensor *x = mf_build_t(bd, t);
         if (x->class == MF_TENSOR_SAVED && (x->offload & bd->key.memory.offload)) {

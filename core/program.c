@@ -37,6 +37,11 @@ const char *mf_module_text(mf_module m) {
     return (unsigned)m < MF_MODULE_COUNT ? text[m] : "?";
 }
 
+void mf_block_ops_of(const mf_block *b, unsigned passes, int *first, int *end) {
+    *first = passes & MF_PASS_F ? 0 : b->nforward;
+    *end = passes & ~(unsigned)MF_PASS_F ? b->nops : b->nforward;
+}
+
 int64_t mf_align_B(int64_t bytes) {
     return (bytes + MF_ALIGN_B - 1) / MF_ALIGN_B * MF_ALIGN_B;
 }

@@ -295,6 +295,9 @@ typedef struct mf_block {
 
 #define MF_ALIGN_B 256
 
+/* Ops of some passes stand among [*first, *end): forward passes in front, no other beside them. */
+void mf_block_ops_of(const mf_block *b, unsigned passes, int *first, int *end);
+
 /* Rounds up to the alignment that both the memory plan and the executor's arena use. */
 int64_t mf_align_B(int64_t bytes);
 

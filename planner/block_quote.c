@@ -13,22 +13,39 @@ typedef struct path {
                                 * +-HUGE_VAL */
 } path;
 
+/* Where ops of some passes stand. */
+typedef struct ops_of {
+    unsigned passes;
+    int first, end;
+} ops_of;
+
+static ops_of find_ops(const mf_block *b, unsigned passes) {
+    ops_of x = {.passes = passes};
+    mf_block_ops_of(b, passes, &x.first, &x.end);
+    return x;
+}
+
 /* start_s 0: ops that wait for nothing start with the block. -HUGE_VAL: they are done long before,
- * and what counts is how long the block takes from its boundary tensors on. */
-static void path_init(path *p, const mf_block *b, unsigned passes, double start_s) {
+ * and what counts is how long the block takes from its boundary tensors on. Of tensors that no op
+ * of the passes touches nothing is noted. */
+static void path_init(path *p, const mf_block *b, const ops_of *x, double start_s) {
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
         p->stream_s[s] = start_s;
     }
     p->handed_s = 0.0;
-    for (int t = 0; t < b->ntensors; t++) {
-        bool input = b->tensors[t].class == MF_TENSOR_BOUNDARY;
-        p->first_s[t] = input ? 0.0 : HUGE_VAL;
-        p->ready_s[t] = input ? 0.0 : -HUGE_VAL;
+    for (int i = x->first; i < x->end; i++) {
+        const mf_op *op = &b->ops[i];
+        for (int k = 0; k < op->nin; k++) {
+            bool input = b->tensors[op->in[k]].class == MF_TENSOR_BOUNDARY;
+            p->first_s[op->in[k]] = input ? 0.0 : HUGE_VAL;
+            p->ready_s[op->in[k]] = input ? 0.0 : -HUGE_VAL;
+        }
     }
-    for (int i = 0; i < b->nops; i++) {
-        for (int k = 0; k < b->ops[i].nout && (b->ops[i].pass & passes); k++) {
-            p->first_s[b->ops[i].out[k]] = HUGE_VAL;
-            p->ready_s[b->ops[i].out[k]] = -HUGE_VAL;
+    for (int i = x->first; i < x->end; i++) {
+        const mf_op *op = &b->ops[i];
+        for (int k = 0; k < op->nout && (op->pass & x->passes); k++) {
+            p->first_s[op->out[k]] = HUGE_VAL;
+            p->ready_s[op->out[k]] = -HUGE_VAL;
         }
     }
 }
@@ -79,11 +96,12 @@ static mf_pass_quote quote_passes(const mf_cost *cost, const mf_layout *l, const
     path p = {.first_s = room_s, .ready_s = room_s + b->ntensors};
     path from_input = {.first_s = room_s + 2 * b->ntensors, .ready_s = room_s + 3 * b->ntensors};
     double busy_s[MF_STREAM_COUNT] = {0};
-    path_init(&p, b, passes, 0.0);
+    const ops_of x = find_ops(b, passes);
+    path_init(&p, b, &x, 0.0);
     if (part == SECOND_HALF) {
-        path_init(&from_input, b, passes, -HUGE_VAL);
+        path_init(&from_input, b, &x, -HUGE_VAL);
     }
-    for (int i = 0; i < b->nops; i++) {
+    for (int i = x.first; i < x.end; i++) {
         const mf_op *op = &b->ops[i];
         if (!(op->pass & passes)) {
             continue;
