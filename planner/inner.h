@@ -272,6 +272,8 @@ typedef struct mf_inner_split_options {
     double floor_s;                /* a bound that is known already; 0 = none */
     double cutoff_s;               /* a bound at or above is as good as any */
     int64_t lp_limit;              /* linear programs */
+    bool told;                     /* whole splits count what their own positions lose, and more of
+                                    * them are looked into: tighter, and takes longer */
     const struct mf_chains *known; /* chains to begin with; may be NULL */
     struct mf_chains *kept; /* may be NULL: receives the chains that bind the relaxation, with
                              * their weights, as mf_inner_relax gives them */

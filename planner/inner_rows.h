@@ -1,6 +1,7 @@
 /* inner_rows.h - private to the inner problem: its integer program while it is built and solved
  * (inner_rows.c has columns and fixed rows, inner_chain_rows.c the rows of chains, inner_milp.c
- * solves, inner_split_rows.c has what is different for splits).
+ * solves, inner_split_rows.c has what is different for splits, inner_split_told.c
+ * for one of them).
  */
 #ifndef MF_PLANNER_INNER_ROWS_H
 #define MF_PLANNER_INNER_ROWS_H
@@ -78,6 +79,20 @@ double mf_rows_least_beside_B(const mf_inner *in, int stage);
 mf_status mf_rows_add_splits(mf_rows *b);
 /* What the layers add to a chain, as entries of its row. */
 void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row);
+
+/* --- one split (inner_split_told.c) --- */
+typedef struct mf_inner_told {
+    double cutoff_s;        /* a bound at or above is as good as any */
+    const mf_chains *known; /* chains to begin with; may be NULL */
+    mf_milp_fault fault;
+    double bound_s; /* out: no assignment with this split is faster; the cutoff at most; 0 = the
+                     * program failed */
+    int64_t pivots; /* out */
+} mf_inner_told;
+/* The least step of one split, choices mixed in any proportion, losses as its positions tell. What
+ * the inner problem knows of losses is as before when it is done. first: [vstages + 1].
+ * Errors: MF_NOMEM, and as the oracle reports. */
+mf_status mf_rows_told(mf_inner *in, const int *first, mf_inner_told *x, mf_err *e);
 
 /* --- chains (inner_chain_rows.c) --- */
 /* Rows that are there from the start. */

@@ -51,7 +51,7 @@ typedef struct tree {
         *value;  /* [sizes] where trials are made: those made already are rounded; as it was */
     range *room; /* [sizes] */
     double open; /* least bound of what is left open or is a whole split */
-    int64_t lps;
+    int64_t lps, told_pivots;
     mf_inner_split_result *out;
 } tree;
 
@@ -318,15 +318,35 @@ static void note_nearest(tree *t) {
     first[vstages] = positions;
 }
 
+/* What the whole split at the point takes at least once passes are told how long they lose to what
+ * its stages gather and reduce. */
+static double told(tree *t, double before) {
+    mf_inner_told x = {.cutoff_s = t->o->cutoff_s, .known = t->o->kept, .fault = t->o->fault};
+    int first[MF_MAX_VSTAGES + 1] = {0};
+    for (int v = 0; v < t->in->vstages; v++) {
+        first[v + 1] = first[v] + (int)lround(t->n[v]);
+    }
+    t->lps++;
+    mf_status status = mf_rows_told(t->in, first, &x, t->rows.e);
+    t->rows.status = t->rows.status == MF_OK ? status : t->rows.status;
+    t->told_pivots += x.pivots;
+    return fmax(before, x.bound_s / t->rows.unit_s / MF_BOUND_SAFETY);
+}
+
 /* The point is whole: chains are looked for until there are no more. Returns the bound; the split
  * is kept if the point is whole still. */
 static double settle_whole(tree *t, range *r, double before) {
     t->lps++;
     double bound = fmax(solve(t, r, ROOT_LAZY), before);
-    if (t->out->outcome != MF_MILP_FAILED && bound < t->cutoff && furthest(t->n, 0, t->sizes) < 0) {
-        keep_split(t, bound);
-        t->open = fmin(t->open, bound);
-        t->cutoff = bound;
+    if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff ||
+        furthest(t->n, 0, t->sizes) >= 0) {
+        return bound;
+    }
+    double own = t->o->told ? told(t, bound) : bound;
+    if (own < t->cutoff) {
+        keep_split(t, own);
+        t->open = fmin(t->open, own);
+        t->cutoff = own;
     }
     return bound;
 }
@@ -347,6 +367,30 @@ static void branch_sides(tree *t, range *r, int depth, int i, double value, doub
         }
         mf_lp_back_to(t->lp, depth);
         branch(t, child, depth + 1, bound);
+    }
+}
+
+/* All splits of a node but the whole one at the point. */
+static void branch_others(tree *t, range *r, int depth, double bound) {
+    int16_t at[MF_MAX_VSTAGES] = {0};
+    for (int v = 0; v < t->in->vstages; v++) {
+        at[v] = (int16_t)lround(t->n[v]);
+    }
+    for (int v = 0; v < t->in->vstages; v++) {
+        for (int side = 0; side < 2; side++) {
+            range *child = r + t->sizes;
+            memcpy(child, r, (size_t)t->sizes * sizeof *child);
+            if (side == 0) {
+                child[v].hi = (int16_t)(at[v] - 1);
+            } else {
+                child[v].lo = (int16_t)(at[v] + 1);
+            }
+            if (child[v].lo <= child[v].hi) {
+                mf_lp_back_to(t->lp, depth);
+                branch(t, child, depth + 1, bound);
+            }
+        }
+        r[v].lo = r[v].hi = at[v];
     }
 }
 
@@ -374,6 +418,10 @@ static void branch(tree *t, range *r, int depth, double before) {
             return;
         }
         mf_lp_keep(t->lp, depth);
+        if (furthest(t->n, 0, t->sizes) < 0) {
+            branch_others(t, r, depth, bound);
+            return;
+        }
         int i = branch_on(t, r, depth, bound);
         if (i >= 0) {
             branch_sides(t, r, depth, i, t->value[i], bound);
@@ -475,7 +523,7 @@ mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inne
         out->split_bound_s =
             fmax(out->split_bound_s * t.rows.unit_s * MF_BOUND_SAFETY, out->bound_s);
         out->lps = t.lps;
-        out->pivots = mf_lp_pivots(t.lp);
+        out->pivots = mf_lp_pivots(t.lp) + t.told_pivots;
         out->chains = mf_lp_lazy_rows(t.lp);
     }
     mf_lp_close(t.lp);

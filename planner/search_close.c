@@ -239,6 +239,7 @@ static void by_splits(closing *c) {
         .floor_s = c->n->key_s,
         .cutoff_s = fmin(c->best_s, c->target_s),
         .lp_limit = lp_limit(c),
+        .told = c->n->tries > 1,
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
@@ -277,7 +278,7 @@ static void by_splits(closing *c) {
         try_split(c, r.first);
     }
     bool again =
-        r.outcome == MF_MILP_OPTIMAL ? !r.have : r.outcome == MF_MILP_LIMIT && c->n->tries < 2;
+        r.outcome == MF_MILP_OPTIMAL ? !r.have || !o.told : r.outcome == MF_MILP_LIMIT && !o.told;
     come_back(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_inner_split_result_clear(&r);
 }

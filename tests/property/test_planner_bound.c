@@ -3,6 +3,8 @@
  * Prints how near they come. */
 #include "tests/planner_world.h"
 
+#include "planner/inner_rows.h"
+
 #include <stdio.h>
 
 /* Sums are added up in another order here and there. */
@@ -18,6 +20,7 @@ typedef enum kind {
     BOUND,
     LEAN,
     SPLITS, /* the tree over splits, whole or cut off somewhere near the best plan */
+    SPLIT,  /* one split, told what it loses, against every plan of it */
     EXACT,
     RELAX,   /* relaxations, lean and with the choices that stand for all */
     MEAN,    /* a mean of chains, this layout's or those of an earlier one of the same order */
@@ -30,7 +33,7 @@ typedef enum kind {
     KINDS
 } kind;
 static const char *const kind_text[KINDS] = {
-    "side",  "point", "stages", "mode",  "order",   "layout", "bound",  "lean",   "splits",
+    "side",  "point", "stages", "mode",  "order",   "layout", "bound",  "lean",   "splits", "split",
     "exact", "relax", "mean",   "rough", "choices", "chain",  "losses", "halves", "share"};
 
 /* How near the bounds of a kind came: bound over the fastest plan that was tried. */
@@ -375,10 +378,11 @@ static void check_programs(mf_inner *in, const sample *s, nearness *n) {
 static void check_splits(mf_inner *in, const sample *s, nearness *n) {
     static const double cutoffs[] = {0.97, 1.003, 1.02, 1.1, 0};
     double best_s = s->best >= 0 ? s->step[s->best].time_s : 1.0;
-    for (size_t i = 0; i < sizeof cutoffs / sizeof cutoffs[0]; i++) {
-        bool cut = cutoffs[i] > 0;
-        mf_inner_split_options o = {.cutoff_s = cut ? cutoffs[i] * best_s : HUGE_VAL,
-                                    .lp_limit = cut ? 60 : 12};
+    for (size_t i = 0; i < 2 * sizeof cutoffs / sizeof cutoffs[0]; i++) {
+        bool cut = cutoffs[i / 2] > 0;
+        mf_inner_split_options o = {.cutoff_s = cut ? cutoffs[i / 2] * best_s : HUGE_VAL,
+                                    .lp_limit = cut ? 60 : 12,
+                                    .told = i % 2 == 1};
         mf_inner_split_result x;
         mf_err e;
         if (mf_inner_splits(in, &o, &x, &e) != MF_OK) {
@@ -394,6 +398,25 @@ static void check_splits(mf_inner *in, const sample *s, nearness *n) {
             check(n, SPLITS, x.bound_s, s, s->best);
         }
         mf_inner_split_result_clear(&x);
+    }
+}
+
+static void check_one_split(mf_inner *in, const sample *s, nearness *n) {
+    for (int i = 0; i < TRIES; i++) {
+        double cutoffs[] = {HUGE_VAL, s->step[i].time_s * (1.0 + 1e-9)};
+        for (int k = 0; k < 2 && s->step[i].fits; k++) {
+            int first[MF_MAX_VSTAGES + 1];
+            mf_inner_told x = {.cutoff_s = cutoffs[k]};
+            for (int v = 0; v <= in->vstages; v++) {
+                first[v] = s->a[i].first[v];
+            }
+            double share = in->losses.share[0], start_s = in->losses.start_s;
+            assert_ok(mf_rows_told(in, first, &x, NULL));
+            check(n, SPLIT, x.bound_s, s, i);
+            assert_true(x.bound_s > 0.0);
+            assert_memory_equal(&share, &in->losses.share[0], sizeof share);
+            assert_memory_equal(&start_s, &in->losses.start_s, sizeof start_s);
+        }
     }
 }
 
@@ -545,6 +568,7 @@ static void check_layout(rng *r, mf_search_world *w, const problem *p, const sam
     check_shares(r, in, s, n);
     check_programs(in, s, n);
     check_splits(in, s, n);
+    check_one_split(in, s, n);
     mf_inner_destroy(in);
 }
 
