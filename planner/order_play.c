@@ -60,18 +60,6 @@ static double host_s(const mf_order_times *t, const node *n) {
     return sum;
 }
 
-/* How long sends have held the stage of an event before it. */
-static double held_before_s(const mf_order *o, const mf_order_times *t, int64_t i) {
-    int32_t before = o->node[i].before;
-    return before == NONE ? 0.0 : o->held_s[before] + o->node[before].sends * t->hold_s;
-}
-
-/* Own work of the stage before an event, boundary tensors that held it included. */
-static double work_before_s(const mf_order *o, const mf_order_times *t, int64_t i) {
-    int32_t before = o->node[i].before;
-    return before == NONE ? 0.0 : o->work_s[before] + o->node[before].sends * t->hold_s;
-}
-
 double mf_order_stage_s(const mf_order *o, const mf_order_times *t, int stage, mf_order_part part) {
     double sum = 0.0;
     for (int v = 0; v < o->vstages; v++) {
@@ -103,15 +91,25 @@ static double behind_s(const mf_order *o, const mf_order_times *t, const node *n
            mf_order_lost_behind(t->losses, n->behind, share, ref->v[1]);
 }
 
-/* When the stage of an event is free for it. */
-static double free_at(const mf_order *o, const mf_order_times *t, const node *n) {
-    return o->end_s[n->before] + o->node[n->before].sends * t->hold_s;
+/* What the stage of an event has behind it when the event comes. */
+typedef struct past {
+    double free_s;         /* when the event before has ended and its results have left */
+    double work_s, held_s; /* own work up to then, and what of it sends held the stage */
+} past;
+
+static past past_of(const mf_order *o, const mf_order_times *t, int32_t before) {
+    if (before == NONE) {
+        return (past){0.0, 0.0, 0.0};
+    }
+    double hold_s = o->node[before].sends * t->hold_s;
+    return (past){o->end_s[before] + hold_s, o->work_s[before] + hold_s,
+                  o->held_s[before] + hold_s};
 }
 
 /* When an event starts. Returns the same with what it loses to reductions: to those of an event
  * before it, which run from when its stage was free, so that a later start loses less, or to its
  * own. */
-static double start_at(mf_order *o, const mf_order_times *t, int64_t i) {
+static double start_at(mf_order *o, const mf_order_times *t, int64_t i, const past *p) {
     const node *n = &o->node[i];
     bool waits = n->from[0] != NONE || n->from[1] != NONE;
     double free_s = waits ? 0.0 : begin_s(t), early_s = free_s;
@@ -122,7 +120,7 @@ static double start_at(mf_order *o, const mf_order_times *t, int64_t i) {
     own_s = fmax(own_s, 0.0);
     o->by[i] = BY_NOTHING;
     if (n->before != NONE) {
-        free_s = free_at(o, t, n);
+        free_s = p->free_s;
         early_s = o->early_s[1][n->before];
         o->by[i] = BY_BEFORE;
     }
@@ -184,8 +182,8 @@ static void gathered(mf_order *o, const mf_order_times *t, int64_t i) {
  * beside the events since the one that starts at S, or between them, until the chunk's first pass
  * is done: these lose their share to it, but for as long as sends held the stage. (S itself then
  * counts no losses to all that gathers at the start.) */
-static void note_ahead(mf_order *o, const mf_order_times *t, int64_t i, int stage) {
-    double done_s = work_before_s(o, t, i) - t->lost * held_before_s(o, t, i);
+static void note_ahead(mf_order *o, const mf_order_times *t, int64_t i, int stage, const past *p) {
+    double done_s = p->work_s - t->lost * p->held_s;
     double ahead_s = (1.0 - t->lost) * (o->start_s[i] - o->early_s[0][i]) - done_s;
     ahead *x = &o->ahead[stage];
     if (x->since == NONE || ahead_s > x->time_s) {
@@ -220,12 +218,13 @@ void mf_order_play(mf_order *o, const mf_order_times *t) {
         int stage = kind->stage;
         o->end_by[i] = BY_NOTHING;
         double own_s = kind->own_s;
-        o->end_s[i] = start_at(o, t, i) + own_s;
-        o->work_s[i] = work_before_s(o, t, i) + own_s;
-        o->held_s[i] = held_before_s(o, t, i);
+        const past p = past_of(o, t, n->before);
+        o->end_s[i] = start_at(o, t, i, &p) + own_s;
+        o->work_s[i] = p.work_s + own_s;
+        o->held_s[i] = p.held_s;
         o->host_s[stage] += kind->host_s;
         end_later(o, i, o->host_s[stage], 0.0, BY_HOST);
-        note_ahead(o, t, i, stage);
+        note_ahead(o, t, i, stage, &p);
         if (n->first) {
             gathered(o, t, i);
             gathers_beside(o, t, i, stage);
@@ -258,7 +257,8 @@ mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, i
     for (int k = n - 1; k >= 0; k--) { /* in order of play */
         int32_t i = last[k];
         int v = o->node[i].v[1];
-        double done_s = work_before_s(o, t, i) - t->lost * held_before_s(o, t, i) + lost_s;
+        const past p = past_of(o, t, o->node[i].before);
+        double done_s = p.work_s - t->lost * p.held_s + lost_s;
         double first_s = has_losses(t) ? t->losses->kind_s[MF_LOSS_FIRST][v] : 0.0;
         if (o->start_s[i] - done_s > ahead_s) {
             ahead_s = o->start_s[i] - done_s;
