@@ -111,6 +111,9 @@ bool mf_chains_weigh(mf_chains *c, const int *stage_of) {
         c->loss[k] = part + (MF_ORDER_PARTS + k) * n;
     }
     mean_of(c, stage_of, least);
+    for (size_t k = 0; k < MF_ORDER_PARTS * n; k++) {
+        c->counted |= part[k] != 0.0 ? 1u << (k / n) : 0u;
+    }
     free(least);
     return true;
 }

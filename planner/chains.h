@@ -19,6 +19,7 @@ typedef struct mf_chains {
     double weight[MF_CHAINS_MAX]; /* not negative; sum 1 once weighed */
     /* The weighted mean; made by mf_chains_weigh. */
     double *part[MF_ORDER_PARTS]; /* [vstages] passes; one allocation */
+    unsigned counted;             /* bits by part: some virtual stage counts it */
     double *extra; /* [stages] visits of the stage's least visited chunk, chain by chain */
     double *loss[MF_LOSS_KINDS]; /* [vstages] behind part */
     double sends, holds, beside, starts;

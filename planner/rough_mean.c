@@ -19,10 +19,17 @@ static const mf_order_part once_part[ONCE] = {MF_ORDER_GATHER,      MF_ORDER_RED
                                               MF_ORDER_GATHER_LOST, MF_ORDER_REDUCE_LOST,
                                               MF_ORDER_NORM,        MF_ORDER_UPDATE};
 
+/* Parts that the mean counts anywhere. */
+typedef struct counted {
+    int n, at[PASSES];
+    const double *part[PASSES];
+} counted;
+
 /* A mean that is evaluated. */
 typedef struct means {
     mf_rough_bounding b;
     const mf_chains *c;
+    counted passes, once;
     int stage_of[MOST_VSTAGES];
     double once_s[MOST_VSTAGES];   /* what a main layer adds there besides its passes, */
     double at_s[MOST_VSTAGES];     /* and with them, the fastest ones */
@@ -53,12 +60,22 @@ static void once_of(const means *m, const mf_param_count *params, double gather_
     out[5] = mf_rough_update_s(&m->b.f->tail, params);
 }
 
-/* What a position with these parts adds on virtual stage v. */
-static double visit_s(const mf_chains *c, const mf_order_part *part, const double *part_s, int n,
-                      int v) {
-    double sum_s = 0.0;
+static counted counted_of(const mf_chains *c, const mf_order_part *part, int n) {
+    counted x = {0};
     for (int i = 0; i < n; i++) {
-        sum_s += c->part[part[i]][v] * part_s[i];
+        if ((c->counted >> part[i]) & 1u) {
+            x.part[x.n] = c->part[part[i]];
+            x.at[x.n++] = i;
+        }
+    }
+    return x;
+}
+
+/* What a position with these parts adds on virtual stage v. */
+static double visit_s(const counted *c, const double *part_s, int v) {
+    double sum_s = 0.0;
+    for (int i = 0; i < c->n; i++) {
+        sum_s += c->part[i][v] * part_s[c->at[i]];
     }
     return sum_s;
 }
@@ -83,8 +100,8 @@ static double other_s(const means *m, const mf_rough_other *x) {
     once_of(m, &x->params, x->gather_s, x->reduce_s, once_s);
     mf_rough_other_range(m->b.r, x, m->c->vstages, &lo, &hi);
     for (int v = lo; v <= hi; v++) {
-        least_s = mf_smaller(least_s, visit_s(m->c, pass_part, pass_s, PASSES, v) +
-                                          visit_s(m->c, once_part, once_s, ONCE, v));
+        least_s =
+            mf_smaller(least_s, visit_s(&m->passes, pass_s, v) + visit_s(&m->once, once_s, v));
     }
     return isinf(least_s) ? 0.0 : x->count * mf_larger(least_s, 0.0);
 }
@@ -98,8 +115,8 @@ static void visits(means *m) {
     once_of(m, &r->layer_params, r->layer_gather_s, r->layer_reduce_s, once_s);
     for (int v = 0; v < m->c->vstages; v++) {
         m->stage_of[v] = (int)mf_layout_stage_of(m->b.l, v);
-        m->once_s[v] = visit_s(m->c, once_part, once_s, ONCE, v);
-        m->at_s[v] = m->once_s[v] + visit_s(m->c, pass_part, pass_s, PASSES, v);
+        m->once_s[v] = visit_s(&m->once, once_s, v);
+        m->at_s[v] = m->once_s[v] + visit_s(&m->passes, pass_s, v);
     }
 }
 
@@ -182,7 +199,7 @@ static int ways_of(means *m, int p, mf_way *w) {
         passes_of(&ways->pass[i], m->b.mode, pass_s);
         for (int x = 0; x < chunks; x++) {
             int v = (int)mf_layout_vstage(m->b.l, p, x);
-            at_s[x] = m->once_s[v] + visit_s(m->c, pass_part, pass_s, PASSES, v);
+            at_s[x] = m->once_s[v] + visit_s(&m->passes, pass_s, v);
             least_s = mf_smaller(least_s, at_s[x]);
         }
         for (int x = 0; x < chunks; x++) {
@@ -227,6 +244,8 @@ double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_sum
     }
     m.b = mf_rough_bounding_of(r, l, o, f);
     m.c = c;
+    m.passes = counted_of(c, pass_part, PASSES);
+    m.once = counted_of(c, once_part, ONCE);
     visits(&m);
     double sum_s = f->tail.fixed_s + c->sends * f->send_s;
     sum_s += (c->holds - c->beside * r->lost) * f->hold_s;

@@ -94,6 +94,8 @@ typedef struct mf_search_chains {
 /* Figures that many layouts share, found when they are first asked for (search_figures.c). */
 typedef struct mf_search_rates mf_search_rates;
 typedef struct mf_search_once mf_search_once;
+typedef struct mf_search_levels mf_search_levels;
+typedef struct mf_search_orders mf_search_orders;
 
 /* Orders of a pipeline degree at most. */
 #define MF_SEARCH_ORDERS 1100
@@ -106,6 +108,13 @@ typedef struct mf_search_stages {
     double reduce_s[MF_SEARCH_ZEROS], gather_s[MF_SEARCH_ZEROS]; /* of a main layer */
 } mf_search_stages;
 
+/* The same at one pair of ZeRO levels: what its positions take once a step, and lose to that. */
+typedef struct mf_search_own {
+    mf_tail tail;
+    double lost;                                                 /* mf_rates */
+    double reduce_s[MF_ROUGH_OTHERS], gather_s[MF_ROUGH_OTHERS]; /* of others */
+} mf_search_own;
+
 /* What is shared by all tasks and does not change while they run (but for caches with locks). */
 typedef struct mf_search_world {
     mf_space space;
@@ -116,10 +125,12 @@ typedef struct mf_search_world {
     mf_dense_point *dense;
     mf_expert_point *expert; /* every (EP, ETP, dispatcher) once; pp not used */
     mf_search_side *side;
-    pthread_mutex_t lock; /* of summaries, rates, chains and what is once a step */
+    pthread_mutex_t lock; /* of all tables below */
     mf_search_summary *summaries[MF_SEARCH_BUCKETS];
     mf_search_rates *rates[MF_SEARCH_BUCKETS];
     mf_search_once *once[MF_SEARCH_BUCKETS];
+    mf_search_levels *levels[MF_SEARCH_BUCKETS];
+    mf_search_orders *orders[MF_SEARCH_BUCKETS];
     mf_search_chains *chains[MF_SEARCH_BUCKETS];
     const volatile int *cancel;
     mf_milp_fault fault;
@@ -181,6 +192,12 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
 /* Figures of the node's pipeline degree with both sides; layer: parameters of a main layer. */
 mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                               const mf_param_count *layer, const mf_search_stages **out, mf_err *e);
+/* The same at the ZeRO levels of l; r: rates of the node's sides. */
+mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                           const mf_rates *r, const mf_search_own **out, mf_err *e);
+/* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
+mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, const mf_order_point **out,
+                              int *count, mf_err *e);
 mf_rough_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l);
 void mf_search_figures_clear(mf_search_world *w);
 

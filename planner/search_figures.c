@@ -25,6 +25,20 @@ struct mf_search_once {
     mf_search_once *next;
 };
 
+struct mf_search_levels {
+    int32_t expert, dense;
+    uint8_t zero, expert_zero;
+    mf_search_own own;
+    mf_search_levels *next;
+};
+
+struct mf_search_orders {
+    int64_t pp, micro_batches;
+    mf_search_orders *next;
+    int count;
+    mf_order_point order[];
+};
+
 static size_t bucket_of(int64_t a, int64_t b, int64_t c) {
     uint64_t h = (uint64_t)a * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ (h >> 32) ^ (uint64_t)b) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -42,6 +56,16 @@ void mf_search_figures_clear(mf_search_world *w) {
             next = o->next;
             free(o);
         }
+        for (mf_search_levels *v = w->levels[b], *next; v; v = next) {
+            next = v->next;
+            free(v);
+        }
+        for (mf_search_orders *o = w->orders[b], *next; o; o = next) {
+            next = o->next;
+            free(o);
+        }
+        w->levels[b] = NULL;
+        w->orders[b] = NULL;
         w->rates[b] = NULL;
         w->once[b] = NULL;
     }
@@ -189,5 +213,114 @@ mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const
         free(made);
     }
     *out = &found->stages;
+    return MF_OK;
+}
+
+/* --- once a step, at ZeRO levels -------------------------------------------------------------- */
+
+static const mf_search_levels *find_levels(const mf_search_world *w, size_t bucket,
+                                           const mf_search_node *n, const mf_layout *l) {
+    const mf_search_levels *v = w->levels[bucket];
+    while (v && !(v->expert == n->expert && v->dense == n->dense && v->zero == l->zero &&
+                  v->expert_zero == l->expert_zero)) {
+        v = v->next;
+    }
+    return v;
+}
+
+static void find_own(const mf_search_world *w, const mf_layout *l, const mf_rates *r,
+                     mf_search_own *out) {
+    const mf_oracle *o = w->oracle;
+    out->tail = o->ops->tail(o->self, l, r->all_params);
+    out->lost = o->ops->beside(o->self, l, r->layer_params);
+    for (int i = 0; i < r->others; i++) {
+        const mf_param_count params = r->other[i].params;
+        o->ops->once(o->self, l, params, &out->reduce_s[i], &out->gather_s[i]);
+        out->lost = mf_smaller(out->lost, o->ops->beside(o->self, l, params));
+    }
+}
+
+mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                           const mf_rates *r, const mf_search_own **out, mf_err *e) {
+    size_t bucket = bucket_of(n->dense, n->expert, 1 + l->zero * 4 + l->expert_zero);
+    pthread_mutex_lock(&w->lock);
+    const mf_search_levels *found = find_levels(w, bucket, n, l);
+    pthread_mutex_unlock(&w->lock);
+    if (!found) {
+        mf_search_levels *made = malloc(sizeof *made);
+        if (!made) {
+            (void)mf_err_set(e, MF_NOMEM, "out of memory");
+            return MF_NOMEM;
+        }
+        made->expert = n->expert;
+        made->dense = n->dense;
+        made->zero = l->zero;
+        made->expert_zero = l->expert_zero;
+        find_own(w, l, r, &made->own);
+        pthread_mutex_lock(&w->lock);
+        found = find_levels(w, bucket, n, l); /* another thread's is equal */
+        if (!found) {
+            made->next = w->levels[bucket];
+            w->levels[bucket] = made;
+            found = made;
+            made = NULL;
+        }
+        pthread_mutex_unlock(&w->lock);
+        free(made);
+    }
+    *out = &found->own;
+    return MF_OK;
+}
+
+/* --- orders ----------------------------------------------------------------------------------- */
+
+static const mf_search_orders *find_orders(const mf_search_world *w, size_t bucket,
+                                           const mf_layout *l) {
+    const mf_search_orders *o = w->orders[bucket];
+    while (o && !(o->pp == l->pp && o->micro_batches == l->micro_batches)) {
+        o = o->next;
+    }
+    return o;
+}
+
+static mf_search_orders *list_orders(const mf_search_world *w, const mf_layout *l) {
+    mf_order_point order[MF_SEARCH_ORDERS];
+    int64_t all = mf_space_orders(&w->space, l->pp, l->micro_batches, order, MF_SEARCH_ORDERS);
+    size_t count = (size_t)(all < MF_SEARCH_ORDERS ? all : MF_SEARCH_ORDERS);
+    mf_search_orders *made = malloc(sizeof *made + count * sizeof order[0]);
+    if (made) {
+        made->pp = l->pp;
+        made->micro_batches = l->micro_batches;
+        made->count = (int)count;
+        memcpy(made->order, order, count * sizeof order[0]);
+    }
+    return made;
+}
+
+mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, const mf_order_point **out,
+                              int *count, mf_err *e) {
+    size_t bucket = bucket_of(l->pp, l->micro_batches, 0);
+    pthread_mutex_lock(&w->lock);
+    const mf_search_orders *found = find_orders(w, bucket, l);
+    pthread_mutex_unlock(&w->lock);
+    if (!found) {
+        mf_search_orders *made = list_orders(w, l);
+        if (!made) {
+            (void)mf_err_set(e, MF_NOMEM, "out of memory");
+            return MF_NOMEM;
+        }
+        pthread_mutex_lock(&w->lock);
+        found = find_orders(w, bucket, l); /* another thread's is equal */
+        if (!found) {
+            made->next = w->orders[bucket];
+            w->orders[bucket] = made;
+            found = made;
+            made = NULL;
+        }
+        pthread_mutex_unlock(&w->lock);
+        free(made);
+    }
+    *out = found->order;
+    *count = found->count;
     return MF_OK;
 }

@@ -16,26 +16,35 @@ static known known_of(mf_search_world *w, const mf_layout *l, int64_t seen) {
     return k;
 }
 
+/* How far bounds are of use: at or above enough_s nothing is worked on until the best plan is
+ * another, at or above best_s never. */
+typedef struct limits {
+    double best_s, enough_s;
+} limits;
+
+static limits limits_of(const mf_search_aim *aim) {
+    return (limits){aim->best_s, fmin(aim->best_s, aim->target_s)};
+}
+
 /* By the chains, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
 static double chains_bound_s(const known *k, const mf_rates *r, const mf_layout *l,
                              const mf_order_summary *order, const mf_rough_fixed *fixed,
-                             double bound_s, double best_s) {
-    for (int i = 0; i < k->sets && bound_s < best_s; i++) {
-        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, k->set[i], best_s));
+                             double bound_s, limits to) {
+    for (int i = 0; i < k->sets && bound_s < to.enough_s; i++) {
+        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, k->set[i], to.best_s));
     }
-    return bound_s < best_s ? bound_s : HUGE_VAL;
+    return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
 /* By stages, and by chains. */
 static double order_bound_s(mf_search_world *w, int64_t seen, const mf_rates *r, const mf_layout *l,
-                            const mf_order_summary *order, const mf_rough_fixed *fixed,
-                            double best_s) {
-    double bound_s = mf_rough_layout_s(r, l, order, fixed, best_s);
-    if (bound_s < best_s) {
+                            const mf_order_summary *order, const mf_rough_fixed *fixed, limits to) {
+    double bound_s = mf_rough_layout_s(r, l, order, fixed, to.enough_s);
+    if (bound_s < to.enough_s) {
         const known k = known_of(w, l, seen);
-        bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, best_s);
+        bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to);
     }
-    return bound_s < best_s ? bound_s : HUGE_VAL;
+    return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
 /* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
@@ -63,13 +72,11 @@ static int zero_index(const mf_search_stages *s, const mf_layout *l) {
 }
 
 /* What positions take once a step, and what passes lose to that. */
-static void add_once(const mf_search_world *w, const mf_layout *l, mf_rates *r) {
-    const mf_oracle *o = w->oracle;
-    r->lost = o->ops->beside(o->self, l, r->layer_params);
+static void add_own(const mf_search_own *own, mf_rates *r) {
+    r->lost = own->lost;
     for (int i = 0; i < r->others; i++) {
-        mf_rough_other *x = &r->other[i];
-        o->ops->once(o->self, l, x->params, &x->reduce_s, &x->gather_s);
-        r->lost = mf_smaller(r->lost, o->ops->beside(o->self, l, x->params));
+        r->other[i].reduce_s = own->reduce_s[i];
+        r->other[i].gather_s = own->gather_s[i];
     }
 }
 
@@ -89,27 +96,26 @@ static void least_once(const mf_search_stages *s, mf_rates *r) {
 typedef struct sweep {
     mf_search_world *w;
     const mf_search_node *n;
-    double best_s;
+    limits to;
     mf_search_outcome *out;
     mf_layout l;
-    mf_order_point order[MF_SEARCH_ORDERS];
+    const mf_order_point *order;
     int orders;
 } sweep;
 
-static void sweep_start(sweep *s, mf_search_world *w, const mf_search_node *n, double best_s,
-                        mf_search_outcome *out) {
+static void sweep_start(sweep *s, mf_search_world *w, const mf_search_node *n,
+                        const mf_search_aim *aim, mf_search_outcome *out) {
     mf_zero_point zeros[MF_SEARCH_ZEROS];
     s->w = w;
     s->n = n;
-    s->best_s = best_s;
+    s->to = limits_of(aim);
     s->out = out;
     s->l = mf_search_layout(w, n);
     int64_t pairs = mf_space_zeros(&w->space, s->l.dp * s->l.cp, s->l.edp, zeros, MF_SEARCH_ZEROS);
     s->l.zero = zeros[pairs - 1].zero; /* levels ascend */
     s->l.expert_zero = zeros[pairs - 1].expert_zero;
-    int64_t count =
-        mf_space_orders(&w->space, s->l.pp, s->l.micro_batches, s->order, MF_SEARCH_ORDERS);
-    s->orders = (int)(count < MF_SEARCH_ORDERS ? count : MF_SEARCH_ORDERS);
+    s->orders = 0;
+    out->status = mf_search_orders_of(w, &s->l, &s->order, &s->orders, &out->err);
 }
 
 /* The bound of the i-th order; HUGE_VAL at or above best_s. */
@@ -120,32 +126,38 @@ static double sweep_bound_s(sweep *s, int i, const mf_rates *r, const mf_rough_f
     s->out->work += 3;
     double bound_s = mf_rough_stages_s(r, 1u << mf_floor_mode_of(s->l.schedule), s->l.pp,
                                        s->l.micro_batches, fixed->tail.fixed_s);
-    if (!(bound_s < s->best_s)) {
-        return HUGE_VAL;
+    if (!(bound_s < s->to.enough_s)) {
+        return bound_s;
     }
     s->out->status = mf_search_order(s->w, &s->l, &order, &s->out->err);
     if (s->out->status != MF_OK) {
         return HUGE_VAL;
     }
-    return mf_larger(bound_s, order_bound_s(s->w, s->out->seen, r, &s->l, order, fixed, s->best_s));
+    return mf_larger(bound_s, order_bound_s(s->w, s->out->seen, r, &s->l, order, fixed, s->to));
 }
 
 /* By halves of layers. Orders that play passes alike go on together: all of them are closed by
- * whole layers, or few are. */
+ * whole layers, or few are. Only the least of them counts. */
 void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                             mf_search_outcome *out) {
     mf_rates halves;
     double least_s[MF_FLOOR_MODES];
     sweep s;
-    sweep_start(&s, w, n, aim->best_s, out);
+    sweep_start(&s, w, n, aim, out);
     mf_rough_fixed fixed = mf_search_fixed(w, &s.l);
-    out->status = mf_rates_halves(w->quotes, &s.l, &halves, &out->err);
+    if (out->status == MF_OK) {
+        out->status = mf_rates_halves(w->quotes, &s.l, &halves, &out->err);
+    }
+    const double enough_s = s.to.enough_s;
     for (int mode = 0; mode < MF_FLOOR_MODES; mode++) {
         least_s[mode] = HUGE_VAL;
     }
     for (int i = 0; i < s.orders && out->status == MF_OK; i++) {
         double *mode_s = &least_s[mf_floor_mode_of((mf_schedule_kind)s.order[i].schedule)];
-        *mode_s = mf_smaller(*mode_s, sweep_bound_s(&s, i, &halves, &fixed));
+        if (*mode_s > n->key_s) {
+            s.to.enough_s = mf_smaller(enough_s, *mode_s);
+            *mode_s = mf_smaller(*mode_s, sweep_bound_s(&s, i, &halves, &fixed));
+        }
     }
     for (int mode = 0; mode < MF_FLOOR_MODES && out->status == MF_OK; mode++) {
         mf_search_node child = *n;
@@ -162,7 +174,7 @@ void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_
     const mf_search_stages *stages = NULL;
     mf_rates r;
     sweep s;
-    sweep_start(&s, w, n, aim->best_s, out);
+    sweep_start(&s, w, n, aim, out);
     for (int i = 0; i < s.orders && out->status == MF_OK; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_ORDER;
@@ -197,9 +209,37 @@ typedef struct ordered {
     known known;
     mf_rates r; /* of the order's own blocks, with their hulls */
     const mf_search_stages *stages;
-    double best_s;
+    limits to;
+    double work_s[4][4]; /* by ZeRO levels: what their blocks allow at least, as far as known */
     mf_search_outcome *out;
 } ordered;
+
+/* Levels only add to blocks: those that were asked about bound all above them. */
+static double least_work_s(const ordered *o) {
+    double most_s = 0.0;
+    for (int z = 0; z <= (int)o->l.zero; z++) {
+        for (int x = 0; x <= (int)o->l.expert_zero; x++) {
+            most_s = mf_larger(most_s, o->work_s[z][x]);
+        }
+    }
+    return most_s;
+}
+
+/* By what ZeRO levels from 2 on add to blocks; *own are the rates with that, where they are of use.
+ */
+static double levels_bound_s(ordered *o, const mf_search_node *n, const mf_rates **own) {
+    double bound_s = least_work_s(o);
+    if (bound_s < o->to.enough_s) {
+        o->out->work += 4;
+        o->out->status = mf_search_rates_of(o->w, n, &o->l, MF_HULLS_NONE, own, &o->out->err);
+    }
+    if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
+        bound_s = mf_rough_stages_s(*own, 1u << n->mode, o->l.pp, o->l.micro_batches,
+                                    fixed_of(o->stages, &o->l)->tail.fixed_s);
+        o->work_s[o->l.zero][o->l.expert_zero] = bound_s;
+    }
+    return bound_s;
+}
 
 /* The bound of a layout by plain blocks, with what its own ZeRO levels add to them: from level 2 on
  * that is asked for only where the order's own blocks do not close it. */
@@ -211,28 +251,35 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     r->layer_reduce_s = o->stages->reduce_s[zero];
     r->layer_gather_s = o->stages->gather_s[zero];
     o->out->work += 3;
-    double bound_s = mf_rough_layout_s(r, &o->l, o->order, fixed, o->best_s);
-    if (bound_s < o->best_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
-        o->out->work += 4;
-        o->out->status = mf_search_rates_of(o->w, n, &o->l, MF_HULLS_NONE, &own, &o->out->err);
+    double bound_s = mf_rough_layout_s(r, &o->l, o->order, fixed, o->to.enough_s);
+    if (bound_s < o->to.enough_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
+        bound_s = mf_larger(bound_s, levels_bound_s(o, n, &own));
         if (o->out->status != MF_OK) {
             return HUGE_VAL;
         }
-        more = *r;
-        r = &more;
-        mf_rates_larger(r, own);
-        bound_s = mf_larger(bound_s, mf_rough_layout_s(r, &o->l, o->order, fixed, o->best_s));
+        if (bound_s < o->to.enough_s) {
+            more = *r;
+            r = &more;
+            mf_rates_larger(r, own);
+            bound_s =
+                mf_larger(bound_s, mf_rough_layout_s(r, &o->l, o->order, fixed, o->to.enough_s));
+        }
     }
-    if (bound_s < o->best_s && o->known.sets > 0) {
-        add_once(o->w, &o->l, r);
+    if (bound_s < o->to.enough_s && o->known.sets > 0) {
+        const mf_search_own *once = NULL;
+        o->out->status = mf_search_own_of(o->w, n, &o->l, r, &once, &o->out->err);
+        if (o->out->status != MF_OK) {
+            return HUGE_VAL;
+        }
+        add_own(once, r);
         o->out->work += 3;
     }
-    return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->best_s);
+    return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to);
 }
 
 void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
-    ordered o = {.w = w, .l = mf_search_layout(w, n), .best_s = aim->best_s, .out = out};
+    ordered o = {.w = w, .l = mf_search_layout(w, n), .to = limits_of(aim), .out = out};
     const mf_rates *plain = NULL;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
@@ -263,7 +310,7 @@ typedef struct bounding {
     const mf_search_node *n;
     const mf_layout *l;
     const mf_order_summary *order;
-    double best_s;
+    limits to;
     mf_search_outcome *out;
 } bounding;
 
@@ -272,18 +319,25 @@ typedef struct bounding {
  * its own, with the chains of these besides. */
 static double own_bound_s(const bounding *b, mf_search_hulls hulls, const mf_layout *of) {
     const mf_layout *l = b->l;
-    const mf_oracle *o = b->w->oracle;
     const mf_rates *base = NULL, *own = NULL;
     const mf_search_stages *stages = NULL;
+    const mf_search_own *once = NULL;
     mf_search_outcome *out = b->out;
     bool exact = hulls == MF_HULLS_EXACT;
     bool less = !exact || of->zero != l->zero || of->expert_zero != l->expert_zero;
-    out->status = order_rates(b->w, b->n, l, MF_HULLS_ROUGH, &base, &stages, &out->err);
-    if (out->status == MF_OK && exact) {
+    if (exact) {
         out->status = mf_search_rates_of(b->w, b->n, of, hulls, &base, &out->err);
+    } else {
+        out->status = order_rates(b->w, b->n, l, MF_HULLS_ROUGH, &base, &stages, &out->err);
+    }
+    if (out->status == MF_OK && exact) {
+        out->status = mf_search_stages_of(b->w, b->n, l, &base->layer_params, &stages, &out->err);
     }
     if (out->status == MF_OK && less) {
         out->status = mf_search_rates_of(b->w, b->n, l, MF_HULLS_NONE, &own, &out->err);
+    }
+    if (out->status == MF_OK) {
+        out->status = mf_search_own_of(b->w, b->n, l, base, &once, &out->err);
     }
     if (out->status != MF_OK) {
         return 0.0;
@@ -295,17 +349,17 @@ static double own_bound_s(const bounding *b, mf_search_hulls hulls, const mf_lay
     int i = zero_index(stages, l);
     r.layer_reduce_s = stages->reduce_s[i];
     r.layer_gather_s = stages->gather_s[i];
-    add_once(b->w, l, &r);
+    add_own(once, &r);
     mf_rough_fixed fixed = *fixed_of(stages, l);
     if (exact) {
-        fixed.tail = o->ops->tail(o->self, l, r.all_params);
+        fixed.tail = once->tail;
     }
-    return order_bound_s(b->w, out->seen, &r, l, b->order, &fixed, b->best_s);
+    return order_bound_s(b->w, out->seen, &r, l, b->order, &fixed, b->to);
 }
 
 /* By what its choices take: at level 2 at first, whose figures more layouts share and which closes
  * most. */
-static double choices_bound_s(const bounding *b, double enough_s) {
+static double choices_bound_s(const bounding *b) {
     mf_layout of = *b->l;
     double bound_s = 0.0;
     of.zero = of.zero > 2 ? 2 : of.zero;
@@ -314,7 +368,7 @@ static double choices_bound_s(const bounding *b, double enough_s) {
         bound_s = own_bound_s(b, MF_HULLS_EXACT, &of);
         b->out->work += 17;
     }
-    if (b->out->status == MF_OK && bound_s < enough_s) {
+    if (b->out->status == MF_OK && bound_s < b->to.enough_s) {
         bound_s = mf_larger(bound_s, own_bound_s(b, MF_HULLS_EXACT, b->l));
         b->out->work += 17;
     }
@@ -324,7 +378,7 @@ static double choices_bound_s(const bounding *b, double enough_s) {
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                          mf_search_outcome *out) {
     mf_layout l = mf_search_layout(w, n);
-    bounding b = {.w = w, .n = n, .l = &l, .best_s = aim->best_s, .out = out};
+    bounding b = {.w = w, .n = n, .l = &l, .to = limits_of(aim), .out = out};
     const mf_chains *chains[MF_SEARCH_CHAINS];
     double bound_s = n->key_s;
     out->status = mf_search_order(w, &l, &b.order, &out->err);
@@ -337,7 +391,7 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_s
     /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
      * have been found since it was asked last */
     if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4))) {
-        bound_s = mf_larger(bound_s, choices_bound_s(&b, fmin(aim->best_s, aim->target_s)));
+        bound_s = mf_larger(bound_s, choices_bound_s(&b));
     }
     return bound_s;
 }
