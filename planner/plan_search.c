@@ -4,6 +4,8 @@
 #include "planner/search.h"
 #include "planner/templates.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -40,26 +42,70 @@ static void tell(void *user, double best_s, double bound_s, int64_t priced, int6
     r->options->progress(&now, best_s, r->options->user);
 }
 
-static mf_status complete(const mf_problem *p, const mf_search_report *report,
+/* The answers as complete plans, each on the thread that comes to it first. */
+typedef struct completion {
+    const mf_problem *problem;
+    const mf_search_report *report;
+    mf_plan *plan;     /* [report->count] */
+    mf_status *status; /* of each, */
+    mf_err *err;       /* with its reason */
+    atomic_int next;
+} completion;
+
+static void *complete_some(void *arg) {
+    completion *c = arg;
+    for (int i; (i = atomic_fetch_add(&c->next, 1)) < c->report->count;) {
+        const mf_search_found *f = &c->report->found[i];
+        c->status[i] = mf_planner_predict(c->problem, &f->layout, &f->assignment, &c->plan[i], NULL,
+                                          &c->err[i]);
+    }
+    return NULL;
+}
+
+static void complete_all(completion *c, int threads) {
+    pthread_t thread[8];
+    int more = 0;
+    while (more + 1 < threads && more + 1 < c->report->count && more < 8 &&
+           pthread_create(&thread[more], NULL, complete_some, c) == 0) {
+        more++;
+    }
+    complete_some(c);
+    for (int i = 0; i < more; i++) {
+        pthread_join(thread[i], NULL);
+    }
+}
+
+static mf_status complete(const mf_problem *p, const mf_search_report *report, int threads,
                           mf_search_result *result, mf_err *e) {
-    result->plan = calloc((size_t)report->count + 1, sizeof *result->plan);
-    if (result->plan == NULL) {
-        return mf_err_set(e, MF_NOMEM, "plan: out of memory");
+    size_t n = (size_t)report->count + 1;
+    completion c = {.problem = p,
+                    .report = report,
+                    .plan = calloc(n, sizeof *c.plan),
+                    .status = calloc(n, sizeof *c.status),
+                    .err = calloc(n, sizeof *c.err)};
+    mf_status status = MF_OK;
+    result->plan = c.plan;
+    if (c.plan == NULL || c.status == NULL || c.err == NULL) {
+        status = mf_err_set(e, MF_NOMEM, "plan: out of memory");
+        goto out;
     }
-    for (int i = 0; i < report->count; i++) {
-        const mf_search_found *f = &report->found[i];
-        mf_plan *plan = &result->plan[i];
-        mf_status status = mf_planner_predict(p, &f->layout, &f->assignment, plan, NULL, e);
-        result->count = i + 1;
-        if (status != MF_OK) {
-            return status;
+    complete_all(&c, threads);
+    result->count = report->count;
+    for (int i = 0; i < report->count && status == MF_OK; i++) {
+        mf_plan_provenance *from = &c.plan[i].provenance;
+        status = c.status[i];
+        if (status != MF_OK && e != NULL) {
+            *e = c.err[i];
         }
-        plan->provenance.searched = true;
-        plan->provenance.space = report->space;
-        plan->provenance.lower_bound_s = report->lower_bound_s;
-        plan->provenance.gap = plan->prediction.step_time_s / report->lower_bound_s - 1.0;
+        from->searched = true;
+        from->space = report->space;
+        from->lower_bound_s = report->lower_bound_s;
+        from->gap = c.plan[i].prediction.step_time_s / report->lower_bound_s - 1.0;
     }
-    return MF_OK;
+out:
+    free(c.status);
+    free(c.err);
+    return status;
 }
 
 mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
@@ -95,7 +141,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     status = mf_search_run(&request, &report, e);
     mf_templates_destroy(real.templates);
     if (status == MF_OK) {
-        status = complete(p, &report, result, e);
+        status = complete(p, &report, threads, result, e);
     }
     mf_search_stats *s = &result->stats;
     s->space = report.space;
