@@ -43,6 +43,11 @@ typedef struct mf_command {
 /* Runs argv (argv[0] is the program); returns the exit code. */
 int mf_cli_run(int argc, const char *const *argv, const mf_cli *cli);
 
+/* "moefold COMMAND: text" on err, one line whatever the text holds (control characters are shown as
+ * \xNN), and clears e; nothing where e is empty. For a command that has to speak before it ends;
+ * all others return the error. */
+void mf_cli_say(const mf_cli *cli, mf_err *e);
+
 /* The table, in the order of the help text; NULL-terminated. */
 const mf_command *const *mf_cli_commands(void);
 const mf_command *mf_cli_command_find(const char *name);

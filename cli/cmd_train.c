@@ -179,7 +179,7 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     mf_roll_phase(roll, phase);
     if (alone && s->job.plan.layout.gpus > 1) {
         if (e->text[0] != '\0') {
-            fprintf(cli->err, "moefold train: %s\n", e->text);
+            mf_cli_say(cli, e);
             fflush(NULL);
         } else {
             nanosleep(&(const struct timespec){.tv_sec = 1}, NULL); /* for the one that speaks */
@@ -235,6 +235,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     free(s);
     if (launched) {
+        /* Once one rank has ended, its launcher may kill the one that has something to say. */
+        mf_cli_say(cli, e);
         mf_comm_stop();
     }
     mf_roll_leave(roll);

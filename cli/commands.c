@@ -25,14 +25,16 @@ const mf_command *mf_cli_command_find(const char *name) {
     return NULL;
 }
 
-/* One line on err, whatever the text holds: control characters are shown as \xNN. */
-static void complain(const mf_cli *cli, const char *text) {
+void mf_cli_say(const mf_cli *cli, mf_err *e) {
+    if (e->text[0] == '\0') {
+        return;
+    }
     fprintf(cli->err, "moefold");
     if (cli->command != NULL) {
         fprintf(cli->err, " %s", cli->command->name);
     }
     fputs(": ", cli->err);
-    for (const char *p = text; *p != '\0'; p++) {
+    for (const char *p = e->text; *p != '\0'; p++) {
         unsigned char c = (unsigned char)*p;
         if (c < 0x20 || c == 0x7f) {
             fprintf(cli->err, "\\x%02x", c);
@@ -41,6 +43,8 @@ static void complain(const mf_cli *cli, const char *text) {
         }
     }
     putc('\n', cli->err);
+    fflush(cli->err);
+    mf_err_clear(e);
 }
 
 mf_status mf_cli_unknown_command(const char *word, mf_err *e) {
@@ -100,8 +104,8 @@ int mf_cli_run(int argc, const char *const *argv, const mf_cli *io) {
     if (s == MF_OK && !written) {
         s = mf_err_set(&e, MF_IO, "cannot write the results");
     }
-    if (s != MF_OK && e.text[0] != '\0') {
-        complain(&cli, e.text);
+    if (s != MF_OK) {
+        mf_cli_say(&cli, &e);
     }
     return mf_status_exit_code(s);
 }
