@@ -195,9 +195,12 @@ static void forget_stuck(mf_dual *d) {
     memset(d->stuck, 0, (size_t)(d->cols + d->rows) * sizeof *d->stuck);
 }
 
-/* The tableau is made anew where it is old or was found wrong. */
+/* The tableau is made anew where it is old or was found wrong. Of a basis that rounding has led
+ * astray none can be made: then all starts again without one. */
 static void renew(mf_dual *d) {
-    d->failed = !mf_dual_renew(d) || d->failed;
+    if (!mf_dual_renew(d)) {
+        mf_dual_reset(d);
+    }
     forget_stuck(d);
     mf_dual_values(d);
 }

@@ -98,8 +98,11 @@ double mf_dual_product(const double *restrict a, const double *restrict b, int n
 bool mf_dual_enter_row(mf_dual *d, int row);
 /* Takes the rows' sums out of the tableau that are basic. */
 void mf_dual_drop_basic_rows(mf_dual *d);
-/* The tableau from the rows as told, for the same basis. */
+/* The tableau from the rows as told, for the same basis; false when rounding makes it none, or
+ * memory ran out. */
 bool mf_dual_renew(mf_dual *d);
+/* The tableau of no row: all columns stand at bounds. */
+void mf_dual_reset(mf_dual *d);
 /* Tableau row r's variable leaves to stand at a bound, the one at place q becomes basic. */
 void mf_dual_pivot(mf_dual *d, int r, int q);
 /* Values of basic variables from those at bounds. */

@@ -204,6 +204,18 @@ bool mf_dual_renew(mf_dual *d) {
     return ok;
 }
 
+void mf_dual_reset(mf_dual *d) {
+    for (int v = 0; v < d->cols + d->rows; v++) {
+        d->where[v] = v < d->cols ? v : MF_DUAL_OUT;
+    }
+    for (int p = 0; p < d->cols; p++) {
+        d->nonbasic[p] = p;
+        d->t[p] = d->tilted[p];
+    }
+    d->basics = 0;
+    d->since = 0;
+}
+
 /* --- proofs -----------------------------------------------------------------------------------
  */
 

@@ -314,9 +314,22 @@ static void spoil(mf_dual *d) {
     d->since++;
 }
 
+/* Basic and nonbasic variables trade names: no basis, often enough, and no tableau of theirs. */
+static void shuffle(mf_dual *d) {
+    for (int k = 0; k < 4 && d->basics > 0; k++) {
+        int r = roll(0, d->basics - 1), p = roll(0, d->cols - 1);
+        int leaves = d->basic[r], enters = d->nonbasic[p];
+        d->basic[r] = enters;
+        d->nonbasic[p] = leaves;
+        d->where[enters] = -1 - r;
+        d->where[leaves] = p;
+    }
+    d->since = INT32_MAX;
+}
+
 static void whatever_becomes_of_the_tableau_bounds_hold(void **state) {
     (void)state;
-    int feasible = 0, infeasible = 0, spoiled = 0;
+    int feasible = 0, infeasible = 0, spoiled = 0, none = 0;
     state_of_dice = 5;
     for (int i = 0; i < 2000; i++) {
         dense s;
@@ -344,11 +357,16 @@ static void whatever_becomes_of_the_tableau_bounds_hold(void **state) {
             }
             assert_true(mf_dual_renew(d)); /* and as good as before */
             assert_solves(d, truth);
+            shuffle(d);
+            none += !mf_dual_renew(d);
+            d->since = INT32_MAX;
+            assert_solves(d, truth); /* what is no basis is left */
         }
         mf_dual_free(d);
     }
-    print_message("feasible %d, infeasible %d, spoiled %d\n", feasible, infeasible, spoiled);
-    assert_true(feasible > 500 && infeasible > 100 && spoiled > 100);
+    print_message("feasible %d, infeasible %d, spoiled %d, no basis %d\n", feasible, infeasible,
+                  spoiled, none);
+    assert_true(feasible > 500 && infeasible > 100 && spoiled > 100 && none > 100);
     mf_milp_thread_end();
 }
 
