@@ -28,6 +28,7 @@ typedef struct mf_block_key {
     bool after_depth;      /* MTP: not the first depth: comes in with two states side by side, the
                               model's own and that of the depth before */
     bool before_depth;     /* MTP: not the last depth: goes out with two states side by side */
+    bool unplaced; /* nobody asks for workspaces: local tensors get no place, local_*_B are 0 */
     mf_memory_choice memory;
 } mf_block_key;
 enum { MF_HALF_ATTENTION = 1, MF_HALF_FFN = 2, MF_HALF_BOTH = 3 };
@@ -46,6 +47,17 @@ mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster
 mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                                const mf_block_key *key, mf_block **out, mf_err *e);
 void mf_block_destroy(mf_block *b);
+
+/* A forward pass, from which blocks come that differ in nothing but `memory`, `split` and
+ * `unplaced` of their keys, which do not count for it. Model and cluster must outlive it. Errors:
+ * as above. */
+typedef struct mf_forward mf_forward;
+mf_status mf_forward_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                           const mf_block_key *key, mf_forward **out, mf_err *e);
+void mf_forward_destroy(mf_forward *f);
+/* The block of a key that differs in these, as mf_block_lower_uncut makes it, but for its label,
+ * which is empty. Any number of threads may ask at once. */
+mf_status mf_forward_block(const mf_forward *f, const mf_block_key *key, mf_block **out, mf_err *e);
 
 /* --- assignment of positions to virtual stages ------------------------------------------------ */
 

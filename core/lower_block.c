@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 mf_block_key mf_block_key_layer(uint8_t layer_class, mf_memory_choice memory, bool split) {
     return (mf_block_key){.kind = MF_POS_LAYER,
@@ -144,41 +145,58 @@ static int64_t dispatcher_buffers(const mf_build *bd) {
     return bytes;
 }
 
-mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_cluster *c,
-                               const mf_block_key *key, mf_block **out, mf_err *e) {
-    mf_build bd = {.m = m, .l = l, .c = c, .key = *key, .pass = MF_PASS_F, .forward_op = -1};
-    *out = NULL;
-    bd.b = calloc(1, sizeof *bd.b);
-    if (bd.b == NULL) {
+/* --- a block ---------------------------------------------------------------------------------- */
+
+/* A forward pass, as it stands before anything is derived from it. */
+struct mf_forward {
+    mf_layout layout;
+    mf_build bd;
+    zero_side side[2];
+    int sides;
+};
+
+static void clear_scratch(mf_build *bd) {
+    free(bd->extra);
+    free(bd->alias);
+    free(bd->first_producer);
+    free(bd->ring);
+}
+
+/* Of the key, `memory`, `split` and `unplaced` do not count. */
+static mf_status lower_forward(mf_forward *f, const mf_model *m, const mf_layout *l,
+                               const mf_cluster *c, const mf_block_key *key, mf_err *e) {
+    f->layout = *l;
+    l = &f->layout;
+    f->bd = (mf_build){.m = m, .l = l, .c = c, .key = *key, .pass = MF_PASS_F, .forward_op = -1};
+    mf_build *bd = &f->bd;
+    zero_side *side = f->side;
+    bd->b = calloc(1, sizeof *bd->b);
+    if (bd->b == NULL) {
         return mf_err_set(e, MF_NOMEM, "lowering: out of memory");
     }
-    if (key->kind == MF_POS_EMBEDDING || key->kind == MF_POS_HEAD) {
-        bd.key.memory = (mf_memory_choice){0, 0};
-    }
-    bd.tokens_attn = l->mbs * (l->seq / l->cp);
-    bd.tokens = bd.tokens_attn / l->tp;
-    bd.act_B = l->precision == MF_PREC_FP32 ? 4.0 : 2.0;
-    bd.math = mf_precision_math(l->precision);
-    bd.quant_B = mf_precision_quantised_B(l->precision);
-    bd.input = bd.output = MF_NO_TENSOR;
-    label(bd.b, m, &bd.key);
-
-    zero_side side[2] = {
-        {l->zero, MF_GROUP_DP_CP, 0, "gather_weights", "reduce_gradients", {-1, -1}},
-        {l->expert_zero, MF_GROUP_EDP, 0, "gather_experts", "reduce_experts", {-1, -1}},
-    };
-    bool moe = (key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP) &&
-               m->layer_classes[key->layer_class].ffn == MF_FFN_MOE;
-    int sides = moe ? 2 : 1;
-    for (int s = 0; s < sides; s++) {
-        side[s].gather_op[0] = emit_gather(&bd, &side[s], MF_PASS_F);
+    bd->tokens_attn = l->mbs * (l->seq / l->cp);
+    bd->tokens = bd->tokens_attn / l->tp;
+    bd->act_B = l->precision == MF_PREC_FP32 ? 4.0 : 2.0;
+    bd->math = mf_precision_math(l->precision);
+    bd->quant_B = mf_precision_quantised_B(l->precision);
+    bd->input = bd->output = MF_NO_TENSOR;
+    side[0] =
+        (zero_side){l->zero, MF_GROUP_DP_CP, 0, "gather_weights", "reduce_gradients", {-1, -1}};
+    side[1] =
+        (zero_side){l->expert_zero, MF_GROUP_EDP, 0, "gather_experts", "reduce_experts", {-1, -1}};
+    bool ffn =
+        key->kind == MF_POS_MTP || (key->kind == MF_POS_LAYER && (key->parts & MF_HALF_FFN) != 0);
+    bool moe = ffn && m->layer_classes[key->layer_class].ffn == MF_FFN_MOE;
+    f->sides = moe ? 2 : 1;
+    for (int s = 0; s < f->sides; s++) {
+        side[s].gather_op[0] = emit_gather(bd, &side[s], MF_PASS_F);
     }
     if (key->kind != MF_POS_EMBEDDING) {
-        bd.drop = MF_RECOMPUTE_LAYER;
+        bd->drop = MF_RECOMPUTE_LAYER;
         int64_t states = key->after_depth ? 2 : 1;
-        bd.input = mf_build_tensor(&bd, "input", bd.tokens, states * m->hidden, bd.act_B);
-        mf_build_t(&bd, bd.input)->class = MF_TENSOR_BOUNDARY;
-        mf_build_t(&bd, bd.input)->offload = MF_OFFLOAD_INPUT;
+        bd->input = mf_build_tensor(bd, "input", bd->tokens, states * m->hidden, bd->act_B);
+        mf_build_t(bd, bd->input)->class = MF_TENSOR_BOUNDARY;
+        mf_build_t(bd, bd->input)->offload = MF_OFFLOAD_INPUT;
     }
     static void (*const author[])(mf_build *) = {
         [MF_POS_EMBEDDING] = mf_lower_embedding,
@@ -186,36 +204,135 @@ mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_c
         [MF_POS_MTP] = mf_lower_mtp,
         [MF_POS_HEAD] = mf_lower_head,
     };
-    author[key->kind](&bd);
-    mf_lower_backward(&bd);
-    mf_build_sum_params(&bd);
-    count_weights(&bd, &side[0].elements, &side[1].elements);
-    for (int s = 0; s < sides && bd.status == MF_OK; s++) {
-        int at = bd.b->nops;
-        if ((side[s].gather_op[1] = emit_gather(&bd, &side[s], MF_PASS_B)) >= 0) {
-            mf_lower_move_ops(&bd, at, bd.b->nforward);
-            side[s].gather_op[1] = (int16_t)bd.b->nforward;
+    author[key->kind](bd);
+    mf_lower_note_forward(bd);
+    mf_build_sum_params(bd);
+    count_weights(bd, &side[0].elements, &side[1].elements);
+    return MF_OK;
+}
+
+/* Backward passes and what ZeRO does, behind the forward pass that stands there; the scratch is
+ * gone then, and so is the block on errors. */
+static mf_status lower_rest(mf_build *bd, zero_side *side, int sides, mf_err *e) {
+    mf_lower_backward(bd);
+    for (int s = 0; s < sides && bd->status == MF_OK; s++) {
+        int at = bd->b->nops;
+        if ((side[s].gather_op[1] = emit_gather(bd, &side[s], MF_PASS_B)) >= 0) {
+            mf_lower_move_ops(bd, at, bd->b->nforward);
+            side[s].gather_op[1] = (int16_t)bd->b->nforward;
             if (s == 1 && side[0].gather_op[1] >= 0) {
                 side[0].gather_op[1]++;
             }
         }
     }
     for (int s = 0; s < sides; s++) {
-        finish_gathers(&bd, &side[s], s == 1);
-        emit_reduce(&bd, &side[s], s == 1);
+        finish_gathers(bd, &side[s], s == 1);
+        emit_reduce(bd, &side[s], s == 1);
     }
-    bd.b->comm_B = dispatcher_buffers(&bd);
-    mf_status status = mf_build_finish(&bd, e);
-    free(bd.extra);
-    free(bd.alias);
-    free(bd.first_producer);
-    free(bd.ring);
+    bd->b->comm_B = dispatcher_buffers(bd);
+    mf_status status = mf_build_finish(bd, e);
+    clear_scratch(bd);
     if (status != MF_OK) {
-        mf_block_destroy(bd.b);
+        mf_block_destroy(bd->b);
+        bd->b = NULL;
+    }
+    return status;
+}
+
+static void choose(mf_build *bd, const mf_block_key *key) {
+    bool end = bd->key.kind == MF_POS_EMBEDDING || bd->key.kind == MF_POS_HEAD;
+    bd->key.memory = end ? (mf_memory_choice){0, 0} : key->memory;
+    bd->key.split = key->split;
+    bd->key.unplaced = key->unplaced;
+}
+
+mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                               const mf_block_key *key, mf_block **out, mf_err *e) {
+    mf_forward f;
+    *out = NULL;
+    mf_status status = lower_forward(&f, m, l, c, key, e);
+    if (status == MF_OK) {
+        choose(&f.bd, key);
+        label(f.bd.b, m, &f.bd.key);
+        status = lower_rest(&f.bd, f.side, f.sides, e);
+        *out = f.bd.b;
+    }
+    return status;
+}
+
+mf_status mf_forward_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
+                           const mf_block_key *key, mf_forward **out, mf_err *e) {
+    mf_forward *f = calloc(1, sizeof *f);
+    *out = NULL;
+    if (f == NULL) {
+        return mf_err_set(e, MF_NOMEM, "lowering: out of memory");
+    }
+    mf_status status = lower_forward(f, m, l, c, key, e);
+    if (status == MF_OK && f->bd.status != MF_OK) {
+        status = mf_build_failed(&f->bd, e);
+    }
+    if (status != MF_OK) {
+        mf_forward_destroy(f);
         return status;
     }
-    *out = bd.b;
+    *out = f;
     return MF_OK;
+}
+
+void mf_forward_destroy(mf_forward *f) {
+    if (f != NULL) {
+        mf_block_destroy(f->bd.b);
+        clear_scratch(&f->bd);
+    }
+    free(f);
+}
+
+static void *copy_of(const void *from, size_t used, size_t room) {
+    void *to = malloc(room);
+    return to != NULL ? memcpy(to, from, used) : NULL;
+}
+
+/* A builder of its own that goes on from where another one stands, with room for what is derived of
+ * most blocks: it grows where that is not enough. */
+static mf_status go_on_from(const mf_build *from, mf_build *to, mf_err *e) {
+    const mf_block *b = from->b;
+    const size_t nops = (size_t)b->nops, ntensors = (size_t)b->ntensors;
+    const size_t ops = 4 * nops + 16, tensors = 3 * ntensors + 16;
+    *to = *from;
+    to->op_capacity = ops < INT16_MAX ? (int)ops : INT16_MAX;
+    to->tensor_capacity = tensors < INT16_MAX ? (int)tensors : INT16_MAX;
+    to->extra = copy_of(from->extra, nops * sizeof *to->extra, ops * sizeof *to->extra);
+    to->alias = copy_of(from->alias, ntensors * sizeof *to->alias, tensors * sizeof *to->alias);
+    to->first_producer = copy_of(from->first_producer, ntensors * sizeof *to->first_producer,
+                                 tensors * sizeof *to->first_producer);
+    to->ring = copy_of(from->ring, ntensors * sizeof *to->ring, tensors * sizeof *to->ring);
+    to->b = copy_of(b, sizeof *b, sizeof *b);
+    if (to->b != NULL) {
+        to->b->ops = copy_of(b->ops, nops * sizeof *b->ops, ops * sizeof *b->ops);
+        to->b->tensors =
+            copy_of(b->tensors, ntensors * sizeof *b->tensors, tensors * sizeof *b->tensors);
+    }
+    if (to->b != NULL && to->b->ops && to->b->tensors && to->extra && to->alias &&
+        to->first_producer && to->ring) {
+        return MF_OK;
+    }
+    mf_block_destroy(to->b);
+    clear_scratch(to);
+    return mf_err_set(e, MF_NOMEM, "lowering: out of memory");
+}
+
+mf_status mf_forward_block(const mf_forward *f, const mf_block_key *key, mf_block **out,
+                           mf_err *e) {
+    mf_build bd;
+    zero_side side[2] = {f->side[0], f->side[1]};
+    mf_status status = go_on_from(&f->bd, &bd, e);
+    *out = NULL;
+    if (status == MF_OK) {
+        choose(&bd, key);
+        status = lower_rest(&bd, side, f->sides, e);
+        *out = bd.b;
+    }
+    return status;
 }
 
 mf_status mf_block_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,

@@ -425,7 +425,7 @@ void mf_build_sum_params(mf_build *bd) {
     }
 }
 
-static mf_status build_failed(const mf_build *bd, mf_err *e) {
+mf_status mf_build_failed(const mf_build *bd, mf_err *e) {
     if (bd->status == MF_LAYOUT) {
         return mf_err_set(e, MF_LAYOUT, "lowering: a layer takes more than %d ops or tensors",
                           INT16_MAX);
@@ -433,9 +433,21 @@ static mf_status build_failed(const mf_build *bd, mf_err *e) {
     return mf_err_set(e, bd->status, "lowering: out of memory");
 }
 
+static void place_all(mf_build *bd) {
+    mf_block *b = bd->b;
+    b->local_f_B = place_locals(bd, MF_PASS_F);
+    if (bd->key.split) {
+        b->local_bs_B = place_locals(bd, MF_PASS_R | MF_PASS_B);
+        b->local_w_B = place_locals(bd, MF_PASS_W);
+        b->local_b_B = b->local_bs_B > b->local_w_B ? b->local_bs_B : b->local_w_B;
+    } else {
+        b->local_b_B = b->local_bs_B = place_locals(bd, MF_PASS_BACKWARD);
+    }
+}
+
 mf_status mf_build_finish(mf_build *bd, mf_err *e) {
     if (bd->status != MF_OK) {
-        return build_failed(bd, e);
+        return mf_build_failed(bd, e);
     }
     mf_block *b = bd->b;
     if (bd->key.split) {
@@ -449,13 +461,8 @@ mf_status mf_build_finish(mf_build *bd, mf_err *e) {
             b->offload_B += mf_align_B(s->bytes);
         }
     }
-    b->local_f_B = place_locals(bd, MF_PASS_F);
-    if (bd->key.split) {
-        b->local_bs_B = place_locals(bd, MF_PASS_R | MF_PASS_B);
-        b->local_w_B = place_locals(bd, MF_PASS_W);
-        b->local_b_B = b->local_bs_B > b->local_w_B ? b->local_bs_B : b->local_w_B;
-    } else {
-        b->local_b_B = b->local_bs_B = place_locals(bd, MF_PASS_BACKWARD);
+    if (!bd->key.unplaced) {
+        place_all(bd);
     }
     if (bd->output != MF_NO_TENSOR) {
         b->boundary_B = mf_align_B(b->tensors[bd->output].bytes);
@@ -468,5 +475,5 @@ mf_status mf_build_finish(mf_build *bd, mf_err *e) {
                                               : &b->flops_w;
         *sum += op->flops;
     }
-    return bd->status == MF_OK ? MF_OK : build_failed(bd, e);
+    return bd->status == MF_OK ? MF_OK : mf_build_failed(bd, e);
 }

@@ -153,6 +153,9 @@ void mf_lower_move_ops(mf_build *bd, int from, int at);
 /* Counts the block's parameters, once all its weights are there (lower_build.c). */
 void mf_build_sum_params(mf_build *bd);
 
+/* What stuck, said. */
+mf_status mf_build_failed(const mf_build *bd, mf_err *e);
+
 /* Classes of tensors, workspace offsets, sums (lower_build.c). */
 mf_status mf_build_finish(mf_build *bd, mf_err *e);
 

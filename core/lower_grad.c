@@ -489,7 +489,6 @@ static void grad_op(mf_build *bd, int i) {
 
 void mf_lower_backward(mf_build *bd) {
     mf_block *b = bd->b;
-    mf_lower_note_forward(bd);
     b->nforward = b->nops;
     bd->drop = 0;
     bd->pass = MF_PASS_B;

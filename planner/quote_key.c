@@ -17,13 +17,27 @@ static mf_block_key plain_key(const mf_block_key *k) {
     return plain;
 }
 
-static uint64_t block_word(const mf_block_key *key) {
+/* Attention without its FFN is the same in all classes that see as far: the first of them. */
+static uint8_t first_alike(const mf_model *m, uint8_t layer_class) {
+    uint8_t first = 0;
+    while (m->layer_classes[first].window != m->layer_classes[layer_class].window) {
+        first++;
+    }
+    return first;
+}
+
+static bool is_attention(const mf_block_key *k) {
+    return k->kind == MF_POS_LAYER && k->parts == MF_HALF_ATTENTION;
+}
+
+static uint64_t block_word(const mf_model *m, const mf_block_key *key) {
     mf_block_key k = plain_key(key);
+    k.layer_class = is_attention(&k) ? first_alike(m, k.layer_class) : k.layer_class;
     return (uint64_t)k.kind | (uint64_t)k.layer_class << 4 | (uint64_t)k.parts << 12 |
            (uint64_t)k.split << 14 | (uint64_t)k.shared_embedding << 15 |
            (uint64_t)k.shared_head << 16 | (uint64_t)k.after_depth << 17 |
-           (uint64_t)k.before_depth << 18 | (uint64_t)k.memory.recompute << 20 |
-           (uint64_t)k.memory.offload << 36;
+           (uint64_t)k.before_depth << 18 | (uint64_t)k.unplaced << 19 |
+           (uint64_t)k.memory.recompute << 20 | (uint64_t)k.memory.offload << 36;
 }
 
 static bool is_layer(const mf_block_key *k) {
@@ -31,7 +45,8 @@ static bool is_layer(const mf_block_key *k) {
 }
 
 static bool routes(const mf_model *m, const mf_block_key *k) {
-    return k && is_layer(k) && m->layer_classes[k->layer_class].ffn == MF_FFN_MOE;
+    return k && is_layer(k) && !is_attention(k) &&
+           m->layer_classes[k->layer_class].ffn == MF_FFN_MOE;
 }
 
 static int64_t common_divisor(int64_t a, int64_t b) {
@@ -64,8 +79,8 @@ static mf_quote_key key_of(const mf_model *m, const mf_layout *l, const mf_block
     out->word[2] = (uint64_t)(l->mbs / share) | dense << 28 | (uint64_t)l->precision << 60;
     out->word[3] = expert | stage << 28 | (uint64_t)(l->zero >= 2 ? l->zero : 0) << 56 |
                    (uint64_t)(expert > 0 ? l->expert_zero : 0) << 58;
-    out->word[4] = block_word(a);
-    out->word[5] = b ? block_word(b) : 0;
+    out->word[4] = block_word(m, a);
+    out->word[5] = b ? block_word(m, b) : 0;
     return key;
 }
 

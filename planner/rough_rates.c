@@ -174,6 +174,7 @@ mf_status mf_rough_quote(mf_quotes *q, const mf_layout *l, mf_position_kind kind
                         .split = split,
                         .shared_embedding = true,
                         .shared_head = true,
+                        .unplaced = kind == MF_POS_LAYER && !exact,
                         .memory = memory};
     return exact ? mf_quotes_least(q, l, &key, true, out, e)
                  : mf_quotes_get(q, l, &key, false, out, e);

@@ -3,6 +3,7 @@
 
 #include "planner/block_quote.h"
 #include "planner/facts.h"
+#include "planner/forwards.h"
 #include "simulator/priced.h"
 
 #include <pthread.h>
@@ -16,7 +17,6 @@ enum { SLOTS = 16384, ZERO_SLOTS = 8192 };
 typedef struct template {
     mf_quote_key key;
     double load;
-    bool split;
     mf_priced *priced;
     mf_facts facts;
 }
@@ -30,6 +30,7 @@ typedef struct slot {
 struct mf_templates {
     slot slot[SLOTS + ZERO_SLOTS]; /* the last ones: of weights alone, few and asked for often */
     mf_facts_table *facts;         /* of blocks without ZeRO inside */
+    mf_forwards *forwards;         /* of these, too */
 };
 
 static void drop(template *x) {
@@ -48,6 +49,7 @@ void mf_templates_destroy(mf_templates *t) {
         pthread_mutex_destroy(&t->slot[i].lock);
     }
     mf_facts_destroy(t->facts);
+    mf_forwards_destroy(t->forwards);
     free(t);
 }
 
@@ -61,6 +63,9 @@ mf_status mf_templates_create(mf_templates **out, mf_err *e) {
         pthread_mutex_init(&t->slot[i].lock, NULL);
     }
     mf_status status = mf_facts_create(&t->facts, e);
+    if (status == MF_OK) {
+        status = mf_forwards_create(&t->forwards, e);
+    }
     if (status != MF_OK) {
         mf_templates_destroy(t);
         *out = NULL;
@@ -98,61 +103,34 @@ static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_
     return f;
 }
 
-static mf_status make(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
-                      const mf_quote_key *words, double load, template **out, mf_err *e) {
-    template *x = calloc(1, sizeof *x);
-    mf_block *b = NULL;
-    double *op_s = NULL;
-    *out = NULL;
-    if (!x) {
-        (void)mf_err_set(e, MF_NOMEM, "out of memory");
-        return MF_NOMEM;
+static double op_s_of(const mf_block_prices *p, const mf_made_block *made, int i, double load) {
+    mf_price price;
+    if (made->alike) {
+        return mf_alike_op_s(made->alike, i);
     }
-    mf_status status = mf_block_lower_uncut(p->model, l, mf_cost_cluster(p->cost), key, &b, e);
-    if (status == MF_OK) {
-        status = mf_priced_create(p->cost, l, b, key->split, load, &x->priced, e);
-    }
-    if (status == MF_OK) {
-        op_s = room_for(b, e);
-        status = op_s ? MF_OK : MF_NOMEM;
-    }
-    if (op_s) {
-        for (int i = 0; i < b->nops; i++) {
-            op_s[i] = mf_priced_op_s(x->priced, i);
-        }
-        x->facts = facts_of(p, l, b, key, op_s);
-        x->key = *words;
-        x->load = load;
-        x->split = key->split;
-        *out = x;
-        x = NULL;
-    }
-    drop(x);
-    free(op_s);
-    mf_block_destroy(b);
-    return status;
+    mf_cost_op(p->cost, &made->block->ops[i], load, &price);
+    return price.time_s;
 }
 
 /* Without times of plays, which many blocks need not that are asked for. */
-static mf_status find_facts(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
-                            double load, mf_facts *out, mf_err *e) {
-    mf_block *b = NULL;
-    mf_status status = mf_block_lower_uncut(p->model, l, mf_cost_cluster(p->cost), key, &b, e);
+static mf_status find_facts(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
+                            const mf_block_key *key, double load, mf_facts *out, mf_err *e) {
+    mf_made_block made;
+    mf_status status = mf_forwards_block(t ? t->forwards : NULL, p, l, key, load, &made, e);
     if (status != MF_OK) {
         return status;
     }
+    const mf_block *b = made.block;
     double *op_s = room_for(b, e);
     for (int i = 0; op_s && i < b->nops; i++) {
-        mf_price price;
-        mf_cost_op(p->cost, &b->ops[i], load, &price);
-        op_s[i] = price.time_s;
+        op_s[i] = op_s_of(p, &made, i, load);
     }
     if (op_s) {
         *out = facts_of(p, l, b, key, op_s);
     }
     status = op_s ? MF_OK : MF_NOMEM;
     free(op_s);
-    mf_block_destroy(b);
+    mf_forwards_let_go(&made);
     return status;
 }
 
@@ -168,6 +146,7 @@ typedef struct held {
     mf_layout layout;
     mf_block_key key;
     mf_quote_key words;
+    bool plain;  /* no ZeRO inside: its facts are kept */
     int at;      /* its slot */
     slot own;    /* where that is none's, or another's */
     template *x; /* with the layout's groups */
@@ -246,12 +225,14 @@ static make_up make_up_of(const mf_model *m, const mf_layout *l, const mf_block_
         x.weights = weights_layout(l);
         x.keeps = *key;
         x.keeps.memory = (mf_memory_choice){0, 0};
+        x.keeps.unplaced = true;
     }
     return x;
 }
 
 static pieces want_block(holding *h, const make_up *x, const mf_block_key *key) {
     pieces out = {want(h, &x->block, key, &x->words, false), NULL};
+    out.block->plain = x->plain;
     if (x->zero) {
         const mf_quote_key words = mf_template_key_of(h->p->model, &x->weights, &x->keeps);
         out.zero = want(h, &x->weights, &x->keeps, &words, true);
@@ -292,13 +273,63 @@ static void release(holding *h) {
     }
 }
 
+/* With its facts, which may be known from when it was not to be played. */
+static mf_status find_out(const holding *h, const held *x, const mf_made_block *made, template *out,
+                          mf_err *e) {
+    const mf_block *b = made->block;
+    double *op_s = room_for(b, e);
+    for (int i = 0; op_s && i < b->nops; i++) {
+        op_s[i] = mf_priced_op_s(out->priced, i);
+    }
+    if (op_s) {
+        out->facts = facts_of(h->p, &x->layout, b, &x->key, op_s);
+    }
+    if (op_s && h->t && x->plain) {
+        mf_facts_keep(h->t->facts, &x->words, h->load, &out->facts);
+    }
+    free(op_s);
+    return op_s ? MF_OK : MF_NOMEM;
+}
+
+static mf_status make(const holding *h, const held *from, template **out, mf_err *e) {
+    template *x = calloc(1, sizeof *x);
+    mf_made_block made;
+    *out = NULL;
+    if (!x) {
+        (void)mf_err_set(e, MF_NOMEM, "out of memory");
+        return MF_NOMEM;
+    }
+    mf_block_key key = from->key;
+    bool known =
+        h->t && from->plain && mf_facts_find(h->t->facts, &from->words, h->load, &x->facts);
+    key.unplaced |= known;
+    mf_status status = mf_forwards_block(h->t ? h->t->forwards : NULL, h->p, &from->layout, &key,
+                                         h->load, &made, e);
+    if (status == MF_OK) {
+        status = mf_priced_create(h->p->cost, &from->layout, made.block, key.split, h->load,
+                                  made.alike, &x->priced, e);
+        if (status == MF_OK && !known) {
+            status = find_out(h, from, &made, x, e);
+        }
+        mf_forwards_let_go(&made);
+    }
+    if (status != MF_OK) {
+        drop(x);
+        return status;
+    }
+    x->key = from->words;
+    x->load = h->load;
+    *out = x;
+    return MF_OK;
+}
+
 /* The template in the slot, made anew when it is another one; with the layout's groups. */
 static mf_status in_slot(const holding *h, slot *s, held *x, mf_err *e) {
     bool here = s->kept && mf_quote_key_same(&s->kept->key, &x->words) &&
                 !(s->kept->load < h->load) && !(s->kept->load > h->load);
     if (!here) {
         template *made;
-        mf_status status = make(h->p, &x->layout, &x->key, &x->words, h->load, &made, e);
+        mf_status status = make(h, x, &made, e);
         if (status != MF_OK) {
             return status;
         }
@@ -356,7 +387,16 @@ static mf_status facts_in(mf_templates *t, const mf_block_prices *p, const make_
     if (keeps && mf_facts_find(t->facts, &x->words, load, out)) {
         return MF_OK;
     }
-    mf_status status = find_facts(p, &x->block, key, load, out, e);
+    if (keeps && key->unplaced) { /* with workspaces it may be known */
+        mf_block_key placed = *key;
+        placed.unplaced = false;
+        const mf_quote_key words = mf_template_key_of(p->model, &x->block, &placed);
+        if (mf_facts_find(t->facts, &words, load, out)) {
+            out->quote.local_f_B = out->quote.local_b_B = out->quote.local_w_B = 0.0;
+            return MF_OK;
+        }
+    }
+    mf_status status = find_facts(t, p, &x->block, key, load, out, e);
     if (status == MF_OK && keeps) {
         mf_facts_keep(t->facts, &x->words, load, out);
     }
@@ -394,9 +434,6 @@ static mf_status exact_quote(holding *h, const make_up *x, const mf_block_key *k
     }
     const mf_priced_zero priced = priced_of(&made);
     const mf_facts *facts = &made.block->x->facts;
-    if (h->t && x->plain) {
-        mf_facts_keep(h->t->facts, &x->words, h->load, facts);
-    }
     *out = with_dp(facts, key, (x->zero ? made.zero : made.block)->x, x->zero);
     for (int go = 0; go < goes_of(key) && status == MF_OK; go++) {
         status = mf_priced_zero_s(&priced, (mf_go)go, &pass_of(out, (mf_go)go)->time_s, e);

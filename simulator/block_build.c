@@ -89,9 +89,16 @@ static void add_op(mf_block_play *b, const mf_block *block, uint8_t side, int16_
     int i = b->play.n++;
     bool apart = detached(b->l, op);
     mf_play_op *q = &b->play.ops[i];
-    *q = (mf_play_op){
-        .op = op, .stream = op->stream, .pass = op->pass, .first_dep = b->ndeps, .issue_s = 0};
-    mf_block_price(b->cost, op, b->load, q);
+    if (b->alike) {
+        *q = *mf_alike_op(b->alike, index);
+    } else {
+        mf_block_price(b->cost, op, b->load, q);
+    }
+    q->op = op;
+    q->stream = op->stream;
+    q->pass = op->pass;
+    q->first_dep = b->ndeps;
+    q->issue_s = 0;
     b->order[i] = (mf_merged_op){side, index};
     for (int k = 0; k < op->nin && !apart; k++) {
         int maker = maker_of(b, side, op->in[k], op);

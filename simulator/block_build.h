@@ -8,6 +8,7 @@
 #ifndef MF_SIMULATOR_BLOCK_BUILD_H
 #define MF_SIMULATOR_BLOCK_BUILD_H
 
+#include "simulator/alike.h"
 #include "simulator/play.h"
 
 enum { MF_BLOCK_SIDES = 2, MF_BLOCK_PASSES = 4 };
@@ -25,6 +26,7 @@ typedef struct mf_block_play {
     const mf_cost *cost;
     const mf_layout *l;
     double load;
+    const mf_alike *alike; /* prices of the (first) block's ops; NULL = asked of the cost model */
     int *deps, ndeps;
     int *before;                             /* [n] of a piece: the piece before it; -1 */
     mf_merged_op *order;                     /* [n] side and index of each op */

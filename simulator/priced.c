@@ -79,10 +79,10 @@ static mf_status take(mf_priced *p, mf_block_play *from, const mf_layout *l, con
 }
 
 mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_block *b, bool split,
-                           double load, mf_priced **out, mf_err *e) {
+                           double load, const mf_alike *alike, mf_priced **out, mf_err *e) {
     const unsigned passes[MF_GO_COUNT] = {
         MF_PASS_F, split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD, split ? MF_PASS_W : 0};
-    mf_block_play build = {.cost = cost, .l = l, .load = load};
+    mf_block_play build = {.cost = cost, .l = l, .load = load, .alike = alike};
     mf_priced *p = calloc(1, sizeof *p);
     *out = NULL;
     if (p == NULL) {

@@ -59,6 +59,7 @@ static mf_block_key draw_key(rng *r, const mf_model *m, bool split) {
         int n = mf_catalogue(m, k.layer_class, 0, (mf_memory_choice){0, 0}, choice);
         k.memory = choice[rng_range(r, 0, n - 1)];
     }
+    k.unplaced = rng_chance(r, 20);
     if (k.kind == MF_POS_LAYER && rng_chance(r, 20)) {
         k.parts = rng_chance(r, 50) ? MF_HALF_ATTENTION : MF_HALF_FFN;
     }
