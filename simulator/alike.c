@@ -54,8 +54,8 @@ static bool same_price(const mf_op *a, const mf_op *b) {
 }
 
 static bool make_room(mf_alike *a, int nops) {
-    int room = a->common + nops;
-    if (room > a->room) {
+    if (a->common + nops > a->room) {
+        int room = a->common + 2 * nops; /* those that make more again come later */
         known *grown = realloc(a->known, (size_t)room * sizeof *grown);
         if (grown == NULL) {
             return false;
