@@ -263,13 +263,18 @@ static void set_range(const mf_inner *in, mf_inner_slot *slot, int first, int la
     }
 }
 
+static bool is_main(const mf_model *m, int position) {
+    return mf_position_kind_of(m, position) == MF_POS_LAYER &&
+           mf_rough_is_main(m, m->layer_class[mf_position_index(m, position)]);
+}
+
 static mf_status make_slots(mf_inner *in, uint32_t pinned, mf_err *e) {
     for (int s = 0; s < in->segments; s++) {
         const mf_segment *g = &in->segment[s];
         for (int k = 0; k < g->period; k++) {
             mf_inner_slot *slot = &in->slot[in->slots++];
             int first = g->first + k;
-            *slot = (mf_inner_slot){.segment = s, .place = k};
+            *slot = (mf_inner_slot){.segment = s, .place = k, .main = is_main(in->model, first)};
             set_range(in, slot, first, first + (g->repeats - 1) * g->period);
             for (int v = slot->v_lo; v <= slot->v_hi; v++) {
                 int variant = mf_inner_variant(&in->layout, v);
@@ -498,12 +503,6 @@ void mf_inner_destroy(mf_inner *in) {
     free(in->variant);
     free(in->class);
     free(in);
-}
-
-bool mf_inner_is_main(const mf_inner *in, int slot) {
-    int first = in->segment[in->slot[slot].segment].first + in->slot[slot].place;
-    return mf_position_kind_of(in->model, first) == MF_POS_LAYER &&
-           mf_rough_is_main(in->model, in->model->layer_class[mf_position_index(in->model, first)]);
 }
 
 void mf_inner_shift(int *first, int from, int to) {

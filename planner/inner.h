@@ -73,6 +73,7 @@ typedef struct mf_inner_slot {
     int segment, place;              /* place in the pattern */
     int class_of[MF_INNER_VARIANTS]; /* by what the stage holds besides (mf_inner_variant) */
     int v_lo, v_hi;                  /* virtual stages that it can stand on */
+    bool main;                       /* it holds main layers (rough.h) */
 } mf_inner_slot;
 
 typedef struct mf_inner {
@@ -117,8 +118,6 @@ double mf_inner_chain_fixed_s(const mf_inner *in, const mf_order_chain *c);
 int mf_inner_variant(const mf_layout *l, int vstage);
 /* The class of a slot on a virtual stage. */
 const mf_inner_class *mf_inner_class_at(const mf_inner *in, int v, int slot);
-/* Does a slot hold main layers (rough.h)? */
-bool mf_inner_is_main(const mf_inner *in, int slot);
 /* Micro-batches of a chunk in flight in row k of a stage (and held for weight gradients). */
 int32_t mf_inner_in_flight(const mf_inner *in, int stage, int row, int chunk);
 int32_t mf_inner_held(const mf_inner *in, int stage, int row, int chunk);

@@ -22,30 +22,58 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds that a layer of a class with choice m adds to the mean on virtual stage v. */
-static double visit_s(const mf_inner *in, const mf_chains *c, int v, const mf_inner_class *class,
-                      int m) {
-    double sum_s = 0.0;
+/* The parts that a mean counts anywhere, and what they take with every choice. */
+typedef struct counted {
+    int parts;
+    const double *count[MF_ORDER_PARTS]; /* [vstages] of each */
+    double *part_s;                      /* [classes][MF_INNER_MAX_CHOICES][MF_ORDER_PARTS] */
+} counted;
+
+static bool count_parts(const mf_inner *in, const mf_chains *c, counted *out) {
+    mf_order_part at[MF_ORDER_PARTS];
+    out->parts = 0;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
-        double n = c->part[p][v];
-        bool counts = n > 0.0 || n < 0.0;
-        sum_s += counts ? n * mf_inner_part_s(in, class, m, (mf_order_part)p, false) : 0.0;
+        if ((c->counted >> p) & 1u) {
+            at[out->parts] = (mf_order_part)p;
+            out->count[out->parts++] = c->part[p];
+        }
+    }
+    size_t choices = (size_t)in->classes * MF_INNER_MAX_CHOICES;
+    out->part_s = malloc(choices * MF_ORDER_PARTS * sizeof *out->part_s);
+    for (int i = 0; out->part_s && i < in->classes; i++) {
+        double *to = out->part_s + (size_t)i * MF_INNER_MAX_CHOICES * MF_ORDER_PARTS;
+        for (int m = 0; m < in->class[i].choices; m++, to += MF_ORDER_PARTS) {
+            for (int p = 0; p < out->parts; p++) {
+                to[p] = mf_inner_part_s(in, &in->class[i], m, at[p], false);
+            }
+        }
+    }
+    return out->part_s != NULL;
+}
+
+/* Seconds that a layer of a class with choice m adds to the mean on virtual stage v. */
+static double visit_s(const counted *c, int v, int class, int m) {
+    size_t choice = (size_t) class * MF_INNER_MAX_CHOICES + (size_t)m;
+    const double *part_s = c->part_s + choice * MF_ORDER_PARTS;
+    double sum_s = 0.0;
+    for (int p = 0; p < c->parts; p++) {
+        sum_s += c->count[p][v] * part_s[p];
     }
     return sum_s;
 }
 
 /* What positions other than main layers add at least, each where it counts least. */
-static double others_s(const mf_inner *in, const mf_chains *c) {
+static double others_s(const mf_inner *in, const counted *c) {
     double sum_s = 0.0;
     for (int s = 0; s < in->slots; s++) {
-        if (mf_inner_is_main(in, s)) {
+        if (in->slot[s].main) {
             continue;
         }
         double least_s = HUGE_VAL;
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
-            const mf_inner_class *class = mf_inner_class_at(in, v, s);
-            for (int m = 0; m < class->choices; m++) {
-                least_s = mf_smaller(least_s, visit_s(in, c, v, class, m));
+            int class = in->slot[s].class_of[in->variant[v]];
+            for (int m = 0; m < in->class[class].choices; m++) {
+                least_s = mf_smaller(least_s, visit_s(c, v, class, m));
             }
         }
         sum_s += in->segment[in->slot[s].segment].repeats * least_s;
@@ -81,24 +109,24 @@ typedef struct stage {
  * there none among them but main layers? */
 static bool is_sure(const mf_inner *in, int v) {
     for (int i = v; i <= in->positions - in->vstages + v; i++) {
-        if (!mf_inner_is_main(in, in->slot_at[i])) {
+        if (!in->slot[in->slot_at[i]].main) {
             return false;
         }
     }
     return true;
 }
 
-static void find_ways(const mf_inner *in, const mf_chains *c, int v, place *x) {
+static void find_ways(const mf_inner *in, const counted *c, int v, place *x) {
     x->ways = 0;
     x->held_B = HUGE_VAL;
     for (int s = 0; s < in->slots; s++) {
-        if (!mf_inner_is_main(in, s) || v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
+        if (!in->slot[s].main || v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
             continue;
         }
-        const mf_inner_class *class = mf_inner_class_at(in, v, s);
-        for (int m = 0; m < class->choices && x->ways < MAX_WAYS; m++) {
-            const mf_quote *q = &class->choice[m].quote;
-            x->way[x->ways++] = (mf_way){q->saved_B, visit_s(in, c, v, class, m)};
+        int class = in->slot[s].class_of[in->variant[v]];
+        for (int m = 0; m < in->class[class].choices && x->ways < MAX_WAYS; m++) {
+            const mf_quote *q = &in->class[class].choice[m].quote;
+            x->way[x->ways++] = (mf_way){q->saved_B, visit_s(c, v, class, m)};
             x->held_B = mf_smaller(x->held_B, q->held_B);
         }
     }
@@ -106,7 +134,7 @@ static void find_ways(const mf_inner *in, const mf_chains *c, int v, place *x) {
     x->sure = x->ways > 0 && is_sure(in, v);
 }
 
-static void stage_ways(stage *x, const mf_chains *c) {
+static void stage_ways(stage *x, const counted *c) {
     x->any_ways = x->sure = 0;
     for (int k = 0; k < x->chunks; k++) {
         place *at = &x->place[k];
@@ -225,16 +253,18 @@ mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_
         return status;
     }
     stage x = {.in = in, .floors = &fl, .chunks = in->chunks, .layers = layers};
+    counted visits;
+    bool good = count_parts(in, c, &visits);
     x.place = malloc(chunks * sizeof *x.place);
     x.any = malloc(chunks * MAX_WAYS * sizeof *x.any);
     double *room = malloc(chunks * MAX_WAYS * sizeof *room);
     double *curve_s = calloc((size_t)in->stages * curve, sizeof *curve_s);
     int *held = calloc((size_t)in->stages, sizeof *held);
-    if (x.place && x.any && room && curve_s && held) {
-        double sum_s = others_s(in, c) + fixed_s(in, c);
+    if (good && x.place && x.any && room && curve_s && held) {
+        double sum_s = others_s(in, &visits) + fixed_s(in, c);
         for (x.p = 0; x.p < in->stages; x.p++) {
             x.curve_s = curve_s + (size_t)x.p * curve;
-            stage_ways(&x, c);
+            stage_ways(&x, &visits);
             stage_curve(&x, room);
             held[x.p] = x.sure < layers ? x.sure : layers;
         }
@@ -243,6 +273,7 @@ mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_
     } else {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
     }
+    free(visits.part_s);
     free(x.place);
     free(x.any);
     free(room);

@@ -248,7 +248,7 @@ static mf_status add_extras(mf_rows *b) {
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
                 for (int s = 0; s < in->slots; s++) {
-                    if (mf_inner_is_main(in, s)) {
+                    if (in->slot[s].main) {
                         mf_rows_add_slot(b, row, v, s, last ? 1.0 : -more_s / b->unit_s);
                     }
                 }

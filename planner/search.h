@@ -55,6 +55,7 @@ typedef struct mf_search_node {
     uint8_t mode, schedule, zero, expert_zero; /* as far as the level fixes them, */
     int16_t vpp;
     int32_t side, expert, dense; /* indices */
+    int64_t seen; /* LAYOUT: outcomes that were merged when it was bounded with its order */
     mf_inner_tried tried;
 } mf_search_node;
 
@@ -205,11 +206,11 @@ void mf_search_figures_clear(mf_search_world *w);
  * aim's target it may be lower than it could be. */
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                          mf_search_outcome *out);
-/* Chains kept for a layout's order by the time that `seen` outcomes were merged, the latest first:
- * layouts of one order may differ in what bounds them (compute, exchanges, memory). Returns how
- * many sets. */
+/* Chains kept for a layout's order after `from` outcomes were merged, by the time that `seen` were,
+ * the latest first: layouts of one order may differ in what bounds them (compute, exchanges,
+ * memory). Returns how many sets. */
 #define MF_SEARCH_CHAINS 4
-int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t seen,
+int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen,
                         const mf_chains *out[MF_SEARCH_CHAINS]);
 /* Keeps chains for their order, for tasks that start from now on; takes them over. No task that
  * runs has seen less than `oldest`. */

@@ -115,7 +115,7 @@ static void come_back(closing *c, double bound_s, mf_level level) {
  */
 static double mean_s(closing *c, double enough_s) {
     const mf_chains *sets[MF_SEARCH_CHAINS];
-    int count = mf_search_chains_of(c->w, &c->in->layout, c->out->seen, sets);
+    int count = mf_search_chains_of(c->w, &c->in->layout, 0, c->out->seen, sets);
     double most_s = 0.0;
     c->known = NULL;
     for (int i = 0; i < count && most_s < enough_s && c->out->status == MF_OK; i++) {
@@ -145,7 +145,7 @@ static void by_bound(closing *c) {
                                     none ? &have : NULL, &c->out->err);
     bound_s = fmax(bound_s, c->n->key_s);
     if (c->out->status == MF_OK && bound_s < c->best_s) {
-        bound_s = fmax(bound_s, mean_s(c, c->best_s));
+        bound_s = fmax(bound_s, mean_s(c, fmin(c->best_s, c->target_s)));
     }
     if (c->out->status == MF_OK && have) {
         try_split(c, first);

@@ -10,9 +10,9 @@ typedef struct known {
     int sets;
 } known;
 
-static known known_of(mf_search_world *w, const mf_layout *l, int64_t seen) {
+static known known_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen) {
     known k;
-    k.sets = mf_search_chains_of(w, l, seen, k.set);
+    k.sets = mf_search_chains_of(w, l, from, seen, k.set);
     return k;
 }
 
@@ -41,7 +41,7 @@ static double order_bound_s(mf_search_world *w, int64_t seen, const mf_rates *r,
                             const mf_order_summary *order, const mf_rough_fixed *fixed, limits to) {
     double bound_s = mf_rough_layout_s(r, l, order, fixed, to.enough_s);
     if (bound_s < to.enough_s) {
-        const known k = known_of(w, l, seen);
+        const known k = known_of(w, l, 0, seen);
         bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to);
     }
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
@@ -288,7 +288,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
     if (out->status != MF_OK) {
         return;
     }
-    o.known = known_of(w, &o.l, out->seen);
+    o.known = known_of(w, &o.l, 0, out->seen);
     o.r = *plain;
     out->work += 30;
     for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
@@ -296,6 +296,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
         child.level = MF_LEVEL_LAYOUT;
         child.zero = o.l.zero = o.stages->zero[i].zero;
         child.expert_zero = o.l.expert_zero = o.stages->zero[i].expert_zero;
+        child.seen = out->seen;
         double bound_s = layout_bound_s(&o, &child, i);
         if (out->status == MF_OK) {
             mf_search_push(out, &child, n, bound_s, aim->best_s);
@@ -314,9 +315,10 @@ typedef struct bounding {
     mf_search_outcome *out;
 } bounding;
 
-/* The layout's bound. NONE: by plain blocks and the chains of its own ZeRO levels, which only add
- * to these. EXACT: by every choice as simulated, at the levels of `of`; where those are less than
- * its own, with the chains of these besides. */
+/* The layout's bound. NONE: as it was bounded with its order, by plain blocks and the chains of its
+ * own ZeRO levels, which only add to these, under means that have been found since. EXACT: by every
+ * choice as simulated, at the levels of `of`; where those are less than its own, with the chains of
+ * these besides. */
 static double own_bound_s(const bounding *b, mf_search_hulls hulls, const mf_layout *of) {
     const mf_layout *l = b->l;
     const mf_rates *base = NULL, *own = NULL;
@@ -351,9 +353,11 @@ static double own_bound_s(const bounding *b, mf_search_hulls hulls, const mf_lay
     r.layer_gather_s = stages->gather_s[i];
     add_own(once, &r);
     mf_rough_fixed fixed = *fixed_of(stages, l);
-    if (exact) {
-        fixed.tail = once->tail;
+    if (!exact) {
+        const known since = known_of(b->w, l, b->n->seen, out->seen);
+        return chains_bound_s(&since, &r, l, b->order, &fixed, 0.0, b->to);
     }
+    fixed.tail = once->tail;
     return order_bound_s(b->w, out->seen, &r, l, b->order, &fixed, b->to);
 }
 
@@ -382,9 +386,8 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_s
     const mf_chains *chains[MF_SEARCH_CHAINS];
     double bound_s = n->key_s;
     out->status = mf_search_order(w, &l, &b.order, &out->err);
-    /* chains may have been found since it was bounded with its order */
     if (out->status == MF_OK && n->tries == 0 &&
-        mf_search_chains_of(w, &l, out->seen, chains) > 0) {
+        mf_search_chains_of(w, &l, n->seen, out->seen, chains) > 0) {
         bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_NONE, &l));
         out->work += 17;
     }

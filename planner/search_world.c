@@ -138,13 +138,13 @@ static bool same_order(const mf_search_chains *c, const mf_layout *l) {
            c->micro_batches == l->micro_batches;
 }
 
-int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t seen,
+int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen,
                         const mf_chains *out[MF_SEARCH_CHAINS]) {
     int count = 0;
     pthread_mutex_lock(&w->lock);
     const mf_search_chains *c = w->chains[order_bucket(l)]; /* the latest first */
     for (; c && count < MF_SEARCH_CHAINS; c = c->next) {
-        if (same_order(c, l) && c->since <= seen) {
+        if (same_order(c, l) && c->since <= seen && c->since > from) {
             out[count++] = &c->chains;
         }
     }
