@@ -33,32 +33,52 @@ static int free_slot(const flight *f) {
     return i;
 }
 
+static bool lands_before(const slot *a, const slot *b) {
+    return a->due < b->due || (a->due == b->due && a->order < b->order);
+}
+
 /* The next one to land, or NULL. */
 static slot *due_slot(flight *f) {
     slot *next = NULL;
     for (int i = 0; i < MF_FLIGHT; i++) {
         slot *t = &f->slot[i];
-        if (t->flies &&
-            (!next || t->due < next->due || (t->due == next->due && t->order < next->order))) {
+        if (t->flies && (!next || lands_before(t, next))) {
             next = t;
         }
     }
     return next;
 }
 
-/* The earliest one that nobody has taken, or NULL. */
+/* The next one to land of those that nobody has taken, or NULL: what lands sooner lets others start
+ * sooner. */
 static slot *idle_slot(flight *f) {
     slot *next = NULL;
     for (int i = 0; i < MF_FLIGHT; i++) {
         slot *t = &f->slot[i];
-        if (t->flies && !t->taken && (!next || t->order < next->order)) {
+        if (t->flies && !t->taken && (!next || lands_before(t, next))) {
             next = t;
         }
     }
     return next;
 }
 
+static int idle_slots(const flight *f) {
+    int n = 0;
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        n += f->slot[i].flies && !f->slot[i].taken;
+    }
+    return n;
+}
+
 /* --- steering --------------------------------------------------------------------------------- */
+
+/* Wakes a thread where there are tasks beside those that the caller sees to. */
+static void wake_for(flight *f, int more) {
+    if (f->asleep > 0 && more > 0) {
+        f->asleep--; /* it is on its way */
+        pthread_cond_signal(&f->wake);
+    }
+}
 
 /* Starts as many tasks as there are slots for. Called with the lock held, as are those below; all
  * of them leave it meanwhile. */
@@ -71,6 +91,7 @@ static void fill(flight *f) {
         pthread_mutex_lock(&f->lock);
         if (more) {
             f->slot[i] = (slot){.order = f->started++, .due = f->now + usual_us, .flies = true};
+            wake_for(f, idle_slots(f) - 1);
         }
     }
 }
@@ -101,9 +122,7 @@ static void steer(flight *f) {
 
 static void work(flight *f, slot *t) {
     t->taken = true;
-    if (f->asleep > 0 && idle_slot(f)) {
-        pthread_cond_signal(&f->wake);
-    }
+    wake_for(f, idle_slots(f));
     pthread_mutex_unlock(&f->lock);
     f->ops->work(f->self, (int)(t - f->slot));
     pthread_mutex_lock(&f->lock);
@@ -123,7 +142,6 @@ static void *fly(void *arg) {
         } else {
             f->asleep++;
             pthread_cond_wait(&f->wake, &f->lock);
-            f->asleep--;
         }
     }
     pthread_mutex_unlock(&f->lock);
