@@ -29,6 +29,7 @@
 #include "planner/space.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 typedef enum mf_level {
     MF_LEVEL_SIDE,
@@ -91,6 +92,7 @@ typedef struct mf_search_chains {
 } mf_search_chains;
 
 #define MF_SEARCH_BUCKETS 16384
+#define MF_SEARCH_CHAIN_LOCKS 64
 
 /* Figures that many layouts share, found when they are first asked for (search_figures.c). */
 typedef struct mf_search_rates mf_search_rates;
@@ -126,12 +128,15 @@ typedef struct mf_search_world {
     mf_dense_point *dense;
     mf_expert_point *expert; /* every (EP, ETP, dispatcher) once; pp not used */
     mf_search_side *side;
-    pthread_mutex_t lock; /* of all tables below */
-    mf_search_summary *summaries[MF_SEARCH_BUCKETS];
-    mf_search_rates *rates[MF_SEARCH_BUCKETS];
-    mf_search_once *once[MF_SEARCH_BUCKETS];
-    mf_search_levels *levels[MF_SEARCH_BUCKETS];
-    mf_search_orders *orders[MF_SEARCH_BUCKETS];
+    /* What stands in these tables is never changed nor taken out, so readers need no lock: a list
+     * is as good as it was when its head was read. */
+    pthread_mutex_t lock; /* of writers */
+    _Atomic(mf_search_summary *) summaries[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_rates *) rates[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_once *) once[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_levels *) levels[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_orders *) orders[MF_SEARCH_BUCKETS];
+    pthread_mutex_t chain_lock[MF_SEARCH_CHAIN_LOCKS]; /* of every so many-th list of chains */
     mf_search_chains *chains[MF_SEARCH_BUCKETS];
     const volatile int *cancel;
     mf_milp_fault fault;

@@ -81,7 +81,7 @@ static bool same_rates(const rates_key *a, const rates_key *b) {
 
 static const mf_search_rates *find_rates(const mf_search_world *w, size_t bucket,
                                          const rates_key *key) {
-    const mf_search_rates *r = w->rates[bucket];
+    const mf_search_rates *r = atomic_load_explicit(&w->rates[bucket], memory_order_acquire);
     while (r && !same_rates(&r->key, key)) {
         r = r->next;
     }
@@ -115,9 +115,7 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
                            .hulls = (uint8_t)hulls};
     size_t bucket = bucket_of(key.side, key.expert,
                               key.dense * 4 + key.mode + 64 * (key.zero * 4 + key.expert_zero));
-    pthread_mutex_lock(&w->lock);
     const mf_search_rates *found = find_rates(w, bucket, &key);
-    pthread_mutex_unlock(&w->lock);
     if (found) {
         *out = &found->rates;
         return MF_OK;
@@ -137,8 +135,8 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
     pthread_mutex_lock(&w->lock);
     found = find_rates(w, bucket, &key); /* another thread's are equal */
     if (!found) {
-        made->next = w->rates[bucket];
-        w->rates[bucket] = made;
+        made->next = atomic_load_explicit(&w->rates[bucket], memory_order_relaxed);
+        atomic_store_explicit(&w->rates[bucket], made, memory_order_release);
         found = made;
         made = NULL;
     }
@@ -152,7 +150,7 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
 
 static const mf_search_once *find_once(const mf_search_world *w, size_t bucket,
                                        const mf_search_node *n) {
-    const mf_search_once *o = w->once[bucket];
+    const mf_search_once *o = atomic_load_explicit(&w->once[bucket], memory_order_acquire);
     while (o && !(o->expert == n->expert && o->dense == n->dense)) {
         o = o->next;
     }
@@ -189,9 +187,7 @@ mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const
                               const mf_param_count *layer, const mf_search_stages **out,
                               mf_err *e) {
     size_t bucket = bucket_of(n->dense, n->expert, 0);
-    pthread_mutex_lock(&w->lock);
     const mf_search_once *found = find_once(w, bucket, n);
-    pthread_mutex_unlock(&w->lock);
     if (!found) {
         mf_search_once *made = malloc(sizeof *made);
         if (!made) {
@@ -204,8 +200,8 @@ mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const
         pthread_mutex_lock(&w->lock);
         found = find_once(w, bucket, n); /* another thread's is equal */
         if (!found) {
-            made->next = w->once[bucket];
-            w->once[bucket] = made;
+            made->next = atomic_load_explicit(&w->once[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->once[bucket], made, memory_order_release);
             found = made;
             made = NULL;
         }
@@ -220,7 +216,7 @@ mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const
 
 static const mf_search_levels *find_levels(const mf_search_world *w, size_t bucket,
                                            const mf_search_node *n, const mf_layout *l) {
-    const mf_search_levels *v = w->levels[bucket];
+    const mf_search_levels *v = atomic_load_explicit(&w->levels[bucket], memory_order_acquire);
     while (v && !(v->expert == n->expert && v->dense == n->dense && v->zero == l->zero &&
                   v->expert_zero == l->expert_zero)) {
         v = v->next;
@@ -243,9 +239,7 @@ static void find_own(const mf_search_world *w, const mf_layout *l, const mf_rate
 mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                            const mf_rates *r, const mf_search_own **out, mf_err *e) {
     size_t bucket = bucket_of(n->dense, n->expert, 1 + l->zero * 4 + l->expert_zero);
-    pthread_mutex_lock(&w->lock);
     const mf_search_levels *found = find_levels(w, bucket, n, l);
-    pthread_mutex_unlock(&w->lock);
     if (!found) {
         mf_search_levels *made = malloc(sizeof *made);
         if (!made) {
@@ -260,8 +254,8 @@ mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf
         pthread_mutex_lock(&w->lock);
         found = find_levels(w, bucket, n, l); /* another thread's is equal */
         if (!found) {
-            made->next = w->levels[bucket];
-            w->levels[bucket] = made;
+            made->next = atomic_load_explicit(&w->levels[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->levels[bucket], made, memory_order_release);
             found = made;
             made = NULL;
         }
@@ -276,7 +270,7 @@ mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf
 
 static const mf_search_orders *find_orders(const mf_search_world *w, size_t bucket,
                                            const mf_layout *l) {
-    const mf_search_orders *o = w->orders[bucket];
+    const mf_search_orders *o = atomic_load_explicit(&w->orders[bucket], memory_order_acquire);
     while (o && !(o->pp == l->pp && o->micro_batches == l->micro_batches)) {
         o = o->next;
     }
@@ -300,9 +294,7 @@ static mf_search_orders *list_orders(const mf_search_world *w, const mf_layout *
 mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, const mf_order_point **out,
                               int *count, mf_err *e) {
     size_t bucket = bucket_of(l->pp, l->micro_batches, 0);
-    pthread_mutex_lock(&w->lock);
     const mf_search_orders *found = find_orders(w, bucket, l);
-    pthread_mutex_unlock(&w->lock);
     if (!found) {
         mf_search_orders *made = list_orders(w, l);
         if (!made) {
@@ -312,8 +304,8 @@ mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, const mf_o
         pthread_mutex_lock(&w->lock);
         found = find_orders(w, bucket, l); /* another thread's is equal */
         if (!found) {
-            made->next = w->orders[bucket];
-            w->orders[bucket] = made;
+            made->next = atomic_load_explicit(&w->orders[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->orders[bucket], made, memory_order_release);
             found = made;
             made = NULL;
         }

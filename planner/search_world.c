@@ -97,6 +97,9 @@ mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_
     w->layers = mf_rough_layers(s->model);
     w->others = mf_model_positions(s->model) - w->layers;
     pthread_mutex_init(&w->lock, NULL);
+    for (int i = 0; i < MF_SEARCH_CHAIN_LOCKS; i++) {
+        pthread_mutex_init(&w->chain_lock[i], NULL);
+    }
     mf_status status = mf_quotes_create(o, &w->quotes, e);
     if (status == MF_OK) {
         status = find_sides(w, e);
@@ -123,6 +126,9 @@ void mf_search_world_clear(mf_search_world *w) {
     free(w->expert);
     free(w->side);
     pthread_mutex_destroy(&w->lock);
+    for (int i = 0; i < MF_SEARCH_CHAIN_LOCKS; i++) {
+        pthread_mutex_destroy(&w->chain_lock[i]);
+    }
     memset(w, 0, sizeof *w);
 }
 
@@ -140,15 +146,17 @@ static bool same_order(const mf_search_chains *c, const mf_layout *l) {
 
 int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen,
                         const mf_chains *out[MF_SEARCH_CHAINS]) {
+    const size_t bucket = order_bucket(l);
+    pthread_mutex_t *lock = &w->chain_lock[bucket % MF_SEARCH_CHAIN_LOCKS];
     int count = 0;
-    pthread_mutex_lock(&w->lock);
-    const mf_search_chains *c = w->chains[order_bucket(l)]; /* the latest first */
+    pthread_mutex_lock(lock);
+    const mf_search_chains *c = w->chains[bucket]; /* the latest first */
     for (; c && count < MF_SEARCH_CHAINS; c = c->next) {
         if (same_order(c, l) && c->since <= seen && c->since > from) {
             out[count++] = &c->chains;
         }
     }
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(lock);
     return count;
 }
 
@@ -158,8 +166,10 @@ void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t
                    .micro_batches = chains->micro_batches,
                    .schedule = (mf_schedule_kind)chains->schedule};
     int covered = 0; /* of those that the oldest task knows */
-    pthread_mutex_lock(&w->lock);
-    mf_search_chains **at = &w->chains[order_bucket(&l)];
+    const size_t bucket = order_bucket(&l);
+    pthread_mutex_t *lock = &w->chain_lock[bucket % MF_SEARCH_CHAIN_LOCKS];
+    pthread_mutex_lock(lock);
+    mf_search_chains **at = &w->chains[bucket];
     chains->next = *at;
     *at = chains;
     while (*at) {
@@ -174,11 +184,13 @@ void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t
         covered += same && c->since <= oldest;
         at = &c->next;
     }
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(lock);
 }
 
 static const mf_order_summary *find_order(const mf_search_world *w, const mf_layout *l) {
-    for (const mf_search_summary *s = w->summaries[order_bucket(l)]; s; s = s->next) {
+    const mf_search_summary *s =
+        atomic_load_explicit(&w->summaries[order_bucket(l)], memory_order_acquire);
+    for (; s; s = s->next) {
         if (s->schedule == (int)l->schedule && s->pp == l->pp && s->vpp == l->vpp &&
             (s->micro_batches == l->micro_batches ||
              (s->micro_batches == 0 && l->micro_batches > 8 * l->pp))) {
@@ -190,9 +202,7 @@ static const mf_order_summary *find_order(const mf_search_world *w, const mf_lay
 
 mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
                           mf_err *e) {
-    pthread_mutex_lock(&w->lock);
     *out = find_order(w, l);
-    pthread_mutex_unlock(&w->lock);
     if (*out) {
         return MF_OK;
     }
@@ -214,9 +224,9 @@ mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order
     pthread_mutex_lock(&w->lock);
     const mf_order_summary *other = find_order(w, l); /* another thread's is equal */
     if (!other) {
-        mf_search_summary **bucket = &w->summaries[order_bucket(l)];
-        s->next = *bucket;
-        *bucket = s;
+        _Atomic(mf_search_summary *) *head = &w->summaries[order_bucket(l)];
+        s->next = atomic_load_explicit(head, memory_order_relaxed);
+        atomic_store_explicit(head, s, memory_order_release);
         other = &s->order;
         s = NULL;
     }
