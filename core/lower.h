@@ -56,8 +56,8 @@ mf_status mf_forward_lower(const mf_model *m, const mf_layout *l, const mf_clust
                            const mf_block_key *key, mf_forward **out, mf_err *e);
 void mf_forward_destroy(mf_forward *f);
 /* The block of a key that differs in these, as mf_block_lower_uncut makes it, but for its label,
- * which is empty. Any number of threads may ask at once. */
-mf_status mf_forward_block(const mf_forward *f, const mf_block_key *key, mf_block **out, mf_err *e);
+ * which is empty. One thread at a time. */
+mf_status mf_forward_block(mf_forward *f, const mf_block_key *key, mf_block **out, mf_err *e);
 
 /* --- assignment of positions to virtual stages ------------------------------------------------ */
 

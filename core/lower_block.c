@@ -153,6 +153,8 @@ struct mf_forward {
     mf_build bd;
     zero_side side[2];
     int sides;
+    mf_build derived; /* with the backward passes of the choice that was offloaded from last; b
+                         NULL: none was */
 };
 
 static void clear_scratch(mf_build *bd) {
@@ -160,6 +162,12 @@ static void clear_scratch(mf_build *bd) {
     free(bd->alias);
     free(bd->first_producer);
     free(bd->ring);
+}
+
+static void clear(mf_build *bd) {
+    mf_block_destroy(bd->b);
+    clear_scratch(bd);
+    bd->b = NULL;
 }
 
 /* Of the key, `memory`, `split` and `unplaced` do not count. */
@@ -211,10 +219,12 @@ static mf_status lower_forward(mf_forward *f, const mf_model *m, const mf_layout
     return MF_OK;
 }
 
-/* Backward passes and what ZeRO does, behind the forward pass that stands there; the scratch is
- * gone then, and so is the block on errors. */
+/* Offloading and what ZeRO does, behind the backward passes that stand there; the scratch is gone
+ * then, and so is the block on errors. */
 static mf_status lower_rest(mf_build *bd, zero_side *side, int sides, mf_err *e) {
-    mf_lower_backward(bd);
+    if (bd->status == MF_OK) {
+        mf_lower_offload(bd);
+    }
     for (int s = 0; s < sides && bd->status == MF_OK; s++) {
         int at = bd->b->nops;
         if ((side[s].gather_op[1] = emit_gather(bd, &side[s], MF_PASS_B)) >= 0) {
@@ -254,6 +264,7 @@ mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_c
     if (status == MF_OK) {
         choose(&f.bd, key);
         label(f.bd.b, m, &f.bd.key);
+        mf_lower_backward(&f.bd);
         status = lower_rest(&f.bd, f.side, f.sides, e);
         *out = f.bd.b;
     }
@@ -281,8 +292,8 @@ mf_status mf_forward_lower(const mf_model *m, const mf_layout *l, const mf_clust
 
 void mf_forward_destroy(mf_forward *f) {
     if (f != NULL) {
-        mf_block_destroy(f->bd.b);
-        clear_scratch(&f->bd);
+        clear(&f->bd);
+        clear(&f->derived);
     }
     free(f);
 }
@@ -292,20 +303,21 @@ static void *copy_of(const void *from, size_t used, size_t room) {
     return to != NULL ? memcpy(to, from, used) : NULL;
 }
 
-/* A builder of its own that goes on from where another one stands, with room for what is derived of
- * most blocks: it grows where that is not enough. */
-static mf_status go_on_from(const mf_build *from, mf_build *to, mf_err *e) {
+/* A builder of its own that goes on from where another one stands, with room for so many times its
+ * ops and tensors: it grows where that is not enough. */
+static mf_status go_on_from(const mf_build *from, size_t times, mf_build *to, mf_err *e) {
     const mf_block *b = from->b;
     const size_t nops = (size_t)b->nops, ntensors = (size_t)b->ntensors;
-    const size_t ops = 4 * nops + 16, tensors = 3 * ntensors + 16;
+    const size_t ops = times * nops + 32, tensors = times * ntensors + 32;
+    const size_t noted = (size_t)from->noted;
     *to = *from;
     to->op_capacity = ops < INT16_MAX ? (int)ops : INT16_MAX;
     to->tensor_capacity = tensors < INT16_MAX ? (int)tensors : INT16_MAX;
     to->extra = copy_of(from->extra, nops * sizeof *to->extra, ops * sizeof *to->extra);
     to->alias = copy_of(from->alias, ntensors * sizeof *to->alias, tensors * sizeof *to->alias);
-    to->first_producer = copy_of(from->first_producer, ntensors * sizeof *to->first_producer,
-                                 tensors * sizeof *to->first_producer);
-    to->ring = copy_of(from->ring, ntensors * sizeof *to->ring, tensors * sizeof *to->ring);
+    to->first_producer = copy_of(from->first_producer, noted * sizeof *to->first_producer,
+                                 (noted + 1) * sizeof *to->first_producer);
+    to->ring = copy_of(from->ring, noted * sizeof *to->ring, (noted + 1) * sizeof *to->ring);
     to->b = copy_of(b, sizeof *b, sizeof *b);
     if (to->b != NULL) {
         to->b->ops = copy_of(b->ops, nops * sizeof *b->ops, ops * sizeof *b->ops);
@@ -316,19 +328,44 @@ static mf_status go_on_from(const mf_build *from, mf_build *to, mf_err *e) {
         to->first_producer && to->ring) {
         return MF_OK;
     }
-    mf_block_destroy(to->b);
-    clear_scratch(to);
+    clear(to);
     return mf_err_set(e, MF_NOMEM, "lowering: out of memory");
 }
 
-mf_status mf_forward_block(const mf_forward *f, const mf_block_key *key, mf_block **out,
-                           mf_err *e) {
+/* With its backward passes. */
+static mf_status derive(const mf_build *forward, const mf_block_key *key, mf_build *to, mf_err *e) {
+    mf_status status = go_on_from(forward, 3, to, e);
+    if (status == MF_OK) {
+        choose(to, key);
+        mf_lower_backward(to);
+    }
+    return status;
+}
+
+static bool same_derived(const mf_forward *f, const mf_block_key *key) {
+    return f->derived.b != NULL && f->derived.key.memory.recompute == key->memory.recompute;
+}
+
+mf_status mf_forward_block(mf_forward *f, const mf_block_key *key, mf_block **out, mf_err *e) {
     mf_build bd;
     zero_side side[2] = {f->side[0], f->side[1]};
-    mf_status status = go_on_from(&f->bd, &bd, e);
+    mf_status status = MF_OK;
     *out = NULL;
+    if (key->memory.offload == 0) {
+        status = derive(&f->bd, key, &bd, e);
+    } else {
+        if (!same_derived(f, key)) {
+            clear(&f->derived);
+            status = derive(&f->bd, key, &f->derived, e);
+        }
+        if (status == MF_OK) {
+            status = go_on_from(&f->derived, 1, &bd, e);
+        }
+        if (status == MF_OK) {
+            choose(&bd, key);
+        }
+    }
     if (status == MF_OK) {
-        choose(&bd, key);
         status = lower_rest(&bd, side, f->sides, e);
         *out = bd.b;
     }

@@ -41,8 +41,9 @@ typedef struct mf_build {
     int16_t forward_op; /* forward op whose gradient is being emitted; -1 */
     int16_t *alias;     /* [tensor capacity] recomputed version of a forward tensor, or none */
 
-    int16_t *first_producer; /* [forward tensors] first forward op that makes each */
-    mf_ring_link *ring;      /* [forward tensors] */
+    int noted;               /* forward tensors, of which is noted: */
+    int16_t *first_producer; /* [noted] first forward op that makes each */
+    mf_ring_link *ring;      /* [noted] */
 
     int64_t tokens;      /* distinct tokens of this rank outside attention: mbs*S/(TP*CP) */
     int64_t tokens_attn; /* tokens inside TP regions: mbs*S/CP */
@@ -134,7 +135,8 @@ int16_t mf_lower_quantise(mf_build *bd, int16_t x);
 int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part,
                      uint16_t drop_fc1);
 
-/* Derives recomputation and gradients from the forward ops (lower_grad.c). */
+/* Derives recomputation and gradients from the forward ops (lower_grad.c); nothing is offloaded
+ * yet. */
 void mf_lower_backward(mf_build *bd);
 
 /* What they read of the forward pass (lower_keep.c). */

@@ -511,5 +511,4 @@ void mf_lower_backward(mf_build *bd) {
         /* The next block counts what it keeps of its input. */
         mf_build_t(bd, bd->output)->class = MF_TENSOR_BOUNDARY;
     }
-    mf_lower_offload(bd);
 }

@@ -16,6 +16,7 @@ void mf_lower_note_forward(mf_build *bd) {
         bd->status = MF_NOMEM;
         return;
     }
+    bd->noted = bd->b->ntensors;
     for (int t = 0; t < bd->b->ntensors; t++) {
         bd->ring[t] = (mf_ring_link){MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR};
     }

@@ -13,15 +13,19 @@ typedef struct known {
 } known;
 
 /* Forward ops by where they stand, then gradients in the order in which they come, which is that of
- * the forward ops they derive from; behind these what only the last block has. */
+ * the forward ops they derive from; behind these what only some blocks have, in no order. */
 struct mf_alike {
     const mf_cost *cost;
     double load;
     known *known;
     int common, n, room;
-    int *at; /* [ops of the last block] its place among the known */
+    int seen; /* of those behind, the one that was met last */
+    int *at;  /* [ops of the last block] its place among the known */
     int at_room;
 };
+
+/* Copies and turning rings: there are few that differ. */
+enum { MOST_OTHERS = 64 };
 
 mf_status mf_alike_create(const mf_cost *cost, double load, mf_alike **out, mf_err *e) {
     mf_alike *a = calloc(1, sizeof *a);
@@ -54,8 +58,8 @@ static bool same_price(const mf_op *a, const mf_op *b) {
 }
 
 static bool make_room(mf_alike *a, int nops) {
-    if (a->common + nops > a->room) {
-        int room = a->common + 2 * nops; /* those that make more again come later */
+    if (a->n + nops > a->room) {
+        int room = a->n + nops + MOST_OTHERS;
         known *grown = realloc(a->known, (size_t)room * sizeof *grown);
         if (grown == NULL) {
             return false;
@@ -64,12 +68,13 @@ static bool make_room(mf_alike *a, int nops) {
         a->room = room;
     }
     if (nops > a->at_room) {
-        int *grown = realloc(a->at, (size_t)nops * sizeof *grown);
+        int room = 2 * nops;
+        int *grown = realloc(a->at, (size_t)room * sizeof *grown);
         if (grown == NULL) {
             return false;
         }
         a->at = grown;
-        a->at_room = nops;
+        a->at_room = room;
     }
     return true;
 }
@@ -96,23 +101,38 @@ static void price_first(mf_alike *a, const mf_block *b) {
     a->common = a->n;
 }
 
-mf_status mf_alike_price(mf_alike *a, const mf_block *b, mf_err *e) {
-    if (!make_room(a, b->nops)) {
-        return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
-    }
-    if (a->common == 0) {
-        price_first(a, b);
-        if (!make_room(a, b->nops)) {
-            return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+/* Among the others, from the one on that was met last: they come in about the same order. */
+static int find_other(mf_alike *a, const mf_op *op) {
+    int others = a->n - a->common;
+    for (int k = 0, at = a->seen; k < others; k++) {
+        at = at + 1 < a->n ? at + 1 : a->common;
+        if (same_price(&a->known[at].op, op)) {
+            a->seen = at;
+            return at;
         }
     }
+    a->seen = append(a, op);
+    return a->seen;
+}
+
+mf_status mf_alike_price(mf_alike *a, const mf_block *b, mf_err *e) {
+    if (a->n - a->common > MOST_OTHERS) {
+        a->n = a->common;
+    }
+    bool first = a->common == 0;
+    if (!make_room(a, first ? 2 * b->nops : b->nops)) {
+        return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+    }
+    if (first) {
+        price_first(a, b);
+    }
     int next = 0; /* of those of F, then of the gradients */
-    a->n = a->common;
+    a->seen = a->common;
     for (int i = 0; i < b->nops; i++) {
         const mf_op *op = &b->ops[i];
         int at = op->pass == MF_PASS_R ? op->forward : next;
         bool found = at >= 0 && at < a->common && same_price(&a->known[at].op, op);
-        a->at[i] = found ? at : append(a, op);
+        a->at[i] = found ? at : find_other(a, op);
         next += found && op->pass != MF_PASS_R;
     }
     return MF_OK;
