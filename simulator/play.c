@@ -19,7 +19,6 @@ typedef struct player {
     bool changed;                 /* another set of ops runs than when rates were found */
     int streams[MF_STREAM_COUNT]; /* those that have ops */
     int nstreams;
-    bool issued; /* everything is, from the beginning on */
 } player;
 
 mf_breakdown_kind mf_play_stream_class(mf_stream s) {
@@ -83,7 +82,7 @@ static void start_ready(player *g) {
         if (g->running[s] < 0 && i < g->p->n && ready(g, s)) {
             mf_play_op *op = &g->p->ops[i];
             op->start_s = g->now;
-            op->cause = g->p->time_only ? -1 : cause_of(g, i);
+            op->cause = cause_of(g, i);
             g->running[s] = i;
             g->left[s] = op->alone_s + (s != MF_STREAM_COMPUTE ? room_wait_s(g, i) : 0);
             g->next[s] = g->p->next_of[i];
@@ -179,27 +178,6 @@ static mf_breakdown_kind class_now(const player *g) {
 
 /* --- playing ---------------------------------------------------------------------------------- */
 
-/* Nothing beside what computes, and nothing to come meanwhile: it runs to its end at its own pace.
- */
-static bool computes_alone(const player *g) {
-    for (int k = 0; k < g->nstreams; k++) {
-        int s = g->streams[k];
-        if ((g->running[s] >= 0) != (s == MF_STREAM_COMPUTE)) {
-            return false;
-        }
-    }
-    return g->running[MF_STREAM_COMPUTE] >= 0;
-}
-
-static void end_compute(player *g) {
-    int i = g->running[MF_STREAM_COMPUTE];
-    g->now += g->left[MF_STREAM_COMPUTE];
-    g->p->ops[i].end_s = g->now;
-    g->running[MF_STREAM_COMPUTE] = -1;
-    g->last[MF_STREAM_COMPUTE] = i;
-    g->changed = true;
-}
-
 /* Would the clock not move until it ends? The rate is 1 at most: no need to divide by it for what
  * is surely more than the clock's last place. */
 static bool is_over(const player *g, int s) {
@@ -208,10 +186,6 @@ static bool is_over(const player *g, int s) {
 
 /* Moves on to the next end or issue. False when nothing is left. */
 static bool advance(player *g) {
-    if (g->changed && g->issued && g->p->time_only && computes_alone(g)) {
-        end_compute(g);
-        return true;
-    }
     double step = HUGE_VAL, takes[MF_STREAM_COUNT] = {0};
     if (g->changed) {
         find_rates(g);
@@ -228,10 +202,8 @@ static bool advance(player *g) {
     if (!(step < HUGE_VAL)) {
         return false;
     }
-    if (!g->p->time_only) {
-        g->p->class_s[class_now(g)] += step;
-        g->p->compute_s += g->running[MF_STREAM_COMPUTE] >= 0 ? step : 0;
-    }
+    g->p->class_s[class_now(g)] += step;
+    g->p->compute_s += g->running[MF_STREAM_COMPUTE] >= 0 ? step : 0;
     double before = g->now;
     g->now += step;
     for (int k = 0; k < g->nstreams; k++) {
@@ -276,7 +248,7 @@ static void find_band(mf_play *p) {
 }
 
 void mf_play_run(mf_play *p) {
-    player g = {.p = p, .issued = true};
+    player g = {.p = p};
     for (int k = 0; k < MF_BD_COUNT; k++) {
         p->class_s[k] = 0;
     }
@@ -291,7 +263,6 @@ void mf_play_run(mf_play *p) {
             assert(p->deps[op->first_dep + k] < i);
         }
         op->start_s = op->end_s = op->cause = -1;
-        g.issued &= !(op->issue_s > 0);
         p->next_of[i] = g.next[op->stream];
         g.next[op->stream] = i;
     }
@@ -304,9 +275,7 @@ void mf_play_run(mf_play *p) {
         start_ready(&g);
     } while (advance(&g));
     p->time_s = g.now;
-    if (!p->time_only) {
-        find_band(p);
-    }
+    find_band(p);
 }
 
 double mf_play_bound(const mf_play *p, double *end) {

@@ -47,7 +47,6 @@ typedef struct mf_play {
     mf_slowdown_fn slowdown;         /* NULL = none */
     double exposed[MF_STREAM_COUNT]; /* share of a stream's time that compute beside it loses */
     void *user;
-    bool time_only; /* of the result nothing but time_s is asked for, and when ops start and end */
 
     /* result */
     double time_s;               /* until the last op ends */

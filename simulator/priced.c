@@ -2,8 +2,9 @@
 #include "simulator/priced.h"
 
 #include "simulator/block_build.h"
+#include "simulator/play_time.h"
 
-#include <math.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ struct mf_priced {
     double dp_host_s[MF_GO_COUNT];
     double exposed[MF_STREAM_COUNT];
     mf_play_op *ops; /* [n] by go; deps count from the go's first */
-    int *deps, *next_of;
+    int *deps;
     int *at;         /* [n] place of each op of the block */
     bool *turn;      /* [n] a turn of a merged pair ends behind it */
     group_op *group; /* [groups] */
@@ -70,10 +71,8 @@ static mf_status take(mf_priced *p, mf_block_play *from, const mf_layout *l, con
         p->turn[p->at[at - 1]] = true;
     }
     p->ops = from->play.ops;
-    p->next_of = from->play.next_of;
     p->deps = from->deps;
     from->play.ops = NULL;
-    from->play.next_of = NULL;
     from->deps = NULL;
     return MF_OK;
 }
@@ -118,7 +117,6 @@ void mf_priced_destroy(mf_priced *p) {
     }
     free(p->ops);
     free(p->deps);
-    free(p->next_of);
     free(p->at);
     free(p->turn);
     free(p->group);
@@ -155,73 +153,60 @@ double mf_priced_dp_host_s(const mf_priced *p, mf_go go) {
 
 /* --- playing ---------------------------------------------------------------------------------- */
 
-typedef struct rules {
-    const mf_cost *cost;
-    const mf_play_op *ops;
-} rules;
-
-static double slowdown(void *user, int i, double sm_share, double memory_Bps) {
-    const rules *r = user;
-    return mf_cost_slowdown(r->cost, r->ops[i].memory_share, fmin(sm_share, 0.9), memory_Bps);
+static double slowdown(const void *cost, double memory_share, double sm_share, double memory_Bps) {
+    return mf_cost_slowdown(cost, memory_share, sm_share < 0.9 ? sm_share : 0.9, memory_Bps);
 }
 
-static double run(const mf_priced *p, mf_play_op *ops, int n, const int *deps, int *next_of) {
-    rules r = {p->cost, ops};
-    mf_play play = {
-        .ops = ops, .n = n, .deps = deps, .slowdown = slowdown, .user = &r, .time_only = true};
-    memcpy(play.exposed, p->exposed, sizeof play.exposed);
-    play.next_of = next_of;
-    mf_play_run(&play);
-    return play.time_s;
-}
-
-double mf_priced_time_s(mf_priced *p, mf_go go) {
-    int first = p->first[go], n = p->first[go + 1] - first;
-    if (p->time_s[go] < 0) {
-        p->time_s[go] = run(p, p->ops + first, n, p->deps, p->next_of) + p->sync_s[go];
-    }
-    return p->time_s[go];
-}
-
-/* Ops of several blocks in the order in which they are issued (mf_block_merge). */
+/* Ops of one or two blocks in the order in which they are issued (mf_block_merge). */
 typedef struct issue {
-    mf_play_op *ops;
-    int *deps, *next_of, *place[MF_BLOCK_SIDES]; /* place: of each op of a side among all */
-    int n, ndeps;
+    mf_timed_op *ops;
+    bool *done[MF_BLOCK_SIDES + 1]; /* of each side; of what waits for nothing, and is not waited
+                                     * for */
+    int n;
 } issue;
 
-static mf_status issue_init(issue *x, int ops, mf_err *e) {
-    size_t n = (size_t)ops + 1;
-    *x = (issue){.ops = malloc(n * sizeof *x->ops),
-                 .deps = malloc(n * (MF_OP_MAX_IN + 3) * sizeof *x->deps)};
-    if (!x->ops || !x->deps) {
+static int ops_of(const mf_priced *p, mf_go go) {
+    return p->first[go + 1] - p->first[go];
+}
+
+static int zeros_of(const mf_priced_zero *p) {
+    return p->zero ? p->zero->groups : 0;
+}
+
+/* Room for a go of each side (NULL: there is none). */
+static mf_status issue_init(issue *x, const mf_priced_zero *const p[MF_BLOCK_SIDES],
+                            const mf_go go[MF_BLOCK_SIDES], mf_err *e) {
+    int of[MF_BLOCK_SIDES] = {0, 0}, zeros = 0;
+    for (int side = 0; side < MF_BLOCK_SIDES && p[side]; side++) {
+        of[side] = ops_of(p[side]->block, go[side]);
+        zeros += zeros_of(p[side]);
+    }
+    size_t done = (size_t)(of[0] + of[1] + 1), all = done + (size_t)zeros;
+    x->n = 0;
+    x->ops = malloc(all * sizeof *x->ops + done * sizeof(bool));
+    if (!x->ops) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
-    x->next_of = x->deps + n * MF_OP_MAX_IN;
-    x->place[0] = x->next_of + n;
-    x->place[1] = x->place[0] + n;
+    x->done[0] = (bool *)(x->ops + all);
+    x->done[1] = x->done[0] + of[0];
+    x->done[2] = x->done[1] + of[1];
+    memset(x->done[0], 0, done * sizeof(bool));
     return MF_OK;
 }
 
 static void issue_clear(issue *x) {
     free(x->ops);
-    free(x->deps);
 }
 
-static int ops_of(const mf_priced_zero *p, mf_go go) {
-    int zero = p->zero ? p->zero->groups : 0;
-    return p->block->first[go + 1] - p->block->first[go] + zero;
+static double run(const mf_priced *p, const issue *x) {
+    const mf_timing timing = {
+        .ops = x->ops, .n = x->n, .exposed = p->exposed, .slowdown = slowdown, .user = p->cost};
+    return mf_play_time_s(&timing);
 }
 
 static void add(issue *x, const mf_priced *p, mf_go go, int side, int i) {
-    const mf_play_op *from = &p->ops[i];
-    mf_play_op *to = &x->ops[x->n];
-    *to = *from;
-    to->first_dep = x->ndeps;
-    for (int k = 0; k < from->ndeps; k++) {
-        x->deps[x->ndeps++] = x->place[side][p->deps[from->first_dep + k]];
-    }
-    x->place[side][i - p->first[go]] = x->n++;
+    const mf_play_op *op = &p->ops[i];
+    x->ops[x->n++] = (mf_timed_op){op, p->deps + op->first_dep, x->done[side], i - p->first[go], 0};
 }
 
 /* Gathers of a go, or reductions. */
@@ -230,8 +215,9 @@ static void add_zero(issue *x, const mf_priced *zero, mf_go go, bool gathers) {
         const group_op *from = &zero->group[i];
         bool is_gather = (from->op.flags & MF_OPF_PREFETCH) != 0;
         if (from->go == (int)go && from->op.stream == MF_STREAM_DP && is_gather == gathers) {
-            x->ops[x->n] = zero->ops[from->at];
-            x->ops[x->n++].ndeps = 0;
+            const mf_play_op *op = &zero->ops[from->at];
+            assert(op->ndeps == 0);
+            x->ops[x->n++] = (mf_timed_op){op, NULL, x->done[MF_BLOCK_SIDES], 0, 0};
         }
     }
 }
@@ -255,33 +241,43 @@ static bool adds_to(const mf_priced *zero, mf_go go) {
     return adds;
 }
 
-mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_err *e) {
+static mf_status alone_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_err *e) {
+    const mf_priced_zero *const side[MF_BLOCK_SIDES] = {p, NULL};
+    const mf_go gos[MF_BLOCK_SIDES] = {go, go};
     issue x;
-    if (!adds_to(p->zero, go)) {
-        *time_s = mf_priced_time_s(p->block, go);
-        return MF_OK;
+    mf_status status = issue_init(&x, side, gos, e);
+    if (status != MF_OK) {
+        return status;
     }
-    mf_status status = issue_init(&x, ops_of(p, go), e);
-    if (status == MF_OK) {
-        for (int i = p->block->first[go]; i < p->block->first[go + 1]; i++) {
-            add_with(&x, p, go, 0, i);
-        }
-        *time_s = run(p->block, x.ops, x.n, x.deps, x.next_of) + p->block->sync_s[go];
+    for (int i = p->block->first[go]; i < p->block->first[go + 1]; i++) {
+        add_with(&x, p, go, 0, i);
     }
+    *time_s = run(p->block, &x) + p->block->sync_s[go];
     issue_clear(&x);
+    return MF_OK;
+}
+
+mf_status mf_priced_time_s(mf_priced *p, mf_go go, double *time_s, mf_err *e) {
+    const mf_priced_zero plain = {p, NULL};
+    mf_status status = p->time_s[go] < 0 ? alone_s(&plain, go, &p->time_s[go], e) : MF_OK;
+    *time_s = p->time_s[go];
     return status;
+}
+
+mf_status mf_priced_zero_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_err *e) {
+    return adds_to(p->zero, go) ? alone_s(p, go, time_s, e)
+                                : mf_priced_time_s(p->block, go, time_s, e);
 }
 
 mf_status mf_priced_pair_s(const mf_priced_zero *forward, const mf_priced_zero *backward,
                            double *time_s, mf_err *e) {
     static const mf_go go[MF_BLOCK_SIDES] = {MF_GO_FORWARD, MF_GO_BACKWARD};
-    const mf_priced_zero *p[MF_BLOCK_SIDES] = {forward, backward};
+    const mf_priced_zero *const p[MF_BLOCK_SIDES] = {forward, backward};
     int at[MF_BLOCK_SIDES], end[MF_BLOCK_SIDES];
     issue x;
-    mf_status status =
-        issue_init(&x, ops_of(forward, MF_GO_FORWARD) + ops_of(backward, MF_GO_BACKWARD), e);
+    mf_status status = issue_init(&x, p, go, e);
     if (status != MF_OK) {
-        goto out;
+        return status;
     }
     for (int side = 0; side < MF_BLOCK_SIDES; side++) {
         at[side] = p[side]->block->first[go[side]];
@@ -295,8 +291,7 @@ mf_status mf_priced_pair_s(const mf_priced_zero *forward, const mf_priced_zero *
         }
     }
     double sync_s = forward->block->sync_s[MF_GO_FORWARD] + backward->block->sync_s[MF_GO_BACKWARD];
-    *time_s = run(forward->block, x.ops, x.n, x.deps, x.next_of) + sync_s;
-out:
+    *time_s = run(forward->block, &x) + sync_s;
     issue_clear(&x);
-    return status;
+    return MF_OK;
 }

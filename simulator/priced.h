@@ -35,8 +35,9 @@ double mf_priced_dp_s(const mf_priced *p, mf_go go);
 /* Host time to issue that. */
 double mf_priced_dp_host_s(const mf_priced *p, mf_go go);
 
-/* Exactly gpu_time_s of mf_sim_block for the passes. Not at the same time by two threads. */
-double mf_priced_time_s(mf_priced *p, mf_go go);
+/* Exactly gpu_time_s of mf_sim_block for the passes. Not at the same time by two threads. Errors:
+ * MF_NOMEM. */
+mf_status mf_priced_time_s(mf_priced *p, mf_go go, double *time_s, mf_err *e);
 
 /* ZeRO from level 2 on adds to a block gathers in front of its passes and reductions behind them,
  * for which nothing waits where data parallelism is overlapped. So a block lowered without ZeRO

@@ -1,5 +1,5 @@
 /* Ops with prices by hand, played on streams: order, sharing, what an instant is spent on. */
-#include "simulator/play.h"
+#include "simulator/play_time.h"
 #include "tests/rng.h"
 #include "tests/test.h"
 
@@ -269,6 +269,47 @@ static void what_holds_of_every_play(void **state) {
     }
 }
 
+/* A play's slow-down, told by what it looks at of the op. */
+static double slowdown_of(const void *user, double memory_share, double sm_share,
+                          double memory_Bps) {
+    (void)user;
+    return 1 + memory_share * sm_share + memory_Bps;
+}
+
+static double slowdown_at(void *user, int i, double sm_share, double memory_Bps) {
+    const world *w = user;
+    return slowdown_of(NULL, w->ops[i].memory_share, sm_share, memory_Bps);
+}
+
+static void time_alone_is_that_of_the_play_to_the_last_bit(void **state) {
+    (void)state;
+    rng r = rng_init(37);
+    for (int k = 0; k < 4000; k++) {
+        static world w;
+        mf_timed_op ops[MAX_OPS];
+        bool done[MAX_OPS] = {false};
+        random_world(&r, &w);
+        for (int i = 0; i < w.play.n; i++) {
+            mf_play_op *q = &w.ops[i];
+            q->issue_s = 0;
+            q->memory_share = (double)rng_range(&r, 0, 10) / 10;
+            q->work = (uint8_t)rng_range(&r, 0, MF_PLAY_WORKS - 1);
+            for (int v = 0; v < MF_PLAY_WORKS && q->stream != MF_STREAM_COMPUTE; v++) {
+                q->loss[v] = (mf_play_loss){1 + (double)rng_range(&r, 0, 9) / 10,
+                                            (double)rng_range(&r, 0, 30) / 7};
+            }
+            ops[i] = (mf_timed_op){q, w.deps + q->first_dep, done, i, 0};
+        }
+        w.play.slowdown = slowdown_at;
+        w.play.user = &w;
+        const mf_timing timing = {
+            .ops = ops, .n = w.play.n, .exposed = w.play.exposed, .slowdown = slowdown_of};
+        double time_s = mf_play_time_s(&timing);
+        mf_play_run(&w.play);
+        assert_memory_equal(&time_s, &w.play.time_s, sizeof time_s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_stream_is_a_serial_sum),
@@ -279,6 +320,7 @@ int main(void) {
         cmocka_unit_test(streams_share_a_link_in_proportion),
         cmocka_unit_test(compute_is_slower_while_communication_runs_beside_it),
         cmocka_unit_test(what_holds_of_every_play),
+        cmocka_unit_test(time_alone_is_that_of_the_play_to_the_last_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
