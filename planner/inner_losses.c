@@ -5,6 +5,8 @@
  * that hold for every assignment, so these rest on the positions that a virtual stage holds at
  * least, the fastest of what can stand there and the least that is reduced.
  *
+ * Where positions[] are all there are, it is known which of them stand where.
+ *
  * Gathers: from the start of the step on, all stages gather for as long as `window` at least. A
  * chain is passes and sends without a wait between. Passes in the window take 1 / (1 - e) of their
  * time, and what they do not fill of it are sends: no more than two between passes through layers.
@@ -17,6 +19,7 @@
 /* Least figures of a layer that can stand on a virtual stage, and of the ends that must. */
 typedef struct least {
     double part_s[MF_ORDER_PARTS]; /* of a layer; INFINITY: none can */
+    double mean_s[MF_ORDER_PARTS]; /* the same over all layers that stand there at least */
     double end_s[MF_ORDER_PARTS];  /* embedding and head together */
     double head_s[MF_ORDER_PARTS];
     bool first, last; /* holds the embedding, the head */
@@ -27,7 +30,29 @@ static mf_position_kind kind_of(const mf_inner *in, int slot) {
     return mf_position_kind_of(in->model, g->first + in->slot[slot].place);
 }
 
-static least least_of(const mf_inner *in, int v) {
+/* Layers, ends left out, of n positions. */
+static int layers_of(const least *x, int n) {
+    int layers = n - x->first - x->last;
+    return layers > 0 ? layers : 0;
+}
+
+/* A slot that can stand there; layers: so many of it do, where that is known. */
+static void add_slot(least *x, const mf_inner_class *c, mf_position_kind kind, int layers) {
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        if (kind == MF_POS_EMBEDDING) { /* stands on the first alone, the head on the last */
+            x->end_s[p] += x->first ? c->least_s[p] : 0.0;
+        } else if (kind == MF_POS_HEAD) {
+            x->end_s[p] += c->least_s[p];
+            x->head_s[p] = c->least_s[p];
+        } else {
+            x->part_s[p] = fmin(x->part_s[p], c->least_s[p]);
+            x->mean_s[p] += layers * c->least_s[p];
+        }
+    }
+}
+
+/* from, to: the positions that stand there; from < 0: not known. */
+static least least_of(const mf_inner *in, int v, int from, int to) {
     least x;
     memset(&x, 0, sizeof x);
     x.first = v == 0;
@@ -36,29 +61,20 @@ static least least_of(const mf_inner *in, int v) {
         x.part_s[p] = HUGE_VAL;
     }
     for (int s = 0; s < in->slots; s++) {
-        if (v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
+        int count = 0;
+        for (int i = from; i >= 0 && i < to; i++) {
+            count += in->slot_at[i] == s;
+        }
+        if (v < in->slot[s].v_lo || v > in->slot[s].v_hi || (from >= 0 && count == 0)) {
             continue;
         }
-        const mf_inner_class *c = mf_inner_class_at(in, v, s);
-        mf_position_kind kind = kind_of(in, s);
-        for (int p = 0; p < MF_ORDER_PARTS; p++) {
-            if (kind == MF_POS_EMBEDDING) { /* stands on the first alone, the head on the last */
-                x.end_s[p] += x.first ? c->least_s[p] : 0.0;
-            } else if (kind == MF_POS_HEAD) {
-                x.end_s[p] += c->least_s[p];
-                x.head_s[p] = c->least_s[p];
-            } else {
-                x.part_s[p] = fmin(x.part_s[p], c->least_s[p]);
-            }
-        }
+        add_slot(&x, mf_inner_class_at(in, v, s), kind_of(in, s), count);
+    }
+    int layers = layers_of(&x, to - from);
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        x.mean_s[p] = from < 0 ? x.part_s[p] : layers > 0 ? x.mean_s[p] / layers : HUGE_VAL;
     }
     return x;
-}
-
-/* Layers, ends left out, of n positions. */
-static int layers_of(const least *x, int n) {
-    int layers = n - x->first - x->last;
-    return layers > 0 ? layers : 0;
 }
 
 static double layer_s(const least *x, mf_order_part part) {
@@ -66,7 +82,8 @@ static double layer_s(const least *x, mf_order_part part) {
 }
 
 static double pass_s(const least *x, int n, mf_order_part part) {
-    return layers_of(x, n) * layer_s(x, part) + x->end_s[part];
+    double layer_s = isinf(x->mean_s[part]) ? 0.0 : x->mean_s[part];
+    return layers_of(x, n) * layer_s + x->end_s[part];
 }
 
 /* --- reductions ------------------------------------------------------------------------------- */
@@ -163,18 +180,23 @@ static double before_last_s(const mf_inner *in, const least *x, const int *posit
            fmax(back - 1.0, 0.0) * back_s;
 }
 
-/* Share of the window that passes fill at least: two sends and holds at most between passes
- * through layers, all of which stand between the ends. */
+/* Share of the window that passes fill at least: a send and its hold at most between two of them,
+ * hence two between passes through layers, all of which stand between the ends. */
 static double filled(const mf_inner *in, const least *x, const int *positions, double e) {
-    double pass = HUGE_VAL, sends_s = 2.0 * (in->send_s + in->hold_s);
+    double layers_s = HUGE_VAL, any_s = HUGE_VAL;
+    double send_s = (in->send_s + in->hold_s) * (1.0 - e);
     for (int v = 0; v < in->vstages; v++) {
         int n = positions ? positions[v] : 1;
+        double one_s = fmin(pass_s(&x[v], n, MF_ORDER_F), pass_s(&x[v], n, MF_ORDER_B));
+        any_s = fmin(any_s, one_s);
         if (layers_of(&x[v], n) > 0 || !(x[v].first || x[v].last)) {
-            pass = fmin(pass, pass_s(&x[v], n, MF_ORDER_F));
-            pass = fmin(pass, pass_s(&x[v], n, MF_ORDER_B));
+            layers_s = fmin(layers_s, one_s);
         }
     }
-    return isinf(pass) || !(pass > 0.0) ? 0.0 : pass / (pass + sends_s * (1.0 - e));
+    double twice =
+        isinf(layers_s) || !(layers_s > 0.0) ? 0.0 : layers_s / (layers_s + 2.0 * send_s);
+    double once = isinf(any_s) || !(any_s > 0.0) ? 0.0 : any_s / (any_s + send_s);
+    return fmax(once, twice);
 }
 
 double mf_inner_chain_fixed_s(const mf_inner *in, const mf_order_chain *c) {
@@ -242,8 +264,15 @@ void mf_inner_losses(mf_inner *in, const int *positions, double cutoff_s) {
     if (!(in->layout.overlap & MF_OVERLAP_DP) || !(e > 0.0) || e > 0.95) {
         return;
     }
-    for (int v = 0; v < in->vstages; v++) {
-        x[v] = least_of(in, v);
+    int known = 0;
+    for (int v = 0; v < in->vstages && positions; v++) {
+        known += positions[v];
+    }
+    bool all = known == in->positions; /* then it is known which stand where */
+    for (int v = 0, from = 0; v < in->vstages; v++) {
+        int n = positions ? positions[v] : 1;
+        x[v] = least_of(in, v, all ? from : -1, all ? from + n : 0);
+        from += n;
     }
     for (int v = 0; v < in->vstages; v++) {
         int n = positions ? positions[v] : 1;
