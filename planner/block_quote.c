@@ -26,22 +26,18 @@ static ops_of find_ops(const mf_block *b, unsigned passes) {
 }
 
 /* start_s 0: ops that wait for nothing start with the block. -HUGE_VAL: they are done long before,
- * and what counts is how long the block takes from its boundary tensors on. Of tensors that no op
- * of the passes touches nothing is noted. */
+ * and what counts is how long the block takes from its boundary tensors on. */
 static void path_init(path *p, const mf_block *b, const ops_of *x, double start_s) {
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
         p->stream_s[s] = start_s;
     }
     p->handed_s = 0.0;
-    for (int i = x->first; i < x->end; i++) {
-        const mf_op *op = &b->ops[i];
-        for (int k = 0; k < op->nin; k++) {
-            bool input = b->tensors[op->in[k]].class == MF_TENSOR_BOUNDARY;
-            p->first_s[op->in[k]] = input ? 0.0 : HUGE_VAL;
-            p->ready_s[op->in[k]] = input ? 0.0 : -HUGE_VAL;
-        }
+    for (int t = 0; t < b->ntensors; t++) {
+        bool input = b->tensors[t].class == MF_TENSOR_BOUNDARY;
+        p->first_s[t] = input ? 0.0 : HUGE_VAL;
+        p->ready_s[t] = input ? 0.0 : -HUGE_VAL;
     }
-    for (int i = x->first; i < x->end; i++) {
+    for (int i = x->first; i < x->end; i++) { /* what the passes make is no input */
         const mf_op *op = &b->ops[i];
         for (int k = 0; k < op->nout && (op->pass & x->passes); k++) {
             p->first_s[op->out[k]] = HUGE_VAL;
@@ -158,12 +154,18 @@ static void quote_memory(const mf_block *b, bool split, mf_quote *q) {
 }
 
 void mf_block_quote(const mf_cost *cost, const mf_layout *l, const mf_block *b,
-                    const mf_block_key *key, const double *op_s, double *room_s, mf_quote *out,
-                    double rest_s[3]) {
+                    const mf_block_key *key, const double *op_s, double *room_s,
+                    mf_quoted_forward *f, mf_quote *out, double rest_s[3]) {
     unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
-    *out = (mf_quote){.saved_B = 0};
+    mf_quoted_forward own = {.known = false};
+    f = f ? f : &own;
+    if (!f->known) {
+        f->pass = quote_passes(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &f->rest_s, room_s);
+        f->known = true;
+    }
+    *out = (mf_quote){.f = f->pass};
+    rest_s[0] = f->rest_s;
     rest_s[2] = 0.0;
-    out->f = quote_passes(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &rest_s[0], room_s);
     out->b = quote_passes(cost, l, b, op_s, back, part_of(key, false), &rest_s[1], room_s);
     if (key->split) {
         out->w = quote_passes(cost, l, b, op_s, MF_PASS_W, WHOLE, &rest_s[2], room_s);

@@ -14,6 +14,7 @@ typedef struct mf_forward_slot {
     double load;
     mf_forward *forward; /* NULL: nothing is kept */
     mf_alike *alike;
+    mf_quoted_forward quoted; /* of choices that do not offload */
 } slot;
 
 struct mf_forwards {
@@ -71,6 +72,7 @@ static mf_status make(slot *s, const mf_block_prices *p, const mf_layout *l,
     if (status != MF_OK) {
         drop(s);
     }
+    s->quoted.known = false;
     s->key = *words;
     s->load = load;
     return status;
@@ -91,13 +93,14 @@ static mf_status from_slot(slot *s, const mf_block_prices *p, const mf_layout *l
     if (status == MF_OK) {
         status = mf_alike_price(s->alike, out->block, e);
         out->alike = s->alike;
+        out->forward = key->memory.offload == 0 ? &s->quoted : NULL;
     }
     return status;
 }
 
 mf_status mf_forwards_block(mf_forwards *t, const mf_block_prices *p, const mf_layout *l,
                             const mf_block_key *key, double load, mf_made_block *out, mf_err *e) {
-    *out = (mf_made_block){NULL, NULL, NULL};
+    *out = (mf_made_block){.block = NULL};
     if (t && has_siblings(l, key)) {
         const mf_quote_key words = family_of(p->model, l, key);
         slot *s = &t->slot[(mf_quote_key_hash(&words) >> 20) % SLOTS];

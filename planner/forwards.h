@@ -6,6 +6,7 @@
 #ifndef MF_PLANNER_FORWARDS_H
 #define MF_PLANNER_FORWARDS_H
 
+#include "planner/block_quote.h"
 #include "planner/templates.h"
 #include "simulator/alike.h"
 
@@ -18,8 +19,9 @@ void mf_forwards_destroy(mf_forwards *t);
 
 /* A block, lowered (mf_block_lower_uncut, but for its label) and priced. */
 typedef struct mf_made_block {
-    mf_block *block; /* owned */
-    mf_alike *alike; /* its prices; NULL: to be asked of the cost model */
+    mf_block *block;            /* owned */
+    mf_alike *alike;            /* its prices; NULL: to be asked of the cost model */
+    mf_quoted_forward *forward; /* its forward pass, where others have the same; else NULL */
     struct mf_forward_slot *slot;
 } mf_made_block;
 

@@ -95,10 +95,11 @@ static double early_B(const mf_block *b) {
 }
 
 /* op_s: from room_for. */
-static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_block *b,
+static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_made_block *made,
                          const mf_block_key *key, double *op_s) {
+    const mf_block *b = made->block;
     mf_facts f;
-    mf_block_quote(p->cost, l, b, key, op_s, op_s + b->nops, &f.quote, f.rest_s);
+    mf_block_quote(p->cost, l, b, key, op_s, op_s + b->nops, made->forward, &f.quote, f.rest_s);
     f.early_B = early_B(b);
     return f;
 }
@@ -126,7 +127,7 @@ static mf_status find_facts(mf_templates *t, const mf_block_prices *p, const mf_
         op_s[i] = op_s_of(p, &made, i, load);
     }
     if (op_s) {
-        *out = facts_of(p, l, b, key, op_s);
+        *out = facts_of(p, l, &made, key, op_s);
     }
     status = op_s ? MF_OK : MF_NOMEM;
     free(op_s);
@@ -282,7 +283,7 @@ static mf_status find_out(const holding *h, const held *x, const mf_made_block *
         op_s[i] = mf_priced_op_s(out->priced, i);
     }
     if (op_s) {
-        out->facts = facts_of(h->p, &x->layout, b, &x->key, op_s);
+        out->facts = facts_of(h->p, &x->layout, made, &x->key, op_s);
     }
     if (op_s && h->t && x->plain) {
         mf_facts_keep(h->t->facts, &x->words, h->load, &out->facts);
