@@ -23,7 +23,8 @@ typedef struct template {
 template;
 
 typedef struct slot {
-    pthread_mutex_t lock; /* held by whoever works with the template */
+    pthread_rwlock_t lock; /* held by whoever works with the template; to read it, who needs no
+                            * other one, nor this one with other groups */
     template *kept;
 } slot;
 
@@ -46,7 +47,7 @@ void mf_templates_destroy(mf_templates *t) {
     }
     for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
         drop(t->slot[i].kept);
-        pthread_mutex_destroy(&t->slot[i].lock);
+        pthread_rwlock_destroy(&t->slot[i].lock);
     }
     mf_facts_destroy(t->facts);
     mf_forwards_destroy(t->forwards);
@@ -60,7 +61,7 @@ mf_status mf_templates_create(mf_templates **out, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
-        pthread_mutex_init(&t->slot[i].lock, NULL);
+        pthread_rwlock_init(&t->slot[i].lock, NULL);
     }
     mf_status status = mf_facts_create(&t->facts, e);
     if (status == MF_OK) {
@@ -250,25 +251,41 @@ static bool is_first_at(const holding *h, int i) {
     return true;
 }
 
+static bool is_here(const holding *h, const slot *s, const held *x) {
+    return s->kept && mf_quote_key_same(&s->kept->key, &x->words) && !(s->kept->load < h->load) &&
+           !(s->kept->load > h->load);
+}
+
+/* To read it, where it is as it is wanted. */
+static void lock_slot(const holding *h, const held *x) {
+    slot *s = &h->t->slot[x->at];
+    pthread_rwlock_rdlock(&s->lock);
+    if (!is_here(h, s, x) || !mf_priced_suits(s->kept->priced, &x->layout)) {
+        pthread_rwlock_unlock(&s->lock);
+        pthread_rwlock_wrlock(&s->lock);
+    }
+}
+
 /* Locks the slots in order, so that no two threads wait for each other. */
 static void lock_all(holding *h) {
     for (int done = -1; h->t;) {
-        int next = SLOTS + ZERO_SLOTS;
+        const held *next = NULL; /* the first one in the next slot */
         for (int i = 0; i < h->n; i++) {
-            next = h->held[i].at > done && h->held[i].at < next ? h->held[i].at : next;
+            const held *x = &h->held[i];
+            next = x->at > done && (!next || x->at < next->at) ? x : next;
         }
-        if (next == SLOTS + ZERO_SLOTS) {
+        if (!next) {
             return;
         }
-        pthread_mutex_lock(&h->t->slot[next].lock);
-        done = next;
+        lock_slot(h, next);
+        done = next->at;
     }
 }
 
 static void release(holding *h) {
     for (int i = 0; i < h->n; i++) {
         if (h->t && is_first_at(h, i)) {
-            pthread_mutex_unlock(&h->t->slot[h->held[i].at].lock);
+            pthread_rwlock_unlock(&h->t->slot[h->held[i].at].lock);
         }
         drop(h->held[i].own.kept);
     }
@@ -326,9 +343,7 @@ static mf_status make(const holding *h, const held *from, template **out, mf_err
 
 /* The template in the slot, made anew when it is another one; with the layout's groups. */
 static mf_status in_slot(const holding *h, slot *s, held *x, mf_err *e) {
-    bool here = s->kept && mf_quote_key_same(&s->kept->key, &x->words) &&
-                !(s->kept->load < h->load) && !(s->kept->load > h->load);
-    if (!here) {
+    if (!is_here(h, s, x)) {
         template *made;
         mf_status status = make(h, x, &made, e);
         if (status != MF_OK) {

@@ -5,6 +5,7 @@
 #include "simulator/play_time.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,9 +18,9 @@ typedef struct group_op {
 struct mf_priced {
     const mf_cost *cost;
     double load;
-    int first[MF_GO_COUNT + 1]; /* go g has ops [first[g], first[g + 1]) */
-    double time_s[MF_GO_COUNT]; /* played alone; negative = not yet */
-    double sync_s[MF_GO_COUNT]; /* device idle for the host */
+    int first[MF_GO_COUNT + 1];         /* go g has ops [first[g], first[g + 1]) */
+    _Atomic double time_s[MF_GO_COUNT]; /* played alone; negative = not yet */
+    double sync_s[MF_GO_COUNT];         /* device idle for the host */
     double dp_host_s[MF_GO_COUNT];
     double exposed[MF_STREAM_COUNT];
     mf_play_op *ops; /* [n] by go; deps count from the go's first */
@@ -127,12 +128,25 @@ double mf_priced_op_s(const mf_priced *p, int i) {
     return p->ops[p->at[i]].alone_s;
 }
 
+static bool same_group(const mf_op *op, const mf_layout *l) {
+    const mf_group_shape shape = mf_layout_group(l, (mf_group_kind)op->group);
+    return shape.size == op->shape.size && shape.stride == op->shape.stride;
+}
+
+bool mf_priced_suits(const mf_priced *p, const mf_layout *l) {
+    for (int i = 0; i < p->groups; i++) {
+        if (!same_group(&p->group[i].op, l)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void mf_priced_regroup(mf_priced *p, const mf_layout *l) {
     for (int i = 0; i < p->groups; i++) {
         mf_op *op = &p->group[i].op;
-        mf_group_shape shape = mf_layout_group(l, (mf_group_kind)op->group);
-        if (shape.size != op->shape.size || shape.stride != op->shape.stride) {
-            op->shape = shape;
+        if (!same_group(op, l)) {
+            op->shape = mf_layout_group(l, (mf_group_kind)op->group);
             p->time_s[p->group[i].go] = -1;
             mf_block_price(p->cost, op, p->load, &p->ops[p->group[i].at]);
         }
@@ -259,8 +273,11 @@ static mf_status alone_s(const mf_priced_zero *p, mf_go go, double *time_s, mf_e
 
 mf_status mf_priced_time_s(mf_priced *p, mf_go go, double *time_s, mf_err *e) {
     const mf_priced_zero plain = {p, NULL};
-    mf_status status = p->time_s[go] < 0 ? alone_s(&plain, go, &p->time_s[go], e) : MF_OK;
-    *time_s = p->time_s[go];
+    *time_s = atomic_load_explicit(&p->time_s[go], memory_order_relaxed);
+    mf_status status = *time_s < 0 ? alone_s(&plain, go, time_s, e) : MF_OK;
+    if (status == MF_OK) { /* another thread's is equal */
+        atomic_store_explicit(&p->time_s[go], *time_s, memory_order_relaxed);
+    }
     return status;
 }
 

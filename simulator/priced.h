@@ -29,14 +29,16 @@ double mf_priced_op_s(const mf_priced *p, int i);
 /* Data-parallel groups (DP*CP, EDP) may have other sizes than those that the block was lowered
  * with, as long as what was larger than 1 stays so: prices of gathers and reductions follow. */
 void mf_priced_regroup(mf_priced *p, const mf_layout *l);
+/* Has it the groups of the layout, so that it need not be changed for it? */
+bool mf_priced_suits(const mf_priced *p, const mf_layout *l);
 /* Time of what a go has on the data-parallel stream, one after the other. */
 double mf_priced_dp_s(const mf_priced *p, mf_go go);
 
 /* Host time to issue that. */
 double mf_priced_dp_host_s(const mf_priced *p, mf_go go);
 
-/* Exactly gpu_time_s of mf_sim_block for the passes. Not at the same time by two threads. Errors:
- * MF_NOMEM. */
+/* Exactly gpu_time_s of mf_sim_block for the passes. This and what follows, any number of threads
+ * may ask at the same time. Errors: MF_NOMEM. */
 mf_status mf_priced_time_s(mf_priced *p, mf_go go, double *time_s, mf_err *e);
 
 /* ZeRO from level 2 on adds to a block gathers in front of its passes and reductions behind them,
