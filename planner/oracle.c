@@ -172,6 +172,14 @@ static mf_tail real_tail(void *self, const mf_layout *l, mf_param_count all) {
     const mf_oracle_real *o = self;
     mf_tail t = {0, 1, 0, 0, 0, 0, 0};
     double norm_s[3], update_s[3], quantise_s[3];
+    if (l->overlap & MF_OVERLAP_DP) {
+        t.exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
+    }
+    if (all.dense + all.expert + all.dense_matrices == 0) { /* what is fixed is asked for */
+        optimizer_s(o, l, all, MF_OP_ADAMW, &norm_s[0], &update_s[0], &t.fixed_s, &quantise_s[0]);
+        t.fixed_s += mf_cost_software(o->cost)->fixed_step_s;
+        return t;
+    }
     const mf_param_count side[3] = {all, {all.dense, 0, all.dense_matrices}, {0, all.expert, 0}};
     mf_op_kind longest = longest_update(o, l, all);
     for (int i = 1; i < 3; i++) {
@@ -179,9 +187,6 @@ static mf_tail real_tail(void *self, const mf_layout *l, mf_param_count all) {
     }
     least_rate_s(o, l, all, longest, &norm_s[0], &update_s[0], &t.fixed_s, &quantise_s[0]);
     t.fixed_s += mf_cost_software(o->cost)->fixed_step_s;
-    if (l->overlap & MF_OVERLAP_DP) {
-        t.exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
-    }
     double norm = norm_s[1] + norm_s[2] > 0 ? norm_s[0] / (norm_s[1] + norm_s[2]) : 0;
     double update = update_s[1] + update_s[2] > 0 ? update_s[0] / (update_s[1] + update_s[2]) : 0;
     norm = norm < 1 ? norm : 1;

@@ -102,6 +102,10 @@ typedef struct mf_search_orders mf_search_orders;
 
 /* Orders of a pipeline degree at most. */
 #define MF_SEARCH_ORDERS 1100
+typedef struct mf_search_listed {
+    mf_order_point point;
+    _Atomic(const mf_order_summary *) summary; /* NULL: not asked for yet */
+} mf_search_listed;
 /* A pipeline degree with both sides: what its layouts take once a step, by ZeRO levels. */
 #define MF_SEARCH_ZEROS 16
 typedef struct mf_search_stages {
@@ -202,7 +206,7 @@ mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const
 mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                            const mf_rates *r, const mf_search_own **out, mf_err *e);
 /* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
-mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, const mf_order_point **out,
+mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e);
 mf_rough_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l);
 void mf_search_figures_clear(mf_search_world *w);

@@ -36,7 +36,7 @@ struct mf_search_orders {
     int64_t pp, micro_batches;
     mf_search_orders *next;
     int count;
-    mf_order_point order[];
+    mf_search_listed order[];
 };
 
 static size_t bucket_of(int64_t a, int64_t b, int64_t c) {
@@ -268,9 +268,8 @@ mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf
 
 /* --- orders ----------------------------------------------------------------------------------- */
 
-static const mf_search_orders *find_orders(const mf_search_world *w, size_t bucket,
-                                           const mf_layout *l) {
-    const mf_search_orders *o = atomic_load_explicit(&w->orders[bucket], memory_order_acquire);
+static mf_search_orders *find_orders(const mf_search_world *w, size_t bucket, const mf_layout *l) {
+    mf_search_orders *o = atomic_load_explicit(&w->orders[bucket], memory_order_acquire);
     while (o && !(o->pp == l->pp && o->micro_batches == l->micro_batches)) {
         o = o->next;
     }
@@ -281,20 +280,23 @@ static mf_search_orders *list_orders(const mf_search_world *w, const mf_layout *
     mf_order_point order[MF_SEARCH_ORDERS];
     int64_t all = mf_space_orders(&w->space, l->pp, l->micro_batches, order, MF_SEARCH_ORDERS);
     size_t count = (size_t)(all < MF_SEARCH_ORDERS ? all : MF_SEARCH_ORDERS);
-    mf_search_orders *made = malloc(sizeof *made + count * sizeof order[0]);
+    mf_search_orders *made = malloc(sizeof *made + count * sizeof made->order[0]);
     if (made) {
         made->pp = l->pp;
         made->micro_batches = l->micro_batches;
         made->count = (int)count;
-        memcpy(made->order, order, count * sizeof order[0]);
+        for (size_t i = 0; i < count; i++) {
+            made->order[i].point = order[i];
+            atomic_init(&made->order[i].summary, NULL);
+        }
     }
     return made;
 }
 
-mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, const mf_order_point **out,
+mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e) {
     size_t bucket = bucket_of(l->pp, l->micro_batches, 0);
-    const mf_search_orders *found = find_orders(w, bucket, l);
+    mf_search_orders *found = find_orders(w, bucket, l);
     if (!found) {
         mf_search_orders *made = list_orders(w, l);
         if (!made) {

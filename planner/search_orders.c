@@ -99,7 +99,7 @@ typedef struct sweep {
     limits to;
     mf_search_outcome *out;
     mf_layout l;
-    const mf_order_point *order;
+    mf_search_listed *order;
     int orders;
 } sweep;
 
@@ -118,18 +118,27 @@ static void sweep_start(sweep *s, mf_search_world *w, const mf_search_node *n,
     out->status = mf_search_orders_of(w, &s->l, &s->order, &s->orders, &out->err);
 }
 
+static const mf_order_summary *summary_of(sweep *s, int i) {
+    const mf_order_summary *order =
+        atomic_load_explicit(&s->order[i].summary, memory_order_acquire);
+    if (!order) {
+        s->out->status = mf_search_order(s->w, &s->l, &order, &s->out->err);
+        atomic_store_explicit(&s->order[i].summary, order, memory_order_release);
+    }
+    return order;
+}
+
 /* The bound of the i-th order; HUGE_VAL at or above best_s. */
 static double sweep_bound_s(sweep *s, int i, const mf_rates *r, const mf_rough_fixed *fixed) {
-    const mf_order_summary *order = NULL;
-    s->l.schedule = (mf_schedule_kind)s->order[i].schedule;
-    s->l.vpp = s->order[i].vpp;
+    s->l.schedule = (mf_schedule_kind)s->order[i].point.schedule;
+    s->l.vpp = s->order[i].point.vpp;
     s->out->work += 3;
     double bound_s = mf_rough_stages_s(r, 1u << mf_floor_mode_of(s->l.schedule), s->l.pp,
                                        s->l.micro_batches, fixed->tail.fixed_s);
     if (!(bound_s < s->to.enough_s)) {
         return bound_s;
     }
-    s->out->status = mf_search_order(s->w, &s->l, &order, &s->out->err);
+    const mf_order_summary *order = summary_of(s, i);
     if (s->out->status != MF_OK) {
         return HUGE_VAL;
     }
@@ -152,8 +161,10 @@ void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const m
     for (int mode = 0; mode < MF_FLOOR_MODES; mode++) {
         least_s[mode] = HUGE_VAL;
     }
-    for (int i = 0; i < s.orders && out->status == MF_OK; i++) {
-        double *mode_s = &least_s[mf_floor_mode_of((mf_schedule_kind)s.order[i].schedule)];
+    /* the most virtual stages first: their bounds are the least as a rule, and that others are no
+     * less is soon found */
+    for (int i = s.orders - 1; i >= 0 && out->status == MF_OK; i--) {
+        double *mode_s = &least_s[mf_floor_mode_of((mf_schedule_kind)s.order[i].point.schedule)];
         if (*mode_s > n->key_s) {
             s.to.enough_s = mf_smaller(enough_s, *mode_s);
             *mode_s = mf_smaller(*mode_s, sweep_bound_s(&s, i, &halves, &fixed));
@@ -178,8 +189,8 @@ void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_
     for (int i = 0; i < s.orders && out->status == MF_OK; i++) {
         mf_search_node child = *n;
         child.level = MF_LEVEL_ORDER;
-        child.schedule = s.order[i].schedule;
-        child.vpp = (int16_t)s.order[i].vpp;
+        child.schedule = s.order[i].point.schedule;
+        child.vpp = (int16_t)s.order[i].point.vpp;
         s.l.schedule = (mf_schedule_kind)child.schedule;
         if (mf_floor_mode_of(s.l.schedule) != (mf_floor_mode)n->mode) {
             continue;

@@ -184,6 +184,7 @@ static void split_point(mf_search_world *w, const mf_search_node *n, double best
     const mf_search_side *side = &w->side[n->side];
     mf_layout l = mf_search_layout(w, n);
     mf_rates r;
+    const double fixed_s = step_s(w, &l);
     out->status = mf_rates_halves(w->quotes, &l, &r, &out->err);
     for (int32_t i = side->first; i < side->first + side->count && out->status == MF_OK; i++) {
         const mf_dense_point *d = &w->dense[i];
@@ -194,7 +195,7 @@ static void split_point(mf_search_world *w, const mf_search_node *n, double best
         child.level = MF_LEVEL_STAGES;
         child.dense = i;
         mf_search_push(out, &child, n,
-                       mf_rough_stages_s(&r, modes_of(w), d->pp, d->micro_batches, step_s(w, &l)),
+                       mf_rough_stages_s(&r, modes_of(w), d->pp, d->micro_batches, fixed_s),
                        best_s);
         out->work += 1;
     }
