@@ -80,6 +80,7 @@ void mf_dual_free(mf_dual *d) {
     free(d->basic);
     free(d->t);
     free(d->value);
+    free(d->norm);
     free(d->x);
     free(d->work);
     free(d);
@@ -107,11 +108,12 @@ mf_dual *mf_dual_create(int cols, const double *lo, const double *hi, const doub
     d->basic = malloc(sizeof *d->basic); /* none yet */
     d->t = calloc(n, sizeof *d->t);
     d->value = calloc(1, sizeof *d->value);
+    d->norm = calloc(1, sizeof *d->norm);
     d->x = calloc(n, sizeof *d->x);
     d->work = malloc(2 * n * sizeof *d->work);
     d->candidate = malloc(n * sizeof *d->candidate);
     bool ok = d->cost && d->tilted && d->nonbasic && d->up && d->at && d->basic && d->t &&
-              d->value && d->x && d->work && d->candidate && more_rows(d);
+              d->value && d->norm && d->x && d->work && d->candidate && more_rows(d);
     for (int j = 0; j < cols && ok; j++) {
         d->cost[j] = cost[j];
         d->lo[j] = lo[j];
@@ -202,6 +204,9 @@ void mf_dual_restore(mf_dual *d, const mf_dual_basis *b) {
     memcpy(d->up, b->up, (size_t)d->cols * sizeof *b->up);
     memcpy(d->basic, b->basic, (size_t)b->basics * sizeof *b->basic);
     memcpy(d->t, b->t, ((size_t)b->basics + 1) * (size_t)d->stride * sizeof *b->t);
+    for (int r = 0; r < d->basics; r++) {
+        d->norm[r + 1] = -1.0;
+    }
     for (int p = 0; p < d->cols; p++) {
         d->where[d->nonbasic[p]] = p;
     }

@@ -80,16 +80,23 @@ static int enter_broken(mf_dual *d) {
 
 /* --- one step --------------------------------------------------------------------------------- */
 
+static double norm_of(mf_dual *d, int r) {
+    if (d->norm[r + 1] < 0.0) {
+        const double *t = d->t + (size_t)(r + 1) * (size_t)d->stride;
+        d->norm[r + 1] = mf_dual_product(t, t, d->stride);
+    }
+    return d->norm[r + 1];
+}
+
 /* The basic variable that is furthest from its bounds, as seen along its row; -1: none is off. */
-static int choose_row(const mf_dual *d) {
+static int choose_row(mf_dual *d) {
     int best = -1;
     double most = 0.0;
     for (int r = 0; r < d->basics; r++) {
         int v = d->basic[r];
         double off = d->stuck[v] ? 0.0 : broken_by(d, v, d->value[r + 1]);
         if (off > 0.0) {
-            const double *t = d->t + (size_t)(r + 1) * (size_t)d->stride;
-            double score = off * off / (1e-6 + mf_dual_product(t, t, d->stride));
+            double score = off * off / (1e-6 + norm_of(d, r));
             if (score > most) {
                 most = score;
                 best = r;

@@ -46,6 +46,7 @@ typedef struct mf_dual {
     int *basic;    /* [basics] variable of each tableau row */
     double *t;     /* [1 + basics][stride] by nonbasic variables; the first is the cost */
     double *value; /* [1 + basics] of the cost, of each basic variable */
+    double *norm;  /* [1 + basics] of each tableau row, squared; negative: not known */
     double *x;     /* [cols] after a solve */
     double *work;  /* [2 * stride] */
     mf_dual_candidate *candidate; /* [cols] */

@@ -59,7 +59,8 @@ static bool more_room(mf_dual *d) {
         return false;
     }
     d->basic = basic;
-    if (!grow(&d->t, (room + 1) * (size_t)d->stride) || !grow(&d->value, room + 1)) {
+    if (!grow(&d->t, (room + 1) * (size_t)d->stride) || !grow(&d->value, room + 1) ||
+        !grow(&d->norm, room + 1)) {
         return false;
     }
     d->basic_room = (int)room;
@@ -90,6 +91,7 @@ bool mf_dual_enter_row(mf_dual *d, int row) {
     d->basic[r] = v;
     d->where[v] = -1 - r;
     d->value[r + 1] = sum;
+    d->norm[r + 1] = -1.0;
     return true;
 }
 
@@ -105,6 +107,7 @@ void mf_dual_drop_basic_rows(mf_dual *d) {
         if (kept < r) {
             memcpy(tableau_row(d, kept), tableau_row(d, r), (size_t)d->stride * sizeof *d->t);
             d->value[kept + 1] = d->value[r + 1];
+            d->norm[kept + 1] = d->norm[r + 1];
             d->basic[kept] = v;
             d->where[v] = -1 - kept;
         }
@@ -125,11 +128,13 @@ void mf_dual_pivot(mf_dual *d, int r, int q) {
         row[p] = fabs(row[p]) < NOTHING ? 0.0 : -by * row[p];
     }
     row[q] = by;
+    d->norm[r + 1] = -1.0;
     for (int i = -1; i < d->basics; i++) {
         double *t = tableau_row(d, i), f = t[q];
         if (i != r && (f > 0.0 || f < 0.0)) {
             t[q] = 0.0;
             mf_dual_add_times(t, row, f, d->stride);
+            d->norm[i + 1] = -1.0;
         }
     }
     d->basic[r] = enters;
