@@ -311,7 +311,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                        .low = 1,
                        .high = 1000000,
                        .argument = "N",
-                       .fallback = "10",
+                       .fallback = "20",
                        .help = "Search no longer than about N seconds of one core; counted, not "
                                "timed, so that the plan is the same on every machine"},
     [MF_OPT_THREADS] = {.name = "threads",

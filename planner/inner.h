@@ -285,7 +285,8 @@ typedef struct mf_inner_split_result {
     double bound_s;          /* no assignment is faster; the cutoff at most */
     bool have;               /* a whole split with a bound below the cutoff was met ... */
     double split_bound_s;    /* ... none of its assignments is faster than this */
-    bool near;  /* none was, but the relaxation has a point, whose nearest split is ... */
+    bool met;   /* none was, but `first` is one that its own losses take above the cutoff */
+    bool near;  /* nor that, but the relaxation has a point, whose nearest split is ... */
     int *first; /* ... [vstages + 1] its positions; owned */
     int64_t lps, pivots, chains;
 } mf_inner_split_result;

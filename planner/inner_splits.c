@@ -289,12 +289,14 @@ static int branch_on(tree *t, range *r, int kept, double bound) {
     return best;
 }
 
+/* The whole split at the point. */
 static void keep_split(tree *t, double bound) {
     mf_inner_split_result *out = t->out;
-    if (out->have && bound >= out->split_bound_s) {
+    if ((out->have || out->met) && bound >= out->split_bound_s) {
         return;
     }
-    out->have = true;
+    out->have = bound < t->cutoff;
+    out->met = !out->have;
     out->near = false;
     out->split_bound_s = bound;
     out->first[0] = 0;
@@ -343,8 +345,8 @@ static double settle_whole(tree *t, range *r, double before) {
         return bound;
     }
     double own = t->o->told ? told(t, bound) : bound;
+    keep_split(t, own);
     if (own < t->cutoff) {
-        keep_split(t, own);
         t->open = fmin(t->open, own);
         t->cutoff = own;
     }

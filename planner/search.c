@@ -20,7 +20,7 @@
 /* A second look at what takes little; trees that are taken up again take more, and there is --gap
  * to ask for them. */
 #define DEFAULT_EFFORT 100000
-#define DEFAULT_BUDGET 10000000
+#define DEFAULT_BUDGET 20000000
 /* Trees whose bound is so far below what the gap asks for do not get there in any time that is
  * left; those that have been taken up before get half of that.
  */

@@ -229,7 +229,7 @@ static void by_relaxation(closing *c) {
  */
 static int64_t lp_limit(const closing *c) {
     bool proven = c->target_s >= c->best_s; /* to the gap that was asked for: a look, no more */
-    int64_t most = c->n->tries == 0 ? 0 : c->n->tries == 1 ? 400 : 1000;
+    int64_t most = c->n->tries == 0 ? 0 : c->n->tries == 1 ? 1000 : 4000;
     return proven ? most / 10 : most;
 }
 
@@ -239,7 +239,7 @@ static void by_splits(closing *c) {
         .floor_s = c->n->key_s,
         .cutoff_s = fmin(c->best_s, c->target_s),
         .lp_limit = lp_limit(c),
-        .told = c->n->tries > 1,
+        .told = c->n->tries > 0,
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
@@ -273,12 +273,13 @@ static void by_splits(closing *c) {
     } else {
         c->out->milps++;
     }
-    if (r.have || (r.near && c->n->tries == 0 && r.bound_s < o.cutoff_s &&
-                   mf_inner_is_split(c->in, r.first))) {
+    if (r.have || r.met ||
+        (r.near && c->n->tries == 0 && r.bound_s < o.cutoff_s &&
+         mf_inner_is_split(c->in, r.first))) {
         try_split(c, r.first);
     }
-    bool again =
-        r.outcome == MF_MILP_OPTIMAL ? !r.have || !o.told : r.outcome == MF_MILP_LIMIT && !o.told;
+    bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || !o.told
+                                              : r.outcome == MF_MILP_LIMIT && c->n->tries < 2;
     come_back(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_inner_split_result_clear(&r);
 }
