@@ -12,11 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_CHUNKS = 256 };
+
+/* A chunk as the memory plan walks it (core/memory.c): what stays, and what is needed beyond it
+ * while the chunk itself runs. */
+typedef struct chunk_bytes {
+    double saved, held, extra;
+    double persistent, comm, gather, boundary;
+} chunk_bytes;
+
 typedef struct filling {
     const mf_inner *in;
     int32_t *count; /* [cells] */
     int stage;
-    double alone; /* alone_share of the stage */
+    double alone;                  /* alone_share of the stage */
+    chunk_bytes chunk[MAX_CHUNKS]; /* of the stage, as of count */
 } filling;
 
 /* Seconds of a layer by micro-batch: merged, those of the warm-up and of its mirror image run
@@ -38,13 +48,6 @@ static double alone_share(const mf_inner *in, int stage) {
 }
 
 /* --- bytes of a stage ------------------------------------------------------------------------- */
-
-/* A chunk as the memory plan walks it (core/memory.c): what stays, and what is needed beyond it
- * while the chunk itself runs. */
-typedef struct chunk_bytes {
-    double saved, held, extra;
-    double persistent, comm, gather, boundary;
-} chunk_bytes;
 
 /* Choices of a slot with the largest backward workspace first, as mf_inner_write orders them. */
 static void order_choices(const mf_inner_class *c, int order[MF_INNER_MAX_CHOICES]) {
@@ -99,26 +102,34 @@ static chunk_bytes weigh_chunk(const filling *f, int v) {
     return x;
 }
 
+static int chunks_of(const filling *f) {
+    return f->in->chunks < MAX_CHUNKS ? f->in->chunks : MAX_CHUNKS;
+}
+
+static void weigh_chunks(filling *f) {
+    for (int c = 0; c < chunks_of(f); c++) {
+        f->chunk[c] = weigh_chunk(f, (int)mf_layout_vstage(&f->in->layout, f->stage, c));
+    }
+}
+
+/* The stage, its chunks as they were weighed. */
 static double weigh_stage(const filling *f) {
     const mf_inner *in = f->in;
-    double persistent = 0, comm = 0, gather = 0, boundary = 0, peak = 0;
-    double saved[256], held[256], extra = 0;
-    int chunks = in->chunks < 256 ? in->chunks : 256;
+    double persistent = 0, comm = 0, gather = 0, boundary = 0, peak = 0, extra = 0;
+    int chunks = chunks_of(f);
     for (int c = 0; c < chunks; c++) {
-        chunk_bytes x = weigh_chunk(f, (int)mf_layout_vstage(&in->layout, f->stage, c));
-        persistent += x.persistent;
-        comm = mf_larger(comm, x.comm);
-        gather = mf_larger(gather, x.gather);
-        boundary = mf_larger(boundary, x.boundary);
-        saved[c] = x.saved;
-        held[c] = x.held;
-        extra = mf_larger(extra, x.extra);
+        const chunk_bytes *x = &f->chunk[c];
+        persistent += x->persistent;
+        comm = mf_larger(comm, x->comm);
+        gather = mf_larger(gather, x->gather);
+        boundary = mf_larger(boundary, x->boundary);
+        extra = mf_larger(extra, x->extra);
     }
     for (int k = 0; k < in->order.rows[f->stage]; k++) {
         double now = 0.0;
         for (int c = 0; c < chunks; c++) {
-            now += mf_inner_in_flight(in, f->stage, k, c) * saved[c] +
-                   mf_inner_held(in, f->stage, k, c) * held[c];
+            now += mf_inner_in_flight(in, f->stage, k, c) * f->chunk[c].saved +
+                   mf_inner_held(in, f->stage, k, c) * f->chunk[c].held;
         }
         peak = mf_larger(peak, now);
     }
@@ -213,18 +224,23 @@ static bool fill_stage(filling *f, const int *first, double room_B) {
     banned bans = {.count = 0};
     f->alone = alone_share(f->in, f->stage);
     start_stage(f, first);
+    weigh_chunks(f);
     double weight_B = weigh_stage(f);
     while (weight_B > room_B) {
         change c = best_change(f, &bans);
         if (c.v < 0) {
             return false;
         }
+        int64_t k = mf_layout_chunk_of(&f->in->layout, c.v);
+        chunk_bytes *changed = &f->chunk[k < MAX_CHUNKS ? k : 0], was = *changed;
         apply(f, &c, 1);
+        *changed = k < MAX_CHUNKS ? weigh_chunk(f, c.v) : was;
         double now_B = weigh_stage(f);
         if (now_B < weight_B) {
             weight_B = now_B;
         } else if (bans.count < MAX_BANNED) {
             apply(f, &c, -1);
+            *changed = was;
             bans.it[bans.count++] = c;
         } else {
             return false;
@@ -263,6 +279,7 @@ mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, doubl
         if (over_B <= 0.0 || tries >= in->stages + 8) { /* the host's memory, or no end to it */
             break;
         }
+        weigh_chunks(&f);
         room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - over_B;
         status = fill_stage(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
     }
