@@ -88,11 +88,13 @@ mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
 mf_status mf_rates_chains(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
 /* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
 void mf_rates_larger(mf_rates *r, const mf_rates *with);
-/* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks. */
-mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r, mf_err *e);
+/* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks.
+ * from_end: asks for choices from the last one on; what comes out is the same. */
+mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                        mf_rates *r, mf_err *e);
 /* The same as simulated, of the layout itself, into *ways too; and the least workspaces. */
-mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r,
-                              mf_rough_ways *ways, mf_err *e);
+mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                              mf_rates *r, mf_rough_ways *ways, mf_err *e);
 
 /* Any pipeline degree, any order in `modes` (bits by mode): work shared evenly by all stages.
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */

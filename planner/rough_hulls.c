@@ -82,7 +82,13 @@ static void hulls_end(mf_rates *r) {
     hull_make(&r->hull[1]);
 }
 
-mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r, mf_err *e) {
+/* The k-th of n to be asked for. */
+static int turn_of(int k, int n, bool from_end) {
+    return from_end ? n - 1 - k : k;
+}
+
+mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                        mf_rates *r, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_layout plain = *l; /* ZeRO inside a block only adds to its time */
@@ -94,15 +100,19 @@ mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_ra
         if (!mf_rough_is_main(m, c) || mf_rough_layers_of(m, c) == 0) {
             continue;
         }
+        mf_quote quote[MF_INNER_MAX_CHOICES];
         int n = mf_catalogue(m, (uint8_t)c, pinned, l->memory, choice);
-        for (int i = 0; i < n; i++) {
-            mf_quote x;
-            mf_status status = mf_rough_quote(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH,
-                                              mode == MF_FLOOR_SPLIT, false, choice[i], &x, e);
+        for (int k = 0; k < n; k++) {
+            int i = turn_of(k, n, from_end);
+            mf_status status =
+                mf_rough_quote(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT,
+                               false, choice[i], &quote[i], e);
             if (status != MF_OK) {
                 return status;
             }
-            add_point(r, &x, mode, 0.0);
+        }
+        for (int i = 0; i < n; i++) {
+            add_point(r, &quote[i], mode, 0.0);
         }
     }
     hulls_end(r);
@@ -135,44 +145,48 @@ static mf_status merged_time_s(mf_quotes *q, const mf_layout *l, const mf_rates 
 
 /* All choices of a class of main layers. */
 static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned, int class,
-                               mf_rates *r, mf_rough_ways *ways, mf_err *e) {
+                               bool from_end, mf_rates *r, mf_rough_ways *ways, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_memory_choice choice[MF_INNER_MAX_CHOICES];
+    mf_quote quote[MF_INNER_MAX_CHOICES];
+    double merged_s[MF_INNER_MAX_CHOICES];
     int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
-    for (int i = 0; i < n; i++) {
-        mf_quote x;
-        double merged_s = 0.0;
+    for (int k = 0; k < n; k++) {
+        int i = turn_of(k, n, from_end);
         mf_status status = mf_rough_quote(q, l, MF_POS_LAYER, class, MF_HALF_BOTH,
-                                          mode == MF_FLOOR_SPLIT, true, choice[i], &x, e);
+                                          mode == MF_FLOOR_SPLIT, true, choice[i], &quote[i], e);
+        merged_s[i] = 0.0;
         if (status == MF_OK && r->pair_more_s > 0.0) {
-            status = merged_time_s(q, l, r, class, choice[i], &x, &merged_s, e);
+            status = merged_time_s(q, l, r, class, choice[i], &quote[i], &merged_s[i], e);
         }
         if (status != MF_OK) {
             return status;
         }
-        r->work_B = mf_smaller(r->work_B, mf_larger(x.local_f_B, x.local_b_B));
-        add_point(r, &x, mode, merged_s);
-        add_way(ways, r, &x, merged_s);
+    }
+    for (int i = 0; i < n; i++) {
+        r->work_B = mf_smaller(r->work_B, mf_larger(quote[i].local_f_B, quote[i].local_b_B));
+        add_point(r, &quote[i], mode, merged_s[i]);
+        add_way(ways, r, &quote[i], merged_s[i]);
     }
     return MF_OK;
 }
 
 /* Of other layers and depths only the least workspace is asked for, which needs no play, and which
  * ZeRO does not change: what it gathers and reduces is counted apart. */
-static mf_status least_work(mf_quotes *q, const mf_layout *l, uint32_t pinned,
+static mf_status least_work(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
                             mf_position_kind kind, int class, mf_rates *r, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_memory_choice choice[MF_INNER_MAX_CHOICES];
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
     int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
-    for (int i = 0; i < n; i++) {
+    for (int k = 0; k < n; k++) {
         const mf_block_key key = {.kind = kind,
                                   .layer_class = (uint8_t) class,
                                   .parts = MF_HALF_BOTH,
                                   .split = mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT,
-                                  .memory = choice[i]};
+                                  .memory = choice[turn_of(k, n, from_end)]};
         mf_quote x;
         mf_status status = mf_quotes_least(q, &plain, &key, false, &x, e);
         if (status != MF_OK) {
@@ -193,8 +207,8 @@ static void least_alone(mf_rough_pass *least, const mf_rough_pass *p) {
     }
 }
 
-mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_rates *r,
-                              mf_rough_ways *ways, mf_err *e) {
+mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                              mf_rates *r, mf_rough_ways *ways, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_status status = MF_OK;
     hulls_start(r);
@@ -202,12 +216,13 @@ mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned,
     r->work_B = HUGE_VAL;
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         if (mf_rough_layers_of(m, c) > 0) {
-            status = mf_rough_is_main(m, c) ? exact_choices(q, l, pinned, c, r, ways, e)
-                                            : least_work(q, l, pinned, MF_POS_LAYER, c, r, e);
+            status = mf_rough_is_main(m, c)
+                         ? exact_choices(q, l, pinned, c, from_end, r, ways, e)
+                         : least_work(q, l, pinned, from_end, MF_POS_LAYER, c, r, e);
         }
     }
     if (status == MF_OK && m->mtp_layers > 0) {
-        status = least_work(q, l, pinned, MF_POS_MTP, m->mtp_class, r, e);
+        status = least_work(q, l, pinned, from_end, MF_POS_MTP, m->mtp_class, r, e);
     }
     hulls_end(r);
     r->ways = ways->count > 0 ? ways : NULL;

@@ -93,6 +93,7 @@ typedef struct mf_search_chains {
 
 #define MF_SEARCH_BUCKETS 16384
 #define MF_SEARCH_CHAIN_LOCKS 64
+#define MF_SEARCH_ASKERS 1024
 
 /* Figures that many layouts share, found when they are first asked for (search_figures.c). */
 typedef struct mf_search_rates mf_search_rates;
@@ -140,6 +141,7 @@ typedef struct mf_search_world {
     _Atomic(mf_search_once *) once[MF_SEARCH_BUCKETS];
     _Atomic(mf_search_levels *) levels[MF_SEARCH_BUCKETS];
     _Atomic(mf_search_orders *) orders[MF_SEARCH_BUCKETS];
+    atomic_uint askers[MF_SEARCH_ASKERS]; /* threads that find rates of two sides, by these */
     pthread_mutex_t chain_lock[MF_SEARCH_CHAIN_LOCKS]; /* of every so many-th list of chains */
     mf_search_chains *chains[MF_SEARCH_BUCKETS];
     const volatile int *cancel;

@@ -89,16 +89,28 @@ static const mf_search_rates *find_rates(const mf_search_world *w, size_t bucket
 }
 
 static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
-                           mf_search_rates *made, mf_err *e) {
+                           bool from_end, mf_search_rates *made, mf_err *e) {
     mf_rates *out = &made->rates;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
     mf_status status = gathers && hulls == MF_HULLS_NONE ? mf_rates_chains(w->quotes, l, out, e)
                                                          : mf_rates_whole(w->quotes, l, out, e);
     if (status == MF_OK && hulls == MF_HULLS_ROUGH) {
-        status = mf_rates_hull(w->quotes, l, w->space.pinned, out, e);
+        status = mf_rates_hull(w->quotes, l, w->space.pinned, from_end, out, e);
     } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
-        status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, out, made->ways, e);
+        status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, from_end, out, made->ways, e);
     }
+    return status;
+}
+
+/* Two threads often come to the same sides at once, and then to the same blocks. They ask from both
+ * ends, so that each finds there what the other one has asked for. */
+static mf_status ask_from_ends(mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
+                               mf_search_rates *made, mf_err *e) {
+    const size_t sides = bucket_of(made->key.side, made->key.expert, 0) % MF_SEARCH_ASKERS;
+    atomic_uint *askers = &w->askers[sides];
+    const bool from_end = atomic_fetch_add(askers, 1) % 2 == 1;
+    mf_status status = ask_rates(w, l, hulls, from_end, made, e);
+    atomic_fetch_sub(askers, 1);
     return status;
 }
 
@@ -127,7 +139,7 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
         return MF_NOMEM;
     }
     made->key = key;
-    mf_status status = ask_rates(w, l, hulls, made, e);
+    mf_status status = ask_from_ends(w, l, hulls, made, e);
     if (status != MF_OK) {
         free(made);
         return status;
