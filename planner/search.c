@@ -14,6 +14,8 @@
  */
 #define MOST_NODES 16
 #define MOST_US 1000
+/* Children of a node that room is kept for. */
+#define MOST_ROOM 128
 
 #define DEFAULT_GAP 0.03
 #define DEFAULT_TOP 4
@@ -94,12 +96,35 @@ static void keep_found(search *s, const mf_search_found *f) {
 
 /* --- tasks ------------------------------------------------------------------------------------ */
 
+/* The room for its children stays: given back by the thread that lands a task, it would stop the
+ * one that took it each time. */
+static void clear_outcome(mf_search_outcome *out) {
+    mf_search_node *child = out->child;
+    int64_t room = out->room;
+    if (room > MOST_ROOM) {
+        free(child);
+        child = NULL;
+        room = 0;
+    }
+    memset(out, 0, offsetof(mf_search_outcome, plan));
+    out->child = child;
+    out->room = room;
+}
+
+static void free_tasks(search *s) {
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        for (int k = 0; k < MOST_NODES; k++) {
+            free(s->task[i].out[k].child);
+        }
+    }
+}
+
 static void work_on(void *self, int slot) {
     search *s = self;
     task *t = &s->task[slot];
     for (int i = 0; i < t->count; i++) {
         mf_search_outcome *out = &t->out[i];
-        memset(out, 0, offsetof(mf_search_outcome, plan));
+        clear_outcome(out);
         out->seen = t->seen;
         if (t->node[i].level < MF_LEVEL_LAYOUT) {
             mf_search_split(&s->world, &t->node[i], &t->aim, out);
@@ -241,7 +266,6 @@ static mf_status merge(search *s, mf_search_node *node, mf_search_outcome *o, mf
             status = no_room(e);
         }
     }
-    free(o->child);
     return status;
 }
 
@@ -442,6 +466,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     }
     mf_search_world_clear(&s->world);
     mf_search_queue_clear(&s->queue);
+    free_tasks(s);
     free(s->found);
     free(s);
     return status;
