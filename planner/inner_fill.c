@@ -168,11 +168,14 @@ static void best_of_slot(const filling *f, const banned *bans, int v, int s, dou
     const mf_inner_class *class = mf_inner_class_at(in, v, s);
     const int32_t *count = &f->count[mf_inner_cell(in, v, s, 0)];
     for (int m = 0; m < class->choices; m++) {
+        double time_s = count[m] > 0 ? time_of(f, class, m) : 0.0;
         for (int t = 0; t < class->choices && count[m] > 0; t++) {
             double less_B = class->choice[m].quote.saved_B - class->choice[t].quote.saved_B;
-            double more_s = time_of(f, class, t) - time_of(f, class, m);
-            double gain = flight * less_B / mf_larger(more_s, 1e-9);
-            if (less_B > 0.0 && gain > best->gain && !is_banned(bans, v, s, m, t)) {
+            if (!(less_B > 0.0)) {
+                continue;
+            }
+            double gain = flight * less_B / mf_larger(time_of(f, class, t) - time_s, 1e-9);
+            if (gain > best->gain && !is_banned(bans, v, s, m, t)) {
                 *best = (change){v, s, m, t, gain};
             }
         }

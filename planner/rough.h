@@ -59,13 +59,10 @@ typedef struct mf_rates {
     int layers;          /* main layers */
     int positions;       /* of the model */
     mf_rough_pass embedding, head;
-    int others;
-    mf_rough_other other[MF_ROUGH_OTHERS]; /* ends and heads of MTP depths included */
-    double f_least_s, b_least_s;           /* of any layer */
+    double f_least_s, b_least_s;                                /* of any layer */
     mf_param_count layer_params, embedding_params, head_params; /* of one rank */
     mf_param_count all_params;                                  /* of the model */
-    mf_rough_hull hull[2];     /* of a main layer: as the mode plays it, and passes alone */
-    const mf_rough_ways *ways; /* NULL: not known; borrowed */
+    const mf_rough_ways *ways;                                  /* NULL: not known; borrowed */
     double layer_comm_B, layer_gather_B, layer_boundary_B; /* buffers, where a stage holds any */
     double work_B,
         end_work_B[2];  /* least workspaces, of any layer, embedding and head; 0: not known */
@@ -75,7 +72,14 @@ typedef struct mf_rates {
     double pair_gives_s, keep_gives_s;
     double layer_gather_s, layer_reduce_s; /* once a step */
     double lost; /* share that passes lose to these beside them at least; 0: not known */
+    /* last, since few of them are there as a rule (mf_rates_copy) */
+    mf_rough_hull hull[2]; /* of a main layer: as the mode plays it, and passes alone */
+    int others;
+    mf_rough_other other[MF_ROUGH_OTHERS]; /* ends and heads of MTP depths included */
 } mf_rates;
+
+/* What is there of them, alone: they are copied often, and most of their room is empty. */
+void mf_rates_copy(mf_rates *to, const mf_rates *from);
 
 /* The attention side alone (expert degrees of `l` are ignored): FFNs at the FLOP limit. */
 mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);

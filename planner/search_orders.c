@@ -200,7 +200,7 @@ void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_
             if (out->status != MF_OK) {
                 return;
             }
-            r = *plain;
+            mf_rates_copy(&r, plain);
             least_once(stages, &r);
         }
         double bound_s = sweep_bound_s(&s, i, &r, fixed_of(stages, &s.l));
@@ -218,7 +218,7 @@ typedef struct ordered {
     mf_layout l;
     const mf_order_summary *order;
     known known;
-    mf_rates r; /* of the order's own blocks, with their hulls */
+    mf_rates *r; /* of the order's own blocks, with their hulls */
     const mf_search_stages *stages;
     limits to;
     double work_s[4][4]; /* by ZeRO levels: what their blocks allow at least, as far as known */
@@ -258,7 +258,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     const mf_rough_fixed *fixed = fixed_of(o->stages, &o->l);
     const mf_rates *own = NULL;
     mf_rates more;
-    mf_rates *r = &o->r;
+    mf_rates *r = o->r;
     r->layer_reduce_s = o->stages->reduce_s[zero];
     r->layer_gather_s = o->stages->gather_s[zero];
     o->out->work += 3;
@@ -269,7 +269,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
             return HUGE_VAL;
         }
         if (bound_s < o->to.enough_s) {
-            more = *r;
+            mf_rates_copy(&more, r);
             r = &more;
             mf_rates_larger(r, own);
             bound_s =
@@ -292,6 +292,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
                            mf_search_outcome *out) {
     ordered o = {.w = w, .l = mf_search_layout(w, n), .to = limits_of(aim), .out = out};
     const mf_rates *plain = NULL;
+    mf_rates r;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
         out->status = order_rates(w, n, &o.l, MF_HULLS_ROUGH, &plain, &o.stages, &out->err);
@@ -300,7 +301,8 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
         return;
     }
     o.known = known_of(w, &o.l, 0, out->seen);
-    o.r = *plain;
+    mf_rates_copy(&r, plain);
+    o.r = &r;
     out->work += 30;
     for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
         mf_search_node child = *n;
@@ -355,7 +357,8 @@ static double own_bound_s(const bounding *b, mf_search_hulls hulls, const mf_lay
     if (out->status != MF_OK) {
         return 0.0;
     }
-    mf_rates r = *base;
+    mf_rates r;
+    mf_rates_copy(&r, base);
     if (less) {
         mf_rates_larger(&r, own);
     }
