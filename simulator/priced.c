@@ -195,7 +195,7 @@ static mf_status issue_init(issue *x, const mf_priced_zero *const p[MF_BLOCK_SID
         of[side] = ops_of(p[side]->block, go[side]);
         zeros += zeros_of(p[side]);
     }
-    size_t done = (size_t)(of[0] + of[1] + 1), all = done + (size_t)zeros;
+    size_t done = (size_t)of[0] + (size_t)of[1] + 1, all = done + (size_t)zeros;
     x->n = 0;
     x->ops = malloc(all * sizeof *x->ops + done * sizeof(bool));
     if (!x->ops) {
