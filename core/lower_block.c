@@ -271,6 +271,21 @@ mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_c
     return status;
 }
 
+static void *no_more_than(void *array, size_t bytes) {
+    void *x = realloc(array, bytes);
+    return x != NULL ? x : array;
+}
+
+/* What is kept for long takes no more room than it needs; copies of it grow. */
+static void fit(mf_build *bd) {
+    mf_block *b = bd->b;
+    const size_t nops = (size_t)b->nops + 1, ntensors = (size_t)b->ntensors + 1;
+    b->ops = no_more_than(b->ops, nops * sizeof *b->ops);
+    bd->extra = no_more_than(bd->extra, nops * sizeof *bd->extra);
+    b->tensors = no_more_than(b->tensors, ntensors * sizeof *b->tensors);
+    bd->alias = no_more_than(bd->alias, ntensors * sizeof *bd->alias);
+}
+
 mf_status mf_forward_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                            const mf_block_key *key, mf_forward **out, mf_err *e) {
     mf_forward *f = calloc(1, sizeof *f);
@@ -286,6 +301,7 @@ mf_status mf_forward_lower(const mf_model *m, const mf_layout *l, const mf_clust
         mf_forward_destroy(f);
         return status;
     }
+    fit(&f->bd);
     *out = f;
     return MF_OK;
 }

@@ -206,18 +206,29 @@ mf_op *mf_build_collective(mf_build *bd, mf_op_kind kind, const char *name, mf_s
     return op;
 }
 
+/* Elements [from, n) to `at`; those in between move up. aside: room for the former. */
+static void rotate(void *array, size_t size, int from, int n, int at, void *aside) {
+    unsigned char *x = array;
+    const size_t moved = (size_t)(n - from) * size;
+    memcpy(aside, x + (size_t)from * size, moved);
+    memmove(x + (size_t)at * size + moved, x + (size_t)at * size, (size_t)(from - at) * size);
+    memcpy(x + (size_t)at * size, aside, moved);
+}
+
 void mf_lower_move_ops(mf_build *bd, int from, int at) {
     mf_block *b = bd->b;
-    for (int k = 0; from + k < b->nops; k++) {
-        mf_op op = b->ops[from + k];
-        mf_build_extra extra = bd->extra[from + k];
-        for (int i = from + k; i > at + k; i--) {
-            b->ops[i] = b->ops[i - 1];
-            bd->extra[i] = bd->extra[i - 1];
-        }
-        b->ops[at + k] = op;
-        bd->extra[at + k] = extra;
+    if (bd->status != MF_OK || from >= b->nops) {
+        return;
     }
+    size_t most = sizeof *b->ops > sizeof *bd->extra ? sizeof *b->ops : sizeof *bd->extra;
+    void *aside = malloc((size_t)(b->nops - from) * most);
+    if (aside == NULL) {
+        bd->status = MF_NOMEM;
+        return;
+    }
+    rotate(b->ops, sizeof *b->ops, from, b->nops, at, aside);
+    rotate(bd->extra, sizeof *bd->extra, from, b->nops, at, aside);
+    free(aside);
 }
 
 /* --- lifetimes and workspace ------------------------------------------------------------------ */

@@ -172,8 +172,19 @@ void mf_lower_fetch_ahead(mf_build *bd, int16_t t) {
 
 /* --- host memory ------------------------------------------------------------------------------ */
 
+/* Backward ops from `first` on read what came back in place of what left: back[t], or none. */
+static void read_back(mf_block *b, int first, int end, const int16_t *back) {
+    for (int i = first; i < end; i++) {
+        mf_op *op = &b->ops[i];
+        for (int k = 0; k < op->nin; k++) {
+            op->in[k] = back[op->in[k]] != MF_NO_TENSOR ? back[op->in[k]] : op->in[k];
+        }
+    }
+}
+
 /* Saved tensors of the chosen modules leave for host memory at the end of the forward pass and come
- * back, into new tensors, at the start of the backward pass. */
+ * back, into new tensors, at the start of the backward pass. What was made again is known to its
+ * readers by now: its aliases are free to say what came back. */
 void mf_lower_offload(mf_build *bd) {
     mf_block *b = bd->b;
     int nforward = b->nforward, before = b->nops, ntensors = b->ntensors;
@@ -182,6 +193,7 @@ void mf_lower_offload(mf_build *bd) {
     }
     for (int16_t t = 0; t < ntensors && bd->status == MF_OK; t++) {
         mf_tensor *x = mf_build_t(bd, t);
+        bd->alias[t] = MF_NO_TENSOR;
         if (x->class == MF_TENSOR_SAVED && (x->offload & bd->key.memory.offload)) {
             x->class = t == bd->input ? MF_TENSOR_BOUNDARY : MF_TENSOR_LOCAL;
             x->offloaded = true;
@@ -202,15 +214,16 @@ void mf_lower_offload(mf_build *bd) {
         bd->pass = MF_PASS_B;
         int16_t back = mf_build_tensor(bd, x.name, x.rows, x.cols, x.element_B);
         mf_build_t(bd, back)->bytes = x.bytes;
-        for (int k = b->nforward; k < before && bd->status == MF_OK; k++) {
-            for (int a = 0; a < b->ops[k].nin; a++) {
-                b->ops[k].in[a] = b->ops[k].in[a] == t ? back : b->ops[k].in[a];
-            }
-        }
         mf_op *op = mf_build_op(bd, MF_OP_COPY_H2D, "offload", MF_STREAM_H2D);
         op->bytes = mf_tensor_balanced_B(&x);
         op->flags |= MF_OPF_PREFETCH;
         mf_op_out(op, back);
+        if (bd->status == MF_OK) {
+            bd->alias[t] = back;
+        }
     }
-    mf_lower_move_ops(bd, before, b->nforward);
+    if (bd->status == MF_OK) {
+        read_back(b, b->nforward, before, bd->alias);
+        mf_lower_move_ops(bd, before, b->nforward);
+    }
 }

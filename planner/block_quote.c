@@ -139,6 +139,12 @@ static block_part part_of(const mf_block_key *key, bool forward) {
     return (key->parts == MF_HALF_ATTENTION) == forward ? FIRST_HALF : SECOND_HALF;
 }
 
+void mf_block_quote_workspaces(const mf_block *b, bool split, mf_quote *q) {
+    q->local_f_B = (double)b->local_f_B;
+    q->local_b_B = (double)(split ? b->local_bs_B : b->local_b_B);
+    q->local_w_B = split ? (double)b->local_w_B : 0.0;
+}
+
 static void quote_memory(const mf_block *b, bool split, mf_quote *q) {
     q->saved_B = (double)b->saved_B;
     q->held_B = split ? (double)b->held_B : 0.0;
@@ -146,9 +152,7 @@ static void quote_memory(const mf_block *b, bool split, mf_quote *q) {
     q->boundary_B = (double)b->boundary_B;
     q->gather_B = (double)b->gather_B;
     q->comm_B = (double)b->comm_B;
-    q->local_f_B = (double)b->local_f_B;
-    q->local_b_B = (double)(split ? b->local_bs_B : b->local_b_B);
-    q->local_w_B = split ? (double)b->local_w_B : 0.0;
+    mf_block_quote_workspaces(b, split, q);
     q->params = b->params;
     q->flops = b->flops_f + b->flops_b + b->flops_w;
 }

@@ -18,6 +18,8 @@ typedef struct mf_quoted_forward {
 void mf_block_quote(const mf_cost *cost, const mf_layout *l, const mf_block *b,
                     const mf_block_key *key, const double *op_s, double *room_s,
                     mf_quoted_forward *f, mf_quote *out, double rest_s[3]);
+/* Workspaces, to a quote of the same block where they were not asked for. */
+void mf_block_quote_workspaces(const mf_block *b, bool split, mf_quote *q);
 /* path_s again, when the data-parallel stream, which no other waits for, takes dp_s. */
 void mf_block_quote_dp(mf_pass_quote *q, double rest_s, double dp_s);
 

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { SLOTS = 64 };
+enum { SLOTS = 128 }; /* some 60 KiB each */
 
 typedef struct mf_forward_slot {
     pthread_mutex_t lock; /* held by whoever works with what is kept */

@@ -143,6 +143,14 @@ static int slot_of(const mf_quote_key *key, bool zero) {
     return zero ? SLOTS + (int)(hash % ZERO_SLOTS) : (int)(hash % SLOTS);
 }
 
+/* Of a block whose workspaces are asked for, or not. */
+static mf_quote_key words_of(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
+                             bool unplaced) {
+    mf_block_key k = *key;
+    k.unplaced = unplaced;
+    return mf_template_key_of(p->model, l, &k);
+}
+
 /* A template that is worked with. */
 typedef struct held {
     mf_layout layout;
@@ -291,7 +299,6 @@ static void release(holding *h) {
     }
 }
 
-/* With its facts, which may be known from when it was not to be played. */
 static mf_status find_out(const holding *h, const held *x, const mf_made_block *made, template *out,
                           mf_err *e) {
     const mf_block *b = made->block;
@@ -302,11 +309,23 @@ static mf_status find_out(const holding *h, const held *x, const mf_made_block *
     if (op_s) {
         out->facts = facts_of(h->p, &x->layout, made, &x->key, op_s);
     }
-    if (op_s && h->t && x->plain) {
-        mf_facts_keep(h->t->facts, &x->words, h->load, &out->facts);
-    }
     free(op_s);
     return op_s ? MF_OK : MF_NOMEM;
+}
+
+/* What may be known of a block from when it was not to be played: nothing, all but its workspaces,
+ * all. */
+typedef enum known { KNOWN_NOT, KNOWN_UNPLACED, KNOWN_ALL } known;
+
+static known look_up(const holding *h, const held *x, mf_facts *out) {
+    if (!h->t || !x->plain) {
+        return KNOWN_NOT;
+    }
+    if (mf_facts_find(h->t->facts, &x->words, h->load, out)) {
+        return KNOWN_ALL;
+    }
+    const mf_quote_key words = words_of(h->p, &x->layout, &x->key, true);
+    return mf_facts_find(h->t->facts, &words, h->load, out) ? KNOWN_UNPLACED : KNOWN_NOT;
 }
 
 static mf_status make(const holding *h, const held *from, template **out, mf_err *e) {
@@ -318,22 +337,26 @@ static mf_status make(const holding *h, const held *from, template **out, mf_err
         return MF_NOMEM;
     }
     mf_block_key key = from->key;
-    bool known =
-        h->t && from->plain && mf_facts_find(h->t->facts, &from->words, h->load, &x->facts);
-    key.unplaced |= known;
+    const known facts = look_up(h, from, &x->facts);
+    key.unplaced |= facts == KNOWN_ALL;
     mf_status status = mf_forwards_block(h->t ? h->t->forwards : NULL, h->p, &from->layout, &key,
                                          h->load, &made, e);
     if (status == MF_OK) {
         status = mf_priced_create(h->p->cost, &from->layout, made.block, key.split, h->load,
                                   made.alike, &x->priced, e);
-        if (status == MF_OK && !known) {
+        if (status == MF_OK && facts == KNOWN_NOT) {
             status = find_out(h, from, &made, x, e);
+        } else if (facts == KNOWN_UNPLACED) {
+            mf_block_quote_workspaces(made.block, key.split, &x->facts.quote);
         }
         mf_forwards_let_go(&made);
     }
     if (status != MF_OK) {
         drop(x);
         return status;
+    }
+    if (h->t && from->plain && facts != KNOWN_ALL) {
+        mf_facts_keep(h->t->facts, &from->words, h->load, &x->facts);
     }
     x->key = from->words;
     x->load = h->load;
@@ -404,9 +427,7 @@ static mf_status facts_in(mf_templates *t, const mf_block_prices *p, const make_
         return MF_OK;
     }
     if (keeps && key->unplaced) { /* with workspaces it may be known */
-        mf_block_key placed = *key;
-        placed.unplaced = false;
-        const mf_quote_key words = mf_template_key_of(p->model, &x->block, &placed);
+        const mf_quote_key words = words_of(p, &x->block, key, false);
         if (mf_facts_find(t->facts, &words, load, out)) {
             out->quote.local_f_B = out->quote.local_b_B = out->quote.local_w_B = 0.0;
             return MF_OK;
