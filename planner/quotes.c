@@ -18,10 +18,13 @@ typedef struct entry {
 } entry;
 
 enum { BUCKETS = 1 << 17 }; /* a search asks for some hundred thousand quotes */
+enum { MAKERS = 256 };
 
 struct mf_quotes {
     const mf_oracle *oracle;
-    pthread_mutex_t lock; /* of writers */
+    pthread_mutex_t lock;           /* of writers */
+    pthread_mutex_t making[MAKERS]; /* by hash: whoever wants what another thread is at waits for
+                                     * it, which takes less long than doing the same */
     int64_t asked;
     _Atomic(entry *) bucket[BUCKETS];
 };
@@ -33,6 +36,9 @@ mf_status mf_quotes_create(const mf_oracle *oracle, mf_quotes **out, mf_err *e) 
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     pthread_mutex_init(&q->lock, NULL);
+    for (int i = 0; i < MAKERS; i++) {
+        pthread_mutex_init(&q->making[i], NULL);
+    }
     q->oracle = oracle;
     return MF_OK;
 }
@@ -48,6 +54,9 @@ void mf_quotes_destroy(mf_quotes *q) {
         }
     }
     pthread_mutex_destroy(&q->lock);
+    for (int i = 0; i < MAKERS; i++) {
+        pthread_mutex_destroy(&q->making[i]);
+    }
     free(q);
 }
 
@@ -69,24 +78,58 @@ static const entry *find(mf_quotes *q, uint64_t hash, const mf_quote_key *key) {
     return x;
 }
 
-/* Two threads may have asked for the same: the first answer stays, both are equal. */
-static mf_status keep(mf_quotes *q, const entry *made, mf_err *e) {
+/* One thread at a time for each hash; not where it was made meanwhile. */
+static mf_status keep(mf_quotes *q, const entry *made, const entry **out, mf_err *e) {
     entry *x = malloc(sizeof *x);
     if (!x) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     *x = *made;
+    *out = x;
     pthread_mutex_lock(&q->lock);
-    if (!find(q, x->hash, &x->key)) {
-        _Atomic(entry *) *head = &q->bucket[x->hash % BUCKETS];
-        x->next = atomic_load_explicit(head, memory_order_relaxed);
-        atomic_store_explicit(head, x, memory_order_release);
-        q->asked++;
-        x = NULL;
-    }
+    _Atomic(entry *) *head = &q->bucket[x->hash % BUCKETS];
+    x->next = atomic_load_explicit(head, memory_order_relaxed);
+    atomic_store_explicit(head, x, memory_order_release);
+    q->asked++;
     pthread_mutex_unlock(&q->lock);
-    free(x);
     return MF_OK;
+}
+
+/* What is asked of the oracle: a block, or a merged pair (b not NULL). */
+typedef struct question {
+    const mf_layout *l;
+    const mf_block_key *a, *b;
+    bool exact;
+} question;
+
+static mf_status ask(const mf_oracle *o, const question *x, entry *made, mf_err *e) {
+    return x->b ? o->ops->pair(o->self, x->l, x->a, x->b, &made->pair_s, e)
+                : o->ops->quote(o->self, x->l, x->a, x->exact, &made->quote, e);
+}
+
+static mf_status make(mf_quotes *q, const question *x, const mf_quote_key *key, uint64_t hash,
+                      const entry **out, mf_err *e) {
+    pthread_mutex_t *making = &q->making[(hash >> 32) % MAKERS];
+    mf_status status = MF_OK;
+    pthread_mutex_lock(making);
+    *out = find(q, hash, key); /* by another thread meanwhile */
+    if (!*out) {
+        entry made = {.key = *key, .hash = hash};
+        status = ask(q->oracle, x, &made, e);
+        if (status == MF_OK) {
+            status = keep(q, &made, out, e);
+        }
+    }
+    pthread_mutex_unlock(making);
+    return status;
+}
+
+/* The answer, made where nobody has asked yet. */
+static mf_status answer(mf_quotes *q, const question *x, const entry **out, mf_err *e) {
+    const mf_quote_key key = mf_quote_key_of(q->oracle->model, x->l, x->a, x->b, x->exact);
+    const uint64_t hash = mf_quote_key_hash(&key);
+    *out = find(q, hash, &key);
+    return *out ? MF_OK : make(q, x, &key, hash, out, e);
 }
 
 /* A table that another block of the stage holds is read all the same, and is no parameter of this
@@ -100,22 +143,13 @@ static mf_block_key with_own_tables(const mf_block_key *key) {
 mf_status mf_quotes_get(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool exact,
                         mf_quote *out, mf_err *e) {
     const mf_block_key own = with_own_tables(key);
-    const mf_quote_key words = mf_quote_key_of(q->oracle->model, l, &own, NULL, exact);
-    const uint64_t hash = mf_quote_key_hash(&words);
-    const entry *x = find(q, hash, &words);
-    if (x) {
-        *out = x->quote;
-    } else {
-        entry made = {.key = words, .hash = hash};
-        mf_status status = q->oracle->ops->quote(q->oracle->self, l, &own, exact, &made.quote, e);
-        if (status == MF_OK) {
-            status = keep(q, &made, e);
-        }
-        if (status != MF_OK) {
-            return status;
-        }
-        *out = made.quote;
+    const question x = {l, &own, NULL, exact};
+    const entry *found;
+    mf_status status = answer(q, &x, &found, e);
+    if (status != MF_OK) {
+        return status;
     }
+    *out = found->quote;
     out->params.dense -= mf_block_shared_elements(q->oracle->model, l, key);
     return MF_OK;
 }
@@ -123,20 +157,11 @@ mf_status mf_quotes_get(mf_quotes *q, const mf_layout *l, const mf_block_key *ke
 mf_status mf_quotes_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
                          const mf_block_key *backward, double *time_s, mf_err *e) {
     const mf_block_key f = with_own_tables(forward), b = with_own_tables(backward);
-    const mf_quote_key words = mf_quote_key_of(q->oracle->model, l, &f, &b, true);
-    const uint64_t hash = mf_quote_key_hash(&words);
-    const entry *x = find(q, hash, &words);
-    if (x) {
-        *time_s = x->pair_s;
-        return MF_OK;
-    }
-    entry made = {.key = words, .hash = hash};
-    mf_status status = q->oracle->ops->pair(q->oracle->self, l, &f, &b, &made.pair_s, e);
+    const question x = {l, &f, &b, true};
+    const entry *found;
+    mf_status status = answer(q, &x, &found, e);
     if (status == MF_OK) {
-        status = keep(q, &made, e);
-    }
-    if (status == MF_OK) {
-        *time_s = made.pair_s;
+        *time_s = found->pair_s;
     }
     return status;
 }
