@@ -6,7 +6,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { SLOTS = 128 }; /* some 60 KiB each */
+/* Threads that come to the same layer at once each have their own. */
+enum { SLOTS = 96, WAYS = 2 }; /* some 60 KiB each */
 
 typedef struct mf_forward_slot {
     pthread_mutex_t lock; /* held by whoever works with what is kept */
@@ -18,7 +19,7 @@ typedef struct mf_forward_slot {
 } slot;
 
 struct mf_forwards {
-    slot slot[SLOTS];
+    slot slot[SLOTS * WAYS];
 };
 
 static void drop(slot *s) {
@@ -34,14 +35,14 @@ mf_status mf_forwards_create(mf_forwards **out, mf_err *e) {
     if (!t) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < SLOTS * WAYS; i++) {
         pthread_mutex_init(&t->slot[i].lock, NULL);
     }
     return MF_OK;
 }
 
 void mf_forwards_destroy(mf_forwards *t) {
-    for (int i = 0; t && i < SLOTS; i++) {
+    for (int i = 0; t && i < SLOTS * WAYS; i++) {
         drop(&t->slot[i]);
         pthread_mutex_destroy(&t->slot[i].lock);
     }
@@ -98,13 +99,24 @@ static mf_status from_slot(slot *s, const mf_block_prices *p, const mf_layout *l
     return status;
 }
 
+/* A slot for the hash; NULL: other threads are at all of them, and nobody waits. */
+static slot *locked(mf_forwards *t, uint64_t hash) {
+    for (int i = 0; i < WAYS; i++) {
+        slot *s = &t->slot[hash % SLOTS * WAYS + (uint64_t)i];
+        if (pthread_mutex_trylock(&s->lock) == 0) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
 mf_status mf_forwards_block(mf_forwards *t, const mf_block_prices *p, const mf_layout *l,
                             const mf_block_key *key, double load, mf_made_block *out, mf_err *e) {
     *out = (mf_made_block){.block = NULL};
     if (t && has_siblings(l, key)) {
         const mf_quote_key words = family_of(p->model, l, key);
-        slot *s = &t->slot[(mf_quote_key_hash(&words) >> 20) % SLOTS];
-        if (pthread_mutex_trylock(&s->lock) == 0) { /* else nobody waits for the other thread */
+        slot *s = locked(t, mf_quote_key_hash(&words) >> 20);
+        if (s) {
             out->slot = s;
             mf_status status = from_slot(s, p, l, key, &words, load, out, e);
             if (status != MF_OK) {
