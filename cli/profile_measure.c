@@ -88,8 +88,8 @@ static void show(progress *p, int64_t done, int64_t all, const char *op) {
         return;
     }
     p->next_s = wall_s + (terminal ? 0.2 : 5.0);
-    fprintf(p->cli->err, "%s%lld of %lld points (%s), about %.0f s left%s",
-            terminal ? "\r\033[K" : "", (long long)done, (long long)all, op,
+    fprintf(p->cli->err, "%s%lld of %lld points (%s) in %.0f s, about %.0f s left%s",
+            terminal ? "\r\033[K" : "", (long long)done, (long long)all, op, wall_s,
             wall_s / (double)(done > 0 ? done : 1) * (double)(all - done),
             terminal && done < all ? "" : "\n");
     fflush(p->cli->err);

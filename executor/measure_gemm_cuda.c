@@ -119,8 +119,10 @@ mf_status mf_measure_gemm(mf_measure_session *s, const mf_point *p, mf_measure_t
         status = mf_gemm_cuda_library_open(&s->cublas, e);
     }
     status = status == MF_OK ? take_sets(s, &shape, &g, e) : status;
+    mf_measure_busy(s); /* the library looks for algorithms */
     status = status == MF_OK ? mf_gemm_cuda_create(s->cublas, &shape, s->workspace_B, &g.plan, e)
                              : status;
+    mf_measure_idled(s);
     status = status == MF_OK ? choose(s, &g, &out->choice, e) : status;
     status = status == MF_OK ? mf_measure_run(s, launch, &g, out, e) : status;
     mf_gemm_cuda_destroy(g.plan);

@@ -17,7 +17,7 @@
 static const double graph_below_s = 300e-6;
 static const double batch_s = 400e-6;  /* wanted length of a batch of short kernels */
 static const double warm_s = 2e-3;     /* of runs before the first batch */
-static const double reading_s = 10e-3; /* wanted length of all batches */
+static const double reading_s = 8e-3;  /* wanted length of all batches */
 static const double longest_s = 36e-3; /* ... which long kernels stretch to at most */
 static const double duty = 0.4;        /* share of the time that the GPU may work and stay cool */
 enum { RUNS_MAX = 128, BATCHES_MIN = 3, BATCHES_WANTED = 7 };
@@ -186,7 +186,9 @@ mf_status mf_measure_run(mf_measure_session *s, mf_measure_launch launch, void *
     if (status == MF_OK && estimate_s < graph_below_s) {
         double wanted = batch_s / estimate_s;
         b.runs = wanted > RUNS_MAX ? RUNS_MAX : wanted < 2 ? 2 : (int)wanted;
+        mf_measure_busy(s);
         status = capture(s, &b, e);
+        mf_measure_idled(s);
     }
     reading r = {s, &b, estimate_s, batches_of(estimate_s * b.runs)};
     status = status == MF_OK ? mf_measure_quietest(take_reading, &r, AGAIN, out, e) : status;

@@ -92,6 +92,15 @@ __device__ inline void mf_store(mf_bf16 *p, const float (&x)[8]) {
                                                mf_pair(x[4], x[5]), mf_pair(x[6], x[7]));
 }
 
+/* Of data that is not read soon: it leaves the second-level cache first. */
+__device__ inline void mf_store_once(float *p, const float (&x)[4]) {
+    __stcs(reinterpret_cast<float4 *>(p), make_float4(x[0], x[1], x[2], x[3]));
+}
+__device__ inline void mf_store_once(mf_bf16 *p, const float (&x)[8]) {
+    __stcs(reinterpret_cast<uint4 *>(p), make_uint4(mf_pair(x[0], x[1]), mf_pair(x[2], x[3]),
+                                                    mf_pair(x[4], x[5]), mf_pair(x[6], x[7])));
+}
+
 template <typename T, int N> __device__ inline void mf_load(float (&out)[N], const T *p) {
     mf_widen(out, mf_fetch<T, N>(p));
 }

@@ -206,7 +206,7 @@ static mf_status launch_forward(const mf_kernel_rmsnorm *a, const unit_plan *p, 
     return MF_OK;
 }
 
-template <typename T, int N, bool ADD, int EACH, int THREADS>
+template <typename T, int N, bool ADD, int EACH>
 static mf_status launch_units(const mf_kernel_rmsnorm_grad *a, const norm_plan *p,
                               cudaStream_t stream, mf_err *e) {
     int sms;
@@ -217,23 +217,27 @@ static mf_status launch_units(const mf_kernel_rmsnorm_grad *a, const norm_plan *
     size_t share_B = (size_t)plan_share_B(p, ADD ? 3 : 2);
     const size_t teams_B = (size_t)(p->teams * a->cols) * sizeof(float);
     share_B = share_B > teams_B ? share_B : teams_B;
-    MF_CUDA_TRY(cudaFuncSetAttribute(norm_backward<T, N, ADD, EACH, THREADS>,
+    MF_CUDA_TRY(cudaFuncSetAttribute(norm_backward<T, N, ADD, EACH>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)share_B),
                 e);
     int64_t blocks = mf_ceil_div(a->rows * a->groups, p->teams);
     blocks = blocks < sms ? blocks : sms;
     blocks = blocks < partial_rows(a->cols) ? blocks : partial_rows(a->cols);
     float *partial = a->dweight ? (float *)a->workspace : nullptr;
-    MF_LAUNCH((norm_backward<T, N, ADD, EACH, THREADS>), (unsigned)blocks, p->lanes * p->teams,
-              share_B, stream, e, *a, *p, partial);
+    MF_LAUNCH((norm_backward<T, N, ADD, EACH>), (unsigned)blocks, p->lanes * p->teams, share_B,
+              stream, e, *a, *p, partial);
     return partial ? sum_weights(a, (int)blocks, stream, e) : MF_OK;
 }
 
 template <typename T, int N, bool ADD>
 static mf_status launch_backward(const mf_kernel_rmsnorm_grad *a, const norm_plan *p,
                                  cudaStream_t stream, mf_err *e) {
-    return p->each == 2 ? launch_units<T, N, ADD, 2, NORM_THREADS>(a, p, stream, e)
-                        : launch_units<T, N, ADD, 4, NORM_THREADS_WIDE>(a, p, stream, e);
+    if constexpr (!ADD) {
+        if (p->each == 2) {
+            return launch_units<T, N, ADD, 2>(a, p, stream, e);
+        }
+    }
+    return launch_units<T, N, ADD, 4>(a, p, stream, e);
 }
 
 /* Groups of at most a vector a thread of a warp. */
@@ -246,7 +250,8 @@ static mf_status launch_narrow(const mf_kernel_rmsnorm_grad *a, cudaStream_t str
         return status;
     }
     const int64_t work = mf_ceil_div(a->rows * a->groups, NARROW_THREADS / lanes);
-    const int64_t most = sms < partial_rows(a->cols) ? sms : partial_rows(a->cols);
+    const int64_t most_rows = partial_rows(a->cols);
+    const int64_t most = NARROW_BLOCKS * sms < most_rows ? NARROW_BLOCKS * sms : most_rows;
     const int64_t blocks = work < most ? work : most;
     float *partial = a->dweight ? (float *)a->workspace : nullptr;
     status = mf_launch(norm_backward_narrow<T, N, ADD>, dim3((unsigned)blocks),

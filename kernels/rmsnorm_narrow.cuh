@@ -1,8 +1,9 @@
 /* rmsnorm_narrow.cuh - backward of the norm over narrow groups (QK-norm): a group is at most a
  * vector a thread of one warp.
  *
- * A team of `lanes` threads takes UNITS groups at once, all of them fetched before the first is
- * used; a thread meets the same columns in every group, so its share of dweight is one vector.
+ * A team of `lanes` threads takes NARROW_UNITS groups at once and has fetched the next ones before
+ * it uses these; a thread meets the same columns in every group, so its share of dweight is one
+ * vector.
  */
 #ifndef MF_KERNELS_RMSNORM_NARROW_CUH
 #define MF_KERNELS_RMSNORM_NARROW_CUH
@@ -10,9 +11,9 @@
 #include "kernels/cuda_common.cuh"
 #include "kernels/rmsnorm.h"
 
-#define NARROW_THREADS                                                                             \
-    512                /* of a block, one of which lies on a multiprocessor: each leaves a row */
-#define NARROW_UNITS 4 /* of dweight to be added */
+#define NARROW_THREADS 320
+#define NARROW_BLOCKS 2 /* on a multiprocessor */
+#define NARROW_UNITS 2
 
 /* Sums of the block's shares of dweight, as its partial row. Thread i of a team holds columns from
  * i * N on. */
@@ -73,7 +74,7 @@ __device__ static inline void fetch_narrow(narrow_units<T, N, ADD> &s,
 
 /* lanes: a power of two up to 32, lanes * N >= cols. */
 template <typename T, int N, bool ADD>
-__global__ void __launch_bounds__(NARROW_THREADS, 1)
+__global__ void __launch_bounds__(NARROW_THREADS, NARROW_BLOCKS)
     norm_backward_narrow(mf_kernel_rmsnorm_grad a, int lanes, float *partial) {
     mf_await();
     const int cols = (int)a.cols, c = (int)threadIdx.x % lanes * N;
@@ -86,9 +87,11 @@ __global__ void __launch_bounds__(NARROW_THREADS, 1)
     }
     /* All teams of a warp take as many turns, because of the sums. */
     const unsigned span = teams * NARROW_UNITS;
+    narrow_units<T, N, ADD> next;
+    fetch_narrow(next, a, team, teams, units, c);
     for (unsigned first = 0; first < units; first += span) {
-        narrow_units<T, N, ADD> s;
-        fetch_narrow(s, a, first + team, teams, units, c);
+        const narrow_units<T, N, ADD> s = next;
+        fetch_narrow(next, a, first + span + team, teams, units, c);
         float dot[NARROW_UNITS];
 #pragma unroll
         for (int u = 0; u < NARROW_UNITS; u++) {
@@ -129,7 +132,7 @@ __global__ void __launch_bounds__(NARROW_THREADS, 1)
                         vx[i] += more[i];
                     }
                 }
-                mf_store((T *)a.dx + s.at[u], vx);
+                mf_store_once((T *)a.dx + s.at[u], vx);
             }
         }
     }

@@ -3,8 +3,9 @@
  *
  *     out[group, c] += sum over b of partial[group, b, c]
  *
- * These blocks are small enough to find room beside their predecessor's and wait there: rows are
- * dealt to strands, of which each has several on their way at once.
+ * These blocks are small enough to find room beside their predecessor's and wait there, as their
+ * successor's do beside them: rows are dealt to strands, of which each has several on their way at
+ * once.
  */
 #ifndef MF_KERNELS_ROW_SUMS_CUH
 #define MF_KERNELS_ROW_SUMS_CUH
@@ -13,7 +14,7 @@
 
 #define ROW_SUMS_LANES 4 /* threads side by side */
 #define ROW_SUMS_STRANDS 64
-#define ROW_SUMS_FLIGHT 6
+#define ROW_SUMS_FLIGHT 3
 #define ROW_SUMS_ENDS 16 /* threads that finish a column */
 
 /* Where sums go: of group g to first + g * cols, but of the last group to `last` if there is one.
@@ -38,6 +39,7 @@ __global__ void add_partial_rows(const float *partial, int rows, int64_t cols, r
     if (to.last && blockIdx.y + 1 == gridDim.y) {
         out = to.last;
     }
+    cudaTriggerProgrammaticLaunchCompletion();
     const float old = finishes ? out[mine] : 0.0f; /* the predecessor does not write it */
     float sum[W];
 #pragma unroll
