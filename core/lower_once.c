@@ -79,13 +79,17 @@ mf_stage_memory mf_param_memory(const mf_layout *l, mf_param_count p) {
     };
     for (int i = 0; i < 2; i++) {
         double n = side[i].elements, ranks = side[i].ranks;
+        if (!(n > 0)) {
+            continue; /* searches ask often, for blocks that have one of both */
+        }
         double weights = n * param_B(l) + side[i].matrices * copies_B;
         double shard = ceil(n / ranks);
-        s.weights_B += side[i].level >= 3 && n > 0 ? weights / n * shard : weights;
+        s.weights_B += side[i].level >= 3 ? weights / n * shard : weights;
         s.gradients_B += mf_layout_gradient_B(l) * (side[i].level >= 2 ? shard : n);
         /* FP32 master weights (the parameters themselves when those are FP32), two moments. */
         double master_B = l->precision == MF_PREC_FP32 ? 0.0 : 4.0;
-        double own = side[i].level >= 1 ? shard : n, host = floor(own * l->offload_optimizer);
+        double own = side[i].level >= 1 ? shard : n;
+        double host = l->offload_optimizer > 0 ? floor(own * l->offload_optimizer) : 0.0;
         s.optimizer_host_B += host * (master_B + 2.0 * moment_B);
         s.optimizer_B += (own - host) * (master_B + 2.0 * moment_B);
     }
