@@ -63,9 +63,15 @@ double mf_ways_time_s(const mf_way *w, int n, double saved_B) {
     return HUGE_VAL;
 }
 
-static int descending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x < y) - (x > y);
+/* Moves the largest of x[0 .. n) to x[0]. */
+static void largest_first(double *x, int n) {
+    int at = 0;
+    for (int i = 1; i < n; i++) {
+        at = x[i] > x[at] ? i : at;
+    }
+    double most = x[at];
+    x[at] = x[0];
+    x[0] = most;
 }
 
 double mf_least_beyond_s(double *beyond_s, int vstages, int others) {
@@ -73,7 +79,9 @@ double mf_least_beyond_s(double *beyond_s, int vstages, int others) {
     for (int v = 0; v < vstages; v++) {
         beyond_s[v] = isinf(beyond_s[v]) ? 0.0 : beyond_s[v];
     }
-    qsort(beyond_s, (size_t)vstages, sizeof *beyond_s, descending);
+    for (int v = 0; v < others && v < vstages; v++) { /* they are few */
+        largest_first(beyond_s + v, vstages - v);
+    }
     for (int v = others; v < vstages; v++) {
         sum_s += beyond_s[v];
     }
