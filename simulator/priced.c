@@ -23,7 +23,7 @@ struct mf_priced {
     double sync_s[MF_GO_COUNT];         /* device idle for the host */
     double dp_host_s[MF_GO_COUNT];
     double exposed[MF_STREAM_COUNT];
-    mf_play_op *ops; /* [n] by go; deps count from the go's first */
+    mf_play_op *ops; /* [n] by go; deps count from the go's first; all of these stand behind it */
     int *deps;
     int *at;         /* [n] place of each op of the block */
     bool *turn;      /* [n] a turn of a merged pair ends behind it */
@@ -37,18 +37,35 @@ static bool is_grouped(const mf_op *op) {
     return op->group == MF_GROUP_DP_CP || op->group == MF_GROUP_EDP;
 }
 
+/* A copy of the head with room for all that it points to, in one piece: there are many of these. */
+static mf_priced *with_room(const mf_priced *head, const mf_block_play *from, const mf_block *b) {
+    const size_t n = (size_t)head->first[MF_GO_COUNT], of = (size_t)b->nops;
+    const size_t groups = (size_t)head->groups, deps = (size_t)from->ndeps;
+    mf_priced *p = malloc(sizeof *p + n * sizeof *p->ops + groups * sizeof *p->group +
+                          deps * sizeof *p->deps + of * sizeof *p->at + of * sizeof *p->turn);
+    if (p != NULL) {
+        *p = *head;
+        p->ops = (mf_play_op *)(p + 1);
+        p->group = (group_op *)(p->ops + n);
+        p->deps = (int *)(p->group + groups);
+        p->at = p->deps + deps;
+        p->turn = (bool *)(p->at + of);
+        memcpy(p->ops, from->play.ops, n * sizeof *p->ops);
+        memcpy(p->deps, from->deps, deps * sizeof *p->deps);
+        memset(p->turn, 0, of * sizeof *p->turn);
+    }
+    return p;
+}
+
 /* Takes the ops over from the builder: what follows from each op of the block is noted, then the
  * block may go. */
-static mf_status take(mf_priced *p, mf_block_play *from, const mf_layout *l, const mf_block *b,
-                      mf_err *e) {
-    size_t room = (size_t)b->nops + 1;
+static mf_status take(mf_priced *head, const mf_block_play *from, const mf_layout *l,
+                      const mf_block *b, mf_priced **out, mf_err *e) {
     for (int i = 0; i < b->nops; i++) {
-        p->groups += is_grouped(&b->ops[i]);
+        head->groups += is_grouped(&b->ops[i]);
     }
-    p->at = malloc(room * sizeof *p->at);
-    p->turn = calloc(room, sizeof *p->turn);
-    p->group = malloc(((size_t)p->groups + 1) * sizeof *p->group);
-    if (!p->at || !p->turn || !p->group) {
+    mf_priced *p = with_room(head, from, b);
+    if (p == NULL) {
         return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
     }
     p->groups = 0;
@@ -64,17 +81,14 @@ static mf_status take(mf_priced *p, mf_block_play *from, const mf_layout *l, con
             if (is_grouped(op)) {
                 p->group[p->groups++] = (group_op){i, g, *op};
             }
-            from->play.ops[i].op = NULL;
+            p->ops[i].op = NULL;
         }
     }
     for (int at = 0; at < b->nops;) {
         at = mf_block_turn(b, at, at < b->nforward ? b->nforward : b->nops);
         p->turn[p->at[at - 1]] = true;
     }
-    p->ops = from->play.ops;
-    p->deps = from->deps;
-    from->play.ops = NULL;
-    from->deps = NULL;
+    *out = p;
     return MF_OK;
 }
 
@@ -83,44 +97,26 @@ mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_blo
     const unsigned passes[MF_GO_COUNT] = {
         MF_PASS_F, split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD, split ? MF_PASS_W : 0};
     mf_block_play build = {.cost = cost, .l = l, .load = load, .alike = alike};
-    mf_priced *p = calloc(1, sizeof *p);
+    mf_priced head = {.cost = cost, .load = load};
     *out = NULL;
-    if (p == NULL) {
-        return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
-    }
     mf_status status = mf_block_play_init(&build, b, NULL, e);
     if (status == MF_OK) {
-        p->cost = cost;
-        p->load = load;
         for (int g = 0; g < MF_GO_COUNT; g++) {
             int deps = build.ndeps;
-            p->time_s[g] = -1;
-            p->first[g + 1] = p->first[g] + mf_block_play_add(&build, b, passes[g]);
+            head.time_s[g] = -1;
+            head.first[g + 1] = head.first[g] + mf_block_play_add(&build, b, passes[g]);
             for (int k = deps; k < build.ndeps; k++) {
-                build.deps[k] -= p->first[g];
+                build.deps[k] -= head.first[g];
             }
         }
-        mf_block_exposed(cost, p->exposed);
-        status = take(p, &build, l, b, e);
+        mf_block_exposed(cost, head.exposed);
+        status = take(&head, &build, l, b, out, e);
     }
     mf_block_play_clear(&build);
-    if (status != MF_OK) {
-        mf_priced_destroy(p);
-        return status;
-    }
-    *out = p;
-    return MF_OK;
+    return status;
 }
 
 void mf_priced_destroy(mf_priced *p) {
-    if (p == NULL) {
-        return;
-    }
-    free(p->ops);
-    free(p->deps);
-    free(p->at);
-    free(p->turn);
-    free(p->group);
     free(p);
 }
 
