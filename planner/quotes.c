@@ -1,6 +1,7 @@
 /* quotes.c - a hash table of quotes that many read at once. */
 #include "planner/quotes.h"
 
+#include "core/pool.h"
 #include "planner/quote_key.h"
 
 #include <pthread.h>
@@ -23,6 +24,7 @@ enum { MAKERS = 256 };
 struct mf_quotes {
     const mf_oracle *oracle;
     pthread_mutex_t lock;           /* of writers */
+    mf_pool pool;                   /* of entries */
     pthread_mutex_t making[MAKERS]; /* by hash: whoever wants what another thread is at waits for
                                      * it, which takes less long than doing the same */
     int64_t asked;
@@ -47,12 +49,7 @@ void mf_quotes_destroy(mf_quotes *q) {
     if (!q) {
         return;
     }
-    for (size_t b = 0; b < BUCKETS; b++) {
-        for (entry *x = q->bucket[b], *next; x; x = next) {
-            next = x->next;
-            free(x);
-        }
-    }
+    mf_pool_clear(&q->pool);
     pthread_mutex_destroy(&q->lock);
     for (int i = 0; i < MAKERS; i++) {
         pthread_mutex_destroy(&q->making[i]);
@@ -80,19 +77,18 @@ static const entry *find(mf_quotes *q, uint64_t hash, const mf_quote_key *key) {
 
 /* One thread at a time for each hash; not where it was made meanwhile. */
 static mf_status keep(mf_quotes *q, const entry *made, const entry **out, mf_err *e) {
-    entry *x = malloc(sizeof *x);
-    if (!x) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    *x = *made;
-    *out = x;
     pthread_mutex_lock(&q->lock);
-    _Atomic(entry *) *head = &q->bucket[x->hash % BUCKETS];
-    x->next = atomic_load_explicit(head, memory_order_relaxed);
-    atomic_store_explicit(head, x, memory_order_release);
-    q->asked++;
+    entry *x = mf_pool_take(&q->pool, sizeof *x);
+    if (x) {
+        _Atomic(entry *) *head = &q->bucket[made->hash % BUCKETS];
+        *x = *made;
+        x->next = atomic_load_explicit(head, memory_order_relaxed);
+        atomic_store_explicit(head, x, memory_order_release);
+        q->asked++;
+    }
     pthread_mutex_unlock(&q->lock);
-    return MF_OK;
+    *out = x;
+    return x ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
 }
 
 /* What is asked of the oracle: a block, or a merged pair (b not NULL). */
