@@ -62,7 +62,8 @@ typedef struct mf_rates {
     double f_least_s, b_least_s;                                /* of any layer */
     mf_param_count layer_params, embedding_params, head_params; /* of one rank */
     mf_param_count all_params;                                  /* of the model */
-    const mf_rough_ways *ways;                                  /* NULL: not known; borrowed */
+    const mf_rough_hull *hull; /* [2] of a main layer: as the mode plays it, and passes alone; */
+    const mf_rough_ways *ways; /* NULL: not known; both borrowed */
     double layer_comm_B, layer_gather_B, layer_boundary_B; /* buffers, where a stage holds any */
     double work_B,
         end_work_B[2];  /* least workspaces, of any layer, embedding and head; 0: not known */
@@ -73,7 +74,6 @@ typedef struct mf_rates {
     double layer_gather_s, layer_reduce_s; /* once a step */
     double lost; /* share that passes lose to these beside them at least; 0: not known */
     /* last, since few of them are there as a rule (mf_rates_copy) */
-    mf_rough_hull hull[2]; /* of a main layer: as the mode plays it, and passes alone */
     int others;
     mf_rough_other other[MF_ROUGH_OTHERS]; /* ends and heads of MTP depths included */
 } mf_rates;
@@ -92,13 +92,14 @@ mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
 mf_status mf_rates_chains(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
 /* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
 void mf_rates_larger(mf_rates *r, const mf_rates *with);
-/* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks.
- * from_end: asks for choices from the last one on; what comes out is the same. */
+/* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks,
+ * which are lent to r. from_end: asks for choices from the last one on; what comes out is the same.
+ */
 mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                        mf_rates *r, mf_err *e);
+                        mf_rates *r, mf_rough_hull hull[2], mf_err *e);
 /* The same as simulated, of the layout itself, into *ways too; and the least workspaces. */
 mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                              mf_rates *r, mf_rough_ways *ways, mf_err *e);
+                              mf_rates *r, mf_rough_hull hull[2], mf_rough_ways *ways, mf_err *e);
 
 /* Any pipeline degree, any order in `modes` (bits by mode): work shared evenly by all stages.
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */

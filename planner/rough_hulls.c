@@ -41,12 +41,13 @@ static void hull_make(mf_rough_hull *h) {
     }
 }
 
-static void add_point(mf_rates *r, const mf_quote *x, mf_floor_mode mode, double merged_s) {
+static void add_point(mf_rough_hull hull[2], const mf_quote *x, mf_floor_mode mode,
+                      double merged_s) {
     mf_rough_pass p = mf_rough_pass_of(x);
     double time_s = p.time_s[mode];
-    hull_point(&r->hull[0], x->saved_B,
+    hull_point(&hull[0], x->saved_B,
                mode == MF_FLOOR_MERGED ? mf_larger(time_s, merged_s) : time_s);
-    hull_point(&r->hull[1], x->saved_B, p.time_s[MF_FLOOR_PLAIN]);
+    hull_point(&hull[1], x->saved_B, p.time_s[MF_FLOOR_PLAIN]);
 }
 
 /* What others give to main layers' shares of pairs, a choice may count beyond its compute, too. */
@@ -73,13 +74,14 @@ static void add_way(mf_rough_ways *w, const mf_rates *r, const mf_quote *x, doub
     }
 }
 
-static void hulls_start(mf_rates *r) {
-    r->hull[0].points = r->hull[1].points = 0;
+static void hulls_start(mf_rough_hull hull[2]) {
+    hull[0].points = hull[1].points = 0;
 }
 
-static void hulls_end(mf_rates *r) {
-    hull_make(&r->hull[0]);
-    hull_make(&r->hull[1]);
+static void hulls_end(mf_rough_hull hull[2], mf_rates *r) {
+    hull_make(&hull[0]);
+    hull_make(&hull[1]);
+    r->hull = hull;
 }
 
 /* The k-th of n to be asked for. */
@@ -88,13 +90,13 @@ static int turn_of(int k, int n, bool from_end) {
 }
 
 mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                        mf_rates *r, mf_err *e) {
+                        mf_rates *r, mf_rough_hull hull[2], mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_layout plain = *l; /* ZeRO inside a block only adds to its time */
     plain.zero = l->zero < 1 ? l->zero : 1;
     plain.expert_zero = l->expert_zero < 1 ? l->expert_zero : 1;
-    hulls_start(r);
+    hulls_start(hull);
     for (int c = 0; c < m->classes; c++) {
         mf_memory_choice choice[MF_INNER_MAX_CHOICES];
         if (!mf_rough_is_main(m, c) || mf_rough_layers_of(m, c) == 0) {
@@ -112,10 +114,10 @@ mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool 
             }
         }
         for (int i = 0; i < n; i++) {
-            add_point(r, &quote[i], mode, 0.0);
+            add_point(hull, &quote[i], mode, 0.0);
         }
     }
-    hulls_end(r);
+    hulls_end(hull, r);
     return MF_OK;
 }
 
@@ -145,7 +147,8 @@ static mf_status merged_time_s(mf_quotes *q, const mf_layout *l, const mf_rates 
 
 /* All choices of a class of main layers. */
 static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned, int class,
-                               bool from_end, mf_rates *r, mf_rough_ways *ways, mf_err *e) {
+                               bool from_end, mf_rates *r, mf_rough_hull hull[2],
+                               mf_rough_ways *ways, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_memory_choice choice[MF_INNER_MAX_CHOICES];
@@ -166,7 +169,7 @@ static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned
     }
     for (int i = 0; i < n; i++) {
         r->work_B = mf_smaller(r->work_B, mf_larger(quote[i].local_f_B, quote[i].local_b_B));
-        add_point(r, &quote[i], mode, merged_s[i]);
+        add_point(hull, &quote[i], mode, merged_s[i]);
         add_way(ways, r, &quote[i], merged_s[i]);
     }
     return MF_OK;
@@ -208,23 +211,23 @@ static void least_alone(mf_rough_pass *least, const mf_rough_pass *p) {
 }
 
 mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                              mf_rates *r, mf_rough_ways *ways, mf_err *e) {
+                              mf_rates *r, mf_rough_hull hull[2], mf_rough_ways *ways, mf_err *e) {
     const mf_model *m = mf_quotes_oracle(q)->model;
     mf_status status = MF_OK;
-    hulls_start(r);
+    hulls_start(hull);
     ways->count = 0;
     r->work_B = HUGE_VAL;
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         if (mf_rough_layers_of(m, c) > 0) {
             status = mf_rough_is_main(m, c)
-                         ? exact_choices(q, l, pinned, c, from_end, r, ways, e)
+                         ? exact_choices(q, l, pinned, c, from_end, r, hull, ways, e)
                          : least_work(q, l, pinned, from_end, MF_POS_LAYER, c, r, e);
         }
     }
     if (status == MF_OK && m->mtp_layers > 0) {
         status = least_work(q, l, pinned, from_end, MF_POS_MTP, m->mtp_class, r, e);
     }
-    hulls_end(r);
+    hulls_end(hull, r);
     r->ways = ways->count > 0 ? ways : NULL;
     for (int i = 0; i < ways->count; i++) {
         least_alone(&r->layer, &ways->pass[i]);

@@ -223,8 +223,9 @@ static void add_halves(mf_rates *r, const mf_model *m, int class, const mf_quote
 }
 
 static void start(mf_rates *r) {
-    memset(r, 0, offsetof(mf_rates, hull));
-    r->hull[0].points = r->hull[1].points = r->others = 0;
+    static const mf_rough_hull none[2];
+    memset(r, 0, offsetof(mf_rates, other));
+    r->hull = none;
     r->f_least_s = r->b_least_s = INFINITY;
 }
 
@@ -424,17 +425,8 @@ mf_status mf_rates_chains(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_er
     return whole(q, l, false, out, e);
 }
 
-static void copy_hull(mf_rough_hull *to, const mf_rough_hull *from) {
-    to->points = from->points;
-    memcpy(to->saved_B, from->saved_B, (size_t)from->points * sizeof *to->saved_B);
-    memcpy(to->time_s, from->time_s, (size_t)from->points * sizeof *to->time_s);
-}
-
 void mf_rates_copy(mf_rates *to, const mf_rates *from) {
-    memcpy(to, from, offsetof(mf_rates, hull));
-    copy_hull(&to->hull[0], &from->hull[0]);
-    copy_hull(&to->hull[1], &from->hull[1]);
-    to->others = from->others;
+    memcpy(to, from, offsetof(mf_rates, other));
     memcpy(to->other, from->other, (size_t)from->others * sizeof *to->other);
 }
 

@@ -15,8 +15,9 @@ typedef struct rates_key {
 struct mf_search_rates {
     rates_key key;
     mf_rates rates;
+    mf_rough_hull *hull; /* [2]; NULL: none */
+    mf_rough_ways *ways; /* with exact hulls, else NULL */
     mf_search_rates *next;
-    mf_rough_ways ways[]; /* one with exact hulls, else none */
 };
 
 struct mf_search_once {
@@ -46,11 +47,36 @@ static size_t bucket_of(int64_t a, int64_t b, int64_t c) {
     return (size_t)(h >> 40) % MF_SEARCH_BUCKETS;
 }
 
+static void destroy_rates(mf_search_rates *r) {
+    if (r) {
+        free(r->hull);
+        free(r->ways);
+    }
+    free(r);
+}
+
+/* With room for what it takes. */
+static mf_search_rates *create_rates(const rates_key *key) {
+    const bool exact = key->hulls == MF_HULLS_EXACT, hulls = key->hulls != MF_HULLS_NONE;
+    mf_search_rates *r = malloc(sizeof *r);
+    if (!r) {
+        return NULL;
+    }
+    r->key = *key;
+    r->hull = hulls ? malloc(2 * sizeof *r->hull) : NULL;
+    r->ways = exact ? malloc(sizeof *r->ways) : NULL;
+    if ((hulls && !r->hull) || (exact && !r->ways)) {
+        destroy_rates(r);
+        return NULL;
+    }
+    return r;
+}
+
 void mf_search_figures_clear(mf_search_world *w) {
     for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
         for (mf_search_rates *r = w->rates[b], *next; r; r = next) {
             next = r->next;
-            free(r);
+            destroy_rates(r);
         }
         for (mf_search_once *o = w->once[b], *next; o; o = next) {
             next = o->next;
@@ -95,9 +121,10 @@ static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_sear
     mf_status status = gathers && hulls == MF_HULLS_NONE ? mf_rates_chains(w->quotes, l, out, e)
                                                          : mf_rates_whole(w->quotes, l, out, e);
     if (status == MF_OK && hulls == MF_HULLS_ROUGH) {
-        status = mf_rates_hull(w->quotes, l, w->space.pinned, from_end, out, e);
+        status = mf_rates_hull(w->quotes, l, w->space.pinned, from_end, out, made->hull, e);
     } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
-        status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, from_end, out, made->ways, e);
+        status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, from_end, out, made->hull,
+                                     made->ways, e);
     }
     return status;
 }
@@ -132,16 +159,14 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
         *out = &found->rates;
         return MF_OK;
     }
-    size_t ways = hulls == MF_HULLS_EXACT ? sizeof(mf_rough_ways) : 0;
-    mf_search_rates *made = malloc(sizeof *made + ways);
+    mf_search_rates *made = create_rates(&key);
     if (!made) {
         (void)mf_err_set(e, MF_NOMEM, "out of memory");
         return MF_NOMEM;
     }
-    made->key = key;
     mf_status status = ask_from_ends(w, l, hulls, made, e);
     if (status != MF_OK) {
-        free(made);
+        destroy_rates(made);
         return status;
     }
     pthread_mutex_lock(&w->lock);
@@ -153,7 +178,7 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
         made = NULL;
     }
     pthread_mutex_unlock(&w->lock);
-    free(made);
+    destroy_rates(made);
     *out = &found->rates;
     return MF_OK;
 }
