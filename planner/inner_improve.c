@@ -12,6 +12,9 @@
 #include <string.h>
 
 enum { MOVES = 6, ROUNDS = 40, PATIENCE = 6 };
+/* Where a split plays well, it is shaken so often by so many moves of any kind, and improved again:
+ * what the moves that promise most lead to depends on where they start. */
+enum { SHAKES = 6, SHAKEN = 3 };
 
 typedef struct state {
     int *first;     /* [vstages + 1] */
@@ -190,14 +193,48 @@ static mf_status move_once(improving *w, bool *moved, mf_err *e) {
 static mf_status move_on(improving *w, bool *better, mf_err *e) {
     mf_status status = MF_OK;
     bool moved = true;
-    *better = false;
-    keep(w->in, &w->now, &w->least);
     for (int round = 0; round < ROUNDS && w->made < PATIENCE && moved && status == MF_OK; round++) {
         status = move_once(w, &moved, e);
         if (status == MF_OK && moved && w->now.time_s < w->least.time_s * (1.0 - 1e-6)) {
             keep(w->in, &w->now, &w->least);
             *better = true;
             w->made = 0;
+        }
+    }
+    return status;
+}
+
+/* A number below n, the same in every run. */
+static int draw(uint32_t *state, int n) {
+    *state = *state * UINT32_C(1664525) + UINT32_C(1013904223);
+    return (int)((*state >> 16) % (uint32_t)n);
+}
+
+/* Starts from some moves off the best split; *fits: it can be played. */
+static mf_status shake(improving *w, uint32_t *state, bool *fits, mf_err *e) {
+    const mf_inner *in = w->in;
+    size_t bytes = (size_t)(in->vstages + 1) * sizeof *w->now.first;
+    memcpy(w->now.first, w->least.first, bytes);
+    for (int k = 0; k < SHAKEN; k++) {
+        int from = draw(state, in->vstages), to = draw(state, in->vstages);
+        memcpy(w->next.first, w->now.first, bytes);
+        mf_inner_shift(w->next.first, from, to);
+        if (mf_inner_is_split(in, w->next.first)) {
+            memcpy(w->now.first, w->next.first, bytes);
+        }
+    }
+    w->made = 0;
+    return evaluate(w, &w->least, &w->now, fits, e);
+}
+
+static mf_status shake_on(improving *w, bool *better, mf_err *e) {
+    uint32_t state = 1;
+    mf_status status = MF_OK;
+    for (int k = 0; k < SHAKES && w->in->vstages > 1 && status == MF_OK; k++) {
+        bool fits;
+        status = shake(w, &state, &fits, e);
+        if (status == MF_OK && fits) {
+            status = move_on(w, better, e);
         }
     }
     return status;
@@ -227,8 +264,8 @@ static void improving_clear(improving *w) {
     mf_order_chain_clear(&w->chain);
 }
 
-mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int *first, mf_assignment *out,
-                           double *time_s, int64_t *plays, mf_err *e) {
+mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, int *first,
+                           mf_assignment *out, double *time_s, int64_t *plays, mf_err *e) {
     improving w;
     size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
     mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
@@ -249,7 +286,11 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int *first, mf_assig
     bool better = false;
     *time_s = w.now.time_s;
     if (status == MF_OK && w.now.time_s < hopeless_s) {
+        keep(in, &w.now, &w.least);
         status = move_on(&w, &better, e);
+        if (status == MF_OK && w.least.time_s < promising_s) {
+            status = shake_on(&w, &better, e);
+        }
     }
     if (status == MF_OK && better) { /* the memory plan has the last word */
         mf_assignment improved;

@@ -55,6 +55,9 @@ static double simulate(closing *c, const mf_assignment *a, int *stage) {
  * still a little longer is not simulated. */
 #define HOPELESS 1.08
 #define WORSE 1.02
+/* One that plays so much shorter may be the best plan, since steps take a little longer than they
+ * play. */
+#define PROMISING 0.985
 
 /* What fits by its sums alone may not with the gaps of its arrangement: then these count. */
 static void fill_with_gaps(closing *c, const int *first) {
@@ -80,15 +83,29 @@ static void fill_with_gaps(closing *c, const int *first) {
     free(count);
 }
 
-/* Improves a split, fills it with memory choices and simulates it. Not finding any is no failure.
- */
+/* As many positions on every virtual stage, but for one. False when they may not stand so. */
+static bool even_split(const mf_inner *in, int *first) {
+    for (int v = 0; v <= in->vstages; v++) {
+        first[v] = v * in->positions / in->vstages;
+    }
+    return mf_inner_is_split(in, first);
+}
+
+/* Improves a split, fills it with memory choices and simulates it. What is nearest to a relaxed
+ * point may not fit, or play far too long, with one layer here and three there: then an even one is
+ * the start. Not finding any is no failure. */
 static void try_split(closing *c, int *first) {
     mf_assignment a;
     int stage;
     int64_t plays = 0;
-    double time_s = 0.0;
-    mf_status status =
-        mf_inner_improve(c->in, HOPELESS * c->best_s, first, &a, &time_s, &plays, &c->out->err);
+    double time_s = 0.0, promising_s = isinf(c->best_s) ? 0.0 : PROMISING * c->best_s;
+    mf_status status = mf_inner_improve(c->in, HOPELESS * c->best_s, promising_s, first, &a,
+                                        &time_s, &plays, &c->out->err);
+    bool poor = status == MF_INFEASIBLE || (status == MF_OK && time_s >= HOPELESS * c->best_s);
+    if (poor && even_split(c->in, first)) {
+        status = mf_inner_improve(c->in, HOPELESS * c->best_s, promising_s, first, &a, &time_s,
+                                  &plays, &c->out->err);
+    }
     c->out->work += 2000 + plays * 100;
     if (status == MF_OK && time_s < WORSE * c->best_s) {
         if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
