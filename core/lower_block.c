@@ -271,19 +271,22 @@ mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_c
     return status;
 }
 
-static void *no_more_than(void *array, size_t bytes) {
-    void *x = realloc(array, bytes);
-    return x != NULL ? x : array;
-}
+#define FIT(array, n)                                                                              \
+    do {                                                                                           \
+        void *fitted_ = realloc((array), (n) * sizeof *(array));                                   \
+        if (fitted_ != NULL) {                                                                     \
+            (array) = fitted_;                                                                     \
+        }                                                                                          \
+    } while (0)
 
 /* What is kept for long takes no more room than it needs; copies of it grow. */
 static void fit(mf_build *bd) {
     mf_block *b = bd->b;
     const size_t nops = (size_t)b->nops + 1, ntensors = (size_t)b->ntensors + 1;
-    b->ops = no_more_than(b->ops, nops * sizeof *b->ops);
-    bd->extra = no_more_than(bd->extra, nops * sizeof *bd->extra);
-    b->tensors = no_more_than(b->tensors, ntensors * sizeof *b->tensors);
-    bd->alias = no_more_than(bd->alias, ntensors * sizeof *bd->alias);
+    FIT(b->ops, nops);
+    FIT(bd->extra, nops);
+    FIT(b->tensors, ntensors);
+    FIT(bd->alias, ntensors);
 }
 
 mf_status mf_forward_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,

@@ -205,18 +205,18 @@ static mf_status move_on(improving *w, bool *better, mf_err *e) {
 }
 
 /* A number below n, the same in every run. */
-static int draw(uint32_t *state, int n) {
-    *state = *state * UINT32_C(1664525) + UINT32_C(1013904223);
-    return (int)((*state >> 16) % (uint32_t)n);
+static int draw(uint32_t *dice, int n) {
+    *dice = *dice * UINT32_C(1664525) + UINT32_C(1013904223);
+    return (int)((*dice >> 16) % (uint32_t)n);
 }
 
 /* Starts from some moves off the best split; *fits: it can be played. */
-static mf_status shake(improving *w, uint32_t *state, bool *fits, mf_err *e) {
+static mf_status shake(improving *w, uint32_t *dice, bool *fits, mf_err *e) {
     const mf_inner *in = w->in;
     size_t bytes = (size_t)(in->vstages + 1) * sizeof *w->now.first;
     memcpy(w->now.first, w->least.first, bytes);
     for (int k = 0; k < SHAKEN; k++) {
-        int from = draw(state, in->vstages), to = draw(state, in->vstages);
+        int from = draw(dice, in->vstages), to = draw(dice, in->vstages);
         memcpy(w->next.first, w->now.first, bytes);
         mf_inner_shift(w->next.first, from, to);
         if (mf_inner_is_split(in, w->next.first)) {
@@ -228,11 +228,11 @@ static mf_status shake(improving *w, uint32_t *state, bool *fits, mf_err *e) {
 }
 
 static mf_status shake_on(improving *w, bool *better, mf_err *e) {
-    uint32_t state = 1;
+    uint32_t dice = 1;
     mf_status status = MF_OK;
     for (int k = 0; k < SHAKES && w->in->vstages > 1 && status == MF_OK; k++) {
         bool fits;
-        status = shake(w, &state, &fits, e);
+        status = shake(w, &dice, &fits, e);
         if (status == MF_OK && fits) {
             status = move_on(w, better, e);
         }

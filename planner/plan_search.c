@@ -1,5 +1,6 @@
 /* plan_search.c - phase 2 as the rooms above call it: the search on the real rooms below, and its
  * answers as complete plans. */
+#include "planner/fit_sweep.h"
 #include "planner/planner.h"
 #include "planner/search.h"
 #include "planner/templates.h"
@@ -21,14 +22,17 @@ static double clock_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What progress reports need besides the figures of the moment. */
-typedef struct reporter {
+/* What the search asks for: what its progress reports need besides the figures of the moment, and
+ * layouts that fit. */
+typedef struct asked {
+    const mf_problem *problem;
     const mf_search_options *options;
+    int threads;
     double started_s, told_s;
-} reporter;
+} asked;
 
 static void tell(void *user, double best_s, double bound_s, int64_t priced, int64_t milps) {
-    reporter *r = user;
+    asked *r = user;
     double now_s = clock_s();
     if (r->options->progress == NULL || now_s - r->told_s < 0.25) {
         return;
@@ -40,6 +44,51 @@ static void tell(void *user, double best_s, double bound_s, int64_t priced, int6
                            .gap = bound_s > 0 ? best_s / bound_s - 1.0 : 0,
                            .wall_s = now_s - r->started_s};
     r->options->progress(&now, best_s, r->options->user);
+}
+
+/* Equals by their degrees, so that the order does not depend on who judged them. */
+static int by_headroom(const void *a, const void *b) {
+    const mf_fit_entry *x = a, *y = b;
+    const int64_t degree[][2] = {{x->layout.pp, y->layout.pp},
+                                 {x->layout.tp, y->layout.tp},
+                                 {x->layout.cp, y->layout.cp},
+                                 {x->layout.ep, y->layout.ep},
+                                 {x->layout.etp, y->layout.etp}};
+    if (x->headroom_B != y->headroom_B) {
+        return x->headroom_B > y->headroom_B ? -1 : 1;
+    }
+    int order = 0;
+    for (size_t i = 0; i < sizeof degree / sizeof degree[0] && order == 0; i++) {
+        order = (degree[i][0] > degree[i][1]) - (degree[i][0] < degree[i][1]);
+    }
+    return order;
+}
+
+/* For mf_search_request: every combination of degrees that fits at its leanest, most headroom
+ * first. */
+static mf_status lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
+    const asked *x = user;
+    const mf_fit_options options = {.cancel = x->options->cancel, .threads = x->threads};
+    const mf_fit_sweep q = {
+        .p = x->problem, .o = &options, .space = mf_fit_space(x->problem, x->problem->base.gpus)};
+    mf_fit_crew crew;
+    mf_fit_result r = {0};
+    mf_status status = mf_fit_crew_init(&crew, x->problem, x->threads, e);
+    status = status == MF_OK ? mf_fit_sweep_run(&q, &crew, &r, e) : status;
+    *out = NULL;
+    if (status == MF_OK && r.feasible > 0) {
+        *out = calloc((size_t)r.feasible, sizeof **out);
+        status = *out != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+        qsort(r.entry, (size_t)r.count, sizeof *r.entry, by_headroom);
+    }
+    for (int64_t i = 0; *out != NULL && i < r.count; i++) {
+        if (r.entry[i].fits) {
+            (*out)[(*count)++] = r.entry[i].layout;
+        }
+    }
+    mf_fit_result_clear(&r);
+    mf_fit_crew_clear(&crew);
+    return status;
 }
 
 /* The answers as complete plans, each on the thread that comes to it first. */
@@ -111,7 +160,7 @@ out:
 mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
                             mf_search_result *result, mf_err *e) {
     *result = (mf_search_result){0};
-    reporter told = {.options = o, .started_s = clock_s()};
+    asked w = {.problem = p, .options = o, .started_s = clock_s()};
     mf_oracle_real real = {
         .model = p->model, .cost = p->cost, .routing = p->routing, .cancel = o->cancel};
     mf_status status = mf_templates_create(&real.templates, e);
@@ -121,6 +170,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     mf_oracle oracle = mf_oracle_init(&real);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int threads = o->threads > 0 ? o->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
+    w.threads = threads;
     const mf_search_request request = {
         .oracle = &oracle,
         .space = {.model = p->model,
@@ -134,8 +184,9 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         .budget = o->budget,
         .cancel = o->cancel,
         .fault = o->milp_fault,
+        .lean = lean,
         .progress = tell,
-        .user = &told,
+        .user = &w,
     };
     mf_search_report report;
     status = mf_search_run(&request, &report, e);
@@ -153,7 +204,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     s->lower_bound_s = report.lower_bound_s;
     s->gap = report.gap;
     s->interrupted = report.interrupted;
-    s->wall_s = clock_s() - told.started_s;
+    s->wall_s = clock_s() - w.started_s;
     mf_space_describe_cuts(&request.space, s->cuts, sizeof s->cuts);
     mf_search_report_clear(&report);
     if (status != MF_OK) {

@@ -23,6 +23,8 @@
  * to ask for them. */
 #define DEFAULT_EFFORT 100000
 #define DEFAULT_BUDGET 20000000
+/* Without a plan by then, those that are known to fit are simulated. */
+#define LEAN_WORK 2000000
 /* Trees whose bound is so far below what the gap asks for do not get there in any time that is
  * left; those that have been taken up before get half of that.
  */
@@ -58,6 +60,7 @@ typedef struct search {
     int64_t merged;
     double step_gap; /* the gap that is worked on, at least the one that was asked for */
     bool patient;    /* no tree is put aside any more */
+    bool leaned;     /* layouts that fit were asked for */
     double target_s;
     mf_status status;
     mf_err err;
@@ -375,9 +378,25 @@ static mf_status begin(search *s, mf_err *e) {
     return status;
 }
 
+static void keep_lean(void *self, const mf_search_found *f) {
+    search *s = self;
+    keep_found(s, f);
+}
+
+static bool wants_lean(const search *s) {
+    const int64_t after = s->r->lean_work ? s->r->lean_work : LEAN_WORK;
+    return s->r->lean && !s->leaned && s->nfound == 0 && s->work >= after;
+}
+
 static bool start(void *self, int slot, int64_t *usual_us) {
     search *s = self;
     s->interrupted |= s->r->cancel && *s->r->cancel;
+    if (s->status == MF_OK && !s->interrupted && wants_lean(s)) {
+        s->leaned = true;
+        s->status = mf_search_lean(s->r, keep_lean, s, &s->simulated, &s->err);
+        s->interrupted |= s->status == MF_INTERRUPTED;
+        s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
+    }
     if (s->status != MF_OK || s->interrupted || is_done(s)) {
         return false;
     }

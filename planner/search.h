@@ -244,10 +244,20 @@ typedef struct mf_search_request {
         budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
     const volatile int *cancel;
     mf_milp_fault fault;
+    /* Layouts that fit, split evenly and with their own memory choice in every layer: *out
+     * [*count], to be freed. Asked for once, on any thread, if no plan was found by `lean_work`
+     * counted microseconds: bounds tell little where memory decides. NULL = there are none. */
+    mf_status (*lean)(void *user, mf_layout **out, int64_t *count, mf_err *e);
+    int64_t lean_work; /* 0 = the default */
     /* one call at a time, on any thread */
     void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);
-    void *user;
+    void *user; /* of lean and progress */
 } mf_search_request;
+
+/* Simulates what r->lean yields, evenly split, and gives what fits to `keep` (search_lean.c). */
+typedef void mf_search_keep(void *user, const mf_search_found *f);
+mf_status mf_search_lean(const mf_search_request *r, mf_search_keep *keep, void *user,
+                         int64_t *simulated, mf_err *e);
 
 typedef struct mf_search_report {
     int count;

@@ -257,6 +257,67 @@ static void a_search_that_is_cancelled_at_once_says_so(void **state) {
     world_clear(&w);
 }
 
+/* --- plans that are known to fit --------------------------------------------------------------
+ */
+
+/* What fits, of the stopper's problem. */
+typedef struct leaner {
+    stopper s; /* first: for stop() */
+    const mf_problem *problem;
+    int64_t asked;
+} leaner;
+
+static mf_status lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
+    leaner *l = user;
+    mf_fit_options o = {.threads = 1};
+    mf_fit_result fits;
+    l->asked++;
+    assert_int_equal(mf_planner_fit(l->problem, &o, &fits, e), MF_OK);
+    *out = calloc((size_t)fits.feasible, sizeof **out);
+    assert_non_null(*out);
+    for (*count = 0; *count < fits.feasible; ++*count) {
+        (*out)[*count] = fits.entry[*count].layout;
+    }
+    mf_fit_result_clear(&fits);
+    return MF_OK;
+}
+
+/* A search that has found nothing by then starts from what fits, ends with the same plan, and asks
+ * no second time. */
+static void a_search_without_a_plan_takes_one_that_fits(void **state) {
+    (void)state;
+    world w;
+    world_init(&w, false, 8, 10e9);
+    truth t = find_truth(&w);
+    mf_oracle_real real = {.model = &w.model, .cost = w.cost};
+    mf_oracle oracle = mf_oracle_init(&real);
+    for (int whole = 0; whole < 2; whole++) {
+        leaner l = {.s = {.after = whole ? INT64_MAX : 1}, .problem = &w.problem};
+        const mf_search_request r = {
+            .oracle = &oracle,
+            .space = {.model = &w.model, .base = w.problem.base, .pinned = w.problem.pinned},
+            .threads = 2,
+            .top = 4,
+            .effort = -1,
+            .cancel = &l.s.cancel,
+            .lean = lean,
+            .lean_work = -1,
+            .progress = stop,
+            .user = &l};
+        mf_search_report x;
+        assert_ok(mf_search_run(&r, &x, NULL));
+        assert_int_equal(l.asked, 1);
+        assert_int_equal(x.interrupted, !whole);
+        assert_true(x.count > 0 && x.simulated > 0);
+        check_against(&t, x.lower_bound_s, x.found[0].time_s);
+        if (whole) {
+            assert_true(fabs(x.found[0].time_s - t.best_s) <= HAIR * t.best_s);
+        }
+        mf_search_report_clear(&x);
+    }
+    world_clear(&w);
+}
+
 /* --- integer programs that give up -------------------------------------------------------------
  */
 
@@ -379,6 +440,7 @@ int main(void) {
         cmocka_unit_test(a_tighter_gap_proves_no_less),
         cmocka_unit_test(an_interrupted_search_has_its_best_so_far_and_a_valid_bound),
         cmocka_unit_test(a_search_that_is_cancelled_at_once_says_so),
+        cmocka_unit_test(a_search_without_a_plan_takes_one_that_fits),
         cmocka_unit_test(integer_programs_that_give_up_only_weaken_the_proof),
         cmocka_unit_test(nothing_fits_is_an_answer_with_a_reason),
         cmocka_unit_test(fits_are_the_same_on_any_number_of_threads),
