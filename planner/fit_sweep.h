@@ -1,5 +1,5 @@
-/* fit_sweep.h - private to fit: judges every combination of degrees of a size, on several threads.
- */
+/* fit_sweep.h - private to the planner: judges every combination of degrees of a size, on several
+ * threads. */
 #ifndef MF_PLANNER_FIT_SWEEP_H
 #define MF_PLANNER_FIT_SWEEP_H
 
@@ -31,5 +31,9 @@ mf_space mf_fit_space(const mf_problem *p, int64_t gpus);
 /* Sets r->entry, r->count and r->feasible. What stands there does not depend on threads (with
  * first_only: whether something fits), its order does. MF_INTERRUPTED: what was judged so far. */
 mf_status mf_fit_sweep_run(const mf_fit_sweep *q, mf_fit_crew *crew, mf_fit_result *r, mf_err *e);
+
+/* For qsort of entries: those that fit by headroom, then the rest by what is missing; equals by
+ * their degrees, so that the order does not depend on who judged them. */
+int mf_fit_by_headroom(const void *a, const void *b);
 
 #endif

@@ -46,24 +46,6 @@ static void tell(void *user, double best_s, double bound_s, int64_t priced, int6
     r->options->progress(&now, best_s, r->options->user);
 }
 
-/* Equals by their degrees, so that the order does not depend on who judged them. */
-static int by_headroom(const void *a, const void *b) {
-    const mf_fit_entry *x = a, *y = b;
-    const int64_t degree[][2] = {{x->layout.pp, y->layout.pp},
-                                 {x->layout.tp, y->layout.tp},
-                                 {x->layout.cp, y->layout.cp},
-                                 {x->layout.ep, y->layout.ep},
-                                 {x->layout.etp, y->layout.etp}};
-    if (x->headroom_B != y->headroom_B) {
-        return x->headroom_B > y->headroom_B ? -1 : 1;
-    }
-    int order = 0;
-    for (size_t i = 0; i < sizeof degree / sizeof degree[0] && order == 0; i++) {
-        order = (degree[i][0] > degree[i][1]) - (degree[i][0] < degree[i][1]);
-    }
-    return order;
-}
-
 /* For mf_search_request: every combination of degrees that fits at its leanest, most headroom
  * first. */
 static mf_status lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
@@ -79,12 +61,10 @@ static mf_status lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
     if (status == MF_OK && r.feasible > 0) {
         *out = calloc((size_t)r.feasible, sizeof **out);
         status = *out != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
-        qsort(r.entry, (size_t)r.count, sizeof *r.entry, by_headroom);
+        qsort(r.entry, (size_t)r.count, sizeof *r.entry, mf_fit_by_headroom);
     }
-    for (int64_t i = 0; *out != NULL && i < r.count; i++) {
-        if (r.entry[i].fits) {
-            (*out)[(*count)++] = r.entry[i].layout;
-        }
+    for (*count = 0; *out != NULL && *count < r.feasible; ++*count) {
+        (*out)[*count] = r.entry[*count].layout;
     }
     mf_fit_result_clear(&r);
     mf_fit_crew_clear(&crew);
