@@ -87,6 +87,7 @@ struct GpuRanks {
             GPU_MUST(cudaSetDevice(devices.back()));
             GPU_MUST(cudaStreamCreateWithFlags(&stream[(size_t)r], cudaStreamNonBlocking));
         }
+        warm(devices);
         NCCL_MUST(ncclCommInitAll(comm.data(), ranks, devices.data()));
         pthread_barrier_init(&barrier, NULL, (unsigned)ranks);
     }
@@ -99,6 +100,20 @@ struct GpuRanks {
     }
     GpuRanks(const GpuRanks &) = delete;
     GpuRanks &operator=(const GpuRanks &) = delete;
+
+    /* Every stream has had work before a kernel waits for those of other streams: where ranks share
+     * a GPU, what a new stream queues first may wait for what is running (seen: two kernels of three
+     * at work, the third not started, a third of the multiprocessors free). */
+    void warm(const std::vector<int> &devices) {
+        for (int r = 0; r < count; r++) {
+            void *p = NULL;
+            GPU_MUST(cudaSetDevice(devices[(size_t)r]));
+            GPU_MUST(cudaMalloc(&p, 1 << 20));
+            GPU_MUST(cudaMemsetAsync(p, 0, 1 << 20, stream[(size_t)r]));
+            GPU_MUST(cudaStreamSynchronize(stream[(size_t)r]));
+            GPU_MUST(cudaFree(p));
+        }
+    }
 
     /* work(rank, stream) on all ranks at once, each with its GPU current. */
     void run(const std::function<void(int, cudaStream_t)> &work) {

@@ -194,6 +194,7 @@ void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group
     GPU_MUST(cudaDeviceSynchronize());
     ranks.meet();
     MF_MUST(mf_kernel_dispatch_run_cuda(g, &d, stream, &e), e);
+    ranks.meet(); /* on one GPU every dispatch is queued before anything behind one of them */
     MF_MUST(mf_kernel_combine_run_cuda(g, &c, stream, &e), e);
     NCCL_MUST(ncclAllGather(x, gathered, (size_t)s.tokens * row, ncclBfloat16,
                             ranks.comm[(size_t)rank], stream));
@@ -273,9 +274,12 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     const std::vector<int> counts = gpu_rank_counts(1);
     state = gpu_seed();
-    for (int count : counts) {
-        GpuRanks ranks(count);
-        run_cases(ranks, small);
+    const char *again = getenv("MF_REPEAT"); /* to find what happens seldom */
+    for (int i = 0, times = again ? atoi(again) : 1; i < times; i++) {
+        for (int count : counts) {
+            GpuRanks ranks(count);
+            run_cases(ranks, small);
+        }
     }
     return gpu_report();
 }
