@@ -13,6 +13,10 @@
 #include <string.h>
 
 enum { MAX_LAZY = 60 };
+/* So many rounds of chains that bring less than this share of what the cutoff is away are the last
+ * ones. */
+enum { STALL_ROUNDS = 6 };
+#define STALL_SHARE 0.1
 
 void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains) {
     int stage_of[MF_MAX_VSTAGES];
@@ -75,6 +79,7 @@ mf_status mf_inner_relax(mf_inner *in, const mf_chains *known, double enough_s, 
     status = mf_lp_open(&b.milp, &mo, &lp, e);
     if (status == MF_OK) {
         double bound, enough = enough_s / b.unit_s / MF_BOUND_SAFETY;
+        mf_lp_stall(lp, STALL_ROUNDS, STALL_SHARE);
         *outcome = mf_lp_solve(lp, enough, MAX_LAZY, &bound);
         status = b.status;
         *bound_s = *outcome == MF_MILP_OPTIMAL      ? bound * b.unit_s * MF_BOUND_SAFETY

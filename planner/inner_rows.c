@@ -225,6 +225,10 @@ static void add_memory(mf_rows *b) {
     }
 }
 
+/* No stage takes as many units of time more (a unit is about a step): said so that bounds can be
+ * told from any multipliers. The curves' own ends would be tighter, and take more pivots. */
+#define FAR_MORE 1e9
+
 /* Lean: extra[p] >= every line through neighbouring points of its curve; main layers end where
  * nothing fits. */
 static mf_status add_extras(mf_rows *b) {
@@ -233,7 +237,7 @@ static mf_status add_extras(mf_rows *b) {
     mf_status status = mf_inner_extras(in, b->curves_s, b->e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
         const double *curve_s = b->curves_s + (size_t)p * (size_t)(layers + 1);
-        b->extra[p] = mf_milp_add_col(&b->milp, 0, INFINITY, 0, false);
+        b->extra[p] = mf_milp_add_col(&b->milp, 0, FAR_MORE, 0, false);
         double slope_s = 0.0;
         for (int k = 0; k < layers; k++) {
             double more_s = curve_s[k + 1] - curve_s[k];
