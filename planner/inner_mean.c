@@ -195,9 +195,16 @@ static void raise_curve(stage *x, int row, double price) {
     }
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+/* Ascending. They come in runs that ascend, few and short ones as a rule. */
+static void sort_prices(double *price, int n) {
+    for (int i = 1; i < n; i++) {
+        const double x = price[i];
+        int at = i;
+        for (; at > 0 && price[at - 1] > x; at--) {
+            price[at] = price[at - 1];
+        }
+        price[at] = x;
+    }
 }
 
 /* Prices at which a layer changes its way, evenly thinned out, and none. */
@@ -211,7 +218,7 @@ static int find_prices(const stage *x, int row, double *room, double price[MAX_P
                 (w[i + 1].time_s - w[i].time_s) / (flight * (w[i].saved_B - w[i + 1].saved_B));
         }
     }
-    qsort(room, (size_t)n, sizeof *room, ascending);
+    sort_prices(room, n);
     price[count++] = 0.0;
     int take = n < MAX_PRICES - 1 ? n : MAX_PRICES - 1;
     for (int i = 0; i < take; i++) {

@@ -167,8 +167,8 @@ static void by_bound(closing *c) {
     if (c->out->status == MF_OK && have) {
         try_split(c, first);
     }
-    if (c->out->status == MF_OK) {
-        come_back(c, bound_s, MF_LEVEL_RELAX);
+    if (c->out->status == MF_OK) { /* where chains are known, the relaxation has nothing to find */
+        come_back(c, bound_s, c->known ? MF_LEVEL_SPLITS : MF_LEVEL_RELAX);
     }
     free(first);
 }
