@@ -6,7 +6,7 @@
  * badly at one end often has to pass through several stages. The shortest step of all is kept.
  */
 #include "planner/floor.h"
-#include "planner/inner.h"
+#include "planner/inner_fills.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +26,7 @@ typedef struct state {
 typedef struct improving {
     mf_inner *in;
     double *room_B; /* [stages] */
+    mf_inner_fills *fills;
     double *pair_s;
     mf_order_chain chain;
     state now, next, best; /* best: of the moves of a round */
@@ -105,7 +106,7 @@ static mf_status evaluate(improving *w, const state *from, state *s, bool *fits,
                 differs || s->first[v] != from->first[v] || s->first[v + 1] != from->first[v + 1];
         }
         if (differs) {
-            *fits = mf_inner_fill_stage(in, s->first, p, w->room_B[p], s->count);
+            *fits = mf_inner_fills_stage(w->fills, s->first, p, s->count);
         }
     }
     if (!*fits) {
@@ -260,6 +261,7 @@ static void improving_clear(improving *w) {
     state_clear(&w->best);
     state_clear(&w->least);
     free(w->room_B);
+    mf_inner_fills_destroy(w->fills);
     free(w->pair_s);
     mf_order_chain_clear(&w->chain);
 }
@@ -286,6 +288,10 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, 
     bool better = false;
     *time_s = w.now.time_s;
     if (status == MF_OK && w.now.time_s < hopeless_s) {
+        w.fills = mf_inner_fills_create(in, w.room_B); /* the room is what it stays */
+        status = w.fills ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    if (w.fills) {
         keep(in, &w.now, &w.least);
         status = move_on(&w, &better, e);
         if (status == MF_OK && w.least.time_s < promising_s) {
