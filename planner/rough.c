@@ -50,6 +50,9 @@ mf_rough_ends mf_rough_ends_of(const mf_rates *r, const mf_layout *l, int64_t p)
     mf_rough_ends x = {.work_B = r->work_B};
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     bool first = p == 0, last = p == mf_layout_stage_of(l, l->pp * l->vpp - 1);
+    if (!first && !last) {
+        return x;
+    }
     mf_param_count params = {0, 0, 0};
     if (first) {
         add_end(&x, &r->embedding, mode);
@@ -61,7 +64,7 @@ mf_rough_ends mf_rough_ends_of(const mf_rates *r, const mf_layout *l, int64_t p)
         mf_rough_add_params(&params, &r->head_params, 1);
         x.work_B = mf_smaller(x.work_B, r->end_work_B[1]);
     }
-    x.used_B = first || last ? persistent_B(l, &params) : 0.0;
+    x.used_B = persistent_B(l, &params);
     return x;
 }
 
@@ -216,16 +219,17 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
     /* the n-th smallest of all stage_step_s(p, k): some stage holds its share of the layers, so
      * that it is no less than the least of these; all below are taken, then layer by layer to the
      * stage that bears it best */
-    const mf_rough_bounding b = mf_rough_bounding_of(r, l, o, f);
     taker stage[MF_ROUGH_STAGES];
     if (l->pp < 1 || l->pp > MF_ROUGH_STAGES) {
         return 0.0;
     }
-    double worst_s = (double)l->micro_batches * r->all.time_s[b.mode] / (double)l->pp +
+    double all_s = r->all.time_s[mf_floor_mode_of(l->schedule)];
+    double worst_s = (double)l->micro_batches * all_s / (double)l->pp +
                      f->tail.fixed_s; /* if work were shared evenly */
     if (worst_s >= enough_s || r->layers < 1) {
         return worst_s;
     }
+    const mf_rough_bounding b = mf_rough_bounding_of(r, l, o, f);
     int share = (int)((r->layers + l->pp - 1) / l->pp), held = 0;
     double least_s = HUGE_VAL;
     for (int64_t p = 0; p < l->pp; p++) {
