@@ -1,5 +1,5 @@
-/* bench_cli.c - whole command lines against the clock: wall time and peak memory of the process,
- * and of plans the proof and the layouts priced in a second.
+/* bench_cli.c - whole command lines against the clock: wall time and peak memory of the process.
+ * (Plans: bench_plan.c.)
  *
  * Usage: bench_cli MOEFOLD [NAME]. A row runs three times and the best time counts; one that takes
  * long runs once and is interrupted after a minute, and then shows how far it came. NAME picks the
@@ -7,8 +7,6 @@
  * depend on the machine.
  */
 #define _DEFAULT_SOURCE /* wait4 */
-#include "core/json.h"
-
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -36,13 +34,11 @@ static const row rows[] = {
      "simulate " V3 "--pp 16 --ep 64 --recompute full --every-rank --routing zipf:0.5", 10, 1e9},
 };
 enum { ROWS = sizeof rows / sizeof rows[0], RUNS = 3, MAX_WORDS = 40, PATIENCE_S = 60 };
-#define GAP 0.03                 /* of the proof */
-#define PRICED_PER_CORE_S 100000 /* layouts */
 
 typedef struct outcome {
     int code;
     bool interrupted; /* by us, after PATIENCE_S */
-    double time_s, cpu_s, memory_B;
+    double time_s, memory_B;
 } outcome;
 
 static double now_s(void) {
@@ -82,30 +78,8 @@ static outcome run_once(char *const *argv, const char *out) {
         o.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
         o.time_s = now_s() - start;
         o.memory_B = (double)usage.ru_maxrss * 1024;
-        o.cpu_s = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                  1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
     }
     return o;
-}
-
-/* Proof and pace of a plan, from its JSON. */
-static void print_search(const char *path, double cpu_s) {
-    mf_json *doc = NULL;
-    double gap = 0, priced = 0, space = 0;
-    if (mf_json_load(path, &doc, NULL) != MF_OK) {
-        return;
-    }
-    const mf_json_value *s = mf_json_find(mf_json_root(doc), "search");
-    if (s != NULL && mf_json_opt_f64(s, "gap", 0, 1e9, &gap, NULL) == MF_OK &&
-        mf_json_opt_f64(s, "space", 0, 1e18, &space, NULL) == MF_OK &&
-        mf_json_opt_f64(s, "priced", 0, 1e18, &priced, NULL) == MF_OK) {
-        double pace = priced / (cpu_s > 0 ? cpu_s : 1);
-        printf("    gap %.1f %% %s %.0f %%; %.0f of %.0f layouts priced, %.0f in a second of one "
-               "core %s %d\n",
-               100 * gap, gap <= GAP ? "<=" : "> ", 100 * GAP, priced, space, pace,
-               pace >= PRICED_PER_CORE_S ? ">=" : "< ", PRICED_PER_CORE_S);
-    }
-    mf_json_destroy(doc);
 }
 
 static bool run_row(const char *moefold, const row *r, const char *out) {
@@ -130,7 +104,6 @@ static bool run_row(const char *moefold, const row *r, const char *out) {
                best.time_s <= r->figure_s ? "<=" : "> ", r->figure_s, best.memory_B / 1e6,
                best.memory_B <= r->figure_B ? "<=" : "> ", r->figure_B / 1e6,
                best.interrupted ? "  interrupted" : "");
-        print_search(out, now.cpu_s);
     }
     free(words);
     free(argv[0]);

@@ -1,5 +1,6 @@
 /* bench_plan.c - whole searches against the clock: wall and CPU time, peak memory, the proof, and
- * how many layouts a core prices in a second.
+ * how many layouts a core prices in a second: those with a bound of their own, over the core's time
+ * in bounds of families and layouts; relaxations, trees and programs are not pricing.
  *
  * Usage: bench_plan [MOEFOLD [NAME]]. NAME picks the rows whose name holds it. Every row is a
  * process of its own, so that its peak memory is its own. Exit 1 when a search fails; figures that
@@ -127,13 +128,13 @@ static void print(const row *r, const outcome *x, const struct rusage *u) {
                    (double)u->ru_stime.tv_sec + 1e-6 * (double)u->ru_stime.tv_usec;
     double memory_B = (double)u->ru_maxrss * 1024.0;
     bool found = x->best_s > 0;
-    double rate = cpu_s > 0 ? (double)x->stats.priced / cpu_s : 0;
+    double rate = x->stats.pricing_s > 0 ? (double)x->stats.priced / x->stats.pricing_s : 0;
     printf("%-26s %7.2f s%s of %2.0f  cpu %7.2f s  %6.0f MB%s  gap %6.2f %%%s  best %.4g s  "
-           "%lld layouts, %lld priced (%.3g /s/core%s), %lld programs, %lld steps%s\n",
+           "%lld layouts, %lld priced in %.2f s (%.3g /s/core%s), %lld programs, %lld steps%s\n",
            r->name, x->stats.wall_s, mark(x->stats.wall_s <= r->figure_s), r->figure_s, cpu_s,
            memory_B / 1e6, mark(memory_B <= FIGURE_B), found ? 100 * x->stats.gap : HUGE_VAL,
            mark(found && x->stats.gap <= FIGURE_GAP), x->best_s, (long long)x->stats.space,
-           (long long)x->stats.priced, rate, mark(rate >= FIGURE_PRICED),
+           (long long)x->stats.priced, x->stats.pricing_s, rate, mark(rate >= FIGURE_PRICED),
            (long long)x->stats.milp_solved, (long long)x->stats.simulated,
            x->stats.interrupted ? ", interrupted" : "");
 }

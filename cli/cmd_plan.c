@@ -78,6 +78,7 @@ static void json_search(mf_json_writer *w, const mf_search_stats *s, bool found)
     mf_json_write_f64(w, "gap", found ? s->gap : (double)NAN); /* null */
     mf_json_write_bool(w, "interrupted", s->interrupted);
     mf_json_write_string(w, "left_out", s->cuts);
+    mf_json_write_f64(w, "pricing_s", s->pricing_s);
     mf_json_write_f64(w, "wall_s", s->wall_s);
     mf_json_write_end(w);
 }

@@ -183,6 +183,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     s->simulated = report.simulated;
     s->lower_bound_s = report.lower_bound_s;
     s->gap = report.gap;
+    s->pricing_s = report.pricing_s;
     s->interrupted = report.interrupted;
     s->wall_s = clock_s() - w.started_s;
     mf_space_describe_cuts(&request.space, s->cuts, sizeof s->cuts);

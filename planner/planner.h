@@ -39,7 +39,9 @@ typedef struct mf_search_stats {
     int64_t simulated;    /* steps simulated */
     double lower_bound_s; /* least over all layouts not closed, simulated ones included */
     double gap;           /* best over lower_bound_s, minus one */
-    double wall_s;        /* the only figure that differs from run to run */
+    double pricing_s;     /* of one core, on bounds of families and layouts; the rest of the CPU
+                           * time goes into relaxations, trees, programs and simulated steps */
+    double wall_s;        /* the two last ones are timed, and alone differ from run to run */
     bool interrupted;     /* stopped by cancel: best so far */
     char cuts[512];       /* what was left out of the space, in words */
 } mf_search_stats;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Nodes of one task: with fewer, threads would wait for each other more than they work. None of
  * them knows what the others find, so they are such as take little each, from the top of the queue.
@@ -43,6 +44,7 @@ typedef struct task {
     double key_s[MOST_NODES]; /* of the nodes */
     mf_search_aim aim;        /* as of its start, */
     int64_t seen;             /* when so many outcomes were merged */
+    double cpu_s;             /* what it took */
     bool flies;
 } task;
 
@@ -58,9 +60,10 @@ typedef struct search {
     double stuck_s; /* least bound of layouts that nothing more can be done about */
     task task[MF_FLIGHT];
     int64_t merged;
-    double step_gap; /* the gap that is worked on, at least the one that was asked for */
-    bool patient;    /* no tree is put aside any more */
-    bool leaned;     /* layouts that fit were asked for */
+    double pricing_s; /* of tasks that bound families and layouts */
+    double step_gap;  /* the gap that is worked on, at least the one that was asked for */
+    bool patient;     /* no tree is put aside any more */
+    bool leaned;      /* layouts that fit were asked for */
     double target_s;
     mf_status status;
     mf_err err;
@@ -122,9 +125,16 @@ static void free_tasks(search *s) {
     }
 }
 
+static double thread_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void work_on(void *self, int slot) {
     search *s = self;
     task *t = &s->task[slot];
+    const double start_s = thread_s();
     for (int i = 0; i < t->count; i++) {
         mf_search_outcome *out = &t->out[i];
         clear_outcome(out);
@@ -135,6 +145,7 @@ static void work_on(void *self, int slot) {
             mf_search_close(&s->world, &t->node[i], &t->aim, out);
         }
     }
+    t->cpu_s = thread_s() - start_s;
 }
 
 /* Usual microseconds of a node. Better too many than too few where they differ much: what flies
@@ -409,6 +420,7 @@ static void land(void *self, int slot) {
     search *s = self;
     task *t = &s->task[slot];
     t->flies = false;
+    s->pricing_s += t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
     for (int i = 0; i < t->count; i++) {
         mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
         s->interrupted |= one == MF_INTERRUPTED;
@@ -431,6 +443,12 @@ static mf_status run(search *s, mf_err *e) {
     return s->status;
 }
 
+/* As it was asked for where only rounding makes it more. */
+static double gap_of(const search *s, double bound_s) {
+    const double gap = s->best_s / bound_s - 1.0, asked = asked_gap(s);
+    return gap > asked && gap < asked + 1e-12 ? asked : gap;
+}
+
 static mf_status report(search *s, mf_search_report *out, mf_err *e) {
     int64_t open = 0;
     mf_status status = mf_space_count(&s->r->space, &out->space, e);
@@ -448,7 +466,8 @@ static mf_status report(search *s, mf_search_report *out, mf_err *e) {
     out->quotes = mf_quotes_asked(s->world.quotes);
     out->work = s->work;
     out->lower_bound_s = lower_bound(s);
-    out->gap = s->nfound > 0 ? s->best_s / out->lower_bound_s - 1.0 : 0.0;
+    out->pricing_s = s->pricing_s;
+    out->gap = s->nfound > 0 ? gap_of(s, out->lower_bound_s) : 0.0;
     int top = s->r->top > 0 ? s->r->top : DEFAULT_TOP;
     out->count = s->nfound < top ? s->nfound : top;
     out->found = calloc((size_t)out->count + 1, sizeof *out->found);

@@ -264,6 +264,7 @@ typedef struct mf_search_report {
     mf_search_found *found; /* [count] best first, of different degrees each; owned */
     int64_t space, priced, pruned, milps, milp_failed, simulated, quotes, work;
     double lower_bound_s, gap;
+    double pricing_s; /* seconds of one core in tasks that bound families and layouts: timed */
     bool interrupted;
 } mf_search_report;
 

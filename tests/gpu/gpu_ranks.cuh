@@ -102,8 +102,8 @@ struct GpuRanks {
     GpuRanks &operator=(const GpuRanks &) = delete;
 
     /* Every stream has had work before a kernel waits for those of other streams: where ranks share
-     * a GPU, what a new stream queues first may wait for what is running (seen: two kernels of three
-     * at work, the third not started, a third of the multiprocessors free). */
+     * a GPU, what a new stream queues first may wait for what is running (seen: two kernels of
+     * three at work, the third not started, a third of the multiprocessors free). */
     void warm(const std::vector<int> &devices) {
         for (int r = 0; r < count; r++) {
             void *p = NULL;
