@@ -90,16 +90,20 @@ static need worst_of(const need *x, int n) {
 
 /* From ZeRO-2 on a rank keeps a shard of the gradient sum; a micro-batch's own gradient of a block
  * stands in full until it is reduced. */
-double mf_memory_unreduced_B(const mf_layout *l, const mf_block *b) {
+double mf_memory_unreduced_of_B(const mf_layout *l, int64_t dense, int64_t expert) {
     double bytes = 0;
     const int64_t gradient_B = (int64_t)mf_layout_gradient_B(l);
     if (l->zero >= 2 && l->dp * l->cp > 1) {
-        bytes += (double)mf_align_B(gradient_B * (b->params.dense + b->shared));
+        bytes += (double)mf_align_B(gradient_B * dense);
     }
     if (l->expert_zero >= 2 && l->edp > 1) {
-        bytes += (double)mf_align_B(gradient_B * b->params.expert);
+        bytes += (double)mf_align_B(gradient_B * expert);
     }
     return bytes;
+}
+
+double mf_memory_unreduced_B(const mf_layout *l, const mf_block *b) {
+    return mf_memory_unreduced_of_B(l, b->params.dense + b->shared, b->params.expert);
 }
 
 static const mf_block *block_at(const mf_program *p, int position) {
@@ -299,6 +303,10 @@ double mf_memory_boundaries(const mf_layout *l) {
     return (l->schedule == MF_SCHED_MERGED ? 4.0 : 2.0) + (double)mf_schedule_messages(l);
 }
 
+double mf_memory_gathers(const mf_layout *l) {
+    return l->schedule == MF_SCHED_MERGED ? 4.0 : 2.0;
+}
+
 static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     memset(s, 0, sizeof *s);
     mf_stage_memory params = mf_param_memory(&p->layout, mf_program_stage_params(p, stage));
@@ -320,10 +328,8 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
             gathered = fmax(gathered, (double)b->gather_B);
         }
     }
-    bool merged = p->layout.schedule == MF_SCHED_MERGED;
     s->kind_B[MF_MEM_COMM] = mf_memory_comm_B(&p->cluster, &p->layout) + dispatcher;
-    /* The block that runs (of a pair, both) and the one prefetched. */
-    s->kind_B[MF_MEM_GATHERED] = (merged ? 4.0 : 2.0) * gathered;
+    s->kind_B[MF_MEM_GATHERED] = mf_memory_gathers(&p->layout) * gathered;
     s->kind_B[MF_MEM_BOUNDARY] = mf_memory_boundaries(&p->layout) * boundary;
     s->peak_B = sum_of(s);
 }

@@ -83,10 +83,15 @@ double mf_memory_context_B(const mf_cluster *c, const mf_layout *l);
 /* Boundary tensors that a stage has room for: input and output of the running block (of a merged
  * pair, both), and messages between virtual stages. */
 double mf_memory_boundaries(const mf_layout *l);
+/* Blocks whose gathered weights a stage has room for: the one that runs (of a merged pair, both)
+ * and the one prefetched. */
+double mf_memory_gathers(const mf_layout *l);
 double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l);
 
 /* Gradients of a block that stand in full until they are reduced into ZeRO-2/3 shards. */
 double mf_memory_unreduced_B(const mf_layout *l, const mf_block *b);
+/* The same of so many elements. */
+double mf_memory_unreduced_of_B(const mf_layout *l, int64_t dense, int64_t expert);
 
 const char *mf_memory_text(mf_memory_kind k);
 

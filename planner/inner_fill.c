@@ -17,7 +17,7 @@ enum { MAX_CHUNKS = 256 };
 /* A chunk as the memory plan walks it (core/memory.c): what stays, and what is needed beyond it
  * while the chunk itself runs. */
 typedef struct chunk_bytes {
-    double saved, held, extra;
+    double saved, held, extra_f, extra_b; /* extra_b: of weight gradients, too */
     double persistent, comm, gather, boundary;
 } chunk_bytes;
 
@@ -63,7 +63,7 @@ static void order_choices(const mf_inner_class *c, int order[MF_INNER_MAX_CHOICE
 
 static chunk_bytes weigh_chunk(const filling *f, int v) {
     const mf_inner *in = f->in;
-    chunk_bytes x = {0, 0, 0, 0, 0, 0, 0};
+    chunk_bytes x = {0, 0, 0, 0, 0, 0, 0, 0};
     double f_peak = 0.0, b_peak = 0.0, freed = 0.0, w_peak = 0.0;
     for (int pass = 0; pass < 2; pass++) { /* forward order, then backward */
         for (int i = 0; i < in->slots; i++) {
@@ -98,7 +98,8 @@ static chunk_bytes weigh_chunk(const filling *f, int v) {
             }
         }
     }
-    x.extra = mf_larger(mf_larger(f_peak, b_peak) - x.saved, w_peak);
+    x.extra_f = mf_larger(f_peak - x.saved, 0.0);
+    x.extra_b = mf_larger(b_peak - x.saved, w_peak);
     return x;
 }
 
@@ -115,7 +116,7 @@ static void weigh_chunks(filling *f) {
 /* The stage, its chunks as they were weighed. */
 static double weigh_stage(const filling *f) {
     const mf_inner *in = f->in;
-    double persistent = 0, comm = 0, gather = 0, boundary = 0, peak = 0, extra = 0;
+    double persistent = 0, comm = 0, gather = 0, boundary = 0, peak = 0, extra_f = 0, extra_b = 0;
     int chunks = chunks_of(f);
     for (int c = 0; c < chunks; c++) {
         const chunk_bytes *x = &f->chunk[c];
@@ -123,7 +124,8 @@ static double weigh_stage(const filling *f) {
         comm = mf_larger(comm, x->comm);
         gather = mf_larger(gather, x->gather);
         boundary = mf_larger(boundary, x->boundary);
-        extra = mf_larger(extra, x->extra);
+        extra_f = mf_larger(extra_f, x->extra_f);
+        extra_b = mf_larger(extra_b, x->extra_b);
     }
     for (int k = 0; k < in->order.rows[f->stage]; k++) {
         double now = 0.0;
@@ -133,8 +135,9 @@ static double weigh_stage(const filling *f) {
         }
         peak = mf_larger(peak, now);
     }
-    return persistent + in->fixed_B + comm + 2.0 * gather +
-           mf_memory_boundaries(&in->layout) * boundary + peak + (in->merged ? 2.0 : 1.0) * extra;
+    return persistent + in->fixed_B + comm + mf_memory_gathers(&in->layout) * gather +
+           mf_memory_boundaries(&in->layout) * boundary + peak +
+           (in->merged ? extra_f + extra_b : mf_larger(extra_f, extra_b));
 }
 
 /* --- changes ---------------------------------------------------------------------------------- */
@@ -252,10 +255,140 @@ static bool fill_stage(filling *f, const int *first, double room_B) {
     return true;
 }
 
+/* --- from the leanest --------------------------------------------------------------------------
+ */
+
+static int chunk_of(const filling *f, int v) {
+    int64_t k = mf_layout_chunk_of(&f->in->layout, v);
+    return k < MAX_CHUNKS ? (int)k : 0;
+}
+
+static double workspace_B(const mf_quote *q) {
+    return mf_larger(mf_larger(q->local_f_B, q->local_b_B), q->local_w_B);
+}
+
+/* Every layer keeps least among the choices of its class whose workspace is no larger; if all are
+ * larger, takes the one whose workspace is least. */
+static void start_lean(filling *f, const int *first, double work_B) {
+    const mf_inner *in = f->in;
+    for (int c = 0; c < in->chunks; c++) {
+        int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
+        memset(&f->count[mf_inner_cell(in, v, 0, 0)], 0,
+               (size_t)in->slots * MF_INNER_MAX_CHOICES * sizeof *f->count);
+        for (int i = first[v]; i < first[v + 1]; i++) {
+            int s = in->slot_at[i], best = 0;
+            const mf_inner_class *class = mf_inner_class_at(in, v, s);
+            for (int m = 1; m < class->choices; m++) {
+                const mf_quote *x = &class->choice[m].quote, *b = &class->choice[best].quote;
+                bool below = workspace_B(x) <= work_B, above = workspace_B(b) > work_B;
+                bool better = below && (above || x->saved_B < b->saved_B);
+                bool nearer = above && workspace_B(x) < workspace_B(b);
+                best = better || nearer ? m : best;
+            }
+            f->count[mf_inner_cell(in, v, s, best)]++;
+        }
+    }
+    weigh_chunks(f);
+}
+
+/* The change of one layer that saves most time for each byte more, if it is better than *best; what
+ * saves bytes as well goes before all. */
+static void best_quicker(const filling *f, const banned *bans, int v, int s, change *best) {
+    const mf_inner *in = f->in;
+    const mf_inner_class *class = mf_inner_class_at(in, v, s);
+    const int32_t *count = &f->count[mf_inner_cell(in, v, s, 0)];
+    for (int m = 0; m < class->choices; m++) {
+        for (int t = 0; t < class->choices && count[m] > 0; t++) {
+            double less_s = time_of(f, class, m) - time_of(f, class, t);
+            double more_B = class->choice[t].quote.saved_B - class->choice[m].quote.saved_B;
+            double gain = less_s / mf_larger(more_B, 1.0);
+            if (less_s > 0.0 && gain > best->gain && !is_banned(bans, v, s, m, t)) {
+                *best = (change){v, s, m, t, gain};
+            }
+        }
+    }
+}
+
+/* Spends what room there is, layer by layer. What did not fit once will not fit later. */
+static void spend(filling *f, double room_B) {
+    const mf_inner *in = f->in;
+    banned bans = {.count = 0};
+    while (bans.count < MAX_BANNED) {
+        change c = {-1, 0, 0, 0, 0.0};
+        for (int k = 0; k < in->chunks; k++) {
+            int v = (int)mf_layout_vstage(&in->layout, f->stage, k);
+            for (int s = 0; s < in->slots; s++) {
+                if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
+                    best_quicker(f, &bans, v, s, &c);
+                }
+            }
+        }
+        if (c.v < 0) {
+            return;
+        }
+        chunk_bytes *changed = &f->chunk[chunk_of(f, c.v)], was = *changed;
+        apply(f, &c, 1);
+        *changed = weigh_chunk(f, c.v);
+        if (weigh_stage(f) > room_B) {
+            apply(f, &c, -1);
+            *changed = was;
+            bans.it[bans.count++] = c;
+        }
+    }
+}
+
+static double stage_time_s(const filling *f) {
+    const mf_inner *in = f->in;
+    double sum_s = 0.0;
+    for (int k = 0; k < in->chunks; k++) {
+        int v = (int)mf_layout_vstage(&in->layout, f->stage, k);
+        for (int s = 0; s < in->slots; s++) {
+            bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
+            const mf_inner_class *class = stands ? mf_inner_class_at(in, v, s) : NULL;
+            for (int m = 0; class && m < class->choices; m++) {
+                sum_s += f->count[mf_inner_cell(in, v, s, m)] * time_of(f, class, m);
+            }
+        }
+    }
+    return sum_s;
+}
+
+/* Choices that keep least have large workspaces, and those with small ones keep more: of every size
+ * of workspace the leanest stage is tried, and the one that ends quickest is taken. */
+static bool fill_lean(filling *f, const int *first, double room_B) {
+    const mf_inner *in = f->in;
+    double best_s = HUGE_VAL, best_B = 0.0;
+    if (in->chunks > MAX_CHUNKS) {
+        return false;
+    }
+    for (int i = 0; i < in->classes; i++) {
+        for (int m = 0; m < in->class[i].choices && in->class[i].choices > 1; m++) {
+            double work_B = workspace_B(&in->class[i].choice[m].quote);
+            start_lean(f, first, work_B);
+            if (weigh_stage(f) <= room_B) {
+                spend(f, room_B);
+                double time_s = stage_time_s(f);
+                best_B = time_s < best_s ? work_B : best_B;
+                best_s = mf_smaller(best_s, time_s);
+            }
+        }
+    }
+    if (isinf(best_s)) {
+        return false;
+    }
+    start_lean(f, first, best_B);
+    spend(f, room_B);
+    return true;
+}
+
+static bool fill(filling *f, const int *first, double room_B) {
+    return fill_stage(f, first, room_B) || (f->in->lean && fill_lean(f, first, room_B));
+}
+
 bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double room_B,
                          int32_t *count) {
     filling f = {.in = in, .count = count, .stage = stage};
-    return fill_stage(&f, first, room_B);
+    return fill(&f, first, room_B);
 }
 
 mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, double *room_B,
@@ -264,7 +397,7 @@ mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, doubl
     mf_status status = mf_inner_own_pairs(in, e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
         f.stage = p;
-        status = fill_stage(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
+        status = fill(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
     }
     for (int tries = 0; status == MF_OK; tries++) {
         mf_step step;
@@ -284,7 +417,7 @@ mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, doubl
         }
         weigh_chunks(&f);
         room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - over_B;
-        status = fill_stage(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
+        status = fill(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
     }
     return mf_err_set(e, MF_INFEASIBLE, "no memory choice makes stage %d fit", f.stage);
 }

@@ -244,7 +244,7 @@ void mf_load_add(const mf_floors *fl, mf_load *x, int class) {
 
 double mf_load_room_B(const mf_floors *fl, const mf_load *x, double share) {
     const mf_inner *in = fl->in;
-    return (in->usable_B - in->fixed_B - x->comm_B - 2.0 * x->gather_B -
+    return (in->usable_B - in->fixed_B - x->comm_B - mf_memory_gathers(&in->layout) * x->gather_B -
             mf_memory_boundaries(&in->layout) * x->boundary_B) *
                share -
            x->persistent_B - x->workspace_B;

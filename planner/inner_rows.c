@@ -181,7 +181,7 @@ static void add_patterns(mf_rows *b) {
  * buffers that the stage keeps for blocks like it (core/memory.c). */
 double mf_rows_least_beside_B(const mf_inner *in, int stage) {
     double least_B = INFINITY;
-    double boundaries = mf_memory_boundaries(&in->layout);
+    double gathers = mf_memory_gathers(&in->layout), boundaries = mf_memory_boundaries(&in->layout);
     for (int s = 0; s < in->slots; s++) {
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
             if (mf_layout_stage_of(&in->layout, v) != stage) {
@@ -191,7 +191,7 @@ double mf_rows_least_beside_B(const mf_inner *in, int stage) {
             for (int m = 0; m < c->choices; m++) {
                 const mf_quote *q = &c->choice[m].quote;
                 least_B = fmin(least_B, fmax(q->local_f_B, q->local_b_B) + q->comm_B +
-                                            2.0 * q->gather_B + boundaries * q->boundary_B);
+                                            gathers * q->gather_B + boundaries * q->boundary_B);
             }
         }
     }

@@ -93,8 +93,8 @@ double mf_rough_update_s(const mf_tail *t, const mf_param_count *params) {
 
 mf_rough_bounding mf_rough_bounding_of(const mf_rates *r, const mf_layout *l,
                                        const mf_order_summary *o, const mf_rough_fixed *f) {
-    double buffers_B =
-        r->layer_comm_B + 2.0 * r->layer_gather_B + mf_memory_boundaries(l) * r->layer_boundary_B;
+    double buffers_B = r->layer_comm_B + mf_memory_gathers(l) * r->layer_gather_B +
+                       mf_memory_boundaries(l) * r->layer_boundary_B;
     return (mf_rough_bounding){.r = r,
                                .l = l,
                                .o = o,

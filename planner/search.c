@@ -172,6 +172,8 @@ static int64_t usual(const mf_search_node *n) {
         return again ? 500000 : 30000;
     case MF_LEVEL_EXACT:
         return 100000;
+    case MF_LEVEL_TRY:
+        return 10000;
     }
     return 0;
 }
@@ -218,7 +220,7 @@ static void start_task(search *s, task *t, int64_t *usual_us) {
     } while (goes_with(s, t, *usual_us));
     int top = s->r->top > 0 ? s->r->top : DEFAULT_TOP;
     t->aim = (mf_search_aim){s->best_s, s->target_s,
-                             s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL};
+                             s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL, s->leaned};
     t->seen = s->merged;
     t->flies = true;
 }
@@ -394,6 +396,23 @@ static void keep_lean(void *self, const mf_search_found *f) {
     keep_found(s, f);
 }
 
+/* Layouts to try go before all that is open. */
+static mf_status lean(search *s, mf_err *e) {
+    mf_search_outcome *out = calloc(1, sizeof *out);
+    if (!out) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status status = mf_search_lean(&s->world, s->r, lower_bound(s), keep_lean, s, out, e);
+    s->simulated += out->simulated;
+    s->work += out->work;
+    for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
+        status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : no_room(e);
+    }
+    free(out->child);
+    free(out);
+    return status;
+}
+
 static bool wants_lean(const search *s) {
     const int64_t after = s->r->lean_work ? s->r->lean_work : LEAN_WORK;
     return s->r->lean && !s->leaned && s->nfound == 0 && s->work >= after;
@@ -404,7 +423,7 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     s->interrupted |= s->r->cancel && *s->r->cancel;
     if (s->status == MF_OK && !s->interrupted && wants_lean(s)) {
         s->leaned = true;
-        s->status = mf_search_lean(s->r, keep_lean, s, &s->simulated, &s->err);
+        s->status = lean(s, &s->err);
         s->interrupted |= s->status == MF_INTERRUPTED;
         s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
     }

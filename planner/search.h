@@ -17,6 +17,9 @@
  *   SPLITS   by the least over whole splits of the positions, choices mixed
  *   EXACT    by the exact one, answers tried so far cut off
  *
+ * and beside these, where memory decides, layouts of which a plan is tried and nothing else:
+ *   TRY      an even split, improved and simulated
+ *
  * Several tasks run at once, and which of them are known to which does not depend on threads
  * (search_flight.h): results are the same on any number of threads.
  */
@@ -41,7 +44,8 @@ typedef enum mf_level {
     MF_LEVEL_BOUND,
     MF_LEVEL_RELAX,
     MF_LEVEL_SPLITS,
-    MF_LEVEL_EXACT
+    MF_LEVEL_EXACT,
+    MF_LEVEL_TRY
 } mf_level;
 
 /* Tries of a node that nothing more can be done about: its bound stays in the proof. */
@@ -173,6 +177,7 @@ typedef struct mf_search_aim {
     double best_s;   /* the fastest plan so far */
     double target_s; /* bounds at or above are good enough */
     double keep_s;   /* plans at or above are of no interest */
+    bool lean;       /* memory decides: more is done to make splits fit */
 } mf_search_aim;
 /* Works on one node. Families at or above the aim's best_s are dropped. Thread-safe. */
 void mf_search_split(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
@@ -254,10 +259,12 @@ typedef struct mf_search_request {
     void *user; /* of lean and progress */
 } mf_search_request;
 
-/* Simulates what r->lean yields, evenly split, and gives what fits to `keep` (search_lean.c). */
+/* Simulates what r->lean yields, evenly split, and gives what fits to `keep`. Layouts of the
+ * fastest degrees among them, in every order and at all ZeRO levels, become children of `out`, of
+ * level TRY and with key_s: those of least bound (search_lean.c). */
 typedef void mf_search_keep(void *user, const mf_search_found *f);
-mf_status mf_search_lean(const mf_search_request *r, mf_search_keep *keep, void *user,
-                         int64_t *simulated, mf_err *e);
+mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, double key_s,
+                         mf_search_keep *keep, void *user, mf_search_outcome *out, mf_err *e);
 
 typedef struct mf_search_report {
     int count;

@@ -452,9 +452,20 @@ static void by_exact(closing *c) {
     mf_inner_solution_clear(&s);
 }
 
+/* A plan for its own sake: what is known of the layout stays with the node that bounds it. */
+static void by_trying(closing *c) {
+    mf_assignment even;
+    mf_status status = mf_assignment_even(c->in->model, &c->in->layout, &even, &c->out->err);
+    if (status == MF_OK) {
+        try_split(c, even.first);
+    } else {
+        c->out->status = status == MF_LAYOUT ? MF_OK : status; /* no even split is valid */
+    }
+}
+
 /* Programs with every choice are worth tighter shares of merged pairs. */
 static void sharpen(closing *c) {
-    if (c->in->merged && c->n->level > MF_LEVEL_RELAX) {
+    if (c->in->merged && c->n->level > MF_LEVEL_RELAX && c->n->level != MF_LEVEL_TRY) {
         c->out->status = mf_inner_sharpen(c->in, &c->out->err);
         c->out->work += 300;
     }
@@ -483,6 +494,7 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
         out->status = mf_inner_create(w->quotes, &l, w->space.pinned, order, &c.in, &out->err);
     }
     if (out->status == MF_OK) {
+        c.in->lean = aim->lean;
         out->work += 300;
         sharpen(&c);
     }
@@ -495,6 +507,8 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
             by_relaxation(&c);
         } else if (n->level == MF_LEVEL_SPLITS) {
             by_splits(&c);
+        } else if (n->level == MF_LEVEL_TRY) {
+            by_trying(&c);
         } else {
             by_exact(&c);
         }

@@ -224,6 +224,7 @@ void mf_search_split(mf_search_world *w, const mf_search_node *n, const mf_searc
     case MF_LEVEL_RELAX:
     case MF_LEVEL_SPLITS:
     case MF_LEVEL_EXACT:
+    case MF_LEVEL_TRY:
         break;
     }
 }

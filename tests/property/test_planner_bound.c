@@ -4,6 +4,7 @@
 #include "tests/planner_world.h"
 
 #include "planner/inner_rows.h"
+#include "planner/room.h"
 
 #include <stdio.h>
 
@@ -30,11 +31,12 @@ typedef enum kind {
     LOSSES,  /* the same with the losses of that very assignment */
     HALVES,  /* a layer by its halves against the whole one, weight gradients split off */
     SHARE,   /* shares of a merged pair against that pair, of a block alone against that block */
+    ROOM,    /* bytes that a layout needs at least, against the leanest of its plans */
     KINDS
 } kind;
 static const char *const kind_text[KINDS] = {
     "side",  "point", "stages", "mode",  "order",   "layout", "bound",  "lean",   "splits", "split",
-    "exact", "relax", "mean",   "rough", "choices", "chain",  "losses", "halves", "share"};
+    "exact", "relax", "mean",   "rough", "choices", "chain",  "losses", "halves", "share",  "room"};
 
 /* How near the bounds of a kind came: bound over the fastest plan that was tried. */
 typedef struct nearness {
@@ -227,7 +229,7 @@ static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_searc
             return true;
         }
         memset(&out, 0, sizeof out);
-        const mf_search_aim aim = {HUGE_VAL, HUGE_VAL, HUGE_VAL};
+        const mf_search_aim aim = {HUGE_VAL, HUGE_VAL, HUGE_VAL, false};
         mf_search_split(w, at, &aim, &out);
         if (out.status != MF_OK) {
             fail_msg("%s", out.err.text);
@@ -545,6 +547,42 @@ static void check_rough(mf_search_world *w, const mf_search_node *node, const sa
     walk_down(w, s, n, &at); /* families, with these chains */
 }
 
+/* The leanest of many plans, of which most have the same memory choice everywhere. */
+static double leanest_B(rng *r, const problem *p, const sample *s) {
+    static mf_assignment a;
+    double least_B = HUGE_VAL;
+    for (int i = 0; i < 40; i++) {
+        mf_step step;
+        planner_assignment(r, &p->space, &s->layout, &a);
+        mf_memory_choice same = a.memory[rng_range(r, 1, a.positions - 2)];
+        for (int k = 1; k + 1 < a.positions && i % 4 > 0; k++) {
+            a.memory[k] = same;
+        }
+        assert_ok(p->oracle.ops->count(p->oracle.self, &s->layout, &a, &step, NULL));
+        least_B = fmin(least_B, step.peak_B);
+    }
+    return least_B;
+}
+
+/* The least memory that the layout is said to fit into. */
+static void check_room(rng *r, const mf_inner *in, const problem *p, const sample *s, nearness *n) {
+    mf_room room;
+    const double fixed_B = p->oracle.ops->fixed_B(p->oracle.self, &s->layout);
+    double least_B = leanest_B(r, p, s), low_B = 0.0;
+    assert_ok(mf_room_of(in->quotes, &s->layout, p->space.pinned, &room, NULL));
+    double high_B = 2.0 * least_B;
+    for (int i = 0; i < 50; i++) {
+        room.usable_B = 0.5 * (low_B + high_B);
+        *(mf_room_fits(&room, &s->layout, &in->order, fixed_B) ? &high_B : &low_B) = room.usable_B;
+    }
+    n[ROOM].broken += high_B > least_B * (1.0 + HAIR);
+    note(&n[ROOM], high_B / least_B);
+    if (high_B > least_B * (1.0 + HAIR)) {
+        printf("MF_SEED=%llu: needs %.0f bytes, and a plan takes %.0f\n",
+               (unsigned long long)s->seed, high_B, least_B);
+    }
+}
+
 static void check_layout(rng *r, mf_search_world *w, const problem *p, const sample *s, pool *k,
                          nearness *n) {
     mf_inner *in = NULL;
@@ -560,6 +598,7 @@ static void check_layout(rng *r, mf_search_world *w, const problem *p, const sam
         check(n, BOUND, bound_s, s, s->best);
     }
     free(first);
+    check_room(r, in, p, s, n);
     check_chains(in, s, n);
     check_shares(r, in, s, n);
     check_relaxations(in, s, k, n);
@@ -629,6 +668,7 @@ static void check_pipelines(rng *r, nearness *n, int *lost) {
     static sample s;
     problem p;
     s.seed = r->state;
+    rng lean = {r->state}; /* of its own: problems stay what they were */
     problem_init(&p, r, 12, 32);
     p.space.base.gpus = 1 << rng_range(r, 2, 5);
     p.space.base.gbs = p.space.base.gpus * rng_range(r, 1, 12);
@@ -650,6 +690,7 @@ static void check_pipelines(rng *r, nearness *n, int *lost) {
         assert_ok(mf_inner_create(quotes, &s.layout, p.space.pinned, NULL, &in, NULL));
         *lost += in->losses.start_s > 0.0 || in->losses.share[0] > 0.0;
         check_chains(in, &s, n);
+        check_room(&lean, in, &p, &s, n);
         mf_inner_destroy(in);
         mf_quotes_destroy(quotes);
     }
@@ -683,6 +724,8 @@ static void losses_of_pipelines_are_never_more_than_played(void **state) {
     print_nearness(n);
     assert_int_equal(n[CHAIN].broken, 0);
     assert_int_equal(n[LOSSES].broken, 0);
+    assert_int_equal(n[ROOM].broken, 0);
+    assert_true(n[ROOM].tightest > 0.99);
     assert_true(lost > cases / 2); /* most cases have something to lose */
 }
 
