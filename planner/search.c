@@ -29,8 +29,8 @@
 /* Trees whose bound is so far below what the gap asks for do not get there in any time that is
  * left; those that have been taken up before get half of that.
  */
-#define FAR_OFF 1.04
-#define FAR_OFF_AGAIN 1.02
+#define FAR_OFF 1.08
+#define FAR_OFF_AGAIN 1.04
 /* Who asks for a tighter gap gets the default's proof first, then tighter ones step by step: far
  * below a target, trees are worked on for long before any of them settles. */
 #define NEXT_GAP 0.75
