@@ -157,12 +157,13 @@ const mf_command mf_cmd_fit = {
     .name = "fit",
     .summary = "every memory-feasible layout, and what the others lack",
     .usage = {"--model NAME --cluster NAME --gpus N --global-batch N --seq N [options]"},
-    .about = "Goes through all combinations of degrees with the choices that need the least memory "
-             "and says which fit, with their peak and headroom, and by how much the rest misses. A "
-             "layout option that is given pins its dimension. When nothing fits it says what is "
-             "missing and the smallest number of GPUs that would do (in whole nodes; in steps of "
-             "several where it is more than 32 nodes away), and ends with exit code 3. "
-             "Interrupt it (Ctrl-C) to get what was found so far.",
+    .about =
+        "Goes through all combinations of degrees with the choices that need the least memory "
+        "and says which fit, with their peak and headroom, and by how much the rest misses. A "
+        "layout option that is given pins its dimension. When nothing fits it says what is "
+        "missing and the smallest number of GPUs that would do (beyond one node in whole nodes; "
+        "in steps of several where it is more than 32 nodes away), and ends with exit code 3. "
+        "Interrupt it (Ctrl-C) to get what was found so far.",
     .example = "moefold fit --model mixtral-8x22b --cluster h100 --gpus 64 --global-batch 256 "
                "--seq 4096",
     .searches = true,

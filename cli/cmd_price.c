@@ -151,6 +151,32 @@ static void print_ops(FILE *out) {
     }
 }
 
+static mf_status print_ops_json(FILE *out, mf_err *e) {
+    size_t count;
+    const mf_op_row *rows = mf_op_rows(&count);
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_array(&w, NULL, false);
+    for (size_t i = 0; i < count; i++) {
+        mf_json_write_object(&w, NULL, false);
+        mf_json_write_string(&w, "op", rows[i].name);
+        mf_json_write_string(&w, "meaning", rows[i].meaning);
+        mf_json_write_array(&w, "keys", false);
+        for (int k = 0; k < rows[i].dims; k++) {
+            const mf_op_dim *d = &rows[i].dim[k];
+            mf_json_write_object(&w, NULL, true);
+            mf_json_write_string(&w, "key", d->key);
+            mf_json_write_string(&w, "default", d->fallback);
+            mf_json_write_string(&w, "meaning", d->meaning);
+            mf_json_write_end(&w);
+        }
+        mf_json_write_end(&w);
+        mf_json_write_end(&w);
+    }
+    mf_json_write_end(&w);
+    return mf_output_json(&w, out, e);
+}
+
 /* Scales that the GPU's products do not take; pricing has refused whole types that it lacks. */
 static mf_status check_recipe(const priced *p, const mf_cluster *c, mf_err *e) {
     static const char key[] = "dtype=";
@@ -172,6 +198,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_software software;
     mf_cost *cost = NULL;
     priced p;
+    if (a->words == 0 && a->value[MF_OPT_JSON].given) {
+        return print_ops_json(cli->out, e);
+    }
     if (a->words == 0) {
         print_ops(cli->out);
         return MF_OK;

@@ -159,7 +159,8 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .argument = "LIST",
                         .words = overlap_words,
                         .fallback = "dp,pp",
-                        .help = "Communication that runs beside compute",
+                        .help = "Communication that runs beside compute; a ring of --cp-type does "
+                                "so in any case, and cp adds nothing yet",
                         .apply = mf_option_set_overlap},
     [MF_OPT_RECOMPUTE] = {.name = "recompute",
                           .group = MF_OPTS_CHOICES,

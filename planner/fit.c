@@ -33,29 +33,28 @@ static mf_status fits_at(fit *w, int64_t gpus, bool *fits, mf_err *e) {
     return status;
 }
 
-/* The first of the sizes above low and below high that fits, in steps of whole nodes; of more than
- * TRIED nodes, in steps of two, four, ... nodes, at multiples of these, where degrees divide best.
- */
+/* The first of the sizes above low and below high that fits: up to a node in steps of one GPU, then
+ * in steps of whole nodes; of more than TRIED nodes, in steps of two, four, ... nodes, at multiples
+ * of these, where degrees divide best. */
 static mf_status smallest_between(fit *w, int64_t low, int64_t high, int64_t *out, mf_err *e) {
     enum { TRIED = 32 };
     const mf_cluster *c = mf_cost_cluster(w->p->cost);
-    int64_t step = c->gpus_per_node > 0 ? c->gpus_per_node : 1;
+    int64_t node = c->gpus_per_node > 0 ? c->gpus_per_node : 1, step = node;
     while ((high - low) / step > TRIED) {
         step *= 2;
     }
-    *out = high;
-    for (int64_t n = (low / step + 1) * step; n < high; n += step) {
-        bool fits = false;
-        mf_status status = fits_at(w, n, &fits, e);
-        if (status != MF_OK) {
-            return status;
-        }
-        if (fits) {
-            *out = n;
+    mf_status status = MF_OK;
+    bool fits = false;
+    *out = low;
+    while (status == MF_OK && !fits) {
+        *out = *out < node ? *out + 1 : (*out / step + 1) * step;
+        if (*out >= high) {
+            *out = high;
             return MF_OK;
         }
+        status = fits_at(w, *out, &fits, e);
     }
-    return MF_OK;
+    return status;
 }
 
 /* Doubles until something fits, then tries sizes in between. */

@@ -107,8 +107,9 @@ typedef struct mf_fit_result {
     int64_t feasible;
     mf_fit_entry *entry;   /* [count]: those that fit by headroom, then the rest by what is missing;
                             * of each the first mf_fit_options.shown, in this order, are exact */
-    int64_t smallest_gpus; /* nothing fits: smallest number of GPUs found that would; 0 = none
-                            * up to the cluster's limit. Otherwise the problem's own size */
+    int64_t smallest_gpus; /* nothing fits: smallest number of GPUs found that would, from one node
+                            * on in whole nodes; 0 = none up to the cluster's limit. Otherwise the
+                            * problem's own size */
     char missing[512];     /* nothing fits: what is missing, in words; else "" */
 } mf_fit_result;
 

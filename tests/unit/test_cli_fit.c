@@ -69,6 +69,28 @@ static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) 
     assert_true(named > 128 && named <= 176);
 }
 
+/* Inside a node every size counts: what needs four H200 is told so from one, two and three. */
+static void the_size_that_would_do_may_be_part_of_a_node(void **state) {
+    (void)state;
+    double named = 0;
+    for (int gpus = 1; gpus < 8; gpus++) {
+        char line[160];
+        snprintf(line, sizeof line,
+                 "fit --model qwen3-30b-a3b --cluster h200 --global-batch 840 --seq 4096 --json "
+                 "--top 1 --gpus %d",
+                 gpus);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
+        const mf_json_value *o = mf_json_root(r.json);
+        double would = cli_number(o, "smallest_gpus");
+        named = gpus == 1 ? would : named;
+        assert_true((cli_number(o, "feasible") > 0) == (gpus >= named));
+        assert_true(would == (gpus < named ? named : gpus));
+        cli_free(&r);
+    }
+    assert_true(named > 3 && named < 8); /* 3 is the size from which doubling misses 4 and 5 */
+}
+
 static void options_pin_their_dimension(void **state) {
     (void)state;
     cli_result r = cli_json("fit " SMALL "--tp 2 --ep 4 --json");
@@ -181,6 +203,7 @@ int main(void) {
         cmocka_unit_test(the_size_that_would_do_is_the_smallest_in_whole_nodes),
         cmocka_unit_test(a_host_that_is_too_small_is_named),
         cmocka_unit_test(every_peak_is_the_one_that_simulate_finds),
+        cmocka_unit_test(the_size_that_would_do_may_be_part_of_a_node),
         cmocka_unit_test(options_pin_their_dimension),
         cmocka_unit_test(explain_accounts_for_the_compute_of_a_stage),
     };

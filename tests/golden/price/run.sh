@@ -1,6 +1,7 @@
 # One op: what can be priced, prices, and mistakes.
 . "${0%/*}/../driver.sh"
 mf price
+mf_plain_lines '"op"' price --json
 mf_masked price gemm m=2048 n=4096 k=8192 dtype=bf16 --cluster h200
 mf_masked price all_reduce bytes=64MiB ranks=16 nodes=2 --cluster h100 --software megatron-26.06
 mf_plain_lines "^all_to_all" price all_to_all bytes=64MiB ranks=20 --cluster h100 # on the hosts that they take
