@@ -189,6 +189,24 @@ static const mf_model_family families[] = {
 };
 #define FAMILY_COUNT (sizeof families / sizeof families[0])
 
+/* Text parts of multimodal models that name themselves apart and are a family's decoder
+ * (transformers: configuration_*.py of each). */
+static const struct {
+    const char *model_type, *family;
+} text_parts[] = {
+    {"glm4v_moe_text", "glm4_moe"},     {"qwen2_5_vl_text", "qwen2"}, {"qwen2_vl_text", "qwen2"},
+    {"qwen3_vl_moe_text", "qwen3_moe"}, {"qwen3_vl_text", "qwen3"},
+};
+
+static const char *family_of_text_part(const char *model_type) {
+    for (size_t i = 0; i < sizeof text_parts / sizeof text_parts[0]; i++) {
+        if (strcmp(model_type, text_parts[i].model_type) == 0) {
+            return text_parts[i].family;
+        }
+    }
+    return model_type;
+}
+
 /* model_type of the text part, else of the whole, else architectures[0]; NULL after a failure. */
 const mf_model_family *mf_model_family_find(mf_config *c) {
     const char *word = mf_config_opt_string(c, MF_KEYS("model_type"), NULL);
@@ -207,11 +225,12 @@ const mf_model_family *mf_model_family_find(mf_config *c) {
     if (c->status != MF_OK) {
         return NULL;
     }
+    const char *name = word != NULL ? family_of_text_part(word) : NULL;
     char known[256];
     size_t at = 0;
     for (size_t i = 0; i < FAMILY_COUNT; i++) {
         const mf_model_family *f = &families[i];
-        if (word != NULL && strcmp(word, by_architecture ? f->architecture : f->name) == 0) {
+        if (name != NULL && strcmp(name, by_architecture ? f->architecture : f->name) == 0) {
             return f;
         }
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i > 0 ? ", " : "", f->name);

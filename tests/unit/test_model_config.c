@@ -299,6 +299,30 @@ static void text_config_is_looked_into(void **state) {
                    "c.json:1:59: \"num_hidden_layers\" is missing");
 }
 
+static void text_parts_of_multimodal_models_are_their_family(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"glm4v_moe_text", "glm4_moe"},     {"qwen2_5_vl_text", "qwen2"},
+        {"qwen2_vl_text", "qwen2"},         {"qwen3_vl_text", "qwen3"},
+        {"qwen3_vl_moe_text", "qwen3_moe"},
+    };
+    static const char keys[] =
+        "\"hidden_size\": 64, \"num_hidden_layers\": 6, \"num_attention_heads\": 4, "
+        "\"intermediate_size\": 96, \"moe_intermediate_size\": 24, \"vocab_size\": 256, "
+        "\"num_experts\": 8, \"num_experts_per_tok\": 2";
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512], nested[512];
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s}", cases[i][1], keys);
+        snprintf(nested, sizeof nested,
+                 "{\"model_type\": \"made_up_vl\", \"vision_config\": {}, "
+                 "\"text_config\": {\"model_type\": \"%s\", %s}}",
+                 cases[i][0], keys);
+        mf_model plain = model_of(text), m = model_of(nested);
+        assert_string_equal(m.family, cases[i][1]);
+        assert_memory_equal(&m, &plain, sizeof m);
+    }
+}
+
 static void architecture_stands_in_for_a_missing_model_type(void **state) {
     (void)state;
     mf_model m = model_of("{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, "
@@ -461,6 +485,7 @@ int main(void) {
         cmocka_unit_test(rope_is_read_from_old_and_new_places),
         cmocka_unit_test(rope_scaling_is_read_with_its_temperatures),
         cmocka_unit_test(text_config_is_looked_into),
+        cmocka_unit_test(text_parts_of_multimodal_models_are_their_family),
         cmocka_unit_test(architecture_stands_in_for_a_missing_model_type),
         cmocka_unit_test(dtypes_and_other_keys_say_nothing),
         cmocka_unit_test(an_unknown_family_is_refused_with_the_known_ones),
