@@ -159,6 +159,22 @@ static mf_shown flops(double per_s) {
     return text;
 }
 
+double mf_report_max_load(const mf_report *r, bool *overflows) {
+    const mf_model *m = r->model;
+    const mf_layout *l = &r->plan->layout;
+    int64_t layers = m->mtp_layers;
+    double most = 1;
+    for (int64_t i = 0; i < m->layers; i++) {
+        layers += m->layer_classes[m->layer_class[i]].ffn == MF_FFN_MOE;
+    }
+    for (int64_t i = 0; m->experts > 0 && i < layers; i++) {
+        most = fmax(most, mf_routing_max_load(r->routing, m, l->ep, i));
+    }
+    /* What capacity drops needs no room. */
+    *overflows = l->capacity_factor == 0 && most > l->token_headroom * (1 + 1e-9);
+    return most;
+}
+
 static void print_memory(FILE *out, const mf_report *r) {
     const mf_plan_prediction *p = &r->plan->prediction;
     double headroom = p->usable_B - p->peak_memory_B, host_B = 0;
@@ -174,6 +190,15 @@ static void print_memory(FILE *out, const mf_report *r) {
     } else {
         fprintf(out, "DOES NOT FIT, it offloads %s to a host that has %s for each GPU\n",
                 mf_show_bytes(host_B).s, mf_show_bytes(r->cluster->host_memory_B).s);
+    }
+    bool overflows;
+    double load = mf_report_max_load(r, &overflows);
+    if (overflows) {
+        fprintf(out,
+                "            an expert rank gets %.2f times the balanced rows, but has room for "
+                "%g: a run would\n"
+                "            stop there (--token-headroom)\n",
+                load, r->plan->layout.token_headroom);
     }
 }
 

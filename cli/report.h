@@ -13,7 +13,12 @@ typedef struct mf_report {
     const mf_model *model;
     const mf_cluster *cluster;
     const mf_plan *plan;
+    const mf_routing *routing;
 } mf_report;
+
+/* Routed rows of the busiest expert rank of any layer over the balanced number (>= 1), and whether
+ * they are more than the plan's token headroom has room for, so that a run would stop there. */
+double mf_report_max_load(const mf_report *r, bool *overflows);
 
 /* Members of the object that `simulate --json` prints, into the object that is open in w. */
 void mf_report_json(mf_json_writer *w, const mf_report *r);

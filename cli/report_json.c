@@ -58,6 +58,9 @@ void mf_report_json(mf_json_writer *w, const mf_report *r) {
     mf_json_write_f64(w, "capacity_B", p->capacity_B);
     mf_json_write_f64(w, "usable_B", p->usable_B);
     mf_json_write_f64(w, "headroom_B", p->usable_B - p->peak_memory_B);
+    bool overflows;
+    mf_json_write_f64(w, "max_routed_load", mf_report_max_load(r, &overflows));
+    mf_json_write_bool(w, "tokens_overflow", overflows);
     mf_json_write_object(w, "breakdown_s", false);
     for (int k = 0; k < p->breakdown_count; k++) {
         mf_json_write_f64(w, p->breakdown_s[k].key, p->breakdown_s[k].value);

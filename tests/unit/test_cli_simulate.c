@@ -83,6 +83,32 @@ static void uneven_routing_costs_time(void **state) {
     cli_free(&zipf);
 }
 
+/* Memory holds the token headroom's rows, whatever the routing: more than these is said. */
+static void routing_beyond_the_token_headroom_is_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *with;
+        bool overflows;
+    } cases[] = {{"--routing balanced", false},
+                 {"--routing zipf:0", false},
+                 {"--routing zipf:1.2", true},
+                 {"--routing zipf:1.2 --token-headroom 8", false}, /* EP 8: all rows there are */
+                 {"--routing zipf:1.2 --capacity-factor 1", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[256];
+        snprintf(line, sizeof line, MIXTRAL "--tp 2 --pp 8 --ep 8 %s", cases[i].with);
+        cli_result text = cli_run(line, NULL);
+        assert_int_equal(strstr(text.out, "times the balanced rows") != NULL, cases[i].overflows);
+        strcat(line, " --json");
+        cli_result r = cli_json(line);
+        double load = cli_number(mf_json_root(r.json), "max_routed_load");
+        assert_int_equal(cli_bool(mf_json_root(r.json), "tokens_overflow"), cases[i].overflows);
+        assert_true(load >= 1 && load <= 8 && (load > 1) == (i >= 2));
+        cli_free(&text);
+        cli_free(&r);
+    }
+}
+
 static void a_pending_interrupt_ends_with_130(void **state) {
     (void)state;
     const volatile int cancel = 1;
@@ -98,6 +124,7 @@ int main(void) {
         cmocka_unit_test(a_layout_over_memory_is_simulated_and_said_not_to_fit),
         cmocka_unit_test(fp8_is_held_against_the_fp8_peak),
         cmocka_unit_test(uneven_routing_costs_time),
+        cmocka_unit_test(routing_beyond_the_token_headroom_is_named),
         cmocka_unit_test(a_pending_interrupt_ends_with_130),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
