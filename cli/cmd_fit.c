@@ -43,10 +43,12 @@ static void print_table(FILE *out, const char *title, const mf_fit_result *r, in
 
 static void print_text(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top) {
     const mf_layout *l = &j->plan.layout;
-    fprintf(out,
-            "%s on %s x %s, %s samples of %s tokens a step: %s of %s combinations of degrees fit\n",
-            j->model.name, mf_show_i64(l->gpus).s, j->cluster.name, mf_show_i64(l->gbs).s,
-            mf_show_i64(l->seq).s, mf_show_i64(r->feasible).s, mf_show_i64(r->count).s);
+    fprintf(
+        out,
+        "%s on %s x %s, %s sample%s of %s tokens a step: %s of %s combinations of degrees fit\n",
+        j->model.name, mf_show_i64(l->gpus).s, j->cluster.name, mf_show_i64(l->gbs).s,
+        l->gbs == 1 ? "" : "s", mf_show_i64(l->seq).s, mf_show_i64(r->feasible).s,
+        mf_show_i64(r->count).s);
     fputs("Each with the choices that need the least memory. In GB; headroom is what remains of\n"
           "the usable memory.\n",
           out);

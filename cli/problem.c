@@ -70,7 +70,8 @@ void mf_problem_nothing_fits(const mf_fit_result *r, mf_err *e) {
         mf_err_set(e, MF_INFEASIBLE, "nothing fits: %s; the smallest size that would: %lld GPUs",
                    r->missing, (long long)r->smallest_gpus);
     } else {
-        mf_err_set(e, MF_INFEASIBLE, "nothing fits: %s; no larger size of this cluster would do",
+        mf_err_set(e, MF_INFEASIBLE,
+                   "nothing fits: %s; no larger size of this cluster was found that would",
                    r->missing);
     }
 }

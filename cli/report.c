@@ -128,8 +128,9 @@ void mf_report_print_job(FILE *out, const mf_report *r) {
     const mf_layout *l = &r->plan->layout;
     char degrees[160];
     mf_report_layout_text(l, degrees, sizeof degrees);
-    fprintf(out, "%s on %s x %s, %s samples of %s tokens a step\n", r->model->name,
-            mf_show_i64(l->gpus).s, r->cluster->name, mf_show_i64(l->gbs).s, mf_show_i64(l->seq).s);
+    fprintf(out, "%s on %s x %s, %s sample%s of %s tokens a step\n", r->model->name,
+            mf_show_i64(l->gpus).s, r->cluster->name, mf_show_i64(l->gbs).s, l->gbs == 1 ? "" : "s",
+            mf_show_i64(l->seq).s);
     fprintf(out, "layout      %s\n", degrees);
     fprintf(out, "            %s micro-batch%s of %lld sample%s\n", mf_show_i64(l->micro_batches).s,
             l->micro_batches == 1 ? "" : "es", LL(l->mbs), l->mbs == 1 ? "" : "s");

@@ -57,19 +57,31 @@ static mf_status smallest_between(fit *w, int64_t low, int64_t high, int64_t *ou
     return status;
 }
 
-/* Doubles until something fits, then tries sizes in between. */
+/* Doubles until something fits, then tries sizes in between. Two ladders: the problem's own size
+ * doubled, which keeps what pinned degrees divide, and nodes by powers of two, where most divides.
+ */
 static mf_status smallest_size(fit *w, int64_t *out, mf_err *e) {
     const mf_cluster *c = mf_cost_cluster(w->p->cost);
     int64_t most = c->max_gpus > 0 ? (int64_t)c->max_gpus : (int64_t)1 << 17;
+    int64_t low = w->p->base.gpus, own = low * 2;
+    int64_t nodes = c->gpus_per_node > 0 ? c->gpus_per_node : 1;
     *out = 0;
-    for (int64_t low = w->p->base.gpus, high = low * 2; high <= most; low = high, high *= 2) {
+    for (;;) {
+        while (nodes <= low) {
+            nodes *= 2;
+        }
+        int64_t high = own < nodes ? own : nodes;
+        if (high > most) {
+            return MF_OK;
+        }
         bool fits = false;
         mf_status status = fits_at(w, high, &fits, e);
         if (status != MF_OK || fits) {
             return status == MF_OK ? smallest_between(w, low, high, out, e) : status;
         }
+        low = high;
+        own = own <= low ? own * 2 : own;
     }
-    return MF_OK;
 }
 
 /* --- result ----------------------------------------------------------------------------------- */

@@ -91,6 +91,18 @@ static void the_size_that_would_do_may_be_part_of_a_node(void **state) {
     assert_true(named > 3 && named < 8); /* 3 is the size from which doubling misses 4 and 5 */
 }
 
+/* 63 GPUs multiplied by two never divide a batch of 256; one more does. */
+static void the_size_that_would_do_may_be_no_multiple(void **state) {
+    (void)state;
+    cli_result r = cli_run(
+        "fit --model mixtral-8x7b --cluster h100 --gpus 63 --global-batch 256 --seq 4096 --json",
+        NULL);
+    assert_int_equal(r.code, 3);
+    assert_int_equal(mf_json_parse("output", r.out, strlen(r.out), &r.json, NULL), MF_OK);
+    assert_true(cli_number(mf_json_root(r.json), "smallest_gpus") == 64);
+    cli_free(&r);
+}
+
 static void options_pin_their_dimension(void **state) {
     (void)state;
     cli_result r = cli_json("fit " SMALL "--tp 2 --ep 4 --json");
@@ -204,6 +216,7 @@ int main(void) {
         cmocka_unit_test(a_host_that_is_too_small_is_named),
         cmocka_unit_test(every_peak_is_the_one_that_simulate_finds),
         cmocka_unit_test(the_size_that_would_do_may_be_part_of_a_node),
+        cmocka_unit_test(the_size_that_would_do_may_be_no_multiple),
         cmocka_unit_test(options_pin_their_dimension),
         cmocka_unit_test(explain_accounts_for_the_compute_of_a_stage),
     };

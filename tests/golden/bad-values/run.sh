@@ -44,6 +44,7 @@ bad plan --model llama3-405b $on
 bad fit --model deepseek-v3 --cluster h100 --gpus 64 --global-batch 64 --seq 4096
 bad plan --model llama3-8b --cluster h100 --gpus 10007 --global-batch 8 --seq 4096
 bad plan $moe --cluster h100 --gpus 1009 --global-batch 64 --seq 4096
+bad fit --model llama3-405b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --tp 1 --cp 1 --pp 1 --zero 0
 bad capacity --models mixtral --clusters h100 --sizes 8 --global-batch 8 --seq 4096
 bad capacity --models llama3-8b --clusters h1000 --sizes 8 --global-batch 8 --seq 4096
 bad capacity --models llama3-405b --clusters h100 --sizes 8 --global-batch 8 --seq 4096
