@@ -24,8 +24,10 @@
  * to ask for them. */
 #define DEFAULT_EFFORT 100000
 #define DEFAULT_BUDGET 20000000
-/* Without a plan by then, those that are known to fit are simulated. */
+/* Without a plan by then, those that are known to fit are simulated; by then or at the end, too,
+ * where the gap is wide yet. */
 #define LEAN_WORK 2000000
+#define LEAN_LATE 6000000
 /* Trees whose bound is so far below what the gap asks for do not get there in any time that is
  * left; those that have been taken up before get half of that.
  */
@@ -402,7 +404,8 @@ static mf_status lean(search *s, mf_err *e) {
     if (!out) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    mf_status status = mf_search_lean(&s->world, s->r, lower_bound(s), keep_lean, s, out, e);
+    const double key_s = lower_bound(s);
+    mf_status status = mf_search_lean(&s->world, s->r, key_s, s->best_s, keep_lean, s, out, e);
     s->simulated += out->simulated;
     s->work += out->work;
     for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
@@ -413,21 +416,35 @@ static mf_status lean(search *s, mf_err *e) {
     return status;
 }
 
-static bool wants_lean(const search *s) {
+static bool wants_lean(const search *s, bool ends) {
     const int64_t after = s->r->lean_work ? s->r->lean_work : LEAN_WORK;
-    return s->r->lean && !s->leaned && s->nfound == 0 && s->work >= after;
+    if (!s->r->lean || s->leaned) {
+        return false;
+    }
+    return s->nfound == 0
+               ? s->work >= after
+               : (ends || s->work >= LEAN_LATE) && lower_bound(s) < s->best_s / (1.0 + DEFAULT_GAP);
+}
+
+static void take_lean(search *s) {
+    s->leaned = true;
+    s->status = lean(s, &s->err);
+    s->interrupted |= s->status == MF_INTERRUPTED;
+    s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
 }
 
 static bool start(void *self, int slot, int64_t *usual_us) {
     search *s = self;
     s->interrupted |= s->r->cancel && *s->r->cancel;
-    if (s->status == MF_OK && !s->interrupted && wants_lean(s)) {
-        s->leaned = true;
-        s->status = lean(s, &s->err);
-        s->interrupted |= s->status == MF_INTERRUPTED;
-        s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
+    if (s->status == MF_OK && !s->interrupted && wants_lean(s, false)) {
+        take_lean(s);
     }
-    if (s->status != MF_OK || s->interrupted || is_done(s)) {
+    bool done = s->status != MF_OK || s->interrupted || is_done(s);
+    if (done && s->status == MF_OK && !s->interrupted && !is_flying(s) && wants_lean(s, true)) {
+        take_lean(s);
+        done = s->status != MF_OK || s->interrupted || is_done(s);
+    }
+    if (done) {
         return false;
     }
     start_task(s, &s->task[slot], usual_us);

@@ -251,7 +251,8 @@ typedef struct mf_search_request {
     mf_milp_fault fault;
     /* Layouts that fit, split evenly and with their own memory choice in every layer: *out
      * [*count], to be freed. Asked for once, on any thread, if no plan was found by `lean_work`
-     * counted microseconds: bounds tell little where memory decides. NULL = there are none. */
+     * counted microseconds, or the gap stays wide: bounds tell little where memory decides. NULL =
+     * there are none. */
     mf_status (*lean)(void *user, mf_layout **out, int64_t *count, mf_err *e);
     int64_t lean_work; /* 0 = the default */
     /* one call at a time, on any thread */
@@ -264,7 +265,8 @@ typedef struct mf_search_request {
  * level TRY and with key_s: those of least bound (search_lean.c). */
 typedef void mf_search_keep(void *user, const mf_search_found *f);
 mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, double key_s,
-                         mf_search_keep *keep, void *user, mf_search_outcome *out, mf_err *e);
+                         double best_s, mf_search_keep *keep, void *user, mf_search_outcome *out,
+                         mf_err *e);
 
 typedef struct mf_search_report {
     int count;

@@ -13,7 +13,7 @@
 /* Degrees that are tried, those within so much of the fastest; and layouts of them. */
 #define MOST_DEGREES 12
 #define NEAR 1.25
-#define MOST_TRIED 2048
+#define MOST_TRIED 768
 
 /* A layout that fits, simulated as lean as it gets. */
 typedef struct lean_step {
@@ -123,7 +123,8 @@ static mf_status try_degrees(mf_search_world *w, const lean_step *near, int coun
 }
 
 mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, double key_s,
-                         mf_search_keep *keep, void *user, mf_search_outcome *out, mf_err *e) {
+                         double best_s, mf_search_keep *keep, void *user, mf_search_outcome *out,
+                         mf_err *e) {
     mf_layout *lean = NULL;
     int64_t count = 0;
     lean_step found[MOST_LEAN];
@@ -144,7 +145,7 @@ mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, double 
         near++;
     }
     if (status == MF_OK && near > 0) {
-        status = try_degrees(w, found, near, found[0].time_s, key_s, out, e);
+        status = try_degrees(w, found, near, fmin(best_s, found[0].time_s), key_s, out, e);
     }
     free(lean);
     free(f);
