@@ -9,6 +9,7 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct outcome {
     const char *action;
@@ -46,7 +47,8 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* A store that is not there yet begins with the shipped measurements. */
+/* A store that is not there yet begins with the shipped measurements, and is not made for a file
+ * that is refused. */
 static mf_status import(const mf_args *a, const char *path, outcome *out, mf_err *e) {
     const char *from = a->value[MF_OPT_IMPORT].text;
     struct stat info;
@@ -57,7 +59,8 @@ static mf_status import(const mf_args *a, const char *path, outcome *out, mf_err
     if (!csv && !a->value[MF_OPT_GPU].given) {
         return mf_err_set(e, MF_USAGE, "--import of nccl-tests output needs --gpu NAME");
     }
-    if (stat(path, &info) != 0) {
+    const bool made = stat(path, &info) != 0;
+    if (made) {
         s = mf_store_rebuild(path, e);
     }
     if (s == MF_OK) {
@@ -71,6 +74,9 @@ static mf_status import(const mf_args *a, const char *path, outcome *out, mf_err
                                        e);
     }
     mf_store_close(store);
+    if (made && s != MF_OK) {
+        (void)unlink(path);
+    }
     return s;
 }
 

@@ -35,4 +35,6 @@ mf profile --store "$work/a.db" --import "$work/nccl.txt"
 echo 'gpu,op,dims,time_s' >"$work/bad.csv"
 echo 'h200,gemm,dtype=bf16 m=1 n=1,1e-6' >>"$work/bad.csv"
 mf profile --store "$work/a.db" --import "$work/bad.csv"
+mf profile --store "$work/new.db" --import "$work/bad.csv"
+test ! -e "$work/new.db" || exit 1 # a file that is refused makes no store
 golden_end
