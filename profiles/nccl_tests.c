@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -49,6 +50,24 @@ mf_status mf_nccl_name_program(mf_nccl_run *run, const char *text, mf_err *e) {
         return MF_OK;
     }
     return MF_OK;
+}
+
+static bool stands_alone(const char *text, const char *at, size_t length) {
+    bool before = at > text && isalpha((unsigned char)at[-1]);
+    return !before && !isalpha((unsigned char)at[length]);
+}
+
+void mf_nccl_name_file(mf_nccl_run *run, const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0] && run->op == NULL; i++) {
+        char word[32];
+        size_t length = strlen(programs[i].program) - strlen("_perf");
+        snprintf(word, sizeof word, "%.*s", (int)length, programs[i].program);
+        const char *at = strstr(name, word);
+        if (at != NULL && stands_alone(name, at, length)) {
+            run->op = programs[i].op;
+        }
+    }
 }
 
 void mf_nccl_name_version(mf_nccl_run *run, int64_t code) {

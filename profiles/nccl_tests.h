@@ -34,6 +34,11 @@ typedef struct mf_nccl_result {
  * and for programs that measure none of our ops. */
 mf_status mf_nccl_name_program(mf_nccl_run *run, const char *text, mf_err *e);
 
+/* The same from the name of a file that nobody named after the program but after the collective:
+ * "runs/all_reduce.txt". Takes nothing from other names, and nothing when the collective is known.
+ */
+void mf_nccl_name_file(mf_nccl_run *run, const char *path);
+
 /* "2.29.3" of NCCL's integer version into the run's versions. */
 void mf_nccl_name_version(mf_nccl_run *run, int64_t code);
 

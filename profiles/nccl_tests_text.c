@@ -181,6 +181,7 @@ static mf_status settle(reader *r, mf_err *e) {
     if (st != MF_OK) {
         return st;
     }
+    mf_nccl_name_file(run, run->name);
     if (run->op == NULL) {
         return mf_err_set(e, MF_INPUT,
                           "neither output nor file name says which collective this is "

@@ -142,6 +142,8 @@ static void older_text_names_its_collective_in_the_command_or_the_file_name(void
     assert_int_equal(
         import_as("out.log", "+ mpirun -np 2 ./build/alltoall_perf -b 8\n" OLD_TEXT, 0), 2);
     expect_point("all_to_all bytes=33554432 ranks=2 nodes=1 inplace=0 algo=auto", 100e-6);
+    assert_int_equal(import_as("all_reduce/all_gather-2.txt", OLD_TEXT, 0), 2);
+    assert_int_equal(import_as("/data/alltoall.txt", OLD_TEXT, 0), 2);
 }
 
 static void a_collective_that_nobody_names_is_asked_for(void **state) {
@@ -154,6 +156,8 @@ static void a_collective_that_nobody_names_is_asked_for(void **state) {
                    TWO_RANKS HEADER "  33554432  4194304  float  none  -1  100.00 335.54 167.77 0 "
                                     "110.00 305.04 152.52 0\n",
                    "broadcast_perf measures none of the ops");
+    expect_refused("alltoallv.txt", OLD_TEXT, "neither output nor file name");
+    expect_refused("/all_gather/out.txt", OLD_TEXT, "neither output nor file name");
 }
 
 static void launchers_may_tag_lines_and_mix_in_logs(void **state) {
