@@ -24,10 +24,11 @@
  * to ask for them. */
 #define DEFAULT_EFFORT 100000
 #define DEFAULT_BUDGET 20000000
-/* Without a plan by then, those that are known to fit are simulated; by then or at the end, too,
- * where the gap is wide yet. */
+/* Without a plan by then, those that are known to fit are simulated; at the end, too, where the gap
+ * is still so wide, and then there is so much more effort. */
 #define LEAN_WORK 2000000
-#define LEAN_LATE 6000000
+#define LEAN_GAP 0.04
+#define LEAN_MORE 5000000
 /* Trees whose bound is so far below what the gap asks for do not get there in any time that is
  * left; those that have been taken up before get half of that.
  */
@@ -66,6 +67,7 @@ typedef struct search {
     double step_gap;  /* the gap that is worked on, at least the one that was asked for */
     bool patient;     /* no tree is put aside any more */
     bool leaned;      /* layouts that fit were asked for */
+    int64_t more;     /* effort beyond the default budget */
     double target_s;
     mf_status status;
     mf_err err;
@@ -362,7 +364,7 @@ static bool has_below_target(search *s) {
 static bool is_done(search *s) {
     int64_t effort = s->r->effort ? s->r->effort : DEFAULT_EFFORT;
     int64_t budget = s->r->budget ? s->r->budget : DEFAULT_BUDGET;
-    if (budget > 0 && s->work >= budget && s->nfound > 0) {
+    if (budget > 0 && s->work >= budget + s->more && s->nfound > 0) {
         return true;
     }
     if (has_below_target(s)) {
@@ -421,9 +423,8 @@ static bool wants_lean(const search *s, bool ends) {
     if (!s->r->lean || s->leaned) {
         return false;
     }
-    return s->nfound == 0
-               ? s->work >= after
-               : (ends || s->work >= LEAN_LATE) && lower_bound(s) < s->best_s / (1.0 + DEFAULT_GAP);
+    return s->nfound == 0 ? s->work >= after
+                          : ends && lower_bound(s) < s->best_s / (1.0 + LEAN_GAP);
 }
 
 static void take_lean(search *s) {
@@ -441,6 +442,7 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     }
     bool done = s->status != MF_OK || s->interrupted || is_done(s);
     if (done && s->status == MF_OK && !s->interrupted && !is_flying(s) && wants_lean(s, true)) {
+        s->more = s->r->budget == 0 ? LEAN_MORE : 0;
         take_lean(s);
         done = s->status != MF_OK || s->interrupted || is_done(s);
     }
