@@ -427,6 +427,11 @@ static bool wants_lean(const search *s, bool ends) {
                           : ends && lower_bound(s) < s->best_s / (1.0 + LEAN_GAP);
 }
 
+/* Tasks that were in flight when the budget was used up. */
+static int64_t over_budget(const search *s) {
+    return s->work > DEFAULT_BUDGET ? s->work - DEFAULT_BUDGET : 0;
+}
+
 static void take_lean(search *s) {
     s->leaned = true;
     s->status = lean(s, &s->err);
@@ -442,7 +447,7 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     }
     bool done = s->status != MF_OK || s->interrupted || is_done(s);
     if (done && s->status == MF_OK && !s->interrupted && !is_flying(s) && wants_lean(s, true)) {
-        s->more = s->r->budget == 0 ? LEAN_MORE : 0;
+        s->more = s->r->budget == 0 ? LEAN_MORE + over_budget(s) : 0;
         take_lean(s);
         done = s->status != MF_OK || s->interrupted || is_done(s);
     }
