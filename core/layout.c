@@ -279,6 +279,11 @@ static mf_status check_schedule(const mf_layout *l, const mf_model *m, mf_err *e
          "%lld micro-batches x PP %lld x VPP %lld: more than %d passes in a step; a larger "
          "micro-batch or more data parallelism makes fewer",
          LL(l->micro_batches), LL(l->pp), LL(l->vpp), MF_LAYOUT_MAX_PASSES);
+    RULE(
+        l->micro_batches * positions <= MF_LAYOUT_MAX_PASSES * l->pp,
+        "%lld micro-batches of %lld layers and ends on %lld stages: more than %d blocks of a stage "
+        "in a step; a larger micro-batch or more data parallelism makes fewer",
+        LL(l->micro_batches), LL(positions), LL(l->pp), MF_LAYOUT_MAX_PASSES);
     const char *name = mf_schedule_text(l->schedule);
     switch (l->schedule) {
     case MF_SCHED_GPIPE:

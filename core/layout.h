@@ -172,7 +172,8 @@ typedef struct mf_layout {
  * auxiliary loss by micro-batch, dropless. */
 void mf_layout_init(mf_layout *l);
 
-/* Micro-batches x PP x VPP: bounds the memory that a schedule takes (some 1 GB). */
+/* Micro-batches x PP x VPP, and micro-batches x positions / PP: bounds the memory that a schedule
+ * (some 1 GB) and the play of a stage (some 7 GB) take. */
 #define MF_LAYOUT_MAX_PASSES (1 << 24)
 
 /* Fills dp, edp, micro_batches and checks every rule of folding for this model. Errors: MF_LAYOUT

@@ -34,6 +34,7 @@ mf simulate --model olmoe-1b-7b --cluster cpu --gpus 4 --global-batch 4 --seq 12
 mf capacity --models llama3-8b --clusters h100 --sizes 8 --global-batch 8 --seq 4096 --capacity-factor 1
 mf simulate $moe --tp 268435456 --cp 268435456 --pp 268435456
 mf simulate --model mixtral-8x22b --cluster h100 --gpus 8 --global-batch 268435456 --seq 4096 --pp 8
+mf simulate --model llama3-8b --cluster h100 --gpus 64 --global-batch 268435456 --seq 4096
 mf simulate $moe --precision nvfp4
 mf simulate $moe --precision mxfp8
 mf simulate --model mixtral-8x22b --cluster mi355x --gpus 128 --global-batch 256 --seq 4096 --precision nvfp4
