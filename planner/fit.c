@@ -176,7 +176,11 @@ mf_status mf_planner_fit(const mf_problem *p, const mf_fit_options *o, mf_fit_re
     fit w = {.p = p, .o = o, .r = result};
     const mf_fit_sweep q = {
         .p = p, .o = o, .space = mf_fit_space(p, p->base.gpus), .exact = o->shown > ALL};
-    mf_status status = mf_fit_crew_init(&w.crew, p, o->threads, e);
+    mf_status status = mf_space_check_batch(&q.space, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    status = mf_fit_crew_init(&w.crew, p, o->threads, e);
     if (status == MF_OK) {
         status = mf_fit_sweep_run(&q, &w.crew, result, e);
     }

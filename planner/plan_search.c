@@ -143,7 +143,12 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     asked w = {.problem = p, .options = o, .started_s = clock_s()};
     mf_oracle_real real = {
         .model = p->model, .cost = p->cost, .routing = p->routing, .cancel = o->cancel};
-    mf_status status = mf_templates_create(&real.templates, e);
+    const mf_space space = {
+        .model = p->model, .base = p->base, .pinned = p->pinned, .precisions = p->precisions};
+    mf_status status = mf_space_check_batch(&space, e);
+    if (status == MF_OK) {
+        status = mf_templates_create(&real.templates, e);
+    }
     if (status != MF_OK) {
         return status;
     }
@@ -153,10 +158,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     w.threads = threads;
     const mf_search_request request = {
         .oracle = &oracle,
-        .space = {.model = p->model,
-                  .base = p->base,
-                  .pinned = p->pinned,
-                  .precisions = p->precisions},
+        .space = space,
         .threads = threads,
         .top = o->top > 0 ? o->top : 4,
         .gap = o->gap,

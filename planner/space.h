@@ -94,6 +94,10 @@ mf_layout mf_space_layout(const mf_space *s, const mf_dense_point *d, const mf_e
 /* Number of distinct valid layouts. Errors: MF_NOMEM. */
 mf_status mf_space_count(const mf_space *s, int64_t *out, mf_err *e);
 
+/* Whether the batch is one that can be searched with: a search plays orders of all micro-batches of
+ * a rank, several at a time. Errors: MF_LAYOUT, when they are too many whatever the layout. */
+mf_status mf_space_check_batch(const mf_space *s, mf_err *e);
+
 /* Why a space with pins is empty: MF_LAYOUT naming the rule of layouts that one pinned value breaks
  * by itself, or all of them together. MF_OK: it is not, or no pin is to blame. Errors: MF_NOMEM. */
 mf_status mf_space_rule(const mf_space *s, mf_err *e);

@@ -69,6 +69,23 @@ static mf_status try_pins(const mf_space *s, uint32_t pins, mf_err *e) {
     return mf_layout_resolve(&l, s->model, e);
 }
 
+/* Some hundred times as many as training has. */
+#define MOST_MICRO_BATCHES 4096
+
+mf_status mf_space_check_batch(const mf_space *s, mf_err *e) {
+    const bool pinned = (s->pinned & MF_PIN(MICRO_BATCH)) != 0;
+    const int64_t each = pinned ? s->base.mbs : MF_SPACE_MAX_MBS;
+    const int64_t least = s->base.gbs / s->base.gpus / each;
+    if (least <= MOST_MICRO_BATCHES) {
+        return MF_OK;
+    }
+    return mf_err_set(e, MF_LAYOUT,
+                      "a global batch of %lld on %lld GPUs is %lld micro-batches of %lld a GPU at "
+                      "the least: searched are up to %d; a smaller batch or more GPUs makes fewer",
+                      (long long)s->base.gbs, (long long)s->base.gpus, (long long)least,
+                      (long long)each, MOST_MICRO_BATCHES);
+}
+
 mf_status mf_space_rule(const mf_space *s, mf_err *e) {
     mf_space free_of_pins = *s;
     int64_t count = 0;

@@ -70,4 +70,6 @@ mf simulate --model mixtral-8x22b --cluster h10 --gpus 128 --global-batch 256 --
 mf simulate $moe --set num_hidden_layer=8
 mf simulate $moe --set num_hidden_layers=-8
 mf simulate $moe words
+mf plan --model llama3-8b --cluster h100 --gpus 64 --global-batch 33554432 --seq 4096
+mf fit --model llama3-8b --cluster h100 --gpus 64 --global-batch 268435456 --seq 4096 --micro-batch 2
 golden_end
