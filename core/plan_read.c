@@ -143,21 +143,22 @@ static mf_status read_layout(const mf_json_value *v, mf_layout *l, mf_err *e) {
                                        "capacity_factor",
                                        "pad_to_capacity"};
     const int64_t most = 1 << 20; /* so that products of three degrees stay exact */
+    const int64_t size = 1 << 28; /* as mf_layout_resolve has it */
     int64_t zero = 0, expert_zero = 0;
     reader r = enter(v, keys, COUNT(keys), e);
-    read_i64(&r, "gpus", 1, most, &l->gpus);
+    read_i64(&r, "gpus", 1, size, &l->gpus);
     read_i64(&r, "tp", 1, most, &l->tp);
     read_i64(&r, "cp", 1, most, &l->cp);
-    read_i64(&r, "dp", 1, most, &l->dp);
+    read_i64(&r, "dp", 1, size, &l->dp);
     read_i64(&r, "pp", 1, most, &l->pp);
     read_i64(&r, "vpp", 1, most, &l->vpp);
     read_i64(&r, "ep", 1, most, &l->ep);
     read_i64(&r, "etp", 1, most, &l->etp);
-    read_i64(&r, "edp", 1, most, &l->edp);
-    read_i64(&r, "micro_batch", 1, most, &l->mbs);
-    read_i64(&r, "global_batch", 1, 1 << 28, &l->gbs);
+    read_i64(&r, "edp", 1, size, &l->edp);
+    read_i64(&r, "micro_batch", 1, size, &l->mbs);
+    read_i64(&r, "global_batch", 1, size, &l->gbs);
     read_i64(&r, "micro_batches", 1, MAX_WHOLE, &l->micro_batches);
-    read_i64(&r, "seq", 1, 1 << 28, &l->seq);
+    read_i64(&r, "seq", 1, size, &l->seq);
     READ_WORD(&r, "schedule", mf_schedule_parse, &l->schedule);
     READ_WORD(&r, "dispatcher", mf_dispatcher_parse, &l->dispatcher);
     READ_WORD(&r, "cp_type", mf_cp_type_parse, &l->cp_type);

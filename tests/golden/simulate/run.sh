@@ -31,4 +31,6 @@ timeout 20 cat "$work/pipe" >"$work/through" &
 $golden_binary profile --store "$work/a.db" --export "$work/pipe" >"$work/out" 2>&1
 wait
 [ -p "$work/pipe" ] && [ -s "$work/through" ] || { echo "the pipe was replaced"; exit 1; }
+$golden_binary simulate --model llama3-8b --cluster h100 --gpus 2000000 --global-batch 2000000 --seq 4096 --out "$work/many.json" >/dev/null
+$golden_binary simulate --plan "$work/many.json" --cluster h100 >/dev/null || exit 1 # what is written can be read
 golden_end
