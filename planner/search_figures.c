@@ -2,6 +2,7 @@
  * asks first finds them; they do not change afterwards. */
 #include "planner/search.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +15,10 @@ typedef struct rates_key {
 
 struct mf_search_rates {
     rates_key key;
-    mf_rates rates;
     mf_rough_hull *hull; /* [2]; NULL: none */
     mf_rough_ways *ways; /* with exact hulls, else NULL */
     mf_search_rates *next;
+    mf_rates rates; /* last: kept up to the positions that it has */
 };
 
 struct mf_search_once {
@@ -53,6 +54,14 @@ static void destroy_rates(mf_search_rates *r) {
         free(r->ways);
     }
     free(r);
+}
+
+/* Most of the room is for positions that few models have. */
+static mf_search_rates *cut_rates(mf_search_rates *r) {
+    const size_t others = (size_t)r->rates.others * sizeof r->rates.other[0];
+    mf_search_rates *cut =
+        realloc(r, offsetof(mf_search_rates, rates) + offsetof(mf_rates, other) + others);
+    return cut ? cut : r;
 }
 
 /* With room for what it takes. */
@@ -169,6 +178,7 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
         destroy_rates(made);
         return status;
     }
+    made = cut_rates(made);
     pthread_mutex_lock(&w->lock);
     found = find_rates(w, bucket, &key); /* another thread's are equal */
     if (!found) {
