@@ -38,9 +38,20 @@ static void set_environment(void) {
     }
 }
 
+/* A folder for what mpirun keeps while it runs, "" when there is none: it would share one with the
+ * user's other launchers, and one that ends pulls that from under one that begins. mpirun leaves it
+ * empty. */
+static void make_session(char *path, size_t size) {
+    const char *base = getenv("TMPDIR");
+    int n = snprintf(path, size, "%s/moefold-mpi-XXXXXX", base && *base ? base : "/tmp");
+    if (n < 0 || (size_t)n >= size || mkdtemp(path) == NULL) {
+        path[0] = '\0';
+    }
+}
+
 /* The child: never returns. A process group of its own keeps the terminal's Ctrl-C from mpirun,
  * which would kill the ranks where we let them save. */
-static void become_mpirun(const mf_cli *cli, int64_t ranks, char **argv) {
+static void become_mpirun(const mf_cli *cli, int64_t ranks, const char *session, char **argv) {
     char count[24];
     snprintf(count, sizeof count, "%lld", (long long)ranks);
     argv[0] = (char[]){"mpirun"};
@@ -60,6 +71,10 @@ static void become_mpirun(const mf_cli *cli, int64_t ranks, char **argv) {
     setpgid(0, 0);
     signal(SIGINT, SIG_DFL);
     set_environment();
+    if (session[0] != '\0') {
+        setenv("OMPI_MCA_orte_tmpdir_base", session, 0);
+        setenv("PRTE_MCA_prte_tmpdir_base", session, 0);
+    }
     execvp(argv[0], argv);
     _exit(errno == ENOENT ? 127 : 126);
 }
@@ -108,18 +123,22 @@ mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e
     }
     fflush(cli->out);
     fflush(cli->err);
+    char session[256];
+    make_session(session, sizeof session);
     pid_t child = fork();
     if (child == 0) {
-        become_mpirun(cli, ranks, argv);
+        become_mpirun(cli, ranks, session, argv);
     }
     free(argv);
     if (child < 0) {
+        rmdir(session);
         mf_roll_destroy(roll);
         return mf_err_set(e, MF_LIBRARY, "mpirun: %s", strerror(errno));
     }
     char line[160];
     bool asked = false;
     int exit_code = wait_for(cli, child, roll, &asked);
+    rmdir(session);
     if (!asked && exit_code >= 128 && exit_code != 130 && mf_roll_line(roll, line, sizeof line)) {
         fprintf(cli->err, "moefold train: %s\n", line);
     }

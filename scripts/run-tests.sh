@@ -54,6 +54,8 @@ run() { # number name
     number=$1 name=$2 start=$(now)
     shift 2
     [ -z "$stopped" ] || exit 130
+    # A folder of its own: one mpirun that ends would pull the one it shares from under another.
+    mkdir "$work/$number" && TMPDIR=$work/$number && export TMPDIR
     timeout -k 10 "$limit" "$@" >"$work/$number.log" 2>&1 </dev/null 3>&- &
     child=$!
     [ -z "$stopped" ] || kill "$child" 2>/dev/null
@@ -61,6 +63,7 @@ run() { # number name
     rc=$?
     [ -z "$stopped" ] || { wait "$child"; exit 130; }
     seconds=$(echo "$(now) $start" | awk '{print $1-$2}')
+    rm -rf "${work:?}/$number"
     # Under its name only once it is whole: others that end have the reader look for it.
     echo "$rc $seconds $name" >"$work/$number.part"
     mv "$work/$number.part" "$work/$number.end"
