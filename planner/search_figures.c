@@ -57,11 +57,13 @@ static void destroy_rates(mf_search_rates *r) {
 }
 
 /* Most of the room is for positions that few models have. */
-static mf_search_rates *cut_rates(mf_search_rates *r) {
-    const size_t others = (size_t)r->rates.others * sizeof r->rates.other[0];
+static void cut_rates(mf_search_rates **r) {
+    const size_t others = (size_t)(*r)->rates.others * sizeof(*r)->rates.other[0];
     mf_search_rates *cut =
-        realloc(r, offsetof(mf_search_rates, rates) + offsetof(mf_rates, other) + others);
-    return cut ? cut : r;
+        realloc(*r, offsetof(mf_search_rates, rates) + offsetof(mf_rates, other) + others);
+    if (cut) {
+        *r = cut;
+    }
 }
 
 /* With room for what it takes. */
@@ -178,7 +180,7 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
         destroy_rates(made);
         return status;
     }
-    made = cut_rates(made);
+    cut_rates(&made);
     pthread_mutex_lock(&w->lock);
     found = find_rates(w, bucket, &key); /* another thread's are equal */
     if (!found) {
