@@ -25,6 +25,13 @@ double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, dou
     return counted_s > 0.0 ? exposed * counted_s : 0.0;
 }
 
+double mf_persistent_B(const mf_layout *l, mf_param_count params) {
+    mf_stage_memory s = mf_param_memory(l, params);
+    double rounding_B = 32.0; /* a shard's last element: four figures of eight bytes at most */
+    double bytes = s.weights_B + s.gradients_B + s.optimizer_B;
+    return bytes > rounding_B ? bytes - rounding_B : 0.0;
+}
+
 double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
                         const mf_stage_sums *x) {
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);

@@ -21,6 +21,7 @@
 #define MF_PLANNER_FLOOR_H
 
 #include "core/layout.h"
+#include "core/lower.h"
 #include "planner/order.h"
 
 #include <stdbool.h>
@@ -66,6 +67,10 @@ typedef struct mf_stage_sums {
  * that of one position in each chunk, and no longer than the passes of the micro-batch beside which
  * they run. exposed 1: nothing overlaps, all of it counts. */
 double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, double beside_s);
+
+/* Bytes of weights, gradients and optimizer states. Shards are not rounded up: rounded are the sums
+ * of a stage. */
+double mf_persistent_B(const mf_layout *l, mf_param_count params);
 
 /* Stage p of a layout with this order. */
 double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,

@@ -197,14 +197,6 @@ static void find_lean(mf_inner_class *c, bool merged) {
     }
 }
 
-/* Persistent bytes, shards not rounded up: rounded are the sums of a stage. */
-static double persistent_B(const mf_layout *l, mf_param_count params) {
-    mf_stage_memory s = mf_param_memory(l, params);
-    double rounding_B = 32.0; /* a shard's last element: four figures of eight bytes at most */
-    double bytes = s.weights_B + s.gradients_B + s.optimizer_B;
-    return bytes > rounding_B ? bytes - rounding_B : 0.0;
-}
-
 static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pinned,
                              mf_inner_class *out, mf_err *e) {
     const mf_layout *l = &in->layout;
@@ -229,7 +221,7 @@ static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pin
     }
     const mf_quote *q = &out->choice[0].quote;
     out->exchanges = q->f.ep_s > 0.0 && key->kind == MF_POS_LAYER;
-    out->persistent_B = persistent_B(l, q->params);
+    out->persistent_B = mf_persistent_B(l, q->params);
     in->oracle->ops->once(in->oracle->self, l, q->params, &out->reduce_s, &out->gather_s);
     return MF_OK;
 }

@@ -200,23 +200,31 @@ static change best_change(const filling *f, const banned *bans) {
     return best;
 }
 
-static void start_stage(filling *f, const int *first) {
+/* The choice that a layer of a class starts with. */
+typedef int pick_fn(const filling *f, const mf_inner_class *c, double work_B);
+
+static int fastest(const filling *f, const mf_inner_class *c, double work_B) {
+    int best = 0;
+    (void)work_B;
+    for (int m = 1; m < c->choices; m++) {
+        best = time_of(f, c, m) < time_of(f, c, best) ? m : best;
+    }
+    return best;
+}
+
+static void start_stage(filling *f, const int *first, pick_fn *pick, double work_B) {
     const mf_inner *in = f->in;
     for (int c = 0; c < in->chunks; c++) {
         int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
         memset(&f->count[mf_inner_cell(in, v, 0, 0)], 0,
                (size_t)in->slots * MF_INNER_MAX_CHOICES * sizeof *f->count);
         for (int i = first[v]; i < first[v + 1]; i++) {
-            int s = in->slot_at[i], best = 0;
-            const mf_inner_class *class = mf_inner_class_at(in, v, s);
-            for (int m = 1; m < class->choices; m++) {
-                if (time_of(f, class, m) < time_of(f, class, best)) {
-                    best = m;
-                }
-            }
-            f->count[mf_inner_cell(in, v, s, best)]++;
+            int s = in->slot_at[i];
+            int m = pick(f, mf_inner_class_at(in, v, s), work_B);
+            f->count[mf_inner_cell(in, v, s, m)]++;
         }
     }
+    weigh_chunks(f);
 }
 
 static void apply(filling *f, const change *c, int by) {
@@ -229,8 +237,7 @@ static void apply(filling *f, const change *c, int by) {
 static bool fill_stage(filling *f, const int *first, double room_B) {
     banned bans = {.count = 0};
     f->alone = alone_share(f->in, f->stage);
-    start_stage(f, first);
-    weigh_chunks(f);
+    start_stage(f, first, fastest, 0.0);
     double weight_B = weigh_stage(f);
     while (weight_B > room_B) {
         change c = best_change(f, &bans);
@@ -267,28 +274,19 @@ static double workspace_B(const mf_quote *q) {
     return mf_larger(mf_larger(q->local_f_B, q->local_b_B), q->local_w_B);
 }
 
-/* Every layer keeps least among the choices of its class whose workspace is no larger; if all are
- * larger, takes the one whose workspace is least. */
-static void start_lean(filling *f, const int *first, double work_B) {
-    const mf_inner *in = f->in;
-    for (int c = 0; c < in->chunks; c++) {
-        int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
-        memset(&f->count[mf_inner_cell(in, v, 0, 0)], 0,
-               (size_t)in->slots * MF_INNER_MAX_CHOICES * sizeof *f->count);
-        for (int i = first[v]; i < first[v + 1]; i++) {
-            int s = in->slot_at[i], best = 0;
-            const mf_inner_class *class = mf_inner_class_at(in, v, s);
-            for (int m = 1; m < class->choices; m++) {
-                const mf_quote *x = &class->choice[m].quote, *b = &class->choice[best].quote;
-                bool below = workspace_B(x) <= work_B, above = workspace_B(b) > work_B;
-                bool better = below && (above || x->saved_B < b->saved_B);
-                bool nearer = above && workspace_B(x) < workspace_B(b);
-                best = better || nearer ? m : best;
-            }
-            f->count[mf_inner_cell(in, v, s, best)]++;
-        }
+/* What keeps least among the choices whose workspace is no larger; if all are larger, the one whose
+ * workspace is least. */
+static int leanest(const filling *f, const mf_inner_class *c, double work_B) {
+    int best = 0;
+    (void)f;
+    for (int m = 1; m < c->choices; m++) {
+        const mf_quote *x = &c->choice[m].quote, *b = &c->choice[best].quote;
+        bool below = workspace_B(x) <= work_B, above = workspace_B(b) > work_B;
+        bool better = below && (above || x->saved_B < b->saved_B);
+        bool nearer = above && workspace_B(x) < workspace_B(b);
+        best = better || nearer ? m : best;
     }
-    weigh_chunks(f);
+    return best;
 }
 
 /* The change of one layer that saves most time for each byte more, if it is better than *best; what
@@ -364,7 +362,7 @@ static bool fill_lean(filling *f, const int *first, double room_B) {
     for (int i = 0; i < in->classes; i++) {
         for (int m = 0; m < in->class[i].choices && in->class[i].choices > 1; m++) {
             double work_B = workspace_B(&in->class[i].choice[m].quote);
-            start_lean(f, first, work_B);
+            start_stage(f, first, leanest, work_B);
             if (weigh_stage(f) <= room_B) {
                 spend(f, room_B);
                 double time_s = stage_time_s(f);
@@ -376,7 +374,7 @@ static bool fill_lean(filling *f, const int *first, double room_B) {
     if (isinf(best_s)) {
         return false;
     }
-    start_lean(f, first, best_B);
+    start_stage(f, first, leanest, best_B);
     spend(f, room_B);
     return true;
 }

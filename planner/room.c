@@ -118,16 +118,10 @@ mf_status mf_room_of(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_room 
 
 /* --- one stage -------------------------------------------------------------------------------- */
 
-/* Shards not rounded up. */
-static double persistent_B(const mf_layout *l, const mf_param_count *params) {
-    mf_stage_memory s = mf_param_memory(l, *params);
-    return s.weights_B + s.gradients_B + s.optimizer_B;
-}
-
 bool mf_room_is_tight(const mf_layout *l, const mf_param_count *layer, int layers, double fixed_B,
                       double usable_B) {
     double share = ceil((double)layers / (double)l->pp);
-    return fixed_B + share * persistent_B(l, layer) > 0.5 * usable_B;
+    return fixed_B + share * mf_persistent_B(l, *layer) > 0.5 * usable_B;
 }
 
 static double gathered_B(const mf_layout *l, const mf_param_count *layer) {
@@ -231,12 +225,12 @@ static stage stage_of(const mf_room *r, const mf_layout *l, const mf_order_summa
                .order = order,
                .p = p,
                .ends = first + last,
-               .layer_B = persistent_B(l, &r->layer),
+               .layer_B = mf_persistent_B(l, r->layer),
                .waiting_B = mf_memory_unreduced_of_B(l, r->layer.dense, r->layer.expert)};
     s.standing_B = fixed_B + r->comm_B + mf_memory_gathers(l) * gathered_B(l, &r->layer) +
                    mf_memory_boundaries(l) * r->boundary_B;
-    s.standing_B += first ? persistent_B(l, &r->embedding) : 0.0;
-    s.standing_B += last ? persistent_B(l, &r->head) : 0.0;
+    s.standing_B += first ? mf_persistent_B(l, r->embedding) : 0.0;
+    s.standing_B += last ? mf_persistent_B(l, r->head) : 0.0;
     return s;
 }
 

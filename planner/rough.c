@@ -30,14 +30,6 @@ double mf_rough_stages_s(const mf_rates *r, unsigned modes, int64_t pp, int64_t 
     return (double)micro_batches * most_s + fixed_s;
 }
 
-/* Persistent bytes, shards not rounded up. */
-static double persistent_B(const mf_layout *l, const mf_param_count *params) {
-    mf_stage_memory s = mf_param_memory(l, *params);
-    double rounding_B = 32.0; /* a shard's last element: four figures of eight bytes at most */
-    double bytes = s.weights_B + s.gradients_B + s.optimizer_B;
-    return bytes > rounding_B ? bytes - rounding_B : 0.0;
-}
-
 static void add_end(mf_rough_ends *x, const mf_rough_pass *p, mf_floor_mode mode) {
     x->time_s += p->time_s[mode];
     x->plain_s += p->time_s[MF_FLOOR_PLAIN];
@@ -64,7 +56,7 @@ mf_rough_ends mf_rough_ends_of(const mf_rates *r, const mf_layout *l, int64_t p)
         mf_rough_add_params(&params, &r->head_params, 1);
         x.work_B = mf_smaller(x.work_B, r->end_work_B[1]);
     }
-    x.used_B = persistent_B(l, &params);
+    x.used_B = mf_persistent_B(l, params);
     return x;
 }
 
@@ -100,7 +92,7 @@ mf_rough_bounding mf_rough_bounding_of(const mf_rates *r, const mf_layout *l,
                                .o = o,
                                .f = f,
                                .mode = mf_floor_mode_of(l->schedule),
-                               .layer_B = persistent_B(l, &r->layer_params),
+                               .layer_B = mf_persistent_B(l, r->layer_params),
                                .room_B = f->usable_B - f->fixed_B - buffers_B,
                                .norm_s = mf_rough_norm_s(&f->tail, &r->layer_params),
                                .update_s = mf_rough_update_s(&f->tail, &r->layer_params)};

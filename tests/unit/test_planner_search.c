@@ -213,6 +213,19 @@ static void stop(void *user, double best_s, double bound_s, int64_t priced, int6
     s->cancel = ++s->calls >= s->after;
 }
 
+/* The search of a world, stopped by `user`, which begins with a stopper. */
+static mf_search_request request_of(const world *w, const mf_oracle *oracle, stopper *user) {
+    return (mf_search_request){
+        .oracle = oracle,
+        .space = {.model = &w->model, .base = w->problem.base, .pinned = w->problem.pinned},
+        .threads = 2,
+        .top = 4,
+        .effort = -1,
+        .cancel = &user->cancel,
+        .progress = stop,
+        .user = user};
+}
+
 static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **state) {
     (void)state;
     world w;
@@ -223,15 +236,7 @@ static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **s
     int without = 0, with = 0;
     for (int64_t after = 1; after <= 91; after += 6) {
         stopper s = {.after = after};
-        const mf_search_request r = {
-            .oracle = &oracle,
-            .space = {.model = &w.model, .base = w.problem.base, .pinned = w.problem.pinned},
-            .threads = 2,
-            .top = 4,
-            .effort = -1,
-            .cancel = &s.cancel,
-            .progress = stop,
-            .user = &s};
+        const mf_search_request r = request_of(&w, &oracle, &s);
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
         check_against(&t, x.lower_bound_s, x.count > 0 ? x.found[0].time_s : HUGE_VAL);
@@ -266,7 +271,7 @@ static void a_search_that_is_cancelled_at_once_says_so(void **state) {
 
 /* What fits, of the stopper's problem. */
 typedef struct leaner {
-    stopper s; /* first: for stop() */
+    stopper s; /* first: what the request's user points to */
     const mf_problem *problem;
     int64_t asked;
 } leaner;
@@ -297,17 +302,9 @@ static void a_search_without_a_plan_takes_one_that_fits(void **state) {
     mf_oracle oracle = mf_oracle_init(&real);
     for (int whole = 0; whole < 2; whole++) {
         leaner l = {.s = {.after = whole ? INT64_MAX : 1}, .problem = &w.problem};
-        const mf_search_request r = {
-            .oracle = &oracle,
-            .space = {.model = &w.model, .base = w.problem.base, .pinned = w.problem.pinned},
-            .threads = 2,
-            .top = 4,
-            .effort = -1,
-            .cancel = &l.s.cancel,
-            .lean = lean,
-            .lean_work = -1,
-            .progress = stop,
-            .user = &l};
+        mf_search_request r = request_of(&w, &oracle, &l.s);
+        r.lean = lean;
+        r.lean_work = -1;
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
         assert_int_equal(l.asked, 1);
@@ -336,18 +333,10 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         mf_oracle_real real = {.model = &w.model, .cost = w.cost};
         mf_oracle oracle = mf_oracle_init(&real);
         leaner l = {.s = {.after = INT64_MAX}, .problem = &w.problem};
-        const mf_search_request r = {
-            .oracle = &oracle,
-            .space = {.model = &w.model, .base = w.problem.base, .pinned = w.problem.pinned},
-            .threads = 2,
-            .top = 4,
-            .effort = -1,
-            .budget = 100000,
-            .cancel = &l.s.cancel,
-            .lean = lean,
-            .lean_work = -1,
-            .progress = stop,
-            .user = &l};
+        mf_search_request r = request_of(&w, &oracle, &l.s);
+        r.budget = 100000;
+        r.lean = lean;
+        r.lean_work = -1;
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
         check_against(&t, x.lower_bound_s, x.found[0].time_s);
