@@ -174,6 +174,10 @@ static void put_communication(mf_export *x, const mf_layout *l, const mf_model *
             note(x, "set --hierarchical-context-parallel-sizes to the ranks inside and across the "
                     "NVLink domain");
         }
+        if ((l->overlap & MF_OVERLAP_CP) != 0 && l->cp_type != MF_CP_RING) {
+            note(x, "all-gather and all-to-all CP by pieces beside attention (overlap cp) has no "
+                    "flag there");
+        }
     }
     if (m->experts == 0) {
         return;

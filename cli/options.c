@@ -159,8 +159,9 @@ static const mf_option table[MF_OPT_COUNT] = {
                         .argument = "LIST",
                         .words = overlap_words,
                         .fallback = "dp,pp",
-                        .help = "Communication that runs beside compute; a ring of --cp-type does "
-                                "so in any case, and cp adds nothing yet",
+                        .help = "Communication that runs beside compute; cp: all-gather and "
+                                "all-to-all go by KV heads, in up to 4 pieces (a ring of --cp-type "
+                                "runs beside compute in any case)",
                         .apply = mf_option_set_overlap},
     [MF_OPT_RECOMPUTE] = {.name = "recompute",
                           .group = MF_OPTS_CHOICES,

@@ -93,7 +93,8 @@ static inline void mf_op_out(mf_op *op, int16_t t) {
         op->out[op->nout++] = t;
     }
 }
-/* Marks piece i of an op that is split to overlap; nothing when it is whole. */
+/* Marks piece i of an op that is split to overlap; nothing when it is whole. In as many as: */
+enum { MF_MOST_PIECES = 4 };
 void mf_op_piece(mf_op *op, int64_t i, int64_t pieces);
 /* A memory-bound op: rows x cols of its main operand and its traffic. */
 mf_op *mf_build_memory_op(mf_build *bd, mf_op_kind kind, const char *name, int64_t rows,
@@ -143,6 +144,8 @@ void mf_lower_backward(mf_build *bd);
 void mf_lower_note_forward(mf_build *bd); /* once all forward ops are there */
 /* Names forward tensor t for the backward pass: saved, or else made again. */
 int16_t mf_lower_keep(mf_build *bd, int16_t t);
+/* As far as an op reads it: of what is cut alike, the same piece. */
+int16_t mf_lower_keep_for(mf_build *bd, int16_t t, const mf_op *reader);
 /* The same of attention's inputs, where K and V may come back around a ring. */
 int16_t mf_lower_keep_turning(mf_build *bd, int16_t t);
 /* Issues the exchange that brings K or V of the step before t's; nothing outside a ring. */

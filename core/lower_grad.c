@@ -11,15 +11,15 @@ static int16_t grad_of(mf_build *bd, int16_t t) {
     return mf_build_t(bd, t)->grad;
 }
 
-/* Lets `op` write the gradient of t. A second contribution reads the first and writes the sum;
- * pieces of one overlapped op write disjoint rows of one tensor. */
-static void grad_out(mf_build *bd, int16_t op_index, int16_t t) {
+/* Lets `op` write the gradient of t, a slice of it or all. A second contribution to all of it reads
+ * the first and writes the sum. */
+static void grad_out_as(mf_build *bd, int16_t op_index, int16_t t, bool slice) {
     if (bd->status != MF_OK) {
         return;
     }
     mf_tensor x = *mf_build_t(bd, t);
     mf_op *op = &bd->b->ops[op_index];
-    if (x.grad != MF_NO_TENSOR && (op->flags & MF_OPF_OVERLAPPED)) {
+    if (x.grad != MF_NO_TENSOR && slice) {
         mf_op_out(op, x.grad);
         return;
     }
@@ -41,6 +41,12 @@ static void grad_out(mf_build *bd, int16_t op_index, int16_t t) {
     }
     mf_op_out(op, g);
     mf_build_t(bd, t)->grad = g;
+}
+
+/* Pieces of one overlapped op write disjoint slices of one tensor. */
+static void grad_out(mf_build *bd, int16_t op_index, int16_t t) {
+    bool slice = bd->status == MF_OK && (bd->b->ops[op_index].flags & MF_OPF_OVERLAPPED);
+    grad_out_as(bd, op_index, t, slice);
 }
 
 /* Does gradient flow to this input? Weights, routing maps and given tokens take none. */
@@ -159,10 +165,11 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool last_piece) {
 }
 
 static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *extra) {
-    int16_t in[3], out = mf_lower_keep(bd, extra->final_out);
-    int16_t lse = mf_lower_keep(bd, extra->final_lse);
+    int16_t in[3], out = mf_lower_keep_for(bd, extra->final_out, f);
+    int16_t lse = mf_lower_keep_for(bd, extra->final_lse, f);
     for (int i = 0; i < 3; i++) {
-        in[i] = mf_lower_keep_turning(bd, f->in[i]);
+        in[i] = mf_op_cut(f) != MF_CUT_NONE ? mf_lower_keep_for(bd, f->in[i], f)
+                                            : mf_lower_keep_turning(bd, f->in[i]);
     }
     for (int i = 1; i < 3; i++) { /* the keys of the next step travel beside this one */
         mf_lower_fetch_ahead(bd, f->in[i]);
@@ -179,8 +186,10 @@ static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *e
     mf_op_in(op, lse);
     mf_op_in(op, grad_of(bd, extra->final_out));
     for (int i = 0; i < 3; i++) {
-        if (wants_grad(bd, f->in[i])) {
-            grad_out(bd, last_op(bd), f->in[i]);
+        int maker = bd->status == MF_OK ? bd->b->tensors[f->in[i]].producer : -1;
+        bool cut = maker >= 0 && mf_op_cut(&bd->b->ops[maker]) == MF_CUT_HEADS;
+        if (wants_grad(bd, f->in[i])) { /* queries of a piece are its own, its keys may not be */
+            grad_out_as(bd, last_op(bd), f->in[i], mf_op_cut(f) != MF_CUT_NONE && (i == 0 || cut));
         }
     }
     if (f->nin > 3) { /* sinks */

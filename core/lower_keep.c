@@ -58,7 +58,7 @@ static void recompute(mf_build *bd, int i) {
         from.nin = 2;
     }
     for (int k = 0; k < from.nin && from.kind != MF_OP_ROUTER_DROP; k++) {
-        in[k] = mf_lower_keep(bd, from.in[k]);
+        in[k] = mf_lower_keep_for(bd, from.in[k], &from);
     }
     uint8_t pass = bd->pass;
     bd->pass = MF_PASS_R;
@@ -94,7 +94,8 @@ static void recompute(mf_build *bd, int i) {
     bd->pass = pass;
 }
 
-int16_t mf_lower_keep(mf_build *bd, int16_t t) {
+/* All its pieces, or (piece >= 0) that one. */
+static int16_t keep(mf_build *bd, int16_t t, int piece) {
     if (bd->status != MF_OK) {
         return 0;
     }
@@ -106,8 +107,8 @@ int16_t mf_lower_keep(mf_build *bd, int16_t t) {
         x->class = MF_TENSOR_SAVED;
         return t;
     }
-    if (bd->alias[t] != MF_NO_TENSOR) {
-        return bd->alias[t]; /* made again already, with all its pieces */
+    if (bd->alias[t] != MF_NO_TENSOR && mf_op_cut(&bd->b->ops[x->producer]) == MF_CUT_NONE) {
+        return bd->alias[t]; /* made again already; of pieces some may be missing */
     }
     for (int i = bd->first_producer[t], last = x->producer; i <= last; i++) {
         const mf_op *op = &bd->b->ops[i];
@@ -115,11 +116,22 @@ int16_t mf_lower_keep(mf_build *bd, int16_t t) {
         for (int k = 0; k < op->nout; k++) {
             makes |= op->out[k] == t;
         }
-        if (makes) {
+        if (makes && (piece < 0 || op->piece == piece)) {
             recompute(bd, i);
         }
     }
     return bd->status == MF_OK && bd->alias[t] != MF_NO_TENSOR ? bd->alias[t] : t;
+}
+
+int16_t mf_lower_keep(mf_build *bd, int16_t t) {
+    return keep(bd, t, -1);
+}
+
+int16_t mf_lower_keep_for(mf_build *bd, int16_t t, const mf_op *reader) {
+    int maker = bd->status == MF_OK ? mf_build_t(bd, t)->producer : -1;
+    bool same = maker >= 0 && mf_op_cut(reader) != MF_CUT_NONE &&
+                mf_op_cut(&bd->b->ops[maker]) == mf_op_cut(reader);
+    return keep(bd, t, same ? reader->piece : -1);
 }
 
 /* --- keys and values of a ring ------------------------------------------------------------------

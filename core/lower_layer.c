@@ -75,7 +75,7 @@ static int64_t tp_pieces(const mf_build *bd, int64_t rows) {
     if (!(bd->l->overlap & MF_OVERLAP_TP) || bd->l->tp == 1) {
         return 1;
     }
-    int64_t pieces = bd->l->tp < 4 ? bd->l->tp : 4;
+    int64_t pieces = bd->l->tp < MF_MOST_PIECES ? bd->l->tp : MF_MOST_PIECES;
     return rows % pieces == 0 ? pieces : 1;
 }
 

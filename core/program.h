@@ -152,7 +152,7 @@ enum {
                                  parts are merged */
     MF_OPF_ROUTED = 4,        /* work grows with the routed rows of this rank (imbalance applies) */
     MF_OPF_WGRAD = 8,         /* GEMM/grouped: reduction over tokens */
-    MF_OPF_OVERLAPPED = 16,   /* communication that was split to run beside compute */
+    MF_OPF_OVERLAPPED = 16,   /* a piece of what was cut to have communication beside compute */
     MF_OPF_PREFETCH = 32,     /* may start as early as the previous block of this rank (ZeRO-3) */
     MF_OPF_BLOCK_SCALED = 64, /* GEMM whose FP8 operands carry a scale per block */
     MF_OPF_PACKED = 64,       /* attention: sequences of several lengths, one behind the other */
@@ -201,8 +201,8 @@ typedef struct mf_op {
     uint8_t group;  /* mf_group_kind, MF_GROUP_NONE outside communication */
     uint8_t nin, nout;
     uint8_t piece, pieces; /* of an op that is split to overlap; pieces <= 1: whole. Piece k of an
-                              op waits for piece k of an input made in as many pieces; a whole op
-                              waits for all */
+                              op waits for piece k of an input that is cut alike (mf_op_cut); of
+                              any other it waits for all */
     int16_t in[MF_OP_MAX_IN]; /* tensors of the block */
     int16_t out[MF_OP_MAX_OUT];
     int16_t forward;      /* for R, B, W ops: the forward op they derive from; -1 */
@@ -212,6 +212,15 @@ typedef struct mf_op {
     double bytes;
     const char *name; /* static: "q_proj", "dispatch", ... */
 } mf_op;
+
+/* What a piece of an op is: a slice of the rows of every TP rank, or of the heads (columns) that
+ * attention reads and context parallelism exchanges for it. */
+typedef enum mf_cut { MF_CUT_NONE, MF_CUT_ROWS, MF_CUT_HEADS } mf_cut;
+static inline mf_cut mf_op_cut(const mf_op *op) {
+    bool heads = op->kind == MF_OP_ATTENTION_FWD || op->kind == MF_OP_ATTENTION_BWD ||
+                 op->stream == MF_STREAM_CP;
+    return op->pieces <= 1 ? MF_CUT_NONE : heads ? MF_CUT_HEADS : MF_CUT_ROWS;
+}
 
 typedef enum mf_tensor_class {
     MF_TENSOR_LOCAL,    /* dies inside the pass that makes it */

@@ -154,27 +154,27 @@ mf_status mf_cpu_rope_grad(const mf_exec_op *x, mf_err *e) {
 static mf_kernel_attention_shape shape_of(const mf_exec_op *x) {
     const mf_exec_env *env = x->env;
     const int64_t *dim = x->op->dim;
-    int64_t heads = dim[1], kv_heads = dim[2], d_qk = dim[5], d_v = dim[6];
+    int64_t d_qk = dim[5], d_v = dim[6], all_heads = x->in[0].cols / d_qk;
     mf_kernel_attention_shape s = {.dtype = x->in[0].dtype,
                                    .sequences = dim[0],
                                    .cu_q = env->cu,
                                    .cu_k = env->cu,
                                    .q_pos = env->position,
                                    .k_pos = env->position,
-                                   .heads = heads,
-                                   .kv_heads = kv_heads,
+                                   .heads = dim[1],
+                                   .kv_heads = dim[2],
                                    .qk_dim = d_qk,
                                    .v_dim = d_v,
                                    .causal = true,
                                    .window = dim[7],
                                    .scale = (float)mf_exec_softmax_scale(env->model),
-                                   .q_row = heads * d_qk,
+                                   .q_row = x->in[0].cols,
                                    .q_head = d_qk,
-                                   .k_row = kv_heads * d_qk,
+                                   .k_row = x->in[1].cols,
                                    .k_head = d_qk,
-                                   .v_row = kv_heads * d_v,
+                                   .v_row = x->in[2].cols,
                                    .v_head = d_v,
-                                   .o_row = heads * d_v,
+                                   .o_row = all_heads * d_v,
                                    .o_head = d_v};
     const mf_layout *l = env->layout;
     int64_t local = l->seq / l->cp;
@@ -195,14 +195,16 @@ static mf_kernel_attention_shape shape_of(const mf_exec_op *x) {
 }
 
 /* Sinks of the heads at hand as float, at the end of the scratch; NULL where there are none.
- * *first: after an all-to-all over CP this rank has a part of the heads. */
+ * *first: after an all-to-all over CP this rank has a part of the heads, and a piece has a part of
+ * those. */
 static float *sinks_of(const mf_exec_op *x, int64_t *first) {
     const mf_exec_tensor *w = &x->weight[3];
-    int64_t heads = x->op->dim[1];
+    int64_t heads = x->op->dim[1], held = x->in[0].cols / x->op->dim[5];
     if (x->forward_nin < 4) {
         return NULL;
     }
-    *first = w->rows > heads ? x->env->at.c % (w->rows / heads) * heads : 0;
+    *first = w->rows > held ? x->env->at.c % (w->rows / held) * held : 0;
+    *first += heads * x->op->piece;
     float *sinks = (float *)x->env->scratch + x->env->scratch_B / sizeof(float) - heads;
     for (int64_t h = 0; h < heads; h++) {
         sinks[h] = mf_kernel_get(w->data, w->dtype, *first + h);
@@ -210,48 +212,79 @@ static float *sinks_of(const mf_exec_op *x, int64_t *first) {
     return sinks;
 }
 
+/* From the first head of the piece on: d columns a head. A piece's keys are a part of their heads
+ * as large as the piece is, or one of fewer heads that several pieces read. */
+static void *of_piece(const mf_exec_op *x, const mf_exec_tensor *t, int64_t d) {
+    int64_t pieces = x->op->pieces > 1 ? x->op->pieces : 1;
+    return mf_cpu_at(t, x->op->piece * (t->cols / d) / pieces * d);
+}
+
+/* Statistics lie head by head. */
+static float *lse_of_piece(const mf_exec_op *x, const mf_exec_tensor *t) {
+    return (float *)t->data + x->op->piece * x->op->dim[1] * t->rows;
+}
+
 mf_status mf_cpu_attention(const mf_exec_op *x, mf_err *e) {
+    const int64_t d_qk = x->op->dim[5], d_v = x->op->dim[6];
     int64_t first_head;
     mf_kernel_attention a = {.shape = shape_of(x),
-                             .q = x->in[0].data,
-                             .k = x->in[1].data,
-                             .v = x->in[2].data,
+                             .q = of_piece(x, &x->in[0], d_qk),
+                             .k = of_piece(x, &x->in[1], d_qk),
+                             .v = of_piece(x, &x->in[2], d_v),
                              .o_dtype = x->in[0].dtype};
     void *scratch = x->env->scratch;
     a.o = scratch;
     a.shape.sink = sinks_of(x, &first_head);
     for (int k = 0; k < x->op->nout; k++) {
         if (x->out_of[k] == 0) {
-            a.o = x->out[k].data;
+            a.o = of_piece(x, &x->out[k], d_v);
         } else {
-            a.lse = x->out[k].data;
+            a.lse = lse_of_piece(x, &x->out[k]);
         }
     }
     return mf_kernel_attention_forward(&a, e);
 }
 
+/* Gradients that add up: over the steps of a ring, over pieces that read the same keys. What is not
+ * begun yet begins here, of queries the heads of the piece. */
+static void begin_sums(const mf_exec_op *x) {
+    const mf_exec_tensor *dq = &x->out[0];
+    if (mf_op_cut(x->op) == MF_CUT_NONE) {
+        mf_cpu_begin(x, 0);
+    } else {
+        const int64_t cols = dq->cols / x->op->pieces;
+        const size_t row_B = (size_t)cols * mf_kernel_dtype_B(dq->dtype);
+        for (int64_t r = 0; r < dq->rows_max; r++) {
+            memset(mf_cpu_at(dq, r * dq->cols + x->op->piece * cols), 0, row_B);
+        }
+    }
+    mf_cpu_begin(x, 1);
+    mf_cpu_begin(x, 2);
+}
+
 mf_status mf_cpu_attention_grad(const mf_exec_op *x, mf_err *e) {
-    bool sums = false;
+    const int64_t d_qk = x->op->dim[5], d_v = x->op->dim[6];
+    bool sums = mf_op_cut(x->op) != MF_CUT_NONE && x->in[1].cols / d_qk < x->op->pieces;
     for (int k = 0; k < 3; k++) {
         sums |= x->sum[k].data != NULL;
     }
-    for (int k = 0; k < 3 && sums; k++) {
-        mf_cpu_begin(x, k);
+    if (sums) {
+        begin_sums(x);
     }
     int64_t first_head = 0;
     const float *sinks = sinks_of(x, &first_head);
     mf_kernel_attention_grad a = {.shape = shape_of(x),
-                                  .q = x->in[0].data,
-                                  .k = x->in[1].data,
-                                  .v = x->in[2].data,
-                                  .o = x->in[3].data,
-                                  .lse = x->in[4].data,
-                                  .d_o = x->in[5].data,
+                                  .q = of_piece(x, &x->in[0], d_qk),
+                                  .k = of_piece(x, &x->in[1], d_qk),
+                                  .v = of_piece(x, &x->in[2], d_v),
+                                  .o = of_piece(x, &x->in[3], d_v),
+                                  .lse = lse_of_piece(x, &x->in[4]),
+                                  .d_o = of_piece(x, &x->in[5], d_v),
                                   .grad_dtype = x->out[0].dtype,
                                   .accumulate = sums,
-                                  .dq = x->out[0].data,
-                                  .dk = x->out[1].data,
-                                  .dv = x->out[2].data,
+                                  .dq = of_piece(x, &x->out[0], d_qk),
+                                  .dk = of_piece(x, &x->out[1], d_qk),
+                                  .dv = of_piece(x, &x->out[2], d_v),
                                   .workspace = x->env->scratch};
     a.shape.sink = sinks;
     a.dsink = sinks != NULL ? (float *)x->out[3].data + first_head : NULL;

@@ -31,74 +31,114 @@ static mf_group_kind group_of(const mf_exec_op *x) {
  * (r * members + m) * run. TP: one run a member. CP keys: a run for each sample. */
 typedef struct row_order {
     int64_t members, runs, run; /* rows of one member = runs * run */
-    int64_t from, to;           /* rows of each run that this piece moves */
+    int64_t from, to;           /* rows of each run that this piece moves, */
+    int64_t col, cols;          /* and columns of each row */
 } row_order;
 
-static row_order order_of(const mf_exec_op *x, int64_t local_rows) {
+static row_order order_of(const mf_exec_op *x, int64_t local_rows, int64_t width) {
+    const mf_op *op = x->op;
     row_order o = {.members = mf_comm_group_size(x->env->comm, group_of(x)), .runs = 1};
-    if (x->op->group == MF_GROUP_CP) {
+    if (op->group == MF_GROUP_CP) {
         o.runs = x->env->layout->mbs;
     }
     o.run = local_rows / o.runs;
     o.to = o.run;
-    if (x->op->pieces > 1) {
-        o.from = o.run * x->op->piece / x->op->pieces;
-        o.to = o.run * (x->op->piece + 1) / x->op->pieces;
+    o.cols = width;
+    if (mf_op_cut(op) == MF_CUT_ROWS) {
+        o.from = o.run * op->piece / op->pieces;
+        o.to = o.run * (op->piece + 1) / op->pieces;
+    } else if (mf_op_cut(op) == MF_CUT_HEADS) {
+        o.cols = width / op->pieces;
+        o.col = op->piece * o.cols;
     }
     return o;
 }
 
+/* Moves `rows` rows between a tensor, from element `at` on, and what is packed. */
+static void move_rows(const row_order *o, const mf_exec_tensor *t, int64_t at, int64_t rows,
+                      char *packed, bool out) {
+    size_t moved = (size_t)o->cols * mf_kernel_dtype_B(t->dtype);
+    int64_t stride = t->cols;
+    if (o->cols == t->cols) { /* one behind the other */
+        moved *= (size_t)rows;
+        rows = 1;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        char *there = mf_cpu_at(t, at + o->col + r * stride), *here = packed + (size_t)r * moved;
+        memcpy(out ? there : here, out ? here : there, moved);
+    }
+}
+
 /* Moves between a gathered tensor and [member][run][row] packed. */
 static void pack(const row_order *o, const mf_exec_tensor *gathered, char *packed, bool out) {
-    size_t width = row_B(gathered), moved = (size_t)(o->to - o->from) * width;
+    int64_t rows = o->to - o->from;
+    size_t moved = (size_t)(rows * o->cols) * mf_kernel_dtype_B(gathered->dtype);
     for (int64_t m = 0; m < o->members; m++) {
         for (int64_t r = 0; r < o->runs; r++) {
-            char *at =
-                (char *)gathered->data + (size_t)((r * o->members + m) * o->run + o->from) * width;
-            char *to = packed + (size_t)(m * o->runs + r) * moved;
-            memcpy(out ? at : to, out ? to : at, moved);
+            move_rows(o, gathered, ((r * o->members + m) * o->run + o->from) * gathered->cols, rows,
+                      packed + (size_t)(m * o->runs + r) * moved, out);
         }
     }
 }
 
-static bool contiguous(const row_order *o) {
-    return o->runs == 1 && o->to - o->from == o->run;
+static bool contiguous(const row_order *o, const mf_exec_tensor *t) {
+    return o->runs == 1 && o->to - o->from == o->run && o->cols == t->cols;
+}
+
+/* Elements that each member moves. */
+static int64_t share_of(const row_order *o) {
+    return o->runs * (o->to - o->from) * o->cols;
 }
 
 static mf_status gather_rows(const mf_exec_op *x, const mf_exec_tensor *in,
                              const mf_exec_tensor *out, int64_t local_rows, mf_err *e) {
-    row_order o = order_of(x, local_rows);
-    int64_t count = o.runs * (o.to - o.from) * in->cols;
-    bool whole = contiguous(&o);
-    /* Pieces have one run. */
-    const char *from = (const char *)in->data + (size_t)o.from * row_B(in);
+    const row_order o = order_of(x, local_rows, in->cols);
+    const int64_t count = share_of(&o);
+    bool whole = contiguous(&o, in);
+    char *all = x->env->scratch;
+    const char *from = mf_cpu_at(in, o.from * in->cols); /* pieces of rows have one run */
+    if (o.cols < in->cols) {
+        char *own = all + (size_t)(o.members * count) * mf_kernel_dtype_B(in->dtype);
+        move_rows(&o, in, 0, local_rows, own, false);
+        from = own;
+    }
     mf_status status = mf_comm_all_gather(x->env->comm, group_of(x), type_of(in), from,
-                                          whole ? out->data : x->env->scratch, count, e);
+                                          whole ? out->data : all, count, e);
     if (status == MF_OK && !whole) {
-        pack(&o, out, x->env->scratch, true);
+        pack(&o, out, all, true);
     }
     return status;
 }
 
 static mf_status scatter_rows(const mf_exec_op *x, const mf_exec_tensor *in,
                               const mf_exec_tensor *out, int64_t local_rows, mf_err *e) {
-    row_order o = order_of(x, local_rows);
-    int64_t counts[MF_COMM_MAX_GROUP], each = o.runs * (o.to - o.from) * in->cols;
-    bool whole = contiguous(&o);
+    const row_order o = order_of(x, local_rows, in->cols);
+    int64_t counts[MF_COMM_MAX_GROUP], each = share_of(&o);
+    bool whole = contiguous(&o, in), by_columns = o.cols < in->cols;
     if (!whole) {
         pack(&o, in, x->env->scratch, false);
     }
     for (int64_t m = 0; m < o.members; m++) {
         counts[m] = each;
     }
-    char *to = (char *)out->data + (size_t)o.from * row_B(out);
+    char *to = mf_cpu_at(out, o.from * out->cols + o.col);
     bool adds = x->sum[0].data == out->data; /* a piece, onto what another op wrote */
     char *part = (char *)x->env->scratch + (size_t)(o.members * each) * sizeof(float);
-    mf_status status =
-        mf_comm_reduce_scatter(x->env->comm, group_of(x), type_of(in),
-                               whole ? in->data : x->env->scratch, adds ? part : to, counts, e);
-    const mf_kernel_add a = {.dtype = out->dtype, .count = each, .a = to, .b = part, .y = to};
-    return adds && status == MF_OK ? mf_kernel_add_values(&a, e) : status;
+    mf_status status = mf_comm_reduce_scatter(x->env->comm, group_of(x), type_of(in),
+                                              whole ? in->data : x->env->scratch,
+                                              adds || by_columns ? part : to, counts, e);
+    if (status != MF_OK || !(adds || by_columns)) {
+        return status;
+    }
+    const mf_kernel_copy_rows a = {.dtype = out->dtype,
+                                   .rows = each / o.cols,
+                                   .cols = o.cols,
+                                   .src_stride = o.cols,
+                                   .dst_stride = out->cols,
+                                   .accumulate = adds,
+                                   .src = part,
+                                   .dst = to};
+    return mf_kernel_copy_rows_strided(&a, e);
 }
 
 /* Rows of one member inside an ETP exchange: both sides hold as many. */
@@ -168,62 +208,65 @@ mf_status mf_cpu_all_reduce(const mf_exec_op *x, mf_err *e) {
 
 /* Slices of columns against slices of rows. `wide`: rows of one member, all columns; `tall`: all
  * rows (a run for each sample), the columns of one member. Fewer column slices than members: member
- * j takes slice j * slices / members, and the way back sums what was taken twice. */
+ * j takes slice j * slices / members, and the way back sums what was taken twice. A piece moves
+ * columns [col, col + cols) of every slice. */
 typedef struct trade {
     int64_t members, runs, run, slices, width; /* width: columns of a slice */
+    int64_t col, cols;
 } trade;
 
-static mf_status to_tall(const mf_exec_op *x, const trade *t, const mf_exec_tensor *wide,
-                         const mf_exec_tensor *tall, mf_err *e) {
-    size_t slice_B = (size_t)t->width * mf_kernel_dtype_B(wide->dtype);
-    int64_t rows = t->runs * t->run, counts[MF_COMM_MAX_GROUP];
-    char *send = x->env->scratch, *receive = send + (size_t)(t->members * rows) * slice_B;
-    for (int64_t j = 0; j < t->members; j++) {
-        counts[j] = rows;
-        int64_t slice = j * t->slices / t->members;
-        for (int64_t r = 0; r < rows; r++) {
-            memcpy(send + (size_t)(j * rows + r) * slice_B,
-                   mf_cpu_at(wide, r * wide->cols + slice * t->width), slice_B);
-        }
-    }
-    mf_status status =
-        mf_comm_all_to_all(x->env->comm, group_of(x), slice_B, send, counts, receive, counts, e);
-    for (int64_t i = 0; i < t->members; i++) {
-        for (int64_t r = 0; r < t->runs; r++) {
-            memcpy(mf_cpu_at(tall, (r * t->members + i) * t->run * t->width),
-                   receive + (size_t)(i * rows + r * t->run) * slice_B, (size_t)t->run * slice_B);
-        }
+/* Moves rows of `cols` columns between a tensor, from element `at` on, and what is packed. */
+static mf_status move_columns(const trade *t, const mf_exec_tensor *x, int64_t at, int64_t rows,
+                              char *packed, bool out, bool accumulate, mf_err *e) {
+    char *there = mf_cpu_at(x, at);
+    const mf_kernel_copy_rows a = {.dtype = x->dtype,
+                                   .rows = rows,
+                                   .cols = t->cols,
+                                   .src_stride = out ? t->cols : x->cols,
+                                   .dst_stride = out ? x->cols : t->cols,
+                                   .accumulate = accumulate,
+                                   .src = out ? packed : there,
+                                   .dst = out ? there : packed};
+    return mf_kernel_copy_rows_strided(&a, e);
+}
+
+/* Member i's rows of `tall`, run by run. */
+static mf_status move_runs(const trade *t, const mf_exec_tensor *tall, int64_t i, char *packed,
+                           bool out, mf_err *e) {
+    size_t run_B = (size_t)(t->run * t->cols) * mf_kernel_dtype_B(tall->dtype);
+    mf_status status = MF_OK;
+    for (int64_t r = 0; r < t->runs && status == MF_OK; r++) {
+        status = move_columns(t, tall, (r * t->members + i) * t->run * t->width + t->col, t->run,
+                              packed + (size_t)r * run_B, out, false, e);
     }
     return status;
 }
 
-static mf_status to_wide(const mf_exec_op *x, const trade *t, const mf_exec_tensor *tall,
-                         const mf_exec_tensor *wide, mf_err *e) {
-    size_t slice_B = (size_t)t->width * mf_kernel_dtype_B(wide->dtype);
-    int64_t rows = t->runs * t->run, counts[MF_COMM_MAX_GROUP];
-    char *send = x->env->scratch, *receive = send + (size_t)(t->members * rows) * slice_B;
-    for (int64_t i = 0; i < t->members; i++) {
-        counts[i] = rows;
-        for (int64_t r = 0; r < t->runs; r++) {
-            memcpy(send + (size_t)(i * rows + r * t->run) * slice_B,
-                   mf_cpu_at(tall, (r * t->members + i) * t->run * t->width),
-                   (size_t)t->run * slice_B);
-        }
+/* `wide` to `tall`, or back. */
+static mf_status trade_slices(const mf_exec_op *x, const trade *t, const mf_exec_tensor *wide,
+                              const mf_exec_tensor *tall, bool grow, mf_err *e) {
+    size_t row = (size_t)t->cols * mf_kernel_dtype_B(wide->dtype);
+    int64_t rows = t->runs * t->run, counts[MF_COMM_MAX_GROUP], last = -1;
+    size_t member_B = (size_t)rows * row;
+    char *send = x->env->scratch, *receive = send + (size_t)t->members * member_B;
+    mf_status status = MF_OK;
+    for (int64_t j = 0; j < t->members && status == MF_OK; j++) {
+        int64_t at = j * t->slices / t->members * t->width + t->col;
+        char *packed = send + (size_t)j * member_B;
+        counts[j] = rows;
+        status = grow ? move_columns(t, wide, at, rows, packed, false, false, e)
+                      : move_runs(t, tall, j, packed, false, e);
     }
-    mf_status status =
-        mf_comm_all_to_all(x->env->comm, group_of(x), slice_B, send, counts, receive, counts, e);
-    int64_t last = -1;
+    if (status == MF_OK) {
+        status =
+            mf_comm_all_to_all(x->env->comm, group_of(x), row, send, counts, receive, counts, e);
+    }
     for (int64_t j = 0; j < t->members && status == MF_OK; j++) {
         int64_t slice = j * t->slices / t->members;
-        const mf_kernel_copy_rows a = {.dtype = wide->dtype,
-                                       .rows = rows,
-                                       .cols = t->width,
-                                       .src_stride = t->width,
-                                       .dst_stride = wide->cols,
-                                       .accumulate = slice == last,
-                                       .src = receive + (size_t)(j * rows) * slice_B,
-                                       .dst = mf_cpu_at(wide, slice * t->width)};
-        status = mf_kernel_copy_rows_strided(&a, e);
+        char *packed = receive + (size_t)j * member_B;
+        status = grow ? move_runs(t, tall, j, packed, true, e)
+                      : move_columns(t, wide, slice * t->width + t->col, rows, packed, true,
+                                     slice == last, e);
         last = slice;
     }
     return status;
@@ -240,7 +283,9 @@ mf_status mf_cpu_all_to_all(const mf_exec_op *x, mf_err *e) {
     t.run = wide->rows / t.runs;
     t.width = tall->cols;
     t.slices = wide->cols / t.width;
-    mf_status status = grow ? to_tall(x, &t, wide, tall, e) : to_wide(x, &t, tall, wide, e);
+    t.cols = mf_op_cut(x->op) == MF_CUT_HEADS ? t.width / x->op->pieces : t.width;
+    t.col = x->op->piece * t.cols;
+    mf_status status = trade_slices(x, &t, wide, tall, grow, e);
     return status == MF_OK ? mf_cpu_add_sum(x, 0, e) : status;
 }
 

@@ -221,6 +221,11 @@ static mf_status try_choices(attempt *t) {
         status = with_layout(t, "--overlap tp", l, true);
     }
     l = *t->layout;
+    if (status == MF_OK && l.cp > 1 && l.cp_type != MF_CP_RING && !(l.overlap & MF_OVERLAP_CP)) {
+        l.overlap |= MF_OVERLAP_CP;
+        status = with_layout(t, "--overlap cp", l, true);
+    }
+    l = *t->layout;
     if (status == MF_OK && l.pp > 1 && l.schedule == MF_SCHED_1F1B) {
         l.schedule = MF_SCHED_ZB_H1;
         status = with_layout(t, "--schedule zb-h1", l, true);

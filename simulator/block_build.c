@@ -16,35 +16,29 @@ static bool detached(const mf_layout *l, const mf_op *op) {
     return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0;
 }
 
-static int pass_index(uint8_t pass) {
-    return pass == MF_PASS_F ? 0 : pass == MF_PASS_R ? 1 : pass == MF_PASS_B ? 2 : 3;
+static bool cut_alike(const mf_op *a, const mf_op *b) {
+    return mf_op_cut(a) == mf_op_cut(b) && a->pieces == b->pieces;
 }
 
-/* The op that makes tensor t for `op`. Piece i of an overlapped op waits for piece i of what it
- * reads, every other op for all pieces: they are in order on one stream. */
-static int maker_of(mf_block_play *b, uint8_t side, int16_t t, const mf_op *op) {
+/* The op that makes tensor t for `op`. A piece waits for the same piece of what is cut alike, every
+ * other op for the last writer: pieces are in order on one stream. */
+static int maker_of(const mf_block_play *b, uint8_t side, int16_t t, const mf_op *op) {
     assert(b->writer[side] != NULL);
-    mf_block_writer *w = &b->writer[side][t];
-    int i = w->op;
-    w->read = true;
-    if (i >= 0 && w->pieces > 1 && (op->flags & MF_OPF_OVERLAPPED)) {
-        int piece = w->taken[pass_index(op->pass)]++;
-        for (int back = w->pieces - 1 - piece; back > 0; back--) {
-            i = b->before[i];
-        }
+    int last = b->writer[side][t], i = mf_op_cut(op) == MF_CUT_NONE ? -1 : last;
+    while (i >= 0 && !(cut_alike(b->play.ops[i].op, op) && b->play.ops[i].op->piece == op->piece)) {
+        i = b->before[i];
     }
-    return i;
+    return i >= 0 ? i : last;
 }
 
 static void note_writer(mf_block_play *b, uint8_t side, int16_t t, int i, const mf_op *op) {
     assert(b->writer[side] != NULL);
-    mf_block_writer *w = &b->writer[side][t];
-    bool piece = (op->flags & MF_OPF_OVERLAPPED) != 0;
-    const mf_op *last = w->op >= 0 ? b->play.ops[w->op].op : NULL;
-    bool goes_on = piece && last != NULL && !w->read && (last->flags & MF_OPF_OVERLAPPED) &&
+    int at = b->writer[side][t];
+    const mf_op *last = at >= 0 ? b->play.ops[at].op : NULL;
+    bool goes_on = last != NULL && mf_op_cut(op) != MF_CUT_NONE && cut_alike(last, op) &&
                    last->kind == op->kind && last->pass == op->pass;
-    b->before[i] = goes_on ? w->op : -1;
-    *w = (mf_block_writer){.op = i, .pieces = goes_on ? w->pieces + 1 : 1};
+    b->before[i] = goes_on ? at : -1;
+    b->writer[side][t] = i;
 }
 
 void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_op *q) {
@@ -136,7 +130,7 @@ mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_b
         b->writer[s] = calloc(tensors, sizeof *b->writer[s]);
         ok = b->writer[s] != NULL;
         for (size_t t = 0; t < tensors && ok; t++) {
-            b->writer[s][t].op = -1;
+            b->writer[s][t] = -1;
         }
     }
     return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
@@ -169,7 +163,7 @@ void mf_block_exposed(const mf_cost *cost, double exposed[MF_STREAM_COUNT]) {
 int mf_block_play_add(mf_block_play *b, const mf_block *block, unsigned passes) {
     int n = b->play.n;
     for (int t = 0; t < block->ntensors; t++) {
-        b->writer[0][t] = (mf_block_writer){.op = -1};
+        b->writer[0][t] = -1;
     }
     for (int16_t i = 0; i < block->nops; i++) {
         if (block->ops[i].pass & passes) {

@@ -11,15 +11,7 @@
 #include "simulator/alike.h"
 #include "simulator/play.h"
 
-enum { MF_BLOCK_SIDES = 2, MF_BLOCK_PASSES = 4 };
-
-/* Who writes a tensor: the last op, and how many pieces of one overlapped op before and with it. */
-typedef struct mf_block_writer {
-    int op;     /* -1 = outside, or a neighbour's op */
-    int pieces; /* 1, or the length of a run of overlapped writers that nothing has read yet */
-    int taken[MF_BLOCK_PASSES]; /* pieces that overlapped readers of a pass have taken */
-    bool read;
-} mf_block_writer;
+enum { MF_BLOCK_SIDES = 2 };
 
 typedef struct mf_block_play {
     mf_play play;
@@ -28,9 +20,10 @@ typedef struct mf_block_play {
     double load;
     const mf_alike *alike; /* prices of the (first) block's ops; NULL = asked of the cost model */
     int *deps, ndeps;
-    int *before;                             /* [n] of a piece: the piece before it; -1 */
-    mf_merged_op *order;                     /* [n] side and index of each op */
-    mf_block_writer *writer[MF_BLOCK_SIDES]; /* [tensors] */
+    int *before;         /* [n] of a piece: the piece written before it, of the same tensor; -1 */
+    mf_merged_op *order; /* [n] side and index of each op */
+    int *writer[MF_BLOCK_SIDES]; /* [tensors] the last op that writes it; -1 = outside, or a
+                                    neighbour's op */
 } mf_block_play;
 
 /* Fills cost, l and load in beforehand. The ops of the passes, or those of a merged pair. To be

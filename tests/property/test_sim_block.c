@@ -93,6 +93,12 @@ static void times_lie_above_bounds_and_classes_sum_to_them(void **state) {
     over_random_blocks(41, 500, check_bounds);
 }
 
+/* Pieces of what is cut alike wait for the same piece alone. */
+static bool other_piece(const mf_op *a, const mf_op *b) {
+    return mf_op_cut(a) != MF_CUT_NONE && mf_op_cut(a) == mf_op_cut(b) && a->pieces == b->pieces &&
+           a->piece != b->piece;
+}
+
 /* Every op after what it reads, unless it belongs to the neighbouring block in time. */
 static void check_inputs(const one_block *x, const mf_block_time *t) {
     for (int i = 0; i < t->nops; i++) {
@@ -103,8 +109,7 @@ static void check_inputs(const one_block *x, const mf_block_time *t) {
         for (int j = 0; j < i && !apart; j++) {
             const mf_op *from = &b->ops[t->op[j].op];
             bool other = t->op[j].side != t->op[i].side || (from->flags & MF_OPF_PREFETCH) ||
-                         from->stream == MF_STREAM_DP ||
-                         ((from->flags & op->flags & MF_OPF_OVERLAPPED) != 0);
+                         from->stream == MF_STREAM_DP || other_piece(from, op);
             for (int o = 0; o < from->nout && !other; o++) {
                 for (int k = 0; k < op->nin; k++) {
                     if (op->in[k] == from->out[o] &&
@@ -204,6 +209,130 @@ static void overlapped_pieces_run_beside_their_gemms(void **state) {
     }
     assert_true(exposed[1] < exposed[0]);
     mf_cost_destroy(cost);
+}
+
+/* A layer's passes with all-gather or all-to-all CP, whole or by heads. */
+typedef struct by_heads {
+    double time_s, exposed_s, bytes, flops;
+    int beside; /* attention that runs beside exchanges, */
+    int pieces; /* of all its pieces */
+} by_heads;
+
+static by_heads play_heads(const mf_cost *cost, const mf_layout *like, bool cut, unsigned passes,
+                           const mf_cluster *c) {
+    mf_model m = test_model_moe(true);
+    mf_layout l = *like;
+    l.overlap = cut ? MF_OVERLAP_CP : 0;
+    assert_ok(mf_layout_resolve(&l, &m, NULL));
+    mf_program *p = sim_program(&m, &l, c);
+    one_block x = {cost, &l, p->blocks[p->block_of[3]], passes, NULL, 1};
+    mf_block_time t = simulate(&x, true);
+    by_heads out = {.time_s = t.gpu_time_s, .exposed_s = t.class_s[MF_BD_CP]};
+    for (int i = 0; i < t.nops; i++) {
+        const mf_op *op = &x.b->ops[t.op[i].op];
+        bool attention = mf_op_kind_class((mf_op_kind)op->kind) == MF_CLASS_ATTENTION;
+        bool beside = false;
+        out.bytes += op->stream == MF_STREAM_CP ? op->bytes : 0;
+        for (int j = 0; j < t.nops; j++) {
+            beside |= x.b->ops[t.op[j].op].stream == MF_STREAM_CP &&
+                      t.op[j].start_s < t.op[i].end_s && t.op[i].start_s < t.op[j].end_s;
+        }
+        out.flops += attention ? op->flops : 0;
+        out.pieces += attention;
+        out.beside += attention && beside;
+    }
+    mf_block_time_clear(&t);
+    mf_program_destroy(p);
+    return out;
+}
+
+/* Slow links and few multiprocessors, for which many pieces pay. */
+static mf_cluster slow_links(void) {
+    mf_cluster c = test_cluster();
+    c.gpu.sms = 4;
+    c.scaleup_Bps = c.scaleup_pair_Bps = 45e9;
+    return c;
+}
+
+static void attention_runs_by_heads_beside_its_exchanges(void **state) {
+    (void)state;
+    mf_cluster c = slow_links();
+    mf_software ideal = sim_software_ideal();
+    mf_cost *cost = sim_cost(&c, &ideal);
+    mf_model m = test_model_moe(true);
+    const mf_cp_type types[] = {MF_CP_ALLGATHER, MF_CP_ALLTOALL, MF_CP_HIERARCHICAL};
+    const uint16_t again[] = {0, MF_RECOMPUTE_CORE_ATTN,
+                              MF_RECOMPUTE_CORE_ATTN | MF_RECOMPUTE_MLA_UP_PROJ};
+    for (int i = 0; i < 9; i++) {
+        mf_layout l = sim_layout(&m, 8, 1, 1, 8);
+        l.cp = 4;
+        l.seq = 32768;
+        l.gbs = 4;
+        l.cp_type = types[i % 3];
+        l.memory.recompute = again[i / 3];
+        for (int back = 0; back < 2; back++) {
+            unsigned passes = back ? MF_PASS_BACKWARD : MF_PASS_F;
+            by_heads whole = play_heads(cost, &l, false, passes, &c);
+            by_heads cut = play_heads(cost, &l, true, passes, &c);
+            assert_int_equal(cut.pieces, 4 * whole.pieces);
+            assert_close(cut.bytes / whole.bytes, 1.0, 1e-12);
+            assert_close(cut.flops / whole.flops, 1.0, 1e-12);
+            assert_true(whole.exposed_s > 0 && cut.exposed_s < 0.8 * whole.exposed_s);
+            assert_true(whole.beside == 0 && cut.beside > 0);
+        }
+    }
+    mf_cost_destroy(cost);
+}
+
+/* Forward attention of a layer; *keys: those that are exchanged piece by piece. */
+static int attentions(const mf_model *m, const mf_cluster *c, mf_layout l, int *keys) {
+    int n = 0;
+    assert_ok(mf_layout_resolve(&l, m, NULL));
+    mf_program *p = sim_program(m, &l, c);
+    const mf_block *b = p->blocks[p->block_of[3]];
+    *keys = 0;
+    for (int k = 0; k < b->nforward; k++) {
+        const mf_op *op = &b->ops[k];
+        n += op->kind == MF_OP_ATTENTION_FWD;
+        *keys += mf_op_cut(op) == MF_CUT_HEADS && (strcmp(op->name, "cp_all_gather_k") == 0 ||
+                                                   strcmp(op->name, "cp_all_to_all_k") == 0);
+    }
+    mf_program_destroy(p);
+    return n;
+}
+
+/* Pieces have KV heads of their own, or queries that are exchanged and share one; steps of a ring
+ * stay whole, and so does what a GPU with many multiprocessors and fast links computes. */
+static void pieces_follow_the_kv_heads_where_they_pay(void **state) {
+    (void)state;
+    const mf_cluster slow = slow_links(), fast = test_cluster();
+    mf_model m = test_model_moe(false); /* 16 heads, 4 KV heads */
+    const struct {
+        mf_cp_type type;
+        int64_t tp, cp;
+        int attentions, keys;
+    } want[] = {
+        {MF_CP_ALLGATHER, 1, 2, 4, 4},    {MF_CP_ALLGATHER, 2, 2, 2, 2},
+        {MF_CP_ALLGATHER, 4, 2, 1, 0},    {MF_CP_ALLTOALL, 1, 2, 4, 0},
+        {MF_CP_ALLTOALL, 1, 4, 4, 0},     {MF_CP_ALLTOALL, 2, 4, 2, 0},
+        {MF_CP_ALLTOALL, 4, 4, 1, 0},     {MF_CP_RING, 1, 4, 4, 0},
+        {MF_CP_HIERARCHICAL, 1, 2, 4, 0},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        mf_layout l = sim_layout(&m, 16, 1, 1, 8);
+        int keys, whole = want[i].type == MF_CP_RING ? (int)want[i].cp : 1;
+        l.seq = 8192;
+        l.tp = want[i].tp;
+        l.cp = want[i].cp;
+        l.cp_type = want[i].type;
+        assert_int_equal(attentions(&m, &slow, l, &keys), whole);
+        assert_int_equal(keys, 0);
+        l.overlap = MF_OVERLAP_CP;
+        assert_int_equal(attentions(&m, &slow, l, &keys), want[i].attentions);
+        assert_int_equal(keys, want[i].keys);
+        l.seq = 2048;
+        assert_int_equal(attentions(&m, &fast, l, &keys), whole);
+    }
 }
 
 /* --- block by block against op by op ------------------------------------------------------------
@@ -313,7 +442,8 @@ static void block_by_block_is_what_op_by_op_play_takes(void **state) {
     for (int i = 0; i < 120; i++) {
         const mf_model *m = &models[i % 3];
         mf_layout l = test_random_layout(&r, m, 128);
-        l.overlap = (uint8_t)((l.overlap | MF_OVERLAP_DP) & ~MF_OVERLAP_TP); /* pieces: see above */
+        l.overlap |= MF_OVERLAP_DP;
+        l.overlap &= (uint8_t) ~(MF_OVERLAP_TP | MF_OVERLAP_CP); /* pieces: see above */
         l.zero = (uint8_t)(i % 4);
         l.expert_zero = (uint8_t)(i / 4 % 4);
         mf_program *p = sim_program(m, &l, &c);
@@ -343,6 +473,8 @@ int main(void) {
         cmocka_unit_test(more_routed_rows_are_never_faster),
         cmocka_unit_test(a_merged_pair_hides_the_exchange_of_tokens),
         cmocka_unit_test(overlapped_pieces_run_beside_their_gemms),
+        cmocka_unit_test(attention_runs_by_heads_beside_its_exchanges),
+        cmocka_unit_test(pieces_follow_the_kv_heads_where_they_pay),
         cmocka_unit_test(block_by_block_is_what_op_by_op_play_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,8 +27,8 @@ static const grid_model *draw(rng *r, int ranks, mf_layout *l) {
                                          MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT,
                                          MF_RECOMPUTE_EXPERTS | MF_RECOMPUTE_SHARED_EXPERT |
                                              MF_RECOMPUTE_MLP | MF_RECOMPUTE_MLA_UP_PROJ};
-    static const uint8_t overlap[] = {0, 0, MF_OVERLAP_TP, MF_OVERLAP_EP | MF_OVERLAP_CP,
-                                      MF_OVERLAP_DP | MF_OVERLAP_PP};
+    static const uint8_t overlap[] = {0, MF_OVERLAP_CP, MF_OVERLAP_TP | MF_OVERLAP_CP,
+                                      MF_OVERLAP_EP | MF_OVERLAP_TP, MF_OVERLAP_DP | MF_OVERLAP_PP};
     static const uint16_t offload[] = {0, 0, 0, MF_OFFLOAD_INPUT | MF_OFFLOAD_QKV,
                                        MF_OFFLOAD_ATTN_OUT | MF_OFFLOAD_EXPERT_IN |
                                            MF_OFFLOAD_EXPERT_FC1 | MF_OFFLOAD_FFN};
@@ -152,6 +152,9 @@ static int techniques_of(const mf_layout *l, const mf_model *m, const grid_model
                          technique out[TECHNIQUES]) {
     const bool moe = m->experts > 0, stages = l->pp > 1, mla = m->attn == MF_ATTN_MLA;
     const unsigned again = l->memory.recompute;
+    const int64_t members = l->cp_type == MF_CP_ALLTOALL ? l->cp : 1;
+    const int64_t heads = m->heads / l->tp / members, kv = m->kv_heads / l->tp / members;
+    const bool by_heads = l->cp > 1 && (l->overlap & MF_OVERLAP_CP) != 0;
     const bool dense_grid_differs = l->tp != l->etp || l->cp * l->dp != l->ep * l->edp;
     const technique all[] = {
         {"TP 2", l->tp == 2},
@@ -204,7 +207,11 @@ static int techniques_of(const mf_layout *l, const mf_model *m, const grid_model
         {"offload of states", l->offload_optimizer > 0},
         {"TP overlap", l->tp > 1 && (l->overlap & MF_OVERLAP_TP) != 0},
         {"EP overlap", l->ep > 1 && (l->overlap & MF_OVERLAP_EP) != 0},
-        {"CP overlap", l->cp > 1 && (l->overlap & MF_OVERLAP_CP) != 0},
+        {"gathered by heads", by_heads && l->cp_type == MF_CP_ALLGATHER && kv > 1},
+        {"exchanged by heads", by_heads && l->cp_type == MF_CP_ALLTOALL && kv > 1},
+        {"of one KV head", by_heads && l->cp_type == MF_CP_ALLTOALL && kv < 2 && heads > 1},
+        {"by heads, again", by_heads && l->cp_type == MF_CP_ALLGATHER && kv > 1 &&
+                                (again & (MF_RECOMPUTE_CORE_ATTN | MF_RECOMPUTE_LAYER)) != 0},
         {"PP overlap", stages && (l->overlap & MF_OVERLAP_PP) != 0},
         {"DP overlap", l->gpus > 1 && (l->overlap & MF_OVERLAP_DP) != 0},
         {"dropping", g->capacity > 0 && l->gpus > 1},

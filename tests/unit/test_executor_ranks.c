@@ -45,6 +45,11 @@ static const spec two[] = {
     {"lmqQd", 1, 1, 2, 1, 1, 1, 1, 1, 1, A2A, RING, 0, 0},
     {"mqQd", 1, 1, 1, 1, 2, 1, 2, 1, 1, FUSED, RING, MF_RECOMPUTE_MOE, MF_OVERLAP_EP},
     {"lmqQd", 2, 1, 1, 1, 1, 1, 2, 1, 1, A2A, RING, 0, MF_OVERLAP_TP},
+    {"lmqQd", 1, 2, 1, 1, 1, 1, 2, 1, 1, A2A, GATHER, 0, MF_OVERLAP_CP},
+    {"ld", 1, 2, 1, 1, 1, 1, 2, 1, 1, A2A, GATHER, MF_RECOMPUTE_CORE_ATTN, MF_OVERLAP_CP},
+    {"lmqQd", 1, 2, 1, 1, 1, 1, 4, 1, 1, A2A, ULYSSES, 0, MF_OVERLAP_CP},
+    {"md", 1, 2, 1, 1, 1, 1, 1, 1, 1, A2A, ULYSSES,
+     MF_RECOMPUTE_CORE_ATTN | MF_RECOMPUTE_MLA_UP_PROJ, MF_OVERLAP_CP},
 };
 static const spec four[] = {
     {"lqd", 2, 1, 1, 1, 1, 1, 2, 1, 1, A2A, RING, 0, 0},
@@ -56,6 +61,7 @@ static const spec four[] = {
     {"mqQ", 4, 1, 1, 1, 2, 2, 2, 1, 1, A2A, RING, 0, 0},
     {"ld", 1, 4, 1, 1, 1, 1, 4, 1, 1, A2A, RING, MF_RECOMPUTE_LAYER, 0},
     {"md", 1, 4, 1, 1, 2, 1, 2, 1, 1, A2A, ULYSSES, 0, 0},
+    {"d", 2, 2, 1, 1, 2, 1, 2, 1, 1, FUSED, GATHER, 0, MF_OVERLAP_CP | MF_OVERLAP_TP},
 };
 static const struct {
     int ranks;
