@@ -192,7 +192,8 @@ static int64_t pieces_of(const mf_build *bd, const mf_lower_heads *a, const by_h
     bool near = x->shape.size * x->shape.stride <= c->domain_gpus_used;
     double flops = 2.0 * x->pairs * (double)x->heads * (double)(a->d_qk + a->d_v);
     double compute_s = flops / (ATTENTION_SHARE * c->gpu.peak_flops[MF_MATH_BF16]);
-    double tiles = (double)(bd->l->mbs * x->heads * ((x->seq_q + TILE - 1) / TILE));
+    const int64_t blocks = (x->seq_q + TILE - 1) / TILE;
+    double tiles = (double)(bd->l->mbs * x->heads * blocks);
     double tail_s = TAIL * compute_s * (double)(c->gpu.sms - 1) / tiles, most_s = 0.0;
     int64_t best = 1;
     for (int64_t n = 2; (bd->l->overlap & MF_OVERLAP_CP) && n <= MF_MOST_PIECES; n++) {
