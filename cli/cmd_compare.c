@@ -45,7 +45,8 @@ static void print_ops(FILE *out, const verdict *v) {
 }
 
 static void print_text(FILE *out, const verdict *v) {
-    const mf_report r = {&v->job->model, &v->job->cluster, &v->job->plan, &v->job->routing};
+    const mf_report r = {&v->job->model, &v->job->cluster, &v->job->plan, &v->job->routing,
+                         v->job->made_for};
     const mf_compare *c = v->c;
     mf_report_print_job(out, &r);
     fprintf(out, "\nstep time   predicted %s, measured %s: %+.1f %%, %s %s\n",

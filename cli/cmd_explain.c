@@ -181,7 +181,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK) {
         mf_account_stage(j.program, j.cost, &j.routing, j.sim->critical_stage, account);
         const findings f = {
-            .report = {&j.model, &j.cluster, &j.plan, &j.routing},
+            .report = {&j.model, &j.cluster, &j.plan, &j.routing, j.made_for},
             .explanation = &explanation,
             .account = account,
             .top = a->value[MF_OPT_TOP].given ? (int)a->value[MF_OPT_TOP].i : 12,

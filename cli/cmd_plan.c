@@ -49,7 +49,7 @@ static void print_ranking(FILE *out, const mf_search_result *r) {
 }
 
 static void print_text(FILE *out, const mf_job *j, const mf_search_result *r) {
-    const mf_report report = {&j->model, &j->cluster, &r->plan[0], &j->routing};
+    const mf_report report = {&j->model, &j->cluster, &r->plan[0], &j->routing, ""};
     mf_report_print(out, &report);
     print_ranking(out, r);
     putc('\n', out);
@@ -59,7 +59,7 @@ static void print_text(FILE *out, const mf_job *j, const mf_search_result *r) {
 /* --- JSON ------------------------------------------------------------------------------------- */
 
 static void json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p) {
-    const mf_report report = {&j->model, &j->cluster, p, &j->routing};
+    const mf_report report = {&j->model, &j->cluster, p, &j->routing, ""};
     mf_json_write_object(w, key, false);
     mf_report_json(w, &report);
     mf_plan_write(w, "plan", p);

@@ -28,7 +28,7 @@ static mf_status close_trace(const mf_args *a, FILE *trace, mf_status s, mf_err 
 }
 
 static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_err *e) {
-    const mf_report r = {&j->model, &j->cluster, &j->plan, &j->routing};
+    const mf_report r = {&j->model, &j->cluster, &j->plan, &j->routing, j->made_for};
     if (!a->value[MF_OPT_JSON].given) {
         mf_report_print(cli->out, &r);
         return MF_OK;

@@ -180,6 +180,10 @@ mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
     if (s == MF_OK) {
         set_provenance(j, a, cluster);
         set_headroom(j, a, &from);
+        if (j->from_file &&
+            strcmp(from.cluster_fingerprint, j->plan.provenance.cluster_fingerprint) != 0) {
+            snprintf(j->made_for, sizeof j->made_for, "%s", from.cluster);
+        }
     }
     return s;
 }

@@ -20,6 +20,7 @@ typedef struct mf_job {
      * mf_job_simulate. From a file: as it was there, checked against the model. */
     mf_plan plan;
     bool from_file;
+    char made_for[64]; /* cluster of a plan file that was made for another one; "" */
     /* of the last simulation */
     mf_program *program;
     mf_sim *sim;

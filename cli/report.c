@@ -136,6 +136,11 @@ void mf_report_print_job(FILE *out, const mf_report *r) {
             l->micro_batches == 1 ? "" : "es", LL(l->mbs), l->mbs == 1 ? "" : "s");
     print_choices(out, r);
     print_memory_choices(out, r);
+    if (r->made_for[0] != '\0') {
+        bool same = strcmp(r->made_for, r->plan->provenance.cluster) == 0;
+        fprintf(out, "made for    %s%s: what is predicted here is for this one\n", r->made_for,
+                same ? " of other figures" : "");
+    }
     fprintf(out, "rests on    software profile %s, routing %s, measurements %s\n\n",
             r->plan->provenance.software, r->plan->provenance.routing,
             r->plan->provenance.measurements);
@@ -223,29 +228,34 @@ void mf_report_print_time(FILE *out, const mf_report *r) {
 
 /* --- breakdown -------------------------------------------------------------------------------- */
 
+enum { HINTS = 5 };
 typedef struct remedy {
     const char *key;
     const char *name; /* as a part of a sentence */
-    const char *hint;
+    const char *hint[HINTS];
 } remedy;
 
-#define GRAPHS "--cuda-graph, "
-
 static const remedy remedies[] = {
-    {"bubble", "the pipeline bubble",
-     "more micro-batches, fewer stages, more chunks (--vpp), a zero-bubble schedule"},
-    {"exposed_ep", "expert communication",
-     "--overlap ep with the merged schedule, EP inside one NVLink domain"},
-    {"exposed_tp", "tensor-parallel communication", "less TP, --overlap tp"},
-    {"exposed_cp", "context-parallel communication", "less CP, another --cp-type, --overlap cp"},
-    {"exposed_dp", "gradient reduction and parameter gather",
-     "--overlap dp, a lower ZeRO level, a larger global batch"},
-    {"exposed_pp", "sends between stages", "--overlap pp, fewer chunks"},
-    {"recompute", "recomputation", "recomputing less where memory allows, offload instead"},
-    {"host", "the host, which issues too slowly",
-     GRAPHS "a larger micro-batch, fewer and larger ops"},
-    {"optimizer", "the optimizer", "a higher ZeRO level, less of it on the host"},
-    {"offload", "copies to and from host memory", "offloading less"},
+    {"bubble",
+     "the pipeline bubble",
+     {"more micro-batches", "fewer stages", "more chunks (--vpp)", "a zero-bubble schedule"}},
+    {"exposed_ep",
+     "expert communication",
+     {"--overlap ep with the merged schedule", "EP inside one NVLink domain"}},
+    {"exposed_tp", "tensor-parallel communication", {"less TP", "--overlap tp"}},
+    {"exposed_cp",
+     "context-parallel communication",
+     {"less CP", "another --cp-type", "--overlap cp"}},
+    {"exposed_dp",
+     "gradient reduction and parameter gather",
+     {"--overlap dp", "a lower ZeRO level", "a larger global batch"}},
+    {"exposed_pp", "sends between stages", {"--overlap pp", "fewer chunks"}},
+    {"recompute", "recomputation", {"recomputing less where memory allows", "offload instead"}},
+    {"host",
+     "the host, which issues too slowly",
+     {"--cuda-graph", "a larger micro-batch", "fewer and larger ops"}},
+    {"optimizer", "the optimizer", {"a higher ZeRO level", "less of it on the host"}},
+    {"offload", "copies to and from host memory", {"offloading less"}},
 };
 enum { REMEDIES = sizeof remedies / sizeof remedies[0] };
 
@@ -258,11 +268,44 @@ static double figure(const mf_plan_prediction *p, const char *key) {
     return 0;
 }
 
-/* Graphs are no advice to CPU ranks, nor where all is in one already. */
-static const char *hint_of(const remedy *one, const mf_report *r) {
-    bool moot = mf_cluster_is_cpu(r->cluster) || r->plan->layout.graph == MF_GRAPH_STEP;
-    bool graphs = strncmp(one->hint, GRAPHS, strlen(GRAPHS)) == 0;
-    return graphs && moot ? one->hint + strlen(GRAPHS) : one->hint;
+static bool begins(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* What the layout does already, or what does nothing for it. */
+static bool moot(const char *hint, const mf_report *r) {
+#define X(name, text, bit) {"--overlap " text, MF_OVERLAP_##name},
+    static const struct {
+        const char *flag;
+        unsigned bit;
+    } overlaps[] = {MF_OVERLAP_MAP(X)};
+#undef X
+    const mf_layout *l = &r->plan->layout;
+    for (size_t i = 0; i < sizeof overlaps / sizeof overlaps[0]; i++) {
+        if (begins(hint, overlaps[i].flag)) {
+            bool ring = overlaps[i].bit == MF_OVERLAP_CP && l->cp_type == MF_CP_RING;
+            bool merged = overlaps[i].bit != MF_OVERLAP_EP || l->schedule == MF_SCHED_MERGED;
+            return ring || ((l->overlap & overlaps[i].bit) != 0 && merged);
+        }
+    }
+    return (begins(hint, "--cuda-graph") &&
+            (mf_cluster_is_cpu(r->cluster) || l->graph == MF_GRAPH_STEP)) ||
+           (begins(hint, "a zero-bubble") &&
+            (l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V)) ||
+           (begins(hint, "a lower ZeRO") && l->zero == 0 && l->expert_zero == 0) ||
+           (begins(hint, "a higher ZeRO") && l->zero == 3 && l->expert_zero == 3) ||
+           (begins(hint, "fewer chunks") && l->vpp == 1) ||
+           (begins(hint, "less of it on the host") && !(l->offload_optimizer > 0));
+}
+
+static void print_hints(FILE *out, const remedy *one, const mf_report *r) {
+    const char *before = "; what helps: ";
+    for (int i = 0; i < HINTS && one->hint[i] != NULL; i++) {
+        if (!moot(one->hint[i], r)) {
+            fprintf(out, "%s%s", before, one->hint[i]);
+            before = ", ";
+        }
+    }
 }
 
 void mf_report_print_breakdown(FILE *out, const mf_report *r) {
@@ -292,8 +335,10 @@ void mf_report_print_breakdown(FILE *out, const mf_report *r) {
             break;
         }
         taken[best] = true;
-        fprintf(out, "%s%s, %s; what helps: %s\n", n == 0 ? "held back by  " : "              ",
-                remedies[best].name, mf_show_percent(share).s, hint_of(&remedies[best], r));
+        fprintf(out, "%s%s, %s", n == 0 ? "held back by  " : "              ", remedies[best].name,
+                mf_show_percent(share).s);
+        print_hints(out, &remedies[best], r);
+        putc('\n', out);
     }
 }
 

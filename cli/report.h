@@ -14,6 +14,7 @@ typedef struct mf_report {
     const mf_cluster *cluster;
     const mf_plan *plan;
     const mf_routing *routing;
+    const char *made_for; /* cluster that a plan file was made for, if another one; "" */
 } mf_report;
 
 /* Routed rows of the busiest expert rank of any layer over the balanced number (>= 1), and whether

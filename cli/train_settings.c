@@ -343,7 +343,8 @@ static void print_run(FILE *out, const mf_train_options *o) {
 }
 
 void mf_train_settings_print(FILE *out, const mf_train_settings *s) {
-    const mf_report r = {&s->job.model, &s->job.cluster, &s->job.plan, &s->job.routing};
+    const mf_report r = {&s->job.model, &s->job.cluster, &s->job.plan, &s->job.routing,
+                         s->job.made_for};
     mf_report_print_job(out, &r);
     print_ranks(out, s);
     print_run(out, &s->o);

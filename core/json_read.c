@@ -78,7 +78,9 @@ static mf_status read_i64(const mf_json_value *v, const char *key, int64_t lo, i
         return MF_OK;
     }
     char expected[80];
-    if (hi >= INT64_C(1) << 52 && lo == 1) {
+    if (lo == hi) {
+        snprintf(expected, sizeof expected, "%lld", (long long)lo);
+    } else if (hi >= INT64_C(1) << 52 && lo == 1) {
         snprintf(expected, sizeof expected, "an integer > 0");
     } else if (hi >= INT64_C(1) << 52) {
         snprintf(expected, sizeof expected, "an integer >= %lld", (long long)lo);

@@ -10,6 +10,16 @@ $golden_binary simulate --model mixtral-8x7b --cluster h200 --gpus 64 --global-b
 $golden_binary simulate --plan "$work/a.json" --json --out "$work/c.json" >"$work/c.txt"
 cmp "$work/a.json" "$work/b.json" && cmp "$work/a.json" "$work/c.json" || exit 1
 cmp "$work/a.txt" "$work/b.txt" && cmp "$work/a.txt" "$work/c.txt" || exit 1
+# a plan that was made for another cluster, or for other figures of this one
+sed 's/"cluster_fingerprint": "[^"]*"/"cluster_fingerprint": "0123456789abcdef"/' "$work/a.json" >"$work/other.json"
+mf_plain_lines '^made' simulate --plan "$work/a.json" --cluster h200
+mf_plain_lines '^made' simulate --plan "$work/a.json" --cluster h100
+mf_plain_lines '^made' simulate --plan "$work/other.json"
+# what helps is what the layout does not do yet
+for more in '--overlap cp,tp' '--cp-type allgather --overlap tp' '--cp-type allgather --overlap cp,tp'; do
+    mf_lines 'context-parallel' simulate --model mixtral-8x22b --cluster h100 --gpus 256 --tp 2 --cp 8 --pp 4 --ep 8 \
+        --global-batch 64 --seq 8192 $more
+done
 # every rank, with a trace that is one JSON document
 mf_lines "$heads" simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep 8 --pp 2 \
     --every-rank --routing zipf:0.8 --trace "$work/trace.json"
