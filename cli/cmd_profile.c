@@ -7,6 +7,7 @@
 #include "cli/show.h"
 #include "profiles/store.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,6 +57,9 @@ static mf_status import(const mf_args *a, const char *path, outcome *out, mf_err
     mf_status s = MF_OK;
     out->action = "taken in";
     bool csv = ends_with(from, ".csv");
+    if (access(from, R_OK) != 0) {
+        return mf_err_set(e, MF_INPUT, "%s: cannot be opened: %s", from, strerror(errno));
+    }
     if (!csv && !a->value[MF_OPT_GPU].given) {
         return mf_err_set(e, MF_USAGE, "--import of nccl-tests output needs --gpu NAME");
     }
