@@ -32,6 +32,7 @@ mf profile --store "$work/a.db" --check --rebuild
 mf profile --store "$work/none.db" --check
 mf profile --store "$work/a.db" --import "$work/none.csv"
 mf profile --store "$work/a.db" --import "$work/none.txt"
+: >"$work/nccl.txt"
 mf profile --store "$work/a.db" --import "$work/nccl.txt"
 echo 'gpu,op,dims,time_s' >"$work/bad.csv"
 echo 'h200,gemm,dtype=bf16 m=1 n=1,1e-6' >>"$work/bad.csv"
