@@ -2,11 +2,12 @@
  *
  * One work item is 128 query rows of one head; it walks over the keys that its rows may see in
  * blocks of 128, so that a causal or windowed edge costs half a block more than it counts. Items
- * spread over the SMs; the longest cannot be split. Narrow heads leave more of the time to the ends
- * of the products: the rate falls as d / (d + d0), d the mean head width. Beside the products run
- * the exponentials, one per pair, on units of their own: Blackwell doubled the products of an SM
- * and not its exponentials, so that there they bound heads of 128 and less; Blackwell Ultra doubled
- * both.
+ * spread over the SMs; the longest cannot be split. Forward the last ones leave SMs idle for a
+ * share of it; backward they are taken head by head, and what counts is when the last head's
+ * longest is taken. Narrow heads leave more of the time to the ends of the products: the rate falls
+ * as d / (d + d0), d the mean head width. Beside the products run the exponentials, one per pair,
+ * on units of their own: Blackwell doubled the products of an SM and not its exponentials, so that
+ * there they bound heads of 128 and less; Blackwell Ultra doubled both.
  */
 #include "costmodel/cost_internal.h"
 
@@ -14,7 +15,8 @@
 #include <string.h>
 
 /* Parameters: efficiency over the sustained BF16 rate; d0; share of the longest item that the last
- * SMs still work on when the others have nothing left; launch; fixed time of an item. */
+ * SMs still work on when the others have nothing left (backward: of what by_heads says); launch;
+ * fixed time of an item. */
 enum { P_EFF, P_WIDTH, P_TAIL, P_LAUNCH_S, P_ITEM_S };
 static const double block = 128;
 static const double fp8_gain = 1.26; /* FP8 attention over BF16: fit of public rows */
@@ -103,6 +105,18 @@ static double soft_max(double a, double b) {
     return fmax(a, b) * sqrt(sqrt(1 + q * q * q * q));
 }
 
+/* How long items run that are taken in order, head by head, each head's longest first, with `waves`
+ * on every SM in all; lengths are even in [2 - longest, longest] of the mean. At time t an SM has
+ * taken exp(t / longest) of them, and after 1 + longest of them one more by item (a renewal
+ * process); the last head's longest is taken when the heads before it are. */
+static double by_heads(double heads, double waves, double longest) {
+    double taken = waves * (heads - 1) / heads;
+    double last = taken <= 1        ? 0
+                  : taken <= exp(1) ? longest * log(taken)
+                                    : longest + taken - exp(1);
+    return last + longest;
+}
+
 static double attention_time(const mf_device *d, const mf_op *op, const double *t) {
     shape s = shape_of(op);
     double width = (s.d_qk + s.d_v) / 2;
@@ -118,8 +132,12 @@ static double attention_time(const mf_device *d, const mf_op *op, const double *
         double each = flops_per_exponential(&d->cluster->gpu) / d->peak[MF_MATH_BF16];
         sum = soft_max(sum, pairs * each);
     }
-    double longest = sum * (s.keys_max / s.keys) / waves;
+    double edge = s.keys_max / s.keys, longest = sum * edge / waves;
     double tail = t[P_TAIL] * (longest + t[P_ITEM_S]) * (1 - exp(-waves));
+    if (op->kind == MF_OP_ATTENTION_BWD && !(op->flags & MF_OPF_PACKED)) {
+        double end = by_heads(s.batch * s.heads, waves, edge);
+        tail = t[P_TAIL] * fmax(0, end - waves) * (sum / waves + t[P_ITEM_S]);
+    }
     double compute = fmax(longest + t[P_ITEM_S], sum + waves * t[P_ITEM_S] + tail);
     return t[P_LAUNCH_S] + fmax(compute, bytes_of(&s, op) / d->copy_Bps);
 }
