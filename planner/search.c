@@ -29,6 +29,8 @@
 #define LEAN_WORK 2000000
 #define LEAN_GAP 0.04
 #define LEAN_MORE 5000000
+/* Before that, some of what is open then. */
+#define OPEN_MORE 4000000
 /* Trees whose bound is so far below what the gap asks for do not get there in any time that is
  * left; those that have been taken up before get half of that.
  */
@@ -67,6 +69,7 @@ typedef struct search {
     double step_gap;  /* the gap that is worked on, at least the one that was asked for */
     bool patient;     /* no tree is put aside any more */
     bool leaned;      /* layouts that fit were asked for */
+    bool opened;      /* open ones were tried */
     int64_t more;     /* effort beyond the default budget */
     double target_s;
     mf_status status;
@@ -400,56 +403,71 @@ static void keep_lean(void *self, const mf_search_found *f) {
     keep_found(s, f);
 }
 
-/* Layouts to try go before all that is open. */
-static mf_status lean(search *s, mf_err *e) {
-    mf_search_outcome *out = calloc(1, sizeof *out);
-    if (!out) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    const double key_s = lower_bound(s);
-    mf_status status = mf_search_lean(&s->world, s->r, key_s, s->best_s, keep_lean, s, out, e);
+/* What is to be tried goes before all that is open. */
+static mf_status push_tries(search *s, mf_search_outcome *out, mf_err *e) {
+    mf_status status = MF_OK;
     s->simulated += out->simulated;
     s->work += out->work;
     for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
         status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : no_room(e);
     }
+    return status;
+}
+
+/* Layouts that fit, or some of those that are open. */
+static mf_status find_tries(search *s, bool open, mf_err *e) {
+    mf_search_outcome *out = calloc(1, sizeof *out);
+    if (!out) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    const double key_s = lower_bound(s);
+    const mf_search_node *const list[2] = {s->queue.heap, s->queue.aside};
+    const int64_t counts[2] = {s->queue.nodes, s->queue.asides};
+    mf_status status =
+        open ? mf_search_try_open(&s->world, list, counts, s->best_s, key_s, out, e)
+             : mf_search_lean(&s->world, s->r, key_s, s->best_s, keep_lean, s, out, e);
+    status = status == MF_OK ? push_tries(s, out, e) : status;
     free(out->child);
     free(out);
     return status;
 }
 
-static bool wants_lean(const search *s, bool ends) {
-    const int64_t after = s->r->lean_work ? s->r->lean_work : LEAN_WORK;
-    if (!s->r->lean || s->leaned) {
-        return false;
-    }
-    return s->nfound == 0 ? s->work >= after
-                          : ends && lower_bound(s) < s->best_s / (1.0 + LEAN_GAP);
-}
-
-/* Tasks that were in flight when the budget was used up. */
+/* Effort used beyond the budget: by tasks that were in flight, and for what was tried. */
 static int64_t over_budget(const search *s) {
     return s->work > DEFAULT_BUDGET ? s->work - DEFAULT_BUDGET : 0;
 }
 
-static void take_lean(search *s) {
-    s->leaned = true;
-    s->status = lean(s, &s->err);
+static void take(search *s, bool open, bool ends) {
+    if (ends) {
+        int64_t more = open ? OPEN_MORE : LEAN_MORE;
+        s->more = s->r->budget == 0 ? more + over_budget(s) : 0;
+    }
+    *(open ? &s->opened : &s->leaned) = true;
+    s->status = find_tries(s, open, &s->err);
     s->interrupted |= s->status == MF_INTERRUPTED;
     s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
 }
 
+static bool goes_on(const search *s) {
+    return s->status == MF_OK && !s->interrupted;
+}
+
+static bool is_wide(const search *s) {
+    return s->nfound > 0 && lower_bound(s) < s->best_s / (1.0 + LEAN_GAP);
+}
+
 static bool start(void *self, int slot, int64_t *usual_us) {
     search *s = self;
+    const int64_t lean_after = s->r->lean_work ? s->r->lean_work : LEAN_WORK;
     s->interrupted |= s->r->cancel && *s->r->cancel;
-    if (s->status == MF_OK && !s->interrupted && wants_lean(s, false)) {
-        take_lean(s);
+    if (goes_on(s) && s->r->lean && !s->leaned && s->nfound == 0 && s->work >= lean_after) {
+        take(s, false, false);
     }
-    bool done = s->status != MF_OK || s->interrupted || is_done(s);
-    if (done && s->status == MF_OK && !s->interrupted && !is_flying(s) && wants_lean(s, true)) {
-        s->more = s->r->budget == 0 ? LEAN_MORE + over_budget(s) : 0;
-        take_lean(s);
-        done = s->status != MF_OK || s->interrupted || is_done(s);
+    bool done = !goes_on(s) || is_done(s);
+    while (done && goes_on(s) && !is_flying(s) && is_wide(s) &&
+           (!s->opened || (s->r->lean && !s->leaned))) {
+        take(s, !s->opened, true);
+        done = !goes_on(s) || is_done(s);
     }
     if (done) {
         return false;

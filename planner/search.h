@@ -268,6 +268,12 @@ mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, double 
                          double best_s, mf_search_keep *keep, void *user, mf_search_outcome *out,
                          mf_err *e);
 
+/* Of the open layouts in both lists that are bounded below best_s, two of all degrees (that of
+ * least bound, and the leanest) become such children: those of least bound. */
+mf_status mf_search_try_open(const mf_search_world *w, const mf_search_node *const list[2],
+                             const int64_t counts[2], double best_s, double key_s,
+                             mf_search_outcome *out, mf_err *e);
+
 typedef struct mf_search_report {
     int count;
     mf_search_found *found; /* [count] best first, of different degrees each; owned */

@@ -1,7 +1,8 @@
 /* search_lean.c - plans where memory decides: what is fast does not fit then, and bounds do not say
  * so for long. A plan that fits, however slow, lets the search close what is slower and end in
  * time; and what its degrees allow with better orders, ZeRO levels, splits and memory choices is
- * tried before anything else, since the least bounds belong to layouts that fit nowhere. */
+ * tried before anything else, since the least bounds belong to layouts that fit nowhere. So it is
+ * with what is open at the end of a search whose gap is wide: of all degrees some are tried. */
 #include "planner/search.h"
 
 #include <math.h>
@@ -14,6 +15,8 @@
 #define MOST_DEGREES 12
 #define NEAR 1.25
 #define MOST_TRIED 768
+/* Open layouts that are tried. */
+#define MOST_OPEN 256
 
 /* A layout that fits, simulated as lean as it gets. */
 typedef struct lean_step {
@@ -120,6 +123,92 @@ static mf_status try_degrees(mf_search_world *w, const lean_step *near, int coun
     out->work += list.work;
     free(list.child);
     return status;
+}
+
+/* --- what is open ----------------------------------------------------------------------------- */
+
+/* An open layout and its degrees. */
+typedef struct open_layout {
+    int64_t degree[5];
+    int lean; /* the more, the less memory it takes: ZeRO levels first */
+    mf_search_node node;
+} open_layout;
+
+static int by_degrees(const void *a, const void *b) {
+    const open_layout *x = a, *y = b;
+    for (int i = 0; i < 5; i++) {
+        if (x->degree[i] != y->degree[i]) {
+            return x->degree[i] < y->degree[i] ? -1 : 1;
+        }
+    }
+    return by_key(&x->node, &y->node);
+}
+
+static bool same_group(const open_layout *x, const open_layout *y) {
+    return memcmp(x->degree, y->degree, sizeof x->degree) == 0;
+}
+
+/* Sharding saves most, then that no two micro-batches are at work at once, then small ones. */
+static int leanness(const mf_search_node *n, int64_t mbs) {
+    return (n->zero + n->expert_zero) * 64 + (n->schedule == MF_SCHED_MERGED ? 0 : 32) - (int)mbs;
+}
+
+/* Of each run of equal degrees in [0, count): the least, and the least of the leanest. */
+static int64_t choose(open_layout *x, int64_t count) {
+    int64_t kept = 0;
+    for (int64_t i = 0, end; i < count; i = end) {
+        int64_t lean = i;
+        for (end = i; end < count && same_group(&x[i], &x[end]); end++) {
+            lean = x[end].lean > x[lean].lean ? end : lean;
+        }
+        const open_layout first = x[i], second = x[lean];
+        x[kept++] = first;
+        if (lean > i) {
+            x[kept++] = second;
+        }
+    }
+    return kept;
+}
+
+static int by_bound(const void *a, const void *b) {
+    return by_key(&((const open_layout *)a)->node, &((const open_layout *)b)->node);
+}
+
+mf_status mf_search_try_open(const mf_search_world *w, const mf_search_node *const list[2],
+                             const int64_t counts[2], double best_s, double key_s,
+                             mf_search_outcome *out, mf_err *e) {
+    open_layout *x = malloc((size_t)(counts[0] + counts[1] + 1) * sizeof *x);
+    int64_t n = 0;
+    bool good = x != NULL;
+    for (int k = 0; k < 2 && good; k++) {
+        for (int64_t i = 0; i < counts[k]; i++) {
+            const mf_search_node *from = &list[k][i];
+            if (from->level >= MF_LEVEL_LAYOUT && from->level != MF_LEVEL_TRY &&
+                from->key_s < best_s) {
+                const mf_dense_point *d = &w->dense[from->dense];
+                const mf_expert_point *p = &w->expert[from->expert];
+                x[n] = (open_layout){.degree = {d->tp, d->cp, d->pp, p->ep, p->etp},
+                                     .lean = leanness(from, d->mbs),
+                                     .node = *from};
+                x[n++].node.tried = (mf_inner_tried){0};
+            }
+        }
+    }
+    if (n > 0) {
+        qsort(x, (size_t)n, sizeof *x, by_degrees);
+        n = choose(x, n);
+        qsort(x, (size_t)n, sizeof *x, by_bound);
+    }
+    for (int64_t i = 0; i < n && i < MOST_OPEN && good; i++) {
+        mf_search_node one = x[i].node;
+        one.level = MF_LEVEL_TRY;
+        one.tries = 0;
+        one.open = false;
+        one.key_s = key_s;
+        good = mf_search_add(out, &one);
+    }
+    free(x);
+    return good ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
 }
 
 mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, double key_s,
