@@ -1,6 +1,7 @@
 /* play_time.c - how long ops take that are played on streams. */
 #include "simulator/play_time.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum { LINKS = MF_LINK_HOST + 1, COMPUTE_BIT = 1 << MF_STREAM_COMPUTE };
@@ -19,6 +20,24 @@ typedef struct timer {
     unsigned waiting, running; /* bits by stream: with ops to come, with one that runs */
     lane lane[MF_STREAM_COUNT];
 } timer;
+
+mf_timed_work mf_timed_work_of(const mf_play_op *op) {
+    mf_timed_work x = {.stream = op->stream,
+                       .link = op->link,
+                       .work = op->work,
+                       .ndeps = (uint8_t)op->ndeps,
+                       .first_dep = op->first_dep,
+                       .alone_s = op->alone_s,
+                       .sm_share = op->sm_share,
+                       .link_share = op->link_share,
+                       .memory_Bps = op->memory_Bps,
+                       .memory_share = op->memory_share};
+    assert(op->ndeps >= 0 && op->ndeps <= UINT8_MAX);
+    for (int w = 0; w < MF_PLAY_WORKS; w++) {
+        x.loss[w] = op->loss[w];
+    }
+    return x;
+}
 
 static int first_of(unsigned streams) {
     return __builtin_ctz(streams);
@@ -90,11 +109,11 @@ static void end(timer *g, int s) {
 static void find_rates(timer *g) {
     double used[LINKS] = {0}, sm = 0, memory = 0, exposed = 0;
     const unsigned beside = g->running & ~(unsigned)COMPUTE_BIT;
-    const mf_play_op *compute =
+    const mf_timed_work *compute =
         g->running & COMPUTE_BIT ? g->lane[MF_STREAM_COMPUTE].running->op : NULL;
     for (unsigned left = beside; left != 0; left &= left - 1) {
         int s = first_of(left);
-        const mf_play_op *op = g->lane[s].running->op;
+        const mf_timed_work *op = g->lane[s].running->op;
         used[op->link] += op->link_share;
         sm += op->sm_share;
         memory += op->memory_Bps;
@@ -102,7 +121,7 @@ static void find_rates(timer *g) {
     }
     for (unsigned left = beside; left != 0; left &= left - 1) {
         lane *x = &g->lane[first_of(left)];
-        const mf_play_op *op = x->running->op;
+        const mf_timed_work *op = x->running->op;
         x->rate = op->link != MF_LINK_NONE && used[op->link] > 1 ? 1 / used[op->link] : 1;
         if (compute) {
             x->rate /= larger(op->loss[compute->work].factor, 1.0);

@@ -7,14 +7,27 @@
 
 #include "simulator/play.h"
 
+/* What of an mf_play_op its time rests on: half of it, since searches keep many. */
+typedef struct mf_timed_work {
+    uint8_t stream, link, work;
+    uint8_t ndeps; /* no op has as many inputs */
+    int first_dep; /* not read here */
+    double alone_s;
+    double sm_share, link_share, memory_Bps;
+    double memory_share;
+    mf_play_loss loss[MF_PLAY_WORKS];
+} mf_timed_work;
+
+mf_timed_work mf_timed_work_of(const mf_play_op *op);
+
 /* Ops stay where they are: those of several blocks are told in one order, in which each must stand
  * behind what it waits for. */
 typedef struct mf_timed_op {
-    const mf_play_op *op; /* its first_dep is not read */
-    const int *deps;      /* [op->ndeps] places in `done` */
-    bool *done;           /* by place: of its block's ops, false beforehand */
-    int at;               /* its own place there */
-    int next;             /* work space */
+    const mf_timed_work *op;
+    const int *deps; /* [op->ndeps] places in `done` */
+    bool *done;      /* by place: of its block's ops, false beforehand */
+    int at;          /* its own place there */
+    int next;        /* work space */
 } mf_timed_op;
 
 typedef struct mf_timing {

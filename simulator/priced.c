@@ -23,7 +23,7 @@ struct mf_priced {
     double sync_s[MF_GO_COUNT];         /* device idle for the host */
     double dp_host_s[MF_GO_COUNT];
     double exposed[MF_STREAM_COUNT];
-    mf_play_op *ops; /* [n] by go; deps count from the go's first; all of these stand behind it */
+    mf_timed_work *ops; /* [n] by go; deps count from the go's first; all of these stand behind it */
     int *deps;
     int *at;         /* [n] place of each op of the block */
     bool *turn;      /* [n] a turn of a merged pair ends behind it */
@@ -45,12 +45,11 @@ static mf_priced *with_room(const mf_priced *head, const mf_block_play *from, co
                           deps * sizeof *p->deps + of * sizeof *p->at + of * sizeof *p->turn);
     if (p != NULL) {
         *p = *head;
-        p->ops = (mf_play_op *)(p + 1);
+        p->ops = (mf_timed_work *)(p + 1);
         p->group = (group_op *)(p->ops + n);
         p->deps = (int *)(p->group + groups);
         p->at = p->deps + deps;
         p->turn = (bool *)(p->at + of);
-        memcpy(p->ops, from->play.ops, n * sizeof *p->ops);
         memcpy(p->deps, from->deps, deps * sizeof *p->deps);
         memset(p->turn, 0, of * sizeof *p->turn);
     }
@@ -81,7 +80,7 @@ static mf_status take(mf_priced *head, const mf_block_play *from, const mf_layou
             if (is_grouped(op)) {
                 p->group[p->groups++] = (group_op){i, g, *op};
             }
-            p->ops[i].op = NULL;
+            p->ops[i] = mf_timed_work_of(&from->play.ops[i]);
         }
     }
     for (int at = 0; at < b->nops;) {
@@ -138,13 +137,19 @@ bool mf_priced_suits(const mf_priced *p, const mf_layout *l) {
     return true;
 }
 
+static void reprice(const mf_priced *p, const mf_op *op, mf_timed_work *x) {
+    mf_play_op q = {.stream = x->stream, .ndeps = x->ndeps, .first_dep = x->first_dep};
+    mf_block_price(p->cost, op, p->load, &q);
+    *x = mf_timed_work_of(&q);
+}
+
 void mf_priced_regroup(mf_priced *p, const mf_layout *l) {
     for (int i = 0; i < p->groups; i++) {
         mf_op *op = &p->group[i].op;
         if (!same_group(op, l)) {
             op->shape = mf_layout_group(l, (mf_group_kind)op->group);
             p->time_s[p->group[i].go] = -1;
-            mf_block_price(p->cost, op, p->load, &p->ops[p->group[i].at]);
+            reprice(p, op, &p->ops[p->group[i].at]);
         }
     }
 }
@@ -215,7 +220,7 @@ static double run(const mf_priced *p, const issue *x) {
 }
 
 static void add(issue *x, const mf_priced *p, mf_go go, int side, int i) {
-    const mf_play_op *op = &p->ops[i];
+    const mf_timed_work *op = &p->ops[i];
     x->ops[x->n++] = (mf_timed_op){op, p->deps + op->first_dep, x->done[side], i - p->first[go], 0};
 }
 
@@ -225,7 +230,7 @@ static void add_zero(issue *x, const mf_priced *zero, mf_go go, bool gathers) {
         const group_op *from = &zero->group[i];
         bool is_gather = (from->op.flags & MF_OPF_PREFETCH) != 0;
         if (from->go == (int)go && from->op.stream == MF_STREAM_DP && is_gather == gathers) {
-            const mf_play_op *op = &zero->ops[from->at];
+            const mf_timed_work *op = &zero->ops[from->at];
             assert(op->ndeps == 0);
             x->ops[x->n++] = (mf_timed_op){op, NULL, x->done[MF_BLOCK_SIDES], 0, 0};
         }

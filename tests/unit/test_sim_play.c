@@ -287,6 +287,7 @@ static void time_alone_is_that_of_the_play_to_the_last_bit(void **state) {
     for (int k = 0; k < 4000; k++) {
         static world w;
         mf_timed_op ops[MAX_OPS];
+        mf_timed_work work[MAX_OPS];
         bool done[MAX_OPS] = {false};
         random_world(&r, &w);
         for (int i = 0; i < w.play.n; i++) {
@@ -298,7 +299,8 @@ static void time_alone_is_that_of_the_play_to_the_last_bit(void **state) {
                 q->loss[v] = (mf_play_loss){1 + (double)rng_range(&r, 0, 9) / 10,
                                             (double)rng_range(&r, 0, 30) / 7};
             }
-            ops[i] = (mf_timed_op){q, w.deps + q->first_dep, done, i, 0};
+            work[i] = mf_timed_work_of(q);
+            ops[i] = (mf_timed_op){&work[i], w.deps + q->first_dep, done, i, 0};
         }
         w.play.slowdown = slowdown_at;
         w.play.user = &w;
