@@ -26,6 +26,7 @@
 #ifndef MF_PLANNER_SEARCH_H
 #define MF_PLANNER_SEARCH_H
 
+#include "core/pool.h"
 #include "planner/chains.h"
 #include "planner/inner.h"
 #include "planner/rough.h"
@@ -140,6 +141,7 @@ typedef struct mf_search_world {
     /* What stands in these tables is never changed nor taken out, so readers need no lock: a list
      * is as good as it was when its head was read. */
     pthread_mutex_t lock; /* of writers */
+    mf_pool pool;         /* of figures (search_figures.c) */
     _Atomic(mf_search_summary *) summaries[MF_SEARCH_BUCKETS];
     _Atomic(mf_search_rates *) rates[MF_SEARCH_BUCKETS];
     _Atomic(mf_search_once *) once[MF_SEARCH_BUCKETS];

@@ -15,11 +15,16 @@ typedef struct rates_key {
 
 struct mf_search_rates {
     rates_key key;
-    mf_rough_hull *hull; /* [2]; NULL: none */
-    mf_rough_ways *ways; /* with exact hulls, else NULL */
     mf_search_rates *next;
     mf_rates rates; /* last: kept up to the positions that it has */
 };
+
+/* As they are found, with room for all that there may be. */
+typedef struct found_rates {
+    mf_search_rates r;
+    mf_rough_hull hull[2];
+    mf_rough_ways ways;
+} found_rates;
 
 struct mf_search_once {
     int32_t expert, dense;
@@ -48,55 +53,8 @@ static size_t bucket_of(int64_t a, int64_t b, int64_t c) {
     return (size_t)(h >> 40) % MF_SEARCH_BUCKETS;
 }
 
-static void destroy_rates(mf_search_rates *r) {
-    if (r) {
-        free(r->hull);
-        free(r->ways);
-    }
-    free(r);
-}
-
-/* Most of the room is for positions that few models have. */
-static void cut_rates(mf_search_rates **r) {
-    const size_t others = (size_t)(*r)->rates.others * sizeof(*r)->rates.other[0];
-    mf_search_rates *cut =
-        realloc(*r, offsetof(mf_search_rates, rates) + offsetof(mf_rates, other) + others);
-    if (cut) {
-        *r = cut;
-    }
-}
-
-/* With room for what it takes. */
-static mf_search_rates *create_rates(const rates_key *key) {
-    const bool exact = key->hulls == MF_HULLS_EXACT, hulls = key->hulls != MF_HULLS_NONE;
-    mf_search_rates *r = malloc(sizeof *r);
-    if (!r) {
-        return NULL;
-    }
-    r->key = *key;
-    r->hull = hulls ? malloc(2 * sizeof *r->hull) : NULL;
-    r->ways = exact ? malloc(sizeof *r->ways) : NULL;
-    if ((hulls && !r->hull) || (exact && !r->ways)) {
-        destroy_rates(r);
-        return NULL;
-    }
-    return r;
-}
-
 void mf_search_figures_clear(mf_search_world *w) {
     for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
-        for (mf_search_rates *r = w->rates[b], *next; r; r = next) {
-            next = r->next;
-            destroy_rates(r);
-        }
-        for (mf_search_once *o = w->once[b], *next; o; o = next) {
-            next = o->next;
-            free(o);
-        }
-        for (mf_search_levels *v = w->levels[b], *next; v; v = next) {
-            next = v->next;
-            free(v);
-        }
         for (mf_search_orders *o = w->orders[b], *next; o; o = next) {
             next = o->next;
             free(o);
@@ -106,6 +64,7 @@ void mf_search_figures_clear(mf_search_world *w) {
         w->rates[b] = NULL;
         w->once[b] = NULL;
     }
+    mf_pool_clear(&w->pool);
 }
 
 /* --- rates ------------------------------------------------------------------------------------ */
@@ -126,8 +85,8 @@ static const mf_search_rates *find_rates(const mf_search_world *w, size_t bucket
 }
 
 static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
-                           bool from_end, mf_search_rates *made, mf_err *e) {
-    mf_rates *out = &made->rates;
+                           bool from_end, found_rates *made, mf_err *e) {
+    mf_rates *out = &made->r.rates;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
     mf_status status = gathers && hulls == MF_HULLS_NONE ? mf_rates_chains(w->quotes, l, out, e)
                                                          : mf_rates_whole(w->quotes, l, out, e);
@@ -135,7 +94,7 @@ static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_sear
         status = mf_rates_hull(w->quotes, l, w->space.pinned, from_end, out, made->hull, e);
     } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
         status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, from_end, out, made->hull,
-                                     made->ways, e);
+                                     &made->ways, e);
     }
     return status;
 }
@@ -143,13 +102,42 @@ static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_sear
 /* Two threads often come to the same sides at once, and then to the same blocks. They ask from both
  * ends, so that each finds there what the other one has asked for. */
 static mf_status ask_from_ends(mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
-                               mf_search_rates *made, mf_err *e) {
-    const size_t sides = bucket_of(made->key.side, made->key.expert, 0) % MF_SEARCH_ASKERS;
+                               found_rates *made, mf_err *e) {
+    const size_t sides = bucket_of(made->r.key.side, made->r.key.expert, 0) % MF_SEARCH_ASKERS;
     atomic_uint *askers = &w->askers[sides];
     const bool from_end = atomic_fetch_add(askers, 1) % 2 == 1;
     mf_status status = ask_rates(w, l, hulls, from_end, made, e);
     atomic_fetch_sub(askers, 1);
     return status;
+}
+
+/* Into the pool, with room for what is there: most of the room is for positions and choices that
+ * few models have. NULL: out of memory. */
+static mf_search_rates *copy_of_rates(mf_search_world *w, const found_rates *from) {
+    const mf_rates *r = &from->r.rates;
+    const size_t others = (size_t)r->others * sizeof r->other[0];
+    const size_t rates = offsetof(mf_rates, other) + others;
+    const bool hulls = r->hull == from->hull, exact = r->ways == &from->ways; /* else none */
+    const size_t ways =
+        exact ? offsetof(mf_rough_ways, pass) + (size_t)from->ways.count * sizeof from->ways.pass[0]
+              : 0;
+    mf_search_rates *to = mf_pool_take(&w->pool, offsetof(mf_search_rates, rates) + rates);
+    mf_rough_hull *hull = hulls ? mf_pool_take(&w->pool, sizeof from->hull) : NULL;
+    mf_rough_ways *way = exact ? mf_pool_take(&w->pool, ways) : NULL;
+    if (!to || (hulls && !hull) || (exact && !way)) {
+        return NULL;
+    }
+    to->key = from->r.key;
+    memcpy(&to->rates, r, rates);
+    if (hull) {
+        memcpy(hull, from->hull, sizeof from->hull);
+        to->rates.hull = hull;
+    }
+    if (way) {
+        memcpy(way, &from->ways, ways);
+        to->rates.ways = way;
+    }
+    return to;
 }
 
 mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
@@ -170,27 +158,27 @@ mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const 
         *out = &found->rates;
         return MF_OK;
     }
-    mf_search_rates *made = create_rates(&key);
-    if (!made) {
-        (void)mf_err_set(e, MF_NOMEM, "out of memory");
-        return MF_NOMEM;
-    }
-    mf_status status = ask_from_ends(w, l, hulls, made, e);
+    found_rates made;
+    made.r.key = key;
+    mf_status status = ask_from_ends(w, l, hulls, &made, e);
     if (status != MF_OK) {
-        destroy_rates(made);
         return status;
     }
-    cut_rates(&made);
     pthread_mutex_lock(&w->lock);
     found = find_rates(w, bucket, &key); /* another thread's are equal */
     if (!found) {
-        made->next = atomic_load_explicit(&w->rates[bucket], memory_order_relaxed);
-        atomic_store_explicit(&w->rates[bucket], made, memory_order_release);
-        found = made;
-        made = NULL;
+        mf_search_rates *kept = copy_of_rates(w, &made);
+        if (kept) {
+            kept->next = atomic_load_explicit(&w->rates[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->rates[bucket], kept, memory_order_release);
+        }
+        found = kept;
     }
     pthread_mutex_unlock(&w->lock);
-    destroy_rates(made);
+    if (!found) {
+        (void)mf_err_set(e, MF_NOMEM, "out of memory");
+        return MF_NOMEM;
+    }
     *out = &found->rates;
     return MF_OK;
 }
@@ -238,24 +226,22 @@ mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const
     size_t bucket = bucket_of(n->dense, n->expert, 0);
     const mf_search_once *found = find_once(w, bucket, n);
     if (!found) {
-        mf_search_once *made = malloc(sizeof *made);
-        if (!made) {
+        mf_search_once made = {.expert = n->expert, .dense = n->dense};
+        find_stages(w, l, layer, &made.stages);
+        pthread_mutex_lock(&w->lock);
+        found = find_once(w, bucket, n); /* another thread's is equal */
+        mf_search_once *kept = found ? NULL : mf_pool_take(&w->pool, sizeof *kept);
+        if (kept) {
+            *kept = made;
+            kept->next = atomic_load_explicit(&w->once[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->once[bucket], kept, memory_order_release);
+            found = kept;
+        }
+        pthread_mutex_unlock(&w->lock);
+        if (!found) {
             (void)mf_err_set(e, MF_NOMEM, "out of memory");
             return MF_NOMEM;
         }
-        made->expert = n->expert;
-        made->dense = n->dense;
-        find_stages(w, l, layer, &made->stages);
-        pthread_mutex_lock(&w->lock);
-        found = find_once(w, bucket, n); /* another thread's is equal */
-        if (!found) {
-            made->next = atomic_load_explicit(&w->once[bucket], memory_order_relaxed);
-            atomic_store_explicit(&w->once[bucket], made, memory_order_release);
-            found = made;
-            made = NULL;
-        }
-        pthread_mutex_unlock(&w->lock);
-        free(made);
     }
     *out = &found->stages;
     return MF_OK;
@@ -290,26 +276,24 @@ mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf
     size_t bucket = bucket_of(n->dense, n->expert, 1 + l->zero * 4 + l->expert_zero);
     const mf_search_levels *found = find_levels(w, bucket, n, l);
     if (!found) {
-        mf_search_levels *made = malloc(sizeof *made);
-        if (!made) {
+        mf_search_levels made = {.expert = n->expert, .dense = n->dense};
+        made.zero = l->zero;
+        made.expert_zero = l->expert_zero;
+        find_own(w, l, r, &made.own);
+        pthread_mutex_lock(&w->lock);
+        found = find_levels(w, bucket, n, l); /* another thread's is equal */
+        mf_search_levels *kept = found ? NULL : mf_pool_take(&w->pool, sizeof *kept);
+        if (kept) {
+            *kept = made;
+            kept->next = atomic_load_explicit(&w->levels[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->levels[bucket], kept, memory_order_release);
+            found = kept;
+        }
+        pthread_mutex_unlock(&w->lock);
+        if (!found) {
             (void)mf_err_set(e, MF_NOMEM, "out of memory");
             return MF_NOMEM;
         }
-        made->expert = n->expert;
-        made->dense = n->dense;
-        made->zero = l->zero;
-        made->expert_zero = l->expert_zero;
-        find_own(w, l, r, &made->own);
-        pthread_mutex_lock(&w->lock);
-        found = find_levels(w, bucket, n, l); /* another thread's is equal */
-        if (!found) {
-            made->next = atomic_load_explicit(&w->levels[bucket], memory_order_relaxed);
-            atomic_store_explicit(&w->levels[bucket], made, memory_order_release);
-            found = made;
-            made = NULL;
-        }
-        pthread_mutex_unlock(&w->lock);
-        free(made);
     }
     *out = &found->own;
     return MF_OK;
