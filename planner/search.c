@@ -213,7 +213,8 @@ static bool is_light(const mf_search_node *n) {
 /* Does the top of the queue go with the task? */
 static bool goes_with(const search *s, const task *t, int64_t usual_us) {
     return t->count < MOST_NODES && usual_us < MOST_US && is_light(&t->node[0]) &&
-           mf_search_queue_below(&s->queue, s->target_s) && is_light(&s->queue.heap[0]);
+           mf_search_queue_below(&s->queue, s->target_s) &&
+           is_light(mf_search_queue_top(&s->queue));
 }
 
 static void start_task(search *s, task *t, int64_t *usual_us) {
@@ -309,7 +310,7 @@ static bool is_hopeless(const search *s, const mf_search_node *n) {
 
 /* Puts trees aside that are not worth their time, from the top of the queue. */
 static bool park(search *s) {
-    while (s->queue.nodes > 0 && is_hopeless(s, &s->queue.heap[0])) {
+    while (s->queue.nodes > 0 && is_hopeless(s, mf_search_queue_top(&s->queue))) {
         if (!mf_search_queue_put_aside(&s->queue)) {
             return false;
         }
@@ -381,7 +382,7 @@ static bool is_done(search *s) {
         s->work_at_gap = s->work;
     }
     s->target_s = s->best_s;
-    return effort > 0 && s->work - s->work_at_gap + usual(&s->queue.heap[0]) > effort;
+    return effort > 0 && s->work - s->work_at_gap + usual(mf_search_queue_top(&s->queue)) > effort;
 }
 
 static mf_status begin(search *s, mf_err *e) {
@@ -514,7 +515,7 @@ static mf_status report(search *s, mf_search_report *out, mf_err *e) {
     int64_t open = 0;
     mf_status status = mf_space_count(&s->r->space, &out->space, e);
     for (int64_t i = 0; i < s->queue.nodes; i++) {
-        const mf_search_node *n = &s->queue.heap[i];
+        const mf_search_node *n = mf_search_queue_open(&s->queue, i);
         if (n->key_s < s->best_s && n->level <= MF_LEVEL_LAYOUT) {
             open += mf_search_family(&s->world, n);
         }

@@ -1,4 +1,4 @@
-/* search_queue.c - a binary heap and a list. */
+/* search_queue.c - a heap of small entries, whose nodes stand still, and a list. */
 #include "planner/search_queue.h"
 
 #include <math.h>
@@ -12,91 +12,126 @@ void mf_search_queue_init(mf_search_queue *q) {
 
 void mf_search_queue_clear(mf_search_queue *q) {
     for (int64_t i = 0; i < q->nodes; i++) {
-        mf_inner_tried_clear(&q->heap[i].tried);
+        mf_inner_tried_clear(&q->node[q->heap[i].at].tried);
     }
     for (int64_t i = 0; i < q->asides; i++) {
         mf_inner_tried_clear(&q->aside[i].tried);
     }
     free(q->heap);
+    free(q->node);
     free(q->aside);
     mf_search_queue_init(q);
 }
 
-static bool before(const mf_search_node *a, const mf_search_node *b) {
+static bool before(const mf_search_entry *a, const mf_search_entry *b) {
     if (a->key_s < b->key_s || a->key_s > b->key_s) {
         return a->key_s < b->key_s;
     }
     return a->id < b->id;
 }
 
-/* Room for `more` nodes beside the `used` of a list. */
-static bool make_room(mf_search_node **list, int64_t used, int64_t more, int64_t *room) {
-    int64_t wanted = *room ? *room : 64;
-    while (wanted < used + more) {
-        wanted *= 2;
+/* Room for so many things of a size; the list as it was when there is none. */
+static bool grow(void **list, int64_t room, size_t size) {
+    void *grown = realloc(*list, (size_t)room * size);
+    *list = grown ? grown : *list;
+    return grown != NULL;
+}
+
+/* That of `wanted` things, where there is room for `room`. */
+static int64_t next_room(int64_t room, int64_t wanted) {
+    room = room > 0 ? room : 64;
+    while (room < wanted) {
+        room *= 2;
     }
-    if (wanted == *room) {
+    return room;
+}
+
+/* Room for `more` nodes beside those that are there. */
+static bool make_room(mf_search_queue *q, int64_t more) {
+    int64_t room = next_room(q->room, q->nodes + more);
+    if (room == q->room) {
         return true;
     }
-    mf_search_node *grown = realloc(*list, (size_t)wanted * sizeof *grown);
-    if (!grown) {
-        return false;
-    }
-    *list = grown;
-    *room = wanted;
-    return true;
+    void *heap = q->heap, *node = q->node;
+    bool ok = grow(&heap, room, sizeof *q->heap) && grow(&node, room, sizeof *q->node);
+    q->heap = heap;
+    q->node = node;
+    q->room = ok ? room : q->room;
+    return ok;
 }
+
+/* --- the heap --------------------------------------------------------------------------------- */
+
+/* Children of a place stand side by side, in a cache line or two. */
+enum { CHILDREN = 4 };
 
 /* There is room. */
 static void enter(mf_search_queue *q, const mf_search_node *n) {
     int64_t at = q->nodes++;
-    mf_search_node moved = *n;
-    moved.id = q->ids++;
-    while (at > 0 && before(&moved, &q->heap[(at - 1) / 2])) {
-        q->heap[at] = q->heap[(at - 1) / 2];
-        at = (at - 1) / 2;
+    const mf_search_entry moved = {n->key_s, q->ids++, at < q->used ? q->heap[at].at : q->used};
+    q->used += at == q->used;
+    q->node[moved.at] = *n;
+    while (at > 0 && before(&moved, &q->heap[(at - 1) / CHILDREN])) {
+        q->heap[at] = q->heap[(at - 1) / CHILDREN];
+        at = (at - 1) / CHILDREN;
     }
     q->heap[at] = moved;
 }
 
 bool mf_search_queue_push(mf_search_queue *q, const mf_search_node *n) {
-    if (!make_room(&q->heap, q->nodes, 1, &q->room)) {
+    if (!make_room(q, 1)) {
         return false;
     }
     enter(q, n);
     return true;
 }
 
+static int64_t least_child(const mf_search_queue *q, int64_t at) {
+    int64_t least = CHILDREN * at + 1, end = least + CHILDREN;
+    end = end < q->nodes ? end : q->nodes;
+    for (int64_t i = least + 1; i < end; i++) {
+        least = before(&q->heap[i], &q->heap[least]) ? i : least;
+    }
+    return least;
+}
+
 mf_search_node mf_search_queue_pop(mf_search_queue *q) {
-    mf_search_node top = q->heap[0], moved = q->heap[--q->nodes];
-    int64_t at = 0;
-    for (;;) {
-        int64_t child = 2 * at + 1;
-        if (child >= q->nodes) {
-            break;
-        }
-        if (child + 1 < q->nodes && before(&q->heap[child + 1], &q->heap[child])) {
-            child++;
-        }
-        if (!before(&q->heap[child], &moved)) {
-            break;
-        }
+    const mf_search_entry top = q->heap[0], moved = q->heap[--q->nodes];
+    int64_t at = 0, child = least_child(q, 0);
+    while (child < q->nodes && before(&q->heap[child], &moved)) {
         q->heap[at] = q->heap[child];
         at = child;
+        child = least_child(q, at);
     }
-    if (q->nodes > 0) {
-        q->heap[at] = moved;
-    }
-    return top;
+    q->heap[at] = moved;
+    q->heap[q->nodes].at = top.at; /* free */
+    return q->node[top.at];
 }
+
+const mf_search_node *mf_search_queue_top(const mf_search_queue *q) {
+    return &q->node[q->heap[0].at];
+}
+
+const mf_search_node *mf_search_queue_open(const mf_search_queue *q, int64_t i) {
+    return &q->node[q->heap[i].at];
+}
+
+/* --- what is asked of it ---------------------------------------------------------------------- */
 
 bool mf_search_queue_below(const mf_search_queue *q, double key_s) {
     return q->nodes > 0 && q->heap[0].key_s < key_s;
 }
 
 bool mf_search_queue_put_aside(mf_search_queue *q) {
-    if (!make_room(&q->aside, q->asides, 1, &q->asides_room)) {
-        return false;
+    const int64_t room = next_room(q->asides_room, q->asides + 1);
+    void *aside = q->aside;
+    if (room > q->asides_room) {
+        bool ok = grow(&aside, room, sizeof *q->aside);
+        q->aside = aside;
+        if (!ok) {
+            return false;
+        }
+        q->asides_room = room;
     }
     q->aside[q->asides] = mf_search_queue_pop(q);
     q->aside_s = fmin(q->aside_s, q->aside[q->asides++].key_s);
@@ -104,7 +139,7 @@ bool mf_search_queue_put_aside(mf_search_queue *q) {
 }
 
 bool mf_search_queue_bring_back(mf_search_queue *q) {
-    if (!make_room(&q->heap, q->nodes, q->asides, &q->room)) {
+    if (!make_room(q, q->asides)) {
         return false;
     }
     for (int64_t i = 0; i < q->asides; i++) {

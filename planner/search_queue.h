@@ -5,10 +5,18 @@
 
 #include "planner/search.h"
 
+/* What the order of a node goes by, and its place. */
+typedef struct mf_search_entry {
+    double key_s;
+    uint64_t id; /* order of entry: breaks ties */
+    int64_t at;
+} mf_search_entry;
+
 /* Nodes by key, ties by order of entry; owns what its nodes hold. */
 typedef struct mf_search_queue {
-    mf_search_node *heap; /* [nodes]; [0]: the least */
-    int64_t nodes, room;
+    mf_search_entry *heap; /* [nodes]; [0]: the least; behind them, places that are free */
+    mf_search_node *node;  /* [used] by place */
+    int64_t nodes, used, room;
     uint64_t ids;
     mf_search_node *aside; /* [asides] in order of entry */
     int64_t asides, asides_room;
@@ -22,6 +30,10 @@ void mf_search_queue_clear(mf_search_queue *q);
 bool mf_search_queue_push(mf_search_queue *q, const mf_search_node *n);
 /* The least, which has to be there, becomes the caller's. */
 mf_search_node mf_search_queue_pop(mf_search_queue *q);
+/* The least, which has to be there, until the queue changes. */
+const mf_search_node *mf_search_queue_top(const mf_search_queue *q);
+/* Node i of those that are open, in no order. */
+const mf_search_node *mf_search_queue_open(const mf_search_queue *q, int64_t i);
 /* Is the least there, and below? */
 bool mf_search_queue_below(const mf_search_queue *q, double key_s);
 

@@ -23,7 +23,8 @@ struct mf_priced {
     double sync_s[MF_GO_COUNT];         /* device idle for the host */
     double dp_host_s[MF_GO_COUNT];
     double exposed[MF_STREAM_COUNT];
-    mf_timed_work *ops; /* [n] by go; deps count from the go's first; all of these stand behind it */
+    mf_timed_work
+        *ops; /* [n] by go; deps count from the go's first; all of these stand behind it */
     int *deps;
     int *at;         /* [n] place of each op of the block */
     bool *turn;      /* [n] a turn of a merged pair ends behind it */
