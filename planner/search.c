@@ -422,8 +422,8 @@ static mf_status find_tries(search *s, bool open, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     const double key_s = lower_bound(s);
-    const mf_search_node *const list[2] = {s->queue.heap, s->queue.aside};
-    const int64_t counts[2] = {s->queue.nodes, s->queue.asides};
+    const mf_search_node *const list[2] = {s->queue.node, s->queue.aside};
+    const int64_t counts[2] = {s->queue.used, s->queue.asides};
     mf_status status =
         open ? mf_search_try_open(&s->world, list, counts, s->best_s, key_s, out, e)
              : mf_search_lean(&s->world, s->r, key_s, s->best_s, keep_lean, s, out, e);
@@ -514,8 +514,8 @@ static double gap_of(const search *s, double bound_s) {
 static mf_status report(search *s, mf_search_report *out, mf_err *e) {
     int64_t open = 0;
     mf_status status = mf_space_count(&s->r->space, &out->space, e);
-    for (int64_t i = 0; i < s->queue.nodes; i++) {
-        const mf_search_node *n = mf_search_queue_open(&s->queue, i);
+    for (int64_t i = 0; i < s->queue.used; i++) {
+        const mf_search_node *n = &s->queue.node[i];
         if (n->key_s < s->best_s && n->level <= MF_LEVEL_LAYOUT) {
             open += mf_search_family(&s->world, n);
         }

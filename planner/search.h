@@ -55,7 +55,7 @@ typedef enum mf_level {
 /* Answers of the exact program that were tried, kept with their node. */
 typedef struct mf_search_node {
     double key_s;
-    uint64_t id; /* order in its list: breaks ties */
+    uint64_t id; /* order of entry: breaks ties */
     uint8_t level, tries;
     bool open; /* EXACT: the bound from before the first cut stays in the proof already */
     uint8_t mode, schedule, zero, expert_zero; /* as far as the level fixes them, */

@@ -71,6 +71,7 @@ static void enter(mf_search_queue *q, const mf_search_node *n) {
     const mf_search_entry moved = {n->key_s, q->ids++, at < q->used ? q->heap[at].at : q->used};
     q->used += at == q->used;
     q->node[moved.at] = *n;
+    q->node[moved.at].id = moved.id;
     while (at > 0 && before(&moved, &q->heap[(at - 1) / CHILDREN])) {
         q->heap[at] = q->heap[(at - 1) / CHILDREN];
         at = (at - 1) / CHILDREN;
@@ -105,15 +106,13 @@ mf_search_node mf_search_queue_pop(mf_search_queue *q) {
     }
     q->heap[at] = moved;
     q->heap[q->nodes].at = top.at; /* free */
-    return q->node[top.at];
+    const mf_search_node out = q->node[top.at];
+    q->node[top.at].key_s = HUGE_VAL;
+    return out;
 }
 
 const mf_search_node *mf_search_queue_top(const mf_search_queue *q) {
     return &q->node[q->heap[0].at];
-}
-
-const mf_search_node *mf_search_queue_open(const mf_search_queue *q, int64_t i) {
-    return &q->node[q->heap[i].at];
 }
 
 /* --- what is asked of it ---------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ typedef struct mf_search_entry {
 /* Nodes by key, ties by order of entry; owns what its nodes hold. */
 typedef struct mf_search_queue {
     mf_search_entry *heap; /* [nodes]; [0]: the least; behind them, places that are free */
-    mf_search_node *node;  /* [used] by place */
+    mf_search_node *node;  /* [used] by place; key_s HUGE_VAL: free */
     int64_t nodes, used, room;
     uint64_t ids;
     mf_search_node *aside; /* [asides] in order of entry */
@@ -32,8 +32,6 @@ bool mf_search_queue_push(mf_search_queue *q, const mf_search_node *n);
 mf_search_node mf_search_queue_pop(mf_search_queue *q);
 /* The least, which has to be there, until the queue changes. */
 const mf_search_node *mf_search_queue_top(const mf_search_queue *q);
-/* Node i of those that are open, in no order. */
-const mf_search_node *mf_search_queue_open(const mf_search_queue *q, int64_t i);
 /* Is the least there, and below? */
 bool mf_search_queue_below(const mf_search_queue *q, double key_s);
 
