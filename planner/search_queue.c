@@ -30,13 +30,6 @@ static bool before(const mf_search_entry *a, const mf_search_entry *b) {
     return a->id < b->id;
 }
 
-/* Room for so many things of a size; the list as it was when there is none. */
-static bool grow(void **list, int64_t room, size_t size) {
-    void *grown = realloc(*list, (size_t)room * size);
-    *list = grown ? grown : *list;
-    return grown != NULL;
-}
-
 /* That of `wanted` things, where there is room for `room`. */
 static int64_t next_room(int64_t room, int64_t wanted) {
     room = room > 0 ? room : 64;
@@ -52,12 +45,12 @@ static bool make_room(mf_search_queue *q, int64_t more) {
     if (room == q->room) {
         return true;
     }
-    void *heap = q->heap, *node = q->node;
-    bool ok = grow(&heap, room, sizeof *q->heap) && grow(&node, room, sizeof *q->node);
-    q->heap = heap;
-    q->node = node;
-    q->room = ok ? room : q->room;
-    return ok;
+    mf_search_entry *heap = realloc(q->heap, (size_t)room * sizeof *heap);
+    q->heap = heap ? heap : q->heap;
+    mf_search_node *node = heap ? realloc(q->node, (size_t)room * sizeof *node) : NULL;
+    q->node = node ? node : q->node;
+    q->room = node ? room : q->room;
+    return node != NULL;
 }
 
 /* --- the heap --------------------------------------------------------------------------------- */
@@ -123,13 +116,12 @@ bool mf_search_queue_below(const mf_search_queue *q, double key_s) {
 
 bool mf_search_queue_put_aside(mf_search_queue *q) {
     const int64_t room = next_room(q->asides_room, q->asides + 1);
-    void *aside = q->aside;
     if (room > q->asides_room) {
-        bool ok = grow(&aside, room, sizeof *q->aside);
-        q->aside = aside;
-        if (!ok) {
+        mf_search_node *grown = realloc(q->aside, (size_t)room * sizeof *grown);
+        if (!grown) {
             return false;
         }
+        q->aside = grown;
         q->asides_room = room;
     }
     q->aside[q->asides] = mf_search_queue_pop(q);
