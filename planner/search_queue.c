@@ -46,11 +46,17 @@ static bool make_room(mf_search_queue *q, int64_t more) {
         return true;
     }
     mf_search_entry *heap = realloc(q->heap, (size_t)room * sizeof *heap);
-    q->heap = heap ? heap : q->heap;
-    mf_search_node *node = heap ? realloc(q->node, (size_t)room * sizeof *node) : NULL;
-    q->node = node ? node : q->node;
-    q->room = node ? room : q->room;
-    return node != NULL;
+    if (!heap) {
+        return false;
+    }
+    q->heap = heap;
+    mf_search_node *node = realloc(q->node, (size_t)room * sizeof *node);
+    if (!node) {
+        return false;
+    }
+    q->node = node;
+    q->room = room;
+    return true;
 }
 
 /* --- the heap --------------------------------------------------------------------------------- */
