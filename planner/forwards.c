@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Threads that come to the same layer at once each have their own. */
-enum { SLOTS = 96, WAYS = 2 }; /* some 60 KiB each */
+enum { SLOTS = 96, WAYS = 2 }; /* some 40 KiB each */
 
 typedef struct mf_forward_slot {
     pthread_mutex_t lock; /* held by whoever works with what is kept */

@@ -6,16 +6,20 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Entries are never changed nor taken out, so readers need no lock: a chain is as good as it was
  * when its head was read. */
 typedef struct entry {
-    mf_quote_key key;
-    uint64_t hash;
-    mf_quote quote;
-    double pair_s;
     struct entry *next;
+    uint64_t hash;
+    mf_quote_key key; /* with these in front it is found by a cache line or two */
+    union {
+        mf_quote quote;
+        double pair_s; /* of a merged pair, whose entry ends here: as many as quotes */
+    } is;
 } entry;
 
 enum { BUCKETS = 1 << 17 }; /* a search asks for some hundred thousand quotes */
@@ -76,12 +80,13 @@ static const entry *find(mf_quotes *q, uint64_t hash, const mf_quote_key *key) {
 }
 
 /* One thread at a time for each hash; not where it was made meanwhile. */
-static mf_status keep(mf_quotes *q, const entry *made, const entry **out, mf_err *e) {
+static mf_status keep(mf_quotes *q, const entry *made, bool pair, const entry **out, mf_err *e) {
     pthread_mutex_lock(&q->lock);
-    entry *x = mf_pool_take(&q->pool, sizeof *x);
+    const size_t size = offsetof(entry, is) + (pair ? sizeof made->is.pair_s : sizeof made->is);
+    entry *x = mf_pool_take(&q->pool, size);
     if (x) {
         _Atomic(entry *) *head = &q->bucket[made->hash % BUCKETS];
-        *x = *made;
+        memcpy(x, made, size);
         x->next = atomic_load_explicit(head, memory_order_relaxed);
         atomic_store_explicit(head, x, memory_order_release);
         q->asked++;
@@ -99,8 +104,8 @@ typedef struct question {
 } question;
 
 static mf_status ask(const mf_oracle *o, const question *x, entry *made, mf_err *e) {
-    return x->b ? o->ops->pair(o->self, x->l, x->a, x->b, &made->pair_s, e)
-                : o->ops->quote(o->self, x->l, x->a, x->exact, &made->quote, e);
+    return x->b ? o->ops->pair(o->self, x->l, x->a, x->b, &made->is.pair_s, e)
+                : o->ops->quote(o->self, x->l, x->a, x->exact, &made->is.quote, e);
 }
 
 static mf_status make(mf_quotes *q, const question *x, const mf_quote_key *key, uint64_t hash,
@@ -113,7 +118,7 @@ static mf_status make(mf_quotes *q, const question *x, const mf_quote_key *key, 
         entry made = {.key = *key, .hash = hash};
         status = ask(q->oracle, x, &made, e);
         if (status == MF_OK) {
-            status = keep(q, &made, out, e);
+            status = keep(q, &made, x->b != NULL, out, e);
         }
     }
     pthread_mutex_unlock(making);
@@ -145,7 +150,7 @@ mf_status mf_quotes_get(mf_quotes *q, const mf_layout *l, const mf_block_key *ke
     if (status != MF_OK) {
         return status;
     }
-    *out = found->quote;
+    *out = found->is.quote;
     out->params.dense -= mf_block_shared_elements(q->oracle->model, l, key);
     return MF_OK;
 }
@@ -157,7 +162,7 @@ mf_status mf_quotes_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *f
     const entry *found;
     mf_status status = answer(q, &x, &found, e);
     if (status == MF_OK) {
-        *time_s = found->pair_s;
+        *time_s = found->is.pair_s;
     }
     return status;
 }

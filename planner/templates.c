@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* A search asks for the blocks of one layout together, some classes with up to 16 choices each, and
- * comes back to them with other groups. A block takes some 16 KiB. */
+ * comes back to them with other groups. A block takes some 4 KiB. */
 enum { SLOTS = 16384, ZERO_SLOTS = 8192 };
 
 /* A block and what is known of it. */
