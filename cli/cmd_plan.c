@@ -1,5 +1,6 @@
 /* cmd_plan.c - `moefold plan`: the fastest plan, the runners-up, and the proof. */
 #include "cli/commands.h"
+#include "cli/heap.h"
 #include "cli/problem.h"
 #include "cli/progress.h"
 #include "cli/report.h"
@@ -167,6 +168,18 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     return s;
 }
 
+/* The job and its problem, while the kernel makes room for the search. */
+static mf_status prepare(const mf_args *a, mf_job *j, mf_problem *problem, mf_err *e) {
+    mf_heap_warming warming;
+    mf_heap_begin_warming(&warming, mf_args_threads(a));
+    mf_status s = mf_job_load(j, a, e);
+    if (s == MF_OK) {
+        s = mf_problem_from_job(j, a, problem, e);
+    }
+    mf_heap_end_warming(&warming);
+    return s;
+}
+
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j = {0};
     mf_problem problem;
@@ -175,10 +188,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_status found = MF_OK;
     mf_status s = mf_problem_require(a, e);
     if (s == MF_OK) {
-        s = mf_job_load(&j, a, e);
-    }
-    if (s == MF_OK) {
-        s = mf_problem_from_job(&j, a, &problem, e);
+        s = prepare(a, &j, &problem, e);
     }
     if (s != MF_OK) {
         goto out;
