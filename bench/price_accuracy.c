@@ -167,7 +167,7 @@ static mf_status judge(const char *name, mf_store *store, mf_store *judged, bool
     status = status == MF_OK ? mf_cost_create(&c, &s, store, &cost, e) : status;
     if (status == MF_OK) { /* as costmodel/sample.c reads them */
         status = store != NULL ? mf_store_each(store, NULL, NULL, take_seen, &keys, NULL, e)
-                               : mf_store_each_shipped(c.gpu.name, take_seen, &keys, e);
+                               : mf_store_each_shipped(take_seen, &keys, e);
     }
     if (keys.n > 0) {
         qsort(keys.key, keys.n, KEY, by_key);

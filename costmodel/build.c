@@ -118,24 +118,43 @@ static int make_nodes(const double *theta, const mf_family *family, const mf_dev
     return dims;
 }
 
+/* Shapes that both were measured at before they say how far apart their residuals are. */
+enum { SHARED_MIN = 8 };
+
+/* Sigma of a residual that stands for another GPU's. apart [n]: distances of those of one shape. */
+static double sibling_sigma(double *apart, size_t n) {
+    if (n < SHARED_MIN) {
+        return transfer_noise_arch;
+    }
+    qsort(apart, n, sizeof *apart, mf_by_value);
+    return 1.4826 * apart[n / 2]; /* of a normal distribution, from its median */
+}
+
 /* Takes a sibling's nodes in behind the n own ones where the GPU itself was not measured: what a
- * library's choices make of a shape is alike on GPUs of one architecture. Returns how many there
- * are then. */
-static size_t join_sibling(mf_field_node *nodes, size_t n, size_t theirs, int dims) {
-    size_t all = n;
+ * library's choices make of a shape is alike on GPUs of one architecture, as far as the shapes
+ * agree at which both were measured. apart [theirs]: work space. Returns how many nodes there are
+ * then. */
+static size_t join_sibling(mf_field_node *nodes, size_t n, size_t theirs, int dims, double *apart) {
+    size_t all = n, shared = 0;
     for (size_t i = n; i < n + theirs; i++) {
-        bool known = false;
-        for (size_t j = 0; j < n && !known; j++) {
+        size_t at = n;
+        for (size_t j = 0; j < n && at == n; j++) {
             double d = 0;
             for (int k = 0; k < dims && d < 1e-9; k++) {
                 d = fmax(d, fabs(nodes[i].x[k] - nodes[j].x[k]));
             }
-            known = d < 1e-9;
+            at = d < 1e-9 ? j : n;
         }
-        if (!known) {
+        if (at < n) {
+            apart[shared++] = fabs(nodes[i].residual - nodes[at].residual);
+        } else {
             nodes[all] = nodes[i];
             nodes[all++].x[dims] = sibling_efolds;
         }
+    }
+    double sigma = sibling_sigma(apart, shared);
+    for (size_t i = n; i < all; i++) {
+        nodes[i].spread = hypot(nodes[i].spread, sigma);
     }
     return all;
 }
@@ -147,17 +166,21 @@ static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_dev
                              const mf_sample *const *sibling, size_t theirs,
                              const double *sibling_theta, mf_err *e) {
     mf_field_node *nodes = calloc(n + theirs + 1, sizeof *nodes);
-    if (nodes == NULL) {
+    double *apart = malloc((theirs + 1) * sizeof *apart);
+    if (nodes == NULL || apart == NULL) {
+        free(nodes);
+        free(apart);
         return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
     }
     int dims = make_nodes(f->theta, family, devices, list, n, nodes);
     if (dims > 1 && theirs > 0) { /* along a line own neighbours are all that counts */
         make_nodes(sibling_theta, family, devices, sibling, theirs, nodes + n);
-        n = join_sibling(nodes, n, theirs, dims);
+        n = join_sibling(nodes, n, theirs, dims, apart);
         dims++;
     }
     mf_status st = mf_field_build(&f->field, nodes, (int)n, dims, family->noise, e);
     free(nodes);
+    free(apart);
     return st;
 }
 

@@ -160,6 +160,12 @@ static double rate_share(const mf_cost *cost, const mf_op *op) {
     return 1;
 }
 
+/* Rows of an embedding's gradient, 8 bytes an element, are moved once however many tokens share
+ * them; the 2 bytes that come in are there for each. */
+static double least_bytes(const mf_op *op) {
+    return op->kind == MF_OP_EMBEDDING_BWD ? op->bytes * 2 / 10 : op->bytes;
+}
+
 static double limit_of(const mf_cost *cost, const mf_op *op) {
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
@@ -168,7 +174,7 @@ static double limit_of(const mf_cost *cost, const mf_op *op) {
     case MF_CLASS_ATTENTION:
         return mf_attention_limit_s(&cost->device, op);
     case MF_CLASS_MEMORY:
-        return mf_memory_limit_s(&cost->device, op->bytes);
+        return mf_memory_limit_s(&cost->device, least_bytes(op));
     case MF_CLASS_COPY:
         return op->bytes / cost->device.host_Bps;
     case MF_CLASS_COLLECTIVE:

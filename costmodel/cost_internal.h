@@ -131,6 +131,8 @@ typedef struct mf_field_value {
 mf_status mf_field_build(mf_field *f, const mf_field_node *nodes, int n, int dims, double noise,
                          mf_err *e);
 void mf_field_clear(mf_field *f);
+/* qsort's order of doubles. */
+int mf_by_value(const void *a, const void *b);
 /* skip >= 0 leaves that node out (for calibration); -1 = none. */
 void mf_field_at(const mf_field *f, const double *x, int skip, mf_field_value *out);
 

@@ -210,7 +210,7 @@ static void plant(mf_field *f, int lo, int hi) {
     plant(f, mid + 1, hi);
 }
 
-static int order_double(const void *a, const void *b) {
+int mf_by_value(const void *a, const void *b) {
     double p, q;
     memcpy(&p, a, sizeof p);
     memcpy(&q, b, sizeof q);
@@ -252,7 +252,7 @@ static mf_status calibrate(mf_field *f, double noise, mf_err *e) {
     for (int i = 0; i < f->n; i++) {
         v[i] = fabs(f->node[i].residual);
     }
-    qsort(v, (size_t)f->n, sizeof *v, order_double);
+    qsort(v, (size_t)f->n, sizeof *v, mf_by_value);
     f->sigma = fmax(1.4826 * v[f->n / 2], noise);
     f->reach = 1;
     /* Some points stand for all: each is a search among the others. */
@@ -264,10 +264,10 @@ static mf_status calibrate(mf_field *f, double noise, mf_err *e) {
         v[judged] = fabs(exp(f->node[i].residual - at.residual) - 1);
         v[f->n + judged] = v[judged] / at.half;
     }
-    qsort(v, (size_t)judged, sizeof *v, order_double);
+    qsort(v, (size_t)judged, sizeof *v, mf_by_value);
     f->loo_median = v[judged / 2];
     v += f->n;
-    qsort(v, (size_t)judged, sizeof *v, order_double);
+    qsort(v, (size_t)judged, sizeof *v, mf_by_value);
     int nine_in_ten = (int)ceil(0.9 * (judged + 1)) - 1;
     double few = f->n < 9 ? 1.5 : 0.6; /* few points cannot vouch for themselves */
     f->reach = fmax(few, fmin(4.0, v[nine_in_ten < judged ? nine_in_ten : judged - 1]));

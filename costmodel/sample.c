@@ -154,7 +154,7 @@ mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store,
     mf_device_init(&out->device[0], &out->cluster[0]);
     out->ndevices = 1;
     mf_status st = store != NULL ? mf_store_each(store, NULL, NULL, take_point, &r, NULL, e)
-                                 : mf_store_each_shipped(c->gpu.name, take_point, &r, e);
+                                 : mf_store_each_shipped(take_point, &r, e);
     use_copies(out);
     return st != MF_OK ? st : r.status;
 }

@@ -128,6 +128,11 @@ typedef struct mf_search_own {
     double reduce_s[MF_ROUGH_OTHERS], gather_s[MF_ROUGH_OTHERS]; /* of others */
 } mf_search_own;
 
+/* How many orders a dense point has. */
+typedef struct mf_search_count {
+    int32_t all, of[MF_FLOOR_MODES]; /* by mode: of those that a search looks at */
+} mf_search_count;
+
 /* What is shared by all tasks and does not change while they run (but for caches with locks). */
 typedef struct mf_search_world {
     mf_space space;
@@ -136,7 +141,8 @@ typedef struct mf_search_world {
     int layers, others; /* for summaries of orders */
     int64_t denses, experts, sides;
     mf_dense_point *dense;
-    mf_expert_point *expert; /* every (EP, ETP, dispatcher) once; pp not used */
+    mf_search_count *order_count; /* [denses] */
+    mf_expert_point *expert;      /* every (EP, ETP, dispatcher) once; pp not used */
     mf_search_side *side;
     /* What stands in these tables is never changed nor taken out, so readers need no lock: a list
      * is as good as it was when its head was read. */

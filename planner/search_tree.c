@@ -64,19 +64,13 @@ static bool expert_side_fits(const mf_search_world *w, const mf_expert_point *x,
            w->space.base.gpus % (pp * x->ep * x->etp) == 0;
 }
 
-/* Orders of a pipeline degree that the node's family has. */
-static int64_t orders_of(const mf_search_world *w, const mf_search_node *n,
-                         const mf_dense_point *d) {
-    mf_order_point order[MF_SEARCH_ORDERS];
+/* Orders of a dense point that the node's family has. */
+static int64_t orders_of(const mf_search_world *w, const mf_search_node *n, int64_t dense) {
     if (n->level >= MF_LEVEL_ORDER) {
         return 1;
     }
-    int64_t all = mf_space_orders(&w->space, d->pp, d->micro_batches, order, MF_SEARCH_ORDERS);
-    int64_t count = n->level == MF_LEVEL_MODE ? 0 : all;
-    for (int64_t i = 0; n->level == MF_LEVEL_MODE && i < all && i < MF_SEARCH_ORDERS; i++) {
-        count += mf_floor_mode_of((mf_schedule_kind)order[i].schedule) == (mf_floor_mode)n->mode;
-    }
-    return count;
+    const mf_search_count *c = &w->order_count[dense];
+    return n->level == MF_LEVEL_MODE ? c->of[n->mode] : c->all;
 }
 
 int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n) {
@@ -89,7 +83,7 @@ int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n) {
     for (int32_t i = staged ? n->dense : side->first;
          i < (staged ? n->dense + 1 : side->first + side->count); i++) {
         const mf_dense_point *d = &w->dense[i];
-        int64_t orders = orders_of(w, n, d);
+        int64_t orders = orders_of(w, n, i);
         for (int64_t k = pointed ? n->expert : 0; k < (pointed ? n->expert + 1 : w->experts); k++) {
             const mf_expert_point *x = &w->expert[k];
             if (expert_side_fits(w, x, d->pp)) {

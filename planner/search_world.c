@@ -11,8 +11,14 @@ static bool same_side(const mf_dense_point *a, const mf_dense_point *b) {
            a->cp == b->cp && a->mbs == b->mbs;
 }
 
+/* A dense point while points are sorted. */
+typedef struct counted {
+    mf_dense_point point;
+    mf_search_count orders;
+} counted;
+
 static int by_side(const void *x, const void *y) {
-    const mf_dense_point *a = x, *b = y;
+    const mf_dense_point *a = &((const counted *)x)->point, *b = &((const counted *)y)->point;
     const int32_t keys[][2] = {{a->precision, b->precision}, {a->tp, b->tp},   {a->cp, b->cp},
                                {a->cp_type, b->cp_type},     {a->mbs, b->mbs}, {a->pp, b->pp}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -71,15 +77,47 @@ static mf_status find_experts(mf_search_world *w, mf_err *e) {
     return MF_OK;
 }
 
-static mf_status find_sides(mf_search_world *w, mf_err *e) {
+static mf_search_count count_orders(const mf_space *s, const mf_dense_point *d) {
+    mf_order_point order[MF_SEARCH_ORDERS];
+    int64_t all = mf_space_orders(s, d->pp, d->micro_batches, order, MF_SEARCH_ORDERS);
+    mf_search_count c = {.all = (int32_t)all};
+    for (int64_t i = 0; i < all && i < MF_SEARCH_ORDERS; i++) {
+        c.of[mf_floor_mode_of((mf_schedule_kind)order[i].schedule)]++;
+    }
+    return c;
+}
+
+/* Dense points by side, with their orders. */
+static mf_status find_denses(mf_search_world *w, mf_err *e) {
     w->denses = mf_space_dense(&w->space, NULL, 0);
-    w->dense = calloc((size_t)w->denses + 1, sizeof *w->dense);
-    w->side = calloc((size_t)w->denses + 1, sizeof *w->side);
-    if (!w->dense || !w->side) {
+    size_t n = (size_t)w->denses + 1;
+    counted *list = malloc(n * sizeof *list);
+    w->dense = malloc(n * sizeof *w->dense);
+    w->order_count = malloc(n * sizeof *w->order_count);
+    if (!list || !w->dense || !w->order_count) {
+        free(list);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_space_dense(&w->space, w->dense, w->denses);
-    qsort(w->dense, (size_t)w->denses, sizeof *w->dense, by_side);
+    for (int64_t i = 0; i < w->denses; i++) {
+        const mf_dense_point *d = &w->dense[i];
+        bool same = i > 0 && d[-1].pp == d->pp && d[-1].micro_batches == d->micro_batches;
+        list[i] = (counted){*d, same ? list[i - 1].orders : count_orders(&w->space, d)};
+    }
+    qsort(list, (size_t)w->denses, sizeof *list, by_side);
+    for (int64_t i = 0; i < w->denses; i++) {
+        w->dense[i] = list[i].point;
+        w->order_count[i] = list[i].orders;
+    }
+    free(list);
+    return MF_OK;
+}
+
+static mf_status find_sides(mf_search_world *w, mf_err *e) {
+    w->side = calloc((size_t)w->denses + 1, sizeof *w->side);
+    if (!w->side) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
     for (int64_t i = 0; i < w->denses; i++) {
         if (i == 0 || !same_side(&w->dense[i], &w->dense[i - 1])) {
             w->side[w->sides++] = (mf_search_side){(int32_t)i, 0};
@@ -102,6 +140,9 @@ mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_
     }
     mf_status status = mf_quotes_create(o, &w->quotes, e);
     if (status == MF_OK) {
+        status = find_denses(w, e);
+    }
+    if (status == MF_OK) {
         status = find_sides(w, e);
     }
     return status == MF_OK ? find_experts(w, e) : status;
@@ -123,6 +164,7 @@ void mf_search_world_clear(mf_search_world *w) {
     mf_search_figures_clear(w);
     mf_quotes_destroy(w->quotes);
     free(w->dense);
+    free(w->order_count);
     free(w->expert);
     free(w->side);
     pthread_mutex_destroy(&w->lock);

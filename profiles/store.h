@@ -73,11 +73,9 @@ typedef int (*mf_point_fn)(const mf_point *p, void *user);
 mf_status mf_store_each(mf_store *s, const char *gpu, const char *op, mf_point_fn fn, void *user,
                         int64_t *damaged, mf_err *e);
 
-/* Calls fn for every shipped point that prices on `gpu` may rest on, straight from the text, in no
- * order to rely on: quoted points of every GPU, and of the profiles (measured/profile_GPU.csv) its
- * own and that of the GPU which lends to those without one. Quick: nothing is stored. Errors:
- * MF_IO, MF_INPUT. */
-mf_status mf_store_each_shipped(const char *gpu, mf_point_fn fn, void *user, mf_err *e);
+/* Calls fn for every shipped point, straight from the text, in no order to rely on. Quick: nothing
+ * is stored. Errors: MF_IO, MF_INPUT. */
+mf_status mf_store_each_shipped(mf_point_fn fn, void *user, mf_err *e);
 
 /* The choice for the gpu, op and dims of a point, one line of printable text; put replaces, with
  * p's date. MF_INPUT for another text or a point that is not canonical. Reading gives "" when there

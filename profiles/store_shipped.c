@@ -16,7 +16,7 @@ static int is_csv(const struct dirent *entry) {
 }
 
 /* Does something with one file. */
-typedef mf_status (*with_file)(const char *name, const char *path, void *user, mf_err *e);
+typedef mf_status (*with_file)(const char *path, void *user, mf_err *e);
 
 /* `must`: the folder has to be there. */
 static mf_status each_file(const char *below, bool must, with_file fn, void *user, mf_err *e) {
@@ -34,15 +34,14 @@ static mf_status each_file(const char *below, bool must, with_file fn, void *use
     mf_status st = MF_OK;
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
-        st = st == MF_OK ? fn(entries[i]->d_name, path, user, e) : st;
+        st = st == MF_OK ? fn(path, user, e) : st;
         free(entries[i]);
     }
     free(entries);
     return st;
 }
 
-static mf_status import_file(const char *name, const char *path, void *user, mf_err *e) {
-    (void)name;
+static mf_status import_file(const char *path, void *user, mf_err *e) {
     return mf_store_import_csv(user, path, NULL, e);
 }
 
@@ -51,35 +50,18 @@ mf_status mf_store_load_shipped(mf_store *s, mf_err *e) {
     return st == MF_OK ? each_file("/choices", false, import_file, s, e) : st;
 }
 
-/* The GPU with the most points: those without a profile draw on it. */
-static const char lender[] = "h200";
-
 typedef struct reading {
-    const char *gpu;
     mf_point_fn fn;
     void *user;
 } reading;
 
-static mf_status read_file(const char *name, const char *path, void *user, mf_err *e) {
+static mf_status read_file(const char *path, void *user, mf_err *e) {
     const reading *r = user;
-    static const char prefix[] = "profile_";
-    size_t length = strlen(name) - 4, start = sizeof prefix - 1; /* without ".csv" */
-    if (strncmp(name, prefix, start) == 0) {
-        const char *const wanted[] = {r->gpu, lender};
-        bool mine = false;
-        for (int i = 0; i < 2; i++) {
-            mine = mine || (strlen(wanted[i]) == length - start &&
-                            strncmp(name + start, wanted[i], length - start) == 0);
-        }
-        if (!mine) {
-            return MF_OK;
-        }
-    }
     return mf_store_csv_each(path, r->fn, r->user, e);
 }
 
-mf_status mf_store_each_shipped(const char *gpu, mf_point_fn fn, void *user, mf_err *e) {
-    reading r = {gpu, fn, user};
+mf_status mf_store_each_shipped(mf_point_fn fn, void *user, mf_err *e) {
+    reading r = {fn, user};
     return each_file("", true, read_file, &r, e);
 }
 

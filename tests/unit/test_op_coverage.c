@@ -97,7 +97,7 @@ static void every_op_has_measured_rows_that_ship(void **state) {
     mf_cluster c;
     seen s = {&c, {false}};
     assert_ok(mf_cluster_load("h200", &c, NULL));
-    assert_ok(mf_store_each_shipped("h200", see_shipped, &s, NULL));
+    assert_ok(mf_store_each_shipped(see_shipped, &s, NULL));
     expect_all(&s, "no row that ships was measured");
 }
 
