@@ -169,13 +169,13 @@ static double beside_once(mf_step_engine *g, mf_step_rank *k, mf_op_kind kind,
 }
 
 static void play_block(mf_step_engine *g, int64_t stage, int64_t r, const mf_chunk_step *c,
-                       const mf_block_time *t, mf_block_instance *i) {
+                       const mf_block_time *t) {
     mf_step_rank *k = mf_step_rank_of(g, stage, r);
     int last = g->reduce[1][c->position].time_s > 0 ? 1 : 0;
     const bool gathers = (c->passes & MF_PASS_F) != 0;
     const mf_price *once = gathers ? &g->gather[last][c->position] : &g->reduce[last][c->position];
     double issued = k->host_s + t->time_s;
-    i->start_s = k->free.s;
+    k->began_s = k->free.s;
     double lost = beside_once(g, k, gathers ? MF_OP_ALL_GATHER : MF_OP_REDUCE_SCATTER, once, t);
     mf_step_pass(k, t->gpu_time_s + lost, t->low_s + lost, t->high_s + lost);
     for (int b = 0; b < MF_BD_COUNT; b++) {
@@ -221,9 +221,10 @@ static void play_step(mf_step_engine *g, int64_t stage, const mf_chunk_step *c,
             mf_step_wait(k, gathered, MF_BD_DP);
         }
         i->time = c->time[g->loads > 1 ? r / l->etp % l->ep : 0];
-        play_block(g, stage, r, c, i->time, i);
+        play_block(g, stage, r, c, i->time);
         if (!meets) {
             i->rank = r;
+            i->start_s = k->began_s;
             i->end_s = k->free.s;
             mf_step_observe(g, i);
         }
@@ -239,6 +240,7 @@ static void play_step(mf_step_engine *g, int64_t stage, const mf_chunk_step *c,
         const mf_step_rank *k = mf_step_rank_of(g, stage, r);
         i->time = c->time[r / l->etp % l->ep];
         i->rank = r;
+        i->start_s = k->began_s;
         i->end_s = k->free.s;
         mf_step_observe(g, i);
         if (last_use && (c->passes & MF_PASS_W)) {

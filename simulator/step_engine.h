@@ -21,6 +21,7 @@ typedef struct mf_step_rank {
     mf_when free;                /* compute stream */
     mf_when once;                /* once-a-step stream, if nothing ran beside it from now on */
     double host_s;               /* host clock: when all so far is issued */
+    double began_s;              /* its last block */
     double sent_s[2];            /* when the last message forward, backward has left */
     double class_s[MF_BD_COUNT]; /* sums to free.s */
     double busy_s;

@@ -145,6 +145,29 @@ static void traces_are_valid_and_their_slices_nest(void **state) {
     mf_cost_destroy(cost);
 }
 
+/* Ranks drift apart in weight gradients that are split off, and begin the next block each for
+ * itself. */
+static void ranks_that_drift_apart_have_slices_that_nest(void **state) {
+    (void)state;
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_real();
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_moe(false);
+    mf_layout l = sim_layout(&m, 8, 2, 4, 6);
+    l.schedule = MF_SCHED_ZB_H1;
+    mf_program *p = sim_program(&m, &l, &c);
+    mf_routing routing = {.kind = MF_ROUTING_ZIPF, .zipf_s = 1.0};
+    mf_sim *sim;
+    mf_sim_options o = {.every_rank = true, .trace_ranks = 8, .routing = &routing};
+    trace t = draw(cost, p, o, &sim);
+    assert_int_equal(t.processes, 8);
+    check_nesting(&t);
+    trace_clear(&t);
+    mf_sim_destroy(sim);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+}
+
 static double busy_of(const trace *t, int64_t pid, const char *category) {
     double sum = 0;
     for (size_t i = 0; i < t->slices; i++) {
@@ -248,6 +271,7 @@ static void a_full_disk_is_reported(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_are_valid_and_their_slices_nest),
+        cmocka_unit_test(ranks_that_drift_apart_have_slices_that_nest),
         cmocka_unit_test(slices_add_up_to_the_stage_times),
         cmocka_unit_test(the_first_ranks_can_be_drawn_instead),
         cmocka_unit_test(long_steps_draw_the_ops_of_few_micro_batches),
