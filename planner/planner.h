@@ -43,7 +43,7 @@ typedef struct mf_search_stats {
                            * time goes into relaxations, trees, programs and simulated steps */
     double wall_s;        /* the two last ones are timed, and alone differ from run to run */
     bool interrupted;     /* stopped by cancel: best so far */
-    char cuts[512];       /* what was left out of the space, in words */
+    char cuts[640];       /* what was left out of the space, in words */
 } mf_search_stats;
 
 typedef struct mf_search_options {

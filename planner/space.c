@@ -335,10 +335,18 @@ void mf_space_describe_cuts(const mf_space *s, char *out, size_t size) {
         n = snprintf(out + used, size - used, ", precision %s", mf_precision_text(b->precision));
         used += n > 0 ? (size_t)n : 0;
     }
+    const char *left = "; left out: ";
     if (used < size && !pinned(s, MF_DIM_VPP)) {
-        n = snprintf(
-            out + used, size - used,
-            "; left out: VPP that make the largest chunk no smaller, VPP > 1 on one stage");
+        n = snprintf(out + used, size - used,
+                     "%sVPP that make the largest chunk no smaller, VPP > 1 on one stage", left);
+        used += n > 0 ? (size_t)n : 0;
+        left = ", ";
+    }
+    bool recompute = !pinned(s, MF_DIM_RECOMPUTE), offload = !pinned(s, MF_DIM_OFFLOAD);
+    if (used < size && (recompute || offload)) {
+        n = snprintf(out + used, size - used, "%s%s%s%s sets beyond the usual ones", left,
+                     recompute ? "recompute" : "", recompute && offload ? " and " : "",
+                     offload ? "offload" : "");
         used += n > 0 ? (size_t)n : 0;
     }
     for (int d = 0; d < MF_DIM_COUNT && used < size; d++) {
