@@ -79,5 +79,8 @@ mf_status mf_moot_check(const mf_args *a, const mf_job *j, mf_err *e) {
                           mf_graph_text(l->graph), j->cluster.name);
     }
     mf_status s = check_experts(a, j, e);
+    if (s == MF_OK && a->value[MF_OPT_OFFLOAD_SHARE].given && l->memory.offload == 0) {
+        return mf_err_set(e, MF_LAYOUT, "--offload-share: without --offload nothing is offloaded");
+    }
     return s == MF_OK ? check_modules(a, j, e) : s;
 }

@@ -118,14 +118,17 @@ typedef enum mf_option_id {
     MF_OPT_COUNT
 } mf_option_id;
 
-/* Everything that makes up a layout, for the option lists of commands. */
-#define MF_OPTS_LAYOUT                                                                             \
+/* Everything that makes up a layout, for the option lists of commands: what a search takes or pins,
+ * and what a layout given by hand takes besides (a search offloads in every layer what is pinned).
+ */
+#define MF_OPTS_LAYOUT MF_OPTS_SEARCHED, MF_OPT_OFFLOAD_SHARE
+#define MF_OPTS_SEARCHED                                                                           \
     MF_OPT_TP, MF_OPT_CP, MF_OPT_PP, MF_OPT_VPP, MF_OPT_EP, MF_OPT_ETP, MF_OPT_MICRO_BATCH,        \
         MF_OPT_ZERO, MF_OPT_EXPERT_ZERO, MF_OPT_SCHEDULE, MF_OPT_DISPATCHER, MF_OPT_CP_TYPE,       \
-        MF_OPT_OVERLAP, MF_OPT_RECOMPUTE, MF_OPT_OFFLOAD, MF_OPT_OFFLOAD_SHARE,                    \
-        MF_OPT_OFFLOAD_OPTIMIZER, MF_OPT_MOMENTS, MF_OPT_GRAD_DTYPE, MF_OPT_PRECISION,             \
-        MF_OPT_FP8_ATTENTION, MF_OPT_FP8_PRIMARY_WEIGHTS, MF_OPT_CUDA_GRAPH,                       \
-        MF_OPT_TOKEN_HEADROOM, MF_OPT_RESERVE, MF_OPT_CAPACITY_FACTOR, MF_OPT_PAD_TO_CAPACITY
+        MF_OPT_OVERLAP, MF_OPT_RECOMPUTE, MF_OPT_OFFLOAD, MF_OPT_OFFLOAD_OPTIMIZER,                \
+        MF_OPT_MOMENTS, MF_OPT_GRAD_DTYPE, MF_OPT_PRECISION, MF_OPT_FP8_ATTENTION,                 \
+        MF_OPT_FP8_PRIMARY_WEIGHTS, MF_OPT_CUDA_GRAPH, MF_OPT_TOKEN_HEADROOM, MF_OPT_RESERVE,      \
+        MF_OPT_CAPACITY_FACTOR, MF_OPT_PAD_TO_CAPACITY
 
 typedef enum mf_value_kind {
     MF_VALUE_FLAG,

@@ -98,8 +98,9 @@ mf_status mf_space_count(const mf_space *s, int64_t *out, mf_err *e);
  * a rank, several at a time. Errors: MF_LAYOUT, when they are too many whatever the layout. */
 mf_status mf_space_check_batch(const mf_space *s, mf_err *e);
 
-/* Why a space with pins is empty: MF_LAYOUT naming the rule of layouts that one pinned value breaks
- * by itself, or all of them together. MF_OK: it is not, or no pin is to blame. Errors: MF_NOMEM. */
+/* Why a space is empty: MF_LAYOUT naming the rule of layouts that one pinned value breaks by
+ * itself, or all of them together, or what is held whatever the degrees. MF_OK: it is not, or
+ * neither is to blame. Errors: MF_NOMEM. */
 mf_status mf_space_rule(const mf_space *s, mf_err *e);
 
 /* Why a space is empty that no pin makes so: what the degrees of its GPUs leave of the global

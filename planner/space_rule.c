@@ -86,13 +86,24 @@ mf_status mf_space_check_batch(const mf_space *s, mf_err *e) {
                       (long long)each, MOST_MICRO_BATCHES);
 }
 
+/* The rule that what is held breaks whatever the degrees, as FP32 weights with BF16 gradients:
+ * MF_LAYOUT. One GPU and one sample break none of degrees. */
+static mf_status held_rule(const mf_space *s, mf_err *e) {
+    mf_layout l = s->base;
+    l.gpus = l.gbs = 1;
+    l.tp = l.cp = l.pp = l.vpp = l.ep = l.etp = l.mbs = 1;
+    l.schedule = MF_SCHED_GPIPE;
+    l.cp_type = MF_CP_RING;
+    return mf_layout_resolve(&l, s->model, e);
+}
+
 mf_status mf_space_rule(const mf_space *s, mf_err *e) {
     mf_space free_of_pins = *s;
     int64_t count = 0;
     free_of_pins.pinned = 0;
     mf_status status = mf_space_count(&free_of_pins, &count, e);
-    if (status != MF_OK || count == 0) {
-        return status; /* no pin is to blame */
+    if (status == MF_OK && count == 0) {
+        return held_rule(s, e); /* no pin is to blame */
     }
     for (int d = 0; d < MF_DIM_COUNT && status == MF_OK; d++) {
         uint32_t pin = s->pinned & 1u << d;

@@ -206,6 +206,10 @@ static void pins_that_leave_nothing_name_the_rule_they_break(void **state) {
     mf_space s = space_of(&m, 7 * 11, 1); /* empty by itself: no pin is to blame */
     s.pinned = MF_PIN(TP);
     assert_ok(mf_space_rule(&s, NULL));
+    mf_err e;
+    s.base.pad_to_capacity = true; /* what is held breaks a rule */
+    assert_int_equal(mf_space_rule(&s, &e), MF_LAYOUT);
+    assert_non_null(strstr(e.text, "capacity factor must be above 0"));
 }
 
 static void what_is_held_is_said(void **state) {

@@ -30,6 +30,11 @@ mf simulate $moe --recompute shared_expert
 mf simulate $moe --recompute mlp
 mf simulate $moe --offload ffn
 mf simulate $moe --fp8-primary-weights
+mf plan $moe --pad-to-capacity
+mf fit $moe --pad-to-capacity
+mf plan $moe --precision fp32 --grad-dtype bf16
+mf simulate $moe --offload-share 50%
+mf plan $moe --offload expert_fc1 --offload-share 50%
 mf simulate --model olmoe-1b-7b --cluster cpu --gpus 4 --global-batch 4 --seq 128 --precision fp32 --cuda-graph step
 mf capacity --models llama3-8b --clusters h100 --sizes 8 --global-batch 8 --seq 4096 --capacity-factor 1
 mf simulate $moe --tp 268435456 --cp 268435456 --pp 268435456
