@@ -177,6 +177,11 @@ mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
         s = mf_prices_load(a, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
                            &j->software, &j->cost, e);
     }
+    const int64_t choices = j->model.top_k * j->plan.layout.seq; /* of a sample */
+    if (s == MF_OK && choices > 0) {
+        j->routing.most = (double)mf_layout_capacity(&j->plan.layout, &j->model) *
+                          (double)j->model.experts / (double)choices;
+    }
     if (s == MF_OK) {
         set_provenance(j, a, cluster);
         set_headroom(j, a, &from);

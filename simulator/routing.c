@@ -227,6 +227,11 @@ static uint64_t next_random(uint64_t *state) { /* splitmix64 (Steele et al. 2014
     return z ^ (z >> 31);
 }
 
+/* What an expert takes of its rows, of which all experts together have `sum`. */
+static double taken(const mf_routing *r, double rows, double sum, int64_t experts) {
+    return r->most > 0 ? fmin(rows, r->most * sum / (double)experts) : rows;
+}
+
 /* The i-th most popular expert gets a share of 1 / (i + 1)^s; which expert that is, is drawn anew
  * for every layer. */
 static void zipf_loads(const mf_routing *r, int64_t experts, int64_t ep, int64_t layer,
@@ -240,9 +245,11 @@ static void zipf_loads(const mf_routing *r, int64_t experts, int64_t ep, int64_t
         rank[j] = (int16_t)i;
     }
     for (int64_t i = 0; i < experts; i++) {
+        sum += pow((double)i + 1.0, -r->zipf_s);
+    }
+    for (int64_t i = 0; i < experts; i++) {
         double share = pow((double)i + 1.0, -r->zipf_s);
-        sum += share;
-        load[rank[i] / (experts / ep)] += share;
+        load[rank[i] / (experts / ep)] += taken(r, share, sum, experts);
     }
     for (int64_t k = 0; k < ep; k++) {
         load[k] *= (double)ep / sum;
@@ -266,7 +273,9 @@ void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_
     double sum = 0;
     for (int64_t i = 0; i < r->experts; i++) {
         sum += row[i];
-        load[i / (r->experts / ep)] += row[i];
+    }
+    for (int64_t i = 0; i < r->experts; i++) {
+        load[i / (r->experts / ep)] += taken(r, row[i], sum, r->experts);
     }
     for (int64_t k = 0; k < ep; k++) {
         load[k] *= (double)ep / sum;

@@ -87,6 +87,8 @@ typedef struct mf_routing {
     uint64_t seed;           /* which experts are hot, per layer */
     int64_t layers, experts; /* HISTOGRAM: counts[layer * experts + e] */
     double *counts;
+    double
+        most; /* rows that an expert takes, over the balanced number; the rest is dropped; 0: all */
 } mf_routing;
 #define MF_ROUTING_MAX_EXPERTS 4096
 void mf_routing_init(mf_routing *r); /* balanced */
@@ -97,11 +99,12 @@ mf_status mf_routing_parse(const char *text, mf_routing *out, mf_err *e);
 void mf_routing_clear(mf_routing *r);
 /* Counts must be for as many experts as the model has. Errors: MF_INPUT. */
 mf_status mf_routing_check(const mf_routing *r, const mf_model *m, mf_err *e);
-/* Routed rows of every EP rank over the balanced number (mean 1): load[ep]. layer counts MoE layers
- * from 0, MTP depths behind the last; a file with fewer layers starts over. */
+/* Routed rows of every EP rank over the balanced number (mean 1, less where `most` drops some; of
+ * balanced rows it drops none): load[ep]. layer counts MoE layers from 0, MTP depths behind the
+ * last; a file with fewer layers starts over. */
 void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer,
                       double *load);
-/* The largest of these (>= 1). */
+/* The largest of these, and no less than 1 where all drop some: bounds of the search rest on it. */
 double mf_routing_max_load(const mf_routing *r, const mf_model *m, int64_t ep, int64_t layer);
 
 typedef struct mf_sim_options {

@@ -153,6 +153,32 @@ static void hot_experts_differ_by_layer_and_seed(void **state) {
     assert_memory_equal(a, b, sizeof a);
 }
 
+static void an_expert_takes_no_more_than_it_has_capacity_for(void **state) {
+    (void)state;
+    mf_model m = test_model_moe(false);
+    m.experts = 4;
+    double counts[4] = {4, 2, 1, 1}, load[2];
+    mf_routing r = {.kind = MF_ROUTING_HISTOGRAM, .layers = 1, .experts = 4, .counts = counts};
+    mf_routing_loads(&r, &m, 2, 0, load);
+    assert_close(load[0], 1.5, 1e-12);
+    r.most = 1.25; /* of two rows: 2.5 of the four, and all of the others */
+    mf_routing_loads(&r, &m, 2, 0, load);
+    assert_close(load[0], 4.5 / 4, 1e-12);
+    assert_close(load[1], 0.5, 1e-12);
+    r = (mf_routing){.kind = MF_ROUTING_ZIPF, .zipf_s = 1, .most = 1.25};
+    m.experts = 32;
+    for (int64_t layer = 0; layer < 8; layer++) {
+        assert_true(mf_routing_max_load(&r, &m, 8, layer) <= 1.25);
+        assert_true(mf_routing_max_load(&r, &m, 32, layer) >= 1.25 - 1e-12);
+    }
+    r.most = 1; /* each rank holds a cold expert */
+    m.experts = 8;
+    r.zipf_s = 3;
+    mf_routing_loads(&r, &m, 2, 0, load);
+    assert_true(load[0] < 1 && load[1] < 1);
+    assert_close(mf_routing_max_load(&r, &m, 2, 0), 1, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_are_read),
@@ -160,6 +186,7 @@ int main(void) {
         cmocka_unit_test(bad_files_are_refused_with_their_position),
         cmocka_unit_test(loads_average_to_one_and_grow_with_the_exponent),
         cmocka_unit_test(hot_experts_differ_by_layer_and_seed),
+        cmocka_unit_test(an_expert_takes_no_more_than_it_has_capacity_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
