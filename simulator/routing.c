@@ -270,12 +270,15 @@ void mf_routing_loads(const mf_routing *r, const mf_model *m, int64_t ep, int64_
         return;
     }
     const double *row = &r->counts[layer % r->layers * r->experts];
+    const int64_t each = m->experts / ep;
     double sum = 0;
     for (int64_t i = 0; i < r->experts; i++) {
         sum += row[i];
     }
-    for (int64_t i = 0; i < r->experts; i++) {
-        load[i / (r->experts / ep)] += taken(r, row[i], sum, r->experts);
+    for (int64_t k = 0; k < ep; k++) {
+        for (int64_t i = k * each; i < (k + 1) * each && i < r->experts; i++) {
+            load[k] += taken(r, row[i], sum, r->experts);
+        }
     }
     for (int64_t k = 0; k < ep; k++) {
         load[k] *= (double)ep / sum;
