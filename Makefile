@@ -209,7 +209,7 @@ clean: ## remove build/
 	rm -rf $(BUILD)
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' Makefile kernels/kernels.mk
 
 -include $(DEPS)
 -include kernels/kernels.mk

@@ -10,4 +10,8 @@ diff -u docs/CLI.md "$work/CLI.md" || {
     echo "docs/CLI.md is out of date: build/moefold help --markdown >docs/CLI.md"
     exit 1
 }
+# the targets that the README names
+for target in bench validate lint san gpu install; do
+    make -s help | grep -q "^  $target " || { echo "make help does not list $target"; exit 1; }
+done
 golden_end
