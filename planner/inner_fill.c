@@ -389,9 +389,14 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
     return fill(&f, first, room_B);
 }
 
+/* What a stage gives up of its room may change its gaps more than its sums: after so many times it
+ * gives up twice as much each time. */
+enum { FEW_MISSES = 3 };
+
 mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, double *room_B,
                                 int32_t *count, mf_assignment *out, mf_err *e) {
     filling f = {.in = in, .count = count};
+    int misses[MF_MAX_VSTAGES] = {0};
     mf_status status = mf_inner_own_pairs(in, e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
         f.stage = p;
@@ -410,11 +415,14 @@ mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, doubl
         }
         double over_B = step.peak_B - step.usable_B;
         f.stage = (int)step.stage;
-        if (over_B <= 0.0 || tries >= in->stages + 8) { /* the host's memory, or no end to it */
+        if (over_B <= 0.0 ||
+            tries >= 3 * in->stages + 12) { /* the host's memory, or no end to it */
             break;
         }
+        int missed = misses[f.stage]++;
+        double by = missed < FEW_MISSES ? 1.0 : ldexp(1.0, missed - FEW_MISSES + 1);
         weigh_chunks(&f);
-        room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - over_B;
+        room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - by * over_B;
         status = fill(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
     }
     return mf_err_set(e, MF_INFEASIBLE, "no memory choice makes stage %d fit", f.stage);

@@ -18,6 +18,9 @@
 static double figure_of(const mf_rows *b, const mf_inner_class *c, int m, int figure) {
     if (figure >= MF_ORDER_PARTS) {
         const mf_quote *q = &c->choice[m].quote;
+        if (figure == MF_FIGURE_LINK) {
+            return b->in->merged ? c->choice[m].link_s / b->unit_s : 0.0;
+        }
         return (figure == MF_FIGURE_SAVED ? q->saved_B : q->held_B) / MF_ROWS_BYTES;
     }
     return mf_inner_part_s(b->in, c, m, (mf_order_part)figure, b->hull) / b->unit_s;
@@ -97,6 +100,24 @@ static void take_sum(mf_rows *b, int row) {
     }
 }
 
+/* The row that was made, as entries. */
+static void take_entries(mf_rows *b, mf_milp_lazy_row *row) {
+    for (int j = 0; j < b->sums; j++) {
+        double value = take(b, j);
+        if (value > 0.0 || value < 0.0) {
+            row->col[row->count] = j;
+            row->value[row->count++] = value;
+        }
+    }
+}
+
+void mf_rows_split_stage(mf_rows *b, int stage, int figure, double by, mf_milp_lazy_row *row) {
+    for (int c = 0; c < b->in->chunks; c++) {
+        sum_figure(b, (int)mf_layout_vstage(&b->in->layout, stage, c), figure, by);
+    }
+    take_entries(b, row);
+}
+
 void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row) {
     for (int v = 0; v < b->in->vstages; v++) {
         for (int p = 0; p < MF_ORDER_PARTS; p++) {
@@ -106,13 +127,7 @@ void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_r
             }
         }
     }
-    for (int j = 0; j < b->sums; j++) {
-        double value = take(b, j);
-        if (value > 0.0 || value < 0.0) {
-            row->col[row->count] = j;
-            row->value[row->count++] = value;
-        }
-    }
+    take_entries(b, row);
 }
 
 /* --- columns ---------------------------------------------------------------------------------- */

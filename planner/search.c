@@ -70,7 +70,8 @@ typedef struct search {
     bool patient;     /* no tree is put aside any more */
     bool leaned;      /* layouts that fit were asked for */
     bool opened;      /* open ones were tried */
-    int64_t more;     /* effort beyond the default budget */
+    mf_search_fits fits;
+    int64_t more; /* effort beyond the default budget */
     double target_s;
     mf_status status;
     mf_err err;
@@ -422,11 +423,16 @@ static mf_status find_tries(search *s, bool open, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     const double key_s = lower_bound(s);
-    const mf_search_node *const list[2] = {s->queue.node, s->queue.aside};
-    const int64_t counts[2] = {s->queue.used, s->queue.asides};
-    mf_status status =
-        open ? mf_search_try_open(&s->world, list, counts, s->best_s, key_s, out, e)
-             : mf_search_lean(&s->world, s->r, key_s, s->best_s, keep_lean, s, out, e);
+    const mf_search_open all = {.list = {s->queue.node, s->queue.aside},
+                                .count = {s->queue.used, s->queue.asides},
+                                .fits = &s->fits,
+                                .best_s = s->best_s};
+    mf_status status = mf_search_fits_find(&s->fits, s->r, e);
+    if (status == MF_OK) {
+        status = open ? mf_search_try_open(&s->world, &all, key_s, out, e)
+                      : mf_search_lean(&s->world, s->r, &s->fits, key_s, s->best_s, keep_lean, s,
+                                       out, e);
+    }
     status = status == MF_OK ? push_tries(s, out, e) : status;
     free(out->child);
     free(out);
@@ -566,6 +572,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     }
     mf_search_world_clear(&s->world);
     mf_search_queue_clear(&s->queue);
+    mf_search_fits_clear(&s->fits);
     free_tasks(s);
     free(s->found);
     free(s);

@@ -268,18 +268,39 @@ typedef struct mf_search_request {
     void *user; /* of lean and progress */
 } mf_search_request;
 
+/* Degrees that fit at their leanest. */
+typedef struct mf_search_degrees {
+    int64_t degree[5]; /* TP, CP, PP, EP, ETP */
+} mf_search_degrees;
+typedef struct mf_search_fits {
+    bool known;
+    int64_t count;
+    mf_search_degrees *it; /* [count] sorted */
+    mf_layout *lean;       /* [count] most headroom first */
+} mf_search_fits;
+/* Asks the request, once; without somebody to ask they stay unknown. */
+mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, mf_err *e);
+void mf_search_fits_clear(mf_search_fits *fits);
+
 /* Simulates what r->lean yields, evenly split, and gives what fits to `keep`. Layouts of the
  * fastest degrees among them, in every order and at all ZeRO levels, become children of `out`, of
  * level TRY and with key_s: those of least bound (search_lean.c). */
 typedef void mf_search_keep(void *user, const mf_search_found *f);
-mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, double key_s,
-                         double best_s, mf_search_keep *keep, void *user, mf_search_outcome *out,
-                         mf_err *e);
+mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, const mf_search_fits *fits,
+                         double key_s, double best_s, mf_search_keep *keep, void *user,
+                         mf_search_outcome *out, mf_err *e);
 
-/* Of the open layouts in both lists that are bounded below best_s, two of all degrees (that of
+/* Nodes that are open, in two lists; those that are bounded below best_s count. */
+typedef struct mf_search_open {
+    const mf_search_node *list[2];
+    int64_t count[2];
+    const mf_search_fits *fits; /* those of other degrees are left out */
+    double best_s;
+} mf_search_open;
+
+/* Of open layouts, and of layouts in open families, two of all degrees and ways to play (that of
  * least bound, and the leanest) become such children: those of least bound. */
-mf_status mf_search_try_open(const mf_search_world *w, const mf_search_node *const list[2],
-                             const int64_t counts[2], double best_s, double key_s,
+mf_status mf_search_try_open(mf_search_world *w, const mf_search_open *open, double key_s,
                              mf_search_outcome *out, mf_err *e);
 
 typedef struct mf_search_report {

@@ -15,8 +15,9 @@
 #define MOST_DEGREES 12
 #define NEAR 1.25
 #define MOST_TRIED 768
-/* Open layouts that are tried. */
-#define MOST_OPEN 256
+/* Open layouts that are tried, and families that some of them are looked for in. */
+#define MOST_OPEN 512
+#define MOST_FAMILIES 512
 
 /* A layout that fits, simulated as lean as it gets. */
 typedef struct lean_step {
@@ -43,21 +44,60 @@ static void enter(lean_step *list, int *count, lean_step x) {
     list[at] = x;
 }
 
+/* --- what fits -------------------------------------------------------------------------------- */
+
+static int by_five(const void *a, const void *b) {
+    const mf_search_degrees *x = a, *y = b;
+    for (size_t i = 0; i < sizeof x->degree / sizeof x->degree[0]; i++) {
+        if (x->degree[i] != y->degree[i]) {
+            return x->degree[i] < y->degree[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, mf_err *e) {
+    if (fits->known || !r->lean) {
+        return MF_OK;
+    }
+    mf_status status = r->lean(r->user, &fits->lean, &fits->count, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    fits->it = malloc(((size_t)fits->count + 1) * sizeof *fits->it);
+    if (!fits->it) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int64_t i = 0; i < fits->count; i++) {
+        const mf_layout *l = &fits->lean[i];
+        fits->it[i] = (mf_search_degrees){{l->tp, l->cp, l->pp, l->ep, l->etp}};
+    }
+    if (fits->count > 0) {
+        qsort(fits->it, (size_t)fits->count, sizeof *fits->it, by_five);
+    }
+    fits->known = true;
+    return MF_OK;
+}
+
+void mf_search_fits_clear(mf_search_fits *fits) {
+    free(fits->lean);
+    free(fits->it);
+    *fits = (mf_search_fits){0};
+}
+
 /* --- layouts of the same degrees -------------------------------------------------------------- */
 
-typedef void split_fn(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
-                      mf_search_outcome *out);
-
-/* Splits families of one level after the other, from stages to layouts; *list becomes what they
- * are split into. */
+/* Splits families until they are layouts; *list becomes what they are split into. */
 static mf_status split_down(mf_search_world *w, const mf_search_aim *aim, mf_search_outcome *list,
                             mf_err *e) {
-    static split_fn *const split[] = {mf_search_split_stages, mf_search_split_mode,
-                                      mf_search_split_order};
-    for (size_t level = 0; level < sizeof split / sizeof split[0]; level++) {
+    for (int level = MF_LEVEL_STAGES; level < MF_LEVEL_LAYOUT; level++) {
         mf_search_outcome next = {.status = MF_OK, .work = list->work};
         for (int64_t i = 0; i < list->children && next.status == MF_OK; i++) {
-            split[level](w, &list->child[i], aim, &next);
+            if (list->child[i].level <= level) {
+                mf_search_split(w, &list->child[i], aim, &next);
+            } else if (!mf_search_add(&next, &list->child[i])) {
+                break; /* its status says so */
+            }
         }
         free(list->child);
         *list = next;
@@ -127,16 +167,19 @@ static mf_status try_degrees(mf_search_world *w, const lean_step *near, int coun
 
 /* --- what is open ----------------------------------------------------------------------------- */
 
-/* An open layout and its degrees. */
+/* A layout or a family that is open, its degrees, and how it is played (-1: in several ways). */
+enum { MODE = 5, DEGREES };
 typedef struct open_layout {
-    int64_t degree[5];
+    int64_t degree[DEGREES];
     int lean; /* the more, the less memory it takes: ZeRO levels first */
+    int64_t mbs;
+    int64_t turn; /* which of those that are played alike, by bound */
     mf_search_node node;
 } open_layout;
 
 static int by_degrees(const void *a, const void *b) {
     const open_layout *x = a, *y = b;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < DEGREES; i++) {
         if (x->degree[i] != y->degree[i]) {
             return x->degree[i] < y->degree[i] ? -1 : 1;
         }
@@ -153,18 +196,23 @@ static int leanness(const mf_search_node *n, int64_t mbs) {
     return (n->zero + n->expert_zero) * 64 + (n->schedule == MF_SCHED_MERGED ? 0 : 32) - (int)mbs;
 }
 
-/* Of each run of equal degrees in [0, count): the least, and the least of the leanest. */
+/* Of each run of equal degrees in [0, count): the least, the least of the smallest micro-batches,
+ * and the least of the leanest. */
 static int64_t choose(open_layout *x, int64_t count) {
     int64_t kept = 0;
     for (int64_t i = 0, end; i < count; i = end) {
-        int64_t lean = i;
+        int64_t small = i, lean = i;
         for (end = i; end < count && same_group(&x[i], &x[end]); end++) {
+            small = x[end].mbs < x[small].mbs ? end : small;
             lean = x[end].lean > x[lean].lean ? end : lean;
         }
-        const open_layout first = x[i], second = x[lean];
-        x[kept++] = first;
-        if (lean > i) {
-            x[kept++] = second;
+        const open_layout one[] = {x[i], x[small], x[lean]};
+        for (int k = 0; k < 3; k++) {
+            bool again = (k > 0 && small == i && lean == i) || (k == 1 && small == i) ||
+                         (k == 2 && (lean == i || lean == small));
+            if (!again) {
+                x[kept++] = one[k];
+            }
         }
     }
     return kept;
@@ -174,31 +222,97 @@ static int by_bound(const void *a, const void *b) {
     return by_key(&((const open_layout *)a)->node, &((const open_layout *)b)->node);
 }
 
-mf_status mf_search_try_open(const mf_search_world *w, const mf_search_node *const list[2],
-                             const int64_t counts[2], double best_s, double key_s,
-                             mf_search_outcome *out, mf_err *e) {
-    open_layout *x = malloc((size_t)(counts[0] + counts[1] + 1) * sizeof *x);
-    int64_t n = 0;
-    bool good = x != NULL;
-    for (int k = 0; k < 2 && good; k++) {
-        for (int64_t i = 0; i < counts[k]; i++) {
-            const mf_search_node *from = &list[k][i];
-            if (from->level >= MF_LEVEL_LAYOUT && from->level != MF_LEVEL_TRY &&
-                from->key_s < best_s) {
-                const mf_dense_point *d = &w->dense[from->dense];
-                const mf_expert_point *p = &w->expert[from->expert];
-                x[n] = (open_layout){.degree = {d->tp, d->cp, d->pp, p->ep, p->etp},
-                                     .lean = leanness(from, d->mbs),
-                                     .node = *from};
-                x[n++].node.tried = (mf_inner_tried){0};
+static int by_turn(const void *a, const void *b) {
+    const open_layout *x = a, *y = b;
+    return x->turn != y->turn ? (x->turn > y->turn) - (x->turn < y->turn) : by_bound(a, b);
+}
+
+/* The least and the leanest of all degrees, by their bounds, ways to play in turn: pairs have the
+ * least bounds, and take most memory. */
+static int64_t choose_open(open_layout *x, int64_t n) {
+    int64_t turns[MF_FLOOR_MODES + 1] = {0};
+    if (n == 0) {
+        return 0;
+    }
+    qsort(x, (size_t)n, sizeof *x, by_degrees);
+    n = choose(x, n);
+    qsort(x, (size_t)n, sizeof *x, by_bound);
+    for (int64_t i = 0; i < n; i++) {
+        x[i].turn = turns[x[i].degree[MODE] + 1]++;
+    }
+    qsort(x, (size_t)n, sizeof *x, by_turn);
+    return n;
+}
+
+static open_layout open_of(const mf_search_world *w, const mf_search_node *n) {
+    const mf_dense_point *d = &w->dense[n->dense];
+    const mf_expert_point *p = &w->expert[n->expert];
+    int mode = n->level >= MF_LEVEL_ORDER  ? (int)mf_floor_mode_of((mf_schedule_kind)n->schedule)
+               : n->level == MF_LEVEL_MODE ? (int)n->mode
+                                           : -1;
+    open_layout x = {.degree = {d->tp, d->cp, d->pp, p->ep, p->etp, mode},
+                     .lean = n->level >= MF_LEVEL_LAYOUT ? leanness(n, d->mbs) : 0,
+                     .mbs = d->mbs,
+                     .node = *n};
+    x.node.tried = (mf_inner_tried){0};
+    return x;
+}
+
+/* May degrees fit? Yes where nobody knows. */
+static bool may_fit(const mf_search_fits *fits, const open_layout *x) {
+    mf_search_degrees one;
+    memcpy(one.degree, x->degree, sizeof one.degree);
+    return !fits->known || (fits->count > 0 && bsearch(&one, fits->it, (size_t)fits->count,
+                                                       sizeof one, by_five) != NULL);
+}
+
+/* What is open of some levels, below the best plan, behind the *n that are there. */
+static void list_open(const mf_search_world *w, const mf_search_open *open, mf_level from,
+                      mf_level until, open_layout *x, int64_t *n) {
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; i < open->count[k]; i++) {
+            const mf_search_node *node = &open->list[k][i];
+            if (node->level >= from && node->level <= until && node->level != MF_LEVEL_TRY &&
+                node->key_s < open->best_s) {
+                x[*n] = open_of(w, node);
+                *n += may_fit(open->fits, &x[*n]);
             }
         }
     }
-    if (n > 0) {
-        qsort(x, (size_t)n, sizeof *x, by_degrees);
-        n = choose(x, n);
-        qsort(x, (size_t)n, sizeof *x, by_bound);
+}
+
+static int64_t count_open(const mf_search_open *open) {
+    return open->count[0] + open->count[1];
+}
+
+/* Layouts of the families that are open, those of the least bounds. */
+static mf_status list_families(mf_search_world *w, const mf_search_open *open,
+                               mf_search_outcome *list, mf_err *e) {
+    const mf_search_aim aim = {.best_s = open->best_s, .target_s = HUGE_VAL};
+    open_layout *x = malloc((size_t)(count_open(open) + 1) * sizeof *x);
+    int64_t n = 0;
+    if (!x) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
     }
+    list_open(w, open, MF_LEVEL_STAGES, MF_LEVEL_ORDER, x, &n);
+    n = choose_open(x, n);
+    bool good = true;
+    for (int64_t i = 0; i < n && i < MOST_FAMILIES && good; i++) {
+        good = mf_search_add(list, &x[i].node);
+    }
+    free(x);
+    if (!good) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status status = split_down(w, &aim, list, e);
+    for (int64_t i = 0; i < list->children; i++) { /* behind all that have a number */
+        list->child[i].id = (UINT64_C(1) << 62) + (uint64_t)i;
+    }
+    return status;
+}
+
+static bool add_tries(const open_layout *x, int64_t n, double key_s, mf_search_outcome *out) {
+    bool good = true;
     for (int64_t i = 0; i < n && i < MOST_OPEN && good; i++) {
         mf_search_node one = x[i].node;
         one.level = MF_LEVEL_TRY;
@@ -207,27 +321,50 @@ mf_status mf_search_try_open(const mf_search_world *w, const mf_search_node *con
         one.key_s = key_s;
         good = mf_search_add(out, &one);
     }
-    free(x);
-    return good ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    return good;
 }
 
-mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, double key_s,
-                         double best_s, mf_search_keep *keep, void *user, mf_search_outcome *out,
-                         mf_err *e) {
-    mf_layout *lean = NULL;
-    int64_t count = 0;
+mf_status mf_search_try_open(mf_search_world *w, const mf_search_open *open, double key_s,
+                             mf_search_outcome *out, mf_err *e) {
+    mf_search_outcome list = {.status = MF_OK};
+    mf_status status = list_families(w, open, &list, e);
+    if (status == MF_OK) {
+        open_layout *x = malloc((size_t)(count_open(open) + list.children + 1) * sizeof *x);
+        int64_t n = 0;
+        bool good = x != NULL;
+        if (good) {
+            list_open(w, open, MF_LEVEL_LAYOUT, MF_LEVEL_TRY, x, &n);
+            for (int64_t i = 0; i < list.children; i++) {
+                x[n] = open_of(w, &list.child[i]);
+                n += may_fit(open->fits, &x[n]);
+            }
+            good = add_tries(x, choose_open(x, n), key_s, out);
+        }
+        status = good ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+        free(x);
+    }
+    out->work += list.work;
+    free(list.child);
+    return status;
+}
+
+mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, const mf_search_fits *fits,
+                         double key_s, double best_s, mf_search_keep *keep, void *user,
+                         mf_search_outcome *out, mf_err *e) {
     lean_step found[MOST_LEAN];
     int n = 0, near = 0;
     mf_search_found *f = malloc(sizeof *f);
-    mf_status status = f ? r->lean(r->user, &lean, &count, e)
-                         : mf_err_set(e, MF_NOMEM, "out of memory for a plan");
-    for (int64_t i = 0; i < count && i < MOST_LEAN && status == MF_OK; i++) {
+    mf_status status = MF_OK;
+    if (!f) {
+        return mf_err_set(e, MF_NOMEM, "out of memory for a plan");
+    }
+    for (int64_t i = 0; i < fits->count && i < MOST_LEAN && status == MF_OK; i++) {
         mf_step step = {0};
-        status = simulate(r->oracle, &lean[i], f, &step, e);
+        status = simulate(r->oracle, &fits->lean[i], f, &step, e);
         out->simulated += status == MF_OK;
         if (status == MF_OK && step.fits) {
             keep(user, f);
-            enter(found, &n, (lean_step){step.time_s, &lean[i]});
+            enter(found, &n, (lean_step){step.time_s, &fits->lean[i]});
         }
     }
     while (near < n && near < MOST_DEGREES && found[near].time_s <= NEAR * found[0].time_s) {
@@ -236,7 +373,6 @@ mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, double 
     if (status == MF_OK && near > 0) {
         status = try_degrees(w, found, near, fmin(best_s, found[0].time_s), key_s, out, e);
     }
-    free(lean);
     free(f);
     return status;
 }

@@ -1,4 +1,5 @@
-/* Which open layouts a search tries at its end: of all degrees the least bound and the leanest. */
+/* Which open layouts a search tries at its end: of all degrees and ways to play the least bound,
+ * the smallest micro-batch and the leanest. */
 #include "planner/search.h"
 #include "tests/test.h"
 
@@ -35,48 +36,71 @@ static fixture make(void) {
     return f;
 }
 
-static mf_search_outcome chosen(fixture *f, int64_t heap, int64_t aside, double best_s) {
+static mf_search_outcome chosen_of(fixture *f, int64_t heap, int64_t aside, double best_s,
+                                   const mf_search_fits *fits) {
     mf_search_outcome out = {.status = MF_OK};
-    const mf_search_node *const list[2] = {f->open, f->open + heap};
-    const int64_t counts[2] = {heap, aside};
+    const mf_search_open open = {
+        .list = {f->open, f->open + heap}, .count = {heap, aside}, .fits = fits, .best_s = best_s};
     f->world.dense = f->dense;
     f->world.expert = f->expert;
-    assert_ok(mf_search_try_open(&f->world, list, counts, best_s, 3.5, &out, NULL));
+    assert_ok(mf_search_try_open(&f->world, &open, 3.5, &out, NULL));
     return out;
 }
 
-static void of_all_degrees_the_least_and_the_leanest(void **state) {
+static mf_search_outcome chosen(fixture *f, int64_t heap, int64_t aside, double best_s) {
+    const mf_search_fits unknown = {.known = false};
+    return chosen_of(f, heap, aside, best_s, &unknown);
+}
+
+static void of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn(void **state) {
     (void)state;
     fixture f = make();
     for (int64_t heap = 0; heap <= DEGREES * EACH; heap += EACH) { /* wherever they are kept */
         mf_search_outcome out = chosen(&f, heap, DEGREES * EACH - heap, HUGE_VAL);
-        assert_int_equal(out.children, 2 * DEGREES);
+        assert_int_equal(out.children, 4 * DEGREES);
         for (int64_t i = 0; i < out.children; i++) {
             const mf_search_node *n = &out.child[i];
-            bool least = i % 2 == 0;
+            bool merged = i % 2 == 0, least = i / 2 % 2 == 0;
             assert_int_equal(n->level, MF_LEVEL_TRY);
             assert_int_equal(n->tries, 0);
             assert_true(n->key_s >= 3.5 && n->key_s <= 3.5);
-            assert_int_equal(n->dense, 2 * (i / 2)); /* in the order of their bounds */
+            assert_int_equal(n->dense, 2 * (i / 4)); /* in the order of their bounds */
             assert_int_equal(n->zero, least ? 0 : 3);
-            assert_int_equal(n->schedule, least ? MF_SCHED_MERGED : MF_SCHED_1F1B);
+            assert_int_equal(n->schedule, merged ? MF_SCHED_MERGED : MF_SCHED_1F1B);
         }
         free(out.child);
     }
 }
 
-static void not_what_the_best_plan_closes_nor_families(void **state) {
+static void not_what_the_best_plan_closes(void **state) {
     (void)state;
     fixture f = make();
-    f.open[0].level = MF_LEVEL_ORDER;
+    f.open[0].level = MF_LEVEL_POINT; /* of no pipeline degree yet */
     mf_search_outcome out = chosen(&f, DEGREES * EACH, 0, 11.05);
-    assert_int_equal(out.children, 3); /* two of TP 1, the one of TP 2 that is below */
+    assert_int_equal(out.children, 5); /* four of TP 1, the one of TP 2 that is below */
     for (int64_t i = 0; i < out.children; i++) {
         assert_true(out.child[i].dense <= 2);
         assert_false(out.child[i].dense == 0 && out.child[i].id == 0);
     }
     free(out.child);
     out = chosen(&f, DEGREES * EACH, 0, 5.0);
+    assert_int_equal(out.children, 0);
+    free(out.child);
+}
+
+static void not_what_is_known_to_fit_nowhere(void **state) {
+    (void)state;
+    fixture f = make();
+    mf_search_degrees it[] = {{{2, 1, 1, 1, 1}}, {{8, 1, 1, 1, 1}}};
+    const mf_search_fits some = {.known = true, .count = 2, .it = it};
+    mf_search_outcome out = chosen_of(&f, DEGREES * EACH, 0, HUGE_VAL, &some);
+    assert_int_equal(out.children, 4);
+    for (int64_t i = 0; i < out.children; i++) {
+        assert_int_equal(out.child[i].dense, 2);
+    }
+    free(out.child);
+    const mf_search_fits none = {.known = true};
+    out = chosen_of(&f, DEGREES * EACH, 0, HUGE_VAL, &none);
     assert_int_equal(out.children, 0);
     free(out.child);
 }
@@ -99,8 +123,9 @@ static void small_micro_batches_are_leaner(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_all_degrees_the_least_and_the_leanest),
-        cmocka_unit_test(not_what_the_best_plan_closes_nor_families),
+        cmocka_unit_test(of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn),
+        cmocka_unit_test(not_what_the_best_plan_closes),
+        cmocka_unit_test(not_what_is_known_to_fit_nowhere),
         cmocka_unit_test(small_micro_batches_are_leaner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
