@@ -288,7 +288,10 @@ static bool moot(const char *hint, const mf_report *r) {
             return ring || ((l->overlap & overlaps[i].bit) != 0 && merged);
         }
     }
-    return (begins(hint, "--cuda-graph") &&
+    double bandwidth_Bps, latency_s;
+    return (begins(hint, "EP inside") &&
+            mf_cluster_link(r->cluster, l->etp * l->ep, &bandwidth_Bps, &latency_s)) ||
+           (begins(hint, "--cuda-graph") &&
             (mf_cluster_is_cpu(r->cluster) || l->graph == MF_GRAPH_STEP)) ||
            (begins(hint, "a zero-bubble") &&
             (l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V)) ||

@@ -20,6 +20,9 @@ for more in '--overlap cp,tp' '--cp-type allgather --overlap tp' '--cp-type allg
     mf_lines 'context-parallel' simulate --model mixtral-8x22b --cluster h100 --gpus 256 --tp 2 --cp 8 --pp 4 --ep 8 \
         --global-batch 64 --seq 8192 $more
 done
+for ep in 8 16; do # inside the domain, and beyond it
+    mf_lines 'expert communication' simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep $ep
+done
 # every rank, with a trace that is one JSON document
 mf_lines "$heads" simulate --model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep 8 --pp 2 \
     --every-rank --routing zipf:0.8 --trace "$work/trace.json"
