@@ -122,10 +122,31 @@ static const figure *find_figure(const section *s, const char *key, const unit *
     return NULL;
 }
 
+/* Where a figure belongs that does not stand in its section; NULL: no other has it. */
+static const char *home_of(const section *s, const char *key) {
+    static const struct {
+        const section *section;
+        const char *place;
+    } all[] = {{&gpu_section, "in \"gpu\""},
+               {&cluster_section, "beside \"gpu\", not in it"},
+               {&tier_section, "in one of \"tiers\""}};
+    const unit *u;
+    for (size_t i = 0; i < COUNT(all); i++) {
+        if (all[i].section != s && find_figure(all[i].section, key, &u) != NULL) {
+            return all[i].place;
+        }
+    }
+    return NULL;
+}
+
 static mf_status unknown_key(const section *s, const mf_json_value *v, const char *key, mf_err *e) {
     char spelled[SECTION_MAX][KEY_MAX], units[160] = "";
     const char *known[2 * SECTION_MAX] = {NULL};
     size_t count = 0, used = 0;
+    const char *home = home_of(s, key);
+    if (home != NULL) {
+        return mf_json_fail(v, e, "unknown key \"%.60s\" here: it belongs %s", key, home);
+    }
     for (size_t i = 0; i < s->count; i++) {
         const figure *f = &s->figures[i];
         size_t stem = strlen(f->stem);

@@ -78,8 +78,9 @@ static mf_status locate(const char *name_or_path, char **path, char *name, size_
         const char *near =
             mf_nearest_word(name_or_path, shipped, sizeof shipped / sizeof shipped[0]);
         return mf_err_set(e, MF_USAGE, "unknown model \"%.80s\"%s%s%s", name_or_path,
-                          near != NULL ? "; did you mean \""
-                                       : " (no shipped name, and no such file)",
+                          near != NULL
+                              ? "; did you mean \""
+                              : " (no such file, and no shipped name: `moefold models` lists them)",
                           near != NULL ? near : "", near != NULL ? "\"?" : "");
     }
     name_from_path(*path, name, name_room);

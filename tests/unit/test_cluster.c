@@ -253,6 +253,12 @@ static void mistakes_are_refused_where_they_stand(void **state) {
         "{\"extends\": \"h100\", \"gpu\": {\"memory_GBit\": 4}}",
         "unknown key \"memory_GBit\": expected one of these units: B KB MB GB TB KiB MiB "
         "GiB TiB Bps MBps GBps TBps Gbitps Tbitps");
+    expect_refused("{\"extends\": \"h100\", \"memory_GB\": 90}",
+                   "c.json:1:34: unknown key \"memory_GB\" here: it belongs in \"gpu\"");
+    expect_refused("{\"extends\": \"h100\", \"gpu\": {\"nic_Gbitps\": 400}}",
+                   "unknown key \"nic_Gbitps\" here: it belongs beside \"gpu\", not in it");
+    expect_refused("{\"extends\": \"h100\", \"oversubscription\": 3}",
+                   "here: it belongs in one of \"tiers\"");
     expect_refused("{\"extends\": \"h100\", \"nic\": 50}",
                    "unknown key \"nic\": expected one of these units: Bps MBps");
     expect_refused("{\"extends\": \"h100\", \"gpu\": {\"memory_GB\": 80000000000}}",
