@@ -323,10 +323,14 @@ void mf_space_describe_cuts(const mf_space *s, char *out, size_t size) {
     }
     int n = snprintf(out, size,
                      "held: overlap %s, cuda_graph %s, moments %s, offload_optimizer %g, "
-                     "token_headroom %s, micro_batch up to %d",
+                     "token_headroom %s",
                      overlap, mf_graph_text(b->graph), b->moments_bf16 ? "bf16" : "fp32",
-                     b->offload_optimizer, headroom, MF_SPACE_MAX_MBS);
+                     b->offload_optimizer, headroom);
     used = n > 0 ? (size_t)n : 0;
+    if (used < size && !pinned(s, MF_DIM_MICRO_BATCH)) {
+        n = snprintf(out + used, size - used, ", micro_batch up to %d", MF_SPACE_MAX_MBS);
+        used += n > 0 ? (size_t)n : 0;
+    }
     if (used < size && b->grads_bf16) {
         n = snprintf(out + used, size - used, ", grad_dtype bf16");
         used += n > 0 ? (size_t)n : 0;

@@ -157,6 +157,8 @@ static mf_status play(const mf_cost *cost, const mf_program *p, const mf_schedul
         status = timeline(&k, p, out, e);
     }
     if (status == MF_OK && k.trace != NULL) {
+        double fixed_s = mf_cost_software(cost)->fixed_step_s;
+        mf_trace_host(k.trace, out->step_time_s - fixed_s, out->step_time_s);
         status = draw_memory(&k, p, out->memory, e);
     }
     mf_status closed = mf_trace_close(k.trace, status == MF_OK ? e : NULL);

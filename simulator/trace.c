@@ -155,6 +155,17 @@ void mf_trace_memory(mf_trace *t, int64_t stage, const double *start_s, const do
     }
 }
 
+void mf_trace_host(mf_trace *t, double start_s, double end_s) {
+    for (int64_t p = 0; p < t->s->stages && end_s > start_s; p++) {
+        for (int64_t r = 0; r < t->ranks; r++) {
+            if (drawn(t, p, r)) {
+                slice(t, rank_of(t, p, r), TID_ONCE, "host", "host", start_s, end_s);
+                fputs(",\"args\":{\"kind\":\"once a step\"}}", t->f);
+            }
+        }
+    }
+}
+
 /* --- the file --------------------------------------------------------------------------------- */
 
 static void name_tracks(mf_trace *t) {
