@@ -31,8 +31,8 @@ typedef struct mf_quote {
     mf_pass_quote f; /* forward */
     mf_pass_quote
         b; /* backward: recomputation, input gradient and, unless split, weight gradient */
-    mf_pass_quote w; /* weight gradient when split, else zero */
-    double flops;    /* of all passes */
+    mf_pass_quote w;    /* weight gradient when split, else zero */
+    double flops;       /* of all passes */
     double host_link_s; /* that copies of all passes fill the way to the host, both directions */
     double saved_B, held_B, offload_B, boundary_B, gather_B, comm_B;
     double local_f_B, local_b_B, local_w_B; /* workspaces of the three passes above */

@@ -160,8 +160,8 @@ static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
     assert_true(equal(kept_s, simulated_s(p, l, f, MF_PASS_F | MF_PASS_BACKWARD, b)));
 }
 
-/* A pair takes no less than its copies, of both passes, fill the way to the host: 0 where nothing is
- * offloaded. Returns whether something is. */
+/* A pair takes no less than its copies, of both passes, fill the way to the host: 0 where nothing
+ * is offloaded. Returns whether something is. */
 static bool check_link(problem *p, const mf_layout *l, const mf_block_key *key) {
     mf_quote q;
     double pair_s;
