@@ -1,6 +1,7 @@
-/* bench_plan.c - whole searches against the clock: wall and CPU time, peak memory, the proof, and
- * how many layouts a core prices in a second: those with a bound of their own, over the core's time
- * in bounds of families and layouts; relaxations, trees and programs are not pricing.
+/* bench_plan.c - whole plans against the clock, prices read and fitted, memory set up as the
+ * command does: wall and CPU time, peak memory, the proof, and how many layouts a core prices in a
+ * second: those with a bound of their own, over the core's time in bounds of families and layouts;
+ * relaxations, trees and programs are not pricing.
  *
  * Usage: bench_plan [MOEFOLD [NAME]]. NAME picks the rows whose name holds it. Every row is a
  * process of its own, so that its peak memory is its own. Exit 1 when a search fails; figures that
@@ -8,6 +9,7 @@
  * takes longer is interrupted and shown as such.
  */
 #define _DEFAULT_SOURCE /* wait4 */
+#include "cli/heap.h"
 #include "planner/planner.h"
 
 #include <math.h>
@@ -41,7 +43,7 @@ enum { ROWS = sizeof rows / sizeof rows[0], THREADS = 2 };
 typedef struct outcome {
     mf_status status;
     mf_search_stats stats;
-    double best_s;
+    double best_s, wall_s;
     char text[sizeof(((mf_err *)0)->text)];
 } outcome;
 
@@ -65,13 +67,24 @@ static mf_status load(const row *r, mf_model *m, mf_cost **cost, mf_err *e) {
     return status == MF_OK ? mf_cost_create(&cluster, &software, NULL, cost, e) : status;
 }
 
+static double clock_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void search(const row *r, outcome *out) {
+    const double start_s = clock_s();
+    mf_heap_warming warming;
     mf_model model;
     mf_cost *cost = NULL;
     mf_err e;
     mf_err_clear(&e);
     memset(out, 0, sizeof *out);
+    mf_heap_set_up();
+    mf_heap_begin_warming(&warming, THREADS);
     out->status = load(r, &model, &cost, &e);
+    mf_heap_end_warming(&warming);
     if (out->status == MF_OK) {
         mf_problem p = {.model = &model, .cost = cost};
         mf_search_options o;
@@ -84,6 +97,7 @@ static void search(const row *r, outcome *out) {
         o.threads = THREADS;
         o.cancel = &cancel;
         out->status = mf_planner_search(&p, &o, &x, &e);
+        out->wall_s = clock_s() - start_s;
         out->stats = x.stats;
         out->best_s = x.count > 0 ? x.plan[0].prediction.step_time_s : 0;
         mf_search_result_clear(&x);
@@ -131,8 +145,8 @@ static void print(const row *r, const outcome *x, const struct rusage *u) {
     double rate = x->stats.pricing_s > 0 ? (double)x->stats.priced / x->stats.pricing_s : 0;
     printf("%-26s %7.2f s%s of %2.0f  cpu %7.2f s  %6.0f MB%s  gap %6.2f %%%s  best %.4g s  "
            "%lld layouts, %lld priced in %.2f s (%.3g /s/core%s), %lld programs, %lld steps%s\n",
-           r->name, x->stats.wall_s, mark(x->stats.wall_s <= r->figure_s), r->figure_s, cpu_s,
-           memory_B / 1e6, mark(memory_B <= FIGURE_B), found ? 100 * x->stats.gap : HUGE_VAL,
+           r->name, x->wall_s, mark(x->wall_s <= r->figure_s), r->figure_s, cpu_s, memory_B / 1e6,
+           mark(memory_B <= FIGURE_B), found ? 100 * x->stats.gap : HUGE_VAL,
            mark(found && x->stats.gap <= FIGURE_GAP), x->best_s, (long long)x->stats.space,
            (long long)x->stats.priced, x->stats.pricing_s, rate, mark(rate >= FIGURE_PRICED),
            (long long)x->stats.milp_solved, (long long)x->stats.simulated,
