@@ -392,6 +392,7 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
 /* What a stage gives up of its room may change its gaps more than its sums: after so many times it
  * gives up twice as much each time. */
 enum { FEW_MISSES = 3 };
+#define MOST_TRIES(stages) (3 * (stages) + 12)
 
 mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, double *room_B,
                                 int32_t *count, mf_assignment *out, mf_err *e) {
@@ -415,9 +416,8 @@ mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, doubl
         }
         double over_B = step.peak_B - step.usable_B;
         f.stage = (int)step.stage;
-        if (over_B <= 0.0 ||
-            tries >= 3 * in->stages + 12) { /* the host's memory, or no end to it */
-            break;
+        if (over_B <= 0.0 || tries >= MOST_TRIES(in->stages)) {
+            break; /* the host's memory, or no end to it */
         }
         int missed = misses[f.stage]++;
         double by = missed < FEW_MISSES ? 1.0 : ldexp(1.0, missed - FEW_MISSES + 1);

@@ -208,8 +208,7 @@ static int64_t choose(open_layout *x, int64_t count) {
         }
         const open_layout one[] = {x[i], x[small], x[lean]};
         for (int k = 0; k < 3; k++) {
-            bool again = (k > 0 && small == i && lean == i) || (k == 1 && small == i) ||
-                         (k == 2 && (lean == i || lean == small));
+            bool again = (k == 1 && small == i) || (k == 2 && (lean == i || lean == small));
             if (!again) {
                 x[kept++] = one[k];
             }
