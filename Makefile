@@ -3,10 +3,12 @@
 #   CC=clang    another compiler           WERROR=1    warnings are errors (CI)
 #   JOBS=n      compilers at a time (default: one a core; -j of your own wins)
 #   LTO=        link build/moefold without link-time optimisation: sooner built, slower by a tenth
+#   CUDA=0      leave the GPU side out (build/libmoefold_cuda.so, build/moefold-measure), which is built
+#               where nvcc, cuDNN and NCCL are found (kernels/kernels.mk)
 .DEFAULT_GOAL := all
 CC      ?= cc
 BUILD   ?= build
-ROOMS   := core profiles costmodel simulator planner kernels executor cli
+ROOMS   := core profiles costmodel simulator planner launch kernels executor cli
 JOBS    ?= $(shell nproc 2>/dev/null || echo 1)
 PREFIX  ?= /usr/local
 DATADIR ?= $(CURDIR)/profiles
@@ -23,7 +25,7 @@ PKGS      := libcjson sqlite3
 HAVE_PKGS := $(shell pkg-config --exists $(PKGS) 2>/dev/null && echo yes)
 PKG_CFLAGS := $(if $(HAVE_PKGS),$(shell pkg-config --cflags $(PKGS)))
 PKG_LIBS   := $(if $(HAVE_PKGS),$(shell pkg-config --libs $(PKGS)),-lcjson -lsqlite3)
-LIBS      := $(PKG_LIBS) -lglpk -lpthread -lm
+LIBS      := $(PKG_LIBS) -lglpk -lpthread -ldl -lm
 TEST_LIBS := -lcmocka
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -33,7 +35,7 @@ CFLAGS  += -std=c11 $(OPT) -ffp-contract=off $(WARN) $(if $(WERROR),-Werror)
 CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L -DMF_DATA_DIR='"$(DATADIR)"' $(PKG_CFLAGS)
 
 # --- sources -------------------------------------------------------------------------------------
-SRC       := $(foreach r,$(ROOMS),$(wildcard $(r)/*.c))
+SRC       := $(foreach r,$(ROOMS),$(wildcard $(r)/*.c $(r)/*/*.c))
 LIB_SRC   := $(filter-out cli/main.c %_cuda.c,$(SRC))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o)
 MAIN_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/main.c))
@@ -41,6 +43,9 @@ LIB       := $(BUILD)/libmoefold.a
 BIN       := $(if $(MAIN_OBJ),$(BUILD)/moefold)
 UNIT_SRC  := $(wildcard tests/unit/*.c tests/property/*.c)
 UNIT_BIN  := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
+# What tests share beside headers.
+TEST_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))
+TEST_LIB  := $(BUILD)/libtests.a
 FUZZ_SRC  := $(wildcard tests/fuzz/*.c)
 FUZZ_BIN  := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 BENCH_SRC := $(wildcard bench/*.c)
@@ -70,7 +75,7 @@ FAST_OBJ  :=
 SHIPS     := $(LIB)
 endif
 FAST_BENCH := $(BUILD)/bench/bench_plan $(BUILD)/bench/bench_sim
-DEPS      := $(LIB_OBJ:.o=.d) $(FAST_OBJ:.o=.d) $(VALIDATE_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_BIN:=.d) $(FUZZ_BIN:=.d) $(BENCH_BIN:=.d)
+DEPS      := $(LIB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(FAST_OBJ:.o=.d) $(VALIDATE_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(UNIT_BIN:=.d) $(FUZZ_BIN:=.d) $(BENCH_BIN:=.d)
 
 .PHONY: all setup test check lint format bench validate validate-fit san fuzz demo install clean help
 .SECONDARY:
@@ -80,7 +85,7 @@ ifneq ($(filter all,$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
 
-all: setup ## build build/moefold
+all: setup ## build build/moefold, and build/libmoefold_cuda.so where the CUDA toolkit is
 	$(build) build
 
 .PHONY: build build-tests
@@ -88,7 +93,7 @@ build: $(BIN)
 build-tests: build $(LIB) $(UNIT_BIN) $(FUZZ_BIN)
 
 setup: ## install the Debian packages that are missing (or print the one command)
-	@sh scripts/setup.sh
+	@CUDA_LACKS='$(CUDA_LACKS)' sh scripts/setup.sh
 
 # What objects rest on beside sources and headers, and what the library and the product consist of. These
 # files change when that does: no mixing of objects with and without MPI, no object of a source that is gone.
@@ -101,12 +106,12 @@ $(BUILD)/.flags $(BUILD)/.objects $(BUILD)/.ships: FORCE
 	@printf '%s\n' $(call quote,$(STAMP)) | cmp -s - $@ || printf '%s\n' $(call quote,$(STAMP)) >$@
 
 # The inner loop of the reference product counts, also where the rest is built to be looked into.
-$(BUILD)/obj/kernels/gemm.o: CFLAGS += -O2
+$(BUILD)/obj/kernels/gemm/gemm.o: CFLAGS += -O2
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/.flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -MMD -MP -c $< -o $@
 
 $(BUILD)/fast/%.o: %.c $(BUILD)/.flags
 	@mkdir -p $(@D)
@@ -121,10 +126,14 @@ $(BUILD)/moefold: $(MAIN_OBJ) $(SHIPS) $(BUILD)/.ships
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(FAST_LINK) $(LDFLAGS) $(filter-out %/.ships,$^) $(LIBS) -o $@
 
-$(BUILD)/tests/%: tests/%.c $(LIB)
+$(TEST_LIB): $(TEST_OBJ)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/tests/%: tests/%.c $(TEST_LIB) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,TEST,$<)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(LIB) $(TEST_LIBS) $(LIBS) -o $@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(TEST_LIB) $(LIB) $(TEST_LIBS) $(LIBS) -o $@
 
 # Published rows are read by the objects of validate.
 $(BUILD)/tests/unit/test_published: tests/unit/test_published.c $(VALIDATE_OBJ) $(LIB)
@@ -170,6 +179,11 @@ test-kills: ## kill training runs in the middle of saves: 50 of one rank, 50 of 
 	$(build) build $(BUILD)/tests/unit/test_train_kills
 	@MF_KILLS=50 $(BUILD)/tests/unit/test_train_kills
 
+.PHONY: test-launch
+test-launch: ## plan, export and import every model on h100 and gb200 (many minutes); MODELS=.. some, MEGATRON_LM=DIR
+	$(build) build
+	@sh scripts/test-launch.sh $(BUILD) $(MODELS)
+
 lint: ## clang-format (check), clang-tidy, cppcheck
 	@sh scripts/lint.sh $(BUILD)
 
@@ -184,6 +198,11 @@ validate: setup ## predict the published runs, write docs/ACCURACY.md
 	$(build) $(BUILD)/validate
 	@$(BUILD)/validate
 	@$(MAKE) --no-print-directory price-accuracy
+
+.PHONY: validate-commands
+validate-commands: setup ## ask the program for every published row, and compare with what validate says
+	$(build) build $(BUILD)/validate
+	@sh scripts/validate-commands.sh $(BUILD)
 
 price-accuracy: setup ## price the shapes held out of every fit, write their part of docs/ACCURACY.md
 	$(build) $(BUILD)/bench/price_accuracy
@@ -202,6 +221,7 @@ install: build ## install to PREFIX (default /usr/local)
 	install -D $(BUILD)/moefold $(DESTDIR)$(PREFIX)/bin/moefold
 	if [ -x $(BUILD)/moefold-measure ]; then \
 	  install $(BUILD)/moefold-measure $(DESTDIR)$(PREFIX)/bin/moefold-measure; fi
+	$(if $(CUDA_SO),install -D $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/moefold/libmoefold_cuda.so)
 	cd profiles && find . -type f \( -name '*.json' -o -name '*.csv' \) \
 	  -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/moefold/{} \;
 
@@ -209,9 +229,17 @@ clean: ## remove build/
 	rm -rf $(BUILD)
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' Makefile kernels/kernels.mk
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile kernels/kernels.mk
 
 -include $(DEPS)
 -include kernels/kernels.mk
 -include executor/executor.mk
--include executor/measure.mk
+-include executor/measure/measure.mk
+
+# A source that a .d of an older build names and that is gone since, because it moved, is no error: what was
+# made of it is made again.
+NAMED := $(sort $(shell cat $(wildcard $(DEPS)) /dev/null | tr -s ' \\' '\n' | grep '\.cu*$$'))
+GONE  := $(filter-out $(wildcard $(NAMED)),$(NAMED))
+ifneq ($(GONE),)
+$(GONE): ;
+endif

@@ -1,12 +1,22 @@
-/* bench_plan.c - whole plans against the clock, prices read and fitted, memory set up as the
- * command does: wall and CPU time, peak memory, the proof, and how many layouts a core prices in a
- * second: those with a bound of their own, over the core's time in bounds of families and layouts;
- * relaxations, trees and programs are not pricing.
+/* bench_plan.c - whole plans: how long they take, what they prove, and what each mechanism of the
+ * search is worth.
  *
- * Usage: bench_plan [MOEFOLD [NAME]]. NAME picks the rows whose name holds it. Every row is a
- * process of its own, so that its peak memory is its own. Exit 1 when a search fails; figures that
- * are missed are marked, they depend on the machine. $MF_BENCH_LIMIT_S (default 120): a search that
- * takes longer is interrupted and shown as such.
+ * Usage: bench_plan [--jobs all | --jobs NAME,...] [--without MECHANISM,...] [--threads N]
+ *        bench_plan --table FILE [--jobs NAME,...] [--without MECHANISM,...]
+ *        bench_plan --list
+ *
+ * The first form prints a line for every job (those that have a figure to
+ * reach unless --jobs says otherwise): wall and CPU time, peak memory, gap, best step, and how many
+ * layouts a core prices in a second (those with a bound of their own, over the core's time in
+ * bounds of families and layouts). `!` marks a figure that is missed; figures depend on the
+ * machine.
+ *
+ * The second form measures every job with everything and without each mechanism, on one thread, by
+ * counted effort (which depends on no machine; caches by CPU time); it appends what FILE lacks, so
+ * that it goes on where it was stopped, and prints the table of docs/planner.md.
+ *
+ * Every search is a process of its own, so that its memory and CPU time are its own. Exit 1 when a
+ * search fails. $MF_BENCH_LIMIT_S (default 120): a search that takes longer is interrupted.
  */
 #define _DEFAULT_SOURCE /* wait4 */
 #include "cli/heap.h"
@@ -22,18 +32,31 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef struct row {
-    const char *name, *model;
-    int64_t gpus, gbs;
-    double figure_s;
-} row;
+typedef struct job {
+    const char *name, *what, *model, *cluster;
+    int64_t gpus, gbs, seq;
+    double gap, figure_s; /* 0: the default; none */
+} job;
 
-static const row rows[] = {
-    {"Mixtral-8x22B, 128 GPUs", "mixtral-8x22b", 128, 256, 1},
-    {"DeepSeek-V3, 1,024 GPUs", "deepseek-v3", 1024, 8192, 2},
-    {"DeepSeek-V3, 16,384 GPUs", "deepseek-v3", 16384, 16384, 10},
+static const job jobs[] = {
+    {"mixtral@128", "Mixtral-8x22B, 128 GPUs", "mixtral-8x22b", "h100", 128, 256, 4096, 0, 1},
+    {"dsv3@1k", "DeepSeek-V3, 1,024 GPUs", "deepseek-v3", "h100", 1024, 8192, 4096, 0, 2},
+    {"dsv3@16k", "DeepSeek-V3, 16,384 GPUs", "deepseek-v3", "h100", 16384, 16384, 4096, 0, 10},
+    {"mixtral@32", "Mixtral-8x22B, 32 GPUs", "mixtral-8x22b", "h100", 32, 256, 4096, 0, 0},
+    {"qwen3@64", "Qwen3-235B, 64 GPUs", "qwen3-235b-a22b", "h100", 64, 512, 4096, 0, 0},
+    {"gpt-oss@256", "GPT-OSS-120B, 256 GPUs", "gpt-oss-120b", "h100", 256, 512, 4096, 0, 0},
+    {"llama@2k", "Llama-3 405B, 2,048 GPUs", "llama3-405b", "h100", 2048, 2048, 8192, 0, 0},
+    {"qwen3@16", "Qwen3-30B, 16 GPUs", "qwen3-30b-a3b", "h100", 16, 256, 4096, 0, 0},
+    {"gpt-oss@8", "GPT-OSS-20B, 8 GPUs", "gpt-oss-20b", "h100", 8, 128, 4096, 0, 0},
+    {"olmoe@12", "OLMoE, 12 H200, batch 12", "olmoe-1b-7b", "h200", 12, 12, 4096, 0, 0},
+    {"moonlight@8", "Moonlight, 8 H200, gap 1 %", "moonlight-16b-a3b", "h200", 8, 32, 4096, 0.01,
+     0},
+    {"llama@64", "Llama-3 70B, 64 GPUs", "llama3-70b", "h100", 64, 512, 4096, 0, 0},
+    {"kimi@2k", "Kimi-K2, 2,048 GPUs", "kimi-k2", "h100", 2048, 4096, 4096, 0, 0},
+    {"dsv3@128k", "DeepSeek-V3, 256 H200, 131,072 tokens", "deepseek-v3", "h200", 256, 64, 131072,
+     0, 0},
 };
-enum { ROWS = sizeof rows / sizeof rows[0], THREADS = 2 };
+enum { JOBS = sizeof jobs / sizeof jobs[0], MEASURED_THREADS = 2 };
 
 #define FIGURE_B 1e9
 #define FIGURE_GAP 0.03
@@ -54,12 +77,12 @@ static void on_alarm(int signal_number) {
     cancel = 1;
 }
 
-static mf_status load(const row *r, mf_model *m, mf_cost **cost, mf_err *e) {
+static mf_status load(const job *r, mf_model *m, mf_cost **cost, mf_err *e) {
     mf_cluster cluster = {0};
     mf_software software = {0};
     mf_status status = mf_model_load(r->model, m, e);
     if (status == MF_OK) {
-        status = mf_cluster_load("h100", &cluster, e);
+        status = mf_cluster_load(r->cluster, &cluster, e);
     }
     if (status == MF_OK) {
         status = mf_software_load(NULL, &software, e);
@@ -73,7 +96,13 @@ static double clock_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void search(const row *r, outcome *out) {
+/* How jobs are searched. */
+typedef struct setting {
+    int threads;
+    mf_mechanisms without;
+} setting;
+
+static void search(const job *r, const setting *with, outcome *out) {
     const double start_s = clock_s();
     mf_heap_warming warming;
     mf_model model;
@@ -82,7 +111,7 @@ static void search(const row *r, outcome *out) {
     mf_err_clear(&e);
     memset(out, 0, sizeof *out);
     mf_heap_set_up();
-    mf_heap_begin_warming(&warming, THREADS);
+    mf_heap_begin_warming(&warming, with->threads);
     out->status = load(r, &model, &cost, &e);
     mf_heap_end_warming(&warming);
     if (out->status == MF_OK) {
@@ -92,9 +121,11 @@ static void search(const row *r, outcome *out) {
         mf_layout_init(&p.base);
         p.base.gpus = r->gpus;
         p.base.gbs = r->gbs;
-        p.base.seq = 4096;
+        p.base.seq = r->seq;
         mf_search_options_init(&o);
-        o.threads = THREADS;
+        o.threads = with->threads;
+        o.without = with->without;
+        o.gap = r->gap;
         o.cancel = &cancel;
         out->status = mf_planner_search(&p, &o, &x, &e);
         out->wall_s = clock_s() - start_s;
@@ -106,16 +137,17 @@ static void search(const row *r, outcome *out) {
     mf_cost_destroy(cost);
 }
 
-static int in_child(const row *r, int to) {
+static int in_child(const job *r, const setting *with, int to) {
     const char *limit = getenv("MF_BENCH_LIMIT_S");
     outcome out;
     signal(SIGALRM, on_alarm);
     alarm(limit ? (unsigned)strtoul(limit, NULL, 10) : 120u);
-    search(r, &out);
+    search(r, with, &out);
     return write(to, &out, sizeof out) == (ssize_t)sizeof out ? 0 : 1;
 }
 
-static bool run(const row *r, outcome *out, struct rusage *usage) {
+/* False: the search failed, which is said. */
+static bool run(const job *r, const setting *with, outcome *out, struct rusage *usage) {
     int ends[2], status = 0;
     if (pipe(ends) != 0) {
         return false;
@@ -124,53 +156,303 @@ static bool run(const row *r, outcome *out, struct rusage *usage) {
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
-        _exit(in_child(r, ends[1]));
+        _exit(in_child(r, with, ends[1]));
     }
     close(ends[1]);
     bool told = child > 0 && read(ends[0], out, sizeof *out) == (ssize_t)sizeof *out;
     close(ends[0]);
-    return child > 0 && wait4(child, &status, 0, usage) == child && told && WIFEXITED(status) &&
-           WEXITSTATUS(status) == 0;
+    bool ended = child > 0 && wait4(child, &status, 0, usage) == child && told &&
+                 WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!ended) {
+        fprintf(stderr, "%s: the search's process ended early\n", r->what);
+    } else if (out->status != MF_OK && out->status != MF_INTERRUPTED) {
+        fprintf(stderr, "%s: %s\n", r->what, out->text);
+        ended = false;
+    }
+    return ended;
 }
+
+static double seconds(struct timeval t) {
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+/* --- figures ---------------------------------------------------------------------------------- */
 
 static const char *mark(bool met) {
     return met ? "" : " !";
 }
 
-static void print(const row *r, const outcome *x, const struct rusage *u) {
-    double cpu_s = (double)u->ru_utime.tv_sec + 1e-6 * (double)u->ru_utime.tv_usec +
-                   (double)u->ru_stime.tv_sec + 1e-6 * (double)u->ru_stime.tv_usec;
+static void print(const job *r, const outcome *x, const struct rusage *u) {
     double memory_B = (double)u->ru_maxrss * 1024.0;
     bool found = x->best_s > 0;
     double rate = x->stats.pricing_s > 0 ? (double)x->stats.priced / x->stats.pricing_s : 0;
-    printf("%-26s %7.2f s%s of %2.0f  cpu %7.2f s  %6.0f MB%s  gap %6.2f %%%s  best %.4g s  "
+    printf("%-26s %7.2f s%s", r->what, x->wall_s,
+           mark(r->figure_s <= 0 || x->wall_s <= r->figure_s));
+    if (r->figure_s > 0) {
+        printf(" of %2.0f", r->figure_s);
+    }
+    printf("  cpu %7.2f s  %6.0f MB%s  gap %6.2f %%%s  best %.5g s  "
            "%lld layouts, %lld priced in %.2f s (%.3g /s/core%s), %lld programs, %lld steps%s\n",
-           r->name, x->wall_s, mark(x->wall_s <= r->figure_s), r->figure_s, cpu_s, memory_B / 1e6,
-           mark(memory_B <= FIGURE_B), found ? 100 * x->stats.gap : HUGE_VAL,
-           mark(found && x->stats.gap <= FIGURE_GAP), x->best_s, (long long)x->stats.space,
-           (long long)x->stats.priced, x->stats.pricing_s, rate, mark(rate >= FIGURE_PRICED),
-           (long long)x->stats.milp_solved, (long long)x->stats.simulated,
-           x->stats.interrupted ? ", interrupted" : "");
+           seconds(u->ru_utime) + seconds(u->ru_stime), memory_B / 1e6, mark(memory_B <= FIGURE_B),
+           found ? 100 * x->stats.gap : HUGE_VAL, mark(found && x->stats.gap <= FIGURE_GAP),
+           x->best_s, (long long)x->stats.space, (long long)x->stats.priced, x->stats.pricing_s,
+           rate, mark(rate >= FIGURE_PRICED), (long long)x->stats.milp_solved,
+           (long long)x->stats.simulated, x->stats.interrupted ? ", interrupted" : "");
+}
+
+static bool print_jobs(const bool *chosen, const setting *with) {
+    bool good = true;
+    printf("searches on %d threads; ! marks a figure that is missed\n", with->threads);
+    for (int i = 0; i < JOBS; i++) {
+        outcome x;
+        struct rusage usage;
+        if (!chosen[i]) {
+            continue;
+        }
+        if (run(&jobs[i], with, &x, &usage)) {
+            print(&jobs[i], &x, &usage);
+        } else {
+            good = false;
+        }
+    }
+    return good;
+}
+
+/* --- what mechanisms are worth ---------------------------------------------------------------- */
+
+typedef struct measured {
+    bool known;
+    double cpu_s, work_s, gap, best_s; /* work_s: counted, the same in every run */
+} measured;
+
+/* [0]: with everything; then without each mechanism. */
+enum { SETTINGS = 1 + MF_MECHANISMS };
+typedef measured table[SETTINGS][JOBS];
+
+static const char *setting_name(int i) {
+    return i == 0 ? "everything" : mf_mechanism_text((mf_mechanism)(i - 1));
+}
+
+static void read_table(const char *path, table t) {
+    char job_name[40], name[40];
+    measured m = {.known = true};
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fscanf(f, "%39s %39s %lf %lf %lf %lf", job_name, name, &m.cpu_s, &m.work_s,
+                               &m.gap, &m.best_s) == 6) {
+        for (int i = 0; i < SETTINGS; i++) {
+            for (int k = 0; k < JOBS; k++) {
+                if (strcmp(name, setting_name(i)) == 0 && strcmp(job_name, jobs[k].name) == 0) {
+                    t[i][k] = m;
+                }
+            }
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+}
+
+static bool measure(const char *path, int i, int k, measured *out) {
+    const setting with = {1, i == 0 ? 0 : (mf_mechanisms)1 << (i - 1)};
+    outcome x;
+    struct rusage usage;
+    if (!run(&jobs[k], &with, &x, &usage)) {
+        return false;
+    }
+    *out = (measured){true, seconds(usage.ru_utime), 1e-6 * (double)x.stats.work, x.stats.gap,
+                      x.best_s};
+    FILE *f = fopen(path, "a");
+    if (f == NULL) {
+        perror(path);
+        return false;
+    }
+    fprintf(f, "%s %s %.2f %.6f %.6f %.9g\n", jobs[k].name, setting_name(i), out->cpu_s,
+            out->work_s, out->gap, out->best_s);
+    return fclose(f) == 0;
+}
+
+/* What a mechanism must change somewhere to be kept. */
+#define KEPT_SHARE 0.002
+#define KEPT_TIMES 1.2
+/* Shorter searches are timed too badly to tell. */
+#define TIMED_S 0.5
+
+/* Caches change no figure, counted effort included: they are timed. */
+static bool is_cache(mf_mechanism m) {
+    return m <= MF_MECHANISM_FORWARD_CACHE;
+}
+
+/* A gap counts as far as it is wider than the one that was asked for. */
+static double beyond(const job *r, const measured *m) {
+    return fmax(0.0, m->gap - (r->gap > 0 ? r->gap : FIGURE_GAP));
+}
+
+/* One cell: what is worse without the mechanism, as far as it counts; "" = nothing, "?" = unknown.
+ * Worse: the plan by so much, the gap by so many points, time by so many times. */
+static void print_cell(const job *r, const measured *all, const measured *less, bool counts) {
+    if (!all->known || !less->known) {
+        printf("|?");
+        return;
+    }
+    double slower = less->best_s / all->best_s - 1.0, wider = beyond(r, less) - beyond(r, all);
+    double longer = counts ? less->work_s / all->work_s : less->cpu_s / all->cpu_s;
+    printf("|");
+    if (slower >= KEPT_SHARE || slower <= -KEPT_SHARE) {
+        printf("plan %+.1f %% ", 100 * slower);
+    }
+    if (wider >= KEPT_SHARE || wider <= -KEPT_SHARE) {
+        printf("gap %+.1f ", 100 * wider);
+    }
+    if ((longer >= KEPT_TIMES || longer <= 1 / KEPT_TIMES) &&
+        (counts || less->cpu_s >= TIMED_S || all->cpu_s >= TIMED_S)) {
+        printf("%.2fx", longer);
+    }
+}
+
+static void print_table(const bool *chosen, mf_mechanisms without, table t) {
+    printf("|without");
+    for (int k = 0; k < JOBS; k++) {
+        if (chosen[k]) {
+            printf("|%s", jobs[k].name);
+        }
+    }
+    printf("|\n|---");
+    for (int k = 0; k < JOBS; k++) {
+        printf("%s", chosen[k] ? "|---" : "");
+    }
+    printf("|\n|*everything on*");
+    for (int k = 0; k < JOBS; k++) {
+        if (chosen[k]) {
+            printf("|%.1f s, gap %.1f %%, %.4g s", t[0][k].cpu_s, 100 * t[0][k].gap,
+                   t[0][k].best_s);
+        }
+    }
+    printf("|\n");
+    for (int i = 1; i < SETTINGS; i++) {
+        if (mf_uses(without, (mf_mechanism)(i - 1))) {
+            continue;
+        }
+        printf("|%s", setting_name(i));
+        for (int k = 0; k < JOBS; k++) {
+            if (chosen[k]) {
+                print_cell(&jobs[k], &t[0][k], &t[i][k], !is_cache((mf_mechanism)(i - 1)));
+            }
+        }
+        printf("|\n");
+    }
+}
+
+static bool make_table(const char *path, const bool *chosen, mf_mechanisms without) {
+    static table t;
+    bool good = true;
+    read_table(path, t);
+    for (int i = 0; i < SETTINGS; i++) {
+        bool wanted = i == 0 || !mf_uses(without, (mf_mechanism)(i - 1));
+        for (int k = 0; k < JOBS; k++) {
+            if (wanted && chosen[k] && !t[i][k].known) {
+                good = measure(path, i, k, &t[i][k]) && good;
+            }
+        }
+    }
+    print_table(chosen, without, t);
+    return good;
+}
+
+/* --- options ---------------------------------------------------------------------------------- */
+
+typedef struct options {
+    bool chosen[JOBS];
+    setting with;
+    const char *table;
+    bool list;
+} options;
+
+/* Names between commas; false when there is one that nobody knows. */
+static bool choose_jobs(const char *names, bool chosen[JOBS]) {
+    char text[256];
+    bool good = true;
+    snprintf(text, sizeof text, "%s", names);
+    for (char *name = strtok(text, ","); name != NULL; name = strtok(NULL, ",")) {
+        bool found = false;
+        for (int i = 0; i < JOBS; i++) {
+            bool this = strcmp(name, "all") == 0 || strcmp(name, jobs[i].name) == 0;
+            chosen[i] |= this;
+            found |= this;
+        }
+        if (!found) {
+            fprintf(stderr, "bench_plan: there is no job `%s`; --list names them\n", name);
+            good = false;
+        }
+    }
+    return good;
+}
+
+static bool choose_mechanisms(const char *names, mf_mechanisms *out) {
+    char text[1024];
+    bool good = true;
+    snprintf(text, sizeof text, "%s", names);
+    for (char *name = strtok(text, ","); name != NULL; name = strtok(NULL, ",")) {
+        mf_mechanism m;
+        if (mf_mechanism_parse(name, &m)) {
+            *out |= (mf_mechanisms)1 << m;
+        } else {
+            fprintf(stderr, "bench_plan: there is no mechanism `%s`; --list names them\n", name);
+            good = false;
+        }
+    }
+    return good;
+}
+
+static bool read_options(int argc, char **argv, options *o) {
+    bool good = true, some = false;
+    *o = (options){.with = {.threads = MEASURED_THREADS}};
+    for (int i = 1; i < argc && good; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--list") == 0) {
+            o->list = true;
+        } else if (value == NULL) {
+            good = false;
+        } else if (strcmp(argv[i], "--jobs") == 0) {
+            good = choose_jobs(value, o->chosen);
+            some = true;
+        } else if (strcmp(argv[i], "--without") == 0) {
+            good = choose_mechanisms(value, &o->with.without);
+        } else if (strcmp(argv[i], "--threads") == 0) {
+            o->with.threads = atoi(value);
+        } else if (strcmp(argv[i], "--table") == 0) {
+            o->table = value;
+        } else {
+            good = false;
+        }
+        i += !o->list;
+    }
+    for (int i = 0; i < JOBS && !some; i++) {
+        o->chosen[i] = o->table != NULL || jobs[i].figure_s > 0;
+    }
+    if (o->table != NULL && o->with.without == 0) {
+        o->with.without = ~(mf_mechanisms)0;
+    }
+    return good;
 }
 
 int main(int argc, char **argv) {
-    bool good = true;
-    printf("searches on %d threads; ! marks a figure that is missed\n", (int)THREADS);
-    for (int i = 0; i < ROWS; i++) {
-        outcome x;
-        struct rusage usage;
-        if (argc > 2 && strstr(rows[i].name, argv[2]) == NULL) {
-            continue;
-        }
-        if (!run(&rows[i], &x, &usage)) {
-            fprintf(stderr, "%s: the search's process ended early\n", rows[i].name);
-            good = false;
-        } else if (x.status != MF_OK && x.status != MF_INTERRUPTED) {
-            fprintf(stderr, "%s: %s\n", rows[i].name, x.text);
-            good = false;
-        } else {
-            print(&rows[i], &x, &usage);
-        }
+    options o;
+    if (!read_options(argc, argv, &o)) {
+        fprintf(stderr, "usage: bench_plan [--jobs all|NAME,...] [--without MECHANISM,...] "
+                        "[--threads N] [--table FILE] | --list\n");
+        return 2;
     }
+    if (o.list) {
+        for (int i = 0; i < JOBS; i++) {
+            printf("%-16s %s\n", jobs[i].name, jobs[i].what);
+        }
+        for (int i = 0; i < MF_MECHANISMS; i++) {
+            printf("%-16s %s\n", mf_mechanism_text((mf_mechanism)i),
+                   mf_mechanism_meaning((mf_mechanism)i));
+        }
+        return 0;
+    }
+    bool good = o.table != NULL ? make_table(o.table, o.chosen, o.with.without)
+                                : print_jobs(o.chosen, &o.with);
     return good ? 0 : 1;
 }

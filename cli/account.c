@@ -28,13 +28,15 @@ static mf_account_op *row_of(mf_account *a, const mf_op *op) {
     return r;
 }
 
-static void add(mf_account *a, const mf_cost *cost, const mf_op *op, double load, int64_t times) {
+/* stretch: of what the clock holds up. */
+static void add(mf_account *a, const mf_cost *cost, const mf_op *op, double load, double stretch,
+                int64_t times) {
     mf_price p;
     mf_cost_op(cost, op, load, &p);
     if (p.time_s <= 0) {
         return;
     }
-    double time_s = p.time_s * (double)times;
+    double time_s = p.time_s * (mf_cost_is_clocked(op) ? stretch : 1) * (double)times;
     (on_compute_stream(op) ? a->compute_s : a->communication_s)[op->module] += time_s;
     a->basis_s[p.basis] += time_s;
     a->total_s += time_s;
@@ -84,22 +86,23 @@ void mf_account_stage(const mf_program *p, const mf_cost *cost, const mf_routing
                 routing != NULL && mf_position_is_moe(&p->model, at)
                     ? mf_routing_max_load(routing, &p->model, l->ep, moe_before(&p->model, at))
                     : 1;
+            double stretch = mf_cost_stretch(cost, b, load, NULL);
             for (int i = 0; i < b->nops; i++) {
-                add(out, cost, &b->ops[i], load, l->micro_batches);
+                add(out, cost, &b->ops[i], load, stretch, l->micro_batches);
             }
             for (int i = 0; i < 2; i++) {
-                add(out, cost, &p->dp[at].reduce[i], 1, 1);
-                add(out, cost, &p->dp[at].gather[i], 1, 1);
+                add(out, cost, &p->dp[at].reduce[i], 1, 1, 1);
+                add(out, cost, &p->dp[at].gather[i], 1, 1, 1);
             }
         }
         if (l->pp > 1) {
-            add(out, cost, &p->send_forward, 1, l->micro_batches);
-            add(out, cost, &p->send_backward, 1, l->micro_batches);
+            add(out, cost, &p->send_forward, 1, 1, l->micro_batches);
+            add(out, cost, &p->send_backward, 1, 1, l->micro_batches);
         }
     }
     int count = mf_program_optimizer(p, stage, ops, (int)(sizeof ops / sizeof ops[0]));
     for (int i = 0; i < count; i++) {
-        add(out, cost, &ops[i], 1, 1);
+        add(out, cost, &ops[i], 1, 1, 1);
     }
     qsort(out->op, (size_t)out->nops, sizeof out->op[0], costlier);
 }

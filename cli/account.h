@@ -8,7 +8,7 @@
 #ifndef MF_CLI_ACCOUNT_H
 #define MF_CLI_ACCOUNT_H
 
-#include "core/lower.h"
+#include "core/program/lower.h"
 #include "costmodel/cost.h"
 #include "simulator/sim.h"
 

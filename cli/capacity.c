@@ -3,7 +3,7 @@
 
 #include "cli/output.h"
 #include "cli/show.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 #include <string.h>
 
@@ -22,9 +22,9 @@ static void print_cell(FILE *out, const mf_capacity_cell *c) {
                 c->priced ? mf_show_count(c->cost_usd).s : "-",
                 mf_show_rate(c->energy_J / 3600, "Wh").s);
     }
-    fprintf(out, "  TP %lld CP %lld PP %lld VPP %lld EP %lld ETP %lld %s\n", (long long)l->tp,
+    fprintf(out, "  TP %lld CP %lld PP %lld VPP %lld EP %lld ETP %lld %s%s\n", (long long)l->tp,
             (long long)l->cp, (long long)l->pp, (long long)l->vpp, (long long)l->ep,
-            (long long)l->etp, mf_schedule_text(l->schedule));
+            (long long)l->etp, mf_schedule_text(l->schedule), c->host.used ? ", host copies" : "");
 }
 
 static bool same_row(const mf_capacity_cell *a, const mf_capacity_cell *b) {
@@ -45,6 +45,9 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     const mf_capacity_cell *cells = t->cell;
     int count = t->count;
     bool tokens = t->tokens != NULL;
+    fputs("trained by  ", out);
+    mf_show_wrap(out, t->program, 12, 12, 99);
+    putc('\n', out);
     fprintf(out, "%-18s %-8s %6s  %10s %11s %7s %7s", "model", "cluster", "GPUs", "step time",
             "tokens", "MFU", "goodput");
     fprintf(out, "%s  layout\n", tokens ? "       time       USD    energy" : "");
@@ -123,6 +126,7 @@ mf_status mf_capacity_json(FILE *out, const mf_capacity_table *t, mf_err *e) {
     }
     mf_json_write_end(&w);
     mf_json_write_bool(&w, "interrupted", t->interrupted);
+    mf_json_write_string(&w, "program", t->program);
     if (t->deadline != NULL) {
         mf_json_write_f64(&w, "deadline_s", t->deadline_s);
         mf_json_write_array(&w, "smallest", false);

@@ -8,7 +8,7 @@
 #define MF_CLI_CLI_H
 
 #include "cli/options.h"
-#include "core/status.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/problem.h"
 #include "cli/progress.h"
+#include "cli/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -74,6 +75,8 @@ typedef struct sizing {
     mf_progress progress;
     double gap;
     mf_capacity_cell *cell; /* [room] */
+    char program[1024];     /* a line for each cluster */
+    int row;                /* model x clusters + cluster, of the cells that are made now */
     int count, room;        /* room: as many as there may be */
 } sizing;
 
@@ -81,18 +84,18 @@ static double given_or(const mf_args *a, mf_option_id id, double otherwise) {
     return a->value[id].given ? a->value[id].f : otherwise;
 }
 
-static void fill(mf_capacity_cell *c, const mf_args *a, const mf_job *j,
-                 const mf_search_result *r) {
-    const mf_plan_prediction *p = &r->plan[0].prediction;
+static void fill(mf_capacity_cell *c, const mf_args *a, const mf_job *j, const mf_plan *plan) {
+    const mf_plan_prediction *p = &plan->prediction;
     const mf_cluster *k = &j->cluster;
     c->feasible = true;
-    c->layout = r->plan[0].layout;
+    c->layout = plan->layout;
+    c->assignment = plan->assignment;
+    c->host.used = mf_host_copies_of(plan);
     c->step_time_s = p->step_time_s;
     c->low_s = p->step_time_low_s;
     c->high_s = p->step_time_high_s;
     c->tokens_per_s = p->tokens_per_s_per_gpu * (double)c->gpus;
     c->mfu = p->mfu;
-    c->gap = r->stats.gap;
     c->goodput =
         mf_goodput_of((double)c->gpus, k->mtbf_gpu_h, given_or(a, MF_OPT_CHECKPOINT_TIME, 30),
                       given_or(a, MF_OPT_RESTART_TIME, 900));
@@ -148,11 +151,13 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     o.threads = mf_args_threads(z->a);
     mf_status s = mf_problem_from_job(j, z->a, &problem, &why);
     if (s == MF_OK) {
-        s = mf_planner_search(&problem, &o, &r, &why);
+        s = mf_host_copies_search(NULL, NULL, &problem, &o,
+                                  z->a->value[MF_OPT_SEARCH_OFFLOAD].given, &r, &c->host, &why);
     }
     mf_progress_end(&z->progress);
     if (s == MF_OK) {
-        fill(c, z->a, j, &r);
+        fill(c, z->a, j, &r.plan[0]);
+        c->gap = r.stats.gap;
     } else if (s == MF_INFEASIBLE) {
         s = say_missing(z, &problem, c);
     } else if (s == MF_LAYOUT) {
@@ -169,7 +174,7 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
 
 /* Plans a size and puts its cell in its place in the row that begins at `first`. */
 static mf_status add_cell(sizing *z, mf_job *j, int first, int64_t gpus, mf_err *e) {
-    mf_capacity_cell c = {.gpus = gpus};
+    mf_capacity_cell c = {.gpus = gpus, .row = z->row};
     mf_status s = plan_cell(z, j, &c, e);
     if (s != MF_OK) {
         return s;
@@ -204,14 +209,78 @@ static mf_status refine(sizing *z, mf_job *j, int first, mf_err *e) {
     return s;
 }
 
+static mf_status load_row(const mf_args *a, const char *model, const char *cluster, mf_job *j,
+                          mf_err *e) {
+    mf_args with = *a;
+    with.value[MF_OPT_MODEL] = (mf_value){.given = true, .text = model};
+    with.value[MF_OPT_CLUSTER] = (mf_value){.given = true, .text = cluster};
+    return mf_job_load(j, &with, e);
+}
+
+/* A search stops when its proof is tight enough: another cluster's plan of the same size may be
+ * faster here than the one that was found. So no cluster that is better in every figure takes
+ * longer. */
+static mf_status try_plan_of(sizing *z, const mf_job *j, const mf_capacity_cell *from,
+                             mf_capacity_cell *c, mf_err *e) {
+    mf_problem problem;
+    mf_plan plan;
+    mf_status s = mf_problem_from_job(j, z->a, &problem, e);
+    if (s != MF_OK || mf_job_check_cluster(&from->layout, &j->cluster, NULL) != MF_OK) {
+        return s;
+    }
+    s = mf_planner_predict(&problem, &from->layout, &from->assignment, &plan, NULL, e);
+    if (s == MF_OK && plan.prediction.fits && plan.prediction.step_time_s < c->step_time_s) {
+        double bound_s = c->step_time_s / (1 + c->gap);
+        fill(c, z->a, j, &plan);
+        c->gap = fmax(0, c->step_time_s / bound_s - 1);
+    }
+    mf_plan_clear(&plan);
+    return s;
+}
+
+/* What a model leaves out has been said. */
+static mf_status share_plans(sizing *z, const names *models, const names *clusters, mf_err *e) {
+    mf_status s = MF_OK;
+    mf_args quiet = *z->a;
+    quiet.notes = NULL;
+    for (int i = 0; s == MF_OK && clusters->count > 1 && i < models->count * clusters->count; i++) {
+        mf_job j;
+        s = load_row(&quiet, models->name[i / clusters->count], clusters->name[i % clusters->count],
+                     &j, e);
+        for (int a = 0; s == MF_OK && a < z->count; a++) {
+            mf_capacity_cell *c = &z->cell[a];
+            for (int b = 0; s == MF_OK && c->row == i && c->feasible && b < z->count; b++) {
+                const mf_capacity_cell *from = &z->cell[b];
+                if (from->feasible && from->row != i && from->gpus == c->gpus &&
+                    from->row / clusters->count == i / clusters->count) {
+                    s = try_plan_of(z, &j, from, c, e);
+                }
+            }
+        }
+        mf_job_clear(&j);
+    }
+    return s;
+}
+
+/* Once for each cluster. */
+static void say_program(sizing *z, const mf_job *j) {
+    char text[240];
+    size_t used = strlen(z->program);
+    mf_report_program_text(&j->software, j->plan.layout.precision, j->cluster.gpu.name,
+                           mf_cost_measured(j->cost), text, sizeof text);
+    if (strstr(z->program, text) == NULL) {
+        snprintf(z->program + used, sizeof z->program - used, "%s%s", used > 0 ? "\n" : "", text);
+    }
+}
+
 /* All sizes of one model on one cluster, which share their prices. */
 static mf_status plan_row(sizing *z, const char *model, const char *cluster, const int64_t *size,
                           int sizes, mf_err *e) {
-    mf_args with = *z->a;
     mf_job j;
-    with.value[MF_OPT_MODEL] = (mf_value){.given = true, .text = model};
-    with.value[MF_OPT_CLUSTER] = (mf_value){.given = true, .text = cluster};
-    mf_status s = mf_job_load(&j, &with, e);
+    mf_status s = load_row(z->a, model, cluster, &j, e);
+    if (s == MF_OK) {
+        say_program(z, &j);
+    }
     int first = z->count;
     for (int i = 0; s == MF_OK && i < sizes; i++) {
         s = add_cell(z, &j, first, size[i], e);
@@ -249,6 +318,7 @@ static mf_status report(const sizing *z, mf_status s, mf_err *e) {
         .deadline = v[MF_OPT_DEADLINE].given ? v[MF_OPT_DEADLINE].text : NULL,
         .deadline_s = v[MF_OPT_DEADLINE].f,
         .gap = z->gap,
+        .program = z->program,
     };
     int feasible = 0;
     for (int i = 0; i < z->count; i++) {
@@ -293,9 +363,11 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     for (int m = 0; s == MF_OK && m < models.count; m++) {
         for (int c = 0; s == MF_OK && c < clusters.count; c++) {
+            z.row = m * clusters.count + c;
             s = plan_row(&z, models.name[m], clusters.name[c], size, sizes, e);
         }
     }
+    s = s == MF_OK ? share_plans(&z, &models, &clusters, e) : s;
     if (s == MF_OK || (s == MF_INTERRUPTED && z.count > 0)) {
         s = report(&z, s, e);
     }
@@ -307,12 +379,30 @@ out:
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODELS,       MF_OPT_CLUSTERS, MF_OPT_SIZES,      MF_OPT_GLOBAL_BATCH,
-    MF_OPT_SEQ,          MF_OPT_TOKENS,   MF_OPT_DEADLINE,   MF_OPT_CHECKPOINT_TIME,
-    MF_OPT_RESTART_TIME, MF_OPT_SET,      MF_OPT_SOFTWARE,   MF_OPT_STORE,
-    MF_OPTS_SEARCHED,    MF_OPT_ROUTING,  MF_OPT_PRECISIONS, MF_OPT_EVEN_STAGES,
-    MF_OPT_GAP,          MF_OPT_THREADS,  MF_OPT_JSON,       MF_OPT_PROGRESS,
-    MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_MODELS,
+    MF_OPT_CLUSTERS,
+    MF_OPT_SIZES,
+    MF_OPT_GLOBAL_BATCH,
+    MF_OPT_SEQ,
+    MF_OPT_TOKENS,
+    MF_OPT_DEADLINE,
+    MF_OPT_CHECKPOINT_TIME,
+    MF_OPT_RESTART_TIME,
+    MF_OPT_SET,
+    MF_OPT_STRICT,
+    MF_OPT_SOFTWARE,
+    MF_OPT_STORE,
+    MF_OPTS_SEARCHED,
+    MF_OPT_ROUTING,
+    MF_OPT_PRECISIONS,
+    MF_OPT_SEARCH_OFFLOAD,
+    MF_OPT_EVEN_STAGES,
+    MF_OPT_GAP,
+    MF_OPT_THREADS,
+    MF_OPT_JSON,
+    MF_OPT_PROGRESS,
+    MF_OPT_HELP,
+    MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_capacity = {

@@ -5,8 +5,8 @@
 #include "cli/output.h"
 #include "cli/show.h"
 
-#include "core/cluster.h"
-#include "core/model.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* cmd_compare.c - `moefold compare`: phase 3, what was predicted beside what a run measured. */
 #include "cli/compare.h"
+#include "cli/compare_log.h"
 #include "cli/compare_points.h"
 #include "cli/output.h"
 #include "cli/prices.h"
@@ -45,8 +46,7 @@ static void print_ops(FILE *out, const verdict *v) {
 }
 
 static void print_text(FILE *out, const verdict *v) {
-    const mf_report r = {&v->job->model, &v->job->cluster, &v->job->plan, &v->job->routing,
-                         v->job->made_for};
+    const mf_report r = mf_report_of(v->job, &v->job->plan);
     const mf_compare *c = v->c;
     mf_report_print_job(out, &r);
     fprintf(out, "\nstep time   predicted %s, measured %s: %+.1f %%, %s %s\n",
@@ -161,7 +161,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     return s;
 }
 
-static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+static mf_status run_folder(const mf_args *a, const mf_cli *cli, mf_err *e) {
     char times[4096], plan[4096], config[4096];
     mf_op_times t = {0};
     mf_args own = *a;
@@ -191,16 +191,20 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     return s;
 }
 
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    return a->value[MF_OPT_LOG].given ? mf_compare_log(a, cli, e) : run_folder(a, cli, e);
+}
+
 static const mf_option_id options[] = {
-    MF_OPT_PLAN,    MF_OPT_RUN,      MF_OPT_TOLERANCE, MF_OPT_MODEL, MF_OPT_SET,
-    MF_OPT_CLUSTER, MF_OPT_SOFTWARE, MF_OPT_STORE,     MF_OPT_TOP,   MF_OPT_EXPORT,
-    MF_OPT_RECORD,  MF_OPT_JSON,     MF_OPT_HELP,      MF_OPT_COUNT,
+    MF_OPT_LOG,    MF_OPT_OUT,    MF_OPT_PLAN,    MF_OPT_RUN,      MF_OPT_TOLERANCE, MF_OPT_MODEL,
+    MF_OPT_SET,    MF_OPT_STRICT, MF_OPT_CLUSTER, MF_OPT_SOFTWARE, MF_OPT_STORE,     MF_OPT_TOP,
+    MF_OPT_EXPORT, MF_OPT_RECORD, MF_OPT_JSON,    MF_OPT_HELP,     MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_compare = {
     .name = "compare",
     .summary = "predicted against measured, op by op, and what would help",
-    .usage = {"[--plan FILE] --run DIR [options]"},
+    .usage = {"[--plan FILE] --run DIR [options]", "--plan FILE --log FILE [--out FILE] [options]"},
     .about =
         "Puts the times that a training run measured (op_times.json in its --out) beside those "
         "that "
@@ -210,6 +214,11 @@ const mf_command mf_cmd_compare = {
         "its folder. The measured time of a collective holds the wait for the slowest rank. "
         "--record takes the measured times into a profile store, from which --store then prices; "
         "--export writes them as text for one (`moefold profile --import`).\n"
+        "With --log it reads the log of a Megatron job that ran the plan (or the job that `moefold "
+        "import --out` made a plan of): step times, throughput and memory stand beside what is "
+        "predicted. --out writes the correction for this software and machine as a software "
+        "profile, which plan, simulate and capacity take with --software FILE and name in their "
+        "output.\n"
         "Exit code 4 when the step, or an op that takes a hundredth of it or more, is predicted "
         "outside the tolerance.",
     .example = "moefold compare --run run --top 10",

@@ -5,6 +5,7 @@
 #include "cli/problem.h"
 #include "cli/report.h"
 #include "cli/show.h"
+#include "cli/to_fit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ typedef struct findings {
     const mf_explanation *explanation;
     const mf_account *account;
     int top;
+    const mf_steps *to_fit; /* what makes it fit; NULL: it does */
 } findings;
 
 static const char *pass_text(uint8_t pass) {
@@ -83,6 +85,9 @@ static void print_text(FILE *out, const findings *f) {
     putc('\n', out);
     mf_show_wrap(out, x->time, 0, 0, 99);
     mf_report_print_breakdown(out, &f->report);
+    if (f->to_fit != NULL) {
+        mf_to_fit_print(out, f->to_fit, f->report.plan->prediction.step_time_s);
+    }
     mf_report_print_remedies(out, x);
     print_modules(out, f->account);
     print_ops(out, f->account, f->top);
@@ -151,6 +156,9 @@ static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
         mf_json_write_end(&w);
     }
     mf_json_write_end(&w);
+    if (f->to_fit != NULL) {
+        mf_to_fit_json(&w, f->to_fit);
+    }
     json_account(&w, f->account, f->top);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
@@ -162,6 +170,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j;
     mf_problem problem;
     mf_explanation explanation;
+    mf_steps to_fit = {0};
     const mf_sim_options o = {.cancel = cli->cancel};
     bool json = a->value[MF_OPT_JSON].given;
     mf_account *account = calloc(1, sizeof *account);
@@ -178,12 +187,17 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK) {
         s = mf_planner_explain(&problem, &j.plan.layout, &j.plan.assignment, &explanation, e);
     }
+    if (s == MF_OK && !j.plan.prediction.fits) {
+        s = mf_steps_to_fit(&problem, &j.plan.layout, &j.plan.assignment, NULL, cli->cancel,
+                            MF_TO_FIT_SHOWN, &to_fit, e);
+    }
     if (s == MF_OK) {
         mf_account_stage(j.program, j.cost, &j.routing, j.sim->critical_stage, account);
         const findings f = {
-            .report = {&j.model, &j.cluster, &j.plan, &j.routing, j.made_for},
+            .report = mf_report_of(&j, &j.plan),
             .explanation = &explanation,
             .account = account,
+            .to_fit = j.plan.prediction.fits ? NULL : &to_fit,
             .top = a->value[MF_OPT_TOP].given ? (int)a->value[MF_OPT_TOP].i : 12,
         };
         if (json) {
@@ -192,15 +206,17 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
             print_text(cli->out, &f);
         }
     }
+    mf_steps_clear(&to_fit);
     free(account);
     mf_job_clear(&j);
     return s;
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_PLAN,         MF_OPT_MODEL, MF_OPT_SET,      MF_OPT_CLUSTER, MF_OPT_GPUS,
-    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,   MF_OPT_SOFTWARE, MF_OPT_STORE,   MF_OPTS_LAYOUT,
-    MF_OPT_ROUTING,      MF_OPT_TOP,   MF_OPT_JSON,     MF_OPT_HELP,    MF_OPT_COUNT,
+    MF_OPT_PLAN,     MF_OPT_MODEL, MF_OPT_SET,          MF_OPT_STRICT,
+    MF_OPT_CLUSTER,  MF_OPT_GPUS,  MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,
+    MF_OPT_SOFTWARE, MF_OPT_STORE, MF_OPTS_LAYOUT,      MF_OPT_ROUTING,
+    MF_OPT_TOP,      MF_OPT_JSON,  MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_explain = {

@@ -1,145 +1,227 @@
-/* cmd_export.c - `moefold export`: a plan as Megatron-LM flags or Megatron-Bridge overrides. */
+/* cmd_export.c - `moefold export`: a plan as a job of Megatron-LM or Megatron-Bridge that starts.
+ */
 #include "cli/commands.h"
-#include "cli/export.h"
 #include "cli/job.h"
 #include "cli/output.h"
 #include "cli/prices.h"
+#include "cli/show.h"
+#include "launch/words.h"
+#include "launch/write.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct format {
-    const char *name;
-    const char *program, *commit; /* whose spelling it is, and as of when */
-    bool bridge;
-} format;
+#define MOST_NOTES 16
 
-static const format formats[] = {
-    {"megatron", "Megatron-LM", "d98e8a64ddf34856e74b24714e3bedb2f5a39553 (2026-08-22)", false},
-    {"bridge", "Megatron-Bridge", "067f987df03b8355b03192d88d70f1709fedf51a (2026-08-22)", true},
-};
-enum { FORMATS = sizeof formats / sizeof formats[0] };
+typedef struct note {
+    char text[400];
+    double step_time_s, peak_memory_B; /* more than before */
+} note;
 
-static mf_status find_format(const char *name, const format **out, mf_err *e) {
-    const char *known[FORMATS];
-    for (int i = 0; i < FORMATS; i++) {
-        known[i] = formats[i].name;
-        if (strcmp(name, known[i]) == 0) {
-            *out = &formats[i];
-            return MF_OK;
-        }
-    }
-    const char *near = mf_nearest_word(name, known, FORMATS);
-    return mf_err_set(e, MF_USAGE,
-                      "--format: unknown format \"%s\"%s%s%s: expected one of megatron bridge",
-                      name, near != NULL ? " (did you mean \"" : "", near != NULL ? near : "",
-                      near != NULL ? "\"?)" : "");
+typedef struct exported {
+    mf_job job;
+    mf_target target;
+    mf_launcher launcher;
+    char model[96], cluster[64];
+    int notes;
+    note note[MOST_NOTES];
+    mf_plan_prediction before; /* of the plan as it was; its stages belong to nobody */
+} exported;
+
+/* --- what is not the same --------------------------------------------------------------------- */
+
+static void remember(exported *x) {
+    x->before = x->job.plan.prediction;
+    x->before.stage = NULL;
 }
 
-/* One setting as the shell reads it. */
-static void item_text(const format *f, const mf_export_item *it, char *out, size_t size) {
-    char value[sizeof it->value + 2];
-    bool quote = strpbrk(it->value, "|*") != NULL;
-    if (!f->bridge) {
-        snprintf(out, size, "%s%s%s%s%s", it->flag, it->value[0] != '\0' ? " " : "",
-                 quote ? "'" : "", it->value, quote ? "'" : "");
-        return;
+/* A difference that changes neither time nor memory is none. */
+static mf_status told(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
+    exported *x = user;
+    const double time_s = x->job.plan.prediction.step_time_s;
+    const double peak_B = x->job.plan.prediction.peak_memory_B;
+    (void)p;
+    mf_status s = mf_job_simulate(&x->job, &(mf_sim_options){0}, e);
+    if (s != MF_OK) {
+        return mf_err_prefix(e, "%s", c->why);
     }
-    snprintf(value, sizeof value, it->list ? "[%s]" : "%s",
-             it->value[0] != '\0' ? it->value : "true");
-    for (char *p = value; *p != '\0'; p++) {
-        *p = *p == ' ' ? ',' : *p;
+    note *n = &x->note[x->notes];
+    n->step_time_s = x->job.plan.prediction.step_time_s - time_s;
+    n->peak_memory_B = x->job.plan.prediction.peak_memory_B - peak_B;
+    if (x->notes + 1 < MOST_NOTES && (n->step_time_s != 0 || n->peak_memory_B != 0)) {
+        snprintf(n->text, sizeof n->text, "%s (%+.3f GB, %+.3f ms)", c->why, n->peak_memory_B / 1e9,
+                 n->step_time_s * 1e3);
+        x->notes++;
     }
-    quote = quote || it->list;
-    snprintf(out, size, quote ? "'%s=%s'" : "%s=%s", it->key, value);
+    return MF_OK;
 }
 
-static bool has(const format *f, const mf_export_item *it) {
-    return (f->bridge ? it->key : it->flag) != NULL;
-}
-
-static void print_text(FILE *out, const format *f, const mf_plan *p, const mf_export *x) {
-    char text[sizeof x->item[0].value + 128];
-    fprintf(out, "# %s on %lld x %s, as %s spells it at commit\n# %s\n", p->model.name,
-            (long long)p->layout.gpus, p->provenance.cluster, f->program, f->commit);
-    fputs("# The flags of the model itself are not part of a plan.\n", out);
-    for (int i = 0; i < x->notes; i++) {
-        fprintf(out, "# not the same: %s\n", x->note[i]);
+/* Makes the job's plan what the target runs; keeps the prediction of what it was. */
+static mf_status concede(exported *x, bool force, mf_err *e) {
+    const mf_target_info *info = mf_target_info_of(x->target);
+    mf_status s = mf_job_simulate(&x->job, &(mf_sim_options){0}, e);
+    if (s != MF_OK) {
+        return s;
     }
-    bool first = true;
-    for (int i = 0; i < x->items; i++) {
-        if (has(f, &x->item[i])) {
-            item_text(f, &x->item[i], text, sizeof text);
-            fprintf(out, "%s%s", first ? "" : " \\\n", text);
-            first = false;
-        }
+    remember(x);
+    s = mf_target_concede(x->target, &x->job.model, &x->job.plan, told, x, e);
+    const mf_plan_prediction *now = &x->job.plan.prediction;
+    if (s == MF_OK && !now->fits && !force) {
+        return mf_err_set(
+            e, MF_INFEASIBLE,
+            "as %s runs it the plan does not fit: %.2f of %.2f GB%s%s; --force writes "
+            "it all the same",
+            info->program, now->peak_memory_B / 1e9, now->usable_B / 1e9,
+            x->notes > 0 ? ", with " : "", x->notes > 0 ? x->note[0].text : "");
     }
-    putc('\n', out);
-}
-
-static mf_status print_json(FILE *out, const format *f, const mf_export *x, mf_err *e) {
-    mf_json_writer w;
-    mf_json_writer_init(&w);
-    mf_json_write_object(&w, NULL, false);
-    mf_json_write_string(&w, "format", f->name);
-    mf_json_write_string(&w, "program", f->program);
-    mf_json_write_string(&w, "commit", f->commit);
-    mf_json_write_object(&w, "settings", false);
-    for (int i = 0; i < x->items; i++) {
-        const mf_export_item *it = &x->item[i];
-        if (has(f, it)) {
-            mf_json_write_string(&w, f->bridge ? it->key : it->flag,
-                                 it->value[0] != '\0' ? it->value : "true");
-        }
-    }
-    mf_json_write_end(&w);
-    mf_json_write_array(&w, "not_the_same", false);
-    for (int i = 0; i < x->notes; i++) {
-        mf_json_write_string(&w, NULL, x->note[i]);
-    }
-    mf_json_write_end(&w);
-    mf_json_write_end(&w);
-    return mf_output_json(&w, out, e);
-}
-
-static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
-    const format *f = &formats[0];
-    mf_job j = {0};
-    mf_export *x = calloc(1, sizeof *x);
-    if (x == NULL) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
-    if (s == MF_OK && a->value[MF_OPT_FORMAT].given) {
-        s = find_format(a->value[MF_OPT_FORMAT].text, &f, e);
-    }
-    if (s == MF_OK) {
-        s = mf_job_load_plan(&j, a, e);
-    }
-    if (s == MF_OK) {
-        mf_export_plan(&j.plan, &j.model, x);
-        if (a->value[MF_OPT_JSON].given) {
-            s = print_json(cli->out, f, x, e);
-        } else {
-            print_text(cli->out, f, &j.plan, x);
-        }
-    }
-    free(x);
-    mf_job_clear(&j);
     return s;
 }
 
-static const mf_option_id options[] = {MF_OPT_PLAN, MF_OPT_MODEL, MF_OPT_SET,  MF_OPT_FORMAT,
-                                       MF_OPT_JSON, MF_OPT_HELP,  MF_OPT_COUNT};
+/* --- output ----------------------------------------------------------------------------------- */
+
+static mf_launch launch_of(const exported *x) {
+    return (mf_launch){.target = x->target,
+                       .launcher = x->launcher,
+                       .model = &x->job.model,
+                       .cluster = &x->job.cluster,
+                       .plan = &x->job.plan,
+                       .model_name = x->model,
+                       .cluster_name = x->cluster};
+}
+
+static mf_status print_text(FILE *out, const exported *x, mf_err *e) {
+    const mf_launch l = launch_of(x);
+    const char *notes[MOST_NOTES];
+    for (int i = 0; i < x->notes; i++) {
+        notes[i] = x->note[i].text;
+    }
+    return mf_write_script(&l, notes, x->notes, out, e);
+}
+
+static void json_settings(mf_json_writer *w, const char *key, mf_target t, const mf_settings *s) {
+    char text[4608];
+    mf_json_write_object(w, key, false);
+    for (int i = 0; i < s->count; i++) {
+        const mf_setting *it = &s->item[i];
+        const mf_word *word = mf_word_of_flag(it->name, strlen(it->name));
+        word = word != NULL ? word : mf_word_of_key(it->name, strlen(it->name));
+        if (word == NULL || !mf_write_item(t, it, text, sizeof text)) {
+            continue;
+        }
+        char name[160];
+        bool flag = t == MF_TARGET_MEGATRON;
+        snprintf(name, sizeof name, "%s%s", flag ? "--" : "", flag ? word->flag : word->key);
+        bool off = word->kind == MF_WORD_SWITCH && !flag &&
+                   (strcmp(it->value, "true") == 0) == word->inverse;
+        mf_json_write_string(w, name, off ? "false" : it->value);
+    }
+    mf_json_write_end(w);
+}
+
+static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
+    const mf_target_info *info = mf_target_info_of(x->target);
+    const mf_launch l = launch_of(x);
+    const mf_plan_prediction *now = &x->job.plan.prediction;
+    mf_settings settings = {0}, environment = {0};
+    char unsaid[512] = "";
+    if (x->target == MF_TARGET_MEGATRON) {
+        mf_write_model(l.model, &l.plan->layout, &settings, unsaid, sizeof unsaid);
+    }
+    mf_write_layout(&l, &settings);
+    mf_write_run(&l, &settings);
+    mf_write_environment(&l, &environment);
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_string(&w, "format", info->word);
+    mf_json_write_string(&w, "program", info->program);
+    mf_json_write_string(&w, "commit", info->commit);
+    json_settings(&w, "settings", x->target, &settings);
+    mf_json_write_object(&w, "environment", false);
+    for (int i = 0; i < environment.count; i++) {
+        mf_json_write_string(&w, environment.item[i].name, environment.item[i].value);
+    }
+    mf_json_write_end(&w);
+    mf_json_write_string(&w, "no_flag_says", unsaid);
+    mf_json_write_array(&w, "not_the_same", false);
+    for (int i = 0; i < x->notes; i++) {
+        mf_json_write_object(&w, NULL, true);
+        mf_json_write_string(&w, "what", x->note[i].text);
+        mf_json_write_f64(&w, "step_time_s", x->note[i].step_time_s);
+        mf_json_write_f64(&w, "peak_memory_B", x->note[i].peak_memory_B);
+        mf_json_write_end(&w);
+    }
+    mf_json_write_end(&w);
+    mf_json_write_bool(&w, "fits", now->fits);
+    mf_json_write_f64(&w, "step_time_s", now->step_time_s);
+    mf_json_write_f64(&w, "peak_memory_B", now->peak_memory_B);
+    mf_json_write_f64(&w, "plan_step_time_s", x->before.step_time_s);
+    mf_json_write_f64(&w, "plan_peak_memory_B", x->before.peak_memory_B);
+    mf_json_write_end(&w);
+    mf_settings_clear(&settings);
+    mf_settings_clear(&environment);
+    return mf_output_json(&w, out, e);
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static mf_status read_options(const mf_args *a, exported *x, mf_err *e) {
+    const char *launcher = mf_prices_text(a, MF_OPT_LAUNCHER, "torchrun");
+    mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
+    if (s == MF_OK && a->value[MF_OPT_FORMAT].given) {
+        s = mf_target_parse(a->value[MF_OPT_FORMAT].text, &x->target, e);
+        s = s == MF_OK ? s : mf_err_prefix(e, "--format");
+    }
+    x->launcher = strcmp(launcher, "srun") == 0 ? MF_LAUNCHER_SRUN : MF_LAUNCHER_TORCHRUN;
+    if (s == MF_OK && strcmp(launcher, "srun") != 0 && strcmp(launcher, "torchrun") != 0) {
+        s = mf_err_set(e, MF_USAGE, "--launcher: expected srun or torchrun, got \"%s\"", launcher);
+    }
+    return s;
+}
+
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    exported *x = calloc(1, sizeof *x);
+    if (x == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status s = read_options(a, x, e);
+    if (s == MF_OK) {
+        s = mf_job_load(&x->job, a, e);
+    }
+    if (s == MF_OK) {
+        snprintf(x->model, sizeof x->model, "%s",
+                 mf_prices_text(a, MF_OPT_MODEL, x->job.plan.model.name));
+        snprintf(x->cluster, sizeof x->cluster, "%s", x->job.plan.provenance.cluster);
+        s = concede(x, a->value[MF_OPT_FORCE].given, e);
+    }
+    if (s == MF_OK) {
+        s = a->value[MF_OPT_JSON].given ? print_json(cli->out, x, e) : print_text(cli->out, x, e);
+    }
+    mf_job_clear(&x->job);
+    free(x);
+    return s;
+}
+
+static const mf_option_id options[] = {
+    MF_OPT_PLAN,     MF_OPT_MODEL, MF_OPT_SET,    MF_OPT_STRICT,   MF_OPT_CLUSTER,
+    MF_OPT_SOFTWARE, MF_OPT_STORE, MF_OPT_FORMAT, MF_OPT_LAUNCHER, MF_OPT_FORCE,
+    MF_OPT_JSON,     MF_OPT_HELP,  MF_OPT_COUNT};
 
 const mf_command mf_cmd_export = {
     .name = "export",
-    .summary = "a plan as Megatron-LM flags or Megatron-Bridge overrides",
-    .usage = {"--plan FILE [--format megatron|bridge]"},
-    .about = "Writes a plan in the words of Megatron-LM or Megatron-Bridge, as of the commit that "
-             "the first line names. What those programs cannot express, or do in another way, "
-             "stands in front as a comment.",
-    .example = "moefold export --plan plan.json",
+    .summary = "a plan as a job of Megatron-LM or Megatron-Bridge that starts",
+    .usage = {"--plan FILE [--format megatron|bridge] [--launcher torchrun|srun]"},
+    .about =
+        "Writes a script that starts the plan: flags of the model and of the plan, environment "
+        "that the program asserts, launch line, in the words of Megatron-LM or "
+        "Megatron-Bridge as of the commit that stands in front. It trains on mock data until "
+        "DATA_PATH and TOKENIZER_MODEL name something else; LR, STEPS and CHECKPOINTS are read "
+        "from the environment, too.\n"
+        "What the program cannot express is replaced by what it runs instead; every such "
+        "difference stands in front with its memory and its time. A plan that then does not "
+        "fit is refused (exit code 3) without --force.",
+    .example = "moefold export --plan plan.json >launch.sh",
     .options = options,
     .run = run,
 };

@@ -4,6 +4,7 @@
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/show.h"
+#include "cli/to_fit.h"
 
 #include <string.h>
 
@@ -102,6 +103,23 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, 
     return mf_output_json(&w, out, e);
 }
 
+/* From the combination that misses least: what would make it fit. */
+static mf_status say_to_fit(const mf_cli *cli, const mf_problem *p, const mf_fit_result *r,
+                            mf_err *e) {
+    mf_steps steps = {0};
+    mf_assignment even;
+    const mf_layout *l = &r->entry[0].layout;
+    mf_status s = mf_assignment_even(p->model, l, &even, e);
+    if (s == MF_OK) {
+        s = mf_steps_to_fit(p, l, &even, NULL, cli->cancel, MF_TO_FIT_SHOWN, &steps, e);
+    }
+    if (s == MF_OK) {
+        mf_to_fit_print(cli->out, &steps, 0);
+    }
+    mf_steps_clear(&steps);
+    return s;
+}
+
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j = {0};
     mf_problem problem;
@@ -137,6 +155,13 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     } else {
         print_text(cli->out, &j, &r, top);
     }
+    if (found == MF_INFEASIBLE && !json && r.count > 0) {
+        mf_status told = say_to_fit(cli, &problem, &r, e);
+        if (told != MF_OK) {
+            s = told;
+            goto out;
+        }
+    }
     if (found == MF_INFEASIBLE) {
         mf_problem_nothing_fits(&r, e);
     } else if (interrupted && s == MF_INTERRUPTED) {
@@ -149,10 +174,10 @@ out:
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODEL, MF_OPT_SET,        MF_OPT_CLUSTER, MF_OPT_GPUS,      MF_OPT_GLOBAL_BATCH,
-    MF_OPT_SEQ,   MF_OPT_SOFTWARE,   MF_OPT_STORE,   MF_OPTS_SEARCHED, MF_OPT_ROUTING,
-    MF_OPT_TOP,   MF_OPT_PRECISIONS, MF_OPT_THREADS, MF_OPT_JSON,      MF_OPT_PROGRESS,
-    MF_OPT_HELP,  MF_OPT_COUNT,
+    MF_OPT_MODEL,        MF_OPT_SET,  MF_OPT_STRICT,     MF_OPT_CLUSTER, MF_OPT_GPUS,
+    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,  MF_OPT_SOFTWARE,   MF_OPT_STORE,   MF_OPTS_SEARCHED,
+    MF_OPT_ROUTING,      MF_OPT_TOP,  MF_OPT_PRECISIONS, MF_OPT_THREADS, MF_OPT_JSON,
+    MF_OPT_PROGRESS,     MF_OPT_HELP, MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_fit = {

@@ -1,13 +1,15 @@
 /* cmd_models.c - `moefold models`: the models that ship, or one model and its parameters. */
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/job.h"
 #include "cli/output.h"
 #include "cli/show.h"
-#include "core/model.h"
+#include "core/model/model.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-enum { PARTS = MF_PART_MTP + 1 };
+enum { PARTS = MF_PART_INDEXER + 1 };
 
 static const char *const part_text[PARTS] = {
     [MF_PART_EMBEDDING] = "embedding",
@@ -19,6 +21,8 @@ static const char *const part_text[PARTS] = {
     [MF_PART_EXPERT] = "experts",
     [MF_PART_HEAD] = "head",
     [MF_PART_MTP] = "mtp",
+    [MF_PART_MIXER] = "mixer",
+    [MF_PART_INDEXER] = "indexer",
 };
 
 static int64_t moe_layers(const mf_model *m) {
@@ -54,6 +58,10 @@ static void json_model(mf_json_writer *w, const mf_model *m) {
     mf_json_write_object(w, NULL, false);
     mf_json_write_string(w, "name", m->name);
     mf_json_write_string(w, "family", m->family);
+    mf_json_write_bool(w, "can_plan", mf_model_not_lowered(m) == NULL);
+    mf_json_write_bool(w, "can_train", mf_model_not_executed(m) == NULL);
+    mf_json_write_bool(w, "can_train_on_gpu", mf_model_not_on_gpu(m) == NULL);
+    mf_json_write_bool(w, "in_megatron_bridge", mf_model_in_bridge(m));
     mf_json_write_i64(w, "layers", m->layers);
     mf_json_write_i64(w, "moe_layers", moe_layers(m));
     mf_json_write_i64(w, "mtp_layers", m->mtp_layers);
@@ -97,6 +105,32 @@ static void print_attention(FILE *out, const mf_model *m) {
     }
 }
 
+static int64_t mixing_layers(const mf_model *m) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < m->layers; i++) {
+        mf_mixer_kind k = m->layer_classes[m->layer_class[i]].mixer;
+        n += k != MF_MIXER_ATTENTION && k != MF_MIXER_NONE;
+    }
+    return n;
+}
+
+/* What can be done with it, and what stands in the way of the rest. */
+static void print_abilities(FILE *out, const mf_model *m) {
+    const char *plan = mf_model_not_lowered(m), *cpu = mf_model_not_executed(m);
+    const char *gpu = mf_model_not_on_gpu(m);
+    fprintf(out, "can         be counted%s%s%s%s\n", plan == NULL ? ", planned" : "",
+            cpu == NULL ? ", trained on CPU ranks" : "", gpu == NULL ? ", on GPUs" : "",
+            plan == NULL && mf_model_in_bridge(m) ? ", exported (Megatron-Bridge has the family)"
+                                                  : "");
+    if (gpu != NULL) {
+        fprintf(out, "            not be %s yet: %s\n",
+                plan != NULL  ? "planned"
+                : cpu != NULL ? "trained"
+                              : "trained on GPUs",
+                gpu);
+    }
+}
+
 static void print_model(FILE *out, const mf_model *m) {
     mf_model_counts c;
     parts p = {.model = m};
@@ -116,6 +150,18 @@ static void print_model(FILE *out, const mf_model *m) {
             (long long)m->layers, (long long)moe_layers(m), (long long)m->hidden,
             (long long)m->vocab, m->tied_embeddings ? ", embedding and head tied" : "");
     print_attention(out, m);
+    if (mixing_layers(m) > 0 && m->hyper_streams > 0) {
+        fprintf(out, "mixers      %lld layers over compressed keys, %lld residual streams\n",
+                (long long)mixing_layers(m), (long long)m->hyper_streams);
+    } else if (mixing_layers(m) > 0) {
+        fprintf(out, "mixers      %lld layers without attention: %lld heads of %lld, state %lld\n",
+                (long long)mixing_layers(m), (long long)m->mixer.value_heads,
+                (long long)m->mixer.value_dim, (long long)m->mixer.key_dim);
+    }
+    if (m->index_topk > 0) {
+        fprintf(out, "indexer     %lld heads of %lld choose %lld keys\n", (long long)m->index_heads,
+                (long long)m->index_head_dim, (long long)m->index_topk);
+    }
     if (m->experts > 0) {
         fprintf(out, "experts     %lld of width %lld, %lld per token", (long long)m->experts,
                 (long long)m->moe_ffn, (long long)m->top_k);
@@ -131,6 +177,7 @@ static void print_model(FILE *out, const mf_model *m) {
     if (m->ffn > 0) {
         fprintf(out, "dense FFN   width %lld\n", (long long)m->ffn);
     }
+    print_abilities(out, m);
     fprintf(out,
             "FLOPs       %.1f GFLOP per token, forward and backward, at 4,096 tokens\n"
             "            %s\n",
@@ -157,31 +204,50 @@ static void print_row(FILE *out, const mf_model *m) {
         snprintf(experts, sizeof experts, "%lld of %lld", (long long)m->top_k,
                  (long long)m->experts);
     }
-    fprintf(out, "%-20s %-12s %8s %8s %6lld %6lld  %s\n", m->name, m->family,
+    fprintf(out, "%-22s %-16s %8s %8s %6lld %6lld  %-9s %s%s\n", m->name, m->family,
             mf_show_count((double)c.total).s, mf_show_count((double)c.active).s,
-            (long long)m->layers, (long long)m->hidden, experts);
+            (long long)m->layers, (long long)m->hidden, experts,
+            mf_model_not_on_gpu(m) == NULL     ? "plan, CPU, GPU"
+            : mf_model_not_executed(m) == NULL ? "plan, CPU"
+            : mf_model_not_lowered(m) == NULL  ? "plan"
+                                               : "count",
+            mf_model_not_lowered(m) == NULL && mf_model_in_bridge(m) ? ", export" : "");
 }
 
+static int by_family(const void *a, const void *b) {
+    const mf_model *x = a, *y = b;
+    int order = strcmp(x->family, y->family);
+    return order != 0 ? order : strcmp(x->name, y->name);
+}
+
+/* All that ship, those of a family together. */
 static mf_status list(const mf_cli *cli, mf_json_writer *w, mf_err *e) {
     size_t count;
     const char *const *names = mf_model_shipped(&count);
-    mf_model m;
-    if (w == NULL) {
-        fprintf(cli->out, "%-20s %-12s %8s %8s %6s %6s  %s\n", "model", "family", "total", "active",
-                "layers", "hidden", "experts");
+    mf_model *m = calloc(count, sizeof *m);
+    if (m == NULL) {
+        return mf_err_set(e, MF_NOMEM, "models: out of memory");
     }
-    for (size_t i = 0; i < count; i++) {
-        mf_status s = mf_model_load(names[i], &m, e);
-        if (s != MF_OK) {
-            return s;
-        }
+    mf_status s = MF_OK;
+    for (size_t i = 0; i < count && s == MF_OK; i++) {
+        s = mf_model_load(names[i], &m[i], e);
+    }
+    if (s == MF_OK) {
+        qsort(m, count, sizeof *m, by_family);
+    }
+    if (s == MF_OK && w == NULL) {
+        fprintf(cli->out, "%-22s %-16s %8s %8s %6s %6s  %-9s %s\n", "model", "family", "total",
+                "active", "layers", "hidden", "experts", "can");
+    }
+    for (size_t i = 0; i < count && s == MF_OK; i++) {
         if (w != NULL) {
-            json_model(w, &m);
+            json_model(w, &m[i]);
         } else {
-            print_row(cli->out, &m);
+            print_row(cli->out, &m[i]);
         }
     }
-    return MF_OK;
+    free(m);
+    return s;
 }
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
@@ -195,6 +261,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     if (a->words == 1) {
         s = mf_model_load_with(a->word[0], a->set, (size_t)a->set_count, &m, e);
+        s = s == MF_OK ? mf_job_say_left_out(a, &m, e) : s;
         if (s == MF_OK && json) {
             json_model(&w, &m);
         } else if (s == MF_OK) {
@@ -214,17 +281,19 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     return s;
 }
 
-static const mf_option_id options[] = {MF_OPT_SET, MF_OPT_JSON, MF_OPT_HELP, MF_OPT_COUNT};
+static const mf_option_id options[] = {MF_OPT_SET, MF_OPT_STRICT, MF_OPT_JSON, MF_OPT_HELP,
+                                       MF_OPT_COUNT};
 
 const mf_command mf_cmd_models = {
     .name = "models",
     .summary = "the models that ship, or one model and where its parameters are",
     .usage = {"[NAME|FILE] [--set KEY=VALUE] [--json]"},
-    .about =
-        "Without a name it lists the models that ship. With one it shows that model; a path to "
-        "a Hugging Face config.json does as well.\n"
-        "Parameters are summed tensor by tensor. MTP depths are counted apart, as the public "
-        "totals do.",
+    .about = "Without a name it lists the models that ship by family, with what can be done: "
+             "counted only, "
+             "planned, trained. With one it shows that model; a path to "
+             "a Hugging Face config.json does as well.\n"
+             "Parameters are summed tensor by tensor. MTP depths are counted apart, as the public "
+             "totals do.",
     .example = "moefold models deepseek-v3",
     .words = 1,
     .options = options,

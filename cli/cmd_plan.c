@@ -1,10 +1,12 @@
 /* cmd_plan.c - `moefold plan`: the fastest plan, the runners-up, and the proof. */
 #include "cli/commands.h"
 #include "cli/heap.h"
+#include "cli/host_copies.h"
 #include "cli/problem.h"
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/show.h"
+#include "launch/search.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,6 +27,19 @@ static void print_search(FILE *out, const mf_search_stats *s) {
             "%s%s\n",
             mf_show_time(s->lower_bound_s).s, mf_show_percent(s->gap).s,
             s->interrupted ? ", interrupted" : "");
+    if (s->ended[0] != '\0') {
+        fputs("ended       ", out);
+        mf_show_wrap(out, s->ended, 12, 12, 99);
+    }
+    if (s->unlisted_s > 0) {
+        fprintf(out, "runners-up  no plan of degrees that are not listed takes less than %s\n",
+                mf_show_time(s->unlisted_s).s);
+    }
+    if (s->runs_on[0] != '\0') {
+        fprintf(out, "runs on     %s, which costs %s: without the limit the search finds %s\n",
+                s->runs_on, mf_show_percent(s->limited_s / s->unlimited_s - 1).s,
+                mf_show_time(s->unlimited_s).s);
+    }
     if (s->cuts[0] != '\0') {
         fputs("left out    ", out);
         mf_show_wrap(out, s->cuts, 12, 12, 99);
@@ -32,35 +47,44 @@ static void print_search(FILE *out, const mf_search_stats *s) {
 }
 
 static void print_ranking(FILE *out, const mf_search_result *r) {
-    fprintf(out, "\nplans\n      step time     memory     MFU   TP CP PP VPP EP ETP   DP mbs  ZeRO "
+    fprintf(out, "\nplans\n      step time     memory   headroom     MFU   TP CP PP VPP EP ETP   "
+                 "DP mbs  ZeRO "
                  " schedule     dispatcher  precision\n");
     for (int i = 0; i < r->count; i++) {
         const mf_plan *p = &r->plan[i];
         const mf_layout *l = &p->layout;
-        fprintf(out,
-                "  %2d  %9s  %9s  %6s  %3lld %2lld %2lld %3lld %2lld %3lld %4lld %3lld   %d/%d  "
-                "%-11s  %-10s  %s\n",
-                i + 1, mf_show_time(p->prediction.step_time_s).s,
-                mf_show_bytes(p->prediction.peak_memory_B).s, mf_show_percent(p->prediction.mfu).s,
-                (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
-                (long long)l->ep, (long long)l->etp, (long long)l->dp, (long long)l->mbs, l->zero,
-                l->expert_zero, mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher),
-                mf_precision_text(l->precision));
+        fprintf(
+            out,
+            "  %2d  %9s  %9s  %9s  %6s  %3lld %2lld %2lld %3lld %2lld %3lld %4lld %3lld   %d/%d  "
+            "%-11s  %-10s  %s\n",
+            i + 1, mf_show_time(p->prediction.step_time_s).s,
+            mf_show_bytes(p->prediction.peak_memory_B).s,
+            mf_show_bytes(p->prediction.usable_B - p->prediction.peak_memory_B).s,
+            mf_show_percent(p->prediction.mfu).s, (long long)l->tp, (long long)l->cp,
+            (long long)l->pp, (long long)l->vpp, (long long)l->ep, (long long)l->etp,
+            (long long)l->dp, (long long)l->mbs, l->zero, l->expert_zero,
+            mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher),
+            mf_precision_text(l->precision));
     }
 }
 
-static void print_text(FILE *out, const mf_job *j, const mf_search_result *r) {
-    const mf_report report = {&j->model, &j->cluster, &r->plan[0], &j->routing, ""};
+static void print_text(FILE *out, const mf_job *j, const mf_search_result *r,
+                       const mf_host_copies *h, const mf_elsewhere *megatron) {
+    mf_report report = mf_report_of(j, &r->plan[0]);
+    report.megatron = megatron;
     mf_report_print(out, &report);
     print_ranking(out, r);
     putc('\n', out);
+    mf_host_copies_print(out, h, r->plan[0].prediction.step_time_s);
     print_search(out, &r->stats);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static void json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p) {
-    const mf_report report = {&j->model, &j->cluster, p, &j->routing, ""};
+static void json_plan(mf_json_writer *w, const char *key, const mf_job *j, const mf_plan *p,
+                      const mf_elsewhere *megatron) {
+    mf_report report = mf_report_of(j, p);
+    report.megatron = megatron;
     mf_json_write_object(w, key, false);
     mf_report_json(w, &report);
     mf_plan_write(w, "plan", p);
@@ -78,6 +102,12 @@ static void json_search(mf_json_writer *w, const mf_search_stats *s, bool found)
     mf_json_write_f64(w, "lower_bound_s", s->lower_bound_s);
     mf_json_write_f64(w, "gap", found ? s->gap : (double)NAN); /* null */
     mf_json_write_bool(w, "interrupted", s->interrupted);
+    mf_json_write_string(w, "ended", s->ended);
+    mf_json_write_f64(w, "unlisted_s", s->unlisted_s > 0 ? s->unlisted_s : (double)NAN);
+    if (s->runs_on[0] != '\0') {
+        mf_json_write_string(w, "runs_on", s->runs_on);
+        mf_json_write_f64(w, "unlimited_step_time_s", s->unlimited_s);
+    }
     mf_json_write_string(w, "left_out", s->cuts);
     mf_json_write_f64(w, "pricing_s", s->pricing_s);
     mf_json_write_f64(w, "wall_s", s->wall_s);
@@ -85,21 +115,25 @@ static void json_search(mf_json_writer *w, const mf_search_stats *s, bool found)
 }
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *r,
-                            const mf_fit_result *fit, mf_err *e) {
+                            const mf_fit_result *fit, const mf_host_copies *h,
+                            const mf_elsewhere *megatron, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     if (r->count > 0) {
-        json_plan(&w, "best", j, &r->plan[0]);
+        json_plan(&w, "best", j, &r->plan[0], megatron);
     } else {
         mf_json_write_null(&w, "best");
     }
     mf_json_write_array(&w, "runners_up", false);
     for (int i = 1; i < r->count; i++) {
-        json_plan(&w, NULL, j, &r->plan[i]);
+        json_plan(&w, NULL, j, &r->plan[i], NULL);
     }
     mf_json_write_end(&w);
     json_search(&w, &r->stats, r->count > 0);
+    if (h != NULL) {
+        mf_host_copies_json(&w, h);
+    }
     if (fit != NULL) {
         mf_json_write_string(&w, "missing", fit->missing);
         if (fit->smallest_gpus > 0) {
@@ -132,7 +166,7 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     mf_progress_end(&progress);
     if (s == MF_INFEASIBLE) {
         if (json) {
-            (void)print_json(cli->out, j, r, &fit, NULL);
+            (void)print_json(cli->out, j, r, &fit, NULL, NULL, NULL);
         }
         mf_problem_nothing_fits(&fit, e);
     } else if (s == MF_LAYOUT) {
@@ -144,8 +178,61 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     return s == MF_INTERRUPTED || s == MF_LAYOUT ? s : MF_INFEASIBLE;
 }
 
+/* The target that limits the search, if any does. */
+static mf_status runs_on(const mf_args *a, const char *software, bool *limited, mf_target *target,
+                         mf_err *e) {
+    const bool given = a->value[MF_OPT_RUNS_ON].given;
+    const bool megatron = strncmp(software, "megatron-", 9) == 0;
+    const char *word = given ? a->value[MF_OPT_RUNS_ON].text : megatron ? "megatron" : "any";
+    *limited = false;
+    if (strcmp(word, "any") == 0 || strcmp(word, "moefold") == 0) {
+        return MF_OK;
+    }
+    *limited = true;
+    mf_status s = mf_target_parse(word, target, e);
+    return s == MF_OK ? s
+                      : mf_err_set(e, MF_USAGE,
+                                   "--runs-on: expected one of megatron bridge moefold any, got "
+                                   "\"%s\"",
+                                   word);
+}
+
+/* What a plan of the whole space takes, beside the best that the target can express. */
+static mf_status price_limit(const mf_problem *limited, const mf_search_options *o, mf_target t,
+                             mf_search_result *r, mf_err *e) {
+    mf_search_result any = {0};
+    mf_problem problem = *limited;
+    problem.pinned |= MF_PIN(OFFLOAD); /* a difference of words, not of host copies */
+    mf_search_options some = *o;
+    const double limited_s = r->plan[0].prediction.step_time_s;
+    some.known_s = limited_s;
+    some.top = 1;
+    some.budget = o->budget != 0 ? o->budget : 5000000; /* of 20: there is a plan to beat */
+    mf_status s = mf_planner_search(&problem, &some, &any, e);
+    const double best_s = any.count > 0 ? any.plan[0].prediction.step_time_s : limited_s;
+    if (s == MF_OK || s == MF_INFEASIBLE) {
+        r->stats.limited_s = limited_s;
+        r->stats.unlimited_s = fmin(best_s, limited_s);
+        snprintf(r->stats.runs_on, sizeof r->stats.runs_on, "%s", mf_target_info_of(t)->word);
+        s = MF_OK;
+    }
+    mf_search_result_clear(&any);
+    return s;
+}
+
+typedef struct limit {
+    bool on;
+    mf_target target;
+} limit;
+
+static mf_status search_limited(void *user, const mf_problem *p, const mf_search_options *o,
+                                mf_search_result *r, mf_err *e) {
+    const limit *l = user;
+    return l->on ? mf_target_search(l->target, p, o, r, e) : mf_planner_search(p, o, r, e);
+}
+
 static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *problem,
-                        mf_search_result *r, mf_err *e) {
+                        const char *software, mf_search_result *r, mf_host_copies *h, mf_err *e) {
     mf_search_options o;
     mf_progress progress;
     mf_search_options_init(&o);
@@ -160,10 +247,22 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     if (a->value[MF_OPT_GAP].given) {
         o.gap = fmax(a->value[MF_OPT_GAP].f, 1e-9); /* 0 would mean the default */
     }
+    if (a->value[MF_OPT_MIN_HEADROOM].given) {
+        const double memory_B = mf_cluster_usable_B(mf_cost_cluster(problem->cost), 0.0);
+        o.min_headroom_B = a->value[MF_OPT_MIN_HEADROOM].f * memory_B;
+    }
     if (a->value[MF_OPT_EFFORT].given) {
         o.budget = a->value[MF_OPT_EFFORT].i * 1000000;
     }
-    mf_status s = mf_planner_search(problem, &o, r, e);
+    limit limited = {.on = false};
+    mf_status s = runs_on(a, software, &limited.on, &limited.target, e);
+    if (s == MF_OK) {
+        s = mf_host_copies_search(search_limited, &limited, problem, &o,
+                                  a->value[MF_OPT_SEARCH_OFFLOAD].given, r, h, e);
+    }
+    if (s == MF_OK && limited.on) {
+        s = price_limit(problem, &o, limited.target, r, e);
+    }
     mf_progress_end(&progress);
     return s;
 }
@@ -184,6 +283,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j = {0};
     mf_problem problem;
     mf_search_result r = {0};
+    mf_host_copies host = {0};
+    mf_elsewhere there;
+    const mf_elsewhere *megatron = NULL;
     bool json = a->value[MF_OPT_JSON].given;
     mf_status found = MF_OK;
     mf_status s = mf_problem_require(a, e);
@@ -193,7 +295,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK) {
         goto out;
     }
-    s = found = search(a, cli, &problem, &r, e);
+    s = found = search(a, cli, &problem, j.software.name, &r, &host, e);
     if (found == MF_INFEASIBLE) {
         s = explain_nothing(a, cli, &j, &problem, &r, json, e);
         goto out;
@@ -205,10 +307,17 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (found != MF_OK && found != MF_INTERRUPTED) {
         goto out;
     }
+    if (strcmp(j.software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j.cluster)) {
+        s = mf_job_elsewhere(&j, a, &r.plan[0], &there, e);
+        if (s != MF_OK) {
+            goto out;
+        }
+        megatron = &there;
+    }
     if (json) {
-        s = print_json(cli->out, &j, &r, NULL, e);
+        s = print_json(cli->out, &j, &r, NULL, &host, megatron, e);
     } else {
-        print_text(cli->out, &j, &r);
+        print_text(cli->out, &j, &r, &host, megatron);
         s = MF_OK;
     }
     if (s == MF_OK && a->value[MF_OPT_OUT].given) { /* printed first: the search took a while */
@@ -224,10 +333,12 @@ out:
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODEL,   MF_OPT_SET,        MF_OPT_CLUSTER,     MF_OPT_GPUS,      MF_OPT_GLOBAL_BATCH,
-    MF_OPT_SEQ,     MF_OPT_SOFTWARE,   MF_OPT_STORE,       MF_OPTS_SEARCHED, MF_OPT_ROUTING,
-    MF_OPT_TOP,     MF_OPT_PRECISIONS, MF_OPT_EVEN_STAGES, MF_OPT_GAP,       MF_OPT_EFFORT,
-    MF_OPT_THREADS, MF_OPT_OUT,        MF_OPT_JSON,        MF_OPT_PROGRESS,  MF_OPT_HELP,
+    MF_OPT_MODEL,        MF_OPT_SET,          MF_OPT_STRICT,      MF_OPT_CLUSTER,
+    MF_OPT_GPUS,         MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,         MF_OPT_SOFTWARE,
+    MF_OPT_STORE,        MF_OPTS_SEARCHED,    MF_OPT_ROUTING,     MF_OPT_TOP,
+    MF_OPT_PRECISIONS,   MF_OPT_RUNS_ON,      MF_OPT_EVEN_STAGES, MF_OPT_SEARCH_OFFLOAD,
+    MF_OPT_MIN_HEADROOM, MF_OPT_GAP,          MF_OPT_EFFORT,      MF_OPT_THREADS,
+    MF_OPT_OUT,          MF_OPT_JSON,         MF_OPT_PROGRESS,    MF_OPT_HELP,
     MF_OPT_COUNT,
 };
 

@@ -14,7 +14,8 @@ typedef struct priced {
     const char *op;
     mf_op what;
     mf_price price;
-    double busbw_Bps; /* 0 where nccl-tests defines none */
+    double busbw_Bps;             /* 0 where nccl-tests defines none */
+    double sustained_s, energy_J; /* run after run under the power cap; 0: of no kernel */
 } priced;
 
 static const char *const link_text[] = {
@@ -80,6 +81,10 @@ static mf_status price_op(const mf_args *a, const mf_cost *cost, priced *out, mf
         return s;
     }
     out->op = a->word[0];
+    if (out->price.link == MF_LINK_NONE && out->price.time_s > 0) {
+        out->sustained_s = mf_cost_sustained_s(cost, &out->what, 1, out->price.time_s);
+        out->energy_J = mf_cost_energy_J(cost, &out->what, 1, out->sustained_s);
+    }
     double factor = mf_op_busbw_factor(point.op, mf_point_value(&point, "ranks"));
     out->busbw_Bps =
         factor > 0 && out->price.time_s > 0 ? factor * out->what.bytes / out->price.time_s : 0;
@@ -108,6 +113,14 @@ static void print_text(FILE *out, const priced *p, const mf_cost *cost) {
                 mf_show_percent(r->link_share).s, mf_show_percent(r->sm_share).s);
     }
     fprintf(out, "  basis   %s\n", mf_basis_text((mf_basis)r->basis));
+    if (p->sustained_s > 0 && !mf_cluster_is_cpu(mf_cost_cluster(cost))) {
+        mf_power power = mf_cost_power(cost);
+        bool small = p->energy_J < 1;
+        fprintf(out, "  energy  %.3g %s (%s); run after run %s, %.0f W of %.0f W\n",
+                (small ? 1e3 : 1) * p->energy_J, small ? "mJ" : "J",
+                power.measured ? "measured" : "from an H200's", mf_show_time(p->sustained_s).s,
+                p->energy_J / p->sustained_s, power.cap_W);
+    }
 }
 
 static mf_status print_json(FILE *out, const priced *p, const mf_cost *cost, mf_err *e) {
@@ -128,6 +141,8 @@ static mf_status print_json(FILE *out, const priced *p, const mf_cost *cost, mf_
     mf_json_write_f64(&w, "tflops", r->time_s > 0 ? p->what.flops / r->time_s / 1e12 : 0);
     mf_json_write_f64(&w, "busbw_Bps", p->busbw_Bps);
     mf_json_write_string(&w, "basis", mf_basis_text((mf_basis)r->basis));
+    mf_json_write_f64(&w, "sustained_s", p->sustained_s);
+    mf_json_write_f64(&w, "energy_J", p->energy_J);
     mf_json_write_string(&w, "link", link_text[r->link]);
     mf_json_write_f64(&w, "link_share", r->link_share);
     mf_json_write_f64(&w, "sm_share", r->sm_share);
@@ -231,11 +246,15 @@ const mf_command mf_cmd_price = {
     .name = "price",
     .summary = "one op: time, band, limit, and what the price rests on",
     .usage = {"OP KEY=VALUE ... --cluster NAME [options]"},
-    .about = "Prices one op alone on the device or the links. OP and its keys are those of the "
-             "profile store, in any order; keys with a default may be left out, and KiB, MiB and "
-             "GiB may stand behind bytes. Without an op it lists all ops and their keys.\n"
-             "The basis says what the price rests on: a measured point, points nearby, a fitted "
-             "roofline, another GPU through data-sheet ratios, or NCCL's own model.",
+    .about =
+        "Prices one op alone on the device or the links. OP and its keys are those of the "
+        "profile store, in any order; keys with a default may be left out, and KiB, MiB and "
+        "GiB may stand behind bytes. Without an op it lists all ops and their keys.\n"
+        "The basis says what the price rests on: a measured point, points nearby, a fitted "
+        "roofline, another GPU through data-sheet ratios, or NCCL's own model. The time is that of "
+        "a GPU that "
+        "rested before; of kernels there is the energy, too, and the time of many runs without a "
+        "rest, under the power cap.",
     .example = "moefold price gemm m=4096 n=7168 k=2048 dtype=bf16 --cluster h200",
     .words = MF_ARGS_MAX_WORDS,
     .options = options,

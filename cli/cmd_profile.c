@@ -107,9 +107,9 @@ static const action actions[] = {
 enum { ACTIONS = sizeof actions / sizeof actions[0] };
 
 /* Options that say what is measured; the general grid has no layout. */
-static const mf_option_id of_model[] = {MF_OPT_SET,         MF_OPT_SEQ,      MF_OPT_TP,
-                                        MF_OPT_CP,          MF_OPT_EP,       MF_OPT_ETP,
-                                        MF_OPT_MICRO_BATCH, MF_OPT_PRECISION};
+static const mf_option_id of_model[] = {MF_OPT_SET, MF_OPT_STRICT,      MF_OPT_SEQ,
+                                        MF_OPT_TP,  MF_OPT_CP,          MF_OPT_EP,
+                                        MF_OPT_ETP, MF_OPT_MICRO_BATCH, MF_OPT_PRECISION};
 enum { OF_MODEL = sizeof of_model / sizeof of_model[0] };
 
 static mf_status exclude(const mf_args *a, const action *act, mf_option_id id, mf_err *e) {
@@ -126,6 +126,7 @@ static mf_status check_moot(const mf_args *a, const action *act, mf_err *e) {
     if (act != NULL) {
         s = exclude(a, act, MF_OPT_MODEL, e);
         s = s == MF_OK ? exclude(a, act, MF_OPT_SHARED, e) : s;
+        s = s == MF_OK ? exclude(a, act, MF_OPT_ENERGY, e) : s;
     }
     for (size_t i = 0; i < OF_MODEL && s == MF_OK; i++) {
         if (act != NULL) {
@@ -219,11 +220,11 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_STORE,  MF_OPT_MODEL,   MF_OPT_SET,   MF_OPT_SEQ,         MF_OPT_TP,
-    MF_OPT_CP,     MF_OPT_EP,      MF_OPT_ETP,   MF_OPT_MICRO_BATCH, MF_OPT_PRECISION,
-    MF_OPT_SHARED, MF_OPT_REBUILD, MF_OPT_CHECK, MF_OPT_IMPORT,      MF_OPT_EXPORT,
-    MF_OPT_GPU,    MF_OPT_NODES,   MF_OPT_JSON,  MF_OPT_PROGRESS,    MF_OPT_HELP,
-    MF_OPT_COUNT,
+    MF_OPT_STORE,     MF_OPT_MODEL,  MF_OPT_SET,    MF_OPT_STRICT,  MF_OPT_SEQ,
+    MF_OPT_TP,        MF_OPT_CP,     MF_OPT_EP,     MF_OPT_ETP,     MF_OPT_MICRO_BATCH,
+    MF_OPT_PRECISION, MF_OPT_SHARED, MF_OPT_ENERGY, MF_OPT_REBUILD, MF_OPT_CHECK,
+    MF_OPT_IMPORT,    MF_OPT_EXPORT, MF_OPT_GPU,    MF_OPT_NODES,   MF_OPT_JSON,
+    MF_OPT_PROGRESS,  MF_OPT_HELP,   MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_profile = {
@@ -243,7 +244,11 @@ const mf_command mf_cmd_profile = {
         "their collectives and exchanges of tokens, too. For "
         "every product the library's fastest algorithm is found and remembered. Every point is "
         "stored at once, so that an interrupted run is taken up by the same command. A GPU that is "
-        "throttled or that another process uses is refused, also in the middle. Needs a GPU and a "
+        "throttled or that another process uses is refused, also in the middle. With --energy a "
+        "sample of "
+        "the kernels runs for two seconds each, without a rest: the energy of a run, by the "
+        "driver's "
+        "counter, and its time under the power cap are stored beside its time. Needs a GPU and a "
         "build with CUDA; without, measurements made elsewhere come in with --import.",
     .example = "moefold profile --store my.db --model qwen3-30b-a3b --tp 1",
     .options = options,

@@ -28,7 +28,15 @@ static mf_status close_trace(const mf_args *a, FILE *trace, mf_status s, mf_err 
 }
 
 static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_err *e) {
-    const mf_report r = {&j->model, &j->cluster, &j->plan, &j->routing, j->made_for};
+    mf_elsewhere megatron;
+    mf_report r = mf_report_of(j, &j->plan);
+    if (strcmp(j->software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j->cluster)) {
+        mf_status s = mf_job_elsewhere(j, a, &j->plan, &megatron, e);
+        if (s != MF_OK) {
+            return s;
+        }
+        r.megatron = &megatron;
+    }
     if (!a->value[MF_OPT_JSON].given) {
         mf_report_print(cli->out, &r);
         return MF_OK;
@@ -67,10 +75,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_PLAN,         MF_OPT_MODEL,      MF_OPT_SET,      MF_OPT_CLUSTER, MF_OPT_GPUS,
-    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,        MF_OPT_SOFTWARE, MF_OPT_STORE,   MF_OPTS_LAYOUT,
-    MF_OPT_ROUTING,      MF_OPT_EVERY_RANK, MF_OPT_TRACE,    MF_OPT_OUT,     MF_OPT_JSON,
-    MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_PLAN,    MF_OPT_MODEL,        MF_OPT_SET,        MF_OPT_STRICT,   MF_OPT_CLUSTER,
+    MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,        MF_OPT_SOFTWARE, MF_OPT_STORE,
+    MF_OPTS_LAYOUT, MF_OPT_ROUTING,      MF_OPT_EVERY_RANK, MF_OPT_TRACE,    MF_OPT_OUT,
+    MF_OPT_JSON,    MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_simulate = {

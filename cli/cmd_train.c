@@ -1,12 +1,13 @@
-/* cmd_train.c - `moefold train`: runs a plan, or a layout given by flags, on CPU ranks. */
+/* cmd_train.c - `moefold train`: runs a plan, or a layout given by flags, on GPUs or CPU ranks. */
 #include "cli/compare_points.h"
 #include "cli/launch.h"
 #include "cli/output.h"
 #include "cli/roll.h"
 #include "cli/show.h"
 #include "cli/train_settings.h"
-#include "executor/files.h"
+#include "executor/data/files.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,6 +21,8 @@ typedef struct watcher {
     const mf_train_settings *s;
     mf_roll *roll;
     mf_train_metrics last;
+    mf_device *device; /* of this rank, while it trains */
+    int64_t used_B;    /* of its memory, by its driver's count; 0: unknown */
     double sum_s;
     int64_t timed; /* steps behind the first, cold one */
     int64_t told;
@@ -45,10 +48,30 @@ static bool save_plan(const watcher *w) {
     return s == MF_OK;
 }
 
+/* The memory of a step, which is all taken by now. Of a GPU also what it is, and what its driver
+ * says of its memory: beside the arena the libraries' own, and whoever else is there. */
+static void tell_memory(FILE *out, const mf_train_start *start) {
+    const mf_device_ops *ops = start->device->ops;
+    mf_shown arena = mf_show_bytes((double)start->arena_B);
+    char name[128];
+    if (ops->on_host) {
+        fprintf(out, "arena       %s on the largest rank\n", arena.s);
+        return;
+    }
+    ops->describe(start->device, name, sizeof name);
+    fprintf(out, "device      %s: arena of %s as planned", name, arena.s);
+    int64_t used_B = ops->used_B(start->device);
+    if (used_B > 0) {
+        fprintf(out, ", %s in use by its driver's count", mf_show_bytes((double)used_B).s);
+    }
+    putc('\n', out);
+}
+
 static int started(void *user, const mf_train_start *start) {
     watcher *w = user;
-    fprintf(w->out, "arena       %s on the largest rank\n",
-            mf_show_bytes((double)start->arena_B).s);
+    w->device = start->device;
+    w->used_B = start->device->ops->used_B(start->device);
+    tell_memory(w->out, start);
     fprintf(w->out, "stream      %s tokens in %d file%s\n",
             mf_show_count((double)start->stream_tokens).s, start->streams,
             start->streams == 1 ? "" : "s");
@@ -62,7 +85,11 @@ static int started(void *user, const mf_train_start *start) {
 
 static int stepped(void *user, const mf_train_metrics *m) {
     watcher *w = user;
+    const bool left_out = w->told > 0 ? m->skipped > w->last.skipped : !isfinite(m->grad_norm);
     w->last = *m;
+    if (m->step == w->s->o.steps) {
+        w->used_B = w->device->ops->used_B(w->device);
+    }
     if (w->told++ > 0) {
         w->sum_s += m->step_time_s;
         w->timed++;
@@ -85,8 +112,15 @@ static int stepped(void *user, const mf_train_metrics *m) {
     if (w->s->job.model.experts > 0) {
         fprintf(w->out, "  load %.2f", m->expert_load_max_over_mean);
     }
-    fprintf(w->out, "  left %s\n", mf_show_time(m->eta_s).s);
+    fprintf(w->out, "%s  left %s\n", left_out ? "  update left out" : "", mf_show_time(m->eta_s).s);
     return fflush(w->out) != 0;
+}
+
+static void warned(void *user, const char *line) {
+    const watcher *w = user;
+    fflush(w->out);
+    fprintf(w->cli->err, "moefold train: %s\n", line);
+    fflush(w->cli->err);
 }
 
 static void lost(void *user, const char *line) {
@@ -96,18 +130,33 @@ static void lost(void *user, const char *line) {
     fflush(w->cli->err);
 }
 
+/* Predicted beside measured, and where that goes on. */
+static void tell_end(const watcher *w, double mean_s, double predicted_s) {
+    const double planned_B = w->s->job.plan.prediction.peak_memory_B;
+    const bool of_driver = w->used_B > 0;
+    if (w->told > 0) {
+        fprintf(w->out, "\nmean step %s, %.2f x the predicted %s; memory %s%s, predicted %s\n",
+                mf_show_time(mean_s).s, mean_s / predicted_s, mf_show_time(predicted_s).s,
+                mf_show_bytes(of_driver ? (double)w->used_B : w->last.memory_B).s,
+                of_driver ? " by the driver's count" : "", mf_show_bytes(planned_B).s);
+    }
+    if (w->last.skipped > 0) {
+        fprintf(w->out, "%s update%s left out: loss or gradient norm not finite\n",
+                mf_show_i64((long long)w->last.skipped).s, w->last.skipped > 1 ? "s" : "");
+    }
+    if (w->s->o.out != NULL) {
+        fprintf(w->out,
+                "weights in %s/hf, checkpoints in %s/checkpoints; op by op: moefold compare "
+                "--run %s\n",
+                w->s->o.out, w->s->o.out, w->s->o.out);
+    }
+}
+
 static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
     double predicted_s = w->s->job.plan.prediction.step_time_s;
     double mean_s = w->timed > 0 ? w->sum_s / (double)w->timed : w->last.step_time_s;
     if (!a->value[MF_OPT_JSON].given) {
-        if (w->told > 0) {
-            fprintf(w->out, "\nmean step %s, predicted %s\n", mf_show_time(mean_s).s,
-                    mf_show_time(predicted_s).s);
-        }
-        if (w->s->o.out != NULL) {
-            fprintf(w->out, "weights in %s/hf, checkpoints in %s/checkpoints\n", w->s->o.out,
-                    w->s->o.out);
-        }
+        tell_end(w, mean_s, predicted_s);
         return MF_OK;
     }
     mf_json_writer j;
@@ -120,6 +169,7 @@ static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
         mf_json_write_f64(&j, "z_loss", w->last.z_loss);
     }
     mf_json_write_f64(&j, "grad_norm", w->last.grad_norm);
+    mf_json_write_i64(&j, "skipped", (int64_t)w->last.skipped);
     mf_json_write_f64(&j, "step_time_s", mean_s);
     mf_json_write_f64(&j, "predicted_step_time_s", predicted_s);
     mf_json_write_f64(&j, "tokens_per_s", w->last.tokens_per_s);
@@ -166,6 +216,7 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     w.out = a->value[MF_OPT_JSON].given ? cli->err : cli->out;
     s->o.started = started;
     s->o.stepped = stepped;
+    s->o.warned = warned;
     s->o.lost = lost;
     s->o.user = &w;
     s->o.cancel = cli->cancel;
@@ -245,31 +296,35 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_PLAN,          MF_OPT_MODEL,        MF_OPT_SET,        MF_OPT_CLUSTER,
-    MF_OPT_GPUS,          MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,        MF_OPT_SOFTWARE,
-    MF_OPT_STORE,         MF_OPT_INIT,         MF_OPT_DATA,       MF_OPT_SHUFFLE,
-    MF_OPT_STEPS,         MF_OPT_SEED,         MF_OPT_LR,         MF_OPT_LR_MIN,
-    MF_OPT_LR_SCHEDULE,   MF_OPT_WARMUP,       MF_OPT_ADAM_BETA1, MF_OPT_ADAM_BETA2,
-    MF_OPT_ADAM_EPS,      MF_OPT_WEIGHT_DECAY, MF_OPT_DECAY,      MF_OPT_CLIP,
-    MF_OPT_AUX_LOSS,      MF_OPT_AUX_COEF,     MF_OPT_BIAS_RATE,  MF_OPT_Z_COEF,
-    MF_OPT_FORCE_BALANCE, MF_OPT_DTYPE,        MF_OPT_BACKEND,    MF_OPT_SAVE_EVERY,
-    MF_OPT_KEEP,          MF_OPT_RESUME,       MF_OPTS_LAYOUT,    MF_OPT_OUT,
-    MF_OPT_RECORD,        MF_OPT_JSON,         MF_OPT_HELP,       MF_OPT_COUNT,
+    MF_OPT_PLAN,          MF_OPT_MODEL,         MF_OPT_SET,          MF_OPT_STRICT,
+    MF_OPT_CLUSTER,       MF_OPT_GPUS,          MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,
+    MF_OPT_SOFTWARE,      MF_OPT_STORE,         MF_OPT_INIT,         MF_OPT_DATA,
+    MF_OPT_SHUFFLE,       MF_OPT_STEPS,         MF_OPT_SEED,         MF_OPT_LR,
+    MF_OPT_LR_MIN,        MF_OPT_LR_SCHEDULE,   MF_OPT_WARMUP,       MF_OPT_ADAM_BETA1,
+    MF_OPT_ADAM_BETA2,    MF_OPT_ADAM_EPS,      MF_OPT_WEIGHT_DECAY, MF_OPT_DECAY,
+    MF_OPT_CLIP,          MF_OPT_AUX_LOSS,      MF_OPT_AUX_COEF,     MF_OPT_BIAS_RATE,
+    MF_OPT_Z_COEF,        MF_OPT_FORCE_BALANCE, MF_OPT_DTYPE,        MF_OPT_BACKEND,
+    MF_OPT_DETERMINISTIC, MF_OPT_MAX_SKIPS,     MF_OPT_HANG_AFTER,   MF_OPT_SAVE_EVERY,
+    MF_OPT_KEEP,          MF_OPT_RESUME,        MF_OPTS_LAYOUT,      MF_OPT_OUT,
+    MF_OPT_RECORD,        MF_OPT_JSON,          MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_train = {
     .name = "train",
-    .summary = "run a plan, or a layout given by flags, on CPU ranks",
+    .summary = "run a plan, or a layout given by flags, on GPUs or CPU ranks",
     .usage = {"--plan FILE --data PATH --steps N [--out DIR] [options]",
               "--model NAME --global-batch N --seq N --data PATH --steps N [layout options]"},
     .about =
-        "Runs the step program that simulate plays: one process a rank, started through mpirun "
-        "when no launcher (mpirun, srun) has done so. A plan for another number of ranks than run "
-        "is refused. Prints every setting and the predicted step, then a line a step.\n"
+        "Runs the step program that simulate plays: on this machine's GPUs where there are some "
+        "(and libmoefold_cuda.so beside the program), else on CPU ranks. One process a rank, "
+        "started here when no launcher (mpirun, srun) has done so. A plan for another number of "
+        "ranks than run is refused. Prints every setting and the predicted step, then a line a "
+        "step.\n"
         "With --out: metrics.jsonl, a TensorBoard event file, op_times.json for `compare`, "
         "checkpoints that any layout can read, and at the end the weights as a Hugging Face "
         "folder; --record takes what ops took into a profile store. "
-        "SIGINT and SIGTERM save and end with exit code 130; --resume goes on from there, bit by "
+        "SIGINT, SIGTERM and SIGHUP save and end with exit code 130; --resume goes on from there, "
+        "bit by "
         "bit "
         "as if nothing had happened. docs/training.md has the formats.",
     .example =

@@ -2,14 +2,15 @@
  * cmd_*.c file and a line here. */
 #include "cli/commands.h"
 
-#include "core/json.h"
+#include "core/base/json.h"
 
 #include <string.h>
 
 static const mf_command *const table[] = {
-    &mf_cmd_plan,     &mf_cmd_fit,      &mf_cmd_simulate, &mf_cmd_price,  &mf_cmd_explain,
-    &mf_cmd_capacity, &mf_cmd_train,    &mf_cmd_compare,  &mf_cmd_export, &mf_cmd_profile,
-    &mf_cmd_models,   &mf_cmd_clusters, &mf_cmd_help,     NULL,
+    &mf_cmd_plan,    &mf_cmd_fit,      &mf_cmd_simulate, &mf_cmd_price,
+    &mf_cmd_explain, &mf_cmd_capacity, &mf_cmd_train,    &mf_cmd_compare,
+    &mf_cmd_export,  &mf_cmd_import,   &mf_cmd_tune,     &mf_cmd_profile,
+    &mf_cmd_models,  &mf_cmd_clusters, &mf_cmd_help,     NULL,
 };
 
 const mf_command *const *mf_cli_commands(void) {
@@ -89,6 +90,7 @@ static mf_status run_command(int argc, const char *const *argv, mf_cli *cli, mf_
     mf_args args;
     mf_status s =
         mf_args_parse(argc - 2, argv + 2, cli->command->options, cli->command->words, &args, e);
+    args.notes = cli->err;
     return s == MF_OK ? cli->command->run(&args, cli, e) : s;
 }
 

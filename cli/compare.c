@@ -1,7 +1,7 @@
 /* compare.c - op by op: what was predicted, what was measured. */
 #include "cli/compare.h"
 
-#include "executor/checkpoint.h"
+#include "executor/checkpoint/checkpoint.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,6 +42,9 @@ static mf_status add_row(const mf_job *j, const mf_op_times *t, const mf_op_time
                           r->pass, r->label, r->op, r->block, "not what the plan lowers to");
     }
     mf_cost_op(j->cost, op, 1.0, &price);
+    if (mf_cost_is_clocked(op)) {
+        price.time_s *= mf_cost_stretch(j->cost, p->blocks[r->block], 1.0, NULL);
+    }
     *o = (mf_compare_op){.where = r->label,
                          .name = op->name,
                          .pass = r->pass,

@@ -3,7 +3,7 @@
 #define MF_CLI_COMPARE_H
 
 #include "cli/job.h"
-#include "executor/op_times.h"
+#include "executor/train/op_times.h"
 
 /* An op template, or all ops of a name outside blocks. Times are of one rank and step. */
 typedef struct mf_compare_op {

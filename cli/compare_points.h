@@ -3,7 +3,7 @@
 #define MF_CLI_COMPARE_POINTS_H
 
 #include "cli/job.h"
-#include "executor/op_times.h"
+#include "executor/train/op_times.h"
 #include "profiles/store.h"
 
 /* The key under which the store keeps an op's time on `gpu`; false for what it has no key for. The

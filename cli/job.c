@@ -5,11 +5,38 @@
 
 #include "cli/moot.h"
 #include "cli/prices.h"
+#include "cli/stage_text.h"
+#include "cli/unsaid.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* --- pieces ----------------------------------------------------------------------------------- */
+
+mf_status mf_job_say_left_out(const mf_args *a, const mf_model *m, mf_err *e) {
+    if (m->left_out[0] == '\0') {
+        return MF_OK;
+    }
+    if (a->value[MF_OPT_STRICT].given) {
+        return mf_err_set(e, MF_INFEASIBLE, "%s: left out: %s (--strict)", m->name, m->left_out);
+    }
+    if (a->notes != NULL) {
+        fprintf(a->notes, "note: %s: left out: %s\n", m->name, m->left_out);
+    }
+    return MF_OK;
+}
+
+/* What stands in the way of planning. */
+static mf_status check_model(const mf_args *a, const mf_model *m, mf_err *e) {
+    const char *unknown = mf_model_not_lowered(m);
+    if (unknown != NULL) {
+        return mf_err_set(e, MF_INFEASIBLE, "%s: %s can be read and counted, not planned yet",
+                          m->name, unknown);
+    }
+    return mf_job_say_left_out(a, m, e);
+}
 
 /* The model that a plan names: --model says where it is, when it does not ship. */
 static mf_status load_plan_model(mf_job *j, const mf_args *a, mf_err *e) {
@@ -31,7 +58,7 @@ static mf_status load_plan_model(mf_job *j, const mf_args *a, mf_err *e) {
 static mf_status load_plan(mf_job *j, const mf_args *a, mf_err *e) {
     for (int id = 0; id < MF_OPT_COUNT; id++) {
         const mf_option *o = mf_option_get((mf_option_id)id);
-        if (a->value[id].given && o->apply != NULL) {
+        if (a->value[id].given && (o->apply != NULL || o->group == MF_OPTS_CHOICES)) {
             return mf_err_set(e, MF_USAGE,
                               "--%s cannot stand beside --plan, which fixes the layout", o->name);
         }
@@ -153,15 +180,17 @@ mf_status mf_job_load_plan(mf_job *j, const mf_args *a, mf_err *e) {
     memset(j, 0, sizeof *j);
     mf_plan_init(&j->plan);
     mf_routing_init(&j->routing);
-    return load_plan(j, a, e);
+    mf_status s = load_plan(j, a, e);
+    return s == MF_OK ? mf_job_say_left_out(a, &j->model, e) : s;
 }
 
-mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
+mf_status mf_job_read(mf_job *j, const mf_args *a, mf_err *e) {
     memset(j, 0, sizeof *j);
     mf_plan_init(&j->plan);
     mf_routing_init(&j->routing);
     bool plan = a->value[MF_OPT_PLAN].given;
     mf_status s = plan ? load_plan(j, a, e) : load_flags(j, a, e);
+    s = s == MF_OK ? check_model(a, &j->model, e) : s;
     if (s != MF_OK) {
         return s;
     }
@@ -174,8 +203,9 @@ mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
         s = check_routing(&j->routing, &j->model, a->value[MF_OPT_ROUTING].text, e);
     }
     if (s == MF_OK) {
-        s = mf_prices_load(a, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
-                           &j->software, &j->cost, e);
+        s = mf_prices_read(a, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
+                           &j->software, e);
+        j->plan.layout.software_traits = j->software.traits;
     }
     const int64_t choices = j->model.top_k * j->plan.layout.seq; /* of a sample */
     if (s == MF_OK && choices > 0) {
@@ -193,17 +223,51 @@ mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
     return s;
 }
 
-mf_status mf_job_load_layout(mf_job *j, const mf_args *a, mf_err *e) {
+mf_status mf_job_price(mf_job *j, const mf_args *a, mf_err *e) {
+    return mf_prices_create(a, &j->cluster, &j->software, &j->cost, e);
+}
+
+mf_status mf_job_load(mf_job *j, const mf_args *a, mf_err *e) {
+    mf_status s = mf_job_read(j, a, e);
+    return s == MF_OK ? mf_job_price(j, a, e) : s;
+}
+
+/* Megatron's "block" recomputation: of each virtual stage the first layers only. */
+static void recompute_first(const mf_model *m, int64_t layers, mf_assignment *a) {
+    for (int v = 0; v < a->vstages; v++) {
+        int64_t left = layers;
+        for (int i = a->first[v]; i < a->first[v + 1]; i++) {
+            if (mf_position_kind_of(m, i) == MF_POS_LAYER && left-- <= 0) {
+                a->memory[i].recompute = MF_RECOMPUTE_NONE;
+            }
+        }
+    }
+}
+
+/* Layers on virtual stages, and what each recomputes. */
+static mf_status assign(mf_job *j, const mf_args *a, mf_err *e) {
+    const mf_value *stages = &a->value[MF_OPT_PIPELINE_LAYOUT];
+    const mf_value *layers = &a->value[MF_OPT_RECOMPUTE_LAYERS];
+    mf_assignment *out = &j->plan.assignment;
+    mf_status s = mf_assignment_even(&j->model, &j->plan.layout, out, e);
+    if (s == MF_OK && stages->given) {
+        s = mf_prices_name(mf_stage_text_apply(&j->model, stages->text, out, e),
+                           MF_OPT_PIPELINE_LAYOUT, e);
+    }
+    if (s == MF_OK && layers->given) {
+        recompute_first(&j->model, layers->i, out);
+    }
+    return s;
+}
+
+mf_status mf_job_read_layout(mf_job *j, const mf_args *a, mf_err *e) {
     static const mf_option_id required[] = {MF_OPT_GPUS, MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ};
-    mf_status s = MF_OK;
-    bool plan = a->value[MF_OPT_PLAN].given;
-    if (plan) {
-        s = mf_job_load(j, a, e);
-        s = s == MF_OK ? mf_moot_check(a, j, e) : s;
+    mf_status s = mf_job_read(j, a, e);
+    s = s == MF_OK ? mf_moot_check(a, j, e) : s;
+    s = s == MF_OK ? mf_unsaid_fill(j, a, e) : s;
+    if (s != MF_OK || j->from_file) {
         return s == MF_OK ? mf_job_check_cluster(&j->plan.layout, &j->cluster, e) : s;
     }
-    s = mf_job_load(j, a, e);
-    s = s == MF_OK ? mf_moot_check(a, j, e) : s;
     for (size_t i = 0; s == MF_OK && i < sizeof required / sizeof required[0]; i++) {
         s = mf_args_require(a, required[i], e);
     }
@@ -213,13 +277,15 @@ mf_status mf_job_load_layout(mf_job *j, const mf_args *a, mf_err *e) {
     if (s == MF_OK) {
         s = mf_job_check_cluster(&j->plan.layout, &j->cluster, e);
     }
-    if (s == MF_OK) {
-        s = mf_assignment_even(&j->model, &j->plan.layout, &j->plan.assignment, e);
-    }
-    return s;
+    return s == MF_OK ? assign(j, a, e) : s;
 }
 
-static void drop_simulation(mf_job *j) {
+mf_status mf_job_load_layout(mf_job *j, const mf_args *a, mf_err *e) {
+    mf_status s = mf_job_read_layout(j, a, e);
+    return s == MF_OK ? mf_job_price(j, a, e) : s;
+}
+
+void mf_job_forget(mf_job *j) {
     mf_sim_destroy(j->sim);
     mf_program_destroy(j->program);
     free(j->plan.prediction.stage);
@@ -229,10 +295,36 @@ static void drop_simulation(mf_job *j) {
     j->plan.predicted = false;
 }
 
+/* Widens the band over the other layouts that the job's words may mean, and by what no layout
+ * stands for. */
+static mf_status widen(mf_job *j, const mf_sim_options *o, mf_err *e) {
+    mf_plan_prediction *p = &j->plan.prediction;
+    mf_layout other[MF_UNSAID_WAYS];
+    mf_status s = MF_OK;
+    int others = mf_unsaid_others(j, other);
+    for (int i = 0; s == MF_OK && i < others; i++) {
+        const mf_sim_options options = {
+            .every_rank = o->every_rank, .routing = o->routing, .cancel = o->cancel, .sums = true};
+        mf_program *program = NULL;
+        mf_sim *sim = NULL;
+        s = mf_program_lower(&j->model, &other[i], &j->cluster, &j->plan.assignment, &program, e);
+        s = s == MF_OK ? mf_sim_step(j->cost, program, &options, &sim, e) : s;
+        if (s == MF_OK) {
+            p->step_time_low_s = fmin(p->step_time_low_s, sim->low_s);
+            p->step_time_high_s = fmax(p->step_time_high_s, sim->high_s);
+        }
+        mf_sim_destroy(sim);
+        mf_program_destroy(program);
+    }
+    p->step_time_low_s *= 1 - mf_unsaid_widening(j);
+    p->step_time_high_s *= 1 + mf_unsaid_widening(j);
+    return s;
+}
+
 mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e) {
     mf_sim_options options = *o;
     options.routing = &j->routing;
-    drop_simulation(j);
+    mf_job_forget(j);
     mf_status s = mf_program_lower(&j->model, &j->plan.layout, &j->cluster, &j->plan.assignment,
                                    &j->program, e);
     if (s == MF_OK) {
@@ -241,13 +333,31 @@ mf_status mf_job_simulate(mf_job *j, const mf_sim_options *o, mf_err *e) {
     if (s == MF_OK) {
         s = mf_sim_prediction(j->sim, &j->plan.prediction, e);
     }
+    if (s == MF_OK) {
+        s = widen(j, &options, e);
+    }
     j->plan.predicted = s == MF_OK;
     return s;
 }
 
+mf_status mf_job_elsewhere(const mf_job *j, const mf_args *a, const mf_plan *p, mf_elsewhere *out,
+                           mf_err *e) {
+    mf_store *store = NULL;
+    int64_t rows, damaged;
+    const char *path = mf_prices_text(a, MF_OPT_STORE, NULL);
+    mf_status s = path != NULL ? mf_prices_open_store(path, &store, &rows, &damaged, e) : MF_OK;
+    if (s == MF_OK) {
+        s = mf_elsewhere_megatron(&j->model, &j->cluster, p, &j->routing, store, out, e);
+    }
+    mf_store_close(store);
+    return s;
+}
+
 void mf_job_clear(mf_job *j) {
-    drop_simulation(j);
-    mf_cost_destroy(j->cost);
+    mf_job_forget(j);
+    if (!j->borrowed) {
+        mf_cost_destroy(j->cost);
+    }
     mf_routing_clear(&j->routing);
     mf_plan_clear(&j->plan);
     j->cost = NULL;

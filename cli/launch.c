@@ -1,9 +1,10 @@
-/* launch.c - mpirun as a child. What Open MPI has to be told goes through its environment, which
- * other MPIs ignore. */
+/* launch.c - mpirun as a child, or the ranks themselves where there is none. What Open MPI has to
+ * be told goes through its environment, which other MPIs ignore. */
 #include "cli/launch.h"
 
 #include "cli/roll.h"
-#include "executor/comm.h"
+#include "executor/comm/comm.h"
+#include "executor/comm/comm_launch.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -13,6 +14,9 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 /* Ranks may outnumber cores; root may start them (containers); a rank that waits gives its core
  * away; our own words are enough; what ranks know of each other is sent, not kept in shared memory,
@@ -51,8 +55,17 @@ static void make_session(char *path, size_t size) {
 
 /* The child: never returns. A process group of its own keeps the terminal's Ctrl-C from mpirun,
  * which would kill the ranks where we let them save. */
-static void become_mpirun(const mf_cli *cli, int64_t ranks, const char *session, char **argv) {
+static void become_mpirun(const mf_cli *cli, int64_t ranks, const char *session, char **argv,
+                          pid_t parent) {
     char count[24];
+#ifdef __linux__
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* it ends the ranks, and so do they where it is killed */
+    if (getppid() != parent) {
+        _exit(126);
+    }
+#else
+    (void)parent;
+#endif
     snprintf(count, sizeof count, "%lld", (long long)ranks);
     argv[0] = (char[]){"mpirun"};
     argv[1] = (char[]){"-n"};
@@ -104,16 +117,61 @@ static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll, bool *asked) 
     return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
 }
 
-mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e) {
-    if (!mf_comm_has_mpi()) {
-        return mf_err_set(e, MF_USAGE,
-                          "the layout is for %lld ranks, and this build has no MPI: it trains on "
-                          "one rank",
-                          (long long)ranks);
+/* In one of the folders that programs are looked for in. */
+static bool is_installed(const char *program) {
+    const char *folders = getenv("PATH");
+    char path[4096];
+    while (folders != NULL && *folders != '\0') {
+        size_t length = strcspn(folders, ":");
+        int n = snprintf(path, sizeof path, "%.*s/%s", (int)length, folders, program);
+        if (n > 0 && (size_t)n < sizeof path && access(path, X_OK) == 0) {
+            return true;
+        }
+        folders += length + (folders[length] == ':');
     }
+    return false;
+}
+
+static int code_of(int exit_code) {
+    return exit_code == 130 || exit_code <= 4 ? exit_code : 1;
+}
+
+/* Without mpirun: ranks that meet in a file of this host. */
+static mf_status launch_here(const mf_cli *cli, int64_t ranks, mf_roll *roll, int *code,
+                             mf_err *e) {
+    char self[4096], line[160];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    char **argv = calloc((size_t)cli->argc + 1, sizeof *argv);
+    if (argv == NULL || length < 0) {
+        free(argv);
+        return mf_err_set(e, MF_LIBRARY, "ranks: this program is not found");
+    }
+    self[length] = '\0';
+    argv[0] = self;
+    for (int i = 1; i < cli->argc; i++) {
+        memcpy(&argv[i], &cli->argv[i], sizeof argv[0]);
+    }
+    int ended = 0;
+    mf_status status = mf_comm_launch(ranks, argv, cli->cancel, &ended, e);
+    free(argv);
+    bool asked = cli->cancel != NULL && *cli->cancel != 0;
+    if (status == MF_OK && !asked && ended >= 128 && ended != 130 &&
+        mf_roll_line(roll, line, sizeof line)) {
+        fprintf(cli->err, "moefold train: %s\n", line);
+    }
+    *code = code_of(ended);
+    return status;
+}
+
+mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e) {
     mf_roll *roll = NULL;
     mf_status status = mf_roll_create(ranks, &roll, e);
     if (status != MF_OK) {
+        return status;
+    }
+    if (!mf_comm_has_mpi() || !is_installed("mpirun")) {
+        status = launch_here(cli, ranks, roll, code, e);
+        mf_roll_destroy(roll);
         return status;
     }
     char **argv = calloc((size_t)cli->argc + 8, sizeof *argv);
@@ -125,9 +183,10 @@ mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e
     fflush(cli->err);
     char session[256];
     make_session(session, sizeof session);
+    const pid_t self = getpid();
     pid_t child = fork();
     if (child == 0) {
-        become_mpirun(cli, ranks, session, argv);
+        become_mpirun(cli, ranks, session, argv, self);
     }
     free(argv);
     if (child < 0) {
@@ -151,6 +210,6 @@ mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e
     if (asked && exit_code >= 128 && exit_code != 130) {
         return mf_err_set(e, MF_INTERRUPTED, "ended while the ranks were starting");
     }
-    *code = exit_code == 130 || exit_code <= 4 ? exit_code : 1;
+    *code = code_of(exit_code);
     return MF_OK;
 }

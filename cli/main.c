@@ -7,8 +7,9 @@
 
 static volatile int interrupted; /* written by the handler, read by searches and simulations */
 
-/* The first SIGINT, SIGTERM or SIGUSR1 (the one that mpirun passes on) asks to stop and print or
- * save what there is; a second SIGINT or SIGTERM ends the process. */
+/* The first SIGINT, SIGTERM, SIGHUP (a terminal that closes; nohup has it ignored) or SIGUSR1 (the
+ * one that mpirun passes on) asks to stop and print or save what there is; a second one of the
+ * first three ends the process. */
 static void on_interrupt(int signal_number) {
     (void)signal_number;
     interrupted = 1;
@@ -20,6 +21,10 @@ int main(int argc, char **argv) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction before;
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        sigaction(SIGHUP, &action, NULL);
+    }
     action.sa_flags = (int)SA_RESTART; /* launch.c says it again and again */
     sigaction(SIGUSR1, &action, NULL);
     mf_cli cli = {

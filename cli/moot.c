@@ -82,5 +82,9 @@ mf_status mf_moot_check(const mf_args *a, const mf_job *j, mf_err *e) {
     if (s == MF_OK && a->value[MF_OPT_OFFLOAD_SHARE].given && l->memory.offload == 0) {
         return mf_err_set(e, MF_LAYOUT, "--offload-share: without --offload nothing is offloaded");
     }
+    if (s == MF_OK && a->value[MF_OPT_RECOMPUTE_LAYERS].given && l->memory.recompute == 0) {
+        return mf_err_set(e, MF_LAYOUT,
+                          "--recompute-layers: without --recompute nothing is recomputed");
+    }
     return s == MF_OK ? check_modules(a, j, e) : s;
 }

@@ -30,6 +30,7 @@ SET_WORD(cp_type, mf_cp_type_parse)
 SET_WORD(precision, mf_precision_parse)
 SET_WORD(graph, mf_graph_parse)
 SET_WORD(overlap, mf_overlap_parse)
+SET_WORD(traits, mf_traits_parse)
 
 mf_status mf_option_set_recompute(mf_layout *l, const mf_value *v, mf_err *e) {
     return mf_recompute_parse(v->text, &l->memory.recompute, e);

@@ -16,6 +16,6 @@ mf_option_setter mf_option_set_capacity_factor, mf_option_set_pad_to_capacity, m
     mf_option_set_offload_optimizer, mf_option_set_offload_share, mf_option_set_overlap,
     mf_option_set_pp, mf_option_set_precision, mf_option_set_recompute, mf_option_set_reserve,
     mf_option_set_schedule, mf_option_set_seq, mf_option_set_token_headroom, mf_option_set_tp,
-    mf_option_set_vpp, mf_option_set_zero;
+    mf_option_set_traits, mf_option_set_vpp, mf_option_set_zero;
 
 #endif

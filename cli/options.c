@@ -1,7 +1,7 @@
 /* options.c - the table of options. Adding one is an id in options.h and a row here. */
 #include "cli/option_set.h"
 
-#include "planner/space.h"
+#include "planner/space/space.h"
 
 #include <string.h>
 
@@ -25,6 +25,7 @@ static const char graph_words[] = GRAPH_WORDS;
 static const char recompute_words[] = " none selective full" MF_RECOMPUTE_MAP(X);
 static const char offload_words[] = " none" MF_OFFLOAD_MAP(X);
 static const char overlap_words[] = " none" MF_OVERLAP_MAP(X);
+static const char trait_words[] = " none" MF_TRAIT_MAP(X);
 #undef X
 
 #define DEGREE(id, text, field, words_of_help)                                                     \
@@ -63,7 +64,13 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .kind = MF_VALUE_LIST,
                     .argument = "KEY=VALUE",
                     .help = "Override one key of the model's config.json, such as "
-                            "num_hidden_layers=8. May be given many times"},
+                            "num_hidden_layers=8, or a value inside one of its objects, such as "
+                            "rope_parameters.rope_theta=1e6. May be given many times"},
+    [MF_OPT_STRICT] = {.name = "strict",
+                       .group = MF_OPTS_JOB,
+                       .kind = MF_VALUE_FLAG,
+                       .help = "Refuse a model whose config.json says more than is read, such as a "
+                               "vision tower; without, a line on standard error names it"},
     [MF_OPT_CLUSTER] = {.name = "cluster",
                         .group = MF_OPTS_JOB,
                         .kind = MF_VALUE_TEXT,
@@ -255,8 +262,45 @@ static const mf_option table[MF_OPT_COUNT] = {
                                 .group = MF_OPTS_CHOICES,
                                 .kind = MF_VALUE_FLAG,
                                 .help = "Experts work on as many rows as their capacity allows, "
-                                        "whatever the routing: the rest of them are zero",
+                                        "whatever the routing: the rest of them are zero, and the "
+                                        "host need not wait for their number",
                                 .apply = mf_option_set_pad_to_capacity},
+    [MF_OPT_TRAITS] = {.name = "traits",
+                       .group = MF_OPTS_CHOICES,
+                       .kind = MF_VALUE_TEXT,
+                       .argument = "LIST",
+                       .words = trait_words,
+                       .fallback = "those of --software",
+                       .help = "What the program that trains does besides, such as fused_experts "
+                               "(activation in the grouped GEMM), dispatch_permutes (HybridEP), "
+                               "delayed_scales; added to what its software profile says",
+                       .apply = mf_option_set_traits},
+    [MF_OPT_PIPELINE_LAYOUT] =
+        {.name = "pipeline-layout",
+         .group = MF_OPTS_CHOICES,
+         .kind = MF_VALUE_TEXT,
+         .argument = "TEXT",
+         .fallback = "an even split",
+         .help = "What each virtual stage holds, in Megatron's letters: E "
+                 "embedding, t layer, m MTP depth, L head, | the end of a stage, "
+                 "*N repeats a letter or a (group), as in 'Et*16|(t*16|)*2t*13mL'"},
+    [MF_OPT_RECOMPUTE_LAYERS] = {.name = "recompute-layers",
+                                 .group = MF_OPTS_CHOICES,
+                                 .kind = MF_VALUE_INT,
+                                 .low = 1,
+                                 .high = GIB28,
+                                 .argument = "N",
+                                 .fallback = "all",
+                                 .help = "Recompute what --recompute names in the first N layers "
+                                         "of each virtual stage alone"},
+    [MF_OPT_UNSURE] = {.name = "unsure",
+                       .group = MF_OPTS_CHOICES,
+                       .kind = MF_VALUE_TEXT,
+                       .argument = "LIST",
+                       .words = " cuda-graph dispatcher recompute overlap micro-batch vpp cp-type",
+                       .fallback = "options that are not given, of another program than moefold",
+                       .help = "Options whose value is a guess: the band widens as if they were "
+                               "not given"},
 
     [MF_OPT_ROUTING] = {.name = "routing",
                         .group = MF_OPTS_PLAY,
@@ -285,7 +329,8 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .high = 100000,
                     .argument = "N",
                     .fallback = "plan 4, fit 20, explain 12",
-                    .help = "How many results to show, the best included"},
+                    .help = "How many results to show, the best included; plan: when given, the "
+                            "fastest plans of different degrees are looked for, too"},
     [MF_OPT_PRECISIONS] = {.name = "precisions",
                            .group = MF_OPTS_SEARCH,
                            .kind = MF_VALUE_TEXT,
@@ -293,11 +338,28 @@ static const mf_option table[MF_OPT_COUNT] = {
                            .words = precision_words,
                            .fallback = "--precision alone",
                            .help = "Precision recipes to choose from"},
+    [MF_OPT_RUNS_ON] = {.name = "runs-on",
+                        .group = MF_OPTS_SEARCH,
+                        .kind = MF_VALUE_TEXT,
+                        .argument = "WORD",
+                        .words = " megatron bridge moefold any",
+                        .fallback = "megatron where --software is, else any",
+                        .help =
+                            "Who is to run the plan: it holds to what that program can express, "
+                            "and the output says what that costs"},
     [MF_OPT_EVEN_STAGES] = {.name = "even-stages",
                             .group = MF_OPTS_SEARCH,
                             .kind = MF_VALUE_FLAG,
                             .help = "Keep to even splits of the layers over the stages",
                             .pin = MF_PIN(STAGES)},
+    [MF_OPT_SEARCH_OFFLOAD] = {.name = "search-offload",
+                               .group = MF_OPTS_SEARCH,
+                               .kind = MF_VALUE_FLAG,
+                               .help =
+                                   "Let layers offload activations to host memory where that is "
+                                   "faster, and say what it gains; without, they do where "
+                                   "nothing fits otherwise. How fast all GPUs of a host copy at "
+                                   "once was not measured"},
     [MF_OPT_GAP] = {.name = "gap",
                     .group = MF_OPTS_SEARCH,
                     .kind = MF_VALUE_SHARE,
@@ -316,6 +378,16 @@ static const mf_option table[MF_OPT_COUNT] = {
                        .fallback = "20",
                        .help = "Search no longer than about N seconds of one core; counted, not "
                                "timed, so that the plan is the same on every machine"},
+    [MF_OPT_MIN_HEADROOM] = {.name = "min-headroom",
+                             .group = MF_OPTS_SEARCH,
+                             .kind = MF_VALUE_SHARE,
+                             .low = 0,
+                             .high = 0.99,
+                             .argument = "SHARE",
+                             .fallback = "0",
+                             .help =
+                                 "Share of the GPU's memory that every plan leaves free, beyond "
+                                 "the reserve"},
     [MF_OPT_THREADS] = {.name = "threads",
                         .group = MF_OPTS_SEARCH,
                         .kind = MF_VALUE_INT,
@@ -418,6 +490,10 @@ static const mf_option table[MF_OPT_COUNT] = {
                        .group = MF_OPTS_STORE,
                        .kind = MF_VALUE_FLAG,
                        .help = "Measure although another process uses the GPU"},
+    [MF_OPT_ENERGY] = {.name = "energy",
+                       .group = MF_OPTS_STORE,
+                       .kind = MF_VALUE_FLAG,
+                       .help = "Measure energies under the power cap of a share of the points"},
 
     [MF_OPT_OUT] = {.name = "out",
                     .group = MF_OPTS_OUTPUT,
@@ -432,6 +508,28 @@ static const mf_option table[MF_OPT_COUNT] = {
                        .words = " megatron bridge",
                        .fallback = "megatron",
                        .help = "Whose words to use"},
+    [MF_OPT_LAUNCHER] = {.name = "launcher",
+                         .group = MF_OPTS_OUTPUT,
+                         .kind = MF_VALUE_TEXT,
+                         .argument = "WORD",
+                         .words = " torchrun srun",
+                         .fallback = "torchrun",
+                         .help = "What starts the processes"},
+    [MF_OPT_FORCE] = {.name = "force",
+                      .group = MF_OPTS_OUTPUT,
+                      .kind = MF_VALUE_FLAG,
+                      .help = "Write a job although it does not fit into memory"},
+    [MF_OPT_RECIPE] = {.name = "recipe",
+                       .group = MF_OPTS_JOB,
+                       .kind = MF_VALUE_TEXT,
+                       .argument = "NAME",
+                       .help = "Function of a Python file to read, with those that it calls",
+                       .fallback = "the last one"},
+    [MF_OPT_LOG] = {.name = "log",
+                    .group = MF_OPTS_STORE,
+                    .kind = MF_VALUE_TEXT,
+                    .argument = "FILE",
+                    .help = "Log of a job: step times, throughput and memory that it printed"},
     [MF_OPT_JSON] = {.name = "json",
                      .group = MF_OPTS_OUTPUT,
                      .kind = MF_VALUE_FLAG,

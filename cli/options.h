@@ -4,17 +4,19 @@
 #ifndef MF_CLI_OPTIONS_H
 #define MF_CLI_OPTIONS_H
 
-#include "core/layout.h"
-#include "core/status.h"
+#include "core/base/status.h"
+#include "core/layout/layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 typedef enum mf_option_id {
     /* the job */
     MF_OPT_MODEL,
     MF_OPT_SET,
+    MF_OPT_STRICT,
     MF_OPT_CLUSTER,
     MF_OPT_GPUS,
     MF_OPT_GLOBAL_BATCH,
@@ -50,6 +52,11 @@ typedef enum mf_option_id {
     MF_OPT_RESERVE,
     MF_OPT_CAPACITY_FACTOR,
     MF_OPT_PAD_TO_CAPACITY,
+    MF_OPT_TRAITS,
+    /* of a layout given by hand */
+    MF_OPT_PIPELINE_LAYOUT,
+    MF_OPT_RECOMPUTE_LAYERS,
+    MF_OPT_UNSURE,
     /* how to play it */
     MF_OPT_ROUTING,
     MF_OPT_EVERY_RANK,
@@ -57,9 +64,12 @@ typedef enum mf_option_id {
     /* search */
     MF_OPT_TOP,
     MF_OPT_PRECISIONS,
+    MF_OPT_RUNS_ON,
     MF_OPT_EVEN_STAGES,
+    MF_OPT_SEARCH_OFFLOAD,
     MF_OPT_GAP,
     MF_OPT_EFFORT,
+    MF_OPT_MIN_HEADROOM,
     MF_OPT_THREADS,
     /* capacity */
     MF_OPT_MODELS,
@@ -78,6 +88,7 @@ typedef enum mf_option_id {
     MF_OPT_GPU,
     MF_OPT_NODES,
     MF_OPT_SHARED,
+    MF_OPT_ENERGY,
     /* training (options_train.c) */
     MF_OPT_DATA,
     MF_OPT_TRAIN_FIRST = MF_OPT_DATA,
@@ -102,6 +113,9 @@ typedef enum mf_option_id {
     MF_OPT_FORCE_BALANCE,
     MF_OPT_DTYPE,
     MF_OPT_BACKEND,
+    MF_OPT_DETERMINISTIC,
+    MF_OPT_MAX_SKIPS,
+    MF_OPT_HANG_AFTER,
     MF_OPT_SAVE_EVERY,
     MF_OPT_KEEP,
     MF_OPT_RESUME,
@@ -111,6 +125,10 @@ typedef enum mf_option_id {
     /* output */
     MF_OPT_OUT,
     MF_OPT_FORMAT,
+    MF_OPT_LAUNCHER,
+    MF_OPT_FORCE,
+    MF_OPT_RECIPE,
+    MF_OPT_LOG,
     MF_OPT_JSON,
     MF_OPT_PROGRESS,
     MF_OPT_MARKDOWN,
@@ -121,14 +139,16 @@ typedef enum mf_option_id {
 /* Everything that makes up a layout, for the option lists of commands: what a search takes or pins,
  * and what a layout given by hand takes besides (a search offloads in every layer what is pinned).
  */
-#define MF_OPTS_LAYOUT MF_OPTS_SEARCHED, MF_OPT_OFFLOAD_SHARE
+#define MF_OPTS_LAYOUT                                                                             \
+    MF_OPTS_SEARCHED, MF_OPT_OFFLOAD_SHARE, MF_OPT_PIPELINE_LAYOUT, MF_OPT_RECOMPUTE_LAYERS,       \
+        MF_OPT_UNSURE
 #define MF_OPTS_SEARCHED                                                                           \
     MF_OPT_TP, MF_OPT_CP, MF_OPT_PP, MF_OPT_VPP, MF_OPT_EP, MF_OPT_ETP, MF_OPT_MICRO_BATCH,        \
         MF_OPT_ZERO, MF_OPT_EXPERT_ZERO, MF_OPT_SCHEDULE, MF_OPT_DISPATCHER, MF_OPT_CP_TYPE,       \
         MF_OPT_OVERLAP, MF_OPT_RECOMPUTE, MF_OPT_OFFLOAD, MF_OPT_OFFLOAD_OPTIMIZER,                \
         MF_OPT_MOMENTS, MF_OPT_GRAD_DTYPE, MF_OPT_PRECISION, MF_OPT_FP8_ATTENTION,                 \
         MF_OPT_FP8_PRIMARY_WEIGHTS, MF_OPT_CUDA_GRAPH, MF_OPT_TOKEN_HEADROOM, MF_OPT_RESERVE,      \
-        MF_OPT_CAPACITY_FACTOR, MF_OPT_PAD_TO_CAPACITY
+        MF_OPT_CAPACITY_FACTOR, MF_OPT_PAD_TO_CAPACITY, MF_OPT_TRAITS
 
 typedef enum mf_value_kind {
     MF_VALUE_FLAG,
@@ -148,7 +168,7 @@ typedef struct mf_value {
     const char *text; /* as written; of a LIST the last */
 } mf_value;
 
-#define MF_ARGS_MAX_WORDS 16
+#define MF_ARGS_MAX_WORDS 96
 #define MF_ARGS_MAX_LIST 64
 
 /* A parsed command line; texts belong to argv. */
@@ -158,6 +178,7 @@ typedef struct mf_args {
     const char *word[MF_ARGS_MAX_WORDS];
     int set_count; /* of --set */
     const char *set[MF_ARGS_MAX_LIST];
+    FILE *notes; /* where commands say what they leave out; NULL: nowhere */
 } mf_args;
 
 typedef enum mf_option_group {
@@ -185,7 +206,7 @@ typedef struct mf_option {
     /* Layout options: sets its field. The text was not checked before. Errors without the name of
      * the option in front. NULL elsewhere. */
     mf_status (*apply)(mf_layout *l, const mf_value *v, mf_err *e);
-    uint32_t pin; /* MF_PIN bits (planner/space.h): dimensions of a search that the option fixes */
+    uint32_t pin; /* MF_PIN bits (planner/space/space.h): dimensions that the option fixes */
 } mf_option;
 
 const mf_option *mf_option_get(mf_option_id id);
@@ -207,7 +228,7 @@ mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *a
 /* Sets every given layout option, in the order of the table. Errors: MF_USAGE "--ep: ...". */
 mf_status mf_args_apply(const mf_args *a, mf_layout *l, mf_err *e);
 
-/* MF_PIN bits (planner/space.h) of all given options. */
+/* MF_PIN bits (planner/space/space.h) of all given options. */
 uint32_t mf_args_pinned(const mf_args *a);
 
 /* What --threads says; 0 = not given. */

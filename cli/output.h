@@ -2,8 +2,8 @@
 #ifndef MF_CLI_OUTPUT_H
 #define MF_CLI_OUTPUT_H
 
-#include "core/json_write.h"
-#include "core/status.h"
+#include "core/base/json_write.h"
+#include "core/base/status.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* parse.c - argv against the table of options, and numbers as options take them. */
 #include "cli/options.h"
-#include "core/json.h"
+#include "core/base/json.h"
 
 #include <errno.h>
 #include <math.h>

@@ -34,11 +34,8 @@ mf_status mf_prices_open_store(const char *path, mf_store **out, int64_t *rows, 
     return s == MF_OK ? mf_store_check(*out, rows, damaged, e) : s;
 }
 
-mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char *software_name,
-                         mf_cluster *cluster, mf_software *software, mf_cost **cost, mf_err *e) {
-    mf_store *store = NULL;
-    int64_t rows = 0, damaged = 0;
-    const char *path = mf_prices_text(a, MF_OPT_STORE, NULL);
+mf_status mf_prices_read(const mf_args *a, const char *cluster_name, const char *software_name,
+                         mf_cluster *cluster, mf_software *software, mf_err *e) {
     mf_status s = mf_prices_name(mf_cluster_load(cluster_name, cluster, e),
                                  mf_prices_option(a, MF_OPT_CLUSTER, MF_OPT_CLUSTERS), e);
     if (s == MF_OK) {
@@ -46,12 +43,24 @@ mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char 
             mf_software_load(mf_prices_text(a, MF_OPT_SOFTWARE, software_name), software, e),
             MF_OPT_SOFTWARE, e);
     }
-    if (s == MF_OK && path != NULL) {
-        s = mf_prices_open_store(path, &store, &rows, &damaged, e);
-    }
+    return s;
+}
+
+mf_status mf_prices_create(const mf_args *a, const mf_cluster *cluster, const mf_software *software,
+                           mf_cost **cost, mf_err *e) {
+    mf_store *store = NULL;
+    int64_t rows = 0, damaged = 0;
+    const char *path = mf_prices_text(a, MF_OPT_STORE, NULL);
+    mf_status s = path != NULL ? mf_prices_open_store(path, &store, &rows, &damaged, e) : MF_OK;
     if (s == MF_OK) {
         s = mf_cost_create(cluster, software, store, cost, e);
     }
     mf_store_close(store);
     return s;
+}
+
+mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char *software_name,
+                         mf_cluster *cluster, mf_software *software, mf_cost **cost, mf_err *e) {
+    mf_status s = mf_prices_read(a, cluster_name, software_name, cluster, software, e);
+    return s == MF_OK ? mf_prices_create(a, cluster, software, cost, e) : s;
 }

@@ -10,6 +10,12 @@
 mf_status mf_prices_load(const mf_args *a, const char *cluster_name, const char *software_name,
                          mf_cluster *cluster, mf_software *software, mf_cost **cost, mf_err *e);
 
+/* The two parts of it: names into cluster and profile; these into prices. */
+mf_status mf_prices_read(const mf_args *a, const char *cluster_name, const char *software_name,
+                         mf_cluster *cluster, mf_software *software, mf_err *e);
+mf_status mf_prices_create(const mf_args *a, const mf_cluster *cluster, const mf_software *software,
+                           mf_cost **cost, mf_err *e);
+
 /* Opens a store that --store names, to read from: one that is not there, or empty, is not made.
  * Damage is reported (MF_DAMAGED) before any row is used; *out is to be closed even then. */
 mf_status mf_prices_open_store(const char *path, mf_store **out, int64_t *rows, int64_t *damaged,

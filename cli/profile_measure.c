@@ -1,9 +1,10 @@
 /* profile_measure.c - what is to be measured, and every reading into the store. */
 #include "cli/profile_measure.h"
 
+#include "cli/job.h"
 #include "cli/prices.h"
-#include "executor/measure_worker.h"
-#include "planner/space.h"
+#include "executor/measure/measure_worker.h"
+#include "planner/space/space.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ static mf_status plan_model(const mf_args *a, const mf_measure_machine *machine,
     }
     mf_status s =
         mf_model_load_with(a->value[MF_OPT_MODEL].text, a->set, (size_t)a->set_count, m, e);
-    s = s == MF_OK ? MF_OK : mf_prices_name(s, MF_OPT_MODEL, e);
+    s = s == MF_OK ? mf_job_say_left_out(a, m, e) : mf_prices_name(s, MF_OPT_MODEL, e);
     mf_layout_init(&base);
     base.seq = a->value[MF_OPT_SEQ].given ? a->value[MF_OPT_SEQ].i : 4096;
     s = s == MF_OK ? mf_args_apply(a, &base, e) : s;
@@ -107,6 +108,8 @@ static void finish(mf_point *p, const mf_measure_machine *machine, const char *d
     p->time_s = r->time_s;
     p->low_s = r->low_s;
     p->high_s = r->high_s;
+    p->energy_J = r->energy_J;
+    p->sustained_s = r->sustained_s;
     p->samples = r->samples;
     if (r->sm_MHz > 0) {
         snprintf(p->source, sizeof p->source, "moefold profile, %.80s; SM %d MHz, %d C", drawn,
@@ -171,12 +174,13 @@ static mf_status open_store(const char *path, mf_store **out, mf_err *e) {
 static mf_status open_worker(const mf_args *a, const mf_cli *cli, mf_measure_worker **w,
                              mf_measure_machine *machine, mf_err *e) {
     const bool shared = a->value[MF_OPT_SHARED].given;
+    const mf_measure_manner manner = {.shared = shared, .energy = a->value[MF_OPT_ENERGY].given};
     char path[4096];
     if (!mf_measure_worker_path(path, sizeof path)) {
         return mf_err_set(e, MF_USAGE, "this build cannot measure: it was made without CUDA%s",
                           elsewhere);
     }
-    mf_status s = mf_measure_worker_open(path, shared, w, machine, e);
+    mf_status s = mf_measure_worker_open(path, manner, w, machine, e);
     s = s == MF_OK ? mf_measure_machine_check(machine, shared, e) : s;
     if (s == MF_USAGE && e != NULL) {
         const mf_err why = *e;
@@ -207,8 +211,12 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
         snprintf(out->gpu, sizeof out->gpu, "%s", machine.gpu);
         s = plan(a, &machine, &l, e);
     }
+    const bool energy = a->value[MF_OPT_ENERGY].given;
+    if (s == MF_OK && energy) {
+        mf_measure_keep_energy(&l);
+    }
     s = s == MF_OK ? open_store(path, &store, e) : s;
-    s = s == MF_OK ? mf_measure_keep_missing(&l, store, &machine, &out->there, e) : s;
+    s = s == MF_OK ? mf_measure_keep_missing(&l, store, &machine, energy, &out->there, e) : s;
     if (s == MF_OK && l.n > 0) {
         s = mf_measure_remember(&l, store, &machine, &choice, e);
         s = s == MF_OK ? mf_measure_worker_give(w, &l, choice, e) : s;

@@ -3,6 +3,7 @@
 
 #include "cli/job.h"
 #include "cli/show.h"
+#include "cli/unsaid.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,6 +53,11 @@ static void print_choices(FILE *out, const mf_report *r) {
     }
     if (l->offload_optimizer > 0) {
         fprintf(out, ", %.0f %% of the optimizer on the host", 100 * l->offload_optimizer);
+    }
+    if (l->traits != 0) {
+        char traits[256];
+        mf_traits_format(l->traits, traits, sizeof traits);
+        fprintf(out, ", %s", traits);
     }
     putc('\n', out);
 }
@@ -124,6 +130,45 @@ static void print_memory_choices(FILE *out, const mf_report *r) {
     }
 }
 
+mf_report mf_report_of(const mf_job *j, const mf_plan *plan) {
+    return (mf_report){.model = &j->model,
+                       .cluster = &j->cluster,
+                       .plan = plan,
+                       .routing = &j->routing,
+                       .made_for = j->made_for,
+                       .unsaid = j->unsaid,
+                       .software = &j->software,
+                       .measured = j->cost != NULL ? mf_cost_measured(j->cost) : ""};
+}
+
+void mf_report_program_text(const mf_software *s, mf_precision precision, const char *gpu,
+                            const char *measured, char *out, size_t size) {
+    size_t used = 0;
+    int n = snprintf(out, size, "%s%s%s%s in %s", s->name, s->date[0] ? " (figures of " : "",
+                     s->date, s->date[0] ? ")" : "", mf_precision_text(precision));
+    used = n > 0 && (size_t)n < size ? (size_t)n : 0;
+    if (measured[0] != '\0') {
+        snprintf(out + used, size - used, "; ops of %s measured until %s", gpu, measured);
+    } else {
+        snprintf(out + used, size - used, "; no op of %s was measured", gpu);
+    }
+}
+
+static void print_program(FILE *out, const mf_report *r) {
+    char text[240];
+    const mf_elsewhere *m = r->megatron;
+    mf_report_program_text(r->software, r->plan->layout.precision, r->cluster->gpu.name,
+                           r->measured, text, sizeof text);
+    fprintf(out, "trained by  %s\n", text);
+    if (m != NULL && m->why[0] != '\0') {
+        fprintf(out, "            Megatron cannot express its %s\n", m->why);
+    } else if (m != NULL) {
+        double more = m->step_time_s / r->plan->prediction.step_time_s - 1;
+        fprintf(out, "            %s would take %s for this plan, %.0f %% %s\n", m->software,
+                mf_show_time(m->step_time_s).s, 100 * fabs(more), more < 0 ? "less" : "more");
+    }
+}
+
 void mf_report_print_job(FILE *out, const mf_report *r) {
     const mf_layout *l = &r->plan->layout;
     char degrees[160];
@@ -131,6 +176,7 @@ void mf_report_print_job(FILE *out, const mf_report *r) {
     fprintf(out, "%s on %s x %s, %s sample%s of %s tokens a step\n", r->model->name,
             mf_show_i64(l->gpus).s, r->cluster->name, mf_show_i64(l->gbs).s, l->gbs == 1 ? "" : "s",
             mf_show_i64(l->seq).s);
+    print_program(out, r);
     fprintf(out, "layout      %s\n", degrees);
     fprintf(out, "            %s micro-batch%s of %lld sample%s\n", mf_show_i64(l->micro_batches).s,
             l->micro_batches == 1 ? "" : "es", LL(l->mbs), l->mbs == 1 ? "" : "s");
@@ -141,9 +187,15 @@ void mf_report_print_job(FILE *out, const mf_report *r) {
         fprintf(out, "made for    %s%s: what is predicted here is for this one\n", r->made_for,
                 same ? " of other figures" : "");
     }
-    fprintf(out, "rests on    software profile %s, routing %s, measurements %s\n\n",
+    fprintf(out, "rests on    software profile %s, routing %s, measurements %s\n",
             r->plan->provenance.software, r->plan->provenance.routing,
             r->plan->provenance.measurements);
+    if (r->unsaid != 0) {
+        char words[128];
+        mf_unsaid_format(r->unsaid, words, sizeof words);
+        fprintf(out, "unsaid      %s: the band covers what else they may be\n", words);
+    }
+    putc('\n', out);
 }
 
 /* --- time and memory -------------------------------------------------------------------------- */
@@ -203,7 +255,7 @@ static void print_memory(FILE *out, const mf_report *r) {
         fprintf(out,
                 "            an expert rank gets %.2f times the balanced rows, but has room for "
                 "%g: a run would\n"
-                "            stop there (--token-headroom)\n",
+                "            go on with more, where that fits (--token-headroom)\n",
                 load, r->plan->layout.token_headroom);
     }
 }

@@ -2,8 +2,9 @@
 #ifndef MF_CLI_REPORT_H
 #define MF_CLI_REPORT_H
 
+#include "cli/elsewhere.h"
 #include "cli/output.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "planner/planner.h"
 
 #include <stdio.h>
@@ -15,10 +16,23 @@ typedef struct mf_report {
     const mf_plan *plan;
     const mf_routing *routing;
     const char *made_for; /* cluster that a plan file was made for, if another one; "" */
+    unsigned unsaid;      /* options that are guesses (cli/unsaid.h) */
+    const mf_software *software;
+    const char *measured;         /* date of the newest measurement of the cluster's GPU; "" */
+    const mf_elsewhere *megatron; /* the same plan there; NULL: not asked */
 } mf_report;
 
+/* Of a job and one of its plans; nothing of Megatron. */
+struct mf_job;
+mf_report mf_report_of(const struct mf_job *j, const mf_plan *plan);
+
+/* "moefold in bf16; ops of h100 measured until 2026-11-22" */
+void mf_report_program_text(const mf_software *s, mf_precision precision, const char *gpu,
+                            const char *measured, char *out, size_t size);
+
 /* Routed rows of the busiest expert rank of any layer over the balanced number (>= 1), and whether
- * they are more than the plan's token headroom has room for, so that a run would stop there. */
+ * they are more than the plan's token headroom has room for, so that a run would go on with more
+ * room. */
 double mf_report_max_load(const mf_report *r, bool *overflows);
 
 /* Members of the object that `simulate --json` prints, into the object that is open in w. */

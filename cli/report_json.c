@@ -1,6 +1,9 @@
 /* report_json.c - a predicted step as JSON. */
 #include "cli/job.h"
 #include "cli/report.h"
+#include "cli/unsaid.h"
+
+#include <math.h>
 
 static void write_what(mf_json_writer *w, const mf_report *r) {
     mf_model_counts counts;
@@ -15,6 +18,16 @@ static void write_what(mf_json_writer *w, const mf_report *r) {
     mf_json_write_string(w, "gpu", r->cluster->gpu.name);
     mf_json_write_string(w, "software", r->plan->provenance.software);
     mf_json_write_string(w, "routing", r->plan->provenance.routing);
+    mf_json_write_string(w, "software_date", r->software->date);
+    mf_json_write_string(w, "gpu_measured", r->measured);
+    if (r->megatron != NULL) {
+        mf_json_write_object(w, "in_megatron", false);
+        mf_json_write_string(w, "software", r->megatron->software);
+        mf_json_write_f64(w, "step_time_s",
+                          r->megatron->why[0] == '\0' ? r->megatron->step_time_s : (double)NAN);
+        mf_json_write_string(w, "inexpressible", r->megatron->why);
+        mf_json_write_end(w);
+    }
 }
 
 static void write_stages(mf_json_writer *w, const mf_plan_prediction *p) {
@@ -47,6 +60,11 @@ void mf_report_json(mf_json_writer *w, const mf_report *r) {
     mf_json_write_f64(w, "step_time_s", p->step_time_s);
     mf_json_write_f64(w, "step_time_low_s", p->step_time_low_s);
     mf_json_write_f64(w, "step_time_high_s", p->step_time_high_s);
+    if (r->unsaid != 0) {
+        char words[128];
+        mf_unsaid_format(r->unsaid, words, sizeof words);
+        mf_json_write_string(w, "unsaid", words);
+    }
     mf_json_write_f64(w, "tokens_per_s_per_gpu", p->tokens_per_s_per_gpu);
     mf_json_write_f64(w, "model_tflops_per_gpu", p->model_tflops_per_gpu);
     mf_json_write_string(w, "flops_convention", mf_flops_convention);

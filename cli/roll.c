@@ -73,7 +73,8 @@ mf_status mf_roll_create(int64_t ranks, mf_roll **out, mf_err *e) {
 }
 
 static int64_t own_rank(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    static const char *const names[] = {"MOEFOLD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
+                                        "PMI_RANK"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *text = getenv(names[i]);
         if (text != NULL) {

@@ -4,6 +4,7 @@
 #include "cli/prices.h"
 #include "cli/report.h"
 #include "cli/show.h"
+#include "executor/device/cuda_side.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -71,20 +72,88 @@ static mf_status write_config(const mf_args *a, mf_train_settings *s, mf_err *e)
     return status;
 }
 
+/* GPUs here, and their name; none where the CUDA side cannot be loaded: *why says so. */
+static int find_gpus(char *name, size_t size, mf_err *why) {
+    const mf_cuda_side *side = NULL;
+    int gpus = 0;
+    name[0] = '\0';
+    mf_status status = mf_cuda_side_load(&side, why);
+    status = status == MF_OK ? side->count(&gpus, why) : status;
+    if (status == MF_OK && gpus == 0) {
+        mf_err_set(why, MF_USAGE, "no GPU is here");
+    }
+    return status == MF_OK && gpus > 0 && side->name(0, name, size, why) == MF_OK ? gpus : 0;
+}
+
+/* The shipped cluster of a GPU by its driver's name; NULL: none. */
+static const char *cluster_of(const char *gpu) {
+    static const char *const known[][2] = {
+        {"H200", "h200"}, {"H100", "h100"}, {"H20", "h20"}, {"GH200", "h200"}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strstr(gpu, known[i][0]) != NULL) {
+            return known[i][1];
+        }
+    }
+    return NULL;
+}
+
+/* Has this machine a driver for GPUs? */
+static bool has_driver(void) {
+    return access("/dev/nvidiactl", F_OK) == 0;
+}
+
+/* Does the run go to GPUs? By --backend; without it where there are GPUs, unless the cluster is one
+ * of CPU ranks. */
+static mf_status choose_backend(const mf_args *a, mf_train_settings *s, mf_err *e) {
+    int backend;
+    mf_err why = {0};
+    mf_status status = word_of(a, MF_OPT_BACKEND, -1, &backend, e);
+    bool cpu_asked =
+        a->value[MF_OPT_CLUSTER].given && strcmp(a->value[MF_OPT_CLUSTER].text, "cpu") == 0;
+    if (status != MF_OK || backend == 0 || (backend < 0 && cpu_asked)) {
+        return status;
+    }
+    int gpus = find_gpus(s->gpu, sizeof s->gpu, &why);
+    if (backend == 1 && gpus == 0) {
+        return mf_err_set(e, MF_USAGE, "--backend cuda: %s", why.text);
+    }
+    s->o.cuda = gpus > 0;
+    if (gpus == 0 && has_driver()) {
+        snprintf(s->unused, sizeof s->unused, "%.300s", why.text);
+    }
+    return MF_OK;
+}
+
 static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e) {
     mf_args a = *given;
     int dtype;
+    mf_status chosen = choose_backend(given, s, e);
+    if (chosen != MF_OK) {
+        return chosen;
+    }
     s->detected = !a.value[MF_OPT_CLUSTER].given && !a.value[MF_OPT_PLAN].given;
     if (a.value[MF_OPT_INIT].given) {
         give_text(&a, MF_OPT_MODEL, a.value[MF_OPT_INIT].text);
     }
+    const char *here = s->o.cuda ? cluster_of(s->gpu) : "cpu";
+    if (s->detected && here == NULL) {
+        return mf_err_set(
+            e, MF_USAGE,
+            "%s: no shipped cluster has this GPU: --cluster FILE describes it, --backend cpu "
+            "trains on CPU ranks",
+            s->gpu);
+    }
     if (s->detected) {
-        give_text(&a, MF_OPT_CLUSTER, "cpu");
+        give_text(&a, MF_OPT_CLUSTER, here);
     }
     if (!a.value[MF_OPT_PLAN].given && !a.value[MF_OPT_GPUS].given) {
         a.value[MF_OPT_GPUS] = (mf_value){.given = true, .i = 1, .text = "1"};
     }
     mf_status status = mf_job_load_layout(&s->job, &a, e);
+    if (status == MF_OK && s->job.plan.layout.traits != 0) {
+        return mf_err_set(e, MF_LAYOUT, "traits are of other programs: moefold's own has none");
+    }
+    s->job.plan.layout.software_traits = 0; /* whoever it was planned for, moefold runs it */
     status = status == MF_OK ? word_of(given, MF_OPT_DTYPE, -1, &dtype, e) : status;
     if (status != MF_OK) {
         return status;
@@ -94,16 +163,24 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
     }
     bool plain = !s->job.from_file && !given->value[MF_OPT_PRECISION].given;
     if (dtype >= 0 || plain) {
-        s->job.plan.layout.precision = dtype == 1 ? MF_PREC_BF16 : MF_PREC_FP32;
+        bool bf16 = dtype == 1 || (dtype < 0 && s->o.cuda);
+        s->job.plan.layout.precision = bf16 ? MF_PREC_BF16 : MF_PREC_FP32;
     }
-    if (s->detected) {
+    if (s->detected && !s->o.cuda) {
         detect(s);
     }
-    if (!mf_cluster_is_cpu(&s->job.cluster)) {
+    bool cpu = mf_cluster_is_cpu(&s->job.cluster);
+    if (cpu && given->value[MF_OPT_BACKEND].given && s->o.cuda) {
+        return mf_err_set(e, MF_USAGE, "--backend cuda: %s is a cluster of CPU ranks",
+                          s->job.cluster.name);
+    }
+    s->o.cuda = s->o.cuda && !cpu;
+    if (!cpu && !s->o.cuda) {
         return mf_err_set(e, MF_USAGE,
-                          "%s is a cluster of GPUs, and this build trains on CPU ranks: with "
-                          "--cluster cpu they try the %s out",
-                          s->job.cluster.name, s->job.from_file ? "plan" : "layout");
+                          "%s is a cluster of GPUs, and none is used here%s%s: with --cluster cpu "
+                          "CPU ranks try the %s out",
+                          s->job.cluster.name, s->unused[0] != '\0' ? "; " : "", s->unused,
+                          s->job.from_file ? "plan" : "layout");
     }
     return write_config(&a, s, e);
 }
@@ -177,19 +254,16 @@ static mf_status check_record(const mf_args *a, mf_err *e) {
 
 static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e) {
     mf_train_options *o = &s->o;
-    int shuffle, schedule, decay, backend;
+    int shuffle, schedule, decay;
     mf_status status = word_of(a, MF_OPT_SHUFFLE, 0, &shuffle, e);
     status = status == MF_OK ? word_of(a, MF_OPT_LR_SCHEDULE, MF_LR_COSINE, &schedule, e) : status;
     status = status == MF_OK ? word_of(a, MF_OPT_DECAY, 0, &decay, e) : status;
-    status = status == MF_OK ? word_of(a, MF_OPT_BACKEND, 0, &backend, e) : status;
     status = status == MF_OK ? fill_loss(a, s, e) : status;
     status = status == MF_OK ? check_record(a, e) : status;
     if (status != MF_OK) {
         return status;
     }
-    if (backend == 1) {
-        return mf_err_set(e, MF_USAGE, "--backend cuda: this build trains on CPU ranks");
-    }
+    o->exec.graph = s->job.plan.layout.graph == MF_GRAPH_STEP;
     o->model = &s->job.model;
     o->cluster = &s->job.cluster;
     o->layout = &s->job.plan.layout;
@@ -215,6 +289,9 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
     o->exec.clip = real_of(a, MF_OPT_CLIP, o->exec.clip);
     o->out = a->value[MF_OPT_OUT].text;
     o->resume = a->value[MF_OPT_RESUME].given;
+    o->deterministic = a->value[MF_OPT_DETERMINISTIC].given;
+    o->max_skips = whole_of(a, MF_OPT_MAX_SKIPS, o->max_skips);
+    o->hang_s = real_of(a, MF_OPT_HANG_AFTER, o->hang_s);
     o->save_every = whole_of(a, MF_OPT_SAVE_EVERY, 0);
     o->keep = (int)whole_of(a, MF_OPT_KEEP, o->keep);
     bool record = a->value[MF_OPT_RECORD].given;
@@ -291,8 +368,15 @@ static void print_optimizer(FILE *out, const mf_train_options *o) {
 static void print_ranks(FILE *out, const mf_train_settings *s) {
     const mf_layout *l = &s->job.plan.layout;
     const mf_assignment *a = &s->job.plan.assignment;
-    fprintf(out, "ranks       %lld CPU process%s%s\n", LL(l->gpus), l->gpus == 1 ? "" : "es",
-            s->detected ? ", memory as this machine has it" : "");
+    if (s->o.cuda) {
+        fprintf(out, "ranks       %lld on %s\n", LL(l->gpus), s->gpu);
+    } else {
+        fprintf(out, "ranks       %lld CPU process%s%s\n", LL(l->gpus), l->gpus == 1 ? "" : "es",
+                s->detected ? ", memory as this machine has it" : "");
+        if (s->detected && s->unused[0] != '\0') {
+            fprintf(out, "            its GPUs are not used: %s\n", s->unused);
+        }
+    }
     if (a->vstages > 1) {
         fprintf(out, "stages     ");
         for (int v = 0; v < a->vstages; v++) {
@@ -343,8 +427,7 @@ static void print_run(FILE *out, const mf_train_options *o) {
 }
 
 void mf_train_settings_print(FILE *out, const mf_train_settings *s) {
-    const mf_report r = {&s->job.model, &s->job.cluster, &s->job.plan, &s->job.routing,
-                         s->job.made_for};
+    const mf_report r = mf_report_of(&s->job, &s->job.plan);
     mf_report_print_job(out, &r);
     print_ranks(out, s);
     print_run(out, &s->o);
@@ -352,6 +435,8 @@ void mf_train_settings_print(FILE *out, const mf_train_settings *s) {
     const mf_plan_prediction *p = &s->job.plan.prediction;
     fprintf(out, "predicted   step %s (%s to %s), ", mf_show_time(p->step_time_s).s,
             mf_show_time(p->step_time_low_s).s, mf_show_time(p->step_time_high_s).s);
-    fprintf(out, "memory %s of %s usable\n", mf_show_bytes(p->peak_memory_B).s,
+    const double tokens = (double)(s->o.layout->gbs * s->o.layout->seq);
+    fprintf(out, "%s tokens/s, memory %s of %s usable\n",
+            mf_show_i64((long long)(tokens / p->step_time_s)).s, mf_show_bytes(p->peak_memory_B).s,
             mf_show_bytes(p->usable_B).s);
 }

@@ -3,11 +3,13 @@
 #define MF_CLI_TRAIN_SETTINGS_H
 
 #include "cli/job.h"
-#include "executor/train.h"
+#include "executor/train/train.h"
 
 typedef struct mf_train_settings {
     mf_job job;
     bool detected;      /* no --cluster: the machine as it is */
+    char gpu[96];       /* what trains, "NVIDIA H200"; empty: CPU ranks */
+    char unused[320];   /* why GPUs that are here do not train; empty: none is, or they do */
     char *config;       /* text of the model's config.json, --set included */
     mf_train_options o; /* borrows from job and argv */
 } mf_train_settings;

@@ -144,7 +144,8 @@ void mf_beside_build(mf_beside *b, const mf_samples *s) {
                 r->points++;
             }
         } else if (together > 0 && !is_exchange(p->comm)) {
-            double taken = 2 * p->bytes / together / s->device[device].copy_Bps;
+            const int as = device == 0 ? s->shipped : device; /* measured at its figures */
+            double taken = 2 * p->bytes / together / s->device[as].copy_Bps;
             lost += (p->time_s / alone - 1) * taken;
             taken2 += taken * taken;
         }

@@ -79,13 +79,14 @@ static size_t select_device(const sorted *samples, size_t n, const group *g, int
     return leave_quoted(list, count);
 }
 
-static bool same_arch(const mf_device *a, const mf_device *b) {
+static bool same_arch(const mf_cost_device *a, const mf_cost_device *b) {
     return strcmp(a->cluster->gpu.arch, b->cluster->gpu.arch) == 0;
 }
 
-/* The other GPU to draw on; -1 = none. */
-static int reference_of(const mf_device *devices, int ndevices, const sorted *samples, size_t n,
-                        const group *g) {
+/* The other GPU to draw on: the one with the most points, of the same architecture (near) if there
+ * is any; -1 = none. */
+static int reference_of(const mf_cost_device *devices, int ndevices, const sorted *samples,
+                        size_t n, const group *g, bool near) {
     int best = -1;
     size_t best_score = 0;
     for (int d = 1; d < ndevices; d++) {
@@ -93,7 +94,8 @@ static int reference_of(const mf_device *devices, int ndevices, const sorted *sa
             continue;
         }
         size_t count = select_device(samples, n, g, d, g->list);
-        size_t score = count == 0 ? 0 : count + (same_arch(&devices[d], &devices[0]) ? n : 0);
+        bool sibling = near && same_arch(&devices[d], &devices[0]);
+        size_t score = count == 0 ? 0 : count + (sibling ? n : 0);
         if (score > best_score) {
             best = d;
             best_score = score;
@@ -105,15 +107,16 @@ static int reference_of(const mf_device *devices, int ndevices, const sorted *sa
 /* Distance of a sibling's residual from the GPU's own at the same shape, e-folds. */
 static const double sibling_efolds = 0.1;
 
-static int make_nodes(const double *theta, const mf_family *family, const mf_device *devices,
+static int make_nodes(const double *theta, const mf_family *family, const mf_cost_device *devices,
                       const mf_sample *const *list, size_t n, mf_field_node *nodes) {
     int dims = 0;
     for (size_t i = 0; i < n; i++) {
         const mf_sample *s = list[i];
         dims = family->coords(&s->op, nodes[i].x);
-        nodes[i].time_s = s->time_s;
+        double base_s = family->base(&devices[mf_sample_as(s)], &s->op, theta);
+        nodes[i].time_s = s->time_s * (family->base(&devices[s->device], &s->op, theta) / base_s);
         nodes[i].spread = s->spread;
-        nodes[i].residual = log(s->time_s / family->base(&devices[s->device], &s->op, theta));
+        nodes[i].residual = log(s->time_s / base_s);
     }
     return dims;
 }
@@ -161,7 +164,7 @@ static size_t join_sibling(mf_field_node *nodes, size_t n, size_t theirs, int di
 
 /* sibling: samples of a GPU of the same architecture and the parameters that fit them; may be
  * empty. */
-static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_device *devices,
+static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_cost_device *devices,
                              const mf_sample *const *list, size_t n,
                              const mf_sample *const *sibling, size_t theirs,
                              const double *sibling_theta, mf_err *e) {
@@ -184,7 +187,25 @@ static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_dev
     return st;
 }
 
-static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
+/* A few points of a sibling correct what the best measured GPU teaches, and do not stand for it:
+ * at two sizes a fixed time and a rate look alike. */
+static void learn_first(const mf_cost_device *devices, int ndevices, const sorted *samples,
+                        size_t n, const group *g, size_t sibling, double *mean, double *sd) {
+    int most = reference_of(devices, ndevices, samples, n, g, false);
+    size_t count = most > 0 ? select_device(samples, n, g, most, g->list) : 0;
+    if (sibling >= MF_MEASURED_MIN || count <= sibling) {
+        return;
+    }
+    double theta[MF_FIT_MAX];
+    memcpy(theta, mean, sizeof theta);
+    mf_fit(g->family->base, devices, g->list, count, g->family->nparams, mean, sd, theta);
+    memcpy(mean, theta, sizeof theta);
+    for (int i = 0; i < g->family->nparams; i++) {
+        sd[i] *= 0.6;
+    }
+}
+
+static mf_status fit_group(mf_fitted *f, const mf_cost_device *devices, int ndevices,
                            const sorted *samples, size_t n, const group *g, mf_err *e) {
     const mf_family *family = g->family;
     double mean[MF_FIT_MAX], sd[MF_FIT_MAX];
@@ -195,13 +216,17 @@ static mf_status fit_group(mf_fitted *f, const mf_device *devices, int ndevices,
     f->half = z90 * hypot(derived_noise, family->noise);
     size_t mine = select_device(samples, n, g, 0, g->list);
     bool measured = mine >= MF_MEASURED_MIN && !g->list[0]->quoted;
-    int reference = reference_of(devices, ndevices, samples, n, g);
+    int reference = reference_of(devices, ndevices, samples, n, g, true);
     bool near = reference > 0 && same_arch(&devices[reference], &devices[0]);
     size_t theirs = reference > 0 ? select_device(samples, n, g, reference, g->list) : 0;
     if (measured && (!near || theirs <= mine)) {
         reference = -1; /* it needs no other to learn from */
         near = false;
         theirs = 0;
+    }
+    if (near) {
+        learn_first(devices, ndevices, samples, n, g, theirs, mean, sd);
+        theirs = select_device(samples, n, g, reference, g->list);
     }
     if (reference > 0) {
         mf_fit(family->base, devices, g->list, theirs, family->nparams, mean, sd, f->theta);
@@ -285,7 +310,7 @@ static void inherit(mf_cost *cost) {
     }
 }
 
-mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_device *devices,
+mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_cost_device *devices,
                         int ndevices, const mf_sample *samples, size_t n, mf_cost **out,
                         mf_err *e) {
     mf_status st = MF_NOMEM;
@@ -312,6 +337,7 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
     cost->beside.memory = 1;
     cost->device = devices[0];
     cost->device.cluster = &cost->cluster;
+    mf_energy_init(&cost->energy, &cost->device);
     for (int k = 0; k < MF_OP_COUNT; k++) {
         for (int v = 0; v < MF_VARIANTS; v++) {
             group g = {(mf_op_kind)k, v, mf_family_of((mf_op_kind)k, v), list};
@@ -326,6 +352,9 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_devi
     }
     inherit(cost);
     st = mf_collectives_build(&cost->coll, devices, samples, n, s->nvls, e);
+    if (st == MF_OK && s->nvls_best) {
+        st = mf_collectives_build(&cost->plain, devices, samples, n, false, e);
+    }
     if (st == MF_OK) {
         cost->memo = mf_price_memo_create();
         *out = cost;
@@ -348,6 +377,7 @@ void mf_cost_destroy(mf_cost *cost) {
         }
     }
     mf_collectives_clear(&cost->coll);
+    mf_collectives_clear(&cost->plain);
     mf_price_memo_destroy(cost->memo);
     free(cost);
 }

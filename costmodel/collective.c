@@ -11,6 +11,7 @@
  */
 #include "costmodel/cost_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,7 @@ static bool may_multicast(const mf_geometry *g) {
 
 /* Curve of the next smaller (step -1) or larger (+1) group in one domain, and its geometry; NULL
  * when there is none. */
-static const mf_curve *next_curve(const mf_collectives *k, const mf_device *d, mf_op_kind kind,
+static const mf_curve *next_curve(const mf_collectives *k, const mf_cost_device *d, mf_op_kind kind,
                                   mf_group_shape shape, int step, mf_geometry *g) {
     const mf_curve *best = NULL;
     for (int i = 0; i < k->ncurves; i++) {
@@ -153,7 +154,7 @@ static double traffic_share(double n) {
 /* Widens the band of the two curves; on three of four H200 nine in ten sizes lay within 12 %. */
 static const double between_half = 0.08;
 
-static bool between_curves(const mf_collectives *k, const mf_device *d, mf_op_kind kind,
+static bool between_curves(const mf_collectives *k, const mf_cost_device *d, mf_op_kind kind,
                            mf_group_shape shape, const mf_geometry *g, double bytes, mf_price *out,
                            double *half) {
     mf_geometry geometry[2];
@@ -187,7 +188,7 @@ static bool between_curves(const mf_collectives *k, const mf_device *d, mf_op_ki
     return true;
 }
 
-void mf_collective_price(const mf_collectives *k, const mf_device *d, mf_op_kind kind,
+void mf_collective_price(const mf_collectives *k, const mf_cost_device *d, mf_op_kind kind,
                          mf_group_shape shape, double bytes, mf_price *out, double *half) {
     *out = (mf_price){0};
     *half = 0;
@@ -213,7 +214,7 @@ void mf_collective_price(const mf_collectives *k, const mf_device *d, mf_op_kind
 
 /* --- building --------------------------------------------------------------------------------- */
 
-static double coll_base(const mf_device *d, const mf_op *op, const double *theta) {
+static double coll_base(const mf_cost_device *d, const mf_op *op, const double *theta) {
     mf_geometry g;
     mf_geometry_of(d->cluster, op->shape, &g);
     double latency, time = mf_nccl_time_s(&g, (mf_op_kind)op->kind, op->bytes,
@@ -254,11 +255,11 @@ static int order_double(const void *a, const void *b) {
 
 /* Half-width of the band from the median of the fit's residuals, so that one strange site does not
  * blur all; never below what a formula can claim. n >= 1; error has room for n. */
-static double fit_half(const mf_device *devices, const mf_sample *const *list, size_t n,
+static double fit_half(const mf_cost_device *devices, const mf_sample *const *list, size_t n,
                        const double *theta, double noise, double *error) {
     for (size_t i = 0; i < n; i++) {
-        error[i] =
-            fabs(log(coll_base(&devices[list[i]->device], &list[i]->op, theta) / list[i]->time_s));
+        error[i] = fabs(
+            log(coll_base(&devices[mf_sample_as(list[i])], &list[i]->op, theta) / list[i]->time_s));
     }
     qsort(error, n, sizeof *error, order_double);
     double few = 1 + 2 / (double)n; /* three factors bend to a handful of points */
@@ -268,8 +269,8 @@ static double fit_half(const mf_device *devices, const mf_sample *const *list, s
 static const int64_t whole_host = 8;
 
 /* Samples of one class and place, of every device or of device 0 alone. */
-static size_t select_samples(const mf_device *devices, const mf_sample *samples, size_t n, bool own,
-                             int class, int place, bool nvls, const mf_sample **list) {
+static size_t select_samples(const mf_cost_device *devices, const mf_sample *samples, size_t n,
+                             bool own, int class, int place, bool nvls, const mf_sample **list) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
         const mf_sample *s = &samples[i];
@@ -294,7 +295,7 @@ static size_t select_samples(const mf_device *devices, const mf_sample *samples,
     return count;
 }
 
-static void fit_class(mf_collectives *k, const mf_device *devices, const mf_sample *samples,
+static void fit_class(mf_collectives *k, const mf_cost_device *devices, const mf_sample *samples,
                       size_t n, int class, int place, const mf_sample **list, double *error) {
     mf_coll_fit *f = &k->fit[class][place];
     memcpy(f->f, prior_mean, sizeof f->f);
@@ -328,17 +329,25 @@ static void pool_falling(double *log_s, int n) {
     }
 }
 
+/* What a sample says of the cluster's own figures: as much less as the model is for them. */
+static double own_time_s(const mf_coll_fit *f, const mf_cost_device *devices, const mf_sample *s) {
+    return s->time_s * (coll_base(&devices[s->device], &s->op, f->f) /
+                        coll_base(&devices[mf_sample_as(s)], &s->op, f->f));
+}
+
 /* Measured sizes in ascending order; equal sizes (in place, out of place) become their geometric
  * mean. More bytes never take less time: where they seem to, the smaller size was disturbed (a
  * first call, a busy network), so that each size takes the least time of all sizes from it on;
  * unless spreads were recorded, which tell noise from disturbance. */
-static int merge_sizes(const mf_sample *const *list, size_t n, mf_curve *c) {
+static int merge_sizes(const mf_coll_fit *f, const mf_cost_device *devices,
+                       const mf_sample *const *list, size_t n, mf_curve *c) {
     int knots = 0;
+    assert(c->log_s != NULL); /* allocated with the curve */
     for (size_t i = 0; i < n;) {
         double sum = 0, spread = 0;
         size_t j = i;
         for (; j < n && !(list[j]->op.bytes > list[i]->op.bytes); j++) {
-            sum += log(list[j]->time_s);
+            sum += log(own_time_s(f, devices, list[j]));
             spread = fmax(spread, list[j]->spread);
         }
         double mean = sum / (double)(j - i);
@@ -430,23 +439,26 @@ static size_t leave_quoted(const mf_sample **list, size_t n) {
     return kept;
 }
 
-static mf_status add_curve(mf_collectives *k, const mf_sample *const *list, size_t n,
-                           mf_op_kind kind, const mf_geometry *g, mf_err *e) {
+static mf_status add_curve(mf_collectives *k, const mf_cost_device *devices,
+                           const mf_sample *const *list, size_t n, mf_op_kind kind,
+                           const mf_geometry *g, mf_err *e) {
     mf_curve points = {.kind = (uint8_t)kind};
     mf_curve *c = &k->curve[k->ncurves++];
     *c = (mf_curve){.kind = (uint8_t)kind, .ranks = (int64_t)g->n, .inside = (int64_t)g->inside};
     mf_status st = curve_alloc(&points, n, e);
     st = st == MF_OK ? curve_alloc(c, n * (CURVE_BENDS + 1), e) : st;
     if (st == MF_OK) {
-        points.n = merge_sizes(list, n, &points);
-        add_bends(&points, &k->fit[class_of(kind)][place_of(class_of(kind), g)], g, k->nvls, c);
+        const mf_coll_fit *f = &k->fit[class_of(kind)][place_of(class_of(kind), g)];
+        points.n = merge_sizes(f, devices, list, n, &points);
+        add_bends(&points, f, g, k->nvls, c);
     }
     curve_clear(&points);
     return st;
 }
 
-static mf_status build_curves(mf_collectives *k, const mf_device *devices, const mf_sample *samples,
-                              size_t n, const mf_sample **list, mf_err *e) {
+static mf_status build_curves(mf_collectives *k, const mf_cost_device *devices,
+                              const mf_sample *samples, size_t n, const mf_sample **list,
+                              mf_err *e) {
     k->curve = calloc(n + 1, sizeof *k->curve);
     if (k->curve == NULL) {
         return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
@@ -476,7 +488,7 @@ static mf_status build_curves(mf_collectives *k, const mf_device *devices, const
         }
         qsort(list, count, sizeof(const mf_sample *), order_samples);
         count = leave_quoted(list, count);
-        mf_status st = add_curve(k, list, count, kind, &g, e);
+        mf_status st = add_curve(k, devices, list, count, kind, &g, e);
         if (st != MF_OK) {
             return st;
         }
@@ -484,7 +496,7 @@ static mf_status build_curves(mf_collectives *k, const mf_device *devices, const
     return MF_OK;
 }
 
-mf_status mf_collectives_build(mf_collectives *k, const mf_device *devices,
+mf_status mf_collectives_build(mf_collectives *k, const mf_cost_device *devices,
                                const mf_sample *samples, size_t n, bool nvls, mf_err *e) {
     *k = (mf_collectives){.nvls = nvls};
     const mf_sample **list = malloc((n + 1) * sizeof(const mf_sample *));

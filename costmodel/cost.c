@@ -14,6 +14,10 @@ const mf_software *mf_cost_software(const mf_cost *cost) {
     return &cost->software;
 }
 
+const char *mf_cost_measured(const mf_cost *cost) {
+    return cost->measured;
+}
+
 void mf_cost_set_software(mf_cost *cost, const mf_software *s) {
     assert(s->nvls == cost->software.nvls);
     cost->software = *s;
@@ -37,8 +41,7 @@ const char *mf_basis_text(mf_basis b) {
     return (unsigned)b < MF_BASIS_COUNT ? text[b] : "?";
 }
 
-/* The op with the routed rows of this rank. */
-static mf_op loaded(const mf_op *op, double load) {
+mf_op mf_cost_loaded(const mf_op *op, double load) {
     mf_op o = *op;
     if ((op->flags & MF_OPF_ROUTED) == 0 || !(load > 0) || !(load < 1 || load > 1)) {
         return o;
@@ -67,7 +70,7 @@ static mf_op loaded(const mf_op *op, double load) {
 static int variant_on(const mf_cost *cost, const mf_op *op) {
     mf_op plain = *op;
     if (cost->scales_blocks) {
-        plain.flags &= (uint8_t)~MF_OPF_BLOCK_SCALED;
+        plain.flags &= (uint16_t)~MF_OPF_BLOCK_SCALED;
     }
     return mf_variant_of(&plain);
 }
@@ -136,7 +139,8 @@ static double ring_share(const mf_software *s, const mf_op *op) {
     return (op->flags & MF_OPF_ACC_FP32) && s->ring_attention_eff > 0 ? s->ring_attention_eff : 1;
 }
 
-static double rate_share(const mf_cost *cost, const mf_op *op) {
+/* What a program adds to the rate that an op reaches alone. */
+static double program_share(const mf_cost *cost, const mf_op *op) {
     const mf_software *s = &cost->software;
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
@@ -160,6 +164,12 @@ static double rate_share(const mf_cost *cost, const mf_op *op) {
     return 1;
 }
 
+/* No program runs an op faster than it runs alone, whatever a fit of its steps says. */
+static double rate_share(const mf_cost *cost, const mf_op *op) {
+    const double cap = cost->software.rate_cap;
+    return fmin(cap > 0 ? cap : 1, program_share(cost, op));
+}
+
 /* Rows of an embedding's gradient, 8 bytes an element, are moved once however many tokens share
  * them; the 2 bytes that come in are there for each. */
 static double least_bytes(const mf_op *op) {
@@ -174,7 +184,8 @@ static double limit_of(const mf_cost *cost, const mf_op *op) {
     case MF_CLASS_ATTENTION:
         return mf_attention_limit_s(&cost->device, op);
     case MF_CLASS_MEMORY:
-        return mf_memory_limit_s(&cost->device, least_bytes(op));
+        return fmax(mf_memory_limit_s(&cost->device, least_bytes(op)),
+                    op->flops / cost->device.peak[op->math]);
     case MF_CLASS_COPY:
         return op->bytes / cost->device.host_Bps;
     case MF_CLASS_COLLECTIVE:
@@ -208,18 +219,36 @@ static void dispatch_price(const mf_cost *cost, const mf_op *op, mf_price *out, 
     out->sm_share = fmin(1, mf_collective_sms((mf_op_kind)op->kind, &g) / cost->device.sms);
 }
 
+static void collective_price(const mf_cost *cost, const mf_op *op, mf_price *out, double *half) {
+    const mf_op_kind kind = (mf_op_kind)op->kind;
+    mf_collective_price(&cost->coll, &cost->device, kind, op->shape, op->bytes, out, half);
+    if (cost->software.nvls_best && kind == MF_OP_ALL_REDUCE) {
+        mf_price plain;
+        double plain_half;
+        mf_collective_price(&cost->plain, &cost->device, kind, op->shape, op->bytes, &plain,
+                            &plain_half);
+        if (plain.time_s < out->time_s) {
+            *out = plain;
+            *half = plain_half;
+        }
+    }
+}
+
 static void communication_price(const mf_cost *cost, const mf_op *op, mf_price *out, double *half) {
     if (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) {
         dispatch_price(cost, op, out, half);
     } else {
-        mf_collective_price(&cost->coll, &cost->device, (mf_op_kind)op->kind, op->shape, op->bytes,
-                            out, half);
+        collective_price(cost, op, out, half);
     }
     if (out->link == MF_LINK_SCALEUP) {
         out->sm_share = mf_beside_share(&cost->beside, mf_beside_kind(op), op->bytes,
                                         cost->device.sms, out->sm_share);
     }
 }
+
+/* Band of attention over chosen keys, priced as over keys side by side: public kernels come near
+ * that forward (FlashMLA: 640 of 660 TFLOP/s on H800), backward nobody says. */
+static const double sparse_half = 0.5;
 
 /* --- the price -------------------------------------------------------------------------------- */
 
@@ -244,7 +273,7 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
     if (is_nothing(op)) {
         return;
     }
-    mf_op o = loaded(op, load);
+    mf_op o = mf_cost_loaded(op, load);
     if (o.kind == MF_OP_GROUPED_GEMM && o.dim[MF_OP_DIM_GROUPS] <= 1) {
         o.kind = MF_OP_GEMM; /* one expert: libraries run the plain product */
     }
@@ -264,6 +293,10 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
         }
     } else {
         family_price(cost, &o, mf_family_of((mf_op_kind)o.kind, mf_variant_of(&o)), out, &half);
+        if (o.flags & MF_OPF_SPARSE) { /* points are of keys side by side */
+            out->basis = MF_BASIS_DERIVED;
+            half = hypot(half, sparse_half);
+        }
         out->limit_s = limit_of(cost, &o);
         out->link = class == MF_CLASS_COPY ? MF_LINK_HOST : MF_LINK_NONE;
     }

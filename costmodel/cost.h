@@ -8,8 +8,8 @@
 #ifndef MF_COSTMODEL_COST_H
 #define MF_COSTMODEL_COST_H
 
-#include "core/json.h"
-#include "core/program.h"
+#include "core/base/json.h"
+#include "core/program/program.h"
 #include "profiles/store.h"
 
 typedef struct mf_cost mf_cost;
@@ -41,11 +41,23 @@ enum {
     MF_RATE_COUNT
 };
 
+/* What of a program's defaults a user may leave unsaid: the likely value first, then others that
+ * its releases choose, too. Of models [0] without experts, [1] with them; of dispatchers [0] inside
+ * one scale-up domain, [1] beyond it. Counts of 0: the layout's own default, and no other. */
+#define MF_UNSAID_MAX 3
+typedef struct mf_unsaid {
+    int graphs[2], dispatchers[3];
+    mf_graph_mode graph[2][MF_UNSAID_MAX];
+    mf_dispatcher dispatcher[3][MF_UNSAID_MAX];
+    double band[2]; /* by which an unsaid option moves a step, one by one; kinds as of graphs */
+} mf_unsaid;
+
 /* Named software profile: few, physically named parameters, chosen by release alone. Shipped as
  * profiles/software/NAME.json. Efficiencies multiply a rate; 1 = the rate the measurements give. */
 typedef struct mf_software {
     char name[32];
     char release[16];               /* "26.06"; "" for ideal and moefold */
+    char date[16];                  /* when its figures were found; may be missing in a file: "" */
     double gemm_eff[MF_MATH_COUNT]; /* rate over what the shape reaches in isolation */
     double block_scale_eff; /* GEMM rate with a scale per block over one per tensor. 0 = 1, may be
                                missing in a file */
@@ -74,11 +86,19 @@ typedef struct mf_software {
     double host_adam_s;
     double fixed_step_s;  /* once a step */
     double gpu_power_eff; /* sustained clocks in long training runs over short tests */
+    /* 1: products and attention slow down as the mix of a block's ops draws more than the GPU may
+     * (mf_cost_stretch), beside gpu_power_eff. May be missing in a file: 0 */
+    double power_cap;
     /* How much of those rates this kind of GPU keeps: power limit, maturity of its kernels. 0 = 1.
      * May be missing in a file. */
     double gpu_eff[MF_RATE_COUNT][MF_GPU_KIND_COUNT];
-    double band; /* relative half-width added when flags are unknown */
-    bool nvls;   /* collectives may use NVLink multicast */
+    double
+        rate_cap; /* what no rate exceeds over that of an op alone; what-ifs ask for more. 0 = 1 */
+    double band;  /* relative half-width added when flags are unknown */
+    bool nvls;    /* collectives may use NVLink multicast */
+    bool nvls_best;   /* ... and take it only where it is faster; in a file "nvls" is then 2 */
+    uint16_t traits;  /* MF_TRAIT_* of core/layout/layout.h; may be missing in a file: 0 */
+    mf_unsaid unsaid; /* may be missing in a file: a layout says everything */
 } mf_software;
 
 /* By name, or "megatron-YY.MM" -> the newest known profile not newer, or by path to a file.
@@ -86,6 +106,9 @@ typedef struct mf_software {
  * many or a value out of range: MF_INPUT with file:line:col. */
 mf_status mf_software_load(const char *name, mf_software *out, mf_err *e);
 mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e);
+/* Makes every op, launch and collective that it prices take `factor` times as long. A file says it
+ * with {"name", "extends", "step_factor": figure}: what a measured job corrects a profile by. */
+void mf_software_slow(mf_software *s, double factor);
 const char *const *mf_software_shipped(size_t *count);
 
 /* What a price rests on. */
@@ -94,7 +117,7 @@ const char *const *mf_software_shipped(size_t *count);
     X(INTERPOLATED, "between measured points")                                                     \
     X(FITTED, "fitted roofline")                                                                   \
     X(TRANSFERRED, "transferred from another GPU by data-sheet ratios")                            \
-    X(DERIVED, "data sheet")                                                                       \
+    X(DERIVED, "data sheet: derived, not measured")                                                \
     X(NCCL_MODEL, "NCCL's own model")
 typedef enum mf_basis {
 #define X(name, text) MF_BASIS_##name,
@@ -130,6 +153,9 @@ void mf_cost_destroy(mf_cost *cost);
 void mf_cost_set_software(mf_cost *cost, const mf_software *s);
 const mf_cluster *mf_cost_cluster(const mf_cost *cost);
 const mf_software *mf_cost_software(const mf_cost *cost);
+/* Date of the newest point that was measured on the cluster's own GPU; "" where nobody measured it.
+ */
+const char *mf_cost_measured(const mf_cost *cost);
 /* Share of communication (one MF_OVERLAP_* bit) that stays exposed although it may overlap, 0 up to
  * 0.95. */
 double mf_cost_exposed(const mf_cost *cost, unsigned overlap_bit);
@@ -163,5 +189,34 @@ void mf_cost_comm_slowdown(const mf_cost *cost, const mf_op *comm, bool memory_b
                            double *factor, double *wait_s);
 
 const char *mf_basis_text(mf_basis b);
+
+/* --- power --------------------------------------------------------------------------------------
+ *
+ * Energies of ops add up and the power of a GPU is capped, so that a stretch of work takes no less
+ * than its energy over the cap: a roofline of energy. An op takes
+ *     idle_W x time + J/FLOP x FLOPs + J/byte x bytes,
+ * fitted to the measured energies of this GPU's points, else those of an H200 carried over: J/FLOP
+ * by power over peak of the data sheets, J/byte as they are. Prices (mf_cost_op) are those of a GPU
+ * that rested before. */
+
+typedef struct mf_power {
+    double cap_W;  /* what a GPU settles at in a long run */
+    double idle_W; /* of them, drawn whatever runs */
+    bool measured; /* the GPU's own energies */
+} mf_power;
+mf_power mf_cost_power(const mf_cost *cost);
+
+/* Energy of an op that takes time_s. Communication: what the GPU draws anyway, and the bytes. */
+double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s);
+
+/* Time of an op that runs again and again, without a rest; time_s: its price. */
+double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, double time_s);
+
+/* Factor (>= 1) on the prices of a block's ops that the clock holds up (mf_cost_is_clocked), in a
+ * step that goes on like this block: others go on as fast, and what they leave of the power cap
+ * those may draw. op_s [nops]: prices of all ops; NULL: they are asked for. 1 where the software
+ * profile says nothing of the cap. */
+double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, const double *op_s);
+bool mf_cost_is_clocked(const mf_op *op);
 
 #endif

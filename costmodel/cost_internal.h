@@ -6,6 +6,7 @@
  *   model_gemm.c, model_attention.c, model_memory.c, model_dispatch.c
  *                 families: op -> time by a formula with parameters
  *   collective.c  NCCL's own model and measured curves
+ *   energy.c      what ops take under the power cap
  *   beside.c      what compute loses to communication; host.c: what ops cost the host
  *   sample.c      points of the store -> ops with a measured time
  *   cost.c        builds all of it once, and prices
@@ -18,31 +19,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Places in mf_op.dim (core/program.h). */
-enum { MF_OP_DIM_M, MF_OP_DIM_N, MF_OP_DIM_K, MF_OP_DIM_GROUPS };
-enum {
-    MF_OP_DIM_BATCH,
-    MF_OP_DIM_HEADS,
-    MF_OP_DIM_KV_HEADS,
-    MF_OP_DIM_SEQ_Q,
-    MF_OP_DIM_SEQ_K,
-    MF_OP_DIM_D_QK,
-    MF_OP_DIM_D_V,
-    MF_OP_DIM_WINDOW
-};
-enum {
-    MF_OP_DIM_TOKENS,
-    MF_OP_DIM_ROW_B,
-    MF_OP_DIM_TOP_K,
-    MF_OP_DIM_EXPERTS,
-    MF_OP_DIM_DISPATCHER,
-    MF_OP_DIM_GROUPS_MAX,
-    MF_OP_DIM_ROUTE_GROUPS /* routing groups that groups_max picks from; 0 = 8 */
-};
-
 /* --- a GPU as the formulas see it ------------------------------------------------------------- */
 
-typedef struct mf_device {
+typedef struct mf_cost_device {
     const mf_cluster *cluster;
     double sms;
     double rate[MF_MATH_COUNT]; /* FLOP/s of a large matrix product: measured, else of the peak */
@@ -51,25 +30,31 @@ typedef struct mf_device {
     double memory_Bps;          /* data sheet */
     double l2_B;
     double host_Bps;
-} mf_device;
+} mf_cost_device;
 
-void mf_device_init(mf_device *d, const mf_cluster *c);
+void mf_device_init(mf_cost_device *d, const mf_cluster *c);
 
 /* --- fitting ---------------------------------------------------------------------------------- */
 
 #define MF_FIT_MAX 7
 
 /* Time of op by the formula, parameters theta > 0. Pure. */
-typedef double (*mf_base_fn)(const mf_device *d, const mf_op *op, const double *theta);
+typedef double (*mf_base_fn)(const mf_cost_device *d, const mf_op *op, const double *theta);
 
 typedef struct mf_sample {
     mf_op op;
     double time_s;
     double spread; /* relative half-width of the measurement; 0 = not known */
     int device;    /* index into the devices of a build */
+    int as;        /* > 0: index of the device with the figures that it was measured at: the GPU as
+                      it ships, where a cluster states others for it. 0: `device` itself */
     bool fixed;    /* collectives: the algorithm was fixed by hand */
     bool quoted;   /* published, without a spread: gives way to enough points that have one */
 } mf_sample;
+
+static inline int mf_sample_as(const mf_sample *s) {
+    return s->as > 0 ? s->as : s->device;
+}
 
 /* As many points with a spread speak for a GPU without those that somebody published. */
 enum { MF_MEASURED_MIN = 16 };
@@ -95,8 +80,8 @@ typedef struct mf_family {
 /* Finds the parameters that minimise a Huber loss of log(time / measured) plus the priors
  * (mean, sd of the logarithm); theta holds the start and receives the result. samples[i] belongs to
  * devices[samples[i]->device]. Deterministic. */
-void mf_fit(mf_base_fn base, const mf_device *devices, const mf_sample *const *samples, size_t n,
-            int nparams, const double *mean, const double *sd, double *theta);
+void mf_fit(mf_base_fn base, const mf_cost_device *devices, const mf_sample *const *samples,
+            size_t n, int nparams, const double *mean, const double *sd, double *theta);
 
 /* --- residuals -------------------------------------------------------------------------------- */
 
@@ -150,9 +135,9 @@ int mf_variant_of(const mf_op *op);
 
 double mf_math_element_B(int math);
 double mf_gemm_bytes(const mf_op *op);
-double mf_gemm_limit_s(const mf_device *d, const mf_op *op);
-double mf_attention_limit_s(const mf_device *d, const mf_op *op);
-double mf_memory_limit_s(const mf_device *d, double bytes);
+double mf_gemm_limit_s(const mf_cost_device *d, const mf_op *op);
+double mf_attention_limit_s(const mf_cost_device *d, const mf_op *op);
+double mf_memory_limit_s(const mf_cost_device *d, double bytes);
 /* Sum over queries of the keys that each may see. */
 double mf_attention_keys(const mf_op *op);
 
@@ -207,12 +192,12 @@ typedef struct mf_collectives {
     bool nvls;
 } mf_collectives;
 
-mf_status mf_collectives_build(mf_collectives *k, const mf_device *devices,
+mf_status mf_collectives_build(mf_collectives *k, const mf_cost_device *devices,
                                const mf_sample *samples, size_t n, bool nvls, mf_err *e);
 void mf_collectives_clear(mf_collectives *k);
 /* Time, limit, basis, link and SMs of all_reduce, all_gather, reduce_scatter, all_to_all,
  * send_recv; bytes as in program.h; *half is the relative half-width of the band. */
-void mf_collective_price(const mf_collectives *k, const mf_device *d, mf_op_kind kind,
+void mf_collective_price(const mf_collectives *k, const mf_cost_device *d, mf_op_kind kind,
                          mf_group_shape shape, double bytes, mf_price *out, double *half);
 double mf_collective_limit_s(const mf_geometry *g, mf_op_kind kind, double bytes);
 /* NCCL's model: time, and *latency_s = time of nothing. */
@@ -220,6 +205,28 @@ double mf_nccl_time_s(const mf_geometry *g, mf_op_kind kind, double bytes, bool 
                       double *latency_s);
 /* SMs that a collective occupies. */
 double mf_collective_sms(mf_op_kind kind, const mf_geometry *g);
+
+/* --- energy ----------------------------------------------------------------------------------- */
+
+/* What an op takes beside what the GPU draws anyway (cost.h). */
+enum { MF_ENERGY_BYTE, MF_ENERGY_PRODUCT, MF_ENERGY_ATTENTION, MF_ENERGY_IDLE, MF_ENERGY_TERMS };
+typedef struct mf_energy {
+    double cap_W, idle_W;
+    double flop_J[2][MF_MATH_COUNT]; /* of products, of attention */
+    double byte_J;
+    bool measured;
+} mf_energy;
+
+/* A point whose energy was measured. */
+typedef struct mf_energy_point {
+    mf_op op;
+    double energy_J, sustained_s;
+} mf_energy_point;
+
+/* Carried over from an H200. */
+void mf_energy_init(mf_energy *m, const mf_cost_device *d);
+/* Fits it to points of the GPU itself; few leave it as it was. */
+void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n);
 
 /* --- the model -------------------------------------------------------------------------------- */
 
@@ -297,16 +304,22 @@ struct mf_cost {
      * them a kernel does, whose measurements say nothing of the others. */
     bool scales_blocks;
     mf_software software;
-    mf_device device;
+    mf_cost_device device;
     mf_fitted fitted[MF_OP_COUNT][MF_VARIANTS];
     mf_collectives coll;
+    mf_collectives plain; /* without NVLink multicast, where the faster is taken; else empty */
     mf_beside beside;
     mf_launch launch;
+    char measured[16]; /* date */
+    mf_energy energy;
 };
+
+/* The op with the routed rows of this rank. */
+mf_op mf_cost_loaded(const mf_op *op, double load);
 
 /* Builds from samples in memory. devices[0] is the cluster's own GPU, the others are what transfer
  * may draw on (.cluster NULL: not to be used). Everything is copied. */
-mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_device *devices,
+mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_cost_device *devices,
                         int ndevices, const mf_sample *samples, size_t n, mf_cost **out, mf_err *e);
 
 /* An op from a canonical point: class, dims, flops, bytes, group on that cluster. Errors: MF_USAGE

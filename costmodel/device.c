@@ -23,14 +23,14 @@ static const arch_share *share_of(const char *arch) {
     return s;
 }
 
-void mf_device_init(mf_device *d, const mf_cluster *c) {
+void mf_device_init(mf_cost_device *d, const mf_cluster *c) {
     const mf_gpu *g = &c->gpu;
     const arch_share *share = share_of(g->arch);
-    *d = (mf_device){.cluster = c,
-                     .sms = g->sms > 0 ? (double)g->sms : 1,
-                     .memory_Bps = g->memory_Bps,
-                     .l2_B = g->l2_B,
-                     .host_Bps = c->host_Bps > 0 ? c->host_Bps : g->memory_Bps};
+    *d = (mf_cost_device){.cluster = c,
+                          .sms = g->sms > 0 ? (double)g->sms : 1,
+                          .memory_Bps = g->memory_Bps,
+                          .l2_B = g->l2_B,
+                          .host_Bps = c->host_Bps > 0 ? c->host_Bps : g->memory_Bps};
     d->copy_Bps = g->memory_measured_Bps > 0 ? g->memory_measured_Bps : share->copy * g->memory_Bps;
     double peak = 0, rate = 0;
     for (int m = 0; m < MF_MATH_COUNT; m++) {

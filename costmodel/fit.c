@@ -10,7 +10,7 @@ static const double huber = 1.5;      /* sigmas from which a point counts less *
 
 typedef struct fit_problem {
     mf_base_fn base;
-    const mf_device *devices;
+    const mf_cost_device *devices;
     const mf_sample *const *samples;
     size_t n, step;
     int np;
@@ -19,7 +19,7 @@ typedef struct fit_problem {
 
 static double point_error(const fit_problem *f, size_t i, const double *theta) {
     const mf_sample *s = f->samples[i];
-    return log(f->base(&f->devices[s->device], &s->op, theta) / s->time_s) / fit_noise;
+    return log(f->base(&f->devices[mf_sample_as(s)], &s->op, theta) / s->time_s) / fit_noise;
 }
 
 static double huber_weight(double r) {
@@ -92,8 +92,8 @@ static void solve(double a[MF_FIT_MAX][MF_FIT_MAX], const double *b, double lamb
     }
 }
 
-void mf_fit(mf_base_fn base, const mf_device *devices, const mf_sample *const *samples, size_t n,
-            int nparams, const double *mean, const double *sd, double *theta) {
+void mf_fit(mf_base_fn base, const mf_cost_device *devices, const mf_sample *const *samples,
+            size_t n, int nparams, const double *mean, const double *sd, double *theta) {
     const fit_problem f = {base,    devices, samples, n, 1 + n / (FIT_POINTS_MAX + 1),
                            nparams, mean,    sd};
     double lambda = 1e-2, best = loss(&f, theta);

@@ -7,11 +7,13 @@
 /* Launches behind one op of the program, as eager frameworks and our executor issue them. */
 static double launches(const mf_op *op) {
     static const uint8_t count[MF_OP_COUNT] = {
-        [MF_OP_ATTENTION_BWD] = 3,     [MF_OP_EMBEDDING_BWD] = 2, [MF_OP_RMSNORM_BWD] = 2,
-        [MF_OP_ROUTER_FWD] = 6,        [MF_OP_ROUTER_BWD] = 5,    [MF_OP_PERMUTE] = 3,
-        [MF_OP_UNPERMUTE] = 2,         [MF_OP_GRAD_NORM] = 3,     [MF_OP_ADAMW] = 4,
-        [MF_OP_CROSS_ENTROPY_FWD] = 3, [MF_OP_DISPATCH] = 4,      [MF_OP_COMBINE] = 3,
-        [MF_OP_GROUPED_GEMM] = 2,      [MF_OP_ROUTER_DROP] = 2,
+        [MF_OP_ATTENTION_BWD] = 3,     [MF_OP_EMBEDDING_BWD] = 2,  [MF_OP_RMSNORM_BWD] = 2,
+        [MF_OP_ROUTER_FWD] = 6,        [MF_OP_ROUTER_BWD] = 5,     [MF_OP_PERMUTE] = 3,
+        [MF_OP_UNPERMUTE] = 2,         [MF_OP_GRAD_NORM] = 3,      [MF_OP_ADAMW] = 4,
+        [MF_OP_CROSS_ENTROPY_FWD] = 3, [MF_OP_DISPATCH] = 4,       [MF_OP_COMBINE] = 3,
+        [MF_OP_GROUPED_GEMM] = 2,      [MF_OP_ROUTER_DROP] = 2,    [MF_OP_SCAN_FWD] = 5,
+        [MF_OP_SCAN_BWD] = 8,          [MF_OP_INDEX_FWD] = 3,      [MF_OP_INDEX_BWD] = 4,
+        [MF_OP_CONV_BWD] = 2,          [MF_OP_GATED_NORM_BWD] = 2,
     };
     return count[op->kind] > 0 ? count[op->kind] : 1;
 }

@@ -78,7 +78,7 @@ static double bytes_of(const shape *s, const mf_op *op) {
     return 2 * forward + s->batch * s->heads * s->sq * s->d_v * e;
 }
 
-static double rate_of(const mf_device *d, int math) {
+static double rate_of(const mf_cost_device *d, int math) {
     return math == MF_MATH_FP32   ? d->rate[MF_MATH_FP32]
            : math == MF_MATH_BF16 ? d->rate[MF_MATH_BF16]
                                   : d->rate[MF_MATH_BF16] * fp8_gain;
@@ -117,7 +117,7 @@ static double by_heads(double heads, double waves, double longest) {
     return last + longest;
 }
 
-static double attention_time(const mf_device *d, const mf_op *op, const double *t) {
+static double attention_time(const mf_cost_device *d, const mf_op *op, const double *t) {
     shape s = shape_of(op);
     double width = (s.d_qk + s.d_v) / 2;
     double rate = t[P_EFF] * rate_of(d, op->math) * width / (width + t[P_WIDTH]);
@@ -153,7 +153,7 @@ static int attention_coords(const mf_op *op, double *x) {
     return 6;
 }
 
-double mf_attention_limit_s(const mf_device *d, const mf_op *op) {
+double mf_attention_limit_s(const mf_cost_device *d, const mf_op *op) {
     shape s = shape_of(op);
     int math = op->math == MF_MATH_FP4 ? MF_MATH_FP8 : op->math;
     return fmax(op->flops / d->peak[math], mf_memory_limit_s(d, bytes_of(&s, op)));

@@ -61,14 +61,14 @@ static double link_time(const mf_geometry *g, traffic v, const double *t) {
     return fmax(v.in_B / (g->in_Bps * t[P_IN]), v.net_B / (g->net_Bps * t[P_NET]));
 }
 
-static double fused_time(const mf_device *d, const mf_op *op, const double *t) {
+static double fused_time(const mf_cost_device *d, const mf_op *op, const double *t) {
     mf_geometry g;
     mf_geometry_of(d->cluster, op->shape, &g);
     return t[P_FIXED_S] + link_time(&g, fused_traffic(op, &g), t) +
            2 * g.net_latency_s * (g.domains > 1);
 }
 
-static double all_to_all_time(const mf_device *d, const mf_op *op, const double *t) {
+static double all_to_all_time(const mf_cost_device *d, const mf_op *op, const double *t) {
     mf_geometry g;
     mf_geometry_of(d->cluster, op->shape, &g);
     double link_s = link_time(&g, all_to_all_traffic(op, &g), t);

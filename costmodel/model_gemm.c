@@ -56,7 +56,7 @@ typedef struct tile_set {
         list, sizeof list / sizeof list[0]                                                         \
     }
 
-static tile_set tiles_of(const mf_device *d, const mf_op *op) {
+static tile_set tiles_of(const mf_cost_device *d, const mf_op *op) {
     if (op->math != MF_MATH_FP8 || d->cluster == NULL ||
         strcmp(d->cluster->gpu.arch, "hopper") != 0) {
         return TILES(tiles);
@@ -97,7 +97,7 @@ typedef struct product {
  * worked on. At this share forward, input-gradient and weight-gradient products of SimuMax's table
  * (B200, BF16, 364 of more than 0.3 TFLOP) lie at the same distance from these prices within 2 %.
  */
-static double ends_of(const mf_device *d) {
+static double ends_of(const mf_cost_device *d) {
     static const double beside_the_next = 0.25;
     bool blackwell = d->cluster != NULL && strcmp(d->cluster->gpu.arch, "blackwell") == 0;
     return blackwell ? beside_the_next : 1;
@@ -110,7 +110,7 @@ static double waves(double count, double per_sm, double lost) {
 
 /* Small tiles starve the matrix units: the rate falls as reuse / (reuse + starve), 1 for the best.
  */
-static double compute_time(const mf_device *d, const product *p, const double *t) {
+static double compute_time(const mf_cost_device *d, const product *p, const double *t) {
     const double lost = t[P_WAVE] < 1 ? t[P_WAVE] : 1, starve = t[P_STARVE], per_sm = 1 / d->sms;
     const double pass_s = 2 / (p->rate_sm * (1 + starve / best_reuse));
     const double split_s = p->groups * p->m * p->n * 8 / (2 * d->copy_Bps); /* of partial sums */
@@ -142,7 +142,8 @@ static double soft_max(double a, double b) {
     return hi * sqrt(sqrt(1 + q * q * q * q));
 }
 
-static double kernel_time(const mf_device *d, const product *p, double bytes, const double *t) {
+static double kernel_time(const mf_cost_device *d, const product *p, double bytes,
+                          const double *t) {
     double compute = compute_time(d, p, t);
     compute *= pow(1 + fmin(compute, 20e-3) / 1e-3, t[P_POWER]);
     return t[P_LAUNCH_S] + soft_max(compute, bytes / (d->copy_Bps * t[P_BYTES]));
@@ -172,7 +173,7 @@ static double partial_sectors_B(const mf_op *op) {
     return row_B % 32 != 0 ? partial_share * size_B : 0;
 }
 
-static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
+static double gemm_time(const mf_cost_device *d, const mf_op *op, const double *t) {
     product p = {(double)op->dim[MF_OP_DIM_M],
                  (double)op->dim[MF_OP_DIM_N],
                  (double)op->dim[MF_OP_DIM_K],
@@ -185,7 +186,7 @@ static double gemm_time(const mf_device *d, const mf_op *op, const double *t) {
 }
 
 /* Rows of all experts are dim M; a weight gradient sums over them: then they are dim K. */
-static double grouped_time(const mf_device *d, const mf_op *op, const double *t) {
+static double grouped_time(const mf_cost_device *d, const mf_op *op, const double *t) {
     double groups = fmax(1, (double)op->dim[MF_OP_DIM_GROUPS]);
     bool wgrad = (op->flags & MF_OPF_WGRAD) != 0;
     product p = {(double)op->dim[MF_OP_DIM_M] / (wgrad ? 1 : groups),
@@ -232,7 +233,7 @@ static int grouped_coords(const mf_op *op, double *x) {
     return 5;
 }
 
-double mf_gemm_limit_s(const mf_device *d, const mf_op *op) {
+double mf_gemm_limit_s(const mf_cost_device *d, const mf_op *op) {
     double flops = 2.0 * (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N] *
                    (double)op->dim[MF_OP_DIM_K];
     return fmax(flops / d->peak[op->math], mf_memory_limit_s(d, mf_gemm_bytes(op)));

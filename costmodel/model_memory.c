@@ -8,21 +8,21 @@
 
 #include <math.h>
 
-enum { P_EFF, P_LAUNCH_S };
+enum { P_EFF, P_LAUNCH_S, P_RATE };
 static const double l2_gain = 1.6;  /* reading what the last kernel left in L2 */
 static const double l2_limit = 2.5; /* no GPU's L2 is faster than this over its memory */
 
-double mf_memory_limit_s(const mf_device *d, double bytes) {
+double mf_memory_limit_s(const mf_cost_device *d, double bytes) {
     return fmax(bytes - d->l2_B, bytes / l2_limit) / d->memory_Bps;
 }
 
-static double memory_time(const mf_device *d, const mf_op *op, const double *t) {
+static double memory_time(const mf_cost_device *d, const mf_op *op, const double *t) {
     double cached = d->l2_B > 0 ? 1 / (1 + op->bytes / d->l2_B) : 0;
     double rate = d->copy_Bps * t[P_EFF] * (1 + (l2_gain - 1) * cached * cached);
     return t[P_LAUNCH_S] + op->bytes / rate;
 }
 
-static double copy_time(const mf_device *d, const mf_op *op, const double *t) {
+static double copy_time(const mf_cost_device *d, const mf_op *op, const double *t) {
     return t[P_LAUNCH_S] + op->bytes / (d->host_Bps * t[P_EFF]);
 }
 
@@ -31,10 +31,33 @@ static int size_coords(const mf_op *op, double *x) {
     return 1;
 }
 
+/* Kinds with products of their own: the longer of their traffic and of those. What share of the
+ * rate of large products small ones reach inside a recurrence or a selection nobody has measured
+ * here: the priors are wide, and so are the bands. */
+static double products_time(const mf_cost_device *d, const mf_op *op, const double *t) {
+    double rate = d->rate[op->math] * t[P_RATE];
+    return fmax(memory_time(d, op, t), t[P_LAUNCH_S] + op->flops / rate);
+}
+
+#define PRODUCTS_FAMILY(label, eff, launch_us, rate)                                               \
+    { label, 3, {eff, launch_us * 1e-6, rate}, {0.3, 0.3, 0.6}, products_time, size_coords, 0.5, }
+
 /* Efficiency prior and launch prior (several small kernels: several launches). */
 #define MEMORY_FAMILY(label, eff, launch_us)                                                       \
     { label, 2, {eff, launch_us * 1e-6}, {0.15, 0.3}, memory_time, size_coords, 0.12, }
 static const mf_family memory_kinds[MF_OP_COUNT] = {
+    [MF_OP_RELU2_FWD] = MEMORY_FAMILY("relu2_fwd", 0.92, 3.5),
+    [MF_OP_RELU2_BWD] = MEMORY_FAMILY("relu2_bwd", 0.90, 3.5),
+    [MF_OP_CONV_FWD] = MEMORY_FAMILY("conv_fwd", 0.60, 4),
+    [MF_OP_CONV_BWD] = MEMORY_FAMILY("conv_bwd", 0.45, 8),
+    [MF_OP_DECAY_FWD] = MEMORY_FAMILY("decay_fwd", 0.70, 4),
+    [MF_OP_DECAY_BWD] = MEMORY_FAMILY("decay_bwd", 0.50, 8),
+    [MF_OP_GATED_NORM_FWD] = MEMORY_FAMILY("gated_norm_fwd", 0.80, 4),
+    [MF_OP_GATED_NORM_BWD] = MEMORY_FAMILY("gated_norm_bwd", 0.65, 8),
+    [MF_OP_SCAN_FWD] = PRODUCTS_FAMILY("scan_fwd", 0.70, 25, 0.25),
+    [MF_OP_SCAN_BWD] = PRODUCTS_FAMILY("scan_bwd", 0.60, 50, 0.20),
+    [MF_OP_INDEX_FWD] = PRODUCTS_FAMILY("index_fwd", 0.70, 15, 0.40),
+    [MF_OP_INDEX_BWD] = PRODUCTS_FAMILY("index_bwd", 0.60, 25, 0.25),
     [MF_OP_EMBEDDING_FWD] = MEMORY_FAMILY("embedding_fwd", 0.80, 4),
     [MF_OP_EMBEDDING_BWD] = MEMORY_FAMILY("embedding_bwd", 0.50, 8),
     [MF_OP_RMSNORM_FWD] = MEMORY_FAMILY("rmsnorm_fwd", 0.88, 3.5),

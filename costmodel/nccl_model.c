@@ -28,6 +28,7 @@ static const double pat_base_s = 8e-6, pat_rank_s = 2.8e-6, pat_eff = 0.75;
  * B200 (nccl-tests); it needs five GPUs to win. */
 static const double nvls_gain = 1.27;
 static const double nvls_ranks = 5;
+static const double host_gpus = 8; /* most that a host has */
 /* Point-to-point: a launch, and the proxy's work per peer across the network. */
 static const double p2p_base_s = 8.4e-6;
 static const double p2p_peer_s = 0.3e-6;
@@ -89,8 +90,10 @@ static void rings(const mf_geometry *g, double bytes, double rounds, best *b) {
 static void trees(const mf_geometry *g, double bytes, best *b) {
     const double *eff = g->domains > 1 ? tree_eff_net : tree_eff_in;
     double levels = ceil(log2(g->domains));
+    /* A chain through a host; hosts of one domain form a tree over its links. */
+    double chain = fmin(g->inside, host_gpus), hosts = ceil(log2(g->inside / chain));
     for (int p = 0; p < PROTOCOLS; p++) {
-        double latency = tree_base_s[p] + 2 * ((g->inside - 1) * tree_in_s[p] +
+        double latency = tree_base_s[p] + 2 * ((chain - 1 + hosts) * tree_in_s[p] +
                                                levels * (tree_net_s[p] + extra_net_s(g)));
         take(b, latency, 2 * bytes / capped(g, p, ring_Bps(g) * eff[p]));
     }

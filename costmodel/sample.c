@@ -92,6 +92,20 @@ static bool is_users_own(const mf_point *p) {
     return p->source[0] == '\0' || strncmp(p->source, printed, sizeof printed - 1) == 0;
 }
 
+static mf_status take_energy(mf_samples *out, const mf_point *p, const mf_op *op, mf_err *e) {
+    if (out->nenergy == out->energy_room) {
+        size_t room = out->energy_room > 0 ? 2 * out->energy_room : 64;
+        mf_energy_point *more = realloc(out->energy, room * sizeof *more);
+        if (more == NULL) {
+            return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
+        }
+        out->energy = more;
+        out->energy_room = room;
+    }
+    out->energy[out->nenergy++] = (mf_energy_point){*op, p->energy_J, p->sustained_s};
+    return MF_OK;
+}
+
 static int take_point(const mf_point *p, void *user) {
     reader *r = user;
     mf_samples *out = r->out;
@@ -106,12 +120,22 @@ static int take_point(const mf_point *p, void *user) {
     if (mf_cost_point_op(p, out->device[s.device].cluster, &s.op, NULL) != MF_OK) {
         return 0; /* nothing that a program does (peer rows) */
     }
+    if (s.device == 0 && strcmp(p->date, out->date) > 0) { /* ISO dates sort as text */
+        snprintf(out->date, sizeof out->date, "%s", p->date);
+    }
+    if (p->energy_J > 0 && s.device == 0) {
+        r->status = take_energy(out, p, &s.op, r->e);
+        if (r->status != MF_OK) {
+            return 1;
+        }
+    }
     s.time_s = p->time_s;
     s.spread = (p->high_s - p->low_s) / (2 * 1.2816 * p->time_s); /* 10..90 % to sigma */
     if (!(s.spread > 0)) {
         s.spread = unrecorded_spread;
         s.quoted = !is_users_own(p);
     }
+    s.as = s.device == 0 && !is_users_own(p) ? out->shipped : 0;
     s.fixed = !word_is(p, "algo", "auto") && mf_point_find(p, "algo") != NULL;
     if (mf_op_kind_class((mf_op_kind)s.op.kind) == MF_CLASS_COLLECTIVE &&
         (!s.fixed || word_is(p, "algo", "nvls"))) {
@@ -136,13 +160,30 @@ static void use_copies(mf_samples *out) {
     double largest[MF_SAMPLE_DEVICES] = {0};
     for (size_t i = 0; i < out->n; i++) {
         const mf_sample *s = &out->sample[i];
-        mf_device *d = &out->device[s->device];
+        mf_cost_device *d = &out->device[s->device];
         if (s->op.kind == MF_OP_SPLIT && (s->op.flags & MF_SAMPLE_COPY) &&
             s->op.bytes > fmax(largest[s->device], 4 * d->l2_B)) {
+            mf_cost_device *as = &out->device[mf_sample_as(s)];
+            double stated = d->copy_Bps / as->copy_Bps;
             largest[s->device] = s->op.bytes;
-            d->copy_Bps = fmin(s->op.bytes / s->time_s, d->memory_Bps);
+            as->copy_Bps = fmin(s->op.bytes / s->time_s, as->memory_Bps);
+            d->copy_Bps = fmin(as->copy_Bps * stated, d->memory_Bps);
         }
     }
+}
+
+/* The cluster's GPU with the figures that it ships with, at which the shipped points were measured:
+ * a cluster may state others. Which GPUs share a domain is no figure: as the cluster has it. */
+static void add_shipped(mf_samples *out, const mf_cluster *c) {
+    mf_cluster *as = &out->cluster[1];
+    if (mf_cluster_load(c->gpu.name, as, NULL) != MF_OK || strcmp(as->gpu.name, c->gpu.name) != 0) {
+        return;
+    }
+    as->gpus_per_node = c->gpus_per_node;
+    as->domain_gpus = as->domain_gpus_used = c->domain_gpus;
+    mf_device_init(&out->device[1], as);
+    out->ndevices = 2; /* no point names it: its name stays "" */
+    out->shipped = 1;
 }
 
 mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store, mf_err *e) {
@@ -153,6 +194,7 @@ mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store,
     out->cluster[0].domain_gpus_used = c->domain_gpus;
     mf_device_init(&out->device[0], &out->cluster[0]);
     out->ndevices = 1;
+    add_shipped(out, c);
     mf_status st = store != NULL ? mf_store_each(store, NULL, NULL, take_point, &r, NULL, e)
                                  : mf_store_each_shipped(take_point, &r, e);
     use_copies(out);
@@ -162,5 +204,6 @@ mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store,
 void mf_samples_clear(mf_samples *s) {
     free(s->sample);
     free(s->beside);
+    free(s->energy);
     memset(s, 0, sizeof *s);
 }

@@ -20,12 +20,16 @@ typedef struct mf_samples {
     int ndevices;
     char gpu[MF_SAMPLE_DEVICES][32];
     mf_cluster cluster[MF_SAMPLE_DEVICES];
-    mf_device device[MF_SAMPLE_DEVICES]; /* .cluster NULL: no shipped cluster of that name */
+    mf_cost_device device[MF_SAMPLE_DEVICES]; /* .cluster NULL: no shipped cluster of that name */
     size_t n, room;
     mf_sample *sample; /* [n] */
     size_t nbeside, beside_room;
     mf_beside_point *beside; /* [nbeside] */
     mf_launch launch[MF_SAMPLE_DEVICES];
+    char date[16]; /* newest of device 0's own points; "" without any */
+    size_t nenergy, energy_room;
+    mf_energy_point *energy; /* [nenergy] of device 0 */
+    int shipped; /* device with the figures that device 0's GPU ships with; 0: it does not ship */
 } mf_samples;
 
 /* Every sound point of the store (NULL: of those that ship) that is not held out; device 0 is c's

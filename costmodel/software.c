@@ -1,7 +1,7 @@
 /* software.c - named software profiles: profiles/software/NAME.json, every number beside its
  * source.
  */
-#include "core/json.h"
+#include "core/base/json.h"
 #include "costmodel/cost.h"
 
 #include <stddef.h>
@@ -9,15 +9,21 @@
 #include <string.h>
 
 /* Shipped profiles; the megatron ones from old to new. */
-static const char *const shipped[] = {
-    "ideal",          "moefold",        "megatron-24.09", "megatron-25.05", "megatron-25.09",
-    "megatron-26.02", "megatron-26.04", "megatron-26.06", "megatron-eager", "pytorch-fsdp"};
+static const char *const shipped[] = {"ideal",          "moefold",        "megatron-24.09",
+                                      "megatron-25.05", "megatron-25.09", "megatron-25.11",
+                                      "megatron-26.02", "megatron-26.04", "megatron-26.06",
+                                      "megatron-eager", "pytorch-fsdp"};
 enum { SHIPPED = sizeof shipped / sizeof shipped[0] };
 static const char release_prefix[] = "megatron-";
 
 const char *const *mf_software_shipped(size_t *count) {
     *count = SHIPPED;
     return shipped;
+}
+
+static bool is_path(const char *name) {
+    size_t n = strlen(name);
+    return strchr(name, '/') != NULL || (n > 5 && strcmp(name + n - 5, ".json") == 0);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -107,6 +113,7 @@ static const struct {
     {"moe_sync_s", 0, 1, offsetof(mf_software, moe_sync_s)},
     {"host_measured", 0, 1, offsetof(mf_software, host_measured)},
     {"host_adam_s", 0, 1e-3, offsetof(mf_software, host_adam_s)},
+    {"power_cap", 0, 1, offsetof(mf_software, power_cap)},
     {"prefetch_exposed", 0, 1, offsetof(mf_software, prefetch_exposed)},
 };
 enum { OPTIONAL = sizeof optional / sizeof optional[0] };
@@ -118,6 +125,72 @@ static mf_status read_optional(const mf_json_value *root, mf_software *s, mf_err
             double *value = (double *)(void *)((char *)s + optional[i].offset);
             st = read_figure(root, optional[i].key, optional[i].least, optional[i].most, value, e);
         }
+    }
+    return st;
+}
+
+/* {"value": "qkv_copies,...", "source": "..."}; may be missing. */
+static mf_status read_traits(const mf_json_value *root, mf_software *s, mf_err *e) {
+    static const char *const known[] = {"value", "source"};
+    const mf_json_value *v = mf_json_find(root, "traits");
+    const char *words = "", *source;
+    if (v == NULL) {
+        return MF_OK;
+    }
+    mf_status st = mf_json_want(v, MF_JSON_OBJECT, e);
+    st = st == MF_OK ? mf_json_check_keys(v, known, 2, e) : st;
+    st = st == MF_OK ? mf_json_get_string(v, "value", &words, e) : st;
+    st = st == MF_OK ? mf_json_get_string(v, "source", &source, e) : st;
+    mf_err inner = {.text = ""};
+    return st == MF_OK && mf_traits_parse(words, &s->traits, &inner) != MF_OK
+               ? mf_json_fail(mf_json_find(v, "value"), e, "%.400s", inner.text)
+               : st;
+}
+
+/* A comma list of graph modes or dispatchers, the likely one first. */
+static mf_status read_choices(const mf_json_value *v, const char *key, bool graphs, int *count,
+                              mf_graph_mode *graph, mf_dispatcher *dispatcher, mf_err *e) {
+    const char *text;
+    char word[24];
+    mf_err inner = {.text = ""};
+    mf_status st = mf_json_get_string(v, key, &text, e);
+    for (*count = 0; st == MF_OK && *text != '\0'; ++*count) {
+        size_t length = strcspn(text, ",");
+        if (*count == MF_UNSAID_MAX) {
+            return mf_json_fail(mf_json_find(v, key), e, "\"%s\": expected at most %d words", key,
+                                MF_UNSAID_MAX);
+        }
+        snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text);
+        mf_status read = graphs ? mf_graph_parse(word, &graph[*count], &inner)
+                                : mf_dispatcher_parse(word, &dispatcher[*count], &inner);
+        if (read != MF_OK) {
+            return mf_json_fail(mf_json_find(v, key), e, "%.400s", inner.text);
+        }
+        text += length + (text[length] == ',');
+    }
+    return st;
+}
+
+/* What a user may leave unsaid (mf_unsaid); may be missing. */
+static mf_status read_unsaid(const mf_json_value *root, mf_unsaid *u, mf_err *e) {
+    static const char *const known[] = {"source",          "cuda_graph_dense",  "cuda_graph_moe",
+                                        "dispatcher_near", "dispatcher_domain", "dispatcher_far",
+                                        "band_dense",      "band_moe"};
+    const char *const *graph = &known[1], *const *dispatcher = &known[3], *const *band = &known[6];
+    const mf_json_value *v = mf_json_find(root, "unsaid");
+    const char *source;
+    if (v == NULL) {
+        return MF_OK;
+    }
+    mf_status st = mf_json_want(v, MF_JSON_OBJECT, e);
+    st = st == MF_OK ? mf_json_check_keys(v, known, sizeof known / sizeof known[0], e) : st;
+    st = st == MF_OK ? mf_json_get_string(v, "source", &source, e) : st;
+    for (int i = 0; st == MF_OK && i < 2; i++) {
+        st = read_choices(v, graph[i], true, &u->graphs[i], u->graph[i], NULL, e);
+        st = st == MF_OK ? mf_json_get_f64(v, band[i], 0, 1, &u->band[i], e) : st;
+    }
+    for (int i = 0; st == MF_OK && i < 3; i++) {
+        st = read_choices(v, dispatcher[i], false, &u->dispatchers[i], NULL, u->dispatcher[i], e);
     }
     return st;
 }
@@ -141,15 +214,59 @@ static mf_status check_keys(const mf_json_value *root, mf_err *e) {
                                          "gpu_eff",
                                          "band",
                                          "nvls"};
-    enum { NEEDED = sizeof needed / sizeof needed[0] };
-    const char *known[NEEDED + OPTIONAL];
+    enum { NEEDED = sizeof needed / sizeof needed[0], WORDS = 3 };
+    const char *known[NEEDED + OPTIONAL + WORDS];
     for (size_t i = 0; i < NEEDED; i++) {
         known[i] = needed[i];
     }
     for (size_t i = 0; i < OPTIONAL; i++) {
         known[NEEDED + i] = optional[i].key;
     }
-    return mf_json_check_keys(root, known, NEEDED + OPTIONAL, e);
+    known[NEEDED + OPTIONAL] = "traits";
+    known[NEEDED + OPTIONAL + 1] = "unsaid";
+    known[NEEDED + OPTIONAL + 2] = "date";
+    return mf_json_check_keys(root, known, NEEDED + OPTIONAL + WORDS, e);
+}
+
+void mf_software_slow(mf_software *s, double factor) {
+    double *rates[] = {&s->grouped_eff, &s->attention_eff, &s->memory_eff, &s->collective_eff};
+    double *times[] = {&s->host_op_s, &s->host_layer_s, &s->moe_sync_s, &s->host_adam_s,
+                       &s->fixed_step_s};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        *rates[i] /= factor;
+    }
+    for (int i = 0; i < MF_MATH_COUNT; i++) {
+        s->gemm_eff[i] /= factor;
+    }
+    for (int i = 0; i < MF_DISPATCH_COUNT; i++) {
+        s->comm_eff[i] /= factor;
+    }
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        *times[i] *= factor;
+    }
+}
+
+/* {"name", "extends", "step_factor"}: another profile, slower or faster throughout. */
+static mf_status read_corrected(const mf_json_value *root, mf_software *out, mf_err *e) {
+    static const char *const known[] = {"name", "extends", "step_factor"};
+    const char *base = "";
+    double factor = 1;
+    mf_software s = {.name = ""};
+    char name[sizeof s.name];
+    mf_status st = mf_json_check_keys(root, known, sizeof known / sizeof known[0], e);
+    st = st == MF_OK ? read_text(root, "name", name, sizeof name, e) : st;
+    st = st == MF_OK ? mf_json_get_string(root, "extends", &base, e) : st;
+    st = st == MF_OK ? read_figure(root, "step_factor", 0.1, 10, &factor, e) : st;
+    if (st == MF_OK && is_path(base)) { /* no chains, which could be circles */
+        st = mf_json_fail(mf_json_find(root, "extends"), e, "\"extends\": expected a shipped name");
+    }
+    st = st == MF_OK ? mf_software_load(base, &s, e) : st;
+    if (st == MF_OK) {
+        mf_software_slow(&s, factor);
+        snprintf(s.name, sizeof s.name, "%s", name);
+        *out = s;
+    }
+    return st;
 }
 
 mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e) {
@@ -175,11 +292,17 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
     mf_software s = {.name = ""};
     double nvls = 0;
     mf_status st = mf_json_want(root, MF_JSON_OBJECT, e);
+    if (st == MF_OK && mf_json_find(root, "extends") != NULL) {
+        return read_corrected(root, out, e);
+    }
 #define THEN(call) st = st == MF_OK ? (call) : st
     THEN(check_keys(root, e));
     THEN(read_text(root, "name", s.name, sizeof s.name, e));
     THEN(read_text(root, "release", s.release, sizeof s.release, e));
     THEN(mf_json_get_string(root, "description", &description, e));
+    if (mf_json_find(root, "date") != NULL) {
+        THEN(read_text(root, "date", s.date, sizeof s.date, e));
+    }
     THEN(read_row(root, "gemm_eff", maths, MF_MATH_COUNT, least, most, s.gemm_eff, e));
     THEN(read_figure(root, "grouped_eff", least, most, &s.grouped_eff, e));
     THEN(read_figure(root, "attention_eff", least, most, &s.attention_eff, e));
@@ -194,12 +317,15 @@ mf_status mf_software_from_json(const mf_json *doc, mf_software *out, mf_err *e)
     THEN(read_figure(root, "fixed_step_s", 0, 100, &s.fixed_step_s, e));
     THEN(read_figure(root, "gpu_power_eff", least, most, &s.gpu_power_eff, e));
     THEN(read_optional(root, &s, e));
+    THEN(read_traits(root, &s, e));
+    THEN(read_unsaid(root, &s.unsaid, e));
     THEN(read_gpu_eff(root, least, most, &s, e));
     THEN(read_figure(root, "band", 0, 2, &s.band, e));
-    THEN(read_figure(root, "nvls", 0, 1, &nvls, e));
+    THEN(read_figure(root, "nvls", 0, 2, &nvls, e));
 #undef THEN
     if (st == MF_OK) {
         s.nvls = nvls >= 0.5;
+        s.nvls_best = nvls >= 1.5;
         *out = s;
     }
     return st;
@@ -252,11 +378,6 @@ static mf_status unknown_name(const char *name, mf_err *e) {
     return mf_err_set(e, MF_USAGE, "unknown software \"%.60s\"%s%s%s; known: %s", name,
                       near != NULL ? ": did you mean \"" : "", near != NULL ? near : "",
                       near != NULL ? "\"?" : "", known);
-}
-
-static bool is_path(const char *name) {
-    size_t n = strlen(name);
-    return strchr(name, '/') != NULL || (n > 5 && strcmp(name + n - 5, ".json") == 0);
 }
 
 mf_status mf_software_load(const char *name, mf_software *out, mf_err *e) {

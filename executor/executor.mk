@@ -5,8 +5,9 @@ MPI_PKG := $(shell for p in ompi-c mpich; do pkg-config --exists $$p 2>/dev/null
 ifneq ($(MPI_PKG),)
 # System headers: not ours to warn about.
 CPPFLAGS += -DMF_HAVE_MPI $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(MPI_PKG)))
-LIBS     += $(shell pkg-config --libs $(MPI_PKG))
-# MPI's libraries are to find our sched_yield (executor/comm_wait.c).
+MPI_LIBS := $(shell pkg-config --libs $(MPI_PKG))
+LIBS     += $(MPI_LIBS)
+# MPI's libraries are to find our sched_yield (executor/comm/comm_wait.c).
 LIBS     += -Wl,--export-dynamic-symbol=sched_yield
 endif
 endif

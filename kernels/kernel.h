@@ -35,7 +35,7 @@
 #endif
 
 MF_KERNEL_C_BEGIN
-#include "core/status.h"
+#include "core/base/status.h"
 MF_KERNEL_C_END
 
 #include <stdbool.h>
@@ -96,6 +96,19 @@ static inline const void *mf_kernel_row(const void *p, mf_kernel_dtype d, int64_
 
 static inline void *mf_kernel_row_mut(void *p, mf_kernel_dtype d, int64_t row, int64_t stride) {
     return (char *)p + (ptrdiff_t)(row * stride) * (ptrdiff_t)mf_kernel_dtype_B(d);
+}
+
+/* Thousandths of the room for `room` rows that `rows` rows ask for, rounded up: more than
+ * MF_KERNEL_ALL_ROOM where they have no place. */
+#define MF_KERNEL_ALL_ROOM 1000
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    static inline int32_t
+    mf_kernel_asked(int64_t rows, int64_t room) {
+    const int64_t none = rows > 0 ? INT32_MAX : 0;
+    const int64_t asked = room > 0 ? (MF_KERNEL_ALL_ROOM * rows + room - 1) / room : none;
+    return asked < INT32_MAX ? (int32_t)asked : INT32_MAX;
 }
 
 /* Rows to work on: the reference's reading of rows and rows_dev. */

@@ -11,9 +11,10 @@
 #ifndef MF_PLANNER_PLANNER_H
 #define MF_PLANNER_PLANNER_H
 
-#include "core/plan.h"
-#include "planner/milp.h"
-#include "planner/space.h"
+#include "core/plan/plan.h"
+#include "planner/lp/milp.h"
+#include "planner/space/space.h"
+#include "planner/tuning/mechanisms.h"
 #include "simulator/sim.h"
 
 /* What to plan. Everything is borrowed for the duration of a call. */
@@ -24,6 +25,7 @@ typedef struct mf_problem {
     mf_layout base;            /* gpus, gbs, seq, what is not searched, values of pinned dims */
     uint32_t pinned;           /* MF_PIN(...) bits: dimensions that keep base's value */
     uint32_t precisions;       /* 1u << MF_PREC_*: also searched; 0 = base.precision alone */
+    mf_space_limits limits;    /* of who is to run the plan */
     /* provenance, copied into plans; NULL = "" */
     const char *generator, *cluster_name, *measurements, *routing_name;
 } mf_problem;
@@ -41,24 +43,36 @@ typedef struct mf_search_stats {
     double gap;           /* best over lower_bound_s, minus one */
     double pricing_s;     /* of one core, on bounds of families and layouts; the rest of the CPU
                            * time goes into relaxations, trees, programs and simulated steps */
-    double wall_s;        /* the two last ones are timed, and alone differ from run to run */
-    bool interrupted;     /* stopped by cancel: best so far */
-    char cuts[640];       /* what was left out of the space, in words */
+    int64_t work;         /* counted microseconds of one core: the same in every run */
+    double wall_s;        /* this and pricing_s are timed, and alone differ from run to run */
+    double unlisted_s; /* no plan of degrees (with schedule, VPP, micro-batch) that the result lacks
+                        * takes less; 0 unless runners-up were asked for */
+    char ended[320];   /* why the search for the best plan ended, in words */
+    bool interrupted;  /* stopped by cancel: best so far */
+    char cuts[640];    /* what was left out of the space, in words */
+    char runs_on[16];  /* who limits the space; "" = nobody. Set by who asks for both: */
+    double limited_s, unlimited_s; /* step times of the best plans with the limit and without */
 } mf_search_stats;
 
 typedef struct mf_search_options {
-    int threads;    /* 0 = as many as the machine has, at most 8; does not change the result */
-    int top;        /* plans wanted, the best included; 0 = 4 */
-    double gap;     /* stop when the proof is this tight; 0 = 0.03 */
+    int threads; /* 0 = as many as the machine has, at most 8; does not change the result */
+    int top;     /* plans wanted, the best included: the fastest of different degrees (with
+                  * schedule, VPP, micro-batch), each with its own best assignment, which takes
+                  * half as much effort again. 0 = 4, the others as they were met */
+    double min_headroom_B; /* memory that every plan leaves free of what is usable */
+    double gap;            /* stop when the proof is this tight; 0 = 0.03 */
     int64_t effort; /* work spent beyond that on making best and proof better; 0 = the default,
                      * negative = until the gap is 0 or nothing is left */
     int64_t budget; /* most work in all, about a microsecond of one core each: counted, not timed.
                      * 0 = the default, 20 s; negative = no limit. Until a plan is found there is
                      * none */
+    double known_s; /* step time of a plan that is known from elsewhere: only faster ones are looked
+                     * for, and none is no failure of theirs but MF_INFEASIBLE; 0 = none */
     const volatile int *cancel; /* set non-zero to stop with the best so far; may be NULL */
     void (*progress)(const mf_search_stats *now, double best_s, void *user); /* may be NULL */
     void *user;
     mf_milp_fault milp_fault; /* tests: what goes wrong in every integer program */
+    mf_mechanisms without;    /* benchmarks: mechanisms that do not work */
 } mf_search_options;
 
 typedef struct mf_search_result {

@@ -3,7 +3,7 @@
 
 #include "profiles/text.h"
 
-#include "core/file.h"
+#include "core/base/file.h"
 
 #include <stdarg.h>
 #include <stdio.h>

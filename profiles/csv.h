@@ -6,7 +6,7 @@
 #ifndef MF_PROFILES_CSV_H
 #define MF_PROFILES_CSV_H
 
-#include "core/status.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

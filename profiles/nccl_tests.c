@@ -5,7 +5,7 @@
 #include "profiles/store_private.h"
 #include "profiles/text.h"
 
-#include "core/file.h"
+#include "core/base/file.h"
 
 #include <ctype.h>
 #include <inttypes.h>

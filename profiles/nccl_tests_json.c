@@ -1,5 +1,5 @@
 /* nccl_tests_json.c - the JSON that nccl-tests writes with -J (file versions 1 to 3). */
-#include "core/json.h"
+#include "core/base/json.h"
 #include "profiles/nccl_tests.h"
 
 #include <ctype.h>

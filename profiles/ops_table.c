@@ -1,7 +1,7 @@
 /* ops_table.c - names and dims of every op that can be measured. */
 #include "profiles/ops_table.h"
 
-#include "core/json.h"
+#include "core/base/json.h"
 #include "profiles/store.h"
 
 #include <math.h>

@@ -345,6 +345,12 @@ mf_status mf_point_check(const mf_point *p, mf_err *e) {
         return mf_err_set(e, MF_INPUT, "low_s, high_s: expected 0 < low <= %g <= high, got %g, %g",
                           p->time_s, p->low_s, p->high_s);
     }
+    if (!(isfinite(p->energy_J) && isfinite(p->sustained_s) && p->energy_J >= 0.0 &&
+          (p->energy_J > 0.0 ? p->sustained_s > 0.0 : p->sustained_s == 0.0))) {
+        return mf_err_set(e, MF_INPUT,
+                          "energy_J, sustained_s: expected both > 0, or neither, got %g, %g",
+                          p->energy_J, p->sustained_s);
+    }
     if (p->samples < 0 || (p->holdout != 0 && p->holdout != 1)) {
         return mf_err_set(e, MF_INPUT, "expected samples >= 0 and holdout 0 or 1");
     }

@@ -20,6 +20,9 @@ static const struct {
     {2, "CREATE TABLE choice (gpu TEXT NOT NULL, op TEXT NOT NULL, key TEXT NOT NULL, "
         "choice TEXT NOT NULL, date TEXT NOT NULL, checksum INTEGER NOT NULL, "
         "PRIMARY KEY (gpu, op, key)) WITHOUT ROWID"},
+    {3, "CREATE TABLE energy (gpu TEXT NOT NULL, op TEXT NOT NULL, key TEXT NOT NULL, "
+        "energy_J REAL NOT NULL, sustained_s REAL NOT NULL, checksum INTEGER NOT NULL, "
+        "PRIMARY KEY (gpu, op, key)) WITHOUT ROWID"},
     {1, "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"},
     {1, "CREATE TABLE point (id INTEGER PRIMARY KEY, gpu TEXT NOT NULL, op TEXT NOT NULL, "
         "key TEXT NOT NULL, time_s REAL NOT NULL, low_s REAL NOT NULL, high_s REAL NOT NULL, "
@@ -254,6 +257,8 @@ void mf_store_close(mf_store *s) {
         sqlite3_finalize(s->put);
         sqlite3_finalize(s->put_choice);
         sqlite3_finalize(s->choice);
+        sqlite3_finalize(s->put_energy);
+        sqlite3_finalize(s->drop_energy);
         sqlite3_close(s->db);
         free(s->path);
         free(s);

@@ -6,8 +6,10 @@
  * --rebuild` (mf_store_rebuild). The schema is versioned; a store of a newer schema is refused, an
  * older one is brought up to date when it is opened.
  *
+ * Where it was measured a point has the energy of one run under the power cap beside its time.
+ *
  * Beside points a store remembers choices: which algorithm a library was told to run for a shape,
- * found by measurement. What a choice says is the kernel's own text (kernels/gemm_choice.h).
+ * found by measurement. What a choice says is the kernel's own text (kernels/gemm/gemm_choice.h).
  *
  * An op key is canonical text, `op k1=v1 k2=v2 ...` with every key in the order of the op's row in
  * profiles/ops_table.h, e.g. "gemm dtype=bf16 m=4096 n=7168 k=2048 layout=nt acc=0". The same
@@ -16,7 +18,7 @@
 #ifndef MF_PROFILES_STORE_H
 #define MF_PROFILES_STORE_H
 
-#include "core/status.h"
+#include "core/base/status.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,6 +42,9 @@ typedef struct mf_point {
     mf_point_dim dim[MF_POINT_MAX_DIMS];
     double time_s;        /* median */
     double low_s, high_s; /* spread: 10th and 90th percentile; == time_s when not known */
+    /* Under the power cap, run after run without a rest: the energy of one, its time then. 0: not
+     * measured; time_s is that of a GPU that rested before. */
+    double energy_J, sustained_s;
     int64_t samples;
     char versions[160]; /* "cuda=13.0 cublas=13.1 nccl=2.28.9" */
     char date[16];      /* ISO: 2026-11-21, 2026-11, 2026 or "" */
@@ -96,8 +101,9 @@ mf_status mf_store_check(mf_store *s, int64_t *rows, int64_t *damaged, mf_err *e
 mf_status mf_store_rebuild(const char *path, mf_err *e);
 
 /* CSV in and out: header gpu,op,dims,time_s,low_s,high_s,samples,versions,date,source,holdout,
- * choice; "dims" is "k1=v1 k2=v2". Columns may stand in any order; low_s and high_s (empty: ==
- * time_s), samples, versions, date, source, holdout and choice may be left out. A time with a
+ * choice,energy_J,sustained_s; "dims" is "k1=v1 k2=v2". Columns may stand in any order; low_s and
+ * high_s (empty: == time_s), samples, versions, date, source, holdout, choice, energy_J and
+ * sustained_s (empty or 0: not measured) may be left out. A time with a
  * source and without a spread counts as published, and prices leave it where the GPU itself was
  * measured; one without either is its user's own. A row with a choice and no time is a choice
  * alone. Lines that begin with # are comments. All or nothing: a file with an error leaves the

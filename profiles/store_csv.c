@@ -1,5 +1,5 @@
 /* store_csv.c - measured points as CSV, in and out. */
-#include "core/file.h"
+#include "core/base/file.h"
 #include "profiles/csv.h"
 #include "profiles/store_private.h"
 #include "profiles/text.h"
@@ -24,12 +24,14 @@ enum {
     COL_SOURCE,
     COL_HOLDOUT,
     COL_CHOICE,
+    COL_ENERGY,
+    COL_SUSTAINED,
     COLUMNS
 };
 enum { KEY_MAX = 600 };
-static const char *const columns[COLUMNS] = {"gpu",   "op",     "dims",    "time_s",
-                                             "low_s", "high_s", "samples", "versions",
-                                             "date",  "source", "holdout", "choice"};
+static const char *const columns[COLUMNS] = {
+    "gpu",      "op",   "dims",   "time_s",  "low_s",  "high_s",   "samples",
+    "versions", "date", "source", "holdout", "choice", "energy_J", "sustained_s"};
 
 /* --- in ------------------------------------------------------------------------------------- */
 
@@ -56,7 +58,7 @@ static mf_status read_header(mf_csv *c, const char *name, int at[COLUMNS], mf_er
         if (i == COLUMNS) {
             return mf_csv_fail(c, f, e,
                                "unknown column \"%.40s\"; known: gpu op dims time_s low_s high_s "
-                               "samples versions date source holdout choice",
+                               "samples versions date source holdout choice energy_J sustained_s",
                                word);
         }
         if (at[i] >= 0) {
@@ -139,6 +141,8 @@ static mf_status read_point(const mf_csv *c, const int at[COLUMNS], bool checked
     st = st == MF_OK ? read_number(c, at[COL_HIGH], "high_s", &p->high_s, e) : st;
     st = st == MF_OK ? read_integer(c, at[COL_SAMPLES], "samples", &p->samples, e) : st;
     st = st == MF_OK ? read_integer(c, at[COL_HOLDOUT], "holdout", &p->holdout, e) : st;
+    st = st == MF_OK ? read_number(c, at[COL_ENERGY], "energy_J", &p->energy_J, e) : st;
+    st = st == MF_OK ? read_number(c, at[COL_SUSTAINED], "sustained_s", &p->sustained_s, e) : st;
     if (st == MF_OK) {
         st = read_text(c, at[COL_VERSIONS], "versions", p->versions, sizeof p->versions, e);
     }
@@ -302,6 +306,14 @@ static int write_row(const mf_point *p, void *user) {
     write_text(w->file, p->source);
     fprintf(w->file, ",%" PRId64 ",", p->holdout);
     write_text(w->file, choice);
+    fputc(',', w->file);
+    if (p->energy_J > 0) {
+        mf_text_format_f64(p->energy_J, number[0], sizeof number[0]);
+        mf_text_format_f64(p->sustained_s, number[1], sizeof number[1]);
+        fprintf(w->file, "%s,%s", number[0], number[1]);
+    } else {
+        fputc(',', w->file);
+    }
     fputc('\n', w->file);
     return w->status != MF_OK || ferror(w->file);
 }
@@ -315,7 +327,7 @@ static int write_choice_alone(const mf_point *p, const char *choice, void *user)
         write_key(w->file, p);
         fprintf(w->file, ",,,,,%s,,,", p->date);
         write_text(w->file, choice);
-        fputc('\n', w->file);
+        fputs(",,\n", w->file);
     }
     return w->status != MF_OK || ferror(w->file);
 }

@@ -7,8 +7,8 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 
-/* Schemas: 1 points; 2 and choices. */
-#define MF_STORE_SCHEMA 2
+/* Schemas: 1 points; 2 and choices; 3 and energies. */
+#define MF_STORE_SCHEMA 3
 #define MF_STORE_KEY_MAX 640
 /* Takes the path of the store. */
 #define MF_STORE_REBUILD_HINT "rebuild it with: moefold profile --rebuild --store %s"
@@ -16,7 +16,7 @@
 struct mf_store {
     sqlite3 *db;
     char *path;
-    sqlite3_stmt *put, *put_choice, *choice;
+    sqlite3_stmt *put, *put_choice, *choice, *put_energy, *drop_energy;
 };
 
 /* Records what SQLite says about `code`, in its own words, behind "path: what: ". Damage becomes
@@ -42,6 +42,12 @@ mf_status mf_store_settle(mf_store *s, mf_status st, mf_err *e);
 
 /* 64-bit checksum of a row: every field that a reader uses, each with its length in front. */
 uint64_t mf_store_row_sum(const char *gpu, const char *op, const char *key, const mf_point *p);
+
+/* The checksum of the row of a point's energy. */
+uint64_t mf_store_energy_sum(const char *gpu, const char *op, const char *key, const mf_point *p);
+
+/* The energy of a canonical point takes the place of the one that was there; none drops it. */
+mf_status mf_store_put_energy(mf_store *s, const mf_point *p, const char *key, mf_err *e);
 
 /* The same of any texts. */
 uint64_t mf_store_text_sum(const char *const *text, size_t n);

@@ -66,6 +66,16 @@ uint64_t mf_store_row_sum(const char *gpu, const char *op, const char *key, cons
     return spread(h);
 }
 
+uint64_t mf_store_energy_sum(const char *gpu, const char *op, const char *key, const mf_point *p) {
+    uint64_t h = sum_start;
+    sum_text(&h, gpu);
+    sum_text(&h, op);
+    sum_text(&h, key);
+    sum_f64(&h, p->energy_J);
+    sum_f64(&h, p->sustained_s);
+    return spread(h);
+}
+
 void mf_store_key(const mf_point *p, char *key, size_t size) {
     char text[MF_STORE_KEY_MAX];
     mf_point_format(p, text, sizeof text);
@@ -113,7 +123,7 @@ out:
         sqlite3_reset(s->put);
         sqlite3_clear_bindings(s->put);
     }
-    return st;
+    return st == MF_OK ? mf_store_put_energy(s, &p, key, e) : st;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -130,6 +140,20 @@ bool mf_store_column_text(sqlite3_stmt *q, int column, char *out, size_t size) {
     memcpy(out, text, n);
     out[n] = '\0';
     return true;
+}
+
+/* The energy of a point, where there is one. */
+static bool read_energy(sqlite3_stmt *q, const char *gpu, const char *op, const char *key,
+                        mf_point *p) {
+    if (sqlite3_column_type(q, 15) == SQLITE_NULL) {
+        return true;
+    }
+    p->energy_J = sqlite3_column_double(q, 13);
+    p->sustained_s = sqlite3_column_double(q, 14);
+    return sqlite3_column_type(q, 13) == SQLITE_FLOAT &&
+           sqlite3_column_type(q, 14) == SQLITE_FLOAT &&
+           sqlite3_column_type(q, 15) == SQLITE_INTEGER &&
+           (uint64_t)sqlite3_column_int64(q, 15) == mf_store_energy_sum(gpu, op, key, p);
 }
 
 /* A row whose fields have the right types, whose checksum holds and whose point is sound. */
@@ -164,12 +188,13 @@ static bool read_row(sqlite3_stmt *q, mf_point *p) {
            mf_store_column_text(q, 9, p->date, sizeof p->date) &&
            mf_store_column_text(q, 10, p->source, sizeof p->source) &&
            (uint64_t)sqlite3_column_int64(q, 12) == mf_store_row_sum(gpu, op, key, p) &&
-           mf_point_check(p, NULL) == MF_OK;
+           read_energy(q, gpu, op, key, p) && mf_point_check(p, NULL) == MF_OK;
 }
 
 #define SELECT_POINT                                                                               \
     "SELECT id, gpu, op, key, time_s, low_s, high_s, samples, versions, date, source, holdout, "   \
-    "checksum FROM point "
+    "point.checksum, energy_J, sustained_s, energy.checksum FROM point "                           \
+    "LEFT JOIN energy USING (gpu, op, key) "
 
 mf_status mf_store_each(mf_store *s, const char *gpu, const char *op, mf_point_fn fn, void *user,
                         int64_t *damaged_rows, mf_err *e) {

@@ -1,6 +1,6 @@
 /* store_shipped.c - the points that ship with moefold as text, and stores built from them. */
-#include "core/file.h"
-#include "core/model.h"
+#include "core/base/file.h"
+#include "core/model/model.h"
 #include "profiles/store_private.h"
 
 #include <dirent.h>

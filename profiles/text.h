@@ -2,7 +2,7 @@
 #ifndef MF_PROFILES_TEXT_H
 #define MF_PROFILES_TEXT_H
 
-#include "core/status.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

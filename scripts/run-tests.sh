@@ -17,6 +17,9 @@ first='tests/unit/test_train_kills tests/unit/test_train_command'
 # a neighbour shares core and caches.
 alone='tests/property/test_cost_property'
 
+# Runs of `train` stay on CPU ranks where there are GPUs, too.
+export MOEFOLD_CUDA_LIBRARY=none
+
 # mpirun ties two ranks to the first two cores, which those of every program would share.
 export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
 

@@ -9,7 +9,8 @@
 /* All that the price of an op depends on (costmodel/memo.c), and the stream, by which ops are
  * played. */
 typedef struct priced_as {
-    uint8_t kind, stream, math, flags, pieces;
+    uint8_t kind, stream, math, pieces;
+    uint16_t flags;
     bool input_gradient;
     mf_group_shape shape;
     int64_t dim[MF_OP_DIMS];

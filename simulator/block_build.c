@@ -88,6 +88,11 @@ static void add_op(mf_block_play *b, const mf_block *block, uint8_t side, int16_
     } else {
         mf_block_price(b->cost, op, b->load, q);
     }
+    if (mf_cost_is_clocked(op)) {
+        q->alone_s *= b->stretch[side];
+        q->low_s *= b->stretch[side];
+        q->high_s *= b->stretch[side];
+    }
     q->op = op;
     q->stream = op->stream;
     q->pass = op->pass;
@@ -116,6 +121,27 @@ void mf_block_play_clear(mf_block_play *b) {
     free(b->writer[1]);
 }
 
+/* The clock that a block holds under the power cap. */
+static mf_status hold_clock(mf_block_play *b, const mf_block *block, int side, mf_err *e) {
+    b->stretch[side] = 1;
+    if (!(mf_cost_software(b->cost)->power_cap > 0)) {
+        return MF_OK;
+    }
+    double *op_s = NULL;
+    if (b->alike != NULL && side == 0) {
+        op_s = malloc(((size_t)block->nops + 1) * sizeof *op_s);
+        if (op_s == NULL) {
+            return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+        }
+        for (int i = 0; i < block->nops; i++) {
+            op_s[i] = mf_alike_op_s(b->alike, i);
+        }
+    }
+    b->stretch[side] = mf_cost_stretch(b->cost, block, b->load, op_s);
+    free(op_s);
+    return MF_OK;
+}
+
 mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_block *beside,
                              mf_err *e) {
     size_t most = (size_t)block->nops + (beside ? (size_t)beside->nops : 0) + 1;
@@ -133,7 +159,11 @@ mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_b
             b->writer[s][t] = -1;
         }
     }
-    return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+    mf_status status = ok ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
+    for (int s = 0; s < (beside ? 2 : 1) && status == MF_OK; s++) {
+        status = hold_clock(b, s ? beside : block, s, e);
+    }
+    return status;
 }
 
 static double slowdown(void *user, int i, double sm_share, double memory_Bps) {

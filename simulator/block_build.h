@@ -19,6 +19,7 @@ typedef struct mf_block_play {
     const mf_layout *l;
     double load;
     const mf_alike *alike; /* prices of the (first) block's ops; NULL = asked of the cost model */
+    double stretch[MF_BLOCK_SIDES]; /* of ops that the clock holds up (mf_cost_stretch) */
     int *deps, ndeps;
     int *before;         /* [n] of a piece: the piece written before it, of the same tensor; -1 */
     mf_merged_op *order; /* [n] side and index of each op */

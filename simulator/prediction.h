@@ -2,7 +2,7 @@
 #ifndef MF_SIMULATOR_PREDICTION_H
 #define MF_SIMULATOR_PREDICTION_H
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "simulator/sim.h"
 
 /* out->stage is allocated (mf_plan_clear frees it). Errors: MF_NOMEM. */

@@ -1,6 +1,6 @@
 /* routing.c - how unevenly tokens choose experts: balanced, Zipf, or counts from a file. */
-#include "core/file.h"
-#include "core/json.h"
+#include "core/base/file.h"
+#include "core/base/json.h"
 #include "simulator/sim.h"
 
 #include <math.h>

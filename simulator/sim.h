@@ -9,9 +9,9 @@
 #ifndef MF_SIMULATOR_SIM_H
 #define MF_SIMULATOR_SIM_H
 
-#include "core/lower.h"
-#include "core/memory.h"
-#include "core/schedule.h"
+#include "core/memory/memory.h"
+#include "core/program/lower.h"
+#include "core/schedule/schedule.h"
 #include "costmodel/cost.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* step_chunk.c - the blocks of one event, on all ranks of its stage. */
-#include "core/pairing.h"
+#include "core/program/pairing.h"
 #include "simulator/step_engine.h"
 
 #include <assert.h>
@@ -79,7 +79,7 @@ static void make_step(mf_step_engine *g, mf_chunk_step *c, int forward, int back
 }
 
 /* Blocks in the order in which they run: forward ones from the first, backward ones from the last,
- * those of a merged event as core/pairing.h lays them against each other. */
+ * those of a merged event as core/program/pairing.h lays them against each other. */
 static mf_chunk_play *make_play(mf_step_engine *g, int64_t stage, const mf_event *ev) {
     const mf_assignment *a = &g->p->assignment;
     int64_t vf = mf_layout_vstage(&g->p->layout, stage, ev->chunk), vb = vf;

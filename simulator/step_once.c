@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void price(const mf_step_engine *g, const mf_op *op, mf_price *out) {
     *out = (mf_price){0};
@@ -180,8 +179,8 @@ static void update_on_host(tail *t, double element_s) {
     double host = 0, all = 0;
     for (int i = 0; i < t->n; i++) {
         bool copy = mf_op_kind_class((mf_op_kind)t->ops[i].kind) == MF_CLASS_COPY;
-        host = copy ? (double)t->ops[i].dim[0] : host;
-        all = t->ops[i].kind == MF_OP_ADAMW ? (double)t->ops[i].dim[0] : all;
+        host = copy ? (double)t->ops[i].dim[MF_OP_DIM_ROWS] : host;
+        all = t->ops[i].kind == MF_OP_ADAMW ? (double)t->ops[i].dim[MF_OP_DIM_ROWS] : all;
     }
     for (int i = 0; i < t->n && host > 0; i++) {
         mf_price *p = &t->price[i];
@@ -200,14 +199,14 @@ static void update_on_host(tail *t, double element_s) {
     }
 }
 
-/* Plays a stage's ops up to the one of that name, or all of the rest for NULL. */
-static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, const char *name) {
+/* Plays a stage's ops up to that one, or all of the rest for none. */
+static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, mf_once_op once) {
     int end = t->at;
-    while (end < t->n && (name == NULL || strcmp(t->ops[end].name, name) != 0)) {
+    while (end < t->n && (once == MF_ONCE_NONE || t->ops[end].once != once)) {
         end++;
     }
     t->met = end < t->n;
-    if (!t->met && name != NULL) {
+    if (!t->met && once != MF_ONCE_NONE) {
         return; /* shared by other stages */
     }
     for (; t->at < end; t->at++) {
@@ -220,7 +219,8 @@ static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, const char *na
 /* Copies of tables on several stages are summed, then comes the gradient norm of all stages, then
  * each stage's own update. */
 void mf_step_optimizer(mf_step_engine *g) {
-    static const char *const shared[] = {"embedding_copies", "head_copies", "grad_norm_all_reduce"};
+    static const mf_once_op shared[] = {MF_ONCE_EMBEDDING_COPIES, MF_ONCE_HEAD_COPIES,
+                                        MF_ONCE_GRAD_NORM_ALL_REDUCE};
     int64_t stages = g->p->layout.pp;
     tail *tails = calloc((size_t)stages, sizeof *tails);
     if (tails == NULL) {
@@ -261,7 +261,7 @@ void mf_step_optimizer(mf_step_engine *g) {
         }
     }
     for (int64_t p = 0; p < stages; p++) {
-        play_up_to(g, p, &tails[p], NULL);
+        play_up_to(g, p, &tails[p], MF_ONCE_NONE);
         for (int64_t r = 0; r < g->ranks; r++) {
             mf_step_rank *k = mf_step_rank_of(g, p, r);
             mf_step_wait(k, (mf_when){k->host_s, k->host_s, k->host_s}, MF_BD_HOST);

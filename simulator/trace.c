@@ -1,7 +1,7 @@
 /* trace.c - Chrome trace events of a step, written as they come. */
 #include "simulator/trace.h"
 
-#include "core/json_write.h"
+#include "core/base/json_write.h"
 
 #include <errno.h>
 #include <math.h>

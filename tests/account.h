@@ -4,7 +4,7 @@
 #define MF_TESTS_ACCOUNT_H
 
 #include "costmodel/cost.h"
-#include "executor/program_run.h"
+#include "executor/step/program_run.h"
 #include "simulator/sim.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "tests/test.h"
 
 #include "cli/cli.h"
-#include "core/json.h"
+#include "core/base/json.h"
 
 #include <stdlib.h>
 #include <string.h>

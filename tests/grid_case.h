@@ -3,7 +3,7 @@
 #ifndef MF_TESTS_GRID_CASE_H
 #define MF_TESTS_GRID_CASE_H
 
-#include "executor/train.h"
+#include "executor/train/train.h"
 #include "tests/capacity_ties.h"
 
 #include <math.h>
@@ -60,6 +60,11 @@ typedef struct grid_case {
     mf_exec *exec;
     int64_t step;
 } grid_case;
+
+/* That runs the layouts; NULL: the CPU's own. */
+static mf_device *grid_device;
+/* Token headroom of the layouts; 0: the worst case. */
+static double grid_headroom;
 
 static inline mf_status grid_model_load(const grid_model *g, mf_model *out, mf_err *e) {
     char path[128];
@@ -123,7 +128,7 @@ static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_la
     g->layout.pad_to_capacity = m->padded;
     g->layout.aux_scope = MF_AUX_SEQUENCE;
     g->model.aux_loss_coef = g->model.experts > 0 ? o->aux_coef : 0.0;
-    g->layout.token_headroom = (double)g->layout.ep; /* the worst case */
+    g->layout.token_headroom = grid_headroom > 0.0 ? grid_headroom : (double)g->layout.ep;
     s = s == MF_OK ? mf_layout_resolve(&g->layout, &g->model, e) : s;
     s = s == MF_OK ? mf_assignment_even(&g->model, &g->layout, &g->assignment, e) : s;
     s = s == MF_OK
@@ -134,12 +139,11 @@ static inline mf_status grid_open(grid_case *g, const grid_model *m, const mf_la
     if (s == MF_OK && change != NULL) {
         change(g);
     }
-    s = s == MF_OK ? mf_exec_create(g->program, g->schedule, g->comm, mf_exec_backend_cpu(), o,
-                                    &g->exec, e)
-                   : s;
+    mf_device *device = grid_device != NULL ? grid_device : mf_device_cpu();
+    s = s == MF_OK ? mf_exec_create(g->program, g->schedule, g->comm, device, o, &g->exec, e) : s;
     if (s == MF_OK) {
         mf_rank_coords at = mf_layout_coords(&g->layout, mf_comm_rank(g->comm));
-        mf_train_init_weights(g->exec, g->program, &at, 17);
+        s = mf_train_init_weights(g->exec, g->program, &at, 17, e);
         if (m->starved) {
             grid_starve(g);
         }

@@ -4,8 +4,8 @@
 
 #include "tests/hf_base.h"
 
-#include "kernels/attention.h"
-#include "kernels/mla.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/mla.h"
 
 static mf_kernel_attention_shape hf_attention_shape(const hf_model *h) {
     int64_t qk = h->m.head_dim, v = h->m.v_head_dim, kv = h->m.kv_heads;

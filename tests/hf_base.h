@@ -5,19 +5,19 @@
 
 #include "tests/test.h"
 
-#include "core/model.h"
-#include "executor/safetensors.h"
-#include "kernels/adamw.h"
-#include "kernels/attention.h"
-#include "kernels/bias.h"
-#include "kernels/cast.h"
-#include "kernels/gate.h"
-#include "kernels/gemm.h"
-#include "kernels/permute.h"
-#include "kernels/rmsnorm.h"
-#include "kernels/rope.h"
-#include "kernels/router.h"
-#include "kernels/swiglu.h"
+#include "core/model/model.h"
+#include "executor/checkpoint/safetensors.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/rope.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/moe/gate.h"
+#include "kernels/moe/permute.h"
+#include "kernels/moe/router.h"
+#include "kernels/moe/swiglu.h"
+#include "kernels/optimizer/adamw.h"
+#include "kernels/rows/bias.h"
+#include "kernels/rows/cast.h"
+#include "kernels/rows/rmsnorm.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -47,7 +47,8 @@ typedef struct hf_layer {
     float *kva, *kvan, *kva_rstd, *kv;
     hf_mlp dense, shared;
     float *logits, *scores, *prob, *row_prob, *gate, *rows, *gate_up, *act, *out;
-    float *count, *aux_weight, aux;
+    float *count, *aux_weight;
+    double aux;
     int32_t *index, *counts, *offsets, *row_of_slot, *slot_of_row;
 } hf_layer;
 

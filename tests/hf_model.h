@@ -7,9 +7,9 @@
 #include "tests/hf_attention.h"
 #include "tests/hf_moe.h"
 
-#include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
-#include "kernels/grad_norm.h"
+#include "kernels/optimizer/grad_norm.h"
+#include "kernels/rows/cross_entropy.h"
+#include "kernels/rows/embedding.h"
 
 static bool hf_is_moe(const hf_model *h, int64_t l) {
     return h->m.layer_classes[h->m.layer_class[l]].ffn == MF_FFN_MOE;
@@ -86,7 +86,7 @@ static double hf_step(hf_model *h, const int32_t *input, const int32_t *label, f
     }
     hf_norm(h, hf_need(h, "model.norm.weight"), t, 1, hid, hid, x, NULL, NULL, norm, rstd);
     float *logits = hf_floats(h, t * v), *stats = hf_floats(h, 3 * t), *lse = hf_floats(h, t);
-    float loss = 0.0f;
+    double loss = 0.0;
     hf_linear(head, t, v, hid, norm, logits, v);
     if (logits_out) {
         memcpy(logits_out, logits, (size_t)(t * v) * sizeof(float));
@@ -99,8 +99,13 @@ static double hf_step(hf_model *h, const int32_t *input, const int32_t *label, f
                              .target = label,
                              .stats = stats};
     assert_ok(mf_kernel_cross_entropy_stats(&st, NULL));
-    mf_kernel_ce_combine c = {
-        .rows = t, .ranks = 1, .stats = stats, .target = label, .lse = lse, .loss_sum = &loss};
+    mf_kernel_ce_combine c = {.rows = t,
+                              .ranks = 1,
+                              .stats = stats,
+                              .target = label,
+                              .lse = lse,
+                              .loss_sum = &loss,
+                              .loss_scale = 1.0};
     assert_ok(mf_kernel_cross_entropy_combine(&c, NULL));
     mf_kernel_ce_grad cg = {.rows = t,
                             .cols = v,
@@ -117,7 +122,7 @@ static double hf_step(hf_model *h, const int32_t *input, const int32_t *label, f
     double aux = 0.0;
     for (int64_t l = h->m.layers - 1; l >= 0; l--) {
         hf_layer_back(h, l, dx);
-        aux += (double)h->layer[l].aux;
+        aux += h->layer[l].aux;
     }
     mf_kernel_embedding_grad eg = {
         .tokens = t, .cols = hid, .vocab = v, .token = input, .dy = dx, .dtable = table->g};
@@ -126,7 +131,7 @@ static double hf_step(hf_model *h, const int32_t *input, const int32_t *label, f
         *aux_sum = aux;
     }
     hf_forget(h, from);
-    return (double)loss / (double)t;
+    return loss / (double)t;
 }
 
 /* Gradient norm before clipping; then one AdamW step. */

@@ -5,10 +5,10 @@
 
 #include "tests/hf_base.h"
 
-#include "kernels/gate.h"
-#include "kernels/permute.h"
-#include "kernels/router.h"
-#include "kernels/swiglu.h"
+#include "kernels/moe/gate.h"
+#include "kernels/moe/permute.h"
+#include "kernels/moe/router.h"
+#include "kernels/moe/swiglu.h"
 
 static mf_kernel_swiglu_shape hf_swiglu(int64_t rows, int64_t cols, const float *prob) {
     mf_kernel_swiglu_shape s = {.kind = MF_SWIGLU_SILU, .rows = rows, .cols = cols, .prob = prob};
@@ -88,7 +88,7 @@ static void hf_route(hf_model *h, hf_layer *s, int64_t l) {
                           .index = s->index};
     assert_ok(mf_kernel_router_forward(&r, NULL));
     float *sum = hf_floats(h, n);
-    s->count = hf_floats(h, n), s->aux_weight = hf_floats(h, n), s->aux = 0.0f;
+    s->count = hf_floats(h, n), s->aux_weight = hf_floats(h, n), s->aux = 0.0;
     mf_kernel_router_stats st = {.rows = t,
                                  .experts = n,
                                  .top_k = k,

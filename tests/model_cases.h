@@ -3,7 +3,7 @@
 #ifndef MF_TESTS_MODEL_CASES_H
 #define MF_TESTS_MODEL_CASES_H
 
-#include "core/layout.h"
+#include "core/layout/layout.h"
 #include "tests/reference_model.h"
 
 #include <unistd.h>

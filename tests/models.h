@@ -2,8 +2,8 @@
 #ifndef MF_TESTS_MODELS_H
 #define MF_TESTS_MODELS_H
 
-#include "core/cluster.h"
-#include "core/layout.h"
+#include "core/cluster/cluster.h"
+#include "core/layout/layout.h"
 #include "tests/rng.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ static inline mf_model test_model_moe(bool mla) {
         .routed_scaling = 1.0,
         .aux_loss_coef = 0.001,
         .classes = 2,
-        .layer_classes = {{MF_FFN_DENSE, 0}, {MF_FFN_MOE, 0}},
+        .layer_classes = {{.ffn = MF_FFN_DENSE}, {.ffn = MF_FFN_MOE}},
         .layer_class = {0, 1, 1, 1, 1, 1, 1, 1},
         .mtp_class = 1,
     };

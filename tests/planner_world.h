@@ -3,7 +3,7 @@
 #ifndef MF_TESTS_PLANNER_WORLD_H
 #define MF_TESTS_PLANNER_WORLD_H
 
-#include "planner/search.h"
+#include "planner/search/search.h"
 #include "tests/models.h"
 #include "tests/test.h"
 
@@ -27,12 +27,13 @@ static inline int planner_cases(int usual, int sanitized) {
 static inline void planner_layer_classes(rng *r, mf_model *m) {
     bool moe = m->experts > 0, windows = rng_chance(r, 30);
     m->classes = 1;
-    m->layer_classes[0] = (mf_layer_class){moe ? MF_FFN_MOE : MF_FFN_DENSE, 0};
+    m->layer_classes[0] = (mf_layer_class){.ffn = moe ? MF_FFN_MOE : MF_FFN_DENSE};
     if (windows) {
-        m->layer_classes[m->classes++] = (mf_layer_class){m->layer_classes[0].ffn, 128};
+        m->layer_classes[m->classes++] =
+            (mf_layer_class){.ffn = m->layer_classes[0].ffn, .window = 128};
     }
     if (moe && rng_chance(r, 40)) {
-        m->layer_classes[m->classes++] = (mf_layer_class){MF_FFN_DENSE, 0};
+        m->layer_classes[m->classes++] = (mf_layer_class){.ffn = MF_FFN_DENSE};
     }
     int64_t way = rng_range(r, 0, 2);
     for (int i = 0; i < m->layers; i++) {
@@ -199,7 +200,7 @@ static inline bool planner_layout(rng *r, const mf_space *s, mf_layout *out) {
 
 /* Catalogue of a position: what its layer may keep. Embedding and head have one empty choice. */
 static inline int planner_choices(const mf_space *s, int position,
-                                  mf_memory_choice out[MF_INNER_MAX_CHOICES]) {
+                                  mf_memory_choice out[MF_CATALOGUE_MAX]) {
     mf_position_kind kind = mf_position_kind_of(s->model, position);
     out[0] = (mf_memory_choice){0, 0};
     if (kind != MF_POS_LAYER && kind != MF_POS_MTP) {
@@ -231,9 +232,9 @@ static inline void planner_split(rng *r, const mf_model *m, const mf_layout *l,
 static inline void planner_assignment(rng *r, const mf_space *s, const mf_layout *l,
                                       mf_assignment *out) {
     planner_split(r, s->model, l, out);
-    int64_t way = rng_range(r, 0, 2), one = rng_range(r, 0, MF_INNER_MAX_CHOICES - 1);
+    int64_t way = rng_range(r, 0, 2), one = rng_range(r, 0, MF_CATALOGUE_MAX - 1);
     for (int i = 0; i < out->positions; i++) {
-        mf_memory_choice choice[MF_INNER_MAX_CHOICES];
+        mf_memory_choice choice[MF_CATALOGUE_MAX];
         int n = planner_choices(s, i, choice);
         int64_t k = way == 0 ? 0 : way == 1 ? one % n : rng_range(r, 0, n - 1);
         out->memory[i] = choice[k];

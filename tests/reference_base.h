@@ -3,7 +3,7 @@
 #ifndef MF_TESTS_REFERENCE_BASE_H
 #define MF_TESTS_REFERENCE_BASE_H
 
-#include "core/model.h"
+#include "core/model/model.h"
 #include "tests/tape.h"
 
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* reference_model.h - every model family in plain double precision, token by token, number by
  * number on a tape: losses, every gradient, and AdamW steps. Shares with the executor the reading
- * of a config.json and the names and shapes of weights (core/model.h); nothing of what is computed.
+ * of a config.json and the names and shapes of weights (core/model/model.h); nothing of what is
+ * computed.
  *
  * Formulas follow the families' published code and papers: one loop for each sum. */
 #ifndef MF_TESTS_REFERENCE_MODEL_H

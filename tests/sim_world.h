@@ -36,7 +36,7 @@ static inline mf_software sim_software_real(void) {
 }
 
 static inline mf_cost *sim_cost(const mf_cluster *c, const mf_software *s) {
-    mf_device device;
+    mf_cost_device device;
     mf_cost *cost = NULL;
     mf_err e;
     mf_device_init(&device, c);

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 /* clang-format on */
 
-#include "core/status.h"
+#include "core/base/status.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
 #ifndef MF_TESTS_TRAIN_RUN_H
 #define MF_TESTS_TRAIN_RUN_H
 
-#include "core/json.h"
-#include "executor/comm.h"
+#include "core/base/json.h"
+#include "executor/comm/comm.h"
 #include "tests/test.h"
 
 #include <signal.h>

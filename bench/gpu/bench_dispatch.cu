@@ -11,8 +11,8 @@
  * Top 8 of 64 experts a rank, uniform routing; without arguments 7168 columns, a range of tokens
  * and of blocks, 0 for all multiprocessors.
  */
-#include "kernels/dispatch.h"
-#include "kernels/permute.h"
+#include "kernels/dispatch/dispatch.h"
+#include "kernels/moe/permute.h"
 #include "tests/gpu/gpu_random.cuh"
 #include "tests/gpu/gpu_ranks.cuh"
 
@@ -184,7 +184,7 @@ void measure(GpuRanks &ranks, const Job &j, int r, cudaStream_t stream, Times &o
                                  (uint16_t *)sums};
     const mf_kernel_permute_map m = {
         s.ranks * tokens, TOP_K,  EACH,    1,    slots, v->index, counts,
-        offsets,          row_of, slot_of, over, work,  0};
+        offsets,          row_of, slot_of, over, work,  0,        nullptr};
     out.sent_B = mf_dispatch_copies(&s, index.data(), r) * cols * 2;
     int64_t here, rows;
     count_rows(s, r, &here, &rows);

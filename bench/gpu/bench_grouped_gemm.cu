@@ -10,7 +10,7 @@
  * matrix rate. --ragged draws the experts' counts at random with the same sum. wgrad overwrites
  * f32; wgrad+ adds to f32.
  */
-#include "kernels/grouped_gemm.h"
+#include "kernels/grouped_gemm/grouped_gemm.h"
 #include "tests/gpu/gpu_random.cuh"
 
 #include <algorithm>

@@ -5,13 +5,14 @@
  *
  *     bench_kernels [part of a name]
  */
+#include "bench/gpu/bench_heads.cuh"
 #include "bench/gpu/bench_routing.cuh"
 #include "bench/gpu/bench_tokens.cuh"
-#include "kernels/adamw.h"
-#include "kernels/cast.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/grad_norm.h"
-#include "kernels/quantise.h"
+#include "kernels/optimizer/adamw.h"
+#include "kernels/optimizer/grad_norm.h"
+#include "kernels/rows/cast.h"
+#include "kernels/rows/cross_entropy.h"
+#include "kernels/rows/quantise.h"
 
 static void bench_loss_of(int64_t t, int64_t v) {
     const std::string shape = text("%lld x %lld", LL(t), LL(v));
@@ -23,7 +24,10 @@ static void bench_loss_of(int64_t t, int64_t v) {
         mf_kernel_cross_entropy_stats_cuda);
     row(
         "cross-entropy combine", text("%lld", LL(t)), 0,
-        [=] { return mf_kernel_ce_combine{t, 1, f32(3 * t), target(), f32(t), f32(t), f32(1)}; },
+        [=] {
+            return mf_kernel_ce_combine{t,      1,      f32(3 * t),         target(),
+                                        f32(t), f32(t), (double *)bytes(8), 1.0};
+        },
         mf_kernel_cross_entropy_combine_cuda);
     row(
         "cross-entropy gradient", shape, 4.0 * n,
@@ -67,7 +71,8 @@ static void bench_optimizer_of(int64_t tensors, int64_t each) {
                 }
                 return mf_kernel_adamw{
                     moments, 1e-4f,   0.9f,    0.95f,  1e-8f,          1.0f,
-                    10,      nullptr, tensors, chunks, on_device(all), on_device(chunk)};
+                    10,      nullptr, tensors, chunks, on_device(all), on_device(chunk),
+                    nullptr};
             },
             mf_kernel_adamw_update_cuda);
     }
@@ -194,6 +199,7 @@ int main(int argc, char **argv) {
     printf("|---|---|---|---|---|---|\n");
     bench_norms();
     bench_rope();
+    bench_heads();
     bench_activations();
     bench_router();
     bench_permute();

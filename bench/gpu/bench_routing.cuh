@@ -3,9 +3,9 @@
 #define MF_BENCH_ROUTING_CUH
 
 #include "bench/gpu/bench_rows.cuh"
-#include "kernels/embedding.h"
-#include "kernels/permute.h"
-#include "kernels/router.h"
+#include "kernels/moe/permute.h"
+#include "kernels/moe/router.h"
+#include "kernels/rows/embedding.h"
 
 static void bench_router_of(int64_t t, int64_t n, int64_t k) {
     const std::string shape = text("%lld x %lld, top %lld", LL(t), LL(n), LL(k));
@@ -66,19 +66,10 @@ static mf_kernel_permute_map make_map(int64_t t, int64_t k, int64_t n) {
     const int64_t slots = t * k;
     int32_t *index = ints(slots, [=](int64_t i) { return (dice(n / k) * k + i % k) % n; });
     const auto none = [](int64_t count) { return ints(count, [](int64_t) { return 0; }); };
-    return {t,
-            k,
-            n,
-            1,
-            slots,
-            index,
-            none(n),
-            none(n + 1),
-            none(slots),
-            none(slots),
-            none(1),
-            bytes(mf_kernel_permute_workspace_B(slots, n)),
-            0};
+    return {t,           k,           n,       1,
+            slots,       index,       none(n), none(n + 1),
+            none(slots), none(slots), none(1), bytes(mf_kernel_permute_workspace_B(slots, n)),
+            0,           nullptr};
 }
 
 static mf_kernel_permute_map built_map(int64_t t, int64_t k, int64_t n) {
@@ -175,15 +166,19 @@ static void bench_embedding_of(int64_t t, int64_t h, int64_t v, bool hot) {
         text("%lld x %lld of %lld, %s", LL(t), LL(h), LL(v), hot ? "half of 20 ids" : "uniform");
     row(
         "embedding forward", shape, 2.0 * (double)h * ((double)t + distinct),
-        [&] { return mf_kernel_embedding{B16, t, h, 0, v, tokens(), bf16(v * h), bf16(t * h)}; },
+        [&] {
+            return mf_kernel_embedding{B16, t, h, 0, v, 1.0f, tokens(), bf16(v * h), bf16(t * h)};
+        },
         mf_kernel_embedding_forward_cuda);
     row(
         "embedding backward", shape, 2.0 * (double)(h * t) + 8.0 * (double)h * distinct,
         [&] {
             return mf_kernel_embedding_grad{
-                B16,         t,          h,
-                0,           v,          tokens(),
-                bf16(t * h), f32(v * h), bytes(mf_kernel_embedding_workspace_B(t, v, h))};
+                B16,        t,
+                h,          0,
+                v,          1.0f,
+                tokens(),   bf16(t * h),
+                f32(v * h), bytes(mf_kernel_embedding_workspace_B(t, v, h))};
         },
         mf_kernel_embedding_backward_cuda);
 }

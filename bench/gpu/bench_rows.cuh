@@ -4,7 +4,7 @@
 #ifndef MF_BENCH_ROWS_CUH
 #define MF_BENCH_ROWS_CUH
 
-#include "kernels/cuda_check.h"
+#include "kernels/device/cuda_check.h"
 #include "kernels/kernel.h"
 
 #include <algorithm>

@@ -4,14 +4,14 @@
 #define MF_BENCH_TOKENS_CUH
 
 #include "bench/gpu/bench_rows.cuh"
-#include "kernels/attention_merge.h"
-#include "kernels/bias.h"
-#include "kernels/gate.h"
-#include "kernels/mla.h"
-#include "kernels/norm_split.h"
-#include "kernels/rmsnorm.h"
-#include "kernels/rope.h"
-#include "kernels/swiglu.h"
+#include "kernels/attention/attention_merge.h"
+#include "kernels/attention/mla.h"
+#include "kernels/attention/rope.h"
+#include "kernels/moe/gate.h"
+#include "kernels/moe/swiglu.h"
+#include "kernels/rows/bias.h"
+#include "kernels/rows/norm_split.h"
+#include "kernels/rows/rmsnorm.h"
 
 struct size2 {
     int64_t rows, cols;

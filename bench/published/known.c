@@ -221,6 +221,10 @@ void pub_read_model(pub_row *r, const char *name, const char *id, mf_err *e) {
             mf_err_clear(e);
             return;
         }
+        snprintf(r->shipped, sizeof r->shipped, "%s", known_models[i].shipped);
+        for (size_t k = 0; k < n; k++) {
+            snprintf(r->set[r->sets++], sizeof r->set[0], "%s", overrides[k]);
+        }
         r->moe = r->model.experts > 0;
         /* MTP runs only where the row says so, or counts its FLOPs (facts/step_model.md). */
         static const char *const with_mtp[] = {"bra-264", "bra-265", "bra-272",
@@ -231,8 +235,9 @@ void pub_read_model(pub_row *r, const char *name, const char *id, mf_err *e) {
         for (size_t k = 0; k < COUNT(with_mtp); k++) {
             mtp |= strcmp(id, with_mtp[k]) == 0;
         }
-        if (!mtp) {
+        if (!mtp && r->model.mtp_layers > 0) {
             r->model.mtp_layers = 0;
+            snprintf(r->set[r->sets++], sizeof r->set[0], "num_nextn_predict_layers=0");
         }
         return;
     }

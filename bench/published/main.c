@@ -1,7 +1,8 @@
 /* main.c - `make validate`: predicts every complete published row of a known family and writes
  * docs/ACCURACY.md. With --fit the software profiles are fitted first and written back; with
  * --cross-validate other widths of the priors are tried besides, inside the fitted rows; with
- * --rows one line a row goes to stdout. */
+ * --rows one line a row goes to stdout; --commands prints the line of `moefold simulate` that gives
+ * each row's number, and nothing else. */
 #include "bench/published/report.h"
 
 #include <stdlib.h>
@@ -30,9 +31,37 @@ static void print_rows(const pub_row *rows, int count) {
     }
 }
 
+/* One line a row: what `moefold simulate` is to be asked, and what it answers: step time and band,
+ * with the digits of its --json. */
+static mf_status print_commands(const pub_row *rows, int count, mf_err *e) {
+    for (int i = 0; i < count; i++) {
+        const pub_row *r = &rows[i];
+        mf_json_writer w;
+        char *text = NULL;
+        size_t length;
+        if (r->skipped[0]) {
+            continue;
+        }
+        mf_json_writer_init(&w);
+        mf_json_write_array(&w, NULL, true);
+        mf_json_write_f64(&w, NULL, r->predicted_s);
+        mf_json_write_f64(&w, NULL, r->low_s);
+        mf_json_write_f64(&w, NULL, r->high_s);
+        mf_json_write_end(&w);
+        mf_status s = mf_json_writer_finish(&w, &text, &length, e);
+        if (s != MF_OK) {
+            return s;
+        }
+        pub_command_print(stdout, r);
+        printf(" # %s %s", r->id, text);
+        free(text);
+    }
+    return MF_OK;
+}
+
 int main(int argc, char **argv) {
     const char *table = "bench/published/published.csv", *out = "docs/ACCURACY.md", *ops = NULL;
-    bool fit = false, list = false, cross = false;
+    bool fit = false, list = false, cross = false, commands = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--fit") == 0) {
             fit = true;
@@ -40,6 +69,8 @@ int main(int argc, char **argv) {
             cross = true;
         } else if (strcmp(argv[i], "--ops") == 0 && i + 1 < argc) {
             ops = argv[++i];
+        } else if (strcmp(argv[i], "--commands") == 0) {
+            commands = true;
         } else if (strcmp(argv[i], "--rows") == 0) {
             list = true;
         } else if (strcmp(argv[i], "--out") == 0 && i + 1 < argc) {
@@ -47,7 +78,7 @@ int main(int argc, char **argv) {
         } else {
             fprintf(stderr,
                     "validate: unknown argument %s (known: --fit --cross-validate "
-                    "--rows --out FILE)\n",
+                    "--rows --commands --ops ID --out FILE)\n",
                     argv[i]);
             return 2;
         }
@@ -82,6 +113,10 @@ int main(int argc, char **argv) {
             status = pub_print_ops(&profiles, &rows[i], &e);
         }
     }
+    if (status == MF_OK && commands) {
+        status = print_commands(rows, count, &e);
+        goto out;
+    }
     if (status == MF_OK && (f = fopen(out, "w")) == NULL) {
         status = mf_err_set(&e, MF_IO, "%s: cannot be written", out);
     }
@@ -95,10 +130,11 @@ int main(int argc, char **argv) {
     } else {
         fprintf(stderr, "validate: %s\n", e.text);
     }
+out:
     if (f != NULL && fclose(f) != 0) {
         status = MF_IO;
     }
     pub_costs_destroy(costs);
-    free(rows);
+    pub_rows_free(rows, count);
     return mf_status_exit_code(status);
 }

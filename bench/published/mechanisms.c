@@ -1,5 +1,6 @@
 /* mechanisms.c - what the programs behind the rows do that a layout does not say, in words: the
- * edits of program.c and the readings of recipe.c and rows.c, each with where it was read. */
+ * traits of core/program/lower_traits.c and the readings of recipe.c and rows.c, each with where it
+ * was read. */
 #include "bench/published/report.h"
 
 static const struct {
@@ -58,8 +59,9 @@ static const struct {
 
 void pub_mechanisms(FILE *f) {
     fprintf(f, "\n## What the programs do that a layout does not say\n\n"
-               "Priced as ops or bytes (`bench/published/program.c`, `recipe.c`, `rows.c`), never "
-               "row by row.\n\n| what | rows | read in |\n|---|---|---|\n");
+               "Priced as ops or bytes, never row by row: parts of a software profile, or options "
+               "of `simulate` (`--traits`; `core/program/lower_traits.c`).\n\n| what | rows | read "
+               "in |\n|---|---|---|\n");
     for (size_t i = 0; i < sizeof mechanisms / sizeof mechanisms[0]; i++) {
         fprintf(f, "| %s | %s | %s |\n", mechanisms[i].what, mechanisms[i].rows,
                 mechanisms[i].source);

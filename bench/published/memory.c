@@ -50,15 +50,16 @@ static double kept_parameters_B(const mf_program *p, int64_t stage) {
     return m.optimizer_host_B * 4.0 / (4.0 + (p->layout.moments_bf16 ? 4.0 : 8.0));
 }
 
-double pub_reported_memory_B(const pub_row *r, const mf_program *p, const mf_memory *m) {
-    bool megatron = strncmp(r->software, "megatron", strlen("megatron")) == 0;
+double pub_reported_memory_B(const mf_software *software, const mf_program *p, const mf_memory *m) {
+    bool megatron = strncmp(software->name, "megatron", strlen("megatron")) == 0;
+    bool fsdp = p->layout.zero == 3;
     double most_B = 0;
     for (int64_t s = 0; s < m->stages; s++) {
         const mf_memory_stage *stage = &m->stage[s];
         double own_B = stage->peak_B - stage->kind_B[MF_MEM_CONTEXT] - stage->kind_B[MF_MEM_COMM] -
                        stage->kind_B[MF_MEM_GAPS]; /* what is allocated has none */
         own_B += megatron ? kept_parameters_B(p, s) : 0;
-        own_B += megatron && !r->fsdp ? unread_gradients_B(p, s) + head_gradient_B(p, s) : 0;
+        own_B += megatron && !fsdp ? unread_gradients_B(p, s) + head_gradient_B(p, s) : 0;
         most_B = own_B > most_B ? own_B : most_B;
     }
     return most_B;

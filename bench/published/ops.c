@@ -43,14 +43,11 @@ static void print(const pub_row *r, const sums *s) {
 
 mf_status pub_print_ops(const pub_profiles *p, const pub_row *r, mf_err *e) {
     mf_cost *cost = NULL;
-    mf_store *store = NULL;
     mf_program *program = NULL;
-    mf_status status = mf_store_open_shipped(&store, e);
+    mf_status status = mf_cost_create(&r->cluster, &p->software[r->profile], NULL, &cost, e);
     if (status == MF_OK) {
-        status = mf_cost_create(&r->cluster, &p->software[r->profile], store, &cost, e);
-    }
-    if (status == MF_OK) {
-        status = pub_lower(r, &r->layout, &program, e);
+        status = mf_program_lower(&r->model, &r->layout, &r->cluster, &r->job->plan.assignment,
+                                  &program, e);
     }
     if (status == MF_OK) {
         sums s = {{0}, {0}};
@@ -62,6 +59,5 @@ mf_status pub_print_ops(const pub_profiles *p, const pub_row *r, mf_err *e) {
     }
     mf_program_destroy(program);
     mf_cost_destroy(cost);
-    mf_store_close(store);
     return status;
 }

@@ -1,5 +1,5 @@
-/* predict.c - one prediction a row: lower, simulate, compare. Cost models are made once for each
- * (cluster, profile) that is needed. */
+/* predict.c - one prediction a row, as `moefold simulate` makes it. Cost models are made once for
+ * each (cluster, profile) that is needed. */
 #include "bench/published/predict.h"
 
 #include "simulator/sim.h"
@@ -63,8 +63,8 @@ static int cluster_of(const pub_costs *t, const char *name) {
     return -1;
 }
 
-static mf_status add_cost(pub_costs *t, const pub_profiles *p, const pub_row *r, mf_store *store,
-                          mf_err *e) {
+/* From the shipped measurements, as commands take them. */
+static mf_status add_cost(pub_costs *t, const pub_profiles *p, const pub_row *r, mf_err *e) {
     int cluster = cluster_of(t, r->cluster.name);
     if (cluster < 0) {
         if (t->clusters == MAX_CLUSTERS) {
@@ -75,24 +75,22 @@ static mf_status add_cost(pub_costs *t, const pub_profiles *p, const pub_row *r,
     }
     mf_cost **cost = &t->cost[cluster][r->profile];
     return *cost != NULL ? MF_OK
-                         : mf_cost_create(&r->cluster, &p->software[r->profile], store, cost, e);
+                         : mf_cost_create(&r->cluster, &p->software[r->profile], NULL, cost, e);
 }
 
 mf_status pub_costs_create(const pub_profiles *p, const pub_row *rows, int count, pub_costs **out,
                            mf_err *e) {
-    mf_store *store = NULL;
     pub_costs *t = calloc(1, sizeof *t);
     *out = NULL;
     if (t == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    mf_status status = mf_store_open_shipped(&store, e);
+    mf_status status = MF_OK;
     for (int i = 0; i < count && status == MF_OK; i++) {
         if (!rows[i].skipped[0]) {
-            status = add_cost(t, p, &rows[i], store, e);
+            status = add_cost(t, p, &rows[i], e);
         }
     }
-    mf_store_close(store);
     if (status != MF_OK) {
         pub_costs_destroy(t);
         return status;
@@ -117,109 +115,65 @@ bool pub_flags_known(const pub_row *r) {
                           PUB_UNKNOWN_MBS)) == 0;
 }
 
-/* memory_B may be NULL. */
-static mf_status simulate(const mf_cost *cost, const pub_row *r, const mf_layout *l, mf_sim **sim,
-                          double *memory_B, mf_err *e) {
+/* Step time with `rounds` x PP micro-batches; 0: as many as there are. */
+static mf_status quick_step(const mf_cost *cost, const mf_job *j, int64_t rounds, double *time_s,
+                            mf_err *e) {
+    mf_layout l = j->plan.layout;
     mf_program *program = NULL;
-    mf_sim_options options = {0};
-    mf_status status = pub_lower(r, l, &program, e);
-    if (status == MF_OK) {
-        status = mf_sim_step(cost, program, &options, sim, e);
-    }
-    if (status == MF_OK && memory_B != NULL) {
-        *memory_B = pub_reported_memory_B(r, program, (*sim)->memory);
-    }
-    mf_program_destroy(program);
-    return status;
-}
-
-/* Step time with `rounds` x PP micro-batches. */
-static mf_status shorter(const mf_cost *cost, const pub_row *r, mf_layout l, int64_t rounds,
-                         double *time_s, mf_err *e) {
     mf_sim *sim = NULL;
-    l.gbs = rounds * l.pp * l.mbs * l.dp;
-    mf_status status = mf_layout_resolve(&l, &r->model, e);
-    status = status == MF_OK ? simulate(cost, r, &l, &sim, NULL, e) : status;
-    *time_s = status == MF_OK ? sim->step_time_s : 0;
+    const mf_sim_options options = {.routing = &j->routing, .sums = true};
+    l.gbs = rounds > 0 ? rounds * l.pp * l.mbs * l.dp : l.gbs;
+    mf_status s = mf_layout_resolve(&l, &j->model, e);
+    s = s == MF_OK ? mf_program_lower(&j->model, &l, &j->cluster, &j->plan.assignment, &program, e)
+                   : s;
+    s = s == MF_OK ? mf_sim_step(cost, program, &options, &sim, e) : s;
+    *time_s = s == MF_OK ? sim->step_time_s : 0;
     mf_sim_destroy(sim);
-    return status;
+    mf_program_destroy(program);
+    return s;
 }
 
-/* One way in which the row may have run, for a fit: of a long step the filled pipeline goes on
- * evenly, so that two shorter ones tell its length. */
-static mf_status quick_way(const mf_cost *cost, const pub_row *r, const mf_layout *l,
-                           double *time_s, mf_err *e) {
-    enum { SHORT = 2, LONG = 4 };
-    if (l->micro_batches < 2 * (SHORT + LONG) * l->pp) {
-        mf_sim *sim = NULL;
-        mf_status status = simulate(cost, r, l, &sim, NULL, e);
-        *time_s = status == MF_OK ? sim->step_time_s : 0;
-        mf_sim_destroy(sim);
-        return status;
-    }
-    double few, more;
-    mf_status status = shorter(cost, r, *l, SHORT, &few, e);
-    status = status == MF_OK ? shorter(cost, r, *l, LONG, &more, e) : status;
-    if (status == MF_OK) {
-        double rounds = (double)l->micro_batches / (double)l->pp;
-        *time_s = more + (rounds - LONG) * (more - few) / (LONG - SHORT);
-    }
-    return status;
-}
-
+/* For a fit: of a long step the filled pipeline goes on evenly, so that two shorter ones tell its
+ * length. */
 static void predict_quickly(const mf_cost *cost, pub_row *r) {
+    enum { SHORT = 2, LONG = 4 };
+    const mf_layout *l = &r->layout;
     mf_err e;
     mf_err_clear(&e);
-    double log_s = 0;
-    for (int i = 0; i < r->ways; i++) {
-        double time_s;
-        if (quick_way(cost, r, &r->way[i], &time_s, &e) != MF_OK) {
-            snprintf(r->skipped, sizeof r->skipped, "prediction failed: %.70s", e.text);
-            return;
-        }
-        log_s += log(time_s) / r->ways;
+    double few = 0, more = 0;
+    mf_status s = MF_OK;
+    if (l->micro_batches < 2 * (SHORT + LONG) * l->pp) {
+        s = quick_step(cost, r->job, 0, &r->predicted_s, &e);
+    } else {
+        s = quick_step(cost, r->job, SHORT, &few, &e);
+        s = s == MF_OK ? quick_step(cost, r->job, LONG, &more, &e) : s;
+        double rounds = (double)l->micro_batches / (double)l->pp;
+        r->predicted_s = more + (rounds - LONG) * (more - few) / (LONG - SHORT);
     }
-    r->predicted_s = exp(log_s);
+    if (s != MF_OK) {
+        snprintf(r->skipped, sizeof r->skipped, "prediction failed: %.70s", e.text);
+    }
 }
 
-/* What the row leaves unsaid and no way stands for moves steps by about this much (facts: noise of
- * MoE rows with flags ignored 10.7 %, of dense rows 3.1 %). */
-static double widening(const pub_row *r) {
-    int unsaid = 0;
-    for (unsigned bits = r->unknown; bits; bits &= bits - 1) {
-        unsaid++;
-    }
-    return (r->moe ? 0.08 : 0.03) * (unsaid > 2 ? 2 : unsaid);
-}
-
-/* The geometric mean over the ways; the band covers all of them. */
-static void predict_row(const mf_cost *cost, pub_row *r) {
+static void predict_row(mf_cost *cost, pub_row *r) {
+    mf_job *j = r->job;
     mf_err e;
     mf_err_clear(&e);
-    double log_s = 0, low = HUGE_VAL, high = 0;
-    memset(r->breakdown_s, 0, sizeof r->breakdown_s);
-    r->predicted_memory_B = 0;
-    r->fits = true;
-    for (int i = 0; i < r->ways; i++) {
-        mf_sim *sim = NULL;
-        double memory_B;
-        if (simulate(cost, r, &r->way[i], &sim, &memory_B, &e) != MF_OK) {
-            snprintf(r->skipped, sizeof r->skipped, "prediction failed: %.70s", e.text);
-            return;
-        }
-        log_s += log(sim->step_time_s) / r->ways;
-        low = fmin(low, sim->low_s);
-        high = fmax(high, sim->high_s);
-        r->predicted_memory_B += memory_B / r->ways;
-        r->fits &= sim->memory->fits;
-        for (int k = 0; k < MF_BD_COUNT; k++) {
-            r->breakdown_s[k] += sim->breakdown_s[k] / r->ways;
-        }
-        mf_sim_destroy(sim);
+    const mf_sim_options options = {0};
+    j->cost = cost;
+    j->borrowed = true;
+    if (mf_job_simulate(j, &options, &e) != MF_OK) {
+        snprintf(r->skipped, sizeof r->skipped, "prediction failed: %.70s", e.text);
+        return;
     }
-    r->predicted_s = exp(log_s);
-    r->low_s = low * (1.0 - widening(r));
-    r->high_s = high * (1.0 + widening(r));
+    const mf_plan_prediction *p = &j->plan.prediction;
+    r->predicted_s = p->step_time_s;
+    r->low_s = p->step_time_low_s;
+    r->high_s = p->step_time_high_s;
+    r->fits = p->fits;
+    r->predicted_memory_B = pub_reported_memory_B(&j->software, j->program, j->sim->memory);
+    memcpy(r->breakdown_s, j->sim->breakdown_s, sizeof j->sim->breakdown_s);
+    mf_job_forget(j);
 }
 
 /* --- all rows --------------------------------------------------------------------------------- */
@@ -238,7 +192,7 @@ static void *predict_some(void *arg) {
         if (r->skipped[0] || (r->held_out && w->fitting)) {
             continue;
         }
-        const mf_cost *cost = w->costs->cost[cluster_of(w->costs, r->cluster.name)][r->profile];
+        mf_cost *cost = w->costs->cost[cluster_of(w->costs, r->cluster.name)][r->profile];
         if (w->fitting) {
             predict_quickly(cost, r);
         } else {

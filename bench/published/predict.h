@@ -3,8 +3,6 @@
 #define MF_PUBLISHED_PREDICT_H
 
 #include "bench/published/rows.h"
-#include "core/lower.h"
-#include "core/memory.h"
 #include "costmodel/cost.h"
 
 #define PUB_MAX_PROFILES 16
@@ -23,20 +21,15 @@ mf_status pub_costs_create(const pub_profiles *p, const pub_row *rows, int count
                            mf_err *e);
 void pub_costs_destroy(pub_costs *costs);
 
-/* Fills the predictions of all rows under the profiles' values as they stand, on two threads; for a
- * fit, the step times alone of rows that are not held out, with long steps extrapolated. Rows that
- * turn out impossible to predict get a `skipped` reason. */
+/* Fills the predictions of all rows under the profiles' values as they stand, on two threads, as
+ * `moefold simulate` makes them (mf_job_simulate); for a fit, the step times alone of rows that are
+ * not held out, with long steps extrapolated. Rows that turn out impossible to predict get a
+ * `skipped` reason. */
 void pub_predict(pub_costs *costs, const pub_profiles *p, pub_row *rows, int count, bool fitting);
-
-/* Which positions the virtual stages of a way of the row hold, and what each recomputes. */
-mf_status pub_assign(const pub_row *r, const mf_layout *l, mf_assignment *a, mf_err *e);
-
-/* The step program of one way of the row, as its software runs it; to be destroyed. */
-mf_status pub_lower(const pub_row *r, const mf_layout *l, mf_program **out, mf_err *e);
 
 /* The peak that the row's program reports, largest of its stages: allocated (PyTorch), without what
  * the allocator does not know; with what the program holds beside the plan's tensors. */
-double pub_reported_memory_B(const pub_row *r, const mf_program *p, const mf_memory *m);
+double pub_reported_memory_B(const mf_software *s, const mf_program *p, const mf_memory *m);
 
 /* Prints where the time of a row's first way goes, by kind of op. */
 mf_status pub_print_ops(const pub_profiles *p, const pub_row *r, mf_err *e);

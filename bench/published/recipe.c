@@ -21,7 +21,8 @@ void pub_read_precision(pub_row *r, const char *text, const char *arch) {
                                                                       : MF_PREC_FP8_BLOCK;
     } else if (pub_starts(text, "FP8")) {
         *p = MF_PREC_FP8_TENSOR;
-        r->delayed_scales = strcmp(r->source, "dgx") == 0 || strcmp(r->source, "nemo") == 0;
+        bool nemo = strcmp(r->source, "dgx") == 0 || strcmp(r->source, "nemo") == 0;
+        r->layout.traits |= nemo ? MF_TRAIT_DELAYED_SCALES : 0; /* its default until 25.05 */
     } else {
         pub_skip(r, "precision is not one of the recipes");
     }
@@ -38,10 +39,11 @@ void pub_read_recompute(pub_row *r, const char *text) {
         {"mla_up_proj", MF_RECOMPUTE_MLA_UP_PROJ},
         {"core_attn", MF_RECOMPUTE_CORE_ATTN},
     };
-    r->op_checkpoints = pub_starts(text, "selective (op-level)");
+    bool ops = pub_starts(text, "selective (op-level)");
+    r->layout.traits |= ops ? MF_TRAIT_OP_CHECKPOINTS : 0;
     if (*text == '\0') {
         r->unknown |= PUB_UNKNOWN_RECOMPUTE;
-    } else if (r->op_checkpoints) { /* norms, RoPE and activations; products: program.c */
+    } else if (ops) { /* norms, RoPE and activations; products: the trait */
         r->layout.memory.recompute = MF_RECOMPUTE_NORM | MF_RECOMPUTE_MLP;
     } else if (pub_starts(text, "full")) {
         r->layout.memory.recompute = MF_RECOMPUTE_LAYER;
@@ -75,7 +77,7 @@ void pub_read_offload(pub_row *r, const char *text) {
     } else if (pub_starts(text, "activations: expert_fc1")) {
         r->layout.memory.offload = MF_OFFLOAD_EXPERT_FC1;
     } else if (pub_starts(text, "activation") || pub_starts(text, "fine-grained")) {
-        r->layout.memory.offload = MF_OFFLOAD_INPUT | MF_OFFLOAD_EXPERT_FC1;
+        r->layout.memory.offload = MF_OFFLOAD_INPUT | (r->moe ? MF_OFFLOAD_EXPERT_FC1 : 0);
     }
 }
 
@@ -106,19 +108,13 @@ void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const
     if (l->pp == 1) {
         l->vpp = 1;
     }
-    r->hybrid_ep = pub_has(dispatcher, "hybridep");
-    if (r->hybrid_ep || pub_has(dispatcher, "deepep")) {
-        l->dispatcher = MF_DISPATCH_FUSED;
-    } else {
-        /* Megatron-LM's default; Bridge's recipes take DeepEP where tokens leave the domain. */
-        bool recipe = strcmp(r->source, "bra") == 0 || strcmp(r->source, "card") == 0;
-        bool far = l->ep * l->etp > r->cluster.domain_gpus_used;
-        l->dispatcher =
-            recipe && far && *dispatcher == '\0' ? MF_DISPATCH_FUSED : MF_DISPATCH_ALLTOALL;
-        if (r->moe && (*dispatcher == '\0' || pub_starts(dispatcher, "library"))) {
-            r->unknown |= PUB_UNKNOWN_DISPATCHER;
-            r->dispatcher_open = *dispatcher == '\0';
-        }
+    bool hybrid = pub_has(dispatcher, "hybridep");
+    l->traits |= hybrid ? MF_TRAIT_DISPATCH_PERMUTES : 0;
+    l->dispatcher =
+        hybrid || pub_has(dispatcher, "deepep") ? MF_DISPATCH_FUSED : MF_DISPATCH_ALLTOALL;
+    if (r->moe && (*dispatcher == '\0' || pub_starts(dispatcher, "library"))) {
+        r->unknown |= PUB_UNKNOWN_DISPATCHER;
+        r->dispatcher_open = *dispatcher == '\0';
     }
     if (pub_starts(graph, "full_iteration") || pub_starts(graph, "local:full")) {
         l->graph = MF_GRAPH_STEP;

@@ -415,8 +415,10 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) 
             "(`make validate-fit`; `bench/published/fit.c`) moves the parameters of "
             "`bench/published/fit_parameters.c`: each is held near its prior "
             "(`bench/published/priors`), releases share most of it, and a row that misses by far "
-            "hardly pulls. What a row leaves unsaid is predicted as each plausible way, and the "
-            "band covers all of them (`bench/published/unsaid.c`).\n\n",
+            "hardly pulls. Each prediction is what `moefold simulate` prints: `build/validate "
+            "--commands` gives every row's command line, and `make validate-commands` runs all "
+            "of them. What a row leaves unsaid is unsaid there: the release's default stands for "
+            "it, and the band covers what else it may be (`cli/unsaid.c`).\n\n",
             n, count);
     headline(f, rows, count, all);
     targets(f, rows, count);

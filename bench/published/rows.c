@@ -100,23 +100,17 @@ static void full_vpp(mf_layout *l, const mf_model *m) {
     }
 }
 
-/* Parts that the source says are limited below the shipped cluster's power: clocks fall by about
- * the square root of power; HBM2e moves 2.4 TB/s. */
-static void limit_power(pub_row *r, const char *system) {
-    if (!pub_has(system, "HBM2e, 500 W")) {
-        return;
+/* The shipped cluster of the row's GPUs, or one whose parts the source says are limited. */
+static mf_status load_cluster(pub_row *r, const char *gpu, const char *system, mf_err *e) {
+    size_t n = 0;
+    for (; gpu[n] && n + 1 < sizeof r->cluster_name; n++) {
+        r->cluster_name[n] = (char)tolower((unsigned char)gpu[n]);
     }
-    mf_gpu *gpu = &r->cluster.gpu;
-    double clocks = sqrt(500.0 / gpu->power_w), memory = 2.4e12 / gpu->memory_Bps;
-    snprintf(r->cluster.name, sizeof r->cluster.name, "h100-500w");
-    for (int i = 0; i < MF_MATH_COUNT; i++) {
-        gpu->measured_flops[i] *= clocks;
+    r->cluster_name[n] = '\0';
+    if (pub_has(system, "HBM2e, 500 W")) {
+        snprintf(r->cluster_name, sizeof r->cluster_name, "bench/published/h100-500w.json");
     }
-    snprintf(gpu->name, sizeof gpu->name, "h100-500w"); /* points of the full part do not hold */
-    gpu->memory_Bps *= memory;
-    gpu->memory_measured_Bps *= memory;
-    gpu->memory_B = 96e9;
-    gpu->power_w = 500;
+    return mf_cluster_load(r->cluster_name, &r->cluster, e);
 }
 
 static void read_layout(pub_row *r, const char *const f[C_COUNT]) {
@@ -192,26 +186,24 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     if (r->skipped[0]) {
         return;
     }
-    char cluster[16];
-    size_t n = 0;
-    for (; f[C_GPU][n] && n + 1 < sizeof cluster; n++) {
-        cluster[n] = (char)tolower((unsigned char)f[C_GPU][n]);
-    }
-    cluster[n] = '\0';
-    if (mf_cluster_load(cluster, &r->cluster, e) != MF_OK) {
+    if (load_cluster(r, f[C_GPU], f[C_SYSTEM], e) != MF_OK) {
         mf_err_clear(e);
         pub_skip(r, "accelerator not shipped");
         return;
     }
-    limit_power(r, f[C_SYSTEM]);
     read_layout(r, f);
     if (r->skipped[0]) {
         return;
     }
-    r->dropped_tokens = pub_has(r->notes, "token drop") || pub_has(r->notes, "tokendrop");
-    r->eager = strcmp(r->source, "tt") == 0 && !pub_has(r->notes, "compile") &&
-               !pub_has(r->notes, "local batch 8");
-    r->fused_experts = pub_has(r->notes, "fused grouped MLP");
+    if (pub_has(r->notes, "token drop") || pub_has(r->notes, "tokendrop")) {
+        r->layout.capacity_factor = 1;
+        r->layout.pad_to_capacity = true;
+    }
+    bool eager = strcmp(r->source, "tt") == 0 && !pub_has(r->notes, "compile") &&
+                 !pub_has(r->notes, "local batch 8"); /* torchtitan without torch.compile */
+    unsigned traits = eager ? MF_TRAIT_UNFUSED_NORM | MF_TRAIT_UNFUSED_ROPE | MF_TRAIT_UNFUSED_ACT
+                            : MF_TRAIT_NONE;
+    traits |= pub_has(r->notes, "fused grouped MLP") ? MF_TRAIT_FUSED_EXPERTS : 0;
     r->fsdp = pub_has(r->notes, "FSDP") || pub_has(f[C_OVERLAP], "FSDP") ||
               strcmp(r->software, "pytorch-fsdp") == 0;
     /* Llama 3: parameters stay gathered for the step ("ZeRO-2-like, no reshard"); so do
@@ -221,8 +213,8 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
         (titan && r->layout.pp > 1)) {
         r->fsdp = false;
     }
-    r->plain_loss = titan && pub_has(f[C_SOURCE], "202412"); /* compiled later */
-    r->gathers_wide = titan && pub_has(f[C_PRECISION], "rowwise");
+    traits |= titan && pub_has(f[C_SOURCE], "202412") ? MF_TRAIT_UNFUSED_LOSS : 0; /* then */
+    traits |= titan && pub_has(f[C_PRECISION], "rowwise") ? MF_TRAIT_ROW_SCALES : 0;
     if (r->fsdp) {
         r->layout.zero = r->layout.expert_zero = 3;
     }
@@ -237,7 +229,8 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     pub_read_recipe_defaults(r);
     const pub_recipe *recipe = pub_named_recipe(f[C_SOURCE]);
     r->layout.grads_bf16 |= recipe->grads_bf16;
-    r->unfused = recipe->unfused;
+    traits |= recipe->unfused ? MF_TRAIT_UNFUSED_ROPE | MF_TRAIT_UNFUSED_ACT : 0;
+    r->layout.traits |= (uint16_t)traits;
     r->in_recipe = *recipe->graph != '\0';
     pub_read_recompute(r, stated(f[C_RECOMPUTE], recipe->recompute));
     pub_read_offload(r, f[C_OFFLOAD]);
@@ -288,8 +281,21 @@ mf_status pub_rows_load(const char *path, pub_row **rows, int *count, mf_err *e)
         read_row(&(*rows)[(*count)++], f, e);
     }
     if (status == MF_OK) {
-        pub_read_ways(*rows, *count);
+        pub_read_neighbours(*rows, *count);
+    }
+    for (int i = 0; i < *count && status == MF_OK; i++) {
+        status = (*rows)[i].skipped[0] ? MF_OK : pub_read_command(&(*rows)[i], e);
     }
     mf_csv_close(csv);
     return status;
+}
+
+void pub_rows_free(pub_row *rows, int count) {
+    for (int i = 0; i < count; i++) {
+        if (rows[i].job != NULL) {
+            mf_job_clear(rows[i].job);
+        }
+        free(rows[i].job);
+    }
+    free(rows);
 }

@@ -1,7 +1,7 @@
 /* rows_internal.h - what the files that read the published table share.
  *
  * rows.c reads a row; known.c knows the names in it; recipe.c says how it ran; unsaid.c fills in
- * what it leaves out; stages.c cuts it into pipeline stages.
+ * what its neighbours state; command.c writes it as a command line and reads that.
  */
 #ifndef MF_PUBLISHED_ROWS_INTERNAL_H
 #define MF_PUBLISHED_ROWS_INTERNAL_H
@@ -36,8 +36,11 @@ void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const
 void pub_read_recipe_defaults(pub_row *r);
 void pub_read_cp_type(pub_row *r);
 
-/* unsaid.c: the ways in which each row may have run. Needs all rows, since what a recipe leaves
- * unsaid is looked up in its neighbours (never in their speed). */
-void pub_read_ways(pub_row *rows, int count);
+/* unsaid.c: what each row leaves out and its neighbours state. Needs all rows. Looks at no speed.
+ */
+void pub_read_neighbours(pub_row *rows, int count);
+
+/* command.c: the command line of a row, and the job that it says. */
+mf_status pub_read_command(pub_row *r, mf_err *e);
 
 #endif

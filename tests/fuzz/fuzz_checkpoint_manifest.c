@@ -2,9 +2,9 @@
  * should have, and as the name of a piece. */
 #include "tests/fuzz/driver.h"
 
-#include "core/crc32c.h"
-#include "executor/checkpoint_manifest.h"
-#include "executor/checkpoint_pieces.h"
+#include "core/base/crc32c.h"
+#include "executor/checkpoint/checkpoint_manifest.h"
+#include "executor/checkpoint/checkpoint_pieces.h"
 
 static void parse(const char *text, size_t length) {
     mf_checkpoint_manifest m;

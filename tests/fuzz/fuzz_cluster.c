@@ -7,7 +7,7 @@
         "]", ",", ":", "\"", "_us", "_GBps"
 #include "tests/fuzz/driver.h"
 
-#include "core/cluster.h"
+#include "core/cluster/cluster.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * must hold together: members are found by their keys, types agree with getters. */
 #include "tests/fuzz/driver.h"
 
-#include "core/json.h"
+#include "core/base/json.h"
 
 static void require(int truth) {
     if (!truth) {

@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes as an index of Megatron-LM beside .bin files of several sizes. What was
  * accepted must cover its file; what was not must say where it is wrong. */
-#include "executor/data.h"
+#include "executor/data/data.h"
 
 #include <string.h>
 

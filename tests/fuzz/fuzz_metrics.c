@@ -5,8 +5,8 @@
         "-1", "9007199254740993", "\xff", "\r\n", "[[[[", "\"", "\\u0000"
 #include "tests/fuzz/driver.h"
 
-#include "core/json.h"
-#include "executor/metrics.h"
+#include "core/base/json.h"
+#include "executor/train/metrics.h"
 #include "tests/fuzz/file.h"
 
 enum { LAST = 3, MOST_B = 1 << 18 };

@@ -8,7 +8,7 @@
         "\"moe_layer_freq\": [0, 1]", "\"moe_layer_freq\": 3", "\"mlp_only_layers\": [0]"
 #include "tests/fuzz/driver.h"
 
-#include "core/model_reader.h"
+#include "core/model/model_reader.h"
 
 static void require(int truth) {
     if (!truth) {

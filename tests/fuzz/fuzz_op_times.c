@@ -5,7 +5,7 @@
         "\"once\"", "\"step_time_s\"", "\"count\"", "\"block\"", "\"global\""
 #include "tests/fuzz/driver.h"
 
-#include "executor/op_times.h"
+#include "executor/train/op_times.h"
 #include "tests/fuzz/file.h"
 
 #include <math.h>

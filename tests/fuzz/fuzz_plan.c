@@ -5,7 +5,7 @@
         "\"layout\"", "\"first\"", "\"from\"", "\"to\"", "\"moe\"", "\"none\"", "\"zb-v\"", "\xff"
 #include "tests/fuzz/driver.h"
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 static void require(int truth) {
     if (!truth) {

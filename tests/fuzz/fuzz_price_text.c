@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (cost == NULL) {
         const mf_cluster c = world_h200();
         const mf_software software = world_software();
-        mf_device device;
+        mf_cost_device device;
         mf_device_init(&device, &c);
         require(mf_cost_build(&c, &software, &device, 1, NULL, 0, &cost, NULL) == MF_OK);
     }

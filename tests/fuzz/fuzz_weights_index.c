@@ -6,7 +6,7 @@
         "\"a\"", "\"b\"", "one.safetensors", "two.safetensors", "../", "/", "."
 #include "tests/fuzz/driver.h"
 
-#include "executor/safetensors.h"
+#include "executor/checkpoint/safetensors.h"
 #include "tests/fuzz/file.h"
 
 static void require(int truth) {

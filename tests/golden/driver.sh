@@ -11,7 +11,9 @@
 # A command that runs for longer than MF_GOLDEN_SECONDS (300) is ended: exit 137 in the transcript.
 # $work is a scratch folder, written as TMP in transcripts. MF_GOLDEN_UPDATE=1 rewrites `expected`:
 # read the difference before you commit it.
+# No case sees a GPU or loads the CUDA side: transcripts are the same everywhere.
 set -u
+export MOEFOLD_CUDA_LIBRARY=/nowhere/libmoefold_cuda.so
 golden_case=${0%/*}
 golden_binary=${MF_BUILD:-build}/moefold
 golden_limit="timeout -s KILL ${MF_GOLDEN_SECONDS:-300}"

@@ -3,7 +3,7 @@
 #ifndef MF_TESTS_GPU_RANKS_CUH
 #define MF_TESTS_GPU_RANKS_CUH
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "tests/gpu/gpu.h"
 
 #include <nccl.h>

@@ -3,7 +3,7 @@
 #ifndef MF_TESTS_GPU_TEST_CUH
 #define MF_TESTS_GPU_TEST_CUH
 
-#include "kernels/cuda_check.h"
+#include "kernels/device/cuda_check.h"
 #include "kernels/kernel.h"
 
 #include <cmath>
@@ -118,6 +118,22 @@ static inline void compare(const char *name, const both *b, mf_kernel_dtype d, d
     report(error <= bound && guarded, guarded ? name : "guard", error, bound);
 }
 
+/* The same of doubles; all must be numbers. */
+static inline void compare_doubles(const char *name, const both *b, double bound) {
+    std::vector<char> got(b->size_B + GUARD_B);
+    must(cudaMemcpy(got.data(), b->device, got.size(), cudaMemcpyDeviceToHost), "download");
+    double difference = 0.0, size = 0.0;
+    for (size_t i = 0; i < b->size_B / 8; i++) {
+        double x, y;
+        memcpy(&x, got.data() + i * 8, 8), memcpy(&y, (char *)b->host + i * 8, 8);
+        difference += (x - y) * (x - y);
+        size += y * y;
+    }
+    double error = sqrt(difference) / (sqrt(size) + 1e-300);
+    bool guarded = memcmp(got.data() + b->size_B, (char *)b->host + b->size_B, GUARD_B) == 0;
+    report(error <= bound && guarded, guarded ? name : "guard", error, bound);
+}
+
 /* Bytes that differ. */
 static inline void compare_bits(const char *name, const both *b, double allowed) {
     std::vector<char> got(b->size_B + GUARD_B);
@@ -127,6 +143,18 @@ static inline void compare_bits(const char *name, const both *b, double allowed)
         wrong += got[i] != ((char *)b->host)[i];
     }
     report(wrong <= allowed, name, wrong, allowed);
+}
+
+/* Bytes that differ between two results of the same side, on both. */
+static inline void same_bits(const char *name, const both *x, const both *y) {
+    std::vector<char> a(x->size_B), b(x->size_B);
+    must(cudaMemcpy(a.data(), x->device, a.size(), cudaMemcpyDeviceToHost), "download");
+    must(cudaMemcpy(b.data(), y->device, b.size(), cudaMemcpyDeviceToHost), "download");
+    double wrong = 0;
+    for (size_t i = 0; i < a.size(); i++) {
+        wrong += (a[i] != b[i]) + (((char *)x->host)[i] != ((char *)y->host)[i]);
+    }
+    report(wrong == 0, name, wrong, 0);
 }
 
 static inline void free_all(void) {

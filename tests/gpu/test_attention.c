@@ -4,9 +4,9 @@
  * poisoned outputs. Bounds are on |got - want| / |want|: BF16 probabilities and results leave 3e-3,
  * their gradients 6e-3.
  */
-#include "kernels/attention.h"
-#include "kernels/attention_cuda.h"
-#include "kernels/cuda_check.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_cuda.h"
+#include "kernels/device/cuda_check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -207,7 +207,8 @@ static void run_case(const setup *t) {
                                  t->window,
                                  t->sink,
                                  false,
-                                 t->packed};
+                                 t->packed,
+                                 false};
     mf_attention_cuda_data d = {q.device,     k.device,   v.device,  sink.device, o.device,
                                 lse.device,   d_o.device, dq.device, dk.device,   dv.device,
                                 dsink.device, NULL,       NULL};

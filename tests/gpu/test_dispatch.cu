@@ -2,8 +2,8 @@
  * against NCCL's all-gather: fresh random routing with dropped choices, tokens without experts and
  * ranks without tokens, poisoned windows and outputs, two rounds on one group (the second must not
  * see the first). Combined rows differ from the reference by fused multiply-adds at most. */
-#include "kernels/dispatch.h"
-#include "kernels/permute.h"
+#include "kernels/dispatch/dispatch.h"
+#include "kernels/moe/permute.h"
 #include "tests/gpu/gpu_ranks.cuh"
 
 #include <atomic>
@@ -115,7 +115,8 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how) {
                                    slot.data(),
                                    &overflow,
                                    work.data(),
-                                   0};
+                                   0,
+                                   nullptr};
         MF_MUST(mf_kernel_permute_map_build(&m, &e), e);
         randomise(side.y, (offsets[(size_t)each] + PADDING) * s.cols);
         if (s.top_k > 1) { /* as a capacity would: a choice dropped after dispatch */

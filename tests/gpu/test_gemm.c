@@ -4,10 +4,10 @@
  * and of float sums of other order far below 1e-5; FP8 sums keep 14 bits on Hopper: 1e-3 before
  * rounding.
  */
-#include "kernels/cuda_check.h"
-#include "kernels/gemm.h"
-#include "kernels/gemm_cuda.h"
-#include "kernels/quantise.h"
+#include "kernels/device/cuda_check.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_cuda.h"
+#include "kernels/rows/quantise.h"
 
 #include <math.h>
 #include <stdio.h>

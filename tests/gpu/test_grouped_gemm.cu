@@ -3,7 +3,7 @@
  * Every case: fresh random inputs, NaN in the token rows past the last segment, outputs poisoned
  * and followed by a canary, error as relative norm and as largest error in units of the sum's
  * deviation, a second run equal to the first to the bit. */
-#include "kernels/grouped_gemm.h"
+#include "kernels/grouped_gemm/grouped_gemm.h"
 #include "tests/gpu/gpu_random.cuh"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * are rounded once on either side: |ours - theirs| / |theirs| stays below 4e-3 (2.4e-3 expected).
  * The f32 weight gradient is compared with cuBLAS's product of the same values as f32: below 1e-5.
  */
-#include "kernels/grouped_gemm.h"
+#include "kernels/grouped_gemm/grouped_gemm.h"
 #include "tests/gpu/gpu_random.cuh"
 
 #include <cublas_v2.h>

@@ -3,13 +3,13 @@
  * run. */
 #include "tests/gpu/gpu_test.cuh"
 
-#include "kernels/attention_merge.h"
-#include "kernels/bias.h"
-#include "kernels/gate.h"
-#include "kernels/norm_split.h"
-#include "kernels/rmsnorm.h"
-#include "kernels/rope.h"
-#include "kernels/swiglu.h"
+#include "kernels/attention/attention_merge.h"
+#include "kernels/attention/rope.h"
+#include "kernels/moe/gate.h"
+#include "kernels/moe/swiglu.h"
+#include "kernels/rows/bias.h"
+#include "kernels/rows/norm_split.h"
+#include "kernels/rows/rmsnorm.h"
 
 static const mf_kernel_dtype F32 = MF_KERNEL_F32;
 static const mf_kernel_dtype types[] = {MF_KERNEL_F32, MF_KERNEL_BF16};

@@ -3,12 +3,12 @@
  * repeats a run. */
 #include "tests/gpu/gpu_test.cuh"
 
-#include "kernels/adamw.h"
-#include "kernels/cast.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/grad_norm.h"
-#include "kernels/mla.h"
-#include "kernels/quantise.h"
+#include "kernels/attention/mla.h"
+#include "kernels/optimizer/adamw.h"
+#include "kernels/optimizer/grad_norm.h"
+#include "kernels/rows/cast.h"
+#include "kernels/rows/cross_entropy.h"
+#include "kernels/rows/quantise.h"
 
 static const mf_kernel_dtype F32 = MF_KERNEL_F32;
 static const mf_kernel_dtype types[] = {MF_KERNEL_F32, MF_KERNEL_BF16};
@@ -20,7 +20,7 @@ static void test_cross_entropy(mf_kernel_dtype d, int64_t rows, int64_t part, in
          (long long)rows, (long long)part, (long long)ranks, (long long)vocab, (long long)stride);
     both logits = random_values(rows * stride, d, -8, 8), target = random_ints(rows, -1, vocab - 1);
     both stats = poison(ranks * 3 * rows, F32), lse = poison(rows, F32), loss = poison(rows, F32);
-    both sum = random_values(1, F32, 0, 1);
+    both sum = make(8, 0);
     for (int64_t p = 0; p < ranks; p++) {
         run_both<mf_kernel_ce_stats>(
             [&](bool dev) {
@@ -46,13 +46,22 @@ static void test_cross_entropy(mf_kernel_dtype d, int64_t rows, int64_t part, in
                                       (int32_t *)P(target),
                                       (float *)P(lse),
                                       (float *)P(loss),
-                                      (float *)P(sum)};
+                                      (double *)P(sum),
+                                      0.125};
             return a;
         },
         mf_kernel_cross_entropy_combine, mf_kernel_cross_entropy_combine_cuda);
     compare("lse", &lse, F32, 2e-6);
     compare("loss", &loss, F32, 2e-6);
-    compare("loss_sum", &sum, F32, 2e-6);
+    compare_doubles("loss_sum", &sum, 2e-6);
+    both own = random_values(rows, F32, -8, 8);
+    run_both<mf_kernel_ce_rescale>(
+        [&](bool dev) {
+            mf_kernel_ce_rescale a = {rows, (float *)P(own), (float *)P(stats)};
+            return a;
+        },
+        mf_kernel_cross_entropy_rescale, mf_kernel_cross_entropy_rescale_cuda);
+    compare("rescaled", &stats, F32, 5e-6);
     for (int64_t p = 0; p < ranks; p++) {
         run_both<mf_kernel_ce_grad>(
             [&](bool dev) {
@@ -146,7 +155,8 @@ static void test_optimizer(mf_kernel_dtype moments) {
                                  N,
                                  chunks,
                                  dev ? (mf_kernel_adamw_tensor *)tensors.device : host,
-                                 (mf_kernel_chunk *)P(chunk)};
+                                 (mf_kernel_chunk *)P(chunk),
+                                 nullptr};
             return a;
         },
         mf_kernel_adamw_update, mf_kernel_adamw_update_cuda);

@@ -3,9 +3,9 @@
  * run. */
 #include "tests/gpu/gpu_test.cuh"
 
-#include "kernels/embedding.h"
-#include "kernels/permute.h"
-#include "kernels/router.h"
+#include "kernels/moe/permute.h"
+#include "kernels/moe/router.h"
+#include "kernels/rows/embedding.h"
 
 static const mf_kernel_dtype F32 = MF_KERNEL_F32;
 static const mf_kernel_dtype types[] = {MF_KERNEL_F32, MF_KERNEL_BF16};
@@ -21,7 +21,7 @@ typedef struct routing {
 typedef struct z_sum_args {
     int64_t rows;
     const float *lse;
-    float *sum;
+    double *sum;
 } z_sum_args;
 static mf_status z_sum(const z_sum_args *a, mf_err *e) {
     return mf_kernel_router_z_sum(a->rows, a->lse, a->sum, e);
@@ -29,17 +29,7 @@ static mf_status z_sum(const z_sum_args *a, mf_err *e) {
 static mf_status z_sum_cuda(const z_sum_args *a, void *s, mf_err *e) {
     return mf_kernel_router_z_sum_cuda(a->rows, a->lse, a->sum, s, e);
 }
-typedef struct bias_update_args {
-    int64_t experts;
-    const float *count;
-    float *bias;
-} bias_update_args;
-static mf_status bias_update(const bias_update_args *a, mf_err *e) {
-    return mf_kernel_router_bias_update(a->experts, 0.25f, a->count, a->bias, e);
-}
-static mf_status bias_update_cuda(const bias_update_args *a, void *s, mf_err *e) {
-    return mf_kernel_router_bias_update_cuda(a->experts, 0.25f, a->count, a->bias, s, e);
-}
+
 static void test_router(const routing *t, int64_t rows) {
     int64_t n = t->experts, k = t->top_k, scopes = 3;
     CASE("router", "score %d experts %lld top %lld groups %lld rows %lld", (int)t->score,
@@ -49,34 +39,42 @@ static void test_router(const routing *t, int64_t rows) {
     both index = poison(rows * k, F32), scope = random_ints(rows, 0, scopes - 1);
     both dprob = random_values(rows * k, F32, -1, 1), dlogits = poison(rows * n, F32);
     both count = make((size_t)(scopes * n) * 4, 0), sum = make((size_t)(scopes * n) * 4, 0);
-    both weight = poison(scopes * n, F32), aux = make(4, 0), z = make(4, 0);
+    both weight = poison(scopes * n, F32), aux = make(8, 0), z = make(8, 0);
+    both again = poison(rows * k, F32), skip = make(4, 0);
     both work = make(mf_kernel_router_workspace_B(scopes, n), 0xff);
-    run_both<mf_kernel_router>(
-        [&](bool dev) {
-            mf_kernel_router a = {rows,
-                                  n,
-                                  k,
-                                  t->score,
-                                  t->normalise,
-                                  2.5f,
-                                  t->groups,
-                                  t->group_topk,
-                                  t->group,
-                                  (float *)P(logits),
-                                  t->bias ? (float *)P(bias) : nullptr,
-                                  (float *)P(scores),
-                                  (float *)P(prob),
-                                  (int32_t *)P(index),
-                                  (float *)P(lse)};
-            return a;
-        },
-        mf_kernel_router_forward, mf_kernel_router_forward_cuda);
+    const auto router = [&](bool dev, const both &to) {
+        mf_kernel_router a = {rows,
+                              n,
+                              k,
+                              t->score,
+                              t->normalise,
+                              2.5f,
+                              t->groups,
+                              t->group_topk,
+                              t->group,
+                              (float *)P(logits),
+                              t->bias ? (float *)P(bias) : nullptr,
+                              (float *)P(scores),
+                              (float *)P(to),
+                              (int32_t *)P(index),
+                              (float *)P(lse)};
+        return a;
+    };
+    run_both<mf_kernel_router>([&](bool dev) { return router(dev, prob); },
+                               mf_kernel_router_forward, mf_kernel_router_forward_cuda);
+    const auto given = [&](bool dev) { return router(dev, again); };
+    run_both<mf_kernel_router>(given, mf_kernel_router_probabilities,
+                               mf_kernel_router_probabilities_cuda);
+    same_bits("probabilities of the same choices", &prob, &again);
     compare("scores", &scores, F32, 1e-6);
     compare("lse", &lse, F32, 1e-6);
     /* Where two choices differ by a rounding, the sides may pick differently: at most one row in
      * 2000. The rest of the test continues from the reference's picks on both sides. */
     compare_bits("index", &index, (double)(rows / 2000 + 2) * 8);
     upload(&index), upload(&scores);
+    run_both<mf_kernel_router>(given, mf_kernel_router_probabilities,
+                               mf_kernel_router_probabilities_cuda);
+    compare("probabilities", &again, F32, 1e-6);
     run_both<mf_kernel_router_stats>(
         [&](bool dev) {
             mf_kernel_router_stats a = {rows,
@@ -104,12 +102,12 @@ static void test_router(const routing *t, int64_t rows) {
                                       0.1f,
                                       (float *)P(count),
                                       (float *)P(sum),
-                                      (float *)P(aux),
+                                      (double *)P(aux),
                                       (float *)P(weight)};
             return a;
         },
         mf_kernel_router_aux_loss, mf_kernel_router_aux_loss_cuda);
-    compare("aux", &aux, F32, 5e-6);
+    compare_doubles("aux", &aux, 5e-6);
     compare("weight", &weight, F32, 1e-6);
     run_both<mf_kernel_router_grad>(
         [&](bool dev) {
@@ -134,18 +132,23 @@ static void test_router(const routing *t, int64_t rows) {
     compare("dlogits", &dlogits, F32, 5e-6);
     run_both<z_sum_args>(
         [&](bool dev) {
-            z_sum_args a = {rows, (float *)P(lse), (float *)P(z)};
+            z_sum_args a = {rows, (float *)P(lse), (double *)P(z)};
             return a;
         },
         z_sum, z_sum_cuda);
-    compare("z", &z, F32, 1e-6);
-    run_both<bias_update_args>(
-        [&](bool dev) {
-            bias_update_args a = {n, (float *)P(count), (float *)P(bias)};
-            return a;
-        },
-        bias_update, bias_update_cuda);
-    compare("bias", &bias, F32, 0.0);
+    compare_doubles("z", &z, 1e-6);
+    for (int skips = 0; skips < 3; skips++) { /* no word, may, must not */
+        *(int32_t *)skip.host = skips == 2;
+        upload(&skip);
+        run_both<mf_kernel_router_bias>(
+            [&](bool dev) {
+                mf_kernel_router_bias a = {n, 0.25f, (float *)P(count), (float *)P(bias),
+                                           skips > 0 ? (int32_t *)P(skip) : nullptr};
+                return a;
+            },
+            mf_kernel_router_bias_update, mf_kernel_router_bias_update_cuda);
+        compare("bias", &bias, F32, 0.0);
+    }
     free_all();
 }
 
@@ -194,26 +197,42 @@ static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t e
          (long long)align, tight);
     both index = random_ints(slots, -1, experts - 1);
     both counts = poison(experts, F32), off = poison(experts + 1, F32), over = poison(1, F32);
+    both sticky = make(4, 0);
     both row = poison(slots, F32), slot = poison(most, F32);
     both work = make(mf_kernel_permute_workspace_B(slots, experts), 0xff);
-    run_both<mf_kernel_permute_map>(
-        [&](bool dev) {
-            mf_kernel_permute_map a = {tokens,
-                                       k,
-                                       experts,
-                                       align,
-                                       most,
-                                       (int32_t *)P(index),
-                                       (int32_t *)P(counts),
-                                       (int32_t *)P(off),
-                                       (int32_t *)P(row),
-                                       (int32_t *)P(slot),
-                                       (int32_t *)P(over),
-                                       P(work),
-                                       least};
-            return a;
-        },
-        mf_kernel_permute_map_build, mf_kernel_permute_map_build_cuda);
+    int64_t fits = most;
+    const auto map = [&](bool dev) {
+        mf_kernel_permute_map a = {tokens,
+                                   k,
+                                   experts,
+                                   align,
+                                   fits,
+                                   (int32_t *)P(index),
+                                   (int32_t *)P(counts),
+                                   (int32_t *)P(off),
+                                   (int32_t *)P(row),
+                                   (int32_t *)P(slot),
+                                   (int32_t *)P(over),
+                                   P(work),
+                                   least,
+                                   (int32_t *)P(sticky),
+                                   0,
+                                   0};
+        return a;
+    };
+    fits = 0; /* what overflowed once is remembered */
+    run_both<mf_kernel_permute_map>(map, mf_kernel_permute_map_build,
+                                    mf_kernel_permute_map_build_cuda);
+    compare_bits("sticky", &sticky, 0);
+    report(*(int32_t *)sticky.host == INT32_MAX, "sticky", *(int32_t *)sticky.host, INT32_MAX);
+    fits = most;
+    if (!tight) { /* or not, where there was none before */
+        *(int32_t *)sticky.host = 0;
+        upload(&sticky);
+    }
+    run_both<mf_kernel_permute_map>(map, mf_kernel_permute_map_build,
+                                    mf_kernel_permute_map_build_cuda);
+    compare_bits("sticky", &sticky, 0);
     compare_bits("counts", &counts, 0);
     compare_bits("offsets", &off, 0);
     compare_bits("row_of_slot", &row, 0);
@@ -314,8 +333,8 @@ static void test_embedding(mf_kernel_dtype d, int64_t tokens, int64_t cols, int6
     both work = make(mf_kernel_embedding_workspace_B(tokens, vocab, cols), 0xff);
     run_both<mf_kernel_embedding>(
         [&](bool dev) {
-            mf_kernel_embedding a = {d,        tokens, cols, begin, vocab, (int32_t *)P(token),
-                                     P(table), P(y)};
+            mf_kernel_embedding a = {
+                d, tokens, cols, begin, vocab, 1.0f, (int32_t *)P(token), P(table), P(y)};
             return a;
         },
         mf_kernel_embedding_forward, mf_kernel_embedding_forward_cuda);
@@ -323,7 +342,7 @@ static void test_embedding(mf_kernel_dtype d, int64_t tokens, int64_t cols, int6
     run_both<mf_kernel_embedding_grad>(
         [&](bool dev) {
             mf_kernel_embedding_grad a = {
-                d,     tokens,           cols,   begin, vocab, (int32_t *)P(token),
+                d,     tokens,           cols,   begin, vocab, 1.0f, (int32_t *)P(token),
                 P(dy), (float *)P(grad), P(work)};
             return a;
         },

@@ -1,75 +1,11 @@
 /* test_cost_property.c - what every price must keep, over thousands of random ops: never below the
  * limit, inside its band, more work never cheaper, left-out measurements inside their bands, quick,
  * and the same from any thread. */
+#include "tests/random_op.h"
 #include "tests/unit/test_cost_world.h"
 
 #include <pthread.h>
 #include <time.h>
-
-static uint64_t next(uint64_t *s) {
-    *s ^= *s << 13;
-    *s ^= *s >> 7;
-    return *s ^= *s << 17;
-}
-static int64_t between(uint64_t *s, int64_t lo, int64_t hi) {
-    return lo + (int64_t)(next(s) % (uint64_t)(hi - lo + 1));
-}
-/* Log-uniform whole number. */
-static int64_t sized(uint64_t *s, double lo, double hi) {
-    double u = (double)(next(s) >> 11) / 9007199254740992.0;
-    return (int64_t)(lo * exp(u * log(hi / lo)));
-}
-
-static mf_op random_op(uint64_t *s) {
-    mf_op op = {.kind = (uint8_t)between(s, 0, MF_OP_COUNT - 1),
-                .math = (uint8_t)between(s, 0, MF_MATH_COUNT - 1),
-                .name = ""};
-    op.bytes = (double)sized(s, 1, 1e11);
-    op.shape = (mf_group_shape){sized(s, 1, 4096), (int64_t)1 << between(s, 0, 9)};
-    switch (mf_op_kind_class((mf_op_kind)op.kind)) {
-    case MF_CLASS_GEMM:
-    case MF_CLASS_GROUPED:
-        op.dim[MF_OP_DIM_M] = sized(s, 1, 1e6);
-        op.dim[MF_OP_DIM_N] = sized(s, 1, 2e5);
-        op.dim[MF_OP_DIM_K] = sized(s, 1, 2e5);
-        op.dim[MF_OP_DIM_GROUPS] = between(s, 1, 64);
-        op.flags = (uint8_t)(between(s, 0, 1) ? MF_OPF_WGRAD | MF_OPF_ACC_FP32 : 0);
-        op.flops = 2.0 * (double)op.dim[0] * (double)op.dim[1] * (double)op.dim[2];
-        break;
-    case MF_CLASS_ATTENTION: {
-        op.dim[MF_OP_DIM_BATCH] = between(s, 1, 8);
-        op.dim[MF_OP_DIM_HEADS] = between(s, 1, 128);
-        op.dim[MF_OP_DIM_KV_HEADS] = between(s, 1, op.dim[MF_OP_DIM_HEADS]);
-        op.dim[MF_OP_DIM_SEQ_K] = sized(s, 1, 262144);
-        op.dim[MF_OP_DIM_SEQ_Q] = between(s, 1, op.dim[MF_OP_DIM_SEQ_K]);
-        op.dim[MF_OP_DIM_D_QK] = 64 * between(s, 1, 4);
-        op.dim[MF_OP_DIM_D_V] = 64 * between(s, 1, 4);
-        op.dim[MF_OP_DIM_WINDOW] = between(s, 0, 3) ? 0 : sized(s, 1, 8192);
-        op.flags = (uint8_t)(between(s, 0, 1) ? MF_OPF_CAUSAL : 0);
-        double pairs = mf_attention_keys(&op) * (double)op.dim[0] * (double)op.dim[1];
-        op.flops = 2 * pairs * (double)(op.dim[MF_OP_DIM_D_QK] + op.dim[MF_OP_DIM_D_V]);
-        op.flops *= op.kind == MF_OP_ATTENTION_BWD ? 2.5 : 1;
-        break;
-    }
-    case MF_CLASS_COLLECTIVE:
-        if (op.kind == MF_OP_DISPATCH || op.kind == MF_OP_COMBINE) {
-            op.dim[MF_OP_DIM_TOKENS] = sized(s, 1, 65536);
-            op.dim[MF_OP_DIM_ROW_B] = sized(s, 64, 20000);
-            op.dim[MF_OP_DIM_EXPERTS] = (int64_t)8 << between(s, 0, 6);
-            op.dim[MF_OP_DIM_TOP_K] = between(s, 1, 8);
-            op.dim[MF_OP_DIM_DISPATCHER] = between(s, 0, MF_DISPATCH_COUNT - 1);
-            op.dim[MF_OP_DIM_GROUPS_MAX] = between(s, 0, 1) * between(s, 1, 8);
-            op.shape.size = (int64_t)1 << between(s, 0, 6);
-            op.bytes = (double)(op.dim[0] * op.dim[1] * op.dim[2]);
-        }
-        break;
-    case MF_CLASS_MEMORY:
-    case MF_CLASS_P2P:
-    case MF_CLASS_COPY:
-        break;
-    }
-    return op;
-}
 
 /* --- limits and bands ------------------------------------------------------------------------- */
 
@@ -153,10 +89,10 @@ static void larger_products_take_longer_up_to_wave_quantisation(void **state) {
         for (int i = 0; i < 20000; i++) {
             mf_op op = {.kind = (uint8_t)(i % 2 ? MF_OP_GEMM : MF_OP_GROUPED_GEMM),
                         .math = (uint8_t)(i % 3 ? MF_MATH_BF16 : MF_MATH_FP8)};
-            op.dim[0] = sized(&seed, 64, 65536) / 64 * 64;
-            op.dim[1] = sized(&seed, 64, 65536) / 64 * 64;
-            op.dim[2] = sized(&seed, 64, 65536) / 64 * 64;
-            op.dim[3] = between(&seed, 1, 16);
+            op.dim[MF_OP_DIM_M] = sized(&seed, 64, 65536) / 64 * 64;
+            op.dim[MF_OP_DIM_N] = sized(&seed, 64, 65536) / 64 * 64;
+            op.dim[MF_OP_DIM_K] = sized(&seed, 64, 65536) / 64 * 64;
+            op.dim[MF_OP_DIM_GROUPS] = between(&seed, 1, 16);
             mf_price small, large;
             mf_cost_op(cost, &op, 1, &small);
             bool doubled = between(&seed, 0, 1);
@@ -166,8 +102,9 @@ static void larger_products_take_longer_up_to_wave_quantisation(void **state) {
             double saved = 1 - large.time_s / small.time_s;
             worst = fmax(worst, saved);
             if (saved > 0.05) {
-                fail_msg("%lld x %lld x %lld: %g s, smaller %g s", (long long)op.dim[0],
-                         (long long)op.dim[1], (long long)op.dim[2], large.time_s, small.time_s);
+                fail_msg("%lld x %lld x %lld: %g s, smaller %g s", (long long)op.dim[MF_OP_DIM_M],
+                         (long long)op.dim[MF_OP_DIM_N], (long long)op.dim[MF_OP_DIM_K],
+                         large.time_s, small.time_s);
             }
         }
         mf_cost_destroy(cost);

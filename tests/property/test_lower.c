@@ -1,5 +1,5 @@
 /* Lowering: what must hold of every block of every layout. */
-#include "core/lower.h"
+#include "core/program/lower.h"
 #include "tests/models.h"
 #include "tests/test.h"
 

@@ -1,6 +1,6 @@
 /* Context parallelism in the step program: what each kind exchanges, what it keeps, and that every
  * kind does the same attention. */
-#include "core/lower.h"
+#include "core/program/lower.h"
 #include "tests/models.h"
 #include "tests/test.h"
 
@@ -34,7 +34,7 @@ static int count(const mf_block *b, mf_op_kind kind, uint8_t pass, int64_t place
     for (int i = 0; i < b->nops; i++) {
         const mf_op *op = &b->ops[i];
         n += op->kind == (uint8_t)kind && (op->pass & pass) && op->stream != MF_STREAM_TP &&
-             (places == 0 || op->dim[0] == places);
+             (places == 0 || op->dim[MF_OP_DIM_PLACES] == places);
     }
     return n;
 }

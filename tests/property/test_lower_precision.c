@@ -1,6 +1,6 @@
 /* Precision recipes in the step program: what is quantised, what it costs to do so, what is kept
  * and what travels. */
-#include "core/lower.h"
+#include "core/program/lower.h"
 #include "tests/models.h"
 #include "tests/test.h"
 
@@ -96,7 +96,7 @@ static void quantising_costs_its_reads_and_two_copies(void **state) {
         for (int i = 0; i < b->nops; i++) {
             const mf_op *op = &b->ops[i];
             if (op->kind == MF_OP_QUANTISE) {
-                double n = (double)op->dim[0] * (double)op->dim[1];
+                double n = (double)op->dim[MF_OP_DIM_ROWS] * (double)op->dim[MF_OP_DIM_COLS];
                 double from_B = b->tensors[op->in[0]].element_B;
                 assert_close(op->bytes /
                                  (n * (recipes[r].reads * from_B + 2 * recipes[r].element_B)),

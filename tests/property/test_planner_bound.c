@@ -3,8 +3,8 @@
  * Prints how near they come. */
 #include "tests/planner_world.h"
 
-#include "planner/inner_rows.h"
-#include "planner/room.h"
+#include "planner/bound/memory_bound.h"
+#include "planner/partition/rows.h"
 
 #include <stdio.h>
 
@@ -229,7 +229,7 @@ static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_searc
             return true;
         }
         memset(&out, 0, sizeof out);
-        const mf_search_aim aim = {HUGE_VAL, HUGE_VAL, HUGE_VAL, false};
+        const mf_search_aim aim = {HUGE_VAL, HUGE_VAL, HUGE_VAL, .none = true};
         mf_search_split(w, at, &aim, &out);
         if (out.status != MF_OK) {
             fail_msg("%s", out.err.text);
@@ -538,7 +538,8 @@ static void check_rough(mf_search_world *w, const mf_search_node *node, const sa
         for (int i = 0; i < 2; i++) {
             at.key_s = 0.0;
             at.tries = (uint8_t)tries;
-            const mf_search_aim aim = {.best_s = cutoff_s[i], .target_s = HUGE_VAL};
+            const mf_search_aim aim = {
+                .best_s = cutoff_s[i], .target_s = HUGE_VAL, .none = isinf(cutoff_s[i])};
             double bound_s = mf_search_rebound(w, &at, &aim, &out);
             assert_ok(out.status);
             check(n, tries == 0 ? ROUGH : CHOICES, bound_s, s, s->best);

@@ -1,7 +1,7 @@
 /* test_planner_quotes.c - quotes do not depend on what was quoted before: whatever tables hold,
  * each is, to the bit, that of the block lowered for its own layout and played on its own.
  */
-#include "planner/templates.h"
+#include "planner/price/block_cache.h"
 #include "simulator/sim.h"
 #include "tests/planner_world.h"
 
@@ -30,7 +30,7 @@ static void problem_init(problem *p, rng *r) {
     p->space = planner_space(r, &p->model, 64);
     p->space.base.aux_scope = rng_chance(r, 70) ? MF_AUX_MICRO_BATCH : MF_AUX_GLOBAL;
     p->shared = p->scratch = (mf_oracle_real){.model = &p->model, .cost = p->cost};
-    assert_ok(mf_templates_create(&p->shared.templates, NULL));
+    assert_ok(mf_templates_create(0, &p->shared.templates, NULL));
     p->with = mf_oracle_init(&p->shared);
     p->without = mf_oracle_init(&p->scratch);
     assert_ok(mf_quotes_create(&p->with, &p->quotes, NULL));
@@ -53,7 +53,7 @@ static mf_block_key draw_key(rng *r, const mf_model *m, bool split) {
         k.kind = MF_POS_LAYER;
     }
     if (k.kind == MF_POS_LAYER || k.kind == MF_POS_MTP) {
-        mf_memory_choice choice[MF_INNER_MAX_CHOICES];
+        mf_memory_choice choice[MF_CATALOGUE_MAX];
         k.layer_class =
             (uint8_t)(k.kind == MF_POS_MTP ? m->mtp_class : rng_range(r, 0, m->classes - 1));
         int n = mf_catalogue(m, k.layer_class, 0, (mf_memory_choice){0, 0}, choice);
@@ -116,7 +116,7 @@ static void check_bytes(const problem *p, const mf_layout *l, const mf_block_key
     assert_true(equal(q->held_B, key->split ? (double)b->held_B : 0.0));
     assert_true(equal(q->offload_B, (double)b->offload_B));
     assert_true(equal(q->gather_B, (double)b->gather_B));
-    assert_true(equal(q->comm_B, (double)b->comm_B));
+    assert_true(equal(q->comm_B, (double)(b->comm_B + b->scratch_B)));
     assert_true(equal(q->local_f_B, (double)b->local_f_B));
     assert_true(equal(q->local_b_B, (double)(key->split ? b->local_bs_B : b->local_b_B)));
     assert_true(equal(q->local_w_B, key->split ? (double)b->local_w_B : 0.0));
@@ -139,7 +139,7 @@ static void check_quote(problem *p, const mf_layout *l, const mf_block_key *key,
     }
 }
 
-/* Bounds ask for least workspaces without ZeRO (rough_hulls.c). */
+/* Bounds ask for least workspaces without ZeRO (family_hulls.c). */
 static void check_workspace(problem *p, const mf_layout *l, const mf_block_key *key) {
     mf_quote sharded, plain;
     mf_layout none = *l;

@@ -1,5 +1,5 @@
 /* Schedules: complete, free of deadlock, and as hungry for memory as their papers say. */
-#include "core/schedule.h"
+#include "core/schedule/schedule.h"
 #include "tests/rng.h"
 #include "tests/test.h"
 

@@ -1,7 +1,7 @@
 /* Steps of random layouts, simulated: sums, bounds, other ways to the same number, and how the step
  * follows machine, overlap and load. */
-#include "core/pairing.h"
-#include "core/schedule.h"
+#include "core/program/pairing.h"
+#include "core/schedule/schedule.h"
 #include "tests/sim_world.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* test_arrange.c - places of things that come and go. */
-#include "core/arrange.h"
+#include "core/memory/arrange.h"
 
 #include "tests/rng.h"
 #include "tests/test.h"

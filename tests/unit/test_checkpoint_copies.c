@@ -1,8 +1,8 @@
 /* Tables that several stages hold (tied, or read by depths of multi-token prediction) stand in a
  * checkpoint once; models with them pass from layout to layout, every weight and moment bit by bit.
  * The program starts itself again under mpirun. */
-#include "executor/checkpoint.h"
-#include "executor/files.h"
+#include "executor/checkpoint/checkpoint.h"
+#include "executor/data/files.h"
 #include "tests/grid_case.h"
 #include "tests/test.h"
 

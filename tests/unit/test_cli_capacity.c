@@ -3,6 +3,8 @@
 #include "tests/cli_test.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #define JOB "--global-batch 64 --seq 4096 --pp 1 --cp 1 --recompute none --offload none "
 #define TABLE "capacity --models olmoe-1b-7b,qwen3-8b --clusters h100,h200 --sizes 16,8,16 " JOB
@@ -130,12 +132,45 @@ static void interrupted_at_once_it_ends_with_130(void **state) {
     cli_free(&r);
 }
 
+/* A search ends when its proof is tight enough: what it finds for the better cluster alone may be
+ * slower than what it found for the other one. */
+static void a_cluster_better_in_every_figure_never_takes_longer(void **state) {
+    (void)state;
+    char path[] = "/tmp/moefold-better-XXXXXX", line[512];
+    int fd = mkstemp(path);
+    FILE *f = fdopen(fd, "w");
+    assert_non_null(f);
+    fputs("{\"extends\": \"h100\", \"name\": \"better\", \"nic_Gbitps\": {\"value\": 440, "
+          "\"source\": \"test\"}, \"scaleup_latency_us\": {\"value\": 0.5, \"source\": "
+          "\"test\"}}\n",
+          f);
+    fclose(f);
+    snprintf(
+        line, sizeof line,
+        "capacity --models olmoe-1b-7b,mixtral-8x7b --clusters h100,%s --sizes 16,32 --gap 50%% "
+        "--json " JOB,
+        path);
+    cli_result r = cli_json(line);
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    assert_int_equal(mf_json_size(cells), 8);
+    for (size_t i = 0; i < 8; i++) {
+        const mf_json_value *c = mf_json_at(cells, i);
+        if (i % 4 < 2 && cli_bool(c, "fits")) {
+            double step_s = cli_number(mf_json_at(cells, i + 2), "step_time_s");
+            assert_true(step_s <= cli_number(c, "step_time_s") * (1 + 1e-4));
+        }
+    }
+    cli_free(&r);
+    remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_is_the_plan_of_its_size),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing),
+        cmocka_unit_test(a_cluster_better_in_every_figure_never_takes_longer),
         cmocka_unit_test(bad_lists_are_refused),
         cmocka_unit_test(interrupted_at_once_it_ends_with_130),
     };

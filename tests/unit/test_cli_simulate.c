@@ -120,6 +120,81 @@ static void a_pending_interrupt_ends_with_130(void **state) {
     cli_free(&r);
 }
 
+#define MEGATRON MIXTRAL "--tp 2 --pp 8 --ep 8 --software megatron-26.06 --json "
+#define SAID                                                                                       \
+    "--cuda-graph none --dispatcher alltoall --recompute none --overlap dp,pp --micro-batch 1 "    \
+    "--vpp 1 "
+
+static double figure(const char *line, const char *key) {
+    cli_result r = cli_json(line);
+    double value = cli_number(mf_json_root(r.json), key);
+    cli_free(&r);
+    return value;
+}
+
+static void what_is_left_unsaid_of_another_program_widens_the_band(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        MEGATRON SAID, MEGATRON SAID "--unsure overlap", MEGATRON SAID "--unsure overlap,vpp",
+        MEGATRON "--cuda-graph none --dispatcher alltoall", MEGATRON};
+    double last = 1;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        double width = figure(lines[i], "step_time_high_s") / figure(lines[i], "step_time_low_s");
+        assert_true(i == 3 ? width > last * (1 - 1e-9) : width > last);
+        last = width;
+    }
+    /* moefold runs what a layout says, defaults included. */
+    close_to(figure(MIXTRAL "--ep 8 --pp 8 --json", "step_time_high_s"),
+             figure(MIXTRAL "--ep 8 --pp 8 --cuda-graph none --dispatcher fused --recompute none "
+                            "--overlap dp,pp --micro-batch 1 --vpp 1 --json",
+                    "step_time_high_s"));
+}
+
+static void padded_experts_need_no_counts(void **state) {
+    (void)state;
+    cli_result drop = cli_json(MEGATRON SAID "--capacity-factor 1");
+    cli_result pad = cli_json(MEGATRON SAID "--capacity-factor 1 --pad-to-capacity");
+    const mf_json_value *b = cli_member(mf_json_root(drop.json), "breakdown_s");
+    double host_s = cli_number(b, "host");
+    b = cli_member(mf_json_root(pad.json), "breakdown_s");
+    assert_true(cli_number(b, "host") < 0.6 * host_s);
+    cli_free(&drop);
+    cli_free(&pad);
+}
+
+static void traits_cost_what_they_do(void **state) {
+    (void)state;
+    double plain_s = figure(MEGATRON SAID, "step_time_s");
+    assert_true(figure(MEGATRON SAID "--traits fused_experts", "step_time_s") < plain_s);
+    assert_true(figure(MEGATRON SAID "--traits unfused_rope,unfused_act", "step_time_s") > plain_s);
+    cli_result r = cli_run(MIXTRAL "--traits fused_expert", NULL);
+    assert_int_equal(r.code, 2);
+    cli_free(&r);
+}
+
+static void a_pipeline_layout_places_the_layers_that_it_writes(void **state) {
+    (void)state;
+    double even_s = figure(MIXTRAL "--tp 2 --pp 4 --ep 8 --json", "step_time_s");
+    close_to(figure(MIXTRAL "--tp 2 --pp 4 --ep 8 --pipeline-layout Et*14|(t*14|)*2t*14L --json",
+                    "step_time_s"),
+             even_s);
+    assert_true(figure(MIXTRAL "--tp 2 --pp 4 --ep 8 --pipeline-layout Et*20|(t*12|)*2t*12L --json",
+                       "step_time_s") > 1.1 * even_s);
+    static const char *const bad[] = {"Et*14|(t*14|)*2t*13L",  "Et*56L", "E|t*56|t|L", "Et*", "(t",
+                                      "Et*14|(t*14|)*2t*14L)", "x"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char line[256];
+        snprintf(line, sizeof line, MIXTRAL "--tp 2 --pp 4 --ep 8 --pipeline-layout %s", bad[i]);
+        cli_result r = cli_run(line, NULL);
+        assert_int_equal(r.code, 2);
+        cli_free(&r);
+    }
+    double all_s = figure(MIXTRAL "--tp 2 --pp 4 --ep 8 --recompute full --json", "step_time_s");
+    double some_s = figure(
+        MIXTRAL "--tp 2 --pp 4 --ep 8 --recompute full --recompute-layers 5 --json", "step_time_s");
+    assert_true(some_s > even_s && some_s < all_s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parts_add_up),
@@ -128,6 +203,10 @@ int main(void) {
         cmocka_unit_test(uneven_routing_costs_time),
         cmocka_unit_test(routing_beyond_the_token_headroom_is_named),
         cmocka_unit_test(a_pending_interrupt_ends_with_130),
+        cmocka_unit_test(what_is_left_unsaid_of_another_program_widens_the_band),
+        cmocka_unit_test(padded_experts_need_no_counts),
+        cmocka_unit_test(traits_cost_what_they_do),
+        cmocka_unit_test(a_pipeline_layout_places_the_layers_that_it_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,8 @@
  * any unit, extend known clusters, and are refused with a position when something is off. */
 #include "tests/test.h"
 
-#include "core/cluster.h"
-#include "core/model.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -230,7 +230,7 @@ static void a_gpu_without_points_takes_efficiencies_from_another(void **state) {
 static void software_efficiencies_divide_the_rate(void **state) {
     (void)state;
     const mf_cluster c = world_h200();
-    mf_device device;
+    mf_cost_device device;
     mf_device_init(&device, &c);
     mf_software plain = world_software(), slow = plain;
     slow.gemm_eff[MF_MATH_BF16] = 0.8;
@@ -257,7 +257,7 @@ static void software_efficiencies_divide_the_rate(void **state) {
 static void software_tells_kinds_of_gpu_and_scales_apart(void **state) {
     (void)state;
     const mf_cluster c = world_h200();
-    mf_device device;
+    mf_cost_device device;
     mf_device_init(&device, &c);
     mf_software plain = world_software(), slow = plain;
     slow.gpu_eff[MF_RATE_GEMM][MF_GPU_HOPPER] = 0.5;
@@ -302,7 +302,7 @@ static void one_expert_is_a_plain_product(void **state) {
     mf_price plain, one;
     mf_cost_op(cost, &op, 1, &plain);
     op.kind = MF_OP_GROUPED_GEMM;
-    op.dim[3] = 1;
+    op.dim[MF_OP_DIM_GROUPS] = 1;
     mf_cost_op(cost, &op, 1, &one);
     assert_true(fabs(one.time_s / plain.time_s - 1) < 1e-9);
     mf_cost_destroy(cost);

@@ -182,7 +182,8 @@ static void the_fused_dispatch_has_a_share_of_its_own(void **state) {
     assert_near(p.sm_share, 0.2, 1e-9); /* 1 ms became 1.25 ms */
     mf_cost_comm_slowdown(cost, &op, false, &factor, &wait_s);
     assert_near(factor, 4, 1e-9);
-    op.dim[4] = MF_DISPATCH_ALLTOALL; /* NCCL's, of which nothing is known here */
+    op.dim[MF_OP_DIM_DISPATCHER] =
+        MF_DISPATCH_ALLTOALL; /* NCCL's, of which nothing is known here */
     mf_cost_comm_slowdown(cost, &op, false, &factor, &wait_s);
     assert_near(factor, 1, 0);
     mf_cost_destroy(cost);

@@ -194,7 +194,7 @@ static inline mf_software world_software(void) {
 /* Cost model of a cluster, with the H200 points as its own (same name) or as another GPU's. */
 static inline mf_cost *world_cost_with(const mf_cluster *c, int without, const mf_software *s) {
     const mf_cluster h200 = world_h200();
-    mf_device devices[2];
+    mf_cost_device devices[2];
     mf_sample samples[WORLD_POINTS];
     mf_cost *cost = NULL;
     bool own = strcmp(c->gpu.name, h200.gpu.name) == 0;

@@ -1,6 +1,6 @@
 /* Token streams: samples, shuffling, Megatron files, refusals. */
-#include "core/crc32c.h"
-#include "executor/data_mix.h"
+#include "core/base/crc32c.h"
+#include "executor/data/data_mix.h"
 #include "tests/test.h"
 
 #include <stdio.h>

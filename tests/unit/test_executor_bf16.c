@@ -182,7 +182,7 @@ static void where_states_are_kept_changes_no_bit(void **state) {
         for (int i = 0; i < mf_exec_params(h[0].exec)->count; i++) {
             mf_exec_state s[3];
             for (int k = 0; k < 3; k++) {
-                mf_exec_state_of(h[k].exec, i, &s[k]);
+                assert_int_equal(mf_exec_state_of(h[k].exec, i, &s[k], NULL), MF_OK);
             }
             for (int kind = 0; kind < MF_EXEC_STATES; kind++, kinds++) {
                 size_t size = s[0].dtype[kind] == MF_KERNEL_BF16 ? 2 : 4;

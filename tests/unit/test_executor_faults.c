@@ -39,9 +39,9 @@ static void multiply_experts(grid_case *g, const mf_exec_op *op) {
 static void scale_in_norm(grid_case *g, const mf_exec_op *op, mf_gradient_sum sum, bool tables,
                           double times) {
     const mf_params *list = mf_exec_params(g->exec);
-    for (int i = 0; i < list->count && strcmp(op->op->name, "grad_norm") == 0; i++) {
+    for (int i = 0; i < list->count && op->op->once == MF_ONCE_GRAD_NORM; i++) {
         const mf_param *q = &list->list[i];
-        bool table = strcmp(q->name, "embed_tokens") == 0 || strcmp(q->name, "lm_head") == 0;
+        bool table = q->table != MF_TABLE_NONE;
         int64_t first, count, from = (q->rows - q->sum_rows) * q->cols;
         float *w = mf_exec_own_gradient(g->exec, i, &first, &count);
         for (int64_t k = 0; k < count && (tables ? table : q->sum == sum); k++) {
@@ -171,7 +171,8 @@ static void leave_garbage(grid_case *g, const mf_exec_op *op) {
     if (op->op->kind != MF_OP_GROUPED_GEMM || op->op->pass != MF_PASS_W) {
         return;
     }
-    int64_t groups = op->op->dim[3], size = op->out[0].rows / groups * op->out[0].cols;
+    int64_t groups = op->op->dim[MF_OP_DIM_GROUPS],
+            size = op->out[0].rows / groups * op->out[0].cols;
     const int32_t *offsets = op->in[op->nin - 1].data;
     float *gradient = op->out[0].data;
     for (int64_t i = 0; i < groups; i++) {
@@ -185,7 +186,7 @@ static void leave_garbage(grid_case *g, const mf_exec_op *op) {
 static void forget_idle_experts(grid_case *g, const mf_exec_op *op) {
     const mf_params *list = mf_exec_params(g->exec);
     int64_t experts = g->model.experts / g->layout.ep;
-    for (int i = 0; i < list->count && strcmp(op->op->name, "adamw") == 0; i++) {
+    for (int i = 0; i < list->count && op->op->once == MF_ONCE_ADAMW; i++) {
         const mf_param *q = &list->list[i];
         int64_t first, count, size = q->rows * q->cols / experts;
         float *w = mf_exec_own_weight(g->exec, i, &first, &count);
@@ -206,7 +207,8 @@ static void poison_rows(grid_case *g, const mf_exec_op *op) {
     const int32_t *offsets = op->in[op->nin - 1].data;
     const mf_exec_tensor *t = &op->out[0];
     float *data = t->data;
-    for (int64_t i = offsets[op->op->dim[3]] * t->cols; i < t->rows_max * t->cols; i++) {
+    for (int64_t i = offsets[op->op->dim[MF_OP_DIM_GROUPS]] * t->cols; i < t->rows_max * t->cols;
+         i++) {
         data[i] = NAN;
         poisoned++;
     }

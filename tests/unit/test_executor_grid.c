@@ -2,84 +2,12 @@
  * parameters after three steps; the ops that ran are those of the program, each of them has a
  * price, and the arena is the memory plan. Layouts are drawn from all that are valid, by a seed.
  * The program starts itself again under mpirun, once for each number of ranks. */
+#include "tests/grid_draw.h"
 #include "tests/grid_run.h"
-#include "tests/rng.h"
 #include "tests/sampled.h"
 #include "tests/test.h"
 
 static const struct { int ranks, cases; } grids[] = {{1, 20}, {2, 50}, {4, 60}, {8, 40}};
-
-/* --- drawing layouts ----------------------------------------------------------------------------
- */
-
-static int64_t pick(rng *r, const int64_t *of, int count) {
-    return of[rng_range(r, 0, count - 1)];
-}
-
-/* A random valid layout of a random model. */
-static const grid_model *draw(rng *r, int ranks, mf_layout *l) {
-    static const int64_t degree[] = {1, 1, 2, 4, 8}, one_to_four[] = {1, 1, 2, 4};
-    static const uint16_t recompute[] = {0,
-                                         0,
-                                         MF_RECOMPUTE_LAYER,
-                                         MF_RECOMPUTE_CORE_ATTN,
-                                         MF_RECOMPUTE_MOE,
-                                         MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT,
-                                         MF_RECOMPUTE_EXPERTS | MF_RECOMPUTE_SHARED_EXPERT |
-                                             MF_RECOMPUTE_MLP | MF_RECOMPUTE_MLA_UP_PROJ};
-    static const uint8_t overlap[] = {0, MF_OVERLAP_CP, MF_OVERLAP_TP | MF_OVERLAP_CP,
-                                      MF_OVERLAP_EP | MF_OVERLAP_TP, MF_OVERLAP_DP | MF_OVERLAP_PP};
-    static const uint16_t offload[] = {0, 0, 0, MF_OFFLOAD_INPUT | MF_OFFLOAD_QKV,
-                                       MF_OFFLOAD_ATTN_OUT | MF_OFFLOAD_EXPERT_IN |
-                                           MF_OFFLOAD_EXPERT_FC1 | MF_OFFLOAD_FFN};
-    for (;;) {
-        const grid_model *g = &grid_models[rng_range(r, 0, GRID_MODELS - 1)];
-        mf_model m;
-        assert_ok(grid_model_load(g, &m, NULL));
-        grid_layout_init(l);
-        l->gpus = ranks;
-        l->tp = pick(r, degree, 5);
-        l->cp = pick(r, degree, 5);
-        l->pp = pick(r, degree, 5);
-        l->ep = pick(r, degree, 5);
-        l->etp = pick(r, degree, 5);
-        l->mbs = pick(r, one_to_four, 4);
-        l->schedule = (mf_schedule_kind)rng_range(r, 0, MF_SCHED_COUNT - 1);
-        l->vpp = l->schedule == MF_SCHED_INTERLEAVED || l->schedule == MF_SCHED_ZB_V ? 2
-                 : l->schedule == MF_SCHED_MERGED ? rng_range(r, 1, 2)
-                                                  : 1;
-        l->zero = (uint8_t)rng_range(r, 0, 3);
-        l->expert_zero = (uint8_t)rng_range(r, 0, 3);
-        l->dispatcher = (mf_dispatcher)rng_range(r, 0, MF_DISPATCH_COUNT - 1);
-        l->cp_type = (mf_cp_type)rng_range(r, 0, MF_CP_COUNT - 1);
-        l->memory.recompute = recompute[rng_range(r, 0, 6)];
-        l->offload_optimizer = 0.35 * (double)rng_range(r, 0, 2);
-        l->memory.offload = offload[rng_range(r, 0, 4)];
-        l->overlap = overlap[rng_range(r, 0, 4)];
-        if (mf_layout_valid(l, &m)) {
-            return g;
-        }
-    }
-}
-
-static rng seed_of(int ranks) {
-    const char *text = getenv("MF_SEED");
-    return (rng){text != NULL ? strtoull(text, NULL, 10) : 20u + (uint64_t)ranks};
-}
-
-static void describe(const mf_layout *l, const grid_model *m, char *out, size_t size) {
-    char recompute[96], overlap[64], offload[64];
-    mf_offload_format(l->memory.offload, offload, sizeof offload);
-    mf_recompute_format(l->memory.recompute, recompute, sizeof recompute);
-    mf_overlap_format(l->overlap, overlap, sizeof overlap);
-    snprintf(out, size,
-             "%s tp %d cp %d %s dp %d pp %d vpp %d ep %d etp %d mbs %d zero %d/%d %s %s recompute "
-             "%s offload %s %.2f overlap %s",
-             m->name, (int)l->tp, (int)l->cp, mf_cp_type_text(l->cp_type), (int)l->dp, (int)l->pp,
-             (int)l->vpp, (int)l->ep, (int)l->etp, (int)l->mbs, l->zero, l->expert_zero,
-             mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher), recompute, offload,
-             l->offload_optimizer, overlap);
-}
 
 /* --- all cases ----------------------------------------------------------------------------------
  */
@@ -100,12 +28,12 @@ static int child(int ranks, const char *references, int only) {
     for (size_t k = 0; k < sizeof grids / sizeof grids[0]; k++) {
         cases = grids[k].ranks == ranks ? grids[k].cases : cases;
     }
-    rng r = seed_of(ranks);
+    rng r = grid_seed(ranks);
     double worst_of_all = 0.0;
     for (int i = 0; i < cases; i++) {
         mf_layout l;
         char worst[200] = "", name[320];
-        const grid_model *m = draw(&r, ranks, &l);
+        const grid_model *m = grid_draw(&r, ranks, &l);
         if (only >= 0 ? i != only : i % stride != 0) {
             continue;
         }
@@ -114,7 +42,7 @@ static int child(int ranks, const char *references, int only) {
         double error = grid_run(&run, worst, &e);
         bool bad = !(error <= GRID_BOUND);
         worst_of_all = fmax(worst_of_all, error);
-        describe(&l, m, name, sizeof name);
+        grid_describe(&l, m, name, sizeof name);
         if (bad) {
             printf("rank %lld: case %d (%s): %.1e %s %s\n", (long long)rank, i, name, error, worst,
                    isnan(error) ? e.text : "");
@@ -247,7 +175,7 @@ static void describe_what_matters(const mf_layout *l, const grid_model *g, const
     if (l->pp == 1 && l->schedule <= MF_SCHED_1F1B) {
         plain.schedule = MF_SCHED_GPIPE;
     }
-    describe(&plain, g, out, size);
+    grid_describe(&plain, g, out, size);
 }
 
 static void the_grid_uses_every_technique(void **state) {
@@ -257,11 +185,11 @@ static void the_grid_uses_every_technique(void **state) {
     int used[TECHNIQUES] = {0}, layouts = 0, distinct = 0, n = 0;
     (void)state;
     for (size_t k = 0; k < sizeof grids / sizeof grids[0]; k++) {
-        rng r = seed_of(grids[k].ranks);
+        rng r = grid_seed(grids[k].ranks);
         for (int i = 0; i < grids[k].cases; i++, layouts++) {
             mf_layout l;
             mf_model m;
-            const grid_model *g = draw(&r, grids[k].ranks, &l);
+            const grid_model *g = grid_draw(&r, grids[k].ranks, &l);
             assert_ok(grid_model_load(g, &m, NULL));
             n = techniques_of(&l, &m, g, t);
             assert_true(n <= TECHNIQUES && distinct < MOST);

@@ -1,7 +1,7 @@
 /* The executor against a model of its own in plain double precision (tests/reference_model.h):
  * losses, every gradient and three AdamW steps of families and routing choices that no checkpoint
  * from outside covers, on one rank and folded. The program starts itself again under mpirun. */
-#include "executor/checkpoint.h"
+#include "executor/checkpoint/checkpoint.h"
 #include "tests/account.h"
 #include "tests/model_cases.h"
 #include "tests/sampled.h"
@@ -59,9 +59,9 @@ static mf_status open_world(world *w, const model_case *c, const spec *s, mf_err
              : st;
     st = st == MF_OK ? mf_schedule_create(&w->layout, &w->schedule, e) : st;
     st = st == MF_OK ? mf_comm_create(&w->layout, &w->comm, e) : st;
-    st = st == MF_OK ? mf_exec_create(w->program, w->schedule, w->comm, mf_exec_backend_cpu(), &o,
-                                      &w->exec, e)
-                     : st;
+    st = st == MF_OK
+             ? mf_exec_create(w->program, w->schedule, w->comm, mf_device_cpu(), &o, &w->exec, e)
+             : st;
     if (st == MF_OK) {
         account_open(&w->account, w->program, w->schedule, w->exec, w->comm, cost);
     }
@@ -115,7 +115,7 @@ static void copy_weights(world *w, ref_model *r) {
                     from != NULL ? (float)from->value[at_hub] : NAN;
             }
         }
-        mf_exec_set_param(w->exec, i, values);
+        assert_int_equal(mf_exec_set_param(w->exec, i, values, NULL), MF_OK);
         free(values);
     }
     for (int i = 0; i < w->assignment.positions; i++) {

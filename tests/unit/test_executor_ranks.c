@@ -14,7 +14,7 @@
 #define LEAST 6 /* folded layouts of each family */
 
 typedef struct spec {
-    const char *families; /* letters of the families: l m q Q d */
+    const char *families; /* letters of the families: below */
     int tp, cp, pp, vpp, ep, etp, mbs, zero, expert_zero;
     int dispatcher, cp_type;
     uint16_t recompute;
@@ -24,9 +24,12 @@ typedef struct spec {
 enum { AG = MF_DISPATCH_ALLGATHER, A2A = MF_DISPATCH_ALLTOALL, FUSED = MF_DISPATCH_FUSED };
 enum { RING = MF_CP_RING, GATHER = MF_CP_ALLGATHER, ULYSSES = MF_CP_ALLTOALL };
 
+/* Letters of the families of 2026. */
+#define NEW "2eDhgoGypfa"
+
 static const spec one[] = {
     {"lmqQd", 1, 1, 1, 1, 1, 1, 1, 0, 0, FUSED, RING, 0, 0},
-    {"lmqQd", 1, 1, 1, 1, 1, 1, 2, 1, 1, FUSED, RING, MF_RECOMPUTE_LAYER, 0},
+    {"lmqQd" NEW "s", 1, 1, 1, 1, 1, 1, 2, 1, 1, FUSED, RING, MF_RECOMPUTE_LAYER, 0},
     {"lmqQd", 1, 1, 1, 1, 1, 1, 4, 1, 1, FUSED, RING,
      MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT | MF_RECOMPUTE_MLA_UP_PROJ | MF_RECOMPUTE_EXPERTS |
          MF_RECOMPUTE_SHARED_EXPERT | MF_RECOMPUTE_MLP,
@@ -35,14 +38,14 @@ static const spec one[] = {
 static const spec two[] = {
     /* families tp cp pp vpp ep etp mbs zero expert_zero */
     {"lmqQd", 2, 1, 1, 1, 1, 1, 4, 0, 0, A2A, RING, 0, 0},
-    {"mqQd", 2, 1, 1, 1, 2, 1, 2, 1, 1, A2A, RING, 0, 0},
-    {"lmqQd", 1, 2, 1, 1, 1, 1, 4, 1, 1, A2A, RING, 0, 0},
+    {"mqQd" NEW "s", 2, 1, 1, 1, 2, 1, 2, 1, 1, A2A, RING, 0, 0},
+    {"lmqQd" NEW "s", 1, 2, 1, 1, 1, 1, 4, 1, 1, A2A, RING, 0, 0},
     {"lmqQd", 1, 2, 1, 1, 1, 1, 2, 1, 0, A2A, GATHER, 0, 0},
-    {"mqQd", 1, 2, 1, 1, 2, 1, 2, 1, 0, A2A, ULYSSES, 0, 0},
+    {"mqQd" NEW "s", 1, 2, 1, 1, 2, 1, 2, 1, 0, A2A, ULYSSES, 0, 0},
     {"lmqQd", 1, 1, 1, 1, 1, 1, 2, 3, 3, A2A, RING, 0, 0},
-    {"mqQd", 1, 1, 1, 1, 2, 1, 1, 1, 1, AG, RING, 0, 0},
-    {"mqQd", 1, 1, 1, 1, 1, 2, 2, 1, 1, A2A, RING, 0, 0},
-    {"lmqQd", 1, 1, 2, 1, 1, 1, 1, 1, 1, A2A, RING, 0, 0},
+    {"mqQd" NEW "s", 1, 1, 1, 1, 2, 1, 1, 1, 1, AG, RING, 0, 0},
+    {"mqQd" NEW "s", 1, 1, 1, 1, 1, 2, 2, 1, 1, A2A, RING, 0, 0},
+    {"lmqQd" NEW "s", 1, 1, 2, 1, 1, 1, 1, 1, 1, A2A, RING, 0, 0},
     {"mqQd", 1, 1, 1, 1, 2, 1, 2, 1, 1, FUSED, RING, MF_RECOMPUTE_MOE, MF_OVERLAP_EP},
     {"lmqQd", 2, 1, 1, 1, 1, 1, 2, 1, 1, A2A, RING, 0, MF_OVERLAP_TP},
     {"lmqQd", 1, 2, 1, 1, 1, 1, 2, 1, 1, A2A, GATHER, 0, MF_OVERLAP_CP},
@@ -53,10 +56,10 @@ static const spec two[] = {
 };
 static const spec four[] = {
     {"lqd", 2, 1, 1, 1, 1, 1, 2, 1, 1, A2A, RING, 0, 0},
-    {"mQd", 2, 2, 1, 1, 4, 1, 4, 1, 1, FUSED, RING, 0, 0},
+    {"mQd" NEW, 2, 2, 1, 1, 4, 1, 4, 1, 1, FUSED, RING, 0, 0},
     {"mQd", 2, 2, 1, 1, 2, 2, 2, 1, 1, AG, GATHER, 0, 0},
     {"mQd", 1, 1, 1, 1, 2, 2, 1, 2, 2, FUSED, RING, 0, 0},
-    {"mQd", 2, 1, 2, 1, 2, 1, 1, 1, 1, A2A, RING, 0, 0},
+    {"mQd" NEW, 2, 1, 2, 1, 2, 1, 1, 1, 1, A2A, RING, 0, 0},
     {"mQd", 1, 1, 2, 2, 2, 1, 1, 1, 1, AG, RING, MF_RECOMPUTE_MOE, 0},
     {"mqQ", 4, 1, 1, 1, 2, 2, 2, 1, 1, A2A, RING, 0, 0},
     {"ld", 1, 4, 1, 1, 1, 1, 4, 1, 1, A2A, RING, MF_RECOMPUTE_LAYER, 0},
@@ -73,12 +76,16 @@ static const struct {
     {4, four, sizeof four / sizeof four[0]},
 };
 
+static const char letters[] = "lmqQd" NEW "s";
+enum { FAMILIES = sizeof letters - 1 };
+
 static const char *family_of(char letter) {
-    return letter == 'l'   ? "llama"
-           : letter == 'm' ? "mixtral"
-           : letter == 'q' ? "qwen2_moe"
-           : letter == 'Q' ? "qwen3_moe"
-                           : "deepseek_v3";
+    static const char *const names[] = {
+        "llama",       "mixtral",         "qwen2_moe",      "qwen3_moe", "deepseek_v3",
+        "minimax_m2",  "ernie4_5_moe",    "dots1",          "hy_v3",     "glm4_moe",
+        "olmoe",       "granitemoe",      "hunyuan_v1_moe", "phimoe",    "mimo_v2_flash",
+        "llama4_text", "granitemoeshared"};
+    return names[strchr(letters, letter) - letters];
 }
 
 static mf_layout layout_of(const spec *s, int ranks) {
@@ -194,9 +201,6 @@ static double run_case(const spec *s, int ranks, const char *family, bool aux, c
     hf_close(&h);
     return status == MF_OK ? error : (double)NAN;
 }
-
-static const char letters[] = "lmqQd";
-enum { FAMILIES = sizeof letters - 1 };
 
 /* One process of mpirun, or the only one: all cases of a grid. `only`: one case, for debugging. */
 static int child(int ranks, int only) {

@@ -2,8 +2,8 @@
  * is not a choice is taken for one. */
 #include "tests/kernel_test.h"
 
-#include "kernels/gemm_choice.h"
-#include "kernels/gemm_finals.h"
+#include "kernels/gemm/gemm_choice.h"
+#include "kernels/gemm/gemm_finals.h"
 
 static mf_gemm_choice random_choice(void) {
     mf_gemm_choice c;

@@ -2,8 +2,8 @@
  * its tiles cover every output once, its configs fit the GPU. */
 #include "tests/test.h"
 
-#include "kernels/grouped_gemm.h"
-#include "kernels/grouped_gemm_tiles.h"
+#include "kernels/grouped_gemm/grouped_gemm.h"
+#include "kernels/grouped_gemm/grouped_gemm_tiles.h"
 #include "kernels/kernel.h"
 
 #include <math.h>

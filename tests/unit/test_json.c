@@ -1,7 +1,7 @@
 /* JSON documents: values, getters, positions, duplicate and unknown keys, nearest words, files. */
 #include "tests/test.h"
 
-#include "core/json.h"
+#include "core/base/json.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* What the JSON scanner takes and what it refuses, one line a case: every kind of case that the
- * public conformance suites know, and the limits of core/json.h. */
+ * public conformance suites know, and the limits of core/base/json.h. */
 #include "tests/test.h"
 
-#include "core/json.h"
+#include "core/base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SwiGLU (both kinds), grouped biases and the shared expert's gate against double precision. */
 #include "tests/kernel_test.h"
 
-#include "kernels/bias.h"
-#include "kernels/gate.h"
-#include "kernels/swiglu.h"
+#include "kernels/moe/gate.h"
+#include "kernels/moe/swiglu.h"
+#include "kernels/rows/bias.h"
 
 enum { ROWS = 7, COLS = 10, GROUPS = 3 };
 static const int32_t offsets[GROUPS + 1] = {0, 4, 4, 6}; /* group 1 is empty; row 6 unused */

@@ -2,8 +2,8 @@
  * different v width, windows, sinks, packed sequences, zig-zag positions, ring steps. */
 #include "tests/kernel_test.h"
 
-#include "kernels/attention.h"
-#include "kernels/attention_merge.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_merge.h"
 
 enum { MAX_T = 300, MAX_H = 4, MAX_D = 8, MAX_V = 6, MAX_SEQ = 3 };
 

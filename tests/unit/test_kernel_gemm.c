@@ -1,9 +1,9 @@
 /* Reference GEMM, casts and MLA packing against double precision. */
 #include "tests/kernel_test.h"
 
-#include "kernels/cast.h"
-#include "kernels/gemm.h"
-#include "kernels/mla.h"
+#include "kernels/attention/mla.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/rows/cast.h"
 
 static void check_gemm(mf_gemm_form form, mf_kernel_dtype d, mf_kernel_dtype cd, int64_t m,
                        int64_t n, int64_t k, bool accumulate, bool with_bias) {

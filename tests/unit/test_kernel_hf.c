@@ -3,7 +3,7 @@
  * clipping. */
 #include "tests/hf_model.h"
 
-#include "core/json.h"
+#include "core/base/json.h"
 
 enum { SAMPLES = 4, SEQ = 64, ROWS = SAMPLES * SEQ, STEPS = 10 };
 static const double bound = 1e-5; /* relative norm; Hugging Face itself moves by 3e-6 in float64 */

@@ -1,8 +1,8 @@
 /* Cross-entropy over a split vocabulary, AdamW and the gradient norm against double precision. */
 #include "tests/kernel_test.h"
 
-#include "kernels/cross_entropy.h"
-#include "kernels/grad_norm.h"
+#include "kernels/optimizer/grad_norm.h"
+#include "kernels/rows/cross_entropy.h"
 
 enum { ROWS = 5, VOCAB = 22, PADDED = 24, RANKS = 3, PART = PADDED / RANKS };
 
@@ -28,10 +28,34 @@ static double ce_loss(const double *unused, void *user) {
     return total * ce_scale;
 }
 
+/* The other way to the loss: the maximum over ranks, rescaled sums, the sum over ranks. */
+static void combine_as_one(mf_kernel_ce_combine c, float *stats) {
+    float own[RANKS][ROWS], all[3 * ROWS] = {0};
+    for (int r = 0; r < ROWS; r++) {
+        all[r] = -INFINITY;
+        for (int p = 0; p < RANKS; p++) {
+            own[p][r] = stats[p * 3 * ROWS + r];
+            all[r] = own[p][r] > all[r] ? own[p][r] : all[r];
+        }
+    }
+    for (int p = 0; p < RANKS; p++) {
+        float *part = stats + p * 3 * ROWS;
+        memcpy(part, all, ROWS * sizeof *all);
+        const mf_kernel_ce_rescale a = {.rows = ROWS, .own_highest = own[p], .stats = part};
+        assert_ok(mf_kernel_cross_entropy_rescale(&a, NULL));
+        for (int i = ROWS; i < 3 * ROWS; i++) {
+            all[i] += part[i];
+        }
+    }
+    c.ranks = 1, c.stats = all;
+    assert_ok(mf_kernel_cross_entropy_combine(&c, NULL));
+}
+
 static void check_cross_entropy(mf_kernel_dtype d) {
     ce_case *k = kt_zeros(sizeof *k);
     void *logits = kt_random(d, ROWS * PADDED, -4, 4, k->logits);
-    float stats[RANKS * 3 * ROWS], lse[ROWS], loss[ROWS], sum = 1.0f;
+    float stats[RANKS * 3 * ROWS], lse[ROWS], loss[ROWS];
+    double sum = 1.0; /* added to */
     for (int r = 0; r < ROWS; r++) {
         k->target[r] = r == 2 ? -100 : (int32_t)kt_int(0, VOCAB - 1);
     }
@@ -54,11 +78,15 @@ static void check_cross_entropy(mf_kernel_dtype d) {
                               .target = k->target,
                               .lse = lse,
                               .loss = loss,
-                              .loss_sum = &sum};
+                              .loss_sum = &sum,
+                              .loss_scale = 0.5};
     assert_ok(mf_kernel_cross_entropy_combine(&c, NULL));
-    double want_sum = 1.0 + ce_loss(NULL, k) / ce_scale;
+    double want_sum = 0.5 * ce_loss(NULL, k) / ce_scale;
     kt_assert_close(loss, MF_KERNEL_F32, k->loss, ROWS, 1e-6);
-    kt_assert_close(&sum, MF_KERNEL_F32, &want_sum, 1, 1e-6);
+    assert_true(fabs((sum - 1.0) / want_sum - 1.0) < 1e-6);
+    combine_as_one(c, stats);
+    kt_assert_close(loss, MF_KERNEL_F32, k->loss, ROWS, 1e-6);
+    assert_true(fabs((sum - 1.0) / want_sum - 2.0) < 1e-6);
     double want[ROWS * PADDED];
     kt_gradient(ce_loss, k, k->logits, ROWS * PADDED, want);
     for (int p = 0; p < RANKS; p++) {
@@ -105,6 +133,20 @@ static void cross_entropy_survives_extreme_logits(void **state) {
         .rows = 1, .ranks = 1, .stats = stats, .target = target, .lse = lse, .loss = loss};
     assert_ok(mf_kernel_cross_entropy_combine(&c, NULL));
     assert_true(loss[0] == 0.0f);
+}
+
+/* A rank with nothing but padding, beside one with logits, or with another such. */
+static void rescaling_survives_ranks_without_columns(void **state) {
+    (void)state;
+    float stats[6] = {2.0f, -INFINITY};
+    const float own[2] = {-INFINITY, -INFINITY};
+    mf_kernel_ce_rescale a = {.rows = 2, .own_highest = own, .stats = stats};
+    assert_ok(mf_kernel_cross_entropy_rescale(&a, NULL));
+    assert_true(stats[2] == 0.0f && stats[3] == 0.0f);
+    const float lower[2] = {1.0f, -INFINITY};
+    stats[2] = 4.0f, a.own_highest = lower;
+    assert_ok(mf_kernel_cross_entropy_rescale(&a, NULL));
+    assert_true(stats[2] == 4.0f * expf(-1.0f) && stats[3] == 0.0f && stats[0] == 2.0f);
 }
 
 /* PyTorch's AdamW, step by step in double. */
@@ -193,6 +235,98 @@ static void adamw_with_bf16_moments_stays_near_float_moments(void **state) {
     free(a), free(b), free(grad);
 }
 
+/* Five steps, of which the third is left out: by a state, and by values. */
+static void adamw_by_state_is_adamw_by_values(void **state) {
+    (void)state;
+    enum { N = 50, STEPS = 5 };
+    float *master[2], *m[2], *v[2], *grad = kt_random(MF_KERNEL_F32, N, -1, 1, NULL);
+    uint16_t *param[2];
+    for (int way = 0; way < 2; way++) {
+        master[way] = kt_zeros(N * sizeof(float)), param[way] = kt_zeros(N * sizeof(uint16_t));
+        m[way] = kt_zeros(N * sizeof(float)), v[way] = kt_zeros(N * sizeof(float));
+    }
+    mf_kernel_update_state s = {.step = 0};
+    const double sum = 9.0;
+    mf_kernel_update_begin begin = {.sum_sq = &sum,
+                                    .max_norm = 1.0f,
+                                    .grad_scale = 0.5f,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.95f,
+                                    .state = &s};
+    for (int step = 1, made = 1; step <= STEPS; step++) {
+        bool left_out = step == 3;
+        s.lr = 0.01f * (float)step, s.overflow = left_out;
+        assert_ok(mf_kernel_update_begin_step(&begin, NULL));
+        for (int way = left_out; way < 2; way++) {
+            mf_kernel_adamw_tensor t = {.master = master[way],
+                                        .param = param[way],
+                                        .grad = grad,
+                                        .m = m[way],
+                                        .v = v[way],
+                                        .count = N,
+                                        .decay = 0.1f};
+            mf_kernel_adamw a = {.moments = MF_KERNEL_F32,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .eps = 1e-8f,
+                                 .grad_scale = 0.5f,
+                                 .tensors = 1,
+                                 .tensor = &t,
+                                 .state = way ? &s : NULL};
+            float norm, clip;
+            mf_kernel_grad_clip c = {
+                .sum_sq = &sum, .max_norm = 1.0f, .grad_scale = 0.5f, .norm = &norm, .clip = &clip};
+            assert_ok(mf_kernel_grad_clip_factor(&c, NULL));
+            assert_true(norm == s.norm && clip == s.clip);
+            if (!way) {
+                a.lr = s.lr, a.step = made, a.clip = &clip;
+            }
+            assert_ok(mf_kernel_adamw_update(&a, NULL));
+        }
+        made += !left_out;
+        assert_memory_equal(master[0], master[1], N * sizeof(float));
+        assert_memory_equal(param[0], param[1], N * sizeof(uint16_t));
+        assert_memory_equal(m[0], m[1], N * sizeof(float));
+        assert_memory_equal(v[0], v[1], N * sizeof(float));
+    }
+    assert_true(master[0][0] != 0.0f && s.step == STEPS - 1 && s.skipped == 1);
+    for (int way = 0; way < 2; way++) {
+        free(master[way]), free(param[way]), free(m[way]), free(v[way]);
+    }
+    free(grad);
+}
+
+static void updates_of_what_is_no_number_are_left_out(void **state) {
+    (void)state;
+    mf_kernel_update_state s = {.step = 6, .lr = 0.5f};
+    double sum = 4.0, also[3] = {1.0, -2.0, 3.0};
+    mf_kernel_update_begin a = {.sum_sq = &sum,
+                                .also_finite = also,
+                                .also_count = 3,
+                                .max_norm = 0.5f,
+                                .grad_scale = 1.0f,
+                                .beta1 = 0.9f,
+                                .beta2 = 0.99f,
+                                .state = &s};
+    assert_ok(mf_kernel_update_begin_step(&a, NULL));
+    const double b1 = (double)0.9f, b2 = (double)0.99f;
+    assert_true(s.skip == 0 && s.step == 7 && s.skipped == 0 && s.norm == 2.0f);
+    assert_true(s.clip == (float)(0.5 / (2.0 + 1e-6)));
+    assert_true(s.rate == (float)(0.5 / (1.0 - pow(b1, 7.0))));
+    assert_true(s.root == (float)(1.0 / sqrt(1.0 - pow(b2, 7.0))));
+    for (int bad = 0; bad < 4; bad++) {
+        sum = bad == 0 ? (double)NAN : bad == 1 ? (double)INFINITY : 4.0;
+        also[2] = bad == 2 ? (double)NAN : 3.0;
+        s.overflow = bad == 3;
+        assert_ok(mf_kernel_update_begin_step(&a, NULL));
+        assert_true(s.skip == 1 && s.step == 7 && s.skipped == bad + 1);
+        assert_true(s.rate == (float)(0.5 / (1.0 - pow(b1, 7.0))));
+    }
+    s.overflow = 0;
+    assert_ok(mf_kernel_update_begin_step(&a, NULL));
+    assert_true(s.skip == 0 && s.step == 8 && s.skipped == 4);
+}
+
 static void chunks_cover_every_element_once(void **state) {
     (void)state;
     const int64_t counts[] = {3, 0, 2 * MF_KERNEL_CHUNK + 1, MF_KERNEL_CHUNK};
@@ -242,8 +376,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split_cross_entropy_matches_double_and_its_differences),
         cmocka_unit_test(cross_entropy_survives_extreme_logits),
+        cmocka_unit_test(rescaling_survives_ranks_without_columns),
         cmocka_unit_test(adamw_follows_the_published_rule_for_ten_steps),
         cmocka_unit_test(adamw_with_bf16_moments_stays_near_float_moments),
+        cmocka_unit_test(adamw_by_state_is_adamw_by_values),
+        cmocka_unit_test(updates_of_what_is_no_number_are_left_out),
         cmocka_unit_test(chunks_cover_every_element_once),
         cmocka_unit_test(grad_norm_clips_to_the_given_norm),
     };

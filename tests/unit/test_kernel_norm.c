@@ -1,9 +1,9 @@
 /* RMSNorm and rotary embedding references against double precision and central differences. */
 #include "tests/kernel_test.h"
 
-#include "kernels/norm_split.h"
-#include "kernels/rmsnorm.h"
-#include "kernels/rope.h"
+#include "kernels/attention/rope.h"
+#include "kernels/rows/norm_split.h"
+#include "kernels/rows/rmsnorm.h"
 
 enum { ROWS = 5, GROUPS = 3, COLS = 24, X_STRIDE = GROUPS * COLS + 8, Y_STRIDE = GROUPS * COLS };
 

@@ -1,14 +1,14 @@
 /* Token permutation, regrouping and embedding references. */
 #include "tests/kernel_test.h"
 
-#include "kernels/embedding.h"
-#include "kernels/permute.h"
+#include "kernels/moe/permute.h"
+#include "kernels/rows/embedding.h"
 
 enum { TOKENS = 9, TOP_K = 3, EXPERTS = 5, COLS = 4, SLOTS = TOKENS * TOP_K, ROWS_MAX = 48 };
 
 typedef struct maps {
     int32_t index[SLOTS], counts[EXPERTS], offsets[EXPERTS + 1], row_of_slot[SLOTS];
-    int32_t slot_of_row[ROWS_MAX], overflow;
+    int32_t slot_of_row[ROWS_MAX], overflow, sticky;
 } maps;
 
 /* Random distinct experts for each token, none for expert 2, a few dropped slots. */
@@ -31,7 +31,8 @@ static void build_runs(maps *m, int64_t align, int64_t least, int64_t rows_max) 
                                .offsets = m->offsets,
                                .row_of_slot = m->row_of_slot,
                                .slot_of_row = m->slot_of_row,
-                               .overflow = &m->overflow};
+                               .overflow = &m->overflow,
+                               .sticky = &m->sticky};
     assert_ok(mf_kernel_permute_map_build(&a, NULL));
 }
 
@@ -89,12 +90,26 @@ static void map_reports_overflow_and_writes_nothing_past_the_end(void **state) {
     (void)state;
     maps m;
     m.slot_of_row[10] = 12345;
+    m.sticky = 0;
     build(&m, 1, 10);
+    int32_t asked = m.sticky; /* thousandths of the ten rows, rounded up */
     assert_int_equal(m.overflow, 1);
+    assert_int_equal(asked, 100 * m.offsets[EXPERTS]);
     assert_int_equal(m.slot_of_row[10], 12345);
     for (int s = 0; s < SLOTS; s++) {
         assert_true(m.row_of_slot[s] < 10);
     }
+    build(&m, 1, 11); /* the word holds what was asked for most */
+    assert_int_equal(m.overflow, 1);
+    const int32_t again = mf_kernel_asked(m.offsets[EXPERTS], 11);
+    asked = again > asked ? again : asked;
+    assert_int_equal(m.sticky, asked);
+    build(&m, 1, ROWS_MAX); /* which fits: the word about all maps stays */
+    assert_int_equal(m.overflow, 0);
+    assert_int_equal(m.sticky, asked);
+    m.sticky = 0;
+    build(&m, 1, ROWS_MAX);
+    assert_int_equal(m.sticky, 0);
 }
 
 typedef struct path {

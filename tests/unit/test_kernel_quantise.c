@@ -1,7 +1,7 @@
 /* FP8 format and block quantisation. */
 #include "tests/kernel_test.h"
 
-#include "kernels/quantise.h"
+#include "kernels/rows/quantise.h"
 
 static void every_e4m3_byte_survives_a_round_trip(void **state) {
     (void)state;

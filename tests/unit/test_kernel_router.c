@@ -2,7 +2,7 @@
  */
 #include "tests/kernel_test.h"
 
-#include "kernels/router.h"
+#include "kernels/moe/router_choices.h"
 
 enum { ROWS = 6, EXPERTS = 12, TOP_K = 4, GROUPS = 4, SCOPES = 2 };
 
@@ -158,7 +158,13 @@ static void check_setting(const setting *s) {
     kt_assert_close(scores, MF_KERNEL_F32, k->score, ROWS * EXPERTS, 1e-6);
     kt_assert_close(lse, MF_KERNEL_F32, k->lse, ROWS, 1e-6);
 
-    float count[SCOPES * EXPERTS] = {0}, sum[SCOPES * EXPERTS] = {0}, aux = 0.0f, z = 0.0f;
+    float again[ROWS * TOP_K];
+    f.prob = again;
+    assert_ok(mf_kernel_router_probabilities(&f, NULL));
+    assert_memory_equal(again, prob, sizeof again);
+
+    float count[SCOPES * EXPERTS] = {0}, sum[SCOPES * EXPERTS] = {0};
+    double aux = 1.0, z = 2.0; /* added to */
     mf_kernel_router_stats st = {.rows = ROWS,
                                  .experts = EXPERTS,
                                  .top_k = TOP_K,
@@ -181,9 +187,8 @@ static void check_setting(const setting *s) {
                                .weight = count};
     assert_ok(mf_kernel_router_aux_loss(&au, NULL));
     assert_ok(mf_kernel_router_z_sum(ROWS, lse, &z, NULL));
-    z /= ROWS;
-    kt_assert_close(&aux, MF_KERNEL_F32, &k->aux, 1, 1e-6);
-    kt_assert_close(&z, MF_KERNEL_F32, &k->z, 1, 1e-6);
+    assert_true(fabs((aux - 1.0) / k->aux - 1.0) < 1e-6);
+    assert_true(fabs((z - 2.0) / ROWS / k->z - 1.0) < 1e-6);
     double want[ROWS * EXPERTS];
     kt_gradient(model_loss, k, k->logits, ROWS * EXPERTS, want);
     mf_kernel_router_grad b = {.rows = ROWS,
@@ -286,8 +291,96 @@ static void bias_moves_towards_experts_with_few_tokens(void **state) {
     (void)state;
     const float count[] = {5, 3, 1, 3};
     float bias[] = {0, 0, 0.5f, 1};
-    assert_ok(mf_kernel_router_bias_update(4, 0.25f, count, bias, NULL));
+    const int32_t no = 0, yes = 1;
+    mf_kernel_router_bias a = {
+        .experts = 4, .rate = 0.25f, .count = count, .bias = bias, .skip = &yes};
+    assert_ok(mf_kernel_router_bias_update(&a, NULL));
+    assert_true(bias[0] == 0.0f && bias[2] == 0.5f);
+    a.skip = &no;
+    assert_ok(mf_kernel_router_bias_update(&a, NULL));
     assert_true(bias[0] == -0.25f && bias[1] == 0.0f && bias[2] == 0.75f && bias[3] == 1.0f);
+    a.skip = NULL;
+    assert_ok(mf_kernel_router_bias_update(&a, NULL));
+    assert_true(bias[0] == -0.5f && bias[1] == 0.0f && bias[2] == 1.0f && bias[3] == 1.0f);
+}
+
+/* Two samples of six tokens, cut over two CP ranks of three tokens each, and those over two TP
+ * ranks: what ranks write together is what one rank writes that holds all. */
+static void forced_balance_knows_a_token_wherever_it_lies(void **state) {
+    (void)state;
+    enum { MBS = 2, SEQ = 6, RUN = 3, K = 2, N = 5 };
+    const int32_t position[2][MBS * RUN] = {{0, 2, 5, 0, 2, 5}, {4, 1, 3, 4, 1, 3}};
+    for (int c = 0; c < 2; c++) {
+        for (int t = 0; t < 2; t++) {
+            int32_t index[RUN * K];
+            const mf_kernel_router_force a = {.rows = RUN,
+                                              .top_k = K,
+                                              .experts = N,
+                                              .seq = SEQ,
+                                              .run = RUN,
+                                              .first_row = (int64_t)t * RUN,
+                                              .position = position[c],
+                                              .index = index};
+            assert_ok(mf_kernel_router_force_balance(&a, NULL));
+            for (int i = 0; i < RUN * K; i++) { /* TP rank t holds sample t */
+                int token = t * SEQ + position[c][t * RUN + i / K];
+                assert_int_equal(index[i], (token * K + i % K) % N);
+            }
+        }
+    }
+}
+
+static void counts_of_scopes_and_loads_are_those_of_the_choices(void **state) {
+    (void)state;
+    enum { R = 4, K = 2, N = 3, S = 2 };
+    const int32_t index[R * K] = {0, 1, 0, 2, 2, 1, 0, -1}, scope[R] = {0, 1, 1, 0};
+    float load[N] = {10, 0, 4}, count[S * N] = {7, 7, 7, 7, 7, 7};
+    mf_kernel_router_count a = {.rows = R,
+                                .top_k = K,
+                                .experts = N,
+                                .scopes = S,
+                                .scope = scope,
+                                .index = index,
+                                .load = load,
+                                .count = count};
+    assert_ok(mf_kernel_router_count_choices(&a, NULL));
+    const float of_scope[S * N] = {2, 1, 0, 1, 1, 2}, seen[N] = {13, 2, 6};
+    assert_memory_equal(count, of_scope, sizeof of_scope);
+    assert_memory_equal(load, seen, sizeof seen);
+    a.scopes = 1, a.scope = NULL, a.load = NULL;
+    assert_ok(mf_kernel_router_count_choices(&a, NULL));
+    const float of_all[N] = {3, 2, 2};
+    assert_memory_equal(count, of_all, sizeof of_all);
+    a.global = true, a.load = load; /* load comes first: 16, 4, 8 of 28 seen, eight choices here */
+    assert_ok(mf_kernel_router_count_choices(&a, NULL));
+    const float mean[N] = {(float)(16.0 * 8 / 28), (float)(4.0 * 8 / 28), (float)(8.0 * 8 / 28)};
+    assert_memory_equal(count, mean, sizeof mean);
+    a.global = false, a.count = NULL;
+    assert_ok(mf_kernel_router_count_choices(&a, NULL));
+    assert_true(load[0] == 19.0f && load[1] == 6.0f && load[2] == 10.0f);
+}
+
+static void rows_go_to_their_places_and_come_back(void **state) {
+    (void)state;
+    const int32_t place[4] = {2, 0, 3, 1};
+    const float src[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float placed[8], back[4];
+    mf_kernel_router_place a = {.rows = 4, .top_k = 2, .place = place, .src = src, .dst = placed};
+    assert_ok(mf_kernel_router_place_rows(&a, NULL));
+    const float want[8] = {3, 4, 7, 8, 1, 2, 5, 6};
+    assert_memory_equal(placed, want, sizeof want);
+    a.rows = 2, a.back = true, a.first = 1, a.src = placed, a.dst = back;
+    assert_ok(mf_kernel_router_place_rows(&a, NULL));
+    assert_memory_equal(back, src + 2, sizeof back);
+}
+
+static void values_of_dropped_choices_are_zero(void **state) {
+    (void)state;
+    const int32_t kept[3] = {0, -1, 7};
+    float prob[3] = {0.5f, 0.25f, 0.125f};
+    const mf_kernel_router_keep a = {.count = 3, .kept = kept, .prob = prob, .out = prob};
+    assert_ok(mf_kernel_router_keep_values(&a, NULL));
+    assert_true(prob[0] == 0.5f && prob[1] == 0.0f && prob[2] == 0.125f);
 }
 
 int main(void) {
@@ -298,6 +391,10 @@ int main(void) {
         cmocka_unit_test(capacity_keeps_the_likeliest_slots_of_each_sample),
         cmocka_unit_test(capacity_takes_probabilities_that_differ_by_rounding_for_equal),
         cmocka_unit_test(bias_moves_towards_experts_with_few_tokens),
+        cmocka_unit_test(forced_balance_knows_a_token_wherever_it_lies),
+        cmocka_unit_test(counts_of_scopes_and_loads_are_those_of_the_choices),
+        cmocka_unit_test(rows_go_to_their_places_and_come_back),
+        cmocka_unit_test(values_of_dropped_choices_are_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* Which points are measured, on which machine, and what is left to do: no GPU is needed. */
 #include "tests/test.h"
 
-#include "executor/measure.h"
-#include "executor/measure_draw.h"
-#include "executor/measure_route.h"
+#include "executor/measure/measure.h"
+#include "executor/measure/measure_draw.h"
+#include "executor/measure/measure_route.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,7 +297,7 @@ static void what_the_store_has_of_these_versions_is_left_out(void **state) {
     put(s, keys[2], "h200", "cuda=12.8 cublas=12.8.4");
     put(s, keys[3], "h200", "cuda=13.0 cublas=13.1.0 nccl=2.28.9");
     put(s, keys[4], "h200", m.versions);
-    assert_ok(mf_measure_keep_missing(&l, s, &m, &there, NULL));
+    assert_ok(mf_measure_keep_missing(&l, s, &m, false, &there, NULL));
     assert_int_equal(there, 2);
     assert_int_equal(l.n, 3);
     char key[256];
@@ -311,10 +311,53 @@ static int64_t missing(mf_store *s, const char *key, bool held) {
     const mf_measure_machine m = quiet_machine();
     mf_measure_list l = {NULL, 0, 0};
     assert_ok(mf_measure_list_add(&l, key, held, "test", NULL));
-    assert_ok(mf_measure_keep_missing(&l, s, &m, NULL, NULL));
+    assert_ok(mf_measure_keep_missing(&l, s, &m, false, NULL, NULL));
     int64_t n = l.n;
     mf_measure_list_clear(&l);
     return n;
+}
+
+/* The same points every time, of every kind of kernel, whatever else the list holds; with their
+ * energy they are there, without it they are not. */
+static void energies_are_measured_of_a_share_of_the_kernels(void **state) {
+    (void)state;
+    static const char *const ops[] = {"gemm", "grouped_gemm", "attention", "memory", "copy"};
+    const mf_measure_machine m = quiet_machine();
+    mf_measure_list l = {NULL, 0, 0};
+    mf_store *s;
+    int seen[5] = {0};
+    assert_ok(mf_measure_plan_gpu(1, &l, NULL));
+    int64_t all = l.n;
+    mf_measure_keep_energy(&l);
+    assert_true(l.n > all / MF_ENERGY_SHARE / 2 && l.n < 2 * all / MF_ENERGY_SHARE);
+    for (int64_t i = 0; i < l.n; i++) {
+        int op = 0;
+        while (op < 5 && strcmp(l.point[i].op, ops[op]) != 0) {
+            op++;
+        }
+        assert_true(op < 5);
+        seen[op]++;
+    }
+    for (int op = 0; op < 5; op++) {
+        assert_true(seen[op] > 0);
+    }
+    int64_t drawn = l.n;
+    mf_measure_keep_energy(&l); /* nothing more goes */
+    assert_int_equal(l.n, drawn);
+    assert_ok(mf_store_open(":memory:", &s, NULL));
+    for (int64_t i = 0; i < 2; i++) {
+        mf_point p = l.point[i];
+        strcpy(p.gpu, "h200");
+        mf_measure_versions_of(&m, p.op, p.versions, sizeof p.versions);
+        p.time_s = p.low_s = p.high_s = 1e-4;
+        p.energy_J = i == 0 ? 0.05 : 0;
+        p.sustained_s = i == 0 ? 1e-4 : 0;
+        assert_ok(mf_store_put(s, &p, NULL));
+    }
+    assert_ok(mf_measure_keep_missing(&l, s, &m, true, NULL, NULL));
+    assert_int_equal(l.n, drawn - 1);
+    mf_store_close(s);
+    mf_measure_list_clear(&l);
 }
 
 /* No price may rest on such a row: a model that needs the shape measures it again. */
@@ -397,6 +440,7 @@ int main(void) {
         cmocka_unit_test(a_machine_survives_its_line),
         cmocka_unit_test(company_heat_and_no_gpu_are_refused),
         cmocka_unit_test(what_the_store_has_of_these_versions_is_left_out),
+        cmocka_unit_test(energies_are_measured_of_a_share_of_the_kernels),
         cmocka_unit_test(a_held_out_row_stands_for_held_out_points_alone),
         cmocka_unit_test(a_model_needs_its_own_ops),
         cmocka_unit_test(a_model_needs_launches_the_optimizer_and_the_host_too),

@@ -1,7 +1,7 @@
 /* test_measure_reading.c - readings that spread are taken again, and the quietest counts. */
 #include "tests/test.h"
 
-#include "executor/measure_reading.h"
+#include "executor/measure/measure_reading.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* test_measure_state.c - what NVML's answers mean for measuring, with functions in its place. */
 #include "tests/test.h"
 
-#include "executor/measure_machine.h"
-#include "executor/measure_nvml.h"
+#include "executor/measure/measure_machine.h"
+#include "executor/measure/measure_nvml.h"
 
 #include <string.h>
 

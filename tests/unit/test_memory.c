@@ -1,8 +1,8 @@
 /* The static memory plan: against a count of every live tensor class, and as the choices move it.
  */
-#include "core/memory.h"
-#include "core/memory_place.h"
-#include "core/pairing.h"
+#include "core/memory/memory.h"
+#include "core/memory/memory_place.h"
+#include "core/program/pairing.h"
 #include "tests/models.h"
 #include "tests/test.h"
 

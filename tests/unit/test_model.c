@@ -2,7 +2,7 @@
  * loading by name and by path. */
 #include "tests/test.h"
 
-#include "core/model.h"
+#include "core/model/model.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,11 +2,12 @@
  * overrides, and what is refused with which words. */
 #include "tests/test.h"
 
-#include "core/model.h"
-#include "core/model_reader.h"
+#include "core/model/model.h"
+#include "core/model/model_reader.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Parses `text` with overrides (NULL-terminated); the status, and the text of the error. */
@@ -236,17 +237,18 @@ static void a_moe_family_with_dense_layers_only_is_dense(void **state) {
 
 static void experts_are_found_under_every_spelling(void **state) {
     (void)state;
-    static const char *const keys[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+    static const char *const keys[] = {"num_experts", "num_local_experts", "n_routed_experts",
+                                       "moe_num_experts"};
     for (size_t i = 0; i < 3; i++) {
         char text[512];
         snprintf(text, sizeof text, "{" QWEN3_MOE ", \"%s\": 16, \"num_experts_per_tok\": 4}",
                  keys[i]);
         assert_int_equal(model_of(text).experts, 16);
     }
-    assert_refused(
-        "{" QWEN3_MOE ", \"num_experts_per_tok\": 4}",
-        "c.json:1:1: \"num_experts\" (or \"num_local_experts\", \"n_routed_experts\") is "
-        "missing");
+    assert_refused("{" QWEN3_MOE ", \"num_experts_per_tok\": 4}",
+                   "c.json:1:1: \"num_experts\" (or \"num_local_experts\", \"n_routed_experts\", "
+                   "\"moe_num_experts\") is "
+                   "missing");
     assert_refused("{" QWEN3_MOE ", \"num_experts\": 8, \"num_local_experts\": 16, "
                    "\"num_experts_per_tok\": 4}",
                    "\"num_local_experts\" disagrees with \"num_experts\"");
@@ -336,18 +338,36 @@ static void dtypes_and_other_keys_say_nothing(void **state) {
     mf_model plain = model_of("{" LLAMA "}");
     mf_model m = model_of("{" LLAMA ", \"torch_dtype\": \"bfloat16\", \"dtype\": \"float32\", "
                           "\"use_cache\": false, \"quantization_config\": {\"fmt\": \"e4m3\"}, "
-                          "\"bos_token_id\": null, \"made_up\": [1, 2]}");
+                          "\"bos_token_id\": null, \"made_up\": [], \"another\": 0}");
     assert_memory_equal(&m, &plain, sizeof m);
+}
+
+static void what_a_model_leaves_out_is_named(void **state) {
+    (void)state;
+    assert_string_equal(model_of("{" LLAMA "}").left_out, "");
+    assert_string_equal(model_of("{" LLAMA ", \"made_up\": [1, 2]}").left_out,
+                        "\"made_up\", which nobody reads");
+    mf_model m = model_of("{\"model_type\": \"made_up\", \"vision_config\": {\"depth\": 2}, "
+                          "\"text_config\": {" LLAMA ", \"new_gate\": true}}");
+    assert_string_equal(m.left_out,
+                        "a vision tower (\"vision_config\"); \"new_gate\", which nobody reads");
+    char text[4096];
+    size_t at = (size_t)snprintf(text, sizeof text, "{" LLAMA);
+    for (int i = 0; i < 100; i++) {
+        at += (size_t)snprintf(text + at, sizeof text - at, ", \"made_up_%d\": 1", i);
+    }
+    snprintf(text + at, sizeof text - at, "}");
+    assert_non_null(strstr(model_of(text).left_out, " more keys"));
 }
 
 /* --- refusals -------------------------------------------------------------------------------- */
 
 static void an_unknown_family_is_refused_with_the_known_ones(void **state) {
     (void)state;
-    assert_refused("{\"model_type\": \"mamba2\"}",
-                   "c.json:1:16: unknown model family \"mamba2\"; known: deepseek_v2, deepseek_v3, "
-                   "glm4_moe, gpt_oss, kimi_k2, llama, mistral, mixtral, olmoe, qwen2, qwen2_moe, "
-                   "qwen3, qwen3_moe");
+    assert_refused(
+        "{\"model_type\": \"mamba2\"}",
+        "c.json:1:16: unknown model family \"mamba2\"; known: bailing_hybrid, bailing_moe, ");
+    assert_refused("{\"model_type\": \"mamba2\"}", ", qwen3_moe, qwen3_next, ");
     assert_refused("{\"architectures\": [\"GPT2LMHeadModel\"]}", "\"GPT2LMHeadModel\"");
     assert_refused("{}", "c.json:1:1: \"model_type\" is missing");
     assert_refused("{\"model_type\": 7}", "\"model_type\": expected a string, got 7");
@@ -430,6 +450,58 @@ static void a_shortened_model_keeps_the_head_of_its_lists(void **state) {
     assert_int_equal(m.layer_classes[m.layer_class[1]].window, 128);
 }
 
+/* "a.b=value": one value inside an object, of the file or of an override before. */
+static void overrides_reach_inside_objects(void **state) {
+    (void)state;
+    mf_model m;
+    mf_err e;
+    const char *const set[] = {"linear_attn_config.num_heads=16", "linear_attn_config.head_dim=64",
+                               "linear_attn_config.num_heads=8"};
+    assert_ok(mf_model_load_with("kimi-linear-48b-a3b", set, 3, &m, &e));
+    assert_int_equal(m.mixer.key_heads, 8);
+    assert_int_equal(m.mixer.key_dim, 64);
+    assert_int_equal(m.layer_classes[m.layer_class[26]].mixer, MF_MIXER_ATTENTION); /* untouched */
+    const char *const inner[] = {"text_config.hidden_size=2048",
+                                 "text_config.rope_parameters.rope_theta=5e4"};
+    assert_ok(mf_model_load_with("qwen3.5-397b-a17b", inner, 0, &m, &e));
+    double theta = m.rope_theta;
+    assert_ok(mf_model_load_with("qwen3.5-397b-a17b", inner + 1, 1, &m, &e));
+    assert_true(m.rope_theta == 5e4 && theta != 5e4 && m.partial_rotary == 0.25);
+    static const struct {
+        const char *set, *text;
+    } refused[] = {
+        {"linear_attn_config.num_head=16", "no \"num_head\" stands there"},
+        {"linear_attn_config.a.b=16", "no \"a\" stands there"},
+        {"hidden_size.a=16", "\"hidden_size\" holds no keys"},
+        {"linear_attn_config..a=16", "expected key=value"},
+        {".a=16", "expected key=value"},
+        {"a.=16", "expected key=value"},
+        {"linear_attn_config.num_heads=x", "expected an integer"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        mf_status s = mf_model_load_with("kimi-linear-48b-a3b", &refused[i].set, 1, &m, &e);
+        assert_true(s == MF_USAGE || s == MF_INPUT);
+        assert_non_null(strstr(e.text, refused[i].text));
+    }
+}
+
+/* The file that says the same reads the same. */
+static void a_file_with_inner_overrides_reads_the_same(void **state) {
+    (void)state;
+    const char *const set[] = {"linear_attn_config.num_heads=16"};
+    char *text = NULL;
+    size_t length = 0;
+    mf_json *doc = NULL;
+    mf_model m;
+    mf_err e;
+    assert_ok(mf_model_config_text("kimi-linear-48b-a3b", set, 1, &text, &length, &e));
+    assert_ok(mf_json_parse("config.json", text, length, &doc, &e));
+    assert_ok(mf_model_from_json(doc, "x", &m, &e));
+    assert_int_equal(m.mixer.key_heads, 16);
+    mf_json_destroy(doc);
+    free(text);
+}
+
 static void assert_override_refused(const char *set, const char *message) {
     mf_model m;
     mf_err e;
@@ -471,6 +543,8 @@ static void an_override_of_a_key_that_says_nothing_here_is_taken(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(overrides_reach_inside_objects),
+        cmocka_unit_test(a_file_with_inner_overrides_reads_the_same),
         cmocka_unit_test(deepseek_v3_is_read_whole),
         cmocka_unit_test(deepseek_v2_scores_by_softmax_and_lite_has_no_groups),
         cmocka_unit_test(gpt_oss_alternates_windows_and_has_biases),
@@ -488,6 +562,7 @@ int main(void) {
         cmocka_unit_test(text_parts_of_multimodal_models_are_their_family),
         cmocka_unit_test(architecture_stands_in_for_a_missing_model_type),
         cmocka_unit_test(dtypes_and_other_keys_say_nothing),
+        cmocka_unit_test(what_a_model_leaves_out_is_named),
         cmocka_unit_test(an_unknown_family_is_refused_with_the_known_ones),
         cmocka_unit_test(wrong_values_name_key_and_place),
         cmocka_unit_test(sizes_beyond_reason_are_refused),

@@ -1,8 +1,8 @@
 /* Names and shapes of weight tensors against the weight files that Hugging Face transformers wrote
- * for five small models (tests/data/hf: config.json and the list of its safetensors header). */
+ * for small models (tests/data/hf: config.json and the list of its safetensors header). */
 #include "tests/test.h"
 
-#include "core/model.h"
+#include "core/model/model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -95,6 +95,27 @@ static void qwen3_moe_tensors_are_those_of_the_file(void **state) {
 static void deepseek_v3_tensors_are_those_of_the_file(void **state) {
     (void)state;
     check_family("deepseek_v3");
+}
+
+static void families_of_2026_have_the_tensors_of_the_file(void **state) {
+    (void)state;
+    check_family("minimax_m2");
+    check_family("ernie4_5_moe");
+    check_family("dots1");
+    check_family("hy_v3");
+    check_family("glm4_moe");
+    check_family("olmoe");
+    check_family("hunyuan_v1_moe");
+    check_family("phimoe");
+    check_family("mimo_v2_flash");
+}
+
+/* A line for each expert's slice. */
+static void experts_kept_in_one_tensor_are_its_slices(void **state) {
+    (void)state;
+    check_family("llama4_text");
+    check_family("granitemoe");
+    check_family("granitemoeshared");
 }
 
 typedef struct wanted {
@@ -198,6 +219,8 @@ int main(void) {
         cmocka_unit_test(qwen2_moe_tensors_are_those_of_the_file),
         cmocka_unit_test(qwen3_moe_tensors_are_those_of_the_file),
         cmocka_unit_test(deepseek_v3_tensors_are_those_of_the_file),
+        cmocka_unit_test(families_of_2026_have_the_tensors_of_the_file),
+        cmocka_unit_test(experts_kept_in_one_tensor_are_its_slices),
         cmocka_unit_test(mtp_blocks_come_as_one_more_layer),
         cmocka_unit_test(gpt_oss_has_sinks_biases_and_fused_experts),
         cmocka_unit_test(other_families_name_their_norms_and_gates),

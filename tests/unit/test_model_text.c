@@ -1,6 +1,6 @@
 /* A config.json with --set in it says what --set said: for every shipped model. */
-#include "core/json.h"
-#include "core/plan.h"
+#include "core/base/json.h"
+#include "core/plan/plan.h"
 #include "tests/test.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* test_pairing.c - how the blocks of a merged event are laid against each other. */
-#include "core/pairing.h"
+#include "core/program/pairing.h"
 #include "tests/models.h"
 #include "tests/test.h"
 

@@ -1,6 +1,6 @@
 /* Which open layouts a search tries at its end: of all degrees and ways to play the least bound,
  * the smallest micro-batch and the leanest. */
-#include "planner/search.h"
+#include "planner/search/search.h"
 #include "tests/test.h"
 
 #include <math.h>

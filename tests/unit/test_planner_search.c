@@ -325,7 +325,7 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
     (void)state;
     const struct {
         double memory_B, above; /* at most so much above the fastest */
-    } tight[] = {{3e9, 0.01}, {3.5e9, 0.05}, {4e9, 0.02}};
+    } tight[] = {{3e9, 0.01}, {3.55e9, 0.05}, {4e9, 0.02}};
     for (size_t i = 0; i < sizeof tight / sizeof tight[0]; i++) {
         world w;
         world_init(&w, false, 8, tight[i].memory_B);

@@ -3,8 +3,8 @@
  * and the tableau by itself: made anew, made wrong. */
 #include "tests/test.h"
 
-#include "planner/dual_simplex.h"
-#include "planner/milp.h"
+#include "planner/lp/dual_simplex.h"
+#include "planner/lp/milp.h"
 
 #include <math.h>
 #include <string.h>
@@ -101,10 +101,9 @@ static double truth_of(const tall *s) {
     mf_milp p;
     mf_milp_result r;
     double dual[CUTS + 1];
-    mf_milp_options o = {.cutoff = INFINITY};
     mf_milp_init(&p);
     tall_build(s, true, false, &p);
-    assert_ok(mf_milp_relax(&p, &o, 0, dual, &r, NULL));
+    assert_ok(mf_milp_duals(&p, NULL, dual, &r, NULL)); /* no column is an integer */
     mf_milp_clear(&p);
     return r.outcome == MF_MILP_INFEASIBLE ? HUGE_VAL : r.bound;
 }
@@ -273,7 +272,6 @@ static double dense_truth(const dense *s) {
     mf_milp p;
     mf_milp_result r;
     double dual[COLS];
-    mf_milp_options o = {.cutoff = INFINITY};
     mf_milp_init(&p);
     for (int j = 0; j < s->cols; j++) {
         mf_milp_add_col(&p, s->lo[j], s->hi[j], s->cost[j], false);
@@ -284,7 +282,7 @@ static double dense_truth(const dense *s) {
             mf_milp_add_entry(&p, row, j, s->a[i][j]);
         }
     }
-    assert_ok(mf_milp_relax(&p, &o, 0, dual, &r, NULL));
+    assert_ok(mf_milp_duals(&p, NULL, dual, &r, NULL)); /* no column is an integer */
     mf_milp_clear(&p);
     assert_true(r.outcome == MF_MILP_OPTIMAL || r.outcome == MF_MILP_INFEASIBLE);
     return r.outcome == MF_MILP_INFEASIBLE ? HUGE_VAL : r.bound;

@@ -1,7 +1,7 @@
 /* The price of memory against what it can be told from: on one stage, the exchange rate between two
  * memory choices of a layer. */
-#include "planner/inner.h"
-#include "planner/shadow.h"
+#include "planner/explain/shadow_price.h"
+#include "planner/partition/partition.h"
 #include "tests/planner_world.h"
 
 #include <stdio.h>
@@ -73,8 +73,8 @@ static double nearest_rate(const world *w, const mf_plan *plan, double price) {
     mf_oracle oracle = mf_oracle_init(&real);
     double nearest = 0.0, m = (double)plan->layout.micro_batches;
     for (int class = 0; class < w->model.classes; class ++) {
-        mf_memory_choice choice[MF_INNER_MAX_CHOICES];
-        mf_quote quote[MF_INNER_MAX_CHOICES];
+        mf_memory_choice choice[MF_CATALOGUE_MAX];
+        mf_quote quote[MF_CATALOGUE_MAX];
         int n = mf_catalogue(&w->model, (uint8_t) class, 0, plan->layout.memory, choice);
         for (int i = 0; i < n; i++) {
             mf_block_key key = mf_block_key_layer((uint8_t) class, choice[i], false);

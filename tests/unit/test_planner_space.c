@@ -1,7 +1,7 @@
 /* The space of layouts: the lists and their product against plain loops over every degree. */
 #include "tests/test.h"
 
-#include "planner/space.h"
+#include "planner/space/space.h"
 
 #include <stdio.h>
 #include <stdlib.h>

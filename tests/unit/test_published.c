@@ -1,6 +1,8 @@
 /* test_published.c - published rows are read as their sources ran them, and the split into fitted
  * and held-out rows hangs on nothing that reading fills in. */
 #include "bench/published/predict.h"
+#include "cli/cli.h"
+#include "core/base/json.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -27,7 +29,7 @@ static int load(void **state) {
 
 static int unload(void **state) {
     table *t = *state;
-    free(t->rows);
+    pub_rows_free(t->rows, t->count);
     free(t);
     return 0;
 }
@@ -69,22 +71,34 @@ static void an_unsaid_vpp_is_that_of_the_neighbours(void **state) {
     assert_int_equal(row(state, "bra-119")->layout.vpp, 1); /* its recipe sets none */
 }
 
-static void unsaid_flags_become_every_plausible_way(void **state) {
-    assert_int_equal(row(state, "bra-229")->ways, 4); /* graph and dispatcher */
-    assert_int_equal(row(state, "bra-071")->ways, 1); /* both stated */
-    assert_int_equal(row(state, "bra-254")->ways, 1); /* 25.09 had one choice of each */
+static bool asks(const pub_row *r, const char *word) {
+    for (int i = 0; i < r->command.count; i++) {
+        if (strcmp(r->command.word[i], word) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void what_a_row_leaves_unsaid_its_command_line_does(void **state) {
+    const pub_row *r = row(state, "bra-229"); /* graph and dispatcher: 25.11 has two of each */
+    assert_false(asks(r, "--cuda-graph") || asks(r, "--dispatcher"));
+    assert_int_equal(r->layout.graph, MF_GRAPH_PARTIAL);
+    r = row(state, "bra-071"); /* both stated */
+    assert_true(asks(r, "--cuda-graph") && asks(r, "--dispatcher"));
+    r = row(state, "bra-149"); /* looked up: VPP of the neighbours */
+    assert_true(asks(r, "--vpp") && asks(r, "--unsure"));
 }
 
 static void stages_hold_what_megatrons_layout_says(void **state) {
     const pub_row *r = row(state, "bra-071"); /* PP4 VPP4, one MTP depth: Et*4|(t*4|)*14tmL */
-    mf_assignment a;
-    assert_ok(pub_assign(r, &r->layout, &a, NULL));
+    mf_assignment a = r->job->plan.assignment;
     assert_int_equal(a.vstages, 16);
     assert_int_equal(a.first[1], 5);
     assert_int_equal(a.first[15], 61);
     assert_int_equal(a.first[16], 64);
     r = row(state, "lad-001"); /* printed: Et|(tt|)*30L, no MTP */
-    assert_ok(pub_assign(r, &r->layout, &a, NULL));
+    a = r->job->plan.assignment;
     assert_int_equal(a.first[1], 2);
     assert_int_equal(a.first[2], 4);
     assert_int_equal(a.first[31], 62);
@@ -93,8 +107,7 @@ static void stages_hold_what_megatrons_layout_says(void **state) {
 
 static void full_recomputation_of_some_layers_leaves_the_others_alone(void **state) {
     const pub_row *r = row(state, "bra-242"); /* full:5 layers (block) */
-    mf_assignment a;
-    assert_ok(pub_assign(r, &r->layout, &a, NULL));
+    mf_assignment a = r->job->plan.assignment;
     int layers = 0;
     for (int i = 0; i < a.positions; i++) {
         layers += mf_position_kind_of(&r->model, i) == MF_POS_LAYER &&
@@ -106,7 +119,8 @@ static void full_recomputation_of_some_layers_leaves_the_others_alone(void **sta
 static mf_program *lowered(const pub_row *r) {
     mf_program *program = NULL;
     mf_err e = {.text = ""};
-    if (pub_lower(r, &r->layout, &program, &e) != MF_OK) {
+    if (mf_program_lower(&r->model, &r->layout, &r->cluster, &r->job->plan.assignment, &program,
+                         &e) != MF_OK) {
         fail_msg("%s: %s", r->id, e.text);
     }
     return program;
@@ -316,12 +330,12 @@ static void what_a_row_leaves_out_stands_in_the_recipe_it_names(void **state) {
     assert_int_equal(r->layout.memory.recompute, MF_RECOMPUTE_LAYER);
     assert_int_equal(r->layout.dispatcher, MF_DISPATCH_FUSED);
     assert_int_equal(r->layout.graph, MF_GRAPH_NONE);
-    assert_int_equal(r->ways, 1);
+    assert_true(asks(r, "--unsure"));
     assert_false(pub_flags_known(r)); /* not by the row itself */
     r = row(state, "card-036");
     assert_int_equal(r->layout.memory.recompute, MF_RECOMPUTE_NONE);
-    assert_int_equal(r->ways, 1);
-    assert_int_equal(row(state, "card-001")->ways, 4); /* its recipe was not read */
+    assert_true(asks(r, "--unsure"));
+    assert_false(asks(row(state, "card-001"), "--unsure")); /* its recipe was not read */
 }
 
 /* Once for all tests that look at predictions: it takes long. */
@@ -406,12 +420,53 @@ static void predictions_are_as_near_as_they_were(void **state) {
     }
 }
 
+/* What `moefold simulate` prints for a row's command line: step time and its band. */
+static void simulated(const pub_row *r, double got[3]) {
+    static const char *const keys[] = {"step_time_s", "step_time_low_s", "step_time_high_s"};
+    const char *argv[PUB_WORDS + 3] = {"moefold", "simulate", "--json"};
+    char *text = NULL;
+    size_t size = 0;
+    mf_json *doc = NULL;
+    mf_cli cli = {.out = open_memstream(&text, &size), .err = stderr};
+    for (int i = 0; i < r->command.count; i++) {
+        argv[3 + i] = r->command.word[i];
+    }
+    assert_non_null(cli.out);
+    assert_int_equal(mf_cli_run(r->command.count + 3, argv, &cli), 0);
+    fclose(cli.out);
+    assert_ok(mf_json_parse(r->id, text, size, &doc, NULL));
+    for (int k = 0; k < 3; k++) {
+        assert_ok(mf_json_get_f64(mf_json_root(doc), keys[k], 0, 1e9, &got[k], NULL));
+    }
+    mf_json_destroy(doc);
+    free(text);
+}
+
+/* Every eighth row; `make validate-commands` asks the program for all of them. */
+static void the_command_line_of_a_row_gives_its_number(void **state) {
+    table *t = *state;
+    predict_all(t);
+    for (int i = 0, n = 0; i < t->count; i++) {
+        const pub_row *r = &t->rows[i];
+        if (r->skipped[0] || n++ % 8 != 0) {
+            continue;
+        }
+        const double want[3] = {r->predicted_s, r->low_s, r->high_s};
+        double got[3];
+        simulated(r, got);
+        if (memcmp(got, want, sizeof want) != 0) {
+            fail_msg("%s: simulate says %.17g (%.17g to %.17g), validate %.17g (%.17g to %.17g)",
+                     r->id, got[0], got[1], got[2], want[0], want[1], want[2]);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_held_out_third_is_the_one_it_always_was),
         cmocka_unit_test(a_method_without_folding_keeps_etp_at_tp),
         cmocka_unit_test(an_unsaid_vpp_is_that_of_the_neighbours),
-        cmocka_unit_test(unsaid_flags_become_every_plausible_way),
+        cmocka_unit_test(what_a_row_leaves_unsaid_its_command_line_does),
         cmocka_unit_test(stages_hold_what_megatrons_layout_says),
         cmocka_unit_test(full_recomputation_of_some_layers_leaves_the_others_alone),
         cmocka_unit_test(selective_checkpoints_of_ops_repeat_every_second_product),
@@ -422,6 +477,7 @@ int main(void) {
         cmocka_unit_test(what_a_row_leaves_out_stands_in_the_recipe_it_names),
         cmocka_unit_test(predicted_memory_is_what_the_program_would_report),
         cmocka_unit_test(predictions_are_as_near_as_they_were),
+        cmocka_unit_test(the_command_line_of_a_row_gives_its_number),
         cmocka_unit_test(nemo_scatters_forward_sums_in_fp8),
         cmocka_unit_test(hybridep_puts_rows_into_order_as_part_of_the_exchange),
         cmocka_unit_test(activations_that_end_a_kernel_early_cost_their_copies),

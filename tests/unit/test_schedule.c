@@ -1,5 +1,5 @@
 /* Pipeline schedules: complete, free of deadlock, and with the peaks and bubbles that are known. */
-#include "core/schedule.h"
+#include "core/schedule/schedule.h"
 #include "tests/rng.h"
 #include "tests/test.h"
 

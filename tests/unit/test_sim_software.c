@@ -1,6 +1,6 @@
 /* test_sim_software.c - what a software profile says of overlap and of the host shows in the step.
  */
-#include "core/lower.h"
+#include "core/program/lower.h"
 #include "simulator/sim.h"
 #include "tests/test.h"
 

@@ -1,5 +1,5 @@
 /* The Chrome trace of a step: valid JSON, one process a rank, slices that nest, a memory track. */
-#include "core/json.h"
+#include "core/base/json.h"
 #include "tests/sim_world.h"
 
 #include <string.h>

@@ -50,6 +50,13 @@ static mf_point point(const char *gpu, const char *key, double time_s) {
     return p;
 }
 
+static void run_sql(const char *sql) {
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
 typedef struct list {
     int count;
     mf_point p[16];
@@ -88,6 +95,41 @@ static void points_come_back_as_they_went_in_and_in_order(void **state) {
     want.id = l.p[1].id;
     assert_memory_equal(&l.p[1], &want, sizeof want);
     assert_true(l.p[1].id > 0);
+    mf_store_close(s);
+}
+
+/* Replaced with its point, dropped with it, and seen when it is damaged. */
+static void the_energy_of_a_point_goes_with_it(void **state) {
+    (void)state;
+    mf_store *s;
+    int64_t damaged = -1;
+    mf_point p = point("h200", "copy bytes=4096", 1e-6);
+    for (int round = 0; round < 3; round++) {
+        list l = {0};
+        p.energy_J = round < 2 ? 1e-4 * (round + 1) : 0;
+        p.sustained_s = round < 2 ? 2e-6 : 0;
+        ok(mf_store_open(path, &s, &e));
+        fill(s);
+        ok(mf_store_put(s, &p, &e));
+        mf_store_close(s);
+        ok(mf_store_open(path, &s, &e));
+        ok(mf_store_each(s, "h200", NULL, collect, &l, &damaged, &e));
+        assert_int_equal(damaged, 0);
+        assert_int_equal(l.count, 3);
+        assert_true(l.p[0].energy_J == p.energy_J && l.p[0].sustained_s == p.sustained_s);
+        assert_true(l.p[1].energy_J == 0 && l.p[1].sustained_s == 0);
+        mf_store_close(s);
+    }
+    p.energy_J = 1e-4;
+    p.sustained_s = 2e-6;
+    ok(mf_store_open(path, &s, &e));
+    ok(mf_store_put(s, &p, &e));
+    mf_store_close(s);
+    run_sql("UPDATE energy SET energy_J = 1.1e-4");
+    ok(mf_store_open(path, &s, &e));
+    list l = {0};
+    ok(mf_store_each(s, "h200", "copy", collect, &l, &damaged, &e));
+    assert_true(l.count == 0 && damaged == 1);
     mf_store_close(s);
 }
 
@@ -221,13 +263,6 @@ static void a_folder_is_no_store_and_an_unreachable_path_an_io_error(void **stat
     assert_non_null(strstr(e.text, "unable to open"));
 }
 
-static void run_sql(const char *sql) {
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-}
-
 static void another_database_is_not_taken_for_a_store(void **state) {
     (void)state;
     mf_store *s;
@@ -242,7 +277,7 @@ static void a_newer_schema_is_refused(void **state) {
     ok(mf_store_open_schema(path, 7, &s, &e));
     mf_store_close(s);
     assert_int_equal(mf_store_open(path, &s, &e), MF_INPUT);
-    assert_non_null(strstr(e.text, "schema 7, this moefold reads up to 2"));
+    assert_non_null(strstr(e.text, "schema 7, this moefold reads up to 3"));
 }
 
 /* The last error says how to rebuild this very file. */
@@ -388,6 +423,7 @@ static void a_damaged_store_of_schema_1_is_refused_as_it_is(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(points_come_back_as_they_went_in_and_in_order),
+        TEST(the_energy_of_a_point_goes_with_it),
         TEST(filters_by_gpu_and_op_and_stopping_early),
         TEST(a_reader_can_stop),
         TEST(a_point_with_the_same_dims_replaces_the_old_one),

@@ -52,9 +52,10 @@ static void a_full_line_gives_all_fields(void **state) {
     mf_point p;
     assert_int_equal(
         import("# measured somewhere\n"
-               "gpu,op,dims,time_s,low_s,high_s,samples,versions,date,source,holdout\n"
+               "gpu,op,dims,time_s,low_s,high_s,samples,versions,date,source,holdout,"
+               "energy_J,sustained_s\n"
                "h200,gemm,k=2048 m=4096 n=7168 dtype=bf16,1.5e-4,1.4e-4,2e-4,20,\"cuda=13.0 "
-               "cublas=13.1\",2026-11-21,\"a, \"\"b\"\"\",1\n"),
+               "cublas=13.1\",2026-11-21,\"a, \"\"b\"\"\",1,0.11,1.6e-4\n"),
         1);
     assert_ok(mf_store_each(s, "h200", "gemm", keep, &p, NULL, &e));
     assert_true(p.time_s == 1.5e-4 && p.low_s == 1.4e-4 && p.high_s == 2e-4);
@@ -64,6 +65,7 @@ static void a_full_line_gives_all_fields(void **state) {
     assert_string_equal(p.date, "2026-11-21");
     assert_string_equal(p.source, "a, \"b\"");
     assert_true(mf_point_value(&p, "k") == 2048.0);
+    assert_true(p.energy_J == 0.11 && p.sustained_s == 1.6e-4);
 }
 
 static void columns_may_be_left_out_and_stand_in_any_order(void **state) {
@@ -85,7 +87,7 @@ static void mistakes_are_refused_with_file_line_and_column(void **state) {
     expect_refused("", "t.csv:1:1: expected a header \"gpu,op,dims,time_s,...\"");
     expect_refused("gpu,op,dims,time\n",
                    "t.csv:1:13: unknown column \"time\"; known: gpu op dims time_s low_s high_s "
-                   "samples versions date source holdout choice");
+                   "samples versions date source holdout choice energy_J sustained_s");
     expect_refused("gpu,op,dims\n", "t.csv:1:1: column \"time_s\" is missing");
     expect_refused("gpu,op,dims,time_s,gpu\n", "t.csv:1:20: column \"gpu\" stands twice");
     expect_refused(HEAD "h200,copy,bytes=8,1\nh200,copy,bytes=9\n",
@@ -106,6 +108,8 @@ static void mistakes_are_refused_with_file_line_and_column(void **state) {
                    "t.csv:2:1: gpu: longer than 31 characters");
     expect_refused("gpu,op,dims,time_s,samples\nh200,copy,bytes=8,1,1.5\n",
                    "t.csv:2:21: samples: expected a whole number, got \"1.5\"");
+    expect_refused("gpu,op,dims,time_s,energy_J\nh200,copy,bytes=8,1,2\n",
+                   "t.csv:2:1: energy_J, sustained_s: expected both > 0, or neither, got 2, 0");
     expect_refused("gpu,op,dims,time_s,holdout\nh200,copy,bytes=8,1,2\n",
                    "t.csv:2:1: expected samples >= 0 and holdout 0 or 1");
 }

@@ -4,7 +4,7 @@
 #include "profiles/csv.h"
 #include "profiles/text.h"
 
-#include "core/file.h"
+#include "core/base/file.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
  * published rates. */
 #include "tests/test.h"
 
-#include "core/cluster.h"
-#include "core/model.h"
-#include "kernels/gemm_choice.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "kernels/gemm/gemm_choice.h"
 #include "profiles/ops_table.h"
 #include "profiles/store.h"
 

@@ -1,7 +1,7 @@
 /* Training runs: the loss falls on text, a folded run takes the same steps as one rank, learning
  * rates, metrics. The program starts itself again under mpirun. */
-#include "core/json.h"
-#include "executor/train.h"
+#include "core/base/json.h"
+#include "executor/train/train.h"
 #include "tests/test.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* `moefold train` as its users run it: resumed runs take the very steps of one that was not cut,
  * on the same layout and by way of others; what was measured stands beside what was predicted; a
  * launcher of one's own gives the ranks. MF_TEST: the one test to run (a pattern). */
-#include "executor/checkpoint.h"
+#include "executor/checkpoint/checkpoint.h"
 #include "tests/hf_case.h"
 #include "tests/train_run.h"
 
@@ -407,6 +407,26 @@ static void a_launcher_of_ones_own_gives_the_ranks(void **state) {
     assert_true(log_has("own1", "the layout is for 4 ranks, 2 are running"));
 }
 
+/* A machine that has no mpirun: the same steps, and the exit code and the words of a fault. */
+static void ranks_start_without_mpirun(void **state) {
+    (void)state;
+    static const char *const more[] = {"", "--data /nowhere/corpus"};
+    static const int expected[] = {0, 2};
+    for (int k = 0; k < 2; k++) {
+        char command[4096];
+        snprintf(command, sizeof command,
+                 "env PATH=/nowhere ASAN_OPTIONS=detect_leaks=0 \"$(realpath %s)\" train " JOB
+                 " --steps 2 --gpus 2 --ep 2 %s --out %s/alone%d >%s/alone%d.log 2>&1",
+                 binary, more[k], scratch, k, scratch, k);
+        int result = system(command);
+        assert_true(WIFEXITED(result));
+        assert_int_equal(WEXITSTATUS(result), expected[k]);
+    }
+    assert_true(log_has("alone0", "step 2/2"));
+    assert_true(log_has("alone0", "2 CPU processes"));
+    assert_true(log_has("alone1", "/nowhere/corpus"));
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_takes_the_steps_of_one_that_was_not_cut),
@@ -418,6 +438,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(dropping_in_text_with_runs_is_that_of_one_rank),
         cmocka_unit_test(a_fault_of_all_ranks_is_one_line),
         cmocka_unit_test(a_launcher_of_ones_own_gives_the_ranks),
+        cmocka_unit_test(ranks_start_without_mpirun),
     };
     self = argv[0];
     if (argc > 4 && strcmp(argv[1], "--pass-on") == 0) {

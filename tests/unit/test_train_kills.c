@@ -4,7 +4,7 @@
  * 50 saves are killed, most of them of runs of one rank, which begin at once. MF_KILLS: how many of
  * one rank and of two each (`make test-kills` takes 50). MF_TEST: the one test to run (a pattern).
  */
-#include "executor/checkpoint.h"
+#include "executor/checkpoint/checkpoint.h"
 #include "tests/rng.h"
 #include "tests/train_run.h"
 
@@ -195,6 +195,30 @@ static void a_killed_rank_is_named_and_takes_the_others_along(void **state) {
 }
 
 /* An mpirun that starts rank 0, which MPI_Init ends, and then hangs. */
+/* kill -9 of what the user started: neither mpirun nor a rank is left. */
+static void a_killed_launcher_takes_its_ranks_along(void **state) {
+    (void)state;
+    static double x[MAX_STEPS][3];
+    pid_t ranks[16];
+    if (!several_ranks) {
+        printf("MF_SKIPPED 1 no MPI: killed launchers are not tested\n");
+        return;
+    }
+    pid_t child = begin("launcher", MAX_STEPS, folded);
+    for (int i = 0; i < 1000 && read_losses("launcher", x) < 2; i++) {
+        nap(0.02);
+    }
+    assert_true(find_ranks("launcher", child, ranks, 16) >= 4);
+    kill(child, SIGKILL);
+    assert_int_equal(end(child), 128 + SIGKILL);
+    double since_s = now_s();
+    while (find_ranks("launcher", child, ranks, 16) > 0 && now_s() - since_s < 30.0) {
+        nap(0.05);
+    }
+    printf("all ranks gone %.2f s behind their launcher\n", now_s() - since_s);
+    assert_int_equal(find_ranks("launcher", child, ranks, 16), 0);
+}
+
 static void a_launcher_that_hangs_is_ended(void **state) {
     (void)state;
     if (!several_ranks) {
@@ -377,6 +401,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_signal_saves_and_the_run_goes_on_from_there),
         cmocka_unit_test(a_signal_while_ranks_start_ends_the_run),
         cmocka_unit_test(a_killed_rank_is_named_and_takes_the_others_along),
+        cmocka_unit_test(a_killed_launcher_takes_its_ranks_along),
         cmocka_unit_test(a_launcher_that_hangs_is_ended),
         cmocka_unit_test(killed_saves_of_one_rank_leave_a_whole_checkpoint),
         cmocka_unit_test(killed_saves_of_two_ranks_leave_a_whole_checkpoint),

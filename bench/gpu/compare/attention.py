@@ -1,4 +1,4 @@
-"""Attention through cuDNN's graphs (kernels/attention_cuda.h) beside PyTorch's cuDNN attention."""
+"""Attention through cuDNN's graphs (kernels/attention/attention_cuda.h) beside PyTorch's cuDNN attention."""
 import ctypes
 
 import torch

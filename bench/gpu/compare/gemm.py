@@ -1,4 +1,4 @@
-"""Dense products through cuBLASLt (kernels/gemm_cuda.h) beside torch.mm and torch._scaled_mm."""
+"""Dense products through cuBLASLt (kernels/gemm/gemm_cuda.h) beside torch.mm and torch._scaled_mm."""
 import ctypes
 
 import torch

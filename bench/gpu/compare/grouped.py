@@ -1,4 +1,4 @@
-"""The grouped GEMM (kernels/grouped_gemm.h) beside torch._grouped_mm on the same tensors.
+"""The grouped GEMM (kernels/grouped_gemm/grouped_gemm.h) beside torch._grouped_mm on the same tensors.
 
 torch writes its weight gradient as bf16, and so does "wgrad". "wgrad f32" writes twice the bytes. "wgrad
 into f32 sums" adds to an f32 gradient, as training does, and stands beside torch's product followed by

@@ -1,4 +1,5 @@
-# A plan in the words of Megatron-LM and Megatron-Bridge; what they cannot express is said.
+# A plan as a job of Megatron-LM and Megatron-Bridge; what they cannot express is said, with what it
+# takes (numbers that follow the cost model are masked).
 . "${0%/*}/../driver.sh"
 $golden_binary simulate --model deepseek-v3 --cluster gb200 --gpus 256 --global-batch 2048 --seq 4096 \
     --pp 4 --vpp 4 --ep 64 --recompute mla_up_proj,norm --precision mxfp8 --cuda-graph partial \
@@ -16,6 +17,13 @@ mf export --plan "$work/grads.json" --format bridge
 mf export --plan "$work/llama.json"
 mf export --plan "$work/llama.json" --format bridge --json
 mf export --plan "$work/llama.json" --format brige
+$golden_binary simulate --model llama3-70b --cluster h100 --gpus 64 --global-batch 128 --seq 8192 \
+    --tp 1 --pp 2 --zero 0 --out "$work/large.json" >/dev/null
+mf export --plan "$work/large.json"
+mf_plain_lines 'not the same|^torchrun|^srun|pretrain' export --plan "$work/large.json" --force --launcher srun
+mf export --plan "$work/v3.json" --launcher slurm
 mf export
 mf export --plan "$work/none.json"
+sed -i -e 's/([-+][0-9.]* GB, [-+][0-9.]* ms)/(N GB, N ms)/' -e 's/[0-9.]* of [0-9.]* GB/N of N GB/' \
+    -e 's/"\(step_time_s\|peak_memory_B\|plan_step_time_s\|plan_peak_memory_B\)": [-0-9.e+]*/"\1": N/g' "$golden_transcript"
 golden_end

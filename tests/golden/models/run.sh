@@ -3,6 +3,9 @@
 mf models
 mf models deepseek-v3
 mf models olmoe-1b-7b --json
+mf models nemotron-3-nano
+mf models minimax-m2.5 --strict
+mf simulate --model glm-5 --cluster h200 --gpus 64 --global-batch 64 --seq 4096
 mkdir "$work/tiny"
 cp profiles/models/mixtral-8x7b.json "$work/tiny/config.json"
 mf models "$work/tiny/config.json" --set num_hidden_layers=2

@@ -3,7 +3,7 @@
 job="--model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096"
 pins="--tp 1 --cp 1 --etp 1 --dispatcher fused --schedule 1f1b"
 # shellcheck disable=SC2086 # words, not one
-mf_lines '^(olmoe|step time|memory N|plans|search|proof)' plan $job $pins --top 2 --out "$work/plan.json"
+mf_lines '^(olmoe|step time|memory N|plans|search|proof|ended|runners-up)' plan $job $pins --top 2 --out "$work/plan.json"
 
 # What was found is shown even where it cannot be saved.
 # shellcheck disable=SC2086

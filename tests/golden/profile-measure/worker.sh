@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands for moefold-measure (executor/measure_worker.h): times that follow from the number of a point.
+# Stands for moefold-measure (executor/measure/measure_worker.h): times that follow from the number of a point.
 #   MF_TEST_BUSY=1 another process   MF_TEST_HOT=1 throttled   MF_TEST_NONE=1 no GPU
 #   MF_TEST_DRIVER=N another driver, under which times are taken again
 #   MF_TEST_BUSY=-1 nobody says who else is there   MF_TEST_HEAT=N too hot to go on after N points

@@ -1,0 +1,272 @@
+/* cmd_tune.c - `moefold tune`: the three phases on one job, against the layout it runs with. */
+#include "cli/commands.h"
+#include "cli/import_job.h"
+#include "cli/output.h"
+#include "cli/problem.h"
+#include "cli/show.h"
+#include "launch/search.h"
+#include "launch/steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_DIMENSIONS 16
+#define SHOWN_REMEDIES 4
+
+typedef struct findings {
+    mf_imported x;
+    mf_problem problem;
+    mf_target target;
+    bool limited; /* to what the target can express */
+    mf_fit_result fit;
+    mf_steps steps;  /* single ones, fastest first */
+    mf_steps to_fit; /* of a layout that does not fit */
+    mf_search_result search;
+    mf_explanation explanation;
+} findings;
+
+/* --- the phases ------------------------------------------------------------------------------- */
+
+static mf_status find_all(const mf_args *a, const mf_cli *cli, findings *f, mf_err *e) {
+    const mf_plan *now = &f->x.job.plan;
+    const mf_layout *l = &now->layout;
+    const mf_target *target = f->limited ? &f->target : NULL;
+    const mf_fit_options fit = {.cancel = cli->cancel, .shown = 1, .threads = mf_args_threads(a)};
+    mf_search_options o;
+    mf_search_options_init(&o);
+    o.cancel = cli->cancel;
+    o.threads = mf_args_threads(a);
+    o.top = 1;
+    mf_status s = mf_planner_fit(&f->problem, &fit, &f->fit, e);
+    s = s == MF_INFEASIBLE ? MF_OK : s;
+    if (s == MF_OK) {
+        s = mf_steps_single(&f->problem, l, &now->assignment, target, cli->cancel, &f->steps, e);
+    }
+    if (s == MF_OK && !now->prediction.fits) {
+        s = mf_steps_to_fit(&f->problem, l, &now->assignment, target, cli->cancel, 3, &f->to_fit,
+                            e);
+    }
+    if (s == MF_OK && f->fit.feasible > 0) {
+        o.known_s = now->prediction.fits ? now->prediction.step_time_s : 0;
+        s = f->limited ? mf_target_search(f->target, &f->problem, &o, &f->search, e)
+                       : mf_planner_search(&f->problem, &o, &f->search, e);
+        s = s == MF_INFEASIBLE ? MF_OK : s; /* nothing is faster */
+    }
+    return s == MF_OK ? mf_planner_explain(&f->problem, l, &now->assignment, &f->explanation, e)
+                      : s;
+}
+
+/* --- for people ------------------------------------------------------------------------------- */
+
+static void print_layout(FILE *out, const char *name, const mf_layout *l) {
+    char recompute[96];
+    mf_recompute_format(l->memory.recompute, recompute, sizeof recompute);
+    fprintf(out,
+            "%-12sTP %lld CP %lld PP %lld VPP %lld EP %lld ETP %lld, micro-batch %lld, ZeRO %d/%d, "
+            "%s, %s, recompute %s\n",
+            name, (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->vpp,
+            (long long)l->ep, (long long)l->etp, (long long)l->mbs, l->zero, l->expert_zero,
+            mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher), recompute);
+}
+
+static void print_step(FILE *out, const mf_one_step *s, const mf_plan_prediction *now) {
+    fprintf(out, "  %-52.52s %10s %+7.1f %% %+8.2f GB\n", s->what, mf_show_time(s->step_time_s).s,
+            100 * (s->step_time_s / now->step_time_s - 1), (s->peak_B - now->peak_memory_B) / 1e9);
+}
+
+static void print_fits(FILE *out, const findings *f) {
+    const mf_plan_prediction *now = &f->x.job.plan.prediction;
+    fprintf(out, "1. what fits\n  %lld of %lld combinations of degrees fit; yours %s (%s of %s)\n",
+            (long long)f->fit.feasible, (long long)f->fit.count, now->fits ? "does" : "does not",
+            mf_show_bytes(now->peak_memory_B).s, mf_show_bytes(now->usable_B).s);
+    for (int i = 0; i < f->to_fit.count; i++) {
+        print_step(out, &f->to_fit.step[i], now);
+    }
+}
+
+/* The fastest step of each dimension that fits, if it gains. */
+static void print_steps(FILE *out, const findings *f) {
+    const mf_plan_prediction *now = &f->x.job.plan.prediction;
+    bool seen[MOST_DIMENSIONS] = {false};
+    fputs("\n2. single steps from here, the best of each kind\n", out);
+    int shown = 0;
+    for (int i = 0; i < f->steps.count && shown < 8; i++) {
+        const mf_one_step *s = &f->steps.step[i];
+        bool gains = s->fits && s->step_time_s < now->step_time_s * 0.9995;
+        if (gains && !seen[s->dimension]) {
+            seen[s->dimension] = true;
+            print_step(out, s, now);
+            shown++;
+        }
+    }
+    if (shown == 0) {
+        fputs("  none is faster and fits\n", out);
+    }
+}
+
+static void print_bottlenecks(FILE *out, const findings *f) {
+    const mf_explanation *x = &f->explanation;
+    fputs("\n3. what holds it back\n  ", out);
+    mf_show_wrap(out, x->time, 2, 2, 99);
+    for (int i = 0; i < x->remedies && i < SHOWN_REMEDIES; i++) {
+        fprintf(out, "  %-52.52s %10s %+7.1f %%\n", x->remedy[i].what,
+                mf_show_time(x->remedy[i].step_time_s).s, -100 * x->remedy[i].gain);
+    }
+}
+
+static void print_verdict(FILE *out, const findings *f) {
+    const mf_plan_prediction *now = &f->x.job.plan.prediction;
+    const mf_plan *best = f->search.count > 0 ? &f->search.plan[0] : NULL;
+    putc('\n', out);
+    if (f->x.log.steps > 0) {
+        fprintf(out, "measured    %s a step, predicted %s\n", mf_show_time(f->x.log.step_time_s).s,
+                mf_show_time(now->step_time_s).s);
+    }
+    if (best == NULL) {
+        fprintf(
+            out,
+            "verdict     keep it: the search finds nothing faster%s; at best %.1f %% are left\n",
+            f->limited ? " that the program can express" : "",
+            100 * (1 - f->search.stats.lower_bound_s / now->step_time_s));
+        return;
+    }
+    print_layout(out, "change to", &best->layout);
+    fprintf(out,
+            "verdict     %s a step instead of %s: %.2f x as fast, %s of %s; no plan takes less "
+            "than %s\n",
+            mf_show_time(best->prediction.step_time_s).s, mf_show_time(now->step_time_s).s,
+            now->step_time_s / best->prediction.step_time_s,
+            mf_show_bytes(best->prediction.peak_memory_B).s,
+            mf_show_bytes(best->prediction.usable_B).s,
+            mf_show_time(f->search.stats.lower_bound_s).s);
+}
+
+static void print_text(FILE *out, const findings *f) {
+    const mf_job *j = &f->x.job;
+    const mf_plan_prediction *now = &j->plan.prediction;
+    fprintf(out, "%s on %lld x %s, %s samples of %s tokens a step; software profile %s%s%s\n",
+            j->model.name, (long long)j->plan.layout.gpus, j->cluster.name,
+            mf_show_i64(j->plan.layout.gbs).s, mf_show_i64(j->plan.layout.seq).s, j->software.name,
+            f->limited ? ", runs on " : "",
+            f->limited ? mf_target_info_of(f->target)->program : "");
+    print_layout(out, "now", &j->plan.layout);
+    fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n\n", mf_show_time(now->step_time_s).s,
+            now->model_tflops_per_gpu / 1e12 > 1 ? now->model_tflops_per_gpu / 1e12
+                                                 : now->model_tflops_per_gpu);
+    print_fits(out, f);
+    print_steps(out, f);
+    print_bottlenecks(out, f);
+    print_verdict(out, f);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+static void json_steps(mf_json_writer *w, const char *key, const mf_steps *steps) {
+    mf_json_write_array(w, key, false);
+    for (int i = 0; i < steps->count; i++) {
+        const mf_one_step *s = &steps->step[i];
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "what", s->what);
+        mf_json_write_bool(w, "fits", s->fits);
+        mf_json_write_f64(w, "step_time_s", s->step_time_s);
+        mf_json_write_f64(w, "peak_memory_B", s->peak_B);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_plan_write(&w, "now", &f->x.job.plan);
+    mf_json_write_i64(&w, "combinations", f->fit.count);
+    mf_json_write_i64(&w, "feasible", f->fit.feasible);
+    json_steps(&w, "to_fit", &f->to_fit);
+    json_steps(&w, "steps", &f->steps);
+    if (f->search.count > 0) {
+        mf_plan_write(&w, "best", &f->search.plan[0]);
+    } else {
+        mf_json_write_null(&w, "best");
+    }
+    mf_json_write_f64(&w, "lower_bound_s", f->search.stats.lower_bound_s);
+    mf_json_write_f64(&w, "measured_step_time_s", f->x.log.step_time_s);
+    mf_json_write_string(&w, "time", f->explanation.time);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, out, e);
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static mf_status load(const mf_args *a, findings *f, mf_err *e) {
+    mf_job *j = &f->x.job;
+    const char *word = a->value[MF_OPT_RUNS_ON].given ? a->value[MF_OPT_RUNS_ON].text : NULL;
+    mf_status s = MF_OK;
+    if (a->value[MF_OPT_PLAN].given) {
+        s = mf_job_load_layout(j, a, e);
+        s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
+    } else {
+        s = mf_import_load(a, &f->x, e);
+    }
+    if (word == NULL && strncmp(j->software.name, "megatron-", 9) == 0) {
+        word = "megatron";
+    }
+    if (s == MF_OK && word != NULL && strcmp(word, "any") != 0 && strcmp(word, "moefold") != 0) {
+        f->limited = true;
+        s = mf_target_parse(word, &f->target, e);
+        s = s == MF_OK ? s : mf_err_prefix(e, "--runs-on");
+    }
+    if (s == MF_OK) {
+        mf_args none = *a; /* a layout is there, but nothing pins the search */
+        s = mf_problem_from_job(j, &none, &f->problem, e);
+        f->problem.base.memory = (mf_memory_choice){0};
+        f->problem.base.offload_share = 1;
+    }
+    return s;
+}
+
+static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    findings *f = calloc(1, sizeof *f);
+    if (f == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_routing_init(&f->x.job.routing);
+    mf_status s = load(a, f, e);
+    s = s == MF_OK ? find_all(a, cli, f, e) : s;
+    if (s == MF_OK && a->value[MF_OPT_JSON].given) {
+        s = print_json(cli->out, f, e);
+    } else if (s == MF_OK) {
+        print_text(cli->out, f);
+    }
+    if (s == MF_OK && a->value[MF_OPT_OUT].given && f->search.count > 0) {
+        s = mf_plan_save(&f->search.plan[0], a->value[MF_OPT_OUT].text, e);
+    }
+    mf_search_result_clear(&f->search);
+    mf_fit_result_clear(&f->fit);
+    mf_steps_clear(&f->steps);
+    mf_steps_clear(&f->to_fit);
+    mf_import_clear(&f->x);
+    free(f);
+    return s;
+}
+
+static const mf_option_id options[] = {MF_OPT_PLAN,     MF_OPT_MODEL, MF_OPT_CLUSTER, MF_OPT_GPUS,
+                                       MF_OPT_SOFTWARE, MF_OPT_STORE, MF_OPT_RUNS_ON, MF_OPT_RECIPE,
+                                       MF_OPT_THREADS,  MF_OPT_OUT,   MF_OPT_JSON,    MF_OPT_HELP,
+                                       MF_OPT_COUNT};
+
+const mf_command mf_cmd_tune = {
+    .name = "tune",
+    .summary = "what fits, what is fastest and what holds back, against a job's present layout",
+    .usage = {"FILE... [NAME=VALUE...] --cluster NAME [options]", "--plan FILE [options]"},
+    .about = "Takes a job as `import` reads it (a script, a log, a recipe, flags), or a plan, and "
+             "goes through three phases in one report: what fits, and what would make it fit if it "
+             "does not; the best single step of each kind from here (degrees, micro-batch, "
+             "schedule, ZeRO, dispatcher, recomputation, offload), each simulated, and the best "
+             "plan; what holds the step back. The verdict stands last. Under a megatron-* profile "
+             "only what Megatron can express counts (--runs-on any lifts that).",
+    .example = "moefold tune launch.sh train.log --cluster h100",
+    .words = MF_ARGS_MAX_WORDS,
+    .options = options,
+    .run = run,
+};

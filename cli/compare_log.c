@@ -1,0 +1,111 @@
+/* compare_log.c - measured beside predicted, and the factor between them. */
+#include "cli/compare_log.h"
+
+#include "cli/job.h"
+#include "cli/output.h"
+#include "cli/show.h"
+#include "core/base/file.h"
+#include "launch/correct.h"
+#include "launch/log.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_LOG (256 << 20)
+
+static mf_status load_log(const char *path, mf_log *l, mf_err *e) {
+    char *text = NULL;
+    size_t length = 0;
+    mf_status s = mf_file_load(path, MOST_LOG, &text, &length, e);
+    if (s == MF_OK) {
+        mf_log_read(l, text);
+    }
+    free(text);
+    if (s == MF_OK && l->steps == 0) {
+        s = mf_err_set(e, MF_INPUT,
+                       "%s: expected step times (\"elapsed time per iteration (ms)\" or \"Step "
+                       "Time\"), found none",
+                       path);
+    }
+    return s;
+}
+
+static void print_row(FILE *out, const char *what, const char *measured, const char *predicted,
+                      double ratio) {
+    fprintf(out, "%-12s %12s %12s   %+6.1f %%\n", what, measured, predicted, 100 * (ratio - 1));
+}
+
+static void print_text(FILE *out, const mf_job *j, const mf_log *l, double factor,
+                       const char *path) {
+    const mf_plan_prediction *p = &j->plan.prediction;
+    char measured[32], predicted[32];
+    fprintf(out, "%s on %lld x %s, %s; %d of %d steps\n\n%-12s %12s %12s\n", j->model.name,
+            (long long)j->plan.layout.gpus, j->cluster.name, j->software.name, l->used, l->steps,
+            "", "measured", "predicted");
+    print_row(out, "step time", mf_show_time(l->step_time_s).s, mf_show_time(p->step_time_s).s,
+              p->step_time_s / l->step_time_s);
+    if (l->tflops > 0) {
+        snprintf(measured, sizeof measured, "%.1f", l->tflops);
+        snprintf(predicted, sizeof predicted, "%.1f", p->model_tflops_per_gpu);
+        print_row(out, "TFLOP/s/GPU", measured, predicted, p->model_tflops_per_gpu / l->tflops);
+    }
+    if (l->memory_B > 0) {
+        print_row(out, "memory", mf_show_bytes(l->memory_B).s, mf_show_bytes(p->peak_memory_B).s,
+                  p->peak_memory_B / l->memory_B);
+    }
+    fprintf(out, "\ncorrection   everything takes %.3f times as long as %s says%s%s\n", factor,
+            j->software.name, path != NULL ? ", written to " : "", path != NULL ? path : "");
+}
+
+static mf_status print_json(FILE *out, const mf_job *j, const mf_log *l, double factor, mf_err *e) {
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_string(&w, "software", j->software.name);
+    mf_json_write_string(&w, "cluster", j->cluster.name);
+    mf_json_write_i64(&w, "steps", l->steps);
+    mf_json_write_f64(&w, "measured_step_time_s", l->step_time_s);
+    mf_json_write_f64(&w, "predicted_step_time_s", j->plan.prediction.step_time_s);
+    mf_json_write_f64(&w, "measured_tflops_per_gpu", l->tflops);
+    mf_json_write_f64(&w, "predicted_tflops_per_gpu", j->plan.prediction.model_tflops_per_gpu);
+    mf_json_write_f64(&w, "measured_memory_B", l->memory_B);
+    mf_json_write_f64(&w, "predicted_memory_B", j->plan.prediction.peak_memory_B);
+    mf_json_write_f64(&w, "step_factor", factor);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, out, e);
+}
+
+mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
+    const double tolerance = a->value[MF_OPT_TOLERANCE].given ? a->value[MF_OPT_TOLERANCE].f : 0.10;
+    const char *out = a->value[MF_OPT_OUT].given ? a->value[MF_OPT_OUT].text : NULL;
+    mf_log l = {0};
+    double factor = 1;
+    mf_job *j = calloc(1, sizeof *j);
+    if (j == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
+    s = s == MF_OK ? load_log(a->value[MF_OPT_LOG].text, &l, e) : s;
+    s = s == MF_OK ? mf_job_load_layout(j, a, e) : s;
+    s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
+    if (s == MF_OK) {
+        s = mf_correction_find(j->cost, j->program, &j->routing, l.step_time_s, &factor, e);
+    }
+    if (s == MF_OK && out != NULL) {
+        s = mf_correction_save(&j->software, j->cluster.name, factor, a->value[MF_OPT_LOG].text,
+                               l.used, l.step_time_s, j->plan.prediction.step_time_s, out, e);
+    }
+    if (s == MF_OK && a->value[MF_OPT_JSON].given) {
+        s = print_json(cli->out, j, &l, factor, e);
+    } else if (s == MF_OK) {
+        print_text(cli->out, j, &l, factor, out);
+    }
+    if (s == MF_OK && fabs(j->plan.prediction.step_time_s / l.step_time_s - 1) > tolerance) {
+        s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
+    }
+    mf_log_clear(&l);
+    mf_job_clear(j);
+    free(j);
+    return s;
+}

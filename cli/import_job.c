@@ -1,0 +1,125 @@
+/* import_job.c - words of a command line as a job: scripts, logs, recipes, flags, variables. */
+#include "cli/import_job.h"
+
+#include "cli/prices.h"
+#include "core/base/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_variable(const char *word) {
+    size_t length = strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    return length > 0 && word[length] == '=';
+}
+
+/* A word that stands for no file: NAME=VALUE, or an override of Megatron-Bridge. */
+static bool is_text(const char *word) {
+    return is_variable(word) || (strchr(word, '=') != NULL && strchr(word, '/') == NULL) ||
+           strncmp(word, "--", 2) == 0;
+}
+
+/* Words are one command line, files between them. A flag and its value may be two words. */
+static mf_status read_words(const mf_args *a, mf_imported *x, mf_err *e) {
+    const char *recipe = mf_prices_text(a, MF_OPT_RECIPE, NULL);
+    char line[16384] = "";
+    for (int i = 0; i < a->words; i++) {
+        if (is_variable(a->word[i])) {
+            char name[128];
+            const char *value = strchr(a->word[i], '=');
+            snprintf(name, sizeof name, "%.*s", (int)(value - a->word[i]), a->word[i]);
+            mf_settings_put(&x->read.given, name, "%s", value + 1);
+            mf_settings_put(&x->read.variables, name, "%s", value + 1);
+        }
+    }
+    for (int i = 0; i < a->words; i++) {
+        bool value =
+            i > 0 && strncmp(a->word[i - 1], "--", 2) == 0 && strchr(a->word[i - 1], '=') == NULL;
+        size_t used = strlen(line);
+        if (is_text(a->word[i]) || value) {
+            snprintf(line + used, sizeof line - used, "%s '%s'", used > 0 ? " " : "", a->word[i]);
+            continue;
+        }
+        mf_status s = mf_read_file(&x->read, a->word[i], recipe, e);
+        if (s != MF_OK) {
+            return s;
+        }
+    }
+    mf_status s = mf_read_text(&x->read, "command line", line, NULL, e);
+    if (s == MF_OK && recipe != NULL) {
+        mf_settings_put(&x->read.settings, "recipe", "%s", recipe);
+    }
+    return s;
+}
+
+/* Twice: what a script sets late may stand in a file that was read before. */
+static mf_status read_all(const mf_args *a, mf_imported *x, mf_err *e) {
+    if (a->words == 0) {
+        return mf_err_set(e, MF_USAGE, "expected a script, a log, a recipe or flags");
+    }
+    mf_status s = read_words(a, x, e);
+    if (s == MF_OK) {
+        mf_settings_clear(&x->read.settings);
+        mf_settings_clear(&x->read.unknown);
+        s = read_words(a, x, e);
+    }
+    s = s == MF_OK ? mf_read_modelzoo(&x->read, e) : s;
+    for (int i = 0; i < a->words && s == MF_OK; i++) {
+        char *text = NULL;
+        size_t length = 0;
+        if (!is_text(a->word[i]) &&
+            mf_file_load(a->word[i], 64 << 20, &text, &length, NULL) == MF_OK) {
+            mf_log_read(&x->log, text);
+        }
+        free(text);
+    }
+    return s;
+}
+
+/* The cluster and, with it, prices: what the job is simulated on. */
+static mf_status price(const mf_args *a, mf_imported *x, mf_err *e) {
+    mf_args with = *a;
+    const char *ours = mf_settings_text(&x->read.moefold, "cluster", NULL);
+    mf_plan_provenance *p = &x->job.plan.provenance;
+    const char *cluster = mf_prices_text(a, MF_OPT_CLUSTER, ours);
+    const char *software = mf_settings_text(&x->read.moefold, "software", "megatron-26.06");
+    if (cluster == NULL) {
+        return mf_err_set(e, MF_USAGE, "--cluster is required: no text says what GPUs they are");
+    }
+    mf_status s = mf_prices_load(&with, cluster, software, &x->job.cluster, &x->job.software,
+                                 &x->job.cost, e);
+    if (s == MF_OK) {
+        snprintf(p->generator, sizeof p->generator, "%s", MF_CLI_GENERATOR);
+        snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
+        snprintf(p->software, sizeof p->software, "%s", x->job.software.name);
+        snprintf(p->measurements, sizeof p->measurements, "%s",
+                 mf_prices_text(a, MF_OPT_STORE, "shipped"));
+        snprintf(p->routing, sizeof p->routing, "balanced");
+        mf_plan_cluster_fingerprint(&x->job.cluster, p->cluster_fingerprint);
+        s = mf_job_check_cluster(&x->job.plan.layout, &x->job.cluster, e);
+    }
+    return s == MF_OK ? mf_job_simulate(&x->job, &(mf_sim_options){0}, e) : s;
+}
+
+mf_status mf_import_load(const mf_args *a, mf_imported *x, mf_err *e) {
+    const int64_t gpus = a->value[MF_OPT_GPUS].given ? a->value[MF_OPT_GPUS].i : 0;
+    mf_routing_init(&x->job.routing);
+    mf_status s = read_all(a, x, e);
+    if (s == MF_OK) {
+        s = mf_read_find_model(&x->read, mf_prices_text(a, MF_OPT_MODEL, NULL), &x->found, e);
+    }
+    if (s == MF_OK) {
+        x->job.model = x->found.model;
+        s = mf_read_plan(&x->read, &x->job.model, gpus, &x->job.plan, e);
+    }
+    if (s == MF_OK) {
+        snprintf(x->job.plan.model.name, sizeof x->job.plan.model.name, "%s", x->found.name);
+    }
+    return s == MF_OK ? price(a, x, e) : s;
+}
+
+void mf_import_clear(mf_imported *x) {
+    mf_log_clear(&x->log);
+    mf_read_clear(&x->read);
+    mf_job_clear(&x->job);
+}

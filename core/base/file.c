@@ -1,0 +1,61 @@
+/* file.c - reads whole files, and says which may be replaced. */
+#include "core/base/file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { FIRST_B = 16 << 10 };
+
+/* All bytes up to one more than max_B; the buffer has room for a NUL behind them. */
+static mf_status read_all(const char *path, FILE *file, size_t max_B, char **text, size_t *length,
+                          mf_err *e) {
+    size_t room = 0, got = 1;
+    while (got > 0 && *length <= max_B) {
+        if (room - *length < 2) {
+            room = room == 0 ? FIRST_B : 2 * room;
+            char *bigger = realloc(*text, room);
+            if (bigger == NULL) {
+                return mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+            }
+            *text = bigger;
+        }
+        got = fread(*text + *length, 1, room - *length - 1, file);
+        *length += got;
+    }
+    if (ferror(file)) {
+        return mf_err_set(e, MF_INPUT, "%s: cannot be read: %s", path, strerror(errno));
+    }
+    if (*length > max_B) {
+        return mf_err_set(e, MF_INPUT, "%s: larger than %zu bytes", path, max_B);
+    }
+    (*text)[*length] = '\0';
+    return MF_OK;
+}
+
+mf_status mf_file_load(const char *path, size_t max_B, char **text, size_t *length, mf_err *e) {
+    struct stat info;
+    *text = NULL;
+    *length = 0;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return mf_err_set(e, MF_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    }
+    mf_status status = fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)
+                           ? mf_err_set(e, MF_INPUT, "%s: expected a file, not a folder", path)
+                           : read_all(path, file, max_B, text, length, e);
+    if (status != MF_OK) {
+        free(*text);
+        *text = NULL;
+        *length = 0;
+    }
+    fclose(file);
+    return status;
+}
+
+bool mf_file_stays(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && !S_ISREG(info.st_mode);
+}

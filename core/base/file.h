@@ -1,0 +1,19 @@
+/* file.h - a file as bytes in memory; what may be replaced by one. */
+#ifndef MF_CORE_FILE_H
+#define MF_CORE_FILE_H
+
+#include "core/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Reads a whole file; *text ends with an extra NUL, which *length does not count, and is to be
+ * freed. Errors: MF_INPUT "PATH: ..." when it cannot be opened or read, is a folder, or is longer
+ * than max_B; MF_NOMEM. *text is NULL then. */
+mf_status mf_file_load(const char *path, size_t max_B, char **text, size_t *length, mf_err *e);
+
+/* Is there something at this path that no new file may take the place of: a device, a pipe, a link
+ * (/dev/stdout)? Such a thing is written as it is; a plain file is replaced whole. */
+bool mf_file_stays(const char *path);
+
+#endif

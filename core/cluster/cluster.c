@@ -1,0 +1,134 @@
+/* cluster.c - shipped clusters by name, and the arithmetic of capacity and links. */
+#include "core/cluster/cluster.h"
+
+#include "core/cluster/cluster_json.h"
+#include "core/model/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Share of the scale-up data-sheet rate that collectives reach where a cluster does not say: 240 of
+ * 300 GB/s on A100, 370.8 of 450 on H100, 721.8 of 900 on B200 (NCCL 2.30's tuning table). */
+static const double scaleup_transfer = 0.80;
+
+static const char *const shipped[] = {"a100",   "a100-40", "b200",  "b300", "cpu",
+                                      "gb200",  "gb300",   "h100",  "h20",  "h200",
+                                      "mi300x", "mi325x",  "mi355x"};
+enum { SHIPPED = sizeof shipped / sizeof shipped[0] };
+
+const char *const *mf_cluster_shipped(size_t *count) {
+    *count = SHIPPED;
+    return shipped;
+}
+
+static bool is_shipped(const char *name) {
+    for (size_t i = 0; i < SHIPPED; i++) {
+        if (strcmp(shipped[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static mf_status unknown_name(const char *name, mf_err *e) {
+    const char *near = mf_nearest_word(name, shipped, SHIPPED);
+    if (near != NULL) {
+        return mf_err_set(e, MF_USAGE, "unknown cluster \"%.60s\": did you mean \"%s\"?", name,
+                          near);
+    }
+    char known[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < SHIPPED; i++) {
+        used += (size_t)snprintf(known + used, sizeof known - used, " %s", shipped[i]);
+    }
+    return mf_err_set(e, MF_USAGE, "unknown cluster \"%.60s\"; known:%s, or a path to a file", name,
+                      known);
+}
+
+mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e) {
+    struct stat info;
+    mf_json *doc = NULL;
+    mf_status st;
+    size_t room = strlen(name_or_path) + strlen(mf_data_dir()) + 32;
+    char *path = malloc(room);
+    if (path == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    if (is_shipped(name_or_path)) {
+        snprintf(path, room, "%s/clusters/%s.json", mf_data_dir(), name_or_path);
+    } else if (strchr(name_or_path, '/') == NULL && stat(name_or_path, &info) != 0) {
+        st = unknown_name(name_or_path, e);
+        goto out;
+    } else {
+        snprintf(path, room, "%s", name_or_path);
+    }
+    st = mf_json_load(path, &doc, e);
+    st = st == MF_OK ? mf_cluster_read(doc, path, 0, out, e) : st;
+out:
+    mf_json_destroy(doc);
+    free(path);
+    return st;
+}
+
+mf_status mf_cluster_from_json(const mf_json *doc, mf_cluster *out, mf_err *e) {
+    return mf_cluster_read(doc, NULL, 0, out, e);
+}
+
+mf_status mf_cluster_base(const char *name, const char *from_path, int depth, mf_cluster *out,
+                          mf_err *e) {
+    mf_json *doc = NULL;
+    mf_status st;
+    const char *slash = from_path != NULL ? strrchr(from_path, '/') : NULL;
+    bool beside = !is_shipped(name) && name[0] != '/' && slash != NULL;
+    int folder = beside ? (int)(slash - from_path) + 1 : 0;
+    size_t room = strlen(name) + (size_t)folder + strlen(mf_data_dir()) + 32;
+    char *path = malloc(room);
+    if (path == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    if (is_shipped(name)) {
+        snprintf(path, room, "%s/clusters/%s.json", mf_data_dir(), name);
+    } else {
+        snprintf(path, room, "%.*s%s", folder, beside ? from_path : "", name);
+    }
+    struct stat info;
+    if (!is_shipped(name) && stat(path, &info) != 0) {
+        st = unknown_name(name, e);
+        goto out;
+    }
+    st = mf_json_load(path, &doc, e);
+    st = st == MF_OK ? mf_cluster_read(doc, path, depth, out, e) : st;
+out:
+    mf_json_destroy(doc);
+    free(path);
+    return st;
+}
+
+bool mf_cluster_is_cpu(const mf_cluster *c) {
+    return strcmp(c->gpu.arch, "cpu") == 0;
+}
+
+double mf_cluster_usable_B(const mf_cluster *c, double reserve) {
+    return c->gpu.memory_B * (1.0 - reserve);
+}
+
+bool mf_cluster_link(const mf_cluster *c, int64_t span_gpus, double *bandwidth_Bps,
+                     double *latency_s) {
+    if (span_gpus <= c->domain_gpus_used) {
+        double Bps = c->scaleup_effective_Bps > 0.0 ? c->scaleup_effective_Bps
+                                                    : scaleup_transfer * c->scaleup_Bps;
+        double links = (double)(span_gpus - 1) * c->scaleup_pair_Bps / c->scaleup_Bps;
+        *bandwidth_Bps = span_gpus > 1 && links < 1.0 ? Bps * links : Bps;
+        *latency_s = c->scaleup_latency_s;
+        return true;
+    }
+    int t = 0;
+    while (t + 1 < c->tiers && c->tier[t].gpus < span_gpus) {
+        t++;
+    }
+    *bandwidth_Bps = c->nic_Bps * c->nic_efficiency / c->tier[t].oversubscription;
+    *latency_s = c->nic_latency_s + c->tier[t].latency_s;
+    return false;
+}

@@ -1,0 +1,112 @@
+/* cluster.h - what a job runs on: GPU, NVLink domain, host links, network tiers, price, failures.
+ *
+ * Read from JSON (profiles/clusters/NAME.json or a file of the user's). Keys are the names of the
+ * fields below, those of mf_gpu under "gpu" (peaks as "peak_bf16_flops", "measured_fp8_flops",
+ * ...), tiers as a list of objects under "tiers". A figure is a number, or stands beside its
+ * source:
+ * {"value": 450e9, "source": "...", "date": "..."}. The unit behind a key may be another one of its
+ * kind: memory_GiB, nic_Gbitps, scaleup_GBps, peak_bf16_tflops, nic_latency_us, power_kw.
+ * "extends": "h100" (a shipped name, or a path beside the file) starts from another cluster; there
+ * a new gpus_per_node takes the domain along where the two were equal, and a new data-sheet rate
+ * leaves the measured one behind.
+ *
+ * SI units throughout: bytes, bytes per second and direction, seconds, FLOP/s. 0 means "not known"
+ * where a comment says so. Plain data without pointers; reading is thread-safe.
+ */
+#ifndef MF_CORE_CLUSTER_H
+#define MF_CORE_CLUSTER_H
+
+#include "core/base/json.h"
+#include "core/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MF_CLUSTER_MAX_TIERS 4
+
+/* Arithmetic types a GPU may have dense peaks for. */
+typedef enum mf_math {
+    MF_MATH_FP32,
+    MF_MATH_BF16,
+    MF_MATH_FP8,
+    MF_MATH_FP4,
+    MF_MATH_COUNT
+} mf_math;
+
+typedef struct mf_gpu {
+    char name[32];                    /* under which the profile store knows it, such as "h200" */
+    char arch[16];                    /* "ampere" "hopper" "blackwell" "cdna3" "cdna4" "cpu" */
+    double peak_flops[MF_MATH_COUNT]; /* dense data-sheet peaks; 0 = not supported */
+    double measured_flops[MF_MATH_COUNT]; /* best measured large matmul; 0 = not measured */
+    double memory_B;                      /* bytes that the driver gives a process (capacity) */
+    double memory_Bps;                    /* data-sheet HBM bandwidth */
+    double memory_measured_Bps;           /* device copy, read + write; 0 = not measured */
+    double l2_B;
+    int64_t sms;
+    double power_w; /* TDP */
+} mf_gpu;
+
+/* A level of the network above the NVLink domain: groups of up to `gpus` GPUs see the NIC
+ * bandwidth divided by `oversubscription`. Tiers are listed from the smallest reach up; the last
+ * reaches everything (gpus = INT64_MAX; its "gpus" is left out in JSON). */
+typedef struct mf_tier {
+    char name[24];
+    int64_t gpus;
+    double oversubscription; /* >= 1 */
+    double latency_s;        /* one hop through this tier */
+} mf_tier;
+
+typedef struct mf_cluster {
+    char name[64];
+    mf_gpu gpu;
+    int64_t gpus_per_node;
+    int64_t domain_gpus;          /* GPUs that share NVLink (72 for NVL72, 8 for HGX) */
+    int64_t domain_gpus_used;     /* of those, how many a job uses (64 of 72) */
+    double scaleup_Bps;           /* per GPU and direction, data sheet */
+    double scaleup_effective_Bps; /* what collectives reach; 0 = scaleup_Bps x transfer ratio */
+    double scaleup_pair_Bps;      /* between one pair (a mesh such as xGMI gives one link) */
+    double scaleup_latency_s;
+    double nic_Bps;        /* per GPU and direction */
+    double nic_efficiency; /* share of it that large messages reach */
+    double nic_latency_s;
+    double host_Bps;      /* GPU <-> host memory, per GPU and direction */
+    double host_memory_B; /* per GPU */
+    int tiers;
+    mf_tier tier[MF_CLUSTER_MAX_TIERS];
+    double price_usd_gpu_h; /* 0 = not known */
+    double node_overhead_w; /* per GPU: host, NICs, fans */
+    double mtbf_gpu_h;      /* hours between failures of one GPU's share; 0 = not known */
+    double max_gpus;        /* sizes beyond are refused; 0 = no limit */
+} mf_cluster;
+
+/* From a parsed file. Without "extends", required are gpu.name, memory_B, memory_Bps,
+ * peak_bf16_flops and sms; gpus_per_node, scaleup_Bps and host_Bps. Left out, domain_gpus is
+ * gpus_per_node, domain_gpus_used is domain_gpus, scaleup_pair_Bps is scaleup_Bps, nic_efficiency
+ * 0.95, tiers one that reaches everything; without nic_Bps max_gpus is domain_gpus_used. A relative
+ * path in "extends" is seen from the working directory.
+ * Errors: MF_INPUT with file:line:col for unknown keys and units (with "did you mean"), wrong
+ * types, values out of range for their unit, figures that contradict each other. */
+mf_status mf_cluster_from_json(const mf_json *doc, mf_cluster *out, mf_err *e);
+
+/* By shipped name or path; a file without a name is called after itself. A relative path in
+ * "extends" is seen from the file. Unknown names: MF_USAGE with the nearest known name. */
+mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e);
+
+/* Shipped names in alphabetical order; *count entries, static lifetime. */
+const char *const *mf_cluster_shipped(size_t *count);
+
+/* Ranks are CPU processes: they hold no driver's context and room for the worst case of routing. */
+bool mf_cluster_is_cpu(const mf_cluster *c);
+
+/* The memory tier arithmetic shared by all: bytes a plan may use = memory_B x (1 - reserve). */
+double mf_cluster_usable_B(const mf_cluster *c, double reserve);
+
+/* Bandwidth per GPU and direction, and latency, seen by a group whose members span `span_gpus`
+ * consecutive GPUs of the job: inside the domain what collectives reach over scale-up links (of a
+ * mesh, as many links as there are other GPUs in the span), beyond it NIC x efficiency over the
+ * oversubscription of the smallest tier that reaches, and the NIC's latency with the tier's on top.
+ * Returns true when inside the domain. */
+bool mf_cluster_link(const mf_cluster *c, int64_t span_gpus, double *bandwidth_Bps,
+                     double *latency_s);
+
+#endif

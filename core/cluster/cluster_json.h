@@ -1,0 +1,19 @@
+/* cluster_json.h - reading a cluster's JSON; private to core/cluster/cluster*.c. */
+#ifndef MF_CORE_CLUSTER_JSON_H
+#define MF_CORE_CLUSTER_JSON_H
+
+#include "core/cluster/cluster.h"
+
+#define MF_CLUSTER_MAX_EXTENDS 8 /* longest chain of "extends" */
+
+/* A parsed file, on top of what it extends. path: where it came from (NULL: unknown), depth: how
+ * many files extend it. Errors: as mf_cluster_from_json. */
+mf_status mf_cluster_read(const mf_json *doc, const char *path, int depth, mf_cluster *out,
+                          mf_err *e);
+
+/* The cluster that "extends" names, seen from the file that says so. Errors: MF_USAGE for unknown
+ * names, else as mf_cluster_read. */
+mf_status mf_cluster_base(const char *name, const char *from_path, int depth, mf_cluster *out,
+                          mf_err *e);
+
+#endif

@@ -1,0 +1,41 @@
+/* memory_inputs.h - what the ops of a step read and write beside the tensors of blocks: the batch,
+ * tables of positions and angles, sums; and the room that reference kernels work in. Part of the
+ * memory plan; the executor's arena holds them at these places.
+ */
+#ifndef MF_CORE_MEMORY_INPUTS_H
+#define MF_CORE_MEMORY_INPUTS_H
+
+#include "core/program/lower.h"
+
+/* Room for a mf_kernel_update_state (kernels/optimizer/update.h). */
+#define MF_UPDATE_B 64
+
+/* Places from the start, each at a multiple of MF_ALIGN_B. Rows are those inside TP regions, MB * S
+ * / CP. */
+typedef struct mf_inputs {
+    int64_t rows[2];   /* [depths][2][rows] int32: tokens and labels, by side of a merged event */
+    int64_t positions; /* [rows] int32 in the sample */
+    int64_t cu;        /* [MB + 1] int32: first row of each sample, */
+    int64_t full_cu;   /* likewise of what is gathered over CP, */
+    int64_t near_cu;   /* and over a part of CP */
+    int64_t ring_position, full_position, near_position; /* [rows * CP] int32 */
+    int64_t sample;                                      /* [rows] int32 of the micro-batch */
+    int64_t place, place_sample; /* [rows * CP] int32: sample * S + position; sample of a place */
+    int64_t rope;                /* [tables][2][S][head_dim / 2] float: cos, sin */
+    int64_t sums;                /* [sums] double: norm, losses */
+    int64_t update;              /* what the update goes by */
+    int64_t loads;               /* [positions][experts] float: choices of the step */
+    int64_t corrections;         /* [positions][experts] float: correction biases */
+    int64_t size_B;
+    int64_t report_B; /* from sums to the end of loads: what the host reads after a step */
+} mf_inputs;
+
+void mf_memory_inputs(const mf_model *m, const mf_layout *l, mf_inputs *out);
+
+/* Room that ops of this stage need beside their operands on CPU ranks; *lent_B of it, at the
+ * end, is for sums of BF16 that are in flight. GPUs keep theirs in the context
+ * (core/memory/memory.h): 0.
+ */
+int64_t mf_memory_scratch_B(const mf_program *p, int64_t stage, int64_t *lent_B);
+
+#endif

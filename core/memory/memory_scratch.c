@@ -1,0 +1,89 @@
+/* memory_scratch.c - room that kernels work in beside their operands, one region for all of a
+ * rank's. */
+#include "core/memory/memory_inputs.h"
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* --- the room of reference kernels -------------------------------------------------------------
+ */
+
+/* Largest operand that is no weight. */
+static int64_t widest_B(const mf_program *p) {
+    int64_t widest = 0;
+    for (int i = 0; i < p->nblocks; i++) {
+        for (int t = 0; t < p->blocks[i]->ntensors; t++) {
+            const mf_tensor *x = &p->blocks[i]->tensors[t];
+            if (x->class != MF_TENSOR_WEIGHT && x->class != MF_TENSOR_GRADIENT) {
+                widest = most(widest, x->bytes);
+            }
+        }
+    }
+    return widest;
+}
+
+/* Of attention (queries and keys in float), routers (scores, choices by place), exchanges (what
+ * leaves and what arrives, each with what is beside it). */
+static int64_t ops_B(const mf_program *p, int64_t widest) {
+    const mf_layout *l = &p->layout;
+    const mf_model *m = &p->model;
+    int64_t rows = l->mbs * l->seq, k = m->top_k, experts = m->experts;
+    int64_t attention = 8 * rows * (m->head_dim + m->v_head_dim) + 4096;
+    int64_t router = 4 * (rows * (experts + 2 * k + 2) + 2 * l->mbs * experts);
+    return attention + most(router, 4 * rows * (4 * k + 1)) + 4 * widest + 4096 + 8 * MF_ALIGN_B;
+}
+
+/* Gradients of a position in flight to their shards. */
+static int64_t positions_B(const mf_program *p, int64_t stage) {
+    int64_t largest = 0;
+    for (int i = 0; i < p->assignment.positions; i++) {
+        const mf_block *b = p->blocks[p->block_of[i]];
+        if (mf_program_stage_of(p, i) == stage) {
+            largest = most(largest, 4 * (b->params.dense + b->params.expert + b->shared));
+        }
+    }
+    return largest;
+}
+
+/* What pass O packs: counts, sums over copies, shards of tables from and for other stages. */
+static int64_t once_B(const mf_program *p, int64_t stage) {
+    mf_once w;
+    mf_program_once(p, stage, &w);
+    int64_t largest = p->assignment.positions * p->model.experts;
+    for (int k = 0; k < MF_SUM_COUNT; k++) {
+        largest = most(largest, w.replicas.of[k]);
+    }
+    for (int t = 0; t < MF_TABLES; t++) {
+        if (w.table_elements[t] > 0.0 && w.table_copies[t] > 1) {
+            largest = most(largest, (2 * w.table_copies[t] + 1) * (int64_t)w.table_elements[t]);
+        }
+    }
+    return 4 * largest;
+}
+
+/* A GPU's kernels share one region; several ranks pack what they sum in it. */
+static int64_t gpu_scratch_B(const mf_program *p, int64_t stage) {
+    int64_t room = 1 << 20;
+    for (int i = 0; i < p->assignment.positions; i++) {
+        if (mf_program_stage_of(p, i) == stage) {
+            room = most(room, p->blocks[p->block_of[i]]->scratch_B);
+        }
+    }
+    bool parts = p->layout.zero >= 2 || p->layout.expert_zero >= 2; /* added to a shard */
+    if (p->layout.gpus > 1) {
+        room = most(room, most(parts ? positions_B(p, stage) : 0, once_B(p, stage)));
+    }
+    return mf_align_B(room);
+}
+
+int64_t mf_memory_scratch_B(const mf_program *p, int64_t stage, int64_t *lent_B) {
+    *lent_B = 0;
+    if (!mf_cluster_is_cpu(&p->cluster)) {
+        return gpu_scratch_B(p, stage);
+    }
+    int64_t widest = widest_B(p);
+    int64_t room = most(ops_B(p, widest), most(positions_B(p, stage), once_B(p, stage)));
+    *lent_B = p->layout.precision == MF_PREC_FP32 ? 0 : mf_align_B(widest);
+    return mf_align_B(room) + *lent_B;
+}

@@ -1,0 +1,98 @@
+/* model_limits.c - what of a model lowering or the executor do not know yet, in words. */
+#include "core/model/model.h"
+
+#include <stddef.h>
+
+static const char *mixer_text(mf_mixer_kind k) {
+    switch (k) {
+    case MF_MIXER_ATTENTION:
+        break;
+    case MF_MIXER_NONE:
+        return "layers without a mixer";
+    case MF_MIXER_GDN:
+        return "gated delta nets";
+    case MF_MIXER_KDA:
+        return "Kimi delta attention";
+    case MF_MIXER_MAMBA2:
+        return "Mamba-2";
+    case MF_MIXER_LIGHTNING:
+        return "lightning attention";
+    case MF_MIXER_COMPRESSED:
+        return "attention over compressed keys";
+    }
+    return NULL;
+}
+
+/* The class of a layer, MTP blocks last. */
+static const mf_layer_class *class_at(const mf_model *m, int64_t i) {
+    return &m->layer_classes[i < m->layers ? m->layer_class[i] : m->mtp_class];
+}
+
+const char *mf_model_not_lowered(const mf_model *m) {
+    for (int64_t i = 0; i < m->layers + (m->mtp_layers > 0); i++) {
+        if (class_at(m, i)->mixer == MF_MIXER_COMPRESSED) {
+            return mixer_text(MF_MIXER_COMPRESSED);
+        }
+    }
+    bool beside = m->attn_gate != MF_ATTN_GATE_NONE || m->qk_norm || m->qk_norm_full;
+    return m->attn == MF_ATTN_GQA && m->q_lora_rank > 0 && beside
+               ? "low-rank queries beside gates or norms of q and k"
+               : NULL;
+}
+
+/* What layers of a class do that no backend does. */
+static const char *class_not_executed(const mf_layer_class *x) {
+    const char *mixer = mixer_text(x->mixer);
+    return x->head_dim > 0 || x->k_is_v ? "heads of several widths"
+           : mixer != NULL              ? mixer
+           : x->ffn == MF_FFN_NONE      ? "layers without an FFN"
+                                        : NULL;
+}
+
+const char *mf_model_not_executed(const mf_model *m) {
+    const char *what = mf_model_not_lowered(m);
+    for (int64_t i = 0; i < m->layers + (m->mtp_layers > 0) && what == NULL; i++) {
+        what = class_not_executed(class_at(m, i));
+    }
+    if (what != NULL) {
+        return what;
+    }
+    bool biased = m->o_bias || m->ffn_bias;
+    bool copies = m->tied_embeddings || m->mtp_layers > 0;
+    return m->index_topk > 0                              ? "sparse attention with an indexer"
+           : m->attn == MF_ATTN_GQA && m->q_lora_rank > 0 ? "low-rank queries beside whole keys"
+           : m->moe_latent > 0                            ? "experts in a latent space"
+           : m->gelu                                      ? "GELU"
+           : m->logit_cap > 0                             ? "a cap on logits"
+           : m->ungated                                   ? "FFNs without a gate"
+           : m->attn_gate == MF_ATTN_GATE_CHANNEL ? "gates of each channel on attention\'s output"
+           : m->attn_gate != MF_ATTN_GATE_NONE && m->qkv_bias ? "gates beside biases of q, k and v"
+           : m->router_score == MF_ROUTER_SQRTSOFTPLUS        ? "this router"
+           : m->layer_norm && m->mtp_layers > 0               ? "LayerNorm in MTP blocks"
+           : m->head_bias && copies               ? "a bias of a shared output projection"
+           : m->value_scale > 0 && m->o_bias      ? "a factor on v beside a bias"
+           : m->residual_multiplier > 0 && biased ? "factors on residuals beside biases"
+           : m->input_scaled && (m->ffn_bias || m->swiglu_limit > 0)
+               ? "probabilities on the experts' input beside biases"
+               : NULL;
+}
+
+const char *mf_model_not_on_gpu(const mf_model *m) {
+    const char *what = mf_model_not_executed(m);
+    bool scales = m->embedding_multiplier > 0.0 &&
+                  (m->embedding_multiplier < 1.0 || m->embedding_multiplier > 1.0);
+    bool chunks = false;
+    for (int i = 0; i < m->classes; i++) {
+        chunks |= m->layer_classes[i].chunked && m->layer_classes[i].window > 0;
+    }
+    return what != NULL                               ? what
+           : m->attn_gate != MF_ATTN_GATE_NONE        ? "gates on attention's output"
+           : m->layer_norm                            ? "LayerNorm"
+           : m->zero_centred_norm                     ? "norms that multiply by 1 + weight"
+           : m->qk_norm_plain                         ? "norms without weights"
+           : m->router_score == MF_ROUTER_SPARSEMIXER ? "this router"
+           : m->input_scaled                          ? "probabilities on the experts' input"
+           : scales                                   ? "multipliers of embeddings"
+           : chunks                                   ? "chunked attention"
+                                                      : NULL;
+}

@@ -1,0 +1,438 @@
+/* plan.c - plans as data: fingerprints, checks, and the canonical text. */
+#include "core/plan/plan.h"
+
+#include "core/base/file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mf_plan_init(mf_plan *p) {
+    memset(p, 0, sizeof *p);
+    mf_layout_init(&p->layout);
+}
+
+void mf_plan_clear(mf_plan *p) {
+    free(p->prediction.stage);
+    memset(p, 0, sizeof *p);
+}
+
+/* --- fingerprints ----------------------------------------------------------------------------- */
+
+/* FNV-1a over the decimal text of each field, so that padding and byte order do not matter. */
+static uint64_t hash_text(uint64_t h, const char *text) {
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        h = (h ^ *p) * UINT64_C(1099511628211);
+    }
+    return (h ^ 0xffu) * UINT64_C(1099511628211);
+}
+
+static uint64_t hash_i64(uint64_t h, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    return hash_text(h, text);
+}
+
+static uint64_t hash_f64(uint64_t h, double value) {
+    char text[40];
+    snprintf(text, sizeof text, "%.17g", value);
+    return hash_text(h, text);
+}
+
+#define HASH_SEED UINT64_C(14695981039346656037)
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* What newer families added counts where it says something, so that prints of older models stay. */
+static uint64_t hash_marks(uint64_t h, const double *marks, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (marks[i] < 0.0 || marks[i] > 0.0) {
+            h = hash_f64(hash_i64(h, (int64_t)i), marks[i]);
+        }
+    }
+    return h;
+}
+
+static uint64_t hash_model_marks(uint64_t h, const mf_model *m) {
+    const mf_mixer_shape *x = &m->mixer;
+    const double marks[] = {m->head_bias,
+                            m->layer_norm,
+                            m->zero_centred_norm,
+                            m->embedding_multiplier,
+                            m->residual_multiplier,
+                            m->logits_multiplier,
+                            m->qk_norm_plain,
+                            m->qk_norm_late,
+                            m->attn_gate,
+                            m->attention_multiplier,
+                            m->value_scale,
+                            m->temperature_scale,
+                            (double)m->index_heads,
+                            (double)m->index_head_dim,
+                            (double)m->index_topk,
+                            (double)x->key_heads,
+                            (double)x->key_dim,
+                            (double)x->value_heads,
+                            (double)x->value_dim,
+                            (double)x->conv,
+                            x->conv_bias,
+                            x->full_rank_gate,
+                            (double)x->chunk,
+                            m->ungated,
+                            m->input_scaled,
+                            (double)m->moe_latent,
+                            m->latent_norm,
+                            m->temperature_floor,
+                            m->router_jitter,
+                            (double)m->o_groups,
+                            (double)m->o_lora_rank,
+                            (double)m->hyper_streams,
+                            m->gelu,
+                            m->logit_cap};
+    return hash_marks(h, marks, COUNT(marks));
+}
+
+static uint64_t hash_class_marks(uint64_t h, const mf_layer_class *x) {
+    const double marks[] = {x->mixer,           x->chunked,          x->no_rope,
+                            x->no_qk_norm,      x->no_sinks,         x->indexer,
+                            (double)x->heads,   (double)x->kv_heads, x->rope_theta,
+                            x->partial_rotary,  (double)x->head_dim, x->k_is_v,
+                            (double)x->compress};
+    return hash_marks(h, marks, COUNT(marks));
+}
+
+void mf_plan_model_describe(const mf_model *m, mf_plan_model *out) {
+    const int64_t whole[] = {m->layers,
+                             m->mtp_layers,
+                             m->hidden,
+                             m->vocab,
+                             m->tied_embeddings,
+                             m->attn,
+                             m->heads,
+                             m->kv_heads,
+                             m->head_dim,
+                             m->q_lora_rank,
+                             m->kv_lora_rank,
+                             m->qk_nope_head_dim,
+                             m->qk_rope_head_dim,
+                             m->v_head_dim,
+                             m->qk_norm,
+                             m->qk_norm_full,
+                             m->qkv_bias,
+                             m->o_bias,
+                             m->attn_sinks,
+                             m->rope_interleave,
+                             m->ffn,
+                             m->ffn_bias,
+                             m->moe_ffn,
+                             m->experts,
+                             m->top_k,
+                             m->shared_ffn,
+                             m->shared_gate,
+                             m->router_score,
+                             m->norm_topk,
+                             m->n_group,
+                             m->topk_group,
+                             m->router_bias,
+                             m->correction_bias,
+                             m->classes,
+                             m->mtp_class};
+    const double real[] = {m->rms_norm_eps, m->rope_theta,     m->partial_rotary,
+                           m->swiglu_limit, m->routed_scaling, m->aux_loss_coef};
+    uint64_t h = HASH_SEED;
+    for (size_t i = 0; i < COUNT(whole); i++) {
+        h = hash_i64(h, whole[i]);
+    }
+    for (size_t i = 0; i < COUNT(real); i++) {
+        h = hash_f64(h, real[i]);
+    }
+    for (int i = 0; i < m->classes; i++) {
+        h = hash_i64(h, m->layer_classes[i].ffn);
+        h = hash_i64(h, m->layer_classes[i].window);
+        h = hash_class_marks(h, &m->layer_classes[i]);
+    }
+    h = hash_model_marks(h, m);
+    for (int64_t i = 0; i < m->layers; i++) {
+        h = hash_i64(h, m->layer_class[i]);
+    }
+    mf_model_counts counts;
+    mf_model_count(m, &counts);
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%s", m->name);
+    snprintf(out->family, sizeof out->family, "%s", m->family);
+    snprintf(out->fingerprint, sizeof out->fingerprint, "%016" PRIx64, h);
+    out->layers = m->layers;
+    out->mtp_layers = m->mtp_layers;
+    out->hidden = m->hidden;
+    out->experts = m->experts;
+    out->parameters = counts.total;
+}
+
+void mf_plan_cluster_fingerprint(const mf_cluster *c, char out[20]) {
+    const int64_t whole[] = {c->gpu.sms, c->gpus_per_node, c->domain_gpus, c->domain_gpus_used,
+                             c->tiers};
+    const double real[] = {c->gpu.memory_B,     c->gpu.memory_Bps,    c->gpu.memory_measured_Bps,
+                           c->gpu.l2_B,         c->scaleup_Bps,       c->scaleup_effective_Bps,
+                           c->scaleup_pair_Bps, c->scaleup_latency_s, c->nic_Bps,
+                           c->nic_efficiency,   c->nic_latency_s,     c->host_Bps,
+                           c->host_memory_B};
+    uint64_t h = HASH_SEED;
+    for (size_t i = 0; i < COUNT(whole); i++) {
+        h = hash_i64(h, whole[i]);
+    }
+    for (size_t i = 0; i < COUNT(real); i++) {
+        h = hash_f64(h, real[i]);
+    }
+    for (int i = 0; i < MF_MATH_COUNT; i++) {
+        h = hash_f64(h, c->gpu.peak_flops[i]);
+        h = hash_f64(h, c->gpu.measured_flops[i]);
+    }
+    for (int i = 0; i < c->tiers; i++) {
+        h = hash_i64(h, c->tier[i].gpus);
+        h = hash_f64(h, c->tier[i].oversubscription);
+        h = hash_f64(h, c->tier[i].latency_s);
+    }
+    snprintf(out, 20, "%016" PRIx64, h);
+}
+
+/* --- checks ----------------------------------------------------------------------------------- */
+
+mf_status mf_plan_check(const mf_plan *p, const mf_model *m, mf_err *e) {
+    mf_plan_model now;
+    mf_plan_model_describe(m, &now);
+    if (strcmp(now.fingerprint, p->model.fingerprint) != 0) {
+        return mf_err_set(e, MF_INPUT,
+                          "the plan is for another model: %s with fingerprint %s, got %s with %s",
+                          p->model.name, p->model.fingerprint, m->name, now.fingerprint);
+    }
+    mf_layout l = p->layout;
+    mf_status status = mf_layout_resolve(&l, m, e);
+    if (status != MF_OK) {
+        mf_err_prefix(e, "layout of the plan");
+        return status;
+    }
+    if (l.dp != p->layout.dp || l.edp != p->layout.edp ||
+        l.micro_batches != p->layout.micro_batches) {
+        return mf_err_set(
+            e, MF_INPUT,
+            "the plan's DP %" PRId64 ", EDP %" PRId64 ", %" PRId64
+            " micro-batches do not follow from its degrees (%" PRId64 ", %" PRId64 ", %" PRId64 ")",
+            p->layout.dp, p->layout.edp, p->layout.micro_batches, l.dp, l.edp, l.micro_batches);
+    }
+    return mf_assignment_check(m, &l, &p->assignment, e);
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static void write_memory(mf_json_writer *w, mf_memory_choice choice) {
+    char text[160];
+    mf_recompute_format(choice.recompute, text, sizeof text);
+    mf_json_write_string(w, "recompute", text);
+    mf_offload_format(choice.offload, text, sizeof text);
+    mf_json_write_string(w, "offload", text);
+}
+
+void mf_plan_write_layout(mf_json_writer *w, const char *key, const mf_layout *l) {
+    char overlap[64];
+    mf_json_write_object(w, key, false);
+    mf_json_write_i64(w, "gpus", l->gpus);
+    mf_json_write_i64(w, "tp", l->tp);
+    mf_json_write_i64(w, "cp", l->cp);
+    mf_json_write_i64(w, "dp", l->dp);
+    mf_json_write_i64(w, "pp", l->pp);
+    mf_json_write_i64(w, "vpp", l->vpp);
+    mf_json_write_i64(w, "ep", l->ep);
+    mf_json_write_i64(w, "etp", l->etp);
+    mf_json_write_i64(w, "edp", l->edp);
+    mf_json_write_i64(w, "micro_batch", l->mbs);
+    mf_json_write_i64(w, "global_batch", l->gbs);
+    mf_json_write_i64(w, "micro_batches", l->micro_batches);
+    mf_json_write_i64(w, "seq", l->seq);
+    mf_json_write_string(w, "schedule", mf_schedule_text(l->schedule));
+    mf_json_write_string(w, "dispatcher", mf_dispatcher_text(l->dispatcher));
+    mf_json_write_string(w, "cp_type", mf_cp_type_text(l->cp_type));
+    mf_overlap_format(l->overlap, overlap, sizeof overlap);
+    mf_json_write_string(w, "overlap", overlap);
+    mf_json_write_i64(w, "zero", l->zero);
+    mf_json_write_i64(w, "expert_zero", l->expert_zero);
+    mf_json_write_string(w, "precision", mf_precision_text(l->precision));
+    mf_json_write_bool(w, "fp8_attention", l->fp8_attention);
+    mf_json_write_bool(w, "fp8_primary_weights", l->fp8_primary_weights);
+    mf_json_write_string(w, "moments", l->moments_bf16 ? "bf16" : "fp32");
+    mf_json_write_string(w, "cuda_graph", mf_graph_text(l->graph));
+    mf_json_write_f64(w, "offload_optimizer", l->offload_optimizer);
+    write_memory(w, l->memory);
+    mf_json_write_f64(w, "token_headroom", mf_layout_token_headroom(l));
+    mf_json_write_f64(w, "reserve", l->reserve);
+    if (l->grads_bf16) { /* what few runs have stands there when they do */
+        mf_json_write_string(w, "grad_dtype", "bf16");
+    }
+    if (l->aux_scope != MF_AUX_MICRO_BATCH) {
+        mf_json_write_string(w, "aux_scope", mf_aux_scope_text(l->aux_scope));
+    }
+    if (l->capacity_factor > 0.0) {
+        mf_json_write_f64(w, "capacity_factor", l->capacity_factor);
+    }
+    if (l->pad_to_capacity) {
+        mf_json_write_bool(w, "pad_to_capacity", true);
+    }
+    if (l->traits != 0) {
+        char traits[256];
+        mf_traits_format(l->traits, traits, sizeof traits);
+        mf_json_write_string(w, "traits", traits);
+    }
+    mf_json_write_end(w);
+}
+
+static bool same_choice(mf_memory_choice a, mf_memory_choice b) {
+    return a.recompute == b.recompute && a.offload == b.offload;
+}
+
+/* first[] in full; memory choices as runs of equal ones: [from, to) over positions. */
+static void write_assignment(mf_json_writer *w, const mf_assignment *a) {
+    mf_json_write_object(w, "assignment", false);
+    mf_json_write_i64(w, "positions", a->positions);
+    mf_json_write_array(w, "first", true);
+    for (int v = 0; v <= a->vstages; v++) {
+        mf_json_write_i64(w, NULL, a->first[v]);
+    }
+    mf_json_write_end(w);
+    mf_json_write_array(w, "memory", false);
+    for (int from = 0, to; from < a->positions; from = to) {
+        for (to = from + 1; to < a->positions && same_choice(a->memory[from], a->memory[to]);
+             to++) {
+        }
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_i64(w, "from", from);
+        mf_json_write_i64(w, "to", to);
+        write_memory(w, a->memory[from]);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+    mf_json_write_end(w);
+}
+
+static void write_prediction(mf_json_writer *w, const mf_plan_prediction *p) {
+    mf_json_write_object(w, "prediction", false);
+    mf_json_write_bool(w, "fits", p->fits);
+    mf_json_write_f64(w, "step_time_s", p->step_time_s);
+    mf_json_write_f64(w, "step_time_low_s", p->step_time_low_s);
+    mf_json_write_f64(w, "step_time_high_s", p->step_time_high_s);
+    mf_json_write_f64(w, "tokens_per_s_per_gpu", p->tokens_per_s_per_gpu);
+    mf_json_write_f64(w, "model_tflops_per_gpu", p->model_tflops_per_gpu);
+    mf_json_write_f64(w, "mfu", p->mfu);
+    mf_json_write_f64(w, "mfu_bf16", p->mfu_bf16);
+    mf_json_write_f64(w, "peak_memory_B", p->peak_memory_B);
+    mf_json_write_f64(w, "capacity_B", p->capacity_B);
+    mf_json_write_f64(w, "usable_B", p->usable_B);
+    mf_json_write_object(w, "breakdown_s", false);
+    for (int i = 0; i < p->breakdown_count; i++) {
+        mf_json_write_f64(w, p->breakdown_s[i].key, p->breakdown_s[i].value);
+    }
+    mf_json_write_end(w);
+    mf_json_write_array(w, "stages", false);
+    for (int64_t i = 0; i < p->stages; i++) {
+        const mf_plan_stage *s = &p->stage[i];
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_f64(w, "peak_B", s->peak_B);
+        mf_json_write_f64(w, "host_B", s->host_B);
+        mf_json_write_f64(w, "busy_s", s->busy_s);
+        mf_json_write_f64(w, "idle_s", s->idle_s);
+        mf_json_write_object(w, "memory_B", true);
+        for (int k = 0; k < MF_MEM_COUNT; k++) {
+            mf_json_write_f64(w, mf_memory_text((mf_memory_kind)k), s->kind_B[k]);
+        }
+        mf_json_write_end(w);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+    mf_json_write_end(w);
+}
+
+static void write_provenance(mf_json_writer *w, const mf_plan_provenance *p) {
+    mf_json_write_object(w, "provenance", false);
+    mf_json_write_string(w, "generator", p->generator);
+    mf_json_write_string(w, "cluster", p->cluster);
+    mf_json_write_string(w, "cluster_fingerprint", p->cluster_fingerprint);
+    mf_json_write_string(w, "software", p->software);
+    mf_json_write_string(w, "measurements", p->measurements);
+    mf_json_write_string(w, "routing", p->routing);
+    if (p->searched) {
+        mf_json_write_object(w, "search", false);
+        mf_json_write_i64(w, "space", p->space);
+        mf_json_write_f64(w, "lower_bound_s", p->lower_bound_s);
+        mf_json_write_f64(w, "gap", p->gap);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+void mf_plan_write(mf_json_writer *w, const char *key, const mf_plan *p) {
+    mf_json_write_object(w, key, false);
+    mf_json_write_string(w, "format", MF_PLAN_FORMAT);
+    mf_json_write_i64(w, "version", MF_PLAN_VERSION);
+    mf_json_write_object(w, "model", false);
+    mf_json_write_string(w, "name", p->model.name);
+    mf_json_write_string(w, "family", p->model.family);
+    mf_json_write_string(w, "fingerprint", p->model.fingerprint);
+    mf_json_write_i64(w, "layers", p->model.layers);
+    mf_json_write_i64(w, "mtp_layers", p->model.mtp_layers);
+    mf_json_write_i64(w, "hidden", p->model.hidden);
+    mf_json_write_i64(w, "experts", p->model.experts);
+    mf_json_write_i64(w, "parameters", p->model.parameters);
+    mf_json_write_end(w);
+    mf_plan_write_layout(w, "layout", &p->layout);
+    write_assignment(w, &p->assignment);
+    if (p->predicted) {
+        write_prediction(w, &p->prediction);
+    }
+    write_provenance(w, &p->provenance);
+    mf_json_write_end(w);
+}
+
+mf_status mf_plan_to_json(const mf_plan *p, char **out, size_t *length, mf_err *e) {
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_plan_write(&w, NULL, p);
+    return mf_json_writer_finish(&w, out, length, e);
+}
+
+mf_status mf_plan_save(const mf_plan *p, const char *path, mf_err *e) {
+    mf_status status = MF_OK;
+    char *text = NULL, *temporary = NULL;
+    size_t length = 0;
+    FILE *f = NULL;
+    status = mf_plan_to_json(p, &text, &length, e);
+    if (status != MF_OK) {
+        goto out;
+    }
+    temporary = malloc(strlen(path) + 5);
+    if (!temporary) {
+        status = mf_err_set(e, MF_NOMEM, "out of memory");
+        goto out;
+    }
+    bool stays = mf_file_stays(path);
+    snprintf(temporary, strlen(path) + 5, stays ? "%s" : "%s.tmp", path);
+    f = fopen(temporary, "wb");
+    if (!f) {
+        status = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
+        goto out;
+    }
+    bool written = fwrite(text, 1, length, f) == length;
+    written = fclose(f) == 0 && written;
+    f = NULL;
+    if (!written || (!stays && rename(temporary, path) != 0)) {
+        status = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
+        if (!stays) {
+            remove(temporary);
+        }
+    }
+out:
+    if (f) {
+        fclose(f);
+    }
+    free(temporary);
+    free(text);
+    return status;
+}

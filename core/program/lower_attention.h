@@ -1,0 +1,36 @@
+/* lower_attention.h - private to lowering: what attention's projections and its core share. */
+#ifndef MF_CORE_LOWER_ATTENTION_H
+#define MF_CORE_LOWER_ATTENTION_H
+
+#include "core/program/lower_build.h"
+
+typedef struct mf_lower_heads {
+    int64_t heads, kv_heads; /* of this TP rank; KV heads replicated where TP exceeds them */
+    bool copies;             /* TP ranks hold the same K and V heads */
+    int64_t d_qk, d_v;
+    int64_t tokens; /* of this CP rank, all TP ranks together */
+    int64_t window;
+    bool chunked;  /* inside chunks of `window` positions */
+    bool k_is_v;   /* values are the projected keys */
+    bool sparse;   /* over the `window` best keys */
+    double scale;  /* of scores */
+    int16_t sinks; /* a learned logit for each head, in every softmax; MF_NO_TENSOR */
+    double pairs;  /* (query, key) pairs per head of the whole micro-batch */
+} mf_lower_heads;
+
+/* Core attention of q, k and v over the CP group: the tensor of its output (lower_context.c). */
+int16_t mf_lower_context(mf_build *bd, const mf_lower_heads *a, int16_t q, int16_t k, int16_t v);
+
+/* Does attention go over chosen keys here (lower_sparse.c)? Then: of queries of all heads [tokens,
+ * heads x (nope + rope)] and latents [tokens, kv_lora_rank + rope], its output [tokens, heads x v].
+ */
+bool mf_lower_is_sparse(const mf_build *bd);
+int16_t mf_lower_sparse(mf_build *bd, mf_lower_heads a, int16_t q, int16_t latents);
+/* Which keys each query chooses, from the layer's input and the low-rank queries (or none). */
+void mf_lower_indexer(mf_build *bd, int16_t xn, int16_t q_low);
+/* The weights of an indexer that chooses blocks of keys (MiniMax-M3), where the layer has one. They
+ * are stored and neither run nor trained, as Megatron-Bridge has it: attention goes over all keys.
+ */
+void mf_lower_block_indexer(mf_build *bd);
+
+#endif

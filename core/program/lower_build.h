@@ -1,0 +1,184 @@
+/* lower_build.h - private to lowering: a block under construction.
+ *
+ * A failed allocation sticks (bd->status) and later calls do nothing harmful: every helper returns
+ * tensor 0 then, so that the authors of layers need no error handling; mf_build_finish reports it.
+ */
+#ifndef MF_CORE_LOWER_BUILD_H
+#define MF_CORE_LOWER_BUILD_H
+
+#include "core/program/lower.h"
+
+#define MF_NO_TENSOR ((int16_t)-1)
+
+/* What only lowering has to remember of an op. */
+typedef struct mf_build_extra {
+    int16_t final_out, final_lse; /* attention inside a CP ring: merged output and its statistics */
+    bool no_grad;                 /* nothing flows back (counts, auxiliary statistics) */
+    bool cloned;                  /* already re-emitted as recomputation */
+    bool detached;                /* a product whose input takes no gradient from it */
+} mf_build_extra;
+
+/* K or V of one step of a CP ring, among those of the other steps. */
+typedef struct mf_ring_link {
+    int16_t first;  /* one's own, where the ring begins; MF_NO_TENSOR: not received from a ring */
+    int16_t before; /* of the step before */
+    int16_t next;   /* of the step after; MF_NO_TENSOR: the last */
+    int16_t back;   /* the one that the returning ring brings; MF_NO_TENSOR: not yet */
+} mf_ring_link;
+
+typedef struct mf_build {
+    const mf_model *m;
+    const mf_layout *l;
+    const mf_cluster *c;
+    mf_block_key key;
+    mf_block *b;
+    mf_build_extra *extra; /* [op capacity] */
+    int op_capacity, tensor_capacity;
+    mf_status status;
+
+    uint8_t pass;       /* pass of the ops that are emitted now */
+    uint8_t module;     /* module of the ops that are emitted now */
+    uint16_t drop;      /* MF_RECOMPUTE_* bits that new tensors get */
+    int16_t forward_op; /* forward op whose gradient is being emitted; -1 */
+    int16_t *alias;     /* [tensor capacity] recomputed version of a forward tensor, or none */
+
+    int noted;               /* forward tensors, of which is noted: */
+    int16_t *first_producer; /* [noted] first forward op that makes each */
+    mf_ring_link *ring;      /* [noted] */
+
+    int64_t tokens;      /* distinct tokens of this rank outside attention: mbs*S/(TP*CP) */
+    int64_t tokens_attn; /* tokens inside TP regions: mbs*S/CP */
+    double act_B;        /* bytes of an activation element */
+    mf_math math;        /* of the linear layers that the precision recipe covers */
+    double quant_B;      /* bytes of a quantised element, scales included; 0 = no quantisation */
+
+    mf_op scrap; /* what is written to after a failed allocation */
+    mf_tensor scrap_tensor;
+    mf_build_extra scrap_extra;
+
+    int16_t input, output; /* boundary tensors of the block; MF_NO_TENSOR */
+} mf_build;
+
+/* Tensors. Sizes are per rank with balanced routing; routed ones get the headroom in `bytes`. */
+int16_t mf_build_tensor(mf_build *bd, const char *name, int64_t rows, int64_t cols,
+                        double element_B);
+int16_t mf_build_routed(mf_build *bd, const char *name, int64_t rows, int64_t cols,
+                        double element_B);
+int16_t mf_build_weight(mf_build *bd, const char *name, mf_weight_part part, int64_t rows,
+                        int64_t cols);
+/* The last `rows` rows of a weight are copies, whose gradients are to be summed. */
+void mf_build_sum(mf_build *bd, int16_t weight, mf_gradient_sum sum, int64_t rows);
+/* The same of every weight made since tensor `first`. */
+void mf_build_sum_since(mf_build *bd, int first, mf_gradient_sum sum, int64_t rows);
+static inline mf_tensor *mf_build_t(mf_build *bd, int16_t t) {
+    if (bd->status != MF_OK) {
+        bd->scrap_tensor = (mf_tensor){.rows = 1, .cols = 1, .element_B = 1.0};
+        return &bd->scrap_tensor;
+    }
+    return &bd->b->tensors[t];
+}
+mf_build_extra *mf_build_last(mf_build *bd); /* of the op made last */
+double mf_tensor_balanced_B(const mf_tensor *t);
+int64_t mf_tensor_rows_max(const mf_tensor *t); /* rows that its capacity holds */
+
+/* Ops. The op takes the builder's pass and module; the returned pointer is valid until the next
+ * op is made. */
+mf_op *mf_build_op(mf_build *bd, mf_op_kind kind, const char *name, mf_stream stream);
+static inline void mf_op_in(mf_op *op, int16_t t) {
+    if (t != MF_NO_TENSOR && op->nin < MF_OP_MAX_IN) {
+        op->in[op->nin++] = t;
+    }
+}
+static inline void mf_op_out(mf_op *op, int16_t t) {
+    if (t != MF_NO_TENSOR && op->nout < MF_OP_MAX_OUT) {
+        op->out[op->nout++] = t;
+    }
+}
+/* Multiplies the products made since op `first`. */
+void mf_build_alpha_since(mf_build *bd, int first, double alpha);
+/* A factor that a model may leave out (0). */
+static inline double mf_factor(double x) {
+    return x > 0 ? x : 1.0;
+}
+/* Marks piece i of an op that is split to overlap; nothing when it is whole. In as many as: */
+enum { MF_MOST_PIECES = 4 };
+void mf_op_piece(mf_op *op, int64_t i, int64_t pieces);
+/* A memory-bound op: rows x cols of its main operand and its traffic. */
+mf_op *mf_build_memory_op(mf_build *bd, mf_op_kind kind, const char *name, int64_t rows,
+                          int64_t cols, double bytes);
+/* Y[m,n] = A[m,k] B[k,n]; traffic from the element sizes of its math. */
+mf_op *mf_build_gemm(mf_build *bd, const char *name, mf_math math, int64_t m, int64_t n, int64_t k);
+/* A collective over the layout's group. `bytes` as nccl-tests counts. */
+mf_op *mf_build_collective(mf_build *bd, mf_op_kind kind, const char *name, mf_stream stream,
+                           mf_group_kind group, double bytes);
+
+/* Hand-written forward passes (lower_layer.c). */
+void mf_lower_embedding(mf_build *bd);
+void mf_lower_layer(mf_build *bd);
+void mf_lower_mtp(mf_build *bd);
+void mf_lower_head(mf_build *bd);
+/* The parts they share (lower_attention.c, lower_ffn.c): take and return the residual stream. */
+int16_t mf_lower_attention(mf_build *bd, int16_t x);
+int16_t mf_lower_mixer(mf_build *bd, int16_t x); /* of layers that do not attend */
+int16_t mf_lower_ffn(mf_build *bd, int16_t x);
+
+/* Building blocks of forward passes (lower_layer.c). */
+int16_t mf_lower_norm(mf_build *bd, const char *name, int16_t x, int64_t rows, int64_t cols);
+/* With an epsilon of its own in place of the model's. */
+int16_t mf_lower_norm_eps(mf_build *bd, const char *name, int16_t x, int64_t rows, int64_t cols,
+                          double eps);
+/* Residual sum of count tensors. */
+int16_t mf_lower_add(mf_build *bd, const char *name, const int16_t *terms, int count);
+/* Column-parallel linear map(s) on sequence-parallel x: quantise, all-gather over TP, GEMM. The
+ * output rows may be split over `outs` tensors (qk | v). */
+typedef struct mf_linear {
+    const char *name;
+    mf_weight_part part;
+    int64_t k, n; /* local widths */
+    bool bias;
+    mf_math math;
+} mf_linear;
+int16_t mf_lower_gather_tp(mf_build *bd, const char *name, int16_t x);
+int16_t mf_lower_linear(mf_build *bd, const mf_linear *w, int16_t x, int64_t rows);
+int16_t mf_lower_column_parallel(mf_build *bd, const mf_linear *w, int16_t x);
+int16_t mf_lower_row_parallel(mf_build *bd, const mf_linear *w, int16_t x);
+int16_t mf_lower_quantise(mf_build *bd, int16_t x);
+/* FC1, SwiGLU, FC2 over TP (dense MLP, shared expert). */
+int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part,
+                     uint16_t drop_fc1);
+
+/* Derives recomputation and gradients from the forward ops (lower_grad.c); nothing is offloaded
+ * yet. */
+void mf_lower_backward(mf_build *bd);
+
+/* What they read of the forward pass (lower_keep.c). */
+void mf_lower_note_forward(mf_build *bd); /* once all forward ops are there */
+/* Names forward tensor t for the backward pass: saved, or else made again. */
+int16_t mf_lower_keep(mf_build *bd, int16_t t);
+/* As far as an op reads it: of what is cut alike, the same piece. */
+int16_t mf_lower_keep_for(mf_build *bd, int16_t t, const mf_op *reader);
+/* The same of attention's inputs, where K and V may come back around a ring. */
+int16_t mf_lower_keep_turning(mf_build *bd, int16_t t);
+/* Issues the exchange that brings K or V of the step before t's; nothing outside a ring. */
+void mf_lower_fetch_ahead(mf_build *bd, int16_t t);
+/* Saved tensors of the chosen kinds wait in host memory. */
+void mf_lower_offload(mf_build *bd);
+/* Moves ops [from, nops) to `at`, keeping order on both sides. Indices below `at` stay. */
+void mf_lower_move_ops(mf_build *bd, int from, int at);
+
+/* Counts the block's parameters, once all its weights are there (lower_build.c). */
+void mf_build_sum_params(mf_build *bd);
+
+/* Finds scratch_B, once all ops are there (lower_scratch.c). */
+void mf_build_find_scratch(mf_build *bd);
+
+/* Changes a finished block to what the program that trains does (lower_traits.c). */
+void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b);
+
+/* What stuck, said. */
+mf_status mf_build_failed(const mf_build *bd, mf_err *e);
+
+/* Classes of tensors, workspace offsets, sums (lower_build.c). */
+mf_status mf_build_finish(mf_build *bd, mf_err *e);
+
+#endif

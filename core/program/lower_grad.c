@@ -1,0 +1,639 @@
+/* lower_grad.c - backward passes and recomputation, derived from the forward ops of a block.
+ *
+ * The forward ops are walked from last to first. Each kind's rule emits the ops of its gradient;
+ * what it reads of the forward pass it asks of mf_lower_keep, which saves it or makes it again.
+ */
+#include "core/program/lower_build.h"
+
+/* --- gradients -------------------------------------------------------------------------------- */
+
+static int16_t grad_of(mf_build *bd, int16_t t) {
+    return mf_build_t(bd, t)->grad;
+}
+
+/* Lets `op` write the gradient of t, a slice of it or all. A second contribution to all of it reads
+ * the first and writes the sum. */
+static void grad_out_as(mf_build *bd, int16_t op_index, int16_t t, bool slice) {
+    if (bd->status != MF_OK) {
+        return;
+    }
+    mf_tensor x = *mf_build_t(bd, t);
+    mf_op *op = &bd->b->ops[op_index];
+    if (x.grad != MF_NO_TENSOR && slice) {
+        mf_op_out(op, x.grad);
+        return;
+    }
+    double element_B = x.element_B < bd->act_B ? bd->act_B : x.element_B;
+    int16_t g = mf_build_tensor(bd, x.name, x.rows, x.cols, element_B);
+    mf_tensor *grad = mf_build_t(bd, g);
+    grad->routed = x.routed;
+    grad->drop = 0;
+    if (x.routed && x.element_B > 0) {
+        grad->bytes = (int64_t)((double)x.bytes * element_B / x.element_B) + 1;
+    }
+    op = &bd->b->ops[op_index];
+    if (x.grad != MF_NO_TENSOR) {
+        const int operands = op->nin;
+        mf_op_in(op, x.grad);
+        op->sums |= (uint8_t)(op->nin > operands ? 1u << op->nout : 0u);
+        if (mf_op_kind_class((mf_op_kind)op->kind) != MF_CLASS_COLLECTIVE &&
+            mf_op_kind_class((mf_op_kind)op->kind) != MF_CLASS_P2P) {
+            op->bytes += mf_tensor_balanced_B(&x);
+        }
+    }
+    mf_op_out(op, g);
+    mf_build_t(bd, t)->grad = g;
+}
+
+/* Pieces of one overlapped op write disjoint slices of one tensor. */
+static void grad_out(mf_build *bd, int16_t op_index, int16_t t) {
+    bool slice = bd->status == MF_OK && (bd->b->ops[op_index].flags & MF_OPF_OVERLAPPED);
+    grad_out_as(bd, op_index, t, slice);
+}
+
+/* Does gradient flow to this input? Weights, routing maps and given tokens take none. */
+static bool wants_grad(const mf_build *bd, int16_t t) {
+    const mf_tensor *x = &bd->b->tensors[t];
+    return x->class != MF_TENSOR_WEIGHT && !x->indices && (x->producer >= 0 || t == bd->input);
+}
+
+static int16_t last_op(const mf_build *bd) {
+    return (int16_t)(bd->b->nops - 1);
+}
+
+/* What lowering says of the forward op holds for its gradient. */
+static void copy_meaning(mf_op *to, const mf_op *from) {
+    to->bias_owner = from->bias_owner;
+    to->reduce = from->reduce;
+    to->norm_scope = from->norm_scope;
+    to->norm_kind = from->norm_kind;
+    to->eps = from->eps;
+    to->alpha = from->alpha;
+}
+
+static void copy_shape(mf_op *to, const mf_op *from) {
+    copy_meaning(to, from);
+    to->math = from->math;
+    to->flags = from->flags;
+    to->group = from->group;
+    to->shape = from->shape;
+    to->bytes = from->bytes;
+    to->piece = from->piece;
+    to->pieces = from->pieces;
+    for (int i = 0; i < MF_OP_DIMS; i++) {
+        to->dim[i] = from->dim[i];
+    }
+}
+
+/* A weight's gradient accumulates over the micro-batches, in FP32 unless the layout says BF16. */
+static int16_t weight_grad(mf_build *bd, int16_t w) {
+    if (grad_of(bd, w) != MF_NO_TENSOR) {
+        return grad_of(bd, w);
+    }
+    mf_tensor x = *mf_build_t(bd, w);
+    int16_t g = mf_build_tensor(bd, x.name, x.rows, x.cols, mf_layout_gradient_B(bd->l));
+    mf_tensor *t = mf_build_t(bd, g);
+    t->class = MF_TENSOR_GRADIENT;
+    t->part = x.part;
+    mf_build_t(bd, w)->grad = g;
+    return g;
+}
+
+static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_piece) {
+    bool low = bd->quant_B > 0 && (f->math == MF_MATH_FP8 || f->math == MF_MATH_FP4);
+    /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
+    int16_t x = mf_lower_keep(bd, f->in[0]);
+    int16_t dy = grad_of(bd, f->out[0]);
+    if (low && bd->status == MF_OK) { /* once for all GEMMs that read this gradient */
+        bd->pass = MF_PASS_B;
+        if (bd->alias[dy] == MF_NO_TENSOR) {
+            int16_t q = mf_lower_quantise(bd, dy);
+            bd->alias[dy] = q;
+        }
+        dy = bd->alias[dy];
+    }
+    int64_t m = f->dim[MF_OP_DIM_M], n = f->dim[MF_OP_DIM_N], k = f->dim[MF_OP_DIM_K];
+    bool grouped = f->kind == MF_OP_GROUPED_GEMM;
+    /* Grouped: where the runs of the experts begin. */
+    int16_t row_map = grouped ? mf_lower_keep(bd, f->in[f->nin - 1]) : MF_NO_TENSOR;
+    int operands = grouped ? f->nin - 1 : f->nin;
+    if (wants_grad(bd, f->in[0]) && !detached) {
+        bd->pass = MF_PASS_B;
+        mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, m, k, n);
+        op->kind = f->kind;
+        op->flags = f->flags;
+        op->piece = f->piece;
+        op->pieces = f->pieces;
+        op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
+        op->bytes = f->bytes;
+        copy_meaning(op, f);
+        mf_op_in(op, dy);
+        mf_op_in(op, f->in[1]);
+        mf_op_in(op, row_map);
+        grad_out(bd, last_op(bd), f->in[0]);
+    }
+    if (!last_piece) {
+        return;
+    }
+    /* The weight gradient is one op over the rows of all pieces. */
+    m *= f->pieces > 1 ? f->pieces : 1;
+    bd->pass = MF_PASS_W;
+    int16_t dw = weight_grad(bd, f->in[1]);
+    mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, n, k, m);
+    op->kind = f->kind;
+    op->flags = (uint16_t)((f->flags & ~MF_OPF_OVERLAPPED) | MF_OPF_WGRAD |
+                           (bd->l->grads_bf16 ? 0 : MF_OPF_ACC_FP32));
+    op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
+    copy_meaning(op, f);
+    /* Reads both operands, reads and writes the sum. */
+    double groups = grouped ? (double)f->dim[MF_OP_DIM_GROUPS] : 1.0;
+    op->bytes += groups * (double)n * (double)k * 2.0 * mf_layout_gradient_B(bd->l) -
+                 (double)n * (double)k * bd->act_B;
+    mf_op_in(op, dy);
+    mf_op_in(op, x);
+    mf_op_in(op, row_map);
+    mf_op_out(op, dw);
+    if (operands > 3 && wants_grad(bd, f->in[3])) {
+        bd->pass = MF_PASS_B;
+        op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
+                                (double)m * (double)n * bd->act_B);
+        op->flags = (uint16_t)(f->flags & MF_OPF_ROUTED);
+        copy_meaning(op, f);
+        op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
+        mf_op_in(op, grad_of(bd, f->out[0]));
+        mf_op_in(op, row_map);
+        grad_out(bd, last_op(bd), f->in[3]);
+        bd->pass = MF_PASS_W;
+    }
+    if (operands > 2) {
+        int16_t scale = operands > 3 ? mf_lower_keep(bd, f->in[3]) : MF_NO_TENSOR;
+        bd->pass = MF_PASS_W;
+        int16_t db = weight_grad(bd, f->in[2]);
+        op = mf_build_memory_op(bd, MF_OP_BIAS_BWD, f->name, m, n,
+                                (double)m * (double)n * bd->act_B);
+        op->flags = (uint16_t)(f->flags & MF_OPF_ROUTED);
+        copy_meaning(op, f);
+        op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
+        mf_op_in(op, grad_of(bd, f->out[0]));
+        mf_op_in(op, scale);
+        mf_op_in(op, row_map);
+        mf_op_out(op, db);
+    }
+}
+
+static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *extra) {
+    int16_t in[3], out = mf_lower_keep_for(bd, extra->final_out, f);
+    int16_t lse = mf_lower_keep_for(bd, extra->final_lse, f);
+    for (int i = 0; i < 3; i++) {
+        in[i] = mf_op_cut(f) != MF_CUT_NONE ? mf_lower_keep_for(bd, f->in[i], f)
+                                            : mf_lower_keep_turning(bd, f->in[i]);
+    }
+    for (int i = 1; i < 3; i++) { /* the keys of the next step travel beside this one */
+        mf_lower_fetch_ahead(bd, f->in[i]);
+    }
+    bd->pass = MF_PASS_B;
+    mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_BWD, f->name, MF_STREAM_COMPUTE);
+    copy_shape(op, f);
+    op->flops = 2.5 * f->flops; /* five products to the forward's two */
+    op->bytes = 2.0 * f->bytes;
+    for (int i = 0; i < 3; i++) {
+        mf_op_in(op, in[i]);
+    }
+    mf_op_in(op, out);
+    mf_op_in(op, lse);
+    mf_op_in(op, grad_of(bd, extra->final_out));
+    for (int i = 0; i < 3; i++) {
+        int maker = bd->status == MF_OK ? bd->b->tensors[f->in[i]].producer : -1;
+        bool cut = maker >= 0 && mf_op_cut(&bd->b->ops[maker]) == MF_CUT_HEADS;
+        if (wants_grad(bd, f->in[i])) { /* queries of a piece are its own, its keys may not be */
+            grad_out_as(bd, last_op(bd), f->in[i], mf_op_cut(f) != MF_CUT_NONE && (i == 0 || cut));
+        }
+    }
+    if (f->nin > 3) { /* sinks */
+        int16_t dsinks = weight_grad(bd, f->in[3]);
+        mf_op_out(&bd->b->ops[last_op(bd)], dsinks);
+    }
+}
+
+/* Memory-bound gradient: reads the gradients of all outputs and `kept` forward tensors, writes the
+ * gradients of inputs and weights; `traffic` times the forward's bytes. */
+static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double traffic,
+                        const int16_t *kept, int count) {
+    int16_t saved[4] = {MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR};
+    for (int i = 0; i < count; i++) {
+        saved[i] = mf_lower_keep(bd, kept[i]);
+    }
+    bd->pass = MF_PASS_B;
+    mf_op *op = mf_build_op(bd, kind, f->name, MF_STREAM_COMPUTE);
+    copy_shape(op, f);
+    op->bytes = f->bytes * traffic;
+    for (int i = 0; i < f->nout; i++) {
+        mf_op_in(op, grad_of(bd, f->out[i]));
+    }
+    for (int i = 0; i < count; i++) {
+        mf_op_in(op, saved[i]);
+    }
+    for (int i = 0; i < f->nin; i++) {
+        int16_t t = f->in[i];
+        if (mf_build_t(bd, t)->class == MF_TENSOR_WEIGHT) {
+            int16_t g = weight_grad(bd, t);
+            mf_op_out(&bd->b->ops[last_op(bd)], g);
+        } else if (wants_grad(bd, t)) {
+            grad_out(bd, last_op(bd), t);
+        }
+    }
+}
+
+/* Multiples of a scan's forward FLOPs that its gradient takes: two products for each of the forward
+ * pass, and what is made anew: w, u and the states between chunks, of a delta rule 4 dk dv + C (2
+ * dk
+ * + 2 dv) of 6 dk dv + C (6 dk + 4 dv); of the others about a third. */
+static double scan_gradient(const mf_op *f) {
+    double dk = (double)f->dim[MF_OP_DIM_SCAN_KEY_DIM],
+           dv = (double)f->dim[MF_OP_DIM_SCAN_VALUE_DIM];
+    double c = (double)f->dim[MF_OP_DIM_SCAN_CHUNK];
+    bool delta =
+        f->dim[MF_OP_DIM_SCAN_RULE] == MF_MIXER_GDN || f->dim[MF_OP_DIM_SCAN_RULE] == MF_MIXER_KDA;
+    double anew =
+        (4.0 * dk * dv + c * (2.0 * dk + 2.0 * dv)) / (6.0 * dk * dv + c * (6.0 * dk + 4.0 * dv));
+    return 2.0 + (delta ? anew : 1.0 / 3.0);
+}
+
+/* Reads what the forward pass read and its gradient, makes the states anew beside their gradients.
+ */
+static void grad_scan(mf_build *bd, const mf_op *f) {
+    int16_t kept[4];
+    int count = 0;
+    for (int i = 0; i < f->nin; i++) {
+        if (mf_build_t(bd, f->in[i])->class != MF_TENSOR_WEIGHT) {
+            kept[count++] = f->in[i];
+        }
+    }
+    if (f->nout > 2) {
+        kept[count++] = f->out[2];
+    }
+    mf_op g = *f;
+    g.nout = 1; /* states have no gradient */
+    grad_memory(bd, &g, MF_OP_SCAN_BWD, 2.5, kept, count);
+    if (bd->status != MF_OK) {
+        return;
+    }
+    const mf_tensor states = *mf_build_t(bd, f->out[1]);
+    int16_t both = mf_build_tensor(bd, states.name, 2 * states.rows, states.cols, states.element_B);
+    mf_build_t(bd, both)->drop = 0;
+    if (bd->status == MF_OK) {
+        mf_op *op = &bd->b->ops[last_op(bd)];
+        op->flops = scan_gradient(f) * f->flops;
+        mf_op_out(op, both);
+    }
+}
+
+/* An indexer learns by a loss of its own, against what attention gave the keys that it chose
+ * (DeepSeek-V3.2, arXiv:2512.02556, 2.1.1): gradients of the scores of chosen keys, two products
+ * for the forward pass's one, and the teacher's scores of them again. */
+static void grad_index(mf_build *bd, const mf_op *f) {
+    double s = (double)f->dim[MF_OP_DIM_INDEX_KEYS], k = (double)f->dim[MF_OP_DIM_INDEX_TOPK];
+    double share = k >= s ? 1.0 : (k * (k + 1.0) / 2.0 + (s - k) * k) / (s * (s + 1.0) / 2.0);
+    int16_t kept[4] = {f->out[0], f->in[0], f->in[1], f->in[2]};
+    mf_op g = *f;
+    g.nout = 0;
+    for (int i = 0; i < 4; i++) {
+        kept[i] = mf_lower_keep(bd, kept[i]);
+    }
+    grad_memory(bd, &g, MF_OP_INDEX_BWD, 2.0, kept, 4);
+    if (bd->status == MF_OK) {
+        mf_op *op = &bd->b->ops[last_op(bd)];
+        op->flops =
+            share * (2.0 * f->flops + (double)bd->m->heads / (double)bd->l->tp * f->flops *
+                                          (double)(bd->m->kv_lora_rank + bd->m->qk_rope_head_dim) /
+                                          ((double)f->dim[MF_OP_DIM_INDEX_HEADS] *
+                                           ((double)f->dim[MF_OP_DIM_INDEX_DIM] + 1.0)));
+    }
+}
+
+/* A norm over rows that TP ranks share: sums over ranks before the gradient, as before the norm. */
+static void grad_norm_split(mf_build *bd, const mf_op *f) {
+    int16_t x = mf_lower_keep(bd, f->in[0]), rstd = mf_lower_keep(bd, f->out[1]);
+    mf_tensor sums = *mf_build_t(bd, f->in[2]);
+    bd->pass = MF_PASS_B;
+    int16_t dots = mf_build_tensor(bd, sums.name, sums.rows, sums.cols, sums.element_B);
+    mf_op *op = mf_build_op(bd, MF_OP_NORM_SUM, f->name, MF_STREAM_COMPUTE);
+    copy_shape(op, f);
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_in(op, x);
+    mf_op_in(op, rstd);
+    mf_op_out(op, dots);
+    op = mf_build_collective(bd, MF_OP_ALL_REDUCE, "qk_norm_sums", MF_STREAM_TP, MF_GROUP_TP,
+                             mf_tensor_balanced_B(&sums));
+    mf_op_in(op, dots);
+    mf_op_out(op, dots);
+    op = mf_build_op(bd, MF_OP_RMSNORM_BWD, f->name, MF_STREAM_COMPUTE);
+    copy_shape(op, f);
+    op->bytes = 1.5 * f->bytes;
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_in(op, x);
+    mf_op_in(op, rstd);
+    mf_op_in(op, dots);
+    grad_out(bd, last_op(bd), f->in[0]);
+    int16_t dweight = weight_grad(bd, f->in[1]);
+    mf_op_out(&bd->b->ops[last_op(bd)], dweight);
+}
+
+/* Is this sum of a row-parallel GEMM's output one whose gradient is only read in low precision?
+ * Then it is quantised before it is gathered, as the input of a column-parallel GEMM is. */
+static bool gathers_quantised(const mf_build *bd, const mf_op *f) {
+    int16_t producer = f->kind == MF_OP_REDUCE_SCATTER && f->stream == MF_STREAM_TP
+                           ? bd->b->tensors[f->in[0]].producer
+                           : (int16_t)-1;
+    if (producer < 0 || bd->quant_B <= 0) {
+        return false;
+    }
+    const mf_op *gemm = &bd->b->ops[producer];
+    return gemm->kind == MF_OP_GEMM && gemm->nin == 2 &&
+           (gemm->math == MF_MATH_FP8 || gemm->math == MF_MATH_FP4);
+}
+
+static void grad_quantised_gather(mf_build *bd, const mf_op *f) {
+    bd->pass = MF_PASS_B;
+    int16_t dy = grad_of(bd, f->out[0]);
+    if (bd->alias[dy] == MF_NO_TENSOR) { /* once for all pieces */
+        int16_t q = mf_lower_quantise(bd, dy);
+        bd->alias[dy] = q;
+    }
+    mf_op *op = mf_build_op(bd, MF_OP_ALL_GATHER, f->name, (mf_stream)f->stream);
+    copy_shape(op, f);
+    op->bytes *= bd->quant_B / bd->act_B;
+    mf_op_in(op, bd->alias[dy]);
+    bool first = grad_of(bd, f->in[0]) == MF_NO_TENSOR;
+    grad_out(bd, last_op(bd), f->in[0]);
+    int16_t g = grad_of(bd, f->in[0]);
+    if (first && bd->status == MF_OK) {
+        mf_tensor *t = mf_build_t(bd, g);
+        t->bytes = (int64_t)((double)t->bytes * bd->quant_B / t->element_B) + 1;
+        t->element_B = bd->quant_B;
+        bd->alias[g] = g; /* quantised already */
+    }
+}
+
+/* The transposed collective: gradients travel the other way. */
+static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
+    int16_t kept[MF_OP_MAX_IN] = {0};
+    for (int i = 1; i < f->nin; i++) { /* routing */
+        kept[i] = mf_lower_keep(bd, f->in[i]);
+    }
+    bd->pass = MF_PASS_B;
+    double factor = 1.0;
+    const mf_tensor *x = mf_build_t(bd, f->in[0]);
+    if (x->element_B < bd->act_B && x->element_B > 0) {
+        factor = bd->act_B / x->element_B; /* gathered quantised, reduced in full */
+    }
+    mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
+    copy_shape(op, f);
+    op->bytes *= factor;
+    if (kind == MF_OP_SEND_RECV) {
+        op->dim[MF_OP_DIM_PLACES] = -f->dim[MF_OP_DIM_PLACES];
+    }
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    for (int i = 1; i < f->nin; i++) {
+        mf_op_in(op, kept[i]);
+    }
+    grad_out(bd, last_op(bd), f->in[0]);
+}
+
+/* Rows and their probabilities back to where they came from: (d rows, d probabilities, routing of
+ * the way there) -> (d rows, d probabilities). */
+static void grad_routed(mf_build *bd, const mf_op *f, mf_op_kind kind) {
+    int16_t map = f->kind == MF_OP_DISPATCH ? mf_lower_keep(bd, f->in[1]) : MF_NO_TENSOR;
+    bd->pass = MF_PASS_B;
+    mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
+    copy_shape(op, f);
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_in(op, grad_of(bd, f->out[2]));
+    mf_op_in(op, map);
+    grad_out(bd, last_op(bd), f->in[0]);
+    grad_out(bd, last_op(bd), f->in[2]);
+}
+
+/* The gradient of a sum is the gradient of each term: no op, one tensor. Likewise quantisation. */
+static void grad_alias(mf_build *bd, const mf_op *f) {
+    int16_t g = grad_of(bd, f->out[0]);
+    for (int i = 0; i < f->nin; i++) {
+        int16_t t = f->in[i];
+        if (!wants_grad(bd, t)) {
+            continue;
+        }
+        int16_t had = grad_of(bd, t);
+        if (had == MF_NO_TENSOR) {
+            mf_build_t(bd, t)->grad = g;
+            continue;
+        }
+        if (had == g) {
+            continue;
+        }
+        mf_tensor x = *mf_build_t(bd, t);
+        bd->pass = MF_PASS_B;
+        mf_build_memory_op(bd, MF_OP_ADD, "gradient_sum", x.rows, x.cols,
+                           2.0 * (double)x.rows * (double)x.cols * bd->act_B);
+        mf_op_in(&bd->b->ops[last_op(bd)], g);
+        grad_out(bd, last_op(bd), t);
+        if (bd->status == MF_OK) {
+            bd->b->ops[last_op(bd)].sums = 0; /* both are operands */
+        }
+    }
+}
+
+static void grad_embedding(mf_build *bd, const mf_op *f) {
+    bd->pass = MF_PASS_W;
+    int16_t dw = weight_grad(bd, f->in[0]);
+    mf_op *op = mf_build_memory_op(
+        bd, MF_OP_EMBEDDING_BWD, f->name, f->dim[MF_OP_DIM_ROWS], f->dim[MF_OP_DIM_COLS],
+        (double)f->dim[MF_OP_DIM_ROWS] * (double)f->dim[MF_OP_DIM_COLS] *
+            (bd->act_B + 2.0 * mf_layout_gradient_B(bd->l) / (double)bd->l->tp));
+    copy_meaning(op, f);
+    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_out(op, dw);
+}
+
+static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
+    int16_t logits = mf_lower_keep(bd, f->in[0]), stats = mf_lower_keep(bd, f->out[0]);
+    bd->pass = MF_PASS_B;
+    mf_op *op = mf_build_memory_op(bd, MF_OP_CROSS_ENTROPY_BWD, f->name, f->dim[MF_OP_DIM_ROWS],
+                                   f->dim[MF_OP_DIM_COLS], 2.0 * f->bytes);
+    mf_op_in(op, logits);
+    mf_op_in(op, stats);
+    /* Written over the logits. */
+    mf_op_out(op, logits);
+    mf_build_t(bd, f->in[0])->grad = logits;
+}
+
+static void grad_op(mf_build *bd, int i) {
+    mf_op f = bd->b->ops[i];
+    mf_build_extra extra = bd->extra[i];
+    if (extra.no_grad) {
+        return;
+    }
+    if (f.kind != MF_OP_CROSS_ENTROPY_FWD && grad_of(bd, f.out[0]) == MF_NO_TENSOR &&
+        f.kind != MF_OP_ROUTER_FWD && f.kind != MF_OP_ROUTER_DROP &&
+        f.kind != MF_OP_ATTENTION_FWD && f.kind != MF_OP_INDEX_FWD) {
+        return;
+    }
+    bd->forward_op = (int16_t)i;
+    bd->module = f.module;
+    switch ((mf_op_kind)f.kind) {
+    case MF_OP_GEMM:
+    case MF_OP_GROUPED_GEMM:
+        grad_gemm(bd, &f, extra.detached, f.pieces <= 1 || f.piece == 0);
+        break;
+    case MF_OP_ATTENTION_FWD:
+        grad_attention(bd, &f, &extra);
+        break;
+    case MF_OP_ATTENTION_MERGE: /* each part takes the gradient of the merged output */
+        break;
+    case MF_OP_EMBEDDING_FWD:
+        grad_embedding(bd, &f);
+        break;
+    case MF_OP_NORM_SUM: /* in the norm's own gradient */
+        break;
+    case MF_OP_RMSNORM_FWD: {
+        if (f.nin > 2) {
+            grad_norm_split(bd, &f);
+            break;
+        }
+        const int16_t kept[2] = {f.in[0], f.out[1]};
+        grad_memory(bd, &f, MF_OP_RMSNORM_BWD, 1.5, kept, 2);
+        break;
+    }
+    case MF_OP_ROPE_FWD:
+        grad_memory(bd, &f, MF_OP_ROPE_BWD, 1.0, NULL, 0);
+        break;
+    case MF_OP_SWIGLU_FWD:
+        grad_memory(bd, &f, MF_OP_SWIGLU_BWD, 5.0 / 3.0, f.in, f.nin);
+        break;
+    case MF_OP_RELU2_FWD:
+        grad_memory(bd, &f, MF_OP_RELU2_BWD, 1.5, f.in, f.nin);
+        break;
+    case MF_OP_CONV_FWD:
+        grad_memory(bd, &f, MF_OP_CONV_BWD, 1.5, f.in, 1);
+        break;
+    case MF_OP_DECAY_FWD:
+        grad_memory(bd, &f, MF_OP_DECAY_BWD, 1.5, f.in, 1);
+        break;
+    case MF_OP_SCAN_FWD:
+        grad_scan(bd, &f);
+        break;
+    case MF_OP_GATED_NORM_FWD: {
+        const int16_t kept[3] = {f.in[0], f.in[1], f.out[1]};
+        grad_memory(bd, &f, MF_OP_GATED_NORM_BWD, 5.0 / 3.0, kept, 3);
+        break;
+    }
+    case MF_OP_INDEX_FWD:
+        grad_index(bd, &f);
+        break;
+    case MF_OP_GATE_FWD:
+        grad_memory(bd, &f, MF_OP_GATE_BWD, 1.0, f.in, 2);
+        break;
+    case MF_OP_ROUTER_FWD: { /* logits, choices, counts of the auxiliary loss */
+        const int16_t kept[3] = {f.in[0], f.out[0], f.out[2]};
+        grad_memory(bd, &f, MF_OP_ROUTER_BWD, 2.0, kept, f.nout > 2 ? 3 : 2);
+        break;
+    }
+    case MF_OP_ROUTER_DROP: /* dropped choices have no gradient already */
+        mf_build_t(bd, f.in[1])->grad = grad_of(bd, f.out[1]);
+        break;
+    case MF_OP_PERMUTE:
+        grad_memory(bd, &f, MF_OP_UNPERMUTE, 1.0, &f.out[1], 1);
+        break;
+    case MF_OP_UNPERMUTE:
+        grad_memory(bd, &f, MF_OP_PERMUTE, 1.0, &f.in[1], 1);
+        break;
+    case MF_OP_SPLIT:
+        grad_memory(bd, &f, MF_OP_SPLIT, 1.0, NULL, 0);
+        break;
+    case MF_OP_ADD:
+    case MF_OP_QUANTISE:
+        grad_alias(bd, &f);
+        break;
+    case MF_OP_CROSS_ENTROPY_FWD:
+        grad_cross_entropy(bd, &f);
+        break;
+    case MF_OP_ALL_GATHER:
+        if (f.nout > 1) { /* rows of tokens with what travels beside them */
+            grad_routed(bd, &f, MF_OP_REDUCE_SCATTER);
+        } else {
+            grad_collective(bd, &f, MF_OP_REDUCE_SCATTER);
+        }
+        break;
+    case MF_OP_REDUCE_SCATTER:
+        if (gathers_quantised(bd, &f)) {
+            grad_quantised_gather(bd, &f);
+        } else {
+            grad_collective(bd, &f, MF_OP_ALL_GATHER);
+        }
+        break;
+    case MF_OP_ALL_TO_ALL:
+    case MF_OP_SEND_RECV:
+        grad_collective(bd, &f, (mf_op_kind)f.kind);
+        break;
+    case MF_OP_DISPATCH:
+        grad_routed(bd, &f, MF_OP_COMBINE);
+        break;
+    case MF_OP_COMBINE:
+        grad_collective(bd, &f, MF_OP_DISPATCH);
+        break;
+    case MF_OP_ATTENTION_BWD:
+    case MF_OP_EMBEDDING_BWD:
+    case MF_OP_RMSNORM_BWD:
+    case MF_OP_ROPE_BWD:
+    case MF_OP_SWIGLU_BWD:
+    case MF_OP_RELU2_BWD:
+    case MF_OP_CONV_BWD:
+    case MF_OP_DECAY_BWD:
+    case MF_OP_SCAN_BWD:
+    case MF_OP_GATED_NORM_BWD:
+    case MF_OP_INDEX_BWD:
+    case MF_OP_GATE_BWD:
+    case MF_OP_ROUTER_BWD:
+    case MF_OP_BIAS_BWD:
+    case MF_OP_CROSS_ENTROPY_BWD:
+    case MF_OP_GRAD_NORM:
+    case MF_OP_ADAMW:
+    case MF_OP_CAST:
+    case MF_OP_ALL_REDUCE:
+    case MF_OP_COPY_D2H:
+    case MF_OP_COPY_H2D:
+    case MF_OP_COUNT:
+        break;
+    }
+    bd->forward_op = -1;
+}
+
+void mf_lower_backward(mf_build *bd) {
+    mf_block *b = bd->b;
+    b->nforward = b->nops;
+    bd->drop = 0;
+    bd->pass = MF_PASS_B;
+    b->input = bd->input;
+    b->output = bd->output != bd->input ? bd->output : MF_NO_TENSOR;
+    b->output_gradient = b->input_gradient = MF_NO_TENSOR;
+    if (bd->output != MF_NO_TENSOR) {
+        mf_tensor out = *mf_build_t(bd, bd->output);
+        int16_t g = mf_build_tensor(bd, "output_gradient", out.rows, out.cols, bd->act_B);
+        mf_build_t(bd, g)->class = MF_TENSOR_BOUNDARY;
+        mf_build_t(bd, bd->output)->grad = g;
+        b->output_gradient = g;
+    }
+    for (int i = b->nforward - 1; i >= 0 && bd->status == MF_OK; i--) {
+        grad_op(bd, i);
+    }
+    if (bd->status != MF_OK) {
+        return;
+    }
+    if (bd->input != MF_NO_TENSOR && grad_of(bd, bd->input) != MF_NO_TENSOR) {
+        b->input_gradient = grad_of(bd, bd->input);
+        mf_build_t(bd, b->input_gradient)->class = MF_TENSOR_BOUNDARY;
+    }
+    if (bd->output != MF_NO_TENSOR && bd->output != bd->input) {
+        /* The next block counts what it keeps of its input. */
+        mf_build_t(bd, bd->output)->class = MF_TENSOR_BOUNDARY;
+    }
+}

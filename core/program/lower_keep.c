@@ -1,0 +1,245 @@
+/* lower_keep.c - what the backward passes read of the forward pass: kept, made again, fetched again
+ * or brought back from the host.
+ *
+ * A forward tensor is saved unless the memory choice drops it; then its producers are emitted again
+ * (pass R) right where they are first needed.
+ */
+#include "core/program/lower_build.h"
+
+#include <stdlib.h>
+
+/* Forward ops know what makes each tensor from here on. */
+void mf_lower_note_forward(mf_build *bd) {
+    bd->first_producer = calloc((size_t)bd->b->ntensors + 1, sizeof *bd->first_producer);
+    bd->ring = malloc(((size_t)bd->b->ntensors + 1) * sizeof *bd->ring);
+    if (bd->first_producer == NULL || bd->ring == NULL) {
+        bd->status = MF_NOMEM;
+        return;
+    }
+    bd->noted = bd->b->ntensors;
+    for (int t = 0; t < bd->b->ntensors; t++) {
+        bd->ring[t] = (mf_ring_link){MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR, MF_NO_TENSOR};
+    }
+    for (int i = bd->b->nops - 1; i >= 0; i--) {
+        const mf_op *op = &bd->b->ops[i];
+        for (int k = 0; k < op->nout; k++) {
+            bd->first_producer[op->out[k]] = (int16_t)i;
+        }
+    }
+    for (int i = 0; i < bd->b->nops; i++) {
+        const mf_op *op = &bd->b->ops[i];
+        for (int k = 0; k < op->nout; k++) {
+            bd->b->tensors[op->out[k]].producer = (int16_t)i;
+        }
+        if (op->kind == MF_OP_SEND_RECV) {
+            mf_ring_link *from = &bd->ring[op->in[0]], *to = &bd->ring[op->out[0]];
+            from->next = op->out[0];
+            to->first = from->first != MF_NO_TENSOR ? from->first : op->in[0];
+            to->before = op->in[0];
+        }
+    }
+}
+
+static bool dropped(const mf_build *bd, const mf_tensor *t) {
+    return (t->drop & MF_DROP_ALWAYS) || (t->drop & bd->key.memory.recompute);
+}
+
+/* Emits forward op i again; its dropped outputs get new tensors. */
+static void recompute(mf_build *bd, int i) {
+    if (bd->extra[i].cloned || bd->status != MF_OK) {
+        return;
+    }
+    bd->extra[i].cloned = true;
+    mf_op from = bd->b->ops[i];
+    int16_t in[MF_OP_MAX_IN] = {0};
+    if (from.kind == MF_OP_ROUTER_DROP) { /* by what was kept: nothing is gathered again */
+        in[0] = mf_lower_keep(bd, from.out[0]);
+        in[1] = mf_lower_keep(bd, from.in[1]);
+        from.nin = 2;
+    }
+    for (int k = 0; k < from.nin && from.kind != MF_OP_ROUTER_DROP; k++) {
+        in[k] = mf_lower_keep_for(bd, from.in[k], &from);
+    }
+    uint8_t pass = bd->pass;
+    bd->pass = MF_PASS_R;
+    for (int k = 0; k < from.nout; k++) {
+        int16_t t = from.out[k];
+        if (bd->status == MF_OK && dropped(bd, mf_build_t(bd, t)) && bd->alias[t] == MF_NO_TENSOR) {
+            mf_tensor copy = *mf_build_t(bd, t);
+            int16_t again = mf_build_tensor(bd, copy.name, copy.rows, copy.cols, copy.element_B);
+            mf_tensor *made = mf_build_t(bd, again);
+            made->bytes = copy.bytes;
+            made->routed = copy.routed;
+            made->drop = 0;
+            if (bd->status == MF_OK) {
+                bd->alias[t] = again;
+            }
+        }
+    }
+    mf_op *op = mf_build_op(bd, (mf_op_kind)from.kind, from.name, (mf_stream)from.stream);
+    *op = from;
+    op->pass = MF_PASS_R;
+    op->forward = (int16_t)i;
+    op->nout = 0;
+    op->makes = 0;
+    for (int k = 0; k < from.nin; k++) {
+        op->in[k] = in[k];
+    }
+    if (from.kind == MF_OP_ROUTER_FWD && bd->status == MF_OK) {
+        mf_op_in(op,
+                 mf_lower_keep(bd, from.out[0])); /* probabilities of the choices that were made */
+    }
+    for (int k = 0; k < from.nout && bd->status == MF_OK; k++) {
+        int16_t again = bd->alias[from.out[k]];
+        mf_op_out(op, again);
+        op->makes |= (uint8_t)(again != MF_NO_TENSOR ? 1u << k : 0u);
+    }
+    bd->pass = pass;
+}
+
+/* All its pieces, or (piece >= 0) that one. */
+static int16_t keep(mf_build *bd, int16_t t, int piece) {
+    if (bd->status != MF_OK) {
+        return 0;
+    }
+    mf_tensor *x = mf_build_t(bd, t);
+    if (x->class == MF_TENSOR_WEIGHT) {
+        return t;
+    }
+    if (x->producer < 0 || !dropped(bd, x)) {
+        x->class = MF_TENSOR_SAVED;
+        return t;
+    }
+    if (bd->alias[t] != MF_NO_TENSOR && mf_op_cut(&bd->b->ops[x->producer]) == MF_CUT_NONE) {
+        return bd->alias[t]; /* made again already; of pieces some may be missing */
+    }
+    for (int i = bd->first_producer[t], last = x->producer; i <= last; i++) {
+        const mf_op *op = &bd->b->ops[i];
+        bool makes = false;
+        for (int k = 0; k < op->nout; k++) {
+            makes |= op->out[k] == t;
+        }
+        if (makes && (piece < 0 || op->piece == piece)) {
+            recompute(bd, i);
+        }
+    }
+    return bd->status == MF_OK && bd->alias[t] != MF_NO_TENSOR ? bd->alias[t] : t;
+}
+
+int16_t mf_lower_keep(mf_build *bd, int16_t t) {
+    return keep(bd, t, -1);
+}
+
+int16_t mf_lower_keep_for(mf_build *bd, int16_t t, const mf_op *reader) {
+    int maker = bd->status == MF_OK ? mf_build_t(bd, t)->producer : -1;
+    bool same = maker >= 0 && mf_op_cut(reader) != MF_CUT_NONE &&
+                mf_op_cut(&bd->b->ops[maker]) == mf_op_cut(reader);
+    return keep(bd, t, same ? reader->piece : -1);
+}
+
+/* --- keys and values of a ring ------------------------------------------------------------------
+ */
+
+/* Gradients go through the steps of a ring from last to first, and their sums travel against the
+ * forward direction. So do K and V when they were not kept: the ring turns back, from those of the
+ * last step (which a repeated forward pass has left here, or which are one place behind one's own)
+ * to those of the second; one's own were never sent. No more than two steps' are there at a time.
+ */
+int16_t mf_lower_keep_turning(mf_build *bd, int16_t t) {
+    if (bd->status != MF_OK || bd->ring[t].first == MF_NO_TENSOR ||
+        !dropped(bd, mf_build_t(bd, t))) {
+        return mf_lower_keep(bd, t);
+    }
+    mf_ring_link *link = &bd->ring[t];
+    if (link->back != MF_NO_TENSOR) {
+        return link->back;
+    }
+    if (link->next == MF_NO_TENSOR && bd->alias[t] != MF_NO_TENSOR) {
+        link->back = bd->alias[t];
+        return link->back;
+    }
+    int16_t from = link->next != MF_NO_TENSOR ? mf_lower_keep_turning(bd, link->next)
+                                              : mf_lower_keep(bd, link->first);
+    mf_tensor like = *mf_build_t(bd, t);
+    int16_t back = mf_build_tensor(bd, like.name, like.rows, like.cols, like.element_B);
+    int16_t producer = like.producer;
+    mf_op *op = mf_build_op(bd, MF_OP_SEND_RECV, like.name, MF_STREAM_CP);
+    if (bd->status != MF_OK) {
+        return 0;
+    }
+    mf_build_t(bd, back)->drop = 0;
+    *op = bd->b->ops[producer];
+    op->pass = MF_PASS_R;
+    op->forward = producer;
+    op->dim[MF_OP_DIM_PLACES] = -op->dim[MF_OP_DIM_PLACES];
+    op->in[0] = from;
+    op->out[0] = back;
+    op->makes = 1;
+    bd->ring[t].back = back;
+    return back;
+}
+
+void mf_lower_fetch_ahead(mf_build *bd, int16_t t) {
+    if (bd->status == MF_OK && bd->ring[t].first != MF_NO_TENSOR &&
+        bd->ring[bd->ring[t].before].first != MF_NO_TENSOR) {
+        (void)mf_lower_keep_turning(bd, bd->ring[t].before);
+    }
+}
+
+/* --- host memory ------------------------------------------------------------------------------ */
+
+/* Backward ops from `first` on read what came back in place of what left: back[t], or none. */
+static void read_back(mf_block *b, int first, int end, const int16_t *back) {
+    for (int i = first; i < end; i++) {
+        mf_op *op = &b->ops[i];
+        for (int k = 0; k < op->nin; k++) {
+            op->in[k] = back[op->in[k]] != MF_NO_TENSOR ? back[op->in[k]] : op->in[k];
+        }
+    }
+}
+
+/* Saved tensors of the chosen modules leave for host memory at the end of the forward pass and come
+ * back, into new tensors, at the start of the backward pass. What was made again is known to its
+ * readers by now: its aliases are free to say what came back. */
+void mf_lower_offload(mf_build *bd) {
+    mf_block *b = bd->b;
+    int nforward = b->nforward, before = b->nops, ntensors = b->ntensors;
+    if (bd->key.memory.offload == 0) {
+        return;
+    }
+    for (int16_t t = 0; t < ntensors && bd->status == MF_OK; t++) {
+        mf_tensor *x = mf_build_t(bd, t);
+        bd->alias[t] = MF_NO_TENSOR;
+        if (x->class == MF_TENSOR_SAVED && (x->offload & bd->key.memory.offload)) {
+            x->class = t == bd->input ? MF_TENSOR_BOUNDARY : MF_TENSOR_LOCAL;
+            x->offloaded = true;
+            double bytes = mf_tensor_balanced_B(x);
+            bd->pass = MF_PASS_F;
+            mf_op *op = mf_build_op(bd, MF_OP_COPY_D2H, "offload", MF_STREAM_D2H);
+            op->bytes = bytes;
+            mf_op_in(op, t);
+        }
+    }
+    int copies = b->nops - before;
+    mf_lower_move_ops(bd, before, nforward);
+    b->nforward += copies;
+    before = b->nops;
+    for (int i = nforward; i < nforward + copies && bd->status == MF_OK; i++) {
+        int16_t t = b->ops[i].in[0];
+        mf_tensor x = *mf_build_t(bd, t);
+        bd->pass = MF_PASS_B;
+        int16_t back = mf_build_tensor(bd, x.name, x.rows, x.cols, x.element_B);
+        mf_build_t(bd, back)->bytes = x.bytes;
+        mf_op *op = mf_build_op(bd, MF_OP_COPY_H2D, "offload", MF_STREAM_H2D);
+        op->bytes = mf_tensor_balanced_B(&x);
+        op->flags |= MF_OPF_PREFETCH;
+        mf_op_out(op, back);
+        if (bd->status == MF_OK) {
+            bd->alias[t] = back;
+        }
+    }
+    if (bd->status == MF_OK) {
+        read_back(b, b->nforward, before, bd->alias);
+        mf_lower_move_ops(bd, before, b->nforward);
+    }
+}

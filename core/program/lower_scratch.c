@@ -1,0 +1,170 @@
+/* lower_scratch.c - room that a GPU's kernels need beside the operands of a block's ops: what the
+ * header of each kernel says of its workspace (executor/cuda/scratch.c asks the kernels). */
+#include "core/program/lower_build.h"
+#include "core/program/row_map.h"
+#include "core/program/scratch.h"
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static int64_t choices_B(const mf_build *bd, int64_t rows) {
+    return mf_align_B(4 * rows * bd->m->top_k);
+}
+
+/* Scores, probabilities and choices of a router's rows, sums of the auxiliary loss over blocks. */
+static int64_t router_B(const mf_build *bd, int64_t rows) {
+    const int64_t sums = bd->l->mbs * bd->m->experts;
+    return mf_align_B(4 * rows * bd->m->experts) + 2 * choices_B(bd, rows) + mf_align_B(4 * rows) +
+           2 * mf_align_B(4 * sums) + 4 * sums * 2 * 264;
+}
+
+/* Choices of whole samples by place, twice, and a sort of them. */
+static int64_t drop_B(const mf_build *bd) {
+    const int64_t rows = bd->l->mbs * bd->l->seq, slots = rows * bd->m->top_k;
+    return 4 * choices_B(bd, rows) +
+           4 * (slots + bd->m->experts + 1 + (slots / 1024 + 1) * bd->m->experts);
+}
+
+/* Gradients of queries are summed in float, beside a statistic for each row and head. */
+static int64_t attention_B(const mf_build *bd, const mf_op *op) {
+    const int64_t heads = op->dim[MF_OP_DIM_HEADS], batch = op->dim[MF_OP_DIM_BATCH];
+    const int64_t rows = batch * op->dim[MF_OP_DIM_SEQ_Q], keys = batch * op->dim[MF_OP_DIM_SEQ_K];
+    const int64_t d_qk = op->dim[MF_OP_DIM_D_QK], d_v = op->dim[MF_OP_DIM_D_V];
+    const bool shared = op->dim[MF_OP_DIM_KV_HEADS] < heads; /* K and V by query head, too */
+    return mf_op_attention_B(bd->l, bd->b, op) +
+           mf_align_B(4 * rows * heads * (d_qk + 1) +
+                      (shared ? 2 * keys * heads * (d_qk + d_v) : 0)) +
+           3 * mf_align_B(4 * heads) + 4096;
+}
+
+/* Sums of columns over blocks of rows. */
+static int64_t norm_B(int64_t cols) {
+    int64_t blocks = (4 << 20) / (cols > 0 ? cols : 1);
+    blocks = blocks < 264 ? 264 : most(1024, blocks < 1056 ? blocks : 1056);
+    return 4 * blocks * cols;
+}
+
+/* Tokens sorted by what they are. */
+static int64_t embedding_B(int64_t tokens, int64_t vocabulary) {
+    return 16 * (tokens + 4) + 4 * 512 * ((tokens + 1023) / 1024 + 1) +
+           4 * ((vocabulary + 31) / 32) + 8 * ((tokens + 31) / 32 + 1) + 64;
+}
+
+static int64_t op_B(const mf_build *bd, const mf_op *op) {
+    const mf_block *b = bd->b;
+    const mf_tensor *first = &b->tensors[op->nin > 0 ? op->in[0] : op->out[0]];
+    const int64_t rows = first->rows, cols = first->cols;
+    switch (op->kind) {
+    case MF_OP_GEMM:
+        return first->element_B >= 4.0 ? mf_align_B(2 * rows * cols) : 0;
+    case MF_OP_ATTENTION_FWD:
+        return mf_op_attention_B(bd->l, b, op);
+    case MF_OP_ATTENTION_BWD:
+        return attention_B(bd, op);
+    case MF_OP_RMSNORM_BWD:
+        return norm_B(cols);
+    case MF_OP_EMBEDDING_BWD:
+        return embedding_B(rows, b->tensors[op->out[0]].rows);
+    case MF_OP_BIAS_BWD:
+        return 4 * 64 * cols * most(1, op->dim[MF_OP_DIM_GROUPS]);
+    case MF_OP_GATE_FWD:
+    case MF_OP_GATE_BWD:
+        return 2 * mf_align_B(4 * rows) + 4 * 64 * cols;
+    case MF_OP_PERMUTE: {
+        const int64_t slots = mf_tensor_rows_max(first) * op->dim[MF_OP_DIM_CHOICES];
+        return mf_permute_places_B(slots, op->dim[MF_OP_DIM_EXPERTS]);
+    }
+    case MF_OP_ROUTER_FWD:
+    case MF_OP_ROUTER_BWD:
+        return router_B(bd, rows);
+    case MF_OP_ROUTER_DROP:
+        return drop_B(bd);
+    case MF_OP_CROSS_ENTROPY_BWD:
+        return mf_align_B(4 * rows);
+    default:
+        break;
+    }
+    return 0;
+}
+
+/* --- whatever the kernels ------------------------------------------------------------------------
+ */
+
+/* A copy of a token for each rank that it reaches: which ranks, the map of the copies, and what is
+ * needed to make it or, then, choices and probabilities on their way. */
+static int64_t copies_B(const mf_layout *l, const mf_op *op, int64_t rows) {
+    const int64_t slots = op->dim[MF_OP_DIM_TOKENS] * l->ep;
+    const int64_t choices = mf_align_B(4 * rows * op->dim[MF_OP_DIM_TOP_K]);
+    return mf_align_B(4 * slots) + mf_align_B(4 * mf_row_map_elements(l->ep, rows, slots)) +
+           most(2 * choices, mf_permute_places_B(slots, l->ep));
+}
+
+static int64_t dispatch_B(const mf_layout *l, const mf_block *b, const mf_op *op) {
+    const int16_t arrived = op->kind == MF_OP_DISPATCH ? op->out[0] : op->in[0];
+    const int64_t rows = l->ep * mf_layout_slot_rows(l, b->tensors[arrived].rows);
+    switch ((mf_dispatcher)op->dim[MF_OP_DIM_DISPATCHER]) {
+    case MF_DISPATCH_ALLTOALL: /* what each row is for */
+        return op->kind == MF_OP_DISPATCH ? mf_align_B(4 * rows) : 0;
+    case MF_DISPATCH_FUSED:
+        return copies_B(l, op, rows);
+    case MF_DISPATCH_ALLGATHER:
+    case MF_DISPATCH_COUNT:
+        break;
+    }
+    return 0;
+}
+
+int64_t mf_op_exchange_B(const mf_layout *l, const mf_block *b, const mf_op *op) {
+    if (op->nin == 0 || op->nout == 0) {
+        return 0;
+    }
+    const mf_tensor *in = &b->tensors[op->in[0]], *out = &b->tensors[op->out[0]];
+    const int64_t widest = most(in->bytes, out->bytes);
+    switch (op->kind) {
+    case MF_OP_ALL_REDUCE: /* of statistics: the highest of each row */
+        return op->reduce == MF_REDUCE_LOGSUMEXP ? mf_align_B(4 * in->rows) : 0;
+    case MF_OP_ALL_GATHER: /* nothing where rows lie as they go */
+    case MF_OP_REDUCE_SCATTER:
+        return op->pieces > 1 || op->group == MF_GROUP_CP ? 3 * widest : 0;
+    case MF_OP_ALL_TO_ALL:
+        return 2 * widest + 2 * MF_ALIGN_B;
+    case MF_OP_DISPATCH:
+    case MF_OP_COMBINE:
+        return dispatch_B(l, b, op);
+    default:
+        break;
+    }
+    return 0;
+}
+
+int64_t mf_op_attention_B(const mf_layout *l, const mf_block *b, const mf_op *op) {
+    const int64_t heads = op->dim[MF_OP_DIM_HEADS];
+    const int64_t rows = op->dim[MF_OP_DIM_BATCH] * op->dim[MF_OP_DIM_SEQ_Q];
+    const bool gradient = op->kind == MF_OP_ATTENTION_BWD;
+    int64_t room_B = mf_align_B(4 * heads);
+    if (!gradient && op->pass == MF_PASS_R && (op->makes & 1) == 0) { /* an output of no use */
+        room_B += mf_align_B(rows * heads * op->dim[MF_OP_DIM_D_V] *
+                             (int64_t)b->tensors[op->in[0]].element_B);
+    }
+    if (l->cp == 1) {
+        return room_B;
+    }
+    for (int i = 0; i < 3 && gradient; i++) {
+        room_B += mf_align_B(b->tensors[op->in[i]].bytes);
+    }
+    return room_B + mf_align_B(4 * rows * heads);
+}
+
+int64_t mf_permute_places_B(int64_t slots, int64_t runs) {
+    return 4 * runs * ((slots + 1023) / 1024 + 1);
+}
+
+void mf_build_find_scratch(mf_build *bd) {
+    mf_block *b = bd->b;
+    b->scratch_B = 0;
+    for (int k = 0; k < b->nops; k++) {
+        b->scratch_B =
+            most(b->scratch_B, most(op_B(bd, &b->ops[k]), mf_op_exchange_B(bd->l, b, &b->ops[k])));
+    }
+}

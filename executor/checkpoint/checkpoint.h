@@ -1,0 +1,68 @@
+/* checkpoint.h - the state of a training run on disk, in a form that knows no layout.
+ *
+ * A checkpoint is a folder FOLDER/step-XXXXXXXX of one safetensors file a rank and manifest.json
+ * (docs/training.md has the format). Tensors are pieces of master weights and AdamW moments named
+ * by the hub's tensor (an expert by its global number) and the place in it, so that any layout can
+ * read what any other wrote. All ranks write at the same time, into a temporary folder; files and
+ * folder are synced, the manifest holds sizes and checksums, and renaming the folder is the one
+ * moment in which the checkpoint comes to be. Every byte is checked before it is used.
+ */
+#ifndef MF_EXECUTOR_CHECKPOINT_H
+#define MF_EXECUTOR_CHECKPOINT_H
+
+#include "executor/step/program_run.h"
+
+#define MF_CHECKPOINT_FORMAT "moefold-checkpoint"
+#define MF_CHECKPOINT_VERSION 1
+#define MF_CHECKPOINT_MAX_STREAMS 64
+
+/* Of a model as runs know it: what shapes its tensors and what they mean; losses are choices. */
+void mf_checkpoint_fingerprint(const mf_model *m, char out[20]);
+
+/* Where training stood, and what its stream of samples was. */
+typedef struct mf_checkpoint_stand {
+    int64_t step;    /* steps done */
+    int64_t samples; /* of the stream consumed: the next one is sample `samples` */
+    int64_t skipped; /* of the steps those whose update was left out */
+    uint64_t seed;   /* all randomness of a run is a function of it and of positions */
+    bool shuffle;
+    int64_t seq;
+    int streams;
+    int64_t stream_tokens[MF_CHECKPOINT_MAX_STREAMS], stream_share[MF_CHECKPOINT_MAX_STREAMS];
+} mf_checkpoint_stand;
+
+/* Writes FOLDER/step-XXXXXXXX and removes all but the newest `keep` checkpoints (0: keeps all).
+ * Collective; FOLDER is made when missing. Errors: MF_IO, the same on all ranks, the text on one
+ * of them; what was there before stands then. */
+mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_checkpoint_stand *stand,
+                             int keep, mf_err *e);
+
+/* Path of the newest checkpoint in FOLDER; "" when there is none. Errors: MF_IO. */
+mf_status mf_checkpoint_newest(const char *folder, char *out, size_t size, mf_err *e);
+/* Removes what saves that never ended left behind. */
+void mf_checkpoint_clean(const char *folder);
+
+typedef struct mf_checkpoint mf_checkpoint;
+
+/* Opens a checkpoint folder for a model: manifest, sizes and headers are checked, and that the
+ * pieces cover the model's tensors. *out is to be closed. Errors: MF_DAMAGED naming file and
+ * offset; MF_INPUT for another model's. */
+mf_status mf_checkpoint_open(const char *path, const mf_model *m, mf_checkpoint **out, mf_err *e);
+void mf_checkpoint_close(mf_checkpoint *c);
+const mf_checkpoint_stand *mf_checkpoint_stands(const mf_checkpoint *c);
+
+/* This rank's weights, moments, correction biases and count of updates. Not collective:
+ * mf_exec_share_weights is to follow on all ranks. Errors: MF_DAMAGED naming file, tensor and
+ * offset. */
+mf_status mf_checkpoint_load(mf_checkpoint *c, mf_exec *x, mf_err *e);
+
+/* One whole hub tensor: rows x cols values of kind MF_EXEC_*, checked. MF_DAMAGED as above. */
+mf_status mf_checkpoint_tensor(mf_checkpoint *c, int kind, const mf_model_tensor *t, float *out,
+                               mf_err *e);
+
+/* Weights as a Hugging Face folder in float32, bit by bit: model.safetensors, or shards of at most
+ * shard_B bytes of tensors with an index. `folder` is replaced whole. Errors: MF_IO, MF_DAMAGED. */
+mf_status mf_checkpoint_export(mf_checkpoint *c, const mf_model *m, const char *folder,
+                               int64_t shard_B, mf_err *e);
+
+#endif

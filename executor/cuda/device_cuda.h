@@ -1,0 +1,52 @@
+/* device_cuda.h - private to the CUDA device: what stands behind a queue. */
+#ifndef MF_EXECUTOR_CUDA_DEVICE_H
+#define MF_EXECUTOR_CUDA_DEVICE_H
+
+#include "executor/cuda/scratch.h"
+#include "executor/device/device.h"
+
+#include <cuda_runtime_api.h>
+
+typedef struct mf_cuda_products mf_cuda_products;
+typedef struct mf_cuda_attentions mf_cuda_attentions;
+
+typedef struct mf_cuda_queue {
+    mf_queue queue;
+    cudaEvent_t reached; /* of what others wait for: NULL while there is no stream */
+} mf_cuda_queue;
+
+typedef struct mf_device_cuda {
+    mf_device device;
+    mf_cuda_queue main; /* all streams of a program in the order of the program */
+    mf_cuda_queue side[MF_DEVICE_SIDE_QUEUES];
+    int index;
+    bool preparing;
+    bool fixed;        /* mf_device_ops.fix */
+    cudaEvent_t *mark; /* [marks] */
+    cudaEvent_t point[MF_DEVICE_POINTS];
+    int64_t marks;
+    char name[64];
+    mf_cuda_products *products;
+    mf_cuda_attentions *attentions;
+} mf_device_cuda;
+
+static inline mf_device_cuda *mf_cuda_of(mf_device *d) {
+    return (mf_device_cuda *)(void *)d;
+}
+static inline bool mf_cuda_preparing(const mf_queue *q) {
+    return mf_cuda_of(q->device)->preparing;
+}
+
+/* Dense products: plans by shape, made and measured while the device prepares. */
+mf_status mf_cuda_products_open(mf_cuda_products **out, mf_err *e);
+void mf_cuda_products_close(mf_cuda_products *p);
+mf_status mf_cuda_gemm(mf_queue *q, const mf_device_gemm *a, mf_err *e);
+mf_status mf_cuda_grouped(mf_queue *q, const mf_device_grouped *a, mf_err *e);
+
+/* Attention: cuDNN's plans by shape. */
+mf_status mf_cuda_attentions_open(mf_cuda_attentions **out, mf_err *e);
+void mf_cuda_attentions_close(mf_cuda_attentions *p);
+mf_status mf_cuda_attention(mf_queue *q, const mf_device_attention *a, mf_err *e);
+mf_status mf_cuda_attention_grad(mf_queue *q, const mf_device_attention_grad *a, mf_err *e);
+
+#endif

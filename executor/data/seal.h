@@ -1,0 +1,42 @@
+/* seal.h - checksums of a file's bytes, block by block, so that a bit which changed is found before
+ * it is used, and where.
+ *
+ * A seal is text: "moefold-seal 1", "size BYTES", "block BYTES", the CRC-32C of each block as eight
+ * hexadecimal digits a line, and "seal" with that of every byte in front of it. Blocks are looked
+ * at when what they hold is first asked for.
+ */
+#ifndef MF_EXECUTOR_SEAL_H
+#define MF_EXECUTOR_SEAL_H
+
+#include "core/base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MF_SEAL_BLOCK_B (INT64_C(1) << 20)
+
+typedef struct mf_seal {
+    char *name; /* of the file that it was read from; NULL: of none */
+    int64_t size_B, block_B, blocks;
+    uint32_t *crc;       /* [blocks] */
+    unsigned char *seen; /* [blocks] 1: looked at, and right */
+} mf_seal;
+
+/* For `size_B` bytes; all checksums 0. NULL: out of memory. */
+mf_seal *mf_seal_create(int64_t size_B);
+void mf_seal_destroy(mf_seal *s);
+/* Fills blocks first, first + step, ... from the bytes that are sealed. */
+void mf_seal_take(mf_seal *s, const void *bytes, int64_t first, int64_t step);
+
+/* Errors: MF_INPUT with the offset of what is wrong. */
+mf_status mf_seal_parse(const char *name, const char *text, size_t size, mf_seal **out, mf_err *e);
+/* *out is NULL when there is no such file. Errors: as mf_seal_parse; MF_IO. */
+mf_status mf_seal_read(const char *path, mf_seal **out, mf_err *e);
+mf_status mf_seal_write(const char *path, const mf_seal *s, mf_err *e);
+
+/* Are bytes [from, to) what was sealed? `bytes` are all of them; `file` and `offset`, the place of
+ * the first of them in it, are for the error: MF_INPUT. */
+mf_status mf_seal_check(mf_seal *s, const char *file, int64_t offset, const void *bytes,
+                        int64_t from, int64_t to, mf_err *e);
+
+#endif

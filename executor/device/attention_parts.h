@@ -1,0 +1,56 @@
+/* attention_parts.h - attention over context-parallel ranks through a library that knows blocks of
+ * consecutive queries against blocks of consecutive keys, causal or full.
+ *
+ * A rank's rows of a sequence are chunks c and 2 CP - 1 - c of its positions, one behind the other,
+ * so that among them a later row has a later position. Keys of a rank before it: the first half of
+ * them comes before all queries, the second half behind them all. Keys of a rank behind it: all of
+ * them come before the second half of the queries and behind the first. Keys of all ranks, in order
+ * of position: each half of the queries sees those up to its own end.
+ *
+ * Everything is enqueued through the device's table; the same on a GPU (cuDNN) and in tests
+ * (reference kernels).
+ */
+#ifndef MF_EXECUTOR_ATTENTION_PARTS_H
+#define MF_EXECUTOR_ATTENTION_PARTS_H
+
+#include "executor/device/device.h"
+
+typedef struct mf_attention_part {
+    int64_t first_q, first_k; /* rows of each sequence before the block */
+    int64_t seq_q, seq_k;     /* rows of the block in each sequence */
+    bool causal;              /* its queries are the last seq_q of its keys' positions */
+} mf_attention_part;
+
+#define MF_ATTENTION_PARTS 2
+
+/* Returns how many. Queries outside all of them see no key, keys outside are seen by none. */
+int mf_attention_parts(const mf_device_sequences *s, mf_attention_part out[MF_ATTENTION_PARTS]);
+
+/* One block of every sequence. Rows of a sequence stand rows_q (of keys rows_k) behind those of the
+ * one before; strides of rows and heads, widths, scale, window, sinks as the shape says; gradients
+ * lie as their values do. */
+typedef struct mf_attention_call {
+    const mf_kernel_attention_shape *shape;
+    int64_t seq_q, seq_k, rows_q, rows_k;
+    bool causal; /* as above */
+    const void *q, *k, *v;
+    void *o;    /* forward: written; backward: read */
+    float *lse; /* [sequences, heads, seq_q]; likewise */
+    const void *d_o;
+    void *dq, *dk, *dv; /* written */
+    float *dsink;       /* [heads], added to; NULL: none */
+    void *workspace;
+    size_t workspace_B;
+} mf_attention_call;
+
+typedef mf_status (*mf_attention_fn)(mf_queue *q, const mf_attention_call *c, mf_err *e);
+
+/* Errors: MF_INFEASIBLE for a window over the ranks of a ring, which is no such block; MF_INTERNAL
+ * where the workspace is too small. Where positions are not cut (members 1), lse is kept as the
+ * library has it. */
+mf_status mf_attention_by_parts(mf_queue *q, const mf_device_attention *a, mf_attention_fn library,
+                                mf_err *e);
+mf_status mf_attention_grad_by_parts(mf_queue *q, const mf_device_attention_grad *a,
+                                     mf_attention_fn library, mf_err *e);
+
+#endif

@@ -1,0 +1,314 @@
+/* exec.h - private to the executor: a rank's state and how tensors of a program are bound to it. */
+#ifndef MF_EXECUTOR_EXEC_H
+#define MF_EXECUTOR_EXEC_H
+
+#include "core/memory/memory_inputs.h"
+#include "core/memory/memory_place.h"
+#include "core/program/pairing.h"
+#include "executor/step/program_run.h"
+
+/* What binding an op needs beyond its operands' places; one for each op of each block. */
+typedef struct op_bind {
+    int16_t nin;                   /* operands without partial sums and gather marks */
+    int16_t forward_nin;           /* of the forward op, without gather marks */
+    int16_t sum_of[MF_OP_MAX_OUT]; /* operand that is the partial sum of output k; -1 */
+    int16_t out_of[MF_OP_MAX_OUT]; /* output of the forward op that output k is */
+    bool first[MF_OP_MAX_OUT];     /* first writer of output k in its pass */
+    bool adds[MF_OP_MAX_OUT];      /* another op wrote output k before: add to it in place */
+    int16_t ring_step;
+} op_bind;
+
+typedef struct block_bind {
+    op_bind *op;        /* [nops] */
+    int64_t *host_at;   /* [nops] of a copy to or from the host: place in the block's part there */
+    int16_t *weight_of; /* [ntensors] weight that a gradient tensor belongs to; -1 */
+    int16_t input, output, output_gradient, input_gradient; /* -1: none */
+} block_bind;
+
+/* A position on this rank. */
+typedef struct position_bind {
+    const mf_block *block;
+    const block_bind *bind;
+    int *param;        /* [ntensors] entry of the parameter list of a weight; -1 */
+    int64_t *inner;    /* [ntensors] element of a weight among those of its side that the block
+                          computes with: its own, then tables of other positions */
+    int64_t own[2];    /* elements of its own, dense and expert */
+    float *load;       /* [experts] counts of the step (correction bias); NULL */
+    float *correction; /* [experts]; NULL */
+} position_bind;
+
+/* A block at work on a micro-batch: where its tensors stand. */
+typedef struct block_at {
+    int position, micro_batch;
+    int side; /* 0; 1: the backward of a merged pair */
+    const mf_place_instance *instance;
+    const mf_place_work *work;
+    char *arrived, *host;       /* core/memory/memory_place.h */
+    char *gradients, *gathered; /* in full, dense and then expert */
+    void *input, *output, *output_gradient, *input_gradient;
+} block_at;
+
+/* What the optimizer goes over, in the device's memory: the owned elements of every parameter. */
+typedef struct mf_update_tables {
+    void *memory;
+    int64_t tensors, chunks, counted, counted_chunks;
+    mf_kernel_adamw_tensor *tensor;
+    mf_kernel_chunk *chunk;
+    mf_kernel_grad_tensor *grad; /* what the norm counts */
+    mf_kernel_chunk *grad_chunk;
+    double *partial; /* workspace of the norm */
+} mf_update_tables;
+
+/* Elements of a tensor that are updated at once, where states are on the host. */
+typedef struct mf_update_piece {
+    mf_kernel_adamw_tensor at; /* states where they stand: mf_exec_read_state */
+    int64_t first_chunk, chunks;
+} mf_update_piece;
+
+typedef struct mf_update_pieces {
+    int64_t count, chunks;
+    mf_update_piece *piece;         /* [count] */
+    void *memory;                   /* the device's, of what follows */
+    mf_kernel_adamw_tensor *staged; /* [count] with states where they are updated */
+    mf_kernel_chunk *chunk;         /* [chunks] */
+} mf_update_pieces;
+
+/* A message on its way to another rank, or one that waits for a chunk of this one. */
+typedef struct mailbox {
+    bool full;                          /* until it has left, or was taken */
+    mf_queue *leaves;                   /* the queue of its slot; NULL: for this rank */
+    int vstage, micro_batch, direction; /* 0: forward, 1: backward */
+    char *data;
+} mailbox;
+
+/* A stage's copy of a table that other stages hold too. */
+typedef struct table_copy {
+    int64_t stage, offset, dense; /* of the copy in the stage's dense half; elements of that half */
+} table_copy;
+
+typedef struct table_copies {
+    int count;            /* stages that hold one; 0: nothing to do on this rank */
+    table_copy *copy;     /* [count] by stage */
+    int param, mine;      /* this rank's */
+    mf_group_kind same;   /* the ranks of those stages with this rank's place in the stage */
+    mf_group_kind shards; /* with this rank's place in its TP group alone */
+} table_copies;
+
+/* A step that the device was given: what it reads on its way up, what the host reads of it on its
+ * way down. In host memory. */
+typedef struct step_flight {
+    char *up;   /* `rows` of every micro-batch, then the learning rate */
+    char *down; /* sums, update, loads as they stood after the step */
+    int64_t ops;
+} step_flight;
+
+/* Where a step's work has set the word: behind a block, or behind the update (position -1). */
+typedef struct progress_place {
+    int position, micro_batch;
+    unsigned passes;
+} progress_place;
+
+typedef struct step_progress {
+    int32_t *word;         /* in the host's memory; NULL where work is done when a call returns */
+    int32_t *count;        /* [room + 1] device memory: 0, 1, 2, ... */
+    progress_place *place; /* [room + 1] from 1 on */
+    int64_t room, at;      /* at: of the step that is entered */
+} step_progress;
+
+struct mf_exec {
+    const mf_program *p;
+    const mf_schedule *s;
+    mf_comm *comm; /* host memory: what ranks agree on */
+    mf_comm *wire; /* the device's memory; the same where that is the host's */
+    mf_device *device;
+    mf_queue *queue; /* of compute */
+    mf_exec_options o;
+    mf_rank_coords at;
+    int64_t stage;
+
+    block_bind *blocks;       /* [nblocks] */
+    position_bind *positions; /* [positions]; block NULL on other ranks */
+    mf_places *places;
+    mf_params params;
+
+    char *arena, *area; /* area: what comes and goes in a step */
+    char *host;         /* host memory of offloaded activations */
+    char *pinned;       /* where it is no part of the arena */
+    int64_t arena_B, host_B;
+    int64_t high_B; /* of the area: the end of the highest place that was taken */
+    double planned_B, planned_host_B;
+    mf_kernel_dtype weight_type; /* what layers compute with: the layout's precision */
+    char *weights[2];            /* halves: dense, expert; a shard under ZeRO-3 */
+    float *master[2];            /* the owned shard in float: part of weights where those are, else
+                                    the first of the optimizer's states */
+    float *gradients[2];         /* a shard under ZeRO-2 and -3 */
+    mf_kernel_dtype moment_type;
+    char *moments[2][2]; /* [m, v][half], of the owned shard */
+    char *host_states;   /* from here on the optimizer's states are in host memory, */
+    char *host_memory;   /* from here on; the same where the device's memory is the host's */
+    int64_t owned_first[2], owned_count[2];
+    int64_t boundary_B, gathered_B;
+    char *boundary[4]; /* input and output of the block at work, by side */
+    char *gathered;    /* two buffers a side */
+    int gathers[2];    /* of this step, by side */
+    bool *begun;       /* [positions] a weight gradient of this step stands */
+    char *exchange;    /* registered buffers of a fused dispatcher */
+    mailbox *mail;     /* [2 * sending], then [waiting] */
+    int sending, waiting;
+
+    /* what ops read of the batch, scratch, results (core/memory/memory_inputs.h) */
+    int32_t *sample;  /* [seq + 1] host memory */
+    int32_t *batch;   /* `rows` of every micro-batch of a step, where copies reach them */
+    int32_t *rows[2]; /* tokens and labels of the micro-batch of a side, for each MTP depth */
+    int32_t *zigzag;  /* host memory: positions of this rank's rows of a sample [S/CP] */
+    char *inputs;     /* all that follows, as mf_inputs says */
+    mf_inputs in;
+    void *scratch;
+    int64_t scratch_B, lent_B; /* lent: its end, to sums in flight */
+    mf_merged_op *merged;      /* order of a pair of blocks */
+    mf_pairing pairing;        /* blocks of the event that runs */
+    float *loads, *corrections;
+    double *sums; /* of the step over all ranks: MF_STEP_SUMS, auxiliary losses */
+    mf_kernel_update_state *update;
+    step_flight flight[MF_DEVICE_POINTS];
+    int64_t entered, landed; /* steps given to the device, and those of them that were read */
+    mf_queue *uploads;
+    char *ahead;  /* device memory: what the next step reads, then what this one does; NULL where
+                     memory is the host's */
+    char *report; /* of the step that was read last */
+    step_progress progress;
+    mf_update_tables tables;
+    mf_update_pieces pieces;
+    int64_t ops;
+    bool preparing;         /* plans are made: nothing is said to other ranks */
+    bool quiet;             /* nobody is told of ops: they do not run */
+    mf_device_graph *graph; /* of a step; NULL: none yet */
+    int64_t graph_ops;
+
+    mf_op once[MF_ONCE_MAX]; /* pass O */
+    int nonce, once_at;      /* ops, the next one */
+    mf_group_kind kv_copies; /* TP ranks that hold the same K and V heads */
+    table_copies table[MF_TABLES];
+    char *staging; /* host memory of what checkpoints look at, where the device's is another */
+    int64_t *staging_at; /* [params] place of each parameter's states in it */
+    float *corrections_copy;
+    mf_exec_env env;
+};
+
+/* Work on the queue of compute: copies between any memories, zeroes; what the host reads. */
+mf_status mf_exec_copy(const mf_exec *x, void *to, const void *from, size_t size_B, mf_err *e);
+mf_status mf_exec_zero_out(const mf_exec *x, void *to, size_t size_B, mf_err *e);
+mf_status mf_exec_fetch(const mf_exec *x, void *host, const void *device, size_t size_B, mf_err *e);
+/* Correction biases of all positions [positions, experts] in host memory, until the next call. */
+mf_status mf_exec_corrections(mf_exec *x, const float **out, mf_err *e);
+/* Another group of ranks, on the host's wire and on the device's. */
+mf_status mf_exec_add_group(mf_exec *x, int64_t color, mf_group_kind *out, mf_err *e);
+static inline const mf_device_ops *mf_exec_device(const mf_exec *x) {
+    return x->device->ops;
+}
+
+/* bind.c: what blocks need to know; refuses what this executor does not run. */
+mf_status mf_exec_bind(mf_exec *x, mf_err *e);
+void mf_exec_unbind(mf_exec *x);
+
+/* arena.c: the arena and the places in it. */
+mf_status mf_exec_lay_out(mf_exec *x, mf_err *e);
+/* Takes the places of block `step` of a chunk that plays `passes` in event `event`, all but those
+ * of boundary tensors. */
+void mf_exec_place(mf_exec *x, int64_t event, int step, int side, int64_t chunk, int position,
+                   int micro_batch, unsigned passes, block_at *out);
+/* The op with its operands' memory. */
+void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op, mf_exec_op *out);
+/* Place of a tensor of the block; NULL where it has none of its own. */
+void *mf_exec_address(const mf_exec *x, const block_at *at, int16_t t, uint8_t pass);
+/* Are the weights (gradients) of a side a shard here, gathered (reduced) block by block? */
+bool mf_exec_shards_weights(const mf_exec *x, int side);
+bool mf_exec_shards_gradients(const mf_exec *x, int side);
+
+/* Bytes of an element that layers compute with; where element `element` of a side stands (of the
+ * shard under ZeRO-3); where the owned elements of parameter i stand. */
+int64_t mf_exec_weight_B(const mf_exec *x);
+void *mf_exec_weight_at(const mf_exec *x, int side, int64_t element);
+void *mf_exec_own_copy(const mf_exec *x, int i);
+
+/* messages.c: between virtual stages, through the arena's mailboxes. */
+mf_status mf_exec_post(mf_exec *x, int64_t from, int64_t to, int direction, int micro_batch,
+                       const void *data, mf_err *e);
+mf_status mf_exec_collect(mf_exec *x, int64_t at, int64_t from, int direction, int micro_batch,
+                          void *data, mf_err *e);
+mf_status mf_exec_end_messages(mf_exec *x, mf_err *e);
+/* Once, when mailboxes have their memory: queues for those to other ranks. */
+mf_status mf_exec_open_messages(mf_exec *x, mf_err *e);
+
+/* zero.c: what ZeRO-2 and ZeRO-3 do inside a block. */
+bool mf_exec_is_zero_op(const mf_op *op);
+mf_status mf_exec_zero_op(mf_exec *x, const block_at *at, const mf_op *op, mf_err *e);
+/* Before a pass that writes gradients: those that stand in full for this block alone begin at 0. */
+mf_status mf_exec_zero_begin(mf_exec *x, const block_at *at, unsigned passes, mf_err *e);
+
+/* reduce.c: gradients summed over ranks. */
+mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e);
+void mf_exec_reduce_clear(mf_exec *x);
+/* Elements of scratch that the sums of pass O need. */
+int64_t mf_exec_reduce_scratch(const mf_exec *x);
+/* Data-parallel reductions of all positions, then the sums over copies that pass O begins with. */
+mf_status mf_exec_reduce_positions(mf_exec *x, mf_err *e);
+mf_status mf_exec_sum_copies(mf_exec *x, const mf_op *op, mf_err *e);
+mf_status mf_exec_sum_tables(mf_exec *x, const mf_op *op, mf_err *e);
+/* Elements of a parameter, from the first, that the norm counts on this rank. */
+int64_t mf_exec_counted(const mf_exec *x, const mf_param *q);
+/* Side 0 dense, 1 expert: ZeRO level, group, elements; each member's share of [begin, end). */
+int mf_exec_zero(const mf_exec *x, int side);
+mf_group_kind mf_exec_zero_group(int side);
+void mf_exec_shares(const mf_exec *x, int side, int64_t begin, int64_t end, int64_t *counts);
+/* Range of a position's parameters on a side; false: it has none. */
+bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int64_t *end);
+
+/* optimizer.c: its tables; pass O of the rank's stage, up to the norm and after it. */
+mf_status mf_exec_update_init(mf_exec *x, mf_err *e);
+void mf_exec_update_clear(mf_exec *x);
+mf_status mf_exec_once_gradients(mf_exec *x, mf_err *e);
+mf_status mf_exec_once_update(mf_exec *x, mf_err *e);
+
+/* flight.c: what steps read and what is read of them. Ready for steps; its memory. */
+mf_status mf_exec_flight_init(mf_exec *x, mf_err *e);
+void mf_exec_flight_clear(mf_exec *x);
+/* A step begins: its samples of this rank and its learning rate are on their way to the device.
+ * MF_INTERNAL when as many steps as mf_exec_ahead says are begun and not landed. */
+mf_status mf_exec_flight_begin(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e);
+/* Its ops are entered: its results are on their way back. */
+mf_status mf_exec_flight_enter(mf_exec *x, mf_err *e);
+/* Waits for the results of the first step that was begun and not landed. */
+mf_status mf_exec_flight_land(mf_exec *x, mf_exec_result *out, mf_err *e);
+/* Elements of a micro-batch's tokens and labels. */
+int64_t mf_exec_batch_rows(const mf_exec *x);
+/* Auxiliary losses are means over what the ops see of a step: micro-batches of each DP rank (and
+ * the samples in them), or micro-steps of all. */
+double mf_exec_aux_scopes(const mf_exec *x);
+/* optimizer_offload.c: states of which a part is in host memory; addresses of states run on there.
+ * Copies of states from and to any memory, on the queue of compute. */
+mf_status mf_exec_read_state(const mf_exec *x, void *to, const void *state, int64_t size_B,
+                             mf_err *e);
+mf_status mf_exec_write_state(const mf_exec *x, void *state, const void *from, int64_t size_B,
+                              mf_err *e);
+/* A state in the device's memory: as it stands, or in the scratch. */
+mf_status mf_exec_state_here(const mf_exec *x, const void *state, int64_t size_B, const void **out,
+                             mf_err *e);
+/* Cuts the optimizer's tensors into pieces; nothing without offload. Their update: `how` without
+ * its tensors. */
+mf_status mf_exec_offload_init(mf_exec *x, const mf_kernel_adamw_tensor *tensor, int64_t tensors,
+                               mf_err *e);
+void mf_exec_offload_clear(mf_exec *x);
+mf_status mf_exec_offload_update(mf_exec *x, const mf_kernel_adamw *how, mf_err *e);
+
+/* progress.c: makes the word; behind a block of a step, or the update (position -1), sets it. */
+mf_status mf_exec_progress_init(mf_exec *x, mf_err *e);
+void mf_exec_progress_clear(mf_exec *x);
+mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,
+                                mf_err *e);
+
+/* program_run.c: around an op of the program that no block holds. False: it is to be left out. */
+bool mf_exec_runs(mf_exec *x, const mf_op *op);
+void mf_exec_ran(mf_exec *x, const mf_op *op);
+
+#endif

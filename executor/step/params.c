@@ -1,0 +1,556 @@
+/* params.c - list of a rank's parameters; pieces of hub tensors by family and layout. */
+#include "executor/step/params.h"
+
+#include "core/model/hub_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LL(x) ((long long)(x))
+
+/* --- the list ----------------------------------------------------------------------------------
+ */
+
+static bool is_parameter(const mf_tensor *t) {
+    return t->class == MF_TENSOR_WEIGHT && t->part != UINT8_MAX;
+}
+
+/* The linear map that a bias belongs to: weight and bias are operands 1 and 2 of its product. */
+static const char *owner_of_bias(const mf_block *b, int16_t t) {
+    for (int i = 0; i < b->nforward; i++) {
+        const mf_op *op = &b->ops[i];
+        if ((op->kind == MF_OP_GEMM || op->kind == MF_OP_GROUPED_GEMM) && op->nin > 2 &&
+            op->in[2] == t) {
+            return op->name;
+        }
+    }
+    return NULL;
+}
+
+mf_status mf_params_list(const mf_program *p, int64_t stage, mf_params *out, mf_err *e) {
+    *out = (mf_params){0};
+    int positions = p->assignment.positions, capacity = 0;
+    for (int i = 0; i < positions; i++) {
+        capacity += p->blocks[p->block_of[i]]->ntensors;
+    }
+    out->list = calloc((size_t)capacity + 1, sizeof *out->list);
+    out->first = calloc((size_t)positions + 1, sizeof *out->first);
+    if (out->list == NULL || out->first == NULL) {
+        mf_params_clear(out);
+        return mf_err_set(e, MF_NOMEM, "parameters: out of memory");
+    }
+    for (int v = 0; v < p->assignment.vstages; v++) {
+        bool mine = mf_layout_stage_of(&p->layout, v) == stage;
+        for (int i = p->assignment.first[v]; i < p->assignment.first[v + 1]; i++) {
+            const mf_block *b = p->blocks[p->block_of[i]];
+            out->first[i] = out->count;
+            for (int16_t t = 0; mine && t < b->ntensors; t++) {
+                const mf_tensor *w = &b->tensors[t];
+                if (!is_parameter(w)) {
+                    continue;
+                }
+                const char *owner = owner_of_bias(b, t);
+                mf_param q = {.position = i,
+                              .tensor = t,
+                              .name = owner != NULL ? owner : w->name,
+                              .bias = owner != NULL,
+                              .table = (mf_table)w->table,
+                              .expert = w->part == MF_PART_EXPERT,
+                              .sum = (mf_gradient_sum)w->sum,
+                              .sum_rows = w->sum_rows,
+                              .rows = w->rows,
+                              .cols = w->cols};
+                int64_t *half = q.expert ? &out->expert : &out->dense;
+                q.offset = *half;
+                *half += q.rows * q.cols;
+                out->list[out->count++] = q;
+            }
+        }
+    }
+    out->first[positions] = out->count;
+    return MF_OK;
+}
+
+void mf_params_clear(mf_params *p) {
+    free(p->list);
+    free(p->first);
+    *p = (mf_params){0};
+}
+
+int mf_params_find(const mf_params *p, const mf_program *program, int position, int16_t tensor) {
+    const mf_tensor *w = &program->blocks[program->block_of[position]]->tensors[tensor];
+    for (int i = p->first[position]; i < p->first[position + 1]; i++) {
+        if (p->list[i].tensor == tensor) {
+            return i;
+        }
+    }
+    /* Shared: held by an earlier embedding or MTP depth, or by the head. */
+    bool tied = program->model.tied_embeddings;
+    for (int i = 0; i < p->count && w->table != MF_TABLE_NONE; i++) {
+        mf_table table = p->list[i].table;
+        if (table == w->table || (tied && table == MF_TABLE_EMBEDDING)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* --- pieces ------------------------------------------------------------------------------------
+ */
+
+typedef struct place {
+    const mf_program *p;
+    const mf_model *m;
+    const mf_layout *l;
+    const mf_rank_coords *c;
+    const mf_param *q;
+    mf_hub_names hub;
+    int64_t heads, kv_heads; /* of the position's class, over all TP ranks */
+    char layer[48];          /* "model.layers.3." */
+    const char *suffix;
+} place;
+
+static bool whole(const place *w, const char *name, mf_param_piece *out) {
+    snprintf(out->name, sizeof out->name, "%s%s%s", w->layer, name, w->suffix);
+    out->rows = w->q->rows;
+    out->cols = w->q->cols;
+    out->first_replica = w->c->t == 0;
+    return true;
+}
+
+/* Rows of the hub tensor to rows `at` of the local one. */
+static bool rows_of(const place *w, const char *name, int64_t row, int64_t rows, int64_t at,
+                    mf_param_piece *out) {
+    whole(w, name, out);
+    out->row = row;
+    out->rows = rows;
+    out->at_row = at;
+    out->first_replica = true;
+    return true;
+}
+
+static bool column_shard(const place *w, const char *name, int64_t part, mf_param_piece *out) {
+    whole(w, name, out);
+    out->col = part * w->q->cols;
+    out->first_replica = true;
+    return true;
+}
+
+static bool vocabulary(const place *w, const char *name, mf_param_piece *out) {
+    int64_t first = w->c->t * w->q->rows, rows = w->m->vocab - first;
+    rows = rows < 0 ? 0 : rows < w->q->rows ? rows : w->q->rows;
+    snprintf(out->name, sizeof out->name, "%s", name);
+    out->row = first;
+    out->rows = rows;
+    out->cols = w->q->cols;
+    out->first_replica = true;
+    return rows > 0;
+}
+
+/* TP ranks that hold the same K and V heads, and heads of each. */
+static int64_t kv_replicas(const place *w) {
+    return w->kv_heads >= w->l->tp ? 1 : w->l->tp / w->kv_heads;
+}
+
+/* Query, key and value rows: of three tensors, or of one that has them one below the other. */
+static bool qkv(const place *w, int i, mf_param_piece *out) {
+    const char *const name[3] = {w->hub.q, w->hub.k, w->hub.v};
+    const int64_t d[3] = {w->m->head_dim, w->m->head_dim, w->m->v_head_dim};
+    int64_t tp = w->l->tp, t = w->c->t, replicas = kv_replicas(w);
+    int64_t heads = w->heads / tp, kv_heads = w->kv_heads >= tp ? w->kv_heads / tp : 1;
+    bool fused = w->hub.qkv != NULL;
+    if (i == 0) {
+        return rows_of(w, fused ? w->hub.qkv : name[0], t * heads * d[0], heads * d[0], 0, out);
+    }
+    if (i == 3 && w->m->attn_gate == MF_ATTN_GATE_HEAD) { /* a row for each head, behind v */
+        return rows_of(w, "self_attn.g_proj", t * heads, heads, w->q->rows - heads, out);
+    }
+    if (i > 2) {
+        return false;
+    }
+    rows_of(w, fused ? w->hub.qkv : name[i], t / replicas * kv_heads * d[i], kv_heads * d[i],
+            (heads + (i - 1) * kv_heads) * d[0], out);
+    out->row += fused ? (w->heads + (i - 1) * w->kv_heads) * d[0] : 0;
+    out->first_replica = t % replicas == 0;
+    return true;
+}
+
+/* Norms over the heads of q and k: one weight each, or (whole projections) a shard each. */
+static bool qk_norm(const place *w, int i, mf_param_piece *out) {
+    const char *const name[2] = {w->hub.q_norm, w->hub.k_norm};
+    const mf_model *m = w->m;
+    if (i > 1) {
+        return false;
+    }
+    if (m->qk_norm) {
+        rows_of(w, name[i], 0, m->head_dim, i * m->head_dim, out);
+        out->first_replica = w->c->t == 0;
+        return true;
+    }
+    int64_t q_rows = w->heads / w->l->tp * m->head_dim, kv_rows = w->q->rows - q_rows;
+    int64_t replicas = kv_replicas(w);
+    if (i == 0) {
+        return rows_of(w, name[0], w->c->t * q_rows, q_rows, 0, out);
+    }
+    rows_of(w, name[1], w->c->t / replicas * kv_rows, kv_rows, q_rows, out);
+    out->first_replica = w->c->t % replicas == 0;
+    return true;
+}
+
+/* The same behind the rotation. */
+static bool q_norm(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && whole(w, w->hub.q_norm, out);
+}
+
+static bool k_norm(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && whole(w, w->hub.k_norm, out);
+}
+
+static bool is_shared(const place *w) {
+    const mf_tensor *t = &w->p->blocks[w->p->block_of[w->q->position]]->tensors[w->q->tensor];
+    return t->part == MF_PART_SHARED_EXPERT;
+}
+
+static const char *mlp_prefix(const place *w) {
+    return is_shared(w) ? w->hub.shared : w->hub.dense;
+}
+
+static bool down_proj(const place *w, int i, mf_param_piece *out) {
+    char name[64];
+    bool shared = is_shared(w);
+    snprintf(name, sizeof name, "%s.%s", mlp_prefix(w), shared ? w->hub.shared_down : "down_proj");
+    return i == 0 && (w->q->bias ? whole(w, name, out) : column_shard(w, name, w->c->t, out));
+}
+
+/* Rows of gate, then of up: of two tensors, or of one. */
+static bool gate_up_proj(const place *w, int i, mf_param_piece *out) {
+    char name[64];
+    int64_t half = w->q->rows / 2;
+    bool shared = is_shared(w);
+    if (shared && w->hub.shared_gate_up != NULL) {
+        snprintf(name, sizeof name, "%s.%s", w->hub.shared, w->hub.shared_gate_up);
+        return i < 2 &&
+               rows_of(w, name, i * w->m->shared_ffn + w->c->t * half, half, i * half, out);
+    }
+    snprintf(name, sizeof name, "%s.%s", mlp_prefix(w), i == 0 ? "gate_proj" : "up_proj");
+    return i < 2 && rows_of(w, name, w->c->t * half, half, i * half, out);
+}
+
+/* Rows of expert x (gate, up: part 0, 1) of a tensor over all experts, or of its biases. */
+static bool sliced_expert(const place *w, bool fc2, int64_t x, int64_t part, mf_param_piece *out) {
+    const mf_model *m = w->m;
+    int64_t local = m->experts / w->l->ep, width = m->moe_ffn / w->l->etp;
+    int64_t rows = fc2 ? m->hidden : width, parts = fc2 ? 1 : 2;
+    *out = (mf_param_piece){.slice = fc2 ? m->hidden : 2 * m->moe_ffn,
+                            .slice_cols = w->q->bias ? 1
+                                          : fc2      ? m->moe_ffn
+                                                     : m->hidden,
+                            .halves = w->hub.experts == MF_HUB_EXPERTS_INTERLEAVED ? parts : 1,
+                            .rows = rows,
+                            .cols = w->q->cols,
+                            .at_row = (x * parts + part) * rows,
+                            .col = fc2 && !w->q->bias ? w->c->et * width : 0};
+    out->row = (w->c->e * local + x) * out->slice + part * m->moe_ffn;
+    out->row += fc2 ? 0 : w->c->et * width;
+    out->first_replica = !fc2 || !w->q->bias || w->c->et == 0;
+    snprintf(out->name, sizeof out->name, "%s%s%s", w->layer, w->hub.expert[fc2],
+             w->q->bias ? "_bias" : "");
+    if (w->hub.experts == MF_HUB_EXPERTS_ROWS) { /* rows of all experts, one below the other */
+        out->slice = out->slice_cols = out->halves = 0;
+    }
+    return true;
+}
+
+int64_t mf_param_piece_element(const mf_param_piece *p, int64_t r, int64_t c, int64_t width) {
+    int64_t row = p->row + r, col = p->col + c;
+    if (p->slice == 0) {
+        return row * width + col;
+    }
+    int64_t in = row % p->slice, half = p->slice / p->halves;
+    return row / p->slice * p->slice * p->slice_cols + col * p->slice + in % half * p->halves +
+           in / half;
+}
+
+static bool expert(const place *w, bool fc2, int i, mf_param_piece *out) {
+    const mf_model *m = w->m;
+    int64_t local = m->experts / w->l->ep, width = m->moe_ffn / w->l->etp;
+    int pieces = fc2 ? 1 : 2;
+    int64_t x = i / pieces;
+    if (x >= local) {
+        return false;
+    }
+    if (w->hub.experts != MF_HUB_EXPERTS_EACH) {
+        return sliced_expert(w, fc2, x, i % pieces, out);
+    }
+    const char *pattern = w->hub.expert[fc2 ? 2 : i % 2], *mark = strchr(pattern, '#');
+    char name[96];
+    snprintf(name, sizeof name, "%.*s%lld%s", (int)(mark - pattern), pattern,
+             LL(w->c->e * local + x), mark + 1);
+    whole(w, name, out);
+    out->first_replica = true;
+    if (fc2) {
+        out->rows = m->hidden;
+        out->col = w->c->et * width;
+        out->at_row = x * m->hidden;
+    } else {
+        out->row = w->c->et * width;
+        out->rows = width;
+        out->at_row = x * 2 * width + i % 2 * width;
+    }
+    return true;
+}
+
+static bool expert_fc1(const place *w, int i, mf_param_piece *out) {
+    return expert(w, false, i, out);
+}
+
+static bool expert_fc2(const place *w, int i, mf_param_piece *out) {
+    return expert(w, true, i, out);
+}
+
+static bool router(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && whole(w, w->hub.router, out);
+}
+
+static bool table(const place *w, const char *hub, mf_param_piece *out) {
+    char name[96];
+    snprintf(name, sizeof name, "%s%s", hub, w->suffix);
+    return vocabulary(w, name, out);
+}
+
+static bool embedding(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && table(w, w->hub.embedding, out);
+}
+
+static bool head(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && table(w, w->m->tied_embeddings ? w->hub.embedding : w->hub.head, out);
+}
+
+/* Weights of a norm; of LayerNorm the biases behind them. */
+static bool norm(const place *w, const char *name, int i, mf_param_piece *out) {
+    if (!w->m->layer_norm) {
+        return i == 0 && whole(w, name, out);
+    }
+    const int64_t cols = w->q->rows / 2;
+    whole(w, name, out);
+    snprintf(out->name, sizeof out->name, "%s%s%s", w->layer, name, i == 0 ? ".weight" : ".bias");
+    out->rows = cols;
+    out->at_row = i * cols;
+    return i < 2;
+}
+
+static bool final_norm(const place *w, int i, mf_param_piece *out) {
+    return norm(w, w->layer[0] != '\0' ? "shared_head.norm" : w->hub.norm, i, out);
+}
+
+static bool input_norm(const place *w, int i, mf_param_piece *out) {
+    return norm(w, w->hub.input_norm, i, out);
+}
+
+static bool ffn_norm(const place *w, int i, mf_param_piece *out) {
+    return norm(w, w->hub.ffn_norm, i, out);
+}
+
+static bool o_proj(const place *w, int i, mf_param_piece *out) {
+    return i == 0 &&
+           (w->q->bias ? whole(w, w->hub.o, out) : column_shard(w, w->hub.o, w->c->t, out));
+}
+
+/* Hub names of weights that stand alone: all of it on every rank, or rows split over TP. */
+static const struct {
+    const char *name, *hub;
+    bool rows_by_tp;
+} plain[] = {
+    {"q_a_norm", "self_attn.q_a_layernorm", false},
+    {"kv_a_norm", "self_attn.kv_a_layernorm", false},
+    {"q_a_proj", "self_attn.q_a_proj", false},
+    {"kv_a_proj", "self_attn.kv_a_proj_with_mqa", false},
+    {"q_b_proj", "self_attn.q_b_proj", true},
+    {"q_proj", "self_attn.q_proj", true},
+    {"kv_b_proj", "self_attn.kv_b_proj", true},
+    {"shared_gate", "mlp.shared_expert_gate", false},
+    {"hnorm", "hnorm", false},
+    {"enorm", "enorm", false},
+    {"eh_proj", "eh_proj", true},
+};
+
+static bool sinks(const place *w, int i, mf_param_piece *out) {
+    if (i > 0) {
+        return false;
+    }
+    rows_of(w, w->hub.sinks, w->c->t * w->q->rows, w->q->rows, 0, out);
+    snprintf(out->name, sizeof out->name, "%s%s", w->layer, w->hub.sinks);
+    return true;
+}
+
+static const struct {
+    const char *name;
+    bool (*piece)(const place *w, int i, mf_param_piece *out);
+} joined[] = {
+    {"embed_tokens", embedding},
+    {"lm_head", head},
+    {"final_norm", final_norm},
+    {"input_norm", input_norm},
+    {"post_attention_norm", ffn_norm},
+    {"qkv_proj", qkv},
+    {"qk_norm", qk_norm},
+    {"q_norm", q_norm},
+    {"k_norm", k_norm},
+    {"o_proj", o_proj},
+    {"sinks", sinks},
+    {"fc1", gate_up_proj},
+    {"fc2", down_proj},
+    {"router", router},
+    {"expert_fc1", expert_fc1},
+    {"expert_fc2", expert_fc2},
+};
+
+bool mf_param_piece_at(const mf_program *p, const mf_rank_coords *c, const mf_param *q, int i,
+                       mf_param_piece *out) {
+    place w = {.p = p, .m = &p->model, .l = &p->layout, .c = c, .q = q};
+    w.hub = mf_model_hub_names(&p->model);
+    mf_position_kind kind = mf_position_kind_of(&p->model, q->position);
+    if (kind == MF_POS_LAYER || kind == MF_POS_MTP) {
+        int64_t layer = mf_position_index(&p->model, q->position);
+        const mf_layer_class *x =
+            &w.m->layer_classes[kind == MF_POS_MTP ? w.m->mtp_class : w.m->layer_class[layer]];
+        w.heads = mf_model_heads(w.m, x);
+        w.kv_heads = mf_model_kv_heads(w.m, x);
+        layer += kind == MF_POS_MTP ? p->model.layers : 0;
+        snprintf(w.layer, sizeof w.layer, "model.layers.%lld.", LL(layer));
+    }
+    w.suffix = q->bias ? ".bias" : ".weight";
+    *out = (mf_param_piece){.name = ""};
+    for (size_t k = 0; k < sizeof joined / sizeof joined[0]; k++) {
+        if (strcmp(joined[k].name, q->name) == 0) {
+            return joined[k].piece(&w, i, out);
+        }
+    }
+    for (size_t k = 0; k < sizeof plain / sizeof plain[0]; k++) {
+        if (strcmp(plain[k].name, q->name) == 0 && i == 0) {
+            whole(&w, plain[k].hub, out);
+            if (plain[k].rows_by_tp) {
+                out->row = c->t * q->rows;
+                out->first_replica = true;
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+bool mf_param_correction_bias(const mf_program *p, int position, char *out, size_t size) {
+    mf_position_kind kind = mf_position_kind_of(&p->model, position);
+    if (!p->model.correction_bias || p->blocks[p->block_of[position]]->params.expert == 0) {
+        return false;
+    }
+    int64_t layer = mf_position_index(&p->model, position);
+    layer += kind == MF_POS_MTP ? p->model.layers : 0;
+    snprintf(out, size, "model.layers.%lld.%s", LL(layer),
+             mf_model_hub_names(&p->model).correction);
+    return true;
+}
+
+typedef struct shape_check {
+    const mf_safetensors *from;
+    const mf_st_tensor *wrong;
+    mf_model_tensor expected;
+} shape_check;
+
+static int check_shape(const mf_model_tensor *t, void *user) {
+    shape_check *c = user;
+    const mf_st_tensor *found = mf_safetensors_find(c->from, t->name);
+    if (found == NULL) {
+        return 0; /* reported by the rank that needs it */
+    }
+    int64_t width = found->dims >= 2 ? found->shape[found->dims - 1] : 1;
+    bool same = found->count == t->rows * t->cols && (t->cols == 1 || width == t->cols);
+    if (!same || found->dims > 2) {
+        c->wrong = found;
+        c->expected = *t;
+        return 1;
+    }
+    return 0;
+}
+
+/* A piece of a tensor over all experts. */
+static mf_status read_slices(const mf_model *m, const mf_param *q, const mf_st_tensor *t,
+                             const mf_param_piece *p, float *to, mf_err *e) {
+    if (t->dims == 0 || t->count != m->experts * p->slice * p->slice_cols ||
+        t->shape[t->dims - 1] != p->slice) {
+        return mf_err_set(
+            e, MF_INPUT,
+            "%s: offset %lld: tensor \"%s\" has %lld elements, %s wants %lld x %lld x "
+            "%lld",
+            t->file, LL(t->offset), t->name, LL(t->count), m->name, LL(m->experts),
+            LL(p->slice_cols), LL(p->slice));
+    }
+    for (int64_t r = 0; r < p->rows; r++) {
+        for (int64_t c = 0; c < p->cols; c++) {
+            to[(p->at_row + r) * q->cols + p->at_col + c] =
+                mf_st_get(t, mf_param_piece_element(p, r, c, 0));
+        }
+    }
+    return MF_OK;
+}
+
+static mf_status missing(const mf_program *p, const mf_param *q, const mf_safetensors *from,
+                         const char *name, mf_err *e) {
+    bool mtp = mf_position_kind_of(&p->model, q->position) == MF_POS_MTP;
+    const char *remedy = mtp ? "; --set num_nextn_predict_layers=0 trains without MTP" : "";
+    return mf_safetensors_missing(from, name, remedy, e);
+}
+
+mf_status mf_params_load(const mf_params *list, const mf_program *p, const mf_rank_coords *c,
+                         const mf_safetensors *from, float *dense, float *expert_half, mf_err *e) {
+    shape_check check = {.from = from};
+    mf_model_tensors(&p->model, check_shape, &check);
+    if (check.wrong != NULL) {
+        return mf_err_set(e, MF_INPUT,
+                          "%s: offset %lld: tensor \"%s\" has %lld elements in %d dimensions, %s "
+                          "wants %lld x %lld",
+                          check.wrong->file, LL(check.wrong->offset), check.wrong->name,
+                          LL(check.wrong->count), check.wrong->dims, p->model.name,
+                          LL(check.expected.rows), LL(check.expected.cols));
+    }
+    for (int k = 0; k < list->count; k++) {
+        const mf_param *q = &list->list[k];
+        float *to = (q->expert ? expert_half : dense) + q->offset;
+        memset(to, 0, (size_t)(q->rows * q->cols) * sizeof *to);
+        mf_param_piece piece;
+        int i = 0;
+        for (; mf_param_piece_at(p, c, q, i, &piece); i++) {
+            const mf_st_tensor *t = mf_safetensors_find(from, piece.name);
+            if (t == NULL) {
+                return missing(p, q, from, piece.name, e);
+            }
+            if (piece.slice > 0) {
+                mf_status status = read_slices(&p->model, q, t, &piece, to, e);
+                if (status != MF_OK) {
+                    return status;
+                }
+                continue;
+            }
+            /* A vector may stand as one row of a matrix, as Qwen2-MoE's gate does. */
+            bool flat = q->cols == 1 && t->dims == 2 && t->shape[0] == 1;
+            int64_t width = flat ? t->shape[1] : 0;
+            if (flat && (piece.row != 0 || piece.rows != width)) {
+                return mf_err_set(e, MF_INPUT, "%s: \"%s\": expected %lld elements, got %lld",
+                                  t->file, t->name, LL(piece.rows), LL(width));
+            }
+            float *at = to + piece.at_row * q->cols + piece.at_col;
+            mf_status status =
+                flat ? mf_st_read(t, 0, 1, 0, width, at, width, e)
+                     : mf_st_read(t, piece.row, piece.rows, piece.col, piece.cols, at, q->cols, e);
+            if (status != MF_OK) {
+                return status;
+            }
+        }
+        if (i == 0 && q->table == MF_TABLE_NONE) { /* a table's rows may all be padding */
+            return mf_err_set(e, MF_INPUT, "%s: no hub name for \"%s\" of this family",
+                              p->model.name, q->name);
+        }
+    }
+    return MF_OK;
+}

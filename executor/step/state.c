@@ -1,0 +1,211 @@
+/* state.c - what checkpoints and metrics look at between two steps. */
+#include "executor/step/exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void find_state(const mf_exec *x, int i, mf_exec_state *out) {
+    const mf_param *q = &x->params.list[i];
+    int half = q->expert;
+    *out = (mf_exec_state){0};
+    float *weight = mf_exec_own_weight(x, i, &out->first, &out->count);
+    if (out->count == 0) {
+        return;
+    }
+    int64_t moment_B = (int64_t)mf_kernel_dtype_B(x->moment_type);
+    int64_t in_shard = q->offset + out->first - x->owned_first[half];
+    out->value[MF_EXEC_WEIGHT] = weight;
+    out->value[MF_EXEC_MOMENT1] = x->moments[0][half] + moment_B * in_shard;
+    out->value[MF_EXEC_MOMENT2] = x->moments[1][half] + moment_B * in_shard;
+    out->dtype[MF_EXEC_WEIGHT] = MF_KERNEL_F32;
+    out->dtype[MF_EXEC_MOMENT1] = out->dtype[MF_EXEC_MOMENT2] = x->moment_type;
+}
+
+static size_t state_B(const mf_exec_state *s, int k) {
+    return (size_t)s->count * mf_kernel_dtype_B(s->dtype[k]);
+}
+
+/* Room for the states of all parameters: a checkpoint names them before it writes them. */
+static mf_status make_staging(mf_exec *x, mf_err *e) {
+    int64_t at = 0;
+    if (x->staging != NULL) {
+        return MF_OK;
+    }
+    x->staging_at = calloc((size_t)x->params.count + 1, sizeof *x->staging_at);
+    for (int i = 0; x->staging_at != NULL && i < x->params.count; i++) {
+        mf_exec_state s;
+        find_state(x, i, &s);
+        x->staging_at[i] = at;
+        for (int k = 0; k < MF_EXEC_STATES; k++) {
+            at += mf_align_B((int64_t)state_B(&s, k));
+        }
+    }
+    x->staging = malloc((size_t)at + 1);
+    return x->staging != NULL && x->staging_at != NULL
+               ? MF_OK
+               : mf_err_set(e, MF_NOMEM, "no %lld bytes of host memory for a checkpoint",
+                            (long long)at);
+}
+
+mf_status mf_exec_state_of(mf_exec *x, int i, mf_exec_state *out, mf_err *e) {
+    find_state(x, i, out);
+    if (mf_exec_device(x)->on_host || out->count == 0) {
+        return MF_OK;
+    }
+    mf_status status = make_staging(x, e);
+    char *host = status == MF_OK ? x->staging + x->staging_at[i] : NULL;
+    for (int k = 0; k < MF_EXEC_STATES && status == MF_OK; k++) {
+        status = mf_exec_read_state(x, host, out->value[k], (int64_t)state_B(out, k), e);
+        out->value[k] = host;
+        host += mf_align_B((int64_t)state_B(out, k));
+    }
+    return status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
+}
+
+void mf_exec_state_release(mf_exec *x) {
+    free(x->staging);
+    free(x->staging_at);
+    x->staging = NULL;
+    x->staging_at = NULL;
+}
+
+mf_status mf_exec_corrections(mf_exec *x, const float **out, mf_err *e) {
+    size_t size_B = (size_t)(x->p->assignment.positions * x->p->model.experts) * sizeof(float);
+    if (x->corrections_copy == NULL) {
+        x->corrections_copy = malloc(size_B + 1);
+    }
+    *out = x->corrections_copy;
+    return *out != NULL ? mf_exec_fetch(x, x->corrections_copy, x->corrections, size_B, e)
+                        : mf_err_set(e, MF_NOMEM, "executor: out of memory");
+}
+
+mf_status mf_exec_state_put(mf_exec *x, int i, const mf_exec_state *s, mf_err *e) {
+    mf_exec_state there;
+    mf_status status = MF_OK;
+    find_state(x, i, &there);
+    for (int k = 0; k < MF_EXEC_STATES && status == MF_OK && there.count > 0; k++) {
+        if (there.value[k] != s->value[k]) {
+            status = mf_exec_write_state(x, there.value[k], s->value[k], (int64_t)state_B(s, k), e);
+        }
+    }
+    return status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
+}
+
+mf_status mf_exec_put_own_weight(mf_exec *x, int i, const float *values, mf_err *e) {
+    int64_t first, count;
+    float *master = mf_exec_own_weight(x, i, &first, &count);
+    mf_status status = mf_exec_write_state(x, master, values, 4 * count, e);
+    return status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
+}
+
+bool mf_exec_state_copied(const mf_exec *x, int i, mf_group_kind *group) {
+    bool expert = x->params.list[i].expert;
+    *group = expert ? MF_GROUP_EDP : MF_GROUP_DP_CP;
+    return (expert ? x->p->layout.expert_zero : x->p->layout.zero) == 0;
+}
+
+static mf_kernel_update_state *reported(const mf_exec *x) {
+    return (void *)(x->report + (x->in.update - x->in.sums));
+}
+
+int64_t mf_exec_steps(const mf_exec *x) {
+    return reported(x)->step;
+}
+
+mf_status mf_exec_set_steps(mf_exec *x, int64_t steps, int64_t skipped, mf_err *e) {
+    mf_kernel_update_state *host = reported(x);
+    host->step = steps;
+    host->skipped = skipped;
+    mf_status status = mf_exec_put(x, &x->update->step, &steps, sizeof steps, e);
+    return status == MF_OK ? mf_exec_put(x, &x->update->skipped, &skipped, sizeof skipped, e)
+                           : status;
+}
+
+mf_status mf_exec_expert_load(mf_exec *x, double *counts, mf_err *e) {
+    int64_t experts = x->p->model.experts, positions = x->p->assignment.positions;
+    const float *loads = (const float *)(const void *)(x->report + (x->in.loads - x->in.sums));
+    /* Where there is a correction bias, the step has summed over the stage already. */
+    bool first = mf_comm_group_rank(x->comm, MF_GROUP_TP_CP_DP) == 0;
+    memset(counts, 0, (size_t)(positions * experts) * sizeof *counts);
+    for (int64_t i = 0; i < positions; i++) {
+        const position_bind *q = &x->positions[i];
+        bool summed = q->correction != NULL;
+        for (int64_t k = 0; q->load != NULL && (!summed || first) && k < experts; k++) {
+            counts[i * experts + k] = (double)loads[i * experts + k];
+        }
+    }
+    return mf_comm_all_reduce(x->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_SUM, counts,
+                              positions * experts, e);
+}
+
+/* --- from one program to another ---------------------------------------------------------------
+ */
+
+struct mf_exec_kept {
+    int parameters;
+    mf_exec_state *state; /* [parameters], each in memory of its own */
+    float *corrections;   /* [positions, experts] */
+    int64_t steps, skipped;
+};
+
+static size_t corrections_B(const mf_exec *x) {
+    return (size_t)(x->p->assignment.positions * x->p->model.experts) * sizeof(float);
+}
+
+static mf_status keep_state(mf_exec *x, int i, mf_exec_state *s, mf_err *e) {
+    mf_status status = MF_OK;
+    find_state(x, i, s);
+    for (int k = 0; k < MF_EXEC_STATES && s->count > 0; k++) {
+        const void *there = s->value[k];
+        s->value[k] = status == MF_OK ? malloc(state_B(s, k)) : NULL;
+        if (status == MF_OK) {
+            status = s->value[k] != NULL
+                         ? mf_exec_read_state(x, s->value[k], there, (int64_t)state_B(s, k), e)
+                         : mf_err_set(e, MF_NOMEM, "no host memory for the weights' states");
+        }
+    }
+    return status;
+}
+
+mf_status mf_exec_keep(mf_exec *x, mf_exec_kept **out, mf_err *e) {
+    mf_exec_kept *k = calloc(1, sizeof *k);
+    mf_status status = mf_err_set(e, MF_NOMEM, "no host memory for the weights' states");
+    *out = k;
+    if (k == NULL) {
+        return status;
+    }
+    k->state = calloc((size_t)x->params.count + 1, sizeof *k->state);
+    k->corrections = malloc(corrections_B(x) + 1);
+    if (k->state == NULL || k->corrections == NULL) {
+        return status;
+    }
+    status = mf_exec_copy(x, k->corrections, x->corrections, corrections_B(x), e);
+    for (int i = 0; i < x->params.count && status == MF_OK; i++) {
+        k->parameters = i + 1;
+        status = keep_state(x, i, &k->state[i], e);
+    }
+    k->steps = reported(x)->step;
+    k->skipped = reported(x)->skipped;
+    return status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
+}
+
+mf_status mf_exec_restore(mf_exec *x, const mf_exec_kept *k, mf_err *e) {
+    mf_status status = mf_exec_put(x, x->corrections, k->corrections, corrections_B(x), e);
+    for (int i = 0; i < k->parameters && status == MF_OK; i++) {
+        status = mf_exec_state_put(x, i, &k->state[i], e);
+    }
+    return status == MF_OK ? mf_exec_set_steps(x, k->steps, k->skipped, e) : status;
+}
+
+void mf_exec_kept_destroy(mf_exec_kept *k) {
+    for (int i = 0; k != NULL && i < k->parameters; i++) {
+        for (int s = 0; s < MF_EXEC_STATES && k->state[i].count > 0; s++) {
+            free(k->state[i].value[s]);
+        }
+    }
+    if (k != NULL) {
+        free(k->state);
+        free(k->corrections);
+    }
+    free(k);
+}

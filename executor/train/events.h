@@ -1,0 +1,31 @@
+/* events.h - scalars for TensorBoard: an event file as its readers take it.
+ *
+ * A file is TFRecords (length, its masked CRC-32C, bytes, their masked CRC-32C;
+ * https://www.tensorflow.org/tutorials/load_data/tfrecord), each of them an Event message
+ * (tensorflow/core/util/event.proto): wall_time 1, step 2, file_version 3, summary 5, session_log
+ * 7. Written and flushed step by step; belongs to one thread.
+ */
+#ifndef MF_EXECUTOR_EVENTS_H
+#define MF_EXECUTOR_EVENTS_H
+
+#include "core/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct mf_events mf_events;
+
+typedef struct mf_event_scalar {
+    const char *tag;
+    double value; /* stored as float */
+} mf_event_scalar;
+
+/* Makes FOLDER/events.out.tfevents.<seconds>.<host>.<pid>. Whatever an earlier run wrote from
+ * `first_step` on is void: readers are told to drop it. *out is to be closed. Errors: MF_IO. */
+mf_status mf_events_open(const char *folder, int64_t first_step, mf_events **out, mf_err *e);
+mf_status mf_events_add(mf_events *v, int64_t step, const mf_event_scalar *scalar, int count,
+                        mf_err *e);
+/* NULL is fine. Errors: MF_IO for what could not be written. */
+mf_status mf_events_close(mf_events *v, mf_err *e);
+
+#endif

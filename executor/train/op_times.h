@@ -1,0 +1,64 @@
+/* op_times.h - how long the ops of a run took, template op by template op: what `moefold compare`
+ * puts beside the predicted times.
+ */
+#ifndef MF_EXECUTOR_OP_TIMES_H
+#define MF_EXECUTOR_OP_TIMES_H
+
+#include "core/program/lower.h"
+#include "executor/comm/comm.h"
+#include "executor/device/device.h"
+
+#define MF_OP_TIMES_FORMAT "moefold-op-times"
+#define MF_OP_TIMES_VERSION 1
+
+/* Op `op` of block `block` of the program, over all ranks, positions, micro-batches and steps. */
+typedef struct mf_op_time_row {
+    int block, op;
+    char label[96], name[48], kind[32], pass[20]; /* what they are, to be read by people */
+    int64_t count;
+    double mean_s, min_s, max_s;
+} mf_op_time_row;
+
+/* Ops outside blocks (sums of gradients, optimizer, sends) by name, of rank 0. */
+typedef struct mf_op_times_once {
+    char name[48];
+    int64_t count;
+    double sum_s;
+} mf_op_times_once;
+#define MF_OP_TIMES_ONCE 64
+
+typedef struct mf_op_times {
+    int64_t ranks, steps; /* steps that were timed */
+    double step_time_s;   /* their mean */
+    char model[20];       /* mf_checkpoint_fingerprint */
+    double aux_coef;      /* of the auxiliary loss that the run had: 0 lowers to other ops */
+    mf_aux_scope aux_scope;
+    int64_t count;
+    mf_op_time_row *row;
+    int once_count;
+    mf_op_times_once once[MF_OP_TIMES_ONCE];
+} mf_op_times;
+
+void mf_op_times_clear(mf_op_times *t);
+/* Errors: MF_INPUT with file:line:col. *out is to be cleared. */
+mf_status mf_op_times_load(const char *path, mf_op_times *out, mf_err *e);
+
+/* --- taking them ------------------------------------------------------------------------------ */
+
+typedef struct mf_op_timer mf_op_timer;
+
+/* For a program and a device that must outlive the timer. Errors: MF_NOMEM. */
+mf_status mf_op_timer_create(const mf_program *p, mf_device *device, mf_op_timer **out, mf_err *e);
+void mf_op_timer_destroy(mf_op_timer *t);
+void mf_op_timer_begin(mf_op_timer *t);
+/* b NULL: an op outside blocks, which lasted since the last begin or end. */
+void mf_op_timer_end(mf_op_timer *t, const mf_block *b, const mf_op *op);
+/* A step ends: what was taken in it counts when `keep`, else (the first, cold one) it is dropped.
+ */
+void mf_op_timer_step(mf_op_timer *t, double step_time_s, bool keep);
+/* Are ops to be timed from here on? They are when a timer is made. */
+void mf_op_timer_use(mf_op_timer *t, bool on);
+/* Sums over ranks, written by rank 0. Collective. Errors: MF_IO, agreed by all. */
+mf_status mf_op_timer_write(mf_op_timer *t, mf_comm *c, const char *path, mf_err *e);
+
+#endif

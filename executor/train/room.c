@@ -1,0 +1,111 @@
+/* room.c - a routing that asks for more rows than there is room for: a program that has it. */
+#include "executor/train/run.h"
+
+#include "core/memory/memory.h"
+
+/* Room beyond what this routing asks for, where memory allows: the next one may ask for more. */
+static const double spare = 1.1;
+
+typedef struct room {
+    double headroom; /* over the balanced number of rows */
+    bool recompute;  /* every layer whole, which keeps least */
+} room;
+
+/* No routing asks for more than all rows of an expert-parallel group. */
+static double at_most(const run *r, double headroom) {
+    const double all = (double)r->layout.ep;
+    return headroom < all ? headroom : all;
+}
+
+static void apply(const run *r, const room *to, mf_layout *l, mf_assignment *a) {
+    *l = r->layout;
+    *a = r->assignment;
+    l->headroom_worst_case = false;
+    l->token_headroom = to->headroom;
+    for (int i = 0; to->recompute && i < a->positions; i++) {
+        a->memory[i] = (mf_memory_choice){.recompute = MF_RECOMPUTE_LAYER};
+    }
+}
+
+/* Does a program with this room fit? All ranks find the same. */
+static mf_status judge(const run *r, const room *to, bool *fits, double *peak_B, mf_err *e) {
+    mf_layout l;
+    mf_assignment a;
+    mf_program *program = NULL;
+    mf_schedule *schedule = NULL;
+    mf_memory *memory = NULL;
+    apply(r, to, &l, &a);
+    mf_status s = mf_program_lower(&r->model, &l, r->o->cluster, &a, &program, e);
+    s = s == MF_OK ? mf_schedule_create(&l, &schedule, e) : s;
+    s = s == MF_OK ? mf_memory_plan(program, schedule, &memory, e) : s;
+    if (s == MF_OK) {
+        *fits = memory->fits;
+        *peak_B = memory->peak_B;
+    }
+    mf_memory_destroy(memory);
+    mf_schedule_destroy(schedule);
+    mf_program_destroy(program);
+    return s;
+}
+
+/* The first that fits of: room and some to spare, what is asked for, the same recomputed. */
+static mf_status choose(const run *r, double asked, room *out, mf_err *e) {
+    const room rooms[] = {
+        {at_most(r, spare * asked), false}, {at_most(r, asked), false}, {at_most(r, asked), true}};
+    double peak_B = 0.0;
+    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
+        bool fits = false;
+        mf_status s = judge(r, &rooms[i], &fits, &peak_B, e);
+        if (s != MF_OK || fits) {
+            *out = rooms[i];
+            return s;
+        }
+    }
+    return mf_err_set(
+        e, MF_INFEASIBLE,
+        "step %lld: routing asks for %.3g x the balanced number of rows on a rank, the token "
+        "headroom %.3g is too small for it, and no program with that room fits: all layers "
+        "recomputed it needs %.2f GB of %.2f usable (more balance: --aux-loss; less memory: "
+        "--micro-batch, --tp, --zero)",
+        (long long)r->done + 1, asked, mf_layout_token_headroom(&r->layout), 1e-9 * peak_B,
+        1e-9 * mf_cluster_usable_B(r->o->cluster, r->layout.reserve));
+}
+
+/* The run's program gives way to that of the new room; states go by way of host memory, as the
+ * device may have no room for two arenas. */
+static mf_status change(run *r, const room *to, mf_err *e) {
+    mf_exec_kept *kept = NULL;
+    const int64_t updates = mf_exec_steps(r->exec);
+    mf_status s = mf_comm_agree(r->comm, mf_exec_keep(r->exec, &kept, e), e);
+    if (s == MF_OK) {
+        mf_run_unmake(r);
+        apply(r, to, &r->layout, &r->assignment);
+        s = mf_run_make(r, e);
+        s = s == MF_OK ? mf_exec_restore(r->exec, kept, e) : s;
+        s = s == MF_OK ? mf_exec_set_steps(r->exec, updates, r->skipped, e) : s;
+        s = mf_comm_agree(r->comm, s, e);
+    }
+    mf_exec_kept_destroy(kept);
+    return s == MF_OK ? mf_run_ready(r, e) : s;
+}
+
+mf_status mf_run_more_room(run *r, int64_t asked, mf_err *e) {
+    const double had = mf_layout_token_headroom(&r->layout);
+    const double wanted = had * 1e-3 * (double)asked;
+    room to = {.headroom = had};
+    mf_comm_add_again(r->comm);
+    if (r->wire != NULL) {
+        mf_comm_add_again(r->wire);
+    }
+    mf_status s = mf_comm_agree(r->comm, choose(r, wanted, &to, e), e);
+    s = s == MF_OK ? change(r, &to, e) : s;
+    if (s == MF_OK) {
+        mf_run_warn(r,
+                    "step %lld: routing asked for %.3g x the balanced number of rows on a rank, "
+                    "there was room for %.3g x: it is run again with room for %.3g x%s, by which "
+                    "the run goes on",
+                    (long long)r->done + 1, wanted, had, to.headroom,
+                    to.recompute ? ", all layers recomputed" : "");
+    }
+    return s;
+}

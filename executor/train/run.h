@@ -1,0 +1,70 @@
+/* run.h - private to training: a run that goes on, and the parts that it is made of: what it works
+ * with (train.c), its steps (steps.c), more room for routed rows (room.c). */
+#ifndef MF_EXECUTOR_TRAIN_RUN_H
+#define MF_EXECUTOR_TRAIN_RUN_H
+
+#include "executor/checkpoint/checkpoint.h"
+#include "executor/comm/agree.h"
+#include "executor/comm/board.h"
+#include "executor/data/data_mix.h"
+#include "executor/train/train.h"
+#include "executor/train/watchdog.h"
+
+#define MF_PATH_B 4096
+
+typedef struct run {
+    const mf_train_options *o;
+    mf_model model;
+    mf_layout layout;
+    mf_assignment assignment;
+    mf_program *program;
+    mf_schedule *schedule;
+    mf_comm *comm;
+    mf_comm *wire; /* between the memories of GPUs; NULL: comm is that, too */
+    mf_device *device;
+    mf_board *board;
+    mf_watchdog *watchdog; /* NULL where the device works while the host waits */
+    mf_exec *exec;
+    mf_op_timer *timer;
+    mf_data_mix *data;
+    mf_data_order order;
+    mf_metrics *metrics;
+    double *loads; /* [positions * experts] */
+    char checkpoints[MF_PATH_B], resumed[MF_PATH_B];
+    int64_t done;    /* steps, those before this run included */
+    int64_t begun;   /* of those that follow, given to the device */
+    int64_t samples; /* consumed */
+    int64_t skipped; /* updates left out, those before this run included */
+    int64_t in_row;  /* of the last steps */
+    int64_t saved;   /* step of the newest checkpoint; -1: none */
+    int64_t own;     /* steps of this run */
+    double arena_B, began_s;
+    double entered_s[MF_DEVICE_POINTS], ended_s; /* when steps were begun, and the last one ended */
+} run;
+
+/* The step whose ops the host enters. */
+static inline int64_t mf_run_entering(const run *r) {
+    return r->done + r->begun + 1;
+}
+/* One line for the user, from rank 0. */
+void mf_run_warn(const run *r, const char *format, ...) MF_PRINTF(2, 3);
+
+/* train.c: the program of the run's layout and what executes it; weights do not stand yet. Their
+ * end. */
+mf_status mf_run_make(run *r, mf_err *e);
+void mf_run_unmake(run *r);
+/* Weights stand: every rank has what it computes with, and the device what its ops need. The arena
+ * of the largest rank is known. Collective. */
+mf_status mf_run_ready(run *r, mf_err *e);
+
+/* steps.c: from the first step on. *alone as of mf_train. */
+mf_status mf_run_steps(run *r, bool *alone, mf_err *e);
+/* What ops took, once no more of them are timed. */
+mf_status mf_run_write_times(run *r, bool ended, mf_err *e);
+
+/* room.c: routed rows asked for `asked` thousandths of the room that is there: from here on the run
+ * goes by a program that has it, with the same weights. No step is on its way. Collective. Errors:
+ * MF_INFEASIBLE where no program with that room fits. */
+mf_status mf_run_more_room(run *r, int64_t asked, mf_err *e);
+
+#endif

@@ -1,0 +1,310 @@
+/* steps.c - the steps of a run: begun ahead, ended one by one, told, saved. */
+#include "executor/data/files.h"
+#include "executor/train/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#define LL(x) ((long long)(x))
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Of the step that begins: those in front of it may not have ended. Whatever follows a sample may
+ * have to wait for the device, as its queues are full; a file may be slow. */
+static mf_status next_sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
+    const run *r = user;
+    const int64_t first = r->samples + r->begun * r->layout.gbs;
+    mf_watchdog_rest(r->watchdog);
+    mf_status status = mf_data_mix_sample(r->data, &r->order, first + index, tokens, e);
+    mf_watchdog_wait(r->watchdog, r->done + 1);
+    return status;
+}
+
+/* --- metrics
+ * --------------------------------------------------------------------------------------
+ */
+
+/* Of the fullest layer: rows of the expert with most over the mean. */
+static double load_max_over_mean(const run *r) {
+    int64_t experts = r->model.experts;
+    double worst = 1.0;
+    for (int i = 0; i < r->program->assignment.positions; i++) {
+        double sum = 0.0, most = 0.0;
+        for (int64_t k = 0; k < experts; k++) {
+            double n = r->loads[i * experts + k];
+            sum += n;
+            most = n > most ? n : most;
+        }
+        if (sum > 0.0) {
+            worst = fmax(worst, most * (double)experts / sum);
+        }
+    }
+    return worst;
+}
+
+static void fill_metrics(const run *r, const mf_exec_result *result, double took_s,
+                         mf_train_metrics *m) {
+    const mf_layout *l = &r->layout;
+    double peak = r->o->cluster->gpu.peak_flops[mf_precision_math(l->precision)];
+    double tokens = (double)(l->gbs * l->seq);
+    m->step = r->done;
+    m->samples = r->samples;
+    m->skipped = (double)r->skipped;
+    m->lm_loss = result->lm_loss;
+    m->mtp_loss = result->mtp_loss;
+    m->aux_loss = result->aux_loss;
+    m->z_loss = result->z_loss;
+    m->grad_norm = result->grad_norm;
+    m->step_time_s = took_s;
+    m->tokens_per_s = tokens / took_s;
+    m->model_tflops_per_gpu =
+        1e-12 * m->tokens_per_s / (double)l->gpus * mf_model_flops_per_token(&r->model, l->seq);
+    m->mfu = peak > 0.0 ? 1e12 * m->model_tflops_per_gpu / peak : 0.0;
+    m->memory_B = r->arena_B;
+    m->expert_load_max_over_mean = load_max_over_mean(r);
+    m->eta_s = (double)(r->o->steps - r->done) * (now_s() - r->began_s) / (double)r->own;
+}
+
+/* Ops of a GPU are timed in the first steps alone, one by one; then a step is played as a whole. */
+enum { TIMED_STEPS = 4 };
+
+static bool times_ops(const run *r) {
+    return r->device->ops->mark != NULL && r->own < TIMED_STEPS && r->o->out != NULL;
+}
+
+static void choose_timing(run *r) {
+    bool marks = r->device->ops->mark != NULL;
+    mf_op_timer_use(r->timer, !marks || times_ops(r));
+    mf_exec_use_graph(r->exec, r->o->exec.graph && !times_ops(r));
+}
+
+static double rate_of(const run *r, int64_t step) {
+    const mf_train_options *o = r->o;
+    return mf_train_lr(o->lr_schedule, o->lr, o->lr_min, o->warmup, o->steps, step);
+}
+
+static mf_status begin_step(run *r, mf_err *e) {
+    const mf_exec_batch batch = {next_sample, r};
+    const int64_t step = mf_run_entering(r);
+    choose_timing(r);
+    r->entered_s[step % MF_DEVICE_POINTS] = now_s();
+    mf_status status = mf_exec_step_begin(r->exec, &batch, rate_of(r, step), e);
+    mf_watchdog_rest(r->watchdog);
+    r->begun++;
+    return status == MF_OK ? status : mf_err_prefix(e, "step %lld", LL(step));
+}
+
+static bool saves_after(const run *r, int64_t step) {
+    return r->o->save_every > 0 && step % r->o->save_every == 0;
+}
+
+/* The step at hand and, while it runs, the next one: not past a checkpoint, which holds the state
+ * between two steps, nor while ops are timed one by one. */
+static mf_status begin_steps(run *r, mf_err *e) {
+    mf_status status = MF_OK;
+    while (status == MF_OK && r->begun < mf_exec_ahead(r->exec) &&
+           r->done + r->begun < r->o->steps &&
+           (r->begun == 0 || !(times_ops(r) || saves_after(r, r->done + r->begun)))) {
+        status = begin_step(r, e);
+    }
+    return status;
+}
+
+/* Rows of a step had no place, so that its update and those of all steps behind it were left out:
+ * none of them has been. */
+static mf_status take_back(run *r, mf_err *e) {
+    mf_exec_result ignored;
+    mf_status status = MF_OK;
+    while (--r->begun > 0 && status == MF_OK) {
+        status = mf_exec_step_land(r->exec, &ignored, e);
+    }
+    return status;
+}
+
+/* A step ends when the device is through with it: it took from the end of the one before, or from
+ * its beginning where the device had nothing to do. */
+static mf_status end_step(run *r, mf_train_metrics *m, int64_t *overflowed, mf_err *e) {
+    mf_exec_result result;
+    *m = (mf_train_metrics){0};
+    m->lr = rate_of(r, r->done + 1);
+    mf_watchdog_wait(r->watchdog, r->done + 1);
+    mf_status status = mf_exec_step_land(r->exec, &result, e);
+    mf_watchdog_rest(r->watchdog);
+    if (status != MF_OK) {
+        return mf_err_prefix(e, "step %lld", LL(r->done + 1));
+    }
+    *overflowed = result.overflowed;
+    if (result.overflowed != 0) {
+        return take_back(r, e);
+    }
+    const double now = now_s();
+    const double took_s = now - fmax(r->ended_s, r->entered_s[(r->done + 1) % MF_DEVICE_POINTS]);
+    r->ended_s = now;
+    r->done++;
+    r->begun--;
+    r->own++;
+    r->samples += r->layout.gbs;
+    r->skipped = result.updates_skipped;
+    r->in_row = result.skipped ? r->in_row + 1 : 0;
+    mf_op_timer_step(r->timer, took_s, r->own > 1);
+    mf_board_phase(r->board, r->done, "metrics");
+    if (r->model.experts > 0) {
+        status = mf_exec_expert_load(r->exec, r->loads, e);
+    }
+    if (status == MF_OK && mf_comm_rank(r->comm) == 0) {
+        fill_metrics(r, &result, took_s, m);
+    }
+    return status;
+}
+
+static mf_status save(run *r, mf_err *e) {
+    if (r->o->out == NULL || r->saved == r->done) {
+        return MF_OK;
+    }
+    mf_checkpoint_stand s = {.step = r->done,
+                             .samples = r->samples,
+                             .skipped = r->skipped,
+                             .seed = r->order.seed,
+                             .shuffle = r->order.shuffle,
+                             .seq = r->order.seq,
+                             .streams = mf_data_mix_streams(r->data)};
+    for (int i = 0; i < s.streams; i++) {
+        s.stream_tokens[i] = mf_data_tokens(mf_data_mix_stream(r->data, i));
+        s.stream_share[i] = mf_data_mix_share(r->data, i);
+    }
+    mf_board_phase(r->board, r->done, "checkpoint");
+    mf_status status = mf_checkpoint_save(r->exec, r->checkpoints, &s, r->o->keep, e);
+    r->saved = status == MF_OK ? r->done : r->saved;
+    mf_exec_state_release(r->exec);
+    return status;
+}
+
+/* Does anybody want to end? All ranks learn it at the same step. */
+static mf_status ask(run *r, bool wish, bool *stop, mf_err *e) {
+    const volatile int *cancel = r->o->cancel;
+    double any = wish || (cancel != NULL && *cancel != 0) ? 1.0 : 0.0;
+    mf_status status =
+        mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &any, 1, e);
+    *stop = any > 0.5;
+    return status;
+}
+
+/* What of a step is no number, or not a finite one; NULL: all of it is. */
+static const char *not_finite(const mf_train_metrics *m, double *value) {
+    const struct {
+        const char *name;
+        double value;
+    } part[] = {{"loss", m->lm_loss},
+                {"MTP loss", m->mtp_loss},
+                {"z-loss", m->z_loss},
+                {"gradient norm", m->grad_norm}};
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
+        *value = part[i].value;
+        if (!isfinite(part[i].value)) {
+            return part[i].name;
+        }
+    }
+    return NULL;
+}
+
+/* A step whose update was left out is named; too many in a row end the run: what stands is what was
+ * there before the first of them. */
+static mf_status check_skipped(const run *r, const mf_train_metrics *m, mf_err *e) {
+    double value = 0.0;
+    const char *name = not_finite(m, &value);
+    if (r->in_row == 0) {
+        return MF_OK;
+    }
+    const char *what = name != NULL ? name : "sum of squares of the gradients";
+    const char *is = isnan(value) ? "not a number" : "infinite";
+    if (r->in_row <= r->o->max_skips) {
+        mf_run_warn(r, "step %lld: the %s is %s: its update is left out (%lld in a row)",
+                    LL(m->step), what, is, LL(r->in_row));
+        return MF_OK;
+    }
+    char saved[80] = "";
+    if (r->saved > 0) {
+        snprintf(saved, sizeof saved, "; --resume goes back to step %lld", LL(r->saved));
+    }
+    return mf_err_set(e, MF_DIVERGED,
+                      "step %lld: the %s is %s, the update of %lld step%s in a row left out: "
+                      "training has diverged%s",
+                      LL(m->step), what, is, LL(r->in_row), r->in_row == 1 ? "" : "s", saved);
+}
+
+/* What only rank 0 does with a step, agreed by all. */
+static mf_status tell(run *r, const mf_train_metrics *m, bool *wish, mf_err *e) {
+    mf_status status = mf_comm_rank(r->comm) == 0 ? check_skipped(r, m, e) : MF_OK;
+    if (status == MF_OK && r->metrics != NULL) {
+        status = mf_metrics_add(r->metrics, m, e);
+    }
+    if (status == MF_OK && mf_comm_rank(r->comm) == 0 && r->o->stepped != NULL) {
+        *wish = r->o->stepped(r->o->user, m) != 0;
+    }
+    return mf_comm_agree(r->comm, status, e);
+}
+
+mf_status mf_run_write_times(run *r, bool ended, mf_err *e) {
+    char path[MF_PATH_B];
+    bool marks = r->device->ops->mark != NULL;
+    bool due = marks && r->own >= TIMED_STEPS ? r->own == TIMED_STEPS && !ended : ended;
+    if (r->o->out == NULL || !due || r->own < 2 ||
+        !mf_path_join(path, sizeof path, r->o->out, "op_times.json", NULL)) {
+        return MF_OK;
+    }
+    return mf_op_timer_write(r->timer, r->comm, path, e);
+}
+
+static int report_start(run *r) {
+    mf_train_start s = {.exec = r->exec,
+                        .device = r->device,
+                        .arena_B = (int64_t)r->arena_B,
+                        .first_step = r->done + 1,
+                        .resumed = r->resumed[0] != '\0' ? r->resumed : NULL,
+                        .streams = mf_data_mix_streams(r->data)};
+    for (int i = 0; i < s.streams; i++) {
+        s.stream_tokens += mf_data_tokens(mf_data_mix_stream(r->data, i));
+    }
+    return r->o->started != NULL ? r->o->started(r->o->user, &s) : 0;
+}
+
+mf_status mf_run_steps(run *r, bool *alone, mf_err *e) {
+    bool wish = mf_comm_rank(r->comm) == 0 && report_start(r) != 0, stop = false;
+    int64_t overflowed = 0;
+    mf_train_metrics m;
+    mf_status status = ask(r, wish, &stop, e);
+    r->began_s = now_s();
+    while (status == MF_OK && (!stop || r->begun > 0) && r->done < r->o->steps) {
+        *alone = true;
+        status = stop ? MF_OK : begin_steps(r, e);
+        status = status == MF_OK ? end_step(r, &m, &overflowed, e) : status;
+        if (status != MF_OK) {
+            return status;
+        }
+        *alone = false;
+        if (overflowed != 0) {
+            mf_board_phase(r->board, r->done + 1, "more room");
+            status = mf_run_more_room(r, overflowed, e);
+            continue;
+        }
+        status = tell(r, &m, &wish, e);
+        status = status == MF_OK ? ask(r, wish || stop, &stop, e) : status;
+        status = status == MF_OK ? mf_run_write_times(r, false, e) : status;
+        if (status == MF_OK && saves_after(r, r->done)) {
+            status = save(r, e);
+        }
+    }
+    status = status == MF_OK ? save(r, e) : status;
+    if (status == MF_OK && stop) {
+        status = mf_comm_rank(r->comm) == 0
+                     ? mf_err_set(e, MF_INTERRUPTED, "ended after step %lld%s", LL(r->done),
+                                  r->saved >= 0 ? ", which is saved" : "")
+                     : mf_err_set(e, MF_INTERRUPTED, "%s", "");
+    }
+    return status;
+}

@@ -1,0 +1,409 @@
+/* train.c - a training run: what it works with, from its start to its end. */
+#include "executor/train/run.h"
+
+#include "core/memory/memory.h"
+#include "executor/data/data_seal.h"
+#include "executor/data/files.h"
+#include "executor/device/cuda_side.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LL(x) ((long long)(x))
+#define SHARD_B ((int64_t)5 << 30) /* as the hub's files are cut */
+
+void mf_train_options_init(mf_train_options *o) {
+    *o = (mf_train_options){.shuffle = true,
+                            .seed = 1,
+                            .steps = 10,
+                            .lr = 3e-4,
+                            .lr_min = 3e-5,
+                            .lr_schedule = MF_LR_COSINE,
+                            .max_skips = 10,
+                            .hang_s = 25.0,
+                            .keep = 3};
+    mf_exec_options_init(&o->exec);
+}
+
+double mf_train_lr(mf_lr_schedule schedule, double lr, double lr_min, int64_t warmup, int64_t steps,
+                   int64_t step) {
+    if (step <= warmup) {
+        return lr * (double)step / (double)warmup;
+    }
+    double span = steps > warmup + 1 ? (double)(steps - warmup - 1) : 1.0;
+    double at = (double)(step - warmup - 1) / span;
+    switch (schedule) {
+    case MF_LR_LINEAR:
+        return lr + (lr_min - lr) * at;
+    case MF_LR_COSINE:
+        return lr_min + (lr - lr_min) * 0.5 * (1.0 + cos(3.14159265358979323846 * at));
+    case MF_LR_WSD:
+        return at <= 0.9 ? lr : lr + (lr_min - lr) * (at - 0.9) / 0.1;
+    case MF_LR_CONSTANT:
+        break;
+    }
+    return lr;
+}
+
+/* --- the run -----------------------------------------------------------------------------------
+ */
+
+void mf_run_warn(const run *r, const char *format, ...) {
+    char line[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    if (mf_comm_rank(r->comm) == 0 && r->o->warned != NULL) {
+        r->o->warned(r->o->user, line);
+    }
+}
+
+static void before_op(void *user, const mf_exec_op *op) {
+    run *r = user;
+    mf_board_op(r->board, mf_run_entering(r), op);
+    if (r->o->exec.before_op != NULL) {
+        r->o->exec.before_op(r->o->exec.user, op);
+    }
+    mf_op_timer_begin(r->timer);
+}
+
+static void after_op(void *user, const mf_exec_op *op) {
+    run *r = user;
+    if (op->block == NULL) { /* told when it is over */
+        mf_board_phase(r->board, mf_run_entering(r), op->op->name);
+    }
+    mf_op_timer_end(r->timer, op->block, op->op);
+    if (r->o->exec.after_op != NULL) {
+        r->o->exec.after_op(r->o->exec.user, op);
+    }
+}
+
+/* --- a device that hangs -------------------------------------------------------------------------
+ */
+
+static int64_t progress(void *user) {
+    const run *r = user;
+    return mf_exec_progress(r->exec);
+}
+
+/* From the watching thread: the main one may wait for ever. Other ranks miss this one, or say the
+ * same of themselves. */
+static void hangs(void *user, int64_t step, int64_t at) {
+    const run *r = user;
+    char line[320], last[160];
+    mf_exec_progress_text(r->exec, at, last, sizeof last);
+    snprintf(line, sizeof line,
+             "rank %lld (process %lld) hangs: step %lld, nothing has moved on its GPU for %g s; "
+             "what it ended last: %s",
+             LL(mf_comm_rank(r->comm)), LL(getpid()), LL(step), r->o->hang_s, last);
+    mf_board_speak(r->board);
+    if (r->o->lost != NULL) {
+        r->o->lost(r->o->user, line);
+    }
+    _exit(1);
+}
+
+/* It looks at the executor, and ends before that does. */
+static mf_status watch_device(run *r, mf_err *e) {
+    const mf_watchdog_options o = {r->o->hang_s, progress, hangs, r};
+    return r->device->ops->on_host || !(r->o->hang_s > 0.0) ? MF_OK
+                                                            : mf_watchdog_open(&o, &r->watchdog, e);
+}
+
+/* --- start -------------------------------------------------------------------------------------
+ */
+
+/* The CPU, or the GPU of this rank: of a host's GPUs each of its ranks takes the next one. */
+static mf_status open_device(run *r, int64_t place, mf_err *e) {
+    const mf_cuda_side *side = NULL;
+    int gpus = 0;
+    if (r->o->device != NULL || !r->o->cuda) {
+        r->device = r->o->device != NULL ? r->o->device : mf_device_cpu();
+        return MF_OK;
+    }
+    mf_status s = mf_cuda_side_load(&side, e);
+    s = s == MF_OK ? side->count(&gpus, e) : s;
+    if (s != MF_OK) {
+        return s;
+    }
+    if (gpus <= 0) {
+        return mf_err_set(e, MF_USAGE, "no GPU is here: --backend cpu trains on CPU ranks");
+    }
+    return side->open((int)(place % gpus), &r->device, e);
+}
+
+/* Every rank's device, then what they say to each other. Collective. */
+static mf_status open_devices(run *r, mf_err *e) {
+    int64_t place = 0;
+    mf_status s = r->o->cuda ? mf_comm_place_in_host(r->comm, &place, e) : MF_OK;
+    s = s == MF_OK ? mf_comm_agree(r->comm, open_device(r, place, e), e) : s;
+    if (s == MF_OK && r->o->deterministic && r->device->ops->fix != NULL) {
+        r->device->ops->fix(r->device);
+    }
+    bool connects = s == MF_OK && r->layout.gpus > 1 && r->device->ops->connect != NULL;
+    return connects ? r->device->ops->connect(r->device, r->comm, &r->layout, &r->wire, e) : s;
+}
+
+/* What the plan says, in front of what the driver says. */
+static mf_status compare_memory(const run *r, mf_err *e) {
+    mf_memory *plan = NULL;
+    if (mf_memory_plan(r->program, r->schedule, &plan, NULL) != MF_OK) {
+        return MF_NOMEM;
+    }
+    const double peak_B = plan->stage[mf_layout_coords(&r->layout, mf_comm_rank(r->comm)).p].peak_B;
+    mf_memory_destroy(plan);
+    return mf_err_prefix(e,
+                         "out of memory: the plan predicts %.2f GB on rank %lld, context and "
+                         "communication included",
+                         1e-9 * peak_B, LL(mf_comm_rank(r->comm)));
+}
+
+mf_status mf_run_make(run *r, mf_err *e) {
+    mf_exec_options exec = r->o->exec;
+    exec.wire = r->wire;
+    exec.before_op = before_op;
+    exec.after_op = after_op;
+    exec.user = r;
+    mf_status s =
+        mf_program_lower(&r->model, &r->layout, r->o->cluster, &r->assignment, &r->program, e);
+    s = s == MF_OK ? mf_schedule_create(&r->layout, &r->schedule, e) : s;
+    s = s == MF_OK ? mf_op_timer_create(r->program, r->device, &r->timer, e) : s;
+    s = s == MF_OK ? mf_exec_create(r->program, r->schedule, r->comm, r->device, &exec, &r->exec, e)
+                   : s;
+    return s == MF_NOMEM && !r->device->ops->on_host && r->schedule != NULL ? compare_memory(r, e)
+                                                                            : s;
+}
+
+void mf_run_unmake(run *r) {
+    mf_watchdog_close(r->watchdog);
+    r->watchdog = NULL;
+    mf_exec_destroy(r->exec);
+    mf_op_timer_destroy(r->timer);
+    mf_schedule_destroy(r->schedule);
+    mf_program_destroy(r->program);
+    r->exec = NULL;
+    r->timer = NULL;
+    r->schedule = NULL;
+    r->program = NULL;
+}
+
+static mf_status build(run *r, mf_err *e) {
+    const mf_train_options *o = r->o;
+    mf_status s = mf_layout_resolve(&r->layout, &r->model, e);
+    if (s == MF_OK && o->assignment == NULL) {
+        s = mf_assignment_even(&r->model, &r->layout, &r->assignment, e);
+    } else if (s == MF_OK) {
+        r->assignment = *o->assignment;
+    }
+    s = s == MF_OK ? mf_run_make(r, e) : s;
+    s = s == MF_OK ? mf_data_mix_open(o->data, r->model.vocab, &r->data, e) : s;
+    s = s == MF_OK ? mf_data_mix_check(r->data, r->layout.seq, e) : s;
+    r->order = (mf_data_order){.seq = r->layout.seq, .seed = o->seed, .shuffle = o->shuffle};
+    size_t loads = s == MF_OK ? (size_t)(r->program->assignment.positions * r->model.experts) : 0;
+    r->loads = calloc(loads + 1, sizeof *r->loads);
+    return s != MF_OK || r->loads != NULL ? s : mf_err_set(e, MF_NOMEM, "training: out of memory");
+}
+
+/* The stream that a checkpoint's position is a position in. */
+static mf_status check_stream(const run *r, const mf_checkpoint_stand *s, mf_err *e) {
+    bool same = s->seed == r->order.seed && s->shuffle == r->order.shuffle &&
+                s->seq == r->order.seq && s->streams == mf_data_mix_streams(r->data);
+    for (int i = 0; same && i < s->streams; i++) {
+        same = s->stream_tokens[i] == mf_data_tokens(mf_data_mix_stream(r->data, i)) &&
+               s->stream_share[i] == mf_data_mix_share(r->data, i);
+    }
+    return same ? MF_OK
+                : mf_err_set(e, MF_INPUT,
+                             "checkpoint %s: its samples came from another stream (--data, --seq, "
+                             "--seed or --shuffle differ)",
+                             r->resumed);
+}
+
+static mf_status load_checkpoint(run *r, mf_err *e) {
+    mf_checkpoint *c = NULL;
+    mf_status s = mf_checkpoint_open(r->resumed, &r->model, &c, e);
+    if (s == MF_OK) {
+        s = check_stream(r, mf_checkpoint_stands(c), e);
+    }
+    if (s == MF_OK) {
+        r->done = r->saved = mf_checkpoint_stands(c)->step;
+        r->samples = mf_checkpoint_stands(c)->samples;
+        r->skipped = mf_checkpoint_stands(c)->skipped;
+        s = mf_checkpoint_load(c, r->exec, e);
+        s = s == MF_OK ? s : mf_err_prefix(e, "checkpoint %s", r->resumed);
+    }
+    mf_checkpoint_close(c);
+    return s;
+}
+
+static mf_status load_weights(run *r, mf_err *e) {
+    const mf_train_options *o = r->o;
+    mf_status s = MF_OK;
+    if (o->out != NULL && o->resume) {
+        s = mf_checkpoint_newest(r->checkpoints, r->resumed, sizeof r->resumed, e);
+    }
+    if (s == MF_OK && r->resumed[0] != '\0') {
+        s = load_checkpoint(r, e);
+        if ((s == MF_DAMAGED || s == MF_IO) && e != NULL) {
+            const mf_err why = *e;
+            mf_err_set(e, s, "%s; remove that folder to resume from the one before", why.text);
+        }
+        return s;
+    }
+    if (s != MF_OK) {
+        return s;
+    }
+    if (o->init != NULL) {
+        mf_safetensors *from = NULL;
+        s = mf_safetensors_open(o->init, &from, e);
+        s = s == MF_OK ? mf_safetensors_verify(from, (size_t)mf_comm_rank(r->comm),
+                                               (size_t)r->layout.gpus, e)
+                       : s;
+        s = s == MF_OK ? mf_exec_load(r->exec, from, e) : s;
+        mf_safetensors_close(from);
+    } else {
+        mf_rank_coords at = mf_layout_coords(&r->layout, mf_comm_rank(r->comm));
+        s = mf_train_init_weights(r->exec, r->program, &at, o->seed, e);
+    }
+    return s;
+}
+
+/* Rank 0, before the others look into the folder. */
+static mf_status prepare_folder(run *r, mf_err *e) {
+    char newest[MF_PATH_B];
+    const char *out = r->o->out;
+    if (out == NULL) {
+        return MF_OK;
+    }
+    if (!mf_path_join(r->checkpoints, sizeof r->checkpoints, out, "checkpoints", NULL)) {
+        return mf_err_set(e, MF_IO, "%s: path too long", out);
+    }
+    if (mf_comm_rank(r->comm) != 0) {
+        return MF_OK;
+    }
+    mf_status s = mf_folder_make(out, e);
+    mf_checkpoint_clean(r->checkpoints);
+    s = s == MF_OK ? mf_checkpoint_newest(r->checkpoints, newest, sizeof newest, e) : s;
+    if (s == MF_OK && newest[0] != '\0' && !r->o->resume) {
+        return mf_err_set(e, MF_USAGE,
+                          "%s holds checkpoints of a run: --resume continues it, another --out "
+                          "starts one",
+                          out);
+    }
+    return s;
+}
+
+/* The streams' bytes are those that the run began with. */
+static mf_status seal_streams(run *r, mf_err *e) {
+    char folder[MF_PATH_B];
+    if (r->o->out == NULL || r->o->steps == 0) {
+        return MF_OK;
+    }
+    if (!mf_path_join(folder, sizeof folder, r->o->out, "seals", NULL)) {
+        return mf_err_set(e, MF_IO, "%s: path too long", r->o->out);
+    }
+    return mf_data_mix_seal(r->data, r->comm, folder, r->resumed[0] != '\0', e);
+}
+
+mf_status mf_run_ready(run *r, mf_err *e) {
+    mf_status s = mf_exec_share_weights(r->exec, e);
+    s = s == MF_OK ? mf_exec_prepare(r->exec, e) : s;
+    s = mf_comm_agree(r->comm, s == MF_OK ? watch_device(r, e) : s, e);
+    r->arena_B = (double)mf_exec_arena_B(r->exec);
+    return s == MF_OK ? mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX,
+                                           &r->arena_B, 1, e)
+                      : s;
+}
+
+static mf_status prepare(run *r, mf_err *e) {
+    const mf_train_options *o = r->o;
+    mf_status s = mf_comm_agree(r->comm, prepare_folder(r, e), e);
+    s = s == MF_OK ? open_devices(r, e) : s;
+    s = s == MF_OK ? mf_comm_agree(r->comm, build(r, e), e) : s;
+    s = s == MF_OK ? mf_comm_agree(r->comm, load_weights(r, e), e) : s;
+    s = s == MF_OK ? mf_comm_agree(r->comm, seal_streams(r, e), e) : s;
+    s = s == MF_OK ? mf_run_ready(r, e) : s;
+    mf_status opened = MF_OK;
+    if (s == MF_OK && o->out != NULL && mf_comm_rank(r->comm) == 0) {
+        const mf_metrics_parts parts = {r->model.mtp_layers > 0, o->exec.z_coef > 0};
+        opened = mf_metrics_open(o->out, r->done, parts, &r->metrics, e);
+    }
+    return s == MF_OK ? mf_comm_agree(r->comm, opened, e) : s;
+}
+
+/* --- end ---------------------------------------------------------------------------------------
+ */
+
+/* The finished run's weights for others, from its last checkpoint: rank 0. */
+static mf_status export_weights(const run *r, mf_err *e) {
+    char path[MF_PATH_B], folder[MF_PATH_B], config[MF_PATH_B];
+    mf_checkpoint *c = NULL;
+    mf_status s = mf_checkpoint_newest(r->checkpoints, path, sizeof path, e);
+    if (s == MF_OK && !mf_path_join(folder, sizeof folder, r->o->out, "hf", NULL)) {
+        s = mf_err_set(e, MF_IO, "%s: path too long", r->o->out);
+    }
+    s = s == MF_OK ? mf_checkpoint_open(path, &r->model, &c, e) : s;
+    s = s == MF_OK ? mf_checkpoint_export(c, &r->model, folder, SHARD_B, e) : s;
+    if (s == MF_OK && r->o->config != NULL &&
+        mf_path_join(config, sizeof config, folder, "config.json", NULL)) {
+        s = mf_file_write(config, r->o->config, strlen(r->o->config), e);
+    }
+    mf_checkpoint_close(c);
+    return s;
+}
+
+static mf_status finish(run *r, mf_status status, mf_err *e) {
+    bool ended = status == MF_OK || status == MF_INTERRUPTED;
+    if (r->o->out == NULL || !ended) {
+        return status;
+    }
+    mf_status s = MF_OK;
+    mf_board_phase(r->board, r->done, "results");
+    s = mf_run_write_times(r, true, status == MF_OK ? e : NULL);
+    if (s == MF_OK && status == MF_OK) {
+        s = mf_comm_agree(r->comm, mf_comm_rank(r->comm) == 0 ? export_weights(r, e) : MF_OK, e);
+    }
+    return s == MF_OK || status != MF_OK ? status : s;
+}
+
+static void clear(run *r) {
+    mf_data_mix_close(r->data);
+    mf_run_unmake(r);
+    mf_comm_destroy(r->wire);
+    if (r->device != NULL && r->o->device == NULL) {
+        r->device->ops->close(r->device);
+    }
+    free(r->loads);
+}
+
+mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
+    run r = {.o = o, .model = *o->model, .layout = *o->layout, .saved = -1};
+    int64_t rank, size;
+    *alone = false;
+    /* Counts of the auxiliary loss are lowered where the run has one. */
+    r.model.aux_loss_coef = r.model.experts > 0 ? o->exec.aux_coef : 0.0;
+    mf_status status = mf_comm_start(&rank, &size, e);
+    status = status == MF_OK ? mf_layout_resolve(&r.layout, &r.model, e) : status;
+    status = status == MF_OK ? mf_comm_create(&r.layout, &r.comm, e) : status;
+    if (status != MF_OK) { /* all ranks found the same */
+        return rank == 0 ? status : mf_err_set(e, status, "%s", "");
+    }
+    status = mf_board_open(r.comm, o->lost, o->user, &r.board, e);
+    status = status == MF_OK ? prepare(&r, e) : status;
+    status = status == MF_OK ? mf_run_steps(&r, alone, e) : status;
+    status = finish(&r, status, e);
+    if (*alone && !mf_board_first(r.board)) {
+        mf_err_set(e, status, "%s", "");
+    }
+    mf_status closed = mf_metrics_close(r.metrics, status == MF_OK ? e : NULL);
+    status = status == MF_OK && !*alone ? mf_comm_agree(r.comm, closed, e) : status;
+    mf_board_close(r.board, !*alone);
+    clear(&r);
+    mf_comm_destroy(r.comm);
+    return status;
+}

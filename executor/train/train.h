@@ -1,0 +1,95 @@
+/* train.h - a training run: weights from a checkpoint, a Hugging Face folder or a seed, tokens from
+ * streams, steps of the program, a line of metrics for each, checkpoints.
+ */
+#ifndef MF_EXECUTOR_TRAIN_H
+#define MF_EXECUTOR_TRAIN_H
+
+#include "executor/step/program_run.h"
+#include "executor/train/metrics.h"
+#include "executor/train/op_times.h"
+
+typedef enum mf_lr_schedule {
+    MF_LR_CONSTANT,
+    MF_LR_LINEAR, /* to lr_min over the steps after warm-up */
+    MF_LR_COSINE,
+    MF_LR_WSD, /* constant, then linear to lr_min over the last tenth of the steps */
+} mf_lr_schedule;
+
+/* Learning rate of step `step` (from 1): linear warm-up, then the schedule. */
+double mf_train_lr(mf_lr_schedule schedule, double lr, double lr_min, int64_t warmup, int64_t steps,
+                   int64_t step);
+
+/* What a run begins with, for those who report it. All borrowed. */
+typedef struct mf_train_start {
+    const mf_exec *exec;
+    mf_device *device;     /* of this rank */
+    int64_t arena_B;       /* of the largest rank */
+    int64_t first_step;    /* 1, or the one behind the checkpoint's */
+    const char *resumed;   /* the checkpoint; NULL: from the start */
+    int64_t stream_tokens; /* of all data streams */
+    int streams;
+} mf_train_start;
+
+typedef struct mf_train_options {
+    const mf_model *model;
+    const mf_cluster *cluster;
+    const mf_layout *layout;         /* resolved for the model */
+    const mf_assignment *assignment; /* NULL: even */
+    bool cuda;                       /* on a GPU each; else on the CPU */
+    mf_device *device;               /* on this one, which stays the caller's; NULL: as above */
+    const char *init;                /* HF folder or safetensors file; NULL: from the seed */
+    const char *data;                /* see executor/data/data_mix.h */
+    bool shuffle;
+    uint64_t seed; /* of shuffling and of weights */
+    int64_t steps;
+    double lr, lr_min;
+    mf_lr_schedule lr_schedule;
+    int64_t warmup;
+    bool deterministic;   /* two runs agree to the bit on GPUs, too (mf_device_ops.fix) */
+    int64_t max_skips;    /* steps in a row whose update may be left out, as the loss or the norm is
+                             not finite; one more ends the run (MF_DIVERGED) */
+    double hang_s;        /* a GPU on which nothing has moved for so long ends the run; 0: never */
+    mf_exec_options exec; /* aux_coef > 0: auxiliary loss per micro-batch; before_op and after_op
+                             are called beside the run's own */
+
+    /* Folder for metrics.jsonl, the event file, op_times.json, checkpoints/ and, at the end, the
+     * weights as hf/; made when missing. NULL: nothing is written. */
+    const char *out;
+    bool resume;        /* from the newest checkpoint of `out`, when there is one */
+    int64_t save_every; /* steps; 0: only at the end */
+    int keep;           /* newest checkpoints that stay; 0: all */
+    const char *config; /* text of the config.json that goes beside exported weights; NULL: none */
+
+    const volatile int *cancel; /* non-zero on any rank: save, end with MF_INTERRUPTED; NULL */
+    /* Called on world rank 0 before the first step and after each step; NULL: none. A non-zero
+     * return ends the run after that step (MF_INTERRUPTED), on a GPU after the next one, which has
+     * begun by then. */
+    int (*started)(void *user, const mf_train_start *s);
+    int (*stepped)(void *user, const mf_train_metrics *m);
+    /* One line of what happened in a step and did not end the run, on world rank 0; NULL: none. */
+    void (*warned)(void *user, const char *line);
+    /* One line for a rank of this host that is gone, or for this one whose GPU hangs, from another
+     * thread, behind which the process ends with exit code 1; NULL: none. */
+    void (*lost)(void *user, const char *line);
+    void *user;
+} mf_train_options;
+
+/* 25 seconds without a move of a GPU, seed 1, shuffled, lr 3e-4 with cosine to a tenth and no
+ * warm-up, ten skips in a row, three checkpoints kept, defaults of the executor. */
+void mf_train_options_init(mf_train_options *o);
+
+/* Trains. Every rank of the launcher calls it with the same options; the
+ * layout's GPUs must be the ranks that run. A step that routes more rows than the layout's token
+ * headroom has room for is run again by a program with that room, by which the run goes on; none
+ * that fits: MF_INFEASIBLE. Errors: of what is opened, lowered and run. A failure that all ranks
+ * agreed on has its text on one of them; *alone says that this rank failed where others may wait
+ * for it: it should report and end them all. Of several that did so at once, one on each host has a
+ * text, and should be given the time to say it. */
+mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e);
+
+/* Weights from a seed: normal with deviation 0.02, norms 1, biases 0; a function of the seed, the
+ * hub name and the element alone, so that every layout starts from the same model. */
+mf_status mf_train_init_weights(mf_exec *x, const mf_program *p, const mf_rank_coords *at,
+                                uint64_t seed, mf_err *e);
+
+#endif

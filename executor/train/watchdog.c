@@ -1,0 +1,77 @@
+/* watchdog.c - the thread that looks after a device. */
+#include "executor/train/watchdog.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { NOTHING = 0, PERIOD_MS = 50 };
+
+struct mf_watchdog {
+    mf_watchdog_options o;
+    atomic_llong step; /* that the host waits for; NOTHING */
+    atomic_bool stop;
+    pthread_t thread;
+};
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *watch(void *arg) {
+    mf_watchdog *w = arg;
+    const struct timespec period = {.tv_nsec = PERIOD_MS * 1000 * 1000};
+    int64_t step = NOTHING, progress = 0;
+    double since_s = now_s();
+    while (!atomic_load(&w->stop)) {
+        const int64_t step_now = atomic_load(&w->step);
+        const int64_t progress_now = step_now != NOTHING ? w->o.progress(w->o.user) : 0;
+        if (step_now == NOTHING || step_now != step || progress_now != progress) {
+            step = step_now;
+            progress = progress_now;
+            since_s = now_s();
+        } else if (now_s() - since_s > w->o.patience_s) {
+            w->o.hangs(w->o.user, step, progress);
+            return NULL;
+        }
+        nanosleep(&period, NULL);
+    }
+    return NULL;
+}
+
+mf_status mf_watchdog_open(const mf_watchdog_options *o, mf_watchdog **out, mf_err *e) {
+    mf_watchdog *w = calloc(1, sizeof *w);
+    *out = NULL;
+    if (w == NULL) {
+        return mf_err_set(e, MF_NOMEM, "watchdog: out of memory");
+    }
+    w->o = *o;
+    if (pthread_create(&w->thread, NULL, watch, w) != 0) {
+        free(w);
+        return mf_err_set(e, MF_LIBRARY, "pthread_create: no watching thread");
+    }
+    *out = w;
+    return MF_OK;
+}
+
+void mf_watchdog_wait(mf_watchdog *w, int64_t step) {
+    if (w != NULL) {
+        atomic_store(&w->step, step);
+    }
+}
+
+void mf_watchdog_rest(mf_watchdog *w) {
+    mf_watchdog_wait(w, NOTHING);
+}
+
+void mf_watchdog_close(mf_watchdog *w) {
+    if (w != NULL) {
+        atomic_store(&w->stop, true);
+        pthread_join(w->thread, NULL);
+        free(w);
+    }
+}

@@ -1,0 +1,31 @@
+/* watchdog.h - notices a device that does not come on while the host waits for it: a kernel that
+ * never ends, a collective that other ranks never join.
+ *
+ * A thread looks at a number that the device's own work changes (mf_exec_progress). Where it stands
+ * still for longer than `patience_s` while a step is waited for, `hangs` is called once, from that
+ * thread: it is to say so and end the process, as the host may wait for ever.
+ */
+#ifndef MF_EXECUTOR_WATCHDOG_H
+#define MF_EXECUTOR_WATCHDOG_H
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+typedef struct mf_watchdog mf_watchdog;
+
+typedef struct mf_watchdog_options {
+    double patience_s;
+    int64_t (*progress)(void *user); /* any other number than before: it came on */
+    void (*hangs)(void *user, int64_t step, int64_t progress);
+    void *user;
+} mf_watchdog_options;
+
+/* All calls take NULL. Errors: MF_NOMEM, MF_LIBRARY. */
+mf_status mf_watchdog_open(const mf_watchdog_options *o, mf_watchdog **out, mf_err *e);
+/* From here on the host waits for the device to end step `step`, or for nothing. */
+void mf_watchdog_wait(mf_watchdog *w, int64_t step);
+void mf_watchdog_rest(mf_watchdog *w);
+void mf_watchdog_close(mf_watchdog *w);
+
+#endif

@@ -1,0 +1,200 @@
+/* grouped_gemm.cu - launches of the grouped GEMM: tensor maps, arguments, cluster launch. The
+ * kernel is in grouped_gemm_device.cuh, its choices in grouped_gemm.c. */
+#include "kernels/device/cuda_check.h"
+#include "kernels/grouped_gemm/grouped_gemm_device.cuh"
+
+namespace {
+
+using namespace mf_grouped;
+
+typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+mf_status find_encode(encode_fn *out, mf_err *e) {
+    void *entry = NULL;
+    cudaDriverEntryPointQueryResult found;
+    MF_CUDA_TRY(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                                 cudaEnableDefault, &found),
+                e);
+    if (found != cudaDriverEntryPointSuccess || !entry) {
+        return mf_err_set(e, MF_LIBRARY, "CUDA: the driver has no cuTensorMapEncodeTiled");
+    }
+    memcpy(out, &entry, sizeof entry);
+    return MF_OK;
+}
+
+/* A row-major array [depth, rows, cols] and the boxes in which it is moved. */
+struct Array {
+    const void *p;
+    bool f32;
+    int64_t cols, rows, depth;
+    int box_cols, box_rows;
+};
+
+mf_status encode(encode_fn fn, CUtensorMap *map, const Array &a, mf_err *e) {
+    const cuuint64_t element = a.f32 ? 4 : 2;
+    const cuuint64_t dims[3] = {(cuuint64_t)a.cols, (cuuint64_t)a.rows, (cuuint64_t)a.depth};
+    const cuuint64_t strides[2] = {dims[0] * element, dims[0] * dims[1] * element};
+    const cuuint32_t box[3] = {(cuuint32_t)a.box_cols, (cuuint32_t)a.box_rows, 1};
+    const cuuint32_t ones[3] = {1, 1, 1};
+    const bool swizzled = box[0] * element == 128;
+    const CUresult result =
+        fn(map, a.f32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
+           const_cast<void *>(a.p), dims, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+           swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS) {
+        return mf_err_set(e, MF_LIBRARY,
+                          "CUDA: cuTensorMapEncodeTiled of [%lld, %lld, %lld]: error %d",
+                          (long long)a.depth, (long long)a.rows, (long long)a.cols, (int)result);
+    }
+    return MF_OK;
+}
+
+struct Maps {
+    CUtensorMap a, b, out;
+};
+
+mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
+    const bool forward = g->kind == MF_GROUPED_FORWARD, wgrad = g->kind == MF_GROUPED_WGRAD;
+    const Array weights = {g->b, false, g->k, g->n, g->experts, BOX, BOX};
+    const Array rows_k = {g->b, false, g->k, g->rows, 1, BOX, BOX};
+    const Array a = {g->a, false, forward ? g->k : g->n, g->rows, 1, BOX, BOX};
+    const Array out = {g->out, false, forward ? g->n : g->k, g->rows, 1, BOX, WARP_ROWS};
+    const Array grads = {g->out,   !g->bf16, g->k, g->n, g->experts, g->bf16 ? BOX : BOX / 2,
+                         WARP_ROWS};
+    encode_fn fn = NULL;
+    mf_status status = find_encode(&fn, e);
+    if (status == MF_OK) {
+        status = encode(fn, &maps->a, a, e);
+    }
+    if (status == MF_OK) {
+        status = encode(fn, &maps->b, wgrad ? rows_k : weights, e);
+    }
+    if (status == MF_OK) {
+        status = encode(fn, &maps->out, wgrad ? grads : out, e);
+    }
+    return status;
+}
+
+typedef void (*kernel_fn)(CUtensorMap, CUtensorMap, CUtensorMap, Args);
+
+/* What is compiled, by kind and whether f32 is written; mf_grouped_config_check knows the stages
+ * and buffers. */
+struct Built {
+    int smem_B;
+    kernel_fn kernel;
+};
+
+template <mf_grouped_kind KIND, bool F32> constexpr Built built(void) {
+    return {Traits<KIND, F32, 4, 2>::SMEM_B, grouped_gemm_kernel<Traits<KIND, F32, 4, 2>>};
+}
+
+const Built BUILT[MF_GROUPED_KINDS + 1] = {
+    built<MF_GROUPED_FORWARD, false>(), built<MF_GROUPED_DGRAD, false>(),
+    built<MF_GROUPED_WGRAD, true>(), built<MF_GROUPED_WGRAD, false>()};
+
+mf_status read_device(mf_grouped_device *out, mf_err *e) {
+    int device = 0, sms = 0, smem_B = 0, l2_B = 0, major = 0, minor = 0;
+    MF_CUDA_TRY(cudaGetDevice(&device), e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&smem_B, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&l2_B, cudaDevAttrL2CacheSize, device), e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), e);
+    if (major != 9 || minor != 0) {
+        return mf_err_set(e, MF_INPUT,
+                          "grouped GEMM: built for compute capability 9.0, this GPU has %d.%d",
+                          major, minor);
+    }
+    out->sm_count = sms;
+    out->smem_max_B = smem_B;
+    out->l2_B = l2_B;
+    return MF_OK;
+}
+
+mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cudaStream_t stream,
+                 mf_err *e) {
+    const bool wgrad = g->kind == MF_GROUPED_WGRAD;
+    const bool forward = g->kind == MF_GROUPED_FORWARD;
+    const Built &b = BUILT[g->kind + (wgrad && g->bf16)];
+    Maps maps;
+    mf_status status = encode_all(g, &maps, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    if (b.smem_B > c->smem_B) {
+        return mf_err_set(e, MF_INTERNAL, "grouped GEMM: %d bytes of shared memory, needed %d",
+                          (int)c->smem_B, b.smem_B);
+    }
+    Args p;
+    memset(&p, 0, sizeof p);
+    p.space.experts = g->experts;
+    p.space.rows = (int32_t)g->rows;
+    p.space.out_rows = wgrad ? (int32_t)g->n : 0;
+    p.space.out_cols = (int32_t)(forward ? g->n : g->k);
+    p.space.skip_empty = !wgrad || g->accumulate;
+    p.space.raster = c->raster;
+    p.offsets = g->offsets;
+    p.out = wgrad ? NULL : (uint16_t *)g->out;
+    p.reduction = wgrad ? 0 : (int32_t)(forward ? g->k : g->n);
+    p.accumulate = g->accumulate;
+    p.balance = c->balance;
+
+    MF_CUDA_TRY(cudaFuncSetAttribute((const void *)b.kernel,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, c->smem_B),
+                e);
+    cudaLaunchAttribute cluster;
+    memset(&cluster, 0, sizeof cluster);
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = (unsigned)c->cluster;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)c->blocks);
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = (size_t)c->smem_B;
+    config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    MF_CUDA_TRY(cudaLaunchKernelEx(&config, b.kernel, maps.a, maps.b, maps.out, p), e);
+    return MF_OK;
+}
+
+} // namespace
+
+extern "C" mf_status mf_kernel_grouped_gemm_run_cuda_config(const mf_kernel_grouped_gemm *g,
+                                                            const mf_grouped_config *c,
+                                                            void *stream, mf_err *e) {
+    mf_grouped_device dev;
+    mf_status status = read_device(&dev, e);
+    if (status != MF_OK || (status = mf_grouped_config_check(c, &dev, e)) != MF_OK) {
+        return status;
+    }
+    const bool wgrad = g->kind == MF_GROUPED_WGRAD;
+    if (g->experts == 0 || g->n == 0 || g->k == 0 || (g->rows == 0 && !wgrad)) {
+        return MF_OK;
+    }
+    if (g->rows == 0) {
+        if (!g->accumulate) {
+            const size_t size_B =
+                (size_t)g->experts * (size_t)g->n * (size_t)g->k * (g->bf16 ? 2 : 4);
+            MF_CUDA_TRY(cudaMemsetAsync(g->out, 0, size_B, (cudaStream_t)stream), e);
+        }
+        return MF_OK;
+    }
+    return launch(g, c, (cudaStream_t)stream, e);
+}
+
+extern "C" mf_status mf_kernel_grouped_gemm_run_cuda(const mf_kernel_grouped_gemm *g, void *stream,
+                                                     mf_err *e) {
+    mf_grouped_device dev;
+    mf_grouped_config c;
+    mf_status status = read_device(&dev, e);
+    if (status != MF_OK || (status = mf_grouped_config_choose(g, &dev, &c, e)) != MF_OK) {
+        return status;
+    }
+    return mf_kernel_grouped_gemm_run_cuda_config(g, &c, stream, e);
+}

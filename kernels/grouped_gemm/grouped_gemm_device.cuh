@@ -1,0 +1,287 @@
+/* grouped_gemm_device.cuh - the expert products on Hopper: persistent, warp-specialised, TMA,
+ * wgmma.
+ *
+ * A block is three warpgroups. One thread of the first keeps a ring of `stages` reduction steps
+ * full by bulk tensor copies; the other two each own 64 of the tile's 128 rows and multiply
+ * straight from shared memory into 128 float registers a thread. A finished tile is rounded into 64
+ * registers (bf16) or half written (f32), and the rest is written chunk by chunk while the tensor
+ * cores are busy with the next tile: through small buffers and the bulk copy engine, or row by row
+ * where a tile crosses the end of a segment. Two blocks form a cluster and share one operand by
+ * multicast; which one depends on the tile (grouped_gemm_tiles.h). Expert segments are read here,
+ * never on the host; the producer alone walks them and passes each tile to the consumers.
+ *
+ * Both operands always travel as boxes of 64 x 64 elements (8 KiB, 128-byte swizzle): rows of 64
+ * along the reduction (forward), or rows of 64 along the output with one row a reduction step (W in
+ * dgrad, both operands in wgrad), which wgmma reads transposed.
+ *
+ * Shared memory is the limit beside the matrix rate: a step of 1,024 cycles takes in 48 KiB and is
+ * read twice for b, once for a (80 KiB), which is all that 128 bytes a cycle give.
+ */
+#ifndef MF_KERNELS_GROUPED_GEMM_DEVICE_CUH
+#define MF_KERNELS_GROUPED_GEMM_DEVICE_CUH
+
+#include "kernels/grouped_gemm/grouped_gemm_output.cuh"
+
+namespace mf_grouped {
+
+/* --- producer: one thread --- */
+/* Passes a tile (steps < 0: the end) to the consumers through its slot. */
+template <class C>
+MF_DEVICE void pass_on(const Smem<C> s, uint32_t number, const mf_grouped_tile &t, int steps,
+                       const Args &p) {
+    const int valid = (C::WGRAD ? t.count : p.reduction) - (steps - 1) * MF_GROUPED_TILE_K;
+    const bool cut = C::WGRAD && steps > 0 && valid < BOX;
+    mf_mbar_wait(s.slot_empty(number), (number / SLOTS % 2) ^ 1);
+    s.set_field(number, STEPS, steps);
+    s.set_field(number, BOXES, t.boxes);
+    s.set_field(number, CUT, cut ? steps - 1 : -1);
+    s.set_field(number, VALID, valid);
+    s.set_field(number, X, t.n);
+    s.set_field(number, Y, t.m + (C::WGRAD ? 0 : t.begin));
+    s.set_field(number, Z, C::WGRAD ? t.expert : 0);
+    s.set_field(number, END, min(t.n + t.boxes * BOX, p.space.out_cols));
+    s.set_field(number, ROWS, (C::WGRAD ? p.space.out_rows : t.count) - t.m);
+    mf_mbar_arrive(s.slot_full(number));
+}
+
+template <class C>
+MF_DEVICE void produce(const Smem<C> s, const CUtensorMap *map_a, const CUtensorMap *map_b,
+                       const Args &p, const mf_grouped_split &split) {
+    Ring<C::STAGES> r = {0};
+    const int rank = (int)mf_cluster_rank();
+    Turns turns = {split, mf_grouped_walk_start(), 0};
+    mf_grouped_tile t = {0, 0, 0, 0, 0, 0, false};
+    uint32_t number = 0;
+    for (; turns_next(turns, p, rank, t); number++) {
+        const int steps = steps_of(p, t);
+        const uint32_t bytes = (uint32_t)(BOXES_A + t.boxes) * BOX_B;
+        const int row = C::WGRAD ? t.m : t.begin + t.m;
+        const int expert = C::WGRAD ? 0 : t.expert;
+        pass_on<C>(s, number, t, steps, p);
+#pragma unroll 1
+        for (int i = 0; i < steps; i++) {
+            const int at = (C::WGRAD ? t.begin : 0) + i * MF_GROUPED_TILE_K;
+            mf_mbar_wait(s.empty(r.stage()), r.parity() ^ 1); /* a fresh one counts as emptied */
+            const uint32_t full = s.full(r.stage());
+            mf_mbar_expect(full, bytes);
+            for (int j = 0; j < BOXES_A; j++) {
+                const uint32_t dst = s.a(r.stage()) + (uint32_t)j * BOX_B;
+                const int x = C::MN_A ? row + j * BOX : at;
+                const int y = C::MN_A ? at : row + j * BOX;
+                if (t.by_rows) {
+                    mf_tma_load(dst, map_a, full, x, y, 0);
+                } else if (j == rank) {
+                    mf_tma_load_multicast(dst, map_a, full, x, y, 0, 3);
+                }
+            }
+            for (int j = 0; j < t.boxes; j++) {
+                const uint32_t dst = s.b(r.stage()) + (uint32_t)j * BOX_B;
+                const int x = C::MN_B ? t.n + j * BOX : at;
+                const int y = C::MN_B ? at : t.n + j * BOX;
+                if (!t.by_rows) {
+                    mf_tma_load(dst, map_b, full, x, y, expert);
+                } else if (j % 2 == rank) {
+                    mf_tma_load_multicast(dst, map_b, full, x, y, expert, 3);
+                }
+            }
+            r.at++;
+        }
+    }
+    pass_on<C>(s, number, t, -1, p);
+}
+
+/* --- consumers --- */
+/* Tells the producers of both blocks that this warp has read the stage. */
+template <class C> MF_DEVICE void release(const Smem<C> s, int stage, int lane) {
+    if (lane < 2) {
+        mf_mbar_arrive_at(s.empty(stage), (uint32_t)lane);
+    }
+}
+
+/* Zeroes the reduction rows past the segment in a WGRAD stage. All consumer threads. */
+template <class C> MF_DEVICE void clear_tail(const Smem<C> s, int stage, int valid, int thread) {
+    constexpr int CHUNKS = (BOXES_A + BOXES_B) * 8; /* of 16 bytes: one row of all boxes */
+    constexpr int AT_ONCE = CONSUMERS * 128 / CHUNKS;
+    const int chunk = thread % CHUNKS;
+    const uint32_t first = s.a(stage) + (uint32_t)(chunk / 8 * BOX_B + chunk % 8 * 16);
+#pragma unroll 1
+    for (int from = valid; from < BOX; from += AT_ONCE) {
+        const int row = from + thread / CHUNKS;
+        if (thread < CHUNKS * AT_ONCE && row < BOX) {
+            asm volatile(
+                "st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(first + (uint32_t)row * 128),
+                "r"(0)
+                : "memory");
+        }
+    }
+    mf_fence_async();
+    mf_bar_sync(BAR_BOTH, CONSUMERS * 128);
+}
+
+/* --- consumers: the products --- */
+/* One step: d (+)= a b, 64 x `boxes` * 64 columns. Fence and commit stand inside the branches so
+ * that they join the instructions. */
+template <class C>
+MF_DEVICE void multiply_step(float (&d)[128], uint32_t a, uint32_t b, int boxes, int add) {
+    constexpr int PARTS = MF_GROUPED_TILE_K / 16;
+    if (boxes > 2) {
+        mf_wgmma_fence();
+#pragma unroll
+        for (int j = 0; j < PARTS; j++) {
+            mf_wgmma_n256<C::MN_A, C::MN_B>(d, mf_wgmma_descriptor(a + j * C::STEP_A),
+                                            mf_wgmma_descriptor(b + j * C::STEP_B), add | j);
+        }
+        mf_wgmma_commit();
+    } else if (boxes == 2) {
+        mf_wgmma_fence();
+#pragma unroll
+        for (int j = 0; j < PARTS; j++) {
+            mf_wgmma_n128<C::MN_A, C::MN_B>(d, mf_wgmma_descriptor(a + j * C::STEP_A),
+                                            mf_wgmma_descriptor(b + j * C::STEP_B), add | j);
+        }
+        mf_wgmma_commit();
+    } else {
+        mf_wgmma_fence();
+#pragma unroll
+        for (int j = 0; j < PARTS; j++) {
+            mf_wgmma_n64<C::MN_A, C::MN_B>(d, mf_wgmma_descriptor(a + j * C::STEP_A),
+                                           mf_wgmma_descriptor(b + j * C::STEP_B), add | j);
+        }
+        mf_wgmma_commit();
+    }
+}
+
+/* Sums all steps of a tile into d, and writes what is held meanwhile. */
+template <class C>
+MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGES> &r,
+                        uint32_t tile, int steps, int boxes, int warpgroup,
+                        const CUtensorMap *map_out, const Args &p) {
+    const int thread = (int)threadIdx.x - 128;
+    const int cut = C::WGRAD ? s.field(tile, CUT) : -1;
+    const int spread = steps > 4 ? steps / 4 : 1; /* a burst of writes would fill the way to L2 */
+    const uint32_t a0 =
+        mf_wgmma_descriptor_low(s.a(0) + (uint32_t)warpgroup * BOX_B, C::MN_A ? BOX_B : 0);
+    const uint32_t b0 = mf_wgmma_descriptor_low(s.b(0), C::MN_B ? BOX_B : 0);
+    if (C::WGRAD && steps <= 0) {
+#pragma unroll
+        for (int i = 0; i < 128; i++) {
+            d[i] = 0;
+        }
+    }
+    mf_wgmma_hold(d);
+#pragma unroll 1
+    for (int i = 0; i < steps; i++) {
+        const uint32_t stage = (uint32_t)r.stage();
+        mf_mbar_wait(s.full(r.stage()), r.parity());
+        if (C::WGRAD && i == cut) {
+            clear_tail<C>(s, r.stage(), s.field(tile, VALID), thread);
+        }
+        multiply_step<C>(d, a0 + stage * (STAGE_B / 16), b0 + stage * (STAGE_B / 16), boxes, i);
+        if (i > 0) {
+            mf_wgmma_wait<1>();
+            release<C>(s, (int)((r.at - 1) % C::STAGES), thread % 32);
+        }
+        r.at++;
+        if (h.left > 0 && i >= h.next) {
+            write_held<C>(h, s, map_out, p);
+            h.next += spread;
+        }
+    }
+    mf_wgmma_wait<0>();
+    mf_wgmma_hold(d);
+    if (steps > 0) {
+        release<C>(s, (int)((r.at - 1) % C::STAGES), thread % 32);
+    }
+}
+
+/* A warpgroup without rows or columns of its own still takes part in the ring. */
+template <class C>
+MF_DEVICE void sit_out(const Smem<C> s, Ring<C::STAGES> &r, uint32_t tile, int steps) {
+    const int thread = (int)threadIdx.x - 128;
+    const int cut = C::WGRAD ? s.field(tile, CUT) : -1;
+#pragma unroll 1
+    for (int i = 0; i < steps; i++) {
+        mf_mbar_wait(s.full(r.stage()), r.parity());
+        if (C::WGRAD && i == cut) {
+            clear_tail<C>(s, r.stage(), s.field(tile, VALID), thread);
+        }
+        release<C>(s, r.stage(), thread % 32);
+        r.at++;
+    }
+}
+
+template <class C>
+MF_DEVICE void consume(const Smem<C> s, const CUtensorMap *map_out, const Args &p, int warpgroup) {
+    Ring<C::STAGES> r = {0};
+    float d[128];
+    Held h;
+    h.tile = 0;
+    h.left = h.next = h.buffer = 0;
+    for (uint32_t tile = 0;; tile++) {
+        mf_mbar_wait(s.slot_full(tile), tile / SLOTS % 2);
+        const int steps = uniform(s.field(tile, STEPS)), boxes = uniform(s.field(tile, BOXES));
+        const bool more = steps >= 0;
+        /* In WGRAD both warpgroups or none: they meet where a stage is cut. */
+        const bool rows = C::WGRAD || warpgroup * BOX < uniform(s.field(tile, ROWS));
+        const bool works = more && boxes > 0 && rows;
+        if (works) {
+            multiply<C>(d, h, s, r, tile, steps, boxes, warpgroup, map_out, p);
+        }
+#pragma unroll 1
+        while (h.left > 0) { /* what a short reduction left */
+            write_held<C>(h, s, map_out, p);
+        }
+        if (!more) {
+            break;
+        }
+        if (works) {
+            take<C>(d, h, s, map_out, p, tile);
+        } else {
+            sit_out<C>(s, r, tile, steps);
+            leave(s, tile);
+        }
+    }
+    mf_tma_wait<0>();
+}
+
+template <class C>
+__global__ void __launch_bounds__(THREADS, 1)
+    grouped_gemm_kernel(const __grid_constant__ CUtensorMap map_a,
+                        const __grid_constant__ CUtensorMap map_b,
+                        const __grid_constant__ CUtensorMap map_out,
+                        const __grid_constant__ Args p) {
+    extern __shared__ uint8_t raw[];
+    const Smem<C> s = {mf_opaque((mf_smem_address(raw) + 1023u) & ~1023u)};
+    const int warpgroup = __shfl_sync(~0u, (int)threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        mf_tma_prefetch_map(&map_a);
+        mf_tma_prefetch_map(&map_b);
+        mf_tma_prefetch_map(&map_out);
+        for (int i = 0; i < C::STAGES; i++) {
+            mf_mbar_init(s.full(i), 1);
+            mf_mbar_init(s.empty(i), 2 * CONSUMERS * 4); /* a warp of either block */
+        }
+        for (uint32_t i = 0; i < SLOTS; i++) {
+            mf_mbar_init(s.slot_full(i), 1);
+            mf_mbar_init(s.slot_empty(i), CONSUMERS * 4);
+        }
+        mf_mbar_init_fence();
+    }
+    const mf_grouped_split split = choose_split(p);
+    mf_cluster_sync();
+    if (warpgroup == 0) {
+        mf_registers_give<40>();
+        if (threadIdx.x == 0) {
+            produce<C>(s, &map_a, &map_b, p, split);
+        }
+    } else {
+        mf_registers_take<232>();
+        consume<C>(s, &map_out, p, warpgroup - 1);
+    }
+    __syncwarp();
+    mf_cluster_sync(); /* the neighbour may still write or arrive here */
+}
+
+} // namespace mf_grouped
+
+#endif

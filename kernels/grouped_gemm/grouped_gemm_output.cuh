@@ -1,0 +1,185 @@
+/* grouped_gemm_output.cuh - the way of a finished tile of the expert products out of registers:
+ * held back, and written chunk by chunk under the next tile, through shared memory and the copy
+ * engine, or row by row where a tile crosses the end of a segment.
+ */
+#ifndef MF_KERNELS_GROUPED_GEMM_OUTPUT_CUH
+#define MF_KERNELS_GROUPED_GEMM_OUTPUT_CUH
+
+#include "kernels/grouped_gemm/grouped_gemm_shared.cuh"
+
+namespace mf_grouped {
+
+MF_DEVICE uint32_t pack_bf16(float low, float high) {
+    const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+    uint32_t bits;
+    memcpy(&bits, &two, sizeof bits);
+    return bits;
+}
+
+/* Four chunks of 16 registers a thread that are still to be written, bf16: a whole tile, 64 columns
+ * a chunk; f32: its right half, 32 columns a chunk. They are written one by one while the tensor
+ * cores are busy with the next tile. */
+struct Held {
+    uint32_t v[64];
+    uint32_t tile; /* number of the tile */
+    int left;      /* chunks */
+    int next;      /* step of the next tile at which the next one is written */
+    int buffer;    /* of this warp, that the next chunk goes through */
+};
+
+/* 64 bf16 columns as rows of 128 bytes, swizzled. */
+MF_DEVICE void put_bf16(uint32_t buffer, const uint32_t *v, int lane) {
+    const int row = lane % 16, shift = lane / 16;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const int chunk = (2 * j + shift) ^ (row % 8);
+        mf_stmatrix_x4(buffer + (uint32_t)(row * 128 + chunk * 16), v[4 * j], v[4 * j + 1],
+                       v[4 * j + 2], v[4 * j + 3]);
+    }
+}
+
+/* 32 f32 columns as rows of 128 bytes, swizzled. Odd rows take the column groups in another order
+ * so that no two rows of a half-warp meet in a bank. */
+MF_DEVICE void put_f32(uint32_t buffer, const uint32_t *v, int lane) {
+    const int row = lane / 4;
+    const bool odd = row % 2;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint32_t *one = v + 4 * j, *other = v + 4 * (j ^ 2);
+        const int chunk = (2 * (odd ? j ^ 2 : j) + lane % 4 / 2) ^ (row % 8);
+        const uint32_t at = buffer + (uint32_t)(row * 128 + chunk * 16 + lane % 2 * 8);
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(odd ? other[0] : one[0]),
+                     "r"(odd ? other[1] : one[1])
+                     : "memory");
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at + 8 * 128),
+                     "r"(odd ? other[2] : one[2]), "r"(odd ? other[3] : one[3])
+                     : "memory");
+    }
+}
+
+/* A value that is the same in all lanes, and known to the compiler to be: what depends on it can
+ * live in the uniform registers. */
+MF_DEVICE int uniform(int value) {
+    return __shfl_sync(~0u, value, 0);
+}
+
+/* Copies the first `rows` rows of a bf16 buffer to global memory, columns below `cols` only. */
+MF_DEVICE void copy_rows(uint32_t buffer, uint16_t *out, int64_t stride, int rows, int cols,
+                         int lane) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 8 + i * 4, chunk = lane % 8;
+        if (row < rows && chunk * 8 < cols) {
+            uint4 v;
+            asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                         : "r"(buffer + (uint32_t)(row * 128 + ((chunk ^ (row % 8)) << 4)))
+                         : "memory");
+            *(uint4 *)(out + row * stride + chunk * 8) = v;
+        }
+    }
+}
+
+/* Writes chunk c (of 64 bf16 or 32 f32 columns) of the held tile; v: its registers. */
+template <class C>
+MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const CUtensorMap *map_out,
+                           const Args &p, int c) {
+    const int warp = (int)threadIdx.x / 32 - 4, lane = (int)threadIdx.x % 32;
+    const int x = s.field(h.tile, X) + c * (C::F32 ? 32 : 64);
+    const int y = s.field(h.tile, Y) + warp * WARP_ROWS, z = s.field(h.tile, Z);
+    const int rows = s.field(h.tile, ROWS) - warp * WARP_ROWS;
+    if (x >= s.field(h.tile, END) || rows <= 0) {
+        return;
+    }
+    const uint32_t buffer = s.buffer(warp, h.buffer);
+    h.buffer = h.buffer + 1 == C::BUFFERS ? 0 : h.buffer + 1;
+    if (lane == 0) {
+        mf_tma_wait_read<C::BUFFERS - 1>();
+    }
+    __syncwarp();
+    if (C::F32) {
+        put_f32(buffer, v, lane);
+    } else {
+        put_bf16(buffer, v, lane);
+    }
+    mf_fence_async();
+    __syncwarp();
+    if (!C::WGRAD && rows < WARP_ROWS) {
+        copy_rows(buffer, p.out + (int64_t)y * p.space.out_cols + x, p.space.out_cols, rows,
+                  p.space.out_cols - x, lane);
+        __syncwarp();
+    } else if (lane == 0) {
+        if (C::F32 && p.accumulate) {
+            mf_tma_add(map_out, buffer, x, y, z);
+        } else {
+            mf_tma_store(map_out, buffer, x, y, z);
+        }
+    }
+    if (lane == 0) {
+        mf_tma_commit(); /* also when empty: the groups are counted */
+    }
+}
+
+/* This warp needs the tile's slot no more. */
+template <class C> MF_DEVICE void leave(const Smem<C> s, uint32_t number) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        mf_mbar_arrive(s.slot_empty(number));
+    }
+}
+
+/* Writes the next held chunk. */
+template <class C>
+MF_DEVICE void write_held(Held &h, const Smem<C> s, const CUtensorMap *map_out, const Args &p) {
+    constexpr int FIRST = C::F32 ? 4 : 0;
+    switch (h.left) { /* so that registers have constant numbers */
+    case 4:
+        write_chunk<C>(h.v, h, s, map_out, p, FIRST);
+        break;
+    case 3:
+        write_chunk<C>(h.v + 16, h, s, map_out, p, FIRST + 1);
+        break;
+    case 2:
+        write_chunk<C>(h.v + 32, h, s, map_out, p, FIRST + 2);
+        break;
+    default:
+        write_chunk<C>(h.v + 48, h, s, map_out, p, FIRST + 3);
+        break;
+    }
+    if (--h.left == 0) {
+        leave(s, h.tile);
+    }
+}
+
+/* Takes over a finished tile: bf16 is rounded and held, f32 is half written, half held. */
+template <class C>
+MF_DEVICE void take(const float (&d)[128], Held &h, const Smem<C> s, const CUtensorMap *map_out,
+                    const Args &p, uint32_t tile) {
+    h.tile = tile;
+    h.left = 4;
+    h.next = 0;
+    if (C::F32) {
+#pragma unroll
+        for (int i = 0; i < 64; i++) {
+            h.v[i] = __float_as_uint(d[64 + i]);
+        }
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            uint32_t v[16];
+#pragma unroll
+            for (int i = 0; i < 16; i++) {
+                v[i] = __float_as_uint(d[16 * c + i]);
+            }
+            write_chunk<C>(v, h, s, map_out, p, c);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 64; i++) {
+            h.v[i] = pack_bf16(d[2 * i], d[2 * i + 1]);
+        }
+    }
+}
+
+} // namespace mf_grouped
+
+#endif

@@ -1,0 +1,161 @@
+/* grouped_gemm_shared.cuh - what the warps of the expert products share: arguments, the cut of
+ * shared memory with its ring and its tile slots, and the walk over tiles. grouped_gemm_device.cuh
+ * has the whole picture.
+ */
+#ifndef MF_KERNELS_GROUPED_GEMM_SHARED_CUH
+#define MF_KERNELS_GROUPED_GEMM_SHARED_CUH
+
+#include "kernels/device/hopper.cuh"
+#include "kernels/grouped_gemm/grouped_gemm.h"
+#include "kernels/grouped_gemm/grouped_gemm_tiles.h"
+
+#include <cuda_bf16.h>
+
+#include <string.h>
+
+namespace mf_grouped {
+
+constexpr int BOX = 64;                          /* rows and bf16 columns of a box */
+constexpr int BOX_B = BOX * BOX * 2;             /* and the bytes of any box or buffer */
+constexpr int BOXES_A = MF_GROUPED_TILE_M / BOX; /* one for each consumer warpgroup */
+constexpr int BOXES_B = MF_GROUPED_TILE_N / BOX;
+constexpr int STAGE_B = (BOXES_A + BOXES_B) * BOX_B;
+constexpr int CONSUMERS = 2;
+constexpr int THREADS = (1 + CONSUMERS) * 128;
+constexpr int WARP_ROWS = 16; /* of a tile, of one warp */
+constexpr int BUFFER_B = WARP_ROWS * 128;
+constexpr int BAR_BOTH = 1; /* named barrier */
+
+struct Args {
+    mf_grouped_space space;
+    const int32_t *offsets;
+    uint16_t *out;     /* for tiles that the copy engine cannot mask */
+    int32_t reduction; /* elements summed; WGRAD: the expert's tokens instead */
+    int32_t accumulate;
+    int32_t balance; /* fill the last round */
+};
+
+template <mf_grouped_kind KIND, bool F32_, int STAGES_, int BUFFERS_> struct Traits {
+    static constexpr bool WGRAD = KIND == MF_GROUPED_WGRAD;
+    static constexpr bool F32 = F32_; /* what is written; else bf16 */
+    static constexpr int MN_A = WGRAD;
+    static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
+    static constexpr int STAGES = STAGES_;
+    static constexpr int BUFFERS = BUFFERS_;
+    /* in units of 16 bytes: what one wgmma's 16 reduction elements advance a descriptor by */
+    static constexpr uint32_t STEP_A = MN_A ? 2048 / 16 : 32 / 16;
+    static constexpr uint32_t STEP_B = MN_B ? 2048 / 16 : 32 / 16;
+    static constexpr int SMEM_B =
+        STAGES * STAGE_B + CONSUMERS * 4 * BUFFERS * BUFFER_B + 512 + 1024;
+};
+
+/* Steps since the start: which stage of the ring is next, and the parity of its round. */
+template <int STAGES> struct Ring {
+    uint32_t at;
+    MF_DEVICE_MEMBER int stage(void) const {
+        return (int)(at % STAGES);
+    }
+    MF_DEVICE_MEMBER uint32_t parity(void) const {
+        return at / STAGES % 2;
+    }
+};
+
+/* A tile as the consumers need it; the producer finds it and passes it on through shared memory,
+ * where it stays until its last chunk is written. */
+enum Field {
+    STEPS, /* of the reduction; negative: no more tiles */
+    BOXES, /* width in units of 64 columns; 0: this block only helps its neighbour */
+    CUT,   /* in this step (-1: none) ... */
+    VALID, /* ... only so many elements are the expert's */
+    X,     /* first column, */
+    Y,     /* first row, */
+    Z,     /* expert in the output's map */
+    END,   /* column after the last */
+    ROWS,  /* from the first on, that may be written; may exceed the tile */
+    FIELDS
+};
+constexpr int SLOTS = 4, SLOT_B = 64, SLOT_BARS = 48;
+static_assert(FIELDS * 4 <= SLOT_BARS && SLOT_BARS + 16 <= SLOT_B, "fields, then two barriers");
+
+/* Shared memory: the ring, the output buffers, the barriers. */
+template <class C> struct Smem {
+    uint32_t base;
+    MF_DEVICE_MEMBER uint32_t a(int stage) const {
+        return base + (uint32_t)stage * STAGE_B;
+    }
+    MF_DEVICE_MEMBER uint32_t b(int stage) const {
+        return a(stage) + BOXES_A * BOX_B;
+    }
+    MF_DEVICE_MEMBER uint32_t buffer(int warp, int i) const {
+        return base + C::STAGES * STAGE_B + (uint32_t)((warp * C::BUFFERS + i) * BUFFER_B);
+    }
+    MF_DEVICE_MEMBER uint32_t full(int stage) const {
+        return base + C::STAGES * STAGE_B + CONSUMERS * 4 * C::BUFFERS * BUFFER_B +
+               (uint32_t)stage * 16;
+    }
+    MF_DEVICE_MEMBER uint32_t empty(int stage) const {
+        return full(stage) + 8;
+    }
+    MF_DEVICE_MEMBER uint32_t slot(uint32_t number) const {
+        return full(C::STAGES) + number % SLOTS * SLOT_B;
+    }
+    MF_DEVICE_MEMBER uint32_t slot_full(uint32_t number) const {
+        return slot(number) + SLOT_BARS;
+    }
+    MF_DEVICE_MEMBER uint32_t slot_empty(uint32_t number) const {
+        return slot(number) + SLOT_BARS + 8;
+    }
+    MF_DEVICE_MEMBER int field(uint32_t number, Field f) const {
+        int v;
+        asm volatile("ld.shared.b32 %0, [%1];"
+                     : "=r"(v)
+                     : "r"(slot(number) + 4 * (uint32_t)f)
+                     : "memory");
+        return v;
+    }
+    MF_DEVICE_MEMBER void set_field(uint32_t number, Field f, int v) const {
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(slot(number) + 4 * (uint32_t)f), "r"(v)
+                     : "memory");
+    }
+};
+
+MF_DEVICE int steps_of(const Args &p, const mf_grouped_tile &t) {
+    const int length = p.reduction ? p.reduction : t.count;
+    return (length + MF_GROUPED_TILE_K - 1) / MF_GROUPED_TILE_K;
+}
+
+/* The turns of a block's cluster. */
+struct Turns {
+    mf_grouped_split split;
+    mf_grouped_walk walk;
+    int k;
+};
+
+MF_DEVICE bool turns_next(Turns &w, const Args &p, int rank, mf_grouped_tile &t) {
+    const int clusters = (int)mf_cluster_count();
+    int turn;
+    do {
+        turn = mf_grouped_turn(&w.split, w.k++, (int)mf_cluster_id(), clusters);
+    } while (turn < 0);
+    return mf_grouped_walk_seek(&p.space, &w.split, p.offsets, &w.walk, turn, rank, &t);
+}
+
+/* The split that all blocks work by. All threads of a warp. */
+MF_DEVICE mf_grouped_split choose_split(const Args &p) {
+    int pairs = 0;
+    for (int i = (int)threadIdx.x % 32; i < p.space.experts; i += 32) {
+        int begin, count, tiles_m;
+        mf_grouped_segment(&p.space, p.offsets, i, &begin, &count);
+        pairs += mf_grouped_pairs(&p.space, count, &tiles_m);
+    }
+    pairs = __reduce_add_sync(~0u, pairs);
+    mf_grouped_split split = {0, 1};
+    if (p.balance) {
+        split = mf_grouped_split_choose(pairs, (int)mf_cluster_count());
+    }
+    return split;
+}
+
+} // namespace mf_grouped
+
+#endif

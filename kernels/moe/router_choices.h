@@ -1,0 +1,76 @@
+/* router_choices.h - what is done with the choices that the router made: forced balance, loads of
+ * experts, and the ways to and from the order in which capacity drops choices.
+ *
+ * A region is the rows that the ranks of one TP group share: of each sample of the micro-batch the
+ * seq / cp rows of their CP rank, sample behind sample. Ranks hold consecutive runs of it.
+ */
+#ifndef MF_KERNELS_ROUTER_CHOICES_H
+#define MF_KERNELS_ROUTER_CHOICES_H
+
+#include "kernels/moe/router.h"
+
+/* Experts in turn by the token's place in the micro-batch, the same under every layout. Row r is
+ * row at = first_row + r of its region, which is token (at / run) * seq + position[at]:
+ *     index[r, j] = (token * top_k + j) mod experts
+ */
+typedef struct mf_kernel_router_force {
+    int64_t rows, top_k, experts;
+    int64_t seq;
+    int64_t run;             /* rows of one sample in the region: seq / cp */
+    int64_t first_row;       /* of these rows in the region */
+    const int32_t *position; /* [rows of the region] place of each row in its sample */
+    int32_t *index;          /* [rows, top_k], written */
+} mf_kernel_router_force;
+
+/* How many choices each expert got. load is added to first; then count is written:
+ *     count[s, e] = choices of expert e among the rows of scope s, or with `global`
+ *     count[e] = load[e] * rows * top_k / sum of load             (double inside; 0 without load)
+ * the mean over the micro-batches that load has seen. Choices of -1 are not counted. Exact while
+ * values stay below 2^24. */
+typedef struct mf_kernel_router_count {
+    int64_t rows, top_k, experts;
+    int64_t scopes;       /* global: 1 */
+    const int32_t *scope; /* [rows] scope of each row; NULL: all 0 */
+    bool global;          /* needs load */
+    const int32_t *index; /* [rows, top_k] */
+    float *load;          /* [experts], added to; NULL: not wanted */
+    float *count;         /* [scopes, experts], written; NULL: not wanted */
+} mf_kernel_router_count;
+
+/* Rows of top_k elements of 4 bytes into the order of their places and back:
+ *     dst[place[r], j] = src[r, j]                 r < rows
+ *     dst[r, j] = src[place[first + r], j]         with `back`
+ * Places differ, so that each element of dst is written once at most. */
+typedef struct mf_kernel_router_place {
+    int64_t rows, top_k;
+    const int32_t *place; /* [rows], or [first + rows] with `back` */
+    bool back;
+    int64_t first; /* read with `back` only */
+    const void *src;
+    void *dst; /* not src */
+} mf_kernel_router_place;
+
+/* out[i] = prob[i] where kept[i] >= 0, else 0: probabilities, or their gradients, of what stays. */
+typedef struct mf_kernel_router_keep {
+    int64_t count;
+    const int32_t *kept; /* [count] */
+    const float *prob;   /* [count] */
+    float *out;          /* [count]; may be prob */
+} mf_kernel_router_keep;
+
+MF_KERNEL_C_BEGIN
+mf_status mf_kernel_router_force_balance(const mf_kernel_router_force *a, mf_err *e);
+mf_status mf_kernel_router_count_choices(const mf_kernel_router_count *a, mf_err *e);
+mf_status mf_kernel_router_place_rows(const mf_kernel_router_place *a, mf_err *e);
+mf_status mf_kernel_router_keep_values(const mf_kernel_router_keep *a, mf_err *e);
+
+mf_status mf_kernel_router_force_balance_cuda(const mf_kernel_router_force *a, void *stream,
+                                              mf_err *e);
+mf_status mf_kernel_router_count_choices_cuda(const mf_kernel_router_count *a, void *stream,
+                                              mf_err *e);
+mf_status mf_kernel_router_place_rows_cuda(const mf_kernel_router_place *a, void *stream,
+                                           mf_err *e);
+mf_status mf_kernel_router_keep_values_cuda(const mf_kernel_router_keep *a, void *stream,
+                                            mf_err *e);
+MF_KERNEL_C_END
+#endif

@@ -1,0 +1,12 @@
+/* update.c - reference of what comes before an update of the weights. */
+#include "kernels/optimizer/update_terms.h"
+
+mf_status mf_kernel_update_begin_step(const mf_kernel_update_begin *a, mf_err *e) {
+    (void)e;
+    bool finite = true;
+    for (int64_t i = 0; i < a->also_count; i++) {
+        finite = finite && isfinite(a->also_finite[i]);
+    }
+    mf_update_decide(a, finite);
+    return MF_OK;
+}

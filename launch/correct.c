@@ -1,0 +1,86 @@
+/* correct.c - the factor between a measured and a predicted step. */
+#include "launch/correct.h"
+
+#include "core/base/json_write.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_ROUNDS 20
+#define CLOSE 1e-3
+
+static mf_status step_with(mf_cost *cost, const mf_software *base, const mf_program *p,
+                           const mf_routing *routing, double factor, double *step_s, mf_err *e) {
+    mf_software slowed = *base;
+    mf_sim *sim = NULL;
+    mf_software_slow(&slowed, factor);
+    mf_cost_set_software(cost, &slowed);
+    mf_status s = mf_sim_step(cost, p, &(mf_sim_options){.routing = routing}, &sim, e);
+    *step_s = s == MF_OK ? sim->step_time_s : 0;
+    mf_sim_destroy(sim);
+    return s;
+}
+
+mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routing *routing,
+                             double measured_s, double *factor, mf_err *e) {
+    const mf_software base = *mf_cost_software(cost);
+    double f = 1, step_s = 0;
+    mf_status s = MF_OK;
+    for (int round = 0; round < MOST_ROUNDS && s == MF_OK; round++) {
+        s = step_with(cost, &base, p, routing, f, &step_s, e);
+        if (s != MF_OK || fabs(step_s / measured_s - 1) < CLOSE) {
+            break;
+        }
+        f *= measured_s / step_s; /* nearly all of a step scales with it */
+        if (!(f >= 0.1 && f <= 10)) {
+            break;
+        }
+    }
+    mf_cost_set_software(cost, &base);
+    if (s == MF_OK && fabs(step_s / measured_s - 1) >= CLOSE) {
+        return mf_err_set(e, MF_INPUT,
+                          "measured %.4g s a step: no correction from a tenth to ten times brings "
+                          "the prediction there; is it another job, or another machine?",
+                          measured_s);
+    }
+    *factor = f;
+    return s;
+}
+
+mf_status mf_correction_save(const mf_software *base, const char *cluster, double factor,
+                             const char *log, int steps, double measured_s, double predicted_s,
+                             const char *path, mf_err *e) {
+    char name[sizeof base->name], source[512];
+    mf_json_writer w;
+    char *text = NULL;
+    size_t length = 0;
+    if (strchr(base->name, '@') != NULL) {
+        return mf_err_set(e, MF_USAGE, "%s is a correction itself: compare with what it extends",
+                          base->name);
+    }
+    snprintf(name, sizeof name, "%.20s@%.10s", base->name, cluster);
+    snprintf(source, sizeof source,
+             "%.200s: %d steps, %.4g s in the median, where %.4g s were predicted on %s", log,
+             steps, measured_s, predicted_s, cluster);
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_string(&w, "name", name);
+    mf_json_write_string(&w, "extends", base->name);
+    mf_json_write_object(&w, "step_factor", true);
+    mf_json_write_f64(&w, "value", factor);
+    mf_json_write_string(&w, "source", source);
+    mf_json_write_end(&w);
+    mf_json_write_end(&w);
+    mf_status s = mf_json_writer_finish(&w, &text, &length, e);
+    FILE *out = s == MF_OK ? fopen(path, "w") : NULL;
+    if (s == MF_OK && (out == NULL || fwrite(text, 1, length, out) != length)) {
+        s = mf_err_set(e, MF_IO, "%s: cannot be written", path);
+    }
+    if (out != NULL && fclose(out) != 0 && s == MF_OK) {
+        s = mf_err_set(e, MF_IO, "%s: cannot be written", path);
+    }
+    free(text);
+    return s;
+}

@@ -1,0 +1,21 @@
+/* correct.h - what a measured job says about a software profile on a machine: one factor on
+ * everything that it prices, kept as a profile of its own.
+ */
+#ifndef MF_LAUNCH_CORRECT_H
+#define MF_LAUNCH_CORRECT_H
+
+#include "simulator/sim.h"
+
+/* The factor with which the program's step is simulated at measured_s, within a thousandth. The
+ * cost's software is as before afterwards. Errors: MF_INPUT where no factor from a tenth to ten
+ * does; those of mf_sim_step. */
+mf_status mf_correction_find(mf_cost *cost, const mf_program *p, const mf_routing *routing,
+                             double measured_s, double *factor, mf_err *e);
+
+/* Writes {"name", "extends", "step_factor"} (costmodel/cost.h), with what it rests on. Errors:
+ * MF_IO, MF_USAGE where the profile is itself such a file. */
+mf_status mf_correction_save(const mf_software *base, const char *cluster, double factor,
+                             const char *log, int steps, double measured_s, double predicted_s,
+                             const char *path, mf_err *e);
+
+#endif

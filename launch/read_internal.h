@@ -1,0 +1,20 @@
+/* read_internal.h - readers of the several kinds of text. Private to launch/read*.c. */
+#ifndef MF_LAUNCH_READ_INTERNAL_H
+#define MF_LAUNCH_READ_INTERNAL_H
+
+#include "launch/read.h"
+#include "launch/words.h"
+
+#include <stdio.h>
+
+mf_status mf_read_shell(mf_read *r, const char *text, size_t length);
+
+/* One line of an argument dump ("  tensor_model_parallel_size ........ 2"); false when it is none.
+ */
+bool mf_read_dump_line(mf_read *r, const char *line, size_t length);
+/* One line of flags in YAML ("  --tensor-model-parallel-size: 2"); false when it is none. */
+bool mf_read_yaml_line(mf_read *r, const char *line, size_t length);
+/* Functions of Python files that set a configuration. */
+mf_status mf_read_python(mf_read *r, const char *text, const char *recipe, mf_err *e);
+
+#endif

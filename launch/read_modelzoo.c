@@ -1,0 +1,80 @@
+/* read_modelzoo.c - variables of the launcher of Megatron-MoE-ModelZoo, and the flags that it makes
+ * of them.
+ *
+ * Facts: sbatch_benchmarking.sh at commit e8650517d60d71ab73fc6b3b0388cac4ba435181 (2026-05-16):
+ * PR names a precision and its optimizer, A2A_OVERLAP merged passes, DISPATCHER the exchange,
+ * OPTIMIZER_OFFLOAD where optimizer states stand; nodes have 8 GPUs, those of GB200 four.
+ */
+#include "launch/read_internal.h"
+
+#include <string.h>
+
+static bool is(mf_read *r, const char *variable, const char *value) {
+    return strcmp(mf_settings_text(&r->variables, variable, ""), value) == 0;
+}
+
+static void add(mf_read *r, const char *flag, const char *value) {
+    if (!mf_settings_has(&r->settings, flag)) {
+        mf_read_flag(r, flag, strlen(flag), value);
+    }
+}
+
+static void add_precision(mf_read *r) {
+    bool block = is(r, "PR", "fp8"), mx = is(r, "PR", "mxfp8");
+    bool offload = is(r, "OPTIMIZER_OFFLOAD", "1");
+    if (is(r, "PR", "bf16")) {
+        add(r, "tp-comm-overlap", "true");
+    }
+    if (!block && !mx) {
+        return;
+    }
+    add(r, "fp8-format", "e4m3");
+    add(r, "fp8-recipe", block ? "blockwise" : "mxfp8");
+    add(r, "use-precision-aware-optimizer", "true");
+    add(r, "exp-avg-dtype", "bf16");
+    add(r, "exp-avg-sq-dtype", "bf16");
+    if (!offload) {
+        add(r, "fp8-param-gather", "true");
+    }
+}
+
+static void add_nodes(mf_read *r) {
+    const char *nodes = mf_settings_text(&r->variables, "NNODES", NULL);
+    if (nodes != NULL && nodes[0] != '\0') {
+        add(r, "nodes", nodes);
+        add(r, "ntasks-per-node", is(r, "GB200_CLUSTER", "1") ? "4" : "8");
+    }
+}
+
+mf_status mf_read_modelzoo(mf_read *r, mf_err *e) {
+    static const char *const signs[] = {"PR", "A2A_OVERLAP", "DISPATCHER", "OPTIMIZER_OFFLOAD"};
+    bool zoo = false;
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
+        zoo = zoo || mf_settings_has(&r->variables, signs[i]);
+    }
+    if (!zoo) {
+        return MF_OK;
+    }
+    const char *dispatcher = mf_settings_text(&r->variables, "DISPATCHER", "deepep");
+    const char *vpp = mf_settings_text(&r->variables, "VPP", "1");
+    bool fused = strcmp(dispatcher, "alltoall") != 0 && strcmp(dispatcher, "allgather") != 0;
+    mf_settings_put(&r->settings, "moe-token-dispatcher-type", "%s", fused ? "flex" : dispatcher);
+    if (fused) {
+        mf_settings_put(&r->settings, "moe-flex-dispatcher-backend", "%s", dispatcher);
+    }
+    add_precision(r);
+    add_nodes(r);
+    if (is(r, "OPTIMIZER_OFFLOAD", "1")) {
+        add(r, "optimizer-cpu-offload", "true");
+    }
+    if (is(r, "A2A_OVERLAP", "1")) {
+        add(r, "overlap-moe-expert-parallel-comm", "true");
+        add(r, "delay-wgrad-compute", "true");
+    }
+    bool stated = mf_settings_has(&r->settings, "pipeline-model-parallel-layout") ||
+                  mf_settings_has(&r->settings, "num-layers-per-virtual-pipeline-stage");
+    if (!stated && strcmp(vpp, "1") != 0) {
+        add(r, "num-virtual-stages-per-pipeline-rank", vpp);
+    }
+    return r->settings.failed ? mf_err_set(e, MF_NOMEM, "out of memory") : MF_OK;
+}

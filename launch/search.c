@@ -1,0 +1,198 @@
+/* search.c - a search for each memory choice that a target has, and their best plans together. */
+#include "launch/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define R(name) MF_RECOMPUTE_##name
+#define LIGHT (R(NORM) | R(ACT) | R(MLA_UP_PROJ))
+
+/* From the leanest on: it says whether anything fits, and how long the others may take. */
+static const uint16_t choices[] = {
+    R(LAYER),
+    LIGHT | R(MOE) | R(MLP),
+    LIGHT | R(SHARED_EXPERT) | R(MLP),
+    LIGHT,
+    R(NORM) | R(ACT),
+    R(ACT),
+    LIGHT | R(CORE_ATTN),
+    R(NONE),
+};
+enum { CHOICES = sizeof choices / sizeof choices[0] };
+
+/* Counted microseconds: a plain search's 20 s, divided. */
+#define FIRST_BUDGET 5000000
+#define NEXT_BUDGET 3000000
+
+typedef struct family {
+    uint16_t recompute;
+    bool merged;
+} family;
+
+/* Choices that differ for the model, each with plain schedules and, where they take it, merged. */
+static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
+    const mf_model *m = p->model;
+    const bool held = (p->pinned & MF_PIN(RECOMPUTE)) != 0;
+    uint16_t seen[CHOICES];
+    int count = 0, kinds = 0;
+    for (int i = 0; i < (held ? 1 : CHOICES); i++) {
+        uint16_t asked = held ? p->base.memory.recompute : choices[i];
+        uint16_t mask = (uint16_t)(mf_target_recomputed(m, false, asked) |
+                                   (m->experts > 0 ? mf_target_recomputed(m, true, asked) : 0));
+        bool known = false;
+        for (int k = 0; k < kinds; k++) {
+            known = known || seen[k] == mask;
+        }
+        if (!known) {
+            seen[kinds++] = mask;
+            out[count++] = (family){mask, false};
+        }
+    }
+    for (int k = 0; k < kinds && m->experts > 0 && m->mtp_layers <= 1; k++) {
+        if (!(seen[k] & (R(LAYER) | R(MOE)))) {
+            out[count++] = (family){seen[k], true};
+        }
+    }
+    return count;
+}
+
+static mf_problem problem_of(const mf_problem *p, const family *f) {
+    mf_problem q = *p;
+    q.pinned |= MF_PIN(RECOMPUTE) | MF_PIN(OFFLOAD) | MF_PIN_MOE_ACT;
+    q.base.memory.recompute = f->recompute;
+    q.base.overlap &= (uint8_t)~MF_OVERLAP_CP;
+    q.limits.equal_zero = true;
+    if (f->merged) {
+        q.limits.schedules = 1u << MF_SCHED_MERGED;
+        q.limits.dispatchers = 1u << MF_DISPATCH_ALLTOALL | 1u << MF_DISPATCH_FUSED;
+        q.limits.least_ep = 2;
+        q.limits.chunked = true;
+    } else {
+        q.limits.schedules = 1u << MF_SCHED_1F1B | 1u << MF_SCHED_INTERLEAVED;
+    }
+    return q;
+}
+
+static mf_status note_change(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
+    (void)p;
+    (void)c;
+    (void)e;
+    *(bool *)user = true;
+    return MF_OK;
+}
+
+/* What is left to concede (a stage of MTP layers): predicted anew as the target runs it. */
+static mf_status settle(mf_target t, const mf_problem *p, mf_plan *plan, mf_err *e) {
+    mf_plan said;
+    mf_plan_init(&said);
+    said.layout = plan->layout;
+    said.assignment = plan->assignment;
+    bool changed = false;
+    mf_status s = mf_target_concede(t, p->model, &said, note_change, &changed, e);
+    if (s != MF_OK || !changed) {
+        return s;
+    }
+    const mf_plan_provenance from = plan->provenance;
+    mf_plan made;
+    s = mf_planner_predict(p, &said.layout, &said.assignment, &made, NULL, e);
+    if (s != MF_OK) {
+        mf_plan_clear(&made);
+        return s;
+    }
+    made.provenance = from;
+    mf_plan_clear(plan);
+    *plan = made;
+    return MF_OK;
+}
+
+static int by_time(const void *a, const void *b) {
+    double x = ((const mf_plan *)a)->prediction.step_time_s;
+    double y = ((const mf_plan *)b)->prediction.step_time_s;
+    return (x > y) - (x < y);
+}
+
+/* Takes over what fits of a family's plans. */
+static mf_status gather(mf_target t, const mf_problem *p, mf_search_result *from,
+                        mf_search_result *into, mf_err *e) {
+    mf_plan *all = realloc(into->plan, (size_t)(into->count + from->count + 1) * sizeof *all);
+    mf_status s = all != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    into->plan = all != NULL ? all : into->plan;
+    for (int i = 0; i < from->count && s == MF_OK; i++) {
+        s = settle(t, p, &from->plan[i], e);
+        if (s == MF_OK && from->plan[i].prediction.fits) {
+            into->plan[into->count++] = from->plan[i];
+            mf_plan_init(&from->plan[i]); /* owned there now */
+        }
+    }
+    if (into->count > 0) {
+        qsort(into->plan, (size_t)into->count, sizeof *into->plan, by_time);
+    }
+    return s;
+}
+
+static void add_stats(const mf_search_stats *from, mf_search_stats *into) {
+    into->space += from->space;
+    into->priced += from->priced;
+    into->pruned += from->pruned;
+    into->milp_solved += from->milp_solved;
+    into->milp_failed += from->milp_failed;
+    into->simulated += from->simulated;
+    into->pricing_s += from->pricing_s;
+    into->wall_s += from->wall_s;
+    into->interrupted = into->interrupted || from->interrupted;
+    into->lower_bound_s = fmin(into->lower_bound_s, from->lower_bound_s);
+}
+
+/* Room for as many plans as were asked for; the rest goes. Proof and space hold for all. */
+static void finish(mf_target t, const mf_search_options *o, mf_search_result *r) {
+    const int top = o->top > 0 ? o->top : 4;
+    for (; r->count > top; r->count--) {
+        mf_plan_clear(&r->plan[r->count - 1]);
+    }
+    for (int i = 0; i < r->count; i++) {
+        mf_plan_provenance *from = &r->plan[i].provenance;
+        from->space = r->stats.space;
+        from->lower_bound_s = r->stats.lower_bound_s;
+        from->gap = r->plan[i].prediction.step_time_s / r->stats.lower_bound_s - 1.0;
+    }
+    r->stats.gap = r->count > 0 ? r->plan[0].provenance.gap : 0;
+    char cuts[sizeof r->stats.cuts];
+    snprintf(cuts, sizeof cuts, "%s", r->stats.cuts);
+    snprintf(r->stats.cuts, sizeof r->stats.cuts,
+             "%.480s; what %s cannot express: other schedules than 1f1b, interleaved and merged, "
+             "memory choices by layer, unequal ZeRO levels",
+             cuts, mf_target_info_of(t)->program);
+}
+
+mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_options *o,
+                           mf_search_result *result, mf_err *e) {
+    family families[2 * CHOICES];
+    const int count = list_families(p, families);
+    mf_status status = MF_OK;
+    *result = (mf_search_result){.stats = {.lower_bound_s = HUGE_VAL}};
+    for (int i = 0; i < count && status == MF_OK; i++) {
+        const mf_problem q = problem_of(p, &families[i]);
+        mf_search_options some = *o;
+        mf_search_result one = {0};
+        some.known_s = result->count > 0 ? result->plan[0].prediction.step_time_s : o->known_s;
+        some.budget = o->budget != 0 ? o->budget : i == 0 ? FIRST_BUDGET : NEXT_BUDGET;
+        status = mf_planner_search(&q, &some, &one, e);
+        if (status == MF_OK || status == MF_INTERRUPTED || status == MF_INFEASIBLE) {
+            mf_status stored = gather(t, &q, &one, result, e);
+            add_stats(&one.stats, &result->stats);
+            snprintf(result->stats.cuts, sizeof result->stats.cuts, "%s", one.stats.cuts);
+            bool none = status == MF_INFEASIBLE && result->count == 0 && o->known_s == 0;
+            status = stored != MF_OK            ? stored
+                     : none                     ? status /* the leanest fits nowhere */
+                     : status == MF_INTERRUPTED ? status
+                                                : MF_OK;
+        }
+        mf_search_result_clear(&one);
+    }
+    if (status == MF_OK || status == MF_INTERRUPTED) {
+        finish(t, o, result);
+    }
+    return status == MF_OK && result->count == 0
+               ? mf_err_set(e, MF_INFEASIBLE, "no layout fits into memory")
+               : status;
+}

@@ -1,0 +1,17 @@
+/* search.h - the fastest plan that a target can express (`--runs-on`), and what the limit costs. */
+#ifndef MF_LAUNCH_SEARCH_H
+#define MF_LAUNCH_SEARCH_H
+
+#include "launch/target.h"
+
+#include "planner/planner.h"
+
+/* Like mf_planner_search, over plans that the target runs as they are: mf_target_concede changes
+ * none of those found. A target has one memory choice for all layers, so that each of the usual
+ * ones is a search of its own, and merged passes, which exclude some of them, are searched apart;
+ * the best of one search is what the next has to beat. The bound is the least of all. Activations
+ * are offloaded where the problem pins it alone. Errors: as there. */
+mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_options *o,
+                           mf_search_result *result, mf_err *e);
+
+#endif

@@ -1,0 +1,377 @@
+/* steps.c - one dimension at a time, each value simulated. */
+#include "launch/steps.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mf_steps_clear(mf_steps *s) {
+    free(s->step);
+    *s = (mf_steps){0};
+}
+
+/* --- dimensions ------------------------------------------------------------------------------- */
+
+#define R(name) MF_RECOMPUTE_##name
+#define O(name) MF_OFFLOAD_##name
+#define MOST_VALUES 64
+#define MOST_VPP 16
+
+/* Dimensions that hold a number of the layout. */
+static const struct number {
+    const char *option;
+    size_t at;
+    bool experts; /* of models with experts alone */
+    int64_t most; /* every value up to it; 0 = divisors of the GPUs */
+} numbers[] = {
+    {"--tp", offsetof(mf_layout, tp), false, 0},
+    {"--cp", offsetof(mf_layout, cp), false, 0},
+    {"--pp", offsetof(mf_layout, pp), false, 0},
+    {"--vpp", offsetof(mf_layout, vpp), false, MOST_VPP},
+    {"--ep", offsetof(mf_layout, ep), true, 0},
+    {"--etp", offsetof(mf_layout, etp), true, 0},
+    {"--micro-batch", offsetof(mf_layout, mbs), false, MF_SPACE_MAX_MBS},
+};
+enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
+
+enum { SCHEDULE = NUMBERS, ZERO, DISPATCHER, RECOMPUTE, OFFLOAD, OPTIMIZER, MOMENTS, DIMENSIONS };
+
+static const uint16_t recomputed[] = {
+    R(NONE),
+    R(ACT),
+    R(NORM) | R(ACT),
+    R(NORM) | R(ACT) | R(MLA_UP_PROJ),
+    R(CORE_ATTN),
+    R(NORM) | R(ACT) | R(MLA_UP_PROJ) | R(SHARED_EXPERT) | R(MLP),
+    R(NORM) | R(ACT) | R(MLA_UP_PROJ) | R(MOE) | R(MLP),
+    R(LAYER),
+};
+static const uint16_t offloaded[] = {
+    O(NONE),
+    O(EXPERT_FC1) | O(FFN),
+    O(EXPERT_FC1) | O(FFN) | O(EXPERT_IN),
+    O(EXPERT_FC1) | O(FFN) | O(EXPERT_IN) | O(INPUT) | O(QKV) | O(ATTN_OUT),
+};
+static const double on_host[] = {0, 0.25, 0.5, 0.75, 1};
+
+#define LIST_OF(table, i, value)                                                                   \
+    do {                                                                                           \
+        if ((i) >= (int)(sizeof(table) / sizeof(table)[0])) {                                      \
+            return false;                                                                          \
+        }                                                                                          \
+        (value) = (table)[i];                                                                      \
+    } while (0)
+
+/* VPP follows from the schedule: more chunks are interleaved, one is not. */
+static void settle_order(mf_layout *l) {
+    if (l->pp == 1 && l->schedule != MF_SCHED_MERGED) {
+        l->vpp = 1;
+    }
+    if (l->schedule == MF_SCHED_1F1B && l->vpp > 1) {
+        l->schedule = MF_SCHED_INTERLEAVED;
+    } else if (l->schedule == MF_SCHED_INTERLEAVED && l->vpp == 1) {
+        l->schedule = MF_SCHED_1F1B;
+    }
+}
+
+/* The i-th divisor of n, from 1 on; 0 past the last. */
+static int64_t divisor(int64_t n, int i) {
+    int seen = 0;
+    for (int64_t d = 1; d <= n; d++) {
+        if (n % d == 0 && seen++ == i) {
+            return d;
+        }
+    }
+    return 0;
+}
+
+static bool set_number(const struct number *n, int i, const mf_model *m, mf_layout *l) {
+    int64_t value = n->most > 0 ? i + 1 : divisor(l->gpus, i);
+    if (value == 0 || (n->experts && m->experts == 0) || (n->most > 0 && value > n->most)) {
+        return false;
+    }
+    *(int64_t *)(void *)((char *)l + n->at) = value;
+    settle_order(l);
+    return true;
+}
+
+static uint16_t modules_of(const mf_model *m) {
+    uint16_t mask = R(NORM) | R(ACT) | R(CORE_ATTN) | R(LAYER) | R(MLP);
+    mask |= m->attn == MF_ATTN_MLA ? R(MLA_UP_PROJ) : 0;
+    mask |= m->experts > 0 ? R(MOE) : 0;
+    return (uint16_t)(mask | (m->shared_ffn > 0 ? R(SHARED_EXPERT) : 0));
+}
+
+/* The i-th value of a dimension; false past the last. */
+static bool set_value(int dimension, int i, const mf_model *m, mf_layout *l) {
+    if (dimension < NUMBERS) {
+        return set_number(&numbers[dimension], i, m, l);
+    }
+    switch (dimension) {
+    case SCHEDULE:
+        l->schedule = (mf_schedule_kind)i;
+        return i < MF_SCHED_COUNT;
+    case ZERO:
+        l->zero = (uint8_t)(i / 4);
+        l->expert_zero = m->experts > 0 ? (uint8_t)(i % 4) : l->zero;
+        return i < 16;
+    case DISPATCHER:
+        l->dispatcher = (mf_dispatcher)i;
+        return m->experts > 0 && i < MF_DISPATCH_COUNT;
+    case RECOMPUTE:
+        LIST_OF(recomputed, i, l->memory.recompute);
+        l->memory.recompute &= modules_of(m);
+        return true;
+    case OFFLOAD:
+        LIST_OF(offloaded, i, l->memory.offload);
+        l->offload_share = 1;
+        return true;
+    case OPTIMIZER:
+        LIST_OF(on_host, i, l->offload_optimizer);
+        return true;
+    default:
+        l->moments_bf16 = i == 1;
+        return i < 2;
+    }
+}
+
+static void name_step(int dimension, const mf_layout *l, char *out, size_t size) {
+    char mask[96];
+    if (dimension < NUMBERS) {
+        const char *field = (const char *)l + numbers[dimension].at;
+        int64_t value;
+        memcpy(&value, field, sizeof value);
+        snprintf(out, size, "%s %lld", numbers[dimension].option, (long long)value);
+    } else if (dimension == SCHEDULE) {
+        snprintf(out, size, "--schedule %s", mf_schedule_text(l->schedule));
+    } else if (dimension == ZERO) {
+        snprintf(out, size, "--zero %d --expert-zero %d", l->zero, l->expert_zero);
+    } else if (dimension == DISPATCHER) {
+        snprintf(out, size, "--dispatcher %s", mf_dispatcher_text(l->dispatcher));
+    } else if (dimension == RECOMPUTE) {
+        mf_recompute_format(l->memory.recompute, mask, sizeof mask);
+        snprintf(out, size, "--recompute %.50s", mask);
+    } else if (dimension == OFFLOAD) {
+        mf_offload_format(l->memory.offload, mask, sizeof mask);
+        snprintf(out, size, "--offload %.50s", mask);
+    } else if (dimension == OPTIMIZER) {
+        snprintf(out, size, "--offload-optimizer %g%%", 100 * l->offload_optimizer);
+    } else {
+        snprintf(out, size, "--moments %s", l->moments_bf16 ? "bf16" : "fp32");
+    }
+}
+
+/* --- playing ---------------------------------------------------------------------------------- */
+
+typedef struct player {
+    const mf_problem *p;
+    const mf_target *target;
+    const volatile int *cancel;
+    mf_steps *out;
+} player;
+
+/* The layers of the stages it comes from, where there are as many; choices of the dimension that
+ * changed, for every layer. */
+static mf_status assign(const mf_model *m, const mf_layout *l, const mf_assignment *from,
+                        int dimension, mf_assignment *out) {
+    mf_status s = mf_assignment_even(m, l, out, NULL);
+    bool same_stages = from->vstages == out->vstages && l->schedule != MF_SCHED_ZB_V;
+    if (s != MF_OK) {
+        return s;
+    }
+    if (same_stages) {
+        memcpy(out->first, from->first, sizeof out->first);
+    }
+    for (int i = 0; i < out->positions; i++) {
+        out->memory[i].recompute =
+            dimension == RECOMPUTE ? out->memory[i].recompute : from->memory[i].recompute;
+        out->memory[i].offload =
+            dimension == OFFLOAD ? out->memory[i].offload : from->memory[i].offload;
+    }
+    return mf_assignment_check(m, l, out, NULL);
+}
+
+static mf_status refuse(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
+    (void)user;
+    (void)p;
+    (void)c;
+    (void)e;
+    return MF_INFEASIBLE;
+}
+
+/* Whether the target runs it as it is; levels and overlaps that say nothing do not matter. */
+static bool can_say(const player *x, mf_one_step *step) {
+    mf_plan plan;
+    if (x->target == NULL) {
+        return true;
+    }
+    mf_plan_init(&plan);
+    plan.layout = step->layout;
+    plan.assignment = step->assignment;
+    mf_layout *l = &plan.layout;
+    const mf_model *m = x->p->model;
+    if (m->experts == 0 || l->edp == 1) {
+        l->expert_zero = l->zero;
+    } else if (l->dp * l->cp == 1) {
+        l->zero = l->expert_zero;
+    }
+    return mf_target_concede(*x->target, m, &plan, refuse, NULL, NULL) == MF_OK;
+}
+
+/* In all that a step may change. */
+static bool same_layout(const mf_layout *a, const mf_layout *b) {
+    return a->tp == b->tp && a->cp == b->cp && a->pp == b->pp && a->vpp == b->vpp &&
+           a->ep == b->ep && a->etp == b->etp && a->mbs == b->mbs && a->schedule == b->schedule &&
+           a->zero == b->zero && a->expert_zero == b->expert_zero &&
+           a->dispatcher == b->dispatcher && a->memory.recompute == b->memory.recompute &&
+           a->memory.offload == b->memory.offload && a->moments_bf16 == b->moments_bf16 &&
+           a->offload_optimizer == b->offload_optimizer;
+}
+
+/* The same as where it comes from, or as a step that was played: sets that differ in modules which
+ * the model lacks. */
+static bool is_known(const player *x, const mf_layout *from, const mf_layout *l) {
+    bool known = same_layout(from, l);
+    for (int i = 0; i < x->out->count && !known; i++) {
+        known = same_layout(&x->out->step[i].layout, l);
+    }
+    return known;
+}
+
+static bool add(mf_steps *s, const mf_one_step *step) {
+    if (s->count == s->room) {
+        int room = s->room > 0 ? 2 * s->room : 32;
+        mf_one_step *grown = realloc(s->step, (size_t)room * sizeof *grown);
+        if (grown == NULL) {
+            return false;
+        }
+        s->step = grown;
+        s->room = room;
+    }
+    s->step[s->count++] = *step;
+    return true;
+}
+
+/* Plays a step whose layout is set; one that is not valid is passed over. */
+static mf_status play(player *x, mf_one_step *step, const mf_layout *from, const mf_assignment *a,
+                      int other, mf_err *e) {
+    const mf_model *m = x->p->model;
+    mf_plan plan;
+    if (x->cancel != NULL && *x->cancel) {
+        return mf_err_set(e, MF_INTERRUPTED, "interrupted");
+    }
+    if (!mf_layout_valid(&step->layout, m) || is_known(x, from, &step->layout) ||
+        assign(m, &step->layout, a, step->dimension, &step->assignment) != MF_OK) {
+        return MF_OK;
+    }
+    if (other == RECOMPUTE || other == OFFLOAD) { /* of a pair */
+        for (int i = 0; i < step->assignment.positions; i++) {
+            step->assignment.memory[i] = step->layout.memory;
+        }
+    }
+    if (!can_say(x, step)) {
+        return MF_OK;
+    }
+    mf_status s = mf_planner_predict(x->p, &step->layout, &step->assignment, &plan, NULL, e);
+    if (s == MF_OK) {
+        step->fits = plan.prediction.fits;
+        step->step_time_s = plan.prediction.step_time_s;
+        step->peak_B = plan.prediction.peak_memory_B;
+        s = add(x->out, step) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_plan_clear(&plan);
+    return s;
+}
+
+static int by_time(const void *a, const void *b) {
+    const mf_one_step *x = a, *y = b;
+    if (x->fits != y->fits) {
+        return y->fits - x->fits;
+    }
+    return (x->step_time_s > y->step_time_s) - (x->step_time_s < y->step_time_s);
+}
+
+static int by_peak(const void *a, const void *b) {
+    const mf_one_step *x = a, *y = b;
+    return (x->peak_B > y->peak_B) - (x->peak_B < y->peak_B);
+}
+
+mf_status mf_steps_single(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                          const mf_target *target, const volatile int *cancel, mf_steps *out,
+                          mf_err *e) {
+    player x = {p, target, cancel, out};
+    mf_status s = MF_OK;
+    *out = (mf_steps){0};
+    for (int d = 0; d < DIMENSIONS && s == MF_OK; d++) {
+        for (int i = 0; i < MOST_VALUES && s == MF_OK; i++) {
+            mf_one_step step = {.dimension = d, .value = i, .layout = *l};
+            if (set_value(d, i, p->model, &step.layout)) {
+                name_step(d, &step.layout, step.what, sizeof step.what);
+                s = play(&x, &step, l, a, d, e);
+            }
+        }
+    }
+    if (out->count > 0) {
+        qsort(out->step, (size_t)out->count, sizeof *out->step, by_time);
+    }
+    return s;
+}
+
+/* --- pairs ------------------------------------------------------------------------------------ */
+
+#define MOST_PAIRED 12
+
+static mf_status play_pairs(player *x, const mf_layout *l, const mf_assignment *a,
+                            const mf_steps *single, mf_err *e) {
+    mf_status s = MF_OK;
+    int most = single->count < MOST_PAIRED ? single->count : MOST_PAIRED;
+    for (int i = 0; i < most && s == MF_OK; i++) {
+        for (int k = i + 1; k < most && s == MF_OK; k++) {
+            const mf_one_step *first = &single->step[i], *second = &single->step[k];
+            mf_one_step pair = {.dimension = first->dimension, .layout = first->layout};
+            if (first->fits || second->fits || first->dimension == second->dimension ||
+                !set_value(second->dimension, second->value, x->p->model, &pair.layout)) {
+                continue; /* one alone is enough, or they exclude each other */
+            }
+            snprintf(pair.what, sizeof pair.what, "%.30s %.30s", first->what, second->what);
+            bool memory = first->dimension == RECOMPUTE || first->dimension == OFFLOAD ||
+                          second->dimension == RECOMPUTE || second->dimension == OFFLOAD;
+            s = play(x, &pair, l, a, memory ? RECOMPUTE : -1, e);
+        }
+    }
+    return s;
+}
+
+/* Keeps those that fit, at most `most`. */
+static void keep_fitting(mf_steps *s, int most) {
+    int kept = 0;
+    qsort(s->step, (size_t)s->count, sizeof *s->step, by_time);
+    while (kept < s->count && kept < most && s->step[kept].fits) {
+        kept++;
+    }
+    s->count = kept;
+}
+
+mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                          const mf_target *target, const volatile int *cancel, int most,
+                          mf_steps *out, mf_err *e) {
+    mf_steps single = {0};
+    *out = (mf_steps){0};
+    mf_status s = mf_steps_single(p, l, a, target, cancel, &single, e);
+    player x = {p, target, cancel, out};
+    if (s == MF_OK && single.count > 0) {
+        qsort(single.step, (size_t)single.count, sizeof *single.step, by_peak);
+        s = play_pairs(&x, l, a, &single, e);
+    }
+    for (int i = 0; i < single.count && s == MF_OK; i++) {
+        if (single.step[i].fits && !add(out, &single.step[i])) {
+            s = mf_err_set(e, MF_NOMEM, "out of memory");
+        }
+    }
+    mf_steps_clear(&single);
+    if (out->count > 0) {
+        keep_fitting(out, most);
+    }
+    return s;
+}

@@ -1,0 +1,43 @@
+/* steps.h - single steps from a layout: one dimension at another value, all else as it was, each
+ * simulated. `tune` shows the fastest of every dimension, `fit` and `explain` those that make a
+ * plan fit, alone and in pairs.
+ */
+#ifndef MF_LAUNCH_STEPS_H
+#define MF_LAUNCH_STEPS_H
+
+#include "launch/target.h"
+
+#include "planner/planner.h"
+
+typedef struct mf_one_step {
+    char what[64]; /* "--tp 4", "--recompute norm,act"; of a pair both */
+    int dimension; /* which of the tables in steps.c; steps of one exclude each other */
+    int value;     /* place in it */
+    mf_layout layout;
+    mf_assignment assignment;
+    bool fits;
+    double step_time_s, peak_B;
+} mf_one_step;
+
+/* Growing list. All zero is empty. */
+typedef struct mf_steps {
+    int count, room;
+    mf_one_step *step;
+} mf_steps;
+void mf_steps_clear(mf_steps *s);
+
+/* Every valid single step from (l, a), fastest first, those that fit before the rest. target: only
+ * steps that it can express; NULL = all. Stages keep their layers where the step leaves them be,
+ * and are even ones where not. Errors: MF_NOMEM; MF_INTERRUPTED through cancel, with what was
+ * played. */
+mf_status mf_steps_single(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                          const mf_target *target, const volatile int *cancel, mf_steps *out,
+                          mf_err *e);
+
+/* What makes a plan fit that does not: single steps that fit, then pairs of the steps that save
+ * most, where they add to these; least time first. At most `most` of them. Errors: as above. */
+mf_status mf_steps_to_fit(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                          const mf_target *target, const volatile int *cancel, int most,
+                          mf_steps *out, mf_err *e);
+
+#endif

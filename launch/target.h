@@ -1,0 +1,64 @@
+/* target.h - the programs that a plan may be run by, and what each of them can express.
+ *
+ * A plan that a target cannot express is conceded to it: step by step, each step one difference, it
+ * becomes the plan that the target would run in its place. What is left is expressible, and
+ * `launch/write.h` writes exactly that.
+ */
+#ifndef MF_LAUNCH_TARGET_H
+#define MF_LAUNCH_TARGET_H
+
+#include "core/plan/plan.h"
+
+typedef enum mf_target {
+    MF_TARGET_MEGATRON, /* Megatron-LM: pretrain_gpt.py and its flags */
+    MF_TARGET_BRIDGE,   /* Megatron-Bridge: a recipe and overrides of its configuration */
+    MF_TARGET_COUNT
+} mf_target;
+
+typedef struct mf_target_info {
+    const char *word;    /* "megatron" */
+    const char *program; /* "Megatron-LM" */
+    const char *commit;  /* whose spelling and rules these are, and its date */
+} mf_target_info;
+
+const mf_target_info *mf_target_info_of(mf_target t);
+/* Errors: MF_USAGE with the known words and a near one. */
+mf_status mf_target_parse(const char *word, mf_target *out, mf_err *e);
+
+/* A step away from a plan. It may look at all of it. */
+typedef struct mf_concession {
+    const char *what; /* "schedule", "memory choices", ...: what the plan asks for */
+    /* Why it cannot be said and what stands instead: filled in by the step. */
+    char why[256];
+} mf_concession;
+
+/* Called after each step that changed the plan. A status other than MF_OK ends the walk. */
+typedef mf_status (*mf_conceded_fn)(void *user, const mf_plan *p, const mf_concession *c,
+                                    mf_err *e);
+
+/* Makes *p (layout and assignment; predictions are left alone) the plan that the target runs, and
+ * tells each difference. Errors: what `told` returns; MF_LAYOUT where no plan of these degrees can
+ * be said. */
+mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conceded_fn told,
+                            void *user, mf_err *e);
+
+/* What a layer of the class can recompute, and offload, in the target's words: bits of `mask` that
+ * are neither moot in such a layer nor unknown to the target. */
+uint16_t mf_target_recomputed(const mf_model *m, bool moe, uint16_t mask);
+uint16_t mf_target_offloaded(const mf_model *m, bool moe, uint16_t mask);
+
+/* One memory choice for all layers, as a target has it: modules, or the first `first` layers of
+ * every virtual stage whole (0: all of them). Layers offload by turns, as mf_assignment_even
+ * spreads them over `share`. */
+typedef struct mf_common_choice {
+    uint16_t recompute, offload;
+    int first;
+    double share;
+} mf_common_choice;
+
+/* The choice that gives exactly the assignment; false when there is none. */
+bool mf_common_choice_of(const mf_model *m, const mf_assignment *a, mf_common_choice *out);
+/* Gives every layer of the assignment what the choice says. */
+void mf_common_choice_apply(const mf_model *m, const mf_common_choice *c, mf_assignment *a);
+
+#endif

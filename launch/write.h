@@ -1,0 +1,53 @@
+/* write.h - a plan as the settings, the environment and the launch line of a target.
+ *
+ * The plan is one that the target can express (mf_target_concede); reading what is written back
+ * (launch/read.h) gives the same layout and assignment.
+ */
+#ifndef MF_LAUNCH_WRITE_H
+#define MF_LAUNCH_WRITE_H
+
+#include "launch/settings.h"
+#include "launch/target.h"
+
+#include "core/cluster/cluster.h"
+
+#include <stdio.h>
+
+typedef enum mf_launcher { MF_LAUNCHER_TORCHRUN, MF_LAUNCHER_SRUN } mf_launcher;
+
+typedef struct mf_launch {
+    mf_target target;
+    mf_launcher launcher;
+    const mf_model *model;
+    const mf_cluster *cluster;
+    const mf_plan *plan;
+    const char *model_name, *cluster_name; /* as moefold loads them again */
+} mf_launch;
+
+/* Everything about the model that its config.json says and a flag of Megatron-LM takes. `unsaid`
+ * receives what no flag says, "; " between; "" where there is nothing. Bridge's recipes build
+ * models from the same config.json. */
+void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out, char *unsaid,
+                    size_t size);
+
+/* Degrees, schedule, communication, sharding, precision, memory choices, graphs. */
+void mf_write_layout(const mf_launch *x, mf_settings *out);
+
+/* Optimizer, learning rate, checkpoints, logging: a start that a user goes on from. */
+void mf_write_run(const mf_launch *x, mf_settings *out);
+
+/* Environment variables that the target asserts or that its kernels read. */
+void mf_write_environment(const mf_launch *x, mf_settings *out);
+
+/* "Et*3|t*4|...|tmL": the layers of each virtual stage, in Megatron-LM's notation. */
+void mf_write_stages(const mf_model *m, const mf_assignment *a, char *out, size_t size);
+
+/* A setting as the target's command line takes it, quoted for the shell; false where the target
+ * has no word for it. */
+bool mf_write_item(mf_target t, const mf_setting *s, char *out, size_t size);
+
+/* The whole script. notes: what is not the same, [count] lines. Errors: MF_NOMEM. */
+mf_status mf_write_script(const mf_launch *x, const char *const *notes, int count, FILE *out,
+                          mf_err *e);
+
+#endif

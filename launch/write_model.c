@@ -1,0 +1,235 @@
+/* write_model.c - config.json in Megatron-LM's flags.
+ *
+ * Facts: megatron/training/arguments.py, megatron/core/transformer/transformer_config.py (fields of
+ * the same names) and moe_utils.py (order of top-k and softmax) of Megatron-LM.
+ */
+#include "launch/write.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LL(x) ((long long)(x))
+
+static void leave(char *unsaid, size_t size, const char *what) {
+    size_t used = strlen(unsaid);
+    snprintf(unsaid + used, size - used, "%s%s", used > 0 ? "; " : "", what);
+}
+
+static void write_attention(const mf_model *m, mf_settings *s) {
+    mf_settings_put(s, "num-attention-heads", "%lld", LL(m->heads));
+    if (m->attn == MF_ATTN_MLA) {
+        mf_settings_on(s, "multi-latent-attention");
+        if (m->q_lora_rank > 0) {
+            mf_settings_put(s, "q-lora-rank", "%lld", LL(m->q_lora_rank));
+        }
+        mf_settings_put(s, "kv-lora-rank", "%lld", LL(m->kv_lora_rank));
+        mf_settings_put(s, "qk-head-dim", "%lld", LL(m->qk_nope_head_dim));
+        mf_settings_put(s, "qk-pos-emb-head-dim", "%lld", LL(m->qk_rope_head_dim));
+        mf_settings_put(s, "v-head-dim", "%lld", LL(m->v_head_dim));
+        mf_settings_put(s, "kv-channels", "%lld", LL(m->v_head_dim));
+        mf_settings_on(s, "qk-layernorm"); /* the norms of the two low ranks */
+        return;
+    }
+    if (m->kv_heads != m->heads) {
+        mf_settings_on(s, "group-query-attention");
+        mf_settings_put(s, "num-query-groups", "%lld", LL(m->kv_heads));
+    }
+    mf_settings_put(s, "kv-channels", "%lld", LL(m->head_dim));
+    if (m->qk_norm || m->qk_norm_full) {
+        mf_settings_on(s, "qk-layernorm");
+    }
+    if (m->attn_sinks) {
+        mf_settings_put(s, "softmax-type", "learnable");
+    }
+}
+
+/* YaRN with latent attention, whose two factors on the softmax follow from what config.json makes
+ * of them (Peng et al. 2023: 1 + 0.1 * mscale * ln(factor)). */
+static void write_latent_rope(const mf_model *m, mf_settings *s) {
+    const mf_rope_scaling *r = &m->rope_scaling;
+    if (r->kind != MF_ROPE_YARN) {
+        mf_settings_put(s, "rope-type", "rope");
+        return;
+    }
+    double slope = 0.1 * log(r->factor);
+    double all = slope > 0 ? (sqrt(r->softmax_scale) - 1.0) / slope : 0.0;
+    double scale = slope > 0 ? (r->table_scale * (1.0 + slope * all) - 1.0) / slope : 1.0;
+    mf_settings_put(s, "rotary-scaling-factor", "%g", r->factor);
+    mf_settings_put(s, "mscale", "%.6g", scale);
+    mf_settings_put(s, "mscale-all-dim", "%.6g", all);
+}
+
+static void write_rope(const mf_model *m, const mf_layout *l, mf_settings *s, char *unsaid,
+                       size_t size) {
+    const mf_rope_scaling *r = &m->rope_scaling;
+    int64_t reach = m->max_position > l->seq ? m->max_position : l->seq;
+    mf_settings_put(s, "position-embedding-type", "rope");
+    mf_settings_put(s, "rotary-base", "%.0f", m->rope_theta);
+    mf_settings_put(s, "max-position-embeddings", "%lld", LL(reach));
+    if (m->attn == MF_ATTN_MLA) {
+        write_latent_rope(m, s);
+        return;
+    }
+    if (m->partial_rotary < 1.0) {
+        mf_settings_put(s, "rotary-percent", "%g", m->partial_rotary);
+    }
+    if (r->kind == MF_ROPE_LLAMA3) {
+        mf_settings_on(s, "use-rope-scaling");
+        mf_settings_put(s, "rope-scaling-factor", "%g", r->factor);
+    } else if (r->kind == MF_ROPE_LINEAR && r->factor == floor(r->factor)) {
+        mf_settings_put(s, "rotary-seq-len-interpolation-factor", "%.0f", r->factor);
+    } else if (r->kind != MF_ROPE_PLAIN) {
+        leave(unsaid, size, "scaled rotary positions (YaRN outside of latent attention)");
+    }
+}
+
+static void write_windows(const mf_model *m, mf_settings *s, char *unsaid, size_t size) {
+    char freq[4 * MF_MODEL_MAX_LAYERS + 4] = "[";
+    int64_t window = 0;
+    bool several = false, all = true;
+    for (int64_t i = 0; i < m->layers; i++) {
+        const mf_layer_class *c = &m->layer_classes[m->layer_class[i]];
+        size_t used = strlen(freq);
+        several = several || (window > 0 && c->window > 0 && c->window != window);
+        window = c->window > 0 ? c->window : window;
+        all = all && c->window > 0;
+        snprintf(freq + used, sizeof freq - used, "%s%d", i > 0 ? "," : "", c->window > 0);
+        if (c->chunked || c->no_rope || c->mixer != MF_MIXER_ATTENTION || c->heads > 0 ||
+            c->kv_heads > 0) {
+            leave(unsaid, size, "layers whose attention differs from that of others");
+            return;
+        }
+    }
+    if (window > 0 && !several) {
+        mf_settings_put(s, "window-size", "%lld,0", LL(window - 1));
+        if (!all) {
+            mf_settings_put(s, "window-attn-skip-freq", "%s]", freq);
+        }
+    }
+}
+
+static void write_ffn(const mf_model *m, mf_settings *s) {
+    mf_settings_put(s, "ffn-hidden-size", "%lld", LL(m->ffn > 0 ? m->ffn : m->moe_ffn));
+    if (m->swiglu_limit > 0) { /* GPT-OSS */
+        mf_settings_on(s, "quick-geglu");
+        mf_settings_put(s, "glu-linear-offset", "1.0");
+        mf_settings_put(s, "activation-func-clamp-value", "%g", m->swiglu_limit);
+    } else {
+        mf_settings_on(s, m->ungated ? "squared-relu" : "swiglu");
+    }
+    if (!m->ffn_bias && !m->o_bias) {
+        mf_settings_on(s, "disable-bias-linear");
+        if (m->qkv_bias) {
+            mf_settings_on(s, "add-qkv-bias");
+        }
+    }
+}
+
+/* Runs of 0 and 1 as Python spells lists: "([0]*3+[1]*58)". */
+static void write_moe_layers(const mf_model *m, mf_settings *s) {
+    char text[1024] = "(";
+    bool dense = false;
+    for (int64_t i = 0; i < m->layers;) {
+        bool moe = m->layer_classes[m->layer_class[i]].ffn == MF_FFN_MOE;
+        int64_t n = i;
+        while (n < m->layers && (m->layer_classes[m->layer_class[n]].ffn == MF_FFN_MOE) == moe) {
+            n++;
+        }
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s[%d]*%lld", i > 0 ? "+" : "", moe, LL(n - i));
+        dense = dense || !moe;
+        i = n;
+    }
+    if (dense) {
+        mf_settings_put(s, "moe-layer-freq", "%s)", text);
+    }
+}
+
+static void write_router(const mf_model *m, mf_settings *s, char *unsaid, size_t size) {
+    mf_settings_put(s, "moe-router-topk", "%lld", LL(m->top_k));
+    switch (m->router_score) {
+    case MF_ROUTER_SOFTMAX: /* softmax over the chosen ones is the same once they are normalised */
+        if (!m->norm_topk) {
+            mf_settings_on(s, "moe-router-pre-softmax");
+        }
+        break;
+    case MF_ROUTER_TOPK_SOFTMAX:
+        break;
+    case MF_ROUTER_SIGMOID:
+    case MF_ROUTER_TOPK_SIGMOID:
+        mf_settings_put(s, "moe-router-score-function", "sigmoid");
+        break;
+    case MF_ROUTER_SPARSEMIXER:
+    case MF_ROUTER_SQRTSOFTPLUS:
+        leave(unsaid, size, "the router's score");
+        break;
+    }
+    if (m->n_group > 1) {
+        mf_settings_put(s, "moe-router-num-groups", "%lld", LL(m->n_group));
+        mf_settings_put(s, "moe-router-group-topk", "%lld", LL(m->topk_group));
+    }
+    if (m->routed_scaling != 1.0 && m->routed_scaling != 0.0) {
+        mf_settings_put(s, "moe-router-topk-scaling-factor", "%g", m->routed_scaling);
+    }
+    if (m->correction_bias) {
+        mf_settings_on(s, "moe-router-enable-expert-bias");
+        mf_settings_put(s, "moe-router-bias-update-rate", "1e-3");
+    }
+    mf_settings_put(s, "moe-router-dtype", "fp32");
+    if (m->aux_loss_coef > 0) {
+        mf_settings_put(s, "moe-router-load-balancing-type", "%s",
+                        m->attn == MF_ATTN_MLA ? "seq_aux_loss" : "aux_loss");
+        mf_settings_put(s, "moe-aux-loss-coeff", "%g", m->aux_loss_coef);
+    } else {
+        mf_settings_put(s, "moe-router-load-balancing-type", "none");
+    }
+}
+
+static void write_experts(const mf_model *m, mf_settings *s, char *unsaid, size_t size) {
+    if (m->experts == 0) {
+        return;
+    }
+    mf_settings_put(s, "num-experts", "%lld", LL(m->experts));
+    mf_settings_put(s, "moe-ffn-hidden-size", "%lld", LL(m->moe_ffn));
+    write_moe_layers(m, s);
+    if (m->shared_ffn > 0) {
+        mf_settings_put(s, "moe-shared-expert-intermediate-size", "%lld", LL(m->shared_ffn));
+        if (m->shared_gate) {
+            mf_settings_on(s, "moe-shared-expert-gate");
+        }
+    }
+    write_router(m, s, unsaid, size);
+    mf_settings_on(s, "moe-grouped-gemm");
+    mf_settings_on(s, "moe-permute-fusion");
+}
+
+void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out, char *unsaid,
+                    size_t size) {
+    unsaid[0] = '\0';
+    mf_settings_put(out, "transformer-impl", "transformer_engine");
+    mf_settings_put(out, "num-layers", "%lld", LL(m->layers));
+    mf_settings_put(out, "hidden-size", "%lld", LL(m->hidden));
+    write_attention(m, out);
+    write_ffn(m, out);
+    mf_settings_put(out, "normalization", "%s", m->layer_norm ? "LayerNorm" : "RMSNorm");
+    mf_settings_put(out, "norm-epsilon", "%g", m->rms_norm_eps);
+    write_rope(m, l, out, unsaid, size);
+    write_windows(m, out, unsaid, size);
+    if (!m->tied_embeddings) {
+        mf_settings_on(out, "untie-embeddings-and-output-weights");
+    }
+    mf_settings_put(out, "vocab-size", "%lld", LL(m->vocab));
+    mf_settings_put(out, "attention-dropout", "0.0");
+    mf_settings_put(out, "hidden-dropout", "0.0");
+    write_experts(m, out, unsaid, size);
+    if (m->mtp_layers > 0) {
+        mf_settings_put(out, "mtp-num-layers", "%lld", LL(m->mtp_layers));
+        mf_settings_put(out, "mtp-loss-scaling-factor", "0.1");
+    }
+    if (m->qk_norm_full) {
+        leave(unsaid, size, "norms over whole queries and keys (the flag's are by head)");
+    }
+    if (m->embedding_multiplier > 0 || m->residual_multiplier > 0 || m->logits_multiplier > 0) {
+        leave(unsaid, size, "multipliers on embeddings, residuals and logits");
+    }
+}

@@ -1,0 +1,274 @@
+/* write_run.c - what a start needs beside the plan: optimizer, environment, launch line.
+ *
+ * Facts: what megatron/training/arguments.py asserts of the environment
+ * (CUDA_DEVICE_MAX_CONNECTIONS by architecture, FSDP and overlap; NVTE_CPU_OFFLOAD_V1;
+ * NCCL_GRAPH_REGISTER beside expandable segments), scripts/training of Megatron-Bridge, and what
+ * its performance recipes set for HybridEP, at the commits of launch/target.c.
+ */
+#include "launch/write.h"
+
+#include "launch/words.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LL(x) ((long long)(x))
+
+void mf_write_run(const mf_launch *x, mf_settings *out) {
+    (void)x;
+    mf_settings_put(out, "optimizer", "adam");
+    mf_settings_put(out, "lr", "${LR:-3e-4}");
+    mf_settings_put(out, "min-lr", "${MIN_LR:-3e-5}");
+    mf_settings_put(out, "lr-decay-style", "cosine");
+    mf_settings_put(out, "lr-warmup-iters", "${WARMUP:-100}");
+    mf_settings_put(out, "train-iters", "${STEPS:-1000}");
+    mf_settings_put(out, "weight-decay", "0.1");
+    mf_settings_put(out, "clip-grad", "1.0");
+    mf_settings_put(out, "adam-beta1", "0.9");
+    mf_settings_put(out, "adam-beta2", "0.95");
+    mf_settings_put(out, "init-method-std", "0.02");
+    mf_settings_put(out, "eval-iters", "0");
+    mf_settings_put(out, "eval-interval", "1000");
+    mf_settings_put(out, "log-interval", "1");
+    mf_settings_on(out, "log-throughput");
+    mf_settings_put(out, "distributed-timeout-minutes", "60");
+}
+
+/* --- environment ------------------------------------------------------------------------------ */
+
+static bool offloads(const mf_plan *p) {
+    for (int i = 1; i < p->assignment.positions - 1; i++) {
+        if (p->assignment.memory[i].offload != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Before Blackwell the order of kernels on several streams follows from the number of hardware
+ * queues: one keeps collectives of TP and CP ahead of the products that they run beside, several
+ * let sharded parameters and expert exchanges run beside compute. */
+static int connections(const mf_launch *x) {
+    const mf_layout *l = &x->plan->layout;
+    bool one =
+        strcmp(x->cluster->gpu.arch, "hopper") == 0 || strcmp(x->cluster->gpu.arch, "ampere") == 0;
+    if (l->zero > 1 || l->schedule == MF_SCHED_MERGED) {
+        return 32;
+    }
+    return one && (l->tp > 1 || l->cp > 1) ? 1 : 8;
+}
+
+void mf_write_environment(const mf_launch *x, mf_settings *out) {
+    const mf_layout *l = &x->plan->layout;
+    const int64_t domain = x->cluster->domain_gpus_used;
+    mf_settings_put(out, "CUDA_DEVICE_MAX_CONNECTIONS", "%d", connections(x));
+    mf_settings_put(out, "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+    mf_settings_put(out, "NCCL_GRAPH_REGISTER", "0"); /* captured graphs beside such segments */
+    mf_settings_put(out, "TORCH_NCCL_AVOID_RECORD_STREAMS", "1");
+    if (offloads(x->plan)) {
+        mf_settings_put(out, "NVTE_CPU_OFFLOAD_V1", "1");
+    }
+    if (l->schedule == MF_SCHED_MERGED) { /* norms leave multiprocessors to the exchanges */
+        mf_settings_put(out, "NVTE_FWD_LAYERNORM_SM_MARGIN", "20");
+        mf_settings_put(out, "NVTE_BWD_LAYERNORM_SM_MARGIN", "20");
+    }
+    if (x->model->experts > 0 && l->dispatcher == MF_DISPATCH_FUSED && l->ep * l->etp > 1) {
+        int64_t reach = l->ep * l->etp < domain ? l->ep * l->etp : domain;
+        mf_settings_put(out, "NVLINK_DOMAIN_SIZE", "%lld", LL(x->cluster->domain_gpus));
+        mf_settings_put(out, "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN", "%lld", LL(reach));
+        mf_settings_put(out, "USE_MNNVL", "%d", domain > x->cluster->gpus_per_node);
+    }
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static const mf_word *word_of(const char *name) {
+    size_t length = strlen(name);
+    const mf_word *w = mf_word_of_flag(name, length);
+    return w != NULL ? w : mf_word_of_key(name, length);
+}
+
+static bool write_flag(const mf_word *w, const mf_setting *s, char *out, size_t size) {
+    bool quote = strpbrk(s->value, "|*([") != NULL;
+    if (mf_word_is_key(w)) {
+        return false;
+    }
+    if (w->kind == MF_WORD_SWITCH) {
+        snprintf(out, size, "--%s", s->name);
+        return strcmp(s->value, "true") == 0;
+    }
+    snprintf(out, size, "--%s %s%s%s", s->name, quote ? "'" : "", s->value, quote ? "'" : "");
+    return true;
+}
+
+static bool write_key(const mf_word *w, const mf_setting *s, char *out, size_t size) {
+    if (w->key == NULL) {
+        return false;
+    }
+    if (w->kind == MF_WORD_LIST) {
+        int used = snprintf(out, size, "'%s=[", w->key);
+        for (const char *at = s->value; *at != '\0' && (size_t)used + 3 < size; at++) {
+            out[used++] = *at == ' ' ? ',' : *at;
+        }
+        snprintf(out + used, size - (size_t)used, "]'");
+    } else if (w->kind == MF_WORD_SWITCH) {
+        bool on = strcmp(s->value, "true") == 0;
+        snprintf(out, size, "%s=%s", w->key, on != w->inverse ? "true" : "false");
+    } else {
+        bool quote = strpbrk(s->value, "|*") != NULL;
+        snprintf(out, size, "%s%s=%s%s", quote ? "'" : "", w->key, s->value, quote ? "'" : "");
+    }
+    return true;
+}
+
+bool mf_write_item(mf_target t, const mf_setting *s, char *out, size_t size) {
+    const mf_word *w = word_of(s->name);
+    if (w == NULL) {
+        return false;
+    }
+    return t == MF_TARGET_MEGATRON ? write_flag(w, s, out, size) : write_key(w, s, out, size);
+}
+
+static void print_items(mf_target t, const mf_settings *s, FILE *out) {
+    char text[4608];
+    for (int i = 0; i < s->count; i++) {
+        if (mf_write_item(t, &s->item[i], text, sizeof text)) {
+            fprintf(out, "    %s\n", text);
+        }
+    }
+}
+
+static void print_head(const mf_launch *x, const char *const *notes, int count, const char *unsaid,
+                       FILE *out) {
+    const mf_target_info *info = mf_target_info_of(x->target);
+    const mf_layout *l = &x->plan->layout;
+    mf_settings ours = {0}; /* what the target has no flag for */
+    mf_settings_put(&ours, "model", "%s", x->model_name);
+    mf_settings_put(&ours, "cluster", "%s", x->cluster_name);
+    mf_settings_put(&ours, "software", "%s", x->plan->provenance.software);
+    if (!l->headroom_worst_case) {
+        mf_settings_put_f64(&ours, "token-headroom", l->token_headroom);
+    }
+    mf_settings_put_f64(&ours, "reserve", l->reserve);
+    fprintf(out, "#!/usr/bin/env bash\n# %s on %lld x %s, as %s spells it at commit\n# %s\n",
+            x->plan->model.name, LL(l->gpus), x->plan->provenance.cluster, info->program,
+            info->commit);
+    fputs("# moefold:", out);
+    for (int i = 0; i < ours.count; i++) {
+        fprintf(out, " --%s %s", ours.item[i].name, ours.item[i].value);
+    }
+    putc('\n', out);
+    mf_settings_clear(&ours);
+    if (unsaid[0] != '\0') {
+        fprintf(out, "# no flag says of the model: %s\n", unsaid);
+    }
+    for (int i = 0; i < count; i++) {
+        fprintf(out, "# not the same: %s\n", notes[i]);
+    }
+    fputs("set -euo pipefail\n\n", out);
+}
+
+/* Mock data until there is some; a tokenizer is asked for beside it. */
+static void print_data(const mf_launch *x, FILE *out) {
+    if (x->target == MF_TARGET_BRIDGE) {
+        return;
+    }
+    fprintf(out, "if [ -n \"${DATA_PATH:-}\" ]; then\n"
+                 "    DATA=(--data-path $DATA_PATH --split 99,1,0 --tokenizer-type "
+                 "HuggingFaceTokenizer\n"
+                 "        --tokenizer-model \"$TOKENIZER_MODEL\")\n"
+                 "else\n"
+                 "    DATA=(--mock-data --tokenizer-type NullTokenizer)\n"
+                 "fi\n"
+                 "[ -n \"${CHECKPOINTS:-}\" ] && DATA+=(--save \"$CHECKPOINTS\" --load "
+                 "\"$CHECKPOINTS\" --save-interval 500)\n\n");
+}
+
+/* The library recipe that builds the model; NULL where there is none. */
+static const char *recipe_of(const char *model) {
+    static const struct {
+        const char *model, *recipe;
+    } rows[] = {
+        {"llama3-8b", "llama3_8b"},
+        {"llama3-70b", "llama3_70b"},
+        {"llama3-405b", "llama31_405b"},
+        {"qwen3-30b-a3b", "qwen3_30b_a3b"},
+        {"qwen3-235b-a22b", "qwen3_235b_a22b"},
+        {"deepseek-v2-lite", "deepseek_v2_lite"},
+        {"deepseek-v2", "deepseek_v2"},
+        {"deepseek-v3", "deepseek_v3"},
+        {"kimi-k2", "kimi_k2"},
+        {"gpt-oss-20b", "gpt_oss_20b"},
+        {"gpt-oss-120b", "gpt_oss_120b"},
+        {"olmoe-1b-7b", "olmoe_7b"},
+        {"glm-4.5", "glm45_355b"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (strcmp(rows[i].model, model) == 0) {
+            return rows[i].recipe;
+        }
+    }
+    return NULL;
+}
+
+/* One launcher a node; torchrun starts its processes and tells their ranks. */
+static void print_launch(const mf_launch *x, FILE *out) {
+    const int64_t gpus = x->plan->layout.gpus, node = x->cluster->gpus_per_node;
+    int64_t each = gpus < node ? gpus : node; /* as many on each node */
+    while (gpus % each != 0) {
+        each--;
+    }
+    const int64_t nodes = gpus / each;
+    const bool bridge = x->target == MF_TARGET_BRIDGE;
+    fputs("HEAD=${HEAD:-127.0.0.1}\n", out);
+    if (x->launcher == MF_LAUNCHER_SRUN) {
+        fprintf(out,
+                "[ -n \"${SLURM_JOB_NODELIST:-}\" ] && HEAD=$(scontrol show hostnames "
+                "\"$SLURM_JOB_NODELIST\" | head -n 1)\n"
+                "srun --nodes %lld --ntasks-per-node 1 --kill-on-bad-exit=1 \\\n    ",
+                LL(nodes));
+    }
+    fprintf(out,
+            "torchrun --nnodes %lld --nproc-per-node %lld --rdzv-backend c10d --rdzv-endpoint "
+            "\"$HEAD:29500\" --rdzv-id moefold \\\n    ",
+            LL(nodes), LL(each));
+    if (bridge) {
+        fputs("scripts/training/run_recipe.py --recipe \"$RECIPE\" --mode pretrain --dataset mock "
+              "\"${ARGS[@]}\"\n",
+              out);
+    } else {
+        fputs("pretrain_gpt.py \"${ARGS[@]}\" \"${DATA[@]}\"\n", out);
+    }
+}
+
+mf_status mf_write_script(const mf_launch *x, const char *const *notes, int count, FILE *out,
+                          mf_err *e) {
+    mf_settings settings = {0}, environment = {0};
+    char unsaid[512] = "";
+    if (x->target == MF_TARGET_MEGATRON) {
+        mf_write_model(x->model, &x->plan->layout, &settings, unsaid, sizeof unsaid);
+    }
+    mf_write_layout(x, &settings);
+    mf_write_run(x, &settings);
+    mf_write_environment(x, &environment);
+    bool failed = settings.failed || environment.failed;
+    if (!failed) {
+        print_head(x, notes, count, unsaid, out);
+        for (int i = 0; i < environment.count; i++) {
+            fprintf(out, "export %s=%s\n", environment.item[i].name, environment.item[i].value);
+        }
+        fputs("\nARGS=(\n", out);
+        print_items(x->target, &settings, out);
+        fputs(")\n\n", out);
+        print_data(x, out);
+        if (x->target == MF_TARGET_BRIDGE && recipe_of(x->model_name) != NULL) {
+            fprintf(out, "RECIPE=${RECIPE:-%s_pretrain_config}\n", recipe_of(x->model_name));
+        } else if (x->target == MF_TARGET_BRIDGE) {
+            fputs("RECIPE=${RECIPE:?a recipe that builds this model}\n", out);
+        }
+        print_launch(x, out);
+    }
+    mf_settings_clear(&settings);
+    mf_settings_clear(&environment);
+    return failed ? mf_err_set(e, MF_NOMEM, "out of memory") : MF_OK;
+}

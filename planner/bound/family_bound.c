@@ -1,0 +1,247 @@
+/* family_bound.c - bounds of families of layouts. */
+#include "planner/bound/family_stage.h"
+
+#include "core/memory/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- bounds ----------------------------------------------------------------------------------- */
+
+static double least_time_s(const mf_rough_pass *p, unsigned modes) {
+    double least_s = INFINITY;
+    for (int m = 0; m < MF_FLOOR_MODES; m++) {
+        if ((modes >> m) & 1u) {
+            least_s = mf_smaller(least_s, p->time_s[m]);
+        }
+    }
+    return least_s;
+}
+
+double mf_rough_work_s(const mf_rates *r, unsigned modes, double rounds, double fixed_s) {
+    return rounds * least_time_s(&r->all, modes) + fixed_s;
+}
+
+double mf_rough_stages_s(const mf_rates *r, unsigned modes, int64_t pp, int64_t micro_batches,
+                         double fixed_s) {
+    double share = ceil((double)r->layers / (double)pp);
+    double most_s = mf_larger(share * least_time_s(&r->layer, modes),
+                              least_time_s(&r->all, modes) / (double)pp);
+    return (double)micro_batches * most_s + fixed_s;
+}
+
+static void add_end(mf_rough_ends *x, const mf_rough_pass *p, mf_floor_mode mode) {
+    x->time_s += p->time_s[mode];
+    x->plain_s += p->time_s[MF_FLOOR_PLAIN];
+    x->f_s += p->f_s;
+    x->b_s += p->b_s;
+    x->w_s += p->w_s;
+}
+
+mf_rough_ends mf_rough_ends_of(const mf_rates *r, const mf_layout *l, int64_t p) {
+    mf_rough_ends x = {.work_B = r->work_B};
+    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    bool first = p == 0, last = p == mf_layout_stage_of(l, l->pp * l->vpp - 1);
+    if (!first && !last) {
+        return x;
+    }
+    mf_param_count params = {0, 0, 0};
+    if (first) {
+        add_end(&x, &r->embedding, mode);
+        mf_rough_add_params(&params, &r->embedding_params, 1);
+        x.work_B = mf_smaller(x.work_B, r->end_work_B[0]);
+    }
+    if (last) {
+        add_end(&x, &r->head, mode);
+        mf_rough_add_params(&params, &r->head_params, 1);
+        x.work_B = mf_smaller(x.work_B, r->end_work_B[1]);
+    }
+    x.used_B = mf_persistent_B(l, params);
+    return x;
+}
+
+/* Time of a layer that may keep so much of each micro-batch; INFINITY when none keeps so little. */
+double mf_rough_hull_at(const mf_rough_hull *h, double saved_B) {
+    if (h->points == 0 || saved_B >= h->saved_B[0]) {
+        return h->points > 0 ? h->time_s[0] : 0.0;
+    }
+    for (int i = 1; i < h->points; i++) {
+        if (saved_B >= h->saved_B[i]) {
+            double share = (saved_B - h->saved_B[i]) / (h->saved_B[i - 1] - h->saved_B[i]);
+            return h->time_s[i] + share * (h->time_s[i - 1] - h->time_s[i]);
+        }
+    }
+    return HUGE_VAL;
+}
+
+double mf_rough_norm_s(const mf_tail *t, const mf_param_count *params) {
+    return t->norm_dense_s * (double)params->dense + t->norm_expert_s * (double)params->expert;
+}
+
+double mf_rough_update_s(const mf_tail *t, const mf_param_count *params) {
+    return t->update_dense_s * (double)params->dense + t->update_expert_s * (double)params->expert +
+           t->update_matrix_s * (double)params->dense_matrices;
+}
+
+mf_rough_bounding mf_rough_bounding_of(const mf_rates *r, const mf_layout *l,
+                                       const mf_order_summary *o, const mf_rough_fixed *f) {
+    double buffers_B = r->layer_comm_B + mf_memory_gathers(l) * r->layer_gather_B +
+                       mf_memory_boundaries(l) * r->layer_boundary_B;
+    return (mf_rough_bounding){.r = r,
+                               .l = l,
+                               .o = o,
+                               .f = f,
+                               .mode = mf_floor_mode_of(l->schedule),
+                               .layer_B = mf_persistent_B(l, r->layer_params),
+                               .room_B = f->usable_B - f->fixed_B - buffers_B,
+                               .norm_s = mf_rough_norm_s(&f->tail, &r->layer_params),
+                               .update_s = mf_rough_update_s(&f->tail, &r->layer_params)};
+}
+
+/* What activations of k main layers of a stage may take. */
+double mf_rough_room_B(const mf_rough_bounding *b, const mf_rough_ends *ends, int k) {
+    return b->room_B - ends->used_B - ends->work_B - k * b->layer_B;
+}
+
+/* Split, a micro-batch's way back through the stages behind p at the least. What stands before them
+ * sends it on while p is at its weight gradients, which is why only the first stage, with nothing
+ * before it, knows that all other positions (the whole model's but its own b_s) stand behind. */
+static double way_back_s(const mf_rough_bounding *b, int64_t p, double b_s) {
+    const mf_rates *r = b->r;
+    double behind = (double)(b->l->pp - 1 - p);
+    if (p == 0) {
+        return r->all.b_s - b_s + behind * b->f->send_s;
+    }
+    return behind > 0.0 ? r->head.b_s + (behind - 1.0) * r->b_least_s + behind * b->f->send_s : 0.0;
+}
+
+/* Least step when stage p holds k layers of the main class, of which each may keep saved_B, and the
+ * ends that it must. */
+static double stage_step_s(const mf_rough_bounding *b, const mf_rough_ends *ends, int64_t p, int k,
+                           double saved_B) {
+    const mf_rates *r = b->r;
+    const mf_layout *l = b->l;
+    const mf_order_summary *o = b->o;
+    const mf_rough_fixed *f = b->f;
+    double sends_s = (double)p * f->send_s;
+    mf_stage_sums x = {
+        .time_s = k * mf_larger(r->layer.time_s[b->mode], mf_rough_hull_at(&r->hull[0], saved_B)) +
+                  ends->time_s,
+        .f_s = k * r->layer.f_s + ends->f_s,
+        .b_s = k * r->layer.b_s + ends->b_s,
+        .w_s = k * r->layer.w_s + ends->w_s,
+        .hold_s = f->hold_s * (double)((p > 0) + (p + 1 < l->pp)),
+        .gather_s = k * r->layer_gather_s,
+        .reduce_s = k * r->layer_reduce_s,
+        .norm_s = k * b->norm_s,
+        .once_s = f->tail.fixed_s + k * b->update_s,
+        .layers = k,
+    };
+    if (b->mode == MF_FLOOR_MERGED) { /* no other mode asks */
+        x.plain_s =
+            k * mf_larger(r->layer.time_s[MF_FLOOR_PLAIN], mf_rough_hull_at(&r->hull[1], saved_B)) +
+            ends->plain_s;
+    }
+    if (p > 0) {
+        x.in_s = r->embedding.f_s + (double)(p - 1) * r->f_least_s + sends_s;
+        x.out_s = r->embedding.b_s + (double)(p - 1) * r->b_least_s + sends_s;
+    }
+    double left_s = mf_larger(x.gather_s - x.in_s, 0.0); /* gathers run on the way in */
+    x.exposed_s =
+        mf_stage_exposed_s(f->tail.exposed, left_s, o->chunks * r->layer_gather_s, x.f_s) +
+        mf_stage_exposed_s(f->tail.exposed, x.reduce_s, o->chunks * r->layer_reduce_s, x.b_s);
+    if (b->mode == MF_FLOOR_SPLIT && !(r->layer.w_s > 0.0)) {
+        /* quoted in one go: what of a backward pass is its weight gradient is not known */
+        x.b_s = x.w_s = 0.0;
+        x.behind_s = r->all.f_s - (o->chunks == 1 ? x.in_s + x.f_s : 0.0);
+        x.behind_s += (double)(l->pp - 1) * f->send_s;
+    } else if (b->mode == MF_FLOOR_SPLIT && o->chunks == 1) {
+        x.behind_s =
+            r->all.f_s - x.in_s - x.f_s + (double)(l->pp - 1) * f->send_s + way_back_s(b, p, x.b_s);
+    } else if (o->chunks == 1) { /* all positions but those of this stage; those before at the
+                                  * least */
+        x.behind_s = r->all.f_s + r->all.b_s - x.in_s - x.out_s - x.f_s - x.b_s +
+                     2.0 * (double)(l->pp - 1) * f->send_s;
+    } else {
+        x.behind_s = r->all.f_s;
+    }
+    x.behind_s = x.behind_s > 0.0 ? x.behind_s : 0.0;
+    return mf_stage_floor_s(l, o, p, &x);
+}
+
+/* Least step of stage p if it took a k-th layer; INFINITY when that does not fit, or there are no
+ * more. */
+static double next_step(const mf_rough_bounding *b, const mf_rough_ends *ends, int64_t p, int k) {
+    if (k > b->o->layers) {
+        return HUGE_VAL;
+    }
+    double flight = (double)b->o->flight[(size_t)p * (size_t)(b->o->layers + 1) + (size_t)k];
+    double left_B = mf_rough_room_B(b, ends, k);
+    double saved_B = flight > 0.0 ? left_B / (flight * k) : HUGE_VAL;
+    return left_B < 0.0 ? HUGE_VAL : stage_step_s(b, ends, p, k, saved_B);
+}
+
+/* A stage that takes layers. */
+typedef struct taker {
+    mf_rough_ends ends;
+    int held;
+    double step_s; /* if it took one more */
+} taker;
+
+/* Takes, or leaves, layers until one more would be above limit_s; a stage's steps grow with them.
+ */
+static void take_up_to(const mf_rough_bounding *b, taker *x, int64_t p, double limit_s) {
+    bool more = x->step_s <= limit_s;
+    while (x->step_s <= limit_s) {
+        x->held++;
+        x->step_s = next_step(b, &x->ends, p, x->held + 1);
+    }
+    while (!more && x->held > 0) {
+        double now_s = next_step(b, &x->ends, p, x->held);
+        if (now_s <= limit_s) {
+            return;
+        }
+        x->held--;
+        x->step_s = now_s;
+    }
+}
+
+double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
+                         const mf_rough_fixed *f, double enough_s) {
+    /* the n-th smallest of all stage_step_s(p, k): some stage holds its share of the layers, so
+     * that it is no less than the least of these; all below are taken, then layer by layer to the
+     * stage that bears it best */
+    taker stage[MF_ROUGH_STAGES];
+    if (l->pp < 1 || l->pp > MF_ROUGH_STAGES) {
+        return 0.0;
+    }
+    double all_s = r->all.time_s[mf_floor_mode_of(l->schedule)];
+    double worst_s = (double)l->micro_batches * all_s / (double)l->pp +
+                     f->tail.fixed_s; /* if work were shared evenly */
+    if (worst_s >= enough_s || r->layers < 1) {
+        return worst_s;
+    }
+    const mf_rough_bounding b = mf_rough_bounding_of(r, l, o, f);
+    int share = (int)((r->layers + l->pp - 1) / l->pp), held = 0;
+    double least_s = HUGE_VAL;
+    for (int64_t p = 0; p < l->pp; p++) {
+        stage[p] = (taker){mf_rough_ends_of(r, l, p), share - 1, 0.0};
+        stage[p].step_s = next_step(&b, &stage[p].ends, p, share);
+        least_s = mf_smaller(least_s, stage[p].step_s);
+    }
+    worst_s = mf_larger(worst_s, least_s);
+    for (int64_t p = 0; p < l->pp && worst_s < enough_s; p++) {
+        take_up_to(&b, &stage[p], p, least_s);
+        held += stage[p].held;
+    }
+    for (; held < r->layers && worst_s < enough_s; held++) {
+        taker *best = &stage[0];
+        for (int64_t p = 1; p < l->pp; p++) {
+            best = stage[p].step_s < best->step_s ? &stage[p] : best;
+        }
+        worst_s = mf_larger(worst_s, best->step_s);
+        best->held++;
+        best->step_s = next_step(&b, &best->ends, best - stage, best->held + 1);
+    }
+    return worst_s;
+}

@@ -1,0 +1,236 @@
+/* family_hulls.c - what memory costs a main layer: its choices, and how long each of them takes. */
+#include "planner/bound/family_blocks.h"
+
+#include "planner/price/least_cost.h"
+#include "planner/space/catalogue.h"
+
+#include <math.h>
+
+/* --- hulls ------------------------------------------------------------------------------------ */
+
+static void hull_point(mf_rough_hull *h, double saved_B, double time_s) {
+    if (h->points < MF_ROUGH_POINTS) {
+        h->saved_B[h->points] = saved_B;
+        h->time_s[h->points++] = time_s;
+    }
+}
+
+/* Leaves the lower hull, from the fastest point to the one that saves least. */
+static void hull_make(mf_rough_hull *h) {
+    mf_rough_hull all = *h;
+    int at = 0;
+    for (int i = 1; i < all.points; i++) {
+        bool better = all.time_s[i] < all.time_s[at] ||
+                      (all.time_s[i] <= all.time_s[at] && all.saved_B[i] < all.saved_B[at]);
+        at = better ? i : at;
+    }
+    h->points = 0;
+    for (int next = at; next >= 0;) {
+        double rate = HUGE_VAL;
+        at = next;
+        hull_point(h, all.saved_B[at], all.time_s[at]);
+        next = -1;
+        for (int i = 0; i < all.points; i++) {
+            double less_B = all.saved_B[at] - all.saved_B[i];
+            double more_s = all.time_s[i] - all.time_s[at];
+            if (less_B > 0.0 && (more_s / less_B < rate)) {
+                rate = more_s / less_B;
+                next = i;
+            }
+        }
+    }
+}
+
+static void add_point(mf_rough_hull hull[2], const mf_quote *x, mf_floor_mode mode,
+                      double merged_s) {
+    mf_rough_pass p = mf_rough_pass_of(x);
+    double time_s = p.time_s[mode];
+    hull_point(&hull[0], x->saved_B,
+               mode == MF_FLOOR_MERGED ? mf_larger(time_s, merged_s) : time_s);
+    hull_point(&hull[1], x->saved_B, p.time_s[MF_FLOOR_PLAIN]);
+}
+
+/* What others give to main layers' shares of pairs, a choice may count beyond its compute, too. */
+static mf_rough_pass share_choice(const mf_rates *r, mf_rough_pass own, double merged_s) {
+    const mf_rough_pass *x = &r->layer;
+    if (!(r->pair_more_s > 0.0)) {
+        return own;
+    }
+    double pair_s = mf_smaller(merged_s - x->pair_f_s, own.pair_b_s + r->pair_gives_s);
+    double give_s = mf_smaller(merged_s - x->keep_f_s, own.give_b_s + r->keep_gives_s);
+    own.pair_b_s = mf_smaller(mf_larger(own.pair_b_s, pair_s), own.b_s);
+    own.give_b_s = mf_larger(0.0, mf_smaller(give_s, own.b_s));
+    own.pair_f_s = x->pair_f_s;
+    own.keep_f_s = x->keep_f_s;
+    return own;
+}
+
+static void add_way(mf_rough_ways *w, const mf_rates *r, const mf_quote *x, double merged_s) {
+    if (w->count >= 0 && w->count < MF_ROUGH_POINTS) {
+        w->saved_B[w->count] = x->saved_B;
+        w->pass[w->count++] = share_choice(r, mf_rough_pass_of(x), merged_s);
+    } else {
+        w->count = -1; /* too many to know them all */
+    }
+}
+
+static void hulls_start(mf_rough_hull hull[2]) {
+    hull[0].points = hull[1].points = 0;
+}
+
+static void hulls_end(mf_rough_hull hull[2], mf_rates *r) {
+    hull_make(&hull[0]);
+    hull_make(&hull[1]);
+    r->hull = hull;
+}
+
+/* The k-th of n to be asked for. */
+static int turn_of(int k, int n, bool from_end) {
+    return from_end ? n - 1 - k : k;
+}
+
+mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                        mf_rates *r, mf_rough_hull hull[2], mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    mf_layout plain = *l; /* ZeRO inside a block only adds to its time */
+    plain.zero = l->zero < 1 ? l->zero : 1;
+    plain.expert_zero = l->expert_zero < 1 ? l->expert_zero : 1;
+    hulls_start(hull);
+    for (int c = 0; c < m->classes; c++) {
+        mf_memory_choice choice[MF_CATALOGUE_MAX];
+        if (!mf_rough_is_main(m, c) || mf_rough_layers_of(m, c) == 0) {
+            continue;
+        }
+        mf_quote quote[MF_CATALOGUE_MAX];
+        int n = mf_catalogue(m, (uint8_t)c, pinned, l->memory, choice);
+        for (int k = 0; k < n; k++) {
+            int i = turn_of(k, n, from_end);
+            mf_status status =
+                mf_rough_quote(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT,
+                               false, choice[i], &quote[i], e);
+            if (status != MF_OK) {
+                return status;
+            }
+        }
+        for (int i = 0; i < n; i++) {
+            add_point(hull, &quote[i], mode, 0.0);
+        }
+    }
+    hulls_end(hull, r);
+    return MF_OK;
+}
+
+/* Beside the forward pass of a main layer that keeps everything, backward passes with a choice take
+ * so much; of that no more than others count beyond their parts, which the rest of the model gives
+ * away (merge_rates). */
+static mf_status merged_time_s(mf_quotes *q, const mf_layout *l, const mf_rates *r, int class,
+                               mf_memory_choice choice, const mf_quote *x, double *out, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_block_key b = mf_block_key_layer((uint8_t) class, choice, false);
+    double most_s = mf_rough_pass_of(x).time_s[MF_FLOOR_MERGED] + r->pair_more_s;
+    *out = most_s;
+    for (int f = 0; f < m->classes; f++) {
+        double time_s;
+        mf_block_key a = mf_block_key_layer((uint8_t)f, (mf_memory_choice){0, 0}, false);
+        if (!mf_rough_is_main(m, f) || mf_rough_layers_of(m, f) == 0) {
+            continue;
+        }
+        mf_status status = mf_quotes_pair(q, l, &a, &b, &time_s, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        *out = mf_smaller(*out, time_s);
+    }
+    return MF_OK;
+}
+
+/* All choices of a class of main layers. */
+static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned, int class,
+                               bool from_end, mf_rates *r, mf_rough_hull hull[2],
+                               mf_rough_ways *ways, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    mf_memory_choice choice[MF_CATALOGUE_MAX];
+    mf_quote quote[MF_CATALOGUE_MAX];
+    double merged_s[MF_CATALOGUE_MAX];
+    int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
+    for (int k = 0; k < n; k++) {
+        int i = turn_of(k, n, from_end);
+        mf_status status = mf_rough_quote(q, l, MF_POS_LAYER, class, MF_HALF_BOTH,
+                                          mode == MF_FLOOR_SPLIT, true, choice[i], &quote[i], e);
+        merged_s[i] = 0.0;
+        if (status == MF_OK && r->pair_more_s > 0.0) {
+            status = merged_time_s(q, l, r, class, choice[i], &quote[i], &merged_s[i], e);
+        }
+        if (status != MF_OK) {
+            return status;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        r->work_B = mf_smaller(r->work_B, mf_larger(quote[i].local_f_B, quote[i].local_b_B));
+        add_point(hull, &quote[i], mode, merged_s[i]);
+        add_way(ways, r, &quote[i], merged_s[i]);
+    }
+    return MF_OK;
+}
+
+/* Of other layers and depths only the least workspace is asked for, which needs no play, and which
+ * ZeRO does not change: what it gathers and reduces is counted apart. */
+static mf_status least_work(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                            mf_position_kind kind, int class, mf_rates *r, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_memory_choice choice[MF_CATALOGUE_MAX];
+    mf_layout plain = *l;
+    plain.zero = plain.expert_zero = 0;
+    int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
+    for (int k = 0; k < n; k++) {
+        const mf_block_key key = {.kind = kind,
+                                  .layer_class = (uint8_t) class,
+                                  .parts = MF_HALF_BOTH,
+                                  .split = mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT,
+                                  .memory = choice[turn_of(k, n, from_end)]};
+        mf_quote x;
+        mf_status status = mf_quotes_least(q, &plain, &key, false, &x, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        r->work_B = mf_smaller(r->work_B, mf_larger(x.local_f_B, x.local_b_B));
+    }
+    return MF_OK;
+}
+
+/* Beside gathers inside blocks one that recomputes may play shorter than one that keeps all. */
+static void least_alone(mf_rough_pass *least, const mf_rough_pass *p) {
+    least->f_s = mf_smaller(least->f_s, p->f_s);
+    least->b_s = mf_smaller(least->b_s, p->b_s);
+    least->w_s = mf_smaller(least->w_s, p->w_s);
+    for (int m = 0; m < MF_FLOOR_MODES; m++) {
+        least->time_s[m] = mf_smaller(least->time_s[m], p->time_s[m]);
+    }
+}
+
+mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                              mf_rates *r, mf_rough_hull hull[2], mf_rough_ways *ways, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_status status = MF_OK;
+    hulls_start(hull);
+    ways->count = 0;
+    r->work_B = HUGE_VAL;
+    for (int c = 0; c < m->classes && status == MF_OK; c++) {
+        if (mf_rough_layers_of(m, c) > 0) {
+            status = mf_rough_is_main(m, c)
+                         ? exact_choices(q, l, pinned, c, from_end, r, hull, ways, e)
+                         : least_work(q, l, pinned, from_end, MF_POS_LAYER, c, r, e);
+        }
+    }
+    if (status == MF_OK && m->mtp_layers > 0) {
+        status = least_work(q, l, pinned, from_end, MF_POS_MTP, m->mtp_class, r, e);
+    }
+    hulls_end(hull, r);
+    r->ways = ways->count > 0 ? ways : NULL;
+    for (int i = 0; i < ways->count; i++) {
+        least_alone(&r->layer, &ways->pass[i]);
+    }
+    return status;
+}

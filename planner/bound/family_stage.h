@@ -1,0 +1,41 @@
+/* family_stage.h - private to rough bounds: what a stage holds besides main layers, and what is
+ * left for these.
+ */
+#ifndef MF_PLANNER_FAMILY_STAGE_H
+#define MF_PLANNER_FAMILY_STAGE_H
+
+#include "planner/bound/family_bound.h"
+
+enum { MF_ROUGH_STAGES = 512 };
+
+/* What a stage holds besides layers of the main class. */
+typedef struct mf_rough_ends {
+    double time_s, plain_s, f_s, b_s, w_s;
+    double used_B; /* persistent */
+    double work_B; /* least workspace of these and layers */
+} mf_rough_ends;
+
+/* A layout that is bounded. */
+typedef struct mf_rough_bounding {
+    const mf_rates *r;
+    const mf_layout *l;
+    const mf_order_summary *o;
+    const mf_rough_fixed *f;
+    mf_floor_mode mode;
+    double layer_B;          /* persistent, of a main layer */
+    double room_B;           /* of a stage that holds one, buffers aside */
+    double norm_s, update_s; /* after the last pass, of a main layer */
+} mf_rough_bounding;
+
+mf_rough_ends mf_rough_ends_of(const mf_rates *r, const mf_layout *l, int64_t p);
+mf_rough_bounding mf_rough_bounding_of(const mf_rates *r, const mf_layout *l,
+                                       const mf_order_summary *o, const mf_rough_fixed *f);
+/* After the last pass, for a block with these parameters (tail; nothing where that is of none). */
+double mf_rough_norm_s(const mf_tail *t, const mf_param_count *params);
+double mf_rough_update_s(const mf_tail *t, const mf_param_count *params);
+/* What activations of k main layers of a stage may take. */
+double mf_rough_room_B(const mf_rough_bounding *b, const mf_rough_ends *ends, int k);
+/* Time of a layer that may keep so much of each micro-batch; INFINITY when none keeps so little. */
+double mf_rough_hull_at(const mf_rough_hull *h, double saved_B);
+
+#endif

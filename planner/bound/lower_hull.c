@@ -1,0 +1,130 @@
+/* lower_hull.c - main layers on stages under a mean of chains. */
+#include "planner/bound/lower_hull.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+static int by_time(const void *x, const void *y) {
+    const mf_way *a = x, *b = y;
+    if (a->time_s < b->time_s || a->time_s > b->time_s) {
+        return a->time_s < b->time_s ? -1 : 1;
+    }
+    return (a->saved_B > b->saved_B) - (a->saved_B < b->saved_B);
+}
+
+/* Few at most times: a call for every comparison would take longer than all the rest. */
+static void sort(mf_way *w, int n) {
+    enum { FEW = 40 };
+    if (n > FEW) {
+        qsort(w, (size_t)n, sizeof *w, by_time);
+        return;
+    }
+    for (int i = 1; i < n; i++) {
+        mf_way moved = w[i];
+        int at = i;
+        for (; at > 0 && by_time(&moved, &w[at - 1]) < 0; at--) {
+            w[at] = w[at - 1];
+        }
+        w[at] = moved;
+    }
+}
+
+int mf_ways_hull(mf_way *w, int n) {
+    int kept = 0;
+    sort(w, n);
+    for (int i = 0; i < n; i++) {
+        if (kept > 0 && w[i].saved_B >= w[kept - 1].saved_B) {
+            continue;
+        }
+        while (kept >= 2) { /* is the last one above the line from the one before to this? */
+            const mf_way *a = &w[kept - 2], *b = &w[kept - 1];
+            double share = (a->saved_B - b->saved_B) / (a->saved_B - w[i].saved_B);
+            if (b->time_s < a->time_s + share * (w[i].time_s - a->time_s)) {
+                break;
+            }
+            kept--;
+        }
+        w[kept++] = w[i];
+    }
+    return kept;
+}
+
+double mf_ways_time_s(const mf_way *w, int n, double saved_B) {
+    if (n == 0 || saved_B >= w[0].saved_B) {
+        return n > 0 ? w[0].time_s : HUGE_VAL;
+    }
+    for (int i = 1; i < n; i++) {
+        if (saved_B >= w[i].saved_B) {
+            double share = (saved_B - w[i].saved_B) / (w[i - 1].saved_B - w[i].saved_B);
+            return w[i].time_s + share * (w[i - 1].time_s - w[i].time_s);
+        }
+    }
+    return HUGE_VAL;
+}
+
+void mf_make_convex(double *y, int n) {
+    for (int from = 0; from < n;) {
+        int to = from + 1;
+        double least = y[to] - y[from];
+        for (int k = from + 2; k <= n; k++) {
+            double rise = (y[k] - y[from]) / (k - from);
+            if (rise <= least) {
+                least = rise;
+                to = k;
+            }
+        }
+        for (int k = from + 1; k < to; k++) {
+            y[k] = y[from] + least * (k - from);
+        }
+        from = to;
+    }
+}
+
+/* Moves the largest of x[0 .. n) to x[0]. */
+static void largest_first(double *x, int n) {
+    int at = 0;
+    for (int i = 1; i < n; i++) {
+        at = x[i] > x[at] ? i : at;
+    }
+    double most = x[at];
+    x[at] = x[0];
+    x[0] = most;
+}
+
+double mf_least_beyond_s(double *beyond_s, int vstages, int others) {
+    double sum_s = 0.0;
+    for (int v = 0; v < vstages; v++) {
+        beyond_s[v] = isinf(beyond_s[v]) ? 0.0 : beyond_s[v];
+    }
+    for (int v = 0; v < others && v < vstages; v++) { /* they are few */
+        largest_first(beyond_s + v, vstages - v);
+    }
+    for (int v = others; v < vstages; v++) {
+        sum_s += beyond_s[v];
+    }
+    return sum_s;
+}
+
+double mf_place_layers(const double *curve_s, int stages, int layers, int *held) {
+    double sum_s = 0.0;
+    int left = layers;
+    for (int p = 0; p < stages; p++) {
+        sum_s += curve_s[(size_t)p * (size_t)(layers + 1) + (size_t)held[p]];
+        left -= held[p];
+    }
+    for (; left > 0; left--) {
+        double best_s = HUGE_VAL;
+        int best = 0;
+        for (int p = 0; p < stages; p++) {
+            const double *at = curve_s + (size_t)p * (size_t)(layers + 1) + held[p];
+            if (held[p] < layers && isfinite(at[1]) && at[1] - at[0] < best_s) {
+                best_s = at[1] - at[0];
+                best = p;
+            }
+        }
+        held[best] += isfinite(best_s);
+        sum_s += best_s; /* infinite: no stage has room for one more */
+    }
+    return left < 0 ? HUGE_VAL : sum_s;
+}

@@ -1,0 +1,74 @@
+/* stage_bound.c - the least step that one pipeline stage allows. */
+#include "planner/bound/stage_bound.h"
+
+#include <math.h>
+
+mf_floor_mode mf_floor_mode_of(mf_schedule_kind k) {
+    if (k == MF_SCHED_MERGED) {
+        return MF_FLOOR_MERGED;
+    }
+    return k == MF_SCHED_ZB_H1 || k == MF_SCHED_ZB_V ? MF_FLOOR_SPLIT : MF_FLOOR_PLAIN;
+}
+
+/* From the first backward pass of the stage on, one forward and one backward pass aside that the
+ * micro-batch on its way counts already. n: forward passes done by then. */
+static double rest_s(mf_floor_mode mode, double m, double n, const mf_stage_sums *x) {
+    double rest = (m - n) * x->time_s + (n - 1.0) * x->b_s;
+    return mode == MF_FLOOR_SPLIT ? rest + n * x->w_s : rest;
+}
+
+double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, double beside_s) {
+    if (exposed >= 1.0) {
+        return once_s;
+    }
+    double counted_s = mf_smaller(once_s - uncounted_s, beside_s);
+    return counted_s > 0.0 ? exposed * counted_s : 0.0;
+}
+
+double mf_persistent_B(const mf_layout *l, mf_param_count params) {
+    mf_stage_memory s = mf_param_memory(l, params);
+    double rounding_B = 32.0; /* a shard's last element: four figures of eight bytes at most */
+    double bytes = s.weights_B + s.gradients_B + s.optimizer_B;
+    return bytes > rounding_B ? bytes - rounding_B : 0.0;
+}
+
+double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
+                        const mf_stage_sums *x) {
+    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    bool one = o->chunks == 1;
+    size_t at = (size_t)p * (size_t)(o->layers + 1) + (size_t)x->layers;
+    double m = (double)l->micro_batches, least = (double)o->warm_least[at];
+    double most = (double)o->warm_most[at];
+    double way_s = mode == MF_FLOOR_SPLIT ? 0.0 : x->out_s, last_s = 0.0;
+    if (p > 0 && mode != MF_FLOOR_SPLIT) { /* the last tensor leaves while the way out counts it */
+        last_s = x->hold_s / (double)((p > 0) + (p + 1 < o->stages));
+    }
+    double out_s = mf_larger(way_s, x->norm_s);
+    double held_s = m * x->hold_s + x->exposed_s;
+    double work_s = m * x->time_s;
+    if (mode == MF_FLOOR_MERGED) { /* pairs are made of what is neither warm-up nor its mirror */
+        work_s = (m - least) * x->time_s + least * x->plain_s;
+    }
+    double step_s = x->in_s + work_s + held_s + mf_larger(way_s - last_s, x->norm_s);
+    double n = l->schedule == MF_SCHED_GPIPE ? 1.0 : most;
+    if (one) {
+        double turn_s = x->in_s + x->f_s + x->b_s + x->behind_s + out_s;
+        step_s = mf_larger(step_s, turn_s + rest_s(mode, m, n, x) + x->hold_s * (m - n));
+    } else {
+        step_s =
+            mf_larger(step_s, x->behind_s + (m - n) * x->time_s + n * (x->b_s + x->w_s) + out_s);
+    }
+    if (x->reduce_s > 0.0) {
+        double before_s = one ? (m - 1.0) * x->time_s + x->f_s : m * x->f_s;
+        if (mode == MF_FLOOR_MERGED) {
+            before_s = m * x->f_s;
+        }
+        step_s = mf_larger(step_s, x->in_s + before_s + x->reduce_s + x->norm_s);
+    }
+    if (x->gather_s > 0.0) {
+        double after_s = one && mode != MF_FLOOR_MERGED ? m * x->time_s - x->f_s : m * x->b_s;
+        step_s = mf_larger(step_s, x->gather_s + after_s + out_s);
+    }
+    step_s = mf_larger(step_s, m * x->host_s + x->norm_s);
+    return step_s + x->once_s;
+}

@@ -1,0 +1,79 @@
+/* stage_bound.h - the least step that one pipeline stage allows, from sums of its times.
+ *
+ * A stage with forward and backward passes F, B (and W when weight gradients are split off) of each
+ * of M micro-batches, played in a known order:
+ *
+ *   (a) work        T >= way in + all events of the stage + way out
+ *   (b) first back  T >= one micro-batch forward through all stages and back to this one
+ *                        + all events of the stage from its first backward pass on + way out
+ *   (c) reductions  T >= way in + events before the last micro-batch's weight gradients
+ *                        + the stage's gradient reductions
+ *   (d) gathers     T >= the stage's parameter gathers + events after its first forward pass
+ *                        + way out
+ *   (e) host        T >= host time of all events
+ *
+ * each plus what comes once a step. The way in is the forward pass of a micro-batch through the
+ * stages before, the way out its backward pass, beside which this stage has its norm. All sums may
+ * be lower bounds themselves: the result only grows with each of them. Used with exact quotes
+ * (stage_dp.c) and rough ones (family_bound.c).
+ */
+#ifndef MF_PLANNER_STAGE_BOUND_H
+#define MF_PLANNER_STAGE_BOUND_H
+
+#include "core/layout/layout.h"
+#include "core/program/lower.h"
+#include "planner/order/order.h"
+
+#include <stdbool.h>
+
+/* fmax and fmin of numbers that are no NaN: calls into libm cost more than the bounds themselves.
+ */
+static inline double mf_larger(double a, double b) {
+    return a > b ? a : b;
+}
+static inline double mf_smaller(double a, double b) {
+    return a < b ? a : b;
+}
+
+/* Proven bounds are given away a little: GLPK's tolerances are 1e-7 of values near 100. */
+#define MF_BOUND_SAFETY (1.0 - 1e-6)
+
+/* Ways to play a backward pass. */
+typedef enum mf_floor_mode {
+    MF_FLOOR_PLAIN,
+    MF_FLOOR_SPLIT,  /* weight gradients apart */
+    MF_FLOOR_MERGED, /* one micro-batch's forward beside another's backward */
+    MF_FLOOR_MODES
+} mf_floor_mode;
+mf_floor_mode mf_floor_mode_of(mf_schedule_kind k);
+
+typedef struct mf_stage_sums {
+    double time_s;             /* all passes of one micro-batch, as the mode plays them together */
+    double plain_s;            /* the same passes alone, no pairs */
+    double f_s, b_s, w_s;      /* least of each pass alone */
+    double host_s;             /* of one micro-batch */
+    double hold_s;             /* one micro-batch's boundary tensors hold the stage so long */
+    double gather_s, reduce_s; /* once a step, beside the passes */
+    double exposed_s;          /* once a step: what of those the passes wait for in any case */
+    double in_s, out_s;        /* ways in and out */
+    double behind_s;           /* one chunk: forward and backward through the stages behind, sends
+                                * included. Several chunks: forward through the whole model */
+    double norm_s;             /* after the last pass; beside the way out of others */
+    double once_s;             /* update, and what is fixed */
+    int layers;                /* of the kind that counts (mf_order_summary) */
+} mf_stage_sums;
+
+/* What passes lose to gathers (or reductions) beside them: at least their exposed share, except for
+ * that of one position in each chunk, and no longer than the passes of the micro-batch beside which
+ * they run. exposed 1: nothing overlaps, all of it counts. */
+double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, double beside_s);
+
+/* Bytes of weights, gradients and optimizer states. Shards are not rounded up: rounded are the sums
+ * of a stage. */
+double mf_persistent_B(const mf_layout *l, mf_param_count params);
+
+/* Stage p of a layout with this order. */
+double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
+                        const mf_stage_sums *x);
+
+#endif

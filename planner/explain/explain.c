@@ -1,0 +1,302 @@
+/* explain.c - why a layout fits or does not, where its step goes, and what each remedy would gain.
+ *
+ * A remedy is the same plan simulated again with one thing changed: a faster link, a faster kind of
+ * op, another choice of the layout; or the price of memory, a multiplier (shadow_price.h). Gains do
+ * not add up.
+ */
+#include "planner/explain/shadow_price.h"
+#include "planner/planner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LL(x) ((long long)(x))
+
+/* --- texts ------------------------------------------------------------------------------------ */
+
+static void say_memory(const mf_plan_prediction *p, const mf_cluster *c, mf_explanation *out) {
+    int64_t worst = 0, least = 0, host = 0;
+    for (int64_t i = 1; i < p->stages; i++) {
+        worst = p->stage[i].peak_B > p->stage[worst].peak_B ? i : worst;
+        least = p->stage[i].peak_B < p->stage[least].peak_B ? i : least;
+        host = p->stage[i].host_B > p->stage[host].host_B ? i : host;
+    }
+    int first = 0, second = -1;
+    const double *kind = p->stage[worst].kind_B;
+    for (int k = 1; k < MF_MEM_COUNT; k++) {
+        first = kind[k] > kind[first] ? k : first;
+    }
+    for (int k = 0; k < MF_MEM_COUNT; k++) {
+        if (k != first && (second < 0 || kind[k] > kind[second])) {
+            second = k;
+        }
+    }
+    double over = p->stage[worst].peak_B - p->usable_B;
+    snprintf(out->memory, sizeof out->memory,
+             "stage %lld peaks at %.2f GB of %.2f GB usable: it %s by %.2f GB; largest kinds: %s "
+             "%.2f GB there, %s %.2f GB; the emptiest stage is %lld with %.2f GB",
+             LL(worst), p->stage[worst].peak_B / 1e9, p->usable_B / 1e9,
+             over > 0 ? "misses" : "fits", fabs(over) / 1e9, mf_memory_text((mf_memory_kind)first),
+             kind[first] / 1e9, mf_memory_text((mf_memory_kind)second), kind[second] / 1e9,
+             LL(least), p->stage[least].peak_B / 1e9);
+    size_t used = strlen(out->memory);
+    if (c->host_memory_B > 0 && p->stage[host].host_B > c->host_memory_B) {
+        snprintf(out->memory + used, sizeof out->memory - used,
+                 "; stage %lld offloads %.2f GB to a host that has %.2f GB for each GPU: %.2f GB "
+                 "are missing",
+                 LL(host), p->stage[host].host_B / 1e9, c->host_memory_B / 1e9,
+                 (p->stage[host].host_B - c->host_memory_B) / 1e9);
+    }
+}
+
+static void say_time(const mf_plan_prediction *p, mf_explanation *out) {
+    size_t used = 0;
+    used += (size_t)snprintf(out->time, sizeof out->time, "of %.4g s a step", p->step_time_s);
+    bool told[MF_PLAN_MAX_FIGURES] = {false};
+    for (int n = 0; n < 5; n++) {
+        int best = -1;
+        for (int k = 0; k < p->breakdown_count; k++) {
+            if (!told[k] && (best < 0 || p->breakdown_s[k].value > p->breakdown_s[best].value)) {
+                best = k;
+            }
+        }
+        if (best < 0 || p->breakdown_s[best].value < 0.002 * p->step_time_s) {
+            break;
+        }
+        told[best] = true;
+        if (used < sizeof out->time) {
+            used += (size_t)snprintf(out->time + used, sizeof out->time - used, ", %.1f %% %s",
+                                     100 * p->breakdown_s[best].value / p->step_time_s,
+                                     p->breakdown_s[best].key);
+        }
+    }
+}
+
+/* --- remedies --------------------------------------------------------------------------------- */
+
+typedef struct attempt {
+    const mf_problem *p;
+    const mf_layout *layout;
+    const mf_assignment *assignment;
+    double before_s;
+    mf_explanation *out;
+    mf_err *e;
+} attempt;
+
+static int by_gain(const void *a, const void *b) {
+    const mf_remedy *x = a, *y = b;
+    return x->gain > y->gain ? -1 : x->gain < y->gain ? 1 : strcmp(x->what, y->what);
+}
+
+static void note_as(attempt *t, const char *what, double after_s, bool fits, const char *basis) {
+    mf_explanation *x = t->out;
+    double gain = 1.0 - after_s / t->before_s;
+    if (gain < 5e-4 || x->remedies == MF_EXPLAIN_MAX_REMEDIES) {
+        return;
+    }
+    mf_remedy *r = &x->remedy[x->remedies++];
+    snprintf(r->what, sizeof r->what, "%s%s", what, fits ? "" : " (does not fit)");
+    r->step_time_s = after_s;
+    r->gain = gain;
+    snprintf(r->basis, sizeof r->basis, "%s", basis);
+}
+
+static void note(attempt *t, const char *what, double after_s, bool fits) {
+    note_as(t, what, after_s, fits, "re-simulated");
+}
+
+/* The plan under another cost model. */
+static mf_status with_cost(attempt *t, const char *what, const mf_cluster *c,
+                           const mf_software *s) {
+    mf_cost *cost = NULL;
+    mf_plan plan;
+    mf_problem p = *t->p;
+    mf_status status = mf_cost_create(c, s, NULL, &cost, t->e);
+    mf_plan_init(&plan);
+    if (status == MF_OK) {
+        p.cost = cost;
+        status = mf_planner_predict(&p, t->layout, t->assignment, &plan, NULL, t->e);
+    }
+    if (status == MF_OK) {
+        note(t, what, plan.prediction.step_time_s, true);
+    }
+    mf_plan_clear(&plan);
+    mf_cost_destroy(cost);
+    return status;
+}
+
+/* The plan with another choice; a layout that breaks a rule is no remedy. keep: its assignment
+ * still applies. */
+static mf_status with_layout(attempt *t, const char *what, mf_layout l, bool keep) {
+    mf_plan plan;
+    mf_err ignored;
+    mf_err_clear(&ignored);
+    mf_plan_init(&plan);
+    mf_status status =
+        mf_planner_predict(t->p, &l, keep ? t->assignment : NULL, &plan, NULL, &ignored);
+    if (status == MF_OK) {
+        note(t, what, plan.prediction.step_time_s, plan.prediction.fits);
+    }
+    mf_plan_clear(&plan);
+    return status == MF_NOMEM ? mf_err_set(t->e, MF_NOMEM, "%s", ignored.text) : MF_OK;
+}
+
+static mf_status try_rates(attempt *t) {
+    const mf_cluster *cluster = mf_cost_cluster(t->p->cost);
+    const mf_software *software = mf_cost_software(t->p->cost);
+    mf_cluster c = *cluster;
+    const double more = 1.1;
+    mf_software faster = *software, s;
+    faster.rate_cap = more;
+    c.nic_Bps *= more;
+    mf_status status = with_cost(t, "network bandwidth +10 %", &c, software);
+    c = *cluster;
+    c.scaleup_Bps *= more;
+    c.scaleup_effective_Bps *= more;
+    c.scaleup_pair_Bps *= more;
+    if (status == MF_OK) {
+        status = with_cost(t, "scale-up bandwidth +10 %", &c, software);
+    }
+    c = *cluster;
+    c.gpu.power_w *= more;
+    if (status == MF_OK && software->power_cap > 0) {
+        status = with_cost(t, "power limit of the GPU +10 %", &c, software);
+    }
+    s = faster;
+    s.collective_eff *= more;
+    for (int i = 0; i < MF_DISPATCH_COUNT; i++) {
+        s.comm_eff[i] *= more;
+    }
+    if (status == MF_OK) {
+        status = with_cost(t, "all communication 10 % faster", cluster, &s);
+    }
+    s = faster;
+    for (int i = 0; i < MF_MATH_COUNT; i++) {
+        s.gemm_eff[i] *= more;
+    }
+    if (status == MF_OK) {
+        status = with_cost(t, "GEMMs 10 % faster", cluster, &s);
+    }
+    s = faster;
+    s.attention_eff *= more;
+    if (status == MF_OK) {
+        status = with_cost(t, "attention 10 % faster", cluster, &s);
+    }
+    s = faster;
+    s.memory_eff *= more;
+    if (status == MF_OK) {
+        status = with_cost(t, "memory-bound ops 10 % faster", cluster, &s);
+    }
+    s = *software;
+    s.host_op_s *= 0.5;
+    s.host_layer_s *= 0.5;
+    if (status == MF_OK) {
+        status = with_cost(t, "half the host time", cluster, &s);
+    }
+    return status;
+}
+
+static mf_status try_choices(attempt *t) {
+    mf_layout l = *t->layout;
+    mf_status status = MF_OK;
+    if (l.graph != MF_GRAPH_STEP) {
+        l.graph = MF_GRAPH_STEP;
+        status = with_layout(t, "--cuda-graph step", l, true);
+    }
+    l = *t->layout;
+    if (status == MF_OK && l.ep > 1 && l.dispatcher != MF_DISPATCH_FUSED) {
+        l.dispatcher = MF_DISPATCH_FUSED;
+        status = with_layout(t, "--dispatcher fused", l, true);
+    }
+    l = *t->layout;
+    if (status == MF_OK && l.ep > 1 && l.schedule != MF_SCHED_MERGED &&
+        l.schedule != MF_SCHED_ZB_V) {
+        l.schedule = MF_SCHED_MERGED;
+        status = with_layout(t, "--schedule merged", l, true);
+    }
+    l = *t->layout;
+    if (status == MF_OK && l.ep > 1 && !(l.overlap & MF_OVERLAP_EP) &&
+        t->p->model->shared_ffn > 0) {
+        l.overlap |= MF_OVERLAP_EP;
+        status = with_layout(t, "--overlap ep (shared expert beside dispatch)", l, true);
+    }
+    l = *t->layout;
+    if (status == MF_OK && l.tp > 1 && !(l.overlap & MF_OVERLAP_TP)) {
+        l.overlap |= MF_OVERLAP_TP;
+        status = with_layout(t, "--overlap tp", l, true);
+    }
+    l = *t->layout;
+    if (status == MF_OK && l.cp > 1 && l.cp_type != MF_CP_RING && !(l.overlap & MF_OVERLAP_CP)) {
+        l.overlap |= MF_OVERLAP_CP;
+        status = with_layout(t, "--overlap cp", l, true);
+    }
+    l = *t->layout;
+    if (status == MF_OK && l.pp > 1 && l.schedule == MF_SCHED_1F1B) {
+        l.schedule = MF_SCHED_ZB_H1;
+        status = with_layout(t, "--schedule zb-h1", l, true);
+    }
+    return status;
+}
+
+/* What recomputation and offload cost: the same plan with everything kept. */
+static mf_status try_memory(attempt *t) {
+    mf_assignment a = *t->assignment;
+    bool any = false;
+    for (int i = 0; i < a.positions; i++) {
+        any |= a.memory[i].recompute != 0 || a.memory[i].offload != 0;
+        a.memory[i] = (mf_memory_choice){0, 0};
+    }
+    if (!any) {
+        return MF_OK;
+    }
+    attempt free_of = *t;
+    free_of.assignment = &a;
+    return with_layout(&free_of, "memory for keeping every activation", *t->layout, true);
+}
+
+/* What one more gigabyte on the stage whose memory binds would gain. */
+static mf_status try_byte(attempt *t, const mf_plan_prediction *predicted) {
+    mf_shadow price;
+    char what[64];
+    mf_status status = mf_shadow_memory(t->p, t->layout, t->assignment, predicted, &price, t->e);
+    if (status == MF_OK && price.stage >= 0) {
+        snprintf(what, sizeof what, "1 GB more on stage %lld", LL(price.stage));
+        note_as(t, what, t->before_s - 1e9 * price.seconds_per_B, true, "dual price");
+    }
+    return status;
+}
+
+mf_status mf_planner_explain(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                             mf_explanation *out, mf_err *e) {
+    mf_plan plan;
+    memset(out, 0, sizeof *out);
+    mf_status status = mf_planner_predict(p, l, a, &plan, NULL, e);
+    if (status == MF_OK) {
+        out->fits = plan.prediction.fits;
+        say_memory(&plan.prediction, mf_cost_cluster(p->cost), out);
+        say_time(&plan.prediction, out);
+        attempt t = {.p = p,
+                     .layout = &plan.layout,
+                     .assignment = &plan.assignment,
+                     .before_s = plan.prediction.step_time_s,
+                     .out = out,
+                     .e = e};
+        status = try_rates(&t);
+        if (status == MF_OK) {
+            status = try_choices(&t);
+        }
+        if (status == MF_OK) {
+            status = try_memory(&t);
+        }
+        if (status == MF_OK && plan.prediction.fits) {
+            status = try_byte(&t, &plan.prediction);
+        }
+        if (out->remedies > 0) {
+            qsort(out->remedy, (size_t)out->remedies, sizeof out->remedy[0], by_gain);
+        }
+    }
+    mf_plan_clear(&plan);
+    return status;
+}

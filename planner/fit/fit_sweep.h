@@ -1,0 +1,39 @@
+/* fit_sweep.h - private to the planner: judges every combination of degrees of a size, on several
+ * threads. */
+#ifndef MF_PLANNER_FIT_SWEEP_H
+#define MF_PLANNER_FIT_SWEEP_H
+
+#include "planner/fit/fit_judge.h"
+
+enum { MF_FIT_THREADS = 8 }; /* at most */
+
+/* A judge for each thread; they keep what they lowered from one size to the next. */
+typedef struct mf_fit_crew {
+    int threads;
+    mf_fit_judge *judge[MF_FIT_THREADS];
+} mf_fit_crew;
+
+/* threads: as in mf_fit_options. Errors: MF_NOMEM. */
+mf_status mf_fit_crew_init(mf_fit_crew *crew, const mf_problem *p, int threads, mf_err *e);
+void mf_fit_crew_clear(mf_fit_crew *crew);
+
+typedef struct mf_fit_sweep {
+    const mf_problem *p;
+    const mf_fit_options *o;
+    mf_space space;  /* of the size */
+    bool exact;      /* all entries */
+    bool first_only; /* one that fits is enough */
+} mf_fit_sweep;
+
+/* The space of a problem at a size. */
+mf_space mf_fit_space(const mf_problem *p, int64_t gpus);
+
+/* Sets r->entry, r->count and r->feasible. What stands there does not depend on threads (with
+ * first_only: whether something fits), its order does. MF_INTERRUPTED: what was judged so far. */
+mf_status mf_fit_sweep_run(const mf_fit_sweep *q, mf_fit_crew *crew, mf_fit_result *r, mf_err *e);
+
+/* For qsort of entries: those that fit by headroom, then the rest by what is missing; equals by
+ * their degrees, so that the order does not depend on who judged them. */
+int mf_fit_by_headroom(const void *a, const void *b);
+
+#endif

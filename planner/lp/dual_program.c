@@ -1,0 +1,224 @@
+/* dual_program.c - programs of dual_simplex.h: columns, rows, bases that are kept. */
+#include "planner/lp/dual_simplex.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* By how much costs are tilted so that few ratios tie: pivots that gain nothing may run in circles.
+ * Bounds are proven by the costs as told. */
+#define TILT 4e-9
+
+/* --- making ----------------------------------------------------------------------------------- */
+
+static bool grow(double **array, size_t count) {
+    double *grown = realloc(*array, count * sizeof *grown);
+    if (!grown) {
+        return false;
+    }
+    *array = grown;
+    return true;
+}
+
+static bool more_rows(mf_dual *d) {
+    if (d->rows < d->row_room) {
+        return true;
+    }
+    size_t room = 2 * (size_t)d->row_room + 64, vars = (size_t)d->cols + room;
+    int *where = realloc(d->where, vars * sizeof *where);
+    if (!where) {
+        return false;
+    }
+    d->where = where;
+    int *from = realloc(d->from, room * sizeof *from);
+    if (!from) {
+        return false;
+    }
+    d->from = from;
+    int *to = realloc(d->to, room * sizeof *to);
+    if (!to) {
+        return false;
+    }
+    d->to = to;
+    int64_t *in_use = realloc(d->in_use, room * sizeof *in_use);
+    if (!in_use) {
+        return false;
+    }
+    d->in_use = in_use;
+    bool *stuck = realloc(d->stuck, vars * sizeof *stuck);
+    if (!stuck) {
+        return false;
+    }
+    d->stuck = stuck;
+    if (!grow(&d->lo, vars) || !grow(&d->hi, vars) || !grow(&d->scale, room) ||
+        !grow(&d->a, room * (size_t)d->stride)) {
+        return false;
+    }
+    d->row_room = (int)room;
+    return true;
+}
+
+void mf_dual_free(mf_dual *d) {
+    if (!d) {
+        return;
+    }
+    free(d->stuck);
+    free(d->cost);
+    free(d->tilted);
+    free(d->lo);
+    free(d->hi);
+    free(d->a);
+    free(d->scale);
+    free(d->from);
+    free(d->to);
+    free(d->in_use);
+    free(d->where);
+    free(d->candidate);
+    free(d->nonbasic);
+    free(d->up);
+    free(d->at);
+    free(d->basic);
+    free(d->t);
+    free(d->value);
+    free(d->norm);
+    free(d->x);
+    free(d->work);
+    free(d);
+}
+
+/* In [0, 1), different for columns that are near each other. */
+static double spread(int j) {
+    double x = 0.6180339887498949 * (j + 1);
+    return x - floor(x);
+}
+
+mf_dual *mf_dual_create(int cols, const double *lo, const double *hi, const double *cost) {
+    mf_dual *d = calloc(1, sizeof *d);
+    if (!d) {
+        return NULL;
+    }
+    d->cols = cols;
+    d->stride = (cols + 4) / 4 * 4;
+    size_t n = (size_t)d->stride;
+    d->cost = calloc(n, sizeof *d->cost);
+    d->tilted = calloc(n, sizeof *d->tilted);
+    d->nonbasic = malloc(n * sizeof *d->nonbasic);
+    d->up = calloc(n, sizeof *d->up);
+    d->at = calloc(n, sizeof *d->at);
+    d->basic = malloc(sizeof *d->basic); /* none yet */
+    d->t = calloc(n, sizeof *d->t);
+    d->value = calloc(1, sizeof *d->value);
+    d->norm = calloc(1, sizeof *d->norm);
+    d->x = calloc(n, sizeof *d->x);
+    d->work = malloc(2 * n * sizeof *d->work);
+    d->candidate = malloc(n * sizeof *d->candidate);
+    bool ok = d->cost && d->tilted && d->nonbasic && d->up && d->at && d->basic && d->t &&
+              d->value && d->norm && d->x && d->work && d->candidate && more_rows(d);
+    for (int j = 0; j < cols && ok; j++) {
+        d->cost[j] = cost[j];
+        d->lo[j] = lo[j];
+        d->hi[j] = hi[j];
+        d->nonbasic[j] = d->where[j] = j;
+        d->up[j] = cost[j] < 0.0 || (!(cost[j] > 0.0) && isinf(lo[j]));
+        d->tilted[j] = d->t[j] = cost[j] + (d->up[j] ? -TILT : TILT) * (1.0 + spread(j));
+        ok = isfinite(d->up[j] ? hi[j] : lo[j]);
+    }
+    if (!ok) {
+        mf_dual_free(d);
+        return NULL;
+    }
+    return d;
+}
+
+int mf_dual_add_row(mf_dual *d, const double *a, double lo, double hi) {
+    if (!more_rows(d)) {
+        return -1;
+    }
+    int row = d->rows++, v = d->cols + row, exponent = 0;
+    double *to = d->a + (size_t)row * (size_t)d->stride, most = 0.0;
+    for (int j = 0; j < d->cols; j++) {
+        most = fmax(most, fabs(a[j]));
+    }
+    (void)frexp(most, &exponent);
+    d->scale[row] = most > 0.0 ? ldexp(1.0, -exponent) : 1.0;
+    memset(to, 0, (size_t)d->stride * sizeof *to);
+    d->from[row] = d->stride;
+    d->to[row] = 0;
+    for (int j = 0; j < d->cols; j++) {
+        to[j] = a[j] * d->scale[row];
+        if (a[j] > 0.0 || a[j] < 0.0) {
+            d->from[row] = d->to[row] > 0 ? d->from[row] : j / 4 * 4;
+            d->to[row] = j / 4 * 4 + 4;
+        }
+    }
+    d->where[v] = MF_DUAL_OUT;
+    d->in_use[row] = d->solves;
+    mf_dual_set(d, v, lo, hi);
+    return v;
+}
+
+void mf_dual_set(mf_dual *d, int var, double lo, double hi) {
+    double scale = var < d->cols ? 1.0 : d->scale[var - d->cols];
+    d->lo[var] = lo * scale;
+    d->hi[var] = hi * scale;
+}
+
+/* --- bases ------------------------------------------------------------------------------------ */
+
+bool mf_dual_save(const mf_dual *d, mf_dual_basis *b) {
+    size_t n = (size_t)d->cols, stride = (size_t)d->stride;
+    if (!b->nonbasic) {
+        b->nonbasic = malloc(n * sizeof *b->nonbasic);
+        b->up = malloc(n * sizeof *b->up);
+    }
+    if (d->basics >= b->room) {
+        b->room = 0;
+        free(b->basic);
+        free(b->t);
+        size_t room = (size_t)d->basics + (size_t)d->basics / 4 + 8;
+        b->basic = malloc(room * sizeof *b->basic);
+        b->t = malloc((room + 1) * stride * sizeof *b->t);
+        b->room = b->basic && b->t ? (int)room : 0;
+    }
+    if (!b->nonbasic || !b->up || b->room == 0) {
+        b->basics = -1;
+        return false;
+    }
+    b->basics = d->basics;
+    memcpy(b->nonbasic, d->nonbasic, n * sizeof *b->nonbasic);
+    memcpy(b->up, d->up, n * sizeof *b->up);
+    memcpy(b->basic, d->basic, (size_t)d->basics * sizeof *b->basic);
+    memcpy(b->t, d->t, ((size_t)d->basics + 1) * stride * sizeof *b->t);
+    return true;
+}
+
+void mf_dual_restore(mf_dual *d, const mf_dual_basis *b) {
+    if (b->basics < 0 || b->basics > d->basic_room) {
+        return; /* where it stands is as good a start */
+    }
+    for (int v = 0; v < d->cols + d->rows; v++) {
+        d->where[v] = MF_DUAL_OUT;
+    }
+    d->basics = b->basics;
+    memcpy(d->nonbasic, b->nonbasic, (size_t)d->cols * sizeof *b->nonbasic);
+    memcpy(d->up, b->up, (size_t)d->cols * sizeof *b->up);
+    memcpy(d->basic, b->basic, (size_t)b->basics * sizeof *b->basic);
+    memcpy(d->t, b->t, ((size_t)b->basics + 1) * (size_t)d->stride * sizeof *b->t);
+    for (int r = 0; r < d->basics; r++) {
+        d->norm[r + 1] = -1.0;
+    }
+    for (int p = 0; p < d->cols; p++) {
+        d->where[d->nonbasic[p]] = p;
+    }
+    for (int r = 0; r < d->basics; r++) {
+        d->where[d->basic[r]] = -1 - r;
+    }
+}
+
+void mf_dual_basis_clear(mf_dual_basis *b) {
+    free(b->nonbasic);
+    free(b->basic);
+    free(b->up);
+    free(b->t);
+    *b = (mf_dual_basis){0};
+}

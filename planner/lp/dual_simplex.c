@@ -1,0 +1,316 @@
+/* dual_simplex.c - the dual simplex method with flips of bounds (see dual_simplex.h). */
+#include "planner/lp/dual_simplex.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A bound is kept when it is missed by no more than this, times one and its size. Rows are scaled
+ * so that their largest entry is about one. */
+#define FEASIBLE 1e-7
+/* Pivots no smaller than this; ratios that differ by less are taken for ties. */
+#define SMALLEST_PIVOT 1e-7
+#define TIE 1e-11
+/* Pivots after which the tableau is made anew, broken rows that are put in at a time, pivots that a
+ * solve takes at most (a hundred times what any needs). */
+enum { RENEW_AFTER = 1500, ROWS_AT_ONCE = 8, MOST_PIVOTS = 20000 };
+/* Rows that no tableau has had for so many solves are looked at when no other row is broken. */
+enum { IDLE = 40 };
+
+/* --- broken rows ------------------------------------------------------------------------------ */
+
+static double broken_by(const mf_dual *d, int v, double value) {
+    double lo = d->lo[v], hi = d->hi[v];
+    if (value < lo) {
+        return value < lo - FEASIBLE * (1.0 + fabs(lo)) ? lo - value : 0.0;
+    }
+    return value > hi + FEASIBLE * (1.0 + fabs(hi)) ? value - hi : 0.0;
+}
+
+static void read_point(mf_dual *d) {
+    for (int j = 0; j < d->cols; j++) {
+        d->x[j] = d->where[j] >= 0 ? d->at[d->where[j]] : d->value[-d->where[j]];
+    }
+}
+
+static double sum_of(const mf_dual *d, int row) {
+    int from = d->from[row], to = d->to[row];
+    const double *a = d->a + (size_t)row * (size_t)d->stride;
+    return to > from ? mf_dual_product(a + from, d->x + from, to - from) : 0.0;
+}
+
+/* Of the rows that are out, those in use lately or the idle ones, the ones that the point breaks
+ * most; returns how many. */
+static int find_broken(const mf_dual *d, bool idle, int worst[ROWS_AT_ONCE]) {
+    double by[ROWS_AT_ONCE];
+    int count = 0;
+    for (int i = 0; i < d->rows; i++) {
+        int v = d->cols + i;
+        if (d->where[v] != MF_DUAL_OUT || (d->solves - d->in_use[i] > IDLE) != idle) {
+            continue;
+        }
+        double off = broken_by(d, v, sum_of(d, i));
+        if (!(off > 0.0) || (count == ROWS_AT_ONCE && off <= by[count - 1])) {
+            continue;
+        }
+        int k = count < ROWS_AT_ONCE ? count++ : count - 1;
+        for (; k > 0 && by[k - 1] < off; k--) {
+            by[k] = by[k - 1];
+            worst[k] = worst[k - 1];
+        }
+        by[k] = off;
+        worst[k] = i;
+    }
+    return count;
+}
+
+/* Puts the rows into the tableau that the point breaks most; returns how many. */
+static int enter_broken(mf_dual *d) {
+    int worst[ROWS_AT_ONCE];
+    read_point(d);
+    int count = find_broken(d, false, worst);
+    count = count > 0 ? count : find_broken(d, true, worst);
+    for (int k = 0; k < count; k++) {
+        if (!mf_dual_enter_row(d, worst[k])) {
+            return -1;
+        }
+    }
+    return count;
+}
+
+/* --- one step --------------------------------------------------------------------------------- */
+
+static double norm_of(mf_dual *d, int r) {
+    if (d->norm[r + 1] < 0.0) {
+        const double *t = d->t + (size_t)(r + 1) * (size_t)d->stride;
+        d->norm[r + 1] = mf_dual_product(t, t, d->stride);
+    }
+    return d->norm[r + 1];
+}
+
+/* The basic variable that is furthest from its bounds, as seen along its row; -1: none is off. */
+static int choose_row(mf_dual *d) {
+    int best = -1;
+    double most = 0.0;
+    for (int r = 0; r < d->basics; r++) {
+        int v = d->basic[r];
+        double off = d->stuck[v] ? 0.0 : broken_by(d, v, d->value[r + 1]);
+        if (off > 0.0) {
+            double score = off * off / (1e-6 + norm_of(d, r));
+            if (score > most) {
+                most = score;
+                best = r;
+            }
+        }
+    }
+    return best;
+}
+
+static bool comes_before(const mf_dual_candidate *x, const mf_dual_candidate *y) {
+    return x->ratio < y->ratio || (!(x->ratio > y->ratio) && x->place < y->place);
+}
+
+/* Of the candidates [from, count) the first by ratio comes to `from`. */
+static void select_first(mf_dual_candidate *c, int from, int count) {
+    int first = from;
+    for (int k = from + 1; k < count; k++) {
+        first = comes_before(&c[k], &c[first]) ? k : first;
+    }
+    mf_dual_candidate x = c[from];
+    c[from] = c[first];
+    c[first] = x;
+}
+
+/* Places that can bring tableau row r's variable back: by how much the cost rises with each. */
+static int find_candidates(const mf_dual *d, int r, mf_dual_candidate *out) {
+    const double *t = d->t + (size_t)(r + 1) * (size_t)d->stride;
+    double sign = d->value[r + 1] < d->lo[d->basic[r]] ? 1.0 : -1.0;
+    int count = 0;
+    for (int p = 0; p < d->cols; p++) {
+        int v = d->nonbasic[p];
+        double entry = d->up[p] ? -sign * t[p] : sign * t[p];
+        if (entry > SMALLEST_PIVOT && d->lo[v] < d->hi[v]) {
+            double rise = fmax(d->up[p] ? -d->t[p] : d->t[p], 0.0);
+            out[count++] = (mf_dual_candidate){rise / entry, entry, d->hi[v] - d->lo[v], p};
+        }
+    }
+    return count;
+}
+
+/* How many candidates the variable passes by before it is back, each of them going to its other
+ * bound: they come first, and then the one that stops it. `count` when none does. */
+static int passed_by(mf_dual_candidate *c, int count, double off) {
+    int at = 0;
+    for (; at < count; at++) {
+        select_first(c, at, count);
+        off -= c[at].entry * c[at].width;
+        if (off <= FEASIBLE) { /* all of it, and no further, is far enough */
+            break;
+        }
+    }
+    return at;
+}
+
+/* Of those that tie with candidate `at` the one with the largest entry: it becomes basic. */
+static int choose_place(const mf_dual_candidate *c, int count, int at) {
+    int best = at;
+    double near = TIE * (1.0 + c[at].ratio);
+    for (int k = at - 1; k >= 0 && c[k].ratio >= c[at].ratio - near; k--) {
+        best = c[k].entry > c[best].entry ? k : best;
+    }
+    for (int k = at + 1; k < count; k++) {
+        bool ties = c[k].ratio <= c[at].ratio + near;
+        best = ties && c[k].entry > c[best].entry ? k : best;
+    }
+    return best;
+}
+
+static void move_to(mf_dual *d, int p, double value) {
+    double by = value - d->at[p];
+    d->at[p] = value;
+    for (int r = 0; r <= d->basics; r++) {
+        d->value[r] += by * d->t[(size_t)r * (size_t)d->stride + (size_t)p];
+    }
+}
+
+/* Tableau row r's variable to the bound that it breaks; c[0 ... passed - 1] flip, but for `best`.
+ */
+static void step(mf_dual *d, int r, const mf_dual_candidate *c, int passed, int best) {
+    int v = d->basic[r], q = c[best].place;
+    bool low = d->value[r + 1] < d->lo[v];
+    for (int k = 0; k < passed; k++) {
+        int p = c[k].place, u = d->nonbasic[p];
+        if (k == best) {
+            continue;
+        }
+        d->up[p] = !d->up[p];
+        move_to(d, p, d->up[p] ? d->hi[u] : d->lo[u]);
+    }
+    double bound = low ? d->lo[v] : d->hi[v];
+    double entry = d->t[(size_t)(r + 1) * (size_t)d->stride + (size_t)q];
+    move_to(d, q, d->at[q] + (bound - d->value[r + 1]) / entry);
+    double entered = d->at[q];
+    mf_dual_pivot(d, r, q);
+    d->value[r + 1] = entered;
+    d->at[q] = bound;
+    d->up[q] = !low;
+}
+
+/* --- solving ---------------------------------------------------------------------------------- */
+
+static void forget_stuck(mf_dual *d) {
+    memset(d->stuck, 0, (size_t)(d->cols + d->rows) * sizeof *d->stuck);
+}
+
+/* The tableau is made anew where it is old or was found wrong. Of a basis that rounding has led
+ * astray none can be made: then all starts again without one. */
+static void renew(mf_dual *d) {
+    if (!mf_dual_renew(d)) {
+        mf_dual_reset(d);
+    }
+    forget_stuck(d);
+    mf_dual_values(d);
+}
+
+/* Nothing brings tableau row r's variable back: false when that is proven. Else the tableau is
+ * wrong, or the variable off by no more than rounding. */
+static bool is_possible(mf_dual *d, int r) {
+    if (mf_dual_proves_empty(d, r)) {
+        return false;
+    }
+    if (d->since > 0) {
+        renew(d);
+    } else {
+        d->stuck[d->basic[r]] = true;
+    }
+    return true;
+}
+
+/* Is what the tableau says of the cost proven, up to little? Made anew when not. */
+static bool is_true(mf_dual *d, double *proven) {
+    *proven = mf_dual_proven(d);
+    if (fabs(*proven - d->value[0]) <= 1e-6 * (1.0 + fabs(*proven)) || d->since == 0) {
+        return true;
+    }
+    renew(d);
+    return false;
+}
+
+/* All bounds are kept, as far as the tableau knows: broken rows are put in. True when there are
+ * none and the cost is proven. */
+static bool is_done(mf_dual *d, bool *fresh, double *proven) {
+    if (!*fresh) {
+        mf_dual_values(d);
+        *fresh = true;
+        return false;
+    }
+    int broken = enter_broken(d);
+    d->failed = d->failed || broken < 0;
+    return broken == 0 && is_true(d, proven);
+}
+
+/* One pivot. False when the rows are proven to leave nothing. */
+static bool go_on(mf_dual *d, int r) {
+    mf_dual_candidate *c = d->candidate;
+    int count = find_candidates(d, r, c);
+    double lo = d->lo[d->basic[r]], hi = d->hi[d->basic[r]], value = d->value[r + 1];
+    int passed = passed_by(c, count, value < lo ? lo - value : value - hi);
+    if (passed == count) {
+        return is_possible(d, r);
+    }
+    step(d, r, c, passed, choose_place(c, count, passed));
+    return true;
+}
+
+static mf_dual_outcome solve(mf_dual *d, double cutoff, int64_t most_pivots, double *bound) {
+    int64_t from = d->pivots;
+    bool fresh = true;
+    mf_dual_values(d);
+    while (!d->failed && d->pivots - from < MOST_PIVOTS) {
+        double proven;
+        if (d->value[0] >= cutoff && is_true(d, &proven) && proven >= cutoff) {
+            *bound = cutoff;
+            return MF_DUAL_OPTIMAL;
+        }
+        if (most_pivots > 0 && d->pivots - from >= most_pivots) {
+            *bound = fmin(mf_dual_proven(d), cutoff);
+            return MF_DUAL_LIMIT;
+        }
+        if (d->since >= RENEW_AFTER) {
+            renew(d);
+        }
+        int r = choose_row(d);
+        if (r < 0) {
+            if (is_done(d, &fresh, &proven)) {
+                *bound = fmin(proven, cutoff);
+                return MF_DUAL_OPTIMAL;
+            }
+            continue;
+        }
+        fresh = false;
+        if (!go_on(d, r)) {
+            *bound = INFINITY;
+            return MF_DUAL_INFEASIBLE;
+        }
+    }
+    return MF_DUAL_FAILED;
+}
+
+mf_dual_outcome mf_dual_solve(mf_dual *d, double cutoff, int64_t most_pivots, double *bound) {
+    *bound = -INFINITY;
+    d->solves++;
+    forget_stuck(d);
+    mf_dual_outcome outcome = solve(d, cutoff, most_pivots, bound);
+    mf_dual_drop_basic_rows(d);
+    for (int p = 0; p < d->cols; p++) {
+        if (d->nonbasic[p] >= d->cols) {
+            d->in_use[d->nonbasic[p] - d->cols] = d->solves;
+        }
+    }
+    return outcome;
+}
+
+double mf_dual_multiplier(const mf_dual *d, int var) {
+    int p = d->where[var];
+    return p >= 0 ? d->t[p] * (var < d->cols ? 1.0 : d->scale[var - d->cols]) : 0.0;
+}

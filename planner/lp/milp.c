@@ -1,0 +1,73 @@
+/* milp.c - building mixed-integer linear programs as plain data. */
+#include "planner/lp/milp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void mf_milp_init(mf_milp *p) {
+    memset(p, 0, sizeof *p);
+}
+
+void mf_milp_clear(mf_milp *p) {
+    free(p->col);
+    free(p->row);
+    free(p->entry);
+    memset(p, 0, sizeof *p);
+}
+
+void mf_milp_reset(mf_milp *p) {
+    p->cols = p->rows = p->entries = 0;
+    p->failed = false;
+}
+
+/* Items with room for one more, or NULL (and *failed) when memory ran out. */
+static void *grow(void *items, int count, int *room, size_t size, bool *failed) {
+    if (count < *room) {
+        return items;
+    }
+    int more = *room ? 2 * *room : 64;
+    void *grown = realloc(items, (size_t)more * size);
+    if (!grown) {
+        *failed = true;
+        return NULL;
+    }
+    *room = more;
+    return grown;
+}
+
+int mf_milp_add_col(mf_milp *p, double lo, double hi, double cost, bool integer) {
+    mf_milp_col *col = grow(p->col, p->cols, &p->col_room, sizeof *col, &p->failed);
+    if (!col) {
+        return 0;
+    }
+    p->col = col;
+    col[p->cols] = (mf_milp_col){lo, hi, cost, integer};
+    return p->cols++;
+}
+
+int mf_milp_add_row(mf_milp *p, double lo, double hi) {
+    mf_milp_row *row = grow(p->row, p->rows, &p->row_room, sizeof *row, &p->failed);
+    if (!row) {
+        return 0;
+    }
+    p->row = row;
+    row[p->rows] = (mf_milp_row){lo, hi, -1};
+    return p->rows++;
+}
+
+void mf_milp_add_entry(mf_milp *p, int row, int col, double value) {
+    if (value == 0.0) { /* exact: only what is not there at all is left out */
+        return;
+    }
+    mf_milp_entry *entry = grow(p->entry, p->entries, &p->entry_room, sizeof *entry, &p->failed);
+    if (entry) {
+        p->entry = entry;
+        entry[p->entries++] = (mf_milp_entry){row, col, value};
+    }
+}
+
+void mf_milp_define(mf_milp *p, int col, int row) {
+    if (row < p->rows) { /* not so when memory ran out */
+        p->row[row].defines = col;
+    }
+}

@@ -1,0 +1,158 @@
+/* milp.h - mixed-integer linear programs as plain data, and solving them with GLPK.
+ *
+ * A program minimises sum(cost * x) over columns with bounds, some of them integer, under rows with
+ * bounds. It is built with counts from 0, printable and comparable in tests; only glpk_solve.c
+ * knows GLPK. Solving is deterministic: limits count nodes and simplex iterations, never seconds.
+ *
+ * GLPK ends the process on misuse, on a failed internal check and when memory runs out. Here that
+ * becomes MF_MILP_FAILED with GLPK's own last words: the error hook leaves GLPK by a long jump, its
+ * memory is bounded, and its environment (one per thread) is freed whole. Nothing is printed.
+ */
+#ifndef MF_PLANNER_MILP_H
+#define MF_PLANNER_MILP_H
+
+#include "core/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct mf_milp_col {
+    double lo, hi; /* +-INFINITY = no bound */
+    double cost;
+    bool integer;
+} mf_milp_col;
+
+typedef struct mf_milp_row {
+    double lo, hi; /* +-INFINITY = no bound */
+    int defines;   /* column, or -1 (mf_milp_define) */
+} mf_milp_row;
+
+typedef struct mf_milp_entry {
+    int row, col;
+    double value;
+} mf_milp_entry;
+
+typedef struct mf_milp {
+    int cols, rows, entries;
+    int col_room, row_room, entry_room;
+    mf_milp_col *col;
+    mf_milp_row *row;
+    mf_milp_entry *entry; /* one (row, col) may stand once only */
+    bool failed;          /* out of memory while building */
+} mf_milp;
+
+void mf_milp_init(mf_milp *p);
+void mf_milp_clear(mf_milp *p);
+/* Empties the program and keeps its room. */
+void mf_milp_reset(mf_milp *p);
+
+/* Append; return the index (0 when memory ran out: `failed` is set and solving reports it). */
+int mf_milp_add_col(mf_milp *p, double lo, double hi, double cost, bool integer);
+int mf_milp_add_row(mf_milp *p, double lo, double hi);
+/* Zero values are left out. */
+void mf_milp_add_entry(mf_milp *p, int row, int col, double value);
+/* The row, an equality, says what the column is: the first basis has the column in the row's place,
+ * as if it had been put in wherever it stands. Rows define columns in an order in which none needs
+ * a later one. Changes how fast, not what is found. */
+void mf_milp_define(mf_milp *p, int col, int row);
+
+typedef enum mf_milp_outcome {
+    MF_MILP_OPTIMAL,    /* x is optimal within the tolerance; bound == its objective */
+    MF_MILP_INFEASIBLE, /* no point, or none below the cutoff */
+    MF_MILP_LIMIT,      /* a limit was reached: bound is proven, x is the best found if have_x */
+    MF_MILP_CANCELLED,  /* as LIMIT, because *cancel was set */
+    MF_MILP_FAILED,     /* GLPK gave up; nothing is known */
+} mf_milp_outcome;
+
+/* What a test can make GLPK do, in order to see that the plan survives. */
+typedef enum mf_milp_fault {
+    MF_MILP_FAULT_NONE,
+    MF_MILP_FAULT_ABORT,
+    MF_MILP_FAULT_NOMEM
+} mf_milp_fault;
+
+/* A row that was not there from the start: entries over columns, each column once. */
+typedef struct mf_milp_lazy_row {
+    double lo, hi;
+    int count;
+    int *col;      /* [room for all columns] */
+    double *value; /* [room for all columns] */
+    bool more;     /* there is another one for the same point: called again with it at once */
+} mf_milp_lazy_row;
+
+/* Called with the point of every relaxation that is solved. Fills in one row that all wanted points
+ * keep and this one does not, and returns true; or returns false when the point is fine. */
+typedef bool (*mf_milp_lazy_fn)(void *user, const double *x, mf_milp_lazy_row *row);
+
+typedef struct mf_milp_options {
+    double cutoff;              /* only points with an objective below are wanted; INFINITY = any */
+    double gap;                 /* relative gap at which to stop, 0 = optimal */
+    int64_t node_limit;         /* nodes of the branch-and-bound tree; 0 = no limit */
+    int memory_limit_MB;        /* of GLPK's own memory; 0 = 512 */
+    const volatile int *cancel; /* may be NULL */
+    double target;              /* stop when the bound reaches it; 0 and INFINITY = never */
+    mf_milp_lazy_fn lazy;       /* may be NULL */
+    void *lazy_user;
+    mf_milp_fault fault;
+} mf_milp_options;
+
+typedef struct mf_milp_result {
+    mf_milp_outcome outcome;
+    bool have_x;
+    double objective; /* of x */
+    double bound;     /* proven lower bound of the objective; -INFINITY = none */
+    int64_t nodes, lazy_rows;
+    char text[160]; /* GLPK's words when outcome is FAILED */
+} mf_milp_result;
+
+/* Solves. x has room for p->cols values. Errors: MF_NOMEM only when the program itself could not be
+ * built; whatever happens inside GLPK is an outcome. Thread-safe. */
+mf_status mf_milp_solve(const mf_milp *p, const mf_milp_options *o, double *x, mf_milp_result *r,
+                        mf_err *e);
+
+/* Fixes every integer column at round(x) and solves the linear program that remains: row_dual[rows]
+ * is the change of the optimum per unit of the row's active bound (its shadow price). Outcomes:
+ * OPTIMAL, INFEASIBLE, FAILED. */
+mf_status mf_milp_duals(const mf_milp *p, const double *x, double *row_dual, mf_milp_result *r,
+                        mf_err *e);
+
+/* --- the same program, again and again ------------------------------------------------------- */
+
+/* A linear program (integers relaxed) that is solved again and again under other bounds, each time
+ * from where it stood, on a tableau of our own (dual_simplex.h): GLPK has no part in it. Columns
+ * that a row defines are put in wherever they stand; of the others those with a cost need a finite
+ * bound on the side that costs least, the rest one on either side. Lazy rows stay. */
+typedef struct mf_lp mf_lp;
+/* p and o are borrowed until it is closed; of the options lazy and fault apply (any fault: it gives
+ * up).
+ * Errors: MF_NOMEM. */
+mf_status mf_lp_open(const mf_milp *p, const mf_milp_options *o, mf_lp **out, mf_err *e);
+void mf_lp_close(mf_lp *lp);
+void mf_lp_set_col(mf_lp *lp, int col, double lo, double hi);
+void mf_lp_set_row(mf_lp *lp, int row, double lo, double hi);
+/* OPTIMAL: *bound is the optimum of the rows that are there (of all, unless max_lazy rounds of lazy
+ * rows were not enough), or cutoff when the optimum is known to be there or above. INFEASIBLE.
+ * LIMIT (mf_lp_limit): *bound is what the optimum is at least. FAILED: its numbers got stuck, or
+ * memory ran out, and it will not do better from then on. */
+mf_milp_outcome mf_lp_solve(mf_lp *lp, double cutoff, int max_lazy, double *bound);
+/* Simplex iterations of a solve from now on, 0 = any: a solve that takes more is given up. */
+void mf_lp_limit(mf_lp *lp, int pivots);
+/* A solve's lazy rows from now on: it stops when `rounds` rounds of them brought less than
+ * share x (cutoff - bound); without a cutoff it is taken a tenth above. 0 = never. */
+void mf_lp_stall(mf_lp *lp, int rounds, double share);
+/* Keeps the basis under a number from 0 on (those above are forgotten), and goes back to it: rows
+ * that came since stay. Going back is nothing but quicker, so it may be left undone. */
+void mf_lp_keep(mf_lp *lp, int number);
+void mf_lp_back_to(mf_lp *lp, int number);
+/* The point of the last solve that ended below its cutoff: [cols]. */
+const double *mf_lp_point(const mf_lp *lp);
+/* Multiplier of a row after the last solve; lazy rows stand behind the program's. */
+double mf_lp_row_dual(const mf_lp *lp, int row);
+/* Counted so far: simplex iterations, lazy rows. */
+int64_t mf_lp_pivots(const mf_lp *lp);
+int64_t mf_lp_lazy_rows(const mf_lp *lp);
+
+/* Gives back the calling thread's GLPK environment (kept between solves otherwise). */
+void mf_milp_thread_end(void);
+
+#endif

@@ -1,0 +1,184 @@
+/* critical_path.c - what the longest chain of a play passes through: counts, and means of counts.
+ */
+#include "planner/order/order_graph.h"
+
+/* What a part of a chain rests on: a time that counts losses at the start of the step, or one that
+ * does not. */
+typedef enum way { WITH_EARLY, WITHOUT_EARLY, WAYS } way;
+
+static void count_node(const node *n, int8_t as, double by, mf_order_chain *out) {
+    switch ((mf_event_pass)n->pass) {
+    case MF_EVENT_F:
+        out->count[MF_ORDER_F][n->v[0]] += by;
+        return;
+    case MF_EVENT_B:
+        out->count[MF_ORDER_B][n->v[1]] += by;
+        return;
+    case MF_EVENT_W:
+        out->count[MF_ORDER_W][n->v[1]] += by;
+        return;
+    case MF_EVENT_FB:
+        break;
+    }
+    for (int side = 0; side < 2; side++) {
+        out->count[mf_order_merged_as[as][side]][n->v[side]] += by;
+    }
+}
+
+/* All that the host issues on the stage up to event `at`. */
+static void count_host(const mf_order *o, int32_t at, double by, mf_order_chain *out) {
+    for (; at != NONE; at = o->node[at].before) {
+        const node *n = &o->node[at];
+        if (n->v[0] != NONE) {
+            out->count[MF_ORDER_F_HOST][n->v[0]] += by;
+        }
+        if (n->v[1] != NONE) {
+            out->count[n->pass == MF_EVENT_W ? MF_ORDER_W_HOST : MF_ORDER_B_HOST][n->v[1]] += by;
+        }
+    }
+}
+
+static void count_gather(const mf_order *o, int32_t at, double by, way w, mf_order_chain *out) {
+    int v = o->node[at].v[0];
+    bool lost = o->end_by[at] == BY_GATHER_LOST && w == WITH_EARLY;
+    out->starts += lost ? by : 0.0;
+    for (int u = 0; u <= v; u++) {
+        if (o->stage_of[u] == o->stage_of[v]) {
+            out->count[MF_ORDER_GATHER][u] += by;
+            out->count[MF_ORDER_GATHER_LOST][u] -= lost ? by : 0.0;
+        }
+    }
+}
+
+void mf_order_count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_chain *out) {
+    for (int v = 0; v < o->vstages; v++) {
+        out->count[part][v] += o->stage_of[v] == stage ? 1.0 : 0.0;
+    }
+}
+
+/* Holds that gathers or reductions may run beside. */
+static void count_held(double holds, mf_order_chain *out) {
+    out->holds += holds;
+    out->beside += holds;
+}
+
+/* The stage's events after `until` (NONE = all) up to `at`, without their waits. */
+static void count_work(const mf_order *o, int32_t at, int32_t until, double by,
+                       mf_order_chain *out) {
+    for (; at != until; at = o->node[at].before) {
+        const node *n = &o->node[at];
+        count_node(n, o->kind[o->node[at].kind].as, by, out);
+        if (n->before != until) {
+            count_held(by * o->node[n->before].sends, out);
+        }
+    }
+}
+
+static void count_gathers_beside(mf_order *o, int32_t at, double by, mf_order_chain *out) {
+    int v = o->node[at].v[0];
+    int32_t since = o->since[v];
+    count_work(o, at, o->node[since].before, by, out);
+    for (int u = 0; u <= v; u++) {
+        out->count[MF_ORDER_GATHER_LOST][u] += o->stage_of[u] == o->stage_of[v] ? by : 0.0;
+    }
+    o->begun_weight[o->nodes + since] += by * (1.0 - out->lost);
+}
+
+/* The chain goes on at when an event of the same stage left it free. */
+static void pass_back(mf_order *o, int32_t to, double by, way w, mf_order_chain *out) {
+    o->weight[w * o->nodes + to] += by;
+    out->holds += by * o->node[to].sends;
+}
+
+/* What the start of an event rests on gets its weight. */
+static void pass_on(mf_order *o, int32_t at, double by, bool lost, way w, mf_order_chain *out) {
+    const node *n = &o->node[at];
+    int8_t why = o->by[at];
+    if (lost) {
+        double back = by * out->share[n->behind - 1];
+        out->loss[MF_LOSS_BEHIND + n->behind - 1][o->node[n->ref].v[1]] += by;
+        pass_back(o, n->ref, back, w, out);
+        by -= back;
+    }
+    if (why == BY_NOTHING) {
+        out->starts += w == WITH_EARLY ? by : 0.0;
+    } else if (why == BY_BEFORE) {
+        pass_back(o, n->before, by, w, out);
+    } else {
+        int32_t from = n->from[why - BY_FORWARD];
+        o->weight[w * o->nodes + from] += by;
+        out->sends += n->sent[why - BY_FORWARD] ? by : 0.0;
+    }
+}
+
+/* An event's end. */
+static void count_end(mf_order *o, int32_t at, double by, way w, mf_order_chain *out) {
+    const node *n = &o->node[at];
+    switch (o->end_by[at]) {
+    case BY_HOST:
+        count_host(o, at, by, out);
+        return;
+    case BY_GATHER:
+    case BY_GATHER_LOST:
+        count_gather(o, at, by, w, out);
+        return;
+    case BY_LOST:
+        count_gathers_beside(o, at, by, out);
+        return;
+    default:
+        break;
+    }
+    count_node(n, o->kind[o->node[at].kind].as, by, out);
+    if (o->own_lost[at]) {
+        out->count[MF_ORDER_OWN_LOST][n->v[1]] += by;
+        out->loss[MF_LOSS_OWN][n->v[1]] += by;
+    }
+    pass_on(o, at, by, o->lost[at], w, out);
+}
+
+/* Follows what decided back to the start: events with a weight, from the last to the first. */
+static void follow(mf_order *o, int32_t at, mf_order_chain *out) {
+    for (; at >= 0; at--) {
+        for (int w = WITH_EARLY; w < WAYS; w++) {
+            double *ended = &o->weight[w * o->nodes + at];
+            if (*ended > 0.0) {
+                count_end(o, at, *ended, (way)w, out);
+            }
+            double *begun = &o->begun_weight[w * o->nodes + at];
+            if (*begun > 0.0) {
+                pass_on(o, at, *begun, false, (way)w, out);
+            }
+            *ended = *begun = 0.0;
+        }
+    }
+}
+
+void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_chain *out) {
+    int32_t at = o->last[stage];
+    if (at == NONE) {
+        return;
+    }
+    if (f->from == NONE) {
+        out->holds += o->node[at].sends;
+        o->weight[at] = 1.0;
+        follow(o, at, out);
+        return;
+    }
+    bool beside = f->to == NONE;
+    if (!beside) {
+        out->loss[MF_LOSS_FIRST][o->node[f->to].v[1]] += 1.0;
+    }
+    for (int32_t i = at; i != o->node[f->from].before; i = o->node[i].before) {
+        if (o->node[i].last) {
+            out->count[beside ? MF_ORDER_REDUCE_LOST : MF_ORDER_REDUCE][o->node[i].v[1]] += 1.0;
+        }
+        beside = beside || i == f->to;
+    }
+    int32_t until = o->node[f->from].before, end = f->to == NONE ? at : o->node[f->to].before;
+    if (end != until) {
+        count_held(o->node[end].sends, out);
+        count_work(o, end, until, 1.0, out);
+    }
+    o->begun_weight[f->from] = 1.0; /* up to the start of the event */
+    follow(o, f->from, out);
+}

@@ -1,0 +1,310 @@
+/* longest_path.c - the longest chain through a schedule's order, for any times of its stages. */
+#include "core/program/lower.h"
+#include "planner/order/order_graph.h"
+
+#include <math.h>
+#include <string.h>
+
+static double part_s(const mf_order_times *t, mf_order_part part, int v) {
+    return t->part_s[part] ? t->part_s[part][v] : 0.0;
+}
+
+const mf_order_part mf_order_merged_as[MF_ORDER_MERGED][2] = {
+    {MF_ORDER_F_PAIR, MF_ORDER_B_PAIR},
+    {MF_ORDER_F_KEEP, MF_ORDER_B_GIVE},
+    {MF_ORDER_F_EP, MF_ORDER_B_EP},
+};
+
+static double merged_s(const mf_order_times *t, const node *n, int8_t *as) {
+    double most = -1.0;
+    for (int8_t k = 0; k < MF_ORDER_MERGED; k++) {
+        double sum = 0.0;
+        for (int side = 0; side < 2; side++) {
+            sum += part_s(t, mf_order_merged_as[k][side], n->v[side]);
+        }
+        if (sum > most) {
+            most = sum;
+            *as = k;
+        }
+    }
+    return most;
+}
+
+/* A merged pair whose time is known as a whole. */
+static double pair_s(const mf_order *o, const mf_order_times *t, const node *n) {
+    int chunks = o->vstages / o->stages, stage = o->stage_of[n->v[0]];
+    int at = (stage * chunks + o->chunk_of[n->v[0]]) * chunks + o->chunk_of[n->v[1]];
+    return t->pair_s[at];
+}
+
+static double duration_s(const mf_order *o, const mf_order_times *t, const node *n, int8_t *as) {
+    switch ((mf_event_pass)n->pass) {
+    case MF_EVENT_F:
+        return part_s(t, MF_ORDER_F, n->v[0]);
+    case MF_EVENT_B:
+        return part_s(t, MF_ORDER_B, n->v[1]);
+    case MF_EVENT_W:
+        return part_s(t, MF_ORDER_W, n->v[1]);
+    case MF_EVENT_FB:
+        break;
+    }
+    double least_s = merged_s(t, n, as);
+    return t->pair_s ? pair_s(o, t, n) : least_s;
+}
+
+static double host_s(const mf_order_times *t, const node *n) {
+    double sum = n->v[0] != NONE ? part_s(t, MF_ORDER_F_HOST, n->v[0]) : 0.0;
+    if (n->v[1] != NONE) {
+        sum += part_s(t, n->pass == MF_EVENT_W ? MF_ORDER_W_HOST : MF_ORDER_B_HOST, n->v[1]);
+    }
+    return sum;
+}
+
+double mf_order_stage_s(const mf_order *o, const mf_order_times *t, int stage, mf_order_part part) {
+    double sum = 0.0;
+    for (int v = 0; v < o->vstages; v++) {
+        sum += o->stage_of[v] == stage ? part_s(t, part, v) : 0.0;
+    }
+    return sum;
+}
+
+/* --- losses ----------------------------------------------------------------------------------- */
+
+static bool has_losses(const mf_order_times *t) {
+    return t->losses && t->losses->left_s;
+}
+
+static double begin_s(const mf_order_times *t) {
+    return t->losses ? t->losses->start_s : 0.0;
+}
+
+/* What an event does not lose less for starting later, up to its start: that and what it loses to
+ * reductions of an event before it. */
+static double behind_s(const mf_order *o, const mf_order_times *t, const node *n, double start_s) {
+    if (!n->behind || !has_losses(t)) {
+        return start_s;
+    }
+    const node *ref = &o->node[n->ref];
+    double share = t->losses->share[n->behind - 1];
+    double free_s = o->end_s[n->ref] + ref->sends * t->hold_s;
+    return start_s - share * (start_s - free_s) +
+           mf_order_lost_behind(t->losses, n->behind, share, ref->v[1]);
+}
+
+/* What the stage of an event has behind it when the event comes. */
+typedef struct past {
+    double free_s;         /* when the event before has ended and its results have left */
+    double work_s, held_s; /* own work up to then, and what of it sends held the stage */
+} past;
+
+static past past_of(const mf_order *o, const mf_order_times *t, int32_t before) {
+    if (before == NONE) {
+        return (past){0.0, 0.0, 0.0};
+    }
+    double hold_s = o->node[before].sends * t->hold_s;
+    return (past){o->end_s[before] + hold_s, o->work_s[before] + hold_s,
+                  o->held_s[before] + hold_s};
+}
+
+/* When an event starts. Returns the same with what it loses to reductions: to those of an event
+ * before it, which run from when its stage was free, so that a later start loses less, or to its
+ * own. */
+static double start_at(mf_order *o, const mf_order_times *t, int64_t i, const past *p) {
+    const node *n = &o->node[i];
+    bool waits = n->from[0] != NONE || n->from[1] != NONE;
+    double free_s = waits ? 0.0 : begin_s(t), early_s = free_s;
+    double own_s = n->last && has_losses(t) ? part_s(t, MF_ORDER_OWN_LOST, n->v[1]) -
+                                                  t->losses->kind_s[MF_LOSS_OWN][n->v[1]]
+                                            : 0.0;
+    o->own_lost[i] = own_s > 0.0;
+    own_s = fmax(own_s, 0.0);
+    o->by[i] = BY_NOTHING;
+    if (n->before != NONE) {
+        free_s = p->free_s;
+        early_s = o->early_s[1][n->before];
+        o->by[i] = BY_BEFORE;
+    }
+    double start_s = free_s;
+    for (int side = 0; side < 2; side++) {
+        if (n->from[side] != NONE) {
+            double ready_s = o->end_s[n->from[side]] + (n->sent[side] ? t->send_s : 0.0);
+            if (ready_s > start_s) {
+                start_s = ready_s;
+                early_s = o->early_s[1][n->from[side]];
+                o->by[i] = (int8_t)(BY_FORWARD + side);
+            }
+        }
+    }
+    o->start_s[i] = start_s;
+    o->early_s[0][i] = o->early_s[1][i] = early_s;
+    double mean_s = behind_s(o, t, n, start_s);
+    o->lost[i] = mean_s > start_s;
+    if (o->lost[i]) {
+        double share = t->losses->share[n->behind - 1];
+        o->early_s[1][i] -= share * (early_s - o->early_s[1][n->ref]);
+    }
+    return (o->lost[i] ? mean_s : start_s) + own_s;
+}
+
+/* --- gathers ---------------------------------------------------------------------------------- */
+
+/* Parameters of all chunks up to this one come first on the stream that gathers. */
+static double gather_s(const mf_order *o, const mf_order_times *t, int v, mf_order_part part) {
+    double sum = 0.0;
+    for (int u = 0; u <= v; u++) {
+        sum += o->stage_of[u] == o->stage_of[v] ? part_s(t, part, u) : 0.0;
+    }
+    return sum;
+}
+
+static void end_later(mf_order *o, int64_t i, double end_s, double early_s, int by) {
+    if (end_s > o->end_s[i]) {
+        o->end_s[i] = end_s;
+        o->early_s[1][i] = early_s;
+        o->end_by[i] = (int8_t)by;
+    }
+}
+
+/* A first pass waits for its parameters. What comes behind them on the stream still costs the chain
+ * its share. */
+static void gathered(mf_order *o, const mf_order_times *t, int64_t i) {
+    int v = o->node[i].v[0];
+    double there_s = gather_s(o, t, v, MF_ORDER_GATHER);
+    double left_s = begin_s(t) - gather_s(o, t, v, MF_ORDER_GATHER_LOST);
+    if (left_s > 0.0) {
+        end_later(o, i, there_s + left_s, left_s, BY_GATHER_LOST);
+    } else {
+        end_later(o, i, there_s, 0.0, BY_GATHER);
+    }
+}
+
+/* Gathers run from the start of the step, so that of all up to a chunk's at least what S leaves is
+ * beside the events since the one that starts at S, or between them, until the chunk's first pass
+ * is done: these lose their share to it, but for as long as sends held the stage. (S itself then
+ * counts no losses to all that gathers at the start.) */
+static void note_ahead(mf_order *o, const mf_order_times *t, int64_t i, int stage, const past *p) {
+    double done_s = p->work_s - t->lost * p->held_s;
+    double ahead_s = (1.0 - t->lost) * (o->start_s[i] - o->early_s[0][i]) - done_s;
+    ahead *x = &o->ahead[stage];
+    if (x->since == NONE || ahead_s > x->time_s) {
+        *x = (ahead){ahead_s, (int32_t)i};
+    }
+}
+
+static void gathers_beside(mf_order *o, const mf_order_times *t, int64_t i, int stage) {
+    int v = o->node[i].v[0];
+    double done_s = o->work_s[i] - t->lost * o->held_s[i];
+    o->since[v] = o->ahead[stage].since;
+    end_later(o, i, o->ahead[stage].time_s + done_s + gather_s(o, t, v, MF_ORDER_GATHER_LOST), 0.0,
+              BY_LOST);
+}
+
+/* --- the play --------------------------------------------------------------------------------- */
+
+void mf_order_play(mf_order *o, const mf_order_times *t) {
+    memset(o->host_s, 0, (size_t)o->stages * sizeof *o->host_s);
+    for (int p = 0; p < o->stages; p++) {
+        o->ahead[p].since = NONE;
+    }
+    for (int32_t k = 0; k < o->kinds; k++) {
+        node_kind *x = &o->kind[k];
+        x->as = 0;
+        x->own_s = duration_s(o, t, &o->node[x->of], &x->as);
+        x->host_s = host_s(t, &o->node[x->of]);
+    }
+    for (int64_t i = 0; i < o->nodes; i++) {
+        const node *n = &o->node[i];
+        const node_kind *kind = &o->kind[n->kind];
+        int stage = kind->stage;
+        o->end_by[i] = BY_NOTHING;
+        double own_s = kind->own_s;
+        const past p = past_of(o, t, n->before);
+        o->end_s[i] = start_at(o, t, i, &p) + own_s;
+        o->work_s[i] = p.work_s + own_s;
+        o->held_s[i] = p.held_s;
+        o->host_s[stage] += kind->host_s;
+        end_later(o, i, o->host_s[stage], 0.0, BY_HOST);
+        note_ahead(o, t, i, stage, &p);
+        if (n->first) {
+            gathered(o, t, i);
+            gathers_beside(o, t, i, stage);
+        }
+    }
+}
+
+/* --- where a stage is done -------------------------------------------------------------------- */
+
+mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, int stage) {
+    int32_t at = o->last[stage], last[MF_MAX_VSTAGES];
+    mf_order_finish f = {0.0, NONE, NONE};
+    if (at == NONE) {
+        return f;
+    }
+    double held_s = o->node[at].sends * t->hold_s, reduce_s = 0.0, lost_s = 0.0;
+    f.time_s = o->end_s[at] + held_s;
+    int n = 0, chunks = o->vstages / o->stages; /* one for each chunk; they stand near the end */
+    for (int32_t i = at; i != NONE && n < chunks; i = o->node[i].before) {
+        if (o->node[i].last) {
+            last[n++] = i;
+            reduce_s += part_s(t, MF_ORDER_REDUCE, o->node[i].v[1]);
+        }
+    }
+    if (!(reduce_s > 0.0)) {
+        return f;
+    }
+    double ahead_s = -HUGE_VAL; /* of the stage's own work and losses */
+    int32_t from = NONE;
+    for (int k = n - 1; k >= 0; k--) { /* in order of play */
+        int32_t i = last[k];
+        int v = o->node[i].v[1];
+        const past p = past_of(o, t, o->node[i].before);
+        double done_s = p.work_s - t->lost * p.held_s + lost_s;
+        double first_s = has_losses(t) ? t->losses->kind_s[MF_LOSS_FIRST][v] : 0.0;
+        if (o->start_s[i] - done_s > ahead_s) {
+            ahead_s = o->start_s[i] - done_s;
+            from = i;
+        }
+        if (ahead_s + done_s + first_s + reduce_s > f.time_s) {
+            f = (mf_order_finish){ahead_s + done_s + first_s + reduce_s, from, i};
+        }
+        reduce_s -= part_s(t, MF_ORDER_REDUCE, v);
+        lost_s += part_s(t, MF_ORDER_REDUCE_LOST, v);
+    }
+    double done_s = o->work_s[at] + held_s - t->lost * (o->held_s[at] + held_s) + lost_s;
+    if (ahead_s + done_s > f.time_s) {
+        f = (mf_order_finish){ahead_s + done_s, from, NONE};
+    }
+    return f;
+}
+
+void mf_order_longest(mf_order *o, const mf_order_times *t, mf_order_chain *out) {
+    mf_order_finish latest = {-1.0, NONE, NONE};
+    double update_s = -1.0;
+    int update_stage = 0;
+    mf_order_play(o, t);
+    memset(out->count[0], 0, MF_ORDER_CHAIN_ROOM(out->vstages) * sizeof *out->count[0]);
+    out->sends = out->holds = out->beside = out->starts = 0.0;
+    memset(out->share, 0, sizeof out->share);
+    if (has_losses(t)) {
+        memcpy(out->share, t->losses->share, sizeof out->share);
+    }
+    out->norm_stage = 0;
+    out->lost = t->lost;
+    for (int p = 0; p < o->stages; p++) {
+        mf_order_finish f = mf_order_finish_of(o, t, p);
+        f.time_s += mf_order_stage_s(o, t, p, MF_ORDER_NORM);
+        double after_s = mf_order_stage_s(o, t, p, MF_ORDER_UPDATE);
+        if (f.time_s > latest.time_s) {
+            latest = f;
+            out->norm_stage = p;
+        }
+        if (after_s > update_s) {
+            update_s = after_s;
+            update_stage = p;
+        }
+    }
+    out->time_s = latest.time_s + update_s;
+    mf_order_count_stage(o, out->norm_stage, MF_ORDER_NORM, out);
+    mf_order_count_stage(o, update_stage, MF_ORDER_UPDATE, out);
+    mf_order_trace(o, out->norm_stage, &latest, out);
+}

@@ -1,0 +1,105 @@
+/* order_graph.h - private to order*.c: the graph of a schedule and what a play of it leaves behind.
+ */
+#ifndef MF_PLANNER_ORDER_GRAPH_H
+#define MF_PLANNER_ORDER_GRAPH_H
+
+#include "planner/order/order.h"
+
+#define NONE (-1)
+
+/* An event, after everything that it waits for. */
+typedef struct node {
+    int32_t before;  /* previous event of the stage, or NONE */
+    int32_t from[2]; /* what its forward and its backward pass wait for, or NONE */
+    int16_t v[2];    /* virtual stages of its forward and backward (or W) pass, or NONE */
+    uint8_t pass;    /* mf_event_pass */
+    uint8_t sends;   /* results that go to another stage */
+    bool sent[2];    /* from[] comes from another stage */
+    bool first;      /* forward of the first micro-batch: waits for gathered parameters */
+    bool last;       /* weight gradients of the last micro-batch: reductions start */
+    uint8_t behind;  /* so many events behind such a one of its stage, up to the next; 0 = none */
+    int32_t ref;     /* which */
+    int32_t kind;    /* events of a kind (stage, pass, virtual stages) take the same time */
+} node;
+
+/* What events of a kind take in a play. */
+typedef struct node_kind {
+    int32_t of; /* one of them */
+    int16_t stage;
+    int8_t as; /* which lower bound of a merged pair decided */
+    double own_s, host_s;
+} node_kind;
+
+/* Which wait decided when an event starts or ends. */
+enum {
+    BY_NOTHING = -1,
+    BY_BEFORE = 0,
+    BY_FORWARD = 1,
+    BY_BACKWARD = 2,
+    BY_HOST = 3,
+    BY_GATHER = 4,
+    BY_LOST = 5, /* all that the stage did since one of its events, and what gathers cost it */
+    BY_GATHER_LOST = 6 /* gathers, and what passes lose to those that come later */
+};
+
+struct mf_order {
+    int stages, vstages;
+    int64_t nodes;
+    node *node;
+    int32_t kinds;
+    node_kind *kind; /* [kinds] */
+    /* [nodes] while playing: start (of its first block), and end */
+    double *start_s, *end_s;
+    double *work_s; /* [nodes] what its stage has done up to its end, waits left out */
+    double *held_s; /* [nodes] of that, how long sends held it */
+    double *host_s; /* [stages] host clock while playing */
+    int8_t *by;     /* [nodes] which wait decided the start */
+    int8_t *end_by; /* [nodes] BY_HOST and on: that decided the end, else BY_NOTHING */
+    bool *lost;     /* [nodes] losses to reductions of an event before are in it, */
+    bool *own_lost; /* [nodes] to its own */
+    /* [2][nodes] of a chain that is traced, at their ends, and at their starts: with losses at the
+     * start of the step, without */
+    double *weight, *begun_weight;
+    int32_t *last;       /* [stages] last event of each stage, or NONE */
+    double *early_s[2];  /* [nodes] of the start, the end: what losses at the start of the step (of
+                          * losses->start_s) add to it */
+    int32_t *since;      /* [vstages] BY_LOST: since which event of the stage */
+    struct ahead *ahead; /* [stages] while playing */
+    int16_t *stage_of;   /* [vstages] */
+    int16_t *chunk_of;   /* [vstages] */
+};
+
+/* The event of a stage since which it is furthest behind what it has done, with the share of
+ * gathers that passes lose taken off. */
+typedef struct ahead {
+    double time_s;
+    int32_t since;
+} ahead;
+
+/* The lower bounds of a merged pair: which parts of (forward, backward) they add up. */
+#define MF_ORDER_MERGED 3
+extern const mf_order_part mf_order_merged_as[MF_ORDER_MERGED][2];
+
+/* Where a stage is done: after its last pass, or later for reductions. These start with the last
+ * micro-batch's backward passes. From event `from` on (the first of these) the chain stays on its
+ * stage; reductions of events before `to` cost the passes beside them their share, those from `to`
+ * on are waited for. What does not end beside passes costs all of its time, so that either way
+ * holds. */
+typedef struct mf_order_finish {
+    double time_s;
+    int32_t from, to; /* from NONE: the last pass decides; to NONE: all are beside passes */
+} mf_order_finish;
+
+/* Plays all events (longest_path.c). */
+void mf_order_play(mf_order *o, const mf_order_times *t);
+mf_order_finish mf_order_finish_of(const mf_order *o, const mf_order_times *t, int stage);
+/* Adds the chain that ends with a stage's finish to *out (critical_path.c). */
+void mf_order_trace(mf_order *o, int stage, const mf_order_finish *f, mf_order_chain *out);
+/* Counts a part once for every virtual stage of a stage. */
+void mf_order_count_stage(const mf_order *o, int stage, mf_order_part part, mf_order_chain *out);
+/* A part's sum over the virtual stages of a stage. */
+double mf_order_stage_s(const mf_order *o, const mf_order_times *t, int stage, mf_order_part part);
+/* What an event so far behind the last pass of virtual stage v ends later for it, at a share. */
+double mf_order_lost_behind(const mf_order_losses *x, int behind, double share, int v);
+
+#endif

@@ -1,0 +1,118 @@
+/* answer.c - answers of the inner problem: counts by cell, written out as assignments, and
+ * those that are not wanted again. */
+#include "planner/partition/partition.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+size_t mf_inner_cells(const mf_inner *in) {
+    return (size_t)in->vstages * (size_t)in->slots * MF_CATALOGUE_MAX;
+}
+
+size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m) {
+    return ((size_t)v * (size_t)in->slots + (size_t)slot) * MF_CATALOGUE_MAX + (size_t)m;
+}
+
+const mf_inner_class *mf_inner_class_at(const mf_inner *in, int v, int slot) {
+    return &in->class[in->slot[slot].class_of[in->variant[v]]];
+}
+
+int mf_inner_next_choice(const mf_inner_class *c, const int32_t *left) {
+    int best = -1;
+    for (int m = 0; m < c->choices; m++) {
+        if (left[m] > 0 &&
+            (best < 0 || c->choice[m].quote.local_b_B > c->choice[best].quote.local_b_B)) {
+            best = m;
+        }
+    }
+    return best;
+}
+
+/* Positions of a segment on virtual stage v, from *next on. */
+static bool write_segment(const mf_inner *in, int v, int segment, int32_t *left, int *next,
+                          mf_assignment *out) {
+    const mf_segment *g = &in->segment[segment];
+    int end = g->first + g->repeats * g->period, n = 0, first_slot = 0;
+    while (in->slot[first_slot].segment != segment) {
+        first_slot++;
+    }
+    for (int k = 0; k < g->period; k++) {
+        for (int m = 0; m < MF_CATALOGUE_MAX; m++) {
+            n += left[mf_inner_cell(in, v, first_slot + k, m)];
+        }
+    }
+    if (n > 0 && (*next < g->first || *next + n > end)) {
+        return false; /* out of order, or too many */
+    }
+    for (int i = 0; i < n; i++, (*next)++) {
+        int slot = first_slot + (*next - g->first) % g->period;
+        const mf_inner_class *c = mf_inner_class_at(in, v, slot);
+        int32_t *of_slot = left + mf_inner_cell(in, v, slot, 0);
+        int m = mf_inner_next_choice(c, of_slot);
+        if (m < 0) {
+            return false; /* the pattern does not come out */
+        }
+        of_slot[m]--;
+        out->memory[*next] = c->choice[m].memory;
+    }
+    return true;
+}
+
+bool mf_inner_write(const mf_inner *in, const int32_t *count, mf_assignment *out) {
+    size_t cells = mf_inner_cells(in);
+    int32_t *left = malloc(cells * sizeof *left);
+    bool good = left != NULL && in->vstages <= MF_MAX_VSTAGES;
+    int next = 0;
+    memset(out, 0, sizeof *out);
+    if (good) {
+        memcpy(left, count, cells * sizeof *left);
+    }
+    out->positions = in->positions;
+    out->vstages = in->vstages;
+    for (int v = 0; good && v < in->vstages; v++) {
+        out->first[v] = next;
+        for (int s = 0; good && s < in->segments; s++) {
+            good = write_segment(in, v, s, left, &next, out);
+        }
+        good = good && next > out->first[v];
+    }
+    free(left);
+    if (good) {
+        out->first[in->vstages] = next;
+    }
+    return good && next == in->positions;
+}
+
+/* --- what was tried --------------------------------------------------------------------------- */
+
+mf_status mf_inner_tried_add(const mf_inner *in, mf_inner_tried *t, int stage, const int32_t *count,
+                             mf_err *e) {
+    size_t cells = mf_inner_cells(in);
+    if (t->sets == t->room) {
+        int room = t->room ? 2 * t->room : 4;
+        int *stages = realloc(t->stage, (size_t)room * sizeof *stages);
+        if (stages) {
+            t->stage = stages;
+        }
+        int32_t *counts = realloc(t->count, (size_t)room * cells * sizeof *counts);
+        if (counts) {
+            t->count = counts;
+        }
+        if (!stages || !counts) {
+            return mf_err_set(e, MF_NOMEM, "out of memory");
+        }
+        t->room = room;
+    }
+    t->stage[t->sets] = stage;
+    memcpy(t->count + (size_t)t->sets * cells, count, cells * sizeof *count);
+    t->sets++;
+    return MF_OK;
+}
+
+void mf_inner_tried_clear(mf_inner_tried *t) {
+    free(t->stage);
+    free(t->count);
+    memset(t, 0, sizeof *t);
+}

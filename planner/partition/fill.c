@@ -1,0 +1,429 @@
+/* fill.c - memory choices for a given split of the positions.
+ *
+ * Stages do not compete for memory, so each is filled on its own: every layer starts at its fastest
+ * choice; while the stage is too large, the one change that saves most bytes for each second is
+ * made. The oracle's memory plan has the last word: where it finds a stage too large still, the
+ * stage is filled again with that much less room.
+ */
+#include "planner/bound/stage_bound.h"
+#include "planner/partition/partition.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_CHUNKS = 256 };
+
+/* A chunk as the memory plan walks it (core/memory/memory.c): what stays, and what is needed beyond
+ * it while the chunk itself runs. */
+typedef struct chunk_bytes {
+    double saved, held, extra_f, extra_b; /* extra_b: of weight gradients, too */
+    double persistent, comm, gather, boundary;
+} chunk_bytes;
+
+typedef struct filling {
+    const mf_inner *in;
+    int32_t *count; /* [cells] */
+    int stage;
+    double alone;                  /* alone_share of the stage */
+    chunk_bytes chunk[MAX_CHUNKS]; /* of the stage, as of count */
+} filling;
+
+/* Seconds of a layer by micro-batch: merged, those of the warm-up and of its mirror image run
+ * alone. */
+static double time_of(const filling *f, const mf_inner_class *c, int m) {
+    const mf_inner_choice *x = &c->choice[m];
+    double alone_s = x->quote.f.time_s + x->quote.b.time_s + x->quote.w.time_s;
+    return f->in->merged ? x->pair_s + f->alone * (alone_s - x->pair_s) : alone_s;
+}
+
+/* Share of a stage's micro-batches that are not paired. */
+static double alone_share(const mf_inner *in, int stage) {
+    const int32_t *warm = in->order.warm_up + (size_t)stage * (size_t)in->chunks;
+    double sum = 0.0;
+    for (int c = 0; c < in->chunks; c++) {
+        sum += warm[c];
+    }
+    return mf_smaller(1.0, sum / ((double)in->chunks * (double)in->layout.micro_batches));
+}
+
+/* --- bytes of a stage ------------------------------------------------------------------------- */
+
+/* Choices of a slot with the largest backward workspace first, as mf_inner_write orders them. */
+static void order_choices(const mf_inner_class *c, int order[MF_CATALOGUE_MAX]) {
+    for (int m = 0; m < c->choices; m++) {
+        int at = m;
+        while (at > 0 && c->choice[order[at - 1]].quote.local_b_B < c->choice[m].quote.local_b_B) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = m;
+    }
+}
+
+static chunk_bytes weigh_chunk(const filling *f, int v) {
+    const mf_inner *in = f->in;
+    chunk_bytes x = {0, 0, 0, 0, 0, 0, 0, 0};
+    double f_peak = 0.0, b_peak = 0.0, freed = 0.0, w_peak = 0.0;
+    for (int pass = 0; pass < 2; pass++) { /* forward order, then backward */
+        for (int i = 0; i < in->slots; i++) {
+            int s = pass == 0 ? i : in->slots - 1 - i, order[MF_CATALOGUE_MAX];
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            if (v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
+                continue;
+            }
+            order_choices(c, order);
+            for (int k = 0; k < c->choices; k++) {
+                int m = order[pass == 0 ? k : c->choices - 1 - k];
+                const mf_quote *q = &c->choice[m].quote;
+                double n = f->count[mf_inner_cell(in, v, s, m)];
+                if (n <= 0) {
+                    continue;
+                }
+                if (pass == 0) {
+                    x.saved += n * q->saved_B;
+                    x.held += n * q->held_B;
+                    x.persistent += n * c->persistent_B;
+                    x.comm = mf_larger(x.comm, q->comm_B);
+                    x.gather = mf_larger(x.gather, q->gather_B);
+                    x.boundary = mf_larger(x.boundary, q->boundary_B);
+                    f_peak = mf_larger(f_peak, x.saved + q->local_f_B);
+                } else { /* the first of n runs when least is freed, the last when most is held */
+                    b_peak = mf_larger(b_peak, x.saved - freed + q->local_b_B + q->held_B);
+                    freed += n * (q->saved_B - q->held_B);
+                    b_peak = mf_larger(b_peak, x.saved - freed + q->saved_B - q->held_B +
+                                                   q->local_b_B + q->held_B);
+                    w_peak = mf_larger(w_peak, q->local_w_B);
+                }
+            }
+        }
+    }
+    x.extra_f = mf_larger(f_peak - x.saved, 0.0);
+    x.extra_b = mf_larger(b_peak - x.saved, w_peak);
+    return x;
+}
+
+static int chunks_of(const filling *f) {
+    return f->in->chunks < MAX_CHUNKS ? f->in->chunks : MAX_CHUNKS;
+}
+
+static void weigh_chunks(filling *f) {
+    for (int c = 0; c < chunks_of(f); c++) {
+        f->chunk[c] = weigh_chunk(f, (int)mf_layout_vstage(&f->in->layout, f->stage, c));
+    }
+}
+
+/* The stage, its chunks as they were weighed. */
+static double weigh_stage(const filling *f) {
+    const mf_inner *in = f->in;
+    double persistent = 0, comm = 0, gather = 0, boundary = 0, peak = 0, extra_f = 0, extra_b = 0;
+    int chunks = chunks_of(f);
+    for (int c = 0; c < chunks; c++) {
+        const chunk_bytes *x = &f->chunk[c];
+        persistent += x->persistent;
+        comm = mf_larger(comm, x->comm);
+        gather = mf_larger(gather, x->gather);
+        boundary = mf_larger(boundary, x->boundary);
+        extra_f = mf_larger(extra_f, x->extra_f);
+        extra_b = mf_larger(extra_b, x->extra_b);
+    }
+    for (int k = 0; k < in->order.rows[f->stage]; k++) {
+        double now = 0.0;
+        for (int c = 0; c < chunks; c++) {
+            now += mf_inner_in_flight(in, f->stage, k, c) * f->chunk[c].saved +
+                   mf_inner_held(in, f->stage, k, c) * f->chunk[c].held;
+        }
+        peak = mf_larger(peak, now);
+    }
+    return persistent + in->fixed_B + comm + mf_memory_gathers(&in->layout) * gather +
+           mf_memory_boundaries(&in->layout) * boundary + peak +
+           (in->merged ? extra_f + extra_b : mf_larger(extra_f, extra_b));
+}
+
+/* --- changes ---------------------------------------------------------------------------------- */
+
+typedef struct change {
+    int v, slot, from, to;
+    double gain; /* bytes by second, workspaces aside */
+} change;
+
+#define MAX_BANNED 64
+
+typedef struct banned {
+    int count;
+    change it[MAX_BANNED];
+} banned;
+
+static bool is_banned(const banned *b, int v, int slot, int from, int to) {
+    for (int i = 0; i < b->count; i++) {
+        const change *c = &b->it[i];
+        if (c->v == v && c->slot == slot && c->from == from && c->to == to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Best change of one layer of a slot on v, if better than *best. */
+static void best_of_slot(const filling *f, const banned *bans, int v, int s, double flight,
+                         change *best) {
+    const mf_inner *in = f->in;
+    const mf_inner_class *class = mf_inner_class_at(in, v, s);
+    const int32_t *count = &f->count[mf_inner_cell(in, v, s, 0)];
+    for (int m = 0; m < class->choices; m++) {
+        double time_s = count[m] > 0 ? time_of(f, class, m) : 0.0;
+        for (int t = 0; t < class->choices && count[m] > 0; t++) {
+            double less_B = class->choice[m].quote.saved_B - class->choice[t].quote.saved_B;
+            if (!(less_B > 0.0)) {
+                continue;
+            }
+            double gain = flight * less_B / mf_larger(time_of(f, class, t) - time_s, 1e-9);
+            if (gain > best->gain && !is_banned(bans, v, s, m, t)) {
+                *best = (change){v, s, m, t, gain};
+            }
+        }
+    }
+}
+
+static change best_change(const filling *f, const banned *bans) {
+    const mf_inner *in = f->in;
+    change best = {-1, 0, 0, 0, 0.0};
+    for (int c = 0; c < in->chunks; c++) {
+        int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
+        double flight = mf_order_most_in_flight(&in->order, f->stage, c);
+        for (int s = 0; s < in->slots; s++) {
+            if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
+                best_of_slot(f, bans, v, s, flight, &best);
+            }
+        }
+    }
+    return best;
+}
+
+/* The choice that a layer of a class starts with. */
+typedef int pick_fn(const filling *f, const mf_inner_class *c, double work_B);
+
+static int fastest(const filling *f, const mf_inner_class *c, double work_B) {
+    int best = 0;
+    (void)work_B;
+    for (int m = 1; m < c->choices; m++) {
+        best = time_of(f, c, m) < time_of(f, c, best) ? m : best;
+    }
+    return best;
+}
+
+static void start_stage(filling *f, const int *first, pick_fn *pick, double work_B) {
+    const mf_inner *in = f->in;
+    for (int c = 0; c < in->chunks; c++) {
+        int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
+        memset(&f->count[mf_inner_cell(in, v, 0, 0)], 0,
+               (size_t)in->slots * MF_CATALOGUE_MAX * sizeof *f->count);
+        for (int i = first[v]; i < first[v + 1]; i++) {
+            int s = in->slot_at[i];
+            int m = pick(f, mf_inner_class_at(in, v, s), work_B);
+            f->count[mf_inner_cell(in, v, s, m)]++;
+        }
+    }
+    weigh_chunks(f);
+}
+
+static void apply(filling *f, const change *c, int by) {
+    f->count[mf_inner_cell(f->in, c->v, c->slot, c->from)] -= by;
+    f->count[mf_inner_cell(f->in, c->v, c->slot, c->to)] += by;
+}
+
+/* Changes that free nothing in the end (their workspace is larger) are taken back and not tried
+ * again. */
+static bool fill_stage(filling *f, const int *first, double room_B) {
+    banned bans = {.count = 0};
+    f->alone = alone_share(f->in, f->stage);
+    start_stage(f, first, fastest, 0.0);
+    double weight_B = weigh_stage(f);
+    while (weight_B > room_B) {
+        change c = best_change(f, &bans);
+        if (c.v < 0) {
+            return false;
+        }
+        int64_t k = mf_layout_chunk_of(&f->in->layout, c.v);
+        chunk_bytes *changed = &f->chunk[k < MAX_CHUNKS ? k : 0], was = *changed;
+        apply(f, &c, 1);
+        *changed = k < MAX_CHUNKS ? weigh_chunk(f, c.v) : was;
+        double now_B = weigh_stage(f);
+        if (now_B < weight_B) {
+            weight_B = now_B;
+        } else if (bans.count < MAX_BANNED) {
+            apply(f, &c, -1);
+            *changed = was;
+            bans.it[bans.count++] = c;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --- from the leanest --------------------------------------------------------------------------
+ */
+
+static int chunk_of(const filling *f, int v) {
+    int64_t k = mf_layout_chunk_of(&f->in->layout, v);
+    return k < MAX_CHUNKS ? (int)k : 0;
+}
+
+static double workspace_B(const mf_quote *q) {
+    return mf_larger(mf_larger(q->local_f_B, q->local_b_B), q->local_w_B);
+}
+
+/* What keeps least among the choices whose workspace is no larger; if all are larger, the one whose
+ * workspace is least. */
+static int leanest(const filling *f, const mf_inner_class *c, double work_B) {
+    int best = 0;
+    (void)f;
+    for (int m = 1; m < c->choices; m++) {
+        const mf_quote *x = &c->choice[m].quote, *b = &c->choice[best].quote;
+        bool below = workspace_B(x) <= work_B, above = workspace_B(b) > work_B;
+        bool better = below && (above || x->saved_B < b->saved_B);
+        bool nearer = above && workspace_B(x) < workspace_B(b);
+        best = better || nearer ? m : best;
+    }
+    return best;
+}
+
+/* The change of one layer that saves most time for each byte more, if it is better than *best; what
+ * saves bytes as well goes before all. */
+static void best_quicker(const filling *f, const banned *bans, int v, int s, change *best) {
+    const mf_inner *in = f->in;
+    const mf_inner_class *class = mf_inner_class_at(in, v, s);
+    const int32_t *count = &f->count[mf_inner_cell(in, v, s, 0)];
+    for (int m = 0; m < class->choices; m++) {
+        for (int t = 0; t < class->choices && count[m] > 0; t++) {
+            double less_s = time_of(f, class, m) - time_of(f, class, t);
+            double more_B = class->choice[t].quote.saved_B - class->choice[m].quote.saved_B;
+            double gain = less_s / mf_larger(more_B, 1.0);
+            if (less_s > 0.0 && gain > best->gain && !is_banned(bans, v, s, m, t)) {
+                *best = (change){v, s, m, t, gain};
+            }
+        }
+    }
+}
+
+/* Spends what room there is, layer by layer. What did not fit once will not fit later. */
+static void spend(filling *f, double room_B) {
+    const mf_inner *in = f->in;
+    banned bans = {.count = 0};
+    while (bans.count < MAX_BANNED) {
+        change c = {-1, 0, 0, 0, 0.0};
+        for (int k = 0; k < in->chunks; k++) {
+            int v = (int)mf_layout_vstage(&in->layout, f->stage, k);
+            for (int s = 0; s < in->slots; s++) {
+                if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
+                    best_quicker(f, &bans, v, s, &c);
+                }
+            }
+        }
+        if (c.v < 0) {
+            return;
+        }
+        chunk_bytes *changed = &f->chunk[chunk_of(f, c.v)], was = *changed;
+        apply(f, &c, 1);
+        *changed = weigh_chunk(f, c.v);
+        if (weigh_stage(f) > room_B) {
+            apply(f, &c, -1);
+            *changed = was;
+            bans.it[bans.count++] = c;
+        }
+    }
+}
+
+static double stage_time_s(const filling *f) {
+    const mf_inner *in = f->in;
+    double sum_s = 0.0;
+    for (int k = 0; k < in->chunks; k++) {
+        int v = (int)mf_layout_vstage(&in->layout, f->stage, k);
+        for (int s = 0; s < in->slots; s++) {
+            bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
+            const mf_inner_class *class = stands ? mf_inner_class_at(in, v, s) : NULL;
+            for (int m = 0; class && m < class->choices; m++) {
+                sum_s += f->count[mf_inner_cell(in, v, s, m)] * time_of(f, class, m);
+            }
+        }
+    }
+    return sum_s;
+}
+
+/* Choices that keep least have large workspaces, and those with small ones keep more: of every size
+ * of workspace the leanest stage is tried, and the one that ends quickest is taken. */
+static bool fill_lean(filling *f, const int *first, double room_B) {
+    const mf_inner *in = f->in;
+    double best_s = HUGE_VAL, best_B = 0.0;
+    if (in->chunks > MAX_CHUNKS) {
+        return false;
+    }
+    for (int i = 0; i < in->classes; i++) {
+        for (int m = 0; m < in->class[i].choices && in->class[i].choices > 1; m++) {
+            double work_B = workspace_B(&in->class[i].choice[m].quote);
+            start_stage(f, first, leanest, work_B);
+            if (weigh_stage(f) <= room_B) {
+                spend(f, room_B);
+                double time_s = stage_time_s(f);
+                best_B = time_s < best_s ? work_B : best_B;
+                best_s = mf_smaller(best_s, time_s);
+            }
+        }
+    }
+    if (isinf(best_s)) {
+        return false;
+    }
+    start_stage(f, first, leanest, best_B);
+    spend(f, room_B);
+    return true;
+}
+
+static bool fill(filling *f, const int *first, double room_B) {
+    return fill_stage(f, first, room_B) || (f->in->lean && fill_lean(f, first, room_B));
+}
+
+bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double room_B,
+                         int32_t *count) {
+    filling f = {.in = in, .count = count, .stage = stage};
+    return fill(&f, first, room_B);
+}
+
+/* What a stage gives up of its room may change its gaps more than its sums: after so many times it
+ * gives up twice as much each time. */
+enum { FEW_MISSES = 3 };
+#define MOST_TRIES(stages) (3 * (stages) + 12)
+
+mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, double *room_B,
+                                int32_t *count, mf_assignment *out, mf_err *e) {
+    filling f = {.in = in, .count = count};
+    int misses[MF_MAX_VSTAGES] = {0};
+    mf_status status = mf_inner_own_pairs(in, e);
+    for (int p = 0; p < in->stages && status == MF_OK; p++) {
+        f.stage = p;
+        status = fill(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
+    }
+    for (int tries = 0; status == MF_OK; tries++) {
+        mf_step step;
+        if (!mf_inner_write(in, f.count, out)) {
+            return mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
+        }
+        const mf_oracle_ops *ops = in->oracle->ops;
+        status = gaps ? ops->step(in->oracle->self, &in->layout, out, false, &step, e)
+                      : ops->count(in->oracle->self, &in->layout, out, &step, e);
+        if (status != MF_OK || step.fits) {
+            return status;
+        }
+        double over_B = step.peak_B - step.usable_B;
+        f.stage = (int)step.stage;
+        if (over_B <= 0.0 || tries >= MOST_TRIES(in->stages)) {
+            break; /* the host's memory, or no end to it */
+        }
+        int missed = misses[f.stage]++;
+        double by = missed < FEW_MISSES ? 1.0 : ldexp(1.0, missed - FEW_MISSES + 1);
+        weigh_chunks(&f);
+        room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - by * over_B;
+        status = fill(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
+    }
+    return mf_err_set(e, MF_INFEASIBLE, "no memory choice makes stage %d fit", f.stage);
+}

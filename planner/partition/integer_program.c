@@ -1,0 +1,102 @@
+/* integer_program.c - the inner problem as an integer program.
+ *
+ *   minimise    T
+ *   over        x[v, slot, m]   integer: layers of the slot on virtual stage v with choice m
+ *               z[v, s]         binary: segment s is complete up to and including v
+ *   subject to  every layer is placed; no virtual stage is empty
+ *               order: segment s+1 stands on v only when z[v, s]; patterns come out in turn
+ *               memory: for every undominated in-flight vector of every stage,
+ *                       persistent + fixed + sum in_flight * saved + held * held_B <= usable
+ *               chains: T >= sum x * (passes of the chain through v * time of the layer)
+ *                            + sends * send_s + ...      for the chains found so far
+ *
+ * Chains are added when a relaxation's point has a longer one (order.h): the optimum is the least
+ * over all assignments of the longest of all chains. Memory rows leave out most of the workspaces,
+ * so the program is a relaxation in that respect; what the memory plan refuses is cut off
+ * afterwards.
+ *
+ * Lean, choices are left out: x[v, slot] layers take the least of all choices, and each stage takes
+ * extra[p] seconds more by micro-batch, a convex function of its main layers (mf_inner_extras).
+ * That is enough for a relaxation (relaxation.c), quick to solve.
+ */
+#include "planner/bound/stage_bound.h"
+#include "planner/partition/rows.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mf_inner_solution_clear(mf_inner_solution *s) {
+    free(s->count);
+    free(s->first);
+    memset(s, 0, sizeof *s);
+}
+
+static void read_answer(const mf_rows *b, const double *x, mf_inner_solution *out) {
+    const mf_inner *in = b->in;
+    size_t cells = mf_inner_cells(in), per_stage = cells / (size_t)in->vstages;
+    for (size_t i = 0; i < cells; i++) {
+        out->count[i] = b->col[i] >= 0 ? (int32_t)lround(x[b->col[i]]) : 0;
+    }
+    out->first[0] = 0;
+    for (int v = 0; v < in->vstages; v++) {
+        int n = 0;
+        for (size_t i = 0; i < per_stage; i++) {
+            n += out->count[(size_t)v * per_stage + i];
+        }
+        out->first[v + 1] = out->first[v] + n;
+    }
+}
+
+mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inner_options *o,
+                         mf_inner_solution *out, mf_err *e) {
+    mf_rows b;
+    double *x = NULL;
+    mf_milp_result r = {.outcome = MF_MILP_FAILED};
+    memset(out, 0, sizeof *out);
+    mf_status status = mf_rows_make(&b, in, tried, o, o->known, NULL, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    mf_milp_options mo = {
+        .cutoff = INFINITY, /* the step's own bound does it */
+        .gap = o->gap,
+        .node_limit = o->node_limit,
+        .cancel = o->cancel,
+        .target = isinf(o->target_s) ? 0.0 : o->target_s / b.unit_s / MF_BOUND_SAFETY,
+        .lazy = mf_rows_lazy_chain,
+        .lazy_user = &b,
+        .fault = o->fault,
+    };
+    x = malloc((size_t)b.milp.cols * sizeof *x);
+    out->count = calloc(mf_inner_cells(in), sizeof *out->count);
+    out->first = calloc((size_t)in->vstages + 1, sizeof *out->first);
+    status = x && out->count && out->first ? mf_milp_solve(&b.milp, &mo, x, &r, e)
+                                           : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (status == MF_OK) {
+        status = b.status;
+    }
+    if (status != MF_OK) {
+        goto out;
+    }
+    out->outcome = r.outcome;
+    out->nodes = r.nodes;
+    out->bound_s = fmax(r.bound * b.unit_s * MF_BOUND_SAFETY, o->floor_s);
+    memcpy(out->text, r.text, sizeof out->text);
+    if (r.outcome == MF_MILP_INFEASIBLE) {
+        out->bound_s = o->cutoff_s; /* nothing below it */
+    }
+    out->have = r.have_x;
+    if (out->have) {
+        out->objective_s = r.objective * b.unit_s;
+        read_answer(&b, x, out);
+    }
+out:
+    free(x);
+    mf_rows_clear(&b);
+    if (status != MF_OK) {
+        mf_inner_solution_clear(out);
+    }
+    return status;
+}

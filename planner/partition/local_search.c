@@ -1,0 +1,310 @@
+/* local_search.c - a better split of the positions, from a good one.
+ *
+ * The longest chain says how often a step passes through each virtual stage: a layer counts for
+ * more where it passes often. The moves that promise most are played, memory choices refilled on
+ * the stages that change, and the best is made, be the step a little longer for it: what stands
+ * badly at one end often has to pass through several stages. The shortest step of all is kept.
+ */
+#include "planner/bound/stage_bound.h"
+#include "planner/partition/partition.h"
+#include "planner/tuning/limits.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct state {
+    int *first;     /* [vstages + 1] */
+    int32_t *count; /* [cells] */
+    double time_s;
+    double *weight_s; /* [vstages] what one more main layer adds to the longest chain */
+} state;
+
+typedef struct improving {
+    mf_inner *in;
+    double *room_B; /* [stages] */
+    double *pair_s;
+    mf_order_chain chain;
+    state now, next, best; /* best: of the moves of a round */
+    state least;           /* of all */
+    int64_t plays;
+    int from[MF_MOVE_PATIENCE], to[MF_MOVE_PATIENCE],
+        made; /* moves since then, not to be taken back */
+} improving;
+
+static bool state_init(const mf_inner *in, state *s) {
+    size_t n = (size_t)in->vstages;
+    s->first = calloc(n + 1, sizeof *s->first);
+    s->count = calloc(mf_inner_cells(in), sizeof *s->count);
+    s->weight_s = calloc(n, sizeof *s->weight_s);
+    return s->first && s->count && s->weight_s;
+}
+
+static void state_clear(state *s) {
+    free(s->first);
+    free(s->count);
+    free(s->weight_s);
+}
+
+static void swap(state *a, state *b) {
+    state t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* A slot of layers: the one that has most positions. */
+static int main_slot(const mf_inner *in) {
+    int best = 0;
+    for (int s = 1; s < in->slots; s++) {
+        int n = in->segment[in->slot[s].segment].repeats;
+        best = n > in->segment[in->slot[best].segment].repeats ? s : best;
+    }
+    return best;
+}
+
+static void weigh_vstages(const improving *w, double *weight_s) {
+    const mf_inner *in = w->in;
+    int slot = main_slot(in);
+    for (int v = 0; v < in->vstages; v++) {
+        const mf_inner_class *c = mf_inner_class_at(in, v, slot);
+        weight_s[v] = 0.0;
+        for (int p = 0; p < MF_ORDER_PARTS; p++) {
+            double n = w->chain.count[p][v];
+            weight_s[v] += n > 0.0 ? n * c->least_s[p] : 0.0;
+        }
+    }
+}
+
+bool mf_inner_is_split(const mf_inner *in, const int *first) {
+    for (int v = 0; v < in->vstages; v++) {
+        if (first[v + 1] <= first[v]) {
+            return false;
+        }
+        for (int i = first[v]; i < first[v + 1]; i++) {
+            const mf_inner_slot *s = &in->slot[in->slot_at[i]];
+            if (v < s->v_lo || v > s->v_hi) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* Refills the stages whose positions differ from those of `from`, and plays if that fits. */
+static mf_status evaluate(improving *w, const state *from, state *s, bool *fits, mf_err *e) {
+    mf_inner *in = w->in;
+    *fits = true;
+    memcpy(s->count, from->count, mf_inner_cells(in) * sizeof *s->count);
+    for (int p = 0; p < in->stages && *fits; p++) {
+        bool differs = false;
+        for (int c = 0; c < in->chunks; c++) {
+            int v = (int)mf_layout_vstage(&in->layout, p, c);
+            differs =
+                differs || s->first[v] != from->first[v] || s->first[v + 1] != from->first[v + 1];
+        }
+        if (differs) {
+            *fits = mf_inner_fill_stage(in, s->first, p, w->room_B[p], s->count);
+        }
+    }
+    if (!*fits) {
+        return MF_OK;
+    }
+    w->plays++;
+    mf_status status = mf_inner_play_counts(in, s->first, s->count, w->pair_s, &w->chain, e);
+    s->time_s = w->chain.time_s;
+    weigh_vstages(w, s->weight_s);
+    return status;
+}
+
+typedef struct move {
+    int from, to;
+    double gain_s;
+} move;
+
+/* The moves that promise most, best first. */
+static int find_moves(const improving *w, move out[MF_MOVES]) {
+    const mf_inner *in = w->in;
+    const state *s = &w->now;
+    int n = 0;
+    for (int from = 0; from < in->vstages; from++) {
+        for (int to = 0; to < in->vstages && s->first[from + 1] - s->first[from] > 1; to++) {
+            double gain_s = s->weight_s[from] - s->weight_s[to];
+            if (from == to || gain_s <= 0.0 || (n == MF_MOVES && gain_s <= out[n - 1].gain_s)) {
+                continue;
+            }
+            int at = n < MF_MOVES ? n++ : n - 1;
+            while (at > 0 && out[at - 1].gain_s < gain_s) {
+                out[at] = out[at - 1];
+                at--;
+            }
+            out[at] = (move){from, to, gain_s};
+        }
+    }
+    return n;
+}
+
+/* Would the move take back one that was made since the shortest step? */
+static bool takes_back(const improving *w, const move *m) {
+    for (int i = 0; i < w->made; i++) {
+        if (w->from[i] == m->to && w->to[i] == m->from) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void keep(const mf_inner *in, const state *from, state *to) {
+    memcpy(to->first, from->first, (size_t)(in->vstages + 1) * sizeof *to->first);
+    memcpy(to->count, from->count, mf_inner_cells(in) * sizeof *to->count);
+    to->time_s = from->time_s;
+}
+
+/* One round; *moved tells whether any move could be made. */
+static mf_status move_once(improving *w, bool *moved, mf_err *e) {
+    const mf_inner *in = w->in;
+    move moves[MF_MOVES];
+    int n = find_moves(w, moves), made = -1;
+    mf_status status = MF_OK;
+    for (int i = 0; i < n && status == MF_OK; i++) {
+        bool fits;
+        memcpy(w->next.first, w->now.first, (size_t)(in->vstages + 1) * sizeof *w->now.first);
+        mf_inner_shift(w->next.first, moves[i].from, moves[i].to);
+        if (takes_back(w, &moves[i]) || !mf_inner_is_split(in, w->next.first)) {
+            continue;
+        }
+        status = evaluate(w, &w->now, &w->next, &fits, e);
+        if (status == MF_OK && fits && (made < 0 || w->next.time_s < w->best.time_s)) {
+            swap(&w->next, &w->best);
+            made = i;
+        }
+    }
+    *moved = made >= 0;
+    if (*moved) {
+        swap(&w->now, &w->best);
+        w->from[w->made] = moves[made].from;
+        w->to[w->made++] = moves[made].to;
+    }
+    return status;
+}
+
+/* Moves on until the step has not become shorter for a while. */
+static mf_status move_on(improving *w, bool *better, mf_err *e) {
+    mf_status status = MF_OK;
+    bool moved = true;
+    for (int round = 0;
+         round < MF_MOVE_ROUNDS && w->made < MF_MOVE_PATIENCE && moved && status == MF_OK;
+         round++) {
+        status = move_once(w, &moved, e);
+        if (status == MF_OK && moved && w->now.time_s < w->least.time_s * (1.0 - 1e-6)) {
+            keep(w->in, &w->now, &w->least);
+            *better = true;
+            w->made = 0;
+        }
+    }
+    return status;
+}
+
+/* A number below n, the same in every run. */
+static int draw(uint32_t *dice, int n) {
+    *dice = *dice * UINT32_C(1664525) + UINT32_C(1013904223);
+    return (int)((*dice >> 16) % (uint32_t)n);
+}
+
+/* Starts from some moves off the best split; *fits: it can be played. */
+static mf_status shake(improving *w, uint32_t *dice, bool *fits, mf_err *e) {
+    const mf_inner *in = w->in;
+    size_t bytes = (size_t)(in->vstages + 1) * sizeof *w->now.first;
+    memcpy(w->now.first, w->least.first, bytes);
+    for (int k = 0; k < MF_SHAKE_MOVES; k++) {
+        int from = draw(dice, in->vstages), to = draw(dice, in->vstages);
+        memcpy(w->next.first, w->now.first, bytes);
+        mf_inner_shift(w->next.first, from, to);
+        if (mf_inner_is_split(in, w->next.first)) {
+            memcpy(w->now.first, w->next.first, bytes);
+        }
+    }
+    w->made = 0;
+    return evaluate(w, &w->least, &w->now, fits, e);
+}
+
+static mf_status shake_on(improving *w, bool *better, mf_err *e) {
+    uint32_t dice = 1;
+    mf_status status = MF_OK;
+    for (int k = 0; k < MF_SHAKES && w->in->vstages > 1 && status == MF_OK; k++) {
+        bool fits;
+        status = shake(w, &dice, &fits, e);
+        if (status == MF_OK && fits) {
+            status = move_on(w, better, e);
+        }
+    }
+    return status;
+}
+
+static bool improving_init(improving *w, mf_inner *in, mf_err *e) {
+    size_t stages = (size_t)in->stages, chunks = (size_t)in->chunks;
+    memset(w, 0, sizeof *w);
+    w->in = in;
+    w->room_B = calloc(stages, sizeof *w->room_B);
+    w->pair_s = calloc(stages * chunks * chunks, sizeof *w->pair_s);
+    bool good = state_init(in, &w->now);
+    good = state_init(in, &w->next) && good;
+    good = state_init(in, &w->best) && good;
+    good = state_init(in, &w->least) && good;
+    return good && w->room_B && w->pair_s &&
+           mf_order_chain_init(&w->chain, in->vstages, e) == MF_OK;
+}
+
+static void improving_clear(improving *w) {
+    state_clear(&w->now);
+    state_clear(&w->next);
+    state_clear(&w->best);
+    state_clear(&w->least);
+    free(w->room_B);
+    free(w->pair_s);
+    mf_order_chain_clear(&w->chain);
+}
+
+mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, int *first,
+                           mf_assignment *out, double *time_s, int64_t *plays, mf_err *e) {
+    improving w;
+    size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
+    mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (status != MF_OK) {
+        goto out;
+    }
+    memcpy(w.now.first, first, bytes);
+    for (int p = 0; p < in->stages; p++) {
+        w.room_B[p] = in->usable_B;
+    }
+    status = mf_inner_fill_checked(in, first, false, w.room_B, w.now.count, out, e);
+    if (status == MF_OK) {
+        status = mf_inner_play_counts(in, first, w.now.count, w.pair_s, &w.chain, e);
+        w.now.time_s = w.chain.time_s;
+        w.plays++;
+        weigh_vstages(&w, w.now.weight_s);
+    }
+    bool better = false;
+    *time_s = w.now.time_s;
+    if (status == MF_OK && w.now.time_s < hopeless_s &&
+        mf_uses(in->oracle->without, MF_MECHANISM_LOCAL_SEARCH)) {
+        keep(in, &w.now, &w.least);
+        status = move_on(&w, &better, e);
+        if (status == MF_OK && w.least.time_s < promising_s) {
+            status = shake_on(&w, &better, e);
+        }
+    }
+    if (status == MF_OK && better) { /* the memory plan has the last word */
+        mf_assignment improved;
+        status =
+            mf_inner_fill_checked(in, w.least.first, false, w.room_B, w.least.count, &improved, e);
+        if (status == MF_OK) {
+            *out = improved;
+            *time_s = w.least.time_s;
+            memcpy(first, w.least.first, bytes);
+        }
+        status = status == MF_INFEASIBLE ? MF_OK : status;
+    }
+out:
+    *plays += w.plays;
+    improving_clear(&w);
+    return status;
+}

@@ -1,0 +1,531 @@
+/* partition.c - the inner problem as data: segments, slots, and classes with their choices. */
+#include "planner/partition/partition.h"
+
+#include "planner/bound/family_bound.h"
+#include "planner/price/least_cost.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- segments --------------------------------------------------------------------------------- */
+
+/* Repeats of the pattern [at, at + period) from `at`. */
+static int repeats_at(const mf_model *m, int at, int period) {
+    int n = 1;
+    if (at + period > m->layers) {
+        return 0;
+    }
+    for (int i = at + period; i + period <= m->layers; i += period, n++) {
+        for (int k = 0; k < period; k++) {
+            if (m->layer_class[i + k] != m->layer_class[at + k]) {
+                return n;
+            }
+        }
+    }
+    return n;
+}
+
+int mf_segments(const mf_model *m, mf_segment *out, int max) {
+    int n = 0;
+    mf_segment next = {0, 1, 1}; /* embedding */
+    for (int at = 0; n < max;) {
+        out[n++] = next;
+        if (at >= m->layers) {
+            break;
+        }
+        /* the pattern that covers most layers; a longer one has to cover more and to repeat */
+        int period = 1, most = repeats_at(m, at, 1);
+        for (int k = 2; k <= MF_INNER_MAX_PERIOD; k++) {
+            int repeats = repeats_at(m, at, k);
+            if (repeats >= 2 && repeats * k > most) {
+                most = repeats * k;
+                period = k;
+            }
+        }
+        next = (mf_segment){1 + at, most / period, period};
+        at += most;
+        if (at >= m->layers && n < max) {
+            out[n++] = next;
+            break;
+        }
+    }
+    if (m->mtp_layers > 0 && n < max) {
+        out[n++] = (mf_segment){1 + (int)m->layers, (int)m->mtp_layers, 1};
+    }
+    if (n < max) {
+        out[n++] = (mf_segment){1 + (int)(m->layers + m->mtp_layers), 1, 1};
+    }
+    return n;
+}
+
+/* --- classes ---------------------------------------------------------------------------------- */
+
+int mf_inner_variant(const mf_layout *l, int vstage) {
+    int64_t stage = mf_layout_stage_of(l, vstage);
+    bool embedding = stage == mf_layout_stage_of(l, 0);
+    bool head = stage == mf_layout_stage_of(l, l->pp * l->vpp - 1);
+    return (embedding ? 1 : 0) | (head ? 2 : 0);
+}
+
+/* Block of a position on a stage that holds embedding and head or not
+ * (core/program/lower_program.c). With MTP depths an earlier one may hold the copies: then the
+ * smaller block's parameters are assumed.
+ */
+static mf_block_key key_of(const mf_model *m, int position, int variant, bool split) {
+    mf_block_key key = {
+        .kind = mf_position_kind_of(m, position), .parts = MF_HALF_BOTH, .split = split};
+    bool several = m->mtp_layers > 1;
+    if (key.kind == MF_POS_LAYER) {
+        key.layer_class = m->layer_class[mf_position_index(m, position)];
+    } else if (key.kind == MF_POS_MTP) {
+        key.layer_class = m->mtp_class;
+        key.shared_embedding = several || (variant & 1);
+        key.shared_head = several || m->tied_embeddings || (variant & 2);
+    } else if (key.kind == MF_POS_HEAD) {
+        key.shared_embedding = m->mtp_layers > 0 || (variant & 1);
+    }
+    return key;
+}
+
+static bool same_kind(const mf_block_key *a, const mf_block_key *b) {
+    return a->kind == b->kind && a->layer_class == b->layer_class && a->split == b->split &&
+           a->shared_embedding == b->shared_embedding && a->shared_head == b->shared_head;
+}
+
+/* Does choice a do at least as well as b in every respect? Less saved has to outweigh a larger
+ * workspace even with one micro-batch in flight. Copies to the host that cost nothing here fill its
+ * memory, and cost something beside another block's. */
+static bool beats(const mf_quote *a, const mf_quote *b) {
+    const mf_pass_quote *pass[2][3] = {{&a->f, &a->b, &a->w}, {&b->f, &b->b, &b->w}};
+    for (int i = 0; i < 3; i++) {
+        const mf_pass_quote *x = pass[0][i], *y = pass[1][i];
+        if (x->time_s > y->time_s || x->host_s > y->host_s || x->compute_s > y->compute_s ||
+            x->ep_s > y->ep_s) {
+            return false;
+        }
+    }
+    return a->offload_B <= b->offload_B && a->saved_B <= b->saved_B && a->held_B <= b->held_B &&
+           a->saved_B + a->local_f_B <= b->saved_B + b->local_f_B &&
+           a->saved_B + a->local_b_B <= b->saved_B + b->local_b_B &&
+           a->saved_B + a->local_w_B <= b->saved_B + b->local_w_B;
+}
+
+/* One choice stands for another from now on, which may copy less. */
+static void stand_for(mf_inner_choice *c, const mf_inner_choice *other) {
+    c->link_s = fmin(c->link_s, other->link_s);
+}
+
+/* Keeps c and drops what it beats, or drops c. */
+static void add_choice(mf_inner_class *out, mf_inner_choice *c) {
+    for (int k = 0; k < out->choices; k++) {
+        if (beats(&out->choice[k].quote, &c->quote)) {
+            stand_for(&out->choice[k], c);
+            return;
+        }
+    }
+    int kept = 0;
+    for (int k = 0; k < out->choices; k++) {
+        if (beats(&c->quote, &out->choice[k].quote)) {
+            stand_for(c, &out->choice[k]);
+        } else {
+            out->choice[kept++] = out->choice[k];
+        }
+    }
+    out->choice[kept++] = *c;
+    out->choices = kept;
+}
+
+#define FLOOR_STEP 0.003
+
+/* Forward passes differ by a hair between choices (copies to the host share the memory); floors put
+ * them on a coarse scale, so that choices become comparable. */
+static void set_floors(mf_inner_class *c) {
+    double least_s = INFINITY;
+    for (int k = 0; k < c->choices; k++) {
+        least_s = fmin(least_s, c->choice[k].quote.f.time_s);
+    }
+    for (int k = 0; k < c->choices; k++) {
+        double f_s = c->choice[k].quote.f.time_s;
+        double steps = least_s > 0.0 ? floor((f_s / least_s - 1.0) / FLOOR_STEP) : 0.0;
+        c->choice[k].f_floor_s = fmin(f_s, least_s * (1.0 + FLOOR_STEP * steps));
+    }
+}
+
+enum { LEAN_FIGURES = 11 };
+
+/* What counts depends on how passes are played; the rest is 0 for all. */
+static void lean_figures(const mf_inner_choice *c, bool merged, double out[LEAN_FIGURES]) {
+    out[0] = c->f_floor_s;
+    out[1] = c->quote.b.time_s;
+    out[2] = c->quote.w.time_s;
+    out[3] = merged ? c->quote.b.ep_s : 0.0;
+    out[4] = merged ? c->quote.f.ep_s : 0.0;
+    out[5] = c->quote.saved_B;
+    out[6] = c->quote.held_B;
+    for (int i = 0; i < MF_SHARES; i++) {
+        out[7 + 2 * i] = merged ? c->f_pair_s[i] : 0.0;
+        out[8 + 2 * i] = merged ? c->b_pair_s[i] : 0.0;
+    }
+}
+
+/* Is some mixture of choices with figures x and y (in shares) at least as good as one with z,
+ * workspaces aside? */
+static bool mixture_beats(const double *x, const double *y, const double *z) {
+    double lo = 0.0, hi = 1.0;
+    for (int i = 0; i < LEAN_FIGURES && lo <= hi; i++) { /* share * x + (1 - share) * y <= z */
+        double slope = x[i] - y[i], room = z[i] - y[i];
+        if (slope > 0.0) {
+            hi = fmin(hi, room / slope);
+        } else if (slope < 0.0) {
+            lo = fmax(lo, room / slope);
+        } else if (room < 0.0) {
+            return false;
+        }
+    }
+    return lo <= hi;
+}
+
+/* The choices of which every other is beaten by a mixture. */
+static void find_lean(mf_inner_class *c, bool merged) {
+    double figures[MF_CATALOGUE_MAX][LEAN_FIGURES];
+    for (int i = 0; i < c->choices; i++) {
+        c->choice[i].lean = true;
+        lean_figures(&c->choice[i], merged, figures[i]);
+    }
+    for (int i = 0; i < c->choices; i++) {
+        for (int a = 0; a < c->choices && c->choice[i].lean; a++) {
+            for (int b = a; b < c->choices && a != i && c->choice[a].lean; b++) {
+                if (b != i && c->choice[b].lean &&
+                    mixture_beats(figures[a], figures[b], figures[i])) {
+                    c->choice[i].lean = false;
+                    stand_for(&c->choice[a], &c->choice[i]);
+                    stand_for(&c->choice[b], &c->choice[i]);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pinned,
+                             mf_inner_class *out, mf_err *e) {
+    const mf_layout *l = &in->layout;
+    memset(out, 0, sizeof *out);
+    mf_memory_choice memory[MF_CATALOGUE_MAX] = {{0, 0}};
+    bool keeps = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
+    int n = keeps ? mf_catalogue(in->model, key->layer_class, pinned, l->memory, memory) : 1;
+    out->key = *key;
+    out->f_host_s = out->b_host_s = out->w_host_s = INFINITY;
+    for (int i = 0; i < n; i++) {
+        mf_inner_choice c = {.memory = memory[i]};
+        mf_block_key with = *key;
+        with.memory = memory[i];
+        mf_status status = mf_quotes_least(in->quotes, l, &with, true, &c.quote, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        out->f_host_s = fmin(out->f_host_s, c.quote.f.host_s);
+        out->b_host_s = fmin(out->b_host_s, c.quote.b.host_s);
+        out->w_host_s = fmin(out->w_host_s, c.quote.w.host_s);
+        c.link_s = c.quote.host_link_s;
+        add_choice(out, &c);
+    }
+    const mf_quote *q = &out->choice[0].quote;
+    out->exchanges = q->f.ep_s > 0.0 && key->kind == MF_POS_LAYER;
+    out->persistent_B = mf_persistent_B(l, q->params);
+    in->oracle->ops->once(in->oracle->self, l, q->params, &out->reduce_s, &out->gather_s);
+    return MF_OK;
+}
+
+/* Index of the class of a key, quoted when it is new. */
+static mf_status class_index(mf_inner *in, const mf_block_key *key, uint32_t pinned, int *out,
+                             mf_err *e) {
+    for (int i = 0; i < in->classes; i++) {
+        if (same_kind(&in->class[i].key, key)) {
+            *out = i;
+            return MF_OK;
+        }
+    }
+    mf_inner_class *grown = realloc(in->class, (size_t)(in->classes + 1) * sizeof *grown);
+    if (!grown) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    in->class = grown;
+    *out = in->classes++;
+    return quote_class(in, key, pinned, &in->class[*out], e);
+}
+
+/* Virtual stages that positions [first, last] can stand on: each of the others holds at least one
+ * position. */
+static void set_range(const mf_inner *in, mf_inner_slot *slot, int first, int last) {
+    int spare = in->positions - in->vstages;
+    slot->v_lo = first > spare ? first - spare : 0;
+    slot->v_hi = last < in->vstages - 1 ? last : in->vstages - 1;
+    if (mf_position_kind_of(in->model, first) == MF_POS_HEAD) {
+        slot->v_lo = in->vstages - 1;
+    }
+}
+
+static bool is_main(const mf_model *m, int position) {
+    return mf_position_kind_of(m, position) == MF_POS_LAYER &&
+           mf_rough_is_main(m, m->layer_class[mf_position_index(m, position)]);
+}
+
+static mf_status make_slots(mf_inner *in, uint32_t pinned, mf_err *e) {
+    for (int s = 0; s < in->segments; s++) {
+        const mf_segment *g = &in->segment[s];
+        for (int k = 0; k < g->period; k++) {
+            mf_inner_slot *slot = &in->slot[in->slots++];
+            int first = g->first + k;
+            *slot = (mf_inner_slot){.segment = s, .place = k, .main = is_main(in->model, first)};
+            set_range(in, slot, first, first + (g->repeats - 1) * g->period);
+            for (int v = slot->v_lo; v <= slot->v_hi; v++) {
+                int variant = mf_inner_variant(&in->layout, v);
+                mf_block_key key = key_of(in->model, first, variant, in->split);
+                mf_status status = class_index(in, &key, pinned, &slot->class_of[variant], e);
+                if (status != MF_OK) {
+                    return status;
+                }
+            }
+            for (int r = 0; r < g->repeats; r++) {
+                in->slot_at[first + r * g->period] = in->slots - 1;
+            }
+        }
+    }
+    return MF_OK;
+}
+
+/* --- figures of the layout ----------------------------------------------------------------------
+ */
+
+/* Parameters of the whole model on one rank, for the rates of the optimizer. */
+static mf_param_count all_params(const mf_inner *in) {
+    mf_param_count all = {0, 0, 0};
+    for (int s = 0; s < in->slots; s++) {
+        int v = in->slot[s].v_lo;
+        const mf_param_count *p = &mf_inner_class_at(in, v, s)->choice[0].quote.params;
+        int64_t n = in->segment[in->slot[s].segment].repeats;
+        all.dense += n * p->dense;
+        all.expert += n * p->expert;
+        all.dense_matrices += n * p->dense_matrices;
+    }
+    return all;
+}
+
+/* What a layer's block loses in the last backward pass to the reduction of the one before it.
+ * Beside another pass a block may be a hair quicker than alone. */
+static double own_lost_s(const mf_inner *in, const mf_inner_class *c, double time_s) {
+    bool layer = c->key.kind == MF_POS_LAYER || c->key.kind == MF_POS_MTP;
+    double e = in->lost, least_s = (in->merged ? 0.95 : 1.0) * time_s;
+    return layer && e > 0.0 && e <= 0.95 ? e * fmin(in->reduced_s, least_s / (1.0 - e)) : 0.0;
+}
+
+static double choice_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part part,
+                            bool floor) {
+    const mf_quote *q = &c->choice[m].quote;
+    double dense = (double)q->params.dense, expert = (double)q->params.expert;
+    switch (part) {
+    case MF_ORDER_F:
+        return floor ? c->choice[m].f_floor_s : q->f.time_s;
+    case MF_ORDER_B:
+        return q->b.time_s;
+    case MF_ORDER_W:
+        return q->w.time_s;
+    case MF_ORDER_F_PAIR:
+        return c->choice[m].f_pair_s[MF_SHARES_B_KEEPS];
+    case MF_ORDER_B_PAIR:
+        return c->choice[m].b_pair_s[MF_SHARES_B_KEEPS];
+    case MF_ORDER_F_KEEP:
+        return c->choice[m].f_pair_s[MF_SHARES_F_KEEPS];
+    case MF_ORDER_B_GIVE:
+        return c->choice[m].b_pair_s[MF_SHARES_F_KEEPS];
+    case MF_ORDER_F_EP:
+        return in->merged ? q->f.ep_s : 0.0;
+    case MF_ORDER_B_EP:
+        return in->merged ? q->b.ep_s : 0.0;
+    case MF_ORDER_F_HOST:
+        return floor ? c->f_host_s : q->f.host_s;
+    case MF_ORDER_B_HOST:
+        return floor ? c->b_host_s : q->b.host_s;
+    case MF_ORDER_W_HOST:
+        return floor ? c->w_host_s : q->w.host_s;
+    case MF_ORDER_GATHER:
+        return c->gather_s;
+    case MF_ORDER_REDUCE:
+        return c->reduce_s;
+    case MF_ORDER_GATHER_LOST:
+        return in->lost * c->gather_s;
+    case MF_ORDER_REDUCE_LOST:
+        return in->lost * c->reduce_s;
+    case MF_ORDER_OWN_LOST:
+        return own_lost_s(in, c, in->split ? q->w.time_s : q->b.time_s);
+    case MF_ORDER_NORM:
+        return in->tail.norm_dense_s * dense + in->tail.norm_expert_s * expert;
+    case MF_ORDER_UPDATE:
+        return in->tail.update_dense_s * dense + in->tail.update_expert_s * expert +
+               in->tail.update_matrix_s * (double)q->params.dense_matrices;
+    case MF_ORDER_PARTS:
+        break;
+    }
+    return 0.0;
+}
+
+double mf_inner_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part part,
+                       bool floor) {
+    return m < 0 ? c->least_s[part] : choice_part_s(in, c, m, part, floor);
+}
+
+static void set_least(const mf_inner *in, mf_inner_class *c) {
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        c->least_s[p] = HUGE_VAL;
+        for (int m = 0; m < c->choices; m++) {
+            double s = choice_part_s(in, c, m, (mf_order_part)p, true);
+            c->least_s[p] = s < c->least_s[p] ? s : c->least_s[p];
+        }
+    }
+}
+
+static void compare_choices(mf_inner *in) {
+    for (int i = 0; i < in->classes; i++) {
+        mf_inner_class *c = &in->class[i];
+        set_floors(c);
+        find_lean(c, in->merged);
+        set_least(in, c);
+    }
+}
+
+static mf_status make_losses(mf_inner *in, mf_err *e) {
+    size_t n = (size_t)in->vstages;
+    double *room = calloc(MF_ORDER_LOSS_ROOM(n), sizeof *room);
+    if (!room) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    in->losses.left_s = room;
+    for (size_t k = 0; k < MF_LOSS_KINDS; k++) {
+        in->losses.kind_s[k] = room + (k + 1) * n;
+    }
+    for (size_t k = 0; k < MF_ORDER_BEHIND; k++) {
+        in->losses.after_s[k] = room + (k + 1 + MF_LOSS_KINDS) * n;
+    }
+    mf_inner_losses(in, NULL, INFINITY);
+    return MF_OK;
+}
+
+static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *order, mf_err *e) {
+    const mf_layout *l = &in->layout;
+    const mf_oracle *o = in->oracle;
+    int layers = mf_rough_layers(in->model);
+    in->segments = mf_segments(in->model, in->segment, in->positions);
+    mf_status status = make_slots(in, pinned, e);
+    if (status == MF_OK && order) {
+        in->order = *order;
+    } else if (status == MF_OK) {
+        status = mf_order_summarise(l, o->ops->schedule, o->self, layers, in->positions - layers,
+                                    &in->order, NULL, e);
+        in->owns_order = status == MF_OK;
+    }
+    if (status == MF_OK && in->merged) {
+        status = mf_inner_share_pairs(in, false, e);
+    }
+    if (status != MF_OK) {
+        return status;
+    }
+    o->ops->send(o->self, l, &in->send_s, &in->hold_s);
+    in->fixed_B = o->ops->fixed_B(o->self, l);
+    in->usable_B = o->ops->usable_B(o->self, l);
+    in->tail = o->ops->tail(o->self, l, all_params(in));
+    double least_s = HUGE_VAL;
+    in->lost = 1.0;
+    for (int i = 0; i < in->classes; i++) {
+        double lost = mf_uses(o->without, MF_MECHANISM_OVERLAP_LOSS)
+                          ? o->ops->beside(o->self, l, in->class[i].choice[0].quote.params)
+                          : 0.0;
+        in->lost = lost < in->lost ? lost : in->lost;
+        bool below = in->class[i].key.kind != MF_POS_EMBEDDING && in->class[i].reduce_s < least_s;
+        least_s = below ? in->class[i].reduce_s : least_s;
+    }
+    in->reduced_s = isfinite(least_s) ? least_s : 0.0;
+    compare_choices(in);
+    return make_losses(in, e);
+}
+
+mf_status mf_inner_sharpen(mf_inner *in, mf_err *e) {
+    mf_status status = in->merged ? mf_inner_share_pairs(in, true, e) : MF_OK;
+    if (status == MF_OK && in->merged) {
+        compare_choices(in);
+    }
+    return status;
+}
+
+mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned,
+                          const mf_order_summary *order, mf_inner **out, mf_err *e) {
+    *out = NULL;
+    mf_inner *in = calloc(1, sizeof *in);
+    if (!in) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    in->quotes = quotes;
+    in->oracle = mf_quotes_oracle(quotes);
+    in->model = in->oracle->model;
+    in->layout = *l;
+    in->positions = mf_model_positions(in->model);
+    in->stages = (int)l->pp;
+    in->chunks = (int)l->vpp;
+    in->vstages = in->stages * in->chunks;
+    in->split = l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V;
+    in->merged = l->schedule == MF_SCHED_MERGED;
+    in->segment = calloc((size_t)in->positions, sizeof *in->segment);
+    in->slot = calloc((size_t)in->positions, sizeof *in->slot);
+    in->slot_at = calloc((size_t)in->positions, sizeof *in->slot_at);
+    in->variant = calloc((size_t)in->vstages, sizeof *in->variant);
+    for (int v = 0; in->variant && v < in->vstages; v++) {
+        in->variant[v] = (uint8_t)mf_inner_variant(l, v);
+    }
+    mf_status status = in->segment && in->slot && in->slot_at && in->variant
+                           ? fill_in(in, pinned, order, e)
+                           : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (status != MF_OK) {
+        mf_inner_destroy(in);
+        return status;
+    }
+    *out = in;
+    return MF_OK;
+}
+
+void mf_inner_destroy(mf_inner *in) {
+    if (!in) {
+        return;
+    }
+    if (in->owns_order) {
+        mf_order_summary_clear(&in->order);
+    }
+    mf_order_destroy(in->graph);
+    free(in->losses.left_s);
+    free(in->pair_s);
+    free(in->segment);
+    free(in->slot);
+    free(in->slot_at);
+    free(in->variant);
+    free(in->class);
+    free(in);
+}
+
+void mf_inner_shift(int *first, int from, int to) {
+    for (int v = from + 1; v <= to; v++) {
+        first[v]--;
+    }
+    for (int v = to + 1; v <= from; v++) {
+        first[v]++;
+    }
+}
+
+int32_t mf_inner_in_flight(const mf_inner *in, int stage, int row, int chunk) {
+    size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
+    return in->order.in_flight[at + (size_t)chunk];
+}
+
+int32_t mf_inner_held(const mf_inner *in, int stage, int row, int chunk) {
+    size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
+    return in->order.held[at + (size_t)chunk];
+}

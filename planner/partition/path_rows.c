@@ -1,0 +1,291 @@
+/* path_rows.c - chains as rows of the integer program: T is at least each of them. */
+#include "planner/partition/rows.h"
+#include "planner/tuning/limits.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- chains ----------------------------------------------------------------------------------- */
+
+/* Seconds that one layer of a cell adds to the chain. */
+static double chain_s(const mf_rows *b, int v, int slot, int m) {
+    const mf_inner_class *c = mf_inner_class_at(b->in, v, slot);
+    double sum_s = 0.0;
+    for (int p = 0; p < MF_ORDER_PARTS; p++) {
+        double n = b->chain.count[p][v];
+        if (n > 0.0 || n < 0.0) {
+            sum_s += n * mf_inner_part_s(b->in, c, b->lean ? -1 : m, (mf_order_part)p, b->hull);
+        }
+    }
+    return sum_s;
+}
+
+/* The chain as a row: sum x * seconds - T <= -(what does not depend on x). */
+static void chain_row(mf_rows *b, mf_milp_lazy_row *row) {
+    const mf_inner *in = b->in;
+    row->count = 0;
+    row->lo = -INFINITY;
+    row->hi = -mf_inner_chain_fixed_s(in, &b->chain) / b->unit_s;
+    if (b->splits) {
+        mf_rows_split_chain(b, &b->chain, row);
+    }
+    for (int v = 0; v < in->vstages && !b->splits; v++) {
+        for (int s = 0; s < in->slots; s++) {
+            for (int m = 0; m < mf_rows_choices(b, mf_inner_class_at(in, v, s)); m++) {
+                int col = b->col[mf_inner_cell(in, v, s, m)];
+                double each_s = col >= 0 ? chain_s(b, v, s, m) : 0.0;
+                if (each_s > 0.0 || each_s < 0.0) {
+                    row->col[row->count] = col;
+                    row->value[row->count++] = each_s / b->unit_s;
+                }
+            }
+        }
+    }
+    for (int p = 0; p < in->stages && b->lean; p++) {
+        double least = HUGE_VAL; /* whichever chunk has it */
+        for (int k = 0; k < in->chunks; k++) {
+            int v = (int)mf_layout_vstage(&in->layout, p, k);
+            least = fmin(least, mf_chain_visits(&b->chain, v));
+        }
+        if (least > 0.0) {
+            row->col[row->count] = b->extra[p];
+            row->value[row->count++] = least;
+        }
+    }
+    row->col[row->count] = b->step;
+    row->value[row->count++] = -1.0;
+}
+
+/* By how much a row is broken at a point. */
+static double excess(const mf_milp_lazy_row *row, const double *x) {
+    double sum = -row->hi;
+    for (int k = 0; k < row->count; k++) {
+        sum += row->value[k] * x[row->col[k]];
+    }
+    return sum;
+}
+
+/* The longest chain at b->count. */
+static bool play(mf_rows *b) {
+    const double *extra_s = b->lean ? b->count + mf_inner_cells(b->in) : NULL;
+    b->status = mf_inner_play(b->in, b->count, b->lean, extra_s, &b->chain, b->e);
+    return b->status == MF_OK;
+}
+
+static void swap_chains(mf_order_chain *a, mf_order_chain *b) {
+    mf_order_chain was = *a;
+    *a = *b;
+    *b = was;
+}
+
+static bool breaks(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
+    chain_row(b, row);
+    return excess(row, x) > x[b->step] * MF_PATH_TOLERANCE;
+}
+
+/* The same passes through the same virtual stages? */
+static bool is_known(const mf_rows *b) {
+    size_t n = MF_ORDER_CHAIN_ROOM(b->in->vstages);
+    for (int i = 0; i < b->founds; i++) {
+        if (memcmp(b->found[i].count[0], b->chain.count[0], n * sizeof(double)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Plays b->count; its chain is kept if the program's point breaks it. */
+static bool look_at(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
+    if (!play(b)) {
+        return false;
+    }
+    if (breaks(b, x, row) && !is_known(b)) {
+        swap_chains(&b->chain, &b->found[b->founds++]);
+        return true;
+    }
+    return false;
+}
+
+static size_t point_size(const mf_rows *b) {
+    return mf_inner_cells(b->in) + (b->lean ? (size_t)b->in->stages : 0);
+}
+
+/* Between the point and a better one that was met before (in-out separation): a program's points
+ * are extreme, and chains found at them say little about others. */
+static void look_between(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
+    size_t size = point_size(b);
+    double here_s = b->found[0].time_s, by = MF_BETWEEN_SHARE;
+    if (!(b->inner_s < here_s) || !mf_uses(b->in->oracle->without, MF_MECHANISM_BETWEEN)) {
+        memcpy(b->inner, b->here, size * sizeof *b->inner);
+        b->inner_s = here_s;
+        return;
+    }
+    for (int k = 0; k < MF_BETWEEN_STEPS && b->founds < MF_ROWS_FOUND;
+         k++, by *= MF_BETWEEN_SHARE) {
+        for (size_t i = 0; i < size; i++) {
+            b->count[i] = by * b->here[i] + (1.0 - by) * b->inner[i];
+        }
+        bool more = look_at(b, x, row);
+        if (b->status != MF_OK) {
+            return;
+        }
+        double time_s = more ? b->found[b->founds - 1].time_s : b->chain.time_s;
+        if (time_s < b->inner_s) {
+            memcpy(b->inner, b->count, size * sizeof *b->inner);
+            b->inner_s = time_s;
+            return;
+        }
+    }
+}
+
+/* Keeps the chain whose row is about to be added. */
+static bool add_found(mf_rows *b) {
+    b->chains++;
+    if (b->kept) {
+        b->status = mf_chains_add(b->kept, &b->chain, b->e);
+    }
+    return b->status == MF_OK;
+}
+
+/* The last of the chains that were found becomes a row. */
+static bool take_found(mf_rows *b, mf_milp_lazy_row *row) {
+    swap_chains(&b->chain, &b->found[--b->founds]);
+    chain_row(b, row);
+    row->more = b->founds > 0;
+    return add_found(b);
+}
+
+/* --- ways to the host ------------------------------------------------------------------------- */
+
+/* What the copies of a stage fill of its way to the host at the point, in units. */
+static double link_at(const mf_rows *b, int stage) {
+    const mf_inner *in = b->in;
+    double sum_s = 0.0;
+    for (int c = 0; c < in->chunks; c++) {
+        int v = (int)mf_layout_vstage(&in->layout, stage, c);
+        for (int s = 0; s < in->slots; s++) {
+            const mf_inner_class *class = mf_inner_class_at(in, v, s);
+            for (int m = 0; m < class->choices; m++) {
+                sum_s += b->here[mf_inner_cell(in, v, s, m)] * class->choice[m].link_s;
+            }
+        }
+    }
+    return sum_s * (double)in->layout.micro_batches / b->unit_s;
+}
+
+/* A stage whose copies fill more of it than T is long: its row. */
+static bool find_link(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
+    for (int p = 0; p < b->in->stages && b->links && b->status == MF_OK; p++) {
+        double more = b->link_after[p] < 0 ? link_at(b, p) - x[b->step] : 0.0;
+        if (more > x[b->step] * MF_PATH_TOLERANCE) {
+            row->count = 0;
+            row->lo = -INFINITY;
+            row->hi = 0.0;
+            row->more = false;
+            mf_rows_split_stage(b, p, MF_FIGURE_LINK, (double)b->in->layout.micro_batches, row);
+            row->col[row->count] = b->step;
+            row->value[row->count++] = -1.0;
+            b->link_after[p] = b->kept ? b->kept->count : 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+int mf_rows_chain_row(const mf_rows *b, int i) {
+    int row = b->first_chain_row + i;
+    for (int p = 0; p < b->in->stages; p++) {
+        row += b->link_after[p] >= 0 && b->link_after[p] <= i;
+    }
+    return row;
+}
+
+/* --- a point ---------------------------------------------------------------------------------- */
+
+/* Longest chain at a point of the program; true when it is longer than T says. */
+static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
+    size_t cells = mf_inner_cells(b->in);
+    if (b->founds > 0) {
+        return take_found(b, row);
+    }
+    bool exact = !b->splits && !b->lean;
+    if ((b->chains >= MF_EXACT_PATHS && exact) || b->status != MF_OK) {
+        return false;
+    }
+    for (size_t i = 0; i < cells; i++) {
+        b->count[i] = b->col[i] >= 0 ? x[b->col[i]] : 0.0;
+    }
+    for (int p = 0; p < b->in->stages && b->lean; p++) {
+        b->count[cells + (size_t)p] = x[b->extra[p]] * b->unit_s;
+    }
+    if (exact) {
+        return play(b) && breaks(b, x, row) && add_found(b);
+    }
+    memcpy(b->here, b->count, point_size(b) * sizeof *b->here);
+    if (b->splits && find_link(b, x, row)) {
+        return true;
+    }
+    if (!look_at(b, x, row)) {
+        return false;
+    }
+    look_between(b, x, row);
+    return b->status == MF_OK && take_found(b, row);
+}
+
+bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row) {
+    return find_chain(rows, x, row);
+}
+
+/* The longest chain of layers spread evenly over the stages. */
+static mf_status first_chain(mf_rows *b) {
+    const mf_inner *in = b->in;
+    memset(b->count, 0, point_size(b) * sizeof *b->count);
+    for (int s = 0; s < in->slots; s++) {
+        double n = in->segment[in->slot[s].segment].repeats;
+        int width = in->slot[s].v_hi - in->slot[s].v_lo + 1;
+        for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
+            b->count[mf_inner_cell(in, v, s, 0)] = n / width;
+        }
+    }
+    return mf_inner_play(b->in, b->count, b->lean, NULL, &b->chain, b->e);
+}
+
+/* b->chain becomes a row of the program. */
+static mf_status add_row(mf_rows *b, mf_milp_lazy_row *row) {
+    chain_row(b, row);
+    int at = mf_milp_add_row(&b->milp, row->lo, row->hi);
+    for (int k = 0; k < row->count; k++) {
+        mf_milp_add_entry(&b->milp, at, row->col[k], row->value[k]);
+    }
+    return b->kept ? mf_chains_add(b->kept, &b->chain, b->e) : MF_OK;
+}
+
+mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known) {
+    size_t room = (size_t)b->milp.cols + 1;
+    mf_milp_lazy_row row = {.col = malloc(room * sizeof *row.col),
+                            .value = malloc(room * sizeof *row.value)};
+    mf_status status = MF_OK;
+    b->first_chain_row = b->milp.rows;
+    if (!row.col || !row.value) {
+        free(row.col);
+        free(row.value);
+        return mf_err_set(b->e, MF_NOMEM, "out of memory");
+    }
+    if (known && b->in->lost > known->lost) {
+        known = NULL; /* they hold for layouts that lose no more */
+    }
+    if (!known || known->count == 0) {
+        status = first_chain(b);
+        status = status == MF_OK ? add_row(b, &row) : status;
+    }
+    mf_order_chain own = b->chain;
+    for (int i = 0; known && i < known->count && status == MF_OK; i++) {
+        b->chain = known->chain[i]; /* borrowed */
+        status = add_row(b, &row);
+    }
+    b->chain = own;
+    free(row.col);
+    free(row.value);
+    return status;
+}

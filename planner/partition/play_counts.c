@@ -1,0 +1,194 @@
+/* play_counts.c - the longest chain of an answer of the inner problem. */
+#include "core/program/pairing.h"
+#include "planner/partition/partition.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- plays ------------------------------------------------------------------------------------ */
+
+static mf_status make_graph(mf_inner *in, mf_err *e) {
+    mf_schedule *s = NULL;
+    mf_status status = in->oracle->ops->schedule(in->oracle->self, &in->layout, &s, e);
+    if (status == MF_OK) {
+        status = mf_order_create(&in->layout, s, &in->graph, e);
+    }
+    mf_schedule_destroy(s);
+    return status;
+}
+
+/* Sums of the parts of every virtual stage: part_s[part][vstage]. */
+static void sum_parts(const mf_inner *in, const double *count, bool lean, double *part_s) {
+    size_t n = (size_t)in->vstages;
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots; s++) {
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            for (int m = 0; m < (lean ? 1 : c->choices); m++) {
+                double k = count[mf_inner_cell(in, v, s, m)];
+                for (int p = 0; p < MF_ORDER_PARTS && k > 0.0; p++) {
+                    part_s[(size_t)p * n + (size_t)v] +=
+                        k * mf_inner_part_s(in, c, lean ? -1 : m, (mf_order_part)p, false);
+                }
+            }
+        }
+    }
+}
+
+static mf_status play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
+                      const double *pair_s, mf_order_chain *out, mf_err *e) {
+    size_t n = (size_t)in->vstages;
+    if (!in->graph) {
+        mf_status status = make_graph(in, e);
+        if (status != MF_OK) {
+            return status;
+        }
+    }
+    double *part_s = calloc(MF_ORDER_PARTS * n, sizeof *part_s);
+    if (!part_s) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    sum_parts(in, count, lean, part_s);
+    for (int v = 0; v < in->vstages && stage_extra_s; v++) { /* spread evenly over the chunks */
+        double extra_s = stage_extra_s[mf_layout_stage_of(&in->layout, v)] / in->chunks;
+        part_s[MF_ORDER_B * n + (size_t)v] += extra_s;
+        part_s[MF_ORDER_B_PAIR * n + (size_t)v] += extra_s;
+        part_s[MF_ORDER_B_GIVE * n + (size_t)v] += extra_s;
+    }
+    mf_order_times t = {.send_s = in->send_s,
+                        .hold_s = in->hold_s,
+                        .lost = in->lost,
+                        .pair_s = pair_s,
+                        .losses = &in->losses};
+    for (size_t p = 0; p < MF_ORDER_PARTS; p++) {
+        t.part_s[p] = part_s + p * n;
+    }
+    mf_order_longest(in->graph, &t, out);
+    out->time_s += in->tail.fixed_s;
+    free(part_s);
+    return MF_OK;
+}
+
+mf_status mf_inner_play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
+                        mf_order_chain *out, mf_err *e) {
+    return play(in, count, lean, stage_extra_s, NULL, out, e);
+}
+
+/* --- merged pairs as they are ----------------------------------------------------------------- */
+
+/* Time of a forward block beside a backward block; asked once. */
+static mf_status pair_of(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e) {
+    size_t n = (size_t)in->classes * MF_CATALOGUE_MAX;
+    size_t at =
+        ((size_t)f * MF_CATALOGUE_MAX + (size_t)m) * n + (size_t)b * MF_CATALOGUE_MAX + (size_t)k;
+    if (!in->pair_s) {
+        in->pair_s = calloc(n * n, sizeof *in->pair_s);
+        if (!in->pair_s) {
+            return mf_err_set(e, MF_NOMEM, "out of memory");
+        }
+    }
+    if (!(in->pair_s[at] > 0.0)) {
+        mf_status status = mf_inner_pair_s(in, f, m, b, k, &in->pair_s[at], e);
+        if (status != MF_OK) {
+            return status;
+        }
+    }
+    *time_s = in->pair_s[at];
+    return MF_OK;
+}
+
+/* Class and choice of every position, as mf_inner_write orders them. */
+typedef struct placed {
+    int16_t class, choice;
+} placed;
+
+static void place_positions(const mf_inner *in, const int *first, const int32_t *count,
+                            placed *out) {
+    for (int v = 0; v < in->vstages; v++) {
+        int32_t left[MF_CATALOGUE_MAX];
+        int variant = mf_inner_variant(&in->layout, v);
+        for (int s = 0; s < in->slots; s++) {
+            bool loaded = false;
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            for (int i = first[v]; i < first[v + 1]; i++) {
+                if (in->slot_at[i] != s) {
+                    continue;
+                }
+                if (!loaded) {
+                    memcpy(left, count + mf_inner_cell(in, v, s, 0), sizeof left);
+                    loaded = true;
+                }
+                int m = mf_inner_next_choice(c, left);
+                m = m < 0 ? 0 : m;
+                left[m]--;
+                out[i] = (placed){(int16_t)in->slot[s].class_of[variant], (int16_t)m};
+            }
+        }
+    }
+}
+
+/* Chunk vf forward beside chunk vb backward of one stage, as core/program/pairing.h lays them. */
+static mf_status chunk_pair(mf_inner *in, const int *first, const placed *at, int vf, int vb,
+                            mf_pairing *order, double *sum_s, mf_err *e) {
+    mf_status status = MF_OK;
+    *sum_s = 0.0;
+    mf_pairing_make(order, in->model, &in->layout, first, vf, vb);
+    for (int k = 0; k < order->count && status == MF_OK; k++) {
+        const mf_pairing_step *s = &order->step[k];
+        const placed *f = s->f >= 0 ? &at[first[vf] + s->f] : NULL;
+        const placed *b = s->b >= 0 ? &at[first[vb + 1] - 1 - s->b] : NULL;
+        double time_s = 0.0;
+        if (f && b) {
+            status = pair_of(in, f->class, f->choice, b->class, b->choice, &time_s, e);
+        } else if (f) {
+            time_s = in->class[f->class].choice[f->choice].quote.f.time_s;
+        } else if (b) {
+            time_s = in->class[b->class].choice[b->choice].quote.b.time_s;
+        }
+        *sum_s += time_s;
+    }
+    return status;
+}
+
+static mf_status chunk_pairs(mf_inner *in, const int *first, const placed *at, double *pair_s,
+                             mf_err *e) {
+    mf_pairing order;
+    mf_status status = mf_pairing_init(&order, mf_pairing_longest(first, in->vstages), e);
+    for (int p = 0; p < in->stages; p++) {
+        for (int x = 0; x < in->chunks; x++) {
+            for (int y = 0; y < in->chunks && status == MF_OK; y++, pair_s++) {
+                int vf = (int)mf_layout_vstage(&in->layout, p, x);
+                int vb = (int)mf_layout_vstage(&in->layout, p, y);
+                status = chunk_pair(in, first, at, vf, vb, &order, pair_s, e);
+            }
+        }
+    }
+    mf_pairing_clear(&order);
+    return status;
+}
+
+mf_status mf_inner_play_counts(mf_inner *in, const int *first, const int32_t *count, double *pair_s,
+                               mf_order_chain *out, mf_err *e) {
+    size_t cells = mf_inner_cells(in);
+    double *amount = malloc(cells * sizeof *amount);
+    placed *at = calloc((size_t)in->positions, sizeof *at);
+    mf_status status = MF_OK;
+    if (!amount || !at) {
+        free(amount);
+        free(at);
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < cells; i++) {
+        amount[i] = count[i];
+    }
+    if (in->merged) {
+        place_positions(in, first, count, at);
+        status = chunk_pairs(in, first, at, pair_s, e);
+    }
+    if (status == MF_OK) {
+        status = play(in, amount, false, NULL, in->merged ? pair_s : NULL, out, e);
+    }
+    free(amount);
+    free(at);
+    return status;
+}

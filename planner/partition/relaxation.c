@@ -1,0 +1,93 @@
+/* relaxation.c - the lean program's relaxation.
+ *
+ * It is solved once for an order; its multipliers say at which weights the chains bound together
+ * (mean_bound.c).
+ */
+#include "planner/bound/family_bound.h"
+#include "planner/bound/stage_bound.h"
+#include "planner/partition/class_bounds.h"
+#include "planner/partition/rows.h"
+#include "planner/tuning/limits.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains) {
+    int stage_of[MF_MAX_VSTAGES];
+    const mf_inner *in = b->in;
+    for (int i = 0; i < chains->count; i++) {
+        double w = -dual[i];
+        chains->weight[i] = w > 0.0 ? w : 0.0;
+    }
+    for (int v = 0; v < in->vstages; v++) {
+        stage_of[v] = (int)mf_layout_stage_of(&in->layout, v);
+    }
+    mf_chains_weigh(chains, stage_of);
+}
+
+/* The split of the positions nearest to the program's point x. */
+static void read_split(const mf_rows *b, const double *x, int *first) {
+    const mf_inner *in = b->in;
+    double until = 0.0;
+    first[0] = 0;
+    for (int v = 0; v < in->vstages; v++) {
+        for (size_t i = mf_inner_cell(in, v, 0, 0); i < mf_inner_cell(in, v + 1, 0, 0); i++) {
+            until += b->col[i] >= 0 ? x[b->col[i]] : 0.0;
+        }
+        int at = (int)lround(until), most = in->positions - (in->vstages - 1 - v);
+        at = at > first[v] ? at : first[v] + 1; /* none is empty */
+        first[v + 1] = at < most ? at : most;
+    }
+    first[in->vstages] = in->positions;
+}
+
+/* The multipliers of the chains' rows become weights. */
+static mf_status weigh(const mf_rows *b, const mf_lp *lp, mf_chains *chains, mf_err *e) {
+    double *dual = calloc((size_t)chains->count + 1, sizeof *dual);
+    if (!dual) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int i = 0; i < chains->count; i++) {
+        dual[i] = mf_lp_row_dual(lp, mf_rows_chain_row(b, i));
+    }
+    mf_rows_weigh(b, dual, chains);
+    free(dual);
+    return MF_OK;
+}
+
+mf_status mf_inner_relax(mf_inner *in, const mf_chains *known, double enough_s, mf_milp_fault fault,
+                         mf_chains *chains, int *first, mf_milp_outcome *outcome, double *bound_s,
+                         mf_err *e) {
+    mf_rows b;
+    mf_lp *lp = NULL;
+    const mf_inner_options o = {.lean = true, .cutoff_s = HUGE_VAL};
+    mf_chains_init(chains, in->stages, in->chunks);
+    *bound_s = 0.0;
+    *outcome = MF_MILP_FAILED;
+    mf_status status = mf_rows_make(&b, in, NULL, &o, known, chains, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    const mf_milp_options mo = {
+        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_chain, .lazy_user = &b, .fault = fault};
+    status = mf_lp_open(&b.milp, &mo, &lp, e);
+    if (status == MF_OK) {
+        double bound, enough = enough_s / b.unit_s / MF_BOUND_SAFETY;
+        mf_lp_stall(lp, MF_RELAX_STALL_ROUNDS, MF_RELAX_STALL_SHARE);
+        *outcome = mf_lp_solve(lp, enough, MF_RELAX_ROUNDS, &bound);
+        status = b.status;
+        *bound_s = *outcome == MF_MILP_OPTIMAL      ? bound * b.unit_s * MF_BOUND_SAFETY
+                   : *outcome == MF_MILP_INFEASIBLE ? HUGE_VAL
+                                                    : 0.0;
+        if (status == MF_OK && *outcome == MF_MILP_OPTIMAL) {
+            status = weigh(&b, lp, chains, e);
+            if (first && bound < enough) {
+                read_split(&b, mf_lp_point(lp), first);
+            }
+        }
+    }
+    mf_lp_close(lp);
+    mf_rows_clear(&b);
+    return status;
+}

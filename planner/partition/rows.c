@@ -1,0 +1,439 @@
+/* rows.c - the inner problem's integer program: columns, and rows that are there from the
+ * start. integer_program.c has the whole in words.
+ */
+#include "planner/partition/rows.h"
+#include "planner/bound/family_bound.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- columns ---------------------------------------------------------------------------------- */
+
+/* Most layers of a cell that one stage can hold: by memory with the least in flight, and by time
+ * when only steps below the cutoff count. */
+static int32_t most_layers(const mf_inner *in, int v, int slot, int m, double cutoff_s) {
+    const mf_inner_class *class = mf_inner_class_at(in, v, slot);
+    const mf_inner_choice *c = &class->choice[m];
+    int64_t stage = mf_layout_stage_of(&in->layout, v), chunk = mf_layout_chunk_of(&in->layout, v);
+    int most = in->segment[in->slot[slot].segment].repeats;
+    double own_s = c->quote.f.time_s + c->quote.b.time_s + c->quote.w.time_s;
+    for (int i = 0; in->merged && i < MF_SHARES; i++) {
+        double pair_s = c->f_pair_s[i] + c->b_pair_s[i];
+        own_s = i == 0 ? pair_s : fmax(own_s, pair_s);
+    }
+    double each_s = (double)in->layout.micro_batches * own_s;
+    each_s = each_s > 0.0 ? each_s : 1e-30;
+    double by_time = floor(cutoff_s / each_s * (1.0 + 1e-9));
+    most = by_time < most ? (int)by_time : most;
+    for (int k = 0; k < in->order.rows[stage]; k++) {
+        double flight = mf_inner_in_flight(in, (int)stage, k, (int)chunk);
+        double each_B = class->persistent_B + flight * c->quote.saved_B;
+        double by_memory = floor((in->usable_B - in->fixed_B) / each_B * (1.0 + 1e-9));
+        most = by_memory < most ? (int)by_memory : most;
+    }
+    return most > 0 ? most : 0;
+}
+
+/* Choices that have columns. */
+int mf_rows_choices(const mf_rows *b, const mf_inner_class *c) {
+    return b->lean ? 1 : c->choices;
+}
+
+/* Lean, no choice is known: whatever any of them allows. */
+static int32_t most_layers_of_any(const mf_inner *in, int v, int slot, double cutoff_s) {
+    int32_t most = 0;
+    for (int m = 0; m < mf_inner_class_at(in, v, slot)->choices; m++) {
+        int32_t n = most_layers(in, v, slot, m, cutoff_s);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
+    const mf_inner *in = b->in;
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots; s++) {
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            for (int m = 0; m < MF_CATALOGUE_MAX; m++) {
+                size_t cell = mf_inner_cell(in, v, s, m);
+                b->col[cell] = -1;
+                b->top[cell] = 0;
+                bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
+                if (!stands || m >= mf_rows_choices(b, c) || (b->hull && !c->choice[m].lean)) {
+                    continue;
+                }
+                b->top[cell] = b->lean ? most_layers_of_any(in, v, s, cutoff_s)
+                                       : most_layers(in, v, s, m, cutoff_s);
+                if (b->top[cell] > 0) {
+                    b->col[cell] = mf_milp_add_col(&b->milp, 0, b->top[cell], 0, !b->splits);
+                }
+            }
+        }
+    }
+}
+
+/* value[v][s] of every cell of a slot into a row, times `by`. */
+void mf_rows_add_slot(mf_rows *b, int row, int v, int s, double by) {
+    const mf_inner_class *c = mf_inner_class_at(b->in, v, s);
+    for (int m = 0; m < mf_rows_choices(b, c); m++) {
+        int col = b->col[mf_inner_cell(b->in, v, s, m)];
+        if (col >= 0) {
+            mf_milp_add_entry(&b->milp, row, col, by);
+        }
+    }
+}
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+static void add_placement(mf_rows *b) {
+    const mf_inner *in = b->in;
+    for (int s = 0; s < in->slots; s++) {
+        double n = in->segment[in->slot[s].segment].repeats;
+        int row = mf_milp_add_row(&b->milp, n, n);
+        for (int v = 0; v < in->vstages; v++) {
+            mf_rows_add_slot(b, row, v, s, 1.0);
+        }
+    }
+    for (int v = 0; v < in->vstages; v++) {
+        int row = mf_milp_add_row(&b->milp, 1, INFINITY);
+        for (int s = 0; s < in->slots; s++) {
+            mf_rows_add_slot(b, row, v, s, 1.0);
+        }
+    }
+}
+
+/* All of segment s up to v, into a row. */
+static void add_segment_until(mf_rows *b, int row, int segment, int v, double by) {
+    for (int s = 0; s < b->in->slots; s++) {
+        for (int u = 0; u <= v && b->in->slot[s].segment == segment; u++) {
+            mf_rows_add_slot(b, row, u, s, by);
+        }
+    }
+}
+
+static int segment_end(const mf_inner *in, int segment, bool last) {
+    int end = last ? -1 : in->vstages;
+    for (int s = 0; s < in->slots; s++) {
+        if (in->slot[s].segment == segment) {
+            end = last ? (in->slot[s].v_hi > end ? in->slot[s].v_hi : end)
+                       : (in->slot[s].v_lo < end ? in->slot[s].v_lo : end);
+        }
+    }
+    return end;
+}
+
+/* Between one segment and the next: up to v there is none of the next unless all of this one. */
+static void add_order(mf_rows *b) {
+    const mf_inner *in = b->in;
+    for (int s = 0; s + 1 < in->segments; s++) {
+        int lo = segment_end(in, s + 1, false), hi = segment_end(in, s, true);
+        double here = in->segment[s].repeats * in->segment[s].period;
+        double next = in->segment[s + 1].repeats * in->segment[s + 1].period;
+        int before = -1;
+        for (int v = lo; v < hi; v++) {
+            int z = mf_milp_add_col(&b->milp, 0, 1, 0, true);
+            int row = mf_milp_add_row(&b->milp, 0, INFINITY);
+            add_segment_until(b, row, s, v, 1.0);
+            mf_milp_add_entry(&b->milp, row, z, -here);
+            row = mf_milp_add_row(&b->milp, -INFINITY, 0);
+            add_segment_until(b, row, s + 1, v, 1.0);
+            mf_milp_add_entry(&b->milp, row, z, -next);
+            if (before >= 0) { /* once complete, always complete */
+                row = mf_milp_add_row(&b->milp, 0, INFINITY);
+                mf_milp_add_entry(&b->milp, row, z, 1);
+                mf_milp_add_entry(&b->milp, row, before, -1);
+            }
+            before = z;
+        }
+    }
+}
+
+/* Places of a pattern come in turn: up to v, place k stands as often as place k+1 or once more. */
+static void add_patterns(mf_rows *b) {
+    const mf_inner *in = b->in;
+    for (int s = 0; s + 1 < in->slots; s++) {
+        if (in->slot[s].segment != in->slot[s + 1].segment) {
+            continue;
+        }
+        int first = s - in->slot[s].place, last = first;
+        while (last + 1 < in->slots && in->slot[last + 1].segment == in->slot[s].segment) {
+            last++;
+        }
+        for (int v = 0; v + 1 < in->vstages; v++) {
+            int row = mf_milp_add_row(&b->milp, 0, 1);
+            for (int u = 0; u <= v; u++) {
+                mf_rows_add_slot(b, row, u, s, 1.0);
+                mf_rows_add_slot(b, row, u, s + 1, -1.0);
+            }
+            if (s == first && last > first + 1) {
+                row = mf_milp_add_row(&b->milp, 0, 1);
+                for (int u = 0; u <= v; u++) {
+                    mf_rows_add_slot(b, row, u, first, 1.0);
+                    mf_rows_add_slot(b, row, u, last, -1.0);
+                }
+            }
+        }
+    }
+}
+
+/* What the last block of a pass on a stage needs at least, whichever it is: its workspace, and the
+ * buffers that the stage keeps for blocks like it (core/memory/memory.c). */
+double mf_rows_least_beside_B(const mf_inner *in, int stage) {
+    double least_B = INFINITY;
+    double gathers = mf_memory_gathers(&in->layout), boundaries = mf_memory_boundaries(&in->layout);
+    for (int s = 0; s < in->slots; s++) {
+        for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
+            if (mf_layout_stage_of(&in->layout, v) != stage) {
+                continue;
+            }
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            for (int m = 0; m < c->choices; m++) {
+                const mf_quote *q = &c->choice[m].quote;
+                least_B = fmin(least_B, fmax(q->local_f_B, q->local_b_B) + q->comm_B +
+                                            gathers * q->gather_B + boundaries * q->boundary_B);
+            }
+        }
+    }
+    return isinf(least_B) ? 0.0 : least_B;
+}
+
+static void add_memory(mf_rows *b) {
+    const mf_inner *in = b->in;
+    for (int p = 0; p < in->stages; p++) {
+        double room_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
+        for (int k = 0; k < in->order.rows[p]; k++) {
+            int row = mf_milp_add_row(&b->milp, -INFINITY, room_B / MF_ROWS_BYTES);
+            for (int c = 0; c < in->chunks; c++) {
+                int v = (int)mf_layout_vstage(&in->layout, p, c);
+                double flight = mf_inner_in_flight(in, p, k, c);
+                double held = mf_inner_held(in, p, k, c);
+                for (int s = 0; s < in->slots; s++) {
+                    const mf_inner_class *cl = mf_inner_class_at(in, v, s);
+                    for (int m = 0; m < cl->choices; m++) {
+                        int col = b->col[mf_inner_cell(in, v, s, m)];
+                        const mf_inner_choice *ch = &cl->choice[m];
+                        double bytes =
+                            cl->persistent_B + flight * ch->quote.saved_B + held * ch->quote.held_B;
+                        if (col >= 0) {
+                            mf_milp_add_entry(&b->milp, row, col, bytes / MF_ROWS_BYTES);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* No stage takes as many units of time more (a unit is about a step): said so that bounds can be
+ * told from any multipliers. The curves' own ends would be tighter, and take more pivots. */
+#define FAR_MORE 1e9
+
+/* Lean: extra[p] >= every line through neighbouring points of its curve; main layers end where
+ * nothing fits. */
+static mf_status add_extras(mf_rows *b) {
+    const mf_inner *in = b->in;
+    int layers = mf_rough_layers(in->model);
+    mf_status status = mf_inner_extras(in, b->curves_s, b->e);
+    for (int p = 0; p < in->stages && status == MF_OK; p++) {
+        const double *curve_s = b->curves_s + (size_t)p * (size_t)(layers + 1);
+        b->extra[p] = mf_milp_add_col(&b->milp, 0, FAR_MORE, 0, false);
+        double slope_s = 0.0;
+        for (int k = 0; k < layers; k++) {
+            double more_s = curve_s[k + 1] - curve_s[k];
+            bool last = isinf(curve_s[k + 1]);
+            if (!last && more_s <= slope_s * (1.0 + 1e-6) + 1e-9) {
+                continue;
+            }
+            /* last: sum of layers <= k; else extra - more * layers >= extra(k) - more * k */
+            int row =
+                last ? mf_milp_add_row(&b->milp, -INFINITY, k)
+                     : mf_milp_add_row(&b->milp, (curve_s[k] - more_s * k) / b->unit_s, INFINITY);
+            for (int c = 0; c < in->chunks; c++) {
+                int v = (int)mf_layout_vstage(&in->layout, p, c);
+                for (int s = 0; s < in->slots; s++) {
+                    if (in->slot[s].main) {
+                        mf_rows_add_slot(b, row, v, s, last ? 1.0 : -more_s / b->unit_s);
+                    }
+                }
+            }
+            if (last) {
+                break;
+            }
+            mf_milp_add_entry(&b->milp, row, b->extra[p], 1.0);
+            slope_s = more_s;
+        }
+    }
+    return status;
+}
+
+/* At least one layer fewer, of those that stand there, on the stage (or anywhere). */
+static void add_tried(mf_rows *b, const mf_inner_tried *tried) {
+    const mf_inner *in = b->in;
+    size_t cells = mf_inner_cells(in);
+    for (int i = 0; tried && i < tried->sets; i++) {
+        const int32_t *count = tried->count + (size_t)i * cells;
+        int any = mf_milp_add_row(&b->milp, 1, INFINITY);
+        for (int v = 0; v < in->vstages; v++) {
+            int64_t stage = mf_layout_stage_of(&in->layout, v);
+            size_t from = mf_inner_cell(in, v, 0, 0), to = mf_inner_cell(in, v + 1, 0, 0);
+            for (size_t cell = from; cell < to; cell++) {
+                bool watched = tried->stage[i] < 0 || tried->stage[i] == stage;
+                if (count[cell] == 0 || !watched) {
+                    continue;
+                }
+                if (b->col[cell] < 0 || b->top[cell] < count[cell]) {
+                    b->milp.row[any].lo = 0; /* cannot be repeated anyway */
+                    continue;
+                }
+                /* fewer = 1 implies x <= count - 1 */
+                int fewer = mf_milp_add_col(&b->milp, 0, 1, 0, true);
+                int row = mf_milp_add_row(&b->milp, -INFINITY, b->top[cell]);
+                mf_milp_add_entry(&b->milp, row, b->col[cell], 1.0);
+                mf_milp_add_entry(&b->milp, row, fewer, b->top[cell] - count[cell] + 1);
+                mf_milp_add_entry(&b->milp, any, fewer, 1.0);
+            }
+        }
+    }
+}
+
+mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
+    if (b->splits) {
+        return mf_rows_add_splits(b);
+    }
+    add_placement(b);
+    add_order(b);
+    add_patterns(b);
+    if (b->lean) {
+        return add_extras(b);
+    }
+    add_memory(b);
+    add_tried(b, tried);
+    return MF_OK;
+}
+
+static bool copies(const mf_inner *in) {
+    for (int i = 0; i < in->classes; i++) {
+        for (int m = 0; m < in->class[i].choices; m++) {
+            if (in->class[i].choice[m].link_s > 0.0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* What a stage's copies fill of its way to the host, choice by choice. */
+static void add_stage_link(mf_rows *b, int row, int stage, double by) {
+    const mf_inner *in = b->in;
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots && mf_layout_stage_of(&in->layout, v) == stage; s++) {
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            for (int m = 0; m < c->choices; m++) {
+                int col = b->col[mf_inner_cell(in, v, s, m)];
+                if (col >= 0) {
+                    mf_milp_add_entry(&b->milp, row, col, by * c->choice[m].link_s);
+                }
+            }
+        }
+    }
+}
+
+/* The exact program's rows of ways to the host; the tree over splits adds its own where they are
+ * broken. */
+static void add_links(mf_rows *b) {
+    const double rounds = (double)b->in->layout.micro_batches;
+    b->links = mf_uses(b->in->oracle->without, MF_MECHANISM_LINK_ROWS) && b->in->merged &&
+               !b->lean && copies(b->in);
+    for (int p = 0; p < b->in->stages; p++) {
+        b->link_after[p] = -1;
+        if (b->links && !b->splits) {
+            int row = mf_milp_add_row(&b->milp, -INFINITY, 0);
+            add_stage_link(b, row, p, rounds / b->unit_s);
+            mf_milp_add_entry(&b->milp, row, b->step, -1.0);
+        }
+    }
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+void mf_rows_clear(mf_rows *b) {
+    mf_milp_clear(&b->milp);
+    mf_order_chain_clear(&b->chain);
+    for (int i = 0; i < MF_ROWS_FOUND; i++) {
+        mf_order_chain_clear(&b->found[i]);
+    }
+    free(b->col);
+    free(b->top);
+    free(b->extra);
+    free(b->until);
+    free(b->figure);
+    free(b->figure_col);
+    free(b->sum);
+    free(b->curves_s);
+    free(b->count);
+    free(b->inner);
+    free(b->here);
+    free(b->link_after);
+}
+
+mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
+                       const mf_inner_options *o, const mf_chains *known, mf_chains *kept,
+                       mf_err *e) {
+    size_t cells = mf_inner_cells(in), point = cells + (size_t)in->stages;
+    memset(b, 0, sizeof *b);
+    b->in = in;
+    b->lean = o->lean;
+    b->hull = o->hull;
+    b->splits = o->splits;
+    b->e = e;
+    b->kept = kept;
+    mf_milp_init(&b->milp);
+    b->inner_s = INFINITY;
+    mf_status status = mf_order_chain_init(&b->chain, in->vstages, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    for (int i = 0; i < MF_ROWS_FOUND && (o->splits || o->lean); i++) {
+        status = mf_order_chain_init(&b->found[i], in->vstages, e);
+        if (status != MF_OK) {
+            goto out;
+        }
+    }
+    b->here = malloc(point * sizeof *b->here);
+    b->link_after = malloc((size_t)in->stages * sizeof *b->link_after);
+    b->inner = malloc(point * sizeof *b->inner);
+    b->col = malloc(cells * sizeof *b->col);
+    b->top = malloc(cells * sizeof *b->top);
+    b->count = malloc(point * sizeof *b->count);
+    b->extra = malloc((size_t)in->stages * sizeof *b->extra);
+    b->until = malloc((size_t)in->vstages * (size_t)in->slots * sizeof *b->until);
+    b->curves_s = malloc((size_t)in->stages * (size_t)(in->positions + 1) * sizeof *b->curves_s);
+    if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->curves_s || !b->inner ||
+        !b->here || !b->link_after) {
+        status = mf_err_set(e, MF_NOMEM, "out of memory");
+        goto out;
+    }
+    /* a unit of time in which steps are about a hundred */
+    double all_s = 0.0;
+    for (int s = 0; s < in->slots; s++) {
+        const mf_quote *q = &mf_inner_class_at(in, in->slot[s].v_lo, s)->choice[0].quote;
+        all_s += in->segment[in->slot[s].segment].repeats * (q->f.time_s + q->b.time_s);
+    }
+    b->unit_s = all_s * (double)in->layout.micro_batches / (double)in->stages / 100.0;
+    b->unit_s = b->unit_s > 0.0 ? b->unit_s : 1.0;
+    mf_rows_add_cells(b, o->cutoff_s);
+    status = mf_rows_add_fixed(b, tried);
+    if (status != MF_OK) {
+        goto out;
+    }
+    b->step =
+        mf_milp_add_col(&b->milp, o->floor_s / b->unit_s, o->cutoff_s / b->unit_s, 1.0, false);
+    add_links(b);
+    status = mf_rows_add_chains(b, known);
+out:
+    if (status != MF_OK) {
+        mf_rows_clear(b);
+    }
+    return status;
+}

@@ -1,0 +1,115 @@
+/* rows.h - private to the inner problem: its integer program while it is built and solved
+ * (rows.c has columns and fixed rows, path_rows.c the rows of chains, integer_program.c
+ * solves, split_rows.c has what is different for splits, split_bound.c
+ * for one of them).
+ */
+#ifndef MF_PLANNER_ROWS_H
+#define MF_PLANNER_ROWS_H
+
+#include "planner/order/path_mean.h"
+#include "planner/partition/partition.h"
+
+/* Chains looked for at a time. */
+#define MF_ROWS_FOUND 6
+
+#define MF_ROWS_BYTES 1e9 /* a unit of bytes in rows */
+
+/* Splits: what a layer adds to its virtual stage: seconds of every part, bytes in flight and held,
+ * merged: seconds that its copies fill the way to the host. */
+enum { MF_FIGURE_SAVED = MF_ORDER_PARTS, MF_FIGURE_HELD, MF_FIGURE_LINK, MF_FIGURES };
+typedef struct mf_figures {
+    double value[MF_FIGURES]; /* in units; of the first choice */
+    bool mixed[MF_FIGURES];   /* other choices add something else */
+} mf_figures;
+
+typedef struct mf_rows {
+    mf_inner *in;
+    bool lean, hull, splits;
+    mf_milp milp;
+    int *col;           /* [cells] column of x, -1 = cannot be */
+    int32_t *top;       /* [cells] its upper bound */
+    int *extra;         /* lean: [stages] column of what a stage takes more */
+    int *until;         /* splits: [vstages][slots] column of y, -1 = the slot is not there */
+    int first_size_row; /* splits: rows of the positions of each virtual stage, then of each stage
+                         */
+    mf_figures *figure; /* splits: [classes] */
+    int *figure_col;    /* splits: [vstages][MF_FIGURES] column of the sum over layers of classes
+                         * where the figure is mixed, -1 = there are none */
+    double *sum;        /* splits: [columns] of a row that is being made */
+    int sums;           /* columns that it has room for */
+    double *curves_s;   /* lean: [stages][main layers + 1] a stage's extra by its main layers */
+    int step;           /* column of T */
+    double unit_s;
+    /* chains: rows [first_chain_row ...] are those of kept->chain, in order; splits: with rows of
+     * ways to the host between them (mf_rows_chain_row) */
+    int first_chain_row;
+    bool links;      /* a merged step takes no less than a stage's copies fill its way to the host:
+                      * of passes that are played by themselves that is known */
+    int *link_after; /* splits: [stages] chains in front of the stage's row, -1 = it has none */
+    mf_order_chain chain;
+    double *count; /* [cells] of a relaxation's point; lean: and [stages] what stages take more */
+    /* splits and lean: counts that played in inner_s, the least so far; the program's point; chains
+     * found at and beside it that are to become rows */
+    double *inner, inner_s, *here;
+    mf_order_chain found[MF_ROWS_FOUND];
+    int founds;
+    int64_t chains;
+    mf_chains *kept; /* may be NULL: then found chains are not kept */
+    mf_err *e;
+    mf_status status;
+} mf_rows;
+
+/* Builds the program. known: chains to begin with (may be NULL). kept: receives the chains of all
+ * rows, of known and found ones (may be NULL). Cleared again when it fails. */
+mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
+                       const mf_inner_options *o, const mf_chains *known, mf_chains *kept,
+                       mf_err *e);
+void mf_rows_clear(mf_rows *b);
+
+/* --- columns (rows.c) --- */
+/* value[v][s] of every cell of a slot into a row, times `by`. */
+void mf_rows_add_slot(mf_rows *b, int row, int v, int s, double by);
+/* Choices that have columns. */
+int mf_rows_choices(const mf_rows *b, const mf_inner_class *c);
+void mf_rows_add_cells(mf_rows *b, double cutoff_s);
+/* Placement, order, patterns; lean: extras, else memory and what was tried. */
+mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried);
+
+/* What the last block of a pass on a stage needs at least, whichever it is. */
+double mf_rows_least_beside_B(const mf_inner *in, int stage);
+
+/* --- splits (split_rows.c) --- */
+/* Sizes, layers of each slot up to each virtual stage, figures, memory. */
+mf_status mf_rows_add_splits(mf_rows *b);
+/* A figure of all that stands on a stage, times `by`, as entries of a row. */
+void mf_rows_split_stage(mf_rows *b, int stage, int figure, double by, mf_milp_lazy_row *row);
+/* What the layers add to a chain, as entries of its row. */
+void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row);
+
+/* --- one split (split_bound.c) --- */
+typedef struct mf_inner_told {
+    double cutoff_s;        /* a bound at or above is as good as any */
+    const mf_chains *known; /* chains to begin with; may be NULL */
+    mf_milp_fault fault;
+    double bound_s; /* out: no assignment with this split is faster; the cutoff at most; 0 = the
+                     * program failed */
+    int64_t pivots; /* out */
+} mf_inner_told;
+/* The least step of one split, choices mixed in any proportion, losses as its positions tell. What
+ * the inner problem knows of losses is as before when it is done. first: [vstages + 1].
+ * Errors: MF_NOMEM, and as the oracle reports. */
+mf_status mf_rows_told(mf_inner *in, const int *first, mf_inner_told *x, mf_err *e);
+
+/* --- chains (path_rows.c) --- */
+/* Rows that are there from the start. */
+mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known);
+/* mf_milp_lazy_fn: the longest chain at a point, when it is longer than T says. */
+bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row);
+
+/* Row of kept chain i. */
+int mf_rows_chain_row(const mf_rows *b, int i);
+
+/* Weighs kept chains by the multipliers of their rows (relaxation.c). */
+void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains);
+
+#endif

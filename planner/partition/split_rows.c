@@ -1,0 +1,257 @@
+/* split_rows.c - rows of the linear programs of the tree over splits (split_tree.c).
+ *
+ * Choices may mix there, so that chains and memory see nothing of a virtual stage but sums: its
+ * layers of each slot, and for each figure that differs between choices (seconds of a part, bytes)
+ * its sum over them. Both have columns: y[v, slot], layers of the slot up to v, and one for each
+ * such sum, told by one short row. Rows of chains, which would have an entry for every choice on
+ * every virtual stage, have a few for each virtual stage this way; before a program is solved
+ * its defined columns are put in wherever they stand (lp_session.c).
+ */
+#include "planner/partition/rows.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- figures ---------------------------------------------------------------------------------- */
+
+static double figure_of(const mf_rows *b, const mf_inner_class *c, int m, int figure) {
+    if (figure >= MF_ORDER_PARTS) {
+        const mf_quote *q = &c->choice[m].quote;
+        if (figure == MF_FIGURE_LINK) {
+            return b->in->merged ? c->choice[m].link_s / b->unit_s : 0.0;
+        }
+        return (figure == MF_FIGURE_SAVED ? q->saved_B : q->held_B) / MF_ROWS_BYTES;
+    }
+    return mf_inner_part_s(b->in, c, m, (mf_order_part)figure, b->hull) / b->unit_s;
+}
+
+static bool has_columns(const mf_rows *b, const mf_inner_class *c, int m) {
+    return !b->hull || c->choice[m].lean;
+}
+
+static mf_figures figures_of(const mf_rows *b, const mf_inner_class *c) {
+    mf_figures f;
+    memset(&f, 0, sizeof f);
+    for (int k = 0; k < MF_FIGURES; k++) {
+        bool first = true;
+        for (int m = 0; m < c->choices; m++) {
+            if (!has_columns(b, c, m)) {
+                continue;
+            }
+            double value = figure_of(b, c, m, k);
+            if (first) {
+                f.value[k] = value;
+            } else if (value < f.value[k] || value > f.value[k]) {
+                f.mixed[k] = true;
+            }
+            first = false;
+        }
+    }
+    return f;
+}
+
+static const mf_figures *figures_at(const mf_rows *b, int v, int s) {
+    return &b->figure[mf_inner_class_at(b->in, v, s) - b->in->class];
+}
+
+static bool stands(const mf_inner *in, int v, int s) {
+    return v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
+}
+
+/* --- sums ------------------------------------------------------------------------------------- */
+
+/* Layers of slot s on v, times `by`, into the row that is being made. */
+static void sum_layers(mf_rows *b, int v, int s, double by) {
+    const mf_inner *in = b->in;
+    b->sum[b->until[v * in->slots + s]] += by;
+    if (v > in->slot[s].v_lo) {
+        b->sum[b->until[(v - 1) * in->slots + s]] -= by;
+    }
+}
+
+/* A figure of virtual stage v, times `by`, into the row that is being made. */
+static void sum_figure(mf_rows *b, int v, int figure, double by) {
+    int col = b->figure_col[v * MF_FIGURES + figure];
+    if (col >= 0) {
+        b->sum[col] += by;
+    }
+    for (int s = 0; s < b->in->slots; s++) {
+        if (stands(b->in, v, s) && !figures_at(b, v, s)->mixed[figure]) {
+            sum_layers(b, v, s, by * figures_at(b, v, s)->value[figure]);
+        }
+    }
+}
+
+/* What sums leave where all of it cancels: nothing beside steps of about a hundred units, and
+ * not worth an entry. */
+#define NOTHING 1e-11
+
+static double take(mf_rows *b, int col) {
+    double value = b->sum[col];
+    b->sum[col] = 0.0;
+    return fabs(value) < NOTHING ? 0.0 : value;
+}
+
+/* The row that was made, and nothing in the room for the next one. */
+static void take_sum(mf_rows *b, int row) {
+    for (int j = 0; j < b->sums; j++) {
+        mf_milp_add_entry(&b->milp, row, j, take(b, j));
+    }
+}
+
+/* The row that was made, as entries. */
+static void take_entries(mf_rows *b, mf_milp_lazy_row *row) {
+    for (int j = 0; j < b->sums; j++) {
+        double value = take(b, j);
+        if (value > 0.0 || value < 0.0) {
+            row->col[row->count] = j;
+            row->value[row->count++] = value;
+        }
+    }
+}
+
+void mf_rows_split_stage(mf_rows *b, int stage, int figure, double by, mf_milp_lazy_row *row) {
+    for (int c = 0; c < b->in->chunks; c++) {
+        sum_figure(b, (int)mf_layout_vstage(&b->in->layout, stage, c), figure, by);
+    }
+    take_entries(b, row);
+}
+
+void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row) {
+    for (int v = 0; v < b->in->vstages; v++) {
+        for (int p = 0; p < MF_ORDER_PARTS; p++) {
+            double n = chain->count[p][v];
+            if (n > 0.0 || n < 0.0) {
+                sum_figure(b, v, p, n);
+            }
+        }
+    }
+    take_entries(b, row);
+}
+
+/* --- columns ---------------------------------------------------------------------------------- */
+
+/* y[v, s]: layers of the slot up to v. */
+static void add_until(mf_rows *b) {
+    const mf_inner *in = b->in;
+    for (int s = 0; s < in->slots; s++) {
+        double all = in->segment[in->slot[s].segment].repeats;
+        int before = -1;
+        for (int v = 0; v < in->vstages; v++) {
+            int *col = &b->until[v * in->slots + s];
+            *col = -1;
+            if (!stands(in, v, s)) {
+                continue;
+            }
+            *col = mf_milp_add_col(&b->milp, v == in->slot[s].v_hi ? all : 0, all, 0, false);
+            int row = mf_milp_add_row(&b->milp, 0, 0);
+            mf_milp_define(&b->milp, *col, row);
+            mf_milp_add_entry(&b->milp, row, *col, -1.0);
+            if (before >= 0) {
+                mf_milp_add_entry(&b->milp, row, before, 1.0);
+            }
+            mf_rows_add_slot(b, row, v, s, 1.0);
+            before = *col;
+        }
+    }
+}
+
+/* The sum of a figure over the layers of v whose choices differ in it. */
+static void add_figure(mf_rows *b, int v, int figure) {
+    const mf_inner *in = b->in;
+    int *at = &b->figure_col[v * MF_FIGURES + figure], row = -1;
+    *at = -1;
+    for (int s = 0; s < in->slots; s++) {
+        const mf_inner_class *c = mf_inner_class_at(in, v, s);
+        if (!stands(in, v, s) || !figures_at(b, v, s)->mixed[figure]) {
+            continue;
+        }
+        if (*at < 0) {
+            *at = mf_milp_add_col(&b->milp, -INFINITY, INFINITY, 0, false);
+            row = mf_milp_add_row(&b->milp, 0, 0);
+            mf_milp_define(&b->milp, *at, row);
+            mf_milp_add_entry(&b->milp, row, *at, -1.0);
+        }
+        for (int m = 0; m < c->choices; m++) {
+            int col = b->col[mf_inner_cell(in, v, s, m)];
+            if (col >= 0) {
+                mf_milp_add_entry(&b->milp, row, col, figure_of(b, c, m, figure));
+            }
+        }
+    }
+}
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+static void sum_positions(mf_rows *b, int v) {
+    for (int s = 0; s < b->in->slots; s++) {
+        if (stands(b->in, v, s)) {
+            sum_layers(b, v, s, 1.0);
+        }
+    }
+}
+
+/* Positions of virtual stages and of stages, a row each. */
+static void add_sizes(mf_rows *b) {
+    const mf_inner *in = b->in;
+    b->first_size_row = b->milp.rows;
+    for (int v = 0; v < in->vstages; v++) {
+        sum_positions(b, v);
+        take_sum(b, mf_milp_add_row(&b->milp, 1, in->positions));
+    }
+    for (int p = 0; p < in->stages && in->chunks > 1; p++) {
+        for (int c = 0; c < in->chunks; c++) {
+            sum_positions(b, (int)mf_layout_vstage(&in->layout, p, c));
+        }
+        take_sum(b, mf_milp_add_row(&b->milp, in->chunks, in->positions));
+    }
+}
+
+static void add_memory(mf_rows *b) {
+    const mf_inner *in = b->in;
+    for (int p = 0; p < in->stages; p++) {
+        double room_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
+        for (int k = 0; k < in->order.rows[p]; k++) {
+            for (int c = 0; c < in->chunks; c++) {
+                int v = (int)mf_layout_vstage(&in->layout, p, c);
+                sum_figure(b, v, MF_FIGURE_SAVED, mf_inner_in_flight(in, p, k, c));
+                sum_figure(b, v, MF_FIGURE_HELD, mf_inner_held(in, p, k, c));
+                for (int s = 0; s < in->slots; s++) {
+                    if (stands(in, v, s)) {
+                        double own_B = mf_inner_class_at(in, v, s)->persistent_B;
+                        sum_layers(b, v, s, own_B / MF_ROWS_BYTES);
+                    }
+                }
+            }
+            take_sum(b, mf_milp_add_row(&b->milp, -INFINITY, room_B / MF_ROWS_BYTES));
+        }
+    }
+}
+
+mf_status mf_rows_add_splits(mf_rows *b) {
+    const mf_inner *in = b->in;
+    size_t vstages = (size_t)in->vstages;
+    b->figure = calloc((size_t)in->classes, sizeof *b->figure);
+    b->figure_col = malloc(vstages * MF_FIGURES * sizeof *b->figure_col);
+    if (!b->figure || !b->figure_col) {
+        return mf_err_set(b->e, MF_NOMEM, "out of memory");
+    }
+    for (int c = 0; c < in->classes; c++) {
+        b->figure[c] = figures_of(b, &in->class[c]);
+    }
+    add_until(b);
+    for (int v = 0; v < in->vstages; v++) {
+        for (int k = 0; k < MF_FIGURES; k++) {
+            add_figure(b, v, k);
+        }
+    }
+    b->sums = b->milp.cols;
+    b->sum = calloc((size_t)b->sums + 1, sizeof *b->sum);
+    if (!b->sum || b->milp.failed) {
+        return mf_err_set(b->e, MF_NOMEM, "out of memory");
+    }
+    add_sizes(b);
+    add_memory(b);
+    return MF_OK;
+}

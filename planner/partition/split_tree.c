@@ -1,0 +1,544 @@
+/* split_tree.c - whole positions on every virtual stage, by branch and bound.
+ *
+ * Most of what whole layers cost comes from the split of the positions: relaxed, every virtual
+ * stage holds the same fraction of a layer too many or too few, and the schedule's bubbles vanish.
+ * The choices of memory may stay in any proportion. So the tree branches on nothing but the number
+ * of positions on a virtual stage, or on a stage with all its chunks. With every range of these the
+ * places at which positions can stand shrink, since their order is kept: y[v, slot], layers of a
+ * slot up to v, lies between what the fewest and the most positions up to v hold of it.
+ *
+ * Which numbers tell most differs: sums of stages where the steady state is what counts, virtual
+ * stages near embedding, dense layers and head. So before a node is branched the most fractional
+ * numbers of both kinds are tried, each side for a few pivots.
+ */
+#include "planner/bound/stage_bound.h"
+#include "planner/partition/rows.h"
+#include "planner/tuning/limits.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHOLE 1e-6
+#define LITTLE 1e-5 /* of the bound: as good as no gain */
+
+/* Ranges of n. */
+typedef struct range {
+    int16_t lo, hi;
+} range;
+
+typedef struct tree {
+    mf_inner *in;
+    const mf_inner_split_options *o;
+    mf_rows rows;
+    mf_lp *lp;
+    double cutoff;     /* in the program's unit; the least bound of a whole split once one is met:
+                        * no more than that can be proven */
+    int sizes;         /* numbers that are branched on: n[v], then the sums of stages with chunks */
+    range *now;        /* [levels][sizes] */
+    int *least, *most; /* [vstages + 1] positions before v: fewest and most */
+    int *slots_until;  /* [slots][positions + 1] positions of a slot among the first so many */
+    double *n;         /* [sizes] at the last point, */
+    double *at,
+        *value;  /* [sizes] where trials are made: those made already are rounded; as it was */
+    range *room; /* [sizes] */
+    double open; /* least bound of what is left open or is a whole split */
+    int64_t lps, told_pivots;
+    mf_inner_split_result *out;
+} tree;
+
+/* --- ranges ------------------------------------------------------------------------------------
+ */
+
+static int16_t most_of(int a, int b) {
+    return (int16_t)(a > b ? a : b);
+}
+
+static int16_t least_of(int a, int b) {
+    return (int16_t)(a < b ? a : b);
+}
+
+/* What a sum and its terms say of each other: part[i] is the range of a term, of `count`. */
+static bool narrow_sum(range *sum, range *const *part, int count) {
+    int lo = 0, hi = 0;
+    for (int i = 0; i < count; i++) {
+        lo += part[i]->lo;
+        hi += part[i]->hi;
+    }
+    sum->lo = most_of(sum->lo, lo);
+    sum->hi = least_of(sum->hi, hi);
+    for (int i = 0; i < count; i++) {
+        range *x = part[i];
+        int others_lo = lo - x->lo, others_hi = hi - x->hi;
+        range was = *x;
+        x->lo = most_of(x->lo, sum->lo - others_hi);
+        x->hi = least_of(x->hi, sum->hi - others_lo);
+        lo += x->lo - was.lo;
+        hi += x->hi - was.hi;
+        if (x->lo > x->hi) {
+            return false;
+        }
+    }
+    return sum->lo <= sum->hi;
+}
+
+/* Sums of stages: of their chunks, and all positions together. */
+static bool narrow_stages(tree *t, range *r) {
+    const mf_inner *in = t->in;
+    range *part[MF_MAX_VSTAGES] = {NULL}, all = {(int16_t)in->positions, (int16_t)in->positions};
+    if (in->chunks == 1) {
+        return true;
+    }
+    for (int p = 0; p < in->stages; p++) {
+        part[p] = &r[in->vstages + p];
+    }
+    if (!narrow_sum(&all, part, in->stages)) {
+        return false;
+    }
+    for (int p = 0; p < in->stages; p++) {
+        for (int c = 0; c < in->chunks; c++) {
+            part[c] = &r[mf_layout_vstage(&in->layout, p, c)];
+        }
+        if (!narrow_sum(&r[in->vstages + p], part, in->chunks)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Narrows the ranges to what sums and slots allow; false when nothing is left. */
+static bool narrow(tree *t, range *r) {
+    int vstages = t->in->vstages, positions = t->in->positions;
+    if (!narrow_stages(t, r)) {
+        return false;
+    }
+    t->least[0] = t->most[0] = 0;
+    for (int v = 0; v < vstages; v++) {
+        t->least[v + 1] = t->least[v] + r[v].lo;
+        t->most[v + 1] = t->most[v] + r[v].hi;
+    }
+    int after_lo = 0, after_hi = 0;
+    for (int v = vstages; v >= 0; v--) {
+        int least = positions - after_hi, most = positions - after_lo;
+        t->least[v] = t->least[v] > least ? t->least[v] : least;
+        t->most[v] = t->most[v] < most ? t->most[v] : most;
+        if (t->least[v] > t->most[v]) {
+            return false;
+        }
+        if (v > 0) {
+            after_lo += r[v - 1].lo;
+            after_hi += r[v - 1].hi;
+        }
+    }
+    for (int v = 0; v < vstages; v++) {
+        int lo = t->least[v + 1] - t->most[v], hi = t->most[v + 1] - t->least[v];
+        r[v].lo = (int16_t)(r[v].lo > lo ? r[v].lo : lo);
+        r[v].hi = (int16_t)(r[v].hi < hi ? r[v].hi : hi);
+        if (r[v].lo > r[v].hi) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Puts ranges into the program. */
+static void put(tree *t, const range *r) {
+    const mf_inner *in = t->in;
+    for (int i = 0; i < t->sizes; i++) {
+        mf_lp_set_row(t->lp, t->rows.first_size_row + i, r[i].lo, r[i].hi);
+    }
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots; s++) {
+            int col = t->rows.until[v * in->slots + s];
+            const int *until = t->slots_until + (size_t)s * (size_t)(in->positions + 1);
+            if (col >= 0) {
+                mf_lp_set_col(t->lp, col, until[t->least[v + 1]], until[t->most[v + 1]]);
+            }
+        }
+    }
+}
+
+static void read_sizes(tree *t) {
+    const mf_inner *in = t->in;
+    const double *x = mf_lp_point(t->lp);
+    memset(t->n, 0, (size_t)t->sizes * sizeof *t->n);
+    for (int v = 0; v < in->vstages; v++) {
+        for (size_t i = mf_inner_cell(in, v, 0, 0); i < mf_inner_cell(in, v + 1, 0, 0); i++) {
+            t->n[v] += t->rows.col[i] >= 0 ? x[t->rows.col[i]] : 0.0;
+        }
+        if (in->chunks > 1) {
+            t->n[in->vstages + mf_layout_stage_of(&in->layout, v)] += t->n[v];
+        }
+    }
+}
+
+/* Solves for ranges. Returns the bound, the cutoff at most; INFINITY when nothing is left. The
+ * point's n is kept when the bound is below the cutoff. */
+static double solve(tree *t, range *r, int lazy) {
+    double bound;
+    if (!narrow(t, r)) {
+        return HUGE_VAL;
+    }
+    put(t, r);
+    mf_milp_outcome outcome = mf_lp_solve(t->lp, t->cutoff, lazy, &bound);
+    if (outcome == MF_MILP_FAILED) {
+        t->out->outcome = MF_MILP_FAILED;
+        return -HUGE_VAL;
+    }
+    if (outcome == MF_MILP_INFEASIBLE) {
+        return HUGE_VAL;
+    }
+    if (outcome == MF_MILP_OPTIMAL && bound < t->cutoff) {
+        read_sizes(t);
+    }
+    return bound;
+}
+
+/* --- trials ------------------------------------------------------------------------------------
+ */
+
+/* A side of number i from where the program was kept, for so many pivots: what is below or above
+ * its value at the point. */
+static double try_side(tree *t, const range *r, int kept, int i, bool up, int pivots) {
+    range *room = t->room;
+    memcpy(room, r, (size_t)t->sizes * sizeof *room);
+    if (up) {
+        room[i].lo = (int16_t)(floor(t->at[i]) + 1.0);
+    } else {
+        room[i].hi = (int16_t)floor(t->at[i]);
+    }
+    mf_lp_back_to(t->lp, kept);
+    mf_lp_limit(t->lp, pivots);
+    double bound = solve(t, room, 0);
+    mf_lp_limit(t->lp, 0);
+    return bound;
+}
+
+/* Both sides of number i: what the bound gains there. A side that closes is cut off *r. Returns a
+ * score, or -1 when a side was cut off. */
+static double try_both(tree *t, range *r, int kept, int i, double bound) {
+    double gain[2];
+    for (int up = 0; up < 2; up++) {
+        double side = try_side(t, r, kept, i, up, MF_TRIAL_PIVOTS);
+        if (side >= t->cutoff) {
+            if (up) {
+                r[i].hi = (int16_t)floor(t->at[i]);
+            } else {
+                r[i].lo = (int16_t)(floor(t->at[i]) + 1.0);
+            }
+            return -1.0;
+        }
+        gain[up] = fmax(side - bound, LITTLE * bound);
+    }
+    return gain[0] * gain[1];
+}
+
+/* --- the tree ----------------------------------------------------------------------------------
+ */
+
+/* Of the numbers [from, to) the one that lies furthest between two whole ones; -1 when all are
+ * whole. */
+static int furthest(const double *n, int from, int to) {
+    int at = -1;
+    double most = WHOLE;
+    for (int i = from; i < to; i++) {
+        double off = fabs(n[i] - round(n[i]));
+        if (off > most) {
+            most = off;
+            at = i;
+        }
+    }
+    return at;
+}
+
+/* What to branch on at the point: of the numbers that lie furthest between two whole ones, some of
+ * virtual stages and some of stages, the one whose sides gain most in a few pivots. The basis is
+ * kept under `kept`. -1: the ranges have changed, since a side of one of them closed. */
+static int branch_on(tree *t, range *r, int kept, double bound) {
+    int best = -2, vstages = t->in->vstages;
+    double most = -1.0;
+    memcpy(t->at, t->n, (size_t)t->sizes * sizeof *t->at);
+    memcpy(t->value, t->n, (size_t)t->sizes * sizeof *t->value);
+    const mf_mechanisms without = t->in->oracle->without;
+    for (int k = 0; k < MF_TRIALS; k++) {
+        bool sums = k % 2 == 0 && mf_uses(without, MF_MECHANISM_STAGE_SUMS);
+        int i = sums ? furthest(t->at, vstages, t->sizes) : furthest(t->at, 0, vstages);
+        if (i < 0) {
+            continue;
+        }
+        if (!mf_uses(without, MF_MECHANISM_TRIALS)) {
+            return i;
+        }
+        double score = try_both(t, r, kept, i, bound);
+        if (t->out->outcome == MF_MILP_FAILED) {
+            return -2;
+        }
+        if (score < 0.0) {
+            return -1;
+        }
+        if (score > most) {
+            most = score;
+            best = i;
+        }
+        t->at[i] = round(t->at[i]); /* tried */
+    }
+    return best;
+}
+
+/* The whole split at the point. */
+static void keep_split(tree *t, double bound) {
+    mf_inner_split_result *out = t->out;
+    if ((out->have || out->met) && bound >= out->split_bound_s) {
+        return;
+    }
+    out->have = bound < t->cutoff;
+    out->met = !out->have;
+    out->near = false;
+    out->split_bound_s = bound;
+    out->first[0] = 0;
+    for (int v = 0; v < t->in->vstages; v++) {
+        out->first[v + 1] = out->first[v] + (int)lround(t->n[v]);
+    }
+}
+
+/* The split nearest to the point; none is empty. */
+static void note_nearest(tree *t) {
+    int vstages = t->in->vstages, positions = t->in->positions, *first = t->out->first;
+    double until = 0.0;
+    t->out->near = true;
+    first[0] = 0;
+    for (int v = 0; v < vstages; v++) {
+        until += t->n[v];
+        int at = (int)lround(until), most = positions - (vstages - 1 - v);
+        at = at > first[v] ? at : first[v] + 1;
+        first[v + 1] = at < most ? at : most;
+    }
+    first[vstages] = positions;
+}
+
+/* What the whole split at the point takes at least once passes are told how long they lose to what
+ * its stages gather and reduce. */
+static double told(tree *t, double before) {
+    mf_inner_told x = {.cutoff_s = t->o->cutoff_s, .known = t->o->kept, .fault = t->o->fault};
+    int first[MF_MAX_VSTAGES + 1] = {0};
+    for (int v = 0; v < t->in->vstages; v++) {
+        first[v + 1] = first[v] + (int)lround(t->n[v]);
+    }
+    t->lps++;
+    mf_status status = mf_rows_told(t->in, first, &x, t->rows.e);
+    t->rows.status = t->rows.status == MF_OK ? status : t->rows.status;
+    t->told_pivots += x.pivots;
+    return fmax(before, x.bound_s / t->rows.unit_s / MF_BOUND_SAFETY);
+}
+
+/* The point is whole: chains are looked for until there are no more. Returns the bound; the split
+ * is kept if the point is whole still. */
+static double settle_whole(tree *t, range *r, double before) {
+    t->lps++;
+    double bound = fmax(solve(t, r, MF_ROOT_ROUNDS), before);
+    if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff ||
+        furthest(t->n, 0, t->sizes) >= 0) {
+        return bound;
+    }
+    double own = t->o->told ? told(t, bound) : bound;
+    keep_split(t, own);
+    if (own < t->cutoff) {
+        t->open = fmin(t->open, own);
+        t->cutoff = own;
+    }
+    return bound;
+}
+
+static void branch(tree *t, range *r, int depth, double before);
+
+/* Both sides of number i, from the basis of their parent. */
+static void branch_sides(tree *t, range *r, int depth, int i, double value, double bound) {
+    int below = (int)floor(value);
+    bool up_first = value - below > 0.5;
+    for (int side = 0; side < 2; side++) {
+        range *child = r + t->sizes;
+        memcpy(child, r, (size_t)t->sizes * sizeof *child);
+        if ((side == 0) == up_first) {
+            child[i].lo = (int16_t)(below + 1);
+        } else {
+            child[i].hi = (int16_t)below;
+        }
+        mf_lp_back_to(t->lp, depth);
+        branch(t, child, depth + 1, bound);
+    }
+}
+
+/* All splits of a node but the whole one at the point. */
+static void branch_others(tree *t, range *r, int depth, double bound) {
+    int16_t at[MF_MAX_VSTAGES] = {0};
+    for (int v = 0; v < t->in->vstages; v++) {
+        at[v] = (int16_t)lround(t->n[v]);
+    }
+    for (int v = 0; v < t->in->vstages; v++) {
+        for (int side = 0; side < 2; side++) {
+            range *child = r + t->sizes;
+            memcpy(child, r, (size_t)t->sizes * sizeof *child);
+            if (side == 0) {
+                child[v].hi = (int16_t)(at[v] - 1);
+            } else {
+                child[v].lo = (int16_t)(at[v] + 1);
+            }
+            if (child[v].lo <= child[v].hi) {
+                mf_lp_back_to(t->lp, depth);
+                branch(t, child, depth + 1, bound);
+            }
+        }
+        r[v].lo = r[v].hi = at[v];
+    }
+}
+
+static bool is_over(const tree *t, int depth) {
+    return t->lps >= t->o->lp_limit || depth >= MF_TREE_DEPTH || (t->o->cancel && *t->o->cancel);
+}
+
+/* All below a node whose ranges are at r; room for the levels below behind it. */
+static void branch(tree *t, range *r, int depth, double before) {
+    for (double bound = before; t->out->outcome != MF_MILP_FAILED;) {
+        if (is_over(t, depth)) {
+            t->open = fmin(t->open, bound);
+            t->out->outcome = MF_MILP_LIMIT;
+            return;
+        }
+        t->lps++;
+        bound = fmax(solve(t, r, MF_NODE_ROUNDS), bound);
+        if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+            return;
+        }
+        if (furthest(t->n, 0, t->sizes) < 0) {
+            bound = settle_whole(t, r, bound);
+        }
+        if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+            return;
+        }
+        mf_lp_keep(t->lp, depth);
+        if (furthest(t->n, 0, t->sizes) < 0) {
+            branch_others(t, r, depth, bound);
+            return;
+        }
+        int i = branch_on(t, r, depth, bound);
+        if (i >= 0) {
+            branch_sides(t, r, depth, i, t->value[i], bound);
+            return;
+        }
+        mf_lp_back_to(t->lp, depth);
+    }
+}
+
+/* The chains of the root's program get their weights; none are kept from then on. */
+static void weigh_root(tree *t) {
+    mf_chains *kept = t->rows.kept;
+    double dual[MF_CHAINS_MAX];
+    for (int i = 0; kept && i < kept->count; i++) {
+        dual[i] = mf_lp_row_dual(t->lp, mf_rows_chain_row(&t->rows, i));
+    }
+    if (kept) {
+        mf_rows_weigh(&t->rows, dual, kept);
+    }
+    t->rows.kept = NULL;
+}
+
+/* The root, then the tree. */
+static void grow(tree *t) {
+    int vstages = t->in->vstages;
+    range *r = t->now;
+    for (int i = 0; i < t->sizes; i++) {
+        int most = t->in->positions - vstages + (i < vstages ? 1 : t->in->chunks);
+        r[i] = (range){1, (int16_t)most};
+    }
+    t->lps++;
+    mf_lp_stall(t->lp, MF_ROOT_STALL_ROUNDS, MF_ROOT_STALL_SHARE);
+    double bound = solve(t, r, MF_ROOT_ROUNDS);
+    mf_lp_stall(t->lp, 0, 0.0);
+    weigh_root(t);
+    if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+        return;
+    }
+    note_nearest(t);
+    branch(t, r, 0, bound);
+}
+
+/* --- the whole ---------------------------------------------------------------------------------
+ */
+
+static mf_status make_tree(tree *t, mf_err *e) {
+    const mf_inner *in = t->in;
+    size_t vstages = (size_t)in->vstages, positions = (size_t)in->positions;
+    t->sizes = in->vstages + (in->chunks > 1 ? in->stages : 0);
+    t->now = calloc((MF_TREE_DEPTH + 2) * (size_t)t->sizes, sizeof *t->now);
+    t->least = calloc(2 * (vstages + 1), sizeof *t->least);
+    t->slots_until = calloc((size_t)in->slots * (positions + 1), sizeof *t->slots_until);
+    t->n = calloc(3 * (size_t)t->sizes, sizeof *t->n);
+    t->room = calloc((size_t)t->sizes, sizeof *t->room);
+    t->out->first = calloc(vstages + 1, sizeof *t->out->first);
+    if (!t->now || !t->least || !t->slots_until || !t->n || !t->room || !t->out->first) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    t->most = t->least + vstages + 1;
+    t->at = t->n + t->sizes;
+    t->value = t->at + t->sizes;
+    for (int s = 0; s < in->slots; s++) {
+        int *until = t->slots_until + (size_t)s * (positions + 1);
+        for (size_t i = 0; i < positions; i++) {
+            until[i + 1] = until[i] + (in->slot_at[i] == s);
+        }
+    }
+    return MF_OK;
+}
+
+mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inner_split_result *out,
+                          mf_err *e) {
+    tree t = {.in = in, .o = o, .out = out, .open = HUGE_VAL};
+    const mf_inner_options ro = {.hull = true, .splits = true, .cutoff_s = o->cutoff_s};
+    memset(out, 0, sizeof *out);
+    if (o->kept) {
+        mf_chains_init(o->kept, in->stages, in->chunks);
+    }
+    mf_status status = mf_rows_make(&t.rows, in, NULL, &ro, o->known, o->kept, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    const mf_milp_options mo = {
+        .cutoff = HUGE_VAL, .lazy = mf_rows_lazy_chain, .lazy_user = &t.rows, .fault = o->fault};
+    status = make_tree(&t, e);
+    if (status == MF_OK) {
+        status = mf_lp_open(&t.rows.milp, &mo, &t.lp, e);
+    }
+    if (status == MF_OK) {
+        out->outcome = MF_MILP_OPTIMAL;
+        t.cutoff = o->cutoff_s / t.rows.unit_s / MF_BOUND_SAFETY;
+        grow(&t);
+        status = t.rows.status;
+    }
+    if (status == MF_OK) {
+        bool failed = out->outcome == MF_MILP_FAILED;
+        double bound_s = fmin(t.open * t.rows.unit_s * MF_BOUND_SAFETY, o->cutoff_s);
+        out->bound_s = failed ? o->floor_s : fmin(fmax(bound_s, o->floor_s), o->cutoff_s);
+        out->split_bound_s =
+            fmax(out->split_bound_s * t.rows.unit_s * MF_BOUND_SAFETY, out->bound_s);
+        out->lps = t.lps;
+        out->pivots = mf_lp_pivots(t.lp) + t.told_pivots;
+        out->chains = mf_lp_lazy_rows(t.lp);
+    }
+    mf_lp_close(t.lp);
+    mf_rows_clear(&t.rows);
+    free(t.now);
+    free(t.least);
+    free(t.slots_until);
+    free(t.n);
+    free(t.room);
+    mf_inner_losses(in, NULL, INFINITY);
+    if (status != MF_OK) {
+        mf_inner_split_result_clear(out);
+    }
+    return status;
+}
+
+void mf_inner_split_result_clear(mf_inner_split_result *r) {
+    free(r->first);
+    memset(r, 0, sizeof *r);
+}

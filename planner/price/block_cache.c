@@ -1,0 +1,465 @@
+/* block_cache.c - a table of lowered and priced blocks. */
+#include "planner/price/block_cache.h"
+
+#include "planner/price/block_cost.h"
+#include "planner/price/cost_key.h"
+#include "planner/price/forward_cache.h"
+#include "simulator/priced.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* A search asks for the blocks of one layout together, some classes with up to 16 choices each, and
+ * comes back to them with other groups. A block takes some 4 KiB. */
+enum { SLOTS = 16384, ZERO_SLOTS = 8192 };
+
+/* What is known of a lowered block without its ops: forward, backward, weight gradients split off.
+ */
+typedef struct mf_facts {
+    mf_quote quote;   /* without times of plays */
+    double rest_s[3]; /* see block_cost.h */
+    double early_B;   /* of held_B: gradients that wait for their reduction behind a split pass */
+} mf_facts;
+
+/* A block and what is known of it. */
+typedef struct template {
+    mf_quote_key key;
+    double load;
+    mf_priced *priced;
+    mf_facts facts;
+}
+template;
+
+typedef struct slot {
+    pthread_rwlock_t lock; /* held by whoever works with the template; to read it, who needs no
+                            * other one, nor this one with other groups */
+    template *kept;
+} slot;
+
+struct mf_templates {
+    slot slot[SLOTS + ZERO_SLOTS]; /* the last ones: of weights alone, few and asked for often */
+    mf_forwards *forwards;         /* of blocks without ZeRO inside */
+};
+
+static void drop(template *x) {
+    if (x) {
+        mf_priced_destroy(x->priced);
+    }
+    free(x);
+}
+
+void mf_templates_destroy(mf_templates *t) {
+    if (!t) {
+        return;
+    }
+    for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
+        drop(t->slot[i].kept);
+        pthread_rwlock_destroy(&t->slot[i].lock);
+    }
+    mf_forwards_destroy(t->forwards);
+    free(t);
+}
+
+mf_status mf_templates_create(mf_mechanisms without, mf_templates **out, mf_err *e) {
+    mf_templates *t = calloc(1, sizeof *t);
+    *out = t;
+    if (!t) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
+        pthread_rwlock_init(&t->slot[i].lock, NULL);
+    }
+    mf_status status = MF_OK;
+    if (mf_uses(without, MF_MECHANISM_FORWARD_CACHE)) {
+        status = mf_forwards_create(&t->forwards, e);
+    }
+    if (status != MF_OK) {
+        mf_templates_destroy(t);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* --- making ----------------------------------------------------------------------------------- */
+
+/* Times of the ops, then room for four figures of every tensor. */
+static double *room_for(const mf_block *b, mf_err *e) {
+    double *room = malloc(((size_t)b->nops + 4 * (size_t)b->ntensors + 1) * sizeof *room);
+    if (!room) {
+        mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    return room;
+}
+
+/* Gradients that passes before the split-off one leave to it. */
+static double early_B(const mf_block *b) {
+    int64_t bytes = 0;
+    for (int t = 0; t < b->ntensors; t++) {
+        const mf_tensor *x = &b->tensors[t];
+        bytes += x->class == MF_TENSOR_GRADIENT && x->for_w ? mf_align_B(x->bytes) : 0;
+    }
+    return (double)bytes;
+}
+
+/* op_s: from room_for. */
+static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_made_block *made,
+                         const mf_block_key *key, double *op_s) {
+    const mf_block *b = made->block;
+    mf_facts f;
+    mf_block_quote(p->cost, l, b, key, op_s, op_s + b->nops, made->forward, &f.quote, f.rest_s);
+    f.early_B = early_B(b);
+    return f;
+}
+
+static double op_s_of(const mf_block_prices *p, const mf_made_block *made, int i, double load) {
+    mf_price price;
+    if (made->alike) {
+        return mf_alike_op_s(made->alike, i);
+    }
+    mf_cost_op(p->cost, &made->block->ops[i], load, &price);
+    return price.time_s;
+}
+
+/* As simulator/block_build.c has it. */
+static void hold_clock(const mf_cost *cost, const mf_block *b, double load, double *op_s) {
+    double stretch = mf_cost_stretch(cost, b, load, op_s);
+    for (int i = 0; i < b->nops && stretch > 1; i++) {
+        op_s[i] *= mf_cost_is_clocked(&b->ops[i]) ? stretch : 1;
+    }
+}
+
+/* Without times of plays, which many blocks need not that are asked for. */
+static mf_status find_facts(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
+                            const mf_block_key *key, double load, mf_facts *out, mf_err *e) {
+    mf_made_block made;
+    mf_status status = mf_forwards_block(t ? t->forwards : NULL, p, l, key, load, &made, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    const mf_block *b = made.block;
+    double *op_s = room_for(b, e);
+    for (int i = 0; op_s && i < b->nops; i++) {
+        op_s[i] = op_s_of(p, &made, i, load);
+    }
+    if (op_s) {
+        hold_clock(p->cost, b, load, op_s);
+        *out = facts_of(p, l, &made, key, op_s);
+    }
+    status = op_s ? MF_OK : MF_NOMEM;
+    free(op_s);
+    mf_forwards_let_go(&made);
+    return status;
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+static int slot_of(const mf_quote_key *key, bool zero) {
+    uint64_t hash = mf_quote_key_hash(key) >> 20;
+    return zero ? SLOTS + (int)(hash % ZERO_SLOTS) : (int)(hash % SLOTS);
+}
+
+/* A template that is worked with. */
+typedef struct held {
+    mf_layout layout;
+    mf_block_key key;
+    mf_quote_key words;
+    int at;      /* its slot */
+    slot own;    /* where that is none's, or another's */
+    template *x; /* with the layout's groups */
+} held;
+
+/* Without ZeRO inside blocks gathers and reductions are missing, and nothing else differs where no
+ * op waits for these: then they are taken from a block with the same weights, and the rest from the
+ * block without ZeRO, which layouts of all levels share. */
+typedef struct pieces {
+    held *block, *zero; /* zero NULL: the block is whole */
+} pieces;
+
+enum { MOST_HELD = 4 };
+
+/* What a task works with, locked. */
+typedef struct holding {
+    mf_templates *t;
+    const mf_block_prices *p;
+    double load;
+    held held[MOST_HELD];
+    int n;
+} holding;
+
+static held *want(holding *h, const mf_layout *l, const mf_block_key *key,
+                  const mf_quote_key *words, bool zero) {
+    held *x = &h->held[h->n];
+    *x = (held){.layout = *l, .key = *key, .words = *words};
+    for (int i = 0; i < h->n; i++) {
+        if (mf_quote_key_same(&h->held[i].words, &x->words) && (h->held[i].at >= SLOTS) == zero) {
+            return &h->held[i];
+        }
+    }
+    x->at = slot_of(&x->words, zero);
+    h->n++;
+    return x;
+}
+
+/* Gathers and reductions follow from the weights of a rank: neither from what it computes with them
+ * nor from what it keeps. Context parallelism counts by the group alone. */
+static mf_layout weights_layout(const mf_layout *l) {
+    mf_layout w = *l;
+    w.mbs = 1;
+    w.dp *= w.cp;
+    w.cp = 1;
+    w.cp_type = MF_CP_RING;
+    w.dispatcher = MF_DISPATCH_ALLTOALL; /* which needs no group that suits it */
+    return w;
+}
+
+/* How the block of a key is put together. */
+typedef struct make_up {
+    mf_layout block;   /* of the block itself */
+    mf_layout weights; /* and of what ZeRO adds to it, */
+    mf_block_key keeps;
+    mf_quote_key words; /* the block's */
+    bool zero;          /* where it adds anything */
+} make_up;
+
+static make_up make_up_of(const mf_model *m, const mf_layout *l, const mf_block_key *key) {
+    make_up x = {.block = *l, .words = mf_template_key_of(m, l, key)};
+    if (l->zero < 2 && l->expert_zero < 2) {
+        return x;
+    }
+    mf_layout none = *l;
+    none.zero = none.expert_zero = 0;
+    const mf_quote_key words = mf_template_key_of(m, &none, key);
+    bool layer = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
+    x.zero = !mf_quote_key_same(&x.words, &words) && layer && key->parts == MF_HALF_BOTH &&
+             (l->overlap & MF_OVERLAP_DP) != 0;
+    if (x.zero) {
+        x.block = none;
+        x.words = words;
+        x.weights = weights_layout(l);
+        x.keeps = *key;
+        x.keeps.memory = (mf_memory_choice){0, 0};
+        x.keeps.unplaced = true;
+    }
+    return x;
+}
+
+static pieces want_block(holding *h, const make_up *x, const mf_block_key *key) {
+    pieces out = {want(h, &x->block, key, &x->words, false), NULL};
+    if (x->zero) {
+        const mf_quote_key words = mf_template_key_of(h->p->model, &x->weights, &x->keeps);
+        out.zero = want(h, &x->weights, &x->keeps, &words, true);
+    }
+    return out;
+}
+
+static bool is_first_at(const holding *h, int i) {
+    for (int k = 0; k < i; k++) {
+        if (h->held[k].at == h->held[i].at) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_here(const holding *h, const slot *s, const held *x) {
+    return s->kept && mf_quote_key_same(&s->kept->key, &x->words) && !(s->kept->load < h->load) &&
+           !(s->kept->load > h->load);
+}
+
+/* To read it, where it is as it is wanted. */
+static void lock_slot(const holding *h, const held *x) {
+    slot *s = &h->t->slot[x->at];
+    pthread_rwlock_rdlock(&s->lock);
+    if (!is_here(h, s, x) || !mf_priced_suits(s->kept->priced, &x->layout)) {
+        pthread_rwlock_unlock(&s->lock);
+        pthread_rwlock_wrlock(&s->lock);
+    }
+}
+
+/* Locks the slots in order, so that no two threads wait for each other. */
+static void lock_all(holding *h) {
+    for (int done = -1; h->t;) {
+        const held *next = NULL; /* the first one in the next slot */
+        for (int i = 0; i < h->n; i++) {
+            const held *x = &h->held[i];
+            next = x->at > done && (!next || x->at < next->at) ? x : next;
+        }
+        if (!next) {
+            return;
+        }
+        lock_slot(h, next);
+        done = next->at;
+    }
+}
+
+static void release(holding *h) {
+    for (int i = 0; i < h->n; i++) {
+        if (h->t && is_first_at(h, i)) {
+            pthread_rwlock_unlock(&h->t->slot[h->held[i].at].lock);
+        }
+        drop(h->held[i].own.kept);
+    }
+}
+
+static mf_status find_out(const holding *h, const held *x, const mf_made_block *made, template *out,
+                          mf_err *e) {
+    const mf_block *b = made->block;
+    double *op_s = room_for(b, e);
+    for (int i = 0; op_s && i < b->nops; i++) {
+        op_s[i] = mf_priced_op_s(out->priced, i);
+    }
+    if (op_s) {
+        out->facts = facts_of(h->p, &x->layout, made, &x->key, op_s);
+    }
+    free(op_s);
+    return op_s ? MF_OK : MF_NOMEM;
+}
+
+static mf_status make(const holding *h, const held *from, template **out, mf_err *e) {
+    template *x = calloc(1, sizeof *x);
+    mf_made_block made;
+    *out = NULL;
+    if (!x) {
+        (void)mf_err_set(e, MF_NOMEM, "out of memory");
+        return MF_NOMEM;
+    }
+    mf_status status = mf_forwards_block(h->t ? h->t->forwards : NULL, h->p, &from->layout,
+                                         &from->key, h->load, &made, e);
+    if (status == MF_OK) {
+        status = mf_priced_create(h->p->cost, &from->layout, made.block, from->key.split, h->load,
+                                  made.alike, &x->priced, e);
+        if (status == MF_OK) {
+            status = find_out(h, from, &made, x, e);
+        }
+        mf_forwards_let_go(&made);
+    }
+    if (status != MF_OK) {
+        drop(x);
+        return status;
+    }
+    x->key = from->words;
+    x->load = h->load;
+    *out = x;
+    return MF_OK;
+}
+
+/* The template in the slot, made anew when it is another one; with the layout's groups. */
+static mf_status in_slot(const holding *h, slot *s, held *x, mf_err *e) {
+    if (!is_here(h, s, x)) {
+        template *made;
+        mf_status status = make(h, x, &made, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        drop(s->kept);
+        s->kept = made;
+    }
+    mf_priced_regroup(s->kept->priced, &x->layout);
+    x->x = s->kept;
+    return MF_OK;
+}
+
+/* All that is wanted; of several in one slot all but the first are made for once. */
+static mf_status hold(holding *h, mf_err *e) {
+    mf_status status = MF_OK;
+    lock_all(h);
+    for (int i = 0; i < h->n && status == MF_OK; i++) {
+        held *x = &h->held[i];
+        status = in_slot(h, h->t && is_first_at(h, i) ? &h->t->slot[x->at] : &x->own, x, e);
+    }
+    return status;
+}
+
+static mf_priced_zero priced_of(const pieces *x) {
+    return (mf_priced_zero){x->block->x->priced, x->zero ? x->zero->x->priced : NULL};
+}
+
+static mf_pass_quote *pass_of(mf_quote *q, mf_go go) {
+    return go == MF_GO_FORWARD ? &q->f : go == MF_GO_BACKWARD ? &q->b : &q->w;
+}
+
+static int goes_of(const mf_block_key *key) {
+    return key->split ? MF_GO_COUNT : MF_GO_WEIGHTS;
+}
+
+/* What a block takes with the gathers and reductions of `dp`: of its own, under the layout's
+ * groups, or (zero) those that are missing in it. */
+static mf_quote with_dp(const mf_facts *f, const mf_block_key *key, const template *dp, bool zero) {
+    mf_quote q = f->quote;
+    if (zero) {
+        q.gather_B = dp->facts.quote.gather_B;
+        q.held_B += dp->facts.early_B;
+    }
+    for (int go = 0; go < goes_of(key); go++) {
+        mf_pass_quote *pass = pass_of(&q, (mf_go)go);
+        mf_block_quote_dp(pass, f->rest_s[go], mf_priced_dp_s(dp->priced, (mf_go)go));
+        pass->host_s += zero ? mf_priced_dp_host_s(dp->priced, (mf_go)go) : 0;
+    }
+    return q;
+}
+
+static mf_status rough_quote(mf_templates *t, const mf_block_prices *p, const make_up *x,
+                             const mf_block_key *key, double load, mf_quote *out, mf_err *e) {
+    mf_facts facts;
+    mf_status status = find_facts(t, p, &x->block, key, load, &facts, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    if (!x->zero) {
+        *out = facts.quote;
+        return MF_OK;
+    }
+    holding h = {.t = t, .p = p, .load = load};
+    const mf_quote_key words = mf_template_key_of(p->model, &x->weights, &x->keeps);
+    const held *zero = want(&h, &x->weights, &x->keeps, &words, true);
+    status = hold(&h, e);
+    if (status == MF_OK) {
+        *out = with_dp(&facts, key, zero->x, true);
+    }
+    release(&h);
+    return status;
+}
+
+static mf_status exact_quote(holding *h, const make_up *x, const mf_block_key *key, mf_quote *out,
+                             mf_err *e) {
+    const pieces made = want_block(h, x, key);
+    mf_status status = hold(h, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    const mf_priced_zero priced = priced_of(&made);
+    const mf_facts *facts = &made.block->x->facts;
+    *out = with_dp(facts, key, (x->zero ? made.zero : made.block)->x, x->zero);
+    for (int go = 0; go < goes_of(key) && status == MF_OK; go++) {
+        status = mf_priced_zero_s(&priced, (mf_go)go, &pass_of(out, (mf_go)go)->time_s, e);
+    }
+    return status;
+}
+
+mf_status mf_templates_quote(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
+                             const mf_block_key *key, double load, bool exact, mf_quote *out,
+                             mf_err *e) {
+    const make_up x = make_up_of(p->model, l, key);
+    if (!exact) {
+        return rough_quote(t, p, &x, key, load, out, e);
+    }
+    holding h = {.t = t, .p = p, .load = load};
+    mf_status status = exact_quote(&h, &x, key, out, e);
+    release(&h);
+    return status;
+}
+
+mf_status mf_templates_pair(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
+                            const mf_block_key *forward, const mf_block_key *backward, double load,
+                            double *time_s, mf_err *e) {
+    holding h = {.t = t, .p = p, .load = load};
+    const make_up fx = make_up_of(p->model, l, forward), bx = make_up_of(p->model, l, backward);
+    const pieces f = want_block(&h, &fx, forward), b = want_block(&h, &bx, backward);
+    mf_status status = hold(&h, e);
+    if (status == MF_OK) {
+        const mf_priced_zero fp = priced_of(&f), bp = priced_of(&b);
+        status = mf_priced_pair_s(&fp, &bp, time_s, e);
+    }
+    release(&h);
+    return status;
+}

@@ -1,0 +1,31 @@
+/* block_cache.h - blocks lowered and priced once, from which many quotes come: of the block alone,
+ * of merged pairs with others, and of the same block under other data-parallel groups.
+ *
+ * A table holds the templates that were used lately; it may be shared by threads. What is quoted
+ * does not depend on what it holds.
+ */
+#ifndef MF_PLANNER_BLOCK_CACHE_H
+#define MF_PLANNER_BLOCK_CACHE_H
+
+#include "planner/price/evaluator.h"
+
+/* Where blocks and their prices come from; borrowed. One table is used with one of these. */
+typedef struct mf_block_prices {
+    const mf_model *model;
+    const mf_cost *cost;
+} mf_block_prices;
+
+/* Errors: MF_NOMEM. */
+mf_status mf_templates_create(mf_mechanisms without, mf_templates **out, mf_err *e);
+void mf_templates_destroy(mf_templates *t);
+
+/* The quote of a block under that load (mf_oracle_ops). t NULL: made from scratch. */
+mf_status mf_templates_quote(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
+                             const mf_block_key *key, double load, bool exact, mf_quote *out,
+                             mf_err *e);
+/* Time of a merged pair. */
+mf_status mf_templates_pair(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
+                            const mf_block_key *forward, const mf_block_key *backward, double load,
+                            double *time_s, mf_err *e);
+
+#endif

@@ -1,0 +1,194 @@
+/* block_cost.c - what a block takes, from the times of its ops: sums, and longest chains. */
+#include "planner/price/block_cost.h"
+
+#include <math.h>
+
+/* Streams run their ops in order; an op waits for the producers of what it reads, a piece of an
+ * overlapped op at least for the first piece. Without host and contention this is the least time
+ * any play of the block can take. */
+typedef struct path {
+    double stream_s[MF_STREAM_COUNT]; /* end of the last op of each stream */
+    double handed_s;                  /* what the next block waits for is there */
+    double *first_s, *ready_s; /* [tensors] when its first, its last producer is done; no producer:
+                                * +-HUGE_VAL */
+} path;
+
+/* Where ops of some passes stand. */
+typedef struct ops_of {
+    unsigned passes;
+    int first, end;
+} ops_of;
+
+static ops_of find_ops(const mf_block *b, unsigned passes) {
+    ops_of x = {.passes = passes};
+    mf_block_ops_of(b, passes, &x.first, &x.end);
+    return x;
+}
+
+/* start_s 0: ops that wait for nothing start with the block. -HUGE_VAL: they are done long before,
+ * and what counts is how long the block takes from its boundary tensors on. */
+static void path_init(path *p, const mf_block *b, const ops_of *x, double start_s) {
+    for (int s = 0; s < MF_STREAM_COUNT; s++) {
+        p->stream_s[s] = start_s;
+    }
+    p->handed_s = 0.0;
+    for (int t = 0; t < b->ntensors; t++) {
+        bool input = b->tensors[t].class == MF_TENSOR_BOUNDARY;
+        p->first_s[t] = input ? 0.0 : HUGE_VAL;
+        p->ready_s[t] = input ? 0.0 : -HUGE_VAL;
+    }
+    for (int i = x->first; i < x->end; i++) { /* what the passes make is no input */
+        const mf_op *op = &b->ops[i];
+        for (int k = 0; k < op->nout && (op->pass & x->passes); k++) {
+            p->first_s[op->out[k]] = HUGE_VAL;
+            p->ready_s[op->out[k]] = -HUGE_VAL;
+        }
+    }
+}
+
+static void path_op(path *p, const mf_block *b, const mf_op *op, double time_s) {
+    bool piece = (op->flags & MF_OPF_OVERLAPPED) != 0;
+    double start_s = p->stream_s[op->stream];
+    for (int i = 0; i < op->nin; i++) {
+        double ready_s = piece ? p->first_s[op->in[i]] : p->ready_s[op->in[i]];
+        start_s = ready_s > start_s && ready_s < HUGE_VAL ? ready_s : start_s;
+    }
+    double end_s = start_s + time_s;
+    p->stream_s[op->stream] = end_s;
+    for (int i = 0; i < op->nout; i++) {
+        double *first_s = &p->first_s[op->out[i]], *ready_s = &p->ready_s[op->out[i]];
+        *first_s = end_s < *first_s ? end_s : *first_s;
+        *ready_s = end_s > *ready_s ? end_s : *ready_s;
+        if (b->tensors[op->out[i]].class == MF_TENSOR_BOUNDARY && *ready_s > p->handed_s) {
+            p->handed_s = *ready_s;
+        }
+    }
+}
+
+/* Ops that the simulator plays beside the block, waiting for nothing. */
+static bool detached(const mf_layout *l, const mf_op *op) {
+    if (op->stream == MF_STREAM_DP) {
+        return (l->overlap & MF_OVERLAP_DP) != 0;
+    }
+    return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0;
+}
+
+/* The part of a layer that a block is, in the passes that are quoted. */
+typedef enum block_part {
+    WHOLE,
+    FIRST_HALF, /* the other one starts when it is handed its input, beside weight gradients */
+    SECOND_HALF /* what does not wait for its input may have run beside the other one */
+} block_part;
+
+void mf_block_quote_dp(mf_pass_quote *q, double rest_s, double dp_s) {
+    q->path_s = (dp_s > rest_s ? dp_s : rest_s) + q->sync_s;
+}
+
+/* *rest_s: path_s without the data-parallel stream. room_s: for four figures of every tensor. */
+static mf_pass_quote quote_passes(const mf_cost *cost, const mf_layout *l, const mf_block *b,
+                                  const double *op_s, unsigned passes, block_part part,
+                                  double *rest_s, double *room_s) {
+    mf_pass_quote q = {0, 0, 0, 0, 0, 0, 0};
+    path p = {.first_s = room_s, .ready_s = room_s + b->ntensors};
+    path from_input = {.first_s = room_s + 2 * b->ntensors, .ready_s = room_s + 3 * b->ntensors};
+    double busy_s[MF_STREAM_COUNT] = {0};
+    const ops_of x = find_ops(b, passes);
+    path_init(&p, b, &x, 0.0);
+    if (part == SECOND_HALF) {
+        path_init(&from_input, b, &x, -HUGE_VAL);
+    }
+    for (int i = x.first; i < x.end; i++) {
+        const mf_op *op = &b->ops[i];
+        if (!(op->pass & passes)) {
+            continue;
+        }
+        double time_s = op_s[i];
+        q.host_s += q.host_s > 0.0 ? 0.0 : mf_cost_host_block_s(cost, l->graph);
+        q.host_s += mf_cost_host_s(cost, op, l->graph);
+        q.sync_s += mf_cost_host_sync_s(cost, op, l->graph);
+        busy_s[op->stream] += time_s;
+        if (!detached(l, op)) {
+            path_op(&p, b, op, time_s);
+        }
+        if (!detached(l, op) && part == SECOND_HALF) {
+            path_op(&from_input, b, op, time_s);
+        }
+    }
+    q.compute_s = busy_s[MF_STREAM_COMPUTE];
+    q.ep_s = busy_s[MF_STREAM_EP];
+    q.chain_s = q.path_s = p.stream_s[MF_STREAM_COMPUTE];
+    if (part == FIRST_HALF) {
+        q.chain_s = p.handed_s;
+    } else if (part == SECOND_HALF) {
+        double end_s = from_input.stream_s[MF_STREAM_COMPUTE];
+        q.chain_s = end_s > 0.0 ? end_s : 0.0;
+    }
+    for (int s = 0; s < MF_STREAM_COUNT; s++) {
+        q.path_s = busy_s[s] > q.path_s && s != MF_STREAM_DP ? busy_s[s] : q.path_s;
+    }
+    *rest_s = q.path_s;
+    q.chain_s += q.sync_s;
+    mf_block_quote_dp(&q, *rest_s, busy_s[MF_STREAM_DP]);
+    return q;
+}
+
+static block_part part_of(const mf_block_key *key, bool forward) {
+    if (key->kind != MF_POS_LAYER || key->parts == MF_HALF_BOTH) {
+        return WHOLE;
+    }
+    return (key->parts == MF_HALF_ATTENTION) == forward ? FIRST_HALF : SECOND_HALF;
+}
+
+static void add_workspaces(const mf_block *b, bool split, mf_quote *q) {
+    q->local_f_B = (double)b->local_f_B;
+    q->local_b_B = (double)(split ? b->local_bs_B : b->local_b_B);
+    q->local_w_B = split ? (double)b->local_w_B : 0.0;
+}
+
+/* No play has more than one copy's worth on that link at a time. More rows than balanced only add.
+ */
+static double host_link_s(const mf_cost *cost, const mf_block *b) {
+    double sum_s = 0.0;
+    for (int i = 0; i < b->nops && b->offload_B > 0; i++) {
+        if (mf_op_kind_class((mf_op_kind)b->ops[i].kind) == MF_CLASS_COPY) {
+            mf_price p;
+            mf_cost_op(cost, &b->ops[i], 1.0, &p);
+            sum_s += p.link_share * p.time_s;
+        }
+    }
+    return sum_s;
+}
+
+static void quote_memory(const mf_cost *cost, const mf_block *b, bool split, mf_quote *q) {
+    bool cpu = mf_cluster_is_cpu(mf_cost_cluster(cost)); /* whose scratch is planned by itself */
+    q->saved_B = (double)b->saved_B;
+    q->held_B = split ? (double)b->held_B : 0.0;
+    q->offload_B = (double)b->offload_B;
+    q->boundary_B = (double)b->boundary_B;
+    q->gather_B = (double)b->gather_B;
+    q->comm_B = (double)(b->comm_B + (cpu ? 0 : b->scratch_B));
+    add_workspaces(b, split, q);
+    q->params = b->params;
+    q->flops = b->flops_f + b->flops_b + b->flops_w;
+}
+
+void mf_block_quote(const mf_cost *cost, const mf_layout *l, const mf_block *b,
+                    const mf_block_key *key, const double *op_s, double *room_s,
+                    mf_quoted_forward *f, mf_quote *out, double rest_s[3]) {
+    unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
+    mf_quoted_forward own = {.known = false};
+    f = f ? f : &own;
+    if (!f->known) {
+        f->pass = quote_passes(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &f->rest_s, room_s);
+        f->known = true;
+    }
+    *out = (mf_quote){.f = f->pass};
+    rest_s[0] = f->rest_s;
+    rest_s[2] = 0.0;
+    out->b = quote_passes(cost, l, b, op_s, back, part_of(key, false), &rest_s[1], room_s);
+    if (key->split) {
+        out->w = quote_passes(cost, l, b, op_s, MF_PASS_W, WHOLE, &rest_s[2], room_s);
+    }
+    quote_memory(cost, b, key->split, out);
+    out->host_link_s = host_link_s(cost, b);
+}

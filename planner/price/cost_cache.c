@@ -1,0 +1,168 @@
+/* cost_cache.c - a hash table of quotes that many read at once. */
+#include "planner/price/cost_cache.h"
+
+#include "core/base/pool.h"
+#include "planner/price/cost_key.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Entries are never changed nor taken out, so readers need no lock: a chain is as good as it was
+ * when its head was read. */
+typedef struct entry {
+    struct entry *next;
+    uint64_t hash;
+    mf_quote_key key; /* with these in front it is found by a cache line or two */
+    union {
+        mf_quote quote;
+        double pair_s; /* of a merged pair, whose entry ends here: as many as quotes */
+    } is;
+} entry;
+
+enum { BUCKETS = 1 << 17 }; /* a search asks for some hundred thousand quotes */
+enum { MAKERS = 256 };
+
+struct mf_quotes {
+    const mf_oracle *oracle;
+    pthread_mutex_t lock;           /* of writers */
+    mf_pool pool;                   /* of entries */
+    pthread_mutex_t making[MAKERS]; /* by hash: whoever wants what another thread is at waits for
+                                     * it, which takes less long than doing the same */
+    int64_t asked;
+    _Atomic(entry *) bucket[BUCKETS];
+};
+
+mf_status mf_quotes_create(const mf_oracle *oracle, mf_quotes **out, mf_err *e) {
+    mf_quotes *q = calloc(1, sizeof *q);
+    *out = q;
+    if (!q) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    pthread_mutex_init(&q->lock, NULL);
+    for (int i = 0; i < MAKERS; i++) {
+        pthread_mutex_init(&q->making[i], NULL);
+    }
+    q->oracle = oracle;
+    return MF_OK;
+}
+
+void mf_quotes_destroy(mf_quotes *q) {
+    if (!q) {
+        return;
+    }
+    mf_pool_clear(&q->pool);
+    pthread_mutex_destroy(&q->lock);
+    for (int i = 0; i < MAKERS; i++) {
+        pthread_mutex_destroy(&q->making[i]);
+    }
+    free(q);
+}
+
+const mf_oracle *mf_quotes_oracle(const mf_quotes *q) {
+    return q->oracle;
+}
+
+int64_t mf_quotes_asked(const mf_quotes *q) {
+    return q->asked;
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+static const entry *find(mf_quotes *q, uint64_t hash, const mf_quote_key *key) {
+    const entry *x = atomic_load_explicit(&q->bucket[hash % BUCKETS], memory_order_acquire);
+    while (x && !(x->hash == hash && mf_quote_key_same(&x->key, key))) {
+        x = x->next;
+    }
+    return x;
+}
+
+/* One thread at a time for each hash; not where it was made meanwhile. */
+static mf_status keep(mf_quotes *q, const entry *made, bool pair, const entry **out, mf_err *e) {
+    pthread_mutex_lock(&q->lock);
+    const size_t size = offsetof(entry, is) + (pair ? sizeof made->is.pair_s : sizeof made->is);
+    entry *x = mf_pool_take(&q->pool, size);
+    if (x) {
+        _Atomic(entry *) *head = &q->bucket[made->hash % BUCKETS];
+        memcpy(x, made, size);
+        x->next = atomic_load_explicit(head, memory_order_relaxed);
+        atomic_store_explicit(head, x, memory_order_release);
+        q->asked++;
+    }
+    pthread_mutex_unlock(&q->lock);
+    *out = x;
+    return x ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+}
+
+/* What is asked of the oracle: a block, or a merged pair (b not NULL). */
+typedef struct question {
+    const mf_layout *l;
+    const mf_block_key *a, *b;
+    bool exact;
+} question;
+
+static mf_status ask(const mf_oracle *o, const question *x, entry *made, mf_err *e) {
+    return x->b ? o->ops->pair(o->self, x->l, x->a, x->b, &made->is.pair_s, e)
+                : o->ops->quote(o->self, x->l, x->a, x->exact, &made->is.quote, e);
+}
+
+static mf_status make(mf_quotes *q, const question *x, const mf_quote_key *key, uint64_t hash,
+                      const entry **out, mf_err *e) {
+    pthread_mutex_t *making = &q->making[(hash >> 32) % MAKERS];
+    mf_status status = MF_OK;
+    pthread_mutex_lock(making);
+    *out = find(q, hash, key); /* by another thread meanwhile */
+    if (!*out) {
+        entry made = {.key = *key, .hash = hash};
+        status = ask(q->oracle, x, &made, e);
+        if (status == MF_OK) {
+            status = keep(q, &made, x->b != NULL, out, e);
+        }
+    }
+    pthread_mutex_unlock(making);
+    return status;
+}
+
+/* The answer, made where nobody has asked yet. */
+static mf_status answer(mf_quotes *q, const question *x, const entry **out, mf_err *e) {
+    const mf_quote_key key = mf_quote_key_of(q->oracle->model, x->l, x->a, x->b, x->exact);
+    const uint64_t hash = mf_quote_key_hash(&key);
+    *out = find(q, hash, &key);
+    return *out ? MF_OK : make(q, x, &key, hash, out, e);
+}
+
+/* A table that another block of the stage holds is read all the same, and is no parameter of this
+ * one; nothing else differs. */
+static mf_block_key with_own_tables(const mf_block_key *key) {
+    mf_block_key own = *key;
+    own.shared_embedding = own.shared_head = false;
+    return own;
+}
+
+mf_status mf_quotes_get(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool exact,
+                        mf_quote *out, mf_err *e) {
+    const mf_block_key own = with_own_tables(key);
+    const question x = {l, &own, NULL, exact};
+    const entry *found;
+    mf_status status = answer(q, &x, &found, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    *out = found->is.quote;
+    out->params.dense -= mf_block_shared_elements(q->oracle->model, l, key);
+    return MF_OK;
+}
+
+mf_status mf_quotes_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
+                         const mf_block_key *backward, double *time_s, mf_err *e) {
+    const mf_block_key f = with_own_tables(forward), b = with_own_tables(backward);
+    const question x = {l, &f, &b, true};
+    const entry *found;
+    mf_status status = answer(q, &x, &found, e);
+    if (status == MF_OK) {
+        *time_s = found->is.pair_s;
+    }
+    return status;
+}

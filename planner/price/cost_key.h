@@ -1,0 +1,26 @@
+/* cost_key.h - what a block depends on, of its key and of the layout: the expert side where
+ * experts are, samples and CP apart where there is attention, ZeRO where it gathers or reduces
+ * inside the block. Neither PP, VPP nor the schedule (but for whether it splits the weight
+ * gradient).
+ */
+#ifndef MF_PLANNER_COST_KEY_H
+#define MF_PLANNER_COST_KEY_H
+
+#include "core/program/lower.h"
+
+#define MF_QUOTE_KEY_WORDS 6
+typedef struct mf_quote_key {
+    uint64_t word[MF_QUOTE_KEY_WORDS];
+} mf_quote_key;
+
+/* Of a block (b NULL), or of a merged pair of the forward pass of a with the backward pass of b. */
+mf_quote_key mf_quote_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *a,
+                             const mf_block_key *b, bool exact);
+/* Blocks of one template differ at most in the sizes of data-parallel groups, which change the
+ * prices of gathers and reductions (mf_priced_regroup) and nothing else. */
+mf_quote_key mf_template_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *k);
+
+uint64_t mf_quote_key_hash(const mf_quote_key *key);
+bool mf_quote_key_same(const mf_quote_key *a, const mf_quote_key *b);
+
+#endif

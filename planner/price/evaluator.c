@@ -1,0 +1,344 @@
+/* evaluator.c - quotes from lowering and cost model, steps from memory plan and simulator. */
+#include "planner/price/evaluator.h"
+
+#include "core/memory/memory_inputs.h"
+#include "planner/price/block_cache.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Least load that any layer of the class puts on its busiest rank: balanced routing has 1. */
+static double least_load(const mf_oracle_real *o, const mf_layout *l, const mf_block_key *key) {
+    const mf_model *m = o->model;
+    if (!o->routing || o->routing->kind == MF_ROUTING_BALANCED || m->experts == 0 ||
+        (key->kind != MF_POS_LAYER && key->kind != MF_POS_MTP)) {
+        return 1.0;
+    }
+    double least = 0.0;
+    int64_t moe = 0; /* routing counts layers that route, MTP depths behind them */
+    for (int64_t i = 0; i < m->layers + m->mtp_layers; i++) {
+        bool mtp = i >= m->layers;
+        uint8_t class = mtp ? m->mtp_class : m->layer_class[i];
+        if (m->layer_classes[class].ffn != MF_FFN_MOE) {
+            continue;
+        }
+        if (mtp == (key->kind == MF_POS_MTP) && class == key->layer_class) {
+            double load = mf_routing_max_load(o->routing, m, l->ep, moe);
+            least = least > 0.0 && least < load ? least : load;
+        }
+        moe++;
+    }
+    return least > 1.0 ? least : 1.0;
+}
+
+static double op_s(const mf_oracle_real *o, const mf_op *op) {
+    mf_price price;
+    if (!(op->bytes > 0) && !(op->flops > 0)) {
+        return 0.0;
+    }
+    mf_cost_op(o->cost, op, 1.0, &price);
+    return price.time_s;
+}
+
+static void real_once(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
+                      double *gather_s) {
+    const mf_oracle_real *o = self;
+    mf_dp_ops dp = mf_param_dp_ops(l, params);
+    *reduce_s = op_s(o, &dp.reduce[0]) + op_s(o, &dp.reduce[1]);
+    *gather_s = op_s(o, &dp.gather[0]) + op_s(o, &dp.gather[1]);
+}
+
+static double sm_share(const mf_oracle_real *o, const mf_op *op) {
+    mf_price p = {0};
+    if (op->bytes > 0) {
+        mf_cost_op(o->cost, op, 1.0, &p);
+    }
+    return p.time_s > 0 ? p.sm_share : 0;
+}
+
+/* As simulator/step_chunk.c has it: the SMs of the block's own kind of collective, or the software
+ * profile's exposed share. */
+static double real_beside(void *self, const mf_layout *l, mf_param_count params) {
+    const mf_oracle_real *o = self;
+    if (!(l->overlap & MF_OVERLAP_DP)) {
+        return 1;
+    }
+    mf_dp_ops dp = mf_param_dp_ops(l, params);
+    int last = op_s(o, &dp.reduce[1]) > 0 ? 1 : 0;
+    double gather = sm_share(o, &dp.gather[last]), reduce = sm_share(o, &dp.reduce[last]);
+    double least = gather < reduce ? gather : reduce,
+           exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
+    least = least < 0.9 ? least : 0.9;
+    return least > exposed ? least : exposed;
+}
+
+static mf_status real_quote(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
+                            mf_quote *out, mf_err *e) {
+    const mf_oracle_real *o = self;
+    const mf_block_prices prices = {o->model, o->cost};
+    return mf_templates_quote(o->templates, &prices, l, key, least_load(o, l, key), exact, out, e);
+}
+
+static mf_status real_pair(void *self, const mf_layout *l, const mf_block_key *forward,
+                           const mf_block_key *backward, double *time_s, mf_err *e) {
+    const mf_oracle_real *o = self;
+    double lf = least_load(o, l, forward), lb = least_load(o, l, backward);
+    const mf_block_prices prices = {o->model, o->cost};
+    return mf_templates_pair(o->templates, &prices, l, forward, backward, lf < lb ? lf : lb, time_s,
+                             e);
+}
+
+static void real_send(void *self, const mf_layout *l, double *send_s, double *hold_s) {
+    const mf_oracle_real *o = self;
+    mf_op op = mf_pipeline_send(o->model, l, "send");
+    *send_s = op_s(o, &op);
+    *hold_s = *send_s;
+    if (l->overlap & MF_OVERLAP_PP) {
+        *hold_s *= mf_cost_exposed(o->cost, MF_OVERLAP_PP);
+    }
+}
+
+static bool is_update(mf_op_kind k) {
+    return k == MF_OP_ADAMW || mf_op_kind_class(k) == MF_CLASS_COPY;
+}
+
+/* Of an update and the copies of offloaded states beside it the longest counts
+ * (simulator/step_once.c): which one it is for these parameters. */
+static mf_op_kind longest_update(const mf_oracle_real *o, const mf_layout *l,
+                                 mf_param_count params) {
+    mf_op ops[MF_ONCE_MAX];
+    const mf_once once = {.params = params};
+    int n = mf_param_optimizer(l, &once, ops, MF_ONCE_MAX);
+    mf_op_kind longest = MF_OP_ADAMW;
+    double most_s = 0.0;
+    for (int i = 0; i < n; i++) {
+        double time_s = op_s(o, &ops[i]);
+        if (is_update((mf_op_kind)ops[i].kind) && time_s > most_s) {
+            most_s = time_s;
+            longest = (mf_op_kind)ops[i].kind;
+        }
+    }
+    return longest;
+}
+
+/* Ops before all stages meet (norm) and after (update), for one stage with these parameters; of
+ * the update and its copies the one that `longest` names. What does not depend on the parameters
+ * goes to *fixed_s, quantising weights to *quantise_s. */
+static void optimizer_s(const mf_oracle_real *o, const mf_layout *l, mf_param_count params,
+                        mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
+                        double *quantise_s) {
+    mf_op ops[MF_ONCE_MAX];
+    const mf_once once = {.params = params};
+    int n = mf_param_optimizer(l, &once, ops, MF_ONCE_MAX);
+    bool met = l->gpus == 1;
+    *norm_s = *update_s = *fixed_s = *quantise_s = 0.0;
+    for (int i = 0; i < n; i++) {
+        double time_s = op_s(o, &ops[i]);
+        if (is_update((mf_op_kind)ops[i].kind) && (mf_op_kind)ops[i].kind != longest) {
+            continue;
+        }
+        if (ops[i].group == MF_GROUP_WORLD) {
+            *fixed_s += time_s;
+            met = true;
+        } else if (ops[i].kind == MF_OP_QUANTISE) {
+            *quantise_s += time_s;
+        } else {
+            *(met ? update_s : norm_s) += time_s;
+        }
+    }
+}
+
+/* Times of the optimizer at the least rate (by parameter) of any share of all parameters that a
+ * stage may have. Small ops are slower by the byte as a rule, but measured ones not always; between
+ * the shares that are priced a rate is lower by no more than a hair. */
+static void least_rate_s(const mf_oracle_real *o, const mf_layout *l, mf_param_count all,
+                         mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
+                         double *quantise_s) {
+    const double hair = 0.995;
+    optimizer_s(o, l, all, longest, norm_s, update_s, fixed_s, quantise_s);
+    for (int64_t part = 2; part <= 64 && all.dense + all.expert > 0; part *= 2) {
+        const mf_param_count share = {all.dense / part, all.expert / part,
+                                      all.dense_matrices / part};
+        double norm, update, fixed, quantise, times = (double)part;
+        optimizer_s(o, l, share, longest, &norm, &update, &fixed, &quantise);
+        *norm_s = fmin(*norm_s, hair * times * norm);
+        *update_s = fmin(*update_s, hair * times * update);
+        *quantise_s = fmin(*quantise_s, hair * times * quantise);
+    }
+}
+
+/* The two sides are priced one without the other and scaled to what both take together. */
+static mf_tail real_tail(void *self, const mf_layout *l, mf_param_count all) {
+    const mf_oracle_real *o = self;
+    mf_tail t = {0, 1, 0, 0, 0, 0, 0};
+    double norm_s[3], update_s[3], quantise_s[3];
+    if (l->overlap & MF_OVERLAP_DP) {
+        t.exposed = mf_cost_exposed(o->cost, MF_OVERLAP_DP);
+    }
+    if (all.dense + all.expert + all.dense_matrices == 0) { /* what is fixed is asked for */
+        optimizer_s(o, l, all, MF_OP_ADAMW, &norm_s[0], &update_s[0], &t.fixed_s, &quantise_s[0]);
+        t.fixed_s += mf_cost_software(o->cost)->fixed_step_s;
+        return t;
+    }
+    const mf_param_count side[3] = {all, {all.dense, 0, all.dense_matrices}, {0, all.expert, 0}};
+    mf_op_kind longest = longest_update(o, l, all);
+    for (int i = 1; i < 3; i++) {
+        optimizer_s(o, l, side[i], longest, &norm_s[i], &update_s[i], &t.fixed_s, &quantise_s[i]);
+    }
+    least_rate_s(o, l, all, longest, &norm_s[0], &update_s[0], &t.fixed_s, &quantise_s[0]);
+    t.fixed_s += mf_cost_software(o->cost)->fixed_step_s;
+    double norm = norm_s[1] + norm_s[2] > 0 ? norm_s[0] / (norm_s[1] + norm_s[2]) : 0;
+    double update = update_s[1] + update_s[2] > 0 ? update_s[0] / (update_s[1] + update_s[2]) : 0;
+    norm = norm < 1 ? norm : 1;
+    update = update < 1 ? update : 1;
+    if (all.dense > 0) {
+        t.norm_dense_s = norm * norm_s[1] / (double)all.dense;
+        t.update_dense_s = update * update_s[1] / (double)all.dense;
+    }
+    if (all.expert > 0) {
+        t.norm_expert_s = norm * norm_s[2] / (double)all.expert;
+        t.update_expert_s = update * update_s[2] / (double)all.expert;
+    }
+    /* the two sides may be sharded differently */
+    double both_s = quantise_s[1] + quantise_s[2],
+           quantise = both_s > 0 ? quantise_s[0] / both_s : 0;
+    quantise = quantise < 1 ? quantise : 1;
+    if (all.dense_matrices > 0) {
+        t.update_matrix_s = quantise * quantise_s[1] / (double)all.dense_matrices;
+    }
+    if (all.expert > 0) {
+        t.update_expert_s += quantise * quantise_s[2] / (double)all.expert;
+    }
+    return t;
+}
+
+static double real_flops_s(void *self, const mf_layout *l, double flops) {
+    const mf_oracle_real *o = self;
+    const mf_gpu *gpu = &mf_cost_cluster(o->cost)->gpu;
+    double peak = gpu->peak_flops[MF_MATH_FP32];
+    for (int m = 0; m < MF_MATH_COUNT && l->precision != MF_PREC_FP32; m++) {
+        bool low = m == MF_MATH_FP8 || m == MF_MATH_FP4;
+        if (!(low && l->precision == MF_PREC_BF16) && gpu->peak_flops[m] > peak) {
+            peak = gpu->peak_flops[m];
+        }
+    }
+    return peak > 0 ? flops / peak : 0.0;
+}
+
+static double real_fixed_B(void *self, const mf_layout *l) {
+    const mf_oracle_real *o = self;
+    const mf_cluster *c = mf_cost_cluster(o->cost);
+    mf_inputs inputs;
+    mf_memory_inputs(o->model, l, &inputs);
+    return mf_memory_context_B(c, l) + mf_memory_comm_B(c, l) + (double)inputs.size_B;
+}
+
+static double real_usable_B(void *self, const mf_layout *l) {
+    const mf_oracle_real *o = self;
+    return mf_cluster_usable_B(mf_cost_cluster(o->cost), l->reserve);
+}
+
+static mf_status real_schedule(void *self, const mf_layout *l, mf_schedule **out, mf_err *e) {
+    (void)self;
+    return mf_schedule_create(l, out, e);
+}
+
+static void note_memory(const mf_memory *m, mf_step *out) {
+    out->fits = m->fits;
+    out->peak_B = m->peak_B;
+    out->usable_B = m->usable_B;
+    out->stage = m->peak_stage;
+}
+
+typedef mf_status (*memory_fn)(const mf_program *p, const mf_schedule *s, mf_memory **out,
+                               mf_err *e);
+
+/* The memory plan alone, as mf_memory_fit or mf_memory_sums makes it. */
+static mf_status memory_alone(const mf_program *program, const mf_layout *l, memory_fn plan,
+                              mf_step *out, mf_err *e) {
+    mf_schedule *schedule = NULL;
+    mf_memory *memory = NULL;
+    mf_status status = mf_schedule_create(l, &schedule, e);
+    if (status == MF_OK) {
+        status = plan(program, schedule, &memory, e);
+    }
+    if (status == MF_OK) {
+        note_memory(memory, out);
+    }
+    mf_memory_destroy(memory);
+    mf_schedule_destroy(schedule);
+    return status;
+}
+
+static mf_status simulated(const mf_oracle_real *o, const mf_program *program, bool gaps,
+                           mf_step *out, mf_err *e) {
+    mf_sim *sim = NULL;
+    const mf_sim_options options = {
+        .routing = o->routing, .cancel = o->cancel, .judge = gaps, .sums = !gaps};
+    mf_status status = mf_sim_step(o->cost, program, &options, &sim, e);
+    if (status == MF_OK) {
+        out->time_s = sim->step_time_s;
+        note_memory(sim->memory, out);
+    }
+    mf_sim_destroy(sim);
+    return status;
+}
+
+static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
+                           mf_step *out, mf_err *e) {
+    const mf_oracle_real *o = self;
+    mf_program *program = NULL;
+    *out = (mf_step){.fits = false};
+    mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
+    if (status == MF_OK) {
+        status = simulate ? simulated(o, program, true, out, e)
+                          : memory_alone(program, l, mf_memory_fit, out, e);
+    }
+    mf_program_destroy(program);
+    return status;
+}
+
+static mf_status real_play(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
+                           mf_err *e) {
+    const mf_oracle_real *o = self;
+    mf_program *program = NULL;
+    *out = (mf_step){.fits = false};
+    mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
+    if (status == MF_OK) {
+        status = simulated(o, program, false, out, e);
+    }
+    mf_program_destroy(program);
+    return status;
+}
+
+static mf_status real_count(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
+                            mf_err *e) {
+    const mf_oracle_real *o = self;
+    mf_program *program = NULL;
+    *out = (mf_step){.fits = false};
+    mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
+    if (status == MF_OK) {
+        status = memory_alone(program, l, mf_memory_sums, out, e);
+    }
+    mf_program_destroy(program);
+    return status;
+}
+
+mf_oracle mf_oracle_init(mf_oracle_real *real) {
+    static const mf_oracle_ops ops = {
+        .quote = real_quote,
+        .pair = real_pair,
+        .send = real_send,
+        .once = real_once,
+        .beside = real_beside,
+        .tail = real_tail,
+        .flops_s = real_flops_s,
+        .fixed_B = real_fixed_B,
+        .usable_B = real_usable_B,
+        .step = real_step,
+        .play = real_play,
+        .count = real_count,
+        .schedule = real_schedule,
+    };
+    return (mf_oracle){&ops, real, real->model, real->without};
+}

@@ -1,0 +1,123 @@
+/* evaluator.h - what the search asks of the rooms below: quotes for blocks, and whole steps.
+ *
+ * The search itself (spaces, bounds, integer programs, order of work) knows of no GEMM and no link.
+ * It asks through this table, so that its logic is tested against a model small enough to be
+ * searched exhaustively. mf_oracle_init fills the table with lowering, cost model, memory plan and
+ * simulator. Every function may be called from several threads at once.
+ */
+#ifndef MF_PLANNER_EVALUATOR_H
+#define MF_PLANNER_EVALUATOR_H
+
+#include "core/memory/memory.h"
+#include "core/program/lower.h"
+#include "core/schedule/schedule.h"
+#include "planner/tuning/mechanisms.h"
+#include "simulator/sim.h"
+
+/* One pass of a block. */
+typedef struct mf_pass_quote {
+    double time_s;  /* simulated alone, the host infinitely ahead; only in exact quotes */
+    double chain_s; /* longest chain of ops through streams and tensors until the compute stream is
+                     * done, without contention. Of half a layer only what lies between the other
+                     * half and the end of the pass that it stands at, so that chains of the halves
+                     * add up to at most the layer's */
+    double path_s;  /* the same, or the busiest stream's sum: never above time_s */
+    double host_s;  /* host time to issue it */
+    double sync_s;  /* device idle where the host has to see a result; part of the times above */
+    double compute_s; /* compute stream busy */
+    double ep_s;      /* expert-parallel stream busy */
+} mf_pass_quote;
+
+typedef struct mf_quote {
+    mf_pass_quote f; /* forward */
+    mf_pass_quote
+        b; /* backward: recomputation, input gradient and, unless split, weight gradient */
+    mf_pass_quote w;    /* weight gradient when split, else zero */
+    double flops;       /* of all passes */
+    double host_link_s; /* that copies of all passes fill the way to the host, both directions */
+    double saved_B, held_B, offload_B, boundary_B, gather_B;
+    double comm_B; /* buffers that a stage has once, of the block that needs most: the dispatcher's,
+                      the kernels' scratch */
+    double local_f_B, local_b_B, local_w_B; /* workspaces of the three passes above */
+    mf_param_count params;
+} mf_quote;
+
+/* From a stage's last pass to the end of the step: `norm` until all stages meet, then `update`; a
+ * linear form in the parameters that the stage holds, at or below the simulated. */
+typedef struct mf_tail {
+    double fixed_s; /* once, whatever the stages hold */
+    double exposed; /* share of gathers and reductions that passes wait for; 1 = nothing overlaps */
+    double norm_dense_s, norm_expert_s, update_dense_s, update_expert_s; /* by parameter */
+    double update_matrix_s; /* more by parameter of a dense matrix that is quantised */
+} mf_tail;
+
+/* A step of one layout and assignment. */
+typedef struct mf_step {
+    bool fits;
+    double time_s; /* simulated (also when it does not fit, unless only memory was asked for) */
+    double
+        peak_B; /* largest stage; gaps of the arrangement are in it where they could decide fits */
+    double usable_B;
+    int64_t stage; /* the one that peaks */
+} mf_step;
+
+typedef struct mf_oracle_ops {
+    /* exact: also time_s. Errors: MF_LAYOUT when the layout asks for what the model cannot give. */
+    mf_status (*quote)(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
+                       mf_quote *out, mf_err *e);
+    /* A forward block beside a backward block of another micro-batch (merged schedules). */
+    mf_status (*pair)(void *self, const mf_layout *l, const mf_block_key *forward,
+                      const mf_block_key *backward, double *time_s, mf_err *e);
+    /* Time of one boundary tensor to the next stage, alone on its link, and how long it holds its
+     * sender; 0 when PP is 1. */
+    void (*send)(void *self, const mf_layout *l, double *send_s, double *hold_s);
+    /* Once a step, for a block with these parameters: gradients reduced, parameters gathered. */
+    void (*once)(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
+                 double *gather_s);
+    /* Share of its time that a block with these parameters loses at least while gathers or
+     * reductions run beside it; 1 when they do not. */
+    double (*beside)(void *self, const mf_layout *l, mf_param_count params);
+    /* `all`: parameters of all stages together, on one rank. */
+    mf_tail (*tail)(void *self, const mf_layout *l, mf_param_count all);
+    /* No layer can do so many floating-point operations faster. */
+    double (*flops_s)(void *self, const mf_layout *l, double flops);
+    /* Bytes on every rank whatever it holds: context, communication buffers. */
+    double (*fixed_B)(void *self, const mf_layout *l);
+    /* Bytes a rank may use. */
+    double (*usable_B)(void *self, const mf_layout *l);
+    /* The memory plan alone (simulate false; of what fits, its size may have gaps too many) or with
+     * the simulated step. */
+    mf_status (*step)(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
+                      mf_step *out, mf_err *e);
+    /* The simulated step; memory without the gaps of its arrangement. */
+    mf_status (*play)(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
+                      mf_err *e);
+    /* The memory plan alone, gaps of the arrangement left out: never more than with them, and much
+     * quicker to find. */
+    mf_status (*count)(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
+                       mf_err *e);
+    /* The layout's schedule, as the simulator plays it. */
+    mf_status (*schedule)(void *self, const mf_layout *l, mf_schedule **out, mf_err *e);
+} mf_oracle_ops;
+
+typedef struct mf_oracle {
+    const mf_oracle_ops *ops;
+    void *self;
+    const mf_model *model;
+    mf_mechanisms without; /* mechanisms that do not work */
+} mf_oracle;
+
+typedef struct mf_templates mf_templates; /* planner/price/block_cache.h */
+
+/* The real one. Everything is borrowed. */
+typedef struct mf_oracle_real {
+    const mf_model *model;
+    const mf_cost *cost;
+    const mf_routing *routing; /* NULL = balanced */
+    const volatile int *cancel;
+    mf_templates *templates; /* of this model and cost; NULL = every block is made from scratch */
+    mf_mechanisms without;
+} mf_oracle_real;
+mf_oracle mf_oracle_init(mf_oracle_real *real);
+
+#endif

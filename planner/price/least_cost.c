@@ -1,0 +1,81 @@
+/* least_cost.c - the least of the quotes of several blocks. */
+#include "planner/price/least_cost.h"
+
+#include <math.h>
+
+static void least_pass(mf_pass_quote *least, const mf_pass_quote *p) {
+    least->time_s = fmin(least->time_s, p->time_s);
+    least->chain_s = fmin(least->chain_s, p->chain_s);
+    least->path_s = fmin(least->path_s, p->path_s);
+    least->host_s = fmin(least->host_s, p->host_s);
+    least->sync_s = fmin(least->sync_s, p->sync_s);
+    least->compute_s = fmin(least->compute_s, p->compute_s);
+    least->ep_s = fmin(least->ep_s, p->ep_s);
+}
+
+static void least_of(mf_quote *least, const mf_quote *q) {
+    least_pass(&least->f, &q->f);
+    least_pass(&least->b, &q->b);
+    least_pass(&least->w, &q->w);
+    least->flops = fmin(least->flops, q->flops);
+    least->host_link_s = fmin(least->host_link_s, q->host_link_s);
+    least->saved_B = fmin(least->saved_B, q->saved_B);
+    least->held_B = fmin(least->held_B, q->held_B);
+    least->offload_B = fmin(least->offload_B, q->offload_B);
+    least->boundary_B = fmin(least->boundary_B, q->boundary_B);
+    least->gather_B = fmin(least->gather_B, q->gather_B);
+    least->comm_B = fmin(least->comm_B, q->comm_B);
+    least->local_f_B = fmin(least->local_f_B, q->local_f_B);
+    least->local_b_B = fmin(least->local_b_B, q->local_b_B);
+    least->local_w_B = fmin(least->local_w_B, q->local_w_B);
+}
+
+enum { DEPTHS = 3 };
+
+/* The block at every depth where it may stand, the first one at first; returns their number. */
+static int keys_of(const mf_model *m, const mf_block_key *key, mf_block_key out[DEPTHS]) {
+    int64_t depths = key->kind == MF_POS_MTP ? m->mtp_layers : 1;
+    int kinds = depths < DEPTHS ? (int)depths : DEPTHS; /* between first and last all are alike */
+    for (int i = 0; i < kinds; i++) {
+        out[i] = *key;
+        out[i].after_depth = i > 0;
+        out[i].before_depth = i + 1 < kinds;
+    }
+    return kinds;
+}
+
+mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool exact,
+                          mf_quote *out, mf_err *e) {
+    mf_block_key keys[DEPTHS];
+    int n = keys_of(mf_quotes_oracle(q)->model, key, keys);
+    for (int i = 0; i < n; i++) {
+        mf_quote x;
+        mf_status status = mf_quotes_get(q, l, &keys[i], exact, &x, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        if (i == 0) {
+            *out = x;
+        } else {
+            least_of(out, &x);
+        }
+    }
+    return MF_OK;
+}
+
+mf_status mf_quotes_least_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
+                               const mf_block_key *backward, double *time_s, mf_err *e) {
+    const mf_model *m = mf_quotes_oracle(q)->model;
+    mf_block_key f[DEPTHS], b[DEPTHS];
+    int nf = keys_of(m, forward, f), nb = keys_of(m, backward, b);
+    *time_s = INFINITY;
+    for (int i = 0; i < nf * nb; i++) {
+        double x_s;
+        mf_status status = mf_quotes_pair(q, l, &f[i / nb], &b[i % nb], &x_s, e);
+        if (status != MF_OK) {
+            return status;
+        }
+        *time_s = fmin(*time_s, x_s);
+    }
+    return MF_OK;
+}

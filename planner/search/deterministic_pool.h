@@ -1,0 +1,36 @@
+/* deterministic_pool.h - private to the planner: a search's tasks, several of them in flight at
+ * once.
+ *
+ * Tasks are landed in an order that is known when they start: as if MF_FLIGHT workers took what a
+ * task of its kind usually takes. What starts next knows what has landed by then. So threads are
+ * busy while a long task runs, and what any task knows depends neither on how long it took nor on
+ * how many threads there are.
+ *
+ * Any thread that ends a task lands what is due by then and starts others: no thread waits for a
+ * particular one, or for the task that another works on.
+ */
+#ifndef MF_PLANNER_DETERMINISTIC_POOL_H
+#define MF_PLANNER_DETERMINISTIC_POOL_H
+
+#include "planner/tuning/limits.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Tasks go by their slot, 0 to MF_FLIGHT - 1, from start to landing. */
+typedef struct mf_flight_ops {
+    /* Puts the next task into a slot; false when there is none for now. It is asked again once
+     * another task has landed, and the flight is over when none flies either. *usual_us: what it
+     * will take, in usual microseconds. */
+    bool (*start)(void *self, int slot, int64_t *usual_us);
+    /* Works on a task: on any thread, beside others, and beside start and land. */
+    void (*work)(void *self, int slot);
+    /* Takes over what a task found. On any thread; neither beside another one nor beside start. */
+    void (*land)(void *self, int slot);
+} mf_flight_ops;
+
+/* Returns when the flight is over. The calling thread works too; fewer threads than wanted is no
+ * failure. */
+void mf_flight_run(const mf_flight_ops *ops, void *self, int threads);
+
+#endif

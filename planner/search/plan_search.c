@@ -1,0 +1,234 @@
+/* plan_search.c - phase 2 as the rooms above call it: the search on the real rooms below, and its
+ * answers as complete plans. */
+#include "planner/fit/fit_sweep.h"
+#include "planner/planner.h"
+#include "planner/price/block_cache.h"
+#include "planner/search/search.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void mf_search_options_init(mf_search_options *o) {
+    *o = (mf_search_options){0};
+}
+
+static double clock_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What the search asks for: what its progress reports need besides the figures of the moment, and
+ * layouts that fit. */
+typedef struct asked {
+    const mf_problem *problem;
+    const mf_search_options *options;
+    int threads;
+    double started_s, told_s;
+} asked;
+
+static void tell(void *user, double best_s, double bound_s, int64_t priced, int64_t milps) {
+    asked *r = user;
+    double now_s = clock_s();
+    if (r->options->progress == NULL || now_s - r->told_s < 0.25) {
+        return;
+    }
+    r->told_s = now_s;
+    mf_search_stats now = {.priced = priced,
+                           .milp_solved = milps,
+                           .lower_bound_s = bound_s,
+                           .gap = bound_s > 0 ? best_s / bound_s - 1.0 : 0,
+                           .wall_s = now_s - r->started_s};
+    r->options->progress(&now, best_s, r->options->user);
+}
+
+/* For mf_search_request: every combination of degrees that fits at its leanest, most headroom
+ * first. */
+static mf_status lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
+    const asked *x = user;
+    const mf_fit_options options = {.cancel = x->options->cancel, .threads = x->threads};
+    const mf_fit_sweep q = {
+        .p = x->problem, .o = &options, .space = mf_fit_space(x->problem, x->problem->base.gpus)};
+    mf_fit_crew crew;
+    mf_fit_result r = {0};
+    mf_status status = mf_fit_crew_init(&crew, x->problem, x->threads, e);
+    status = status == MF_OK ? mf_fit_sweep_run(&q, &crew, &r, e) : status;
+    *out = NULL;
+    if (status == MF_OK && r.feasible > 0) {
+        *out = calloc((size_t)r.feasible, sizeof **out);
+        status = *out != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+        qsort(r.entry, (size_t)r.count, sizeof *r.entry, mf_fit_by_headroom);
+    }
+    for (*count = 0; *out != NULL && *count < r.feasible; ++*count) {
+        (*out)[*count] = r.entry[*count].layout;
+    }
+    mf_fit_result_clear(&r);
+    mf_fit_crew_clear(&crew);
+    return status;
+}
+
+/* The answers as complete plans, each on the thread that comes to it first. */
+typedef struct completion {
+    const mf_problem *problem;
+    const mf_search_report *report;
+    mf_plan *plan;     /* [report->count] */
+    mf_status *status; /* of each, */
+    mf_err *err;       /* with its reason */
+    atomic_int next;
+} completion;
+
+static void *complete_some(void *arg) {
+    completion *c = arg;
+    for (int i; (i = atomic_fetch_add(&c->next, 1)) < c->report->count;) {
+        const mf_search_found *f = &c->report->found[i];
+        c->status[i] = mf_planner_predict(c->problem, &f->layout, &f->assignment, &c->plan[i], NULL,
+                                          &c->err[i]);
+    }
+    return NULL;
+}
+
+static void complete_all(completion *c, int threads) {
+    pthread_t thread[8];
+    int more = 0;
+    while (more + 1 < threads && more + 1 < c->report->count && more < 8 &&
+           pthread_create(&thread[more], NULL, complete_some, c) == 0) {
+        more++;
+    }
+    complete_some(c);
+    for (int i = 0; i < more; i++) {
+        pthread_join(thread[i], NULL);
+    }
+}
+
+static mf_status complete(const mf_problem *p, const mf_search_report *report, int threads,
+                          mf_search_result *result, mf_err *e) {
+    size_t n = (size_t)report->count + 1;
+    completion c = {.problem = p,
+                    .report = report,
+                    .plan = calloc(n, sizeof *c.plan),
+                    .status = calloc(n, sizeof *c.status),
+                    .err = calloc(n, sizeof *c.err)};
+    mf_status status = MF_OK;
+    result->plan = c.plan;
+    if (c.plan == NULL || c.status == NULL || c.err == NULL) {
+        status = mf_err_set(e, MF_NOMEM, "plan: out of memory");
+        goto out;
+    }
+    complete_all(&c, threads);
+    result->count = report->count;
+    for (int i = 0; i < report->count && status == MF_OK; i++) {
+        mf_plan_provenance *from = &c.plan[i].provenance;
+        status = c.status[i];
+        if (status != MF_OK && e != NULL) {
+            *e = c.err[i];
+        }
+        from->searched = true;
+        from->space = report->space;
+        from->lower_bound_s = report->lower_bound_s;
+        from->gap = c.plan[i].prediction.step_time_s / report->lower_bound_s - 1.0;
+    }
+out:
+    free(c.status);
+    free(c.err);
+    return status;
+}
+
+/* Headroom is memory that the search withholds beyond the reserve. */
+static mf_problem with_headroom(const mf_problem *p, double headroom_B) {
+    mf_problem less = *p;
+    const mf_cluster *c = mf_cost_cluster(p->cost);
+    const double share = p->base.reserve + headroom_B / mf_cluster_usable_B(c, 0.0);
+    less.base.reserve = share < 1.0 ? share : 1.0;
+    return less;
+}
+
+mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
+                            mf_search_result *result, mf_err *e) {
+    *result = (mf_search_result){0};
+    const mf_problem less = with_headroom(p, o->min_headroom_B);
+    asked w = {.problem = &less, .options = o, .started_s = clock_s()};
+    mf_oracle_real real = {.model = p->model,
+                           .cost = p->cost,
+                           .routing = p->routing,
+                           .cancel = o->cancel,
+                           .without = o->without};
+    const mf_space space = {.model = p->model,
+                            .base = less.base,
+                            .pinned = p->pinned,
+                            .precisions = p->precisions,
+                            .limits = p->limits};
+    mf_status status = mf_space_check_batch(&space, e);
+    if (status == MF_OK) {
+        status = mf_uses(o->without, MF_MECHANISM_BLOCK_CACHE)
+                     ? mf_templates_create(o->without, &real.templates, e)
+                     : MF_OK;
+    }
+    if (status != MF_OK) {
+        return status;
+    }
+    mf_oracle oracle = mf_oracle_init(&real);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int threads = o->threads > 0 ? o->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
+    w.threads = threads;
+    const mf_search_request request = {
+        .oracle = &oracle,
+        .space = space,
+        .threads = threads,
+        .top = o->top > 0 ? o->top : 4,
+        .ranks = o->top > 1,
+        .gap = o->gap,
+        .effort = o->effort,
+        .budget = o->budget,
+        .known_s = o->known_s,
+        .cancel = o->cancel,
+        .fault = o->milp_fault,
+        .lean = mf_uses(o->without, MF_MECHANISM_FIT_FIRST) ? lean : NULL,
+        .progress = tell,
+        .user = &w,
+    };
+    mf_search_report report;
+    status = mf_search_run(&request, &report, e);
+    mf_templates_destroy(real.templates);
+    for (int i = 0; i < report.count; i++) {
+        report.found[i].layout.reserve = p->base.reserve;
+    }
+    if (status == MF_OK) {
+        status = complete(p, &report, threads, result, e);
+    }
+    mf_search_stats *s = &result->stats;
+    s->space = report.space;
+    s->priced = report.priced;
+    s->pruned = report.pruned;
+    s->milp_solved = report.milps;
+    s->milp_failed = report.milp_failed;
+    s->simulated = report.simulated;
+    s->lower_bound_s = report.lower_bound_s;
+    s->gap = report.gap;
+    s->pricing_s = report.pricing_s;
+    s->work = report.work;
+    s->unlisted_s = report.unlisted_s;
+    memcpy(s->ended, report.ended, sizeof s->ended);
+    s->interrupted = report.interrupted;
+    s->wall_s = clock_s() - w.started_s;
+    mf_space_describe_cuts(&request.space, s->cuts, sizeof s->cuts);
+    mf_search_report_clear(&report);
+    if (status != MF_OK) {
+        return status;
+    }
+    if (s->interrupted) {
+        return mf_err_set(e, MF_INTERRUPTED, "interrupted");
+    }
+    return result->count > 0 ? MF_OK : mf_err_set(e, MF_INFEASIBLE, "no layout fits into memory");
+}
+
+void mf_search_result_clear(mf_search_result *r) {
+    for (int i = 0; i < r->count; i++) {
+        mf_plan_clear(&r->plan[i]);
+    }
+    free(r->plan);
+    *r = (mf_search_result){0};
+}

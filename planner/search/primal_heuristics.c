@@ -1,0 +1,369 @@
+/* primal_heuristics.c - plans where memory decides: what is fast does not fit then, and bounds do
+ * not say so for long. A plan that fits, however slow, lets the search close what is slower and end
+ * in time; and what its degrees allow with better orders, ZeRO levels, splits and memory choices is
+ * tried before anything else, since the least bounds belong to layouts that fit nowhere. So it is
+ * with what is open at the end of a search whose gap is wide: of all degrees some are tried. */
+#include "planner/search/search.h"
+#include "planner/tuning/limits.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A layout that fits, simulated as lean as it gets. */
+typedef struct lean_step {
+    double time_s;
+    const mf_layout *layout;
+} lean_step;
+
+static mf_status simulate(const mf_oracle *oracle, const mf_layout *l, mf_search_found *f,
+                          mf_step *step, mf_err *e) {
+    *f = (mf_search_found){.layout = *l};
+    mf_status status = mf_assignment_even(oracle->model, l, &f->assignment, e);
+    status = status == MF_OK ? oracle->ops->step(oracle->self, l, &f->assignment, true, step, e)
+                             : status;
+    f->time_s = step->time_s;
+    return status;
+}
+
+/* Keeps its place among equals. */
+static void enter(lean_step *list, int *count, lean_step x) {
+    int at = (*count)++;
+    for (; at > 0 && list[at - 1].time_s > x.time_s; at--) {
+        list[at] = list[at - 1];
+    }
+    list[at] = x;
+}
+
+/* --- what fits -------------------------------------------------------------------------------- */
+
+static int by_five(const void *a, const void *b) {
+    const mf_search_degrees *x = a, *y = b;
+    for (size_t i = 0; i < sizeof x->degree / sizeof x->degree[0]; i++) {
+        if (x->degree[i] != y->degree[i]) {
+            return x->degree[i] < y->degree[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, mf_err *e) {
+    if (fits->known || !r->lean) {
+        return MF_OK;
+    }
+    mf_status status = r->lean(r->user, &fits->lean, &fits->count, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    fits->it = malloc(((size_t)fits->count + 1) * sizeof *fits->it);
+    if (!fits->it) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int64_t i = 0; i < fits->count; i++) {
+        const mf_layout *l = &fits->lean[i];
+        fits->it[i] = (mf_search_degrees){{l->tp, l->cp, l->pp, l->ep, l->etp}};
+    }
+    if (fits->count > 0) {
+        qsort(fits->it, (size_t)fits->count, sizeof *fits->it, by_five);
+    }
+    fits->known = true;
+    return MF_OK;
+}
+
+void mf_search_fits_clear(mf_search_fits *fits) {
+    free(fits->lean);
+    free(fits->it);
+    *fits = (mf_search_fits){0};
+}
+
+/* --- layouts of the same degrees -------------------------------------------------------------- */
+
+/* Splits families until they are layouts; *list becomes what they are split into. */
+static mf_status split_down(mf_search_world *w, const mf_search_aim *aim, mf_search_outcome *list,
+                            mf_err *e) {
+    for (int level = MF_LEVEL_STAGES; level < MF_LEVEL_LAYOUT; level++) {
+        mf_search_outcome next = {.status = MF_OK, .work = list->work};
+        for (int64_t i = 0; i < list->children && next.status == MF_OK; i++) {
+            if (list->child[i].level <= level) {
+                mf_search_split(w, &list->child[i], aim, &next);
+            } else if (!mf_search_add(&next, &list->child[i])) {
+                break; /* its status says so */
+            }
+        }
+        free(list->child);
+        *list = next;
+        if (next.status != MF_OK) {
+            if (e) {
+                *e = next.err;
+            }
+            return next.status;
+        }
+    }
+    return MF_OK;
+}
+
+/* Families of these degrees: every micro-batch, CP type and dispatcher. */
+static bool add_stages(const mf_search_world *w, const mf_layout *l, mf_search_outcome *list) {
+    bool good = true;
+    for (int64_t s = 0; s < w->sides; s++) {
+        for (int32_t d = w->side[s].first; d < w->side[s].first + w->side[s].count; d++) {
+            const mf_dense_point *x = &w->dense[d];
+            for (int32_t k = 0; k < w->experts; k++) {
+                const mf_expert_point *y = &w->expert[k];
+                const mf_search_node n = {
+                    .level = MF_LEVEL_STAGES, .side = (int32_t)s, .dense = d, .expert = k};
+                if (x->tp == l->tp && x->cp == l->cp && x->pp == l->pp && y->ep == l->ep &&
+                    y->etp == l->etp) {
+                    good = mf_search_add(list, &n) && good;
+                }
+            }
+        }
+    }
+    return good;
+}
+
+static int by_key(const void *a, const void *b) {
+    const mf_search_node *x = a, *y = b;
+    if (x->key_s < y->key_s || x->key_s > y->key_s) {
+        return x->key_s < y->key_s ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : 1;
+}
+
+static mf_status try_degrees(mf_search_world *w, const lean_step *near, int count, double best_s,
+                             double key_s, mf_search_outcome *out, mf_err *e) {
+    const mf_search_aim aim = {.best_s = best_s, .target_s = HUGE_VAL};
+    mf_search_outcome list = {.status = MF_OK};
+    mf_status status = MF_OK;
+    for (int i = 0; i < count && status == MF_OK; i++) {
+        status =
+            add_stages(w, near[i].layout, &list) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    status = status == MF_OK ? split_down(w, &aim, &list, e) : status;
+    for (int64_t i = 0; i < list.children; i++) {
+        list.child[i].id = (uint64_t)i;
+    }
+    if (status == MF_OK && list.children > 0) {
+        qsort(list.child, (size_t)list.children, sizeof *list.child, by_key);
+    }
+    for (int64_t i = 0; i < list.children && i < MF_LEAN_TRIES && status == MF_OK; i++) {
+        list.child[i].level = MF_LEVEL_TRY;
+        list.child[i].key_s = key_s;
+        status = mf_search_add(out, &list.child[i]) ? MF_OK : MF_NOMEM;
+    }
+    out->work += list.work;
+    free(list.child);
+    return status;
+}
+
+/* --- what is open ----------------------------------------------------------------------------- */
+
+/* A layout or a family that is open, its degrees, and how it is played (-1: in several ways). */
+enum { MODE = 5, DEGREES };
+typedef struct open_layout {
+    int64_t degree[DEGREES];
+    int lean; /* the more, the less memory it takes: ZeRO levels first */
+    int64_t mbs;
+    int64_t turn; /* which of those that are played alike, by bound */
+    mf_search_node node;
+} open_layout;
+
+static int by_degrees(const void *a, const void *b) {
+    const open_layout *x = a, *y = b;
+    for (int i = 0; i < DEGREES; i++) {
+        if (x->degree[i] != y->degree[i]) {
+            return x->degree[i] < y->degree[i] ? -1 : 1;
+        }
+    }
+    return by_key(&x->node, &y->node);
+}
+
+static bool same_group(const open_layout *x, const open_layout *y) {
+    return memcmp(x->degree, y->degree, sizeof x->degree) == 0;
+}
+
+/* Sharding saves most, then that no two micro-batches are at work at once, then small ones. */
+static int leanness(const mf_search_node *n, int64_t mbs) {
+    return (n->zero + n->expert_zero) * 64 + (n->schedule == MF_SCHED_MERGED ? 0 : 32) - (int)mbs;
+}
+
+/* Of each run of equal degrees in [0, count): the least, the least of the smallest micro-batches,
+ * and the least of the leanest. */
+static int64_t choose(open_layout *x, int64_t count) {
+    int64_t kept = 0;
+    for (int64_t i = 0, end; i < count; i = end) {
+        int64_t small = i, lean = i;
+        for (end = i; end < count && same_group(&x[i], &x[end]); end++) {
+            small = x[end].mbs < x[small].mbs ? end : small;
+            lean = x[end].lean > x[lean].lean ? end : lean;
+        }
+        const open_layout one[] = {x[i], x[small], x[lean]};
+        for (int k = 0; k < 3; k++) {
+            bool again = (k == 1 && small == i) || (k == 2 && (lean == i || lean == small));
+            if (!again) {
+                x[kept++] = one[k];
+            }
+        }
+    }
+    return kept;
+}
+
+static int by_bound(const void *a, const void *b) {
+    return by_key(&((const open_layout *)a)->node, &((const open_layout *)b)->node);
+}
+
+static int by_turn(const void *a, const void *b) {
+    const open_layout *x = a, *y = b;
+    return x->turn != y->turn ? (x->turn > y->turn) - (x->turn < y->turn) : by_bound(a, b);
+}
+
+/* The least and the leanest of all degrees, by their bounds, ways to play in turn: pairs have the
+ * least bounds, and take most memory. */
+static int64_t choose_open(open_layout *x, int64_t n) {
+    int64_t turns[MF_FLOOR_MODES + 1] = {0};
+    if (n == 0) {
+        return 0;
+    }
+    qsort(x, (size_t)n, sizeof *x, by_degrees);
+    n = choose(x, n);
+    qsort(x, (size_t)n, sizeof *x, by_bound);
+    for (int64_t i = 0; i < n; i++) {
+        x[i].turn = turns[x[i].degree[MODE] + 1]++;
+    }
+    qsort(x, (size_t)n, sizeof *x, by_turn);
+    return n;
+}
+
+static open_layout open_of(const mf_search_world *w, const mf_search_node *n) {
+    const mf_dense_point *d = &w->dense[n->dense];
+    const mf_expert_point *p = &w->expert[n->expert];
+    int mode = n->level >= MF_LEVEL_ORDER  ? (int)mf_floor_mode_of((mf_schedule_kind)n->schedule)
+               : n->level == MF_LEVEL_MODE ? (int)n->mode
+                                           : -1;
+    open_layout x = {.degree = {d->tp, d->cp, d->pp, p->ep, p->etp, mode},
+                     .lean = n->level >= MF_LEVEL_LAYOUT ? leanness(n, d->mbs) : 0,
+                     .mbs = d->mbs,
+                     .node = *n};
+    x.node.tried = (mf_inner_tried){0};
+    return x;
+}
+
+/* May degrees fit? Yes where nobody knows. */
+static bool may_fit(const mf_search_fits *fits, const open_layout *x) {
+    mf_search_degrees one;
+    memcpy(one.degree, x->degree, sizeof one.degree);
+    return !fits->known || (fits->count > 0 && bsearch(&one, fits->it, (size_t)fits->count,
+                                                       sizeof one, by_five) != NULL);
+}
+
+/* What is open of some levels, below the best plan, behind the *n that are there. */
+static void list_open(const mf_search_world *w, const mf_search_open *open, mf_level from,
+                      mf_level until, open_layout *x, int64_t *n) {
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; i < open->count[k]; i++) {
+            const mf_search_node *node = &open->list[k][i];
+            if (node->level >= from && node->level <= until && node->level != MF_LEVEL_TRY &&
+                node->key_s < open->best_s) {
+                x[*n] = open_of(w, node);
+                *n += may_fit(open->fits, &x[*n]);
+            }
+        }
+    }
+}
+
+static int64_t count_open(const mf_search_open *open) {
+    return open->count[0] + open->count[1];
+}
+
+/* Layouts of the families that are open, those of the least bounds. */
+static mf_status list_families(mf_search_world *w, const mf_search_open *open,
+                               mf_search_outcome *list, mf_err *e) {
+    const mf_search_aim aim = {.best_s = open->best_s, .target_s = HUGE_VAL};
+    open_layout *x = malloc((size_t)(count_open(open) + 1) * sizeof *x);
+    int64_t n = 0;
+    if (!x) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    list_open(w, open, MF_LEVEL_STAGES, MF_LEVEL_ORDER, x, &n);
+    n = choose_open(x, n);
+    bool good = true;
+    for (int64_t i = 0; i < n && i < MF_OPEN_FAMILIES && good; i++) {
+        good = mf_search_add(list, &x[i].node);
+    }
+    free(x);
+    if (!good) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status status = split_down(w, &aim, list, e);
+    for (int64_t i = 0; i < list->children; i++) { /* behind all that have a number */
+        list->child[i].id = (UINT64_C(1) << 62) + (uint64_t)i;
+    }
+    return status;
+}
+
+static bool add_tries(const open_layout *x, int64_t n, double key_s, mf_search_outcome *out) {
+    bool good = true;
+    for (int64_t i = 0; i < n && i < MF_OPEN_TRIES && good; i++) {
+        mf_search_node one = x[i].node;
+        one.level = MF_LEVEL_TRY;
+        one.tries = 0;
+        one.open = false;
+        one.key_s = key_s;
+        good = mf_search_add(out, &one);
+    }
+    return good;
+}
+
+mf_status mf_search_try_open(mf_search_world *w, const mf_search_open *open, double key_s,
+                             mf_search_outcome *out, mf_err *e) {
+    mf_search_outcome list = {.status = MF_OK};
+    mf_status status = list_families(w, open, &list, e);
+    if (status == MF_OK) {
+        open_layout *x = malloc((size_t)(count_open(open) + list.children + 1) * sizeof *x);
+        int64_t n = 0;
+        bool good = x != NULL;
+        if (good) {
+            list_open(w, open, MF_LEVEL_LAYOUT, MF_LEVEL_TRY, x, &n);
+            for (int64_t i = 0; i < list.children; i++) {
+                x[n] = open_of(w, &list.child[i]);
+                n += may_fit(open->fits, &x[n]);
+            }
+            good = add_tries(x, choose_open(x, n), key_s, out);
+        }
+        status = good ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+        free(x);
+    }
+    out->work += list.work;
+    free(list.child);
+    return status;
+}
+
+mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, const mf_search_fits *fits,
+                         double key_s, double best_s, mf_search_keep *keep, void *user,
+                         mf_search_outcome *out, mf_err *e) {
+    lean_step found[MF_LEAN_LAYOUTS];
+    int n = 0, near = 0;
+    mf_search_found *f = malloc(sizeof *f);
+    mf_status status = MF_OK;
+    if (!f) {
+        return mf_err_set(e, MF_NOMEM, "out of memory for a plan");
+    }
+    for (int64_t i = 0; i < fits->count && i < MF_LEAN_LAYOUTS && status == MF_OK; i++) {
+        mf_step step = {0};
+        status = simulate(r->oracle, &fits->lean[i], f, &step, e);
+        out->simulated += status == MF_OK;
+        if (status == MF_OK && step.fits) {
+            keep(user, f);
+            enter(found, &n, (lean_step){step.time_s, &fits->lean[i]});
+        }
+    }
+    while (near < n && near < MF_LEAN_DEGREES &&
+           found[near].time_s <= MF_LEAN_NEAR * found[0].time_s) {
+        near++;
+    }
+    if (status == MF_OK && near > 0) {
+        status = try_degrees(w, found, near, fmin(best_s, found[0].time_s), key_s, out, e);
+    }
+    free(f);
+    return status;
+}

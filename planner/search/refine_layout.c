@@ -1,0 +1,522 @@
+/* refine_layout.c - single layouts: tighter and tighter bounds, and plans simulated on the way. */
+#include "planner/search/search.h"
+#include "planner/tuning/limits.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool uses(const mf_search_world *w, mf_mechanism m) {
+    return mf_uses(w->oracle->without, m);
+}
+
+typedef struct closing {
+    mf_search_world *w;
+    mf_search_node *n;
+    mf_inner *in;
+    double best_s, target_s, keep_s;
+    bool none;              /* no plan is known that it competes with */
+    const mf_chains *known; /* chains of the order to begin with; or NULL */
+    mf_search_outcome *out;
+} closing;
+
+/* Simulates an assignment; a plan that fits and is the fastest of this task is kept, if it is among
+ * the fastest of all. Only then the gaps of its memory's arrangement are found, which takes much
+ * longer. Returns its time, or INFINITY when it does not fit; *stage is the one that does not. */
+static double simulate(closing *c, const mf_assignment *a, int *stage) {
+    mf_search_outcome *out = c->out;
+    const mf_oracle *o = c->w->oracle;
+    const mf_layout *l = &c->in->layout;
+    mf_step step;
+    out->status = o->ops->play(o->self, l, a, &step, &out->err);
+    out->simulated++;
+    out->work += 500 + l->micro_batches * c->in->vstages / 2;
+    double time_s = step.time_s;
+    if (out->status == MF_OK && step.fits && time_s >= c->keep_s) {
+        *stage = -1;
+        return time_s;
+    }
+    if (out->status == MF_OK && step.fits) {
+        out->status = o->ops->step(o->self, l, a, false, &step, &out->err);
+        out->work += 20000;
+    }
+    if (out->status != MF_OK) {
+        return HUGE_VAL;
+    }
+    step.time_s = time_s;
+    *stage = step.peak_B > step.usable_B ? (int)step.stage : -1;
+    if (!step.fits) {
+        return HUGE_VAL;
+    }
+    if (!out->found || step.time_s < out->plan.time_s) {
+        out->found = true;
+        out->plan.time_s = step.time_s;
+        out->plan.layout = c->in->layout;
+        out->plan.assignment = *a;
+    }
+    return step.time_s;
+}
+
+/* What fits by its sums alone may not with the gaps of its arrangement: then these count. */
+static void fill_with_gaps(closing *c, const int *first) {
+    mf_inner *in = c->in;
+    if (!uses(c->w, MF_MECHANISM_REFILL)) {
+        return;
+    }
+    mf_assignment a;
+    int stage;
+    double *room_B = malloc((size_t)in->stages * sizeof *room_B);
+    int32_t *count = calloc(mf_inner_cells(in), sizeof *count);
+    mf_status status = room_B && count ? MF_OK : MF_NOMEM;
+    for (int p = 0; status == MF_OK && p < in->stages; p++) {
+        room_B[p] = in->usable_B;
+    }
+    if (status == MF_OK) {
+        status = mf_inner_fill_checked(in, first, true, room_B, count, &a, &c->out->err);
+        c->out->work += 20000;
+    }
+    if (status == MF_OK) {
+        simulate(c, &a, &stage);
+    } else if (status != MF_INFEASIBLE) {
+        c->out->status = status;
+    }
+    free(room_B);
+    free(count);
+}
+
+/* As many positions on every virtual stage, but for one. False when they may not stand so. */
+static bool even_split(const mf_inner *in, int *first) {
+    if (!mf_uses(in->oracle->without, MF_MECHANISM_EVEN_SPLIT)) {
+        return false;
+    }
+    for (int v = 0; v <= in->vstages; v++) {
+        first[v] = v * in->positions / in->vstages;
+    }
+    return mf_inner_is_split(in, first);
+}
+
+/* Improves a split, fills it with memory choices and simulates it. What is nearest to a relaxed
+ * point may not fit, or play far too long, with one layer here and three there: then an even one is
+ * the start. Not finding any is no failure. */
+static void try_split(closing *c, int *first) {
+    mf_assignment a;
+    int stage;
+    int64_t plays = 0;
+    double time_s = 0.0, promising_s = isinf(c->best_s) ? 0.0 : MF_PROMISING * c->best_s;
+    promising_s = uses(c->w, MF_MECHANISM_SHAKES) ? promising_s : 0.0;
+    mf_status status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, first, &a,
+                                        &time_s, &plays, &c->out->err);
+    bool poor = status == MF_INFEASIBLE || (status == MF_OK && time_s >= MF_HOPELESS * c->best_s);
+    if (poor && even_split(c->in, first)) {
+        status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, first, &a, &time_s,
+                                  &plays, &c->out->err);
+    }
+    c->out->work += 2000 + plays * 100;
+    if (status == MF_OK && time_s < MF_WORSE * c->best_s) {
+        if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
+            fill_with_gaps(c, first);
+        }
+    } else if (status != MF_OK && status != MF_INFEASIBLE) {
+        c->out->status = status;
+    }
+}
+
+/* The node comes back with a better bound, unless that closes it. */
+static void come_back(closing *c, double bound_s, mf_level level) {
+    mf_search_node next = *c->n;
+    next.level = (uint8_t)level;
+    next.tries = level == c->n->level ? (uint8_t)(c->n->tries + 1) : 0;
+    next.key_s = fmax(bound_s, c->n->key_s);
+    double best_s = c->out->found ? fmin(c->best_s, c->out->plan.time_s) : c->best_s;
+    if (c->out->status == MF_OK && next.key_s < best_s && mf_search_add(c->out, &next)) {
+        memset(&c->n->tried, 0, sizeof c->n->tried); /* handed over */
+    }
+}
+
+/* By the chains that were found for the order, if any: c->known becomes the set that bounds best.
+ */
+static double mean_s(closing *c, double enough_s) {
+    const mf_chains *sets[MF_PATH_SETS];
+    int count = mf_search_chains_of(c->w, &c->in->layout, 0, c->out->seen, sets);
+    double most_s = 0.0;
+    c->known = NULL;
+    for (int i = 0; i < count && most_s < enough_s && c->out->status == MF_OK; i++) {
+        double bound_s = 0.0;
+        if (uses(c->w, MF_MECHANISM_PARTITION_MEAN)) {
+            c->out->status = mf_inner_mean_s(c->in, sets[i], &bound_s, &c->out->err);
+            c->out->work += 150;
+        }
+        if (!c->known || bound_s > most_s) {
+            c->known = sets[i];
+            most_s = bound_s;
+        }
+    }
+    return most_s;
+}
+
+static void by_bound(closing *c) {
+    double bound_s = 0.0;
+    bool have = false;
+    int *first = calloc((size_t)c->in->vstages + 1, sizeof *first);
+    if (!first) {
+        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
+        return;
+    }
+    c->out->work += 450;
+    /* any plan is better than none; else the relaxation's split is tried */
+    bool none = c->none;
+    if (none || uses(c->w, MF_MECHANISM_STAGE_DP))
+        c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, none ? first : NULL,
+                                        none ? &have : NULL, &c->out->err);
+    bound_s = fmax(bound_s, c->n->key_s);
+    if (c->out->status == MF_OK && bound_s < c->best_s) {
+        bound_s = fmax(bound_s, mean_s(c, fmin(c->best_s, c->target_s)));
+    }
+    if (c->out->status == MF_OK && have) {
+        try_split(c, first);
+    }
+    if (c->out->status == MF_OK) { /* where chains are known, the relaxation has nothing to find */
+        come_back(c, bound_s,
+                  c->known || !uses(c->w, MF_MECHANISM_RELAXATION) ? MF_LEVEL_SPLITS
+                                                                   : MF_LEVEL_RELAX);
+    }
+    free(first);
+}
+
+static mf_search_chains *new_chains(closing *c) {
+    const mf_layout *l = &c->in->layout;
+    mf_search_chains *x = calloc(1, sizeof *x);
+    if (!x) {
+        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
+        return NULL;
+    }
+    x->pp = l->pp;
+    x->vpp = l->vpp;
+    x->micro_batches = l->micro_batches;
+    x->schedule = (int)l->schedule;
+    return x;
+}
+
+/* Chains that have a mean are kept for their order. */
+static void hand_over(closing *c, mf_search_chains *found) {
+    if (found->chains.part[0]) {
+        c->out->chains = found;
+    } else {
+        mf_chains_clear(&found->chains);
+        free(found);
+    }
+}
+
+/* The lean relaxation and the mean of its chains. The split nearest to its point is tried. */
+static double relax(closing *c, mf_search_chains *found) {
+    double bound_s = 0.0, mean = 0.0;
+    mf_milp_outcome outcome = MF_MILP_FAILED;
+    mf_search_outcome *out = c->out;
+    int *first = calloc((size_t)c->in->vstages + 1, sizeof *first);
+    if (!first) {
+        out->status = mf_err_set(&out->err, MF_NOMEM, "out of memory");
+        return 0.0;
+    }
+    out->status = mf_inner_relax(c->in, c->known, c->best_s, c->w->fault, &found->chains, first,
+                                 &outcome, &bound_s, &out->err);
+    out->work += 3000;
+    if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
+        out->status = mf_inner_mean_s(c->in, &found->chains, &mean, &out->err);
+    }
+    bound_s = fmax(bound_s, mean);
+    out->milp_failed += outcome == MF_MILP_FAILED;
+    if (out->status == MF_OK && outcome == MF_MILP_OPTIMAL && c->none &&
+        mf_inner_is_split(c->in, first)) {
+        try_split(c, first);
+    }
+    free(first);
+    return bound_s;
+}
+
+static void by_relaxation(closing *c) {
+    double bound_s =
+        fmax(c->n->key_s, mean_s(c, c->target_s)); /* others of the order may have found chains */
+    if (c->out->status != MF_OK || bound_s >= c->best_s || bound_s >= c->target_s) {
+        come_back(c, bound_s, MF_LEVEL_RELAX);
+        return;
+    }
+    if (c->known) {
+        come_back(c, bound_s, MF_LEVEL_SPLITS); /* chains and weights are known */
+        return;
+    }
+    mf_search_chains *found = new_chains(c);
+    if (found) {
+        bound_s = fmax(bound_s, relax(c, found));
+        come_back(c, bound_s, MF_LEVEL_SPLITS);
+        hand_over(c, found);
+    }
+}
+
+/* The relaxation alone at first, then as many linear programs as nearly all trees need. */
+static int64_t lp_limit(const closing *c) {
+    bool proven = c->target_s >= c->best_s; /* to the gap that was asked for: a look, no more */
+    int64_t most = c->n->tries == 0 ? 0 : MF_TREE_LPS;
+    return proven ? most / MF_LOOK_PART : most;
+}
+
+/* Whole splits: what is below the target is settled, what is above waits. */
+static void by_splits(closing *c) {
+    mf_inner_split_options o = {
+        .floor_s = c->n->key_s,
+        .cutoff_s = fmin(c->best_s, c->target_s),
+        .lp_limit = lp_limit(c),
+        .told = c->n->tries > 0 && uses(c->w, MF_MECHANISM_FIXED_SPLIT),
+        .cancel = c->w->cancel,
+        .fault = c->w->fault,
+    };
+    mf_inner_split_result r;
+    double mean = mean_s(c, o.cutoff_s);
+    o.known = c->known;
+    if (c->out->status != MF_OK || fmax(mean, c->n->key_s) >= o.cutoff_s) {
+        come_back(c, fmax(mean, c->n->key_s), MF_LEVEL_SPLITS);
+        return;
+    }
+    mf_search_chains *found = new_chains(c);
+    if (!found) {
+        return;
+    }
+    o.kept = &found->chains;
+    c->out->status = mf_inner_splits(c->in, &o, &r, &c->out->err);
+    if (c->out->status == MF_OK && r.outcome == MF_MILP_FAILED && o.known) {
+        /* GLPK's numbers got stuck: once more on another way */
+        mf_inner_split_result_clear(&r);
+        mf_chains_clear(&found->chains);
+        o.known = NULL;
+        c->out->status = mf_inner_splits(c->in, &o, &r, &c->out->err);
+    }
+    hand_over(c, found);
+    if (c->out->status != MF_OK) {
+        return;
+    }
+    c->out->work += 500 + r.pivots * (8 + (int64_t)c->in->vstages / 2);
+    if (r.outcome == MF_MILP_FAILED) {
+        c->out->milp_failed++;
+    } else {
+        c->out->milps++;
+    }
+    if (r.have || r.met ||
+        (r.near && c->n->tries == 0 && r.bound_s < o.cutoff_s &&
+         mf_inner_is_split(c->in, r.first))) {
+        try_split(c, r.first);
+    }
+    bool again =
+        r.outcome == MF_MILP_OPTIMAL ? !r.have || !o.told : r.outcome == MF_MILP_LIMIT && !o.told;
+    come_back(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
+    mf_inner_split_result_clear(&r);
+}
+
+/* Counted microseconds of a node of the integer program: its linear programs grow with the chains.
+ */
+static int64_t node_work(const closing *c) {
+    return 300 + 88 * (int64_t)c->in->vstages * c->in->vstages;
+}
+
+/* As many nodes as about half a second allows, then more of them. */
+static int64_t node_limit(const closing *c) {
+    int64_t limit = MF_EXACT_US / node_work(c) * (c->n->tries == 0 ? 1 : 4);
+    int64_t most = c->n->tries == 0 ? MF_EXACT_NODES : MF_EXACT_NODES_AGAIN;
+    return limit < 10 ? 10 : limit < most ? limit : most;
+}
+
+static bool solve(closing *c, mf_inner_solution *s) {
+    mean_s(c, c->best_s); /* for the chains */
+    mf_inner_options o = {
+        .floor_s = c->n->key_s,
+        .cutoff_s = c->best_s,
+        .target_s = HUGE_VAL,
+        .node_limit = node_limit(c),
+        .known = c->known,
+        .cancel = c->w->cancel,
+        .fault = c->w->fault,
+    };
+    if (c->n->key_s >= c->best_s) {
+        return false;
+    }
+    c->out->status = mf_inner_solve(c->in, &c->n->tried, &o, s, &c->out->err);
+    if (c->out->status != MF_OK) {
+        return false;
+    }
+    /* the first linear program finds most of the chains */
+    c->out->work += 5000 + 1500 * (int64_t)c->in->vstages * c->in->vstages;
+    c->out->work += s->nodes * node_work(c);
+    if (s->outcome == MF_MILP_FAILED) {
+        c->out->milp_failed++;
+    } else {
+        c->out->milps++;
+    }
+    return true;
+}
+
+/* True when the layout is closed: everything in it was played. */
+static bool try_all(closing *c) {
+    if (!uses(c->w, MF_MECHANISM_EXHAUSTIVE)) {
+        return false;
+    }
+    mf_inner_all *all = malloc(sizeof *all);
+    if (!all) {
+        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
+        return false;
+    }
+    mf_search_outcome *out = c->out;
+    out->status = mf_inner_try_all(c->in, c->w->space.pinned, MF_FEW_PLANS, all, &out->err);
+    out->simulated += all->tried;
+    out->work += all->tried * (500 + c->in->layout.micro_batches * c->in->vstages / 2);
+    bool closed = all->complete;
+    if (out->status == MF_OK && all->found && (!out->found || all->time_s < out->plan.time_s)) {
+        out->found = true;
+        out->plan.time_s = all->time_s;
+        out->plan.layout = c->in->layout;
+        out->plan.assignment = all->best;
+    }
+    free(all);
+    return closed;
+}
+
+/* The layout stays open at this bound, whatever else is found out about it. */
+static void stay_open(closing *c, double bound_s, mf_search_cause cause) {
+    if (c->n->open) {
+        return;
+    }
+    mf_search_node open = *c->n;
+    c->n->open = true;
+    open.level = MF_LEVEL_EXACT;
+    open.tries = MF_SEARCH_DONE;
+    open.cause = (uint8_t)cause;
+    open.key_s = fmax(bound_s, c->n->key_s);
+    memset(&open.tried, 0, sizeof open.tried);
+    mf_search_add(c->out, &open);
+}
+
+/* Too large for a stage in this order of its choices: in any? Yes where there is but one order. */
+static bool is_one_order(const mf_inner *in, int stage, const int32_t *count) {
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots && mf_layout_stage_of(&in->layout, v) == stage; s++) {
+            int kinds = 0;
+            for (int m = 0; m < mf_inner_class_at(in, v, s)->choices; m++) {
+                kinds += count[mf_inner_cell(in, v, s, m)] > 0;
+            }
+            if (kinds > 1) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* One more answer of the exact program: simulated, then cut off. With an answer goes what the
+ * program cannot tell from it, other orders of its choices and choices that by its sums are beaten,
+ * so as proof only the bound before such a cut counts. */
+static void by_exact(closing *c) {
+    mf_inner_solution s;
+    mf_assignment a;
+    if (c->in->vstages > MF_EXACT_VSTAGES || !uses(c->w, MF_MECHANISM_INTEGER_PROGRAM)) {
+        stay_open(c, c->n->key_s, MF_CAUSE_STAGES);
+        return;
+    }
+    if (!solve(c, &s)) {
+        return;
+    }
+    int stage = -1;
+    bool first = c->n->tried.sets == 0;
+    if (s.outcome == MF_MILP_FAILED || !s.have) {
+        bool again = s.outcome == MF_MILP_LIMIT && c->n->tries < 1;
+        if (s.outcome == MF_MILP_INFEASIBLE) {
+            /* closed: nothing below the best is left */
+        } else if (again) {
+            come_back(c, s.bound_s, MF_LEVEL_EXACT);
+        } else if (!(first && try_all(c)) && c->out->status == MF_OK) {
+            stay_open(c, s.bound_s, MF_CAUSE_LIMIT);
+        }
+    } else if (!mf_inner_write(c->in, s.count, &a)) {
+        c->out->status =
+            mf_err_set(&c->out->err, MF_INTERNAL, "the integer program broke the order");
+    } else {
+        double time_s = simulate(c, &a, &stage);
+        bool optimal = s.outcome == MF_MILP_OPTIMAL && time_s <= s.bound_s * (1.0 + 1e-9);
+        if (c->out->status == MF_OK && !optimal && !(first && try_all(c)) &&
+            c->out->status == MF_OK) {
+            bool enough = c->n->tried.sets >= MF_CUTS;
+            if (stage < 0 || enough || !is_one_order(c->in, stage, s.count)) {
+                stay_open(c, s.bound_s, MF_CAUSE_ANSWERS);
+            }
+            c->out->status = mf_inner_tried_add(c->in, &c->n->tried, stage, s.count, &c->out->err);
+            c->n->tries = 0;
+            if (!c->n->open || c->n->tried.sets < MF_ANSWERS) {
+                come_back(c, s.bound_s, MF_LEVEL_EXACT);
+            }
+        }
+    }
+    mf_inner_solution_clear(&s);
+}
+
+/* A plan for its own sake: what is known of the layout stays with the node that bounds it. */
+static void by_trying(closing *c) {
+    mf_assignment even;
+    mf_status status = mf_assignment_even(c->in->model, &c->in->layout, &even, &c->out->err);
+    if (status == MF_OK) {
+        try_split(c, even.first);
+    } else {
+        c->out->status = status == MF_LAYOUT ? MF_OK : status; /* no even split is valid */
+    }
+}
+
+/* Programs with every choice are worth tighter shares of merged pairs. */
+static void sharpen(closing *c) {
+    if (uses(c->w, MF_MECHANISM_PAIR_SHARES) && c->in->merged && c->n->level > MF_LEVEL_RELAX &&
+        c->n->level != MF_LEVEL_TRY) {
+        c->out->status = mf_inner_sharpen(c->in, &c->out->err);
+        c->out->work += 300;
+    }
+}
+
+void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim *aim,
+                     mf_search_outcome *out) {
+    double best_s = aim->best_s;
+    closing c = {.w = w,
+                 .n = n,
+                 .best_s = best_s,
+                 .target_s = aim->target_s,
+                 .keep_s = aim->keep_s,
+                 .none = aim->none,
+                 .out = out};
+    if (n->level == MF_LEVEL_LAYOUT) {
+        double bound_s = mf_search_rebound(w, n, aim, out);
+        if (out->status != MF_OK || bound_s > n->key_s * (1.0 + 1e-4)) {
+            come_back(&c, bound_s, MF_LEVEL_LAYOUT);
+            return;
+        }
+    }
+    mf_layout l = mf_search_layout(w, n);
+    const mf_order_summary *order = NULL;
+    out->status = mf_search_order(w, &l, &order, &out->err);
+    if (out->status == MF_OK) {
+        out->status = mf_inner_create(w->quotes, &l, w->space.pinned, order, &c.in, &out->err);
+    }
+    if (out->status == MF_OK) {
+        c.in->lean = aim->lean && uses(w, MF_MECHANISM_LEAN_FILL);
+        out->work += 300;
+        sharpen(&c);
+    }
+    if (out->status == MF_OK) {
+        mf_inner_losses(c.in, NULL, best_s);
+        if (n->level == MF_LEVEL_LAYOUT) {
+            out->evaluated = true;
+            by_bound(&c);
+        } else if (n->level == MF_LEVEL_RELAX) {
+            by_relaxation(&c);
+        } else if (n->level == MF_LEVEL_SPLITS) {
+            by_splits(&c);
+        } else if (n->level == MF_LEVEL_TRY) {
+            by_trying(&c);
+        } else {
+            by_exact(&c);
+        }
+    }
+    mf_inner_destroy(c.in);
+    mf_inner_tried_clear(&n->tried);
+}

@@ -1,0 +1,555 @@
+/* search.c - the best-first loop: picks nodes, runs tasks, merges what they found and decides when
+ * to stop. */
+#include "planner/search/search_state.h"
+#include "planner/tuning/limits.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+bool mf_search_uses(const mf_search_state *s, mf_mechanism m) {
+    return mf_uses(s->r->oracle->without, m);
+}
+
+double mf_search_asked_gap(const mf_search_state *s) {
+    return s->r->gap > 0.0 ? s->r->gap : MF_DEFAULT_GAP;
+}
+
+int64_t mf_search_budget(const mf_search_state *s) {
+    return s->r->budget ? s->r->budget : MF_DEFAULT_BUDGET_US;
+}
+
+int mf_search_top(const mf_search_state *s) {
+    return s->r->top > 0 ? s->r->top : MF_DEFAULT_TOP;
+}
+
+/* Of a plan from elsewhere, than which only faster ones are looked for. */
+static double known_s(const mf_search_state *s) {
+    return s->r->known_s > 0.0 ? s->r->known_s : HUGE_VAL;
+}
+
+static bool has_plan(const mf_search_state *s) {
+    return s->nfound > 0 || s->r->known_s > 0.0;
+}
+
+/* --- plans found ------------------------------------------------------------------------------ */
+
+static void keep_found(mf_search_state *s, const mf_search_found *f) {
+    double open_s = HUGE_VAL;
+    int at = 0;
+    for (int i = 0; i < s->nfound; i++) {
+        if (mf_search_same_degrees(&s->found[i].layout, &f->layout)) {
+            if (s->found[i].time_s <= f->time_s) {
+                return;
+            }
+            open_s = s->found[i].open_s;
+            memmove(&s->found[i], &s->found[i + 1], (size_t)(s->nfound - i - 1) * sizeof *f);
+            s->nfound--;
+            break;
+        }
+    }
+    while (at < s->nfound && s->found[at].time_s <= f->time_s) {
+        at++;
+    }
+    memmove(&s->found[at + 1], &s->found[at], (size_t)(s->nfound - at) * sizeof *f);
+    s->found[at] = *f;
+    s->found[at].open_s = open_s;
+    if (s->nfound < s->most_found) {
+        s->nfound++;
+    } else {
+        s->unlisted_s = fmin(s->unlisted_s, s->found[s->nfound].open_s);
+    }
+    s->best_s = fmin(s->found[0].time_s, known_s(s));
+}
+
+/* --- tasks ------------------------------------------------------------------------------------ */
+
+/* The room for its children stays: given back by the thread that lands a task, it would stop the
+ * one that took it each time. */
+static void clear_outcome(mf_search_outcome *out) {
+    mf_search_node *child = out->child;
+    int64_t room = out->room;
+    if (room > MF_KEPT_CHILDREN) {
+        free(child);
+        child = NULL;
+        room = 0;
+    }
+    memset(out, 0, offsetof(mf_search_outcome, plan));
+    out->child = child;
+    out->room = room;
+}
+
+static void free_tasks(mf_search_state *s) {
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        for (int k = 0; k < MF_TASK_NODES; k++) {
+            free(s->task[i].out[k].child);
+        }
+    }
+}
+
+static double thread_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void work_on(void *self, int slot) {
+    mf_search_state *s = self;
+    mf_search_task *t = &s->task[slot];
+    const double start_s = thread_s();
+    for (int i = 0; i < t->count; i++) {
+        mf_search_outcome *out = &t->out[i];
+        clear_outcome(out);
+        out->seen = t->seen;
+        if (t->node[i].level < MF_LEVEL_LAYOUT) {
+            mf_search_split(&s->world, &t->node[i], &t->aim[i], out);
+        } else {
+            mf_search_close(&s->world, &t->node[i], &t->aim[i], out);
+        }
+    }
+    t->cpu_s = thread_s() - start_s;
+}
+
+/* Usual microseconds of a node. Better too many than too few where they differ much: what flies
+ * beside a task that is late lands after it, while its own result is rarely missed. */
+static int64_t usual(const mf_search_node *n) {
+    bool again = n->tries > 0;
+    switch ((mf_level)n->level) {
+    case MF_LEVEL_SIDE:
+        return 1000;
+    case MF_LEVEL_POINT:
+        return 25;
+    case MF_LEVEL_STAGES:
+        return 50;
+    case MF_LEVEL_MODE:
+        return 100;
+    case MF_LEVEL_ORDER:
+        return 90;
+    case MF_LEVEL_LAYOUT:
+        return again ? 1500 : 80;
+    case MF_LEVEL_BOUND:
+    case MF_LEVEL_RELAX:
+        return 2500;
+    case MF_LEVEL_SPLITS:
+        return again ? 500000 : 30000;
+    case MF_LEVEL_EXACT:
+        return 100000;
+    case MF_LEVEL_TRY:
+        return 10000;
+    }
+    return 0;
+}
+
+/* Least key of what is open. */
+double mf_search_least_open(const mf_search_state *s) {
+    double least_s = mf_search_queue_least(&s->queue);
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        const mf_search_task *t = &s->task[i];
+        for (int k = 0; t->flies && k < t->count; k++) {
+            least_s = fmin(least_s, t->key_s[k]);
+        }
+    }
+    return least_s;
+}
+
+bool mf_search_is_flying(const mf_search_state *s) {
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        if (s->task[i].flies) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_light(const mf_search_node *n) {
+    return n->level < MF_LEVEL_LAYOUT || (n->level == MF_LEVEL_LAYOUT && n->tries == 0);
+}
+
+/* Does the top of the queue go with the task? */
+static bool goes_with(const mf_search_state *s, const mf_search_task *t, int64_t usual_us) {
+    return t->count < (mf_search_uses(s, MF_MECHANISM_BATCHES) ? MF_TASK_NODES : 1) &&
+           usual_us < MF_TASK_US && is_light(&t->node[0]) &&
+           mf_search_queue_below(&s->queue, s->target_s) &&
+           is_light(mf_search_queue_top(&s->queue));
+}
+
+/* What a task is to know of a node. */
+static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
+    const int top = mf_search_top(s);
+    mf_search_aim aim = {.best_s = s->best_s,
+                         .target_s = s->target_s,
+                         .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
+                         .lean = s->leaned,
+                         .none = !has_plan(s)};
+    if (s->ranking) {
+        const int place = mf_search_rank_place(s, n);
+        aim.none = place < 0;
+        aim.best_s = aim.keep_s = mf_search_rank_cutoff(s, place);
+        aim.target_s = mf_search_rank_target(s, aim.best_s);
+    }
+    return aim;
+}
+
+static void start_task(mf_search_state *s, mf_search_task *t, int64_t *usual_us) {
+    t->count = 0;
+    *usual_us = 0;
+    do {
+        mf_search_node n = mf_search_queue_pop(&s->queue);
+        t->key_s[t->count] = n.key_s;
+        t->node[t->count++] = n;
+        *usual_us += usual(&n);
+    } while (goes_with(s, t, *usual_us));
+    for (int i = 0; i < t->count; i++) {
+        t->aim[i] = aim_at(s, &t->node[i]);
+    }
+    t->seen = s->merged;
+    t->flies = true;
+}
+
+static int64_t oldest_seen(const mf_search_state *s) {
+    int64_t oldest = s->merged;
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        if (s->task[i].flies && s->task[i].seen < oldest) {
+            oldest = s->task[i].seen;
+        }
+    }
+    return oldest;
+}
+
+static mf_status no_room(mf_err *e) {
+    return mf_err_set(e, MF_NOMEM, "out of memory for the search's queue");
+}
+
+/* What was put aside. */
+static mf_status open_again(mf_search_state *s, mf_err *e) {
+    return mf_search_queue_bring_back(&s->queue) ? MF_OK : no_room(e);
+}
+
+/* At or above that a node is of no use. */
+static double cutoff(const mf_search_state *s, const mf_search_node *n) {
+    return s->ranking ? mf_search_rank_cutoff(s, mf_search_rank_place(s, n)) : s->best_s;
+}
+
+/* Nothing more can be done about a layout. */
+static void give_up(mf_search_state *s, const mf_search_node *n) {
+    if (s->ranking) {
+        const int place = mf_search_rank_place(s, n);
+        double *open_s = place >= 0 ? &s->found[place].open_s : &s->unlisted_s;
+        *open_s = fmin(*open_s, n->key_s);
+        return;
+    }
+    s->stucks += n->key_s < s->target_s;
+    if (n->key_s < s->stuck.key_s) {
+        s->stuck = *n;
+        s->stuck.tried = (mf_inner_tried){0};
+    }
+}
+
+static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outcome *o, mf_err *e) {
+    mf_status status = o->status;
+    if (status != MF_OK && e) {
+        *e = o->err;
+    }
+    s->priced += o->priced;
+    s->evaluated += o->evaluated;
+    s->simulated += o->simulated;
+    s->milps += o->milps;
+    s->milp_failed += o->milp_failed;
+    s->work += o->work;
+    if (o->found) {
+        double before_s = s->best_s;
+        keep_found(s, &o->plan);
+        if (s->best_s < before_s && status == MF_OK && !s->ranking) {
+            status = open_again(s, e);
+        }
+    }
+    s->merged++;
+    if (o->chains) {
+        o->chains->since = s->merged;
+        mf_search_keep_chains(&s->world, o->chains, oldest_seen(s));
+    }
+    if (status == MF_INTERRUPTED && !mf_search_queue_push(&s->queue, node)) { /* still open */
+        status = no_room(e);
+    }
+    for (int64_t i = 0; i < o->children; i++) {
+        mf_search_node *n = &o->child[i];
+        if (status != MF_OK || n->key_s >= cutoff(s, n)) {
+            mf_inner_tried_clear(&n->tried);
+        } else if (n->level == MF_LEVEL_EXACT && n->tries == MF_SEARCH_DONE) {
+            mf_inner_tried_clear(&n->tried);
+            give_up(s, n);
+        } else if (!mf_search_queue_push(&s->queue, n)) {
+            mf_inner_tried_clear(&n->tried);
+            status = no_room(e);
+        }
+    }
+    return status;
+}
+
+/* --- the search ------------------------------------------------------------------------------- */
+
+double mf_search_lower_bound(const mf_search_state *s) {
+    return s->ranking ? fmin(s->proven_s, s->best_s)
+                      : fmin(mf_search_least_open(s), fmin(s->best_s, s->stuck.key_s));
+}
+
+/* Is a tree not worth its time? It would not reach the target, or closing it would not help since
+ * another one stays open below. */
+static bool is_hopeless(const mf_search_state *s, const mf_search_node *n) {
+    const double far_off = n->tries > 1 ? MF_FAR_OFF_AGAIN : MF_FAR_OFF;
+    return !s->patient && has_plan(s) && n->level == MF_LEVEL_SPLITS && n->tries > 0 &&
+           n->key_s < s->target_s &&
+           (n->key_s * far_off < s->target_s || s->queue.aside_s < n->key_s);
+}
+
+/* Puts trees aside that are not worth their time, from the top of the queue. */
+static bool park(mf_search_state *s) {
+    while (s->queue.nodes > 0 && is_hopeless(s, mf_search_queue_top(&s->queue))) {
+        if (!mf_search_queue_put_aside(&s->queue)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whoever asks for a tighter gap or says how much effort may be made has trees taken up again that
+ * were put aside. True: some are. */
+static bool grow_patient(mf_search_state *s) {
+    const mf_search_request *r = s->r;
+    if (s->queue.asides == 0 || s->patient ||
+        (r->budget == 0 && r->effort >= 0 && mf_search_asked_gap(s) >= MF_DEFAULT_GAP)) {
+        return false;
+    }
+    s->patient = true;
+    s->status = open_again(s, &s->err);
+    return s->status == MF_OK;
+}
+
+/* Is there something to start on the way to the gap that is worked on? Goes over to tighter gaps
+ * as they are reached. */
+static bool has_below_target(mf_search_state *s) {
+    for (;;) {
+        double open_s = mf_search_least_open(s);
+        s->target_s = s->best_s / (1.0 + s->step_gap);
+        if (open_s >= s->target_s) {
+            if (s->step_gap <= mf_search_asked_gap(s)) {
+                return false;
+            }
+            s->step_gap = s->step_gap > MF_LEAST_GAP_STEP ? s->step_gap * MF_GAP_STEP : 0.0;
+            s->step_gap = fmax(s->step_gap, mf_search_asked_gap(s));
+            s->patient = true;
+            continue;
+        }
+        if (!park(s)) {
+            s->status = no_room(&s->err);
+            return false;
+        }
+        if (mf_search_queue_below(&s->queue, s->target_s)) {
+            return true;
+        }
+        /* what is in flight may be all that is below */
+        if (mf_search_is_flying(s) || !grow_patient(s)) {
+            return false;
+        }
+    }
+}
+
+/* Is there no more to start? */
+static bool is_done(mf_search_state *s) {
+    int64_t effort = s->r->effort ? s->r->effort : MF_SECOND_LOOK_US;
+    effort = mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) ? effort : 1;
+    const int64_t budget = mf_search_budget(s);
+    if (s->ranking) {
+        return mf_search_rank_is_done(s);
+    }
+    if (budget > 0 && s->work >= budget + s->more && has_plan(s)) {
+        return true;
+    }
+    if (has_below_target(s)) {
+        return false;
+    }
+    if (s->status != MF_OK || mf_search_least_open(s) < s->target_s ||
+        !mf_search_queue_below(&s->queue, s->best_s)) {
+        return true;
+    }
+    if (s->work_at_gap < 0) {
+        s->work_at_gap = s->work;
+    }
+    s->target_s = s->best_s;
+    return effort > 0 && s->work - s->work_at_gap + usual(mf_search_queue_top(&s->queue)) > effort;
+}
+
+static mf_status begin(mf_search_state *s, mf_err *e) {
+    mf_search_outcome *first = calloc(1, sizeof *first);
+    mf_status status =
+        first ? mf_search_start(&s->world, first, e) : mf_err_set(e, MF_NOMEM, "out of memory");
+    for (int64_t i = 0; first && i < first->children && status == MF_OK; i++) {
+        if (!mf_search_queue_push(&s->queue, &first->child[i])) {
+            status = no_room(e);
+        }
+    }
+    free(first ? first->child : NULL);
+    free(first);
+    return status;
+}
+
+static void keep_lean(void *self, const mf_search_found *f) {
+    mf_search_state *s = self;
+    keep_found(s, f);
+}
+
+/* What is to be tried goes before all that is open. */
+static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
+    mf_status status = MF_OK;
+    s->simulated += out->simulated;
+    s->work += out->work;
+    for (int64_t i = 0; i < out->children && status == MF_OK; i++) {
+        status = mf_search_queue_push(&s->queue, &out->child[i]) ? MF_OK : no_room(e);
+    }
+    return status;
+}
+
+/* Layouts that fit, or some of those that are open. */
+static mf_status find_tries(mf_search_state *s, bool open, mf_err *e) {
+    mf_search_outcome *out = calloc(1, sizeof *out);
+    if (!out) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    const double key_s = mf_search_lower_bound(s);
+    const mf_search_open all = {.list = {s->queue.node, s->queue.aside},
+                                .count = {s->queue.used, s->queue.asides},
+                                .fits = &s->fits,
+                                .best_s = s->best_s};
+    mf_status status = mf_search_fits_find(&s->fits, s->r, e);
+    if (status == MF_OK) {
+        status = open ? mf_search_try_open(&s->world, &all, key_s, out, e)
+                      : mf_search_lean(&s->world, s->r, &s->fits, key_s, s->best_s, keep_lean, s,
+                                       out, e);
+    }
+    status = status == MF_OK ? push_tries(s, out, e) : status;
+    free(out->child);
+    free(out);
+    return status;
+}
+
+/* Effort used beyond the budget: by tasks that were in flight, and for what was tried. */
+static int64_t over_budget(const mf_search_state *s) {
+    return s->work > MF_DEFAULT_BUDGET_US ? s->work - MF_DEFAULT_BUDGET_US : 0;
+}
+
+static void take(mf_search_state *s, bool open, bool ends) {
+    if (ends) {
+        int64_t more = open ? MF_TRY_OPEN_US : MF_TRY_FIT_US;
+        s->more = s->r->budget == 0 ? more + over_budget(s) : 0;
+    }
+    *(open ? &s->opened : &s->leaned) = true;
+    s->status = find_tries(s, open, &s->err);
+    s->interrupted |= s->status == MF_INTERRUPTED;
+    s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
+}
+
+static bool goes_on(const mf_search_state *s) {
+    return s->status == MF_OK && !s->interrupted;
+}
+
+static bool is_wide(const mf_search_state *s) {
+    return s->nfound > 0 && mf_search_lower_bound(s) < s->best_s / (1.0 + MF_WIDE_GAP);
+}
+
+static bool start(void *self, int slot, int64_t *usual_us) {
+    mf_search_state *s = self;
+    const int64_t lean_after = s->r->lean_work ? s->r->lean_work : MF_FIT_FIRST_US;
+    s->interrupted |= s->r->cancel && *s->r->cancel;
+    if (goes_on(s) && s->r->lean && !s->leaned && !has_plan(s) && s->work >= lean_after) {
+        take(s, false, false);
+    }
+    bool done = !goes_on(s) || is_done(s);
+    while (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && is_wide(s) &&
+           (!s->opened || (s->r->lean && !s->leaned))) {
+        take(s, !s->opened, true);
+        done = !goes_on(s) || is_done(s);
+    }
+    if (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && mf_search_ranks(s)) {
+        s->status = mf_search_rank_begin(s, &s->err);
+        done = !goes_on(s) || is_done(s);
+    }
+    if (done) {
+        return false;
+    }
+    start_task(s, &s->task[slot], usual_us);
+    return true;
+}
+
+/* Takes the outcomes of a task over. */
+static void land(void *self, int slot) {
+    mf_search_state *s = self;
+    mf_search_task *t = &s->task[slot];
+    t->flies = false;
+    s->pricing_s += t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
+    for (int i = 0; i < t->count; i++) {
+        mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
+        s->interrupted |= one == MF_INTERRUPTED;
+        s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;
+    }
+    if (s->r->progress && s->status == MF_OK) {
+        s->r->progress(s->r->user, s->best_s, mf_search_lower_bound(s), s->priced, s->milps);
+    }
+}
+
+static mf_status run(mf_search_state *s, mf_err *e) {
+    static const mf_flight_ops ops = {.start = start, .work = work_on, .land = land};
+    s->status = begin(s, e);
+    if (s->status == MF_OK) {
+        mf_flight_run(&ops, s, s->r->threads);
+        if (s->status != MF_OK && e) {
+            *e = s->err;
+        }
+    }
+    return s->status;
+}
+
+mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_err *e) {
+    memset(out, 0, sizeof *out);
+    mf_search_state *s = calloc(1, sizeof *s);
+    if (!s) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    s->r = r;
+    s->best_s = known_s(s);
+    s->stuck.key_s = s->target_s = s->unlisted_s = HUGE_VAL;
+    mf_search_queue_init(&s->queue);
+    s->work_at_gap = -1;
+    s->step_gap = mf_search_uses(s, MF_MECHANISM_GAP_STEPS)
+                      ? fmax(mf_search_asked_gap(s), MF_DEFAULT_GAP)
+                      : mf_search_asked_gap(s);
+    s->patient = !mf_search_uses(s, MF_MECHANISM_PARKING);
+    s->opened = !mf_search_uses(s, MF_MECHANISM_TRY_OPEN);
+    s->most_found = mf_search_top(s) > MF_SEARCH_FOUND ? mf_search_top(s) : MF_SEARCH_FOUND;
+    s->found = calloc((size_t)s->most_found + 1, sizeof *s->found);
+    mf_status status = s->found ? mf_search_world_init(&s->world, r->oracle, &r->space, e)
+                                : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (status == MF_OK) {
+        s->world.cancel = r->cancel;
+        s->world.fault = r->fault;
+        status = run(s, e);
+        out->interrupted = s->interrupted;
+    }
+    if (status == MF_OK) {
+        mf_search_note_end(s);
+        status = mf_search_report_of(s, out, e);
+    }
+    mf_search_world_clear(&s->world);
+    mf_search_queue_clear(&s->queue);
+    mf_search_fits_clear(&s->fits);
+    free_tasks(s);
+    free(s->found);
+    free(s);
+    return status;
+}
+
+void mf_search_report_clear(mf_search_report *r) {
+    free(r->found);
+    memset(r, 0, sizeof *r);
+}

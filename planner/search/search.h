@@ -1,0 +1,335 @@
+/* search.h - private to the planner: the best-first search over families of layouts.
+ *
+ * The queue holds families: layouts that share what is fixed so far. A family's key is a bound of
+ * all its steps. The least is taken out, and either split into smaller families, each with a bound
+ * of its own, or, when it is a single layout, bounded more tightly. Levels:
+ *
+ *   SIDE     an attention side (precision, TP, CP and its type, micro-batch), bounded first
+ *   POINT    and an expert side (EP, ETP, dispatcher)
+ *   STAGES   and a pipeline degree
+ *   MODE     and the way that passes are played: alone, split or in pairs
+ *   ORDER    and a schedule with its VPP, bounded by whole layers
+ *   LAYOUT   and ZeRO levels: one layout, roughly bounded
+ *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
+ *            found for its order, an assignment simulated
+ *   RELAX    where no chains are known for its order: by the lean relaxation of its integer
+ *            program, whose chains and weights then bound the order
+ *   SPLITS   by the least over whole splits of the positions, choices mixed
+ *   EXACT    by the exact one, answers tried so far cut off
+ *
+ * and beside these, where memory decides, layouts of which a plan is tried and nothing else:
+ *   TRY      an even split, improved and simulated
+ *
+ * Several tasks run at once, and which of them are known to which does not depend on threads
+ * (deterministic_pool.h): results are the same on any number of threads.
+ */
+#ifndef MF_PLANNER_SEARCH_H
+#define MF_PLANNER_SEARCH_H
+
+#include "core/base/pool.h"
+#include "planner/bound/family_bound.h"
+#include "planner/order/path_mean.h"
+#include "planner/partition/partition.h"
+#include "planner/space/space.h"
+#include "planner/tuning/limits.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef enum mf_level {
+    MF_LEVEL_SIDE,
+    MF_LEVEL_POINT,
+    MF_LEVEL_STAGES,
+    MF_LEVEL_MODE,
+    MF_LEVEL_ORDER,
+    MF_LEVEL_LAYOUT,
+    MF_LEVEL_BOUND,
+    MF_LEVEL_RELAX,
+    MF_LEVEL_SPLITS,
+    MF_LEVEL_EXACT,
+    MF_LEVEL_TRY
+} mf_level;
+
+/* Tries of a node that nothing more can be done about: its bound stays in the proof. */
+#define MF_SEARCH_DONE 255
+
+/* Why nothing more can be done about a layout. */
+typedef enum mf_search_cause {
+    MF_CAUSE_STAGES,  /* too many virtual stages for the integer program */
+    MF_CAUSE_LIMIT,   /* the integer program did not end within its limit of nodes, or was given up
+                       */
+    MF_CAUSE_ANSWERS, /* its answers simulate slower than it says */
+} mf_search_cause;
+
+/* Answers of the exact program that were tried, kept with their node. */
+typedef struct mf_search_node {
+    double key_s;
+    uint64_t id; /* order of entry: breaks ties */
+    uint8_t level, tries;
+    uint8_t cause; /* EXACT, done: mf_search_cause */
+    bool open;     /* EXACT: the bound from before the first cut stays in the proof already */
+    uint8_t mode, schedule, zero, expert_zero; /* as far as the level fixes them, */
+    int16_t vpp;
+    int32_t side, expert, dense; /* indices */
+    int64_t seen; /* LAYOUT: outcomes that were merged when it was bounded with its order */
+    mf_inner_tried tried;
+} mf_search_node;
+
+/* An attention side with the pipeline degrees it is valid for: dense[first .. first + count). */
+typedef struct mf_search_side {
+    int32_t first, count;
+} mf_search_side;
+
+/* A simulated plan. */
+typedef struct mf_search_found {
+    double time_s;
+    double open_s; /* least bound of what was given up of its degrees; the search sets it */
+    mf_layout layout;
+    mf_assignment assignment;
+} mf_search_found;
+
+/* Plans that are kept, or as many as are wanted. */
+#define MF_SEARCH_FOUND 64
+
+typedef struct mf_search_summary {
+    int64_t pp, vpp, micro_batches; /* micro_batches 0: saturated, for all larger numbers */
+    int schedule;
+    mf_order_summary order;
+    struct mf_search_summary *next;
+} mf_search_summary;
+
+/* Chains that bound an order, with their weights. Those that were kept before stay as long as a
+ * task that started with them runs: what a task knows is what was kept by its start. */
+typedef struct mf_search_chains {
+    int64_t since; /* what was merged before they were kept */
+    int64_t pp, vpp, micro_batches;
+    int schedule;
+    mf_chains chains;
+    struct mf_search_chains *next;
+} mf_search_chains;
+
+#define MF_SEARCH_BUCKETS 16384
+#define MF_SEARCH_CHAIN_LOCKS 64
+#define MF_SEARCH_ASKERS 1024
+
+/* Figures that many layouts share, found when they are first asked for (shared_figures.c). */
+typedef struct mf_search_rates mf_search_rates;
+typedef struct mf_search_once mf_search_once;
+typedef struct mf_search_levels mf_search_levels;
+typedef struct mf_search_orders mf_search_orders;
+
+/* Orders of a pipeline degree at most. */
+#define MF_SEARCH_ORDERS 1100
+typedef struct mf_search_listed {
+    mf_order_point point;
+    _Atomic(const mf_order_summary *) summary; /* NULL: not asked for yet */
+} mf_search_listed;
+/* A pipeline degree with both sides: what its layouts take once a step, by ZeRO levels. */
+#define MF_SEARCH_ZEROS 16
+typedef struct mf_search_stages {
+    mf_rough_fixed fixed[2]; /* merged schedules: [1] */
+    int zeros;
+    mf_zero_point zero[MF_SEARCH_ZEROS];
+    double reduce_s[MF_SEARCH_ZEROS], gather_s[MF_SEARCH_ZEROS]; /* of a main layer */
+} mf_search_stages;
+
+/* The same at one pair of ZeRO levels: what its positions take once a step, and lose to that. */
+typedef struct mf_search_own {
+    mf_tail tail;
+    double lost;                                                 /* mf_rates */
+    double reduce_s[MF_ROUGH_OTHERS], gather_s[MF_ROUGH_OTHERS]; /* of others */
+} mf_search_own;
+
+/* How many orders a dense point has. */
+typedef struct mf_search_count {
+    int32_t all, of[MF_FLOOR_MODES]; /* by mode: of those that a search looks at */
+} mf_search_count;
+
+/* What is shared by all tasks and does not change while they run (but for caches with locks). */
+typedef struct mf_search_world {
+    mf_space space;
+    const mf_oracle *oracle;
+    mf_quotes *quotes;
+    int layers, others; /* for summaries of orders */
+    int64_t denses, experts, sides;
+    mf_dense_point *dense;
+    mf_search_count *order_count; /* [denses] */
+    mf_expert_point *expert;      /* every (EP, ETP, dispatcher) once; pp not used */
+    mf_search_side *side;
+    /* What stands in these tables is never changed nor taken out, so readers need no lock: a list
+     * is as good as it was when its head was read. */
+    pthread_mutex_t lock; /* of writers */
+    mf_pool pool;         /* of figures (shared_figures.c) */
+    _Atomic(mf_search_summary *) summaries[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_rates *) rates[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_once *) once[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_levels *) levels[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_orders *) orders[MF_SEARCH_BUCKETS];
+    atomic_uint askers[MF_SEARCH_ASKERS]; /* threads that find rates of two sides, by these */
+    pthread_mutex_t chain_lock[MF_SEARCH_CHAIN_LOCKS]; /* of every so many-th list of chains */
+    mf_search_chains *chains[MF_SEARCH_BUCKETS];
+    const volatile int *cancel;
+    mf_milp_fault fault;
+} mf_search_world;
+
+/* What a node's task leaves behind. */
+typedef struct mf_search_outcome {
+    int64_t seen; /* set before: outcomes that were merged when the task started */
+    mf_status status;
+    mf_err err;
+    mf_search_node *child; /* new families, or the node itself again with a better key */
+    int64_t children, room;
+    int64_t priced, simulated, milps, milp_failed;
+    int64_t work;             /* counted, about microseconds */
+    bool evaluated;           /* a layout left the rough levels */
+    mf_search_chains *chains; /* found on the way; owned */
+    bool found;
+    mf_search_found plan; /* last: set where found alone */
+} mf_search_outcome;
+
+mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_space *s,
+                               mf_err *e);
+void mf_search_world_clear(mf_search_world *w);
+
+/* Families of the first level. */
+mf_status mf_search_start(mf_search_world *w, mf_search_outcome *out, mf_err *e);
+typedef struct mf_search_aim {
+    double best_s;   /* the fastest plan so far */
+    double target_s; /* bounds at or above are good enough */
+    double keep_s;   /* plans at or above are of no interest */
+    bool lean;       /* memory decides: more is done to make splits fit */
+    bool none;       /* any plan is better than none */
+} mf_search_aim;
+/* Works on one node. Families at or above the aim's best_s are dropped. Thread-safe. */
+void mf_search_split(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                     mf_search_outcome *out);
+/* The same, of a node of level STAGES, MODE or ORDER. */
+void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                            mf_search_outcome *out);
+void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                          mf_search_outcome *out);
+void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                           mf_search_outcome *out);
+void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim *aim,
+                     mf_search_outcome *out);
+
+/* The layout of a node of level LAYOUT or deeper. */
+mf_layout mf_search_layout(const mf_search_world *w, const mf_search_node *n);
+/* Number of layouts of a family. */
+int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n);
+/* Summary of a layout's order, made when it is first asked for. */
+mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
+                          mf_err *e);
+
+/* What memory costs: not known, from chains of the plain layout, as simulated. */
+typedef enum mf_search_hulls { MF_HULLS_NONE, MF_HULLS_ROUGH, MF_HULLS_EXACT } mf_search_hulls;
+/* Rates of whole layers for the node's sides, the way that its order plays passes, and the ZeRO
+ * levels of l. reduce_s and gather_s are left at 0. */
+mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                             mf_search_hulls hulls, const mf_rates **out, mf_err *e);
+/* Figures of the node's pipeline degree with both sides; layer: parameters of a main layer. */
+mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                              const mf_param_count *layer, const mf_search_stages **out, mf_err *e);
+/* The same at the ZeRO levels of l; r: rates of the node's sides. */
+mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                           const mf_rates *r, const mf_search_own **out, mf_err *e);
+/* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
+mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, mf_search_listed **out,
+                              int *count, mf_err *e);
+mf_rough_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l);
+void mf_search_figures_clear(mf_search_world *w);
+
+/* Rough bound of a node of level LAYOUT, with the chains that are known by now; at or above the
+ * aim's target it may be lower than it could be. */
+double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                         mf_search_outcome *out);
+/* Chains kept for a layout's order after `from` outcomes were merged, by the time that `seen` were,
+ * the latest first: layouts of one order may differ in what bounds them (compute, exchanges,
+ * memory). Returns how many sets. */
+int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen,
+                        const mf_chains *out[MF_PATH_SETS]);
+/* Keeps chains for their order, for tasks that start from now on; takes them over. No task that
+ * runs has seen less than `oldest`. */
+void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t oldest);
+
+/* Appends a child; false (and out->status set) when memory ran out. */
+bool mf_search_add(mf_search_outcome *out, const mf_search_node *n);
+/* The same with its key, which is no less than its parent's; nothing at or above best_s. */
+void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_search_node *parent,
+                    double bound_s, double best_s);
+
+/* The whole search (search.c), on an oracle: what mf_planner_search runs. */
+typedef struct mf_search_request {
+    const mf_oracle *oracle;
+    mf_space space;
+    int threads, top;
+    bool ranks; /* runners-up are looked for once the best plan is proven, with half as much effort
+                 * again: the fastest of other degrees, each with its own best assignment */
+    double gap;
+    int64_t effort;
+    int64_t
+        budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
+    double known_s; /* of a plan from elsewhere: only faster ones are looked for; 0 = none */
+    const volatile int *cancel;
+    mf_milp_fault fault;
+    /* Layouts that fit, split evenly and with their own memory choice in every layer: *out
+     * [*count], to be freed. Asked for once, on any thread, if no plan was found by `lean_work`
+     * counted microseconds, or the gap stays wide: bounds tell little where memory decides. NULL =
+     * there are none. */
+    mf_status (*lean)(void *user, mf_layout **out, int64_t *count, mf_err *e);
+    int64_t lean_work; /* 0 = the default */
+    /* one call at a time, on any thread */
+    void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);
+    void *user; /* of lean and progress */
+} mf_search_request;
+
+/* Degrees that fit at their leanest. */
+typedef struct mf_search_degrees {
+    int64_t degree[5]; /* TP, CP, PP, EP, ETP */
+} mf_search_degrees;
+typedef struct mf_search_fits {
+    bool known;
+    int64_t count;
+    mf_search_degrees *it; /* [count] sorted */
+    mf_layout *lean;       /* [count] most headroom first */
+} mf_search_fits;
+/* Asks the request, once; without somebody to ask they stay unknown. */
+mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, mf_err *e);
+void mf_search_fits_clear(mf_search_fits *fits);
+
+/* Simulates what r->lean yields, evenly split, and gives what fits to `keep`. Layouts of the
+ * fastest degrees among them, in every order and at all ZeRO levels, become children of `out`, of
+ * level TRY and with key_s: those of least bound (primal_heuristics.c). */
+typedef void mf_search_keep(void *user, const mf_search_found *f);
+mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, const mf_search_fits *fits,
+                         double key_s, double best_s, mf_search_keep *keep, void *user,
+                         mf_search_outcome *out, mf_err *e);
+
+/* Nodes that are open, in two lists; those that are bounded below best_s count. */
+typedef struct mf_search_open {
+    const mf_search_node *list[2];
+    int64_t count[2];
+    const mf_search_fits *fits; /* those of other degrees are left out */
+    double best_s;
+} mf_search_open;
+
+/* Of open layouts, and of layouts in open families, two of all degrees and ways to play (that of
+ * least bound, and the leanest) become such children: those of least bound. */
+mf_status mf_search_try_open(mf_search_world *w, const mf_search_open *open, double key_s,
+                             mf_search_outcome *out, mf_err *e);
+
+typedef struct mf_search_report {
+    int count;
+    mf_search_found *found; /* [count] best first, of different degrees each; owned */
+    int64_t space, priced, pruned, milps, milp_failed, simulated, quotes, work;
+    double lower_bound_s, gap;
+    double pricing_s; /* seconds of one core in tasks that bound families and layouts: timed */
+    bool interrupted;
+    double unlisted_s; /* ranks: no plan of degrees that `found` lacks takes less; else 0 */
+    char ended[320];   /* why the search for the best plan ended, in words */
+} mf_search_report;
+
+mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_err *e);
+void mf_search_report_clear(mf_search_report *r);
+
+#endif

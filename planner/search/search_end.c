@@ -1,0 +1,114 @@
+/* search_end.c - how a search ends: why, in words, and what it reports. */
+#include "planner/search/search_state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Layouts of what is open below the best plan, families counted whole. */
+static int64_t open_layouts(const mf_search_state *s) {
+    int64_t open = 0;
+    for (int64_t i = 0; i < s->queue.used; i++) {
+        const mf_search_node *n = &s->queue.node[i];
+        if (n->key_s < s->best_s && n->level <= MF_LEVEL_LAYOUT) {
+            open += mf_search_family(&s->world, n);
+        }
+    }
+    return open;
+}
+
+/* As it was asked for where only rounding makes it more. */
+static double gap_of(const mf_search_state *s, double bound_s) {
+    const double gap = s->best_s / bound_s - 1.0, asked = mf_search_asked_gap(s);
+    return gap > asked && gap < asked + 1e-12 ? asked : gap;
+}
+
+/* --- why -------------------------------------------------------------------------------------- */
+
+static const char *cause_text(const mf_search_state *s, char *room, size_t size) {
+    const mf_layout l = mf_search_layout(&s->world, &s->stuck);
+    switch ((mf_search_cause)s->stuck.cause) {
+    case MF_CAUSE_STAGES:
+        snprintf(room, size,
+                 "mixes of memory choices bound it, and an integer program of %lld virtual stages "
+                 "is not worked on",
+                 (long long)l.pp * l.vpp);
+        return room;
+    case MF_CAUSE_LIMIT:
+        return "its integer program did not end within its limit";
+    case MF_CAUSE_ANSWERS:
+        return "the answers of its integer program simulate slower than it says";
+    }
+    return "";
+}
+
+static void say_stuck(mf_search_state *s) {
+    const mf_layout l = mf_search_layout(&s->world, &s->stuck);
+    char why[128];
+    snprintf(s->ended, sizeof s->ended,
+             "nothing is left that it can close: %lld layout%s, the least at %.1f %% below the "
+             "plan (TP %lld CP %lld PP %lld VPP %lld EP %lld, %s): %s",
+             (long long)s->stucks, s->stucks == 1 ? " stays open" : "s stay open",
+             100.0 * (1.0 - s->stuck.key_s / s->best_s), (long long)l.tp, (long long)l.cp,
+             (long long)l.pp, (long long)l.vpp, (long long)l.ep, mf_schedule_text(l.schedule),
+             cause_text(s, why, sizeof why));
+}
+
+void mf_search_note_end(mf_search_state *s) {
+    if (s->ranking) { /* it is known */
+        return;
+    }
+    s->proven_s = mf_search_lower_bound(s);
+    s->proven_open = open_layouts(s);
+    s->proven_priced = s->priced;
+    s->proven_evaluated = s->evaluated;
+    const int64_t budget = mf_search_budget(s);
+    const double gap = isfinite(s->best_s) ? gap_of(s, s->proven_s) : HUGE_VAL;
+    if (s->interrupted) {
+        snprintf(s->ended, sizeof s->ended, "it was interrupted");
+    } else if (isinf(s->best_s)) {
+        snprintf(s->ended, sizeof s->ended, "every layout is known not to fit");
+    } else if (gap <= mf_search_asked_gap(s)) {
+        snprintf(s->ended, sizeof s->ended, "a gap of %.3g %% is proven",
+                 100.0 * mf_search_asked_gap(s));
+    } else if (budget > 0 && s->work >= budget) {
+        snprintf(s->ended, sizeof s->ended,
+                 "its effort of %.3g counted seconds of one core is used (--effort allows more)",
+                 1e-6 * (double)s->work);
+    } else if (s->stuck.key_s <= mf_search_least_open(s)) {
+        say_stuck(s);
+    } else {
+        snprintf(s->ended, sizeof s->ended,
+                 "what is left is too far below the target: %lld layouts were put aside, the least "
+                 "at %.1f %% below the plan (--effort or a smaller --gap has them worked on)",
+                 (long long)s->queue.asides, 100.0 * (1.0 - mf_search_least_open(s) / s->best_s));
+    }
+}
+
+/* --- the report ------------------------------------------------------------------------------- */
+
+mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err *e) {
+    mf_status status = mf_space_count(&s->r->space, &out->space, e);
+    out->priced = s->proven_priced;
+    out->pruned = out->space - s->proven_open - s->proven_evaluated;
+    out->milps = s->milps;
+    out->milp_failed = s->milp_failed;
+    out->simulated = s->simulated;
+    out->quotes = mf_quotes_asked(s->world.quotes);
+    out->work = s->work;
+    out->lower_bound_s = fmin(s->proven_s, s->best_s);
+    out->pricing_s = s->pricing_s;
+    out->gap = s->nfound > 0 ? gap_of(s, out->lower_bound_s) : 0.0;
+    out->unlisted_s = s->ranking ? mf_search_unlisted_s(s) : 0.0;
+    memcpy(out->ended, s->ended, sizeof out->ended);
+    const int top = mf_search_top(s);
+    out->count = s->nfound < top ? s->nfound : top;
+    out->found = calloc((size_t)out->count + 1, sizeof *out->found);
+    if (!out->found) {
+        out->count = 0;
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    memcpy(out->found, s->found, (size_t)out->count * sizeof *out->found);
+    return status;
+}

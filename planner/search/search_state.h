@@ -1,0 +1,94 @@
+/* search_state.h - private to the search: what the loop knows, and how it ends.
+ */
+#ifndef MF_PLANNER_SEARCH_STATE_H
+#define MF_PLANNER_SEARCH_STATE_H
+
+#include "planner/search/deterministic_pool.h"
+#include "planner/search/search.h"
+#include "planner/search/search_queue.h"
+#include "planner/tuning/limits.h"
+
+/* Nodes from the top of the queue. */
+typedef struct mf_search_task {
+    mf_search_node node[MF_TASK_NODES];
+    mf_search_outcome out[MF_TASK_NODES];
+    int count;
+    double key_s[MF_TASK_NODES];      /* of the nodes */
+    mf_search_aim aim[MF_TASK_NODES]; /* as of its start, */
+    int64_t seen;                     /* when so many outcomes were merged */
+    double cpu_s;                     /* what it took */
+    bool flies;
+} mf_search_task;
+
+typedef struct mf_search_state {
+    const mf_search_request *r;
+    mf_search_world world;
+    mf_search_queue queue;  /* aside: trees that are not worth their time as long as no better plan
+                               is  known (is_hopeless) */
+    mf_search_found *found; /* [most_found + 1] sorted by time, of different degrees each */
+    int nfound, most_found;
+    double best_s;
+    int64_t priced, evaluated, simulated, milps, milp_failed, work, work_at_gap;
+    mf_search_node stuck; /* of the layouts that nothing more can be done about, that of the least
+                           * bound; key_s HUGE_VAL: there are none */
+    int64_t stucks;       /* below the target when they were given up */
+    mf_search_task task[MF_FLIGHT];
+    int64_t merged;
+    double pricing_s; /* of tasks that bound families and layouts */
+    double step_gap;  /* the gap that is worked on, at least the one that was asked for */
+    bool patient;     /* no tree is put aside any more */
+    bool leaned;      /* layouts that fit were asked for */
+    bool opened;      /* open ones were tried */
+    mf_search_fits fits;
+    int64_t more; /* effort beyond the default budget */
+    double target_s;
+    /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below
+     * here as it was then. */
+    bool ranking;
+    int64_t rank_until;  /* work at which it ends */
+    double unlisted_s;   /* least bound of layouts given up whose degrees have no plan */
+    double proven_s;     /* lower bound, */
+    int64_t proven_open; /* layouts that were open, */
+    int64_t proven_priced, proven_evaluated;
+    char ended[320]; /* why the search for the best plan ended, in words */
+    mf_status status;
+    mf_err err;
+    bool interrupted; /* cancelled, or some task did not come to its end */
+} mf_search_state;
+
+/* Is a mechanism switched on? */
+bool mf_search_uses(const mf_search_state *s, mf_mechanism m);
+/* The gap that was asked for. */
+double mf_search_asked_gap(const mf_search_state *s);
+/* Counted microseconds of one core at most; negative: no limit. */
+int64_t mf_search_budget(const mf_search_state *s);
+/* Least key of what is open; no plan of the space takes less than the bound. */
+double mf_search_least_open(const mf_search_state *s);
+double mf_search_lower_bound(const mf_search_state *s);
+bool mf_search_is_flying(const mf_search_state *s);
+/* How many plans are wanted. */
+int mf_search_top(const mf_search_state *s);
+
+/* --- how it ends (search_end.c) --- */
+/* Why the search for the best plan ends now, into s->ended, and what it proves. */
+void mf_search_note_end(mf_search_state *s);
+mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err *e);
+
+/* --- runners-up (search_rank.c) --- */
+/* Plans of the same degrees count as one: runners-up differ in more than a ZeRO level. */
+bool mf_search_same_degrees(const mf_layout *a, const mf_layout *b);
+/* Whether runners-up are looked for at all. */
+bool mf_search_ranks(const mf_search_state *s);
+/* Begins with the families of the first level again. */
+mf_status mf_search_rank_begin(mf_search_state *s, mf_err *e);
+/* Is there no more to start? */
+bool mf_search_rank_is_done(mf_search_state *s);
+/* Where the plan of the node's degrees stands among those that were found; -1: it has none, or not
+ * all of them are fixed. Below what a node is of use, by that. */
+int mf_search_rank_place(const mf_search_state *s, const mf_search_node *n);
+double mf_search_rank_cutoff(const mf_search_state *s, int place);
+double mf_search_rank_target(const mf_search_state *s, double cutoff_s);
+/* No plan of degrees that are not listed takes less. */
+double mf_search_unlisted_s(const mf_search_state *s);
+
+#endif

@@ -1,0 +1,283 @@
+/* search_world.c - what a search shares: its lists of points, and what was found for orders. */
+#include "planner/search/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the world -------------------------------------------------------------------------------- */
+
+static bool same_side(const mf_dense_point *a, const mf_dense_point *b) {
+    return a->precision == b->precision && a->cp_type == b->cp_type && a->tp == b->tp &&
+           a->cp == b->cp && a->mbs == b->mbs;
+}
+
+/* A dense point while points are sorted. */
+typedef struct counted {
+    mf_dense_point point;
+    mf_search_count orders;
+} counted;
+
+static int by_side(const void *x, const void *y) {
+    const mf_dense_point *a = &((const counted *)x)->point, *b = &((const counted *)y)->point;
+    const int32_t keys[][2] = {{a->precision, b->precision}, {a->tp, b->tp},   {a->cp, b->cp},
+                               {a->cp_type, b->cp_type},     {a->mbs, b->mbs}, {a->pp, b->pp}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (keys[i][0] != keys[i][1]) {
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static int by_expert(const void *x, const void *y) {
+    const mf_expert_point *a = x, *b = y;
+    const int32_t keys[][2] = {
+        {a->ep, b->ep}, {a->etp, b->etp}, {a->dispatcher, b->dispatcher}, {a->pp, b->pp}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (keys[i][0] != keys[i][1]) {
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+/* Every expert side of any pipeline degree, once. */
+static mf_status find_experts(mf_search_world *w, mf_err *e) {
+    int64_t room = 0, n = 0;
+    for (int64_t i = 0; i < w->denses; i++) {
+        bool seen = false;
+        for (int64_t k = 0; k < i && !seen; k++) {
+            seen = w->dense[k].pp == w->dense[i].pp;
+        }
+        if (seen) {
+            continue;
+        }
+        int64_t count = mf_space_experts(&w->space, w->dense[i].pp, NULL, 0);
+        mf_expert_point *grown = realloc(w->expert, (size_t)(room + count + 1) * sizeof *grown);
+        if (!grown) {
+            return mf_err_set(e, MF_NOMEM, "out of memory");
+        }
+        w->expert = grown;
+        mf_space_experts(&w->space, w->dense[i].pp, grown + room, count);
+        room += count;
+    }
+    if (room == 0) {
+        return MF_OK;
+    }
+    qsort(w->expert, (size_t)room, sizeof *w->expert, by_expert);
+    for (int64_t i = 0; i < room; i++) {
+        bool same = n > 0 && w->expert[n - 1].ep == w->expert[i].ep &&
+                    w->expert[n - 1].etp == w->expert[i].etp &&
+                    w->expert[n - 1].dispatcher == w->expert[i].dispatcher;
+        if (!same) {
+            w->expert[n++] = w->expert[i];
+        }
+    }
+    w->experts = n;
+    return MF_OK;
+}
+
+static mf_search_count count_orders(const mf_space *s, const mf_dense_point *d) {
+    mf_order_point order[MF_SEARCH_ORDERS];
+    int64_t all = mf_space_orders(s, d->pp, d->micro_batches, order, MF_SEARCH_ORDERS);
+    mf_search_count c = {.all = (int32_t)all};
+    for (int64_t i = 0; i < all && i < MF_SEARCH_ORDERS; i++) {
+        c.of[mf_floor_mode_of((mf_schedule_kind)order[i].schedule)]++;
+    }
+    return c;
+}
+
+/* Dense points by side, with their orders. */
+static mf_status find_denses(mf_search_world *w, mf_err *e) {
+    w->denses = mf_space_dense(&w->space, NULL, 0);
+    size_t n = (size_t)w->denses + 1;
+    counted *list = malloc(n * sizeof *list);
+    w->dense = malloc(n * sizeof *w->dense);
+    w->order_count = malloc(n * sizeof *w->order_count);
+    if (!list || !w->dense || !w->order_count) {
+        free(list);
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_space_dense(&w->space, w->dense, w->denses);
+    for (int64_t i = 0; i < w->denses; i++) {
+        const mf_dense_point *d = &w->dense[i];
+        bool same = i > 0 && d[-1].pp == d->pp && d[-1].micro_batches == d->micro_batches;
+        list[i] = (counted){*d, same ? list[i - 1].orders : count_orders(&w->space, d)};
+    }
+    qsort(list, (size_t)w->denses, sizeof *list, by_side);
+    for (int64_t i = 0; i < w->denses; i++) {
+        w->dense[i] = list[i].point;
+        w->order_count[i] = list[i].orders;
+    }
+    free(list);
+    return MF_OK;
+}
+
+static mf_status find_sides(mf_search_world *w, mf_err *e) {
+    w->side = calloc((size_t)w->denses + 1, sizeof *w->side);
+    if (!w->side) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int64_t i = 0; i < w->denses; i++) {
+        if (i == 0 || !same_side(&w->dense[i], &w->dense[i - 1])) {
+            w->side[w->sides++] = (mf_search_side){(int32_t)i, 0};
+        }
+        w->side[w->sides - 1].count++;
+    }
+    return MF_OK;
+}
+
+mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_space *s,
+                               mf_err *e) {
+    memset(w, 0, sizeof *w);
+    w->space = *s;
+    w->oracle = o;
+    w->layers = mf_rough_layers(s->model);
+    w->others = mf_model_positions(s->model) - w->layers;
+    pthread_mutex_init(&w->lock, NULL);
+    for (int i = 0; i < MF_SEARCH_CHAIN_LOCKS; i++) {
+        pthread_mutex_init(&w->chain_lock[i], NULL);
+    }
+    mf_status status = mf_quotes_create(o, &w->quotes, e);
+    if (status == MF_OK) {
+        status = find_denses(w, e);
+    }
+    if (status == MF_OK) {
+        status = find_sides(w, e);
+    }
+    return status == MF_OK ? find_experts(w, e) : status;
+}
+
+void mf_search_world_clear(mf_search_world *w) {
+    for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
+        for (mf_search_summary *s = w->summaries[b], *next; s; s = next) {
+            next = s->next;
+            mf_order_summary_clear(&s->order);
+            free(s);
+        }
+        for (mf_search_chains *c = w->chains[b], *next; c; c = next) {
+            next = c->next;
+            mf_chains_clear(&c->chains);
+            free(c);
+        }
+    }
+    mf_search_figures_clear(w);
+    mf_quotes_destroy(w->quotes);
+    free(w->dense);
+    free(w->order_count);
+    free(w->expert);
+    free(w->side);
+    pthread_mutex_destroy(&w->lock);
+    for (int i = 0; i < MF_SEARCH_CHAIN_LOCKS; i++) {
+        pthread_mutex_destroy(&w->chain_lock[i]);
+    }
+    memset(w, 0, sizeof *w);
+}
+
+/* --- orders ----------------------------------------------------------------------------------- */
+
+static size_t order_bucket(const mf_layout *l) {
+    uint64_t h = (uint64_t)l->pp * 131 + (uint64_t)l->vpp * 17 + (uint64_t)l->schedule;
+    return (size_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 40) % MF_SEARCH_BUCKETS;
+}
+
+static bool same_order(const mf_search_chains *c, const mf_layout *l) {
+    return c->schedule == (int)l->schedule && c->pp == l->pp && c->vpp == l->vpp &&
+           c->micro_batches == l->micro_batches;
+}
+
+int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen,
+                        const mf_chains *out[MF_PATH_SETS]) {
+    const size_t bucket = order_bucket(l);
+    pthread_mutex_t *lock = &w->chain_lock[bucket % MF_SEARCH_CHAIN_LOCKS];
+    int count = 0;
+    pthread_mutex_lock(lock);
+    const mf_search_chains *c = w->chains[bucket]; /* the latest first */
+    const int most = mf_uses(w->oracle->without, MF_MECHANISM_PATH_SETS) ? MF_PATH_SETS : 1;
+    for (; c && count < most; c = c->next) {
+        if (same_order(c, l) && c->since <= seen && c->since > from) {
+            out[count++] = &c->chains;
+        }
+    }
+    pthread_mutex_unlock(lock);
+    return count;
+}
+
+void mf_search_keep_chains(mf_search_world *w, mf_search_chains *chains, int64_t oldest) {
+    mf_layout l = {.pp = chains->pp,
+                   .vpp = chains->vpp,
+                   .micro_batches = chains->micro_batches,
+                   .schedule = (mf_schedule_kind)chains->schedule};
+    int covered = 0; /* of those that the oldest task knows */
+    const size_t bucket = order_bucket(&l);
+    pthread_mutex_t *lock = &w->chain_lock[bucket % MF_SEARCH_CHAIN_LOCKS];
+    pthread_mutex_lock(lock);
+    mf_search_chains **at = &w->chains[bucket];
+    chains->next = *at;
+    *at = chains;
+    while (*at) {
+        mf_search_chains *c = *at;
+        bool same = same_order(c, &l);
+        if (same && covered >= MF_PATH_SETS) {
+            *at = c->next;
+            mf_chains_clear(&c->chains);
+            free(c);
+            continue;
+        }
+        covered += same && c->since <= oldest;
+        at = &c->next;
+    }
+    pthread_mutex_unlock(lock);
+}
+
+static const mf_order_summary *find_order(const mf_search_world *w, const mf_layout *l) {
+    const mf_search_summary *s =
+        atomic_load_explicit(&w->summaries[order_bucket(l)], memory_order_acquire);
+    for (; s; s = s->next) {
+        if (s->schedule == (int)l->schedule && s->pp == l->pp && s->vpp == l->vpp &&
+            (s->micro_batches == l->micro_batches ||
+             (s->micro_batches == 0 && l->micro_batches > 8 * l->pp))) {
+            return &s->order;
+        }
+    }
+    return NULL;
+}
+
+mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
+                          mf_err *e) {
+    *out = find_order(w, l);
+    if (*out) {
+        return MF_OK;
+    }
+    mf_search_summary *s = calloc(1, sizeof *s);
+    if (!s) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    bool saturated = false;
+    mf_status status = mf_order_summarise(l, w->oracle->ops->schedule, w->oracle->self, w->layers,
+                                          w->others, &s->order, &saturated, e);
+    if (status != MF_OK) {
+        free(s);
+        return status;
+    }
+    s->pp = l->pp;
+    s->vpp = l->vpp;
+    s->schedule = (int)l->schedule;
+    s->micro_batches = saturated ? 0 : l->micro_batches;
+    pthread_mutex_lock(&w->lock);
+    const mf_order_summary *other = find_order(w, l); /* another thread's is equal */
+    if (!other) {
+        _Atomic(mf_search_summary *) *head = &w->summaries[order_bucket(l)];
+        s->next = atomic_load_explicit(head, memory_order_relaxed);
+        atomic_store_explicit(head, s, memory_order_release);
+        other = &s->order;
+        s = NULL;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (s) {
+        mf_order_summary_clear(&s->order);
+        free(s);
+    }
+    *out = other;
+    return MF_OK;
+}

@@ -1,0 +1,456 @@
+/* split_orders.c - orders of a pipeline degree and layouts of an order: swept at once, since what
+ * bounds them is shared, and single layouts bounded anew. */
+#include "planner/bound/memory_bound.h"
+#include "planner/search/search.h"
+
+#include <math.h>
+
+/* --- memory ------------------------------------------------------------------------------------
+ */
+
+/* What layouts need at least, asked for where memory may decide. */
+typedef struct needs {
+    bool tight;
+    mf_room room;
+} needs;
+
+/* l: with the ZeRO levels that shard most. */
+static mf_status needs_of(mf_search_world *w, const mf_layout *l, const mf_rates *r,
+                          const mf_rough_fixed *fixed, needs *x, mf_search_outcome *out) {
+    x->tight = mf_uses(w->oracle->without, MF_MECHANISM_MEMORY_BOUND) &&
+               mf_room_is_tight(l, &r->layer_params, r->layers, fixed->fixed_B, fixed->usable_B);
+    if (!x->tight) {
+        return MF_OK;
+    }
+    out->work += 20;
+    return mf_room_of(w->quotes, l, w->space.pinned, &x->room, &out->err);
+}
+
+/* Does any layout of an order fit? */
+static bool some_fit(const needs *x, const mf_layout *l, const mf_order_summary *order,
+                     const mf_search_stages *stages, double fixed_B) {
+    mf_layout at = *l;
+    bool fits = !x->tight;
+    for (int i = stages->zeros - 1; i >= 0 && !fits; i--) {
+        at.zero = stages->zero[i].zero;
+        at.expert_zero = stages->zero[i].expert_zero;
+        fits = mf_room_fits(&x->room, &at, order, fixed_B);
+    }
+    return fits;
+}
+
+/* --- chains -----------------------------------------------------------------------------------
+ */
+
+/* Chains that were found for an order, if any. */
+typedef struct known {
+    const mf_chains *set[MF_PATH_SETS];
+    int sets;
+} known;
+
+static known known_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen) {
+    known k;
+    k.sets = mf_uses(w->oracle->without, MF_MECHANISM_FAMILY_MEAN)
+                 ? mf_search_chains_of(w, l, from, seen, k.set)
+                 : 0;
+    return k;
+}
+
+/* How far bounds are of use: at or above enough_s nothing is worked on until the best plan is
+ * another, at or above best_s never. */
+typedef struct limits {
+    double best_s, enough_s;
+} limits;
+
+static limits limits_of(const mf_search_aim *aim) {
+    return (limits){aim->best_s, fmin(aim->best_s, aim->target_s)};
+}
+
+/* By the chains, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
+static double chains_bound_s(const known *k, const mf_rates *r, const mf_layout *l,
+                             const mf_order_summary *order, const mf_rough_fixed *fixed,
+                             double bound_s, limits to) {
+    for (int i = 0; i < k->sets && bound_s < to.enough_s; i++) {
+        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, k->set[i], to.best_s));
+    }
+    return bound_s < to.best_s ? bound_s : HUGE_VAL;
+}
+
+/* By stages, and by chains. */
+static double order_bound_s(mf_search_world *w, int64_t seen, const mf_rates *r, const mf_layout *l,
+                            const mf_order_summary *order, const mf_rough_fixed *fixed, limits to) {
+    double bound_s = mf_rough_layout_s(r, l, order, fixed, to.enough_s);
+    if (bound_s < to.enough_s) {
+        const known k = known_of(w, l, 0, seen);
+        bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to);
+    }
+    return bound_s < to.best_s ? bound_s : HUGE_VAL;
+}
+
+/* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
+ * above 1 add communication to passes, and are quoted only where that is needed. */
+static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
+                             mf_search_hulls hulls, const mf_rates **r,
+                             const mf_search_stages **stages, mf_err *e) {
+    mf_layout plain = *l;
+    plain.zero = plain.expert_zero = 0;
+    mf_status status = mf_search_rates_of(w, n, &plain, hulls, r, e);
+    return status == MF_OK ? mf_search_stages_of(w, n, &plain, &(*r)->layer_params, stages, e)
+                           : status;
+}
+
+static const mf_rough_fixed *fixed_of(const mf_search_stages *s, const mf_layout *l) {
+    return &s->fixed[l->schedule == MF_SCHED_MERGED];
+}
+
+static int zero_index(const mf_search_stages *s, const mf_layout *l) {
+    int i = 0;
+    while (s->zero[i].zero != l->zero || s->zero[i].expert_zero != l->expert_zero) {
+        i++;
+    }
+    return i;
+}
+
+/* What positions take once a step, and what passes lose to that. */
+static void add_own(const mf_search_own *own, mf_rates *r) {
+    r->lost = own->lost;
+    for (int i = 0; i < r->others; i++) {
+        r->other[i].reduce_s = own->reduce_s[i];
+        r->other[i].gather_s = own->gather_s[i];
+    }
+}
+
+/* --- orders ----------------------------------------------------------------------------------- */
+
+/* What is reduced and gathered once a step, at the levels that take least. */
+static void least_once(const mf_search_stages *s, mf_rates *r) {
+    r->layer_reduce_s = r->layer_gather_s = HUGE_VAL;
+    for (int i = 0; i < s->zeros; i++) {
+        r->layer_reduce_s = mf_smaller(r->layer_reduce_s, s->reduce_s[i]);
+        r->layer_gather_s = mf_smaller(r->layer_gather_s, s->gather_s[i]);
+    }
+}
+
+/* The orders of a pipeline degree with both sides. They are bounded with the ZeRO levels that shard
+ * most, at no price. */
+typedef struct sweep {
+    mf_search_world *w;
+    const mf_search_node *n;
+    limits to;
+    mf_search_outcome *out;
+    mf_layout l;
+    mf_search_listed *order;
+    int orders;
+} sweep;
+
+static void sweep_start(sweep *s, mf_search_world *w, const mf_search_node *n,
+                        const mf_search_aim *aim, mf_search_outcome *out) {
+    mf_zero_point zeros[MF_SEARCH_ZEROS];
+    s->w = w;
+    s->n = n;
+    s->to = limits_of(aim);
+    s->out = out;
+    s->l = mf_search_layout(w, n);
+    int64_t pairs = mf_space_zeros(&w->space, s->l.dp * s->l.cp, s->l.edp, zeros, MF_SEARCH_ZEROS);
+    s->l.zero = zeros[pairs - 1].zero; /* levels ascend */
+    s->l.expert_zero = zeros[pairs - 1].expert_zero;
+    s->orders = 0;
+    out->status = mf_search_orders_of(w, &s->l, &s->order, &s->orders, &out->err);
+}
+
+static const mf_order_summary *summary_of(sweep *s, int i) {
+    const mf_order_summary *order =
+        atomic_load_explicit(&s->order[i].summary, memory_order_acquire);
+    if (!order) {
+        s->out->status = mf_search_order(s->w, &s->l, &order, &s->out->err);
+        atomic_store_explicit(&s->order[i].summary, order, memory_order_release);
+    }
+    return order;
+}
+
+/* The bound of the i-th order; HUGE_VAL at or above best_s. */
+static double sweep_bound_s(sweep *s, int i, const mf_rates *r, const mf_rough_fixed *fixed) {
+    s->l.schedule = (mf_schedule_kind)s->order[i].point.schedule;
+    s->l.vpp = s->order[i].point.vpp;
+    s->out->work += 3;
+    double bound_s = mf_rough_stages_s(r, 1u << mf_floor_mode_of(s->l.schedule), s->l.pp,
+                                       s->l.micro_batches, fixed->tail.fixed_s);
+    if (!(bound_s < s->to.enough_s)) {
+        return bound_s;
+    }
+    const mf_order_summary *order = summary_of(s, i);
+    if (s->out->status != MF_OK) {
+        return HUGE_VAL;
+    }
+    return mf_larger(bound_s, order_bound_s(s->w, s->out->seen, r, &s->l, order, fixed, s->to));
+}
+
+/* Does any layout of the i-th order fit, as far as is known? */
+static bool sweep_fits(sweep *s, int i, const needs *memory, const mf_search_stages *stages) {
+    if (!memory->tight) {
+        return true;
+    }
+    const mf_order_summary *order = summary_of(s, i);
+    s->out->work += 1;
+    return s->out->status != MF_OK ||
+           some_fit(memory, &s->l, order, stages, fixed_of(stages, &s->l)->fixed_B);
+}
+
+/* By halves of layers. Orders that play passes alike go on together: all of them are closed by
+ * whole layers, or few are. Only the least of them counts. */
+void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                            mf_search_outcome *out) {
+    mf_rates halves;
+    double least_s[MF_FLOOR_MODES];
+    sweep s;
+    sweep_start(&s, w, n, aim, out);
+    mf_rough_fixed fixed = mf_search_fixed(w, &s.l);
+    if (out->status == MF_OK) {
+        out->status = mf_rates_halves(w->quotes, &s.l, &halves, &out->err);
+    }
+    const double enough_s = s.to.enough_s;
+    for (int mode = 0; mode < MF_FLOOR_MODES; mode++) {
+        least_s[mode] = HUGE_VAL;
+    }
+    /* the most virtual stages first: their bounds are the least as a rule, and that others are no
+     * less is soon found */
+    for (int i = s.orders - 1; i >= 0 && out->status == MF_OK; i--) {
+        double *mode_s = &least_s[mf_floor_mode_of((mf_schedule_kind)s.order[i].point.schedule)];
+        if (*mode_s > n->key_s) {
+            s.to.enough_s = mf_smaller(enough_s, *mode_s);
+            *mode_s = mf_smaller(*mode_s, sweep_bound_s(&s, i, &halves, &fixed));
+        }
+    }
+    for (int mode = 0; mode < MF_FLOOR_MODES && out->status == MF_OK; mode++) {
+        mf_search_node child = *n;
+        child.level = MF_LEVEL_MODE;
+        child.mode = (uint8_t)mode;
+        mf_search_push(out, &child, n, least_s[mode], aim->best_s);
+    }
+}
+
+/* By whole layers. */
+void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                          mf_search_outcome *out) {
+    const mf_rates *plain = NULL;
+    const mf_search_stages *stages = NULL;
+    mf_rates r;
+    needs memory = {.tight = false};
+    sweep s;
+    sweep_start(&s, w, n, aim, out);
+    for (int i = 0; i < s.orders && out->status == MF_OK; i++) {
+        mf_search_node child = *n;
+        child.level = MF_LEVEL_ORDER;
+        child.schedule = s.order[i].point.schedule;
+        child.vpp = (int16_t)s.order[i].point.vpp;
+        s.l.schedule = (mf_schedule_kind)child.schedule;
+        if (mf_floor_mode_of(s.l.schedule) != (mf_floor_mode)n->mode) {
+            continue;
+        }
+        if (!plain) {
+            out->status = order_rates(w, n, &s.l, MF_HULLS_NONE, &plain, &stages, &out->err);
+            if (out->status != MF_OK) {
+                return;
+            }
+            mf_rates_copy(&r, plain);
+            least_once(stages, &r);
+            out->status = needs_of(w, &s.l, plain, fixed_of(stages, &s.l), &memory, out);
+        }
+        double bound_s = sweep_bound_s(&s, i, &r, fixed_of(stages, &s.l));
+        if (out->status == MF_OK && bound_s < aim->best_s && sweep_fits(&s, i, &memory, stages)) {
+            mf_search_push(out, &child, n, bound_s, aim->best_s);
+        }
+    }
+}
+
+/* --- layouts ---------------------------------------------------------------------------------- */
+
+/* The layouts of an order. */
+typedef struct ordered {
+    mf_search_world *w;
+    mf_layout l;
+    const mf_order_summary *order;
+    known known;
+    mf_rates *r; /* of the order's own blocks, with their hulls */
+    const mf_search_stages *stages;
+    limits to;
+    double work_s[4][4]; /* by ZeRO levels: what their blocks allow at least, as far as known */
+    mf_search_outcome *out;
+} ordered;
+
+/* Levels only add to blocks: those that were asked about bound all above them. */
+static double least_work_s(const ordered *o) {
+    double most_s = 0.0;
+    for (int z = 0; z <= (int)o->l.zero; z++) {
+        for (int x = 0; x <= (int)o->l.expert_zero; x++) {
+            most_s = mf_larger(most_s, o->work_s[z][x]);
+        }
+    }
+    return most_s;
+}
+
+/* By what ZeRO levels from 2 on add to blocks; *own are the rates with that, where they are of use.
+ */
+static double levels_bound_s(ordered *o, const mf_search_node *n, const mf_rates **own) {
+    double bound_s = least_work_s(o);
+    if (bound_s < o->to.enough_s) {
+        o->out->work += 4;
+        o->out->status = mf_search_rates_of(o->w, n, &o->l, MF_HULLS_NONE, own, &o->out->err);
+    }
+    if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
+        bound_s = mf_rough_stages_s(*own, 1u << n->mode, o->l.pp, o->l.micro_batches,
+                                    fixed_of(o->stages, &o->l)->tail.fixed_s);
+        o->work_s[o->l.zero][o->l.expert_zero] = bound_s;
+    }
+    return bound_s;
+}
+
+/* The bound of a layout by plain blocks, with what its own ZeRO levels add to them: from level 2 on
+ * that is asked for only where the order's own blocks do not close it. */
+static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
+    const mf_rough_fixed *fixed = fixed_of(o->stages, &o->l);
+    const mf_rates *own = NULL;
+    mf_rates more;
+    mf_rates *r = o->r;
+    r->layer_reduce_s = o->stages->reduce_s[zero];
+    r->layer_gather_s = o->stages->gather_s[zero];
+    o->out->work += 3;
+    double bound_s = mf_rough_layout_s(r, &o->l, o->order, fixed, o->to.enough_s);
+    if (bound_s < o->to.enough_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
+        bound_s = mf_larger(bound_s, levels_bound_s(o, n, &own));
+        if (o->out->status != MF_OK) {
+            return HUGE_VAL;
+        }
+        if (bound_s < o->to.enough_s) {
+            mf_rates_copy(&more, r);
+            r = &more;
+            mf_rates_larger(r, own);
+            bound_s =
+                mf_larger(bound_s, mf_rough_layout_s(r, &o->l, o->order, fixed, o->to.enough_s));
+        }
+    }
+    if (bound_s < o->to.enough_s && o->known.sets > 0) {
+        const mf_search_own *once = NULL;
+        o->out->status = mf_search_own_of(o->w, n, &o->l, r, &once, &o->out->err);
+        if (o->out->status != MF_OK) {
+            return HUGE_VAL;
+        }
+        add_own(once, r);
+        o->out->work += 3;
+    }
+    return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to);
+}
+
+void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                           mf_search_outcome *out) {
+    ordered o = {.w = w, .l = mf_search_layout(w, n), .to = limits_of(aim), .out = out};
+    const mf_rates *plain = NULL;
+    mf_rates r;
+    out->status = mf_search_order(w, &o.l, &o.order, &out->err);
+    if (out->status == MF_OK) {
+        out->status = order_rates(w, n, &o.l, MF_HULLS_ROUGH, &plain, &o.stages, &out->err);
+    }
+    if (out->status != MF_OK) {
+        return;
+    }
+    o.known = known_of(w, &o.l, 0, out->seen);
+    mf_rates_copy(&r, plain);
+    o.r = &r;
+    out->work += 30;
+    const double fixed_B = fixed_of(o.stages, &o.l)->fixed_B;
+    needs memory = {.tight = false};
+    mf_layout lean = o.l;
+    lean.zero = o.stages->zero[o.stages->zeros - 1].zero; /* levels ascend */
+    lean.expert_zero = o.stages->zero[o.stages->zeros - 1].expert_zero;
+    out->status = needs_of(w, &lean, plain, fixed_of(o.stages, &o.l), &memory, out);
+    for (int i = 0; i < o.stages->zeros && out->status == MF_OK; i++) {
+        mf_search_node child = *n;
+        child.level = MF_LEVEL_LAYOUT;
+        child.zero = o.l.zero = o.stages->zero[i].zero;
+        child.expert_zero = o.l.expert_zero = o.stages->zero[i].expert_zero;
+        child.seen = out->seen;
+        double bound_s = layout_bound_s(&o, &child, i);
+        if (out->status == MF_OK && bound_s < aim->best_s &&
+            (!memory.tight || mf_room_fits(&memory.room, &o.l, o.order, fixed_B))) {
+            mf_search_push(out, &child, n, bound_s, aim->best_s);
+        }
+        out->priced++;
+    }
+}
+
+/* A layout's figures beside its rates. */
+typedef struct bounding {
+    mf_search_world *w;
+    const mf_search_node *n;
+    const mf_layout *l;
+    const mf_order_summary *order;
+    limits to;
+    mf_search_outcome *out;
+} bounding;
+
+/* The layout's bound. NONE: as it was bounded with its order, by plain blocks and the chains of its
+ * own ZeRO levels, which only add to these, under means that have been found since. EXACT: by every
+ * choice as simulated. */
+static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
+    const mf_layout *l = b->l;
+    const mf_rates *base = NULL, *own = NULL;
+    const mf_search_stages *stages = NULL;
+    const mf_search_own *once = NULL;
+    mf_search_outcome *out = b->out;
+    bool exact = hulls == MF_HULLS_EXACT;
+    if (exact) {
+        out->status = mf_search_rates_of(b->w, b->n, l, hulls, &base, &out->err);
+    } else {
+        out->status = order_rates(b->w, b->n, l, MF_HULLS_ROUGH, &base, &stages, &out->err);
+    }
+    if (out->status == MF_OK && exact) {
+        out->status = mf_search_stages_of(b->w, b->n, l, &base->layer_params, &stages, &out->err);
+    }
+    if (out->status == MF_OK && !exact) {
+        out->status = mf_search_rates_of(b->w, b->n, l, MF_HULLS_NONE, &own, &out->err);
+    }
+    if (out->status == MF_OK) {
+        out->status = mf_search_own_of(b->w, b->n, l, base, &once, &out->err);
+    }
+    if (out->status != MF_OK) {
+        return 0.0;
+    }
+    mf_rates r;
+    mf_rates_copy(&r, base);
+    if (!exact) {
+        mf_rates_larger(&r, own);
+    }
+    int i = zero_index(stages, l);
+    r.layer_reduce_s = stages->reduce_s[i];
+    r.layer_gather_s = stages->gather_s[i];
+    add_own(once, &r);
+    mf_rough_fixed fixed = *fixed_of(stages, l);
+    if (!exact) {
+        const known since = known_of(b->w, l, b->n->seen, out->seen);
+        return chains_bound_s(&since, &r, l, b->order, &fixed, 0.0, b->to);
+    }
+    fixed.tail = once->tail;
+    return order_bound_s(b->w, out->seen, &r, l, b->order, &fixed, b->to);
+}
+
+double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
+                         mf_search_outcome *out) {
+    mf_layout l = mf_search_layout(w, n);
+    bounding b = {.w = w, .n = n, .l = &l, .to = limits_of(aim), .out = out};
+    const mf_chains *chains[MF_PATH_SETS];
+    double bound_s = n->key_s;
+    out->status = mf_search_order(w, &l, &b.order, &out->err);
+    if (out->status == MF_OK && n->tries == 0 &&
+        mf_search_chains_of(w, &l, n->seen, out->seen, chains) > 0) {
+        bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_NONE));
+        out->work += 17;
+    }
+    /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
+     * have been found since it was asked last */
+    if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4)) &&
+        mf_uses(w->oracle->without, MF_MECHANISM_OWN_CHOICES)) {
+        bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_EXACT));
+        out->work += 17;
+    }
+    return bound_s;
+}

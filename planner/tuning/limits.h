@@ -1,0 +1,125 @@
+/* limits.h - how far each step of the search goes, and why so far.
+ *
+ * None of these decides what is true: they trade time against the width of the gap. Work is counted
+ * in microseconds of one core, never timed, so that results depend on no machine. Sizes of tables
+ * that bound what can be planned stand beside the tables.
+ */
+#ifndef MF_PLANNER_LIMITS_H
+#define MF_PLANNER_LIMITS_H
+
+/* --- the search ------------------------------------------------------------------------------- */
+
+/* What is asked for unless somebody asks for something else. A gap of 3 % is what the three jobs of
+ * bench_plan reach within seconds. */
+#define MF_DEFAULT_GAP 0.03
+#define MF_DEFAULT_TOP 4
+#define MF_DEFAULT_BUDGET_US 20000000
+/* Runners-up have this part of the budget for themselves. */
+#define MF_RANK_PART 2
+/* A second look at what takes little, once the gap is met. Trees that are taken up again take more,
+ * and there is --gap to ask for them. */
+#define MF_SECOND_LOOK_US 100000
+/* Without a plan by then, layouts that are known to fit are simulated. */
+#define MF_FIT_FIRST_US 2000000
+/* With a gap that is still so wide at the end, open layouts are tried, then layouts that fit, each
+ * with so much more effort. */
+#define MF_WIDE_GAP 0.04
+#define MF_TRY_OPEN_US 4000000
+#define MF_TRY_FIT_US 5000000
+/* A tree whose bound is so far below the target is put aside: it does not get there in any time
+ * that is left. One that was taken up before gets half of that. */
+#define MF_FAR_OFF 1.08
+#define MF_FAR_OFF_AGAIN 1.04
+/* A gap below the usual is approached in steps, each this part of the one before, the last one from
+ * here on: far below a target, trees are worked on for long before any of them settles. */
+#define MF_GAP_STEP 0.75
+#define MF_LEAST_GAP_STEP 0.005
+
+/* Nodes of one task: with fewer, threads would wait for each other more than they work. A task
+ * takes no more than so many usual microseconds of them. */
+#define MF_TASK_NODES 16
+#define MF_TASK_US 1000
+/* Children of a node that room is kept for. */
+#define MF_KEPT_CHILDREN 128
+/* Tasks in flight: as many threads are kept busy if every task takes what it usually takes. */
+#define MF_FLIGHT 8
+/* Sets of paths kept for an order: its layouts differ in what bounds them. */
+#define MF_PATH_SETS 4
+
+/* --- layouts that fit ------------------------------------------------------------------------- */
+
+/* Layouts that are simulated at their leanest, at most. */
+#define MF_LEAN_LAYOUTS 64
+/* Degrees that are tried then, those within so much of the fastest; and layouts of them. */
+#define MF_LEAN_DEGREES 12
+#define MF_LEAN_NEAR 1.25
+#define MF_LEAN_TRIES 768
+/* Open layouts that are tried, and families that some of them are looked for in. */
+#define MF_OPEN_TRIES 512
+#define MF_OPEN_FAMILIES 512
+
+/* --- one layout ------------------------------------------------------------------------------- */
+
+/* A split that plays so much longer than the best plan takes is not improved, and one that plays
+ * still a little longer is not simulated. */
+#define MF_HOPELESS 1.08
+#define MF_WORSE 1.02
+/* One that plays so much shorter may be the best plan, since steps take a little longer than they
+ * play. */
+#define MF_PROMISING 0.985
+/* Linear programs of a tree: as many as nearly all trees need; a tenth once the gap is met. */
+#define MF_TREE_LPS 1000
+#define MF_LOOK_PART 10
+/* Plans of a layout that are all simulated where the exact program does not settle it. */
+#define MF_FEW_PLANS 5000
+/* Answers of a layout that are simulated for the sake of a better plan once the proof cannot gain,
+ * and in all: each cut makes the program harder. */
+#define MF_ANSWERS 8
+#define MF_CUTS 24
+/* Virtual stages of which the exact program is worked on: with more it takes seconds and leaves the
+ * bound where the tree over splits had it. */
+#define MF_EXACT_VSTAGES 16
+/* Nodes of the exact program: about half a second of them, at first and when it is taken up again.
+ */
+#define MF_EXACT_US 600000
+#define MF_EXACT_NODES 60
+#define MF_EXACT_NODES_AGAIN 200
+
+/* --- paths as rows ---------------------------------------------------------------------------- */
+
+/* A path that is longer than a point's step by this share becomes a row. */
+#define MF_PATH_TOLERANCE 1e-4
+/* Rows of the exact program. */
+#define MF_EXACT_PATHS 200
+/* Paths are looked for between the best point and the program's: so far from the best at first,
+ * then this share of it, until a better point is found or so many were looked at. */
+#define MF_BETWEEN_SHARE 0.4
+#define MF_BETWEEN_STEPS 4
+/* Rounds of rows of the relaxation without choices; it ends when so many rounds close no more than
+ * this share of what is left to the cutoff. */
+#define MF_RELAX_ROUNDS 60
+#define MF_RELAX_STALL_ROUNDS 6
+#define MF_RELAX_STALL_SHARE 0.1
+/* The same of a tree: rounds at its root and where a split is whole, and at other nodes, where
+ * those of the nodes below count too. */
+#define MF_ROOT_ROUNDS 40
+#define MF_NODE_ROUNDS 3
+#define MF_ROOT_STALL_ROUNDS 4
+#define MF_ROOT_STALL_SHARE 0.01
+#define MF_TREE_DEPTH 64
+/* Numbers that are tried before a tree branches on one of them, and for how many pivots. */
+#define MF_TRIALS 4
+#define MF_TRIAL_PIVOTS 40
+
+/* --- local search ----------------------------------------------------------------------------- */
+
+/* Moves that are played in a round, rounds, and rounds without a shorter step. */
+#define MF_MOVES 6
+#define MF_MOVE_ROUNDS 40
+#define MF_MOVE_PATIENCE 6
+/* Where a split plays well it is shaken so often by so many moves of any kind, and improved again:
+ * what the moves that promise most lead to depends on where they start. */
+#define MF_SHAKES 6
+#define MF_SHAKE_MOVES 3
+
+#endif

@@ -1,0 +1,65 @@
+/* mechanisms.h - what makes the search quick or its bounds tight, and can be switched off.
+ *
+ * Every mechanism has a row here: its name and what it does. None of them decides what is true:
+ * without any of them the bound is one still, only lower, and a plan fits, though a slower one may
+ * be found, or none where memory is tight. `bench_plan --without NAME` measures what one is worth
+ * (docs/planner.md); what no job needs is to be removed.
+ */
+#ifndef MF_PLANNER_MECHANISMS_H
+#define MF_PLANNER_MECHANISMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MF_MECHANISM_MAP(X)                                                                        \
+    X(BLOCK_CACHE, "block-cache", "lowered and priced blocks are kept")                            \
+    X(FORWARD_CACHE, "forward-cache", "all memory choices of a layer share its forward pass")      \
+    X(MEMORY_BOUND, "memory-bound", "orders and layouts that fit nowhere are closed")              \
+    X(FAMILY_MEAN, "family-mean",                                                                  \
+      "means of paths bound orders and layouts before their partition")                            \
+    X(OWN_CHOICES, "own-choices", "layouts are bounded by all memory choices as simulated")        \
+    X(PATH_SETS, "path-sets", "four sets of paths are kept for an order, instead of one")          \
+    X(OVERLAP_LOSS, "overlap-loss", "passes lose time to gathers and reductions beside them")      \
+    X(FIXED_SPLIT, "fixed-split", "whole splits are told what their own positions lose")           \
+    X(STAGE_DP, "stage-dp", "dynamic programming over stages bounds a layout")                     \
+    X(PARTITION_MEAN, "partition-mean", "means of paths bound a layout with exact block costs")    \
+    X(RELAXATION, "relaxation", "the first layout of an order is relaxed without memory choices")  \
+    X(PAIR_SHARES, "pair-shares", "trees ask for the merged pairs of all choices")                 \
+    X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
+    X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
+    X(BETWEEN, "between", "paths are looked for between a point and the best one so far")          \
+    X(LINK_ROWS, "link-rows", "steps take no less than copies fill the way to the host")           \
+    X(INTEGER_PROGRAM, "integer-program", "GLPK solves the exact program of a layout")             \
+    X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \
+    X(LOCAL_SEARCH, "local-search", "positions are moved between stages")                          \
+    X(SHAKES, "shakes", "... and again from some random moves off the best split")                 \
+    X(EVEN_SPLIT, "even-split", "an even split is tried where the relaxed one plays badly")        \
+    X(REFILL, "refill", "what the gaps of its arrangement make too large is filled again")         \
+    X(LEAN_FILL, "lean-fill", "stages that stay too large are filled from the leanest choices")    \
+    X(FIT_FIRST, "fit-first", "layouts that fit are tried where bounds find none")                 \
+    X(TRY_OPEN, "try-open", "open layouts of all degrees are tried at the end of a wide search")   \
+    X(BATCHES, "batches", "one task takes up to 16 nodes that take little")                        \
+    X(PARKING, "parking", "trees far below the target wait until nothing else is left")            \
+    X(GAP_STEPS, "gap-steps", "a tight gap is approached in steps")                                \
+    X(SECOND_LOOK, "second-look", "what takes little is looked into once the gap is met")
+
+typedef enum mf_mechanism {
+#define X(name, text, meaning) MF_MECHANISM_##name,
+    MF_MECHANISM_MAP(X)
+#undef X
+        MF_MECHANISMS
+} mf_mechanism;
+
+/* Bits by mechanism: those that are switched off. 0: none. */
+typedef uint64_t mf_mechanisms;
+
+static inline bool mf_uses(mf_mechanisms without, mf_mechanism m) {
+    return (without >> m & 1u) == 0;
+}
+
+const char *mf_mechanism_text(mf_mechanism m);
+const char *mf_mechanism_meaning(mf_mechanism m);
+/* False: no mechanism has this name. */
+bool mf_mechanism_parse(const char *text, mf_mechanism *out);
+
+#endif

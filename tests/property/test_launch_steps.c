@@ -1,0 +1,159 @@
+/* test_launch_steps.c - the best single step in a dimension is the best of all its values, tried
+ * one by one; what is said to make a layout fit does. */
+#include "tests/test.h"
+
+#include "launch/steps.h"
+#include "tests/models.h"
+
+#include <string.h>
+
+typedef struct world {
+    mf_model model;
+    mf_cluster cluster;
+    mf_cost *cost;
+    mf_problem problem;
+    mf_layout layout;
+    mf_assignment assignment;
+} world;
+
+static void world_init(world *w, double memory_B) {
+    mf_software software;
+    mf_err e;
+    mf_err_clear(&e);
+    w->model = test_model_moe(false);
+    w->cluster = test_cluster();
+    w->cluster.gpu.memory_B = memory_B;
+    assert_int_equal(mf_software_load("ideal", &software, &e), MF_OK);
+    assert_int_equal(mf_cost_create(&w->cluster, &software, NULL, &w->cost, &e), MF_OK);
+    mf_layout_init(&w->layout);
+    w->layout.gpus = 32;
+    w->layout.tp = 2;
+    w->layout.pp = 2;
+    w->layout.ep = 8;
+    w->layout.gbs = 128;
+    w->layout.mbs = 2;
+    w->layout.seq = 2048;
+    assert_int_equal(mf_layout_resolve(&w->layout, &w->model, &e), MF_OK);
+    assert_int_equal(mf_assignment_even(&w->model, &w->layout, &w->assignment, &e), MF_OK);
+    w->problem = (mf_problem){.model = &w->model, .cost = w->cost, .base = w->layout};
+}
+
+static void play(const world *w, const mf_layout *l, double *time_s, bool *fits) {
+    mf_plan plan;
+    mf_err e;
+    assert_int_equal(mf_planner_predict(&w->problem, l, NULL, &plan, NULL, &e), MF_OK);
+    *time_s = plan.prediction.step_time_s;
+    *fits = plan.prediction.fits;
+    mf_plan_clear(&plan);
+}
+
+/* By loops over every number there is, without the steps' tables. */
+static double brute_force(const world *w, int64_t mf_layout_offset, int64_t most) {
+    double best_s = HUGE_VAL;
+    for (int64_t value = 1; value <= most; value++) {
+        mf_layout l = w->layout;
+        double time_s;
+        bool fits;
+        int64_t now;
+        memcpy(&now, (const char *)&l + mf_layout_offset, sizeof now);
+        memcpy((char *)&l + mf_layout_offset, &value, sizeof value);
+        if (l.vpp > 1 && l.pp > 1) {
+            l.schedule = MF_SCHED_INTERLEAVED;
+        }
+        if (mf_layout_resolve(&l, &w->model, NULL) != MF_OK || value == now) {
+            continue;
+        }
+        play(w, &l, &time_s, &fits);
+        best_s = fits && time_s < best_s ? time_s : best_s;
+    }
+    return best_s;
+}
+
+static double best_of(const mf_steps *steps, const char *option) {
+    for (int i = 0; i < steps->count; i++) { /* fastest that fit first */
+        const mf_one_step *s = &steps->step[i];
+        if (s->fits && strncmp(s->what, option, strlen(option)) == 0) {
+            return s->step_time_s;
+        }
+    }
+    return HUGE_VAL;
+}
+
+static void test_the_best_single_step_is_that_of_brute_force(void **state) {
+    static const struct {
+        const char *option;
+        size_t at;
+        int64_t most;
+    } rows[] = {
+        {"--tp ", offsetof(mf_layout, tp), 32},         {"--cp ", offsetof(mf_layout, cp), 32},
+        {"--pp ", offsetof(mf_layout, pp), 32},         {"--vpp ", offsetof(mf_layout, vpp), 16},
+        {"--ep ", offsetof(mf_layout, ep), 32},         {"--etp ", offsetof(mf_layout, etp), 32},
+        {"--micro-batch ", offsetof(mf_layout, mbs), 8}};
+    world w;
+    mf_steps steps;
+    mf_err e;
+    (void)state;
+    world_init(&w, 80e9);
+    assert_int_equal(mf_steps_single(&w.problem, &w.layout, &w.assignment, NULL, NULL, &steps, &e),
+                     MF_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double all_s = brute_force(&w, (int64_t)rows[i].at, rows[i].most);
+        double best_s = best_of(&steps, rows[i].option);
+        if (all_s != best_s) {
+            fail_msg("%s: brute force %.9g s, steps %.9g s", rows[i].option, all_s, best_s);
+        }
+    }
+    mf_steps_clear(&steps);
+    mf_cost_destroy(w.cost);
+}
+
+static void test_what_makes_a_layout_fit_does(void **state) {
+    world w;
+    mf_steps steps;
+    mf_err e;
+    double time_s, before_s = 0;
+    bool fits;
+    (void)state;
+    world_init(&w, 2.1e9);
+    play(&w, &w.layout, &time_s, &fits);
+    assert_false(fits);
+    assert_int_equal(
+        mf_steps_to_fit(&w.problem, &w.layout, &w.assignment, NULL, NULL, 8, &steps, &e), MF_OK);
+    assert_true(steps.count >= 3);
+    for (int i = 0; i < steps.count; i++) {
+        play(&w, &steps.step[i].layout, &time_s, &fits);
+        assert_true(fits);
+        assert_true(steps.step[i].step_time_s >= before_s);
+        before_s = steps.step[i].step_time_s;
+    }
+    mf_steps_clear(&steps);
+    mf_cost_destroy(w.cost);
+}
+
+static void test_a_targets_steps_are_those_it_can_express(void **state) {
+    world w;
+    mf_steps all, some;
+    mf_err e;
+    const mf_target target = MF_TARGET_MEGATRON;
+    (void)state;
+    world_init(&w, 80e9);
+    assert_int_equal(mf_steps_single(&w.problem, &w.layout, &w.assignment, NULL, NULL, &all, &e),
+                     MF_OK);
+    assert_int_equal(
+        mf_steps_single(&w.problem, &w.layout, &w.assignment, &target, NULL, &some, &e), MF_OK);
+    assert_true(best_of(&all, "--schedule zb-h1") < HUGE_VAL);
+    assert_true(best_of(&some, "--schedule zb-h1") == HUGE_VAL);
+    assert_true(some.count < all.count && some.count > 20);
+    mf_steps_clear(&all);
+    mf_steps_clear(&some);
+    mf_cost_destroy(w.cost);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_best_single_step_is_that_of_brute_force),
+        cmocka_unit_test(test_what_makes_a_layout_fit_does),
+        cmocka_unit_test(test_a_targets_steps_are_those_it_can_express),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,221 @@
+/* Ops of a block that touch the same bytes, one of them writing: those that mf_block_overlaps names
+ * and what the simulator's ops wait for order all of them, and without those that it names some are
+ * not. Layouts are those of test_executor_grid. */
+#include "core/program/overlaps.h"
+#include "simulator/block_build.h"
+#include "tests/account.h"
+#include "tests/grid_draw.h"
+
+enum { LAYOUTS = 40, MOST = 2048 };
+
+/* What a pass waits for: bit i of row j says that op i has ended when op j begins (of the play). */
+typedef struct closure {
+    int n;
+    bool *past; /* [n][n] */
+} closure;
+
+static void wait_for(closure *c, int i, int on) {
+    c->past[i * c->n + on] = true;
+    for (int k = 0; k < on; k++) {
+        c->past[i * c->n + k] |= c->past[on * c->n + k];
+    }
+}
+
+/* Place of op `index` of the block among those that play. */
+static int place_of(const mf_block_play *p, int index) {
+    for (int i = 0; i < p->play.n; i++) {
+        if (p->order[i].op == index) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Order by streams, by values as the simulator has it, and by the first `named` overlaps. */
+static void close_over(closure *c, const mf_block_play *p, const mf_overlap *o, int named) {
+    int last[MF_STREAM_COUNT];
+    memset(last, 0xff, sizeof last);
+    c->n = p->play.n;
+    c->past = calloc((size_t)(c->n * c->n) + 1, sizeof *c->past);
+    assert_non_null(c->past);
+    for (int i = 0; i < c->n; i++) {
+        const mf_play_op *q = &p->play.ops[i];
+        if (last[q->stream] >= 0) {
+            wait_for(c, i, last[q->stream]);
+        }
+        for (int k = 0; k < q->ndeps; k++) {
+            wait_for(c, i, p->deps[q->first_dep + k]);
+        }
+        for (int k = 0; k < named; k++) {
+            if (o[k].after == p->order[i].op) {
+                wait_for(c, i, place_of(p, o[k].before));
+            }
+        }
+        last[q->stream] = i;
+    }
+}
+
+/* Bytes of a local tensor in its workspace; others stand by themselves, far behind. */
+static void bytes_of(const mf_block *b, int16_t t, int64_t *from, int64_t *to) {
+    const mf_tensor *x = &b->tensors[t];
+    bool placed = x->class == MF_TENSOR_LOCAL && x->offset_B >= 0;
+    *from = placed ? x->offset_B : ((int64_t)1 << 50) + ((int64_t)t << 32);
+    *to = *from + (placed ? mf_align_B(x->bytes) : 1);
+}
+
+static bool conflict(const mf_block *b, const mf_op *x, const mf_op *y) {
+    for (int k = 0; k < x->nin + x->nout; k++) {
+        for (int j = 0; j < y->nin + y->nout; j++) {
+            int16_t s = k < x->nin ? x->in[k] : x->out[k - x->nin];
+            int16_t t = j < y->nin ? y->in[j] : y->out[j - y->nin];
+            int64_t from[2], to[2];
+            bool pieces = s == t && x->pieces > 1 && x->pieces == y->pieces &&
+                          mf_op_cut(x) == mf_op_cut(y) && x->piece != y->piece;
+            bytes_of(b, s, &from[0], &to[0]);
+            bytes_of(b, t, &from[1], &to[1]);
+            bool meet = from[0] < to[1] && from[1] < to[0];
+            if ((k >= x->nin || j >= y->nin) && meet && !pieces) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Ops that belong to the neighbouring block in time wait for nothing here. */
+static bool detached(const mf_layout *l, const mf_op *op) {
+    return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0 ||
+           (op->stream == MF_STREAM_DP && (l->overlap & MF_OVERLAP_DP) != 0);
+}
+
+/* Pairs that nothing orders. */
+static int races(const closure *c, const mf_block_play *p, const mf_block *b, const mf_layout *l) {
+    int n = 0;
+    for (int j = 0; j < c->n; j++) {
+        for (int i = 0; i < j; i++) {
+            const mf_op *x = p->play.ops[i].op, *y = p->play.ops[j].op;
+            n += !c->past[j * c->n + i] && !detached(l, x) && !detached(l, y) && conflict(b, x, y);
+        }
+    }
+    return n;
+}
+
+typedef struct tally {
+    int passes, with, named, bare, left, needless;
+} tally;
+
+static void check_pass(const mf_cost *cost, const mf_layout *l, const mf_block *b, unsigned passes,
+                       tally *t) {
+    mf_block_play p = {.cost = cost, .l = l, .load = 1.0};
+    mf_overlap *o = NULL;
+    int named = 0;
+    closure all, without;
+    assert_ok(mf_block_play_build(&p, b, passes, NULL, NULL));
+    assert_ok(mf_block_overlaps(b, passes, &o, &named, NULL));
+    assert_true(p.play.n < MOST);
+    close_over(&all, &p, o, named);
+    close_over(&without, &p, o, 0);
+    int bare = races(&without, &p, b, l), left = races(&all, &p, b, l);
+    t->passes++;
+    t->with += named > 0;
+    t->named += named;
+    t->bare += bare;
+    t->left += left;
+    for (int k = 0; k < named; k++) { /* none that waits order already */
+        int first = place_of(&p, o[k].before), second = place_of(&p, o[k].after);
+        t->needless += without.past[second * without.n + first];
+    }
+    if (left > 0) {
+        printf("%s, passes %x: %d pairs that nothing orders\n", b->label, passes, left);
+    }
+    free(o);
+    free(all.past);
+    free(without.past);
+    mf_block_play_clear(&p);
+}
+
+static void check_layout(const mf_cost *cost, const grid_model *m, const mf_layout *drawn,
+                         tally *t) {
+    grid_case g = {.layout = *drawn};
+    assert_ok(grid_model_load(m, &g.model, NULL));
+    assert_ok(mf_cluster_load("h200", &g.cluster, NULL));
+    g.layout.capacity_factor = m->capacity;
+    g.layout.pad_to_capacity = m->padded;
+    assert_ok(mf_layout_resolve(&g.layout, &g.model, NULL));
+    assert_ok(mf_assignment_even(&g.model, &g.layout, &g.assignment, NULL));
+    assert_ok(mf_program_lower(&g.model, &g.layout, &g.cluster, &g.assignment, &g.program, NULL));
+    for (int i = 0; i < g.program->nblocks; i++) {
+        const mf_block *b = g.program->blocks[i];
+        bool split = g.program->split;
+        check_pass(cost, &g.layout, b, MF_PASS_F, t);
+        check_pass(cost, &g.layout, b, split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD, t);
+        if (split) {
+            check_pass(cost, &g.layout, b, MF_PASS_W, t);
+        }
+    }
+    mf_program_destroy(g.program);
+}
+
+static void what_is_named_orders_all_that_share_bytes(void **state) {
+    mf_cost *cost = account_cost(NULL);
+    tally t = {0};
+    (void)state;
+    assert_non_null(cost);
+    for (int ranks = 2; ranks <= 8; ranks *= 2) {
+        rng r = grid_seed(ranks);
+        for (int i = 0; i < LAYOUTS; i++) {
+            mf_layout l;
+            const grid_model *m = grid_draw(&r, ranks, &l);
+            check_layout(cost, m, &l, &t);
+        }
+    }
+    printf("%d passes, %d with overlaps, %d named; %d pairs without them, %d with them\n", t.passes,
+           t.with, t.named, t.bare, t.left);
+    mf_cost_destroy(cost);
+    assert_true(t.bare > 100 && t.with > 50);
+    assert_int_equal(t.left, 0);
+    assert_int_equal(t.needless, 0);
+}
+
+/* --- by hand ------------------------------------------------------------------------------------
+ */
+
+/* A product reads what was gathered; the next gather takes its place. */
+static void a_gather_that_lands_on_what_is_read_is_named(void **state) {
+    mf_tensor t[4] = {0};
+    mf_op ops[3] = {0};
+    mf_block b = {.nops = 3, .nforward = 3, .ntensors = 4, .ops = ops, .tensors = t};
+    mf_overlap *o = NULL;
+    int n = 0;
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        t[k] = (mf_tensor){.class = MF_TENSOR_LOCAL, .bytes = 1024, .offset_B = 1024 * k};
+    }
+    ops[0] = (mf_op){.kind = MF_OP_ALL_GATHER, .stream = MF_STREAM_TP, .nout = 1, .out = {0}};
+    ops[1] = (mf_op){.kind = MF_OP_GEMM, .nin = 1, .nout = 1, .in = {0}, .out = {1}};
+    ops[2] = (mf_op){.kind = MF_OP_ALL_GATHER, .stream = MF_STREAM_TP, .nout = 1, .out = {2}};
+    for (int k = 0; k < 3; k++) {
+        ops[k].pass = MF_PASS_F;
+        ops[k].forward = -1;
+    }
+    assert_ok(mf_block_overlaps(&b, MF_PASS_F, &o, &n, NULL));
+    assert_int_equal(n, 0);
+    t[2].offset_B = 512; /* half of what the product reads */
+    assert_ok(mf_block_overlaps(&b, MF_PASS_F, &o, &n, NULL));
+    assert_int_equal(n, 1);
+    assert_true(o[0].before == 1 && o[0].after == 2 && o[0].tensor_after == 2);
+    assert_true(o[0].tensor_before == 0 || o[0].tensor_before == 1);
+    free(o);
+    ops[2].nin = 1; /* it takes the product: that is order enough */
+    ops[2].in[0] = 1;
+    assert_ok(mf_block_overlaps(&b, MF_PASS_F, &o, &n, NULL));
+    assert_int_equal(n, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_named_orders_all_that_share_bytes),
+        cmocka_unit_test(a_gather_that_lands_on_what_is_read_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

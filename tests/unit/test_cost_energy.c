@@ -1,0 +1,181 @@
+/* Energies: the five kernels that the terms come from, terms found again from points, what a power
+ * cap does to a block, and how what GPUs were built for carries over. */
+#include "core/program/lower.h"
+#include "costmodel/cost_internal.h"
+#include "costmodel/price_text.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <string.h>
+
+static mf_err e;
+
+static mf_cost *cost_of(const char *cluster, double power_w, const char *software,
+                        mf_store *store) {
+    mf_cluster c;
+    mf_software s;
+    mf_cost *cost;
+    assert_ok(mf_cluster_load(cluster, &c, &e));
+    assert_ok(mf_software_load(software, &s, &e));
+    c.gpu.power_w = power_w > 0 ? power_w : c.gpu.power_w;
+    assert_ok(mf_cost_create(&c, &s, store, &cost, &e));
+    return cost;
+}
+
+static mf_op op_of(const mf_cost *cost, const char *text, mf_price *p) {
+    mf_op op;
+    assert_ok(mf_cost_price_text(cost, text, &op, p, &e));
+    return op;
+}
+
+/* Two seconds each after seven of warming up, on one H200 on 2026-11-23. */
+static void five_measured_kernels_agree(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        double energy_J, sustained_s;
+    } seen[] = {
+        {"gemm dtype=bf16 m=8192 n=8192 k=8192", 1.132, 1.647e-3},
+        {"grouped_gemm dtype=bf16 experts=8 m=2048 n=16384 k=6144", 3.392, 4.913e-3},
+        {"grouped_gemm dtype=bf16 experts=64 m=512 n=1024 k=2048", 0.171, 0.248e-3},
+        {"attention pass=fwd b=2 h=48 s=4096 dqk=128", 0.561, 0.813e-3},
+        {"copy bytes=1GiB", 0.288, 0.509e-3},
+    };
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    for (size_t i = 0; i < sizeof seen / sizeof seen[0]; i++) {
+        mf_price p;
+        mf_op op = op_of(cost, seen[i].text, &p);
+        assert_close(mf_cost_energy_J(cost, &op, 1, seen[i].sustained_s) / seen[i].energy_J, 1,
+                     0.03);
+        assert_close(mf_cost_sustained_s(cost, &op, 1, p.time_s) / seen[i].sustained_s, 1, 0.03);
+    }
+    assert_false(mf_cost_power(cost).measured);
+    mf_cost_destroy(cost);
+}
+
+/* --- from points ------------------------------------------------------------------------------ */
+
+static void put(mf_store *s, const char *text, double energy_J, double sustained_s) {
+    mf_point p;
+    assert_ok(mf_point_parse(text, &p, &e));
+    snprintf(p.gpu, sizeof p.gpu, "h200");
+    snprintf(p.date, sizeof p.date, "2026-11-24");
+    p.time_s = p.low_s = p.high_s = sustained_s;
+    p.energy_J = energy_J;
+    p.sustained_s = sustained_s;
+    assert_ok(mf_store_put(s, &p, &e));
+}
+
+/* A GPU that takes other energies than an H200 is known by them; too few say nothing. */
+static void terms_are_found_again_from_points(void **state) {
+    (void)state;
+    static const double idle_W = 110, product_J = 0.6e-12, attention_J = 1.2e-12, byte_J = 120e-12;
+    static const double operand_share = 0.56; /* costmodel/energy.c */
+    mf_store *s;
+    char text[160];
+    assert_ok(mf_store_open(":memory:", &s, &e));
+    mf_cost *before = cost_of("h200", 0, "moefold", s);
+    for (int i = 0; i < 8; i++) {
+        double m = 2048 << (i % 3), n = 1024 << (i % 4), k = 512 * (i + 1);
+        double flops = 2 * m * n * k, bytes = 2 * (m * k + k * n + m * n);
+        snprintf(text, sizeof text, "gemm dtype=bf16 m=%.0f n=%.0f k=%.0f", m, n, k);
+        double t = flops / 600e12 + 3e-6;
+        put(s, text, idle_W * t + product_J * flops + byte_J * operand_share * bytes, t);
+        double seq = 1024 * (i + 1), keys = seq * (seq + 1) / 2;
+        snprintf(text, sizeof text, "attention pass=fwd b=1 h=16 hkv=16 s=%.0f dqk=128", seq);
+        flops = 2 * 16 * keys * 256;
+        bytes = 2 * 2 * seq * 16 * 256;
+        t = flops / 450e12 + 3e-6;
+        put(s, text, idle_W * t + attention_J * flops + byte_J * operand_share * bytes, t);
+        snprintf(text, sizeof text, "copy bytes=%d", 16 << (20 + i));
+        bytes = 2.0 * (16 << 20) * (1 << i);
+        t = bytes / 4.2e12 + 2e-6;
+        if (i < 6) {
+            put(s, text, idle_W * t + byte_J * bytes, t);
+        }
+    }
+    mf_cost *cost = cost_of("h200", 0, "moefold", s);
+    assert_true(mf_cost_power(cost).measured);
+    mf_price p;
+    mf_op op = op_of(cost, "gemm dtype=bf16 m=8192 n=4096 k=2048", &p);
+    double flops = 2.0 * 8192 * 4096 * 2048,
+           bytes = operand_share * 2.0 * (8192 * 2048 + 4096 * 2048 + 8192 * 4096);
+    double t = flops / 600e12;
+    assert_close(mf_cost_energy_J(cost, &op, 1, t) /
+                     (idle_W * t + product_J * flops + byte_J * bytes),
+                 1, 0.02);
+    assert_false(mf_cost_power(before).measured);
+    mf_cost_destroy(before);
+    mf_cost_destroy(cost);
+    mf_store_close(s);
+}
+
+/* --- of a block ------------------------------------------------------------------------------- */
+
+static mf_block *layer(const char *model, mf_model *m) {
+    mf_cluster c;
+    mf_layout l;
+    mf_block *b;
+    assert_ok(mf_model_load(model, m, &e));
+    assert_ok(mf_cluster_load("h200", &c, &e));
+    mf_layout_init(&l);
+    l.gpus = 1;
+    l.gbs = 4;
+    l.mbs = 4;
+    l.seq = 4096;
+    assert_ok(mf_layout_resolve(&l, m, &e));
+    mf_block_key key = mf_block_key_layer(0, (mf_memory_choice){0, 0}, false);
+    assert_ok(mf_block_lower(m, &l, &c, &key, &b, &e));
+    return b;
+}
+
+static void less_power_never_helps_and_a_cap_that_does_not_bind_costs_nothing(void **state) {
+    (void)state;
+    static mf_model m;
+    mf_block *b = layer("mixtral-8x22b", &m);
+    static const double watts[] = {2000, 900, 700, 600, 500, 300};
+    double last = 1;
+    for (size_t i = 0; i < sizeof watts / sizeof watts[0]; i++) {
+        mf_cost *cost = cost_of("h200", watts[i], "moefold", NULL);
+        double stretch = mf_cost_stretch(cost, b, 1, NULL);
+        assert_true(stretch >= last);
+        assert_true(i > 0 || !(stretch > 1)); /* room for everything */
+        last = stretch;
+        mf_cost_destroy(cost);
+    }
+    assert_true(last > 1.5);
+    mf_cost *ideal = cost_of("h200", 300, "ideal", NULL); /* every op as fast as alone */
+    assert_false(mf_cost_stretch(ideal, b, 1, NULL) > 1);
+    mf_cost_destroy(ideal);
+    mf_block_destroy(b);
+}
+
+/* What the block takes with the stretch is its energy over the cap. */
+static void a_block_takes_its_energy_over_the_cap(void **state) {
+    (void)state;
+    static mf_model m;
+    mf_block *b = layer("mixtral-8x22b", &m);
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    double stretch = mf_cost_stretch(cost, b, 1, NULL), time_s = 0, energy_J = 0;
+    assert_true(stretch > 1.1 && stretch < 1.3);
+    for (int i = 0; i < b->nops; i++) {
+        mf_price p;
+        mf_cost_op(cost, &b->ops[i], 1, &p);
+        double t = p.time_s * (mf_cost_is_clocked(&b->ops[i]) ? stretch : 1);
+        time_s += t;
+        energy_J += mf_cost_energy_J(cost, &b->ops[i], 1, t);
+    }
+    assert_close(energy_J / time_s / mf_cost_power(cost).cap_W, 1, 1e-9);
+    mf_cost_destroy(cost);
+    mf_block_destroy(b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(five_measured_kernels_agree),
+        cmocka_unit_test(terms_are_found_again_from_points),
+        cmocka_unit_test(less_power_never_helps_and_a_cap_that_does_not_bind_costs_nothing),
+        cmocka_unit_test(a_block_takes_its_energy_over_the_cap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,476 @@
+/* test_launch_import.c - public recipes of Megatron-MoE-ModelZoo and Megatron-Bridge, their facts
+ * written anew as flags, variables and overrides, and what each has to become.
+ *
+ * Sources: best_practice/ and model_configs/ of yanring/Megatron-MoE-ModelZoo at e8650517
+ * (2026-05-16), src/megatron/bridge/perf_recipes of NVIDIA-NeMo/Megatron-Bridge at 067f987d
+ * (2026-08-22).
+ */
+#include "tests/test.h"
+
+#include "launch/log.h"
+#include "launch/read.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Widths as the flags of the model configurations give them. */
+#define DEEPSEEK_V3                                                                                \
+    "--num-layers 61 --hidden-size 7168 --num-attention-heads 128 --ffn-hidden-size 18432 "        \
+    "--multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --num-experts 256 "            \
+    "--moe-ffn-hidden-size 2048 --moe-shared-expert-intermediate-size 2048 --moe-router-topk 8 "
+#define MIXTRAL_8X22B                                                                              \
+    "--num-layers 56 --hidden-size 6144 --num-attention-heads 48 --group-query-attention "         \
+    "--num-query-groups 8 --ffn-hidden-size 16384 --num-experts 8 --moe-router-topk 2 "
+#define QWEN3_235B                                                                                 \
+    "--num-layers 94 --hidden-size 4096 --num-attention-heads 64 --group-query-attention "         \
+    "--num-query-groups 4 --num-experts 128 --moe-ffn-hidden-size 1536 --moe-router-topk 8 "
+#define QWEN3_30B                                                                                  \
+    "--num-layers 48 --hidden-size 2048 --num-attention-heads 32 --group-query-attention "         \
+    "--num-query-groups 4 --num-experts 128 --moe-ffn-hidden-size 768 --moe-router-topk 8 "
+#define ZOO(tp, pp, ep)                                                                            \
+    "--tensor-model-parallel-size " #tp " --pipeline-model-parallel-size " #pp                     \
+    " --expert-model-parallel-size " #ep " --expert-tensor-parallel-size 1 --micro-batch-size 1 "  \
+    "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --bf16 "
+#define BRIDGE(recipe, tp, pp, vpp, ep, mbs, gbs, seq)                                             \
+    "--recipe " recipe " model.tensor_model_parallel_size=" #tp                                    \
+    " model.pipeline_model_parallel_size=" #pp " model.virtual_pipeline_model_parallel_size=" #vpp \
+    " model.expert_model_parallel_size=" #ep                                                       \
+    " model.expert_tensor_parallel_size=1 train.micro_batch_size=" #mbs                            \
+    " train.global_batch_size=" #gbs " model.seq_length=" #seq                                     \
+    " ddp.use_distributed_optimizer=true "
+
+typedef struct recipe {
+    const char *text;
+    int64_t gpus;
+    const char *model;
+    int64_t degree[5]; /* TP, PP, VPP, EP, ETP */
+    int64_t gbs, seq;
+    mf_schedule_kind schedule;
+    mf_dispatcher dispatcher;
+    mf_precision precision;
+    int zero;
+    uint16_t recompute; /* of the last layer */
+} recipe;
+
+#define V3_STAGES "--pipeline-model-parallel-layout 'Et|(tt|)*30mL' --mtp-num-layers 1 "
+#define LATENT MF_RECOMPUTE_MLA_UP_PROJ
+
+static const recipe recipes[] = {
+    {DEEPSEEK_V3 ZOO(2, 8, 64) V3_STAGES
+     "--global-batch-size 8192 --seq-length 4096 --recompute-granularity selective "
+     "--recompute-modules mla_up_proj mlp\nPR=fp8 A2A_OVERLAP=1 NNODES=128 VPP=4",
+     0,
+     "deepseek-v3",
+     {2, 8, 4, 64, 1},
+     8192,
+     4096,
+     MF_SCHED_MERGED,
+     MF_DISPATCH_FUSED,
+     MF_PREC_FP8_BLOCK,
+     1,
+     LATENT},
+    {DEEPSEEK_V3 ZOO(1, 8, 32) V3_STAGES
+     "--global-batch-size 2048 --seq-length 4096 --recompute-granularity selective "
+     "--recompute-modules mla_up_proj mlp\nPR=mxfp8 A2A_OVERLAP=1 NNODES=32",
+     0,
+     "deepseek-v3",
+     {1, 8, 4, 32, 1},
+     2048,
+     4096,
+     MF_SCHED_MERGED,
+     MF_DISPATCH_FUSED,
+     MF_PREC_MXFP8,
+     1,
+     LATENT},
+    {DEEPSEEK_V3 ZOO(
+         1, 8, 32) "--pipeline-model-parallel-layout 'Et*2|(tt|)*22t|(tt|)*7mL' --mtp-num-layers 1 "
+                   "--global-batch-size 8192 --seq-length 4096 --recompute-granularity selective "
+                   "--recompute-modules mla_up_proj moe mlp layernorm\nPR=fp8 OPTIMIZER_OFFLOAD=1 "
+                   "NNODES=32",
+     0,
+     "deepseek-v3",
+     {1, 8, 4, 32, 1},
+     8192,
+     4096,
+     MF_SCHED_INTERLEAVED,
+     MF_DISPATCH_FUSED,
+     MF_PREC_FP8_BLOCK,
+     1,
+     LATENT | MF_RECOMPUTE_MOE | MF_RECOMPUTE_NORM},
+    {DEEPSEEK_V3 ZOO(
+         16, 8,
+         32) "--pipeline-model-parallel-layout 'Et*2|(tt|)*22t|(tt|)*7mL' --mtp-num-layers 1 "
+             "--global-batch-size 960 --seq-length 65536\nPR=fp8 OPTIMIZER_OFFLOAD=1 NNODES=32",
+     0,
+     "deepseek-v3",
+     {16, 8, 4, 32, 1},
+     960,
+     65536,
+     MF_SCHED_INTERLEAVED,
+     MF_DISPATCH_FUSED,
+     MF_PREC_FP8_BLOCK,
+     1,
+     0},
+    {MIXTRAL_8X22B ZOO(2, 8, 8) "--global-batch-size 256 --seq-length 4096\n"
+                                "PR=bf16 DISPATCHER=alltoall NNODES=16",
+     0,
+     "mixtral-8x22b",
+     {2, 8, 1, 8, 1},
+     256,
+     4096,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_ALLTOALL,
+     MF_PREC_BF16,
+     1,
+     0},
+    {MIXTRAL_8X22B ZOO(2, 8, 8) "--global-batch-size 256 --seq-length 4096\n"
+                                "PR=fp8 DISPATCHER=alltoall NNODES=16",
+     0,
+     "mixtral-8x22b",
+     {2, 8, 1, 8, 1},
+     256,
+     4096,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_ALLTOALL,
+     MF_PREC_FP8_BLOCK,
+     1,
+     0},
+    {QWEN3_235B ZOO(
+         2, 8,
+         32) "--global-batch-size 2048 --seq-length 4096 --recompute-granularity selective "
+             "--recompute-modules moe_act layernorm --account-for-embedding-in-pipeline-split "
+             "--account-for-loss-in-pipeline-split\nPR=bf16 DISPATCHER=deepep A2A_OVERLAP=1 VPP=4 "
+             "NNODES=32",
+     0,
+     "qwen3-235b-a22b",
+     {2, 8, 4, 32, 1},
+     2048,
+     4096,
+     MF_SCHED_MERGED,
+     MF_DISPATCH_FUSED,
+     MF_PREC_BF16,
+     1,
+     MF_RECOMPUTE_ACT | MF_RECOMPUTE_NORM},
+    {QWEN3_30B ZOO(1, 1, 8) "--global-batch-size 512 --seq-length 4096\nPR=bf16 NNODES=4",
+     0,
+     "qwen3-30b-a3b",
+     {1, 1, 1, 8, 1},
+     512,
+     4096,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_FUSED,
+     MF_PREC_BF16,
+     1,
+     0},
+    {BRIDGE("deepseek_v3_pretrain_1024gpu_h100_bf16_config", 2, 8, 4, 64, 1, 16384,
+            4096) "mixed_precision=bf16_mixed model.moe_token_dispatcher_type=flex "
+                  "model.mtp_num_layers=1 "
+                  "'model.pipeline_model_parallel_layout=Et|(tt|)*30mL' "
+                  "model.recompute_granularity=selective "
+                  "'model.recompute_modules=[mla_up_proj,mlp]'",
+     1024,
+     "deepseek-v3",
+     {2, 8, 4, 64, 1},
+     16384,
+     4096,
+     MF_SCHED_INTERLEAVED,
+     MF_DISPATCH_FUSED,
+     MF_PREC_BF16,
+     1,
+     LATENT},
+    {BRIDGE("deepseek_v3_pretrain_256gpu_b200_fp8cs_config", 1, 16, None, 8, 1, 4096,
+            4096) "mixed_precision=bf16_with_fp8_current_scaling_mixed "
+                  "model.moe_token_dispatcher_type=flex",
+     256,
+     "deepseek-v3",
+     {1, 16, 1, 8, 1},
+     4096,
+     4096,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_FUSED,
+     MF_PREC_FP8_TENSOR,
+     1,
+     0},
+    {BRIDGE("gpt_oss_120b_pretrain_64gpu_h100_bf16_config", 1, 4, None, 8, 1, 1280,
+            4096) "mixed_precision=bf16_mixed model.moe_token_dispatcher_type=flex "
+                  "model.recompute_granularity=selective "
+                  "'model.recompute_modules=[layernorm,moe_act]'",
+     64,
+     "gpt-oss-120b",
+     {1, 4, 1, 8, 1},
+     1280,
+     4096,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_FUSED,
+     MF_PREC_BF16,
+     1,
+     MF_RECOMPUTE_NORM | MF_RECOMPUTE_ACT},
+    {BRIDGE("gpt_oss_120b_pretrain_64gpu_b200_fp8mx_config", 1, 1, None, 8, 4, 1280,
+            4096) "mixed_precision=bf16_with_mxfp8_mixed model.moe_token_dispatcher_type=flex",
+     64,
+     "gpt-oss-120b",
+     {1, 1, 1, 8, 1},
+     1280,
+     4096,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_FUSED,
+     MF_PREC_MXFP8,
+     1,
+     0},
+    {BRIDGE("llama3_70b_pretrain_64gpu_h100_fp8cs_config", 4, 8, 5, 1, 1, 256,
+            8192) "mixed_precision=bf16_with_fp8_current_scaling_mixed",
+     64,
+     "llama3-70b",
+     {4, 8, 5, 1, 1},
+     256,
+     8192,
+     MF_SCHED_INTERLEAVED,
+     MF_DISPATCH_FUSED,
+     MF_PREC_FP8_TENSOR,
+     1,
+     0},
+    {BRIDGE("llama3_70b_pretrain_32gpu_gb200_bf16_config", 1, 1, None, 1, 1, 256,
+            8192) "mixed_precision=bf16_mixed ddp.use_megatron_fsdp=true "
+                  "ddp.data_parallel_sharding_strategy=optim_grads_params",
+     32,
+     "llama3-70b",
+     {1, 1, 1, 1, 1},
+     256,
+     8192,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_FUSED,
+     MF_PREC_BF16,
+     3,
+     0},
+    {BRIDGE("llama3_8b_pretrain_64gpu_b200_bf16_config", 1, 1, None, 1, 2, 128,
+            8192) "mixed_precision=bf16_mixed",
+     64,
+     "llama3-8b",
+     {1, 1, 1, 1, 1},
+     128,
+     8192,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_FUSED,
+     MF_PREC_BF16,
+     1,
+     0},
+    {BRIDGE("llama3_8b_pretrain_64gpu_h100_fp8cs_config", 1, 1, None, 1, 1, 128,
+            8192) "mixed_precision=bf16_with_fp8_current_scaling_mixed "
+                  "model.recompute_granularity=full "
+                  "model.recompute_method=block model.recompute_num_layers=5",
+     64,
+     "llama3-8b",
+     {1, 1, 1, 1, 1},
+     128,
+     8192,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_FUSED,
+     MF_PREC_FP8_TENSOR,
+     1,
+     0},
+    {BRIDGE("qwen3_235b_a22b_pretrain_256gpu_h100_bf16_config", 2, 8, 4, 32, 1, 8192,
+            4096) "mixed_precision=bf16_mixed model.moe_token_dispatcher_type=alltoall "
+                  "model.account_for_embedding_in_pipeline_split=true "
+                  "model.account_for_loss_in_pipeline_split=true",
+     256,
+     "qwen3-235b-a22b",
+     {2, 8, 4, 32, 1},
+     8192,
+     4096,
+     MF_SCHED_INTERLEAVED,
+     MF_DISPATCH_ALLTOALL,
+     MF_PREC_BF16,
+     1,
+     0},
+    {BRIDGE("qwen3_235b_a22b_pretrain_64gpu_b200_fp8cs_config", 1, 8, None, 8, 1, 2048,
+            4096) "mixed_precision=bf16_with_fp8_current_scaling_mixed "
+                  "model.moe_token_dispatcher_type=alltoall",
+     64,
+     "qwen3-235b-a22b",
+     {1, 8, 1, 8, 1},
+     2048,
+     4096,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_ALLTOALL,
+     MF_PREC_FP8_TENSOR,
+     1,
+     0},
+    {BRIDGE("qwen3_30b_a3b_pretrain_16gpu_h100_fp8cs_config", 1, 1, None, 16, 1, 1024,
+            4096) "mixed_precision=bf16_with_fp8_current_scaling_mixed "
+                  "model.moe_token_dispatcher_type=flex",
+     16,
+     "qwen3-30b-a3b",
+     {1, 1, 1, 16, 1},
+     1024,
+     4096,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_FUSED,
+     MF_PREC_FP8_TENSOR,
+     1,
+     0},
+    {BRIDGE("qwen3_30b_a3b_pretrain_8gpu_gb200_fp8mx_config", 1, 1, None, 8, 4, 512,
+            4096) "mixed_precision=bf16_with_mxfp8_mixed model.moe_token_dispatcher_type=flex",
+     8,
+     "qwen3-30b-a3b",
+     {1, 1, 1, 8, 1},
+     512,
+     4096,
+     MF_SCHED_1F1B,
+     MF_DISPATCH_FUSED,
+     MF_PREC_MXFP8,
+     1,
+     0},
+    {BRIDGE(
+         "kimi_k2_pretrain_1024gpu_h100_bf16_config", 8, 16, 2, 64, 1, 8192,
+         4096) "mixed_precision=bf16_mixed model.moe_token_dispatcher_type=flex "
+               "model.recompute_granularity=selective 'model.recompute_modules=[mla_up_proj,mlp]'",
+     1024,
+     "kimi-k2",
+     {8, 16, 2, 64, 1},
+     8192,
+     4096,
+     MF_SCHED_INTERLEAVED,
+     MF_DISPATCH_FUSED,
+     MF_PREC_BF16,
+     1,
+     LATENT},
+};
+
+static void read_or_fail(mf_read *r, const recipe *x, mf_read_model *found, mf_plan *plan) {
+    mf_err e;
+    mf_err_clear(&e);
+    mf_plan_init(plan);
+    memset(found, 0, sizeof *found);
+    mf_status s = mf_read_text(r, "recipe", x->text, NULL, &e);
+    s = s == MF_OK ? mf_read_modelzoo(r, &e) : s;
+    s = s == MF_OK ? mf_read_find_model(r, NULL, found, &e) : s;
+    s = s == MF_OK ? mf_read_plan(r, &found->model, x->gpus, plan, &e) : s;
+    if (s != MF_OK) {
+        fail_msg("%s: %s", x->model, e.text);
+    }
+}
+
+static void check_recipe(const recipe *x) {
+    mf_read r = {0};
+    mf_read_model found = {0};
+    mf_plan p;
+    mf_plan_init(&p);
+    read_or_fail(&r, x, &found, &p);
+    const mf_layout *l = &p.layout;
+    const int64_t degree[5] = {l->tp, l->pp, l->vpp, l->ep, l->etp};
+    assert_string_equal(found.name, x->model);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(degree[i], x->degree[i]);
+    }
+    assert_int_equal(l->gbs, x->gbs);
+    assert_int_equal(l->seq, x->seq);
+    assert_int_equal(l->schedule, x->schedule);
+    assert_int_equal(l->dispatcher, x->dispatcher);
+    assert_int_equal(l->precision, x->precision);
+    assert_int_equal(l->zero, x->zero);
+    assert_int_equal(p.assignment.memory[found.model.layers].recompute, x->recompute);
+    assert_int_equal(r.unknown.count, 0);
+    mf_read_clear(&r);
+}
+
+static void test_public_recipes_import_without_edits(void **state) {
+    (void)state;
+    const size_t count = sizeof recipes / sizeof recipes[0];
+    assert_true(count >= 20);
+    for (size_t i = 0; i < count; i++) {
+        check_recipe(&recipes[i]);
+    }
+}
+
+static void test_megatrons_defaults_hold_for_what_is_not_said(void **state) {
+    (void)state;
+    const recipe x = {.text = MIXTRAL_8X22B
+                      "--tensor-model-parallel-size 2 --pipeline-model-parallel-size "
+                      "4 --expert-model-parallel-size 4 --micro-batch-size 1 "
+                      "--seq-length 4096 --bf16 --an-unknown-flag 3",
+                      .gpus = 64,
+                      .model = "mixtral-8x22b"};
+    mf_read r = {0};
+    mf_read_model found = {0};
+    mf_plan p;
+    mf_plan_init(&p);
+    read_or_fail(&r, &x, &found, &p);
+    assert_int_equal(p.layout.etp, 2); /* that of attention */
+    assert_int_equal(p.layout.zero, 0);
+    assert_int_equal(p.layout.gbs, 8); /* one micro-batch a rank */
+    assert_int_equal(p.layout.dispatcher, MF_DISPATCH_ALLGATHER);
+    assert_int_equal(p.layout.overlap & MF_OVERLAP_DP, 0);
+    assert_int_equal(r.unknown.count, 1);
+    assert_string_equal(r.unknown.item[0].name, "--an-unknown-flag");
+    mf_read_clear(&r);
+}
+
+static void test_an_argument_dump_reads_as_the_flags_do(void **state) {
+    (void)state;
+    static const char dump[] =
+        "[default0]:------------------------ arguments ------------------------\n"
+        "[default0]:  bf16 ............................................ True\n"
+        "[default0]:  expert_model_parallel_size ...................... 8\n"
+        "[default0]:  expert_tensor_parallel_size ..................... 1\n"
+        "[default0]:  global_batch_size ............................... 256\n"
+        "[default0]:  group_query_attention ........................... True\n"
+        "[default0]:  hidden_size ..................................... 6144\n"
+        "[default0]:  kv_lora_rank .................................... 32\n"
+        "[default0]:  micro_batch_size ................................ 1\n"
+        "[default0]:  moe_token_dispatcher_type ....................... alltoall\n"
+        "[default0]:  num_attention_heads ............................. 48\n"
+        "[default0]:  num_experts ..................................... 8\n"
+        "[default0]:  num_layers ...................................... 56\n"
+        "[default0]:  num_query_groups ................................ 8\n"
+        "[default0]:  overlap_p2p_comm ................................ True\n"
+        "[default0]:  pipeline_model_parallel_size .................... 4\n"
+        "[default0]:  recompute_granularity ........................... selective\n"
+        "[default0]:  recompute_modules ............................... ['moe_act', 'layernorm']\n"
+        "[default0]:  seq_length ...................................... 4096\n"
+        "[default0]:  tensor_model_parallel_size ...................... 2\n"
+        "[default0]:  use_distributed_optimizer ....................... True\n"
+        "[default0]:  virtual_pipeline_model_parallel_size ............ 2\n"
+        "[default0]:  world_size ...................................... 64\n";
+    const recipe x = {.text = dump, .model = "mixtral-8x22b"};
+    mf_read r = {0};
+    mf_read_model found = {0};
+    mf_plan p;
+    mf_plan_init(&p);
+    read_or_fail(&r, &x, &found, &p);
+    assert_string_equal(found.name, "mixtral-8x22b");
+    assert_int_equal(p.layout.gpus, 64);
+    assert_int_equal(p.layout.vpp, 2);
+    assert_int_equal(p.layout.overlap & MF_OVERLAP_PP, MF_OVERLAP_PP);
+    assert_int_equal(p.assignment.memory[1].recompute, MF_RECOMPUTE_ACT | MF_RECOMPUTE_NORM);
+    mf_read_clear(&r);
+}
+
+static void test_a_log_gives_medians_past_the_warm_up(void **state) {
+    (void)state;
+    mf_log l = {0};
+    mf_log_read(&l,
+                " iteration 1/ 9 | elapsed time per iteration (ms): 90000.0 | throughput per "
+                "GPU (TFLOP/s/GPU): 10.0 |\n"
+                "[Rank 0] (after 1 iterations) memory (MB) | allocated: 1.0 | max allocated: "
+                "70000.5 | reserved: 2\n"
+                " iteration 2/ 9 | elapsed time per iteration (ms): 5000.0 | throughput per GPU "
+                "(TFLOP/s/GPU): 400.0 |\n"
+                " iteration 3/ 9 | elapsed time per iteration (ms): 5200.0 | throughput per GPU "
+                "(TFLOP/s/GPU): 380.0 |\n");
+    assert_int_equal(l.steps, 3);
+    assert_int_equal(l.used, 2);
+    assert_close(l.step_time_s, 5.1, 1e-9);
+    assert_close(l.tflops, 390, 1e-9);
+    assert_close(l.memory_B, 70000.5e6, 1);
+    mf_log_clear(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_public_recipes_import_without_edits),
+        cmocka_unit_test(test_megatrons_defaults_hold_for_what_is_not_said),
+        cmocka_unit_test(test_an_argument_dump_reads_as_the_flags_do),
+        cmocka_unit_test(test_a_log_gives_medians_past_the_warm_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

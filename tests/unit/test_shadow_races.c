@@ -1,0 +1,176 @@
+/* test_shadow_races.c - no two pieces of a step's work touch the same bytes, one of them writing,
+ * without one waiting for the other: on one rank, and on the stages of a pipeline, where messages
+ * leave on queues of their own. An edge that is left out is found, and named. Ranks are processes
+ * of this program. */
+#include "executor/comm/comm_launch.h"
+#include "tests/shadow_case.h"
+#include "tests/shadow_races.h"
+#include "tests/test.h"
+
+#include <unistd.h>
+
+enum { RACES = 8 };
+
+static void label(void *user, const mf_exec_op *x) {
+    char text[96];
+    snprintf(text, sizeof text, "position %d %s", x->position, x->op->name);
+    shadow_label(user, text);
+}
+
+/* Two steps, of which the second begins before the first has landed. */
+static mf_status two_ahead(shadow_case *c, mf_err *e) {
+    const mf_exec_batch batch = {c->sample, c};
+    mf_exec_result r;
+    mf_status status = mf_exec_step_begin(c->exec, &batch, 1e-3, e);
+    status = status == MF_OK ? mf_exec_step_begin(c->exec, &batch, 1e-4, e) : status;
+    status = status == MF_OK ? mf_exec_step_land(c->exec, &r, e) : status;
+    return status == MF_OK ? mf_exec_step_land(c->exec, &r, e) : status;
+}
+
+/* One step, or two that go ahead, and how many races they have; the first of them in words. */
+static mf_status races_of(const shadow_setup *s, bool ahead, mf_device *device, int64_t *races,
+                          char *text, size_t size, mf_err *e) {
+    shadow_case c;
+    shadow_race race[RACES];
+    shadow_bytes left = {0};
+    mf_exec_options o;
+    shadow_case_options(s, &o);
+    o.before_op = label;
+    o.user = device;
+    *races = -1;
+    mf_status status = shadow_case_lower(&c, s, device, e);
+    status = status == MF_OK ? shadow_case_start(&c, device, &o, e) : status;
+    if (status == MF_OK) {
+        shadow_drop_recording(device);
+        status = ahead ? two_ahead(&c, e) : shadow_steps(&c, 1, &left, e);
+        status = status == MF_OK ? device->ops->wait(device, e) : status;
+    }
+    if (status == MF_OK) {
+        *races = shadow_find_races(device, race, RACES);
+        for (int64_t i = 0; i < *races && i < RACES; i++) {
+            shadow_race_text(device, &race[i], text, size);
+        }
+    }
+    if (*races > 0) {
+        shadow_race_text(device, &race[0], text, size);
+    }
+    shadow_bytes_clear(&left);
+    shadow_case_close(&c);
+    return status;
+}
+
+static void steps_of_one_rank_have_none(void **state) {
+    static const shadow_setup setups[] = {
+        {.family = "qwen2_moe", .precision = MF_PREC_BF16, .aux_coef = 0.02},
+        {.family = "deepseek_v3", .precision = MF_PREC_BF16, .graph = true},
+        {.family = "llama", .precision = MF_PREC_BF16, .graph = true},
+    };
+    const shadow_options o = {.one_queue = true, .records = true};
+    (void)state;
+    for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
+        mf_device *device = NULL;
+        int64_t races;
+        char text[600] = "";
+        mf_err e;
+        assert_ok(shadow_open(&o, &device, &e));
+        assert_ok(races_of(&setups[i], i == 1, device, &races, text, sizeof text, &e));
+        assert_int_equal(races, 0);
+        device->ops->close(device);
+    }
+}
+
+/* The batch of the next step goes up while this one may still read its own. */
+static void a_batch_that_comes_too_early_is_named(void **state) {
+    const shadow_setup s = {.family = "llama", .precision = MF_PREC_BF16};
+    (void)state;
+    for (int k = 1; k <= 3; k++) { /* behind the first batch, before the second, behind it */
+        const shadow_options o = {.one_queue = true, .records = true, .no_order = k};
+        mf_device *device = NULL;
+        int64_t races;
+        char text[600] = "";
+        mf_err e;
+        assert_ok(shadow_open(&o, &device, &e));
+        assert_ok(races_of(&s, true, device, &races, text, sizeof text, &e));
+        assert_true(races > 0 && strstr(text, "copy") != NULL);
+        assert_int_equal(shadow_orders(device), 4);
+        device->ops->close(device);
+    }
+}
+
+/* --- stages of a pipeline -----------------------------------------------------------------------
+ */
+
+static void two_stages(mf_layout *l) {
+    l->gpus = l->pp = 2;
+    l->mbs = 1;
+}
+
+/* Calls of order() before the first step, when one is captured and dropped; in a step: one behind
+ * the batch and one before the results, which the host's wait stands in for, then two around each
+ * of its messages. */
+enum { PREPARED = 8, ORDERS = 10 };
+/* Leaves out call number `left_out` of order() (0: none). Exit code 0: no race; 1: races, told; 2:
+ * something else. */
+static int stage(int64_t left_out) {
+    const shadow_setup s = {.family = "llama", .precision = MF_PREC_BF16, .layout = two_stages};
+    const shadow_options o = {
+        .one_queue = true, .records = true, .no_order = left_out, .timeout_s = 20.0};
+    int64_t rank, size, races = -1;
+    char text[600] = "";
+    mf_device *device = NULL;
+    mf_err e = {.text = ""};
+    mf_status status = mf_comm_start(&rank, &size, &e);
+    status = status == MF_OK ? shadow_open(&o, &device, &e) : status;
+    if (device == NULL) {
+        return 2;
+    }
+    status = status == MF_OK ? races_of(&s, false, device, &races, text, sizeof text, &e) : status;
+    printf("rank %d: %lld orders, %lld races %s%s\n", (int)rank, (long long)shadow_orders(device),
+           (long long)races, text, status == MF_OK ? "" : e.text);
+    bool counted = shadow_orders(device) == PREPARED + ORDERS;
+    device->ops->close(device);
+    mf_comm_stop();
+    bool named = strstr(text, "copy") != NULL || strstr(text, "send") != NULL;
+    return status != MF_OK || !counted ? 2 : races == 0 ? 0 : named ? 1 : 2;
+}
+
+static int launch(int64_t left_out) {
+    char number[16], self[4096], child_word[] = "--child";
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(length > 0);
+    self[length] = '\0';
+    snprintf(number, sizeof number, "%lld", (long long)left_out);
+    char *argv[] = {self, child_word, number, NULL};
+    int code = -1;
+    mf_err e;
+    assert_ok(mf_comm_launch(2, argv, NULL, &code, &e));
+    return code;
+}
+
+static void stages_of_a_pipeline_have_none(void **state) {
+    (void)state;
+    assert_int_equal(launch(0), 0);
+}
+
+/* All but that of the results, and that behind the last message. */
+static void an_edge_that_is_missing_is_named(void **state) {
+    (void)state;
+    for (int64_t k = 1; k < ORDERS; k++) {
+        if (k != 2) {
+            assert_int_equal(launch(PREPARED + k), 1);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_of_one_rank_have_none),
+        cmocka_unit_test(a_batch_that_comes_too_early_is_named),
+        cmocka_unit_test(stages_of_a_pipeline_have_none),
+        cmocka_unit_test(an_edge_that_is_missing_is_named),
+    };
+    if (argc > 2 && strcmp(argv[1], "--child") == 0) {
+        return stage(atoll(argv[2]));
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
