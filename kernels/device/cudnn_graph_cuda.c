@@ -317,13 +317,12 @@ static bool varies(mf_graph *g, cudnnBackendDescriptor_t config) {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     int64_t count = 0, notes = 0;
-    bool asked = cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                          &engine) == CUDNN_STATUS_SUCCESS &&
-                 cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                          CUDNN_TYPE_NUMERICAL_NOTE,
-                                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &notes,
-                                          note) == CUDNN_STATUS_SUCCESS;
+    bool asked =
+        cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                 1, &count, &engine) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                 CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &notes,
+                                 note) == CUDNN_STATUS_SUCCESS;
     for (int64_t i = 0; asked && i < notes; i++) {
         if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) {
             return true;
