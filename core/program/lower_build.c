@@ -1,4 +1,4 @@
-/* lower_build.c - blocks under construction: tensors, ops, lifetimes, workspace, sums. */
+/* lower_build.c - blocks under construction: tensors, ops, what is held, sums. */
 #include "core/program/lower_build.h"
 
 #include <math.h>
@@ -241,143 +241,8 @@ void mf_lower_move_ops(mf_build *bd, int from, int at) {
     free(aside);
 }
 
-/* --- lifetimes and workspace ------------------------------------------------------------------ */
-
-/* Where ops of some passes stand. */
-typedef struct ops_of {
-    unsigned passes;
-    int first, end;
-} ops_of;
-
-static ops_of find_ops(const mf_block *b, unsigned passes) {
-    ops_of x = {.passes = passes};
-    mf_block_ops_of(b, passes, &x.first, &x.end);
-    return x;
-}
-
-/* done_at[i], of ops on other streams than compute: the first op after i that takes an output of op
- * i; from there on another stream knows that i has ended. Without one, the end of the passes.
- * Scratch: next_reader, one per tensor, of which only those matter that such an op makes. */
-static void find_done(const mf_block *b, const ops_of *x, int *done_at, int *next_reader) {
-    for (int i = x->first; i < x->end; i++) {
-        const mf_op *op = &b->ops[i];
-        for (int k = 0; k < op->nout && op->stream != MF_STREAM_COMPUTE; k++) {
-            next_reader[op->out[k]] = b->nops;
-        }
-    }
-    for (int i = x->end - 1; i >= x->first; i--) {
-        const mf_op *op = &b->ops[i];
-        if (!(op->pass & x->passes)) {
-            continue;
-        }
-        if (op->stream != MF_STREAM_COMPUTE) {
-            done_at[i] = b->nops;
-            for (int k = 0; k < op->nout; k++) {
-                int reader = next_reader[op->out[k]];
-                done_at[i] = reader < done_at[i] ? reader : done_at[i];
-            }
-        }
-        for (int k = 0; k < op->nin; k++) {
-            next_reader[op->in[k]] = i;
-        }
-    }
-}
-
-typedef struct live {
-    int first, last;
-    int16_t tensor;
-} live;
-
-/* Place in the workspace of what is alive, until op `last`. */
-typedef struct standing {
-    int64_t at, end;
-    int last;
-} standing;
-
-/* Puts a tensor that is born now into the lowest gap of those alive. x[*n] by place; the dead stay
- * among them until a tensor takes their entry, and do not count. */
-static int64_t place_local(standing *x, int *n, const live *one, int64_t size) {
-    int entry = 0, next = 0; /* behind what stands below the gap; what stands above */
-    int64_t at = 0;
-    for (; next < *n; next++) {
-        if (x[next].last < one->first) {
-            continue;
-        }
-        if (x[next].at - at >= size) {
-            break;
-        }
-        at = x[next].end;
-        entry = next + 1;
-    }
-    if (next == *n) {
-        *n = entry + 1;
-    } else if (entry == next) {
-        memmove(&x[next + 1], &x[next], (size_t)(*n - next) * sizeof *x);
-        ++*n;
-    }
-    x[entry] = (standing){at, at + size, one->last};
-    return at;
-}
-
-/* Appends a tensor that op `first` touches first; those of one op stand by number. */
-static void enlist(live *all, int *n, int *slot, live one) {
-    int at = (*n)++;
-    for (; at > 0 && all[at - 1].first == one.first && all[at - 1].tensor > one.tensor; at--) {
-        all[at] = all[at - 1];
-        slot[all[at].tensor] = at;
-    }
-    all[at] = one;
-    slot[one.tensor] = at;
-}
-
-/* Places the local tensors of the passes in one workspace, first fit by time of birth; returns its
- * high-water mark. A tensor that another stream touches stays until that stream is known done. */
-static int64_t place_locals(mf_build *bd, unsigned passes) {
-    mf_block *b = bd->b;
-    size_t tensors = (size_t)b->ntensors + 1;
-    live *all = malloc(tensors * sizeof *all);
-    standing *placed = malloc(tensors * sizeof *placed);
-    int *slot = malloc((tensors + (size_t)b->nops + 1) * sizeof *slot);
-    int *done_at = slot != NULL ? slot + tensors : NULL;
-    int n = 0, nplaced = 0;
-    int64_t high = 0;
-    if (all == NULL || placed == NULL || slot == NULL) {
-        bd->status = MF_NOMEM;
-        goto out;
-    }
-    const ops_of x = find_ops(b, passes);
-    find_done(b, &x, done_at, slot);
-    memset(slot, 0xff, (size_t)b->ntensors * sizeof *slot); /* -1 */
-    for (int i = x.first; i < x.end; i++) {
-        const mf_op *op = &b->ops[i];
-        if (!(op->pass & passes)) {
-            continue;
-        }
-        int end = op->stream == MF_STREAM_COMPUTE ? i : done_at[i];
-        for (int k = 0; k < op->nin + op->nout; k++) {
-            int16_t t = k < op->nin ? op->in[k] : op->out[k - op->nin];
-            if (b->tensors[t].class != MF_TENSOR_LOCAL) {
-                continue;
-            }
-            if (slot[t] < 0) {
-                enlist(all, &n, slot, (live){i, end, t});
-            } else if (all[slot[t]].last < end) {
-                all[slot[t]].last = end;
-            }
-        }
-    }
-    for (int i = 0; i < n; i++) {
-        mf_tensor *t = &b->tensors[all[i].tensor];
-        int64_t size = mf_align_B(t->bytes);
-        t->offset_B = place_local(placed, &nplaced, &all[i], size);
-        high = t->offset_B + size > high ? t->offset_B + size : high;
-    }
-out:
-    free(all);
-    free(placed);
-    free(slot);
-    return high;
-}
+/* --- what is held, and sums ----------------------------------------------------------------------
+ */
 
 /* Are gradients of this part reduced into a shard after every micro-batch? */
 static bool shards_gradient(const mf_build *bd, const mf_tensor *g) {
@@ -454,18 +319,6 @@ mf_status mf_build_failed(const mf_build *bd, mf_err *e) {
     return mf_err_set(e, bd->status, "lowering: out of memory");
 }
 
-static void place_all(mf_build *bd) {
-    mf_block *b = bd->b;
-    b->local_f_B = place_locals(bd, MF_PASS_F);
-    if (bd->key.split) {
-        b->local_bs_B = place_locals(bd, MF_PASS_R | MF_PASS_B);
-        b->local_w_B = place_locals(bd, MF_PASS_W);
-        b->local_b_B = b->local_bs_B > b->local_w_B ? b->local_bs_B : b->local_w_B;
-    } else {
-        b->local_b_B = b->local_bs_B = place_locals(bd, MF_PASS_BACKWARD);
-    }
-}
-
 mf_status mf_build_finish(mf_build *bd, mf_err *e) {
     if (bd->status != MF_OK) {
         return mf_build_failed(bd, e);
@@ -483,7 +336,7 @@ mf_status mf_build_finish(mf_build *bd, mf_err *e) {
         }
     }
     if (!bd->key.unplaced) {
-        place_all(bd);
+        mf_build_place(bd);
     }
     if (bd->output != MF_NO_TENSOR) {
         b->boundary_B = mf_align_B(b->tensors[bd->output].bytes);

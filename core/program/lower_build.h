@@ -171,6 +171,8 @@ void mf_build_sum_params(mf_build *bd);
 
 /* Finds scratch_B, once all ops are there (lower_scratch.c). */
 void mf_build_find_scratch(mf_build *bd);
+/* Places of local tensors and the workspaces of the passes (lower_place.c). */
+void mf_build_place(mf_build *bd);
 
 /* Changes a finished block to what the program that trains does (lower_traits.c). */
 void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b);
