@@ -44,6 +44,11 @@ build-tests: gpu
 gpu-test: gpu ## run the tests that need a GPU
 	$(Q)status=0; for t in $(GPU_TEST_BIN); do $$t || status=1; done; exit $$status
 
+.PHONY: gpu-bundle
+gpu-bundle: setup ## build/moefold-gpu.tar.xz: programs and libraries for a GPU machine without compilers
+	$(build) NO_MPI=1 BUILD=$(BUILD)/bundle build gpu
+	@NCCL_HOME=$(NCCL_HOME) sh scripts/gpu-bundle.sh $(BUILD)/bundle $(BUILD)/moefold-gpu.tar.xz
+
 $(BUILD)/gpu/obj/%.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
