@@ -1,5 +1,5 @@
 /* overlaps.c - pairs of ops that touch the same bytes and that no wait orders. */
-#include "core/program/overlaps.h"
+#include "tests/overlaps.h"
 
 #include "core/program/waits.h"
 

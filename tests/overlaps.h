@@ -3,11 +3,11 @@
  * held, or a local tensor that takes the place of one that has died (mf_tensor.offset_B).
  *
  * Dependencies by value order readers behind writers. They do not order a writer behind the readers
- * before it on other streams: those who run streams beside each other, or play them against time,
- * have to wait for these, too.
+ * before it on other streams. Lowering places tensors so that none is left (lower_place.c); this
+ * finds those that are.
  */
-#ifndef MF_CORE_OVERLAPS_H
-#define MF_CORE_OVERLAPS_H
+#ifndef MF_TESTS_OVERLAPS_H
+#define MF_TESTS_OVERLAPS_H
 
 #include "core/program/program.h"
 
