@@ -66,6 +66,7 @@ static mf_status place_ranks(const mf_args *a, const mf_cluster *c, mf_point *p,
 static mf_status price_op(const mf_args *a, const mf_cost *cost, priced *out, mf_err *e) {
     char text[512];
     mf_point point;
+    *out = (priced){0};
     mf_status s = join_words(a, text, sizeof text, e);
     if (s == MF_OK) {
         s = mf_point_parse(text, &point, e);

@@ -87,8 +87,9 @@ static void terms_are_found_again_from_points(void **state) {
         bytes = 2 * 2 * seq * 16 * 256;
         t = flops / 450e12 + 3e-6;
         put(s, text, idle_W * t + attention_J * flops + byte_J * operand_share * bytes, t);
-        snprintf(text, sizeof text, "copy bytes=%d", 16 << (20 + i));
-        bytes = 2.0 * (16 << 20) * (1 << i);
+        int64_t size = (int64_t)16 << (20 + i);
+        snprintf(text, sizeof text, "copy bytes=%lld", (long long)size);
+        bytes = 2.0 * (double)size;
         t = bytes / 4.2e12 + 2e-6;
         if (i < 6) {
             put(s, text, idle_W * t + byte_J * bytes, t);
