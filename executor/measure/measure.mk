@@ -32,6 +32,10 @@ $(GPU_MAIN_BIN): $(BUILD)/gpu/bench/%: bench/gpu/%.c $(CUDA_LIB) $(LIB)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d -MT $@ -c $< -o $@.o
 	$(Q)$(NVCC) $(CUDA_ARCH) $@.o $(CUDA_LIB) $(LIB) $(GPU_LIBS) -o $@
 
+.PHONY: demo-gpu
+demo-gpu: build ## train a MoE of 257 million parameters on text for five minutes on this GPU; the loss as it falls
+	@sh scripts/demo_gpu.sh $(BUILD)/moefold
+
 .PHONY: bench-gpu
 bench-gpu: build $(BUILD)/gpu/bench/bench_train ## train four slices of models on this GPU: TFLOP/s, clocks, power, memory (8 minutes)
 	@$(BUILD)/gpu/bench/bench_train
