@@ -242,6 +242,7 @@ static mf_status lower_rest(mf_build *bd, zero_side *side, int sides, mf_err *e)
         finish_gathers(bd, &side[s], s == 1);
         emit_reduce(bd, &side[s], s == 1);
     }
+    mf_lower_pace_rings(bd);
     bd->b->comm_B = dispatcher_buffers(bd);
     mf_status status = mf_build_finish(bd, e);
     clear_scratch(bd);

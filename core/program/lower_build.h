@@ -163,6 +163,8 @@ int16_t mf_lower_keep_turning(mf_build *bd, int16_t t);
 void mf_lower_fetch_ahead(mf_build *bd, int16_t t);
 /* Saved tensors of the chosen kinds wait in host memory. */
 void mf_lower_offload(mf_build *bd);
+/* Messages of rings wait for what their arrival may replace (lower_context.c). After all else. */
+void mf_lower_pace_rings(mf_build *bd);
 /* Moves ops [from, nops) to `at`, keeping order on both sides. Indices below `at` stay. */
 void mf_lower_move_ops(mf_build *bd, int from, int at);
 

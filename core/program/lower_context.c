@@ -335,3 +335,46 @@ int16_t mf_lower_context(mf_build *bd, const mf_lower_heads *a, int16_t q, int16
     }
     return q;
 }
+
+/* --- rings hold two steps ------------------------------------------------------------------------
+ */
+
+/* The last op of these passes before op i that has tensor t among its inputs or outputs, on this
+ * stream; -1. */
+static int last_with(const mf_block *b, int i, int first, mf_stream stream, bool reads, int16_t t) {
+    for (int j = i - 1; j >= first; j--) {
+        const mf_op *op = &b->ops[j];
+        const int16_t *list = reads ? op->in : op->out;
+        for (int k = 0; k < (reads ? op->nin : op->nout) && op->stream == stream; k++) {
+            if (list[k] == t) {
+                return j;
+            }
+        }
+    }
+    return -1;
+}
+
+/* Keys and values of two steps of a ring are there at a time: those that attention is at and those
+ * that arrive. A message thus waits for the attention of the step before its own, whose keys its
+ * arrival may replace. That costs no time: attention of one step ends before the message beside it
+ * does, or the next message is not what the ring waits for. */
+void mf_lower_pace_rings(mf_build *bd) {
+    mf_block *b = bd->b;
+    for (int i = 0; i < b->nops && bd->status == MF_OK; i++) {
+        mf_op *op = &b->ops[i];
+        if (op->kind != MF_OP_SEND_RECV || op->stream != MF_STREAM_CP) {
+            continue;
+        }
+        int first = op->pass == MF_PASS_F ? 0 : b->nforward;
+        int came = last_with(b, i, first, MF_STREAM_CP, false, op->in[0]);
+        int16_t held = came >= 0 ? b->ops[came].in[0] : MF_NO_TENSOR;
+        int reader = held != MF_NO_TENSOR && b->tensors[held].class == MF_TENSOR_LOCAL
+                         ? last_with(b, i, first, MF_STREAM_COMPUTE, true, held)
+                         : -1;
+        if (reader >= 0) { /* statistics are small; dq is there until the last step */
+            const mf_op *read = &b->ops[reader];
+            mf_op_in(op, read->out[read->kind == MF_OP_ATTENTION_FWD ? read->nout - 1 : 0]);
+            op->marks++;
+        }
+    }
+}

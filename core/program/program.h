@@ -310,8 +310,9 @@ typedef enum mf_once_op {
  * - CROSS_ENTROPY: logits -> statistics; logits statistics -> logits (overwritten).
  *
  * Gradients of which a part stood already take that part as an input behind the operands and write
- * the sum (`sums`). An output of R that need not be made again is left out (`makes`). Ops that read
- * weights gathered over ranks have the marks of those gathers as their last inputs (`marks`). */
+ * the sum (`sums`). An output of R that need not be made again is left out (`makes`). The last inputs
+ * may be marks (`marks`), which an op waits for and does not read: of the gathers of its weights; of
+ * the attention behind which a ring's message may take the place of its keys. */
 #define MF_OP_MAX_IN 8
 #define MF_OP_MAX_OUT 6
 #define MF_OP_DIMS 8
@@ -342,7 +343,7 @@ typedef struct mf_op {
     uint8_t sums;  /* bit k: a part of output k is among the inputs, which stand in the order of
                       these bits between operands and marks */
     uint8_t makes; /* of R, bit k: output k of the forward op is made again */
-    uint8_t marks; /* last inputs that are marks of gathers */
+    uint8_t marks; /* last inputs that are marks */
     mf_group_shape shape; /* of `group` */
     int64_t dim[MF_OP_DIMS];
     double flops;
