@@ -2,10 +2,10 @@
  * tensors, what the simulator's ops wait for orders all of them. Where all stand in one place, it
  * does not, and those that mf_block_overlaps names order the rest. Layouts are those of
  * test_executor_grid. */
-#include "tests/overlaps.h"
 #include "simulator/block_build.h"
 #include "tests/account.h"
 #include "tests/grid_draw.h"
+#include "tests/overlaps.h"
 
 enum { LAYOUTS = 40, MOST = 2048 };
 
