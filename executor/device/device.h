@@ -74,8 +74,14 @@ typedef struct mf_device_z {
 
 typedef struct mf_device_graph mf_device_graph; /* captured work of a queue */
 
-/* The last of them carries what steps read, ahead of them. */
-enum { MF_DEVICE_SIDE_QUEUES = MF_COMM_SLOTS + 1, MF_DEVICE_UPLOADS = MF_COMM_SLOTS };
+/* Queues beside those of the program: of messages by slot, then those that carry what steps read,
+ * ahead of them, and optimizer states from the host's memory and back. */
+enum {
+    MF_DEVICE_UPLOADS = MF_COMM_SLOTS,
+    MF_DEVICE_STATES_IN,
+    MF_DEVICE_STATES_OUT,
+    MF_DEVICE_SIDE_QUEUES
+};
 enum { MF_DEVICE_POINTS = 2 };
 
 typedef struct mf_device_ops {

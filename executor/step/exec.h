@@ -9,8 +9,8 @@
 
 /* What binding an op needs beyond its operands' places; one for each op of each block. */
 typedef struct op_bind {
-    int16_t nin;                   /* operands without partial sums and gather marks */
-    int16_t forward_nin;           /* of the forward op, without gather marks */
+    int16_t nin;                   /* operands without partial sums and marks */
+    int16_t forward_nin;           /* of the forward op, without marks */
     int16_t sum_of[MF_OP_MAX_OUT]; /* operand that is the partial sum of output k; -1 */
     int16_t out_of[MF_OP_MAX_OUT]; /* output of the forward op that output k is */
     bool first[MF_OP_MAX_OUT];     /* first writer of output k in its pass */
@@ -71,6 +71,7 @@ typedef struct mf_update_pieces {
     void *memory;                   /* the device's, of what follows */
     mf_kernel_adamw_tensor *staged; /* [count] with states where they are updated */
     mf_kernel_chunk *chunk;         /* [chunks] */
+    mf_queue *in, *out;             /* states come and go beside the updates */
 } mf_update_pieces;
 
 /* A message on its way to another rank, or one that waits for a chunk of this one. */
