@@ -86,8 +86,10 @@ typedef struct mf_software {
     double host_adam_s;
     double fixed_step_s;  /* once a step */
     double gpu_power_eff; /* sustained clocks in long training runs over short tests */
-    /* 1: products and attention slow down as the mix of a block's ops draws more than the GPU may
-     * (mf_cost_stretch), beside gpu_power_eff. May be missing in a file: 0 */
+    /* Energy of ops in a step over that of the same kernels alone, beside what the GPU draws
+     * anyway: products and attention slow down as the mix of a block's ops takes more than the GPU
+     * may draw (mf_cost_stretch), beside gpu_power_eff. 0: nothing slows them down. May be missing
+     * in a file: 0 */
     double power_cap;
     /* How much of those rates this kind of GPU keeps: power limit, maturity of its kernels. 0 = 1.
      * May be missing in a file. */

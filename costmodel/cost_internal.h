@@ -209,10 +209,17 @@ double mf_collective_sms(mf_op_kind kind, const mf_geometry *g);
 /* --- energy ----------------------------------------------------------------------------------- */
 
 /* What an op takes beside what the GPU draws anyway (cost.h). */
-enum { MF_ENERGY_BYTE, MF_ENERGY_PRODUCT, MF_ENERGY_ATTENTION, MF_ENERGY_IDLE, MF_ENERGY_TERMS };
+enum {
+    MF_ENERGY_BYTE,
+    MF_ENERGY_PRODUCT,
+    MF_ENERGY_ATTENTION,
+    MF_ENERGY_ATTENTION_BWD,
+    MF_ENERGY_IDLE,
+    MF_ENERGY_TERMS
+};
 typedef struct mf_energy {
     double cap_W, idle_W;
-    double flop_J[2][MF_MATH_COUNT]; /* of products, of attention */
+    double flop_J[3][MF_MATH_COUNT]; /* of products, of attention, of its gradients */
     double byte_J;
     bool measured;
 } mf_energy;

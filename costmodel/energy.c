@@ -5,7 +5,9 @@
  * seven of warming up (2026-11-23, 1.45 to 1.98 GHz): 8192^3 products 1.132 J in 1.647 ms; grouped
  * products of 8 x 2,048 rows, 6,144 -> 16,384 3.392 J in 4.913 ms and of 64 x 512 rows, 2,048 ->
  * 1,024 0.171 J in 0.248 ms; attention forward of 2 x 4,096 tokens, 48 heads of 128 0.561 J in
- * 0.813 ms; a copy of 1 GiB 0.288 J in 0.509 ms. They agree with the terms within 3 % (tested). The
+ * 0.813 ms; a copy of 1 GiB 0.288 J in 0.509 ms. They agree with the terms within 3 % (tested). Of
+ * attention's backward pass they come from three kernels on another H200 (`profile --energy`,
+ * 2026-11-24), fitted beside those five. The
  * power that is drawn whatever runs is an assumption until energies were measured by `profile
  * --energy`: the other terms follow from it, sums of long runs hardly change with it.
  */
@@ -15,8 +17,8 @@
 #include <string.h>
 
 static const struct {
-    double idle_W, byte_J, product_J, attention_J; /* of BF16 */
-} h200 = {150, 98e-12, 0.775e-12, 1e-12};
+    double idle_W, byte_J, product_J, attention_J, attention_bwd_J; /* of BF16 */
+} h200 = {150, 98e-12, 0.775e-12, 1e-12, 1.42e-12};
 
 /* J/byte of what products and attention read, mostly, over that of a copy. */
 static const double operand_share = 0.56;
@@ -32,11 +34,12 @@ static const struct {
 } architectures[] = {
     {"ampere", 1.81}, {"blackwell", 0.63}, {"cdna3", 0.81}, {"cdna4", 0.79}, {"", 1}};
 
-/* J/FLOP over that of BF16: half the width, half the work of the matrix units. */
+/* J/FLOP over that of BF16. FP8: 20 kernels on one H200 (`profile --energy`, 2026-11-24); FP32 and
+ * FP4 are assumptions: work of the matrix units by width. */
 static const double narrower[MF_MATH_COUNT] = {
-    [MF_MATH_FP32] = 4, [MF_MATH_BF16] = 1, [MF_MATH_FP8] = 0.5, [MF_MATH_FP4] = 0.25};
+    [MF_MATH_FP32] = 4, [MF_MATH_BF16] = 1, [MF_MATH_FP8] = 0.6, [MF_MATH_FP4] = 0.3};
 
-enum { PRODUCT, ATTENTION };
+enum { PRODUCT, ATTENTION, ATTENTION_BWD };
 
 void mf_energy_init(mf_energy *m, const mf_cost_device *d) {
     const mf_gpu *gpu = &d->cluster->gpu;
@@ -49,6 +52,7 @@ void mf_energy_init(mf_energy *m, const mf_cost_device *d) {
         double share = architectures[at].share * narrower[math];
         m->flop_J[PRODUCT][math] = share * h200.product_J;
         m->flop_J[ATTENTION][math] = share * h200.attention_J;
+        m->flop_J[ATTENTION_BWD][math] = share * h200.attention_bwd_J;
     }
     if (mf_cluster_is_cpu(d->cluster)) { /* cores draw what they draw, busy or not */
         *m = (mf_energy){.cap_W = gpu->power_w, .idle_W = gpu->power_w};
@@ -77,7 +81,8 @@ static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
         x[MF_ENERGY_BYTE] = operand_share * mf_gemm_bytes(op);
         break;
     case MF_CLASS_ATTENTION:
-        x[MF_ENERGY_ATTENTION] = op->flops;
+        x[op->kind == MF_OP_ATTENTION_BWD ? MF_ENERGY_ATTENTION_BWD : MF_ENERGY_ATTENTION] =
+            op->flops;
         x[MF_ENERGY_BYTE] = operand_share * attention_bytes(op);
         break;
     case MF_CLASS_MEMORY:
@@ -96,7 +101,8 @@ static double own_J(const mf_energy *m, const mf_op *op) {
     double x[MF_ENERGY_TERMS];
     terms_of(op, x);
     return m->byte_J * x[MF_ENERGY_BYTE] + m->flop_J[PRODUCT][op->math] * x[MF_ENERGY_PRODUCT] +
-           m->flop_J[ATTENTION][op->math] * x[MF_ENERGY_ATTENTION];
+           m->flop_J[ATTENTION][op->math] * x[MF_ENERGY_ATTENTION] +
+           m->flop_J[ATTENTION_BWD][op->math] * x[MF_ENERGY_ATTENTION_BWD];
 }
 
 mf_power mf_cost_power(const mf_cost *cost) {
@@ -147,14 +153,17 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
         *(mf_cost_is_clocked(op) ? &clocked_s : &other_s) += p.time_s;
         joules += own_J(&cost->energy, &o);
     }
+    joules *= cost->software.power_cap;
     double over_s = capped_s(&cost->energy, joules) - clocked_s - other_s;
     return clocked_s > 0 && over_s > 0 ? fmin(1 + over_s / clocked_s, most_stretch) : 1;
 }
 
 /* --- from points ------------------------------------------------------------------------------ */
 
-/* Fewer say too little. */
+/* Fewer say too little. What is shorter launches more than it works: of 30 kernels of 4 to 50 us
+ * on an H200 half drew less than 500 W. */
 enum { ENERGIES_MIN = 12 };
+static const double least_s = 50e-6;
 static const double point_noise = 0.05, prior_spread = 0.3;
 
 /* Solves a[n][n] x = b for a symmetric positive matrix; b becomes x. */
@@ -181,7 +190,11 @@ static void solve(double a[MF_ENERGY_TERMS][MF_ENERGY_TERMS], double b[MF_ENERGY
  * which is held near 1. */
 void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n) {
     double a[MF_ENERGY_TERMS][MF_ENERGY_TERMS] = {{0}}, b[MF_ENERGY_TERMS];
-    if (n < ENERGIES_MIN) {
+    size_t long_ones = 0;
+    for (size_t i = 0; i < n; i++) {
+        long_ones += point[i].sustained_s >= least_s;
+    }
+    if (long_ones < ENERGIES_MIN) {
         return;
     }
     for (int k = 0; k < MF_ENERGY_TERMS; k++) {
@@ -190,10 +203,14 @@ void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const mf_energy_point *p = &point[i];
         double x[MF_ENERGY_TERMS], weight = 1 / (point_noise * p->energy_J);
+        if (p->sustained_s < least_s) {
+            continue;
+        }
         terms_of(&p->op, x);
         x[MF_ENERGY_BYTE] *= m->byte_J * weight;
         x[MF_ENERGY_PRODUCT] *= m->flop_J[PRODUCT][p->op.math] * weight;
         x[MF_ENERGY_ATTENTION] *= m->flop_J[ATTENTION][p->op.math] * weight;
+        x[MF_ENERGY_ATTENTION_BWD] *= m->flop_J[ATTENTION_BWD][p->op.math] * weight;
         x[MF_ENERGY_IDLE] = m->idle_W * p->sustained_s * weight;
         for (int j = 0; j < MF_ENERGY_TERMS; j++) {
             for (int k = 0; k < MF_ENERGY_TERMS; k++) {
@@ -211,6 +228,7 @@ void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n) {
     for (int math = 0; math < MF_MATH_COUNT; math++) {
         m->flop_J[PRODUCT][math] *= b[MF_ENERGY_PRODUCT];
         m->flop_J[ATTENTION][math] *= b[MF_ENERGY_ATTENTION];
+        m->flop_J[ATTENTION_BWD][math] *= b[MF_ENERGY_ATTENTION_BWD];
     }
     m->measured = true;
 }

@@ -113,7 +113,7 @@ static const struct {
     {"moe_sync_s", 0, 1, offsetof(mf_software, moe_sync_s)},
     {"host_measured", 0, 1, offsetof(mf_software, host_measured)},
     {"host_adam_s", 0, 1e-3, offsetof(mf_software, host_adam_s)},
-    {"power_cap", 0, 1, offsetof(mf_software, power_cap)},
+    {"power_cap", 0, 2, offsetof(mf_software, power_cap)},
     {"prefetch_exposed", 0, 1, offsetof(mf_software, prefetch_exposed)},
 };
 enum { OPTIONAL = sizeof optional / sizeof optional[0] };
