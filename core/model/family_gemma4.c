@@ -33,6 +33,10 @@ static void read(mf_config *c, mf_model *m) {
         mf_model_read_experts(c, m, "moe_intermediate_size");
         m->norm_topk = true;
         m->shared_ffn = mf_config_int(c, MF_KEYS("intermediate_size"), 1, MF_CONFIG_FFN_MAX);
+    } else { /* what experts would be like */
+        mf_config_has(c, "num_experts");
+        mf_config_has(c, "top_k_experts");
+        mf_config_has(c, "moe_intermediate_size");
     }
     mf_config_word(c, "use_bidirectional_attention", MF_KEYS("", "vision")); /* of images alone */
     mf_config_opt_int(c, MF_KEYS("vocab_size_per_layer_input"), 0, INT64_C(1) << 40, 0);
