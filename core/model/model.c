@@ -26,6 +26,7 @@ static const char *const shipped[] = {
     "glm-5.2",
     "gpt-oss-120b",
     "gpt-oss-20b",
+    "granite-3.1-1b-a400m",
     "granite-4.0-h-small",
     "hunyuan-a13b",
     "hy3-preview",

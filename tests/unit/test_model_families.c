@@ -290,6 +290,19 @@ static void what_cannot_be_planned_or_run_is_said(void **state) {
     }
 }
 
+/* Granite-3.1-1B-A400M, by hand: embedding and final norm; attention, two norms, router and experts
+ * of 24 layers. */
+static void granite_counts_tied_embeddings_once(void **state) {
+    (void)state;
+    mf_model m = loaded("granite-3.1-1b-a400m");
+    mf_model_counts c;
+    mf_model_count(&m, &c);
+    const int64_t outer = 49155 * 1024 + 1024, inner = 3 * 1024 * 1024 + 2 * 1024 + 1024 * 32;
+    assert_int_equal(c.total, outer + 24 * (inner + 32 * 3 * 1024 * 512));
+    assert_int_equal(c.active, outer + 24 * (inner + 8 * 3 * 1024 * 512));
+    assert_true(m.tied_embeddings && m.embedding_multiplier == 12.0);
+}
+
 /* Ratios 0, 4 and 128 in turn; of each 107.8, 126.9 and 112.0 million parameters, those that mix
  * the streams with them. */
 static void deepseek_v4_compresses_keys_by_layer(void **state) {
@@ -360,6 +373,7 @@ int main(void) {
         cmocka_unit_test(what_cannot_be_planned_or_run_is_said),
         cmocka_unit_test(everything_that_ships_is_planned),
         cmocka_unit_test(deepseek_v4_compresses_keys_by_layer),
+        cmocka_unit_test(granite_counts_tied_embeddings_once),
         cmocka_unit_test(gemma4_has_two_kinds_of_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
