@@ -146,7 +146,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_progress_end(&progress);
     }
     bool interrupted = s == MF_INTERRUPTED && r.count > 0;
-    if (s != MF_OK && s != MF_INFEASIBLE && !interrupted) {
+    if (s != MF_OK && found != MF_INFEASIBLE && !interrupted) {
         goto out;
     }
     if (json) {

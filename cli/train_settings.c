@@ -310,6 +310,7 @@ mf_status mf_train_settings_load(const mf_args *a, mf_train_settings *s, mf_err 
     mf_status status = mf_args_require(a, MF_OPT_DATA, e);
     status = status == MF_OK ? mf_args_require(a, MF_OPT_STEPS, e) : status;
     status = status == MF_OK ? load_job(a, s, e) : status;
+    status = status == MF_OK ? mf_model_check_executed(&s->job.model, e) : status;
     status = status == MF_OK ? fill_options(a, s, e) : status;
     if (status == MF_OK) {
         const mf_sim_options sim = {0};

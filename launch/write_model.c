@@ -203,6 +203,37 @@ static void write_experts(const mf_model *m, mf_settings *s, char *unsaid, size_
     mf_settings_on(s, "moe-permute-fusion");
 }
 
+/* What flags of this writer do not say at all. */
+static void leave_parts(const mf_model *m, char *unsaid, size_t size) {
+    const bool gqa = m->attn == MF_ATTN_GQA;
+    const struct {
+        bool has;
+        const char *what;
+    } parts[] = {
+        {m->index_topk > 0, "the indexer of sparse attention"},
+        {gqa && m->q_lora_rank > 0, "low-rank queries beside whole keys"},
+        {gqa && m->v_head_dim != m->head_dim, "values of another width than keys"},
+        {m->value_scale > 0, "a factor on values"},
+        {m->attn_gate != MF_ATTN_GATE_NONE, "gates on attention's output"},
+        {m->qk_norm_plain, "norms of queries and keys without weights"},
+        {m->qk_norm_late && !m->qk_norm_plain, "norms of queries and keys behind their rotation"},
+        {m->qk_norm_full, "norms over whole queries and keys (the flag's are by head)"},
+        {m->zero_centred_norm, "norms that multiply by 1 + weight"},
+        {m->gelu, "GELU in place of SiLU"},
+        {m->logit_cap > 0, "a cap on logits"},
+        {m->head_bias, "the output projection's bias"},
+        {m->moe_latent > 0, "experts in a latent space"},
+        {m->input_scaled, "probabilities on the experts' input"},
+        {m->embedding_multiplier > 0 || m->residual_multiplier > 0 || m->logits_multiplier > 0,
+         "multipliers on embeddings, residuals and logits"},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i].has) {
+            leave(unsaid, size, parts[i].what);
+        }
+    }
+}
+
 void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out, char *unsaid,
                     size_t size) {
     unsaid[0] = '\0';
@@ -226,10 +257,5 @@ void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out, cha
         mf_settings_put(out, "mtp-num-layers", "%lld", LL(m->mtp_layers));
         mf_settings_put(out, "mtp-loss-scaling-factor", "0.1");
     }
-    if (m->qk_norm_full) {
-        leave(unsaid, size, "norms over whole queries and keys (the flag's are by head)");
-    }
-    if (m->embedding_multiplier > 0 || m->residual_multiplier > 0 || m->logits_multiplier > 0) {
-        leave(unsaid, size, "multipliers on embeddings, residuals and logits");
-    }
+    leave_parts(m, unsaid, size);
 }

@@ -24,10 +24,11 @@ typedef struct hf_case {
     int64_t step; /* batch that samples come from */
     /* What hf_watch sees: */
     account account;
-    double nearest;       /* least distance between a chosen expert and another */
-    int64_t micro_batch;  /* of the next logits */
-    double logits_square; /* of the differences, this rank's part */
-    double logits_count;  /* compared */
+    double nearest;        /* least distance between a chosen expert and another */
+    double nearest_biased; /* the same of sigmoids and selection biases, by what chooses */
+    int64_t micro_batch;   /* of the next logits */
+    double logits_square;  /* of the differences, this rank's part */
+    double logits_count;   /* compared */
 } hf_case;
 
 static inline mf_status hf_sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
@@ -64,7 +65,7 @@ static inline mf_status hf_open(hf_case *h, const char *family, const mf_layout 
     const char *no_mtp = "num_nextn_predict_layers=0"; /* transformers trains without */
     memset(h, 0, sizeof *h);
     h->layout = *l;
-    h->nearest = 1.0;
+    h->nearest = h->nearest_biased = 1.0;
     snprintf(path, sizeof path, "tests/data/hf/%s/config.json", family);
     mf_status s =
         mf_model_load_with(path, &no_mtp, strcmp(family, "deepseek_v3") == 0, &h->model, e);
@@ -112,11 +113,31 @@ static inline double hf_number(const mf_json_value *v, const char *key) {
 /* --- looking on ---------------------------------------------------------------------------------
  */
 
-/* Distance between the last chosen and the first other of this op's rows. */
-static inline void hf_find_ties(const mf_exec_op *op, double *nearest) {
+/* What an expert is chosen by: of a softmax alone the logit will do. */
+static inline double hf_choice_score(const mf_exec_op *op, const float *logits, int64_t i) {
     const mf_model *m = op->env->model;
+    const float *bias = op->env->correction_bias;
+    double score = (double)logits[i], sum = 0.0;
+    if (m->router_score == MF_ROUTER_SIGMOID) {
+        score = 1.0 / (1.0 + exp(-score));
+    } else if (m->correction_bias) {
+        for (int64_t k = 0; k < m->experts; k++) {
+            sum += exp((double)logits[k] - score);
+        }
+        score = 1.0 / sum;
+    }
+    return m->correction_bias && bias != NULL ? score + (double)bias[i] : score;
+}
+
+/* Distance between the last chosen and the first other of this op's rows; groups are not looked
+ * at. */
+static inline void hf_find_ties(hf_case *h, const mf_exec_op *op) {
+    const mf_model *m = op->env->model;
+    bool plain = m->router_score == MF_ROUTER_SOFTMAX && !m->correction_bias;
+    bool biased = m->router_score == MF_ROUTER_SIGMOID || m->router_score == MF_ROUTER_SOFTMAX;
+    double *nearest = plain ? &h->nearest : &h->nearest_biased;
     if (op->block == NULL || op->op->kind != MF_OP_ROUTER_FWD || op->op->pass != MF_PASS_F ||
-        m->router_score != MF_ROUTER_SOFTMAX || m->correction_bias) {
+        !(plain || biased) || m->n_group > 1) {
         return;
     }
     const int32_t *choice = op->out[0].data;
@@ -128,8 +149,9 @@ static inline void hf_find_ties(const mf_exec_op *op, double *nearest) {
             for (int64_t k = 0; k < m->top_k; k++) {
                 chosen |= choice[r * m->top_k + k] == (int32_t)i;
             }
-            last = chosen ? fmin(last, (double)logits[i]) : last;
-            other = chosen ? other : fmax(other, (double)logits[i]);
+            double score = hf_choice_score(op, logits, i);
+            last = chosen ? fmin(last, score) : last;
+            other = chosen ? other : fmax(other, score);
         }
         *nearest = fmin(*nearest, last - other);
     }
@@ -165,7 +187,7 @@ static inline void hf_compare_logits(hf_case *h, const mf_exec_op *op) {
 static inline void hf_watch(void *user, const mf_exec_op *op) {
     hf_case *h = user;
     account_look(&h->account, op);
-    hf_find_ties(op, &h->nearest);
+    hf_find_ties(h, op);
     hf_compare_logits(h, op);
 }
 

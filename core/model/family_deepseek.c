@@ -53,19 +53,28 @@ static void read_glm_moe_dsa(mf_config *c, mf_model *m) {
     mf_model_read_groups(c, m, 1, 1);
     mf_model_read_mtp(c, m);
     read_indexer(c, m);
-    /* "indexer_types" says what these do */
     mf_config_opt_bool(c, MF_KEYS("index_share_for_mtp_iteration"), false);
-    mf_config_opt_int(c, MF_KEYS("index_skip_topk_offset"), 0, 1 << 20, 0);
-    mf_config_opt_int(c, MF_KEYS("index_topk_freq"), 1, 1 << 20, 1);
-    mf_config_has(c, "index_topk_pattern");
 }
 
-/* Layers that share the choice of the one before have no indexer. */
+/* Layers that share the choice of the one before have no indexer: as "indexer_types" says, else the
+ * first "index_skip_topk_offset" have one, and every so manieth of the others, counted from the
+ * offset's last. */
 static void layers_indexed(mf_config *c, const mf_model *m, mf_layer_map *map) {
     const mf_json_value *types = mf_model_layer_list(c, "indexer_types", m->layers);
+    const mf_json_value *kinds = mf_model_layer_list(c, "layer_types", m->layers);
+    for (int64_t i = 0; i < m->layers && kinds != NULL && c->status == MF_OK; i++) {
+        if (!mf_model_layer_is(c, kinds, i, "deepseek_sparse_attention")) {
+            mf_config_fail(c, "layer_types", "\"layer_types\": expected deepseek_sparse_attention");
+        }
+    }
+    int64_t skip = mf_config_opt_int(c, MF_KEYS("index_skip_topk_offset"), 0, 1 << 20, 0);
+    int64_t step = mf_config_opt_int(c, MF_KEYS("index_topk_freq"), 1, 1 << 20, 1);
     for (int64_t i = 0; i <= m->layers && c->status == MF_OK; i++) {
-        bool shared = types != NULL && i < m->layers && mf_model_layer_is(c, types, i, "shared");
-        map->at[i].indexer = !shared;
+        bool shared = i >= skip && (i - skip + 1) % step != 0;
+        if (types != NULL && i < m->layers) {
+            shared = mf_model_layer_either(c, types, i, "shared", "full");
+        }
+        map->at[i].indexer = !shared || i == m->layers;
     }
 }
 

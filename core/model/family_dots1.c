@@ -5,7 +5,7 @@ static void read(mf_config *c, mf_model *m) {
     m->qk_norm = true;
     mf_model_read_experts(c, m, "moe_intermediate_size");
     /* The published file says "noaux_tc" of its scores: sigmoid, with a selection bias. */
-    mf_config_opt_string(c, MF_KEYS("scoring_func"), "noaux_tc");
+    mf_config_word(c, "scoring_func", MF_KEYS("noaux_tc", "sigmoid"));
     m->router_score = MF_ROUTER_SIGMOID;
     m->correction_bias = true;
     m->norm_topk = true;

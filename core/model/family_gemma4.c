@@ -33,8 +33,12 @@ static void read(mf_config *c, mf_model *m) {
         mf_model_read_experts(c, m, "moe_intermediate_size");
         m->norm_topk = true;
         m->shared_ffn = mf_config_int(c, MF_KEYS("intermediate_size"), 1, MF_CONFIG_FFN_MAX);
+    } else { /* what experts would be like */
+        mf_config_has(c, "num_experts");
+        mf_config_has(c, "top_k_experts");
+        mf_config_has(c, "moe_intermediate_size");
     }
-    mf_config_opt_string(c, MF_KEYS("use_bidirectional_attention"), ""); /* of images alone */
+    mf_config_word(c, "use_bidirectional_attention", MF_KEYS("", "vision")); /* of images alone */
     mf_config_opt_int(c, MF_KEYS("vocab_size_per_layer_input"), 0, INT64_C(1) << 40, 0);
     mf_config_leave_out(c, "norms behind the halves of a layer, scales of experts and layers");
 }
@@ -64,8 +68,9 @@ static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
     rope_of(c, "sliding_attention", &window);
     rope_of(c, "full_attention", &full);
     for (int64_t i = 0; i < m->layers && c->status == MF_OK; i++) {
-        bool slides =
-            types != NULL ? mf_model_layer_is(c, types, i, "sliding_attention") : (i + 1) % 6 != 0;
+        bool slides = types != NULL ? mf_model_layer_either(c, types, i, "sliding_attention",
+                                                            "full_attention")
+                                    : (i + 1) % 6 != 0;
         map->at[i] = slides ? window : full;
     }
 }

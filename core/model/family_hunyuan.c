@@ -23,7 +23,11 @@ static void read_v1(mf_config *c, mf_model *m) {
     m->qk_norm_late = m->qk_norm;
     read_alpha(c, m);
     mf_model_read_experts(c, m, "intermediate_size");
-    mf_config_opt_even_int(c, MF_KEYS("moe_intermediate_size"), 1, MF_CONFIG_FFN_MAX, 1);
+    if (mf_config_opt_even_int(c, MF_KEYS("moe_intermediate_size"), 1, MF_CONFIG_FFN_MAX,
+                               m->moe_ffn) != m->moe_ffn) {
+        mf_config_fail(c, "moe_intermediate_size",
+                       "\"moe_intermediate_size\" disagrees with \"intermediate_size\"");
+    }
     m->norm_topk = true;
     mf_config_opt_bool(c, MF_KEYS("use_mixed_mlp_moe"), true);
     m->shared_ffn =

@@ -4,45 +4,76 @@
 
 #include <string.h>
 
-/* Layers of latent attention, counted from 1. */
-static void layers_kimi(mf_config *c, const mf_model *m, mf_layer_map *map) {
-    const mf_json_value *v = mf_config_value(c, MF_KEYS("linear_attn_config"));
-    const mf_json_value *list = v != NULL ? mf_json_find(v, "full_attn_layers") : NULL;
-    if (c->status != MF_OK || list == NULL || mf_json_value_type(list) != MF_JSON_ARRAY) {
-        mf_config_fail(c, "linear_attn_config",
-                       "\"linear_attn_config\" with \"full_attn_layers\" "
-                       "is missing");
-        return;
+static const mf_json_value *linear_config(mf_config *c) {
+    static const char *const known[] = {
+        "full_attn_layers", "gate_lower_bound",       "head_dim",           "kda_layers",
+        "num_heads",        "short_conv_kernel_size", "use_full_rank_gate", NULL};
+    const mf_json_value *v = mf_config_object(c, "linear_attn_config", known);
+    if (v == NULL && c->status == MF_OK) {
+        mf_config_fail(c, "linear_attn_config", "\"linear_attn_config\" is missing");
     }
-    bool nope = mf_config_opt_bool(c, MF_KEYS("mla_use_nope"), true);
-    for (int64_t i = 0; i <= m->layers; i++) {
-        map->at[i].mixer = i < m->layers ? MF_MIXER_KDA : MF_MIXER_ATTENTION;
-    }
+    return v;
+}
+
+/* Sets the mixer of the layers that a list names, counted from 1. */
+static void set_mixer(mf_config *c, const mf_json_value *list, const mf_model *m,
+                      mf_mixer_kind mixer, mf_layer_map *map) {
     for (size_t k = 0; k < mf_json_size(list) && c->status == MF_OK; k++) {
         int64_t i = 0;
         c->status = mf_json_i64(mf_json_at(list, k), 1, MF_MODEL_MAX_LAYERS, &i, c->e);
-        if (c->status == MF_OK && i <= m->layers) {
-            map->at[i - 1].mixer = MF_MIXER_ATTENTION;
-            map->at[i - 1].no_rope = nope;
+        if (c->status == MF_OK && i <= m->layers && map->at[i - 1].mixer != MF_MIXER_NONE) {
+            c->status =
+                mf_json_fail(mf_json_at(list, k), c->e, "layer %lld is listed twice", (long long)i);
+        } else if (c->status == MF_OK && i <= m->layers) {
+            map->at[i - 1].mixer = mixer;
         }
     }
 }
 
+/* Each layer stands in one of two lists; without "kda_layers" it has those that the other lacks. */
+static void layers_kimi(mf_config *c, const mf_model *m, mf_layer_map *map) {
+    const mf_json_value *v = linear_config(c);
+    const mf_json_value *full = v != NULL ? mf_json_find(v, "full_attn_layers") : NULL;
+    const mf_json_value *delta = v != NULL ? mf_json_find(v, "kda_layers") : NULL;
+    bool nope = mf_config_opt_bool(c, MF_KEYS("mla_use_nope"), true);
+    if (c->status != MF_OK) {
+        return;
+    }
+    if (full == NULL || mf_json_value_type(full) != MF_JSON_ARRAY ||
+        (delta != NULL && mf_json_value_type(delta) != MF_JSON_ARRAY)) {
+        mf_config_fail(c, "linear_attn_config",
+                       "\"full_attn_layers\" and \"kda_layers\": expected arrays");
+        return;
+    }
+    for (int64_t i = 0; i < m->layers; i++) {
+        map->at[i].mixer = MF_MIXER_NONE;
+    }
+    set_mixer(c, full, m, MF_MIXER_ATTENTION, map);
+    if (delta != NULL) {
+        set_mixer(c, delta, m, MF_MIXER_KDA, map);
+    }
+    for (int64_t i = 0; i < m->layers && c->status == MF_OK; i++) {
+        mf_layer_class *x = &map->at[i];
+        if (x->mixer == MF_MIXER_NONE && delta != NULL) {
+            mf_config_fail(c, "linear_attn_config", "layer %lld stands in neither list",
+                           (long long)i + 1);
+        }
+        x->mixer = x->mixer == MF_MIXER_NONE ? MF_MIXER_KDA : x->mixer;
+        x->no_rope = nope && x->mixer == MF_MIXER_ATTENTION;
+    }
+}
+
 static void read_delta(mf_config *c, mf_model *m) {
-    const mf_json_value *v = mf_config_value(c, MF_KEYS("linear_attn_config"));
+    const mf_json_value *v = linear_config(c);
     int64_t heads = 0, width = 0, taps = 4;
     bool full = false;
-    if (v == NULL || c->status != MF_OK || mf_json_value_type(v) != MF_JSON_OBJECT) {
-        return; /* said with the layers */
+    if (v == NULL) {
+        return;
     }
-    c->status = mf_json_get_i64(v, "num_heads", 1, 65536, &heads, c->e);
-    c->status =
-        c->status == MF_OK ? mf_json_get_i64(v, "head_dim", 1, 65536, &width, c->e) : c->status;
-    c->status = c->status == MF_OK
-                    ? mf_json_opt_i64(v, "short_conv_kernel_size", 1, 1024, &taps, c->e)
-                    : c->status;
-    c->status =
-        c->status == MF_OK ? mf_json_opt_bool(v, "use_full_rank_gate", &full, c->e) : c->status;
+    mf_status st = mf_json_get_i64(v, "num_heads", 1, 65536, &heads, c->e);
+    st = st == MF_OK ? mf_json_get_i64(v, "head_dim", 1, 65536, &width, c->e) : st;
+    st = st == MF_OK ? mf_json_opt_i64(v, "short_conv_kernel_size", 1, 1024, &taps, c->e) : st;
+    c->status = st == MF_OK ? mf_json_opt_bool(v, "use_full_rank_gate", &full, c->e) : st;
     m->mixer = (mf_mixer_shape){.key_heads = heads,
                                 .key_dim = width,
                                 .value_heads = heads,

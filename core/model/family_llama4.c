@@ -19,6 +19,9 @@ static void read(mf_config *c, mf_model *m) {
 static void map_experts(mf_config *c, const mf_model *m, mf_layer_map *map) {
     int64_t step = mf_config_opt_int(c, MF_KEYS("interleave_moe_layer_step"), 1, 1 << 20, 1);
     const mf_json_value *list = mf_config_value(c, MF_KEYS("moe_layers"));
+    if (list != NULL && mf_json_value_type(list) != MF_JSON_ARRAY) {
+        mf_config_fail(c, "moe_layers", "\"moe_layers\": expected an array");
+    }
     for (int64_t i = 0; i <= m->layers; i++) {
         map->at[i].ffn = list == NULL && (i + 1) % step == 0 ? MF_FFN_MOE : MF_FFN_DENSE;
     }
@@ -44,8 +47,9 @@ static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
     const mf_json_value *types = mf_model_layer_list(c, "layer_types", m->layers);
     for (int64_t i = 0; i < m->layers && c->status == MF_OK; i++) {
         bool rotated = rope != NULL ? mf_model_layer_flag(c, rope, i) : (i + 1) % interval != 0;
-        bool chunked =
-            types != NULL ? mf_model_layer_is(c, types, i, "chunked_attention") : rotated;
+        bool chunked = types != NULL ? mf_model_layer_either(c, types, i, "chunked_attention",
+                                                             "full_attention")
+                                     : rotated;
         mf_layer_class *x = &map->at[i];
         x->no_rope = !rotated;
         x->no_qk_norm = !rotated;

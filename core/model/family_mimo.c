@@ -58,7 +58,8 @@ static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
     }
     for (int64_t i = 0; i <= m->layers && c->status == MF_OK; i++) {
         int64_t entry = i < m->layers ? i : m->layers - 1;
-        bool slides = types != NULL ? mf_model_layer_is(c, types, entry, "sliding_attention")
+        bool slides = types != NULL ? mf_model_layer_either(c, types, entry, "sliding_attention",
+                                                            "full_attention")
                                     : mf_model_layer_flag(c, flags, entry);
         mf_ffn_kind ffn = map->at[i].ffn;
         map->at[i] = slides ? window : full;
@@ -67,6 +68,7 @@ static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
 }
 
 static void read_7b(mf_config *c, mf_model *m) {
+    mf_config_opt_bool(c, MF_KEYS("attention_bias"), true); /* q, k and v have one in any case */
     mf_model_read_mtp(c, m);
 }
 

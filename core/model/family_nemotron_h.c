@@ -17,7 +17,7 @@ static void read_mamba(mf_config *c, mf_model *m) {
         .chunk = mf_config_opt_int(c, MF_KEYS("chunk_size", "mamba_chunk_size"), 1, 1 << 20, 128),
     };
     mf_config_opt_int(c, MF_KEYS("expand", "mamba_expand"), 1, 1024, 2); /* heads x width says it */
-    mf_config_opt_string(c, MF_KEYS("mamba_hidden_act"), "silu");
+    mf_config_word(c, "mamba_hidden_act", MF_KEYS("silu", "swish"));
     if (mf_config_opt_bool(c, MF_KEYS("mamba_proj_bias", "use_bias"), false)) {
         mf_config_fail(c, "mamba_proj_bias", "\"mamba_proj_bias\" is not supported");
     }
@@ -28,9 +28,7 @@ static char letter_at(mf_config *c, int64_t i) {
     const mf_json_value *list = mf_config_value(c, MF_KEYS("layers_block_type"));
     const char *text = NULL, *word = "";
     if (list != NULL) {
-        const mf_json_value *v =
-            mf_json_value_type(list) == MF_JSON_ARRAY ? mf_json_at(list, (size_t)i) : list;
-        c->status = mf_json_string(v, &word, c->e);
+        c->status = mf_json_string(mf_json_at(list, (size_t)i), &word, c->e);
         return strcmp(word, "mamba") == 0       ? 'M'
                : strcmp(word, "moe") == 0       ? 'E'
                : strcmp(word, "attention") == 0 ? '*'
@@ -41,8 +39,13 @@ static char letter_at(mf_config *c, int64_t i) {
     return (size_t)i < strlen(text) ? text[i] : '?';
 }
 
+/* Whether list or pattern has an entry for each layer. */
 static bool counts_layers(mf_config *c, const mf_model *m) {
     const mf_json_value *list = mf_config_value(c, MF_KEYS("layers_block_type"));
+    if (list != NULL && mf_json_value_type(list) != MF_JSON_ARRAY) {
+        mf_config_fail(c, "layers_block_type", "\"layers_block_type\": expected an array");
+        return false;
+    }
     const char *text = mf_config_opt_string(c, MF_KEYS("hybrid_override_pattern"), "");
     int64_t size = list != NULL ? (int64_t)mf_json_size(list) : (int64_t)strlen(text);
     bool cut = size > m->layers && mf_config_is_set(c, "num_hidden_layers");
@@ -83,7 +86,8 @@ static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
 }
 
 static bool has_experts(mf_config *c, const mf_model *m) {
-    for (int64_t i = 0; i < m->layers && c->status == MF_OK; i++) {
+    bool counted = counts_layers(c, m);
+    for (int64_t i = 0; counted && i < m->layers && c->status == MF_OK; i++) {
         if (letter_at(c, i) == 'E') {
             return true;
         }
@@ -106,7 +110,9 @@ static void read_mtp_pattern(mf_config *c) {
 static void read(mf_config *c, mf_model *m) {
     m->ungated = true;
     read_mamba(c, m);
-    mf_config_opt_bool(c, MF_KEYS("mlp_bias"), false);
+    if (mf_config_opt_bool(c, MF_KEYS("mlp_bias"), false)) {
+        mf_config_fail(c, "mlp_bias", "\"mlp_bias\" is not supported");
+    }
     if (!has_experts(c, m)) {
         return;
     }
@@ -162,17 +168,17 @@ static void read_granite(mf_config *c, mf_model *m) {
         mf_model_read_experts(c, m, "intermediate_size");
         m->router_score = MF_ROUTER_TOPK_SOFTMAX;
     }
-    mf_config_opt_string(c, MF_KEYS("normalization_function"), "rmsnorm");
+    mf_config_word(c, "normalization_function", MF_KEYS("rmsnorm"));
 }
 
 static void layers_granite(mf_config *c, const mf_model *m, mf_layer_map *map) {
     const mf_json_value *types = mf_model_layer_list(c, "layer_types", m->layers);
-    bool nope =
-        strcmp(mf_config_opt_string(c, MF_KEYS("position_embedding_type"), "nope"), "nope") == 0;
+    const char *positions = mf_config_word(c, "position_embedding_type", MF_KEYS("nope", "rope"));
+    bool nope = strcmp(positions, "nope") == 0;
     for (int64_t i = 0; i < m->layers && c->status == MF_OK; i++) {
         mf_layer_class *x = &map->at[i];
         x->ffn = m->experts > 0 ? MF_FFN_MOE : MF_FFN_DENSE;
-        if (types != NULL && mf_model_layer_is(c, types, i, "mamba")) {
+        if (types != NULL && mf_model_layer_either(c, types, i, "mamba", "attention")) {
             x->mixer = MF_MIXER_MAMBA2;
         } else {
             x->no_rope = nope;

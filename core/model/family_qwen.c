@@ -16,6 +16,7 @@ static void read_qwen3(mf_config *c, mf_model *m) {
 
 static void read_qwen3_moe(mf_config *c, mf_model *m) {
     m->qk_norm = true;
+    mf_config_opt_bool(c, MF_KEYS("use_qk_norm"), true); /* transformers norms in any case */
     mf_model_read_experts(c, m, "moe_intermediate_size");
     m->norm_topk = mf_config_opt_bool(c, MF_KEYS("norm_topk_prob"), false);
 }

@@ -37,6 +37,7 @@ static void read_next(mf_config *c, mf_model *m) {
 static void read_35(mf_config *c, mf_model *m) {
     read_mixers(c, m);
     mf_model_read_mtp(c, m);
+    mf_config_word(c, "output_gate_type", MF_KEYS("swish", "silu")); /* of delta nets */
     mf_config_opt_bool(c, MF_KEYS("mtp_use_dedicated_embeddings"), false);
 }
 
@@ -49,8 +50,9 @@ static void layers(mf_config *c, const mf_model *m, mf_layer_map *map) {
     int64_t interval = mf_config_opt_int(c, MF_KEYS("full_attention_interval"), 1, 1 << 20, 4);
     const mf_json_value *types = mf_model_layer_list(c, "layer_types", m->layers);
     for (int64_t i = 0; i < m->layers && c->status == MF_OK; i++) {
-        bool full = types != NULL ? mf_model_layer_is(c, types, i, "full_attention")
-                                  : (i + 1) % interval == 0;
+        bool full = types != NULL
+                        ? mf_model_layer_either(c, types, i, "full_attention", "linear_attention")
+                        : (i + 1) % interval == 0;
         map->at[i].mixer = full ? MF_MIXER_ATTENTION : MF_MIXER_GDN;
     }
 }

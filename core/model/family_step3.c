@@ -66,7 +66,12 @@ static double listed(mf_config *c, const char *key, int64_t i, double fallback) 
     const mf_json_value *v = mf_config_value(c, MF_KEYS(key));
     double x = fallback;
     if (v != NULL && mf_json_value_type(v) == MF_JSON_ARRAY) {
-        v = (size_t)i < mf_json_size(v) ? mf_json_at(v, (size_t)i) : NULL;
+        if ((size_t)i >= mf_json_size(v)) {
+            mf_config_fail(c, key, "\"%s\" has %zu entries: none for layer %lld", key,
+                           mf_json_size(v), (long long)i);
+            return x;
+        }
+        v = mf_json_at(v, (size_t)i);
     }
     if (v != NULL && c->status == MF_OK) {
         c->status = mf_json_f64(v, 0, 1e18, &x, c->e);
@@ -75,10 +80,19 @@ static double listed(mf_config *c, const char *key, int64_t i, double fallback) 
 }
 
 /* Heads of window layers, where they are others. */
-static void read_window(mf_config *c, mf_layer_class *x) {
-    const mf_json_value *v = mf_config_value(c, MF_KEYS("attention_other_setting"));
+static void read_window(mf_config *c, const mf_model *m, mf_layer_class *x) {
+    static const char *const known[] = {"attention_type", "head_dim", "num_attention_groups",
+                                        "num_attention_heads", NULL};
+    const mf_json_value *v = mf_config_object(c, "attention_other_setting", known);
+    int64_t width = m->head_dim;
     x->window = mf_config_opt_int(c, MF_KEYS("sliding_window"), 1, INT64_C(1) << 40, 512);
-    if (v == NULL || c->status != MF_OK || mf_json_value_type(v) != MF_JSON_OBJECT) {
+    if (v == NULL || c->status != MF_OK) {
+        return;
+    }
+    c->status = mf_json_opt_i64(v, "head_dim", 1, MF_CONFIG_WIDTH_MAX, &width, c->e);
+    if (c->status == MF_OK && width != m->head_dim) {
+        mf_config_fail(c, "attention_other_setting",
+                       "window layers with heads of another width are not supported");
         return;
     }
     c->status = mf_json_opt_i64(v, "num_attention_heads", 1, MF_CONFIG_WIDTH_MAX, &x->heads, c->e);
@@ -91,7 +105,7 @@ static void read_window(mf_config *c, mf_layer_class *x) {
 /* Lists have entries for the layers and, behind them, for MTP blocks, which are dense. */
 static void layers_step3p5(mf_config *c, const mf_model *m, mf_layer_map *map) {
     mf_layer_class window = {.ffn = MF_FFN_DENSE};
-    read_window(c, &window);
+    read_window(c, m, &window);
     map_experts(c, m, map);
     map->at[m->layers].ffn = MF_FFN_DENSE;
     const mf_json_value *types = mf_config_value(c, MF_KEYS("layer_types"));
@@ -104,7 +118,7 @@ static void layers_step3p5(mf_config *c, const mf_model *m, mf_layer_map *map) {
         int64_t entry = i < size ? i : size - 1;
         mf_layer_class *x = &map->at[i];
         mf_ffn_kind ffn = x->ffn;
-        if (mf_model_layer_is(c, types, entry, "sliding_attention")) {
+        if (mf_model_layer_either(c, types, entry, "sliding_attention", "full_attention")) {
             *x = window;
             x->ffn = ffn;
         }
@@ -146,6 +160,7 @@ const mf_model_family mf_family_step3p5 = {
     .architectures = {"Step3p5ForCausalLM"},
     .eps = 1e-5,
     .theta = 10000,
+    .rope_listed = true,
     .read = read_flash,
     .layers = layers_step3p5,
     .hub = {.shared = "share_expert",

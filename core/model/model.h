@@ -237,6 +237,8 @@ bool mf_layer_class_mixes_alike(const mf_layer_class *a, const mf_layer_class *b
 const char *mf_model_not_lowered(const mf_model *m);
 /* What of it no backend of the executor does yet: not to be trained; NULL: nothing. */
 const char *mf_model_not_executed(const mf_model *m);
+/* The same as a status: MF_INFEASIBLE, naming the model. */
+mf_status mf_model_check_executed(const mf_model *m, mf_err *e);
 /* What of it GPUs have no kernel for yet, beside that; NULL: nothing. */
 const char *mf_model_not_on_gpu(const mf_model *m);
 /* Does Megatron-Bridge know the family, so that an exported plan finds its model there? */

@@ -135,13 +135,12 @@ static void read_attention(mf_config *c, const mf_model_family *f, mf_model *m) 
 /* An upper bound that cannot overflow: every sum of parameters then fits an int64_t. */
 static double parameters_bound(const mf_model *m) {
     const mf_mixer_shape *x = &m->mixer;
-    double h = (double)m->hidden, per_layer = 0, most = (double)m->heads;
+    double h = (double)m->hidden, latent = (double)m->moe_latent, per_layer = 0;
+    double most = (double)m->heads, wide = (double)(m->head_dim + m->v_head_dim), ratio = 0;
     for (int i = 0; i < m->classes; i++) {
         most = fmax(most, (double)mf_model_heads(m, &m->layer_classes[i]));
-    }
-    double wide = (double)(m->head_dim + m->v_head_dim);
-    for (int i = 0; i < m->classes; i++) {
         wide = fmax(wide, 2 * (double)m->layer_classes[i].head_dim);
+        ratio = fmax(ratio, (double)m->layer_classes[i].compress);
     }
     double heads = most * wide;
     heads += 4 * ((double)x->key_heads + (double)x->value_heads + 1) *
@@ -150,7 +149,11 @@ static double parameters_bound(const mf_model *m) {
     per_layer +=
         4 * h * heads + ((double)m->q_lora_rank + (double)m->kv_lora_rank) * (h + 3 * heads);
     per_layer += 4 * h * ((double)m->ffn + (double)m->shared_ffn);
-    per_layer += 4 * h * (double)m->moe_ffn * (double)m->experts;
+    per_layer += 4 * (h + latent) * (double)m->moe_ffn * (double)m->experts + 3 * h * latent;
+    per_layer += (double)x->conv * 4 * heads;
+    per_layer += (double)m->o_groups * (double)m->o_lora_rank * (h + heads);
+    per_layer += pow((double)m->hyper_streams + 2, 3) * 4 * h;
+    per_layer += 2 * ratio * (wide + (double)m->index_head_dim);
     return ((double)m->layers + (double)m->mtp_layers) * per_layer + 2 * h * (double)m->vocab;
 }
 

@@ -101,6 +101,7 @@ typedef struct mf_model_family {
     double eps, theta;      /* when not given */
     double partial_rotary;  /* when not given; 0 = 1 */
     bool tied;              /* when not given */
+    bool rope_listed;       /* "rope_theta" may be a list by layer, which `layers` reads */
     bool no_bridge;         /* Megatron-Bridge does not know it (its models/ of 2026-08) */
     const char *act;        /* "hidden_act"; NULL: silu */
     const char *dense_key;  /* width of dense layers; NULL: intermediate_size */
@@ -132,6 +133,9 @@ void mf_model_read_layers(mf_config *c, const mf_model_family *f, mf_model *m);
 const mf_json_value *mf_model_layer_list(mf_config *c, const char *key, int64_t layers);
 /* Whether entry i of a list of texts is `word`; false after a failure. */
 bool mf_model_layer_is(mf_config *c, const mf_json_value *list, int64_t i, const char *word);
+/* The same, where anything but `word` and `other` is a failure. */
+bool mf_model_layer_either(mf_config *c, const mf_json_value *list, int64_t i, const char *word,
+                           const char *other);
 /* Whether entry i of a list of 0 and 1 is 1. */
 bool mf_model_layer_flag(mf_config *c, const mf_json_value *list, int64_t i);
 

@@ -26,6 +26,16 @@ bool mf_model_layer_is(mf_config *c, const mf_json_value *list, int64_t i, const
     return c->status == MF_OK && strcmp(text, word) == 0;
 }
 
+bool mf_model_layer_either(mf_config *c, const mf_json_value *list, int64_t i, const char *word,
+                           const char *other) {
+    bool is = mf_model_layer_is(c, list, i, word);
+    if (c->status == MF_OK && !is && !mf_model_layer_is(c, list, i, other)) {
+        c->status = mf_json_fail(mf_json_at(list, (size_t)i), c->e, "expected \"%s\" or \"%s\"",
+                                 word, other);
+    }
+    return is;
+}
+
 bool mf_model_layer_flag(mf_config *c, const mf_json_value *list, int64_t i) {
     int64_t one = 0;
     if (c->status == MF_OK) {
@@ -91,10 +101,7 @@ static bool map_listed(mf_config *c, const mf_model *m, mf_layer_map *map) {
     const mf_json_value *list = mf_model_layer_list(c, "mlp_layer_types", m->layers);
     for (int64_t i = 0; i <= m->layers && list != NULL; i++) {
         int64_t entry = i < m->layers ? i : m->layers - 1;
-        bool moe = mf_model_layer_is(c, list, entry, "sparse");
-        if (!moe && !mf_model_layer_is(c, list, entry, "dense")) {
-            mf_config_fail(c, "mlp_layer_types", "\"mlp_layer_types\": expected dense or sparse");
-        }
+        bool moe = mf_model_layer_either(c, list, entry, "sparse", "dense");
         map->at[i].ffn = moe ? MF_FFN_MOE : MF_FFN_DENSE;
     }
     return list != NULL;

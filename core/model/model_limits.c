@@ -77,6 +77,13 @@ const char *mf_model_not_executed(const mf_model *m) {
                : NULL;
 }
 
+mf_status mf_model_check_executed(const mf_model *m, mf_err *e) {
+    const char *what = mf_model_not_executed(m);
+    return what == NULL
+               ? MF_OK
+               : mf_err_set(e, MF_INFEASIBLE, "%s cannot be trained yet: %s", m->name, what);
+}
+
 const char *mf_model_not_on_gpu(const mf_model *m) {
     const char *what = mf_model_not_executed(m);
     bool scales = m->embedding_multiplier > 0.0 &&

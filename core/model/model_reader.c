@@ -124,6 +124,44 @@ bool mf_config_is_set(const mf_config *c, const char *key) {
     return mf_config_override_of(c, key) != NULL;
 }
 
+static bool among(const char *word, const char *const *list) {
+    for (size_t i = 0; list[i] != NULL; i++) {
+        if (strcmp(word, list[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const mf_json_value *mf_config_object(mf_config *c, const char *key, const char *const *known) {
+    const mf_json_value *v = mf_config_value(c, MF_KEYS(key));
+    if (v != NULL && mf_json_value_type(v) != MF_JSON_OBJECT) {
+        mf_config_fail(c, key, "\"%s\": expected an object", key);
+        return NULL;
+    }
+    for (size_t i = 0; v != NULL && i < mf_json_size(v); i++) {
+        const char *name = mf_json_key_at(v, i);
+        if (!among(name, known) && mf_json_value_type(mf_json_at(v, i)) != MF_JSON_NULL) {
+            mf_config_leave_out(c, "\"%s.%s\", which nobody reads", key, name);
+        }
+    }
+    return v;
+}
+
+const char *mf_config_word(mf_config *c, const char *key, const char *const *words) {
+    const char *word = mf_config_opt_string(c, MF_KEYS(key), words[0]);
+    char list[256] = "";
+    if (!among(word, words)) {
+        for (size_t i = 0, at = 0; words[i] != NULL && at < sizeof list; i++) {
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i > 0 ? " or " : "",
+                                   words[i]);
+        }
+        mf_config_fail(c, key, "\"%s\": expected %s, got \"%.40s\"", key, list, word);
+        return words[0];
+    }
+    return word;
+}
+
 /* Other spellings in the file must agree with the one that was read. */
 static void check_spellings(mf_config *c, const char *const *keys, const place *p, int64_t value) {
     for (size_t i = 0; keys[i] != NULL && p->from == NULL; i++) {

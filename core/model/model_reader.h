@@ -57,6 +57,11 @@ const mf_config_override *mf_config_override_of(const mf_config *c, const char *
 
 /* The value under the first spelling that is present and not null, or NULL. */
 const mf_json_value *mf_config_value(mf_config *c, const char *const *keys);
+/* The object under a key; NULL when absent or after a failure, such as a value of another type.
+ * Members that are not among `known` (NULL-terminated) are left out by name. */
+const mf_json_value *mf_config_object(mf_config *c, const char *key, const char *const *known);
+/* A text that is one of `words` (NULL-terminated), the first of them when absent. */
+const char *mf_config_word(mf_config *c, const char *key, const char *const *words);
 /* Whether the key is written at all, null included. */
 bool mf_config_has(mf_config *c, const char *key);
 bool mf_config_is_set(const mf_config *c, const char *key); /* by an override */
@@ -81,7 +86,7 @@ void mf_config_fail(mf_config *c, const char *key, const char *fmt, ...) MF_PRIN
 
 /* Says that the model leaves out what the text names, once. */
 void mf_config_leave_out(mf_config *c, const char *fmt, ...) MF_PRINTF(2, 3);
-/* Leaves out towers of other modalities, and every key that nobody has asked for and that may say
+/* Leaves out parts for other modalities, and every key that nobody has asked for and that may say
  * something about the architecture: neither one of those that never do nor null, false, 0 or empty
  * (core/model/model_unread.c). */
 void mf_config_leave_out_unread(mf_config *c);

@@ -43,18 +43,55 @@ static void read_llama3(mf_config *c, const mf_json_value *v, mf_rope_scaling *s
     st = st == MF_OK ? mf_json_opt_f64(v, "high_freq_factor", 1e-6, 1e6, &s->high_freq_factor, c->e)
                      : st;
     c->status = st;
-    if (st == MF_OK && s->high_freq_factor <= s->low_freq_factor) {
-        c->status = mf_json_fail(v, c->e, "\"high_freq_factor\" is not above \"low_freq_factor\"");
+    if (st == MF_OK && s->high_freq_factor < s->low_freq_factor) { /* Llama-4-Scout: alike */
+        c->status = mf_json_fail(v, c->e, "\"high_freq_factor\" is below \"low_freq_factor\"");
     }
+}
+
+/* Members of either object: of all kinds of scaling, of tables for a type of layer, and what says
+ * nothing of text (sections for images). */
+static const char *const rope_keys[] = {"alpha",
+                                        "attention_factor",
+                                        "beta_fast",
+                                        "beta_slow",
+                                        "factor",
+                                        "full_attention",
+                                        "high_freq_factor",
+                                        "long_factor",
+                                        "low_freq_factor",
+                                        "mrope_interleaved",
+                                        "mrope_section",
+                                        "mscale",
+                                        "mscale_all_dim",
+                                        "original_max_position_embeddings",
+                                        "partial_rotary_factor",
+                                        "rope_theta",
+                                        "rope_type",
+                                        "short_factor",
+                                        "sliding_attention",
+                                        "truncate",
+                                        "type",
+                                        NULL};
+
+/* Kinds that are known and not executed. */
+static bool is_other_kind(const char *kind) {
+    static const char *const kinds[] = {"dynamic", "longrope", "mrope", "proportional", "su"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        known = known || strcmp(kind, kinds[i]) == 0;
+    }
+    return known;
 }
 
 /* "rope_scaling", or the same keys inside "rope_parameters". */
 static void read_rope_scaling(mf_config *c, const mf_model_family *f, mf_model *m) {
     mf_rope_scaling s = {.factor = 1, .table_scale = 1, .softmax_scale = 1};
-    const mf_json_value *v = mf_config_value(c, MF_KEYS("rope_scaling", "rope_parameters"));
+    const mf_json_value *v = mf_config_object(c, "rope_scaling", rope_keys);
+    const mf_json_value *nested = mf_config_object(c, "rope_parameters", rope_keys);
     const char *kind = "default";
     m->rope_scaling = s;
-    if (v == NULL || c->status != MF_OK || mf_json_value_type(v) != MF_JSON_OBJECT) {
+    v = v != NULL ? v : nested;
+    if (v == NULL || c->status != MF_OK) {
         return;
     }
     mf_status st = mf_json_opt_string(v, "type", &kind, c->e);
@@ -74,6 +111,9 @@ static void read_rope_scaling(mf_config *c, const mf_model_family *f, mf_model *
         read_llama3(c, v, &s);
     } else {
         s.kind = strcmp(kind, "linear") == 0 ? MF_ROPE_LINEAR : MF_ROPE_OTHER;
+        if (s.kind == MF_ROPE_OTHER && !is_other_kind(kind)) {
+            mf_config_leave_out(c, "rotary positions of the kind \"%.30s\"", kind);
+        }
     }
     m->rope_scaling = s;
 }
@@ -90,7 +130,7 @@ void mf_model_read_rope(mf_config *c, const mf_model_family *f, mf_model *m) {
         }
     }
     const mf_json_value *given = mf_config_value(c, MF_KEYS("rope_theta"));
-    bool listed = given != NULL && mf_json_value_type(given) == MF_JSON_ARRAY; /* by layer */
+    bool listed = f->rope_listed && given != NULL && mf_json_value_type(given) == MF_JSON_ARRAY;
     m->rope_theta = listed ? theta : mf_config_opt_f64(c, MF_KEYS("rope_theta"), 1, 1e18, theta);
     m->partial_rotary = mf_config_opt_f64(c, MF_KEYS("partial_rotary_factor"), 0, 1, partial);
     read_rope_scaling(c, f, m);

@@ -22,55 +22,88 @@ void mf_config_leave_out(mf_config *c, const char *fmt, ...) {
 /* Keys that say nothing about what is trained: tokens, files, generation, storage, dropout, and
  * sizes that repeat others. */
 static const char *const idle[] = {
+    "add_cross_attention",
     "architectures",
-    "attn_implementation",
     "attention_dropout",
     "attention_probs_dropout_prob",
+    "attn_implementation",
     "auto_map",
     "aux_loss_alpha",
+    "bad_words_ids",
     "batch_first",
+    "begin_suppress_tokens",
     "cache_implementation",
     "chat_template",
+    "chunk_size_feed_forward",
     "compression_config",
+    "cross_attention_hidden_size",
+    "diversity_penalty",
+    "do_sample",
     "dtype",
+    "early_stopping",
     "embd_pdrop",
     "embedding_dropout",
     "enable_moe_fp32_combine",
+    "encoder_no_repeat_ngram_size",
     "ep_size",
     "expert_dtype",
+    "exponential_decay_length_penalty",
+    "finetuning_task",
     "fp32_residual_connection",
+    "generation_config",
     "group_norm_size",
     "head_dim", /* decoys beside latent attention */
     "hidden_dropout",
     "hidden_dropout_prob",
+    "id2label",
+    "initial_context_length",
     "initializer_factor",
     "initializer_range",
     "input_jitter_noise",
     "is_decoder",
     "is_encoder_decoder",
     "kv_cache_scheme",
+    "label2id",
+    "length_penalty",
+    "mamba_ssm_cache_dtype",
+    "mamba_ssm_dtype",
+    "max_length",
     "max_position_embeddings",
     "max_sequence_length",
     "max_window_layers",
+    "min_length",
     "model_type",
     "moe_dropout",
     "moe_router_dtype",
+    "moe_shared_expert_overlap",
     "name_or_path",
     "need_fp32_gate",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
     "num_experts_shared",
     "num_key_value_heads",
+    "num_logits_to_keep",
+    "num_return_sequences",
     "output_attentions",
     "output_dropout",
     "output_hidden_states",
     "output_router_logits",
+    "output_scores",
+    "prefix",
     "pretraining_tp",
+    "problem_type",
+    "pruned_heads",
     "qk_head_dim",
     "quantization",
     "quantization_config",
+    "remove_invalid_values",
+    "repetition_penalty",
     "rescale_prenorm_residual",
     "resid_pdrop",
     "residual_in_fp32",
     "return_dict",
+    "return_dict_in_generate",
     "router_aux_loss_coef",
     "router_dtype",
     "router_jitter_noise",
@@ -79,17 +112,26 @@ static const char *const idle[] = {
     "seq_aux",
     "seq_length",
     "special_tokens",
+    "suppress_tokens",
     "task_specific_params",
+    "temperature",
+    "tf_legacy_loss",
+    "tie_encoder_decoder",
     "time_step_floor",
     "time_step_limit",
     "time_step_max",
     "time_step_min",
     "time_step_rank",
     "tokenizer_class",
+    "top_k",
+    "top_p",
     "topk_method",
     "torch_dtype",
+    "torchscript",
     "transformers_version",
+    "typical_p",
     "unsloth_version",
+    "use_bfloat16",
     "use_cache",
     "use_flash_attn",
     "use_mamba_kernels",
@@ -135,17 +177,31 @@ static bool says_nothing(const mf_json_value *v) {
     return mf_json_size(v) == 0;
 }
 
-static void leave_out_towers(mf_config *c) {
-    static const char *const towers[][2] = {
-        {"vision_config", "a vision tower"},
-        {"audio_config", "an audio tower"},
-        {"vision_tower", "a vision tower"},
-        {"talker_config", "a part that speaks"},
-    };
-    for (size_t i = 0; i < sizeof towers / sizeof towers[0]; i++) {
-        const mf_json_value *v = mf_json_find(c->root, towers[i][0]);
-        if (v != NULL && !says_nothing(v)) {
-            mf_config_leave_out(c, "%s (\"%s\")", towers[i][1], towers[i][0]);
+static const char *const parts[][2] = {
+    {"vision_config", "a vision tower"},
+    {"audio_config", "an audio tower"},
+    {"vision_tower", "a vision tower"},
+    {"talker_config", "a part that speaks"},
+};
+
+static const char *part_of(const char *key) {
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (strcmp(key, parts[i][0]) == 0) {
+            return parts[i][1];
+        }
+    }
+    return NULL;
+}
+
+/* Those that are known, and whatever else has a config of its own beside "text_config". */
+static void leave_out_parts(mf_config *c) {
+    for (size_t i = 0; i < mf_json_size(c->root); i++) {
+        const char *key = mf_json_key_at(c->root, i), *part = part_of(key);
+        const mf_json_value *v = mf_json_at(c->root, i);
+        bool another = part == NULL && c->object != c->root && v != c->object &&
+                       (ends_with(key, "_config") || ends_with(key, "tower")) && !is_idle(key);
+        if ((part != NULL || another) && !says_nothing(v)) {
+            mf_config_leave_out(c, "%s (\"%s\")", another ? "another part" : part, key);
         }
     }
 }
@@ -163,12 +219,12 @@ void mf_config_leave_out_unread(mf_config *c) {
     if (c->status != MF_OK) {
         return;
     }
-    leave_out_towers(c);
+    leave_out_parts(c);
     int more = 0;
     for (size_t i = 0; i < mf_json_size(c->object); i++) {
         const char *key = mf_json_key_at(c->object, i);
-        bool tower = c->object == c->root && (ends_with(key, "_config") || ends_with(key, "tower"));
-        if (is_touched(c, key) || is_idle(key) || tower || says_nothing(mf_json_at(c->object, i))) {
+        if (is_touched(c, key) || is_idle(key) || part_of(key) != NULL ||
+            says_nothing(mf_json_at(c->object, i))) {
             continue;
         }
         size_t before = strlen(c->left_out);

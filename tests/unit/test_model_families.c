@@ -50,6 +50,7 @@ static const struct published {
     {"minimax-m3", 426174572928, 25962473856, 0, 426.2},
     {"minimax-text-01", 456089655296, 48403306496, 0, 456},
     {"nemotron-3-nano", 31577940288, 3580076352, 0, 31.577940288},
+    {"nemotron-3-super", 120668707840, 12770237440, 2942325248, 120},
     {"nemotron-3-ultra", 549308993536, 56058843136, 11215610368, 550},
     {"nemotron-3.5-lightning", 31577940288, 3580076352, 1335325952, 31.578},
     {"nemotron-h-56b", 56324350464, 56324350464, 0, 56.3},
@@ -289,6 +290,19 @@ static void what_cannot_be_planned_or_run_is_said(void **state) {
     }
 }
 
+/* Granite-3.1-1B-A400M, by hand: embedding and final norm; attention, two norms, router and experts
+ * of 24 layers. */
+static void granite_counts_tied_embeddings_once(void **state) {
+    (void)state;
+    mf_model m = loaded("granite-3.1-1b-a400m");
+    mf_model_counts c;
+    mf_model_count(&m, &c);
+    const int64_t outer = 49155 * 1024 + 1024, inner = 3 * 1024 * 1024 + 2 * 1024 + 1024 * 32;
+    assert_int_equal(c.total, outer + 24 * (inner + 32 * 3 * 1024 * 512));
+    assert_int_equal(c.active, outer + 24 * (inner + 8 * 3 * 1024 * 512));
+    assert_true(m.tied_embeddings && m.embedding_multiplier == 12.0);
+}
+
 /* Ratios 0, 4 and 128 in turn; of each 107.8, 126.9 and 112.0 million parameters, those that mix
  * the streams with them. */
 static void deepseek_v4_compresses_keys_by_layer(void **state) {
@@ -359,6 +373,7 @@ int main(void) {
         cmocka_unit_test(what_cannot_be_planned_or_run_is_said),
         cmocka_unit_test(everything_that_ships_is_planned),
         cmocka_unit_test(deepseek_v4_compresses_keys_by_layer),
+        cmocka_unit_test(granite_counts_tied_embeddings_once),
         cmocka_unit_test(gemma4_has_two_kinds_of_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
