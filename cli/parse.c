@@ -40,6 +40,25 @@ mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out
     return MF_OK;
 }
 
+mf_status mf_parse_size(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e) {
+    char digits[24];
+    const size_t length = strlen(text);
+    const char last = length > 1 ? text[length - 1] : '\0';
+    const int64_t factor = last == 'k' ? 1024 : last == 'M' ? 1048576 : 1;
+    if (factor == 1 || length >= sizeof digits) {
+        return mf_parse_i64(text, low, high, out, e);
+    }
+    int64_t value = 0;
+    snprintf(digits, sizeof digits, "%.*s", (int)length - 1, text);
+    if (mf_parse_i64(digits, 0, high / factor, &value, NULL) != MF_OK || value * factor < low) {
+        return mf_err_set(e, MF_USAGE,
+                          "expected an integer from %lld to %lld such as 4096 or 4k, got \"%s\"",
+                          (long long)low, (long long)high, text);
+    }
+    *out = value * factor;
+    return MF_OK;
+}
+
 /* Decimal notation only: no hexadecimal, no "nan", no blanks in front. *end is what follows. */
 static bool read_decimal(const char *text, double *out, const char **end) {
     const char *p = text[0] == '-' || text[0] == '+' ? text + 1 : text;
@@ -165,6 +184,9 @@ static mf_status parse_value(const mf_option *o, const char *text, mf_value *v, 
     case MF_VALUE_INT:
         s = mf_parse_i64(text, (int64_t)o->low, (int64_t)o->high, &v->i, e);
         break;
+    case MF_VALUE_SIZE:
+        s = mf_parse_size(text, (int64_t)o->low, (int64_t)o->high, &v->i, e);
+        break;
     case MF_VALUE_REAL:
         s = mf_parse_f64(text, o->low, o->high, &v->f, e);
         break;
@@ -225,16 +247,33 @@ static mf_status parse_option(int argc, const char *const *argv, int *i,
         return mf_err_set(e, MF_USAGE, "--%s: expected %s after it", o->name, o->argument);
     }
     if (o->kind == MF_VALUE_LIST) {
-        if (out->set_count == MF_ARGS_MAX_LIST) {
+        int *count = id == MF_OPT_PRICE ? &out->price_count : &out->set_count;
+        if (*count == MF_ARGS_MAX_LIST) {
             return mf_err_set(e, MF_USAGE, "--%s: given more than %d times", o->name,
                               MF_ARGS_MAX_LIST);
         }
-        out->set[out->set_count++] = text;
+        (id == MF_OPT_PRICE ? out->price : out->set)[(*count)++] = text;
     } else if (out->value[id].given && o->kind != MF_VALUE_FLAG) {
         return mf_err_set(e, MF_USAGE, "--%s: given twice (\"%s\" and \"%s\")", o->name,
                           out->value[id].text, text);
     }
     return parse_value(o, text, &out->value[id], e);
+}
+
+/* A batch of millions is one of tokens: "4M" of sequences of 4,096 are 1,024 samples. */
+static mf_status batch_of_tokens(mf_args *a, mf_err *e) {
+    mf_value *v = &a->value[MF_OPT_GLOBAL_BATCH];
+    const mf_value *seq = &a->value[MF_OPT_SEQ];
+    if (!v->given || v->text[strlen(v->text) - 1] != 'M') {
+        return MF_OK;
+    }
+    if (!seq->given || v->i % seq->i != 0) {
+        return mf_err_set(
+            e, MF_USAGE, "--global-batch: %s means %lld tokens, which %s divide into samples",
+            v->text, (long long)v->i, seq->given ? "--seq does not" : "need --seq to");
+    }
+    v->i /= seq->i;
+    return MF_OK;
 }
 
 mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *allowed,
@@ -255,7 +294,7 @@ mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *a
             out->word[out->words++] = argv[i];
         }
     }
-    return s;
+    return s == MF_OK ? batch_of_tokens(out, e) : s;
 }
 
 mf_status mf_args_apply(const mf_args *a, mf_layout *l, mf_err *e) {
