@@ -219,6 +219,10 @@ static void print_model(FILE *out, const mf_capacity_table *t, int model) {
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     char note[720];
+    double gap = 0;
+    for (int i = 0; i < t->count; i++) {
+        gap = fmax(gap, t->cell[i].feasible ? t->cell[i].gap : 0);
+    }
     fputs("trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
     print_prices(out, t);
@@ -227,7 +231,7 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
              "fast and as cheap. A tie: the gap and, between clusters, the band leave it open "
              "which is better. good: share of the time that makes progress, with failures and "
              "checkpoints.%s",
-             mf_show_percent(t->gap).s,
+             mf_show_percent(gap).s,
              t->tokens != NULL ? " Energy at data-sheet power of GPUs and their share of the host."
                                : "");
     putc('\n', out);

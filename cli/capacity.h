@@ -48,7 +48,6 @@ typedef struct mf_capacity_table {
     const char *budget;   /* the same */
     double deadline_s, budget_usd;
     double power_usd_kWh;
-    double gap;          /* that was asked of every plan */
     const char *program; /* who trains, and what its prices rest on: lines */
 } mf_capacity_table;
 
