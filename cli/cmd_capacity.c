@@ -6,6 +6,7 @@
 #include "cli/problem.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "cli/report_folder.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -327,6 +328,9 @@ static mf_status report(const sizing *z, int models, int clusters, mf_status s, 
     } else {
         mf_capacity_print(z->cli->out, &t);
     }
+    if (s == MF_OK) {
+        s = mf_report_folder_capacity(z->a, z->cli, &t, e);
+    }
     free(offer);
     return s == MF_OK && feasible == 0
                ? mf_err_set(e, MF_INFEASIBLE, "nothing fits at any of these sizes")
@@ -354,6 +358,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = mf_size_list_parse(given ? a->value[MF_OPT_SIZES].text : default_sizes, size, &sizes,
                                e);
     }
+    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
     if (s != MF_OK) {
         goto out;
     }
@@ -381,13 +386,34 @@ out:
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODELS,      MF_OPT_CLUSTERS,    MF_OPT_SIZES,           MF_OPT_GLOBAL_BATCH,
-    MF_OPT_SEQ,         MF_OPT_TOKENS,      MF_OPT_DEADLINE,        MF_OPT_BUDGET,
-    MF_OPT_PRICE,       MF_OPT_POWER_PRICE, MF_OPT_CHECKPOINT_TIME, MF_OPT_RESTART_TIME,
-    MF_OPT_SET,         MF_OPT_STRICT,      MF_OPT_SOFTWARE,        MF_OPT_STORE,
-    MF_OPTS_SEARCHED,   MF_OPT_ROUTING,     MF_OPT_PRECISIONS,      MF_OPT_SEARCH_OFFLOAD,
-    MF_OPT_EVEN_STAGES, MF_OPT_GAP,         MF_OPT_THREADS,         MF_OPT_JSON,
-    MF_OPT_PROGRESS,    MF_OPT_HELP,        MF_OPT_COUNT,
+    MF_OPT_MODELS,
+    MF_OPT_CLUSTERS,
+    MF_OPT_SIZES,
+    MF_OPT_GLOBAL_BATCH,
+    MF_OPT_SEQ,
+    MF_OPT_TOKENS,
+    MF_OPT_DEADLINE,
+    MF_OPT_BUDGET,
+    MF_OPT_PRICE,
+    MF_OPT_POWER_PRICE,
+    MF_OPT_CHECKPOINT_TIME,
+    MF_OPT_RESTART_TIME,
+    MF_OPT_SET,
+    MF_OPT_STRICT,
+    MF_OPT_SOFTWARE,
+    MF_OPT_STORE,
+    MF_OPTS_SEARCHED,
+    MF_OPT_ROUTING,
+    MF_OPT_PRECISIONS,
+    MF_OPT_SEARCH_OFFLOAD,
+    MF_OPT_EVEN_STAGES,
+    MF_OPT_GAP,
+    MF_OPT_THREADS,
+    MF_OPT_REPORT,
+    MF_OPT_JSON,
+    MF_OPT_PROGRESS,
+    MF_OPT_HELP,
+    MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_capacity = {

@@ -528,6 +528,14 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .argument = "FILE|DIR",
                     .help = "Write the plan file here; of `train`, the folder of the run: metrics, "
                             "checkpoints, weights"},
+    [MF_OPT_REPORT] = {.name = "report",
+                       .group = MF_OPTS_OUTPUT,
+                       .kind = MF_VALUE_TEXT,
+                       .argument = "DIR",
+                       .help = "Write a folder, which -o DIR does as well: report.html (one page "
+                               "without network access), report.json with every figure of it, "
+                               "inputs.json, and what there is of plan.json, candidates.csv and "
+                               "trace.json"},
     [MF_OPT_FORMAT] = {.name = "format",
                        .group = MF_OPTS_OUTPUT,
                        .kind = MF_VALUE_TEXT,

@@ -127,6 +127,7 @@ typedef enum mf_option_id {
     MF_OPT_TRAIN_LAST = MF_OPT_TOLERANCE,
     /* output */
     MF_OPT_OUT,
+    MF_OPT_REPORT,
     MF_OPT_FORMAT,
     MF_OPT_LAUNCHER,
     MF_OPT_FORCE,
