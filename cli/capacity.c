@@ -195,17 +195,18 @@ static void print_head(FILE *out, const mf_capacity_table *t, const mf_capacity_
 }
 
 static void print_model(FILE *out, const mf_capacity_table *t, int model) {
-    bool begun = false;
+    bool begun = false, fits = false;
     for (int i = 0; i < t->count; i++) {
         if (t->offer[i].model == model) {
             if (!begun) {
                 print_head(out, t, &t->cell[i]);
             }
             begun = true;
+            fits |= t->cell[i].feasible;
             print_cell(out, t, i);
         }
     }
-    if (!begun) {
+    if (!fits) {
         return;
     }
     fputs("  verdict\n", out);
@@ -219,9 +220,9 @@ static void print_model(FILE *out, const mf_capacity_table *t, int model) {
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     char note[720];
-    double gap = 0;
+    double gap = -1;
     for (int i = 0; i < t->count; i++) {
-        gap = fmax(gap, t->cell[i].feasible ? t->cell[i].gap : 0);
+        gap = fmax(gap, t->cell[i].feasible ? t->cell[i].gap : -1);
     }
     fputs("trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
@@ -234,8 +235,10 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
              mf_show_percent(gap).s,
              t->tokens != NULL ? " Energy at data-sheet power of GPUs and their share of the host."
                                : "");
-    putc('\n', out);
-    mf_show_wrap(out, note, 0, 0, 99);
+    if (gap >= 0) { /* something fits */
+        putc('\n', out);
+        mf_show_wrap(out, note, 0, 0, 99);
+    }
     for (int m = 0; m < t->models; m++) {
         print_model(out, t, m);
     }

@@ -1,4 +1,5 @@
 /* parse.c - argv against the table of options, and numbers as options take them. */
+#include "cli/megatron_flags.h"
 #include "cli/options.h"
 #include "core/base/json.h"
 
@@ -168,6 +169,15 @@ static mf_status unknown_option(const char *arg, size_t length, const mf_option_
     if (mf_option_find(bare, strlen(bare), NULL) != MF_OPT_COUNT &&
         mf_option_find(bare, strlen(bare), allowed) == MF_OPT_COUNT) {
         return mf_err_set(e, MF_USAGE, "%s is an option of other commands, not of this one", name);
+    }
+    const char *here = mf_megatron_flag_here(bare);
+    if (here != NULL && here[0] != '\0') {
+        return mf_err_set(e, MF_USAGE, "%s is Megatron's name: here it is %s", name, here);
+    }
+    if (here != NULL) {
+        return mf_err_set(e, MF_USAGE,
+                          "%s is a flag of Megatron's: `moefold import` and `tune` read whole jobs",
+                          name);
     }
     const char *near = mf_nearest_word(bare, known, count);
     return mf_err_set(e, MF_USAGE, "unknown option %s%s%s%s", name,

@@ -51,13 +51,14 @@ static bool read_slice(char *line, int64_t stage_ranks, slice *out) {
 }
 
 static mf_status add(slices *all, const slice *s, mf_err *e) {
-    if (all->count == all->room) {
-        all->room = all->room == 0 ? 1024 : 2 * all->room;
-        slice *more = realloc(all->slice, all->room * sizeof *more);
+    if (all->slice == NULL || all->count == all->room) {
+        const size_t room = all->room == 0 ? 1024 : 2 * all->room;
+        slice *more = realloc(all->slice, room * sizeof *more);
         if (more == NULL) {
             return mf_err_set(e, MF_NOMEM, "out of memory");
         }
         all->slice = more;
+        all->room = room;
     }
     all->slice[all->count++] = *s;
     return MF_OK;
