@@ -578,6 +578,15 @@ static const mf_option table[MF_OPT_COUNT] = {
                          .kind = MF_VALUE_FLAG,
                          .help = "Print the help of all commands as one Markdown page, which is "
                                  "docs/CLI.md"},
+    [MF_OPT_MAN] = {.name = "man",
+                    .group = MF_OPTS_OUTPUT,
+                    .kind = MF_VALUE_FLAG,
+                    .help = "Print the help of all commands as a man page, moefold(1)"},
+    [MF_OPT_COMPLETION] = {.name = "completion",
+                           .group = MF_OPTS_OUTPUT,
+                           .kind = MF_VALUE_FLAG,
+                           .help = "Print a script that completes commands, options and their "
+                                   "words in bash"},
     [MF_OPT_HELP] = {.name = "help",
                      .group = MF_OPTS_OUTPUT,
                      .kind = MF_VALUE_FLAG,

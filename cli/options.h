@@ -136,6 +136,8 @@ typedef enum mf_option_id {
     MF_OPT_JSON,
     MF_OPT_PROGRESS,
     MF_OPT_MARKDOWN,
+    MF_OPT_MAN,
+    MF_OPT_COMPLETION,
     MF_OPT_HELP,
     MF_OPT_COUNT
 } mf_option_id;
