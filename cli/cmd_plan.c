@@ -328,7 +328,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK && found == MF_OK) {
         mf_report report = mf_report_of(&j, &r.plan[0]);
         report.megatron = megatron;
-        s = mf_report_folder_step(a, cli, &j, &problem, &report, &r, e);
+        const mf_report_step step = {.report = &report, .problem = &problem, .found = &r};
+        s = mf_report_folder_step(a, cli, &j, &step, e);
     }
     if (s == MF_OK && found == MF_INTERRUPTED) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");

@@ -42,7 +42,8 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     if (a->value[MF_OPT_REPORT].given) {
         mf_problem problem;
         mf_status s = mf_problem_from_job(j, a, &problem, e);
-        s = s == MF_OK ? mf_report_folder_step(a, cli, j, &problem, &r, NULL, e) : s;
+        const mf_report_step step = {.report = &r, .problem = &problem};
+        s = s == MF_OK ? mf_report_folder_step(a, cli, j, &step, e) : s;
         if (s != MF_OK) {
             return s;
         }

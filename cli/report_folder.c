@@ -227,9 +227,9 @@ static mf_status save_plan(const mf_args *a, const mf_plan *plan, mf_err *e) {
 }
 
 mf_status mf_report_folder_step(const mf_args *a, const mf_cli *cli, const mf_job *j,
-                                const mf_problem *problem, const mf_report *report,
-                                const mf_search_result *found, mf_err *e) {
-    const mf_plan *plan = report->plan;
+                                const mf_report_step *step, mf_err *e) {
+    const mf_search_result *found = step->found;
+    const mf_plan *plan = step->report->plan;
     mf_explanation x = {0};
     mf_json_writer w;
     char title[256];
@@ -239,7 +239,7 @@ mf_status mf_report_folder_step(const mf_args *a, const mf_cli *cli, const mf_jo
     mf_status s = write_inputs(a, cli, j, e);
     s = s == MF_OK ? save_plan(a, plan, e) : s;
     s = s == MF_OK && found != NULL ? write_candidates(a, found, e) : s;
-    s = s == MF_OK ? mf_planner_explain(problem, &plan->layout, &plan->assignment, &x, e) : s;
+    s = s == MF_OK ? mf_planner_explain(step->problem, &plan->layout, &plan->assignment, &x, e) : s;
     if (s != MF_OK) {
         return s;
     }
@@ -250,11 +250,14 @@ mf_status mf_report_folder_step(const mf_args *a, const mf_cli *cli, const mf_jo
     mf_json_write_string(&w, "title", title);
     write_command(&w, cli);
     mf_json_write_object(&w, "step", false);
-    mf_report_json(&w, report);
+    mf_report_json(&w, step->report);
     mf_json_write_end(&w);
     write_remedies(&w, &x);
     if (found != NULL) {
         write_found(&w, found);
+    }
+    if (step->more != NULL) {
+        step->more(&w, step->user);
     }
     s = write_play(a, cli, j, plan, &w, e);
     if (s != MF_OK) {

@@ -20,10 +20,18 @@
 /* Makes the folder before the work begins: a path that cannot be one is found out early. */
 mf_status mf_report_folder_create(const mf_args *a, mf_err *e);
 
-/* A predicted plan of the job: report->plan. found: what a search found, the plan first; NULL. */
+/* A predicted plan of the job, report->plan, and what a command has to say beside. */
+typedef struct mf_report_step {
+    const mf_report *report;
+    const mf_problem *problem;
+    const mf_search_result *found; /* what a search found, the plan first; NULL */
+    /* Writes further members of report.json into the object that is open; NULL: there are none. */
+    void (*more)(mf_json_writer *w, const void *user);
+    const void *user;
+} mf_report_step;
+
 mf_status mf_report_folder_step(const mf_args *a, const mf_cli *cli, const mf_job *j,
-                                const mf_problem *problem, const mf_report *report,
-                                const mf_search_result *found, mf_err *e);
+                                const mf_report_step *step, mf_err *e);
 
 mf_status mf_report_folder_capacity(const mf_args *a, const mf_cli *cli, const mf_capacity_table *t,
                                     mf_err *e);

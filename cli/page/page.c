@@ -160,6 +160,7 @@ void mf_page_write(FILE *f, const mf_json *report, const char *text) {
     fprintf(f, "</title>\n<style>\n%s</style></head>\n<body><main>\n<header><h1>", mf_page_style);
     mf_page_text(&p, title);
     fputs("</h1></header>\n", f);
+    mf_page_job(&p);
     mf_page_step(&p);
     mf_page_capacity(&p);
     mf_page_schedule(&p);

@@ -53,5 +53,6 @@ void mf_page_step(const mf_page *p);     /* /step: verdict, where the step goes,
 void mf_page_schedule(const mf_page *p); /* /schedule */
 void mf_page_help(const mf_page *p);     /* /remedies, /candidates, /search, /prices_rest_on */
 void mf_page_capacity(const mf_page *p); /* /capacity */
+void mf_page_job(const mf_page *p);      /* /tune, /compare: a job that there is */
 
 #endif

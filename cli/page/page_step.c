@@ -50,7 +50,10 @@ static void write_layout(const mf_page *p) {
 
 static void write_verdict(const mf_page *p) {
     const bool fits = mf_page_true(mf_page_at(p, "/step/fits"));
-    fputs("<section><div class=\"tiles\">\n<div class=\"tile\"><span>step time</span><b>", p->f);
+    const bool beside = mf_page_at(p, "/tune") != NULL || mf_page_at(p, "/compare") != NULL;
+    fprintf(p->f, "<section>%s<div class=\"tiles\">\n",
+            beside ? "<h2>The plan, as predicted</h2>\n" : "");
+    fputs("<div class=\"tile\"><span>step time</span><b>", p->f);
     mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_s");
     fputs("</b><span>", p->f);
     mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_low_s");

@@ -266,6 +266,55 @@ static void markup_in_a_name_stays_text(void **state) {
     cli_free(&r);
 }
 
+/* A job that there is: its present layout, its log. */
+static void a_job_is_tuned_and_compared_on_a_page(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line,
+             "simulate " JOB "--ep 8 --software megatron-26.06 --json --out %s/now.json", dir);
+    cli_result r = cli_json(line);
+    const double step_s = cli_number(mf_json_root(r.json), "step_time_s");
+    cli_free(&r);
+    snprintf(line, sizeof line, "tune --plan %s/now.json -o %s", dir, dir);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    char *page = read_file("report.html"), *text = read_file("report.json");
+    mf_json *doc = read_json(text);
+    assert_true(check_figures(page, mf_json_root(doc)) > 30);
+    assert_non_null(strstr(page, "data-at=\"/tune/best/prediction/step_time_s\""));
+    assert_non_null(strstr(page, "data-at=\"/tune/steps/"));
+    mf_json_destroy(doc);
+    free(page);
+    free(text);
+    snprintf(line, sizeof line, "%s/log", dir);
+    FILE *f = fopen(line, "w");
+    assert_non_null(f);
+    for (int i = 1; i <= 12; i++) {
+        fprintf(
+            f,
+            " [2026-01-01 10:00:00] iteration %8d/     100 | consumed samples: %d | elapsed "
+            "time per iteration (ms): %.1f | learning rate: 1E-4 | global batch size:    64 |\n",
+            i, i * 64, 1.05e3 * step_s);
+    }
+    fclose(f);
+    snprintf(line, sizeof line, "compare --plan %s/now.json --log %s/log -o %s", dir, dir, dir);
+    r = cli_run(line, NULL);
+    if (r.code != 0) {
+        fail_msg("%s", r.err);
+    }
+    cli_free(&r);
+    page = read_file("report.html");
+    text = read_file("report.json");
+    doc = read_json(text);
+    assert_true(check_figures(page, mf_json_root(doc)) > 30);
+    assert_non_null(strstr(page, "data-at=\"/compare/measured_step_time_s\""));
+    assert_close(cli_number(cli_member(mf_json_root(doc), "compare"), "error"), 1 / 1.05 - 1, 1e-3);
+    mf_json_destroy(doc);
+    free(page);
+    free(text);
+}
+
 static void what_can_be_no_folder_is_refused_before_the_work(void **state) {
     (void)state;
     char line[512];
@@ -291,6 +340,8 @@ int main(void) {
                                         new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_plan_lists_its_candidates, new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_job_is_tuned_and_compared_on_a_page, new_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(markup_in_a_name_stays_text, new_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_can_be_no_folder_is_refused_before_the_work,
