@@ -92,6 +92,9 @@ void mf_page_show(mf_page_unit unit, double value, char out[32]) {
     case MF_UNIT_COUNT:
         s = mf_show_count(value);
         break;
+    case MF_UNIT_CENTS:
+        snprintf(s.s, sizeof s.s, value >= 1 ? "%.2f" : "%.4f", value);
+        break;
     case MF_UNIT_WHOLE:
         s = mf_show_i64(llround(value));
         break;

@@ -25,6 +25,7 @@ typedef enum mf_page_unit {
     MF_UNIT_BYTES,
     MF_UNIT_SHARE,
     MF_UNIT_COUNT, /* "671.0B" */
+    MF_UNIT_CENTS, /* "2.50", "0.0448" */
     MF_UNIT_WHOLE, /* "1,024" */
     MF_UNIT_TFLOPS,
     MF_UNIT_WH, /* of joules */

@@ -65,7 +65,9 @@ static void write_verdict(const mf_page *p, size_t model, const char *key, const
         fputs(" USD", p->f);
     } else {
         mf_page_figure(p, MF_UNIT_COUNT, CELL "tokens_per_s", cell);
-        fputs(" tokens/s", p->f);
+        fputs(" tokens/s, ", p->f);
+        mf_page_figure(p, MF_UNIT_CENTS, CELL "usd_per_million_tokens", cell);
+        fputs(" USD a million tokens", p->f);
     }
     for (size_t i = 0; ties != NULL && i < mf_json_size(ties); i++) {
         fputs(i == 0 ? "<br>a tie with " : ", ", p->f);
@@ -219,6 +221,32 @@ static void write_front(const mf_page *p, const char *model) {
 
 /* --- the table -------------------------------------------------------------------------------- */
 
+static const struct column {
+    const char *key, *head;
+    mf_page_unit unit;
+} columns[] = {{"step_time_s", "step time", MF_UNIT_TIME},
+               {"tokens_per_s", "tokens/s", MF_UNIT_COUNT},
+               {"run_s", "run", MF_UNIT_DAYS},
+               {"gpu_h", "GPU-hours", MF_UNIT_COUNT},
+               {"cost_usd", "USD", MF_UNIT_COUNT},
+               {"usd_per_million_tokens", "USD/Mtok", MF_UNIT_CENTS},
+               {"energy_J", "energy", MF_UNIT_WH},
+               {"mfu", "MFU", MF_UNIT_SHARE},
+               {"goodput", "goodput", MF_UNIT_SHARE},
+               {"gap", "gap", MF_UNIT_SHARE},
+               {"price_usd_gpu_h", "USD/GPU-h", MF_UNIT_CENTS}};
+enum { COLUMNS = sizeof columns / sizeof columns[0] };
+
+/* Some stand there with --tokens alone, some without. */
+static bool has_column(const mf_page *p, const struct column *c) {
+    for (size_t i = 0; i < cells_of(p); i++) {
+        if (mf_page_at(p, CELL "%s", i, c->key) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void write_row(const mf_page *p, size_t i) {
     const bool fits = mf_page_true(mf_page_at(p, CELL "fits", i));
     fputs(mf_page_true(mf_page_at(p, CELL "on_front", i)) ? "<tr class=\"front\"><td class=\"l\">"
@@ -228,31 +256,30 @@ static void write_row(const mf_page *p, size_t i) {
     fputs("</td><td>", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", i);
     if (!fits) {
-        fputs("</td><td colspan=\"9\" class=\"l\" style=\"white-space:normal\">", p->f);
+        fputs("</td><td colspan=\"11\" class=\"l\" style=\"white-space:normal\">", p->f);
         mf_page_text(p, text_at(p, i, "missing"));
         fputs("</td></tr>\n", p->f);
         return;
     }
-    static const struct {
-        const char *key;
-        mf_page_unit unit;
-    } columns[] = {{"step_time_s", MF_UNIT_TIME},     {"run_s", MF_UNIT_DAYS},
-                   {"gpu_h", MF_UNIT_COUNT},          {"cost_usd", MF_UNIT_COUNT},
-                   {"energy_J", MF_UNIT_WH},          {"mfu", MF_UNIT_SHARE},
-                   {"goodput", MF_UNIT_SHARE},        {"gap", MF_UNIT_SHARE},
-                   {"price_usd_gpu_h", MF_UNIT_COUNT}};
-    for (size_t k = 0; k < sizeof columns / sizeof columns[0]; k++) {
-        fputs("</td><td>", p->f);
-        mf_page_figure(p, columns[k].unit, CELL "%s", i, columns[k].key);
+    for (size_t k = 0; k < COLUMNS; k++) {
+        if (has_column(p, &columns[k])) {
+            fputs("</td><td>", p->f);
+            mf_page_figure(p, columns[k].unit, CELL "%s", i, columns[k].key);
+        }
     }
     fputs("</td></tr>\n", p->f);
 }
 
 static void write_table(const mf_page *p, const char *model) {
     fputs("<h2>All sizes</h2>\n<div class=\"wide\"><table><tr><th class=\"l\">cluster</th>"
-          "<th>GPUs</th><th>step time</th><th>run</th><th>GPU-hours</th><th>USD</th><th>energy</th>"
-          "<th>MFU</th><th>goodput</th><th>gap</th><th>USD/GPU-h</th></tr>\n",
+          "<th>GPUs</th>",
           p->f);
+    for (size_t k = 0; k < COLUMNS; k++) {
+        if (has_column(p, &columns[k])) {
+            fprintf(p->f, "<th>%s</th>", columns[k].head);
+        }
+    }
+    fputs("</tr>\n", p->f);
     for (size_t i = 0; i < cells_of(p); i++) {
         if (strcmp(text_at(p, i, "model"), model) == 0) {
             write_row(p, i);
@@ -263,13 +290,15 @@ static void write_table(const mf_page *p, const char *model) {
 
 void mf_page_capacity(const mf_page *p) {
     const mf_json_value *verdicts = mf_page_at(p, "/capacity/verdicts");
+    const bool timed = mf_page_at(p, "/capacity/deadline_s") != NULL;
+    const bool paid = mf_page_at(p, "/capacity/budget_usd") != NULL;
     for (size_t m = 0; verdicts != NULL && m < mf_json_size(verdicts); m++) {
         const char *model = mf_page_string(mf_page_at(p, "/capacity/verdicts/%zu/model", m));
         fputs("<section><h2>", p->f);
         mf_page_text(p, model);
         fputs("</h2>\n<div class=\"tiles\">\n", p->f);
-        write_verdict(p, m, "cheapest_in_time", "cheapest in time");
-        write_verdict(p, m, "fastest_in_budget", "fastest in budget");
+        write_verdict(p, m, "cheapest_in_time", timed ? "cheapest in time" : "cheapest");
+        write_verdict(p, m, "fastest_in_budget", paid ? "fastest in budget" : "fastest");
         write_verdict(p, m, "smallest", "smallest");
         fputs("</div>\n", p->f);
         write_limits(p);

@@ -60,4 +60,6 @@ const char mf_page_style[] =
     ".plot .y{left:-54px;width:48px}.rows{gap:5px 7px}}\n"
     "@media print{:root{color-scheme:light}main{max-width:none;padding:0}body{font-size:11px;"
     "print-color-adjust:exact;-webkit-print-color-adjust:exact}.wide{overflow:visible}"
-    "table{font-size:10px}}\n";
+    "table{font-size:10px}h1{font-size:17px}h2{font-size:13px;margin:18px 0 6px}"
+    ".tile b{font-size:15px}.tile span,.note,.legend,.gantt>.name,.axis{font-size:10px}"
+    ".tiles{grid-template-columns:repeat(auto-fit,minmax(110px,1fr))}}\n";
