@@ -138,7 +138,10 @@ static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_v
     const bool paid = t->budget != NULL && v != MF_VERDICT_CHEAPEST;
     int best = mf_verdict_best(t->offer, t->count, model, v);
     char label[96];
-    snprintf(label, sizeof label, "%s%s%.20s%s%.20s%s", name[v], timed ? " in " : "",
+    snprintf(label, sizeof label, "%s%s%.20s%s%.20s%s", name[v],
+             !timed                             ? ""
+             : strchr(t->deadline, '-') != NULL ? " by "
+                                                : " in ",
              timed ? t->deadline : "", paid ? " for " : "", paid ? t->budget : "",
              paid ? " USD" : "");
     fprintf(out, "  %-28s ", label);

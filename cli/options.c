@@ -423,14 +423,16 @@ static const mf_option table[MF_OPT_COUNT] = {
                        .high = 1e18,
                        .argument = "COUNT",
                        .help = "Tokens to train on, such as 300B or 15T"},
-    [MF_OPT_DEADLINE] = {.name = "deadline",
-                         .group = MF_OPTS_CAPACITY,
-                         .kind = MF_VALUE_TIME,
-                         .low = 1,
-                         .high = 1e10,
-                         .argument = "TIME",
-                         .help = "Time that the run may take, such as 30d: names the smallest size "
-                                 "that keeps it, for each model and cluster"},
+    [MF_OPT_DEADLINE] =
+        {.name = "deadline",
+         .group = MF_OPTS_CAPACITY,
+         .kind = MF_VALUE_UNTIL,
+         .low = 1,
+         .high = 1e10,
+         .argument = "TIME|DATE",
+         .help = "Time that the run may take, such as 30d, or the date by which it ends, such as "
+                 "2027-01-31: names the smallest size "
+                 "that keeps it, for each model and cluster"},
     [MF_OPT_BUDGET] = {.name = "budget",
                        .group = MF_OPTS_CAPACITY,
                        .kind = MF_VALUE_COUNT,

@@ -164,6 +164,8 @@ typedef enum mf_value_kind {
     MF_VALUE_SIZE,  /* whole, in [low, high]: 4096 or 4k, where k is 1,024 and M its square */
     MF_VALUE_COUNT, /* 15T, 1.5e12, 300B: a number with k, M, B or T behind it */
     MF_VALUE_TIME,  /* 90s, 20m, 12h, 30d: seconds, minutes, hours, days */
+    MF_VALUE_UNTIL, /* TIME, or a date such as 2027-01-31: the time from now until it begins (UTC)
+                     */
     MF_VALUE_TEXT,  /* a name, a word or a path */
     MF_VALUE_LIST,  /* TEXT that may be given many times */
 } mf_value_kind;
@@ -171,7 +173,7 @@ typedef enum mf_value_kind {
 typedef struct mf_value {
     bool given;
     int64_t i;        /* INT, SIZE */
-    double f;         /* REAL, SHARE, COUNT, TIME (in seconds) */
+    double f;         /* REAL, SHARE, COUNT, TIME and UNTIL (in seconds) */
     const char *text; /* as written; of a LIST the last */
 } mf_value;
 
@@ -258,5 +260,8 @@ mf_status mf_parse_share(const char *text, double low, double high, double *out,
 mf_status mf_parse_count(const char *text, double low, double high, double *out, mf_err *e);
 /* "30d", in seconds. */
 mf_status mf_parse_time(const char *text, double low, double high, double *out, mf_err *e);
+/* The same, or a date: seconds from now_s (since 1970) until it begins in UTC. */
+mf_status mf_parse_until(const char *text, double now_s, double low, double high, double *out,
+                         mf_err *e);
 
 #endif

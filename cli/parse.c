@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXACT_MAX 9007199254740992.0 /* 2^53 */
 
@@ -154,6 +155,33 @@ mf_status mf_parse_time(const char *text, double low, double high, double *out, 
     return MF_OK;
 }
 
+/* Days since 1970-01-01 of a date of the Gregorian calendar, counted in years that begin in March.
+ */
+static int64_t days_of(int64_t year, int64_t month, int64_t day) {
+    const int64_t y = month > 2 ? year : year - 1, m = (month + 9) % 12;
+    return 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719468;
+}
+
+mf_status mf_parse_until(const char *text, double now_s, double low, double high, double *out,
+                         mf_err *e) {
+    static const int64_t lengths[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    int year = 0, month = 0, day = 0, used = 0;
+    if (strlen(text) != 10 || strspn(text, "0123456789-") != 10 || text[4] != '-' ||
+        text[7] != '-') {
+        return mf_parse_time(text, low, high, out, e);
+    }
+    if (sscanf(text, "%4d-%2d-%2d%n", &year, &month, &day, &used) != 3 || used != 10 ||
+        year < 1970 || month < 1 || month > 12 || day < 1 || day > lengths[month - 1] ||
+        (month == 2 && day == 29 && (year % 4 != 0 || (year % 100 == 0 && year % 400 != 0)))) {
+        return mf_err_set(e, MF_USAGE, "\"%s\" is no date of the calendar", text);
+    }
+    *out = (double)days_of(year, month, day) * 86400 - now_s;
+    if (*out < low || *out > high) {
+        return mf_err_set(e, MF_USAGE, "%s is over", text);
+    }
+    return MF_OK;
+}
+
 /* --- the command line ------------------------------------------------------------------------- */
 
 static mf_status unknown_option(const char *arg, size_t length, const mf_option_id *allowed,
@@ -208,6 +236,9 @@ static mf_status parse_value(const mf_option *o, const char *text, mf_value *v, 
         break;
     case MF_VALUE_TIME:
         s = mf_parse_time(text, o->low, o->high, &v->f, e);
+        break;
+    case MF_VALUE_UNTIL:
+        s = mf_parse_until(text, (double)time(NULL), o->low, o->high, &v->f, e);
         break;
     case MF_VALUE_TEXT:
     case MF_VALUE_LIST:

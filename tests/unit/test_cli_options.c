@@ -184,6 +184,27 @@ static void sizes_take_k_and_batches_m(void **state) {
     }
 }
 
+static void a_deadline_is_a_time_or_a_date(void **state) {
+    (void)state;
+    double s = 0;
+    const double now_s = 1796083200; /* 2026-12-01 00:00 UTC */
+    static const struct {
+        const char *text;
+        double days;
+    } good[] = {{"30d", 30},        {"12h", 0.5},        {"2026-12-02", 1},
+                {"2027-01-01", 31}, {"2027-12-01", 365}, {"2028-03-01", 456}};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_int_equal(mf_parse_until(good[i].text, now_s, 1, 1e10, &s, &err), MF_OK);
+        assert_float_equal(s / 86400, good[i].days, 1e-9);
+    }
+    static const char *const bad[] = {"2026-12-01", "2026-11-30", "2027-13-01", "2027-02-29",
+                                      "2027-00-10", "2027-1-100", "20270101",   "2027-01-01x"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        mf_err_clear(&err);
+        assert_int_equal(mf_parse_until(bad[i], now_s, 1, 1e10, &s, &err), MF_USAGE);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_option_has_a_name_help_and_a_kind_that_fits),
@@ -196,6 +217,7 @@ int main(void) {
         cmocka_unit_test(layout_options_reach_the_layout),
         cmocka_unit_test(the_names_given_for_megatron_flags_are_options),
         cmocka_unit_test(sizes_take_k_and_batches_m),
+        cmocka_unit_test(a_deadline_is_a_time_or_a_date),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
