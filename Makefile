@@ -101,9 +101,15 @@ setup: ## install the Debian packages that are missing (or print the one command
 $(BUILD)/.flags: STAMP = $(filter-out -W%,$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LIBS))
 $(BUILD)/.objects: STAMP = $(LIB_OBJ)
 $(BUILD)/.ships: STAMP = $(FAST) $(SHIPS)
-$(BUILD)/.flags $(BUILD)/.objects $(BUILD)/.ships: FORCE
+$(BUILD)/.flags $(BUILD)/.objects $(BUILD)/.ships $(BUILD)/.commit: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' $(call quote,$(STAMP)) | cmp -s - $@ || printf '%s\n' $(call quote,$(STAMP)) >$@
+
+# What --version says. Of this repository only: sources that stand inside another one have no commit.
+COMMIT := $(or $(if $(wildcard .git),$(shell git rev-parse --short=12 HEAD 2>/dev/null)),unknown)
+$(BUILD)/.commit: STAMP = $(COMMIT)
+$(BUILD)/obj/cli/version.o: CPPFLAGS += -DMF_COMMIT='"$(COMMIT)"'
+$(BUILD)/obj/cli/version.o: $(BUILD)/.commit
 
 # The inner loop of the reference product counts, also where the rest is built to be looked into.
 $(BUILD)/obj/kernels/gemm/gemm.o: CFLAGS += -O2
@@ -222,6 +228,10 @@ install: build ## install to PREFIX (default /usr/local)
 	if [ -x $(BUILD)/moefold-measure ]; then \
 	  install $(BUILD)/moefold-measure $(DESTDIR)$(PREFIX)/bin/moefold-measure; fi
 	$(if $(CUDA_SO),install -D $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/moefold/libmoefold_cuda.so)
+	$(BUILD)/moefold help --man >$(BUILD)/moefold.1
+	install -D -m 644 $(BUILD)/moefold.1 $(DESTDIR)$(PREFIX)/share/man/man1/moefold.1
+	$(BUILD)/moefold help --completion >$(BUILD)/moefold.bash
+	install -D -m 644 $(BUILD)/moefold.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moefold
 	cd profiles && find . -type f \( -name '*.json' -o -name '*.csv' \) \
 	  -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/moefold/{} \;
 

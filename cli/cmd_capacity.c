@@ -1,69 +1,18 @@
 /* cmd_capacity.c - `moefold capacity`: models x clusters x sizes: time, money, energy for a number
  * of tokens, and the smallest size that keeps a deadline. */
-#include "cli/capacity.h"
+#include "cli/capacity_lists.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/problem.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "cli/report_folder.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAMES = 32, MAX_SIZES = 32 };
-
 static const char default_sizes[] = "64,128,256,512,1024,2048,4096";
-
-/* --- lists ------------------------------------------------------------------------------------ */
-
-typedef struct names {
-    char *text; /* owned; name[] points into it */
-    int count;
-    const char *name[MAX_NAMES];
-} names;
-
-static mf_status split(const char *list, names *out, mf_err *e) {
-    char *rest = NULL;
-    out->text = strdup(list);
-    if (out->text == NULL) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    for (char *w = strtok_r(out->text, ",", &rest); w != NULL; w = strtok_r(NULL, ",", &rest)) {
-        if (out->count == MAX_NAMES) {
-            return mf_err_set(e, MF_USAGE, "more than %d names in \"%s\"", MAX_NAMES, list);
-        }
-        out->name[out->count++] = w;
-    }
-    return out->count > 0 ? MF_OK : mf_err_set(e, MF_USAGE, "no name in \"%s\"", list);
-}
-
-static int by_size(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static mf_status split_sizes(const char *list, int64_t *size, int *count, mf_err *e) {
-    names words = {0};
-    mf_status s = split(list, &words, e);
-    *count = 0;
-    for (int i = 0; s == MF_OK && i < words.count; i++) {
-        s = mf_parse_i64(words.name[i], 1, 1 << 28, &size[*count], e);
-        *count += s == MF_OK;
-    }
-    free(words.text);
-    if (s != MF_OK) {
-        return mf_err_prefix(e, "--sizes");
-    }
-    qsort(size, (size_t)*count, sizeof size[0], by_size);
-    int different = 1;
-    for (int i = 1; i < *count; i++) {
-        if (size[i] != size[different - 1]) {
-            size[different++] = size[i];
-        }
-    }
-    *count = different;
-    return MF_OK;
-}
 
 /* --- one cell --------------------------------------------------------------------------------- */
 
@@ -74,14 +23,28 @@ typedef struct sizing {
     const mf_cli *cli;
     mf_progress progress;
     double gap;
-    mf_capacity_cell *cell; /* [room] */
-    char program[1024];     /* a line for each cluster */
-    int row;                /* model x clusters + cluster, of the cells that are made now */
-    int count, room;        /* room: as many as there may be */
+    mf_capacity_cell *cell;  /* [room] */
+    char program[1024];      /* a line for each cluster */
+    mf_capacity_price price; /* of the cells that are made now */
+    int row;                 /* model x clusters + cluster, of the cells that are made now */
+    int count, room;         /* room: as many as there may be */
 } sizing;
 
 static double given_or(const mf_args *a, mf_option_id id, double otherwise) {
     return a->value[id].given ? a->value[id].f : otherwise;
+}
+
+/* What the whole run takes; without --tokens, one token. */
+static void fill_run(mf_capacity_cell *c, const mf_args *a, const mf_cluster *k) {
+    const mf_value *v = a->value;
+    const double tokens = given_or(a, MF_OPT_TOKENS, 1);
+    c->run_s =
+        c->goodput.share > 0 ? tokens / c->tokens_per_s / c->goodput.share : (double)INFINITY;
+    c->gpu_h = (double)c->gpus * c->run_s / 3600;
+    c->energy_J = (k->gpu.power_w + k->node_overhead_w) * (double)c->gpus * c->run_s;
+    c->cost_usd =
+        c->price.usd_gpu_h * c->gpu_h + given_or(a, MF_OPT_POWER_PRICE, 0) * c->energy_J / 3.6e6;
+    c->keeps_deadline = v[MF_OPT_DEADLINE].given && c->run_s <= v[MF_OPT_DEADLINE].f;
 }
 
 static void fill(mf_capacity_cell *c, const mf_args *a, const mf_job *j, const mf_plan *plan) {
@@ -96,17 +59,12 @@ static void fill(mf_capacity_cell *c, const mf_args *a, const mf_job *j, const m
     c->high_s = p->step_time_high_s;
     c->tokens_per_s = p->tokens_per_s_per_gpu * (double)c->gpus;
     c->mfu = p->mfu;
+    c->peak_memory_B = p->peak_memory_B;
+    c->usable_B = p->usable_B;
     c->goodput =
         mf_goodput_of((double)c->gpus, k->mtbf_gpu_h, given_or(a, MF_OPT_CHECKPOINT_TIME, 30),
                       given_or(a, MF_OPT_RESTART_TIME, 900));
-    if (!a->value[MF_OPT_TOKENS].given || c->goodput.share <= 0) {
-        return;
-    }
-    c->run_s = a->value[MF_OPT_TOKENS].f / c->tokens_per_s / c->goodput.share;
-    c->priced = k->price_usd_gpu_h > 0;
-    c->cost_usd = k->price_usd_gpu_h * (double)c->gpus * c->run_s / 3600;
-    c->energy_J = (k->gpu.power_w + k->node_overhead_w) * (double)c->gpus * c->run_s;
-    c->keeps_deadline = a->value[MF_OPT_DEADLINE].given && c->run_s <= a->value[MF_OPT_DEADLINE].f;
+    fill_run(c, a, k);
 }
 
 /* The search says that nothing fits; phase 1 knows what is missing, and at which size it would. */
@@ -138,6 +96,7 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     mf_err_clear(&why);
     snprintf(c->model, sizeof c->model, "%s", j->model.name);
     snprintf(c->cluster, sizeof c->cluster, "%s", j->cluster.name);
+    snprintf(c->software, sizeof c->software, "%s", j->software.name);
     snprintf(z->progress.about, sizeof z->progress.about, "%s on %lld x %s", j->model.name,
              (long long)c->gpus, j->cluster.name);
     j->plan.layout.gpus = c->gpus;
@@ -174,7 +133,7 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
 
 /* Plans a size and puts its cell in its place in the row that begins at `first`. */
 static mf_status add_cell(sizing *z, mf_job *j, int first, int64_t gpus, mf_err *e) {
-    mf_capacity_cell c = {.gpus = gpus, .row = z->row};
+    mf_capacity_cell c = {.gpus = gpus, .row = z->row, .price = z->price};
     mf_status s = plan_cell(z, j, &c, e);
     if (s != MF_OK) {
         return s;
@@ -239,7 +198,8 @@ static mf_status try_plan_of(sizing *z, const mf_job *j, const mf_capacity_cell 
 }
 
 /* What a model leaves out has been said. */
-static mf_status share_plans(sizing *z, const names *models, const names *clusters, mf_err *e) {
+static mf_status share_plans(sizing *z, const mf_name_list *models, const mf_name_list *clusters,
+                             mf_err *e) {
     mf_status s = MF_OK;
     mf_args quiet = *z->a;
     quiet.notes = NULL;
@@ -280,6 +240,7 @@ static mf_status plan_row(sizing *z, const char *model, const char *cluster, con
     mf_status s = load_row(z->a, model, cluster, &j, e);
     if (s == MF_OK) {
         say_program(z, &j);
+        z->price = mf_price_list_of(z->a, cluster, &j.cluster);
     }
     int first = z->count;
     for (int i = 0; s == MF_OK && i < sizes; i++) {
@@ -301,57 +262,103 @@ static mf_status check(const mf_args *a, mf_err *e) {
     for (size_t i = 0; s == MF_OK && i < sizeof required / sizeof required[0]; i++) {
         s = mf_args_require(a, required[i], e);
     }
-    if (s == MF_OK && a->value[MF_OPT_DEADLINE].given) {
+    if (s == MF_OK && (a->value[MF_OPT_DEADLINE].given || a->value[MF_OPT_BUDGET].given)) {
         s = mf_args_require(a, MF_OPT_TOKENS, e);
     }
     return s;
 }
 
+/* The offers of the table, decided; to be freed. */
+static mf_offer *decide(const mf_capacity_table *t) {
+    mf_offer *offer = calloc((size_t)t->count + 1, sizeof *offer);
+    const mf_decision_limits limits = {
+        .deadline_s = t->deadline != NULL ? t->deadline_s : (double)INFINITY,
+        .budget_usd = t->budget != NULL ? t->budget_usd : (double)INFINITY};
+    for (int i = 0; offer != NULL && i < t->count; i++) {
+        offer[i] = mf_capacity_offer(&t->cell[i], t->clusters);
+    }
+    if (offer != NULL) {
+        mf_decide(offer, t->count, &limits);
+    }
+    return offer;
+}
+
+static mf_status print_json(FILE *out, const mf_capacity_table *t, mf_err *e) {
+    mf_json_writer w;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_capacity_write(&w, t);
+    mf_json_write_end(&w);
+    return mf_output_json(&w, out, e);
+}
+
+static const char *text_of(const mf_value *v) {
+    return v->given ? v->text : NULL;
+}
+
 /* The table so far; what the exit code says of it. */
-static mf_status report(const sizing *z, mf_status s, mf_err *e) {
+static mf_status report(const sizing *z, int models, int clusters, mf_status s, mf_err *e) {
     const mf_value *v = z->a->value;
-    const mf_capacity_table t = {
+    mf_capacity_table t = {
         .cell = z->cell,
         .count = z->count,
+        .models = models,
+        .clusters = clusters,
         .interrupted = s == MF_INTERRUPTED,
-        .tokens = v[MF_OPT_TOKENS].given ? v[MF_OPT_TOKENS].text : NULL,
-        .deadline = v[MF_OPT_DEADLINE].given ? v[MF_OPT_DEADLINE].text : NULL,
+        .tokens = text_of(&v[MF_OPT_TOKENS]),
+        .deadline = text_of(&v[MF_OPT_DEADLINE]),
+        .budget = text_of(&v[MF_OPT_BUDGET]),
         .deadline_s = v[MF_OPT_DEADLINE].f,
-        .gap = z->gap,
+        .budget_usd = v[MF_OPT_BUDGET].f,
+        .power_usd_kWh = v[MF_OPT_POWER_PRICE].f,
         .program = z->program,
     };
+    mf_offer *offer = decide(&t);
     int feasible = 0;
+    if (offer == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    t.offer = offer;
     for (int i = 0; i < z->count; i++) {
         feasible += z->cell[i].feasible;
     }
     if (v[MF_OPT_JSON].given) {
-        mf_status printed = mf_capacity_json(z->cli->out, &t, s == MF_OK ? e : NULL);
+        mf_status printed = print_json(z->cli->out, &t, s == MF_OK ? e : NULL);
         s = s == MF_OK ? printed : s;
     } else {
         mf_capacity_print(z->cli->out, &t);
     }
+    if (s == MF_OK) {
+        s = mf_report_folder_capacity(z->a, z->cli, &t, e);
+    }
+    free(offer);
     return s == MF_OK && feasible == 0
                ? mf_err_set(e, MF_INFEASIBLE, "nothing fits at any of these sizes")
                : s;
 }
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
-    names models = {0}, clusters = {0};
-    int64_t size[MAX_SIZES];
+    mf_name_list models = {0}, clusters = {0};
+    int64_t size[MF_CAPACITY_MAX_SIZES];
     int sizes = 0;
-    sizing z = {.a = a, .cli = cli, .gap = fmax(given_or(a, MF_OPT_GAP, 0.2), 1e-9)};
+    sizing z = {.a = a, .cli = cli, .gap = fmax(given_or(a, MF_OPT_GAP, 0.05), 1e-9)};
     mf_progress_init(&z.progress, cli, a);
     mf_status s = check(a, e);
     if (s == MF_OK) {
-        s = split(a->value[MF_OPT_MODELS].text, &models, e);
+        s = mf_name_list_parse(a->value[MF_OPT_MODELS].text, &models, e);
     }
     if (s == MF_OK) {
-        s = split(a->value[MF_OPT_CLUSTERS].text, &clusters, e);
+        s = mf_name_list_parse(a->value[MF_OPT_CLUSTERS].text, &clusters, e);
+    }
+    if (s == MF_OK) {
+        s = mf_price_list_check(a, &clusters, e);
     }
     if (s == MF_OK) {
         bool given = a->value[MF_OPT_SIZES].given;
-        s = split_sizes(given ? a->value[MF_OPT_SIZES].text : default_sizes, size, &sizes, e);
+        s = mf_size_list_parse(given ? a->value[MF_OPT_SIZES].text : default_sizes, size, &sizes,
+                               e);
     }
+    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
     if (s != MF_OK) {
         goto out;
     }
@@ -369,7 +376,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     s = s == MF_OK ? share_plans(&z, &models, &clusters, e) : s;
     if (s == MF_OK || (s == MF_INTERRUPTED && z.count > 0)) {
-        s = report(&z, s, e);
+        s = report(&z, models.count, clusters.count, s, e);
     }
 out:
     free(z.cell);
@@ -386,6 +393,9 @@ static const mf_option_id options[] = {
     MF_OPT_SEQ,
     MF_OPT_TOKENS,
     MF_OPT_DEADLINE,
+    MF_OPT_BUDGET,
+    MF_OPT_PRICE,
+    MF_OPT_POWER_PRICE,
     MF_OPT_CHECKPOINT_TIME,
     MF_OPT_RESTART_TIME,
     MF_OPT_SET,
@@ -399,6 +409,7 @@ static const mf_option_id options[] = {
     MF_OPT_EVEN_STAGES,
     MF_OPT_GAP,
     MF_OPT_THREADS,
+    MF_OPT_REPORT,
     MF_OPT_JSON,
     MF_OPT_PROGRESS,
     MF_OPT_HELP,
@@ -413,9 +424,12 @@ const mf_command mf_cmd_capacity = {
     .about =
         "Plans every model on every cluster at every size and compares what the run would take. "
         "With --tokens it adds the time of the whole run, with failures and checkpoints, its price "
-        "and its energy; with --deadline the smallest size that keeps it, and without --sizes it "
-        "then also looks between the sizes around it. A layout option that is given pins its "
-        "dimension everywhere.\n"
+        "and its energy, and for each model says which size of which cluster is the cheapest in "
+        "time (--deadline), the fastest for the money (--budget) and the smallest, with what "
+        "cannot be told from it: a tie is what the gap of the search and, between clusters, the "
+        "band of the prices leave open. A * marks the front: no other is both as fast and as "
+        "cheap. With --deadline and without --sizes it also looks between the sizes around the "
+        "smallest that keeps it. A layout option that is given pins its dimension everywhere.\n"
         "Interrupt it (Ctrl-C) to get the part of the table that is done.",
     .example = "moefold capacity --models deepseek-v3 --clusters h100,h200,gb200 --sizes 1024,2048 "
                "--global-batch 8192 --seq 4096 --tokens 15T --deadline 60d",

@@ -6,6 +6,7 @@
 #include "cli/prices.h"
 #include "cli/problem.h"
 #include "cli/report.h"
+#include "cli/report_folder.h"
 #include "cli/show.h"
 
 #include <math.h>
@@ -64,46 +65,57 @@ static void print_text(FILE *out, const verdict *v) {
 /* --- JSON --------------------------------------------------------------------------------------
  */
 
-static mf_status print_json(FILE *out, const verdict *v, mf_err *e) {
+static void write_members(mf_json_writer *w, const verdict *v) {
     const mf_compare *c = v->c;
+    mf_json_write_bool(w, "within_tolerance", !c->outside && c->noutside == 0);
+    mf_json_write_f64(w, "tolerance", v->tolerance);
+    mf_json_write_f64(w, "predicted_step_time_s", c->predicted_s);
+    mf_json_write_f64(w, "measured_step_time_s", c->measured_s);
+    mf_json_write_f64(w, "error", c->error);
+    mf_json_write_i64(w, "ops_outside", c->noutside);
+    mf_json_write_array(w, "ops", false);
+    for (int i = 0; i < c->nops; i++) {
+        const mf_compare_op *o = &c->op[i];
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "where", o->where);
+        mf_json_write_string(w, "op", o->name);
+        mf_json_write_string(w, "pass", o->pass);
+        mf_json_write_bool(w, "waits", o->collective);
+        mf_json_write_f64(w, "count", o->count);
+        mf_json_write_f64(w, "predicted_s", o->predicted_s);
+        mf_json_write_f64(w, "measured_s", o->measured_s);
+        mf_json_write_f64(w, "error", o->error);
+        mf_json_write_bool(w, "outside", o->outside);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+    mf_json_write_array(w, "remedies", false);
+    for (int i = 0; i < v->explanation->remedies; i++) {
+        const mf_remedy *m = &v->explanation->remedy[i];
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "what", m->what);
+        mf_json_write_f64(w, "step_time_s", m->step_time_s);
+        mf_json_write_f64(w, "gain", m->gain);
+        mf_json_write_string(w, "basis", m->basis);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+static mf_status print_json(FILE *out, const verdict *v, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
-    mf_json_write_bool(&w, "within_tolerance", !c->outside && c->noutside == 0);
-    mf_json_write_f64(&w, "tolerance", v->tolerance);
-    mf_json_write_f64(&w, "predicted_step_time_s", c->predicted_s);
-    mf_json_write_f64(&w, "measured_step_time_s", c->measured_s);
-    mf_json_write_f64(&w, "error", c->error);
-    mf_json_write_i64(&w, "ops_outside", c->noutside);
-    mf_json_write_array(&w, "ops", false);
-    for (int i = 0; i < c->nops; i++) {
-        const mf_compare_op *o = &c->op[i];
-        mf_json_write_object(&w, NULL, true);
-        mf_json_write_string(&w, "where", o->where);
-        mf_json_write_string(&w, "op", o->name);
-        mf_json_write_string(&w, "pass", o->pass);
-        mf_json_write_bool(&w, "waits", o->collective);
-        mf_json_write_f64(&w, "count", o->count);
-        mf_json_write_f64(&w, "predicted_s", o->predicted_s);
-        mf_json_write_f64(&w, "measured_s", o->measured_s);
-        mf_json_write_f64(&w, "error", o->error);
-        mf_json_write_bool(&w, "outside", o->outside);
-        mf_json_write_end(&w);
-    }
-    mf_json_write_end(&w);
-    mf_json_write_array(&w, "remedies", false);
-    for (int i = 0; i < v->explanation->remedies; i++) {
-        const mf_remedy *m = &v->explanation->remedy[i];
-        mf_json_write_object(&w, NULL, true);
-        mf_json_write_string(&w, "what", m->what);
-        mf_json_write_f64(&w, "step_time_s", m->step_time_s);
-        mf_json_write_f64(&w, "gain", m->gain);
-        mf_json_write_string(&w, "basis", m->basis);
-        mf_json_write_end(&w);
-    }
-    mf_json_write_end(&w);
+    write_members(&w, v);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
+}
+
+/* For report.json. */
+static void write_compare(mf_json_writer *w, const void *user) {
+    mf_json_write_object(w, "compare", false);
+    write_members(w, user);
+    mf_json_write_end(w);
 }
 
 /* --- the command -------------------------------------------------------------------------------
@@ -154,6 +166,12 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     } else if (s == MF_OK) {
         print_text(cli->out, &v);
     }
+    if (s == MF_OK) {
+        const mf_report report = mf_report_of(j, &j->plan);
+        const mf_report_step step = {
+            .report = &report, .problem = &problem, .more = write_compare, .user = &v};
+        s = mf_report_folder_step(a, cli, j, &step, e);
+    }
     if (s == MF_OK && (c.outside || c.noutside > 0)) {
         s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
     }
@@ -166,6 +184,7 @@ static mf_status run_folder(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_op_times t = {0};
     mf_args own = *a;
     mf_status s = mf_args_require(a, MF_OPT_RUN, e);
+    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
     if (s != MF_OK) {
         return s;
     }
@@ -198,7 +217,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 static const mf_option_id options[] = {
     MF_OPT_LOG,    MF_OPT_OUT,    MF_OPT_PLAN,    MF_OPT_RUN,      MF_OPT_TOLERANCE, MF_OPT_MODEL,
     MF_OPT_SET,    MF_OPT_STRICT, MF_OPT_CLUSTER, MF_OPT_SOFTWARE, MF_OPT_STORE,     MF_OPT_TOP,
-    MF_OPT_EXPORT, MF_OPT_RECORD, MF_OPT_JSON,    MF_OPT_HELP,     MF_OPT_COUNT,
+    MF_OPT_EXPORT, MF_OPT_RECORD, MF_OPT_REPORT,  MF_OPT_JSON,     MF_OPT_HELP,      MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_compare = {

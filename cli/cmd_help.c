@@ -1,5 +1,6 @@
 /* cmd_help.c - `moefold help`, and how help reads on a terminal and in docs/CLI.md. */
 #include "cli/commands.h"
+#include "cli/help_text.h"
 #include "cli/show.h"
 
 #include <string.h>
@@ -19,14 +20,22 @@ static const struct {
 };
 enum { EXIT_CODES = sizeof exit_codes / sizeof exit_codes[0] };
 
-static const char intro[] = "moefold finds the fastest way to fold a Mixture-of-Experts training "
-                            "job onto a GPU cluster, and "
-                            "predicts what a step will cost in time, memory and money.";
+const char mf_help_intro[] = "moefold finds the fastest way to fold a Mixture-of-Experts training "
+                             "job onto a GPU cluster, and "
+                             "predicts what a step will cost in time, memory and money.";
+
+const char *mf_help_exit_code(int i, int *code) {
+    if (i >= EXIT_CODES) {
+        return NULL;
+    }
+    *code = exit_codes[i].code;
+    return exit_codes[i].text;
+}
 
 /* --- on a terminal ---------------------------------------------------------------------------- */
 
 void mf_help_print(FILE *out) {
-    mf_show_wrap(out, intro, 0, 0, WIDTH);
+    mf_show_wrap(out, mf_help_intro, 0, 0, WIDTH);
     fputs("\nUsage: moefold <command> [options]\n\nCommands\n", out);
     for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {
         fprintf(out, "  %-10s  ", (*c)->name);
@@ -56,7 +65,7 @@ static void print_words(const char *words, FILE *out) {
 }
 
 /* Help, choices and default as one text. */
-static void option_text(const mf_option *o, const mf_command *c, char *out, size_t size) {
+void mf_help_option_text(const mf_option *o, const mf_command *c, char *out, size_t size) {
     FILE *f = fmemopen(out, size, "w");
     if (f == NULL) {
         out[0] = '\0';
@@ -111,7 +120,7 @@ void mf_help_command(FILE *out, const mf_command *c) {
             }
             int column = fprintf(out, "  --%s%s%s", o->name, o->argument != NULL ? " " : "",
                                  o->argument != NULL ? o->argument : "");
-            option_text(o, c, text, sizeof text);
+            mf_help_option_text(o, c, text, sizeof text);
             if (column > INDENT - 2) {
                 putc('\n', out);
                 column = 0;
@@ -145,7 +154,7 @@ static void markdown_options(FILE *out, const mf_command *c) {
                 fprintf(out, "| `--%s%s", o->name, o->argument != NULL ? " " : "");
                 print_cell(out, o->argument != NULL ? o->argument : "");
                 fputs("` | ", out);
-                option_text(o, c, text, sizeof text);
+                mf_help_option_text(o, c, text, sizeof text);
                 print_cell(out, text);
                 fputs(" |\n", out);
             }
@@ -156,7 +165,7 @@ static void markdown_options(FILE *out, const mf_command *c) {
 void mf_help_markdown(FILE *out) {
     fputs("# The command line\n\n<!-- Written by `moefold help --markdown`. Do not edit. -->\n\n",
           out);
-    mf_show_wrap(out, intro, 0, 0, WIDTH);
+    mf_show_wrap(out, mf_help_intro, 0, 0, WIDTH);
     fputs("\n    moefold <command> [options]\n\n"
           "Results go to standard output, messages to standard error. Defaults stand in square\n"
           "brackets.\n\n| exit code | meaning |\n|---|---|\n",
@@ -196,6 +205,14 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_help_markdown(cli->out);
         return MF_OK;
     }
+    if (a->value[MF_OPT_MAN].given) {
+        mf_help_man(cli->out);
+        return MF_OK;
+    }
+    if (a->value[MF_OPT_COMPLETION].given) {
+        mf_help_completion(cli->out);
+        return MF_OK;
+    }
     if (a->words == 0) {
         mf_help_print(cli->out);
         return MF_OK;
@@ -208,12 +225,13 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     return MF_OK;
 }
 
-static const mf_option_id options[] = {MF_OPT_MARKDOWN, MF_OPT_HELP, MF_OPT_COUNT};
+static const mf_option_id options[] = {MF_OPT_MARKDOWN, MF_OPT_MAN, MF_OPT_COMPLETION, MF_OPT_HELP,
+                                       MF_OPT_COUNT};
 
 const mf_command mf_cmd_help = {
     .name = "help",
     .summary = "this list, or the help of one command",
-    .usage = {"[COMMAND] [--markdown]"},
+    .usage = {"[COMMAND]", "--markdown | --man | --completion"},
     .about = "Explains a command, or lists all of them.",
     .words = 1,
     .options = options,

@@ -5,6 +5,7 @@
 #include "cli/problem.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "cli/report_folder.h"
 #include "cli/show.h"
 #include "launch/search.h"
 
@@ -289,6 +290,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool json = a->value[MF_OPT_JSON].given;
     mf_status found = MF_OK;
     mf_status s = mf_problem_require(a, e);
+    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
     if (s == MF_OK) {
         s = prepare(a, &j, &problem, e);
     }
@@ -323,6 +325,12 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s == MF_OK && a->value[MF_OPT_OUT].given) { /* printed first: the search took a while */
         s = mf_plan_save(&r.plan[0], a->value[MF_OPT_OUT].text, e);
     }
+    if (s == MF_OK && found == MF_OK) {
+        mf_report report = mf_report_of(&j, &r.plan[0]);
+        report.megatron = megatron;
+        const mf_report_step step = {.report = &report, .problem = &problem, .found = &r};
+        s = mf_report_folder_step(a, cli, &j, &step, e);
+    }
     if (s == MF_OK && found == MF_INTERRUPTED) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");
     }
@@ -338,8 +346,8 @@ static const mf_option_id options[] = {
     MF_OPT_STORE,        MF_OPTS_SEARCHED,    MF_OPT_ROUTING,     MF_OPT_TOP,
     MF_OPT_PRECISIONS,   MF_OPT_RUNS_ON,      MF_OPT_EVEN_STAGES, MF_OPT_SEARCH_OFFLOAD,
     MF_OPT_MIN_HEADROOM, MF_OPT_GAP,          MF_OPT_EFFORT,      MF_OPT_THREADS,
-    MF_OPT_OUT,          MF_OPT_JSON,         MF_OPT_PROGRESS,    MF_OPT_HELP,
-    MF_OPT_COUNT,
+    MF_OPT_OUT,          MF_OPT_REPORT,       MF_OPT_JSON,        MF_OPT_PROGRESS,
+    MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_plan = {

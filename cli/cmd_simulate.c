@@ -1,6 +1,8 @@
 /* cmd_simulate.c - `moefold simulate`: one layout or one plan, played against time. */
 #include "cli/job.h"
+#include "cli/problem.h"
 #include "cli/report.h"
+#include "cli/report_folder.h"
 
 #include <errno.h>
 #include <string.h>
@@ -37,6 +39,15 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
         }
         r.megatron = &megatron;
     }
+    if (a->value[MF_OPT_REPORT].given) {
+        mf_problem problem;
+        mf_status s = mf_problem_from_job(j, a, &problem, e);
+        const mf_report_step step = {.report = &r, .problem = &problem};
+        s = s == MF_OK ? mf_report_folder_step(a, cli, j, &step, e) : s;
+        if (s != MF_OK) {
+            return s;
+        }
+    }
     if (!a->value[MF_OPT_JSON].given) {
         mf_report_print(cli->out, &r);
         return MF_OK;
@@ -53,6 +64,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j;
     FILE *trace = NULL;
     mf_status s = mf_job_load_layout(&j, a, e);
+    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
     if (s == MF_OK) {
         s = open_trace(a, &trace, e);
     }
@@ -78,7 +90,7 @@ static const mf_option_id options[] = {
     MF_OPT_PLAN,    MF_OPT_MODEL,        MF_OPT_SET,        MF_OPT_STRICT,   MF_OPT_CLUSTER,
     MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,        MF_OPT_SOFTWARE, MF_OPT_STORE,
     MF_OPTS_LAYOUT, MF_OPT_ROUTING,      MF_OPT_EVERY_RANK, MF_OPT_TRACE,    MF_OPT_OUT,
-    MF_OPT_JSON,    MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_REPORT,  MF_OPT_JSON,         MF_OPT_HELP,       MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_simulate = {

@@ -3,6 +3,7 @@
 #include "cli/import_job.h"
 #include "cli/output.h"
 #include "cli/problem.h"
+#include "cli/report_folder.h"
 #include "cli/show.h"
 #include "launch/search.h"
 #include "launch/steps.h"
@@ -175,25 +176,49 @@ static void json_steps(mf_json_writer *w, const char *key, const mf_steps *steps
     mf_json_write_end(w);
 }
 
+static void write_members(mf_json_writer *w, const findings *f) {
+    mf_plan_write(w, "now", &f->x.job.plan);
+    mf_json_write_i64(w, "combinations", f->fit.count);
+    mf_json_write_i64(w, "feasible", f->fit.feasible);
+    json_steps(w, "to_fit", &f->to_fit);
+    json_steps(w, "steps", &f->steps);
+    if (f->search.count > 0) {
+        mf_plan_write(w, "best", &f->search.plan[0]);
+    } else {
+        mf_json_write_null(w, "best");
+    }
+    mf_json_write_f64(w, "lower_bound_s", f->search.stats.lower_bound_s);
+    mf_json_write_f64(w, "measured_step_time_s", f->x.log.step_time_s);
+    mf_json_write_string(w, "time", f->explanation.time);
+}
+
 static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
-    mf_plan_write(&w, "now", &f->x.job.plan);
-    mf_json_write_i64(&w, "combinations", f->fit.count);
-    mf_json_write_i64(&w, "feasible", f->fit.feasible);
-    json_steps(&w, "to_fit", &f->to_fit);
-    json_steps(&w, "steps", &f->steps);
-    if (f->search.count > 0) {
-        mf_plan_write(&w, "best", &f->search.plan[0]);
-    } else {
-        mf_json_write_null(&w, "best");
-    }
-    mf_json_write_f64(&w, "lower_bound_s", f->search.stats.lower_bound_s);
-    mf_json_write_f64(&w, "measured_step_time_s", f->x.log.step_time_s);
-    mf_json_write_string(&w, "time", f->explanation.time);
+    write_members(&w, f);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
+}
+
+/* For report.json. */
+static void write_tune(mf_json_writer *w, const void *user) {
+    mf_json_write_object(w, "tune", false);
+    write_members(w, user);
+    mf_json_write_end(w);
+}
+
+/* Of the best plan, or of the layout that there is where nothing is faster. */
+static mf_status write_folder(const mf_args *a, const mf_cli *cli, const findings *f, mf_err *e) {
+    const bool faster = f->search.count > 0;
+    const mf_plan *plan = faster ? &f->search.plan[0] : &f->x.job.plan;
+    const mf_report report = mf_report_of(&f->x.job, plan);
+    const mf_report_step step = {.report = &report,
+                                 .problem = &f->problem,
+                                 .found = faster ? &f->search : NULL,
+                                 .more = write_tune,
+                                 .user = f};
+    return mf_report_folder_step(a, cli, &f->x.job, &step, e);
 }
 
 /* --- the command ------------------------------------------------------------------------------ */
@@ -231,13 +256,15 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_routing_init(&f->x.job.routing);
-    mf_status s = load(a, f, e);
+    mf_status s = mf_report_folder_create(a, e);
+    s = s == MF_OK ? load(a, f, e) : s;
     s = s == MF_OK ? find_all(a, cli, f, e) : s;
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = print_json(cli->out, f, e);
     } else if (s == MF_OK) {
         print_text(cli->out, f);
     }
+    s = s == MF_OK ? write_folder(a, cli, f, e) : s;
     if (s == MF_OK && a->value[MF_OPT_OUT].given && f->search.count > 0) {
         s = mf_plan_save(&f->search.plan[0], a->value[MF_OPT_OUT].text, e);
     }
@@ -252,8 +279,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 
 static const mf_option_id options[] = {MF_OPT_PLAN,     MF_OPT_MODEL, MF_OPT_CLUSTER, MF_OPT_GPUS,
                                        MF_OPT_SOFTWARE, MF_OPT_STORE, MF_OPT_RUNS_ON, MF_OPT_RECIPE,
-                                       MF_OPT_THREADS,  MF_OPT_OUT,   MF_OPT_JSON,    MF_OPT_HELP,
-                                       MF_OPT_COUNT};
+                                       MF_OPT_THREADS,  MF_OPT_OUT,   MF_OPT_REPORT,  MF_OPT_JSON,
+                                       MF_OPT_HELP,     MF_OPT_COUNT};
 
 const mf_command mf_cmd_tune = {
     .name = "tune",

@@ -1,6 +1,10 @@
 /* compare_log.c - measured beside predicted, and the factor between them. */
 #include "cli/compare_log.h"
 
+#include "cli/problem.h"
+#include "cli/report.h"
+#include "cli/report_folder.h"
+
 #include "cli/job.h"
 #include "cli/output.h"
 #include "cli/show.h"
@@ -58,22 +62,51 @@ static void print_text(FILE *out, const mf_job *j, const mf_log *l, double facto
             j->software.name, path != NULL ? ", written to " : "", path != NULL ? path : "");
 }
 
-static mf_status print_json(FILE *out, const mf_job *j, const mf_log *l, double factor, mf_err *e) {
+typedef struct logged {
+    const mf_job *j;
+    const mf_log *l;
+    double factor;
+} logged;
+
+static void write_members(mf_json_writer *w, const logged *x) {
+    const mf_job *j = x->j;
+    const mf_log *l = x->l;
+    mf_json_write_string(w, "software", j->software.name);
+    mf_json_write_string(w, "cluster", j->cluster.name);
+    mf_json_write_i64(w, "steps", l->steps);
+    mf_json_write_f64(w, "measured_step_time_s", l->step_time_s);
+    mf_json_write_f64(w, "predicted_step_time_s", j->plan.prediction.step_time_s);
+    mf_json_write_f64(w, "measured_tflops_per_gpu", l->tflops);
+    mf_json_write_f64(w, "predicted_tflops_per_gpu", j->plan.prediction.model_tflops_per_gpu);
+    mf_json_write_f64(w, "measured_memory_B", l->memory_B);
+    mf_json_write_f64(w, "predicted_memory_B", j->plan.prediction.peak_memory_B);
+    mf_json_write_f64(w, "step_factor", x->factor);
+    mf_json_write_f64(w, "error", j->plan.prediction.step_time_s / l->step_time_s - 1);
+}
+
+static mf_status print_json(FILE *out, const logged *x, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
-    mf_json_write_string(&w, "software", j->software.name);
-    mf_json_write_string(&w, "cluster", j->cluster.name);
-    mf_json_write_i64(&w, "steps", l->steps);
-    mf_json_write_f64(&w, "measured_step_time_s", l->step_time_s);
-    mf_json_write_f64(&w, "predicted_step_time_s", j->plan.prediction.step_time_s);
-    mf_json_write_f64(&w, "measured_tflops_per_gpu", l->tflops);
-    mf_json_write_f64(&w, "predicted_tflops_per_gpu", j->plan.prediction.model_tflops_per_gpu);
-    mf_json_write_f64(&w, "measured_memory_B", l->memory_B);
-    mf_json_write_f64(&w, "predicted_memory_B", j->plan.prediction.peak_memory_B);
-    mf_json_write_f64(&w, "step_factor", factor);
+    write_members(&w, x);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
+}
+
+/* For report.json. */
+static void write_compare(mf_json_writer *w, const void *user) {
+    mf_json_write_object(w, "compare", false);
+    write_members(w, user);
+    mf_json_write_end(w);
+}
+
+static mf_status write_folder(const mf_args *a, const mf_cli *cli, const logged *x, mf_err *e) {
+    mf_problem problem;
+    const mf_report report = mf_report_of(x->j, &x->j->plan);
+    const mf_report_step step = {
+        .report = &report, .problem = &problem, .more = write_compare, .user = x};
+    mf_status s = mf_problem_from_job(x->j, a, &problem, e);
+    return s == MF_OK ? mf_report_folder_step(a, cli, x->j, &step, e) : s;
 }
 
 mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
@@ -86,6 +119,7 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
+    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
     s = s == MF_OK ? load_log(a->value[MF_OPT_LOG].text, &l, e) : s;
     s = s == MF_OK ? mf_job_load_layout(j, a, e) : s;
     s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
@@ -97,10 +131,11 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
                                l.used, l.step_time_s, j->plan.prediction.step_time_s, out, e);
     }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
-        s = print_json(cli->out, j, &l, factor, e);
+        s = print_json(cli->out, &(logged){j, &l, factor}, e);
     } else if (s == MF_OK) {
         print_text(cli->out, j, &l, factor, out);
     }
+    s = s == MF_OK ? write_folder(a, cli, &(logged){j, &l, factor}, e) : s;
     if (s == MF_OK && fabs(j->plan.prediction.step_time_s / l.step_time_s - 1) > tolerance) {
         s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
     }

@@ -88,7 +88,7 @@ static mf_status load_flags(mf_job *j, const mf_args *a, mf_err *e) {
     return s;
 }
 
-static void set_provenance(mf_job *j, const mf_args *a, const char *cluster) {
+static void set_provenance(mf_job *j, const mf_args *a, const char *cluster, const char *routing) {
     mf_plan_provenance *p = &j->plan.provenance;
     const char *store = mf_prices_text(a, MF_OPT_STORE, "shipped");
     const char *slash = strrchr(store, '/');
@@ -99,7 +99,7 @@ static void set_provenance(mf_job *j, const mf_args *a, const char *cluster) {
     mf_plan_cluster_fingerprint(&j->cluster, p->cluster_fingerprint);
     snprintf(p->software, sizeof p->software, "%s", j->software.name);
     snprintf(p->measurements, sizeof p->measurements, "%s", slash != NULL ? slash + 1 : store);
-    snprintf(p->routing, sizeof p->routing, "%s", mf_prices_text(a, MF_OPT_ROUTING, "balanced"));
+    snprintf(p->routing, sizeof p->routing, "%s", routing);
     mf_plan_model_describe(&j->model, &j->plan.model);
 }
 
@@ -174,6 +174,32 @@ static mf_status check_routing(const mf_routing *r, const mf_model *m, const cha
     return MF_OK;
 }
 
+/* What --routing says, or else the plan file that it was made for. A file of counts that is not
+ * there any more is no reason to refuse a plan: its place is taken by balance, and that is said. */
+static mf_status load_routing(mf_job *j, const mf_args *a, const char *planned, const char **name,
+                              mf_err *e) {
+    const bool given = a->value[MF_OPT_ROUTING].given;
+    mf_err why;
+    mf_err_clear(&why);
+    *name = given ? a->value[MF_OPT_ROUTING].text : planned[0] != '\0' ? planned : "balanced";
+    mf_status s = mf_routing_parse(*name, &j->routing, &why);
+    if (s != MF_OK && s != MF_NOMEM && !given) {
+        if (a->notes != NULL) {
+            fprintf(a->notes,
+                    "note: the plan's routing cannot be read, balanced stands for it: %s\n",
+                    why.text);
+        }
+        mf_routing_clear(&j->routing);
+        mf_routing_init(&j->routing);
+        *name = "balanced";
+        return MF_OK;
+    }
+    if (s != MF_OK) {
+        return mf_prices_name(mf_err_set(e, s, "%s", why.text), MF_OPT_ROUTING, e);
+    }
+    return check_routing(&j->routing, &j->model, *name, e);
+}
+
 /* --- the job ---------------------------------------------------------------------------------- */
 
 mf_status mf_job_load_plan(mf_job *j, const mf_args *a, mf_err *e) {
@@ -196,12 +222,8 @@ mf_status mf_job_read(mf_job *j, const mf_args *a, mf_err *e) {
     }
     const mf_plan_provenance from = j->plan.provenance;
     const char *cluster = mf_prices_text(a, MF_OPT_CLUSTER, from.cluster);
-    s = mf_prices_name(
-        mf_routing_parse(mf_prices_text(a, MF_OPT_ROUTING, "balanced"), &j->routing, e),
-        MF_OPT_ROUTING, e);
-    if (s == MF_OK) {
-        s = check_routing(&j->routing, &j->model, a->value[MF_OPT_ROUTING].text, e);
-    }
+    const char *routing;
+    s = load_routing(j, a, from.routing, &routing, e);
     if (s == MF_OK) {
         s = mf_prices_read(a, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
                            &j->software, e);
@@ -213,7 +235,7 @@ mf_status mf_job_read(mf_job *j, const mf_args *a, mf_err *e) {
                           (double)j->model.experts / (double)choices;
     }
     if (s == MF_OK) {
-        set_provenance(j, a, cluster);
+        set_provenance(j, a, cluster, routing);
         set_headroom(j, a, &from);
         if (j->from_file &&
             strcmp(from.cluster_fingerprint, j->plan.provenance.cluster_fingerprint) != 0) {

@@ -77,6 +77,9 @@ typedef enum mf_option_id {
     MF_OPT_SIZES,
     MF_OPT_TOKENS,
     MF_OPT_DEADLINE,
+    MF_OPT_BUDGET,
+    MF_OPT_PRICE,
+    MF_OPT_POWER_PRICE,
     MF_OPT_CHECKPOINT_TIME,
     MF_OPT_RESTART_TIME,
     /* profile store */
@@ -124,6 +127,7 @@ typedef enum mf_option_id {
     MF_OPT_TRAIN_LAST = MF_OPT_TOLERANCE,
     /* output */
     MF_OPT_OUT,
+    MF_OPT_REPORT,
     MF_OPT_FORMAT,
     MF_OPT_LAUNCHER,
     MF_OPT_FORCE,
@@ -132,6 +136,8 @@ typedef enum mf_option_id {
     MF_OPT_JSON,
     MF_OPT_PROGRESS,
     MF_OPT_MARKDOWN,
+    MF_OPT_MAN,
+    MF_OPT_COMPLETION,
     MF_OPT_HELP,
     MF_OPT_COUNT
 } mf_option_id;
@@ -155,16 +161,19 @@ typedef enum mf_value_kind {
     MF_VALUE_INT,   /* whole, in [low, high] */
     MF_VALUE_REAL,  /* in [low, high] */
     MF_VALUE_SHARE, /* 0.05 or 5%, in [low, high] */
+    MF_VALUE_SIZE,  /* whole, in [low, high]: 4096 or 4k, where k is 1,024 and M its square */
     MF_VALUE_COUNT, /* 15T, 1.5e12, 300B: a number with k, M, B or T behind it */
     MF_VALUE_TIME,  /* 90s, 20m, 12h, 30d: seconds, minutes, hours, days */
+    MF_VALUE_UNTIL, /* TIME, or a date such as 2027-01-31: the time from now until it begins (UTC)
+                     */
     MF_VALUE_TEXT,  /* a name, a word or a path */
     MF_VALUE_LIST,  /* TEXT that may be given many times */
 } mf_value_kind;
 
 typedef struct mf_value {
     bool given;
-    int64_t i;        /* INT */
-    double f;         /* REAL, SHARE, COUNT, TIME (in seconds) */
+    int64_t i;        /* INT, SIZE */
+    double f;         /* REAL, SHARE, COUNT, TIME and UNTIL (in seconds) */
     const char *text; /* as written; of a LIST the last */
 } mf_value;
 
@@ -178,6 +187,8 @@ typedef struct mf_args {
     const char *word[MF_ARGS_MAX_WORDS];
     int set_count; /* of --set */
     const char *set[MF_ARGS_MAX_LIST];
+    int price_count; /* of --price */
+    const char *price[MF_ARGS_MAX_LIST];
     FILE *notes; /* where commands say what they leave out; NULL: nowhere */
 } mf_args;
 
@@ -240,6 +251,8 @@ mf_status mf_args_require(const mf_args *a, mf_option_id id, mf_err *e);
 /* Numbers as options take them, for other texts too (routing, key=value). Errors: MF_USAGE
  * "expected ..., got ...". */
 mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e);
+/* "4096", "4k", "1M": k is 1,024, M its square. */
+mf_status mf_parse_size(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e);
 mf_status mf_parse_f64(const char *text, double low, double high, double *out, mf_err *e);
 /* "0.05" or "5%". */
 mf_status mf_parse_share(const char *text, double low, double high, double *out, mf_err *e);
@@ -247,5 +260,8 @@ mf_status mf_parse_share(const char *text, double low, double high, double *out,
 mf_status mf_parse_count(const char *text, double low, double high, double *out, mf_err *e);
 /* "30d", in seconds. */
 mf_status mf_parse_time(const char *text, double low, double high, double *out, mf_err *e);
+/* The same, or a date: seconds from now_s (since 1970) until it begins in UTC. */
+mf_status mf_parse_until(const char *text, double now_s, double low, double high, double *out,
+                         mf_err *e);
 
 #endif

@@ -1,4 +1,5 @@
 /* parse.c - argv against the table of options, and numbers as options take them. */
+#include "cli/megatron_flags.h"
 #include "cli/options.h"
 #include "core/base/json.h"
 
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXACT_MAX 9007199254740992.0 /* 2^53 */
 
@@ -37,6 +39,25 @@ mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out
         return int_range(text, (double)low, (double)high, e);
     }
     *out = value;
+    return MF_OK;
+}
+
+mf_status mf_parse_size(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e) {
+    char digits[24];
+    const size_t length = strlen(text);
+    const char last = length > 1 ? text[length - 1] : '\0';
+    const int64_t factor = last == 'k' ? 1024 : last == 'M' ? 1048576 : 1;
+    if (factor == 1 || length >= sizeof digits) {
+        return mf_parse_i64(text, low, high, out, e);
+    }
+    int64_t value = 0;
+    snprintf(digits, sizeof digits, "%.*s", (int)length - 1, text);
+    if (mf_parse_i64(digits, 0, high / factor, &value, NULL) != MF_OK || value * factor < low) {
+        return mf_err_set(e, MF_USAGE,
+                          "expected an integer from %lld to %lld such as 4096 or 4k, got \"%s\"",
+                          (long long)low, (long long)high, text);
+    }
+    *out = value * factor;
     return MF_OK;
 }
 
@@ -134,6 +155,33 @@ mf_status mf_parse_time(const char *text, double low, double high, double *out, 
     return MF_OK;
 }
 
+/* Days since 1970-01-01 of a date of the Gregorian calendar, counted in years that begin in March.
+ */
+static int64_t days_of(int64_t year, int64_t month, int64_t day) {
+    const int64_t y = month > 2 ? year : year - 1, m = (month + 9) % 12;
+    return 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719468;
+}
+
+mf_status mf_parse_until(const char *text, double now_s, double low, double high, double *out,
+                         mf_err *e) {
+    static const int64_t lengths[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    int year = 0, month = 0, day = 0, used = 0;
+    if (strlen(text) != 10 || strspn(text, "0123456789-") != 10 || text[4] != '-' ||
+        text[7] != '-') {
+        return mf_parse_time(text, low, high, out, e);
+    }
+    if (sscanf(text, "%4d-%2d-%2d%n", &year, &month, &day, &used) != 3 || used != 10 ||
+        year < 1970 || month < 1 || month > 12 || day < 1 || day > lengths[month - 1] ||
+        (month == 2 && day == 29 && (year % 4 != 0 || (year % 100 == 0 && year % 400 != 0)))) {
+        return mf_err_set(e, MF_USAGE, "\"%s\" is no date of the calendar", text);
+    }
+    *out = (double)days_of(year, month, day) * 86400 - now_s;
+    if (*out < low || *out > high) {
+        return mf_err_set(e, MF_USAGE, "%s is over", text);
+    }
+    return MF_OK;
+}
+
 /* --- the command line ------------------------------------------------------------------------- */
 
 static mf_status unknown_option(const char *arg, size_t length, const mf_option_id *allowed,
@@ -150,6 +198,15 @@ static mf_status unknown_option(const char *arg, size_t length, const mf_option_
         mf_option_find(bare, strlen(bare), allowed) == MF_OPT_COUNT) {
         return mf_err_set(e, MF_USAGE, "%s is an option of other commands, not of this one", name);
     }
+    const char *here = mf_megatron_flag_here(bare);
+    if (here != NULL && here[0] != '\0') {
+        return mf_err_set(e, MF_USAGE, "%s is Megatron's name: here it is %s", name, here);
+    }
+    if (here != NULL) {
+        return mf_err_set(e, MF_USAGE,
+                          "%s is a flag of Megatron's: `moefold import` and `tune` read whole jobs",
+                          name);
+    }
     const char *near = mf_nearest_word(bare, known, count);
     return mf_err_set(e, MF_USAGE, "unknown option %s%s%s%s", name,
                       near != NULL ? " (did you mean --" : "", near != NULL ? near : "",
@@ -165,6 +222,9 @@ static mf_status parse_value(const mf_option *o, const char *text, mf_value *v, 
     case MF_VALUE_INT:
         s = mf_parse_i64(text, (int64_t)o->low, (int64_t)o->high, &v->i, e);
         break;
+    case MF_VALUE_SIZE:
+        s = mf_parse_size(text, (int64_t)o->low, (int64_t)o->high, &v->i, e);
+        break;
     case MF_VALUE_REAL:
         s = mf_parse_f64(text, o->low, o->high, &v->f, e);
         break;
@@ -176,6 +236,9 @@ static mf_status parse_value(const mf_option *o, const char *text, mf_value *v, 
         break;
     case MF_VALUE_TIME:
         s = mf_parse_time(text, o->low, o->high, &v->f, e);
+        break;
+    case MF_VALUE_UNTIL:
+        s = mf_parse_until(text, (double)time(NULL), o->low, o->high, &v->f, e);
         break;
     case MF_VALUE_TEXT:
     case MF_VALUE_LIST:
@@ -202,6 +265,8 @@ static mf_status parse_option(int argc, const char *const *argv, int *i,
     mf_option_id id = MF_OPT_COUNT;
     if (length > 2 && arg[1] == '-') {
         id = mf_option_find(arg + 2, length - 2, allowed);
+    } else if (strcmp(arg, "-o") == 0) {
+        id = mf_option_find("report", 6, allowed);
     }
     if (id == MF_OPT_COUNT) {
         return unknown_option(arg, length, allowed, e);
@@ -225,16 +290,33 @@ static mf_status parse_option(int argc, const char *const *argv, int *i,
         return mf_err_set(e, MF_USAGE, "--%s: expected %s after it", o->name, o->argument);
     }
     if (o->kind == MF_VALUE_LIST) {
-        if (out->set_count == MF_ARGS_MAX_LIST) {
+        int *count = id == MF_OPT_PRICE ? &out->price_count : &out->set_count;
+        if (*count == MF_ARGS_MAX_LIST) {
             return mf_err_set(e, MF_USAGE, "--%s: given more than %d times", o->name,
                               MF_ARGS_MAX_LIST);
         }
-        out->set[out->set_count++] = text;
+        (id == MF_OPT_PRICE ? out->price : out->set)[(*count)++] = text;
     } else if (out->value[id].given && o->kind != MF_VALUE_FLAG) {
         return mf_err_set(e, MF_USAGE, "--%s: given twice (\"%s\" and \"%s\")", o->name,
                           out->value[id].text, text);
     }
     return parse_value(o, text, &out->value[id], e);
+}
+
+/* A batch of millions is one of tokens: "4M" of sequences of 4,096 are 1,024 samples. */
+static mf_status batch_of_tokens(mf_args *a, mf_err *e) {
+    mf_value *v = &a->value[MF_OPT_GLOBAL_BATCH];
+    const mf_value *seq = &a->value[MF_OPT_SEQ];
+    if (!v->given || v->text[strlen(v->text) - 1] != 'M') {
+        return MF_OK;
+    }
+    if (!seq->given || v->i % seq->i != 0) {
+        return mf_err_set(
+            e, MF_USAGE, "--global-batch: %s means %lld tokens, which %s divide into samples",
+            v->text, (long long)v->i, seq->given ? "--seq does not" : "need --seq to");
+    }
+    v->i /= seq->i;
+    return MF_OK;
 }
 
 mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *allowed,
@@ -255,7 +337,7 @@ mf_status mf_args_parse(int argc, const char *const *argv, const mf_option_id *a
             out->word[out->words++] = argv[i];
         }
     }
-    return s;
+    return s == MF_OK ? batch_of_tokens(out, e) : s;
 }
 
 mf_status mf_args_apply(const mf_args *a, mf_layout *l, mf_err *e) {

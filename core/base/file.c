@@ -2,10 +2,12 @@
 #include "core/base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { FIRST_B = 16 << 10 };
 
@@ -35,17 +37,45 @@ static mf_status read_all(const char *path, FILE *file, size_t max_B, char **tex
     return MF_OK;
 }
 
-mf_status mf_file_load(const char *path, size_t max_B, char **text, size_t *length, mf_err *e) {
-    struct stat info;
-    *text = NULL;
-    *length = 0;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
+/* A pipe that this process was handed, open at its other end: standard input, <(...) of a shell. */
+static bool is_handed(const char *path) {
+    return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0;
+}
+
+/* Never waits: a named pipe that nobody writes to would keep an open() for ever. */
+static mf_status open_input(const char *path, FILE **out, mf_err *e) {
+    struct stat info = {0};
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    mf_status status = MF_OK;
+    if (fd < 0) {
         return mf_err_set(e, MF_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
     }
-    mf_status status = fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)
-                           ? mf_err_set(e, MF_INPUT, "%s: expected a file, not a folder", path)
-                           : read_all(path, file, max_B, text, length, e);
+    if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+        status = mf_err_set(e, MF_INPUT, "%s: expected a file, not a folder", path);
+    } else if (S_ISFIFO(info.st_mode) && !is_handed(path)) {
+        status = mf_err_set(e, MF_INPUT, "%s: expected a file, not a pipe", path);
+    } else if (S_ISFIFO(info.st_mode)) {
+        (void)fcntl(fd, F_SETFL, 0); /* its writer may take a while */
+    }
+    *out = status == MF_OK ? fdopen(fd, "rb") : NULL;
+    if (status == MF_OK && *out == NULL) {
+        status = mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
+    }
+    if (*out == NULL) {
+        close(fd);
+    }
+    return status;
+}
+
+mf_status mf_file_load(const char *path, size_t max_B, char **text, size_t *length, mf_err *e) {
+    FILE *file = NULL;
+    *text = NULL;
+    *length = 0;
+    mf_status status = open_input(path, &file, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    status = read_all(path, file, max_B, text, length, e);
     if (status != MF_OK) {
         free(*text);
         *text = NULL;

@@ -74,6 +74,8 @@ typedef struct mf_cluster {
     int tiers;
     mf_tier tier[MF_CLUSTER_MAX_TIERS];
     double price_usd_gpu_h; /* 0 = not known */
+    char price_date[32];    /* of that price, as the file says it; "" = it does not */
+    char price_source[128]; /* the same */
     double node_overhead_w; /* per GPU: host, NICs, fans */
     double mtbf_gpu_h;      /* hours between failures of one GPU's share; 0 = not known */
     double max_gpus;        /* sizes beyond are refused; 0 = no limit */

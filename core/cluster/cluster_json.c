@@ -244,6 +244,24 @@ static mf_status read_section(const section *s, const mf_json_value *object, voi
     return st;
 }
 
+/* Where the price comes from: a price of another date does not keep that of the one that it takes
+ * the place of. */
+static mf_status read_price(const mf_json_value *root, mf_cluster *c, mf_err *e) {
+    const mf_json_value *v = mf_json_find(root, "price_usd_gpu_h");
+    const char *date = NULL, *source = NULL;
+    mf_status st = MF_OK;
+    if (v == NULL) {
+        return MF_OK;
+    }
+    if (mf_json_value_type(v) == MF_JSON_OBJECT) {
+        st = mf_json_opt_string(v, "date", &date, e);
+        st = st == MF_OK ? mf_json_opt_string(v, "source", &source, e) : st;
+    }
+    snprintf(c->price_date, sizeof c->price_date, "%.31s", date != NULL ? date : "");
+    snprintf(c->price_source, sizeof c->price_source, "%.127s", source != NULL ? source : "");
+    return st;
+}
+
 static mf_status want_all(const section *s, const mf_json_value *object, uint32_t seen, mf_err *e) {
     char key[KEY_MAX];
     for (size_t i = 0; i < s->count; i++) {
@@ -457,6 +475,7 @@ mf_status mf_cluster_read(const mf_json *doc, const char *path, int depth, mf_cl
         name_after(path, c.name, sizeof c.name);
     }
     st = st == MF_OK ? read_section(&cluster_section, root, &c, &seen, e) : st;
+    st = st == MF_OK ? read_price(root, &c, e) : st;
     st = st == MF_OK ? read_name(root, "name", c.name, sizeof c.name, e) : st;
     st = st == MF_OK ? read_gpu(root, extends, &c.gpu, &gpu_seen, e) : st;
     st = st == MF_OK && !extends ? want_all(&cluster_section, root, seen, e) : st;

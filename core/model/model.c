@@ -5,6 +5,7 @@
 #include "core/model/model_reader.h"
 #include "core/plan/plan.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,43 @@ static void name_from_path(const char *path, char *name, size_t room) {
     }
 }
 
+/* Do the first `length` characters of a name say the same? Case does not count, '_' is '-'. */
+static bool begins_alike(const char *name, const char *with, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        const char a = name[i] == '_' ? '-' : (char)tolower((unsigned char)name[i]);
+        const char b = with[i] == '_' ? '-' : (char)tolower((unsigned char)with[i]);
+        if (a == '\0' || a != b) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The shipped name that was meant: one that begins with what was given (the shortest), or that what
+ * was given begins with (the longest), an organisation in front aside; else the nearest. NULL:
+ * none.
+ */
+static const char *meant(const char *given) {
+    const char *slash = strrchr(given, '/');
+    const char *word = slash != NULL ? slash + 1 : given;
+    const size_t length = strlen(word);
+    const char *longer = NULL, *shorter = NULL;
+    for (size_t i = 0; i < sizeof shipped / sizeof shipped[0] && length > 2; i++) {
+        const size_t known = strlen(shipped[i]);
+        if (begins_alike(shipped[i], word, length) && (longer == NULL || known < strlen(longer))) {
+            longer = shipped[i];
+        }
+        if (begins_alike(word, shipped[i], known) && word[known] == '-' &&
+            (shorter == NULL || known > strlen(shorter))) {
+            shorter = shipped[i];
+        }
+    }
+    if (longer != NULL || shorter != NULL || slash != NULL) {
+        return longer != NULL ? longer : shorter;
+    }
+    return mf_nearest_word(given, shipped, sizeof shipped / sizeof shipped[0]);
+}
+
 /* Where a model's config.json lies (*path to be freed) and what to call the model. */
 static mf_status locate(const char *name_or_path, char **path, char *name, size_t name_room,
                         mf_err *e) {
@@ -158,14 +196,15 @@ static mf_status locate(const char *name_or_path, char **path, char *name, size_
     }
     if (stat(name_or_path, &info) == 0 && S_ISDIR(info.st_mode)) {
         snprintf(*path, room, "%s/config.json", name_or_path);
-    } else if (stat(name_or_path, &info) != 0 && strchr(name_or_path, '/') == NULL) {
-        const char *near =
-            mf_nearest_word(name_or_path, shipped, sizeof shipped / sizeof shipped[0]);
-        return mf_err_set(e, MF_USAGE, "unknown model \"%.80s\"%s%s%s", name_or_path,
-                          near != NULL
-                              ? "; did you mean \""
-                              : " (no such file, and no shipped name: `moefold models` lists them)",
-                          near != NULL ? near : "", near != NULL ? "\"?" : "");
+    } else if (stat(name_or_path, &info) != 0) {
+        const char *near = meant(name_or_path);
+        if (near != NULL || strchr(name_or_path, '/') == NULL) {
+            return mf_err_set(
+                e, MF_USAGE, "unknown model \"%.80s\"%s%s%s", name_or_path,
+                near != NULL ? "; did you mean \""
+                             : " (no such file, and no shipped name: `moefold models` lists them)",
+                near != NULL ? near : "", near != NULL ? "\"?" : "");
+        }
     }
     name_from_path(*path, name, name_room);
     return MF_OK;

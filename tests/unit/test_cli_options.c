@@ -2,6 +2,7 @@
 #include "tests/test.h"
 
 #include "cli/cli.h"
+#include "cli/megatron_flags.h"
 
 #include <string.h>
 
@@ -142,6 +143,68 @@ static void layout_options_reach_the_layout(void **state) {
     assert_int_equal(l.schedule, MF_SCHED_MERGED);
 }
 
+/* "--schedule" of "--overlap ep --schedule merged" and so on: each is an option of ours. */
+static void the_names_given_for_megatron_flags_are_options(void **state) {
+    (void)state;
+    const char *here, *flag;
+    size_t flags = 0;
+    for (; (flag = mf_megatron_flag_at(flags, &here)) != NULL; flags++) {
+        int options = 0;
+        for (const char *p = strstr(here, "--"); p != NULL; p = strstr(p, "--")) {
+            p += 2;
+            if (mf_option_find(p, strcspn(p, " ,"), NULL) == MF_OPT_COUNT) {
+                fail_msg("%s: %s", flag, here);
+            }
+            options++;
+        }
+        assert_true(options > 0);
+        /* where the names are the same there is nothing to say */
+        assert_true(mf_option_find(flag, strlen(flag), NULL) == MF_OPT_COUNT);
+    }
+    assert_true(flags > 30);
+    assert_string_equal(mf_megatron_flag_here("tensor_model_parallel_size"), "--tp");
+    assert_null(mf_megatron_flag_here("bananas"));
+}
+
+static void sizes_take_k_and_batches_m(void **state) {
+    (void)state;
+    int64_t n = 0;
+    assert_int_equal(mf_parse_size("2k", 1, 1 << 28, &n, &err), MF_OK);
+    assert_int_equal(n, 2048);
+    assert_int_equal(mf_parse_size("1M", 1, 1 << 28, &n, &err), MF_OK);
+    assert_int_equal(n, 1048576);
+    assert_int_equal(mf_parse_size("4096", 1, 1 << 28, &n, &err), MF_OK);
+    assert_int_equal(n, 4096);
+    static const char *const bad[] = {"k", "0k", "-1k", "1.5k", "2K", "999M", "9999999999999999M",
+                                      ""};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        mf_err_clear(&err);
+        assert_int_equal(mf_parse_size(bad[i], 1, 1 << 28, &n, &err), MF_USAGE);
+        assert_non_null(strstr(err.text, "expected an integer"));
+    }
+}
+
+static void a_deadline_is_a_time_or_a_date(void **state) {
+    (void)state;
+    double s = 0;
+    const double now_s = 1796083200; /* 2026-12-01 00:00 UTC */
+    static const struct {
+        const char *text;
+        double days;
+    } good[] = {{"30d", 30},        {"12h", 0.5},        {"2026-12-02", 1},
+                {"2027-01-01", 31}, {"2027-12-01", 365}, {"2028-03-01", 456}};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_int_equal(mf_parse_until(good[i].text, now_s, 1, 1e10, &s, &err), MF_OK);
+        assert_float_equal(s / 86400, good[i].days, 1e-9);
+    }
+    static const char *const bad[] = {"2026-12-01", "2026-11-30", "2027-13-01", "2027-02-29",
+                                      "2027-00-10", "2027-1-100", "20270101",   "2027-01-01x"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        mf_err_clear(&err);
+        assert_int_equal(mf_parse_until(bad[i], now_s, 1, 1e10, &s, &err), MF_USAGE);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_option_has_a_name_help_and_a_kind_that_fits),
@@ -152,6 +215,9 @@ int main(void) {
         cmocka_unit_test(words_are_checked_while_parsing_with_a_near_one),
         cmocka_unit_test(unknown_and_repeated_options_are_refused),
         cmocka_unit_test(layout_options_reach_the_layout),
+        cmocka_unit_test(the_names_given_for_megatron_flags_are_options),
+        cmocka_unit_test(sizes_take_k_and_batches_m),
+        cmocka_unit_test(a_deadline_is_a_time_or_a_date),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

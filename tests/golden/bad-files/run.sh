@@ -57,4 +57,10 @@ mf simulate --plan "$work/plan.json" --store "$work/noise.db"
 
 echo '[[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 6, 7, 8]]' >"$work/rows.json"
 mf simulate --plan "$work/plan.json" --routing "$work/rows.json"
+# a pipe that nobody writes to is refused, one that was handed over is read
+mkfifo "$work/pipe"
+golden_limit="timeout -s KILL 20"
+mf models "$work/pipe"
+mf simulate --plan "$work/pipe"
+cat profiles/models/qwen3-8b.json | $golden_limit "$golden_binary" models /dev/stdin >"$work/out" 2>&1 || cat "$work/out"
 golden_end

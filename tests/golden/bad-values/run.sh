@@ -14,7 +14,7 @@ bad() {
 bad plan $moe --cluster h100 --gpus 8.5 --global-batch 8 --seq 4096
 bad plan $moe --cluster h100 --gpus 99999999999999999999 --global-batch 8 --seq 4096
 bad plan $moe --cluster h100 --gpus 8 --global-batch 0 --seq 4096
-bad plan $moe --cluster h100 --gpus 8 --global-batch 8 --seq 4k
+bad plan $moe --cluster h100 --gpus 8 --global-batch 8 --seq 4x
 bad plan $moe --cluster h100 --gpus 8 --global-batch 8 --seq 1000000000
 bad plan $moe $on --gap 3s
 bad plan $moe $on --gap 300%

@@ -3,13 +3,41 @@
 mf help
 mf help help
 mf help --help
-mf --version
+# the commit is that of the build
+"$golden_binary" --version | sed 's/commit [0-9a-f]\{12,\}/commit COMMIT/; s/commit unknown/commit COMMIT/' >>"$golden_transcript"
 mf
 "$golden_binary" help --markdown >"$work/CLI.md"
 diff -u docs/CLI.md "$work/CLI.md" || {
     echo "docs/CLI.md is out of date: build/moefold help --markdown >docs/CLI.md"
     exit 1
 }
+# the man page: every command and every option of its help, and no complaint of the formatter
+"$golden_binary" help --man >"$work/moefold.1"
+for command in plan fit simulate capacity train export tune; do
+    grep -q "^.SS $command\$" "$work/moefold.1" || { echo "the man page lacks $command"; exit 1; }
+    "$golden_binary" $command --help | sed -n 's/^  --\([a-z-]*\).*/\1/p' | while read -r option; do
+        grep -q -F ".B \-\-$(printf '%s' "$option" | sed 's/-/\\-/g')" "$work/moefold.1" || echo "the man page lacks --$option"
+    done
+done
+if command -v groff >/dev/null; then
+    groff -man -ww -Tutf8 -z "$work/moefold.1" 2>&1
+fi
+# completion, where there is a bash
+"$golden_binary" help --completion >"$work/moefold.bash"
+complete() {
+    bash -c '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _moefold; echo "$* -> ${COMPREPLY[*]}"' "$work/moefold.bash" "$@"
+}
+if command -v bash >/dev/null; then
+    {
+        complete moefold pl
+        complete moefold plan --sch
+        complete moefold plan --schedule zb
+        complete moefold simulate --model qwen3-2
+        complete moefold capacity --clusters gb
+        complete moefold plan --gpus ''
+        complete moefold capacity --bud
+    } >>"$golden_transcript"
+fi
 # the targets that the README names
 for target in bench validate lint san gpu install; do
     make -s help | grep -q "^  $target " || { echo "make help does not list $target"; exit 1; }

@@ -10,6 +10,16 @@ $golden_binary simulate --model mixtral-8x7b --cluster h200 --gpus 64 --global-b
 $golden_binary simulate --plan "$work/a.json" --json --out "$work/c.json" >"$work/c.txt"
 cmp "$work/a.json" "$work/b.json" && cmp "$work/a.json" "$work/c.json" || exit 1
 cmp "$work/a.txt" "$work/b.txt" && cmp "$work/a.txt" "$work/c.txt" || exit 1
+# a plan keeps its routing, unless another is given or its file is gone
+zipf='--model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 --ep 8 --routing zipf:1'
+$golden_binary simulate $zipf --json --out "$work/zipf.json" >"$work/a.txt"
+$golden_binary simulate --plan "$work/zipf.json" --json >"$work/b.txt"
+cmp "$work/a.txt" "$work/b.txt" || exit 1
+mf_plain_lines '^rests' simulate --plan "$work/zipf.json"
+mf_plain_lines '^rests' simulate --plan "$work/zipf.json" --routing balanced
+mf_plain_lines '^busiest|^rests|^layout' explain --plan "$work/zipf.json"
+sed 's/zipf:1/gone.csv/' "$work/zipf.json" >"$work/gone.json"
+mf_plain_lines '^rests|^!' simulate --plan "$work/gone.json"
 # a plan that was made for another cluster, or for other figures of this one
 sed 's/"cluster_fingerprint": "[^"]*"/"cluster_fingerprint": "0123456789abcdef"/' "$work/a.json" >"$work/other.json"
 mf_plain_lines '^made' simulate --plan "$work/a.json" --cluster h200

@@ -1,0 +1,20 @@
+/* help_text.h - private to help: what its forms (terminal, Markdown, man page, completion) share.
+ */
+#ifndef MF_CLI_HELP_TEXT_H
+#define MF_CLI_HELP_TEXT_H
+
+#include "cli/cli.h"
+
+extern const char mf_help_intro[];
+
+/* The i-th exit code and what it means; NULL past the last. */
+const char *mf_help_exit_code(int i, int *code);
+
+/* Help, choices and default of an option as one text. */
+void mf_help_option_text(const mf_option *o, const mf_command *c, char *out, size_t size);
+
+/* moefold(1) in roff, and a completion script for bash: `make install` installs both. */
+void mf_help_man(FILE *out);
+void mf_help_completion(FILE *out);
+
+#endif

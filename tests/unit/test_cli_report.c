@@ -1,0 +1,351 @@
+/* --report: the files of a report, and a page on which every figure is the JSON's. */
+#include "tests/cli_test.h"
+
+#include "core/base/file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[64]; /* of a test */
+
+static int new_folder(void **state) {
+    (void)state;
+    snprintf(dir, sizeof dir, "/tmp/moefold-report-XXXXXX");
+    return mkdtemp(dir) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command);
+}
+
+static char *read_file(const char *name) {
+    char path[160], *text = NULL;
+    size_t length = 0;
+    mf_err e;
+    mf_err_clear(&e);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (mf_file_load(path, 64 << 20, &text, &length, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    return text;
+}
+
+static mf_json *read_json(const char *text) {
+    mf_json *doc = NULL;
+    mf_err e;
+    mf_err_clear(&e);
+    if (mf_json_parse("file", text, strlen(text), &doc, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    return doc;
+}
+
+/* The JSON inside a page. */
+static mf_json *embedded(const char *page) {
+    static const char open[] = "<script type=\"application/json\" id=\"report\">";
+    const char *from = strstr(page, open), *to;
+    mf_json *doc = NULL;
+    assert_non_null(from);
+    from += strlen(open);
+    to = strstr(from, "</script>");
+    assert_non_null(to);
+    assert_ok(mf_json_parse("page", from, (size_t)(to - from), &doc, NULL));
+    return doc;
+}
+
+static const mf_json_value *at(const mf_json_value *v, const char *pointer, size_t length) {
+    const char *end = pointer + length;
+    char key[96];
+    while (pointer < end) {
+        size_t n = strcspn(++pointer, "/\"");
+        snprintf(key, sizeof key, "%.*s", (int)n, pointer);
+        pointer += n;
+        if (mf_json_value_type(v) == MF_JSON_ARRAY) {
+            size_t index = strtoul(key, NULL, 10);
+            assert_true(index < mf_json_size(v));
+            v = mf_json_at(v, index);
+        } else {
+            v = cli_member(v, key);
+        }
+    }
+    return v;
+}
+
+/* "3.620 s" as 3.62, and half of what its last digit stands for. */
+static double read_shown(const char *text, double *half) {
+    static const struct {
+        const char *unit;
+        double factor;
+    } units[] = {{" s", 1},       {" ms", 1e-3},   {" us", 1e-6},   {" d", 86400},   {" TB", 1e12},
+                 {" GB", 1e9},    {" MB", 1e6},    {" kB", 1e3},    {" B", 1},       {" %", 0.01},
+                 {" TFLOP/s", 1}, {"T", 1e12},     {"B", 1e9},      {"M", 1e6},      {"k", 1e3},
+                 {" Wh", 3.6e3},  {" kWh", 3.6e6}, {" MWh", 3.6e9}, {" GWh", 3.6e12}};
+    char plain[48] = "";
+    size_t used = 0, n = strspn(text, "0123456789.,-");
+    for (size_t i = 0; i < n && used < sizeof plain - 1; i++) {
+        if (text[i] != ',') {
+            plain[used++] = text[i];
+        }
+        plain[used] = '\0';
+    }
+    const char *point = strchr(plain, '.');
+    const int decimals = point != NULL ? (int)strlen(point + 1) : 0;
+    double factor = 1;
+    size_t best = 0;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        size_t length = strlen(units[i].unit);
+        if (length > best && strncmp(text + n, units[i].unit, length) == 0) {
+            best = length;
+            factor = units[i].factor;
+        }
+    }
+    *half = 0.5 * pow(10, -decimals) * factor;
+    return strtod(plain, NULL) * factor;
+}
+
+static void assert_shown(const char *text, double value) {
+    double half, shown = read_shown(text, &half);
+    if (!(fabs(shown - value) <= half * 1.000001 + 1e-12)) {
+        fail_msg("\"%.40s\" stands for %.17g", text, value);
+    }
+}
+
+/* Every place that names a member of the JSON shows that member. Returns how many there are. */
+static int check_figures(const char *page, const mf_json_value *root) {
+    static const char mark[] = "data-at=\"";
+    int figures = 0;
+    for (const char *p = strstr(page, mark); p != NULL; p = strstr(p, mark)) {
+        p += strlen(mark);
+        size_t length = strcspn(p, "\"");
+        const mf_json_value *v = at(root, p, length);
+        double value = 0;
+        figures++;
+        if (mf_json_value_type(v) == MF_JSON_OBJECT) { /* a slice: "F: A to B, ..." */
+            const char *title = strstr(p, "<title>");
+            assert_non_null(title);
+            const char *start = strstr(title, ": "), *end = strstr(title, " to ");
+            assert_true(start != NULL && end != NULL);
+            assert_shown(start + 2, cli_number(v, "start_s"));
+            assert_shown(end + 4, cli_number(v, "end_s"));
+            continue;
+        }
+        assert_ok(mf_json_f64(v, -1e300, 1e300, &value, NULL));
+        const char *next = p + length + 1;
+        if (strncmp(next, " value=\"", 8) == 0) {
+            assert_true(memcmp(&value, &(double){strtod(next + 8, NULL)}, sizeof value) == 0);
+            assert_shown(strchr(next, '>') + 1, value);
+        } else { /* a part of a bar: title="NAME: A" */
+            const char *title = strstr(next, "title=\"");
+            assert_non_null(title);
+            assert_shown(strstr(title, ": ") + 2, value);
+        }
+    }
+    return figures;
+}
+
+static void assert_needs_nothing(const char *page) {
+    static const char *const words[] = {"http:", "https:", " src=", "url(", "@import", "<script>"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strstr(page, words[i]) != NULL) {
+            fail_msg("the page holds %s", words[i]);
+        }
+    }
+}
+
+#define JOB "--model olmoe-1b-7b --cluster h100 --gpus 16 --global-batch 64 --seq 4096 "
+
+static void a_simulated_step_is_a_page_of_the_numbers_that_json_prints(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line, "simulate " JOB "--pp 4 --ep 4 -o %s --json", dir);
+    cli_result r = cli_json(line);
+    char *page = read_file("report.html"), *text = read_file("report.json");
+    mf_json *doc = read_json(text), *inside = embedded(page);
+    const mf_json_value *step = cli_member(mf_json_root(doc), "step");
+    static const char *const keys[] = {"step_time_s", "step_time_low_s", "peak_memory_B", "mfu"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        assert_close(cli_number(step, keys[i]), cli_number(mf_json_root(r.json), keys[i]), 0);
+    }
+    assert_true(check_figures(page, mf_json_root(doc)) > 100);
+    assert_true(check_figures(page, mf_json_root(inside)) > 100);
+    assert_needs_nothing(page);
+    /* all passes of all micro-batches: none is thin here */
+    assert_int_equal(mf_json_size(cli_member(mf_json_root(doc), "schedule")), 4 * 2 * 16);
+    assert_true(mf_json_size(cli_member(mf_json_root(doc), "prices_rest_on")) > 1);
+    mf_json_destroy(doc);
+    mf_json_destroy(inside);
+    free(page);
+    free(text);
+    text = read_file("trace.json");
+    mf_json_destroy(read_json(text));
+    free(text);
+    text = read_file("inputs.json");
+    doc = read_json(text);
+    assert_int_equal(mf_json_size(cli_member(mf_json_root(doc), "command_line")), 19);
+    mf_json_destroy(doc);
+    free(text);
+    snprintf(line, sizeof line, "simulate --plan %s/plan.json --json", dir);
+    cli_result again = cli_json(line);
+    assert_close(cli_number(mf_json_root(again.json), "step_time_s"),
+                 cli_number(mf_json_root(r.json), "step_time_s"), 1e-12);
+    cli_free(&again);
+    cli_free(&r);
+}
+
+static void a_plan_lists_its_candidates(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line, "plan " JOB "--cp 1 --tp 1 --report %s --json", dir);
+    cli_result r = cli_json(line);
+    char *page = read_file("report.html"), *text = read_file("report.json");
+    char *csv = read_file("candidates.csv");
+    mf_json *doc = read_json(text);
+    const mf_json_value *root = mf_json_root(doc);
+    size_t lines = 0, plans = mf_json_size(cli_member(root, "candidates"));
+    for (const char *p = csv; *p != '\0'; p++) {
+        lines += *p == '\n';
+    }
+    assert_int_equal(lines, plans + 1);
+    assert_int_equal(plans, 1 + mf_json_size(cli_member(mf_json_root(r.json), "runners_up")));
+    assert_close(cli_number(cli_member(root, "step"), "step_time_s"),
+                 cli_number(cli_member(mf_json_root(r.json), "best"), "step_time_s"), 0);
+    assert_true(check_figures(page, root) > 50);
+    assert_non_null(strstr(page, "data-at=\"/search/gap\""));
+    assert_non_null(strstr(page, "data-at=\"/remedies/0/gain\""));
+    mf_json_destroy(doc);
+    free(page);
+    free(text);
+    free(csv);
+    cli_free(&r);
+}
+
+static void sizes_are_a_front_of_time_and_money(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line,
+             "capacity --models olmoe-1b-7b --clusters h100,h20 --sizes 8..32 --global-batch 64 "
+             "--seq 4096 --pp 1 --cp 1 --tokens 1T --deadline 20d --budget 50k -o %s",
+             dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    char *page = read_file("report.html"), *text = read_file("report.json");
+    char *csv = read_file("candidates.csv");
+    mf_json *doc = read_json(text);
+    assert_int_equal(mf_json_size(cli_member(cli_member(mf_json_root(doc), "capacity"), "cells")),
+                     6);
+    assert_true(check_figures(page, mf_json_root(doc)) > 50);
+    assert_needs_nothing(page);
+    assert_non_null(strstr(page, "class=\"plot\""));
+    assert_non_null(strstr(csv, "\"olmoe-1b-7b\",\"h20\",32,1,0,moefold,bf16,"));
+    mf_json_destroy(doc);
+    free(page);
+    free(text);
+    free(csv);
+    cli_free(&r);
+}
+
+static void markup_in_a_name_stays_text(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line, "%s/a", dir);
+    assert_int_equal(mkdir(line, 0777), 0);
+    snprintf(line, sizeof line, "simulate " JOB "--out %s/%s -o %s/a", dir, "<b>&x", dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    char *page = read_file("a/report.html");
+    assert_null(strstr(page, "<b>&x"));
+    assert_non_null(strstr(page, "&lt;b&gt;&amp;x"));
+    mf_json_destroy(embedded(page));
+    free(page);
+    cli_free(&r);
+}
+
+/* A job that there is: its present layout, its log. */
+static void a_job_is_tuned_and_compared_on_a_page(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line,
+             "simulate " JOB "--ep 8 --software megatron-26.06 --json --out %s/now.json", dir);
+    cli_result r = cli_json(line);
+    const double step_s = cli_number(mf_json_root(r.json), "step_time_s");
+    cli_free(&r);
+    snprintf(line, sizeof line, "tune --plan %s/now.json -o %s", dir, dir);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    char *page = read_file("report.html"), *text = read_file("report.json");
+    mf_json *doc = read_json(text);
+    assert_true(check_figures(page, mf_json_root(doc)) > 30);
+    assert_non_null(strstr(page, "data-at=\"/tune/best/prediction/step_time_s\""));
+    assert_non_null(strstr(page, "data-at=\"/tune/steps/"));
+    mf_json_destroy(doc);
+    free(page);
+    free(text);
+    snprintf(line, sizeof line, "%s/log", dir);
+    FILE *f = fopen(line, "w");
+    assert_non_null(f);
+    for (int i = 1; i <= 12; i++) {
+        fprintf(
+            f,
+            " [2026-01-01 10:00:00] iteration %8d/     100 | consumed samples: %d | elapsed "
+            "time per iteration (ms): %.1f | learning rate: 1E-4 | global batch size:    64 |\n",
+            i, i * 64, 1.05e3 * step_s);
+    }
+    fclose(f);
+    snprintf(line, sizeof line, "compare --plan %s/now.json --log %s/log -o %s", dir, dir, dir);
+    r = cli_run(line, NULL);
+    if (r.code != 0) {
+        fail_msg("%s", r.err);
+    }
+    cli_free(&r);
+    page = read_file("report.html");
+    text = read_file("report.json");
+    doc = read_json(text);
+    assert_true(check_figures(page, mf_json_root(doc)) > 30);
+    assert_non_null(strstr(page, "data-at=\"/compare/measured_step_time_s\""));
+    assert_close(cli_number(cli_member(mf_json_root(doc), "compare"), "error"), 1 / 1.05 - 1, 1e-3);
+    mf_json_destroy(doc);
+    free(page);
+    free(text);
+}
+
+static void what_can_be_no_folder_is_refused_before_the_work(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line, "%s/file", dir);
+    FILE *f = fopen(line, "w");
+    assert_non_null(f);
+    fclose(f);
+    snprintf(line, sizeof line, "plan " JOB "-o %s/file", dir);
+    cli_result r = cli_run(line, NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, "is no folder"));
+    cli_free(&r);
+    snprintf(line, sizeof line, "plan " JOB "-o %s/none/there", dir);
+    r = cli_run(line, NULL);
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.err, "--report"));
+    cli_free(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_simulated_step_is_a_page_of_the_numbers_that_json_prints,
+                                        new_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_plan_lists_its_candidates, new_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(sizes_are_a_front_of_time_and_money, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(a_job_is_tuned_and_compared_on_a_page, new_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(markup_in_a_name_stays_text, new_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_can_be_no_folder_is_refused_before_the_work,
+                                        new_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
