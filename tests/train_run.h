@@ -122,6 +122,34 @@ static inline int read_losses(const char *out, double (*values)[3]) {
     return n;
 }
 
+/* It stays to be ended. */
+static inline bool has_ended(pid_t child) {
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+/* Waits until a run has written so many steps, or said something. False: it ended before that. */
+static inline bool await_steps(pid_t child, const char *out, int steps) {
+    static double x[MAX_STEPS][3];
+    while (read_losses(out, x) < steps) {
+        if (has_ended(child)) {
+            return read_losses(out, x) >= steps;
+        }
+        nap(0.01);
+    }
+    return true;
+}
+
+static inline bool await_line(pid_t child, const char *out, const char *text) {
+    while (!log_has(out, text)) {
+        if (has_ended(child)) {
+            return log_has(out, text);
+        }
+        nap(0.01);
+    }
+    return true;
+}
+
 static inline void same_steps(const char *a, const char *b, int steps) {
     static double x[MAX_STEPS][3], y[MAX_STEPS][3];
     assert_int_equal(read_losses(a, x), steps);

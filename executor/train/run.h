@@ -7,6 +7,7 @@
 #include "executor/comm/agree.h"
 #include "executor/comm/board.h"
 #include "executor/data/data_mix.h"
+#include "executor/train/run_lock.h"
 #include "executor/train/train.h"
 #include "executor/train/watchdog.h"
 
@@ -29,7 +30,8 @@ typedef struct run {
     mf_data_mix *data;
     mf_data_order order;
     mf_metrics *metrics;
-    double *loads; /* [positions * experts] */
+    mf_run_lock *lock; /* on the folder: rank 0's */
+    double *loads;     /* [positions * experts] */
     char checkpoints[MF_PATH_B], resumed[MF_PATH_B];
     int64_t done;    /* steps, those before this run included */
     int64_t begun;   /* of those that follow, given to the device */

@@ -240,6 +240,7 @@ static mf_status check_skipped(const run *r, const mf_train_metrics *m, mf_err *
 /* What only rank 0 does with a step, agreed by all. */
 static mf_status tell(run *r, const mf_train_metrics *m, bool *wish, mf_err *e) {
     mf_status status = mf_comm_rank(r->comm) == 0 ? check_skipped(r, m, e) : MF_OK;
+    status = status == MF_OK ? mf_run_lock_stands(r->lock, e) : status;
     if (status == MF_OK && r->metrics != NULL) {
         status = mf_metrics_add(r->metrics, m, e);
     }

@@ -273,6 +273,19 @@ static mf_status load_weights(run *r, mf_err *e) {
     return s;
 }
 
+/* Nobody else writes to the folder from here on. */
+static mf_status lock_folder(run *r, mf_err *e) {
+    char former[512];
+    mf_status s = mf_folder_make(r->o->out, e);
+    s = s == MF_OK ? mf_run_lock_take(r->o->out, MF_RUN_LOCK_PATIENCE_S, &r->lock, former,
+                                      sizeof former, e)
+                   : s;
+    if (s == MF_OK && former[0] != '\0') {
+        mf_run_warn(r, "%s: %s is gone without an end: its lock is taken over", r->o->out, former);
+    }
+    return s;
+}
+
 /* Rank 0, before the others look into the folder. */
 static mf_status prepare_folder(run *r, mf_err *e) {
     char newest[MF_PATH_B];
@@ -286,9 +299,12 @@ static mf_status prepare_folder(run *r, mf_err *e) {
     if (mf_comm_rank(r->comm) != 0) {
         return MF_OK;
     }
-    mf_status s = mf_folder_make(out, e);
+    mf_status s = lock_folder(r, e);
+    if (s != MF_OK) {
+        return s;
+    }
     mf_checkpoint_clean(r->checkpoints);
-    s = s == MF_OK ? mf_checkpoint_newest(r->checkpoints, newest, sizeof newest, e) : s;
+    s = mf_checkpoint_newest(r->checkpoints, newest, sizeof newest, e);
     if (s == MF_OK && newest[0] != '\0' && !r->o->resume) {
         return mf_err_set(e, MF_USAGE,
                           "%s holds checkpoints of a run: --resume continues it, another --out "
@@ -401,6 +417,8 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
         mf_err_set(e, status, "%s", "");
     }
     mf_status closed = mf_metrics_close(r.metrics, status == MF_OK ? e : NULL);
+    closed = closed == MF_OK ? mf_run_lock_stands(r.lock, status == MF_OK ? e : NULL) : closed;
+    mf_run_lock_release(r.lock, !*alone); /* else others may still be writing */
     status = status == MF_OK && !*alone ? mf_comm_agree(r.comm, closed, e) : status;
     mf_board_close(r.board, !*alone);
     clear(&r);

@@ -1,0 +1,122 @@
+/* A run's folder: one run at a time writes there, whoever was killed holds nothing, and one that
+ * vanishes under a run ends it. MF_TEST: the one test to run (a pattern). */
+#include "executor/train/run_lock.h"
+#include "tests/train_run.h"
+
+static const char *layout(void) {
+    return several_ranks ? folded : single;
+}
+
+/* Another run on OUT: exit code; what it says goes to LOG.log. */
+static int beside(const char *out, const char *log, const char *more) {
+    char command[2048];
+    snprintf(command, sizeof command,
+             "env ASAN_OPTIONS=detect_leaks=0 %s train " JOB " --out %s/%s %s >%s/%s.log 2>&1",
+             binary, scratch, out, more, scratch, log);
+    int result = system(command);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
+}
+
+static bool has_file(const char *out, const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s/%s", scratch, out, name);
+    return access(path, F_OK) == 0;
+}
+
+static void a_second_run_on_a_folder_is_refused_by_name_of_the_first(void **state) {
+    (void)state;
+    static double x[MAX_STEPS][3];
+    char host[256] = "", mark[400], more[256];
+    gethostname(host, sizeof host - 1);
+    pid_t child = begin("held", MAX_STEPS, layout());
+    assert_true(await_steps(child, "held", 2));
+    snprintf(more, sizeof more, "--resume --steps 9 %s", layout());
+    assert_int_equal(beside("held", "second", more), 2);
+    snprintf(mark, sizeof mark, "/held: the run on %s (process ", host);
+    assert_true(log_has("second", mark));
+    assert_true(log_has("second", ", since 20"));
+    assert_false(log_has("second", "step 1/"));
+    /* The first does not notice. */
+    assert_true(await_steps(child, "held", read_losses("held", x) + 2));
+    kill(child, SIGTERM);
+    assert_int_equal(end(child), 130);
+    assert_false(has_file("held", "lock"));
+}
+
+/* The run is killed and started again at once: the processes of the first are gone before those of
+ * the second look into the folder. */
+static void kill_and_resume(const char *out, const char *fold) {
+    static double x[MAX_STEPS][3];
+    char more[256];
+    pid_t child = begin(out, MAX_STEPS, fold);
+    assert_true(await_steps(child, out, 3));
+    kill(child, SIGKILL);
+    end(child);
+    snprintf(more, sizeof more, "--resume %s", fold);
+    child = begin(out, MAX_STEPS, more);
+    assert_true(await_line(child, out, "resumed     "));
+    assert_true(await_steps(child, out, read_losses(out, x) + 2));
+    kill(child, SIGHUP); /* its terminal closes */
+    assert_int_equal(end(child), 130);
+    assert_true(log_has(out, ", which is saved"));
+}
+
+static void a_killed_run_leaves_its_folder_to_the_next(void **state) {
+    (void)state;
+    kill_and_resume("killed", single);
+    assert_true(log_has("killed", "its lock is taken over"));
+    if (several_ranks) { /* its launcher's end is a signal to the ranks: they save and let go */
+        kill_and_resume("orphans", folded);
+    }
+}
+
+/* What a file system without locks leaves to go by: the text. With locks it is nobody's. */
+static void a_lock_that_nobody_holds_is_taken_over(void **state) {
+    (void)state;
+    char folder[96], path[128], former[256];
+    mf_run_lock *l = NULL;
+    mf_err e;
+    snprintf(folder, sizeof folder, "%s/stale", scratch);
+    snprintf(path, sizeof path, "mkdir %s", folder);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/lock", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs("host elsewhere\nprocess 7\nstarted 2026-01-31T12:00:00Z\n", f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    assert_ok(mf_run_lock_take(folder, 0.0, &l, former, sizeof former, &e));
+    assert_string_equal(former, "the run on elsewhere (process 7, since 2026-01-31T12:00:00Z)");
+    assert_ok(mf_run_lock_stands(l, &e));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mf_run_lock_stands(l, &e), MF_IO);
+    mf_run_lock_release(l, true);
+    assert_ok(mf_run_lock_take(folder, 0.0, &l, former, sizeof former, &e));
+    assert_string_equal(former, "");
+    mf_run_lock_release(l, true);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_folder_that_vanishes_ends_the_run(void **state) {
+    (void)state;
+    char command[200];
+    pid_t child = begin("gone", MAX_STEPS, layout());
+    assert_true(await_steps(child, "gone", 2));
+    snprintf(command, sizeof command, "mv %s/gone %s/moved", scratch, scratch);
+    assert_int_equal(system(command), 0);
+    int code = end(child);
+    if (code != 1 || !log_has("gone", "/gone: the run's folder, or the lock in it, is gone")) {
+        show_log("gone");
+        fail_msg("exit code %d", code);
+    }
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_second_run_on_a_folder_is_refused_by_name_of_the_first),
+        cmocka_unit_test(a_killed_run_leaves_its_folder_to_the_next),
+        cmocka_unit_test(a_lock_that_nobody_holds_is_taken_over),
+        cmocka_unit_test(a_folder_that_vanishes_ends_the_run),
+    };
+    return train_run_open(argv[0]) ? train_run_close(cmocka_run_group_tests(tests, NULL, NULL)) : 1;
+}
