@@ -201,6 +201,7 @@ mf_status mf_checkpoint_open(const char *path, const mf_model *m, mf_checkpoint 
         return mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
     }
     mf_status status = mf_checkpoint_manifest_read(path, &c->manifest, e);
+    status = status == MF_OK ? mf_checkpoint_check_name(path, c->manifest.stand.step, e) : status;
     status = status == MF_OK ? open_all(c, path, m, e) : status;
     if (status != MF_OK) {
         mf_checkpoint_close(c);

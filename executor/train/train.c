@@ -355,11 +355,12 @@ static mf_status prepare(run *r, mf_err *e) {
 /* --- end ---------------------------------------------------------------------------------------
  */
 
-/* The finished run's weights for others, from its last checkpoint: rank 0. */
+/* The finished run's weights for others, from the checkpoint that it wrote last: rank
+ * 0. */
 static mf_status export_weights(const run *r, mf_err *e) {
     char path[MF_PATH_B], folder[MF_PATH_B], config[MF_PATH_B];
     mf_checkpoint *c = NULL;
-    mf_status s = mf_checkpoint_newest(r->checkpoints, path, sizeof path, e);
+    mf_status s = mf_checkpoint_path(r->checkpoints, r->saved, path, sizeof path, e);
     if (s == MF_OK && !mf_path_join(folder, sizeof folder, r->o->out, "hf", NULL)) {
         s = mf_err_set(e, MF_IO, "%s: path too long", r->o->out);
     }

@@ -104,10 +104,52 @@ static void a_folder_that_vanishes_ends_the_run(void **state) {
     snprintf(command, sizeof command, "mv %s/gone %s/moved", scratch, scratch);
     assert_int_equal(system(command), 0);
     int code = end(child);
-    if (code != 1 || !log_has("gone", "/gone: the run's folder, or the lock in it, is gone")) {
+    bool said = log_has("gone", "/gone: the run's folder, or the lock in it, is gone") ||
+                log_has("gone", "/gone/checkpoints"); /* it went in the middle of a save */
+    if (code != 1 || !said) {
         show_log("gone");
         fail_msg("exit code %d", code);
     }
+}
+
+/* A copy of step 1 that claims a later step: not gone on from, and never what a run exports. */
+static void a_checkpoint_under_another_steps_name_is_refused(void **state) {
+    (void)state;
+    char command[600];
+    run("named", 2, layout(), 0);
+    snprintf(command, sizeof command,
+             "cd %s && cp -r named/checkpoints/step-00000001 named/checkpoints/step-00000099 && "
+             "cp named/hf/model.safetensors hf-2",
+             scratch);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "%s --resume", layout());
+    run("named", 3, command, 1);
+    assert_true(log_has("named", "step-00000099: manifest.json is of step 1"));
+    assert_true(log_has("named", "remove that folder"));
+    assert_false(log_has("named", "step 3/"));
+    snprintf(command, sizeof command, "cd %s && cmp named/hf/model.safetensors hf-2", scratch);
+    assert_int_equal(system(command), 0);
+}
+
+/* A folder of a later step that comes to be beside the run, whole and of its model: what the run
+ * exports is what the run has saved. */
+static void a_run_exports_its_own_last_save(void **state) {
+    (void)state;
+    char command[900], more[256];
+    snprintf(more, sizeof more, "%s --keep 0", layout());
+    run("later", 9, more, 0);
+    snprintf(more, sizeof more, "%s --keep 0", layout());
+    pid_t child = begin("own", 6, more);
+    assert_true(await_steps(child, "own", 1));
+    snprintf(command, sizeof command,
+             "cd %s && cp -r later/checkpoints/step-00000009 own/checkpoints/step-00000009",
+             scratch);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(end(child), 0);
+    run("alone", 6, layout(), 0);
+    snprintf(command, sizeof command,
+             "cd %s && cmp own/hf/model.safetensors alone/hf/model.safetensors", scratch);
+    assert_int_equal(system(command), 0);
 }
 
 int main(int argc, char **argv) {
@@ -117,6 +159,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_killed_run_leaves_its_folder_to_the_next),
         cmocka_unit_test(a_lock_that_nobody_holds_is_taken_over),
         cmocka_unit_test(a_folder_that_vanishes_ends_the_run),
+        cmocka_unit_test(a_checkpoint_under_another_steps_name_is_refused),
+        cmocka_unit_test(a_run_exports_its_own_last_save),
     };
     return train_run_open(argv[0]) ? train_run_close(cmocka_run_group_tests(tests, NULL, NULL)) : 1;
 }
