@@ -7,7 +7,9 @@
 #include "cli/train_settings.h"
 #include "executor/data/files.h"
 
+#include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,7 +28,16 @@ typedef struct watcher {
     double sum_s;
     int64_t timed; /* steps behind the first, cold one */
     int64_t told;
+    int unwritten; /* errno of the first line that could not be told */
 } watcher;
+
+/* A run that nobody can follow ends after the step at hand. */
+static bool is_told(watcher *w) {
+    if (w->unwritten == 0 && (fflush(w->out) != 0 || ferror(w->out))) {
+        w->unwritten = errno != 0 ? errno : EIO;
+    }
+    return w->unwritten == 0;
+}
 
 /* --- what is told ------------------------------------------------------------------------------
  */
@@ -79,8 +90,7 @@ static int started(void *user, const mf_train_start *start) {
         fprintf(w->out, "resumed     %s\n", start->resumed);
     }
     putc('\n', w->out);
-    fflush(w->out);
-    return w->s->o.out != NULL && !save_plan(w);
+    return !is_told(w) || (w->s->o.out != NULL && !save_plan(w));
 }
 
 static int stepped(void *user, const mf_train_metrics *m) {
@@ -113,7 +123,7 @@ static int stepped(void *user, const mf_train_metrics *m) {
         fprintf(w->out, "  load %.2f", m->expert_load_max_over_mean);
     }
     fprintf(w->out, "%s  left %s\n", left_out ? "  update left out" : "", mf_show_time(m->eta_s).s);
-    return fflush(w->out) != 0;
+    return !is_told(w);
 }
 
 static void warned(void *user, const char *line) {
@@ -237,6 +247,11 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
         }
         mf_comm_abort(mf_status_exit_code(status));
     }
+    if (w.unwritten != 0 && status == MF_INTERRUPTED) {
+        const mf_err why = *e;
+        return mf_err_set(e, MF_IO, "standard %s: %s: %s", w.out == cli->err ? "error" : "output",
+                          strerror(w.unwritten), why.text);
+    }
     status = status == MF_OK && rank == 0 ? summarise(&w, a, e) : status;
     return status == MF_OK && rank == 0 ? record(&w, a, e) : status;
 }
@@ -263,6 +278,7 @@ static mf_status launch(const mf_cli *cli, int64_t ranks, mf_err *e) {
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool launched = mf_comm_launched();
+    signal(SIGPIPE, SIG_IGN); /* a reader that goes is an output that fails */
     int64_t rank = 0, size = 1;
     mf_roll *roll = launched ? mf_roll_join() : NULL;
     mf_status status = launched ? mf_comm_start(&rank, &size, e) : MF_OK;

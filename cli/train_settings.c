@@ -337,7 +337,10 @@ static void print_optimizer(FILE *out, const mf_train_options *o) {
     fprintf(out, "optimizer   AdamW, betas %g and %g, epsilon %g, decay %g of %s, clip %g\n",
             o->exec.beta1, o->exec.beta2, o->exec.eps, o->exec.weight_decay,
             o->exec.decay_matrices_only ? "matrices" : "all", o->exec.clip);
-    fprintf(out, "rate        %g, %s to %g", o->lr, schedule[o->lr_schedule], o->lr_min);
+    fprintf(out, "rate        %g, %s", o->lr, schedule[o->lr_schedule]);
+    if (o->lr_schedule != MF_LR_CONSTANT) {
+        fprintf(out, " to %g", o->lr_min);
+    }
     fprintf(out, " over %lld steps, warm-up %lld\n", LL(o->steps), LL(o->warmup));
     if (o->model->experts > 0) {
         fprintf(out, "balance     ");

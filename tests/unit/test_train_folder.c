@@ -1,5 +1,6 @@
-/* A run's folder: one run at a time writes there, whoever was killed holds nothing, and one that
- * vanishes under a run ends it. MF_TEST: the one test to run (a pattern). */
+/* What a run leaves and where it writes: one run at a time writes to a folder, whoever was killed
+ * holds nothing and leaves nothing, a folder that vanishes and an output that is full end the run.
+ * MF_TEST: the one test to run (a pattern). */
 #include "executor/train/run_lock.h"
 #include "tests/train_run.h"
 
@@ -152,6 +153,61 @@ static void a_run_exports_its_own_last_save(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+/* Nobody reads, the disk is full, or there is no output: the run saves and says so. */
+static void an_output_that_fails_ends_the_run_which_is_saved(void **state) {
+    (void)state;
+    static const char *const to[] = {">/dev/full", ">&-", "| head -n 1 >/dev/null"};
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < sizeof to / sizeof to[0]; i++) {
+            char command[2048], out[32], path[128];
+            snprintf(out, sizeof out, "full-%d-%zu", k, i);
+            snprintf(command, sizeof command,
+                     "(env ASAN_OPTIONS=detect_leaks=0 %s train " JOB " --steps %d --out %s/%s %s "
+                     "2>%s/%s.log; echo code $? >>%s/%s.log) %s",
+                     binary, MAX_STEPS, scratch, out,
+                     k && several_ranks ? "--gpus 2 --ep 2" : single, scratch, out, scratch, out,
+                     to[i]);
+            (void)!system(command);
+            if (!log_has(out, "moefold train: standard output: ") || !log_has(out, "code 1")) {
+                show_log(out);
+                fail_msg("%s", to[i]);
+            }
+            snprintf(path, sizeof path, "ls %s/%s/checkpoints | grep -q step-", scratch, out);
+            assert_int_equal(system(path), 0);
+        }
+    }
+}
+
+/* Launcher, mpirun and ranks at once, as by a machine that runs out of memory. */
+static void what_killed_runs_leave_behind_goes_at_the_next_start(void **state) {
+    (void)state;
+    char command[400], base[96], old[512];
+    if (!several_ranks) {
+        printf("MF_SKIPPED 1 no MPI: its leftovers are not tested\n");
+        return;
+    }
+    snprintf(old, sizeof old, "%s", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "");
+    snprintf(base, sizeof base, "%s/tmp", scratch);
+    snprintf(command, sizeof command, "mkdir %s", base);
+    assert_int_equal(system(command), 0);
+    setenv("TMPDIR", base, 1);
+    pid_t child = begin("left", MAX_STEPS, folded);
+    assert_true(await_steps(child, "left", 2));
+    pid_t ranks[16];
+    int n = find_ranks("left", 0, ranks, 16) /* and mpirun, whose arguments are theirs */;
+    for (int i = 0; i < n; i++) {
+        kill(ranks[i], SIGKILL);
+    }
+    kill(child, SIGKILL);
+    end(child);
+    snprintf(command, sizeof command, "ls -d %s/moefold-mpi-*/owner >/dev/null", base);
+    assert_int_equal(system(command), 0);
+    run("next", 1, "--gpus 2 --ep 2", 0);
+    snprintf(command, sizeof command, "ls -d %s/moefold-* 2>/dev/null", base);
+    assert_int_not_equal(system(command), 0);
+    setenv("TMPDIR", old[0] != '\0' ? old : "/tmp", 1);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     const struct CMUnitTest tests[] = {
@@ -161,6 +217,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_folder_that_vanishes_ends_the_run),
         cmocka_unit_test(a_checkpoint_under_another_steps_name_is_refused),
         cmocka_unit_test(a_run_exports_its_own_last_save),
+        cmocka_unit_test(an_output_that_fails_ends_the_run_which_is_saved),
+        cmocka_unit_test(what_killed_runs_leave_behind_goes_at_the_next_start),
     };
     return train_run_open(argv[0]) ? train_run_close(cmocka_run_group_tests(tests, NULL, NULL)) : 1;
 }

@@ -19,39 +19,6 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The ranks of the run that writes to `out`: they have our program's name and this folder among
- * their arguments, and are not its launcher. */
-static int find_ranks(const char *out, pid_t launcher, pid_t *pid, int most) {
-    char path[300], text[4096], mark[128];
-    int n = 0;
-    DIR *d = opendir("/proc");
-    struct dirent *entry;
-    snprintf(mark, sizeof mark, "%s/%s", scratch, out);
-    while (n < most && d != NULL && (entry = readdir(d)) != NULL) {
-        pid_t p = (pid_t)atoi(entry->d_name);
-        snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
-        int fd = p > 0 && p != launcher ? open(path, O_RDONLY) : -1;
-        ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-        if (fd >= 0) {
-            close(fd);
-        }
-        if (length <= 0 || strstr(text, "moefold") == NULL) {
-            continue; /* argv[0] is the first text */
-        }
-        for (ssize_t i = 0; i < length; i++) {
-            text[i] = text[i] == '\0' ? ' ' : text[i];
-        }
-        text[length] = '\0';
-        if (strstr(text, mark) != NULL) {
-            pid[n++] = p;
-        }
-    }
-    if (d != NULL) {
-        closedir(d);
-    }
-    return n;
-}
-
 /* Number of the rank that a process is, by its launcher. */
 static int rank_of(pid_t process) {
     static const char key[] = "OMPI_COMM_WORLD_RANK=";
@@ -97,9 +64,7 @@ static void a_signal_saves_and_the_run_goes_on_from_there(void **state) {
     char more[256], path[200];
     pid_t child = begin("signal", MAX_STEPS, layout); /* more than end before the signal */
     static double x[MAX_STEPS][3];
-    for (int i = 0; i < 1000 && read_losses("signal", x) < 3; i++) {
-        nap(0.02);
-    }
+    assert_true(await_steps(child, "signal", 3));
     kill(child, SIGTERM);
     int code = end(child);
     if (code != 130) {
@@ -136,17 +101,14 @@ static void a_signal_while_ranks_start_ends_the_run(void **state) {
 /* Kills one of four ranks: of a run that has taken `after` steps (0: that begins), up to `later`
  * seconds later. False: the run was through. */
 static bool kill_one(const char *out, int steps, int after, double later, int which, rng *r) {
-    static double x[MAX_STEPS][3];
     pid_t child = begin(out, steps, folded), ranks[16];
     int found = 0;
-    for (int i = 0; i < 20000 && found < 4; i++) {
+    while (found < 4 && !has_ended(child)) {
         found = find_ranks(out, child, ranks, 16);
         nap(0.001);
     }
-    for (int i = 0; i < 4000 && read_losses(out, x) < after; i++) {
-        nap(0.005);
-    }
     assert_int_equal(found, 4);
+    assert_true(await_steps(child, out, after));
     pid_t victim = ranks[which];
     int rank = rank_of(victim);
     nap(later * (double)rng_range(r, 0, 1000) / 1000.0);
@@ -194,31 +156,28 @@ static void a_killed_rank_is_named_and_takes_the_others_along(void **state) {
     }
 }
 
-/* An mpirun that starts rank 0, which MPI_Init ends, and then hangs. */
 /* kill -9 of what the user started: neither mpirun nor a rank is left. */
 static void a_killed_launcher_takes_its_ranks_along(void **state) {
     (void)state;
-    static double x[MAX_STEPS][3];
     pid_t ranks[16];
     if (!several_ranks) {
         printf("MF_SKIPPED 1 no MPI: killed launchers are not tested\n");
         return;
     }
     pid_t child = begin("launcher", MAX_STEPS, folded);
-    for (int i = 0; i < 1000 && read_losses("launcher", x) < 2; i++) {
-        nap(0.02);
-    }
+    assert_true(await_steps(child, "launcher", 2));
     assert_true(find_ranks("launcher", child, ranks, 16) >= 4);
     kill(child, SIGKILL);
     assert_int_equal(end(child), 128 + SIGKILL);
     double since_s = now_s();
-    while (find_ranks("launcher", child, ranks, 16) > 0 && now_s() - since_s < 30.0) {
+    while (find_ranks("launcher", child, ranks, 16) > 0 && now_s() - since_s < 120.0) {
         nap(0.05);
     }
     printf("all ranks gone %.2f s behind their launcher\n", now_s() - since_s);
     assert_int_equal(find_ranks("launcher", child, ranks, 16), 0);
 }
 
+/* An mpirun that starts rank 0, which MPI_Init ends, and then hangs. */
 static void a_launcher_that_hangs_is_ended(void **state) {
     (void)state;
     if (!several_ranks) {
@@ -265,11 +224,11 @@ static int check_tensor(const mf_model_tensor *t, void *user) {
     return 0;
 }
 
-/* Waits until a save is under way, for two seconds at most. */
-static void await_save(const char *out) {
+/* Waits until a save is under way, or the run has ended. */
+static void await_save(pid_t child, const char *out) {
     char folder[160];
     snprintf(folder, sizeof folder, "%s/%s/checkpoints", scratch, out);
-    for (double until = now_s() + 2.0; now_s() < until;) {
+    while (!has_ended(child)) {
         bool found = false;
         DIR *d = opendir(folder);
         struct dirent *entry;
@@ -332,11 +291,11 @@ static void kill_saves(int kills, bool one_rank) {
         static double x[MAX_STEPS][3];
         int before = read_losses(storm, x);
         pid_t child = begin(storm, STEPS, layout), ranks[16];
-        for (int i = 0; i < 1000 && read_losses(storm, x) <= before && before < STEPS - 1; i++) {
-            nap(0.005);
+        if (before < STEPS - 1) {
+            await_steps(child, storm, before + 1);
         }
         int n = one_rank ? 1 : find_ranks(storm, child, ranks, 16);
-        await_save(storm);
+        await_save(child, storm);
         /* somewhere in a save, be it a slow or a quick one */
         nap((attempt % 2 ? 0.004 : 0.03) * (double)rng_range(&r, 0, 1000) / 1000.0);
         if (n > 0) {
