@@ -97,15 +97,16 @@ static mf_status newest_below(const char *folder, int64_t below, int64_t *step, 
     if (d == NULL) {
         return errno == ENOENT ? MF_OK : mf_err_set(e, MF_IO, "%s: %s", folder, strerror(errno));
     }
-    while ((entry = readdir(d)) != NULL) {
+    while (errno = 0, (entry = readdir(d)) != NULL) {
         int64_t s = step_of(entry->d_name);
         if (s >= 0 && s < below) {
             *step = s > *step ? s : *step;
             ++*count;
         }
     }
+    int why = errno; /* a list that breaks off may hide the newest */
     closedir(d);
-    return MF_OK;
+    return why == 0 ? MF_OK : mf_err_set(e, MF_IO, "%s: %s", folder, strerror(why));
 }
 
 static void step_name(int64_t step, char out[40]) {

@@ -208,6 +208,38 @@ static void what_killed_runs_leave_behind_goes_at_the_next_start(void **state) {
     setenv("TMPDIR", old[0] != '\0' ? old : "/tmp", 1);
 }
 
+/* A run by the clock: so many checkpoints are there, and its last words. */
+static int saved_by_time(const char *out, const char *minutes, const char *fold) {
+    char command[2048];
+    snprintf(command, sizeof command,
+             "cd %s && sed 's/\"gpus_per_node\"/\"mtbf_gpu_h\": 1000, &/' "
+             "\"$OLDPWD\"/profiles/clusters/cpu.json >failing.json && cd - >/dev/null && "
+             "env ASAN_OPTIONS=detect_leaks=0 %s train --init tests/data/hf/qwen3_moe --data "
+             "/usr/share/common-licenses/GPL-3 --global-batch 4 --seq 32 --steps 6 --keep 0 "
+             "--cluster %s/failing.json --save-minutes %s --out %s/%s %s >%s/%s.log 2>&1",
+             scratch, binary, scratch, minutes, scratch, out, fold, scratch, out);
+    if (system(command) != 0) {
+        show_log(out);
+        fail_msg("--save-minutes %s", minutes);
+    }
+    snprintf(command, sizeof command, "exit $(ls %s/%s/checkpoints | grep -c '^step-')", scratch,
+             out);
+    int result = system(command);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : -1;
+}
+
+static void a_checkpoint_is_written_when_its_time_has_come(void **state) {
+    (void)state;
+    const char *two = several_ranks ? "--gpus 2 --ep 2" : single;
+    assert_int_equal(saved_by_time("soon-1", "1e-7", single), 6);
+    assert_true(log_has("soon-1", "6 checkpoints of "));
+    assert_true(log_has("soon-1", "least is lost with one every "));
+    assert_true(log_has("soon-1", "(Young and Daly), --save-minutes "));
+    assert_int_equal(saved_by_time("soon-2", "1e-7", two), 6);
+    assert_int_equal(saved_by_time("late", "1000", two), 1);
+    assert_true(log_has("late", "1 checkpoint of "));
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     const struct CMUnitTest tests[] = {
@@ -218,6 +250,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_checkpoint_under_another_steps_name_is_refused),
         cmocka_unit_test(a_run_exports_its_own_last_save),
         cmocka_unit_test(an_output_that_fails_ends_the_run_which_is_saved),
+        cmocka_unit_test(a_checkpoint_is_written_when_its_time_has_come),
         cmocka_unit_test(what_killed_runs_leave_behind_goes_at_the_next_start),
     };
     return train_run_open(argv[0]) ? train_run_close(cmocka_run_group_tests(tests, NULL, NULL)) : 1;
