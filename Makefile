@@ -183,9 +183,9 @@ san: ## all tests under AddressSanitizer and UBSan
 	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
 
 .PHONY: test-kills
-test-kills: ## kill training runs in the middle of saves: 50 of one rank, 50 of two
+test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and of two (about half an hour)
 	$(build) build $(BUILD)/tests/unit/test_train_kills
-	@MF_KILLS=50 $(BUILD)/tests/unit/test_train_kills
+	@MF_KILLS=1000 $(BUILD)/tests/unit/test_train_kills
 
 .PHONY: test-faults
 test-faults: ## every I/O call of saving and reading fails once in turn (minutes)
