@@ -183,7 +183,7 @@ san: ## all tests under AddressSanitizer and UBSan
 	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
 
 .PHONY: test-kills
-test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and of two (about half an hour)
+test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and of two (twenty minutes)
 	$(build) build $(BUILD)/tests/unit/test_train_kills
 	@MF_KILLS=1000 $(BUILD)/tests/unit/test_train_kills
 
