@@ -147,6 +147,14 @@ $(BUILD)/tests/unit/test_published: tests/unit/test_published.c $(VALIDATE_OBJ) 
 	$(call say,TEST,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) $< $(filter-out %/main.o,$(VALIDATE_OBJ)) $(LIB) $(TEST_LIBS) $(LIBS) -o $@
 
+# Loaded in front of libc by the test that has I/O calls fail; never with sanitizers of its own.
+$(BUILD)/fault_io.so: tests/preload/fault_io.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=c11 -O1 -fPIC -shared $(WARN) $(if $(WERROR),-Werror) $< -ldl -o $@
+
+$(BUILD)/tests/unit/test_train_faults: $(BUILD)/fault_io.so
+
 # A fuzz target holds LLVMFuzzerTestOneInput; without clang's driver it replays and mutates its
 # seed corpus (tests/fuzz/NAME.seeds/) through tests/fuzz/driver.h.
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
@@ -181,9 +189,14 @@ san: ## all tests under AddressSanitizer and UBSan
 	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
 
 .PHONY: test-kills
-test-kills: ## kill training runs in the middle of saves: 50 of one rank, 50 of two
+test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and of two (twenty minutes)
 	$(build) build $(BUILD)/tests/unit/test_train_kills
-	@MF_KILLS=50 $(BUILD)/tests/unit/test_train_kills
+	@MF_KILLS=1000 $(BUILD)/tests/unit/test_train_kills
+
+.PHONY: test-faults
+test-faults: ## every I/O call of saving and reading fails once in turn (minutes)
+	$(build) build $(BUILD)/tests/unit/test_train_faults
+	@MF_FAULTS=100000 $(BUILD)/tests/unit/test_train_faults
 
 .PHONY: test-launch
 test-launch: ## plan, export and import every model on h100 and gb200 (many minutes); MODELS=.. some, MEGATRON_LM=DIR

@@ -24,9 +24,9 @@ static mf_status close_trace(const mf_args *a, FILE *trace, mf_status s, mf_err 
     bool written = !ferror(trace);
     written = fclose(trace) == 0 && written;
     if (s == MF_OK && !written) {
-        s = mf_err_set(e, MF_IO, "--trace: %s: cannot write", a->value[MF_OPT_TRACE].text);
+        s = mf_err_set(e, MF_IO, "cannot write");
     }
-    return s;
+    return s == MF_IO ? mf_err_prefix(e, "--trace: %s", a->value[MF_OPT_TRACE].text) : s;
 }
 
 static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_err *e) {

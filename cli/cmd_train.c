@@ -7,7 +7,9 @@
 #include "cli/train_settings.h"
 #include "executor/data/files.h"
 
+#include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,13 +28,25 @@ typedef struct watcher {
     double sum_s;
     int64_t timed; /* steps behind the first, cold one */
     int64_t told;
+    double save_sum_s; /* of all checkpoints, the last one's included */
+    int64_t saves;
+    mf_err failed; /* what could not be written, which ended the run; "": nothing */
 } watcher;
+
+/* A run that nobody can follow ends after the step at hand. */
+static bool is_told(watcher *w) {
+    if (w->failed.text[0] == '\0' && (fflush(w->out) != 0 || ferror(w->out))) {
+        mf_err_set(&w->failed, MF_IO, "standard %s: %s", w->out == w->cli->err ? "error" : "output",
+                   strerror(errno));
+    }
+    return w->failed.text[0] == '\0';
+}
 
 /* --- what is told ------------------------------------------------------------------------------
  */
 
 /* The plan as it runs and its model, for `compare` and for whoever wants to run it again. */
-static bool save_plan(const watcher *w) {
+static bool save_plan(watcher *w) {
     const mf_train_options *o = &w->s->o;
     char path[4096];
     mf_err e;
@@ -43,7 +57,7 @@ static bool save_plan(const watcher *w) {
         s = mf_file_write(path, o->config, strlen(o->config), &e);
     }
     if (s != MF_OK) {
-        fprintf(w->cli->err, "moefold train: %s\n", e.text);
+        w->failed = e;
     }
     return s == MF_OK;
 }
@@ -79,8 +93,7 @@ static int started(void *user, const mf_train_start *start) {
         fprintf(w->out, "resumed     %s\n", start->resumed);
     }
     putc('\n', w->out);
-    fflush(w->out);
-    return w->s->o.out != NULL && !save_plan(w);
+    return !is_told(w) || (w->s->o.out != NULL && !save_plan(w));
 }
 
 static int stepped(void *user, const mf_train_metrics *m) {
@@ -113,7 +126,14 @@ static int stepped(void *user, const mf_train_metrics *m) {
         fprintf(w->out, "  load %.2f", m->expert_load_max_over_mean);
     }
     fprintf(w->out, "%s  left %s\n", left_out ? "  update left out" : "", mf_show_time(m->eta_s).s);
-    return fflush(w->out) != 0;
+    return !is_told(w);
+}
+
+static void saved(void *user, int64_t step, double took_s) {
+    (void)step;
+    watcher *w = user;
+    w->save_sum_s += took_s;
+    w->saves++;
 }
 
 static void warned(void *user, const char *line) {
@@ -130,6 +150,30 @@ static void lost(void *user, const char *line) {
     fflush(w->cli->err);
 }
 
+/* By what checkpoints cost here, and how often the cluster says that a job of this size fails; 0:
+ * it does not say. */
+static double best_interval_s(const watcher *w, double *mtbf_s) {
+    const mf_job *j = &w->s->job;
+    *mtbf_s = 3600.0 * j->cluster.mtbf_gpu_h / (double)j->plan.layout.gpus;
+    return w->saves > 0 ? mf_train_save_interval_s(w->save_sum_s / (double)w->saves, *mtbf_s) : 0.0;
+}
+
+static void tell_saves(const watcher *w) {
+    double mtbf_s = 0.0, interval_s = best_interval_s(w, &mtbf_s);
+    if (w->saves == 0) {
+        return;
+    }
+    fprintf(w->out, "%lld checkpoint%s of %s each", LL(w->saves), w->saves > 1 ? "s" : "",
+            mf_show_time(w->save_sum_s / (double)w->saves).s);
+    if (interval_s > 0.0) {
+        fprintf(w->out,
+                "; one failure in %s is expected: least is lost with one every %s "
+                "(Young and Daly), --save-minutes %.3g",
+                mf_show_time(mtbf_s).s, mf_show_time(interval_s).s, interval_s / 60.0);
+    }
+    putc('\n', w->out);
+}
+
 /* Predicted beside measured, and where that goes on. */
 static void tell_end(const watcher *w, double mean_s, double predicted_s) {
     const double planned_B = w->s->job.plan.prediction.peak_memory_B;
@@ -144,6 +188,7 @@ static void tell_end(const watcher *w, double mean_s, double predicted_s) {
         fprintf(w->out, "%s update%s left out: loss or gradient norm not finite\n",
                 mf_show_i64((long long)w->last.skipped).s, w->last.skipped > 1 ? "s" : "");
     }
+    tell_saves(w);
     if (w->s->o.out != NULL) {
         fprintf(w->out,
                 "weights in %s/hf, checkpoints in %s/checkpoints; op by op: moefold compare "
@@ -175,6 +220,13 @@ static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
     mf_json_write_f64(&j, "tokens_per_s", w->last.tokens_per_s);
     mf_json_write_f64(&j, "memory_B", w->last.memory_B);
     mf_json_write_f64(&j, "predicted_memory_B", w->s->job.plan.prediction.peak_memory_B);
+    if (w->saves > 0) {
+        double mtbf_s = 0.0, interval_s = best_interval_s(w, &mtbf_s);
+        mf_json_write_f64(&j, "save_time_s", w->save_sum_s / (double)w->saves);
+        if (interval_s > 0.0) {
+            mf_json_write_f64(&j, "best_save_interval_s", interval_s);
+        }
+    }
     mf_plan_write_layout(&j, "layout", &w->s->job.plan.layout);
     mf_json_write_string(&j, "out", w->s->o.out);
     mf_json_write_end(&j);
@@ -212,10 +264,12 @@ static mf_status record(const watcher *w, const mf_args *a, mf_err *e) {
 static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s, int64_t rank,
                        mf_roll *roll, mf_err *e) {
     watcher w = {.cli = cli, .s = s, .roll = roll};
+    mf_err_clear(&w.failed);
     bool alone = false;
     w.out = a->value[MF_OPT_JSON].given ? cli->err : cli->out;
     s->o.started = started;
     s->o.stepped = stepped;
+    s->o.saved = saved;
     s->o.warned = warned;
     s->o.lost = lost;
     s->o.user = &w;
@@ -236,6 +290,10 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
             nanosleep(&(const struct timespec){.tv_sec = 1}, NULL); /* for the one that speaks */
         }
         mf_comm_abort(mf_status_exit_code(status));
+    }
+    if (w.failed.text[0] != '\0' && status == MF_INTERRUPTED) {
+        const mf_err end = *e;
+        return mf_err_set(e, w.failed.status, "%s: %s", w.failed.text, end.text);
     }
     status = status == MF_OK && rank == 0 ? summarise(&w, a, e) : status;
     return status == MF_OK && rank == 0 ? record(&w, a, e) : status;
@@ -263,6 +321,7 @@ static mf_status launch(const mf_cli *cli, int64_t ranks, mf_err *e) {
 
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool launched = mf_comm_launched();
+    signal(SIGPIPE, SIG_IGN); /* a reader that goes is an output that fails */
     int64_t rank = 0, size = 1;
     mf_roll *roll = launched ? mf_roll_join() : NULL;
     mf_status status = launched ? mf_comm_start(&rank, &size, e) : MF_OK;
@@ -305,8 +364,9 @@ static const mf_option_id options[] = {
     MF_OPT_CLIP,          MF_OPT_AUX_LOSS,      MF_OPT_AUX_COEF,     MF_OPT_BIAS_RATE,
     MF_OPT_Z_COEF,        MF_OPT_FORCE_BALANCE, MF_OPT_DTYPE,        MF_OPT_BACKEND,
     MF_OPT_DETERMINISTIC, MF_OPT_MAX_SKIPS,     MF_OPT_HANG_AFTER,   MF_OPT_SAVE_EVERY,
-    MF_OPT_KEEP,          MF_OPT_RESUME,        MF_OPTS_LAYOUT,      MF_OPT_OUT,
-    MF_OPT_RECORD,        MF_OPT_JSON,          MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_SAVE_MINUTES,  MF_OPT_KEEP,          MF_OPT_RESUME,       MF_OPTS_LAYOUT,
+    MF_OPT_OUT,           MF_OPT_RECORD,        MF_OPT_JSON,         MF_OPT_HELP,
+    MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_train = {

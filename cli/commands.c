@@ -30,20 +30,17 @@ void mf_cli_say(const mf_cli *cli, mf_err *e) {
     if (e->text[0] == '\0') {
         return;
     }
-    fprintf(cli->err, "moefold");
-    if (cli->command != NULL) {
-        fprintf(cli->err, " %s", cli->command->name);
-    }
-    fputs(": ", cli->err);
+    /* In one piece: ranks share their standard error. */
+    char line[4 * MF_ERR_TEXT_MAX + 64];
+    int n = snprintf(line, sizeof line, "moefold%s%s: ", cli->command != NULL ? " " : "",
+                     cli->command != NULL ? cli->command->name : "");
     for (const char *p = e->text; *p != '\0'; p++) {
         unsigned char c = (unsigned char)*p;
-        if (c < 0x20 || c == 0x7f) {
-            fprintf(cli->err, "\\x%02x", c);
-        } else {
-            putc(c, cli->err);
-        }
+        n += snprintf(line + n, sizeof line - (size_t)n, c < 0x20 || c == 0x7f ? "\\x%02x" : "%c",
+                      c);
     }
-    putc('\n', cli->err);
+    line[n++] = '\n';
+    fwrite(line, 1, (size_t)n, cli->err);
     fflush(cli->err);
     mf_err_clear(e);
 }

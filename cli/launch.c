@@ -2,9 +2,11 @@
  * be told goes through its environment, which other MPIs ignore. */
 #include "cli/launch.h"
 
+#include "cli/launch_output.h"
 #include "cli/roll.h"
 #include "executor/comm/comm.h"
 #include "executor/comm/comm_launch.h"
+#include "executor/comm/scratch.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +14,6 @@
 #include <string.h>
 #include <sys/types.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
@@ -42,21 +43,45 @@ static void set_environment(void) {
     }
 }
 
-/* A folder for what mpirun keeps while it runs, "" when there is none: it would share one with the
- * user's other launchers, and one that ends pulls that from under one that begins. mpirun leaves it
- * empty. */
-static void make_session(char *path, size_t size) {
-    const char *base = getenv("TMPDIR");
-    int n = snprintf(path, size, "%s/moefold-mpi-XXXXXX", base && *base ? base : "/tmp");
-    if (n < 0 || (size_t)n >= size || mkdtemp(path) == NULL) {
-        path[0] = '\0';
+/* Where mpirun and its ranks keep what goes with them: files, and the memory that ranks share. */
+typedef struct session_folders {
+    char files[256], memory[256]; /* "": none of our own */
+    int files_held, memory_held;
+} session_folders;
+
+static const char session_name[] = "moefold-mpi-";
+
+/* Folders of this run's own: mpirun would share one with the user's other launchers, and one that
+ * ends pulls that from under one that begins. What killed runs have left goes. */
+static void open_session(session_folders *s) {
+    const char *base = getenv("TMPDIR"), *memory = "/dev/shm";
+    base = base != NULL && *base != '\0' ? base : "/tmp";
+    mf_scratch_clean(base, session_name);
+    mf_scratch_clean(memory, session_name);
+    s->files_held = mf_scratch_folder(base, session_name, s->files, sizeof s->files);
+    s->memory_held = mf_scratch_folder(memory, session_name, s->memory, sizeof s->memory);
+}
+
+static void close_session(const session_folders *s) {
+    mf_scratch_remove(s->files, s->files_held);
+    mf_scratch_remove(s->memory, s->memory_held);
+}
+
+static void use_session(const session_folders *s) {
+    if (s->files[0] != '\0') {
+        setenv("OMPI_MCA_orte_tmpdir_base", s->files, 0);
+        setenv("PRTE_MCA_prte_tmpdir_base", s->files, 0);
+    }
+    if (s->memory[0] != '\0') {
+        setenv("OMPI_MCA_btl_vader_backing_directory", s->memory, 0);
+        setenv("OMPI_MCA_btl_sm_backing_directory", s->memory, 0);
     }
 }
 
 /* The child: never returns. A process group of its own keeps the terminal's Ctrl-C from mpirun,
  * which would kill the ranks where we let them save. */
-static void become_mpirun(const mf_cli *cli, int64_t ranks, const char *session, char **argv,
-                          pid_t parent) {
+static void become_mpirun(const mf_cli *cli, int64_t ranks, const session_folders *session,
+                          const mf_launch_output *output, char **argv, pid_t parent) {
     char count[24];
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* it ends the ranks, and so do they where it is killed */
@@ -83,28 +108,29 @@ static void become_mpirun(const mf_cli *cli, int64_t ranks, const char *session,
     argv[3 + cli->argc] = NULL;
     setpgid(0, 0);
     signal(SIGINT, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
     set_environment();
-    if (session[0] != '\0') {
-        setenv("OMPI_MCA_orte_tmpdir_base", session, 0);
-        setenv("PRTE_MCA_prte_tmpdir_base", session, 0);
-    }
+    use_session(session);
+    mf_launch_output_child(output);
     execvp(argv[0], argv);
     _exit(errno == ENOENT ? 127 : 126);
 }
 
 /* Waits for mpirun, its exit code, 128 for a signal. Once the run is to end, the ranks are told so
  * again and again: what is said before mpirun listens, or before a rank does, is lost. Once a rank
- * is gone mpirun has to end the others; should it hang, it is ended, and the ranks with it. */
-static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll, bool *asked) {
+ * is gone mpirun has to end the others; should it hang, it is ended, and the ranks with it. A run
+ * whose output goes nowhere ends as if asked to. */
+static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll, mf_launch_output *output,
+                    bool *asked) {
     enum { PERIOD_MS = 20, AGAIN_MS = 500, HANGS_MS = 8000 };
-    const struct timespec pause = {.tv_nsec = PERIOD_MS * 1000 * 1000};
     int result = 0, gone_ms = 0;
     for (int said_ms = AGAIN_MS;;) {
         pid_t got = waitpid(child, &result, WNOHANG);
         if (got == child || (got < 0 && errno != EINTR)) {
             break;
         }
-        if (cli->cancel != NULL && *cli->cancel != 0 && (said_ms += PERIOD_MS) > AGAIN_MS) {
+        bool ends = output->failed != 0 || (cli->cancel != NULL && *cli->cancel != 0);
+        if (ends && (said_ms += PERIOD_MS) > AGAIN_MS) {
             kill(child, SIGUSR1); /* mpirun passes this one on */
             *asked = true;
             said_ms = 0;
@@ -112,8 +138,9 @@ static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll, bool *asked) 
         if (mf_roll_look(roll) && (gone_ms += PERIOD_MS) == HANGS_MS) {
             kill(child, SIGKILL);
         }
-        nanosleep(&pause, NULL);
+        mf_launch_output_pass(output, PERIOD_MS);
     }
+    mf_launch_output_close(output);
     return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
 }
 
@@ -163,53 +190,71 @@ static mf_status launch_here(const mf_cli *cli, int64_t ranks, mf_roll *roll, in
     return status;
 }
 
-mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e) {
-    mf_roll *roll = NULL;
-    mf_status status = mf_roll_create(ranks, &roll, e);
-    if (status != MF_OK) {
-        return status;
-    }
-    if (!mf_comm_has_mpi() || !is_installed("mpirun")) {
-        status = launch_here(cli, ranks, roll, code, e);
-        mf_roll_destroy(roll);
-        return status;
-    }
-    char **argv = calloc((size_t)cli->argc + 8, sizeof *argv);
-    if (argv == NULL) {
-        mf_roll_destroy(roll);
-        return mf_err_set(e, MF_NOMEM, "mpirun: out of memory");
-    }
-    fflush(cli->out);
-    fflush(cli->err);
-    char session[256];
-    make_session(session, sizeof session);
-    const pid_t self = getpid();
-    pid_t child = fork();
-    if (child == 0) {
-        become_mpirun(cli, ranks, session, argv, self);
-    }
-    free(argv);
-    if (child < 0) {
-        rmdir(session);
-        mf_roll_destroy(roll);
-        return mf_err_set(e, MF_LIBRARY, "mpirun: %s", strerror(errno));
-    }
-    char line[160];
-    bool asked = false;
-    int exit_code = wait_for(cli, child, roll, &asked);
-    rmdir(session);
-    if (!asked && exit_code >= 128 && exit_code != 130 && mf_roll_line(roll, line, sizeof line)) {
-        fprintf(cli->err, "moefold train: %s\n", line);
-    }
-    mf_roll_destroy(roll);
+/* mpirun's exit code as our own outcome. */
+static mf_status outcome(const mf_launch_output *output, bool asked, int exit_code, int *code,
+                         mf_err *e) {
     if (exit_code == 127 || exit_code == 126) {
         return mf_err_set(e, MF_LIBRARY,
                           "mpirun: cannot be started; under a launcher of your own (mpirun, srun) "
                           "moefold takes its rank from it");
+    }
+    if (output->failed != 0) {
+        return mf_err_set(e, MF_IO, "standard output: %s: the run has ended for that",
+                          strerror(output->failed));
     }
     if (asked && exit_code >= 128 && exit_code != 130) {
         return mf_err_set(e, MF_INTERRUPTED, "ended while the ranks were starting");
     }
     *code = code_of(exit_code);
     return MF_OK;
+}
+
+static mf_status launch_mpirun(const mf_cli *cli, int64_t ranks, mf_roll *roll, int *code,
+                               mf_err *e) {
+    mf_launch_output output;
+    session_folders session;
+    char line[160];
+    bool asked = false;
+    char **argv = calloc((size_t)cli->argc + 8, sizeof *argv);
+    if (argv == NULL) {
+        return mf_err_set(e, MF_NOMEM, "mpirun: out of memory");
+    }
+    mf_status status = mf_launch_output_open(cli->out, &output, e);
+    if (status != MF_OK) {
+        free(argv);
+        return status;
+    }
+    fflush(cli->out);
+    fflush(cli->err);
+    open_session(&session);
+    const pid_t self = getpid();
+    pid_t child = fork();
+    if (child == 0) {
+        become_mpirun(cli, ranks, &session, &output, argv, self);
+    }
+    free(argv);
+    if (child < 0) {
+        status = mf_err_set(e, MF_LIBRARY, "mpirun: %s", strerror(errno));
+        mf_launch_output_close(&output);
+        close_session(&session);
+        return status;
+    }
+    int exit_code = wait_for(cli, child, roll, &output, &asked);
+    close_session(&session);
+    if (!asked && exit_code >= 128 && exit_code != 130 && mf_roll_line(roll, line, sizeof line)) {
+        fprintf(cli->err, "moefold train: %s\n", line);
+    }
+    return outcome(&output, asked, exit_code, code, e);
+}
+
+mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e) {
+    mf_roll *roll = NULL;
+    mf_status status = mf_roll_create(ranks, &roll, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    status = mf_comm_has_mpi() && is_installed("mpirun") ? launch_mpirun(cli, ranks, roll, code, e)
+                                                         : launch_here(cli, ranks, roll, code, e);
+    mf_roll_destroy(roll);
+    return status;
 }

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/heap.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,7 +16,18 @@ static void on_interrupt(int signal_number) {
     interrupted = 1;
 }
 
+/* The number of a standard stream that is closed would go to the next file that is opened, and what
+ * is printed into that file. A stream that cannot be written says so when it is. */
+static void keep_numbers(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0) {
+            (void)!open("/dev/null", O_RDONLY); /* the lowest number that is free: this one */
+        }
+    }
+}
+
 int main(int argc, char **argv) {
+    keep_numbers();
     mf_heap_set_up();
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);

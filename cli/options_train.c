@@ -66,6 +66,9 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
         "A GPU on which nothing has moved for so long is named and ends the run; 0: never"),
     ROW(SAVE_EVERY, "save-every", INT(0, 1e12), "N", "0: at the end",
         "Steps between checkpoints. The last step is always saved"),
+    ROW(SAVE_MINUTES, "save-minutes", REAL(0, 1e9), "M", "0: by steps alone",
+        "Minutes between checkpoints: one is written behind the first step that ends so long after "
+        "the last one. The end of a run says which time loses least"),
     ROW(KEEP, "keep", INT(0, 1e6), "K", "3", "Newest checkpoints that stay; 0: all"),
     ROW(RESUME, "resume", FLAG, NULL, NULL,
         "Go on from the newest checkpoint of --out, under any layout; begin when there is none"),

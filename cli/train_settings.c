@@ -293,13 +293,15 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
     o->max_skips = whole_of(a, MF_OPT_MAX_SKIPS, o->max_skips);
     o->hang_s = real_of(a, MF_OPT_HANG_AFTER, o->hang_s);
     o->save_every = whole_of(a, MF_OPT_SAVE_EVERY, 0);
+    o->save_s = 60.0 * real_of(a, MF_OPT_SAVE_MINUTES, 0.0);
     o->keep = (int)whole_of(a, MF_OPT_KEEP, o->keep);
     bool record = a->value[MF_OPT_RECORD].given;
-    if (o->out == NULL && (o->resume || o->save_every > 0 || record)) {
+    if (o->out == NULL && (o->resume || o->save_every > 0 || o->save_s > 0 || record)) {
         return mf_err_set(e, MF_USAGE, "--%s needs --out",
-                          o->resume ? "resume"
-                          : record  ? "record"
-                                    : "save-every");
+                          o->resume           ? "resume"
+                          : record            ? "record"
+                          : o->save_every > 0 ? "save-every"
+                                              : "save-minutes");
     }
     return MF_OK;
 }
@@ -338,7 +340,10 @@ static void print_optimizer(FILE *out, const mf_train_options *o) {
     fprintf(out, "optimizer   AdamW, betas %g and %g, epsilon %g, decay %g of %s, clip %g\n",
             o->exec.beta1, o->exec.beta2, o->exec.eps, o->exec.weight_decay,
             o->exec.decay_matrices_only ? "matrices" : "all", o->exec.clip);
-    fprintf(out, "rate        %g, %s to %g", o->lr, schedule[o->lr_schedule], o->lr_min);
+    fprintf(out, "rate        %g, %s", o->lr, schedule[o->lr_schedule]);
+    if (o->lr_schedule != MF_LR_CONSTANT) {
+        fprintf(out, " to %g", o->lr_min);
+    }
     fprintf(out, " over %lld steps, warm-up %lld\n", LL(o->steps), LL(o->warmup));
     if (o->model->experts > 0) {
         fprintf(out, "balance     ");
@@ -417,6 +422,9 @@ static void print_run(FILE *out, const mf_train_options *o) {
     fprintf(out, "out         %s, saved ", o->out);
     if (o->save_every > 0) {
         fprintf(out, "every %lld steps and ", LL(o->save_every));
+    }
+    if (o->save_s > 0) {
+        fprintf(out, "every %g minutes and ", o->save_s / 60.0);
     }
     fputs("at the end, ", out);
     if (o->keep > 0) {

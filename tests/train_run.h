@@ -10,6 +10,8 @@
 #include "executor/comm/comm.h"
 #include "tests/test.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +120,67 @@ static inline int read_losses(const char *out, double (*values)[3]) {
     }
     if (f != NULL) {
         fclose(f);
+    }
+    return n;
+}
+
+/* It stays to be ended. */
+static inline bool has_ended(pid_t child) {
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+/* Waits until a run has written so many steps, or said something. False: it ended before that. */
+static inline bool await_steps(pid_t child, const char *out, int steps) {
+    static double x[MAX_STEPS][3];
+    while (read_losses(out, x) < steps) {
+        if (has_ended(child)) {
+            return read_losses(out, x) >= steps;
+        }
+        nap(0.01);
+    }
+    return true;
+}
+
+static inline bool await_line(pid_t child, const char *out, const char *text) {
+    while (!log_has(out, text)) {
+        if (has_ended(child)) {
+            return log_has(out, text);
+        }
+        nap(0.01);
+    }
+    return true;
+}
+
+/* The ranks of the run that writes to `out`: they have our program's name and this folder among
+ * their arguments, and are not its launcher. */
+static inline int find_ranks(const char *out, pid_t launcher, pid_t *pid, int most) {
+    char path[300], text[4096], mark[160];
+    int n = 0;
+    DIR *d = opendir("/proc");
+    struct dirent *entry;
+    snprintf(mark, sizeof mark, "%s/%s", scratch, out);
+    while (n < most && d != NULL && (entry = readdir(d)) != NULL) {
+        pid_t p = (pid_t)atoi(entry->d_name);
+        snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
+        int fd = p > 0 && p != launcher ? open(path, O_RDONLY) : -1;
+        ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (length <= 0 || strstr(text, "moefold") == NULL) {
+            continue; /* argv[0] is the first text */
+        }
+        for (ssize_t i = 0; i < length; i++) {
+            text[i] = text[i] == '\0' ? ' ' : text[i];
+        }
+        text[length] = '\0';
+        if (strstr(text, mark) != NULL) {
+            pid[n++] = p;
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
     }
     return n;
 }

@@ -39,14 +39,16 @@ mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_checkpoint
 
 /* Path of the newest checkpoint in FOLDER; "" when there is none. Errors: MF_IO. */
 mf_status mf_checkpoint_newest(const char *folder, char *out, size_t size, mf_err *e);
+/* Path of the checkpoint of a step, which need not be there. Errors: MF_IO. */
+mf_status mf_checkpoint_path(const char *folder, int64_t step, char *out, size_t size, mf_err *e);
 /* Removes what saves that never ended left behind. */
 void mf_checkpoint_clean(const char *folder);
 
 typedef struct mf_checkpoint mf_checkpoint;
 
 /* Opens a checkpoint folder for a model: manifest, sizes and headers are checked, and that the
- * pieces cover the model's tensors. *out is to be closed. Errors: MF_DAMAGED naming file and
- * offset; MF_INPUT for another model's. */
+ * pieces cover the model's tensors, and that a folder named by a step holds that one's. *out is to
+ * be closed. Errors: MF_DAMAGED naming file and offset; MF_INPUT for another model's. */
 mf_status mf_checkpoint_open(const char *path, const mf_model *m, mf_checkpoint **out, mf_err *e);
 void mf_checkpoint_close(mf_checkpoint *c);
 const mf_checkpoint_stand *mf_checkpoint_stands(const mf_checkpoint *c);

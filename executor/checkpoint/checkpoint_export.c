@@ -165,6 +165,21 @@ static mf_status write_index(const export_run *r, mf_err *e) {
     return status;
 }
 
+/* The old folder goes as a whole, and only once the new one is in its place. */
+static mf_status take_place(const char *temporary, const char *folder, mf_err *e) {
+    char old[4096];
+    int n = snprintf(old, sizeof old, "%s.old", folder);
+    if (n < 0 || (size_t)n >= sizeof old) {
+        return mf_err_set(e, MF_IO, "%s: path too long", folder);
+    }
+    mf_folder_remove(old);
+    if ((rename(folder, old) != 0 && errno != ENOENT) || rename(temporary, folder) != 0) {
+        return mf_err_set(e, MF_IO, "%s: %s", folder, strerror(errno));
+    }
+    mf_folder_remove(old);
+    return MF_OK;
+}
+
 mf_status mf_checkpoint_export(mf_checkpoint *c, const mf_model *m, const char *folder,
                                int64_t shard_B, mf_err *e) {
     char temporary[4096];
@@ -187,12 +202,7 @@ mf_status mf_checkpoint_export(mf_checkpoint *c, const mf_model *m, const char *
     }
     status = status == MF_OK && r.shards > 0 ? write_index(&r, e) : status;
     status = status == MF_OK ? mf_folder_sync(temporary, e) : status;
-    if (status == MF_OK) {
-        mf_folder_remove(folder);
-        status = rename(temporary, folder) == 0
-                     ? MF_OK
-                     : mf_err_set(e, MF_IO, "%s: %s", folder, strerror(errno));
-    }
+    status = status == MF_OK ? take_place(temporary, folder, e) : status;
     free(r.list);
     return status;
 }

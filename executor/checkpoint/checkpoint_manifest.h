@@ -29,6 +29,9 @@ mf_status mf_checkpoint_manifest_read(const char *folder, mf_checkpoint_manifest
 mf_status mf_checkpoint_manifest_parse(const char *name, const char *text, size_t length,
                                        mf_checkpoint_manifest *out, mf_err *e);
 
+/* A folder named step-XXXXXXXX holds the checkpoint of that step. Errors: MF_DAMAGED. */
+mf_status mf_checkpoint_check_name(const char *path, int64_t step, mf_err *e);
+
 /* Size and header checksum of a safetensors file as it stands on disk. */
 mf_status mf_checkpoint_file_look(const char *path, mf_checkpoint_file *out, mf_err *e);
 

@@ -201,6 +201,7 @@ mf_status mf_checkpoint_open(const char *path, const mf_model *m, mf_checkpoint 
         return mf_err_set(e, MF_NOMEM, "checkpoint: out of memory");
     }
     mf_status status = mf_checkpoint_manifest_read(path, &c->manifest, e);
+    status = status == MF_OK ? mf_checkpoint_check_name(path, c->manifest.stand.step, e) : status;
     status = status == MF_OK ? open_all(c, path, m, e) : status;
     if (status != MF_OK) {
         mf_checkpoint_close(c);
@@ -224,8 +225,12 @@ static mf_status check(fragment *f, mf_err *e) {
             e, MF_DAMAGED, "%s: offset %lld: tensor \"%s\": the CRC-32C of its %lld bytes is %08x",
             t->file, LL(t->offset), t->name, LL(t->count * mf_st_dtype_B(t->dtype)), found);
     }
-    f->checked = true;
-    return MF_OK;
+    mf_status status = mf_safetensors_check_finite(t, e);
+    f->checked = status == MF_OK;
+    if (status != MF_OK && e != NULL) {
+        e->status = MF_DAMAGED;
+    }
+    return status == MF_OK ? MF_OK : MF_DAMAGED;
 }
 
 /* A rectangle of a hub tensor that is wanted, and where its elements go. */

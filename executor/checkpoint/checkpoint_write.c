@@ -97,34 +97,46 @@ static mf_status newest_below(const char *folder, int64_t below, int64_t *step, 
     if (d == NULL) {
         return errno == ENOENT ? MF_OK : mf_err_set(e, MF_IO, "%s: %s", folder, strerror(errno));
     }
-    while ((entry = readdir(d)) != NULL) {
+    while (errno = 0, (entry = readdir(d)) != NULL) {
         int64_t s = step_of(entry->d_name);
         if (s >= 0 && s < below) {
             *step = s > *step ? s : *step;
             ++*count;
         }
     }
+    int why = errno; /* a list that breaks off may hide the newest */
     closedir(d);
-    return MF_OK;
+    return why == 0 ? MF_OK : mf_err_set(e, MF_IO, "%s: %s", folder, strerror(why));
 }
 
 static void step_name(int64_t step, char out[40]) {
     snprintf(out, 40, "step-%08lld", (long long)step);
 }
 
-mf_status mf_checkpoint_newest(const char *folder, char *out, size_t size, mf_err *e) {
-    int64_t step;
-    int count;
+mf_status mf_checkpoint_path(const char *folder, int64_t step, char *out, size_t size, mf_err *e) {
     char name[40];
-    out[0] = '\0';
-    mf_status status = newest_below(folder, INT64_MAX, &step, &count, e);
-    if (status != MF_OK || step < 0) {
-        return status;
-    }
     step_name(step, name);
     return mf_path_join(out, size, folder, name, NULL)
                ? MF_OK
                : mf_err_set(e, MF_IO, "%s: path too long", folder);
+}
+
+mf_status mf_checkpoint_newest(const char *folder, char *out, size_t size, mf_err *e) {
+    int64_t step;
+    int count;
+    out[0] = '\0';
+    mf_status status = newest_below(folder, INT64_MAX, &step, &count, e);
+    return status != MF_OK || step < 0 ? status : mf_checkpoint_path(folder, step, out, size, e);
+}
+
+mf_status mf_checkpoint_check_name(const char *path, int64_t step, mf_err *e) {
+    char name[40];
+    const char *slash = strrchr(path, '/'), *own = slash != NULL ? slash + 1 : path;
+    step_name(step, name);
+    return step_of(own) < 0 || strcmp(own, name) == 0
+               ? MF_OK
+               : mf_err_set(e, MF_DAMAGED, "manifest.json is of step %lld: this is not its folder",
+                            (long long)step);
 }
 
 void mf_checkpoint_clean(const char *folder) {
@@ -218,6 +230,15 @@ static mf_status gather(mf_exec *x, const mf_checkpoint_file *own, mf_checkpoint
     return status;
 }
 
+/* Of several ranks a failure says whose it is. */
+static mf_status agree(const mf_exec *x, mf_status mine, mf_err *e) {
+    if (mine != MF_OK && e != NULL && e->text[0] != '\0' &&
+        mf_comm_group_size(x->comm, MF_GROUP_WORLD) > 1) {
+        mf_err_prefix(e, "rank %lld", (long long)mf_comm_rank(x->comm));
+    }
+    return mf_comm_agree(x->comm, mine, e);
+}
+
 mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_checkpoint_stand *stand,
                              int keep, mf_err *e) {
     bool first = mf_comm_rank(x->comm) == 0;
@@ -234,14 +255,14 @@ mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_checkpoint
         mf_folder_remove(temporary);
         status = mf_folder_make(temporary, e);
     }
-    status = mf_comm_agree(x->comm, status, e);
+    status = agree(x, status, e);
     if (status == MF_OK) {
-        status = mf_comm_agree(x->comm, write_own(x, temporary, &own, e), e);
+        status = agree(x, write_own(x, temporary, &own, e), e);
     }
     status = status == MF_OK ? gather(x, &own, &m, e) : status;
-    if (status == MF_OK && first) {
-        status = complete(folder, temporary, name, &m, keep, e);
+    if (status == MF_OK) {
+        status = agree(x, first ? complete(folder, temporary, name, &m, keep, e) : MF_OK, e);
     }
     mf_checkpoint_manifest_clear(&m);
-    return mf_comm_agree(x->comm, status, e);
+    return status;
 }

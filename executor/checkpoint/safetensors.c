@@ -271,9 +271,10 @@ static mf_status map_file(const char *path, st_file *f, mf_err *e) {
     struct stat info;
     f->path = strdup(path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (f->path == NULL || fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    bool there = f->path != NULL && fd >= 0 && fstat(fd, &info) == 0;
+    if (!there || !S_ISREG(info.st_mode)) {
         mf_status status =
-            mf_err_set(e, MF_INPUT, "%s: %s", path, fd < 0 ? strerror(errno) : "not a file");
+            mf_err_set(e, MF_INPUT, "%s: %s", path, there ? "not a file" : strerror(errno));
         if (fd >= 0) {
             close(fd);
         }

@@ -76,6 +76,8 @@ mf_status mf_safetensors_missing(const mf_safetensors *s, const char *name, cons
  * checksum where the file holds one, and that every element of a float type is finite. Errors:
  * MF_INPUT naming file, tensor and offset. */
 mf_status mf_safetensors_verify(const mf_safetensors *s, size_t first, size_t step, mf_err *e);
+/* Is every element finite, of a tensor of a float type? Errors: MF_INPUT as above. */
+mf_status mf_safetensors_check_finite(const mf_st_tensor *t, mf_err *e);
 
 /* Element i widened to float (F64 rounded, integers converted). */
 float mf_st_get(const mf_st_tensor *t, int64_t i);

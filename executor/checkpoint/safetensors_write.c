@@ -110,11 +110,13 @@ static mf_status write_file(const char *path, const mf_st_source *tensors, size_
     }
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     bool done = fd >= 0 && put_all(fd, header, length, tensors, count);
-    if (fd >= 0) {
-        done = close(fd) == 0 && done;
+    int why = errno;
+    if (fd >= 0 && close(fd) != 0 && done) {
+        done = false;
+        why = errno;
     }
     if (!done || rename(temporary, path) != 0) {
-        status = mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
+        status = mf_err_set(e, MF_IO, "%s: %s", path, strerror(done ? errno : why));
         unlink(temporary);
     }
     free(header);

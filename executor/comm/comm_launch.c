@@ -1,6 +1,8 @@
 /* comm_launch.c - ranks as child processes. */
 #include "executor/comm/comm_launch.h"
 
+#include "executor/comm/scratch.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,8 +17,10 @@
 
 enum { PERIOD_MS = 10, AGAIN_MS = 500, GRACE_MS = 2000, FREE_MiB = 1024 };
 
-/* A new file, in memory where there is enough of it: stages exchange whole tensors. */
-static mf_status make_board(char *path, size_t size, mf_err *e) {
+/* A new file, in memory where there is enough of it: stages exchange whole tensors. *held: what is
+ * to be closed in the end. */
+static mf_status make_board(char *path, size_t size, int *held, mf_err *e) {
+    static const char name[] = "moefold-ranks-";
     const char *memory = "/dev/shm", *base = getenv("TMPDIR");
     struct statvfs v;
     base = base != NULL && *base != '\0' ? base : "/tmp";
@@ -24,14 +28,11 @@ static mf_status make_board(char *path, size_t size, mf_err *e) {
         v.f_bavail * (v.f_frsize >> 10) >= (unsigned long)FREE_MiB << 10) {
         base = memory;
     }
-    int n = snprintf(path, size, "%s/moefold-ranks-XXXXXX", base);
-    int file = n < 0 || (size_t)n >= size ? -1 : mkstemp(path);
-    if (file < 0) {
-        return mf_err_set(e, MF_LIBRARY, "%s: no file for the ranks to meet in: %s", base,
-                          strerror(errno));
-    }
-    close(file);
-    return MF_OK;
+    mf_scratch_clean(base, name);
+    *held = mf_scratch_file(base, name, path, size);
+    return *held >= 0 ? MF_OK
+                      : mf_err_set(e, MF_LIBRARY, "%s: no file for the ranks to meet in: %s", base,
+                                   strerror(errno));
 }
 
 /* The child: never returns. */
@@ -98,7 +99,8 @@ mf_status mf_comm_launch(int64_t ranks, char *const *argv, const volatile sig_at
     if (child == NULL) {
         return mf_err_set(e, MF_NOMEM, "ranks: out of memory");
     }
-    mf_status status = make_board(board, sizeof board, e);
+    int held = -1;
+    mf_status status = make_board(board, sizeof board, &held, e);
     if (status != MF_OK) {
         free(child);
         return status;
@@ -115,7 +117,7 @@ mf_status mf_comm_launch(int64_t ranks, char *const *argv, const volatile sig_at
         }
     }
     *code = wait_for_all(child, ranks, cancel);
-    unlink(board); /* the ranks do, once all of them have it */
+    mf_scratch_remove(board, held); /* the ranks do, once all of them have it */
     free(child);
     return status;
 }

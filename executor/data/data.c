@@ -47,7 +47,9 @@ static mf_status map(const char *path, mapped *out, mf_err *e) {
         return mf_err_set(e, MF_INPUT, "%s: %s", path, strerror(errno));
     }
     mf_status status = MF_OK;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    if (fstat(fd, &info) != 0) {
+        status = mf_err_set(e, MF_INPUT, "%s: %s", path, strerror(errno));
+    } else if (!S_ISREG(info.st_mode)) {
         status = mf_err_set(e, MF_INPUT, "%s: not a file", path);
     } else if (info.st_size == 0) {
         status = mf_err_set(e, MF_INPUT, "%s: offset 0: the file is empty", path);

@@ -96,10 +96,13 @@ mf_status mf_file_write(const char *path, const void *bytes, size_t size, mf_err
     }
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     bool done = fd >= 0 && put(fd, bytes, size);
-    if (fd >= 0) {
-        done = close(fd) == 0 && done;
+    int why = errno;
+    if (fd >= 0 && close(fd) != 0 && done) {
+        done = false;
+        why = errno;
     }
     if (!done || rename(temporary, path) != 0) {
+        errno = done ? errno : why;
         mf_status status = failed(path, e);
         unlink(temporary);
         return status;
@@ -113,8 +116,9 @@ mf_status mf_file_read(const char *path, size_t most, unsigned char **bytes, siz
     *bytes = NULL;
     *size = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        mf_status status = fd < 0 ? failed(path, e) : mf_err_set(e, MF_IO, "%s: not a file", path);
+    bool there = fd >= 0 && fstat(fd, &info) == 0;
+    if (!there || !S_ISREG(info.st_mode)) {
+        mf_status status = there ? mf_err_set(e, MF_IO, "%s: not a file", path) : failed(path, e);
         if (fd >= 0) {
             close(fd);
         }

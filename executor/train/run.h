@@ -7,8 +7,11 @@
 #include "executor/comm/agree.h"
 #include "executor/comm/board.h"
 #include "executor/data/data_mix.h"
+#include "executor/train/run_lock.h"
 #include "executor/train/train.h"
 #include "executor/train/watchdog.h"
+
+#include <time.h>
 
 #define MF_PATH_B 4096
 
@@ -29,19 +32,26 @@ typedef struct run {
     mf_data_mix *data;
     mf_data_order order;
     mf_metrics *metrics;
-    double *loads; /* [positions * experts] */
+    mf_run_lock *lock; /* on the folder: rank 0's */
+    double *loads;     /* [positions * experts] */
     char checkpoints[MF_PATH_B], resumed[MF_PATH_B];
-    int64_t done;    /* steps, those before this run included */
-    int64_t begun;   /* of those that follow, given to the device */
-    int64_t samples; /* consumed */
-    int64_t skipped; /* updates left out, those before this run included */
-    int64_t in_row;  /* of the last steps */
-    int64_t saved;   /* step of the newest checkpoint; -1: none */
-    int64_t own;     /* steps of this run */
-    double arena_B, began_s;
+    int64_t done;                     /* steps, those before this run included */
+    int64_t begun;                    /* of those that follow, given to the device */
+    int64_t samples;                  /* consumed */
+    int64_t skipped;                  /* updates left out, those before this run included */
+    int64_t in_row;                   /* of the last steps */
+    int64_t saved;                    /* step of the newest checkpoint; -1: none */
+    int64_t save_at;                  /* step behind which it is time for the next one */
+    int64_t own;                      /* steps of this run */
+    double arena_B, began_s, saved_s; /* when the first step began, the newest checkpoint ended */
     double entered_s[MF_DEVICE_POINTS], ended_s; /* when steps were begun, and the last one ended */
 } run;
 
+static inline double mf_run_now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 /* The step whose ops the host enters. */
 static inline int64_t mf_run_entering(const run *r) {
     return r->done + r->begun + 1;
@@ -61,6 +71,13 @@ mf_status mf_run_ready(run *r, mf_err *e);
 mf_status mf_run_steps(run *r, bool *alone, mf_err *e);
 /* What ops took, once no more of them are timed. */
 mf_status mf_run_write_times(run *r, bool ended, mf_err *e);
+
+/* saves.c: is a checkpoint written behind this step? */
+bool mf_run_saves_after(const run *r, int64_t step);
+/* Has as much time passed since the last one as the user wants? Rank 0 says so. */
+bool mf_run_save_is_due(const run *r);
+/* Nothing where the step at hand is saved already. Collective. */
+mf_status mf_run_save(run *r, mf_err *e);
 
 /* room.c: routed rows asked for `asked` thousandths of the room that is there: from here on the run
  * goes by a program that has it, with the same weights. No step is on its way. Collective. Errors:

@@ -4,15 +4,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
 #define LL(x) ((long long)(x))
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Of the step that begins: those in front of it may not have ended. Whatever follows a sample may
  * have to wait for the device, as its queues are full; a file may be slow. */
@@ -67,7 +60,7 @@ static void fill_metrics(const run *r, const mf_exec_result *result, double took
     m->mfu = peak > 0.0 ? 1e12 * m->model_tflops_per_gpu / peak : 0.0;
     m->memory_B = r->arena_B;
     m->expert_load_max_over_mean = load_max_over_mean(r);
-    m->eta_s = (double)(r->o->steps - r->done) * (now_s() - r->began_s) / (double)r->own;
+    m->eta_s = (double)(r->o->steps - r->done) * (mf_run_now_s() - r->began_s) / (double)r->own;
 }
 
 /* Ops of a GPU are timed in the first steps alone, one by one; then a step is played as a whole. */
@@ -92,15 +85,11 @@ static mf_status begin_step(run *r, mf_err *e) {
     const mf_exec_batch batch = {next_sample, r};
     const int64_t step = mf_run_entering(r);
     choose_timing(r);
-    r->entered_s[step % MF_DEVICE_POINTS] = now_s();
+    r->entered_s[step % MF_DEVICE_POINTS] = mf_run_now_s();
     mf_status status = mf_exec_step_begin(r->exec, &batch, rate_of(r, step), e);
     mf_watchdog_rest(r->watchdog);
     r->begun++;
     return status == MF_OK ? status : mf_err_prefix(e, "step %lld", LL(step));
-}
-
-static bool saves_after(const run *r, int64_t step) {
-    return r->o->save_every > 0 && step % r->o->save_every == 0;
 }
 
 /* The step at hand and, while it runs, the next one: not past a checkpoint, which holds the state
@@ -109,7 +98,7 @@ static mf_status begin_steps(run *r, mf_err *e) {
     mf_status status = MF_OK;
     while (status == MF_OK && r->begun < mf_exec_ahead(r->exec) &&
            r->done + r->begun < r->o->steps &&
-           (r->begun == 0 || !(times_ops(r) || saves_after(r, r->done + r->begun)))) {
+           (r->begun == 0 || !(times_ops(r) || mf_run_saves_after(r, r->done + r->begun)))) {
         status = begin_step(r, e);
     }
     return status;
@@ -142,7 +131,7 @@ static mf_status end_step(run *r, mf_train_metrics *m, int64_t *overflowed, mf_e
     if (result.overflowed != 0) {
         return take_back(r, e);
     }
-    const double now = now_s();
+    const double now = mf_run_now_s();
     const double took_s = now - fmax(r->ended_s, r->entered_s[(r->done + 1) % MF_DEVICE_POINTS]);
     r->ended_s = now;
     r->done++;
@@ -162,35 +151,17 @@ static mf_status end_step(run *r, mf_train_metrics *m, int64_t *overflowed, mf_e
     return status;
 }
 
-static mf_status save(run *r, mf_err *e) {
-    if (r->o->out == NULL || r->saved == r->done) {
-        return MF_OK;
-    }
-    mf_checkpoint_stand s = {.step = r->done,
-                             .samples = r->samples,
-                             .skipped = r->skipped,
-                             .seed = r->order.seed,
-                             .shuffle = r->order.shuffle,
-                             .seq = r->order.seq,
-                             .streams = mf_data_mix_streams(r->data)};
-    for (int i = 0; i < s.streams; i++) {
-        s.stream_tokens[i] = mf_data_tokens(mf_data_mix_stream(r->data, i));
-        s.stream_share[i] = mf_data_mix_share(r->data, i);
-    }
-    mf_board_phase(r->board, r->done, "checkpoint");
-    mf_status status = mf_checkpoint_save(r->exec, r->checkpoints, &s, r->o->keep, e);
-    r->saved = status == MF_OK ? r->done : r->saved;
-    mf_exec_state_release(r->exec);
-    return status;
-}
-
-/* Does anybody want to end? All ranks learn it at the same step. */
+/* Does anybody want to end, and is it time to save by rank 0's clock? All ranks learn it at the
+ * same step. */
 static mf_status ask(run *r, bool wish, bool *stop, mf_err *e) {
     const volatile int *cancel = r->o->cancel;
-    double any = wish || (cancel != NULL && *cancel != 0) ? 1.0 : 0.0;
+    double any[2] = {wish || (cancel != NULL && *cancel != 0), mf_run_save_is_due(r)};
     mf_status status =
-        mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &any, 1, e);
-    *stop = any > 0.5;
+        mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, any, 2, e);
+    *stop = any[0] > 0.5;
+    if (any[1] > 0.5 && r->save_at < r->done) {
+        r->save_at = r->done + r->begun; /* behind the steps that are on their way */
+    }
     return status;
 }
 
@@ -240,6 +211,7 @@ static mf_status check_skipped(const run *r, const mf_train_metrics *m, mf_err *
 /* What only rank 0 does with a step, agreed by all. */
 static mf_status tell(run *r, const mf_train_metrics *m, bool *wish, mf_err *e) {
     mf_status status = mf_comm_rank(r->comm) == 0 ? check_skipped(r, m, e) : MF_OK;
+    status = status == MF_OK ? mf_run_lock_stands(r->lock, e) : status;
     if (status == MF_OK && r->metrics != NULL) {
         status = mf_metrics_add(r->metrics, m, e);
     }
@@ -278,7 +250,7 @@ mf_status mf_run_steps(run *r, bool *alone, mf_err *e) {
     int64_t overflowed = 0;
     mf_train_metrics m;
     mf_status status = ask(r, wish, &stop, e);
-    r->began_s = now_s();
+    r->began_s = r->saved_s = mf_run_now_s();
     while (status == MF_OK && (!stop || r->begun > 0) && r->done < r->o->steps) {
         *alone = true;
         status = stop ? MF_OK : begin_steps(r, e);
@@ -295,11 +267,11 @@ mf_status mf_run_steps(run *r, bool *alone, mf_err *e) {
         status = tell(r, &m, &wish, e);
         status = status == MF_OK ? ask(r, wish || stop, &stop, e) : status;
         status = status == MF_OK ? mf_run_write_times(r, false, e) : status;
-        if (status == MF_OK && saves_after(r, r->done)) {
-            status = save(r, e);
+        if (status == MF_OK && mf_run_saves_after(r, r->done)) {
+            status = mf_run_save(r, e);
         }
     }
-    status = status == MF_OK ? save(r, e) : status;
+    status = status == MF_OK ? mf_run_save(r, e) : status;
     if (status == MF_OK && stop) {
         status = mf_comm_rank(r->comm) == 0
                      ? mf_err_set(e, MF_INTERRUPTED, "ended after step %lld%s", LL(r->done),

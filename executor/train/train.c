@@ -137,11 +137,20 @@ static mf_status open_device(run *r, int64_t place, mf_err *e) {
     return side->open((int)(place % gpus), &r->device, e);
 }
 
+/* One outcome of a part of the start. What rank 0 finds the others find, too, most of the time: it
+ * is another rank that says which it is. */
+static mf_status agree(const run *r, mf_status mine, mf_err *e) {
+    if (mine != MF_OK && e != NULL && e->text[0] != '\0' && mf_comm_rank(r->comm) > 0) {
+        mf_err_prefix(e, "rank %lld", LL(mf_comm_rank(r->comm)));
+    }
+    return mf_comm_agree(r->comm, mine, e);
+}
+
 /* Every rank's device, then what they say to each other. Collective. */
 static mf_status open_devices(run *r, mf_err *e) {
     int64_t place = 0;
     mf_status s = r->o->cuda ? mf_comm_place_in_host(r->comm, &place, e) : MF_OK;
-    s = s == MF_OK ? mf_comm_agree(r->comm, open_device(r, place, e), e) : s;
+    s = s == MF_OK ? agree(r, open_device(r, place, e), e) : s;
     if (s == MF_OK && r->o->deterministic && r->device->ops->fix != NULL) {
         r->device->ops->fix(r->device);
     }
@@ -251,7 +260,8 @@ static mf_status load_weights(run *r, mf_err *e) {
         s = load_checkpoint(r, e);
         if ((s == MF_DAMAGED || s == MF_IO) && e != NULL) {
             const mf_err why = *e;
-            mf_err_set(e, s, "%s; remove that folder to resume from the one before", why.text);
+            mf_err_set(e, s, "%s; %sremove that folder to resume from the one before", why.text,
+                       s == MF_IO ? "should that last, " : "");
         }
         return s;
     }
@@ -273,6 +283,19 @@ static mf_status load_weights(run *r, mf_err *e) {
     return s;
 }
 
+/* Nobody else writes to the folder from here on. */
+static mf_status lock_folder(run *r, mf_err *e) {
+    char former[512];
+    mf_status s = mf_folder_make(r->o->out, e);
+    s = s == MF_OK ? mf_run_lock_take(r->o->out, MF_RUN_LOCK_PATIENCE_S, &r->lock, former,
+                                      sizeof former, e)
+                   : s;
+    if (s == MF_OK && former[0] != '\0') {
+        mf_run_warn(r, "%s: %s is gone without an end: its lock is taken over", r->o->out, former);
+    }
+    return s;
+}
+
 /* Rank 0, before the others look into the folder. */
 static mf_status prepare_folder(run *r, mf_err *e) {
     char newest[MF_PATH_B];
@@ -286,9 +309,12 @@ static mf_status prepare_folder(run *r, mf_err *e) {
     if (mf_comm_rank(r->comm) != 0) {
         return MF_OK;
     }
-    mf_status s = mf_folder_make(out, e);
+    mf_status s = lock_folder(r, e);
+    if (s != MF_OK) {
+        return s;
+    }
     mf_checkpoint_clean(r->checkpoints);
-    s = s == MF_OK ? mf_checkpoint_newest(r->checkpoints, newest, sizeof newest, e) : s;
+    s = mf_checkpoint_newest(r->checkpoints, newest, sizeof newest, e);
     if (s == MF_OK && newest[0] != '\0' && !r->o->resume) {
         return mf_err_set(e, MF_USAGE,
                           "%s holds checkpoints of a run: --resume continues it, another --out "
@@ -324,9 +350,9 @@ static mf_status prepare(run *r, mf_err *e) {
     const mf_train_options *o = r->o;
     mf_status s = mf_comm_agree(r->comm, prepare_folder(r, e), e);
     s = s == MF_OK ? open_devices(r, e) : s;
-    s = s == MF_OK ? mf_comm_agree(r->comm, build(r, e), e) : s;
-    s = s == MF_OK ? mf_comm_agree(r->comm, load_weights(r, e), e) : s;
-    s = s == MF_OK ? mf_comm_agree(r->comm, seal_streams(r, e), e) : s;
+    s = s == MF_OK ? agree(r, build(r, e), e) : s;
+    s = s == MF_OK ? agree(r, load_weights(r, e), e) : s;
+    s = s == MF_OK ? agree(r, seal_streams(r, e), e) : s;
     s = s == MF_OK ? mf_run_ready(r, e) : s;
     mf_status opened = MF_OK;
     if (s == MF_OK && o->out != NULL && mf_comm_rank(r->comm) == 0) {
@@ -339,11 +365,12 @@ static mf_status prepare(run *r, mf_err *e) {
 /* --- end ---------------------------------------------------------------------------------------
  */
 
-/* The finished run's weights for others, from its last checkpoint: rank 0. */
+/* The finished run's weights for others, from the checkpoint that it wrote last: rank
+ * 0. */
 static mf_status export_weights(const run *r, mf_err *e) {
     char path[MF_PATH_B], folder[MF_PATH_B], config[MF_PATH_B];
     mf_checkpoint *c = NULL;
-    mf_status s = mf_checkpoint_newest(r->checkpoints, path, sizeof path, e);
+    mf_status s = mf_checkpoint_path(r->checkpoints, r->saved, path, sizeof path, e);
     if (s == MF_OK && !mf_path_join(folder, sizeof folder, r->o->out, "hf", NULL)) {
         s = mf_err_set(e, MF_IO, "%s: path too long", r->o->out);
     }
@@ -382,7 +409,7 @@ static void clear(run *r) {
 }
 
 mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
-    run r = {.o = o, .model = *o->model, .layout = *o->layout, .saved = -1};
+    run r = {.o = o, .model = *o->model, .layout = *o->layout, .saved = -1, .save_at = -1};
     int64_t rank, size;
     *alone = false;
     /* Counts of the auxiliary loss are lowered where the run has one. */
@@ -401,6 +428,8 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
         mf_err_set(e, status, "%s", "");
     }
     mf_status closed = mf_metrics_close(r.metrics, status == MF_OK ? e : NULL);
+    closed = closed == MF_OK ? mf_run_lock_stands(r.lock, status == MF_OK ? e : NULL) : closed;
+    mf_run_lock_release(r.lock, !*alone); /* else others may still be writing */
     status = status == MF_OK && !*alone ? mf_comm_agree(r.comm, closed, e) : status;
     mf_board_close(r.board, !*alone);
     clear(&r);

@@ -19,6 +19,10 @@ typedef enum mf_lr_schedule {
 double mf_train_lr(mf_lr_schedule schedule, double lr, double lr_min, int64_t warmup, int64_t steps,
                    int64_t step);
 
+/* The time between checkpoints that loses least, first order: a checkpoint takes save_s, failures
+ * are mtbf_s apart on average (Young 1974, Daly 2006). */
+double mf_train_save_interval_s(double save_s, double mtbf_s);
+
 /* What a run begins with, for those who report it. All borrowed. */
 typedef struct mf_train_start {
     const mf_exec *exec;
@@ -57,6 +61,7 @@ typedef struct mf_train_options {
     const char *out;
     bool resume;        /* from the newest checkpoint of `out`, when there is one */
     int64_t save_every; /* steps; 0: only at the end */
+    double save_s;      /* also behind the first step that ends so long after the last one; 0: no */
     int keep;           /* newest checkpoints that stay; 0: all */
     const char *config; /* text of the config.json that goes beside exported weights; NULL: none */
 
@@ -66,6 +71,8 @@ typedef struct mf_train_options {
      * begun by then. */
     int (*started)(void *user, const mf_train_start *s);
     int (*stepped)(void *user, const mf_train_metrics *m);
+    /* Behind each checkpoint, on world rank 0: what it took; NULL: none. */
+    void (*saved)(void *user, int64_t step, double took_s);
     /* One line of what happened in a step and did not end the run, on world rank 0; NULL: none. */
     void (*warned)(void *user, const char *line);
     /* One line for a rank of this host that is gone, or for this one whose GPU hangs, from another

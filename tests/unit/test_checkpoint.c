@@ -402,6 +402,33 @@ static void damage_is_found_before_use_and_named(void **state) {
     clear_folder(folder);
 }
 
+/* A state that no update can have left, under a checksum that is right. */
+static void a_weight_that_is_no_number_is_refused(void **state) {
+    (void)state;
+    char folder[] = "/tmp/mf-nan-XXXXXX", path[128];
+    hf_case h;
+    mf_layout l;
+    mf_exec_options o;
+    mf_err e = {.text = ""};
+    assert_non_null(mkdtemp(folder));
+    hf_layout_init(&l);
+    mf_exec_options_init(&o);
+    assert_ok(hf_open(&h, "llama", &l, &o, NULL, &e));
+    float *weight = mf_exec_param(h.exec, 1);
+    assert_non_null(weight);
+    weight[3] = NAN;
+    assert_ok(mf_checkpoint_save(h.exec, folder, &stand, 3, &e));
+    assert_ok(mf_checkpoint_newest(folder, path, sizeof path, &e));
+    assert_int_equal(open_and_load(&h, path, &e), MF_DAMAGED);
+    if (strstr(e.text, "rank-00000.safetensors: offset ") == NULL ||
+        strstr(e.text, "element 3 is not a number") == NULL) {
+        fail_msg("%s", e.text);
+    }
+    hf_close(&h);
+    clear_folder(path);
+    rmdir(folder);
+}
+
 static void only_the_newest_stay(void **state) {
     (void)state;
     char folder[] = "/tmp/mf-keep-XXXXXX", path[160];
@@ -440,6 +467,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_layout_reads_what_any_other_wrote),
         cmocka_unit_test(experts_numbered_by_rank_are_noticed),
         cmocka_unit_test(damage_is_found_before_use_and_named),
+        cmocka_unit_test(a_weight_that_is_no_number_is_refused),
         cmocka_unit_test(only_the_newest_stay),
     };
     program = argv[0];

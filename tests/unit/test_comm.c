@@ -1,5 +1,6 @@
 /* Communicators in host memory: every operation over every group gives what it has to, also where
  * messages are longer than one call takes. The program starts itself again as several ranks. */
+#include "executor/comm/agree.h"
 #include "executor/comm/comm_launch.h"
 #include "tests/comm_case.h"
 #include "tests/test.h"
@@ -78,6 +79,27 @@ static int shared_memory(mf_comm *c, int ranks, mf_err *e) {
     return failed;
 }
 
+/* However often the outcome of one rank's failure is agreed on, that rank keeps the only words of
+ * it; one that has none gets some; of two with words the lower speaks. */
+static int agreed_and_told_once(mf_comm *c, int64_t ranks) {
+    int failed = 0;
+    for (int64_t k = 0; k < 3 * ranks; k++) {
+        const int64_t who = k / 3, also = k % 3 == 2 ? ranks - 1 : who;
+        bool fails = mf_comm_rank(c) == who || mf_comm_rank(c) == also;
+        mf_err e = {.text = ""};
+        mf_status status = !fails       ? MF_OK
+                           : k % 3 == 1 ? MF_NOMEM
+                                        : mf_err_set(&e, MF_IO, "rank's own words");
+        for (int times = 0; times < 3; times++) {
+            status = mf_comm_agree(c, status, &e);
+        }
+        bool speaks = e.text[0] != '\0';
+        failed += status != (k % 3 == 1 ? MF_NOMEM : MF_IO) || speaks != (mf_comm_rank(c) == who) ||
+                  (speaks && k % 3 != 1 && strcmp(e.text, "rank's own words") != 0);
+    }
+    return failed;
+}
+
 /* Counts of one piece and less, and of many pieces when they are short. */
 static int child(int ranks) {
     static const int64_t pieces[] = {0, 7, 1000};
@@ -108,6 +130,7 @@ static int child(int ranks) {
         failed += case_run(c, &l, added, &host, 140001, &checks);
     }
     failed += shared_memory(c, ranks, &e);
+    failed += agreed_and_told_once(c, ranks);
     if (rank == 0) {
         printf("%d ranks: %d operations, %d wrong\n", ranks, checks, failed);
     }

@@ -145,6 +145,19 @@ static void learning_rates_warm_up_and_decay(void **state) {
     assert_close(mf_train_lr(MF_LR_CONSTANT, 0.5, 0.0, 0, 10, 7), 0.5, 1e-12);
 }
 
+/* At the interval that is suggested one costs as much as the other: half an interval lost at each
+ * failure, and the saves. */
+static void the_suggested_interval_loses_least(void **state) {
+    (void)state;
+    const double save_s = 30.0, mtbf_s = 3600.0 * 50677 / 16384;
+    double best_s = mf_train_save_interval_s(save_s, mtbf_s);
+    assert_close(best_s, 817.4, 0.1);
+    for (double s = 0.5 * best_s; s < 2.0 * best_s; s += 10.0) {
+        assert_true(save_s / s + 0.5 * s / mtbf_s >=
+                    save_s / best_s + 0.5 * best_s / mtbf_s - 1e-12);
+    }
+}
+
 static int stop_at_three(void *user, const mf_train_metrics *m) {
     *(int64_t *)user = m->step;
     return m->step == 3;
@@ -179,6 +192,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_loss_falls_and_four_folded_ranks_take_the_same_steps),
         cmocka_unit_test(learning_rates_warm_up_and_decay),
+        cmocka_unit_test(the_suggested_interval_loses_least),
         cmocka_unit_test(a_run_ends_when_its_caller_says_so),
     };
     program = argv[0];

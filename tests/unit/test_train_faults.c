@@ -1,0 +1,208 @@
+/* Every I/O call of a run that reads a checkpoint, writes another and exports its weights fails
+ * once in turn (tests/preload/fault_io.c): full disks, faulty ones, short writes, interrupted
+ * calls. The run either does as if nothing had been, or ends with exit code 1 or 2 and one line
+ * that names file, reason and, of several ranks, which; the checkpoint before stands, and the run
+ * goes on from there to the very weights of one that nothing happened to.
+ *
+ * A sample of them: MF_FAULTS says of how many calls (`make test-faults`: all). MF_TEST: the one
+ * test to run (a pattern).
+ */
+#include "tests/rng.h"
+#include "tests/train_run.h"
+
+#include <errno.h>
+
+enum { CALLS_MOST = 4096, SAVED = 2, STEPS = 3 };
+
+static char library[512];
+
+typedef struct io_call {
+    char name[16], path[200];
+} io_call;
+
+static io_call all[CALLS_MOST];
+
+static const struct {
+    const char *name;
+    int number;
+} kinds[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EINTR", EINTR}, {"SHORT", 0}};
+enum { KINDS = 4 };
+
+static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int shell(const char *format, ...) {
+    char command[4096];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(command, sizeof command, format, list);
+    va_end(list);
+    int result = system(command);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
+}
+
+/* A run on OUT, whose call number `at` (0: none) of `rank` fails; without mpirun ranks start at
+ * once.
+ */
+static int train(const char *out, int steps, const char *fold, const char *rank, int at,
+                 const char *how) {
+    return shell(
+        "rm -f %s/calls %s/%s.log; env LD_PRELOAD=%s MF_FAULT_UNDER=%s/%s MF_FAULT_RANK=%s "
+        "MF_FAULT_CALL=%d MF_FAULT_KIND=%s MF_FAULT_LOG=%s/calls PATH=/nowhere "
+        "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 "
+        "%s train --init %s/in --data %s/%s/text --global-batch 4 --seq 32 --lr 1e-3 "
+        "--lr-schedule constant --save-every 1 --steps %d --resume %s --out %s/%s "
+        ">>%s/%s.log 2>&1",
+        scratch, scratch, out, at < 0 ? "" : library, scratch, out, rank, at, how, scratch, binary,
+        scratch, scratch, out, steps, fold, scratch, out, scratch, out);
+}
+
+/* The calls of the last run. */
+static int read_calls(void) {
+    char path[128], line[512];
+    int n = 0, number;
+    snprintf(path, sizeof path, "%s/calls", scratch);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && n < CALLS_MOST && fgets(line, sizeof line, f) != NULL &&
+           sscanf(line, "%d %15s %199s", &number, all[n].name, all[n].path) == 3) {
+        n++;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return n;
+}
+
+static bool is_whole(const char *out, const char *whole) {
+    return shell("cd %s && cmp -s %s/hf/model.safetensors %s/hf/model.safetensors && "
+                 "test -d %s/checkpoints/step-%08d",
+                 scratch, out, whole, out, STEPS) == 0;
+}
+
+/* The line of a failure: ours, with a file of the run and the reason. */
+static bool is_told(const char *out, const char *rank, int number) {
+    char path[160], line[4096], speaker[32];
+    bool told = false;
+    snprintf(path, sizeof path, "%s/%s.log", scratch, out);
+    snprintf(speaker, sizeof speaker, "rank %s", rank);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        told =
+            told || (strncmp(line, "moefold train: ", 15) == 0 && strstr(line, scratch) != NULL &&
+                     (strstr(line, strerror(number)) != NULL || strstr(line, "offset ") != NULL) &&
+                     (rank[0] == '-' || strstr(line, speaker) != NULL));
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return told;
+}
+
+static int wrong(const char *when, int at, int kind, int code) {
+    show_log("tried");
+    (void)shell("grep FAILS %s/calls", scratch);
+    printf("%s call %d, %s: exit code %d\n", when, at, kinds[kind].name, code);
+    return 1;
+}
+
+/* One fault: what went wrong. *tried counts those of calls that can fail so. */
+static int fail_once(const char *base, const char *whole, const char *fold, const char *rank,
+                     int at, int kind, int *tried) {
+    assert_int_equal(shell("cd %s && rm -rf tried && cp -r %s tried", scratch, base), 0);
+    int code = train("tried", STEPS, fold, rank, at, kinds[kind].name);
+    if (shell("grep -q FAILS %s/calls", scratch) != 0) {
+        return 0;
+    }
+    ++*tried;
+    bool right = code == 0 ? is_whole("tried", whole)
+                           : code <= 2 && is_told("tried", rank, kinds[kind].number);
+    if (!right) {
+        return wrong("at", at, kind, code);
+    }
+    if (code != 0) {
+        code = train("tried", STEPS, fold, rank, -1, "");
+        if (code != 0 || !is_whole("tried", whole) || log_has("tried", "step 1/") ||
+            log_has("tried", "step 2/")) {
+            return wrong("behind", at, kind, code);
+        }
+    }
+    same_steps("tried", whole, STEPS);
+    return 0;
+}
+
+/* Numbers of calls to try: the first and the last of each name and file. */
+static int choose(int calls, int *turn) {
+    int n = 0;
+    for (int i = 0; i < calls; i++) {
+        bool before = false, behind = false;
+        for (int j = 0; j < calls; j++) {
+            bool same =
+                strcmp(all[i].name, all[j].name) == 0 && strcmp(all[i].path, all[j].path) == 0;
+            before = before || (same && j < i);
+            behind = behind || (same && j > i);
+        }
+        if (!before || !behind) {
+            turn[n++] = i + 1;
+        }
+    }
+    return n;
+}
+
+static void fail_in_turn(const char *base, const char *whole, const char *fold, const char *rank,
+                         int sample) {
+    const char *wanted = getenv("MF_FAULTS");
+    int most = wanted != NULL ? atoi(wanted) : getenv("MF_SANITIZED") != NULL ? 3 : sample;
+    int tried = 0, failed = 0;
+    assert_int_equal(
+        shell("mkdir %s/%s && cp %s/text %s/%s/text", scratch, base, scratch, scratch, base), 0);
+    assert_int_equal(train(base, SAVED, fold, rank, -1, ""), 0);
+    assert_int_equal(shell("cd %s && cp -r %s %s", scratch, base, whole), 0);
+    assert_int_equal(train(whole, STEPS, fold, rank, 0, ""), 0);
+    int calls = read_calls();
+    assert_in_range(calls, 50, CALLS_MOST - 1);
+    assert_true(is_whole(whole, whole));
+    static int turn[CALLS_MOST];
+    int turns = choose(calls, turn);
+    rng r = rng_init((uint64_t)getpid());
+    for (int i = 0; i < (most < turns ? most : turns); i++) {
+        int at = turn[most < turns ? (int)rng_range(&r, 0, turns - 1) : i];
+        for (int k = 0; k < KINDS; k++) {
+            if (most >= turns || k == i % KINDS) {
+                failed += fail_once(base, whole, fold, rank, at, k, &tried);
+            }
+        }
+    }
+    printf("%d faults in %d of %d calls, %d not as promised\n", tried, turns, calls, failed);
+    assert_true(tried > 0);
+    assert_int_equal(failed, 0);
+}
+
+static void every_call_of_one_rank_may_fail(void **state) {
+    (void)state;
+    fail_in_turn("base-1", "whole-1", "--gpus 1", "-", 48);
+}
+
+static void every_call_of_another_rank_may_fail(void **state) {
+    (void)state;
+    fail_in_turn("base-2", "whole-2", "--gpus 2 --ep 2", "1", 12);
+}
+
+static int open_faults(const char *argv0) {
+    if (!train_run_open(argv0)) {
+        return 1;
+    }
+    snprintf(library, sizeof library, "%s", binary);
+    char *slash = strrchr(library, '/');
+    snprintf(slash, sizeof library - (size_t)(slash - library), "/fault_io.so");
+    return shell("test -r %s && cd tests/data/hf && cp -r qwen3_moe %s/in && "
+                 "cp /usr/share/common-licenses/GPL-3 %s/text",
+                 library, scratch, scratch);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_call_of_one_rank_may_fail),
+        cmocka_unit_test(every_call_of_another_rank_may_fail),
+    };
+    return open_faults(argv[0]) == 0 ? train_run_close(cmocka_run_group_tests(tests, NULL, NULL))
+                                     : 1;
+}
