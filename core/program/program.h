@@ -310,9 +310,9 @@ typedef enum mf_once_op {
  * - CROSS_ENTROPY: logits -> statistics; logits statistics -> logits (overwritten).
  *
  * Gradients of which a part stood already take that part as an input behind the operands and write
- * the sum (`sums`). An output of R that need not be made again is left out (`makes`). The last inputs
- * may be marks (`marks`), which an op waits for and does not read: of the gathers of its weights; of
- * the attention behind which a ring's message may take the place of its keys. */
+ * the sum (`sums`). An output of R that need not be made again is left out (`makes`). The last
+ * inputs may be marks (`marks`), which an op waits for and does not read: of the gathers of its
+ * weights; of the attention behind which a ring's message may take the place of its keys. */
 #define MF_OP_MAX_IN 8
 #define MF_OP_MAX_OUT 6
 #define MF_OP_DIMS 8
