@@ -18,12 +18,36 @@ static bool alike(const mf_block *b, int16_t x, int16_t y) {
     return b->tensors[x].rows == b->tensors[y].rows && b->tensors[x].cols == b->tensors[y].cols;
 }
 
+/* Does attention write t, last of all ops before op `end`? */
+static bool attention_writes(const mf_block *b, int16_t t, int end) {
+    for (int i = end - 1; i >= 0; i--) {
+        for (int k = 0; k < b->ops[i].nout; k++) {
+            if (b->ops[i].out[k] == t) {
+                return b->ops[i].kind == MF_OP_ATTENTION_FWD ||
+                       b->ops[i].kind == MF_OP_ATTENTION_BWD;
+            }
+        }
+    }
+    return false;
+}
+
+/* A ring's message waits for attention and for nothing else, all others for gathers. */
+static void check_mark(const mf_block *b, const mf_op *op, int k) {
+    bool ring = op->kind == MF_OP_SEND_RECV && op->stream == MF_STREAM_CP;
+    bool mark = k >= op->nin - op->marks;
+    assert_int_equal(b->tensors[op->in[k]].gather_mark, mark && !ring);
+    if (mark && ring) {
+        assert_int_equal(op->marks, 1);
+        assert_true(attention_writes(b, op->in[k], (int)(op - b->ops)));
+    }
+}
+
 /* Operands, then partial sums in the order of their outputs, then marks. */
 static void check_inputs(const mf_block *b, const mf_op *op) {
     int next = op->nin - op->marks - bits(op->sums);
     assert_true(next >= 0);
     for (int k = 0; k < op->nin; k++) {
-        assert_int_equal(b->tensors[op->in[k]].gather_mark, k >= op->nin - op->marks);
+        check_mark(b, op, k);
     }
     assert_true(op->sums >> op->nout == 0);
     for (int k = 0; k < op->nout; k++) {

@@ -1,5 +1,5 @@
-# Every command of the README's transcripts runs, in its order, and says what stands there: each line of
-# the README is one of the output, numbers (which follow the cost model) and bars aside. What they
+# Every command of the transcripts in README.md and docs/TOUR.md runs, in their order, and says what stands
+# there: each line of theirs is one of the output, numbers (which follow the cost model) and bars aside. What they
 # write goes to a scratch folder.
 . "${0%/*}/../driver.sh"
 mask() {
@@ -8,7 +8,7 @@ mask() {
         -e 's/ETP N [a-z0-9-]*$/ETP N/' -e 's/#//g' -e 's/+N/N/g' -e 's/  */ /g' -e 's/ *$//' -e 's/^ //'
 }
 : >"$work/real"
-while IFS= read -r line; do
+cat README.md docs/TOUR.md | while IFS= read -r line; do
     case $line in
     '    $ build/moefold '*)
         command=$(printf '%s\n' "${line#*build/moefold }" | sed "s| build/| $work/|g")
@@ -24,5 +24,5 @@ while IFS= read -r line; do
         ;;
     *) : >"$work/real" ;;
     esac
-done <README.md >"$golden_transcript"
+done >"$golden_transcript"
 golden_end
