@@ -211,6 +211,7 @@ double mf_collective_sms(mf_op_kind kind, const mf_geometry *g);
 /* What an op takes beside what the GPU draws anyway (cost.h). */
 enum {
     MF_ENERGY_BYTE,
+    MF_ENERGY_OPERAND,
     MF_ENERGY_PRODUCT,
     MF_ENERGY_ATTENTION,
     MF_ENERGY_ATTENTION_BWD,
@@ -220,7 +221,7 @@ enum {
 typedef struct mf_energy {
     double cap_W, idle_W;
     double flop_J[3][MF_MATH_COUNT]; /* of products, of attention, of its gradients */
-    double byte_J;
+    double byte_J, operand_J; /* of copies and the like; of what products and attention touch */
     bool measured;
 } mf_energy;
 

@@ -20,7 +20,7 @@ static const struct {
     double idle_W, byte_J, product_J, attention_J, attention_bwd_J; /* of BF16 */
 } h200 = {150, 98e-12, 0.775e-12, 1e-12, 1.42e-12};
 
-/* J/byte of what products and attention read, mostly, over that of a copy. */
+/* J/byte of what products and attention read, mostly, over that of a copy: until points say. */
 static const double operand_share = 0.56;
 
 /* A GPU of 700 W settles at 690 W. */
@@ -47,7 +47,10 @@ void mf_energy_init(mf_energy *m, const mf_cost_device *d) {
     while (architectures[at].arch[0] != '\0' && strcmp(architectures[at].arch, gpu->arch) != 0) {
         at++;
     }
-    *m = (mf_energy){.cap_W = settled * gpu->power_w, .idle_W = h200.idle_W, .byte_J = h200.byte_J};
+    *m = (mf_energy){.cap_W = settled * gpu->power_w,
+                     .idle_W = h200.idle_W,
+                     .byte_J = h200.byte_J,
+                     .operand_J = operand_share * h200.byte_J};
     for (int math = 0; math < MF_MATH_COUNT; math++) {
         double share = architectures[at].share * narrower[math];
         m->flop_J[PRODUCT][math] = share * h200.product_J;
@@ -78,12 +81,12 @@ static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
     case MF_CLASS_GEMM:
     case MF_CLASS_GROUPED:
         x[MF_ENERGY_PRODUCT] = op->flops;
-        x[MF_ENERGY_BYTE] = operand_share * mf_gemm_bytes(op);
+        x[MF_ENERGY_OPERAND] = mf_gemm_bytes(op);
         break;
     case MF_CLASS_ATTENTION:
         x[op->kind == MF_OP_ATTENTION_BWD ? MF_ENERGY_ATTENTION_BWD : MF_ENERGY_ATTENTION] =
             op->flops;
-        x[MF_ENERGY_BYTE] = operand_share * attention_bytes(op);
+        x[MF_ENERGY_OPERAND] = attention_bytes(op);
         break;
     case MF_CLASS_MEMORY:
     case MF_CLASS_COPY:
@@ -100,7 +103,8 @@ static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
 static double own_J(const mf_energy *m, const mf_op *op) {
     double x[MF_ENERGY_TERMS];
     terms_of(op, x);
-    return m->byte_J * x[MF_ENERGY_BYTE] + m->flop_J[PRODUCT][op->math] * x[MF_ENERGY_PRODUCT] +
+    return m->byte_J * x[MF_ENERGY_BYTE] + m->operand_J * x[MF_ENERGY_OPERAND] +
+           m->flop_J[PRODUCT][op->math] * x[MF_ENERGY_PRODUCT] +
            m->flop_J[ATTENTION][op->math] * x[MF_ENERGY_ATTENTION] +
            m->flop_J[ATTENTION_BWD][op->math] * x[MF_ENERGY_ATTENTION_BWD];
 }
@@ -208,6 +212,7 @@ void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n) {
         }
         terms_of(&p->op, x);
         x[MF_ENERGY_BYTE] *= m->byte_J * weight;
+        x[MF_ENERGY_OPERAND] *= m->operand_J * weight;
         x[MF_ENERGY_PRODUCT] *= m->flop_J[PRODUCT][p->op.math] * weight;
         x[MF_ENERGY_ATTENTION] *= m->flop_J[ATTENTION][p->op.math] * weight;
         x[MF_ENERGY_ATTENTION_BWD] *= m->flop_J[ATTENTION_BWD][p->op.math] * weight;
@@ -224,6 +229,7 @@ void mf_energy_fit(mf_energy *m, const mf_energy_point *point, size_t n) {
         b[k] = fmin(fmax(b[k], 0.1), 10);
     }
     m->byte_J *= b[MF_ENERGY_BYTE];
+    m->operand_J *= b[MF_ENERGY_OPERAND];
     m->idle_W = fmin(m->idle_W * b[MF_ENERGY_IDLE], 0.8 * m->cap_W);
     for (int math = 0; math < MF_MATH_COUNT; math++) {
         m->flop_J[PRODUCT][math] *= b[MF_ENERGY_PRODUCT];
