@@ -34,7 +34,7 @@ static const struct {
 } architectures[] = {
     {"ampere", 1.81}, {"blackwell", 0.63}, {"cdna3", 0.81}, {"cdna4", 0.79}, {"", 1}};
 
-/* J/FLOP over that of BF16. FP8: 20 kernels on one H200 (`profile --energy`, 2026-11-24); FP32 and
+/* J/FLOP over that of BF16. FP8: 22 kernels on one H200 (`profile --energy`, 2026-11-24); FP32 and
  * FP4 are assumptions: work of the matrix units by width. */
 static const double narrower[MF_MATH_COUNT] = {
     [MF_MATH_FP32] = 4, [MF_MATH_BF16] = 1, [MF_MATH_FP8] = 0.6, [MF_MATH_FP4] = 0.3};
@@ -164,8 +164,8 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
 
 /* --- from points ------------------------------------------------------------------------------ */
 
-/* Fewer say too little. What is shorter launches more than it works: of 30 kernels of 4 to 50 us
- * on an H200 half drew less than 500 W. */
+/* Fewer say too little. What is shorter launches more than it works: of 29 kernels of 3 to 50 us
+ * on an H200 18 drew less than 500 W. */
 enum { ENERGIES_MIN = 12 };
 static const double least_s = 50e-6;
 static const double point_noise = 0.05, prior_spread = 0.3;
