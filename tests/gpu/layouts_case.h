@@ -11,21 +11,28 @@
 enum { LAYOUTS_SEQ = 64, LAYOUTS_GBS = 8 };
 #define LAYOUTS_LR 3e-3 /* what an update changes is far above what rounding does */
 
-/* Faults that are planted on purpose: ops left out, which the comparison has to see. */
+/* Faults that are planted on purpose: ops that all ranks leave out; the comparison has to see it.
+ */
 typedef struct layouts_fault {
     const char *name;
     mf_op_kind kind;
     mf_group_kind group;
-    bool once; /* of pass O alone, or of all others */
+    unsigned passes; /* of these alone */
 } layouts_fault;
 
+enum { LAYOUTS_BLOCKS = MF_PASS_F | MF_PASS_BACKWARD };
+
 static const layouts_fault layouts_faults[] = {
-    {"gradients", MF_OP_ALL_REDUCE, MF_GROUP_DP_CP, true},
-    {"shards", MF_OP_REDUCE_SCATTER, MF_GROUP_DP_CP, true},
-    {"weights", MF_OP_ALL_GATHER, MF_GROUP_DP_CP, true},
-    {"expert-weights", MF_OP_ALL_GATHER, MF_GROUP_EDP, true},
-    {"tp", MF_OP_REDUCE_SCATTER, MF_GROUP_TP, false},
-    {"combine", MF_OP_COMBINE, MF_GROUP_EP, false},
+    {"gradients", MF_OP_ALL_REDUCE, MF_GROUP_DP_CP, MF_PASS_O},
+    {"shards", MF_OP_REDUCE_SCATTER, MF_GROUP_DP_CP, MF_PASS_O},
+    {"weights", MF_OP_ALL_GATHER, MF_GROUP_DP_CP, MF_PASS_O},
+    {"expert-weights", MF_OP_ALL_GATHER, MF_GROUP_EDP, MF_PASS_O},
+    {"tp", MF_OP_REDUCE_SCATTER, MF_GROUP_TP, LAYOUTS_BLOCKS},
+    {"combine", MF_OP_COMBINE, MF_GROUP_EP, LAYOUTS_BLOCKS},
+    {"ring", MF_OP_SEND_RECV, MF_GROUP_CP, LAYOUTS_BLOCKS},
+    {"etp", MF_OP_REDUCE_SCATTER, MF_GROUP_ETP, MF_PASS_F},
+    {"statistics", MF_OP_ALL_REDUCE, MF_GROUP_TP, LAYOUTS_BLOCKS}, /* of the loss */
+    {"fetch", MF_OP_COPY_H2D, MF_GROUP_NONE, LAYOUTS_BLOCKS},      /* of activations */
 };
 enum { LAYOUTS_FAULTS = sizeof layouts_faults / sizeof layouts_faults[0] };
 
@@ -40,8 +47,8 @@ typedef struct layouts_case {
 static inline bool layouts_skips(void *user, const mf_op *op) {
     layouts_case *c = user;
     const layouts_fault *f = c->fault;
-    bool skips = f != NULL && op->kind == f->kind && op->group == f->group &&
-                 (op->pass == MF_PASS_O) == f->once;
+    bool skips =
+        f != NULL && op->kind == f->kind && op->group == f->group && (op->pass & f->passes) != 0;
     c->left_out += skips;
     return skips;
 }

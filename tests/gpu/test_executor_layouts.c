@@ -10,7 +10,7 @@
  * begun after them, and each number of ranks has its share; those left are counted. --timeout: of a
  * layout [40].
  * --plant: what names of layouts_case.h leave out; a layout is then as it should be where that is
- * seen, or left nothing out.
+ * seen, or left nothing out; and one at least has to have left it out.
  */
 #include "executor/comm/comm_launch.h"
 #include "executor/cuda/comm_nccl_cuda.h"
@@ -106,9 +106,9 @@ static void play(int i, mf_device *device, const grid_reference ref[LAYOUTS_MODE
     if (rank == 0 && s != MF_OK) {
         printf("@end %d %s did not run\n", i, s == MF_INFEASIBLE ? "skip" : "FAIL");
     } else if (rank == 0) {
-        printf("@end %d %s gradients %.1e, worst %.1e (%s), losses %.1e, norms %.1e, aux %.1e; "
-               "%.1f s to start, %.1f s to run\n",
-               i, well ? "ok" : "FAIL", x.all, x.tensor, x.worst, x.loss, x.norm, x.aux,
+        printf("@end %d %s %d ops left out, gradients %.1e, worst %.1e (%s), losses %.1e, "
+               "norms %.1e, aux %.1e; %.1f s to start, %.1f s to run\n",
+               i, well ? "ok" : "FAIL", x.left_out, x.all, x.tensor, x.worst, x.loss, x.norm, x.aux,
                ready_s - began_s, now_s() - ready_s);
     }
     fflush(stdout);
@@ -238,7 +238,7 @@ static bool hear(const ranks_run *r, double until_s, char *line, size_t size, bo
     }
 }
 
-static int passed, failed, skipped, unfinished;
+static int passed, failed, skipped, unfinished, touched;
 
 static void tell(int row, const char *state, const char *what) {
     char text[400];
@@ -260,6 +260,7 @@ static int follow(const options *o, ranks_run *r) {
             until_s = now_s() + o->timeout + (r->said == 0 ? START_S : 0);
         } else if (sscanf(line, "@end %d %7s %n", &row, state, &at) == 2) {
             tell(row, state, line + at);
+            touched += atoi(line + at) > 0; /* ops left out */
             r->row = -1;
             r->said++;
             until_s = now_s() + START_S;
@@ -345,6 +346,19 @@ static const layouts_fault *fault_of(const char *name) {
     return NULL;
 }
 
+static const layouts_fault *fault_named(const char *name) {
+    const layouts_fault *f = fault_of(name);
+    if (f == NULL) {
+        printf("--plant: expected one of");
+        for (int i = 0; i < LAYOUTS_FAULTS; i++) {
+            printf(" %s", layouts_faults[i].name);
+        }
+        printf(", got \"%s\"\n", name);
+        exit(2);
+    }
+    return f;
+}
+
 static options read_options(int argc, char **argv) {
     options o = {.seconds = 1e6, .timeout = 40};
     for (int i = 1; i < argc; i++) {
@@ -361,7 +375,7 @@ static options read_options(int argc, char **argv) {
         } else if (strcmp(argv[i], "--timeout") == 0) {
             o.timeout = atof(value);
         } else if (strcmp(argv[i], "--plant") == 0) {
-            o.fault = fault_of(value);
+            o.fault = fault_named(value);
         } else if (strcmp(argv[i], "--list") == 0) {
             o.list = true;
             takes = false;
@@ -421,6 +435,10 @@ int main(int argc, char **argv) {
         }
     }
     references_drop(references);
+    if (o.fault != NULL) {
+        printf("      %s: %d layouts had it to leave out\n", o.fault->name, touched);
+        failed += touched == 0;
+    }
     printf("%d passed, %d failed, %d skipped, %d not begun\n", passed, failed, skipped, unfinished);
     return failed > 0;
 }
