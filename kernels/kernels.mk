@@ -42,7 +42,8 @@ gpu: $(CUDA_LIB) $(CUDA_SO) $(GPU_TEST_BIN) $(GPU_BENCH_BIN) ## build the CUDA s
 build-tests: gpu
 
 gpu-test: gpu ## run the tests that need a GPU
-	$(Q)status=0; for t in $(GPU_TEST_BIN); do $$t || status=1; done; exit $$status
+	$(Q)status=0; for t in $(GPU_TEST_BIN); do $$t || status=1; done; \
+	sh tests/gpu/faults.sh $(BUILD)/moefold || status=1; exit $$status
 
 .PHONY: gpu-bundle
 gpu-bundle: setup ## build/moefold-gpu.tar.xz: programs and libraries for a GPU machine without compilers
