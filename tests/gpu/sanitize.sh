@@ -214,7 +214,7 @@ def main():
         cells = []
         for t in TOOLS:
             r = table.get((t, kind))
-            cells.append("left" if r is None else "%d / %d%s" % (r[3]["ours"], r[3]["library"], "" if r[2] else " FAIL"))
+            cells.append("-" if o.tool not in t else "left" if r is None else "%d / %d%s" % (r[3]["ours"], r[3]["library"], "" if r[2] else " FAIL"))
         if o.kind in kind:
             print("%-52s %20s %20s %20s" % ((kind,) + tuple(cells)))
     done = [r for r in results if r]
