@@ -44,6 +44,7 @@ static void write_latent_rope(const mf_model *m, mf_settings *s) {
     const mf_rope_scaling *r = &m->rope_scaling;
     if (r->kind != MF_ROPE_YARN) {
         mf_settings_put(s, "rope-type", "rope");
+        mf_settings_on(s, "no-rope-fusion"); /* its kernel is of YaRN alone */
         return;
     }
     double slope = 0.1 * log(r->factor);
