@@ -93,7 +93,9 @@ def value_of(words, field):
     """What argparse would make of a flag's words."""
     if not words:
         return True
-    if "List" in str(field.type) or "list" in str(field.type):
+    plain = field.name in ("pipeline_model_parallel_layout", "moe_layer_freq")
+    plain = plain or (field.name == "cp_comm_type" and len(words) == 1)  # of all layers
+    if "list" in str(field.type).lower() and not plain:
         return words
     text = words[0]
     if field.name == "moe_layer_freq":
@@ -123,7 +125,8 @@ def check_core(path):
     mla = "multi_latent_attention" in words
     kind = transformer_config.MLATransformerConfig if mla else transformer_config.TransformerConfig
     fields = {f.name: f for f in dataclasses.fields(kind)}
-    config = {"params_dtype": torch.bfloat16, "use_cpu_initialization": True}
+    config = {"params_dtype": torch.bfloat16, "pipeline_dtype": torch.bfloat16,
+              "use_cpu_initialization": True}
     for name, said in words.items():
         field = fields.get(RENAMED.get(name, name))
         if name in SWITCHED_OFF:
@@ -133,6 +136,9 @@ def check_core(path):
     if "swiglu" in words:
         config.update(gated_linear_unit=True, activation_func=torch.nn.functional.silu)
     stages = config.pop("pipeline_model_parallel_layout", None)
+    chunks = (stages.count("|") + 1) // config["pipeline_model_parallel_size"] if stages is not None else 1
+    if chunks > 1:
+        config["virtual_pipeline_model_parallel_size"] = chunks
     pretend_gpu(capability_of(path))
     made = kind(**config)
     if stages is not None:

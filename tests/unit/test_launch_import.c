@@ -405,6 +405,32 @@ static void test_megatrons_defaults_hold_for_what_is_not_said(void **state) {
     mf_read_clear(&r);
 }
 
+/* Benchmarks of Megatron-Bridge carry their size in their name. */
+static void test_a_recipes_name_says_how_many_gpus(void **state) {
+    (void)state;
+    static const char text[] = "def qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config():\n"
+                               "    cfg.model.expert_model_parallel_size = 16\n"
+                               "    cfg.dataset.seq_length = 4096\n"
+                               "    cfg.train.global_batch_size = 512\n"
+                               "    cfg.train.micro_batch_size = 1\n";
+    mf_read r = {0};
+    mf_read_model found = {0};
+    mf_plan p;
+    mf_err e;
+    mf_err_clear(&e);
+    mf_plan_init(&p);
+    assert_int_equal(mf_read_text(&r, "recipe.py", text, NULL, &e), MF_OK);
+    mf_settings_put(&r.settings, "recipe", "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config");
+    assert_int_equal(mf_read_find_model(&r, NULL, &found, &e), MF_OK);
+    if (mf_read_plan(&r, &found.model, 0, &p, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    assert_int_equal(p.layout.gpus, 16);
+    mf_settings_put(&r.settings, "recipe", "qwen3_30b_a3b_pretrain_config");
+    assert_int_equal(mf_read_plan(&r, &found.model, 0, &p, &e), MF_INPUT); /* no size in it */
+    mf_read_clear(&r);
+}
+
 static void test_an_argument_dump_reads_as_the_flags_do(void **state) {
     (void)state;
     static const char dump[] =
@@ -469,6 +495,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_public_recipes_import_without_edits),
         cmocka_unit_test(test_megatrons_defaults_hold_for_what_is_not_said),
+        cmocka_unit_test(test_a_recipes_name_says_how_many_gpus),
         cmocka_unit_test(test_an_argument_dump_reads_as_the_flags_do),
         cmocka_unit_test(test_a_log_gives_medians_past_the_warm_up),
     };
