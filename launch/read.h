@@ -18,13 +18,15 @@ typedef struct mf_read {
     mf_settings variables; /* NAME=VALUE of a shell */
     mf_settings moefold;   /* "# moefold: --cluster h100": what the target has no flag for */
     mf_settings unknown;   /* flags and keys that launch/words.h does not have */
+    int launches;          /* jobs that a script starts, where there are several */
     char *python;          /* all Python texts so far: functions call one another across files */
 } mf_read;
 
 void mf_read_clear(mf_read *r);
 
 /* Adds what a text says; later words win. `name` is the file's, for messages. recipe: of a Python
- * file, the function to read (with those that it calls in texts read before); NULL = all of it.
+ * file, the function to read (with those that it calls in texts read before), of a script that
+ * starts several jobs, the job's number; NULL = all of it, the last job.
  * Variables ($NAME, ${NAME}, ${NAME:-x}) stand for what `variables` holds by then. Errors:
  * MF_INPUT, MF_NOMEM. */
 mf_status mf_read_text(mf_read *r, const char *name, const char *text, const char *recipe,

@@ -7,7 +7,47 @@
  */
 #include "launch/read_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Bytes of a command, with the lines that it goes on in. */
+static size_t command_length(const char *at) {
+    size_t n = 0;
+    while (at[n] != '\0' && (at[n] != '\n' || (n > 0 && at[n - 1] == '\\'))) {
+        n++;
+    }
+    return n;
+}
+
+static bool launches(const char *at, size_t length) {
+    static const char launcher[] = "sbatch_benchmarking.sh";
+    for (size_t i = 0; i + sizeof launcher - 1 <= length && *at != '#'; i++) {
+        if (strncmp(at + i, launcher, sizeof launcher - 1) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int mf_read_one_launch(char *text, int which) {
+    int count = 0, nth = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (char *at = text; *at != '\0';) {
+            at += strspn(at, " \t\n");
+            size_t length = command_length(at);
+            if (launches(at, length)) {
+                count += pass == 0;
+                nth += pass == 1;
+                if (pass == 1 && nth != which) {
+                    memset(at, ' ', length);
+                }
+            }
+            at += length;
+        }
+        which = which > 0 ? which : count;
+    }
+    return count;
+}
 
 static bool is(mf_read *r, const char *variable, const char *value) {
     return strcmp(mf_settings_text(&r->variables, variable, ""), value) == 0;

@@ -431,6 +431,44 @@ static void test_a_recipes_name_says_how_many_gpus(void **state) {
     mf_read_clear(&r);
 }
 
+/* A script of ModelZoo starts several jobs: neither flags nor variables of one reach another. */
+static void test_one_of_several_launches_is_read(void **state) {
+    (void)state;
+    static const char text[] = MIXTRAL_8X22B
+        "--global-batch-size 256 --seq-length 4096\n"
+        "# PR=bf16 bash sbatch_benchmarking.sh --moe-expert-capacity-factor 1.0\n"
+        "PR=fp8 DISPATCHER=alltoall NNODES=8 bash ./sbatch_benchmarking.sh --bf16 \\\n"
+        "  --moe-expert-capacity-factor 1.0\n"
+        "PR=bf16 DISPATCHER=hybridep NNODES=16 bash ./sbatch_benchmarking.sh --bf16\n";
+    static const struct {
+        const char *recipe;
+        int64_t gpus;
+        double capacity;
+    } rows[] = {{NULL, 128, 0}, {"1", 64, 1}, {"2", 128, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        mf_read r = {0};
+        mf_read_model found = {0};
+        mf_plan p;
+        mf_err e;
+        mf_err_clear(&e);
+        assert_int_equal(mf_read_text(&r, "run.sh", text, rows[i].recipe, &e), MF_OK);
+        assert_int_equal(mf_read_modelzoo(&r, &e), MF_OK);
+        assert_int_equal(mf_read_find_model(&r, NULL, &found, &e), MF_OK);
+        if (mf_read_plan(&r, &found.model, 0, &p, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        assert_int_equal(r.launches, 2);
+        assert_int_equal(p.layout.gpus, rows[i].gpus);
+        assert_true(p.layout.capacity_factor == rows[i].capacity);
+        mf_read_clear(&r);
+    }
+    mf_read r = {0};
+    mf_err e;
+    mf_err_clear(&e);
+    assert_int_equal(mf_read_text(&r, "run.sh", text, "3", &e), MF_INPUT);
+    mf_read_clear(&r);
+}
+
 static void test_an_argument_dump_reads_as_the_flags_do(void **state) {
     (void)state;
     static const char dump[] =
@@ -496,6 +534,7 @@ int main(void) {
         cmocka_unit_test(test_public_recipes_import_without_edits),
         cmocka_unit_test(test_megatrons_defaults_hold_for_what_is_not_said),
         cmocka_unit_test(test_a_recipes_name_says_how_many_gpus),
+        cmocka_unit_test(test_one_of_several_launches_is_read),
         cmocka_unit_test(test_an_argument_dump_reads_as_the_flags_do),
         cmocka_unit_test(test_a_log_gives_medians_past_the_warm_up),
     };
