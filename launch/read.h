@@ -41,6 +41,8 @@ void mf_read_dest(mf_read *r, const char *dest, size_t length, const char *value
 /* The settings that variables of ModelZoo's launcher stand for (TP, PP, VPP, PR, DISPATCHER, ...).
  */
 mf_status mf_read_modelzoo(mf_read *r, mf_err *e);
+/* Gives the variables of that launcher that nobody has set what it takes for its MODEL. */
+void mf_read_modelzoo_defaults(mf_read *r);
 
 /* The shipped model that the flags describe, and overrides ("num_hidden_layers=4") that make it
  * that model; `set` receives up to 8. name: what the caller says, NULL = found by the flags.

@@ -431,6 +431,24 @@ static void test_a_recipes_name_says_how_many_gpus(void **state) {
     mf_read_clear(&r);
 }
 
+static void test_the_launchers_defaults_stand_for_what_nobody_sets(void **state) {
+    (void)state;
+    static const char flags[] = "--tensor-model-parallel-size: ${TP}\n"
+                                "--pipeline-model-parallel-size: ${PP}\n";
+    mf_read r = {0};
+    mf_err e;
+    mf_err_clear(&e);
+    assert_int_equal(
+        mf_read_text(&r, "run.sh", "export MODEL=Mixtral-8x22B\nexport PP=4\n", NULL, &e), MF_OK);
+    mf_read_modelzoo_defaults(&r);
+    assert_int_equal(mf_read_text(&r, "model.yaml", flags, NULL, &e), MF_OK);
+    assert_string_equal(mf_settings_text(&r.settings, "tensor-model-parallel-size", ""), "2");
+    assert_string_equal(mf_settings_text(&r.settings, "pipeline-model-parallel-size", ""), "4");
+    assert_string_equal(mf_settings_text(&r.variables, "NNODES", ""), "16");
+    assert_int_equal(r.unknown.count, 0);
+    mf_read_clear(&r);
+}
+
 /* A script of ModelZoo starts several jobs: neither flags nor variables of one reach another. */
 static void test_one_of_several_launches_is_read(void **state) {
     (void)state;
@@ -534,6 +552,7 @@ int main(void) {
         cmocka_unit_test(test_public_recipes_import_without_edits),
         cmocka_unit_test(test_megatrons_defaults_hold_for_what_is_not_said),
         cmocka_unit_test(test_a_recipes_name_says_how_many_gpus),
+        cmocka_unit_test(test_the_launchers_defaults_stand_for_what_nobody_sets),
         cmocka_unit_test(test_one_of_several_launches_is_read),
         cmocka_unit_test(test_an_argument_dump_reads_as_the_flags_do),
         cmocka_unit_test(test_a_log_gives_medians_past_the_warm_up),
