@@ -199,8 +199,9 @@ test-faults: ## every I/O call of saving and reading fails once in turn (minutes
 	@MF_FAULTS=100000 $(BUILD)/tests/unit/test_train_faults
 
 .PHONY: test-launch
-test-launch: ## plan, export and import every model on h100 and gb200 (many minutes); MODELS=.. some, MEGATRON_LM=DIR
-	$(build) build
+test-launch: ## plan, export, import every model and drawn jobs (an hour); MODELS=.. some, MEGATRON_LM=DIR, PYTHON=..
+	$(build) build $(BUILD)/tests/property/test_launch_shipped
+	@MF_LAUNCH_DRAWS=20 $(BUILD)/tests/property/test_launch_shipped
 	@sh scripts/test-launch.sh $(BUILD) $(MODELS)
 
 lint: ## clang-format (check), clang-tidy, cppcheck

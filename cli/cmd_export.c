@@ -124,9 +124,8 @@ static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
     const mf_launch l = launch_of(x);
     const mf_plan_prediction *now = &x->job.plan.prediction;
     mf_settings settings = {0}, environment = {0};
-    char unsaid[512] = "";
     if (x->target == MF_TARGET_MEGATRON) {
-        mf_write_model(l.model, &l.plan->layout, &settings, unsaid, sizeof unsaid);
+        mf_write_model(l.model, &l.plan->layout, &settings);
     }
     mf_write_layout(&l, &settings);
     mf_write_run(&l, &settings);
@@ -143,7 +142,6 @@ static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
         mf_json_write_string(&w, environment.item[i].name, environment.item[i].value);
     }
     mf_json_write_end(&w);
-    mf_json_write_string(&w, "no_flag_says", unsaid);
     mf_json_write_array(&w, "not_the_same", false);
     for (int i = 0; i < x->notes; i++) {
         mf_json_write_object(&w, NULL, true);
@@ -193,6 +191,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         snprintf(x->model, sizeof x->model, "%s",
                  mf_prices_text(a, MF_OPT_MODEL, x->job.plan.model.name));
         snprintf(x->cluster, sizeof x->cluster, "%s", x->job.plan.provenance.cluster);
+        s = mf_target_check_model(x->target, &x->job.model, x->model, e);
+    }
+    if (s == MF_OK) {
         s = concede(x, a->value[MF_OPT_FORCE].given, e);
     }
     if (s == MF_OK) {
@@ -220,7 +221,8 @@ const mf_command mf_cmd_export = {
         "from the environment, too.\n"
         "What the program cannot express is replaced by what it runs instead; every such "
         "difference stands in front with its memory and its time. A plan that then does not "
-        "fit is refused (exit code 3) without --force.",
+        "fit is refused (exit code 3) without --force. A model with parts that the program has no "
+        "words for is refused in any case.",
     .example = "moefold export --plan plan.json >launch.sh",
     .options = options,
     .run = run,

@@ -15,6 +15,11 @@ static void print_unknown(FILE *out, mf_imported *x) {
     for (int i = 0; i < x->found.sets; i++) {
         fprintf(out, "model       --set %s\n", x->found.set[i]);
     }
+    if (x->read.launches > 1) {
+        fprintf(out,
+                "launches    %d stand in the text, one was read: --recipe N takes the Nth, [%d]\n",
+                x->read.launches, x->read.launches);
+    }
     if (left > 0) {
         fprintf(out, "not read    %d setting%s that moefold does not know:", left,
                 left == 1 ? "" : "s");

@@ -5,6 +5,7 @@
 #include "cli/output.h"
 #include "cli/show.h"
 #include "core/model/model.h"
+#include "launch/target.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -114,14 +115,24 @@ static int64_t mixing_layers(const mf_model *m) {
     return n;
 }
 
+static const char *export_text(const mf_model *m) {
+    const bool plan = mf_model_not_lowered(m) == NULL;
+    const bool flags = mf_target_check_model(MF_TARGET_MEGATRON, m, m->name, NULL) == MF_OK;
+    const bool bridge = mf_target_check_model(MF_TARGET_BRIDGE, m, m->name, NULL) == MF_OK;
+    return !plan             ? ""
+           : flags && bridge ? ", exported to Megatron-LM and Megatron-Bridge"
+           : flags           ? ", exported to Megatron-LM"
+           : bridge          ? ", exported to Megatron-Bridge"
+                             : "";
+}
+
 /* What can be done with it, and what stands in the way of the rest. */
 static void print_abilities(FILE *out, const mf_model *m) {
     const char *plan = mf_model_not_lowered(m), *cpu = mf_model_not_executed(m);
     const char *gpu = mf_model_not_on_gpu(m);
     fprintf(out, "can         be counted%s%s%s%s\n", plan == NULL ? ", planned" : "",
             cpu == NULL ? ", trained on CPU ranks" : "", gpu == NULL ? ", on GPUs" : "",
-            plan == NULL && mf_model_in_bridge(m) ? ", exported (Megatron-Bridge has the family)"
-                                                  : "");
+            export_text(m));
     if (gpu != NULL) {
         fprintf(out, "            not be %s yet: %s\n",
                 plan != NULL  ? "planned"
@@ -211,7 +222,7 @@ static void print_row(FILE *out, const mf_model *m) {
             : mf_model_not_executed(m) == NULL ? "plan, CPU"
             : mf_model_not_lowered(m) == NULL  ? "plan"
                                                : "count",
-            mf_model_not_lowered(m) == NULL && mf_model_in_bridge(m) ? ", export" : "");
+            export_text(m)[0] != '\0' ? ", export" : "");
 }
 
 static int by_family(const void *a, const void *b) {

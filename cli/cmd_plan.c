@@ -257,6 +257,10 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     }
     limit limited = {.on = false};
     mf_status s = runs_on(a, software, &limited.on, &limited.target, e);
+    if (s == MF_OK && limited.on && a->value[MF_OPT_RUNS_ON].given) {
+        s = mf_target_check_model(limited.target, problem->model, problem->model->name, e);
+        s = s == MF_OK ? s : mf_err_prefix(e, "--runs-on");
+    }
     if (s == MF_OK) {
         s = mf_host_copies_search(search_limited, &limited, problem, &o,
                                   a->value[MF_OPT_SEARCH_OFFLOAD].given, r, h, e);

@@ -61,6 +61,7 @@ static mf_status read_all(const mf_args *a, mf_imported *x, mf_err *e) {
     if (s == MF_OK) {
         mf_settings_clear(&x->read.settings);
         mf_settings_clear(&x->read.unknown);
+        mf_read_modelzoo_defaults(&x->read);
         s = read_words(a, x, e);
     }
     s = s == MF_OK ? mf_read_modelzoo(&x->read, e) : s;

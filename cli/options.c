@@ -560,7 +560,8 @@ static const mf_option table[MF_OPT_COUNT] = {
                        .group = MF_OPTS_JOB,
                        .kind = MF_VALUE_TEXT,
                        .argument = "NAME",
-                       .help = "Function of a Python file to read, with those that it calls",
+                       .help = "Function of a Python file to read, with those that it calls; of a "
+                               "script that starts several jobs, the job's number",
                        .fallback = "the last one"},
     [MF_OPT_LOG] = {.name = "log",
                     .group = MF_OPTS_STORE,

@@ -18,13 +18,15 @@ typedef struct mf_read {
     mf_settings variables; /* NAME=VALUE of a shell */
     mf_settings moefold;   /* "# moefold: --cluster h100": what the target has no flag for */
     mf_settings unknown;   /* flags and keys that launch/words.h does not have */
+    int launches;          /* jobs that a script starts, where there are several */
     char *python;          /* all Python texts so far: functions call one another across files */
 } mf_read;
 
 void mf_read_clear(mf_read *r);
 
 /* Adds what a text says; later words win. `name` is the file's, for messages. recipe: of a Python
- * file, the function to read (with those that it calls in texts read before); NULL = all of it.
+ * file, the function to read (with those that it calls in texts read before), of a script that
+ * starts several jobs, the job's number; NULL = all of it, the last job.
  * Variables ($NAME, ${NAME}, ${NAME:-x}) stand for what `variables` holds by then. Errors:
  * MF_INPUT, MF_NOMEM. */
 mf_status mf_read_text(mf_read *r, const char *name, const char *text, const char *recipe,
@@ -39,6 +41,8 @@ void mf_read_dest(mf_read *r, const char *dest, size_t length, const char *value
 /* The settings that variables of ModelZoo's launcher stand for (TP, PP, VPP, PR, DISPATCHER, ...).
  */
 mf_status mf_read_modelzoo(mf_read *r, mf_err *e);
+/* Gives the variables of that launcher that nobody has set what it takes for its MODEL. */
+void mf_read_modelzoo_defaults(mf_read *r);
 
 /* The shipped model that the flags describe, and overrides ("num_hidden_layers=4") that make it
  * that model; `set` receives up to 8. name: what the caller says, NULL = found by the flags.

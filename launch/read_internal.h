@@ -7,6 +7,11 @@
 
 #include <stdio.h>
 
+/* A script of ModelZoo holds several jobs, a call of its launcher each: blanks all but the nth (0:
+ * the last), so that flags and variables of one do not reach another. Returns how many there are.
+ */
+int mf_read_one_launch(char *text, int nth);
+
 mf_status mf_read_shell(mf_read *r, const char *text, size_t length);
 
 /* One line of an argument dump ("  tensor_model_parallel_size ........ 2"); false when it is none.

@@ -28,6 +28,19 @@ static mf_status whole(reading *x, const char *name, int64_t *out, mf_err *e) {
 
 /* --- degrees ---------------------------------------------------------------------------------- */
 
+/* "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config": benchmarks of Megatron-Bridge are named by their
+ * size. 0: the name says none. */
+static int64_t recipe_gpus(reading *x) {
+    const char *name = mf_settings_text(x->s, "recipe", "");
+    const char *at = strstr(name, "gpu_");
+    int64_t gpus = 0, digit = 1;
+    for (; at != NULL && at > name && at[-1] >= '0' && at[-1] <= '9' && digit <= MOST; at--) {
+        gpus += digit * (at[-1] - '0');
+        digit *= 10;
+    }
+    return gpus;
+}
+
 static mf_status read_gpus(reading *x, int64_t gpus, mf_err *e) {
     int64_t nodes = 0, each = 0;
     x->l->gpus = gpus;
@@ -45,6 +58,7 @@ static mf_status read_gpus(reading *x, int64_t gpus, mf_err *e) {
     if (x->l->gpus == 0 && nodes > 0 && each > 0) {
         x->l->gpus = nodes * each;
     }
+    x->l->gpus = x->l->gpus > 0 ? x->l->gpus : recipe_gpus(x);
     return x->l->gpus > 0
                ? MF_OK
                : mf_err_set(e, MF_INPUT, "no launch line says on how many GPUs: give --gpus");

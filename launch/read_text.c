@@ -197,6 +197,25 @@ static bool is_python(const char *name, const char *text) {
            strstr(text, "\ndef ") != NULL;
 }
 
+static mf_status read_script(mf_read *r, const char *text, const char *recipe, mf_err *e) {
+    char *copy = strdup(text), *end = NULL;
+    if (copy == NULL) {
+        return MF_NOMEM;
+    }
+    const long number = recipe != NULL ? strtol(recipe, &end, 10) : 0;
+    const bool numbered = recipe != NULL && end != recipe && *end == '\0';
+    const int count = mf_read_one_launch(copy, numbered && number > 0 ? (int)number : 0);
+    mf_status status = MF_OK;
+    if (count > 0 && numbered && (number < 1 || number > count)) {
+        status = mf_err_set(e, MF_INPUT, "--recipe: expected one of its %d launches, got %s", count,
+                            recipe);
+    }
+    r->launches = count > 1 ? count : r->launches;
+    status = status == MF_OK ? mf_read_shell(r, copy, strlen(copy)) : status;
+    free(copy);
+    return status;
+}
+
 mf_status mf_read_text(mf_read *r, const char *name, const char *text, const char *recipe,
                        mf_err *e) {
     mf_status status = MF_OK;
@@ -204,7 +223,7 @@ mf_status mf_read_text(mf_read *r, const char *name, const char *text, const cha
         status = mf_read_python(r, text, recipe, e);
     } else if (each_line(r, text, mf_read_dump_line) == 0 &&
                each_line(r, text, mf_read_yaml_line) == 0) {
-        status = mf_read_shell(r, text, strlen(text));
+        status = read_script(r, text, recipe, e);
     }
     bool lost = r->settings.failed || r->variables.failed || r->moefold.failed || r->unknown.failed;
     if (status == MF_NOMEM || lost) {

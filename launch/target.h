@@ -25,6 +25,15 @@ const mf_target_info *mf_target_info_of(mf_target t);
 /* Errors: MF_USAGE with the known words and a near one. */
 mf_status mf_target_parse(const char *word, mf_target *out, mf_err *e);
 
+/* Whether the target can be told what the model consists of; `name` is how moefold loads it.
+ * Errors: MF_INFEASIBLE naming the parts that cannot be said. */
+mf_status mf_target_check_model(mf_target t, const mf_model *m, const char *name, mf_err *e);
+
+/* Megatron-Bridge's recipe for the model of this name ("deepseek_v3"); NULL: there is none. */
+const char *mf_target_recipe(const char *name);
+/* Whether that recipe builds this very model: one with other widths or layers is another. */
+bool mf_target_has_recipe(const mf_model *m, const char *name);
+
 /* A step away from a plan. It may look at all of it. */
 typedef struct mf_concession {
     const char *what; /* "schedule", "memory choices", ...: what the plan asks for */

@@ -24,11 +24,8 @@ typedef struct mf_launch {
     const char *model_name, *cluster_name; /* as moefold loads them again */
 } mf_launch;
 
-/* Everything about the model that its config.json says and a flag of Megatron-LM takes. `unsaid`
- * receives what no flag says, "; " between; "" where there is nothing. Bridge's recipes build
- * models from the same config.json. */
-void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out, char *unsaid,
-                    size_t size);
+/* The model, one that mf_target_check_model passes, in Megatron-LM's flags. */
+void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out);
 
 /* Degrees, schedule, communication, sharding, precision, memory choices, graphs. */
 void mf_write_layout(const mf_launch *x, mf_settings *out);

@@ -10,11 +10,6 @@
 
 #define LL(x) ((long long)(x))
 
-static void leave(char *unsaid, size_t size, const char *what) {
-    size_t used = strlen(unsaid);
-    snprintf(unsaid + used, size - used, "%s%s", used > 0 ? "; " : "", what);
-}
-
 static void write_attention(const mf_model *m, mf_settings *s) {
     mf_settings_put(s, "num-attention-heads", "%lld", LL(m->heads));
     if (m->attn == MF_ATTN_MLA) {
@@ -49,6 +44,7 @@ static void write_latent_rope(const mf_model *m, mf_settings *s) {
     const mf_rope_scaling *r = &m->rope_scaling;
     if (r->kind != MF_ROPE_YARN) {
         mf_settings_put(s, "rope-type", "rope");
+        mf_settings_on(s, "no-rope-fusion"); /* its kernel is of YaRN alone */
         return;
     }
     double slope = 0.1 * log(r->factor);
@@ -59,8 +55,21 @@ static void write_latent_rope(const mf_model *m, mf_settings *s) {
     mf_settings_put(s, "mscale-all-dim", "%.6g", all);
 }
 
-static void write_rope(const mf_model *m, const mf_layout *l, mf_settings *s, char *unsaid,
-                       size_t size) {
+/* YaRN of whole heads: cosines and sines carry its factor. */
+static void write_yarn(const mf_model *m, mf_settings *s) {
+    const mf_rope_scaling *r = &m->rope_scaling;
+    double slope = 0.1 * log(r->factor);
+    mf_settings_put(s, "position-embedding-type", "yarn");
+    mf_settings_put(s, "rotary-scaling-factor", "%g", r->factor);
+    mf_settings_put(s, "yarn-original-max-position-embeddings", "%.0f", r->original);
+    mf_settings_put(s, "yarn-beta-fast", "%g", r->beta_fast);
+    mf_settings_put(s, "yarn-beta-slow", "%g", r->beta_slow);
+    mf_settings_on(s, r->truncate ? "yarn-correction-range-round-to-int"
+                                  : "no-yarn-correction-range-round-to-int");
+    mf_settings_put(s, "mscale", "%.6g", slope > 0 ? (r->table_scale - 1.0) / slope : 1.0);
+}
+
+static void write_rope(const mf_model *m, const mf_layout *l, mf_settings *s) {
     const mf_rope_scaling *r = &m->rope_scaling;
     int64_t reach = m->max_position > l->seq ? m->max_position : l->seq;
     mf_settings_put(s, "position-embedding-type", "rope");
@@ -78,29 +87,23 @@ static void write_rope(const mf_model *m, const mf_layout *l, mf_settings *s, ch
         mf_settings_put(s, "rope-scaling-factor", "%g", r->factor);
     } else if (r->kind == MF_ROPE_LINEAR && r->factor == floor(r->factor)) {
         mf_settings_put(s, "rotary-seq-len-interpolation-factor", "%.0f", r->factor);
-    } else if (r->kind != MF_ROPE_PLAIN) {
-        leave(unsaid, size, "scaled rotary positions (YaRN outside of latent attention)");
+    } else if (r->kind == MF_ROPE_YARN) {
+        write_yarn(m, s);
     }
 }
 
-static void write_windows(const mf_model *m, mf_settings *s, char *unsaid, size_t size) {
+static void write_windows(const mf_model *m, mf_settings *s) {
     char freq[4 * MF_MODEL_MAX_LAYERS + 4] = "[";
     int64_t window = 0;
-    bool several = false, all = true;
+    bool all = true;
     for (int64_t i = 0; i < m->layers; i++) {
         const mf_layer_class *c = &m->layer_classes[m->layer_class[i]];
         size_t used = strlen(freq);
-        several = several || (window > 0 && c->window > 0 && c->window != window);
         window = c->window > 0 ? c->window : window;
         all = all && c->window > 0;
         snprintf(freq + used, sizeof freq - used, "%s%d", i > 0 ? "," : "", c->window > 0);
-        if (c->chunked || c->no_rope || c->mixer != MF_MIXER_ATTENTION || c->heads > 0 ||
-            c->kv_heads > 0) {
-            leave(unsaid, size, "layers whose attention differs from that of others");
-            return;
-        }
     }
-    if (window > 0 && !several) {
+    if (window > 0) {
         mf_settings_put(s, "window-size", "%lld,0", LL(window - 1));
         if (!all) {
             mf_settings_put(s, "window-attn-skip-freq", "%s]", freq);
@@ -145,7 +148,7 @@ static void write_moe_layers(const mf_model *m, mf_settings *s) {
     }
 }
 
-static void write_router(const mf_model *m, mf_settings *s, char *unsaid, size_t size) {
+static void write_router(const mf_model *m, mf_settings *s) {
     mf_settings_put(s, "moe-router-topk", "%lld", LL(m->top_k));
     switch (m->router_score) {
     case MF_ROUTER_SOFTMAX: /* softmax over the chosen ones is the same once they are normalised */
@@ -161,8 +164,7 @@ static void write_router(const mf_model *m, mf_settings *s, char *unsaid, size_t
         break;
     case MF_ROUTER_SPARSEMIXER:
     case MF_ROUTER_SQRTSOFTPLUS:
-        leave(unsaid, size, "the router's score");
-        break;
+        break; /* not said: see mf_target_check_model */
     }
     if (m->n_group > 1) {
         mf_settings_put(s, "moe-router-num-groups", "%lld", LL(m->n_group));
@@ -185,7 +187,7 @@ static void write_router(const mf_model *m, mf_settings *s, char *unsaid, size_t
     }
 }
 
-static void write_experts(const mf_model *m, mf_settings *s, char *unsaid, size_t size) {
+static void write_experts(const mf_model *m, mf_settings *s) {
     if (m->experts == 0) {
         return;
     }
@@ -198,45 +200,12 @@ static void write_experts(const mf_model *m, mf_settings *s, char *unsaid, size_
             mf_settings_on(s, "moe-shared-expert-gate");
         }
     }
-    write_router(m, s, unsaid, size);
+    write_router(m, s);
     mf_settings_on(s, "moe-grouped-gemm");
     mf_settings_on(s, "moe-permute-fusion");
 }
 
-/* What flags of this writer do not say at all. */
-static void leave_parts(const mf_model *m, char *unsaid, size_t size) {
-    const bool gqa = m->attn == MF_ATTN_GQA;
-    const struct {
-        bool has;
-        const char *what;
-    } parts[] = {
-        {m->index_topk > 0, "the indexer of sparse attention"},
-        {gqa && m->q_lora_rank > 0, "low-rank queries beside whole keys"},
-        {gqa && m->v_head_dim != m->head_dim, "values of another width than keys"},
-        {m->value_scale > 0, "a factor on values"},
-        {m->attn_gate != MF_ATTN_GATE_NONE, "gates on attention's output"},
-        {m->qk_norm_plain, "norms of queries and keys without weights"},
-        {m->qk_norm_late && !m->qk_norm_plain, "norms of queries and keys behind their rotation"},
-        {m->qk_norm_full, "norms over whole queries and keys (the flag's are by head)"},
-        {m->zero_centred_norm, "norms that multiply by 1 + weight"},
-        {m->gelu, "GELU in place of SiLU"},
-        {m->logit_cap > 0, "a cap on logits"},
-        {m->head_bias, "the output projection's bias"},
-        {m->moe_latent > 0, "experts in a latent space"},
-        {m->input_scaled, "probabilities on the experts' input"},
-        {m->embedding_multiplier > 0 || m->residual_multiplier > 0 || m->logits_multiplier > 0,
-         "multipliers on embeddings, residuals and logits"},
-    };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        if (parts[i].has) {
-            leave(unsaid, size, parts[i].what);
-        }
-    }
-}
-
-void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out, char *unsaid,
-                    size_t size) {
-    unsaid[0] = '\0';
+void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out) {
     mf_settings_put(out, "transformer-impl", "transformer_engine");
     mf_settings_put(out, "num-layers", "%lld", LL(m->layers));
     mf_settings_put(out, "hidden-size", "%lld", LL(m->hidden));
@@ -244,18 +213,17 @@ void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out, cha
     write_ffn(m, out);
     mf_settings_put(out, "normalization", "%s", m->layer_norm ? "LayerNorm" : "RMSNorm");
     mf_settings_put(out, "norm-epsilon", "%g", m->rms_norm_eps);
-    write_rope(m, l, out, unsaid, size);
-    write_windows(m, out, unsaid, size);
+    write_rope(m, l, out);
+    write_windows(m, out);
     if (!m->tied_embeddings) {
         mf_settings_on(out, "untie-embeddings-and-output-weights");
     }
     mf_settings_put(out, "vocab-size", "%lld", LL(m->vocab));
     mf_settings_put(out, "attention-dropout", "0.0");
     mf_settings_put(out, "hidden-dropout", "0.0");
-    write_experts(m, out, unsaid, size);
+    write_experts(m, out);
     if (m->mtp_layers > 0) {
         mf_settings_put(out, "mtp-num-layers", "%lld", LL(m->mtp_layers));
         mf_settings_put(out, "mtp-loss-scaling-factor", "0.1");
     }
-    leave_parts(m, unsaid, size);
 }

@@ -138,8 +138,7 @@ static void print_items(mf_target t, const mf_settings *s, FILE *out) {
     }
 }
 
-static void print_head(const mf_launch *x, const char *const *notes, int count, const char *unsaid,
-                       FILE *out) {
+static void print_head(const mf_launch *x, const char *const *notes, int count, FILE *out) {
     const mf_target_info *info = mf_target_info_of(x->target);
     const mf_layout *l = &x->plan->layout;
     mf_settings ours = {0}; /* what the target has no flag for */
@@ -159,9 +158,6 @@ static void print_head(const mf_launch *x, const char *const *notes, int count, 
     }
     putc('\n', out);
     mf_settings_clear(&ours);
-    if (unsaid[0] != '\0') {
-        fprintf(out, "# no flag says of the model: %s\n", unsaid);
-    }
     for (int i = 0; i < count; i++) {
         fprintf(out, "# not the same: %s\n", notes[i]);
     }
@@ -182,33 +178,6 @@ static void print_data(const mf_launch *x, FILE *out) {
                  "fi\n"
                  "[ -n \"${CHECKPOINTS:-}\" ] && DATA+=(--save \"$CHECKPOINTS\" --load "
                  "\"$CHECKPOINTS\" --save-interval 500)\n\n");
-}
-
-/* The library recipe that builds the model; NULL where there is none. */
-static const char *recipe_of(const char *model) {
-    static const struct {
-        const char *model, *recipe;
-    } rows[] = {
-        {"llama3-8b", "llama3_8b"},
-        {"llama3-70b", "llama3_70b"},
-        {"llama3-405b", "llama31_405b"},
-        {"qwen3-30b-a3b", "qwen3_30b_a3b"},
-        {"qwen3-235b-a22b", "qwen3_235b_a22b"},
-        {"deepseek-v2-lite", "deepseek_v2_lite"},
-        {"deepseek-v2", "deepseek_v2"},
-        {"deepseek-v3", "deepseek_v3"},
-        {"kimi-k2", "kimi_k2"},
-        {"gpt-oss-20b", "gpt_oss_20b"},
-        {"gpt-oss-120b", "gpt_oss_120b"},
-        {"olmoe-1b-7b", "olmoe_7b"},
-        {"glm-4.5", "glm45_355b"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (strcmp(rows[i].model, model) == 0) {
-            return rows[i].recipe;
-        }
-    }
-    return NULL;
 }
 
 /* One launcher a node; torchrun starts its processes and tells their ranks. */
@@ -244,16 +213,15 @@ static void print_launch(const mf_launch *x, FILE *out) {
 mf_status mf_write_script(const mf_launch *x, const char *const *notes, int count, FILE *out,
                           mf_err *e) {
     mf_settings settings = {0}, environment = {0};
-    char unsaid[512] = "";
     if (x->target == MF_TARGET_MEGATRON) {
-        mf_write_model(x->model, &x->plan->layout, &settings, unsaid, sizeof unsaid);
+        mf_write_model(x->model, &x->plan->layout, &settings);
     }
     mf_write_layout(x, &settings);
     mf_write_run(x, &settings);
     mf_write_environment(x, &environment);
     bool failed = settings.failed || environment.failed;
     if (!failed) {
-        print_head(x, notes, count, unsaid, out);
+        print_head(x, notes, count, out);
         for (int i = 0; i < environment.count; i++) {
             fprintf(out, "export %s=%s\n", environment.item[i].name, environment.item[i].value);
         }
@@ -261,8 +229,8 @@ mf_status mf_write_script(const mf_launch *x, const char *const *notes, int coun
         print_items(x->target, &settings, out);
         fputs(")\n\n", out);
         print_data(x, out);
-        if (x->target == MF_TARGET_BRIDGE && recipe_of(x->model_name) != NULL) {
-            fprintf(out, "RECIPE=${RECIPE:-%s_pretrain_config}\n", recipe_of(x->model_name));
+        if (x->target == MF_TARGET_BRIDGE && mf_target_has_recipe(x->model, x->model_name)) {
+            fprintf(out, "RECIPE=${RECIPE:-%s_pretrain_config}\n", mf_target_recipe(x->model_name));
         } else if (x->target == MF_TARGET_BRIDGE) {
             fputs("RECIPE=${RECIPE:?a recipe that builds this model}\n", out);
         }

@@ -1,11 +1,14 @@
 """Holds exported launch scripts against Megatron-LM's own argument parser and validation, on a CPU.
 
-usage: check_exports.py MEGATRON SCRIPT...
+usage: check_exports.py MEGATRON|- SCRIPT...
 
 MEGATRON is a checkout of Megatron-LM at the commit that the scripts name. Each script runs with a
 `torchrun` of ours, which tells what it was called with and starts nothing; the flags then go through
 parse_args, validate_args and the transformer configuration, in the environment that the script sets.
 Only the GPU is pretended: its compute capability follows from the script's cluster.
+
+"-" takes the installed megatron-core (PyPI's), which has no parser: flags that are fields of its
+transformer configuration make one, which validates itself, and the stages go through its layout.
 """
 
 import io
@@ -52,13 +55,19 @@ def pretend_gpu(capability):
         "major": capability[0], "minor": capability[1], "multi_processor_count": 132})()
 
 
-def check(path):
+def told_by(path):
+    """The script's launcher words, its flags, its environment, and the number of processes."""
     told = run_script(path)
     argv = told["argv"]
     at = argv.index("pretrain_gpt.py")
     launcher, flags = argv[:at], argv[at + 1:]
     nodes = int(launcher[launcher.index("--nnodes") + 1])
     each = int(launcher[launcher.index("--nproc-per-node") + 1])
+    return told, flags, nodes, each
+
+
+def check(path):
+    told, flags, nodes, each = told_by(path)
     for name, value in told["env"].items():
         os.environ[name] = value
     os.environ.update(WORLD_SIZE=str(nodes * each), RANK="0", LOCAL_RANK="0")
@@ -74,12 +83,92 @@ def check(path):
         arguments.core_transformer_config_from_args(args)
 
 
-def load_megatron(folder):
-    """Imports once what all checks need. Kernels that are not there are not called either."""
-    import typing
+# Flags of other names than the fields that they set; None: they set no field of the configuration.
+RENAMED = {"num_experts": "num_moe_experts", "norm_epsilon": "layernorm_epsilon", "fp8_format": "fp8",
+           "fp4_format": "fp4", "cuda_graph_modules": "cuda_graph_scope"}
+SWITCHED_OFF = {"disable_bias_linear": "add_bias_linear", "no_rope_fusion": "apply_rope_fusion"}
+
+
+def value_of(words, field):
+    """What argparse would make of a flag's words."""
+    if not words:
+        return True
+    plain = field.name in ("pipeline_model_parallel_layout", "moe_layer_freq")
+    plain = plain or (field.name == "cp_comm_type" and len(words) == 1)  # of all layers
+    if "list" in str(field.type).lower() and not plain:
+        return words
+    text = words[0]
+    if field.name == "moe_layer_freq":
+        return eval(text, {"__builtins__": {}})  # as Megatron's parser does
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def check_core(path):
+    import dataclasses
+
+    import torch
+    from megatron.core.transformer import transformer_config
+    from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
+
+    _, flags, _, _ = told_by(path)
+    words = {}
+    for word in flags:
+        if word.startswith("--"):
+            words[name := word[2:].replace("-", "_")] = []
+        else:
+            words[name].append(word)
+    mla = "multi_latent_attention" in words
+    kind = transformer_config.MLATransformerConfig if mla else transformer_config.TransformerConfig
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    config = {"params_dtype": torch.bfloat16, "pipeline_dtype": torch.bfloat16,
+              "use_cpu_initialization": True}
+    for name, said in words.items():
+        field = fields.get(RENAMED.get(name, name))
+        if name in SWITCHED_OFF:
+            config[SWITCHED_OFF[name]] = False
+        elif field is not None:
+            config[field.name] = value_of(said, field)
+    if "swiglu" in words:
+        config.update(gated_linear_unit=True, activation_func=torch.nn.functional.silu)
+    stages = config.pop("pipeline_model_parallel_layout", None)
+    chunks = (stages.count("|") + 1) // config["pipeline_model_parallel_size"] if stages is not None else 1
+    if chunks > 1:
+        config["virtual_pipeline_model_parallel_size"] = chunks
+    pretend_gpu(capability_of(path))
+    made = kind(**config)
+    if stages is not None:
+        layout = PipelineParallelLayerLayout.from_str(stages, made.pipeline_model_parallel_size)
+        layout.validate_layer_layout(made.num_layers, made.mtp_num_layers)
+    if len(config) < 20:
+        raise AssertionError(f"{len(config)} fields were set")
+
+
+def load_core():
+    """Kernels that are not there are not called either."""
     import warnings
 
     warnings.simplefilter("ignore")
+    from megatron.core.models.common.embeddings import rope_utils
+    from megatron.core.transformer.moe import moe_utils
+
+    for module in (rope_utils, moe_utils):
+        for name in [n for n, value in vars(module).items() if n.startswith("fused_") and value is None]:
+            setattr(module, name, lambda *_: None)
+    for name in ("fused_permute", "fused_permute_with_probs", "fused_unpermute",
+                 "fused_sort_chunks_by_index", "fused_sort_chunks_by_index_with_probs"):
+        if not hasattr(moe_utils, name):  # releases define them with Transformer Engine alone
+            setattr(moe_utils, name, lambda *_: None)
+
+
+def load_megatron(folder):
+    """Imports once what all checks need. Kernels that are not there are not called either."""
+    import typing
+
     sys.path.insert(0, folder)
     if not hasattr(typing, "override"):  # Python before 3.12
         typing.override = lambda method: method
@@ -87,23 +176,23 @@ def load_megatron(folder):
     from packaging.version import Version
 
     utils._te_version = Version(TRANSFORMER_ENGINE)
-    from megatron.core.models.common.embeddings import rope_utils
-    from megatron.core.transformer.moe import moe_utils
     import megatron.training.arguments
 
-    for module in (rope_utils, moe_utils):
-        for name in [n for n, value in vars(module).items() if n.startswith("fused_") and value is None]:
-            setattr(module, name, lambda *_: None)
+    load_core()
 
 
 def main():
-    load_megatron(sys.argv[1])
+    core = sys.argv[1] == "-"
+    if core:
+        load_core()
+    else:
+        load_megatron(sys.argv[1])
     failed = 0
     for path in sys.argv[2:]:
         child = os.fork()  # settings of one script are not to reach the next
         if child == 0:
             try:
-                check(path)
+                check_core(path) if core else check(path)
             except BaseException as error:  # an assertion, a refused flag (SystemExit), anything
                 print(f"FAIL {path}: {type(error).__name__}: {error}")
                 sys.stdout.flush()
@@ -111,7 +200,8 @@ def main():
             os._exit(0)
         _, status = os.waitpid(child, 0)
         failed += status != 0
-    print(f"{len(sys.argv) - 2 - failed} of {len(sys.argv) - 2} scripts start")
+    print(f"{len(sys.argv) - 2 - failed} of {len(sys.argv) - 2} scripts "
+          f"{'make a configuration' if core else 'start'}")
     return 1 if failed else 0
 
 

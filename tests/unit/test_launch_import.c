@@ -405,6 +405,88 @@ static void test_megatrons_defaults_hold_for_what_is_not_said(void **state) {
     mf_read_clear(&r);
 }
 
+/* Benchmarks of Megatron-Bridge carry their size in their name. */
+static void test_a_recipes_name_says_how_many_gpus(void **state) {
+    (void)state;
+    static const char text[] = "def qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config():\n"
+                               "    cfg.model.expert_model_parallel_size = 16\n"
+                               "    cfg.dataset.seq_length = 4096\n"
+                               "    cfg.train.global_batch_size = 512\n"
+                               "    cfg.train.micro_batch_size = 1\n";
+    mf_read r = {0};
+    mf_read_model found = {0};
+    mf_plan p;
+    mf_err e;
+    mf_err_clear(&e);
+    mf_plan_init(&p);
+    assert_int_equal(mf_read_text(&r, "recipe.py", text, NULL, &e), MF_OK);
+    mf_settings_put(&r.settings, "recipe", "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config");
+    assert_int_equal(mf_read_find_model(&r, NULL, &found, &e), MF_OK);
+    if (mf_read_plan(&r, &found.model, 0, &p, &e) != MF_OK) {
+        fail_msg("%s", e.text);
+    }
+    assert_int_equal(p.layout.gpus, 16);
+    mf_settings_put(&r.settings, "recipe", "qwen3_30b_a3b_pretrain_config");
+    assert_int_equal(mf_read_plan(&r, &found.model, 0, &p, &e), MF_INPUT); /* no size in it */
+    mf_read_clear(&r);
+}
+
+static void test_the_launchers_defaults_stand_for_what_nobody_sets(void **state) {
+    (void)state;
+    static const char flags[] = "--tensor-model-parallel-size: ${TP}\n"
+                                "--pipeline-model-parallel-size: ${PP}\n";
+    mf_read r = {0};
+    mf_err e;
+    mf_err_clear(&e);
+    assert_int_equal(
+        mf_read_text(&r, "run.sh", "export MODEL=Mixtral-8x22B\nexport PP=4\n", NULL, &e), MF_OK);
+    mf_read_modelzoo_defaults(&r);
+    assert_int_equal(mf_read_text(&r, "model.yaml", flags, NULL, &e), MF_OK);
+    assert_string_equal(mf_settings_text(&r.settings, "tensor-model-parallel-size", ""), "2");
+    assert_string_equal(mf_settings_text(&r.settings, "pipeline-model-parallel-size", ""), "4");
+    assert_string_equal(mf_settings_text(&r.variables, "NNODES", ""), "16");
+    assert_int_equal(r.unknown.count, 0);
+    mf_read_clear(&r);
+}
+
+/* A script of ModelZoo starts several jobs: neither flags nor variables of one reach another. */
+static void test_one_of_several_launches_is_read(void **state) {
+    (void)state;
+    static const char text[] = MIXTRAL_8X22B
+        "--global-batch-size 256 --seq-length 4096\n"
+        "# PR=bf16 bash sbatch_benchmarking.sh --moe-expert-capacity-factor 1.0\n"
+        "PR=fp8 DISPATCHER=alltoall NNODES=8 bash ./sbatch_benchmarking.sh --bf16 \\\n"
+        "  --moe-expert-capacity-factor 1.0\n"
+        "PR=bf16 DISPATCHER=hybridep NNODES=16 bash ./sbatch_benchmarking.sh --bf16\n";
+    static const struct {
+        const char *recipe;
+        int64_t gpus;
+        double capacity;
+    } rows[] = {{NULL, 128, 0}, {"1", 64, 1}, {"2", 128, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        mf_read r = {0};
+        mf_read_model found = {0};
+        mf_plan p;
+        mf_err e;
+        mf_err_clear(&e);
+        assert_int_equal(mf_read_text(&r, "run.sh", text, rows[i].recipe, &e), MF_OK);
+        assert_int_equal(mf_read_modelzoo(&r, &e), MF_OK);
+        assert_int_equal(mf_read_find_model(&r, NULL, &found, &e), MF_OK);
+        if (mf_read_plan(&r, &found.model, 0, &p, &e) != MF_OK) {
+            fail_msg("%s", e.text);
+        }
+        assert_int_equal(r.launches, 2);
+        assert_int_equal(p.layout.gpus, rows[i].gpus);
+        assert_true(p.layout.capacity_factor == rows[i].capacity);
+        mf_read_clear(&r);
+    }
+    mf_read r = {0};
+    mf_err e;
+    mf_err_clear(&e);
+    assert_int_equal(mf_read_text(&r, "run.sh", text, "3", &e), MF_INPUT);
+    mf_read_clear(&r);
+}
+
 static void test_an_argument_dump_reads_as_the_flags_do(void **state) {
     (void)state;
     static const char dump[] =
@@ -469,6 +551,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_public_recipes_import_without_edits),
         cmocka_unit_test(test_megatrons_defaults_hold_for_what_is_not_said),
+        cmocka_unit_test(test_a_recipes_name_says_how_many_gpus),
+        cmocka_unit_test(test_the_launchers_defaults_stand_for_what_nobody_sets),
+        cmocka_unit_test(test_one_of_several_launches_is_read),
         cmocka_unit_test(test_an_argument_dump_reads_as_the_flags_do),
         cmocka_unit_test(test_a_log_gives_medians_past_the_warm_up),
     };

@@ -21,6 +21,15 @@ $golden_binary simulate --model llama3-70b --cluster h100 --gpus 64 --global-bat
     --tp 1 --pp 2 --zero 0 --out "$work/large.json" >/dev/null
 mf export --plan "$work/large.json"
 mf_plain_lines 'not the same|^torchrun|^srun|pretrain' export --plan "$work/large.json" --force --launcher srun
+$golden_binary simulate --model qwen3-next-80b-a3b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 \
+    --pp 4 --ep 8 --recompute full --out "$work/hybrid.json" >/dev/null
+mf export --plan "$work/hybrid.json" --force
+mf export --plan "$work/hybrid.json" --format bridge
+$golden_binary simulate --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --ep 8 \
+    --out "$work/olmoe.json" >/dev/null
+mf export --plan "$work/olmoe.json"
+mf_plain_lines 'RECIPE:' export --plan "$work/olmoe.json" --format bridge
+mf plan --model llama4-maverick --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --runs-on megatron
 mf export --plan "$work/v3.json" --launcher slurm
 mf export
 mf export --plan "$work/none.json"

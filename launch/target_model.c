@@ -1,0 +1,182 @@
+/* target_model.c - the models that a target cannot be told.
+ *
+ * Megatron-LM: what launch/write_model.c has no flag for. Megatron-Bridge: recipes build its
+ * models, those of the table below at the commit of launch/target.c
+ * (src/megatron/bridge/recipes/.../__init__.py), or one that the user names; settings on top of a
+ * recipe say no more than flags do.
+ */
+#include "launch/target.h"
+
+#include "core/plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Parts of a model, each once, "; " between. */
+typedef struct parts {
+    char *text;
+    size_t size;
+} parts;
+
+static void add(parts *p, bool has, const char *what) {
+    size_t used = strlen(p->text);
+    if (has && strstr(p->text, what) == NULL) {
+        snprintf(p->text + used, p->size - used, "%s%s", used > 0 ? "; " : "", what);
+    }
+}
+
+static const char *mixer_text(mf_mixer_kind kind) {
+    switch (kind) {
+    case MF_MIXER_GDN:
+        return "linear attention (gated delta nets)";
+    case MF_MIXER_KDA:
+        return "linear attention (Kimi delta attention)";
+    case MF_MIXER_LIGHTNING:
+        return "linear attention (lightning)";
+    case MF_MIXER_MAMBA2:
+        return "state-space layers (Mamba-2)";
+    case MF_MIXER_COMPRESSED:
+        return "attention over compressed keys";
+    case MF_MIXER_NONE:
+        return "layers without a mixer";
+    case MF_MIXER_ATTENTION:
+        break;
+    }
+    return NULL;
+}
+
+/* Flags speak of all layers at once; a window may skip some of them. */
+static void add_layers(const mf_model *m, parts *p) {
+    int64_t window = 0;
+    for (int i = 0; i < m->classes; i++) {
+        const mf_layer_class *c = &m->layer_classes[i];
+        const char *mixer = mixer_text(c->mixer);
+        add(p, mixer != NULL, mixer != NULL ? mixer : "");
+        add(p, c->ffn == MF_FFN_NONE, "layers without a feed-forward part");
+        add(p, c->chunked, "attention inside chunks");
+        add(p, c->no_rope, "layers whose positions are not rotated");
+        add(p, c->window > 0 && window > 0 && window != c->window, "windows of several lengths");
+        add(p, c->heads > 0 || c->kv_heads > 0, "layers with heads of another number");
+        add(p, c->head_dim > 0 || c->k_is_v, "layers with heads of another width");
+        add(p, c->no_qk_norm && (m->qk_norm || m->qk_norm_full || m->qk_norm_plain),
+            "layers without norms of queries and keys");
+        add(p, c->no_sinks && m->attn_sinks, "layers without attention sinks");
+        add(p, c->rope_theta > 0 && c->rope_theta != m->rope_theta, "rotary bases by layer");
+        add(p, c->partial_rotary > 0 && c->partial_rotary != m->partial_rotary,
+            "rotated shares by layer");
+        window = c->window > 0 ? c->window : window;
+    }
+}
+
+static void add_attention(const mf_model *m, parts *p) {
+    const bool gqa = m->attn == MF_ATTN_GQA;
+    const mf_rope_scaling *r = &m->rope_scaling;
+    add(p, m->index_topk > 0, "sparse attention (an indexer chooses keys)");
+    add(p, gqa && m->q_lora_rank > 0, "low-rank queries beside whole keys");
+    add(p, gqa && m->v_head_dim != m->head_dim, "values of another width than keys");
+    add(p, m->value_scale > 0, "a factor on values");
+    add(p, m->attn_gate != MF_ATTN_GATE_NONE, "gates on attention's output");
+    add(p, m->qk_norm_plain, "norms of queries and keys without weights");
+    add(p, m->qk_norm_late && !m->qk_norm_plain, "norms of queries and keys behind their rotation");
+    add(p, m->qk_norm_full, "norms over whole queries and keys");
+    add(p, m->attention_multiplier > 0, "a factor on attention's scores");
+    add(p,
+        r->kind == MF_ROPE_OTHER ||
+            (r->kind == MF_ROPE_LINEAR && (double)(int64_t)r->factor != r->factor),
+        "this scaling of rotary positions");
+}
+
+static void add_rest(const mf_model *m, parts *p) {
+    const bool several = m->ffn_bias != m->o_bias || (m->o_bias && !m->qkv_bias);
+    add(p, m->zero_centred_norm, "norms that multiply by 1 + weight");
+    add(p, m->gelu, "GELU in place of SiLU");
+    add(p, m->logit_cap > 0, "a cap on logits");
+    add(p, m->head_bias, "the output projection's bias");
+    add(p, several, "biases in some projections alone");
+    add(p, m->embedding_multiplier > 0 || m->residual_multiplier > 0 || m->logits_multiplier > 0,
+        "multipliers on embeddings, residuals and logits");
+    add(p, m->moe_latent > 0, "experts in a latent space");
+    add(p, m->input_scaled, "probabilities on the experts' input");
+    add(p, m->experts > 0 && m->router_score == MF_ROUTER_SPARSEMIXER, "the router's sparse mixer");
+    add(p, m->experts > 0 && m->router_score == MF_ROUTER_SQRTSOFTPLUS,
+        "the router's root of softplus");
+    add(p, m->correction_bias && m->router_score != MF_ROUTER_SIGMOID,
+        "a selection bias beside a softmax");
+}
+
+static void list_parts(const mf_model *m, char *out, size_t size) {
+    parts p = {out, size};
+    out[0] = '\0';
+    add_layers(m, &p);
+    add_attention(m, &p);
+    add_rest(m, &p);
+}
+
+/* --- recipes of Megatron-Bridge ----------------------------------------------------------------
+ */
+
+const char *mf_target_recipe(const char *model) {
+    static const struct {
+        const char *model, *recipe;
+    } rows[] = {
+        {"llama2-7b", "llama2_7b"},
+        {"llama3-8b", "llama3_8b"},
+        {"llama3-70b", "llama3_70b"},
+        {"llama3-405b", "llama31_405b"},
+        {"qwen2.5-7b", "qwen25_7b"},
+        {"qwen2.5-32b", "qwen25_32b"},
+        {"qwen3-8b", "qwen3_8b"},
+        {"qwen3-30b-a3b", "qwen3_30b_a3b"},
+        {"qwen3-235b-a22b", "qwen3_235b_a22b"},
+        {"deepseek-v2-lite", "deepseek_v2_lite"},
+        {"deepseek-v2", "deepseek_v2"},
+        {"deepseek-v3", "deepseek_v3"},
+        {"moonlight-16b-a3b", "moonlight_16b"},
+        {"kimi-k2", "kimi_k2"},
+        {"gpt-oss-20b", "gpt_oss_20b"},
+        {"gpt-oss-120b", "gpt_oss_120b"},
+        {"olmoe-1b-7b", "olmoe_7b"},
+        {"glm-4.5", "glm45_355b"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (strcmp(rows[i].model, model) == 0) {
+            return rows[i].recipe;
+        }
+    }
+    return NULL;
+}
+
+bool mf_target_has_recipe(const mf_model *m, const char *name) {
+    mf_plan_model have, built;
+    mf_model shipped;
+    char set[48];
+    const char *const sets[] = {set}; /* depths of MTP are a setting */
+    if (mf_target_recipe(name) == NULL || mf_model_load(name, &shipped, NULL) != MF_OK) {
+        return false;
+    }
+    snprintf(set, sizeof set, "num_nextn_predict_layers=%lld", (long long)m->mtp_layers);
+    if (m->mtp_layers != shipped.mtp_layers &&
+        mf_model_load_with(name, sets, 1, &shipped, NULL) != MF_OK) {
+        return false;
+    }
+    mf_plan_model_describe(m, &have);
+    mf_plan_model_describe(&shipped, &built);
+    return strcmp(have.fingerprint, built.fingerprint) == 0;
+}
+
+mf_status mf_target_check_model(mf_target t, const mf_model *m, const char *name, mf_err *e) {
+    const char *program = mf_target_info_of(t)->program;
+    char text[512];
+    list_parts(m, text, sizeof text);
+    if (t == MF_TARGET_BRIDGE && !mf_model_in_bridge(m)) {
+        return mf_err_set(e, MF_INFEASIBLE, "%s does not know the family %s, which %s is of",
+                          program, m->family, name);
+    }
+    if (text[0] == '\0' || (t == MF_TARGET_BRIDGE && mf_target_has_recipe(m, name))) {
+        return MF_OK;
+    }
+    const bool other = t == MF_TARGET_MEGATRON && mf_target_has_recipe(m, name);
+    return mf_err_set(e, MF_INFEASIBLE, "%s has no %s for parts of %s: %s%s", program,
+                      t == MF_TARGET_BRIDGE ? "recipe or setting" : "flag", name, text,
+                      other ? "; --format bridge has a recipe that builds it" : "");
+}
