@@ -132,8 +132,9 @@ mf_status mf_run_save(run *r, mf_err *e) {
     return status;
 }
 
+/* There are no steps that wait for it. */
 mf_status mf_run_save_last(run *r, mf_err *e) {
-    mf_status status = is_saved(r) ? MF_OK : mf_run_save_finish(r, e);
+    mf_status status = is_saved(r) ? MF_OK : finish(r, false, e);
     status = status == MF_OK && !is_saved(r) ? begin(r, e) : status;
-    return status == MF_OK ? finish(r, false, e) : status; /* there are no steps */
+    return status == MF_OK ? finish(r, false, e) : status;
 }
