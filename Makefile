@@ -153,7 +153,7 @@ $(BUILD)/fault_io.so: tests/preload/fault_io.c
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=c11 -O1 -fPIC -shared $(WARN) $(if $(WERROR),-Werror) $< -ldl -o $@
 
-$(BUILD)/tests/unit/test_train_faults: $(BUILD)/fault_io.so
+$(BUILD)/tests/unit/test_train_faults $(BUILD)/tests/unit/test_train_saves: $(BUILD)/fault_io.so
 
 # A fuzz target holds LLVMFuzzerTestOneInput; without clang's driver it replays and mutates its
 # seed corpus (tests/fuzz/NAME.seeds/) through tests/fuzz/driver.h.

@@ -28,8 +28,11 @@ typedef struct watcher {
     double sum_s;
     int64_t timed; /* steps behind the first, cold one */
     int64_t told;
+    double steps_s;    /* all steps */
     double save_sum_s; /* of all checkpoints, the last one's included */
+    double stall_sum_s;
     int64_t saves;
+    bool beside;   /* they were written beside the steps */
     mf_err failed; /* what could not be written, which ended the run; "": nothing */
 } watcher;
 
@@ -100,6 +103,7 @@ static int stepped(void *user, const mf_train_metrics *m) {
     watcher *w = user;
     const bool left_out = w->told > 0 ? m->skipped > w->last.skipped : !isfinite(m->grad_norm);
     w->last = *m;
+    w->steps_s += m->step_time_s;
     if (m->step == w->s->o.steps) {
         w->used_B = w->device->ops->used_B(w->device);
     }
@@ -129,10 +133,11 @@ static int stepped(void *user, const mf_train_metrics *m) {
     return !is_told(w);
 }
 
-static void saved(void *user, int64_t step, double took_s) {
-    (void)step;
+static void saved(void *user, const mf_train_saved *s) {
     watcher *w = user;
-    w->save_sum_s += took_s;
+    w->save_sum_s += s->took_s;
+    w->stall_sum_s += s->stall_s;
+    w->beside = s->beside;
     w->saves++;
 }
 
@@ -150,21 +155,33 @@ static void lost(void *user, const char *line) {
     fflush(w->cli->err);
 }
 
-/* By what checkpoints cost here, and how often the cluster says that a job of this size fails; 0:
- * it does not say. */
+/* By what checkpoints cost training here, and how often the cluster says that a job of this size
+ * fails; 0: it does not say. Never shorter than a save takes. */
 static double best_interval_s(const watcher *w, double *mtbf_s) {
     const mf_job *j = &w->s->job;
+    const double saves = (double)w->saves;
     *mtbf_s = 3600.0 * j->cluster.mtbf_gpu_h / (double)j->plan.layout.gpus;
-    return w->saves > 0 ? mf_train_save_interval_s(w->save_sum_s / (double)w->saves, *mtbf_s) : 0.0;
+    if (w->saves == 0 || !(*mtbf_s > 0.0)) {
+        return 0.0;
+    }
+    return fmax(mf_train_save_interval_s(w->stall_sum_s / saves, *mtbf_s), w->save_sum_s / saves);
 }
 
 static void tell_saves(const watcher *w) {
-    double mtbf_s = 0.0, interval_s = best_interval_s(w, &mtbf_s);
+    double mtbf_s = 0.0, interval_s = best_interval_s(w, &mtbf_s), saves = (double)w->saves;
     if (w->saves == 0) {
         return;
     }
     fprintf(w->out, "%lld checkpoint%s of %s each", LL(w->saves), w->saves > 1 ? "s" : "",
-            mf_show_time(w->save_sum_s / (double)w->saves).s);
+            mf_show_time(w->save_sum_s / saves).s);
+    if (w->beside) {
+        fprintf(w->out, ", for which training stood still %s each",
+                mf_show_time(w->stall_sum_s / saves).s);
+    }
+    if (w->steps_s > 0.0) {
+        fprintf(w->out, " (%s of the time)",
+                mf_show_percent(w->stall_sum_s / (w->stall_sum_s + w->steps_s)).s);
+    }
     if (interval_s > 0.0) {
         fprintf(w->out,
                 "; one failure in %s is expected: least is lost with one every %s "
@@ -223,6 +240,7 @@ static mf_status summarise(const watcher *w, const mf_args *a, mf_err *e) {
     if (w->saves > 0) {
         double mtbf_s = 0.0, interval_s = best_interval_s(w, &mtbf_s);
         mf_json_write_f64(&j, "save_time_s", w->save_sum_s / (double)w->saves);
+        mf_json_write_f64(&j, "save_stall_s", w->stall_sum_s / (double)w->saves);
         if (interval_s > 0.0) {
             mf_json_write_f64(&j, "best_save_interval_s", interval_s);
         }
@@ -364,9 +382,9 @@ static const mf_option_id options[] = {
     MF_OPT_CLIP,          MF_OPT_AUX_LOSS,      MF_OPT_AUX_COEF,     MF_OPT_BIAS_RATE,
     MF_OPT_Z_COEF,        MF_OPT_FORCE_BALANCE, MF_OPT_DTYPE,        MF_OPT_BACKEND,
     MF_OPT_DETERMINISTIC, MF_OPT_MAX_SKIPS,     MF_OPT_HANG_AFTER,   MF_OPT_SAVE_EVERY,
-    MF_OPT_SAVE_MINUTES,  MF_OPT_KEEP,          MF_OPT_RESUME,       MF_OPTS_LAYOUT,
-    MF_OPT_OUT,           MF_OPT_RECORD,        MF_OPT_JSON,         MF_OPT_HELP,
-    MF_OPT_COUNT,
+    MF_OPT_SAVE_MINUTES,  MF_OPT_SAVE_WAIT,     MF_OPT_KEEP,         MF_OPT_RESUME,
+    MF_OPTS_LAYOUT,       MF_OPT_OUT,           MF_OPT_RECORD,       MF_OPT_JSON,
+    MF_OPT_HELP,          MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_train = {

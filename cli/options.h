@@ -121,6 +121,7 @@ typedef enum mf_option_id {
     MF_OPT_HANG_AFTER,
     MF_OPT_SAVE_EVERY,
     MF_OPT_SAVE_MINUTES,
+    MF_OPT_SAVE_WAIT,
     MF_OPT_KEEP,
     MF_OPT_RESUME,
     MF_OPT_RUN,

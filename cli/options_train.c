@@ -69,6 +69,10 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
     ROW(SAVE_MINUTES, "save-minutes", REAL(0, 1e9), "M", "0: by steps alone",
         "Minutes between checkpoints: one is written behind the first step that ends so long after "
         "the last one. The end of a run says which time loses least"),
+    ROW(SAVE_WAIT, "save-wait", FLAG, NULL, NULL,
+        "Training waits while a checkpoint is written. Without it a save copies the state to "
+        "memory "
+        "of the host, as large again, and is written beside the steps"),
     ROW(KEEP, "keep", INT(0, 1e6), "K", "3", "Newest checkpoints that stay; 0: all"),
     ROW(RESUME, "resume", FLAG, NULL, NULL,
         "Go on from the newest checkpoint of --out, under any layout; begin when there is none"),

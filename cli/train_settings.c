@@ -294,6 +294,7 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
     o->hang_s = real_of(a, MF_OPT_HANG_AFTER, o->hang_s);
     o->save_every = whole_of(a, MF_OPT_SAVE_EVERY, 0);
     o->save_s = 60.0 * real_of(a, MF_OPT_SAVE_MINUTES, 0.0);
+    o->save_waits = a->value[MF_OPT_SAVE_WAIT].given;
     o->keep = (int)whole_of(a, MF_OPT_KEEP, o->keep);
     bool record = a->value[MF_OPT_RECORD].given;
     if (o->out == NULL && (o->resume || o->save_every > 0 || o->save_s > 0 || record)) {
@@ -426,7 +427,7 @@ static void print_run(FILE *out, const mf_train_options *o) {
     if (o->save_s > 0) {
         fprintf(out, "every %g minutes and ", o->save_s / 60.0);
     }
-    fputs("at the end, ", out);
+    fputs(o->save_waits ? "at the end, training waits, " : "at the end, ", out);
     if (o->keep > 0) {
         fprintf(out, "newest %d kept", o->keep);
     } else {

@@ -37,6 +37,22 @@ typedef struct mf_checkpoint_stand {
 mf_status mf_checkpoint_save(mf_exec *x, const char *folder, const mf_checkpoint_stand *stand,
                              int keep, mf_err *e);
 
+/* The same in parts, between which training goes on. Begin copies the state (mf_exec_state_stage)
+ * and a thread of each rank writes its file; when all of them rest, go_on has rank 0's thread write
+ * the manifest and rename the folder; when that rests, too, it says that the checkpoint is
+ * complete. go_on waits for what does not rest yet. The threads say nothing to other ranks. beside
+ * false: nothing is copied, and each part is done when the call that begins it returns.
+ * mf_checkpoint_begin and _go_on are collective, with errors as of mf_checkpoint_save; the executor
+ * stays until the save is abandoned, which every one is in the end (NULL is fine); one that is not
+ * complete then leaves what was there before. */
+typedef struct mf_checkpoint_saving mf_checkpoint_saving;
+mf_status mf_checkpoint_begin(mf_exec *x, const char *folder, const mf_checkpoint_stand *stand,
+                              int keep, bool beside, mf_checkpoint_saving **out, mf_err *e);
+/* Is this rank's thread through with its part? */
+bool mf_checkpoint_rests(const mf_checkpoint_saving *w);
+mf_status mf_checkpoint_go_on(mf_checkpoint_saving *w, bool *complete, mf_err *e);
+void mf_checkpoint_abandon(mf_checkpoint_saving *w);
+
 /* Path of the newest checkpoint in FOLDER; "" when there is none. Errors: MF_IO. */
 mf_status mf_checkpoint_newest(const char *folder, char *out, size_t size, mf_err *e);
 /* Path of the checkpoint of a step, which need not be there. Errors: MF_IO. */

@@ -192,6 +192,7 @@ struct mf_exec {
     table_copies table[MF_TABLES];
     char *staging; /* host memory of what checkpoints look at, where the device's is another */
     int64_t *staging_at; /* [params] place of each parameter's states in it */
+    bool staged;         /* it holds all of them, of one moment */
     float *corrections_copy;
     mf_exec_env env;
 };

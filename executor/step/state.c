@@ -25,48 +25,92 @@ static size_t state_B(const mf_exec_state *s, int k) {
     return (size_t)s->count * mf_kernel_dtype_B(s->dtype[k]);
 }
 
-/* Room for the states of all parameters: a checkpoint names them before it writes them. */
+static int64_t states_B(const mf_exec *x, int i) {
+    mf_exec_state s;
+    int64_t size_B = 0;
+    find_state(x, i, &s);
+    for (int k = 0; k < MF_EXEC_STATES; k++) {
+        size_B += mf_align_B((int64_t)state_B(&s, k));
+    }
+    return size_B;
+}
+
+int64_t mf_exec_staging_B(const mf_exec *x) {
+    int64_t size_B = 0;
+    for (int i = 0; i < x->params.count; i++) {
+        size_B += states_B(x, i);
+    }
+    return size_B;
+}
+
+/* Room for the states of all parameters: a checkpoint names them before it writes them. Memory of
+ * the kind that the device copies to fastest. */
 static mf_status make_staging(mf_exec *x, mf_err *e) {
     int64_t at = 0;
+    void *memory = NULL;
     if (x->staging != NULL) {
         return MF_OK;
     }
+    free(x->staging_at);
     x->staging_at = calloc((size_t)x->params.count + 1, sizeof *x->staging_at);
     for (int i = 0; x->staging_at != NULL && i < x->params.count; i++) {
-        mf_exec_state s;
-        find_state(x, i, &s);
         x->staging_at[i] = at;
-        for (int k = 0; k < MF_EXEC_STATES; k++) {
-            at += mf_align_B((int64_t)state_B(&s, k));
-        }
+        at += states_B(x, i);
     }
-    x->staging = malloc((size_t)at + 1);
-    return x->staging != NULL && x->staging_at != NULL
+    mf_status status = x->staging_at != NULL
+                           ? mf_exec_device(x)->allocate_host(x->device, at + 1, &memory, e)
+                           : MF_NOMEM;
+    x->staging = memory;
+    return status == MF_OK
                ? MF_OK
                : mf_err_set(e, MF_NOMEM, "no %lld bytes of host memory for a checkpoint",
                             (long long)at);
 }
 
+/* The places of a parameter's states in staging; copies: from where they are, without waiting. */
+static mf_status stage(mf_exec *x, int i, bool copies, mf_exec_state *s, mf_err *e) {
+    mf_status status = MF_OK;
+    char *host = x->staging + x->staging_at[i];
+    for (int k = 0; k < MF_EXEC_STATES && status == MF_OK; k++) {
+        status =
+            copies ? mf_exec_read_state(x, host, s->value[k], (int64_t)state_B(s, k), e) : MF_OK;
+        s->value[k] = host;
+        host += mf_align_B((int64_t)state_B(s, k));
+    }
+    return status;
+}
+
 mf_status mf_exec_state_of(mf_exec *x, int i, mf_exec_state *out, mf_err *e) {
     find_state(x, i, out);
-    if (mf_exec_device(x)->on_host || out->count == 0) {
+    if ((mf_exec_device(x)->on_host && !x->staged) || out->count == 0) {
         return MF_OK;
     }
     mf_status status = make_staging(x, e);
-    char *host = status == MF_OK ? x->staging + x->staging_at[i] : NULL;
-    for (int k = 0; k < MF_EXEC_STATES && status == MF_OK; k++) {
-        status = mf_exec_read_state(x, host, out->value[k], (int64_t)state_B(out, k), e);
-        out->value[k] = host;
-        host += mf_align_B((int64_t)state_B(out, k));
+    status = status == MF_OK ? stage(x, i, !x->staged, out, e) : status;
+    return status == MF_OK && !x->staged ? mf_exec_device(x)->wait(x->device, e) : status;
+}
+
+mf_status mf_exec_state_stage(mf_exec *x, mf_err *e) {
+    const float *corrections;
+    x->staged = false;
+    mf_status status = make_staging(x, e);
+    for (int i = 0; i < x->params.count && status == MF_OK; i++) {
+        mf_exec_state s;
+        find_state(x, i, &s);
+        status = s.count > 0 ? stage(x, i, true, &s, e) : MF_OK;
     }
-    return status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
+    status = status == MF_OK ? mf_exec_corrections(x, &corrections, e) : status;
+    status = status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
+    x->staged = status == MF_OK;
+    return status;
 }
 
 void mf_exec_state_release(mf_exec *x) {
-    free(x->staging);
+    mf_exec_device(x)->release_host(x->device, x->staging);
     free(x->staging_at);
     x->staging = NULL;
     x->staging_at = NULL;
+    x->staged = false;
 }
 
 mf_status mf_exec_corrections(mf_exec *x, const float **out, mf_err *e) {
@@ -75,6 +119,9 @@ mf_status mf_exec_corrections(mf_exec *x, const float **out, mf_err *e) {
         x->corrections_copy = malloc(size_B + 1);
     }
     *out = x->corrections_copy;
+    if (*out != NULL && x->staged) {
+        return MF_OK;
+    }
     return *out != NULL ? mf_exec_fetch(x, x->corrections_copy, x->corrections, size_B, e)
                         : mf_err_set(e, MF_NOMEM, "executor: out of memory");
 }

@@ -35,15 +35,19 @@ typedef struct run {
     mf_run_lock *lock; /* on the folder: rank 0's */
     double *loads;     /* [positions * experts] */
     char checkpoints[MF_PATH_B], resumed[MF_PATH_B];
-    int64_t done;                     /* steps, those before this run included */
-    int64_t begun;                    /* of those that follow, given to the device */
-    int64_t samples;                  /* consumed */
-    int64_t skipped;                  /* updates left out, those before this run included */
-    int64_t in_row;                   /* of the last steps */
-    int64_t saved;                    /* step of the newest checkpoint; -1: none */
+    int64_t done;                 /* steps, those before this run included */
+    int64_t begun;                /* of those that follow, given to the device */
+    int64_t samples;              /* consumed */
+    int64_t skipped;              /* updates left out, those before this run included */
+    int64_t in_row;               /* of the last steps */
+    int64_t saved;                /* step of the newest complete checkpoint; -1: none */
+    mf_checkpoint_saving *saving; /* the one that is being written; NULL: none */
+    mf_train_saved save;          /* what there is to say of it */
+    bool beside, waited;          /* it goes on beside the steps; one had to wait, as was said */
+    double save_began_s;
     int64_t save_at;                  /* step behind which it is time for the next one */
     int64_t own;                      /* steps of this run */
-    double arena_B, began_s, saved_s; /* when the first step began, the newest checkpoint ended */
+    double arena_B, began_s, saved_s; /* when the first step began, training last went on */
     double entered_s[MF_DEVICE_POINTS], ended_s; /* when steps were begun, and the last one ended */
 } run;
 
@@ -76,8 +80,18 @@ mf_status mf_run_write_times(run *r, bool ended, mf_err *e);
 bool mf_run_saves_after(const run *r, int64_t step);
 /* Has as much time passed since the last one as the user wants? Rank 0 says so. */
 bool mf_run_save_is_due(const run *r);
-/* Nothing where the step at hand is saved already. Collective. */
+/* Before the first step: do saves go on beside the steps? Collective. */
+mf_status mf_run_save_choose(run *r, mf_err *e);
+/* The step at hand, unless it is saved already: written while steps go on. One that is being
+ * written is waited for. Collective, like all of these. */
 mf_status mf_run_save(run *r, mf_err *e);
+/* Does this rank still write its part? Once none does: it is agreed on, and goes on. */
+bool mf_run_save_is_busy(const run *r);
+mf_status mf_run_save_go_on(run *r, mf_err *e);
+/* Waits for what is being written. The last one: the step at hand, too, is saved when it returns.
+ */
+mf_status mf_run_save_finish(run *r, mf_err *e);
+mf_status mf_run_save_last(run *r, mf_err *e);
 
 /* room.c: routed rows asked for `asked` thousandths of the room that is there: from here on the run
  * goes by a program that has it, with the same weights. No step is on its way. Collective. Errors:

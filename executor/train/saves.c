@@ -1,4 +1,4 @@
-/* saves.c - when a run saves, and what it saves. */
+/* saves.c - when a run saves, what it saves, and what training stands still for. */
 #include "executor/train/run.h"
 
 #include <math.h>
@@ -16,29 +16,125 @@ bool mf_run_save_is_due(const run *r) {
            mf_run_now_s() - r->saved_s >= r->o->save_s;
 }
 
-mf_status mf_run_save(run *r, mf_err *e) {
-    if (r->o->out == NULL || r->saved == r->done) {
-        return MF_OK;
-    }
-    mf_checkpoint_stand s = {.step = r->done,
-                             .samples = r->samples,
-                             .skipped = r->skipped,
-                             .seed = r->order.seed,
-                             .shuffle = r->order.shuffle,
-                             .seq = r->order.seq,
-                             .streams = mf_data_mix_streams(r->data)};
-    for (int i = 0; i < s.streams; i++) {
-        s.stream_tokens[i] = mf_data_tokens(mf_data_mix_stream(r->data, i));
-        s.stream_share[i] = mf_data_mix_share(r->data, i);
-    }
-    const double began_s = mf_run_now_s();
-    mf_board_phase(r->board, r->done, "checkpoint");
-    mf_status status = mf_checkpoint_save(r->exec, r->checkpoints, &s, r->o->keep, e);
-    r->saved = status == MF_OK ? r->done : r->saved;
-    mf_exec_state_release(r->exec);
-    r->saved_s = mf_run_now_s();
-    if (status == MF_OK && mf_comm_rank(r->comm) == 0 && r->o->saved != NULL) {
-        r->o->saved(r->o->user, r->done, r->saved_s - began_s);
+/* The copy takes memory that no plan counts: of CPU ranks it has to fit beside the arena. */
+mf_status mf_run_save_choose(run *r, mf_err *e) {
+    double most_B = (double)mf_exec_staging_B(r->exec);
+    mf_status status =
+        mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &most_B, 1, e);
+    const double usable_B = mf_cluster_usable_B(r->o->cluster, r->layout.reserve);
+    const bool fits = !r->device->ops->on_host || r->arena_B + most_B <= usable_B;
+    r->beside = !r->o->save_waits && fits;
+    if (status == MF_OK && !fits && !r->o->save_waits && r->o->out != NULL) {
+        mf_run_warn(r,
+                    "training waits while checkpoints are written: a rank's copy of %.2f GB does "
+                    "not fit beside its %.2f GB into the %.2f usable",
+                    1e-9 * most_B, 1e-9 * r->arena_B, 1e-9 * usable_B);
     }
     return status;
+}
+
+static void stand_of(const run *r, mf_checkpoint_stand *s) {
+    *s = (mf_checkpoint_stand){.step = r->done,
+                               .samples = r->samples,
+                               .skipped = r->skipped,
+                               .seed = r->order.seed,
+                               .shuffle = r->order.shuffle,
+                               .seq = r->order.seq,
+                               .streams = mf_data_mix_streams(r->data)};
+    for (int i = 0; i < s->streams; i++) {
+        s->stream_tokens[i] = mf_data_tokens(mf_data_mix_stream(r->data, i));
+        s->stream_share[i] = mf_data_mix_share(r->data, i);
+    }
+}
+
+bool mf_run_save_is_busy(const run *r) {
+    return r->saving != NULL && !mf_checkpoint_rests(r->saving);
+}
+
+static mf_status go_on(run *r, bool steps_wait, mf_err *e) {
+    bool complete = false;
+    const double began_s = mf_run_now_s();
+    mf_status status = mf_checkpoint_go_on(r->saving, &complete, e);
+    const double now_s = mf_run_now_s();
+    r->save.stall_s += steps_wait ? now_s - began_s : 0.0;
+    if (status == MF_OK && !complete) {
+        return MF_OK;
+    }
+    mf_checkpoint_abandon(r->saving);
+    r->saving = NULL;
+    if (status == MF_OK) {
+        r->saved = r->save.step;
+        r->save.took_s = now_s - r->save_began_s;
+        if (mf_comm_rank(r->comm) == 0 && r->o->saved != NULL) {
+            r->o->saved(r->o->user, &r->save);
+        }
+    }
+    return status;
+}
+
+mf_status mf_run_save_go_on(run *r, mf_err *e) {
+    return go_on(r, true, e);
+}
+
+static mf_status finish(run *r, bool steps_wait, mf_err *e) {
+    mf_status status = MF_OK;
+    if (r->saving != NULL) {
+        mf_board_phase(r->board, r->done, "checkpoint");
+    }
+    while (r->saving != NULL && status == MF_OK) {
+        status = go_on(r, steps_wait, e);
+    }
+    return status;
+}
+
+mf_status mf_run_save_finish(run *r, mf_err *e) {
+    return finish(r, true, e);
+}
+
+/* The step at hand, when none is being written. */
+static mf_status begin(run *r, mf_err *e) {
+    mf_checkpoint_stand s;
+    stand_of(r, &s);
+    mf_board_phase(r->board, r->done, "checkpoint");
+    const double began_s = mf_run_now_s();
+    r->save = (mf_train_saved){.step = r->done, .beside = r->beside};
+    r->save_began_s = began_s;
+    mf_status status =
+        mf_checkpoint_begin(r->exec, r->checkpoints, &s, r->o->keep, r->beside, &r->saving, e);
+    r->save.stall_s = mf_run_now_s() - began_s;
+    return status != MF_OK || r->beside ? status : mf_run_save_finish(r, e);
+}
+
+static bool is_saved(const run *r) {
+    return r->o->out == NULL || r->saved == r->done ||
+           (r->saving != NULL && r->save.step == r->done);
+}
+
+mf_status mf_run_save(run *r, mf_err *e) {
+    mf_status status = MF_OK;
+    if (is_saved(r)) {
+        return MF_OK;
+    }
+    if (r->saving != NULL) {
+        const int64_t step = r->save.step;
+        const double began_s = mf_run_now_s();
+        status = mf_run_save_finish(r, e);
+        if (status == MF_OK && !r->waited) {
+            mf_run_warn(r,
+                        "step %lld: its checkpoint waited %.3g s for that of step %lld to be "
+                        "written: saves are closer together than a save takes (said once)",
+                        (long long)r->done, mf_run_now_s() - began_s, (long long)step);
+            r->waited = true;
+        }
+    }
+    status = status == MF_OK ? begin(r, e) : status;
+    r->saved_s = mf_run_now_s();
+    return status;
+}
+
+/* There are no steps that wait for it. */
+mf_status mf_run_save_last(run *r, mf_err *e) {
+    mf_status status = is_saved(r) ? MF_OK : finish(r, false, e);
+    status = status == MF_OK && !is_saved(r) ? begin(r, e) : status;
+    return status == MF_OK ? finish(r, false, e) : status;
 }

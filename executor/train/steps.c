@@ -151,18 +151,19 @@ static mf_status end_step(run *r, mf_train_metrics *m, int64_t *overflowed, mf_e
     return status;
 }
 
-/* Does anybody want to end, and is it time to save by rank 0's clock? All ranks learn it at the
- * same step. */
+/* Does anybody want to end, is it time to save by rank 0's clock, does a rank still write its part
+ * of a checkpoint? All ranks learn it at the same step. */
 static mf_status ask(run *r, bool wish, bool *stop, mf_err *e) {
     const volatile int *cancel = r->o->cancel;
-    double any[2] = {wish || (cancel != NULL && *cancel != 0), mf_run_save_is_due(r)};
+    double any[3] = {wish || (cancel != NULL && *cancel != 0), mf_run_save_is_due(r),
+                     mf_run_save_is_busy(r)};
     mf_status status =
-        mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, any, 2, e);
+        mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, any, 3, e);
     *stop = any[0] > 0.5;
     if (any[1] > 0.5 && r->save_at < r->done) {
         r->save_at = r->done + r->begun; /* behind the steps that are on their way */
     }
-    return status;
+    return status == MF_OK && r->saving != NULL && any[2] < 0.5 ? mf_run_save_go_on(r, e) : status;
 }
 
 /* What of a step is no number, or not a finite one; NULL: all of it is. */
@@ -198,14 +199,10 @@ static mf_status check_skipped(const run *r, const mf_train_metrics *m, mf_err *
                     LL(m->step), what, is, LL(r->in_row));
         return MF_OK;
     }
-    char saved[80] = "";
-    if (r->saved > 0) {
-        snprintf(saved, sizeof saved, "; --resume goes back to step %lld", LL(r->saved));
-    }
     return mf_err_set(e, MF_DIVERGED,
                       "step %lld: the %s is %s, the update of %lld step%s in a row left out: "
-                      "training has diverged%s",
-                      LL(m->step), what, is, LL(r->in_row), r->in_row == 1 ? "" : "s", saved);
+                      "training has diverged",
+                      LL(m->step), what, is, LL(r->in_row), r->in_row == 1 ? "" : "s");
 }
 
 /* What only rank 0 does with a step, agreed by all. */
@@ -245,33 +242,50 @@ static int report_start(run *r) {
     return r->o->started != NULL ? r->o->started(r->o->user, &s) : 0;
 }
 
-mf_status mf_run_steps(run *r, bool *alone, mf_err *e) {
-    bool wish = mf_comm_rank(r->comm) == 0 && report_start(r) != 0, stop = false;
+/* Every rank has a step, and nobody fails alone in it. */
+static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     int64_t overflowed = 0;
     mf_train_metrics m;
+    *alone = true;
+    mf_status status = *stop ? MF_OK : begin_steps(r, e);
+    status = status == MF_OK ? end_step(r, &m, &overflowed, e) : status;
+    if (status != MF_OK) {
+        return status;
+    }
+    *alone = false;
+    if (overflowed != 0) {
+        status = mf_run_save_finish(r, e); /* of the program that goes */
+        mf_board_phase(r->board, r->done + 1, "more room");
+        return status == MF_OK ? mf_run_more_room(r, overflowed, e) : status;
+    }
+    status = tell(r, &m, wish, e);
+    status = status == MF_OK ? ask(r, *wish || *stop, stop, e) : status;
+    status = status == MF_OK ? mf_run_write_times(r, false, e) : status;
+    return status == MF_OK && mf_run_saves_after(r, r->done) ? mf_run_save(r, e) : status;
+}
+
+/* All ranks end for one reason; what is being written stands in the end, as it would have if
+ * training had waited for it. */
+static mf_status end_failed(run *r, mf_status status, mf_err *e) {
+    (void)mf_run_save_finish(r, NULL);
+    if (status == MF_DIVERGED && r->saved > 0 && e != NULL && e->text[0] != '\0') {
+        const mf_err why = *e;
+        mf_err_set(e, status, "%s; --resume goes back to step %lld", why.text, LL(r->saved));
+    }
+    return status;
+}
+
+mf_status mf_run_steps(run *r, bool *alone, mf_err *e) {
+    bool wish = mf_comm_rank(r->comm) == 0 && report_start(r) != 0, stop = false;
     mf_status status = ask(r, wish, &stop, e);
     r->began_s = r->saved_s = mf_run_now_s();
     while (status == MF_OK && (!stop || r->begun > 0) && r->done < r->o->steps) {
-        *alone = true;
-        status = stop ? MF_OK : begin_steps(r, e);
-        status = status == MF_OK ? end_step(r, &m, &overflowed, e) : status;
-        if (status != MF_OK) {
-            return status;
-        }
-        *alone = false;
-        if (overflowed != 0) {
-            mf_board_phase(r->board, r->done + 1, "more room");
-            status = mf_run_more_room(r, overflowed, e);
-            continue;
-        }
-        status = tell(r, &m, &wish, e);
-        status = status == MF_OK ? ask(r, wish || stop, &stop, e) : status;
-        status = status == MF_OK ? mf_run_write_times(r, false, e) : status;
-        if (status == MF_OK && mf_run_saves_after(r, r->done)) {
-            status = mf_run_save(r, e);
-        }
+        status = step(r, &wish, &stop, alone, e);
     }
-    status = status == MF_OK ? mf_run_save(r, e) : status;
+    if (status != MF_OK) {
+        return *alone ? status : end_failed(r, status, e);
+    }
+    status = mf_run_save_last(r, e);
     if (status == MF_OK && stop) {
         status = mf_comm_rank(r->comm) == 0
                      ? mf_err_set(e, MF_INTERRUPTED, "ended after step %lld%s", LL(r->done),

@@ -341,9 +341,10 @@ mf_status mf_run_ready(run *r, mf_err *e) {
     s = s == MF_OK ? mf_exec_prepare(r->exec, e) : s;
     s = mf_comm_agree(r->comm, s == MF_OK ? watch_device(r, e) : s, e);
     r->arena_B = (double)mf_exec_arena_B(r->exec);
-    return s == MF_OK ? mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX,
-                                           &r->arena_B, 1, e)
-                      : s;
+    s = s == MF_OK ? mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX,
+                                        &r->arena_B, 1, e)
+                   : s;
+    return s == MF_OK ? mf_run_save_choose(r, e) : s;
 }
 
 static mf_status prepare(run *r, mf_err *e) {
@@ -399,6 +400,7 @@ static mf_status finish(run *r, mf_status status, mf_err *e) {
 }
 
 static void clear(run *r) {
+    mf_checkpoint_abandon(r->saving); /* its thread reads the executor's memory */
     mf_data_mix_close(r->data);
     mf_run_unmake(r);
     mf_comm_destroy(r->wire);

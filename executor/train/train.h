@@ -34,6 +34,14 @@ typedef struct mf_train_start {
     int streams;
 } mf_train_start;
 
+/* A checkpoint that is complete. */
+typedef struct mf_train_saved {
+    int64_t step;
+    bool beside;    /* written beside the steps that followed */
+    double took_s;  /* from the copy of the state to the rename */
+    double stall_s; /* of that the time in which training stood still */
+} mf_train_saved;
+
 typedef struct mf_train_options {
     const mf_model *model;
     const mf_cluster *cluster;
@@ -62,6 +70,7 @@ typedef struct mf_train_options {
     bool resume;        /* from the newest checkpoint of `out`, when there is one */
     int64_t save_every; /* steps; 0: only at the end */
     double save_s;      /* also behind the first step that ends so long after the last one; 0: no */
+    bool save_waits;    /* training waits while a checkpoint is written, not for its copy alone */
     int keep;           /* newest checkpoints that stay; 0: all */
     const char *config; /* text of the config.json that goes beside exported weights; NULL: none */
 
@@ -71,8 +80,8 @@ typedef struct mf_train_options {
      * begun by then. */
     int (*started)(void *user, const mf_train_start *s);
     int (*stepped)(void *user, const mf_train_metrics *m);
-    /* Behind each checkpoint, on world rank 0: what it took; NULL: none. */
-    void (*saved)(void *user, int64_t step, double took_s);
+    /* Behind each checkpoint, on world rank 0; NULL: none. */
+    void (*saved)(void *user, const mf_train_saved *s);
     /* One line of what happened in a step and did not end the run, on world rank 0; NULL: none. */
     void (*warned)(void *user, const char *line);
     /* One line for a rank of this host that is gone, or for this one whose GPU hangs, from another

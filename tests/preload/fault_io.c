@@ -1,9 +1,11 @@
-/* A library to load in front of libc (LD_PRELOAD): of the I/O calls on files whose path holds
- * MF_FAULT_UNDER the MF_FAULT_CALLth (from 1; 0: none) fails once, as MF_FAULT_KIND says: ENOSPC,
- * EIO, EINTR, or SHORT, which moves half of the bytes. Calls that cannot fail so do as always.
- * Counted are those of the process whose rank is MF_FAULT_RANK ("-": of one that no launcher gave a
- * rank). Each is written to the file MF_FAULT_LOG: its number, name and path, and "FAILS" where it
- * did.
+/* A library to load in front of libc (LD_PRELOAD): of the I/O calls MF_FAULT_NAME (not set: any) on
+ * files whose path holds MF_FAULT_UNDER and ends with MF_FAULT_PATH (not set: any; "NAME.": holds
+ * it) the MF_FAULT_CALLth (from 1; 0: none) fails once, as MF_FAULT_KIND says: ENOSPC, EIO, EINTR,
+ * or SHORT, which moves half of the bytes; SLOW takes two seconds first, and does not fail. Calls
+ * that cannot fail so do as always. Threads call in an order of their own: a number is the same in
+ * each run for one name and path. Counted are those of the process whose rank is MF_FAULT_RANK
+ * ("-": of one that no launcher gave a rank). Each is written to the file MF_FAULT_LOG: its number,
+ * name and path, and "FAILS" where it did.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -19,14 +21,15 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FILES = 1024, NAME_B = 256 };
 
-typedef enum kind { NONE, NO_SPACE, BROKEN, INTERRUPTED, SHORT } kind;
+typedef enum kind { NONE, NO_SPACE, BROKEN, INTERRUPTED, SHORT, SLOW } kind;
 
 static char name_of[FILES][NAME_B]; /* of open files that count; "": others */
-static atomic_int calls;
+static atomic_int calls, matching;
 
 /* The next definition of NAME, which is libc's. */
 #define REAL(type, name, ...)                                                                      \
@@ -67,14 +70,27 @@ static kind wanted_kind(void) {
     static const struct {
         const char *name;
         kind kind;
-    } kinds[] = {{"ENOSPC", NO_SPACE}, {"EIO", BROKEN}, {"EINTR", INTERRUPTED}, {"SHORT", SHORT}};
+    } kinds[] = {{"ENOSPC", NO_SPACE},
+                 {"EIO", BROKEN},
+                 {"EINTR", INTERRUPTED},
+                 {"SHORT", SHORT},
+                 {"SLOW", SLOW}};
     const char *text = getenv("MF_FAULT_KIND");
-    for (int i = 0; text != NULL && i < 4; i++) {
+    for (int i = 0; text != NULL && i < 5; i++) {
         if (strcmp(text, kinds[i].name) == 0) {
             return kinds[i].kind;
         }
     }
     return NONE;
+}
+
+/* Is it one of those among which MF_FAULT_CALL counts? */
+static bool matches(const char *call, const char *path) {
+    const char *name = getenv("MF_FAULT_NAME"), *end = getenv("MF_FAULT_PATH");
+    const size_t n = end != NULL ? strlen(end) : 0, length = strlen(path);
+    return (name == NULL || strcmp(name, call) == 0) &&
+           (n == 0 || (n <= length && strcmp(path + length - n, end) == 0) ||
+            (end[n - 1] == '.' && strstr(path, end) != NULL));
 }
 
 /* Counts a call on `path`. can: the kinds that it can fail by, as bits. Sets errno when it is to
@@ -86,7 +102,11 @@ static kind fails(const char *call, const char *path, int can) {
     const char *at = getenv("MF_FAULT_CALL"), *log = getenv("MF_FAULT_LOG");
     int n = atomic_fetch_add(&calls, 1) + 1;
     const int before = errno;
-    kind k = at != NULL && atoi(at) == n ? wanted_kind() : NONE;
+    const int turn = matches(call, path) ? atomic_fetch_add(&matching, 1) + 1 : -1;
+    kind k = at != NULL && atoi(at) == turn ? wanted_kind() : NONE;
+    if (k == SLOW) {
+        nanosleep(&(const struct timespec){.tv_sec = 2}, NULL);
+    }
     k = (can >> k & 1) != 0 ? k : NONE;
     if (log != NULL) {
         char line[NAME_B + 64];

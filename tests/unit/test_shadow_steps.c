@@ -1,9 +1,12 @@
 /* test_shadow_steps.c - training steps on a device that behaves as a GPU (tests/shadow_device.h)
  * leave what they leave on the CPU, to the bit. */
+#include "executor/checkpoint/checkpoint.h"
 #include "tests/sampled.h"
 #include "tests/shadow_case.h"
 #include "tests/shadow_hold.h"
 #include "tests/test.h"
+
+#include <stdlib.h>
 
 static const char *const families[] = {"llama", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"};
 enum { FAMILIES = 5, STEPS = 2 };
@@ -83,11 +86,119 @@ static void plays_are_steps(void **state) {
     }
 }
 
+/* A copy of all states stands while a step changes them, until it is released. */
+static mf_status stage(shadow_case *c, bool *stands, bool *goes, mf_err *e) {
+    shadow_bytes before = {0}, staged = {0}, behind = {0}, all = {0};
+    const mf_params *list = mf_exec_params(c->exec);
+    mf_status status = mf_exec_state_stage(c->exec, e);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < list->count && status == MF_OK; i++) {
+            mf_exec_state s = {0};
+            status = mf_exec_state_of(c->exec, i, &s, e);
+            for (int k = 0; k < MF_EXEC_STATES && status == MF_OK; k++) {
+                shadow_bytes_add(turn ? &staged : &before, s.value[k],
+                                 (size_t)s.count * mf_kernel_dtype_B(s.dtype[k]));
+            }
+        }
+        status = status == MF_OK && turn == 0 ? shadow_steps(c, 2, &all, e) : status;
+    }
+    mf_exec_state_release(c->exec);
+    status = status == MF_OK ? shadow_keep_states(c, &behind, e) : status;
+    *stands = before.size_B > 0 && before.size_B == staged.size_B &&
+              memcmp(before.data, staged.data, before.size_B) == 0;
+    *goes = behind.size_B >= before.size_B && before.size_B > 0 &&
+            memcmp(before.data, behind.data, before.size_B) != 0;
+    shadow_bytes_clear(&before);
+    shadow_bytes_clear(&staged);
+    shadow_bytes_clear(&behind);
+    shadow_bytes_clear(&all);
+    return status;
+}
+
+static void a_copy_of_the_states_stands_while_steps_go_on(void **state) {
+    (void)state;
+    const shadow_setup s = {.family = "deepseek_v3", .precision = MF_PREC_BF16};
+    const shadow_options o = {.seed = 6, .one_queue = true};
+    for (int on_shadow = 0; on_shadow < 2; on_shadow++) {
+        shadow_case c = {0};
+        mf_device *device = mf_device_cpu();
+        mf_err e = {.text = ""};
+        bool stands = false, goes = false;
+        mf_status status = on_shadow ? shadow_open(&o, &device, &e) : MF_OK;
+        status = status == MF_OK ? shadow_case_open(&c, &s, device, &e) : status;
+        shadow_bytes all = {0};
+        status = status == MF_OK ? shadow_steps(&c, 1, &all, &e) : status;
+        status = status == MF_OK ? stage(&c, &stands, &goes, &e) : status;
+        shadow_bytes_clear(&all);
+        shadow_case_close(&c);
+        if (on_shadow) {
+            device->ops->close(device);
+        }
+        if (status != MF_OK || !stands || !goes) {
+            fail_msg("%s: %s%s %s", on_shadow ? "shadow" : "CPU", e.text,
+                     stands ? "" : "it changed", goes ? "" : "it stayed");
+        }
+    }
+}
+
+/* Two saves of one moment, the second written while a step changes all that it saves. */
+static mf_status save_twice(const shadow_setup *s, mf_device *device, const char *folder,
+                            mf_err *e) {
+    const mf_checkpoint_stand stand = {.step = 1, .samples = 4, .seq = 1};
+    shadow_case c;
+    shadow_bytes all = {0};
+    mf_checkpoint_saving *w = NULL;
+    bool complete = false;
+    char still[128], beside[128];
+    snprintf(still, sizeof still, "%s/still", folder);
+    snprintf(beside, sizeof beside, "%s/beside", folder);
+    mf_status status = shadow_case_open(&c, s, device, e);
+    status = status == MF_OK ? shadow_steps(&c, 1, &all, e) : status;
+    status = status == MF_OK ? mf_checkpoint_save(c.exec, still, &stand, 0, e) : status;
+    status = status == MF_OK ? mf_checkpoint_begin(c.exec, beside, &stand, 0, true, &w, e) : status;
+    status = status == MF_OK ? shadow_steps(&c, 2, &all, e) : status;
+    while (status == MF_OK && !complete) {
+        status = mf_checkpoint_go_on(w, &complete, e);
+    }
+    mf_checkpoint_abandon(w);
+    shadow_case_close(&c);
+    shadow_bytes_clear(&all);
+    return status;
+}
+
+static void a_save_beside_a_step_is_of_the_moment_before(void **state) {
+    (void)state;
+    const shadow_setup s = {.family = "deepseek_v3", .precision = MF_PREC_BF16};
+    const shadow_options o = {.seed = 5, .one_queue = true};
+    for (int on_shadow = 0; on_shadow < 2; on_shadow++) {
+        char folder[] = "/tmp/mf-beside-XXXXXX", command[200];
+        mf_device *device = mf_device_cpu();
+        mf_err e = {.text = ""};
+        assert_non_null(mkdtemp(folder));
+        mf_status status = on_shadow ? shadow_open(&o, &device, &e) : MF_OK;
+        status = status == MF_OK ? save_twice(&s, device, folder, &e) : status;
+        if (status != MF_OK) {
+            fail_msg("%s: %s", on_shadow ? "shadow" : "CPU", e.text);
+        }
+        if (on_shadow) {
+            device->ops->close(device);
+        }
+        snprintf(command, sizeof command, "test -f %s/still/step-00000001/manifest.json", folder);
+        assert_int_equal(system(command), 0);
+        snprintf(command, sizeof command, "diff -r %s/still %s/beside", folder, folder);
+        assert_int_equal(system(command), 0);
+        snprintf(command, sizeof command, "rm -r %s", folder);
+        assert_int_equal(system(command), 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_those_of_the_cpu),
         cmocka_unit_test(choices_are_those_of_the_cpu),
         cmocka_unit_test(plays_are_steps),
+        cmocka_unit_test(a_copy_of_the_states_stands_while_steps_go_on),
+        cmocka_unit_test(a_save_beside_a_step_is_of_the_moment_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,10 @@
 
 #include <errno.h>
 
-enum { CALLS_MOST = 4096, SAVED = 2, STEPS = 3 };
+/* The first run saves up to SAVED, the second, which is hit, twice more: beside a step and at the
+ * end.
+ */
+enum { CALLS_MOST = 4096, SAVED = 2, STEPS = 4 };
 
 static char library[512];
 
@@ -39,20 +42,32 @@ static int shell(const char *format, ...) {
     return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
 }
 
-/* A run on OUT, whose call number `at` (0: none) of `rank` fails; without mpirun ranks start at
- * once.
- */
-static int train(const char *out, int steps, const char *fold, const char *rank, int at,
-                 const char *how) {
+/* Path of a call in the folder of its run. */
+static const char *place_of(const io_call *c) {
+    const char *at =
+        strncmp(c->path, scratch, strlen(scratch)) == 0 ? c->path + strlen(scratch) + 1 : c->path;
+    const char *slash = strchr(at, '/'), *events = "/events.out.tfevents.";
+    if (slash != NULL && strncmp(slash, events, strlen(events)) == 0) {
+        return events; /* a time, a host and a process follow */
+    }
+    return slash != NULL ? slash : "";
+}
+
+/* A run on OUT; of `rank` call `c` (NULL: none) fails, the turn-th (1: the first) of its name on
+ * its file. Without mpirun ranks start at once. */
+static int train(const char *out, int steps, const char *fold, const char *rank, const io_call *c,
+                 int turn, const char *how) {
     return shell(
         "rm -f %s/calls %s/%s.log; env LD_PRELOAD=%s MF_FAULT_UNDER=%s/%s MF_FAULT_RANK=%s "
-        "MF_FAULT_CALL=%d MF_FAULT_KIND=%s MF_FAULT_LOG=%s/calls PATH=/nowhere "
+        "%s%s MF_FAULT_PATH=%s MF_FAULT_CALL=%d MF_FAULT_KIND=%s MF_FAULT_LOG=%s/calls "
+        "PATH=/nowhere "
         "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 "
         "%s train --init %s/in --data %s/%s/text --global-batch 4 --seq 32 --lr 1e-3 "
         "--lr-schedule constant --save-every 1 --steps %d --resume %s --out %s/%s "
         ">>%s/%s.log 2>&1",
-        scratch, scratch, out, at < 0 ? "" : library, scratch, out, rank, at, how, scratch, binary,
-        scratch, scratch, out, steps, fold, scratch, out, scratch, out);
+        scratch, scratch, out, turn < 0 ? "" : library, scratch, out, rank,
+        c != NULL ? "MF_FAULT_NAME=" : "", c != NULL ? c->name : "", c != NULL ? place_of(c) : "",
+        turn, how, scratch, binary, scratch, scratch, out, steps, fold, scratch, out, scratch, out);
 }
 
 /* The calls of the last run. */
@@ -96,18 +111,19 @@ static bool is_told(const char *out, const char *rank, int number) {
     return told;
 }
 
-static int wrong(const char *when, int at, int kind, int code) {
+static int wrong(const char *when, const io_call *c, int turn, int kind, int code) {
     show_log("tried");
     (void)shell("grep FAILS %s/calls", scratch);
-    printf("%s call %d, %s: exit code %d\n", when, at, kinds[kind].name, code);
+    printf("%s %s %d of %s, %s: exit code %d\n", when, c->name, turn, place_of(c), kinds[kind].name,
+           code);
     return 1;
 }
 
 /* One fault: what went wrong. *tried counts those of calls that can fail so. */
 static int fail_once(const char *base, const char *whole, const char *fold, const char *rank,
-                     int at, int kind, int *tried) {
+                     const io_call *c, int turn, int kind, int *tried) {
     assert_int_equal(shell("cd %s && rm -rf tried && cp -r %s tried", scratch, base), 0);
-    int code = train("tried", STEPS, fold, rank, at, kinds[kind].name);
+    int code = train("tried", STEPS, fold, rank, c, turn, kinds[kind].name);
     if (shell("grep -q FAILS %s/calls", scratch) != 0) {
         return 0;
     }
@@ -115,32 +131,33 @@ static int fail_once(const char *base, const char *whole, const char *fold, cons
     bool right = code == 0 ? is_whole("tried", whole)
                            : code <= 2 && is_told("tried", rank, kinds[kind].number);
     if (!right) {
-        return wrong("at", at, kind, code);
+        return wrong("at", c, turn, kind, code);
     }
     if (code != 0) {
-        code = train("tried", STEPS, fold, rank, -1, "");
+        code = train("tried", STEPS, fold, rank, NULL, -1, "");
         if (code != 0 || !is_whole("tried", whole) || log_has("tried", "step 1/") ||
             log_has("tried", "step 2/")) {
-            return wrong("behind", at, kind, code);
+            return wrong("behind", c, turn, kind, code);
         }
     }
     same_steps("tried", whole, STEPS);
     return 0;
 }
 
-/* Numbers of calls to try: the first and the last of each name and file. */
-static int choose(int calls, int *turn) {
+/* Calls to try: the first and the last of each name and file, and which of these it is. */
+static int choose(int calls, int *which, int *turn) {
     int n = 0;
     for (int i = 0; i < calls; i++) {
-        bool before = false, behind = false;
+        int before = 0, behind = 0;
         for (int j = 0; j < calls; j++) {
             bool same =
                 strcmp(all[i].name, all[j].name) == 0 && strcmp(all[i].path, all[j].path) == 0;
-            before = before || (same && j < i);
-            behind = behind || (same && j > i);
+            before += same && j < i;
+            behind += same && j > i;
         }
-        if (!before || !behind) {
-            turn[n++] = i + 1;
+        if (before == 0 || behind == 0) {
+            which[n] = i;
+            turn[n++] = before + 1;
         }
     }
     return n;
@@ -153,20 +170,20 @@ static void fail_in_turn(const char *base, const char *whole, const char *fold, 
     int tried = 0, failed = 0;
     assert_int_equal(
         shell("mkdir %s/%s && cp %s/text %s/%s/text", scratch, base, scratch, scratch, base), 0);
-    assert_int_equal(train(base, SAVED, fold, rank, -1, ""), 0);
+    assert_int_equal(train(base, SAVED, fold, rank, NULL, -1, ""), 0);
     assert_int_equal(shell("cd %s && cp -r %s %s", scratch, base, whole), 0);
-    assert_int_equal(train(whole, STEPS, fold, rank, 0, ""), 0);
+    assert_int_equal(train(whole, STEPS, fold, rank, NULL, 0, ""), 0);
     int calls = read_calls();
     assert_in_range(calls, 50, CALLS_MOST - 1);
     assert_true(is_whole(whole, whole));
-    static int turn[CALLS_MOST];
-    int turns = choose(calls, turn);
+    static int which[CALLS_MOST], turn[CALLS_MOST];
+    int turns = choose(calls, which, turn);
     rng r = rng_init((uint64_t)getpid());
     for (int i = 0; i < (most < turns ? most : turns); i++) {
-        int at = turn[most < turns ? (int)rng_range(&r, 0, turns - 1) : i];
+        int at = most < turns ? (int)rng_range(&r, 0, turns - 1) : i;
         for (int k = 0; k < KINDS; k++) {
             if (most >= turns || k == i % KINDS) {
-                failed += fail_once(base, whole, fold, rank, at, k, &tried);
+                failed += fail_once(base, whole, fold, rank, &all[which[at]], turn[at], k, &tried);
             }
         }
     }
