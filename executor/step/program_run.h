@@ -131,8 +131,8 @@ typedef struct mf_exec_state {
 } mf_exec_state;
 mf_status mf_exec_state_of(mf_exec *x, int i, mf_exec_state *out, mf_err *e);
 /* Copies the states of all parameters, and the correction biases, as they are now: from here on
- * mf_exec_state_of shows these copies, which stand while steps go on. Called again it takes the same
- * memory, mf_exec_staging_B bytes on the host. Errors: MF_NOMEM; those of the device. */
+ * mf_exec_state_of shows these copies, which stand while steps go on. Called again it takes the
+ * same memory, mf_exec_staging_B bytes on the host. Errors: MF_NOMEM; those of the device. */
 mf_status mf_exec_state_stage(mf_exec *x, mf_err *e);
 int64_t mf_exec_staging_B(const mf_exec *x);
 /* Host memory that states took for either may go; what was copied is void. */
