@@ -160,7 +160,7 @@ mf_status mf_checkpoint_begin(mf_exec *x, const char *folder, const mf_checkpoin
     status = agree(&of_all, status, e);
     if (status != MF_OK || w == NULL) {
         mf_checkpoint_abandon(w);
-        return status;
+        return status != MF_OK ? status : MF_NOMEM;
     }
     start(w, true);
     *out = w;
