@@ -1,5 +1,5 @@
-/* checkpoint_save.c - a save from its copy of the state to its rename, in parts: what ranks agree
- * on is said between the steps, what goes to disk goes there in a thread beside them. */
+/* checkpoint_save.c - a save in parts, from the copy of the state to the rename of the folder. A
+ * thread of each rank writes to disk while training goes on; ranks agree between two steps. */
 #include "executor/checkpoint/checkpoint_write.h"
 #include "executor/comm/agree.h"
 #include "executor/data/files.h"

@@ -242,7 +242,8 @@ static int report_start(run *r) {
     return r->o->started != NULL ? r->o->started(r->o->user, &s) : 0;
 }
 
-/* Every rank has a step, and nobody fails alone in it. */
+/* One step, or the landing of one that was begun; then what follows it: a save, more room. *alone:
+ * the error is this rank's, and the others do not know of it. */
 static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     int64_t overflowed = 0;
     mf_train_metrics m;
