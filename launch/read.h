@@ -41,7 +41,7 @@ void mf_read_dest(mf_read *r, const char *dest, size_t length, const char *value
 /* The settings that variables of ModelZoo's launcher stand for (TP, PP, VPP, PR, DISPATCHER, ...).
  */
 mf_status mf_read_modelzoo(mf_read *r, mf_err *e);
-/* Gives the variables of that launcher that nobody has set what it takes for its MODEL. */
+/* Sets the variables that a script leaves unset to that launcher's defaults for its MODEL. */
 void mf_read_modelzoo_defaults(mf_read *r);
 
 /* The shipped model that the flags describe, and overrides ("num_hidden_layers=4") that make it
