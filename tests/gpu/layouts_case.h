@@ -9,6 +9,14 @@
 #include "tests/grid_case.h"
 
 enum { LAYOUTS_SEQ = 64, LAYOUTS_GBS = 8 };
+
+/* How much of it runs: all, but under tools that make every kernel slow. */
+typedef struct layouts_size {
+    int64_t batch, steps; /* samples of a step, steps: at most LAYOUTS_GBS, GRID_STEPS */
+} layouts_size;
+
+static layouts_size layouts_sized = {LAYOUTS_GBS, GRID_STEPS};
+
 #define LAYOUTS_LR 3e-3 /* what an update changes is far above what rounding does */
 
 /* Faults that are planted on purpose: ops that all ranks leave out; the comparison has to see it.
@@ -62,8 +70,8 @@ static inline void layouts_layout(const layouts_row *r, mf_layout *l) {
     l->vpp = r->vpp > 0 ? r->vpp : 1;
     l->ep = r->ep > 0 ? r->ep : 1;
     l->etp = r->etp > 0 ? r->etp : 1;
-    l->gbs = LAYOUTS_GBS;
-    int64_t each = LAYOUTS_GBS * l->tp * l->cp * l->pp / l->gpus; /* samples of a DP rank */
+    l->gbs = layouts_sized.batch;
+    int64_t each = l->gbs * l->tp * l->cp * l->pp / l->gpus; /* samples of a DP rank */
     l->mbs = r->mbs > 0 ? r->mbs : l->pp > 1 || each < 4 ? 1 : each / 2;
     l->seq = LAYOUTS_SEQ;
     l->zero = (uint8_t)r->zero;
@@ -219,7 +227,7 @@ static inline mf_status layouts_reference(int model, grid_reference *ref, mf_err
     *ref = (grid_reference){0};
     mf_status s = layouts_open(&c, &one, mf_device_cpu(), NULL, e);
     const mf_exec_batch batch = {layouts_sample, &c.g};
-    for (; c.g.step < GRID_STEPS && s == MF_OK; c.g.step++) {
+    for (; c.g.step < layouts_sized.steps && s == MF_OK; c.g.step++) {
         s = mf_exec_step(c.g.exec, &batch, LAYOUTS_LR, &r, e);
         if (s == MF_OK && c.g.step == 0) {
             layouts_keep(&c, ref);
@@ -274,7 +282,7 @@ static inline mf_status layouts_run(layouts_case *c, const grid_reference *ref, 
     mf_exec_result r;
     *out = (layouts_errors){0};
     mf_status s = MF_OK;
-    for (c->g.step = 0; c->g.step < GRID_STEPS && s == MF_OK; c->g.step++) {
+    for (c->g.step = 0; c->g.step < layouts_sized.steps && s == MF_OK; c->g.step++) {
         int64_t k = c->g.step;
         mf_exec_use_graph(c->g.exec, k > 0);
         s = mf_exec_step(c->g.exec, &batch, LAYOUTS_LR, &r, e);

@@ -1,14 +1,17 @@
 #!/bin/sh
 # compute-sanitizer (memcheck, racecheck, initcheck) over one small case of each kind: model families, recomputation,
 # offload, dropping on one rank; every way to split on two ranks, which share a GPU where there is but one.
-#   sanitize.sh [--seconds N] [--jobs N] [--tool NAME] [--kind TEXT] [--logs FOLDER] [RUN...]
+#   sanitize.sh [--seconds N] [--jobs N] [--cases LIST] [--tool NAME] [--kind TEXT] [--logs FOLDER] [RUN...]
 # RUN       what starts a program by its name, such as /tmp/moefold-gpu/run; without it they are those of build/
 # --seconds no case begins after so many [1500]; those left are counted. The most telling come first.
-# --jobs    cases side by side [4]
+# --jobs    cases side by side [8]
+# --cases   TOOL[:FIRST[-LAST]],...: which, in this order, kinds by their number; such as memcheck:10-17,racecheck
 # --logs    where the sanitizer's words go, a file for each process [build/sanitize]
 # An error is ours where the kernel that it names, or one that it races with, is a __global__ function of our sources, or
 # where a call of the CUDA API that failed came from our code; else it is a library's (cuBLASLt, cuDNN, NCCL), which
 # is counted and listed by kernel but fails nothing. What names nobody is ours. So is what was not printed any more.
+# racecheck looks at our kernels alone: each access to shared memory goes through the host, and libraries have many.
+# A step takes a minute under these tools, so runs have few of them, measure nothing and watch for no hang.
 # BACKEND=cpu with SANITIZER=COMMAND tries this script out where there is no GPU.
 cd "$(dirname "$0")/../.." || exit 1
 exec python3 - "$@" <<'P'
@@ -16,7 +19,8 @@ import argparse, concurrent.futures, glob, os, re, shlex, shutil, signal, subpro
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--seconds", type=float, default=1500)
-ap.add_argument("--jobs", type=int, default=4)
+ap.add_argument("--jobs", type=int, default=8)
+ap.add_argument("--cases", default="memcheck,racecheck,initcheck")
 ap.add_argument("--tool", default="")
 ap.add_argument("--kind", default="")
 ap.add_argument("--logs", default="build/sanitize")
@@ -33,10 +37,11 @@ if not sanitizer[0]:
 TOOLS = ("memcheck", "racecheck", "initcheck")
 PRINTED = 20000 # errors of a process; each is a few lines
 LIMIT_S = 420   # of a case
+LAYOUT_S = 360  # of its layout
 
 # --- kinds: name, program and its arguments ------------------------------------------------------
-DATA = "--data docs/CLI.md --global-batch 2 --micro-batch 1 --seq 64 --steps 2 --set vocab_size=256"
-WIDE = "--set hidden_size=128 --set num_hidden_layers=2 --set num_attention_heads=4 --set num_key_value_heads=2 --set head_dim=64"
+DATA = "--data docs/CLI.md --global-batch 2 --micro-batch 1 --seq 64 --hang-after 0 --set vocab_size=256"
+WIDE = "--set hidden_size=128 --set num_attention_heads=4 --set num_key_value_heads=2 --set head_dim=64"
 MIX = "--model mixtral-8x7b " + WIDE + " --set intermediate_size=128 --set num_local_experts=8"
 QWEN = "--model qwen3-30b-a3b " + WIDE + " --set moe_intermediate_size=64 --set num_experts=8 --set num_experts_per_tok=2"
 DENSE = "--model llama3-8b " + WIDE + " --set intermediate_size=128"
@@ -46,20 +51,22 @@ MLA = ("--model deepseek-v3 --set hidden_size=128 --set num_hidden_layers=2 --se
        "--set moe_intermediate_size=64 --set n_routed_experts=8 --set num_experts_per_tok=2 --set n_group=2 --set topk_group=1")
 ON = "--backend cpu --cluster cpu --dtype bf16" if cpu else "--backend cuda --cuda-graph none --gpus 1"
 RULE = " --deterministic" # no algorithm is chosen by measurement: it takes long under a sanitizer
+ONE = " --set num_hidden_layers=1 --steps 1" # what it is about is in each layer and each step
+TWO = " --set num_hidden_layers=2 --steps 2"
 
 def train(model, options):
     return ("moefold", "train %s %s %s %s" % (model, DATA, ON, options), "mean step")
 
 def ranks(text):
-    return ("test_executor_layouts", ["--backend", "cpu" if cpu else "cuda", "--ranks", "2", "--only", text,
-                                      "--timeout", "300"], "1 passed, 0 failed, 0 skipped, 0 not begun")
+    return ("test_executor_layouts", ["--backend", "cpu" if cpu else "cuda", "--ranks", "2", "--only", text, "--batch", "4",
+                                      "--steps", "1", "--deterministic", "--timeout", str(LAYOUT_S)], "1 passed, 0 failed, 0 skipped, 0 not begun")
 
-EP = "2 ranks mixtral tp1 cp1 dp2 pp1 vpp1 ep2 etp1 edp1 mbs2 zero1/0 - "
+EP = "2 ranks mixtral tp1 cp1 dp2 pp1 vpp1 ep2 etp1 edp1 mbs1 zero1/0 - "
 KINDS = [
-    ("GQA, MoE, aux and z-loss", train(MIX, "--aux-loss sequence --z-coef 1e-3" + RULE)),
-    ("MLA, shared expert, MTP", train(MLA, "--set num_nextn_predict_layers=1" + RULE)),
+    ("GQA, MoE, aux and z-loss", train(MIX, "--aux-loss sequence --z-coef 1e-3" + ONE + RULE)),
+    ("MLA, shared expert, MTP", train(MLA, "--set num_nextn_predict_layers=1 --steps 1" + RULE)),
     ("recomputation, activations and states on the host",
-     train(MIX, "--recompute norm,act,core_attn --offload input,qkv --offload-optimizer 0.5 --moments bf16" + RULE)),
+     train(MIX, "--recompute norm,act,core_attn --offload input,qkv --offload-optimizer 0.5 --moments bf16" + TWO + RULE)),
     ("TP", ranks("2 ranks llama tp2")),
     ("EP alltoall", ranks(EP + "alltoall")),
     ("EP fused", ranks(EP + "fused")),
@@ -67,26 +74,44 @@ KINDS = [
     ("CP ring", ranks("cp2ring")),
     ("PP", ranks("2 ranks mixtral tp1 cp1 dp1 pp2 vpp1 ep1 etp1 edp1 mbs1 zero0/0 1f1b - states0")),
     ("ETP", ranks("2 ranks mixtral tp1 cp1 dp2 pp1 vpp1 ep1 etp2")),
-    ("ZeRO 3", ranks("2 ranks mixtral tp1 cp1 dp2 pp1 vpp1 ep1 etp1 edp2 mbs2 zero3/3")),
-    ("ZeRO 2", ranks("2 ranks mixtral tp1 cp1 dp2 pp1 vpp1 ep1 etp1 edp2 mbs2 zero2/2")),
-    ("ZeRO 1", ranks("2 ranks llama tp1 cp1 dp2 pp1 vpp1 ep1 etp1 edp2 mbs2 zero1/0")),
+    ("ZeRO 3", ranks("2 ranks mixtral tp1 cp1 dp2 pp1 vpp1 ep1 etp1 edp2 mbs1 zero3/3")),
+    ("ZeRO 2", ranks("2 ranks mixtral tp1 cp1 dp2 pp1 vpp1 ep1 etp1 edp2 mbs1 zero2/2")),
+    ("ZeRO 1", ranks("2 ranks llama tp1 cp1 dp2 pp1 vpp1 ep1 etp1 edp2 mbs1 zero1/0")),
     ("CP all-gather", ranks("cp2allgather")),
-    ("capacity, dropping", train(MIX, "--capacity-factor 1 --pad-to-capacity" + RULE)),
-    ("QK norm, whole layers again", train(QWEN, "--recompute full" + RULE)),
-    ("dense, products by measurement", train(DENSE, "")),
+    ("capacity, dropping", train(MIX, "--capacity-factor 1 --pad-to-capacity" + ONE + RULE)),
+    ("QK norm, whole layers again", train(QWEN, "--recompute full" + TWO + RULE)),
+    ("dense, products by measurement", train(DENSE, ONE)),
 ]
 
 # --- whose an error is ---------------------------------------------------------------------------
+ATTRIBUTES = r"(?:__\w+__\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*)*"
+
 def our_kernels():
     names = set()
     for path in glob.glob("kernels/**/*.cu*", recursive=True) + glob.glob("executor/**/*.cu*", recursive=True):
         text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", open(path).read(), flags=re.S)
-        for m in re.finditer(r"__global__\s+(?:void\s+)?(?:__launch_bounds__\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\(", text):
-            names.add(m[1])
+        found = re.findall(r"__global__\s+" + ATTRIBUTES + r"void\s+" + ATTRIBUTES + r"(\w+)\s*\(", text)
+        assert len(found) == text.count("__global__"), path
+        names.update(found)
     return names
 
 OURS = our_kernels()
-assert len(OURS) > 80 and "adamw" in OURS and "dispatch_kernel" in OURS, OURS
+assert len(OURS) > 80 and {"adamw", "dispatch_kernel", "grouped_gemm_kernel"} <= OURS, OURS
+
+def mangled(name):
+    """What stands in a kernel's symbol, whatever it is a member or a case of."""
+    return "%d%s" % (len(name), name)
+
+def check_symbols():
+    """A filter by a name that no symbol has would look at nothing, and find nothing."""
+    beside = os.path.join(os.path.dirname(os.path.realpath(shutil.which(o.run[0]) or o.run[0])), "bin") if o.run else "build"
+    built = [os.path.join(beside, n) for n in ("libmoefold_cuda.so", "moefold-measure")]
+    if all(map(os.path.exists, built)):
+        symbols = b"".join(open(p, "rb").read() for p in built)
+        lacking = [n for n in OURS if mangled(n).encode() not in symbols]
+        assert not lacking, "no symbols of " + " ".join(lacking)
+    elif not cpu:
+        print("NOT CHECKED: the names that racecheck looks for, as %s is not there" % " or ".join(built))
 
 def function(text):
     """The name of a function as the sanitizer writes it, mangled or not; '' where it is a member of a namespace."""
@@ -158,10 +183,17 @@ def kill_marked(more):
         except OSError:
             pass
 
-def options(place):
-    said = subprocess.run(sanitizer + ["--help"], capture_output=True, text=True).stdout
+HELP = subprocess.run(sanitizer + ["--help"], capture_output=True, text=True).stdout
+
+def options(place, tool):
     some = {"--launch-timeout": "120", "--max-connections": "64", "--port": str(41000 + 100 * place)}
-    return [x for k, v in some.items() if k in said for x in (k, v)]
+    if tool == "racecheck":
+        some["--racecheck-num-workers"] = "2"
+    said = [x for k, v in some.items() if k in HELP for x in (k, v)]
+    filter_by = next((k for k in ("--kernel-name", "--kernel-regex") if k in HELP), None)
+    if tool == "racecheck" and filter_by:
+        said += [x for n in sorted(OURS) for x in (filter_by, "kns=" + mangled(n))]
+    return said
 
 def run_case(index, tool, kind, program, arguments, well):
     began = time.time()
@@ -169,7 +201,7 @@ def run_case(index, tool, kind, program, arguments, well):
         return None
     slug = "%s-%s" % (tool, re.sub(r"\W+", "-", kind))
     command = sanitizer + ["--tool", tool, "--target-processes", "all", "--error-exitcode", "9",
-                           "--print-limit", str(PRINTED), "--log-file", os.path.join(o.logs, slug + "-%p.log")] + options(index % 200)
+                           "--print-limit", str(PRINTED), "--log-file", os.path.join(o.logs, slug + "-%p.log")] + options(index % 200, tool)
     command += ["--show-backtrace", "host"] if tool == "memcheck" else ["--show-backtrace", "no"]
     path = [] if o.run else ["build/" if program == "moefold" else "build/gpu/tests/"]
     command += o.run + [program] if o.run else [path[0] + program]
@@ -178,7 +210,7 @@ def run_case(index, tool, kind, program, arguments, well):
     name, value = (mark + "-%d." % index).split("=", 1)
     late = False
     with open(out, "w") as f:
-        p = subprocess.Popen(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL, env=dict(os.environ, **{name: value}))
+        p = subprocess.Popen(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL, env=dict(os.environ, CUDA_MODULE_LOADING="LAZY", **{name: value}))
         try:
             code = p.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -201,22 +233,33 @@ def run_case(index, tool, kind, program, arguments, well):
         print("       %s: %d of %s" % (side, n, who), flush=True)
     return tool, kind, ok, count, why
 
+def wanted():
+    """(tool, number of the first kind, of the last) of --cases."""
+    for part in o.cases.split(","):
+        m = re.fullmatch(r"(\w+)(?::(\d+)(-(\d+)?)?)?", part)
+        if not m or m[1] not in TOOLS:
+            sys.exit("--cases: expected TOOL[:FIRST[-LAST]], tools %s, not %s" % (", ".join(TOOLS), part))
+        first = int(m[2] or 1)
+        yield m[1], max(1, first), int(m[4] or (len(KINDS) if m[3] or not m[2] else first))
+
 def main():
     print("%d kernels are ours; sanitizer: %s" % (len(OURS), " ".join(sanitizer)), flush=True)
+    check_symbols()
     shutil.rmtree(o.logs, ignore_errors=True)
     os.makedirs(o.logs)
-    cases = [(t, k) + c for t in TOOLS for k, c in KINDS if o.tool in t and o.kind in k]
+    cases = [(t, k) + c for t, first, last in wanted() for k, c in KINDS[first - 1 : last] if o.tool in t and o.kind in k]
     with concurrent.futures.ThreadPoolExecutor(max(1, o.jobs)) as pool:
         results = list(pool.map(lambda x: run_case(x[0], *x[1]), enumerate(cases)))
     table = {(r[0], r[1]): r for r in results if r}
-    print("\n%-52s %20s %20s %20s      errors, ours / libraries" % (("kind",) + TOOLS))
-    for kind, _ in KINDS:
+    print("\n   %-52s %20s %20s %20s      errors, ours / libraries" % (("kind",) + TOOLS))
+    asked = {(t, k) for t, k, *_ in cases}
+    for number, (kind, _) in enumerate(KINDS, 1):
         cells = []
         for t in TOOLS:
             r = table.get((t, kind))
-            cells.append("-" if o.tool not in t else "left" if r is None else "%d / %d%s" % (r[3]["ours"], r[3]["library"], "" if r[2] else " FAIL"))
-        if o.kind in kind:
-            print("%-52s %20s %20s %20s" % ((kind,) + tuple(cells)))
+            cells.append("-" if (t, kind) not in asked else "left" if r is None else "%d / %d%s" % (r[3]["ours"], r[3]["library"], "" if r[2] else " FAIL"))
+        if set(cells) != {"-"}:
+            print("%2d %-52s %20s %20s %20s" % ((number, kind) + tuple(cells)))
     done = [r for r in results if r]
     passed = sum(r[2] for r in done)
     print("%d passed, %d failed, %d left" % (passed, len(done) - passed, len(cases) - len(done)))

@@ -3,12 +3,14 @@
  * where they outnumber the GPUs they share them (NCCL 2.30 and later).
  *
  *     test_executor_layouts [--backend cuda|cpu] [--ranks N] [--only TEXT] [--seconds S]
- *                           [--timeout S] [--plant FAULT] [--list]
+ *                           [--timeout S] [--batch N] [--steps N] [--deterministic] [--plant FAULT]
+ *                           [--list]
  *
  * Ranks stay over all layouts of their number. What hangs or dies is named, its ranks are killed,
  * and new ones go on behind it. --only: layouts whose line has this text. --seconds: no layout is
  * begun after them, and each number of ranks has its share; those left are counted. --timeout: of a
- * layout [40].
+ * layout [40]. --batch, --steps: samples of a step [8], steps [3], so that a layout is over sooner;
+ * --deterministic: no product is measured, the library's first proposal is taken.
  * --plant: what names of layouts_case.h leave out; a layout is then as it should be where that is
  * seen, or left nothing out; and one at least has to have left it out.
  */
@@ -25,7 +27,7 @@
 enum { START_S = 60 /* of processes, beside the first layout */ };
 
 typedef struct options {
-    bool cpu, list;
+    bool cpu, list, fixed;
     int ranks; /* 0: all */
     const char *only;
     const layouts_fault *fault;
@@ -66,6 +68,9 @@ static mf_device *open_device(const options *o, int64_t rank) {
     if (mf_device_cuda_count(&gpus, &e) != MF_OK || gpus == 0 ||
         mf_device_cuda_open((int)(rank % gpus), &d, &e) != MF_OK) {
         give_up(rank, "the GPU", &e);
+    }
+    if (o->fixed && d->ops->fix != NULL) {
+        d->ops->fix(d);
     }
     return d;
 }
@@ -122,10 +127,22 @@ static bool reference_move(const char *path, int model, grid_reference *ref, boo
     return f != NULL && fclose(f) == 0 && ok;
 }
 
-static bool references_read(const char *path, grid_reference ref[LAYOUTS_MODELS]) {
+/* Is one of the layouts that run of this model? */
+static bool needs(const options *o, int model) {
+    bool any = false;
+    for (int i = 0; i < LAYOUTS; i++) {
+        const layouts_row *r = &layouts_list[i];
+        any = any || (r->model == model && (o->ranks == 0 || r->ranks == o->ranks) &&
+                      chosen(o, i, r->ranks));
+    }
+    return any;
+}
+
+static bool references_read(const options *o, const char *path,
+                            grid_reference ref[LAYOUTS_MODELS]) {
     bool ok = true;
     for (int i = 0; i < LAYOUTS_MODELS && ok; i++) {
-        ok = reference_move(path, i, &ref[i], false);
+        ok = !needs(o, i) || reference_move(path, i, &ref[i], false);
     }
     return ok;
 }
@@ -139,7 +156,7 @@ static int be_rank(const options *o, const char *references, int first, double u
     mf_comm *world = NULL;
     mf_err e = {.text = ""};
     mf_layout_init(&all);
-    if (!references_read(references, ref) || mf_comm_start(&rank, &ranks, &e) != MF_OK) {
+    if (!references_read(o, references, ref) || mf_comm_start(&rank, &ranks, &e) != MF_OK) {
         printf("ranks: %s\n", e.text);
         return 1;
     }
@@ -185,7 +202,7 @@ typedef struct ranks_run {
 static void start(const options *o, const char *references, int ranks, int first, double until_s,
                   ranks_run *out) {
     char self[] = "/proc/self/exe", word[] = "--rank", backend[8], from[16], until[32], path[64];
-    char only[256] = "", fault[32] = "";
+    char only[256] = "", fault[32] = "", number[8], batch[8], steps[8], fixed[8];
     int pipes[2], code = 1;
     mf_err e = {.text = ""};
     if (pipe(pipes) != 0) {
@@ -195,11 +212,16 @@ static void start(const options *o, const char *references, int ranks, int first
     out->row = -1;
     out->launcher = fork();
     if (out->launcher == 0) {
-        char *argv[] = {self, word, backend, path, from, until, only, fault, NULL};
+        char *argv[] = {self, word,  backend, path,  from,  until, number,
+                        only, fault, batch,   steps, fixed, NULL};
         snprintf(backend, sizeof backend, "%s", o->cpu ? "cpu" : "cuda");
         snprintf(path, sizeof path, "%s", references);
         snprintf(from, sizeof from, "%d", first);
         snprintf(until, sizeof until, "%.3f", until_s);
+        snprintf(number, sizeof number, "%d", o->ranks);
+        snprintf(batch, sizeof batch, "%d", (int)layouts_sized.batch);
+        snprintf(steps, sizeof steps, "%d", (int)layouts_sized.steps);
+        snprintf(fixed, sizeof fixed, "%d", (int)o->fixed);
         snprintf(only, sizeof only, "%s", o->only != NULL ? o->only : "");
         snprintf(fault, sizeof fault, "%s", o->fault != NULL ? o->fault->name : "");
         dup2(pipes[1], STDOUT_FILENO);
@@ -263,7 +285,7 @@ static int follow(const options *o, ranks_run *r) {
             touched += atoi(line + at) > 0; /* ops left out */
             r->row = -1;
             r->said++;
-            until_s = now_s() + START_S;
+            until_s = now_s() + (o->timeout > START_S ? o->timeout : START_S);
         } else {
             printf("      %s\n", line);
         }
@@ -303,12 +325,12 @@ static void run_ranks(const options *o, const char *references, int ranks, doubl
 }
 
 /* A process for each. */
-static bool references_make(const char *path) {
+static bool references_make(const options *o, const char *path) {
     pid_t child[LAYOUTS_MODELS];
     bool ok = true;
     fflush(NULL);
     for (int i = 0; i < LAYOUTS_MODELS; i++) {
-        child[i] = fork();
+        child[i] = needs(o, i) ? fork() : -1;
         if (child[i] == 0) {
             grid_reference ref;
             mf_err e = {.text = ""};
@@ -323,8 +345,9 @@ static bool references_make(const char *path) {
     }
     for (int i = 0; i < LAYOUTS_MODELS; i++) {
         int result = 1;
-        waitpid(child[i], &result, 0);
-        ok = ok && result == 0;
+        if (needs(o, i)) {
+            ok = child[i] > 0 && waitpid(child[i], &result, 0) == child[i] && result == 0 && ok;
+        }
     }
     return ok;
 }
@@ -359,6 +382,16 @@ static const layouts_fault *fault_named(const char *name) {
     return f;
 }
 
+/* 1 to `most`. */
+static int64_t number_of(const char *option, const char *value, int64_t most) {
+    int64_t n = atoi(value);
+    if (n < 1 || n > most) {
+        printf("%s: expected 1 to %d, got \"%s\"\n", option, (int)most, value);
+        exit(2);
+    }
+    return n;
+}
+
 static options read_options(int argc, char **argv) {
     options o = {.seconds = 1e6, .timeout = 40};
     for (int i = 1; i < argc; i++) {
@@ -374,10 +407,14 @@ static options read_options(int argc, char **argv) {
             o.seconds = atof(value);
         } else if (strcmp(argv[i], "--timeout") == 0) {
             o.timeout = atof(value);
+        } else if (strcmp(argv[i], "--batch") == 0) {
+            layouts_sized.batch = number_of(argv[i], value, LAYOUTS_GBS);
+        } else if (strcmp(argv[i], "--steps") == 0) {
+            layouts_sized.steps = number_of(argv[i], value, GRID_STEPS);
         } else if (strcmp(argv[i], "--plant") == 0) {
             o.fault = fault_named(value);
-        } else if (strcmp(argv[i], "--list") == 0) {
-            o.list = true;
+        } else if (strcmp(argv[i], "--list") == 0 || strcmp(argv[i], "--deterministic") == 0) {
+            *(strcmp(argv[i], "--list") == 0 ? &o.list : &o.fixed) = true;
             takes = false;
         } else {
             printf("unknown option %s\n", argv[i]);
@@ -407,9 +444,13 @@ static void need_gpus(const options *o) {
 int main(int argc, char **argv) {
     static const int numbers[] = {2, 4, 8};
     char references[64];
-    if (argc == 8 && strcmp(argv[1], "--rank") == 0) {
-        const options rank = {
-            .cpu = strcmp(argv[2], "cpu") == 0, .only = argv[6], .fault = fault_of(argv[7])};
+    if (argc == 12 && strcmp(argv[1], "--rank") == 0) {
+        const options rank = {.cpu = strcmp(argv[2], "cpu") == 0,
+                              .ranks = atoi(argv[6]),
+                              .only = argv[7],
+                              .fault = fault_of(argv[8]),
+                              .fixed = atoi(argv[11]) != 0};
+        layouts_sized = (layouts_size){atoi(argv[9]), atoi(argv[10])};
         return be_rank(&rank, argv[3], atoi(argv[4]), atof(argv[5]));
     }
     options o = read_options(argc, argv);
@@ -424,7 +465,7 @@ int main(int argc, char **argv) {
     need_gpus(&o);
     double until_s = now_s() + o.seconds;
     snprintf(references, sizeof references, "/tmp/moefold-layouts-%ld", (long)getpid());
-    if (!references_make(references)) {
+    if (!references_make(&o, references)) {
         references_drop(references);
         return 1;
     }
