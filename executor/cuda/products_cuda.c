@@ -129,7 +129,7 @@ static mf_status make(const mf_queue *q, const mf_device_gemm *a, const mf_gemm_
     }
     const mf_gemm_cuda_data data = data_of(p, a);
     status = fill_operands(q, a, e);
-    return status == MF_OK ? mf_gemm_cuda_tune(made->gemm, &data, 1, q->stream, NULL, e) : status;
+    return status == MF_OK ? mf_gemm_cuda_tune_for_steps(made->gemm, &data, q->stream, e) : status;
 }
 
 mf_status mf_cuda_gemm(mf_queue *q, const mf_device_gemm *a, mf_err *e) {

@@ -254,7 +254,8 @@ out:
 /* --- choosing --------------------------------------------------------------------------------- */
 
 static const double tune_target_s = 0.2e-3; /* of timed work in a look */
-static const double tune_most_s = 15e-3;    /* for all; later proposals are seldom better */
+static const double tune_most_s = 15e-3;    /* for all; later proposals are seldom better, */
+static const double steps_most_s = 0.5;     /* but at the power cap */
 static const double tune_long_s = 0.3e-3;   /* runs in turn that need no other to warm up */
 enum { TUNE_RUNS_MAX = 10, TUNE_LOOKS_MIN = 3 };
 
@@ -263,6 +264,7 @@ typedef struct gemm_trial {
     mf_gemm_cuda *plan;
     const mf_gemm_cuda_data *data; /* [sets], used in turn */
     int sets, warm, runs;          /* of one look: untimed runs, then timed ones */
+    double most_s;                 /* no further proposal is looked at after so many */
     cudaEvent_t mark[2];
     cudaStream_t stream;
 } gemm_trial;
@@ -300,7 +302,7 @@ static mf_status look_at_all(gemm_trial *t, double *time_s, int *looked, mf_err 
         t->runs = wanted > TUNE_RUNS_MAX ? TUNE_RUNS_MAX : wanted < 1.0 ? 1 : (int)wanted;
     }
     const int all = t->plan->candidates;
-    for (int i = 0; status == MF_OK && i < all && (i < TUNE_LOOKS_MIN || spent_s < tune_most_s);
+    for (int i = 0; status == MF_OK && i < all && (i < TUNE_LOOKS_MIN || spent_s < t->most_s);
          i++) {
         status = time_runs(t, i, &time_s[i], e);
         spent_s += (t->warm + t->runs) * time_s[i];
@@ -326,24 +328,50 @@ static mf_status run_finals(const gemm_trial *t, const mf_gemm_finals *finals, i
     return status;
 }
 
-mf_status mf_gemm_cuda_tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int sets, void *stream,
-                            double *best_s, mf_err *e) {
+/* --- at the power cap --------------------------------------------------------------------------
+ */
+
+static const double cap_from_s = 0.5e-3; /* shorter products are seldom what a step is made of */
+static const double cap_lead_s = 30e-3;  /* until the clock has come to rest */
+static const double cap_timed_s = 60e-3;
+
+static int runs_in(double time_s, double run_s) {
+    return run_s > time_s ? 1 : (int)(time_s / run_s);
+}
+
+/* One look at each that may be fastest, as long as the clock takes to come to rest. */
+static mf_status look_at_cap(gemm_trial *t, const double *time_s, int looked, int *winner,
+                             double *best_s, mf_err *e) {
+    const mf_gemm_finals finals = mf_gemm_finals_at_cap(time_s, looked);
+    mf_gemm_rounds rounds;
     mf_status status = MF_OK;
-    gemm_trial t = {.plan = p,
-                    .data = data,
-                    .sets = sets,
-                    .warm = 1,
-                    .runs = 2,
-                    .stream = (cudaStream_t)stream};
+    for (int i = 0; i < finals.count && status == MF_OK; i++) {
+        const double run_s = time_s[finals.proposal[i]];
+        t->warm = runs_in(cap_lead_s, run_s);
+        t->runs = runs_in(cap_timed_s, run_s);
+        status = time_runs(t, finals.proposal[i], &rounds.time_s[i][0], e);
+    }
+    if (status == MF_OK) {
+        *winner = finals.proposal[mf_gemm_winner(&finals, &rounds, best_s)];
+    }
+    return status;
+}
+
+typedef enum tune_for { FOR_RESTED, FOR_STEPS } tune_for;
+
+static mf_status tune(mf_gemm_cuda *p, gemm_trial *t, tune_for what, double *best_s, mf_err *e) {
+    mf_status status = MF_OK;
     double time_s[MF_GEMM_CANDIDATES], best = 0.0;
     int winner = 0, looked = 0;
-    MF_CUDA_GOTO(cudaEventCreate(&t.mark[0]), e);
-    MF_CUDA_GOTO(cudaEventCreate(&t.mark[1]), e);
-    status = look_at_all(&t, time_s, &looked, e);
-    if (status == MF_OK) {
-        t.warm = time_s[0] > tune_long_s ? 0 : 1; /* all have run before */
-        const mf_gemm_finals finals = mf_gemm_finals_of(time_s, looked, t.warm + t.runs);
-        status = run_finals(&t, &finals, &winner, &best, e);
+    MF_CUDA_GOTO(cudaEventCreate(&t->mark[0]), e);
+    MF_CUDA_GOTO(cudaEventCreate(&t->mark[1]), e);
+    status = look_at_all(t, time_s, &looked, e);
+    if (status == MF_OK && what == FOR_STEPS && time_s[0] >= cap_from_s) {
+        status = look_at_cap(t, time_s, looked, &winner, &best, e);
+    } else if (status == MF_OK) {
+        t->warm = time_s[0] > tune_long_s ? 0 : 1; /* all have run before */
+        const mf_gemm_finals finals = mf_gemm_finals_of(time_s, looked, t->warm + t->runs);
+        status = run_finals(t, &finals, &winner, &best, e);
     }
     if (status == MF_OK && best_s != NULL) {
         *best_s = best;
@@ -351,11 +379,35 @@ mf_status mf_gemm_cuda_tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int 
 out:
     p->chosen = winner;
     for (int i = 0; i < 2; i++) {
-        if (t.mark[i] != NULL) {
-            (void)cudaEventDestroy(t.mark[i]);
+        if (t->mark[i] != NULL) {
+            (void)cudaEventDestroy(t->mark[i]);
         }
     }
     return status;
+}
+
+mf_status mf_gemm_cuda_tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int sets, void *stream,
+                            double *best_s, mf_err *e) {
+    gemm_trial t = {.plan = p,
+                    .data = data,
+                    .sets = sets,
+                    .warm = 1,
+                    .runs = 2,
+                    .most_s = tune_most_s,
+                    .stream = (cudaStream_t)stream};
+    return tune(p, &t, FOR_RESTED, best_s, e);
+}
+
+mf_status mf_gemm_cuda_tune_for_steps(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, void *stream,
+                                      mf_err *e) {
+    gemm_trial t = {.plan = p,
+                    .data = data,
+                    .sets = 1,
+                    .warm = 1,
+                    .runs = 2,
+                    .most_s = steps_most_s,
+                    .stream = (cudaStream_t)stream};
+    return tune(p, &t, FOR_STEPS, NULL, e);
 }
 
 /* --- remembering ------------------------------------------------------------------------------ */

@@ -9,14 +9,20 @@ static const double near_best = 1.10;  /* the clock moves by that much between t
 static const double same_time = 1.005; /* what repeated rounds differ by */
 static const double finals_s = 4e-3;   /* for all rounds, if three of them fit */
 static const double longer_s = 0.3e-3; /* a product of which fewer are looked at again: */
+enum { MOST_SHORT = 3, MOST_LONG = 2 };
 
-mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs) {
-    mf_gemm_finals f = {0};
-    double least = time_s[0], round_s = 0.0;
+static double least_of(const double *time_s, int n) {
+    double least = time_s[0];
     for (int i = 1; i < n; i++) {
         least = time_s[i] < least ? time_s[i] : least;
     }
-    const int most = least > longer_s ? 2 : MF_GEMM_FINALISTS;
+    return least;
+}
+
+/* The fastest `most` of those near the best, the library's guess among them if it is near. */
+static mf_gemm_finals nearest(const double *time_s, int n, int most) {
+    mf_gemm_finals f = {0};
+    const double least = least_of(time_s, n);
     for (int i = 0; i < n; i++) {
         if (time_s[i] > near_best * least) {
             continue;
@@ -38,11 +44,23 @@ mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs) {
         }
         f.proposal[f.count - 1] = there ? f.proposal[f.count - 1] : 0;
     }
+    return f;
+}
+
+mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs) {
+    mf_gemm_finals f = nearest(time_s, n, least_of(time_s, n) > longer_s ? MOST_LONG : MOST_SHORT);
+    double round_s = 0.0;
     for (int i = 0; i < f.count; i++) {
         round_s += runs * time_s[f.proposal[i]];
     }
     const double fit = finals_s / round_s;
     f.rounds = f.count == 1 ? 1 : fit >= MF_GEMM_ROUNDS ? MF_GEMM_ROUNDS : 3;
+    return f;
+}
+
+mf_gemm_finals mf_gemm_finals_at_cap(const double *time_s, int n) {
+    mf_gemm_finals f = nearest(time_s, n, MF_GEMM_FINALISTS);
+    f.rounds = 1;
     return f;
 }
 

@@ -4,13 +4,16 @@
  * One look at each proposal tells the few that may be fastest, but not which: the GPU's clock moves
  * between looks by more than they differ. So these few are timed again in turns, every round in
  * another order, and the least median wins.
+ *
+ * Long products run at the GPU's power cap inside a step, where what a proposal draws decides as
+ * much as its cycles: of those each runs alone, for long enough to meet the cap.
  */
 #ifndef MF_KERNELS_GEMM_FINALS_H
 #define MF_KERNELS_GEMM_FINALS_H
 
 #include "kernels/kernel.h"
 
-#define MF_GEMM_FINALISTS 3
+#define MF_GEMM_FINALISTS 6
 #define MF_GEMM_ROUNDS 5 /* at most */
 
 /* The proposals that are worth another look. */
@@ -29,6 +32,9 @@ MF_KERNEL_C_BEGIN
  * within 10 % of the fastest, the first (the library's own guess) among them if it is one of these.
  * runs: of one look, warming up included. Long products get fewer rounds of fewer proposals. */
 mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs);
+
+/* The same for a product that is timed at the power cap: one round of all within 10 %. */
+mf_gemm_finals mf_gemm_finals_at_cap(const double *time_s, int n);
 
 /* Whose turn it is: place 0 .. count - 1 in a round. Index into `proposal`. */
 int mf_gemm_turn(const mf_gemm_finals *finals, int round, int place);

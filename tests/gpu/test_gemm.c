@@ -250,6 +250,10 @@ static void compare(const mf_gemm_cuda_shape *s, const matrix *a, const matrix *
         printf("FAIL  tune: %s\n", e.text);
         failed++;
     }
+    if (mf_gemm_cuda_tune_for_steps(plan, &d, NULL, &e) != MF_OK) {
+        printf("FAIL  tune for steps: %s\n", e.text);
+        failed++;
+    }
     remember(&plan, s);
     must(cudaMemcpy(d.c, start, c_B, cudaMemcpyHostToDevice));
     (void)mf_gemm_cuda_run(plan, &d, NULL, &e);

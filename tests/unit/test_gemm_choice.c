@@ -139,6 +139,18 @@ static void finals_hold_what_may_be_fastest(void **state) {
     f = mf_gemm_finals_of(longer, 4, 1);
     assert_int_equal(f.count, 2);
     assert_int_equal(f.rounds, 3);
+    /* at the power cap all near the fastest have their turn, once */
+    const double capped[] = {1.09e-3, 1.05e-3, 1.00e-3, 1.20e-3, 1.02e-3, 1.06e-3, 1.11e-3, 1.5e-3};
+    const int order[] = {2, 4, 1, 5, 0};
+    f = mf_gemm_finals_at_cap(capped, 8);
+    assert_int_equal(f.count, 5);
+    assert_int_equal(f.rounds, 1);
+    assert_memory_equal(f.proposal, order, sizeof order);
+    const double all[] = {1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07, 1.00};
+    f = mf_gemm_finals_at_cap(all, 8);
+    assert_int_equal(f.count, MF_GEMM_FINALISTS);
+    assert_int_equal(f.proposal[0], 7);
+    assert_int_equal(f.proposal[MF_GEMM_FINALISTS - 1], 4);
 }
 
 /* A clock that moves between rounds by more than proposals differ does not choose, and neither
