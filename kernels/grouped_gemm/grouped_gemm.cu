@@ -67,7 +67,7 @@ mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
     const Array out = {g->out, false, forward ? g->n : g->k, g->rows, 1, BOX, WARP_ROWS, 1};
     const Array halves = {g->out, false, g->n / 2, 2, g->rows, BOX, 1, WARP_ROWS};
     const Array act = {g->act, false, g->n / 2, g->rows, 1, BOX, WARP_ROWS, 1};
-    const Array grads = {g->out,   !g->bf16, g->k, g->n, g->experts, g->bf16 ? BOX : BOX / 2,
+    const Array grads = {g->out,    !g->bf16, g->k, g->n, g->experts, g->bf16 ? BOX : BOX / 2,
                          WARP_ROWS, 1};
     encode_fn fn = NULL;
     mf_status status = find_encode(&fn, e);

@@ -18,14 +18,16 @@
  *
  * Any counts: empty experts, counts that are no multiple of anything. Rows outside an expert's
  * segment never reach its results (not even NaN), and only rows [offsets[0], offsets[experts]) of y
- * and dx (and act) are written. An empty expert's dW becomes zero, or stays as it is with `accumulate`.
+ * and dx (and act) are written. An empty expert's dW becomes zero, or stays as it is with
+ * `accumulate`.
  *
  * The offsets are read where the kernel runs: on the GPU nothing comes back to the host. They never
  * decrease; values past `rows` (a buffer that overflowed) are read as `rows`.
  *
  * The CUDA side needs compute capability 9.0, n and k multiples of 8 (n/2 with `act`), and pointers
- * aligned to 16 bytes (the bulk copy engine's terms). Products are exact, sums are float in an order that does
- * not depend on the other experts' counts: results repeat to the bit. One rounding at the end.
+ * aligned to 16 bytes (the bulk copy engine's terms). Products are exact, sums are float in an
+ * order that does not depend on the other experts' counts: results repeat to the bit. One rounding
+ * at the end.
  *
  * Thread-safe as long as outputs do not overlap. Nothing is allocated; the caller owns all memory.
  */

@@ -1,8 +1,8 @@
 /* grouped_gemm_act.cuh - the gated activation in the epilogue of the first expert product.
  *
- * A thread holds the same elements of a gate chunk and of its up chunk, rounded to bf16. Once a gate
- * chunk is written, the activation takes its registers and is written after it: so no register is
- * needed beside those that hold the tile.
+ * A thread holds the same elements of a gate chunk and of its up chunk, rounded to bf16. Once a
+ * gate chunk is written, the activation takes its registers and is written after it: so no register
+ * is needed beside those that hold the tile.
  */
 #ifndef MF_KERNELS_GROUPED_GEMM_ACT_CUH
 #define MF_KERNELS_GROUPED_GEMM_ACT_CUH

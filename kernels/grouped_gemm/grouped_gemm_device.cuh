@@ -7,10 +7,10 @@
  * registers (bf16) or half written (f32), and the rest is written chunk by chunk while the tensor
  * cores are busy with the next tile: through small buffers and the bulk copy engine, or row by row
  * where a tile crosses the end of a segment. With an activation a tile is 128 columns of the gate
- * half and the same of the up half, which one thread then holds side by side (grouped_gemm_act.cuh).
- * Two blocks form a cluster and share one operand by
- * multicast; which one depends on the tile (grouped_gemm_tiles.h). Expert segments are read here,
- * never on the host; the producer alone walks them and passes each tile to the consumers.
+ * half and the same of the up half, which one thread then holds side by side
+ * (grouped_gemm_act.cuh). Two blocks form a cluster and share one operand by multicast; which one
+ * depends on the tile (grouped_gemm_tiles.h). Expert segments are read here, never on the host; the
+ * producer alone walks them and passes each tile to the consumers.
  *
  * Both operands always travel as boxes of 64 x 64 elements (8 KiB, 128-byte swizzle): rows of 64
  * along the reduction (forward), or rows of 64 along the output with one row a reduction step (W in
@@ -164,11 +164,12 @@ MF_DEVICE void multiply_step(float (&d)[128], uint32_t a, uint32_t b, int boxes,
 /* Sums all steps of a tile into d, and writes what is held meanwhile. */
 template <class C>
 MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGES> &r,
-                        uint32_t tile, int steps, int boxes, int warpgroup,
-                        const Outputs &to, const Args &p) {
+                        uint32_t tile, int steps, int boxes, int warpgroup, const Outputs &to,
+                        const Args &p) {
     const int thread = (int)threadIdx.x - 128;
     const int cut = C::WGRAD ? s.field(tile, CUT) : -1;
-    const int spread = steps > C::CHUNKS ? steps / C::CHUNKS : 1; /* a burst of writes would fill the way to L2 */
+    const int spread =
+        steps > C::CHUNKS ? steps / C::CHUNKS : 1; /* a burst of writes would fill the way to L2 */
     const uint32_t a0 =
         mf_wgmma_descriptor_low(s.a(0) + (uint32_t)warpgroup * BOX_B, C::MN_A ? BOX_B : 0);
     const uint32_t b0 = mf_wgmma_descriptor_low(s.b(0), C::MN_B ? BOX_B : 0);
@@ -262,8 +263,7 @@ template <class C>
 __global__ void __launch_bounds__(THREADS, 1)
     grouped_gemm_kernel(const __grid_constant__ CUtensorMap map_a,
                         const __grid_constant__ CUtensorMap map_b,
-                        const __grid_constant__ Outputs to,
-                        const __grid_constant__ Args p) {
+                        const __grid_constant__ Outputs to, const __grid_constant__ Args p) {
     extern __shared__ uint8_t raw[];
     const Smem<C> s = {mf_opaque((mf_smem_address(raw) + 1023u) & ~1023u)};
     const int warpgroup = __shfl_sync(~0u, (int)threadIdx.x / 128, 0);
@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
         mf_mbar_init_fence();
     }
-    const mf_grouped_split split = choose_split<C>(p);
+    const mf_grouped_split split = choose_split(p);
     mf_cluster_sync();
     if (warpgroup == 0) {
         mf_registers_give<40>();

@@ -16,10 +16,10 @@ MF_DEVICE uint32_t pack_bf16(float low, float high) {
     return bits;
 }
 
-/* Chunks of 16 registers a thread that are still to be written, bf16: four, a whole tile, 64 columns
- * a chunk, and two of an activation (grouped_gemm_act.cuh); f32: four, its right half, 32 columns a
- * chunk. They are written one by one while the tensor
- * cores are busy with the next tile. */
+/* Chunks of 16 registers a thread that are still to be written, bf16: four, a whole tile, 64
+ * columns a chunk, and two of an activation (grouped_gemm_act.cuh); f32: four, its right half, 32
+ * columns a chunk. They are written one by one while the tensor cores are busy with the next tile.
+ */
 struct Held {
     uint32_t v[64];
     uint32_t tile; /* number of the tile */
@@ -67,7 +67,7 @@ MF_DEVICE int uniform(int value) {
 /* Copies the first `rows` rows of a bf16 buffer to global memory, columns below `cols` only. */
 MF_DEVICE void copy_rows(uint32_t buffer, uint16_t *out, int64_t stride, int rows, int cols,
                          int lane) {
-#pragma unroll
+#pragma unroll 1 /* four addresses at once would push the tile out of registers */
     for (int i = 0; i < 4; i++) {
         const int row = lane / 8 + i * 4, chunk = lane % 8;
         if (row < rows && chunk * 8 < cols) {

@@ -48,7 +48,6 @@ template <mf_grouped_kind KIND, bool F32_, bool GATED_, int STAGES_, int BUFFERS
     static constexpr bool WGRAD = KIND == MF_GROUPED_WGRAD;
     static constexpr bool F32 = F32_; /* what is written; else bf16 */
     static constexpr bool GATED = GATED_;
-    static constexpr int SLICES = GATED ? 2 : 4; /* at most: both halves in boxes of 64 columns */
     static constexpr int CHUNKS = GATED ? 6 : 4; /* of a held tile, with its activation */
     static constexpr int MN_A = WGRAD;
     static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
@@ -153,7 +152,7 @@ MF_DEVICE bool turns_next(Turns &w, const Args &p, int rank, mf_grouped_tile &t)
 }
 
 /* The split that all blocks work by. All threads of a warp. */
-template <class C> MF_DEVICE mf_grouped_split choose_split(const Args &p) {
+MF_DEVICE mf_grouped_split choose_split(const Args &p) {
     int pairs = 0;
     for (int i = (int)threadIdx.x % 32; i < p.space.experts; i += 32) {
         int begin, count, tiles_m;
@@ -163,7 +162,7 @@ template <class C> MF_DEVICE mf_grouped_split choose_split(const Args &p) {
     pairs = __reduce_add_sync(~0u, pairs);
     mf_grouped_split split = {0, 1};
     if (p.balance) {
-        split = mf_grouped_split_choose(pairs, (int)mf_cluster_count(), C::SLICES);
+        split = mf_grouped_split_choose(&p.space, pairs, (int)mf_cluster_count());
     }
     return split;
 }

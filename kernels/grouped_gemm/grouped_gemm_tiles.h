@@ -92,12 +92,13 @@ MF_GROUPED_INLINE int32_t mf_grouped_pairs(const mf_grouped_space *s, int32_t co
     return *tiles_m / 2 * tiles_n + *tiles_m % 2 * ((tiles_n + 1) / 2);
 }
 
-/* The split for `pairs` pairs in all on `clusters` clusters: 1, 2 or 4 slices, `most` at most,
- * whichever makes the short round shortest. Slices take longer than their share of the columns, since they read as many
- * rows; the percentages are of a whole pair's time, quarters being slow when all clusters have one
- * (measured on H200). */
-MF_GROUPED_INLINE mf_grouped_split mf_grouped_split_choose(int32_t pairs, int32_t clusters,
-                                                           int32_t most) {
+/* The split for `pairs` pairs in all on `clusters` clusters: 1, 2 or 4 slices (2 of gated
+ * tiles, whose boxes come in pairs), whichever makes the short round shortest. Slices take longer
+ * than their share of the columns, since they read as many rows; the percentages are of a whole
+ * pair's time, quarters being slow when all clusters have one (measured on H200). */
+MF_GROUPED_INLINE mf_grouped_split mf_grouped_split_choose(const mf_grouped_space *s, int32_t pairs,
+                                                           int32_t clusters) {
+    const int32_t most = s->gated ? 2 : 4;
     const int32_t over = pairs % clusters;
     mf_grouped_split best = {over, 1};
     int32_t best_percent = over ? 100 : 0;
