@@ -35,6 +35,9 @@ MF_DEVICE void activate(uint32_t *gate, const uint32_t *up, const Held &h, const
     const int warp = (int)threadIdx.x / 32 - 4, row = (int)threadIdx.x % 32 / 4;
     const int y = s.field(h.tile, Y) + warp * WARP_ROWS;
     const int rows = s.field(h.tile, ROWS) - warp * WARP_ROWS;
+    if (rows <= 0) {
+        return;
+    }
     const float prob[2] = {prob_of(p, y, row, rows), prob_of(p, y, row + 8, rows)};
 #pragma unroll
     for (int i = 0; i < 16; i++) {
