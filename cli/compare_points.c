@@ -39,7 +39,8 @@ static bool grouped_point(const mf_op *op, const mf_layout *l, mf_point *p) {
     mf_point_set_i64(p, "k", op->dim[wgrad || dgrad ? MF_OP_DIM_N : MF_OP_DIM_K]);
     mf_point_set(p, "pass", wgrad ? "wgrad" : dgrad ? "dgrad" : "fwd");
     mf_point_set_i64(p, "acc", (op->flags & MF_OPF_ACC_FP32) != 0);
-    return op->math <= MF_MATH_BF16 && groups > 0 && rows >= groups;
+    /* The key is of a product alone. */
+    return op->math <= MF_MATH_BF16 && groups > 0 && rows >= groups && !(op->flags & MF_OPF_ACT);
 }
 
 static bool attention_point(const mf_op *op, const mf_layout *l, mf_point *p) {

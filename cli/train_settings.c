@@ -150,8 +150,9 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
         a.value[MF_OPT_GPUS] = (mf_value){.given = true, .i = 1, .text = "1"};
     }
     mf_status status = mf_job_load_layout(&s->job, &a, e);
-    if (status == MF_OK && s->job.plan.layout.traits != 0) {
-        return mf_err_set(e, MF_LAYOUT, "traits are of other programs: moefold's own has none");
+    if (status == MF_OK && (s->job.plan.layout.traits & ~(unsigned)MF_TRAIT_ACT_PASS) != 0) {
+        return mf_err_set(e, MF_LAYOUT,
+                          "traits are of other programs: moefold's own knows act_pass alone");
     }
     s->job.plan.layout.software_traits = 0; /* whoever it was planned for, moefold runs it */
     status = status == MF_OK ? word_of(given, MF_OPT_DTYPE, -1, &dtype, e) : status;

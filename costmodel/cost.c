@@ -89,7 +89,7 @@ static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *
     mf_field_value at;
     family->coords(op, x);
     mf_field_at(&f->field, x, -1, &at);
-    if (f->own && at.nearest <= 0) {
+    if (f->own && at.nearest <= 0 && !(op->flags & MF_OPF_ACT)) { /* points are of products alone */
         out->time_s = at.time_s;
         out->basis = MF_BASIS_MEASURED;
         *half = at.half;

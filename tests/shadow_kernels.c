@@ -425,6 +425,8 @@ static void grouped(const mf_device_grouped *a, bool look, shadow_spans *s) {
     int64_t out_B = of(a->out_dtype, wgrad ? wide : a->rows * (forward ? a->n : a->k));
     reads(s, wgrad && a->accumulate ? a->out : NULL, out_B);
     writes(s, a->out, out_B);
+    reads(s, a->prob, 4 * a->rows);
+    writes(s, a->act, of(a->out_dtype, a->rows * a->n / 2));
 }
 
 /* --- the table ----------------------------------------------------------------------------------

@@ -143,7 +143,8 @@ enum {
     X(UNFUSED_ACT, "unfused_act", 9)                                                               \
     X(UNFUSED_LOSS, "unfused_loss", 10)                                                            \
     X(OP_CHECKPOINTS, "op_checkpoints", 11) /* every second product is made again */               \
-    X(RANK_CAPACITY, "rank_capacity", 12)   /* experts' capacity goes by the tokens of a rank */
+    X(RANK_CAPACITY, "rank_capacity", 12)   /* experts' capacity goes by the tokens of a rank */   \
+    X(ACT_PASS, "act_pass", 13)             /* the experts' activation in a pass of its own */
 enum {
 #define X(name, text, bit) MF_TRAIT_##name = 1u << bit,
     MF_TRAIT_MAP(X)

@@ -143,6 +143,10 @@ int16_t mf_lower_linear(mf_build *bd, const mf_linear *w, int16_t x, int64_t row
 int16_t mf_lower_column_parallel(mf_build *bd, const mf_linear *w, int16_t x);
 int16_t mf_lower_row_parallel(mf_build *bd, const mf_linear *w, int16_t x);
 int16_t mf_lower_quantise(mf_build *bd, int16_t x);
+/* The activation that an expert product writes beside its y (MF_OPF_ACT), as an op of its own. */
+mf_op mf_lower_act_apart(const mf_build *bd, const mf_op *fc1);
+/* That product without it. */
+mf_op mf_lower_without_act(const mf_build *bd, const mf_op *fc1);
 /* FC1, SwiGLU, FC2 over TP (dense MLP, shared expert). */
 int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part,
                      uint16_t drop_fc1);

@@ -4,17 +4,23 @@
 
 #include <math.h>
 
-/* y = silu(gate) * up (* router probability): reads 2 x width, writes width; relu(up)^2 where there
- * is no gate. */
-static int16_t activation(mf_build *bd, int16_t fc1, int64_t rows, int64_t width, int16_t probs,
-                          int16_t row_map) {
+static int16_t activation_tensor(mf_build *bd, int64_t rows, int64_t width, bool expert,
+                                 bool routed) {
     uint16_t outer = bd->drop;
-    bool routed = mf_build_t(bd, fc1)->routed;
     bd->drop |= MF_RECOMPUTE_ACT;
     int16_t y = routed ? mf_build_routed(bd, "activation", rows, width, bd->act_B)
                        : mf_build_tensor(bd, "activation", rows, width, bd->act_B);
     bd->drop = outer;
-    mf_build_t(bd, y)->offload = row_map != MF_NO_TENSOR ? MF_OFFLOAD_EXPERT_FC1 : MF_OFFLOAD_FFN;
+    mf_build_t(bd, y)->offload = expert ? MF_OFFLOAD_EXPERT_FC1 : MF_OFFLOAD_FFN;
+    return y;
+}
+
+/* y = silu(gate) * up (* router probability): reads 2 x width, writes width; relu(up)^2 where there
+ * is no gate. */
+static int16_t activation(mf_build *bd, int16_t fc1, int64_t rows, int64_t width, int16_t probs,
+                          int16_t row_map) {
+    bool routed = mf_build_t(bd, fc1)->routed;
+    int16_t y = activation_tensor(bd, rows, width, row_map != MF_NO_TENSOR, routed);
     bool gated = !bd->m->ungated;
     mf_op *op = mf_build_memory_op(bd, gated ? MF_OP_SWIGLU_FWD : MF_OP_RELU2_FWD,
                                    gated ? "swiglu" : "relu2", rows, width,
@@ -26,6 +32,68 @@ static int16_t activation(mf_build *bd, int16_t fc1, int64_t rows, int64_t width
     mf_op_in(op, row_map);
     mf_op_out(op, y);
     return y;
+}
+
+/* Does the kernel of the first expert product write the activation as well? It knows SwiGLU alone,
+ * in BF16; with FP8 the activation is quantised behind it. */
+static bool product_activates(const mf_build *bd, int64_t width) {
+    const unsigned apart = MF_TRAIT_ACT_PASS | MF_TRAIT_UNFUSED_ACT | MF_TRAIT_EXPERT_COPIES |
+                           MF_TRAIT_FUSED_EXPERTS; /* which counts its passes by its own rule */
+    const mf_model *m = bd->m;
+    bool swiglu = !m->ungated && !m->ffn_bias && !(m->swiglu_limit > 0) && !m->input_scaled;
+    return swiglu && bd->quant_B <= 0 && width % 8 == 0 &&
+           !((bd->l->traits | bd->l->software_traits) & apart);
+}
+
+/* Lets the expert product made last write the activation too, by the row's probability: half as
+ * many columns more. */
+static int16_t activate_product(mf_build *bd, int64_t rows, int64_t width, int16_t fc1,
+                                int16_t probs) {
+    int16_t y = activation_tensor(bd, rows, width, true, mf_build_t(bd, fc1)->routed);
+    if (bd->status != MF_OK) {
+        return y;
+    }
+    mf_op *op = &bd->b->ops[bd->b->nops - 1];
+    int16_t row_map = op->in[--op->nin];
+    mf_op_in(op, probs);
+    mf_op_in(op, row_map);
+    mf_op_out(op, y);
+    op->flags |= MF_OPF_ACT;
+    op->bytes += (double)rows * (double)width * bd->act_B;
+    return y;
+}
+
+mf_op mf_lower_act_apart(const mf_build *bd, const mf_op *fc1) {
+    const int64_t rows = fc1->dim[MF_OP_DIM_M], width = fc1->dim[MF_OP_DIM_N] / 2;
+    return (mf_op){
+        .kind = MF_OP_SWIGLU_FWD,
+        .pass = fc1->pass,
+        .stream = fc1->stream,
+        .math = bd->act_B > 2.0 ? MF_MATH_FP32 : MF_MATH_BF16,
+        .module = fc1->module,
+        .group = MF_GROUP_NONE,
+        .nin = 3,
+        .nout = 1,
+        .flags = fc1->flags & MF_OPF_ROUTED,
+        .in = {fc1->out[0], fc1->in[2], fc1->in[3]},
+        .out = {fc1->out[1]},
+        .forward = fc1->forward,
+        .alpha = 1.0f,
+        .shape = {1, 1},
+        .dim = {rows, width},
+        .bytes = 3.0 * (double)rows * (double)width * bd->act_B,
+        .name = "swiglu",
+    };
+}
+
+mf_op mf_lower_without_act(const mf_build *bd, const mf_op *fc1) {
+    mf_op op = *fc1;
+    op.flags &= (uint16_t)~MF_OPF_ACT;
+    op.in[2] = fc1->in[3];
+    op.nin = 3;
+    op.nout = 1;
+    op.bytes -= (double)fc1->dim[MF_OP_DIM_M] * (double)(fc1->dim[MF_OP_DIM_N] / 2) * bd->act_B;
+    return op;
 }
 
 static int64_t fc1_cols(const mf_build *bd, int64_t width) {
@@ -420,7 +488,9 @@ static int16_t experts(mf_build *bd, const moe *s, routed_rows in) {
         grouped_linear(bd, s, "expert_fc1", in.x, MF_NO_TENSOR, in.map, fc1_cols(bd, s->width),
                        routed_width(bd->m), MF_RECOMPUTE_EXPERTS, MF_OFFLOAD_EXPERT_FC1);
     bd->drop |= MF_RECOMPUTE_EXPERTS;
-    int16_t a = activation(bd, fc1, s->rows, s->width, in.probs, in.map);
+    int16_t a = product_activates(bd, s->width)
+                    ? activate_product(bd, s->rows, s->width, fc1, in.probs)
+                    : activation(bd, fc1, s->rows, s->width, in.probs, in.map);
     int16_t y = grouped_linear(bd, s, "expert_fc2", a, in.probs, in.map, routed_width(bd->m),
                                s->width, 0, 0);
     bd->drop = outer;

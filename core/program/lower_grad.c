@@ -466,19 +466,29 @@ static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
     mf_build_t(bd, f->in[0])->grad = logits;
 }
 
+/* Reads gate, up and the activation's gradient, writes the gradients of gate and up; forward reads
+ * two and writes one. */
+static const double swiglu_gradient = 5.0 / 3.0;
+
 static void grad_op(mf_build *bd, int i) {
     mf_op f = bd->b->ops[i];
     mf_build_extra extra = bd->extra[i];
     if (extra.no_grad) {
         return;
     }
-    if (f.kind != MF_OP_CROSS_ENTROPY_FWD && grad_of(bd, f.out[0]) == MF_NO_TENSOR &&
+    bool activates = (f.flags & MF_OPF_ACT) != 0;
+    if (f.kind != MF_OP_CROSS_ENTROPY_FWD && grad_of(bd, f.out[activates]) == MF_NO_TENSOR &&
         f.kind != MF_OP_ROUTER_FWD && f.kind != MF_OP_ROUTER_DROP &&
         f.kind != MF_OP_ATTENTION_FWD && f.kind != MF_OP_INDEX_FWD) {
         return;
     }
     bd->forward_op = (int16_t)i;
     bd->module = f.module;
+    if (activates) {
+        const mf_op act = mf_lower_act_apart(bd, &f);
+        grad_memory(bd, &act, MF_OP_SWIGLU_BWD, swiglu_gradient, act.in, act.nin);
+        f = mf_lower_without_act(bd, &f);
+    }
     switch ((mf_op_kind)f.kind) {
     case MF_OP_GEMM:
     case MF_OP_GROUPED_GEMM:
@@ -507,7 +517,7 @@ static void grad_op(mf_build *bd, int i) {
         grad_memory(bd, &f, MF_OP_ROPE_BWD, 1.0, NULL, 0);
         break;
     case MF_OP_SWIGLU_FWD:
-        grad_memory(bd, &f, MF_OP_SWIGLU_BWD, 5.0 / 3.0, f.in, f.nin);
+        grad_memory(bd, &f, MF_OP_SWIGLU_BWD, swiglu_gradient, f.in, f.nin);
         break;
     case MF_OP_RELU2_FWD:
         grad_memory(bd, &f, MF_OP_RELU2_BWD, 1.5, f.in, f.nin);

@@ -44,13 +44,16 @@ static bool dropped(const mf_build *bd, const mf_tensor *t) {
     return (t->drop & MF_DROP_ALWAYS) || (t->drop & bd->key.memory.recompute);
 }
 
-/* Emits forward op i again; its dropped outputs get new tensors. */
+/* Emits forward op i again; its dropped outputs get new tensors. Of an expert product whose y
+ * stands the activation alone. */
 static void recompute(mf_build *bd, int i) {
     if (bd->extra[i].cloned || bd->status != MF_OK) {
         return;
     }
     bd->extra[i].cloned = true;
-    mf_op from = bd->b->ops[i];
+    const mf_op whole = bd->b->ops[i];
+    bool act_alone = (whole.flags & MF_OPF_ACT) && !dropped(bd, mf_build_t(bd, whole.out[0]));
+    mf_op from = act_alone ? mf_lower_act_apart(bd, &whole) : whole;
     int16_t in[MF_OP_MAX_IN] = {0};
     if (from.kind == MF_OP_ROUTER_DROP) { /* by what was kept: nothing is gathered again */
         in[0] = mf_lower_keep(bd, from.out[0]);
@@ -62,8 +65,8 @@ static void recompute(mf_build *bd, int i) {
     }
     uint8_t pass = bd->pass;
     bd->pass = MF_PASS_R;
-    for (int k = 0; k < from.nout; k++) {
-        int16_t t = from.out[k];
+    for (int k = 0; k < whole.nout; k++) {
+        int16_t t = whole.out[k];
         if (bd->status == MF_OK && dropped(bd, mf_build_t(bd, t)) && bd->alias[t] == MF_NO_TENSOR) {
             mf_tensor copy = *mf_build_t(bd, t);
             int16_t again = mf_build_tensor(bd, copy.name, copy.rows, copy.cols, copy.element_B);
@@ -89,8 +92,8 @@ static void recompute(mf_build *bd, int i) {
         mf_op_in(op,
                  mf_lower_keep(bd, from.out[0])); /* probabilities of the choices that were made */
     }
-    for (int k = 0; k < from.nout && bd->status == MF_OK; k++) {
-        int16_t again = bd->alias[from.out[k]];
+    for (int k = 0; k < whole.nout && bd->status == MF_OK; k++) {
+        int16_t again = bd->alias[whole.out[k]];
         mf_op_out(op, again);
         op->makes |= (uint8_t)(again != MF_NO_TENSOR ? 1u << k : 0u);
     }

@@ -231,8 +231,10 @@ enum {
     MF_OPF_PACKED = 256,   /* attention: sequences of several lengths, one behind the other */
     MF_OPF_CHUNKED = 512,  /* attention: stays inside chunks of WINDOW positions */
     MF_OPF_INPUT_SCALED =
-        1024,            /* SWIGLU: probabilities multiply what FC1 gave, not what FC2 gets */
-    MF_OPF_SPARSE = 2048 /* attention: over the WINDOW best keys of each query, wherever they are */
+        1024, /* SWIGLU: probabilities multiply what FC1 gave, not what FC2 gets */
+    MF_OPF_SPARSE =
+        2048,         /* attention: over the WINDOW best keys of each query, wherever they are */
+    MF_OPF_ACT = 4096 /* GROUPED_GEMM: writes y (a gate and an up half) and its activation */
 };
 
 /* What lowering says of an op beside its kind; the ops that derive from it say the same. */
@@ -278,7 +280,8 @@ typedef enum mf_once_op {
 
 /* Operands, in order ([x]: where the model or layout has it):
  *
- * - GEMM, GROUPED_GEMM: F x weight [bias [scale]] [row_map] -> y; B dy weight [row_map] -> dx;
+ * - GEMM, GROUPED_GEMM: F x weight [bias [scale]] [row_map] -> y, or (ACT) x weight probs row_map
+ *   -> y activation; B dy weight [row_map] -> dx;
  *   W dy x [row_map] -> dweight. BIAS_BWD: W dy [scale] [row_map] -> dbias; B dy row_map -> dscale.
  *   scale: what each row's bias is multiplied by (the probabilities, at FC2). A row of x may be
  * wider than k: the product reads its first k columns.
@@ -296,7 +299,8 @@ typedef enum mf_once_op {
  *   experts each row goes to ([rows, choices], -1: none); what PERMUTE gives is a row map
  *   (core/program/row_map.h).
  * - UNPERMUTE: x row_map -> y; COMBINE: x map -> y.
- * - SWIGLU: fc1 [probs row_map] -> y; dy fc1 [probs row_map] -> dfc1 [dprobs].
+ * - SWIGLU: fc1 [probs row_map] -> y; dy fc1 [probs row_map] -> dfc1 [dprobs]. Both also derive
+ * from an expert product that writes its activation (ACT), R where that alone is made again.
  * - GATE: y x weight -> gated; dgated y x -> dy dx dweight. Of attention's output: y gate -> gated;
  *   dgated y gate -> dy dgate.
  * - RELU2: as SWIGLU. CONV: x weight [bias] -> y; dy x -> dx dweight [dbias].

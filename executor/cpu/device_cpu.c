@@ -153,6 +153,19 @@ static int64_t first_row(const mf_device_grouped *a, int64_t g) {
     return a->offsets[g] < a->rows ? a->offsets[g] : a->rows;
 }
 
+/* Of all experts' rows, once their products are there. */
+static mf_status activate(const mf_device_grouped *a, mf_err *e) {
+    const int64_t first = first_row(a, 0), half = a->n / 2;
+    const mf_kernel_swiglu s = {.shape = {.dtype = a->out_dtype,
+                                          .kind = MF_SWIGLU_SILU,
+                                          .rows = first_row(a, a->experts) - first,
+                                          .cols = half,
+                                          .prob = a->prob != NULL ? a->prob + first : NULL},
+                                .gate_up = element(a->out, a->out_dtype, first * a->n),
+                                .y = element(a->act, a->out_dtype, first * half)};
+    return mf_kernel_swiglu_forward(&s, e);
+}
+
 static mf_status grouped(mf_queue *q, const mf_device_grouped *a, mf_err *e) {
     mf_status status = MF_OK;
     (void)q;
@@ -165,7 +178,7 @@ static mf_status grouped(mf_queue *q, const mf_device_grouped *a, mf_err *e) {
             memset(p.c, 0, (size_t)(p.m * p.n) * mf_kernel_dtype_B(p.c_dtype));
         }
     }
-    return status;
+    return status == MF_OK && a->act != NULL ? activate(a, e) : status;
 }
 
 static mf_status attention(mf_queue *q, const mf_device_attention *a, mf_err *e) {

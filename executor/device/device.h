@@ -30,6 +30,8 @@ typedef struct mf_device_grouped {
     const int32_t *offsets; /* [experts + 1] */
     const void *a, *b;
     void *out;
+    void *act; /* FORWARD: silu(gate) * up (* prob) of out's halves; NULL: none */
+    const float *prob;
 } mf_device_grouped;
 
 /* Which keys queries see, where a sample is spread over context-parallel ranks as chunks c and

@@ -110,6 +110,7 @@ static mf_status draw_block(const shelf *s, uint64_t *state, mf_block **out,
     for (int attempt = 0; attempt < 1000; attempt++) {
         const mf_model *m = &s->model[mf_measure_random_int(state, (int64_t)s->count)];
         mf_layout_init(&l);
+        l.software_traits = MF_TRAIT_ACT_PASS;
         l.tp = power_of_two(state, 3);
         l.cp = mf_measure_random_int(state, 4) == 0 ? 2 : 1;
         l.ep = m->experts > 0 ? power_of_two(state, 5) : 1;
@@ -238,6 +239,7 @@ mf_status mf_measure_plan_model(const mf_model *m, const mf_cluster *c, const mf
                 for (int y = 0; d->etp[y] > 0; y++) {
                     for (int b = 0; d->mbs[b] > 0 && s == MF_OK; b++) {
                         mf_layout l = *base;
+                        l.software_traits |= MF_TRAIT_ACT_PASS; /* each pass alone */
                         l.tp = d->tp[t];
                         l.cp = d->cp[p];
                         l.ep = m->experts > 0 ? d->ep[x] : 1;

@@ -137,6 +137,7 @@ static mf_status expert_bias(const mf_exec_op *x, const mf_row_map *map, mf_err 
 
 mf_status mf_op_grouped_gemm(const mf_exec_op *x, mf_err *e) {
     const mf_op *op = x->op;
+    bool activates = (op->flags & MF_OPF_ACT) != 0;
     const mf_row_map map = mf_ops_row_map(x, op->dim[MF_OP_DIM_GROUPS]);
     bool wgrad = op->pass == MF_PASS_W, dgrad = op->pass == MF_PASS_B;
     const int64_t *dim = op->dim;
@@ -155,9 +156,11 @@ mf_status mf_op_grouped_gemm(const mf_exec_op *x, mf_err *e) {
                                  .offsets = map.offsets,
                                  .a = x->in[0].data,
                                  .b = x->in[1].data,
-                                 .out = x->out[0].data};
+                                 .out = x->out[0].data,
+                                 .act = activates ? x->out[1].data : NULL,
+                                 .prob = activates ? x->in[2].data : NULL};
     mf_status status = mf_ops_device(x)->grouped(x->queue, &g, e);
-    bool bias = !wgrad && !dgrad && x->nin > 3 && mf_ops_owns_bias(x);
+    bool bias = !wgrad && !dgrad && !activates && x->nin > 3 && mf_ops_owns_bias(x);
     return bias && status == MF_OK ? expert_bias(x, &map, e) : status;
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/grouped_gemm/grouped_gemm_tiles.h"
 #include "kernels/kernel.h"
+#include "kernels/moe/swiglu.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -57,9 +58,22 @@ static void wgrad_expert(const mf_kernel_grouped_gemm *g, int64_t begin, int64_t
     }
 }
 
+/* Of all experts' rows, once y is there. */
+static mf_status activate(const mf_kernel_grouped_gemm *g, mf_err *e) {
+    const int64_t begin = clamp_row(g, g->offsets[0]), end = clamp_row(g, g->offsets[g->experts]);
+    const mf_kernel_swiglu a = {.shape = {.dtype = MF_KERNEL_BF16,
+                                          .kind = MF_SWIGLU_SILU,
+                                          .rows = end - begin,
+                                          .cols = g->n / 2,
+                                          .prob = g->prob != NULL ? g->prob + begin : NULL},
+                                .gate_up = (const uint16_t *)g->out + begin * g->n,
+                                .y = g->act + begin * (g->n / 2)};
+    return mf_kernel_swiglu_forward(&a, e);
+}
+
 mf_status mf_kernel_grouped_gemm_run(const mf_kernel_grouped_gemm *g, mf_err *e) {
-    (void)e;
     assert(g->kind == MF_GROUPED_WGRAD || !g->accumulate);
+    assert(g->kind == MF_GROUPED_FORWARD || g->act == NULL);
     assert(!g->accumulate || !g->bf16);
     for (int32_t x = 0; x < g->experts; x++) {
         const int64_t begin = clamp_row(g, g->offsets[x]), end = clamp_row(g, g->offsets[x + 1]);
@@ -77,7 +91,7 @@ mf_status mf_kernel_grouped_gemm_run(const mf_kernel_grouped_gemm *g, mf_err *e)
             }
         }
     }
-    return MF_OK;
+    return g->act != NULL ? activate(g, e) : MF_OK;
 }
 
 /* --- work --------------------------------------------------------------------------------------
@@ -87,7 +101,8 @@ double mf_grouped_flops(const mf_kernel_grouped_gemm *g, int64_t tokens) {
 }
 
 double mf_grouped_least_B(const mf_kernel_grouped_gemm *g, int64_t tokens) {
-    const double activations_B = 2.0 * (double)tokens * (double)(g->n + g->k);
+    const int64_t act = g->act != NULL ? g->n / 2 : 0;
+    const double activations_B = 2.0 * (double)tokens * (double)(g->n + g->k + act);
     const double weights = (double)g->experts * (double)g->n * (double)g->k;
     if (g->kind != MF_GROUPED_WGRAD) {
         return activations_B + 2.0 * weights;
@@ -142,6 +157,12 @@ mf_status mf_grouped_config_choose(const mf_kernel_grouped_gemm *g, const mf_gro
         return mf_err_set(e, MF_INPUT,
                           "grouped GEMM: n %" PRId64 " and k %" PRId64 " must be multiples of 8",
                           g->n, g->k);
+    }
+    if (g->act != NULL && (g->kind != MF_GROUPED_FORWARD || g->n % 16)) {
+        return mf_err_set(e, MF_INPUT,
+                          "grouped GEMM: an activation is of forward products whose halves are "
+                          "multiples of 8, not n %" PRId64,
+                          g->n);
     }
     if (g->accumulate && g->bf16) {
         return mf_err_set(e, MF_INPUT, "grouped GEMM: sums are kept in f32, not in bf16");

@@ -25,19 +25,20 @@ mf_status find_encode(encode_fn *out, mf_err *e) {
     return MF_OK;
 }
 
-/* A row-major array [depth, rows, cols] and the boxes in which it is moved. */
+/* A row-major array [depth, rows, cols] and the boxes in which it is moved, [depth, rows, cols]. */
 struct Array {
     const void *p;
     bool f32;
     int64_t cols, rows, depth;
-    int box_cols, box_rows;
+    int box_cols, box_rows, box_depth;
 };
 
 mf_status encode(encode_fn fn, CUtensorMap *map, const Array &a, mf_err *e) {
     const cuuint64_t element = a.f32 ? 4 : 2;
     const cuuint64_t dims[3] = {(cuuint64_t)a.cols, (cuuint64_t)a.rows, (cuuint64_t)a.depth};
     const cuuint64_t strides[2] = {dims[0] * element, dims[0] * dims[1] * element};
-    const cuuint32_t box[3] = {(cuuint32_t)a.box_cols, (cuuint32_t)a.box_rows, 1};
+    const cuuint32_t box[3] = {(cuuint32_t)a.box_cols, (cuuint32_t)a.box_rows,
+                               (cuuint32_t)a.box_depth};
     const cuuint32_t ones[3] = {1, 1, 1};
     const bool swizzled = box[0] * element == 128;
     const CUresult result =
@@ -54,17 +55,20 @@ mf_status encode(encode_fn fn, CUtensorMap *map, const Array &a, mf_err *e) {
 }
 
 struct Maps {
-    CUtensorMap a, b, out;
+    CUtensorMap a, b;
+    Outputs to;
 };
 
 mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
     const bool forward = g->kind == MF_GROUPED_FORWARD, wgrad = g->kind == MF_GROUPED_WGRAD;
-    const Array weights = {g->b, false, g->k, g->n, g->experts, BOX, BOX};
-    const Array rows_k = {g->b, false, g->k, g->rows, 1, BOX, BOX};
-    const Array a = {g->a, false, forward ? g->k : g->n, g->rows, 1, BOX, BOX};
-    const Array out = {g->out, false, forward ? g->n : g->k, g->rows, 1, BOX, WARP_ROWS};
-    const Array grads = {g->out,   !g->bf16, g->k, g->n, g->experts, g->bf16 ? BOX : BOX / 2,
-                         WARP_ROWS};
+    const Array weights = {g->b, false, g->k, g->n, g->experts, BOX, BOX, 1};
+    const Array rows_k = {g->b, false, g->k, g->rows, 1, BOX, BOX, 1};
+    const Array a = {g->a, false, forward ? g->k : g->n, g->rows, 1, BOX, BOX, 1};
+    const Array out = {g->out, false, forward ? g->n : g->k, g->rows, 1, BOX, WARP_ROWS, 1};
+    const Array halves = {g->out, false, g->n / 2, 2, g->rows, BOX, 1, WARP_ROWS};
+    const Array act = {g->act, false, g->n / 2, g->rows, 1, BOX, WARP_ROWS, 1};
+    const Array grads = {g->out,    !g->bf16, g->k, g->n, g->experts, g->bf16 ? BOX : BOX / 2,
+                         WARP_ROWS, 1};
     encode_fn fn = NULL;
     mf_status status = find_encode(&fn, e);
     if (status == MF_OK) {
@@ -74,27 +78,34 @@ mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
         status = encode(fn, &maps->b, wgrad ? rows_k : weights, e);
     }
     if (status == MF_OK) {
-        status = encode(fn, &maps->out, wgrad ? grads : out, e);
+        status = encode(fn, &maps->to.y, wgrad ? grads : g->act ? halves : out, e);
+    }
+    if (status == MF_OK && g->act) {
+        status = encode(fn, &maps->to.act, act, e);
     }
     return status;
 }
 
-typedef void (*kernel_fn)(CUtensorMap, CUtensorMap, CUtensorMap, Args);
+typedef void (*kernel_fn)(CUtensorMap, CUtensorMap, Outputs, Args);
 
-/* What is compiled, by kind and whether f32 is written; mf_grouped_config_check knows the stages
- * and buffers. */
+/* What is compiled, by kind, whether f32 is written and whether there is an activation;
+ * mf_grouped_config_check knows the stages and buffers. */
 struct Built {
     int smem_B;
     kernel_fn kernel;
 };
 
-template <mf_grouped_kind KIND, bool F32> constexpr Built built(void) {
-    return {Traits<KIND, F32, 4, 2>::SMEM_B, grouped_gemm_kernel<Traits<KIND, F32, 4, 2>>};
+template <mf_grouped_kind KIND, bool F32, bool GATED> constexpr Built built(void) {
+    return {Traits<KIND, F32, GATED, 4, 2>::SMEM_B,
+            grouped_gemm_kernel<Traits<KIND, F32, GATED, 4, 2>>};
 }
 
-const Built BUILT[MF_GROUPED_KINDS + 1] = {
-    built<MF_GROUPED_FORWARD, false>(), built<MF_GROUPED_DGRAD, false>(),
-    built<MF_GROUPED_WGRAD, true>(), built<MF_GROUPED_WGRAD, false>()};
+/* By kind, then the others. */
+enum { WGRAD_BF16 = MF_GROUPED_KINDS, FORWARD_GATED, BUILT_COUNT };
+const Built BUILT[BUILT_COUNT] = {
+    built<MF_GROUPED_FORWARD, false, false>(), built<MF_GROUPED_DGRAD, false, false>(),
+    built<MF_GROUPED_WGRAD, true, false>(), built<MF_GROUPED_WGRAD, false, false>(),
+    built<MF_GROUPED_FORWARD, false, true>()};
 
 mf_status read_device(mf_grouped_device *out, mf_err *e) {
     int device = 0, sms = 0, smem_B = 0, l2_B = 0, major = 0, minor = 0;
@@ -120,7 +131,7 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
                  mf_err *e) {
     const bool wgrad = g->kind == MF_GROUPED_WGRAD;
     const bool forward = g->kind == MF_GROUPED_FORWARD;
-    const Built &b = BUILT[g->kind + (wgrad && g->bf16)];
+    const Built &b = BUILT[g->act ? FORWARD_GATED : wgrad && g->bf16 ? WGRAD_BF16 : (int)g->kind];
     Maps maps;
     mf_status status = encode_all(g, &maps, e);
     if (status != MF_OK) {
@@ -138,8 +149,12 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
     p.space.out_cols = (int32_t)(forward ? g->n : g->k);
     p.space.skip_empty = !wgrad || g->accumulate;
     p.space.raster = c->raster;
+    p.space.gated = g->act != NULL;
     p.offsets = g->offsets;
     p.out = wgrad ? NULL : (uint16_t *)g->out;
+    p.act = g->act;
+    p.prob = g->prob;
+    p.half = (int32_t)(g->n / 2);
     p.reduction = wgrad ? 0 : (int32_t)(forward ? g->k : g->n);
     p.accumulate = g->accumulate;
     p.balance = c->balance;
@@ -159,7 +174,7 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
     config.stream = stream;
     config.attrs = &cluster;
     config.numAttrs = 1;
-    MF_CUDA_TRY(cudaLaunchKernelEx(&config, b.kernel, maps.a, maps.b, maps.out, p), e);
+    MF_CUDA_TRY(cudaLaunchKernelEx(&config, b.kernel, maps.a, maps.b, maps.to, p), e);
     return MF_OK;
 }
 

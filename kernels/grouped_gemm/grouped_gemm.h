@@ -1,4 +1,5 @@
-/* grouped_gemm.h - the expert products of a Mixture-of-Experts layer, BF16 with FP32 accumulation.
+/* grouped_gemm.h - the expert products of a Mixture-of-Experts layer, BF16 with FP32 accumulation,
+ * and the gated activation behind the first of them.
  *
  * T token rows are sorted by expert: expert e owns rows [offsets[e], offsets[e+1]). With the
  * weights W [experts, n, k] of one linear layer, row-major:
@@ -9,16 +10,24 @@
  *
  * All are bf16 but dW, which is f32 unless `bf16` is set.
  *
+ * With `act` (FORWARD) y is a gate and an up half, n/2 columns each, and beside y
+ *
+ *     act [T, n/2] = silu(gate) * up (* prob of the row)
+ *
+ * is written, equal to the bit to what kernels/moe/swiglu.h makes of y.
+ *
  * Any counts: empty experts, counts that are no multiple of anything. Rows outside an expert's
  * segment never reach its results (not even NaN), and only rows [offsets[0], offsets[experts]) of y
- * and dx are written. An empty expert's dW becomes zero, or stays as it is with `accumulate`.
+ * and dx (and act) are written. An empty expert's dW becomes zero, or stays as it is with
+ * `accumulate`.
  *
  * The offsets are read where the kernel runs: on the GPU nothing comes back to the host. They never
  * decrease; values past `rows` (a buffer that overflowed) are read as `rows`.
  *
- * The CUDA side needs compute capability 9.0, n and k multiples of 8, and pointers aligned to 16
- * bytes (the bulk copy engine's terms). Products are exact, sums are float in an order that does
- * not depend on the other experts' counts: results repeat to the bit. One rounding at the end.
+ * The CUDA side needs compute capability 9.0, n and k multiples of 8 (n/2 with `act`), and pointers
+ * aligned to 16 bytes (the bulk copy engine's terms). Products are exact, sums are float in an
+ * order that does not depend on the other experts' counts: results repeat to the bit. One rounding
+ * at the end.
  *
  * Thread-safe as long as outputs do not overlap. Nothing is allocated; the caller owns all memory.
  */
@@ -54,6 +63,8 @@ typedef struct mf_kernel_grouped_gemm {
     const uint16_t *b;      /* bf16: W, or x (WGRAD) */
     void *out;              /* bf16 [rows, n or k]; WGRAD: [experts, n, k], f32 unless ... */
     bool bf16;              /* ... this; not with accumulate */
+    uint16_t *act;          /* FORWARD: bf16 [rows, n / 2]; NULL: none */
+    const float *prob;      /* [rows], of act; NULL: 1 */
 } mf_kernel_grouped_gemm;
 
 /* How the CUDA kernel cuts the work. Plain data, chosen without a GPU, so that it can be tested and
@@ -88,7 +99,8 @@ mf_status mf_grouped_config_check(const mf_grouped_config *c, const mf_grouped_d
 char *mf_grouped_config_print(const mf_grouped_config *c, char *text, size_t size);
 
 /* Floating-point operations of `tokens` routed rows, and the fewest bytes they move (each input
- * read once, each output written once, the sum read once more with accumulate). */
+ * read once, each output written once, the sum read once more with accumulate; probabilities, which
+ * are few, apart). */
 double mf_grouped_flops(const mf_kernel_grouped_gemm *g, int64_t tokens);
 double mf_grouped_least_B(const mf_kernel_grouped_gemm *g, int64_t tokens);
 

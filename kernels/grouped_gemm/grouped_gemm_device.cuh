@@ -6,9 +6,11 @@
  * straight from shared memory into 128 float registers a thread. A finished tile is rounded into 64
  * registers (bf16) or half written (f32), and the rest is written chunk by chunk while the tensor
  * cores are busy with the next tile: through small buffers and the bulk copy engine, or row by row
- * where a tile crosses the end of a segment. Two blocks form a cluster and share one operand by
- * multicast; which one depends on the tile (grouped_gemm_tiles.h). Expert segments are read here,
- * never on the host; the producer alone walks them and passes each tile to the consumers.
+ * where a tile crosses the end of a segment. With an activation a tile is 128 columns of the gate
+ * half and the same of the up half, which one thread then holds side by side
+ * (grouped_gemm_act.cuh). Two blocks form a cluster and share one operand by multicast; which one
+ * depends on the tile (grouped_gemm_tiles.h). Expert segments are read here, never on the host; the
+ * producer alone walks them and passes each tile to the consumers.
  *
  * Both operands always travel as boxes of 64 x 64 elements (8 KiB, 128-byte swizzle): rows of 64
  * along the reduction (forward), or rows of 64 along the output with one row a reduction step (W in
@@ -20,7 +22,7 @@
 #ifndef MF_KERNELS_GROUPED_GEMM_DEVICE_CUH
 #define MF_KERNELS_GROUPED_GEMM_DEVICE_CUH
 
-#include "kernels/grouped_gemm/grouped_gemm_output.cuh"
+#include "kernels/grouped_gemm/grouped_gemm_act.cuh"
 
 namespace mf_grouped {
 
@@ -36,12 +38,19 @@ MF_DEVICE void pass_on(const Smem<C> s, uint32_t number, const mf_grouped_tile &
     s.set_field(number, BOXES, t.boxes);
     s.set_field(number, CUT, cut ? steps - 1 : -1);
     s.set_field(number, VALID, valid);
-    s.set_field(number, X, t.n);
+    const int x = C::GATED ? t.n / 2 : t.n, boxes = C::GATED ? t.boxes / 2 : t.boxes;
+    s.set_field(number, X, x);
     s.set_field(number, Y, t.m + (C::WGRAD ? 0 : t.begin));
     s.set_field(number, Z, C::WGRAD ? t.expert : 0);
-    s.set_field(number, END, min(t.n + t.boxes * BOX, p.space.out_cols));
+    s.set_field(number, END, min(x + boxes * BOX, C::GATED ? p.half : p.space.out_cols));
     s.set_field(number, ROWS, (C::WGRAD ? p.space.out_rows : t.count) - t.m);
     mf_mbar_arrive(s.slot_full(number));
+}
+
+/* First column (row of W) of box j of a gated tile: the first half of its boxes are gate. */
+MF_DEVICE int gated_col(const mf_grouped_tile &t, int j, const Args &p) {
+    const int gates = t.boxes / 2;
+    return t.n / 2 + (j < gates ? j * BOX : p.half + (j - gates) * BOX);
 }
 
 template <class C>
@@ -76,8 +85,9 @@ MF_DEVICE void produce(const Smem<C> s, const CUtensorMap *map_a, const CUtensor
             }
             for (int j = 0; j < t.boxes; j++) {
                 const uint32_t dst = s.b(r.stage()) + (uint32_t)j * BOX_B;
-                const int x = C::MN_B ? t.n + j * BOX : at;
-                const int y = C::MN_B ? at : t.n + j * BOX;
+                const int col = C::GATED ? gated_col(t, j, p) : t.n + j * BOX;
+                const int x = C::MN_B ? col : at;
+                const int y = C::MN_B ? at : col;
                 if (!t.by_rows) {
                     mf_tma_load(dst, map_b, full, x, y, expert);
                 } else if (j % 2 == rank) {
@@ -140,7 +150,7 @@ MF_DEVICE void multiply_step(float (&d)[128], uint32_t a, uint32_t b, int boxes,
                                             mf_wgmma_descriptor(b + j * C::STEP_B), add | j);
         }
         mf_wgmma_commit();
-    } else {
+    } else if (!C::GATED) {
         mf_wgmma_fence();
 #pragma unroll
         for (int j = 0; j < PARTS; j++) {
@@ -154,11 +164,12 @@ MF_DEVICE void multiply_step(float (&d)[128], uint32_t a, uint32_t b, int boxes,
 /* Sums all steps of a tile into d, and writes what is held meanwhile. */
 template <class C>
 MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGES> &r,
-                        uint32_t tile, int steps, int boxes, int warpgroup,
-                        const CUtensorMap *map_out, const Args &p) {
+                        uint32_t tile, int steps, int boxes, int warpgroup, const Outputs &to,
+                        const Args &p) {
     const int thread = (int)threadIdx.x - 128;
     const int cut = C::WGRAD ? s.field(tile, CUT) : -1;
-    const int spread = steps > 4 ? steps / 4 : 1; /* a burst of writes would fill the way to L2 */
+    const int spread =
+        steps > C::CHUNKS ? steps / C::CHUNKS : 1; /* a burst of writes would fill the way to L2 */
     const uint32_t a0 =
         mf_wgmma_descriptor_low(s.a(0) + (uint32_t)warpgroup * BOX_B, C::MN_A ? BOX_B : 0);
     const uint32_t b0 = mf_wgmma_descriptor_low(s.b(0), C::MN_B ? BOX_B : 0);
@@ -183,7 +194,7 @@ MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGE
         }
         r.at++;
         if (h.left > 0 && i >= h.next) {
-            write_held<C>(h, s, map_out, p);
+            write_next<C>(h, s, to, p);
             h.next += spread;
         }
     }
@@ -211,7 +222,7 @@ MF_DEVICE void sit_out(const Smem<C> s, Ring<C::STAGES> &r, uint32_t tile, int s
 }
 
 template <class C>
-MF_DEVICE void consume(const Smem<C> s, const CUtensorMap *map_out, const Args &p, int warpgroup) {
+MF_DEVICE void consume(const Smem<C> s, const Outputs &to, const Args &p, int warpgroup) {
     Ring<C::STAGES> r = {0};
     float d[128];
     Held h;
@@ -225,17 +236,21 @@ MF_DEVICE void consume(const Smem<C> s, const CUtensorMap *map_out, const Args &
         const bool rows = C::WGRAD || warpgroup * BOX < uniform(s.field(tile, ROWS));
         const bool works = more && boxes > 0 && rows;
         if (works) {
-            multiply<C>(d, h, s, r, tile, steps, boxes, warpgroup, map_out, p);
+            multiply<C>(d, h, s, r, tile, steps, boxes, warpgroup, to, p);
         }
 #pragma unroll 1
         while (h.left > 0) { /* what a short reduction left */
-            write_held<C>(h, s, map_out, p);
+            write_next<C>(h, s, to, p);
         }
         if (!more) {
             break;
         }
         if (works) {
-            take<C>(d, h, s, map_out, p, tile);
+            if constexpr (C::GATED) {
+                take_gated<C>(d, h, tile, boxes);
+            } else {
+                take<C>(d, h, s, to, p, tile);
+            }
         } else {
             sit_out<C>(s, r, tile, steps);
             leave(s, tile);
@@ -248,15 +263,17 @@ template <class C>
 __global__ void __launch_bounds__(THREADS, 1)
     grouped_gemm_kernel(const __grid_constant__ CUtensorMap map_a,
                         const __grid_constant__ CUtensorMap map_b,
-                        const __grid_constant__ CUtensorMap map_out,
-                        const __grid_constant__ Args p) {
+                        const __grid_constant__ Outputs to, const __grid_constant__ Args p) {
     extern __shared__ uint8_t raw[];
     const Smem<C> s = {mf_opaque((mf_smem_address(raw) + 1023u) & ~1023u)};
     const int warpgroup = __shfl_sync(~0u, (int)threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         mf_tma_prefetch_map(&map_a);
         mf_tma_prefetch_map(&map_b);
-        mf_tma_prefetch_map(&map_out);
+        mf_tma_prefetch_map(&to.y);
+        if (C::GATED) {
+            mf_tma_prefetch_map(&to.act);
+        }
         for (int i = 0; i < C::STAGES; i++) {
             mf_mbar_init(s.full(i), 1);
             mf_mbar_init(s.empty(i), 2 * CONSUMERS * 4); /* a warp of either block */
@@ -276,7 +293,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
     } else {
         mf_registers_take<232>();
-        consume<C>(s, &map_out, p, warpgroup - 1);
+        consume<C>(s, to, p, warpgroup - 1);
     }
     __syncwarp();
     mf_cluster_sync(); /* the neighbour may still write or arrive here */

@@ -16,9 +16,10 @@ MF_DEVICE uint32_t pack_bf16(float low, float high) {
     return bits;
 }
 
-/* Four chunks of 16 registers a thread that are still to be written, bf16: a whole tile, 64 columns
- * a chunk; f32: its right half, 32 columns a chunk. They are written one by one while the tensor
- * cores are busy with the next tile. */
+/* Chunks of 16 registers a thread that are still to be written, bf16: four, a whole tile, 64
+ * columns a chunk, and two of an activation (grouped_gemm_act.cuh); f32: four, its right half, 32
+ * columns a chunk. They are written one by one while the tensor cores are busy with the next tile.
+ */
 struct Held {
     uint32_t v[64];
     uint32_t tile; /* number of the tile */
@@ -66,7 +67,7 @@ MF_DEVICE int uniform(int value) {
 /* Copies the first `rows` rows of a bf16 buffer to global memory, columns below `cols` only. */
 MF_DEVICE void copy_rows(uint32_t buffer, uint16_t *out, int64_t stride, int rows, int cols,
                          int lane) {
-#pragma unroll
+#pragma unroll 1 /* four addresses at once would push the tile out of registers */
     for (int i = 0; i < 4; i++) {
         const int row = lane / 8 + i * 4, chunk = lane % 8;
         if (row < rows && chunk * 8 < cols) {
@@ -80,9 +81,20 @@ MF_DEVICE void copy_rows(uint32_t buffer, uint16_t *out, int64_t stride, int row
     }
 }
 
+/* This warp's next buffer, once the copy engine has read what was in it. */
+template <class C> MF_DEVICE uint32_t next_buffer(Held &h, const Smem<C> s, int warp, int lane) {
+    const uint32_t buffer = s.buffer(warp, h.buffer);
+    h.buffer = h.buffer + 1 == C::BUFFERS ? 0 : h.buffer + 1;
+    if (lane == 0) {
+        mf_tma_wait_read<C::BUFFERS - 1>();
+    }
+    __syncwarp();
+    return buffer;
+}
+
 /* Writes chunk c (of 64 bf16 or 32 f32 columns) of the held tile; v: its registers. */
 template <class C>
-MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const CUtensorMap *map_out,
+MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const Outputs &to,
                            const Args &p, int c) {
     const int warp = (int)threadIdx.x / 32 - 4, lane = (int)threadIdx.x % 32;
     const int x = s.field(h.tile, X) + c * (C::F32 ? 32 : 64);
@@ -91,12 +103,7 @@ MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const CU
     if (x >= s.field(h.tile, END) || rows <= 0) {
         return;
     }
-    const uint32_t buffer = s.buffer(warp, h.buffer);
-    h.buffer = h.buffer + 1 == C::BUFFERS ? 0 : h.buffer + 1;
-    if (lane == 0) {
-        mf_tma_wait_read<C::BUFFERS - 1>();
-    }
-    __syncwarp();
+    const uint32_t buffer = next_buffer<C>(h, s, warp, lane);
     if (C::F32) {
         put_f32(buffer, v, lane);
     } else {
@@ -110,9 +117,9 @@ MF_DEVICE void write_chunk(const uint32_t *v, Held &h, const Smem<C> s, const CU
         __syncwarp();
     } else if (lane == 0) {
         if (C::F32 && p.accumulate) {
-            mf_tma_add(map_out, buffer, x, y, z);
+            mf_tma_add(&to.y, buffer, x, y, z);
         } else {
-            mf_tma_store(map_out, buffer, x, y, z);
+            mf_tma_store(&to.y, buffer, x, y, z);
         }
     }
     if (lane == 0) {
@@ -130,20 +137,20 @@ template <class C> MF_DEVICE void leave(const Smem<C> s, uint32_t number) {
 
 /* Writes the next held chunk. */
 template <class C>
-MF_DEVICE void write_held(Held &h, const Smem<C> s, const CUtensorMap *map_out, const Args &p) {
+MF_DEVICE void write_held(Held &h, const Smem<C> s, const Outputs &to, const Args &p) {
     constexpr int FIRST = C::F32 ? 4 : 0;
     switch (h.left) { /* so that registers have constant numbers */
     case 4:
-        write_chunk<C>(h.v, h, s, map_out, p, FIRST);
+        write_chunk<C>(h.v, h, s, to, p, FIRST);
         break;
     case 3:
-        write_chunk<C>(h.v + 16, h, s, map_out, p, FIRST + 1);
+        write_chunk<C>(h.v + 16, h, s, to, p, FIRST + 1);
         break;
     case 2:
-        write_chunk<C>(h.v + 32, h, s, map_out, p, FIRST + 2);
+        write_chunk<C>(h.v + 32, h, s, to, p, FIRST + 2);
         break;
     default:
-        write_chunk<C>(h.v + 48, h, s, map_out, p, FIRST + 3);
+        write_chunk<C>(h.v + 48, h, s, to, p, FIRST + 3);
         break;
     }
     if (--h.left == 0) {
@@ -153,10 +160,10 @@ MF_DEVICE void write_held(Held &h, const Smem<C> s, const CUtensorMap *map_out, 
 
 /* Takes over a finished tile: bf16 is rounded and held, f32 is half written, half held. */
 template <class C>
-MF_DEVICE void take(const float (&d)[128], Held &h, const Smem<C> s, const CUtensorMap *map_out,
+MF_DEVICE void take(const float (&d)[128], Held &h, const Smem<C> s, const Outputs &to,
                     const Args &p, uint32_t tile) {
     h.tile = tile;
-    h.left = 4;
+    h.left = C::CHUNKS;
     h.next = 0;
     if (C::F32) {
 #pragma unroll
@@ -170,7 +177,7 @@ MF_DEVICE void take(const float (&d)[128], Held &h, const Smem<C> s, const CUten
             for (int i = 0; i < 16; i++) {
                 v[i] = __float_as_uint(d[16 * c + i]);
             }
-            write_chunk<C>(v, h, s, map_out, p, c);
+            write_chunk<C>(v, h, s, to, p, c);
         }
     } else {
 #pragma unroll

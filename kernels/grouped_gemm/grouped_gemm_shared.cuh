@@ -30,14 +30,25 @@ struct Args {
     mf_grouped_space space;
     const int32_t *offsets;
     uint16_t *out;     /* for tiles that the copy engine cannot mask */
+    uint16_t *act;     /* likewise */
+    const float *prob; /* of rows, of act; NULL: 1 */
+    int32_t half;      /* columns of gate, and of up */
     int32_t reduction; /* elements summed; WGRAD: the expert's tokens instead */
     int32_t accumulate;
     int32_t balance; /* fill the last round */
 };
 
-template <mf_grouped_kind KIND, bool F32_, int STAGES_, int BUFFERS_> struct Traits {
+/* Where the copy engine writes. y: [rows, cols, 1], dW [n, k, experts]; with an activation y is
+ * [gate and up, cols, rows], act [rows, cols, 1]. */
+struct Outputs {
+    CUtensorMap y, act;
+};
+
+template <mf_grouped_kind KIND, bool F32_, bool GATED_, int STAGES_, int BUFFERS_> struct Traits {
     static constexpr bool WGRAD = KIND == MF_GROUPED_WGRAD;
     static constexpr bool F32 = F32_; /* what is written; else bf16 */
+    static constexpr bool GATED = GATED_;
+    static constexpr int CHUNKS = GATED ? 6 : 4; /* of a held tile, with its activation */
     static constexpr int MN_A = WGRAD;
     static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
     static constexpr int STAGES = STAGES_;
@@ -151,7 +162,7 @@ MF_DEVICE mf_grouped_split choose_split(const Args &p) {
     pairs = __reduce_add_sync(~0u, pairs);
     mf_grouped_split split = {0, 1};
     if (p.balance) {
-        split = mf_grouped_split_choose(pairs, (int)mf_cluster_count());
+        split = mf_grouped_split_choose(&p.space, pairs, (int)mf_cluster_count());
     }
     return split;
 }

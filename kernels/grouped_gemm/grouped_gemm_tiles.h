@@ -13,6 +13,10 @@
  * multiple of the clusters would leave most clusters idle in the last round. Therefore the first
  * few pairs, as many as are over, are cut into slices of columns that fill a short first round;
  * then every cluster has the same number of whole pairs. (mf_grouped_split)
+ *
+ * With an activation the columns are a gate and an up half. A tile then holds the same columns of
+ * both: counted as if boxes of 64 gate and 64 up columns took turns, tile column c of an even box
+ * begins at column c / 2 of either half. (gated)
  */
 #ifndef MF_KERNELS_GROUPED_GEMM_TILES_H
 #define MF_KERNELS_GROUPED_GEMM_TILES_H
@@ -41,6 +45,7 @@ typedef struct mf_grouped_space {
     int32_t out_cols;   /* columns of the output */
     int32_t skip_empty; /* an expert without tokens has no tiles (all but overwriting WGRAD) */
     int32_t raster;
+    int32_t gated; /* columns are two halves, of which tiles hold the same columns */
 } mf_grouped_space;
 
 typedef struct mf_grouped_walk {
@@ -87,15 +92,17 @@ MF_GROUPED_INLINE int32_t mf_grouped_pairs(const mf_grouped_space *s, int32_t co
     return *tiles_m / 2 * tiles_n + *tiles_m % 2 * ((tiles_n + 1) / 2);
 }
 
-/* The split for `pairs` pairs in all on `clusters` clusters: 1, 2 or 4 slices, whichever makes the
- * short round shortest. Slices take longer than their share of the columns, since they read as many
- * rows; the percentages are of a whole pair's time, quarters being slow when all clusters have one
- * (measured on H200). */
-MF_GROUPED_INLINE mf_grouped_split mf_grouped_split_choose(int32_t pairs, int32_t clusters) {
+/* The split for `pairs` pairs in all on `clusters` clusters: 1, 2 or 4 slices (2 of gated
+ * tiles, whose boxes come in pairs), whichever makes the short round shortest. Slices take longer
+ * than their share of the columns, since they read as many rows; the percentages are of a whole
+ * pair's time, quarters being slow when all clusters have one (measured on H200). */
+MF_GROUPED_INLINE mf_grouped_split mf_grouped_split_choose(const mf_grouped_space *s, int32_t pairs,
+                                                           int32_t clusters) {
+    const int32_t most = s->gated ? 2 : 4;
     const int32_t over = pairs % clusters;
     mf_grouped_split best = {over, 1};
     int32_t best_percent = over ? 100 : 0;
-    for (int32_t slices = 2, percent = 54; slices <= 4; slices *= 2, percent = 45) {
+    for (int32_t slices = 2, percent = 54; slices <= most; slices *= 2, percent = 45) {
         const int32_t rounds = (over * slices + clusters - 1) / clusters;
         if (rounds * percent < best_percent) {
             best.slices = slices;
@@ -161,7 +168,8 @@ MF_GROUPED_INLINE bool mf_grouped_walk_seek(const mf_grouped_space *s, const mf_
     }
     const int32_t boxes = MF_GROUPED_TILE_N / MF_GROUPED_BOX / (sliced ? x->slices : 1);
     t->n += slice * boxes * MF_GROUPED_BOX;
-    const int32_t there = (s->out_cols - t->n + MF_GROUPED_BOX - 1) / MF_GROUPED_BOX;
+    const int32_t cols = s->gated ? (s->out_cols - t->n) / 2 : s->out_cols - t->n;
+    const int32_t there = (cols + MF_GROUPED_BOX - 1) / MF_GROUPED_BOX * (s->gated ? 2 : 1);
     t->boxes = there < 0 ? 0 : there < boxes ? there : boxes;
     return true;
 }

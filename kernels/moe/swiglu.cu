@@ -1,8 +1,8 @@
 /* swiglu.cu - CUDA kernels of the gated activation. A few warps share a row; each thread takes
  * 16-byte vectors of gate and up, two at a time.
  */
-#include "kernels/device/cuda_common.cuh"
 #include "kernels/moe/swiglu.h"
+#include "kernels/moe/swiglu_value.cuh"
 
 #define THREADS 256
 
@@ -30,7 +30,7 @@ __device__ static gated activate(const mf_kernel_swiglu_shape &s, float gate, fl
     if (!CLAMPED) {
         float sig = mf_sigmoid<T>(gate);
         out.d_up = gate * sig;
-        out.y = out.d_up * up;
+        out.y = mf_swiglu_value<T>(gate, up);
         out.d_gate = sig * (1.0f + gate * (1.0f - sig)) * up;
         return out;
     }

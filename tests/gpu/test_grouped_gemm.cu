@@ -223,7 +223,9 @@ void graph_follows_offsets(uint64_t seed) {
                                 (const uint16_t *)a.p,
                                 (const uint16_t *)b.p,
                                 out.p,
-                                false};
+                                false,
+                                NULL,
+                                NULL};
     GPU_MUST(cudaMemcpy(offsets.p, layouts[0], 16, cudaMemcpyDefault));
     cudaStream_t stream;
     cudaGraph_t graph;

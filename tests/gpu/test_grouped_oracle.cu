@@ -186,7 +186,9 @@ void run_case(cublasHandle_t library, const Case &c, mf_grouped_kind kind, uint6
                                 (const uint16_t *)a,
                                 (const uint16_t *)b,
                                 ours,
-                                false};
+                                false,
+                                NULL,
+                                NULL};
     mf_err e;
     mf_err_clear(&e);
     if (mf_kernel_grouped_gemm_run_cuda(&g, NULL, &e) != MF_OK) {

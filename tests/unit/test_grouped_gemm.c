@@ -5,6 +5,7 @@
 #include "kernels/grouped_gemm/grouped_gemm.h"
 #include "kernels/grouped_gemm/grouped_gemm_tiles.h"
 #include "kernels/kernel.h"
+#include "kernels/moe/swiglu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -56,7 +57,13 @@ static tensors make_tensors(void) {
 }
 
 static mf_kernel_grouped_gemm problem(mf_grouped_kind kind, bool accumulate, tensors *t) {
-    mf_kernel_grouped_gemm g = {kind, accumulate, E, ROWS, N, K, offsets, NULL, NULL, NULL, false};
+    mf_kernel_grouped_gemm g = {.kind = kind,
+                                .accumulate = accumulate,
+                                .experts = E,
+                                .rows = ROWS,
+                                .n = N,
+                                .k = K,
+                                .offsets = offsets};
     g.a = kind == MF_GROUPED_FORWARD ? t->x : t->dy;
     g.b = kind == MF_GROUPED_WGRAD ? t->x : t->w;
     g.out = kind == MF_GROUPED_FORWARD ? (void *)t->y
@@ -153,12 +160,52 @@ static void offsets_past_the_buffer_are_read_as_its_end(void **s) {
     assert_int_equal(t.y[(ROWS - 1) * N], 0xffff);
 }
 
+/* The same bits as a product and the activation behind it. */
+static void activation_equals_that_of_a_pass_of_its_own(void **s) {
+    (void)s;
+    enum { F = 3 };
+    for (int weighted = 0; weighted < 2; weighted++) {
+        tensors t = make_tensors();
+        uint16_t y[ROWS * 2 * F], act[ROWS * F], want[ROWS * F];
+        float prob[ROWS];
+        uint16_t w[E * 2 * F * K];
+        fill(w, E * 2 * F * K);
+        for (int r = 0; r < ROWS; r++) {
+            prob[r] = 0.1f * (float)(r + 1);
+        }
+        memset(act, 0xff, sizeof act);
+        memset(want, 0xff, sizeof want);
+        mf_kernel_grouped_gemm g = problem(MF_GROUPED_FORWARD, false, &t);
+        g.n = (int64_t)2 * F;
+        g.b = w;
+        g.out = y;
+        g.act = act;
+        g.prob = weighted ? prob : NULL;
+        assert_ok(mf_kernel_grouped_gemm_run(&g, NULL));
+        const mf_kernel_swiglu apart = {
+            .shape = {.dtype = MF_KERNEL_BF16, .rows = 7, .cols = F, .prob = g.prob},
+            .gate_up = y,
+            .y = want};
+        assert_ok(mf_kernel_swiglu_forward(&apart, NULL));
+        assert_memory_equal(act, want, sizeof act);
+        for (int r = 0; r < 7; r++) { /* by the formula, of what was rounded */
+            const float gate = at(y, r * 2 * F), up = at(y, r * 2 * F + F);
+            const float value = gate / (1 + expf(-gate)) * up * (weighted ? prob[r] : 1);
+            assert_float_equal(at(act, r * F), value, 0.01f * fabsf(value) + 1e-6f);
+        }
+    }
+}
+
 static void work_counts_operations_and_least_bytes(void **s) {
     (void)s;
     tensors t = make_tensors();
     mf_kernel_grouped_gemm g = problem(MF_GROUPED_FORWARD, false, &t);
     assert_float_equal(mf_grouped_flops(&g, 7), 2 * 7 * N * K, 0);
     assert_float_equal(mf_grouped_least_B(&g, 7), 2 * 7 * (N + K) + 2 * E * N * K, 0);
+    uint16_t act[1];
+    g.n = 6;
+    g.act = act;
+    assert_float_equal(mf_grouped_least_B(&g, 7), 2 * 7 * (6 + 3 + K) + 2 * E * 6 * K, 0);
     g = problem(MF_GROUPED_WGRAD, true, &t);
     assert_float_equal(mf_grouped_least_B(&g, 7), 2 * 7 * (N + K) + 8 * E * N * K, 0);
 }
@@ -194,6 +241,7 @@ static void check_tiles(const mf_grouped_space *sp, const int32_t *offs, const m
         assert_int_equal(t[r].count, count);
         assert_true(t[r].m >= 0 && t[r].m < (sp->out_rows ? sp->out_rows : count));
         assert_true(t[r].n >= 0 && t[r].boxes >= 0 && t[r].boxes <= 4);
+        assert_true(!sp->gated || (t[r].boxes % 2 == 0 && t[r].n % (2 * MF_GROUPED_BOX) == 0));
         for (int i = 0; i < t[r].boxes; i++) {
             const int box = t[r].n / MF_GROUPED_BOX + i;
             assert_true(box < boxes_n);
@@ -206,14 +254,15 @@ static void check_tiles(const mf_grouped_space *sp, const int32_t *offs, const m
 /* Walks all clusters as the kernel does and counts how often each box is visited. */
 static void check_cover(const mf_grouped_space *sp, const int32_t *offs, int clusters,
                         bool balance) {
-    const int boxes_n = (sp->out_cols + MF_GROUPED_BOX - 1) / MF_GROUPED_BOX;
+    const int halves = sp->gated ? 2 : 1;
+    const int boxes_n = (sp->out_cols / halves + MF_GROUPED_BOX - 1) / MF_GROUPED_BOX * halves;
     const int rows_most = sp->out_rows ? sp->out_rows : sp->rows;
     const size_t per_expert = (size_t)(rows_most / MF_GROUPED_TILE_M + 1) * (size_t)boxes_n;
     int *visits = calloc((size_t)sp->experts * per_expert + 1, sizeof *visits);
     assert_non_null(visits);
     mf_grouped_split split = {0, 1};
     if (balance) {
-        split = mf_grouped_split_choose(total_pairs(sp, offs), clusters);
+        split = mf_grouped_split_choose(sp, total_pairs(sp, offs), clusters);
     }
     int fewest = INT32_MAX, most = 0;
     for (int c = 0; c < clusters; c++) {
@@ -267,13 +316,18 @@ static void every_box_of_every_expert_is_written_once(void **s) {
             .skip_empty = next_random() % 2 != 0,
             .raster = 1 + (int32_t)(next_random() % 9),
         };
+        mf_grouped_space halves = sp;
+        halves.gated = 1;
+        halves.out_rows = 0;
+        halves.out_cols *= 2;
+        check_cover(&halves, offs, 1 + (int)(next_random() % 70), next_random() % 2 != 0);
         check_cover(&sp, offs, 1 + (int)(next_random() % 70), next_random() % 2 != 0);
     }
 }
 
 static void tiles_that_run_together_form_a_near_square(void **s) {
     (void)s;
-    const mf_grouped_space sp = {1, 8192, 0, 8192, 1, 8};
+    const mf_grouped_space sp = {1, 8192, 0, 8192, 1, 8, 0};
     const int32_t offs[2] = {0, 8192};
     const mf_grouped_split split = {0, 1};
     mf_grouped_walk w = mf_grouped_walk_start();
@@ -291,17 +345,19 @@ static void tiles_that_run_together_form_a_near_square(void **s) {
 static void a_short_first_round_takes_what_is_over(void **s) {
     (void)s;
     static const struct {
-        int pairs, clusters, cut, slices;
+        int pairs, clusters, cut, slices, gated;
     } cases[] = {
-        {66, 66, 0, 1},    /* nothing over */
-        {2048, 66, 2, 4},  /* 2 over: 8 quarter slices */
-        {3584, 66, 20, 2}, /* 20 over: 40 halves in one round beat 80 quarters in two */
-        {1024, 66, 34, 1}, /* 34 over: slices would need too many rounds */
-        {131, 66, 65, 1},  /* 65 over: whole */
-        {3, 66, 3, 4},     /* fewer pairs than clusters */
+        {66, 66, 0, 1, 0},    /* nothing over */
+        {2048, 66, 2, 4, 0},  /* 2 over: 8 quarter slices */
+        {3584, 66, 20, 2, 0}, /* 20 over: 40 halves in one round beat 80 quarters in two */
+        {1024, 66, 34, 1, 0}, /* 34 over: slices would need too many rounds */
+        {131, 66, 65, 1, 0},  /* 65 over: whole */
+        {3, 66, 3, 4, 0},     /* fewer pairs than clusters */
+        {2048, 66, 2, 2, 1},  /* gate and up: no less than a box of each */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const mf_grouped_split x = mf_grouped_split_choose(cases[i].pairs, cases[i].clusters);
+        const mf_grouped_space sp = {.gated = cases[i].gated};
+        const mf_grouped_split x = mf_grouped_split_choose(&sp, cases[i].pairs, cases[i].clusters);
         assert_int_equal(x.pairs_cut, cases[i].cut);
         assert_int_equal(cases[i].cut ? x.slices : 1, cases[i].slices);
     }
@@ -340,6 +396,13 @@ static void shapes_outside_the_copy_engines_terms_are_refused(void **s) {
     g.k = 64;
     assert_int_equal(mf_grouped_config_choose(&g, &h200, &c, &e), MF_INPUT);
     assert_non_null(strstr(e.text, "4100"));
+    uint16_t act[1];
+    g.n = 4104; /* halves of 2,052 */
+    assert_ok(mf_grouped_config_choose(&g, &h200, &c, &e));
+    g.act = act;
+    assert_int_equal(mf_grouped_config_choose(&g, &h200, &c, &e), MF_INPUT);
+    assert_non_null(strstr(e.text, "4104"));
+    g.act = NULL;
     g.n = 4096;
     g.rows = (int64_t)1 << 31;
     assert_int_equal(mf_grouped_config_choose(&g, &h200, &c, &e), MF_INPUT);
@@ -374,6 +437,7 @@ int main(void) {
         cmocka_unit_test(wgrad_sums_over_the_experts_tokens_only),
         cmocka_unit_test(wgrad_without_sums_can_be_bf16),
         cmocka_unit_test(offsets_past_the_buffer_are_read_as_its_end),
+        cmocka_unit_test(activation_equals_that_of_a_pass_of_its_own),
         cmocka_unit_test(work_counts_operations_and_least_bytes),
         cmocka_unit_test(every_box_of_every_expert_is_written_once),
         cmocka_unit_test(tiles_that_run_together_form_a_near_square),

@@ -325,10 +325,13 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
     (void)state;
     const struct {
         double memory_B, above; /* at most so much above the fastest */
-    } tight[] = {{3e9, 0.01}, {3.55e9, 0.05}, {4e9, 0.02}};
+        uint16_t traits;        /* of the program that is planned for */
+    } tight[] = {
+        {3e9, 0.01, 0}, {3.45e9, 0.05, 0}, {3.55e9, 0.05, MF_TRAIT_ACT_PASS}, {4e9, 0.02, 0}};
     for (size_t i = 0; i < sizeof tight / sizeof tight[0]; i++) {
         world w;
         world_init(&w, false, 8, tight[i].memory_B);
+        w.problem.base.software_traits = tight[i].traits;
         truth t = find_truth_within(&w, 0.1);
         mf_oracle_real real = {.model = &w.model, .cost = w.cost};
         mf_oracle oracle = mf_oracle_init(&real);
