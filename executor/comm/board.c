@@ -1,130 +1,45 @@
-/* board.c - ranks of one host in shared memory, and the thread that misses them. */
+/* board.c - ranks of one host in shared memory: what this one puts there. */
 #include "executor/comm/board.h"
 
-#include "executor/comm/comm_ops.h"
+#include "executor/comm/board_slots.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Text is copied while others may read it: a torn name in a line about a dead rank is all that can
- * come of it. */
-typedef struct slot {
-    atomic_int process; /* 0: not there yet */
-    atomic_int left;
-    int rank;
-    int position, pass;
-    int64_t step;
-    char doing[48];
-} slot;
-
-typedef struct shared {
-    atomic_int told, failed;
-    slot of[];
-} shared;
-
-struct mf_board {
-    mf_comm_shared memory;
-    shared *all;   /* in it */
-    int ranks, me; /* on this host */
-    pthread_t watch;
-    atomic_int stop;
-    mf_board_lost_fn lost;
-    void *user;
-};
-
-static const char *pass_text(int pass) {
-    return pass == MF_PASS_F   ? "forward"
-           : pass == MF_PASS_R ? "recomputation"
-           : pass == MF_PASS_B ? "input gradient"
-           : pass == MF_PASS_W ? "weight gradient"
-                               : "optimizer";
+double mf_board_now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void tell(const mf_board *b, const slot *s) {
-    char line[256], place[64] = "";
-    if (b->lost == NULL || atomic_exchange(&b->all->told, 1) != 0) {
-        return;
-    }
-    if (s->position >= 0) {
-        snprintf(place, sizeof place, " (%s) of position %d", pass_text(s->pass), s->position);
-    }
-    snprintf(line, sizeof line, "rank %d (process %d) is gone: step %lld, %.47s%s", s->rank,
-             atomic_load(&s->process), (long long)s->step, s->doing, place);
-    b->lost(b->user, line);
+static board_slot *own(mf_board *b) {
+    return &b->all->of[b->me];
 }
 
-static const slot *missing(const mf_board *b) {
-    for (int i = 0; i < b->ranks; i++) {
-        const slot *s = &b->all->of[i];
-        int process = atomic_load(&s->process);
-        if (process != 0 && i != b->me && kill((pid_t)process, 0) != 0 && errno == ESRCH &&
-            atomic_load(&s->left) == 0) {
-            return s;
+/* Another op, into a call that waits, or out of it: the time since the last such moment was spent
+ * on what is written there. */
+static void move(mf_board *b) {
+    board_slot *s = own(b);
+    const double now_s = mf_board_now_s(), took_s = now_s - b->moved_s;
+    const mf_board_waits waits = (mf_board_waits)atomic_load(&s->waits);
+    b->moved_s = now_s;
+    b->waited_s += waits == MF_BOARD_FOR_RANKS ? took_s : 0.0;
+    if (atomic_load(&s->stage) != BOARD_BETWEEN) {
+        atomic_int *longest_ms = &s->longest_ms[waits == MF_BOARD_WORKS ? 0 : 1];
+        const int ms = (int)fmin(1e3 * took_s, 1e9);
+        if (ms > atomic_load(longest_ms)) {
+            atomic_store(longest_ms, ms);
         }
     }
-    return NULL;
-}
-
-static void *watch(void *arg) {
-    mf_board *b = arg;
-    const struct timespec period = {.tv_nsec = (long)(MF_BOARD_PERIOD_S * 1e9)};
-    while (atomic_load(&b->stop) == 0) {
-        const slot *s = missing(b);
-        if (s != NULL) {
-            tell(b, s);
-            _exit(1);
-        }
-        nanosleep(&period, NULL);
-    }
-    return NULL;
-}
-
-static mf_status share(mf_board *b, mf_comm *c, mf_err *e) {
-    mf_status status = mf_comm_share(c, sizeof(shared), sizeof(slot), &b->memory, e);
-    b->all = b->memory.data;
-    b->ranks = b->memory.ranks;
-    b->me = b->memory.me;
-    return status;
-}
-
-mf_status mf_board_open(mf_comm *c, mf_board_lost_fn lost, void *user, mf_board **out, mf_err *e) {
-    *out = NULL;
-    if (mf_comm_group_size(c, MF_GROUP_WORLD) == 1) {
-        return MF_OK;
-    }
-    mf_board *b = calloc(1, sizeof *b);
-    if (b == NULL) {
-        return mf_err_set(e, MF_NOMEM, "board: out of memory");
-    }
-    b->lost = lost;
-    b->user = user;
-    mf_status status = share(b, c, e);
-    if (status == MF_OK) {
-        slot *s = &b->all->of[b->me];
-        s->rank = (int)mf_comm_rank(c);
-        mf_board_phase(b, 0, "start");
-        atomic_store(&s->process, (int)getpid());
-        if (pthread_create(&b->watch, NULL, watch, b) != 0) {
-            status = mf_err_set(e, MF_LIBRARY, "pthread_create: no watching thread");
-        }
-    }
-    if (status != MF_OK) {
-        free(b);
-        return status;
-    }
-    *out = b;
-    return MF_OK;
+    atomic_fetch_add(&s->moves, 1);
 }
 
 static void put(mf_board *b, int64_t step, int position, int pass, const char *doing) {
-    slot *s = &b->all->of[b->me];
+    board_slot *s = own(b);
+    move(b);
     s->step = step;
     s->position = position;
     s->pass = pass;
@@ -143,6 +58,40 @@ void mf_board_phase(mf_board *b, int64_t step, const char *phase) {
     }
 }
 
+void mf_board_wait(mf_board *b, mf_board_waits what) {
+    if (b != NULL) {
+        move(b);
+        atomic_store(&own(b)->waits, (int)what);
+    }
+}
+
+/* The communicator's word, in front of a call and behind it. */
+static void waits_for_ranks(void *user, bool waits) {
+    mf_board *b = user;
+    if (waits) {
+        b->before = (mf_board_waits)atomic_load(&own(b)->waits);
+    }
+    mf_board_wait(b, waits ? MF_BOARD_FOR_RANKS : b->before);
+}
+
+void mf_board_enter_step(mf_board *b, bool first) {
+    if (b != NULL) {
+        move(b);
+        atomic_store(&own(b)->stage, first ? BOARD_FIRST_STEP : BOARD_IN_STEP);
+    }
+}
+
+void mf_board_leave_step(mf_board *b) {
+    if (b != NULL) {
+        move(b);
+        atomic_store(&own(b)->stage, BOARD_BETWEEN);
+    }
+}
+
+double mf_board_waited_s(const mf_board *b) {
+    return b != NULL ? b->waited_s : 0.0;
+}
+
 bool mf_board_first(mf_board *b) {
     return b == NULL || atomic_exchange(&b->all->failed, 1) == 0;
 }
@@ -155,19 +104,78 @@ void mf_board_speak(mf_board *b) {
 
 void mf_board_leave(mf_board *b) {
     if (b != NULL) {
-        atomic_store(&b->all->of[b->me].left, 1);
+        atomic_store(&own(b)->left, 1);
     }
+}
+
+/* --- coming and going ---------------------------------------------------------------------------
+ */
+
+static mf_status share(mf_board *b, mf_err *e) {
+    mf_status status =
+        mf_comm_share(b->comm, sizeof(board_shared), sizeof(board_slot), &b->memory, e);
+    b->all = b->memory.data;
+    b->ranks = b->memory.ranks;
+    b->me = b->memory.me;
+    b->whole = b->ranks == (int)mf_comm_group_size(b->comm, MF_GROUP_WORLD);
+    return status;
+}
+
+static mf_status start_watch(mf_board *b, mf_err *e) {
+    board_slot *s = own(b);
+    b->view = calloc((size_t)b->ranks, sizeof *b->view);
+    if (b->view == NULL) {
+        return mf_err_set(e, MF_NOMEM, "board: out of memory");
+    }
+    s->rank = (int)mf_comm_rank(b->comm);
+    mf_board_phase(b, 0, "start");
+    atomic_store(&s->process, (int)getpid());
+    return pthread_create(&b->watch, NULL, mf_board_watch, b) == 0
+               ? MF_OK
+               : mf_err_set(e, MF_LIBRARY, "pthread_create: no watching thread");
+}
+
+mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *user,
+                        mf_board **out, mf_err *e) {
+    *out = NULL;
+    if (mf_comm_group_size(c, MF_GROUP_WORLD) == 1) {
+        return MF_OK;
+    }
+    mf_board *b = calloc(1, sizeof *b);
+    if (b == NULL) {
+        return mf_err_set(e, MF_NOMEM, "board: out of memory");
+    }
+    b->comm = c;
+    b->hang_s = hang_s;
+    b->lost = lost;
+    b->user = user;
+    b->moved_s = mf_board_now_s();
+    if (gethostname(b->host, sizeof b->host - 1) != 0) {
+        snprintf(b->host, sizeof b->host, "this host");
+    }
+    mf_status status = share(b, e);
+    status = status == MF_OK ? start_watch(b, e) : status;
+    if (status != MF_OK) {
+        free(b->view);
+        free(b);
+        return status;
+    }
+    mf_comm_on_wait(c, waits_for_ranks, b);
+    *out = b;
+    return MF_OK;
 }
 
 void mf_board_close(mf_board *b, bool together) {
     if (b == NULL) {
         return;
     }
+    mf_comm_on_wait(b->comm, NULL, NULL);
     mf_board_leave(b);
     atomic_store(&b->stop, 1);
     pthread_join(b->watch, NULL);
     if (together) {
         b->memory.release(&b->memory);
     }
+    free(b->view);
     free(b);
 }

@@ -195,6 +195,28 @@ mf_status mf_comm_place_in_host(mf_comm *c, int64_t *out, mf_err *e) {
     return status;
 }
 
+/* --- waiting ------------------------------------------------------------------------------------
+ */
+
+void mf_comm_on_wait(mf_comm *c, mf_comm_wait_fn fn, void *user) {
+    c->on_wait = fn;
+    c->on_wait_user = user;
+}
+
+static void tell_wait(const mf_comm *c, bool waits) {
+    if (c->on_wait != NULL) {
+        c->on_wait(c->on_wait_user, waits);
+    }
+}
+
+static mf_status after_wait(const mf_comm *c, mf_status status) {
+    tell_wait(c, false);
+    return status;
+}
+
+/* A call that waits for other ranks. */
+#define WAITING(call) (tell_wait(c, true), after_wait(c, call))
+
 /* --- operations ---------------------------------------------------------------------------------
  */
 
@@ -205,38 +227,41 @@ static mf_status copy(mf_comm *c, const void *in, void *out, int64_t count, size
 
 mf_status mf_comm_all_reduce(mf_comm *c, mf_group_kind g, mf_comm_type type, mf_comm_reduce op,
                              void *data, int64_t count, mf_err *e) {
-    return c->size[g] == 1 ? MF_OK : c->ops->all_reduce(c, (int)g, type, op, data, count, e);
+    return c->size[g] == 1 ? MF_OK
+                           : WAITING(c->ops->all_reduce(c, (int)g, type, op, data, count, e));
 }
 
 mf_status mf_comm_all_gather(mf_comm *c, mf_group_kind g, mf_comm_type type, const void *in,
                              void *out, int64_t count, mf_err *e) {
     return c->size[g] == 1 ? copy(c, in, out, count, mf_comm_type_B(type), e)
-                           : c->ops->all_gather(c, (int)g, type, in, out, count, e);
+                           : WAITING(c->ops->all_gather(c, (int)g, type, in, out, count, e));
 }
 
 mf_status mf_comm_all_gather_v(mf_comm *c, mf_group_kind g, mf_comm_type type, void *data,
                                const int64_t *counts, mf_err *e) {
-    return c->size[g] == 1 ? MF_OK : c->ops->all_gather_v(c, (int)g, type, data, counts, e);
+    return c->size[g] == 1 ? MF_OK
+                           : WAITING(c->ops->all_gather_v(c, (int)g, type, data, counts, e));
 }
 
 mf_status mf_comm_reduce_scatter(mf_comm *c, mf_group_kind g, mf_comm_type type, const void *in,
                                  void *out, const int64_t *counts, mf_err *e) {
     return c->size[g] == 1 ? copy(c, in, out, counts[0], mf_comm_type_B(type), e)
-                           : c->ops->reduce_scatter(c, (int)g, type, in, out, counts, e);
+                           : WAITING(c->ops->reduce_scatter(c, (int)g, type, in, out, counts, e));
 }
 
 mf_status mf_comm_all_to_all(mf_comm *c, mf_group_kind g, size_t width, const void *in,
                              const int64_t *send, void *out, const int64_t *receive, mf_err *e) {
-    return c->size[g] == 1 ? copy(c, in, out, send[0], width, e)
-                           : c->ops->all_to_all(c, (int)g, width, in, send, out, receive, e);
+    return c->size[g] == 1
+               ? copy(c, in, out, send[0], width, e)
+               : WAITING(c->ops->all_to_all(c, (int)g, width, in, send, out, receive, e));
 }
 
 mf_status mf_comm_ring(mf_comm *c, mf_group_kind g, int64_t steps, const void *in, void *out,
                        size_t size_B, mf_err *e) {
     int64_t n = c->size[g], me = c->member[g], ahead = (steps % n + n) % n;
     return ahead == 0 ? copy(c, in, out, 1, size_B, e)
-                      : c->ops->ring(c, (int)g, (me + ahead) % n, (me + n - ahead) % n, in, out,
-                                     size_B, e);
+                      : WAITING(c->ops->ring(c, (int)g, (me + ahead) % n, (me + n - ahead) % n, in,
+                                             out, size_B, e));
 }
 
 mf_status mf_comm_send(mf_comm *c, int slot, int64_t to, int tag, const void *data, size_t size_B,
@@ -247,16 +272,16 @@ mf_status mf_comm_send(mf_comm *c, int slot, int64_t to, int tag, const void *da
 }
 
 mf_status mf_comm_wait_send(mf_comm *c, int slot, mf_err *e) {
-    return c->ops->wait_send == NULL ? MF_OK : c->ops->wait_send(c, slot, e);
+    return c->ops->wait_send == NULL ? MF_OK : WAITING(c->ops->wait_send(c, slot, e));
 }
 
 mf_status mf_comm_receive(mf_comm *c, int slot, int64_t from, int tag, void *data, size_t size_B,
                           mf_err *e) {
     assert(slot >= 0 && slot < MF_COMM_SLOTS);
     return c->ops->receive == NULL ? mf_err_set(e, MF_INTERNAL, "a receive with one rank")
-                                   : c->ops->receive(c, slot, from, tag, data, size_B, e);
+                                   : WAITING(c->ops->receive(c, slot, from, tag, data, size_B, e));
 }
 
 mf_status mf_comm_barrier(mf_comm *c, mf_err *e) {
-    return c->size[MF_GROUP_WORLD] == 1 ? MF_OK : c->ops->barrier(c, e);
+    return c->size[MF_GROUP_WORLD] == 1 ? MF_OK : WAITING(c->ops->barrier(c, e));
 }

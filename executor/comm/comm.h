@@ -64,6 +64,11 @@ int64_t mf_comm_rank(const mf_comm *c);
 int64_t mf_comm_group_size(const mf_comm *c, mf_group_kind g);
 int64_t mf_comm_group_rank(const mf_comm *c, mf_group_kind g);
 
+/* Told true in front of every call that waits for other ranks, false behind it; NULL: nobody is.
+ * Communicators of the processes alone wait. */
+typedef void (*mf_comm_wait_fn)(void *user, bool waits);
+void mf_comm_on_wait(mf_comm *c, mf_comm_wait_fn fn, void *user);
+
 /* The calls that follow enqueue on this stream (a cudaStream_t; at first the default one). Nothing
  * with communicators of the processes. */
 void mf_comm_use_stream(mf_comm *c, void *stream);

@@ -58,6 +58,8 @@ struct mf_comm {
     int64_t size[MF_COMM_GROUPS], member[MF_COMM_GROUPS];
     void *lent; /* mf_comm_lend */
     int64_t lent_elements;
+    mf_comm_wait_fn on_wait;
+    void *on_wait_user;
 };
 
 typedef struct mf_comm_transport {

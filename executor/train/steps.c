@@ -7,14 +7,27 @@
 
 #define LL(x) ((long long)(x))
 
+/* What follows on the host waits for the device, where that works behind it; or does not. */
+static void await_device(run *r) {
+    if (!r->device->ops->on_host) {
+        mf_watchdog_wait(r->watchdog, r->done + 1);
+        mf_board_wait(r->board, MF_BOARD_FOR_DEVICE);
+    }
+}
+
+static void rest(run *r) {
+    mf_watchdog_rest(r->watchdog);
+    mf_board_wait(r->board, MF_BOARD_WORKS);
+}
+
 /* Of the step that begins: those in front of it may not have ended. Whatever follows a sample may
  * have to wait for the device, as its queues are full; a file may be slow. */
 static mf_status next_sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
-    const run *r = user;
+    run *r = user;
     const int64_t first = r->samples + r->begun * r->layout.gbs;
-    mf_watchdog_rest(r->watchdog);
+    rest(r);
     mf_status status = mf_data_mix_sample(r->data, &r->order, first + index, tokens, e);
-    mf_watchdog_wait(r->watchdog, r->done + 1);
+    await_device(r);
     return status;
 }
 
@@ -87,7 +100,7 @@ static mf_status begin_step(run *r, mf_err *e) {
     choose_timing(r);
     r->entered_s[step % MF_DEVICE_POINTS] = mf_run_now_s();
     mf_status status = mf_exec_step_begin(r->exec, &batch, rate_of(r, step), e);
-    mf_watchdog_rest(r->watchdog);
+    rest(r);
     r->begun++;
     return status == MF_OK ? status : mf_err_prefix(e, "step %lld", LL(step));
 }
@@ -121,9 +134,9 @@ static mf_status end_step(run *r, mf_train_metrics *m, int64_t *overflowed, mf_e
     mf_exec_result result;
     *m = (mf_train_metrics){0};
     m->lr = rate_of(r, r->done + 1);
-    mf_watchdog_wait(r->watchdog, r->done + 1);
+    await_device(r);
     mf_status status = mf_exec_step_land(r->exec, &result, e);
-    mf_watchdog_rest(r->watchdog);
+    rest(r);
     if (status != MF_OK) {
         return mf_err_prefix(e, "step %lld", LL(r->done + 1));
     }
@@ -248,8 +261,10 @@ static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     int64_t overflowed = 0;
     mf_train_metrics m;
     *alone = true;
+    mf_board_enter_step(r->board, r->own == 0);
     mf_status status = *stop ? MF_OK : begin_steps(r, e);
     status = status == MF_OK ? end_step(r, &m, &overflowed, e) : status;
+    mf_board_leave_step(r->board);
     if (status != MF_OK) {
         return status;
     }

@@ -95,12 +95,14 @@ static int64_t progress(void *user) {
  * same of themselves. */
 static void hangs(void *user, int64_t step, int64_t at) {
     const run *r = user;
-    char line[320], last[160];
+    char line[400], last[160], host[64] = "";
+    (void)gethostname(host, sizeof host - 1);
+    mf_board_blame(r->board); /* whose process does not run is what the device waits for */
     mf_exec_progress_text(r->exec, at, last, sizeof last);
     snprintf(line, sizeof line,
-             "rank %lld (process %lld) hangs: step %lld, nothing has moved on its GPU for %g s; "
-             "what it ended last: %s",
-             LL(mf_comm_rank(r->comm)), LL(getpid()), LL(step), r->o->hang_s, last);
+             "rank %lld (process %lld on %s) hangs: step %lld, nothing has moved on its GPU for %g "
+             "s; what it ended last: %s",
+             LL(mf_comm_rank(r->comm)), LL(getpid()), host, LL(step), r->o->hang_s, last);
     mf_board_speak(r->board);
     if (r->o->lost != NULL) {
         r->o->lost(r->o->user, line);
@@ -422,7 +424,7 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     if (status != MF_OK) { /* all ranks found the same */
         return rank == 0 ? status : mf_err_set(e, status, "%s", "");
     }
-    status = mf_board_open(r.comm, o->lost, o->user, &r.board, e);
+    status = mf_board_open(r.comm, o->hang_s, o->lost, o->user, &r.board, e);
     status = status == MF_OK ? prepare(&r, e) : status;
     status = status == MF_OK ? mf_run_steps(&r, alone, e) : status;
     status = finish(&r, status, e);

@@ -60,7 +60,8 @@ typedef struct mf_train_options {
     bool deterministic;   /* two runs agree to the bit on GPUs, too (mf_device_ops.fix) */
     int64_t max_skips;    /* steps in a row whose update may be left out, as the loss or the norm is
                              not finite; one more ends the run (MF_DIVERGED) */
-    double hang_s;        /* a GPU on which nothing has moved for so long ends the run; 0: never */
+    double hang_s;        /* a GPU on which nothing has moved for so long, or another rank of this
+                             host that does not come on (board.h), ends the run; 0: never */
     mf_exec_options exec; /* aux_coef > 0: auxiliary loss per micro-batch; before_op and after_op
                              are called beside the run's own */
 
@@ -84,14 +85,14 @@ typedef struct mf_train_options {
     void (*saved)(void *user, const mf_train_saved *s);
     /* One line of what happened in a step and did not end the run, on world rank 0; NULL: none. */
     void (*warned)(void *user, const char *line);
-    /* One line for a rank of this host that is gone, or for this one whose GPU hangs, from another
-     * thread, behind which the process ends with exit code 1; NULL: none. */
+    /* One line for a rank of this host that is gone or hangs, or for this one whose GPU does, from
+     * another thread, behind which the process ends with exit code 1; NULL: none. */
     void (*lost)(void *user, const char *line);
     void *user;
 } mf_train_options;
 
-/* 25 seconds without a move of a GPU, seed 1, shuffled, lr 3e-4 with cosine to a tenth and no
- * warm-up, ten skips in a row, three checkpoints kept, defaults of the executor. */
+/* 25 seconds without a move of a GPU or of a rank, seed 1, shuffled, lr 3e-4 with cosine to a tenth
+ * and no warm-up, ten skips in a row, three checkpoints kept, defaults of the executor. */
 void mf_train_options_init(mf_train_options *o);
 
 /* Trains. Every rank of the launcher calls it with the same options; the

@@ -1,6 +1,7 @@
 /* watchdog.c - the thread that looks after a device. */
 #include "executor/train/watchdog.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,12 +26,17 @@ static double now_s(void) {
 static void *watch(void *arg) {
     mf_watchdog *w = arg;
     const struct timespec period = {.tv_nsec = PERIOD_MS * 1000 * 1000};
+    /* Longer than that between two looks: this process did not run itself, as when it is stopped
+     * and goes on; its device's word may be as old. */
+    const double jump_s = fmax(4e-3 * PERIOD_MS, 0.25 * w->o.patience_s);
     int64_t step = NOTHING, progress = 0;
-    double since_s = now_s();
+    double since_s = now_s(), last_s = since_s;
     while (!atomic_load(&w->stop)) {
+        const bool jumped = now_s() - last_s > jump_s;
+        last_s = now_s();
         const int64_t step_now = atomic_load(&w->step);
         const int64_t progress_now = step_now != NOTHING ? w->o.progress(w->o.user) : 0;
-        if (step_now == NOTHING || step_now != step || progress_now != progress) {
+        if (jumped || step_now == NOTHING || step_now != step || progress_now != progress) {
             step = step_now;
             progress = progress_now;
             since_s = now_s();

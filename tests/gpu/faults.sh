@@ -356,20 +356,12 @@ hang() {
     stopped=$(rank_process 1)
     kill -STOP "$stopped"
     sent=$(now)
-    if [ $gpu = cpu ]; then # no watchdog there: the rank is killed instead, which the other one has to say
-        leave "hang: A HANGING KERNEL IS NOT TRIED: no GPU"
-        sleep 1
-        kill -9 "$stopped"
-        within 30 grep -q 'rank 1 .* is gone' "$work/hang.log"
-        what=$(grep 'rank 1 .* is gone' "$work/hang.log" | head -n 1)
-    else
-        within 32 grep -q 'rank [0-9]* .* hangs: step ' "$work/hang.log"
-        what=$(grep 'rank [0-9]* .* hangs: step ' "$work/hang.log" | head -n 1)
-    fi
+    # The other rank waits on the host or for its GPU; either way the stopped one is what it is named.
+    within 32 grep -q 'rank [0-9]* .* hangs: step ' "$work/hang.log"
+    what=$(grep 'rank [0-9]* .* hangs: step ' "$work/hang.log" | head -n 1)
     took=$(since "$sent")
     case $what in
-    *"rank 0 "*"hangs: step "*"what it ended last: "*) named=0 ;;
-    *"rank 1 "*"is gone: step "*) named=$(holds [ $gpu = cpu ]) ;;
+    *"rank 1 (process $stopped on "*"hangs: step "*"its process is stopped for "*) named=0 ;;
     *) named=1 ;;
     esac
     ended hang 12

@@ -500,7 +500,7 @@ static int hang(const char *log) {
 }
 
 static void a_device_that_hangs_is_named_and_ends_the_process(void **state) {
-    char log[] = "/tmp/mf-hang-XXXXXX", line[512] = "", want[128];
+    char log[] = "/tmp/mf-hang-XXXXXX", line[512] = "", want[256], host[64] = "";
     int result = 0, file = mkstemp(log);
     (void)state;
     assert_true(file >= 0);
@@ -517,10 +517,11 @@ static void a_device_that_hangs_is_named_and_ends_the_process(void **state) {
     assert_non_null(fgets(line, sizeof line, f));
     fclose(f);
     unlink(log);
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
     snprintf(want, sizeof want,
-             "rank 0 (process %d) hangs: step 3, nothing has moved on its GPU for "
+             "rank 0 (process %d on %s) hangs: step 3, nothing has moved on its GPU for "
              "0.3 s; what it ended last: an update\n",
-             (int)child);
+             (int)child, host);
     assert_string_equal(line, want);
 }
 

@@ -1,0 +1,250 @@
+/* board_watch.c - the thread of a rank that looks after the others of its host: who is gone, whose
+ * process does not run, who works at one thing for ever. */
+#include "executor/comm/board_slots.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A thing may take so many times as long as the longest before. */
+#define LONGER 4.0
+
+static void nap(double s) {
+    const struct timespec t = {(time_t)s, (long)((s - floor(s)) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+/* --- what is said -------------------------------------------------------------------------------
+ */
+
+static const char *pass_text(int pass) {
+    return pass == MF_PASS_F   ? "forward"
+           : pass == MF_PASS_R ? "recomputation"
+           : pass == MF_PASS_B ? "input gradient"
+           : pass == MF_PASS_W ? "weight gradient"
+                               : "optimizer";
+}
+
+/* "expert_fc1 (forward) of position 3" */
+static void describe(const board_slot *s, char *out, size_t size) {
+    if (s->position >= 0) {
+        snprintf(out, size, "%.47s (%s) of position %d", s->doing, pass_text(s->pass), s->position);
+    } else {
+        snprintf(out, size, "%.47s", s->doing);
+    }
+}
+
+/* The state of a process as the system has it: T stopped, t in a debugger, R, S, D; '?'. */
+static char state_of(int process) {
+    char path[40], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    FILE *f = fopen(path, "r");
+    size_t size = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f != NULL) {
+        fclose(f);
+    }
+    text[size] = '\0';
+    const char *name_ends = strrchr(text, ')'); /* the name may have any character */
+    return name_ends != NULL && name_ends[1] == ' ' ? name_ends[2] : '?';
+}
+
+/* One rank of the host says why the run ends, and kills the one that would not end by itself; the
+ * others leave it the time to. */
+static void end_all(const mf_board *b, const char *line, int process) {
+    if (atomic_exchange(&b->all->told, 1) != 0) {
+        nap(0.5);
+        _exit(1);
+    }
+    if (b->lost != NULL) {
+        b->lost(b->user, line);
+    }
+    if (process > 0) {
+        kill((pid_t)process, SIGKILL);
+    }
+    _exit(1);
+}
+
+static void tell_gone(const mf_board *b, const board_slot *s) {
+    char line[320], doing[128];
+    describe(s, doing, sizeof doing);
+    snprintf(line, sizeof line, "rank %d (process %d on %s) is gone: step %lld, %s", s->rank,
+             atomic_load(&s->process), b->host, (long long)s->step, doing);
+    end_all(b, line, 0);
+}
+
+static void tell_silent(const mf_board *b, const board_slot *s, double silent_s) {
+    char line[400], doing[128];
+    const int process = atomic_load(&s->process);
+    const char state = state_of(process);
+    describe(s, doing, sizeof doing);
+    snprintf(line, sizeof line,
+             "rank %d (process %d on %s) hangs: step %lld, %s for %.3g s; what it did last: %s%s",
+             s->rank, process, b->host, (long long)s->step,
+             state == 'T'   ? "its process is stopped"
+             : state == 't' ? "its process is stopped by a debugger"
+                            : "its process has had no time on a core",
+             silent_s, doing,
+             atomic_load(&s->waits) == MF_BOARD_FOR_RANKS ? ", waiting for others" : "");
+    end_all(b, line, process);
+}
+
+static void tell_still(const mf_board *b, const board_slot *s, double still_s) {
+    char line[400], doing[128];
+    const int process = atomic_load(&s->process);
+    describe(s, doing, sizeof doing);
+    snprintf(line, sizeof line,
+             "rank %d (process %d on %s) hangs: step %lld, for %.3g s at %s; others wait for it, "
+             "and nothing took it longer than %.3g s before",
+             s->rank, process, b->host, (long long)s->step, still_s, doing,
+             1e-3 * atomic_load(&s->longest_ms[0]));
+    end_all(b, line, process);
+}
+
+/* The first few ranks and what each is at. */
+static void tell_knot(const mf_board *b, double still_s) {
+    enum { SOME = 4 };
+    char line[1024], doing[128];
+    int length = snprintf(line, sizeof line,
+                          "the %d ranks of %s wait for one another, and none has come on for "
+                          "%.3g s:",
+                          b->ranks, b->host, still_s);
+    for (int i = 0; i < b->ranks && i < SOME; i++) {
+        const board_slot *s = &b->all->of[i];
+        describe(s, doing, sizeof doing);
+        length += snprintf(line + length, sizeof line - (size_t)length,
+                           "%s rank %d (process %d) hangs: step %lld, %s", i > 0 ? ";" : "",
+                           s->rank, atomic_load(&s->process), (long long)s->step, doing);
+    }
+    end_all(b, line, 0);
+}
+
+/* --- who is missed ------------------------------------------------------------------------------
+ */
+
+static bool is_there(const board_slot *s) {
+    return atomic_load(&s->process) != 0 && atomic_load(&s->left) == 0;
+}
+
+static const board_slot *gone(const mf_board *b) {
+    for (int i = 0; i < b->ranks; i++) {
+        const board_slot *s = &b->all->of[i];
+        if (i != b->me && is_there(s) && kill((pid_t)atomic_load(&s->process), 0) != 0 &&
+            errno == ESRCH && atomic_load(&s->left) == 0) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+static void look(mf_board *b, int i, double now_s, bool anew) {
+    const board_slot *s = &b->all->of[i];
+    board_view *v = &b->view[i];
+    const int64_t beats = atomic_load(&s->beats), moves = atomic_load(&s->moves);
+    if (anew || beats != v->beats || !is_there(s)) {
+        v->beats = beats;
+        v->beat_s = now_s;
+    }
+    if (anew || moves != v->moves) {
+        v->moves = moves;
+        v->move_s = now_s;
+    }
+}
+
+/* Does a rank other than this one wait? */
+static bool others_wait(const mf_board *b, int but) {
+    for (int i = 0; i < b->ranks; i++) {
+        const board_slot *s = &b->all->of[i];
+        if (i != but && is_there(s) && atomic_load(&s->waits) != MF_BOARD_WORKS) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static double patience_s(const mf_board *b, const board_slot *s, int waits) {
+    return fmax(b->hang_s, LONGER * 1e-3 * atomic_load(&s->longest_ms[waits]));
+}
+
+/* In a step that says something of hangs, and has stood still for too long at work, or waiting. */
+static bool stands(const mf_board *b, int i, double now_s, mf_board_waits waits) {
+    const board_slot *s = &b->all->of[i];
+    return is_there(s) && atomic_load(&s->stage) == BOARD_IN_STEP &&
+           atomic_load(&s->waits) == (int)waits && atomic_load(&s->moves) == b->view[i].moves &&
+           now_s - b->view[i].move_s > patience_s(b, s, waits != MF_BOARD_WORKS);
+}
+
+static void judge(const mf_board *b, int i, double now_s) {
+    const board_slot *s = &b->all->of[i];
+    if (i == b->me || !is_there(s)) {
+        return;
+    }
+    const double silent_s = now_s - b->view[i].beat_s;
+    if (silent_s > b->hang_s && others_wait(b, i)) {
+        tell_silent(b, s, silent_s);
+    }
+    if (stands(b, i, now_s, MF_BOARD_WORKS) && others_wait(b, i)) {
+        tell_still(b, s, now_s - b->view[i].move_s);
+    }
+}
+
+static void judge_all(const mf_board *b, double now_s) {
+    bool knot = b->whole;
+    double still_s = INFINITY;
+    for (int i = 0; i < b->ranks; i++) {
+        judge(b, i, now_s);
+        knot = knot && stands(b, i, now_s, MF_BOARD_FOR_RANKS);
+        still_s = fmin(still_s, now_s - b->view[i].move_s);
+    }
+    if (knot) {
+        tell_knot(b, still_s);
+    }
+}
+
+void *mf_board_watch(void *board) {
+    mf_board *b = board;
+    /* Longer than that between two looks: this process did not run itself. */
+    const double jump_s = fmax(4.0 * MF_BOARD_PERIOD_S, 0.25 * b->hang_s);
+    double last_s = -INFINITY;
+    while (atomic_load(&b->stop) == 0) {
+        const double now_s = mf_board_now_s();
+        const bool anew = now_s - last_s > jump_s;
+        last_s = now_s;
+        atomic_fetch_add(&b->all->of[b->me].beats, 1);
+        for (int i = 0; i < b->ranks; i++) {
+            look(b, i, now_s, anew);
+        }
+        const board_slot *s = gone(b);
+        if (s != NULL) {
+            tell_gone(b, s);
+        }
+        if (b->hang_s > 0.0) {
+            judge_all(b, now_s);
+        }
+        nap(MF_BOARD_PERIOD_S);
+    }
+    return NULL;
+}
+
+void mf_board_blame(mf_board *b) {
+    enum { PERIODS = 20 };
+    if (b == NULL) {
+        return;
+    }
+    for (int i = 0; i < b->ranks; i++) {
+        const board_slot *s = &b->all->of[i];
+        const int64_t beats = atomic_load(&s->beats);
+        int waited = 0;
+        while (waited < PERIODS && atomic_load(&s->beats) == beats) {
+            nap(MF_BOARD_PERIOD_S);
+            waited++;
+        }
+        if (waited == PERIODS && i != b->me && is_there(s)) {
+            tell_silent(b, s, b->hang_s);
+        }
+    }
+}
