@@ -2,6 +2,7 @@
  * tensors, what the simulator's ops wait for orders all of them. Where all stand in one place, it
  * does not, and those that mf_block_overlaps names order the rest. Layouts are those of
  * test_executor_grid. */
+#include "core/program/waits.h"
 #include "simulator/block_build.h"
 #include "tests/account.h"
 #include "tests/grid_draw.h"
@@ -196,16 +197,22 @@ static void check_block(const mf_cost *cost, const mf_layout *l, mf_block *b, bo
     }
 }
 
+static void lower(const grid_model *m, const mf_layout *drawn, grid_case *g) {
+    *g = (grid_case){.layout = *drawn};
+    assert_ok(grid_model_load(m, &g->model, NULL));
+    assert_ok(mf_cluster_load("h200", &g->cluster, NULL));
+    g->layout.capacity_factor = m->capacity;
+    g->layout.pad_to_capacity = m->padded;
+    assert_ok(mf_layout_resolve(&g->layout, &g->model, NULL));
+    assert_ok(mf_assignment_even(&g->model, &g->layout, &g->assignment, NULL));
+    assert_ok(
+        mf_program_lower(&g->model, &g->layout, &g->cluster, &g->assignment, &g->program, NULL));
+}
+
 static void check_layout(const mf_cost *cost, const grid_model *m, const mf_layout *drawn,
                          tally *t) {
-    grid_case g = {.layout = *drawn};
-    assert_ok(grid_model_load(m, &g.model, NULL));
-    assert_ok(mf_cluster_load("h200", &g.cluster, NULL));
-    g.layout.capacity_factor = m->capacity;
-    g.layout.pad_to_capacity = m->padded;
-    assert_ok(mf_layout_resolve(&g.layout, &g.model, NULL));
-    assert_ok(mf_assignment_even(&g.model, &g.layout, &g.assignment, NULL));
-    assert_ok(mf_program_lower(&g.model, &g.layout, &g.cluster, &g.assignment, &g.program, NULL));
+    grid_case g;
+    lower(m, drawn, &g);
     for (int i = 0; i < g.program->nblocks; i++) {
         check_block(cost, &g.layout, g.program->blocks[i], g.program->split, t);
     }
@@ -233,6 +240,65 @@ static void ops_that_share_bytes_wait_for_each_other(void **state) {
     assert_true(t.named > 500 && t.loose > 2000);
     assert_int_equal(t.left, 0);
     assert_int_equal(t.needless, 0);
+}
+
+/* --- reductions ---------------------------------------------------------------------------------
+ */
+
+static bool is_reduction(const mf_op *op) {
+    return op->kind == MF_OP_REDUCE_SCATTER && op->stream == MF_STREAM_DP;
+}
+
+/* Gradients of the reduction's side that op k writes and that may not be there when it begins. */
+static int missing_gradients(const mf_waits *w, int reduction, int k) {
+    const mf_block *b = w->b;
+    bool expert = b->ops[reduction].group == MF_GROUP_EDP;
+    int n = 0;
+    for (int j = 0; j < b->ops[k].nout; j++) {
+        const mf_tensor *t = &b->tensors[b->ops[k].out[j]];
+        bool mine = t->class == MF_TENSOR_GRADIENT && (t->part == MF_PART_EXPERT) == expert;
+        n += mine && !mf_waits_ended(w, reduction, k);
+    }
+    return n;
+}
+
+static void count_reductions(const mf_block *b, unsigned passes, int *found, int *missing) {
+    mf_waits w;
+    assert_ok(mf_waits_open(&w, b, passes));
+    for (int i = w.first; i < w.end; i++) {
+        if (!mf_waits_plays(&w, i)) {
+            continue;
+        }
+        mf_waits_add(&w, i);
+        *found += is_reduction(&b->ops[i]);
+        for (int k = w.first; k < w.end && is_reduction(&b->ops[i]); k++) {
+            *missing += mf_waits_plays(&w, k) && k != i ? missing_gradients(&w, i, k) : 0;
+        }
+    }
+    mf_waits_clear(&w);
+}
+
+/* Of ZeRO-2 and -3: the norm's gradient is an output beside another one, made in B. */
+static void reductions_wait_for_every_gradient(void **state) {
+    int found = 0, missing = 0;
+    (void)state;
+    for (int ranks = 2; ranks <= 8; ranks *= 2) {
+        rng r = grid_seed(ranks);
+        for (int i = 0; i < LAYOUTS; i++) {
+            mf_layout l;
+            const grid_model *m = grid_draw(&r, ranks, &l);
+            grid_case g;
+            lower(m, &l, &g);
+            for (int k = 0; k < g.program->nblocks; k++) {
+                const mf_block *b = g.program->blocks[k];
+                bool split = g.program->split;
+                count_reductions(b, split ? MF_PASS_W : MF_PASS_BACKWARD, &found, &missing);
+            }
+            mf_program_destroy(g.program);
+        }
+    }
+    assert_true(found > 50);
+    assert_int_equal(missing, 0);
 }
 
 /* --- by hand ------------------------------------------------------------------------------------
@@ -273,6 +339,7 @@ static void a_gather_that_lands_on_what_is_read_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ops_that_share_bytes_wait_for_each_other),
+        cmocka_unit_test(reductions_wait_for_every_gradient),
         cmocka_unit_test(a_gather_that_lands_on_what_is_read_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
