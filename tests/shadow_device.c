@@ -411,8 +411,9 @@ int64_t shadow_awaits(const mf_device *d) {
     return shadow_of(d)->awaits;
 }
 
-void shadow_leave_out_await(mf_device *d, int64_t number) {
-    shadow_of(d)->no_await = number;
+void shadow_leave_out(mf_device *d, int64_t order, int64_t await) {
+    shadow_of(d)->o.no_order = order;
+    shadow_of(d)->no_await = await;
 }
 
 int64_t shadow_orders(const mf_device *d) {

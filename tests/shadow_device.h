@@ -79,8 +79,8 @@ int64_t shadow_left(const mf_device *d);
 /* Calls of order() and of await() so far. */
 int64_t shadow_orders(const mf_device *d);
 int64_t shadow_awaits(const mf_device *d);
-/* Leaves out this call of await(), counted from the first of all; 0: none. */
-void shadow_leave_out_await(mf_device *d, int64_t number);
+/* Leaves out these calls, counted from the first of all; 0: none. */
+void shadow_leave_out(mf_device *d, int64_t order, int64_t await);
 /* All work since the device was opened or the recording dropped, in the order of entry (of a graph:
  * each time that it is played). Only after a wait. The device's. */
 int64_t shadow_recorded(const mf_device *d, const shadow_work **out);

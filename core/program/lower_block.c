@@ -66,6 +66,24 @@ static int16_t emit_gather(mf_build *bd, const zero_side *side, uint8_t pass) {
     return (int16_t)(bd->b->nops - 1);
 }
 
+static bool has_weight(const mf_build *bd, const mf_op *op, bool expert) {
+    for (int k = 0; k < op->nin; k++) {
+        const mf_tensor *w = &bd->b->tensors[op->in[k]];
+        if (w->class == MF_TENSOR_WEIGHT && !w->indices && (w->part == MF_PART_EXPERT) == expert) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An input gradient may read the weight of its forward op (norms, gates, sinks), which is no
+ * operand of its own. */
+static bool reads_weight(const mf_build *bd, const mf_op *op, bool expert) {
+    bool of_forward = op->pass == MF_PASS_B && op->forward >= 0;
+    return has_weight(bd, op, expert) ||
+           (of_forward && has_weight(bd, &bd->b->ops[op->forward], expert));
+}
+
 /* Sizes are known once all weights are: gathers get their bytes, readers of weights wait for them.
  */
 static void finish_gathers(mf_build *bd, const zero_side *side, bool expert) {
@@ -86,13 +104,7 @@ static void finish_gathers(mf_build *bd, const zero_side *side, bool expert) {
         int last = half == 0 ? bd->b->nforward : bd->b->nops;
         for (int i = first; i < last; i++) {
             mf_op *op = &bd->b->ops[i];
-            bool reads = false;
-            for (int k = 0; k < op->nin; k++) {
-                const mf_tensor *w = &bd->b->tensors[op->in[k]];
-                reads |= w->class == MF_TENSOR_WEIGHT && !w->indices &&
-                         (w->part == MF_PART_EXPERT) == expert;
-            }
-            if (reads) {
+            if (reads_weight(bd, op, expert)) {
                 const int before = op->nin;
                 mf_op_in(op, t);
                 op->marks = (uint8_t)(op->marks + op->nin - before);

@@ -137,6 +137,15 @@ typedef struct step_progress {
     int64_t room, at;      /* at: of the step that is entered */
 } step_progress;
 
+/* Reductions of gradients beside compute. */
+typedef struct reductions {
+    mf_queue *queue; /* NULL: all go behind the step's passes */
+    int *writes;     /* [positions] times in a step that a weight's gradient there is added to, */
+    int *left;       /* and those that are still to come */
+    bool *reduced;   /* [positions] */
+    bool begun;      /* some of this step are under way */
+} reductions;
+
 struct mf_exec {
     const mf_program *p;
     const mf_schedule *s;
@@ -202,6 +211,7 @@ struct mf_exec {
                      memory is the host's */
     char *report; /* of the step that was read last */
     step_progress progress;
+    reductions reductions;
     mf_update_tables tables;
     mf_update_pieces pieces;
     int64_t ops;
@@ -291,7 +301,9 @@ mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e);
 void mf_exec_reduce_clear(mf_exec *x);
 /* Elements of scratch that the sums of pass O need. */
 int64_t mf_exec_reduce_scratch(const mf_exec *x);
-/* Data-parallel reductions of all positions, then the sums over copies that pass O begins with. */
+/* The data-parallel reduction of a position, on the queue that the wire was told; of all positions
+ * that were not reduced beside compute. Sums over copies that pass O begins with. */
+mf_status mf_exec_reduce_position(mf_exec *x, int position, mf_err *e);
 mf_status mf_exec_reduce_positions(mf_exec *x, mf_err *e);
 mf_status mf_exec_sum_copies(mf_exec *x, const mf_op *op, mf_err *e);
 mf_status mf_exec_sum_tables(mf_exec *x, const mf_op *op, mf_err *e);
@@ -303,6 +315,14 @@ mf_group_kind mf_exec_zero_group(int side);
 void mf_exec_shares(const mf_exec *x, int side, int64_t begin, int64_t end, int64_t *counts);
 /* Range of a position's parameters on a side; false: it has none. */
 bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int64_t *end);
+
+/* reduce_beside.c: a step begins; a position's block has made its weight gradients of a
+ * micro-batch; compute waits for what was reduced beside it. */
+mf_status mf_exec_beside_init(mf_exec *x, mf_err *e);
+void mf_exec_beside_clear(mf_exec *x);
+void mf_exec_beside_begin(mf_exec *x);
+mf_status mf_exec_beside_block(mf_exec *x, int position, mf_err *e);
+mf_status mf_exec_beside_join(mf_exec *x, mf_err *e);
 
 /* optimizer.c: its tables; pass O of the rank's stage, up to the norm and after it. */
 mf_status mf_exec_update_init(mf_exec *x, mf_err *e);

@@ -170,7 +170,10 @@ static mf_status end_block(mf_exec *x, pass_run *r, const block_at *at, mf_err *
     if (r->passes == (MF_PASS_R | MF_PASS_B) && at->arrived != NULL && status == MF_OK) {
         status = mf_exec_copy(x, at->arrived, r->now, size_of(q, q->bind->output_gradient), e);
     }
-    x->begun[at->position] |= (r->passes & MF_PASS_W) != 0;
+    if ((r->passes & MF_PASS_W) != 0 && status == MF_OK) {
+        x->begun[at->position] = true;
+        status = mf_exec_beside_block(x, at->position, e);
+    }
     if ((r->passes & (MF_PASS_F | MF_PASS_B)) != 0) {
         char *swap = r->now;
         r->now = r->spare;
@@ -357,6 +360,7 @@ static mf_status play_gradients(mf_exec *x, mf_err *e) {
     x->ops = 0;
     x->progress.at = 0;
     memset(x->begun, 0, (size_t)x->p->assignment.positions * sizeof *x->begun);
+    mf_exec_beside_begin(x);
     mf_status status = clear_gradients(x, e);
     status = status == MF_OK ? clear_sums(x, e) : status;
     status = status == MF_OK ? run_schedule(x, e) : status;
