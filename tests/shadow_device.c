@@ -54,8 +54,7 @@ static int64_t used_B(mf_device *d) {
  */
 
 static mf_queue *queue_of(mf_device *d, mf_stream stream) {
-    shadow *x = shadow_of(d);
-    return &x->queue[x->o.one_queue ? MF_STREAM_COMPUTE : stream].queue;
+    return &shadow_of(d)->queue[stream].queue;
 }
 
 static mf_status side_queue(mf_device *d, int i, mf_queue **out, mf_err *e) {
@@ -304,6 +303,10 @@ static void close_shadow(mf_device *d) {
     free(x->ready.item);
     free(x->begun.item);
     free(x->lane);
+    for (int64_t k = 0; k < x->signals; k++) {
+        free(x->signal[k].at.item);
+    }
+    free(x->signal);
     free(x->mark);
     free(x->plan);
     free(x->images);
@@ -328,6 +331,8 @@ static const mf_device_ops table = {
     .fill = fill,
     .wait = wait_for_all,
     .order = shadow_order,
+    .signal = shadow_signal_down,
+    .await = shadow_await,
     .connect = shadow_comm_create,
     .point = point,
     .reach = reach,
@@ -400,6 +405,15 @@ void shadow_label(mf_device *d, const char *label) {
 
 int64_t shadow_left(const mf_device *d) {
     return shadow_of(d)->left;
+}
+
+int64_t shadow_awaits(const mf_device *d) {
+    return shadow_of(d)->awaits;
+}
+
+void shadow_leave_out(mf_device *d, int64_t order, int64_t await) {
+    shadow_of(d)->o.no_order = order;
+    shadow_of(d)->no_await = await;
 }
 
 int64_t shadow_orders(const mf_device *d) {

@@ -21,8 +21,6 @@
 
 typedef struct shadow_options {
     uint64_t seed;     /* of the order of work; 0: the order of entry */
-    bool one_queue;    /* streams of a program share a queue, uploads have one of their own, as on
-                          the CUDA device */
     bool eager;        /* a host that waits for a point finds what is behind it done, too */
     bool unguarded;    /* the host may touch device memory: for looking into it */
     bool unprepared;   /* products and attention need not be prepared */
@@ -78,8 +76,11 @@ typedef struct shadow_work {
 
 /* Work that was entered and is not done. */
 int64_t shadow_left(const mf_device *d);
-/* Calls of order() so far. */
+/* Calls of order() and of await() so far. */
 int64_t shadow_orders(const mf_device *d);
+int64_t shadow_awaits(const mf_device *d);
+/* Leaves out these calls, counted from the first of all; 0: none. */
+void shadow_leave_out(mf_device *d, int64_t order, int64_t await);
 /* All work since the device was opened or the recording dropped, in the order of entry (of a graph:
  * each time that it is played). Only after a wait. The device's. */
 int64_t shadow_recorded(const mf_device *d, const shadow_work **out);

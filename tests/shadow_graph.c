@@ -1,7 +1,9 @@
 /* shadow_graph.c - dependencies between queues, and work that is kept and played. */
 #include "tests/shadow_private.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static shadow_queue *of(mf_queue *q) {
     return (shadow_queue *)(void *)q;
@@ -41,6 +43,72 @@ mf_status shadow_order(mf_queue *before, mf_queue *behind, mf_err *e) {
         shadow_push(&b->chain[capture].also, c->last);
     }
     return MF_OK;
+}
+
+static shadow_signal *signal_of(shadow *x, int slot) {
+    while (slot >= x->signals) {
+        int64_t room = 2 * x->signals + 64;
+        x->signal = realloc(x->signal, (size_t)room * sizeof *x->signal);
+        if (x->signal == NULL) {
+            fprintf(stderr, "shadow: out of memory\n");
+            abort();
+        }
+        memset(x->signal + x->signals, 0, (size_t)(room - x->signals) * sizeof *x->signal);
+        x->signals = room;
+    }
+    return &x->signal[slot];
+}
+
+/* As an event that is recorded, */
+mf_status shadow_signal_down(mf_queue *before, int slot, mf_err *e) {
+    shadow *x = shadow_of(before->device);
+    const shadow_queue *q = of(before);
+    const bool capture = x->capture != NULL;
+    if (x->preparing) {
+        return MF_OK;
+    }
+    if (capture && !q->captured) {
+        return mf_err_set(e, MF_LIBRARY, "shadow: queue %d signals beside a capture", q->index);
+    }
+    shadow_signal *s = signal_of(x, slot);
+    const shadow_chain *c = &q->chain[capture];
+    s->set = true;
+    s->graph = x->capture;
+    s->at.count = 0;
+    for (int64_t k = 0; k < c->also.count; k++) {
+        shadow_push(&s->at, c->also.item[k]);
+    }
+    if (c->last != NULL) {
+        shadow_push(&s->at, c->last);
+    }
+    return MF_OK;
+}
+
+/* and waited for: as the event was recorded last. What CUDA takes as done when nothing was recorded
+ * is refused. */
+mf_status shadow_await(mf_queue *behind, int slot, mf_err *e) {
+    shadow *x = shadow_of(behind->device);
+    shadow_queue *q = of(behind);
+    const bool capture = x->capture != NULL;
+    if (x->preparing || ++x->awaits == x->no_await) {
+        return MF_OK;
+    }
+    const shadow_signal *s = signal_of(x, slot);
+    if (!s->set || s->graph != x->capture) {
+        return mf_err_set(e, MF_LIBRARY, "shadow: queue %d awaits signal %d, which %s", q->index,
+                          slot, s->set ? "is of another capture" : "nobody has put down");
+    }
+    q->captured |= capture;
+    for (int64_t k = 0; k < s->at.count; k++) {
+        shadow_push(&q->chain[capture].also, s->at.item[k]);
+    }
+    return MF_OK;
+}
+
+void shadow_cut_signals(shadow *x) {
+    for (int64_t k = 0; k < x->signals; k++) {
+        x->signal[k].at.count = x->signal[k].graph == NULL ? 0 : x->signal[k].at.count;
+    }
 }
 
 /* --- captures -----------------------------------------------------------------------------------
@@ -113,6 +181,9 @@ mf_status shadow_capture_end(mf_queue *q, mf_device_graph **out, mf_err *e) {
         return mf_err_set(e, MF_LIBRARY, "shadow: no capture to end");
     }
     mf_status status = check_joined(x, of(q), e);
+    for (int64_t k = 0; k < x->signals; k++) {
+        x->signal[k].set &= x->signal[k].graph != g;
+    }
     x->capture = NULL;
     for (int k = 0; k < SHADOW_QUEUES; k++) {
         x->queue[k].captured = false;

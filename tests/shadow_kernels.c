@@ -78,6 +78,14 @@ static void writes(shadow_spans *s, const void *p, int64_t size_B) {
     shadow_span_add(s, p, 1, size_B, size_B, true);
 }
 
+static void raises(shadow_spans *s, const void *p, int64_t size_B) {
+    const int before = s->count;
+    writes(s, p, size_B);
+    for (int k = before; k < s->count; k++) {
+        s->span[k].raises = true;
+    }
+}
+
 static void updates(shadow_spans *s, const void *p, int64_t size_B) {
     reads(s, p, size_B);
     writes(s, p, size_B);

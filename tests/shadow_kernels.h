@@ -36,6 +36,7 @@ typedef struct shadow_span {
     const char *begin;
     int64_t rows, row_B, stride_B;
     bool writes;
+    bool raises; /* by atomic maximum: whoever else does so comes to the same */
 } shadow_span;
 
 typedef struct shadow_spans {

@@ -186,7 +186,7 @@ static void permute_map(const mf_kernel_permute_map *a, bool look, shadow_spans 
     writes(s, a->row_of_slot, 4 * slots);
     writes(s, a->slot_of_row, 4 * a->rows_max);
     writes(s, a->overflow, 4);
-    writes(s, a->sticky, 4);
+    raises(s, a->sticky, 4);
     writes(s, a->workspace, (int64_t)mf_kernel_permute_workspace_B(slots, a->experts));
 }
 

@@ -62,6 +62,13 @@ typedef struct shadow_queue {
     shadow_chain chain[2]; /* of work that is done, of work that is captured */
 } shadow_queue;
 
+/* Where a queue had come to; graph: of which capture, NULL: none. */
+typedef struct shadow_signal {
+    bool set;
+    const mf_device_graph *graph;
+    shadow_items at;
+} shadow_signal;
+
 typedef struct shadow_lane {
     shadow_item *last[2];
 } shadow_lane;
@@ -104,9 +111,12 @@ struct shadow {
     int rooms, rooms_room;
     int unlocked;
     bool preparing;
-    mf_device_graph *capture;             /* under way */
-    shadow_items all, ready, begun;       /* all: not given back yet, in order of entry */
-    int64_t entered, turns, orders, left; /* left: not done */
+    mf_device_graph *capture;                     /* under way */
+    shadow_items all, ready, begun;               /* all: not given back yet, in order of entry */
+    int64_t entered, turns, orders, awaits, left; /* left: not done */
+    int64_t no_await;                             /* this one is left out */
+    shadow_signal *signal;
+    int64_t signals;
     uint64_t random;
     char label[SHADOW_LABEL];
     mf_err failed; /* first failure of work: what waits say from then on */
@@ -158,6 +168,10 @@ mf_status shadow_check_kernel(shadow *x, shadow_item *i, mf_err *e);
 
 /* shadow_graph.c */
 mf_status shadow_order(mf_queue *before, mf_queue *behind, mf_err *e);
+mf_status shadow_signal_down(mf_queue *before, int slot, mf_err *e);
+mf_status shadow_await(mf_queue *behind, int slot, mf_err *e);
+/* Work is put away: what signals stand for is done. */
+void shadow_cut_signals(shadow *x);
 mf_status shadow_capture_begin(mf_queue *q, mf_err *e);
 mf_status shadow_capture_end(mf_queue *q, mf_device_graph **out, mf_err *e);
 mf_status shadow_play(mf_queue *q, mf_device_graph *g, mf_err *e);

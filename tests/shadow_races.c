@@ -8,9 +8,15 @@
 /* --- what comes before what ---------------------------------------------------------------------
  */
 
+/* Work of one queue follows in a chain; where the next of a queue does not wait for the last (a
+ * graph's, beside other work) it begins another. So one number a chain says what is past. */
+enum { CHAINS = 128 };
+
 typedef struct past {
-    int64_t count, words;
-    uint64_t *bits; /* [count][words]: the work that each waits for, however far */
+    int64_t count, chains;
+    int64_t end[CHAINS];   /* the last work of each */
+    int32_t *chain, *rank; /* [count] of each work: its chain, and its place in it from 1 on */
+    int32_t *clock;        /* [count][CHAINS] how much of each chain it waits for */
 } past;
 
 static void *must(void *p) {
@@ -21,26 +27,56 @@ static void *must(void *p) {
     return p;
 }
 
-static uint64_t *row(const past *p, int64_t i) {
-    return p->bits + i * p->words;
+static int32_t *clock_of(const past *p, int64_t i) {
+    return p->clock + i * CHAINS;
 }
 
-static void past_find(const shadow_work *w, int64_t n, past *p) {
-    *p = (past){.count = n, .words = n / 64 + 1};
-    p->bits = must(calloc((size_t)(n * p->words) + 1, sizeof *p->bits));
-    for (int64_t i = 0; i < n; i++) {
-        for (int k = 0; k < w[i].waits; k++) {
-            const int64_t on = w[i].wait[k];
-            row(p, i)[on / 64] |= (uint64_t)1 << on % 64;
-            for (int64_t j = 0; j <= on / 64; j++) {
-                row(p, i)[j] |= row(p, on)[j];
-            }
-        }
+static bool is_past(const past *p, int64_t first, int64_t second) {
+    return clock_of(p, second)[p->chain[first]] >= p->rank[first];
+}
+
+static void join_chain(const shadow_work *w, int64_t i, past *p) {
+    int64_t c = 0;
+    while (c < p->chains && !(w[p->end[c]].queue == w[i].queue && is_past(p, p->end[c], i))) {
+        c++;
     }
+    if (c == CHAINS) {
+        fprintf(stderr, "races: more than %d chains\n", CHAINS);
+        abort();
+    }
+    p->rank[i] = c < p->chains ? p->rank[p->end[c]] + 1 : 1;
+    p->chains += c == p->chains;
+    p->chain[i] = (int32_t)c;
+    p->end[c] = i;
+    clock_of(p, i)[c] = p->rank[i];
 }
 
 static bool ordered(const past *p, const shadow_work *w, int64_t first, int64_t second) {
-    return w[first].epoch != w[second].epoch || (row(p, second)[first / 64] >> first % 64 & 1) != 0;
+    return w[first].epoch != w[second].epoch || is_past(p, first, second);
+}
+
+static void past_find(const shadow_work *w, int64_t n, past *p) {
+    p->count = n;
+    p->chains = 0;
+    p->chain = must(calloc((size_t)n + 1, sizeof *p->chain));
+    p->rank = must(calloc((size_t)n + 1, sizeof *p->rank));
+    p->clock = must(calloc((size_t)n * CHAINS + 1, sizeof *p->clock));
+    for (int64_t i = 0; i < n; i++) {
+        int32_t *mine = clock_of(p, i);
+        for (int k = 0; k < w[i].waits; k++) {
+            const int32_t *other = clock_of(p, w[i].wait[k]);
+            for (int64_t c = 0; c < p->chains; c++) {
+                mine[c] = other[c] > mine[c] ? other[c] : mine[c];
+            }
+        }
+        join_chain(w, i, p);
+    }
+}
+
+static void past_clear(past *p) {
+    free(p->chain);
+    free(p->rank);
+    free(p->clock);
 }
 
 /* --- pairs --------------------------------------------------------------------------------------
@@ -91,7 +127,7 @@ static void compare(const past *p, const shadow_work *w, const touch *a, const t
     const char *at;
     int64_t bytes;
     if (a->work == b->work || !(a->span->writes || b->span->writes) ||
-        ordered(p, w, first->work, second->work) ||
+        (a->span->raises && b->span->raises) || ordered(p, w, first->work, second->work) ||
         !shadow_spans_meet(first->span, second->span, &at, &bytes) ||
         known(out, *count < room ? *count : room, first->work, second->work)) {
         return;
@@ -126,7 +162,7 @@ int64_t shadow_find_races(const mf_device *d, shadow_race *out, int64_t room) {
         active[kept] = &t[i];
         open = kept + 1;
     }
-    free(p.bits);
+    past_clear(&p);
     free(active);
     free(t);
     return count;

@@ -373,6 +373,7 @@ static void cut_chains(shadow *x) {
     for (int k = 0; k < x->lanes; k++) {
         x->lane[k].last[0] = NULL;
     }
+    shadow_cut_signals(x);
 }
 
 void shadow_put_away(shadow *x) {

@@ -315,10 +315,11 @@ static void standing(const mf_program *p, int64_t stage, mf_memory_stage *s) {
     s->kind_B[MF_MEM_OPTIMIZER] = params.optimizer_B;
     s->kind_B[MF_MEM_CONTEXT] = mf_memory_context_B(&p->cluster, &p->layout);
     mf_inputs inputs;
-    int64_t lent_B;
+    mf_scratch scratch;
     mf_memory_inputs(&p->model, &p->layout, &inputs);
     s->kind_B[MF_MEM_INPUTS] = (double)inputs.size_B;
-    s->kind_B[MF_MEM_CONTEXT] += (double)mf_memory_scratch_B(p, stage, &lent_B);
+    mf_memory_scratch(p, stage, &scratch);
+    s->kind_B[MF_MEM_CONTEXT] += (double)scratch.size_B;
     double dispatcher = 0, gathered = 0, boundary = (double)mf_program_boundary_B(p, stage);
     for (int64_t chunk = 0; chunk < p->layout.vpp; chunk++) {
         int64_t v = mf_layout_vstage(&p->layout, stage, chunk);

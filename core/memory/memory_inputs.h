@@ -32,10 +32,16 @@ typedef struct mf_inputs {
 
 void mf_memory_inputs(const mf_model *m, const mf_layout *l, mf_inputs *out);
 
-/* Room that ops of this stage need beside their operands on CPU ranks; *lent_B of it, at the
- * end, is for sums of BF16 that are in flight. GPUs keep theirs in the context
- * (core/memory/memory.h): 0.
- */
-int64_t mf_memory_scratch_B(const mf_program *p, int64_t stage, int64_t *lent_B);
+/* Room that ops of a stage need beside their operands, one region. On GPUs ops of two streams are
+ * under way at once: each stream has a part of its own. On CPU ranks there is one part for all, and
+ * the region's end is for sums of BF16 that are in flight. */
+typedef struct mf_scratch {
+    int64_t size_B;                  /* of the region; part of every stage's context */
+    int64_t lent_B;                  /* of it, at the end: to sums in flight */
+    int64_t at_B[MF_STREAM_COUNT];   /* where a stream's part begins */
+    int64_t part_B[MF_STREAM_COUNT]; /* its size; 0: its ops need none */
+} mf_scratch;
+
+void mf_memory_scratch(const mf_program *p, int64_t stage, mf_scratch *out);
 
 #endif

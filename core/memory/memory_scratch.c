@@ -1,5 +1,5 @@
-/* memory_scratch.c - room that kernels work in beside their operands, one region for all of a
- * rank's. */
+/* memory_scratch.c - room that kernels work in beside their operands: a part for each stream of a
+ * GPU, one for all on CPU ranks. */
 #include "core/memory/memory_inputs.h"
 
 static int64_t most(int64_t a, int64_t b) {
@@ -62,28 +62,39 @@ static int64_t once_B(const mf_program *p, int64_t stage) {
     return 4 * largest;
 }
 
-/* A GPU's kernels share one region; several ranks pack what they sum in it. */
-static int64_t gpu_scratch_B(const mf_program *p, int64_t stage) {
-    int64_t room = 1 << 20;
+/* Of each stream what its widest op needs. Several ranks pack what they sum once a step in the part
+ * of compute; gradients on their way to a shard are in that of DP. */
+static void gpu_scratch(const mf_program *p, int64_t stage, mf_scratch *x) {
+    bool parts = p->layout.zero >= 2 || p->layout.expert_zero >= 2; /* added to a shard */
+    x->part_B[MF_STREAM_COMPUTE] = 1 << 20;
     for (int i = 0; i < p->assignment.positions; i++) {
-        if (mf_program_stage_of(p, i) == stage) {
-            room = most(room, p->blocks[p->block_of[i]]->scratch_B);
+        for (int s = 0; s < MF_STREAM_COUNT && mf_program_stage_of(p, i) == stage; s++) {
+            x->part_B[s] = most(x->part_B[s], p->blocks[p->block_of[i]]->scratch_B[s]);
         }
     }
-    bool parts = p->layout.zero >= 2 || p->layout.expert_zero >= 2; /* added to a shard */
     if (p->layout.gpus > 1) {
-        room = most(room, most(parts ? positions_B(p, stage) : 0, once_B(p, stage)));
+        int64_t *compute_B = &x->part_B[MF_STREAM_COMPUTE], *dp_B = &x->part_B[MF_STREAM_DP];
+        *compute_B = most(*compute_B, once_B(p, stage));
+        *dp_B = most(*dp_B, parts ? positions_B(p, stage) : 0);
     }
-    return mf_align_B(room);
+    for (int s = 0; s < MF_STREAM_COUNT; s++) {
+        x->at_B[s] = x->size_B;
+        x->part_B[s] = mf_align_B(x->part_B[s]);
+        x->size_B += x->part_B[s];
+    }
 }
 
-int64_t mf_memory_scratch_B(const mf_program *p, int64_t stage, int64_t *lent_B) {
-    *lent_B = 0;
+void mf_memory_scratch(const mf_program *p, int64_t stage, mf_scratch *out) {
+    *out = (mf_scratch){.size_B = 0};
     if (!mf_cluster_is_cpu(&p->cluster)) {
-        return gpu_scratch_B(p, stage);
+        gpu_scratch(p, stage, out);
+        return;
     }
     int64_t widest = widest_B(p);
     int64_t room = most(ops_B(p, widest), most(positions_B(p, stage), once_B(p, stage)));
-    *lent_B = p->layout.precision == MF_PREC_FP32 ? 0 : mf_align_B(widest);
-    return mf_align_B(room) + *lent_B;
+    out->lent_B = p->layout.precision == MF_PREC_FP32 ? 0 : mf_align_B(widest);
+    out->size_B = mf_align_B(room) + out->lent_B;
+    for (int s = 0; s < MF_STREAM_COUNT; s++) {
+        out->part_B[s] = mf_align_B(room);
+    }
 }

@@ -66,6 +66,24 @@ static int16_t emit_gather(mf_build *bd, const zero_side *side, uint8_t pass) {
     return (int16_t)(bd->b->nops - 1);
 }
 
+static bool has_weight(const mf_build *bd, const mf_op *op, bool expert) {
+    for (int k = 0; k < op->nin; k++) {
+        const mf_tensor *w = &bd->b->tensors[op->in[k]];
+        if (w->class == MF_TENSOR_WEIGHT && !w->indices && (w->part == MF_PART_EXPERT) == expert) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An input gradient may read the weight of its forward op (norms, gates, sinks), which is no
+ * operand of its own. */
+static bool reads_weight(const mf_build *bd, const mf_op *op, bool expert) {
+    bool of_forward = op->pass == MF_PASS_B && op->forward >= 0;
+    return has_weight(bd, op, expert) ||
+           (of_forward && has_weight(bd, &bd->b->ops[op->forward], expert));
+}
+
 /* Sizes are known once all weights are: gathers get their bytes, readers of weights wait for them.
  */
 static void finish_gathers(mf_build *bd, const zero_side *side, bool expert) {
@@ -86,13 +104,7 @@ static void finish_gathers(mf_build *bd, const zero_side *side, bool expert) {
         int last = half == 0 ? bd->b->nforward : bd->b->nops;
         for (int i = first; i < last; i++) {
             mf_op *op = &bd->b->ops[i];
-            bool reads = false;
-            for (int k = 0; k < op->nin; k++) {
-                const mf_tensor *w = &bd->b->tensors[op->in[k]];
-                reads |= w->class == MF_TENSOR_WEIGHT && !w->indices &&
-                         (w->part == MF_PART_EXPERT) == expert;
-            }
-            if (reads) {
+            if (reads_weight(bd, op, expert)) {
                 const int before = op->nin;
                 mf_op_in(op, t);
                 op->marks = (uint8_t)(op->marks + op->nin - before);
@@ -101,7 +113,24 @@ static void finish_gathers(mf_build *bd, const zero_side *side, bool expert) {
     }
 }
 
-/* ZeRO-2 and -3 keep a shard of the gradient: reduced after every micro-batch. */
+/* The gradient of a side's weight that the last of the ops of some passes writes, whichever of its
+ * outputs it is; those before it are made earlier on the same stream. */
+static int16_t last_gradient(const mf_build *bd, unsigned passes, bool expert) {
+    const mf_block *b = bd->b;
+    for (int i = b->nops - 1; i >= b->nforward; i--) {
+        const mf_op *op = &b->ops[i];
+        for (int k = 0; k < op->nout && (op->pass & passes) != 0; k++) {
+            const mf_tensor *t = &b->tensors[op->out[k]];
+            if (t->class == MF_TENSOR_GRADIENT && (t->part == MF_PART_EXPERT) == expert) {
+                return op->out[k];
+            }
+        }
+    }
+    return MF_NO_TENSOR;
+}
+
+/* ZeRO-2 and -3 keep a shard of the gradient: reduced after every micro-batch, once all of it is
+ * made: by the weight gradients, and by what B makes on the side (norms, gates, sinks). */
 static void emit_reduce(mf_build *bd, const zero_side *side, bool expert) {
     if (side->level < 2 || side->elements <= 0 || mf_layout_group(bd->l, side->group).size == 1) {
         return;
@@ -111,15 +140,10 @@ static void emit_reduce(mf_build *bd, const zero_side *side, bool expert) {
     bd->forward_op = -1;
     mf_op *op = mf_build_collective(bd, MF_OP_REDUCE_SCATTER, side->reduce_name, MF_STREAM_DP,
                                     side->group, side->elements * mf_layout_gradient_B(bd->l));
-    /* The last weight gradient that this side waits for; earlier ones are before it in order. */
-    for (int i = bd->b->nops - 2; i >= bd->b->nforward && bd->status == MF_OK; i--) {
-        const mf_op *w = &bd->b->ops[i];
-        if (w->nout > 0 && bd->b->tensors[w->out[0]].class == MF_TENSOR_GRADIENT &&
-            (bd->b->tensors[w->out[0]].part == MF_PART_EXPERT) == expert) {
-            mf_op_in(op, w->out[0]);
-            break;
-        }
-    }
+    const int16_t last[2] = {last_gradient(bd, MF_PASS_W, expert),
+                             last_gradient(bd, MF_PASS_BACKWARD, expert)};
+    mf_op_in(op, last[0]);
+    mf_op_in(op, last[1] != last[0] ? last[1] : MF_NO_TENSOR);
 }
 
 /* What a block computes with: its own weights and tables that another one holds. */

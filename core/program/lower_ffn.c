@@ -87,12 +87,13 @@ mf_op mf_lower_act_apart(const mf_build *bd, const mf_op *fc1) {
 }
 
 mf_op mf_lower_without_act(const mf_build *bd, const mf_op *fc1) {
+    const int64_t width = fc1->dim[MF_OP_DIM_N] / 2;
     mf_op op = *fc1;
     op.flags &= (uint16_t)~MF_OPF_ACT;
     op.in[2] = fc1->in[3];
     op.nin = 3;
     op.nout = 1;
-    op.bytes -= (double)fc1->dim[MF_OP_DIM_M] * (double)(fc1->dim[MF_OP_DIM_N] / 2) * bd->act_B;
+    op.bytes -= (double)fc1->dim[MF_OP_DIM_M] * (double)width * bd->act_B;
     return op;
 }
 

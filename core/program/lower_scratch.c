@@ -4,6 +4,8 @@
 #include "core/program/row_map.h"
 #include "core/program/scratch.h"
 
+#include <string.h>
+
 static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -162,9 +164,10 @@ int64_t mf_permute_places_B(int64_t slots, int64_t runs) {
 
 void mf_build_find_scratch(mf_build *bd) {
     mf_block *b = bd->b;
-    b->scratch_B = 0;
+    memset(b->scratch_B, 0, sizeof b->scratch_B);
     for (int k = 0; k < b->nops; k++) {
-        b->scratch_B =
-            most(b->scratch_B, most(op_B(bd, &b->ops[k]), mf_op_exchange_B(bd->l, b, &b->ops[k])));
+        const mf_op *op = &b->ops[k];
+        int64_t *room_B = &b->scratch_B[op->stream];
+        *room_B = most(*room_B, most(op_B(bd, op), mf_op_exchange_B(bd->l, b, op)));
     }
 }

@@ -42,6 +42,14 @@ void mf_block_ops_of(const mf_block *b, unsigned passes, int *first, int *end) {
     *end = passes & ~(unsigned)MF_PASS_F ? b->nops : b->nforward;
 }
 
+int64_t mf_block_scratch_B(const mf_block *b) {
+    int64_t sum_B = 0;
+    for (int s = 0; s < MF_STREAM_COUNT; s++) {
+        sum_B += mf_align_B(b->scratch_B[s]);
+    }
+    return sum_B;
+}
+
 int64_t mf_align_B(int64_t bytes) {
     return (bytes + MF_ALIGN_B - 1) / MF_ALIGN_B * MF_ALIGN_B;
 }

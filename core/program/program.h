@@ -452,7 +452,8 @@ typedef struct mf_block {
     int64_t local_bs_B; /* ... of R|B alone */
     int64_t local_w_B;  /* ... of W alone */
     int64_t gather_B;   /* ZeRO-3: gathered weights of the block (one instance) */
-    int64_t scratch_B;  /* a GPU's kernels work in beside operands, one op at a time */
+    /* A GPU's kernels work in beside operands, one op of each stream at a time. */
+    int64_t scratch_B[MF_STREAM_COUNT];
     int64_t comm_B;     /* buffers that the dispatcher / collectives keep for the block's kind */
     mf_block_runs runs; /* what of it may stand apart */
     double flops_f, flops_b, flops_w, flops_r;
@@ -462,6 +463,9 @@ typedef struct mf_block {
 
 /* Ops of some passes stand among [*first, *end): forward passes in front, no other beside them. */
 void mf_block_ops_of(const mf_block *b, unsigned passes, int *first, int *end);
+
+/* Scratch of all its streams. */
+int64_t mf_block_scratch_B(const mf_block *b);
 
 /* Rounds up to the alignment that both the memory plan and the executor's arena use. */
 int64_t mf_align_B(int64_t bytes);

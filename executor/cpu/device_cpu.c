@@ -79,6 +79,11 @@ static mf_status order(mf_queue *before, mf_queue *behind, mf_err *e) {
     return MF_OK;
 }
 
+static mf_status signal_or_await(mf_queue *q, int slot, mf_err *e) {
+    (void)q, (void)slot, (void)e;
+    return MF_OK;
+}
+
 /* --- kernels -------------------------------------------------------------------------------------
  */
 
@@ -217,6 +222,8 @@ static const mf_device_ops ops = {
     .fill = fill,
     .wait = wait_for_all,
     .order = order,
+    .signal = signal_or_await,
+    .await = signal_or_await,
 #define X(entry, type, function) .entry = run_##entry,
     MF_KERNEL_LIST(X) MF_KERNEL_LIST_CPU(X)
 #undef X

@@ -15,6 +15,8 @@
 enum { SHARES_GPU_FROM = 23000 /* version of NCCL */, UUID_I32 = 4, ID_I32 = 32 };
 /* Thread blocks of a message's kernel: those of all slots may wait at once beside a rank's work. */
 enum { MESSAGE_CTAS = 8 };
+/* What NCCL takes at most for a collective by itself. */
+enum { NCCL_TAKES_CTAS = 32 };
 
 /* Of one slot: with the next stage of the pipeline and with the one before, of two ranks each. */
 typedef struct pair_comms {
@@ -279,6 +281,24 @@ static void destroy(mf_comm *c) {
     free(s);
 }
 
+/* Each of a rank's queues may be at a collective of its own that waits for other ranks, beside the
+ * messages of all slots and one that is received: all of their kernels need room on the GPU at once
+ * (executor/step/streams.c). NCCL's thread blocks take a multiprocessor each. */
+static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
+    const mf_layout *l = &c->layout;
+    const int kinds =
+        (l->tp > 1) + (l->cp > 1) + (l->ep * l->etp > 1) + (l->dp * l->cp > 1) + (l->edp > 1);
+    const int sends = 2 * mf_schedule_sending(l), messages = sends > 0 ? sends + 1 : 0;
+    int device = 0, sms = 0;
+    MF_CUDA_TRY(cudaGetDevice(&device), e);
+    MF_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), e);
+    const int most = (sms - messages * MESSAGE_CTAS) / (kinds > 0 ? kinds : 1);
+    if (most > 0 && most < NCCL_TAKES_CTAS) {
+        config->maxCTAs = most;
+    }
+    return MF_OK;
+}
+
 /* Every member gives 1: do they all answer, and is this rank where it should be? */
 static mf_status try_comm(const nccl_state *s, ncclComm_t comm, int64_t size, int64_t member,
                           const char *name, mf_err *e) {
@@ -298,8 +318,12 @@ static mf_status try_comm(const nccl_state *s, ncclComm_t comm, int64_t size, in
 
 static mf_status split(mf_comm *c, int color, ncclComm_t *out, mf_err *e) {
     const nccl_state *s = c->state;
-    NCCL_TRY(ncclCommSplit(s->group[MF_GROUP_WORLD], color, (int)c->rank, out, NULL), e);
-    return MF_OK;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    mf_status status = limit_ctas(c, &config, e);
+    if (status == MF_OK) {
+        NCCL_TRY(ncclCommSplit(s->group[MF_GROUP_WORLD], color, (int)c->rank, out, &config), e);
+    }
+    return status;
 }
 
 static mf_status add(mf_comm *c, int g, int64_t color, mf_err *e) {
@@ -338,10 +362,12 @@ static mf_status connect_world(mf_comm *c, mf_comm *host, mf_err *e) {
         status =
             mf_comm_all_reduce(host, MF_GROUP_WORLD, MF_COMM_I32, MF_COMM_SUM, u.words, ID_I32, e);
     }
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    status = status == MF_OK ? limit_ctas(c, &config, e) : status;
     if (status == MF_OK) {
-        NCCL_TRY(
-            ncclCommInitRank(&s->group[MF_GROUP_WORLD], (int)c->layout.gpus, u.id, (int)c->rank),
-            e);
+        NCCL_TRY(ncclCommInitRankConfig(&s->group[MF_GROUP_WORLD], (int)c->layout.gpus, u.id,
+                                        (int)c->rank, &config),
+                 e);
         status = try_comm(s, s->group[MF_GROUP_WORLD], c->layout.gpus, c->rank, "world", e);
     }
     return status;
@@ -465,7 +491,7 @@ static mf_status share_gpus(const int32_t *all, int64_t ranks, mf_err *e) {
             }
             (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
             (void)setenv("NCCL_NVLS_ENABLE", "0", 0);
-            (void)setenv("NCCL_MAX_CTAS", ranks < 8 ? "8" : "4", 0);
+            (void)setenv("NCCL_MAX_CTAS", ranks > 4 ? "2" : ranks > 2 ? "4" : "8", 0);
             return MF_OK;
         }
     }

@@ -76,10 +76,14 @@ static int64_t used_B(mf_device *d) {
 /* --- queues --------------------------------------------------------------------------------------
  */
 
-static mf_status open_queue(mf_device *d, mf_cuda_queue *q, mf_err *e) {
+/* urgent: its kernels begin before those of other queues that wait for room on the GPU. */
+static mf_status open_queue(mf_device *d, mf_cuda_queue *q, bool urgent, mf_err *e) {
     cudaStream_t stream = NULL;
+    int least = 0, greatest = 0;
     q->queue.device = d;
-    MF_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), e);
+    MF_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest), e);
+    MF_CUDA_TRY(
+        cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least), e);
     q->queue.stream = stream;
     MF_CUDA_TRY(cudaEventCreateWithFlags(&q->reached, cudaEventDisableTiming), e);
     return MF_OK;
@@ -94,15 +98,23 @@ static void close_queue(mf_cuda_queue *q) {
     }
 }
 
+/* Communication is short of time, and takes few of the GPU's multiprocessors. */
+static mf_status open_queues(mf_device_cuda *x, mf_err *e) {
+    mf_status status = MF_OK;
+    for (int i = 0; i < MF_STREAM_COUNT && status == MF_OK; i++) {
+        status = open_queue(&x->device, &x->stream[i], i != MF_STREAM_COMPUTE, e);
+    }
+    return status;
+}
+
 static mf_queue *queue_of(mf_device *d, mf_stream stream) {
-    (void)stream;
-    return &mf_cuda_of(d)->main.queue;
+    return &mf_cuda_of(d)->stream[stream].queue;
 }
 
 static mf_status side_queue(mf_device *d, int i, mf_queue **out, mf_err *e) {
     mf_cuda_queue *q = &mf_cuda_of(d)->side[i];
     *out = &q->queue;
-    return q->reached != NULL ? MF_OK : open_queue(d, q, e);
+    return q->reached != NULL ? MF_OK : open_queue(d, q, false, e);
 }
 
 static mf_status copy(mf_queue *q, void *to, const void *from, size_t size_B, mf_err *e) {
@@ -125,7 +137,9 @@ static mf_status zero(mf_queue *q, void *to, size_t size_B, mf_err *e) {
 
 static mf_status wait_for_all(mf_device *d, mf_err *e) {
     const mf_device_cuda *x = mf_cuda_of(d);
-    MF_CUDA_TRY(cudaStreamSynchronize(x->main.queue.stream), e);
+    for (int i = 0; i < MF_STREAM_COUNT; i++) {
+        MF_CUDA_TRY(cudaStreamSynchronize(x->stream[i].queue.stream), e);
+    }
     for (int i = 0; i < MF_DEVICE_SIDE_QUEUES; i++) {
         if (x->side[i].reached != NULL) {
             MF_CUDA_TRY(cudaStreamSynchronize(x->side[i].queue.stream), e);
@@ -140,6 +154,39 @@ static mf_status order(mf_queue *before, mf_queue *behind, mf_err *e) {
         const mf_cuda_queue *first = (const mf_cuda_queue *)(const void *)before;
         MF_CUDA_TRY(cudaEventRecord(first->reached, before->stream), e);
         MF_CUDA_TRY(cudaStreamWaitEvent(behind->stream, first->reached, 0), e);
+    }
+    return MF_OK;
+}
+
+static mf_status make_signals(mf_device_cuda *x, int64_t signals, mf_err *e) {
+    cudaEvent_t *list = realloc(x->signal, (size_t)signals * sizeof *list);
+    if (list == NULL) {
+        return mf_err_set(e, MF_NOMEM, "signals: out of memory");
+    }
+    x->signal = list;
+    while (x->signals < signals) {
+        MF_CUDA_TRY(cudaEventCreateWithFlags(&x->signal[x->signals], cudaEventDisableTiming), e);
+        x->signals++;
+    }
+    return MF_OK;
+}
+
+static mf_status put_signal(mf_queue *before, int slot, mf_err *e) {
+    mf_device_cuda *x = mf_cuda_of(before->device);
+    if (x->preparing) {
+        return MF_OK;
+    }
+    mf_status status = slot < x->signals ? MF_OK : make_signals(x, 2 * (int64_t)slot + 64, e);
+    if (status == MF_OK) {
+        MF_CUDA_TRY(cudaEventRecord(x->signal[slot], before->stream), e);
+    }
+    return status;
+}
+
+static mf_status await_signal(mf_queue *behind, int slot, mf_err *e) {
+    const mf_device_cuda *x = mf_cuda_of(behind->device);
+    if (!x->preparing) {
+        MF_CUDA_TRY(cudaStreamWaitEvent(behind->stream, x->signal[slot], 0), e);
     }
     return MF_OK;
 }
@@ -290,7 +337,13 @@ static void close_cuda(mf_device *d) {
             (void)cudaEventDestroy(x->point[i]);
         }
     }
-    close_queue(&x->main);
+    for (int64_t i = 0; i < x->signals; i++) {
+        (void)cudaEventDestroy(x->signal[i]);
+    }
+    free(x->signal);
+    for (int i = 0; i < MF_STREAM_COUNT; i++) {
+        close_queue(&x->stream[i]);
+    }
     for (int i = 0; i < MF_DEVICE_SIDE_QUEUES; i++) {
         close_queue(&x->side[i]);
     }
@@ -315,6 +368,8 @@ static const mf_device_ops ops = {
     .fill = fill,
     .wait = wait_for_all,
     .order = order,
+    .signal = put_signal,
+    .await = await_signal,
     .point = point,
     .reach = reach,
     .connect = connect_ranks,
@@ -361,7 +416,7 @@ mf_status mf_device_cuda_open(int index, mf_device **out, mf_err *e) {
     x->device.ops = &ops;
     x->index = index;
     snprintf(x->name, sizeof x->name, "%.60s", prop.name);
-    mf_status status = open_queue(&x->device, &x->main, e);
+    mf_status status = open_queues(x, e);
     status = status == MF_OK ? open_points(x, e) : status;
     status = status == MF_OK ? mf_cuda_products_open(&x->products, e) : status;
     status = status == MF_OK ? mf_cuda_attentions_open(&x->attentions, e) : status;

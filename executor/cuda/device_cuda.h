@@ -17,12 +17,14 @@ typedef struct mf_cuda_queue {
 
 typedef struct mf_device_cuda {
     mf_device device;
-    mf_cuda_queue main; /* all streams of a program in the order of the program */
+    mf_cuda_queue stream[MF_STREAM_COUNT]; /* of a program */
     mf_cuda_queue side[MF_DEVICE_SIDE_QUEUES];
     int index;
     bool preparing;
-    bool fixed;        /* mf_device_ops.fix */
-    cudaEvent_t *mark; /* [marks] */
+    bool fixed;          /* mf_device_ops.fix */
+    cudaEvent_t *mark;   /* [marks] */
+    cudaEvent_t *signal; /* [signals] */
+    int64_t signals;
     cudaEvent_t point[MF_DEVICE_POINTS];
     int64_t marks;
     char name[64];

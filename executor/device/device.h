@@ -77,11 +77,13 @@ typedef struct mf_device_z {
 typedef struct mf_device_graph mf_device_graph; /* captured work of a queue */
 
 /* Queues beside those of the program: of messages by slot, then those that carry what steps read,
- * ahead of them, and optimizer states from the host's memory and back. */
+ * ahead of them, optimizer states from the host's memory and back, and gradients that are summed
+ * over data-parallel ranks while others are still made. */
 enum {
     MF_DEVICE_UPLOADS = MF_COMM_SLOTS,
     MF_DEVICE_STATES_IN,
     MF_DEVICE_STATES_OUT,
+    MF_DEVICE_REDUCTIONS,
     MF_DEVICE_SIDE_QUEUES
 };
 enum { MF_DEVICE_POINTS = 2 };
@@ -109,7 +111,8 @@ typedef struct mf_device_ops {
     /* Bytes of the device's memory that are in use, by whomever, as its driver says; 0: unknown. */
     int64_t (*used_B)(mf_device *d);
 
-    /* The queue of a stream of the program. */
+    /* The queue of a stream of the program: each has one of its own, but where work is done when a
+     * call returns. */
     mf_queue *(*queue)(mf_device *d, mf_stream stream);
     /* A queue beside those of the program, number `i` below MF_DEVICE_SIDE_QUEUES: what waits there
      * for another rank holds nothing up but itself. The same queue for the same number. */
@@ -121,6 +124,12 @@ typedef struct mf_device_ops {
     mf_status (*wait)(mf_device *d, mf_err *e);
     /* What follows on queue `behind` waits for what was entered on `before`. */
     mf_status (*order)(mf_queue *before, mf_queue *behind, mf_err *e);
+
+    /* Puts down signal `slot` (from 0 on; a small number) where queue `before` has come to; what
+     * follows on queue `behind` waits for the signal as it was put down last, and for nothing
+     * entered on `before` since. Inside a capture both are part of it. */
+    mf_status (*signal)(mf_queue *before, int slot, mf_err *e);
+    mf_status (*await)(mf_queue *behind, int slot, mf_err *e);
 
     /* Puts down point `slot` (below MF_DEVICE_POINTS) where the queue's work has come to; the host
      * waits until all in front of it is done, whatever was entered behind it. Errors as of wait.

@@ -98,7 +98,7 @@ static void lay_inputs(mf_exec *x, char **at) {
     x->update = (mf_kernel_update_state *)(void *)(base + in->update);
     x->loads = (float *)(void *)(base + in->loads);
     x->corrections = (float *)(void *)(base + in->corrections);
-    x->scratch = take(at, x->scratch_B);
+    x->scratch = take(at, x->rooms.size_B);
 }
 
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
@@ -113,7 +113,7 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     find_owned(x, shard);
     find_buffers(x, &exchange_B);
     mf_memory_inputs(&x->p->model, &x->p->layout, &x->in);
-    x->scratch_B = mf_memory_scratch_B(x->p, x->stage, &x->lent_B);
+    mf_memory_scratch(x->p, x->stage, &x->rooms);
     mf_status status = mf_memory_place(x->p, x->s, x->stage, &x->places, e);
     if (status != MF_OK) {
         return status;
@@ -129,7 +129,7 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     int64_t buffers = 2 * sides + 2 * x->sending + x->waiting;
     x->host_B = x->places->host.size_B + states_B * on_host;
     status = allocate(x,
-                      state + x->places->device.size_B + x->in.size_B + x->scratch_B +
+                      state + x->places->device.size_B + x->in.size_B + x->rooms.size_B +
                           buffers * x->boundary_B + 2 * sides * x->gathered_B + exchange_B +
                           states_B * (owned - on_host),
                       padding, e);
@@ -330,7 +330,7 @@ void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op_index, mf_exec
     out->nin = bind->nin;
     out->forward_nin = bind->forward_nin;
     out->env = &x->env;
-    out->queue = mf_exec_device(x)->queue(x->device, (mf_stream)op->stream);
+    out->queue = mf_exec_queue_of(x, at, op->stream);
     out->overwrites = mf_exec_op_overwrites(op) && bind->first[0] && !x->begun[at->position] &&
                       overwritten(x, at->position, op->out[0]);
     out->host = at->host != NULL ? at->host + q->bind->host_at[op_index] : NULL;

@@ -124,24 +124,38 @@ static mf_status fill_inputs(mf_exec *x, mf_err *e) {
     return status;
 }
 
-/* Largest that an op, a position's gradients or the sums of pass O need. */
-static size_t scratch_needed(const mf_exec *x) {
-    bool alone = x->p->layout.gpus == 1 && !mf_exec_device(x)->on_host; /* nothing is summed */
-    size_t most = alone ? 0 : (size_t)mf_exec_reduce_scratch(x) * sizeof(float);
-    bool parts = mf_exec_device(x)->on_host || mf_exec_zero(x, 0) >= 2 || mf_exec_zero(x, 1) >= 2;
-    for (int i = 0; i < x->p->assignment.positions && !alone && parts; i++) {
-        size_t elements = 0;
+/* Largest of a position's gradients. */
+static size_t position_needs(const mf_exec *x) {
+    size_t most = 0;
+    for (int i = 0; i < x->p->assignment.positions; i++) {
+        size_t elements = x->positions[i].block != NULL ? (size_t)x->positions[i].block->shared : 0;
         for (int k = x->params.first[i]; k < x->params.first[i + 1]; k++) {
             elements += (size_t)(x->params.list[k].rows * x->params.list[k].cols);
         }
-        elements += x->positions[i].block != NULL ? (size_t)x->positions[i].block->shared : 0;
         most = elements * sizeof(float) > most ? elements * sizeof(float) : most;
     }
-    for (int i = 0; i < x->p->nblocks; i++) {
-        const mf_block *b = x->p->blocks[i];
-        for (int k = 0; k < b->nops; k++) {
+    return most;
+}
+
+/* What is summed over ranks: once a step beside compute, and the gradients of a position. */
+static size_t sums_need(const mf_exec *x, mf_stream stream) {
+    bool on_host = mf_exec_device(x)->on_host, alone = x->p->layout.gpus == 1 && !on_host;
+    bool parts = mf_exec_zero(x, 0) >= 2 || mf_exec_zero(x, 1) >= 2;
+    size_t once = stream == MF_STREAM_COMPUTE && !alone
+                      ? (size_t)mf_exec_reduce_scratch(x) * sizeof(float)
+                      : 0;
+    size_t each = on_host || (stream == MF_STREAM_DP && parts && !alone) ? position_needs(x) : 0;
+    return once > each ? once : each;
+}
+
+/* Largest that an op of the stream or sums over ranks need. */
+static size_t scratch_needed(const mf_exec *x, mf_stream stream) {
+    size_t most = sums_need(x, stream);
+    for (int i = 0; i < x->p->assignment.positions; i++) {
+        const mf_block *b = x->positions[i].block;
+        for (int k = 0; b != NULL && k < b->nops; k++) {
             size_t need = x->device->ops->scratch_B(b, &b->ops[k], &x->p->layout, &x->p->model);
-            most = need > most ? need : most;
+            most = b->ops[k].stream == stream && need > most ? need : most;
         }
     }
     return most;
@@ -157,12 +171,18 @@ static int longest_block(const mf_exec *x) {
 
 /* Scratch stands in the arena as planned; what its end is lent for needs none of the rest. */
 static mf_status share_scratch(mf_exec *x, mf_err *e) {
-    x->env.scratch_B = (size_t)(x->scratch_B - x->lent_B);
-    mf_comm_lend(x->comm, (char *)x->scratch + x->env.scratch_B, x->lent_B / 2);
-    return scratch_needed(x) <= x->env.scratch_B
-               ? MF_OK
-               : mf_err_set(e, MF_INTERNAL, "the plan's scratch of %zu bytes is %zu too small",
-                            x->env.scratch_B, scratch_needed(x) - x->env.scratch_B);
+    const mf_scratch *s = &x->rooms;
+    mf_comm_lend(x->comm, (char *)x->scratch + s->size_B - s->lent_B, s->lent_B / 2);
+    for (int i = 0; i < MF_STREAM_COUNT; i++) {
+        size_t need = scratch_needed(x, (mf_stream)i), has = (size_t)s->part_B[i];
+        if (need > has) {
+            return mf_err_set(e, MF_INTERNAL,
+                              "the plan's scratch of %zu bytes for %s is %zu too small", has,
+                              mf_stream_text((mf_stream)i), need - has);
+        }
+    }
+    mf_exec_use_scratch(x, MF_STREAM_COMPUTE);
+    return MF_OK;
 }
 
 static mf_status allocate_orders(mf_exec *x, mf_err *e) {
@@ -209,7 +229,6 @@ static void fill_env(mf_exec *x) {
     x->env.place = AT(x->inputs, place);
     x->env.place_sample = AT(x->inputs, place_sample);
     x->env.overflow = &x->update->overflow;
-    x->env.scratch = x->scratch;
     x->env.exchange = x->exchange;
     for (int i = 0; i < x->p->assignment.positions; i++) {
         char name[128];
@@ -254,6 +273,7 @@ mf_status mf_exec_create(const mf_program *program, const mf_schedule *schedule,
     x->at = mf_layout_coords(&program->layout, mf_comm_rank(comm));
     x->stage = x->at.p;
     mf_status status = mf_exec_bind(x, e);
+    status = status == MF_OK ? mf_exec_streams_init(x, e) : status;
     if (status == MF_OK) {
         status = mf_exec_reduce_init(x, e);
     }
@@ -272,6 +292,7 @@ mf_status mf_exec_create(const mf_program *program, const mf_schedule *schedule,
     status = status == MF_OK ? mf_exec_open_messages(x, e) : status;
     status = status == MF_OK ? allocate_host(x, e) : status;
     status = status == MF_OK ? mf_exec_progress_init(x, e) : status;
+    status = status == MF_OK ? mf_exec_beside_init(x, e) : status;
     status = status == MF_OK ? fill_inputs(x, e) : status;
     status = status == MF_OK ? mf_exec_update_init(x, e) : status;
     if (status != MF_OK) {
@@ -291,8 +312,10 @@ void mf_exec_destroy(mf_exec *x) {
         x->device->ops->forget(x->graph);
     }
     mf_exec_update_clear(x);
+    mf_exec_streams_clear(x);
     mf_exec_unbind(x);
     mf_exec_reduce_clear(x);
+    mf_exec_beside_clear(x);
     mf_exec_flight_clear(x);
     mf_exec_progress_clear(x);
     free(x->sample);

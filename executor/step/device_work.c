@@ -22,6 +22,11 @@ mf_status mf_exec_put(mf_exec *x, void *device, const void *host, size_t size_B,
     return status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
 }
 
+void mf_exec_use_scratch(mf_exec *x, mf_stream stream) {
+    x->env.scratch = (char *)x->scratch + x->rooms.at_B[stream];
+    x->env.scratch_B = (size_t)x->rooms.part_B[stream];
+}
+
 mf_status mf_exec_add_group(mf_exec *x, int64_t color, mf_group_kind *out, mf_err *e) {
     mf_group_kind same;
     mf_status status = mf_comm_add(x->comm, color, out, e);

@@ -18,11 +18,31 @@ typedef struct op_bind {
     int16_t ring_step;
 } op_bind;
 
+/* What an op of a block does beside its work, where each stream has a queue of its own: it awaits
+ * signals of other queues' ops, and signals behind its work. */
+typedef struct op_order {
+    int16_t await[MF_STREAM_COUNT]; /* [awaits] ops of the block */
+    uint8_t awaits;
+    bool begins; /* first of its queue: it awaits the signal of the block's beginning */
+    bool signals;
+} op_order;
+
+/* Of the passes of a block that are played together. */
+typedef struct stream_plan {
+    op_order *order; /* [nops] */
+    uint16_t folded; /* bit s: stream s goes on the queue of compute */
+    uint16_t joins;  /* bit s: compute waits for stream s at the block's end */
+    bool forks;      /* somebody awaits the block's beginning */
+} stream_plan;
+
+enum { MF_PASS_SETS = 3 }; /* forward; backward, with weight gradients or without; those alone */
+
 typedef struct block_bind {
     op_bind *op;        /* [nops] */
     int64_t *host_at;   /* [nops] of a copy to or from the host: place in the block's part there */
     int16_t *weight_of; /* [ntensors] weight that a gradient tensor belongs to; -1 */
     int16_t input, output, output_gradient, input_gradient; /* -1: none */
+    stream_plan streams[2][MF_PASS_SETS]; /* alone; in a merged pair. Where streams have queues */
 } block_bind;
 
 /* A position on this rank. */
@@ -46,6 +66,7 @@ typedef struct block_at {
     char *arrived, *host;       /* core/memory/memory_place.h */
     char *gradients, *gathered; /* in full, dense and then expert */
     void *input, *output, *output_gradient, *input_gradient;
+    const stream_plan *streams; /* NULL: all on the queue of compute */
 } block_at;
 
 /* What the optimizer goes over, in the device's memory: the owned elements of every parameter. */
@@ -116,6 +137,15 @@ typedef struct step_progress {
     int64_t room, at;      /* at: of the step that is entered */
 } step_progress;
 
+/* Reductions of gradients beside compute. */
+typedef struct reductions {
+    mf_queue *queue; /* NULL: all go behind the step's passes */
+    int *writes;     /* [positions] times in a step that a weight's gradient there is added to, */
+    int *left;       /* and those that are still to come */
+    bool *reduced;   /* [positions] */
+    bool begun;      /* some of this step are under way */
+} reductions;
+
 struct mf_exec {
     const mf_program *p;
     const mf_schedule *s;
@@ -123,6 +153,9 @@ struct mf_exec {
     mf_comm *wire; /* the device's memory; the same where that is the host's */
     mf_device *device;
     mf_queue *queue; /* of compute */
+    mf_queue *queues[MF_STREAM_COUNT];
+    bool streams; /* each stream has its queue, else all go on that of compute */
+    int slots;    /* signals of a side */
     mf_exec_options o;
     mf_rank_coords at;
     int64_t stage;
@@ -164,10 +197,10 @@ struct mf_exec {
     int32_t *zigzag;  /* host memory: positions of this rank's rows of a sample [S/CP] */
     char *inputs;     /* all that follows, as mf_inputs says */
     mf_inputs in;
-    void *scratch;
-    int64_t scratch_B, lent_B; /* lent: its end, to sums in flight */
-    mf_merged_op *merged;      /* order of a pair of blocks */
-    mf_pairing pairing;        /* blocks of the event that runs */
+    mf_scratch rooms;     /* of each stream */
+    void *scratch;        /* the first: of compute, and of what is done outside blocks */
+    mf_merged_op *merged; /* order of a pair of blocks */
+    mf_pairing pairing;   /* blocks of the event that runs */
     float *loads, *corrections;
     double *sums; /* of the step over all ranks: MF_STEP_SUMS, auxiliary losses */
     mf_kernel_update_state *update;
@@ -178,6 +211,7 @@ struct mf_exec {
                      memory is the host's */
     char *report; /* of the step that was read last */
     step_progress progress;
+    reductions reductions;
     mf_update_tables tables;
     mf_update_pieces pieces;
     int64_t ops;
@@ -203,6 +237,8 @@ mf_status mf_exec_zero_out(const mf_exec *x, void *to, size_t size_B, mf_err *e)
 mf_status mf_exec_fetch(const mf_exec *x, void *host, const void *device, size_t size_B, mf_err *e);
 /* Correction biases of all positions [positions, experts] in host memory, until the next call. */
 mf_status mf_exec_corrections(mf_exec *x, const float **out, mf_err *e);
+/* Ops that are translated from here on work in the scratch of this stream. */
+void mf_exec_use_scratch(mf_exec *x, mf_stream stream);
 /* Another group of ranks, on the host's wire and on the device's. */
 mf_status mf_exec_add_group(mf_exec *x, int64_t color, mf_group_kind *out, mf_err *e);
 static inline const mf_device_ops *mf_exec_device(const mf_exec *x) {
@@ -212,6 +248,18 @@ static inline const mf_device_ops *mf_exec_device(const mf_exec *x) {
 /* bind.c: what blocks need to know; refuses what this executor does not run. */
 mf_status mf_exec_bind(mf_exec *x, mf_err *e);
 void mf_exec_unbind(mf_exec *x);
+
+/* streams.c: which ops wait for which of other streams. */
+mf_status mf_exec_streams_init(mf_exec *x, mf_err *e);
+void mf_exec_streams_clear(mf_exec *x);
+/* A block plays `passes`, alone or in a pair: the queues of its ops, and of one of its streams. */
+void mf_exec_enter_streams(const mf_exec *x, unsigned passes, bool paired, block_at *at);
+mf_queue *mf_exec_queue_of(const mf_exec *x, const block_at *at, int stream);
+/* Behind what compute does before a block's ops; around an op on its queue; behind the ops. */
+mf_status mf_exec_fork(const mf_exec *x, const block_at *at, mf_err *e);
+mf_status mf_exec_before_op(const mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e);
+mf_status mf_exec_after_op(const mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e);
+mf_status mf_exec_join(const mf_exec *x, const block_at *at, mf_err *e);
 
 /* arena.c: the arena and the places in it. */
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e);
@@ -244,7 +292,7 @@ mf_status mf_exec_open_messages(mf_exec *x, mf_err *e);
 
 /* zero.c: what ZeRO-2 and ZeRO-3 do inside a block. */
 bool mf_exec_is_zero_op(const mf_op *op);
-mf_status mf_exec_zero_op(mf_exec *x, const block_at *at, const mf_op *op, mf_err *e);
+mf_status mf_exec_zero_op(mf_exec *x, const block_at *at, const mf_op *op, mf_queue *q, mf_err *e);
 /* Before a pass that writes gradients: those that stand in full for this block alone begin at 0. */
 mf_status mf_exec_zero_begin(mf_exec *x, const block_at *at, unsigned passes, mf_err *e);
 
@@ -253,7 +301,9 @@ mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e);
 void mf_exec_reduce_clear(mf_exec *x);
 /* Elements of scratch that the sums of pass O need. */
 int64_t mf_exec_reduce_scratch(const mf_exec *x);
-/* Data-parallel reductions of all positions, then the sums over copies that pass O begins with. */
+/* The data-parallel reduction of a position, on the queue that the wire was told; of all positions
+ * that were not reduced beside compute. Sums over copies that pass O begins with. */
+mf_status mf_exec_reduce_position(mf_exec *x, int position, mf_err *e);
 mf_status mf_exec_reduce_positions(mf_exec *x, mf_err *e);
 mf_status mf_exec_sum_copies(mf_exec *x, const mf_op *op, mf_err *e);
 mf_status mf_exec_sum_tables(mf_exec *x, const mf_op *op, mf_err *e);
@@ -265,6 +315,14 @@ mf_group_kind mf_exec_zero_group(int side);
 void mf_exec_shares(const mf_exec *x, int side, int64_t begin, int64_t end, int64_t *counts);
 /* Range of a position's parameters on a side; false: it has none. */
 bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int64_t *end);
+
+/* reduce_beside.c: a step begins; a position's block has made its weight gradients of a
+ * micro-batch; compute waits for what was reduced beside it. */
+mf_status mf_exec_beside_init(mf_exec *x, mf_err *e);
+void mf_exec_beside_clear(mf_exec *x);
+void mf_exec_beside_begin(mf_exec *x);
+mf_status mf_exec_beside_block(mf_exec *x, int position, mf_err *e);
+mf_status mf_exec_beside_join(mf_exec *x, mf_err *e);
 
 /* optimizer.c: its tables; pass O of the rank's stage, up to the norm and after it. */
 mf_status mf_exec_update_init(mf_exec *x, mf_err *e);

@@ -93,11 +93,10 @@ static bool is_forward(const pass_run *r) {
 
 /* What an op says to other ranks goes where its work goes. */
 static mf_status do_op(mf_exec *x, const block_at *at, const mf_exec_op *op, mf_err *e) {
-    if (mf_exec_is_zero_op(op->op)) {
-        return mf_exec_zero_op(x, at, op->op, e);
-    }
     mf_comm_use_stream(x->wire, op->queue->stream);
-    mf_status status = mf_exec_op_function((mf_op_kind)op->op->kind)(op, e);
+    mf_status status = mf_exec_is_zero_op(op->op)
+                           ? mf_exec_zero_op(x, at, op->op, op->queue, e)
+                           : mf_exec_op_function((mf_op_kind)op->op->kind)(op, e);
     mf_comm_use_stream(x->wire, x->queue->stream);
     return status;
 }
@@ -107,11 +106,14 @@ static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
     const mf_op *kind = &b->ops[i];
     mf_exec_op op;
     mf_exec_bind_op(x, at, i, &op);
+    mf_exec_use_scratch(x, (mf_stream)kind->stream);
     if (x->o.before_op != NULL && !x->quiet) {
         x->o.before_op(x->o.user, &op);
     }
     bool left_out = x->preparing ? kind->group != MF_GROUP_NONE : skipped(x, kind);
-    mf_status status = left_out ? MF_OK : do_op(x, at, &op, e);
+    mf_status status = mf_exec_before_op(x, at, i, op.queue, e);
+    status = status == MF_OK && !left_out ? do_op(x, at, &op, e) : status;
+    status = status == MF_OK ? mf_exec_after_op(x, at, i, op.queue, e) : status;
     if (status != MF_OK) {
         return mf_err_prefix(e, "position %d (%s), op %d %s", at->position, b->label, i,
                              kind->name);
@@ -120,6 +122,7 @@ static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
     if (x->o.after_op != NULL && !x->quiet) {
         x->o.after_op(x->o.user, &op);
     }
+    mf_exec_use_scratch(x, MF_STREAM_COMPUTE);
     return MF_OK;
 }
 
@@ -167,7 +170,10 @@ static mf_status end_block(mf_exec *x, pass_run *r, const block_at *at, mf_err *
     if (r->passes == (MF_PASS_R | MF_PASS_B) && at->arrived != NULL && status == MF_OK) {
         status = mf_exec_copy(x, at->arrived, r->now, size_of(q, q->bind->output_gradient), e);
     }
-    x->begun[at->position] |= (r->passes & MF_PASS_W) != 0;
+    if ((r->passes & MF_PASS_W) != 0 && status == MF_OK) {
+        x->begun[at->position] = true;
+        status = mf_exec_beside_block(x, at->position, e);
+    }
     if ((r->passes & (MF_PASS_F | MF_PASS_B)) != 0) {
         char *swap = r->now;
         r->now = r->spare;
@@ -227,6 +233,28 @@ static mf_status end_pass(mf_exec *x, const pass_run *r, mf_err *e) {
                : MF_OK;
 }
 
+/* A block of either pass, or of both; block[i] < 0: not of pass i. */
+static mf_status run_blocks(mf_exec *x, const pass_run *run, block_at *at, const int *block,
+                            mf_err *e) {
+    const bool paired = block[0] >= 0 && block[1] >= 0;
+    mf_status status = MF_OK;
+    for (int i = 0; i < 2 && status == MF_OK; i++) {
+        if (block[i] >= 0) {
+            mf_exec_enter_streams(x, run[i].passes, paired, &at[i]);
+            status = mf_exec_fork(x, &at[i], e);
+        }
+    }
+    const int one = block[0] >= 0 ? 0 : 1;
+    if (status == MF_OK) {
+        status = paired ? run_pair(x, &run[0], &at[0], &run[1], &at[1], e)
+                        : run_block(x, &run[one], &at[one], e);
+    }
+    for (int i = 0; i < 2 && status == MF_OK; i++) {
+        status = block[i] >= 0 ? mf_exec_join(x, &at[i], e) : MF_OK;
+    }
+    return status;
+}
+
 /* One or two passes, block by block. */
 static mf_status run_passes(mf_exec *x, pass_run *run, int count, mf_err *e) {
     mf_status status = MF_OK;
@@ -245,12 +273,7 @@ static mf_status run_passes(mf_exec *x, pass_run *run, int count, mf_err *e) {
         for (int i = 0; i < 2 && status == MF_OK; i++) {
             status = block[i] >= 0 ? begin_block(x, &run[i], block[i], &at[i], e) : MF_OK;
         }
-        if (status == MF_OK && block[0] >= 0 && block[1] >= 0) {
-            status = run_pair(x, &run[0], &at[0], &run[1], &at[1], e);
-        } else if (status == MF_OK) {
-            int one = block[0] >= 0 ? 0 : 1;
-            status = run_block(x, &run[one], &at[one], e);
-        }
+        status = status == MF_OK ? run_blocks(x, run, at, block, e) : status;
         for (int i = 0; i < 2 && status == MF_OK; i++) {
             status = block[i] >= 0 ? end_block(x, &run[i], &at[i], e) : MF_OK;
             if (block[i] >= 0 && status == MF_OK) {
@@ -337,6 +360,7 @@ static mf_status play_gradients(mf_exec *x, mf_err *e) {
     x->ops = 0;
     x->progress.at = 0;
     memset(x->begun, 0, (size_t)x->p->assignment.positions * sizeof *x->begun);
+    mf_exec_beside_begin(x);
     mf_status status = clear_gradients(x, e);
     status = status == MF_OK ? clear_sums(x, e) : status;
     status = status == MF_OK ? run_schedule(x, e) : status;

@@ -80,6 +80,11 @@ mf_status mf_exec_prepare(mf_exec *x, mf_err *e);
 /* From here on steps are played as a graph, or op by op. */
 void mf_exec_use_graph(mf_exec *x, bool on);
 
+/* From here on each stream of the program has a queue of the device to itself, so that what the
+ * plan overlaps is (as at first, on a device that works behind the host), or all ops follow one
+ * another on one queue, as they are timed op by op. */
+void mf_exec_use_streams(mf_exec *x, bool on);
+
 /* Gradients of the batch (accumulated over its micro-batches, reduced over ranks), losses, norm. */
 mf_status mf_exec_gradients(mf_exec *x, const mf_exec_batch *batch, mf_exec_result *out, mf_err *e);
 /* The same, then one AdamW update with learning rate lr: begin, and land at once. */

@@ -44,7 +44,7 @@ bool mf_exec_range(const mf_exec *x, int position, int side, int64_t *begin, int
  */
 
 /* In place on the flat gradients: under ZeRO-1 this rank's share of each position is complete. */
-static mf_status reduce_position(mf_exec *x, int position, int side, mf_err *e) {
+static mf_status reduce_side(mf_exec *x, int position, int side, mf_err *e) {
     const mf_op *op = &x->p->dp[position].reduce[side];
     int64_t begin, end, counts[MF_COMM_MAX_GROUP] = {0};
     mf_group_kind group = mf_exec_zero_group(side);
@@ -76,14 +76,18 @@ static mf_status reduce_position(mf_exec *x, int position, int side, mf_err *e) 
     return status;
 }
 
+mf_status mf_exec_reduce_position(mf_exec *x, int position, mf_err *e) {
+    mf_status status = reduce_side(x, position, 0, e);
+    return status == MF_OK ? reduce_side(x, position, 1, e) : status;
+}
+
 mf_status mf_exec_reduce_positions(mf_exec *x, mf_err *e) {
     mf_status status = MF_OK;
     for (int i = 0; i < x->p->assignment.positions && status == MF_OK; i++) {
-        for (int side = 0; side < 2 && status == MF_OK; side++) {
-            status = x->positions[i].block != NULL ? reduce_position(x, i, side, e) : MF_OK;
-        }
+        bool left = x->positions[i].block != NULL && !x->reductions.reduced[i];
+        status = left ? mf_exec_reduce_position(x, i, e) : MF_OK;
     }
-    return status;
+    return status == MF_OK ? mf_exec_beside_join(x, e) : status;
 }
 
 /* --- copies inside a data-parallel rank ---------------------------------------------------------

@@ -43,7 +43,7 @@ static char *side_part(const mf_exec *x, const block_at *at, char *from, int sid
     return from + (side == 1 ? dense_B : 0);
 }
 
-static mf_status gather(mf_exec *x, const block_at *at, int side, mf_err *e) {
+static mf_status gather(mf_exec *x, const block_at *at, int side, mf_queue *q, mf_err *e) {
     run_of_half run[RUNS];
     int n = runs_of(x, at->position, side, run);
     int64_t counts[MF_COMM_MAX_GROUP] = {0};
@@ -62,8 +62,9 @@ static mf_status gather(mf_exec *x, const block_at *at, int side, mf_err *e) {
         }
         if (counts[me] > 0) {
             int64_t from = run[i].begin + before - x->owned_first[side];
-            status = mf_exec_copy(x, all + weight_B * before, mf_exec_weight_at(x, side, from),
-                                  (size_t)(weight_B * counts[me]), e);
+            status = mf_exec_device(x)->copy(q, all + weight_B * before,
+                                             mf_exec_weight_at(x, side, from),
+                                             (size_t)(weight_B * counts[me]), e);
         }
         status =
             status == MF_OK ? mf_comm_all_gather_v(x->wire, group, type, all, counts, e) : status;
@@ -71,7 +72,7 @@ static mf_status gather(mf_exec *x, const block_at *at, int side, mf_err *e) {
     return status;
 }
 
-static mf_status reduce(mf_exec *x, const block_at *at, int side, mf_err *e) {
+static mf_status reduce(mf_exec *x, const block_at *at, int side, mf_queue *q, mf_err *e) {
     run_of_half run[RUNS];
     int n = runs_of(x, at->position, side, run);
     int64_t counts[MF_COMM_MAX_GROUP] = {0};
@@ -79,7 +80,7 @@ static mf_status reduce(mf_exec *x, const block_at *at, int side, mf_err *e) {
     int64_t me = mf_comm_group_rank(x->comm, group);
     bool dense = mf_exec_shards_gradients(x, 0);
     float *from = (float *)(void *)side_part(x, at, at->gradients, side, dense, 4);
-    float *part = x->scratch;
+    float *part = x->env.scratch;
     mf_status status = MF_OK;
     for (int i = 0; i < n && status == MF_OK; i++) {
         int64_t before = 0;
@@ -96,15 +97,15 @@ static mf_status reduce(mf_exec *x, const block_at *at, int side, mf_err *e) {
                                     .dst = x->gradients[side] + run[i].begin + before -
                                            x->owned_first[side]};
         if (status == MF_OK && counts[me] > 0) {
-            status = mf_exec_device(x)->cast(x->queue, &add, e);
+            status = mf_exec_device(x)->cast(q, &add, e);
         }
     }
     return status;
 }
 
-mf_status mf_exec_zero_op(mf_exec *x, const block_at *at, const mf_op *op, mf_err *e) {
-    return op->kind == MF_OP_ALL_GATHER ? gather(x, at, side_of(op), e)
-                                        : reduce(x, at, side_of(op), e);
+mf_status mf_exec_zero_op(mf_exec *x, const block_at *at, const mf_op *op, mf_queue *q, mf_err *e) {
+    return op->kind == MF_OP_ALL_GATHER ? gather(x, at, side_of(op), q, e)
+                                        : reduce(x, at, side_of(op), q, e);
 }
 
 /* Gradients that B writes of what a split W reduces: from where they waited, or to there. */

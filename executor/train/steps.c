@@ -76,7 +76,8 @@ static void fill_metrics(const run *r, const mf_exec_result *result, double took
     m->eta_s = (double)(r->o->steps - r->done) * (mf_run_now_s() - r->began_s) / (double)r->own;
 }
 
-/* Ops of a GPU are timed in the first steps alone, one by one; then a step is played as a whole. */
+/* Ops of a GPU are timed in the first steps alone, one by one on one queue; then each stream has its
+ * own, and a step is played as a whole. */
 enum { TIMED_STEPS = 4 };
 
 static bool times_ops(const run *r) {
@@ -87,6 +88,7 @@ static void choose_timing(run *r) {
     bool marks = r->device->ops->mark != NULL;
     mf_op_timer_use(r->timer, !marks || times_ops(r));
     mf_exec_use_graph(r->exec, r->o->exec.graph && !times_ops(r));
+    mf_exec_use_streams(r->exec, !times_ops(r));
 }
 
 static double rate_of(const run *r, int64_t step) {

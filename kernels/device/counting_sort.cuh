@@ -84,7 +84,8 @@ __global__ void sort_count(Key key, int64_t items, int bins, int32_t *counts) {
  * stretch's items of a bin; bins begin at multiples of align and are no
  * shorter than least. totals [bins] and offsets [bins + 1]
  * (both may be NULL) get the items and first places of each bin; overflow (may be NULL) whether it
- * passes most, or a slot its places, sticky (may be NULL) is raised to sort_asked then. */
+ * passes most, or a slot its places, sticky (may be NULL; kernels of other streams may raise it at
+ * the same time) is raised to sort_asked then. */
 static __global__ void sort_places(int32_t *counts, int stretches, int bins, int align, int least,
                                    int32_t *totals, int32_t *offsets, int64_t most,
                                    int32_t *overflow, int32_t *sticky = nullptr,
@@ -129,7 +130,7 @@ static __global__ void sort_places(int32_t *counts, int stretches, int bins, int
             *overflow = full || end > most;
         }
         if (sticky && (full || end > most)) {
-            *sticky = max(*sticky, sort_asked(scan, bins, end, most, slots));
+            atomicMax(sticky, sort_asked(scan, bins, end, most, slots));
         }
     }
 #pragma unroll 4
@@ -322,7 +323,7 @@ __device__ static inline void sort_first_places(const sort_bins &b, int32_t *nex
             *b.overflow = full || end > b.most;
         }
         if (b.sticky && last && (full || end > b.most)) {
-            *b.sticky = max(*b.sticky, sort_asked(ends, b.bins, end, b.most, b.slots));
+            atomicMax(b.sticky, sort_asked(ends, b.bins, end, b.most, b.slots));
         }
     }
     __syncthreads();

@@ -166,7 +166,7 @@ static void quote_memory(const mf_cost *cost, const mf_block *b, bool split, mf_
     q->offload_B = (double)b->offload_B;
     q->boundary_B = (double)b->boundary_B;
     q->gather_B = (double)b->gather_B;
-    q->comm_B = (double)(b->comm_B + (cpu ? 0 : b->scratch_B));
+    q->comm_B = (double)(b->comm_B + (cpu ? 0 : mf_block_scratch_B(b)));
     add_workspaces(b, split, q);
     q->params = b->params;
     q->flops = b->flops_f + b->flops_b + b->flops_w;

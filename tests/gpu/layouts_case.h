@@ -83,7 +83,7 @@ static inline void layouts_layout(const layouts_row *r, mf_layout *l) {
     l->memory.offload = r->offload;
     l->offload_optimizer = r->states;
     l->precision = MF_PREC_BF16;
-    l->overlap = 0;
+    l->overlap = MF_OVERLAP_EP | MF_OVERLAP_TP | MF_OVERLAP_DP | MF_OVERLAP_PP | MF_OVERLAP_CP;
     l->aux_scope = MF_AUX_SEQUENCE;
     l->token_headroom = (double)l->ep; /* the worst case */
     l->capacity_factor = layouts_models[r->model].capacity;

@@ -351,6 +351,61 @@ static void test_embedding(mf_kernel_dtype d, int64_t tokens, int64_t cols, int6
     free_all();
 }
 
+/* Maps on two streams raise one word, each of two sizes: what the larger asks for stays. */
+static void test_sticky(int64_t tokens, int64_t k, int64_t experts) {
+    CASE("sticky", "tokens %lld top %lld experts %lld", (long long)tokens, (long long)k,
+         (long long)experts);
+    enum { STREAMS = 2, ROUNDS = 200 };
+    cudaStream_t stream[STREAMS];
+    mf_kernel_permute_map map[STREAMS];
+    both sticky = make(4, 0);
+    for (int i = 0; i < STREAMS; i++) {
+        const int64_t rows = tokens * (i + 1), slots = rows * k;
+        both index = random_ints(slots, 0, experts - 1), counts = poison(experts, F32);
+        both off = poison(experts + 1, F32), row = poison(slots, F32), slot = poison(slots, F32);
+        both over = poison(1, F32), work = make(mf_kernel_permute_workspace_B(slots, experts), 0);
+        map[i] = {rows,
+                  k,
+                  experts,
+                  1,
+                  tokens * k / 2,
+                  (int32_t *)index.device,
+                  (int32_t *)counts.device,
+                  (int32_t *)off.device,
+                  (int32_t *)row.device,
+                  (int32_t *)slot.device,
+                  (int32_t *)over.device,
+                  work.device,
+                  0,
+                  (int32_t *)sticky.device,
+                  0,
+                  0};
+        must(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking), "stream");
+    }
+    int lost = 0;
+    for (int r = 0; r < ROUNDS; r++) {
+        int32_t got = 0;
+        must(cudaMemset(sticky.device, 0, 4), "clear");
+        must(cudaDeviceSynchronize(), "clear");
+        for (int i = 0; i < STREAMS; i++) {
+            mf_err e;
+            const mf_kernel_permute_map *one = &map[(r + i) % STREAMS];
+            must(mf_kernel_permute_map_build_cuda(one, stream[(r + i) % STREAMS], &e) == MF_OK
+                     ? cudaSuccess
+                     : cudaErrorUnknown,
+                 "map");
+        }
+        must(cudaDeviceSynchronize(), "maps");
+        must(cudaMemcpy(&got, sticky.device, 4, cudaMemcpyDeviceToHost), "download");
+        lost += got != mf_kernel_asked(STREAMS * tokens * k, tokens * k / 2);
+    }
+    report(lost == 0, "rounds in which the larger was lost", lost, 0);
+    for (int i = 0; i < STREAMS; i++) {
+        must(cudaStreamDestroy(stream[i]), "stream");
+    }
+    free_all();
+}
+
 /* small: for slow checkers */
 static void all_routing(bool small) {
     const routing kinds[] = {
@@ -392,6 +447,8 @@ static void all_routing(bool small) {
         test_embedding(MF_KERNEL_BF16, 270000, 8, 700, true);
         test_drop(33000, 8, 2, 50, 1, false);
     }
+    test_sticky(1000, 2, 64);
+    test_sticky(40000, 2, 64); /* more items than one cluster sorts */
     test_regroup(4, 8, 100, 3200);
     test_regroup(64, 4, 9, 1000);
     test_regroup(2, 2, 5, 7);

@@ -2,6 +2,7 @@
  * tensors, what the simulator's ops wait for orders all of them. Where all stand in one place, it
  * does not, and those that mf_block_overlaps names order the rest. Layouts are those of
  * test_executor_grid. */
+#include "core/program/waits.h"
 #include "simulator/block_build.h"
 #include "tests/account.h"
 #include "tests/grid_draw.h"
@@ -196,16 +197,22 @@ static void check_block(const mf_cost *cost, const mf_layout *l, mf_block *b, bo
     }
 }
 
+static void lower(const grid_model *m, const mf_layout *drawn, grid_case *g) {
+    *g = (grid_case){.layout = *drawn};
+    assert_ok(grid_model_load(m, &g->model, NULL));
+    assert_ok(mf_cluster_load("h200", &g->cluster, NULL));
+    g->layout.capacity_factor = m->capacity;
+    g->layout.pad_to_capacity = m->padded;
+    assert_ok(mf_layout_resolve(&g->layout, &g->model, NULL));
+    assert_ok(mf_assignment_even(&g->model, &g->layout, &g->assignment, NULL));
+    assert_ok(
+        mf_program_lower(&g->model, &g->layout, &g->cluster, &g->assignment, &g->program, NULL));
+}
+
 static void check_layout(const mf_cost *cost, const grid_model *m, const mf_layout *drawn,
                          tally *t) {
-    grid_case g = {.layout = *drawn};
-    assert_ok(grid_model_load(m, &g.model, NULL));
-    assert_ok(mf_cluster_load("h200", &g.cluster, NULL));
-    g.layout.capacity_factor = m->capacity;
-    g.layout.pad_to_capacity = m->padded;
-    assert_ok(mf_layout_resolve(&g.layout, &g.model, NULL));
-    assert_ok(mf_assignment_even(&g.model, &g.layout, &g.assignment, NULL));
-    assert_ok(mf_program_lower(&g.model, &g.layout, &g.cluster, &g.assignment, &g.program, NULL));
+    grid_case g;
+    lower(m, drawn, &g);
     for (int i = 0; i < g.program->nblocks; i++) {
         check_block(cost, &g.layout, g.program->blocks[i], g.program->split, t);
     }
@@ -233,6 +240,144 @@ static void ops_that_share_bytes_wait_for_each_other(void **state) {
     assert_true(t.named > 500 && t.loose > 2000);
     assert_int_equal(t.left, 0);
     assert_int_equal(t.needless, 0);
+}
+
+/* --- reductions ---------------------------------------------------------------------------------
+ */
+
+static bool is_reduction(const mf_op *op) {
+    return op->kind == MF_OP_REDUCE_SCATTER && op->stream == MF_STREAM_DP;
+}
+
+/* Gradients of the reduction's side that op k writes and that may not be there when it begins. */
+static int missing_gradients(const mf_waits *w, int reduction, int k) {
+    const mf_block *b = w->b;
+    bool expert = b->ops[reduction].group == MF_GROUP_EDP;
+    int n = 0;
+    for (int j = 0; j < b->ops[k].nout; j++) {
+        const mf_tensor *t = &b->tensors[b->ops[k].out[j]];
+        bool mine = t->class == MF_TENSOR_GRADIENT && (t->part == MF_PART_EXPERT) == expert;
+        n += mine && !mf_waits_ended(w, reduction, k);
+    }
+    return n;
+}
+
+static void count_reductions(const mf_block *b, unsigned passes, int *found, int *missing) {
+    mf_waits w;
+    assert_ok(mf_waits_open(&w, b, passes));
+    for (int i = w.first; i < w.end; i++) {
+        if (!mf_waits_plays(&w, i)) {
+            continue;
+        }
+        mf_waits_add(&w, i);
+        *found += is_reduction(&b->ops[i]);
+        for (int k = w.first; k < w.end && is_reduction(&b->ops[i]); k++) {
+            *missing += mf_waits_plays(&w, k) && k != i ? missing_gradients(&w, i, k) : 0;
+        }
+    }
+    mf_waits_clear(&w);
+}
+
+/* Of ZeRO-2 and -3: the norm's gradient is an output beside another one, made in B. */
+static void reductions_wait_for_every_gradient(void **state) {
+    int found = 0, missing = 0;
+    (void)state;
+    for (int ranks = 2; ranks <= 8; ranks *= 2) {
+        rng r = grid_seed(ranks);
+        for (int i = 0; i < LAYOUTS; i++) {
+            mf_layout l;
+            const grid_model *m = grid_draw(&r, ranks, &l);
+            grid_case g;
+            lower(m, &l, &g);
+            for (int k = 0; k < g.program->nblocks; k++) {
+                const mf_block *b = g.program->blocks[k];
+                bool split = g.program->split;
+                count_reductions(b, split ? MF_PASS_W : MF_PASS_BACKWARD, &found, &missing);
+            }
+            mf_program_destroy(g.program);
+        }
+    }
+    assert_true(found > 50);
+    assert_int_equal(missing, 0);
+}
+
+/* --- gathered weights ---------------------------------------------------------------------------
+ */
+
+static bool takes_weight(const mf_block *b, const mf_op *op, bool expert) {
+    for (int k = 0; k < op->nin; k++) {
+        const mf_tensor *t = &b->tensors[op->in[k]];
+        if (t->class == MF_TENSOR_WEIGHT && !t->gather_mark &&
+            (t->part == MF_PART_EXPERT) == expert) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Ops behind gather `at` that read its weights, themselves or as the forward op of an input
+ * gradient, and may begin before its end. */
+static int early_readers(const mf_waits *w, int at) {
+    const mf_block *b = w->b;
+    bool expert = b->ops[at].group == MF_GROUP_EDP;
+    int n = 0;
+    for (int i = at + 1; i < w->end; i++) {
+        const mf_op *op = &b->ops[i];
+        bool reads = takes_weight(b, op, expert) || (op->pass == MF_PASS_B && op->forward >= 0 &&
+                                                     takes_weight(b, &b->ops[op->forward], expert));
+        n += mf_waits_plays(w, i) && reads && !mf_waits_ended(w, i, at);
+    }
+    return n;
+}
+
+static void count_gathers(const mf_block *b, unsigned passes, int *found, int *early) {
+    mf_waits w;
+    assert_ok(mf_waits_open(&w, b, passes));
+    for (int i = w.first; i < w.end; i++) {
+        if (mf_waits_plays(&w, i)) {
+            mf_waits_add(&w, i);
+        }
+    }
+    for (int i = w.first; i < w.end; i++) {
+        const mf_op *op = &b->ops[i];
+        bool gather =
+            mf_waits_plays(&w, i) && op->kind == MF_OP_ALL_GATHER && op->stream == MF_STREAM_DP;
+        *found += gather;
+        *early += gather ? early_readers(&w, i) : 0;
+    }
+    mf_waits_clear(&w);
+}
+
+/* A norm's or a gate's gradient multiplies by a weight that is an operand of its forward op alone.
+ */
+static void readers_of_gathered_weights_wait(void **state) {
+    int found = 0, early = 0;
+    (void)state;
+    for (int ranks = 2; ranks <= 8; ranks *= 2) {
+        rng r = grid_seed(ranks);
+        for (int i = 0; i < 2 * LAYOUTS; i++) {
+            mf_layout l;
+            const grid_model *m = grid_draw(&r, ranks, &l);
+            grid_case g;
+            mf_model model;
+            assert_ok(grid_model_load(m, &model, NULL));
+            l.zero = l.expert_zero = 3;
+            l.ep = l.etp = 1;
+            if (!mf_layout_valid(&l, &model)) {
+                continue;
+            }
+            lower(m, &l, &g);
+            for (int k = 0; k < g.program->nblocks; k++) {
+                const mf_block *b = g.program->blocks[k];
+                unsigned back = g.program->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
+                count_gathers(b, MF_PASS_F, &found, &early);
+                count_gathers(b, back, &found, &early);
+            }
+            mf_program_destroy(g.program);
+        }
+    }
+    assert_true(found > 100);
+    assert_int_equal(early, 0);
 }
 
 /* --- by hand ------------------------------------------------------------------------------------
@@ -273,6 +418,8 @@ static void a_gather_that_lands_on_what_is_read_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ops_that_share_bytes_wait_for_each_other),
+        cmocka_unit_test(reductions_wait_for_every_gradient),
+        cmocka_unit_test(readers_of_gathered_weights_wait),
         cmocka_unit_test(a_gather_that_lands_on_what_is_read_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,7 +116,7 @@ static void check_bytes(const problem *p, const mf_layout *l, const mf_block_key
     assert_true(equal(q->held_B, key->split ? (double)b->held_B : 0.0));
     assert_true(equal(q->offload_B, (double)b->offload_B));
     assert_true(equal(q->gather_B, (double)b->gather_B));
-    assert_true(equal(q->comm_B, (double)(b->comm_B + b->scratch_B)));
+    assert_true(equal(q->comm_B, (double)(b->comm_B + mf_block_scratch_B(b))));
     assert_true(equal(q->local_f_B, (double)b->local_f_B));
     assert_true(equal(q->local_b_B, (double)(key->split ? b->local_bs_B : b->local_b_B)));
     assert_true(equal(q->local_w_B, key->split ? (double)b->local_w_B : 0.0));

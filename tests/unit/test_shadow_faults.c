@@ -38,7 +38,7 @@ static void kernels_touch_the_bytes_that_they_are_said_to(void **state) {
         {.family = "deepseek_v3", .precision = MF_PREC_BF16, .mbs = 4},
         {.family = "mixtral", .precision = MF_PREC_FP32, .mbs = 4, .capacity = 1.0, .force = true},
     };
-    const shadow_options o = {.one_queue = true, .checks_spans = true, .fused_sums = true};
+    const shadow_options o = {.checks_spans = true, .fused_sums = true};
     (void)state;
     for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i += (size_t)case_stride(3)) {
         shadow_bytes got;
@@ -103,7 +103,7 @@ static void wrong_arguments_give_other_results(void **state) {
     } faults[] = {{SHADOW_gemm, overwrite},          {SHADOW_swiglu_grad, other_operand},
                   {SHADOW_rmsnorm, other_eps},       {SHADOW_permute, fewer_rows},
                   {SHADOW_rope_split, other_column}, {SHADOW_loss_grad, other_scale}};
-    shadow_options o = {.one_queue = true};
+    shadow_options o = {.seed = 0};
     shadow_bytes want, got;
     mf_err e;
     (void)state;
@@ -138,11 +138,10 @@ static void baked_rate(void *args) {
 static void values_that_a_graph_keeps_show_in_its_second_play(void **state) {
     shadow_setup s = small;
     fault f = {SHADOW_adamw, 1, baked_rate, 0};
-    const shadow_options plain = {.one_queue = true}, o = {
-                                                          .one_queue = true,
-                                                          .plant = plant,
-                                                          .user = &f,
-                                                      };
+    const shadow_options plain = {.seed = 0}, o = {
+                                                  .plant = plant,
+                                                  .user = &f,
+                                              };
     shadow_bytes want, got;
     mf_err e;
     (void)state;
@@ -235,7 +234,7 @@ static void peek(void *user, const mf_exec_op *x) {
 }
 
 static void a_host_that_reads_device_memory_ends(void **state) {
-    const shadow_options o = {.one_queue = true};
+    const shadow_options o = {.seed = 0};
     int pipe_of[2], status = 0;
     char text[400] = "";
     (void)state;

@@ -1,9 +1,10 @@
 /* test_shadow_grid.c - folded layouts on shadows of GPUs (tests/shadow_device.h): every rank's
- * steps leave what they leave on CPU ranks, to the bit, in whatever order queues are worked on; and
- * nobody waits for ever. Layouts are those of test_executor_grid. Ranks are processes of this
- * program.
+ * steps leave what they leave on CPU ranks, to the bit, in whatever order queues are worked on; no
+ * two of a rank's queues touch the same bytes at once; and nobody waits for ever. Layouts are those
+ * of test_executor_grid. Ranks are processes of this program.
  *
- *     test_shadow_grid --child RANKS CASE   one case, on ranks of another launcher
+ *     test_shadow_grid --case RANKS [CASE]  the layouts of so many ranks, or one of them
+ *     test_shadow_grid --child RANKS [CASE] the same, on ranks of another launcher
  *     MF_SHADOW_CASES=60 test_shadow_grid   so many of each number of ranks
  */
 #include "executor/comm/comm_launch.h"
@@ -11,6 +12,7 @@
 #include "tests/sampled.h"
 #include "tests/shadow_case.h"
 #include "tests/shadow_hold.h"
+#include "tests/shadow_races.h"
 
 #include <unistd.h>
 
@@ -20,6 +22,12 @@ static const struct { int ranks, cases; } grids[] = {{1, 6}, {2, 11}, {4, 11}, {
 static mf_status sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
     grid_case g = {.step = ((const shadow_case *)user)->step};
     return grid_sample(&g, index, tokens, e);
+}
+
+static void label(void *user, const mf_exec_op *x) {
+    char text[96];
+    snprintf(text, sizeof text, "position %d %s", x->position, x->op->name);
+    shadow_label(user, text);
 }
 
 static mf_status open_case(shadow_case *c, const grid_model *m, const mf_layout *l, bool graph,
@@ -36,14 +44,36 @@ static mf_status open_case(shadow_case *c, const grid_model *m, const mf_layout 
     c->layout.aux_scope = MF_AUX_SEQUENCE;
     c->model.aux_loss_coef = c->model.experts > 0 ? o.aux_coef : 0.0;
     s = s == MF_OK ? shadow_case_program(c, device, e) : s;
+    if (!device->ops->on_host) {
+        o.before_op = label;
+        o.user = device;
+    }
     return s == MF_OK ? shadow_case_start(c, device, &o, e) : s;
+}
+
+/* Of the steps since they were recorded: MF_TOLERANCE, in words. */
+static mf_status find_races(mf_device *device, mf_err *e) {
+    enum { RACES = 4 };
+    shadow_race race[RACES];
+    char text[MF_ERR_TEXT_MAX / 2];
+    mf_status s = device->ops->wait(device, e);
+    int64_t races = s == MF_OK ? shadow_find_races(device, race, RACES) : 0;
+    if (races > 0) {
+        shadow_race_text(device, &race[0], text, sizeof text);
+        s = mf_err_set(e, MF_TOLERANCE, "%lld races: %s", (long long)races, text);
+    }
+    return s;
 }
 
 static mf_status train(const grid_model *m, const mf_layout *l, bool graph, mf_device *device,
                        shadow_bytes *out, mf_err *e) {
     shadow_case c;
     mf_status s = open_case(&c, m, l, graph, device, e);
+    if (s == MF_OK && !device->ops->on_host) {
+        shadow_drop_recording(device);
+    }
     s = s == MF_OK ? shadow_steps(&c, STEPS, out, e) : s;
+    s = s == MF_OK && !device->ops->on_host ? find_races(device, e) : s;
     s = s == MF_OK ? shadow_keep_states(&c, out, e) : s;
     shadow_case_close(&c);
     return s;
@@ -52,7 +82,7 @@ static mf_status train(const grid_model *m, const mf_layout *l, bool graph, mf_d
 /* The same on the CPU and on the shadow, op by op and as a graph. */
 static mf_status compare(const grid_model *m, const mf_layout *l, uint64_t seed, mf_err *e) {
     const shadow_options o = {
-        .seed = seed, .one_queue = true, .fused_sums = seed % 2 == 0, .timeout_s = 30.0};
+        .seed = seed, .records = true, .fused_sums = seed % 2 == 0, .timeout_s = 30.0};
     shadow_bytes want = {0}, got = {0};
     shadow_twin twin;
     mf_device *shadow = NULL;
@@ -109,17 +139,21 @@ static int child(int ranks, int only) {
     return failed > 0;
 }
 
-static void launch(int ranks) {
+static int launch_case(int ranks, char *only) {
     char count[16], self[4096], child_word[] = "--child";
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(length > 0);
     self[length] = '\0';
     snprintf(count, sizeof count, "%d", ranks);
-    char *argv[] = {self, child_word, count, NULL};
+    char *argv[] = {self, child_word, count, only, NULL};
     int code = -1;
     mf_err e;
     assert_ok(mf_comm_launch(ranks, argv, NULL, &code, &e));
-    assert_int_equal(code, 0);
+    return code;
+}
+
+static void launch(int ranks) {
+    assert_int_equal(launch_case(ranks, NULL), 0);
 }
 
 static void one_rank_leaves_what_the_cpu_leaves(void **state) {
@@ -151,6 +185,9 @@ int main(int argc, char **argv) {
     };
     if (argc > 2 && strcmp(argv[1], "--child") == 0) {
         return child(atoi(argv[2]), argc > 3 ? atoi(argv[3]) : -1);
+    }
+    if (argc > 2 && strcmp(argv[1], "--case") == 0) {
+        return launch_case(atoi(argv[2]), argc > 3 ? argv[3] : NULL);
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void steps_of_one_rank_have_none(void **state) {
         {.family = "deepseek_v3", .precision = MF_PREC_BF16, .graph = true},
         {.family = "llama", .precision = MF_PREC_BF16, .graph = true},
     };
-    const shadow_options o = {.one_queue = true, .records = true};
+    const shadow_options o = {.records = true};
     (void)state;
     for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
         mf_device *device = NULL;
@@ -84,7 +84,7 @@ static void a_batch_that_comes_too_early_is_named(void **state) {
     const shadow_setup s = {.family = "llama", .precision = MF_PREC_BF16};
     (void)state;
     for (int k = 1; k <= 3; k++) { /* behind the first batch, before the second, behind it */
-        const shadow_options o = {.one_queue = true, .records = true, .no_order = k};
+        const shadow_options o = {.records = true, .no_order = k};
         mf_device *device = NULL;
         int64_t races;
         char text[600] = "";
@@ -113,8 +113,7 @@ enum { PREPARED = 8, ORDERS = 10 };
  * something else. */
 static int stage(int64_t left_out) {
     const shadow_setup s = {.family = "llama", .precision = MF_PREC_BF16, .layout = two_stages};
-    const shadow_options o = {
-        .one_queue = true, .records = true, .no_order = left_out, .timeout_s = 20.0};
+    const shadow_options o = {.records = true, .no_order = left_out, .timeout_s = 20.0};
     int64_t rank, size, races = -1;
     char text[600] = "";
     mf_device *device = NULL;
@@ -134,13 +133,118 @@ static int stage(int64_t left_out) {
     return status != MF_OK || !counted ? 2 : races == 0 ? 0 : named ? 1 : 2;
 }
 
-static int launch(int64_t left_out) {
-    char number[16], self[4096], child_word[] = "--child";
+/* --- streams of one rank ------------------------------------------------------------------------
+ */
+
+static void streams_of_a_layer(mf_layout *l) {
+    l->gpus = l->tp = l->ep = 2;
+    l->mbs = 1;
+    l->overlap = MF_OVERLAP_TP | MF_OVERLAP_EP;
+    l->dispatcher = MF_DISPATCH_ALLTOALL;
+    l->schedule = MF_SCHED_MERGED;
+}
+
+static void two_copies(mf_layout *l) {
+    l->gpus = l->dp = 2;
+    l->mbs = 1;
+    l->zero = 1;
+    l->overlap = MF_OVERLAP_DP;
+}
+
+/* Work that is done on queues beside compute: of streams, or of reductions, which compute goes on
+ * beside. */
+static int64_t beside_compute(const mf_device *device, bool reductions) {
+    enum { REDUCTIONS = MF_STREAM_COUNT + 1 + MF_DEVICE_REDUCTIONS };
+    const shadow_work *w;
+    const int64_t n = shadow_recorded(device, &w);
+    int64_t count = 0, more = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool stream = w[i].queue > MF_STREAM_COMPUTE && w[i].queue < MF_STREAM_COUNT;
+        count += reductions ? w[i].queue == REDUCTIONS : stream;
+        more += count > 0 && w[i].kind == SHADOW_gemm;
+    }
+    return more > 0 ? count : 0;
+}
+
+typedef struct layer_run {
+    bool reductions;  /* of two copies; else the streams of a layer */
+    int64_t left_out; /* call of await(), or of order(), in a step; 0: none; < 0: the step
+                         goes on one queue */
+    int64_t calls, beside, races;
+    char text[600];
+} layer_run;
+
+static void look(mf_device *device, layer_run *r) {
+    shadow_race race[RACES];
+    r->beside = beside_compute(device, r->reductions);
+    r->races = shadow_find_races(device, race, RACES);
+    if (r->races > 0) {
+        shadow_race_text(device, &race[0], r->text, sizeof r->text);
+    }
+}
+
+static mf_status run_layer(mf_device *device, layer_run *r, mf_err *e) {
+    const shadow_setup s = {.family = "qwen2_moe",
+                            .precision = MF_PREC_BF16,
+                            .layout = r->reductions ? two_copies : streams_of_a_layer};
+    int64_t (*const calls)(const mf_device *d) = r->reductions ? shadow_orders : shadow_awaits;
+    shadow_case c;
+    shadow_bytes left = {0};
+    mf_exec_options o;
+    shadow_case_options(&s, &o);
+    o.before_op = label;
+    o.user = device;
+    mf_status status = shadow_case_lower(&c, &s, device, e);
+    status = status == MF_OK ? shadow_case_start(&c, device, &o, e) : status;
+    if (status == MF_OK) {
+        const int64_t before = calls(device), k = r->left_out > 0 ? before + r->left_out : 0;
+        shadow_drop_recording(device);
+        mf_exec_use_streams(c.exec, r->left_out >= 0);
+        shadow_leave_out(device, r->reductions ? k : 0, r->reductions ? 0 : k);
+        status = shadow_steps(&c, 1, &left, e);
+        status = status == MF_OK ? device->ops->wait(device, e) : status;
+        r->calls = calls(device) - before;
+        look(device, r);
+    }
+    shadow_bytes_clear(&left);
+    shadow_case_close(&c);
+    return status;
+}
+
+/* Exit code 0: no race; 1: races, told; 2: something else; 3: as 0, and there was no such call. */
+static int layer(bool reductions, int64_t left_out) {
+    layer_run r = {.reductions = reductions, .left_out = left_out};
+    const shadow_options o = {.records = true, .timeout_s = 20.0};
+    int64_t rank, size;
+    mf_device *device = NULL;
+    mf_err e = {.text = ""};
+    mf_status status = mf_comm_start(&rank, &size, &e);
+    status = status == MF_OK ? shadow_open(&o, &device, &e) : status;
+    if (device == NULL) {
+        return 2;
+    }
+    status = status == MF_OK ? run_layer(device, &r, &e) : status;
+    if (rank == 0 && (status != MF_OK || left_out <= 0)) {
+        printf("%lld calls, %lld beside compute, %lld races %s%s\n", (long long)r.calls,
+               (long long)r.beside, (long long)r.races, r.text, status == MF_OK ? "" : e.text);
+    }
+    device->ops->close(device);
+    mf_comm_stop();
+    bool counted = left_out < 0 ? r.beside == 0 : r.calls > 0 && r.beside > 0;
+    return status != MF_OK || !counted ? 2 : r.races > 0 ? 1 : left_out > r.calls ? 3 : 0;
+}
+
+/* --- ranks --------------------------------------------------------------------------------------
+ */
+
+static int launch(const char *what, int64_t left_out) {
+    char number[32], self[4096], child_word[] = "--child", kind[16];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(length > 0);
     self[length] = '\0';
+    snprintf(kind, sizeof kind, "%s", what);
     snprintf(number, sizeof number, "%lld", (long long)left_out);
-    char *argv[] = {self, child_word, number, NULL};
+    char *argv[] = {self, child_word, kind, number, NULL};
     int code = -1;
     mf_err e;
     assert_ok(mf_comm_launch(2, argv, NULL, &code, &e));
@@ -149,7 +253,7 @@ static int launch(int64_t left_out) {
 
 static void stages_of_a_pipeline_have_none(void **state) {
     (void)state;
-    assert_int_equal(launch(0), 0);
+    assert_int_equal(launch("stage", 0), 0);
 }
 
 /* All but that of the results, and that behind the last message. */
@@ -157,9 +261,46 @@ static void an_edge_that_is_missing_is_named(void **state) {
     (void)state;
     for (int64_t k = 1; k < ORDERS; k++) {
         if (k != 2) {
-            assert_int_equal(launch(PREPARED + k), 1);
+            assert_int_equal(launch("stage", PREPARED + k), 1);
         }
     }
+}
+
+static void streams_of_a_layer_have_none(void **state) {
+    (void)state;
+    assert_int_equal(launch("layer", 0), 0);
+    assert_int_equal(launch("layer", -1), 0);
+}
+
+static void reductions_beside_compute_have_none(void **state) {
+    (void)state;
+    assert_int_equal(launch("copies", 0), 0);
+    assert_int_equal(launch("copies", -1), 0);
+}
+
+/* Behind the gradients of each of the positions, and before the norm; the first two calls of a step
+ * are around its batch. */
+static void an_edge_of_a_reduction_that_is_missing_is_named(void **state) {
+    enum { AROUND_BATCH = 2, POSITIONS = 6 };
+    (void)state;
+    for (int64_t k = 1; k <= POSITIONS + 1; k++) {
+        assert_int_equal(launch("copies", AROUND_BATCH + k), 1);
+    }
+    assert_int_equal(launch("copies", AROUND_BATCH + POSITIONS + 2), 3);
+}
+
+/* Some waits are for what others wait for as well, through a third queue; most are not. */
+static void a_wait_that_is_missing_is_named(void **state) {
+    int named = 0, tried = 0, code = 0;
+    (void)state;
+    for (int64_t k = 1; code != 3; k += 23) {
+        code = launch("layer", k);
+        assert_int_not_equal(code, 2);
+        named += code == 1;
+        tried += code != 3;
+    }
+    printf("%d of %d waits left out are named\n", named, tried);
+    assert_true(tried >= 10 && 4 * named > 3 * tried);
 }
 
 int main(int argc, char **argv) {
@@ -168,9 +309,15 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_batch_that_comes_too_early_is_named),
         cmocka_unit_test(stages_of_a_pipeline_have_none),
         cmocka_unit_test(an_edge_that_is_missing_is_named),
+        cmocka_unit_test(streams_of_a_layer_have_none),
+        cmocka_unit_test(a_wait_that_is_missing_is_named),
+        cmocka_unit_test(reductions_beside_compute_have_none),
+        cmocka_unit_test(an_edge_of_a_reduction_that_is_missing_is_named),
     };
-    if (argc > 2 && strcmp(argv[1], "--child") == 0) {
-        return stage(atoll(argv[2]));
+    if (argc > 3 && strcmp(argv[1], "--child") == 0) {
+        const int64_t left_out = atoll(argv[3]);
+        return strcmp(argv[2], "stage") == 0 ? stage(left_out)
+                                             : layer(strcmp(argv[2], "copies") == 0, left_out);
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void steps_are_those_of_the_cpu(void **state) {
                                 .precision = f < FAMILIES ? MF_PREC_FP32 : MF_PREC_BF16,
                                 .aux_coef = 0.02,
                                 .z_coef = 1e-3};
-        const shadow_options o = {.seed = (uint64_t)f, .one_queue = true};
+        const shadow_options o = {.seed = (uint64_t)f};
         compare(&s, &o);
     }
 }
@@ -66,7 +66,7 @@ static void choices_are_those_of_the_cpu(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i += (size_t)case_stride(3)) {
         shadow_setup s = kinds[i];
-        shadow_options o = {.seed = i, .one_queue = true};
+        shadow_options o = {.seed = i};
         s.precision = MF_PREC_BF16;
         compare(&s, &o);
         s.graph = o.fused_sums = o.one_type = true;
@@ -79,7 +79,7 @@ static void plays_are_steps(void **state) {
     (void)state;
     for (int f = 0; f < FAMILIES; f += case_stride(FAMILIES)) {
         shadow_setup s = {.family = families[f], .precision = MF_PREC_BF16, .graph = true};
-        const shadow_options o = {.one_queue = true};
+        const shadow_options o = {.seed = 0};
         steps = 10;
         compare(&s, &o);
         steps = STEPS;
@@ -118,7 +118,7 @@ static mf_status stage(shadow_case *c, bool *stands, bool *goes, mf_err *e) {
 static void a_copy_of_the_states_stands_while_steps_go_on(void **state) {
     (void)state;
     const shadow_setup s = {.family = "deepseek_v3", .precision = MF_PREC_BF16};
-    const shadow_options o = {.seed = 6, .one_queue = true};
+    const shadow_options o = {.seed = 6};
     for (int on_shadow = 0; on_shadow < 2; on_shadow++) {
         shadow_case c = {0};
         mf_device *device = mf_device_cpu();
@@ -169,7 +169,7 @@ static mf_status save_twice(const shadow_setup *s, mf_device *device, const char
 static void a_save_beside_a_step_is_of_the_moment_before(void **state) {
     (void)state;
     const shadow_setup s = {.family = "deepseek_v3", .precision = MF_PREC_BF16};
-    const shadow_options o = {.seed = 5, .one_queue = true};
+    const shadow_options o = {.seed = 5};
     for (int on_shadow = 0; on_shadow < 2; on_shadow++) {
         char folder[] = "/tmp/mf-beside-XXXXXX", command[200];
         mf_device *device = mf_device_cpu();

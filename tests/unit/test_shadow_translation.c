@@ -216,12 +216,8 @@ static void say_program(text *t, const watch *w) {
 
 static void translate(const shadow_setup *s, text *t) {
     watch w = {0};
-    shadow_options o = {.one_queue = true,
-                        .records = true,
-                        .fused_sums = true,
-                        .one_type = true,
-                        .plant = count_work,
-                        .user = &w};
+    shadow_options o = {
+        .records = true, .fused_sums = true, .one_type = true, .plant = count_work, .user = &w};
     shadow_case c;
     shadow_bytes left = {0};
     mf_exec_options x;

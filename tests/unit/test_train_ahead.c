@@ -189,7 +189,7 @@ static void runs_are_those_of_the_cpu(void **state) {
                  {"llama", true, false, 1}};
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        const shadow_options so = {.seed = i, .one_queue = true, .eager = kinds[i].eager};
+        const shadow_options so = {.seed = i, .eager = kinds[i].eager};
         shadow_twin twin;
         mf_device *shadow;
         world cpu, gpu;
@@ -223,7 +223,7 @@ static void runs_are_those_of_the_cpu(void **state) {
 
 /* The step that has begun when the wish is heard is done, told and saved. */
 static void an_end_that_is_asked_for_comes_behind_the_step_on_its_way(void **state) {
-    const shadow_options so = {.one_queue = true};
+    const shadow_options so = {.seed = 0};
     mf_device *shadow;
     world w;
     mf_err e;
@@ -261,7 +261,7 @@ static mf_status train_spoilt(world *w, mf_device *device, int64_t in_row, int64
 static void what_is_not_finite_is_left_out_named_and_counted(void **state) {
     (void)state;
     for (int behind = 0; behind < 2; behind++) { /* the host */
-        const shadow_options so = {.one_queue = true};
+        const shadow_options so = {.seed = 0};
         static char lines[LINES][512];
         shadow_twin twin;
         mf_device *device = shadow_twin_open(&so, &twin);
@@ -356,7 +356,7 @@ static bool as_expected(kind k, int64_t rank, mf_status status, const world *w, 
 }
 
 static int child(const char *out, const char *dispatcher, kind k) {
-    const shadow_options so = {.one_queue = true, .unprepared = true};
+    const shadow_options so = {.unprepared = true};
     mf_device *shadow = NULL;
     int64_t rank, size;
     world w;
@@ -437,7 +437,7 @@ static mf_status no_room(mf_device *d, int64_t size_B, void **out, mf_err *e) {
 }
 
 static void what_does_not_fit_is_said_beside_the_plan(void **state) {
-    const shadow_options so = {.one_queue = true};
+    const shadow_options so = {.seed = 0};
     mf_device *shadow;
     world w;
     mf_err e;
@@ -480,7 +480,7 @@ static void say(void *user, const char *line) {
 }
 
 static int hang(const char *log) {
-    const shadow_options so = {.one_queue = true};
+    const shadow_options so = {.seed = 0};
     mf_device *shadow;
     world w;
     mf_err e;
