@@ -22,10 +22,11 @@ MF_DEVICE uint32_t pack_bf16(float low, float high) {
  */
 struct Held {
     uint32_t v[64];
-    uint32_t tile; /* number of the tile */
-    int left;      /* chunks */
-    int next;      /* step of the next tile at which the next one is written */
-    int buffer;    /* of this warp, that the next chunk goes through */
+    uint32_t tile;   /* number of the tile */
+    int left;        /* chunks */
+    int next;        /* step of the next tile at which the next one is written */
+    int buffer;      /* of this warp, that the next chunk goes through */
+    uint32_t parity; /* SLOPES: of the barrier of what is fetched next */
 };
 
 /* 64 bf16 columns as rows of 128 bytes, swizzled. */

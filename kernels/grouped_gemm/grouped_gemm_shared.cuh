@@ -32,23 +32,28 @@ struct Args {
     uint16_t *out;     /* for tiles that the copy engine cannot mask */
     uint16_t *act;     /* likewise */
     const float *prob; /* of rows, of act; NULL: 1 */
+    float *partial;    /* SLOPES: [columns / 64, rows] parts of the probabilities' gradients */
     int32_t half;      /* columns of gate, and of up */
     int32_t reduction; /* elements summed; WGRAD: the expert's tokens instead */
     int32_t accumulate;
     int32_t balance; /* fill the last round */
 };
 
-/* Where the copy engine writes. y: [rows, cols, 1], dW [n, k, experts]; with an activation y is
- * [gate and up, cols, rows], act [rows, cols, 1]. */
+/* Where the copy engine writes; of a gradient through an activation act is what it reads, gate and
+ * up, and y their gradients, both [gate and up, cols, rows]. y: [rows, cols, 1], dW [n, k,
+ * experts]; with an activation y is [gate and up, cols, rows], act [rows, cols, 1]. */
 struct Outputs {
     CUtensorMap y, act;
 };
 
-template <mf_grouped_kind KIND, bool F32_, bool GATED_, int STAGES_, int BUFFERS_> struct Traits {
+template <mf_grouped_kind KIND, bool F32_, bool ACT_, int STAGES_, int BUFFERS_> struct Traits {
     static constexpr bool WGRAD = KIND == MF_GROUPED_WGRAD;
     static constexpr bool F32 = F32_; /* what is written; else bf16 */
-    static constexpr bool GATED = GATED_;
-    static constexpr int CHUNKS = GATED ? 6 : 4; /* of a held tile, with its activation */
+    static constexpr bool GATED = ACT_ && KIND == MF_GROUPED_FORWARD; /* writes act too */
+    static constexpr bool SLOPES = ACT_ && KIND == MF_GROUPED_DGRAD;  /* goes on through act */
+    /* Turns of writing a held tile: its chunks, those of its activation; SLOPES: fetch and write.
+     */
+    static constexpr int CHUNKS = GATED ? 6 : SLOPES ? 8 : 4;
     static constexpr int MN_A = WGRAD;
     static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
     static constexpr int STAGES = STAGES_;
@@ -115,6 +120,9 @@ template <class C> struct Smem {
     }
     MF_DEVICE_MEMBER uint32_t slot_empty(uint32_t number) const {
         return slot(number) + SLOT_BARS + 8;
+    }
+    MF_DEVICE_MEMBER uint32_t fetched(int warp) const { /* barrier of what it fetches */
+        return slot(0) + SLOTS * SLOT_B + (uint32_t)warp * 8;
     }
     MF_DEVICE_MEMBER int field(uint32_t number, Field f) const {
         int v;
