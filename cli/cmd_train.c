@@ -2,6 +2,7 @@
 #include "cli/compare_points.h"
 #include "cli/launch.h"
 #include "cli/output.h"
+#include "cli/restart.h"
 #include "cli/roll.h"
 #include "cli/show.h"
 #include "cli/train_settings.h"
@@ -300,6 +301,9 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     char phase[40];
     snprintf(phase, sizeof phase, "step %lld, end", LL(s->o.steps));
     mf_roll_phase(roll, phase);
+    if (alone && status == MF_LIBRARY) {
+        mf_roll_failed(roll);
+    }
     if (alone && s->job.plan.layout.gpus > 1) {
         if (e->text[0] != '\0') {
             mf_cli_say(cli, e);
@@ -318,7 +322,8 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
 }
 
 /* The ranks told what went wrong; their exit code is ours. */
-static mf_status launch(const mf_cli *cli, int64_t ranks, mf_err *e) {
+static mf_status launch(const mf_args *a, const mf_cli *cli, const mf_train_settings *s,
+                        mf_err *e) {
     static const struct {
         int code;
         mf_status status;
@@ -327,8 +332,10 @@ static mf_status launch(const mf_cli *cli, int64_t ranks, mf_err *e) {
                  {3, MF_INFEASIBLE},
                  {4, MF_TOLERANCE},
                  {130, MF_INTERRUPTED}};
+    const mf_restart how = {
+        .out = s->o.out, .resumes = a->value[MF_OPT_RESUME].given, .most = s->restarts};
     int code = 0;
-    mf_status status = mf_launch_ranks(cli, ranks, &code, e);
+    mf_status status = mf_launch_restarting(cli, &how, s->job.plan.layout.gpus, &code, e);
     for (size_t i = 0; status == MF_OK && i < sizeof table / sizeof table[0]; i++) {
         if (code == table[i].code) {
             return mf_err_set(e, table[i].status, "%s", "");
@@ -351,13 +358,12 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     if (status == MF_OK) {
         status = mf_train_settings_load(a, s, e);
-        int64_t ranks = s->job.plan.layout.gpus;
+        const bool launches = !launched && (s->job.plan.layout.gpus > 1 || s->restarts > 0);
         if (status != MF_OK && rank != 0) {
             mf_err_set(e, status, "%s", ""); /* rank 0 has found the same */
         }
         if (status == MF_OK) {
-            status =
-                !launched && ranks > 1 ? launch(cli, ranks, e) : train(a, cli, s, rank, roll, e);
+            status = launches ? launch(a, cli, s, e) : train(a, cli, s, rank, roll, e);
         }
         mf_train_settings_clear(s);
     }
@@ -381,10 +387,10 @@ static const mf_option_id options[] = {
     MF_OPT_ADAM_BETA2,    MF_OPT_ADAM_EPS,      MF_OPT_WEIGHT_DECAY, MF_OPT_DECAY,
     MF_OPT_CLIP,          MF_OPT_AUX_LOSS,      MF_OPT_AUX_COEF,     MF_OPT_BIAS_RATE,
     MF_OPT_Z_COEF,        MF_OPT_FORCE_BALANCE, MF_OPT_DTYPE,        MF_OPT_BACKEND,
-    MF_OPT_DETERMINISTIC, MF_OPT_MAX_SKIPS,     MF_OPT_HANG_AFTER,   MF_OPT_SAVE_EVERY,
-    MF_OPT_SAVE_MINUTES,  MF_OPT_SAVE_WAIT,     MF_OPT_KEEP,         MF_OPT_RESUME,
-    MF_OPTS_LAYOUT,       MF_OPT_OUT,           MF_OPT_RECORD,       MF_OPT_JSON,
-    MF_OPT_HELP,          MF_OPT_COUNT,
+    MF_OPT_DETERMINISTIC, MF_OPT_MAX_SKIPS,     MF_OPT_HANG_AFTER,   MF_OPT_ON_FAILURE,
+    MF_OPT_MAX_RESTARTS,  MF_OPT_SAVE_EVERY,    MF_OPT_SAVE_MINUTES, MF_OPT_SAVE_WAIT,
+    MF_OPT_KEEP,          MF_OPT_RESUME,        MF_OPTS_LAYOUT,      MF_OPT_OUT,
+    MF_OPT_RECORD,        MF_OPT_JSON,          MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_train = {

@@ -186,7 +186,7 @@ static mf_status launch_here(const mf_cli *cli, int64_t ranks, mf_roll *roll, in
         mf_roll_line(roll, line, sizeof line)) {
         fprintf(cli->err, "moefold train: %s\n", line);
     }
-    *code = code_of(ended);
+    *code = ended;
     return status;
 }
 
@@ -205,7 +205,7 @@ static mf_status outcome(const mf_launch_output *output, bool asked, int exit_co
     if (asked && exit_code >= 128 && exit_code != 130) {
         return mf_err_set(e, MF_INTERRUPTED, "ended while the ranks were starting");
     }
-    *code = code_of(exit_code);
+    *code = exit_code;
     return MF_OK;
 }
 
@@ -247,14 +247,19 @@ static mf_status launch_mpirun(const mf_cli *cli, int64_t ranks, mf_roll *roll, 
     return outcome(&output, asked, exit_code, code, e);
 }
 
-mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, mf_err *e) {
+mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, bool *lost, mf_err *e) {
     mf_roll *roll = NULL;
+    *lost = false;
     mf_status status = mf_roll_create(ranks, &roll, e);
     if (status != MF_OK) {
         return status;
     }
-    status = mf_comm_has_mpi() && is_installed("mpirun") ? launch_mpirun(cli, ranks, roll, code, e)
-                                                         : launch_here(cli, ranks, roll, code, e);
+    const bool mpi = mf_comm_has_mpi() && is_installed("mpirun");
+    int ended = 0;
+    status =
+        mpi ? launch_mpirun(cli, ranks, roll, &ended, e) : launch_here(cli, ranks, roll, &ended, e);
+    *code = code_of(ended);
+    *lost = mf_roll_has_lost(roll) || (ended >= 128 && ended != 130);
     mf_roll_destroy(roll);
     return status;
 }

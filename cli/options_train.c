@@ -63,7 +63,13 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
         "Steps in a row whose update may be left out because the loss or the gradient norm is not "
         "finite; one more ends the run"),
     ROW(HANG_AFTER, "hang-after", REAL(0, 1e6), "SECONDS", "25",
-        "A GPU on which nothing has moved for so long is named and ends the run; 0: never"),
+        "A GPU on which nothing has moved for so long, or a rank that does not come on (stopped, "
+        "or at one thing for ever), is named and ends the run; 0: never"),
+    ROW(ON_FAILURE, "on-failure", WORDS(" stop restart"), "WORD", "stop",
+        "When a rank is lost (killed, hanging, its GPU failing): end the run, or begin again from "
+        "the newest checkpoint of --out"),
+    ROW(MAX_RESTARTS, "max-restarts", INT(1, 1e9), "N", "3",
+        "Restarts in a row that come to no new checkpoint; one more ends the run"),
     ROW(SAVE_EVERY, "save-every", INT(0, 1e12), "N", "0: at the end",
         "Steps between checkpoints. The last step is always saved"),
     ROW(SAVE_MINUTES, "save-minutes", REAL(0, 1e9), "M", "0: by steps alone",

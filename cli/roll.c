@@ -25,7 +25,7 @@ typedef struct slot {
 
 typedef struct page {
     int64_t ranks;
-    atomic_int told;
+    atomic_int told, failed;
     slot of[];
 } page;
 
@@ -125,6 +125,16 @@ void mf_roll_told(mf_roll *r) {
     if (r != NULL) {
         atomic_store(&r->all->told, 1);
     }
+}
+
+void mf_roll_failed(mf_roll *r) {
+    if (r != NULL) {
+        atomic_store(&r->all->failed, 1);
+    }
+}
+
+bool mf_roll_has_lost(const mf_roll *r) {
+    return r != NULL && (atomic_load(&r->all->told) != 0 || atomic_load(&r->all->failed) != 0);
 }
 
 void mf_roll_destroy(mf_roll *r) {

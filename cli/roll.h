@@ -30,11 +30,16 @@ void mf_roll_phase(mf_roll *r, const char *phase);
 void mf_roll_leave(mf_roll *r);
 /* That a rank is gone has been said: the launcher need not. */
 void mf_roll_told(mf_roll *r);
+/* This rank ends for what its machine or a library did, not for what it was asked to do: another
+ * try may do better. */
+void mf_roll_failed(mf_roll *r);
 void mf_roll_destroy(mf_roll *r);
 
 /* The launcher's look at the ranks: notes the first that is gone without having left. True: one is.
  */
 bool mf_roll_look(mf_roll *r);
+/* Has a rank said that one is gone, or that it failed? */
+bool mf_roll_has_lost(const mf_roll *r);
 /* When ranks have ended by a signal: the line that says which was first and at what, unless that
  * has been said. False: nothing to say. */
 bool mf_roll_line(mf_roll *r, char *out, size_t size);

@@ -253,6 +253,21 @@ static mf_status check_record(const mf_args *a, mf_err *e) {
     return s;
 }
 
+/* What a lost rank leads to. */
+static mf_status fill_restarts(const mf_args *a, mf_train_settings *s, mf_err *e) {
+    int restarts = 0;
+    mf_status status = word_of(a, MF_OPT_ON_FAILURE, 0, &restarts, e);
+    if (status == MF_OK && restarts == 0 && a->value[MF_OPT_MAX_RESTARTS].given) {
+        return mf_err_set(e, MF_USAGE, "--max-restarts needs --on-failure restart");
+    }
+    if (status == MF_OK && restarts != 0 && !a->value[MF_OPT_OUT].given) {
+        return mf_err_set(e, MF_USAGE,
+                          "--on-failure restart needs --out, whose checkpoints it goes on from");
+    }
+    s->restarts = restarts != 0 ? whole_of(a, MF_OPT_MAX_RESTARTS, 3) : 0;
+    return status;
+}
+
 static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e) {
     mf_train_options *o = &s->o;
     int shuffle, schedule, decay;
@@ -261,6 +276,7 @@ static mf_status fill_options(const mf_args *a, mf_train_settings *s, mf_err *e)
     status = status == MF_OK ? word_of(a, MF_OPT_DECAY, 0, &decay, e) : status;
     status = status == MF_OK ? fill_loss(a, s, e) : status;
     status = status == MF_OK ? check_record(a, e) : status;
+    status = status == MF_OK ? fill_restarts(a, s, e) : status;
     if (status != MF_OK) {
         return status;
     }

@@ -149,6 +149,7 @@ mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *
     b->hang_s = hang_s;
     b->lost = lost;
     b->user = user;
+    b->main = pthread_self();
     b->moved_s = mf_board_now_s();
     if (gethostname(b->host, sizeof b->host - 1) != 0) {
         snprintf(b->host, sizeof b->host, "this host");

@@ -20,10 +20,11 @@ typedef enum board_stage { BOARD_BETWEEN, BOARD_FIRST_STEP, BOARD_IN_STEP } boar
 typedef struct board_slot {
     atomic_int process; /* 0: not there yet */
     atomic_int left;
-    atomic_llong beats; /* of its watching thread: a stopped process has none */
-    atomic_llong moves; /* of its main thread: to another op, into a call that waits, out of it */
-    atomic_int waits;   /* mf_board_waits */
-    atomic_int stage;   /* board_stage */
+    atomic_llong beats;  /* of its watching thread: a stopped process has none */
+    atomic_llong moves;  /* of its main thread: to another op, into a call that waits, out of it */
+    atomic_llong ran_us; /* time of its main thread on a core, as its watching thread saw it */
+    atomic_int waits;    /* mf_board_waits */
+    atomic_int stage;    /* board_stage */
     atomic_int longest_ms[2]; /* in steps, between two moves: while it worked, while it waited */
     int rank;
     int position, pass;
@@ -38,7 +39,7 @@ typedef struct board_shared {
 
 /* When another rank's counts changed last, by this rank's clock. */
 typedef struct board_view {
-    int64_t beats, moves;
+    int64_t beats, moves, ran_us; /* ran_us: at the last move */
     double beat_s, move_s;
 } board_view;
 
@@ -53,7 +54,7 @@ struct mf_board {
     double moved_s, waited_s; /* of the main thread */
     mf_board_waits before;    /* the call that waits for ranks */
     board_view *view;         /* [ranks] of the watching thread */
-    pthread_t watch;
+    pthread_t watch, main;
     atomic_int stop;
     mf_board_lost_fn lost;
     void *user;

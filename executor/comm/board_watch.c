@@ -13,6 +13,8 @@
 
 /* A thing may take so many times as long as the longest before. */
 #define LONGER 4.0
+/* Who waits looks again and again: in so much time on a core it has seen what there is to see. */
+enum { LOOKS_us = 10000 };
 
 static void nap(double s) {
     const struct timespec t = {(time_t)s, (long)((s - floor(s)) * 1e9)};
@@ -151,6 +153,7 @@ static void look(mf_board *b, int i, double now_s, bool anew) {
     }
     if (anew || moves != v->moves) {
         v->moves = moves;
+        v->ran_us = atomic_load(&s->ran_us);
         v->move_s = now_s;
     }
 }
@@ -178,6 +181,12 @@ static bool stands(const mf_board *b, int i, double now_s, mf_board_waits waits)
            now_s - b->view[i].move_s > patience_s(b, s, waits != MF_BOARD_WORKS);
 }
 
+/* It waits for others, and not for a core of its own to see that they have come. */
+static bool waits(const mf_board *b, int i, double now_s) {
+    return stands(b, i, now_s, MF_BOARD_FOR_RANKS) &&
+           atomic_load(&b->all->of[i].ran_us) - b->view[i].ran_us > LOOKS_us;
+}
+
 static void judge(const mf_board *b, int i, double now_s) {
     const board_slot *s = &b->all->of[i];
     if (i == b->me || !is_there(s)) {
@@ -197,12 +206,22 @@ static void judge_all(const mf_board *b, double now_s) {
     double still_s = INFINITY;
     for (int i = 0; i < b->ranks; i++) {
         judge(b, i, now_s);
-        knot = knot && stands(b, i, now_s, MF_BOARD_FOR_RANKS);
+        knot = knot && waits(b, i, now_s);
         still_s = fmin(still_s, now_s - b->view[i].move_s);
     }
     if (knot) {
         tell_knot(b, still_s);
     }
+}
+
+static void beat(const mf_board *b) {
+    board_slot *own = &b->all->of[b->me];
+    clockid_t clock;
+    struct timespec ran;
+    if (pthread_getcpuclockid(b->main, &clock) == 0 && clock_gettime(clock, &ran) == 0) {
+        atomic_store(&own->ran_us, (long long)ran.tv_sec * 1000000 + ran.tv_nsec / 1000);
+    }
+    atomic_fetch_add(&own->beats, 1);
 }
 
 void *mf_board_watch(void *board) {
@@ -214,7 +233,7 @@ void *mf_board_watch(void *board) {
         const double now_s = mf_board_now_s();
         const bool anew = now_s - last_s > jump_s;
         last_s = now_s;
-        atomic_fetch_add(&b->all->of[b->me].beats, 1);
+        beat(b);
         for (int i = 0; i < b->ranks; i++) {
             look(b, i, now_s, anew);
         }

@@ -94,6 +94,7 @@ mf_status mf_metrics_add(mf_metrics *w, const mf_train_metrics *m, mf_err *e) {
 #define ALWAYS true
 #define MTP w->parts.mtp
 #define Z w->parts.z
+#define RANKS w->parts.ranks
 #define X(name, part)                                                                              \
     if (part) {                                                                                    \
         mf_json_write_f64(&j, #name, m->name);                                                     \
@@ -102,6 +103,7 @@ mf_status mf_metrics_add(mf_metrics *w, const mf_train_metrics *m, mf_err *e) {
     MF_METRICS_MAP(X)
 #undef X
 #undef Z
+#undef RANKS
 #undef MTP
 #undef ALWAYS
     mf_json_write_end(&j);

@@ -9,7 +9,7 @@
 
 /* Parts of a loss that not every run has. */
 typedef struct mf_metrics_parts {
-    bool mtp, z;
+    bool mtp, z, ranks;
 } mf_metrics_parts;
 
 /* X(field, the part it belongs to; ALWAYS). The key in metrics.jsonl is the field's name. */
@@ -22,7 +22,10 @@ typedef struct mf_metrics_parts {
     X(skipped, ALWAYS)      /* updates left out up to here: not finite */                          \
     X(lr, ALWAYS)           /* of this step's update */                                            \
     X(step_time_s, ALWAYS)  /* wall time of the step */                                            \
-    X(tokens_per_s, ALWAYS) /* of all ranks together */                                            \
+    X(work_median_s, RANKS) /* of it a rank works and does not wait for others: the median rank */ \
+    X(work_slowest_s, RANKS)             /* and the one that works longest; several CPU ranks */   \
+    X(slowest_rank, RANKS)               /* which that is */                                       \
+    X(tokens_per_s, ALWAYS)              /* of all ranks together */                               \
     X(model_tflops_per_gpu, ALWAYS)      /* as Megatron-LM counts, per rank */                     \
     X(mfu, ALWAYS)                       /* of the cluster's peak for the precision */             \
     X(memory_B, ALWAYS)                  /* arena of the largest rank */                           \

@@ -101,6 +101,7 @@ static mf_status begin_step(run *r, mf_err *e) {
     const int64_t step = mf_run_entering(r);
     choose_timing(r);
     r->entered_s[step % MF_DEVICE_POINTS] = mf_run_now_s();
+    mf_run_pace_begin(r);
     mf_status status = mf_exec_step_begin(r->exec, &batch, rate_of(r, step), e);
     rest(r);
     r->begun++;
@@ -157,7 +158,8 @@ static mf_status end_step(run *r, mf_train_metrics *m, int64_t *overflowed, mf_e
     r->in_row = result.skipped ? r->in_row + 1 : 0;
     mf_op_timer_step(r->timer, took_s, r->own > 1);
     mf_board_phase(r->board, r->done, "metrics");
-    if (r->model.experts > 0) {
+    status = mf_run_pace_end(r, took_s, m, e);
+    if (status == MF_OK && r->model.experts > 0) {
         status = mf_exec_expert_load(r->exec, r->loads, e);
     }
     if (status == MF_OK && mf_comm_rank(r->comm) == 0) {

@@ -357,9 +357,11 @@ static mf_status prepare(run *r, mf_err *e) {
     s = s == MF_OK ? agree(r, load_weights(r, e), e) : s;
     s = s == MF_OK ? agree(r, seal_streams(r, e), e) : s;
     s = s == MF_OK ? mf_run_ready(r, e) : s;
+    s = s == MF_OK ? mf_run_pace_open(r, e) : s;
     mf_status opened = MF_OK;
     if (s == MF_OK && o->out != NULL && mf_comm_rank(r->comm) == 0) {
-        const mf_metrics_parts parts = {r->model.mtp_layers > 0, o->exec.z_coef > 0};
+        const mf_metrics_parts parts = {r->model.mtp_layers > 0, o->exec.z_coef > 0,
+                                        mf_run_has_pace(r)};
         opened = mf_metrics_open(o->out, r->done, parts, &r->metrics, e);
     }
     return s == MF_OK ? mf_comm_agree(r->comm, opened, e) : s;
@@ -404,6 +406,7 @@ static mf_status finish(run *r, mf_status status, mf_err *e) {
 static void clear(run *r) {
     mf_checkpoint_abandon(r->saving); /* its thread reads the executor's memory */
     mf_data_mix_close(r->data);
+    mf_run_pace_close(r);
     mf_run_unmake(r);
     mf_comm_destroy(r->wire);
     if (r->device != NULL && r->o->device == NULL) {

@@ -8,9 +8,9 @@
 
 #include <sys/stat.h>
 
-#define PATIENCE_S 1.5
-static const char four[] = "--gpus 4 --tp 2 --cp 2 --ep 4 --dispatcher alltoall --hang-after 1.5";
-static const char two[] = "--gpus 2 --tp 2 --ep 2 --hang-after 1.5";
+#define PATIENCE_S 3.0
+static const char four[] = "--gpus 4 --tp 2 --cp 2 --ep 4 --dispatcher alltoall --hang-after 3";
+static const char two[] = "--gpus 2 --tp 2 --ep 2 --hang-after 3";
 
 static double now_s(void) {
     struct timespec t;
@@ -59,7 +59,7 @@ static void ends(pid_t child, const char *out, double since_s) {
     int code = end(child);
     double took_s = now_s() - since_s;
     snprintf(line, sizeof line, " hangs: step ");
-    if (code != 1 || !log_has(out, line) || !log_has(out, "its process is stopped for 1.") ||
+    if (code != 1 || !log_has(out, line) || !log_has(out, "its process is stopped for 3") ||
         log_has(out, " is gone: ")) {
         show_log(out);
         fail_msg("%s: exit code %d, and no line that names the stopped rank alone", out, code);
@@ -155,6 +155,61 @@ static void a_rank_that_is_stopped_for_a_while_goes_on(void **state) {
     }
 }
 
+/* Its launcher's number for a rank. */
+static int number_of(pid_t process) {
+    static const char *const keys[] = {"MOEFOLD_RANK=", "OMPI_COMM_WORLD_RANK="};
+    static char text[1 << 16];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)process);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    size_t size = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[size] = '\0';
+    for (size_t i = 0; i < size; i += strlen(text + i) + 1) {
+        for (int k = 0; k < 2; k++) {
+            if (strncmp(text + i, keys[k], strlen(keys[k])) == 0) {
+                return atoi(text + i + strlen(keys[k]));
+            }
+        }
+    }
+    return -1;
+}
+
+/* A rank that runs for a fifth of the time is named, and the run goes on. */
+static void is_slow_and_goes_on(const char *out, bool mpi) {
+    static double x[MAX_STEPS][3];
+    pid_t ranks[16];
+    char mine[32];
+    pid_t child = begin_ranks(out, mpi, two, 2, ranks);
+    double since_s = now_s();
+    snprintf(mine, sizeof mine, ": rank %d on ", number_of(ranks[1]));
+    while (!log_has(out, " is slow: over 20 steps it worked ") && now_s() - since_s < 30.0) {
+        kill(ranks[1], SIGSTOP);
+        nap(0.08);
+        kill(ranks[1], SIGCONT);
+        nap(0.02);
+    }
+    printf("%s: named %.1f s after it became slow\n", out, now_s() - since_s);
+    int before = read_losses(out, x);
+    await_steps(child, out, before + 30);
+    kill(child, SIGTERM);
+    int code = end(child);
+    if (code != 130 || log_has(out, "hangs") || !log_has(out, mine) ||
+        !log_has(out, " is slow: over 20 steps it worked ")) {
+        show_log(out);
+        fail_msg("%s: exit code %d", out, code);
+    }
+}
+
+static void a_slow_rank_is_named_and_the_run_goes_on(void **state) {
+    (void)state;
+    is_slow_and_goes_on("fileslow", false);
+    if (several_ranks) {
+        is_slow_and_goes_on("mpislow", true);
+    }
+}
+
 static void with_no_patience_set_nobody_is_blamed(void **state) {
     static double x[MAX_STEPS][3];
     pid_t ranks[16];
@@ -179,6 +234,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_stopped_rank_is_named_and_takes_the_others_along),
         cmocka_unit_test(ranks_that_are_stopped_together_go_on),
         cmocka_unit_test(a_rank_that_is_stopped_for_a_while_goes_on),
+        cmocka_unit_test(a_slow_rank_is_named_and_the_run_goes_on),
         cmocka_unit_test(with_no_patience_set_nobody_is_blamed),
     };
     return train_run_close(cmocka_run_group_tests(tests, NULL, NULL));

@@ -1,0 +1,21 @@
+/* restart.h - ranks of this machine that are started again when one of them is lost. */
+#ifndef MF_CLI_RESTART_H
+#define MF_CLI_RESTART_H
+
+#include "cli/cli.h"
+
+#include <stdint.h>
+
+typedef struct mf_restart {
+    const char *out; /* --out; NULL where `most` is 0 */
+    bool resumes;    /* the command line says --resume already */
+    int64_t most;    /* restarts in a row without a new checkpoint; 0: none at all */
+} mf_restart;
+
+/* As mf_launch_ranks (launch.h), and again with --resume for as long as a rank is lost. What the
+ * ranks end for otherwise, and a wish to end, is no reason to begin again. Each restart, and that
+ * there is none any more, is said. */
+mf_status mf_launch_restarting(const mf_cli *cli, const mf_restart *how, int64_t ranks, int *code,
+                               mf_err *e);
+
+#endif

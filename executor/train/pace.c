@@ -1,0 +1,157 @@
+/* pace.c - which rank holds the others up: the time that each works in a step, which is the step's
+ * less what the rank waits for others in it. Known where a rank works itself: on CPU ranks. */
+#include "executor/train/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WINDOW = 20, HOST_B = 64 };
+/* Score: the median rank's time over a rank's own. Below the first it is slow, and said to be so
+ * again once it was above the second; a few milliseconds a step are nobody's fault. */
+static const double slow_score = 0.75, well_score = 0.85, least_s = 0.01;
+
+struct mf_pace {
+    int ranks;
+    int64_t steps;    /* seen, the first one left out */
+    double waited_s;  /* when the step began */
+    double *busy_s;   /* [WINDOW][ranks] */
+    double *sum_s;    /* [ranks] of the window */
+    double *sorted_s; /* [ranks] */
+    double *step_s;   /* [ranks] of the step at hand */
+    bool *slow;       /* [ranks] and said to be */
+    char (*host)[HOST_B];
+};
+
+static void destroy(mf_pace *p) {
+    if (p != NULL) {
+        free(p->busy_s);
+        free(p->sum_s);
+        free(p->sorted_s);
+        free(p->step_s);
+        free(p->slow);
+        free(p->host);
+        free(p);
+    }
+}
+
+static mf_pace *create(int ranks, mf_err *e) {
+    const size_t n = (size_t)ranks;
+    mf_pace *p = calloc(1, sizeof *p);
+    if (p != NULL) {
+        p->ranks = ranks;
+        p->busy_s = calloc(WINDOW * n, sizeof *p->busy_s);
+        p->sum_s = calloc(n, sizeof *p->sum_s);
+        p->sorted_s = calloc(n, sizeof *p->sorted_s);
+        p->step_s = calloc(n, sizeof *p->step_s);
+        p->slow = calloc(n, sizeof *p->slow);
+        p->host = calloc(n, sizeof *p->host);
+    }
+    if (p == NULL || p->busy_s == NULL || p->sum_s == NULL || p->sorted_s == NULL ||
+        p->step_s == NULL || p->slow == NULL || p->host == NULL) {
+        mf_err_set(e, MF_NOMEM, "training: out of memory");
+        destroy(p);
+        return NULL;
+    }
+    return p;
+}
+
+bool mf_run_has_pace(const run *r) {
+    return r->device->ops->on_host && r->layout.gpus > 1;
+}
+
+mf_status mf_run_pace_open(run *r, mf_err *e) {
+    char own[HOST_B] = "";
+    if (!mf_run_has_pace(r)) {
+        return MF_OK;
+    }
+    r->pace = create((int)r->layout.gpus, e);
+    mf_status status = mf_comm_agree(r->comm, r->pace != NULL ? MF_OK : MF_NOMEM, e);
+    if (gethostname(own, sizeof own - 1) != 0) {
+        snprintf(own, sizeof own, "its host");
+    }
+    return status == MF_OK ? mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_I32, own,
+                                                r->pace->host, HOST_B / 4, e)
+                           : status;
+}
+
+void mf_run_pace_close(run *r) {
+    destroy(r->pace);
+    r->pace = NULL;
+}
+
+void mf_run_pace_begin(run *r) {
+    if (r->pace != NULL) {
+        r->pace->waited_s = mf_board_waited_s(r->board);
+    }
+}
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The lower one of two in the middle: of two ranks the quicker. */
+static double median(mf_pace *p, const double *of) {
+    memcpy(p->sorted_s, of, (size_t)p->ranks * sizeof *of);
+    qsort(p->sorted_s, (size_t)p->ranks, sizeof *p->sorted_s, by_size);
+    return p->sorted_s[(p->ranks - 1) / 2];
+}
+
+/* The oldest step of the window gives way to this one. */
+static void add(mf_pace *p, const double *busy_s) {
+    double *row = &p->busy_s[p->steps++ % WINDOW * p->ranks];
+    memcpy(row, busy_s, (size_t)p->ranks * sizeof *row);
+    for (int i = 0; i < p->ranks; i++) {
+        p->sum_s[i] = 0.0;
+        for (int k = 0; k < WINDOW; k++) {
+            p->sum_s[i] += p->busy_s[k * p->ranks + i];
+        }
+    }
+}
+
+static void judge(run *r) {
+    mf_pace *p = r->pace;
+    const double middle_s = median(p, p->sum_s);
+    for (int i = 0; i < p->ranks && p->steps >= WINDOW; i++) {
+        const double score = p->sum_s[i] > 0.0 ? middle_s / p->sum_s[i] : 1.0;
+        const bool slow = score < slow_score && p->sum_s[i] - middle_s > least_s * (double)WINDOW;
+        if (slow && !p->slow[i]) {
+            mf_run_warn(r,
+                        "step %lld: rank %d on %s is slow: over %d steps it worked %.3g s a step, "
+                        "the median rank %.3g s (score %.2f): the others wait for it",
+                        (long long)r->done, i, p->host[i], (int)WINDOW, p->sum_s[i] / WINDOW,
+                        middle_s / WINDOW, score);
+        }
+        p->slow[i] = slow || (p->slow[i] && score < well_score);
+    }
+}
+
+static void fill(mf_pace *p, const double *busy_s, mf_train_metrics *m) {
+    int slowest = 0;
+    for (int i = 1; i < p->ranks; i++) {
+        slowest = busy_s[i] > busy_s[slowest] ? i : slowest;
+    }
+    m->work_median_s = median(p, busy_s);
+    m->work_slowest_s = busy_s[slowest];
+    m->slowest_rank = slowest;
+}
+
+mf_status mf_run_pace_end(run *r, double took_s, mf_train_metrics *m, mf_err *e) {
+    mf_pace *p = r->pace;
+    if (p == NULL) {
+        return MF_OK;
+    }
+    const double own_s = took_s - (mf_board_waited_s(r->board) - p->waited_s);
+    mf_status status =
+        mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_F64, &own_s, p->step_s, 1, e);
+    if (status == MF_OK) {
+        fill(p, p->step_s, m);
+        if (r->own > 1) { /* in the first one memory is touched for the first time */
+            add(p, p->step_s);
+            judge(r);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,178 @@
+/* Training runs that begin again by themselves when a rank is lost (--on-failure restart), and end
+ * where nobody kills them any more with the steps of a run that nobody killed, bit by bit.
+ *
+ * MF_TEST: the one test to run (a pattern).
+ */
+#include "tests/train_run.h"
+
+#include <sys/stat.h>
+
+enum { STEPS = 24 };
+static const char two[] = "--gpus 2 --tp 2 --ep 2 --keep 0";
+static char path_with[4096], path_without[160];
+
+/* A folder of programs in which there is no mpirun. */
+static void make_paths(void) {
+    char link[200];
+    snprintf(path_with, sizeof path_with, "%s", getenv("PATH"));
+    snprintf(path_without, sizeof path_without, "%s/bin", scratch);
+    assert_int_equal(mkdir(path_without, 0755), 0);
+    snprintf(link, sizeof link, "%s/env", path_without);
+    assert_int_equal(symlink("/usr/bin/env", link), 0);
+}
+
+static pid_t begin_with(bool mpi, const char *out, const char *layout, const char *more,
+                        int steps) {
+    char all[512];
+    snprintf(all, sizeof all, "%s %s", layout, more);
+    setenv("PATH", mpi ? path_with : path_without, 1);
+    pid_t child = begin(out, steps, all);
+    setenv("PATH", path_with, 1);
+    return child;
+}
+
+static bool is_ours(pid_t process) {
+    char name[32], text[32] = "";
+    snprintf(name, sizeof name, "/proc/%d/comm", (int)process);
+    FILE *f = fopen(name, "r");
+    bool ours =
+        f != NULL && fgets(text, sizeof text, f) != NULL && strncmp(text, "moefold", 7) == 0;
+    if (f != NULL) {
+        fclose(f);
+    }
+    return ours;
+}
+
+/* Sends a signal to the last rank that is found, as soon as there are `count`. False: the run has
+ * ended. */
+static bool strike(pid_t child, const char *out, int count, int signal) {
+    pid_t found[16], ranks[16];
+    while (!has_ended(child)) {
+        int n = find_ranks(out, child, found, 16), own = 0;
+        for (int i = 0; i < n; i++) {
+            if (is_ours(found[i])) {
+                ranks[own++] = found[i];
+            }
+        }
+        if (own == count) {
+            return kill(ranks[count - 1], signal) == 0;
+        }
+        nap(0.002);
+    }
+    return false;
+}
+
+/* Lines with this text. */
+static int count_lines(const char *out, const char *text) {
+    char path[160], line[4096];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s.log", scratch, out);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        n += strstr(line, text) != NULL;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return n;
+}
+
+static void is_as_calm(pid_t child, const char *out, const char *calm, int restarts) {
+    pid_t ranks[16];
+    int code = end(child);
+    if (code != 0 || count_lines(out, "moefold train: restart 1 of 3, from /") != restarts ||
+        count_lines(out, "resumed ") != restarts) {
+        show_log(out);
+        fail_msg("%s: exit code %d, or not %d restarts", out, code, restarts);
+    }
+    same_steps(out, calm, STEPS);
+    assert_int_equal(find_ranks(out, child, ranks, 16), 0);
+}
+
+static void loses_ranks(bool mpi, const char *out, int signal) {
+    enum { LOSSES = 3 };
+    pid_t child = begin_with(mpi, out, two, "--on-failure restart --hang-after 3", STEPS);
+    for (int k = 1; k <= LOSSES; k++) {
+        assert_true(await_steps(child, out, 5 * k));
+        assert_true(strike(child, out, 2, signal));
+        while (!has_ended(child) && count_lines(out, "resumed ") < k) {
+            nap(0.01);
+        }
+    }
+    is_as_calm(child, out, "calm", LOSSES);
+}
+
+static void a_run_that_loses_ranks_goes_on_as_if_nothing_had_happened(void **state) {
+    (void)state;
+    run("calm", STEPS, two, 0);
+    loses_ranks(false, "filekill", SIGKILL);
+    loses_ranks(false, "filestop", SIGSTOP);
+    if (several_ranks) {
+        loses_ranks(true, "mpikill", SIGKILL);
+    } else {
+        printf("MF_SKIPPED 1 no MPI: ranks of mpirun are not started again\n");
+    }
+}
+
+static void one_rank_is_started_again(void **state) {
+    (void)state;
+    run("calmone", STEPS, single, 0);
+    pid_t child = begin_with(false, "one", "--gpus 1 --keep 0", "--on-failure restart", STEPS);
+    assert_true(await_steps(child, "one", 5));
+    assert_true(strike(child, "one", 1, SIGSEGV));
+    is_as_calm(child, "one", "calmone", 1);
+    assert_true(log_has("one", "restart 1 of 3, from "));
+}
+
+static void a_run_that_comes_no_further_ends(void **state) {
+    (void)state;
+    pid_t child =
+        begin_with(false, "hopeless", two, "--on-failure restart --max-restarts 2", STEPS);
+    int strikes = 0;
+    while (strike(child, "hopeless", 2, SIGKILL)) {
+        pid_t ranks[16];
+        strikes++;
+        while (find_ranks("hopeless", child, ranks, 16) == 2 && !has_ended(child)) {
+            nap(0.001);
+        }
+    }
+    int code = end(child);
+    if (code != 1 || strikes < 3 || !log_has("hopeless", "restart 2 of 2, from ") ||
+        !log_has("hopeless", "2 restarts in a row came to no new checkpoint: the run ends")) {
+        show_log("hopeless");
+        fail_msg("exit code %d after %d kills", code, strikes);
+    }
+}
+
+static void what_is_not_lost_is_not_started_again(void **state) {
+    (void)state;
+    char path[160];
+    pid_t child = begin_with(false, "asked", two, "--on-failure restart", MAX_STEPS);
+    assert_true(await_steps(child, "asked", 3));
+    kill(child, SIGTERM);
+    assert_int_equal(end(child), 130);
+    assert_false(log_has("asked", "restart 1"));
+    child = begin_with(false, "vanishes", two, "--on-failure restart", MAX_STEPS);
+    assert_true(await_steps(child, "vanishes", 3));
+    snprintf(path, sizeof path, "%s/vanishes/lock", scratch);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(end(child), 1);
+    assert_false(log_has("vanishes", "restart 1"));
+    run("usage1", 3, "--gpus 1 --max-restarts 2", 2);
+    assert_true(log_has("usage1", "--max-restarts needs --on-failure restart"));
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    if (!train_run_open(argv[0])) {
+        return 1;
+    }
+    make_paths();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_that_loses_ranks_goes_on_as_if_nothing_had_happened),
+        cmocka_unit_test(one_rank_is_started_again),
+        cmocka_unit_test(a_run_that_comes_no_further_ends),
+        cmocka_unit_test(what_is_not_lost_is_not_started_again),
+    };
+    return train_run_close(cmocka_run_group_tests(tests, NULL, NULL));
+}
