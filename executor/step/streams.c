@@ -50,7 +50,7 @@ static void at_least(mf_ended *x, const mf_ended *y) {
 static void find_awaits(draft *p, int i, op_order *out) {
     const mf_ended *at = &p->w->at[i - p->w->first];
     const mf_ended *known = &p->known[queue_of(p->folded, p->b->ops[i].stream)];
-    int16_t wanted[MF_STREAM_COUNT];
+    int16_t wanted[MF_STREAM_COUNT] = {0};
     int n = 0;
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
         if (at->op[s] > known->op[s]) {
@@ -58,9 +58,9 @@ static void find_awaits(draft *p, int i, op_order *out) {
         }
     }
     for (int k = 0; k < n; k++) {
+        const int stream = p->b->ops[wanted[k]].stream;
         bool implied = false;
         for (int j = 0; j < n; j++) {
-            const int stream = p->b->ops[wanted[k]].stream;
             implied |= j != k && p->ended[wanted[j]].op[stream] >= wanted[k];
         }
         if (!implied) {
