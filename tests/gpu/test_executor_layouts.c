@@ -3,12 +3,13 @@
  * where they outnumber the GPUs they share them (NCCL 2.30 and later).
  *
  *     test_executor_layouts [--backend cuda|cpu] [--ranks N] [--only TEXT] [--seconds S]
- *                           [--timeout S] [--plant FAULT] [--list]
+ *                           [--timeout S] [--plant FAULT] [--bits] [--list]
  *
  * Ranks stay over all layouts of their number. What hangs or dies is named, its ranks are killed,
  * and new ones go on behind it. --only: layouts whose line has this text. --seconds: no layout is
  * begun after them, and each number of ranks has its share; those left are counted. --timeout: of a
  * layout [40].
+ * --bits: gradients on streams are those on one queue, to the bit; algorithms are then fixed ones.
  * --plant: what names of layouts_case.h leave out; a layout is then as it should be where that is
  * seen, or left nothing out; and one at least has to have left it out.
  */
@@ -25,7 +26,7 @@
 enum { START_S = 60 /* of processes, beside the first layout */ };
 
 typedef struct options {
-    bool cpu, list;
+    bool cpu, list, bits;
     int ranks; /* 0: all */
     const char *only;
     const layouts_fault *fault;
@@ -67,15 +68,18 @@ static mf_device *open_device(const options *o, int64_t rank) {
         mf_device_cuda_open((int)(rank % gpus), &d, &e) != MF_OK) {
         give_up(rank, "the GPU", &e);
     }
+    if (o->bits && d->ops->fix != NULL) {
+        d->ops->fix(d);
+    }
     return d;
 }
 
 /* The same outcome on all ranks, or the end. */
 static mf_status run_row(const layouts_row *r, mf_device *device, const grid_reference *ref,
-                         const layouts_fault *fault, layouts_errors *x, double *ready_s,
-                         mf_err *e) {
+                         const options *o, layouts_errors *x, double *ready_s, mf_err *e) {
     layouts_case c;
-    mf_status s = layouts_open(&c, r, device, fault, e);
+    mf_status s = layouts_open(&c, r, device, o->fault, e);
+    c.bits = o->bits;
     *ready_s = now_s();
     if (s == MF_OK) {
         s = layouts_run(&c, ref, x, e);
@@ -89,7 +93,7 @@ static mf_status run_row(const layouts_row *r, mf_device *device, const grid_ref
 
 /* Rank 0 says what came of a layout; others what they know of it. */
 static void play(int i, mf_device *device, const grid_reference ref[LAYOUTS_MODELS],
-                 const layouts_fault *fault, int64_t rank) {
+                 const options *o, int64_t rank) {
     const layouts_row *r = &layouts_list[i];
     layouts_errors x = {0};
     mf_err e = {.text = ""};
@@ -98,7 +102,7 @@ static void play(int i, mf_device *device, const grid_reference ref[LAYOUTS_MODE
         printf("@begin %d\n", i);
         fflush(stdout);
     }
-    mf_status s = run_row(r, device, &ref[r->model], fault, &x, &ready_s, &e);
+    mf_status s = run_row(r, device, &ref[r->model], o, &x, &ready_s, &e);
     bool well = layouts_near(r, &x) == (x.left_out == 0);
     if (s != MF_OK && e.text[0] != '\0') {
         printf("rank %lld: %s\n", (long long)rank, e.text);
@@ -161,7 +165,7 @@ static int be_rank(const options *o, const char *references, int first, double u
         if (late > 0.0) {
             break;
         }
-        play(i, device, ref, o->fault, rank);
+        play(i, device, ref, o, rank);
     }
     for (int i = 0; i < LAYOUTS_MODELS; i++) {
         grid_reference_clear(&ref[i]);
@@ -185,7 +189,7 @@ typedef struct ranks_run {
 static void start(const options *o, const char *references, int ranks, int first, double until_s,
                   ranks_run *out) {
     char self[] = "/proc/self/exe", word[] = "--rank", backend[8], from[16], until[32], path[64];
-    char only[256] = "", fault[32] = "";
+    char only[256] = "", fault[32] = "", bits[8];
     int pipes[2], code = 1;
     mf_err e = {.text = ""};
     if (pipe(pipes) != 0) {
@@ -195,7 +199,8 @@ static void start(const options *o, const char *references, int ranks, int first
     out->row = -1;
     out->launcher = fork();
     if (out->launcher == 0) {
-        char *argv[] = {self, word, backend, path, from, until, only, fault, NULL};
+        char *argv[] = {self, word, backend, path, from, until, only, fault, bits, NULL};
+        snprintf(bits, sizeof bits, "%s", o->bits ? "bits" : "");
         snprintf(backend, sizeof backend, "%s", o->cpu ? "cpu" : "cuda");
         snprintf(path, sizeof path, "%s", references);
         snprintf(from, sizeof from, "%d", first);
@@ -376,8 +381,9 @@ static options read_options(int argc, char **argv) {
             o.timeout = atof(value);
         } else if (strcmp(argv[i], "--plant") == 0) {
             o.fault = fault_named(value);
-        } else if (strcmp(argv[i], "--list") == 0) {
-            o.list = true;
+        } else if (strcmp(argv[i], "--list") == 0 || strcmp(argv[i], "--bits") == 0) {
+            o.list |= strcmp(argv[i], "--list") == 0;
+            o.bits |= strcmp(argv[i], "--bits") == 0;
             takes = false;
         } else {
             printf("unknown option %s\n", argv[i]);
@@ -407,9 +413,11 @@ static void need_gpus(const options *o) {
 int main(int argc, char **argv) {
     static const int numbers[] = {2, 4, 8};
     char references[64];
-    if (argc == 8 && strcmp(argv[1], "--rank") == 0) {
-        const options rank = {
-            .cpu = strcmp(argv[2], "cpu") == 0, .only = argv[6], .fault = fault_of(argv[7])};
+    if (argc == 9 && strcmp(argv[1], "--rank") == 0) {
+        const options rank = {.cpu = strcmp(argv[2], "cpu") == 0,
+                              .only = argv[6],
+                              .fault = fault_of(argv[7]),
+                              .bits = strcmp(argv[8], "bits") == 0};
         return be_rank(&rank, argv[3], atoi(argv[4]), atof(argv[5]));
     }
     options o = read_options(argc, argv);
