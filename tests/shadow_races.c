@@ -168,6 +168,16 @@ int64_t shadow_find_races(const mf_device *d, shadow_race *out, int64_t room) {
     return count;
 }
 
+bool shadow_ordered(const mf_device *d, int64_t first, int64_t second) {
+    const shadow_work *w;
+    past p;
+    (void)shadow_recorded(d, &w);
+    past_find(w, second + 1, &p);
+    bool is = ordered(&p, w, first, second);
+    past_clear(&p);
+    return is;
+}
+
 void shadow_race_text(const mf_device *d, const shadow_race *r, char *text, size_t size) {
     const shadow_work *w;
     int64_t offset;

@@ -283,7 +283,9 @@ static void destroy(mf_comm *c) {
 
 /* Each of a rank's queues may be at a collective of its own that waits for other ranks, beside the
  * messages of all slots and one that is received: all of their kernels need room on the GPU at once
- * (executor/step/streams.c). NCCL's thread blocks take a multiprocessor each. */
+ * (executor/step/streams.c). NCCL's thread blocks take a multiprocessor each. In a graph NCCL lets
+ * all of a rank's collectives follow one another as the host enters them: a communicator that is
+ * used on two queues needs that. */
 static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
     const mf_layout *l = &c->layout;
     const int kinds =

@@ -173,11 +173,8 @@ static mf_status make_signals(mf_device_cuda *x, int64_t signals, mf_err *e) {
 
 static mf_status put_signal(mf_queue *before, int slot, mf_err *e) {
     mf_device_cuda *x = mf_cuda_of(before->device);
-    if (x->preparing) {
-        return MF_OK;
-    }
     mf_status status = slot < x->signals ? MF_OK : make_signals(x, 2 * (int64_t)slot + 64, e);
-    if (status == MF_OK) {
+    if (status == MF_OK && !x->preparing) { /* events are made before a step is captured */
         MF_CUDA_TRY(cudaEventRecord(x->signal[slot], before->stream), e);
     }
     return status;

@@ -33,6 +33,7 @@ typedef struct stream_plan {
     uint16_t folded; /* bit s: stream s goes on the queue of compute */
     uint16_t joins;  /* bit s: compute waits for stream s at the block's end */
     bool forks;      /* somebody awaits the block's beginning */
+    bool reduces;    /* gradients into shards, on the queue of DP */
 } stream_plan;
 
 enum { MF_PASS_SETS = 3 }; /* forward; backward, with weight gradients or without; those alone */
@@ -67,6 +68,7 @@ typedef struct block_at {
     char *gradients, *gathered; /* in full, dense and then expert */
     void *input, *output, *output_gradient, *input_gradient;
     const stream_plan *streams; /* NULL: all on the queue of compute */
+    bool gathered_ahead;        /* its weights were, beside the block before */
 } block_at;
 
 /* What the optimizer goes over, in the device's memory: the owned elements of every parameter. */
@@ -154,8 +156,9 @@ struct mf_exec {
     mf_device *device;
     mf_queue *queue; /* of compute */
     mf_queue *queues[MF_STREAM_COUNT];
-    bool streams; /* each stream has its queue, else all go on that of compute */
-    int slots;    /* signals of a side */
+    bool streams;                /* each stream has its queue, else all go on that of compute */
+    int slots;                   /* signals of a side's ops */
+    bool put_off[2], fetched[2]; /* by side: reductions, gathers beside a neighbouring block */
     mf_exec_options o;
     mf_rank_coords at;
     int64_t stage;
@@ -255,11 +258,25 @@ void mf_exec_streams_clear(mf_exec *x);
 /* A block plays `passes`, alone or in a pair: the queues of its ops, and of one of its streams. */
 void mf_exec_enter_streams(const mf_exec *x, unsigned passes, bool paired, block_at *at);
 mf_queue *mf_exec_queue_of(const mf_exec *x, const block_at *at, int stream);
-/* Behind what compute does before a block's ops; around an op on its queue; behind the ops. */
+/* Behind what compute does before a block's ops; around an op on its queue; behind the ops (ends:
+ * the pass ends, too). */
 mf_status mf_exec_fork(const mf_exec *x, const block_at *at, mf_err *e);
 mf_status mf_exec_before_op(const mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e);
 mf_status mf_exec_after_op(const mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e);
-mf_status mf_exec_join(const mf_exec *x, const block_at *at, mf_err *e);
+mf_status mf_exec_join(mf_exec *x, const block_at *at, bool ends, mf_err *e);
+
+/* zero_beside.c: beside the neighbouring block of a pass. */
+typedef mf_status (*mf_exec_run_fn)(mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e);
+bool mf_exec_is_gather(const mf_op *op, unsigned passes);
+/* Before a block's ops: the weights of the pass's next one, `position`, begin to come; those of its
+ * own have come, if they were gathered so. */
+mf_status mf_exec_gather_ahead(mf_exec *x, const block_at *now, int position, unsigned passes,
+                               mf_exec_run_fn run, mf_err *e);
+mf_status mf_exec_take_gathered(mf_exec *x, block_at *at, mf_err *e);
+/* At its end (ends: of the pass, too): are its reductions left to the next block's end? Compute
+ * waits for those that were left to this one's. */
+bool mf_exec_puts_off(const mf_exec *x, const block_at *at, bool ends);
+mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool put_off, mf_err *e);
 
 /* arena.c: the arena and the places in it. */
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e);

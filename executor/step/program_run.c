@@ -101,11 +101,13 @@ static mf_status do_op(mf_exec *x, const block_at *at, const mf_exec_op *op, mf_
     return status;
 }
 
-static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
+/* On a queue that is not that of its stream, if `q` is not NULL. */
+static mf_status run_op_on(mf_exec *x, const block_at *at, int i, mf_queue *q, mf_err *e) {
     const mf_block *b = x->positions[at->position].block;
     const mf_op *kind = &b->ops[i];
     mf_exec_op op;
     mf_exec_bind_op(x, at, i, &op);
+    op.queue = q != NULL ? q : op.queue;
     mf_exec_use_scratch(x, (mf_stream)kind->stream);
     if (x->o.before_op != NULL && !x->quiet) {
         x->o.before_op(x->o.user, &op);
@@ -126,13 +128,23 @@ static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
     return MF_OK;
 }
 
+static mf_status run_op(mf_exec *x, const block_at *at, int i, mf_err *e) {
+    const mf_op *op = &x->positions[at->position].block->ops[i];
+    bool done = at->gathered_ahead && mf_exec_is_gather(op, op->pass);
+    return done ? MF_OK : run_op_on(x, at, i, NULL, e);
+}
+
 static size_t size_of(const position_bind *q, int16_t t) {
     return (size_t)mf_align_B(q->block->tensors[t].bytes);
 }
 
+static int position_of(const pass_run *r, int k) {
+    return is_forward(r) ? r->first + k : r->first + r->n - 1 - k;
+}
+
 /* Step k of a pass: the block, with its boundary tensors in place. */
 static mf_status begin_block(mf_exec *x, pass_run *r, int k, block_at *out, mf_err *e) {
-    int position = is_forward(r) ? r->first + k : r->first + r->n - 1 - k;
+    int position = position_of(r, k);
     const position_bind *q = &x->positions[position];
     block_at at;
     mf_status status = MF_OK;
@@ -233,6 +245,14 @@ static mf_status end_pass(mf_exec *x, const pass_run *r, mf_err *e) {
                : MF_OK;
 }
 
+/* Block k's queues begin, and the next block's weights come beside it. */
+static mf_status fork_block(mf_exec *x, const pass_run *r, int k, const block_at *at, mf_err *e) {
+    mf_status status = mf_exec_fork(x, at, e);
+    return status == MF_OK && k + 1 < r->n
+               ? mf_exec_gather_ahead(x, at, position_of(r, k + 1), r->passes, run_op_on, e)
+               : status;
+}
+
 /* A block of either pass, or of both; block[i] < 0: not of pass i. */
 static mf_status run_blocks(mf_exec *x, const pass_run *run, block_at *at, const int *block,
                             mf_err *e) {
@@ -241,8 +261,11 @@ static mf_status run_blocks(mf_exec *x, const pass_run *run, block_at *at, const
     for (int i = 0; i < 2 && status == MF_OK; i++) {
         if (block[i] >= 0) {
             mf_exec_enter_streams(x, run[i].passes, paired, &at[i]);
-            status = mf_exec_fork(x, &at[i], e);
+            status = mf_exec_take_gathered(x, &at[i], e);
         }
+    }
+    for (int i = 0; i < 2 && status == MF_OK; i++) {
+        status = block[i] >= 0 ? fork_block(x, &run[i], block[i], &at[i], e) : MF_OK;
     }
     const int one = block[0] >= 0 ? 0 : 1;
     if (status == MF_OK) {
@@ -250,7 +273,8 @@ static mf_status run_blocks(mf_exec *x, const pass_run *run, block_at *at, const
                         : run_block(x, &run[one], &at[one], e);
     }
     for (int i = 0; i < 2 && status == MF_OK; i++) {
-        status = block[i] >= 0 ? mf_exec_join(x, &at[i], e) : MF_OK;
+        bool ends = block[i] == run[i].n - 1;
+        status = block[i] >= 0 ? mf_exec_join(x, &at[i], ends, e) : MF_OK;
     }
     return status;
 }
@@ -325,6 +349,7 @@ static mf_status clear_gradients(mf_exec *x, mf_err *e) {
                 mf_exec_zero_out(x, x->gradients[h], (size_t)x->owned_count[h] * sizeof(float), e);
         }
         x->gathers[h] = 0;
+        x->put_off[h] = x->fetched[h] = false;
     }
     for (int i = 0; i < x->params.count && status == MF_OK;) {
         const mf_param *q = &x->params.list[i];

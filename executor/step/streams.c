@@ -50,7 +50,7 @@ static void at_least(mf_ended *x, const mf_ended *y) {
 static void find_awaits(draft *p, int i, op_order *out) {
     const mf_ended *at = &p->w->at[i - p->w->first];
     const mf_ended *known = &p->known[queue_of(p->folded, p->b->ops[i].stream)];
-    int16_t wanted[MF_STREAM_COUNT];
+    int16_t wanted[MF_STREAM_COUNT] = {0};
     int n = 0;
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
         if (at->op[s] > known->op[s]) {
@@ -58,9 +58,9 @@ static void find_awaits(draft *p, int i, op_order *out) {
         }
     }
     for (int k = 0; k < n; k++) {
+        const int stream = p->b->ops[wanted[k]].stream;
         bool implied = false;
         for (int j = 0; j < n; j++) {
-            const int stream = p->b->ops[wanted[k]].stream;
             implied |= j != k && p->ended[wanted[j]].op[stream] >= wanted[k];
         }
         if (!implied) {
@@ -112,6 +112,9 @@ static bool has_nothing_beside(const mf_waits *w, uint16_t folded, int stream) {
 static uint16_t find_folded(const mf_waits *w) {
     uint16_t folded = 0;
     for (int s = MF_STREAM_COMPUTE + 1; s < MF_STREAM_COUNT; s++) {
+        if (s == MF_STREAM_DP) { /* it goes on beside the next block (zero_beside.c) */
+            continue;
+        }
         folded |= has_nothing_beside(w, folded, s) ? (uint16_t)(1u << s) : 0;
     }
     return folded;
@@ -127,6 +130,8 @@ static void plan_passes(const mf_waits *w, uint16_t folded, mf_ended *ended, str
         if (mf_waits_plays(w, i)) {
             plan_op(&p, i, out->order);
             out->forks |= out->order[i].begins;
+            out->reduces |=
+                mf_exec_is_zero_op(&w->b->ops[i]) && w->b->ops[i].kind == MF_OP_REDUCE_SCATTER;
         }
     }
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
@@ -213,6 +218,15 @@ mf_status mf_exec_fork(const mf_exec *x, const block_at *at, mf_err *e) {
                                                      : MF_OK;
 }
 
+/* What was gathered ahead had come when compute began the block. */
+static mf_status await_op(const mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e) {
+    const mf_op *awaited = &x->positions[at->position].block->ops[op];
+    if (at->gathered_ahead && mf_exec_is_gather(awaited, awaited->pass)) {
+        return q == x->queue ? MF_OK : mf_exec_device(x)->await(q, 0, e);
+    }
+    return mf_exec_device(x)->await(q, slot_of(x, at, op), e);
+}
+
 mf_status mf_exec_before_op(const mf_exec *x, const block_at *at, int op, mf_queue *q, mf_err *e) {
     const op_order *order = at->streams != NULL ? &at->streams->order[op] : NULL;
     mf_status status = MF_OK;
@@ -220,7 +234,7 @@ mf_status mf_exec_before_op(const mf_exec *x, const block_at *at, int op, mf_que
         status = mf_exec_device(x)->await(q, 0, e);
     }
     for (int k = 0; order != NULL && k < order->awaits && status == MF_OK; k++) {
-        status = mf_exec_device(x)->await(q, slot_of(x, at, order->await[k]), e);
+        status = await_op(x, at, order->await[k], q, e);
     }
     return status;
 }
@@ -230,10 +244,11 @@ mf_status mf_exec_after_op(const mf_exec *x, const block_at *at, int op, mf_queu
     return signals ? mf_exec_device(x)->signal(q, slot_of(x, at, op), e) : MF_OK;
 }
 
-mf_status mf_exec_join(const mf_exec *x, const block_at *at, mf_err *e) {
-    mf_status status = MF_OK;
+mf_status mf_exec_join(mf_exec *x, const block_at *at, bool ends, mf_err *e) {
+    const bool put_off = mf_exec_puts_off(x, at, ends);
+    mf_status status = mf_exec_join_reductions(x, at, put_off, e);
     for (int s = 0; s < MF_STREAM_COUNT && at->streams != NULL && status == MF_OK; s++) {
-        if ((at->streams->joins >> s & 1) != 0) {
+        if ((at->streams->joins >> s & 1) != 0 && !(put_off && s == MF_STREAM_DP)) {
             status = mf_exec_device(x)->order(x->queues[s], x->queue, e);
         }
     }

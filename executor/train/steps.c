@@ -76,8 +76,8 @@ static void fill_metrics(const run *r, const mf_exec_result *result, double took
     m->eta_s = (double)(r->o->steps - r->done) * (mf_run_now_s() - r->began_s) / (double)r->own;
 }
 
-/* Ops of a GPU are timed in the first steps alone, one by one on one queue; then each stream has its
- * own, and a step is played as a whole. */
+/* Ops of a GPU are timed in the first steps alone, one by one on one queue; then each stream has
+ * its own, and a step is played as a whole. */
 enum { TIMED_STEPS = 4 };
 
 static bool times_ops(const run *r) {

@@ -50,6 +50,7 @@ typedef struct layouts_case {
     mf_comm *wire;
     const layouts_fault *fault; /* NULL: none */
     int left_out;
+    bool bits; /* layouts_bits first */
 } layouts_case;
 
 static inline bool layouts_skips(void *user, const mf_op *op) {
@@ -275,14 +276,63 @@ static inline void layouts_gradients(layouts_case *c, const grid_reference *ref,
     grid_sums_clear(&sums);
 }
 
+/* Losses, norm and this rank's gradients; to be freed. */
+static inline char *layouts_kept(layouts_case *c, size_t *size_B, mf_err *e) {
+    const mf_exec_batch batch = {layouts_sample, &c->g};
+    const mf_params *list = mf_exec_params(c->g.exec);
+    mf_exec_result r;
+    if (mf_exec_gradients(c->g.exec, &batch, &r, e) != MF_OK) {
+        return NULL;
+    }
+    const double said[] = {r.lm_loss, r.mtp_loss, r.aux_loss, r.grad_norm};
+    char *kept = exec_kept(said, sizeof said);
+    *size_B = sizeof said;
+    for (int i = 0; i < list->count; i++) {
+        int64_t first, count;
+        float *values = layouts_gradient(c, i, &first, &count);
+        kept = realloc(kept, *size_B + (size_t)count * sizeof *values);
+        memcpy(kept + *size_B, values, (size_t)count * sizeof *values);
+        *size_B += (size_t)count * sizeof *values;
+        free(values);
+    }
+    return kept;
+}
+
+/* Streams on queues of their own leave what one queue leaves, to the bit, each time. Of a device
+ * that is fixed (mf_device_ops.fix). */
+static inline mf_status layouts_bits(layouts_case *c, mf_err *e) {
+    enum { ROUNDS = 4 };
+    size_t size_B = 0, again_B = 0;
+    mf_exec_use_streams(c->g.exec, false);
+    char *want = layouts_kept(c, &size_B, e);
+    mf_exec_use_streams(c->g.exec, true);
+    mf_status s = want != NULL ? MF_OK : e->status;
+    for (int k = 0; k < ROUNDS && s == MF_OK; k++) {
+        char *got = layouts_kept(c, &again_B, e);
+        size_t at = 0;
+        while (got != NULL && at < size_B && want[at] == got[at]) {
+            at++;
+        }
+        s = got == NULL ? e->status
+            : at < size_B
+                ? mf_err_set(e, MF_TOLERANCE, "round %d: byte %zu of %zu is another on streams", k,
+                             at, size_B)
+                : MF_OK;
+        free(got);
+    }
+    free(want);
+    return s;
+}
+
 /* A step op by op, then steps that are played as a graph where the device can. */
 static inline mf_status layouts_run(layouts_case *c, const grid_reference *ref, layouts_errors *out,
                                     mf_err *e) {
     const mf_exec_batch batch = {layouts_sample, &c->g};
     mf_exec_result r;
     *out = (layouts_errors){0};
-    mf_status s = MF_OK;
-    for (c->g.step = 0; c->g.step < layouts_sized.steps && s == MF_OK; c->g.step++) {
+    c->g.step = 0;
+    mf_status s = c->bits ? layouts_bits(c, e) : MF_OK;
+    for (; c->g.step < layouts_sized.steps && s == MF_OK; c->g.step++) {
         int64_t k = c->g.step;
         mf_exec_use_graph(c->g.exec, k > 0);
         s = mf_exec_step(c->g.exec, &batch, LAYOUTS_LR, &r, e);

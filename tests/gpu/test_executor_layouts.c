@@ -4,13 +4,14 @@
  *
  *     test_executor_layouts [--backend cuda|cpu] [--ranks N] [--only TEXT] [--seconds S]
  *                           [--timeout S] [--batch N] [--steps N] [--deterministic] [--plant FAULT]
- *                           [--list]
+ *                           [--bits] [--list]
  *
  * Ranks stay over all layouts of their number. What hangs or dies is named, its ranks are killed,
  * and new ones go on behind it. --only: layouts whose line has this text. --seconds: no layout is
  * begun after them, and each number of ranks has its share; those left are counted. --timeout: of a
  * layout [40]. --batch, --steps: samples of a step [8], steps [3], so that a layout is over sooner;
  * --deterministic: no product is measured, the library's first proposal is taken.
+ * --bits: gradients on streams are those on one queue, to the bit; algorithms are then fixed ones.
  * --plant: what names of layouts_case.h leave out; a layout is then as it should be where that is
  * seen, or left nothing out; and one at least has to have left it out.
  */
@@ -27,7 +28,7 @@
 enum { START_S = 60 /* of processes, beside the first layout */ };
 
 typedef struct options {
-    bool cpu, list, fixed;
+    bool cpu, list, fixed, bits;
     int ranks; /* 0: all */
     const char *only;
     const layouts_fault *fault;
@@ -69,7 +70,7 @@ static mf_device *open_device(const options *o, int64_t rank) {
         mf_device_cuda_open((int)(rank % gpus), &d, &e) != MF_OK) {
         give_up(rank, "the GPU", &e);
     }
-    if (o->fixed && d->ops->fix != NULL) {
+    if ((o->fixed || o->bits) && d->ops->fix != NULL) {
         d->ops->fix(d);
     }
     return d;
@@ -77,10 +78,10 @@ static mf_device *open_device(const options *o, int64_t rank) {
 
 /* The same outcome on all ranks, or the end. */
 static mf_status run_row(const layouts_row *r, mf_device *device, const grid_reference *ref,
-                         const layouts_fault *fault, layouts_errors *x, double *ready_s,
-                         mf_err *e) {
+                         const options *o, layouts_errors *x, double *ready_s, mf_err *e) {
     layouts_case c;
-    mf_status s = layouts_open(&c, r, device, fault, e);
+    mf_status s = layouts_open(&c, r, device, o->fault, e);
+    c.bits = o->bits;
     *ready_s = now_s();
     if (s == MF_OK) {
         s = layouts_run(&c, ref, x, e);
@@ -94,7 +95,7 @@ static mf_status run_row(const layouts_row *r, mf_device *device, const grid_ref
 
 /* Rank 0 says what came of a layout; others what they know of it. */
 static void play(int i, mf_device *device, const grid_reference ref[LAYOUTS_MODELS],
-                 const layouts_fault *fault, int64_t rank) {
+                 const options *o, int64_t rank) {
     const layouts_row *r = &layouts_list[i];
     layouts_errors x = {0};
     mf_err e = {.text = ""};
@@ -103,7 +104,7 @@ static void play(int i, mf_device *device, const grid_reference ref[LAYOUTS_MODE
         printf("@begin %d\n", i);
         fflush(stdout);
     }
-    mf_status s = run_row(r, device, &ref[r->model], fault, &x, &ready_s, &e);
+    mf_status s = run_row(r, device, &ref[r->model], o, &x, &ready_s, &e);
     bool well = layouts_near(r, &x) == (x.left_out == 0);
     if (s != MF_OK && e.text[0] != '\0') {
         printf("rank %lld: %s\n", (long long)rank, e.text);
@@ -178,7 +179,7 @@ static int be_rank(const options *o, const char *references, int first, double u
         if (late > 0.0) {
             break;
         }
-        play(i, device, ref, o->fault, rank);
+        play(i, device, ref, o, rank);
     }
     for (int i = 0; i < LAYOUTS_MODELS; i++) {
         grid_reference_clear(&ref[i]);
@@ -202,7 +203,7 @@ typedef struct ranks_run {
 static void start(const options *o, const char *references, int ranks, int first, double until_s,
                   ranks_run *out) {
     char self[] = "/proc/self/exe", word[] = "--rank", backend[8], from[16], until[32], path[64];
-    char only[256] = "", fault[32] = "", number[8], batch[8], steps[8], fixed[8];
+    char only[256] = "", fault[32] = "", number[8], batch[8], steps[8], fixed[8], bits[8];
     int pipes[2], code = 1;
     mf_err e = {.text = ""};
     if (pipe(pipes) != 0) {
@@ -213,7 +214,8 @@ static void start(const options *o, const char *references, int ranks, int first
     out->launcher = fork();
     if (out->launcher == 0) {
         char *argv[] = {self, word,  backend, path,  from,  until, number,
-                        only, fault, batch,   steps, fixed, NULL};
+                        only, fault, batch,   steps, fixed, bits,  NULL};
+        snprintf(bits, sizeof bits, "%d", o->bits);
         snprintf(backend, sizeof backend, "%s", o->cpu ? "cpu" : "cuda");
         snprintf(path, sizeof path, "%s", references);
         snprintf(from, sizeof from, "%d", first);
@@ -413,8 +415,11 @@ static options read_options(int argc, char **argv) {
             layouts_sized.steps = number_of(argv[i], value, GRID_STEPS);
         } else if (strcmp(argv[i], "--plant") == 0) {
             o.fault = fault_named(value);
-        } else if (strcmp(argv[i], "--list") == 0 || strcmp(argv[i], "--deterministic") == 0) {
-            *(strcmp(argv[i], "--list") == 0 ? &o.list : &o.fixed) = true;
+        } else if (strcmp(argv[i], "--list") == 0 || strcmp(argv[i], "--deterministic") == 0 ||
+                   strcmp(argv[i], "--bits") == 0) {
+            o.list |= strcmp(argv[i], "--list") == 0;
+            o.fixed |= strcmp(argv[i], "--deterministic") == 0;
+            o.bits |= strcmp(argv[i], "--bits") == 0;
             takes = false;
         } else {
             printf("unknown option %s\n", argv[i]);
@@ -444,12 +449,13 @@ static void need_gpus(const options *o) {
 int main(int argc, char **argv) {
     static const int numbers[] = {2, 4, 8};
     char references[64];
-    if (argc == 12 && strcmp(argv[1], "--rank") == 0) {
+    if (argc == 13 && strcmp(argv[1], "--rank") == 0) {
         const options rank = {.cpu = strcmp(argv[2], "cpu") == 0,
                               .ranks = atoi(argv[6]),
                               .only = argv[7],
                               .fault = fault_of(argv[8]),
-                              .fixed = atoi(argv[11]) != 0};
+                              .fixed = atoi(argv[11]) != 0,
+                              .bits = atoi(argv[12]) != 0};
         layouts_sized = (layouts_size){atoi(argv[9]), atoi(argv[10])};
         return be_rank(&rank, argv[3], atoi(argv[4]), atof(argv[5]));
     }
