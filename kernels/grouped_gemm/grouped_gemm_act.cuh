@@ -28,7 +28,7 @@ MF_DEVICE float prob_of(const Args &p, int y, int i, int rows) {
     return p.prob && i < rows ? p.prob[y + i] : 1.0f;
 }
 
-/* gate = activation of gate and up, 16 registers of 2 elements; odd registers are 8 rows below. */
+/* gate = activation of gate and up, 4 registers of 2 elements; odd registers are 8 rows below. */
 template <class C>
 MF_DEVICE void activate(uint32_t *gate, const uint32_t *up, const Held &h, const Smem<C> s,
                         const Args &p) {
@@ -40,7 +40,7 @@ MF_DEVICE void activate(uint32_t *gate, const uint32_t *up, const Held &h, const
     }
     const float prob[2] = {prob_of(p, y, row, rows), prob_of(p, y, row + 8, rows)};
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 4; i++) {
         const float low = mf_swiglu_value<mf_bf16>(low_of(gate[i]), low_of(up[i]));
         const float high = mf_swiglu_value<mf_bf16>(high_of(gate[i]), high_of(up[i]));
         gate[i] = pack_bf16(low * prob[i % 2], high * prob[i % 2]);
@@ -79,30 +79,44 @@ MF_DEVICE void write_half(const uint32_t *v, Held &h, const Smem<C> s, const Out
     }
 }
 
-/* Writes the next chunk of a held tile with its activation. */
+/* Turn `turn` of chunk c, whose registers are gate and up. A quarter of an activation is what fits
+ * under a step of the next tile: more at once would leave the tensor cores idle. */
 template <class C>
-MF_DEVICE void write_gated(Held &h, const Smem<C> s, const Outputs &to, const Args &p) {
-    switch (h.left) { /* so that registers have constant numbers */
-    case 6:
-        write_half<C, GATE>(h.v, h, s, to, p, 0);
-        activate<C>(h.v, h.v + 32, h, s, p);
+MF_DEVICE void write_gated_chunk(uint32_t *gate, const uint32_t *up, Held &h, const Smem<C> s,
+                                 const Outputs &to, const Args &p, int c, int turn) {
+    switch (turn) { /* so that registers have constant numbers */
+    case 0:
+        write_half<C, GATE>(gate, h, s, to, p, c);
         break;
-    case 5:
-        write_half<C, ACT>(h.v, h, s, to, p, 0);
-        break;
-    case 4:
-        write_half<C, UP>(h.v + 32, h, s, to, p, 0);
-        break;
-    case 3:
-        write_half<C, GATE>(h.v + 16, h, s, to, p, 1);
-        activate<C>(h.v + 16, h.v + 48, h, s, p);
+    case 1:
+        activate<C>(gate, up, h, s, p);
         break;
     case 2:
-        write_half<C, ACT>(h.v + 16, h, s, to, p, 1);
+        activate<C>(gate + 4, up + 4, h, s, p);
+        break;
+    case 3:
+        activate<C>(gate + 8, up + 8, h, s, p);
+        break;
+    case 4:
+        activate<C>(gate + 12, up + 12, h, s, p);
+        break;
+    case 5:
+        write_half<C, ACT>(gate, h, s, to, p, c);
         break;
     default:
-        write_half<C, UP>(h.v + 48, h, s, to, p, 1);
+        write_half<C, UP>(up, h, s, to, p, c);
         break;
+    }
+}
+
+/* The next turn of a held tile with its activation. */
+template <class C>
+MF_DEVICE void write_gated(Held &h, const Smem<C> s, const Outputs &to, const Args &p) {
+    const int turn = C::TURNS - h.left;
+    if (turn < GATED_TURNS) {
+        write_gated_chunk<C>(h.v, h.v + 32, h, s, to, p, 0, turn);
+    } else {
+        write_gated_chunk<C>(h.v + 16, h.v + 48, h, s, to, p, 1, turn - GATED_TURNS);
     }
     if (--h.left == 0) {
         leave(s, h.tile);
@@ -114,7 +128,7 @@ MF_DEVICE void write_gated(Held &h, const Smem<C> s, const Outputs &to, const Ar
 template <class C>
 MF_DEVICE void take_gated(const float (&d)[128], Held &h, uint32_t tile, int boxes) {
     h.tile = tile;
-    h.left = C::CHUNKS;
+    h.left = C::TURNS;
     h.next = 0;
 #pragma unroll
     for (int i = 0; i < 64; i++) {

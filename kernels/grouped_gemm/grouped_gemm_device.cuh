@@ -169,7 +169,7 @@ MF_DEVICE void multiply(float (&d)[128], Held &h, const Smem<C> s, Ring<C::STAGE
     const int thread = (int)threadIdx.x - 128;
     const int cut = C::WGRAD ? s.field(tile, CUT) : -1;
     const int spread =
-        steps > C::CHUNKS ? steps / C::CHUNKS : 1; /* a burst of writes would fill the way to L2 */
+        steps > C::TURNS ? steps / C::TURNS : 1; /* a burst of writes would fill the way to L2 */
     const uint32_t a0 =
         mf_wgmma_descriptor_low(s.a(0) + (uint32_t)warpgroup * BOX_B, C::MN_A ? BOX_B : 0);
     const uint32_t b0 = mf_wgmma_descriptor_low(s.b(0), C::MN_B ? BOX_B : 0);
@@ -229,6 +229,7 @@ MF_DEVICE void consume(const Smem<C> s, const Outputs &to, const Args &p, int wa
     h.tile = 0;
     h.left = h.next = h.buffer = 0;
     h.parity = 0;
+    h.sum[0] = h.sum[1] = 0;
     for (uint32_t tile = 0;; tile++) {
         mf_mbar_wait(s.slot_full(tile), tile / SLOTS % 2);
         const int steps = uniform(s.field(tile, STEPS)), boxes = uniform(s.field(tile, BOXES));

@@ -23,10 +23,11 @@ MF_DEVICE uint32_t pack_bf16(float low, float high) {
 struct Held {
     uint32_t v[64];
     uint32_t tile;   /* number of the tile */
-    int left;        /* chunks */
-    int next;        /* step of the next tile at which the next one is written */
+    int left;        /* turns */
+    int next;        /* step of the next tile in which the next turn is */
     int buffer;      /* of this warp, that the next chunk goes through */
-    uint32_t parity; /* SLOPES: of the barrier of what is fetched next */
+    uint32_t parity; /* SLOPES: of the barrier of what is fetched next, */
+    float sum[2];    /* and of two rows, what a chunk has added to their probabilities' gradients */
 };
 
 /* 64 bf16 columns as rows of 128 bytes, swizzled. */
@@ -164,7 +165,7 @@ template <class C>
 MF_DEVICE void take(const float (&d)[128], Held &h, const Smem<C> s, const Outputs &to,
                     const Args &p, uint32_t tile) {
     h.tile = tile;
-    h.left = C::CHUNKS;
+    h.left = C::TURNS;
     h.next = 0;
     if (C::F32) {
 #pragma unroll

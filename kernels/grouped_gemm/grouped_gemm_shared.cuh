@@ -25,6 +25,9 @@ constexpr int THREADS = (1 + CONSUMERS) * 128;
 constexpr int WARP_ROWS = 16; /* of a tile, of one warp */
 constexpr int BUFFER_B = WARP_ROWS * 128;
 constexpr int BAR_BOTH = 1; /* named barrier */
+/* Turns in which a held tile is written, for each of its chunks: of gate, up and four quarters of
+ * an activation; of a fetch and four quarters of gradients. Otherwise a chunk is a turn. */
+constexpr int GATED_TURNS = 7, SLOPES_TURNS = 5;
 
 struct Args {
     mf_grouped_space space;
@@ -51,9 +54,7 @@ template <mf_grouped_kind KIND, bool F32_, bool ACT_, int STAGES_, int BUFFERS_>
     static constexpr bool F32 = F32_; /* what is written; else bf16 */
     static constexpr bool GATED = ACT_ && KIND == MF_GROUPED_FORWARD; /* writes act too */
     static constexpr bool SLOPES = ACT_ && KIND == MF_GROUPED_DGRAD;  /* goes on through act */
-    /* Turns of writing a held tile: its chunks, those of its activation; SLOPES: fetch and write.
-     */
-    static constexpr int CHUNKS = GATED ? 6 : SLOPES ? 8 : 4;
+    static constexpr int TURNS = GATED ? 2 * GATED_TURNS : SLOPES ? 4 * SLOPES_TURNS : 4;
     static constexpr int MN_A = WGRAD;
     static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
     static constexpr int STAGES = STAGES_;

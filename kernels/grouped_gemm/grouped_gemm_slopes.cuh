@@ -77,10 +77,24 @@ MF_DEVICE void write_slopes(const Smem<C> s, const Outputs &to, const Args &p, c
     }
 }
 
-/* Chunk c, whose registers are v. */
+/* What the columns of a chunk add to the gradients of probabilities, by row. */
+template <class C>
+MF_DEVICE void write_part(const Held &h, const Args &p, const Spot &at, int lane) {
+#pragma unroll
+    for (int i = 0; i < 2 && p.partial; i++) {
+        float sum = h.sum[i];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        if (lane % 4 == 0 && lane / 4 + 8 * i < at.rows) {
+            p.partial[(int64_t)(at.x / BOX) * p.space.rows + at.y + lane / 4 + 8 * i] = sum;
+        }
+    }
+}
+
+/* Quarter j of chunk c; v: its four registers. */
 template <class C>
 MF_DEVICE void go_through(const uint32_t *v, Held &h, const Smem<C> s, const Outputs &to,
-                          const Args &p, int c) {
+                          const Args &p, int c, int j) {
     const int warp = (int)threadIdx.x / 32 - 4, lane = (int)threadIdx.x % 32;
     const Spot at = spot_of<C>(h, s, warp, c);
     if (!at.there) {
@@ -88,51 +102,67 @@ MF_DEVICE void go_through(const uint32_t *v, Held &h, const Smem<C> s, const Out
     }
     const float prob[2] = {prob_of(p, at.y, lane / 4, at.rows),
                            prob_of(p, at.y, lane / 4 + 8, at.rows)};
-    float sum[2] = {0, 0};
-    mf_mbar_wait(s.fetched(warp), h.parity);
-    h.parity ^= 1;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const int row = lane % 16, chunk = (2 * j + lane / 16) ^ (row % 8);
-        const uint32_t place = s.buffer(warp, 0) + (uint32_t)(row * 128 + chunk * 16);
-        uint32_t gate[4], up[4];
-        load_matrix_x4(gate, place);
-        load_matrix_x4(up, place + BUFFER_B);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            sum[i % 2] += slope_of(v[4 * j + i], &gate[i], &up[i], prob[i % 2]);
-        }
-        mf_stmatrix_x4(place, gate[0], gate[1], gate[2], gate[3]);
-        mf_stmatrix_x4(place + BUFFER_B, up[0], up[1], up[2], up[3]);
+    if (j == 0) {
+        h.sum[0] = h.sum[1] = 0;
+        mf_mbar_wait(s.fetched(warp), h.parity);
+        h.parity ^= 1;
     }
-    write_slopes<C>(s, to, p, at, warp, lane);
+    const int row = lane % 16, chunk = (2 * j + lane / 16) ^ (row % 8);
+    const uint32_t place = s.buffer(warp, 0) + (uint32_t)(row * 128 + chunk * 16);
+    uint32_t gate[4], up[4];
+    load_matrix_x4(gate, place);
+    load_matrix_x4(up, place + BUFFER_B);
 #pragma unroll
-    for (int i = 0; i < 2 && p.partial; i++) {
-        sum[i] += __shfl_xor_sync(~0u, sum[i], 1);
-        sum[i] += __shfl_xor_sync(~0u, sum[i], 2);
-        if (lane % 4 == 0 && lane / 4 + 8 * i < at.rows) {
-            p.partial[(int64_t)(at.x / BOX) * p.space.rows + at.y + lane / 4 + 8 * i] = sum[i];
-        }
+    for (int i = 0; i < 4; i++) {
+        h.sum[i % 2] += slope_of(v[i], &gate[i], &up[i], prob[i % 2]);
+    }
+    mf_stmatrix_x4(place, gate[0], gate[1], gate[2], gate[3]);
+    mf_stmatrix_x4(place + BUFFER_B, up[0], up[1], up[2], up[3]);
+    if (j == 3) {
+        write_slopes<C>(s, to, p, at, warp, lane);
+        write_part<C>(h, p, at, lane);
+    }
+}
+
+/* Turn `turn` of chunk c, whose registers are v: fetches, or goes through a quarter, which is what
+ * fits under a step of the next tile. */
+template <class C>
+MF_DEVICE void write_through_chunk(const uint32_t *v, Held &h, const Smem<C> s, const Outputs &to,
+                                   const Args &p, int c, int turn) {
+    switch (turn) { /* so that registers have constant numbers */
+    case 0:
+        fetch<C>(h, s, to, c);
+        break;
+    case 1:
+        go_through<C>(v, h, s, to, p, c, 0);
+        break;
+    case 2:
+        go_through<C>(v + 4, h, s, to, p, c, 1);
+        break;
+    case 3:
+        go_through<C>(v + 8, h, s, to, p, c, 2);
+        break;
+    default:
+        go_through<C>(v + 12, h, s, to, p, c, 3);
+        break;
     }
 }
 
 template <class C>
 MF_DEVICE void write_through(Held &h, const Smem<C> s, const Outputs &to, const Args &p) {
-    switch (h.left) { /* so that registers have constant numbers */
-    case 7:
-        go_through<C>(h.v, h, s, to, p, 0);
-        break;
-    case 5:
-        go_through<C>(h.v + 16, h, s, to, p, 1);
-        break;
-    case 3:
-        go_through<C>(h.v + 32, h, s, to, p, 2);
+    const int turn = C::TURNS - h.left, c = turn / SLOPES_TURNS, of = turn % SLOPES_TURNS;
+    switch (c) {
+    case 0:
+        write_through_chunk<C>(h.v, h, s, to, p, 0, of);
         break;
     case 1:
-        go_through<C>(h.v + 48, h, s, to, p, 3);
+        write_through_chunk<C>(h.v + 16, h, s, to, p, 1, of);
+        break;
+    case 2:
+        write_through_chunk<C>(h.v + 32, h, s, to, p, 2, of);
         break;
     default:
-        fetch<C>(h, s, to, (C::CHUNKS - h.left) / 2);
+        write_through_chunk<C>(h.v + 48, h, s, to, p, 3, of);
         break;
     }
     if (--h.left == 0) {
