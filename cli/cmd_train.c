@@ -2,6 +2,7 @@
 #include "cli/compare_points.h"
 #include "cli/launch.h"
 #include "cli/output.h"
+#include "cli/refold.h"
 #include "cli/restart.h"
 #include "cli/roll.h"
 #include "cli/show.h"
@@ -332,8 +333,12 @@ static mf_status launch(const mf_args *a, const mf_cli *cli, const mf_train_sett
                  {3, MF_INFEASIBLE},
                  {4, MF_TOLERANCE},
                  {130, MF_INTERRUPTED}};
-    const mf_restart how = {
-        .out = s->o.out, .resumes = a->value[MF_OPT_RESUME].given, .most = s->restarts};
+    mf_refold_job job = {a, s};
+    const mf_restart how = {.out = s->o.out,
+                            .resumes = a->value[MF_OPT_RESUME].given,
+                            .most = s->restarts,
+                            .refold = mf_refold,
+                            .user = &job};
     int code = 0;
     mf_status status = mf_launch_restarting(cli, &how, s->job.plan.layout.gpus, &code, e);
     for (size_t i = 0; status == MF_OK && i < sizeof table / sizeof table[0]; i++) {

@@ -67,9 +67,12 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
         "or at one thing for ever), is named and ends the run; 0: never"),
     ROW(ON_FAILURE, "on-failure", WORDS(" stop restart"), "WORD", "stop",
         "When a rank is lost (killed, hanging, its GPU failing): end the run, or begin again from "
-        "the newest checkpoint of --out"),
+        "the newest checkpoint of --out, where that fails again and again by a new plan for fewer "
+        "ranks"),
     ROW(MAX_RESTARTS, "max-restarts", INT(1, 1e9), "N", "3",
-        "Restarts in a row that come to no new checkpoint; one more ends the run"),
+        "Restarts in a row that come to no new checkpoint, before fewer ranks are tried, or the "
+        "run "
+        "ends"),
     ROW(SAVE_EVERY, "save-every", INT(0, 1e12), "N", "0: at the end",
         "Steps between checkpoints. The last step is always saved"),
     ROW(SAVE_MINUTES, "save-minutes", REAL(0, 1e9), "M", "0: by steps alone",

@@ -5,6 +5,7 @@
  */
 #include "tests/train_run.h"
 
+#include <math.h>
 #include <sys/stat.h>
 
 enum { STEPS = 24 };
@@ -43,18 +44,22 @@ static bool is_ours(pid_t process) {
     return ours;
 }
 
-/* Sends a signal to the last rank that is found, as soon as there are `count`. False: the run has
- * ended. */
-static bool strike(pid_t child, const char *out, int count, int signal) {
-    pid_t found[16], ranks[16];
-    while (!has_ended(child)) {
-        int n = find_ranks(out, child, found, 16), own = 0;
-        for (int i = 0; i < n; i++) {
-            if (is_ours(found[i])) {
-                ranks[own++] = found[i];
-            }
+static int own_ranks(pid_t child, const char *out, pid_t *ranks) {
+    pid_t found[16];
+    int n = find_ranks(out, child, found, 16), own = 0;
+    for (int i = 0; i < n; i++) {
+        if (is_ours(found[i])) {
+            ranks[own++] = found[i];
         }
-        if (own == count) {
+    }
+    return own;
+}
+
+/* Sends a signal to a rank, as soon as there are `count`. False: the run has ended. */
+static bool strike(pid_t child, const char *out, int count, int signal) {
+    pid_t ranks[16];
+    while (!has_ended(child)) {
+        if (own_ranks(child, out, ranks) == count) {
             return kill(ranks[count - 1], signal) == 0;
         }
         nap(0.002);
@@ -124,20 +129,56 @@ static void one_rank_is_started_again(void **state) {
     assert_true(log_has("one", "restart 1 of 3, from "));
 }
 
+/* Kills a rank as soon as there are `least`, until this is said; how many. */
+static int strike_until(pid_t child, const char *out, int least, const char *said) {
+    pid_t ranks[16], last = 0;
+    int strikes = 0;
+    while (!has_ended(child) && !log_has(out, said)) {
+        int own = own_ranks(child, out, ranks);
+        if (own >= least && ranks[own - 1] != last && kill(ranks[own - 1], SIGKILL) == 0) {
+            last = ranks[own - 1];
+            strikes++;
+        }
+        nap(0.001);
+    }
+    return strikes;
+}
+
+/* Where 4 ranks come to nothing, fewer do: from the checkpoint of 4, by another plan. */
+static void a_run_that_comes_no_further_goes_on_on_fewer_ranks(void **state) {
+    static double x[MAX_STEPS][3], y[MAX_STEPS][3];
+    (void)state;
+    run("calmfour", STEPS, folded, 0);
+    pid_t child =
+        begin_with(false, "fewer", folded, "--keep 0 --on-failure restart --max-restarts 1", STEPS);
+    assert_true(await_steps(child, "fewer", 6));
+    int strikes = strike_until(child, "fewer", 4, "folded anew");
+    int code = end(child);
+    if (code != 0 || strikes < 2 ||
+        count_lines("fewer", " in a row came to no new checkpoint on 4 ranks: folded anew, the run "
+                             "goes on on ") != 1) {
+        show_log("fewer");
+        fail_msg("exit code %d after %d kills", code, strikes);
+    }
+    assert_int_equal(read_losses("calmfour", x), STEPS);
+    assert_int_equal(read_losses("fewer", y), STEPS);
+    for (int i = 0; i < STEPS; i++) {
+        if (fabs(x[i][0] - y[i][0]) > 1e-3 * x[i][0]) {
+            fail_msg("step %d: loss %g, on 4 ranks %g", i + 1, y[i][0], x[i][0]);
+        }
+    }
+}
+
 static void a_run_that_comes_no_further_ends(void **state) {
     (void)state;
     pid_t child =
         begin_with(false, "hopeless", two, "--on-failure restart --max-restarts 2", STEPS);
-    int strikes = 0;
-    while (strike(child, "hopeless", 2, SIGKILL)) {
-        pid_t ranks[16];
-        strikes++;
-        while (find_ranks("hopeless", child, ranks, 16) == 2 && !has_ended(child)) {
-            nap(0.001);
-        }
-    }
+    int strikes = strike_until(child, "hopeless", 1, "the run ends");
     int code = end(child);
-    if (code != 1 || strikes < 3 || !log_has("hopeless", "restart 2 of 2, from ") ||
+    if (code != 1 || strikes < 6 || !log_has("hopeless", "restart 2 of 2, from ") ||
+
+        !log_has("hopeless", "2 restarts in a row came to no new checkpoint on 2 ranks: folded "
+                             "anew, the run goes on on 1 by ") ||
         !log_has("hopeless", "2 restarts in a row came to no new checkpoint: the run ends")) {
         show_log("hopeless");
         fail_msg("exit code %d after %d kills", code, strikes);
@@ -171,6 +212,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_that_loses_ranks_goes_on_as_if_nothing_had_happened),
         cmocka_unit_test(one_rank_is_started_again),
+        cmocka_unit_test(a_run_that_comes_no_further_goes_on_on_fewer_ranks),
         cmocka_unit_test(a_run_that_comes_no_further_ends),
         cmocka_unit_test(what_is_not_lost_is_not_started_again),
     };
