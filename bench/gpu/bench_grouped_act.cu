@@ -1,6 +1,5 @@
-/* bench_grouped_act.cu - expert products and the activation between them on one GPU under load:
- * apart (grouped GEMM, then the activation's kernel) beside fused (in the grouped GEMM's epilogue).
- * FC1 forward with the activation, and FC2's input gradient with the activation's.
+/* bench_grouped_act.cu - the first expert product and its activation on one GPU under load: apart
+ * (grouped GEMM, then the activation's kernel) beside fused (in the grouped GEMM's epilogue).
  *
  *   bench_grouped_act [--row N]... [--seconds S]
  *
@@ -56,62 +55,29 @@ std::vector<int32_t> make_offsets(const Row &r, uint64_t seed) {
     return offsets;
 }
 
-void activate(const mf_kernel_grouped_gemm &g) {
-    mf_err e;
-    mf_kernel_swiglu a;
-    mf_err_clear(&e);
-    memset(&a, 0, sizeof a);
-    a.shape.dtype = MF_KERNEL_BF16;
-    a.shape.kind = MF_SWIGLU_SILU;
-    a.shape.rows = g.rows;
-    a.shape.cols = g.n / 2;
-    a.shape.rows_dev = &g.offsets[g.experts];
-    a.shape.prob = g.prob;
-    a.gate_up = g.out;
-    a.y = g.act;
-    must(mf_kernel_swiglu_forward_cuda(&a, NULL, &e), e);
-}
-
-/* dx: what the product has written. */
-void go_through(const mf_kernel_grouped_gemm &g, const void *dx) {
-    mf_err e;
-    mf_kernel_swiglu_grad a;
-    mf_err_clear(&e);
-    memset(&a, 0, sizeof a);
-    a.shape.dtype = MF_KERNEL_BF16;
-    a.shape.kind = MF_SWIGLU_SILU;
-    a.shape.rows = g.rows;
-    a.shape.cols = g.k;
-    a.shape.rows_dev = &g.offsets[g.experts];
-    a.shape.prob = g.prob;
-    a.gate_up = g.gate_up;
-    a.dy = dx;
-    a.dgate_up = g.out;
-    a.dprob = g.dprob;
-    must(mf_kernel_swiglu_backward_cuda(&a, NULL, &e), e);
-}
-
-void call(const mf_kernel_grouped_gemm &g, void *dx, int way) {
-    const bool forward = g.kind == MF_GROUPED_FORWARD;
+void call(const mf_kernel_grouped_gemm &g, int way) {
     mf_err e;
     mf_err_clear(&e);
     mf_kernel_grouped_gemm product = g;
-    if (way != FUSED) {
-        product.act = NULL;
-        product.gate_up = NULL;
-        product.dprob = NULL;
-        product.out = forward ? g.out : dx;
-    }
+    product.act = way == FUSED ? g.act : NULL;
     must(mf_kernel_grouped_gemm_run_cuda(&product, NULL, &e), e);
-    if (way == APART && forward) {
-        activate(g);
-    } else if (way == APART) {
-        go_through(g, dx);
+    if (way == APART) {
+        mf_kernel_swiglu a;
+        memset(&a, 0, sizeof a);
+        a.shape.dtype = MF_KERNEL_BF16;
+        a.shape.kind = MF_SWIGLU_SILU;
+        a.shape.rows = g.rows;
+        a.shape.cols = g.n / 2;
+        a.shape.rows_dev = &g.offsets[g.experts];
+        a.shape.prob = g.prob;
+        a.gate_up = g.out;
+        a.y = g.act;
+        must(mf_kernel_swiglu_forward_cuda(&a, NULL, &e), e);
     }
 }
 
 /* Seconds of one call, over `seconds` of calls. */
-double time_of(const mf_kernel_grouped_gemm &g, void *dx, int way, double seconds) {
+double time_of(const mf_kernel_grouped_gemm &g, int way, double seconds) {
     cudaEvent_t from, to;
     GPU_MUST(cudaEventCreate(&from));
     GPU_MUST(cudaEventCreate(&to));
@@ -122,7 +88,7 @@ double time_of(const mf_kernel_grouped_gemm &g, void *dx, int way, double second
         float ms = 0;
         GPU_MUST(cudaEventRecord(from));
         for (int i = 0; i < batch; i++) {
-            call(g, dx, way);
+            call(g, way);
         }
         GPU_MUST(cudaEventRecord(to));
         GPU_MUST(cudaEventSynchronize(to));
@@ -142,25 +108,6 @@ void *room(int64_t elements, int64_t element_B) {
     return p;
 }
 
-void bench_one(const Row &r, const char *what, const mf_kernel_grouped_gemm &g, void *dx) {
-    double median[WAYS], turns[WAYS][TURNS];
-    (void)time_of(g, dx, APART, 2 * turn_s);
-    for (int t = 0; t < TURNS; t++) {
-        for (int way = 0; way < WAYS; way++) {
-            turns[way][t] = time_of(g, dx, way, turn_s);
-        }
-    }
-    for (int way = 0; way < WAYS; way++) {
-        std::sort(turns[way], turns[way] + TURNS);
-        median[way] = turns[way][TURNS / 2];
-    }
-    printf("%-14s %-9s apart %8.1f us  fused %8.1f us  gain %5.2f %%  product alone %8.1f us (%.0f "
-           "TFLOP/s)\n",
-           r.name, what, median[APART] * 1e6, median[FUSED] * 1e6,
-           100 * (median[APART] / median[FUSED] - 1), median[ALONE] * 1e6,
-           mf_grouped_flops(&g, g.rows) / median[ALONE] * 1e-12);
-}
-
 void bench(const Row &r, uint64_t seed) {
     const int64_t n = 2 * r.ffn;
     const std::vector<int32_t> offsets = make_offsets(r, seed);
@@ -178,8 +125,6 @@ void bench(const Row &r, uint64_t seed) {
     void *a = room(r.tokens * r.hidden, 2), *w = room(r.experts * n * r.hidden, 2);
     void *out = room(r.tokens * n, 2), *act = room(r.tokens * r.ffn, 2);
     void *at = room((int64_t)offsets.size(), 4), *p = room(r.tokens, 4);
-    void *slopes = room(r.tokens * n, 2), *dprob = room(r.tokens, 4);
-    void *parts = room((int64_t)mf_grouped_parts_B(r.tokens, r.ffn), 1);
     gpu_normal(a, r.tokens * r.hidden, seed + 1);
     gpu_normal(w, r.experts * n * r.hidden, seed + 2);
     GPU_MUST(cudaMemcpy(at, offsets.data(), offsets.size() * 4, cudaMemcpyDefault));
@@ -190,17 +135,23 @@ void bench(const Row &r, uint64_t seed) {
     g.prob = (const float *)p;
     g.out = out;
     g.act = (uint16_t *)act;
-    bench_one(r, "FC1", g, NULL);
-    g.kind = MF_GROUPED_DGRAD;
-    g.n = r.hidden;
-    g.k = r.ffn;
-    g.act = NULL;
-    g.gate_up = (const uint16_t *)out;
-    g.out = slopes;
-    g.dprob = (float *)dprob;
-    g.parts = (float *)parts;
-    bench_one(r, "FC2 dgrad", g, act);
-    for (void *q : {a, w, out, act, at, p, slopes, dprob, parts}) {
+    double median[WAYS], turns[WAYS][TURNS];
+    (void)time_of(g, APART, 2 * turn_s);
+    for (int t = 0; t < TURNS; t++) {
+        for (int way = 0; way < WAYS; way++) {
+            turns[way][t] = time_of(g, way, turn_s);
+        }
+    }
+    for (int way = 0; way < WAYS; way++) {
+        std::sort(turns[way], turns[way] + TURNS);
+        median[way] = turns[way][TURNS / 2];
+    }
+    printf("%-14s apart %8.1f us  fused %8.1f us  gain %5.2f %%  product alone %8.1f us (%.0f "
+           "TFLOP/s)\n",
+           r.name, median[APART] * 1e6, median[FUSED] * 1e6,
+           100 * (median[APART] / median[FUSED] - 1), median[ALONE] * 1e6,
+           mf_grouped_flops(&g, g.rows) / median[ALONE] * 1e-12);
+    for (void *q : {a, w, out, act, at, p}) {
         GPU_MUST(cudaFree(q));
     }
 }

@@ -108,13 +108,12 @@ static bool activated_by(const mf_build *bd, int16_t t, mf_op *out) {
 }
 
 /* The gradient of the activation that `fc1` wrote is not written: the product that makes it goes on
- * to the gradients of gate and up, which it writes over them, and of the rows' probabilities. So it
- * reads two columns and writes two for one. */
-static void grad_through(mf_build *bd, mf_op *op, const mf_op *fc1, int16_t gate_up) {
+ * to the gradients of gate and up, and of the rows' probabilities. It reads gate and up and writes
+ * two columns for one. */
+static void grad_through(mf_build *bd, mf_op *op, const mf_op *fc1) {
     op->flags |= MF_OPF_ACT;
     op->bytes += 3.0 * (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N] * bd->act_B;
-    mf_op_out(op, gate_up);
-    mf_build_t(bd, fc1->out[0])->grad = gate_up;
+    grad_out(bd, last_op(bd), fc1->out[0]);
     if (wants_grad(bd, fc1->in[2])) {
         grad_out(bd, last_op(bd), fc1->in[2]);
     }
@@ -158,7 +157,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
         mf_op_in(op, probs);
         mf_op_in(op, row_map);
         if (through) {
-            grad_through(bd, op, &fc1, gate_up);
+            grad_through(bd, op, &fc1);
         } else {
             grad_out(bd, last_op(bd), f->in[0]);
         }

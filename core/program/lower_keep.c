@@ -191,16 +191,12 @@ void mf_lower_fetch_ahead(mf_build *bd, int16_t t) {
 
 /* --- host memory ------------------------------------------------------------------------------ */
 
-/* Backward ops from `first` on read what came back in place of what left, and write over it:
- * back[t], or none. */
+/* Backward ops from `first` on read what came back in place of what left: back[t], or none. */
 static void read_back(mf_block *b, int first, int end, const int16_t *back) {
     for (int i = first; i < end; i++) {
         mf_op *op = &b->ops[i];
         for (int k = 0; k < op->nin; k++) {
             op->in[k] = back[op->in[k]] != MF_NO_TENSOR ? back[op->in[k]] : op->in[k];
-        }
-        for (int k = 0; k < op->nout; k++) {
-            op->out[k] = back[op->out[k]] != MF_NO_TENSOR ? back[op->out[k]] : op->out[k];
         }
     }
 }

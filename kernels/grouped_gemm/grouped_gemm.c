@@ -76,7 +76,7 @@ static void through_activation(const mf_kernel_grouped_gemm *g, const uint16_t *
     double dprob = 0;
     for (int64_t j = 0; j < g->k; j++) {
         double sum = 0;
-        uint16_t pair[2], slopes[2] = {0};
+        uint16_t pair[2], slopes[2];
         float part = 0;
         for (int64_t i = 0; i < g->n; i++) {
             sum += (double)mf_kernel_bf16_widen(g->a[t * g->n + i]) *

@@ -16,8 +16,8 @@
  *
  * is written, equal to the bit to what kernels/moe/swiglu.h makes of y. With `gate_up` (DGRAD of
  * the product behind it) dx goes on through the activation: out is the gradient of gate_up, [T, 2
- * k], and may be gate_up; it equals to the bit what swiglu.h makes of dx, and dprob is the gradient
- * of the probabilities (summed in another order on a GPU).
+ * k], equal to the bit to what swiglu.h makes of dx, and dprob the gradient of the probabilities
+ * (summed in another order on a GPU).
  *
  * Any counts: empty experts, counts that are no multiple of anything. Rows outside an expert's
  * segment never reach its results (not even NaN), and only rows [offsets[0], offsets[experts]) of y

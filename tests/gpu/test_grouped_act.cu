@@ -200,7 +200,7 @@ double difference(const Buffer &a, const Buffer &b, int64_t used, bool *outside)
     return used > 0 ? sqrt(error2 / all2) : 0;
 }
 
-/* Into memory of its own, then over gate and up. */
+/* hidden: columns of dy. */
 void run_gradient(const Case &c, bool weighted, int balance, uint64_t seed) {
     const int experts = (int)c.counts.size();
     const int64_t hidden = c.k, ffn = c.ffn;
@@ -243,8 +243,6 @@ void run_gradient(const Case &c, bool weighted, int balance, uint64_t seed) {
     g.out = out2.p;
     g.dprob = weighted ? (float *)dprob2.p : NULL;
     status = status == MF_OK ? run_fused(g, balance, &e) : status;
-    GPU_MUST(cudaMemcpy(again.p, gate_up.p, gate_up.size_B, cudaMemcpyDefault));
-    g.gate_up = (const uint16_t *)again.p; /* over gate and up, as programs do */
     g.out = again.p;
     g.dprob = (float *)dprob3.p;
     status = status == MF_OK ? run_fused(g, balance, &e) : status;

@@ -137,7 +137,6 @@ static void check_backward(const mf_block *fused, const mf_block *apart) {
         assert_string_equal(tensor(fused, through->in[n]), in[n]);
     }
     assert_int_equal(through->nout, 2);
-    assert_int_equal(through->out[0], through->in[2]);
     assert_string_equal(tensor(fused, through->out[0]), "expert_fc1");
     assert_string_equal(tensor(fused, through->out[1]), "row_probs");
 }
@@ -152,9 +151,6 @@ static void the_gradient_of_the_activation_is_never_written(void **state) {
               recompute[i]);
         check_backward(fused.b, apart.b);
         assert_int_equal(fused.b->saved_B, apart.b->saved_B);
-        /* what is written over gate and up needs no room; an activation made again may */
-        assert_true(fused.b->local_b_B <= apart.b->local_b_B);
-        assert_true(recompute[i] != 0 || fused.b->local_b_B < apart.b->local_b_B);
         /* parts of the probabilities' gradients, of 64 columns each */
         const mf_op *op = find(fused.b, MF_OP_GROUPED_GEMM, MF_PASS_B, "expert_fc2");
         const mf_tensor *probs = &fused.b->tensors[op->out[1]];

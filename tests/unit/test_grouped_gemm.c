@@ -196,44 +196,6 @@ static void activation_equals_that_of_a_pass_of_its_own(void **s) {
     }
 }
 
-/* The same bits as a product and the activation's gradient behind it. */
-static void gradient_goes_on_through_the_activation(void **s) {
-    (void)s;
-    for (int weighted = 0; weighted < 2; weighted++) {
-        tensors t = make_tensors();
-        uint16_t gate_up[ROWS * 2 * K], out[ROWS * 2 * K], want[ROWS * 2 * K];
-        float prob[ROWS], dprob[ROWS] = {0}, want_dprob[ROWS] = {0};
-        fill(gate_up, ROWS * 2 * K);
-        for (int r = 0; r < ROWS; r++) {
-            prob[r] = 0.1f * (float)(r + 1);
-        }
-        memset(out, 0xff, sizeof out);
-        memset(want, 0xff, sizeof want);
-        mf_kernel_grouped_gemm g = problem(MF_GROUPED_DGRAD, false, &t);
-        assert_ok(mf_kernel_grouped_gemm_run(&g, NULL)); /* dx */
-        const mf_kernel_swiglu_grad apart = {.shape = {.dtype = MF_KERNEL_BF16,
-                                                       .rows = 7,
-                                                       .cols = K,
-                                                       .prob = weighted ? prob : NULL},
-                                             .gate_up = gate_up,
-                                             .dy = t.dx,
-                                             .dgate_up = want,
-                                             .dprob = want_dprob};
-        assert_ok(mf_kernel_swiglu_backward(&apart, NULL));
-        g.gate_up = gate_up;
-        g.prob = apart.shape.prob;
-        g.out = out;
-        g.dprob = dprob;
-        assert_ok(mf_kernel_grouped_gemm_run(&g, NULL));
-        assert_memory_equal(out, want, sizeof out);
-        for (int r = 0; r < ROWS; r++) {
-            assert_float_equal(dprob[r], want_dprob[r], 1e-5f * fabsf(want_dprob[r]) + 1e-5f);
-        }
-        assert_int_equal(out[7 * 2 * K], 0xffff);
-    }
-    assert_int_equal(mf_grouped_parts_B(100, 65), 2 * 100 * 4);
-}
-
 static void work_counts_operations_and_least_bytes(void **s) {
     (void)s;
     tensors t = make_tensors();
@@ -476,7 +438,6 @@ int main(void) {
         cmocka_unit_test(wgrad_without_sums_can_be_bf16),
         cmocka_unit_test(offsets_past_the_buffer_are_read_as_its_end),
         cmocka_unit_test(activation_equals_that_of_a_pass_of_its_own),
-        cmocka_unit_test(gradient_goes_on_through_the_activation),
         cmocka_unit_test(work_counts_operations_and_least_bytes),
         cmocka_unit_test(every_box_of_every_expert_is_written_once),
         cmocka_unit_test(tiles_that_run_together_form_a_near_square),
