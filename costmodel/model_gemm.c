@@ -154,10 +154,7 @@ static double kernel_time(const mf_cost_device *d, const product *p, double byte
 double mf_gemm_bytes(const mf_op *op) {
     double m = (double)op->dim[MF_OP_DIM_M], n = (double)op->dim[MF_OP_DIM_N];
     double k = (double)op->dim[MF_OP_DIM_K], in = mf_math_element_B(op->math), out = output_B(op);
-    if (op->flags & MF_OPF_ACT) { /* half as many columns more, the activation; of a gradient two
-                                     for one, and as many read */
-        out *= op->pass == MF_PASS_B ? 4 : 1.5;
-    }
+    out *= op->flags & MF_OPF_ACT ? 1.5 : 1; /* half as many columns more: the activation */
     if (op->kind != MF_OP_GROUPED_GEMM) {
         return in * (m * k + k * n) + out * m * n;
     }

@@ -430,16 +430,10 @@ static void grouped(const mf_device_grouped *a, bool look, shadow_spans *s) {
     reads(s, a->offsets, 4 * (a->experts + 1));
     reads(s, a->a, of(a->dtype, a->rows * (forward ? a->k : a->n)));
     reads(s, a->b, of(a->dtype, wgrad ? a->rows * a->k : wide));
-    const int64_t cols = forward ? a->n : a->gate_up != NULL ? 2 * a->k : a->k;
-    int64_t out_B = of(a->out_dtype, wgrad ? wide : a->rows * cols);
+    int64_t out_B = of(a->out_dtype, wgrad ? wide : a->rows * (forward ? a->n : a->k));
     reads(s, wgrad && a->accumulate ? a->out : NULL, out_B);
     writes(s, a->out, out_B);
     reads(s, a->prob, 4 * a->rows);
-    reads(s, a->gate_up, of(a->dtype, 2 * a->rows * a->k));
-    if (a->gate_up != NULL) {
-        writes(s, a->dprob, 4 * a->rows);
-        writes(s, a->workspace, of(a->out_dtype, a->rows * a->k)); /* a CPU's: a whole gradient */
-    }
     writes(s, a->act, of(a->out_dtype, a->rows * a->n / 2));
 }
 

@@ -99,26 +99,6 @@ static int16_t weight_grad(mf_build *bd, int16_t w) {
     return g;
 }
 
-/* The expert product that wrote t as its activation; false: none did. */
-static bool activated_by(const mf_build *bd, int16_t t, mf_op *out) {
-    const int producer = bd->status == MF_OK ? bd->b->tensors[t].producer : -1;
-    bool found = producer >= 0 && (bd->b->ops[producer].flags & MF_OPF_ACT) != 0;
-    *out = found ? bd->b->ops[producer] : (mf_op){0};
-    return found;
-}
-
-/* The gradient of the activation that `fc1` wrote is not written: the product that makes it goes on
- * to the gradients of gate and up, and of the rows' probabilities. It reads gate and up and writes
- * two columns for one. */
-static void grad_through(mf_build *bd, mf_op *op, const mf_op *fc1) {
-    op->flags |= MF_OPF_ACT;
-    op->bytes += 3.0 * (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N] * bd->act_B;
-    grad_out(bd, last_op(bd), fc1->out[0]);
-    if (wants_grad(bd, fc1->in[2])) {
-        grad_out(bd, last_op(bd), fc1->in[2]);
-    }
-}
-
 static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_piece) {
     bool low = bd->quant_B > 0 && (f->math == MF_MATH_FP8 || f->math == MF_MATH_FP4);
     /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
@@ -137,10 +117,6 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     /* Grouped: where the runs of the experts begin. */
     int16_t row_map = grouped ? mf_lower_keep(bd, f->in[f->nin - 1]) : MF_NO_TENSOR;
     int operands = grouped ? f->nin - 1 : f->nin;
-    mf_op fc1;
-    bool through = activated_by(bd, f->in[0], &fc1);
-    int16_t gate_up = through ? mf_lower_keep(bd, fc1.out[0]) : MF_NO_TENSOR;
-    int16_t probs = through ? mf_lower_keep(bd, fc1.in[2]) : MF_NO_TENSOR;
     if (wants_grad(bd, f->in[0]) && !detached) {
         bd->pass = MF_PASS_B;
         mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, m, k, n);
@@ -153,14 +129,8 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
         copy_meaning(op, f);
         mf_op_in(op, dy);
         mf_op_in(op, f->in[1]);
-        mf_op_in(op, gate_up);
-        mf_op_in(op, probs);
         mf_op_in(op, row_map);
-        if (through) {
-            grad_through(bd, op, &fc1);
-        } else {
-            grad_out(bd, last_op(bd), f->in[0]);
-        }
+        grad_out(bd, last_op(bd), f->in[0]);
     }
     if (!last_piece) {
         return;
@@ -496,20 +466,29 @@ static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
     mf_build_t(bd, f->in[0])->grad = logits;
 }
 
+/* Reads gate, up and the activation's gradient, writes the gradients of gate and up; forward reads
+ * two and writes one. */
+static const double swiglu_gradient = 5.0 / 3.0;
+
 static void grad_op(mf_build *bd, int i) {
     mf_op f = bd->b->ops[i];
     mf_build_extra extra = bd->extra[i];
     if (extra.no_grad) {
         return;
     }
-    if (f.kind != MF_OP_CROSS_ENTROPY_FWD && grad_of(bd, f.out[0]) == MF_NO_TENSOR &&
+    bool activates = (f.flags & MF_OPF_ACT) != 0;
+    if (f.kind != MF_OP_CROSS_ENTROPY_FWD && grad_of(bd, f.out[activates]) == MF_NO_TENSOR &&
         f.kind != MF_OP_ROUTER_FWD && f.kind != MF_OP_ROUTER_DROP &&
         f.kind != MF_OP_ATTENTION_FWD && f.kind != MF_OP_INDEX_FWD) {
         return;
     }
     bd->forward_op = (int16_t)i;
     bd->module = f.module;
-    f = f.flags & MF_OPF_ACT ? mf_lower_without_act(bd, &f) : f;
+    if (activates) {
+        const mf_op act = mf_lower_act_apart(bd, &f);
+        grad_memory(bd, &act, MF_OP_SWIGLU_BWD, swiglu_gradient, act.in, act.nin);
+        f = mf_lower_without_act(bd, &f);
+    }
     switch ((mf_op_kind)f.kind) {
     case MF_OP_GEMM:
     case MF_OP_GROUPED_GEMM:
@@ -538,7 +517,7 @@ static void grad_op(mf_build *bd, int i) {
         grad_memory(bd, &f, MF_OP_ROPE_BWD, 1.0, NULL, 0);
         break;
     case MF_OP_SWIGLU_FWD:
-        grad_memory(bd, &f, MF_OP_SWIGLU_BWD, 5.0 / 3.0, f.in, f.nin);
+        grad_memory(bd, &f, MF_OP_SWIGLU_BWD, swiglu_gradient, f.in, f.nin);
         break;
     case MF_OP_RELU2_FWD:
         grad_memory(bd, &f, MF_OP_RELU2_BWD, 1.5, f.in, f.nin);

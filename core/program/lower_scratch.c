@@ -60,8 +60,6 @@ static int64_t op_B(const mf_build *bd, const mf_op *op) {
     switch (op->kind) {
     case MF_OP_GEMM:
         return first->element_B >= 4.0 ? mf_align_B(2 * rows * cols) : 0;
-    case MF_OP_GROUPED_GEMM:
-        return mf_align_B(mf_op_act_parts_B(b, op));
     case MF_OP_ATTENTION_FWD:
         return mf_op_attention_B(bd->l, b, op);
     case MF_OP_ATTENTION_BWD:
@@ -158,13 +156,6 @@ int64_t mf_op_attention_B(const mf_layout *l, const mf_block *b, const mf_op *op
         room_B += mf_align_B(b->tensors[op->in[i]].bytes);
     }
     return room_B + mf_align_B(4 * rows * heads);
-}
-
-int64_t mf_op_act_parts_B(const mf_block *b, const mf_op *op) {
-    if (op->kind != MF_OP_GROUPED_GEMM || op->pass != MF_PASS_B || !(op->flags & MF_OPF_ACT)) {
-        return 0;
-    }
-    return 4 * ((op->dim[MF_OP_DIM_N] + 63) / 64) * mf_tensor_rows_max(&b->tensors[op->out[0]]);
 }
 
 int64_t mf_permute_places_B(int64_t slots, int64_t runs) {

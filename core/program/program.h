@@ -234,8 +234,7 @@ enum {
         1024, /* SWIGLU: probabilities multiply what FC1 gave, not what FC2 gets */
     MF_OPF_SPARSE =
         2048,         /* attention: over the WINDOW best keys of each query, wherever they are */
-    MF_OPF_ACT = 4096 /* GROUPED_GEMM: writes y (a gate and an up half) and its activation; of
-                         B: goes on through the activation whose gradient it makes */
+    MF_OPF_ACT = 4096 /* GROUPED_GEMM: writes y (a gate and an up half) and its activation */
 };
 
 /* What lowering says of an op beside its kind; the ops that derive from it say the same. */
@@ -300,8 +299,8 @@ typedef enum mf_once_op {
  *   experts each row goes to ([rows, choices], -1: none); what PERMUTE gives is a row map
  *   (core/program/row_map.h).
  * - UNPERMUTE: x row_map -> y; COMBINE: x map -> y.
- * - SWIGLU: fc1 [probs row_map] -> y; dy fc1 [probs row_map] -> dfc1 [dprobs]. R also derives
- * from an expert product that writes its activation (ACT), where that alone is made again.
+ * - SWIGLU: fc1 [probs row_map] -> y; dy fc1 [probs row_map] -> dfc1 [dprobs]. Both also derive
+ * from an expert product that writes its activation (ACT), R where that alone is made again.
  * - GATE: y x weight -> gated; dgated y x -> dy dx dweight. Of attention's output: y gate -> gated;
  *   dgated y gate -> dy dgate.
  * - RELU2: as SWIGLU. CONV: x weight [bias] -> y; dy x -> dx dweight [dbias].

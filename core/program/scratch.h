@@ -14,10 +14,6 @@ int64_t mf_op_exchange_B(const mf_layout *l, const mf_block *b, const mf_op *op)
  * gradients the part that is added. */
 int64_t mf_op_attention_B(const mf_layout *l, const mf_block *b, const mf_op *op);
 
-/* Of an input gradient that goes on through the activation (MF_OPF_ACT): parts of the gradients of
- * probabilities (mf_grouped_parts_B of kernels/grouped_gemm/grouped_gemm.h); 0: another op. */
-int64_t mf_op_act_parts_B(const mf_block *b, const mf_op *op);
-
 /* First places of a stable sort of so many slots into so many runs (kernels/moe/permute.h). */
 int64_t mf_permute_places_B(int64_t slots, int64_t runs);
 

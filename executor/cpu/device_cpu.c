@@ -171,39 +171,19 @@ static mf_status activate(const mf_device_grouped *a, mf_err *e) {
     return mf_kernel_swiglu_forward(&s, e);
 }
 
-/* The gradient of the activation in the workspace goes on to out. */
-static mf_status go_through(const mf_device_grouped *a, mf_err *e) {
-    const int64_t first = first_row(a, 0), cols = a->k;
-    const mf_kernel_swiglu_grad s = {.shape = {.dtype = a->out_dtype,
-                                               .kind = MF_SWIGLU_SILU,
-                                               .rows = first_row(a, a->experts) - first,
-                                               .cols = cols,
-                                               .prob = a->prob != NULL ? a->prob + first : NULL},
-                                     .gate_up = element(a->gate_up, a->out_dtype, first * 2 * cols),
-                                     .dy = element(a->workspace, a->out_dtype, first * cols),
-                                     .dgate_up = element(a->out, a->out_dtype, first * 2 * cols),
-                                     .dprob = a->dprob != NULL ? a->dprob + first : NULL};
-    return mf_kernel_swiglu_backward(&s, e);
-}
-
 static mf_status grouped(mf_queue *q, const mf_device_grouped *a, mf_err *e) {
-    mf_device_grouped products = *a;
     mf_status status = MF_OK;
     (void)q;
-    products.out = a->gate_up != NULL ? a->workspace : a->out;
     for (int64_t g = 0; g < a->experts && status == MF_OK; g++) {
         int64_t first = first_row(a, g), rows = first_row(a, g + 1) - first;
-        const mf_kernel_gemm p = expert_product(&products, g, first, rows);
+        const mf_kernel_gemm p = expert_product(a, g, first, rows);
         if (rows > 0) {
             status = mf_kernel_gemm_run(&p, e);
         } else if (a->kind == MF_GROUPED_WGRAD && !a->accumulate) {
             memset(p.c, 0, (size_t)(p.m * p.n) * mf_kernel_dtype_B(p.c_dtype));
         }
     }
-    if (status == MF_OK && a->act != NULL) {
-        return activate(a, e);
-    }
-    return status == MF_OK && a->gate_up != NULL ? go_through(a, e) : status;
+    return status == MF_OK && a->act != NULL ? activate(a, e) : status;
 }
 
 static mf_status attention(mf_queue *q, const mf_device_attention *a, mf_err *e) {

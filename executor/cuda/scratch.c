@@ -55,8 +55,6 @@ size_t mf_cuda_scratch_B(const mf_block *b, const mf_op *op, const mf_layout *l,
     switch (op->kind) {
     case MF_OP_GEMM: /* gradients of float logits, rounded; a bias, widened */
         return first->element_B >= 4.0 ? aligned((size_t)(rows * first->cols) * 2) : 0;
-    case MF_OP_GROUPED_GEMM:
-        return aligned((size_t)mf_op_act_parts_B(b, op));
     case MF_OP_ATTENTION_FWD:
     case MF_OP_ATTENTION_BWD:
         return attention_B(b, op, l);

@@ -30,12 +30,8 @@ typedef struct mf_device_grouped {
     const int32_t *offsets; /* [experts + 1] */
     const void *a, *b;
     void *out;
-    void *act;           /* FORWARD: silu(gate) * up (* prob) of out's halves; NULL: none */
-    const void *gate_up; /* DGRAD: the product's result goes on through that activation, and out is
-                            the gradient of gate and up; NULL: out is the product's result */
+    void *act; /* FORWARD: silu(gate) * up (* prob) of out's halves; NULL: none */
     const float *prob;
-    float *dprob;    /* DGRAD with gate_up */
-    void *workspace; /* with gate_up: scratch_B of the op */
 } mf_device_grouped;
 
 /* Which keys queries see, where a sample is spread over context-parallel ranks as chunks c and

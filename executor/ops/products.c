@@ -137,9 +137,9 @@ static mf_status expert_bias(const mf_exec_op *x, const mf_row_map *map, mf_err 
 
 mf_status mf_op_grouped_gemm(const mf_exec_op *x, mf_err *e) {
     const mf_op *op = x->op;
+    bool activates = (op->flags & MF_OPF_ACT) != 0;
     const mf_row_map map = mf_ops_row_map(x, op->dim[MF_OP_DIM_GROUPS]);
     bool wgrad = op->pass == MF_PASS_W, dgrad = op->pass == MF_PASS_B;
-    bool act = (op->flags & MF_OPF_ACT) != 0, activates = act && !dgrad, through = act && dgrad;
     const int64_t *dim = op->dim;
     const mf_device_grouped g = {.kind = wgrad   ? MF_GROUPED_WGRAD
                                          : dgrad ? MF_GROUPED_DGRAD
@@ -158,14 +158,8 @@ mf_status mf_op_grouped_gemm(const mf_exec_op *x, mf_err *e) {
                                  .b = x->in[1].data,
                                  .out = x->out[0].data,
                                  .act = activates ? x->out[1].data : NULL,
-                                 .gate_up = through ? x->in[2].data : NULL,
-                                 .prob = act ? x->in[through ? 3 : 2].data : NULL,
-                                 .dprob = through && op->nout > 1 ? x->out[1].data : NULL,
-                                 .workspace = x->env->scratch};
+                                 .prob = activates ? x->in[2].data : NULL};
     mf_status status = mf_ops_device(x)->grouped(x->queue, &g, e);
-    if (through && op->nout > 1 && status == MF_OK) {
-        return mf_ops_add_sum(x, 1, e);
-    }
     bool bias = !wgrad && !dgrad && !activates && x->nin > 3 && mf_ops_owns_bias(x);
     return bias && status == MF_OK ? expert_bias(x, &map, e) : status;
 }

@@ -71,43 +71,9 @@ static mf_status activate(const mf_kernel_grouped_gemm *g, mf_err *e) {
     return mf_kernel_swiglu_forward(&a, e);
 }
 
-/* Row t of dx goes on through the activation, element by element. */
-static void through_activation(const mf_kernel_grouped_gemm *g, const uint16_t *w, int64_t t) {
-    double dprob = 0;
-    for (int64_t j = 0; j < g->k; j++) {
-        double sum = 0;
-        uint16_t pair[2], slopes[2];
-        float part = 0;
-        for (int64_t i = 0; i < g->n; i++) {
-            sum += (double)mf_kernel_bf16_widen(g->a[t * g->n + i]) *
-                   (double)mf_kernel_bf16_widen(w[i * g->k + j]);
-        }
-        const uint16_t dx = mf_kernel_bf16_round((float)sum);
-        pair[0] = g->gate_up[t * 2 * g->k + j];
-        pair[1] = g->gate_up[t * 2 * g->k + g->k + j];
-        const mf_kernel_swiglu_grad one = {.shape = {.dtype = MF_KERNEL_BF16,
-                                                     .kind = MF_SWIGLU_SILU,
-                                                     .rows = 1,
-                                                     .cols = 1,
-                                                     .prob = g->prob != NULL ? &g->prob[t] : NULL},
-                                           .gate_up = pair,
-                                           .dy = &dx,
-                                           .dgate_up = slopes,
-                                           .dprob = &part};
-        (void)mf_kernel_swiglu_backward(&one, NULL);
-        ((uint16_t *)g->out)[t * 2 * g->k + j] = slopes[0];
-        ((uint16_t *)g->out)[t * 2 * g->k + g->k + j] = slopes[1];
-        dprob += (double)part;
-    }
-    if (g->dprob != NULL) {
-        g->dprob[t] = (float)dprob;
-    }
-}
-
 mf_status mf_kernel_grouped_gemm_run(const mf_kernel_grouped_gemm *g, mf_err *e) {
     assert(g->kind == MF_GROUPED_WGRAD || !g->accumulate);
     assert(g->kind == MF_GROUPED_FORWARD || g->act == NULL);
-    assert(g->kind == MF_GROUPED_DGRAD || g->gate_up == NULL);
     assert(!g->accumulate || !g->bf16);
     for (int32_t x = 0; x < g->experts; x++) {
         const int64_t begin = clamp_row(g, g->offsets[x]), end = clamp_row(g, g->offsets[x + 1]);
@@ -120,8 +86,6 @@ mf_status mf_kernel_grouped_gemm_run(const mf_kernel_grouped_gemm *g, mf_err *e)
         for (int64_t t = begin; t < end; t++) {
             if (g->kind == MF_GROUPED_FORWARD) {
                 forward_row(g->a + t * g->k, w, g->n, g->k, (uint16_t *)g->out + t * g->n);
-            } else if (g->gate_up != NULL) {
-                through_activation(g, w, t);
             } else {
                 dgrad_row(g->a + t * g->n, w, g->n, g->k, (uint16_t *)g->out + t * g->k);
             }
@@ -137,17 +101,13 @@ double mf_grouped_flops(const mf_kernel_grouped_gemm *g, int64_t tokens) {
 }
 
 double mf_grouped_least_B(const mf_kernel_grouped_gemm *g, int64_t tokens) {
-    const int64_t act = g->act != NULL ? g->n / 2 : g->gate_up != NULL ? 3 * g->k : 0;
+    const int64_t act = g->act != NULL ? g->n / 2 : 0;
     const double activations_B = 2.0 * (double)tokens * (double)(g->n + g->k + act);
     const double weights = (double)g->experts * (double)g->n * (double)g->k;
     if (g->kind != MF_GROUPED_WGRAD) {
         return activations_B + 2.0 * weights;
     }
     return activations_B + (g->accumulate ? 8.0 : g->bf16 ? 2.0 : 4.0) * weights;
-}
-
-size_t mf_grouped_parts_B(int64_t rows, int64_t k) {
-    return (size_t)((k + MF_GROUPED_BOX - 1) / MF_GROUPED_BOX * rows) * sizeof(float);
 }
 
 /* --- choices -----------------------------------------------------------------------------------
@@ -203,10 +163,6 @@ mf_status mf_grouped_config_choose(const mf_kernel_grouped_gemm *g, const mf_gro
                           "grouped GEMM: an activation is of forward products whose halves are "
                           "multiples of 8, not n %" PRId64,
                           g->n);
-    }
-    if (g->gate_up != NULL && g->kind != MF_GROUPED_DGRAD) {
-        return mf_err_set(e, MF_INPUT,
-                          "grouped GEMM: only input gradients go on through an activation");
     }
     if (g->accumulate && g->bf16) {
         return mf_err_set(e, MF_INPUT, "grouped GEMM: sums are kept in f32, not in bf16");

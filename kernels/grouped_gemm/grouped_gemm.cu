@@ -65,11 +65,8 @@ mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
     const Array rows_k = {g->b, false, g->k, g->rows, 1, BOX, BOX, 1};
     const Array a = {g->a, false, forward ? g->k : g->n, g->rows, 1, BOX, BOX, 1};
     const Array out = {g->out, false, forward ? g->n : g->k, g->rows, 1, BOX, WARP_ROWS, 1};
-    const int64_t half = forward ? g->n / 2 : g->k;
-    const bool through = g->gate_up != NULL;
-    const Array halves = {g->out, false, half, 2, g->rows, BOX, 1, WARP_ROWS};
-    const Array act = {g->act, false, half, g->rows, 1, BOX, WARP_ROWS, 1};
-    const Array gate_up = {g->gate_up, false, half, 2, g->rows, BOX, 1, WARP_ROWS};
+    const Array halves = {g->out, false, g->n / 2, 2, g->rows, BOX, 1, WARP_ROWS};
+    const Array act = {g->act, false, g->n / 2, g->rows, 1, BOX, WARP_ROWS, 1};
     const Array grads = {g->out,    !g->bf16, g->k, g->n, g->experts, g->bf16 ? BOX : BOX / 2,
                          WARP_ROWS, 1};
     encode_fn fn = NULL;
@@ -81,10 +78,10 @@ mf_status encode_all(const mf_kernel_grouped_gemm *g, Maps *maps, mf_err *e) {
         status = encode(fn, &maps->b, wgrad ? rows_k : weights, e);
     }
     if (status == MF_OK) {
-        status = encode(fn, &maps->to.y, wgrad ? grads : g->act || through ? halves : out, e);
+        status = encode(fn, &maps->to.y, wgrad ? grads : g->act ? halves : out, e);
     }
-    if (status == MF_OK && (g->act || through)) {
-        status = encode(fn, &maps->to.act, through ? gate_up : act, e);
+    if (status == MF_OK && g->act) {
+        status = encode(fn, &maps->to.act, act, e);
     }
     return status;
 }
@@ -98,17 +95,17 @@ struct Built {
     kernel_fn kernel;
 };
 
-template <mf_grouped_kind KIND, bool F32, bool ACT> constexpr Built built(void) {
-    return {Traits<KIND, F32, ACT, 4, 2>::SMEM_B,
-            grouped_gemm_kernel<Traits<KIND, F32, ACT, 4, 2>>};
+template <mf_grouped_kind KIND, bool F32, bool GATED> constexpr Built built(void) {
+    return {Traits<KIND, F32, GATED, 4, 2>::SMEM_B,
+            grouped_gemm_kernel<Traits<KIND, F32, GATED, 4, 2>>};
 }
 
 /* By kind, then the others. */
-enum { WGRAD_BF16 = MF_GROUPED_KINDS, FORWARD_ACT, DGRAD_ACT, BUILT_COUNT };
+enum { WGRAD_BF16 = MF_GROUPED_KINDS, FORWARD_GATED, BUILT_COUNT };
 const Built BUILT[BUILT_COUNT] = {
     built<MF_GROUPED_FORWARD, false, false>(), built<MF_GROUPED_DGRAD, false, false>(),
-    built<MF_GROUPED_WGRAD, true, false>(),    built<MF_GROUPED_WGRAD, false, false>(),
-    built<MF_GROUPED_FORWARD, false, true>(),  built<MF_GROUPED_DGRAD, false, true>()};
+    built<MF_GROUPED_WGRAD, true, false>(), built<MF_GROUPED_WGRAD, false, false>(),
+    built<MF_GROUPED_FORWARD, false, true>()};
 
 mf_status read_device(mf_grouped_device *out, mf_err *e) {
     int device = 0, sms = 0, smem_B = 0, l2_B = 0, major = 0, minor = 0;
@@ -130,19 +127,11 @@ mf_status read_device(mf_grouped_device *out, mf_err *e) {
     return MF_OK;
 }
 
-int which(const mf_kernel_grouped_gemm *g) {
-    const bool wgrad = g->kind == MF_GROUPED_WGRAD;
-    return g->act             ? FORWARD_ACT
-           : g->gate_up       ? DGRAD_ACT
-           : wgrad && g->bf16 ? WGRAD_BF16
-                              : (int)g->kind;
-}
-
 mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cudaStream_t stream,
                  mf_err *e) {
     const bool wgrad = g->kind == MF_GROUPED_WGRAD;
     const bool forward = g->kind == MF_GROUPED_FORWARD;
-    const Built &b = BUILT[which(g)];
+    const Built &b = BUILT[g->act ? FORWARD_GATED : wgrad && g->bf16 ? WGRAD_BF16 : (int)g->kind];
     Maps maps;
     mf_status status = encode_all(g, &maps, e);
     if (status != MF_OK) {
@@ -165,8 +154,7 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
     p.out = wgrad ? NULL : (uint16_t *)g->out;
     p.act = g->act;
     p.prob = g->prob;
-    p.partial = g->dprob ? g->parts : NULL;
-    p.half = (int32_t)(forward ? g->n / 2 : g->k);
+    p.half = (int32_t)(g->n / 2);
     p.reduction = wgrad ? 0 : (int32_t)(forward ? g->k : g->n);
     p.accumulate = g->accumulate;
     p.balance = c->balance;
@@ -187,12 +175,6 @@ mf_status launch(const mf_kernel_grouped_gemm *g, const mf_grouped_config *c, cu
     config.attrs = &cluster;
     config.numAttrs = 1;
     MF_CUDA_TRY(cudaLaunchKernelEx(&config, b.kernel, maps.a, maps.b, maps.to, p), e);
-    if (p.partial) {
-        const unsigned threads = 256, blocks = (unsigned)((g->rows + threads - 1) / threads);
-        sum_parts<<<blocks, threads, 0, stream>>>(p.partial, (p.half + BOX - 1) / BOX, p.space.rows,
-                                                  &g->offsets[g->experts], g->dprob);
-        MF_CUDA_TRY(cudaGetLastError(), e);
-    }
     return MF_OK;
 }
 

@@ -14,10 +14,7 @@
  *
  *     act [T, n/2] = silu(gate) * up (* prob of the row)
  *
- * is written, equal to the bit to what kernels/moe/swiglu.h makes of y. With `gate_up` (DGRAD of
- * the product behind it) dx goes on through the activation: out is the gradient of gate_up, [T, 2
- * k], equal to the bit to what swiglu.h makes of dx, and dprob the gradient of the probabilities
- * (summed in another order on a GPU).
+ * is written, equal to the bit to what kernels/moe/swiglu.h makes of y.
  *
  * Any counts: empty experts, counts that are no multiple of anything. Rows outside an expert's
  * segment never reach its results (not even NaN), and only rows [offsets[0], offsets[experts]) of y
@@ -59,18 +56,15 @@ typedef struct mf_kernel_grouped_gemm {
     mf_grouped_kind kind;
     bool accumulate; /* WGRAD only: add to out instead of overwriting it */
     int32_t experts;
-    int64_t rows;            /* rows that the token buffers hold; at least offsets[experts] */
-    int64_t n, k;            /* of one expert's weight [n, k] */
-    const int32_t *offsets;  /* [experts + 1] */
-    const uint16_t *a;       /* bf16: x (FORWARD) or dy */
-    const uint16_t *b;       /* bf16: W, or x (WGRAD) */
-    void *out;               /* bf16 [rows, n or k]; WGRAD: [experts, n, k], f32 unless ... */
-    bool bf16;               /* ... this; not with accumulate */
-    uint16_t *act;           /* FORWARD: bf16 [rows, n / 2]; NULL: none */
-    const uint16_t *gate_up; /* DGRAD: bf16 [rows, 2 k]; NULL: dx is written */
-    const float *prob;       /* [rows], of act and gate_up; NULL: 1 */
-    float *dprob;            /* [rows], with gate_up; NULL: not wanted */
-    float *parts;            /* with dprob, on a GPU: mf_grouped_parts_B bytes */
+    int64_t rows;           /* rows that the token buffers hold; at least offsets[experts] */
+    int64_t n, k;           /* of one expert's weight [n, k] */
+    const int32_t *offsets; /* [experts + 1] */
+    const uint16_t *a;      /* bf16: x (FORWARD) or dy */
+    const uint16_t *b;      /* bf16: W, or x (WGRAD) */
+    void *out;              /* bf16 [rows, n or k]; WGRAD: [experts, n, k], f32 unless ... */
+    bool bf16;              /* ... this; not with accumulate */
+    uint16_t *act;          /* FORWARD: bf16 [rows, n / 2]; NULL: none */
+    const float *prob;      /* [rows], of act; NULL: 1 */
 } mf_kernel_grouped_gemm;
 
 /* How the CUDA kernel cuts the work. Plain data, chosen without a GPU, so that it can be tested and
@@ -103,9 +97,6 @@ mf_status mf_grouped_config_check(const mf_grouped_config *c, const mf_grouped_d
 
 /* One line such as "128x256x64 cluster 2 stages 4 ...", cut to size; returns text. */
 char *mf_grouped_config_print(const mf_grouped_config *c, char *text, size_t size);
-
-/* Room for parts of dprob, which a GPU adds up behind the product. */
-size_t mf_grouped_parts_B(int64_t rows, int64_t k);
 
 /* Floating-point operations of `tokens` routed rows, and the fewest bytes they move (each input
  * read once, each output written once, the sum read once more with accumulate; probabilities, which

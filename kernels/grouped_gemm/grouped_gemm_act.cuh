@@ -123,6 +123,15 @@ MF_DEVICE void write_gated(Held &h, const Smem<C> s, const Outputs &to, const Ar
     }
 }
 
+template <class C>
+MF_DEVICE void write_next(Held &h, const Smem<C> s, const Outputs &to, const Args &p) {
+    if constexpr (C::GATED) {
+        write_gated<C>(h, s, to, p);
+    } else {
+        write_held<C>(h, s, to, p);
+    }
+}
+
 /* Takes over a finished tile of gate and up columns. Of a narrow one (64 of each) the up columns
  * move to where those of a whole one are. */
 template <class C>

@@ -22,7 +22,7 @@
 #ifndef MF_KERNELS_GROUPED_GEMM_DEVICE_CUH
 #define MF_KERNELS_GROUPED_GEMM_DEVICE_CUH
 
-#include "kernels/grouped_gemm/grouped_gemm_slopes.cuh"
+#include "kernels/grouped_gemm/grouped_gemm_act.cuh"
 
 namespace mf_grouped {
 
@@ -228,8 +228,6 @@ MF_DEVICE void consume(const Smem<C> s, const Outputs &to, const Args &p, int wa
     Held h;
     h.tile = 0;
     h.left = h.next = h.buffer = 0;
-    h.parity = 0;
-    h.sum[0] = h.sum[1] = 0;
     for (uint32_t tile = 0;; tile++) {
         mf_mbar_wait(s.slot_full(tile), tile / SLOTS % 2);
         const int steps = uniform(s.field(tile, STEPS)), boxes = uniform(s.field(tile, BOXES));
@@ -273,7 +271,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         mf_tma_prefetch_map(&map_a);
         mf_tma_prefetch_map(&map_b);
         mf_tma_prefetch_map(&to.y);
-        if (C::GATED || C::SLOPES) {
+        if (C::GATED) {
             mf_tma_prefetch_map(&to.act);
         }
         for (int i = 0; i < C::STAGES; i++) {
@@ -283,9 +281,6 @@ __global__ void __launch_bounds__(THREADS, 1)
         for (uint32_t i = 0; i < SLOTS; i++) {
             mf_mbar_init(s.slot_full(i), 1);
             mf_mbar_init(s.slot_empty(i), CONSUMERS * 4);
-        }
-        for (int i = 0; C::SLOPES && i < CONSUMERS * 4; i++) {
-            mf_mbar_init(s.fetched(i), 1);
         }
         mf_mbar_init_fence();
     }

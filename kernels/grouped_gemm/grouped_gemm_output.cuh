@@ -22,12 +22,10 @@ MF_DEVICE uint32_t pack_bf16(float low, float high) {
  */
 struct Held {
     uint32_t v[64];
-    uint32_t tile;   /* number of the tile */
-    int left;        /* turns */
-    int next;        /* step of the next tile in which the next turn is */
-    int buffer;      /* of this warp, that the next chunk goes through */
-    uint32_t parity; /* SLOPES: of the barrier of what is fetched next, */
-    float sum[2];    /* and of two rows, what a chunk has added to their probabilities' gradients */
+    uint32_t tile; /* number of the tile */
+    int left;      /* turns */
+    int next;      /* step of the next tile in which the next turn is */
+    int buffer;    /* of this warp, that the next chunk goes through */
 };
 
 /* 64 bf16 columns as rows of 128 bytes, swizzled. */

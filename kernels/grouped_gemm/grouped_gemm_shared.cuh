@@ -25,9 +25,9 @@ constexpr int THREADS = (1 + CONSUMERS) * 128;
 constexpr int WARP_ROWS = 16; /* of a tile, of one warp */
 constexpr int BUFFER_B = WARP_ROWS * 128;
 constexpr int BAR_BOTH = 1; /* named barrier */
-/* Turns in which a held tile is written, for each of its chunks: of gate, up and four quarters of
- * an activation; of a fetch and four quarters of gradients. Otherwise a chunk is a turn. */
-constexpr int GATED_TURNS = 7, SLOPES_TURNS = 5;
+/* Turns in which each chunk of gate and up is written: both, the activation in quarters, and that.
+ * Otherwise a chunk is a turn. */
+constexpr int GATED_TURNS = 7;
 
 struct Args {
     mf_grouped_space space;
@@ -35,26 +35,23 @@ struct Args {
     uint16_t *out;     /* for tiles that the copy engine cannot mask */
     uint16_t *act;     /* likewise */
     const float *prob; /* of rows, of act; NULL: 1 */
-    float *partial;    /* SLOPES: [columns / 64, rows] parts of the probabilities' gradients */
     int32_t half;      /* columns of gate, and of up */
     int32_t reduction; /* elements summed; WGRAD: the expert's tokens instead */
     int32_t accumulate;
     int32_t balance; /* fill the last round */
 };
 
-/* Where the copy engine writes; of a gradient through an activation act is what it reads, gate and
- * up, and y their gradients, both [gate and up, cols, rows]. y: [rows, cols, 1], dW [n, k,
- * experts]; with an activation y is [gate and up, cols, rows], act [rows, cols, 1]. */
+/* Where the copy engine writes. y: [rows, cols, 1], dW [n, k, experts]; with an activation y is
+ * [gate and up, cols, rows], act [rows, cols, 1]. */
 struct Outputs {
     CUtensorMap y, act;
 };
 
-template <mf_grouped_kind KIND, bool F32_, bool ACT_, int STAGES_, int BUFFERS_> struct Traits {
+template <mf_grouped_kind KIND, bool F32_, bool GATED_, int STAGES_, int BUFFERS_> struct Traits {
     static constexpr bool WGRAD = KIND == MF_GROUPED_WGRAD;
     static constexpr bool F32 = F32_; /* what is written; else bf16 */
-    static constexpr bool GATED = ACT_ && KIND == MF_GROUPED_FORWARD; /* writes act too */
-    static constexpr bool SLOPES = ACT_ && KIND == MF_GROUPED_DGRAD;  /* goes on through act */
-    static constexpr int TURNS = GATED ? 2 * GATED_TURNS : SLOPES ? 4 * SLOPES_TURNS : 4;
+    static constexpr bool GATED = GATED_;
+    static constexpr int TURNS = GATED ? 2 * GATED_TURNS : 4;
     static constexpr int MN_A = WGRAD;
     static constexpr int MN_B = KIND != MF_GROUPED_FORWARD;
     static constexpr int STAGES = STAGES_;
@@ -121,9 +118,6 @@ template <class C> struct Smem {
     }
     MF_DEVICE_MEMBER uint32_t slot_empty(uint32_t number) const {
         return slot(number) + SLOT_BARS + 8;
-    }
-    MF_DEVICE_MEMBER uint32_t fetched(int warp) const { /* barrier of what it fetches */
-        return slot(0) + SLOTS * SLOT_B + (uint32_t)warp * 8;
     }
     MF_DEVICE_MEMBER int field(uint32_t number, Field f) const {
         int v;

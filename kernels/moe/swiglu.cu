@@ -20,13 +20,19 @@ __device__ static int64_t group_of(const mf_kernel_swiglu_shape &s, int64_t row)
     return low;
 }
 
-typedef mf_swiglu_slopes gated;
+typedef struct gated {
+    float y, d_gate, d_up;
+} gated;
 
 template <typename T, bool CLAMPED>
 __device__ static gated activate(const mf_kernel_swiglu_shape &s, float gate, float up) {
     gated out;
     if (!CLAMPED) {
-        return mf_swiglu_slopes_of<T>(gate, up);
+        float sig = mf_sigmoid<T>(gate);
+        out.d_up = gate * sig;
+        out.y = mf_swiglu_value<T>(gate, up);
+        out.d_gate = sig * (1.0f + gate * (1.0f - sig)) * up;
+        return out;
     }
     float g = fminf(gate, s.limit), u = fminf(fmaxf(up, -s.limit), s.limit);
     float sig = mf_sigmoid<T>(s.alpha * g);

@@ -74,9 +74,6 @@ static inline double exec_lockstep_bound(const mf_exec_op *x, int k) {
     if (op->kind == MF_OP_GEMM && op->pass != MF_PASS_F && x->in[0].dtype == MF_KERNEL_F32) {
         return EXEC_EPS;
     }
-    if (op->flags & MF_OPF_ACT) { /* of what was rounded on the way */
-        return EXEC_EPS / 8;
-    }
     return 1e-4;
 }
 

@@ -225,9 +225,6 @@ void graph_follows_offsets(uint64_t seed) {
                                 out.p,
                                 false,
                                 NULL,
-                                NULL,
-                                NULL,
-                                NULL,
                                 NULL};
     GPU_MUST(cudaMemcpy(offsets.p, layouts[0], 16, cudaMemcpyDefault));
     cudaStream_t stream;

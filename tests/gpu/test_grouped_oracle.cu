@@ -188,9 +188,6 @@ void run_case(cublasHandle_t library, const Case &c, mf_grouped_kind kind, uint6
                                 ours,
                                 false,
                                 NULL,
-                                NULL,
-                                NULL,
-                                NULL,
                                 NULL};
     mf_err e;
     mf_err_clear(&e);

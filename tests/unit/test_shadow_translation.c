@@ -132,10 +132,7 @@ static void scalars(const shadow_work *w, char *words, size_t size) {
     } else if (w->kind == SHADOW_grouped) {
         snprintf(words, size, " kind %d experts %lld n %lld k %lld%s%s", (int)g->kind,
                  (long long)g->experts, (long long)g->n, (long long)g->k,
-                 g->accumulate ? " accumulate" : "",
-                 g->act != NULL       ? " activates"
-                 : g->gate_up != NULL ? " through activation"
-                                      : "");
+                 g->accumulate ? " accumulate" : "", g->act != NULL ? " activates" : "");
     } else if (w->kind == SHADOW_router) {
         snprintf(words, size, " score %d top %lld of %lld groups %lld/%lld scaling %.6g%s",
                  (int)r->score, (long long)r->top_k, (long long)r->experts,
