@@ -216,17 +216,15 @@ static mf_status keep_state(mf_exec *x, int i, mf_exec_state *s, mf_err *e) {
 
 mf_status mf_exec_keep(mf_exec *x, mf_exec_kept **out, mf_err *e) {
     mf_exec_kept *k = calloc(1, sizeof *k);
-    mf_status status = mf_err_set(e, MF_NOMEM, "no host memory for the weights' states");
     *out = k;
-    if (k == NULL) {
-        return status;
+    if (k != NULL) {
+        k->state = calloc((size_t)x->params.count + 1, sizeof *k->state);
+        k->corrections = malloc(corrections_B(x) + 1);
     }
-    k->state = calloc((size_t)x->params.count + 1, sizeof *k->state);
-    k->corrections = malloc(corrections_B(x) + 1);
-    if (k->state == NULL || k->corrections == NULL) {
-        return status;
+    if (k == NULL || k->state == NULL || k->corrections == NULL) {
+        return mf_err_set(e, MF_NOMEM, "no host memory for the weights' states");
     }
-    status = mf_exec_copy(x, k->corrections, x->corrections, corrections_B(x), e);
+    mf_status status = mf_exec_copy(x, k->corrections, x->corrections, corrections_B(x), e);
     for (int i = 0; i < x->params.count && status == MF_OK; i++) {
         k->parameters = i + 1;
         status = keep_state(x, i, &k->state[i], e);
