@@ -12,7 +12,7 @@ jobs=${2:-$(($(nproc 2>/dev/null || echo 1) + 1))}
 limit=${MF_TEST_SECONDS:-1200}
 
 # Begin first: for most of their minute and more they wait for runs that they start and kill.
-first='tests/unit/test_train_kills tests/unit/test_train_command tests/unit/test_train_folder'
+first='tests/unit/test_train_kills tests/unit/test_train_stops tests/unit/test_train_restart tests/unit/test_train_command tests/unit/test_train_folder'
 # Run last, one by one, because of what they measure: prices a second of processor time, fewer where
 # a neighbour shares core and caches.
 alone='tests/property/test_cost_property'

@@ -1,10 +1,10 @@
 #!/bin/sh
 # What a run survives, and what it leaves behind: checkpoints between CPU ranks and a GPU, SIGTERM, kill -9, out of
-# memory, a rank that hangs, --deterministic.
+# memory, a rank that hangs, --on-failure restart, --deterministic.
 #   faults.sh [PROGRAM...]      the program, such as "/tmp/moefold-gpu/run moefold" [build/moefold]
 # Needs python3, with PyTorch for "out of memory", and nvidia-smi. A line for each check, exit 1 when one fails.
 # BACKEND=cpu  tries the script out where there is no GPU, and says which checks that leaves out
-# ONLY=TEXT    the parts named there: checkpoint, sigterm, kill, memory, hang, deterministic
+# ONLY=TEXT    the parts named there: checkpoint, sigterm, restart, kill, memory, hang, deterministic
 set -u
 [ $# -gt 0 ] || set -- build/moefold
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -372,6 +372,33 @@ hang() {
     rm -rf "$work/hang"
 }
 
+# --- --on-failure restart -----------------------------------------------------------------------------------------
+resumed_lines() { [ "$(grep -c '^resumed ' "$work/again.log")" -ge "$1" ]; }
+restart() {
+    run=$work/again
+    start again $program train $small $on_gpu --gpus 2 --tp 2 --steps 1000000 --save-every 4 --on-failure restart \
+        --hang-after 6 --out "$run"
+    launcher=$pid
+    within 90 has_lines "$run" 8
+    kill -9 "$(rank_process 1)"
+    within 90 resumed_lines 1
+    first=$?
+    within 90 has_lines "$run" 16
+    kill -STOP "$(rank_process 1)"
+    within 90 resumed_lines 2
+    second=$?
+    within 90 has_lines "$run" 24
+    kill -TERM "$launcher"
+    ended again 30
+    whole=$(awk -F'"step": *' '{ n += ($2 + 0 == NR) } END { print n + 0 }' "$run/metrics.jsonl")
+    step=$(last_step "$run")
+    check "$(all $first $second "$(holds [ "$code" = 130 ])" "$(holds [ "$whole" = "$((step))" ])" "$(holds [ -f "$(at "$run" "$step")/manifest.json" ])")" \
+        "restart: rank 1 killed, later stopped; $(grep -c 'moefold train: restart 1 of 3' "$work/again.log") restarts, $whole of $((step)) steps in metrics.jsonl, exit code $code"
+    clean 10
+    check $? "restart: $clean_text"
+    rm -rf "$run"
+}
+
 # --- --deterministic ----------------------------------------------------------------------------------------------
 deterministic() {
     for i in 1 2; do
@@ -406,6 +433,7 @@ if wanted hang; then hang; fi
 if wanted kill; then kills; fi
 if wanted memory; then memory; fi
 if wanted sigterm; then sigterm; fi
+if wanted restart; then restart; fi
 if wanted deterministic; then deterministic; fi
 name=
 clean 10

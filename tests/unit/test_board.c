@@ -86,9 +86,9 @@ static int blames(const rank_of_two *r) {
 }
 
 static int waited(const rank_of_two *r) {
-    int code = work(r, 0.5);
+    int code = work(r, 1.0);
     double s = mf_board_waited_s(r->board);
-    return code != 0 ? code : r->me == 0 ? (s > 0.4 ? 0 : 92) : (s < 0.3 ? 0 : 93);
+    return code != 0 ? code : r->me == 0 ? (s > 0.8 ? 0 : 92) : (s < 0.7 ? 0 : 93);
 }
 
 static int be_rank(const char *what, char *log) {
@@ -211,7 +211,7 @@ static void a_stopped_rank_is_named_wherever_it_is(void **state) {
 
 static void what_a_rank_waits_is_counted(void **state) {
     (void)state;
-    goes_on("waited", 0.5);
+    goes_on("waited", 1.0);
 }
 
 int main(int argc, char **argv) {
