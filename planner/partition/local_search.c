@@ -26,7 +26,6 @@ typedef struct improving {
     mf_order_chain chain;
     state now, next, best; /* best: of the moves of a round */
     state least;           /* of all */
-    int64_t plays;
     int from[MF_MOVE_PATIENCE], to[MF_MOVE_PATIENCE],
         made; /* moves since then, not to be taken back */
 } improving;
@@ -108,7 +107,6 @@ static mf_status evaluate(improving *w, const state *from, state *s, bool *fits,
     if (!*fits) {
         return MF_OK;
     }
-    w->plays++;
     mf_status status = mf_inner_play_counts(in, s->first, s->count, w->pair_s, &w->chain, e);
     s->time_s = w->chain.time_s;
     weigh_vstages(w, s->weight_s);
@@ -264,7 +262,7 @@ static void improving_clear(improving *w) {
 }
 
 mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, int *first,
-                           mf_assignment *out, double *time_s, int64_t *plays, mf_err *e) {
+                           mf_assignment *out, double *time_s, mf_err *e) {
     improving w;
     size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
     mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
@@ -279,7 +277,6 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, 
     if (status == MF_OK) {
         status = mf_inner_play_counts(in, first, w.now.count, w.pair_s, &w.chain, e);
         w.now.time_s = w.chain.time_s;
-        w.plays++;
         weigh_vstages(&w, w.now.weight_s);
     }
     bool better = false;
@@ -304,7 +301,6 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, 
         status = status == MF_INFEASIBLE ? MF_OK : status;
     }
 out:
-    *plays += w.plays;
     improving_clear(&w);
     return status;
 }
