@@ -82,6 +82,7 @@ static chunk_bytes weigh_chunk(const filling *f, int v) {
                 if (n <= 0) {
                     continue;
                 }
+                *in->effort_ns += MF_FILL_CHOICE_NS;
                 if (pass == 0) {
                     x.saved += n * q->saved_B;
                     x.held += n * q->held_B;

@@ -23,6 +23,7 @@ typedef struct improving {
     mf_inner *in;
     double *room_B; /* [stages] */
     double *pair_s;
+    int64_t until_ns; /* in->effort_ns at which it ends */
     mf_order_chain chain;
     state now, next, best; /* best: of the moves of a round */
     state least;           /* of all */
@@ -188,8 +189,8 @@ static mf_status move_once(improving *w, bool *moved, mf_err *e) {
 static mf_status move_on(improving *w, bool *better, mf_err *e) {
     mf_status status = MF_OK;
     bool moved = true;
-    for (int round = 0;
-         round < MF_MOVE_ROUNDS && w->made < MF_MOVE_PATIENCE && moved && status == MF_OK;
+    for (int round = 0; round < MF_MOVE_ROUNDS && w->made < MF_MOVE_PATIENCE && moved &&
+                        status == MF_OK && *w->in->effort_ns < w->until_ns;
          round++) {
         status = move_once(w, &moved, e);
         if (status == MF_OK && moved && w->now.time_s < w->least.time_s * (1.0 - 1e-6)) {
@@ -227,7 +228,9 @@ static mf_status shake(improving *w, uint32_t *dice, bool *fits, mf_err *e) {
 static mf_status shake_on(improving *w, bool *better, mf_err *e) {
     uint32_t dice = 1;
     mf_status status = MF_OK;
-    for (int k = 0; k < MF_SHAKES && w->in->vstages > 1 && status == MF_OK; k++) {
+    for (int k = 0;
+         k < MF_SHAKES && w->in->vstages > 1 && status == MF_OK && *w->in->effort_ns < w->until_ns;
+         k++) {
         bool fits;
         status = shake(w, &dice, &fits, e);
         if (status == MF_OK && fits) {
@@ -261,14 +264,15 @@ static void improving_clear(improving *w) {
     mf_order_chain_clear(&w->chain);
 }
 
-mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, int *first,
-                           mf_assignment *out, double *time_s, mf_err *e) {
+mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, int64_t effort_ns,
+                           int *first, mf_assignment *out, double *time_s, mf_err *e) {
     improving w;
     size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
     mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
     if (status != MF_OK) {
         goto out;
     }
+    w.until_ns = *in->effort_ns + effort_ns;
     memcpy(w.now.first, first, bytes);
     for (int p = 0; p < in->stages; p++) {
         w.room_B[p] = in->usable_B;

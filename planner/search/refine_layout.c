@@ -15,7 +15,7 @@ typedef struct closing {
     mf_search_node *n;
     mf_inner *in;
     double best_s, target_s, keep_s;
-    int64_t most_us;        /* that linear programs may take; 0 = any */
+    int64_t most_us;        /* that one thing may take; 0 = any */
     bool none;              /* no plan is known that it competes with */
     const mf_chains *known; /* chains of the order to begin with; or NULL */
     mf_search_outcome *out;
@@ -106,6 +106,11 @@ static bool even_split(const mf_inner *in, int *first) {
     return mf_inner_is_split(in, first);
 }
 
+/* Counted nanoseconds for one thing: so much, as far as it is left. */
+static int64_t effort_ns(const closing *c, int64_t most_us) {
+    return 1000 * (c->most_us > 0 && c->most_us < most_us ? c->most_us : most_us);
+}
+
 /* Improves a split, fills it with memory choices and simulates it. What is nearest to a relaxed
  * point may not fit, or play far too long, with one layer here and three there: then an even one is
  * the start. Not finding any is no failure. */
@@ -114,12 +119,13 @@ static void try_split(closing *c, int *first) {
     int stage;
     double time_s = 0.0, promising_s = isinf(c->best_s) ? 0.0 : MF_PROMISING * c->best_s;
     promising_s = uses(c->w, MF_MECHANISM_SHAKES) ? promising_s : 0.0;
-    mf_status status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, first, &a,
-                                        &time_s, &c->out->err);
+    const int64_t most_ns = effort_ns(c, MF_IMPROVE_US);
+    mf_status status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, most_ns, first,
+                                        &a, &time_s, &c->out->err);
     bool poor = status == MF_INFEASIBLE || (status == MF_OK && time_s >= MF_HOPELESS * c->best_s);
     if (poor && even_split(c->in, first)) {
-        status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, first, &a, &time_s,
-                                  &c->out->err);
+        status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, most_ns, first, &a,
+                                  &time_s, &c->out->err);
     }
     if (status == MF_OK && time_s < MF_WORSE * c->best_s) {
         if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
@@ -212,11 +218,6 @@ static void hand_over(closing *c, mf_search_chains *found) {
         mf_chains_clear(&found->chains);
         free(found);
     }
-}
-
-/* Counted nanoseconds for linear programs: so much, as far as it is left. */
-static int64_t effort_ns(const closing *c, int64_t most_us) {
-    return 1000 * (c->most_us > 0 && c->most_us < most_us ? c->most_us : most_us);
 }
 
 /* The lean relaxation and the mean of its chains. The split nearest to its point is tried. */

@@ -417,34 +417,33 @@ static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *
     return status;
 }
 
-/* Layouts that fit, or some of those that are open. */
-static mf_status find_tries(mf_search_state *s, bool open, mf_err *e) {
-    mf_search_outcome *out = calloc(1, sizeof *out);
-    if (!out) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    const double key_s = mf_search_lower_bound(s);
+/* Some of the layouts that are open are tried next. */
+static mf_status try_open(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     const mf_search_open all = {.list = {s->queue.node, s->queue.aside},
                                 .count = {s->queue.used, s->queue.asides},
                                 .fits = &s->fits,
                                 .best_s = s->best_s};
-    mf_status status = open ? MF_OK : mf_search_fits_find(&s->fits, s->r, &s->work, e);
-    if (status == MF_OK) {
-        status = open ? mf_search_try_open(&s->world, &all, key_s, out, e)
-                      : mf_search_lean(&s->world, s->r, &s->fits, key_s, s->best_s, keep_lean, s,
-                                       out, e);
-    }
-    status = status == MF_OK ? push_tries(s, out, e) : status;
-    free(out->child);
-    free(out);
-    return status;
+    return mf_search_try_open(&s->world, &all, mf_search_lower_bound(s), out, e);
 }
 
-static void take(mf_search_state *s, bool open) {
-    *(open ? &s->opened : &s->leaned) = true;
-    s->status = find_tries(s, open, &s->err);
+/* Layouts that fit are simulated, and some that are like the fastest of them are tried next. */
+static mf_status try_fits(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
+    mf_status status = mf_search_fits_find(&s->fits, s->r, &out->work, e);
+    return status == MF_OK ? mf_search_lean(&s->world, s->r, &s->fits, mf_search_lower_bound(s),
+                                            s->best_s, keep_lean, s, out, e)
+                           : status;
+}
+
+typedef mf_status find_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e);
+
+static void take(mf_search_state *s, find_tries *find) {
+    mf_search_outcome *out = calloc(1, sizeof *out);
+    s->status = out ? find(s, out, &s->err) : mf_err_set(&s->err, MF_NOMEM, "out of memory");
+    s->status = s->status == MF_OK ? push_tries(s, out, &s->err) : s->status;
     s->interrupted |= s->status == MF_INTERRUPTED;
     s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
+    free(out ? out->child : NULL);
+    free(out);
 }
 
 static bool goes_on(const mf_search_state *s) {
@@ -458,14 +457,15 @@ static bool is_wide(const mf_search_state *s) {
            mf_search_lower_bound(s) < s->best_s / (1.0 + mf_search_asked_gap(s)) * (1.0 - 1e-9);
 }
 
-/* What is tried next where the search has come to an end with a wide gap; false: nothing. */
-static bool try_more(mf_search_state *s) {
+/* A search that comes to its end, or has used what the budget allows until then, tries open layouts
+ * if its gap is wide. False: that was done. */
+static bool goes_further(mf_search_state *s) {
     if (s->opened) {
         return false;
     }
     s->opened = true;
     if (is_wide(s)) {
-        take(s, true);
+        take(s, try_open);
     }
     return true;
 }
@@ -475,10 +475,11 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     const int64_t lean_after = s->r->lean_work ? s->r->lean_work : MF_FIT_FIRST_US;
     s->interrupted |= s->r->cancel && *s->r->cancel;
     if (goes_on(s) && s->r->lean && !s->leaned && !has_plan(s) && s->work >= lean_after) {
-        take(s, false);
+        s->leaned = true;
+        take(s, try_fits);
     }
     bool done = !goes_on(s) || is_done(s);
-    while (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && try_more(s)) {
+    while (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && goes_further(s)) {
         done = !goes_on(s) || is_done(s);
     }
     if (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && mf_search_ranks(s)) {

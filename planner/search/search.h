@@ -197,7 +197,7 @@ typedef struct mf_search_aim {
     double best_s;   /* the fastest plan so far */
     double target_s; /* bounds at or above are good enough */
     double keep_s;   /* plans at or above are of no interest */
-    int64_t most_us; /* counted, that linear programs may take; 0 = any */
+    int64_t most_us; /* counted, that a tree or a local search may take; 0 = any */
     bool lean;       /* memory decides: more is done to make splits fit */
     bool none;       /* any plan is better than none */
 } mf_search_aim;

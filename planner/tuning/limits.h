@@ -64,11 +64,12 @@
 
 /* Nanoseconds of one core by entry of a tableau that a linear program goes through, by event that a
  * play of an order goes through and by cell that is summed for it, by slot of a chunk whose bytes
- * are weighed. */
+ * are weighed and choice that stands there. */
 #define MF_LP_ENTRY_NS 0.35
 #define MF_PLAY_NODE_NS 30
-#define MF_PLAY_CELL_NS 10
-#define MF_FILL_SLOT_NS 150
+#define MF_PLAY_CELL_NS 2
+#define MF_FILL_SLOT_NS 30
+#define MF_FILL_CHOICE_NS 80
 /* By run of positions of a stage, by price of a byte, by merged pair that is asked for, for a
  * partition and by class of its blocks, by entry of a program's rows as they are made. */
 #define MF_RUN_NS 60
@@ -160,6 +161,8 @@
 /* Where a split plays well it is shaken so often by so many moves of any kind, and improved again:
  * what the moves that promise most lead to depends on where they start. */
 #define MF_SHAKES 6
+/* It takes no more than so many counted microseconds. */
+#define MF_IMPROVE_US 1000000
 #define MF_SHAKE_MOVES 3
 
 #endif
