@@ -169,7 +169,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     mf_status status = mf_space_check_batch(&space, e);
     if (status == MF_OK) {
         status = mf_uses(o->without, MF_MECHANISM_BLOCK_CACHE)
-                     ? mf_templates_create(o->without, &real.templates, e)
+                     ? mf_templates_create(&real.templates, e)
                      : MF_OK;
     }
     if (status != MF_OK) {
