@@ -95,38 +95,21 @@ static void fill_with_gaps(closing *c, const int *first) {
     free(count);
 }
 
-/* As many positions on every virtual stage, but for one. False when they may not stand so. */
-static bool even_split(const mf_inner *in, int *first) {
-    if (!mf_uses(in->oracle->without, MF_MECHANISM_EVEN_SPLIT)) {
-        return false;
-    }
-    for (int v = 0; v <= in->vstages; v++) {
-        first[v] = v * in->positions / in->vstages;
-    }
-    return mf_inner_is_split(in, first);
-}
-
 /* Counted nanoseconds for one thing: so much, as far as it is left. */
 static int64_t effort_ns(const closing *c, int64_t most_us) {
     return 1000 * (c->most_us > 0 && c->most_us < most_us ? c->most_us : most_us);
 }
 
-/* Improves a split, fills it with memory choices and simulates it. What is nearest to a relaxed
- * point may not fit, or play far too long, with one layer here and three there: then an even one is
- * the start. Not finding any is no failure. */
+/* Improves a split, fills it with memory choices and simulates it. Not finding any
+ * is no failure. */
 static void try_split(closing *c, int *first) {
     mf_assignment a;
     int stage;
     double time_s = 0.0, promising_s = isinf(c->best_s) ? 0.0 : MF_PROMISING * c->best_s;
     promising_s = uses(c->w, MF_MECHANISM_SHAKES) ? promising_s : 0.0;
-    const int64_t most_ns = effort_ns(c, MF_IMPROVE_US);
-    mf_status status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, most_ns, first,
-                                        &a, &time_s, &c->out->err);
-    bool poor = status == MF_INFEASIBLE || (status == MF_OK && time_s >= MF_HOPELESS * c->best_s);
-    if (poor && even_split(c->in, first)) {
-        status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, most_ns, first, &a,
-                                  &time_s, &c->out->err);
-    }
+    mf_status status =
+        mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, effort_ns(c, MF_IMPROVE_US),
+                         first, &a, &time_s, &c->out->err);
     if (status == MF_OK && time_s < MF_WORSE * c->best_s) {
         if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
             fill_with_gaps(c, first);

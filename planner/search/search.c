@@ -458,7 +458,8 @@ static bool is_wide(const mf_search_state *s) {
 }
 
 /* A search that comes to its end, or has used what the budget allows until then, tries open layouts
- * if its gap is wide. False: that was done. */
+ * if its gap is wide; what is left goes to what has the least bound, trees that were put aside
+ * included. False: that was done. */
 static bool goes_further(mf_search_state *s) {
     if (s->opened) {
         return false;
@@ -466,6 +467,8 @@ static bool goes_further(mf_search_state *s) {
     s->opened = true;
     if (is_wide(s)) {
         take(s, try_open);
+        s->patient = true;
+        s->status = s->status == MF_OK ? open_again(s, &s->err) : s->status;
     }
     return true;
 }
