@@ -202,44 +202,6 @@ static mf_status move_on(improving *w, bool *better, mf_err *e) {
     return status;
 }
 
-/* A number below n, the same in every run. */
-static int draw(uint32_t *dice, int n) {
-    *dice = *dice * UINT32_C(1664525) + UINT32_C(1013904223);
-    return (int)((*dice >> 16) % (uint32_t)n);
-}
-
-/* Starts from some moves off the best split; *fits: it can be played. */
-static mf_status shake(improving *w, uint32_t *dice, bool *fits, mf_err *e) {
-    const mf_inner *in = w->in;
-    size_t bytes = (size_t)(in->vstages + 1) * sizeof *w->now.first;
-    memcpy(w->now.first, w->least.first, bytes);
-    for (int k = 0; k < MF_SHAKE_MOVES; k++) {
-        int from = draw(dice, in->vstages), to = draw(dice, in->vstages);
-        memcpy(w->next.first, w->now.first, bytes);
-        mf_inner_shift(w->next.first, from, to);
-        if (mf_inner_is_split(in, w->next.first)) {
-            memcpy(w->now.first, w->next.first, bytes);
-        }
-    }
-    w->made = 0;
-    return evaluate(w, &w->least, &w->now, fits, e);
-}
-
-static mf_status shake_on(improving *w, bool *better, mf_err *e) {
-    uint32_t dice = 1;
-    mf_status status = MF_OK;
-    for (int k = 0;
-         k < MF_SHAKES && w->in->vstages > 1 && status == MF_OK && *w->in->effort_ns < w->until_ns;
-         k++) {
-        bool fits;
-        status = shake(w, &dice, &fits, e);
-        if (status == MF_OK && fits) {
-            status = move_on(w, better, e);
-        }
-    }
-    return status;
-}
-
 static bool improving_init(improving *w, mf_inner *in, mf_err *e) {
     size_t stages = (size_t)in->stages, chunks = (size_t)in->chunks;
     memset(w, 0, sizeof *w);
@@ -264,8 +226,8 @@ static void improving_clear(improving *w) {
     mf_order_chain_clear(&w->chain);
 }
 
-mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, int64_t effort_ns,
-                           int *first, mf_assignment *out, double *time_s, mf_err *e) {
+mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int64_t effort_ns, int *first,
+                           mf_assignment *out, double *time_s, mf_err *e) {
     improving w;
     size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
     mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
@@ -289,9 +251,6 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, 
         mf_uses(in->oracle->without, MF_MECHANISM_LOCAL_SEARCH)) {
         keep(in, &w.now, &w.least);
         status = move_on(&w, &better, e);
-        if (status == MF_OK && w.least.time_s < promising_s) {
-            status = shake_on(&w, &better, e);
-        }
     }
     if (status == MF_OK && better) { /* the memory plan has the last word */
         mf_assignment improved;

@@ -192,12 +192,11 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
 
 /* Moves positions from virtual stages that the longest chain passes through often to others, memory
  * choices refilled each time, and keeps the split that plays shortest. first[vstages + 1] is the
- * split to start from and the one that was found; *time_s is
- * what it plays in (no bound, and not simulated). A first split that does not play below hopeless_s
- * is left as it is; one that then plays below promising_s is looked for further, for so many
- * counted nanoseconds about. Errors: MF_INFEASIBLE when the first split does not fit. */
-mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, int64_t effort_ns,
-                           int *first, mf_assignment *out, double *time_s, mf_err *e);
+ * split to start from and the one that was found; *time_s is what it plays in (no bound, and not
+ * simulated). A first split that does not play below hopeless_s is left as it is. Moves end after
+ * about effort_ns, counted. Errors: MF_INFEASIBLE when the first split does not fit. */
+mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int64_t effort_ns, int *first,
+                           mf_assignment *out, double *time_s, mf_err *e);
 /* May positions stand like this? No virtual stage is empty, each slot stands within its range. */
 bool mf_inner_is_split(const mf_inner *in, const int *first);
 /* Moves one position from virtual stage `from` to `to`; those between shift. */

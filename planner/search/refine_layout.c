@@ -105,11 +105,9 @@ static int64_t effort_ns(const closing *c, int64_t most_us) {
 static void try_split(closing *c, int *first) {
     mf_assignment a;
     int stage;
-    double time_s = 0.0, promising_s = isinf(c->best_s) ? 0.0 : MF_PROMISING * c->best_s;
-    promising_s = uses(c->w, MF_MECHANISM_SHAKES) ? promising_s : 0.0;
-    mf_status status =
-        mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, effort_ns(c, MF_IMPROVE_US),
-                         first, &a, &time_s, &c->out->err);
+    double time_s = 0.0;
+    mf_status status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, MF_IMPROVE_US),
+                                        first, &a, &time_s, &c->out->err);
     if (status == MF_OK && time_s < MF_WORSE * c->best_s) {
         if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
             fill_with_gaps(c, first);

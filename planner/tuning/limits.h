@@ -99,9 +99,6 @@
  * still a little longer is not simulated. */
 #define MF_HOPELESS 1.08
 #define MF_WORSE 1.02
-/* One that plays so much shorter may be the best plan, since steps take a little longer than they
- * play. */
-#define MF_PROMISING 0.985
 /* Microseconds of linear programs: of a relaxation, which a hybrid model's many kinds of layers
  * make large; of a tree when it is first taken up, which is what nearly all trees need, so many
  * times more each time after, so many times in all; a tenth once the gap is met. */
@@ -158,11 +155,7 @@
 #define MF_MOVES 6
 #define MF_MOVE_ROUNDS 40
 #define MF_MOVE_PATIENCE 6
-/* Where a split plays well it is shaken so often by so many moves of any kind, and improved again:
- * what the moves that promise most lead to depends on where they start. */
-#define MF_SHAKES 6
-/* It takes no more than so many counted microseconds. */
+/* All of it takes no more than so many counted microseconds. */
 #define MF_IMPROVE_US 1000000
-#define MF_SHAKE_MOVES 3
 
 #endif

@@ -31,7 +31,6 @@
     X(INTEGER_PROGRAM, "integer-program", "GLPK solves the exact program of a layout")             \
     X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \
     X(LOCAL_SEARCH, "local-search", "positions are moved between stages")                          \
-    X(SHAKES, "shakes", "... and again from some random moves off the best split")                 \
     X(REFILL, "refill", "what the gaps of its arrangement make too large is filled again")         \
     X(LEAN_FILL, "lean-fill", "stages that stay too large are filled from the leanest choices")    \
     X(FIT_FIRST, "fit-first", "layouts that fit are tried where bounds find none")                 \
