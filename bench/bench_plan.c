@@ -2,21 +2,22 @@
  * search is worth.
  *
  * Usage: bench_plan [--jobs all | --jobs NAME,...] [--without MECHANISM,...] [--threads N]
- *        bench_plan --table FILE [--jobs NAME,...] [--without MECHANISM,...]
+ *                   [--effort N]
+ *        bench_plan --table FILE [--jobs NAME,...] [--without MECHANISM,...] [--effort N]
  *        bench_plan --list
  *
  * The first form prints a line for every job (those that have a figure to
- * reach unless --jobs says otherwise): wall and CPU time, peak memory, gap, best step, and how many
- * layouts a core prices in a second (those with a bound of their own, over the core's time in
- * bounds of families and layouts). `!` marks a figure that is missed; figures depend on the
- * machine.
+ * reach unless --jobs says otherwise): wall time, CPU time beside the effort that was counted, peak
+ * memory, gap, best step, and how many layouts a core prices in a second (those with a bound of
+ * their own, over the core's time in bounds of families and layouts). `!` marks a figure that is
+ * missed; figures depend on the machine.
  *
  * The second form measures every job with everything and without each mechanism, on one thread, by
  * counted effort (which depends on no machine; caches by CPU time); it appends what FILE lacks, so
  * that it goes on where it was stopped, and prints the table of docs/planner.md.
  *
  * Every search is a process of its own, so that its memory and CPU time are its own. Exit 1 when a
- * search fails. $MF_BENCH_LIMIT_S (default 120): a search that takes longer is interrupted.
+ * search fails. $MF_BENCH_LIMIT_S (default 120): a search that takes more CPU time is interrupted.
  */
 #define _DEFAULT_SOURCE /* wait4 */
 #include "cli/heap.h"
@@ -28,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -100,6 +102,7 @@ static double clock_s(void) {
 typedef struct setting {
     int threads;
     mf_mechanisms without;
+    int64_t effort_s; /* 0: the default */
 } setting;
 
 static void search(const job *r, const setting *with, outcome *out) {
@@ -125,6 +128,7 @@ static void search(const job *r, const setting *with, outcome *out) {
         mf_search_options_init(&o);
         o.threads = with->threads;
         o.without = with->without;
+        o.budget = 1000000 * with->effort_s;
         o.gap = r->gap;
         o.cancel = &cancel;
         out->status = mf_planner_search(&p, &o, &x, &e);
@@ -139,9 +143,10 @@ static void search(const job *r, const setting *with, outcome *out) {
 
 static int in_child(const job *r, const setting *with, int to) {
     const char *limit = getenv("MF_BENCH_LIMIT_S");
+    const struct itimerval until = {.it_value.tv_sec = limit ? strtol(limit, NULL, 10) : 120};
     outcome out;
-    signal(SIGALRM, on_alarm);
-    alarm(limit ? (unsigned)strtoul(limit, NULL, 10) : 120u);
+    signal(SIGPROF, on_alarm);
+    setitimer(ITIMER_PROF, &until, NULL);
     search(r, with, &out);
     return write(to, &out, sizeof out) == (ssize_t)sizeof out ? 0 : 1;
 }
@@ -191,13 +196,14 @@ static void print(const job *r, const outcome *x, const struct rusage *u) {
     if (r->figure_s > 0) {
         printf(" of %2.0f", r->figure_s);
     }
-    printf("  cpu %7.2f s  %6.0f MB%s  gap %6.2f %%%s  best %.5g s  "
+    printf("  cpu %7.2f s, counted %7.2f  %6.0f MB%s  gap %6.2f %%%s  best %.5g s  "
            "%lld layouts, %lld priced in %.2f s (%.3g /s/core%s), %lld programs, %lld steps%s\n",
-           seconds(u->ru_utime) + seconds(u->ru_stime), memory_B / 1e6, mark(memory_B <= FIGURE_B),
-           found ? 100 * x->stats.gap : HUGE_VAL, mark(found && x->stats.gap <= FIGURE_GAP),
-           x->best_s, (long long)x->stats.space, (long long)x->stats.priced, x->stats.pricing_s,
-           rate, mark(rate >= FIGURE_PRICED), (long long)x->stats.milp_solved,
-           (long long)x->stats.simulated, x->stats.interrupted ? ", interrupted" : "");
+           seconds(u->ru_utime) + seconds(u->ru_stime), 1e-6 * (double)x->stats.work,
+           memory_B / 1e6, mark(memory_B <= FIGURE_B), found ? 100 * x->stats.gap : HUGE_VAL,
+           mark(found && x->stats.gap <= FIGURE_GAP), x->best_s, (long long)x->stats.space,
+           (long long)x->stats.priced, x->stats.pricing_s, rate, mark(rate >= FIGURE_PRICED),
+           (long long)x->stats.milp_solved, (long long)x->stats.simulated,
+           x->stats.interrupted ? ", interrupted" : "");
 }
 
 static bool print_jobs(const bool *chosen, const setting *with) {
@@ -252,8 +258,8 @@ static void read_table(const char *path, table t) {
     }
 }
 
-static bool measure(const char *path, int i, int k, measured *out) {
-    const setting with = {1, i == 0 ? 0 : (mf_mechanisms)1 << (i - 1)};
+static bool measure(const char *path, int i, int k, int64_t effort_s, measured *out) {
+    const setting with = {1, i == 0 ? 0 : (mf_mechanisms)1 << (i - 1), effort_s};
     outcome x;
     struct rusage usage;
     if (!run(&jobs[k], &with, &x, &usage)) {
@@ -279,7 +285,7 @@ static bool measure(const char *path, int i, int k, measured *out) {
 
 /* Caches change no figure, counted effort included: they are timed. */
 static bool is_cache(mf_mechanism m) {
-    return m <= MF_MECHANISM_FORWARD_CACHE;
+    return m == MF_MECHANISM_BLOCK_CACHE;
 }
 
 /* A gap counts as far as it is wider than the one that was asked for. */
@@ -342,7 +348,8 @@ static void print_table(const bool *chosen, mf_mechanisms without, table t) {
     }
 }
 
-static bool make_table(const char *path, const bool *chosen, mf_mechanisms without) {
+static bool make_table(const char *path, const bool *chosen, const setting *with) {
+    const mf_mechanisms without = with->without;
     static table t;
     bool good = true;
     read_table(path, t);
@@ -350,7 +357,7 @@ static bool make_table(const char *path, const bool *chosen, mf_mechanisms witho
         bool wanted = i == 0 || !mf_uses(without, (mf_mechanism)(i - 1));
         for (int k = 0; k < JOBS; k++) {
             if (wanted && chosen[k] && !t[i][k].known) {
-                good = measure(path, i, k, &t[i][k]) && good;
+                good = measure(path, i, k, with->effort_s, &t[i][k]) && good;
             }
         }
     }
@@ -419,6 +426,8 @@ static bool read_options(int argc, char **argv, options *o) {
             good = choose_mechanisms(value, &o->with.without);
         } else if (strcmp(argv[i], "--threads") == 0) {
             o->with.threads = atoi(value);
+        } else if (strcmp(argv[i], "--effort") == 0) {
+            o->with.effort_s = strtol(value, NULL, 10);
         } else if (strcmp(argv[i], "--table") == 0) {
             o->table = value;
         } else {
@@ -439,7 +448,7 @@ int main(int argc, char **argv) {
     options o;
     if (!read_options(argc, argv, &o)) {
         fprintf(stderr, "usage: bench_plan [--jobs all|NAME,...] [--without MECHANISM,...] "
-                        "[--threads N] [--table FILE] | --list\n");
+                        "[--threads N] [--effort N] [--table FILE] | --list\n");
         return 2;
     }
     if (o.list) {
@@ -452,7 +461,7 @@ int main(int argc, char **argv) {
         }
         return 0;
     }
-    bool good = o.table != NULL ? make_table(o.table, o.chosen, o.with.without)
-                                : print_jobs(o.chosen, &o.with);
+    bool good =
+        o.table != NULL ? make_table(o.table, o.chosen, &o.with) : print_jobs(o.chosen, &o.with);
     return good ? 0 : 1;
 }

@@ -109,6 +109,7 @@ typedef struct mf_program {
     int nblocks;
     mf_block **blocks; /* distinct blocks */
     int block_of[MF_MAX_POSITIONS];
+    int32_t stage_of[MF_MAX_POSITIONS]; /* pipeline stage of each position */
     mf_dp_ops dp[MF_MAX_POSITIONS];
     mf_op send_forward; /* boundary tensor to the next virtual stage; bytes 0 when PP == 1 */
     mf_op send_backward;

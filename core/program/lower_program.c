@@ -112,12 +112,17 @@ static bool same_key(const mf_block_key *a, const mf_block_key *b) {
 }
 
 int64_t mf_program_stage_of(const mf_program *p, int position) {
-    for (int v = 0; v < p->assignment.vstages; v++) {
-        if (position < p->assignment.first[v + 1]) {
-            return mf_layout_stage_of(&p->layout, v);
+    return p->stage_of[position];
+}
+
+static void note_stages(mf_program *p) {
+    const mf_assignment *a = &p->assignment;
+    for (int v = 0; v < a->vstages; v++) {
+        const int32_t stage = (int32_t)mf_layout_stage_of(&p->layout, v);
+        for (int i = a->first[v]; i < a->first[v + 1]; i++) {
+            p->stage_of[i] = stage;
         }
     }
-    return p->layout.pp - 1;
 }
 
 static mf_block_key position_key(const mf_program *p, int position) {
@@ -208,6 +213,7 @@ mf_status mf_program_lower_from(const mf_model *m, const mf_layout *l, const mf_
     p->assignment = *a;
     p->borrowed = source != NULL;
     p->split = l->schedule == MF_SCHED_ZB_H1 || l->schedule == MF_SCHED_ZB_V;
+    note_stages(p);
     for (int i = 0; i < a->positions; i++) {
         mf_block_key key = position_key(p, i);
         int b = 0;

@@ -41,7 +41,7 @@ static double sum_of(const mf_dual *d, int row) {
 
 /* Of the rows that are out, those in use lately or the idle ones, the ones that the point breaks
  * most; returns how many. */
-static int find_broken(const mf_dual *d, bool idle, int worst[ROWS_AT_ONCE]) {
+static int find_broken(mf_dual *d, bool idle, int worst[ROWS_AT_ONCE]) {
     double by[ROWS_AT_ONCE];
     int count = 0;
     for (int i = 0; i < d->rows; i++) {
@@ -49,6 +49,7 @@ static int find_broken(const mf_dual *d, bool idle, int worst[ROWS_AT_ONCE]) {
         if (d->where[v] != MF_DUAL_OUT || (d->solves - d->in_use[i] > IDLE) != idle) {
             continue;
         }
+        d->entries += d->to[i] - d->from[i];
         double off = broken_by(d, v, sum_of(d, i));
         if (!(off > 0.0) || (count == ROWS_AT_ONCE && off <= by[count - 1])) {
             continue;
@@ -83,6 +84,7 @@ static int enter_broken(mf_dual *d) {
 static double norm_of(mf_dual *d, int r) {
     if (d->norm[r + 1] < 0.0) {
         const double *t = d->t + (size_t)(r + 1) * (size_t)d->stride;
+        d->entries += d->stride;
         d->norm[r + 1] = mf_dual_product(t, t, d->stride);
     }
     return d->norm[r + 1];
@@ -253,6 +255,7 @@ static bool is_done(mf_dual *d, bool *fresh, double *proven) {
 static bool go_on(mf_dual *d, int r) {
     mf_dual_candidate *c = d->candidate;
     int count = find_candidates(d, r, c);
+    d->entries += 4 * (int64_t)d->cols;
     double lo = d->lo[d->basic[r]], hi = d->hi[d->basic[r]], value = d->value[r + 1];
     int passed = passed_by(c, count, value < lo ? lo - value : value - hi);
     if (passed == count) {
@@ -272,7 +275,8 @@ static mf_dual_outcome solve(mf_dual *d, double cutoff, int64_t most_pivots, dou
             *bound = cutoff;
             return MF_DUAL_OPTIMAL;
         }
-        if (most_pivots > 0 && d->pivots - from >= most_pivots) {
+        if ((most_pivots > 0 && d->pivots - from >= most_pivots) ||
+            (d->most_entries > 0 && d->entries >= d->most_entries)) {
             *bound = fmin(mf_dual_proven(d), cutoff);
             return MF_DUAL_LIMIT;
         }

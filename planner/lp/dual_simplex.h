@@ -51,6 +51,8 @@ typedef struct mf_dual {
     double *work;  /* [2 * stride] */
     mf_dual_candidate *candidate; /* [cols] */
     int64_t pivots, since;        /* in all, since the tableau was made */
+    int64_t entries;              /* entries of tableau and rows that were gone through, in all; */
+    int64_t most_entries;         /* solves end as LIMIT at so many; 0 = any */
     int64_t solves;
     bool failed; /* memory ran out, or no bound could be told */
 } mf_dual;
@@ -60,7 +62,7 @@ typedef struct mf_dual {
 typedef enum mf_dual_outcome {
     MF_DUAL_OPTIMAL,    /* bound is the optimum, or the cutoff when that is at or below */
     MF_DUAL_INFEASIBLE, /* proven, as bounds are */
-    MF_DUAL_LIMIT,      /* so many pivots were made; bound is proven */
+    MF_DUAL_LIMIT,      /* a limit of pivots or entries was reached; bound is proven */
     MF_DUAL_FAILED      /* numbers got stuck */
 } mf_dual_outcome;
 

@@ -33,6 +33,7 @@ void mf_dual_values(mf_dual *d) {
         choose_side(d, p);
         d->at[p] = d->up[p] ? d->hi[v] : d->lo[v];
     }
+    d->entries += (int64_t)(d->basics + 1) * d->stride;
     for (int r = -1; r < d->basics; r++) {
         d->value[r + 1] = mf_dual_product(tableau_row(d, r), d->at, d->stride);
     }
@@ -83,6 +84,7 @@ bool mf_dual_enter_row(mf_dual *d, int row) {
                 sum += a[j] * d->at[d->where[j]];
             } else {
                 int from = -1 - d->where[j];
+                d->entries += d->stride;
                 mf_dual_add_times(t, tableau_row(d, from), a[j], d->stride);
                 sum += a[j] * d->value[from + 1];
             }
@@ -129,10 +131,12 @@ void mf_dual_pivot(mf_dual *d, int r, int q) {
     }
     row[q] = by;
     d->norm[r + 1] = -1.0;
+    d->entries += d->stride;
     for (int i = -1; i < d->basics; i++) {
         double *t = tableau_row(d, i), f = t[q];
         if (i != r && (f > 0.0 || f < 0.0)) {
             t[q] = 0.0;
+            d->entries += d->stride;
             mf_dual_add_times(t, row, f, d->stride);
             d->norm[i + 1] = -1.0;
         }
@@ -251,7 +255,7 @@ static int only_cost(const mf_dual *d) {
 }
 
 /* Takes the rows that bind, with multipliers t[] by place, from the form left[]. */
-static double take_rows(const mf_dual *d, const double *t, double *left) {
+static double take_rows(mf_dual *d, const double *t, double *left) {
     double sum = 0.0;
     for (int p = 0; p < d->cols; p++) {
         int v = d->nonbasic[p];
@@ -260,6 +264,7 @@ static double take_rows(const mf_dual *d, const double *t, double *left) {
             continue; /* a multiplier of the wrong sign is left out */
         }
         sum += t[p] * bound;
+        d->entries += d->stride;
         mf_dual_add_times(left, told_row(d, v - d->cols), -t[p], d->stride);
     }
     return sum;

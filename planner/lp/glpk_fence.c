@@ -50,6 +50,7 @@ static void add_row(mf_fence *f, glp_prob *lp) {
                      mf_fence_finite(f->row.hi));
     glp_set_mat_row(lp, i, f->row.count, f->ind, f->val);
     f->lazy_rows++;
+    f->lazy_entries += f->row.count;
 }
 
 bool mf_fence_add_lazy(mf_fence *f, glp_prob *lp) {

@@ -21,6 +21,8 @@ typedef struct mf_fence {
     glp_prob *problem;
     char words[160]; /* last line that GLPK wanted to print */
     int64_t nodes, lazy_rows;
+    int64_t relaxations;  /* that it asked rows for */
+    int64_t lazy_entries; /* of these rows */
     bool cancelled, limited;
     double bound; /* best bound of the tree when it was last seen */
     double *x;    /* [cols] point of a relaxation */

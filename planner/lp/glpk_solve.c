@@ -1,8 +1,29 @@
 /* glpk_solve.c - integer programs and shadow prices by GLPK: the one file that solves with it. */
 #include "planner/lp/glpk_fence.h"
+#include "planner/tuning/limits.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
+
+/* GLPK's iterations go through its basis, which it makes anew for every relaxation. */
+static int64_t effort_ns(const mf_fence *f, glp_prob *g) {
+    const mf_milp *p = f->program;
+    const int64_t each_ns = MF_GLPK_NS * (p->rows + f->lazy_rows + p->cols) +
+                            MF_GLPK_ENTRY_NS * (p->entries + f->lazy_entries);
+    return each_ns * (glp_get_it_cnt(g) + MF_GLPK_BASIS * f->relaxations);
+}
+
+static bool is_used_up(const mf_fence *f, glp_prob *g) {
+    return f->options->effort_ns > 0 && effort_ns(f, g) >= f->options->effort_ns;
+}
+
+/* Iterations that a linear program may take. */
+static int most_iterations(const mf_fence *f) {
+    const int64_t each_ns = (int64_t)MF_GLPK_NS * (f->program->rows + f->program->cols);
+    const int64_t most = f->options->effort_ns > 0 ? f->options->effort_ns / each_ns + 1 : INT_MAX;
+    return most < INT_MAX ? (int)most : INT_MAX;
+}
 
 static void see_node(mf_fence *f, glp_tree *tree) {
     f->nodes++;
@@ -13,7 +34,8 @@ static void see_node(mf_fence *f, glp_tree *tree) {
     if (f->options->cancel && *f->options->cancel) {
         f->cancelled = true;
         glp_ios_terminate(tree);
-    } else if ((f->options->node_limit > 0 && f->nodes > f->options->node_limit) ||
+    } else if (is_used_up(f, glp_ios_get_prob(tree)) ||
+               (f->options->node_limit > 0 && f->nodes > f->options->node_limit) ||
                (f->options->target > 0 && f->bound >= f->options->target)) {
         f->limited = true;
         glp_ios_terminate(tree);
@@ -25,6 +47,7 @@ static void on_tree(glp_tree *tree, void *info) {
     if (glp_ios_reason(tree) == GLP_ISELECT) {
         see_node(f, tree);
     } else if (glp_ios_reason(tree) == GLP_IROWGEN && f->options->lazy) {
+        f->relaxations++;
         (void)mf_fence_add_lazy(f, glp_ios_get_prob(tree));
     }
 }
@@ -36,8 +59,13 @@ static mf_milp_outcome run_mip(const mf_milp *p, mf_fence *f, double *x, mf_milp
     glp_init_smcp(&lp);
     lp.msg_lev = GLP_MSG_OFF;
     lp.meth = GLP_DUALP;
+    lp.it_lim = most_iterations(f);
     int rc = glp_simplex(g, &lp);
     int state = glp_get_status(g);
+    r->effort_ns = effort_ns(f, g);
+    if (rc == GLP_EITLIM) {
+        return MF_MILP_LIMIT;
+    }
     if (rc != 0) {
         return mf_fence_odd(r, "glp_simplex", rc, state);
     }
@@ -59,6 +87,7 @@ static mf_milp_outcome run_mip(const mf_milp *p, mf_fence *f, double *x, mf_milp
     rc = glp_intopt(g, &mip);
     state = glp_mip_status(g);
     r->nodes = f->nodes;
+    r->effort_ns = effort_ns(f, g);
     r->lazy_rows = f->lazy_rows;
     r->bound = f->bound;
     if (state == GLP_OPT || state == GLP_FEAS) {

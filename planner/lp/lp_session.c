@@ -5,6 +5,7 @@
  */
 #include "planner/lp/dual_simplex.h"
 #include "planner/lp/milp.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct mf_lp {
     double *sum, *x;      /* [tableau's columns] a row that is being made; [cols] the last point */
     mf_milp_lazy_row row; /* the one that is asked for */
     int64_t lazy_rows;
+    int64_t entries;     /* of defined columns that were put in or read, in all */
     int64_t most_pivots; /* of a solve; 0 = any */
     int stall_rounds;
     double stall_share;
@@ -40,6 +42,7 @@ static void add_entry(mf_lp *lp, int col, double value) {
         return;
     }
     const double *defined = lp->defined[col];
+    lp->entries += lp->dual->cols;
     for (int j = 0; j < lp->dual->cols; j++) {
         lp->sum[j] += value * defined[j];
     }
@@ -238,6 +241,7 @@ void mf_lp_set_row(mf_lp *lp, int row, double lo, double hi) {
 
 static void read_point(mf_lp *lp) {
     const mf_dual *d = lp->dual;
+    lp->entries += (int64_t)(lp->program->cols - d->cols) * d->cols;
     for (int j = 0; j < lp->program->cols; j++) {
         int at = lp->col_of[j];
         double sum = at >= 0 ? d->x[at] : 0.0;
@@ -316,6 +320,18 @@ void mf_lp_limit(mf_lp *lp, int pivots) {
     lp->most_pivots = pivots;
 }
 
+void mf_lp_allow(mf_lp *lp, int64_t effort_ns) {
+    if (lp->dual) {
+        lp->dual->most_entries =
+            effort_ns > 0 ? (int64_t)((double)effort_ns / MF_LP_ENTRY_NS) + 1 : 0;
+    }
+}
+
+int64_t mf_lp_effort_ns(const mf_lp *lp) {
+    const int64_t entries = lp->entries + (lp->dual ? lp->dual->entries : 0);
+    return (int64_t)(MF_LP_ENTRY_NS * (double)entries);
+}
+
 void mf_lp_stall(mf_lp *lp, int rounds, double share) {
     lp->stall_rounds = rounds;
     lp->stall_share = share;
@@ -328,10 +344,6 @@ const double *mf_lp_point(const mf_lp *lp) {
 double mf_lp_row_dual(const mf_lp *lp, int row) {
     bool there = !lp->dead && row < lp->rows && lp->row_var[row] >= 0;
     return there ? mf_dual_multiplier(lp->dual, lp->row_var[row]) : 0.0;
-}
-
-int64_t mf_lp_pivots(const mf_lp *lp) {
-    return lp->dual ? lp->dual->pivots : 0;
 }
 
 int64_t mf_lp_lazy_rows(const mf_lp *lp) {

@@ -88,6 +88,7 @@ typedef struct mf_milp_options {
     double cutoff;              /* only points with an objective below are wanted; INFINITY = any */
     double gap;                 /* relative gap at which to stop, 0 = optimal */
     int64_t node_limit;         /* nodes of the branch-and-bound tree; 0 = no limit */
+    int64_t effort_ns;          /* counted nanoseconds of one core; 0 = no limit */
     int memory_limit_MB;        /* of GLPK's own memory; 0 = 512 */
     const volatile int *cancel; /* may be NULL */
     double target;              /* stop when the bound reaches it; 0 and INFINITY = never */
@@ -102,7 +103,8 @@ typedef struct mf_milp_result {
     double objective; /* of x */
     double bound;     /* proven lower bound of the objective; -INFINITY = none */
     int64_t nodes, lazy_rows;
-    char text[160]; /* GLPK's words when outcome is FAILED */
+    int64_t effort_ns; /* what it took, counted in GLPK's iterations */
+    char text[160];    /* GLPK's words when outcome is FAILED */
 } mf_milp_result;
 
 /* Solves. x has room for p->cols values. Errors: MF_NOMEM only when the program itself could not be
@@ -137,6 +139,11 @@ void mf_lp_set_row(mf_lp *lp, int row, double lo, double hi);
 mf_milp_outcome mf_lp_solve(mf_lp *lp, double cutoff, int max_lazy, double *bound);
 /* Simplex iterations of a solve from now on, 0 = any: a solve that takes more is given up. */
 void mf_lp_limit(mf_lp *lp, int pivots);
+/* Counted nanoseconds of one core that all solves together may take (mf_lp_effort_ns): the one that
+ * gets there ends as LIMIT, and so do all after it. 0 = any. */
+void mf_lp_allow(mf_lp *lp, int64_t effort_ns);
+/* What was done so far, in counted nanoseconds of one core: the same on every machine. */
+int64_t mf_lp_effort_ns(const mf_lp *lp);
 /* A solve's lazy rows from now on: it stops when `rounds` rounds of them brought less than
  * share x (cutoff - bound); without a cutoff it is taken a tenth above. 0 = never. */
 void mf_lp_stall(mf_lp *lp, int rounds, double share);
@@ -148,8 +155,7 @@ void mf_lp_back_to(mf_lp *lp, int number);
 const double *mf_lp_point(const mf_lp *lp);
 /* Multiplier of a row after the last solve; lazy rows stand behind the program's. */
 double mf_lp_row_dual(const mf_lp *lp, int row);
-/* Counted so far: simplex iterations, lazy rows. */
-int64_t mf_lp_pivots(const mf_lp *lp);
+/* Lazy rows so far. */
 int64_t mf_lp_lazy_rows(const mf_lp *lp);
 
 /* Gives back the calling thread's GLPK environment (kept between solves otherwise). */

@@ -306,3 +306,7 @@ out:
     *out = o;
     return MF_OK;
 }
+
+int64_t mf_order_nodes(const mf_order *o) {
+    return o->nodes;
+}

@@ -7,6 +7,7 @@
  */
 #include "planner/bound/stage_bound.h"
 #include "planner/partition/partition.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,6 +73,7 @@ static chunk_bytes weigh_chunk(const filling *f, int v) {
             if (v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
                 continue;
             }
+            *in->effort_ns += MF_FILL_SLOT_NS;
             order_choices(c, order);
             for (int k = 0; k < c->choices; k++) {
                 int m = order[pass == 0 ? k : c->choices - 1 - k];
@@ -80,6 +82,7 @@ static chunk_bytes weigh_chunk(const filling *f, int v) {
                 if (n <= 0) {
                     continue;
                 }
+                *in->effort_ns += MF_FILL_CHOICE_NS;
                 if (pass == 0) {
                     x.saved += n * q->saved_B;
                     x.held += n * q->held_B;
@@ -409,6 +412,7 @@ mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, doubl
             return mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
         }
         const mf_oracle_ops *ops = in->oracle->ops;
+        *in->effort_ns += MF_COUNT_POSITION_NS * (int64_t)in->positions;
         status = gaps ? ops->step(in->oracle->self, &in->layout, out, false, &step, e)
                       : ops->count(in->oracle->self, &in->layout, out, &step, e);
         if (status != MF_OK || step.fits) {

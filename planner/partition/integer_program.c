@@ -63,6 +63,7 @@ mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inn
         .cutoff = INFINITY, /* the step's own bound does it */
         .gap = o->gap,
         .node_limit = o->node_limit,
+        .effort_ns = o->effort_ns,
         .cancel = o->cancel,
         .target = isinf(o->target_s) ? 0.0 : o->target_s / b.unit_s / MF_BOUND_SAFETY,
         .lazy = mf_rows_lazy_chain,
@@ -74,6 +75,7 @@ mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inn
     out->first = calloc((size_t)in->vstages + 1, sizeof *out->first);
     status = x && out->count && out->first ? mf_milp_solve(&b.milp, &mo, x, &r, e)
                                            : mf_err_set(e, MF_NOMEM, "out of memory");
+    *in->effort_ns += r.effort_ns;
     if (status == MF_OK) {
         status = b.status;
     }

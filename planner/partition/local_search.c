@@ -23,10 +23,10 @@ typedef struct improving {
     mf_inner *in;
     double *room_B; /* [stages] */
     double *pair_s;
+    int64_t until_ns; /* in->effort_ns at which it ends */
     mf_order_chain chain;
     state now, next, best; /* best: of the moves of a round */
     state least;           /* of all */
-    int64_t plays;
     int from[MF_MOVE_PATIENCE], to[MF_MOVE_PATIENCE],
         made; /* moves since then, not to be taken back */
 } improving;
@@ -108,7 +108,6 @@ static mf_status evaluate(improving *w, const state *from, state *s, bool *fits,
     if (!*fits) {
         return MF_OK;
     }
-    w->plays++;
     mf_status status = mf_inner_play_counts(in, s->first, s->count, w->pair_s, &w->chain, e);
     s->time_s = w->chain.time_s;
     weigh_vstages(w, s->weight_s);
@@ -190,50 +189,14 @@ static mf_status move_once(improving *w, bool *moved, mf_err *e) {
 static mf_status move_on(improving *w, bool *better, mf_err *e) {
     mf_status status = MF_OK;
     bool moved = true;
-    for (int round = 0;
-         round < MF_MOVE_ROUNDS && w->made < MF_MOVE_PATIENCE && moved && status == MF_OK;
+    for (int round = 0; round < MF_MOVE_ROUNDS && w->made < MF_MOVE_PATIENCE && moved &&
+                        status == MF_OK && *w->in->effort_ns < w->until_ns;
          round++) {
         status = move_once(w, &moved, e);
         if (status == MF_OK && moved && w->now.time_s < w->least.time_s * (1.0 - 1e-6)) {
             keep(w->in, &w->now, &w->least);
             *better = true;
             w->made = 0;
-        }
-    }
-    return status;
-}
-
-/* A number below n, the same in every run. */
-static int draw(uint32_t *dice, int n) {
-    *dice = *dice * UINT32_C(1664525) + UINT32_C(1013904223);
-    return (int)((*dice >> 16) % (uint32_t)n);
-}
-
-/* Starts from some moves off the best split; *fits: it can be played. */
-static mf_status shake(improving *w, uint32_t *dice, bool *fits, mf_err *e) {
-    const mf_inner *in = w->in;
-    size_t bytes = (size_t)(in->vstages + 1) * sizeof *w->now.first;
-    memcpy(w->now.first, w->least.first, bytes);
-    for (int k = 0; k < MF_SHAKE_MOVES; k++) {
-        int from = draw(dice, in->vstages), to = draw(dice, in->vstages);
-        memcpy(w->next.first, w->now.first, bytes);
-        mf_inner_shift(w->next.first, from, to);
-        if (mf_inner_is_split(in, w->next.first)) {
-            memcpy(w->now.first, w->next.first, bytes);
-        }
-    }
-    w->made = 0;
-    return evaluate(w, &w->least, &w->now, fits, e);
-}
-
-static mf_status shake_on(improving *w, bool *better, mf_err *e) {
-    uint32_t dice = 1;
-    mf_status status = MF_OK;
-    for (int k = 0; k < MF_SHAKES && w->in->vstages > 1 && status == MF_OK; k++) {
-        bool fits;
-        status = shake(w, &dice, &fits, e);
-        if (status == MF_OK && fits) {
-            status = move_on(w, better, e);
         }
     }
     return status;
@@ -263,14 +226,15 @@ static void improving_clear(improving *w) {
     mf_order_chain_clear(&w->chain);
 }
 
-mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, int *first,
-                           mf_assignment *out, double *time_s, int64_t *plays, mf_err *e) {
+mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int64_t effort_ns, int *first,
+                           mf_assignment *out, double *time_s, mf_err *e) {
     improving w;
     size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
     mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
     if (status != MF_OK) {
         goto out;
     }
+    w.until_ns = *in->effort_ns + effort_ns;
     memcpy(w.now.first, first, bytes);
     for (int p = 0; p < in->stages; p++) {
         w.room_B[p] = in->usable_B;
@@ -279,7 +243,6 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, 
     if (status == MF_OK) {
         status = mf_inner_play_counts(in, first, w.now.count, w.pair_s, &w.chain, e);
         w.now.time_s = w.chain.time_s;
-        w.plays++;
         weigh_vstages(&w, w.now.weight_s);
     }
     bool better = false;
@@ -288,9 +251,6 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, 
         mf_uses(in->oracle->without, MF_MECHANISM_LOCAL_SEARCH)) {
         keep(in, &w.now, &w.least);
         status = move_on(&w, &better, e);
-        if (status == MF_OK && w.least.time_s < promising_s) {
-            status = shake_on(&w, &better, e);
-        }
     }
     if (status == MF_OK && better) { /* the memory plan has the last word */
         mf_assignment improved;
@@ -304,7 +264,6 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, 
         status = status == MF_INFEASIBLE ? MF_OK : status;
     }
 out:
-    *plays += w.plays;
     improving_clear(&w);
     return status;
 }

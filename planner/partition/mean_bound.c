@@ -17,6 +17,7 @@
 #include "planner/order/path_mean.h"
 #include "planner/partition/class_bounds.h"
 #include "planner/partition/rows.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -232,6 +233,7 @@ static void stage_curve(stage *x, double *room) {
     curve_of_least_flight(x);
     for (int row = 0; row < x->in->order.rows[x->p]; row++) {
         int prices = find_prices(x, row, room, price);
+        *x->in->effort_ns += MF_PRICE_NS * (int64_t)prices * (x->chunks + x->layers / 8);
         for (int i = 0; i < prices; i++) {
             raise_curve(x, row, price[i]);
         }

@@ -14,6 +14,7 @@
 #include "planner/partition/partition.h"
 
 #include "planner/price/least_cost.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -279,6 +280,7 @@ mf_status mf_inner_share_pairs(mf_inner *in, bool all, mf_err *e) {
         }
     }
     x.pair_s = calloc((size_t)x.rows * (size_t)x.cols, sizeof *x.pair_s);
+    *in->effort_ns += MF_PAIR_NS * (int64_t)x.rows * x.cols;
     status = x.pair_s ? ask_pairs(&x, e) : mf_err_set(e, MF_NOMEM, "out of memory");
     for (int set = 0; set < MF_SHARES && status == MF_OK; set++) {
         share(&x, (mf_shares)set);

@@ -3,6 +3,7 @@
 
 #include "planner/bound/family_bound.h"
 #include "planner/price/least_cost.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -479,16 +480,18 @@ mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned
     in->slot = calloc((size_t)in->positions, sizeof *in->slot);
     in->slot_at = calloc((size_t)in->positions, sizeof *in->slot_at);
     in->variant = calloc((size_t)in->vstages, sizeof *in->variant);
+    in->effort_ns = calloc(1, sizeof *in->effort_ns);
     for (int v = 0; in->variant && v < in->vstages; v++) {
         in->variant[v] = (uint8_t)mf_inner_variant(l, v);
     }
-    mf_status status = in->segment && in->slot && in->slot_at && in->variant
+    mf_status status = in->segment && in->slot && in->slot_at && in->variant && in->effort_ns
                            ? fill_in(in, pinned, order, e)
                            : mf_err_set(e, MF_NOMEM, "out of memory");
     if (status != MF_OK) {
         mf_inner_destroy(in);
         return status;
     }
+    *in->effort_ns += MF_CREATE_NS + MF_CREATE_CLASS_NS * (int64_t)in->classes;
     *out = in;
     return MF_OK;
 }
@@ -507,6 +510,7 @@ void mf_inner_destroy(mf_inner *in) {
     free(in->slot);
     free(in->slot_at);
     free(in->variant);
+    free(in->effort_ns);
     free(in->class);
     free(in);
 }

@@ -92,8 +92,9 @@ typedef struct mf_inner {
                       * first needed */
     double send_s, hold_s, fixed_B, usable_B;
     mf_tail tail;
-    double lost;      /* share of gathers and reductions that blocks beside them lose at least */
-    double reduced_s; /* least reduction of a layer, or of the head */
+    double lost;        /* share of gathers and reductions that blocks beside them lose at least */
+    double reduced_s;   /* least reduction of a layer, or of the head */
+    int64_t *effort_ns; /* [1] what was done with it so far, in counted nanoseconds of one core */
     mf_order_losses losses; /* what passes lose to them (overlap_loss.c) */
 } mf_inner;
 
@@ -191,12 +192,11 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
 
 /* Moves positions from virtual stages that the longest chain passes through often to others, memory
  * choices refilled each time, and keeps the split that plays shortest. first[vstages + 1] is the
- * split to start from and the one that was found; *plays grows by how many were played, *time_s is
- * what it plays in (no bound, and not simulated). A first split that does not play below hopeless_s
- * is left as it is; one that then plays below promising_s is looked for further. Errors:
- * MF_INFEASIBLE when the first split does not fit. */
-mf_status mf_inner_improve(mf_inner *in, double hopeless_s, double promising_s, int *first,
-                           mf_assignment *out, double *time_s, int64_t *plays, mf_err *e);
+ * split to start from and the one that was found; *time_s is what it plays in (no bound, and not
+ * simulated). A first split that does not play below hopeless_s is left as it is. Moves end after
+ * about effort_ns, counted. Errors: MF_INFEASIBLE when the first split does not fit. */
+mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int64_t effort_ns, int *first,
+                           mf_assignment *out, double *time_s, mf_err *e);
 /* May positions stand like this? No virtual stage is empty, each slot stands within its range. */
 bool mf_inner_is_split(const mf_inner *in, const int *first);
 /* Moves one position from virtual stage `from` to `to`; those between shift. */
@@ -241,6 +241,7 @@ typedef struct mf_inner_options {
     double target_s;    /* a proven bound at or above is as good as optimal; INFINITY = none */
     double gap;         /* relative gap at which the program may stop */
     int64_t node_limit; /* of the integer program; 0 = none */
+    int64_t effort_ns;  /* counted nanoseconds of one core, about; 0 = any */
     const struct mf_chains *known; /* chains to begin with; may be NULL */
     const volatile int *cancel;
     mf_milp_fault fault;
@@ -267,6 +268,7 @@ typedef struct mf_inner_split_options {
     double floor_s;                /* a bound that is known already; 0 = none */
     double cutoff_s;               /* a bound at or above is as good as any */
     int64_t lp_limit;              /* linear programs */
+    int64_t effort_ns;             /* counted nanoseconds of one core, about; 0 = any */
     bool told;                     /* whole splits count what their own positions lose, and more of
                                     * them are looked into: tighter, and takes longer */
     const struct mf_chains *known; /* chains to begin with; may be NULL */
@@ -284,7 +286,7 @@ typedef struct mf_inner_split_result {
     bool met;   /* none was, but `first` is one that its own losses take above the cutoff */
     bool near;  /* nor that, but the relaxation has a point, whose nearest split is ... */
     int *first; /* ... [vstages + 1] its positions; owned */
-    int64_t lps, pivots, chains;
+    int64_t lps, chains;
 } mf_inner_split_result;
 
 /* The least step over all splits of the positions, choices mixed in any proportion. Errors:
@@ -296,10 +298,11 @@ void mf_inner_split_result_clear(mf_inner_split_result *r);
 /* The lean linear relaxation, and the chains that bind it with their weights: *chains is
  * initialised and owned by the caller; it has a mean when part[0] is set. enough_s: a bound at or
  * above is as good as any. first (may be NULL): the split of the positions nearest to its point,
- * [vstages + 1]; only when OPTIMAL. OPTIMAL, INFEASIBLE (nothing fits), FAILED. */
+ * [vstages + 1]; only when OPTIMAL. OPTIMAL, LIMIT (effort_ns were not enough: the bound is
+ * one still, and there are weights), INFEASIBLE (nothing fits), FAILED. */
 mf_status mf_inner_relax(mf_inner *in, const struct mf_chains *known, double enough_s,
-                         mf_milp_fault fault, struct mf_chains *chains, int *first,
-                         mf_milp_outcome *outcome, double *bound_s, mf_err *e);
+                         int64_t effort_ns, mf_milp_fault fault, struct mf_chains *chains,
+                         int *first, mf_milp_outcome *outcome, double *bound_s, mf_err *e);
 /* A bound by a mean of chains of the layout's order: the least over all assignments, by placing
  * layers where they count least, with the mix of choices that is cheapest there and fits.
  * Errors: MF_NOMEM. */

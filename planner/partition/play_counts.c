@@ -1,6 +1,7 @@
 /* play_counts.c - the longest chain of an answer of the inner problem. */
 #include "core/program/pairing.h"
 #include "planner/partition/partition.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -64,6 +65,8 @@ static mf_status play(mf_inner *in, const double *count, bool lean, const double
         t.part_s[p] = part_s + p * n;
     }
     mf_order_longest(in->graph, &t, out);
+    *in->effort_ns +=
+        MF_PLAY_NODE_NS * mf_order_nodes(in->graph) + MF_PLAY_CELL_NS * (int64_t)mf_inner_cells(in);
     out->time_s += in->tail.fixed_s;
     free(part_s);
     return MF_OK;

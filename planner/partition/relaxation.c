@@ -56,9 +56,9 @@ static mf_status weigh(const mf_rows *b, const mf_lp *lp, mf_chains *chains, mf_
     return MF_OK;
 }
 
-mf_status mf_inner_relax(mf_inner *in, const mf_chains *known, double enough_s, mf_milp_fault fault,
-                         mf_chains *chains, int *first, mf_milp_outcome *outcome, double *bound_s,
-                         mf_err *e) {
+mf_status mf_inner_relax(mf_inner *in, const mf_chains *known, double enough_s, int64_t effort_ns,
+                         mf_milp_fault fault, mf_chains *chains, int *first,
+                         mf_milp_outcome *outcome, double *bound_s, mf_err *e) {
     mf_rows b;
     mf_lp *lp = NULL;
     const mf_inner_options o = {.lean = true, .cutoff_s = HUGE_VAL};
@@ -74,19 +74,22 @@ mf_status mf_inner_relax(mf_inner *in, const mf_chains *known, double enough_s, 
     status = mf_lp_open(&b.milp, &mo, &lp, e);
     if (status == MF_OK) {
         double bound, enough = enough_s / b.unit_s / MF_BOUND_SAFETY;
+        mf_lp_allow(lp, effort_ns);
         mf_lp_stall(lp, MF_RELAX_STALL_ROUNDS, MF_RELAX_STALL_SHARE);
         *outcome = mf_lp_solve(lp, enough, MF_RELAX_ROUNDS, &bound);
         status = b.status;
-        *bound_s = *outcome == MF_MILP_OPTIMAL      ? bound * b.unit_s * MF_BOUND_SAFETY
+        const bool solved = *outcome == MF_MILP_OPTIMAL, some = *outcome == MF_MILP_LIMIT;
+        *bound_s = solved || some                   ? fmax(bound, 0.0) * b.unit_s * MF_BOUND_SAFETY
                    : *outcome == MF_MILP_INFEASIBLE ? HUGE_VAL
                                                     : 0.0;
-        if (status == MF_OK && *outcome == MF_MILP_OPTIMAL) {
+        if (status == MF_OK && (solved || some)) {
             status = weigh(&b, lp, chains, e);
-            if (first && bound < enough) {
+            if (first && solved && bound < enough) {
                 read_split(&b, mf_lp_point(lp), first);
             }
         }
     }
+    *in->effort_ns += lp ? mf_lp_effort_ns(lp) : 0;
     mf_lp_close(lp);
     mf_rows_clear(&b);
     return status;

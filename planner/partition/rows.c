@@ -3,6 +3,7 @@
  */
 #include "planner/partition/rows.h"
 #include "planner/bound/family_bound.h"
+#include "planner/tuning/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -431,6 +432,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
         mf_milp_add_col(&b->milp, o->floor_s / b->unit_s, o->cutoff_s / b->unit_s, 1.0, false);
     add_links(b);
     status = mf_rows_add_chains(b, known);
+    *in->effort_ns += MF_ROWS_ENTRY_NS * (int64_t)b->milp.entries;
 out:
     if (status != MF_OK) {
         mf_rows_clear(b);

@@ -90,10 +90,10 @@ void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_r
 typedef struct mf_inner_told {
     double cutoff_s;        /* a bound at or above is as good as any */
     const mf_chains *known; /* chains to begin with; may be NULL */
+    int64_t effort_ns;      /* counted nanoseconds that its linear program may take; 0 = any */
     mf_milp_fault fault;
     double bound_s; /* out: no assignment with this split is faster; the cutoff at most; 0 = the
                      * program failed */
-    int64_t pivots; /* out */
 } mf_inner_told;
 /* The least step of one split, choices mixed in any proportion, losses as its positions tell. What
  * the inner problem knows of losses is as before when it is done. first: [vstages + 1].

@@ -56,13 +56,14 @@ static mf_status solve(mf_inner *in, const int *first, mf_inner_told *x, mf_err 
     if (status == MF_OK) {
         double bound;
         put_split(lp, &b, first);
+        mf_lp_allow(lp, x->effort_ns);
         mf_milp_outcome outcome =
             mf_lp_solve(lp, x->cutoff_s / b.unit_s / MF_BOUND_SAFETY, MF_ROOT_ROUNDS, &bound);
         status = b.status;
-        x->pivots = mf_lp_pivots(lp);
+        *in->effort_ns += mf_lp_effort_ns(lp);
         if (outcome == MF_MILP_INFEASIBLE) {
             x->bound_s = x->cutoff_s;
-        } else if (outcome == MF_MILP_OPTIMAL) {
+        } else if (outcome == MF_MILP_OPTIMAL || outcome == MF_MILP_LIMIT) {
             x->bound_s = fmin(bound * b.unit_s * MF_BOUND_SAFETY, x->cutoff_s);
         }
     }
@@ -77,7 +78,6 @@ mf_status mf_rows_told(mf_inner *in, const int *first, mf_inner_told *x, mf_err 
     mf_order_losses was = in->losses;
     double *room = malloc(bytes);
     x->bound_s = 0.0;
-    x->pivots = 0;
     if (!room) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }

@@ -43,7 +43,8 @@ typedef struct tree {
         *value;  /* [sizes] where trials are made: those made already are rounded; as it was */
     range *room; /* [sizes] */
     double open; /* least bound of what is left open or is a whole split */
-    int64_t lps, told_pivots;
+    int64_t lps;
+    int64_t started_ns; /* *in->effort_ns when it began */
     mf_inner_split_result *out;
 } tree;
 
@@ -170,6 +171,15 @@ static void read_sizes(tree *t) {
             t->n[in->vstages + mf_layout_stage_of(&in->layout, v)] += t->n[v];
         }
     }
+}
+
+/* Counted nanoseconds that are left to it. */
+static int64_t left_ns(const tree *t) {
+    return t->o->effort_ns - (*t->in->effort_ns - t->started_ns) - mf_lp_effort_ns(t->lp);
+}
+
+static bool is_tired(const tree *t) {
+    return t->o->effort_ns > 0 && left_ns(t) <= 0;
 }
 
 /* Solves for ranges. Returns the bound, the cutoff at most; INFINITY when nothing is left. The
@@ -320,6 +330,9 @@ static void note_nearest(tree *t) {
  * its stages gather and reduce. */
 static double told(tree *t, double before) {
     mf_inner_told x = {.cutoff_s = t->o->cutoff_s, .known = t->o->kept, .fault = t->o->fault};
+    if (t->o->effort_ns > 0) {
+        x.effort_ns = left_ns(t) > 1 ? left_ns(t) : 1;
+    }
     int first[MF_MAX_VSTAGES + 1] = {0};
     for (int v = 0; v < t->in->vstages; v++) {
         first[v + 1] = first[v] + (int)lround(t->n[v]);
@@ -327,7 +340,6 @@ static double told(tree *t, double before) {
     t->lps++;
     mf_status status = mf_rows_told(t->in, first, &x, t->rows.e);
     t->rows.status = t->rows.status == MF_OK ? status : t->rows.status;
-    t->told_pivots += x.pivots;
     return fmax(before, x.bound_s / t->rows.unit_s / MF_BOUND_SAFETY);
 }
 
@@ -336,7 +348,7 @@ static double told(tree *t, double before) {
 static double settle_whole(tree *t, range *r, double before) {
     t->lps++;
     double bound = fmax(solve(t, r, MF_ROOT_ROUNDS), before);
-    if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff ||
+    if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff || is_tired(t) ||
         furthest(t->n, 0, t->sizes) >= 0) {
         return bound;
     }
@@ -393,20 +405,30 @@ static void branch_others(tree *t, range *r, int depth, double bound) {
 }
 
 static bool is_over(const tree *t, int depth) {
-    return t->lps >= t->o->lp_limit || depth >= MF_TREE_DEPTH || (t->o->cancel && *t->o->cancel);
+    return t->lps >= t->o->lp_limit || is_tired(t) || depth >= MF_TREE_DEPTH ||
+           (t->o->cancel && *t->o->cancel);
+}
+
+/* A node stays open at this bound. */
+static void stay_open(tree *t, double bound) {
+    t->open = fmin(t->open, bound);
+    t->out->outcome = MF_MILP_LIMIT;
 }
 
 /* All below a node whose ranges are at r; room for the levels below behind it. */
 static void branch(tree *t, range *r, int depth, double before) {
     for (double bound = before; t->out->outcome != MF_MILP_FAILED;) {
         if (is_over(t, depth)) {
-            t->open = fmin(t->open, bound);
-            t->out->outcome = MF_MILP_LIMIT;
+            stay_open(t, bound);
             return;
         }
         t->lps++;
         bound = fmax(solve(t, r, MF_NODE_ROUNDS), bound);
         if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
+            return;
+        }
+        if (is_tired(t)) { /* there may be no point */
+            stay_open(t, bound);
             return;
         }
         if (furthest(t->n, 0, t->sizes) < 0) {
@@ -421,6 +443,10 @@ static void branch(tree *t, range *r, int depth, double before) {
             return;
         }
         int i = branch_on(t, r, depth, bound);
+        if (is_tired(t)) {
+            stay_open(t, bound);
+            return;
+        }
         if (i >= 0) {
             branch_sides(t, r, depth, i, t->value[i], bound);
             return;
@@ -458,6 +484,10 @@ static void grow(tree *t) {
     if (t->out->outcome == MF_MILP_FAILED || bound >= t->cutoff) {
         return;
     }
+    if (is_tired(t)) {
+        stay_open(t, bound);
+        return;
+    }
     note_nearest(t);
     branch(t, r, 0, bound);
 }
@@ -492,7 +522,7 @@ static mf_status make_tree(tree *t, mf_err *e) {
 
 mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inner_split_result *out,
                           mf_err *e) {
-    tree t = {.in = in, .o = o, .out = out, .open = HUGE_VAL};
+    tree t = {.in = in, .o = o, .out = out, .open = HUGE_VAL, .started_ns = *in->effort_ns};
     const mf_inner_options ro = {.hull = true, .splits = true, .cutoff_s = o->cutoff_s};
     memset(out, 0, sizeof *out);
     if (o->kept) {
@@ -511,6 +541,7 @@ mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inne
     if (status == MF_OK) {
         out->outcome = MF_MILP_OPTIMAL;
         t.cutoff = o->cutoff_s / t.rows.unit_s / MF_BOUND_SAFETY;
+        mf_lp_allow(t.lp, o->effort_ns);
         grow(&t);
         status = t.rows.status;
     }
@@ -521,9 +552,9 @@ mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inne
         out->split_bound_s =
             fmax(out->split_bound_s * t.rows.unit_s * MF_BOUND_SAFETY, out->bound_s);
         out->lps = t.lps;
-        out->pivots = mf_lp_pivots(t.lp) + t.told_pivots;
         out->chains = mf_lp_lazy_rows(t.lp);
     }
+    *in->effort_ns += t.lp ? mf_lp_effort_ns(t.lp) : 0;
     mf_lp_close(t.lp);
     mf_rows_clear(&t.rows);
     free(t.now);

@@ -10,6 +10,7 @@
  * p allows when it holds k of them and the single positions that it must.
  */
 #include "planner/partition/class_bounds.h"
+#include "planner/tuning/limits.h"
 
 #include "planner/bound/family_bound.h"
 #include "planner/bound/lower_hull.h"
@@ -82,6 +83,7 @@ static void extend(paths *t, int v, int from, double worst_s) {
             continue;
         }
         double cost_s = run_cost_s(t, &x, v, from, to);
+        *in->effort_ns += MF_RUN_NS;
         if (cost_s > (second ? worst_s : t->cutoff_s) || isinf(cost_s)) {
             if (is_hopeless(t, &x, v)) {
                 return;
@@ -206,6 +208,7 @@ static size_t stage_costs(const mf_floors *fl, int p, int mtp_v, double cutoff_s
     }
     for (int k = 1; k <= layers; k++) {
         mf_load_add(fl, &x, fl->main_class);
+        *in->effort_ns += MF_RUN_NS;
         x.workspace_B = single ? mf_smaller(x.workspace_B, single_B) : x.workspace_B;
         double flight = (double)in->order.flight[p * (in->order.layers + 1) + k];
         double time_s[MF_WAYS_PLAYED];

@@ -3,7 +3,6 @@
 
 #include "planner/price/block_cost.h"
 #include "planner/price/cost_key.h"
-#include "planner/price/forward_cache.h"
 #include "simulator/priced.h"
 
 #include <pthread.h>
@@ -38,7 +37,6 @@ typedef struct slot {
 
 struct mf_templates {
     slot slot[SLOTS + ZERO_SLOTS]; /* the last ones: of weights alone, few and asked for often */
-    mf_forwards *forwards;         /* of blocks without ZeRO inside */
 };
 
 static void drop(template *x) {
@@ -56,11 +54,10 @@ void mf_templates_destroy(mf_templates *t) {
         drop(t->slot[i].kept);
         pthread_rwlock_destroy(&t->slot[i].lock);
     }
-    mf_forwards_destroy(t->forwards);
     free(t);
 }
 
-mf_status mf_templates_create(mf_mechanisms without, mf_templates **out, mf_err *e) {
+mf_status mf_templates_create(mf_templates **out, mf_err *e) {
     mf_templates *t = calloc(1, sizeof *t);
     *out = t;
     if (!t) {
@@ -69,15 +66,7 @@ mf_status mf_templates_create(mf_mechanisms without, mf_templates **out, mf_err 
     for (int i = 0; i < SLOTS + ZERO_SLOTS; i++) {
         pthread_rwlock_init(&t->slot[i].lock, NULL);
     }
-    mf_status status = MF_OK;
-    if (mf_uses(without, MF_MECHANISM_FORWARD_CACHE)) {
-        status = mf_forwards_create(&t->forwards, e);
-    }
-    if (status != MF_OK) {
-        mf_templates_destroy(t);
-        *out = NULL;
-    }
-    return status;
+    return MF_OK;
 }
 
 /* --- making ----------------------------------------------------------------------------------- */
@@ -102,22 +91,23 @@ static double early_B(const mf_block *b) {
 }
 
 /* op_s: from room_for. */
-static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_made_block *made,
+static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_block *b,
                          const mf_block_key *key, double *op_s) {
-    const mf_block *b = made->block;
     mf_facts f;
-    mf_block_quote(p->cost, l, b, key, op_s, op_s + b->nops, made->forward, &f.quote, f.rest_s);
+    mf_block_quote(p->cost, l, b, key, op_s, op_s + b->nops, &f.quote, f.rest_s);
     f.early_B = early_B(b);
     return f;
 }
 
-static double op_s_of(const mf_block_prices *p, const mf_made_block *made, int i, double load) {
+static double op_s_of(const mf_block_prices *p, const mf_op *op, double load) {
     mf_price price;
-    if (made->alike) {
-        return mf_alike_op_s(made->alike, i);
-    }
-    mf_cost_op(p->cost, &made->block->ops[i], load, &price);
+    mf_cost_op(p->cost, op, load, &price);
     return price.time_s;
+}
+
+static mf_status lower(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
+                       mf_block **out, mf_err *e) {
+    return mf_block_lower_uncut(p->model, l, mf_cost_cluster(p->cost), key, out, e);
 }
 
 /* As simulator/block_build.c has it. */
@@ -129,25 +119,24 @@ static void hold_clock(const mf_cost *cost, const mf_block *b, double load, doub
 }
 
 /* Without times of plays, which many blocks need not that are asked for. */
-static mf_status find_facts(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
-                            const mf_block_key *key, double load, mf_facts *out, mf_err *e) {
-    mf_made_block made;
-    mf_status status = mf_forwards_block(t ? t->forwards : NULL, p, l, key, load, &made, e);
+static mf_status find_facts(const mf_block_prices *p, const mf_layout *l, const mf_block_key *key,
+                            double load, mf_facts *out, mf_err *e) {
+    mf_block *b = NULL;
+    mf_status status = lower(p, l, key, &b, e);
     if (status != MF_OK) {
         return status;
     }
-    const mf_block *b = made.block;
     double *op_s = room_for(b, e);
     for (int i = 0; op_s && i < b->nops; i++) {
-        op_s[i] = op_s_of(p, &made, i, load);
+        op_s[i] = op_s_of(p, &b->ops[i], load);
     }
     if (op_s) {
         hold_clock(p->cost, b, load, op_s);
-        *out = facts_of(p, l, &made, key, op_s);
+        *out = facts_of(p, l, b, key, op_s);
     }
     status = op_s ? MF_OK : MF_NOMEM;
     free(op_s);
-    mf_forwards_let_go(&made);
+    mf_block_destroy(b);
     return status;
 }
 
@@ -301,15 +290,14 @@ static void release(holding *h) {
     }
 }
 
-static mf_status find_out(const holding *h, const held *x, const mf_made_block *made, template *out,
+static mf_status find_out(const holding *h, const held *x, const mf_block *b, template *out,
                           mf_err *e) {
-    const mf_block *b = made->block;
     double *op_s = room_for(b, e);
     for (int i = 0; op_s && i < b->nops; i++) {
         op_s[i] = mf_priced_op_s(out->priced, i);
     }
     if (op_s) {
-        out->facts = facts_of(h->p, &x->layout, made, &x->key, op_s);
+        out->facts = facts_of(h->p, &x->layout, b, &x->key, op_s);
     }
     free(op_s);
     return op_s ? MF_OK : MF_NOMEM;
@@ -317,22 +305,21 @@ static mf_status find_out(const holding *h, const held *x, const mf_made_block *
 
 static mf_status make(const holding *h, const held *from, template **out, mf_err *e) {
     template *x = calloc(1, sizeof *x);
-    mf_made_block made;
+    mf_block *b = NULL;
     *out = NULL;
     if (!x) {
         (void)mf_err_set(e, MF_NOMEM, "out of memory");
         return MF_NOMEM;
     }
-    mf_status status = mf_forwards_block(h->t ? h->t->forwards : NULL, h->p, &from->layout,
-                                         &from->key, h->load, &made, e);
+    mf_status status = lower(h->p, &from->layout, &from->key, &b, e);
     if (status == MF_OK) {
-        status = mf_priced_create(h->p->cost, &from->layout, made.block, from->key.split, h->load,
-                                  made.alike, &x->priced, e);
-        if (status == MF_OK) {
-            status = find_out(h, from, &made, x, e);
-        }
-        mf_forwards_let_go(&made);
+        status = mf_priced_create(h->p->cost, &from->layout, b, from->key.split, h->load, NULL,
+                                  &x->priced, e);
     }
+    if (status == MF_OK) {
+        status = find_out(h, from, b, x, e);
+    }
+    mf_block_destroy(b);
     if (status != MF_OK) {
         drop(x);
         return status;
@@ -401,7 +388,7 @@ static mf_quote with_dp(const mf_facts *f, const mf_block_key *key, const templa
 static mf_status rough_quote(mf_templates *t, const mf_block_prices *p, const make_up *x,
                              const mf_block_key *key, double load, mf_quote *out, mf_err *e) {
     mf_facts facts;
-    mf_status status = find_facts(t, p, &x->block, key, load, &facts, e);
+    mf_status status = find_facts(p, &x->block, key, load, &facts, e);
     if (status != MF_OK) {
         return status;
     }

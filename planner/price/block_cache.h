@@ -16,7 +16,7 @@ typedef struct mf_block_prices {
 } mf_block_prices;
 
 /* Errors: MF_NOMEM. */
-mf_status mf_templates_create(mf_mechanisms without, mf_templates **out, mf_err *e);
+mf_status mf_templates_create(mf_templates **out, mf_err *e);
 void mf_templates_destroy(mf_templates *t);
 
 /* The quote of a block under that load (mf_oracle_ops). t NULL: made from scratch. */

@@ -173,17 +173,11 @@ static void quote_memory(const mf_cost *cost, const mf_block *b, bool split, mf_
 }
 
 void mf_block_quote(const mf_cost *cost, const mf_layout *l, const mf_block *b,
-                    const mf_block_key *key, const double *op_s, double *room_s,
-                    mf_quoted_forward *f, mf_quote *out, double rest_s[3]) {
+                    const mf_block_key *key, const double *op_s, double *room_s, mf_quote *out,
+                    double rest_s[3]) {
     unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
-    mf_quoted_forward own = {.known = false};
-    f = f ? f : &own;
-    if (!f->known) {
-        f->pass = quote_passes(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &f->rest_s, room_s);
-        f->known = true;
-    }
-    *out = (mf_quote){.f = f->pass};
-    rest_s[0] = f->rest_s;
+    *out = (mf_quote){
+        .f = quote_passes(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &rest_s[0], room_s)};
     rest_s[2] = 0.0;
     out->b = quote_passes(cost, l, b, op_s, back, part_of(key, false), &rest_s[1], room_s);
     if (key->split) {

@@ -5,19 +5,12 @@
 
 #include "planner/price/evaluator.h"
 
-/* A forward pass that was quoted, of several blocks that have it in common. */
-typedef struct mf_quoted_forward {
-    bool known;
-    mf_pass_quote pass;
-    double rest_s;
-} mf_quoted_forward;
-
 /* All of the quote but time_s. op_s: time of each op of the block. room_s: work space, four figures
  * for every tensor. rest_s: of each pass, path_s before syncs without what the data-parallel stream
- * does. f: taken where it is known, else found; NULL = the block's is its own. */
+ * does. */
 void mf_block_quote(const mf_cost *cost, const mf_layout *l, const mf_block *b,
-                    const mf_block_key *key, const double *op_s, double *room_s,
-                    mf_quoted_forward *f, mf_quote *out, double rest_s[3]);
+                    const mf_block_key *key, const double *op_s, double *room_s, mf_quote *out,
+                    double rest_s[3]);
 /* path_s again, when the data-parallel stream, which no other waits for, takes dp_s. */
 void mf_block_quote_dp(mf_pass_quote *q, double rest_s, double dp_s);
 

@@ -48,16 +48,21 @@ static void tell(void *user, double best_s, double bound_s, int64_t priced, int6
 
 /* For mf_search_request: every combination of degrees that fits at its leanest, most headroom
  * first. */
-static mf_status lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
+static mf_status lean(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e) {
     const asked *x = user;
     const mf_fit_options options = {.cancel = x->options->cancel, .threads = x->threads};
-    const mf_fit_sweep q = {
+    mf_fit_sweep q = {
         .p = x->problem, .o = &options, .space = mf_fit_space(x->problem, x->problem->base.gpus)};
+    if ((q.space.pinned >> MF_DIM_CP_TYPE & 1u) == 0) { /* a ring's many steps take long to lower */
+        q.space.base.cp_type = MF_CP_ALLGATHER;
+        q.space.pinned |= 1u << MF_DIM_CP_TYPE;
+    }
     mf_fit_crew crew;
     mf_fit_result r = {0};
     mf_status status = mf_fit_crew_init(&crew, x->problem, x->threads, e);
     status = status == MF_OK ? mf_fit_sweep_run(&q, &crew, &r, e) : status;
     *out = NULL;
+    *judged = r.count;
     if (status == MF_OK && r.feasible > 0) {
         *out = calloc((size_t)r.feasible, sizeof **out);
         status = *out != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
@@ -164,7 +169,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     mf_status status = mf_space_check_batch(&space, e);
     if (status == MF_OK) {
         status = mf_uses(o->without, MF_MECHANISM_BLOCK_CACHE)
-                     ? mf_templates_create(o->without, &real.templates, e)
+                     ? mf_templates_create(&real.templates, e)
                      : MF_OK;
     }
     if (status != MF_OK) {

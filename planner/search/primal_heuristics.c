@@ -47,11 +47,14 @@ static int by_five(const void *a, const void *b) {
     return 0;
 }
 
-mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, mf_err *e) {
+mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, int64_t *work,
+                              mf_err *e) {
+    int64_t judged = 0;
     if (fits->known || !r->lean) {
         return MF_OK;
     }
-    mf_status status = r->lean(r->user, &fits->lean, &fits->count, e);
+    mf_status status = r->lean(r->user, &fits->lean, &fits->count, &judged, e);
+    *work += judged * MF_JUDGE_US;
     if (status != MF_OK) {
         return status;
     }
@@ -352,6 +355,9 @@ mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, const m
         mf_step step = {0};
         status = simulate(r->oracle, &fits->lean[i], f, &step, e);
         out->simulated += status == MF_OK;
+        out->work += MF_LAID_OUT_US +
+                     (int64_t)(MF_STEP_EVENT_US * (double)(fits->lean[i].micro_batches *
+                                                           fits->lean[i].pp * fits->lean[i].vpp));
         if (status == MF_OK && step.fits) {
             keep(user, f);
             enter(found, &n, (lean_step){step.time_s, &fits->lean[i]});

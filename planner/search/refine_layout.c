@@ -15,10 +15,21 @@ typedef struct closing {
     mf_search_node *n;
     mf_inner *in;
     double best_s, target_s, keep_s;
+    int64_t most_us;        /* that one thing may take; 0 = any */
     bool none;              /* no plan is known that it competes with */
     const mf_chains *known; /* chains of the order to begin with; or NULL */
     mf_search_outcome *out;
 } closing;
+
+/* Counted microseconds of a played step, and of one whose memory is laid out. */
+static int64_t play_us(const closing *c) {
+    const double events = (double)(c->in->layout.micro_batches * c->in->vstages);
+    return MF_STEP_US + (int64_t)(MF_STEP_EVENT_US * events);
+}
+
+static int64_t laid_out_us(const closing *c) {
+    return MF_LAID_OUT_US + (int64_t)MF_LAID_OUT_POSITION_US * c->in->positions + play_us(c);
+}
 
 /* Simulates an assignment; a plan that fits and is the fastest of this task is kept, if it is among
  * the fastest of all. Only then the gaps of its memory's arrangement are found, which takes much
@@ -30,7 +41,7 @@ static double simulate(closing *c, const mf_assignment *a, int *stage) {
     mf_step step;
     out->status = o->ops->play(o->self, l, a, &step, &out->err);
     out->simulated++;
-    out->work += 500 + l->micro_batches * c->in->vstages / 2;
+    out->work += play_us(c);
     double time_s = step.time_s;
     if (out->status == MF_OK && step.fits && time_s >= c->keep_s) {
         *stage = -1;
@@ -38,7 +49,7 @@ static double simulate(closing *c, const mf_assignment *a, int *stage) {
     }
     if (out->status == MF_OK && step.fits) {
         out->status = o->ops->step(o->self, l, a, false, &step, &out->err);
-        out->work += 20000;
+        out->work += laid_out_us(c);
     }
     if (out->status != MF_OK) {
         return HUGE_VAL;
@@ -73,7 +84,7 @@ static void fill_with_gaps(closing *c, const int *first) {
     }
     if (status == MF_OK) {
         status = mf_inner_fill_checked(in, first, true, room_B, count, &a, &c->out->err);
-        c->out->work += 20000;
+        c->out->work += laid_out_us(c);
     }
     if (status == MF_OK) {
         simulate(c, &a, &stage);
@@ -84,34 +95,19 @@ static void fill_with_gaps(closing *c, const int *first) {
     free(count);
 }
 
-/* As many positions on every virtual stage, but for one. False when they may not stand so. */
-static bool even_split(const mf_inner *in, int *first) {
-    if (!mf_uses(in->oracle->without, MF_MECHANISM_EVEN_SPLIT)) {
-        return false;
-    }
-    for (int v = 0; v <= in->vstages; v++) {
-        first[v] = v * in->positions / in->vstages;
-    }
-    return mf_inner_is_split(in, first);
+/* Counted nanoseconds for one thing: so much, as far as it is left. */
+static int64_t effort_ns(const closing *c, int64_t most_us) {
+    return 1000 * (c->most_us > 0 && c->most_us < most_us ? c->most_us : most_us);
 }
 
-/* Improves a split, fills it with memory choices and simulates it. What is nearest to a relaxed
- * point may not fit, or play far too long, with one layer here and three there: then an even one is
- * the start. Not finding any is no failure. */
+/* Improves a split, fills it with memory choices and simulates it. Not finding any
+ * is no failure. */
 static void try_split(closing *c, int *first) {
     mf_assignment a;
     int stage;
-    int64_t plays = 0;
-    double time_s = 0.0, promising_s = isinf(c->best_s) ? 0.0 : MF_PROMISING * c->best_s;
-    promising_s = uses(c->w, MF_MECHANISM_SHAKES) ? promising_s : 0.0;
-    mf_status status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, first, &a,
-                                        &time_s, &plays, &c->out->err);
-    bool poor = status == MF_INFEASIBLE || (status == MF_OK && time_s >= MF_HOPELESS * c->best_s);
-    if (poor && even_split(c->in, first)) {
-        status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, promising_s, first, &a, &time_s,
-                                  &plays, &c->out->err);
-    }
-    c->out->work += 2000 + plays * 100;
+    double time_s = 0.0;
+    mf_status status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, MF_IMPROVE_US),
+                                        first, &a, &time_s, &c->out->err);
     if (status == MF_OK && time_s < MF_WORSE * c->best_s) {
         if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
             fill_with_gaps(c, first);
@@ -144,7 +140,6 @@ static double mean_s(closing *c, double enough_s) {
         double bound_s = 0.0;
         if (uses(c->w, MF_MECHANISM_PARTITION_MEAN)) {
             c->out->status = mf_inner_mean_s(c->in, sets[i], &bound_s, &c->out->err);
-            c->out->work += 150;
         }
         if (!c->known || bound_s > most_s) {
             c->known = sets[i];
@@ -162,7 +157,6 @@ static void by_bound(closing *c) {
         c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
         return;
     }
-    c->out->work += 450;
     /* any plan is better than none; else the relaxation's split is tried */
     bool none = c->none;
     if (none || uses(c->w, MF_MECHANISM_STAGE_DP))
@@ -217,9 +211,8 @@ static double relax(closing *c, mf_search_chains *found) {
         out->status = mf_err_set(&out->err, MF_NOMEM, "out of memory");
         return 0.0;
     }
-    out->status = mf_inner_relax(c->in, c->known, c->best_s, c->w->fault, &found->chains, first,
-                                 &outcome, &bound_s, &out->err);
-    out->work += 3000;
+    out->status = mf_inner_relax(c->in, c->known, c->best_s, effort_ns(c, MF_ROOT_US), c->w->fault,
+                                 &found->chains, first, &outcome, &bound_s, &out->err);
     if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
         out->status = mf_inner_mean_s(c->in, &found->chains, &mean, &out->err);
     }
@@ -252,11 +245,14 @@ static void by_relaxation(closing *c) {
     }
 }
 
-/* The relaxation alone at first, then as many linear programs as nearly all trees need. */
-static int64_t lp_limit(const closing *c) {
+/* What a tree may take: more each time that it is taken up. */
+static int64_t tree_us(const closing *c) {
+    int64_t most_us = c->n->tries == 0 ? MF_ROOT_US : MF_TREE_US;
+    for (int i = 1; i < c->n->tries; i++) {
+        most_us *= MF_TREE_MORE;
+    }
     bool proven = c->target_s >= c->best_s; /* to the gap that was asked for: a look, no more */
-    int64_t most = c->n->tries == 0 ? 0 : MF_TREE_LPS;
-    return proven ? most / MF_LOOK_PART : most;
+    return proven ? most_us / MF_LOOK_PART : most_us;
 }
 
 /* Whole splits: what is below the target is settled, what is above waits. */
@@ -264,7 +260,8 @@ static void by_splits(closing *c) {
     mf_inner_split_options o = {
         .floor_s = c->n->key_s,
         .cutoff_s = fmin(c->best_s, c->target_s),
-        .lp_limit = lp_limit(c),
+        .lp_limit = c->n->tries == 0 ? 0 : INT64_MAX, /* the relaxation alone at first */
+        .effort_ns = effort_ns(c, tree_us(c)),
         .told = c->n->tries > 0 && uses(c->w, MF_MECHANISM_FIXED_SPLIT),
         .cancel = c->w->cancel,
         .fault = c->w->fault,
@@ -293,7 +290,6 @@ static void by_splits(closing *c) {
     if (c->out->status != MF_OK) {
         return;
     }
-    c->out->work += 500 + r.pivots * (8 + (int64_t)c->in->vstages / 2);
     if (r.outcome == MF_MILP_FAILED) {
         c->out->milp_failed++;
     } else {
@@ -304,23 +300,11 @@ static void by_splits(closing *c) {
          mf_inner_is_split(c->in, r.first))) {
         try_split(c, r.first);
     }
-    bool again =
-        r.outcome == MF_MILP_OPTIMAL ? !r.have || !o.told : r.outcome == MF_MILP_LIMIT && !o.told;
+    const bool more = c->n->tries < MF_TREE_TRIES;
+    bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.told && more)
+                                              : r.outcome == MF_MILP_LIMIT && more;
     come_back(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_inner_split_result_clear(&r);
-}
-
-/* Counted microseconds of a node of the integer program: its linear programs grow with the chains.
- */
-static int64_t node_work(const closing *c) {
-    return 300 + 88 * (int64_t)c->in->vstages * c->in->vstages;
-}
-
-/* As many nodes as about half a second allows, then more of them. */
-static int64_t node_limit(const closing *c) {
-    int64_t limit = MF_EXACT_US / node_work(c) * (c->n->tries == 0 ? 1 : 4);
-    int64_t most = c->n->tries == 0 ? MF_EXACT_NODES : MF_EXACT_NODES_AGAIN;
-    return limit < 10 ? 10 : limit < most ? limit : most;
 }
 
 static bool solve(closing *c, mf_inner_solution *s) {
@@ -329,7 +313,8 @@ static bool solve(closing *c, mf_inner_solution *s) {
         .floor_s = c->n->key_s,
         .cutoff_s = c->best_s,
         .target_s = HUGE_VAL,
-        .node_limit = node_limit(c),
+        .node_limit = c->n->tries == 0 ? MF_EXACT_NODES : MF_EXACT_NODES_AGAIN,
+        .effort_ns = effort_ns(c, c->n->tries == 0 ? MF_EXACT_US : MF_EXACT_AGAIN_US),
         .known = c->known,
         .cancel = c->w->cancel,
         .fault = c->w->fault,
@@ -341,9 +326,6 @@ static bool solve(closing *c, mf_inner_solution *s) {
     if (c->out->status != MF_OK) {
         return false;
     }
-    /* the first linear program finds most of the chains */
-    c->out->work += 5000 + 1500 * (int64_t)c->in->vstages * c->in->vstages;
-    c->out->work += s->nodes * node_work(c);
     if (s->outcome == MF_MILP_FAILED) {
         c->out->milp_failed++;
     } else {
@@ -365,7 +347,7 @@ static bool try_all(closing *c) {
     mf_search_outcome *out = c->out;
     out->status = mf_inner_try_all(c->in, c->w->space.pinned, MF_FEW_PLANS, all, &out->err);
     out->simulated += all->tried;
-    out->work += all->tried * (500 + c->in->layout.micro_batches * c->in->vstages / 2);
+    out->work += all->tried * play_us(c);
     bool closed = all->complete;
     if (out->status == MF_OK && all->found && (!out->found || all->time_s < out->plan.time_s)) {
         out->found = true;
@@ -470,7 +452,6 @@ static void sharpen(closing *c) {
     if (uses(c->w, MF_MECHANISM_PAIR_SHARES) && c->in->merged && c->n->level > MF_LEVEL_RELAX &&
         c->n->level != MF_LEVEL_TRY) {
         c->out->status = mf_inner_sharpen(c->in, &c->out->err);
-        c->out->work += 300;
     }
 }
 
@@ -482,6 +463,7 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
                  .best_s = best_s,
                  .target_s = aim->target_s,
                  .keep_s = aim->keep_s,
+                 .most_us = aim->most_us,
                  .none = aim->none,
                  .out = out};
     if (n->level == MF_LEVEL_LAYOUT) {
@@ -499,7 +481,6 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
     }
     if (out->status == MF_OK) {
         c.in->lean = aim->lean && uses(w, MF_MECHANISM_LEAN_FILL);
-        out->work += 300;
         sharpen(&c);
     }
     if (out->status == MF_OK) {
@@ -517,6 +498,7 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
             by_exact(&c);
         }
     }
+    out->work += c.in ? *c.in->effort_ns / 1000 : 0;
     mf_inner_destroy(c.in);
     mf_inner_tried_clear(&n->tried);
 }

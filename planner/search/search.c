@@ -178,7 +178,11 @@ static bool goes_with(const mf_search_state *s, const mf_search_task *t, int64_t
 /* What a task is to know of a node. */
 static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
     const int top = mf_search_top(s);
+    const int64_t left_us = mf_search_budget(s) - s->work;
     mf_search_aim aim = {.best_s = s->best_s,
+                         .most_us = mf_search_budget(s) < 0          ? 0
+                                    : left_us / 4 > MF_LEAST_LEFT_US ? left_us / 4
+                                                                     : MF_LEAST_LEFT_US,
                          .target_s = s->target_s,
                          .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
                          .lean = s->leaned,
@@ -314,12 +318,9 @@ static bool park(mf_search_state *s) {
     return true;
 }
 
-/* Whoever asks for a tighter gap or says how much effort may be made has trees taken up again that
- * were put aside. True: some are. */
+/* Trees that were put aside are taken up again once nothing else is left. True: some are. */
 static bool grow_patient(mf_search_state *s) {
-    const mf_search_request *r = s->r;
-    if (s->queue.asides == 0 || s->patient ||
-        (r->budget == 0 && r->effort >= 0 && mf_search_asked_gap(s) >= MF_DEFAULT_GAP)) {
+    if (s->queue.asides == 0 || s->patient) {
         return false;
     }
     s->patient = true;
@@ -356,6 +357,11 @@ static bool has_below_target(mf_search_state *s) {
     }
 }
 
+/* Some of the effort is kept back for open layouts to be tried. */
+static int64_t until(const mf_search_state *s, int64_t budget) {
+    return s->opened ? budget : budget / 100 * MF_SEARCH_PERCENT;
+}
+
 /* Is there no more to start? */
 static bool is_done(mf_search_state *s) {
     int64_t effort = s->r->effort ? s->r->effort : MF_SECOND_LOOK_US;
@@ -364,7 +370,7 @@ static bool is_done(mf_search_state *s) {
     if (s->ranking) {
         return mf_search_rank_is_done(s);
     }
-    if (budget > 0 && s->work >= budget + s->more && has_plan(s)) {
+    if (budget > 0 && s->work >= until(s, budget) && has_plan(s)) {
         return true;
     }
     if (has_below_target(s)) {
@@ -411,51 +417,60 @@ static mf_status push_tries(mf_search_state *s, mf_search_outcome *out, mf_err *
     return status;
 }
 
-/* Layouts that fit, or some of those that are open. */
-static mf_status find_tries(mf_search_state *s, bool open, mf_err *e) {
-    mf_search_outcome *out = calloc(1, sizeof *out);
-    if (!out) {
-        return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    const double key_s = mf_search_lower_bound(s);
+/* Some of the layouts that are open are tried next. */
+static mf_status try_open(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     const mf_search_open all = {.list = {s->queue.node, s->queue.aside},
                                 .count = {s->queue.used, s->queue.asides},
                                 .fits = &s->fits,
                                 .best_s = s->best_s};
-    mf_status status = mf_search_fits_find(&s->fits, s->r, e);
-    if (status == MF_OK) {
-        status = open ? mf_search_try_open(&s->world, &all, key_s, out, e)
-                      : mf_search_lean(&s->world, s->r, &s->fits, key_s, s->best_s, keep_lean, s,
-                                       out, e);
-    }
-    status = status == MF_OK ? push_tries(s, out, e) : status;
-    free(out->child);
-    free(out);
-    return status;
+    return mf_search_try_open(&s->world, &all, mf_search_lower_bound(s), out, e);
 }
 
-/* Effort used beyond the budget: by tasks that were in flight, and for what was tried. */
-static int64_t over_budget(const mf_search_state *s) {
-    return s->work > MF_DEFAULT_BUDGET_US ? s->work - MF_DEFAULT_BUDGET_US : 0;
+/* Layouts that fit are simulated, and some that are like the fastest of them are tried next. */
+static mf_status try_fits(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
+    mf_status status = mf_search_fits_find(&s->fits, s->r, &out->work, e);
+    return status == MF_OK ? mf_search_lean(&s->world, s->r, &s->fits, mf_search_lower_bound(s),
+                                            s->best_s, keep_lean, s, out, e)
+                           : status;
 }
 
-static void take(mf_search_state *s, bool open, bool ends) {
-    if (ends) {
-        int64_t more = open ? MF_TRY_OPEN_US : MF_TRY_FIT_US;
-        s->more = s->r->budget == 0 ? more + over_budget(s) : 0;
-    }
-    *(open ? &s->opened : &s->leaned) = true;
-    s->status = find_tries(s, open, &s->err);
+typedef mf_status find_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e);
+
+static void take(mf_search_state *s, find_tries *find) {
+    mf_search_outcome *out = calloc(1, sizeof *out);
+    s->status = out ? find(s, out, &s->err) : mf_err_set(&s->err, MF_NOMEM, "out of memory");
+    s->status = s->status == MF_OK ? push_tries(s, out, &s->err) : s->status;
     s->interrupted |= s->status == MF_INTERRUPTED;
     s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
+    free(out ? out->child : NULL);
+    free(out);
 }
 
 static bool goes_on(const mf_search_state *s) {
     return s->status == MF_OK && !s->interrupted;
 }
 
+/* Is the gap wider than the one that was asked for, with effort left? */
 static bool is_wide(const mf_search_state *s) {
-    return s->nfound > 0 && mf_search_lower_bound(s) < s->best_s / (1.0 + MF_WIDE_GAP);
+    const int64_t budget = mf_search_budget(s);
+    return s->nfound > 0 && (budget < 0 || s->work < budget) &&
+           mf_search_lower_bound(s) < s->best_s / (1.0 + mf_search_asked_gap(s)) * (1.0 - 1e-9);
+}
+
+/* A search that comes to its end, or has used what the budget allows until then, tries open layouts
+ * if its gap is wide; what is left goes to what has the least bound, trees that were put aside
+ * included. False: that was done. */
+static bool goes_further(mf_search_state *s) {
+    if (s->opened) {
+        return false;
+    }
+    s->opened = true;
+    if (is_wide(s)) {
+        take(s, try_open);
+        s->patient = true;
+        s->status = s->status == MF_OK ? open_again(s, &s->err) : s->status;
+    }
+    return true;
 }
 
 static bool start(void *self, int slot, int64_t *usual_us) {
@@ -463,12 +478,11 @@ static bool start(void *self, int slot, int64_t *usual_us) {
     const int64_t lean_after = s->r->lean_work ? s->r->lean_work : MF_FIT_FIRST_US;
     s->interrupted |= s->r->cancel && *s->r->cancel;
     if (goes_on(s) && s->r->lean && !s->leaned && !has_plan(s) && s->work >= lean_after) {
-        take(s, false, false);
+        s->leaned = true;
+        take(s, try_fits);
     }
     bool done = !goes_on(s) || is_done(s);
-    while (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && is_wide(s) &&
-           (!s->opened || (s->r->lean && !s->leaned))) {
-        take(s, !s->opened, true);
+    while (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && goes_further(s)) {
         done = !goes_on(s) || is_done(s);
     }
     if (done && goes_on(s) && !s->ranking && !mf_search_is_flying(s) && mf_search_ranks(s)) {

@@ -197,6 +197,7 @@ typedef struct mf_search_aim {
     double best_s;   /* the fastest plan so far */
     double target_s; /* bounds at or above are good enough */
     double keep_s;   /* plans at or above are of no interest */
+    int64_t most_us; /* counted, that a tree or a local search may take; 0 = any */
     bool lean;       /* memory decides: more is done to make splits fit */
     bool none;       /* any plan is better than none */
 } mf_search_aim;
@@ -273,10 +274,10 @@ typedef struct mf_search_request {
     const volatile int *cancel;
     mf_milp_fault fault;
     /* Layouts that fit, split evenly and with their own memory choice in every layer: *out
-     * [*count], to be freed. Asked for once, on any thread, if no plan was found by `lean_work`
-     * counted microseconds, or the gap stays wide: bounds tell little where memory decides. NULL =
-     * there are none. */
-    mf_status (*lean)(void *user, mf_layout **out, int64_t *count, mf_err *e);
+     * [*count], to be freed; *judged: of how many. Asked for once, on any thread, if no plan was
+     * found by `lean_work` counted microseconds, or the gap stays wide: bounds tell little where
+     * memory decides. NULL = there are none. */
+    mf_status (*lean)(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e);
     int64_t lean_work; /* 0 = the default */
     /* one call at a time, on any thread */
     void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);
@@ -293,8 +294,10 @@ typedef struct mf_search_fits {
     mf_search_degrees *it; /* [count] sorted */
     mf_layout *lean;       /* [count] most headroom first */
 } mf_search_fits;
-/* Asks the request, once; without somebody to ask they stay unknown. */
-mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, mf_err *e);
+/* Asks the request, once, and adds what it took to *work; without somebody to ask they stay
+ * unknown. */
+mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, int64_t *work,
+                              mf_err *e);
 void mf_search_fits_clear(mf_search_fits *fits);
 
 /* Simulates what r->lean yields, evenly split, and gives what fits to `keep`. Layouts of the

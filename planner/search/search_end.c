@@ -44,6 +44,10 @@ static const char *cause_text(const mf_search_state *s, char *room, size_t size)
 }
 
 static void say_stuck(mf_search_state *s) {
+    if (isinf(s->stuck.key_s)) {
+        snprintf(s->ended, sizeof s->ended, "nothing is left that it can close");
+        return;
+    }
     const mf_layout l = mf_search_layout(&s->world, &s->stuck);
     char why[128];
     snprintf(s->ended, sizeof s->ended,
@@ -76,13 +80,8 @@ void mf_search_note_end(mf_search_state *s) {
         snprintf(s->ended, sizeof s->ended,
                  "its effort of %.3g counted seconds of one core is used (--effort allows more)",
                  1e-6 * (double)s->work);
-    } else if (s->stuck.key_s <= mf_search_least_open(s)) {
-        say_stuck(s);
     } else {
-        snprintf(s->ended, sizeof s->ended,
-                 "what is left is too far below the target: %lld layouts were put aside, the least "
-                 "at %.1f %% below the plan (--effort or a smaller --gap has them worked on)",
-                 (long long)s->queue.asides, 100.0 * (1.0 - mf_search_least_open(s) / s->best_s));
+        say_stuck(s);
     }
 }
 

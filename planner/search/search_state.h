@@ -40,7 +40,6 @@ typedef struct mf_search_state {
     bool leaned;      /* layouts that fit were asked for */
     bool opened;      /* open ones were tried */
     mf_search_fits fits;
-    int64_t more; /* effort beyond the default budget */
     double target_s;
     /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below
      * here as it was then. */

@@ -144,7 +144,7 @@ static void bound_side(mf_search_world *w, const mf_search_node *n, double best_
         mf_search_push(out, &again, n,
                        mf_rough_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)), best_s);
     }
-    out->work += 300;
+    out->work += 60;
 }
 
 static void split_side(mf_search_world *w, const mf_search_node *n, double best_s,

@@ -191,7 +191,7 @@ static bool sweep_fits(sweep *s, int i, const needs *memory, const mf_search_sta
         return true;
     }
     const mf_order_summary *order = summary_of(s, i);
-    s->out->work += 1;
+    s->out->work += 5;
     return s->out->status != MF_OK ||
            some_fit(memory, &s->l, order, stages, fixed_of(stages, &s->l)->fixed_B);
 }

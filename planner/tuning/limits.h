@@ -21,11 +21,9 @@
 #define MF_SECOND_LOOK_US 100000
 /* Without a plan by then, layouts that are known to fit are simulated. */
 #define MF_FIT_FIRST_US 2000000
-/* With a gap that is still so wide at the end, open layouts are tried, then layouts that fit, each
- * with so much more effort. */
-#define MF_WIDE_GAP 0.04
-#define MF_TRY_OPEN_US 4000000
-#define MF_TRY_FIT_US 5000000
+/* Percent of the budget after which open layouts are tried where the gap is wider than the one that
+ * was asked for. */
+#define MF_SEARCH_PERCENT 60
 /* A tree whose bound is so far below the target is put aside: it does not get there in any time
  * that is left. One that was taken up before gets half of that. */
 #define MF_FAR_OFF 1.08
@@ -41,6 +39,9 @@
 #define MF_TASK_US 1000
 /* Children of a node that room is kept for. */
 #define MF_KEPT_CHILDREN 128
+/* A task's linear programs take no more than a quarter of the effort that is left, since others fly
+ * beside it, and not less than this. */
+#define MF_LEAST_LEFT_US 50000
 /* Tasks in flight: as many threads are kept busy if every task takes what it usually takes. */
 #define MF_FLIGHT 8
 /* Sets of paths kept for an order: its layouts differ in what bounds them. */
@@ -58,17 +59,53 @@
 #define MF_OPEN_TRIES 512
 #define MF_OPEN_FAMILIES 512
 
+/* --- what is counted ---------------------------------------------------------------------------
+ */
+
+/* Nanoseconds of one core by entry of a tableau that a linear program goes through, by event that a
+ * play of an order goes through and by cell that is summed for it, by slot of a chunk whose bytes
+ * are weighed and choice that stands there. */
+#define MF_LP_ENTRY_NS 0.35
+#define MF_PLAY_NODE_NS 30
+#define MF_PLAY_CELL_NS 2
+#define MF_FILL_SLOT_NS 30
+#define MF_FILL_CHOICE_NS 80
+/* By run of positions of a stage, by price of a byte, by merged pair that is asked for, for a
+ * partition and by class of its blocks, by entry of a program's rows as they are made. */
+#define MF_RUN_NS 60
+#define MF_PRICE_NS 4
+#define MF_PAIR_NS 1000
+#define MF_CREATE_NS 20000
+#define MF_CREATE_CLASS_NS 25000
+#define MF_ROWS_ENTRY_NS 60
+/* By iteration of GLPK's and row or column of its program, and entry; a new basis counts as so many
+ * iterations. */
+#define MF_GLPK_NS 20
+#define MF_GLPK_ENTRY_NS 2
+#define MF_GLPK_BASIS 20
+/* Microseconds of a played step and by event of a stage of it, of one whose memory is laid out and
+ * by position, of one combination of degrees that is judged. */
+#define MF_STEP_US 100
+#define MF_STEP_EVENT_US 0.3
+#define MF_LAID_OUT_US 1000
+#define MF_LAID_OUT_POSITION_US 50
+#define MF_JUDGE_US 200
+/* Nanoseconds of a memory plan by position. */
+#define MF_COUNT_POSITION_NS 12000
+
 /* --- one layout ------------------------------------------------------------------------------- */
 
 /* A split that plays so much longer than the best plan takes is not improved, and one that plays
  * still a little longer is not simulated. */
 #define MF_HOPELESS 1.08
 #define MF_WORSE 1.02
-/* One that plays so much shorter may be the best plan, since steps take a little longer than they
- * play. */
-#define MF_PROMISING 0.985
-/* Linear programs of a tree: as many as nearly all trees need; a tenth once the gap is met. */
-#define MF_TREE_LPS 1000
+/* Microseconds of linear programs: of a relaxation, which a hybrid model's many kinds of layers
+ * make large; of a tree when it is first taken up, which is what nearly all trees need, so many
+ * times more each time after, so many times in all; a tenth once the gap is met. */
+#define MF_ROOT_US 300000
+#define MF_TREE_US 1000000
+#define MF_TREE_MORE 4
+#define MF_TREE_TRIES 3
 #define MF_LOOK_PART 10
 /* Plans of a layout that are all simulated where the exact program does not settle it. */
 #define MF_FEW_PLANS 5000
@@ -78,10 +115,11 @@
 #define MF_CUTS 24
 /* Virtual stages of which the exact program is worked on: with more it takes seconds and leaves the
  * bound where the tree over splits had it. */
-#define MF_EXACT_VSTAGES 16
+#define MF_EXACT_VSTAGES 12
 /* Nodes of the exact program: about half a second of them, at first and when it is taken up again.
  */
 #define MF_EXACT_US 600000
+#define MF_EXACT_AGAIN_US 2400000
 #define MF_EXACT_NODES 60
 #define MF_EXACT_NODES_AGAIN 200
 
@@ -117,9 +155,7 @@
 #define MF_MOVES 6
 #define MF_MOVE_ROUNDS 40
 #define MF_MOVE_PATIENCE 6
-/* Where a split plays well it is shaken so often by so many moves of any kind, and improved again:
- * what the moves that promise most lead to depends on where they start. */
-#define MF_SHAKES 6
-#define MF_SHAKE_MOVES 3
+/* All of it takes no more than so many counted microseconds. */
+#define MF_IMPROVE_US 1000000
 
 #endif

@@ -13,7 +13,6 @@
 
 #define MF_MECHANISM_MAP(X)                                                                        \
     X(BLOCK_CACHE, "block-cache", "lowered and priced blocks are kept")                            \
-    X(FORWARD_CACHE, "forward-cache", "all memory choices of a layer share its forward pass")      \
     X(MEMORY_BOUND, "memory-bound", "orders and layouts that fit nowhere are closed")              \
     X(FAMILY_MEAN, "family-mean",                                                                  \
       "means of paths bound orders and layouts before their partition")                            \
@@ -32,8 +31,6 @@
     X(INTEGER_PROGRAM, "integer-program", "GLPK solves the exact program of a layout")             \
     X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \
     X(LOCAL_SEARCH, "local-search", "positions are moved between stages")                          \
-    X(SHAKES, "shakes", "... and again from some random moves off the best split")                 \
-    X(EVEN_SPLIT, "even-split", "an even split is tried where the relaxed one plays badly")        \
     X(REFILL, "refill", "what the gaps of its arrangement make too large is filled again")         \
     X(LEAN_FILL, "lean-fill", "stages that stay too large are filled from the leanest choices")    \
     X(FIT_FIRST, "fit-first", "layouts that fit are tried where bounds find none")                 \

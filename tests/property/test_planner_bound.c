@@ -485,7 +485,7 @@ static void check_relaxations(mf_inner *in, const sample *s, pool *k, nearness *
         const mf_chains *known = pool_find(k, &s->layout);
         if (i == 0) {
             mf_milp_outcome outcome;
-            assert_ok(mf_inner_relax(in, known, HUGE_VAL, MF_MILP_FAULT_NONE, &chains, NULL,
+            assert_ok(mf_inner_relax(in, known, HUGE_VAL, 0, MF_MILP_FAULT_NONE, &chains, NULL,
                                      &outcome, &bound_s, NULL));
             assert_int_equal(outcome, MF_MILP_OPTIMAL); /* a plan fits */
         } else {

@@ -30,7 +30,7 @@ static void problem_init(problem *p, rng *r) {
     p->space = planner_space(r, &p->model, 64);
     p->space.base.aux_scope = rng_chance(r, 70) ? MF_AUX_MICRO_BATCH : MF_AUX_GLOBAL;
     p->shared = p->scratch = (mf_oracle_real){.model = &p->model, .cost = p->cost};
-    assert_ok(mf_templates_create(0, &p->shared.templates, NULL));
+    assert_ok(mf_templates_create(&p->shared.templates, NULL));
     p->with = mf_oracle_init(&p->shared);
     p->without = mf_oracle_init(&p->scratch);
     assert_ok(mf_quotes_create(&p->with, &p->quotes, NULL));

@@ -276,12 +276,13 @@ typedef struct leaner {
     int64_t asked;
 } leaner;
 
-static mf_status lean(void *user, mf_layout **out, int64_t *count, mf_err *e) {
+static mf_status lean(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e) {
     leaner *l = user;
     mf_fit_options o = {.threads = 1};
     mf_fit_result fits;
     l->asked++;
     assert_int_equal(mf_planner_fit(l->problem, &o, &fits, e), MF_OK);
+    *judged = fits.count;
     *out = calloc((size_t)fits.feasible, sizeof **out);
     assert_non_null(*out);
     for (*count = 0; *count < fits.feasible; ++*count) {

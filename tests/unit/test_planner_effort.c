@@ -1,0 +1,84 @@
+/* Effort: what a search counts is what it takes, and it ends when that is used up, also where one
+ * linear program alone could take minutes. */
+#include "planner/planner.h"
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct job {
+    const char *model, *cluster;
+    int64_t gpus, gbs;
+} job;
+
+/* The last two are hybrids, whose layers of many kinds make relaxations large. */
+static const job jobs[] = {
+    {"mixtral-8x22b", "h100", 128, 256},
+    {"gpt-oss-120b", "h100", 256, 512},
+    {"nemotron-h-56b", "h100", 256, 512},
+    {"nemotron-3-ultra", "h100", 256, 512},
+};
+
+static double cpu_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Counted seconds. */
+static double searched_s(const job *j, int64_t budget_us, double *took_s) {
+    mf_model model;
+    mf_cluster cluster = {0};
+    mf_software software = {0};
+    mf_cost *cost = NULL;
+    assert_ok(mf_model_load(j->model, &model, NULL));
+    assert_ok(mf_cluster_load(j->cluster, &cluster, NULL));
+    assert_ok(mf_software_load(NULL, &software, NULL));
+    assert_ok(mf_cost_create(&cluster, &software, NULL, &cost, NULL));
+    mf_problem p = {.model = &model, .cost = cost, .generator = "test"};
+    mf_layout_init(&p.base);
+    p.base.gpus = j->gpus;
+    p.base.gbs = j->gbs;
+    p.base.seq = 4096;
+    mf_search_options o;
+    mf_search_result x;
+    mf_search_options_init(&o);
+    o.threads = 1;
+    o.budget = budget_us;
+    const double start_s = cpu_s();
+    assert_ok(mf_planner_search(&p, &o, &x, NULL));
+    *took_s = cpu_s() - start_s;
+    const double counted_s = 1e-6 * (double)x.stats.work;
+    assert_true(x.count > 0);
+    mf_search_result_clear(&x);
+    mf_cost_destroy(cost);
+    return counted_s;
+}
+
+/* A search goes over its budget by what is in flight, and by what finds a first plan. Machines are
+ * slower or quicker, checked builds slower: of CPU time it is tested that nothing large is left
+ * uncounted. */
+static void a_search_takes_the_effort_that_it_is_allowed(void **state) {
+    (void)state;
+    const double budget_s = 3.5;
+    double all_s = 0.0, all_took_s = 0.0;
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        double took_s;
+        const double counted_s = searched_s(&jobs[i], (int64_t)(1e6 * budget_s), &took_s);
+        printf("  %-18s counted %.2f s of %.1f, CPU time %.2f s\n", jobs[i].model, counted_s,
+               budget_s, took_s);
+        assert_true(counted_s <= 1.5 * budget_s);
+        all_s += counted_s;
+        all_took_s += took_s;
+    }
+    assert_true(all_took_s <= 30.0 * all_s);
+    assert_true(all_s <= 10.0 * all_took_s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_search_takes_the_effort_that_it_is_allowed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
