@@ -185,7 +185,6 @@ static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
                                                                      : MF_LEAST_LEFT_US,
                          .target_s = s->target_s,
                          .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
-                         .lean = s->leaned,
                          .none = !has_plan(s)};
     if (s->ranking) {
         const int place = mf_search_rank_place(s, n);
