@@ -203,19 +203,16 @@ static change best_change(const filling *f, const banned *bans) {
     return best;
 }
 
-/* The choice that a layer of a class starts with. */
-typedef int pick_fn(const filling *f, const mf_inner_class *c, double work_B);
-
-static int fastest(const filling *f, const mf_inner_class *c, double work_B) {
+static int fastest(const filling *f, const mf_inner_class *c) {
     int best = 0;
-    (void)work_B;
     for (int m = 1; m < c->choices; m++) {
         best = time_of(f, c, m) < time_of(f, c, best) ? m : best;
     }
     return best;
 }
 
-static void start_stage(filling *f, const int *first, pick_fn *pick, double work_B) {
+/* Every layer at its fastest choice. */
+static void start_stage(filling *f, const int *first) {
     const mf_inner *in = f->in;
     for (int c = 0; c < in->chunks; c++) {
         int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
@@ -223,7 +220,7 @@ static void start_stage(filling *f, const int *first, pick_fn *pick, double work
                (size_t)in->slots * MF_CATALOGUE_MAX * sizeof *f->count);
         for (int i = first[v]; i < first[v + 1]; i++) {
             int s = in->slot_at[i];
-            int m = pick(f, mf_inner_class_at(in, v, s), work_B);
+            int m = fastest(f, mf_inner_class_at(in, v, s));
             f->count[mf_inner_cell(in, v, s, m)]++;
         }
     }
@@ -240,7 +237,7 @@ static void apply(filling *f, const change *c, int by) {
 static bool fill_stage(filling *f, const int *first, double room_B) {
     banned bans = {.count = 0};
     f->alone = alone_share(f->in, f->stage);
-    start_stage(f, first, fastest, 0.0);
+    start_stage(f, first);
     double weight_B = weigh_stage(f);
     while (weight_B > room_B) {
         change c = best_change(f, &bans);
@@ -265,131 +262,10 @@ static bool fill_stage(filling *f, const int *first, double room_B) {
     return true;
 }
 
-/* --- from the leanest --------------------------------------------------------------------------
- */
-
-static int chunk_of(const filling *f, int v) {
-    int64_t k = mf_layout_chunk_of(&f->in->layout, v);
-    return k < MAX_CHUNKS ? (int)k : 0;
-}
-
-static double workspace_B(const mf_quote *q) {
-    return mf_larger(mf_larger(q->local_f_B, q->local_b_B), q->local_w_B);
-}
-
-/* What keeps least among the choices whose workspace is no larger; if all are larger, the one whose
- * workspace is least. */
-static int leanest(const filling *f, const mf_inner_class *c, double work_B) {
-    int best = 0;
-    (void)f;
-    for (int m = 1; m < c->choices; m++) {
-        const mf_quote *x = &c->choice[m].quote, *b = &c->choice[best].quote;
-        bool below = workspace_B(x) <= work_B, above = workspace_B(b) > work_B;
-        bool better = below && (above || x->saved_B < b->saved_B);
-        bool nearer = above && workspace_B(x) < workspace_B(b);
-        best = better || nearer ? m : best;
-    }
-    return best;
-}
-
-/* The change of one layer that saves most time for each byte more, if it is better than *best; what
- * saves bytes as well goes before all. */
-static void best_quicker(const filling *f, const banned *bans, int v, int s, change *best) {
-    const mf_inner *in = f->in;
-    const mf_inner_class *class = mf_inner_class_at(in, v, s);
-    const int32_t *count = &f->count[mf_inner_cell(in, v, s, 0)];
-    for (int m = 0; m < class->choices; m++) {
-        for (int t = 0; t < class->choices && count[m] > 0; t++) {
-            double less_s = time_of(f, class, m) - time_of(f, class, t);
-            double more_B = class->choice[t].quote.saved_B - class->choice[m].quote.saved_B;
-            double gain = less_s / mf_larger(more_B, 1.0);
-            if (less_s > 0.0 && gain > best->gain && !is_banned(bans, v, s, m, t)) {
-                *best = (change){v, s, m, t, gain};
-            }
-        }
-    }
-}
-
-/* Spends what room there is, layer by layer. What did not fit once will not fit later. */
-static void spend(filling *f, double room_B) {
-    const mf_inner *in = f->in;
-    banned bans = {.count = 0};
-    while (bans.count < MAX_BANNED) {
-        change c = {-1, 0, 0, 0, 0.0};
-        for (int k = 0; k < in->chunks; k++) {
-            int v = (int)mf_layout_vstage(&in->layout, f->stage, k);
-            for (int s = 0; s < in->slots; s++) {
-                if (v >= in->slot[s].v_lo && v <= in->slot[s].v_hi) {
-                    best_quicker(f, &bans, v, s, &c);
-                }
-            }
-        }
-        if (c.v < 0) {
-            return;
-        }
-        chunk_bytes *changed = &f->chunk[chunk_of(f, c.v)], was = *changed;
-        apply(f, &c, 1);
-        *changed = weigh_chunk(f, c.v);
-        if (weigh_stage(f) > room_B) {
-            apply(f, &c, -1);
-            *changed = was;
-            bans.it[bans.count++] = c;
-        }
-    }
-}
-
-static double stage_time_s(const filling *f) {
-    const mf_inner *in = f->in;
-    double sum_s = 0.0;
-    for (int k = 0; k < in->chunks; k++) {
-        int v = (int)mf_layout_vstage(&in->layout, f->stage, k);
-        for (int s = 0; s < in->slots; s++) {
-            bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
-            const mf_inner_class *class = stands ? mf_inner_class_at(in, v, s) : NULL;
-            for (int m = 0; class && m < class->choices; m++) {
-                sum_s += f->count[mf_inner_cell(in, v, s, m)] * time_of(f, class, m);
-            }
-        }
-    }
-    return sum_s;
-}
-
-/* Choices that keep least have large workspaces, and those with small ones keep more: of every size
- * of workspace the leanest stage is tried, and the one that ends quickest is taken. */
-static bool fill_lean(filling *f, const int *first, double room_B) {
-    const mf_inner *in = f->in;
-    double best_s = HUGE_VAL, best_B = 0.0;
-    if (in->chunks > MAX_CHUNKS) {
-        return false;
-    }
-    for (int i = 0; i < in->classes; i++) {
-        for (int m = 0; m < in->class[i].choices && in->class[i].choices > 1; m++) {
-            double work_B = workspace_B(&in->class[i].choice[m].quote);
-            start_stage(f, first, leanest, work_B);
-            if (weigh_stage(f) <= room_B) {
-                spend(f, room_B);
-                double time_s = stage_time_s(f);
-                best_B = time_s < best_s ? work_B : best_B;
-                best_s = mf_smaller(best_s, time_s);
-            }
-        }
-    }
-    if (isinf(best_s)) {
-        return false;
-    }
-    start_stage(f, first, leanest, best_B);
-    spend(f, room_B);
-    return true;
-}
-
-static bool fill(filling *f, const int *first, double room_B) {
-    return fill_stage(f, first, room_B) || (f->in->lean && fill_lean(f, first, room_B));
-}
-
 bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double room_B,
                          int32_t *count) {
     filling f = {.in = in, .count = count, .stage = stage};
-    return fill(&f, first, room_B);
+    return fill_stage(&f, first, room_B);
 }
 
 /* What a stage gives up of its room may change its gaps more than its sums: after so many times it
@@ -404,7 +280,7 @@ mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, doubl
     mf_status status = mf_inner_own_pairs(in, e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
         f.stage = p;
-        status = fill(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
+        status = fill_stage(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
     }
     for (int tries = 0; status == MF_OK; tries++) {
         mf_step step;
@@ -427,7 +303,7 @@ mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, doubl
         double by = missed < FEW_MISSES ? 1.0 : ldexp(1.0, missed - FEW_MISSES + 1);
         weigh_chunks(&f);
         room_B[f.stage] = mf_smaller(room_B[f.stage], weigh_stage(&f)) - by * over_B;
-        status = fill(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
+        status = fill_stage(&f, first, room_B[f.stage]) ? MF_OK : MF_INFEASIBLE;
     }
     return mf_err_set(e, MF_INFEASIBLE, "no memory choice makes stage %d fit", f.stage);
 }

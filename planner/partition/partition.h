@@ -78,7 +78,6 @@ typedef struct mf_inner {
     mf_layout layout;
     int positions, vstages, stages, chunks;
     bool split, merged, own_pairs;
-    bool lean; /* stages that greedy filling leaves too large are filled from their leanest */
     int segments, slots, classes;
     mf_segment *segment;
     mf_inner_slot *slot;

@@ -480,7 +480,6 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
         out->status = mf_inner_create(w->quotes, &l, w->space.pinned, order, &c.in, &out->err);
     }
     if (out->status == MF_OK) {
-        c.in->lean = aim->lean && uses(w, MF_MECHANISM_LEAN_FILL);
         sharpen(&c);
     }
     if (out->status == MF_OK) {

@@ -185,7 +185,6 @@ static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
                                                                      : MF_LEAST_LEFT_US,
                          .target_s = s->target_s,
                          .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
-                         .lean = s->leaned,
                          .none = !has_plan(s)};
     if (s->ranking) {
         const int place = mf_search_rank_place(s, n);
@@ -438,11 +437,15 @@ typedef mf_status find_tries(mf_search_state *s, mf_search_outcome *out, mf_err 
 
 static void take(mf_search_state *s, find_tries *find) {
     mf_search_outcome *out = calloc(1, sizeof *out);
-    s->status = out ? find(s, out, &s->err) : mf_err_set(&s->err, MF_NOMEM, "out of memory");
+    if (!out) {
+        s->status = mf_err_set(&s->err, MF_NOMEM, "out of memory");
+        return;
+    }
+    s->status = find(s, out, &s->err);
     s->status = s->status == MF_OK ? push_tries(s, out, &s->err) : s->status;
     s->interrupted |= s->status == MF_INTERRUPTED;
     s->status = s->status == MF_INTERRUPTED ? MF_OK : s->status;
-    free(out ? out->child : NULL);
+    free(out->child);
     free(out);
 }
 

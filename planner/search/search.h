@@ -198,7 +198,6 @@ typedef struct mf_search_aim {
     double target_s; /* bounds at or above are good enough */
     double keep_s;   /* plans at or above are of no interest */
     int64_t most_us; /* counted, that a tree or a local search may take; 0 = any */
-    bool lean;       /* memory decides: more is done to make splits fit */
     bool none;       /* any plan is better than none */
 } mf_search_aim;
 /* Works on one node. Families at or above the aim's best_s are dropped. Thread-safe. */

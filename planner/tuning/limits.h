@@ -82,7 +82,7 @@
  * iterations. */
 #define MF_GLPK_NS 20
 #define MF_GLPK_ENTRY_NS 2
-#define MF_GLPK_BASIS 20
+#define MF_GLPK_BASIS 15
 /* Microseconds of a played step and by event of a stage of it, of one whose memory is laid out and
  * by position, of one combination of degrees that is judged. */
 #define MF_STEP_US 100

@@ -32,7 +32,6 @@
     X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \
     X(LOCAL_SEARCH, "local-search", "positions are moved between stages")                          \
     X(REFILL, "refill", "what the gaps of its arrangement make too large is filled again")         \
-    X(LEAN_FILL, "lean-fill", "stages that stay too large are filled from the leanest choices")    \
     X(FIT_FIRST, "fit-first", "layouts that fit are tried where bounds find none")                 \
     X(TRY_OPEN, "try-open", "open layouts of all degrees are tried at the end of a wide search")   \
     X(BATCHES, "batches", "one task takes up to 16 nodes that take little")                        \
