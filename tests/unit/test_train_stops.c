@@ -65,7 +65,8 @@ static void ends(pid_t child, const char *out, double since_s) {
         fail_msg("%s: exit code %d, and no line that names the stopped rank alone", out, code);
     }
     printf("%s: all ranks gone %.2f s after one was stopped\n", out, took_s);
-    assert_true(took_s > PATIENCE_S && took_s < 15.0);
+    /* Patience counts from its last sign of life, a moment before it was stopped. */
+    assert_true(took_s > PATIENCE_S - 0.5 && took_s < 15.0);
     assert_int_equal(find_ranks(out, child, ranks, 16), 0);
 }
 
@@ -184,7 +185,7 @@ static void is_slow_and_goes_on(const char *out, bool mpi) {
     pid_t child = begin_ranks(out, mpi, two, 2, ranks);
     double since_s = now_s();
     snprintf(mine, sizeof mine, ": rank %d on ", number_of(ranks[1]));
-    while (!log_has(out, " is slow: over 20 steps it worked ") && now_s() - since_s < 30.0) {
+    while (!log_has(out, " is slow: over 20 steps it worked ") && now_s() - since_s < 120.0) {
         kill(ranks[1], SIGSTOP);
         nap(0.08);
         kill(ranks[1], SIGCONT);
