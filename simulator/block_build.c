@@ -83,11 +83,7 @@ static void add_op(mf_block_play *b, const mf_block *block, uint8_t side, int16_
     int i = b->play.n++;
     bool apart = detached(b->l, op);
     mf_play_op *q = &b->play.ops[i];
-    if (b->alike) {
-        *q = *mf_alike_op(b->alike, index);
-    } else {
-        mf_block_price(b->cost, op, b->load, q);
-    }
+    mf_block_price(b->cost, op, b->load, q);
     if (mf_cost_is_clocked(op)) {
         q->alone_s *= b->stretch[side];
         q->low_s *= b->stretch[side];
@@ -122,24 +118,9 @@ void mf_block_play_clear(mf_block_play *b) {
 }
 
 /* The clock that a block holds under the power cap. */
-static mf_status hold_clock(mf_block_play *b, const mf_block *block, int side, mf_err *e) {
-    b->stretch[side] = 1;
-    if (!(mf_cost_software(b->cost)->power_cap > 0)) {
-        return MF_OK;
-    }
-    double *op_s = NULL;
-    if (b->alike != NULL && side == 0) {
-        op_s = malloc(((size_t)block->nops + 1) * sizeof *op_s);
-        if (op_s == NULL) {
-            return mf_err_set(e, MF_NOMEM, "simulation: out of memory");
-        }
-        for (int i = 0; i < block->nops; i++) {
-            op_s[i] = mf_alike_op_s(b->alike, i);
-        }
-    }
-    b->stretch[side] = mf_cost_stretch(b->cost, block, b->load, op_s);
-    free(op_s);
-    return MF_OK;
+static void hold_clock(mf_block_play *b, const mf_block *block, int side) {
+    const bool capped = mf_cost_software(b->cost)->power_cap > 0;
+    b->stretch[side] = capped ? mf_cost_stretch(b->cost, block, b->load, NULL) : 1;
 }
 
 mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_block *beside,
@@ -159,11 +140,10 @@ mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_b
             b->writer[s][t] = -1;
         }
     }
-    mf_status status = ok ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
-    for (int s = 0; s < (beside ? 2 : 1) && status == MF_OK; s++) {
-        status = hold_clock(b, s ? beside : block, s, e);
+    for (int s = 0; s < (beside ? 2 : 1) && ok; s++) {
+        hold_clock(b, s ? beside : block, s);
     }
-    return status;
+    return ok ? MF_OK : mf_err_set(e, MF_NOMEM, "simulation: out of memory");
 }
 
 static double slowdown(void *user, int i, double sm_share, double memory_Bps) {

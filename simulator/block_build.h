@@ -8,7 +8,6 @@
 #ifndef MF_SIMULATOR_BLOCK_BUILD_H
 #define MF_SIMULATOR_BLOCK_BUILD_H
 
-#include "simulator/alike.h"
 #include "simulator/play.h"
 
 enum { MF_BLOCK_SIDES = 2 };
@@ -18,7 +17,6 @@ typedef struct mf_block_play {
     const mf_cost *cost;
     const mf_layout *l;
     double load;
-    const mf_alike *alike; /* prices of the (first) block's ops; NULL = asked of the cost model */
     double stretch[MF_BLOCK_SIDES]; /* of ops that the clock holds up (mf_cost_stretch) */
     int *deps, ndeps;
     int *before;         /* [n] of a piece: the piece written before it, of the same tensor; -1 */

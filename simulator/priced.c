@@ -93,10 +93,10 @@ static mf_status take(mf_priced *head, const mf_block_play *from, const mf_layou
 }
 
 mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_block *b, bool split,
-                           double load, const mf_alike *alike, mf_priced **out, mf_err *e) {
+                           double load, mf_priced **out, mf_err *e) {
     const unsigned passes[MF_GO_COUNT] = {
         MF_PASS_F, split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD, split ? MF_PASS_W : 0};
-    mf_block_play build = {.cost = cost, .l = l, .load = load, .alike = alike};
+    mf_block_play build = {.cost = cost, .l = l, .load = load};
     mf_priced head = {.cost = cost, .load = load};
     *out = NULL;
     mf_status status = mf_block_play_init(&build, b, NULL, e);

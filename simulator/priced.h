@@ -4,7 +4,7 @@
 #ifndef MF_SIMULATOR_PRICED_H
 #define MF_SIMULATOR_PRICED_H
 
-#include "simulator/alike.h"
+#include "costmodel/cost.h"
 
 typedef struct mf_priced mf_priced;
 
@@ -16,11 +16,10 @@ typedef enum mf_go {
     MF_GO_COUNT
 } mf_go;
 
-/* The block is only read, and not kept. split: its weight gradients are a pass of their own. alike:
- * that has priced the block last, with this load; NULL = the cost model is asked. The cost model
- * must outlive the result, which is to be destroyed. Errors: MF_NOMEM. */
+/* The block is only read, and not kept. split: its weight gradients are a pass of their own. The
+ * cost model must outlive the result, which is to be destroyed. Errors: MF_NOMEM. */
 mf_status mf_priced_create(const mf_cost *cost, const mf_layout *l, const mf_block *b, bool split,
-                           double load, const mf_alike *alike, mf_priced **out, mf_err *e);
+                           double load, mf_priced **out, mf_err *e);
 void mf_priced_destroy(mf_priced *p);
 
 /* Time of op i of the block, alone. */

@@ -313,8 +313,8 @@ static mf_status make(const holding *h, const held *from, template **out, mf_err
     }
     mf_status status = lower(h->p, &from->layout, &from->key, &b, e);
     if (status == MF_OK) {
-        status = mf_priced_create(h->p->cost, &from->layout, b, from->key.split, h->load, NULL,
-                                  &x->priced, e);
+        status =
+            mf_priced_create(h->p->cost, &from->layout, b, from->key.split, h->load, &x->priced, e);
     }
     if (status == MF_OK) {
         status = find_out(h, from, b, x, e);
