@@ -7,9 +7,8 @@
  * The GPU first works for 2 S seconds; then apart, fused and the product alone take turns of S
  * seconds, three each, so that all run at the clocks that the power cap leaves. The printed times
  * are medians of one call; the gain is of the first two. */
-#include "kernels/grouped_gemm/grouped_gemm.h"
-#include "kernels/moe/swiglu.h"
 #include "tests/gpu/gpu_random.cuh"
+#include "tests/gpu/grouped_act.cuh"
 
 #include <algorithm>
 #include <string.h>
@@ -62,16 +61,7 @@ void call(const mf_kernel_grouped_gemm &g, int way) {
     product.act = way == FUSED ? g.act : NULL;
     must(mf_kernel_grouped_gemm_run_cuda(&product, NULL, &e), e);
     if (way == APART) {
-        mf_kernel_swiglu a;
-        memset(&a, 0, sizeof a);
-        a.shape.dtype = MF_KERNEL_BF16;
-        a.shape.kind = MF_SWIGLU_SILU;
-        a.shape.rows = g.rows;
-        a.shape.cols = g.n / 2;
-        a.shape.rows_dev = &g.offsets[g.experts];
-        a.shape.prob = g.prob;
-        a.gate_up = g.out;
-        a.y = g.act;
+        const mf_kernel_swiglu a = activation_of(g);
         must(mf_kernel_swiglu_forward_cuda(&a, NULL, &e), e);
     }
 }

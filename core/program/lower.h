@@ -49,17 +49,6 @@ mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_c
                                const mf_block_key *key, mf_block **out, mf_err *e);
 void mf_block_destroy(mf_block *b);
 
-/* A forward pass, from which blocks come that differ in nothing but `memory`, `split` and
- * `unplaced` of their keys, which do not count for it. Model and cluster must outlive it. Errors:
- * as above. */
-typedef struct mf_forward mf_forward;
-mf_status mf_forward_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
-                           const mf_block_key *key, mf_forward **out, mf_err *e);
-void mf_forward_destroy(mf_forward *f);
-/* The block of a key that differs in these, as mf_block_lower_uncut makes it, but for its label,
- * which is empty. One thread at a time. */
-mf_status mf_forward_block(mf_forward *f, const mf_block_key *key, mf_block **out, mf_err *e);
-
 /* --- assignment of positions to virtual stages ------------------------------------------------ */
 
 #define MF_MAX_POSITIONS (MF_MODEL_MAX_LAYERS + 16)

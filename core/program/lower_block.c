@@ -175,14 +175,12 @@ static int64_t dispatcher_buffers(const mf_build *bd) {
 /* --- a block ---------------------------------------------------------------------------------- */
 
 /* A forward pass, as it stands before anything is derived from it. */
-struct mf_forward {
+typedef struct forward_pass {
     mf_layout layout;
     mf_build bd;
     zero_side side[2];
     int sides;
-    mf_build derived; /* with the backward passes of the choice that was offloaded from last; b
-                         NULL: none was */
-};
+} forward_pass;
 
 static void clear_scratch(mf_build *bd) {
     free(bd->extra);
@@ -191,14 +189,8 @@ static void clear_scratch(mf_build *bd) {
     free(bd->ring);
 }
 
-static void clear(mf_build *bd) {
-    mf_block_destroy(bd->b);
-    clear_scratch(bd);
-    bd->b = NULL;
-}
-
 /* Of the key, `memory`, `split` and `unplaced` do not count. */
-static mf_status lower_forward(mf_forward *f, const mf_model *m, const mf_layout *l,
+static mf_status lower_forward(forward_pass *f, const mf_model *m, const mf_layout *l,
                                const mf_cluster *c, const mf_block_key *key, mf_err *e) {
     f->layout = *l;
     l = &f->layout;
@@ -287,7 +279,7 @@ static void choose(mf_build *bd, const mf_block_key *key) {
 /* Without the traits of the program that trains. */
 static mf_status lower_plainly(const mf_model *m, const mf_layout *l, const mf_cluster *c,
                                const mf_block_key *key, mf_block **out, mf_err *e) {
-    mf_forward f;
+    forward_pass f;
     *out = NULL;
     mf_status status = lower_forward(&f, m, l, c, key, e);
     if (status == MF_OK) {
@@ -305,129 +297,6 @@ mf_status mf_block_lower_uncut(const mf_model *m, const mf_layout *l, const mf_c
     mf_status status = lower_plainly(m, l, c, key, out, e);
     if (status == MF_OK) {
         mf_lower_apply_traits(m, l, *out);
-    }
-    return status;
-}
-
-#define FIT(array, n)                                                                              \
-    do {                                                                                           \
-        void *fitted_ = realloc((array), (n) * sizeof *(array));                                   \
-        if (fitted_ != NULL) {                                                                     \
-            (array) = fitted_;                                                                     \
-        }                                                                                          \
-    } while (0)
-
-/* What is kept for long takes no more room than it needs; copies of it grow. */
-static void fit(mf_build *bd) {
-    mf_block *b = bd->b;
-    const size_t nops = (size_t)b->nops + 1, ntensors = (size_t)b->ntensors + 1;
-    FIT(b->ops, nops);
-    FIT(bd->extra, nops);
-    FIT(b->tensors, ntensors);
-    FIT(bd->alias, ntensors);
-}
-
-mf_status mf_forward_lower(const mf_model *m, const mf_layout *l, const mf_cluster *c,
-                           const mf_block_key *key, mf_forward **out, mf_err *e) {
-    mf_forward *f = calloc(1, sizeof *f);
-    *out = NULL;
-    if (f == NULL) {
-        return mf_err_set(e, MF_NOMEM, "lowering: out of memory");
-    }
-    mf_status status = lower_forward(f, m, l, c, key, e);
-    if (status == MF_OK && f->bd.status != MF_OK) {
-        status = mf_build_failed(&f->bd, e);
-    }
-    if (status != MF_OK) {
-        mf_forward_destroy(f);
-        return status;
-    }
-    fit(&f->bd);
-    *out = f;
-    return MF_OK;
-}
-
-void mf_forward_destroy(mf_forward *f) {
-    if (f != NULL) {
-        clear(&f->bd);
-        clear(&f->derived);
-    }
-    free(f);
-}
-
-static void *copy_of(const void *from, size_t used, size_t room) {
-    void *to = malloc(room);
-    return to != NULL ? memcpy(to, from, used) : NULL;
-}
-
-/* A builder of its own that goes on from where another one stands, with room for so many times its
- * ops and tensors: it grows where that is not enough. */
-static mf_status go_on_from(const mf_build *from, size_t times, mf_build *to, mf_err *e) {
-    const mf_block *b = from->b;
-    const size_t nops = (size_t)b->nops, ntensors = (size_t)b->ntensors;
-    const size_t ops = times * nops + 32, tensors = times * ntensors + 32;
-    const size_t noted = (size_t)from->noted;
-    *to = *from;
-    to->op_capacity = ops < INT16_MAX ? (int)ops : INT16_MAX;
-    to->tensor_capacity = tensors < INT16_MAX ? (int)tensors : INT16_MAX;
-    to->extra = copy_of(from->extra, nops * sizeof *to->extra, ops * sizeof *to->extra);
-    to->alias = copy_of(from->alias, ntensors * sizeof *to->alias, tensors * sizeof *to->alias);
-    to->first_producer = copy_of(from->first_producer, noted * sizeof *to->first_producer,
-                                 (noted + 1) * sizeof *to->first_producer);
-    to->ring = copy_of(from->ring, noted * sizeof *to->ring, (noted + 1) * sizeof *to->ring);
-    to->b = copy_of(b, sizeof *b, sizeof *b);
-    if (to->b != NULL) {
-        to->b->ops = copy_of(b->ops, nops * sizeof *b->ops, ops * sizeof *b->ops);
-        to->b->tensors =
-            copy_of(b->tensors, ntensors * sizeof *b->tensors, tensors * sizeof *b->tensors);
-    }
-    if (to->b != NULL && to->b->ops && to->b->tensors && to->extra && to->alias &&
-        to->first_producer && to->ring) {
-        return MF_OK;
-    }
-    clear(to);
-    return mf_err_set(e, MF_NOMEM, "lowering: out of memory");
-}
-
-/* With its backward passes. */
-static mf_status derive(const mf_build *forward, const mf_block_key *key, mf_build *to, mf_err *e) {
-    mf_status status = go_on_from(forward, 3, to, e);
-    if (status == MF_OK) {
-        choose(to, key);
-        mf_lower_backward(to);
-    }
-    return status;
-}
-
-static bool same_derived(const mf_forward *f, const mf_block_key *key) {
-    return f->derived.b != NULL && f->derived.key.memory.recompute == key->memory.recompute;
-}
-
-mf_status mf_forward_block(mf_forward *f, const mf_block_key *key, mf_block **out, mf_err *e) {
-    mf_build bd;
-    zero_side side[2] = {f->side[0], f->side[1]};
-    mf_status status = MF_OK;
-    *out = NULL;
-    if (key->memory.offload == 0) {
-        status = derive(&f->bd, key, &bd, e);
-    } else {
-        if (!same_derived(f, key)) {
-            clear(&f->derived);
-            status = derive(&f->bd, key, &f->derived, e);
-        }
-        if (status == MF_OK) {
-            status = go_on_from(&f->derived, 1, &bd, e);
-        }
-        if (status == MF_OK) {
-            choose(&bd, key);
-        }
-    }
-    if (status == MF_OK) {
-        status = lower_rest(&bd, side, f->sides, e);
-        *out = bd.b;
-    }
-    if (status == MF_OK) {
-        mf_lower_apply_traits(f->bd.m, &f->layout, *out);
     }
     return status;
 }

@@ -359,19 +359,27 @@ static mf_status look_at_cap(gemm_trial *t, const double *time_s, int looked, in
 
 typedef enum tune_for { FOR_RESTED, FOR_STEPS } tune_for;
 
-static mf_status tune(mf_gemm_cuda *p, gemm_trial *t, tune_for what, double *best_s, mf_err *e) {
+static mf_status tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int sets, void *stream,
+                      tune_for what, double *best_s, mf_err *e) {
+    gemm_trial t = {.plan = p,
+                    .data = data,
+                    .sets = sets,
+                    .warm = 1,
+                    .runs = 2,
+                    .most_s = what == FOR_STEPS ? steps_most_s : tune_most_s,
+                    .stream = (cudaStream_t)stream};
     mf_status status = MF_OK;
     double time_s[MF_GEMM_CANDIDATES], best = 0.0;
     int winner = 0, looked = 0;
-    MF_CUDA_GOTO(cudaEventCreate(&t->mark[0]), e);
-    MF_CUDA_GOTO(cudaEventCreate(&t->mark[1]), e);
-    status = look_at_all(t, time_s, &looked, e);
+    MF_CUDA_GOTO(cudaEventCreate(&t.mark[0]), e);
+    MF_CUDA_GOTO(cudaEventCreate(&t.mark[1]), e);
+    status = look_at_all(&t, time_s, &looked, e);
     if (status == MF_OK && what == FOR_STEPS && time_s[0] >= cap_from_s) {
-        status = look_at_cap(t, time_s, looked, &winner, &best, e);
+        status = look_at_cap(&t, time_s, looked, &winner, &best, e);
     } else if (status == MF_OK) {
-        t->warm = time_s[0] > tune_long_s ? 0 : 1; /* all have run before */
-        const mf_gemm_finals finals = mf_gemm_finals_of(time_s, looked, t->warm + t->runs);
-        status = run_finals(t, &finals, &winner, &best, e);
+        t.warm = time_s[0] > tune_long_s ? 0 : 1; /* all have run before */
+        const mf_gemm_finals finals = mf_gemm_finals_of(time_s, looked, t.warm + t.runs);
+        status = run_finals(&t, &finals, &winner, &best, e);
     }
     if (status == MF_OK && best_s != NULL) {
         *best_s = best;
@@ -379,8 +387,8 @@ static mf_status tune(mf_gemm_cuda *p, gemm_trial *t, tune_for what, double *bes
 out:
     p->chosen = winner;
     for (int i = 0; i < 2; i++) {
-        if (t->mark[i] != NULL) {
-            (void)cudaEventDestroy(t->mark[i]);
+        if (t.mark[i] != NULL) {
+            (void)cudaEventDestroy(t.mark[i]);
         }
     }
     return status;
@@ -388,26 +396,12 @@ out:
 
 mf_status mf_gemm_cuda_tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int sets, void *stream,
                             double *best_s, mf_err *e) {
-    gemm_trial t = {.plan = p,
-                    .data = data,
-                    .sets = sets,
-                    .warm = 1,
-                    .runs = 2,
-                    .most_s = tune_most_s,
-                    .stream = (cudaStream_t)stream};
-    return tune(p, &t, FOR_RESTED, best_s, e);
+    return tune(p, data, sets, stream, FOR_RESTED, best_s, e);
 }
 
 mf_status mf_gemm_cuda_tune_for_steps(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, void *stream,
                                       mf_err *e) {
-    gemm_trial t = {.plan = p,
-                    .data = data,
-                    .sets = 1,
-                    .warm = 1,
-                    .runs = 2,
-                    .most_s = steps_most_s,
-                    .stream = (cudaStream_t)stream};
-    return tune(p, &t, FOR_STEPS, NULL, e);
+    return tune(p, data, 1, stream, FOR_STEPS, NULL, e);
 }
 
 /* --- remembering ------------------------------------------------------------------------------ */

@@ -4,9 +4,8 @@
  * Every case: fresh random inputs, NaN in rows and probabilities past the last segment, outputs
  * poisoned and followed by a canary, with and without probabilities, tiles of whole rounds and cut
  * ones, a second run equal to the first to the bit. */
-#include "kernels/grouped_gemm/grouped_gemm.h"
-#include "kernels/moe/swiglu.h"
 #include "tests/gpu/gpu_random.cuh"
+#include "tests/gpu/grouped_act.cuh"
 
 #include <string.h>
 #include <vector>
@@ -75,16 +74,7 @@ Counts compared(const Buffer &a, const Buffer &b, int64_t used) {
 
 /* The two kernels of a program without the fused one. */
 mf_status run_apart(mf_kernel_grouped_gemm g, mf_err *e) {
-    mf_kernel_swiglu a;
-    memset(&a, 0, sizeof a);
-    a.shape.dtype = MF_KERNEL_BF16;
-    a.shape.kind = MF_SWIGLU_SILU;
-    a.shape.rows = g.rows;
-    a.shape.cols = g.n / 2;
-    a.shape.rows_dev = &g.offsets[g.experts];
-    a.shape.prob = g.prob;
-    a.gate_up = g.out;
-    a.y = g.act;
+    const mf_kernel_swiglu a = activation_of(g);
     g.act = NULL;
     const mf_status status = mf_kernel_grouped_gemm_run_cuda(&g, NULL, e);
     return status == MF_OK ? mf_kernel_swiglu_forward_cuda(&a, NULL, e) : status;
