@@ -484,9 +484,11 @@ mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned
     for (int v = 0; in->variant && v < in->vstages; v++) {
         in->variant[v] = (uint8_t)mf_inner_variant(l, v);
     }
-    mf_status status = in->segment && in->slot && in->slot_at && in->variant && in->effort_ns
-                           ? fill_in(in, pinned, order, e)
-                           : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (!in->segment || !in->slot || !in->slot_at || !in->variant || !in->effort_ns) {
+        mf_inner_destroy(in);
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status status = fill_in(in, pinned, order, e);
     if (status != MF_OK) {
         mf_inner_destroy(in);
         return status;
