@@ -8,7 +8,7 @@
 .DEFAULT_GOAL := all
 CC      ?= cc
 BUILD   ?= build
-ROOMS   := core profiles costmodel simulator planner launch kernels executor cli
+ROOMS   := core profiles costmodel simulator planner launch kernels executor job report compare cli
 JOBS    ?= $(shell nproc 2>/dev/null || echo 1)
 PREFIX  ?= /usr/local
 DATADIR ?= $(CURDIR)/profiles

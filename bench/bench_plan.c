@@ -20,7 +20,7 @@
  * search fails. $MF_BENCH_LIMIT_S (default 120): a search that takes more CPU time is interrupted.
  */
 #define _DEFAULT_SOURCE /* wait4 */
-#include "cli/heap.h"
+#include "core/base/heap_prefault.h"
 #include "planner/planner.h"
 
 #include <math.h>
@@ -107,16 +107,16 @@ typedef struct setting {
 
 static void search(const job *r, const setting *with, outcome *out) {
     const double start_s = clock_s();
-    mf_heap_warming warming;
+    mf_heap_prefault warming;
     mf_model model;
     mf_cost *cost = NULL;
     mf_err e;
     mf_err_clear(&e);
     memset(out, 0, sizeof *out);
     mf_heap_set_up();
-    mf_heap_begin_warming(&warming, with->threads);
+    mf_heap_begin_prefault(&warming, with->threads);
     out->status = load(r, &model, &cost, &e);
-    mf_heap_end_warming(&warming);
+    mf_heap_end_prefault(&warming);
     if (out->status == MF_OK) {
         mf_problem p = {.model = &model, .cost = cost};
         mf_search_options o;

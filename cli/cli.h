@@ -9,12 +9,11 @@
 
 #include "cli/options.h"
 #include "core/base/status.h"
+#include "core/base/version.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 
-#define MF_CLI_VERSION "0.1"
-#define MF_CLI_GENERATOR "moefold " MF_CLI_VERSION
 /* Commit that the program was built from, or "unknown": for --version alone, so that two builds
  * write the same plan. */
 extern const char mf_cli_commit[];

@@ -1,12 +1,13 @@
 /* cmd_capacity.c - `moefold capacity`: models x clusters x sizes: time, money, energy for a number
  * of tokens, and the smallest size that keeps a deadline. */
+#include "cli/args_request.h"
 #include "cli/capacity_lists.h"
 #include "cli/commands.h"
-#include "cli/output.h"
-#include "cli/problem.h"
 #include "cli/progress.h"
-#include "cli/report.h"
-#include "cli/report_folder.h"
+#include "job/problem.h"
+#include "report/output.h"
+#include "report/report.h"
+#include "report/report_folder.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     o.gap = z->gap;
     o.effort = 1; /* no more than the proof needs: there are many cells */
     o.threads = mf_args_threads(z->a);
-    mf_status s = mf_problem_from_job(j, z->a, &problem, &why);
+    mf_status s = mf_problem_from_job(j, &problem, &why);
     if (s == MF_OK) {
         s = mf_host_copies_search(NULL, NULL, &problem, &o,
                                   z->a->value[MF_OPT_SEARCH_OFFLOAD].given, &r, &c->host, &why);
@@ -170,10 +171,14 @@ static mf_status refine(sizing *z, mf_job *j, int first, mf_err *e) {
 
 static mf_status load_row(const mf_args *a, const char *model, const char *cluster, mf_job *j,
                           mf_err *e) {
-    mf_args with = *a;
-    with.value[MF_OPT_MODEL] = (mf_value){.given = true, .text = model};
-    with.value[MF_OPT_CLUSTER] = (mf_value){.given = true, .text = cluster};
-    return mf_job_load(j, &with, e);
+    mf_job_request r;
+    mf_job_init(j);
+    mf_status s = mf_args_request(a, &r, e);
+    r.model = model;
+    r.model_option = "models";
+    r.cluster = cluster;
+    r.cluster_option = "clusters";
+    return s == MF_OK ? mf_job_load(j, &r, e) : s;
 }
 
 /* A search stops when its proof is tight enough: another cluster's plan of the same size may be
@@ -183,7 +188,7 @@ static mf_status try_plan_of(sizing *z, const mf_job *j, const mf_capacity_cell 
                              mf_capacity_cell *c, mf_err *e) {
     mf_problem problem;
     mf_plan plan;
-    mf_status s = mf_problem_from_job(j, z->a, &problem, e);
+    mf_status s = mf_problem_from_job(j, &problem, e);
     if (s != MF_OK || mf_job_check_cluster(&from->layout, &j->cluster, NULL) != MF_OK) {
         return s;
     }
@@ -329,7 +334,7 @@ static mf_status report(const sizing *z, int models, int clusters, mf_status s, 
         mf_capacity_print(z->cli->out, &t);
     }
     if (s == MF_OK) {
-        s = mf_report_folder_capacity(z->a, z->cli, &t, e);
+        s = mf_report_folder_capacity(mf_args_report(z->a, z->cli), &t, e);
     }
     free(offer);
     return s == MF_OK && feasible == 0
@@ -358,7 +363,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = mf_size_list_parse(given ? a->value[MF_OPT_SIZES].text : default_sizes, size, &sizes,
                                e);
     }
-    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
+    s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     if (s != MF_OK) {
         goto out;
     }

@@ -2,8 +2,8 @@
  * from. */
 #include "cli/cli.h"
 #include "cli/commands.h"
-#include "cli/output.h"
-#include "cli/show.h"
+#include "report/output.h"
+#include "report/show.h"
 
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"

@@ -1,13 +1,14 @@
 /* cmd_compare.c - `moefold compare`: phase 3, what was predicted beside what a run measured. */
-#include "cli/compare.h"
+#include "cli/args_request.h"
 #include "cli/compare_log.h"
-#include "cli/compare_points.h"
-#include "cli/output.h"
-#include "cli/prices.h"
-#include "cli/problem.h"
-#include "cli/report.h"
-#include "cli/report_folder.h"
-#include "cli/show.h"
+#include "compare/compare.h"
+#include "compare/compare_points.h"
+#include "job/prices.h"
+#include "job/problem.h"
+#include "report/output.h"
+#include "report/report.h"
+#include "report/report_folder.h"
+#include "report/show.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -157,7 +158,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     }
     s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_EXPORT, mf_compare_export, e) : s;
     s = s == MF_OK ? pass_on(a, cli, j, t, MF_OPT_RECORD, mf_compare_record, e) : s;
-    s = s == MF_OK ? mf_problem_from_job(j, a, &problem, e) : s;
+    s = s == MF_OK ? mf_problem_from_job(j, &problem, e) : s;
     s = s == MF_OK
             ? mf_planner_explain(&problem, &j->plan.layout, &j->plan.assignment, &explanation, e)
             : s;
@@ -170,7 +171,7 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
         const mf_report report = mf_report_of(j, &j->plan);
         const mf_report_step step = {
             .report = &report, .problem = &problem, .more = write_compare, .user = &v};
-        s = mf_report_folder_step(a, cli, j, &step, e);
+        s = mf_report_folder_step(mf_args_report(a, cli), j, &step, e);
     }
     if (s == MF_OK && (c.outside || c.noutside > 0)) {
         s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
@@ -184,7 +185,7 @@ static mf_status run_folder(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_op_times t = {0};
     mf_args own = *a;
     mf_status s = mf_args_require(a, MF_OPT_RUN, e);
-    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
+    s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     if (s != MF_OK) {
         return s;
     }
@@ -201,7 +202,7 @@ static mf_status run_folder(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (j == NULL) {
         return mf_err_set(e, MF_NOMEM, "compare: out of memory");
     }
-    s = mf_job_load_layout(j, &own, e);
+    s = mf_args_load(j, &own, mf_job_load_layout, e);
     s = s == MF_OK ? mf_op_times_load(times, &t, e) : s;
     s = s == MF_OK ? judge(&own, cli, j, &t, e) : s;
     mf_op_times_clear(&t);

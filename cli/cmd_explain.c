@@ -1,11 +1,12 @@
 /* cmd_explain.c - `moefold explain`: why a layout fits or does not, where its time goes, and what
  * would help. */
-#include "cli/account.h"
+#include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/problem.h"
-#include "cli/report.h"
-#include "cli/show.h"
-#include "cli/to_fit.h"
+#include "job/account.h"
+#include "job/problem.h"
+#include "report/report.h"
+#include "report/show.h"
+#include "report/to_fit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -177,12 +178,12 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (account == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    mf_status s = mf_job_load_layout(&j, a, e);
+    mf_status s = mf_args_load(&j, a, mf_job_load_layout, e);
     if (s == MF_OK) {
         s = mf_job_simulate(&j, &o, e);
     }
     if (s == MF_OK) {
-        s = mf_problem_from_job(&j, a, &problem, e);
+        s = mf_problem_from_job(&j, &problem, e);
     }
     if (s == MF_OK) {
         s = mf_planner_explain(&problem, &j.plan.layout, &j.plan.assignment, &explanation, e);

@@ -1,12 +1,13 @@
 /* cmd_export.c - `moefold export`: a plan as a job of Megatron-LM or Megatron-Bridge that starts.
  */
+#include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/job.h"
-#include "cli/output.h"
-#include "cli/prices.h"
-#include "cli/show.h"
+#include "job/job.h"
+#include "job/prices.h"
 #include "launch/words.h"
 #include "launch/write.h"
+#include "report/output.h"
+#include "report/show.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -165,7 +166,7 @@ static mf_status print_json(FILE *out, const exported *x, mf_err *e) {
 /* --- the command ------------------------------------------------------------------------------ */
 
 static mf_status read_options(const mf_args *a, exported *x, mf_err *e) {
-    const char *launcher = mf_prices_text(a, MF_OPT_LAUNCHER, "torchrun");
+    const char *launcher = mf_args_text(a, MF_OPT_LAUNCHER, "torchrun");
     mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
     if (s == MF_OK && a->value[MF_OPT_FORMAT].given) {
         s = mf_target_parse(a->value[MF_OPT_FORMAT].text, &x->target, e);
@@ -185,11 +186,11 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     mf_status s = read_options(a, x, e);
     if (s == MF_OK) {
-        s = mf_job_load(&x->job, a, e);
+        s = mf_args_load(&x->job, a, mf_job_load, e);
     }
     if (s == MF_OK) {
         snprintf(x->model, sizeof x->model, "%s",
-                 mf_prices_text(a, MF_OPT_MODEL, x->job.plan.model.name));
+                 mf_args_text(a, MF_OPT_MODEL, x->job.plan.model.name));
         snprintf(x->cluster, sizeof x->cluster, "%s", x->job.plan.provenance.cluster);
         s = mf_target_check_model(x->target, &x->job.model, x->model, e);
     }

@@ -1,10 +1,11 @@
 /* cmd_fit.c - `moefold fit`: which layouts fit into memory, and what the others lack. */
+#include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/problem.h"
 #include "cli/progress.h"
-#include "cli/report.h"
-#include "cli/show.h"
-#include "cli/to_fit.h"
+#include "job/problem.h"
+#include "report/report.h"
+#include "report/show.h"
+#include "report/to_fit.h"
 
 #include <string.h>
 
@@ -127,12 +128,12 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_status found = MF_OK;
     bool json = a->value[MF_OPT_JSON].given;
     int64_t top = a->value[MF_OPT_TOP].given ? a->value[MF_OPT_TOP].i : json ? INT64_MAX : 20;
-    mf_status s = mf_problem_require(a, e);
+    mf_status s = mf_args_require_sizes(a, e);
     if (s == MF_OK) {
-        s = mf_job_load(&j, a, e);
+        s = mf_args_load(&j, a, mf_job_load, e);
     }
     if (s == MF_OK) {
-        s = mf_problem_from_job(&j, a, &problem, e);
+        s = mf_problem_from_job(&j, &problem, e);
     }
     if (s == MF_OK) {
         mf_progress progress;

@@ -1,9 +1,9 @@
 /* cmd_import.c - `moefold import`: a job that exists as a plan, and what its log measured. */
 #include "cli/commands.h"
 #include "cli/import_job.h"
-#include "cli/output.h"
-#include "cli/report.h"
-#include "cli/show.h"
+#include "report/output.h"
+#include "report/report.h"
+#include "report/show.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* cmd_models.c - `moefold models`: the models that ship, or one model and its parameters. */
 #include "cli/cli.h"
 #include "cli/commands.h"
-#include "cli/job.h"
-#include "cli/output.h"
-#include "cli/show.h"
 #include "core/model/model.h"
+#include "job/job.h"
 #include "launch/target.h"
+#include "report/output.h"
+#include "report/show.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -266,13 +266,14 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_model m;
     mf_status s = MF_OK;
     bool json = a->value[MF_OPT_JSON].given;
+    const mf_job_request asked = {.strict = a->value[MF_OPT_STRICT].given, .notes = a->notes};
     mf_json_writer_init(&w);
     if (a->words == 0 && a->set_count > 0) {
         return mf_err_set(e, MF_USAGE, "--set needs the name of a model");
     }
     if (a->words == 1) {
         s = mf_model_load_with(a->word[0], a->set, (size_t)a->set_count, &m, e);
-        s = s == MF_OK ? mf_job_say_left_out(a, &m, e) : s;
+        s = s == MF_OK ? mf_job_say_left_out(&asked, &m, e) : s;
         if (s == MF_OK && json) {
             json_model(&w, &m);
         } else if (s == MF_OK) {

@@ -1,13 +1,14 @@
 /* cmd_plan.c - `moefold plan`: the fastest plan, the runners-up, and the proof. */
+#include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/heap.h"
-#include "cli/host_copies.h"
-#include "cli/problem.h"
 #include "cli/progress.h"
-#include "cli/report.h"
-#include "cli/report_folder.h"
-#include "cli/show.h"
+#include "core/base/heap_prefault.h"
+#include "job/problem.h"
 #include "launch/search.h"
+#include "report/host_copies.h"
+#include "report/report.h"
+#include "report/report_folder.h"
+#include "report/show.h"
 
 #include <math.h>
 #include <string.h>
@@ -274,13 +275,13 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
 
 /* The job and its problem, while the kernel makes room for the search. */
 static mf_status prepare(const mf_args *a, mf_job *j, mf_problem *problem, mf_err *e) {
-    mf_heap_warming warming;
-    mf_heap_begin_warming(&warming, mf_args_threads(a));
-    mf_status s = mf_job_load(j, a, e);
+    mf_heap_prefault warming;
+    mf_heap_begin_prefault(&warming, mf_args_threads(a));
+    mf_status s = mf_args_load(j, a, mf_job_load, e);
     if (s == MF_OK) {
-        s = mf_problem_from_job(j, a, problem, e);
+        s = mf_problem_from_job(j, problem, e);
     }
-    mf_heap_end_warming(&warming);
+    mf_heap_end_prefault(&warming);
     return s;
 }
 
@@ -293,8 +294,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     const mf_elsewhere *megatron = NULL;
     bool json = a->value[MF_OPT_JSON].given;
     mf_status found = MF_OK;
-    mf_status s = mf_problem_require(a, e);
-    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
+    mf_status s = mf_args_require_sizes(a, e);
+    s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     if (s == MF_OK) {
         s = prepare(a, &j, &problem, e);
     }
@@ -314,7 +315,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         goto out;
     }
     if (strcmp(j.software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j.cluster)) {
-        s = mf_job_elsewhere(&j, a, &r.plan[0], &there, e);
+        s = mf_job_elsewhere(&j, &r.plan[0], &there, e);
         if (s != MF_OK) {
             goto out;
         }
@@ -333,7 +334,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_report report = mf_report_of(&j, &r.plan[0]);
         report.megatron = megatron;
         const mf_report_step step = {.report = &report, .problem = &problem, .found = &r};
-        s = mf_report_folder_step(a, cli, &j, &step, e);
+        s = mf_report_folder_step(mf_args_report(a, cli), &j, &step, e);
     }
     if (s == MF_OK && found == MF_INTERRUPTED) {
         s = mf_err_set(e, MF_INTERRUPTED, "interrupted: the best plan so far was printed");

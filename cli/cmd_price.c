@@ -1,11 +1,12 @@
 /* cmd_price.c - `moefold price`: one op, its time, its band and what the price rests on. */
+#include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/job.h"
-#include "cli/output.h"
-#include "cli/prices.h"
-#include "cli/show.h"
 #include "costmodel/price_text.h"
+#include "job/job.h"
+#include "job/prices.h"
 #include "profiles/ops_table.h"
+#include "report/output.h"
+#include "report/show.h"
 
 #include <string.h>
 
@@ -223,7 +224,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     mf_status s = mf_args_require(a, MF_OPT_CLUSTER, e);
     if (s == MF_OK) {
-        s = mf_prices_load(a, a->value[MF_OPT_CLUSTER].text, NULL, &cluster, &software, &cost, e);
+        mf_job_request r;
+        s = mf_args_request(a, &r, e);
+        s = s == MF_OK ? mf_prices_load(&r, r.cluster, NULL, &cluster, &software, &cost, e) : s;
     }
     if (s == MF_OK) {
         s = price_op(a, cost, &p, e);

@@ -1,11 +1,11 @@
 /* cmd_profile.c - `moefold profile`: measure into a profile store; rebuild, check, take in, write
  * out. */
 #include "cli/commands.h"
-#include "cli/output.h"
-#include "cli/prices.h"
 #include "cli/profile_measure.h"
-#include "cli/show.h"
+#include "job/prices.h"
 #include "profiles/store.h"
+#include "report/output.h"
+#include "report/show.h"
 
 #include <errno.h>
 #include <string.h>

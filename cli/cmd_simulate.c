@@ -1,8 +1,9 @@
 /* cmd_simulate.c - `moefold simulate`: one layout or one plan, played against time. */
-#include "cli/job.h"
-#include "cli/problem.h"
-#include "cli/report.h"
-#include "cli/report_folder.h"
+#include "cli/args_request.h"
+#include "job/job.h"
+#include "job/problem.h"
+#include "report/report.h"
+#include "report/report_folder.h"
 
 #include <errno.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     mf_elsewhere megatron;
     mf_report r = mf_report_of(j, &j->plan);
     if (strcmp(j->software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j->cluster)) {
-        mf_status s = mf_job_elsewhere(j, a, &j->plan, &megatron, e);
+        mf_status s = mf_job_elsewhere(j, &j->plan, &megatron, e);
         if (s != MF_OK) {
             return s;
         }
@@ -41,9 +42,9 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     }
     if (a->value[MF_OPT_REPORT].given) {
         mf_problem problem;
-        mf_status s = mf_problem_from_job(j, a, &problem, e);
+        mf_status s = mf_problem_from_job(j, &problem, e);
         const mf_report_step step = {.report = &r, .problem = &problem};
-        s = s == MF_OK ? mf_report_folder_step(a, cli, j, &step, e) : s;
+        s = s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), j, &step, e) : s;
         if (s != MF_OK) {
             return s;
         }
@@ -63,8 +64,8 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j;
     FILE *trace = NULL;
-    mf_status s = mf_job_load_layout(&j, a, e);
-    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
+    mf_status s = mf_args_load(&j, a, mf_job_load_layout, e);
+    s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     if (s == MF_OK) {
         s = open_trace(a, &trace, e);
     }

@@ -1,13 +1,13 @@
 /* cmd_train.c - `moefold train`: runs a plan, or a layout given by flags, on GPUs or CPU ranks. */
-#include "cli/compare_points.h"
 #include "cli/launch.h"
-#include "cli/output.h"
 #include "cli/refold.h"
 #include "cli/restart.h"
 #include "cli/roll.h"
-#include "cli/show.h"
 #include "cli/train_settings.h"
+#include "compare/compare_points.h"
 #include "executor/data/files.h"
+#include "report/output.h"
+#include "report/show.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,12 +1,13 @@
 /* cmd_tune.c - `moefold tune`: the three phases on one job, against the layout it runs with. */
+#include "cli/args_request.h"
 #include "cli/commands.h"
 #include "cli/import_job.h"
-#include "cli/output.h"
-#include "cli/problem.h"
-#include "cli/report_folder.h"
-#include "cli/show.h"
+#include "job/problem.h"
 #include "launch/search.h"
 #include "launch/steps.h"
+#include "report/output.h"
+#include "report/report_folder.h"
+#include "report/show.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -218,7 +219,7 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
                                  .found = faster ? &f->search : NULL,
                                  .more = write_tune,
                                  .user = f};
-    return mf_report_folder_step(a, cli, &f->x.job, &step, e);
+    return mf_report_folder_step(mf_args_report(a, cli), &f->x.job, &step, e);
 }
 
 /* --- the command ------------------------------------------------------------------------------ */
@@ -228,7 +229,7 @@ static mf_status load(const mf_args *a, findings *f, mf_err *e) {
     const char *word = a->value[MF_OPT_RUNS_ON].given ? a->value[MF_OPT_RUNS_ON].text : NULL;
     mf_status s = MF_OK;
     if (a->value[MF_OPT_PLAN].given) {
-        s = mf_job_load_layout(j, a, e);
+        s = mf_args_load(j, a, mf_job_load_layout, e);
         s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
     } else {
         s = mf_import_load(a, &f->x, e);
@@ -242,8 +243,7 @@ static mf_status load(const mf_args *a, findings *f, mf_err *e) {
         s = s == MF_OK ? s : mf_err_prefix(e, "--runs-on");
     }
     if (s == MF_OK) {
-        mf_args none = *a; /* a layout is there, but nothing pins the search */
-        s = mf_problem_from_job(j, &none, &f->problem, e);
+        s = mf_problem_from_job(j, &f->problem, e); /* no option pins the search */
         f->problem.base.memory = (mf_memory_choice){0};
         f->problem.base.offload_share = 1;
     }
@@ -256,7 +256,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_routing_init(&f->x.job.routing);
-    mf_status s = mf_report_folder_create(a, e);
+    mf_status s = mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e);
     s = s == MF_OK ? load(a, f, e) : s;
     s = s == MF_OK ? find_all(a, cli, f, e) : s;
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {

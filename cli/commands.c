@@ -73,7 +73,7 @@ static mf_status run_command(int argc, const char *const *argv, mf_cli *cli, mf_
         return argc < 2 ? mf_err_set(e, MF_USAGE, "a command is required") : MF_OK;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        fprintf(cli->out, "%s (commit %s)\n", MF_CLI_GENERATOR, mf_cli_commit);
+        fprintf(cli->out, "%s (commit %s)\n", MF_GENERATOR, mf_cli_commit);
         return MF_OK;
     }
     cli->command = argv[1][0] == '-' ? NULL : mf_cli_command_find(argv[1]);

@@ -1,16 +1,17 @@
 /* compare_log.c - measured beside predicted, and the factor between them. */
 #include "cli/compare_log.h"
+#include "cli/args_request.h"
 
-#include "cli/problem.h"
-#include "cli/report.h"
-#include "cli/report_folder.h"
+#include "job/problem.h"
+#include "report/report.h"
+#include "report/report_folder.h"
 
-#include "cli/job.h"
-#include "cli/output.h"
-#include "cli/show.h"
 #include "core/base/file.h"
+#include "job/job.h"
 #include "launch/correct.h"
 #include "launch/log.h"
+#include "report/output.h"
+#include "report/show.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -105,8 +106,8 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const logged 
     const mf_report report = mf_report_of(x->j, &x->j->plan);
     const mf_report_step step = {
         .report = &report, .problem = &problem, .more = write_compare, .user = x};
-    mf_status s = mf_problem_from_job(x->j, a, &problem, e);
-    return s == MF_OK ? mf_report_folder_step(a, cli, x->j, &step, e) : s;
+    mf_status s = mf_problem_from_job(x->j, &problem, e);
+    return s == MF_OK ? mf_report_folder_step(mf_args_report(a, cli), x->j, &step, e) : s;
 }
 
 mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
@@ -119,9 +120,9 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_status s = mf_args_require(a, MF_OPT_PLAN, e);
-    s = s == MF_OK ? mf_report_folder_create(a, e) : s;
+    s = s == MF_OK ? mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e) : s;
     s = s == MF_OK ? load_log(a->value[MF_OPT_LOG].text, &l, e) : s;
-    s = s == MF_OK ? mf_job_load_layout(j, a, e) : s;
+    s = s == MF_OK ? mf_args_load(j, a, mf_job_load_layout, e) : s;
     s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
     if (s == MF_OK) {
         s = mf_correction_find(j->cost, j->program, &j->routing, l.step_time_s, &factor, e);

@@ -52,7 +52,7 @@ void mf_help_man(FILE *out) {
             ".TH MOEFOLD 1 \"\" \"%s\" \"\"\n.SH NAME\nmoefold \\- plan, predict and run the "
             "training of Mixture\\-of\\-Experts models\n.SH SYNOPSIS\n.B moefold\n"
             ".I command\n[options]\n.SH DESCRIPTION\n",
-            MF_CLI_GENERATOR);
+            MF_GENERATOR);
     print_text(out, mf_help_intro);
     fputs(".PP\nResults go to standard output, messages to standard error. Defaults stand in "
           "square brackets.\n.SH COMMANDS\n",

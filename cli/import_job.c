@@ -1,8 +1,10 @@
 /* import_job.c - words of a command line as a job: scripts, logs, recipes, flags, variables. */
 #include "cli/import_job.h"
+#include "cli/args_request.h"
 
-#include "cli/prices.h"
 #include "core/base/file.h"
+#include "core/base/version.h"
+#include "job/prices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@ static bool is_text(const char *word) {
 
 /* Words are one command line, files between them. A flag and its value may be two words. */
 static mf_status read_words(const mf_args *a, mf_imported *x, mf_err *e) {
-    const char *recipe = mf_prices_text(a, MF_OPT_RECIPE, NULL);
+    const char *recipe = mf_args_text(a, MF_OPT_RECIPE, NULL);
     char line[16384] = "";
     for (int i = 0; i < a->words; i++) {
         if (is_variable(a->word[i])) {
@@ -79,22 +81,24 @@ static mf_status read_all(const mf_args *a, mf_imported *x, mf_err *e) {
 
 /* The cluster and, with it, prices: what the job is simulated on. */
 static mf_status price(const mf_args *a, mf_imported *x, mf_err *e) {
-    mf_args with = *a;
+    mf_job *j = &x->job;
     const char *ours = mf_settings_text(&x->read.moefold, "cluster", NULL);
-    mf_plan_provenance *p = &x->job.plan.provenance;
-    const char *cluster = mf_prices_text(a, MF_OPT_CLUSTER, ours);
+    mf_plan_provenance *p = &j->plan.provenance;
+    const char *cluster = mf_args_text(a, MF_OPT_CLUSTER, ours);
     const char *software = mf_settings_text(&x->read.moefold, "software", "megatron-26.06");
     if (cluster == NULL) {
         return mf_err_set(e, MF_USAGE, "--cluster is required: no text says what GPUs they are");
     }
-    mf_status s = mf_prices_load(&with, cluster, software, &x->job.cluster, &x->job.software,
-                                 &x->job.cost, e);
+    mf_status s = mf_args_request(a, &j->asked, e);
+    s = s == MF_OK
+            ? mf_prices_load(&j->asked, cluster, software, &j->cluster, &j->software, &j->cost, e)
+            : s;
     if (s == MF_OK) {
-        snprintf(p->generator, sizeof p->generator, "%s", MF_CLI_GENERATOR);
+        snprintf(p->generator, sizeof p->generator, "%s", MF_GENERATOR);
         snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
-        snprintf(p->software, sizeof p->software, "%s", x->job.software.name);
+        snprintf(p->software, sizeof p->software, "%s", j->software.name);
         snprintf(p->measurements, sizeof p->measurements, "%s",
-                 mf_prices_text(a, MF_OPT_STORE, "shipped"));
+                 mf_args_text(a, MF_OPT_STORE, "shipped"));
         snprintf(p->routing, sizeof p->routing, "balanced");
         mf_plan_cluster_fingerprint(&x->job.cluster, p->cluster_fingerprint);
         s = mf_job_check_cluster(&x->job.plan.layout, &x->job.cluster, e);
@@ -107,7 +111,7 @@ mf_status mf_import_load(const mf_args *a, mf_imported *x, mf_err *e) {
     mf_routing_init(&x->job.routing);
     mf_status s = read_all(a, x, e);
     if (s == MF_OK) {
-        s = mf_read_find_model(&x->read, mf_prices_text(a, MF_OPT_MODEL, NULL), &x->found, e);
+        s = mf_read_find_model(&x->read, mf_args_text(a, MF_OPT_MODEL, NULL), &x->found, e);
     }
     if (s == MF_OK) {
         x->job.model = x->found.model;

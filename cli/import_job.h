@@ -2,7 +2,8 @@
 #ifndef MF_CLI_IMPORT_JOB_H
 #define MF_CLI_IMPORT_JOB_H
 
-#include "cli/job.h"
+#include "cli/options.h"
+#include "job/job.h"
 #include "launch/log.h"
 #include "launch/read.h"
 

@@ -1,6 +1,6 @@
 /* main.c - the program: terminal, signals, memory, exit code. */
 #include "cli/cli.h"
-#include "cli/heap.h"
+#include "core/base/heap_prefault.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* options.c - the table of options. Adding one is an id in options.h and a row here. */
 #include "cli/option_set.h"
 
+#include "job/unsaid.h"
 #include "planner/space/space.h"
 
 #include <string.h>
@@ -299,7 +300,7 @@ static const mf_option table[MF_OPT_COUNT] = {
                        .group = MF_OPTS_CHOICES,
                        .kind = MF_VALUE_TEXT,
                        .argument = "LIST",
-                       .words = " cuda-graph dispatcher recompute overlap micro-batch vpp cp-type",
+                       .words = mf_unsaid_words,
                        .fallback = "options that are not given, of another program than moefold",
                        .help = "Options whose value is a guess: the band widens as if they were "
                                "not given"},

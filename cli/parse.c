@@ -1,7 +1,7 @@
 /* parse.c - argv against the table of options, and numbers as options take them. */
-#include "cli/megatron_flags.h"
 #include "cli/options.h"
 #include "core/base/json.h"
+#include "launch/megatron_flags.h"
 
 #include <errno.h>
 #include <math.h>

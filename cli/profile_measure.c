@@ -1,9 +1,9 @@
 /* profile_measure.c - what is to be measured, and every reading into the store. */
 #include "cli/profile_measure.h"
 
-#include "cli/job.h"
-#include "cli/prices.h"
 #include "executor/measure/measure_worker.h"
+#include "job/job.h"
+#include "job/prices.h"
 #include "planner/space/space.h"
 
 #include <stdlib.h>
@@ -33,12 +33,13 @@ static mf_status plan_model(const mf_args *a, const mf_measure_machine *machine,
     mf_cluster cluster;
     mf_model *m = malloc(sizeof *m);
     mf_measure_degrees d = mf_measure_degrees_usual();
+    const mf_job_request asked = {.strict = a->value[MF_OPT_STRICT].given, .notes = a->notes};
     if (m == NULL) {
         return mf_err_set(e, MF_NOMEM, "measuring: out of memory");
     }
     mf_status s =
         mf_model_load_with(a->value[MF_OPT_MODEL].text, a->set, (size_t)a->set_count, m, e);
-    s = s == MF_OK ? mf_job_say_left_out(a, m, e) : mf_prices_name(s, MF_OPT_MODEL, e);
+    s = s == MF_OK ? mf_job_say_left_out(&asked, m, e) : mf_request_named(s, "model", e);
     mf_layout_init(&base);
     base.seq = a->value[MF_OPT_SEQ].given ? a->value[MF_OPT_SEQ].i : 4096;
     s = s == MF_OK ? mf_args_apply(a, &base, e) : s;

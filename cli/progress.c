@@ -2,7 +2,7 @@
  * elsewhere. */
 #include "cli/progress.h"
 
-#include "cli/show.h"
+#include "report/show.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* refold.c - folds a run's layout anew, on fewer ranks. */
 #include "cli/refold.h"
 
-#include "cli/prices.h"
 #include "executor/data/files.h"
+#include "job/prices.h"
 #include "planner/planner.h"
 
 /* What the run is about stays; degrees and what follows from them are searched. */
@@ -24,8 +24,9 @@ static mf_status price(const mf_refold_job *job, mf_cost **out, mf_err *e) {
         return MF_OK;
     }
     mf_status status = mf_cluster_load("cpu", &shipped, e);
-    return status == MF_OK ? mf_prices_create(job->a, &shipped, &job->s->job.software, out, e)
-                           : status;
+    return status == MF_OK
+               ? mf_prices_create(&job->s->job.asked, &shipped, &job->s->job.software, out, e)
+               : status;
 }
 
 static mf_status search(const mf_train_settings *s, const mf_cost *cost, int64_t ranks,

@@ -1,10 +1,11 @@
 /* train_settings.c - options of `moefold train` -> a job and what the executor is to do with it. */
 #include "cli/train_settings.h"
+#include "cli/args_request.h"
 
-#include "cli/prices.h"
-#include "cli/report.h"
-#include "cli/show.h"
 #include "executor/device/cuda_side.h"
+#include "job/prices.h"
+#include "report/report.h"
+#include "report/show.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,12 +48,6 @@ static int64_t whole_of(const mf_args *a, mf_option_id id, int64_t absent) {
 /* --- model, layout, machine --------------------------------------------------------------------
  */
 
-static void give_text(mf_args *a, mf_option_id id, const char *text) {
-    if (!a->value[id].given) {
-        a->value[id] = (mf_value){.given = true, .text = text};
-    }
-}
-
 /* This machine as the ranks' cluster: the shipped `cpu` with the memory that is here. */
 static void detect(mf_train_settings *s) {
     mf_cluster *c = &s->job.cluster;
@@ -63,11 +58,11 @@ static void detect(mf_train_settings *s) {
     }
 }
 
-static mf_status write_config(const mf_args *a, mf_train_settings *s, mf_err *e) {
-    const char *name = mf_prices_text(a, MF_OPT_MODEL, s->job.plan.model.name);
+static mf_status write_config(mf_train_settings *s, mf_err *e) {
+    const mf_job_request *r = &s->job.asked;
+    const char *name = r->model != NULL ? r->model : s->job.plan.model.name;
     size_t length;
-    mf_status status =
-        mf_model_config_text(name, a->set, (size_t)a->set_count, &s->config, &length, e);
+    mf_status status = mf_model_config_text(name, r->set, r->set_count, &s->config, &length, e);
     s->o.config = s->config;
     return status;
 }
@@ -124,32 +119,38 @@ static mf_status choose_backend(const mf_args *a, mf_train_settings *s, mf_err *
     return MF_OK;
 }
 
-static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e) {
-    mf_args a = *given;
-    int dtype;
-    mf_status chosen = choose_backend(given, s, e);
-    if (chosen != MF_OK) {
-        return chosen;
-    }
-    s->detected = !a.value[MF_OPT_CLUSTER].given && !a.value[MF_OPT_PLAN].given;
-    if (a.value[MF_OPT_INIT].given) {
-        give_text(&a, MF_OPT_MODEL, a.value[MF_OPT_INIT].text);
-    }
+/* What the options ask for; the model is that of --init and the cluster this machine where neither
+ * is named, and one rank trains. */
+static mf_status make_request(const mf_args *a, mf_train_settings *s, mf_job_request *r,
+                              mf_err *e) {
+    mf_status status = mf_args_request(a, r, e);
+    s->detected = r->cluster == NULL && r->plan == NULL;
+    r->model = r->model != NULL ? r->model : mf_args_text(a, MF_OPT_INIT, NULL);
     const char *here = s->o.cuda ? cluster_of(s->gpu) : "cpu";
-    if (s->detected && here == NULL) {
+    if (status == MF_OK && s->detected && here == NULL) {
         return mf_err_set(
             e, MF_USAGE,
             "%s: no shipped cluster has this GPU: --cluster FILE describes it, --backend cpu "
             "trains on CPU ranks",
             s->gpu);
     }
-    if (s->detected) {
-        give_text(&a, MF_OPT_CLUSTER, here);
+    r->cluster = s->detected ? here : r->cluster;
+    if (r->plan == NULL && !mf_request_says(r, MF_SAID_GPUS)) {
+        r->layout.gpus = 1;
+        r->said |= 1u << MF_SAID_GPUS;
     }
-    if (!a.value[MF_OPT_PLAN].given && !a.value[MF_OPT_GPUS].given) {
-        a.value[MF_OPT_GPUS] = (mf_value){.given = true, .i = 1, .text = "1"};
+    return status;
+}
+
+static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e) {
+    mf_job_request request;
+    int dtype;
+    mf_status status = choose_backend(given, s, e);
+    status = status == MF_OK ? make_request(given, s, &request, e) : status;
+    if (status != MF_OK) {
+        return status;
     }
-    mf_status status = mf_job_load_layout(&s->job, &a, e);
+    status = mf_job_load_layout(&s->job, &request, e);
     if (status == MF_OK && (s->job.plan.layout.traits & ~(unsigned)MF_TRAIT_ACT_PASS) != 0) {
         return mf_err_set(e, MF_LAYOUT,
                           "traits are of other programs: moefold's own knows act_pass alone");
@@ -183,7 +184,7 @@ static mf_status load_job(const mf_args *given, mf_train_settings *s, mf_err *e)
                           s->job.cluster.name, s->unused[0] != '\0' ? "; " : "", s->unused,
                           s->job.from_file ? "plan" : "layout");
     }
-    return write_config(&a, s, e);
+    return write_config(s, e);
 }
 
 /* --- optimizer, data, run ----------------------------------------------------------------------

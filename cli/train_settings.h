@@ -2,8 +2,9 @@
 #ifndef MF_CLI_TRAIN_SETTINGS_H
 #define MF_CLI_TRAIN_SETTINGS_H
 
-#include "cli/job.h"
+#include "cli/options.h"
 #include "executor/train/train.h"
+#include "job/job.h"
 
 typedef struct mf_train_settings {
     mf_job job;

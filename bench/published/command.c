@@ -2,9 +2,10 @@
  * leaves unsaid is left out where the software's default fills it in, and given with --unsure where
  * neighbours or a recipe were looked up. */
 #include "bench/published/rows_internal.h"
+#include "cli/args_request.h"
 
 #include "cli/commands.h"
-#include "cli/stage_text.h"
+#include "job/stage_text.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -211,7 +212,7 @@ static mf_status read_job(pub_row *r, mf_err *e) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_status s = mf_args_parse(r->command.count, argv, mf_cmd_simulate.options, 0, &args, e);
-    return s == MF_OK ? mf_job_read_layout(r->job, &args, e) : s;
+    return s == MF_OK ? mf_args_load(r->job, &args, mf_job_read_layout, e) : s;
 }
 
 /* Of what the row says, the line says the same; what it leaves open is the software's. */

@@ -9,7 +9,7 @@
 #ifndef MF_PUBLISHED_ROWS_H
 #define MF_PUBLISHED_ROWS_H
 
-#include "cli/job.h"
+#include "job/job.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* Goodput: limits that can be checked by hand, and the best checkpoint interval. */
 #include "tests/test.h"
 
-#include "cli/goodput.h"
+#include "planner/capacity/goodput.h"
 
 #include <math.h>
 

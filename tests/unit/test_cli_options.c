@@ -2,7 +2,7 @@
 #include "tests/test.h"
 
 #include "cli/cli.h"
-#include "cli/megatron_flags.h"
+#include "launch/megatron_flags.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Numbers for people: units, figures, wrapping. */
 #include "tests/test.h"
 
-#include "cli/show.h"
+#include "report/show.h"
 
 #include <stdlib.h>
 

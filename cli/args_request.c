@@ -1,0 +1,76 @@
+/* args_request.c - a command line as a request for a job. */
+#include "cli/args_request.h"
+
+#include <string.h>
+
+const char *mf_args_text(const mf_args *a, mf_option_id id, const char *absent) {
+    return a->value[id].given ? a->value[id].text : absent;
+}
+
+mf_report_folder mf_args_report(const mf_args *a, const mf_cli *cli) {
+    return (mf_report_folder){.dir = mf_args_text(a, MF_OPT_REPORT, NULL),
+                              .command = cli->command != NULL ? cli->command->name : "",
+                              .argc = cli->argc,
+                              .argv = cli->argv,
+                              .cancel = cli->cancel};
+}
+
+static uint32_t said(const mf_args *a) {
+    uint32_t bits = 0;
+    for (int k = 0; k < MF_SAID_COUNT; k++) {
+        const char *name = mf_said_option((mf_said)k);
+        bits |= a->value[mf_option_find(name, strlen(name), NULL)].given ? 1u << k : 0;
+    }
+    return bits;
+}
+
+/* The first option given that a plan rules out. */
+static const char *layout_option(const mf_args *a) {
+    for (int id = 0; id < MF_OPT_COUNT; id++) {
+        const mf_option *o = mf_option_get((mf_option_id)id);
+        if (a->value[id].given && (o->apply != NULL || o->group == MF_OPTS_CHOICES)) {
+            return o->name;
+        }
+    }
+    return NULL;
+}
+
+mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e) {
+    mf_job_request_init(out);
+    out->model = mf_args_text(a, MF_OPT_MODEL, NULL);
+    out->cluster = mf_args_text(a, MF_OPT_CLUSTER, NULL);
+    out->set = a->set;
+    out->set_count = (size_t)a->set_count;
+    out->strict = a->value[MF_OPT_STRICT].given;
+    out->software = mf_args_text(a, MF_OPT_SOFTWARE, NULL);
+    out->store = mf_args_text(a, MF_OPT_STORE, NULL);
+    out->routing = mf_args_text(a, MF_OPT_ROUTING, NULL);
+    out->plan = mf_args_text(a, MF_OPT_PLAN, NULL);
+    out->beside_plan = layout_option(a);
+    out->pinned = mf_args_pinned(a);
+    out->said = said(a);
+    out->stages = mf_args_text(a, MF_OPT_PIPELINE_LAYOUT, NULL);
+    out->recompute_layers = a->value[MF_OPT_RECOMPUTE_LAYERS].i;
+    out->unsure = mf_args_text(a, MF_OPT_UNSURE, NULL);
+    out->precisions = mf_args_text(a, MF_OPT_PRECISIONS, NULL);
+    out->notes = a->notes;
+    return mf_args_apply(a, &out->layout, e);
+}
+
+mf_status mf_args_require_sizes(const mf_args *a, mf_err *e) {
+    static const mf_option_id ids[] = {MF_OPT_GPUS, MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ};
+    mf_status s = MF_OK;
+    for (size_t i = 0; s == MF_OK && i < sizeof ids / sizeof ids[0]; i++) {
+        s = mf_args_require(a, ids[i], e);
+    }
+    return s;
+}
+
+mf_status mf_args_load(mf_job *j, const mf_args *a,
+                       mf_status (*load)(mf_job *j, const mf_job_request *r, mf_err *e),
+                       mf_err *e) {
+    mf_job_request r;
+    mf_job_init(j);
+    mf_status s = mf_args_request(a, &r, e);
+    return s == MF_OK ? load(j, &r, e) : s;
+}

@@ -1,0 +1,26 @@
+/* args_request.h - a command line as a request for a job. */
+#ifndef MF_CLI_ARGS_REQUEST_H
+#define MF_CLI_ARGS_REQUEST_H
+
+#include "cli/cli.h"
+#include "job/job.h"
+#include "report/report_folder.h"
+
+/* Texts are borrowed from the command line. Errors: MF_USAGE, naming a layout option. */
+mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e);
+
+/* What the command line asks for, loaded by `load`: mf_job_load, mf_job_load_layout, ... The job is
+ * to be cleared in any case. */
+mf_status mf_args_load(mf_job *j, const mf_args *a,
+                       mf_status (*load)(mf_job *j, const mf_job_request *r, mf_err *e), mf_err *e);
+
+/* --gpus, --global-batch and --seq were given. */
+mf_status mf_args_require_sizes(const mf_args *a, mf_err *e);
+
+/* Where --report sends what. */
+mf_report_folder mf_args_report(const mf_args *a, const mf_cli *cli);
+
+/* An option's text, or `absent`. */
+const char *mf_args_text(const mf_args *a, mf_option_id id, const char *absent);
+
+#endif

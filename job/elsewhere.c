@@ -1,0 +1,61 @@
+/* elsewhere.c - the same plan under the newest release of Megatron. */
+#include "job/elsewhere.h"
+
+#include "launch/target.h"
+
+#include <stdio.h>
+
+static mf_status told(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
+    mf_elsewhere *out = user;
+    (void)p;
+    (void)e;
+    if (out->why[0] == '\0') {
+        snprintf(out->why, sizeof out->why, "%s", c->what);
+    }
+    return MF_OK;
+}
+
+/* The first thing that Megatron has no words for goes to out->why. */
+static mf_status express(const mf_model *m, const mf_plan *p, mf_elsewhere *out) {
+    mf_plan asked = *p; /* layout and assignment are its own; the rest is left alone */
+    mf_err e = {.text = ""};
+    mf_status s = mf_target_concede(MF_TARGET_MEGATRON, m, &asked, told, out, &e);
+    if (s == MF_LAYOUT && out->why[0] == '\0') {
+        snprintf(out->why, sizeof out->why, "%.63s", e.text);
+    }
+    return s == MF_LAYOUT ? MF_OK : s;
+}
+
+mf_status mf_elsewhere_megatron(const mf_model *m, const mf_cluster *c, const mf_plan *p,
+                                const mf_routing *routing, mf_store *store, mf_elsewhere *out,
+                                mf_err *e) {
+    mf_software software;
+    mf_cost *cost = NULL;
+    mf_program *program = NULL;
+    mf_sim *sim = NULL;
+    mf_layout l = p->layout;
+    const mf_sim_options options = {.routing = routing, .sums = true};
+    *out = (mf_elsewhere){.step_time_s = 0};
+    mf_status s = mf_software_load("megatron-99.12", &software, e); /* the newest */
+    if (s != MF_OK) {
+        return s;
+    }
+    snprintf(out->software, sizeof out->software, "%s", software.name);
+    s = express(m, p, out);
+    if (s != MF_OK || out->why[0] != '\0') {
+        return s;
+    }
+    l.software_traits = software.traits;
+    if (l.graph == MF_GRAPH_NONE && software.unsaid.graphs[m->experts > 0] > 0) {
+        l.graph = software.unsaid.graph[m->experts > 0][0];
+    }
+    out->graph = l.graph;
+    s = mf_cost_create(c, &software, store, &cost, e);
+    s = s == MF_OK ? mf_program_lower(m, &l, c, &p->assignment, &program, e) : s;
+    s = s == MF_OK ? mf_sim_step(cost, program, &options, &sim, e) : s;
+    out->step_time_s = s == MF_OK ? sim->step_time_s : 0;
+    mf_sim_destroy(sim);
+    mf_program_destroy(program);
+    mf_cost_destroy(cost);
+    return s;
+}

@@ -1,0 +1,80 @@
+/* request.h - what a job was asked for: names of model, cluster and software, a layout, and which
+ * of its choices were said. Commands fill one from their options, others by hand.
+ */
+#ifndef MF_JOB_REQUEST_H
+#define MF_JOB_REQUEST_H
+
+#include "core/base/status.h"
+#include "core/layout/layout.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Choices for which it matters whether they were said: name, and the option that says them. */
+#define MF_SAID_MAP(X)                                                                             \
+    X(GPUS, "gpus")                                                                                \
+    X(GLOBAL_BATCH, "global-batch")                                                                \
+    X(SEQ, "seq")                                                                                  \
+    X(MICRO_BATCH, "micro-batch")                                                                  \
+    X(VPP, "vpp")                                                                                  \
+    X(DISPATCHER, "dispatcher")                                                                    \
+    X(CP_TYPE, "cp-type")                                                                          \
+    X(OVERLAP, "overlap")                                                                          \
+    X(RECOMPUTE, "recompute")                                                                      \
+    X(RECOMPUTE_LAYERS, "recompute-layers")                                                        \
+    X(OFFLOAD, "offload")                                                                          \
+    X(OFFLOAD_SHARE, "offload-share")                                                              \
+    X(PRECISION, "precision")                                                                      \
+    X(FP8_PRIMARY_WEIGHTS, "fp8-primary-weights")                                                  \
+    X(CUDA_GRAPH, "cuda-graph")                                                                    \
+    X(TOKEN_HEADROOM, "token-headroom")                                                            \
+    X(CAPACITY_FACTOR, "capacity-factor")                                                          \
+    X(PAD_TO_CAPACITY, "pad-to-capacity")
+
+typedef enum mf_said {
+#define X(id, option) MF_SAID_##id,
+    MF_SAID_MAP(X)
+#undef X
+        MF_SAID_COUNT
+} mf_said;
+
+/* Texts belong to who asks, and outlive the job; NULL where nothing was given. */
+typedef struct mf_job_request {
+    const char *model, *cluster; /* names or files */
+    const char *model_option;    /* who named them, for errors: "model", "models"; NULL: "model" */
+    const char *cluster_option;
+    const char *const *set; /* KEY=VALUE of the model's config.json, [set_count] */
+    size_t set_count;
+    bool strict; /* a model that is not read whole is refused */
+    const char *software, *store, *routing;
+    const char *plan;         /* a file that holds layout and assignment */
+    const char *beside_plan;  /* a layout option that was given: none may be beside a plan */
+    mf_layout layout;         /* defaults, and what was asked for */
+    uint32_t pinned;          /* MF_PIN bits (planner/space/space.h) of what was asked for */
+    uint32_t said;            /* bits of mf_said */
+    const char *stages;       /* layers of virtual stages (job/stage_text.h) */
+    int64_t recompute_layers; /* with MF_SAID_RECOMPUTE_LAYERS: of each virtual stage the first */
+    const char *unsure;       /* options whose values are guesses (job/unsaid.h) */
+    const char *precisions;   /* a search's, instead of the layout's one */
+    FILE *notes;              /* where is told what is left out; NULL: nowhere */
+} mf_job_request;
+
+/* Asks for nothing: defaults of a layout. */
+void mf_job_request_init(mf_job_request *r);
+
+static inline bool mf_request_says(const mf_job_request *r, mf_said what) {
+    return (r->said & 1u << what) != 0;
+}
+
+/* The option's name, without "--". */
+const char *mf_said_option(mf_said what);
+
+/* MF_USAGE "--seq N is required" where it was not said. */
+mf_status mf_request_require(const mf_job_request *r, mf_said what, mf_err *e);
+
+/* Puts "--cluster: " in front of MF_USAGE, which is about a name; errors in files tell their own
+ * place. Returns s. */
+mf_status mf_request_named(mf_status s, const char *option, mf_err *e);
+
+#endif

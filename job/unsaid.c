@@ -1,0 +1,118 @@
+/* unsaid.c - defaults of other programs, and how far they leave a step open. */
+#include "job/unsaid.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Options that move a step and that reports of runs leave out. `open`: whether the question arises
+ * for this job. */
+static const struct {
+    mf_said id;
+    bool of_experts;
+} asked[] = {
+    {MF_SAID_CUDA_GRAPH, false}, {MF_SAID_DISPATCHER, true},   {MF_SAID_RECOMPUTE, false},
+    {MF_SAID_OVERLAP, true},     {MF_SAID_MICRO_BATCH, false}, {MF_SAID_VPP, false},
+    {MF_SAID_CP_TYPE, false},
+};
+const char mf_unsaid_words[] = " cuda-graph dispatcher recompute overlap micro-batch vpp cp-type";
+enum { ASKED = sizeof asked / sizeof asked[0], GRAPH = 0, DISPATCHER = 1 };
+
+static bool arises(const mf_job *j, int k) {
+    const mf_layout *l = &j->plan.layout;
+    bool ring_leaves = l->cp > 2 && l->cp * l->tp > (int64_t)j->cluster.domain_gpus_used;
+    return (!asked[k].of_experts || j->model.experts > 0) &&
+           (asked[k].id != MF_SAID_VPP || l->pp > 1) &&
+           (asked[k].id != MF_SAID_CP_TYPE || ring_leaves);
+}
+
+static mf_status read_unsure(const char *text, unsigned *out, mf_err *e) {
+    for (const char *p = text; *p != '\0';) {
+        size_t length = strcspn(p, ",");
+        int k = 0;
+        while (k < ASKED && (strlen(mf_said_option(asked[k].id)) != length ||
+                             strncmp(mf_said_option(asked[k].id), p, length) != 0)) {
+            k++;
+        }
+        if (k == ASKED) {
+            return mf_err_set(e, MF_USAGE, "--unsure: unknown option \"%.*s\": expected one of%s",
+                              (int)(length < 40 ? length : 40), p, mf_unsaid_words);
+        }
+        *out |= 1u << k;
+        p += length + (p[length] == ',');
+    }
+    return MF_OK;
+}
+
+/* Place of this job in the lists of a profile. */
+static int graph_kind(const mf_job *j) {
+    return j->model.experts > 0;
+}
+
+static int dispatcher_kind(const mf_job *j) {
+    const mf_layout *l = &j->plan.layout;
+    const int64_t ranks = l->ep * l->etp;
+    return (ranks > j->cluster.gpus_per_node) + (ranks > j->cluster.domain_gpus_used);
+}
+
+mf_status mf_unsaid_fill(mf_job *j, mf_err *e) {
+    const mf_unsaid *u = &j->software.unsaid;
+    mf_layout *l = &j->plan.layout;
+    unsigned open = 0, unsure = 0;
+    j->unsaid = 0;
+    mf_status s = j->asked.unsure != NULL ? read_unsure(j->asked.unsure, &unsure, e) : MF_OK;
+    if (j->from_file || s != MF_OK) {
+        return s; /* a plan says everything */
+    }
+    for (int k = 0; k < ASKED; k++) {
+        open |= arises(j, k) && !mf_request_says(&j->asked, asked[k].id) ? 1u << k : 0;
+    }
+    if ((open & 1u << GRAPH) && u->graphs[graph_kind(j)] > 0) {
+        l->graph = u->graph[graph_kind(j)][0];
+    }
+    if ((open & 1u << DISPATCHER) && u->dispatchers[dispatcher_kind(j)] > 0) {
+        l->dispatcher = u->dispatcher[dispatcher_kind(j)][0];
+    }
+    bool others = u->band[graph_kind(j)] > 0;
+    j->open = others ? open : 0;
+    j->unsaid = others ? open | unsure : unsure;
+    return MF_OK;
+}
+
+int mf_unsaid_others(const mf_job *j, mf_layout *out) {
+    const mf_unsaid *u = &j->software.unsaid;
+    const int g = graph_kind(j), d = dispatcher_kind(j);
+    int graphs = j->open & 1u << GRAPH ? u->graphs[g] : 0;
+    int dispatchers = j->open & 1u << DISPATCHER ? u->dispatchers[d] : 0, n = 0;
+    for (int i = 0; i < (graphs > 0 ? graphs : 1); i++) {
+        for (int k = 0; k < (dispatchers > 0 ? dispatchers : 1); k++) {
+            mf_layout l = j->plan.layout;
+            l.graph = graphs > 0 ? u->graph[g][i] : l.graph;
+            l.dispatcher = dispatchers > 0 ? u->dispatcher[d][k] : l.dispatcher;
+            if ((i > 0 || k > 0) && mf_layout_resolve(&l, &j->model, NULL) == MF_OK) {
+                out[n++] = l;
+            }
+        }
+    }
+    return n;
+}
+
+double mf_unsaid_widening(const mf_job *j) {
+    enum { MOST = 2 }; /* more of them do not add up: they go both ways */
+    int unsaid = 0;
+    for (unsigned bits = j->unsaid; bits != 0; bits &= bits - 1) {
+        unsaid++;
+    }
+    return j->software.unsaid.band[graph_kind(j)] * (unsaid > MOST ? MOST : unsaid);
+}
+
+void mf_unsaid_format(unsigned unsaid, char *out, size_t size) {
+    size_t used = 0;
+    out[0] = '\0';
+    for (int k = 0; k < ASKED; k++) {
+        if (unsaid & 1u << k) {
+            int n = snprintf(out + used, size - used, "%s%s", used > 0 ? ", " : "",
+                             mf_said_option(asked[k].id));
+            used += n > 0 && (size_t)n < size - used ? (size_t)n : 0;
+        }
+    }
+}

@@ -1,0 +1,143 @@
+/* capacity_json.c - the table of `moefold capacity` as JSON. */
+#include "report/capacity_table.h"
+
+#include "core/plan/plan.h"
+
+#include <math.h>
+
+static void write_or_null(mf_json_writer *w, const char *key, double value, bool known) {
+    mf_json_write_f64(w, key, known ? value : (double)NAN);
+}
+
+static void write_price(mf_json_writer *w, const mf_capacity_price *p) {
+    write_or_null(w, "price_usd_gpu_h", p->usd_gpu_h, p->known);
+    mf_json_write_string(w, "price_date", p->date[0] != '\0' ? p->date : NULL);
+    mf_json_write_string(w, "price_source", p->source[0] != '\0' ? p->source : NULL);
+}
+
+static void write_run(mf_json_writer *w, const mf_capacity_cell *c, const mf_offer *o,
+                      const mf_capacity_table *t) {
+    mf_json_write_f64(w, "run_s", c->run_s);
+    mf_json_write_f64(w, "run_low_s", o->low_s);
+    mf_json_write_f64(w, "run_high_s", o->high_s);
+    mf_json_write_f64(w, "gpu_h", c->gpu_h);
+    mf_json_write_f64(w, "energy_J", c->energy_J);
+    write_or_null(w, "cost_usd", c->cost_usd, c->price.known);
+    if (t->deadline != NULL) {
+        mf_json_write_bool(w, "in_time", o->in_time);
+        mf_json_write_bool(w, "in_time_at_high", o->surely_in_time);
+    }
+    if (t->budget != NULL) {
+        mf_json_write_bool(w, "in_budget", o->in_budget);
+        mf_json_write_bool(w, "in_budget_at_high", o->surely_in_budget);
+    }
+}
+
+static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
+    const mf_capacity_cell *c = &t->cell[i];
+    const mf_offer *o = &t->offer[i];
+    mf_json_write_object(w, NULL, false);
+    mf_json_write_string(w, "model", c->model);
+    mf_json_write_string(w, "cluster", c->cluster);
+    mf_json_write_i64(w, "gpus", c->gpus);
+    mf_json_write_string(w, "software", c->software);
+    write_price(w, &c->price);
+    mf_json_write_bool(w, "fits", c->feasible);
+    if (!c->feasible) {
+        mf_json_write_string(w, "missing", c->why);
+        mf_json_write_end(w);
+        return;
+    }
+    mf_json_write_string(w, "precision", mf_precision_text(c->layout.precision));
+    mf_json_write_f64(w, "step_time_s", c->step_time_s);
+    mf_json_write_f64(w, "step_time_low_s", c->low_s);
+    mf_json_write_f64(w, "step_time_high_s", c->high_s);
+    mf_json_write_f64(w, "tokens_per_s", c->tokens_per_s);
+    mf_json_write_f64(w, "mfu", c->mfu);
+    mf_json_write_f64(w, "gap", c->gap);
+    mf_json_write_f64(w, "peak_memory_B", c->peak_memory_B);
+    mf_json_write_f64(w, "usable_B", c->usable_B);
+    mf_json_write_f64(w, "goodput", c->goodput.share);
+    mf_json_write_f64(w, "mtbf_s", c->goodput.mtbf_s);
+    mf_json_write_f64(w, "checkpoint_interval_s", c->goodput.interval_s);
+    mf_json_write_bool(w, "on_front", o->on_front);
+    if (t->tokens != NULL) {
+        write_run(w, c, o, t);
+    } else {
+        write_or_null(w, "usd_per_million_tokens", c->cost_usd * 1e6, c->price.known);
+    }
+    mf_plan_write_layout(w, "layout", &c->layout);
+    mf_json_write_end(w);
+}
+
+static void write_smallest(mf_json_writer *w, const mf_capacity_table *t) {
+    mf_json_write_f64(w, "deadline_s", t->deadline_s);
+    mf_json_write_array(w, "smallest", false);
+    for (int i = 0; i < t->count; i++) {
+        if (!mf_capacity_begins_row(t, i)) {
+            continue;
+        }
+        int64_t gpus = mf_capacity_smallest(t, i);
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "model", t->cell[i].model);
+        mf_json_write_string(w, "cluster", t->cell[i].cluster);
+        if (gpus > 0) {
+            mf_json_write_i64(w, "gpus", gpus);
+        } else {
+            mf_json_write_null(w, "gpus");
+        }
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+/* Of a model: the cells that a verdict names, as places in "cells". */
+static void write_verdicts(mf_json_writer *w, const mf_capacity_table *t, int model) {
+    static const char *const names[MF_VERDICT_COUNT] = {"cheapest_in_time", "fastest_in_budget",
+                                                        "smallest"};
+    for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+        int best = mf_verdict_best(t->offer, t->count, model, (mf_verdict)v);
+        mf_json_write_object(w, names[v], true);
+        if (best >= 0) {
+            mf_json_write_i64(w, "cell", best);
+        } else {
+            mf_json_write_null(w, "cell");
+        }
+        mf_json_write_array(w, "ties", true);
+        for (int i = 0; best >= 0 && i < t->count; i++) {
+            if (mf_verdict_ties(&t->offer[best], &t->offer[i], (mf_verdict)v)) {
+                mf_json_write_i64(w, NULL, i);
+            }
+        }
+        mf_json_write_end(w);
+        mf_json_write_end(w);
+    }
+}
+
+void mf_capacity_write(mf_json_writer *w, const mf_capacity_table *t) {
+    mf_json_write_array(w, "cells", false);
+    for (int i = 0; i < t->count; i++) {
+        write_cell(w, t, i);
+    }
+    mf_json_write_end(w);
+    mf_json_write_bool(w, "interrupted", t->interrupted);
+    mf_json_write_string(w, "program", t->program);
+    write_or_null(w, "budget_usd", t->budget_usd, t->budget != NULL);
+    mf_json_write_f64(w, "power_usd_per_kWh", t->power_usd_kWh);
+    if (t->deadline != NULL) {
+        write_smallest(w, t);
+    }
+    mf_json_write_array(w, "verdicts", false);
+    for (int m = 0; m < t->models; m++) {
+        for (int i = 0; i < t->count; i++) {
+            if (t->offer[i].model == m) {
+                mf_json_write_object(w, NULL, false);
+                mf_json_write_string(w, "model", t->cell[i].model);
+                write_verdicts(w, t, m);
+                mf_json_write_end(w);
+                break;
+            }
+        }
+    }
+    mf_json_write_end(w);
+}

@@ -1,0 +1,251 @@
+/* capacity_table.c - the table of `moefold capacity` and its verdicts, for people. */
+#include "report/capacity_table.h"
+
+#include "report/show.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LL(x) ((long long)(x))
+
+static bool same_row(const mf_capacity_cell *a, const mf_capacity_cell *b) {
+    return a->row == b->row;
+}
+
+bool mf_capacity_begins_row(const mf_capacity_table *t, int at) {
+    return at == 0 || !same_row(&t->cell[at - 1], &t->cell[at]);
+}
+
+int64_t mf_capacity_smallest(const mf_capacity_table *t, int at) {
+    for (int i = 0; i < t->count; i++) { /* sizes ascend */
+        if (same_row(&t->cell[i], &t->cell[at]) && t->cell[i].keeps_deadline) {
+            return t->cell[i].gpus;
+        }
+    }
+    return -1;
+}
+
+mf_offer mf_capacity_offer(const mf_capacity_cell *c, int clusters) {
+    mf_offer o = {.model = c->row / clusters,
+                  .cluster = c->row % clusters,
+                  .gpus = c->gpus,
+                  .ends = c->feasible && isfinite(c->run_s),
+                  .priced = c->price.known,
+                  .gap = c->gap};
+    if (o.ends) {
+        o.time_s = c->run_s;
+        o.low_s = c->run_s * (c->low_s / c->step_time_s);
+        o.high_s = c->run_s * (c->high_s / c->step_time_s);
+        o.cost_usd = c->cost_usd;
+    }
+    return o;
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+static mf_shown days(double time_s) {
+    mf_shown t;
+    snprintf(t.s, sizeof t.s, isfinite(time_s) ? "%.1f d" : "never", time_s / 86400);
+    return t;
+}
+
+/* Of a run, or of a million tokens: cents count there. */
+static mf_shown usd(const mf_capacity_cell *c, bool run) {
+    mf_shown t = mf_show_count(c->cost_usd);
+    if (!c->price.known || !isfinite(c->cost_usd)) {
+        snprintf(t.s, sizeof t.s, "-");
+    } else if (!run) {
+        snprintf(t.s, sizeof t.s, "%.4f", c->cost_usd * 1e6);
+    }
+    return t;
+}
+
+static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
+    const mf_capacity_cell *c = &t->cell[at];
+    const mf_layout *l = &c->layout;
+    char band[32];
+    fprintf(out, "%c %-8s %6lld  ", t->offer[at].on_front ? '*' : ' ', c->cluster, LL(c->gpus));
+    if (!c->feasible) {
+        mf_show_wrap(out, c->why, 19, 19, 99);
+        return;
+    }
+    snprintf(band, sizeof band, "-%.0f +%.0f %%", 100 * (1 - c->low_s / c->step_time_s),
+             100 * (c->high_s / c->step_time_s - 1));
+    fprintf(out, "%9s %10s ", mf_show_time(c->step_time_s).s, band);
+    if (t->tokens != NULL) {
+        fprintf(out, "%9s %7s %8s %9s", days(c->run_s).s, mf_show_count(c->gpu_h).s, usd(c, true).s,
+                mf_show_rate(c->energy_J / 3600, "Wh").s);
+    } else {
+        fprintf(out, "%9s/s %9s", mf_show_count(c->tokens_per_s).s, usd(c, false).s);
+    }
+    fprintf(out, " %6s %6s  %lld/%lld/%lld/%lld/%lld/%lld %s%s\n", mf_show_percent(c->mfu).s,
+            mf_show_percent(c->goodput.share).s, LL(l->tp), LL(l->cp), LL(l->pp), LL(l->vpp),
+            LL(l->ep), LL(l->etp), mf_schedule_text(l->schedule),
+            c->host.used ? ", host copies" : "");
+}
+
+static void print_prices(FILE *out, const mf_capacity_table *t) {
+    const char *label = "prices";
+    char text[320];
+    for (int i = 0; i < t->count && t->cell[i].row < t->clusters; i++) {
+        const mf_capacity_price *p = &t->cell[i].price;
+        if (!mf_capacity_begins_row(t, i)) {
+            continue;
+        }
+        fprintf(out, "%-10s  ", label);
+        if (p->known) {
+            snprintf(text, sizeof text, "%.2f USD a GPU-hour of %s, %s%s%s", p->usd_gpu_h,
+                     t->cell[i].cluster, p->source[0] != '\0' ? p->source : "no source",
+                     strcmp(p->source, "--price") == 0 ? "" : "; date: ",
+                     strcmp(p->source, "--price") == 0 ? ""
+                     : p->date[0] != '\0'              ? p->date
+                                                       : "none");
+        } else {
+            snprintf(text, sizeof text, "none is known for %s: --price %s=USD", t->cell[i].cluster,
+                     t->cell[i].cluster);
+        }
+        mf_show_wrap(out, text, 12, 14, 99);
+        label = "";
+    }
+    if (t->power_usd_kWh > 0) {
+        fprintf(out, "            %g USD for a kWh\n", t->power_usd_kWh);
+    }
+}
+
+/* --- verdicts --------------------------------------------------------------------------------- */
+
+static void print_offer(FILE *out, const mf_capacity_table *t, int at) {
+    const mf_capacity_cell *c = &t->cell[at];
+    fprintf(out, "%s x %s", mf_show_i64(c->gpus).s, c->cluster);
+    if (t->tokens == NULL) {
+        fprintf(out, ", %s tokens/s", mf_show_count(c->tokens_per_s).s);
+    } else {
+        fprintf(out, ", %s (%s to %s)", days(c->run_s).s, days(t->offer[at].low_s).s,
+                days(t->offer[at].high_s).s);
+    }
+    if (c->price.known) {
+        fprintf(out, ", %s USD%s", usd(c, t->tokens != NULL).s,
+                t->tokens != NULL ? "" : " a million tokens");
+    }
+}
+
+enum { VERDICT_COLUMN = 31 };
+
+/* A best offer, what is known of its limits, and what cannot be told from it. */
+static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_verdict v) {
+    const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest"};
+    const bool timed = t->deadline != NULL && v != MF_VERDICT_FASTEST;
+    const bool paid = t->budget != NULL && v != MF_VERDICT_CHEAPEST;
+    int best = mf_verdict_best(t->offer, t->count, model, v);
+    char label[96];
+    snprintf(label, sizeof label, "%s%s%.20s%s%.20s%s", name[v],
+             !timed                             ? ""
+             : strchr(t->deadline, '-') != NULL ? " by "
+                                                : " in ",
+             timed ? t->deadline : "", paid ? " for " : "", paid ? t->budget : "",
+             paid ? " USD" : "");
+    fprintf(out, "  %-28s ", label);
+    if (best < 0) {
+        fputs("none of these\n", out);
+        return;
+    }
+    const mf_offer *o = &t->offer[best];
+    print_offer(out, t, best);
+    if ((timed && !o->surely_in_time) || (paid && !o->surely_in_budget)) {
+        fputs("; not at the upper end of its band", out);
+    }
+    putc('\n', out);
+    char ties[1024] = "";
+    size_t used = 0;
+    for (int i = 0; i < t->count && used < sizeof ties - 96; i++) {
+        if (mf_verdict_ties(o, &t->offer[i], v)) {
+            used += (size_t)snprintf(ties + used, sizeof ties - used, "%s%s x %s",
+                                     used > 0 ? ", " : "a tie with ",
+                                     mf_show_i64(t->cell[i].gpus).s, t->cell[i].cluster);
+        }
+    }
+    if (used > 0) {
+        fprintf(out, "%*s", VERDICT_COLUMN, "");
+        mf_show_wrap(out, ties, VERDICT_COLUMN, VERDICT_COLUMN, 99);
+    }
+}
+
+static void print_smallest(FILE *out, const mf_capacity_table *t, int model) {
+    char text[1024] = "";
+    size_t used = 0;
+    for (int i = 0; i < t->count && used < sizeof text - 160; i++) {
+        if (t->offer[i].model == model && mf_capacity_begins_row(t, i)) {
+            int64_t gpus = mf_capacity_smallest(t, i);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %s",
+                                     used > 0 ? ", " : "", t->cell[i].cluster,
+                                     gpus > 0 ? mf_show_i64(gpus).s : "none of the sizes");
+        }
+    }
+    fprintf(out, "  %-28s ", "smallest by cluster");
+    mf_show_wrap(out, text, VERDICT_COLUMN, VERDICT_COLUMN, 99);
+}
+
+/* The header of the table of one model. */
+static void print_head(FILE *out, const mf_capacity_table *t, const mf_capacity_cell *first) {
+    fprintf(out, "\n%s\n  %-8s %6s  %9s %10s ", first->model, "cluster", "GPUs", "step time",
+            "band");
+    if (t->tokens != NULL) {
+        fprintf(out, "%9s %7s %8s %9s", "time", "GPU-h", "USD", "energy");
+    } else {
+        fprintf(out, "%11s %9s", "tokens", "USD/Mtok");
+    }
+    fprintf(out, " %6s %6s  %s\n", "MFU", "good", "TP/CP/PP/VPP/EP/ETP");
+}
+
+static void print_model(FILE *out, const mf_capacity_table *t, int model) {
+    bool begun = false, fits = false;
+    for (int i = 0; i < t->count; i++) {
+        if (t->offer[i].model == model) {
+            if (!begun) {
+                print_head(out, t, &t->cell[i]);
+            }
+            begun = true;
+            fits |= t->cell[i].feasible;
+            print_cell(out, t, i);
+        }
+    }
+    if (!fits) {
+        return;
+    }
+    fputs("  verdict\n", out);
+    for (int v = 0; v < MF_VERDICT_COUNT; v++) {
+        print_verdict(out, t, model, (mf_verdict)v);
+    }
+    if (t->deadline != NULL) {
+        print_smallest(out, t, model);
+    }
+}
+
+void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
+    char note[720];
+    double gap = -1;
+    for (int i = 0; i < t->count; i++) {
+        gap = fmax(gap, t->cell[i].feasible ? t->cell[i].gap : -1);
+    }
+    fputs("trained by  ", out);
+    mf_show_wrap(out, t->program, 12, 12, 99);
+    print_prices(out, t);
+    snprintf(note, sizeof note,
+             "Every plan is proven to be within %s of the fastest (--gap). *: no other is both as "
+             "fast and as cheap. A tie: the gap and, between clusters, the band leave it open "
+             "which is better. good: share of the time that makes progress, with failures and "
+             "checkpoints.%s",
+             mf_show_percent(gap).s,
+             t->tokens != NULL ? " Energy at data-sheet power of GPUs and their share of the host."
+                               : "");
+    if (gap >= 0) { /* something fits */
+        putc('\n', out);
+        mf_show_wrap(out, note, 0, 0, 99);
+    }
+    for (int m = 0; m < t->models; m++) {
+        print_model(out, t, m);
+    }
+    if (t->interrupted) {
+        fputs("\nInterrupted: the rest is missing.\n", out);
+    }
+}

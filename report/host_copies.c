@@ -1,0 +1,86 @@
+/* host_copies.c - a search without host copies, and with them; what rests on them. */
+#include "report/host_copies.h"
+
+#include "report/show.h"
+
+#include <math.h>
+#include <string.h>
+
+bool mf_host_copies_of(const mf_plan *p) {
+    bool used = p->layout.offload_optimizer > 0;
+    for (int i = 0; i < p->assignment.positions; i++) {
+        used |= p->assignment.memory[i].offload != 0;
+    }
+    return used;
+}
+
+/* The search was told to hold offload, the user was not asked. */
+static void say_left_out(mf_search_stats *s) {
+    static const char pinned[] = ", offload (pinned)";
+    char rest[sizeof s->cuts];
+    char *at = strstr(s->cuts, pinned);
+    if (at != NULL) {
+        snprintf(rest, sizeof rest, "%s", at + strlen(pinned));
+        snprintf(at, sizeof s->cuts - (size_t)(at - s->cuts), ", offload (--search-offload)%s",
+                 rest);
+    }
+}
+
+static mf_status whole(void *user, const mf_problem *p, const mf_search_options *o,
+                       mf_search_result *r, mf_err *e) {
+    (void)user;
+    return mf_planner_search(p, o, r, e);
+}
+
+mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_problem *p,
+                                const mf_search_options *o, bool asked, mf_search_result *r,
+                                mf_host_copies *h, mf_err *e) {
+    mf_problem held = *p;
+    held.pinned |= MF_PIN(OFFLOAD);
+    *h = (mf_host_copies){0};
+    search = search != NULL ? search : whole;
+    mf_status s = search(user, &held, o, r, e);
+    if (!(p->pinned & MF_PIN(OFFLOAD))) {
+        h->infeasible = s == MF_INFEASIBLE;
+        if ((asked && s == MF_OK) || h->infeasible) {
+            h->without_s = s == MF_OK ? r->plan[0].prediction.step_time_s : 0;
+            mf_search_result_clear(r);
+            if (e != NULL) {
+                mf_err_clear(e);
+            }
+            s = search(user, p, o, r, e);
+        } else {
+            say_left_out(&r->stats);
+        }
+    }
+    h->used = r->count > 0 && mf_host_copies_of(&r->plan[0]);
+    return s;
+}
+
+void mf_host_copies_print(FILE *out, const mf_host_copies *h, double step_s) {
+    char text[240] = "nothing fits without them";
+    if (!h->used) {
+        return;
+    }
+    if (h->without_s > 0) {
+        snprintf(text, sizeof text, "without them the step takes %s: a gain of %s rests on them",
+                 mf_show_time(h->without_s).s, mf_show_percent(1 - step_s / h->without_s).s);
+    } else if (!h->infeasible) {
+        snprintf(text, sizeof text, "asked for");
+    }
+    size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used,
+             "; how fast all GPUs of a host copy at once, beside compute, was not measured");
+    fputs("host copies ", out);
+    mf_show_wrap(out, text, 12, 12, 99);
+}
+
+void mf_host_copies_json(mf_json_writer *w, const mf_host_copies *h) {
+    mf_json_write_object(w, "host_copies", false);
+    mf_json_write_bool(w, "used", h->used);
+    mf_json_write_bool(w, "measured", false);
+    mf_json_write_bool(w, "fits_without", !h->infeasible);
+    mf_json_write_f64(w, "step_time_without_s",
+                      h->without_s > 0 ? h->without_s : (double)NAN); /* null */
+    mf_json_write_end(w);
+}

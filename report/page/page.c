@@ -1,0 +1,175 @@
+/* page.c - the frame of a page, and figures that name their place in the JSON. */
+#include "report/page/page.h"
+
+#include "report/page/style.h"
+#include "report/show.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the JSON --------------------------------------------------------------------------------- */
+
+static const mf_json_value *follow(const mf_json_value *v, const char *pointer) {
+    char key[96];
+    while (v != NULL && *pointer == '/') {
+        size_t length = strcspn(++pointer, "/");
+        snprintf(key, sizeof key, "%.*s", (int)(length < 95 ? length : 95), pointer);
+        pointer += length;
+        if (mf_json_value_type(v) == MF_JSON_ARRAY) {
+            size_t index = strtoul(key, NULL, 10);
+            v = index < mf_json_size(v) ? mf_json_at(v, index) : NULL;
+        } else {
+            v = mf_json_value_type(v) == MF_JSON_OBJECT ? mf_json_find(v, key) : NULL;
+        }
+    }
+    return v != NULL && mf_json_value_type(v) == MF_JSON_NULL ? NULL : v;
+}
+
+const mf_json_value *mf_page_at(const mf_page *p, const char *pointer, ...) {
+    char text[192];
+    va_list args;
+    va_start(args, pointer);
+    vsnprintf(text, sizeof text, pointer, args);
+    va_end(args);
+    return follow(p->root, text);
+}
+
+double mf_page_number(const mf_json_value *v) {
+    double x = 0;
+    return v != NULL && mf_json_f64(v, -1e300, 1e300, &x, NULL) == MF_OK ? x : 0;
+}
+
+const char *mf_page_string(const mf_json_value *v) {
+    const char *text = NULL;
+    return v != NULL && mf_json_string(v, &text, NULL) == MF_OK ? text : "";
+}
+
+bool mf_page_true(const mf_json_value *v) {
+    bool x = false;
+    return v != NULL && mf_json_bool(v, &x, NULL) == MF_OK && x;
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+void mf_page_text(const mf_page *p, const char *text) {
+    for (; *text != '\0'; text++) {
+        switch (*text) {
+        case '<':
+            fputs("&lt;", p->f);
+            break;
+        case '>':
+            fputs("&gt;", p->f);
+            break;
+        case '&':
+            fputs("&amp;", p->f);
+            break;
+        case '"':
+            fputs("&quot;", p->f);
+            break;
+        default:
+            putc(*text, p->f);
+        }
+    }
+}
+
+void mf_page_show(mf_page_unit unit, double value, char out[32]) {
+    mf_shown s = {""};
+    switch (unit) {
+    case MF_UNIT_TIME:
+        s = mf_show_time(value);
+        break;
+    case MF_UNIT_DAYS:
+        snprintf(s.s, sizeof s.s, "%.1f d", value / 86400);
+        break;
+    case MF_UNIT_BYTES:
+        s = mf_show_bytes(value);
+        break;
+    case MF_UNIT_SHARE:
+        s = mf_show_percent(value);
+        break;
+    case MF_UNIT_COUNT:
+        s = mf_show_count(value);
+        break;
+    case MF_UNIT_CENTS:
+        snprintf(s.s, sizeof s.s, value >= 1 ? "%.2f" : "%.4f", value);
+        break;
+    case MF_UNIT_WHOLE:
+        s = mf_show_i64(llround(value));
+        break;
+    case MF_UNIT_TFLOPS:
+        snprintf(s.s, sizeof s.s, "%.1f TFLOP/s", value);
+        break;
+    case MF_UNIT_WH:
+        s = mf_show_rate(value / 3600, "Wh");
+        break;
+    }
+    snprintf(out, 32, "%s", s.s);
+}
+
+void mf_page_figure(const mf_page *p, mf_page_unit unit, const char *pointer, ...) {
+    char place[192], text[32];
+    va_list args;
+    va_start(args, pointer);
+    vsnprintf(place, sizeof place, pointer, args);
+    va_end(args);
+    const mf_json_value *v = follow(p->root, place);
+    if (v == NULL || mf_json_value_type(v) != MF_JSON_NUMBER) {
+        putc('-', p->f);
+        return;
+    }
+    mf_page_show(unit, mf_page_number(v), text);
+    fprintf(p->f, "<data data-at=\"%s\" value=\"%.17g\">%s</data>", place, mf_page_number(v), text);
+}
+
+/* --- the frame -------------------------------------------------------------------------------- */
+
+/* A script element ends at "</script", wherever that stands: '<' goes in as its escape. */
+static void embed(FILE *f, const char *json) {
+    fputs("<script type=\"application/json\" id=\"report\">\n", f);
+    for (; *json != '\0'; json++) {
+        if (*json == '<') {
+            fputs("\\u003c", f);
+        } else {
+            putc(*json, f);
+        }
+    }
+    fputs("</script>\n", f);
+}
+
+static void write_inputs(const mf_page *p) {
+    const mf_json_value *line = mf_page_at(p, "/command_line");
+    fputs("<section><h2>Inputs</h2>\n<pre>", p->f);
+    for (size_t i = 0; line != NULL && i < mf_json_size(line); i++) {
+        fputs(i > 0 ? " " : "", p->f);
+        mf_page_text(p, mf_page_string(mf_json_at(line, i)));
+    }
+    fputs("</pre>\n<p class=\"note\">Made by ", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/generator")));
+    fputs(". Every figure of this page is a member of the JSON that it embeds, which is also "
+          "report.json beside it.</p></section>\n",
+          p->f);
+}
+
+void mf_page_write(FILE *f, const mf_json *report, const char *text) {
+    const mf_page p = {.f = f, .root = mf_json_root(report)};
+    const char *title = mf_page_string(mf_page_at(&p, "/title"));
+    fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+          "<link rel=\"icon\" href=\"data:,\">\n<title>",
+          f);
+    mf_page_text(&p, title);
+    fprintf(f, "</title>\n<style>\n%s</style></head>\n<body><main>\n<header><h1>", mf_page_style);
+    mf_page_text(&p, title);
+    fputs("</h1></header>\n", f);
+    mf_page_job(&p);
+    mf_page_step(&p);
+    mf_page_capacity(&p);
+    mf_page_schedule(&p);
+    mf_page_help(&p);
+    write_inputs(&p);
+    fputs("</main>\n", f);
+    embed(f, text);
+    fputs("</body></html>\n", f);
+}

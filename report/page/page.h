@@ -1,0 +1,59 @@
+/* page.h - a result as one HTML file that needs nothing beside it: no script, no font, no network.
+ *
+ * A page is drawn from the JSON that it embeds, and from nothing else: every figure on it is a
+ * member of that text, named by its place (a JSON pointer, in `data-at`), so that a page cannot say
+ * what the JSON does not. Light and dark, for screens from 390 pixels on, and for paper.
+ */
+#ifndef MF_REPORT_PAGE_H
+#define MF_REPORT_PAGE_H
+
+#include "core/base/json.h"
+#include "core/base/status.h"
+
+#include <stdio.h>
+
+/* Draws the page of a parsed report.json (cli/report_folder.h says what it holds) whose text is
+ * `text`, which is embedded. Sections without members in the JSON are left out. Whether `f` took it
+ * all is the caller's to check. */
+void mf_page_write(FILE *f, const mf_json *report, const char *text);
+
+/* --- for the parts of a page ------------------------------------------------------------------ */
+
+typedef enum mf_page_unit {
+    MF_UNIT_TIME,
+    MF_UNIT_DAYS,
+    MF_UNIT_BYTES,
+    MF_UNIT_SHARE,
+    MF_UNIT_COUNT, /* "671.0B" */
+    MF_UNIT_CENTS, /* "2.50", "0.0448" */
+    MF_UNIT_WHOLE, /* "1,024" */
+    MF_UNIT_TFLOPS,
+    MF_UNIT_WH, /* of joules */
+} mf_page_unit;
+
+typedef struct mf_page {
+    FILE *f;
+    const mf_json_value *root;
+} mf_page;
+
+/* The value at a JSON pointer made by printf; NULL: there is none, or it is null. */
+const mf_json_value *mf_page_at(const mf_page *p, const char *pointer, ...) MF_PRINTF(2, 3);
+/* Of numbers, 0 where there is none; of texts "". */
+double mf_page_number(const mf_json_value *v);
+const char *mf_page_string(const mf_json_value *v);
+bool mf_page_true(const mf_json_value *v);
+
+/* Text with what HTML takes for markup escaped. */
+void mf_page_text(const mf_page *p, const char *text);
+/* <data data-at="/step/step_time_s" value="3.2141">3.214 s</data>; "-" where there is no number. */
+void mf_page_figure(const mf_page *p, mf_page_unit unit, const char *pointer, ...) MF_PRINTF(3, 4);
+/* As the figure's text says it. out[32]. */
+void mf_page_show(mf_page_unit unit, double value, char out[32]);
+
+void mf_page_step(const mf_page *p);     /* /step: verdict, where the step goes, memory */
+void mf_page_schedule(const mf_page *p); /* /schedule */
+void mf_page_help(const mf_page *p);     /* /remedies, /candidates, /search, /prices_rest_on */
+void mf_page_capacity(const mf_page *p); /* /capacity */
+void mf_page_job(const mf_page *p);      /* /tune, /compare: a job that there is */
+
+#endif

@@ -1,0 +1,314 @@
+/* page_capacity.c - sizes of clusters: verdicts, the front of time and money, the table. */
+#include "report/page/page.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CELL "/capacity/cells/%zu/"
+
+static const char *text_at(const mf_page *p, size_t cell, const char *key) {
+    return mf_page_string(mf_page_at(p, CELL "%s", cell, key));
+}
+
+static double number_at(const mf_page *p, size_t cell, const char *key) {
+    return mf_page_number(mf_page_at(p, CELL "%s", cell, key));
+}
+
+static size_t cells_of(const mf_page *p) {
+    const mf_json_value *cells = mf_page_at(p, "/capacity/cells");
+    return cells != NULL ? mf_json_size(cells) : 0;
+}
+
+/* Colour of a cluster: its place among the clusters of the table. */
+static int cluster_colour(const mf_page *p, size_t cell) {
+    static const int colours[] = {0, 3, 5, 7, 9, 10};
+    int place = 0;
+    const char *before = "";
+    for (size_t i = 0; i < cell; i++) {
+        const char *name = text_at(p, i, "cluster");
+        if (strcmp(name, text_at(p, cell, "cluster")) == 0) {
+            break;
+        }
+        place += strcmp(name, before) != 0;
+        before = name;
+    }
+    return colours[place % 6];
+}
+
+/* --- verdicts --------------------------------------------------------------------------------- */
+
+static void write_offer(const mf_page *p, size_t cell) {
+    mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", cell);
+    fputs(" x ", p->f);
+    mf_page_text(p, text_at(p, cell, "cluster"));
+}
+
+static void write_verdict(const mf_page *p, size_t model, const char *key, const char *says) {
+    const mf_json_value *best = mf_page_at(p, "/capacity/verdicts/%zu/%s/cell", model, key);
+    const mf_json_value *ties = mf_page_at(p, "/capacity/verdicts/%zu/%s/ties", model, key);
+    fprintf(p->f, "<div class=\"tile\"><span>%s</span><b>", says);
+    if (best == NULL) {
+        fputs("none</b><span>of these sizes</span></div>\n", p->f);
+        return;
+    }
+    const size_t cell = (size_t)mf_page_number(best);
+    write_offer(p, cell);
+    fputs("</b><span>", p->f);
+    if (mf_page_at(p, CELL "run_s", cell) != NULL) {
+        mf_page_figure(p, MF_UNIT_DAYS, CELL "run_s", cell);
+        fputs(" (", p->f);
+        mf_page_figure(p, MF_UNIT_DAYS, CELL "run_low_s", cell);
+        fputs(" to ", p->f);
+        mf_page_figure(p, MF_UNIT_DAYS, CELL "run_high_s", cell);
+        fputs("), ", p->f);
+        mf_page_figure(p, MF_UNIT_COUNT, CELL "cost_usd", cell);
+        fputs(" USD", p->f);
+    } else {
+        mf_page_figure(p, MF_UNIT_COUNT, CELL "tokens_per_s", cell);
+        fputs(" tokens/s, ", p->f);
+        mf_page_figure(p, MF_UNIT_CENTS, CELL "usd_per_million_tokens", cell);
+        fputs(" USD a million tokens", p->f);
+    }
+    for (size_t i = 0; ties != NULL && i < mf_json_size(ties); i++) {
+        fputs(i == 0 ? "<br>a tie with " : ", ", p->f);
+        write_offer(p, (size_t)mf_page_number(mf_json_at(ties, i)));
+    }
+    fputs("</span></div>\n", p->f);
+}
+
+static void write_limits(const mf_page *p) {
+    fputs("<p class=\"note\">A tie: the gap of the search and, between clusters, the band of the "
+          "prices leave it open which is better.",
+          p->f);
+    if (mf_page_at(p, "/capacity/deadline_s") != NULL) {
+        fputs(" Deadline: ", p->f);
+        mf_page_figure(p, MF_UNIT_DAYS, "/capacity/deadline_s");
+        putc('.', p->f);
+    }
+    if (mf_page_at(p, "/capacity/budget_usd") != NULL) {
+        fputs(" Budget: ", p->f);
+        mf_page_figure(p, MF_UNIT_COUNT, "/capacity/budget_usd");
+        fputs(" USD.", p->f);
+    }
+    fputs("</p>\n", p->f);
+}
+
+/* --- the front -------------------------------------------------------------------------------- */
+
+typedef struct axis {
+    double low, high; /* logarithms */
+} axis;
+
+static double place(const axis *a, double x) {
+    return 100 * (log10(x) - a->low) / (a->high - a->low);
+}
+
+static void widen(axis *a, double low, double high) {
+    a->low = fmin(a->low, log10(low));
+    a->high = fmax(a->high, log10(high));
+}
+
+static bool plotted(const mf_page *p, size_t cell, const char *model) {
+    return strcmp(text_at(p, cell, "model"), model) == 0 && number_at(p, cell, "run_s") > 0 &&
+           number_at(p, cell, "cost_usd") > 0;
+}
+
+/* Ticks at a few multiples of powers of ten; money, or days of seconds. */
+static void write_ticks(const mf_page *p, const axis *a, bool money) {
+    static const double steps[] = {1, 1.5, 2, 3, 5, 7};
+    const double unit = money ? 1 : 86400;
+    char text[32];
+    for (int e = -3; e < 15; e++) {
+        for (int i = 0; i < 6; i++) {
+            const double value = steps[i] * pow(10, e), at = place(a, value * unit);
+            if (at < 0 || at > 100 || (a->high - a->low > 1 && i % 2 != 0) ||
+                (a->high - a->low > 2 && i > 0)) {
+                continue;
+            }
+            mf_page_show(MF_UNIT_COUNT, value, text);
+            if (!money) {
+                snprintf(text, sizeof text, "%g d", value);
+            }
+            fprintf(p->f,
+                    money ? "<span class=\"g\" style=\"bottom:%.2f%%;left:0;right:0;height:1px\">"
+                            "</span><span class=\"y\" style=\"bottom:%.2f%%\">%s</span>"
+                          : "<span class=\"g\" style=\"left:%.2f%%;top:0;bottom:0;width:1px\">"
+                            "</span><span class=\"x\" style=\"left:%.2f%%\">%s</span>",
+                    at, at, text);
+        }
+    }
+}
+
+static void write_point(const mf_page *p, size_t cell, const axis *x, const axis *y) {
+    const double run_s = number_at(p, cell, "run_s"), usd = number_at(p, cell, "cost_usd");
+    const double low_s = number_at(p, cell, "run_low_s");
+    const double high_s = number_at(p, cell, "run_high_s");
+    const double left = place(x, run_s), bottom = place(y, usd);
+    const int c = cluster_colour(p, cell);
+    const bool front = mf_page_true(mf_page_at(p, CELL "on_front", cell));
+    char days[32], money[32];
+    mf_page_show(MF_UNIT_DAYS, run_s, days);
+    mf_page_show(MF_UNIT_COUNT, usd, money);
+    fprintf(p->f,
+            "<span class=\"h\" style=\"left:%.2f%%;width:%.2f%%;bottom:%.2f%%;background:"
+            "var(--c%d)\"></span>",
+            place(x, low_s), place(x, high_s) - place(x, low_s), bottom, c);
+    fprintf(p->f,
+            "<span class=\"v\" style=\"left:%.2f%%;bottom:%.2f%%;height:%.2f%%;background:"
+            "var(--c%d)\"></span>",
+            left, place(y, usd * low_s / run_s), place(y, high_s) - place(y, low_s), c);
+    fprintf(p->f,
+            "<span class=\"dot%s\" style=\"left:%.2f%%;bottom:%.2f%%;background:var(--c%d)\" "
+            "title=\"%.0f x ",
+            front ? " front" : "", left, bottom, c, number_at(p, cell, "gpus"));
+    mf_page_text(p, text_at(p, cell, "cluster"));
+    fprintf(p->f, ": %s, %s USD\"></span>", days, money);
+    if (front) {
+        fprintf(p->f, "<span class=\"tag\" style=\"left:%.2f%%;bottom:%.2f%%\">", left, bottom);
+        write_offer(p, cell);
+        fputs("</span>", p->f);
+    }
+    putc('\n', p->f);
+}
+
+static void write_clusters(const mf_page *p, const char *model) {
+    const char *before = "";
+    fputs("<ul class=\"legend\">", p->f);
+    for (size_t i = 0; i < cells_of(p); i++) {
+        const char *name = text_at(p, i, "cluster");
+        if (strcmp(text_at(p, i, "model"), model) == 0 && strcmp(name, before) != 0) {
+            fprintf(p->f, "<li><i style=\"background:var(--c%d)\"></i>", cluster_colour(p, i));
+            mf_page_text(p, name);
+            fputs("</li>", p->f);
+            before = name;
+        }
+    }
+    fputs("</ul>\n", p->f);
+}
+
+static void write_front(const mf_page *p, const char *model) {
+    axis x = {1e9, -1e9}, y = {1e9, -1e9};
+    int points = 0;
+    for (size_t i = 0; i < cells_of(p); i++) {
+        if (plotted(p, i, model)) {
+            const double run_s = number_at(p, i, "run_s"), usd = number_at(p, i, "cost_usd");
+            const double low_s = number_at(p, i, "run_low_s");
+            const double high_s = number_at(p, i, "run_high_s");
+            widen(&x, low_s, high_s);
+            widen(&y, usd * low_s / run_s, usd * high_s / run_s);
+            points++;
+        }
+    }
+    if (points < 2) {
+        return;
+    }
+    x = (axis){x.low - 0.04, x.high + 0.12};
+    y = (axis){y.low - 0.04, y.high + 0.04};
+    fputs("<h2>Time and money</h2>\n<div class=\"plot\">", p->f);
+    write_ticks(p, &x, false);
+    write_ticks(p, &y, true);
+    for (size_t i = 0; i < cells_of(p); i++) {
+        if (plotted(p, i, model)) {
+            write_point(p, i, &x, &y);
+        }
+    }
+    fputs("</div>\n", p->f);
+    write_clusters(p, model);
+    fputs("<p class=\"note\">Days of the run against USD, both on logarithmic scales. Ringed: no "
+          "other is both as fast and as cheap. Crosses: the bands of the step times.</p>\n",
+          p->f);
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+static const struct column {
+    const char *key, *head;
+    mf_page_unit unit;
+} columns[] = {{"step_time_s", "step time", MF_UNIT_TIME},
+               {"tokens_per_s", "tokens/s", MF_UNIT_COUNT},
+               {"run_s", "run", MF_UNIT_DAYS},
+               {"gpu_h", "GPU-hours", MF_UNIT_COUNT},
+               {"cost_usd", "USD", MF_UNIT_COUNT},
+               {"usd_per_million_tokens", "USD/Mtok", MF_UNIT_CENTS},
+               {"energy_J", "energy", MF_UNIT_WH},
+               {"mfu", "MFU", MF_UNIT_SHARE},
+               {"goodput", "goodput", MF_UNIT_SHARE},
+               {"gap", "gap", MF_UNIT_SHARE},
+               {"price_usd_gpu_h", "USD/GPU-h", MF_UNIT_CENTS}};
+enum { COLUMNS = sizeof columns / sizeof columns[0] };
+
+/* Some stand there with --tokens alone, some without. */
+static bool has_column(const mf_page *p, const struct column *c) {
+    for (size_t i = 0; i < cells_of(p); i++) {
+        if (mf_page_at(p, CELL "%s", i, c->key) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void write_row(const mf_page *p, size_t i) {
+    const bool fits = mf_page_true(mf_page_at(p, CELL "fits", i));
+    fputs(mf_page_true(mf_page_at(p, CELL "on_front", i)) ? "<tr class=\"front\"><td class=\"l\">"
+                                                          : "<tr><td class=\"l\">",
+          p->f);
+    mf_page_text(p, text_at(p, i, "cluster"));
+    fputs("</td><td>", p->f);
+    mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", i);
+    if (!fits) {
+        fputs("</td><td colspan=\"11\" class=\"l\" style=\"white-space:normal\">", p->f);
+        mf_page_text(p, text_at(p, i, "missing"));
+        fputs("</td></tr>\n", p->f);
+        return;
+    }
+    for (size_t k = 0; k < COLUMNS; k++) {
+        if (has_column(p, &columns[k])) {
+            fputs("</td><td>", p->f);
+            mf_page_figure(p, columns[k].unit, CELL "%s", i, columns[k].key);
+        }
+    }
+    fputs("</td></tr>\n", p->f);
+}
+
+static void write_table(const mf_page *p, const char *model) {
+    fputs("<h2>All sizes</h2>\n<div class=\"wide\"><table><tr><th class=\"l\">cluster</th>"
+          "<th>GPUs</th>",
+          p->f);
+    for (size_t k = 0; k < COLUMNS; k++) {
+        if (has_column(p, &columns[k])) {
+            fprintf(p->f, "<th>%s</th>", columns[k].head);
+        }
+    }
+    fputs("</tr>\n", p->f);
+    for (size_t i = 0; i < cells_of(p); i++) {
+        if (strcmp(text_at(p, i, "model"), model) == 0) {
+            write_row(p, i);
+        }
+    }
+    fputs("</table></div>\n", p->f);
+}
+
+void mf_page_capacity(const mf_page *p) {
+    const mf_json_value *verdicts = mf_page_at(p, "/capacity/verdicts");
+    const bool timed = mf_page_at(p, "/capacity/deadline_s") != NULL;
+    const bool paid = mf_page_at(p, "/capacity/budget_usd") != NULL;
+    for (size_t m = 0; verdicts != NULL && m < mf_json_size(verdicts); m++) {
+        const char *model = mf_page_string(mf_page_at(p, "/capacity/verdicts/%zu/model", m));
+        fputs("<section><h2>", p->f);
+        mf_page_text(p, model);
+        fputs("</h2>\n<div class=\"tiles\">\n", p->f);
+        write_verdict(p, m, "cheapest_in_time", timed ? "cheapest in time" : "cheapest");
+        write_verdict(p, m, "fastest_in_budget", paid ? "fastest in budget" : "fastest");
+        write_verdict(p, m, "smallest", "smallest");
+        fputs("</div>\n", p->f);
+        write_limits(p);
+        write_front(p, model);
+        write_table(p, model);
+        fputs("</section>\n", p->f);
+    }
+    if (verdicts != NULL) {
+        fputs("<p class=\"note lines\">", p->f);
+        mf_page_text(p, mf_page_string(mf_page_at(p, "/capacity/program")));
+        fputs("</p>\n", p->f);
+    }
+}

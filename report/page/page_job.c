@@ -1,0 +1,114 @@
+/* page_job.c - a job that there is: what it measured, and what to change. */
+#include "report/page/page.h"
+
+enum { STEPS = 12, OPS = 20 };
+
+/* --- tune ------------------------------------------------------------------------------------- */
+
+static void write_change(const mf_page *p) {
+    static const char *const degrees[] = {"tp", "cp", "pp", "vpp", "ep", "etp"};
+    const bool better = mf_page_at(p, "/tune/best") != NULL;
+    fputs("<section><h2>Verdict</h2>\n<div class=\"tiles\">\n", p->f);
+    for (int best = 0; best < 1 + better; best++) {
+        const char *which = best ? "best" : "now";
+        fprintf(p->f, "<div class=\"tile\"><span>%s</span><b>", best ? "change to" : "now");
+        mf_page_figure(p, MF_UNIT_TIME, "/tune/%s/prediction/step_time_s", which);
+        fputs("</b><span>", p->f);
+        for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+            fprintf(p->f, "%s %s ", i > 0 ? "," : "", degrees[i]);
+            mf_page_figure(p, MF_UNIT_WHOLE, "/tune/%s/layout/%s", which, degrees[i]);
+        }
+        fputs("<br>memory ", p->f);
+        mf_page_figure(p, MF_UNIT_BYTES, "/tune/%s/prediction/peak_memory_B", which);
+        fputs("</span></div>\n", p->f);
+    }
+    fputs("<div class=\"tile\"><span>no plan takes less than</span><b>", p->f);
+    mf_page_figure(p, MF_UNIT_TIME, "/tune/lower_bound_s");
+    fputs(better ? "</b></div></div>\n<p class=\"note\">What follows the steps is the plan to "
+                   "change to.</p></section>\n"
+                 : "</b><span>keep it: the search finds nothing faster</span></div></div></section>"
+                   "\n",
+          p->f);
+}
+
+static void write_steps(const mf_page *p) {
+    const mf_json_value *all = mf_page_at(p, "/tune/steps");
+    size_t shown = 0;
+    for (size_t i = 0; all != NULL && i < mf_json_size(all) && shown < STEPS; i++) {
+        const mf_json_value *s = mf_json_at(all, i);
+        if (!mf_page_true(mf_json_find(s, "fits"))) {
+            continue;
+        }
+        if (shown++ == 0) {
+            fputs("<section><h2>Single steps from here, fastest first</h2>\n<div class=\"wide\">"
+                  "<table><tr><th class=\"l\">with</th><th>step time</th><th>memory</th></tr>\n",
+                  p->f);
+        }
+        fputs("<tr><td class=\"l\">", p->f);
+        mf_page_text(p, mf_page_string(mf_json_find(s, "what")));
+        fputs("</td><td>", p->f);
+        mf_page_figure(p, MF_UNIT_TIME, "/tune/steps/%zu/step_time_s", i);
+        fputs("</td><td>", p->f);
+        mf_page_figure(p, MF_UNIT_BYTES, "/tune/steps/%zu/peak_memory_B", i);
+        fputs("</td></tr>\n", p->f);
+    }
+    if (shown > 0) {
+        fputs("</table></div></section>\n", p->f);
+    }
+}
+
+/* --- compare ---------------------------------------------------------------------------------- */
+
+static void write_ops(const mf_page *p) {
+    const mf_json_value *all = mf_page_at(p, "/compare/ops");
+    if (all == NULL || mf_json_size(all) == 0) {
+        return;
+    }
+    fputs("<div class=\"wide\"><table><tr><th class=\"l\">op</th><th class=\"l\">where</th>"
+          "<th class=\"l\">pass</th><th>predicted</th><th>measured</th><th>error</th></tr>\n",
+          p->f);
+    for (size_t i = 0; i < mf_json_size(all) && i < OPS; i++) {
+        static const char *const texts[] = {"op", "where", "pass"};
+        const mf_json_value *o = mf_json_at(all, i);
+        fputs(mf_page_true(mf_json_find(o, "outside")) ? "<tr class=\"front\">" : "<tr>", p->f);
+        for (int k = 0; k < 3; k++) {
+            fputs("<td class=\"l\">", p->f);
+            mf_page_text(p, mf_page_string(mf_json_find(o, texts[k])));
+            fputs("</td>", p->f);
+        }
+        fputs("<td>", p->f);
+        mf_page_figure(p, MF_UNIT_TIME, "/compare/ops/%zu/predicted_s", i);
+        fputs("</td><td>", p->f);
+        mf_page_figure(p, MF_UNIT_TIME, "/compare/ops/%zu/measured_s", i);
+        fputs("</td><td>", p->f);
+        mf_page_figure(p, MF_UNIT_SHARE, "/compare/ops/%zu/error", i);
+        fputs("</td></tr>\n", p->f);
+    }
+    fputs("</table></div>\n<p class=\"note\">Largest difference first, of a rank and step; bold: "
+          "outside the tolerance. report.json has all.</p>\n",
+          p->f);
+}
+
+static void write_compare(const mf_page *p) {
+    fputs("<section><h2>Predicted and measured</h2>\n<div class=\"tiles\">\n"
+          "<div class=\"tile\"><span>predicted</span><b>",
+          p->f);
+    mf_page_figure(p, MF_UNIT_TIME, "/compare/predicted_step_time_s");
+    fputs("</b></div>\n<div class=\"tile\"><span>measured</span><b>", p->f);
+    mf_page_figure(p, MF_UNIT_TIME, "/compare/measured_step_time_s");
+    fputs("</b></div>\n<div class=\"tile\"><span>error</span><b>", p->f);
+    mf_page_figure(p, MF_UNIT_SHARE, "/compare/error");
+    fputs("</b><span>predicted over measured, minus one</span></div></div>\n", p->f);
+    write_ops(p);
+    fputs("</section>\n", p->f);
+}
+
+void mf_page_job(const mf_page *p) {
+    if (mf_page_at(p, "/tune") != NULL) {
+        write_change(p);
+        write_steps(p);
+    }
+    if (mf_page_at(p, "/compare") != NULL) {
+        write_compare(p);
+    }
+}

@@ -1,0 +1,256 @@
+/* page_step.c - a predicted step: verdict, where it goes, memory by stage, the schedule. */
+#include "report/page/page.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Colour of the n-th member of an object; there are twelve. */
+static int colour(size_t n) {
+    return (int)(n % 12);
+}
+
+static void write_name(const mf_page *p, const char *key) {
+    for (; *key != '\0'; key++) {
+        putc(*key == '_' ? ' ' : *key, p->f);
+    }
+}
+
+/* --- verdict ---------------------------------------------------------------------------------- */
+
+static void write_layout(const mf_page *p) {
+    static const char *const degrees[] = {"tp", "cp", "pp", "vpp", "ep", "etp", "dp", "edp"};
+    static const char *const words[] = {"schedule", "precision", "dispatcher", "overlap"};
+    fputs("<p>", p->f);
+    for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+        for (const char *c = degrees[i]; *c != '\0'; c++) {
+            putc(*c - 'a' + 'A', p->f);
+        }
+        putc(' ', p->f);
+        mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/%s", degrees[i]);
+        fputs(" &ensp;", p->f);
+    }
+    fputs("<br>", p->f);
+    mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/micro_batches");
+    fputs(" micro-batches of ", p->f);
+    mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/micro_batch");
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        fprintf(p->f, ", %s ", words[i]);
+        mf_page_text(p, mf_page_string(mf_page_at(p, "/step/layout/%s", words[i])));
+    }
+    fputs(", ZeRO ", p->f);
+    mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/zero");
+    putc('/', p->f);
+    mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/expert_zero");
+    fputs(", recompute ", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/step/layout/recompute")));
+    fputs(", offload ", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/step/layout/offload")));
+    fputs("</p>\n", p->f);
+}
+
+static void write_verdict(const mf_page *p) {
+    const bool fits = mf_page_true(mf_page_at(p, "/step/fits"));
+    const bool beside = mf_page_at(p, "/tune") != NULL || mf_page_at(p, "/compare") != NULL;
+    fprintf(p->f, "<section>%s<div class=\"tiles\">\n",
+            beside ? "<h2>The plan, as predicted</h2>\n" : "");
+    fputs("<div class=\"tile\"><span>step time</span><b>", p->f);
+    mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_s");
+    fputs("</b><span>", p->f);
+    mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_low_s");
+    fputs(" to ", p->f);
+    mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_high_s");
+    fputs("</span></div>\n<div class=\"tile\"><span>rate</span><b>", p->f);
+    mf_page_figure(p, MF_UNIT_TFLOPS, "/step/model_tflops_per_gpu");
+    fputs("</b><span>", p->f);
+    mf_page_figure(p, MF_UNIT_COUNT, "/step/tokens_per_s_per_gpu");
+    fputs(" tokens/s, a GPU</span></div>\n<div class=\"tile\"><span>MFU</span><b>", p->f);
+    mf_page_figure(p, MF_UNIT_SHARE, "/step/mfu");
+    fputs("</b><span>of ", p->f);
+    mf_page_figure(p, MF_UNIT_TFLOPS, "/step/peak_tflops");
+    fputs("</span></div>\n<div class=\"tile\"><span>memory</span><b>", p->f);
+    mf_page_figure(p, MF_UNIT_BYTES, "/step/peak_memory_B");
+    fprintf(p->f, "</b><span><strong class=\"%s\">%s</strong> of ", fits ? "good" : "bad",
+            fits ? "fits" : "does not fit");
+    mf_page_figure(p, MF_UNIT_BYTES, "/step/usable_B");
+    fputs("</span></div>\n", p->f);
+    if (mf_page_at(p, "/search/gap") != NULL) {
+        fputs("<div class=\"tile\"><span>proof</span><b>", p->f);
+        mf_page_figure(p, MF_UNIT_SHARE, "/search/gap");
+        fputs("</b><span>no plan takes less than ", p->f);
+        mf_page_figure(p, MF_UNIT_TIME, "/search/lower_bound_s");
+        fputs("</span></div>\n", p->f);
+    }
+    fputs("</div>\n", p->f);
+    write_layout(p);
+    fputs("</section>\n", p->f);
+}
+
+/* --- where the step goes ---------------------------------------------------------------------- */
+
+static void write_breakdown(const mf_page *p) {
+    const mf_json_value *parts = mf_page_at(p, "/step/breakdown_s");
+    const double whole = mf_page_number(mf_page_at(p, "/step/step_time_s"));
+    if (parts == NULL || whole <= 0) {
+        return;
+    }
+    fputs("<section><h2>Where the step goes</h2>\n<div class=\"rows\">\n", p->f);
+    for (size_t i = 0; i < mf_json_size(parts); i++) {
+        const char *key = mf_json_key_at(parts, i);
+        const double share = mf_page_number(mf_json_at(parts, i)) / whole;
+        if (share < 5e-4) {
+            continue;
+        }
+        fputs("<span class=\"name\">", p->f);
+        write_name(p, key);
+        fprintf(p->f,
+                "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:var(--c%d)\"></i>"
+                "</div><span>",
+                100 * share, colour(i));
+        mf_page_figure(p, MF_UNIT_TIME, "/step/breakdown_s/%s", key);
+        fputs("</span>\n", p->f);
+    }
+    fputs("</div>\n<p class=\"note\">", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/explanation/time")));
+    fputs("</p></section>\n", p->f);
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Does any stage hold as much of it as shows? */
+static bool shows(const mf_page *p, const char *key, size_t stages, double capacity_B) {
+    double most = 0;
+    for (size_t s = 0; s < stages; s++) {
+        most = fmax(most, mf_page_number(mf_page_at(p, "/step/stages/%zu/memory_B/%s", s, key)));
+    }
+    return most >= 2e-3 * capacity_B;
+}
+
+static void write_memory_row(const mf_page *p, size_t stage, double scale_B) {
+    const mf_json_value *kinds = mf_page_at(p, "/step/stages/%zu/memory_B", stage);
+    const double usable_B = mf_page_number(mf_page_at(p, "/step/usable_B"));
+    char text[32];
+    fprintf(p->f, "<span class=\"name\">stage %zu</span><div class=\"bar\">", stage);
+    for (size_t k = 0; kinds != NULL && k < mf_json_size(kinds); k++) {
+        const double bytes = mf_page_number(mf_json_at(kinds, k));
+        if (bytes <= 0) {
+            continue;
+        }
+        mf_page_show(MF_UNIT_BYTES, bytes, text);
+        fprintf(p->f,
+                "<i data-at=\"/step/stages/%zu/memory_B/%s\" style=\"width:%.2f%%;"
+                "background:var(--c%d)\" title=\"",
+                stage, mf_json_key_at(kinds, k), 100 * bytes / scale_B, colour(k));
+        write_name(p, mf_json_key_at(kinds, k));
+        fprintf(p->f, ": %s\"></i>", text);
+    }
+    fprintf(p->f, "<u style=\"left:%.2f%%\"></u></div><span>", 100 * usable_B / scale_B);
+    mf_page_figure(p, MF_UNIT_BYTES, "/step/stages/%zu/peak_memory_B", stage);
+    fputs("</span>\n", p->f);
+}
+
+static void write_memory(const mf_page *p) {
+    const mf_json_value *stages = mf_page_at(p, "/step/stages");
+    double scale_B = mf_page_number(mf_page_at(p, "/step/capacity_B"));
+    if (stages == NULL || scale_B <= 0) {
+        return;
+    }
+    scale_B = fmax(scale_B, mf_page_number(mf_page_at(p, "/step/peak_memory_B")));
+    fputs("<section><h2>Memory by stage</h2>\n<div class=\"rows\">\n", p->f);
+    for (size_t s = 0; s < mf_json_size(stages); s++) {
+        write_memory_row(p, s, scale_B);
+    }
+    fputs("</div>\n<ul class=\"legend\">", p->f);
+    const mf_json_value *kinds = mf_page_at(p, "/step/stages/0/memory_B");
+    for (size_t k = 0; kinds != NULL && k < mf_json_size(kinds); k++) {
+        if (shows(p, mf_json_key_at(kinds, k), mf_json_size(stages), scale_B)) {
+            fprintf(p->f, "<li><i style=\"background:var(--c%d)\"></i>", colour(k));
+            write_name(p, mf_json_key_at(kinds, k));
+            fputs("</li>", p->f);
+        }
+    }
+    fputs("</ul>\n<p class=\"note\">At the peak of each stage; the line is what is usable, ", p->f);
+    mf_page_figure(p, MF_UNIT_BYTES, "/step/usable_B");
+    fputs(" of ", p->f);
+    mf_page_figure(p, MF_UNIT_BYTES, "/step/capacity_B");
+    fputs(". ", p->f);
+    mf_page_text(p, mf_page_string(mf_page_at(p, "/explanation/memory")));
+    fputs("</p></section>\n", p->f);
+}
+
+void mf_page_step(const mf_page *p) {
+    if (mf_page_at(p, "/step") != NULL) {
+        write_verdict(p);
+        write_breakdown(p);
+        write_memory(p);
+    }
+}
+
+/* --- the schedule ----------------------------------------------------------------------------- */
+
+static int pass_colour(const char *pass) {
+    return strcmp(pass, "F") == 0 ? 0 : strcmp(pass, "B") == 0 ? 3 : strcmp(pass, "W") == 0 ? 5 : 7;
+}
+
+static void write_title(const mf_page *p, const mf_json_value *slice, const char *pass) {
+    const double first = mf_page_number(mf_json_find(slice, "micro_batch"));
+    const double last = mf_page_number(mf_json_find(slice, "last_micro_batch"));
+    char start[32], end[32];
+    mf_page_show(MF_UNIT_TIME, mf_page_number(mf_json_find(slice, "start_s")), start);
+    mf_page_show(MF_UNIT_TIME, mf_page_number(mf_json_find(slice, "end_s")), end);
+    fprintf(p->f, "%s: %s to %s, chunk %.0f, micro-batch %.0f", pass, start, end,
+            mf_page_number(mf_json_find(slice, "chunk")), first);
+    if (last > first) {
+        fprintf(p->f, " to %.0f", last);
+    }
+    fputs("</title></rect>\n", p->f);
+}
+
+/* The slices of a stage, which stand together; returns where the next stage's begin. */
+static size_t write_lane(const mf_page *p, const mf_json_value *all, size_t from, double whole_s) {
+    const double stage = mf_page_number(mf_json_find(mf_json_at(all, from), "stage"));
+    size_t i = from;
+    fprintf(p->f,
+            "<span class=\"name\">stage %.0f</span><svg viewBox=\"0 0 10000 10\" "
+            "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"stage %.0f\">",
+            stage, stage);
+    for (; i < mf_json_size(all); i++) {
+        const mf_json_value *s = mf_json_at(all, i);
+        const char *pass = mf_page_string(mf_json_find(s, "pass"));
+        const double start_s = mf_page_number(mf_json_find(s, "start_s"));
+        const double end_s = mf_page_number(mf_json_find(s, "end_s"));
+        if (fabs(mf_page_number(mf_json_find(s, "stage")) - stage) > 0.5) {
+            break;
+        }
+        fprintf(p->f,
+                "<rect data-at=\"/schedule/%zu\" x=\"%.0f\" width=\"%.0f\" y=\"0\" height=\"10\" "
+                "fill=\"var(--c%d)\" fill-opacity=\"%s\"><title>",
+                i, 1e4 * start_s / whole_s, fmax(1, 1e4 * (end_s - start_s) / whole_s - 4),
+                pass_colour(pass),
+                (long)mf_page_number(mf_json_find(s, "micro_batch")) % 2 == 0 ? "1" : ".72");
+        write_title(p, s, pass);
+    }
+    fputs("</svg>\n", p->f);
+    return i;
+}
+
+void mf_page_schedule(const mf_page *p) {
+    const mf_json_value *all = mf_page_at(p, "/schedule");
+    const double whole_s = mf_page_number(mf_page_at(p, "/step/step_time_s"));
+    if (all == NULL || mf_json_size(all) == 0 || whole_s <= 0) {
+        return;
+    }
+    fputs("<section><h2>The schedule</h2>\n<div class=\"gantt\">\n", p->f);
+    for (size_t i = 0; i < mf_json_size(all);) {
+        i = write_lane(p, all, i, whole_s);
+    }
+    fputs("<span></span><div class=\"axis\"><span>0 s</span><span>", p->f);
+    mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_s");
+    fputs("</span></div></div>\n<ul class=\"legend\">"
+          "<li><i style=\"background:var(--c0)\"></i>forward</li>"
+          "<li><i style=\"background:var(--c3)\"></i>backward</li>"
+          "<li><i style=\"background:var(--c5)\"></i>weight gradient</li>"
+          "<li><i style=\"background:var(--c7)\"></i>forward of one beside backward of another</li>"
+          "</ul>\n<p class=\"note\">One rank of each stage; point at a slice for its micro-batch "
+          "and times. What is left blank is waiting.</p></section>\n",
+          p->f);
+}

@@ -1,0 +1,7 @@
+/* style.h - how a page looks. */
+#ifndef MF_REPORT_PAGE_STYLE_H
+#define MF_REPORT_PAGE_STYLE_H
+
+extern const char mf_page_style[];
+
+#endif

@@ -1,0 +1,54 @@
+/* report.h - a predicted step, for people and as JSON. */
+#ifndef MF_REPORT_REPORT_H
+#define MF_REPORT_REPORT_H
+
+#include "core/plan/plan.h"
+#include "job/elsewhere.h"
+#include "planner/planner.h"
+#include "report/output.h"
+
+#include <stdio.h>
+
+/* What is reported: a plan with a prediction, and what it is a plan for. All borrowed. */
+typedef struct mf_report {
+    const mf_model *model;
+    const mf_cluster *cluster;
+    const mf_plan *plan;
+    const mf_routing *routing;
+    const char *made_for; /* cluster that a plan file was made for, if another one; "" */
+    unsigned unsaid;      /* options that are guesses (job/unsaid.h) */
+    const mf_software *software;
+    const char *measured;         /* date of the newest measurement of the cluster's GPU; "" */
+    const mf_elsewhere *megatron; /* the same plan there; NULL: not asked */
+} mf_report;
+
+/* Of a job and one of its plans; nothing of Megatron. */
+struct mf_job;
+mf_report mf_report_of(const struct mf_job *j, const mf_plan *plan);
+
+/* "moefold in bf16; ops of h100 measured until 2026-11-22" */
+void mf_report_program_text(const mf_software *s, mf_precision precision, const char *gpu,
+                            const char *measured, char *out, size_t size);
+
+/* Routed rows of the busiest expert rank of any layer over the balanced number (>= 1), and whether
+ * they are more than the plan's token headroom has room for, so that a run would go on with more
+ * room. */
+double mf_report_max_load(const mf_report *r, bool *overflows);
+
+/* Members of the object that `simulate --json` prints, into the object that is open in w. */
+void mf_report_json(mf_json_writer *w, const mf_report *r);
+
+/* The same for people: layout, time, memory, breakdown, stages. */
+void mf_report_print(FILE *out, const mf_report *r);
+/* Parts of it. */
+void mf_report_print_job(FILE *out, const mf_report *r);       /* two or three lines */
+void mf_report_print_time(FILE *out, const mf_report *r);      /* step time, rates, memory */
+void mf_report_print_breakdown(FILE *out, const mf_report *r); /* bars, what holds it back */
+void mf_report_print_stages(FILE *out, const mf_report *r);    /* memory by kind, busy, idle */
+
+/* "TP 2  CP 1  PP 8 ..." in one line. */
+void mf_report_layout_text(const mf_layout *l, char *out, size_t size);
+/* What an explanation would change, and what it gains: nothing when there is nothing. */
+void mf_report_print_remedies(FILE *out, const mf_explanation *x);
+
+#endif

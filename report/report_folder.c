@@ -1,0 +1,321 @@
+/* report_folder.c - writes the files of a report. */
+#include "report/report_folder.h"
+
+#include "core/base/version.h"
+#include "job/account.h"
+#include "report/page/page.h"
+#include "report/schedule_slices.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+mf_status mf_report_folder_create(const char *dir, mf_err *e) {
+    struct stat info;
+    if (dir == NULL || mkdir(dir, 0777) == 0) {
+        return MF_OK;
+    }
+    if (errno == EEXIST && stat(dir, &info) == 0) {
+        return S_ISDIR(info.st_mode) ? MF_OK
+                                     : mf_err_set(e, MF_USAGE, "--report: %s is no folder", dir);
+    }
+    return mf_err_set(e, MF_IO, "--report: %s: %s", dir, strerror(errno));
+}
+
+static mf_status open_file(const char *dir, const char *name, FILE **out, mf_err *e) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    *out = fopen(path, "w+b");
+    return *out != NULL ? MF_OK : mf_err_set(e, MF_IO, "--report: %s: %s", path, strerror(errno));
+}
+
+/* What did not reach the disk was not written. */
+static mf_status close_file(const char *dir, const char *name, FILE *f, mf_status s, mf_err *e) {
+    if (f == NULL) {
+        return s;
+    }
+    bool written = !ferror(f);
+    written = fclose(f) == 0 && written;
+    return s == MF_OK && !written ? mf_err_set(e, MF_IO, "--report: %s/%s: cannot write", dir, name)
+                                  : s;
+}
+
+static mf_status write_text(const char *dir, const char *name, const char *text, mf_err *e) {
+    FILE *f = NULL;
+    mf_status s = open_file(dir, name, &f, e);
+    if (s == MF_OK) {
+        fputs(text, f);
+        s = close_file(dir, name, f, s, e);
+    }
+    return s;
+}
+
+/* --- the JSON --------------------------------------------------------------------------------- */
+
+/* The command line, members of the object that is open. */
+static void write_command(mf_json_writer *w, mf_report_folder to) {
+    mf_json_write_string(w, "command", to.command);
+    mf_json_write_string(w, "generator", MF_GENERATOR);
+    mf_json_write_array(w, "command_line", true);
+    for (int i = 0; i < to.argc; i++) {
+        mf_json_write_string(w, NULL, i == 0 ? "moefold" : to.argv[i]);
+    }
+    mf_json_write_end(w);
+}
+
+static void write_remedies(mf_json_writer *w, const mf_explanation *x) {
+    mf_json_write_object(w, "explanation", false);
+    mf_json_write_string(w, "memory", x->memory);
+    mf_json_write_string(w, "time", x->time);
+    mf_json_write_end(w);
+    mf_json_write_array(w, "remedies", false);
+    for (int i = 0; i < x->remedies; i++) {
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "what", x->remedy[i].what);
+        mf_json_write_f64(w, "step_time_s", x->remedy[i].step_time_s);
+        mf_json_write_f64(w, "gain", x->remedy[i].gain);
+        mf_json_write_string(w, "basis", x->remedy[i].basis);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+static void write_bases(mf_json_writer *w, const mf_account *a) {
+    mf_json_write_array(w, "prices_rest_on", false);
+    for (int b = 0; b < MF_BASIS_COUNT; b++) {
+        if (a->basis_s[b] > 0) {
+            mf_json_write_object(w, NULL, true);
+            mf_json_write_string(w, "basis", mf_basis_text((mf_basis)b));
+            mf_json_write_f64(w, "time_s", a->basis_s[b]);
+            mf_json_write_f64(w, "share", a->basis_s[b] / a->total_s);
+            mf_json_write_end(w);
+        }
+    }
+    mf_json_write_end(w);
+}
+
+static void write_found(mf_json_writer *w, const mf_search_result *r) {
+    mf_json_write_object(w, "search", false);
+    mf_json_write_i64(w, "space", r->stats.space);
+    mf_json_write_f64(w, "lower_bound_s", r->stats.lower_bound_s);
+    mf_json_write_f64(w, "gap", r->stats.gap);
+    mf_json_write_string(w, "ended", r->stats.ended);
+    mf_json_write_end(w);
+    mf_json_write_array(w, "candidates", false);
+    for (int i = 0; i < r->count; i++) {
+        const mf_plan_prediction *p = &r->plan[i].prediction;
+        mf_json_write_object(w, NULL, false);
+        mf_json_write_f64(w, "step_time_s", p->step_time_s);
+        mf_json_write_f64(w, "step_time_low_s", p->step_time_low_s);
+        mf_json_write_f64(w, "step_time_high_s", p->step_time_high_s);
+        mf_json_write_f64(w, "peak_memory_B", p->peak_memory_B);
+        mf_json_write_f64(w, "mfu", p->mfu);
+        mf_plan_write_layout(w, "layout", &r->plan[i].layout);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+/* report.json and the page that is drawn from it; w is empty afterwards. */
+static mf_status write_report(const char *dir, mf_json_writer *w, mf_err *e) {
+    char *text = NULL;
+    size_t length = 0;
+    mf_json *doc = NULL;
+    FILE *page = NULL;
+    mf_status s = mf_json_writer_finish(w, &text, &length, e);
+    s = s == MF_OK ? write_text(dir, "report.json", text, e) : s;
+    s = s == MF_OK ? mf_json_parse("report.json", text, length, &doc, e) : s;
+    s = s == MF_OK ? open_file(dir, "report.html", &page, e) : s;
+    if (s == MF_OK) {
+        mf_page_write(page, doc, text);
+        s = close_file(dir, "report.html", page, s, e);
+    }
+    mf_json_destroy(doc);
+    free(text);
+    return s;
+}
+
+static mf_status write_inputs(mf_report_folder to, const mf_job *j, mf_err *e) {
+    mf_json_writer w;
+    char *text = NULL;
+    size_t length = 0;
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    write_command(&w, to);
+    if (j != NULL) {
+        const mf_plan_provenance *p = &j->plan.provenance;
+        mf_json_write_string(&w, "model", j->model.name);
+        mf_json_write_string(&w, "model_fingerprint", j->plan.model.fingerprint);
+        mf_json_write_string(&w, "cluster", p->cluster);
+        mf_json_write_string(&w, "cluster_fingerprint", p->cluster_fingerprint);
+        mf_json_write_string(&w, "software", j->software.name);
+        mf_json_write_string(&w, "measurements", p->measurements);
+        mf_json_write_string(&w, "routing", p->routing);
+    }
+    mf_json_write_end(&w);
+    mf_status s = mf_json_writer_finish(&w, &text, &length, e);
+    s = s == MF_OK ? write_text(to.dir, "inputs.json", text, e) : s;
+    free(text);
+    return s;
+}
+
+/* --- a step ----------------------------------------------------------------------------------- */
+
+static mf_status write_candidates(const char *dir, const mf_search_result *r, mf_err *e) {
+    FILE *f = NULL;
+    mf_status s = open_file(dir, "candidates.csv", &f, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    fputs("step_time_s,step_time_low_s,step_time_high_s,peak_memory_B,mfu,tp,cp,pp,vpp,ep,etp,dp,"
+          "micro_batch,zero,expert_zero,schedule,dispatcher,precision\n",
+          f);
+    for (int i = 0; i < r->count; i++) {
+        const mf_plan_prediction *p = &r->plan[i].prediction;
+        const mf_layout *l = &r->plan[i].layout;
+        fprintf(f, "%.17g,%.17g,%.17g,%.17g,%.17g,", p->step_time_s, p->step_time_low_s,
+                p->step_time_high_s, p->peak_memory_B, p->mfu);
+        fprintf(f, "%lld,%lld,%lld,%lld,%lld,%lld,%lld,%lld,%d,%d,%s,%s,%s\n", (long long)l->tp,
+                (long long)l->cp, (long long)l->pp, (long long)l->vpp, (long long)l->ep,
+                (long long)l->etp, (long long)l->dp, (long long)l->mbs, l->zero, l->expert_zero,
+                mf_schedule_text(l->schedule), mf_dispatcher_text(l->dispatcher),
+                mf_precision_text(l->precision));
+    }
+    return close_file(dir, "candidates.csv", f, s, e);
+}
+
+/* Plays the plan once more, for the trace: into the file and into the JSON. */
+static mf_status write_play(mf_report_folder to, const mf_job *j, const mf_plan *plan,
+                            mf_json_writer *w, mf_err *e) {
+    FILE *trace = NULL;
+    mf_program *program = NULL;
+    mf_sim *sim = NULL;
+    mf_account *account = calloc(1, sizeof *account);
+    mf_status s = account != NULL ? open_file(to.dir, "trace.json", &trace, e)
+                                  : mf_err_set(e, MF_NOMEM, "out of memory");
+    const mf_sim_options o = {.routing = &j->routing, .trace = trace, .cancel = to.cancel};
+    if (s == MF_OK) {
+        s = mf_program_lower(&j->model, &plan->layout, &j->cluster, &plan->assignment, &program, e);
+    }
+    s = s == MF_OK ? mf_sim_step(j->cost, program, &o, &sim, e) : s;
+    if (s == MF_OK) {
+        mf_account_stage(program, j->cost, &j->routing, sim->critical_stage, account);
+        write_bases(w, account);
+        s = mf_schedule_slices_write(w, trace, &plan->layout, sim->step_time_s, e);
+    }
+    s = close_file(to.dir, "trace.json", trace, s, e);
+    mf_sim_destroy(sim);
+    mf_program_destroy(program);
+    free(account);
+    return s;
+}
+
+static mf_status save_plan(const char *dir, const mf_plan *plan, mf_err *e) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/plan.json", dir);
+    mf_status s = mf_plan_save(plan, path, e);
+    return s == MF_OK ? s : mf_err_prefix(e, "--report");
+}
+
+mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_report_step *step,
+                                mf_err *e) {
+    const mf_search_result *found = step->found;
+    const mf_plan *plan = step->report->plan;
+    mf_explanation x = {0};
+    mf_json_writer w;
+    char title[256];
+    if (to.dir == NULL) {
+        return MF_OK;
+    }
+    mf_status s = write_inputs(to, j, e);
+    s = s == MF_OK ? save_plan(to.dir, plan, e) : s;
+    s = s == MF_OK && found != NULL ? write_candidates(to.dir, found, e) : s;
+    s = s == MF_OK ? mf_planner_explain(step->problem, &plan->layout, &plan->assignment, &x, e) : s;
+    if (s != MF_OK) {
+        return s;
+    }
+    snprintf(title, sizeof title, "%s on %lld x %s", j->model.name, (long long)plan->layout.gpus,
+             j->cluster.name);
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_string(&w, "title", title);
+    write_command(&w, to);
+    mf_json_write_object(&w, "step", false);
+    mf_report_json(&w, step->report);
+    mf_json_write_end(&w);
+    write_remedies(&w, &x);
+    if (found != NULL) {
+        write_found(&w, found);
+    }
+    if (step->more != NULL) {
+        step->more(&w, step->user);
+    }
+    s = write_play(to, j, plan, &w, e);
+    if (s != MF_OK) {
+        mf_json_writer_clear(&w);
+        return s;
+    }
+    mf_json_write_end(&w);
+    return write_report(to.dir, &w, e);
+}
+
+/* --- sizes ------------------------------------------------------------------------------------ */
+
+static mf_status write_sizes(const char *dir, const mf_capacity_table *t, mf_err *e) {
+    FILE *f = NULL;
+    mf_status s = open_file(dir, "candidates.csv", &f, e);
+    if (s != MF_OK) {
+        return s;
+    }
+    fputs("model,cluster,gpus,fits,on_front,software,precision,step_time_s,step_time_low_s,"
+          "step_time_high_s,tokens_per_s,mfu,gap,goodput",
+          f);
+    fputs(t->tokens != NULL ? ",run_s,gpu_h,cost_usd,energy_J,price_usd_gpu_h\n" : "\n", f);
+    for (int i = 0; i < t->count; i++) {
+        const mf_capacity_cell *c = &t->cell[i];
+        fprintf(f, "\"%s\",\"%s\",%lld,%d,%d,%s", c->model, c->cluster, (long long)c->gpus,
+                c->feasible, t->offer[i].on_front, c->software);
+        if (c->feasible) {
+            fprintf(f, ",%s,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g",
+                    mf_precision_text(c->layout.precision), c->step_time_s, c->low_s, c->high_s,
+                    c->tokens_per_s, c->mfu, c->gap, c->goodput.share);
+        }
+        if (c->feasible && t->tokens != NULL && isfinite(c->run_s)) {
+            fprintf(f, ",%.17g,%.17g,", c->run_s, c->gpu_h);
+            if (c->price.known) {
+                fprintf(f, "%.17g", c->cost_usd);
+            }
+            fprintf(f, ",%.17g,", c->energy_J);
+            if (c->price.known) {
+                fprintf(f, "%.17g", c->price.usd_gpu_h);
+            }
+        }
+        putc('\n', f);
+    }
+    return close_file(dir, "candidates.csv", f, s, e);
+}
+
+mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity_table *t, mf_err *e) {
+    mf_json_writer w;
+    if (to.dir == NULL) {
+        return MF_OK;
+    }
+    mf_status s = write_inputs(to, NULL, e);
+    s = s == MF_OK ? write_sizes(to.dir, t, e) : s;
+    if (s != MF_OK) {
+        return s;
+    }
+    mf_json_writer_init(&w);
+    mf_json_write_object(&w, NULL, false);
+    mf_json_write_string(&w, "title", "Which cluster, what it takes and what it costs");
+    write_command(&w, to);
+    mf_json_write_object(&w, "capacity", false);
+    mf_capacity_write(&w, t);
+    mf_json_write_end(&w);
+    mf_json_write_end(&w);
+    return write_report(to.dir, &w, e);
+}

@@ -1,0 +1,47 @@
+/* report_folder.h - what --report DIR writes: a result as files.
+ *
+ *   report.html     one page, drawn from report.json (report/page/page.h)
+ *   report.json     title, command, command_line, generator; of a step: "step" (as `simulate
+ * --json` prints it), "explanation", "remedies", "prices_rest_on", "schedule", and of a search
+ * "search" and "candidates"; of sizes: "capacity" (as `capacity --json`) inputs.json     the
+ * command line, and what was read for model, cluster, software and prices plan.json, trace.json of
+ * the plan that is reported candidates.csv  the plans, or the sizes, one a line
+ *
+ * Files of the same name are replaced. Errors: MF_IO "--report: ...", MF_NOMEM. Without a
+ * folder these functions do nothing.
+ */
+#ifndef MF_REPORT_REPORT_FOLDER_H
+#define MF_REPORT_REPORT_FOLDER_H
+
+#include "job/job.h"
+#include "report/capacity_table.h"
+#include "report/report.h"
+
+/* Where a report goes, and which command line it is of. */
+typedef struct mf_report_folder {
+    const char *dir;     /* NULL: nobody asked for a report */
+    const char *command; /* its name; "" */
+    int argc;            /* the whole command line */
+    const char *const *argv;
+    const volatile int *cancel; /* as in mf_sim_options */
+} mf_report_folder;
+
+/* Makes the folder before the work begins: a path that cannot be one is found out early. */
+mf_status mf_report_folder_create(const char *dir, mf_err *e);
+
+/* A predicted plan of the job, report->plan, and what a command has to say beside. */
+typedef struct mf_report_step {
+    const mf_report *report;
+    const mf_problem *problem;
+    const mf_search_result *found; /* what a search found, the plan first; NULL */
+    /* Writes further members of report.json into the object that is open; NULL: there are none. */
+    void (*more)(mf_json_writer *w, const void *user);
+    const void *user;
+} mf_report_step;
+
+mf_status mf_report_folder_step(mf_report_folder to, const mf_job *j, const mf_report_step *step,
+                                mf_err *e);
+
+mf_status mf_report_folder_capacity(mf_report_folder to, const mf_capacity_table *t, mf_err *e);
+
+#endif

@@ -1,0 +1,89 @@
+/* report_json.c - a predicted step as JSON. */
+#include "job/job.h"
+#include "job/unsaid.h"
+#include "report/report.h"
+
+#include <math.h>
+
+static void write_what(mf_json_writer *w, const mf_report *r) {
+    mf_model_counts counts;
+    mf_model_count(r->model, &counts);
+    mf_json_write_object(w, "model", false);
+    mf_json_write_string(w, "name", r->model->name);
+    mf_json_write_string(w, "family", r->model->family);
+    mf_json_write_i64(w, "parameters", counts.total);
+    mf_json_write_i64(w, "active_parameters", counts.active);
+    mf_json_write_end(w);
+    mf_json_write_string(w, "cluster", r->cluster->name);
+    mf_json_write_string(w, "gpu", r->cluster->gpu.name);
+    mf_json_write_string(w, "software", r->plan->provenance.software);
+    mf_json_write_string(w, "routing", r->plan->provenance.routing);
+    mf_json_write_string(w, "software_date", r->software->date);
+    mf_json_write_string(w, "gpu_measured", r->measured);
+    if (r->megatron != NULL) {
+        mf_json_write_object(w, "in_megatron", false);
+        mf_json_write_string(w, "software", r->megatron->software);
+        mf_json_write_f64(w, "step_time_s",
+                          r->megatron->why[0] == '\0' ? r->megatron->step_time_s : (double)NAN);
+        mf_json_write_string(w, "inexpressible", r->megatron->why);
+        mf_json_write_end(w);
+    }
+}
+
+static void write_stages(mf_json_writer *w, const mf_plan_prediction *p) {
+    mf_json_write_array(w, "stages", false);
+    for (int64_t i = 0; i < p->stages; i++) {
+        const mf_plan_stage *s = &p->stage[i];
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_i64(w, "stage", i);
+        mf_json_write_f64(w, "peak_memory_B", s->peak_B);
+        mf_json_write_f64(w, "headroom_B", p->usable_B - s->peak_B);
+        mf_json_write_f64(w, "host_memory_B", s->host_B);
+        mf_json_write_f64(w, "busy_s", s->busy_s);
+        mf_json_write_f64(w, "idle_s", s->idle_s);
+        mf_json_write_object(w, "memory_B", true);
+        for (int k = 0; k < MF_MEM_COUNT; k++) {
+            mf_json_write_f64(w, mf_memory_text((mf_memory_kind)k), s->kind_B[k]);
+        }
+        mf_json_write_end(w);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
+void mf_report_json(mf_json_writer *w, const mf_report *r) {
+    const mf_plan_prediction *p = &r->plan->prediction;
+    const mf_layout *l = &r->plan->layout;
+    const double *peak = r->cluster->gpu.peak_flops;
+    write_what(w, r);
+    mf_json_write_bool(w, "fits", p->fits);
+    mf_json_write_f64(w, "step_time_s", p->step_time_s);
+    mf_json_write_f64(w, "step_time_low_s", p->step_time_low_s);
+    mf_json_write_f64(w, "step_time_high_s", p->step_time_high_s);
+    if (r->unsaid != 0) {
+        char words[128];
+        mf_unsaid_format(r->unsaid, words, sizeof words);
+        mf_json_write_string(w, "unsaid", words);
+    }
+    mf_json_write_f64(w, "tokens_per_s_per_gpu", p->tokens_per_s_per_gpu);
+    mf_json_write_f64(w, "model_tflops_per_gpu", p->model_tflops_per_gpu);
+    mf_json_write_string(w, "flops_convention", mf_flops_convention);
+    mf_json_write_f64(w, "mfu", p->mfu);
+    mf_json_write_f64(w, "mfu_bf16", p->mfu_bf16);
+    mf_json_write_f64(w, "peak_tflops", peak[mf_precision_math(l->precision)] / 1e12);
+    mf_json_write_f64(w, "peak_bf16_tflops", peak[MF_MATH_BF16] / 1e12);
+    mf_json_write_f64(w, "peak_memory_B", p->peak_memory_B);
+    mf_json_write_f64(w, "capacity_B", p->capacity_B);
+    mf_json_write_f64(w, "usable_B", p->usable_B);
+    mf_json_write_f64(w, "headroom_B", p->usable_B - p->peak_memory_B);
+    bool overflows;
+    mf_json_write_f64(w, "max_routed_load", mf_report_max_load(r, &overflows));
+    mf_json_write_bool(w, "tokens_overflow", overflows);
+    mf_json_write_object(w, "breakdown_s", false);
+    for (int k = 0; k < p->breakdown_count; k++) {
+        mf_json_write_f64(w, p->breakdown_s[k].key, p->breakdown_s[k].value);
+    }
+    mf_json_write_end(w);
+    write_stages(w, p);
+    mf_plan_write_layout(w, "layout", l);
+}

@@ -1,0 +1,133 @@
+/* show.c - numbers and tables for people. */
+#include "report/show.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct scale {
+    double from;
+    const char *unit;
+} scale;
+
+/* Three or four figures that matter, in the largest unit that leaves at least one before the point.
+ */
+static mf_shown scaled(double v, const scale *scales, size_t count, const char *gap,
+                       const char *suffix) {
+    mf_shown t;
+    double size = fabs(v);
+    size_t i = 0;
+    if (!isfinite(v)) {
+        snprintf(t.s, sizeof t.s, "-");
+        return t;
+    }
+    while (i + 1 < count && size < scales[i].from * 0.9995) {
+        i++;
+    }
+    double x = v / scales[i].from;
+    int digits = fabs(x) >= 999.5 ? 0 : fabs(x) >= 99.95 ? 1 : fabs(x) >= 9.995 ? 2 : 3;
+    if (size <= 0) {
+        digits = 0;
+    }
+    snprintf(t.s, sizeof t.s, "%.*f%s%s%s", digits, x, gap, scales[i].unit, suffix);
+    return t;
+}
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+mf_shown mf_show_time(double time_s) {
+    static const scale scales[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
+    if (time_s <= 0) {
+        return (mf_shown){"0 s"};
+    }
+    return scaled(time_s, scales, COUNT(scales), " ", "");
+}
+
+mf_shown mf_show_bytes(double bytes) {
+    static const scale scales[] = {{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}, {1, "B"}};
+    mf_shown t;
+    if (fabs(bytes) < 1000) {
+        snprintf(t.s, sizeof t.s, "%.0f B", bytes);
+        return t;
+    }
+    return scaled(bytes, scales, COUNT(scales), " ", "");
+}
+
+mf_shown mf_show_count(double n) {
+    static const scale scales[] = {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}, {1, ""}};
+    mf_shown t;
+    if (fabs(n) < 1000) {
+        snprintf(t.s, sizeof t.s, "%.0f", n);
+        return t;
+    }
+    return scaled(n, scales, COUNT(scales), "", "");
+}
+
+mf_shown mf_show_percent(double share) {
+    mf_shown t;
+    snprintf(t.s, sizeof t.s, "%.1f %%", 100 * share);
+    return t;
+}
+
+mf_shown mf_show_rate(double per_s, const char *unit) {
+    static const scale scales[] = {{1e15, "P"}, {1e12, "T"}, {1e9, "G"},
+                                   {1e6, "M"},  {1e3, "k"},  {1, ""}};
+    return scaled(per_s, scales, COUNT(scales), " ", unit);
+}
+
+mf_shown mf_show_i64(long long n) {
+    char plain[24];
+    mf_shown t;
+    size_t used = 0;
+    int length = snprintf(plain, sizeof plain, "%lld", n);
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0 && plain[i - 1] != '-') {
+            t.s[used++] = ',';
+        }
+        t.s[used++] = plain[i];
+    }
+    t.s[used] = '\0';
+    return t;
+}
+
+void mf_show_bar(FILE *out, double value, double whole, int width) {
+    int filled = whole > 0 ? (int)lround(value / whole * width) : 0;
+    if (filled > 0) {
+        fputs("  ", out);
+    }
+    for (int i = 0; i < filled && i < width; i++) {
+        putc('#', out);
+    }
+}
+
+void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width) {
+    const char *p = text;
+    int at = column;
+    while (*p != '\0') {
+        if (*p == '\n') {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+            p++;
+            continue;
+        }
+        size_t length = strcspn(p, " \n");
+        if (at > indent && at + (int)length > width) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+        }
+        fprintf(out, "%.*s", (int)length, p);
+        at += (int)length;
+        p += length;
+        if (*p == ' ') {
+            size_t next = strcspn(p + 1, " \n");
+            if (at + 1 + (int)next <= width) {
+                putc(' ', out);
+                at++;
+            } else {
+                fprintf(out, "\n%*s", indent, "");
+                at = indent;
+            }
+            p++;
+        }
+    }
+    putc('\n', out);
+}

@@ -1,0 +1,27 @@
+/* show.h - numbers and tables for people: the edge where SI units become text. */
+#ifndef MF_REPORT_SHOW_H
+#define MF_REPORT_SHOW_H
+
+#include <stdio.h>
+
+/* A short text that lives in the caller's hand: printf("%s", mf_show_time(t).s). */
+typedef struct mf_shown {
+    char s[32];
+} mf_shown;
+
+mf_shown mf_show_time(double time_s);   /* "3.214 s" "12.4 ms" "8.21 us" */
+mf_shown mf_show_bytes(double bytes);   /* decimal: "74.3 GB" "512 MB" "64 B" */
+mf_shown mf_show_count(double n);       /* "671.0 B" as in billions: "671.0B" "14.7M" */
+mf_shown mf_show_percent(double share); /* "41.2 %" */
+mf_shown mf_show_rate(double per_s, const char *unit); /* "660 TFLOP/s": SI prefix + unit */
+mf_shown mf_show_i64(long long n);                     /* "1,024" */
+
+/* Two blanks and a bar of up to `width` places for value of whole, in ASCII; nothing for nothing.
+ */
+void mf_show_bar(FILE *out, double value, double whole, int width);
+
+/* `text` wrapped to `width` columns with `indent` blanks before every line but the first (the
+ * cursor stands at column `column`); '\n' begins a new line. Ends with a newline. */
+void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width);
+
+#endif
