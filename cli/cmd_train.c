@@ -1,11 +1,11 @@
 /* cmd_train.c - `moefold train`: runs a plan, or a layout given by flags, on GPUs or CPU ranks. */
-#include "cli/launch.h"
 #include "cli/refold.h"
 #include "cli/restart.h"
-#include "cli/roll.h"
 #include "cli/train_settings.h"
 #include "compare/compare_points.h"
 #include "executor/data/files.h"
+#include "executor/ranks/launch.h"
+#include "executor/ranks/rank_registry.h"
 #include "report/output.h"
 #include "report/show.h"
 
@@ -23,7 +23,7 @@ typedef struct watcher {
     const mf_cli *cli;
     FILE *out; /* where steps are told */
     const mf_train_settings *s;
-    mf_roll *roll;
+    mf_rank_registry *roll;
     mf_train_metrics last;
     mf_device *device; /* of this rank, while it trains */
     int64_t used_B;    /* of its memory, by its driver's count; 0: unknown */
@@ -152,7 +152,7 @@ static void warned(void *user, const char *line) {
 
 static void lost(void *user, const char *line) {
     const watcher *w = user;
-    mf_roll_told(w->roll);
+    mf_rank_registry_told(w->roll);
     fprintf(w->cli->err, "moefold train: %s\n", line);
     fflush(w->cli->err);
 }
@@ -282,7 +282,7 @@ static mf_status record(const watcher *w, const mf_args *a, mf_err *e) {
 
 /* As one of the launcher's ranks, or as the only one. */
 static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s, int64_t rank,
-                       mf_roll *roll, mf_err *e) {
+                       mf_rank_registry *roll, mf_err *e) {
     watcher w = {.cli = cli, .s = s, .roll = roll};
     mf_err_clear(&w.failed);
     bool alone = false;
@@ -297,13 +297,14 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     if (rank == 0) {
         mf_train_settings_print(w.out, s);
     }
-    mf_roll_phase(roll, "step 0, communicators"); /* and then the board's, while there is one */
+    mf_rank_registry_phase(roll,
+                           "step 0, communicators"); /* and then the board's, while there is one */
     mf_status status = mf_train(&s->o, &alone, e);
     char phase[40];
     snprintf(phase, sizeof phase, "step %lld, end", LL(s->o.steps));
-    mf_roll_phase(roll, phase);
+    mf_rank_registry_phase(roll, phase);
     if (alone && status == MF_LIBRARY) {
-        mf_roll_failed(roll);
+        mf_rank_registry_failed(roll);
     }
     if (alone && s->job.plan.layout.gpus > 1) {
         if (e->text[0] != '\0') {
@@ -353,12 +354,12 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool launched = mf_comm_launched();
     signal(SIGPIPE, SIG_IGN); /* a reader that goes is an output that fails */
     int64_t rank = 0, size = 1;
-    mf_roll *roll = launched ? mf_roll_join() : NULL;
+    mf_rank_registry *roll = launched ? mf_rank_registry_join() : NULL;
     mf_status status = launched ? mf_comm_start(&rank, &size, e) : MF_OK;
     mf_train_settings *s = malloc(sizeof *s);
-    mf_roll_phase(roll, "step 0, settings");
+    mf_rank_registry_phase(roll, "step 0, settings");
     if (s == NULL) {
-        mf_roll_destroy(roll);
+        mf_rank_registry_destroy(roll);
         return mf_err_set(e, MF_NOMEM, "train: out of memory");
     }
     if (status == MF_OK) {
@@ -378,8 +379,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         mf_cli_say(cli, e);
         mf_comm_stop();
     }
-    mf_roll_leave(roll);
-    mf_roll_destroy(roll);
+    mf_rank_registry_leave(roll);
+    mf_rank_registry_destroy(roll);
     return status;
 }
 

@@ -2,9 +2,9 @@
  * when that ends. */
 #include "cli/restart.h"
 
-#include "cli/launch.h"
 #include "executor/checkpoint/checkpoint.h"
 #include "executor/data/files.h"
+#include "executor/ranks/launch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { PATH_B = 4096 };
 typedef struct restarts {
     const mf_cli *cli;
     const mf_restart *how;
-    mf_cli next; /* what the next ranks are started by */
+    mf_launch_call next; /* what the next ranks are started by */
     const char **argv;
     int64_t ranks, in_row;
     char newest[PATH_B]; /* checkpoint; "" where there is none */
@@ -164,7 +164,11 @@ mf_status mf_launch_restarting(const mf_cli *cli, const mf_restart *how, int64_t
     if (r == NULL || argv == NULL) {
         mf_err_set(e, MF_NOMEM, "restarts: out of memory");
     } else {
-        *r = (restarts){.cli = cli, .how = how, .next = *cli, .argv = argv, .ranks = ranks};
+        *r = (restarts){.cli = cli,
+                        .how = how,
+                        .next = {cli->argc, cli->argv, cli->out, cli->err, cli->cancel},
+                        .argv = argv,
+                        .ranks = ranks};
         find_newest(r);
         status = launch_all(r, code, e);
     }

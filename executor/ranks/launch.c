@@ -1,12 +1,12 @@
 /* launch.c - mpirun as a child, or the ranks themselves where there is none. What Open MPI has to
  * be told goes through its environment, which other MPIs ignore. */
-#include "cli/launch.h"
+#include "executor/ranks/launch.h"
 
-#include "cli/launch_output.h"
-#include "cli/roll.h"
 #include "executor/comm/comm.h"
 #include "executor/comm/comm_launch.h"
 #include "executor/comm/scratch.h"
+#include "executor/ranks/launch_output.h"
+#include "executor/ranks/rank_registry.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -80,7 +80,7 @@ static void use_session(const session_folders *s) {
 
 /* The child: never returns. A process group of its own keeps the terminal's Ctrl-C from mpirun,
  * which would kill the ranks where we let them save. */
-static void become_mpirun(const mf_cli *cli, int64_t ranks, const session_folders *session,
+static void become_mpirun(const mf_launch_call *call, int64_t ranks, const session_folders *session,
                           const mf_launch_output *output, char **argv, pid_t parent) {
     char count[24];
 #ifdef __linux__
@@ -102,10 +102,10 @@ static void become_mpirun(const mf_cli *cli, int64_t ranks, const session_folder
         self[length] = '\0';
         argv[3] = self;
     }
-    for (int i = 1; i < cli->argc; i++) {
-        memcpy(&argv[3 + i], &cli->argv[i], sizeof argv[0]);
+    for (int i = 1; i < call->argc; i++) {
+        memcpy(&argv[3 + i], &call->argv[i], sizeof argv[0]);
     }
-    argv[3 + cli->argc] = NULL;
+    argv[3 + call->argc] = NULL;
     setpgid(0, 0);
     signal(SIGINT, SIG_DFL);
     signal(SIGPIPE, SIG_DFL);
@@ -120,8 +120,8 @@ static void become_mpirun(const mf_cli *cli, int64_t ranks, const session_folder
  * again and again: what is said before mpirun listens, or before a rank does, is lost. Once a rank
  * is gone mpirun has to end the others; should it hang, it is ended, and the ranks with it. A run
  * whose output goes nowhere ends as if asked to. */
-static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll, mf_launch_output *output,
-                    bool *asked) {
+static int wait_for(const mf_launch_call *call, pid_t child, mf_rank_registry *roll,
+                    mf_launch_output *output, bool *asked) {
     enum { PERIOD_MS = 20, AGAIN_MS = 500, HANGS_MS = 8000 };
     int result = 0, gone_ms = 0;
     for (int said_ms = AGAIN_MS;;) {
@@ -129,13 +129,13 @@ static int wait_for(const mf_cli *cli, pid_t child, mf_roll *roll, mf_launch_out
         if (got == child || (got < 0 && errno != EINTR)) {
             break;
         }
-        bool ends = output->failed != 0 || (cli->cancel != NULL && *cli->cancel != 0);
+        bool ends = output->failed != 0 || (call->cancel != NULL && *call->cancel != 0);
         if (ends && (said_ms += PERIOD_MS) > AGAIN_MS) {
             kill(child, SIGUSR1); /* mpirun passes this one on */
             *asked = true;
             said_ms = 0;
         }
-        if (mf_roll_look(roll) && (gone_ms += PERIOD_MS) == HANGS_MS) {
+        if (mf_rank_registry_look(roll) && (gone_ms += PERIOD_MS) == HANGS_MS) {
             kill(child, SIGKILL);
         }
         mf_launch_output_pass(output, PERIOD_MS);
@@ -164,27 +164,27 @@ static int code_of(int exit_code) {
 }
 
 /* Without mpirun: ranks that meet in a file of this host. */
-static mf_status launch_here(const mf_cli *cli, int64_t ranks, mf_roll *roll, int *code,
-                             mf_err *e) {
+static mf_status launch_here(const mf_launch_call *call, int64_t ranks, mf_rank_registry *roll,
+                             int *code, mf_err *e) {
     char self[4096], line[160];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    char **argv = calloc((size_t)cli->argc + 1, sizeof *argv);
+    char **argv = calloc((size_t)call->argc + 1, sizeof *argv);
     if (argv == NULL || length < 0) {
         free(argv);
         return mf_err_set(e, MF_LIBRARY, "ranks: this program is not found");
     }
     self[length] = '\0';
     argv[0] = self;
-    for (int i = 1; i < cli->argc; i++) {
-        memcpy(&argv[i], &cli->argv[i], sizeof argv[0]);
+    for (int i = 1; i < call->argc; i++) {
+        memcpy(&argv[i], &call->argv[i], sizeof argv[0]);
     }
     int ended = 0;
-    mf_status status = mf_comm_launch(ranks, argv, cli->cancel, &ended, e);
+    mf_status status = mf_comm_launch(ranks, argv, call->cancel, &ended, e);
     free(argv);
-    bool asked = cli->cancel != NULL && *cli->cancel != 0;
+    bool asked = call->cancel != NULL && *call->cancel != 0;
     if (status == MF_OK && !asked && ended >= 128 && ended != 130 &&
-        mf_roll_line(roll, line, sizeof line)) {
-        fprintf(cli->err, "moefold train: %s\n", line);
+        mf_rank_registry_line(roll, line, sizeof line)) {
+        fprintf(call->err, "moefold train: %s\n", line);
     }
     *code = ended;
     return status;
@@ -209,28 +209,28 @@ static mf_status outcome(const mf_launch_output *output, bool asked, int exit_co
     return MF_OK;
 }
 
-static mf_status launch_mpirun(const mf_cli *cli, int64_t ranks, mf_roll *roll, int *code,
-                               mf_err *e) {
+static mf_status launch_mpirun(const mf_launch_call *call, int64_t ranks, mf_rank_registry *roll,
+                               int *code, mf_err *e) {
     mf_launch_output output;
     session_folders session;
     char line[160];
     bool asked = false;
-    char **argv = calloc((size_t)cli->argc + 8, sizeof *argv);
+    char **argv = calloc((size_t)call->argc + 8, sizeof *argv);
     if (argv == NULL) {
         return mf_err_set(e, MF_NOMEM, "mpirun: out of memory");
     }
-    mf_status status = mf_launch_output_open(cli->out, &output, e);
+    mf_status status = mf_launch_output_open(call->out, &output, e);
     if (status != MF_OK) {
         free(argv);
         return status;
     }
-    fflush(cli->out);
-    fflush(cli->err);
+    fflush(call->out);
+    fflush(call->err);
     open_session(&session);
     const pid_t self = getpid();
     pid_t child = fork();
     if (child == 0) {
-        become_mpirun(cli, ranks, &session, &output, argv, self);
+        become_mpirun(call, ranks, &session, &output, argv, self);
     }
     free(argv);
     if (child < 0) {
@@ -239,27 +239,29 @@ static mf_status launch_mpirun(const mf_cli *cli, int64_t ranks, mf_roll *roll, 
         close_session(&session);
         return status;
     }
-    int exit_code = wait_for(cli, child, roll, &output, &asked);
+    int exit_code = wait_for(call, child, roll, &output, &asked);
     close_session(&session);
-    if (!asked && exit_code >= 128 && exit_code != 130 && mf_roll_line(roll, line, sizeof line)) {
-        fprintf(cli->err, "moefold train: %s\n", line);
+    if (!asked && exit_code >= 128 && exit_code != 130 &&
+        mf_rank_registry_line(roll, line, sizeof line)) {
+        fprintf(call->err, "moefold train: %s\n", line);
     }
     return outcome(&output, asked, exit_code, code, e);
 }
 
-mf_status mf_launch_ranks(const mf_cli *cli, int64_t ranks, int *code, bool *lost, mf_err *e) {
-    mf_roll *roll = NULL;
+mf_status mf_launch_ranks(const mf_launch_call *call, int64_t ranks, int *code, bool *lost,
+                          mf_err *e) {
+    mf_rank_registry *roll = NULL;
     *lost = false;
-    mf_status status = mf_roll_create(ranks, &roll, e);
+    mf_status status = mf_rank_registry_create(ranks, &roll, e);
     if (status != MF_OK) {
         return status;
     }
     const bool mpi = mf_comm_has_mpi() && is_installed("mpirun");
     int ended = 0;
-    status =
-        mpi ? launch_mpirun(cli, ranks, roll, &ended, e) : launch_here(cli, ranks, roll, &ended, e);
+    status = mpi ? launch_mpirun(call, ranks, roll, &ended, e)
+                 : launch_here(call, ranks, roll, &ended, e);
     *code = code_of(ended);
-    *lost = mf_roll_has_lost(roll) || (ended >= 128 && ended != 130);
-    mf_roll_destroy(roll);
+    *lost = mf_rank_registry_has_lost(roll) || (ended >= 128 && ended != 130);
+    mf_rank_registry_destroy(roll);
     return status;
 }

@@ -1,6 +1,6 @@
-/* roll.c - a page shared by a launcher and its ranks: a file without a name, which the ranks open
- * through the launcher's own descriptor. */
-#include "cli/roll.h"
+/* rank_registry.c - a page shared by a launcher and its ranks: a file without a name, which the
+ * ranks open through the launcher's own descriptor. */
+#include "executor/ranks/rank_registry.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ typedef struct page {
     slot of[];
 } page;
 
-struct mf_roll {
+struct mf_rank_registry {
     page *all;
     size_t size_B;
     int file;   /* of the launcher; -1 */
@@ -38,19 +38,19 @@ struct mf_roll {
     int64_t gone_rank;
 };
 
-static mf_roll *map(int file, size_t size_B) {
-    mf_roll *r = calloc(1, sizeof *r);
+static mf_rank_registry *map(int file, size_t size_B) {
+    mf_rank_registry *r = calloc(1, sizeof *r);
     void *at =
         r != NULL ? mmap(NULL, size_B, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     if (at == MAP_FAILED) {
         free(r);
         return NULL;
     }
-    *r = (mf_roll){.all = at, .size_B = size_B, .file = -1, .me = -1, .gone_rank = -1};
+    *r = (mf_rank_registry){.all = at, .size_B = size_B, .file = -1, .me = -1, .gone_rank = -1};
     return r;
 }
 
-mf_status mf_roll_create(int64_t ranks, mf_roll **out, mf_err *e) {
+mf_status mf_rank_registry_create(int64_t ranks, mf_rank_registry **out, mf_err *e) {
     char path[] = "/tmp/moefold-XXXXXX", name[64];
     size_t size_B = sizeof(page) + (size_t)ranks * sizeof(slot);
     *out = NULL;
@@ -59,7 +59,7 @@ mf_status mf_roll_create(int64_t ranks, mf_roll **out, mf_err *e) {
         return mf_err_set(e, MF_IO, "%s: %s", path, strerror(errno));
     }
     unlink(path);
-    mf_roll *r = ftruncate(file, (off_t)size_B) == 0 ? map(file, size_B) : NULL;
+    mf_rank_registry *r = ftruncate(file, (off_t)size_B) == 0 ? map(file, size_B) : NULL;
     if (r == NULL) {
         close(file);
         return mf_err_set(e, MF_NOMEM, "mpirun: out of memory");
@@ -84,17 +84,17 @@ static int64_t own_rank(void) {
     return -1;
 }
 
-mf_roll *mf_roll_join(void) {
+mf_rank_registry *mf_rank_registry_join(void) {
     const char *name = getenv(VARIABLE);
     int64_t rank = own_rank();
     int file = name != NULL && rank >= 0 ? open(name, O_RDWR | O_CLOEXEC) : -1;
     off_t size = file >= 0 ? lseek(file, 0, SEEK_END) : 0;
-    mf_roll *r = size >= (off_t)sizeof(page) ? map(file, (size_t)size) : NULL;
+    mf_rank_registry *r = size >= (off_t)sizeof(page) ? map(file, (size_t)size) : NULL;
     if (file >= 0) {
         close(file);
     }
     if (r != NULL && rank >= r->all->ranks) {
-        mf_roll_destroy(r);
+        mf_rank_registry_destroy(r);
         return NULL;
     }
     if (r != NULL) {
@@ -102,42 +102,42 @@ mf_roll *mf_roll_join(void) {
 #ifdef __linux__
         prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
-        mf_roll_phase(r, "step 0, MPI_Init");
+        mf_rank_registry_phase(r, "step 0, MPI_Init");
         atomic_store(&r->all->of[rank].process, (int)getpid());
     }
     return r;
 }
 
-void mf_roll_phase(mf_roll *r, const char *phase) {
+void mf_rank_registry_phase(mf_rank_registry *r, const char *phase) {
     if (r != NULL && r->me >= 0) {
         slot *s = &r->all->of[r->me];
         snprintf(s->phase, sizeof s->phase, "%s", phase);
     }
 }
 
-void mf_roll_leave(mf_roll *r) {
+void mf_rank_registry_leave(mf_rank_registry *r) {
     if (r != NULL && r->me >= 0) {
         atomic_store(&r->all->of[r->me].left, 1);
     }
 }
 
-void mf_roll_told(mf_roll *r) {
+void mf_rank_registry_told(mf_rank_registry *r) {
     if (r != NULL) {
         atomic_store(&r->all->told, 1);
     }
 }
 
-void mf_roll_failed(mf_roll *r) {
+void mf_rank_registry_failed(mf_rank_registry *r) {
     if (r != NULL) {
         atomic_store(&r->all->failed, 1);
     }
 }
 
-bool mf_roll_has_lost(const mf_roll *r) {
+bool mf_rank_registry_has_lost(const mf_rank_registry *r) {
     return r != NULL && (atomic_load(&r->all->told) != 0 || atomic_load(&r->all->failed) != 0);
 }
 
-void mf_roll_destroy(mf_roll *r) {
+void mf_rank_registry_destroy(mf_rank_registry *r) {
     if (r == NULL) {
         return;
     }
@@ -149,7 +149,7 @@ void mf_roll_destroy(mf_roll *r) {
     free(r);
 }
 
-bool mf_roll_look(mf_roll *r) {
+bool mf_rank_registry_look(mf_rank_registry *r) {
     for (int64_t i = 0; r != NULL && r->gone_rank < 0 && i < r->all->ranks; i++) {
         slot *s = &r->all->of[i];
         int process = atomic_load(&s->process);
@@ -163,7 +163,7 @@ bool mf_roll_look(mf_roll *r) {
     return r != NULL && r->gone_rank >= 0;
 }
 
-bool mf_roll_line(mf_roll *r, char *out, size_t size) {
+bool mf_rank_registry_line(mf_rank_registry *r, char *out, size_t size) {
     if (r == NULL || atomic_load(&r->all->told) != 0) {
         return false;
     }
@@ -173,7 +173,7 @@ bool mf_roll_line(mf_roll *r, char *out, size_t size) {
             return true;
         }
     }
-    if (!mf_roll_look(r)) {
+    if (!mf_rank_registry_look(r)) {
         return false;
     }
     snprintf(out, size, "rank %lld (process %d) is gone: %s", (long long)r->gone_rank,

@@ -1,8 +1,8 @@
 /* launch_output.h - what ranks print comes by way of their launcher: mpirun drops without a word
  * what it cannot write.
  */
-#ifndef MF_CLI_LAUNCH_OUTPUT_H
-#define MF_CLI_LAUNCH_OUTPUT_H
+#ifndef MF_EXECUTOR_LAUNCH_OUTPUT_H
+#define MF_EXECUTOR_LAUNCH_OUTPUT_H
 
 #include "core/base/status.h"
 

@@ -1,5 +1,5 @@
 /* launch_output.c - a pipe from the ranks' starter to this process's own output. */
-#include "cli/launch_output.h"
+#include "executor/ranks/launch_output.h"
 
 #include <errno.h>
 #include <fcntl.h>
