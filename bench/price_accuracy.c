@@ -11,6 +11,7 @@
  * The second form writes the tables of every GPU with held-out points, as the last section of the
  * file, in place of what stood there.
  */
+#include "core/base/paths.h"
 #include "core/model/model.h"
 #include "costmodel/cost.h"
 #include "costmodel/cost_internal.h"

@@ -2,6 +2,7 @@
  * from. */
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "core/base/paths.h"
 #include "report/output.h"
 #include "report/show.h"
 

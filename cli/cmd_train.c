@@ -3,7 +3,7 @@
 #include "cli/restart.h"
 #include "cli/train_settings.h"
 #include "compare/compare_points.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 #include "executor/ranks/launch.h"
 #include "executor/ranks/rank_registry.h"
 #include "report/output.h"

@@ -100,7 +100,7 @@ static mf_status price(const mf_args *a, mf_imported *x, mf_err *e) {
         snprintf(p->measurements, sizeof p->measurements, "%s",
                  mf_args_text(a, MF_OPT_STORE, "shipped"));
         snprintf(p->routing, sizeof p->routing, "balanced");
-        mf_plan_cluster_fingerprint(&x->job.cluster, p->cluster_fingerprint);
+        mf_cluster_fingerprint(&x->job.cluster, p->cluster_fingerprint);
         s = mf_job_check_cluster(&x->job.plan.layout, &x->job.cluster, e);
     }
     return s == MF_OK ? mf_job_simulate(&x->job, &(mf_sim_options){0}, e) : s;

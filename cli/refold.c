@@ -1,7 +1,7 @@
 /* refold.c - folds a run's layout anew, on fewer ranks. */
 #include "cli/refold.h"
 
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 #include "job/prices.h"
 #include "planner/planner.h"
 

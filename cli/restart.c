@@ -3,7 +3,7 @@
 #include "cli/restart.h"
 
 #include "executor/checkpoint/checkpoint.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 #include "executor/ranks/launch.h"
 
 #include <stdlib.h>

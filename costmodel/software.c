@@ -2,6 +2,7 @@
  * source.
  */
 #include "core/base/json.h"
+#include "core/base/paths.h"
 #include "costmodel/cost.h"
 
 #include <stddef.h>

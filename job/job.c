@@ -91,11 +91,11 @@ static void set_provenance(mf_job *j, const char *cluster, const char *routing) 
     snprintf(p->generator, sizeof p->generator, "%s", MF_GENERATOR);
     snprintf(p->cluster, sizeof p->cluster, "%s",
              strlen(cluster) < sizeof p->cluster ? cluster : j->cluster.name);
-    mf_plan_cluster_fingerprint(&j->cluster, p->cluster_fingerprint);
+    mf_cluster_fingerprint(&j->cluster, p->cluster_fingerprint);
     snprintf(p->software, sizeof p->software, "%s", j->software.name);
     snprintf(p->measurements, sizeof p->measurements, "%s", slash != NULL ? slash + 1 : store);
     snprintf(p->routing, sizeof p->routing, "%s", routing);
-    mf_plan_model_describe(&j->model, &j->plan.model);
+    mf_model_identify(&j->model, &j->plan.model);
 }
 
 /* Scales of 32 elements (MX) are read by the tensor cores of Blackwell and CDNA4, NVFP4's of 16 by

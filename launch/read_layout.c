@@ -396,7 +396,7 @@ mf_status mf_read_plan(mf_read *r, const mf_model *m, int64_t gpus, mf_plan *out
     reading x = {.r = r, .s = &r->settings, .model = m, .plan = out, .l = &out->layout};
     mf_plan_init(out);
     mf_layout_init(x.l);
-    mf_plan_model_describe(m, &out->model);
+    mf_model_identify(m, &out->model);
     x.l->seq = 0;
     mf_status s = read_gpus(&x, gpus, e);
     s = s == MF_OK ? read_degrees(&x, e) : s;

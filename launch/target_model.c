@@ -147,7 +147,7 @@ const char *mf_target_recipe(const char *model) {
 }
 
 bool mf_target_has_recipe(const mf_model *m, const char *name) {
-    mf_plan_model have, built;
+    mf_model_identity have, built;
     mf_model shipped;
     char set[48];
     const char *const sets[] = {set}; /* depths of MTP are a setting */
@@ -159,8 +159,8 @@ bool mf_target_has_recipe(const mf_model *m, const char *name) {
         mf_model_load_with(name, sets, 1, &shipped, NULL) != MF_OK) {
         return false;
     }
-    mf_plan_model_describe(m, &have);
-    mf_plan_model_describe(&shipped, &built);
+    mf_model_identify(m, &have);
+    mf_model_identify(&shipped, &built);
     return strcmp(have.fingerprint, built.fingerprint) == 0;
 }
 

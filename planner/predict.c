@@ -10,11 +10,11 @@ static void copy_text(char *out, size_t size, const char *text) {
 
 static void describe(const mf_problem *p, mf_plan *plan) {
     const mf_cluster *c = mf_cost_cluster(p->cost);
-    mf_plan_model_describe(p->model, &plan->model);
+    mf_model_identify(p->model, &plan->model);
     mf_plan_provenance *from = &plan->provenance;
     copy_text(from->generator, sizeof from->generator, p->generator);
     copy_text(from->cluster, sizeof from->cluster, p->cluster_name ? p->cluster_name : c->name);
-    mf_plan_cluster_fingerprint(c, from->cluster_fingerprint);
+    mf_cluster_fingerprint(c, from->cluster_fingerprint);
     copy_text(from->software, sizeof from->software, mf_cost_software(p->cost)->name);
     copy_text(from->measurements, sizeof from->measurements, p->measurements);
     copy_text(from->routing, sizeof from->routing, p->routing_name);

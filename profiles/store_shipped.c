@@ -1,5 +1,6 @@
 /* store_shipped.c - the points that ship with moefold as text, and stores built from them. */
 #include "core/base/file.h"
+#include "core/base/paths.h"
 #include "core/model/model.h"
 #include "profiles/store_private.h"
 

@@ -6,7 +6,7 @@
 #include "tests/test.h"
 
 #include "core/model/model.h"
-#include "executor/checkpoint/safetensors.h"
+#include "executor/files/safetensors.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/rope.h"
 #include "kernels/gemm/gemm.h"

@@ -1,5 +1,6 @@
 /* profile_file.c - fitted values written back into profiles/software/NAME.json. */
 #include "bench/published/fit_parameters.h"
+#include "core/base/paths.h"
 
 #include <stdio.h>
 #include <stdlib.h>

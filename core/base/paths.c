@@ -1,5 +1,5 @@
 /* paths.c - where the data that ships with moefold lies. */
-#include "core/model/model.h"
+#include "core/base/paths.h"
 
 #include <limits.h>
 #include <pthread.h>

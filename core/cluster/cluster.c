@@ -1,8 +1,8 @@
 /* cluster.c - shipped clusters by name, and the arithmetic of capacity and links. */
 #include "core/cluster/cluster.h"
+#include "core/base/paths.h"
 
 #include "core/cluster/cluster_json.h"
-#include "core/model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>

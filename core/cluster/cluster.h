@@ -97,6 +97,10 @@ mf_status mf_cluster_load(const char *name_or_path, mf_cluster *out, mf_err *e);
 /* Shipped names in alphabetical order; *count entries, static lifetime. */
 const char *const *mf_cluster_shipped(size_t *count);
 
+/* 16 hexadecimal digits, of every field that shapes times; names and prose are left out. Stable
+ * across machines and builds. */
+void mf_cluster_fingerprint(const mf_cluster *c, char out[20]);
+
 /* Ranks are CPU processes: they hold no driver's context and room for the worst case of routing. */
 bool mf_cluster_is_cpu(const mf_cluster *c);
 

@@ -1,9 +1,9 @@
 /* model.c - models by shipped name or by path. */
 #include "core/model/model.h"
+#include "core/base/paths.h"
 
 #include "core/base/file.h"
 #include "core/model/model_reader.h"
-#include "core/plan/plan.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -227,9 +227,9 @@ mf_status mf_model_load(const char *name_or_path, mf_model *out, mf_err *e) {
 }
 
 static bool same_model(const mf_model *a, const mf_model *b) {
-    mf_plan_model x, y;
-    mf_plan_model_describe(a, &x);
-    mf_plan_model_describe(b, &y);
+    mf_model_identity x, y;
+    mf_model_identify(a, &x);
+    mf_model_identify(b, &y);
     return strcmp(x.fingerprint, y.fingerprint) == 0;
 }
 

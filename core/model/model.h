@@ -317,8 +317,15 @@ mf_status mf_model_config_text(const char *name_or_path, const char *const *over
 /* Shipped names in alphabetical order; *count entries, static lifetime. */
 const char *const *mf_model_shipped(size_t *count);
 
-/* Folder that holds models/, clusters/, measured profiles: $MOEFOLD_DATA, else the source tree it
- * was built from, else PREFIX/share/moefold next to the executable. Never NULL. */
-const char *mf_data_dir(void);
+/* Enough to load a model again and to notice that it has changed. */
+typedef struct mf_model_identity {
+    char name[96]; /* as mf_model_load takes it */
+    char family[32];
+    char fingerprint[20]; /* of every field that shapes times or tensors, hexadecimal */
+    int64_t layers, mtp_layers, hidden, experts, parameters;
+} mf_model_identity;
+
+/* The fingerprint leaves out names and prose, and is stable across machines and builds. */
+void mf_model_identify(const mf_model *m, mf_model_identity *out);
 
 #endif

@@ -20,14 +20,6 @@
 #define MF_PLAN_FORMAT "moefold-plan"
 #define MF_PLAN_VERSION 1
 
-/* What the plan was made for: enough to load it again and to notice that it has changed. */
-typedef struct mf_plan_model {
-    char name[96]; /* as mf_model_load takes it */
-    char family[32];
-    char fingerprint[20]; /* of every field that shapes the computation, hexadecimal */
-    int64_t layers, mtp_layers, hidden, experts, parameters;
-} mf_plan_model;
-
 typedef struct mf_plan_provenance {
     char generator[64]; /* "moefold 0.1" */
     char cluster[64];   /* as mf_cluster_load takes it */
@@ -67,7 +59,7 @@ typedef struct mf_plan_prediction {
 } mf_plan_prediction;
 
 typedef struct mf_plan {
-    mf_plan_model model;
+    mf_model_identity model;
     mf_layout layout; /* resolved; its `memory` is the choice of most layers */
     mf_assignment assignment;
     bool predicted; /* prediction holds something */
@@ -78,11 +70,6 @@ typedef struct mf_plan {
 /* An empty plan / frees what a plan owns. */
 void mf_plan_init(mf_plan *p);
 void mf_plan_clear(mf_plan *p);
-
-/* Fingerprints (16 hexadecimal digits) of every field that shapes times or tensors; names and
- * prose are left out. Stable across machines and builds. */
-void mf_plan_model_describe(const mf_model *m, mf_plan_model *out);
-void mf_plan_cluster_fingerprint(const mf_cluster *c, char out[20]);
 
 /* Canonical text; *out is to be freed. Errors: MF_NOMEM. */
 mf_status mf_plan_to_json(const mf_plan *p, char **out, size_t *length, mf_err *e);

@@ -80,7 +80,7 @@ static mf_status need(const mf_json_value *object, const char *key, const mf_jso
     return *out ? MF_OK : mf_json_fail(object, e, "missing key \"%s\"", key);
 }
 
-static mf_status read_model(const mf_json_value *v, mf_plan_model *m, mf_err *e) {
+static mf_status read_model(const mf_json_value *v, mf_model_identity *m, mf_err *e) {
     static const char *const keys[] = {"name",       "family", "fingerprint", "layers",
                                        "mtp_layers", "hidden", "experts",     "parameters"};
     reader r = enter(v, keys, COUNT(keys), e);

@@ -3,7 +3,7 @@
 
 #include "core/base/json_write.h"
 #include "executor/checkpoint/checkpoint_pieces.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "core/plan/plan.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +21,10 @@ void mf_checkpoint_manifest_clear(mf_checkpoint_manifest *m) {
 }
 
 void mf_checkpoint_fingerprint(const mf_model *m, char out[20]) {
-    mf_plan_model p;
+    mf_model_identity p;
     mf_model own = *m;
     own.aux_loss_coef = 0.0; /* a choice of the run */
-    mf_plan_model_describe(&own, &p);
+    mf_model_identify(&own, &p);
     snprintf(out, 20, "%s", p.fingerprint);
 }
 

@@ -1,7 +1,7 @@
 /* checkpoint_read.c - pieces of all ranks' files, found by hub tensor, checked before use. */
 #include "executor/checkpoint/checkpoint_manifest.h"
 #include "executor/checkpoint/checkpoint_pieces.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 #include "executor/step/exec.h"
 
 #include "core/base/crc32c.h"

@@ -2,7 +2,7 @@
  * thread of each rank writes to disk while training goes on; ranks agree between two steps. */
 #include "executor/checkpoint/checkpoint_write.h"
 #include "executor/comm/agree.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 #include "executor/step/exec.h"
 
 #include <pthread.h>

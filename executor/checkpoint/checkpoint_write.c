@@ -2,8 +2,8 @@
  * of all of them, the end of old ones. */
 #include "executor/checkpoint/checkpoint_write.h"
 
-#include "executor/checkpoint/safetensors.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
+#include "executor/files/safetensors.h"
 
 #include "core/base/crc32c.h"
 

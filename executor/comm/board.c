@@ -46,9 +46,9 @@ static void put(mf_board *b, int64_t step, int position, int pass, const char *d
     snprintf(s->doing, sizeof s->doing, "%s", doing);
 }
 
-void mf_board_op(mf_board *b, int64_t step, const mf_exec_op *op) {
+void mf_board_op(mf_board *b, int64_t step, int position, const mf_op *op) {
     if (b != NULL) {
-        put(b, step, op->position, op->op->pass, op->op->name);
+        put(b, step, position, op->pass, op->name);
     }
 }
 

@@ -10,7 +10,8 @@
 #ifndef MF_EXECUTOR_BOARD_H
 #define MF_EXECUTOR_BOARD_H
 
-#include "executor/ops/ops.h"
+#include "core/program/lower.h"
+#include "executor/comm/comm.h"
 
 typedef struct mf_board mf_board;
 
@@ -38,7 +39,7 @@ typedef enum mf_board_waits {
 mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *user,
                         mf_board **out, mf_err *e);
 /* What this rank does now. */
-void mf_board_op(mf_board *b, int64_t step, const mf_exec_op *op);
+void mf_board_op(mf_board *b, int64_t step, int position, const mf_op *op);
 void mf_board_phase(mf_board *b, int64_t step, const char *phase);
 /* From here on its main thread waits for this. What it did before it does again once
  * MF_BOARD_FOR_RANKS is over, of which the communicator tells. */

@@ -1,7 +1,7 @@
 /* data.c - token streams: mapping, checking, cutting and shuffling. */
 #include "executor/data/data.h"
 
-#include "executor/checkpoint/safetensors.h"
+#include "executor/files/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>

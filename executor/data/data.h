@@ -4,7 +4,7 @@
  * label of one is the first token of the next). With shuffling, the samples of each pass over the
  * stream come in an order drawn from (seed, pass); the order is a function of the sample's number
  * alone, so that every rank of every layout sees the same stream and training resumes anywhere.
- * Files are mapped and checked before use: a seal (executor/data/seal.h) PATH.crc32c beside the
+ * Files are mapped and checked before use: a seal (executor/files/seal.h) PATH.crc32c beside the
  * file with the tokens is held against its bytes, block by block when samples first reach them. A
  * stream is immutable and may be read from several threads.
  */
@@ -12,7 +12,7 @@
 #define MF_EXECUTOR_DATA_H
 
 #include "core/base/status.h"
-#include "executor/data/seal.h"
+#include "executor/files/seal.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 #include "executor/data/data_seal.h"
 
 #include "executor/comm/agree.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 
 #include <stdio.h>
 

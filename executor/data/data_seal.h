@@ -5,7 +5,7 @@
 #include "executor/comm/comm.h"
 #include "executor/data/data_mix.h"
 
-/* Seals of the streams (executor/data/seal.h) in `folder`, stream-0.crc32c, ...: those that are
+/* Seals of the streams (executor/files/seal.h) in `folder`, stream-0.crc32c, ...: those that are
  * there when the run goes on (`resumes`), so that samples are checked before they are used; else
  * they are made, each rank taking its share of the blocks, and rank 0 writes them. Collective, and
  * so is the result. Errors: MF_INPUT for another stream, MF_IO, MF_NOMEM. */

@@ -10,7 +10,7 @@
 #define MF_EXECUTOR_PARAMS_H
 
 #include "core/program/lower.h"
-#include "executor/checkpoint/safetensors.h"
+#include "executor/files/safetensors.h"
 
 typedef struct mf_param {
     int position;     /* position of the model */

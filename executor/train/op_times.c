@@ -5,7 +5,7 @@
 #include "core/base/json_write.h"
 #include "executor/checkpoint/checkpoint.h"
 #include "executor/comm/agree.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 
 #include <stdio.h>
 #include <stdlib.h>

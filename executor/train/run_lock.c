@@ -1,7 +1,7 @@
 /* run_lock.c - the file that says who writes to a run's folder. */
 #include "executor/train/run_lock.h"
 
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* steps.c - the steps of a run: begun ahead, ended one by one, told, saved. */
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 #include "executor/train/run.h"
 
 #include <math.h>

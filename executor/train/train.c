@@ -3,8 +3,8 @@
 
 #include "core/memory/memory.h"
 #include "executor/data/data_seal.h"
-#include "executor/data/files.h"
 #include "executor/device/cuda_side.h"
+#include "executor/files/files.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ void mf_run_warn(const run *r, const char *format, ...) {
 
 static void before_op(void *user, const mf_exec_op *op) {
     run *r = user;
-    mf_board_op(r->board, mf_run_entering(r), op);
+    mf_board_op(r->board, mf_run_entering(r), op->position, op->op);
     if (r->o->exec.before_op != NULL) {
         r->o->exec.before_op(r->o->exec.user, op);
     }

@@ -2,7 +2,7 @@
  * lies inside the bytes, is found by its name, and can be read and verified. */
 #include "tests/fuzz/driver.h"
 
-#include "executor/checkpoint/safetensors.h"
+#include "executor/files/safetensors.h"
 
 static void require(int truth) {
     if (!truth) {

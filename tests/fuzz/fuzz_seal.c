@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes as a seal. What was accepted must be written back as it was, and say of
  * every block whether it is right; what was not must say where it is wrong. */
-#include "executor/data/seal.h"
+#include "executor/files/seal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
         "\"a\"", "\"b\"", "one.safetensors", "two.safetensors", "../", "/", "."
 #include "tests/fuzz/driver.h"
 
-#include "executor/checkpoint/safetensors.h"
+#include "executor/files/safetensors.h"
 #include "tests/fuzz/file.h"
 
 static void require(int truth) {

@@ -39,7 +39,7 @@ static void check_refused(const mf_err *e, const mf_model *m) {
 
 static void check_named(mf_target t, const mf_model *m, const mf_cluster *c, const mf_plan *drawn) {
     mf_plan p = *drawn;
-    mf_plan_model have, found;
+    mf_model_identity have, found;
     mf_read_model model;
     mf_read r = {0};
     mf_err e;
@@ -50,8 +50,8 @@ static void check_named(mf_target t, const mf_model *m, const mf_cluster *c, con
     if (mf_read_find_model(&r, NULL, &model, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
-    mf_plan_model_describe(m, &have);
-    mf_plan_model_describe(&model.model, &found);
+    mf_model_identify(m, &have);
+    mf_model_identify(&model.model, &found);
     assert_string_equal(have.fingerprint, found.fingerprint);
     mf_read_clear(&r);
     free(script);

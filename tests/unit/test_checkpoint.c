@@ -1,7 +1,7 @@
 /* Checkpoints: weights in and out bit by bit, every layout reads what any other wrote, damage is
  * found and named. The program starts itself again under mpirun. */
 #include "executor/checkpoint/checkpoint.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 #include "tests/hf_case.h"
 #include "tests/rng.h"
 #include "tests/test.h"

@@ -2,7 +2,7 @@
  * checkpoint once; models with them pass from layout to layout, every weight and moment bit by bit.
  * The program starts itself again under mpirun. */
 #include "executor/checkpoint/checkpoint.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 #include "tests/grid_case.h"
 #include "tests/test.h"
 

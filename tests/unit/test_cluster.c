@@ -1,5 +1,6 @@
 /* Clusters: the shipped ones hold the published figures beside their sources; users' files may use
  * any unit, extend known clusters, and are refused with a position when something is off. */
+#include "core/base/paths.h"
 #include "tests/test.h"
 
 #include "core/cluster/cluster.h"

@@ -1,5 +1,6 @@
 /* test_cost_held_out.c - prices of what no fit was shown: the shapes that ship as held out, and
  * groups of a size that nobody measured. */
+#include "core/base/paths.h"
 #include "core/model/model.h"
 #include "costmodel/cost.h"
 #include "costmodel/cost_internal.h"

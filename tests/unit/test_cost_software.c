@@ -1,5 +1,6 @@
 /* test_cost_software.c - software profiles: what ships is sound, names resolve by release, and
  * files that say too little or too much are refused. */
+#include "core/base/paths.h"
 #include "costmodel/cost.h"
 #include "tests/test.h"
 

@@ -1,5 +1,6 @@
 /* Shipped models against public figures: parameters as the hub counts them, FLOPs per token; and
  * loading by name and by path. */
+#include "core/base/paths.h"
 #include "tests/test.h"
 
 #include "core/model/model.h"

@@ -1,6 +1,7 @@
 /* Configs as nobody means them: every key of every shipped model gone or with another value, and
  * lists, words and objects that contradict the rest. Each is read whole or refused with its place.
  */
+#include "core/base/paths.h"
 #include "tests/sampled.h"
 #include "tests/test.h"
 

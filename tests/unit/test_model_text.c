@@ -10,7 +10,7 @@
 /* False where the model does not take the override at all. */
 static bool says_the_same(const char *name, const char *const *set, size_t count) {
     mf_model said, read;
-    mf_plan_model x, y;
+    mf_model_identity x, y;
     mf_json *doc = NULL;
     char *text = NULL;
     size_t length = 0;
@@ -25,8 +25,8 @@ static bool says_the_same(const char *name, const char *const *set, size_t count
         mf_model_from_json(doc, name, &read, &e) != MF_OK) {
         fail_msg("%s with %s: %s", name, set[0], e.text);
     }
-    mf_plan_model_describe(&said, &x);
-    mf_plan_model_describe(&read, &y);
+    mf_model_identify(&said, &x);
+    mf_model_identify(&read, &y);
     assert_string_equal(x.fingerprint, y.fingerprint);
     mf_json_destroy(doc);
     free(text);

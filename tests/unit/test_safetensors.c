@@ -1,5 +1,5 @@
 /* safetensors: files from outside, refusal of hostile ones, writing, indexes. */
-#include "executor/checkpoint/safetensors.h"
+#include "executor/files/safetensors.h"
 #include "tests/test.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* safetensors_verify.c - are the bytes of tensors what was written? */
-#include "executor/checkpoint/safetensors.h"
+#include "executor/files/safetensors.h"
 
 #include "core/base/crc32c.h"
 

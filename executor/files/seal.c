@@ -1,8 +1,8 @@
 /* seal.c - writing, reading and checking seals. */
-#include "executor/data/seal.h"
+#include "executor/files/seal.h"
 
 #include "core/base/crc32c.h"
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 
 #include <errno.h>
 #include <stdbool.h>

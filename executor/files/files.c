@@ -1,5 +1,5 @@
 /* files.c - folders, and files written whole. */
-#include "executor/data/files.h"
+#include "executor/files/files.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* safetensors_write.c - writing of safetensors files. */
-#include "executor/checkpoint/safetensors.h"
+#include "executor/files/safetensors.h"
 
 #include "core/base/crc32c.h"
 #include "core/base/json_write.h"

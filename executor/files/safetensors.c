@@ -1,5 +1,5 @@
 /* safetensors.c - strict reading of safetensors files and of indexes over several; writing. */
-#include "executor/checkpoint/safetensors.h"
+#include "executor/files/safetensors.h"
 
 #include "core/base/json.h"
 
