@@ -2,6 +2,7 @@
 #ifndef MF_CLI_CAPACITY_LISTS_H
 #define MF_CLI_CAPACITY_LISTS_H
 
+#include "cli/options.h"
 #include "report/capacity_table.h"
 
 enum { MF_CAPACITY_MAX_NAMES = 32, MF_CAPACITY_MAX_SIZES = 64 };

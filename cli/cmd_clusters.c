@@ -4,7 +4,7 @@
 #include "cli/commands.h"
 #include "core/base/paths.h"
 #include "report/output.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"

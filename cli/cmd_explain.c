@@ -5,7 +5,7 @@
 #include "job/account.h"
 #include "job/problem.h"
 #include "report/report.h"
-#include "report/show.h"
+#include "report/text/show.h"
 #include "report/to_fit.h"
 
 #include <stdlib.h>

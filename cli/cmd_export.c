@@ -7,7 +7,7 @@
 #include "launch/words.h"
 #include "launch/write.h"
 #include "report/output.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "cli/progress.h"
 #include "job/problem.h"
 #include "report/report.h"
-#include "report/show.h"
+#include "report/text/show.h"
 #include "report/to_fit.h"
 
 #include <string.h>

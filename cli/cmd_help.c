@@ -1,7 +1,7 @@
 /* cmd_help.c - `moefold help`, and how help reads on a terminal and in docs/CLI.md. */
 #include "cli/commands.h"
 #include "cli/help_text.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <string.h>
 

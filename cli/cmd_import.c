@@ -3,7 +3,7 @@
 #include "cli/import_job.h"
 #include "report/output.h"
 #include "report/report.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "job/job.h"
 #include "launch/target.h"
 #include "report/output.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <stdlib.h>
 #include <string.h>

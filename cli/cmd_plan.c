@@ -8,7 +8,7 @@
 #include "report/host_copies.h"
 #include "report/report.h"
 #include "report/report_folder.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <string.h>

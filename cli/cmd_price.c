@@ -6,7 +6,7 @@
 #include "job/prices.h"
 #include "profiles/ops_table.h"
 #include "report/output.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "job/prices.h"
 #include "profiles/store.h"
 #include "report/output.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <errno.h>
 #include <string.h>

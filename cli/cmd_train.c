@@ -7,7 +7,7 @@
 #include "executor/ranks/launch.h"
 #include "executor/ranks/rank_registry.h"
 #include "report/output.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <errno.h>
 #include <math.h>

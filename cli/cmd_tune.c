@@ -7,7 +7,7 @@
 #include "launch/steps.h"
 #include "report/output.h"
 #include "report/report_folder.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <stdlib.h>
 #include <string.h>

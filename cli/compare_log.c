@@ -11,7 +11,7 @@
 #include "launch/correct.h"
 #include "launch/log.h"
 #include "report/output.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * elsewhere. */
 #include "cli/progress.h"
 
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <math.h>
 

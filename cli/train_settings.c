@@ -5,7 +5,7 @@
 #include "executor/device/cuda_side.h"
 #include "job/prices.h"
 #include "report/report.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <stdlib.h>
 #include <string.h>

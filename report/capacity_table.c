@@ -1,7 +1,7 @@
 /* capacity_table.c - the table of `moefold capacity` and its verdicts, for people. */
 #include "report/capacity_table.h"
 
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #ifndef MF_REPORT_CAPACITY_H
 #define MF_REPORT_CAPACITY_H
 
-#include "cli/cli.h"
 #include "core/base/json_write.h"
 #include "core/program/lower.h"
 #include "planner/capacity/decision.h"

@@ -1,7 +1,7 @@
 /* host_copies.c - a search without host copies, and with them; what rests on them. */
 #include "report/host_copies.h"
 
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <string.h>

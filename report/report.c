@@ -3,7 +3,7 @@
 
 #include "job/job.h"
 #include "job/unsaid.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <stdlib.h>

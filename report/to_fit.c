@@ -1,7 +1,7 @@
 /* to_fit.c - steps that make a layout fit, least time first. */
 #include "report/to_fit.h"
 
-#include "report/show.h"
+#include "report/text/show.h"
 
 void mf_to_fit_print(FILE *out, const mf_steps *steps, double now_s) {
     if (steps->count == 0) {

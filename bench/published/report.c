@@ -418,7 +418,7 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) 
             "hardly pulls. Each prediction is what `moefold simulate` prints: `build/validate "
             "--commands` gives every row's command line, and `make validate-commands` runs all "
             "of them. What a row leaves unsaid is unsaid there: the release's default stands for "
-            "it, and the band covers what else it may be (`cli/unsaid.c`).\n\n",
+            "it, and the band covers what else it may be (`job/unsaid.c`).\n\n",
             n, count);
     headline(f, rows, count, all);
     targets(f, rows, count);

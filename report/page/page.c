@@ -2,7 +2,7 @@
 #include "report/page/page.h"
 
 #include "report/page/style.h"
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <stdarg.h>

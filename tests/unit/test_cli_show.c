@@ -1,7 +1,7 @@
 /* Numbers for people: units, figures, wrapping. */
 #include "tests/test.h"
 
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* show.c - numbers and tables for people. */
-#include "report/show.h"
+#include "report/text/show.h"
 
 #include <math.h>
 #include <string.h>

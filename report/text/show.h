@@ -1,6 +1,6 @@
 /* show.h - numbers and tables for people: the edge where SI units become text. */
-#ifndef MF_REPORT_SHOW_H
-#define MF_REPORT_SHOW_H
+#ifndef MF_REPORT_TEXT_SHOW_H
+#define MF_REPORT_TEXT_SHOW_H
 
 #include <stdio.h>
 
