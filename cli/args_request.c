@@ -74,3 +74,10 @@ mf_status mf_args_load(mf_job *j, const mf_args *a,
     mf_status s = mf_args_request(a, &r, e);
     return s == MF_OK ? load(j, &r, e) : s;
 }
+
+mf_status mf_args_import(mf_imported *x, const mf_args *a, mf_err *e) {
+    mf_import_request r = {
+        .word = a->word, .words = a->words, .recipe = mf_args_text(a, MF_OPT_RECIPE, NULL)};
+    mf_status s = mf_args_request(a, &r.asked, e);
+    return s == MF_OK ? mf_import_load(&r, x, e) : s;
+}

@@ -3,6 +3,7 @@
 #define MF_CLI_ARGS_REQUEST_H
 
 #include "cli/cli.h"
+#include "job/import_job.h"
 #include "job/job.h"
 #include "report/report_folder.h"
 
@@ -13,6 +14,9 @@ mf_status mf_args_request(const mf_args *a, mf_job_request *out, mf_err *e);
  * to be cleared in any case. */
 mf_status mf_args_load(mf_job *j, const mf_args *a,
                        mf_status (*load)(mf_job *j, const mf_job_request *r, mf_err *e), mf_err *e);
+
+/* The same of the job that words of the command line describe: mf_import_load. */
+mf_status mf_args_import(mf_imported *x, const mf_args *a, mf_err *e);
 
 /* --gpus, --global-batch and --seq were given. */
 mf_status mf_args_require_sizes(const mf_args *a, mf_err *e);

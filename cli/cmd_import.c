@@ -1,6 +1,7 @@
 /* cmd_import.c - `moefold import`: a job that exists as a plan, and what its log measured. */
+#include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/import_job.h"
+#include "job/import_job.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "report/text/show.h"
@@ -79,7 +80,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (x == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    mf_status s = mf_import_load(a, x, e);
+    mf_status s = mf_args_import(x, a, e);
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = print_json(cli->out, x, e);
     } else if (s == MF_OK) {

@@ -1,7 +1,7 @@
 /* cmd_tune.c - `moefold tune`: the three phases on one job, against the layout it runs with. */
 #include "cli/args_request.h"
 #include "cli/commands.h"
-#include "cli/import_job.h"
+#include "job/import_job.h"
 #include "job/problem.h"
 #include "launch/search.h"
 #include "launch/steps.h"
@@ -232,7 +232,7 @@ static mf_status load(const mf_args *a, findings *f, mf_err *e) {
         s = mf_args_load(j, a, mf_job_load_layout, e);
         s = s == MF_OK ? mf_job_simulate(j, &(mf_sim_options){0}, e) : s;
     } else {
-        s = mf_import_load(a, &f->x, e);
+        s = mf_args_import(&f->x, a, e);
     }
     if (word == NULL && strncmp(j->software.name, "megatron-", 9) == 0) {
         word = "megatron";

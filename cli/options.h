@@ -4,6 +4,7 @@
 #ifndef MF_CLI_OPTIONS_H
 #define MF_CLI_OPTIONS_H
 
+#include "core/base/number_text.h"
 #include "core/base/status.h"
 #include "core/layout/layout.h"
 
@@ -251,21 +252,5 @@ int mf_args_threads(const mf_args *a);
 
 /* MF_USAGE "--model is required" when it was not given. */
 mf_status mf_args_require(const mf_args *a, mf_option_id id, mf_err *e);
-
-/* Numbers as options take them, for other texts too (routing, key=value). Errors: MF_USAGE
- * "expected ..., got ...". */
-mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e);
-/* "4096", "4k", "1M": k is 1,024, M its square. */
-mf_status mf_parse_size(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e);
-mf_status mf_parse_f64(const char *text, double low, double high, double *out, mf_err *e);
-/* "0.05" or "5%". */
-mf_status mf_parse_share(const char *text, double low, double high, double *out, mf_err *e);
-/* "15T" */
-mf_status mf_parse_count(const char *text, double low, double high, double *out, mf_err *e);
-/* "30d", in seconds. */
-mf_status mf_parse_time(const char *text, double low, double high, double *out, mf_err *e);
-/* The same, or a date: seconds from now_s (since 1970) until it begins in UTC. */
-mf_status mf_parse_until(const char *text, double now_s, double low, double high, double *out,
-                         mf_err *e);
 
 #endif

@@ -1,6 +1,5 @@
-/* import_job.c - words of a command line as a job: scripts, logs, recipes, flags, variables. */
-#include "cli/import_job.h"
-#include "cli/args_request.h"
+/* import_job.c - words as a job: scripts, logs, recipes, flags, variables. */
+#include "job/import_job.h"
 
 #include "core/base/file.h"
 #include "core/base/version.h"
@@ -22,56 +21,55 @@ static bool is_text(const char *word) {
 }
 
 /* Words are one command line, files between them. A flag and its value may be two words. */
-static mf_status read_words(const mf_args *a, mf_imported *x, mf_err *e) {
-    const char *recipe = mf_args_text(a, MF_OPT_RECIPE, NULL);
+static mf_status read_words(const mf_import_request *r, mf_imported *x, mf_err *e) {
     char line[16384] = "";
-    for (int i = 0; i < a->words; i++) {
-        if (is_variable(a->word[i])) {
+    for (int i = 0; i < r->words; i++) {
+        if (is_variable(r->word[i])) {
             char name[128];
-            const char *value = strchr(a->word[i], '=');
-            snprintf(name, sizeof name, "%.*s", (int)(value - a->word[i]), a->word[i]);
+            const char *value = strchr(r->word[i], '=');
+            snprintf(name, sizeof name, "%.*s", (int)(value - r->word[i]), r->word[i]);
             mf_settings_put(&x->read.given, name, "%s", value + 1);
             mf_settings_put(&x->read.variables, name, "%s", value + 1);
         }
     }
-    for (int i = 0; i < a->words; i++) {
+    for (int i = 0; i < r->words; i++) {
         bool value =
-            i > 0 && strncmp(a->word[i - 1], "--", 2) == 0 && strchr(a->word[i - 1], '=') == NULL;
+            i > 0 && strncmp(r->word[i - 1], "--", 2) == 0 && strchr(r->word[i - 1], '=') == NULL;
         size_t used = strlen(line);
-        if (is_text(a->word[i]) || value) {
-            snprintf(line + used, sizeof line - used, "%s '%s'", used > 0 ? " " : "", a->word[i]);
+        if (is_text(r->word[i]) || value) {
+            snprintf(line + used, sizeof line - used, "%s '%s'", used > 0 ? " " : "", r->word[i]);
             continue;
         }
-        mf_status s = mf_read_file(&x->read, a->word[i], recipe, e);
+        mf_status s = mf_read_file(&x->read, r->word[i], r->recipe, e);
         if (s != MF_OK) {
             return s;
         }
     }
     mf_status s = mf_read_text(&x->read, "command line", line, NULL, e);
-    if (s == MF_OK && recipe != NULL) {
-        mf_settings_put(&x->read.settings, "recipe", "%s", recipe);
+    if (s == MF_OK && r->recipe != NULL) {
+        mf_settings_put(&x->read.settings, "recipe", "%s", r->recipe);
     }
     return s;
 }
 
 /* Twice: what a script sets late may stand in a file that was read before. */
-static mf_status read_all(const mf_args *a, mf_imported *x, mf_err *e) {
-    if (a->words == 0) {
+static mf_status read_all(const mf_import_request *r, mf_imported *x, mf_err *e) {
+    if (r->words == 0) {
         return mf_err_set(e, MF_USAGE, "expected a script, a log, a recipe or flags");
     }
-    mf_status s = read_words(a, x, e);
+    mf_status s = read_words(r, x, e);
     if (s == MF_OK) {
         mf_settings_clear(&x->read.settings);
         mf_settings_clear(&x->read.unknown);
         mf_read_modelzoo_defaults(&x->read);
-        s = read_words(a, x, e);
+        s = read_words(r, x, e);
     }
     s = s == MF_OK ? mf_read_modelzoo(&x->read, e) : s;
-    for (int i = 0; i < a->words && s == MF_OK; i++) {
+    for (int i = 0; i < r->words && s == MF_OK; i++) {
         char *text = NULL;
         size_t length = 0;
-        if (!is_text(a->word[i]) &&
-            mf_file_load(a->word[i], 64 << 20, &text, &length, NULL) == MF_OK) {
+        if (!is_text(r->word[i]) &&
+            mf_file_load(r->word[i], 64 << 20, &text, &length, NULL) == MF_OK) {
             mf_log_read(&x->log, text);
         }
         free(text);
@@ -80,25 +78,24 @@ static mf_status read_all(const mf_args *a, mf_imported *x, mf_err *e) {
 }
 
 /* The cluster and, with it, prices: what the job is simulated on. */
-static mf_status price(const mf_args *a, mf_imported *x, mf_err *e) {
+static mf_status price(const mf_import_request *r, mf_imported *x, mf_err *e) {
     mf_job *j = &x->job;
     const char *ours = mf_settings_text(&x->read.moefold, "cluster", NULL);
     mf_plan_provenance *p = &j->plan.provenance;
-    const char *cluster = mf_args_text(a, MF_OPT_CLUSTER, ours);
+    const char *cluster = r->asked.cluster != NULL ? r->asked.cluster : ours;
     const char *software = mf_settings_text(&x->read.moefold, "software", "megatron-26.06");
     if (cluster == NULL) {
         return mf_err_set(e, MF_USAGE, "--cluster is required: no text says what GPUs they are");
     }
-    mf_status s = mf_args_request(a, &j->asked, e);
-    s = s == MF_OK
-            ? mf_prices_load(&j->asked, cluster, software, &j->cluster, &j->software, &j->cost, e)
-            : s;
+    j->asked = r->asked;
+    mf_status s =
+        mf_prices_load(&j->asked, cluster, software, &j->cluster, &j->software, &j->cost, e);
     if (s == MF_OK) {
         snprintf(p->generator, sizeof p->generator, "%s", MF_GENERATOR);
         snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
         snprintf(p->software, sizeof p->software, "%s", j->software.name);
         snprintf(p->measurements, sizeof p->measurements, "%s",
-                 mf_args_text(a, MF_OPT_STORE, "shipped"));
+                 r->asked.store != NULL ? r->asked.store : "shipped");
         snprintf(p->routing, sizeof p->routing, "balanced");
         mf_cluster_fingerprint(&x->job.cluster, p->cluster_fingerprint);
         s = mf_job_check_cluster(&x->job.plan.layout, &x->job.cluster, e);
@@ -106,12 +103,12 @@ static mf_status price(const mf_args *a, mf_imported *x, mf_err *e) {
     return s == MF_OK ? mf_job_simulate(&x->job, &(mf_sim_options){0}, e) : s;
 }
 
-mf_status mf_import_load(const mf_args *a, mf_imported *x, mf_err *e) {
-    const int64_t gpus = a->value[MF_OPT_GPUS].given ? a->value[MF_OPT_GPUS].i : 0;
+mf_status mf_import_load(const mf_import_request *r, mf_imported *x, mf_err *e) {
+    const int64_t gpus = mf_request_says(&r->asked, MF_SAID_GPUS) ? r->asked.layout.gpus : 0;
     mf_routing_init(&x->job.routing);
-    mf_status s = read_all(a, x, e);
+    mf_status s = read_all(r, x, e);
     if (s == MF_OK) {
-        s = mf_read_find_model(&x->read, mf_args_text(a, MF_OPT_MODEL, NULL), &x->found, e);
+        s = mf_read_find_model(&x->read, r->asked.model, &x->found, e);
     }
     if (s == MF_OK) {
         x->job.model = x->found.model;
@@ -120,7 +117,7 @@ mf_status mf_import_load(const mf_args *a, mf_imported *x, mf_err *e) {
     if (s == MF_OK) {
         snprintf(x->job.plan.model.name, sizeof x->job.plan.model.name, "%s", x->found.name);
     }
-    return s == MF_OK ? price(a, x, e) : s;
+    return s == MF_OK ? price(r, x, e) : s;
 }
 
 void mf_import_clear(mf_imported *x) {

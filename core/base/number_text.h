@@ -1,0 +1,24 @@
+/* number_text.h - numbers as people write them on command lines and in lists: each within [low,
+ * high]. Errors: MF_USAGE "expected ..., got ...". */
+#ifndef MF_BASE_NUMBER_TEXT_H
+#define MF_BASE_NUMBER_TEXT_H
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+mf_status mf_parse_i64(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e);
+/* "4096", "4k", "1M": k is 1,024, M its square. */
+mf_status mf_parse_size(const char *text, int64_t low, int64_t high, int64_t *out, mf_err *e);
+mf_status mf_parse_f64(const char *text, double low, double high, double *out, mf_err *e);
+/* "0.05" or "5%". */
+mf_status mf_parse_share(const char *text, double low, double high, double *out, mf_err *e);
+/* "15T" */
+mf_status mf_parse_count(const char *text, double low, double high, double *out, mf_err *e);
+/* "30d", in seconds. */
+mf_status mf_parse_time(const char *text, double low, double high, double *out, mf_err *e);
+/* The same, or a date: seconds from now_s (since 1970) until it begins in UTC. */
+mf_status mf_parse_until(const char *text, double now_s, double low, double high, double *out,
+                         mf_err *e);
+
+#endif
