@@ -73,7 +73,7 @@ static void add_once(const mf_job *j, const mf_op_times *t, const mf_op_times_on
                      mf_compare_op *o) {
     const mf_program *p = j->program;
     const mf_layout *l = &p->layout;
-    mf_op ops[MF_ONCE_MAX];
+    mf_op ops[MF_STEP_END_MAX];
     *o = (mf_compare_op){.where = "once a step",
                          .name = r->name,
                          .pass = "",
@@ -85,7 +85,7 @@ static void add_once(const mf_job *j, const mf_op_times *t, const mf_op_times_on
             add_price(j, &p->dp[i].gather[k], 1.0, r->name, o);
         }
     }
-    int n = mf_program_optimizer(p, 0, ops, MF_ONCE_MAX);
+    int n = mf_program_optimizer(p, 0, ops, MF_STEP_END_MAX);
     for (int i = 0; i < n; i++) {
         add_price(j, &ops[i], 1.0, r->name, o);
     }
@@ -123,7 +123,7 @@ mf_status mf_compare_run(const mf_job *j, const mf_op_times *t, double tolerance
         status = add_row(j, t, &t->row[i], &out->op[i], e);
     }
     for (int i = 0; i < t->once_count; i++) {
-        add_once(j, t, &t->once[i], &out->op[t->count + i]);
+        add_once(j, t, &t->step_end[i], &out->op[t->count + i]);
     }
     for (int i = 0; i < out->nops && status == MF_OK; i++) {
         judge(t, tolerance, &out->op[i]);

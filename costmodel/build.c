@@ -108,7 +108,7 @@ static int reference_of(const mf_cost_device *devices, int ndevices, const sorte
 static const double sibling_efolds = 0.1;
 
 static int make_nodes(const double *theta, const mf_family *family, const mf_cost_device *devices,
-                      const mf_sample *const *list, size_t n, mf_field_node *nodes) {
+                      const mf_sample *const *list, size_t n, mf_residual_node *nodes) {
     int dims = 0;
     for (size_t i = 0; i < n; i++) {
         const mf_sample *s = list[i];
@@ -137,7 +137,8 @@ static double sibling_sigma(double *apart, size_t n) {
  * library's choices make of a shape is alike on GPUs of one architecture, as far as the shapes
  * agree at which both were measured. apart [theirs]: work space. Returns how many nodes there are
  * then. */
-static size_t join_sibling(mf_field_node *nodes, size_t n, size_t theirs, int dims, double *apart) {
+static size_t join_sibling(mf_residual_node *nodes, size_t n, size_t theirs, int dims,
+                           double *apart) {
     size_t all = n, shared = 0;
     for (size_t i = n; i < n + theirs; i++) {
         size_t at = n;
@@ -168,7 +169,7 @@ static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_cos
                              const mf_sample *const *list, size_t n,
                              const mf_sample *const *sibling, size_t theirs,
                              const double *sibling_theta, mf_err *e) {
-    mf_field_node *nodes = calloc(n + theirs + 1, sizeof *nodes);
+    mf_residual_node *nodes = calloc(n + theirs + 1, sizeof *nodes);
     double *apart = malloc((theirs + 1) * sizeof *apart);
     if (nodes == NULL || apart == NULL) {
         free(nodes);
@@ -181,7 +182,7 @@ static mf_status plant_field(mf_fitted *f, const mf_family *family, const mf_cos
         n = join_sibling(nodes, n, theirs, dims, apart);
         dims++;
     }
-    mf_status st = mf_field_build(&f->field, nodes, (int)n, dims, family->noise, e);
+    mf_status st = mf_residuals_build(&f->field, nodes, (int)n, dims, family->noise, e);
     free(nodes);
     free(apart);
     return st;
@@ -334,7 +335,7 @@ mf_status mf_cost_build(const mf_cluster *c, const mf_software *s, const mf_cost
     cost->scales_blocks =
         strcmp(c->gpu.arch, "blackwell") == 0 || strcmp(c->gpu.arch, "cdna4") == 0;
     cost->software = *s;
-    cost->beside.memory = 1;
+    cost->contention.memory = 1;
     cost->device = devices[0];
     cost->device.cluster = &cost->cluster;
     mf_energy_init(&cost->energy, &cost->device);
@@ -373,7 +374,7 @@ void mf_cost_destroy(mf_cost *cost) {
     }
     for (int k = 0; k < MF_OP_COUNT; k++) {
         for (int v = 0; v < MF_VARIANTS; v++) {
-            mf_field_clear(&cost->fitted[k][v].field);
+            mf_residuals_clear(&cost->fitted[k][v].field);
         }
     }
     mf_collectives_clear(&cost->coll);

@@ -86,9 +86,9 @@ static void family_price(const mf_cost *cost, const mf_op *op, const mf_family *
         return;
     }
     double x[MF_FIELD_DIMS] = {0};
-    mf_field_value at;
+    mf_residual_value at;
     family->coords(op, x);
-    mf_field_at(&f->field, x, -1, &at);
+    mf_residuals_at(&f->field, x, -1, &at);
     if (f->own && at.nearest <= 0 && !(op->flags & MF_OPF_ACT)) { /* points are of products alone */
         out->time_s = at.time_s;
         out->basis = MF_BASIS_MEASURED;
@@ -241,8 +241,8 @@ static void communication_price(const mf_cost *cost, const mf_op *op, mf_price *
         collective_price(cost, op, out, half);
     }
     if (out->link == MF_LINK_SCALEUP) {
-        out->sm_share = mf_beside_share(&cost->beside, mf_beside_kind(op), op->bytes,
-                                        cost->device.sms, out->sm_share);
+        out->sm_share = mf_contention_share(&cost->contention, mf_contention_kind(op), op->bytes,
+                                            cost->device.sms, out->sm_share);
     }
 }
 

@@ -2,12 +2,12 @@
  *
  * Shape of the room:
  *   fit.c         Levenberg-Marquardt on the logarithm of time, few positive parameters with priors
- *   field.c       what the fit leaves over, interpolated between measured points; its spread
+ *   residuals.c       what the fit leaves over, interpolated between measured points; its spread
  *   model_gemm.c, model_attention.c, model_memory.c, model_dispatch.c
  *                 families: op -> time by a formula with parameters
  *   collective.c  NCCL's own model and measured curves
  *   energy.c      what ops take under the power cap
- *   beside.c      what compute loses to communication; host.c: what ops cost the host
+ *   contention.c      what compute loses to communication; host.c: what ops cost the host
  *   sample.c      points of the store -> ops with a measured time
  *   cost.c        builds all of it once, and prices
  */
@@ -87,39 +87,39 @@ void mf_fit(mf_base_fn base, const mf_cost_device *devices, const mf_sample *con
 
 #define MF_FIELD_DIMS 7 /* six of a family, and whether another GPU was measured there */
 
-typedef struct mf_field_node {
+typedef struct mf_residual_node {
     double x[MF_FIELD_DIMS];
     double residual; /* log(measured / formula) */
     double spread;
     double time_s; /* as measured */
     int axis;
-} mf_field_node;
+} mf_residual_node;
 
 /* Scattered residuals in log space, a k-d tree over them, and how far they can be trusted. */
-typedef struct mf_field {
+typedef struct mf_residuals {
     int n, dims;
-    mf_field_node *node; /* [n], tree order */
-    double sigma;        /* robust spread of the residuals */
-    double reach;        /* calibrated so that nine in ten left-out points fall into their band */
-    double loo_median;   /* median error of left-out points */
-} mf_field;
+    mf_residual_node *node; /* [n], tree order */
+    double sigma;           /* robust spread of the residuals */
+    double reach;      /* calibrated so that nine in ten left-out points fall into their band */
+    double loo_median; /* median error of left-out points */
+} mf_residuals;
 
-typedef struct mf_field_value {
+typedef struct mf_residual_value {
     double residual;
     double half;    /* relative half-width of the band */
     double nearest; /* distance to the nearest point, e-folds */
     double time_s;  /* of the point itself when nearest is 0 */
-} mf_field_value;
+} mf_residual_value;
 
 /* Takes n nodes (copied), merges those with equal coordinates, builds the tree and calibrates.
  * noise: half-width that stays where nothing is near. */
-mf_status mf_field_build(mf_field *f, const mf_field_node *nodes, int n, int dims, double noise,
-                         mf_err *e);
-void mf_field_clear(mf_field *f);
+mf_status mf_residuals_build(mf_residuals *f, const mf_residual_node *nodes, int n, int dims,
+                             double noise, mf_err *e);
+void mf_residuals_clear(mf_residuals *f);
 /* qsort's order of doubles. */
 int mf_by_value(const void *a, const void *b);
 /* skip >= 0 leaves that node out (for calibration); -1 = none. */
-void mf_field_at(const mf_field *f, const double *x, int skip, mf_field_value *out);
+void mf_residuals_at(const mf_residuals *f, const double *x, int skip, mf_residual_value *out);
 
 /* --- families --------------------------------------------------------------------------------- */
 
@@ -248,7 +248,7 @@ enum { MF_VARIANT_COPY = 1 };
 typedef struct mf_fitted {
     double theta[MF_FIT_MAX];
     double taught[MF_FIT_MAX]; /* theta before the GPU's own points corrected it */
-    mf_field field;
+    mf_residuals field;
     double half;   /* band where no point is near */
     uint8_t basis; /* mf_basis where no point is near */
     bool own;      /* the field holds points of this very GPU */
@@ -265,36 +265,37 @@ void mf_price_memo_clear(mf_price_memo *m);
 void mf_price_memo_get(mf_price_memo *m, const mf_cost *cost, const mf_op *op, double load,
                        mf_price_fn price, mf_price *out);
 
-/* What communication takes from compute beside it (beside.c). */
-enum { MF_BESIDE_ROWS = 32 };
-typedef struct mf_beside_row {
+/* What communication takes from compute beside it (contention.c). */
+enum { MF_CONTENTION_ROWS = 32 };
+typedef struct mf_contention_row {
     uint8_t comm; /* mf_op_kind */
     double log_B; /* its size */
     double sum;   /* of the shares of the SMs that products lost ... */
     int points;   /* ... so many of them */
-} mf_beside_row;
+} mf_contention_row;
 /* What communication loses to compute that runs beside it. */
-typedef struct mf_beside_loss {
+typedef struct mf_contention_loss {
     double factor; /* its time grows by; 0 = not measured */
     double wait_s; /* until compute that was there first leaves it room */
-} mf_beside_loss;
-enum { MF_BESIDE_MEMORY, MF_BESIDE_PRODUCT, MF_BESIDE_WORKS };
-typedef struct mf_beside {
+} mf_contention_loss;
+enum { MF_CONTENTION_MEMORY, MF_CONTENTION_PRODUCT, MF_CONTENTION_WORKS };
+typedef struct mf_contention {
     int n;
-    mf_beside_row row[MF_BESIDE_ROWS];
+    mf_contention_row row[MF_CONTENTION_ROWS];
     double sms;    /* of the GPU where that was measured */
     double memory; /* bandwidth that kernels bound by it lose per byte that communication moves */
-    mf_beside_loss loss[MF_OP_COUNT][MF_BESIDE_WORKS]; /* of communication, by what is beside */
-} mf_beside;
+    mf_contention_loss loss[MF_OP_COUNT]
+                           [MF_CONTENTION_WORKS]; /* of communication, by what is beside */
+} mf_contention;
 
 /* Share of a GPU's `sms` that communication inside a domain takes: a collective of NCCL, or the
  * fused dispatch or combine; `otherwise` where nobody measured it. */
-double mf_beside_share(const mf_beside *b, mf_op_kind kind, double bytes, double sms,
-                       double otherwise);
+double mf_contention_share(const mf_contention *b, mf_op_kind kind, double bytes, double sms,
+                           double otherwise);
 
 /* The kind under which communication stands in there: rows that NCCL exchanges are its all-to-all.
  */
-mf_op_kind mf_beside_kind(const mf_op *op);
+mf_op_kind mf_contention_kind(const mf_op *op);
 
 /* Measured host times of one launch: into a stream, and as part of the replay of a graph; 0: not
  * measured. */
@@ -316,7 +317,7 @@ struct mf_cost {
     mf_fitted fitted[MF_OP_COUNT][MF_VARIANTS];
     mf_collectives coll;
     mf_collectives plain; /* without NVLink multicast, where the faster is taken; else empty */
-    mf_beside beside;
+    mf_contention contention;
     mf_launch launch;
     char measured[16]; /* date */
     mf_energy energy;

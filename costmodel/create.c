@@ -26,7 +26,7 @@ mf_status mf_cost_create(const mf_cluster *c, const mf_software *s, mf_store *st
                            out, e);
     }
     if (st == MF_OK) {
-        mf_beside_build(&(*out)->beside, samples);
+        mf_contention_build(&(*out)->contention, samples);
         (*out)->launch = launches_of(samples);
         snprintf((*out)->measured, sizeof(*out)->measured, "%s", samples->date);
         mf_energy_fit(&(*out)->energy, samples->energy, samples->nenergy);

@@ -59,30 +59,30 @@ static bool take_other(mf_samples *out, const mf_point *p, int device, mf_status
     if (strcmp(p->op, "beside") != 0) {
         return false;
     }
-    if (out->nbeside == out->beside_room) {
+    if (out->ncontention == out->beside_room) {
         size_t room = out->beside_room > 0 ? 2 * out->beside_room : 64;
-        mf_beside_point *more = realloc(out->beside, room * sizeof *more);
+        mf_contention_point *more = realloc(out->contention, room * sizeof *more);
         if (more == NULL) {
             *status = mf_err_set(e, MF_NOMEM, "cost model: out of memory");
             return true;
         }
-        out->beside = more;
+        out->contention = more;
         out->beside_room = room;
     }
     static const mf_op_kind comms[] = {MF_OP_ALL_REDUCE, MF_OP_ALL_GATHER, MF_OP_REDUCE_SCATTER,
                                        MF_OP_ALL_TO_ALL, MF_OP_SEND_RECV,  MF_OP_DISPATCH,
                                        MF_OP_COMBINE};
-    mf_beside_point b = {.device = device,
-                         .of_comm = word_is(p, "of", "comm"),
-                         .product = word_is(p, "op", "gemm"),
-                         .size = (int64_t)mf_point_value(p, "size"),
-                         .ranks = (int64_t)mf_point_value(p, "ranks"),
-                         .bytes = mf_point_value(p, "bytes"),
-                         .time_s = p->time_s};
+    mf_contention_point b = {.device = device,
+                             .of_comm = word_is(p, "of", "comm"),
+                             .product = word_is(p, "op", "gemm"),
+                             .size = (int64_t)mf_point_value(p, "size"),
+                             .ranks = (int64_t)mf_point_value(p, "ranks"),
+                             .bytes = mf_point_value(p, "bytes"),
+                             .time_s = p->time_s};
     for (size_t i = 0; i < sizeof comms / sizeof comms[0]; i++) {
         b.comm = word_is(p, "comm", mf_op_text(comms[i])) ? (uint8_t)comms[i] : b.comm;
     }
-    out->beside[out->nbeside++] = b;
+    out->contention[out->ncontention++] = b;
     return true;
 }
 
@@ -203,7 +203,7 @@ mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store,
 
 void mf_samples_clear(mf_samples *s) {
     free(s->sample);
-    free(s->beside);
+    free(s->contention);
     free(s->energy);
     memset(s, 0, sizeof *s);
 }

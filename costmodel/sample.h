@@ -7,14 +7,14 @@
 #include <stdio.h>
 
 /* One side's time while compute and communication both run. */
-typedef struct mf_beside_point {
+typedef struct mf_contention_point {
     int device;
     uint8_t comm; /* mf_op_kind */
     bool of_comm; /* whose time: the collective's, or the compute's */
     bool product; /* else a copy on the device */
     int64_t size, ranks;
     double bytes, time_s;
-} mf_beside_point;
+} mf_contention_point;
 
 typedef struct mf_samples {
     int ndevices;
@@ -23,8 +23,8 @@ typedef struct mf_samples {
     mf_cost_device device[MF_SAMPLE_DEVICES]; /* .cluster NULL: no shipped cluster of that name */
     size_t n, room;
     mf_sample *sample; /* [n] */
-    size_t nbeside, beside_room;
-    mf_beside_point *beside; /* [nbeside] */
+    size_t ncontention, beside_room;
+    mf_contention_point *contention; /* [ncontention] */
     mf_launch launch[MF_SAMPLE_DEVICES];
     char date[16]; /* newest of device 0's own points; "" without any */
     size_t nenergy, energy_room;
@@ -38,6 +38,6 @@ mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store,
 void mf_samples_clear(mf_samples *s);
 
 /* What the points say of compute beside communication. */
-void mf_beside_build(mf_beside *b, const mf_samples *s);
+void mf_contention_build(mf_contention *b, const mf_samples *s);
 
 #endif

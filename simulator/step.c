@@ -252,7 +252,7 @@ static mf_status prepare(mf_step_engine *g, mf_sim *out) {
     if (status == MF_OK) {
         status = mf_step_loads(g);
     }
-    return status == MF_OK ? mf_step_once_price(g) : status;
+    return status == MF_OK ? mf_step_end_price(g) : status;
 }
 
 static void clear(mf_step_engine *g) {

@@ -144,7 +144,7 @@ void mf_step_chunks_clear(mf_step_engine *g) {
  * the link that both use, and loses what a collective of its kind loses beside products. */
 static double beside_once(mf_step_engine *g, mf_step_rank *k, mf_op_kind kind,
                           const mf_price *price, const mf_block_time *t) {
-    double left = k->once.s - k->free.s;
+    double left = k->step_end.s - k->free.s;
     if (!g->overlap_dp || !(left > 0) || !(t->gpu_time_s > 0)) {
         return 0;
     }
@@ -162,9 +162,9 @@ static double beside_once(mf_step_engine *g, mf_step_rank *k, mf_op_kind kind,
     }
     double together = fmin(left / rate, t->gpu_time_s / (1 - exposed));
     double later = together - together * rate; /* than if it had run alone */
-    k->once.s += later;
-    k->once.low_s += later;
-    k->once.high_s += later;
+    k->step_end.s += later;
+    k->step_end.low_s += later;
+    k->step_end.high_s += later;
     return exposed * together;
 }
 
@@ -216,8 +216,8 @@ static void play_step(mf_step_engine *g, int64_t stage, const mf_chunk_step *c,
         mf_step_rank *k = mf_step_rank_of(g, stage, r);
         if (first_use && (c->passes & MF_PASS_F)) {
             double behind = g->gather_behind_s[c->position];
-            mf_when gathered = {k->once.s - behind, k->once.low_s - behind,
-                                k->once.high_s - behind};
+            mf_when gathered = {k->step_end.s - behind, k->step_end.low_s - behind,
+                                k->step_end.high_s - behind};
             mf_step_wait(k, gathered, MF_BD_DP);
         }
         i->time = c->time[g->loads > 1 ? r / l->etp % l->ep : 0];

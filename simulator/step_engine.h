@@ -1,4 +1,4 @@
-/* step_engine.h - private to the step engine (step.c, step_chunk.c, step_once.c).
+/* step_engine.h - private to the step engine (step.c, step_chunk.c, step_end.c).
  *
  * Every rank has a compute stream on which blocks follow one another, a host that runs ahead of it
  * until the step ends, and a once-a-step stream (parameter gathers, gradient reductions). Ranks of
@@ -19,7 +19,7 @@ typedef struct mf_when {
 /* One rank. */
 typedef struct mf_step_rank {
     mf_when free;                /* compute stream */
-    mf_when once;                /* once-a-step stream, if nothing ran beside it from now on */
+    mf_when step_end;            /* once-a-step stream, if nothing ran beside it from now on */
     double host_s;               /* host clock: when all so far is issued */
     double began_s;              /* its last block */
     double sent_s[2];            /* when the last message forward, backward has left */
@@ -82,8 +82,8 @@ mf_status mf_step_loads(mf_step_engine *g);
 void mf_step_chunk(mf_step_engine *g, int64_t stage, int64_t event);
 void mf_step_chunks_clear(mf_step_engine *g);
 
-/* step_once.c: parameter gathers, gradient reductions, gradient norm and optimizer. */
-mf_status mf_step_once_price(mf_step_engine *g);
+/* step_end.c: parameter gathers, gradient reductions, gradient norm and optimizer. */
+mf_status mf_step_end_price(mf_step_engine *g);
 void mf_step_gathers(mf_step_engine *g);
 void mf_step_reduce(mf_step_engine *g, int64_t stage, int64_t r, int position);
 void mf_step_optimizer(mf_step_engine *g);

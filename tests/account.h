@@ -102,8 +102,8 @@ typedef struct account_ops {
 
 static inline account_ops account_of_step(const mf_program *p, const mf_schedule *s,
                                           int64_t stage) {
-    mf_op ops[MF_ONCE_MAX];
-    account_ops n = {.counted = mf_program_optimizer(p, stage, ops, MF_ONCE_MAX)};
+    mf_op ops[MF_STEP_END_MAX];
+    account_ops n = {.counted = mf_program_optimizer(p, stage, ops, MF_STEP_END_MAX)};
     unsigned back = p->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
     for (int64_t i = 0; i < s->count[stage]; i++) {
         const mf_event *ev = &s->events[stage][i];

@@ -25,7 +25,7 @@ static inline cli_result cli_run(const char *line, const volatile int *cancel) {
     char *words = strdup(line), *rest = NULL;
     assert_non_null(words);
     for (char *w = strtok_r(words, " ", &rest); w != NULL; w = strtok_r(NULL, " ", &rest)) {
-        assert_true(argc < 64);
+        assert_below(argc, 64);
         argv[argc++] = w;
     }
     mf_cli cli = {.out = open_memstream(&r.out, &out_size),

@@ -291,7 +291,8 @@ static inline void grid_launch(int ranks) {
                  ranks, grid_program, ranks, grid_references);
     }
     int result = system(command);
-    assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+    assert_true(WIFEXITED(result));
+    assert_true(WEXITSTATUS(result) == 0);
 }
 
 #endif

@@ -74,7 +74,7 @@ typedef struct hf_model {
 static void *hf_bytes(hf_model *h, size_t size_B) {
     void *p = calloc(size_B + 1, 1);
     assert_non_null(p);
-    assert_true(h->kept_count < HF_KEPT);
+    assert_below(h->kept_count, HF_KEPT);
     h->kept[h->kept_count++] = p;
     return p;
 }
@@ -137,7 +137,7 @@ static void hf_open(hf_model *h, const char *folder, int64_t samples, int64_t se
     char path[256];
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     assert_ok(mf_safetensors_open(path, &h->weights, &e));
-    assert_true(h->m.layers <= HF_LAYERS);
+    assert_at_most(h->m.layers, HF_LAYERS);
     h->count = (int)mf_safetensors_count(h->weights);
     h->params = hf_bytes(h, (size_t)h->count * sizeof *h->params);
     for (int i = 0; i < h->count; i++) {

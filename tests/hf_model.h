@@ -138,7 +138,8 @@ static double hf_step(hf_model *h, const int32_t *input, const int32_t *label, f
 static double hf_update(hf_model *h, int64_t step) {
     mf_kernel_grad_tensor *g = calloc((size_t)h->count, sizeof *g);
     mf_kernel_adamw_tensor *a = calloc((size_t)h->count, sizeof *a);
-    assert_true(g && a);
+    assert_true(g);
+    assert_true(a);
     int64_t n = 0;
     for (int i = 0; i < h->count; i++) {
         hf_param *p = &h->params[i];

@@ -50,7 +50,7 @@ static mf_status count(void *user, const mf_plan *p, const mf_concession *c, mf_
     (void)user;
     (void)p;
     (void)e;
-    assert_true(strlen(c->why) > 0);
+    assert_above(strlen(c->why), 0);
     differences++;
     snprintf(last_difference, sizeof last_difference, "%s", c->why);
     return MF_OK;

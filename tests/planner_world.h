@@ -154,7 +154,8 @@ static inline void planner_each_layout(const mf_space *s, planner_visit_fn visit
         mf_order_point order[64];
         int64_t experts = mf_space_experts(s, dense[i].pp, expert, 256);
         int64_t orders = mf_space_orders(s, dense[i].pp, dense[i].micro_batches, order, 64);
-        assert_true(experts <= 256 && orders <= 64);
+        assert_at_most(experts, 256);
+        assert_at_most(orders, 64);
         for (int64_t x = 0; x < experts; x++) {
             mf_zero_point zero[16];
             int64_t ranks = s->base.gpus / ((int64_t)dense[i].pp * expert[x].ep * expert[x].etp);

@@ -36,4 +36,17 @@ __attribute__((constructor)) static void print_lines(void) {
         }                                                                                          \
     } while (0)
 
+/* x and its bound, compared as double: a failure shows both. */
+#define assert_compared(x, relation, bound)                                                        \
+    do {                                                                                           \
+        double x_ = (double)(x), bound_ = (double)(bound);                                         \
+        if (!(x_ relation bound_)) {                                                               \
+            fail_msg("%s = %.9g, expected %s %s = %.9g", #x, x_, #relation, #bound, bound_);       \
+        }                                                                                          \
+    } while (0)
+#define assert_at_most(x, most) assert_compared(x, <=, most)
+#define assert_at_least(x, least) assert_compared(x, >=, least)
+#define assert_below(x, bound) assert_compared(x, <, bound)
+#define assert_above(x, bound) assert_compared(x, >, bound)
+
 #endif

@@ -195,7 +195,7 @@ static void read_kernels(const char *folder, result *r) {
             r->kernels_s += (double)t.row[i].count * t.row[i].mean_s / (double)t.steps;
         }
         for (int i = 0; i < t.once_count; i++) {
-            r->kernels_s += t.once[i].sum_s / (double)t.steps;
+            r->kernels_s += t.step_end[i].sum_s / (double)t.steps;
         }
     }
     mf_op_times_clear(&t);

@@ -5,13 +5,13 @@
 
 #include <stdlib.h>
 
-void mf_stays_add(mf_stays *x, mf_stay one) {
+void mf_lifetimes_add(mf_lifetimes *x, mf_lifetime one) {
     if (one.size <= 0 || one.last < one.first || x->failed) {
         return;
     }
     if (x->count == x->room) {
         int room = x->room ? 2 * x->room : 256;
-        mf_stay *list = realloc(x->list, (size_t)room * sizeof *list);
+        mf_lifetime *list = realloc(x->list, (size_t)room * sizeof *list);
         if (list == NULL) {
             x->failed = true;
             return;
@@ -22,9 +22,9 @@ void mf_stays_add(mf_stays *x, mf_stay one) {
     x->list[x->count++] = one;
 }
 
-void mf_stays_clear(mf_stays *x) {
+void mf_lifetimes_clear(mf_lifetimes *x) {
     free(x->list);
-    *x = (mf_stays){0};
+    *x = (mf_lifetimes){0};
 }
 
 /* Gaps of a thousandth are not worth looking for better. */
@@ -33,7 +33,7 @@ static int64_t enough(int64_t bound_B) {
 }
 
 /* A node of a row has one part, its things may have more. */
-static void write_place(const mf_stay *s, const mf_arrange_node *n, int64_t offset) {
+static void write_place(const mf_lifetime *s, const mf_arrange_node *n, int64_t offset) {
     int64_t at = n->at[0] + offset;
     for (int k = 0; k < (s->part != NULL ? s->parts : 1) && s->out != NULL; k++) {
         s->out[k] = n->part != NULL ? n->at[k] : at;
@@ -104,27 +104,27 @@ static mf_status try_one(mf_grouping *g, const attempt *a, const aim *to, int64_
 }
 
 /* The same things, parts of those that stay as things of their own. */
-static void take_apart(const mf_stays *x, mf_stays *out) {
+static void take_apart(const mf_lifetimes *x, mf_lifetimes *out) {
     for (int i = 0; i < x->count; i++) {
-        mf_stay s = x->list[i];
-        if (s.brief || s.part == NULL) {
-            mf_stays_add(out, s);
+        mf_lifetime s = x->list[i];
+        if (s.transient || s.part == NULL) {
+            mf_lifetimes_add(out, s);
             continue;
         }
         for (int k = 0; k < s.parts; k++) {
-            mf_stay one = s;
+            mf_lifetime one = s;
             one.size = s.part[k];
             one.part = NULL;
             one.parts = 0;
             one.out = s.out != NULL ? &s.out[k] : NULL;
-            mf_stays_add(out, one);
+            mf_lifetimes_add(out, one);
         }
     }
 }
 
-static mf_status try_parts(const mf_stays *x, const attempt *a, const aim *to, int64_t *looks,
+static mf_status try_parts(const mf_lifetimes *x, const attempt *a, const aim *to, int64_t *looks,
                            int64_t *size_B, mf_err *e) {
-    mf_stays parts = {0};
+    mf_lifetimes parts = {0};
     mf_grouping g;
     take_apart(x, &parts);
     mf_status status = mf_grouping_init(&g, &parts, e);
@@ -132,15 +132,15 @@ static mf_status try_parts(const mf_stays *x, const attempt *a, const aim *to, i
         status = try_one(&g, a, to, looks, size_B, e);
     }
     mf_grouping_clear(&g);
-    mf_stays_clear(&parts);
+    mf_lifetimes_clear(&parts);
     return status;
 }
 
-mf_status mf_arrange(mf_stays *x, bool alone, int64_t *size_B, int64_t *bound_B, mf_err *e) {
+mf_status mf_arrange(mf_lifetimes *x, bool alone, int64_t *size_B, int64_t *bound_B, mf_err *e) {
     return mf_arrange_within(x, alone, 0, size_B, bound_B, e);
 }
 
-mf_status mf_arrange_within(mf_stays *x, bool alone, int64_t gaps_B, int64_t *size_B,
+mf_status mf_arrange_within(mf_lifetimes *x, bool alone, int64_t gaps_B, int64_t *size_B,
                             int64_t *bound_B, mf_err *e) {
     mf_grouping g;
     aim to = {0, 0};

@@ -53,27 +53,27 @@ static int by_keys(const void *a, const void *b) {
     return x->node - y->node;
 }
 
-/* In which order nodes are placed, and whether brief ones hang from the bound. */
+/* In which order nodes are placed, and whether transient ones top_down from the bound. */
 typedef struct way {
-    enum { SLOTS_FIRST, BRIEF_FIRST, LARGEST, PRESSED, BORN, LONGEST } order;
-    bool hang;
+    enum { SLOTS_FIRST, TRANSIENT_FIRST, LARGEST, BY_PRESSURE, BORN, LONGEST } order;
+    bool top_down;
 } way;
 
 /* The likeliest first. */
-static const way ways[] = {{SLOTS_FIRST, false}, {SLOTS_FIRST, true}, {PRESSED, true},
-                           {BRIEF_FIRST, true},  {PRESSED, false},    {LARGEST, false},
-                           {BORN, true},         {LONGEST, true},     {LARGEST, true},
-                           {BORN, false},        {LONGEST, false},    {BRIEF_FIRST, false}};
+static const way ways[] = {
+    {SLOTS_FIRST, false}, {SLOTS_FIRST, true}, {BY_PRESSURE, true}, {TRANSIENT_FIRST, true},
+    {BY_PRESSURE, false}, {LARGEST, false},    {BORN, true},        {LONGEST, true},
+    {LARGEST, true},      {BORN, false},       {LONGEST, false},    {TRANSIENT_FIRST, false}};
 
 static rank rank_of(const mf_arrange_node *n, int i, way w) {
     rank r = {{0, 0, n->size}, i};
     switch (w.order) {
     case SLOTS_FIRST:
-        r.key[0] = !n->brief;
-        r.key[2] = n->brief ? n->size : 0;
+        r.key[0] = !n->transient;
+        r.key[2] = n->transient ? n->size : 0;
         break;
-    case BRIEF_FIRST:
-        r.key[0] = n->brief;
+    case TRANSIENT_FIRST:
+        r.key[0] = n->transient;
         break;
     case LARGEST:
         break;
@@ -85,7 +85,7 @@ static rank rank_of(const mf_arrange_node *n, int i, way w) {
         r.key[0] = n->lasts;
         r.key[1] = -n->first;
         break;
-    case PRESSED:
+    case BY_PRESSURE:
         r.key[0] = n->pressure;
         break;
     }
@@ -111,7 +111,7 @@ typedef struct desk {
     gap *gaps;     /* of a node, by place: [most pieces + 1 + MF_ARRANGE_PARTS] */
     int count;
     int64_t bound_B, high_B;
-    bool hang, apart;
+    bool top_down, apart;
 } desk;
 
 /* row: of the one's conflicts (a node has none with itself). */
@@ -137,9 +137,9 @@ static int find_gaps(const mf_arrange_graph *g, const desk *d, int node, gap *ou
 }
 
 /* A piece goes into the highest gap under the bound, or else into the lowest of all. */
-static int64_t take_gap(const desk *d, bool hangs, int64_t size, gap *gaps, int *count) {
+static int64_t take_gap(const desk *d, bool top_down, int64_t size, gap *gaps, int *count) {
     int64_t at = -1;
-    int k = hangs ? *count - 1 : -1;
+    int k = top_down ? *count - 1 : -1;
     for (; k >= 0 && at < 0; k -= at < 0) {
         int64_t end = gaps[k].end < d->bound_B ? gaps[k].end : d->bound_B;
         at = end - size >= gaps[k].at ? end - size : -1;
@@ -178,13 +178,13 @@ static void insert(desk *d, const piece *own, int count) {
 /* All pieces of a node stand beside the same others, so its gaps are found once. */
 static void place(const mf_arrange_graph *g, desk *d, int node) {
     const mf_arrange_node *x = &g->node[node];
-    bool apart = d->apart && x->parts > 1, hangs = d->hang && x->brief;
+    bool apart = d->apart && x->parts > 1, top_down = d->top_down && x->transient;
     piece own[MF_ARRANGE_PARTS];
     int count = find_gaps(g, d, node, d->gaps), pieces = apart ? x->parts : 1;
     for (int n = 0; n < pieces; n++) {
         int k = pieces - 1 - n, slot = n;
         int64_t size = apart ? x->part[k] : x->size;
-        int64_t at = size > 0 ? take_gap(d, hangs, size, d->gaps, &count) : 0;
+        int64_t at = size > 0 ? take_gap(d, top_down, size, d->gaps, &count) : 0;
         for (; slot > 0 && own[slot - 1].at > at; slot--) {
             own[slot] = own[slot - 1];
         }
@@ -258,7 +258,7 @@ static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arr
         d->order[k] = rank_of(&g->node[k], k, w);
     }
     qsort(d->order, (size_t)g->count, sizeof *d->order, by_keys);
-    d->hang = w.hang;
+    d->top_down = w.top_down;
     for (int round = 0; round<how->rounds && * high_B> how->enough_B && *looks > 0; round++) {
         if (round > 0) {
             promote(g, d, out);
@@ -273,8 +273,8 @@ static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arr
     }
 }
 
-/* Without brief nodes none hangs, and none comes before or behind the others for it: whether a way
- * is the same as one before. */
+/* Without transient nodes none top_down, and none comes before or behind the others for it: whether
+ * a way is the same as one before. */
 static bool repeats(int at) {
     for (int i = 0; i < at; i++) {
         bool largest = ways[i].order <= LARGEST && ways[at].order <= LARGEST;
@@ -295,17 +295,17 @@ mf_status mf_arrange_fit(mf_arrange_graph *g, const mf_arrange_try *how, int64_t
               .bound_B = how->bound_B,
               .apart = how->apart};
     bool *out = malloc(n * sizeof *out);
-    bool brief = false;
+    bool transient = false;
     mf_status status = MF_OK;
     for (int i = 0; i < g->count; i++) {
-        brief = brief || g->node[i].brief;
+        transient = transient || g->node[i].transient;
     }
     if (!d.order || !d.room || !d.placed || !d.gaps || !out) {
         status = mf_err_set(e, MF_NOMEM, "places of the step: out of memory");
         goto out;
     }
     for (int i = 0; i < how->ways && i < (int)(sizeof ways / sizeof ways[0]); i++) {
-        if (!brief && repeats(i)) {
+        if (!transient && repeats(i)) {
             count_rounds(g, how, *high_B, looks);
         } else {
             try_way(g, &d, out, ways[i], how, high_B, looks);

@@ -17,7 +17,7 @@ typedef struct mf_arrange_node {
     int64_t pressure; /* most that stands at once while it does */
     int64_t first;    /* step at which it is first there */
     int64_t lasts;    /* steps that it is there at most */
-    bool brief;
+    bool transient;
 } mf_arrange_node;
 
 typedef struct mf_arrange_graph {

@@ -6,7 +6,7 @@
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-static bool alike(const mf_stay *a, const mf_stay *b) {
+static bool alike(const mf_lifetime *a, const mf_lifetime *b) {
     bool same = a->size == b->size && a->parts == b->parts;
     for (int k = 0; k < a->parts && same; k++) {
         same = a->part == b->part || a->part[k] == b->part[k];
@@ -15,7 +15,7 @@ static bool alike(const mf_stay *a, const mf_stay *b) {
 }
 
 static int64_t family_name(const mf_grouping *g, int i) {
-    const mf_stay *s = &g->x->list[i];
+    const mf_lifetime *s = &g->x->list[i];
     int64_t turns = g->how == MF_BY_TURN2 ? 2 * g->turns : g->turns;
     switch (g->how) {
     case MF_BY_SIZE:
@@ -36,7 +36,7 @@ static int64_t family_name(const mf_grouping *g, int i) {
 /* The family of a thing; a new one if there is none yet. */
 static int family_of(mf_grouping *g, int i) {
     mf_arrange_slots *x = &g->slots;
-    const mf_stay *s = &g->x->list[i];
+    const mf_lifetime *s = &g->x->list[i];
     int64_t name = family_name(g, i);
     int *link = &x->head[(uint64_t)name * 0x9e3779b97f4a7c15u >> 32 & (uint64_t)(x->heads - 1)];
     for (; *link >= 0; link = &x->family[*link].next) {
@@ -58,7 +58,7 @@ static void find_families(mf_grouping *g) {
     }
     x->count = x->families = 0;
     for (int i = 0; i < g->x->count; i++) {
-        if (!g->x->list[i].brief) {
+        if (!g->x->list[i].transient) {
             g->node[i] = family_of(g, i);
             x->family[g->node[i]].things++;
         }
@@ -74,7 +74,7 @@ static void find_families(mf_grouping *g) {
 }
 
 /* The lowest slot of the family that is free. */
-static int take(mf_arrange_slots *x, int family, const mf_stay *s) {
+static int take(mf_arrange_slots *x, int family, const mf_lifetime *s) {
     mf_arrange_family *f = &x->family[family];
     uint64_t *set = x->free + f->words;
     for (int w = 0; 64 * w < f->slots; w++) {
@@ -96,15 +96,15 @@ static void give_back(mf_arrange_slots *x, int slot) {
 
 /* Gives things that stay their slots. */
 static void colour(mf_grouping *g) {
-    const mf_stay *list = g->x->list;
+    const mf_lifetime *list = g->x->list;
     find_families(g);
     for (int i = 0, died = 0; i < g->x->count; i++) {
         for (; list[g->by_death[died]].last < list[i].first; died++) {
-            if (!list[g->by_death[died]].brief) {
+            if (!list[g->by_death[died]].transient) {
                 give_back(&g->slots, g->node[g->by_death[died]]);
             }
         }
-        if (!list[i].brief) {
+        if (!list[i].transient) {
             g->node[i] = take(&g->slots, g->node[i], &list[i]);
         }
     }
@@ -124,7 +124,7 @@ static void join_rows(mf_grouping *g) {
         s->row = s->nth == 0 ? rows++ : x->list[x->of[x->family[s->family].at]].row;
     }
     for (int i = 0; i < g->x->count; i++) {
-        if (!g->x->list[i].brief) {
+        if (!g->x->list[i].transient) {
             const mf_arrange_slot *s = &x->list[g->node[i]];
             g->offset[i] = s->nth * s->like->size;
             g->node[i] = s->row;
@@ -145,14 +145,14 @@ static void clear(uint64_t *bits, int i) {
 }
 
 static uint64_t *beside_of(const mf_grouping *g, int i) {
-    return g->beside + (size_t)g->brief_of[i] * (size_t)g->words;
+    return g->beside + (size_t)g->transient_of[i] * (size_t)g->words;
 }
 
-/* Who stands at the moment: nodes of slots as a set, brief things as a list. */
+/* Who stands at the moment: nodes of slots as a set, transient things as a list. */
 typedef struct moment {
     uint64_t *stays; /* [words] */
     int *many;       /* [stays] things that stand in a node: rows hold several */
-    int *brief, briefs;
+    int *transient, transients;
     int born, died; /* things, in order of birth and of death */
     int64_t now_B;
 } moment;
@@ -160,18 +160,18 @@ typedef struct moment {
 static void leave(const mf_grouping *g, moment *m, int i) {
     int keep = 0;
     m->now_B -= g->x->list[i].size;
-    if (!g->x->list[i].brief) {
+    if (!g->x->list[i].transient) {
         if (--m->many[g->node[i]] == 0) {
             clear(m->stays, g->node[i]);
         }
         return;
     }
-    for (int k = 0; k < m->briefs; k++) {
-        if (m->brief[k] != i) {
-            m->brief[keep++] = m->brief[k];
+    for (int k = 0; k < m->transients; k++) {
+        if (m->transient[k] != i) {
+            m->transient[keep++] = m->transient[k];
         }
     }
-    m->briefs = keep;
+    m->transients = keep;
 }
 
 /* The next step at which something is born: those before it leave. False: there is none. */
@@ -188,8 +188,8 @@ static bool advance(const mf_grouping *g, moment *m, int64_t *step) {
 
 static void enter(const mf_grouping *g, moment *m, int i) {
     m->now_B += g->x->list[i].size;
-    if (g->x->list[i].brief) {
-        m->brief[m->briefs++] = i;
+    if (g->x->list[i].transient) {
+        m->transient[m->transients++] = i;
     } else if (m->many[g->node[i]]++ == 0) {
         set(m->stays, g->node[i]);
     }
@@ -201,15 +201,15 @@ static void or_into(uint64_t *to, const uint64_t *from, int words) {
     }
 }
 
-/* Finds the slots that brief things stand beside. */
+/* Finds the slots that transient things stand beside. */
 static void meet_slots(mf_grouping *g, moment *m) {
     int64_t step;
     while (advance(g, m, &step)) {
         for (; m->born < g->x->count && g->x->list[m->born].first == step; m->born++) {
             enter(g, m, m->born);
         }
-        for (int k = 0; k < m->briefs; k++) {
-            or_into(beside_of(g, m->brief[k]), m->stays, g->words);
+        for (int k = 0; k < m->transients; k++) {
+            or_into(beside_of(g, m->transient[k]), m->stays, g->words);
         }
     }
 }
@@ -230,11 +230,11 @@ static void meet_nodes(mf_grouping *g, moment *m, int64_t bound_B) {
             n->first = n->lasts == 0 ? step : n->first;
             n->lasts = lasts + 1 > n->lasts ? lasts + 1 : n->lasts;
         }
-        for (int k = 0; k < m->briefs; k++) {
-            uint64_t *row = mf_arrange_row(graph, g->node[m->brief[k]]);
+        for (int k = 0; k < m->transients; k++) {
+            uint64_t *row = mf_arrange_row(graph, g->node[m->transient[k]]);
             or_into(row, m->stays, g->words);
             for (int j = 0; j < k; j++) {
-                set(row, g->node[m->brief[j]]);
+                set(row, g->node[m->transient[j]]);
             }
         }
         if (m->now_B >= bound_B - bound_B / 8) {
@@ -242,8 +242,8 @@ static void meet_nodes(mf_grouping *g, moment *m, int64_t bound_B) {
                 int64_t *p = &graph->node[i].pressure;
                 *p = m->many[i] > 0 && m->now_B > *p ? m->now_B : *p;
             }
-            for (int k = 0; k < m->briefs; k++) {
-                int64_t *p = &graph->node[g->node[m->brief[k]]].pressure;
+            for (int k = 0; k < m->transients; k++) {
+                int64_t *p = &graph->node[g->node[m->transient[k]]].pressure;
                 *p = m->now_B > *p ? m->now_B : *p;
             }
         }
@@ -252,7 +252,7 @@ static void meet_nodes(mf_grouping *g, moment *m, int64_t bound_B) {
 }
 
 int64_t mf_grouping_most_B(const mf_grouping *g) {
-    const mf_stays *x = g->x;
+    const mf_lifetimes *x = g->x;
     int64_t now = 0, most = 0;
     for (int i = 0, died = 0; i < x->count; i++) {
         for (; x->list[g->by_death[died]].last < x->list[i].first; died++) {
@@ -267,14 +267,14 @@ int64_t mf_grouping_most_B(const mf_grouping *g) {
 static bool moment_init(const mf_grouping *g, moment *m) {
     *m = (moment){.stays = calloc((size_t)g->words + 1, sizeof *m->stays),
                   .many = calloc((size_t)g->stays + 1, sizeof *m->many),
-                  .brief = calloc((size_t)g->briefs + 1, sizeof *m->brief)};
-    return m->stays != NULL && m->many != NULL && m->brief != NULL;
+                  .transient = calloc((size_t)g->transients + 1, sizeof *m->transient)};
+    return m->stays != NULL && m->many != NULL && m->transient != NULL;
 }
 
 static void moment_clear(moment *m) {
     free(m->stays);
     free(m->many);
-    free(m->brief);
+    free(m->transient);
 }
 
 /* --- a try ------------------------------------------------------------------------------------ */
@@ -292,7 +292,7 @@ void mf_grouping_slots(mf_grouping *g, mf_arrange_how how) {
 mf_status mf_grouping_graph(mf_grouping *g, int64_t bound_B, mf_err *e) {
     moment m;
     bool ok = moment_init(g, &m);
-    g->beside = calloc((size_t)g->briefs * (size_t)g->words + 1, sizeof *g->beside);
+    g->beside = calloc((size_t)g->transients * (size_t)g->words + 1, sizeof *g->beside);
     if (ok && g->beside != NULL) {
         meet_slots(g, &m);
         moment_clear(&m);
@@ -320,7 +320,7 @@ int mf_power_of_two(int n) {
     return p;
 }
 
-mf_status mf_grouping_init(mf_grouping *g, mf_stays *x, mf_err *e) {
+mf_status mf_grouping_init(mf_grouping *g, mf_lifetimes *x, mf_err *e) {
     size_t n = (size_t)x->count;
     *g = (mf_grouping){.x = x};
     g->slots.heads = mf_power_of_two(x->count / 4);
@@ -331,15 +331,15 @@ mf_status mf_grouping_init(mf_grouping *g, mf_stays *x, mf_err *e) {
     g->slots.head = calloc((size_t)g->slots.heads, sizeof *g->slots.head);
     g->node = calloc(n + 1, sizeof *g->node);
     g->offset = calloc(n + 1, sizeof *g->offset);
-    g->brief_of = calloc(n + 1, sizeof *g->brief_of);
+    g->transient_of = calloc(n + 1, sizeof *g->transient_of);
     g->by_death = calloc(n + 1, sizeof *g->by_death);
     bool ok = g->slots.list && g->slots.family && g->slots.of && g->slots.free && g->slots.head &&
-              g->node && g->offset && g->brief_of && g->by_death;
+              g->node && g->offset && g->transient_of && g->by_death;
     if (ok) {
         ok = mf_grouping_by_birth(x, g->by_death) && mf_grouping_by_death(x, g->by_death);
     }
     for (int i = 0; ok && i < x->count; i++) {
-        g->brief_of[i] = x->list[i].brief ? g->briefs++ : -1;
+        g->transient_of[i] = x->list[i].transient ? g->transients++ : -1;
     }
     return ok && !x->failed ? MF_OK : mf_err_set(e, MF_NOMEM, "places of the step: out of memory");
 }
@@ -352,6 +352,6 @@ void mf_grouping_clear(mf_grouping *g) {
     free(g->slots.head);
     free(g->node);
     free(g->offset);
-    free(g->brief_of);
+    free(g->transient_of);
     free(g->by_death);
 }

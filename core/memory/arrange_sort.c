@@ -12,9 +12,9 @@ static int compare(int64_t a, int64_t b) {
     return a < b ? -1 : a > b;
 }
 
-static int by_birth(const mf_stay *x, const mf_stay *y) {
+static int by_birth(const mf_lifetime *x, const mf_lifetime *y) {
     int c = compare(x->first, y->first);
-    c = c != 0 ? c : compare(x->brief, y->brief);
+    c = c != 0 ? c : compare(x->transient, y->transient);
     c = c != 0 ? c : compare(x->group, y->group);
     return c != 0 ? c : compare(x->last, y->last);
 }
@@ -30,12 +30,12 @@ static int by_key(const void *a, const void *b) {
     return c != 0 ? c : x->thing - y->thing;
 }
 
-static int64_t step_of(const mf_stay *s, bool death) {
+static int64_t step_of(const mf_lifetime *s, bool death) {
     return death ? s->last : s->first;
 }
 
 /* Steps far apart. */
-static bool sort_far(const mf_stays *x, bool death, int *order) {
+static bool sort_far(const mf_lifetimes *x, bool death, int *order) {
     keyed *k = malloc(((size_t)x->count + 1) * sizeof *k);
     if (k == NULL) {
         return false;
@@ -52,7 +52,7 @@ static bool sort_far(const mf_stays *x, bool death, int *order) {
 }
 
 /* order[count]: things by the step of their birth or death, equals as they stand. */
-static bool sort_steps(const mf_stays *x, bool death, int *order) {
+static bool sort_steps(const mf_lifetimes *x, bool death, int *order) {
     int64_t low = x->count > 0 ? step_of(&x->list[0], death) : 0, high = low;
     for (int i = 0; i < x->count; i++) {
         int64_t step = step_of(&x->list[i], death);
@@ -79,14 +79,14 @@ static bool sort_steps(const mf_stays *x, bool death, int *order) {
     return true;
 }
 
-bool mf_grouping_by_birth(mf_stays *x, int *order) {
-    mf_stay *sorted = malloc(((size_t)x->count + 1) * sizeof *sorted);
+bool mf_grouping_by_birth(mf_lifetimes *x, int *order) {
+    mf_lifetime *sorted = malloc(((size_t)x->count + 1) * sizeof *sorted);
     if (sorted == NULL || !sort_steps(x, false, order)) {
         free(sorted);
         return false;
     }
     for (int i = 0; i < x->count; i++) {
-        mf_stay s = x->list[order[i]];
+        mf_lifetime s = x->list[order[i]];
         int at = i;
         for (; at > 0 && by_birth(&sorted[at - 1], &s) > 0; at--) { /* among those of its step */
             sorted[at] = sorted[at - 1];
@@ -98,6 +98,6 @@ bool mf_grouping_by_birth(mf_stays *x, int *order) {
     return true;
 }
 
-bool mf_grouping_by_death(const mf_stays *x, int *order) {
+bool mf_grouping_by_death(const mf_lifetimes *x, int *order) {
     return sort_steps(x, true, order);
 }

@@ -49,7 +49,7 @@ typedef struct placer {
                    * event (core/program/pairing.h); NULL: step k is block k */
     int64_t longest;
     when *when; /* [chunks][micro_batches] */
-    mf_stays device, host;
+    mf_lifetimes device, host;
 } placer;
 
 static int length(const placer *g, int64_t chunk) {
@@ -145,14 +145,14 @@ static void stay(placer *g, int64_t chunk, int64_t k, thing what, int64_t first,
     if (what == ON_HOST ? g->device_only : g->host_only) {
         return;
     }
-    mf_stays_add(what == ON_HOST ? &g->host : &g->device,
-                 (mf_stay){.first = first,
-                           .last = last,
-                           .size = size_B,
-                           .group = group_of(g, chunk, k, what),
-                           .turn = (int32_t)mb,
-                           .brief = what >= WORK_F,
-                           .out = out});
+    mf_lifetimes_add(what == ON_HOST ? &g->host : &g->device,
+                     (mf_lifetime){.first = first,
+                                   .last = last,
+                                   .size = size_B,
+                                   .group = group_of(g, chunk, k, what),
+                                   .turn = (int32_t)mb,
+                                   .transient = what >= WORK_F,
+                                   .out = out});
 }
 
 /* Something in runs; out: [MF_RUNS]. */
@@ -162,15 +162,15 @@ static void stay_apart(placer *g, int64_t chunk, int64_t k, thing what, int64_t 
         [SAVED] = MF_RUN_SAVED,   [KEPT] = MF_RUN_KEPT,     [MADE] = MF_RUN_MADE,
         [WORK_F] = MF_RUN_WORK_F, [WORK_B] = MF_RUN_WORK_B, [WORK_W] = MF_RUN_WORK_W};
     const mf_runs *r = &block_of(g, chunk, k)->runs.of[kinds[what]];
-    mf_stays_add(&g->device, (mf_stay){.first = first,
-                                       .last = last,
-                                       .size = r->start[r->count],
-                                       .part = r->size,
-                                       .parts = r->count,
-                                       .group = group_of(g, chunk, k, what),
-                                       .turn = (int32_t)mb,
-                                       .brief = what >= WORK_F,
-                                       .out = out});
+    mf_lifetimes_add(&g->device, (mf_lifetime){.first = first,
+                                               .last = last,
+                                               .size = r->start[r->count],
+                                               .part = r->size,
+                                               .parts = r->count,
+                                               .group = group_of(g, chunk, k, what),
+                                               .turn = (int32_t)mb,
+                                               .transient = what >= WORK_F,
+                                               .out = out});
 }
 
 static mf_place_instance *instance_at(placer *g, int64_t chunk, int64_t k, int64_t mb) {
@@ -314,13 +314,14 @@ static void forget(placer *g) {
     free(g->step);
     free(g->lag);
     free(g->when);
-    mf_stays_clear(&g->device);
-    mf_stays_clear(&g->host);
+    mf_lifetimes_clear(&g->device);
+    mf_lifetimes_clear(&g->host);
 }
 
 /* Longer schedules repeat themselves, and so must their places: what a shorter one needs in the
  * same layout is the same (planner/fit/fit_judge.c). */
-static mf_status arrange(placer *g, mf_stays *x, int64_t gaps_B, mf_place_size *out, mf_err *e) {
+static mf_status arrange(placer *g, mf_lifetimes *x, int64_t gaps_B, mf_place_size *out,
+                         mf_err *e) {
     bool alone = g->s->micro_batches < 2 * g->s->stages * g->s->chunks;
     return mf_arrange_within(x, alone, gaps_B, &out->size_B, &out->bound_B, e);
 }

@@ -48,8 +48,8 @@ static int64_t positions_B(const mf_program *p, int64_t stage) {
 
 /* What pass O packs: counts, sums over copies, shards of tables from and for other stages. */
 static int64_t once_B(const mf_program *p, int64_t stage) {
-    mf_once w;
-    mf_program_once(p, stage, &w);
+    mf_step_end w;
+    mf_program_step_end(p, stage, &w);
     int64_t largest = p->assignment.positions * p->model.experts;
     for (int k = 0; k < MF_SUM_COUNT; k++) {
         largest = most(largest, w.replicas.of[k]);

@@ -146,12 +146,12 @@ int64_t mf_program_stage_of(const mf_program *p, int position);
 /* Once-a-step ops of a stage after gradients are reduced over data-parallel ranks, in order: sums
  * over copies of weights (K and V heads, all of a TP group, expert biases, tables of other stages),
  * expert counts, gradient norm, its all-reduce with the losses beside it, offloaded states in,
- * AdamW, states out. ops has room for max (MF_ONCE_MAX is enough); returns the count. */
-#define MF_ONCE_MAX 16
+ * AdamW, states out. ops has room for max (MF_STEP_END_MAX is enough); returns the count. */
+#define MF_STEP_END_MAX 16
 int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max);
 
 /* What these ops depend on, of one stage; all zero but the parameters: a lower bound. */
-typedef struct mf_once {
+typedef struct mf_step_end {
     mf_param_count params;
     mf_replica_count replicas;
     int64_t kv_copies;                /* TP ranks that hold the same K and V heads */
@@ -159,9 +159,9 @@ typedef struct mf_once {
     int64_t table_copies[MF_TABLES];  /* stages that hold one */
     double expert_counts;             /* that auxiliary-loss-free balancing sums */
     double losses;                    /* FP64 sums that travel beside the norm's */
-} mf_once;
-int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max);
-void mf_program_once(const mf_program *p, int64_t stage, mf_once *out);
+} mf_step_end;
+int mf_param_optimizer(const mf_layout *l, const mf_step_end *w, mf_op *ops, int max);
+void mf_program_step_end(const mf_program *p, int64_t stage, mf_step_end *out);
 
 /* Sums of a step over all ranks before those by position: squared norm, loss, that of MTP, z-loss.
  */

@@ -261,22 +261,22 @@ typedef enum mf_norm_scope {
 typedef enum mf_norm_kind { MF_NORM_RMS, MF_NORM_RMS_PLUS_ONE, MF_NORM_LAYER } mf_norm_kind;
 
 /* Ops of pass O that a stage runs once a step (mf_program_optimizer). */
-typedef enum mf_once_op {
-    MF_ONCE_NONE,
-    MF_ONCE_SUM_KV, /* gradients of copies: the MF_SUM_* alike */
-    MF_ONCE_SUM_TP,
-    MF_ONCE_SUM_ETP,
-    MF_ONCE_EMBEDDING_COPIES, /* gradients of tables of several stages */
-    MF_ONCE_HEAD_COPIES,
-    MF_ONCE_EXPERT_COUNTS,
-    MF_ONCE_GRAD_NORM,
-    MF_ONCE_GRAD_NORM_ALL_REDUCE,
-    MF_ONCE_STATES_IN,
-    MF_ONCE_ADAMW,
-    MF_ONCE_STATES_OUT,
-    MF_ONCE_QUANTISE, /* weights in low precision */
-    MF_ONCE_OPS
-} mf_once_op;
+typedef enum mf_step_end_op {
+    MF_STEP_END_NONE,
+    MF_STEP_END_SUM_KV, /* gradients of copies: the MF_SUM_* alike */
+    MF_STEP_END_SUM_TP,
+    MF_STEP_END_SUM_ETP,
+    MF_STEP_END_EMBEDDING_COPIES, /* gradients of tables of several stages */
+    MF_STEP_END_HEAD_COPIES,
+    MF_STEP_END_EXPERT_COUNTS,
+    MF_STEP_END_GRAD_NORM,
+    MF_STEP_END_GRAD_NORM_ALL_REDUCE,
+    MF_STEP_END_STATES_IN,
+    MF_STEP_END_ADAMW,
+    MF_STEP_END_STATES_OUT,
+    MF_STEP_END_QUANTISE, /* weights in low precision */
+    MF_STEP_END_OPS
+} mf_step_end_op;
 
 /* Operands, in order ([x]: where the model or layout has it):
  *
@@ -340,7 +340,7 @@ typedef struct mf_op {
     uint8_t reduce;     /* mf_op_reduce of ALL_REDUCE */
     uint8_t norm_scope; /* mf_norm_scope of RMSNORM, NORM_SUM */
     uint8_t norm_kind;  /* mf_norm_kind of RMSNORM */
-    uint8_t once;       /* mf_once_op of pass O */
+    uint8_t step_end;   /* mf_step_end_op of pass O */
     float eps;          /* of RMSNORM, NORM_SUM: added to the mean of squares */
     float alpha;        /* a factor: on the product of GEMM (not its bias), on rows of EMBEDDING, on
                            the scores of ATTENTION, on the probabilities of ROUTER; else 1 */

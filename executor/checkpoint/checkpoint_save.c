@@ -1,7 +1,7 @@
 /* checkpoint_save.c - a save in parts, from the copy of the state to the rename of the folder. A
  * thread of each rank writes to disk while training goes on; ranks agree between two steps. */
 #include "executor/checkpoint/checkpoint_write.h"
-#include "executor/comm/agree.h"
+#include "executor/comm/comm_status.h"
 #include "executor/files/files.h"
 #include "executor/step/exec.h"
 

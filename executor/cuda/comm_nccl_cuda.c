@@ -2,8 +2,8 @@
 #include "executor/cuda/comm_nccl_cuda.h"
 
 #include "core/schedule/schedule.h"
-#include "executor/comm/agree.h"
 #include "executor/comm/comm_ops.h"
+#include "executor/comm/comm_status.h"
 #include "kernels/device/cuda_check.h"
 
 #include <cuda_runtime_api.h>

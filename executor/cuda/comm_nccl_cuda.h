@@ -29,7 +29,7 @@
  *
  * Errors: MF_LIBRARY with the words of CUDA or NCCL, also when the library that was loaded is not
  * the one that this was compiled for; MF_NOMEM; MF_LAYOUT when `host` has another number of ranks.
- * What ails one rank is returned by all, told by one (executor/comm/agree.h). */
+ * What ails one rank is returned by all, told by one (executor/comm/comm_status.h). */
 mf_status mf_comm_nccl_create(mf_comm *host, const mf_layout *l, mf_comm **out, mf_err *e);
 
 /* Is this compiled for an NCCL that lets ranks share a GPU? */

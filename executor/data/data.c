@@ -28,8 +28,8 @@ struct mf_data {
     int element_B;
     bool is_signed;
     int64_t count, vocab;
-    int64_t offset;   /* of the tokens in the file */
-    mf_seal *seal[2]; /* beside the file; kept */
+    int64_t offset;              /* of the tokens in the file */
+    mf_block_checksums *seal[2]; /* beside the file; kept */
 };
 
 static void unmap(mapped *m) {
@@ -220,11 +220,11 @@ static mf_status open_text(mf_data *d, const char *path, mf_err *e) {
 
 static mf_status open_seal(mf_data *d, mf_err *e) {
     char path[4096];
-    mf_seal *seal = NULL;
+    mf_block_checksums *seal = NULL;
     if (snprintf(path, sizeof path, "%s.crc32c", d->path) >= (int)sizeof path) {
         return MF_OK;
     }
-    mf_status status = mf_seal_read(path, &seal, e);
+    mf_status status = mf_block_checksums_read(path, &seal, e);
     if (status == MF_OK && seal != NULL) {
         if (seal->size_B == mf_data_size_B(d)) {
             d->seal[0] = seal;
@@ -232,7 +232,7 @@ static mf_status open_seal(mf_data *d, mf_err *e) {
         }
         status = mf_err_set(e, MF_INPUT, "%s: %lld bytes of tokens, %s was made for %lld", d->path,
                             LL(mf_data_size_B(d)), path, LL(seal->size_B));
-        mf_seal_destroy(seal);
+        mf_block_checksums_destroy(seal);
     }
     return status;
 }
@@ -275,8 +275,8 @@ void mf_data_close(mf_data *d) {
     }
     unmap(&d->file);
     mf_safetensors_close(d->set);
-    mf_seal_destroy(d->seal[0]);
-    mf_seal_destroy(d->seal[1]);
+    mf_block_checksums_destroy(d->seal[0]);
+    mf_block_checksums_destroy(d->seal[1]);
     free(d->path);
     free(d);
 }
@@ -289,13 +289,13 @@ int64_t mf_data_size_B(const mf_data *d) {
     return d->count * d->element_B;
 }
 
-mf_status mf_data_keep(mf_data *d, mf_seal *seal, mf_err *e) {
+mf_status mf_data_keep(mf_data *d, mf_block_checksums *seal, mf_err *e) {
     if (seal->size_B != mf_data_size_B(d)) {
         return mf_err_set(e, MF_INPUT, "%s: %lld bytes of tokens, %s was made for %lld", d->path,
                           LL(mf_data_size_B(d)), seal->name != NULL ? seal->name : "a seal",
                           LL(seal->size_B));
     }
-    mf_seal_destroy(d->seal[1]);
+    mf_block_checksums_destroy(d->seal[1]);
     d->seal[1] = seal;
     return MF_OK;
 }
@@ -353,10 +353,11 @@ mf_status mf_data_sample(const mf_data *d, const mf_data_order *order, int64_t i
     }
     int64_t from_B = at * order->seq * d->element_B;
     for (int k = 0; k < 2; k++) {
-        mf_status status = d->seal[k] == NULL
-                               ? MF_OK
-                               : mf_seal_check(d->seal[k], d->path, d->offset, d->tokens, from_B,
-                                               from_B + (order->seq + 1) * d->element_B, e);
+        mf_status status =
+            d->seal[k] == NULL
+                ? MF_OK
+                : mf_block_checksums_check(d->seal[k], d->path, d->offset, d->tokens, from_B,
+                                           from_B + (order->seq + 1) * d->element_B, e);
         if (status != MF_OK) {
             return status;
         }

@@ -163,7 +163,7 @@ const mf_data *mf_data_mix_stream(const mf_data_mix *m, int i) {
     return m->list[i].data;
 }
 
-mf_status mf_data_mix_keep(mf_data_mix *m, int i, mf_seal *seal, mf_err *e) {
+mf_status mf_data_mix_keep(mf_data_mix *m, int i, mf_block_checksums *seal, mf_err *e) {
     return mf_data_keep(m->list[i].data, seal, e);
 }
 

@@ -1,7 +1,7 @@
 /* data_seal.c - seals of a run's streams: made by all ranks together, or read. */
 #include "executor/data/data_seal.h"
 
-#include "executor/comm/agree.h"
+#include "executor/comm/comm_status.h"
 #include "executor/files/files.h"
 
 #include <stdio.h>
@@ -9,18 +9,20 @@
 #define PATH_B 4096
 
 /* Blocks of the other ranks are 0: the sum has them all. */
-static mf_status take_together(mf_seal *s, const mf_data *d, mf_comm *c, mf_err *e) {
-    mf_seal_take(s, mf_data_bytes(d), mf_comm_rank(c), mf_comm_group_size(c, MF_GROUP_WORLD));
+static mf_status take_together(mf_block_checksums *s, const mf_data *d, mf_comm *c, mf_err *e) {
+    mf_block_checksums_take(s, mf_data_bytes(d), mf_comm_rank(c),
+                            mf_comm_group_size(c, MF_GROUP_WORLD));
     return mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_I32, MF_COMM_SUM, s->crc, s->blocks, e);
 }
 
-static mf_status make(const mf_data *d, mf_comm *c, const char *path, mf_seal **out, mf_err *e) {
-    *out = mf_seal_create(mf_data_size_B(d));
+static mf_status make(const mf_data *d, mf_comm *c, const char *path, mf_block_checksums **out,
+                      mf_err *e) {
+    *out = mf_block_checksums_create(mf_data_size_B(d));
     mf_status s = *out != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "%s: out of memory", path);
     s = mf_comm_agree(c, s, e);
     s = s == MF_OK && *out != NULL ? take_together(*out, d, c, e) : s;
     if (s == MF_OK && mf_comm_rank(c) == 0) {
-        s = mf_seal_write(path, *out, e);
+        s = mf_block_checksums_write(path, *out, e);
     }
     return s;
 }
@@ -30,12 +32,12 @@ mf_status mf_data_mix_seal(mf_data_mix *m, mf_comm *c, const char *folder, bool 
     mf_status s = mf_comm_agree(c, mf_comm_rank(c) == 0 ? mf_folder_make(folder, e) : MF_OK, e);
     for (int i = 0; i < mf_data_mix_streams(m) && s == MF_OK; i++) {
         char path[PATH_B], name[40];
-        mf_seal *seal = NULL;
+        mf_block_checksums *seal = NULL;
         snprintf(name, sizeof name, "stream-%d.crc32c", i);
         if (!mf_path_join(path, sizeof path, folder, name, NULL)) {
             return mf_err_set(e, MF_IO, "%s: path too long", folder);
         }
-        s = mf_comm_agree(c, resumes ? mf_seal_read(path, &seal, e) : MF_OK, e);
+        s = mf_comm_agree(c, resumes ? mf_block_checksums_read(path, &seal, e) : MF_OK, e);
         double there = seal != NULL ? 1.0 : 0.0; /* all or none: they read the same folder */
         s = s == MF_OK
                 ? mf_comm_all_reduce(c, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &there, 1, e)
@@ -47,7 +49,7 @@ mf_status mf_data_mix_seal(mf_data_mix *m, mf_comm *c, const char *folder, bool 
             seal = NULL; /* the stream's */
         }
         s = mf_comm_agree(c, s, e);
-        mf_seal_destroy(seal);
+        mf_block_checksums_destroy(seal);
     }
     return s;
 }

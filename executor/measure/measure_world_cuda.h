@@ -84,7 +84,8 @@ enum { MF_MEASURE_PRODUCT_MAX = 8192 };
     ((size_t)3 * MF_MEASURE_PRODUCT_MAX * MF_MEASURE_PRODUCT_MAX * 2) /* of such a product */
 #define MF_MEASURE_COPY_B ((size_t)256 << 20)
 
-/* measure_beside_cuda.c: times the job's side of a call and the job's compute at the same time. */
+/* measure_contention_cuda.c: times the job's side of a call and the job's compute at the same time.
+ */
 mf_status mf_measure_rank_beside(mf_measure_rank *r, mf_measure_call call, void *user, mf_err *e);
 
 /* measure_dispatch_cuda.c: MF_INPUT when the point's exchange cannot be measured here. */

@@ -223,9 +223,9 @@ struct mf_exec {
     mf_device_graph *graph; /* of a step; NULL: none yet */
     int64_t graph_ops;
 
-    mf_op once[MF_ONCE_MAX]; /* pass O */
-    int nonce, once_at;      /* ops, the next one */
-    mf_group_kind kv_copies; /* TP ranks that hold the same K and V heads */
+    mf_op step_end[MF_STEP_END_MAX]; /* pass O */
+    int nonce, once_at;              /* ops, the next one */
+    mf_group_kind kv_copies;         /* TP ranks that hold the same K and V heads */
     table_copies table[MF_TABLES];
     char *staging; /* host memory of what checkpoints look at, where the device's is another */
     int64_t *staging_at; /* [params] place of each parameter's states in it */

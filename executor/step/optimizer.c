@@ -277,23 +277,23 @@ static mf_status run_once(mf_exec *x, bool update, mf_err *e) {
     static const struct {
         bool update;
         mf_status (*run)(mf_exec *x, const mf_op *op, mf_err *e);
-    } row[MF_ONCE_OPS] = {
-        [MF_ONCE_SUM_KV] = {false, mf_exec_sum_copies},
-        [MF_ONCE_SUM_TP] = {false, mf_exec_sum_copies},
-        [MF_ONCE_SUM_ETP] = {false, mf_exec_sum_copies},
-        [MF_ONCE_EMBEDDING_COPIES] = {false, mf_exec_sum_tables},
-        [MF_ONCE_HEAD_COPIES] = {false, mf_exec_sum_tables},
-        [MF_ONCE_EXPERT_COUNTS] = {false, sum_counts},
-        [MF_ONCE_GRAD_NORM] = {false, norm},
-        [MF_ONCE_GRAD_NORM_ALL_REDUCE] = {false, sum_over_world},
-        [MF_ONCE_STATES_IN] = {true, goes_with_update},
-        [MF_ONCE_ADAMW] = {true, adamw},
-        [MF_ONCE_STATES_OUT] = {true, goes_with_update},
+    } row[MF_STEP_END_OPS] = {
+        [MF_STEP_END_SUM_KV] = {false, mf_exec_sum_copies},
+        [MF_STEP_END_SUM_TP] = {false, mf_exec_sum_copies},
+        [MF_STEP_END_SUM_ETP] = {false, mf_exec_sum_copies},
+        [MF_STEP_END_EMBEDDING_COPIES] = {false, mf_exec_sum_tables},
+        [MF_STEP_END_HEAD_COPIES] = {false, mf_exec_sum_tables},
+        [MF_STEP_END_EXPERT_COUNTS] = {false, sum_counts},
+        [MF_STEP_END_GRAD_NORM] = {false, norm},
+        [MF_STEP_END_GRAD_NORM_ALL_REDUCE] = {false, sum_over_world},
+        [MF_STEP_END_STATES_IN] = {true, goes_with_update},
+        [MF_STEP_END_ADAMW] = {true, adamw},
+        [MF_STEP_END_STATES_OUT] = {true, goes_with_update},
     };
     mf_status status = MF_OK;
     for (; x->once_at < x->nonce && status == MF_OK; x->once_at++) {
-        const mf_op *op = &x->once[x->once_at];
-        const int k = op->once;
+        const mf_op *op = &x->step_end[x->once_at];
+        const int k = op->step_end;
         if (row[k].run == NULL) {
             return mf_err_set(e, MF_INTERNAL, "no way to run \"%s\" once a step", op->name);
         }

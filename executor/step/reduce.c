@@ -107,10 +107,10 @@ static int64_t copied(const mf_exec *x, int i, mf_gradient_sum sum, float **grad
 }
 
 static mf_gradient_sum sum_of(const mf_op *op) {
-    assert(op->once >= MF_ONCE_SUM_KV && op->once <= MF_ONCE_SUM_ETP);
-    return op->once == MF_ONCE_SUM_KV   ? MF_SUM_KV
-           : op->once == MF_ONCE_SUM_TP ? MF_SUM_TP
-                                        : MF_SUM_ETP;
+    assert(op->step_end >= MF_STEP_END_SUM_KV && op->step_end <= MF_STEP_END_SUM_ETP);
+    return op->step_end == MF_STEP_END_SUM_KV   ? MF_SUM_KV
+           : op->step_end == MF_STEP_END_SUM_TP ? MF_SUM_TP
+                                                : MF_SUM_ETP;
 }
 
 mf_status mf_exec_sum_copies(mf_exec *x, const mf_op *op, mf_err *e) {
@@ -178,12 +178,12 @@ mf_status mf_exec_reduce_init(mf_exec *x, mf_err *e) {
     const mf_layout *l = &x->p->layout;
     int64_t place = mf_comm_rank(x->comm) % (l->gpus / l->pp);
     mf_status status = MF_OK;
-    x->nonce = mf_program_optimizer(x->p, x->stage, x->once, MF_ONCE_MAX);
+    x->nonce = mf_program_optimizer(x->p, x->stage, x->step_end, MF_STEP_END_MAX);
     for (int64_t s = 0, made = 0; s < l->pp && made == 0; s++) { /* the same on all stages */
-        mf_op ops[MF_ONCE_MAX];
-        int n = mf_program_optimizer(x->p, s, ops, MF_ONCE_MAX);
+        mf_op ops[MF_STEP_END_MAX];
+        int n = mf_program_optimizer(x->p, s, ops, MF_STEP_END_MAX);
         for (int i = 0; i < n && made == 0 && status == MF_OK; i++) {
-            if (ops[i].once == MF_ONCE_SUM_KV) {
+            if (ops[i].step_end == MF_STEP_END_SUM_KV) {
                 int64_t color = mf_comm_rank(x->comm) / ops[i].shape.size;
                 status = mf_exec_add_group(x, color, &x->kv_copies, e);
                 made = 1;
@@ -264,7 +264,7 @@ static mf_status sum_shards(mf_exec *x, const table_copies *t, mf_err *e) {
 
 mf_status mf_exec_sum_tables(mf_exec *x, const mf_op *op, mf_err *e) {
     const table_copies *t =
-        &x->table[op->once == MF_ONCE_HEAD_COPIES ? MF_TABLE_HEAD : MF_TABLE_EMBEDDING];
+        &x->table[op->step_end == MF_STEP_END_HEAD_COPIES ? MF_TABLE_HEAD : MF_TABLE_EMBEDDING];
     const mf_param *q = &x->params.list[t->param];
     if (mf_exec_zero(x, 0) == 0) {
         return mf_comm_all_reduce(x->wire, t->same, MF_COMM_F32, MF_COMM_SUM,

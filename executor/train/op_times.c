@@ -4,7 +4,7 @@
 #include "core/base/json.h"
 #include "core/base/json_write.h"
 #include "executor/checkpoint/checkpoint.h"
-#include "executor/comm/agree.h"
+#include "executor/comm/comm_status.h"
 #include "executor/files/files.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ struct mf_op_timer {
     int64_t nmarks, room;
     int *first; /* [nblocks + 1] */
     tally *done, *step;
-    named once[MF_OP_TIMES_ONCE];
+    named step_end[MF_OP_TIMES_ONCE];
     int nonce;
     double started_s, step_time_s;
     int64_t steps;
@@ -117,13 +117,13 @@ static void add(tally *to, const tally *one) {
 
 static void add_once(mf_op_timer *t, const char *name, const tally *one) {
     int i = 0;
-    while (i < t->nonce && strcmp(t->once[i].name, name) != 0) {
+    while (i < t->nonce && strcmp(t->step_end[i].name, name) != 0) {
         i++;
     }
     if (i < MF_OP_TIMES_ONCE) {
-        t->once[i].name = name;
+        t->step_end[i].name = name;
         t->nonce = i < t->nonce ? t->nonce : i + 1;
-        add(&t->once[i].step, one);
+        add(&t->step_end[i].step, one);
     }
 }
 
@@ -189,9 +189,9 @@ void mf_op_timer_step(mf_op_timer *t, double step_time_s, bool keep) {
     }
     for (int i = 0; i < t->nonce; i++) {
         if (keep) {
-            add(&t->once[i].done, &t->once[i].step);
+            add(&t->step_end[i].done, &t->step_end[i].step);
         }
-        t->once[i].step = (tally){0};
+        t->step_end[i].step = (tally){0};
     }
     memset(t->step, 0, (size_t)ops_of(t) * sizeof *t->step);
     t->steps += keep;
@@ -283,11 +283,11 @@ static mf_status write_file(const mf_op_timer *t, int64_t ranks, const char *pat
     mf_json_write_end(&w);
     mf_json_write_array(&w, "once", false);
     for (int i = 0; i < t->nonce; i++) {
-        if (t->once[i].done.count > 0) {
+        if (t->step_end[i].done.count > 0) {
             mf_json_write_object(&w, NULL, true);
-            mf_json_write_string(&w, "name", t->once[i].name);
-            mf_json_write_i64(&w, "count", (int64_t)t->once[i].done.count);
-            mf_json_write_f64(&w, "sum_s", t->once[i].done.sum_s);
+            mf_json_write_string(&w, "name", t->step_end[i].name);
+            mf_json_write_i64(&w, "count", (int64_t)t->step_end[i].done.count);
+            mf_json_write_f64(&w, "sum_s", t->step_end[i].done.sum_s);
             mf_json_write_end(&w);
         }
     }
@@ -349,7 +349,7 @@ static mf_status read_once(const mf_json_value *root, mf_op_times *out, mf_err *
     for (int i = 0; i < out->once_count && s == MF_OK; i++) {
         const mf_json_value *v = mf_json_at(list, (size_t)i);
         const char *name = "";
-        mf_op_times_once *o = &out->once[i];
+        mf_op_times_once *o = &out->step_end[i];
         s = mf_json_want(v, MF_JSON_OBJECT, e);
         s = s == MF_OK ? mf_json_get_string(v, "name", &name, e) : s;
         s = s == MF_OK ? mf_json_get_i64(v, "count", 1, INT64_C(1) << 52, &o->count, e) : s;

@@ -36,7 +36,7 @@ typedef struct mf_op_times {
     int64_t count;
     mf_op_time_row *row;
     int once_count;
-    mf_op_times_once once[MF_OP_TIMES_ONCE];
+    mf_op_times_once step_end[MF_OP_TIMES_ONCE];
 } mf_op_times;
 
 void mf_op_times_clear(mf_op_times *t);

@@ -4,8 +4,8 @@
 #define MF_EXECUTOR_TRAIN_RUN_H
 
 #include "executor/checkpoint/checkpoint.h"
-#include "executor/comm/agree.h"
 #include "executor/comm/board.h"
+#include "executor/comm/comm_status.h"
 #include "executor/data/data_mix.h"
 #include "executor/train/run_lock.h"
 #include "executor/train/train.h"

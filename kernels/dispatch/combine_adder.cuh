@@ -3,7 +3,7 @@
 #ifndef MF_KERNELS_COMBINE_ADDER_CUH
 #define MF_KERNELS_COMBINE_ADDER_CUH
 
-#include "kernels/dispatch/combine_desk.cuh"
+#include "kernels/dispatch/combine_smem.cuh"
 
 #define VECTOR 8 /* bf16 in 16 bytes */
 #define ACROSS 2 /* vectors of a lane in a row */
@@ -74,23 +74,23 @@ __device__ static void clear(Sums &x) {
 
 /* An adder: a warp with its columns of every row. */
 struct Adder {
-    CombineDesk *desk;
-    const char *ring;              /* this lane's first vector in the first slot */
-    mf_bf16 *buffer;               /* [OUTBOX, WARP_COLS] */
-    unsigned in_piece;             /* its first column */
-    unsigned sent, told, tellings; /* sums, those up to the last telling */
+    CombineSmem *smem;
+    const char *ring;                  /* this lane's first vector in the first slot */
+    mf_bf16 *buffer;                   /* [OUTBOX, WARP_COLS] */
+    unsigned in_piece;                 /* its first column */
+    unsigned sent, signalled, signals; /* sums, those up to the last signal */
     Sums sum;
 };
 
-__device__ static void send(Adder &w, const Note &n) {
+__device__ static void send(Adder &w, const Descriptor &n) {
     if (w.sent == 0) {
-        wait_for(&w.desk->came, 1);
+        wait_for(&w.smem->came, 1);
     }
     send_sum(w.buffer + w.sent++ % OUTBOX * WARP_COLS, w.sum, n.to + w.in_piece,
              n.cols - w.in_piece);
 }
 
-__device__ static void store(const Adder &w, const Note &n) {
+__device__ static void store(const Adder &w, const Descriptor &n) {
 #pragma unroll
     for (int a = 0; a < ACROSS; a++) {
         const unsigned c = w.in_piece + (a * 32 + threadIdx.x % 32) * VECTOR;
@@ -103,19 +103,19 @@ __device__ static void store(const Adder &w, const Note &n) {
 __device__ static void tell(Adder &w, const mf_combine_plan &p) {
     __syncwarp(); /* the other lanes' stores come before, too */
     if (threadIdx.x % 32 == 0) {
-        wait_sent(p.early ? 0 : w.sent - w.told);
-        count_up(&w.desk->told[w.tellings]);
+        wait_sent(p.early ? 0 : w.sent - w.signalled);
+        count_up(&w.smem->signalled[w.signals]);
     }
-    w.tellings++;
-    w.told = w.sent;
+    w.signals++;
+    w.signalled = w.sent;
 }
 
 /* What comes after a group. False: stop. */
-__device__ static bool act(Adder &w, const Note &n, const mf_combine_plan &p) {
+__device__ static bool act(Adder &w, const Descriptor &n, const mf_combine_plan &p) {
     if (n.what & THEN_STOP) {
         return false;
     }
-    if (n.what & THEN_TELL) {
+    if (n.what & THEN_SIGNAL) {
         tell(w, p);
         return true;
     }
@@ -142,15 +142,15 @@ __device__ static void add_up(Adder &w, const mf_combine_plan &p) {
     Turn turn = {0, 0};
     clear(w.sum);
     for (;;) {
-        mf_bulk_wait(&w.desk->full[turn.slot], turn.parity);
-        const Note n = w.desk->note[turn.slot];
+        mf_bulk_wait(&w.smem->full[turn.slot], turn.parity);
+        const Descriptor n = w.smem->descriptor[turn.slot];
         const char *from = w.ring + turn.slot * slot_B;
         Vector row[ACROSS];
 #pragma unroll
         for (int a = 0; a < ACROSS; a++) { /* of an empty one: whatever lies there */
             row[a] = mf_fetch<mf_bf16, VECTOR>((const mf_bf16 *)from + a * 32 * VECTOR);
         }
-        mf_bulk_arrive(&w.desk->empty[turn.slot]);
+        mf_bulk_arrive(&w.smem->empty[turn.slot]);
         turn.skip(1, p.slots);
         if (!(n.what & ROW_EMPTY)) {
             add_row(w.sum, n.weight, row);

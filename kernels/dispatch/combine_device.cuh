@@ -11,11 +11,11 @@
  * Team t of all has the same units on every rank, so a flag between the teams of one number says
  * that a chunk has arrived.
  *
- * One warp of a team, the feeder, walks through the jobs and has the copy engine bring their rows
- * into a ring in shared memory, each with a note of what is to be done with it; others, the adders,
- * each take their columns of one row after the other. So all of shared memory is on its way from
- * memory at any time, whatever the adders wait for, and adders know nothing of tokens and experts.
- * The last warp, the herald, exchanges the flags: a release to other GPUs waits until
+ * One warp of a team, the producer, walks through the jobs and has the copy engine bring their rows
+ * into a ring in shared memory, each with a descriptor of what is to be done with it; others, the
+ * adders, each take their columns of one row after the other. So all of shared memory is on its way
+ * from memory at any time, whatever the adders wait for, and adders know nothing of tokens and
+ * experts. The last warp, the signal warp, exchanges the flags: a release to other GPUs waits until
  * all that this GPU has sent is delivered, under load 3 to 8 us, and nobody else waits for it. It
  * is what makes the data arrive before the flag: when a bulk store counts as complete it has only
  * been read (on an H200 both waits are one instruction; flags without a release overtook the data).
@@ -24,23 +24,23 @@
 #define MF_KERNELS_COMBINE_DEVICE_CUH
 
 #include "kernels/dispatch/combine_adder.cuh"
-#include "kernels/dispatch/combine_feeder.cuh"
+#include "kernels/dispatch/combine_producer.cuh"
 
 #define COMBINE_THREADS_MOST (MF_COMBINE_WARPS_MOST * 32)
 
-/* --- the herald: one warp --- */
-__device__ static void exchange_flags(const ncclDevComm &comm, CombineDesk *desk,
+/* --- the signal warp: one warp --- */
+__device__ static void exchange_flags(const ncclDevComm &comm, CombineSmem *smem,
                                       const mf_combine_plan &p) {
     ncclLsaBarrierSession<ncclCoopWarp> flags(ncclCoopWarp(), comm, ncclTeamTagLsa(),
                                               gridDim.x + team_of_all(p));
     for (unsigned c = 0; c <= p.chunks; c++) { /* first: peers have read what lies there */
         if (c > 0) {
-            wait_for(&desk->told[c - p.early], p.adders);
+            wait_for(&smem->signalled[c - p.early], p.adders);
         }
         arrive_at_peers(flags, ncclCoopWarp(), c > 0);
         flags.wait(ncclCoopWarp(), cuda::memory_order_acquire);
         if (threadIdx.x % 32 == 0) {
-            count_up(&desk->came);
+            count_up(&smem->came);
         }
     }
 }
@@ -53,29 +53,29 @@ __global__ void __launch_bounds__(COMBINE_THREADS_MOST, 1)
     const unsigned team = team_here(p), lane = threadIdx.x % 32;
     const unsigned warp = threadIdx.x / 32 - team * (p.adders + MF_COMBINE_OTHERS);
     char *ring = share + team * p.team_B, *outbox = ring + p.slots * p.piece_cols * 2;
-    CombineDesk *desk = (CombineDesk *)(outbox + p.adders * OUTBOX * WARP_COLS * 2);
+    CombineSmem *smem = (CombineSmem *)(outbox + p.adders * OUTBOX * WARP_COLS * 2);
     if (warp == 0) {
         if (lane < p.slots) {
-            mf_bulk_init(&desk->full[lane]);
-            mf_bulk_init_many(&desk->empty[lane], p.adders * 32);
+            mf_bulk_init(&smem->full[lane]);
+            mf_bulk_init_many(&smem->empty[lane], p.adders * 32);
             mf_bulk_init_done();
         }
-        desk->told[lane] = 0;
+        smem->signalled[lane] = 0;
         if (lane == 0) {
-            desk->came = 0;
+            smem->came = 0;
         }
     }
     __syncthreads();
     if (warp == p.adders) {
         mf_bf16 *partial = at_peer<mf_bf16>(r, r.partial, (int)lane < r.ranks ? (int)lane : 0);
-        Feeder f = {ring, desk, partial + r.rank * r.tokens * r.cols, {0, 0}, 0};
+        Producer f = {ring, smem, partial + r.rank * r.tokens * r.cols, {0, 0}, 0};
         feed(f, p, r, k);
     } else if (warp > p.adders) {
-        exchange_flags(comm, desk, p);
+        exchange_flags(comm, smem, p);
     } else {
         const char *first = ring + (warp * WARP_COLS + lane * VECTOR) * 2;
         Adder w = {
-            desk, first, (mf_bf16 *)outbox + warp * OUTBOX * WARP_COLS, warp * WARP_COLS, 0, 0,
+            smem, first, (mf_bf16 *)outbox + warp * OUTBOX * WARP_COLS, warp * WARP_COLS, 0, 0,
             0,    {}};
         add_up(w, p);
     }

@@ -170,7 +170,7 @@ static int64_t round_up(int64_t a, int64_t b) {
 
 /* Shared memory of a team beside its ring. */
 static uint32_t beside_ring_B(uint32_t adders) {
-    return MF_COMBINE_DESK_B + adders * MF_COMBINE_OUTBOX * MF_COMBINE_WARP_COLS * 2;
+    return MF_COMBINE_SMEM_B + adders * MF_COMBINE_OUTBOX * MF_COMBINE_WARP_COLS * 2;
 }
 
 /* Measured on two and four H200: with more blocks than these and so many units for each, a second

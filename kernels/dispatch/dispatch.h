@@ -89,7 +89,7 @@ enum {
     MF_COMBINE_SLOTS_LEAST = 4,  /* of a ring; as many rows are put into it at once */
     MF_COMBINE_SLOTS_MOST = 16,
     MF_COMBINE_CHUNKS_MOST = 16, /* more flags cost more than they hide (measured on H200) */
-    MF_COMBINE_DESK_B = 1024     /* barriers, counters and notes of a team */
+    MF_COMBINE_SMEM_B = 1024     /* barriers, counters and descriptors of a team */
 };
 
 typedef struct mf_combine_plan {

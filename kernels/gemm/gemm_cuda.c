@@ -4,7 +4,7 @@
  * is asked for as c^T = op(b)^T op(a)^T: our b is its A, our a its B, our n its m.
  */
 #include "kernels/gemm/gemm_cuda.h"
-#include "kernels/gemm/gemm_finals.h"
+#include "kernels/gemm/gemm_autotune.h"
 
 #include "kernels/device/cuda_check.h"
 
@@ -312,7 +312,7 @@ static mf_status look_at_all(gemm_trial *t, double *time_s, int *looked, mf_err 
 }
 
 /* The fastest of the few that may be it, timed in turns. */
-static mf_status run_finals(const gemm_trial *t, const mf_gemm_finals *finals, int *winner,
+static mf_status run_finals(const gemm_trial *t, const mf_gemm_autotune *finals, int *winner,
                             double *best_s, mf_err *e) {
     mf_gemm_rounds rounds;
     mf_status status = MF_OK;
@@ -342,7 +342,7 @@ static int runs_in(double time_s, double run_s) {
 /* One look at each that may be fastest, as long as the clock takes to come to rest. */
 static mf_status look_at_cap(gemm_trial *t, const double *time_s, int looked, int *winner,
                              double *best_s, mf_err *e) {
-    const mf_gemm_finals finals = mf_gemm_finals_at_cap(time_s, looked);
+    const mf_gemm_autotune finals = mf_gemm_autotune_at_cap(time_s, looked);
     mf_gemm_rounds rounds;
     mf_status status = MF_OK;
     for (int i = 0; i < finals.count && status == MF_OK; i++) {
@@ -378,7 +378,7 @@ static mf_status tune(mf_gemm_cuda *p, const mf_gemm_cuda_data *data, int sets, 
         status = look_at_cap(&t, time_s, looked, &winner, &best, e);
     } else if (status == MF_OK) {
         t.warm = time_s[0] > tune_long_s ? 0 : 1; /* all have run before */
-        const mf_gemm_finals finals = mf_gemm_finals_of(time_s, looked, t.warm + t.runs);
+        const mf_gemm_autotune finals = mf_gemm_autotune_of(time_s, looked, t.warm + t.runs);
         status = run_finals(&t, &finals, &winner, &best, e);
     }
     if (status == MF_OK && best_s != NULL) {

@@ -58,7 +58,7 @@ int mf_gemm_cuda_chosen(const mf_gemm_cuda *plan);
 void mf_gemm_cuda_choose(mf_gemm_cuda *plan, int candidate);
 
 /* Times every proposal on `sets` sets of data in turn (more than the L2 cache holds, to be fair)
- * and chooses the fastest: one look at each, then those that may be it in turns (gemm_finals.h).
+ * and chooses the fastest: one look at each, then those that may be it in turns (gemm_autotune.h).
  * Writes c; waits for the stream. *best_s (may be NULL) = its time. */
 mf_status mf_gemm_cuda_tune(mf_gemm_cuda *plan, const mf_gemm_cuda_data *data, int sets,
                             void *stream, double *best_s, mf_err *e);

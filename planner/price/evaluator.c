@@ -103,12 +103,12 @@ static bool is_update(mf_op_kind k) {
 }
 
 /* Of an update and the copies of offloaded states beside it the longest counts
- * (simulator/step_once.c): which one it is for these parameters. */
+ * (simulator/step_end.c): which one it is for these parameters. */
 static mf_op_kind longest_update(const mf_oracle_real *o, const mf_layout *l,
                                  mf_param_count params) {
-    mf_op ops[MF_ONCE_MAX];
-    const mf_once once = {.params = params};
-    int n = mf_param_optimizer(l, &once, ops, MF_ONCE_MAX);
+    mf_op ops[MF_STEP_END_MAX];
+    const mf_step_end once = {.params = params};
+    int n = mf_param_optimizer(l, &once, ops, MF_STEP_END_MAX);
     mf_op_kind longest = MF_OP_ADAMW;
     double most_s = 0.0;
     for (int i = 0; i < n; i++) {
@@ -127,9 +127,9 @@ static mf_op_kind longest_update(const mf_oracle_real *o, const mf_layout *l,
 static void optimizer_s(const mf_oracle_real *o, const mf_layout *l, mf_param_count params,
                         mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
                         double *quantise_s) {
-    mf_op ops[MF_ONCE_MAX];
-    const mf_once once = {.params = params};
-    int n = mf_param_optimizer(l, &once, ops, MF_ONCE_MAX);
+    mf_op ops[MF_STEP_END_MAX];
+    const mf_step_end once = {.params = params};
+    int n = mf_param_optimizer(l, &once, ops, MF_STEP_END_MAX);
     bool met = l->gpus == 1;
     *norm_s = *update_s = *fixed_s = *quantise_s = 0.0;
     for (int i = 0; i < n; i++) {

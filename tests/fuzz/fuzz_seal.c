@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes as a seal. What was accepted must be written back as it was, and say of
  * every block whether it is right; what was not must say where it is wrong. */
-#include "executor/files/seal.h"
+#include "executor/files/block_checksums.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +11,10 @@
 #include "tests/fuzz/driver.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    mf_seal *s = NULL;
+    mf_block_checksums *s = NULL;
     mf_err e;
     mf_err_clear(&e);
-    mf_status status = mf_seal_parse("fuzz", (const char *)data, size, &s, &e);
+    mf_status status = mf_block_checksums_parse("fuzz", (const char *)data, size, &s, &e);
     if (status != MF_OK) {
         if (status != MF_INPUT || s != NULL || strncmp(e.text, "fuzz: offset", 12) != 0) {
             abort();
@@ -27,9 +27,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     void *zeros = s->size_B < 1 << 16 ? calloc(1, (size_t)s->size_B + 1) : NULL;
     if (zeros != NULL) {
-        (void)mf_seal_check(s, "file", 0, zeros, 0, s->size_B, &e);
+        (void)mf_block_checksums_check(s, "file", 0, zeros, 0, s->size_B, &e);
     }
     free(zeros);
-    mf_seal_destroy(s);
+    mf_block_checksums_destroy(s);
     return 0;
 }

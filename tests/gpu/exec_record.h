@@ -47,7 +47,7 @@ static inline char *exec_kept(const void *data, size_t size_B) {
 
 /* Is this the op before which all gradients stand? */
 static inline bool exec_gradients_stand(const mf_op *op) {
-    return op->pass == MF_PASS_O && op->once == MF_ONCE_GRAD_NORM;
+    return op->pass == MF_PASS_O && op->step_end == MF_STEP_END_GRAD_NORM;
 }
 
 static inline void exec_keep_gradients(exec_record *r) {

@@ -3,7 +3,7 @@
 #ifndef MF_TESTS_GPU_LAYOUTS_CASE_H
 #define MF_TESTS_GPU_LAYOUTS_CASE_H
 
-#include "executor/comm/agree.h"
+#include "executor/comm/comm_status.h"
 #include "tests/gpu/exec_compare.h"
 #include "tests/gpu/layouts_list.h"
 #include "tests/grid_case.h"

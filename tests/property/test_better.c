@@ -184,7 +184,8 @@ static void no_program_beats_the_ideal_one_or_the_peak_of_its_arithmetic(void **
         const mf_cluster c = cluster(steps[k].cluster);
         mf_cost *ideal = cost_of(&c, "ideal");
         mf_sim *best = simulate(ideal, &steps[k]);
-        assert_true(best->mfu > 0 && best->mfu <= 1);
+        assert_above(best->mfu, 0);
+        assert_at_most(best->mfu, 1);
         for (size_t i = 0; i < count; i++) {
             mf_cost *cost = cost_of(&c, names[i]);
             mf_sim *sim = simulate(cost, &steps[k]);
@@ -192,7 +193,8 @@ static void no_program_beats_the_ideal_one_or_the_peak_of_its_arithmetic(void **
                 fail_msg("%s on %s: %s takes %g s, ideal %g s", steps[k].model, c.name, names[i],
                          sim->step_time_s, best->step_time_s);
             }
-            assert_true(sim->mfu > 0 && sim->mfu <= 1);
+            assert_above(sim->mfu, 0);
+            assert_at_most(sim->mfu, 1);
             for (int n = 0; n < 300; n++) {
                 const mf_op op = random_op(&seed);
                 expect_no_slower(&op, cost, ideal, names[i]);

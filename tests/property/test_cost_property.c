@@ -35,7 +35,8 @@ static void every_price_is_finite_above_its_limit_and_inside_its_band(void **sta
                          mf_op_text((mf_op_kind)op.kind), p.time_s, p.limit_s, p.low_s, p.high_s);
             }
             double slow = mf_cost_compute_slowdown(cost, &op, 0.2, 1e11);
-            assert_true(slow >= 1 && slow < 10);
+            assert_at_least(slow, 1);
+            assert_below(slow, 10);
         }
         mf_cost_destroy(cost);
     }
@@ -148,9 +149,9 @@ static void left_out_measurements_fall_into_their_bands(void **state) {
                   "collectives); %zu of %d inside their band\n",
                   100 * compute[ncompute / 2], ncompute, 100 * comm[ncomm / 2], ncomm, inside,
                   (int)WORLD_POINTS);
-    assert_true(compute[ncompute / 2] < 0.05);
-    assert_true(comm[ncomm / 2] < 0.12);
-    assert_true(inside * 100 >= WORLD_POINTS * 85);
+    assert_below(compute[ncompute / 2], 0.05);
+    assert_below(comm[ncomm / 2], 0.12);
+    assert_at_least(inside * 100, WORLD_POINTS * 85);
 }
 
 /* --- speed and threads ------------------------------------------------------------------------ */
@@ -166,7 +167,7 @@ static double ops_per_s(const mf_cost *cost, const mf_op *ops, int n) {
             sum += p.time_s;
         }
     }
-    assert_true(sum > 0);
+    assert_above(sum, 0);
     return (double)rounds * n / ((double)(clock() - start) / CLOCKS_PER_SEC);
 }
 
@@ -195,7 +196,7 @@ static void a_million_simple_ops_are_priced_per_second(void **state) {
         double speed = ops_per_s(cost, ops, N);
         print_message("%-14s %.2f million prices per second\n", sorts[k].what, speed / 1e6);
         if (getenv("MF_SANITIZED") == NULL) {
-            assert_true(speed >= sorts[k].least);
+            assert_at_least(speed, sorts[k].least);
         }
     }
     mf_cost_destroy(cost);

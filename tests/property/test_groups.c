@@ -117,8 +117,13 @@ static void both_grids_number_the_ranks_and_agree_on_the_stage(void **state) {
         assert_int_equal(mf_layout_rank_dense(&l, k.t, k.c, k.d, k.p), rank);
         assert_int_equal(mf_layout_rank_expert(&l, k.et, k.e, k.ed, k.p), rank);
         assert_int_equal(k.p, rank / (l.gpus / l.pp));
-        assert_true(k.t < l.tp && k.c < l.cp && k.d < l.dp && k.p < l.pp);
-        assert_true(k.et < l.etp && k.e < l.ep && k.ed < l.edp);
+        assert_below(k.t, l.tp);
+        assert_below(k.c, l.cp);
+        assert_below(k.d, l.dp);
+        assert_below(k.p, l.pp);
+        assert_below(k.et, l.etp);
+        assert_below(k.e, l.ep);
+        assert_below(k.ed, l.edp);
         assert_int_equal(l.tp * l.cp * l.dp * l.pp, l.gpus);
         assert_int_equal(l.etp * l.ep * l.edp * l.pp, l.gpus);
         for (int64_t v = 0; v < l.pp * l.vpp; v++) {

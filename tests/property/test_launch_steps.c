@@ -119,11 +119,11 @@ static void test_what_makes_a_layout_fit_does(void **state) {
     assert_false(fits);
     assert_int_equal(
         mf_steps_to_fit(&w.problem, &w.layout, &w.assignment, NULL, NULL, 8, &steps, &e), MF_OK);
-    assert_true(steps.count >= 3);
+    assert_at_least(steps.count, 3);
     for (int i = 0; i < steps.count; i++) {
         play(&w, &steps.step[i].layout, &time_s, &fits);
         assert_true(fits);
-        assert_true(steps.step[i].step_time_s >= before_s);
+        assert_at_least(steps.step[i].step_time_s, before_s);
         before_s = steps.step[i].step_time_s;
     }
     mf_steps_clear(&steps);
@@ -141,9 +141,10 @@ static void test_a_targets_steps_are_those_it_can_express(void **state) {
                      MF_OK);
     assert_int_equal(
         mf_steps_single(&w.problem, &w.layout, &w.assignment, &target, NULL, &some, &e), MF_OK);
-    assert_true(best_of(&all, "--schedule zb-h1") < HUGE_VAL);
+    assert_below(best_of(&all, "--schedule zb-h1"), HUGE_VAL);
     assert_true(best_of(&some, "--schedule zb-h1") == HUGE_VAL);
-    assert_true(some.count < all.count && some.count > 20);
+    assert_below(some.count, all.count);
+    assert_above(some.count, 20);
     mf_steps_clear(&all);
     mf_steps_clear(&some);
     mf_cost_destroy(w.cost);

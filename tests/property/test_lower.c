@@ -55,7 +55,7 @@ static void check_order(const mf_block *b, const mf_layout *l) {
     for (int i = 0; i < b->nops; i++) {
         const mf_op *op = &b->ops[i];
         assert_true((i < b->nforward) == (op->pass == MF_PASS_F));
-        assert_true(op->nin + op->nout > 0);
+        assert_above(op->nin + op->nout, 0);
         for (int k = 0; k < op->nin; k++) {
             const mf_tensor *t = &b->tensors[op->in[k]];
             bool outside = t->class == MF_TENSOR_WEIGHT || t->class == MF_TENSOR_BOUNDARY ||
@@ -109,7 +109,7 @@ static void saved_is_exactly_what_backward_reads(void **state) {
 static void check_workspace(const mf_block *b, unsigned passes, int64_t high) {
     enum { MAX = 1024 };
     static int first[MAX], last[MAX];
-    assert_true(b->ntensors <= MAX);
+    assert_at_most(b->ntensors, MAX);
     for (int t = 0; t < b->ntensors; t++) {
         first[t] = last[t] = -1;
         for (int i = 0; i < b->nops; i++) {
@@ -125,7 +125,8 @@ static void check_workspace(const mf_block *b, unsigned passes, int64_t high) {
         if (x->class != MF_TENSOR_LOCAL || first[t] < 0) {
             continue;
         }
-        assert_true(x->offset_B >= 0 && x->offset_B % MF_ALIGN_B == 0);
+        assert_at_least(x->offset_B, 0);
+        assert_true(x->offset_B % MF_ALIGN_B == 0);
         top = x->offset_B + x->bytes > top ? x->offset_B + x->bytes : top;
         for (int u = 0; u < t; u++) {
             const mf_tensor *y = &b->tensors[u];
@@ -138,7 +139,7 @@ static void check_workspace(const mf_block *b, unsigned passes, int64_t high) {
             }
         }
     }
-    assert_true(top <= high);
+    assert_at_most(top, high);
 }
 
 static void check_workspaces(const mf_block *b, const mf_layout *l) {
@@ -260,22 +261,23 @@ static void recomputation_trades_saved_bytes_for_ops(void **state) {
     mf_layout_init(&l);
     l.gpus = l.gbs = l.ep = 8;
     mf_block *none = lower_layer(&m, &l, 0, 0);
-    assert_true(none->flops_r <= 0);
+    assert_at_most(none->flops_r, 0);
     const uint16_t each[] = {MF_RECOMPUTE_NORM,          MF_RECOMPUTE_ACT,
                              MF_RECOMPUTE_MLA_UP_PROJ,   MF_RECOMPUTE_CORE_ATTN,
                              MF_RECOMPUTE_SHARED_EXPERT, MF_RECOMPUTE_EXPERTS,
                              MF_RECOMPUTE_MOE,           MF_RECOMPUTE_LAYER};
     for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
         mf_block *b = lower_layer(&m, &l, each[i], 0);
-        assert_true(b->saved_B < none->saved_B);
-        assert_true(b->nops > none->nops);
+        assert_below(b->saved_B, none->saved_B);
+        assert_above(b->nops, none->nops);
         mf_block_destroy(b);
     }
     /* Whole-layer recomputation keeps the input, the routing map and four bytes a row per norm. */
     mf_block *full = lower_layer(&m, &l, MF_RECOMPUTE_LAYER, 0);
     int64_t tokens = l.seq, input = tokens * m.hidden * 2, map = tokens * m.top_k * 4;
     assert_in_range(full->saved_B, input + map, input + map + 5 * tokens * 4 + 16 * MF_ALIGN_B);
-    assert_true(full->flops_r > 0.7 * full->flops_f && full->flops_r <= full->flops_f);
+    assert_above(full->flops_r, 0.7 * full->flops_f);
+    assert_at_most(full->flops_r, full->flops_f);
     mf_block_destroy(full);
     mf_block_destroy(none);
 }
@@ -303,14 +305,14 @@ static void offloaded_tensors_leave_and_return_once(void **state) {
     l.gpus = l.gbs = l.ep = 8;
     mf_block *kept = lower_layer(&m, &l, 0, 0);
     mf_block *b = lower_layer(&m, &l, 0, MF_OFFLOAD_QKV | MF_OFFLOAD_EXPERT_FC1);
-    assert_true(b->offload_B > 0);
+    assert_above(b->offload_B, 0);
     assert_int_equal(b->saved_B + b->offload_B, kept->saved_B);
     double out = 0, in = 0;
     for (int i = 0; i < b->nops; i++) {
         out += b->ops[i].kind == MF_OP_COPY_D2H ? b->ops[i].bytes : 0;
         in += b->ops[i].kind == MF_OP_COPY_H2D ? b->ops[i].bytes : 0;
     }
-    assert_true(out > 0);
+    assert_above(out, 0);
     assert_close(out, in, 0.5);
     mf_block_destroy(b);
     mf_block_destroy(kept);
@@ -340,7 +342,10 @@ static void communication_appears_with_its_degree_only(void **state) {
             assert_int_equal(b->ops[i].shape.size, s.size);
         }
     }
-    assert_true(seen[MF_GROUP_TP] && seen[MF_GROUP_CP] && seen[MF_GROUP_EP] && seen[MF_GROUP_ETP]);
+    assert_true(seen[MF_GROUP_TP]);
+    assert_true(seen[MF_GROUP_CP]);
+    assert_true(seen[MF_GROUP_EP]);
+    assert_true(seen[MF_GROUP_ETP]);
     mf_block_destroy(b);
 }
 
@@ -375,8 +380,9 @@ static void gradients_are_gathered_in_the_precision_that_reads_them(void **state
         }
         mf_program_destroy(p);
     }
-    assert_true(bytes[0] > 0);
-    assert_true(bytes[1] > 0.49 * bytes[0] && bytes[1] < 0.55 * bytes[0]);
+    assert_above(bytes[0], 0);
+    assert_above(bytes[1], 0.49 * bytes[0]);
+    assert_below(bytes[1], 0.55 * bytes[0]);
 }
 
 static void a_merged_order_plays_every_op_once_and_in_order(void **state) {

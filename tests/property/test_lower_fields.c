@@ -45,7 +45,7 @@ static void check_mark(const mf_block *b, const mf_op *op, int k) {
 /* Operands, then partial sums in the order of their outputs, then marks. */
 static void check_inputs(const mf_block *b, const mf_op *op) {
     int next = op->nin - op->marks - bits(op->sums);
-    assert_true(next >= 0);
+    assert_at_least(next, 0);
     for (int k = 0; k < op->nin; k++) {
         check_mark(b, op, k);
     }
@@ -66,7 +66,8 @@ static void check_made(const mf_block *b, const mf_op *op) {
         while (!(op->makes >> of & 1)) {
             of++;
         }
-        assert_true(of < f->nout && alike(b, op->out[k], f->out[of]));
+        assert_below(of, f->nout);
+        assert_true(alike(b, op->out[k], f->out[of]));
     }
 }
 
@@ -76,16 +77,18 @@ static void check_meaning(const mf_model *m, const mf_block *b, const mf_op *op)
                 op->kind == MF_OP_NORM_SUM;
     bool product = op->kind == MF_OP_GEMM || op->kind == MF_OP_GROUPED_GEMM;
     const mf_op *f = op->forward >= 0 ? &b->ops[op->forward] : op;
-    assert_true(norm == (op->eps > 0.0f) && (norm || op->norm_scope == MF_NORM_ROW));
+    assert_true(norm == (op->eps > 0.0f));
+    assert_true(norm || op->norm_scope == MF_NORM_ROW);
     if (norm || product || op->kind == MF_OP_BIAS_BWD) {
-        assert_true(op->norm_scope == f->norm_scope && op->bias_owner == f->bias_owner);
+        assert_true(op->norm_scope == f->norm_scope);
+        assert_true(op->bias_owner == f->bias_owner);
         assert_close(op->eps, f->eps, 0);
     }
     if (norm && op->norm_scope != MF_NORM_ROW) {
         assert_int_equal(op->norm_scope, m->qk_norm_full ? MF_NORM_QK_ROWS : MF_NORM_HEADS);
     }
     assert_true(op->reduce == MF_REDUCE_SUM || op->kind == MF_OP_ALL_REDUCE);
-    assert_int_equal(op->once, MF_ONCE_NONE);
+    assert_int_equal(op->step_end, MF_STEP_END_NONE);
 }
 
 static void check_boundary(const mf_block *b) {
@@ -107,11 +110,11 @@ static void check_boundary(const mf_block *b) {
 /* Each op of pass O is another one, in the order in which they stand. */
 static void check_once(const mf_program *p) {
     for (int64_t s = 0; s < p->layout.pp; s++) {
-        mf_op ops[MF_ONCE_MAX];
-        int n = mf_program_optimizer(p, s, ops, MF_ONCE_MAX);
+        mf_op ops[MF_STEP_END_MAX];
+        int n = mf_program_optimizer(p, s, ops, MF_STEP_END_MAX);
         for (int i = 0; i < n; i++) {
-            assert_true(ops[i].once > (i > 0 ? ops[i - 1].once : MF_ONCE_NONE));
-            assert_true(ops[i].once < MF_ONCE_OPS);
+            assert_above(ops[i].step_end, (i > 0 ? ops[i - 1].step_end : MF_STEP_END_NONE));
+            assert_below(ops[i].step_end, MF_STEP_END_OPS);
         }
     }
 }

@@ -69,7 +69,7 @@ static void covered_products_read_quantised_operands(void **state) {
                              is_router ? MF_MATH_BF16 : mf_precision_math(recipes[r].precision));
             if (is_router) {
                 router++;
-                assert_true(first_B >= 2.0);
+                assert_at_least(first_B, 2.0);
             } else {
                 covered++;
                 assert_close(first_B, recipes[r].element_B, 1e-12);
@@ -79,7 +79,7 @@ static void covered_products_read_quantised_operands(void **state) {
             }
         }
         assert_int_equal(router, 3);
-        assert_true(covered >= 3 * 7); /* MLA's four, o_proj, shared FC1/2, expert FC1/2 */
+        assert_at_least(covered, 3 * 7); /* MLA's four, o_proj, shared FC1/2, expert FC1/2 */
         mf_program_destroy(p);
     }
 }
@@ -105,7 +105,7 @@ static void quantising_costs_its_reads_and_two_copies(void **state) {
                 seen++;
             }
         }
-        assert_true(seen >= 6);
+        assert_at_least(seen, 6);
         mf_program_destroy(p);
         l = layout_of(MF_PREC_BF16);
         p = lowered(&m, &l);
@@ -127,7 +127,7 @@ static void saved_activations_shrink_with_the_format(void **state) {
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         mf_layout l = layout_of(order[i]);
         mf_program *p = lowered(&m, &l);
-        assert_true(moe_block(p)->saved_B < before);
+        assert_below(moe_block(p)->saved_B, before);
         before = moe_block(p)->saved_B;
         mf_program_destroy(p);
     }
@@ -164,7 +164,8 @@ static void primary_weights_are_gathered_quantised(void **state) {
             const mf_block *b = moe_block(p);
             double low = (double)b->params.dense_matrices, rest = (double)b->params.dense - low;
             double q = recipes[r].element_B;
-            assert_true(rest > 0 && low > rest);
+            assert_above(rest, 0);
+            assert_above(low, rest);
             double dense_B = low * q + rest * 2, expert_B = (double)b->params.expert * q;
             const mf_dp_ops *ops = &p->dp[3];
             if (level == 1) {
@@ -207,7 +208,7 @@ static void weights_are_quantised_once_a_step(void **state) {
             assert_close(bytes[primary] / (rows * (2 + 2 * recipes[r].element_B)), 1.0, 1e-9);
             mf_program_destroy(p);
         }
-        assert_true(bytes[1] < bytes[0]);
+        assert_below(bytes[1], bytes[0]);
     }
 }
 
@@ -253,7 +254,10 @@ static void gradients_in_bf16_take_half_the_bytes_everywhere(void **state) {
     const mf_model m = test_model_moe(true);
     for (int level = 0; level <= 3; level++) {
         gradients wide = gradients_of(&m, level, false), narrow = gradients_of(&m, level, true);
-        assert_true(wide.held > 0 && wide.reduced > 0 && wide.made > 0 && wide.wide > 0);
+        assert_above(wide.held, 0);
+        assert_above(wide.reduced, 0);
+        assert_above(wide.made, 0);
+        assert_above(wide.wide, 0);
         assert_close(narrow.held / wide.held, 0.5, 1e-9);
         assert_close(narrow.reduced / wide.reduced, 0.5, 1e-9);
         assert_close(narrow.made / wide.made, 0.5, 1e-6);

@@ -117,7 +117,7 @@ static void check_pass(const mf_cost *cost, const mf_layout *l, const mf_block *
     closure all, without;
     assert_ok(mf_block_play_build(&p, b, passes, NULL, NULL));
     assert_ok(mf_block_overlaps(b, passes, &o, &named, NULL));
-    assert_true(p.play.n < MOST);
+    assert_below(p.play.n, MOST);
     close_over(&all, &p, o, named);
     close_over(&without, &p, o, 0);
     int bare = races(&without, &p, b, l);
@@ -237,7 +237,8 @@ static void ops_that_share_bytes_wait_for_each_other(void **state) {
     mf_cost_destroy(cost);
     assert_int_equal(t.placed, 0);
     assert_int_equal(t.bare, 0);
-    assert_true(t.named > 500 && t.loose > 2000);
+    assert_above(t.named, 500);
+    assert_above(t.loose, 2000);
     assert_int_equal(t.left, 0);
     assert_int_equal(t.needless, 0);
 }
@@ -297,7 +298,7 @@ static void reductions_wait_for_every_gradient(void **state) {
             mf_program_destroy(g.program);
         }
     }
-    assert_true(found > 50);
+    assert_above(found, 50);
     assert_int_equal(missing, 0);
 }
 
@@ -376,7 +377,7 @@ static void readers_of_gathered_weights_wait(void **state) {
             mf_program_destroy(g.program);
         }
     }
-    assert_true(found > 100);
+    assert_above(found, 100);
     assert_int_equal(early, 0);
 }
 
@@ -406,7 +407,9 @@ static void a_gather_that_lands_on_what_is_read_is_named(void **state) {
     t[2].offset_B = 512; /* half of what the product reads */
     assert_ok(mf_block_overlaps(&b, MF_PASS_F, &o, &n, NULL));
     assert_int_equal(n, 1);
-    assert_true(o[0].before == 1 && o[0].after == 2 && o[0].tensor_after == 2);
+    assert_true(o[0].before == 1);
+    assert_true(o[0].after == 2);
+    assert_true(o[0].tensor_after == 2);
     assert_true(o[0].tensor_before == 0 || o[0].tensor_before == 1);
     free(o);
     ops[2].nin = 1; /* it takes the product: that is order enough */

@@ -285,7 +285,7 @@ static void check_losses(mf_inner *in, const sample *s, int plan, const double *
             }
         }
     }
-    assert_true(fabs(sum_s - chain->time_s) <= 1e-9 * chain->time_s);
+    assert_at_most(fabs(sum_s - chain->time_s), 1e-9 * chain->time_s);
 }
 
 /* The longest chain through the order is a bound of that very assignment, fitting or not. */
@@ -391,10 +391,10 @@ static void check_splits(mf_inner *in, const sample *s, nearness *n) {
             fail_msg("%s", e.text);
         }
         assert_int_not_equal(x.outcome, MF_MILP_FAILED);
-        assert_true(x.bound_s <= o.cutoff_s * (1.0 + 1e-12));
+        assert_at_most(x.bound_s, o.cutoff_s * (1.0 + 1e-12));
         if (x.have) {
             assert_true(mf_inner_is_split(in, x.first));
-            assert_true(x.bound_s <= x.split_bound_s);
+            assert_at_most(x.bound_s, x.split_bound_s);
         }
         if (s->best >= 0) {
             check(n, SPLITS, x.bound_s, s, s->best);
@@ -415,7 +415,7 @@ static void check_one_split(mf_inner *in, const sample *s, nearness *n) {
             double share = in->losses.share[0], start_s = in->losses.start_s;
             assert_ok(mf_rows_told(in, first, &x, NULL));
             check(n, SPLIT, x.bound_s, s, i);
-            assert_true(x.bound_s > 0.0);
+            assert_above(x.bound_s, 0.0);
             assert_memory_equal(&share, &in->losses.share[0], sizeof share);
             assert_memory_equal(&start_s, &in->losses.start_s, sizeof start_s);
         }
@@ -726,8 +726,8 @@ static void losses_of_pipelines_are_never_more_than_played(void **state) {
     assert_int_equal(n[CHAIN].broken, 0);
     assert_int_equal(n[LOSSES].broken, 0);
     assert_int_equal(n[ROOM].broken, 0);
-    assert_true(n[ROOM].tightest > 0.99);
-    assert_true(lost > cases / 2); /* most cases have something to lose */
+    assert_above(n[ROOM].tightest, 0.99);
+    assert_above(lost, cases / 2); /* most cases have something to lose */
 }
 
 static void halves_of_layers_take_no_more_than_whole_ones(void **state) {
@@ -740,7 +740,7 @@ static void halves_of_layers_take_no_more_than_whole_ones(void **state) {
     }
     print_nearness(n);
     assert_int_equal(n[HALVES].broken, 0);
-    assert_true(n[HALVES].tightest > 0.9);
+    assert_above(n[HALVES].tightest, 0.9);
 }
 
 /* Problems that once had a bound above a plan. */
@@ -776,7 +776,7 @@ static void no_bound_of_a_family_is_above_a_plan_in_it(void **state) {
             fail_msg("%lld %s bounds are above a plan", (long long)n[k].broken, kind_text[k]);
         }
     }
-    assert_true(n[EXACT].tried > cases / 4); /* most problems have plans that fit */
+    assert_above(n[EXACT].tried, cases / 4); /* most problems have plans that fit */
 }
 
 int main(void) {

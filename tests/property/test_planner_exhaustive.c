@@ -77,7 +77,7 @@ static void odometer_init(odometer *o, const mf_space *s, const mf_layout *l) {
     o->space = s;
     o->a.positions = mf_model_positions(s->model);
     o->a.vstages = (int)(l->pp * l->vpp);
-    assert_true(o->a.positions <= 32);
+    assert_at_most(o->a.positions, 32);
     for (int v = 0; v < o->a.vstages; v++) {
         o->a.first[v] = v;
     }
@@ -124,7 +124,7 @@ static double peak_of(const world *w, const mf_layout *l, const mf_assignment *a
 static void try_plan(world *w, const mf_layout *l, const mf_assignment *a) {
     mf_step step;
     mf_err e;
-    assert_true(w->plans < w->room);
+    assert_below(w->plans, w->room);
     if (w->oracle.ops->step(w->oracle.self, l, a, true, &step, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
@@ -313,7 +313,7 @@ static void check_ranking(const world *w, double usable_B, double headroom_B, do
             fail_with(w, all.it[i], &x, "a runner-up is not the fastest");
         }
         assert_true(found->fits);
-        assert_true(found->usable_B - found->peak_memory_B >= headroom_B - 1.0);
+        assert_at_least(found->usable_B - found->peak_memory_B, headroom_B - 1.0);
         for (int k = 0; k < i; k++) {
             assert_false(same_degrees(&x.plan[i].layout, &x.plan[k].layout));
         }

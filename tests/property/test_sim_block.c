@@ -66,24 +66,27 @@ static void check_bounds(const one_block *x, const mf_block_time *t) {
         mf_cost_op(x->cost, op, x->load, &p);
         stream[op->stream] += p.time_s;
         host += mf_cost_host_s(x->cost, op, x->l->graph);
-        assert_true(t->op[i].end_s - t->op[i].start_s >= p.time_s - eps);
-        assert_true(t->op[i].end_s <= t->gpu_time_s + eps);
+        assert_at_least(t->op[i].end_s - t->op[i].start_s, p.time_s - eps);
+        assert_at_most(t->op[i].end_s, t->gpu_time_s + eps);
     }
     for (int s = 0; s < MF_STREAM_COUNT; s++) {
-        assert_true(stream[s] <= t->gpu_time_s + eps);
+        assert_at_most(stream[s], t->gpu_time_s + eps);
     }
     assert_close(host, t->host_s, 1e-9 * host + 1e-15);
-    assert_true(t->time_s >= t->host_s - 1e-12 && t->time_s >= t->gpu_time_s - eps);
-    assert_true(t->time_s <= t->gpu_time_s + t->host_s + 1e-6 * t->time_s);
+    assert_at_least(t->time_s, t->host_s - 1e-12);
+    assert_at_least(t->time_s, t->gpu_time_s - eps);
+    assert_at_most(t->time_s, t->gpu_time_s + t->host_s + 1e-6 * t->time_s);
     assert_close(sim_sum(t->class_s), t->gpu_time_s, eps);
     assert_close(t->class_s[MF_BD_COMPUTE] + t->class_s[MF_BD_RECOMPUTE], t->compute_s, eps);
-    assert_true(t->class_s[MF_BD_BUBBLE] <= 0 && t->class_s[MF_BD_HOST] <= 0);
-    assert_true(t->low_s <= t->gpu_time_s + eps && t->high_s >= t->gpu_time_s - eps);
+    assert_at_most(t->class_s[MF_BD_BUBBLE], 0);
+    assert_at_most(t->class_s[MF_BD_HOST], 0);
+    assert_at_most(t->low_s, t->gpu_time_s + eps);
+    assert_at_least(t->high_s, t->gpu_time_s - eps);
     if (x->beside == NULL) {
         double bound = mf_sim_block_bound(x->cost, x->l, x->b, x->passes, x->load);
-        assert_true(bound <= t->gpu_time_s + eps);
+        assert_at_most(bound, t->gpu_time_s + eps);
         for (int s = 0; s < MF_STREAM_COUNT; s++) {
-            assert_true(stream[s] <= bound + eps);
+            assert_at_most(stream[s], bound + eps);
         }
     }
 }
@@ -131,7 +134,7 @@ static void check_load(const one_block *x, const mf_block_time *t) {
     one_block more = *x;
     more.load = x->load * 1.5;
     mf_block_time heavier = simulate(&more, false);
-    assert_true(heavier.gpu_time_s >= t->gpu_time_s * (1 - 1e-9));
+    assert_at_least(heavier.gpu_time_s, t->gpu_time_s * (1 - 1e-9));
 }
 
 static void more_routed_rows_are_never_faster(void **state) {
@@ -163,11 +166,12 @@ static void a_merged_pair_hides_the_exchange_of_tokens(void **state) {
               pair = {cost, &l, b, MF_PASS_F | MF_PASS_BACKWARD, b, 1};
     mf_block_time tf = simulate(&f, false), tb = simulate(&back, false),
                   tp = simulate(&pair, false);
-    assert_true(tf.class_s[MF_BD_EP] > 0 && tb.class_s[MF_BD_EP] > 0);
+    assert_above(tf.class_s[MF_BD_EP], 0);
+    assert_above(tb.class_s[MF_BD_EP], 0);
     double apart = tf.gpu_time_s + tb.gpu_time_s;
     double exposed = tf.class_s[MF_BD_EP] + tb.class_s[MF_BD_EP];
-    assert_true(tp.gpu_time_s < apart);
-    assert_true(tp.class_s[MF_BD_EP] < 0.5 * exposed);
+    assert_below(tp.gpu_time_s, apart);
+    assert_below(tp.class_s[MF_BD_EP], 0.5 * exposed);
     mf_program_destroy(p);
     mf_cost_destroy(cost);
 }
@@ -207,7 +211,7 @@ static void overlapped_pieces_run_beside_their_gemms(void **state) {
         mf_block_time_clear(&t);
         mf_program_destroy(p);
     }
-    assert_true(exposed[1] < exposed[0]);
+    assert_below(exposed[1], exposed[0]);
     mf_cost_destroy(cost);
 }
 
@@ -277,8 +281,10 @@ static void attention_runs_by_heads_beside_its_exchanges(void **state) {
             assert_int_equal(cut.pieces, 4 * whole.pieces);
             assert_close(cut.bytes / whole.bytes, 1.0, 1e-12);
             assert_close(cut.flops / whole.flops, 1.0, 1e-12);
-            assert_true(whole.exposed_s > 0 && cut.exposed_s < 0.8 * whole.exposed_s);
-            assert_true(whole.beside == 0 && cut.beside > 0);
+            assert_above(whole.exposed_s, 0);
+            assert_below(cut.exposed_s, 0.8 * whole.exposed_s);
+            assert_true(whole.beside == 0);
+            assert_above(cut.beside, 0);
         }
     }
     mf_cost_destroy(cost);
@@ -462,7 +468,7 @@ static void block_by_block_is_what_op_by_op_play_takes(void **state) {
         mf_program_destroy(p);
     }
     printf("%d of %d the same\n", exact, all);
-    assert_true(exact > all / 2);
+    assert_above(exact, all / 2);
     mf_cost_destroy(cost);
 }
 

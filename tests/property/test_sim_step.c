@@ -45,7 +45,8 @@ static void check_sums(const mf_cost *cost, const mf_program *p, const mf_sim *s
     const mf_layout *l = &p->layout;
     double t = s->step_time_s, eps = 1e-9 * t;
     assert_close(sim_sum(s->breakdown_s), t, eps);
-    assert_true(s->low_s <= t + eps && s->high_s >= t - eps);
+    assert_at_most(s->low_s, t + eps);
+    assert_at_least(s->high_s, t - eps);
     assert_int_equal(s->stages, l->pp);
     double busiest = 0, through = 0;
     for (int64_t k = 0; k < l->pp; k++) {
@@ -56,7 +57,7 @@ static void check_sums(const mf_cost *cost, const mf_program *p, const mf_sim *s
                          st->breakdown_s[MF_BD_OPTIMIZER],
                      st->busy_s, 1e-6 * t);
         for (int c = 0; c < MF_BD_COUNT; c++) {
-            assert_true(st->breakdown_s[c] >= -eps);
+            assert_at_least(st->breakdown_s[c], -eps);
         }
         double work = 0;
         for (int64_t c = 0; c < l->vpp; c++) {
@@ -66,13 +67,13 @@ static void check_sums(const mf_cost *cost, const mf_program *p, const mf_sim *s
                 through += mf_sim_block_bound(cost, l, p->blocks[p->block_of[i]], MF_PASS_F, 1);
             }
         }
-        assert_true(t >= work - eps);
+        assert_at_least(t, work - eps);
         busiest = fmax(busiest, st->busy_s);
     }
-    assert_true(t >= through - eps); /* a micro-batch passes all stages */
+    assert_at_least(t, through - eps); /* a micro-batch passes all stages */
     assert_close(s->stage[s->critical_stage].busy_s, busiest, eps);
     assert_int_equal(s->memory->stages, l->pp);
-    assert_true(s->samples > 0);
+    assert_above(s->samples, 0);
     double peak = 0;
     for (int64_t i = 0; i < s->samples; i++) {
         assert_true(i == 0 || s->sample[i].time_s >= s->sample[i - 1].time_s);
@@ -398,7 +399,7 @@ static void all_ranks_take_as_long_as_one_of_each_stage(void **state) {
         check_sums(cost, p, b);
         /* A split weight gradient is the one pass in which ranks drift apart and meet later. */
         if (p->split && i % 2) {
-            assert_true(b->step_time_s <= a->step_time_s * (1 + 1e-9));
+            assert_at_most(b->step_time_s, a->step_time_s * (1 + 1e-9));
         } else {
             assert_close(b->step_time_s, a->step_time_s, 1e-9 * a->step_time_s);
         }
@@ -429,10 +430,10 @@ static void ranks_with_fewer_rows_wait_for_the_hottest(void **state) {
     mf_sim_options balanced = {.every_rank = true},
                    skewed = {.every_rank = true, .routing = &routing};
     mf_sim *a = sim_step(cost, p, &balanced), *b = sim_step(cost, p, &skewed);
-    assert_true(b->step_time_s > a->step_time_s);
+    assert_above(b->step_time_s, a->step_time_s);
     assert_int_equal(b->critical_rank, 0);
     /* All ranks take the same time; what the hottest computes the others wait. */
-    assert_true(b->breakdown_s[MF_BD_COMPUTE] > a->breakdown_s[MF_BD_COMPUTE]);
+    assert_above(b->breakdown_s[MF_BD_COMPUTE], a->breakdown_s[MF_BD_COMPUTE]);
     mf_sim_destroy(a);
     mf_sim_destroy(b);
     mf_program_destroy(p);
@@ -476,7 +477,7 @@ static void more_bandwidth_is_never_slower(void **state) {
         slower += after > before * (1 + 1e-9);
     }
     printf("%d of %d a little slower\n", slower, count);
-    assert_true(slower <= count / 20);
+    assert_at_most(slower, count / 20);
 }
 
 static void overlap_and_fewer_host_ops_only_help(void **state) {
@@ -493,12 +494,12 @@ static void overlap_and_fewer_host_ops_only_help(void **state) {
         l.overlap = other.overlap &= (uint8_t) ~(MF_OVERLAP_DP | MF_OVERLAP_PP);
         other.overlap |= i % 2 ? MF_OVERLAP_DP : MF_OVERLAP_PP;
         double apart = step_s(&c, &soft, m, &l), beside = step_s(&c, &soft, m, &other);
-        assert_true(beside <= apart * (1 + 1e-9));
+        assert_at_most(beside, apart * (1 + 1e-9));
         soft = sim_software_real();
         l.graph = MF_GRAPH_NONE;
         other = l;
         other.graph = MF_GRAPH_STEP;
-        assert_true(step_s(&c, &soft, m, &other) <= step_s(&c, &soft, m, &l) * (1 + 1e-9));
+        assert_at_most(step_s(&c, &soft, m, &other), step_s(&c, &soft, m, &l) * (1 + 1e-9));
     }
 }
 
@@ -519,8 +520,9 @@ static void a_slow_host_sets_the_pace(void **state) {
         }
     }
     mf_sim *s = sim_step(cost, p, NULL);
-    assert_true(s->step_time_s >= host && s->step_time_s <= host * 1.02);
-    assert_true(s->breakdown_s[MF_BD_HOST] > 0.9 * s->step_time_s);
+    assert_at_least(s->step_time_s, host);
+    assert_at_most(s->step_time_s, host * 1.02);
+    assert_above(s->breakdown_s[MF_BD_HOST], 0.9 * s->step_time_s);
     mf_sim_destroy(s);
     mf_program_destroy(p);
     mf_cost_destroy(cost);

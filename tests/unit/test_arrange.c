@@ -10,35 +10,35 @@
 enum { MOST = 600, PARTS = 4 };
 
 typedef struct scene {
-    mf_stays stays;
+    mf_lifetimes stays;
     int64_t part[MOST][PARTS], out[MOST][PARTS];
     int groups;
 } scene;
 
-static void put(scene *x, int64_t first, int64_t last, int group, int turn, bool brief) {
+static void put(scene *x, int64_t first, int64_t last, int group, int turn, bool transient) {
     int n = x->stays.count, parts = 0;
     int64_t size = 0;
     for (; parts < PARTS && x->part[group][parts] > 0; parts++) {
         size += x->part[group][parts];
     }
-    mf_stays_add(&x->stays, (mf_stay){.first = first,
-                                      .last = last,
-                                      .size = size,
-                                      .part = x->part[group],
-                                      .parts = parts,
-                                      .group = group,
-                                      .turn = turn,
-                                      .brief = brief,
-                                      .out = x->out[n]});
+    mf_lifetimes_add(&x->stays, (mf_lifetime){.first = first,
+                                              .last = last,
+                                              .size = size,
+                                              .part = x->part[group],
+                                              .parts = parts,
+                                              .group = group,
+                                              .turn = turn,
+                                              .transient = transient,
+                                              .out = x->out[n]});
 }
 
 /* No two things that stand at once overlap, in any of their parts; the highest ends at size_B. */
 static void check(const scene *x, int64_t size_B) {
     int64_t high = 0;
     for (int i = 0; i < x->stays.count; i++) {
-        const mf_stay *a = &x->stays.list[i];
+        const mf_lifetime *a = &x->stays.list[i];
         for (int j = 0; j <= i; j++) {
-            const mf_stay *b = &x->stays.list[j];
+            const mf_lifetime *b = &x->stays.list[j];
             if (a->first > b->last || b->first > a->last) {
                 continue;
             }
@@ -50,7 +50,7 @@ static void check(const scene *x, int64_t size_B) {
             }
         }
         for (int k = 0; k < a->parts; k++) {
-            assert_true(a->out[k] >= 0);
+            assert_at_least(a->out[k], 0);
             high = a->out[k] + a->part[k] > high ? a->out[k] + a->part[k] : high;
         }
     }
@@ -92,10 +92,11 @@ static void things_that_stand_at_once_never_overlap(void **state) {
             put(x, first, first + lasts, n % 40, n / 40, false);
         }
         assert_ok(mf_arrange(&x->stays, i % 3 == 0, &size_B, &bound_B, &e));
-        assert_true(size_B >= bound_B && bound_B > 0);
-        assert_true((double)size_B < 1.5 * (double)bound_B);
+        assert_at_least(size_B, bound_B);
+        assert_above(bound_B, 0);
+        assert_below((double)size_B, 1.5 * (double)bound_B);
         check(x, size_B);
-        mf_stays_clear(&x->stays);
+        mf_lifetimes_clear(&x->stays);
         free(x);
     }
 }
@@ -113,7 +114,7 @@ static void a_stage_of_equal_blocks_has_no_gaps(void **state) {
         assert_ok(mf_arrange(&x->stays, false, &size_B, &bound_B, &e));
         assert_int_equal(size_B, bound_B);
         check(x, size_B);
-        mf_stays_clear(&x->stays);
+        mf_lifetimes_clear(&x->stays);
         free(x);
     }
 }
@@ -136,8 +137,8 @@ static void a_longer_schedule_needs_no_other_size(void **state) {
         check(y, size_B[1]);
         assert_int_equal(bound_B[0], bound_B[1]);
         assert_int_equal(size_B[0], size_B[1]);
-        mf_stays_clear(&x->stays);
-        mf_stays_clear(&y->stays);
+        mf_lifetimes_clear(&x->stays);
+        mf_lifetimes_clear(&y->stays);
         free(x);
         free(y);
     }
@@ -145,13 +146,14 @@ static void a_longer_schedule_needs_no_other_size(void **state) {
 
 static void nothing_takes_nothing(void **state) {
     (void)state;
-    mf_stays none = {0};
+    mf_lifetimes none = {0};
     int64_t size_B = 1, bound_B = 1;
     mf_err e;
-    mf_stays_add(&none, (mf_stay){.first = 0, .last = 3, .size = 0});
+    mf_lifetimes_add(&none, (mf_lifetime){.first = 0, .last = 3, .size = 0});
     assert_int_equal(none.count, 0);
     assert_ok(mf_arrange(&none, true, &size_B, &bound_B, &e));
-    assert_true(size_B == 0 && bound_B == 0);
+    assert_true(size_B == 0);
+    assert_true(bound_B == 0);
 }
 
 int main(void) {

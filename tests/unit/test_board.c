@@ -148,7 +148,7 @@ static outcome play(const char *what) {
     outcome o = {0};
     mf_err e;
     int file = mkstemp(log);
-    assert_true(file >= 0);
+    assert_at_least(file, 0);
     close(file);
     snprintf(name, sizeof name, "%s", what);
     double began_s = now_s();
@@ -175,14 +175,14 @@ static void is_named(const char *what, const char *begins, const char *has) {
     assert_int_equal(gethostname(host, sizeof host - 1), 0);
     assert_non_null(strstr(o.said, host));
     assert_true(o.code == 1 || o.code == 128 + SIGKILL);
-    assert_true(o.took_s < 10.0);
+    assert_below(o.took_s, 10.0);
 }
 
 static void goes_on(const char *what, double least_s) {
     outcome o = play(what);
     assert_int_equal(o.lines, 0);
     assert_int_equal(o.code, 0);
-    assert_true(o.took_s >= least_s);
+    assert_at_least(o.took_s, least_s);
 }
 
 static void a_rank_that_works_at_one_thing_for_ever_is_named(void **state) {

@@ -144,7 +144,7 @@ static void copied_tables_stand_once_and_pass_through_all_layouts(void **state) 
                 mf_model_tensors(&m, same_tensor, &p);
             }
         }
-        assert_true(p.tensors > 100 * (LAYOUTS - 1));
+        assert_above(p.tensors, 100 * (LAYOUTS - 1));
         mf_checkpoint_close(p.a);
         mf_checkpoint_close(p.b);
         snprintf(command, sizeof command, "rm -r %s", folder);

@@ -25,7 +25,8 @@ static void every_cell_is_the_plan_of_its_size(void **state) {
     double planned_s = cli_number(best, "step_time_s");
     /* plan goes on for a while after its proof: never slower, and within the gap */
     double cell_s = cli_number(mf_json_at(cells, 7), "step_time_s");
-    assert_true(cell_s >= planned_s * (1 - 1e-12) && cell_s <= 1.05 * planned_s * (1 + 1e-9));
+    assert_at_least(cell_s, planned_s * (1 - 1e-12));
+    assert_at_most(cell_s, 1.05 * planned_s * (1 + 1e-9));
     cli_free(&p);
     cli_free(&r);
 }
@@ -76,8 +77,8 @@ static void prices_of_the_command_line_make_the_cost(void **state) {
         assert_string_equal(text, "moefold");
         assert_ok(mf_json_string(cli_member(c, "precision"), &text, NULL));
         assert_string_equal(text, "bf16");
-        assert_true(cli_number(c, "step_time_low_s") < cli_number(c, "step_time_high_s"));
-        assert_true(cli_number(c, "gap") <= 0.05 + 1e-9); /* the default */
+        assert_below(cli_number(c, "step_time_low_s"), cli_number(c, "step_time_high_s"));
+        assert_at_most(cli_number(c, "gap"), 0.05 + 1e-9); /* the default */
     }
     const char *date = NULL;
     assert_ok(mf_json_string(cli_member(mf_json_at(cells, 2), "price_date"), &date, NULL));
@@ -102,8 +103,8 @@ static void verdicts_name_the_best_rows(void **state) {
     const mf_json_value *fast = mf_json_at(cells, (size_t)verdict_cell(&r, "fastest_in_budget"));
     const mf_json_value *small = mf_json_at(cells, (size_t)verdict_cell(&r, "smallest"));
     assert_int_equal(mf_json_size(cells), 8); /* 8, 16, 32 and 64 of each */
-    assert_true(cli_number(cheap, "run_s") <= 9 * 86400.0);
-    assert_true(cli_number(fast, "cost_usd") <= 60e3);
+    assert_at_most(cli_number(cheap, "run_s"), 9 * 86400.0);
+    assert_at_most(cli_number(fast, "cost_usd"), 60e3);
     int fronts = 0, late = 0, dear = 0;
     for (size_t i = 0; i < 8; i++) {
         const mf_json_value *c = mf_json_at(cells, i);
@@ -111,7 +112,8 @@ static void verdicts_name_the_best_rows(void **state) {
         bool in_time = run_s <= 9 * 86400.0, paid = usd <= 60e3, front = true;
         late += !in_time;
         dear += !paid;
-        assert_true(cli_bool(c, "in_time") == in_time && cli_bool(c, "in_budget") == paid);
+        assert_true(cli_bool(c, "in_time") == in_time);
+        assert_true(cli_bool(c, "in_budget") == paid);
         assert_true(!in_time || usd >= cli_number(cheap, "cost_usd"));
         assert_true(!paid || run_s >= cli_number(fast, "run_s"));
         assert_true(!(in_time && paid) || cli_number(c, "gpus") >= cli_number(small, "gpus"));
@@ -122,8 +124,11 @@ static void verdicts_name_the_best_rows(void **state) {
         assert_true(cli_bool(c, "on_front") == front);
         fronts += front;
     }
-    assert_true(fronts >= 2 && late > 0 && dear > 0 && late < 8 &&
-                dear < 8); /* a case that says something */
+    assert_at_least(fronts, 2);
+    assert_above(late, 0);
+    assert_above(dear, 0);
+    assert_below(late, 8);
+    assert_below(dear, 8); /* a case that says something */
     cli_free(&r);
 }
 
@@ -158,11 +163,11 @@ static void the_smallest_size_keeps_its_deadline_and_the_one_before_does_not(voi
     double deadline_s = cli_number(o, "deadline_s"), before = 0;
     bool seen = false;
     assert_close(deadline_s, 6 * 86400.0, 1e-9);
-    assert_true(mf_json_size(cells) > 7); /* the default sizes and some between */
+    assert_above(mf_json_size(cells), 7); /* the default sizes and some between */
     for (size_t i = 0; i < mf_json_size(cells); i++) {
         const mf_json_value *c = mf_json_at(cells, i);
         double gpus = cli_number(c, "gpus");
-        assert_true(gpus > before);
+        assert_above(gpus, before);
         before = gpus;
         bool keeps = cli_bool(c, "fits") && cli_number(c, "run_s") <= deadline_s;
         assert_true(keeps ? gpus >= smallest : gpus != smallest);
@@ -259,7 +264,7 @@ static void a_cluster_better_in_every_figure_never_takes_longer(void **state) {
         const mf_json_value *c = mf_json_at(cells, i);
         if (i % 4 < 2 && cli_bool(c, "fits")) {
             double step_s = cli_number(mf_json_at(cells, i + 2), "step_time_s");
-            assert_true(step_s <= cli_number(c, "step_time_s") * (1 + 1e-4));
+            assert_at_most(step_s, cli_number(c, "step_time_s") * (1 + 1e-4));
         }
     }
     cli_free(&r);

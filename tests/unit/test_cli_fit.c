@@ -15,13 +15,13 @@ static void fit_puts_what_fits_first(void **state) {
     size_t feasible = (size_t)cli_number(o, "feasible");
     double last = INFINITY;
     assert_int_equal(mf_json_size(entries), (size_t)cli_number(o, "combinations"));
-    assert_true(feasible > 0);
+    assert_above(feasible, 0);
     for (size_t i = 0; i < mf_json_size(entries); i++) {
         const mf_json_value *f = mf_json_at(entries, i);
         double headroom = cli_number(f, "headroom_B");
         assert_int_equal(cli_bool(f, "fits"), i < feasible);
         assert_int_equal(cli_bool(f, "fits"), headroom >= 0);
-        assert_true(headroom <= last);
+        assert_at_most(headroom, last);
         last = headroom;
     }
     cli_free(&r);
@@ -39,13 +39,13 @@ static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state)
     const mf_json_value *o = mf_json_root(r.json);
     assert_true(cli_number(o, "feasible") == 0);
     double gpus = cli_number(o, "smallest_gpus");
-    assert_true(gpus > 2);
+    assert_above(gpus, 2);
     snprintf(line, sizeof line,
              "fit --model mixtral-8x22b --cluster h100 --gpus %.0f --global-batch 64 --seq 4096 "
              "--json --top 1",
              gpus);
     cli_result f = cli_json(line);
-    assert_true(cli_number(mf_json_root(f.json), "feasible") >= 1);
+    assert_at_least(cli_number(mf_json_root(f.json), "feasible"), 1);
     cli_free(&r);
     cli_free(&f);
 }
@@ -66,7 +66,8 @@ static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) 
         assert_true((cli_number(o, "feasible") > 0) == (gpus >= named));
         cli_free(&r);
     }
-    assert_true(named > 128 && named <= 176);
+    assert_above(named, 128);
+    assert_at_most(named, 176);
 }
 
 /* Inside a node every size counts: what needs four H200 is told so from one, two and three. */
@@ -88,7 +89,8 @@ static void the_size_that_would_do_may_be_part_of_a_node(void **state) {
         assert_true(would == (gpus < named ? named : gpus));
         cli_free(&r);
     }
-    assert_true(named > 3 && named < 8); /* 3 is the size from which doubling misses 4 and 5 */
+    assert_above(named, 3);
+    assert_below(named, 8); /* 3 is the size from which doubling misses 4 and 5 */
 }
 
 /* 63 GPUs multiplied by two never divide a batch of 256; one more does. */
@@ -107,10 +109,11 @@ static void options_pin_their_dimension(void **state) {
     (void)state;
     cli_result r = cli_json("fit " SMALL "--tp 2 --ep 4 --json");
     const mf_json_value *entries = cli_member(mf_json_root(r.json), "entries");
-    assert_true(mf_json_size(entries) > 0);
+    assert_above(mf_json_size(entries), 0);
     for (size_t i = 0; i < mf_json_size(entries); i++) {
         const mf_json_value *l = cli_member(mf_json_at(entries, i), "layout");
-        assert_true(cli_number(l, "tp") == 2 && cli_number(l, "ep") == 4);
+        assert_true(cli_number(l, "tp") == 2);
+        assert_true(cli_number(l, "ep") == 4);
     }
     cli_free(&r);
 }
@@ -125,7 +128,8 @@ static void explain_accounts_for_the_compute_of_a_stage(void **state) {
         compute += cli_number(mf_json_at(modules, i), "compute_s");
     }
     /* Overlapped communication slows compute down, it never speeds it up. */
-    assert_true(compute <= busy * (1 + 1e-9) && compute > 0.8 * busy);
+    assert_at_most(compute, busy * (1 + 1e-9));
+    assert_above(compute, 0.8 * busy);
     assert_true(mf_json_size(cli_member(o, "ops")) == 12);
     cli_free(&r);
 }
@@ -205,7 +209,7 @@ static void every_peak_is_the_one_that_simulate_finds(void **state) {
         cli_free(&r);
     }
     printf("%d peaks compared\n", compared);
-    assert_true(compared > 60 / case_stride(4));
+    assert_above(compared, 60 / case_stride(4));
 }
 
 int main(void) {

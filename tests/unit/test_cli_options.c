@@ -52,7 +52,7 @@ static void every_command_is_documented_and_ends_with_help(void **state) {
         while ((*c)->options[n] != MF_OPT_COUNT) {
             n++;
         }
-        assert_true(n > 0);
+        assert_above(n, 0);
         assert_int_equal((*c)->options[n - 1], MF_OPT_HELP);
         assert_ptr_equal(mf_cli_command_find((*c)->name), *c);
     }
@@ -157,11 +157,11 @@ static void the_names_given_for_megatron_flags_are_options(void **state) {
             }
             options++;
         }
-        assert_true(options > 0);
+        assert_above(options, 0);
         /* where the names are the same there is nothing to say */
         assert_true(mf_option_find(flag, strlen(flag), NULL) == MF_OPT_COUNT);
     }
-    assert_true(flags > 30);
+    assert_above(flags, 30);
     assert_string_equal(mf_megatron_flag_here("tensor_model_parallel_size"), "--tp");
     assert_null(mf_megatron_flag_here("bananas"));
 }

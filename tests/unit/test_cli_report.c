@@ -68,7 +68,7 @@ static const mf_json_value *at(const mf_json_value *v, const char *pointer, size
         pointer += n;
         if (mf_json_value_type(v) == MF_JSON_ARRAY) {
             size_t index = strtoul(key, NULL, 10);
-            assert_true(index < mf_json_size(v));
+            assert_below(index, mf_json_size(v));
             v = mf_json_at(v, index);
         } else {
             v = cli_member(v, key);
@@ -130,7 +130,8 @@ static int check_figures(const char *page, const mf_json_value *root) {
             const char *title = strstr(p, "<title>");
             assert_non_null(title);
             const char *start = strstr(title, ": "), *end = strstr(title, " to ");
-            assert_true(start != NULL && end != NULL);
+            assert_true(start != NULL);
+            assert_true(end != NULL);
             assert_shown(start + 2, cli_number(v, "start_s"));
             assert_shown(end + 4, cli_number(v, "end_s"));
             continue;
@@ -172,12 +173,12 @@ static void a_simulated_step_is_a_page_of_the_numbers_that_json_prints(void **st
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         assert_close(cli_number(step, keys[i]), cli_number(mf_json_root(r.json), keys[i]), 0);
     }
-    assert_true(check_figures(page, mf_json_root(doc)) > 100);
-    assert_true(check_figures(page, mf_json_root(inside)) > 100);
+    assert_above(check_figures(page, mf_json_root(doc)), 100);
+    assert_above(check_figures(page, mf_json_root(inside)), 100);
     assert_needs_nothing(page);
     /* all passes of all micro-batches: none is thin here */
     assert_int_equal(mf_json_size(cli_member(mf_json_root(doc), "schedule")), 4 * 2 * 16);
-    assert_true(mf_json_size(cli_member(mf_json_root(doc), "prices_rest_on")) > 1);
+    assert_above(mf_json_size(cli_member(mf_json_root(doc), "prices_rest_on")), 1);
     mf_json_destroy(doc);
     mf_json_destroy(inside);
     free(page);
@@ -215,7 +216,7 @@ static void a_plan_lists_its_candidates(void **state) {
     assert_int_equal(plans, 1 + mf_json_size(cli_member(mf_json_root(r.json), "runners_up")));
     assert_close(cli_number(cli_member(root, "step"), "step_time_s"),
                  cli_number(cli_member(mf_json_root(r.json), "best"), "step_time_s"), 0);
-    assert_true(check_figures(page, root) > 50);
+    assert_above(check_figures(page, root), 50);
     assert_non_null(strstr(page, "data-at=\"/search/gap\""));
     assert_non_null(strstr(page, "data-at=\"/remedies/0/gain\""));
     mf_json_destroy(doc);
@@ -239,7 +240,7 @@ static void sizes_are_a_front_of_time_and_money(void **state) {
     mf_json *doc = read_json(text);
     assert_int_equal(mf_json_size(cli_member(cli_member(mf_json_root(doc), "capacity"), "cells")),
                      6);
-    assert_true(check_figures(page, mf_json_root(doc)) > 50);
+    assert_above(check_figures(page, mf_json_root(doc)), 50);
     assert_needs_nothing(page);
     assert_non_null(strstr(page, "class=\"plot\""));
     assert_non_null(strstr(csv, "\"olmoe-1b-7b\",\"h20\",32,1,0,moefold,bf16,"));
@@ -281,7 +282,7 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     cli_free(&r);
     char *page = read_file("report.html"), *text = read_file("report.json");
     mf_json *doc = read_json(text);
-    assert_true(check_figures(page, mf_json_root(doc)) > 30);
+    assert_above(check_figures(page, mf_json_root(doc)), 30);
     assert_non_null(strstr(page, "data-at=\"/tune/best/prediction/step_time_s\""));
     assert_non_null(strstr(page, "data-at=\"/tune/steps/"));
     mf_json_destroy(doc);
@@ -307,7 +308,7 @@ static void a_job_is_tuned_and_compared_on_a_page(void **state) {
     page = read_file("report.html");
     text = read_file("report.json");
     doc = read_json(text);
-    assert_true(check_figures(page, mf_json_root(doc)) > 30);
+    assert_above(check_figures(page, mf_json_root(doc)), 30);
     assert_non_null(strstr(page, "data-at=\"/compare/measured_step_time_s\""));
     assert_close(cli_number(cli_member(mf_json_root(doc), "compare"), "error"), 1 / 1.05 - 1, 1e-3);
     mf_json_destroy(doc);

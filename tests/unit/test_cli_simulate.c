@@ -18,19 +18,19 @@ static void check_step(const mf_json_value *o) {
                                             "optimizer",  "host",       "offload"};
     const mf_json_value *b = cli_member(o, "breakdown_s"), *stages = cli_member(o, "stages");
     double step = cli_number(o, "step_time_s"), peak = 0;
-    assert_true(cli_number(o, "step_time_low_s") <= step);
-    assert_true(cli_number(o, "step_time_high_s") >= step);
+    assert_at_most(cli_number(o, "step_time_low_s"), step);
+    assert_at_least(cli_number(o, "step_time_high_s"), step);
     assert_int_equal(mf_json_size(b), sizeof breakdown / sizeof breakdown[0]);
     for (size_t i = 0; i < mf_json_size(b); i++) {
         assert_string_equal(mf_json_key_at(b, i), breakdown[i]);
     }
-    assert_true(fabs(cli_sum(b) - step) < 1e-6 * step);
+    assert_below(fabs(cli_sum(b) - step), 1e-6 * step);
     for (size_t i = 0; i < mf_json_size(stages); i++) {
         const mf_json_value *s = mf_json_at(stages, i);
         close_to(cli_sum(cli_member(s, "memory_B")), cli_number(s, "peak_memory_B"));
         close_to(cli_number(s, "headroom_B"),
                  cli_number(o, "usable_B") - cli_number(s, "peak_memory_B"));
-        assert_true(cli_number(s, "busy_s") <= step * (1 + 1e-9));
+        assert_at_most(cli_number(s, "busy_s"), step * (1 + 1e-9));
         peak = fmax(peak, cli_number(s, "peak_memory_B"));
     }
     close_to(peak, cli_number(o, "peak_memory_B"));
@@ -48,7 +48,8 @@ static void the_parts_add_up(void **state) {
              cli_number(o, "model_tflops_per_gpu") / cli_number(o, "peak_tflops"));
     close_to(cli_number(o, "mfu_bf16"),
              cli_number(o, "model_tflops_per_gpu") / cli_number(o, "peak_bf16_tflops"));
-    assert_true(cli_number(l, "dp") == 8 && cli_number(l, "edp") == 2);
+    assert_true(cli_number(l, "dp") == 8);
+    assert_true(cli_number(l, "edp") == 2);
     assert_int_equal(mf_json_size(cli_member(o, "stages")), 8);
     cli_free(&r);
 }
@@ -58,7 +59,7 @@ static void a_layout_over_memory_is_simulated_and_said_not_to_fit(void **state) 
     cli_result r = cli_json(MIXTRAL "--json"); /* exit 0 */
     check_step(mf_json_root(r.json));
     assert_false(cli_bool(mf_json_root(r.json), "fits"));
-    assert_true(cli_number(mf_json_root(r.json), "headroom_B") < 0);
+    assert_below(cli_number(mf_json_root(r.json), "headroom_B"), 0);
     cli_free(&r);
 }
 
@@ -67,8 +68,8 @@ static void fp8_is_held_against_the_fp8_peak(void **state) {
     cli_result r = cli_json(MIXTRAL "--tp 2 --pp 8 --ep 8 --precision fp8-block --json");
     const mf_json_value *o = mf_json_root(r.json);
     check_step(o);
-    assert_true(cli_number(o, "peak_tflops") > 1.5 * cli_number(o, "peak_bf16_tflops"));
-    assert_true(cli_number(o, "mfu") < cli_number(o, "mfu_bf16"));
+    assert_above(cli_number(o, "peak_tflops"), 1.5 * cli_number(o, "peak_bf16_tflops"));
+    assert_below(cli_number(o, "mfu"), cli_number(o, "mfu_bf16"));
     cli_free(&r);
 }
 
@@ -77,8 +78,8 @@ static void uneven_routing_costs_time(void **state) {
     cli_result even = cli_json(MIXTRAL "--tp 2 --pp 8 --ep 8 --json");
     cli_result zipf = cli_json(MIXTRAL "--tp 2 --pp 8 --ep 8 --json --routing zipf:1.2");
     check_step(mf_json_root(zipf.json));
-    assert_true(cli_number(mf_json_root(zipf.json), "step_time_s") >
-                cli_number(mf_json_root(even.json), "step_time_s"));
+    assert_above(cli_number(mf_json_root(zipf.json), "step_time_s"),
+                 cli_number(mf_json_root(even.json), "step_time_s"));
     cli_free(&even);
     cli_free(&zipf);
 }
@@ -105,7 +106,9 @@ static void routing_beyond_the_token_headroom_is_named(void **state) {
         cli_result r = cli_json(line);
         double load = cli_number(mf_json_root(r.json), "max_routed_load");
         assert_int_equal(cli_bool(mf_json_root(r.json), "tokens_overflow"), cases[i].overflows);
-        assert_true(load >= 1 && load <= 8 && (load > 1) == cases[i].uneven);
+        assert_at_least(load, 1);
+        assert_at_most(load, 8);
+        assert_true((load > 1) == cases[i].uneven);
         cli_free(&text);
         cli_free(&r);
     }
@@ -157,7 +160,7 @@ static void padded_experts_need_no_counts(void **state) {
     const mf_json_value *b = cli_member(mf_json_root(drop.json), "breakdown_s");
     double host_s = cli_number(b, "host");
     b = cli_member(mf_json_root(pad.json), "breakdown_s");
-    assert_true(cli_number(b, "host") < 0.6 * host_s);
+    assert_below(cli_number(b, "host"), 0.6 * host_s);
     cli_free(&drop);
     cli_free(&pad);
 }
@@ -165,8 +168,8 @@ static void padded_experts_need_no_counts(void **state) {
 static void traits_cost_what_they_do(void **state) {
     (void)state;
     double plain_s = figure(MEGATRON SAID, "step_time_s");
-    assert_true(figure(MEGATRON SAID "--traits fused_experts", "step_time_s") < plain_s);
-    assert_true(figure(MEGATRON SAID "--traits unfused_rope,unfused_act", "step_time_s") > plain_s);
+    assert_below(figure(MEGATRON SAID "--traits fused_experts", "step_time_s"), plain_s);
+    assert_above(figure(MEGATRON SAID "--traits unfused_rope,unfused_act", "step_time_s"), plain_s);
     cli_result r = cli_run(MIXTRAL "--traits fused_expert", NULL);
     assert_int_equal(r.code, 2);
     cli_free(&r);
@@ -178,8 +181,10 @@ static void a_pipeline_layout_places_the_layers_that_it_writes(void **state) {
     close_to(figure(MIXTRAL "--tp 2 --pp 4 --ep 8 --pipeline-layout Et*14|(t*14|)*2t*14L --json",
                     "step_time_s"),
              even_s);
-    assert_true(figure(MIXTRAL "--tp 2 --pp 4 --ep 8 --pipeline-layout Et*20|(t*12|)*2t*12L --json",
-                       "step_time_s") > 1.1 * even_s);
+    assert_above(figure(MIXTRAL
+                        "--tp 2 --pp 4 --ep 8 --pipeline-layout Et*20|(t*12|)*2t*12L --json",
+                        "step_time_s"),
+                 1.1 * even_s);
     static const char *const bad[] = {"Et*14|(t*14|)*2t*13L",  "Et*56L", "E|t*56|t|L", "Et*", "(t",
                                       "Et*14|(t*14|)*2t*14L)", "x"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -192,7 +197,8 @@ static void a_pipeline_layout_places_the_layers_that_it_writes(void **state) {
     double all_s = figure(MIXTRAL "--tp 2 --pp 4 --ep 8 --recompute full --json", "step_time_s");
     double some_s = figure(
         MIXTRAL "--tp 2 --pp 4 --ep 8 --recompute full --recompute-layers 5 --json", "step_time_s");
-    assert_true(some_s > even_s && some_s < all_s);
+    assert_above(some_s, even_s);
+    assert_below(some_s, all_s);
 }
 
 int main(void) {

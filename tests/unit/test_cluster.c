@@ -69,8 +69,12 @@ static void every_shipped_cluster_loads_under_its_name(void **state) {
         assert_string_equal(c.name, names[i]);
         assert_string_equal(c.gpu.name, names[i]); /* the profile store's word */
         assert_true(i == 0 || strcmp(names[i - 1], names[i]) < 0);
-        assert_true(c.tiers > 0 && c.tier[c.tiers - 1].gpus == INT64_MAX);
-        assert_true(c.nic_Bps > 0 && c.host_Bps > 0 && c.gpu.memory_B > 0 && c.gpu.power_w > 0);
+        assert_above(c.tiers, 0);
+        assert_true(c.tier[c.tiers - 1].gpus == INT64_MAX);
+        assert_above(c.nic_Bps, 0);
+        assert_above(c.host_Bps, 0);
+        assert_above(c.gpu.memory_B, 0);
+        assert_above(c.gpu.power_w, 0);
         assert_true(strcmp(names[i], "cpu") == 0 || near(c.mtbf_gpu_h, 50677));
     }
 }
@@ -83,20 +87,26 @@ static void figures_are_those_of_the_published_tables(void **state) {
     assert_true(c.gpu.peak_flops[MF_MATH_FP4] == 0.0);
     assert_true(near(c.gpu.measured_flops[MF_MATH_BF16], 803e12));
     assert_true(near(c.gpu.memory_B, 143771.0 * 1048576.0));
-    assert_true(near(c.gpu.memory_Bps, 4.8e12) && near(c.gpu.memory_measured_Bps, 4.3e12));
-    assert_true(near(c.scaleup_Bps, 450e9) && near(c.scaleup_effective_Bps, 370.8e9));
-    assert_true(near(c.nic_Bps, 50e9) && near(c.host_Bps, 63e9));
+    assert_true(near(c.gpu.memory_Bps, 4.8e12));
+    assert_true(near(c.gpu.memory_measured_Bps, 4.3e12));
+    assert_true(near(c.scaleup_Bps, 450e9));
+    assert_true(near(c.scaleup_effective_Bps, 370.8e9));
+    assert_true(near(c.nic_Bps, 50e9));
+    assert_true(near(c.host_Bps, 63e9));
     assert_int_equal(c.gpu.sms, 132);
-    assert_true(near(c.price_usd_gpu_h, 10.0) && near(c.scaleup_latency_s, 0.6e-6));
+    assert_true(near(c.price_usd_gpu_h, 10.0));
+    assert_true(near(c.scaleup_latency_s, 0.6e-6));
     assert_int_equal(c.gpus_per_node, 8);
     assert_int_equal(c.domain_gpus_used, 8);
     c = load("gb300");
     assert_int_equal(c.gpus_per_node, 4);
     assert_int_equal(c.domain_gpus, 72);
     assert_int_equal(c.domain_gpus_used, 64);
-    assert_true(near(c.gpu.peak_flops[MF_MATH_FP4], 15e15) && near(c.nic_Bps, 100e9));
+    assert_true(near(c.gpu.peak_flops[MF_MATH_FP4], 15e15));
+    assert_true(near(c.nic_Bps, 100e9));
     c = load("mi300x");
-    assert_true(near(c.scaleup_pair_Bps, 64e9) && near(c.scaleup_effective_Bps, 312.9e9));
+    assert_true(near(c.scaleup_pair_Bps, 64e9));
+    assert_true(near(c.scaleup_effective_Bps, 312.9e9));
     c = load("h20");
     assert_true(c.price_usd_gpu_h == 0.0); /* none found */
     c = load("a100");
@@ -111,9 +121,9 @@ static void check_sources(const mf_json_value *v, const char *file) {
     const char *text;
     if (mf_json_value_type(v) == MF_JSON_OBJECT && mf_json_find(v, "value") != NULL) {
         assert_ok(mf_json_get_string(v, "source", &text, NULL));
-        assert_true(strlen(text) > 3);
+        assert_above(strlen(text), 3);
         assert_ok(mf_json_get_string(v, "date", &text, NULL));
-        assert_true(strlen(text) >= 4);
+        assert_at_least(strlen(text), 4);
         return;
     }
     for (size_t i = 0; i < mf_json_size(v); i++) {
@@ -156,14 +166,17 @@ static void a_small_file_is_enough_and_the_rest_is_filled_in(void **state) {
     (void)state;
     mf_cluster c = parse_ok("{" GPU_KEYS ", " NODE_KEYS "}");
     assert_string_equal(c.name, "x1");
-    assert_true(c.gpu.memory_B == 68719476736.0 && near(c.gpu.memory_Bps, 3e12));
+    assert_true(c.gpu.memory_B == 68719476736.0);
+    assert_true(near(c.gpu.memory_Bps, 3e12));
     assert_int_equal(c.domain_gpus, 4);
     assert_int_equal(c.domain_gpus_used, 4);
-    assert_true(near(c.scaleup_pair_Bps, 300e9) && near(c.nic_efficiency, 0.95));
+    assert_true(near(c.scaleup_pair_Bps, 300e9));
+    assert_true(near(c.nic_efficiency, 0.95));
     assert_int_equal(c.tiers, 1);
     assert_true(c.max_gpus == 4.0); /* no network was given */
     c = parse_ok("{" GPU_KEYS ", " NODE_KEYS ", \"nic_Gbitps\": 100}");
-    assert_true(near(c.nic_Bps, 12.5e9) && c.max_gpus == 0.0);
+    assert_true(near(c.nic_Bps, 12.5e9));
+    assert_true(c.max_gpus == 0.0);
 }
 
 static void figures_may_carry_source_date_and_note(void **state) {
@@ -186,13 +199,15 @@ static void extending_changes_only_what_is_written(void **state) {
         parse_ok("{\"extends\": \"h100\", \"name\": \"ours\", \"gpu\": {\"power_w\": 650},"
                  " \"nic_Gbitps\": 200}");
     assert_string_equal(c.name, "ours");
-    assert_true(c.gpu.power_w == 650.0 && near(c.nic_Bps, 25e9));
+    assert_true(c.gpu.power_w == 650.0);
+    assert_true(near(c.nic_Bps, 25e9));
     strcpy(base.name, "ours");
     memset(base.name + 4, 0, sizeof base.name - 4);
     base.gpu.power_w = 650.0;
     base.nic_Bps = c.nic_Bps;
     assert_true(c.scaleup_effective_Bps == base.scaleup_effective_Bps);
-    assert_true(c.tiers == base.tiers && c.tier[0].gpus == 256);
+    assert_true(c.tiers == base.tiers);
+    assert_true(c.tier[0].gpus == 256);
     assert_string_equal(c.gpu.name, "h100");
 }
 
@@ -211,9 +226,11 @@ static void measured_rates_do_not_outlive_the_data_sheet_rate_they_belong_to(voi
     (void)state;
     mf_cluster c = parse_ok("{\"extends\": \"h200\", \"gpu\": {\"peak_bf16_tflops\": 600, "
                             "\"memory_TBps\": 4}, \"scaleup_GBps\": 200}");
-    assert_true(c.gpu.measured_flops[MF_MATH_BF16] == 0.0 && c.gpu.memory_measured_Bps == 0.0);
+    assert_true(c.gpu.measured_flops[MF_MATH_BF16] == 0.0);
+    assert_true(c.gpu.memory_measured_Bps == 0.0);
     assert_true(near(c.gpu.measured_flops[MF_MATH_FP8], 1500e12)); /* its peak stands */
-    assert_true(c.scaleup_effective_Bps == 0.0 && near(c.scaleup_pair_Bps, 200e9));
+    assert_true(c.scaleup_effective_Bps == 0.0);
+    assert_true(near(c.scaleup_pair_Bps, 200e9));
 }
 
 static void units_may_be_any_of_their_kind(void **state) {
@@ -222,9 +239,12 @@ static void units_may_be_any_of_their_kind(void **state) {
         parse_ok("{\"extends\": \"h100\", \"gpu\": {\"memory_MiB\": 1024, \"l2_KiB\": 64, "
                  "\"power_kw\": 0.5, \"peak_fp8_pflops\": 2}, \"nic_GBps\": 25, "
                  "\"nic_latency_ns\": 1500, \"host_memory_TiB\": 1}");
-    assert_true(c.gpu.memory_B == 1073741824.0 && c.gpu.l2_B == 65536.0);
-    assert_true(near(c.gpu.power_w, 500) && near(c.gpu.peak_flops[MF_MATH_FP8], 2e15));
-    assert_true(near(c.nic_Bps, 25e9) && near(c.nic_latency_s, 1.5e-6));
+    assert_true(c.gpu.memory_B == 1073741824.0);
+    assert_true(c.gpu.l2_B == 65536.0);
+    assert_true(near(c.gpu.power_w, 500));
+    assert_true(near(c.gpu.peak_flops[MF_MATH_FP8], 2e15));
+    assert_true(near(c.nic_Bps, 25e9));
+    assert_true(near(c.nic_latency_s, 1.5e-6));
     assert_true(c.host_memory_B == 1099511627776.0);
 }
 
@@ -236,8 +256,10 @@ static void tiers_are_read_from_near_to_far(void **state) {
     assert_int_equal(c.tiers, 3);
     assert_string_equal(c.tier[0].name, "rack");
     assert_string_equal(c.tier[1].name, "tier 2");
-    assert_true(c.tier[1].oversubscription == 1.0 && near(c.tier[1].latency_s, 1e-6));
-    assert_true(c.tier[2].gpus == INT64_MAX && c.tier[2].oversubscription == 7.0);
+    assert_true(c.tier[1].oversubscription == 1.0);
+    assert_true(near(c.tier[1].latency_s, 1e-6));
+    assert_true(c.tier[2].gpus == INT64_MAX);
+    assert_true(c.tier[2].oversubscription == 7.0);
 }
 
 static void mistakes_are_refused_where_they_stand(void **state) {
@@ -298,7 +320,8 @@ static void null_means_not_known(void **state) {
     (void)state;
     mf_cluster c =
         parse_ok("{\"extends\": \"h100\", \"price_usd_gpu_h\": null, \"mtbf_gpu_h\": null}");
-    assert_true(c.price_usd_gpu_h == 0.0 && c.mtbf_gpu_h == 0.0);
+    assert_true(c.price_usd_gpu_h == 0.0);
+    assert_true(c.mtbf_gpu_h == 0.0);
 }
 
 static void write_file(const char *path, const char *text) {
@@ -318,7 +341,8 @@ static void files_extend_files_beside_them_but_not_themselves(void **state) {
     write_file(path, "{\"extends\": \"base.json\", \"price_usd_gpu_h\": 1}");
     mf_cluster c = load(path);
     assert_string_equal(c.name, "site");
-    assert_true(c.node_overhead_w == 111.0 && c.price_usd_gpu_h == 1.0);
+    assert_true(c.node_overhead_w == 111.0);
+    assert_true(c.price_usd_gpu_h == 1.0);
     write_file(path, "{\"extends\": \"site.json\"}");
     assert_int_equal(mf_cluster_load(path, &c, &e), MF_INPUT);
     assert_non_null(strstr(e.text, "does it extend itself?"));
@@ -337,13 +361,16 @@ static void links_slow_down_with_reach(void **state) {
         parse_ok("{\"extends\": \"h100\", \"tiers\": [{\"gpus\": 256}, {\"gpus\": 1024, "
                  "\"oversubscription\": 2, \"latency_us\": 1}, {\"oversubscription\": 7}]}");
     assert_true(mf_cluster_link(&c, 8, &Bps, &latency_s));
-    assert_true(near(Bps, 370.8e9) && near(latency_s, 0.6e-6));
+    assert_true(near(Bps, 370.8e9));
+    assert_true(near(latency_s, 0.6e-6));
     assert_false(mf_cluster_link(&c, 9, &Bps, &latency_s));
-    assert_true(near(Bps, 0.95 * 50e9) && near(latency_s, 2.7e-6));
+    assert_true(near(Bps, 0.95 * 50e9));
+    assert_true(near(latency_s, 2.7e-6));
     assert_false(mf_cluster_link(&c, 256, &Bps, &latency_s));
     assert_true(near(Bps, 0.95 * 50e9));
     assert_false(mf_cluster_link(&c, 257, &Bps, &latency_s));
-    assert_true(near(Bps, 0.95 * 25e9) && near(latency_s, 3.7e-6));
+    assert_true(near(Bps, 0.95 * 25e9));
+    assert_true(near(latency_s, 3.7e-6));
     assert_false(mf_cluster_link(&c, 100000, &Bps, &latency_s));
     assert_true(near(Bps, 0.95 * 50e9 / 7));
 }

@@ -1,7 +1,7 @@
 /* Communicators in host memory: every operation over every group gives what it has to, also where
  * messages are longer than one call takes. The program starts itself again as several ranks. */
-#include "executor/comm/agree.h"
 #include "executor/comm/comm_launch.h"
+#include "executor/comm/comm_status.h"
 #include "tests/comm_case.h"
 #include "tests/test.h"
 
@@ -152,13 +152,14 @@ static void launch(int ranks) {
              "-n %d %s --child %d", /* MPI's own leaks are not ours */
              ranks, program, ranks);
     int result = system(command);
-    assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+    assert_true(WIFEXITED(result));
+    assert_true(WEXITSTATUS(result) == 0);
 }
 
 static int launch_here(int ranks, const char *what) {
     char count[16], self[4096];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    assert_true(length > 0);
+    assert_above(length, 0);
     self[length] = '\0';
     snprintf(count, sizeof count, "%d", ranks);
     char child_word[] = "--child", *argv[] = {self, child_word, count, NULL, NULL};

@@ -139,12 +139,12 @@ static void less_power_never_helps_and_a_cap_that_does_not_bind_costs_nothing(vo
     for (size_t i = 0; i < sizeof watts / sizeof watts[0]; i++) {
         mf_cost *cost = cost_of("h200", watts[i], "moefold", NULL);
         double stretch = mf_cost_stretch(cost, b, 1, NULL);
-        assert_true(stretch >= last);
+        assert_at_least(stretch, last);
         assert_true(i > 0 || !(stretch > 1)); /* room for everything */
         last = stretch;
         mf_cost_destroy(cost);
     }
-    assert_true(last > 1.5);
+    assert_above(last, 1.5);
     mf_cost *ideal = cost_of("h200", 300, "ideal", NULL); /* every op as fast as alone */
     assert_false(mf_cost_stretch(ideal, b, 1, NULL) > 1);
     mf_cost_destroy(ideal);
@@ -158,7 +158,8 @@ static void a_block_takes_its_energy_over_the_cap(void **state) {
     mf_block *b = layer("mixtral-8x22b", &m);
     mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
     double stretch = mf_cost_stretch(cost, b, 1, NULL), time_s = 0, energy_J = 0;
-    assert_true(stretch > 1.1 && stretch < 1.3);
+    assert_above(stretch, 1.1);
+    assert_below(stretch, 1.3);
     for (int i = 0; i < b->nops; i++) {
         mf_price p;
         mf_cost_op(cost, &b->ops[i], 1, &p);
@@ -169,7 +170,7 @@ static void a_block_takes_its_energy_over_the_cap(void **state) {
     /* Of what the GPU draws for the ops, a step takes more than the same kernels alone. */
     double idle_J = mf_cost_power(cost).idle_W * time_s;
     double step_J = idle_J + mf_cost_software(cost)->power_cap * (energy_J - idle_J);
-    assert_true(mf_cost_software(cost)->power_cap > 1);
+    assert_above(mf_cost_software(cost)->power_cap, 1);
     assert_close(step_J / time_s / mf_cost_power(cost).cap_W, 1, 1e-9);
     mf_cost_destroy(cost);
     mf_block_destroy(b);

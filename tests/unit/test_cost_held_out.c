@@ -130,12 +130,15 @@ static void keep_within_limits(const char *gpu, size_t collectives) {
     double median = fabs(j->kernel[j->kernels / 2]), p90 = fabs(j->kernel[j->kernels * 9 / 10]);
     print_message("%s, %zu kernels: median %.2f %%, 90th percentile %.2f %%, bias %+.2f %%\n", gpu,
                   j->kernels, 100 * median, 100 * p90, 100 * bias);
-    assert_true(j->kernels >= 500 && j->collectives >= collectives);
-    assert_true(median <= 0.03 && p90 <= 0.10 && fabs(bias) <= 0.01);
+    assert_at_least(j->kernels, 500);
+    assert_at_least(j->collectives, collectives);
+    assert_at_most(median, 0.03);
+    assert_at_most(p90, 0.10);
+    assert_at_most(fabs(bias), 0.01);
     if (j->collectives > 0) {
         double links = fabs(j->collective[j->collectives / 2]);
         print_message("%s, %zu collectives: median %.2f %%\n", gpu, j->collectives, 100 * links);
-        assert_true(links <= 0.05);
+        assert_at_most(links, 0.05);
     }
     free(j);
 }
@@ -177,11 +180,11 @@ static void a_time_that_a_user_takes_in_is_the_price(void **state) {
     (void)state;
     mf_price own =
         imported("gpu,op,dims,time_s\nh100,gemm,dtype=bf16 m=4096 n=4096 k=4096,205e-6\n");
-    assert_true(fabs(own.time_s / 205e-6 - 1) < 1e-6);
+    assert_below(fabs(own.time_s / 205e-6 - 1), 1e-6);
     assert_int_equal(own.basis, MF_BASIS_MEASURED);
     mf_price quoted = imported("gpu,op,dims,time_s,source\n"
                                "h100,gemm,dtype=bf16 m=4096 n=4096 k=4096,205e-6,a paper\n");
-    assert_true(quoted.time_s < 190e-6);
+    assert_below(quoted.time_s, 190e-6);
 }
 
 /* On a GPU whose collectives ship measured. */
@@ -217,7 +220,7 @@ static void what_nccl_tests_printed_is_the_price(void **state) {
     mf_cost_op(cost, &op, 1, &p);
     assert_int_equal(p.basis, MF_BASIS_MEASURED);
     print_message("all-reduce of 1 MiB on four H200, 40 us imported: %.1f us\n", 1e6 * p.time_s);
-    assert_true(p.time_s > 30e-6);
+    assert_above(p.time_s, 30e-6);
     mf_cost_destroy(cost);
     mf_store_close(store);
 }
@@ -249,9 +252,9 @@ static void published_collectives_give_way_among_measured_ones(void **state) {
     const mf_op beyond = {.kind = MF_OP_ALL_REDUCE, .bytes = 1 << 30, .shape = {4, 1}};
     mf_price p;
     mf_cost_op(cost, &among, 1, &p);
-    assert_true(fabs(p.time_s / (10e-6 + 1048576 / 300e9) - 1) < 1e-6);
+    assert_below(fabs(p.time_s / (10e-6 + 1048576 / 300e9) - 1), 1e-6);
     mf_cost_op(cost, &beyond, 1, &p);
-    assert_true(fabs(p.time_s / 5e-3 - 1) < 1e-6);
+    assert_below(fabs(p.time_s / 5e-3 - 1), 1e-6);
     mf_cost_destroy(cost);
     mf_store_close(store);
 }
@@ -309,7 +312,9 @@ static void a_group_between_two_measured_sizes_lies_between_them(void **state) {
         mf_price p = price_of(cost, 3, b);
         double sent = b * 2 / 3;
         assert_int_equal(p.basis, MF_BASIS_INTERPOLATED);
-        assert_true(p.time_s >= before && p.low_s < p.time_s && p.high_s > p.time_s);
+        assert_at_least(p.time_s, before);
+        assert_below(p.low_s, p.time_s);
+        assert_above(p.high_s, p.time_s);
         before = p.time_s;
         /* away from the step, which neighbouring knots blur */
         if (sent > 1 << 13 && sent < 0x1p27 && (sent < 0x1p18 || sent > 0x1p22) &&

@@ -29,7 +29,7 @@ static int collect(const mf_point *p, void *user) {
 static points read_points(mf_store *store) {
     points all = {NULL, 0, 0};
     assert_ok(mf_store_each(store, NULL, NULL, collect, &all, NULL, NULL));
-    assert_true(all.n > 100);
+    assert_above(all.n, 100);
     return all;
 }
 
@@ -106,7 +106,7 @@ static void another_profile_reprices_what_was_asked_before(void **state) {
     software.gemm_eff[MF_MATH_BF16] *= 0.5;
     mf_cost_set_software(cost, &software);
     mf_cost_op(cost, &op, 1, &after);
-    assert_true(fabs(after.time_s / before.time_s - 2) < 1e-9);
+    assert_below(fabs(after.time_s / before.time_s - 2), 1e-9);
     mf_cost_destroy(cost);
 }
 
@@ -131,7 +131,8 @@ static void blackwells_weight_gradients_keep_up_with_its_forward_products(void *
         time_s[i] = p.time_s;
     }
     mf_cost_destroy(cost);
-    assert_true(time_s[1] > 0.97 * time_s[0] && time_s[1] < 1.12 * time_s[0]);
+    assert_above(time_s[1], 0.97 * time_s[0]);
+    assert_below(time_s[1], 1.12 * time_s[0]);
 }
 
 /* nccl-tests on eight H200: 361.4 (gather) and 362.9 GB/s (scatter) of 450; H100 has the same
@@ -157,8 +158,10 @@ static void rings_of_eight_reach_what_hosts_of_eight_were_measured_at(void **sta
             mf_cost_op(cost, &op, 1, &p);
             Bps[eight] = op.bytes * (eight ? 7.0 / 8 : 1.0 / 2) / p.time_s;
         }
-        assert_true(Bps[1] > 335e9 && Bps[1] < 375e9);
-        assert_true(Bps[0] > 230e9 && Bps[0] < 300e9);
+        assert_above(Bps[1], 335e9);
+        assert_below(Bps[1], 375e9);
+        assert_above(Bps[0], 230e9);
+        assert_below(Bps[0], 300e9);
     }
     mf_cost_destroy(cost);
 }
@@ -220,7 +223,7 @@ static void shipped_measurements_come_back_on_their_own_gpu(void **state) {
         }
         checked++;
     }
-    assert_true(checked >= 3000);
+    assert_at_least(checked, 3000);
     mf_cost_destroy(cost);
     free(all.p);
     mf_store_close(store);
@@ -260,7 +263,8 @@ static void left_out_shipped_measurements_fall_into_their_bands(void **state) {
     assert_ok(mf_samples_read(all, &c, store, NULL));
     mf_sample *rest = malloc(all->n * sizeof *rest);
     double *error = malloc(all->n * sizeof *error);
-    assert_true(rest != NULL && error != NULL);
+    assert_true(rest != NULL);
+    assert_true(error != NULL);
     size_t n = 0, inside = 0;
     for (size_t i = 0; i < all->n; i++) {
         const mf_sample *left = &all->sample[i];
@@ -283,9 +287,9 @@ static void left_out_shipped_measurements_fall_into_their_bands(void **state) {
         "H200 kernels left out one by one: median error %.1f %%, 90th percentile %.1f %%; "
         "%zu of %zu inside their band\n",
         100 * error[n / 2], 100 * error[n * 9 / 10], inside, n);
-    assert_true(n >= 120 / (size_t)case_stride(3));
-    assert_true(error[n / 2] < 0.05);
-    assert_true(inside * 100 >= n * 85);
+    assert_at_least(n, 120 / (size_t)case_stride(3));
+    assert_below(error[n / 2], 0.05);
+    assert_at_least(inside * 100, n * 85);
     free(rest);
     free(error);
     mf_samples_clear(all);
@@ -316,8 +320,8 @@ static void exponentials_bound_narrow_heads_most_where_products_outgrew_them(voi
     double b200 = attention_s("b200", narrow) / attention_s("b200", wide);
     double b300 = attention_s("b300", narrow) / attention_s("b300", wide);
     double h100 = attention_s("h100", narrow) / attention_s("h100", wide);
-    assert_true(b200 > 1.1 * b300);
-    assert_true(fabs(h100 / b300 - 1) < 0.1);
+    assert_above(b200, 1.1 * b300);
+    assert_below(fabs(h100 / b300 - 1), 0.1);
 }
 
 static mf_basis basis_of(const char *cluster, const char *text) {

@@ -12,7 +12,7 @@ static void every_shipped_profile_loads_under_its_own_name(void **state) {
     (void)state;
     size_t count;
     const char *const *names = mf_software_shipped(&count);
-    assert_true(count >= 8);
+    assert_at_least(count, 8);
     for (size_t i = 0; i < count; i++) {
         mf_software s;
         mf_err e = {.text = ""};
@@ -22,9 +22,9 @@ static void every_shipped_profile_loads_under_its_own_name(void **state) {
         assert_string_equal(s.name, names[i]);
         assert_true(strncmp(names[i], "megatron-", 9) != 0 || strcmp(s.release, names[i] + 9) == 0);
         for (int m = 0; m < MF_MATH_COUNT; m++) {
-            assert_true(s.gemm_eff[m] > 0);
+            assert_above(s.gemm_eff[m], 0);
         }
-        assert_true(s.host_graph[MF_GRAPH_STEP] <= s.host_graph[MF_GRAPH_NONE]);
+        assert_at_most(s.host_graph[MF_GRAPH_STEP], s.host_graph[MF_GRAPH_NONE]);
     }
 }
 
@@ -65,7 +65,7 @@ static char *read_file(const char *path) {
     char *text = calloc(1, 1 << 16);
     assert_non_null(f);
     assert_non_null(text);
-    assert_true(fread(text, 1, (1 << 16) - 1, f) > 0);
+    assert_above(fread(text, 1, (1 << 16) - 1, f), 0);
     fclose(f);
     return text;
 }

@@ -69,7 +69,9 @@ static void shuffling_is_a_permutation_that_depends_on_seed_and_pass(void **stat
         bool seen[300] = {false};
         for (int64_t i = 0; i < count; i++) {
             int64_t at = mf_data_shuffled(5, 2, count, i);
-            assert_true(at >= 0 && at < count && !seen[at]);
+            assert_at_least(at, 0);
+            assert_below(at, count);
+            assert_true(!seen[at]);
             seen[at] = true;
         }
     }
@@ -80,7 +82,9 @@ static void shuffling_is_a_permutation_that_depends_on_seed_and_pass(void **stat
         same[1] += at == mf_data_shuffled(2, 0, 1000, i);
         same[2] += at == mf_data_shuffled(1, 1, 1000, i);
     }
-    assert_true(same[0] < 10 && same[1] < 10 && same[2] < 10);
+    assert_below(same[0], 10);
+    assert_below(same[1], 10);
+    assert_below(same[2], 10);
 }
 
 static void megatron_files_are_read_and_damaged_ones_refused(void **state) {
@@ -117,7 +121,7 @@ static void megatron_files_are_read_and_damaged_ones_refused(void **state) {
         index[i] = keep;
         assert_int_equal(mf_data_index_parse("x", index, i, sizeof bin, &out, &e), MF_INPUT);
     }
-    assert_true(refused >= (int)n - 8);
+    assert_at_least(refused, (int)n - 8);
     unlink(path);
     snprintf(path, sizeof path, "%s.bin", prefix);
     unlink(path);
@@ -149,7 +153,9 @@ static void streams_are_mixed_by_weight_as_a_function_of_the_sample_alone(void *
         int stream;
         int64_t sample;
         mf_data_mix_place(m, 5, i, &stream, &sample);
-        assert_true(sample >= 0 && sample < N && !seen[stream][sample]);
+        assert_at_least(sample, 0);
+        assert_below(sample, N);
+        assert_true(!seen[stream][sample]);
         seen[stream][sample] = true;
         next[stream]++;
         int32_t tokens[9], same[9];
@@ -202,15 +208,15 @@ static void a_bit_that_changed_since_data_were_sealed_is_named(void **state) {
     for (unsigned i = 0; i < SIZE; i++) {
         bytes[i] = (unsigned char)('a' + i % 26);
     }
-    mf_seal *s = mf_seal_create(SIZE);
+    mf_block_checksums *s = mf_block_checksums_create(SIZE);
     s->block_B = BLOCK; /* small ones: three, the last one short */
     s->blocks = 3;
     s->crc = realloc(s->crc, 4 * sizeof *s->crc);
     s->seen = realloc(s->seen, 4);
-    mf_seal_take(s, bytes, 0, 2);
-    mf_seal_take(s, bytes, 1, 2);
-    assert_ok(mf_seal_write(beside, s, NULL));
-    mf_seal_destroy(s);
+    mf_block_checksums_take(s, bytes, 0, 2);
+    mf_block_checksums_take(s, bytes, 1, 2);
+    assert_ok(mf_block_checksums_write(beside, s, NULL));
+    mf_block_checksums_destroy(s);
     const mf_data_order order = {.seq = 3};
     for (int bit = -1; bit < 8 * SIZE; bit++) {
         mf_data *d = NULL;
@@ -258,28 +264,28 @@ static void a_damaged_seal_is_refused(void **state) {
     (void)state;
     char path[] = "/tmp/mf-seal-XXXXXX", text[256];
     static const char bytes[100] = "sealed";
-    mf_seal *s = mf_seal_create(sizeof bytes), *back = NULL;
+    mf_block_checksums *s = mf_block_checksums_create(sizeof bytes), *back = NULL;
     mf_err e;
     close(mkstemp(path));
-    mf_seal_take(s, bytes, 0, 1);
-    assert_ok(mf_seal_write(path, s, NULL));
+    mf_block_checksums_take(s, bytes, 0, 1);
+    assert_ok(mf_block_checksums_write(path, s, NULL));
     FILE *f = fopen(path, "rb");
     size_t size = fread(text, 1, sizeof text, f);
     fclose(f);
     unlink(path);
-    assert_ok(mf_seal_parse("x", text, size, &back, &e));
+    assert_ok(mf_block_checksums_parse("x", text, size, &back, &e));
     assert_int_equal(back->crc[0], s->crc[0]);
-    assert_ok(mf_seal_check(back, "f", 0, bytes, 0, sizeof bytes, &e));
-    mf_seal_destroy(back);
-    mf_seal_destroy(s);
+    assert_ok(mf_block_checksums_check(back, "f", 0, bytes, 0, sizeof bytes, &e));
+    mf_block_checksums_destroy(back);
+    mf_block_checksums_destroy(s);
     for (size_t bit = 0; bit < 8 * size; bit++) {
         text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
-        assert_int_equal(mf_seal_parse("x", text, size, &back, &e), MF_INPUT);
+        assert_int_equal(mf_block_checksums_parse("x", text, size, &back, &e), MF_INPUT);
         assert_non_null(strstr(e.text, "x: offset "));
         text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
     }
     for (size_t cut = 0; cut < size; cut++) {
-        assert_int_equal(mf_seal_parse("x", text, cut, &back, &e), MF_INPUT);
+        assert_int_equal(mf_block_checksums_parse("x", text, cut, &back, &e), MF_INPUT);
     }
 }
 

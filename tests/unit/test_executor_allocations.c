@@ -153,7 +153,8 @@ static void launch(int ranks) {
                  ranks, program, ranks);
     }
     int result = system(command);
-    assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+    assert_true(WIFEXITED(result));
+    assert_true(WEXITSTATUS(result) == 0);
 }
 
 static void a_step_of_one_rank_takes_no_memory(void **state) {

@@ -78,10 +78,14 @@ static void losses_stay_near_those_of_float(void **state) {
         printf("%-12s ten losses off by %.1e (bf16), %.1e (moments too), %.1e (moments alone); "
                "norms by %.1e %.1e %.1e\n",
                families[f], bf16, both, moments, norms[0], norms[1], norms[2]);
-        assert_true(bf16 <= 2e-3 && both <= 2e-3 && moments <= 1e-3);
-        assert_true(norms[0] <= 2e-2 && norms[1] <= 2e-2);
+        assert_at_most(bf16, 2e-3);
+        assert_at_most(both, 2e-3);
+        assert_at_most(moments, 1e-3);
+        assert_at_most(norms[0], 2e-2);
+        assert_at_most(norms[1], 2e-2);
         /* ... and are not float's: something was rounded. */
-        assert_true(bf16 > 1e-6 && moments > 1e-8);
+        assert_above(bf16, 1e-6);
+        assert_above(moments, 1e-8);
     }
 }
 
@@ -158,7 +162,7 @@ static void weights_are_rounded_masters(void **state) {
             finer += bits_of(rounded) != bits_of(master[k]);
         }
     }
-    assert_true(finer > (list->dense + list->expert) / 2);
+    assert_above(finer, (list->dense + list->expert) / 2);
     hf_close(&h);
 }
 
@@ -193,7 +197,7 @@ static void where_states_are_kept_changes_no_bit(void **state) {
                 }
             }
         }
-        assert_true(kinds > 30);
+        assert_above(kinds, 30);
         for (int k = 0; k < 3; k++) {
             hf_close(&h[k]);
         }

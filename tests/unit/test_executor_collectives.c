@@ -76,8 +76,8 @@ static int collectives_of(const grid_case *g, collective list[MOST]) {
         }
     }
     for (int64_t s = 0; s < g->layout.pp; s++) {
-        mf_op ops[MF_ONCE_MAX];
-        int count = mf_program_optimizer(p, s, ops, MF_ONCE_MAX);
+        mf_op ops[MF_STEP_END_MAX];
+        int count = mf_program_optimizer(p, s, ops, MF_STEP_END_MAX);
         for (int k = 0; k < count; k++) {
             n = add(list, n, &ops[k]);
         }

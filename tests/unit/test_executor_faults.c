@@ -39,7 +39,7 @@ static void multiply_experts(grid_case *g, const mf_exec_op *op) {
 static void scale_in_norm(grid_case *g, const mf_exec_op *op, mf_gradient_sum sum, bool tables,
                           double times) {
     const mf_params *list = mf_exec_params(g->exec);
-    for (int i = 0; i < list->count && op->op->once == MF_ONCE_GRAD_NORM; i++) {
+    for (int i = 0; i < list->count && op->op->step_end == MF_STEP_END_GRAD_NORM; i++) {
         const mf_param *q = &list->list[i];
         bool table = q->table != MF_TABLE_NONE;
         int64_t first, count, from = (q->rows - q->sum_rows) * q->cols;
@@ -186,7 +186,7 @@ static void leave_garbage(grid_case *g, const mf_exec_op *op) {
 static void forget_idle_experts(grid_case *g, const mf_exec_op *op) {
     const mf_params *list = mf_exec_params(g->exec);
     int64_t experts = g->model.experts / g->layout.ep;
-    for (int i = 0; i < list->count && op->op->once == MF_ONCE_ADAMW; i++) {
+    for (int i = 0; i < list->count && op->op->step_end == MF_STEP_END_ADAMW; i++) {
         const mf_param *q = &list->list[i];
         int64_t first, count, size = q->rows * q->cols / experts;
         float *w = mf_exec_own_weight(g->exec, i, &first, &count);

@@ -192,7 +192,8 @@ static void the_grid_uses_every_technique(void **state) {
             const grid_model *g = grid_draw(&r, grids[k].ranks, &l);
             assert_ok(grid_model_load(g, &m, NULL));
             n = techniques_of(&l, &m, g, t);
-            assert_true(n <= TECHNIQUES && distinct < MOST);
+            assert_at_most(n, TECHNIQUES);
+            assert_below(distinct, MOST);
             for (int j = 0; j < n; j++) {
                 used[j] += t[j].used;
             }
@@ -209,7 +210,7 @@ static void the_grid_uses_every_technique(void **state) {
         printf(" %s %d,", t[j].name, used[j]);
     }
     printf("\n");
-    assert_true(distinct >= 150);
+    assert_at_least(distinct, 150);
     for (int j = 0; j < n && getenv("MF_SEED") == NULL; j++) {
         if (used[j] == 0) {
             fail_msg("no layout uses %s", t[j].name);

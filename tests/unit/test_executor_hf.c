@@ -74,8 +74,11 @@ static void loss_logits_and_every_gradient_equal_hugging_face(void **state) {
         printf("%-12s loss %.1e logits %.1e gradients %.1e (%d, worst %s) norm %.1e aux %.1e\n",
                families[f], loss_error, logits_error, gradient_error, compared, worst, norm_error,
                aux_error);
-        assert_true(loss_error <= BOUND && logits_error <= BOUND && gradient_error <= BOUND);
-        assert_true(norm_error <= BOUND && aux_error <= BOUND);
+        assert_at_most(loss_error, BOUND);
+        assert_at_most(logits_error, BOUND);
+        assert_at_most(gradient_error, BOUND);
+        assert_at_most(norm_error, BOUND);
+        assert_at_most(aux_error, BOUND);
         hf_close(&h);
     }
 }
@@ -108,7 +111,7 @@ static void check_trajectory(const char *family, const char *key, double coef) {
         }
     }
     printf("%-12s ten steps, %s: %.1e\n", family, key, worst);
-    assert_true(worst <= BOUND);
+    assert_at_most(worst, BOUND);
     hf_close(&h);
 }
 

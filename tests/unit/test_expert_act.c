@@ -72,7 +72,8 @@ static void the_product_writes_three_columns_for_two(void **state) {
     const double column_B = 2.0 * 4096 * 8 * 768;
     assert_null(find(fused.b, MF_OP_SWIGLU_FWD, MF_PASS_F, NULL));
     assert_non_null(pass);
-    assert_true((f->flags & MF_OPF_ACT) && !(a->flags & MF_OPF_ACT));
+    assert_true(f->flags & MF_OPF_ACT);
+    assert_true(!(a->flags & MF_OPF_ACT));
     assert_int_equal(fused.b->nforward, apart.b->nforward - 1);
     assert_close(f->bytes - a->bytes, column_B, 0.5);
     assert_close(a->bytes + pass->bytes - f->bytes, 2 * column_B, 0.5); /* no more read again */
@@ -232,11 +233,12 @@ static void the_fused_product_costs_less_than_two_passes(void **state) {
         mf_cost_op(cost, f, 1, &both);
         mf_cost_op(cost, a, 1, &product);
         mf_cost_op(cost, act, 1, &pass);
-        assert_true(both.time_s > product.time_s);
-        assert_true(both.time_s < product.time_s + pass.time_s);
+        assert_above(both.time_s, product.time_s);
+        assert_below(both.time_s, product.time_s + pass.time_s);
         const double fused_J = mf_cost_energy_J(cost, f, 1, 0);
         const double apart_J = mf_cost_energy_J(cost, a, 1, 0) + mf_cost_energy_J(cost, act, 1, 0);
-        assert_true(fused_J > mf_cost_energy_J(cost, a, 1, 0) && fused_J < apart_J);
+        assert_above(fused_J, mf_cost_energy_J(cost, a, 1, 0));
+        assert_below(fused_J, apart_J);
         mf_cost_destroy(cost);
         mf_block_destroy(w.b);
         mf_block_destroy(apart.b);
@@ -293,7 +295,7 @@ static void training_leaves_the_same_bytes(void **state) {
         other.layout = act_pass;
         train(&setups[i], true, &fused);
         train(&other, false, &apart);
-        assert_true(fused.size_B > 10000);
+        assert_above(fused.size_B, 10000);
         assert_int_equal(fused.size_B, apart.size_B);
         assert_memory_equal(fused.data, apart.data, fused.size_B);
         shadow_bytes_clear(&fused);

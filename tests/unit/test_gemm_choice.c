@@ -2,8 +2,8 @@
  * is not a choice is taken for one. */
 #include "tests/kernel_test.h"
 
+#include "kernels/gemm/gemm_autotune.h"
 #include "kernels/gemm/gemm_choice.h"
-#include "kernels/gemm/gemm_finals.h"
 
 static mf_gemm_choice random_choice(void) {
     mf_gemm_choice c;
@@ -28,7 +28,7 @@ static void a_choice_survives_its_text(void **state) {
         mf_gemm_choice c = random_choice(), back;
         char text[MF_GEMM_CHOICE_TEXT];
         mf_gemm_choice_print(&c, text);
-        assert_true(strlen(text) < MF_GEMM_CHOICE_TEXT - 1);
+        assert_below(strlen(text), MF_GEMM_CHOICE_TEXT - 1);
         assert_ok(mf_gemm_choice_read(text, &back, NULL));
         assert_memory_equal(&back, &c, sizeof c);
     }
@@ -96,7 +96,7 @@ static void a_shape_has_one_line_and_different_shapes_different_lines(void **sta
                             .accumulate = true};
     char text[MF_GEMM_SHAPE_TEXT], other[MF_GEMM_SHAPE_TEXT];
     mf_gemm_shape_print(&s, text);
-    assert_true(strlen(text) < MF_GEMM_SHAPE_TEXT - 1); /* the longest there is */
+    assert_below(strlen(text), MF_GEMM_SHAPE_TEXT - 1); /* the longest there is */
     s.m = s.n = s.k = s.lda = s.ldb = s.ldc = 8;
     mf_gemm_shape_print(&s, text);
     assert_string_equal(
@@ -119,38 +119,38 @@ static void a_shape_has_one_line_and_different_shapes_different_lines(void **sta
 static void finals_hold_what_may_be_fastest(void **state) {
     (void)state;
     const double one[] = {2e-3};
-    mf_gemm_finals f = mf_gemm_finals_of(one, 1, 2);
+    mf_gemm_autotune f = mf_gemm_autotune_of(one, 1, 2);
     assert_int_equal(f.count, 1);
     assert_int_equal(f.rounds, 1);
     /* fastest first, none beyond 10 %, as many as there is room for */
     const double six[] = {1.30e-4, 1.05e-4, 1.00e-4, 1.08e-4, 1.02e-4, 1.06e-4};
-    f = mf_gemm_finals_of(six, 6, 5);
+    f = mf_gemm_autotune_of(six, 6, 5);
     const int want[] = {2, 4, 1};
     assert_int_equal(f.count, 3);
     assert_memory_equal(f.proposal, want, sizeof want);
     /* the library's guess displaces the slowest of them */
     const double guess[] = {1.09e-4, 1.05e-4, 1.00e-4, 1.08e-4, 1.02e-4, 1.06e-4};
-    f = mf_gemm_finals_of(guess, 6, 5);
+    f = mf_gemm_autotune_of(guess, 6, 5);
     assert_int_equal(f.proposal[2], 0);
     assert_int_equal(f.proposal[1], 4);
     /* long products get fewer rounds of fewer proposals, every one gets three */
     const double brief[] = {1e-5, 1e-5}, longer[] = {1e-1, 1e-1, 1.01e-1, 1e-1};
-    assert_int_equal(mf_gemm_finals_of(brief, 2, 11).rounds, MF_GEMM_ROUNDS);
-    f = mf_gemm_finals_of(longer, 4, 1);
+    assert_int_equal(mf_gemm_autotune_of(brief, 2, 11).rounds, MF_GEMM_ROUNDS);
+    f = mf_gemm_autotune_of(longer, 4, 1);
     assert_int_equal(f.count, 2);
     assert_int_equal(f.rounds, 3);
     /* at the power cap all near the fastest have their turn, once */
     const double capped[] = {1.09e-3, 1.05e-3, 1.00e-3, 1.20e-3, 1.02e-3, 1.06e-3, 1.11e-3, 1.5e-3};
     const int order[] = {2, 4, 1, 5, 0};
-    f = mf_gemm_finals_at_cap(capped, 8);
+    f = mf_gemm_autotune_at_cap(capped, 8);
     assert_int_equal(f.count, 5);
     assert_int_equal(f.rounds, 1);
     assert_memory_equal(f.proposal, order, sizeof order);
     const double all[] = {1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07, 1.00};
-    f = mf_gemm_finals_at_cap(all, 8);
-    assert_int_equal(f.count, MF_GEMM_FINALISTS);
+    f = mf_gemm_autotune_at_cap(all, 8);
+    assert_int_equal(f.count, MF_GEMM_AUTOTUNE_MOST);
     assert_int_equal(f.proposal[0], 7);
-    assert_int_equal(f.proposal[MF_GEMM_FINALISTS - 1], 4);
+    assert_int_equal(f.proposal[MF_GEMM_AUTOTUNE_MOST - 1], 4);
 }
 
 /* A clock that moves between rounds by more than proposals differ does not choose, and neither
@@ -158,13 +158,13 @@ static void finals_hold_what_may_be_fastest(void **state) {
 static void the_least_median_wins(void **state) {
     (void)state;
     for (int trial = 0; trial < 500; trial++) {
-        mf_gemm_finals f = {.count = 2 + (int)kt_int(0, MF_GEMM_FINALISTS - 2)};
+        mf_gemm_autotune f = {.count = 2 + (int)kt_int(0, MF_GEMM_AUTOTUNE_MOST - 2)};
         f.rounds = 3 + 2 * (int)kt_int(0, 1);
         const int best = (int)kt_int(0, f.count - 1);
         const bool moves = kt_int(0, 1) == 1; /* the clock; else one reading is disturbed */
         mf_gemm_rounds at = {{{0.0}}};
         double found_s;
-        int turns[MF_GEMM_FINALISTS] = {0};
+        int turns[MF_GEMM_AUTOTUNE_MOST] = {0};
         for (int r = 0; r < f.rounds; r++) {
             const double clock = moves ? kt_uniform(1.0, 1.1) : 1.0;
             unsigned seen = 0;
@@ -184,7 +184,7 @@ static void the_least_median_wins(void **state) {
         }
     }
     /* of equals the library's better guess */
-    mf_gemm_finals f = {.count = 3, .rounds = 3, .proposal = {6, 1, 4}};
+    mf_gemm_autotune f = {.count = 3, .rounds = 3, .proposal = {6, 1, 4}};
     const mf_gemm_rounds even = {
         {{1.000, 1.000, 1.001}, {1.004, 1.003, 1.003}, {1.006, 1.007, 1.006}}};
     double found_s;

@@ -239,12 +239,15 @@ static void check_tiles(const mf_grouped_space *sp, const int32_t *offs, const m
         mf_grouped_segment(sp, offs, t[r].expert, &begin, &count);
         assert_int_equal(t[r].begin, begin);
         assert_int_equal(t[r].count, count);
-        assert_true(t[r].m >= 0 && t[r].m < (sp->out_rows ? sp->out_rows : count));
-        assert_true(t[r].n >= 0 && t[r].boxes >= 0 && t[r].boxes <= 4);
+        assert_at_least(t[r].m, 0);
+        assert_below(t[r].m, (sp->out_rows ? sp->out_rows : count));
+        assert_at_least(t[r].n, 0);
+        assert_at_least(t[r].boxes, 0);
+        assert_at_most(t[r].boxes, 4);
         assert_true(!sp->gated || (t[r].boxes % 2 == 0 && t[r].n % (2 * MF_GROUPED_BOX) == 0));
         for (int i = 0; i < t[r].boxes; i++) {
             const int box = t[r].n / MF_GROUPED_BOX + i;
-            assert_true(box < boxes_n);
+            assert_below(box, boxes_n);
             visits[(size_t)t[r].expert * per_expert +
                    (size_t)(t[r].m / MF_GROUPED_TILE_M * boxes_n + box)]++;
         }
@@ -286,7 +289,7 @@ static void check_cover(const mf_grouped_space *sp, const int32_t *offs, int clu
         fewest = whole < fewest ? whole : fewest;
         most = whole > most ? whole : most;
     }
-    assert_true(most - fewest <= (balance ? 0 : 1));
+    assert_at_most(most - fewest, (balance ? 0 : 1));
     for (int x = 0; x < sp->experts; x++) {
         int32_t begin, count;
         mf_grouped_segment(sp, offs, x, &begin, &count);
@@ -377,8 +380,9 @@ static void chosen_configs_fit_the_device_and_print(void **s) {
         mf_grouped_config c;
         char text[200];
         assert_ok(mf_grouped_config_choose(&g, &h200, &c, NULL));
-        assert_true(c.smem_B <= h200.smem_max_B);
-        assert_true(c.blocks <= h200.sm_count && c.blocks % c.cluster == 0);
+        assert_at_most(c.smem_B, h200.smem_max_B);
+        assert_at_most(c.blocks, h200.sm_count);
+        assert_true(c.blocks % c.cluster == 0);
         assert_non_null(strstr(mf_grouped_config_print(&c, text, sizeof text), "128x256x64"));
         char cut[8];
         assert_string_equal(mf_grouped_config_print(&c, cut, sizeof cut), "128x256");

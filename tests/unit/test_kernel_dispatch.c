@@ -137,7 +137,7 @@ static void combine_adds_what_all_experts_made(void **state) {
                                         (double)mf_kernel_bf16_widen(w->x[r][t][i]);
                 }
                 double got = (double)mf_kernel_bf16_widen(out[r][t][i]);
-                assert_true(fabs(got - want) <= 1.2e-2 * want + 1e-6);
+                assert_at_most(fabs(got - want), 1.2e-2 * want + 1e-6);
             }
             for (int j = 0; j < TOP_K; j++) {
                 int32_t x = choices[r][t][j];
@@ -177,30 +177,36 @@ static void a_plan_of_combine_covers_every_piece_once(void **state) {
         const int blocks = (int)kt_int(1, 160), share_B = (int)kt_int(100000, 232448);
         mf_combine_plan p;
         mf_combine_plan_choose(&s, blocks, share_B, &p);
-        assert_true(p.slots >= MF_COMBINE_SLOTS_LEAST && p.slots <= MF_COMBINE_SLOTS_MOST);
-        assert_true(p.teams >= 1 && p.teams <= MF_COMBINE_TEAMS_MOST);
-        assert_true(p.teams * (p.adders + MF_COMBINE_OTHERS) <= MF_COMBINE_WARPS_MOST);
+        assert_at_least(p.slots, MF_COMBINE_SLOTS_LEAST);
+        assert_at_most(p.slots, MF_COMBINE_SLOTS_MOST);
+        assert_at_least(p.teams, 1);
+        assert_at_most(p.teams, MF_COMBINE_TEAMS_MOST);
+        assert_at_most(p.teams * (p.adders + MF_COMBINE_OTHERS), MF_COMBINE_WARPS_MOST);
         assert_int_equal(p.adders * MF_COMBINE_WARP_COLS, p.piece_cols);
         assert_int_equal(p.step, (uint32_t)blocks * p.teams);
-        assert_true(p.team_B * p.teams == p.share_B && p.team_B % 128 == 0);
-        assert_true(p.share_B <= (uint32_t)share_B && p.chunks <= MF_COMBINE_CHUNKS_MOST);
-        assert_true(p.lag >= 2 && p.early <= 1); /* a later telling confirms what was sent */
-        assert_true(p.piece_cols <= MF_COMBINE_ADDERS_MOST * MF_COMBINE_WARP_COLS);
-        assert_true((int64_t)p.pieces * p.piece_cols >= s.cols);
-        assert_true((int64_t)(p.pieces - 1) * p.piece_cols < s.cols);
+        assert_true(p.team_B * p.teams == p.share_B);
+        assert_true(p.team_B % 128 == 0);
+        assert_at_most(p.share_B, (uint32_t)share_B);
+        assert_at_most(p.chunks, MF_COMBINE_CHUNKS_MOST);
+        assert_at_least(p.lag, 2);
+        assert_at_most(p.early, 1); /* a later telling confirms what was sent */
+        assert_at_most(p.piece_cols, MF_COMBINE_ADDERS_MOST * MF_COMBINE_WARP_COLS);
+        assert_at_least((int64_t)p.pieces * p.piece_cols, s.cols);
+        assert_below((int64_t)(p.pieces - 1) * p.piece_cols, s.cols);
         unsigned char *seen = calloc((size_t)p.count + 1, 1);
         assert_non_null(seen);
         for (uint32_t b = 0; b < p.step; b++) {
             uint32_t number = b, token = b / p.pieces, piece = b % p.pieces, turns = 0;
             for (; number < p.count; turns++) {
-                assert_true((int64_t)token < s.tokens && piece < p.pieces);
+                assert_below((int64_t)token, s.tokens);
+                assert_below(piece, p.pieces);
                 assert_int_equal(seen[token * p.pieces + piece]++, 0);
                 number += p.step, token += p.step_tokens, piece += p.step_pieces;
                 if (piece >= p.pieces) {
                     piece -= p.pieces, token++;
                 }
             }
-            assert_true(turns <= p.each * p.chunks);
+            assert_at_most(turns, p.each * p.chunks);
         }
         for (uint32_t u = 0; u < p.count; u++) {
             assert_int_equal(seen[u], 1);

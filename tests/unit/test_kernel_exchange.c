@@ -101,7 +101,8 @@ static void a_slot_that_is_full_loses_rows_and_says_so(void **state) {
         int64_t row = m.row_of_slot[s], slot = r.index[s] / EACH * (most - 1);
         if (row >= 0) {
             assert_int_equal(m.slot_of_row[row], s);
-            assert_true(row >= slot && row < slot + most - 1);
+            assert_at_least(row, slot);
+            assert_below(row, slot + most - 1);
             of_rank[r.index[s] / EACH]--;
         }
     }

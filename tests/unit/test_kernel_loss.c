@@ -83,10 +83,10 @@ static void check_cross_entropy(mf_kernel_dtype d) {
     assert_ok(mf_kernel_cross_entropy_combine(&c, NULL));
     double want_sum = 0.5 * ce_loss(NULL, k) / ce_scale;
     kt_assert_close(loss, MF_KERNEL_F32, k->loss, ROWS, 1e-6);
-    assert_true(fabs((sum - 1.0) / want_sum - 1.0) < 1e-6);
+    assert_below(fabs((sum - 1.0) / want_sum - 1.0), 1e-6);
     combine_as_one(c, stats);
     kt_assert_close(loss, MF_KERNEL_F32, k->loss, ROWS, 1e-6);
-    assert_true(fabs((sum - 1.0) / want_sum - 2.0) < 1e-6);
+    assert_below(fabs((sum - 1.0) / want_sum - 2.0), 1e-6);
     double want[ROWS * PADDED];
     kt_gradient(ce_loss, k, k->logits, ROWS * PADDED, want);
     for (int p = 0; p < RANKS; p++) {
@@ -142,11 +142,14 @@ static void rescaling_survives_ranks_without_columns(void **state) {
     const float own[2] = {-INFINITY, -INFINITY};
     mf_kernel_ce_rescale a = {.rows = 2, .own_highest = own, .stats = stats};
     assert_ok(mf_kernel_cross_entropy_rescale(&a, NULL));
-    assert_true(stats[2] == 0.0f && stats[3] == 0.0f);
+    assert_true(stats[2] == 0.0f);
+    assert_true(stats[3] == 0.0f);
     const float lower[2] = {1.0f, -INFINITY};
     stats[2] = 4.0f, a.own_highest = lower;
     assert_ok(mf_kernel_cross_entropy_rescale(&a, NULL));
-    assert_true(stats[2] == 4.0f * expf(-1.0f) && stats[3] == 0.0f && stats[0] == 2.0f);
+    assert_true(stats[2] == 4.0f * expf(-1.0f));
+    assert_true(stats[3] == 0.0f);
+    assert_true(stats[0] == 2.0f);
 }
 
 /* PyTorch's AdamW, step by step in double. */
@@ -277,7 +280,8 @@ static void adamw_by_state_is_adamw_by_values(void **state) {
             mf_kernel_grad_clip c = {
                 .sum_sq = &sum, .max_norm = 1.0f, .grad_scale = 0.5f, .norm = &norm, .clip = &clip};
             assert_ok(mf_kernel_grad_clip_factor(&c, NULL));
-            assert_true(norm == s.norm && clip == s.clip);
+            assert_true(norm == s.norm);
+            assert_true(clip == s.clip);
             if (!way) {
                 a.lr = s.lr, a.step = made, a.clip = &clip;
             }
@@ -289,7 +293,9 @@ static void adamw_by_state_is_adamw_by_values(void **state) {
         assert_memory_equal(m[0], m[1], N * sizeof(float));
         assert_memory_equal(v[0], v[1], N * sizeof(float));
     }
-    assert_true(master[0][0] != 0.0f && s.step == STEPS - 1 && s.skipped == 1);
+    assert_true(master[0][0] != 0.0f);
+    assert_true(s.step == STEPS - 1);
+    assert_true(s.skipped == 1);
     for (int way = 0; way < 2; way++) {
         free(master[way]), free(param[way]), free(m[way]), free(v[way]);
     }
@@ -310,7 +316,10 @@ static void updates_of_what_is_no_number_are_left_out(void **state) {
                                 .state = &s};
     assert_ok(mf_kernel_update_begin_step(&a, NULL));
     const double b1 = (double)0.9f, b2 = (double)0.99f;
-    assert_true(s.skip == 0 && s.step == 7 && s.skipped == 0 && s.norm == 2.0f);
+    assert_true(s.skip == 0);
+    assert_true(s.step == 7);
+    assert_true(s.skipped == 0);
+    assert_true(s.norm == 2.0f);
     assert_true(s.clip == (float)(0.5 / (2.0 + 1e-6)));
     assert_true(s.rate == (float)(0.5 / (1.0 - pow(b1, 7.0))));
     assert_true(s.root == (float)(1.0 / sqrt(1.0 - pow(b2, 7.0))));
@@ -319,12 +328,16 @@ static void updates_of_what_is_no_number_are_left_out(void **state) {
         also[2] = bad == 2 ? (double)NAN : 3.0;
         s.overflow = bad == 3;
         assert_ok(mf_kernel_update_begin_step(&a, NULL));
-        assert_true(s.skip == 1 && s.step == 7 && s.skipped == bad + 1);
+        assert_true(s.skip == 1);
+        assert_true(s.step == 7);
+        assert_true(s.skipped == bad + 1);
         assert_true(s.rate == (float)(0.5 / (1.0 - pow(b1, 7.0))));
     }
     s.overflow = 0;
     assert_ok(mf_kernel_update_begin_step(&a, NULL));
-    assert_true(s.skip == 0 && s.step == 8 && s.skipped == 4);
+    assert_true(s.skip == 0);
+    assert_true(s.step == 8);
+    assert_true(s.skipped == 4);
 }
 
 static void chunks_cover_every_element_once(void **state) {
@@ -355,13 +368,13 @@ static void grad_norm_clips_to_the_given_norm(void **state) {
     double got = 0.0;
     mf_kernel_grad_norm k = {.tensors = 2, .tensor = t, .sum_sq = &got};
     assert_ok(mf_kernel_grad_norm_add(&k, NULL));
-    assert_true(fabs(got / sum - 1.0) < 1e-12);
+    assert_below(fabs(got / sum - 1.0), 1e-12);
     float norm, clip;
     mf_kernel_grad_clip c = {
         .sum_sq = &got, .max_norm = 1.0f, .grad_scale = 0.5f, .norm = &norm, .clip = &clip};
     assert_ok(mf_kernel_grad_clip_factor(&c, NULL));
-    assert_true(fabs((double)norm - 0.5 * sqrt(sum)) < 1e-5);
-    assert_true(fabs((double)clip * (double)norm - 1.0) < 1e-5);
+    assert_below(fabs((double)norm - 0.5 * sqrt(sum)), 1e-5);
+    assert_below(fabs((double)clip * (double)norm - 1.0), 1e-5);
     c.max_norm = 1e9f;
     assert_ok(mf_kernel_grad_clip_factor(&c, NULL));
     assert_true(clip == 1.0f);

@@ -78,7 +78,7 @@ static void runs_are_no_shorter_than_their_least(void **state) {
     assert_int_equal(m.overflow, 0);
     for (int x = 0; x < EXPERTS; x++) {
         assert_int_equal(m.offsets[x], 9 * x);
-        assert_true(m.counts[x] <= 9);
+        assert_at_most(m.counts[x], 9);
         for (int r = 0; r < 9; r++) {
             assert_int_equal(m.slot_of_row[9 * x + r] >= 0, r < m.counts[x]);
         }
@@ -97,7 +97,7 @@ static void map_reports_overflow_and_writes_nothing_past_the_end(void **state) {
     assert_int_equal(asked, 100 * m.offsets[EXPERTS]);
     assert_int_equal(m.slot_of_row[10], 12345);
     for (int s = 0; s < SLOTS; s++) {
-        assert_true(m.row_of_slot[s] < 10);
+        assert_below(m.row_of_slot[s], 10);
     }
     build(&m, 1, 11); /* the word holds what was asked for most */
     assert_int_equal(m.overflow, 1);

@@ -29,7 +29,7 @@ static void e4m3_rounds_to_the_nearest_value_ties_to_even(void **state) {
         double clipped = fmin(fabs((double)x), 448.0);
         for (int i = 0; i < 0x7f; i++) {
             double other = fabs((double)mf_kernel_e4m3_widen((uint8_t)i) - clipped);
-            assert_true(distance <= other + fabs((double)x) - clipped);
+            assert_at_most(distance, other + fabs((double)x) - clipped);
         }
     }
     assert_int_equal(mf_kernel_e4m3_round(1.0625f), 0x38); /* halfway to 1.125: even is 1.0 */
@@ -78,9 +78,9 @@ static void check_blocks(mf_quant_block block, mf_kernel_dtype d, bool pow2) {
             float st = block == MF_QUANT_1X128 ? scale_t[c * BI + r / 128] : s;
             double v = x[r * COLS + c];
             double step = (double)s * 448 / 16; /* nearest: at most half the widest step */
-            assert_true(fabs((double)(mf_kernel_e4m3_widen(q[r * COLS + c]) * s) - v) <= step);
-            assert_true(fabs((double)(mf_kernel_e4m3_widen(qt[c * ROWS + r]) * st) - v) <=
-                        (double)st * 448 / 16);
+            assert_at_most(fabs((double)(mf_kernel_e4m3_widen(q[r * COLS + c]) * s) - v), step);
+            assert_at_most(fabs((double)(mf_kernel_e4m3_widen(qt[c * ROWS + r]) * st) - v),
+                           (double)st * 448 / 16);
             if (pow2) {
                 int exponent;
                 assert_true(frexpf(s, &exponent) == 0.5f);
@@ -96,10 +96,10 @@ static void check_blocks(mf_quant_block block, mf_kernel_dtype d, bool pow2) {
     }
     if (block == MF_QUANT_1X128) {
         assert_true(scale[3] == 1.0f);
-        assert_true(sqrt(difference / size) < 0.04); /* 3 mantissa bits: about 2.6 % */
+        assert_below(sqrt(difference / size), 0.04); /* 3 mantissa bits: about 2.6 % */
     }
     if (block == MF_QUANT_TENSOR && !pow2) {
-        assert_true(fabs((double)scale[0] - 40.0 / 448.0) < 1e-7);
+        assert_below(fabs((double)scale[0] - 40.0 / 448.0), 1e-7);
     }
     free(x), free(src), free(q), free(qt), free(scale), free(scale_t);
 }

@@ -187,8 +187,8 @@ static void check_setting(const setting *s) {
                                .weight = count};
     assert_ok(mf_kernel_router_aux_loss(&au, NULL));
     assert_ok(mf_kernel_router_z_sum(ROWS, lse, &z, NULL));
-    assert_true(fabs((aux - 1.0) / k->aux - 1.0) < 1e-6);
-    assert_true(fabs((z - 2.0) / ROWS / k->z - 1.0) < 1e-6);
+    assert_below(fabs((aux - 1.0) / k->aux - 1.0), 1e-6);
+    assert_below(fabs((z - 2.0) / ROWS / k->z - 1.0), 1e-6);
     double want[ROWS * EXPERTS];
     kt_gradient(model_loss, k, k->logits, ROWS * EXPERTS, want);
     mf_kernel_router_grad b = {.rows = ROWS,
@@ -257,7 +257,9 @@ static void capacity_keeps_the_likeliest_slots_of_each_sample(void **state) {
     assert_ok(mf_kernel_router_capacity(&a, NULL));
     const int32_t want[] = {-1, 0, 0, -1};
     assert_memory_equal(kept, want, sizeof want);
-    assert_true(prob_kept[0] == 0.0f && prob_kept[1] == 0.9f && prob_kept[3] == 0.0f);
+    assert_true(prob_kept[0] == 0.0f);
+    assert_true(prob_kept[1] == 0.9f);
+    assert_true(prob_kept[3] == 0.0f);
 }
 
 /* Rounding of sums in another order must not choose between tokens that are alike. */
@@ -280,11 +282,13 @@ static void capacity_takes_probabilities_that_differ_by_rounding_for_equal(void 
     assert_ok(mf_kernel_router_capacity(&a, NULL));
     const int32_t want[LIKES] = {0, -1, 0, -1, 0}; /* the two above, and the first of its like */
     assert_memory_equal(kept, want, sizeof want);
-    assert_true(prob_kept[0] == prob[0] && prob_kept[1] == 0.0f && prob_kept[4] == prob[4]);
-    assert_true(mf_kernel_router_order(0x7fffffffu) > mf_kernel_router_order(0x7f800000u));
-    assert_true(mf_kernel_router_order(0x3f800000u) > mf_kernel_router_order(0x3f7fe000u));
-    assert_true(mf_kernel_router_order(0x80000001u) <= mf_kernel_router_order(0u));
-    assert_true(mf_kernel_router_order(0xbf800000u) < mf_kernel_router_order(0xbf000000u));
+    assert_true(prob_kept[0] == prob[0]);
+    assert_true(prob_kept[1] == 0.0f);
+    assert_true(prob_kept[4] == prob[4]);
+    assert_above(mf_kernel_router_order(0x7fffffffu), mf_kernel_router_order(0x7f800000u));
+    assert_above(mf_kernel_router_order(0x3f800000u), mf_kernel_router_order(0x3f7fe000u));
+    assert_at_most(mf_kernel_router_order(0x80000001u), mf_kernel_router_order(0u));
+    assert_below(mf_kernel_router_order(0xbf800000u), mf_kernel_router_order(0xbf000000u));
 }
 
 static void bias_moves_towards_experts_with_few_tokens(void **state) {
@@ -295,13 +299,20 @@ static void bias_moves_towards_experts_with_few_tokens(void **state) {
     mf_kernel_router_bias a = {
         .experts = 4, .rate = 0.25f, .count = count, .bias = bias, .skip = &yes};
     assert_ok(mf_kernel_router_bias_update(&a, NULL));
-    assert_true(bias[0] == 0.0f && bias[2] == 0.5f);
+    assert_true(bias[0] == 0.0f);
+    assert_true(bias[2] == 0.5f);
     a.skip = &no;
     assert_ok(mf_kernel_router_bias_update(&a, NULL));
-    assert_true(bias[0] == -0.25f && bias[1] == 0.0f && bias[2] == 0.75f && bias[3] == 1.0f);
+    assert_true(bias[0] == -0.25f);
+    assert_true(bias[1] == 0.0f);
+    assert_true(bias[2] == 0.75f);
+    assert_true(bias[3] == 1.0f);
     a.skip = NULL;
     assert_ok(mf_kernel_router_bias_update(&a, NULL));
-    assert_true(bias[0] == -0.5f && bias[1] == 0.0f && bias[2] == 1.0f && bias[3] == 1.0f);
+    assert_true(bias[0] == -0.5f);
+    assert_true(bias[1] == 0.0f);
+    assert_true(bias[2] == 1.0f);
+    assert_true(bias[3] == 1.0f);
 }
 
 /* Two samples of six tokens, cut over two CP ranks of three tokens each, and those over two TP
@@ -357,7 +368,9 @@ static void counts_of_scopes_and_loads_are_those_of_the_choices(void **state) {
     assert_memory_equal(count, mean, sizeof mean);
     a.global = false, a.count = NULL;
     assert_ok(mf_kernel_router_count_choices(&a, NULL));
-    assert_true(load[0] == 19.0f && load[1] == 6.0f && load[2] == 10.0f);
+    assert_true(load[0] == 19.0f);
+    assert_true(load[1] == 6.0f);
+    assert_true(load[2] == 10.0f);
 }
 
 static void rows_go_to_their_places_and_come_back(void **state) {
@@ -380,7 +393,9 @@ static void values_of_dropped_choices_are_zero(void **state) {
     float prob[3] = {0.5f, 0.25f, 0.125f};
     const mf_kernel_router_keep a = {.count = 3, .kept = kept, .prob = prob, .out = prob};
     assert_ok(mf_kernel_router_keep_values(&a, NULL));
-    assert_true(prob[0] == 0.5f && prob[1] == 0.0f && prob[2] == 0.125f);
+    assert_true(prob[0] == 0.5f);
+    assert_true(prob[1] == 0.0f);
+    assert_true(prob[2] == 0.125f);
 }
 
 int main(void) {

@@ -376,7 +376,7 @@ static void check_recipe(const recipe *x) {
 static void test_public_recipes_import_without_edits(void **state) {
     (void)state;
     const size_t count = sizeof recipes / sizeof recipes[0];
-    assert_true(count >= 20);
+    assert_at_least(count, 20);
     for (size_t i = 0; i < count; i++) {
         check_recipe(&recipes[i]);
     }

@@ -21,10 +21,12 @@ static void the_general_grid_holds_out_five_hundred_shapes(void **state) {
     (void)state;
     mf_measure_list l = {NULL, 0, 0};
     assert_ok(mf_measure_plan_gpu(1, &l, NULL));
-    assert_true(count(&l, "gemm", true) >= 500);
-    assert_true(count(&l, "gemm", false) >= 1000);
-    assert_true(count(&l, "grouped_gemm", true) >= 80 && count(&l, "attention", true) >= 40);
-    assert_true(count(&l, "memory", false) >= 100 && count(&l, "launch", false) == 3);
+    assert_at_least(count(&l, "gemm", true), 500);
+    assert_at_least(count(&l, "gemm", false), 1000);
+    assert_at_least(count(&l, "grouped_gemm", true), 80);
+    assert_at_least(count(&l, "attention", true), 40);
+    assert_at_least(count(&l, "memory", false), 100);
+    assert_true(count(&l, "launch", false) == 3);
     mf_measure_list_clear(&l);
 }
 
@@ -66,7 +68,7 @@ static void a_seed_gives_the_same_points_and_another_seed_others(void **state) {
         assert_memory_equal(&a.point[i].dim, &b.point[i].dim, sizeof a.point[i].dim);
         differ += i < c.n && memcmp(&a.point[i].dim, &c.point[i].dim, sizeof a.point[i].dim) != 0;
     }
-    assert_true(differ > a.n / 2);
+    assert_above(differ, a.n / 2);
     mf_measure_list_clear(&a);
     mf_measure_list_clear(&b);
     mf_measure_list_clear(&c);
@@ -79,7 +81,8 @@ static void between_gpus_every_link_op_is_measured_with_and_without_skew(void **
     mf_measure_list l = {NULL, 0, 0};
     assert_ok(mf_measure_plan_collectives(4, 1, &l, NULL));
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        assert_true(count(&l, ops[i], false) >= 16 && count(&l, ops[i], true) >= 8);
+        assert_at_least(count(&l, ops[i], false), 16);
+        assert_at_least(count(&l, ops[i], true), 8);
     }
     int64_t skewed = 0, three = 0;
     for (int64_t i = 0; i < l.n; i++) {
@@ -88,9 +91,9 @@ static void between_gpus_every_link_op_is_measured_with_and_without_skew(void **
         three +=
             mf_point_value(p, "ranks") < 3.5 && mf_point_value(p, "ranks") > 2.5 && !p->holdout;
     }
-    assert_true(skewed >= 32);
+    assert_at_least(skewed, 32);
     assert_int_equal(three, 0); /* groups of three are held out of the fit */
-    assert_true(count(&l, "beside", false) >= 60);
+    assert_at_least(count(&l, "beside", false), 60);
     mf_measure_list_clear(&l);
 }
 
@@ -116,7 +119,8 @@ static void routing_has_the_skew_that_was_asked_for(void **state) {
         }
         for (int64_t r = 0; r < ranks; r++) {
             double wanted = mf_measure_route_share(r, ranks, cases[i].skew) * TOKENS * TOP_K;
-            assert_true((double)rows[r] > wanted - 800 && (double)rows[r] < wanted + 800);
+            assert_above((double)rows[r], wanted - 800);
+            assert_below((double)rows[r], wanted + 800);
         }
     }
     free(index);
@@ -329,17 +333,18 @@ static void energies_are_measured_of_a_share_of_the_kernels(void **state) {
     assert_ok(mf_measure_plan_gpu(1, &l, NULL));
     int64_t all = l.n;
     mf_measure_keep_energy(&l);
-    assert_true(l.n > all / MF_ENERGY_SHARE / 2 && l.n < 2 * all / MF_ENERGY_SHARE);
+    assert_above(l.n, all / MF_ENERGY_SHARE / 2);
+    assert_below(l.n, 2 * all / MF_ENERGY_SHARE);
     for (int64_t i = 0; i < l.n; i++) {
         int op = 0;
         while (op < 5 && strcmp(l.point[i].op, ops[op]) != 0) {
             op++;
         }
-        assert_true(op < 5);
+        assert_below(op, 5);
         seen[op]++;
     }
     for (int op = 0; op < 5; op++) {
-        assert_true(seen[op] > 0);
+        assert_above(seen[op], 0);
     }
     int64_t drawn = l.n;
     mf_measure_keep_energy(&l); /* nothing more goes */
@@ -397,9 +402,10 @@ static void a_model_needs_its_own_ops(void **state) {
     assert_ok(mf_measure_plan_model(m, &c, &base, &one, &few, NULL));
     mf_measure_degrees usual = mf_measure_degrees_usual();
     assert_ok(mf_measure_plan_model(m, &c, &base, &usual, &many, NULL));
-    assert_true(count(&few, "grouped_gemm", false) >= 6); /* two products in three passes */
+    assert_at_least(count(&few, "grouped_gemm", false), 6); /* two products in three passes */
     assert_true(count(&few, "attention", false) == 2);
-    assert_true(many.n > 4 * few.n && many.n < 3000);
+    assert_above(many.n, 4 * few.n);
+    assert_below(many.n, 3000);
     one.ep[0] = 7; /* 128 experts */
     assert_int_equal(mf_measure_plan_model(m, &c, &base, &one, &few, NULL), MF_LAYOUT);
     mf_measure_list_clear(&few);
@@ -413,7 +419,8 @@ static void a_model_needs_launches_the_optimizer_and_the_host_too(void **state) 
     mf_measure_list l = {NULL, 0, 0};
     assert_ok(mf_measure_plan_step(&l, NULL));
     assert_int_equal(count(&l, "launch", false), 3);
-    assert_true(count(&l, "copy_h2d", false) >= 6 && count(&l, "copy_d2h", false) >= 6);
+    assert_at_least(count(&l, "copy_h2d", false), 6);
+    assert_at_least(count(&l, "copy_d2h", false), 6);
     int adamw = 0, norm = 0;
     for (int64_t i = 0; i < l.n; i++) {
         const mf_point_dim *op = mf_point_find(&l.point[i], "op");
@@ -421,7 +428,8 @@ static void a_model_needs_launches_the_optimizer_and_the_host_too(void **state) 
         adamw += op != NULL && strcmp(op->text, "adamw") == 0;
         norm += op != NULL && strcmp(op->text, "grad_norm") == 0;
     }
-    assert_true(adamw >= 6 && norm >= 6);
+    assert_at_least(adamw, 6);
+    assert_at_least(norm, 6);
     mf_measure_list_clear(&l);
 }
 

@@ -71,15 +71,18 @@ static void a_summary_is_median_and_percentiles(void **state) {
     double value[] = {9, 1, 8, 2, 7, 3, 6, 4, 5, 100, 0}, one[] = {3};
     mf_measure_time t = {.samples = 7};
     mf_measure_summary(value, 11, &t);
-    assert_true(fabs(t.time_s - 5) < 1e-12 && fabs(t.low_s - 1) < 1e-12);
-    assert_true(fabs(t.high_s - 9) < 1e-12); /* the outlier does not show */
+    assert_below(fabs(t.time_s - 5), 1e-12);
+    assert_below(fabs(t.low_s - 1), 1e-12);
+    assert_below(fabs(t.high_s - 9), 1e-12); /* the outlier does not show */
     assert_int_equal(t.samples, 7);
     mf_measure_summary(one, 1, &t);
-    assert_true(fabs(t.time_s - 3) < 1e-12 && fabs(t.low_s - 3) < 1e-12 &&
-                fabs(t.high_s - 3) < 1e-12);
+    assert_below(fabs(t.time_s - 3), 1e-12);
+    assert_below(fabs(t.low_s - 3), 1e-12);
+    assert_below(fabs(t.high_s - 3), 1e-12);
     double two[] = {2, 1};
     mf_measure_summary(two, 2, &t);
-    assert_true(fabs(t.time_s - 1.5) < 1e-12 && fabs(t.high_s - 1.9) < 1e-12);
+    assert_below(fabs(t.time_s - 1.5), 1e-12);
+    assert_below(fabs(t.high_s - 1.9), 1e-12);
 }
 
 int main(void) {

@@ -65,7 +65,8 @@ static void clocks_temperature_and_company_are_read(void **state) {
     (void)state;
     fake f = quiet();
     mf_measure_state s = state_of(f);
-    assert_true(s.known && !s.hot);
+    assert_true(s.known);
+    assert_true(!s.hot);
     assert_int_equal(s.sm_MHz, 1980);
     assert_int_equal(s.memory_MHz, 3201);
     assert_int_equal(s.temperature_C, 41);
@@ -98,10 +99,12 @@ static void a_driver_that_says_nothing_is_no_idle_gpu(void **state) {
     f.processes = 2;
     f.reasons = 0x40;
     s = state_of(f);
-    assert_true(!s.known && !s.hot);
+    assert_true(!s.known);
+    assert_true(!s.hot);
     assert_int_equal(s.processes, -1);
     mf_measure_nvml_read(NULL, &s);
-    assert_true(!s.known && s.processes == -1);
+    assert_true(!s.known);
+    assert_true(s.processes == -1);
     const mf_measure_machine m = {.gpus = 1, .processes = -1}, alone = {.gpus = 1};
     assert_ok(mf_measure_machine_check(&m, false, NULL));
     assert_non_null(strstr(mf_measure_machine_blind(&m), "does not say what else computes"));

@@ -206,10 +206,11 @@ static void check_places(const mf_program *p, const mf_schedule *s, int64_t stag
     }
     double gaps = (double)(x->device.size_B - x->device.bound_B);
     assert_close((double)x->device.bound_B, most, 0.5);
-    assert_true(gaps >= 0.0);
+    assert_at_least(gaps, 0.0);
     assert_close(gaps, plan->kind_B[MF_MEM_GAPS], 0.0);
-    assert_true(gaps <= most / 3);
-    assert_true(plan->peak_B <= plan->most_B && plan->host_B <= plan->host_most_B);
+    assert_at_most(gaps, most / 3);
+    assert_at_most(plan->peak_B, plan->most_B);
+    assert_at_most(plan->host_B, plan->host_most_B);
     double share = most > 0 ? gaps / most : 0;
     loose->sum += share;
     loose->widest = fmax(loose->widest, share);
@@ -232,10 +233,11 @@ static void check_readers(const mf_program *p, const mf_schedule *s, const mf_me
     }
     assert_close(peak->peak_B, plan->peak_B, 0.0);
     assert_int_equal(peak->peak_stage, plan->peak_stage);
-    assert_true(peak->fits == plan->fits && judged->fits == plan->fits);
+    assert_true(peak->fits == plan->fits);
+    assert_true(judged->fits == plan->fits);
     for (int64_t k = 0; k < plan->stages; k++) {
-        assert_true(peak->stage[k].peak_B <= plan->stage[k].peak_B);
-        assert_true(judged->stage[k].peak_B <= plan->stage[k].peak_B);
+        assert_at_most(peak->stage[k].peak_B, plan->stage[k].peak_B);
+        assert_at_most(judged->stage[k].peak_B, plan->stage[k].peak_B);
         host = fmax(host, peak->stage[k].host_B);
         most = fmax(most, plan->stage[k].host_B);
     }
@@ -275,7 +277,7 @@ static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
             assert_ok(mf_memory_walk(p, s, k, bytes, NULL));
             for (int64_t ev = 0; ev < s->count[k]; ev++) {
                 walked = fmax(walked, bytes[ev]);
-                assert_true(bytes[ev] >= standing - 1);
+                assert_at_least(bytes[ev], standing - 1);
             }
             assert_close(walked + st->kind_B[MF_MEM_GAPS], st->peak_B, 1);
             assert_close(bytes[st->peak_event], walked, 1);
@@ -291,10 +293,10 @@ static void the_plan_is_what_a_count_of_everything_alive_gives(void **state) {
     }
     printf("gaps of %d stages: %.2f %% of what stands at once, %.1f %% at most, %d over a fifth\n",
            loose.stages, 100 * loose.sum / loose.stages, 100 * loose.widest, loose.wide);
-    assert_true(loose.sum < 0.006 * loose.stages);
+    assert_below(loose.sum, 0.006 * loose.stages);
     /* Places that repeat themselves from micro-batch to micro-batch have a tail: one stage of a
      * thousand has a fifth, of fifty thousand the widest had 0.30. */
-    assert_true(loose.wide <= 1 + loose.stages / 300);
+    assert_at_most(loose.wide, 1 + loose.stages / 300);
 }
 
 /* --- as choices move it ----------------------------------------------------------------------- */
@@ -348,8 +350,8 @@ static void a_1f1b_stage_holds_one_micro_batch_for_each_stage_behind_it(void **s
     assert_close(one.kind_B[MF_MEM_ACTIVATIONS], 16 * 2 * layer, 1);
     l.schedule = MF_SCHED_ZB_H1; /* as 1f1b, and what its first stage has is held as well */
     one = stage_of(&m, &l, 1, NULL);
-    assert_true(one.kind_B[MF_MEM_ACTIVATIONS] <= 3 * 2 * layer + 1);
-    assert_true(one.kind_B[MF_MEM_HELD] > 0);
+    assert_at_most(one.kind_B[MF_MEM_ACTIVATIONS], 3 * 2 * layer + 1);
+    assert_above(one.kind_B[MF_MEM_HELD], 0);
 }
 
 static void sharding_recomputing_and_offloading_save_memory(void **state) {
@@ -361,27 +363,30 @@ static void sharding_recomputing_and_offloading_save_memory(void **state) {
         mf_memory_stage base = stage_of(m, &l, 1, NULL);
         l.zero = l.expert_zero = 0;
         mf_memory_stage whole = stage_of(m, &l, 1, NULL);
-        assert_true(whole.kind_B[MF_MEM_OPTIMIZER] > 1.9 * base.kind_B[MF_MEM_OPTIMIZER]);
+        assert_above(whole.kind_B[MF_MEM_OPTIMIZER], 1.9 * base.kind_B[MF_MEM_OPTIMIZER]);
         assert_close(whole.kind_B[MF_MEM_WEIGHTS], base.kind_B[MF_MEM_WEIGHTS], 1);
         other.memory.recompute = MF_RECOMPUTE_LAYER;
         mf_memory_stage again = stage_of(m, &other, 1, NULL);
-        assert_true(again.kind_B[MF_MEM_ACTIVATIONS] < 0.2 * base.kind_B[MF_MEM_ACTIVATIONS]);
-        assert_true(again.peak_B < base.peak_B);
+        assert_below(again.kind_B[MF_MEM_ACTIVATIONS], 0.2 * base.kind_B[MF_MEM_ACTIVATIONS]);
+        assert_below(again.peak_B, base.peak_B);
         other.memory = (mf_memory_choice){0, MF_OFFLOAD_QKV | MF_OFFLOAD_ATTN_OUT};
         mf_memory_stage away = stage_of(m, &other, 1, NULL);
-        assert_true(away.peak_B < base.peak_B && away.host_B > 0 && base.host_B <= 0);
+        assert_below(away.peak_B, base.peak_B);
+        assert_above(away.host_B, 0);
+        assert_at_most(base.host_B, 0);
         other = plain(m);
         other.offload_optimizer = 0.5;
         away = stage_of(m, &other, 1, NULL);
         assert_close(away.host_B, base.kind_B[MF_MEM_OPTIMIZER] / 2, 1);
         other.zero = other.expert_zero = 3;
         mf_memory_stage sharded = stage_of(m, &other, 1, NULL);
-        assert_true(sharded.kind_B[MF_MEM_WEIGHTS] < base.kind_B[MF_MEM_WEIGHTS]);
-        assert_true(sharded.kind_B[MF_MEM_GATHERED] > 0 && base.kind_B[MF_MEM_GATHERED] <= 0);
+        assert_below(sharded.kind_B[MF_MEM_WEIGHTS], base.kind_B[MF_MEM_WEIGHTS]);
+        assert_above(sharded.kind_B[MF_MEM_GATHERED], 0);
+        assert_at_most(base.kind_B[MF_MEM_GATHERED], 0);
         /* The gradient of a block stands in full until it is reduced. */
         mf_stage_memory params = mf_param_memory(&other, (mf_param_count){0, 0, 0});
         assert_close(params.gradients_B, 0, 0);
-        assert_true(sharded.kind_B[MF_MEM_GRADIENTS] < base.kind_B[MF_MEM_GRADIENTS]);
+        assert_below(sharded.kind_B[MF_MEM_GRADIENTS], base.kind_B[MF_MEM_GRADIENTS]);
     }
 }
 
@@ -406,8 +411,9 @@ static void cpu_ranks_hold_no_driver_context(void **state) {
     mf_model m = test_model_dense();
     mf_layout l = plain(&m);
     mf_cluster c = test_cluster();
-    assert_true(mf_memory_context_B(&c, &l) > 3e8 && mf_memory_context_B(&c, &l) < 2e9);
-    assert_true(mf_memory_comm_B(&c, &l) > 0);
+    assert_above(mf_memory_context_B(&c, &l), 3e8);
+    assert_below(mf_memory_context_B(&c, &l), 2e9);
+    assert_above(mf_memory_comm_B(&c, &l), 0);
     strcpy(c.gpu.arch, "cpu");
     assert_close(mf_memory_context_B(&c, &l), 0, 0);
     assert_close(mf_memory_comm_B(&c, &l), 0, 0);

@@ -163,7 +163,7 @@ static void counts_are_the_sums_over_the_tensors(void **state) {
         assert_int_equal(sum.all, c.total);
         assert_int_equal(sum.experts, c.routed);
         assert_int_equal(sum.mtp, c.mtp);
-        assert_true(fabs(sum.active - (double)c.active) < 1e-9 * sum.active);
+        assert_below(fabs(sum.active - (double)c.active), 1e-9 * sum.active);
     }
 }
 
@@ -211,8 +211,8 @@ static void causal_half_attention_is_counted(void **state) {
     mf_model m = loaded("llama3-70b");
     double causal = mf_model_flops_per_token(&m, 8192);
     double half = 6.0 * (double)m.layers * (double)(m.heads * m.head_dim) * 8192;
-    assert_true(fabs((causal + half) / 1e9 / 481.4 - 1) < 1e-3); /* the same with full attention */
-    assert_true(fabs(mf_model_flops_per_token(&m, 16384) - causal - half) < 1e-6 * causal);
+    assert_below(fabs((causal + half) / 1e9 / 481.4 - 1), 1e-3); /* the same with full attention */
+    assert_below(fabs(mf_model_flops_per_token(&m, 16384) - causal - half), 1e-6 * causal);
 }
 
 static void a_window_counts_what_it_reaches(void **state) {
@@ -228,7 +228,7 @@ static void a_window_counts_what_it_reaches(void **state) {
     double saved = 6 * layers * width * (seq / 2 - (128 - 128.0 * 128 / 2 / seq));
     double difference =
         mf_model_flops_per_token(&full, 1 << 20) - mf_model_flops_per_token(&m, 1 << 20);
-    assert_true(fabs(difference / saved - 1) < 1e-9);
+    assert_below(fabs(difference / saved - 1), 1e-9);
 }
 
 /* --- names and paths ------------------------------------------------------------------------- */
@@ -237,12 +237,12 @@ static void every_shipped_name_loads_under_its_name(void **state) {
     (void)state;
     size_t count;
     const char *const *names = mf_model_shipped(&count);
-    assert_true(count >= 17);
+    assert_at_least(count, 17);
     for (size_t i = 0; i < count; i++) {
         mf_model m = loaded(names[i]);
         assert_string_equal(m.name, names[i]);
         if (i > 0) {
-            assert_true(strcmp(names[i - 1], names[i]) < 0);
+            assert_below(strcmp(names[i - 1], names[i]), 0);
         }
         char path[512];
         struct stat info;

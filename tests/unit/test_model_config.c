@@ -85,7 +85,10 @@ static void deepseek_v3_is_read_whole(void **state) {
     assert_int_equal(m.n_group, 8);
     assert_int_equal(m.topk_group, 4);
     assert_int_equal(m.router_score, MF_ROUTER_SIGMOID);
-    assert_true(m.correction_bias && m.norm_topk && m.rope_interleave && !m.shared_gate);
+    assert_true(m.correction_bias);
+    assert_true(m.norm_topk);
+    assert_true(m.rope_interleave);
+    assert_true(!m.shared_gate);
     assert_true(m.routed_scaling == 2.5);
     assert_int_equal(m.ffn, 18432);
     assert_int_equal(m.classes, 2);
@@ -102,7 +105,9 @@ static void deepseek_v2_scores_by_softmax_and_lite_has_no_groups(void **state) {
     assert_int_equal(m.n_group, 8);
     assert_int_equal(m.topk_group, 3);
     assert_int_equal(m.shared_ffn, 2 * 1536);
-    assert_true(m.routed_scaling == 16.0 && !m.norm_topk && !m.correction_bias);
+    assert_true(m.routed_scaling == 16.0);
+    assert_true(!m.norm_topk);
+    assert_true(!m.correction_bias);
     m = shipped("deepseek-v2-lite");
     assert_int_equal(m.q_lora_rank, 0);
     assert_int_equal(m.n_group, 1);
@@ -111,7 +116,11 @@ static void deepseek_v2_scores_by_softmax_and_lite_has_no_groups(void **state) {
 static void gpt_oss_alternates_windows_and_has_biases(void **state) {
     (void)state;
     mf_model m = shipped("gpt-oss-20b");
-    assert_true(m.attn_sinks && m.qkv_bias && m.o_bias && m.ffn_bias && m.router_bias);
+    assert_true(m.attn_sinks);
+    assert_true(m.qkv_bias);
+    assert_true(m.o_bias);
+    assert_true(m.ffn_bias);
+    assert_true(m.router_bias);
     assert_int_equal(m.router_score, MF_ROUTER_TOPK_SOFTMAX);
     assert_true(m.swiglu_limit == 7.0);
     assert_int_equal(m.ffn, 0); /* no dense layers */
@@ -138,28 +147,47 @@ static void gpt_oss_without_layer_types_alternates_by_itself(void **state) {
 static void other_families_have_their_marks(void **state) {
     (void)state;
     mf_model m = shipped("glm-4.5");
-    assert_true(m.qkv_bias && !m.o_bias && m.qk_norm && m.correction_bias);
+    assert_true(m.qkv_bias);
+    assert_true(!m.o_bias);
+    assert_true(m.qk_norm);
+    assert_true(m.correction_bias);
     assert_true(m.partial_rotary == 0.5);
     assert_int_equal(m.mtp_layers, 1);
     m = shipped("olmoe-1b-7b");
-    assert_true(m.qk_norm_full && !m.qk_norm && !m.norm_topk);
+    assert_true(m.qk_norm_full);
+    assert_true(!m.qk_norm);
+    assert_true(!m.norm_topk);
     assert_int_equal(m.moe_ffn, 1024);
     m = shipped("qwen2-57b-a14b");
-    assert_true(m.qkv_bias && !m.o_bias && m.shared_gate);
+    assert_true(m.qkv_bias);
+    assert_true(!m.o_bias);
+    assert_true(m.shared_gate);
     assert_int_equal(m.shared_ffn, 20480);
     m = shipped("qwen3-30b-a3b");
-    assert_true(m.qk_norm && !m.qkv_bias && m.norm_topk);
+    assert_true(m.qk_norm);
+    assert_true(!m.qkv_bias);
+    assert_true(m.norm_topk);
     m = shipped("qwen2.5-7b");
-    assert_true(m.qkv_bias && !m.o_bias && m.experts == 0 && m.classes == 1);
+    assert_true(m.qkv_bias);
+    assert_true(!m.o_bias);
+    assert_true(m.experts == 0);
+    assert_true(m.classes == 1);
     m = shipped("mixtral-8x7b");
-    assert_true(m.norm_topk && m.shared_ffn == 0 && m.ffn == 0);
+    assert_true(m.norm_topk);
+    assert_true(m.shared_ffn == 0);
+    assert_true(m.ffn == 0);
     m = shipped("kimi-k2");
     assert_string_equal(m.family, "kimi_k2");
-    assert_true(m.rope_theta == 50000 && m.n_group == 1 && m.mtp_layers == 0);
+    assert_true(m.rope_theta == 50000);
+    assert_true(m.n_group == 1);
+    assert_true(m.mtp_layers == 0);
     m = shipped("llama2-7b");
-    assert_true(m.rope_theta == 10000 && m.kv_heads == 32);
+    assert_true(m.rope_theta == 10000);
+    assert_true(m.kv_heads == 32);
     m = shipped("llama3-8b");
-    assert_true(m.rope_theta == 500000 && m.kv_heads == 8 && m.head_dim == 128);
+    assert_true(m.rope_theta == 500000);
+    assert_true(m.kv_heads == 8);
+    assert_true(m.head_dim == 128);
 }
 
 static void mistral_slides_unless_null_says_otherwise(void **state) {
@@ -261,8 +289,10 @@ static void rope_scaling_is_read_with_its_temperatures(void **state) {
                           "{\"type\": \"yarn\", \"factor\": 32}}");
     assert_int_equal(m.rope_scaling.kind, MF_ROPE_YARN);
     assert_close(m.rope_scaling.table_scale, 0.1 * log(32.0) + 1.0, 1e-12);
-    assert_true(m.rope_scaling.original == 131072 && m.rope_scaling.truncate);
-    assert_true(m.rope_scaling.beta_fast == 32 && m.rope_scaling.softmax_scale == 1);
+    assert_true(m.rope_scaling.original == 131072);
+    assert_true(m.rope_scaling.truncate);
+    assert_true(m.rope_scaling.beta_fast == 32);
+    assert_true(m.rope_scaling.softmax_scale == 1);
     mf_err e;
     assert_ok(mf_model_load("deepseek-v3", &m, &e));
     double t = 0.1 * log(40.0) + 1.0;
@@ -273,7 +303,8 @@ static void rope_scaling_is_read_with_its_temperatures(void **state) {
     assert_false(m.rope_scaling.truncate);
     assert_ok(mf_model_load("llama3-405b", &m, &e));
     assert_int_equal(m.rope_scaling.kind, MF_ROPE_LLAMA3);
-    assert_true(m.rope_scaling.factor == 8 && m.rope_scaling.original == 8192);
+    assert_true(m.rope_scaling.factor == 8);
+    assert_true(m.rope_scaling.original == 8192);
     assert_ok(mf_model_load("llama3-8b", &m, &e));
     assert_int_equal(m.rope_scaling.kind, MF_ROPE_PLAIN);
 }
@@ -466,7 +497,9 @@ static void overrides_reach_inside_objects(void **state) {
     assert_ok(mf_model_load_with("qwen3.5-397b-a17b", inner, 0, &m, &e));
     double theta = m.rope_theta;
     assert_ok(mf_model_load_with("qwen3.5-397b-a17b", inner + 1, 1, &m, &e));
-    assert_true(m.rope_theta == 5e4 && theta != 5e4 && m.partial_rotary == 0.25);
+    assert_true(m.rope_theta == 5e4);
+    assert_true(theta != 5e4);
+    assert_true(m.partial_rotary == 0.25);
     static const struct {
         const char *set, *text;
     } refused[] = {

@@ -129,7 +129,9 @@ static void mimo_windows_have_heads_positions_and_sinks_of_their_own(void **stat
         assert_int_equal(x->no_sinks, !window);
     }
     assert_int_equal(windows, 39);
-    assert_true(m.head_dim == 192 && m.v_head_dim == 128 && m.value_scale == 0.707);
+    assert_true(m.head_dim == 192);
+    assert_true(m.v_head_dim == 128);
+    assert_true(m.value_scale == 0.707);
 }
 
 static void step_windows_have_more_heads_and_mtp_blocks_are_dense(void **state) {
@@ -246,7 +248,7 @@ static void a_chunk_counts_its_own_causal_square(void **state) {
     assert_true(mf_model_flops_per_token(&m, 8192) == mf_model_flops_per_token(&all, 8192));
     double saved = mf_model_flops_per_token(&all, 32768) - mf_model_flops_per_token(&m, 32768);
     double expected = 6 * 36.0 * (40 * 2 * 128) * (32768 / 2.0 - 8192 / 2.0);
-    assert_true(fabs(saved / expected - 1) < 1e-9);
+    assert_below(fabs(saved / expected - 1), 1e-9);
 }
 
 static void what_cannot_be_planned_or_run_is_said(void **state) {
@@ -300,7 +302,8 @@ static void granite_counts_tied_embeddings_once(void **state) {
     const int64_t outer = 49155 * 1024 + 1024, inner = 3 * 1024 * 1024 + 2 * 1024 + 1024 * 32;
     assert_int_equal(c.total, outer + 24 * (inner + 32 * 3 * 1024 * 512));
     assert_int_equal(c.active, outer + 24 * (inner + 8 * 3 * 1024 * 512));
-    assert_true(m.tied_embeddings && m.embedding_multiplier == 12.0);
+    assert_true(m.tied_embeddings);
+    assert_true(m.embedding_multiplier == 12.0);
 }
 
 /* Ratios 0, 4 and 128 in turn; of each 107.8, 126.9 and 112.0 million parameters, those that mix
@@ -320,11 +323,13 @@ static void deepseek_v4_compresses_keys_by_layer(void **state) {
         }
         int kind = x->compress == 0 ? 0 : x->compress == 4 ? 1 : 2;
         const double want[] = {107.742838e6, 126.88511e6, 112.00319e6};
-        assert_true(fabs(sum / want[kind] - 1) < 1e-6);
+        assert_below(fabs(sum / want[kind] - 1), 1e-6);
         assert_int_equal(x->window, 128);
         layers[kind]++;
     }
-    assert_true(layers[0] == 2 && layers[1] == 21 && layers[2] == 20);
+    assert_true(layers[0] == 2);
+    assert_true(layers[1] == 21);
+    assert_true(layers[2] == 20);
     assert_int_equal(m.layer_classes[m.mtp_class].compress, 0);
 }
 
@@ -355,7 +360,8 @@ static void everything_that_ships_is_planned(void **state) {
     }
     mf_model llama4 = loaded("llama4-maverick"), glm = loaded("glm-5");
     assert_false(mf_model_in_bridge(&llama4));
-    assert_true(mf_model_in_bridge(&glm) && 2 * known > count);
+    assert_true(mf_model_in_bridge(&glm));
+    assert_above(2 * known, count);
 }
 
 int main(void) {

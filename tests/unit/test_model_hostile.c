@@ -27,7 +27,10 @@ static bool has_place(const char *text) {
 
 static int check_tensor(const mf_model_tensor *t, void *user) {
     int *calls = user;
-    assert_true(t->rows > 0 && t->cols > 0 && t->active_share > 0 && t->active_share <= 1);
+    assert_above(t->rows, 0);
+    assert_above(t->cols, 0);
+    assert_above(t->active_share, 0);
+    assert_at_most(t->active_share, 1);
     return ++*calls > 1000;
 }
 
@@ -36,10 +39,15 @@ static void check_model(const mf_model *m) {
     mf_model_counts c;
     int calls = 0;
     mf_model_count(m, &c);
-    assert_true(c.total > 0 && c.total <= INT64_C(1000000000000000) && c.active > 0 &&
-                c.active <= c.total && c.routed < c.total && c.mtp >= 0);
+    assert_above(c.total, 0);
+    assert_at_most(c.total, INT64_C(1000000000000000));
+    assert_above(c.active, 0);
+    assert_at_most(c.active, c.total);
+    assert_below(c.routed, c.total);
+    assert_at_least(c.mtp, 0);
     double flops = mf_model_flops_per_token(m, 4096);
-    assert_true(flops > 0 && flops < 1e19);
+    assert_above(flops, 0);
+    assert_below(flops, 1e19);
     mf_model_tensors(m, check_tensor, &calls);
 }
 
@@ -135,7 +143,8 @@ static void every_key_of_every_model_may_be_wrong(void **state) {
         mf_json_destroy(doc);
     }
     printf("%d refused with their place, %d read\n", refused, taken);
-    assert_true(refused > 0 && taken > 0);
+    assert_above(refused, 0);
+    assert_above(taken, 0);
 }
 
 /* One shipped model with overrides ("|" between): what is said of them. */

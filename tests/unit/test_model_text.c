@@ -54,9 +54,10 @@ static void a_written_config_says_what_was_set(void **state) {
         }
     }
     for (size_t k = 0; k < sizeof set / sizeof set[0]; k++) {
-        assert_true(taken[k] > 0);
+        assert_above(taken[k], 0);
     }
-    assert_true(taken[0] > (int)models / 2 && taken[1] == (int)models);
+    assert_above(taken[0], (int)models / 2);
+    assert_true(taken[1] == (int)models);
 }
 
 static void without_overrides_it_is_the_file(void **state) {

@@ -52,7 +52,8 @@ static void lay(const rows *r, mf_pairing *x) {
     for (int c = 0; c < m.classes; c++) {
         *(m.layer_classes[c].ffn == MF_FFN_MOE ? &moe : &dense) = c;
     }
-    assert_true(dense >= 0 && moe >= 0);
+    assert_at_least(dense, 0);
+    assert_at_least(moe, 0);
     m.layers = r->nf + r->nb;
     for (int k = 0; k < r->nf; k++) {
         m.layer_class[k] = (uint8_t)(r->f[k] ? moe : dense);

@@ -81,15 +81,15 @@ static void small_programs_are_solved_as_enumeration_solves_them(void **state) {
             continue;
         }
         assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
-        assert_true(fabs(r.objective - truth) < 1e-6);
-        assert_true(r.bound <= truth + 1e-6);
+        assert_below(fabs(r.objective - truth), 1e-6);
+        assert_at_most(r.bound, truth + 1e-6);
         o.cutoff = truth - 0.5;
         assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
         assert_int_equal(r.outcome, MF_MILP_INFEASIBLE);
         o.cutoff = truth + 0.5;
         assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
         assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
-        assert_true(fabs(r.objective - truth) < 1e-6);
+        assert_below(fabs(r.objective - truth), 1e-6);
     }
     mf_milp_clear(&p);
     mf_milp_thread_end();
@@ -111,15 +111,16 @@ static void an_abort_or_lack_of_memory_inside_glpk_is_an_outcome(void **state) {
         assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
         assert_int_equal(r.outcome, MF_MILP_FAILED);
         assert_non_null(strstr(r.text, "planner/lp/glpk_fence.c"));
-        assert_true(isinf(r.bound) && r.bound < 0);
+        assert_true(isinf(r.bound));
+        assert_below(r.bound, 0);
         o.fault = MF_MILP_FAULT_NOMEM;
         assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
         assert_int_equal(r.outcome, MF_MILP_FAILED);
-        assert_true(strlen(r.text) > 0);
+        assert_above(strlen(r.text), 0);
         o.fault = MF_MILP_FAULT_NONE; /* and the next one is sound again */
         assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
         assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
-        assert_true(fabs(r.objective - small_enumerate(&s)) < 1e-6);
+        assert_below(fabs(r.objective - small_enumerate(&s)), 1e-6);
     }
     mf_milp_clear(&p);
     mf_milp_thread_end();
@@ -181,11 +182,13 @@ static void limits_and_cancelling_leave_a_proven_bound(void **state) {
     assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
     assert_int_equal(r.outcome, MF_MILP_LIMIT);
     assert_true(r.nodes == 21);
-    assert_true(r.bound >= -1e-6 && isfinite(r.bound));
+    assert_at_least(r.bound, -1e-6);
+    assert_true(isfinite(r.bound));
     int64_t nodes = r.nodes;
     double bound = r.bound;
     assert_ok(mf_milp_solve(&p, &o, x, &r, NULL)); /* the same again, to the last bit */
-    assert_true(r.nodes == nodes && r.bound == bound);
+    assert_true(r.nodes == nodes);
+    assert_true(r.bound == bound);
     o = (mf_milp_options){.cutoff = INFINITY, .cancel = &cancel};
     assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
     assert_int_equal(r.outcome, MF_MILP_CANCELLED);
@@ -210,10 +213,12 @@ static void duals_are_the_prices_of_rows_at_fixed_integers(void **state) {
     mf_milp_add_entry(&p, top, cy, 1);
     assert_ok(mf_milp_solve(&p, &o, x, &r, NULL));
     assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
-    assert_true(fabs(x[0] - 3) < 1e-9 && fabs(x[1] - 1.5) < 1e-9);
+    assert_below(fabs(x[0] - 3), 1e-9);
+    assert_below(fabs(x[1] - 1.5), 1e-9);
     assert_ok(mf_milp_duals(&p, x, dual, &r, NULL));
     assert_int_equal(r.outcome, MF_MILP_OPTIMAL);
-    assert_true(fabs(dual[sum] - 1) < 1e-9 && fabs(dual[top]) < 1e-9);
+    assert_below(fabs(dual[sum] - 1), 1e-9);
+    assert_below(fabs(dual[top]), 1e-9);
     mf_milp_clear(&p);
     mf_milp_thread_end();
 }
@@ -255,8 +260,9 @@ static void threads_do_not_disturb_one_another(void **state) {
     for (int i = 0; i < 3; i++) {
         pthread_join(thread[i], NULL);
     }
-    assert_true(sum[0] > 40);
-    assert_true(sum[0] == sum[1] && sum[1] == sum[2]);
+    assert_above(sum[0], 40);
+    assert_true(sum[0] == sum[1]);
+    assert_true(sum[1] == sum[2]);
 }
 
 /* A row that is asked for as long as a column stands above a limit. */
@@ -281,7 +287,8 @@ static double relaxed(mf_milp *p) {
     double dual[8];
     bool integer[COLS];
     mf_milp_result r;
-    assert_true(p->cols <= COLS && p->rows <= 8);
+    assert_at_most(p->cols, COLS);
+    assert_at_most(p->rows, 8);
     for (int j = 0; j < p->cols; j++) {
         integer[j] = p->col[j].integer;
         p->col[j].integer = false;
@@ -328,11 +335,11 @@ static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **sta
                 assert_int_equal(outcome, MF_MILP_INFEASIBLE);
             } else {
                 assert_int_equal(outcome, MF_MILP_OPTIMAL);
-                assert_true(fabs(bound - truth) < 1e-6);
-                assert_true(mf_lp_point(lp)[a.col] <= a.limit + 1e-6);
+                assert_below(fabs(bound - truth), 1e-6);
+                assert_at_most(mf_lp_point(lp)[a.col], a.limit + 1e-6);
                 solved++;
                 assert_int_equal(mf_lp_solve(lp, truth - 0.5, 4, &bound), MF_MILP_OPTIMAL);
-                assert_true(bound <= truth - 0.5 + 1e-12); /* cut off, and says no more */
+                assert_at_most(bound, truth - 0.5 + 1e-12); /* cut off, and says no more */
             }
             if (k == 3) {
                 mf_lp_keep(lp, 0);
@@ -341,7 +348,8 @@ static void a_program_kept_under_other_bounds_is_as_good_as_a_new_one(void **sta
         lazy += (int)mf_lp_lazy_rows(lp);
         mf_lp_close(lp);
     }
-    assert_true(solved > 100 && lazy > 20);
+    assert_above(solved, 100);
+    assert_above(lazy, 20);
     mf_milp_clear(&p);
     mf_milp_thread_end();
 }
@@ -365,12 +373,13 @@ static void a_kept_program_survives_what_ends_glpk(void **state) {
         mf_lp_keep(lp, 0);
         mf_lp_back_to(lp, 0);
         assert_int_equal(mf_lp_solve(lp, INFINITY, 4, &bound), MF_MILP_FAILED);
-        assert_true(isinf(bound) && bound < 0);
+        assert_true(isinf(bound));
+        assert_below(bound, 0);
         mf_lp_close(lp);
         o.fault = MF_MILP_FAULT_NONE; /* and the next one is sound again */
         assert_ok(mf_lp_open(&p, &o, &lp, NULL));
         assert_int_equal(mf_lp_solve(lp, INFINITY, 4, &bound), MF_MILP_OPTIMAL);
-        assert_true(fabs(bound - relaxed(&p)) < 1e-9);
+        assert_below(fabs(bound - relaxed(&p)), 1e-9);
         mf_lp_close(lp);
     }
     mf_milp_clear(&p);

@@ -63,7 +63,8 @@ static void of_all_degrees_the_least_and_the_leanest_ways_to_play_in_turn(void *
             bool merged = i % 2 == 0, least = i / 2 % 2 == 0;
             assert_int_equal(n->level, MF_LEVEL_TRY);
             assert_int_equal(n->tries, 0);
-            assert_true(n->key_s >= 3.5 && n->key_s <= 3.5);
+            assert_at_least(n->key_s, 3.5);
+            assert_at_most(n->key_s, 3.5);
             assert_int_equal(n->dense, 2 * (i / 4)); /* in the order of their bounds */
             assert_int_equal(n->zero, least ? 0 : 3);
             assert_int_equal(n->schedule, merged ? MF_SCHED_MERGED : MF_SCHED_1F1B);
@@ -79,7 +80,7 @@ static void not_what_the_best_plan_closes(void **state) {
     mf_search_outcome out = chosen(&f, DEGREES * EACH, 0, 11.05);
     assert_int_equal(out.children, 5); /* four of TP 1, the one of TP 2 that is below */
     for (int64_t i = 0; i < out.children; i++) {
-        assert_true(out.child[i].dense <= 2);
+        assert_at_most(out.child[i].dense, 2);
         assert_false(out.child[i].dense == 0 && out.child[i].id == 0);
     }
     free(out.child);

@@ -104,9 +104,10 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
             char *bytes = bytes_of(&x);
             if (first) {
                 assert_string_equal(bytes, first);
-                assert_true(stats.priced == x.stats.priced && stats.pruned == x.stats.pruned &&
-                            stats.milp_solved == x.stats.milp_solved &&
-                            stats.simulated == x.stats.simulated);
+                assert_true(stats.priced == x.stats.priced);
+                assert_true(stats.pruned == x.stats.pruned);
+                assert_true(stats.milp_solved == x.stats.milp_solved);
+                assert_true(stats.simulated == x.stats.simulated);
                 free(bytes);
             } else {
                 first = bytes;
@@ -130,16 +131,18 @@ static void plans_are_the_same_on_any_number_of_threads(void **state) {
 static void check_result(const mf_search_result *x) {
     for (int i = 0; i < x->count; i++) {
         const mf_plan_prediction *p = &x->plan[i].prediction;
-        assert_true(p->fits && p->peak_memory_B <= p->usable_B);
-        assert_true(x->stats.lower_bound_s <= p->step_time_s * (1 + HAIR));
+        assert_true(p->fits);
+        assert_at_most(p->peak_memory_B, p->usable_B);
+        assert_at_most(x->stats.lower_bound_s, p->step_time_s * (1 + HAIR));
         assert_true(i == 0 || x->plan[i - 1].prediction.step_time_s <= p->step_time_s);
     }
     if (x->count > 0) {
         double gap = x->plan[0].prediction.step_time_s / x->stats.lower_bound_s - 1.0;
         assert_close(x->stats.gap, gap, HAIR);
     }
-    assert_true(x->stats.pruned >= 0 && x->stats.priced >= 0);
-    assert_true(x->stats.pruned <= x->stats.space);
+    assert_at_least(x->stats.pruned, 0);
+    assert_at_least(x->stats.priced, 0);
+    assert_at_most(x->stats.pruned, x->stats.space);
 }
 
 /* What a search that runs to its end knows: the fastest plan of all lies between. */
@@ -154,7 +157,7 @@ static truth find_truth_within(const world *w, double gap) {
     o.effort = -1;
     assert_int_equal(search(w, &o, &x), MF_OK);
     check_result(&x);
-    assert_true(x.stats.gap < gap);
+    assert_below(x.stats.gap, gap);
     truth t = {x.stats.lower_bound_s, x.plan[0].prediction.step_time_s};
     mf_search_result_clear(&x);
     return t;
@@ -184,7 +187,7 @@ static void a_tighter_gap_proves_no_less(void **state) {
                    x.plan[0].prediction.step_time_s, x.stats.lower_bound_s);
             double gap = x.plan[0].prediction.step_time_s / x.stats.lower_bound_s - 1.0;
             assert_true(gap <= gaps[k] + HAIR || x.stats.lower_bound_s >= bound_s * (1 - HAIR));
-            assert_true(x.plan[0].prediction.step_time_s <= plan_s * (1 + HAIR));
+            assert_at_most(x.plan[0].prediction.step_time_s, plan_s * (1 + HAIR));
             bound_s = x.stats.lower_bound_s;
             plan_s = x.plan[0].prediction.step_time_s;
             mf_search_result_clear(&x);
@@ -194,8 +197,8 @@ static void a_tighter_gap_proves_no_less(void **state) {
 }
 
 static void check_against(const truth *t, double bound_s, double plan_s) {
-    assert_true(bound_s <= t->best_s * (1 + HAIR));
-    assert_true(plan_s >= t->bound_s * (1 - HAIR));
+    assert_at_most(bound_s, t->best_s * (1 + HAIR));
+    assert_at_least(plan_s, t->bound_s * (1 - HAIR));
 }
 
 /* --- interruption ----------------------------------------------------------------------------- */
@@ -209,7 +212,7 @@ static void stop(void *user, double best_s, double bound_s, int64_t priced, int6
     stopper *s = user;
     (void)priced;
     (void)milps;
-    assert_true(bound_s <= best_s);
+    assert_at_most(bound_s, best_s);
     s->cancel = ++s->calls >= s->after;
 }
 
@@ -245,7 +248,8 @@ static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **s
         with += x.count > 0 && x.interrupted;
         mf_search_report_clear(&x);
     }
-    assert_true(without > 0 && with > 0); /* both were seen */
+    assert_above(without, 0);
+    assert_above(with, 0); /* both were seen */
     world_clear(&w);
 }
 
@@ -310,10 +314,11 @@ static void a_search_without_a_plan_takes_one_that_fits(void **state) {
         assert_ok(mf_search_run(&r, &x, NULL));
         assert_int_equal(l.asked, 1);
         assert_int_equal(x.interrupted, !whole);
-        assert_true(x.count > 0 && x.simulated > 0);
+        assert_above(x.count, 0);
+        assert_above(x.simulated, 0);
         check_against(&t, x.lower_bound_s, x.found[0].time_s);
         if (whole) {
-            assert_true(fabs(x.found[0].time_s - t.best_s) <= HAIR * t.best_s);
+            assert_at_most(fabs(x.found[0].time_s - t.best_s), HAIR * t.best_s);
         }
         mf_search_report_clear(&x);
     }
@@ -346,7 +351,7 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         check_against(&t, x.lower_bound_s, x.found[0].time_s);
         printf("  %.1f GB: plan %.6f s, the fastest %.6f s\n", tight[i].memory_B / 1e9,
                x.found[0].time_s, t.best_s);
-        assert_true(x.found[0].time_s <= (1 + tight[i].above) * t.best_s);
+        assert_at_most(x.found[0].time_s, (1 + tight[i].above) * t.best_s);
         mf_search_report_clear(&x);
         world_clear(&w);
     }
@@ -370,7 +375,8 @@ static void integer_programs_that_give_up_only_weaken_the_proof(void **state) {
         o.effort = 1;
         assert_int_equal(search(&w, &o, &x), MF_OK);
         check_result(&x);
-        assert_true(x.stats.milp_failed > 0 && x.stats.milp_solved == 0);
+        assert_above(x.stats.milp_failed, 0);
+        assert_true(x.stats.milp_solved == 0);
         check_against(&t, x.stats.lower_bound_s, x.plan[0].prediction.step_time_s);
         printf("  fault %d: %.4g s after %lld programs given up, best %.4g s, gap %.3f %%\n",
                (int)faults[i], x.plan[0].prediction.step_time_s, (long long)x.stats.milp_failed,
@@ -395,12 +401,12 @@ static void nothing_fits_is_an_answer_with_a_reason(void **state) {
     mf_search_options_init(&o);
     assert_int_equal(mf_planner_search(&w.problem, &o, &x, &e), MF_INFEASIBLE);
     assert_int_equal(x.count, 0);
-    assert_true(x.stats.space > 0);
-    assert_true(strlen(e.text) > 0);
+    assert_above(x.stats.space, 0);
+    assert_above(strlen(e.text), 0);
     mf_search_result_clear(&x);
     assert_int_equal(mf_planner_fit(&w.problem, &fit_options, &fit, &e), MF_INFEASIBLE);
     assert_int_equal(fit.feasible, 0);
-    assert_true(strlen(fit.missing) > 0);
+    assert_above(strlen(fit.missing), 0);
     mf_fit_result_clear(&fit);
     world_clear(&w);
 }
@@ -421,13 +427,17 @@ static void fits_are_the_same_on_any_number_of_threads(void **state) {
         assert_int_equal(r[i].count, r[0].count);
         assert_int_equal(r[i].feasible, r[0].feasible);
     }
-    assert_true(r[0].count > 50 && r[0].feasible < r[0].count);
+    assert_above(r[0].count, 50);
+    assert_below(r[0].feasible, r[0].count);
     for (int64_t k = 0; k < r[0].count; k++) {
         const mf_fit_entry *a = &r[0].entry[k], *b = &r[1].entry[k], *c = &r[2].entry[k];
         int64_t nth = k < r[0].feasible ? k : k - r[0].feasible;
-        assert_true(a->exact && b->exact);
-        assert_true(a->peak_B == b->peak_B && a->layout.tp == b->layout.tp);
-        assert_true(a->layout.ep == b->layout.ep && a->layout.pp == b->layout.pp);
+        assert_true(a->exact);
+        assert_true(b->exact);
+        assert_true(a->peak_B == b->peak_B);
+        assert_true(a->layout.tp == b->layout.tp);
+        assert_true(a->layout.ep == b->layout.ep);
+        assert_true(a->layout.pp == b->layout.pp);
         assert_true(nth >= 5 || (c->exact && a->peak_B == c->peak_B && a->stage == c->stage));
     }
     for (int i = 0; i < 3; i++) {
@@ -458,7 +468,9 @@ static void an_interrupted_fit_has_what_it_found(void **state) {
     o.user = &total;
     halt = 0;
     assert_int_equal(mf_planner_fit(&w.problem, &o, &part, &e), MF_INTERRUPTED);
-    assert_true(part.count > 0 && part.count < whole.count && total > 0);
+    assert_above(part.count, 0);
+    assert_below(part.count, whole.count);
+    assert_above(total, 0);
     for (int64_t k = 0; k < part.count; k++) {
         assert_int_equal(part.entry[k].fits, k < part.feasible);
         assert_true(part.entry[k].exact);

@@ -166,9 +166,9 @@ static void every_way_through_a_tree_finds_what_a_new_program_finds(void **state
         mf_lp_close(lp);
         mf_milp_clear(&p);
     }
-    assert_true(solved > 200);
+    assert_above(solved, 200);
     print_message("solved %d rows %d\n", solved, asked);
-    assert_true(asked > 12 * 40);
+    assert_above(asked, 12 * 40);
     mf_milp_thread_end();
 }
 
@@ -190,17 +190,18 @@ static void a_solve_that_is_given_up_says_what_is_proven(void **state) {
         mf_lp_limit(lp, roll(5, 40));
         mf_milp_outcome outcome = mf_lp_solve(lp, INFINITY, 0, &bound);
         assert_true(outcome == MF_MILP_LIMIT || outcome == MF_MILP_OPTIMAL);
-        assert_true(bound <= truth * (1.0 + 1e-9));
+        assert_at_most(bound, truth * (1.0 + 1e-9));
         given_up += outcome == MF_MILP_LIMIT;
         told += outcome == MF_MILP_LIMIT && bound > 0.0;
         mf_lp_limit(lp, 0); /* and goes on from there */
         assert_int_equal(mf_lp_solve(lp, INFINITY, 0, &bound), MF_MILP_OPTIMAL);
-        assert_true(fabs(bound - truth) < 1e-6 * truth);
+        assert_below(fabs(bound - truth), 1e-6 * truth);
         mf_lp_close(lp);
         mf_milp_clear(&p);
     }
     print_message("given up %d, told %d\n", given_up, told);
-    assert_true(given_up > 10 && told > 5);
+    assert_above(given_up, 10);
+    assert_above(told, 5);
     mf_milp_thread_end();
 }
 
@@ -226,11 +227,11 @@ static void rows_are_asked_for_until_they_bring_little(void **state) {
             asked[stall] = s.asked;
             mf_lp_close(lp);
         }
-        assert_true(bound[1] <= bound[0] * (1.0 + 1e-9));
+        assert_at_most(bound[1], bound[0] * (1.0 + 1e-9));
         fewer += asked[1] < asked[0];
         mf_milp_clear(&p);
     }
-    assert_true(fewer > 10);
+    assert_above(fewer, 10);
     mf_milp_thread_end();
 }
 
@@ -339,16 +340,16 @@ static void whatever_becomes_of_the_tableau_bounds_hold(void **state) {
         double slack = 1e-9 * (1.0 + fabs(truth));
         for (int64_t k = 1; k < 9; k++) { /* on the way */
             mf_dual_outcome outcome = mf_dual_solve(d, INFINITY, 1, &bound);
-            assert_true(outcome != MF_DUAL_FAILED &&
-                        (outcome == MF_DUAL_INFEASIBLE || bound <= truth + slack));
+            assert_true(outcome != MF_DUAL_FAILED);
+            assert_true(outcome == MF_DUAL_INFEASIBLE || bound <= truth + slack);
         }
         assert_solves(d, truth);
         if (isfinite(truth)) {
             assert_true(mf_dual_renew(d));
             mf_dual_values(d);
-            assert_true(fabs(mf_dual_proven(d) - truth) < 1e-5 * (1.0 + fabs(truth)));
+            assert_below(fabs(mf_dual_proven(d) - truth), 1e-5 * (1.0 + fabs(truth)));
             spoil(d); /* weaker, but never wrong */
-            assert_true(mf_dual_proven(d) <= truth + slack);
+            assert_at_most(mf_dual_proven(d), truth + slack);
             spoiled += mf_dual_proven(d) < truth - 1e-3;
             for (int r = 0; r < d->basics; r++) {
                 assert_false(mf_dual_proves_empty(d, r));
@@ -364,7 +365,10 @@ static void whatever_becomes_of_the_tableau_bounds_hold(void **state) {
     }
     print_message("feasible %d, infeasible %d, spoiled %d, no basis %d\n", feasible, infeasible,
                   spoiled, none);
-    assert_true(feasible > 500 && infeasible > 100 && spoiled > 100 && none > 100);
+    assert_above(feasible, 500);
+    assert_above(infeasible, 100);
+    assert_above(spoiled, 100);
+    assert_above(none, 100);
     mf_milp_thread_end();
 }
 
@@ -378,7 +382,7 @@ static void columns_that_have_to_stand_at_their_top_do(void **state) {
     assert_int_equal(mf_dual_add_row(d, all, 0.5, 0.5), 2);
     assert_int_equal(mf_dual_add_row(d, above, -INFINITY, 0), 3);
     assert_int_equal(mf_dual_solve(d, INFINITY, 0, &bound), MF_DUAL_OPTIMAL);
-    assert_true(fabs(bound - 7.0) < 1e-6);
+    assert_below(fabs(bound - 7.0), 1e-6);
     mf_dual_free(d);
 }
 

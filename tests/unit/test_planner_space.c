@@ -105,7 +105,7 @@ static void the_product_of_lists_counts_what_loops_count(void **state) {
         int64_t count = 0;
         assert_ok(mf_space_count(&s, &count, NULL));
         int64_t truth = count_by_loops(&m, &s.base);
-        assert_true(truth > 0);
+        assert_above(truth, 0);
         if (count != truth) {
             fail_msg("case %zu: %lld, loops say %lld", i, (long long)count, (long long)truth);
         }
@@ -126,7 +126,7 @@ static void walking_the_lists_gives_each_layout_once(void **state) {
     memset(&before, 0, sizeof before);
     assert_ok(mf_space_count(&s, &count, NULL));
     int64_t nd = mf_space_dense(&s, dense, 4000);
-    assert_true(nd < 4000);
+    assert_below(nd, 4000);
     for (int64_t i = 0; i < nd; i++) {
         int64_t nx = mf_space_experts(&s, dense[i].pp, experts, 400);
         int64_t no = mf_space_orders(&s, dense[i].pp, dense[i].micro_batches, orders, 100);
@@ -138,7 +138,8 @@ static void walking_the_lists_gives_each_layout_once(void **state) {
                     mf_layout l =
                         mf_space_layout(&s, &dense[i], &experts[j], &orders[k], &zeros[z]);
                     assert_true(is_canonical(&m, &l));
-                    assert_true(l.dp == dense[i].dp && l.micro_batches == dense[i].micro_batches);
+                    assert_true(l.dp == dense[i].dp);
+                    assert_true(l.micro_batches == dense[i].micro_batches);
                     assert_true(memcmp(&l, &before, sizeof l) != 0);
                     before = l;
                     seen++;

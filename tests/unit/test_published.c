@@ -85,9 +85,11 @@ static void what_a_row_leaves_unsaid_its_command_line_does(void **state) {
     assert_false(asks(r, "--cuda-graph") || asks(r, "--dispatcher"));
     assert_int_equal(r->layout.graph, MF_GRAPH_PARTIAL);
     r = row(state, "bra-071"); /* both stated */
-    assert_true(asks(r, "--cuda-graph") && asks(r, "--dispatcher"));
+    assert_true(asks(r, "--cuda-graph"));
+    assert_true(asks(r, "--dispatcher"));
     r = row(state, "bra-149"); /* looked up: VPP of the neighbours */
-    assert_true(asks(r, "--vpp") && asks(r, "--unsure"));
+    assert_true(asks(r, "--vpp"));
+    assert_true(asks(r, "--unsure"));
 }
 
 static void stages_hold_what_megatrons_layout_says(void **state) {
@@ -145,7 +147,8 @@ static void selective_checkpoints_of_ops_repeat_every_second_product(void **stat
     double share = (kv + h + ffn) / (2 * h + 2 * kv + 3 * ffn);
     double got = product_flops(p, MF_PASS_R) / product_flops(p, MF_PASS_F);
     mf_program_destroy(p);
-    assert_true(got > 0.999 * share && got < 1.001 * share);
+    assert_above(got, 0.999 * share);
+    assert_below(got, 1.001 * share);
 }
 
 /* Bytes that TP gathers in the forward pass of all layers, and that are quantised there. */
@@ -168,8 +171,8 @@ static void rowwise_scales_travel_in_bf16_and_are_found_by_every_rank(void **sta
     double narrow_B, narrow_q, wide_B, wide_q;
     gathered(row(state, "tt-021"), &narrow_B, &narrow_q); /* one scale per tensor */
     gathered(row(state, "tt-023"), &wide_B, &wide_q);
-    assert_true(wide_B > 1.8 * narrow_B); /* scales of blocks travel too */
-    assert_true(wide_q > 2 * narrow_q);
+    assert_above(wide_B, 1.8 * narrow_B); /* scales of blocks travel too */
+    assert_above(wide_q, 2 * narrow_q);
 }
 
 /* Of the first layer: bytes of an element of all its ops of a kind, a row of `width` each. */
@@ -185,7 +188,7 @@ static double bytes_an_element(const pub_row *r, mf_op_kind kind) {
         }
     }
     mf_program_destroy(p);
-    assert_true(elements > 0);
+    assert_above(elements, 0);
     return bytes / elements;
 }
 
@@ -281,7 +284,8 @@ static void activations_that_end_a_kernel_early_cost_their_copies(void **state) 
             if (op->kind == MF_OP_SWIGLU_FWD && (op->flags & MF_OPF_ROUTED)) {
                 assert_int_equal(op->dim[1], 2880);
                 double each = op->bytes / ((double)op->dim[0] * 2880);
-                assert_true(each > want[i].bytes - 0.1 && each < want[i].bytes + 0.1);
+                assert_above(each, want[i].bytes - 0.1);
+                assert_below(each, want[i].bytes + 0.1);
             }
         }
         mf_program_destroy(p);
@@ -308,7 +312,8 @@ static double scattered(const pub_row *r) {
 
 static void nemo_scatters_forward_sums_in_fp8(void **state) {
     double fp8 = scattered(row(state, "dgx-145")), bf16 = scattered(row(state, "dgx-139"));
-    assert_true(fp8 > 0.499 * bf16 && fp8 < 0.501 * bf16);
+    assert_above(fp8, 0.499 * bf16);
+    assert_below(fp8, 0.501 * bf16);
 }
 
 static void flags_are_those_of_the_sources_recipes(void **state) {
@@ -322,7 +327,7 @@ static void flags_are_those_of_the_sources_recipes(void **state) {
     assert_false(row(state, "tt-023")->layout.fp8_primary_weights); /* rowwise */
     assert_int_equal(row(state, "ll3-003")->layout.cp_type, MF_CP_ALLGATHER);
     assert_int_equal(row(state, "tt-010")->layout.zero, 3);
-    assert_true(row(state, "tt-018")->layout.zero < 3); /* pipelines keep weights gathered */
+    assert_below(row(state, "tt-018")->layout.zero, 3); /* pipelines keep weights gathered */
 }
 
 static void what_a_row_leaves_out_stands_in_the_recipe_it_names(void **state) {
@@ -411,7 +416,7 @@ static void predictions_are_as_near_as_they_were(void **state) {
     predict_all(t);
     for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
         errors e = errors_of(t, most[i].held_out, most[i].moe, most[i].flags_known);
-        assert_true(e.n > 30);
+        assert_above(e.n, 30);
         if (e.sum > most[i].mean * e.n || fabs(e.bias) > most[i].bias * e.n ||
             e.inside < most[i].inside * e.n) {
             fail_msg("group %zu: mean error %.1f %%, bias %+.1f %%, %d of %d in their bands", i,

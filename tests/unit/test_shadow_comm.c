@@ -143,7 +143,7 @@ static int child(const char *what, int n) {
 static int launch(int n, const char *what) {
     char count[16], word[16], self[4096], child_word[] = "--child";
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    assert_true(length > 0);
+    assert_above(length, 0);
     self[length] = '\0';
     snprintf(count, sizeof count, "%d", n);
     snprintf(word, sizeof word, "%s", what);

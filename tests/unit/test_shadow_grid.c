@@ -142,7 +142,7 @@ static int child(int ranks, int only) {
 static int launch_case(int ranks, char *only) {
     char count[16], self[4096], child_word[] = "--child";
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    assert_true(length > 0);
+    assert_above(length, 0);
     self[length] = '\0';
     snprintf(count, sizeof count, "%d", ranks);
     char *argv[] = {self, child_word, count, only, NULL};

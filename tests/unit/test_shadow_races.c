@@ -91,7 +91,8 @@ static void a_batch_that_comes_too_early_is_named(void **state) {
         mf_err e;
         assert_ok(shadow_open(&o, &device, &e));
         assert_ok(races_of(&s, true, device, &races, text, sizeof text, &e));
-        assert_true(races > 0 && strstr(text, "copy") != NULL);
+        assert_above(races, 0);
+        assert_true(strstr(text, "copy") != NULL);
         assert_int_equal(shadow_orders(device), 4);
         device->ops->close(device);
     }
@@ -293,7 +294,7 @@ static int layer(const char *kind, int64_t left_out) {
 static int launch(const char *what, int64_t left_out) {
     char number[32], self[4096], child_word[] = "--child", kind[16];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    assert_true(length > 0);
+    assert_above(length, 0);
     self[length] = '\0';
     snprintf(kind, sizeof kind, "%s", what);
     snprintf(number, sizeof number, "%lld", (long long)left_out);
@@ -336,7 +337,8 @@ static void leave_out_waits(const char *kind, int64_t every, double part) {
         tried += code != 3;
     }
     printf("%d of %d waits left out are named\n", named, tried);
-    assert_true(tried >= 10 && named > part * tried);
+    assert_at_least(tried, 10);
+    assert_above(named, part * tried);
 }
 
 static void a_wait_that_is_missing_is_named(void **state) {

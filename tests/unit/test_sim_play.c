@@ -109,7 +109,7 @@ static void the_host_holds_ops_back(void **state) {
     assert_close(w.play.class_s[MF_BD_COMPUTE], 5, 1e-12);
     assert_close(w.play.low_s, 15 + 0.9, 1e-12); /* host time has no band */
     for (int i = 0; i < 5; i++) {
-        assert_true(w.ops[i].start_s >= w.ops[i].issue_s);
+        assert_at_least(w.ops[i].start_s, w.ops[i].issue_s);
         w.ops[i].issue_s /= 100;
     }
     mf_play_run(&w.play); /* far ahead: hidden */
@@ -241,23 +241,25 @@ static void what_holds_of_every_play(void **state) {
         assert_close(sum_classes(&w.play), time, eps);
         assert_close(w.play.class_s[MF_BD_COMPUTE] + w.play.class_s[MF_BD_RECOMPUTE],
                      w.play.compute_s, eps);
-        assert_true(w.play.low_s <= time + eps && w.play.high_s >= time - eps);
+        assert_at_most(w.play.low_s, time + eps);
+        assert_at_least(w.play.high_s, time - eps);
         for (int i = 0; i < w.play.n; i++) {
             const mf_play_op *q = &w.ops[i];
-            assert_true(q->start_s >= q->issue_s - eps && q->start_s >= stream[q->stream] - eps);
-            assert_true(q->end_s >= q->start_s + q->alone_s - eps);
+            assert_at_least(q->start_s, q->issue_s - eps);
+            assert_at_least(q->start_s, stream[q->stream] - eps);
+            assert_at_least(q->end_s, q->start_s + q->alone_s - eps);
             for (int d = 0; d < q->ndeps; d++) {
-                assert_true(q->start_s >= w.ops[w.deps[q->first_dep + d]].end_s - eps);
+                assert_at_least(q->start_s, w.ops[w.deps[q->first_dep + d]].end_s - eps);
             }
             stream[q->stream] = q->end_s;
             last = fmax(last, q->end_s);
         }
         assert_close(last, time, eps);
         double bound = mf_play_bound(&w.play, end), sum[MF_STREAM_COUNT] = {0};
-        assert_true(bound <= time + eps);
+        assert_at_most(bound, time + eps);
         for (int i = 0; i < w.play.n; i++) {
             sum[w.ops[i].stream] += w.ops[i].alone_s;
-            assert_true(sum[w.ops[i].stream] <= bound + eps);
+            assert_at_most(sum[w.ops[i].stream], bound + eps);
             w.ops[i].issue_s = 0;
             w.ops[i].link = MF_LINK_NONE;
         }
@@ -265,7 +267,7 @@ static void what_holds_of_every_play(void **state) {
         memset(w.play.exposed, 0, sizeof w.play.exposed);
         mf_play_run(&w.play);
         assert_close(w.play.time_s, bound, eps);
-        assert_true(w.play.time_s <= time + eps);
+        assert_at_most(w.play.time_s, time + eps);
     }
 }
 

@@ -12,7 +12,9 @@ static char path[64];
 static const char *file_of(const char *text, size_t length) {
     strcpy(path, "/tmp/mf_routing_XXXXXX");
     int fd = mkstemp(path);
-    assert_true(fd >= 0 && write(fd, text, length) == (ssize_t)length && close(fd) == 0);
+    assert_at_least(fd, 0);
+    assert_true(write(fd, text, length) == (ssize_t)length);
+    assert_true(close(fd) == 0);
     return path;
 }
 
@@ -168,14 +170,15 @@ static void an_expert_takes_no_more_than_it_has_capacity_for(void **state) {
     r = (mf_routing){.kind = MF_ROUTING_ZIPF, .zipf_s = 1, .most = 1.25};
     m.experts = 32;
     for (int64_t layer = 0; layer < 8; layer++) {
-        assert_true(mf_routing_max_load(&r, &m, 8, layer) <= 1.25);
-        assert_true(mf_routing_max_load(&r, &m, 32, layer) >= 1.25 - 1e-12);
+        assert_at_most(mf_routing_max_load(&r, &m, 8, layer), 1.25);
+        assert_at_least(mf_routing_max_load(&r, &m, 32, layer), 1.25 - 1e-12);
     }
     r.most = 1; /* each rank holds a cold expert */
     m.experts = 8;
     r.zipf_s = 3;
     mf_routing_loads(&r, &m, 2, 0, load);
-    assert_true(load[0] < 1 && load[1] < 1);
+    assert_below(load[0], 1);
+    assert_below(load[1], 1);
     assert_close(mf_routing_max_load(&r, &m, 2, 0), 1, 0);
 }
 

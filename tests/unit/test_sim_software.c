@@ -52,11 +52,11 @@ static void prefetched_gathers_cost_what_the_profile_says_and_only_under_zero_3(
     little.prefetch_exposed = 0.05;
     much.prefetch_exposed = 0.9;
     double one = step_s(&l, &little), other = step_s(&l, &much);
-    assert_true(fabs(one - other) < 1e-12);
+    assert_below(fabs(one - other), 1e-12);
     l.zero = 3;
     one = step_s(&l, &little);
     other = step_s(&l, &much);
-    assert_true(other > 1.05 * one);
+    assert_above(other, 1.05 * one);
 }
 
 static void adam_on_the_host_costs_its_time_per_element(void **state) {
@@ -66,11 +66,11 @@ static void adam_on_the_host_costs_its_time_per_element(void **state) {
     mf_software streamed = profile(), host = streamed, slow = streamed;
     host.host_adam_s = 1e-9;
     slow.host_adam_s = 3e-9;
-    assert_true(fabs(step_s(&l, &streamed) - step_s(&l, &slow)) < 1e-12); /* nothing offloaded */
+    assert_below(fabs(step_s(&l, &streamed) - step_s(&l, &slow)), 1e-12); /* nothing offloaded */
     l.offload_optimizer = 0.5;
     /* Half of 8.03e9 parameters, sharded over 16 ranks, at 2 ns an element more. */
     double more = step_s(&l, &slow) - step_s(&l, &host);
-    assert_true(fabs(more / (0.5 * 8.03e9 / 16 * 2e-9) - 1) < 0.01);
+    assert_below(fabs(more / (0.5 * 8.03e9 / 16 * 2e-9) - 1), 0.01);
 }
 
 static void ring_attention_is_slower_by_its_share_and_whole_attention_is_not(void **state) {
@@ -79,10 +79,10 @@ static void ring_attention_is_slower_by_its_share_and_whole_attention_is_not(voi
     base_layout(&l);
     mf_software whole = profile(), pieces = whole;
     pieces.ring_attention_eff = 0.5;
-    assert_true(fabs(step_s(&l, &whole) - step_s(&l, &pieces)) < 1e-12);
+    assert_below(fabs(step_s(&l, &whole) - step_s(&l, &pieces)), 1e-12);
     l.cp = 4;
     l.seq = 32768;
-    assert_true(step_s(&l, &pieces) > 1.1 * step_s(&l, &whole));
+    assert_above(step_s(&l, &pieces), 1.1 * step_s(&l, &whole));
 }
 
 int main(void) {

@@ -112,7 +112,7 @@ static void check_nesting(const trace *t) {
             fail_msg("pid %d tid %d: %s at %f ends behind what holds it", (int)s->pid, (int)s->tid,
                      s->category, s->start);
         }
-        assert_true(depth < DEPTH);
+        assert_below(depth, DEPTH);
         open[depth++] = s->end;
     }
 }
@@ -133,7 +133,7 @@ static void traces_are_valid_and_their_slices_nest(void **state) {
         assert_int_equal(t.processes, l.pp);
         assert_int_equal(t.threads, l.pp * (MF_STREAM_COUNT + 3));
         check_nesting(&t);
-        assert_true(fabs(t.last - sim->step_time_s * 1e6) <= 1e-2);
+        assert_at_most(fabs(t.last - sim->step_time_s * 1e6), 1e-2);
         assert_close(t.peak_B, sim->memory->peak_B, 1);
         assert_true(t.counters >= (size_t)(2 * l.micro_batches * l.pp * l.vpp) ||
                     l.schedule == MF_SCHED_MERGED);
@@ -238,7 +238,7 @@ static void long_steps_draw_the_ops_of_few_micro_batches(void **state) {
         blocks += strcmp(t.slice[i].category, "block") == 0;
     }
     assert_int_equal(blocks, 2 * 800 * p->assignment.positions);
-    assert_true(t.slices < 60000);
+    assert_below(t.slices, 60000);
     check_nesting(&t);
     trace_clear(&t);
     mf_sim_destroy(sim);

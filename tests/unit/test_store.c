@@ -64,7 +64,7 @@ typedef struct list {
 
 static int collect(const mf_point *p, void *user) {
     list *l = user;
-    assert_true(l->count < 16);
+    assert_below(l->count, 16);
     l->p[l->count++] = *p;
     return 0;
 }
@@ -94,7 +94,7 @@ static void points_come_back_as_they_went_in_and_in_order(void **state) {
     mf_point want = point("h200", "gemm m=128 n=64 k=64 dtype=bf16", 2e-6);
     want.id = l.p[1].id;
     assert_memory_equal(&l.p[1], &want, sizeof want);
-    assert_true(l.p[1].id > 0);
+    assert_above(l.p[1].id, 0);
     mf_store_close(s);
 }
 
@@ -116,8 +116,10 @@ static void the_energy_of_a_point_goes_with_it(void **state) {
         ok(mf_store_each(s, "h200", NULL, collect, &l, &damaged, &e));
         assert_int_equal(damaged, 0);
         assert_int_equal(l.count, 3);
-        assert_true(l.p[0].energy_J == p.energy_J && l.p[0].sustained_s == p.sustained_s);
-        assert_true(l.p[1].energy_J == 0 && l.p[1].sustained_s == 0);
+        assert_true(l.p[0].energy_J == p.energy_J);
+        assert_true(l.p[0].sustained_s == p.sustained_s);
+        assert_true(l.p[1].energy_J == 0);
+        assert_true(l.p[1].sustained_s == 0);
         mf_store_close(s);
     }
     p.energy_J = 1e-4;
@@ -129,7 +131,8 @@ static void the_energy_of_a_point_goes_with_it(void **state) {
     ok(mf_store_open(path, &s, &e));
     list l = {0};
     ok(mf_store_each(s, "h200", "copy", collect, &l, &damaged, &e));
-    assert_true(l.count == 0 && damaged == 1);
+    assert_true(l.count == 0);
+    assert_true(damaged == 1);
     mf_store_close(s);
 }
 

@@ -58,14 +58,17 @@ static void a_full_line_gives_all_fields(void **state) {
                "cublas=13.1\",2026-11-21,\"a, \"\"b\"\"\",1,0.11,1.6e-4\n"),
         1);
     assert_ok(mf_store_each(s, "h200", "gemm", keep, &p, NULL, &e));
-    assert_true(p.time_s == 1.5e-4 && p.low_s == 1.4e-4 && p.high_s == 2e-4);
+    assert_true(p.time_s == 1.5e-4);
+    assert_true(p.low_s == 1.4e-4);
+    assert_true(p.high_s == 2e-4);
     assert_int_equal(p.samples, 20);
     assert_int_equal(p.holdout, 1);
     assert_string_equal(p.versions, "cuda=13.0 cublas=13.1");
     assert_string_equal(p.date, "2026-11-21");
     assert_string_equal(p.source, "a, \"b\"");
     assert_true(mf_point_value(&p, "k") == 2048.0);
-    assert_true(p.energy_J == 0.11 && p.sustained_s == 1.6e-4);
+    assert_true(p.energy_J == 0.11);
+    assert_true(p.sustained_s == 1.6e-4);
 }
 
 static void columns_may_be_left_out_and_stand_in_any_order(void **state) {
@@ -73,11 +76,14 @@ static void columns_may_be_left_out_and_stand_in_any_order(void **state) {
     mf_point p;
     assert_int_equal(import("time_s,dims,op,gpu\n0.5,bytes=8,copy,cpu\n"), 1);
     assert_ok(mf_store_each(s, NULL, NULL, keep, &p, NULL, &e));
-    assert_true(p.time_s == 0.5 && p.low_s == 0.5 && p.high_s == 0.5);
+    assert_true(p.time_s == 0.5);
+    assert_true(p.low_s == 0.5);
+    assert_true(p.high_s == 0.5);
     assert_int_equal(p.samples, 0);
     assert_int_equal(import("gpu,op,dims,time_s,low_s,high_s\ncpu,copy,bytes=8,0.5,,0.7\n"), 1);
     assert_ok(mf_store_each(s, NULL, NULL, keep, &p, NULL, &e));
-    assert_true(p.low_s == 0.5 && p.high_s == 0.7);
+    assert_true(p.low_s == 0.5);
+    assert_true(p.high_s == 0.7);
 }
 
 #define HEAD "gpu,op,dims,time_s\n"
@@ -146,7 +152,7 @@ static char *slurp(const char *path) {
     assert_non_null(file);
     char *text = calloc(1, 1 << 16);
     assert_non_null(text);
-    assert_true(fread(text, 1, (1 << 16) - 1, file) > 0);
+    assert_above(fread(text, 1, (1 << 16) - 1, file), 0);
     fclose(file);
     return text;
 }

@@ -48,22 +48,23 @@ static void no_row_overwrites_another(void **state) {
         snprintf(path, sizeof path, "%s/%s", folder, d->d_name);
         assert_ok(mf_store_open(":memory:", &one, &e));
         assert_ok(mf_store_import_csv(one, path, &count, &e));
-        assert_true(count > 0);
+        assert_above(count, 0);
         mf_store_close(one);
         sum += count;
     }
     closedir(dir);
     assert_ok(mf_store_check(s, &rows, NULL, &e));
     assert_int_equal(rows, sum);
-    assert_true(rows >= 200);
+    assert_at_least(rows, 200);
 }
 
 static int check_point(const mf_point *p, void *user) {
     mf_cluster *c = user;
     assert_ok(mf_cluster_load(p->gpu, c, NULL)); /* the GPU of every point is a shipped cluster */
-    assert_true(strlen(p->source) > 10);
+    assert_above(strlen(p->source), 10);
     bool share = strcmp(p->op, "launch") == 0; /* of a graph's replay */
-    assert_true(p->time_s > (share ? 1e-9 : 1e-7) && p->time_s < 10.0);
+    assert_above(p->time_s, (share ? 1e-9 : 1e-7));
+    assert_below(p->time_s, 10.0);
     double bytes = mf_point_value(p, "bytes"), limit_s = 0.0;
     if (strcmp(p->op, "gemm") == 0) {
         int math = strcmp(mf_point_word(p, "dtype"), "bf16") == 0 ? MF_MATH_BF16 : MF_MATH_FP8;
@@ -169,7 +170,7 @@ static void every_row_of_the_collective_tables_is_there(void **state) {
         int count = 0;
         assert_ok(mf_store_each(s, wanted_counts[i].gpu, wanted_counts[i].op, count_op, &count,
                                 NULL, &e));
-        assert_true(count >= wanted_counts[i].least);
+        assert_at_least(count, wanted_counts[i].least);
     }
 }
 
@@ -180,7 +181,7 @@ static int check_choice(const mf_point *p, const char *text, void *user) {
     assert_ok(mf_gemm_choice_read(text, &c, &e));
     mf_gemm_choice_print(&c, again);
     assert_string_equal(again, text);
-    assert_true(c.tile > 0);
+    assert_above(c.tile, 0);
     ++*(int64_t *)user;
     return 0;
 }
@@ -191,7 +192,7 @@ static void every_choice_is_one_that_kernels_understand(void **state) {
     int64_t choices = 0, damaged = -1;
     assert_ok(mf_store_each_choice(s, "h200", check_choice, &choices, &damaged, &e));
     assert_int_equal(damaged, 0);
-    assert_true(choices > 2000);
+    assert_above(choices, 2000);
 }
 
 int main(void) {

@@ -184,7 +184,8 @@ static void experts_of_one_tensor_pass_through_checkpoints_and_folders(void **st
     snprintf(path, sizeof path, "%s/oss.json", scratch);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    assert_true(fputs(config, f) >= 0 && fclose(f) == 0);
+    assert_at_least(fputs(config, f), 0);
+    assert_true(fclose(f) == 0);
     for (int i = 0; i < 3; i++) {
         snprintf(command, sizeof command,
                  "env ASAN_OPTIONS=detect_leaks=0 %s train --data /usr/share/common-licenses/GPL-3 "
@@ -269,7 +270,9 @@ static void what_a_run_measured_stands_beside_what_was_predicted(void **state) {
         named[1] = named[1] || strcmp(name, "adamw") == 0;
         named[2] = named[2] || strcmp(name, "cross_entropy") == 0;
     }
-    assert_true(named[0] && named[1] && named[2]);
+    assert_true(named[0]);
+    assert_true(named[1]);
+    assert_true(named[2]);
     /* Ops of a CPU rank run one after the other: together they are the step. */
     assert_close(sum_s / step_s, 1.0, 0.15);
     mf_json_destroy(doc);
@@ -311,7 +314,7 @@ static void what_a_run_measured_stands_beside_what_was_predicted(void **state) {
             products++;
         }
     }
-    assert_true(products >= 5);
+    assert_at_least(products, 5);
     mf_json_destroy(doc);
     /* A plan for other ranks, and for other ops. */
     snprintf(command, sizeof command,

@@ -107,7 +107,7 @@ static void the_event_file_holds_what_the_lines_hold(void **state) {
     for (; at + 12 <= size; records++) {
         size_t length = (size_t)little(bytes + at, 8);
         assert_int_equal(little(bytes + at + 8, 4), bitwise_crc(bytes + at, 8));
-        assert_true(at + 16 + length <= size);
+        assert_at_most(at + 16 + length, size);
         assert_int_equal(little(bytes + at + 12 + length, 4), bitwise_crc(bytes + at + 12, length));
         const unsigned char *in = bytes + at + 12, *last = in + length;
         int64_t step = -1;

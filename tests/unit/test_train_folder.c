@@ -83,7 +83,7 @@ static void a_lock_that_nobody_holds_is_taken_over(void **state) {
     snprintf(path, sizeof path, "%s/lock", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    assert_true(fputs("host elsewhere\nprocess 7\nstarted 2026-01-31T12:00:00Z\n", f) >= 0);
+    assert_at_least(fputs("host elsewhere\nprocess 7\nstarted 2026-01-31T12:00:00Z\n", f), 0);
     assert_int_equal(fclose(f), 0);
     assert_ok(mf_run_lock_take(folder, 0.0, &l, former, sizeof former, &e));
     assert_string_equal(former, "the run on elsewhere (process 7, since 2026-01-31T12:00:00Z)");

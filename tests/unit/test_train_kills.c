@@ -124,7 +124,7 @@ static bool kill_one(const char *out, int steps, int after, double later, int wh
         fail_msg("exit code %d, not one line that names rank %d and its op", code, rank);
     }
     printf("rank %d killed after step %d, all ranks gone %.2f s later\n", rank, after, took);
-    assert_true(took < 10.0);
+    assert_below(took, 10.0);
     assert_int_equal(find_ranks(out, child, ranks, 16), 0);
     return true;
 }
@@ -166,7 +166,7 @@ static void a_killed_launcher_takes_its_ranks_along(void **state) {
     }
     pid_t child = begin("launcher", MAX_STEPS, folded);
     assert_true(await_steps(child, "launcher", 2));
-    assert_true(find_ranks("launcher", child, ranks, 16) >= 4);
+    assert_at_least(find_ranks("launcher", child, ranks, 16), 4);
     kill(child, SIGKILL);
     assert_int_equal(end(child), 128 + SIGKILL);
     double since_s = now_s();
@@ -276,7 +276,8 @@ static int64_t check_all(const char *folder, const mf_model *m) {
 /* The steps that stand are those of the calm run. */
 static void same_first(const char *calm, const char *storm, int steps) {
     static double x[MAX_STEPS][3], y[MAX_STEPS][3];
-    assert_true(read_losses(calm, x) >= steps && read_losses(storm, y) >= steps);
+    assert_at_least(read_losses(calm, x), steps);
+    assert_at_least(read_losses(storm, y), steps);
     for (int i = 0; i < steps; i++) {
         if (memcmp(x[i], y[i], sizeof x[i]) != 0) {
             fail_msg("step %d of %s: loss %.17g, calm: %.17g", i + 1, storm, y[i][0], x[i][0]);
@@ -348,7 +349,8 @@ static void kill_saves(int kills, bool one_rank, const char *name) {
     }
     printf("%s: %d kills, %d in a save, %d resumed, %d runs through\n", storm, done, in_save,
            resumed, through);
-    assert_true(in_save >= kills && resumed >= in_save * 4 / 5);
+    assert_at_least(in_save, kills);
+    assert_at_least(resumed, in_save * 4 / 5);
     run(storm, STEPS, layout, 0);
     same_steps(calm, storm, STEPS);
 }

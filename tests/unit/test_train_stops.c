@@ -66,7 +66,8 @@ static void ends(pid_t child, const char *out, double since_s) {
     }
     printf("%s: all ranks gone %.2f s after one was stopped\n", out, took_s);
     /* Patience counts from its last sign of life, a moment before it was stopped. */
-    assert_true(took_s > PATIENCE_S - 0.5 && took_s < 15.0);
+    assert_above(took_s, PATIENCE_S - 0.5);
+    assert_below(took_s, 15.0);
     assert_int_equal(find_ranks(out, child, ranks, 16), 0);
 }
 

@@ -1,5 +1,5 @@
 /* seal.c - writing, reading and checking seals. */
-#include "executor/files/seal.h"
+#include "executor/files/block_checksums.h"
 
 #include "core/base/crc32c.h"
 #include "executor/files/files.h"
@@ -15,8 +15,8 @@
 
 enum { LINE_B = 9 }; /* eight digits and an end */
 
-static mf_seal *create(int64_t size_B, int64_t block_B) {
-    mf_seal *s = calloc(1, sizeof *s);
+static mf_block_checksums *create(int64_t size_B, int64_t block_B) {
+    mf_block_checksums *s = calloc(1, sizeof *s);
     if (s == NULL) {
         return NULL;
     }
@@ -26,17 +26,17 @@ static mf_seal *create(int64_t size_B, int64_t block_B) {
     s->crc = calloc((size_t)s->blocks + 1, sizeof *s->crc);
     s->seen = calloc((size_t)s->blocks + 1, 1);
     if (s->crc == NULL || s->seen == NULL) {
-        mf_seal_destroy(s);
+        mf_block_checksums_destroy(s);
         return NULL;
     }
     return s;
 }
 
-mf_seal *mf_seal_create(int64_t size_B) {
+mf_block_checksums *mf_block_checksums_create(int64_t size_B) {
     return create(size_B, MF_SEAL_BLOCK_B);
 }
 
-void mf_seal_destroy(mf_seal *s) {
+void mf_block_checksums_destroy(mf_block_checksums *s) {
     if (s != NULL) {
         free(s->name);
         free(s->crc);
@@ -45,13 +45,14 @@ void mf_seal_destroy(mf_seal *s) {
     }
 }
 
-static uint32_t crc_of(const mf_seal *s, const void *bytes, int64_t block) {
+static uint32_t crc_of(const mf_block_checksums *s, const void *bytes, int64_t block) {
     int64_t from = block * s->block_B, left = s->size_B - from;
     return mf_crc32c(0, (const char *)bytes + from,
                      (size_t)(left < s->block_B ? left : s->block_B));
 }
 
-void mf_seal_take(mf_seal *s, const void *bytes, int64_t first, int64_t step) {
+void mf_block_checksums_take(mf_block_checksums *s, const void *bytes, int64_t first,
+                             int64_t step) {
     for (int64_t i = first; i < s->blocks; i += step) {
         s->crc[i] = crc_of(s, bytes, i);
         s->seen[i] = 1;
@@ -61,7 +62,7 @@ void mf_seal_take(mf_seal *s, const void *bytes, int64_t first, int64_t step) {
 /* --- as text -----------------------------------------------------------------------------------
  */
 
-mf_status mf_seal_write(const char *path, const mf_seal *s, mf_err *e) {
+mf_status mf_block_checksums_write(const char *path, const mf_block_checksums *s, mf_err *e) {
     size_t room = 128 + (size_t)s->blocks * LINE_B;
     char *text = malloc(room);
     if (text == NULL) {
@@ -108,7 +109,8 @@ static const char *read_number(const char *at, const char *end, const char *key,
     return digits > 0 && at < end && *at == '\n' ? at + 1 : NULL;
 }
 
-mf_status mf_seal_parse(const char *name, const char *text, size_t size, mf_seal **out, mf_err *e) {
+mf_status mf_block_checksums_parse(const char *name, const char *text, size_t size,
+                                   mf_block_checksums **out, mf_err *e) {
     const char *end = text + size, *at = text;
     int64_t version = 0, size_B = 0, block_B = 0;
     uint32_t stands, all;
@@ -130,14 +132,14 @@ mf_status mf_seal_parse(const char *name, const char *text, size_t size, mf_seal
         return mf_err_set(e, MF_INPUT, "%s: offset %lld: the seal itself is damaged", name,
                           LL(last - text));
     }
-    mf_seal *s = create(size_B, block_B);
+    mf_block_checksums *s = create(size_B, block_B);
     if (s == NULL || (s->name = strdup(name)) == NULL) {
-        mf_seal_destroy(s);
+        mf_block_checksums_destroy(s);
         return mf_err_set(e, MF_NOMEM, "%s: out of memory", name);
     }
     for (int64_t i = 0; i < blocks; i++, at += LINE_B) {
         if (!read_crc(at, end, &s->crc[i])) {
-            mf_seal_destroy(s);
+            mf_block_checksums_destroy(s);
             return mf_err_set(e, MF_INPUT, "%s: offset %lld: not a checksum", name, LL(at - text));
         }
     }
@@ -145,7 +147,7 @@ mf_status mf_seal_parse(const char *name, const char *text, size_t size, mf_seal
     return MF_OK;
 }
 
-mf_status mf_seal_read(const char *path, mf_seal **out, mf_err *e) {
+mf_status mf_block_checksums_read(const char *path, mf_block_checksums **out, mf_err *e) {
     unsigned char *bytes = NULL;
     size_t size = 0;
     int64_t file_B = 0;
@@ -154,7 +156,8 @@ mf_status mf_seal_read(const char *path, mf_seal **out, mf_err *e) {
         return MF_OK;
     }
     mf_status status = mf_file_read(path, (size_t)1 << 32, &bytes, &size, &file_B, e);
-    status = status == MF_OK ? mf_seal_parse(path, (const char *)bytes, size, out, e) : status;
+    status = status == MF_OK ? mf_block_checksums_parse(path, (const char *)bytes, size, out, e)
+                             : status;
     free(bytes);
     return status;
 }
@@ -162,8 +165,8 @@ mf_status mf_seal_read(const char *path, mf_seal **out, mf_err *e) {
 /* --- checking ----------------------------------------------------------------------------------
  */
 
-mf_status mf_seal_check(mf_seal *s, const char *file, int64_t offset, const void *bytes,
-                        int64_t from, int64_t to, mf_err *e) {
+mf_status mf_block_checksums_check(mf_block_checksums *s, const char *file, int64_t offset,
+                                   const void *bytes, int64_t from, int64_t to, mf_err *e) {
     for (int64_t i = from / s->block_B; i < s->blocks && i * s->block_B < to; i++) {
         uint32_t crc = s->seen[i] ? s->crc[i] : crc_of(s, bytes, i);
         if (crc != s->crc[i]) {

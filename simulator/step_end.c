@@ -1,4 +1,4 @@
-/* step_once.c - what a rank does once a step: parameter gathers, gradient reductions, gradient norm
+/* step_end.c - what a rank does once a step: parameter gathers, gradient reductions, gradient norm
  * and optimizer.
  */
 #include "simulator/play.h"
@@ -21,8 +21,8 @@ static void put(mf_step_engine *g, int64_t stage, int64_t r, int position, const
     if (!(p->time_s > 0)) {
         return;
     }
-    if (from.s > k->once.s) {
-        k->once = from;
+    if (from.s > k->step_end.s) {
+        k->step_end = from;
     }
     mf_block_instance i = {.stage = stage,
                            .rank = r,
@@ -30,16 +30,16 @@ static void put(mf_step_engine *g, int64_t stage, int64_t r, int position, const
                            .position = position,
                            .position2 = -1,
                            .passes = MF_PASS_O,
-                           .start_s = k->once.s,
+                           .start_s = k->step_end.s,
                            .op = op};
-    k->once.s += p->time_s;
-    k->once.low_s += p->low_s;
-    k->once.high_s += p->high_s;
-    i.end_s = k->once.s;
+    k->step_end.s += p->time_s;
+    k->step_end.low_s += p->low_s;
+    k->step_end.high_s += p->high_s;
+    i.end_s = k->step_end.s;
     mf_step_observe(g, &i);
 }
 
-mf_status mf_step_once_price(mf_step_engine *g) {
+mf_status mf_step_end_price(mf_step_engine *g) {
     size_t positions = (size_t)g->p->assignment.positions;
     for (int side = 0; side < 2; side++) {
         g->reduce[side] = malloc(positions * sizeof *g->reduce[side]);
@@ -72,10 +72,10 @@ void mf_step_gathers(mf_step_engine *g) {
                     put(g, stage, r, i, &g->p->dp[i].gather[0], &g->gather[0][i], start);
                     put(g, stage, r, i, &g->p->dp[i].gather[1], &g->gather[1][i], start);
                 }
-                g->gather_behind_s[i] = mf_step_rank_of(g, stage, 0)->once.s;
+                g->gather_behind_s[i] = mf_step_rank_of(g, stage, 0)->step_end.s;
             }
         }
-        double all = mf_step_rank_of(g, stage, 0)->once.s;
+        double all = mf_step_rank_of(g, stage, 0)->step_end.s;
         for (int64_t chunk = 0; chunk < l->vpp; chunk++) {
             int64_t v = mf_layout_vstage(l, stage, chunk);
             for (int i = g->p->assignment.first[v]; i < g->p->assignment.first[v + 1]; i++) {
@@ -84,7 +84,7 @@ void mf_step_gathers(mf_step_engine *g) {
         }
         for (int64_t r = 0; r < g->ranks && !g->overlap_dp; r++) {
             mf_step_rank *k = mf_step_rank_of(g, stage, r);
-            mf_step_wait(k, k->once, MF_BD_DP);
+            mf_step_wait(k, k->step_end, MF_BD_DP);
         }
     }
 }
@@ -97,7 +97,7 @@ void mf_step_reduce(mf_step_engine *g, int64_t stage, int64_t r, int position) {
             k->free);
     }
     if (!g->overlap_dp) {
-        mf_step_wait(k, k->once, MF_BD_DP);
+        mf_step_wait(k, k->step_end, MF_BD_DP);
     }
 }
 
@@ -129,8 +129,8 @@ static void play_op(mf_step_engine *g, int64_t stage, int64_t r, const mf_op *op
 typedef struct tail {
     int n, at;
     bool met; /* stands at an op that stages share */
-    mf_op ops[MF_ONCE_MAX];
-    mf_price price[MF_ONCE_MAX];
+    mf_op ops[MF_STEP_END_MAX];
+    mf_price price[MF_STEP_END_MAX];
 } tail;
 
 /* All ranks of the stages that stand at a shared op wait for the last of them; of an op between
@@ -200,13 +200,13 @@ static void update_on_host(tail *t, double element_s) {
 }
 
 /* Plays a stage's ops up to that one, or all of the rest for none. */
-static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, mf_once_op once) {
+static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, mf_step_end_op step_end) {
     int end = t->at;
-    while (end < t->n && (once == MF_ONCE_NONE || t->ops[end].once != once)) {
+    while (end < t->n && (step_end == MF_STEP_END_NONE || t->ops[end].step_end != step_end)) {
         end++;
     }
     t->met = end < t->n;
-    if (!t->met && once != MF_ONCE_NONE) {
+    if (!t->met && step_end != MF_STEP_END_NONE) {
         return; /* shared by other stages */
     }
     for (; t->at < end; t->at++) {
@@ -219,8 +219,8 @@ static void play_up_to(mf_step_engine *g, int64_t stage, tail *t, mf_once_op onc
 /* Copies of tables on several stages are summed, then comes the gradient norm of all stages, then
  * each stage's own update. */
 void mf_step_optimizer(mf_step_engine *g) {
-    static const mf_once_op shared[] = {MF_ONCE_EMBEDDING_COPIES, MF_ONCE_HEAD_COPIES,
-                                        MF_ONCE_GRAD_NORM_ALL_REDUCE};
+    static const mf_step_end_op shared[] = {MF_STEP_END_EMBEDDING_COPIES, MF_STEP_END_HEAD_COPIES,
+                                            MF_STEP_END_GRAD_NORM_ALL_REDUCE};
     int64_t stages = g->p->layout.pp;
     tail *tails = calloc((size_t)stages, sizeof *tails);
     if (tails == NULL) {
@@ -229,7 +229,7 @@ void mf_step_optimizer(mf_step_engine *g) {
     }
     for (int64_t p = 0; p < stages; p++) {
         tail *t = &tails[p];
-        t->n = mf_program_optimizer(g->p, p, t->ops, MF_ONCE_MAX);
+        t->n = mf_program_optimizer(g->p, p, t->ops, MF_STEP_END_MAX);
         for (int i = 0; i < t->n; i++) {
             price(g, &t->ops[i], &t->price[i]);
         }
@@ -240,7 +240,7 @@ void mf_step_optimizer(mf_step_engine *g) {
         }
         for (int64_t r = 0; r < g->ranks; r++) {
             mf_step_rank *k = mf_step_rank_of(g, p, r);
-            mf_step_wait(k, k->once, MF_BD_DP);
+            mf_step_wait(k, k->step_end, MF_BD_DP);
         }
     }
     for (size_t part = 0; part < sizeof shared / sizeof shared[0]; part++) {
@@ -261,7 +261,7 @@ void mf_step_optimizer(mf_step_engine *g) {
         }
     }
     for (int64_t p = 0; p < stages; p++) {
-        play_up_to(g, p, &tails[p], MF_ONCE_NONE);
+        play_up_to(g, p, &tails[p], MF_STEP_END_NONE);
         for (int64_t r = 0; r < g->ranks; r++) {
             mf_step_rank *k = mf_step_rank_of(g, p, r);
             mf_step_wait(k, (mf_when){k->host_s, k->host_s, k->host_s}, MF_BD_HOST);

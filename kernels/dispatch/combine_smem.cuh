@@ -1,5 +1,5 @@
-/* combine_desk.cuh - what the warps of a team of combine share (combine_device.cuh has the whole):
- * rows in a ring, a note with each, and counters. */
+/* combine_smem.cuh - what the warps of a team of combine share (combine_device.cuh has the whole):
+ * rows in a ring, a descriptor with each, and counters. */
 #ifndef MF_KERNELS_COMBINE_DESK_CUH
 #define MF_KERNELS_COMBINE_DESK_CUH
 
@@ -10,14 +10,14 @@
 
 /* What is to be done with a row of the ring, and with the sums after it. */
 enum {
-    ROW_EMPTY = 1,  /* there is no row */
-    THEN_ROUND = 2, /* the sums are rounded as if they had been sent, and go on */
-    THEN_SEND = 4,  /* they go to a peer, */
-    THEN_STORE = 8, /* or are the result; they begin anew */
-    THEN_TELL = 16, /* see mf_combine_plan.early: what was sent, or sent before the last telling */
+    ROW_EMPTY = 1,    /* there is no row */
+    THEN_ROUND = 2,   /* the sums are rounded as if they had been sent, and go on */
+    THEN_SEND = 4,    /* they go to a peer, */
+    THEN_STORE = 8,   /* or are the result; they begin anew */
+    THEN_SIGNAL = 16, /* see mf_combine_plan.early: what was sent, or sent before the last signal */
     THEN_STOP = 32
 };
-struct alignas(16) Note {
+struct alignas(16) Descriptor {
     mf_bf16 *to; /* where the piece's sums go, if they do */
     float weight;
     uint16_t cols; /* of the piece */
@@ -26,15 +26,15 @@ struct alignas(16) Note {
 
 /* Shared memory of a team: ring [slots, piece_cols], outbox [adders, OUTBOX, WARP_COLS], then this.
  */
-struct CombineDesk {
-    Note note[SLOTS_MOST];
+struct CombineSmem {
+    Descriptor descriptor[SLOTS_MOST];
     uint64_t full[SLOTS_MOST], empty[SLOTS_MOST];
-    unsigned told[TELLINGS]; /* adders that have told for the i-th time */
-    unsigned came;           /* 0, 1 when the peers are there, c + 2 when their chunk c is */
+    unsigned signalled[TELLINGS]; /* adders that have signalled for the i-th time */
+    unsigned came;                /* 0, 1 when the peers are there, c + 2 when their chunk c is */
 };
 
 static_assert(TELLINGS == 32 && SLOTS_MOST <= 32, "one warp sets them up");
-static_assert(sizeof(CombineDesk) <= MF_COMBINE_DESK_B, "room that the plan leaves");
+static_assert(sizeof(CombineSmem) <= MF_COMBINE_SMEM_B, "room that the plan leaves");
 
 /* Of this block, and of all blocks. */
 __device__ static unsigned team_here(const mf_combine_plan &p) {

@@ -1,9 +1,9 @@
-/* combine_feeder.cuh - the feeder of a team of combine: one warp that walks through the team's
+/* combine_producer.cuh - the producer of a team of combine: one warp that walks through the team's
  * units and has the copy engine bring their rows into the ring (combine_device.cuh). */
 #ifndef MF_KERNELS_COMBINE_FEEDER_CUH
 #define MF_KERNELS_COMBINE_FEEDER_CUH
 
-#include "kernels/dispatch/combine_desk.cuh"
+#include "kernels/dispatch/combine_smem.cuh"
 
 #define AT_ONCE MF_COMBINE_SLOTS_LEAST
 
@@ -46,12 +46,12 @@ __device__ static Choices ask(const Room &r, const mf_kernel_combine &k, const m
     return c;
 }
 
-struct Feeder {
+struct Producer {
     char *ring;
-    CombineDesk *desk;
+    CombineSmem *smem;
     mf_bf16 *partial; /* lane i: where rank i takes this rank's sums */
     Turn turn;
-    unsigned came; /* as desk->came when it was last looked at */
+    unsigned came; /* as smem->came when it was last looked at */
 };
 
 /* A row as one lane knows it. */
@@ -82,29 +82,29 @@ __device__ static Sink sink_of(const mf_combine_plan &p, const Room &r, const Un
 /* `now` of the lanes' rows, from `first` on; 0: only what comes after. Adders leave slots in their
  * order, so that the last one is empty when all are; and a warp waits on one barrier at a time,
  * since racecheck does not follow one that waits on several. */
-__device__ static void put_some(Feeder &f, const mf_combine_plan &p, const Row &mine, int first,
+__device__ static void put_some(Producer &f, const mf_combine_plan &p, const Row &mine, int first,
                                 unsigned now, const Sink &sink, unsigned what) {
     const unsigned place = (unsigned)(mine.place - first), count = now > 0 ? now : 1;
     const bool here = mine.place >= first && place < now;
     Turn last = f.turn, own = f.turn;
     last.skip(count - 1, p.slots);
-    mf_bulk_wait(&f.desk->empty[last.slot], last.parity ^ 1); /* a fresh one counts as emptied */
+    mf_bulk_wait(&f.smem->empty[last.slot], last.parity ^ 1); /* a fresh one counts as emptied */
     if (here || (now == 0 && threadIdx.x % 32 == 0)) {
         own.skip(here ? place : 0, p.slots);
         what = (now == 0 ? ROW_EMPTY : 0) | (!here || place + 1 == now ? what : 0);
-        f.desk->note[own.slot] = {sink.to, mine.weight, (uint16_t)sink.cols, (uint16_t)what};
-        mf_bulk_expect(&f.desk->full[own.slot], now > 0 ? sink.cols * 2 : 0);
+        f.smem->descriptor[own.slot] = {sink.to, mine.weight, (uint16_t)sink.cols, (uint16_t)what};
+        mf_bulk_expect(&f.smem->full[own.slot], now > 0 ? sink.cols * 2 : 0);
     }
     f.turn.skip(count, p.slots);
     if (here) {
         mf_bulk_load(f.ring + own.slot * p.piece_cols * 2, mine.from, sink.cols * 2,
-                     &f.desk->full[own.slot]);
+                     &f.smem->full[own.slot]);
     }
     __syncwarp();
 }
 
 /* The lanes' rows, `rows` in all, AT_ONCE of them at once. */
-__device__ static void put(Feeder &f, const mf_combine_plan &p, const Row &mine, int rows,
+__device__ static void put(Producer &f, const mf_combine_plan &p, const Row &mine, int rows,
                            const Sink &sink) {
     int first = 0;
     do {
@@ -114,7 +114,7 @@ __device__ static void put(Feeder &f, const mf_combine_plan &p, const Row &mine,
     } while (first < rows);
 }
 
-__device__ static void put_note(Feeder &f, const mf_combine_plan &p, unsigned what) {
+__device__ static void put_descriptor(Producer &f, const mf_combine_plan &p, unsigned what) {
     put(f, p, Row{-1, nullptr, 0.0f}, 0, Sink{what, nullptr, 0});
 }
 
@@ -124,12 +124,12 @@ __device__ static unsigned lanes_before(void) {
 
 /* The rows of this rank's experts for a token of rank `to`, in the order of choices; sends the
  * gradients that go with them. Returns their number. */
-__device__ static int own_rows(const Feeder &f, const mf_combine_plan &p, const Room &r,
+__device__ static int own_rows(const Producer &f, const mf_combine_plan &p, const Room &r,
                                const mf_kernel_combine &k, const Choices &c, const Unit &u, int to,
                                Row &mine) {
     const unsigned with = __ballot_sync(0xffffffffu, c.row >= 0);
     if (k.slot_grad && u.piece == 0 && with != 0) {
-        wait_for(&f.desk->came, 1);
+        wait_for(&f.smem->came, 1);
         if (c.row >= 0) {
             const int64_t slot = u.token * r.top_k + threadIdx.x % 32;
             at_peer<float>(r, r.prob_grad, to)[slot] = k.slot_grad[to * r.tokens * r.top_k + slot];
@@ -146,7 +146,7 @@ __device__ static int rank_after(const Room &r, int rank) {
 
 /* One unit's sums for all other ranks. `ahead`: the choices of the first of them; becomes those of
  * the first for `next`. */
-__device__ static void feed_sends(Feeder &f, const mf_combine_plan &p, const Room &r,
+__device__ static void feed_sends(Producer &f, const mf_combine_plan &p, const Room &r,
                                   const mf_kernel_combine &k, const Unit &u, const Unit &next,
                                   Choices &ahead) {
     int to = rank_after(r, r.rank); /* each rank begins with another */
@@ -165,7 +165,7 @@ __device__ static void feed_sends(Feeder &f, const mf_combine_plan &p, const Roo
 }
 
 /* This rank's own experts' rows for one of its tokens, stored as its result so far. */
-__device__ static void feed_early(Feeder &f, const mf_combine_plan &p, const Room &r,
+__device__ static void feed_early(Producer &f, const mf_combine_plan &p, const Room &r,
                                   const mf_kernel_combine &k, const Unit &u, const Choices &c) {
     Row mine;
     const int rows = own_rows(f, p, r, k, c, u, r.rank, mine);
@@ -176,7 +176,7 @@ __device__ static void feed_early(Feeder &f, const mf_combine_plan &p, const Roo
 
 /* One unit of this rank's own tokens, of chunk `chunk`: its experts' rows (or their early sum),
  * then the other owners' sums in the order of ranks, as soon as the chunk has come. */
-__device__ static void feed_finish(Feeder &f, const mf_combine_plan &p, const Room &r,
+__device__ static void feed_finish(Producer &f, const mf_combine_plan &p, const Room &r,
                                    const mf_kernel_combine &k, const Unit &u, const Choices &c,
                                    unsigned chunk) {
     const int lane = (int)threadIdx.x % 32;
@@ -191,7 +191,7 @@ __device__ static void feed_finish(Feeder &f, const mf_combine_plan &p, const Ro
         return;
     }
     if (f.came < chunk + 2) {
-        wait_for(&f.desk->came, chunk + 2);
+        wait_for(&f.smem->came, chunk + 2);
         mf_bulk_fence_all(); /* the copy engine reads what the peers and the adders wrote */
         f.came = chunk + 2;
     }
@@ -207,7 +207,7 @@ __device__ static void feed_finish(Feeder &f, const mf_combine_plan &p, const Ro
     put(f, p, mine, before + __popc(others), sink_of(p, r, u, THEN_STORE, (mf_bf16 *)k.out));
 }
 
-__device__ static void feed(Feeder &f, const mf_combine_plan &p, const Room &r,
+__device__ static void feed(Producer &f, const mf_combine_plan &p, const Room &r,
                             const mf_kernel_combine &k) {
     const unsigned team = team_of_all(p);
     Unit send = {team, team / p.pieces, team % p.pieces}, early = send, finish = send;
@@ -236,10 +236,10 @@ __device__ static void feed(Feeder &f, const mf_combine_plan &p, const Room &r,
             }
         }
         if (phase < p.chunks + !p.early) {
-            put_note(f, p, THEN_TELL);
+            put_descriptor(f, p, THEN_SIGNAL);
         }
     }
-    put_note(f, p, THEN_STOP);
+    put_descriptor(f, p, THEN_STOP);
 }
 
 #endif

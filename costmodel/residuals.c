@@ -1,4 +1,4 @@
-/* field.c - residuals of a formula, interpolated between measured points.
+/* residuals.c - residuals of a formula, interpolated between measured points.
  *
  * Modified Shepard weights over the nearest points, 1/d^2 - 1/R^2 with R the distance of the
  * first point left out, so that the value is continuous; plus the weight of one point of residual 0
@@ -44,7 +44,7 @@ static void offer(nearest_set *s, int i, double d2) {
     s->c[at] = (candidate){d2, i};
 }
 
-static void find(const mf_field *f, const double *x, int skip, nearest_set *s) {
+static void find(const mf_residuals *f, const double *x, int skip, nearest_set *s) {
     struct span {
         int lo, hi;
         double d2;
@@ -57,7 +57,7 @@ static void find(const mf_field *f, const double *x, int skip, nearest_set *s) {
             continue;
         }
         int mid = v.lo + (v.hi - v.lo) / 2;
-        const mf_field_node *node = &f->node[mid];
+        const mf_residual_node *node = &f->node[mid];
         double d2 = 0;
         for (int k = 0; k < f->dims; k++) {
             double d = node->x[k] - x[k];
@@ -74,16 +74,16 @@ static void find(const mf_field *f, const double *x, int skip, nearest_set *s) {
     }
 }
 
-static double half_width(const mf_field *f, double spread, double d) {
+static double half_width(const mf_residuals *f, double spread, double d) {
     double fade = 1 - exp(-(d / doubt_efolds) * (d / doubt_efolds));
     return z90 * sqrt(spread * spread + f->sigma * f->sigma * fade);
 }
 
 /* Sizes alone: straight between the two neighbours, beyond the last one fading to the formula. */
-static void along_line(const mf_field *f, double x, int skip, mf_field_value *out) {
-    const mf_field_node *below = NULL, *above = NULL;
+static void along_line(const mf_residuals *f, double x, int skip, mf_residual_value *out) {
+    const mf_residual_node *below = NULL, *above = NULL;
     for (int i = 0; i < f->n; i++) {
-        const mf_field_node *node = &f->node[i];
+        const mf_residual_node *node = &f->node[i];
         if (i == skip) {
             continue;
         }
@@ -97,12 +97,12 @@ static void along_line(const mf_field *f, double x, int skip, mf_field_value *ou
     if (below == NULL && above == NULL) {
         return;
     }
-    const mf_field_node *first =
+    const mf_residual_node *first =
         below == NULL || (above != NULL && above->x[0] - x < x - below->x[0]) ? above : below;
     double d = fabs(first->x[0] - x),
            gap = below != NULL && above != NULL ? above->x[0] - below->x[0] : 0;
     if (d < same_point) {
-        *out = (mf_field_value){first->residual, z90 * first->spread, 0, first->time_s};
+        *out = (mf_residual_value){first->residual, z90 * first->spread, 0, first->time_s};
         return;
     }
     double spread = first->spread;
@@ -117,9 +117,9 @@ static void along_line(const mf_field *f, double x, int skip, mf_field_value *ou
     out->nearest = fmin(d, reach_max);
 }
 
-void mf_field_at(const mf_field *f, const double *x, int skip, mf_field_value *out) {
+void mf_residuals_at(const mf_residuals *f, const double *x, int skip, mf_residual_value *out) {
     nearest_set s = {.n = 0};
-    *out = (mf_field_value){0, f->reach * half_width(f, 0, reach_max), reach_max, 0};
+    *out = (mf_residual_value){0, f->reach * half_width(f, 0, reach_max), reach_max, 0};
     if (f->dims == 1) {
         along_line(f, x[0], skip, out);
         return;
@@ -128,15 +128,15 @@ void mf_field_at(const mf_field *f, const double *x, int skip, mf_field_value *o
     if (s.n == 0) {
         return;
     }
-    const mf_field_node *first = &f->node[s.c[0].i];
+    const mf_residual_node *first = &f->node[s.c[0].i];
     double d0 = sqrt(s.c[0].d2);
     if (d0 < same_point) {
-        *out = (mf_field_value){first->residual, z90 * first->spread, 0, first->time_s};
+        *out = (mf_residual_value){first->residual, z90 * first->spread, 0, first->time_s};
         return;
     }
     double cut = worst_of(&s), sum = 0, weights = 1 / (reach_efolds * reach_efolds), spread = 0;
     for (int i = 0; i < s.n && i < NEIGHBOURS; i++) {
-        const mf_field_node *node = &f->node[s.c[i].i];
+        const mf_residual_node *node = &f->node[s.c[i].i];
         double w = fmax(0, 1 / s.c[i].d2 - 1 / cut);
         sum += w * node->residual;
         spread = fmax(spread, node->spread);
@@ -150,7 +150,7 @@ void mf_field_at(const mf_field *f, const double *x, int skip, mf_field_value *o
 /* --- building --------------------------------------------------------------------------------- */
 
 static int order_on(const void *a, const void *b, int axis) {
-    const mf_field_node *p = a, *q = b;
+    const mf_residual_node *p = a, *q = b;
     for (int k = 0; k < MF_FIELD_DIMS; k++) { /* ties by the other axes: deterministic */
         int at = (axis + k) % MF_FIELD_DIMS;
         if (p->x[at] < q->x[at]) {
@@ -186,7 +186,7 @@ static int order_6(const void *a, const void *b) {
 static int (*const orders[MF_FIELD_DIMS])(const void *, const void *) = {
     order_0, order_1, order_2, order_3, order_4, order_5, order_6};
 
-static void plant(mf_field *f, int lo, int hi) {
+static void plant(mf_residuals *f, int lo, int hi) {
     if (lo >= hi) {
         return;
     }
@@ -219,11 +219,11 @@ int mf_by_value(const void *a, const void *b) {
 
 /* Points of equal coordinates become one: their median by time is not worth the trouble, the
  * geometric mean is. */
-static void merge_equal(mf_field *f) {
+static void merge_equal(mf_residuals *f) {
     qsort(f->node, (size_t)f->n, sizeof *f->node, order_0);
     int kept = 0;
     for (int i = 0; i < f->n;) {
-        mf_field_node one = f->node[i];
+        mf_residual_node one = f->node[i];
         double log_time = 0, residual = 0;
         int j = i;
         for (; j < f->n && order_0(&f->node[j], &one) == 0; j++) {
@@ -244,7 +244,7 @@ static void merge_equal(mf_field *f) {
     f->n = kept;
 }
 
-static mf_status calibrate(mf_field *f, double noise, mf_err *e) {
+static mf_status calibrate(mf_residuals *f, double noise, mf_err *e) {
     double *v = calloc(2 * (size_t)f->n + 1, sizeof *v);
     if (v == NULL) {
         return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
@@ -259,8 +259,8 @@ static mf_status calibrate(mf_field *f, double noise, mf_err *e) {
     const int step = 1 + f->n / (JUDGED_MAX + 1);
     int judged = 0;
     for (int i = 0; i < f->n; i += step, judged++) {
-        mf_field_value at;
-        mf_field_at(f, f->node[i].x, i, &at);
+        mf_residual_value at;
+        mf_residuals_at(f, f->node[i].x, i, &at);
         v[judged] = fabs(exp(f->node[i].residual - at.residual) - 1);
         v[f->n + judged] = v[judged] / at.half;
     }
@@ -275,9 +275,9 @@ static mf_status calibrate(mf_field *f, double noise, mf_err *e) {
     return MF_OK;
 }
 
-mf_status mf_field_build(mf_field *f, const mf_field_node *nodes, int n, int dims, double noise,
-                         mf_err *e) {
-    *f = (mf_field){.dims = dims, .sigma = noise, .reach = 1.5};
+mf_status mf_residuals_build(mf_residuals *f, const mf_residual_node *nodes, int n, int dims,
+                             double noise, mf_err *e) {
+    *f = (mf_residuals){.dims = dims, .sigma = noise, .reach = 1.5};
     if (n == 0) {
         return MF_OK;
     }
@@ -292,7 +292,7 @@ mf_status mf_field_build(mf_field *f, const mf_field_node *nodes, int n, int dim
     return calibrate(f, noise, e);
 }
 
-void mf_field_clear(mf_field *f) {
+void mf_residuals_clear(mf_residuals *f) {
     free(f->node);
-    *f = (mf_field){0};
+    *f = (mf_residuals){0};
 }

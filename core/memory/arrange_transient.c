@@ -1,12 +1,12 @@
-/* arrange_brief.c - which brief things may share a place: those of a group that stand beside the
- * same slots, or beside fewer. */
+/* arrange_transient.c - which transient things may share a place: those of a group that stand
+ * beside the same slots, or beside fewer. */
 #include "core/memory/arrange_group.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct kind {
-    const mf_stay *like;
+    const mf_lifetime *like;
     const uint64_t *beside;
     int node;
     int into; /* the kind that stands beside all that this one does; or itself */
@@ -31,18 +31,18 @@ static uint64_t hash_of(int32_t group, const uint64_t *bits, int words) {
     return h;
 }
 
-/* Kinds of brief things: of a group, beside the same slots. kind_of[briefs]. */
+/* Kinds of transient things: of a group, beside the same slots. kind_of[transients]. */
 static int find_kinds(mf_grouping *g, kind *kinds, int *kind_of, int *table, int size) {
     int n = 0;
     for (int i = 0; i < size; i++) {
         table[i] = -1;
     }
     for (int i = 0; i < g->x->count; i++) {
-        const mf_stay *s = &g->x->list[i];
-        if (!s->brief) {
+        const mf_lifetime *s = &g->x->list[i];
+        if (!s->transient) {
             continue;
         }
-        const uint64_t *bits = g->beside + (size_t)g->brief_of[i] * (size_t)g->words;
+        const uint64_t *bits = g->beside + (size_t)g->transient_of[i] * (size_t)g->words;
         uint64_t h = hash_of(s->group, bits, g->words);
         int at = (int)(h & (uint64_t)(size - 1));
         for (; table[at] >= 0; at = (at + 1) & (size - 1)) {
@@ -56,7 +56,7 @@ static int find_kinds(mf_grouping *g, kind *kinds, int *kind_of, int *table, int
             kinds[n] = (kind){s, bits, -1, n, -1};
             table[at] = n++;
         }
-        kind_of[g->brief_of[i]] = table[at];
+        kind_of[g->transient_of[i]] = table[at];
     }
     return n;
 }
@@ -91,9 +91,11 @@ static void fold_kinds(kind *kinds, int n, int words, int *table, int size) {
     }
 }
 
-static mf_arrange_node node_like(const mf_stay *s) {
-    return (mf_arrange_node){
-        .size = s->size, .part = s->part, .parts = s->part ? s->parts : 1, .brief = s->brief};
+static mf_arrange_node node_like(const mf_lifetime *s) {
+    return (mf_arrange_node){.size = s->size,
+                             .part = s->part,
+                             .parts = s->part ? s->parts : 1,
+                             .transient = s->transient};
 }
 
 /* Nodes of slots. */
@@ -110,11 +112,11 @@ static void fill_stays(mf_grouping *g) {
     }
 }
 
-/* Numbers the nodes: slots, then places of brief things. */
+/* Numbers the nodes: slots, then places of transient things. */
 bool mf_grouping_number(mf_grouping *g) {
-    int size = mf_power_of_two(2 * g->briefs), n = 0;
-    kind *kinds = calloc((size_t)g->briefs + 1, sizeof *kinds);
-    int *kind_of = calloc((size_t)g->briefs + 1, sizeof *kind_of);
+    int size = mf_power_of_two(2 * g->transients), n = 0;
+    kind *kinds = calloc((size_t)g->transients + 1, sizeof *kinds);
+    int *kind_of = calloc((size_t)g->transients + 1, sizeof *kind_of);
     int *table = calloc((size_t)size, sizeof *table);
     bool ok = kinds != NULL && kind_of != NULL && table != NULL;
     if (ok) {
@@ -136,8 +138,8 @@ bool mf_grouping_number(mf_grouping *g) {
             }
         }
         for (int i = 0; ok && i < g->x->count; i++) {
-            if (g->x->list[i].brief) {
-                g->node[i] = kinds[kinds[kind_of[g->brief_of[i]]].into].node;
+            if (g->x->list[i].transient) {
+                g->node[i] = kinds[kinds[kind_of[g->transient_of[i]]].into].node;
             }
         }
     }

@@ -117,7 +117,7 @@ static void shares_are_what_products_lost_and_lie_between_sizes(void **state) {
                 1e-12);
     assert_near(share(cost, MF_OP_ALL_GATHER, 64, 1e8), share(none, MF_OP_ALL_GATHER, 64, 1e8),
                 1e-12);
-    assert_true(share(none, MF_OP_ALL_GATHER, 2, 1e8) > 0.1);
+    assert_above(share(none, MF_OP_ALL_GATHER, 2, 1e8), 0.1);
     mf_cost_destroy(cost);
     mf_cost_destroy(none);
 }
@@ -129,7 +129,7 @@ static void shares_carry_over_within_an_architecture_by_multiprocessors(void **s
     mf_cost *none = cost_of("b200", NULL, "ideal");
     assert_ok(mf_cluster_load("h20", &h20, &e));
     assert_ok(mf_cluster_load("h200", &h200, &e));
-    assert_true(h20.gpu.sms < h200.gpu.sms);
+    assert_below(h20.gpu.sms, h200.gpu.sms);
     assert_near(share(same, MF_OP_ALL_GATHER, 2, 268435456),
                 0.3 * (double)h200.gpu.sms / (double)h20.gpu.sms, 1e-9);
     assert_near(share(other, MF_OP_ALL_GATHER, 2, 268435456),
@@ -146,7 +146,7 @@ static void kernels_bound_by_memory_lose_what_a_copy_lost(void **state) {
     /* the copy lost 0.25 to a tenth of its bandwidth: 2.5 for each byte */
     assert_near(mf_cost_compute_slowdown(cost, &norm, 0.1, 0.43e12), 1.25, 1e-3);
     assert_near(mf_cost_compute_slowdown(cost, &norm, 0.1, 0.215e12), 1.125, 1e-3);
-    assert_true(mf_cost_compute_slowdown(none, &norm, 0.1, 0.43e12) < 1.2);
+    assert_below(mf_cost_compute_slowdown(none, &norm, 0.1, 0.43e12), 1.2);
     mf_cost_destroy(cost);
     mf_cost_destroy(none);
 }
@@ -161,7 +161,8 @@ static void communication_loses_what_it_lost_to_products_and_to_copies(void **st
     assert_near(wait_s, 100e-6, 1e-12);
     mf_cost_comm_slowdown(cost, &sum, true, &factor, &wait_s);
     assert_near(wait_s, 0, 1e-12); /* no line may promise time back */
-    assert_true(factor > 1.19 && factor < 1.2);
+    assert_above(factor, 1.19);
+    assert_below(factor, 1.2);
     mf_cost_comm_slowdown(cost, &other, false, &factor, &wait_s);
     assert_near(factor, 1, 0);
     assert_near(wait_s, 0, 0);

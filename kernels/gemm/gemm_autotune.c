@@ -1,5 +1,5 @@
-/* gemm_finals.c - see gemm_finals.h. */
-#include "kernels/gemm/gemm_finals.h"
+/* gemm_autotune.c - see gemm_autotune.h. */
+#include "kernels/gemm/gemm_autotune.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@ static double least_of(const double *time_s, int n) {
 }
 
 /* The fastest `most` of those near the best, the library's guess among them if it is near. */
-static mf_gemm_finals nearest(const double *time_s, int n, int most) {
-    mf_gemm_finals f = {0};
+static mf_gemm_autotune nearest(const double *time_s, int n, int most) {
+    mf_gemm_autotune f = {0};
     const double least = least_of(time_s, n);
     for (int i = 0; i < n; i++) {
         if (time_s[i] > near_best * least) {
@@ -47,8 +47,9 @@ static mf_gemm_finals nearest(const double *time_s, int n, int most) {
     return f;
 }
 
-mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs) {
-    mf_gemm_finals f = nearest(time_s, n, least_of(time_s, n) > longer_s ? MOST_LONG : MOST_SHORT);
+mf_gemm_autotune mf_gemm_autotune_of(const double *time_s, int n, int runs) {
+    mf_gemm_autotune f =
+        nearest(time_s, n, least_of(time_s, n) > longer_s ? MOST_LONG : MOST_SHORT);
     double round_s = 0.0;
     for (int i = 0; i < f.count; i++) {
         round_s += runs * time_s[f.proposal[i]];
@@ -58,13 +59,13 @@ mf_gemm_finals mf_gemm_finals_of(const double *time_s, int n, int runs) {
     return f;
 }
 
-mf_gemm_finals mf_gemm_finals_at_cap(const double *time_s, int n) {
-    mf_gemm_finals f = nearest(time_s, n, MF_GEMM_FINALISTS);
+mf_gemm_autotune mf_gemm_autotune_at_cap(const double *time_s, int n) {
+    mf_gemm_autotune f = nearest(time_s, n, MF_GEMM_AUTOTUNE_MOST);
     f.rounds = 1;
     return f;
 }
 
-int mf_gemm_turn(const mf_gemm_finals *finals, int round, int place) {
+int mf_gemm_turn(const mf_gemm_autotune *finals, int round, int place) {
     return (place + round) % finals->count;
 }
 
@@ -81,8 +82,8 @@ static double median(const double *time_s, int rounds) {
     return sorted[rounds / 2];
 }
 
-int mf_gemm_winner(const mf_gemm_finals *finals, const mf_gemm_rounds *rounds, double *median_s) {
-    double of[MF_GEMM_FINALISTS] = {median(rounds->time_s[0], finals->rounds)}, least = of[0];
+int mf_gemm_winner(const mf_gemm_autotune *finals, const mf_gemm_rounds *rounds, double *median_s) {
+    double of[MF_GEMM_AUTOTUNE_MOST] = {median(rounds->time_s[0], finals->rounds)}, least = of[0];
     for (int i = 1; i < finals->count; i++) {
         of[i] = median(rounds->time_s[i], finals->rounds);
         least = of[i] < least ? of[i] : least;

@@ -1,5 +1,5 @@
-/* measure_beside_cuda.c - what compute and communication cost each other when they run at the same
- * time: one of them is timed while the other has work queued.
+/* measure_contention_cuda.c - what compute and communication cost each other when they run at the
+ * same time: one of them is timed while the other has work queued.
  */
 #include "executor/measure/measure_world_cuda.h"
 #include "kernels/device/cuda_check.h"

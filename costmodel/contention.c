@@ -1,4 +1,4 @@
-/* beside.c - what compute and communication that run at the same time lose to each other, as
+/* contention.c - what compute and communication that run at the same time lose to each other, as
  * measured ("beside" points).
  *
  * Compute: the share of the multiprocessors that communication takes, by its size, and how much
@@ -25,7 +25,7 @@ static const double most_share = 0.6;
 /* --- from points ------------------------------------------------------------------------------ */
 
 /* Time of the same work alone on that GPU; 0: not measured. */
-static double alone_s(const mf_samples *s, const mf_beside_point *p) {
+static double alone_s(const mf_samples *s, const mf_contention_point *p) {
     for (size_t i = 0; i < s->n; i++) {
         const mf_sample *x = &s->sample[i];
         if (x->device != p->device) {
@@ -53,7 +53,7 @@ static bool is_exchange(int kind) {
 }
 
 /* Time of the communication alone; 0: not measured. */
-static double comm_s(const mf_samples *s, const mf_beside_point *p) {
+static double comm_s(const mf_samples *s, const mf_contention_point *p) {
     for (size_t i = 0; i < s->n; i++) {
         const mf_sample *x = &s->sample[i];
         const bool fused =
@@ -66,24 +66,24 @@ static double comm_s(const mf_samples *s, const mf_beside_point *p) {
     return 0;
 }
 
-static mf_beside_row *row_of(mf_beside *b, const mf_beside_point *p) {
+static mf_contention_row *row_of(mf_contention *b, const mf_contention_point *p) {
     for (int i = 0; i < b->n; i++) {
         if (b->row[i].comm == p->comm && fabs(b->row[i].log_B - log(p->bytes)) < 1e-9) {
             return &b->row[i];
         }
     }
-    if (b->n == MF_BESIDE_ROWS) {
+    if (b->n == MF_CONTENTION_ROWS) {
         return NULL;
     }
-    b->row[b->n] = (mf_beside_row){.comm = p->comm, .log_B = log(p->bytes)};
+    b->row[b->n] = (mf_contention_row){.comm = p->comm, .log_B = log(p->bytes)};
     return &b->row[b->n++];
 }
 
 /* The GPU whose points are used: the cluster's own, else one of its architecture; -1: none. */
 static int device_of(const mf_samples *s) {
     int found = -1;
-    for (size_t i = 0; i < s->nbeside; i++) {
-        int d = s->beside[i].device;
+    for (size_t i = 0; i < s->ncontention; i++) {
+        int d = s->contention[i].device;
         const mf_cluster *c = s->device[d].cluster, *own = s->device[0].cluster;
         if (d == 0) {
             return 0;
@@ -96,10 +96,10 @@ static int device_of(const mf_samples *s) {
 }
 
 /* The line together = wait + factor x alone through a kind's points, factor >= 1 and wait >= 0. */
-static mf_beside_loss line_of(const mf_samples *s, int device, mf_op_kind comm, bool product) {
+static mf_contention_loss line_of(const mf_samples *s, int device, mf_op_kind comm, bool product) {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
-    for (size_t i = 0; i < s->nbeside; i++) {
-        const mf_beside_point *p = &s->beside[i];
+    for (size_t i = 0; i < s->ncontention; i++) {
+        const mf_contention_point *p = &s->contention[i];
         const double alone =
             p->device == device && p->of_comm && p->comm == comm && p->product == product
                 ? comm_s(s, p)
@@ -113,7 +113,7 @@ static mf_beside_loss line_of(const mf_samples *s, int device, mf_op_kind comm, 
         }
     }
     if (!(n > 0)) {
-        return (mf_beside_loss){0, 0};
+        return (mf_contention_loss){0, 0};
     }
     const double spread = n * xx - x * x;
     double factor = spread > 1e-6 * n * xx ? (n * xy - x * y) / spread : y / x;
@@ -123,22 +123,22 @@ static mf_beside_loss line_of(const mf_samples *s, int device, mf_op_kind comm, 
         wait_s = 0;
         factor = fmax(1, xy / xx);
     }
-    return (mf_beside_loss){factor, wait_s};
+    return (mf_contention_loss){factor, wait_s};
 }
 
-void mf_beside_build(mf_beside *b, const mf_samples *s) {
+void mf_contention_build(mf_contention *b, const mf_samples *s) {
     const int device = device_of(s);
     double lost = 0, taken2 = 0;
-    *b = (mf_beside){.memory = 1};
-    for (size_t i = 0; i < s->nbeside; i++) {
-        const mf_beside_point *p = &s->beside[i];
+    *b = (mf_contention){.memory = 1};
+    for (size_t i = 0; i < s->ncontention; i++) {
+        const mf_contention_point *p = &s->contention[i];
         const double alone = p->device == device && !p->of_comm ? alone_s(s, p) : 0;
         const double together = p->device == device ? comm_s(s, p) : 0;
         if (!(alone > 0)) {
             continue;
         }
         if (p->product) {
-            mf_beside_row *r = row_of(b, p);
+            mf_contention_row *r = row_of(b, p);
             if (r != NULL) {
                 r->sum += fmin(most_share, fmax(0, 1 - alone / p->time_s));
                 r->points++;
@@ -154,25 +154,25 @@ void mf_beside_build(mf_beside *b, const mf_samples *s) {
         b->sms = s->device[device].sms;
         b->memory = taken2 > 0 ? fmin(3, fmax(0, lost / taken2)) : 1;
         for (int k = 0; k < MF_OP_COUNT; k++) {
-            b->loss[k][MF_BESIDE_MEMORY] = line_of(s, device, (mf_op_kind)k, false);
-            b->loss[k][MF_BESIDE_PRODUCT] = line_of(s, device, (mf_op_kind)k, true);
+            b->loss[k][MF_CONTENTION_MEMORY] = line_of(s, device, (mf_op_kind)k, false);
+            b->loss[k][MF_CONTENTION_PRODUCT] = line_of(s, device, (mf_op_kind)k, true);
         }
     }
 }
 
 /* --- asked ------------------------------------------------------------------------------------ */
 
-mf_op_kind mf_beside_kind(const mf_op *op) {
+mf_op_kind mf_contention_kind(const mf_op *op) {
     const bool fused = op->dim[MF_OP_DIM_DISPATCHER] == MF_DISPATCH_FUSED;
     return is_exchange(op->kind) && !fused ? MF_OP_ALL_TO_ALL : (mf_op_kind)op->kind;
 }
 
-double mf_beside_share(const mf_beside *b, mf_op_kind kind, double bytes, double sms,
-                       double otherwise) {
-    const mf_beside_row *below = NULL, *above = NULL;
+double mf_contention_share(const mf_contention *b, mf_op_kind kind, double bytes, double sms,
+                           double otherwise) {
+    const mf_contention_row *below = NULL, *above = NULL;
     const double x = log(fmax(1, bytes));
     for (int i = 0; i < b->n; i++) {
-        const mf_beside_row *r = &b->row[i];
+        const mf_contention_row *r = &b->row[i];
         if (r->comm != kind) {
             continue;
         }
@@ -200,9 +200,9 @@ double mf_cost_memory_share(const mf_cost *cost, const mf_op *compute, double ti
 
 void mf_cost_comm_slowdown(const mf_cost *cost, const mf_op *comm, bool memory_bound,
                            double *factor, double *wait_s) {
-    const mf_beside_loss *loss =
-        &cost->beside
-             .loss[mf_beside_kind(comm)][memory_bound ? MF_BESIDE_MEMORY : MF_BESIDE_PRODUCT];
+    const mf_contention_loss *loss =
+        &cost->contention.loss[mf_contention_kind(comm)]
+                              [memory_bound ? MF_CONTENTION_MEMORY : MF_CONTENTION_PRODUCT];
     const bool known = loss->factor > 0;
     *factor = known ? loss->factor : 1;
     *wait_s = known ? loss->wait_s : 0;
@@ -221,7 +221,7 @@ double mf_cost_slowdown(const mf_cost *cost, double memory_share, double sm_shar
     double left = 1 - (sm_share < 0.9 ? larger(0, sm_share) : 0.9),
            taken = memory_Bps / cost->device.copy_Bps;
     if (memory_share < 0) {
-        return larger(1, saturating / left) * (1 + cost->beside.memory * larger(0, taken));
+        return larger(1, saturating / left) * (1 + cost->contention.memory * larger(0, taken));
     }
     return larger(1 / left, memory_share + larger(0, taken));
 }

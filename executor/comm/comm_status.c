@@ -1,5 +1,5 @@
 /* agree.c - the lowest failing rank that has words speaks for all. */
-#include "executor/comm/agree.h"
+#include "executor/comm/comm_status.h"
 
 #include <stdbool.h>
 

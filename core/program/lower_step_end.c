@@ -1,5 +1,5 @@
-/* lower_once.c - what a rank does once a step and holds for all of it: reductions and gathers over
- * data-parallel ranks, sums over replicas, norm, optimizer; persistent memory.
+/* lower_step_end.c - what a rank does once a step and holds for all of it: reductions and gathers
+ * over data-parallel ranks, sums over replicas, norm, optimizer; persistent memory.
  */
 #include "core/program/lower.h"
 
@@ -131,8 +131,8 @@ static double stage_moe_layers(const mf_program *p, int64_t stage) {
     return n;
 }
 
-static mf_op optimizer_op(mf_op_kind kind, mf_stream stream, mf_once_op once, const char *name,
-                          double rows, double bytes) {
+static mf_op optimizer_op(mf_op_kind kind, mf_stream stream, mf_step_end_op step_end,
+                          const char *name, double rows, double bytes) {
     return (mf_op){
         .kind = (uint8_t)kind,
         .pass = MF_PASS_O,
@@ -141,7 +141,7 @@ static mf_op optimizer_op(mf_op_kind kind, mf_stream stream, mf_once_op once, co
         .module = MF_MODULE_OPTIMIZER,
         .group = MF_GROUP_NONE,
         .forward = -1,
-        .once = (uint8_t)once,
+        .step_end = (uint8_t)step_end,
         .shape = {1, 1},
         .dim = {[MF_OP_DIM_ROWS] = (int64_t)rows, [MF_OP_DIM_COLS] = 1},
         .bytes = bytes,
@@ -150,9 +150,10 @@ static mf_op optimizer_op(mf_op_kind kind, mf_stream stream, mf_once_op once, co
 }
 
 /* A sum over copies of weights, or of what all ranks count. */
-static mf_op sum_op(const mf_layout *l, mf_stream stream, mf_group_kind group, mf_once_op once,
-                    const char *name, double elements, double element_B) {
-    mf_op op = optimizer_op(MF_OP_ALL_REDUCE, stream, once, name, elements, element_B * elements);
+static mf_op sum_op(const mf_layout *l, mf_stream stream, mf_group_kind group,
+                    mf_step_end_op step_end, const char *name, double elements, double element_B) {
+    mf_op op =
+        optimizer_op(MF_OP_ALL_REDUCE, stream, step_end, name, elements, element_B * elements);
     op.module = MF_MODULE_GRADIENTS;
     op.group = (uint8_t)group;
     op.shape = mf_layout_group(l, group);
@@ -161,7 +162,7 @@ static mf_op sum_op(const mf_layout *l, mf_stream stream, mf_group_kind group, m
 
 /* Copies inside a data-parallel rank. Where gradients are sharded, each rank sums its share of
  * them, on average an equal one. */
-static int replica_sums(const mf_layout *l, const mf_once *w, mf_op *ops) {
+static int replica_sums(const mf_layout *l, const mf_step_end *w, mf_op *ops) {
     double dense = l->zero >= 1 ? (double)(l->dp * l->cp) : 1.0;
     double expert = l->expert_zero >= 1 ? (double)l->edp : 1.0;
     const struct {
@@ -169,17 +170,17 @@ static int replica_sums(const mf_layout *l, const mf_once *w, mf_op *ops) {
         mf_stream stream;
         mf_group_kind group;
         double ranks;
-        mf_once_op once;
+        mf_step_end_op step_end;
         const char *name;
     } row[] = {
-        {MF_SUM_KV, MF_STREAM_TP, MF_GROUP_TP, dense, MF_ONCE_SUM_KV, "sum_kv_heads"},
-        {MF_SUM_TP, MF_STREAM_TP, MF_GROUP_TP, dense, MF_ONCE_SUM_TP, "sum_replicated"},
-        {MF_SUM_ETP, MF_STREAM_EP, MF_GROUP_ETP, expert, MF_ONCE_SUM_ETP, "sum_expert_biases"},
+        {MF_SUM_KV, MF_STREAM_TP, MF_GROUP_TP, dense, MF_STEP_END_SUM_KV, "sum_kv_heads"},
+        {MF_SUM_TP, MF_STREAM_TP, MF_GROUP_TP, dense, MF_STEP_END_SUM_TP, "sum_replicated"},
+        {MF_SUM_ETP, MF_STREAM_EP, MF_GROUP_ETP, expert, MF_STEP_END_SUM_ETP, "sum_expert_biases"},
     };
     int n = 0;
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         double elements = ceil((double)w->replicas.of[row[i].sum] / row[i].ranks);
-        mf_op op = sum_op(l, row[i].stream, row[i].group, row[i].once, row[i].name, elements,
+        mf_op op = sum_op(l, row[i].stream, row[i].group, row[i].step_end, row[i].name, elements,
                           mf_layout_gradient_B(l));
         if (row[i].sum == MF_SUM_KV) {
             op.shape.size = w->kv_copies;
@@ -192,16 +193,17 @@ static int replica_sums(const mf_layout *l, const mf_once *w, mf_op *ops) {
 }
 
 /* Tables that stand on several stages. */
-static int table_sums(const mf_layout *l, const mf_once *w, mf_op *ops) {
+static int table_sums(const mf_layout *l, const mf_step_end *w, mf_op *ops) {
     static const char *const name[MF_TABLES] = {"embedding_copies", "head_copies"};
-    static const mf_once_op once[MF_TABLES] = {MF_ONCE_EMBEDDING_COPIES, MF_ONCE_HEAD_COPIES};
+    static const mf_step_end_op step_end[MF_TABLES] = {MF_STEP_END_EMBEDDING_COPIES,
+                                                       MF_STEP_END_HEAD_COPIES};
     int n = 0;
     for (int t = 0; t < MF_TABLES; t++) {
         if (w->table_copies[t] <= 1 || w->table_elements[t] <= 0) {
             continue;
         }
         double ranks = l->zero >= 1 ? (double)(l->dp * l->cp) : 1.0;
-        mf_op op = sum_op(l, MF_STREAM_PP, MF_GROUP_PP, once[t], name[t],
+        mf_op op = sum_op(l, MF_STREAM_PP, MF_GROUP_PP, step_end[t], name[t],
                           ceil(w->table_elements[t] / ranks), mf_layout_gradient_B(l));
         op.shape = (mf_group_shape){w->table_copies[t], (l->pp - 1) * (l->gpus / l->pp)};
         ops[n++] = op;
@@ -216,38 +218,38 @@ static double own_matrices(const mf_layout *l, const mf_param_count *p) {
            (l->expert_zero >= 1 ? ceil(expert / (double)l->edp) : expert);
 }
 
-int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max) {
+int mf_param_optimizer(const mf_layout *l, const mf_step_end *w, mf_op *ops, int max) {
     double dense = (double)w->params.dense, expert = (double)w->params.expert;
     double own = (l->zero >= 1 ? ceil(dense / (double)(l->dp * l->cp)) : dense) +
                  (l->expert_zero >= 1 ? ceil(expert / (double)l->edp) : expert);
     double moment_B = l->moments_bf16 ? 2.0 : 4.0, gradient_B = mf_layout_gradient_B(l);
-    mf_op made[MF_ONCE_MAX];
+    mf_op made[MF_STEP_END_MAX];
     int n = replica_sums(l, w, made);
     n += table_sums(l, w, made + n);
     if (w->expert_counts > 0 && l->gpus > l->pp) {
         /* Auxiliary-loss-free balancing: expert counts of the batch over all ranks of the stage. */
-        made[n++] = sum_op(l, MF_STREAM_DP, MF_GROUP_TP_CP_DP, MF_ONCE_EXPERT_COUNTS,
+        made[n++] = sum_op(l, MF_STREAM_DP, MF_GROUP_TP_CP_DP, MF_STEP_END_EXPERT_COUNTS,
                            "expert_counts", w->expert_counts, 4.0);
     }
-    made[n++] = optimizer_op(MF_OP_GRAD_NORM, MF_STREAM_COMPUTE, MF_ONCE_GRAD_NORM, "grad_norm",
+    made[n++] = optimizer_op(MF_OP_GRAD_NORM, MF_STREAM_COMPUTE, MF_STEP_END_GRAD_NORM, "grad_norm",
                              own, gradient_B * own);
     if (l->gpus > 1) { /* losses travel beside the norm */
-        made[n++] = sum_op(l, MF_STREAM_DP, MF_GROUP_WORLD, MF_ONCE_GRAD_NORM_ALL_REDUCE,
+        made[n++] = sum_op(l, MF_STREAM_DP, MF_GROUP_WORLD, MF_STEP_END_GRAD_NORM_ALL_REDUCE,
                            "grad_norm_all_reduce", 1.0 + w->losses, 8.0);
         made[n - 1].module = MF_MODULE_OPTIMIZER;
     }
     double host = floor(own * l->offload_optimizer);
     double state_B = (l->precision == MF_PREC_FP32 ? 0.0 : 4.0) + 2.0 * moment_B;
     if (host > 0) {
-        made[n++] = optimizer_op(MF_OP_COPY_H2D, MF_STREAM_H2D, MF_ONCE_STATES_IN,
+        made[n++] = optimizer_op(MF_OP_COPY_H2D, MF_STREAM_H2D, MF_STEP_END_STATES_IN,
                                  "optimizer_states_in", host, host * state_B);
     }
     /* Reads gradient, master and moments; writes master, moments and the parameter. */
     double master_B = l->precision == MF_PREC_FP32 ? 0.0 : 8.0;
-    made[n++] = optimizer_op(MF_OP_ADAMW, MF_STREAM_COMPUTE, MF_ONCE_ADAMW, "adamw", own,
+    made[n++] = optimizer_op(MF_OP_ADAMW, MF_STREAM_COMPUTE, MF_STEP_END_ADAMW, "adamw", own,
                              own * (gradient_B + master_B + 4.0 * moment_B + 2.0 * param_B(l)));
     if (host > 0) {
-        made[n++] = optimizer_op(MF_OP_COPY_D2H, MF_STREAM_D2H, MF_ONCE_STATES_OUT,
+        made[n++] = optimizer_op(MF_OP_COPY_D2H, MF_STREAM_D2H, MF_STEP_END_STATES_OUT,
                                  "optimizer_states_out", host, host * state_B);
     }
     double quant_B = mf_precision_quantised_B(l->precision);
@@ -256,7 +258,7 @@ int mf_param_optimizer(const mf_layout *l, const mf_once *w, mf_op *ops, int max
         low = own_matrices(l, &w->params);
     }
     if (quant_B > 0.0) { /* written along rows and along columns */
-        made[n++] = optimizer_op(MF_OP_QUANTISE, MF_STREAM_COMPUTE, MF_ONCE_QUANTISE,
+        made[n++] = optimizer_op(MF_OP_QUANTISE, MF_STREAM_COMPUTE, MF_STEP_END_QUANTISE,
                                  "quantise_weights", low, low * (param_B(l) + 2.0 * quant_B));
     }
     for (int i = 0; i < n && i < max; i++) {
@@ -303,13 +305,13 @@ static int64_t kv_copies(const mf_model *m, const mf_layout *l) {
     return most;
 }
 
-void mf_program_once(const mf_program *p, int64_t stage, mf_once *out) {
+void mf_program_step_end(const mf_program *p, int64_t stage, mf_step_end *out) {
     const mf_layout *l = &p->layout;
     const mf_model *m = &p->model;
-    mf_once w = {.params = mf_program_stage_params(p, stage),
-                 .replicas = stage_replicas(p, stage),
-                 .kv_copies = kv_copies(m, l),
-                 .losses = losses(p)};
+    mf_step_end w = {.params = mf_program_stage_params(p, stage),
+                     .replicas = stage_replicas(p, stage),
+                     .kv_copies = kv_copies(m, l),
+                     .losses = losses(p)};
     for (int t = 0; t < MF_TABLES; t++) {
         for (int64_t s = 0; s < l->pp; s++) {
             w.table_copies[t] += mf_program_holds(p, s, (mf_table)t);
@@ -323,7 +325,7 @@ void mf_program_once(const mf_program *p, int64_t stage, mf_once *out) {
 }
 
 int mf_program_optimizer(const mf_program *p, int64_t stage, mf_op *ops, int max) {
-    mf_once w;
-    mf_program_once(p, stage, &w);
+    mf_step_end w;
+    mf_program_step_end(p, stage, &w);
     return mf_param_optimizer(&p->layout, &w, ops, max);
 }
