@@ -29,11 +29,6 @@ static const mf_layer_class *class_at(const mf_model *m, int64_t i) {
 }
 
 const char *mf_model_not_lowered(const mf_model *m) {
-    for (int64_t i = 0; i < m->layers + (m->mtp_layers > 0); i++) {
-        if (class_at(m, i)->mixer == MF_MIXER_COMPRESSED) {
-            return mixer_text(MF_MIXER_COMPRESSED);
-        }
-    }
     bool beside = m->attn_gate != MF_ATTN_GATE_NONE || m->qk_norm || m->qk_norm_full;
     return m->attn == MF_ATTN_GQA && m->q_lora_rank > 0 && beside
                ? "low-rank queries beside gates or norms of q and k"
