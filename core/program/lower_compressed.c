@@ -100,7 +100,7 @@ static void queries_and_keys(mf_build *bd, const mf_lower_heads *a, int16_t q, i
                              int16_t out[2]) {
     int64_t cols = a->heads * a->d_qk;
     int16_t normed = mf_build_tensor(bd, "q_normed", a->tokens, cols, bd->act_B);
-    mf_build_t(bd, normed)->drop |= MF_RECOMPUTE_NORM;
+    mf_build_t(bd, normed)->drop |= MF_RECOMPUTE_NORM | MF_RECOMPUTE_MLA_UP_PROJ;
     int16_t rstd = mf_build_tensor(bd, "rstd", a->tokens, a->heads, 4.0);
     mf_build_t(bd, rstd)->drop = 0;
     mf_op *op = mf_build_memory_op(bd, MF_OP_RMSNORM_FWD, "q_norm", a->tokens * a->heads, a->d_qk,
@@ -119,6 +119,7 @@ static void queries_and_keys(mf_build *bd, const mf_lower_heads *a, int16_t q, i
     mf_op_in(op, kv);
     for (int i = 0; i < 2; i++) {
         mf_build_t(bd, out[i])->offload = MF_OFFLOAD_QKV;
+        mf_build_t(bd, out[i])->drop |= i == 0 ? MF_RECOMPUTE_MLA_UP_PROJ : 0;
         mf_op_out(op, out[i]);
     }
 }
@@ -170,6 +171,7 @@ int16_t mf_lower_compressed(mf_build *bd, int16_t xn) {
     q_low = mf_lower_norm(bd, "q_a_norm", q_low, bd->tokens, m->q_lora_rank);
     mf_linear up = {"q_b_proj", MF_PART_MIXER, m->q_lora_rank, a.heads * a.d_qk, false, bd->math};
     int16_t q = mf_lower_column_parallel(bd, &up, q_low);
+    mf_build_t(bd, q)->drop |= MF_RECOMPUTE_MLA_UP_PROJ;
     int16_t kv = own_linear(bd, "kv_proj", xn, m->hidden, a.d_qk, false);
     kv = mf_lower_norm(bd, "kv_norm", kv, bd->tokens, a.d_qk);
     int16_t qk[2];
