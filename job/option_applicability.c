@@ -7,7 +7,7 @@ typedef struct anatomy {
 } anatomy;
 
 static anatomy anatomy_of(const mf_model *m) {
-    anatomy x = {.mla = m->attn == MF_ATTN_MLA};
+    anatomy x = {.mla = m->attn == MF_ATTN_MLA || m->o_groups > 0}; /* or DeepSeek-V4 */
     for (int at = 0; at < mf_model_positions(m); at++) {
         mf_position_kind kind = mf_position_kind_of(m, at);
         bool layer = kind == MF_POS_LAYER || kind == MF_POS_MTP;

@@ -268,7 +268,7 @@ static inline void hf_sums_clear(hf_sums *s) {
 /* Selection biases are trained by counts: the reference lists zeros for them. */
 static inline bool hf_has_no_gradient(const mf_st_tensor *t) {
     bool bias = strstr(t->name, "e_score_correction_bias") != NULL ||
-                strstr(t->name, ".expert_bias") != NULL;
+                strstr(t->name, ".expert_bias") != NULL || strstr(t->name, ".router_bias") != NULL;
     for (int64_t k = 0; bias && k < t->count; k++) {
         bias = mf_st_get(t, k) == 0.0f;
     }

@@ -245,6 +245,15 @@ static mf_status check_degrees(mf_layout *l, mf_err *e) {
 /* Mixers with a state: heads cut over TP, and over CP, which trades them for sequence. */
 static mf_status check_mixer(const mf_layout *l, const mf_model *m, const mf_layer_class *x,
                              mf_err *e) {
+    if (x->mixer == MF_MIXER_COMPRESSED) {
+        RULE(l->cp == 1 || l->cp_type == MF_CP_ALLGATHER,
+             "CP %lld: compressed keys are those of the whole samples (--cp-type allgather)",
+             LL(l->cp));
+        RULE(m->heads % l->tp == 0 && m->o_groups % l->tp == 0,
+             "TP %lld does not divide the %lld query heads in %lld output groups", LL(l->tp),
+             LL(m->heads), LL(m->o_groups));
+        return MF_OK;
+    }
     const mf_mixer_shape *s = &m->mixer;
     int64_t ranks = l->tp * l->cp;
     RULE(x->mixer != MF_MIXER_KDA || l->cp == 1,

@@ -1,5 +1,6 @@
 /* family_deepseek_v4.c - DeepSeek-V4: attention in a window and over compressed keys, of which
- * layers with a ratio of 4 choose some; four copies of the residual stream. Read and counted. */
+ * layers with a ratio of 4 choose some; four copies of the residual stream
+ * (core/program/lower_compressed.c, lower_hyper.c). */
 #include "core/model/model_family.h"
 
 #include <string.h>

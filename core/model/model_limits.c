@@ -29,11 +29,6 @@ static const mf_layer_class *class_at(const mf_model *m, int64_t i) {
 }
 
 const char *mf_model_not_lowered(const mf_model *m) {
-    for (int64_t i = 0; i < m->layers + (m->mtp_layers > 0); i++) {
-        if (class_at(m, i)->mixer == MF_MIXER_COMPRESSED) {
-            return mixer_text(MF_MIXER_COMPRESSED);
-        }
-    }
     bool beside = m->attn_gate != MF_ATTN_GATE_NONE || m->qk_norm || m->qk_norm_full;
     return m->attn == MF_ATTN_GQA && m->q_lora_rank > 0 && beside
                ? "low-rank queries beside gates or norms of q and k"
@@ -59,14 +54,16 @@ const char *mf_model_not_executed(const mf_model *m) {
     }
     bool biased = m->o_bias || m->ffn_bias;
     bool copies = m->tied_embeddings || m->mtp_layers > 0;
-    return m->index_topk > 0                              ? "sparse attention with an indexer"
-           : m->attn == MF_ATTN_GQA && m->q_lora_rank > 0 ? "low-rank queries beside whole keys"
-           : m->moe_latent > 0                            ? "experts in a latent space"
-           : m->gelu                                      ? "GELU"
-           : m->logit_cap > 0                             ? "a cap on logits"
-           : m->ungated                                   ? "FFNs without a gate"
-           : m->attn_gate == MF_ATTN_GATE_CHANNEL ? "gates of each channel on attention\'s output"
-           : m->attn_gate != MF_ATTN_GATE_NONE && m->qkv_bias ? "gates beside biases of q, k and v"
+    return m->index_topk > 0 ? "sparse attention with an indexer"
+           : m->attn == MF_ATTN_GQA && m->q_lora_rank > 0 && m->v_head_dim != m->head_dim
+               ? "low-rank queries beside values of another width"
+           : m->moe_latent > 0 ? "experts in a latent space"
+           : m->gelu           ? "GELU"
+           : m->logit_cap > 0  ? "a cap on logits"
+           : m->ungated        ? "FFNs without a gate"
+           : m->attn_gate == MF_ATTN_GATE_CHANNEL && m->attn == MF_ATTN_MLA
+               ? "gates on latent attention's output"
+           : m->attn_gate == MF_ATTN_GATE_HEAD && m->qkv_bias ? "gates beside biases of q, k and v"
            : m->router_score == MF_ROUTER_SQRTSOFTPLUS        ? "this router"
            : m->layer_norm && m->mtp_layers > 0               ? "LayerNorm in MTP blocks"
            : m->head_bias && copies               ? "a bias of a shared output projection"

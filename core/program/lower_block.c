@@ -221,7 +221,8 @@ static mf_status lower_forward(forward_pass *f, const mf_model *m, const mf_layo
     if (key->kind != MF_POS_EMBEDDING) {
         bd->drop = MF_RECOMPUTE_LAYER;
         int64_t states = key->after_depth ? 2 : 1;
-        bd->input = mf_build_tensor(bd, "input", bd->tokens, states * m->hidden, bd->act_B);
+        bd->input = mf_build_tensor(bd, "input", bd->tokens,
+                                    states * mf_lower_streams(m) * m->hidden, bd->act_B);
         mf_build_t(bd, bd->input)->class = MF_TENSOR_BOUNDARY;
         mf_build_t(bd, bd->input)->offload = MF_OFFLOAD_INPUT;
     }

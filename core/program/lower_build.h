@@ -16,6 +16,8 @@ typedef struct mf_build_extra {
     bool no_grad;                 /* nothing flows back (counts, auxiliary statistics) */
     bool cloned;                  /* already re-emitted as recomputation */
     bool detached;                /* a product whose input takes no gradient from it */
+    double share, teacher; /* indexer: of the scored pairs what is chosen, columns of a key that
+                              attention scores by */
 } mf_build_extra;
 
 /* K or V of one step of a CP ring, among those of the other steps. */
@@ -150,6 +152,23 @@ mf_op mf_lower_without_act(const mf_build *bd, const mf_op *fc1);
 /* FC1, SwiGLU, FC2 over TP (dense MLP, shared expert). */
 int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part,
                      uint16_t drop_fc1);
+
+/* Copies of the residual stream (lower_hyper.c); with one, each of these is what it was before
+ * there were several. Copies side by side in a row: */
+int64_t mf_lower_streams(const mf_model *m);
+/* What a half of a layer reads of the residual, and what it writes by. */
+typedef struct mf_hyper_half {
+    int16_t streams, read, weights;
+} mf_hyper_half;
+mf_hyper_half mf_lower_hyper_in(mf_build *bd, int16_t x);
+/* The residual with the sum of up to three terms. */
+int16_t mf_lower_hyper_out(mf_build *bd, const char *name, const mf_hyper_half *half,
+                           const int16_t *terms, int count);
+/* Copies of an embedding; one stream of them at the end. */
+int16_t mf_lower_hyper_begin(mf_build *bd, int16_t x);
+int16_t mf_lower_hyper_end(mf_build *bd, int16_t x);
+/* What a depth of MTP begins with: each copy of the state, projected, beside the embedding. */
+int16_t mf_lower_hyper_mtp(mf_build *bd, int16_t state, int16_t embedded);
 
 /* Derives recomputation and gradients from the forward ops (lower_grad.c); nothing is offloaded
  * yet. */

@@ -336,6 +336,18 @@ int16_t mf_lower_context(mf_build *bd, const mf_lower_heads *a, int16_t q, int16
     return q;
 }
 
+int16_t mf_lower_shared_keys(mf_build *bd, const mf_lower_heads *a, int16_t q, int16_t keys) {
+    int64_t cp = mf_layout_group(bd->l, MF_GROUP_CP).size;
+    int16_t out = attention_output(bd, "attention_out", a->tokens, a->heads * a->d_v);
+    int16_t lse = attention_lse(bd, a->tokens, a->heads);
+    int64_t rows = mf_build_t(bd, keys)->rows / bd->l->mbs;
+    const int16_t in[3] = {q, keys, keys};
+    mf_op *op = core_attention(bd, a, a->heads, 1, bd->l->seq / cp, rows, a->pairs / (double)cp, in,
+                               a->sinks, out, lse);
+    op->bytes -= bd->act_B * (double)mf_build_t(bd, keys)->rows * (double)a->d_v; /* one load */
+    return out;
+}
+
 /* --- rings hold two steps ------------------------------------------------------------------------
  */
 

@@ -541,7 +541,7 @@ static int16_t from_latent(mf_build *bd, int16_t y) {
     return latent(bd, "latent_up_proj", y, m->moe_latent, m->hidden);
 }
 
-static int16_t moe_layer(mf_build *bd, int16_t x, int16_t xn) {
+static int16_t moe_layer(mf_build *bd, const mf_hyper_half *half, int16_t xn) {
     const mf_model *m = bd->m;
     const mf_layout *l = bd->l;
     moe s = {
@@ -584,19 +584,19 @@ static int16_t moe_layer(mf_build *bd, int16_t x, int16_t xn) {
         shared = shared_expert(bd, xn);
     }
     bd->module = MF_MODULE_EXPERTS;
-    const int16_t terms[3] = {x, y, shared};
-    return mf_lower_add(bd, "ffn_residual", terms, shared == MF_NO_TENSOR ? 2 : 3);
+    const int16_t terms[2] = {y, shared};
+    return mf_lower_hyper_out(bd, "ffn_residual", half, terms, shared == MF_NO_TENSOR ? 1 : 2);
 }
 
 int16_t mf_lower_ffn(mf_build *bd, int16_t x) {
     const mf_model *m = bd->m;
     bd->module = MF_MODULE_FFN_NORM;
-    int16_t xn = mf_lower_norm(bd, "post_attention_norm", x, bd->tokens, m->hidden);
+    const mf_hyper_half half = mf_lower_hyper_in(bd, x);
+    int16_t xn = mf_lower_norm(bd, "post_attention_norm", half.read, bd->tokens, m->hidden);
     if (m->layer_classes[bd->key.layer_class].ffn == MF_FFN_MOE) {
-        return moe_layer(bd, x, xn);
+        return moe_layer(bd, &half, xn);
     }
     bd->module = MF_MODULE_MLP;
     int16_t y = mf_lower_mlp(bd, xn, m->ffn, MF_PART_DENSE_FFN, MF_RECOMPUTE_MLP);
-    const int16_t terms[2] = {x, y};
-    return mf_lower_add(bd, "ffn_residual", terms, 2);
+    return mf_lower_hyper_out(bd, "ffn_residual", &half, &y, 1);
 }

@@ -202,7 +202,8 @@ static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *e
     mf_op_in(op, out);
     mf_op_in(op, lse);
     mf_op_in(op, grad_of(bd, extra->final_out));
-    for (int i = 0; i < 3; i++) {
+    const int own = f->in[1] == f->in[2] ? 2 : 3; /* keys that are the values have one gradient */
+    for (int i = 0; i < own; i++) {
         int maker = bd->status == MF_OK ? bd->b->tensors[f->in[i]].producer : -1;
         bool cut = maker >= 0 && mf_op_cut(&bd->b->ops[maker]) == MF_CUT_HEADS;
         if (wants_grad(bd, f->in[i])) { /* queries of a piece are its own, its keys may not be */
@@ -291,9 +292,7 @@ static void grad_scan(mf_build *bd, const mf_op *f) {
 /* An indexer learns by a loss of its own, against what attention gave the keys that it chose
  * (DeepSeek-V3.2, arXiv:2512.02556, 2.1.1): gradients of the scores of chosen keys, two products
  * for the forward pass's one, and the teacher's scores of them again. */
-static void grad_index(mf_build *bd, const mf_op *f) {
-    double s = (double)f->dim[MF_OP_DIM_INDEX_KEYS], k = (double)f->dim[MF_OP_DIM_INDEX_TOPK];
-    double share = k >= s ? 1.0 : (k * (k + 1.0) / 2.0 + (s - k) * k) / (s * (s + 1.0) / 2.0);
+static void grad_index(mf_build *bd, const mf_op *f, const mf_build_extra *extra) {
     int16_t kept[4] = {f->out[0], f->in[0], f->in[1], f->in[2]};
     mf_op g = *f;
     g.nout = 0;
@@ -304,10 +303,10 @@ static void grad_index(mf_build *bd, const mf_op *f) {
     if (bd->status == MF_OK) {
         mf_op *op = &bd->b->ops[last_op(bd)];
         op->flops =
-            share * (2.0 * f->flops + (double)bd->m->heads / (double)bd->l->tp * f->flops *
-                                          (double)(bd->m->kv_lora_rank + bd->m->qk_rope_head_dim) /
-                                          ((double)f->dim[MF_OP_DIM_INDEX_HEADS] *
-                                           ((double)f->dim[MF_OP_DIM_INDEX_DIM] + 1.0)));
+            extra->share *
+            (2.0 * f->flops + (double)bd->m->heads / (double)bd->l->tp * f->flops * extra->teacher /
+                                  ((double)f->dim[MF_OP_DIM_INDEX_HEADS] *
+                                   ((double)f->dim[MF_OP_DIM_INDEX_DIM] + 1.0)));
     }
 }
 
@@ -470,6 +469,13 @@ static void grad_cross_entropy(mf_build *bd, const mf_op *f) {
  * two and writes one. */
 static const double swiglu_gradient = 5.0 / 3.0;
 
+/* Traffic of the gradient of copies of the residual that a kind reads (1) or reads and writes (2)
+ * by the forward pass's. */
+static double hyper_gradient(const mf_op *f, double ways) {
+    double n = (double)f->dim[MF_OP_DIM_STREAMS];
+    return ((ways + 1.0) * n + ways) / (ways * n + 1.0);
+}
+
 static void grad_op(mf_build *bd, int i) {
     mf_op f = bd->b->ops[i];
     mf_build_extra extra = bd->extra[i];
@@ -536,8 +542,18 @@ static void grad_op(mf_build *bd, int i) {
         grad_memory(bd, &f, MF_OP_GATED_NORM_BWD, 5.0 / 3.0, kept, 3);
         break;
     }
+    case MF_OP_COMPRESS_FWD:
+        grad_memory(bd, &f, MF_OP_COMPRESS_BWD, 2.0, f.in, 1);
+        break;
+    case MF_OP_HYPER_READ_FWD: /* of n + 1 streams: reads 1 + n, writes n */
+        grad_memory(bd, &f, MF_OP_HYPER_READ_BWD, hyper_gradient(&f, 1.0), f.in, 2);
+        break;
+    case MF_OP_HYPER_WRITE_FWD: /* where it mixes: of 2 n + 1 streams reads 2 n + 1, writes n + 1 */
+        grad_memory(bd, &f, MF_OP_HYPER_WRITE_BWD, f.nin > 2 ? hyper_gradient(&f, 2.0) : 1.0, f.in,
+                    f.nin > 2 ? 3 : 0);
+        break;
     case MF_OP_INDEX_FWD:
-        grad_index(bd, &f);
+        grad_index(bd, &f, &extra);
         break;
     case MF_OP_GATE_FWD:
         grad_memory(bd, &f, MF_OP_GATE_BWD, 1.0, f.in, 2);
@@ -600,6 +616,9 @@ static void grad_op(mf_build *bd, int i) {
     case MF_OP_DECAY_BWD:
     case MF_OP_SCAN_BWD:
     case MF_OP_GATED_NORM_BWD:
+    case MF_OP_COMPRESS_BWD:
+    case MF_OP_HYPER_READ_BWD:
+    case MF_OP_HYPER_WRITE_BWD:
     case MF_OP_INDEX_BWD:
     case MF_OP_GATE_BWD:
     case MF_OP_ROUTER_BWD:

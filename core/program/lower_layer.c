@@ -223,7 +223,7 @@ static int16_t lookup(mf_build *bd, bool shared) {
 
 void mf_lower_embedding(mf_build *bd) {
     bd->module = MF_MODULE_EMBEDDING;
-    bd->output = lookup(bd, false);
+    bd->output = mf_lower_hyper_begin(bd, lookup(bd, false));
 }
 
 /* Final norm, vocabulary-parallel logits, cross-entropy. The logits are overwritten by their
@@ -233,6 +233,7 @@ static void loss(mf_build *bd, int16_t x, bool shared) {
     int64_t vocab = vocabulary(m, bd->l);
     bd->drop = 0; /* no recomputation beyond the last layer */
     bd->module = MF_MODULE_HEAD;
+    x = mf_lower_hyper_end(bd, x);
     int16_t xn = mf_lower_norm(bd, "final_norm", x, bd->tokens, m->hidden);
     int16_t gathered = mf_lower_gather_tp(bd, "tp_all_gather", xn);
     mf_linear head = {"lm_head", MF_PART_HEAD, m->hidden,
@@ -265,19 +266,41 @@ void mf_lower_head(mf_build *bd) {
     loss(bd, bd->input, bd->m->tied_embeddings && bd->key.shared_embedding);
 }
 
-static mf_op *side_by_side(mf_build *bd, const char *name) {
-    int64_t n = bd->tokens, h = bd->m->hidden;
-    return mf_build_memory_op(bd, MF_OP_SPLIT, name, n, 2 * h,
-                              4.0 * (double)n * (double)h * bd->act_B);
+static mf_op *side_by_side(mf_build *bd, const char *name, int64_t cols) {
+    return mf_build_memory_op(bd, MF_OP_SPLIT, name, bd->tokens, 2 * cols,
+                              4.0 * (double)bd->tokens * (double)cols * bd->act_B);
 }
 
 static int16_t joined(mf_build *bd, const char *name, int16_t a, int16_t b) {
-    int16_t both = mf_build_tensor(bd, name, bd->tokens, 2 * bd->m->hidden, bd->act_B);
-    mf_op *op = side_by_side(bd, name);
+    int64_t cols = mf_build_t(bd, a)->cols;
+    int16_t both = mf_build_tensor(bd, name, bd->tokens, 2 * cols, bd->act_B);
+    mf_op *op = side_by_side(bd, name, cols);
     mf_op_in(op, a);
     mf_op_in(op, b);
     mf_op_out(op, both);
     return both;
+}
+
+/* Embedding and state side by side, projected. */
+static int16_t mtp_projection(mf_build *bd, int16_t state, int16_t embedded) {
+    const mf_model *m = bd->m;
+    int16_t hn = mf_lower_norm(bd, "hnorm", state, bd->tokens, m->hidden);
+    int16_t en = mf_lower_norm(bd, "enorm", embedded, bd->tokens, m->hidden);
+    int16_t both = joined(bd, "concat", en, hn);
+    mf_linear projection = {"eh_proj", MF_PART_MTP, 2 * m->hidden, m->hidden / bd->l->tp,
+                            false,     bd->math};
+    int16_t x = mf_lower_column_parallel(bd, &projection, both);
+    if (bd->l->tp == 1) {
+        return x;
+    }
+    /* columns of this rank, all tokens -> all columns, own tokens */
+    int16_t y = mf_build_tensor(bd, "eh_all_to_all", bd->tokens, m->hidden, bd->act_B);
+    mf_op *op =
+        mf_build_collective(bd, MF_OP_ALL_TO_ALL, "eh_all_to_all", MF_STREAM_TP, MF_GROUP_TP,
+                            (double)bd->tokens * (double)m->hidden * bd->act_B);
+    mf_op_in(op, x);
+    mf_op_out(op, y);
+    return y;
 }
 
 /* Depth of multi-token prediction: the next token's embedding beside the hidden state that the
@@ -288,30 +311,18 @@ void mf_lower_mtp(mf_build *bd) {
     int16_t own = bd->input, state = own;
     bd->module = MF_MODULE_MTP;
     if (bd->key.after_depth) {
-        own = mf_build_tensor(bd, "own_state", bd->tokens, m->hidden, bd->act_B);
-        state = mf_build_tensor(bd, "depth_state", bd->tokens, m->hidden, bd->act_B);
+        int64_t cols = mf_lower_streams(m) * m->hidden;
+        own = mf_build_tensor(bd, "own_state", bd->tokens, cols, bd->act_B);
+        state = mf_build_tensor(bd, "depth_state", bd->tokens, cols, bd->act_B);
         mf_build_t(bd, state)->offload = MF_OFFLOAD_INPUT;
-        mf_op *op = side_by_side(bd, "split_states");
+        mf_op *op = side_by_side(bd, "split_states", cols);
         mf_op_in(op, bd->input);
         mf_op_out(op, own);
         mf_op_out(op, state);
     }
     int16_t embedded = lookup(bd, bd->key.shared_embedding);
-    int16_t hn = mf_lower_norm(bd, "hnorm", state, bd->tokens, m->hidden);
-    int16_t en = mf_lower_norm(bd, "enorm", embedded, bd->tokens, m->hidden);
-    int16_t both = joined(bd, "concat", en, hn);
-    mf_linear projection = {"eh_proj", MF_PART_MTP, 2 * m->hidden, m->hidden / bd->l->tp,
-                            false,     bd->math};
-    int16_t x = mf_lower_column_parallel(bd, &projection, both);
-    if (bd->l->tp > 1) { /* columns of this rank, all tokens -> all columns, own tokens */
-        int16_t y = mf_build_tensor(bd, "eh_all_to_all", bd->tokens, m->hidden, bd->act_B);
-        mf_op *op =
-            mf_build_collective(bd, MF_OP_ALL_TO_ALL, "eh_all_to_all", MF_STREAM_TP, MF_GROUP_TP,
-                                (double)bd->tokens * (double)m->hidden * bd->act_B);
-        mf_op_in(op, x);
-        mf_op_out(op, y);
-        x = y;
-    }
+    int16_t x = m->hyper_streams > 0 ? mf_lower_hyper_mtp(bd, state, embedded)
+                                     : mtp_projection(bd, state, embedded);
     bd->drop = MF_RECOMPUTE_LAYER;
     x = halves(bd, x, MF_HALF_BOTH);
     bd->output = bd->key.before_depth ? joined(bd, "join_states", own, x) : own;

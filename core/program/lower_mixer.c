@@ -13,7 +13,7 @@
  * MiniMax-01 (arXiv:2501.08313) for lightning attention; which products a chunk takes as the public
  * kernels do it (flash-linear-attention: ops/gated_delta_rule, ops/kda, ops/lightning_attn).
  */
-#include "core/program/lower_build.h"
+#include "core/program/lower_attention.h"
 
 /* Widths on this rank: before the exchange over CP, and (divided by `cp`) inside it. */
 typedef struct mixer {
@@ -294,11 +294,8 @@ static parts project_kda(mf_build *bd, const mixer *s, int16_t xn) {
     return p;
 }
 
-int16_t mf_lower_mixer(mf_build *bd, int16_t x) {
+static int16_t recurrent(mf_build *bd, int16_t xn) {
     mixer s = mixer_of(bd);
-    bd->module = MF_MODULE_ATTN_NORM;
-    int16_t xn = mf_lower_norm(bd, "input_norm", x, bd->tokens, bd->m->hidden);
-    bd->module = MF_MODULE_ATTN_PROJ;
     parts p = s.kind == MF_MIXER_KDA ? project_kda(bd, &s, xn) : project(bd, &s, xn);
     bd->module = MF_MODULE_CORE_ATTN;
     int16_t q = s.kind == MF_MIXER_LIGHTNING ? p.scanned : short_conv(bd, &s, p.scanned);
@@ -311,7 +308,16 @@ int16_t mf_lower_mixer(mf_build *bd, int16_t x) {
     int first = bd->b->nops;
     int16_t y = mf_lower_row_parallel(bd, &w, o);
     mf_build_alpha_since(bd, first, mf_factor(bd->m->residual_multiplier));
+    return y;
+}
+
+int16_t mf_lower_mixer(mf_build *bd, int16_t x) {
+    bd->module = MF_MODULE_ATTN_NORM;
+    const mf_hyper_half half = mf_lower_hyper_in(bd, x);
+    int16_t xn = mf_lower_norm(bd, "input_norm", half.read, bd->tokens, bd->m->hidden);
+    bd->module = MF_MODULE_ATTN_PROJ;
+    bool compressed = bd->m->layer_classes[bd->key.layer_class].mixer == MF_MIXER_COMPRESSED;
+    int16_t y = compressed ? mf_lower_compressed(bd, xn) : recurrent(bd, xn);
     bd->module = MF_MODULE_FFN_NORM;
-    const int16_t terms[2] = {x, y};
-    return mf_lower_add(bd, "mixer_residual", terms, 2);
+    return mf_lower_hyper_out(bd, "mixer_residual", &half, &y, 1);
 }

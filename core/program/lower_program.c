@@ -163,7 +163,8 @@ static double param_B(const mf_layout *l) {
 
 mf_op mf_pipeline_send(const mf_model *m, const mf_layout *l, const char *name) {
     double tokens = (double)l->mbs * (double)l->seq / (double)(l->tp * l->cp);
-    double bytes = tokens * (double)m->hidden * param_B(l);
+    double streams = m->hyper_streams > 0 ? (double)m->hyper_streams : 1.0;
+    double bytes = tokens * streams * (double)m->hidden * param_B(l);
     mf_op op = {
         .kind = MF_OP_SEND_RECV,
         .pass = MF_PASS_F,

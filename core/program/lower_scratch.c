@@ -33,6 +33,10 @@ static int64_t attention_B(const mf_build *bd, const mf_op *op) {
     const int64_t heads = op->dim[MF_OP_DIM_HEADS], batch = op->dim[MF_OP_DIM_BATCH];
     const int64_t rows = batch * op->dim[MF_OP_DIM_SEQ_Q], keys = batch * op->dim[MF_OP_DIM_SEQ_K];
     const int64_t d_qk = op->dim[MF_OP_DIM_D_QK], d_v = op->dim[MF_OP_DIM_D_V];
+    if (op->flags & MF_OPF_SPARSE) { /* a query has all of its keys; a key's gradient is summed */
+        return mf_op_attention_B(bd->l, bd->b, op) + mf_align_B(4 * rows * heads) +
+               mf_align_B(4 * keys * op->dim[MF_OP_DIM_KV_HEADS] * d_qk);
+    }
     const bool shared = op->dim[MF_OP_DIM_KV_HEADS] < heads; /* K and V by query head, too */
     return mf_op_attention_B(bd->l, bd->b, op) +
            mf_align_B(4 * rows * heads * (d_qk + 1) +

@@ -25,8 +25,7 @@ static int16_t index_linear(mf_build *bd, const char *name, int16_t x, int64_t k
     return y;
 }
 
-/* Rows of all ranks that hold tokens of the same samples. */
-static int16_t gathered(mf_build *bd, const char *name, mf_group_kind group, int16_t x) {
+int16_t mf_lower_gather_samples(mf_build *bd, const char *name, mf_group_kind group, int16_t x) {
     const mf_tensor from = *mf_build_t(bd, x);
     int64_t size = mf_layout_group(bd->l, group).size;
     if (size == 1) {
@@ -46,8 +45,7 @@ static int16_t gathered(mf_build *bd, const char *name, mf_group_kind group, int
 
 void mf_lower_indexer(mf_build *bd, int16_t xn, int16_t q_low) {
     const mf_model *m = bd->m;
-    int64_t heads = m->index_heads, d = m->index_head_dim, seq = bd->l->seq;
-    int64_t kept = m->index_topk < seq ? m->index_topk : seq;
+    int64_t heads = m->index_heads, d = m->index_head_dim;
     bool low = q_low != MF_NO_TENSOR;
     int16_t q = index_linear(bd, "index_q_proj", low ? q_low : xn, low ? m->q_lora_rank : m->hidden,
                              heads * d);
@@ -65,26 +63,45 @@ void mf_lower_indexer(mf_build *bd, int16_t xn, int16_t q_low) {
     mf_op_out(op, kn);
     mf_op_out(op, rstd);
     int16_t weights = index_linear(bd, "index_weights", xn, m->hidden, heads);
-    int16_t keys = gathered(bd, "index_keys", MF_GROUP_TP_CP, kn);
+    int16_t keys = mf_lower_gather_samples(bd, "index_keys", MF_GROUP_TP_CP, kn);
+    double s = (double)bd->l->seq, n = (double)m->index_topk;
+    double chosen = n >= s ? 1.0 : (n * (n + 1.0) / 2.0 + (s - n) * n) / (s * (s + 1.0) / 2.0);
+    const mf_lower_choice c = {q,
+                               keys,
+                               weights,
+                               bd->l->seq,
+                               (double)bd->tokens * (s + 1.0) / 2.0,
+                               chosen,
+                               (double)(m->kv_lora_rank + m->qk_rope_head_dim)};
+    mf_lower_choose(bd, &c);
+}
+
+/* Scores of all pairs and the best of each query, for all TP ranks. */
+void mf_lower_choose(mf_build *bd, const mf_lower_choice *c) {
+    const mf_model *m = bd->m;
+    int64_t heads = m->index_heads, d = m->index_head_dim;
+    int64_t kept = m->index_topk < c->keys ? m->index_topk : c->keys;
     bd->module = MF_MODULE_CORE_ATTN;
     int16_t choice = mf_build_tensor(bd, "index_choice", bd->tokens, kept, 4.0);
     mf_build_t(bd, choice)->indices = true;
-    double pairs = (double)bd->tokens * ((double)seq + 1.0) / 2.0;
-    double moved = mf_tensor_balanced_B(mf_build_t(bd, q)) +
-                   mf_tensor_balanced_B(mf_build_t(bd, keys)) +
+    double moved = mf_tensor_balanced_B(mf_build_t(bd, c->q)) +
+                   mf_tensor_balanced_B(mf_build_t(bd, c->k)) +
                    mf_tensor_balanced_B(mf_build_t(bd, choice));
     /* A score a pair, in float, is written and read by the choice. */
-    op = mf_build_memory_op(bd, MF_OP_INDEX_FWD, "indexer", bd->tokens, kept, moved + 8.0 * pairs);
+    mf_op *op = mf_build_memory_op(bd, MF_OP_INDEX_FWD, "indexer", bd->tokens, kept,
+                                   moved + 8.0 * c->scored);
     op->dim[MF_OP_DIM_INDEX_HEADS] = heads;
     op->dim[MF_OP_DIM_INDEX_DIM] = d;
-    op->dim[MF_OP_DIM_INDEX_KEYS] = seq;
+    op->dim[MF_OP_DIM_INDEX_KEYS] = c->keys;
     op->dim[MF_OP_DIM_INDEX_TOPK] = kept;
-    op->flops = 2.0 * pairs * (double)heads * ((double)d + 1.0);
-    mf_op_in(op, q);
-    mf_op_in(op, keys);
-    mf_op_in(op, weights);
+    op->flops = 2.0 * c->scored * (double)heads * ((double)d + 1.0);
+    mf_op_in(op, c->q);
+    mf_op_in(op, c->k);
+    mf_op_in(op, c->weights);
     mf_op_out(op, choice);
-    (void)gathered(bd, "index_choices", MF_GROUP_TP, choice);
+    mf_build_last(bd)->share = c->share;
+    mf_build_last(bd)->teacher = c->teacher;
+    (void)mf_lower_gather_samples(bd, "index_choices", MF_GROUP_TP, choice);
     bd->module = MF_MODULE_ATTN_PROJ;
 }
 

@@ -45,8 +45,9 @@ typedef enum mf_op_class {
  * - memory kinds: ROWS COLS (elements of the main operand); `bytes` is all traffic. Beside them,
  *   BIAS_BWD: GROUPS; PERMUTE, UNPERMUTE: CHOICES EXPERTS (in whose order rows stand) PADDED RANKS;
  * ROPE: ROPE_HEADS .. ROPE_TABLE; RMSNORM, NORM_SUM over q and k: NORM_Q .. NORM_COPIES; ROUTER:
- * SCORE; CONV: TAPS; SCAN: SCAN_RULE .. SCAN_CHUNK; INDEX: INDEX_HEADS .. INDEX_TOPK. SCAN and
- * INDEX also have `flops`: what they do on tensor cores may take longer than their traffic.
+ * SCORE; CONV: TAPS; SCAN: SCAN_RULE .. SCAN_CHUNK; INDEX: INDEX_HEADS .. INDEX_TOPK; COMPRESS:
+ * COMPRESS_RATIO, COMPRESS_SERIES; HYPER_READ, HYPER_WRITE: STREAMS. SCAN and INDEX also have
+ * `flops`: what they do on tensor cores may take longer than their traffic.
  * - collectives: `bytes` as nccl-tests counts a size: all-gather and reduce-scatter the gathered
  *   size, all-reduce the buffer, all-to-all what one rank sends (own part included), send_recv the
  *   message. SEND_RECV: PLACES.
@@ -106,6 +107,8 @@ enum {
     MF_OP_DIM_INDEX_KEYS, /* of a whole sample */
     MF_OP_DIM_INDEX_TOPK  /* that a query keeps */
 };
+enum { MF_OP_DIM_COMPRESS_RATIO = 2, MF_OP_DIM_COMPRESS_SERIES }; /* positions, series a key */
+enum { MF_OP_DIM_STREAMS = 2 };                                   /* copies side by side in a row */
 enum { MF_OP_DIM_PLACES }; /* that messages move along the group; negative: backwards */
 #define MF_OP_MAP(X)                                                                               \
     X(GEMM, "gemm", GEMM)                                                                          \
@@ -131,6 +134,12 @@ enum { MF_OP_DIM_PLACES }; /* that messages move along the group; negative: back
     X(SCAN_BWD, "scan_bwd", MEMORY)                                                                \
     X(GATED_NORM_FWD, "gated_norm_fwd", MEMORY)                                                    \
     X(GATED_NORM_BWD, "gated_norm_bwd", MEMORY)                                                    \
+    X(COMPRESS_FWD, "compress_fwd", MEMORY) /* one key of several positions */                     \
+    X(COMPRESS_BWD, "compress_bwd", MEMORY)                                                        \
+    X(HYPER_READ_FWD, "hyper_read_fwd", MEMORY) /* a sum of copies of the residual stream */       \
+    X(HYPER_READ_BWD, "hyper_read_bwd", MEMORY)                                                    \
+    X(HYPER_WRITE_FWD, "hyper_write_fwd", MEMORY) /* a half's output into mixed copies */          \
+    X(HYPER_WRITE_BWD, "hyper_write_bwd", MEMORY)                                                  \
     X(INDEX_FWD, "index_fwd", MEMORY) /* scores of all keys, and the best of them */               \
     X(INDEX_BWD, "index_bwd", MEMORY)                                                              \
     X(ADD, "add", MEMORY)                                                                          \
@@ -308,6 +317,9 @@ typedef enum mf_step_end_op {
  * - SCAN: x [decays] [D] -> y states [matrices]; dy x [decays] [matrices] -> dx [ddecays] [dD]
  *   states. States stand for the pass alone.
  * - GATED_NORM: x gate weight -> y rstd; dy x gate rstd -> dx dgate dweight.
+ * - COMPRESS: keys_and_scores places -> y; dy keys_and_scores -> dkeys_and_scores dplaces.
+ * - HYPER_READ: x mixes base scale -> y [weights]; dy [dweights] x mixes -> dx dmixes dbase dscale.
+ *   HYPER_WRITE: y [x [weights]] -> x; dx [y x weights] -> dy [dx [dweights]].
  * - INDEX: q k weights -> choices; choices q k weights -> dq dk dweights (of the indexer's own
  * loss).
  * - SPLIT: columns side by side, parts -> joined or joined -> parts; the gradient is the other one.

@@ -46,6 +46,44 @@ static mf_kernel_mla_shape mla_shape(const mf_exec_op *x, const mf_exec_tensor *
                                  .sin = x->env->rope_sin[0]};
 }
 
+/* Queries of low rank beside whole keys (Step-3): rows of q alone, and rows of k and v alone. */
+static bool stands_apart(const mf_exec_op *x) {
+    return x->forward_nin > 1;
+}
+
+static mf_kernel_rope_shape apart_shape(const mf_exec_op *x, const mf_exec_tensor *row, bool keys) {
+    mf_kernel_rope_shape s = rope_shape(x, row);
+    *(keys ? &s.heads : &s.kv_heads) = 0;
+    return s;
+}
+
+static mf_status rope_apart(const mf_exec_op *x, mf_err *e) {
+    const mf_kernel_rope_split q = {
+        .shape = apart_shape(x, &x->in[0], false), .joined = x->in[0].data, .q = output(x, 0)};
+    const mf_kernel_rope_split kv = {.shape = apart_shape(x, &x->in[1], true),
+                                     .joined = x->in[1].data,
+                                     .k = output(x, 1),
+                                     .v = output(x, 2)};
+    mf_status status = q.q != NULL ? mf_ops_device(x)->rope_split(x->queue, &q, e) : MF_OK;
+    return status == MF_OK && (kv.k != NULL || kv.v != NULL)
+               ? mf_ops_device(x)->rope_split(x->queue, &kv, e)
+               : status;
+}
+
+static mf_status rope_apart_grad(const mf_exec_op *x, mf_err *e) {
+    const mf_kernel_rope_join q = {.shape = apart_shape(x, &x->out[0], false),
+                                   .dq = x->in[0].data,
+                                   .add = x->sum[0].data,
+                                   .djoined = x->out[0].data};
+    const mf_kernel_rope_join kv = {.shape = apart_shape(x, &x->out[1], true),
+                                    .dk = x->in[1].data,
+                                    .dv = x->in[2].data,
+                                    .add = x->sum[1].data,
+                                    .djoined = x->out[1].data};
+    mf_status status = mf_ops_device(x)->rope_join(x->queue, &q, e);
+    return status == MF_OK ? mf_ops_device(x)->rope_join(x->queue, &kv, e) : status;
+}
+
 /* Values of another width than keys, and gates: plain columns behind q and k. */
 static bool copies_values(const mf_exec_op *x) {
     return x->op->dim[MF_OP_DIM_ROPE_D_V] != x->op->dim[MF_OP_DIM_ROPE_D_QK];
@@ -124,11 +162,15 @@ static mf_status rope_mla_grad(const mf_exec_op *x, mf_err *e) {
 }
 
 mf_status mf_op_rope(const mf_exec_op *x, mf_err *e) {
-    return x->env->model->attn == MF_ATTN_MLA ? rope_mla(x, e) : rope_gqa(x, e);
+    return x->env->model->attn == MF_ATTN_MLA ? rope_mla(x, e)
+           : stands_apart(x)                  ? rope_apart(x, e)
+                                              : rope_gqa(x, e);
 }
 
 mf_status mf_op_rope_grad(const mf_exec_op *x, mf_err *e) {
-    return x->env->model->attn == MF_ATTN_MLA ? rope_mla_grad(x, e) : rope_gqa_grad(x, e);
+    return x->env->model->attn == MF_ATTN_MLA ? rope_mla_grad(x, e)
+           : stands_apart(x)                  ? rope_apart_grad(x, e)
+                                              : rope_gqa_grad(x, e);
 }
 
 /* --- attention ---------------------------------------------------------------------------------

@@ -153,27 +153,68 @@ static int64_t kv_replicas(const place *w) {
     return w->kv_heads >= w->l->tp ? 1 : w->l->tp / w->kv_heads;
 }
 
+/* Rows of K (1) or V (2), behind `front` local rows. */
+static bool key_or_value(const place *w, int which, int64_t front, mf_param_piece *out) {
+    const char *name = which == 1 ? w->hub.k : w->hub.v;
+    const int64_t k = w->m->head_dim, d = which == 1 ? k : w->m->v_head_dim;
+    int64_t replicas = kv_replicas(w), t = w->c->t;
+    int64_t heads = w->kv_heads >= w->l->tp ? w->kv_heads / w->l->tp : 1;
+    bool fused = w->hub.qkv != NULL;
+    rows_of(w, fused ? w->hub.qkv : name, t / replicas * heads * d, heads * d,
+            front + (which - 1) * heads * k, out);
+    out->row += fused ? (w->heads + (which - 1) * w->kv_heads) * k : 0;
+    out->first_replica = t % replicas == 0;
+    return true;
+}
+
+/* Gates of each channel stand in the hub's tensor of queries, head by head behind the head's
+ * queries; here they follow all else. */
+static bool gated_qkv(const place *w, int i, mf_param_piece *out) {
+    const int64_t d = w->m->head_dim, heads = w->heads / w->l->tp, first = w->c->t * heads;
+    if (i < heads) {
+        return rows_of(w, w->hub.q, 2 * (first + i) * d, d, i * d, out);
+    }
+    if (i < heads + 2) {
+        return key_or_value(w, (int)(i - heads + 1), heads * d, out);
+    }
+    const int64_t h = i - heads - 2;
+    return h < heads &&
+           rows_of(w, w->hub.q, (2 * (first + h) + 1) * d, d, w->q->rows - (heads - h) * d, out);
+}
+
 /* Query, key and value rows: of three tensors, or of one that has them one below the other. */
 static bool qkv(const place *w, int i, mf_param_piece *out) {
-    const char *const name[3] = {w->hub.q, w->hub.k, w->hub.v};
-    const int64_t d[3] = {w->m->head_dim, w->m->head_dim, w->m->v_head_dim};
-    int64_t tp = w->l->tp, t = w->c->t, replicas = kv_replicas(w);
-    int64_t heads = w->heads / tp, kv_heads = w->kv_heads >= tp ? w->kv_heads / tp : 1;
-    bool fused = w->hub.qkv != NULL;
+    int64_t heads = w->heads / w->l->tp, t = w->c->t, rows = heads * w->m->head_dim;
+    if (w->m->attn_gate == MF_ATTN_GATE_CHANNEL) {
+        return gated_qkv(w, i, out);
+    }
     if (i == 0) {
-        return rows_of(w, fused ? w->hub.qkv : name[0], t * heads * d[0], heads * d[0], 0, out);
+        return rows_of(w, w->hub.qkv != NULL ? w->hub.qkv : w->hub.q, t * rows, rows, 0, out);
     }
     if (i == 3 && w->m->attn_gate == MF_ATTN_GATE_HEAD) { /* a row for each head, behind v */
         return rows_of(w, "self_attn.g_proj", t * heads, heads, w->q->rows - heads, out);
     }
-    if (i > 2) {
-        return false;
-    }
-    rows_of(w, fused ? w->hub.qkv : name[i], t / replicas * kv_heads * d[i], kv_heads * d[i],
-            (heads + (i - 1) * kv_heads) * d[0], out);
-    out->row += fused ? (w->heads + (i - 1) * w->kv_heads) * d[0] : 0;
-    out->first_replica = t % replicas == 0;
-    return true;
+    return i < 3 && key_or_value(w, i, rows, out);
+}
+
+/* K and V beside queries of low rank (Step-3). */
+static bool kv(const place *w, int i, mf_param_piece *out) {
+    return i < 2 && key_or_value(w, i + 1, 0, out);
+}
+
+/* Queries of low rank, as DeepSeek names them or, beside whole keys, Step-3. */
+static bool low_rank_down(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && whole(w, w->m->attn == MF_ATTN_MLA ? "self_attn.q_a_proj" : w->hub.q, out);
+}
+
+static bool low_rank_norm(const place *w, int i, mf_param_piece *out) {
+    bool latent = w->m->attn == MF_ATTN_MLA;
+    return i == 0 && whole(w, latent ? "self_attn.q_a_layernorm" : "self_attn.inter_norm", out);
+}
+
+static bool low_rank_up(const place *w, int i, mf_param_piece *out) {
+    return i == 0 && rows_of(w, w->m->attn == MF_ATTN_MLA ? "self_attn.q_b_proj" : "self_attn.wq",
+                             w->c->t * w->q->rows, w->q->rows, 0, out);
 }
 
 /* Norms over the heads of q and k: one weight each, or (whole projections) a shard each. */
@@ -362,11 +403,8 @@ static const struct {
     const char *name, *hub;
     bool rows_by_tp;
 } plain[] = {
-    {"q_a_norm", "self_attn.q_a_layernorm", false},
     {"kv_a_norm", "self_attn.kv_a_layernorm", false},
-    {"q_a_proj", "self_attn.q_a_proj", false},
     {"kv_a_proj", "self_attn.kv_a_proj_with_mqa", false},
-    {"q_b_proj", "self_attn.q_b_proj", true},
     {"q_proj", "self_attn.q_proj", true},
     {"kv_b_proj", "self_attn.kv_b_proj", true},
     {"shared_gate", "mlp.shared_expert_gate", false},
@@ -394,6 +432,10 @@ static const struct {
     {"input_norm", input_norm},
     {"post_attention_norm", ffn_norm},
     {"qkv_proj", qkv},
+    {"kv_proj", kv},
+    {"q_a_proj", low_rank_down},
+    {"q_a_norm", low_rank_norm},
+    {"q_b_proj", low_rank_up},
     {"qk_norm", qk_norm},
     {"q_norm", q_norm},
     {"k_norm", k_norm},

@@ -13,6 +13,7 @@ static const char *const models[] = {
  * or with one KV head, which every TP rank projects. */
 static const char *const mixed[] = {
     "deepseek-v3.2",
+    "deepseek-v4-flash",
     "glm-5",
     "glm-5.2",
     "granite-4.0-h-small",

@@ -157,6 +157,7 @@ static void layouts_that_mixers_cannot_take_are_refused(void **state) {
         {"qwen3-next-80b-a3b", 16, 2, "does not divide the 16 key heads"},
         {"kimi-linear-48b-a3b", 1, 2, "delta attention with decays by channel"},
         {"granite-4.0-h-small", 2, 1, "does not divide the 1 key heads (groups)"},
+        {"deepseek-v4-flash", 16, 1, "does not divide the 64 query heads in 8 output groups"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         world w;
@@ -236,6 +237,89 @@ static void experts_in_a_latent_space_get_narrow_rows(void **state) {
     mf_program_destroy(w.p);
 }
 
+/* The block of the first layer whose keys are compressed so. */
+static const mf_block *compressed_by(const world *w, int64_t ratio) {
+    for (int64_t i = 0; i < w->m.layers; i++) {
+        if (w->m.layer_classes[w->m.layer_class[i]].compress == ratio) {
+            return w->p->blocks[w->p->block_of[1 + i]];
+        }
+    }
+    fail_msg("%s: no layer of ratio %lld", w->m.name, (long long)ratio);
+    return NULL;
+}
+
+/* DeepSeek-V4-Flash at 8,192 tokens, by hand. MFLOP a token of projections: 2 (4096 x 1024 + 1024 x
+ * 32768 + 4096 x 512 + 32768 x 1024 + 8192 x 4096); a compressor at 128: 2 x 2 x 4096 x 512; at 4:
+ * twice that, an indexer of 1024 x 8192 + 4096 x 64 and its compressor 4 x 4096 x 128. Pairs: a
+ * window of 128, and compressed keys up to the query, at 4 no more than 512 of them. */
+static void compressed_keys_cost_what_is_seen(void **state) {
+    (void)state;
+    static const struct {
+        int64_t ratio;
+        double products, pairs;
+    } cases[] = {
+        {0, 213.909504, 1040448.0},
+        {128, 222.298112, 1040448.0 + 258112.0},
+        {4, 252.182528, 1040448.0 + 3669504.0},
+    };
+    world w = lowered("deepseek-v4-flash", 1, 1, 8192);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const mf_block *b = compressed_by(&w, cases[i].ratio);
+        const mf_op *core = find(b, MF_OP_ATTENTION_FWD, MF_PASS_F);
+        assert_close(projections(b) / 8192e6 / cases[i].products, 1.0, 1e-9);
+        assert_close(core->flops / (cases[i].pairs * 2.0 * 64.0 * 1024.0), 1.0, 1e-9);
+        assert_close(find(b, MF_OP_ATTENTION_BWD, MF_PASS_B)->flops / core->flops, 2.5, 1e-9);
+        assert_int_equal(core->in[1], core->in[2]);
+        assert_int_equal(find(b, MF_OP_ATTENTION_BWD, MF_PASS_B)->nout, 3); /* dq dk dsinks */
+        assert_true((find(b, MF_OP_INDEX_FWD, MF_PASS_F) != NULL) == (cases[i].ratio == 4));
+        assert_true((find(b, MF_OP_COMPRESS_BWD, MF_PASS_B) != NULL) == (cases[i].ratio > 0));
+    }
+    /* Every compressed key is scored; the loss of 3,669,504 chosen pairs is the indexer's own. */
+    const mf_block *b = compressed_by(&w, 4);
+    const mf_op *index = find(b, MF_OP_INDEX_FWD, MF_PASS_F);
+    const mf_op *learns = find(b, MF_OP_INDEX_BWD, MF_PASS_B);
+    assert_close(index->flops / (8192.0 * 2048.0 * 2.0 * 64.0 * 129.0), 1.0, 1e-9);
+    double own = 3669504.0 * (2.0 * 2.0 * 64.0 * 129.0 + 2.0 * 64.0 * 512.0);
+    assert_close(learns->flops / own, 1.0, 1e-9);
+    mf_program_destroy(w.p);
+    w = lowered("deepseek-v4-flash", 2, 4, 8192); /* heads over TP, queries over CP */
+    const mf_op *part = find(compressed_by(&w, 4), MF_OP_ATTENTION_FWD, MF_PASS_F);
+    assert_close(part->flops * 8.0 / (cases[2].pairs * 2.0 * 64.0 * 1024.0), 1.0, 1e-9);
+    assert_int_equal(part->dim[MF_OP_DIM_SEQ_K], 8192 + 2048);
+    mf_program_destroy(w.p);
+}
+
+/* Four copies of a row of 4,096: what is read is one, what is written all, twice a layer; they all
+ * travel between stages. */
+static void copies_of_the_residual_travel(void **state) {
+    (void)state;
+    world w = lowered("deepseek-v4-flash", 1, 1, 4096);
+    const mf_block *b = compressed_by(&w, 0);
+    int reads = 0, writes = 0;
+    for (int i = 0; i < b->nforward; i++) {
+        const mf_op *op = &b->ops[i];
+        if (op->kind == MF_OP_HYPER_READ_FWD) {
+            assert_close(op->bytes / (4096.0 * (5.0 * 8192.0 + 8.0 * 24.0)), 1.0, 1e-9);
+            reads++;
+        } else if (op->kind == MF_OP_HYPER_WRITE_FWD) {
+            assert_close(op->bytes / (4096.0 * (9.0 * 8192.0 + 4.0 * 20.0)), 1.0, 1e-9);
+            writes++;
+        }
+    }
+    assert_true(reads == 2 && writes == 2);
+    assert_int_equal(b->boundary_B, 4096 * 4 * 4096 * 2);
+    const mf_block *begin = w.p->blocks[w.p->block_of[0]];
+    const mf_block *end = w.p->blocks[w.p->block_of[w.p->assignment.positions - 1]];
+    assert_non_null(find(begin, MF_OP_HYPER_WRITE_FWD, MF_PASS_F));
+    assert_non_null(find(end, MF_OP_HYPER_READ_BWD, MF_PASS_B));
+    mf_layout l = w.l;
+    l.pp = 2;
+    l.gpus = 2;
+    assert_ok(mf_layout_resolve(&l, &w.m, NULL));
+    assert_close(mf_pipeline_send(&w.m, &l, "send").bytes, 4096.0 * 4.0 * 8192.0, 0.5);
+    mf_program_destroy(w.p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixers_take_the_flops_of_their_formulas),
@@ -244,6 +328,8 @@ int main(void) {
         cmocka_unit_test(layouts_that_mixers_cannot_take_are_refused),
         cmocka_unit_test(chosen_keys_cost_what_is_chosen_and_the_indexer_everything),
         cmocka_unit_test(an_indexer_is_detached),
+        cmocka_unit_test(compressed_keys_cost_what_is_seen),
+        cmocka_unit_test(copies_of_the_residual_travel),
         cmocka_unit_test(experts_in_a_latent_space_get_narrow_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ enum { AG = MF_DISPATCH_ALLGATHER, A2A = MF_DISPATCH_ALLTOALL, FUSED = MF_DISPAT
 enum { RING = MF_CP_RING, GATHER = MF_CP_ALLGATHER, ULYSSES = MF_CP_ALLTOALL };
 
 /* Letters of the families of 2026. */
-#define NEW "2eDhgoGypfa"
+#define NEW "2eDhgoGypfan37"
 
 static const spec one[] = {
     {"lmqQd", 1, 1, 1, 1, 1, 1, 1, 0, 0, FUSED, RING, 0, 0},
@@ -81,10 +81,10 @@ enum { FAMILIES = sizeof letters - 1 };
 
 static const char *family_of(char letter) {
     static const char *const names[] = {
-        "llama",       "mixtral",         "qwen2_moe",      "qwen3_moe", "deepseek_v3",
-        "minimax_m2",  "ernie4_5_moe",    "dots1",          "hy_v3",     "glm4_moe",
-        "olmoe",       "granitemoe",      "hunyuan_v1_moe", "phimoe",    "mimo_v2_flash",
-        "llama4_text", "granitemoeshared"};
+        "llama",       "mixtral",      "qwen2_moe",      "qwen3_moe",  "deepseek_v3",
+        "minimax_m2",  "ernie4_5_moe", "dots1",          "hy_v3",      "glm4_moe",
+        "olmoe",       "granitemoe",   "hunyuan_v1_moe", "phimoe",     "mimo_v2_flash",
+        "llama4_text", "qwen3_next",   "step3p5",        "step3_text", "granitemoeshared"};
     return names[strchr(letters, letter) - letters];
 }
 

@@ -1,4 +1,4 @@
-/* Ten AdamW steps of seventeen Hugging Face families under folded layouts: loss, auxiliary loss and
+/* Ten AdamW steps of twenty Hugging Face families under folded layouts: loss, auxiliary loss and
  * gradient norm of every step, with and without the auxiliary loss in what is trained. At least six
  * layouts of each family must keep to the references for all ten. Every step is accounted for.
  * Sanitizers see every third pair of layout and family, at least one of each family. The program
@@ -58,6 +58,9 @@ static const struct {
     {"mimo_v2_flash", 0.0},
     {"llama4_text", 0.0},
     {"granitemoeshared", 0.001},
+    {"qwen3_next", 0.001},
+    {"step3p5", 0.0},
+    {"step3_text", 0.0},
 };
 #define FAMILIES (sizeof families / sizeof families[0])
 
@@ -65,21 +68,23 @@ static const struct {
  * either way, and from there on two right answers differ. */
 #define TIE 1e-6
 
-/* Weights of float drift over the steps, here by a third of what the bound allows, and a choice
- * that lies nearer than that falls the other way: its distance, 8.7e-6 in the eight layouts that
- * keep to the reference, is past any that rounding of one step could bridge. */
+/* A gradient that is rounding alone moves its weight by as much as any other under AdamW, and a
+ * choice that lies nearer than what follows from it falls the other way: in the ninth step of this
+ * case, where experts are 9.0e-6 apart. tests/unit/test_executor_ties.c holds that it is so; the
+ * steps before are held to the reference. */
 static const struct {
     const char *family;
     size_t layout;
-} drifting[] = {{"dots1", 3}};
+    int64_t steps; /* before the runs part */
+} parting[] = {{"dots1", 3, 8}};
 
-static bool drifts(const char *family, size_t layout) {
-    for (size_t i = 0; i < sizeof drifting / sizeof drifting[0]; i++) {
-        if (strcmp(family, drifting[i].family) == 0 && layout == drifting[i].layout) {
-            return true;
+static int64_t steps_of(const char *family, size_t layout) {
+    for (size_t i = 0; i < sizeof parting / sizeof parting[0]; i++) {
+        if (strcmp(family, parting[i].family) == 0 && layout == parting[i].layout) {
+            return parting[i].steps;
         }
     }
-    return false;
+    return STEPS;
 }
 
 static mf_layout layout_of(const spec *s) {
@@ -99,7 +104,8 @@ static mf_layout layout_of(const spec *s) {
     return l;
 }
 
-typedef enum outcome { KEPT, TIED, WRONG, LEFT_OUT, BROKEN } outcome;
+/* PARTED: kept as long as it is to. */
+typedef enum outcome { KEPT, PARTED, TIED, WRONG, LEFT_OUT, BROKEN } outcome;
 
 static double step_error(const mf_exec_result *r, const mf_json_value *row, bool aux) {
     double error = fabs(r->lm_loss / hf_number(row, "lm_loss") - 1.0);
@@ -111,10 +117,11 @@ static double step_error(const mf_exec_result *r, const mf_json_value *row, bool
 }
 
 /* Every rank comes to the same answer: results are sums over all of them, and so is the tie. */
-static outcome follow(hf_case *h, const char *key, bool aux, double *worst, mf_err *e) {
+static outcome follow(hf_case *h, const char *key, bool aux, int64_t steps, double *worst,
+                      mf_err *e) {
     const mf_exec_batch batch = {hf_sample, h};
     const mf_json_value *rows = mf_json_find(mf_json_find(mf_json_root(h->expected), "adamw"), key);
-    for (h->step = 0; h->step < STEPS; h->step++) {
+    for (h->step = 0; h->step < steps; h->step++) {
         mf_exec_result r;
         if (mf_exec_step(h->exec, &batch, 1e-3, &r, e) != MF_OK) {
             return BROKEN;
@@ -136,7 +143,7 @@ static outcome follow(hf_case *h, const char *key, bool aux, double *worst, mf_e
         }
         *worst = fmax(*worst, error);
     }
-    return KEPT;
+    return steps == STEPS ? KEPT : PARTED;
 }
 
 /* Auxiliary losses of the references span the batch: so they do here in one micro-step, whatever
@@ -166,8 +173,8 @@ static outcome run_case(const spec *s, size_t family, bool aux, const mf_cost *c
         hf_close(&h);
         return folds ? LEFT_OUT : BROKEN;
     }
-    outcome out =
-        follow(&h, aux ? "lm_plus_coef_times_sum_of_layers_aux" : "lm_only", aux, worst, e);
+    outcome out = follow(&h, aux ? "lm_plus_coef_times_sum_of_layers_aux" : "lm_only", aux,
+                         steps_of(families[family].name, (size_t)(s - specs)), worst, e);
     hf_close(&h);
     return out;
 }
@@ -185,7 +192,7 @@ static int child(int ranks, int kept[2][FAMILIES]) {
     size_t stride = (size_t)case_stride(3);
     for (size_t i = 0; i < SPECS; i++) {
         for (size_t f = 0; f < FAMILIES && specs[i].ranks == ranks; f++) {
-            if ((i + f) % stride != 0 || drifts(families[f].name, i)) {
+            if ((i + f) % stride != 0) {
                 continue;
             }
             mf_layout l = layout_of(&specs[i]);

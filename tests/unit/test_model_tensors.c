@@ -109,6 +109,9 @@ static void families_of_2026_have_the_tensors_of_the_file(void **state) {
     check_family("hunyuan_v1_moe");
     check_family("phimoe");
     check_family("mimo_v2_flash");
+    check_family("qwen3_next");
+    check_family("step3p5");
+    check_family("step3_text");
 }
 
 /* A line for each expert's slice. */

@@ -16,9 +16,11 @@
  * `train` refuses models that need them (core/model/model_limits.c). */
 static bool is_planned_alone(mf_op_kind k) {
     static const mf_op_kind kinds[] = {
-        MF_OP_RELU2_FWD, MF_OP_RELU2_BWD, MF_OP_CONV_FWD,       MF_OP_CONV_BWD,
-        MF_OP_DECAY_FWD, MF_OP_DECAY_BWD, MF_OP_SCAN_FWD,       MF_OP_SCAN_BWD,
-        MF_OP_INDEX_FWD, MF_OP_INDEX_BWD, MF_OP_GATED_NORM_FWD, MF_OP_GATED_NORM_BWD,
+        MF_OP_RELU2_FWD,       MF_OP_RELU2_BWD,       MF_OP_CONV_FWD,       MF_OP_CONV_BWD,
+        MF_OP_DECAY_FWD,       MF_OP_DECAY_BWD,       MF_OP_SCAN_FWD,       MF_OP_SCAN_BWD,
+        MF_OP_INDEX_FWD,       MF_OP_INDEX_BWD,       MF_OP_GATED_NORM_FWD, MF_OP_GATED_NORM_BWD,
+        MF_OP_COMPRESS_FWD,    MF_OP_COMPRESS_BWD,    MF_OP_HYPER_READ_FWD, MF_OP_HYPER_READ_BWD,
+        MF_OP_HYPER_WRITE_FWD, MF_OP_HYPER_WRITE_BWD,
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (kinds[i] == k) {
