@@ -7,6 +7,7 @@
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/report_folder.h"
+#include "planner/capacity/carry.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@ typedef struct sizing {
     mf_capacity_cell *cell;  /* [room] */
     char program[1024];      /* a line for each cluster */
     mf_capacity_price price; /* of the cells that are made now */
-    int row;                 /* model x clusters + cluster, of the cells that are made now */
+    mf_price_book *book;     /* the same */
+    int clusters, row;       /* row: model x clusters + cluster, of the cells that are made now */
     int count, room;         /* room: as many as there may be */
 } sizing;
 
@@ -87,11 +89,30 @@ static mf_status say_missing(sizing *z, const mf_problem *problem, mf_capacity_c
     return s == MF_INTERRUPTED ? s : MF_OK;
 }
 
+/* What the cells of the model that are there have found, as far as it may be tried here. Searches
+ * without host copies come first. */
+static int carry(const sizing *z, const mf_problem *p, mf_known_plan start[MF_CARRY_MOST]) {
+    mf_problem held = *p;
+    mf_carried *known = calloc((size_t)z->count + 1, sizeof *known);
+    int count = 0;
+    held.pinned |= MF_PIN(OFFLOAD);
+    for (int i = 0; known != NULL && i < z->count; i++) {
+        const mf_capacity_cell *c = &z->cell[i];
+        if (c->feasible && c->row / z->clusters == z->row / z->clusters) {
+            known[count++] = (mf_carried){c->row, &c->layout, &c->assignment};
+        }
+    }
+    int starts = known != NULL ? mf_carry_starts(&held, z->row, known, count, start) : 0;
+    free(known);
+    return starts;
+}
+
 /* Plans one cell. A cell that does not fit is a result; MF_OK. */
 static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e) {
     mf_problem problem;
     mf_search_result r = {0};
     mf_search_options o;
+    mf_known_plan start[MF_CARRY_MOST];
     mf_err why;
     mf_err_clear(&why);
     snprintf(c->model, sizeof c->model, "%s", j->model.name);
@@ -109,7 +130,13 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     o.effort = 1; /* no more than the proof needs: there are many cells */
     o.threads = mf_args_threads(z->a);
     mf_status s = mf_problem_from_job(j, z->a, &problem, &why);
+    if (s == MF_OK && z->book == NULL) {
+        s = mf_price_book_create(&problem, &o, &z->book, &why);
+    }
     if (s == MF_OK) {
+        o.book = z->book;
+        o.start = start;
+        o.starts = carry(z, &problem, start);
         s = mf_host_copies_search(NULL, NULL, &problem, &o,
                                   z->a->value[MF_OPT_SEARCH_OFFLOAD].given, &r, &c->host, &why);
     }
@@ -249,6 +276,8 @@ static mf_status plan_row(sizing *z, const char *model, const char *cluster, con
     if (s == MF_OK && z->a->value[MF_OPT_DEADLINE].given && !z->a->value[MF_OPT_SIZES].given) {
         s = refine(z, &j, first, e);
     }
+    mf_price_book_destroy(z->book);
+    z->book = NULL;
     mf_job_clear(&j);
     return s;
 }
@@ -362,6 +391,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK) {
         goto out;
     }
+    z.clusters = clusters.count;
     z.room = models.count * clusters.count * (sizes + REFINED);
     z.cell = calloc((size_t)z.room + 1, sizeof *z.cell);
     if (z.cell == NULL) {
