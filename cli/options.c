@@ -457,6 +457,14 @@ static const mf_option table[MF_OPT_COUNT] = {
                             .argument = "USD/kWh",
                             .fallback = "0: the price of a GPU-hour holds it",
                             .help = "Price of energy, which is added to that of the GPU-hours"},
+    [MF_OPT_SKEW] = {.name = "skew",
+                     .group = MF_OPTS_CAPACITY,
+                     .kind = MF_VALUE_TEXT,
+                     .argument = "zipf:S|FILE",
+                     .fallback = "none",
+                     .help = "Also play every plan under this routing, and say whether it keeps "
+                             "--deadline and --budget then: at the 95th percentile of 20 draws of "
+                             "the hot experts, or with the counts of the file"},
     [MF_OPT_CHECKPOINT_TIME] = {.name = "checkpoint-time",
                                 .group = MF_OPTS_CAPACITY,
                                 .kind = MF_VALUE_TIME,

@@ -1,6 +1,7 @@
 /* Plans and prices carried between the cells of a table: what is carried changes how long a search
- * takes, never what it may say. */
-#include "planner/capacity/carry.h"
+ * takes, never what it may say. And what becomes of a plan under uneven routing, or without a node.
+ */
+#include "planner/capacity/robust.h"
 #include "tests/planner_world.h"
 
 #include <math.h>
@@ -200,6 +201,128 @@ static void the_nearest_plans_are_carried(void **state) {
     mf_cost_destroy(w.cost);
 }
 
+/* --- when something is not as planned --------------------------------------------------------- */
+
+static double step_under(const world *w, const mf_plan *plan, const mf_routing *r) {
+    mf_problem p = w->problem;
+    mf_plan out;
+    p.routing = r;
+    p.base.gpus = plan->layout.gpus;
+    assert_ok(mf_planner_predict(&p, &plan->layout, &plan->assignment, &out, NULL, NULL));
+    const double step_s = out.prediction.step_time_s;
+    mf_plan_clear(&out);
+    return step_s;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Against 20 simulations of the planner's own, one for each draw; counts are not drawn. */
+static void skew_is_the_second_worst_of_twenty_draws(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    w.problem.pinned |= MF_PIN(EP);
+    w.problem.base.ep = 4;
+    mf_search_options o = options_of(0.1);
+    mf_search_result r = search(&w, 16, &o);
+    const mf_plan *plan = &r.plan[0];
+    mf_problem p = w.problem;
+    mf_routing zipf;
+    mf_skewed found;
+    double step_s[20];
+    p.base.gpus = 16;
+    assert_ok(mf_routing_parse("zipf:0.8", &zipf, NULL));
+    assert_ok(mf_robust_skew(&p, &plan->layout, &plan->assignment, &zipf, &found, NULL));
+    for (uint64_t i = 0; i < 20; i++) {
+        mf_routing one = zipf;
+        one.seed = zipf.seed + i;
+        step_s[i] = step_under(&w, plan, &one);
+    }
+    qsort(step_s, 20, sizeof step_s[0], by_value);
+    assert_close(found.step_time_s, step_s[18], 1e-12 * step_s[18]);
+    assert_true(step_s[0] < step_s[19]); /* draws differ */
+    assert_true(found.load > 1 && found.step_time_s > plan->prediction.step_time_s);
+    double counts[64];
+    const int64_t experts = w.model.experts;
+    assert_true(experts <= 64);
+    for (int64_t i = 0; i < experts; i++) {
+        counts[i] = i == 0 ? 3 : 1;
+    }
+    const mf_routing file = {
+        .kind = MF_ROUTING_HISTOGRAM, .layers = 1, .experts = experts, .counts = counts};
+    assert_ok(mf_robust_skew(&p, &plan->layout, &plan->assignment, &file, &found, NULL));
+    const double want_s = step_under(&w, plan, &file);
+    assert_close(found.step_time_s, want_s, 1e-12 * want_s);
+    const double part = (double)experts / 4, all = (double)experts + 2;
+    assert_close(found.load, (part + 2) / all * 4, 1e-12);
+    mf_search_result_clear(&r);
+    mf_cost_destroy(w.cost);
+}
+
+/* More rows than the plan has room for are room that the run has to find. */
+static void a_skew_that_does_not_fit_says_so(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    w.problem.pinned |= MF_PIN(EP);
+    w.problem.base.ep = 4;
+    mf_search_options o = options_of(0.1);
+    mf_search_result r = search(&w, 16, &o);
+    const mf_plan *plan = &r.plan[0];
+    mf_problem p = w.problem;
+    mf_layout l = plan->layout;
+    mf_skewed found;
+    mf_routing even;
+    mf_routing_init(&even);
+    p.base.gpus = 16;
+    /* room for what balanced routing needs, and not much more */
+    l.reserve = 1 - 1.02 * plan->prediction.peak_memory_B / plan->prediction.capacity_B;
+    assert_ok(mf_robust_skew(&p, &l, &plan->assignment, &even, &found, NULL));
+    assert_true(found.fits && found.load <= 1 + 1e-12);
+    mf_routing zipf;
+    assert_ok(mf_routing_parse("zipf:3", &zipf, NULL));
+    assert_ok(mf_robust_skew(&p, &l, &plan->assignment, &zipf, &found, NULL));
+    assert_true(!found.fits && found.load > l.token_headroom);
+    mf_search_result_clear(&r);
+    mf_cost_destroy(w.cost);
+}
+
+/* Against every smaller size on which the plan's degrees divide: the largest of them. */
+static void a_node_less_leaves_the_same_degrees_on_fewer_gpus(void **state) {
+    (void)state;
+    world w;
+    world_init(&w);
+    w.problem.pinned |= MF_PIN(MICRO_BATCH);
+    mf_search_options o = options_of(0.1);
+    mf_search_result r = search(&w, 32, &o);
+    const mf_carried known = {0, &r.plan[0].layout, &r.plan[0].assignment};
+    mf_problem p = w.problem;
+    mf_plan left;
+    bool found;
+    p.base.gpus = 32;
+    assert_ok(mf_robust_left(&p, 24, 0, &known, 1, &left, &found, NULL));
+    assert_true(found && left.prediction.fits);
+    int64_t want = 0;
+    for (int64_t gpus = 24; gpus >= 12 && want == 0; gpus--) {
+        mf_layout l = r.plan[0].layout;
+        l.gpus = gpus;
+        want = mf_layout_resolve(&l, &w.model, NULL) == MF_OK ? gpus : 0;
+    }
+    assert_int_equal(left.layout.gpus, want);
+    assert_int_equal(left.layout.tp, r.plan[0].layout.tp);
+    assert_int_equal(left.layout.pp, r.plan[0].layout.pp);
+    assert_true(left.prediction.step_time_s > r.plan[0].prediction.step_time_s);
+    mf_plan_clear(&left);
+    assert_ok(mf_robust_left(&p, 24, 1, &known, 1, &left, &found, NULL)); /* another cluster's */
+    assert_false(found);
+    mf_plan_clear(&left);
+    mf_search_result_clear(&r);
+    mf_cost_destroy(w.cost);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_do_not_depend_on_a_shared_book),
@@ -207,6 +330,9 @@ int main(void) {
         cmocka_unit_test(known_plans_that_are_none_are_left_out),
         cmocka_unit_test(threads_do_not_change_what_comes_of_known_plans),
         cmocka_unit_test(the_nearest_plans_are_carried),
+        cmocka_unit_test(skew_is_the_second_worst_of_twenty_draws),
+        cmocka_unit_test(a_skew_that_does_not_fit_says_so),
+        cmocka_unit_test(a_node_less_leaves_the_same_degrees_on_fewer_gpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
