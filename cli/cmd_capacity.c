@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "job/problem.h"
+#include "planner/capacity/robust.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "report/report_folder.h"
@@ -27,7 +28,8 @@ typedef struct sizing {
     mf_capacity_cell *cell;  /* [room] */
     char program[1024];      /* a line for each cluster */
     mf_capacity_price price; /* of the cells that are made now */
-    int row;                 /* model x clusters + cluster, of the cells that are made now */
+    mf_price_book *book;     /* the same */
+    int clusters, row;       /* row: model x clusters + cluster, of the cells that are made now */
     int count, room;         /* room: as many as there may be */
 } sizing;
 
@@ -48,6 +50,11 @@ static void fill_run(mf_capacity_cell *c, const mf_args *a, const mf_cluster *k)
     c->keeps_deadline = v[MF_OPT_DEADLINE].given && c->run_s <= v[MF_OPT_DEADLINE].f;
 }
 
+static mf_goodput goodput_of(const mf_args *a, const mf_cluster *k, int64_t gpus) {
+    return mf_goodput_of((double)gpus, k->mtbf_gpu_h, given_or(a, MF_OPT_CHECKPOINT_TIME, 30),
+                         given_or(a, MF_OPT_RESTART_TIME, 900));
+}
+
 static void fill(mf_capacity_cell *c, const mf_args *a, const mf_job *j, const mf_plan *plan) {
     const mf_plan_prediction *p = &plan->prediction;
     const mf_cluster *k = &j->cluster;
@@ -62,9 +69,7 @@ static void fill(mf_capacity_cell *c, const mf_args *a, const mf_job *j, const m
     c->mfu = p->mfu;
     c->peak_memory_B = p->peak_memory_B;
     c->usable_B = p->usable_B;
-    c->goodput =
-        mf_goodput_of((double)c->gpus, k->mtbf_gpu_h, given_or(a, MF_OPT_CHECKPOINT_TIME, 30),
-                      given_or(a, MF_OPT_RESTART_TIME, 900));
+    c->goodput = goodput_of(a, k, c->gpus);
     fill_run(c, a, k);
 }
 
@@ -88,11 +93,30 @@ static mf_status say_missing(sizing *z, const mf_problem *problem, mf_capacity_c
     return s == MF_INTERRUPTED ? s : MF_OK;
 }
 
+/* What the cells of the model that are there have found, as far as it may be tried here. Searches
+ * without host copies come first. */
+static int carry(const sizing *z, const mf_problem *p, mf_known_plan start[MF_CARRY_MOST]) {
+    mf_problem held = *p;
+    mf_carried *known = calloc((size_t)z->count + 1, sizeof *known);
+    int count = 0;
+    held.pinned |= MF_PIN(OFFLOAD);
+    for (int i = 0; known != NULL && i < z->count; i++) {
+        const mf_capacity_cell *c = &z->cell[i];
+        if (c->feasible && c->row / z->clusters == z->row / z->clusters) {
+            known[count++] = (mf_carried){c->row, &c->layout, &c->assignment};
+        }
+    }
+    int starts = known != NULL ? mf_carry_starts(&held, z->row, known, count, start) : 0;
+    free(known);
+    return starts;
+}
+
 /* Plans one cell. A cell that does not fit is a result; MF_OK. */
 static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e) {
     mf_problem problem;
     mf_search_result r = {0};
     mf_search_options o;
+    mf_known_plan start[MF_CARRY_MOST];
     mf_err why;
     mf_err_clear(&why);
     snprintf(c->model, sizeof c->model, "%s", j->model.name);
@@ -110,7 +134,13 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     o.effort = 1; /* no more than the proof needs: there are many cells */
     o.threads = mf_args_threads(z->a);
     mf_status s = mf_problem_from_job(j, &problem, &why);
+    if (s == MF_OK && z->book == NULL) {
+        s = mf_price_book_create(&problem, &o, &z->book, &why);
+    }
     if (s == MF_OK) {
+        o.book = z->book;
+        o.start = start;
+        o.starts = carry(z, &problem, start);
         s = mf_host_copies_search(NULL, NULL, &problem, &o,
                                   z->a->value[MF_OPT_SEARCH_OFFLOAD].given, &r, &c->host, &why);
     }
@@ -227,6 +257,120 @@ static mf_status share_plans(sizing *z, const mf_name_list *models, const mf_nam
     return s;
 }
 
+/* --- when something is not as planned --------------------------------------------------------- */
+
+/* The run of the cell's job at that step time on so many GPUs; `paid` of them cost. */
+static mf_capacity_strain strain_of(const mf_capacity_cell *c, const mf_args *a, const mf_job *j,
+                                    int64_t gpus, int64_t paid, double step_time_s) {
+    const mf_value *v = a->value;
+    mf_capacity_cell t = *c;
+    t.gpus = paid;
+    t.tokens_per_s *= c->step_time_s / step_time_s;
+    t.goodput = goodput_of(a, &j->cluster, gpus);
+    fill_run(&t, a, &j->cluster);
+    return (mf_capacity_strain){
+        .tried = true,
+        .fits = true,
+        .gpus = gpus,
+        .step_time_s = step_time_s,
+        .run_s = t.run_s,
+        .cost_usd = t.cost_usd,
+        .in_time = !v[MF_OPT_DEADLINE].given || t.keeps_deadline,
+        .in_budget =
+            !v[MF_OPT_BUDGET].given || (c->price.known && t.cost_usd <= v[MF_OPT_BUDGET].f),
+    };
+}
+
+static mf_status skew_cell(sizing *z, const mf_job *j, const mf_problem *p, const mf_routing *skew,
+                           mf_capacity_cell *c, mf_err *e) {
+    mf_skewed found;
+    mf_status s = mf_robust_skew(p, &c->layout, &c->assignment, skew, &found, e);
+    if (s == MF_OK) {
+        c->skewed = strain_of(c, z->a, j, c->gpus, c->gpus, found.step_time_s);
+        c->skewed.fits = found.fits;
+        c->skewed.load = found.load;
+    }
+    return s;
+}
+
+/* The plans of the row are what is known of its cluster. */
+static mf_status lose_node(sizing *z, const mf_job *j, const mf_problem *p, mf_capacity_cell *c,
+                           mf_err *e) {
+    const int64_t node = j->cluster.gpus_per_node > 0 ? j->cluster.gpus_per_node : 1;
+    mf_plan plan;
+    bool found = false;
+    mf_carried *known = calloc((size_t)z->count + 1, sizeof *known);
+    int count = 0;
+    if (known == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int i = 0; i < z->count; i++) {
+        if (z->cell[i].feasible && z->cell[i].row == c->row) {
+            known[count++] = (mf_carried){c->row, &z->cell[i].layout, &z->cell[i].assignment};
+        }
+    }
+    mf_status s = mf_robust_left(p, c->gpus - node, c->row, known, count, &plan, &found, e);
+    c->lost = (mf_capacity_strain){.tried = s == MF_OK};
+    if (s == MF_OK && found) {
+        c->lost =
+            strain_of(c, z->a, j, plan.layout.gpus, c->gpus - node, plan.prediction.step_time_s);
+    }
+    mf_plan_clear(&plan);
+    free(known);
+    return s;
+}
+
+static mf_status strain_row(sizing *z, mf_job *j, int row, mf_err *e) {
+    const mf_value *v = z->a->value;
+    const bool limits = v[MF_OPT_DEADLINE].given || v[MF_OPT_BUDGET].given;
+    mf_problem problem;
+    mf_routing skew;
+    mf_routing_init(&skew);
+    mf_status s = mf_problem_from_job(j, &problem, e);
+    if (s == MF_OK && v[MF_OPT_SKEW].given) {
+        s = mf_routing_parse(v[MF_OPT_SKEW].text, &skew, e);
+        s = s == MF_OK && j->model.experts > 0 ? mf_routing_check(&skew, &j->model, e) : s;
+        s = s == MF_OK ? s : mf_err_prefix(e, "--skew");
+    }
+    for (int i = 0; s == MF_OK && i < z->count; i++) {
+        mf_capacity_cell *c = &z->cell[i];
+        if (c->row != row || !c->feasible) {
+            continue;
+        }
+        problem.base.gpus = c->gpus;
+        if (v[MF_OPT_SKEW].given && j->model.experts > 0) {
+            s = skew_cell(z, j, &problem, &skew, c, e);
+        }
+        s = s == MF_OK && limits ? lose_node(z, j, &problem, c, e) : s;
+        if (s == MF_OK && z->cli->cancel != NULL && *z->cli->cancel) {
+            s = mf_err_set(e, MF_INTERRUPTED, "interrupted");
+        }
+    }
+    mf_routing_clear(&skew);
+    return s;
+}
+
+static mf_status strain(sizing *z, const mf_name_list *models, const mf_name_list *clusters,
+                        mf_err *e) {
+    const mf_value *v = z->a->value;
+    mf_args quiet = *z->a;
+    mf_status s = MF_OK;
+    quiet.notes = NULL;
+    if (!v[MF_OPT_SKEW].given && !v[MF_OPT_DEADLINE].given && !v[MF_OPT_BUDGET].given) {
+        return MF_OK;
+    }
+    for (int i = 0; s == MF_OK && i < models->count * clusters->count; i++) {
+        mf_job j;
+        s = load_row(&quiet, models->name[i / clusters->count], clusters->name[i % clusters->count],
+                     &j, e);
+        s = s == MF_OK ? strain_row(z, &j, i, e) : s;
+        mf_job_clear(&j);
+    }
+    return s;
+}
+
+/* --- rows and tables -------------------------------------------------------------------------- */
+
 /* Once for each cluster. */
 static void say_program(sizing *z, const mf_job *j) {
     char text[240];
@@ -254,6 +398,8 @@ static mf_status plan_row(sizing *z, const char *model, const char *cluster, con
     if (s == MF_OK && z->a->value[MF_OPT_DEADLINE].given && !z->a->value[MF_OPT_SIZES].given) {
         s = refine(z, &j, first, e);
     }
+    mf_price_book_destroy(z->book);
+    z->book = NULL;
     mf_job_clear(&j);
     return s;
 }
@@ -316,6 +462,7 @@ static mf_status report(const sizing *z, int models, int clusters, mf_status s, 
         .deadline_s = v[MF_OPT_DEADLINE].f,
         .budget_usd = v[MF_OPT_BUDGET].f,
         .power_usd_kWh = v[MF_OPT_POWER_PRICE].f,
+        .skew = text_of(&v[MF_OPT_SKEW]),
         .program = z->program,
     };
     mf_offer *offer = decide(&t);
@@ -367,6 +514,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK) {
         goto out;
     }
+    z.clusters = clusters.count;
     z.room = models.count * clusters.count * (sizes + REFINED);
     z.cell = calloc((size_t)z.room + 1, sizeof *z.cell);
     if (z.cell == NULL) {
@@ -380,6 +528,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         }
     }
     s = s == MF_OK ? share_plans(&z, &models, &clusters, e) : s;
+    s = s == MF_OK ? strain(&z, &models, &clusters, e) : s;
     if (s == MF_OK || (s == MF_INTERRUPTED && z.count > 0)) {
         s = report(&z, models.count, clusters.count, s, e);
     }
@@ -391,34 +540,16 @@ out:
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODELS,
-    MF_OPT_CLUSTERS,
-    MF_OPT_SIZES,
-    MF_OPT_GLOBAL_BATCH,
-    MF_OPT_SEQ,
-    MF_OPT_TOKENS,
-    MF_OPT_DEADLINE,
-    MF_OPT_BUDGET,
-    MF_OPT_PRICE,
-    MF_OPT_POWER_PRICE,
-    MF_OPT_CHECKPOINT_TIME,
-    MF_OPT_RESTART_TIME,
-    MF_OPT_SET,
-    MF_OPT_STRICT,
-    MF_OPT_SOFTWARE,
-    MF_OPT_STORE,
-    MF_OPTS_SEARCHED,
-    MF_OPT_ROUTING,
-    MF_OPT_PRECISIONS,
-    MF_OPT_SEARCH_OFFLOAD,
-    MF_OPT_EVEN_STAGES,
-    MF_OPT_GAP,
-    MF_OPT_THREADS,
-    MF_OPT_REPORT,
-    MF_OPT_JSON,
-    MF_OPT_PROGRESS,
-    MF_OPT_HELP,
-    MF_OPT_COUNT,
+    MF_OPT_MODELS,       MF_OPT_CLUSTERS,   MF_OPT_SIZES,
+    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,        MF_OPT_TOKENS,
+    MF_OPT_DEADLINE,     MF_OPT_BUDGET,     MF_OPT_PRICE,
+    MF_OPT_POWER_PRICE,  MF_OPT_SKEW,       MF_OPT_CHECKPOINT_TIME,
+    MF_OPT_RESTART_TIME, MF_OPT_SET,        MF_OPT_STRICT,
+    MF_OPT_SOFTWARE,     MF_OPT_STORE,      MF_OPTS_SEARCHED,
+    MF_OPT_ROUTING,      MF_OPT_PRECISIONS, MF_OPT_SEARCH_OFFLOAD,
+    MF_OPT_EVEN_STAGES,  MF_OPT_GAP,        MF_OPT_THREADS,
+    MF_OPT_REPORT,       MF_OPT_JSON,       MF_OPT_PROGRESS,
+    MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_capacity = {
@@ -433,7 +564,12 @@ const mf_command mf_cmd_capacity = {
         "time (--deadline), the fastest for the money (--budget) and the smallest, with what "
         "cannot be told from it: a tie is what the gap of the search and, between clusters, the "
         "band of the prices leave open. A * marks the front: no other is both as fast and as "
-        "cheap. With --deadline and without --sizes it also looks between the sizes around the "
+        "cheap. Searches of cells begin with the plans of their neighbours, so that a row may "
+        "depend, within its gap, on which others are asked for. With --deadline or --budget every "
+        "plan is also folded on a node less (same degrees or those of another size of the table, "
+        "fewer data-parallel ranks; what is left of the GPUs is paid, what idles too), with "
+        "--skew it is played under uneven routing: a ! stands where a limit is missed then. With "
+        "--deadline and without --sizes it also looks between the sizes around the "
         "smallest that keeps it. A layout option that is given pins its dimension everywhere.\n"
         "Interrupt it (Ctrl-C) to get the part of the table that is done.",
     .example = "moefold capacity --models deepseek-v3 --clusters h100,h200,gb200 --sizes 1024,2048 "

@@ -233,6 +233,24 @@ static mf_status search_limited(void *user, const mf_problem *p, const mf_search
     return l->on ? mf_target_search(l->target, p, o, r, e) : mf_planner_search(p, o, r, e);
 }
 
+/* Refuses a model that the target cannot be told. A profile of Megatron stands for Megatron-Bridge
+ * too, where that has a recipe for the model. */
+static mf_status check_model(const mf_args *a, const mf_model *m, const char *software,
+                             mf_target *target, mf_err *e) {
+    const bool given = a->value[MF_OPT_RUNS_ON].given;
+    mf_status s = mf_target_check_model(*target, m, m->name, e);
+    if (s == MF_OK) {
+        return s;
+    }
+    if (!given && mf_target_check_model(MF_TARGET_BRIDGE, m, m->name, NULL) == MF_OK) {
+        *target = MF_TARGET_BRIDGE;
+        return MF_OK;
+    }
+    return given ? mf_err_prefix(e, "--runs-on")
+                 : mf_err_prefix(e, "--software %s is run by Megatron (--runs-on any plans it)",
+                                 software);
+}
+
 static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *problem,
                         const char *software, mf_search_result *r, mf_host_copies *h, mf_err *e) {
     mf_search_options o;
@@ -258,9 +276,8 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     }
     limit limited = {.on = false};
     mf_status s = runs_on(a, software, &limited.on, &limited.target, e);
-    if (s == MF_OK && limited.on && a->value[MF_OPT_RUNS_ON].given) {
-        s = mf_target_check_model(limited.target, problem->model, problem->model->name, e);
-        s = s == MF_OK ? s : mf_err_prefix(e, "--runs-on");
+    if (s == MF_OK && limited.on) {
+        s = check_model(a, problem->model, software, &limited.target, e);
     }
     if (s == MF_OK) {
         s = mf_host_copies_search(search_limited, &limited, problem, &o,

@@ -219,6 +219,11 @@ static const mf_option table[MF_OPT_COUNT] = {
         LIST),
     ROW(POWER_PRICE, "power-price", CAPACITY, "USD/kWh", "0: the price of a GPU-hour holds it",
         "Price of energy, which is added to that of the GPU-hours", REAL(0, 1e6)),
+    ROW(SKEW, "skew", CAPACITY, "zipf:S|FILE", "none",
+        "Also play every plan under this routing, and say whether it keeps --deadline and --budget "
+        "then: at the 95th percentile of 20 draws of the hot experts, or with the counts of the "
+        "file",
+        TEXT),
     ROW(CHECKPOINT_TIME, "checkpoint-time", CAPACITY, "TIME", "30s",
         "Time that the job stands still for a checkpoint", TIME(0, 86400)),
     ROW(RESTART_TIME, "restart-time", CAPACITY, "TIME", "15m",

@@ -81,6 +81,7 @@ typedef enum mf_option_id {
     MF_OPT_BUDGET,
     MF_OPT_PRICE,
     MF_OPT_POWER_PRICE,
+    MF_OPT_SKEW,
     MF_OPT_CHECKPOINT_TIME,
     MF_OPT_RESTART_TIME,
     /* profile store */

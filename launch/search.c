@@ -29,6 +29,13 @@ typedef struct family {
     bool merged;
 } family;
 
+enum { PLAIN = 1u << MF_SCHED_1F1B | 1u << MF_SCHED_INTERLEAVED, MERGED = 1u << MF_SCHED_MERGED };
+
+/* Whether a schedule that the problem holds is one of these. */
+static bool has_schedule(const mf_problem *p, uint32_t schedules) {
+    return (p->pinned & MF_PIN(SCHEDULE)) == 0 || (schedules >> p->base.schedule & 1u) != 0;
+}
+
 /* Choices that differ for the model, each with plain schedules and, where they take it, merged. */
 static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
     const mf_model *m = p->model;
@@ -45,10 +52,13 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
         }
         if (!known) {
             seen[kinds++] = mask;
-            out[count++] = (family){mask, false};
+            if (has_schedule(p, PLAIN)) {
+                out[count++] = (family){mask, false};
+            }
         }
     }
-    for (int k = 0; k < kinds && m->experts > 0 && m->mtp_layers <= 1; k++) {
+    const bool merges = m->experts > 0 && m->mtp_layers <= 1 && has_schedule(p, MERGED);
+    for (int k = 0; k < kinds && merges; k++) {
         if (!(seen[k] & (R(LAYER) | R(MOE)))) {
             out[count++] = (family){seen[k], true};
         }
@@ -63,12 +73,12 @@ static mf_problem problem_of(const mf_problem *p, const family *f) {
     q.base.overlap &= (uint8_t)~MF_OVERLAP_CP;
     q.limits.equal_zero = true;
     if (f->merged) {
-        q.limits.schedules = 1u << MF_SCHED_MERGED;
+        q.limits.schedules = MERGED;
         q.limits.dispatchers = 1u << MF_DISPATCH_ALLTOALL | 1u << MF_DISPATCH_FUSED;
         q.limits.least_ep = 2;
         q.limits.chunked = true;
     } else {
-        q.limits.schedules = 1u << MF_SCHED_1F1B | 1u << MF_SCHED_INTERLEAVED;
+        q.limits.schedules = PLAIN;
     }
     return q;
 }
@@ -170,6 +180,13 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
     const int count = list_families(p, families);
     mf_status status = MF_OK;
     *result = (mf_search_result){.stats = {.lower_bound_s = HUGE_VAL}};
+    if (count == 0) {
+        return mf_err_set(e, MF_LAYOUT, "%s cannot run schedule %s%s",
+                          mf_target_info_of(t)->program, mf_schedule_text(p->base.schedule),
+                          p->base.schedule == MF_SCHED_MERGED ? " of this model, or with what is "
+                                                                "recomputed"
+                                                              : "");
+    }
     for (int i = 0; i < count && status == MF_OK; i++) {
         const mf_problem q = problem_of(p, &families[i]);
         mf_search_options some = *o;

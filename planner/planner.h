@@ -30,6 +30,9 @@ typedef struct mf_problem {
     const char *generator, *cluster_name, *measurements, *routing_name;
 } mf_problem;
 
+/* Prices of blocks, which do not depend on the number of GPUs. */
+typedef struct mf_price_book mf_price_book;
+
 /* --- phase 2: search -------------------------------------------------------------------------- */
 
 typedef struct mf_search_stats {
@@ -54,6 +57,12 @@ typedef struct mf_search_stats {
     double limited_s, unlimited_s; /* step times of the best plans with the limit and without */
 } mf_search_stats;
 
+/* A plan that is known from elsewhere, with the problem's number of GPUs and what it pins. */
+typedef struct mf_known_plan {
+    mf_layout layout;
+    mf_assignment assignment;
+} mf_known_plan;
+
 typedef struct mf_search_options {
     int threads; /* 0 = as many as the machine has, at most 8; does not change the result */
     int top;     /* plans wanted, the best included: the fastest of different degrees (with
@@ -68,9 +77,15 @@ typedef struct mf_search_options {
                      * none */
     double known_s; /* step time of a plan that is known from elsewhere: only faster ones are looked
                      * for, and none is no failure of theirs but MF_INFEASIBLE; 0 = none */
+    const mf_known_plan *start; /* [starts] simulated first: the search begins with the fastest
+                                 * one that fits. Borrowed */
+    int starts;
     const volatile int *cancel; /* set non-zero to stop with the best so far; may be NULL */
     void (*progress)(const mf_search_stats *now, double best_s, void *user); /* may be NULL */
     void *user;
+    mf_price_book *book; /* of a problem that differs in nothing but base.gpus, made with the same
+                          * cancel and without: what is priced stays in it for searches to come, and
+                          * no result depends on it. NULL: the search makes its own */
     mf_milp_fault milp_fault; /* tests: what goes wrong in every integer program */
     mf_mechanisms without;    /* benchmarks: mechanisms that do not work */
 } mf_search_options;
@@ -82,6 +97,12 @@ typedef struct mf_search_result {
 } mf_search_result;
 
 void mf_search_options_init(mf_search_options *o);
+
+/* For searches of one problem at several sizes. Borrows what p points at, and o->cancel. Errors:
+ * MF_NOMEM. Searches may share it at the same time. */
+mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, mf_price_book **out,
+                               mf_err *e);
+void mf_price_book_destroy(mf_price_book *b);
 
 /* Finds the fastest plan. MF_OK: result->count >= 1. MF_INFEASIBLE: no layout fits, and e says what
  * is missing (see mf_planner_fit for the list). MF_INTERRUPTED: cancelled; result holds the best so

@@ -33,6 +33,32 @@ static void write_run(mf_json_writer *w, const mf_capacity_cell *c, const mf_off
     }
 }
 
+/* Only where it was tried; without GPUs that remain its figures are null. */
+static void write_strain(mf_json_writer *w, const char *key, const mf_capacity_cell *c,
+                         const mf_capacity_strain *x, const mf_capacity_table *t) {
+    if (!x->tried) {
+        return;
+    }
+    mf_json_write_object(w, key, false);
+    mf_json_write_bool(w, "fits", x->fits);
+    write_or_null(w, "gpus", (double)x->gpus, x->gpus > 0);
+    write_or_null(w, "step_time_s", x->step_time_s, x->gpus > 0);
+    if (x->load > 0) {
+        mf_json_write_f64(w, "expert_load", x->load);
+    }
+    if (t->tokens != NULL) {
+        write_or_null(w, "run_s", x->run_s, x->gpus > 0);
+        write_or_null(w, "cost_usd", x->cost_usd, x->gpus > 0 && c->price.known);
+    }
+    if (t->deadline != NULL) {
+        mf_json_write_bool(w, "in_time", x->fits && x->in_time);
+    }
+    if (t->budget != NULL) {
+        mf_json_write_bool(w, "in_budget", x->fits && x->in_budget);
+    }
+    mf_json_write_end(w);
+}
+
 static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     const mf_capacity_cell *c = &t->cell[i];
     const mf_offer *o = &t->offer[i];
@@ -66,6 +92,8 @@ static void write_cell(mf_json_writer *w, const mf_capacity_table *t, int i) {
     } else {
         write_or_null(w, "usd_per_million_tokens", c->cost_usd * 1e6, c->price.known);
     }
+    write_strain(w, "skewed", c, &c->skewed, t);
+    write_strain(w, "node_lost", c, &c->lost, t);
     mf_plan_write_layout(w, "layout", &c->layout);
     mf_json_write_end(w);
 }
@@ -124,6 +152,7 @@ void mf_capacity_write(mf_json_writer *w, const mf_capacity_table *t) {
     mf_json_write_string(w, "program", t->program);
     write_or_null(w, "budget_usd", t->budget_usd, t->budget != NULL);
     mf_json_write_f64(w, "power_usd_per_kWh", t->power_usd_kWh);
+    mf_json_write_string(w, "skew", t->skew);
     if (t->deadline != NULL) {
         write_smallest(w, t);
     }

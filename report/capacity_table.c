@@ -60,6 +60,26 @@ static mf_shown usd(const mf_capacity_cell *c, bool run) {
     return t;
 }
 
+/* "41.2 d", with a ! where it does not keep what was asked for; "none" where nothing is left. */
+static mf_shown strained(const mf_capacity_strain *x) {
+    mf_shown t = days(x->run_s);
+    if (!x->fits) {
+        snprintf(t.s, sizeof t.s, "none!");
+    } else if (!x->in_time || !x->in_budget) {
+        size_t used = strlen(t.s);
+        snprintf(t.s + used, sizeof t.s - used, "!");
+    }
+    return t;
+}
+
+static bool has_skew(const mf_capacity_table *t) {
+    return t->tokens != NULL && t->skew != NULL;
+}
+
+static bool has_lost(const mf_capacity_table *t) {
+    return t->tokens != NULL && (t->deadline != NULL || t->budget != NULL);
+}
+
 static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
     const mf_capacity_cell *c = &t->cell[at];
     const mf_layout *l = &c->layout;
@@ -75,6 +95,12 @@ static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
     if (t->tokens != NULL) {
         fprintf(out, "%9s %7s %8s %9s", days(c->run_s).s, mf_show_count(c->gpu_h).s, usd(c, true).s,
                 mf_show_rate(c->energy_J / 3600, "Wh").s);
+        if (has_skew(t)) {
+            fprintf(out, " %9s", c->skewed.tried ? strained(&c->skewed).s : "-");
+        }
+        if (has_lost(t)) {
+            fprintf(out, " %9s", c->lost.tried ? strained(&c->lost).s : "-");
+        }
     } else {
         fprintf(out, "%9s/s %9s", mf_show_count(c->tokens_per_s).s, usd(c, false).s);
     }
@@ -131,6 +157,45 @@ static void print_offer(FILE *out, const mf_capacity_table *t, int at) {
 
 enum { VERDICT_COLUMN = 31 };
 
+/* "misses the deadline", "keeps both", ... */
+static const char *kept(const mf_capacity_table *t, const mf_capacity_strain *x) {
+    if (!x->in_time) {
+        return x->in_budget ? "misses the deadline" : "misses deadline and budget";
+    }
+    return !x->in_budget         ? "misses the budget"
+           : t->deadline == NULL ? t->budget == NULL ? "" : "keeps the budget"
+           : t->budget == NULL   ? "keeps the deadline"
+                                 : "keeps both";
+}
+
+/* What becomes of the offer when routing is uneven, and without a node. */
+static void print_strains(FILE *out, const mf_capacity_table *t, int at) {
+    const mf_capacity_cell *c = &t->cell[at];
+    char text[400] = "";
+    size_t used = 0;
+    if (has_skew(t) && c->skewed.tried) {
+        used = (size_t)snprintf(text, sizeof text, "under %.40s: ", t->skew);
+        used +=
+            (size_t)(c->skewed.fits ? snprintf(text + used, sizeof text - used, "%s, %s",
+                                               days(c->skewed.run_s).s, kept(t, &c->skewed))
+                                    : snprintf(text + used, sizeof text - used, "does not fit"));
+    }
+    if (has_lost(t) && c->lost.tried && used < sizeof text - 160) {
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "%sa node less: ", used > 0 ? "; " : "");
+        if (c->lost.fits) {
+            snprintf(text + used, sizeof text - used, "goes on with %s GPUs, %s, %s",
+                     mf_show_i64(c->lost.gpus).s, days(c->lost.run_s).s, kept(t, &c->lost));
+        } else {
+            snprintf(text + used, sizeof text - used, "no plan of the table remains");
+        }
+    }
+    if (text[0] != '\0') {
+        fprintf(out, "%*s", VERDICT_COLUMN, "");
+        mf_show_wrap(out, text, VERDICT_COLUMN, VERDICT_COLUMN, 99);
+    }
+}
+
 /* A best offer, what is known of its limits, and what cannot be told from it. */
 static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_verdict v) {
     const char *const name[MF_VERDICT_COUNT] = {"cheapest", "fastest", "smallest"};
@@ -168,6 +233,7 @@ static void print_verdict(FILE *out, const mf_capacity_table *t, int model, mf_v
         fprintf(out, "%*s", VERDICT_COLUMN, "");
         mf_show_wrap(out, ties, VERDICT_COLUMN, VERDICT_COLUMN, 99);
     }
+    print_strains(out, t, best);
 }
 
 static void print_smallest(FILE *out, const mf_capacity_table *t, int model) {
@@ -191,6 +257,12 @@ static void print_head(FILE *out, const mf_capacity_table *t, const mf_capacity_
             "band");
     if (t->tokens != NULL) {
         fprintf(out, "%9s %7s %8s %9s", "time", "GPU-h", "USD", "energy");
+        if (has_skew(t)) {
+            fprintf(out, " %9s", "skewed");
+        }
+        if (has_lost(t)) {
+            fprintf(out, " %9s", "node lost");
+        }
     } else {
         fprintf(out, "%11s %9s", "tokens", "USD/Mtok");
     }

@@ -17,6 +17,16 @@ typedef struct mf_capacity_price {
     char source[128];
 } mf_capacity_price;
 
+/* What becomes of a run where something is not as planned. */
+typedef struct mf_capacity_strain {
+    bool tried, fits;   /* without fits nothing below counts */
+    int64_t gpus;       /* that are at work */
+    double step_time_s; /* simulated */
+    double run_s, cost_usd;
+    bool in_time, in_budget; /* without a limit: true */
+    double load; /* routing: routed rows of the busiest expert rank over the balanced number */
+} mf_capacity_strain;
+
 typedef struct mf_capacity_cell {
     char model[96], cluster[64], software[32];
     int64_t gpus;
@@ -33,7 +43,9 @@ typedef struct mf_capacity_cell {
     double run_s, gpu_h, energy_J;
     double cost_usd; /* GPU-hours and --power-price; where price.known */
     mf_capacity_price price;
-    char why[512]; /* not feasible: why */
+    mf_capacity_strain skewed; /* under --skew */
+    mf_capacity_strain lost;   /* a node less; with --deadline or --budget */
+    char why[512];             /* not feasible: why */
 } mf_capacity_cell;
 
 /* Cells of one model and cluster stand together, sizes ascending. */
@@ -47,6 +59,7 @@ typedef struct mf_capacity_table {
     const char *budget;   /* the same */
     double deadline_s, budget_usd;
     double power_usd_kWh;
+    const char *skew;    /* as given; NULL = not given */
     const char *program; /* who trains, and what its prices rest on: lines */
 } mf_capacity_table;
 

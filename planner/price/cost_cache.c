@@ -22,7 +22,10 @@ typedef struct entry {
     } is;
 } entry;
 
-enum { BUCKETS = 1 << 17 }; /* a search asks for some hundred thousand quotes */
+enum {
+    BUCKETS = 1 << 19
+}; /* a search asks for some hundred thousand quotes, several searches that
+    * share a table for some more */
 enum { MAKERS = 256 };
 
 struct mf_quotes {

@@ -2,7 +2,7 @@
  * answers as complete plans. */
 #include "planner/fit/fit_sweep.h"
 #include "planner/planner.h"
-#include "planner/price/block_cache.h"
+#include "planner/price/price_book.h"
 #include "planner/search/search.h"
 
 #include <pthread.h>
@@ -156,31 +156,26 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     *result = (mf_search_result){0};
     const mf_problem less = with_headroom(p, o->min_headroom_B);
     asked w = {.problem = &less, .options = o, .started_s = clock_s()};
-    mf_oracle_real real = {.model = p->model,
-                           .cost = p->cost,
-                           .routing = p->routing,
-                           .cancel = o->cancel,
-                           .without = o->without};
+    mf_price_book *own = NULL;
     const mf_space space = {.model = p->model,
                             .base = less.base,
                             .pinned = p->pinned,
                             .precisions = p->precisions,
                             .limits = p->limits};
     mf_status status = mf_space_check_batch(&space, e);
-    if (status == MF_OK) {
-        status = mf_uses(o->without, MF_MECHANISM_BLOCK_CACHE)
-                     ? mf_templates_create(&real.templates, e)
-                     : MF_OK;
+    if (status == MF_OK && o->book == NULL) {
+        status = mf_price_book_create(&less, o, &own, e);
     }
     if (status != MF_OK) {
         return status;
     }
-    mf_oracle oracle = mf_oracle_init(&real);
+    mf_price_book *book = own != NULL ? own : o->book;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int threads = o->threads > 0 ? o->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
     w.threads = threads;
     const mf_search_request request = {
-        .oracle = &oracle,
+        .oracle = &book->oracle,
+        .quotes = book->quotes,
         .space = space,
         .threads = threads,
         .top = o->top > 0 ? o->top : 4,
@@ -189,6 +184,8 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         .effort = o->effort,
         .budget = o->budget,
         .known_s = o->known_s,
+        .start = o->start,
+        .starts = o->starts,
         .cancel = o->cancel,
         .fault = o->milp_fault,
         .lean = mf_uses(o->without, MF_MECHANISM_FIT_FIRST) ? lean : NULL,
@@ -197,7 +194,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     };
     mf_search_report report;
     status = mf_search_run(&request, &report, e);
-    mf_templates_destroy(real.templates);
+    mf_price_book_destroy(own);
     for (int i = 0; i < report.count; i++) {
         report.found[i].layout.reserve = p->base.reserve;
     }

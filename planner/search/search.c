@@ -433,6 +433,10 @@ static mf_status try_fits(mf_search_state *s, mf_search_outcome *out, mf_err *e)
                            : status;
 }
 
+static mf_status try_starts(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
+    return mf_search_begin_with(s->r, keep_lean, s, out, e);
+}
+
 typedef mf_status find_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e);
 
 static void take(mf_search_state *s, find_tries *find) {
@@ -518,6 +522,9 @@ static void land(void *self, int slot) {
 static mf_status run(mf_search_state *s, mf_err *e) {
     static const mf_flight_ops ops = {.start = start, .work = work_on, .land = land};
     s->status = begin(s, e);
+    if (s->status == MF_OK && s->r->starts > 0) {
+        take(s, try_starts);
+    }
     if (s->status == MF_OK) {
         mf_flight_run(&ops, s, s->r->threads);
         if (s->status != MF_OK && e) {
@@ -545,8 +552,14 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->opened = !mf_search_uses(s, MF_MECHANISM_TRY_OPEN);
     s->most_found = mf_search_top(s) > MF_SEARCH_FOUND ? mf_search_top(s) : MF_SEARCH_FOUND;
     s->found = calloc((size_t)s->most_found + 1, sizeof *s->found);
-    mf_status status = s->found ? mf_search_world_init(&s->world, r->oracle, &r->space, e)
-                                : mf_err_set(e, MF_NOMEM, "out of memory");
+    mf_quotes *own = NULL;
+    mf_status status = s->found ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (status == MF_OK && r->quotes == NULL) {
+        status = mf_quotes_create(r->oracle, &own, e);
+    }
+    if (status == MF_OK) {
+        status = mf_search_world_init(&s->world, own != NULL ? own : r->quotes, &r->space, e);
+    }
     if (status == MF_OK) {
         s->world.cancel = r->cancel;
         s->world.fault = r->fault;
@@ -558,6 +571,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
         status = mf_search_report_of(s, out, e);
     }
     mf_search_world_clear(&s->world);
+    mf_quotes_destroy(own);
     mf_search_queue_clear(&s->queue);
     mf_search_fits_clear(&s->fits);
     free_tasks(s);

@@ -30,6 +30,7 @@
 #include "planner/bound/family_bound.h"
 #include "planner/order/path_mean.h"
 #include "planner/partition/partition.h"
+#include "planner/planner.h"
 #include "planner/space/space.h"
 #include "planner/tuning/limits.h"
 
@@ -187,8 +188,8 @@ typedef struct mf_search_outcome {
     mf_search_found plan; /* last: set where found alone */
 } mf_search_outcome;
 
-mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_space *s,
-                               mf_err *e);
+/* Quotes from q, which is borrowed. */
+mf_status mf_search_world_init(mf_search_world *w, mf_quotes *q, const mf_space *s, mf_err *e);
 void mf_search_world_clear(mf_search_world *w);
 
 /* Families of the first level. */
@@ -261,6 +262,7 @@ void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_sear
 /* The whole search (search.c), on an oracle: what mf_planner_search runs. */
 typedef struct mf_search_request {
     const mf_oracle *oracle;
+    mf_quotes *quotes; /* of that oracle, to be shared with other searches; NULL = its own */
     mf_space space;
     int threads, top;
     bool ranks; /* runners-up are looked for once the best plan is proven, with half as much effort
@@ -270,6 +272,8 @@ typedef struct mf_search_request {
     int64_t
         budget; /* work at most, in counted microseconds; 0 = the default, negative = no limit */
     double known_s; /* of a plan from elsewhere: only faster ones are looked for; 0 = none */
+    const mf_known_plan *start; /* [starts] plans from elsewhere, simulated at first */
+    int starts;
     const volatile int *cancel;
     mf_milp_fault fault;
     /* Layouts that fit, split evenly and with their own memory choice in every layer: *out
@@ -306,6 +310,11 @@ typedef void mf_search_keep(void *user, const mf_search_found *f);
 mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, const mf_search_fits *fits,
                          double key_s, double best_s, mf_search_keep *keep, void *user,
                          mf_search_outcome *out, mf_err *e);
+
+/* Simulates the request's plans from elsewhere and gives those that fit to `keep`. One that is no
+ * layout of the model's is left out. */
+mf_status mf_search_begin_with(const mf_search_request *r, mf_search_keep *keep, void *user,
+                               mf_search_outcome *out, mf_err *e);
 
 /* Nodes that are open, in two lists; those that are bounded below best_s count. */
 typedef struct mf_search_open {

@@ -127,21 +127,18 @@ static mf_status find_sides(mf_search_world *w, mf_err *e) {
     return MF_OK;
 }
 
-mf_status mf_search_world_init(mf_search_world *w, const mf_oracle *o, const mf_space *s,
-                               mf_err *e) {
+mf_status mf_search_world_init(mf_search_world *w, mf_quotes *q, const mf_space *s, mf_err *e) {
     memset(w, 0, sizeof *w);
     w->space = *s;
-    w->oracle = o;
+    w->oracle = mf_quotes_oracle(q);
+    w->quotes = q;
     w->layers = mf_rough_layers(s->model);
     w->others = mf_model_positions(s->model) - w->layers;
     pthread_mutex_init(&w->lock, NULL);
     for (int i = 0; i < MF_SEARCH_CHAIN_LOCKS; i++) {
         pthread_mutex_init(&w->chain_lock[i], NULL);
     }
-    mf_status status = mf_quotes_create(o, &w->quotes, e);
-    if (status == MF_OK) {
-        status = find_denses(w, e);
-    }
+    mf_status status = find_denses(w, e);
     if (status == MF_OK) {
         status = find_sides(w, e);
     }
@@ -162,7 +159,6 @@ void mf_search_world_clear(mf_search_world *w) {
         }
     }
     mf_search_figures_clear(w);
-    mf_quotes_destroy(w->quotes);
     free(w->dense);
     free(w->order_count);
     free(w->expert);

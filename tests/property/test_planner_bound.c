@@ -654,12 +654,15 @@ static void check_problem(rng *r, pool *known, nearness *n) {
     for (int k = 0; k < 3 && draw(r, &p, &s); k++) {
         mf_search_world w;
         mf_search_node node;
-        assert_ok(mf_search_world_init(&w, &p.oracle, &p.space, NULL));
+        mf_quotes *quotes;
+        assert_ok(mf_quotes_create(&p.oracle, &quotes, NULL));
+        assert_ok(mf_search_world_init(&w, quotes, &p.space, NULL));
         if (walk_down(&w, &s, n, &node)) {
             check_layout(&pairs, &w, &p, &s, known, n);
             check_rough(&w, &node, &s, known, n);
         }
         mf_search_world_clear(&w);
+        mf_quotes_destroy(quotes);
     }
     problem_clear(&p);
 }

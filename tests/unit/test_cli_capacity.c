@@ -132,6 +132,47 @@ static void verdicts_name_the_best_rows(void **state) {
     cli_free(&r);
 }
 
+/* Rows and verdicts: what a run takes under uneven routing, and on what remains without a node, is
+ * held against the same limits. */
+static void rows_say_what_skew_and_a_lost_node_leave(void **state) {
+    (void)state;
+    static const char line[] = "capacity --models olmoe-1b-7b --clusters h100 --sizes 16,32 "
+                               "--tokens 1T --deadline 15d --ep 8 --skew zipf:1 " JOB;
+    cli_result r = cli_json(
+        "capacity --models olmoe-1b-7b --clusters h100 --sizes 16,32 --tokens 1T --deadline 15d "
+        "--ep 8 --skew zipf:1 --json " JOB);
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    int missed = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const mf_json_value *c = mf_json_at(cells, i), *x = cli_member(c, "skewed");
+        const mf_json_value *lost = cli_member(c, "node_lost");
+        const double slower = cli_number(x, "step_time_s") / cli_number(c, "step_time_s");
+        assert_true(slower > 1);
+        assert_close(cli_number(x, "run_s") / cli_number(c, "run_s"), slower, 1e-9 * slower);
+        assert_close(cli_number(x, "cost_usd") / cli_number(c, "cost_usd"), slower, 1e-9 * slower);
+        assert_true(cli_bool(x, "in_time") == (cli_number(x, "run_s") <= 15 * 86400.0));
+        assert_true(cli_number(lost, "gpus") <= cli_number(c, "gpus") - 8);
+        assert_true(cli_number(lost, "run_s") > cli_number(c, "run_s"));
+        assert_true(cli_bool(lost, "in_time") == (cli_number(lost, "run_s") <= 15 * 86400.0));
+        const double paid = cli_number(c, "gpus") - 8, usd = cli_number(c, "price_usd_gpu_h");
+        assert_close(cli_number(lost, "cost_usd") / (paid * usd * cli_number(lost, "run_s") / 3600),
+                     1, 1e-9);
+        missed += !cli_bool(x, "in_time") + !cli_bool(lost, "in_time");
+    }
+    assert_true(missed > 0 && missed < 4); /* a case that says something */
+    cli_free(&r);
+    r = cli_run(line, NULL);
+    assert_non_null(strstr(r.out, "under zipf:1: "));
+    assert_non_null(strstr(r.out, "a node less: goes on"));
+    cli_free(&r);
+    r = cli_run("capacity --models olmoe-1b-7b --clusters h100 --sizes 16 --tokens 1T "
+                "--skew zipf:9 " JOB,
+                NULL);
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, "--skew"));
+    cli_free(&r);
+}
+
 static void sizes_double_and_batches_are_read_in_tokens(void **state) {
     (void)state;
     cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100 --sizes 8..24,1k "
@@ -277,6 +318,7 @@ int main(void) {
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
         cmocka_unit_test(verdicts_name_the_best_rows),
+        cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),
         cmocka_unit_test(the_smallest_size_keeps_its_deadline_and_the_one_before_does_not),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing),

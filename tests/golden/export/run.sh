@@ -30,6 +30,9 @@ $golden_binary simulate --model olmoe-1b-7b --cluster h100 --gpus 8 --global-bat
 mf export --plan "$work/olmoe.json"
 mf_plain_lines 'RECIPE:' export --plan "$work/olmoe.json" --format bridge
 mf plan --model llama4-maverick --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --runs-on megatron
+# A megatron-* profile says who runs the plan.
+mf plan --model kimi-linear-48b-a3b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 --software megatron-26.02
+mf plan --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --software megatron-26.02 --schedule zb-v
 mf export --plan "$work/v3.json" --launcher slurm
 mf export
 mf export --plan "$work/none.json"

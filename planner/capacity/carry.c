@@ -1,0 +1,68 @@
+/* carry.c - plans carried from one cell of a table to the next. */
+#include "planner/capacity/carry.h"
+
+#include <math.h>
+
+/* What a search chooses, on the GPUs of p and with all else that p says. */
+static bool refold(const mf_problem *p, const mf_layout *from, mf_layout *out) {
+    mf_layout l = p->base;
+    l.precision = from->precision;
+    l.tp = from->tp;
+    l.cp = from->cp;
+    l.pp = from->pp;
+    l.vpp = from->vpp;
+    l.mbs = from->mbs;
+    l.cp_type = from->cp_type;
+    l.ep = from->ep;
+    l.etp = from->etp;
+    l.dispatcher = from->dispatcher;
+    l.schedule = from->schedule;
+    l.zero = from->zero;
+    l.expert_zero = from->expert_zero;
+    *out = l;
+    return mf_layout_resolve(out, p->model, NULL) == MF_OK;
+}
+
+static bool copies(const mf_assignment *a) {
+    for (int i = 0; i < a->positions; i++) {
+        if (a->memory[i].offload != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How far a plan's size is from p's; INFINITY: not to be carried. */
+static double distance(const mf_problem *p, int cluster, const mf_carried *x) {
+    const double size = log2((double)x->layout->gpus / (double)p->base.gpus);
+    mf_layout l;
+    if (!refold(p, x->layout, &l) ||
+        ((p->pinned & MF_PIN(OFFLOAD)) != 0 && copies(x->assignment))) {
+        return INFINITY;
+    }
+    return x->cluster == cluster             ? fabs(size)
+           : x->layout->gpus == p->base.gpus ? 0.5
+                                             : (double)INFINITY;
+}
+
+int mf_carry_starts(const mf_problem *p, int cluster, const mf_carried *known, int count,
+                    mf_known_plan start[MF_CARRY_MOST]) {
+    double far[MF_CARRY_MOST];
+    int n = 0;
+    for (int i = count - 1; i >= 0; i--) {
+        const double d = distance(p, cluster, &known[i]);
+        int at = n < MF_CARRY_MOST ? n : MF_CARRY_MOST - 1;
+        if (isinf(d) || (n == MF_CARRY_MOST && d >= far[at])) {
+            continue;
+        }
+        for (; at > 0 && far[at - 1] > d; at--) {
+            far[at] = far[at - 1];
+            start[at] = start[at - 1];
+        }
+        far[at] = d;
+        (void)refold(p, known[i].layout, &start[at].layout);
+        start[at].assignment = *known[i].assignment;
+        n += n < MF_CARRY_MOST;
+    }
+    return n;
+}

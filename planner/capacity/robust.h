@@ -1,0 +1,28 @@
+/* robust.h - what is left of a plan when the router is uneven, and when a node is lost. */
+#ifndef MF_PLANNER_ROBUST_H
+#define MF_PLANNER_ROBUST_H
+
+#include "planner/capacity/carry.h"
+
+/* Draws of which experts are hot, of which the second worst counts: the 95th percentile. */
+enum { MF_SKEW_DRAWS = 20 };
+
+typedef struct mf_skewed {
+    double step_time_s; /* simulated; at the 95th percentile of the draws */
+    double load; /* routed rows of the busiest expert rank over the balanced number, the same */
+    bool fits;   /* with room for so many rows */
+} mf_skewed;
+
+/* The plan's step under `skew`. A Zipf law does not say which experts are hot: it is drawn anew for
+ * each of MF_SKEW_DRAWS simulations. Counts from a file are what they are: one simulation. */
+mf_status mf_robust_skew(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
+                         const mf_routing *skew, mf_skewed *out, mf_err *e);
+
+/* The fastest of known[count] (plans of p's model on `cluster`, such as the other cells of a row)
+ * on at most `gpus` of p's GPUs, data parallelism made smaller until it divides the batch; no fewer
+ * than half of `gpus`, since what is left has to go on. No search: one of its own may find better.
+ * Simulated. Where none fits, *found is false. *out is to be cleared in any case. */
+mf_status mf_robust_left(const mf_problem *p, int64_t gpus, int cluster, const mf_carried *known,
+                         int count, mf_plan *out, bool *found, mf_err *e);
+
+#endif

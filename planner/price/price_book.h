@@ -1,0 +1,19 @@
+/* price_book.h - private to the planner: prices of blocks that several searches share.
+ *
+ * Neither a block nor its price depends on how many GPUs there are (cost_key.h), so searches of one
+ * model on one cluster at several sizes ask for the same ones. What is quoted is a pure function of
+ * its key: no answer depends on which searches came before.
+ */
+#ifndef MF_PLANNER_PRICE_BOOK_H
+#define MF_PLANNER_PRICE_BOOK_H
+
+#include "planner/planner.h"
+#include "planner/price/cost_cache.h"
+
+struct mf_price_book {
+    mf_oracle_real real;
+    mf_oracle oracle; /* on real */
+    mf_quotes *quotes;
+};
+
+#endif
