@@ -1,5 +1,6 @@
 /* point_op.c - canonical points ("gemm dtype=bf16 m=..") as ops. */
 #include "costmodel/cost_internal.h"
+#include "costmodel/point_mixers.h"
 #include "profiles/ops_table.h"
 
 #include <math.h>
@@ -221,6 +222,9 @@ static const struct point_ops {
     {"grouped_gemm", grouped_op},
     {"attention", attention_op},
     {"attention_packed", packed_op},
+    {"conv", mf_point_conv},
+    {"scan", mf_point_scan},
+    {"index", mf_point_index},
     {"memory", memory_op},
     {"copy", copy_op},
     {"copy_h2d", copy_op},

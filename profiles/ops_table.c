@@ -12,6 +12,7 @@ static const char *const dtypes[] = {"bf16",  "fp32",  "fp8-tensor", "fp8-block"
 static const char *const layouts[] = {"nt", "nn", "tn", NULL};
 static const char *const gemm_passes[] = {"fwd", "dgrad", "wgrad", NULL};
 static const char *const attention_passes[] = {"fwd", "bwd", NULL};
+static const char *const scan_rules[] = {"gdn", "kda", "mamba2", "lightning", NULL};
 static const char *const attention_impls[] = {"cudnn", "fa2", "fa3", "reference", NULL};
 static const char *const launch_modes[] = {"stream", "graph", "replay", NULL};
 static const char *const algos[] = {"auto",     "ring", "tree",  "nvls",
@@ -76,6 +77,35 @@ static const mf_op_dim packed[] = {
     {"dtype", MF_DIM_IS_WORD, "bf16", dtypes, "precision of the operands"},
     {"impl", MF_DIM_IS_WORD, "cudnn", attention_impls, "kernels"},
 };
+static const mf_op_dim conv[] = {
+    {"pass", MF_DIM_IS_WORD, "fwd", attention_passes, "fwd or bwd"},
+    {"s", MF_DIM_IS_COUNT, NULL, NULL, "positions, of all sequences"},
+    {"channels", MF_DIM_IS_COUNT, NULL, NULL, "columns, each with taps of its own"},
+    {"taps", MF_DIM_IS_COUNT, "4", NULL, "positions that one result reads"},
+};
+static const mf_op_dim scan[] = {
+    {"rule", MF_DIM_IS_WORD, NULL, scan_rules,
+     "gated delta net, Kimi delta attention, Mamba-2, lightning attention"},
+    {"pass", MF_DIM_IS_WORD, "fwd", attention_passes, "fwd or bwd"},
+    {"s", MF_DIM_IS_COUNT, NULL, NULL, "positions, of all sequences"},
+    {"hk", MF_DIM_IS_COUNT, NULL, NULL, "key heads; mamba2: groups"},
+    {"dk", MF_DIM_IS_COUNT, NULL, NULL, "width of a key; mamba2: of the state"},
+    {"hv", MF_DIM_IS_COUNT, "@hk", NULL, "value heads"},
+    {"dv", MF_DIM_IS_COUNT, "@dk", NULL, "width of a value"},
+    {"chunk", MF_DIM_IS_COUNT, "64", NULL, "positions that the scan takes at once"},
+};
+static const mf_op_dim indexer[] = {
+    {"pass", MF_DIM_IS_WORD, "fwd", attention_passes, "fwd, or bwd of the indexer's own loss"},
+    {"b", MF_DIM_IS_COUNT, "1", NULL, "sequences"},
+    {"s", MF_DIM_IS_COUNT, NULL, NULL, "query positions"},
+    {"keys", MF_DIM_IS_COUNT, "@s", NULL, "keys of a sequence; causal: queries are the last s"},
+    {"h", MF_DIM_IS_COUNT, NULL, NULL, "index heads"},
+    {"d", MF_DIM_IS_COUNT, NULL, NULL, "width of an index head"},
+    {"topk", MF_DIM_IS_COUNT, NULL, NULL, "keys that a query keeps"},
+    {"causal", MF_DIM_IS_FLAG, "1", NULL, "1: keys behind the query are not scored"},
+    {"teacher", MF_DIM_IS_SIZE, "0", NULL,
+     "bwd: columns of attention's scores, of all heads, that it learns from"},
+};
 static const mf_op_dim copy[] = {
     {"bytes", MF_DIM_IS_BYTES, NULL, NULL, "bytes copied (device copies move twice as many)"},
 };
@@ -132,6 +162,9 @@ static const mf_op_row rows[] = {
     ROW(grouped_gemm, grouped_gemm, "one matrix product per local expert, in one kernel"),
     ROW(attention, attention, "core attention"),
     ROW(attention_packed, packed, "core attention of packed sequences, which see only themselves"),
+    ROW(conv, conv, "short causal convolution of each channel (no kernel measures it yet)"),
+    ROW(scan, scan, "a recurrence over a sequence, by chunks (no kernel measures it yet)"),
+    ROW(index, indexer, "an indexer's scores and choice of keys (no kernel measures it yet)"),
     ROW(memory, memory, "an op bound by device memory"),
     ROW(copy, copy, "copy on the device"),
     ROW(copy_h2d, copy, "copy from pinned host memory"),
@@ -154,6 +187,8 @@ FITS(gemm);
 FITS(grouped_gemm);
 FITS(attention);
 FITS(packed);
+FITS(scan);
+FITS(indexer);
 FITS(collective);
 FITS(dispatch);
 FITS(peer_rows);

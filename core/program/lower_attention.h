@@ -37,7 +37,7 @@ typedef struct mf_lower_choice {
         weights;    /* own queries of all heads, keys of the whole samples, a weight a head */
     int64_t keys;   /* of a sample */
     double scored;  /* pairs of this rank whose scores are made */
-    double share;   /* of these, what is chosen */
+    double chosen;  /* of these */
     double teacher; /* columns of a key that attention itself scores by */
 } mf_lower_choice;
 void mf_lower_choose(mf_build *bd, const mf_lower_choice *c);

@@ -16,8 +16,8 @@ typedef struct mf_build_extra {
     bool no_grad;                 /* nothing flows back (counts, auxiliary statistics) */
     bool cloned;                  /* already re-emitted as recomputation */
     bool detached;                /* a product whose input takes no gradient from it */
-    double share, teacher; /* indexer: of the scored pairs what is chosen, columns of a key that
-                              attention scores by */
+    double chosen, teacher;       /* indexer: pairs that it keeps, columns of a key that attention
+                                     scores by */
 } mf_build_extra;
 
 /* K or V of one step of a CP ring, among those of the other steps. */

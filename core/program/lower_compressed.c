@@ -73,7 +73,7 @@ static void choose(mf_build *bd, int16_t xn, int16_t q_low) {
                          .scored = (double)bd->tokens * keys};
     int64_t kept = m->index_topk < c.keys ? m->index_topk : c.keys;
     double chosen = compressed_pairs((double)bd->l->seq, 4.0, (double)kept);
-    c.share = keys > 0 ? chosen / (keys * (double)bd->l->seq) : 1.0;
+    c.chosen = chosen * (double)bd->tokens / (double)bd->l->seq;
     c.teacher = (double)m->head_dim;
     c.q = own_linear(bd, "index_q_proj", q_low, m->q_lora_rank, m->index_heads * m->index_head_dim,
                      true);

@@ -4,6 +4,7 @@
  * what it reads of the forward pass it asks of mf_lower_keep, which saves it or makes it again.
  */
 #include "core/program/lower_build.h"
+#include "core/program/mixer_costs.h"
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
@@ -245,21 +246,6 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
     }
 }
 
-/* Multiples of a scan's forward FLOPs that its gradient takes: two products for each of the forward
- * pass, and what is made anew: w, u and the states between chunks, of a delta rule 4 dk dv + C (2
- * dk
- * + 2 dv) of 6 dk dv + C (6 dk + 4 dv); of the others about a third. */
-static double scan_gradient(const mf_op *f) {
-    double dk = (double)f->dim[MF_OP_DIM_SCAN_KEY_DIM],
-           dv = (double)f->dim[MF_OP_DIM_SCAN_VALUE_DIM];
-    double c = (double)f->dim[MF_OP_DIM_SCAN_CHUNK];
-    bool delta =
-        f->dim[MF_OP_DIM_SCAN_RULE] == MF_MIXER_GDN || f->dim[MF_OP_DIM_SCAN_RULE] == MF_MIXER_KDA;
-    double anew =
-        (4.0 * dk * dv + c * (2.0 * dk + 2.0 * dv)) / (6.0 * dk * dv + c * (6.0 * dk + 4.0 * dv));
-    return 2.0 + (delta ? anew : 1.0 / 3.0);
-}
-
 /* Reads what the forward pass read and its gradient, makes the states anew beside their gradients.
  */
 static void grad_scan(mf_build *bd, const mf_op *f) {
@@ -275,7 +261,7 @@ static void grad_scan(mf_build *bd, const mf_op *f) {
     }
     mf_op g = *f;
     g.nout = 1; /* states have no gradient */
-    grad_memory(bd, &g, MF_OP_SCAN_BWD, 2.5, kept, count);
+    grad_memory(bd, &g, MF_OP_SCAN_BWD, MF_SCAN_GRADIENT_BYTES, kept, count);
     if (bd->status != MF_OK) {
         return;
     }
@@ -284,7 +270,11 @@ static void grad_scan(mf_build *bd, const mf_op *f) {
     mf_build_t(bd, both)->drop = 0;
     if (bd->status == MF_OK) {
         mf_op *op = &bd->b->ops[last_op(bd)];
-        op->flops = scan_gradient(f) * f->flops;
+        const mf_scan_shape shape = {.rule = (mf_mixer_kind)f->dim[MF_OP_DIM_SCAN_RULE],
+                                     .key_dim = f->dim[MF_OP_DIM_SCAN_KEY_DIM],
+                                     .value_dim = f->dim[MF_OP_DIM_SCAN_VALUE_DIM],
+                                     .chunk = f->dim[MF_OP_DIM_SCAN_CHUNK]};
+        op->flops = mf_scan_gradient(&shape) * f->flops;
         mf_op_out(op, both);
     }
 }
@@ -299,14 +289,12 @@ static void grad_index(mf_build *bd, const mf_op *f, const mf_build_extra *extra
     for (int i = 0; i < 4; i++) {
         kept[i] = mf_lower_keep(bd, kept[i]);
     }
-    grad_memory(bd, &g, MF_OP_INDEX_BWD, 2.0, kept, 4);
+    grad_memory(bd, &g, MF_OP_INDEX_BWD, MF_INDEX_GRADIENT_BYTES, kept, 4);
     if (bd->status == MF_OK) {
         mf_op *op = &bd->b->ops[last_op(bd)];
-        op->flops =
-            extra->share *
-            (2.0 * f->flops + (double)bd->m->heads / (double)bd->l->tp * f->flops * extra->teacher /
-                                  ((double)f->dim[MF_OP_DIM_INDEX_HEADS] *
-                                   ((double)f->dim[MF_OP_DIM_INDEX_DIM] + 1.0)));
+        op->flops = mf_index_gradient_flops(
+            extra->chosen, f->dim[MF_OP_DIM_INDEX_HEADS], f->dim[MF_OP_DIM_INDEX_DIM],
+            extra->teacher * (double)bd->m->heads / (double)bd->l->tp);
     }
 }
 
@@ -529,7 +517,7 @@ static void grad_op(mf_build *bd, int i) {
         grad_memory(bd, &f, MF_OP_RELU2_BWD, 1.5, f.in, f.nin);
         break;
     case MF_OP_CONV_FWD:
-        grad_memory(bd, &f, MF_OP_CONV_BWD, 1.5, f.in, 1);
+        grad_memory(bd, &f, MF_OP_CONV_BWD, MF_CONV_GRADIENT_BYTES, f.in, 1);
         break;
     case MF_OP_DECAY_FWD:
         grad_memory(bd, &f, MF_OP_DECAY_BWD, 1.5, f.in, 1);

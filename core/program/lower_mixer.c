@@ -14,6 +14,7 @@
  * kernels do it (flash-linear-attention: ops/gated_delta_rule, ops/kda, ops/lightning_attn).
  */
 #include "core/program/lower_attention.h"
+#include "core/program/mixer_costs.h"
 
 /* Widths on this rank: before the exchange over CP, and (divided by `cp`) inside it. */
 typedef struct mixer {
@@ -45,21 +46,15 @@ static int64_t scanned_cols(const mixer *s) {
     return 2 * s->keys + s->values;
 }
 
+static mf_scan_shape scan_shape(const mixer *s) {
+    return (mf_scan_shape){
+        s->kind,         s->rows,    s->key_heads / s->cp, s->x->key_dim, s->value_heads / s->cp,
+        s->x->value_dim, s->x->chunk};
+}
+
 static int64_t decay_cols(const mixer *s) {
-    switch (s->kind) {
-    case MF_MIXER_GDN:
-        return 2 * s->value_heads; /* decay and step of each head */
-    case MF_MIXER_KDA:
-        return s->keys + s->value_heads; /* decay of each channel, step of each head */
-    case MF_MIXER_MAMBA2:
-        return s->value_heads;
-    case MF_MIXER_ATTENTION:
-    case MF_MIXER_NONE:
-    case MF_MIXER_COMPRESSED:
-    case MF_MIXER_LIGHTNING: /* decays are fixed */
-        break;
-    }
-    return 0;
+    const mf_scan_shape shape = scan_shape(s);
+    return mf_scan_decays(&shape) * s->cp;
 }
 
 static int16_t tensor(mf_build *bd, const char *name, int64_t rows, int64_t cols, double element_B,
@@ -131,39 +126,6 @@ static int16_t decays(mf_build *bd, const mixer *s, int16_t raw) {
     return y;
 }
 
-/* FLOPs of a token of one head in a scan's forward pass, for keys (or states) dk wide, values dv
- * wide, chunks of C:
- * - delta rules: K K^T, w and u through the triangular inverse, the state's two products, Q K^T and
- *   the output's two: 6 dk dv + C (6 dk + 4 dv), without the inverse itself (O(C^2));
- * - Mamba-2: C B^T once a group, which is counted with its heads, the products inside a chunk and
- *   those with the state: 2 C dv + 4 dk dv, and 2 C dk of each group;
- * - lightning: Q K^T and its product with V in whole chunks, the state's two products:
- *   C (2 dk + 2 dv) + 4 dk dv. */
-static double scan_flops(const mixer *s) {
-    double dk = (double)s->x->key_dim, dv = (double)s->x->value_dim, c = (double)s->x->chunk;
-    double heads = (double)s->value_heads, groups = (double)s->key_heads;
-    switch (s->kind) {
-    case MF_MIXER_GDN:
-    case MF_MIXER_KDA:
-        return heads * (6.0 * dk * dv + c * (6.0 * dk + 4.0 * dv));
-    case MF_MIXER_MAMBA2:
-        return heads * (2.0 * c * dv + 4.0 * dk * dv) + groups * 2.0 * c * dk;
-    case MF_MIXER_LIGHTNING:
-        return heads * (c * (2.0 * dk + 2.0 * dv) + 4.0 * dk * dv);
-    case MF_MIXER_ATTENTION:
-    case MF_MIXER_NONE:
-    case MF_MIXER_COMPRESSED:
-        break;
-    }
-    return 0.0;
-}
-
-/* Matrices of C columns a head that a delta rule keeps for its gradient: the inverse; of Kimi's
- * also the products of keys, which its decays by channel make it keep. */
-static int64_t kept_matrices(mf_mixer_kind kind) {
-    return kind == MF_MIXER_KDA ? 2 : kind == MF_MIXER_GDN ? 1 : 0;
-}
-
 /* States between chunks, which a pass writes and reads once and which are made anew for gradients:
  * rows of one head's [dk, dv] for each chunk. */
 static int16_t chunk_states(mf_build *bd, const mixer *s) {
@@ -175,12 +137,13 @@ static int16_t chunk_states(mf_build *bd, const mixer *s) {
 }
 
 static int16_t scan(mf_build *bd, const mixer *s, int16_t x, int16_t decay) {
-    int64_t values = s->values / s->cp, heads = s->value_heads / s->cp;
+    const mf_scan_shape shape = scan_shape(s);
+    int64_t values = s->values / s->cp;
     int16_t skip = s->kind == MF_MIXER_MAMBA2
                        ? mf_build_weight(bd, "D", MF_PART_MIXER, s->value_heads, 1)
                        : MF_NO_TENSOR;
     int16_t y = tensor(bd, "scanned", s->rows, values, bd->act_B, MF_RECOMPUTE_CORE_ATTN);
-    int64_t kept = kept_matrices(s->kind) * heads * s->x->chunk;
+    int64_t kept = mf_scan_matrices(s->kind) * shape.value_heads * shape.chunk;
     int16_t inner =
         kept > 0 ? tensor(bd, "chunk_matrices", s->rows, kept, bd->act_B, MF_RECOMPUTE_CORE_ATTN)
                  : MF_NO_TENSOR;
@@ -189,19 +152,15 @@ static int16_t scan(mf_build *bd, const mixer *s, int16_t x, int16_t decay) {
     }
     int16_t states = chunk_states(bd, s);
     mf_build_t(bd, y)->offload = MF_OFFLOAD_ATTN_OUT;
-    double in_B = mf_tensor_balanced_B(mf_build_t(bd, x)) +
-                  (decay != MF_NO_TENSOR ? mf_tensor_balanced_B(mf_build_t(bd, decay)) : 0.0);
-    double out_B = mf_tensor_balanced_B(mf_build_t(bd, y)) + (double)(s->rows * kept) * bd->act_B;
-    double states_B = mf_tensor_balanced_B(mf_build_t(bd, states));
     mf_op *op = mf_build_memory_op(bd, MF_OP_SCAN_FWD, "chunked_scan", s->rows, values,
-                                   in_B + out_B + 2.0 * states_B);
+                                   mf_scan_bytes(&shape, bd->act_B));
     op->dim[MF_OP_DIM_SCAN_RULE] = s->kind;
-    op->dim[MF_OP_DIM_SCAN_KEY_HEADS] = s->key_heads;
-    op->dim[MF_OP_DIM_SCAN_KEY_DIM] = s->x->key_dim;
-    op->dim[MF_OP_DIM_SCAN_VALUE_HEADS] = heads;
-    op->dim[MF_OP_DIM_SCAN_VALUE_DIM] = s->x->value_dim;
-    op->dim[MF_OP_DIM_SCAN_CHUNK] = s->x->chunk;
-    op->flops = (double)s->rows / (double)s->cp * scan_flops(s);
+    op->dim[MF_OP_DIM_SCAN_KEY_HEADS] = shape.key_heads;
+    op->dim[MF_OP_DIM_SCAN_KEY_DIM] = shape.key_dim;
+    op->dim[MF_OP_DIM_SCAN_VALUE_HEADS] = shape.value_heads;
+    op->dim[MF_OP_DIM_SCAN_VALUE_DIM] = shape.value_dim;
+    op->dim[MF_OP_DIM_SCAN_CHUNK] = shape.chunk;
+    op->flops = mf_scan_flops(&shape);
     mf_op_in(op, x);
     mf_op_in(op, decay);
     mf_op_in(op, skip);

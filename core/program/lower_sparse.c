@@ -11,6 +11,7 @@
  * flows back into what it reads. Layers that share the choice of the layer before have no indexer.
  */
 #include "core/program/lower_attention.h"
+#include "core/program/mixer_costs.h"
 
 #include <math.h>
 
@@ -66,12 +67,13 @@ void mf_lower_indexer(mf_build *bd, int16_t xn, int16_t q_low) {
     int16_t keys = mf_lower_gather_samples(bd, "index_keys", MF_GROUP_TP_CP, kn);
     double s = (double)bd->l->seq, n = (double)m->index_topk;
     double chosen = n >= s ? 1.0 : (n * (n + 1.0) / 2.0 + (s - n) * n) / (s * (s + 1.0) / 2.0);
+    double scored = (double)bd->tokens * (s + 1.0) / 2.0;
     const mf_lower_choice c = {q,
                                keys,
                                weights,
                                bd->l->seq,
-                               (double)bd->tokens * (s + 1.0) / 2.0,
-                               chosen,
+                               scored,
+                               scored * chosen,
                                (double)(m->kv_lora_rank + m->qk_rope_head_dim)};
     mf_lower_choose(bd, &c);
 }
@@ -87,19 +89,18 @@ void mf_lower_choose(mf_build *bd, const mf_lower_choice *c) {
     double moved = mf_tensor_balanced_B(mf_build_t(bd, c->q)) +
                    mf_tensor_balanced_B(mf_build_t(bd, c->k)) +
                    mf_tensor_balanced_B(mf_build_t(bd, choice));
-    /* A score a pair, in float, is written and read by the choice. */
     mf_op *op = mf_build_memory_op(bd, MF_OP_INDEX_FWD, "indexer", bd->tokens, kept,
-                                   moved + 8.0 * c->scored);
+                                   moved + mf_index_score_bytes(c->scored));
     op->dim[MF_OP_DIM_INDEX_HEADS] = heads;
     op->dim[MF_OP_DIM_INDEX_DIM] = d;
     op->dim[MF_OP_DIM_INDEX_KEYS] = c->keys;
     op->dim[MF_OP_DIM_INDEX_TOPK] = kept;
-    op->flops = 2.0 * c->scored * (double)heads * ((double)d + 1.0);
+    op->flops = mf_index_flops(c->scored, heads, d);
     mf_op_in(op, c->q);
     mf_op_in(op, c->k);
     mf_op_in(op, c->weights);
     mf_op_out(op, choice);
-    mf_build_last(bd)->share = c->share;
+    mf_build_last(bd)->chosen = c->chosen;
     mf_build_last(bd)->teacher = c->teacher;
     (void)mf_lower_gather_samples(bd, "index_choices", MF_GROUP_TP, choice);
     bd->module = MF_MODULE_ATTN_PROJ;

@@ -1,6 +1,7 @@
 /* Lowered layers that keep a state or choose their keys: FLOPs, states and traffic are those of the
  * published formulas, in figures that were worked out apart from this code. */
 #include "core/program/lower.h"
+#include "costmodel/cost_internal.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -320,6 +321,58 @@ static void copies_of_the_residual_travel(void **state) {
     mf_program_destroy(w.p);
 }
 
+static mf_op by_hand(const char *text) {
+    mf_cluster c;
+    mf_point p;
+    mf_op op;
+    mf_err e;
+    assert_ok(mf_cluster_load("h200", &c, &e));
+    if (mf_point_parse(text, &p, &e) != MF_OK || mf_cost_point_op(&p, &c, &op, &e) != MF_OK) {
+        fail_msg("%s: %s", text, e.text);
+    }
+    return op;
+}
+
+/* What `price` makes of a shape given by hand is what lowering makes of the model that has it. */
+static void shapes_by_hand_are_those_of_models(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        mf_mixer_kind mixer;
+        mf_op_kind kind;
+        const char *point;
+    } cases[] = {
+        {"qwen3.5-397b-a17b", MF_MIXER_GDN, MF_OP_SCAN_FWD,
+         "scan rule=gdn s=4096 hk=16 dk=128 hv=64 dv=128"},
+        {"qwen3.5-397b-a17b", MF_MIXER_GDN, MF_OP_SCAN_BWD,
+         "scan rule=gdn pass=bwd s=4096 hk=16 dk=128 hv=64 dv=128"},
+        {"kimi-k3", MF_MIXER_KDA, MF_OP_SCAN_FWD, "scan rule=kda s=4096 hk=96 dk=128"},
+        {"nemotron-3-ultra", MF_MIXER_MAMBA2, MF_OP_SCAN_BWD,
+         "scan rule=mamba2 pass=bwd s=4096 hk=8 dk=128 hv=256 dv=64 chunk=128"},
+        {"minimax-text-01", MF_MIXER_LIGHTNING, MF_OP_SCAN_FWD,
+         "scan rule=lightning s=4096 hk=64 dk=128 chunk=256"},
+        {"qwen3.5-397b-a17b", MF_MIXER_GDN, MF_OP_CONV_FWD, "conv s=4096 channels=12288"},
+        {"qwen3.5-397b-a17b", MF_MIXER_GDN, MF_OP_CONV_BWD, "conv pass=bwd s=4096 channels=12288"},
+        {"deepseek-v3.2", MF_MIXER_ATTENTION, MF_OP_INDEX_FWD, "index s=4096 h=64 d=128 topk=2048"},
+        {"deepseek-v3.2", MF_MIXER_ATTENTION, MF_OP_INDEX_BWD,
+         "index pass=bwd s=4096 h=64 d=128 topk=2048 teacher=73728"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        world w = lowered(cases[i].name, 1, 1, 4096);
+        const mf_op *op =
+            find(layer_of(&w, cases[i].mixer), cases[i].kind, MF_PASS_F | MF_PASS_BACKWARD);
+        const mf_op hand = by_hand(cases[i].point);
+        bool conv = cases[i].kind == MF_OP_CONV_FWD || cases[i].kind == MF_OP_CONV_BWD;
+        assert_int_equal(hand.kind, cases[i].kind);
+        assert_close(hand.bytes / op->bytes, 1.0, 1e-9);
+        assert_close(conv ? 1.0 : hand.flops / op->flops, 1.0, 1e-9);
+        for (int d = 0; d < MF_OP_DIMS; d++) {
+            assert_int_equal(hand.dim[d], op->dim[d]);
+        }
+        mf_program_destroy(w.p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixers_take_the_flops_of_their_formulas),
@@ -331,6 +384,7 @@ int main(void) {
         cmocka_unit_test(compressed_keys_cost_what_is_seen),
         cmocka_unit_test(copies_of_the_residual_travel),
         cmocka_unit_test(experts_in_a_latent_space_get_narrow_rows),
+        cmocka_unit_test(shapes_by_hand_are_those_of_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
