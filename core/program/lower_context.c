@@ -2,6 +2,8 @@
 #include "core/program/lower_attention.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* One attention call over seq_q x seq_k positions with so many (query, key) pairs a head. */
 static mf_op *core_attention(mf_build *bd, const mf_lower_heads *a, int64_t heads, int64_t kv_heads,
@@ -351,19 +353,35 @@ int16_t mf_lower_shared_keys(mf_build *bd, const mf_lower_heads *a, int16_t q, i
 /* --- rings hold two steps ------------------------------------------------------------------------
  */
 
-/* The last op of these passes before op i that has tensor t among its inputs or outputs, on this
- * stream; -1. */
-static int last_with(const mf_block *b, int i, int first, mf_stream stream, bool reads, int16_t t) {
-    for (int j = i - 1; j >= first; j--) {
-        const mf_op *op = &b->ops[j];
-        const int16_t *list = reads ? op->in : op->out;
-        for (int k = 0; k < (reads ? op->nin : op->nout) && op->stream == stream; k++) {
-            if (list[k] == t) {
-                return j;
-            }
-        }
+/* By tensor: the last op so far that CP's stream wrote it with, and that compute read it with; -1.
+ */
+typedef struct last_uses {
+    int *written, *read;
+} last_uses;
+
+static void note_uses(last_uses *last, const mf_op *op, int i) {
+    for (int k = 0; op->stream == MF_STREAM_CP && k < op->nout; k++) {
+        last->written[op->out[k]] = i;
     }
-    return -1;
+    for (int k = 0; op->stream == MF_STREAM_COMPUTE && k < op->nin; k++) {
+        last->read[op->in[k]] = i;
+    }
+}
+
+/* Has the message at op i wait for the attention of the step before its own. */
+static void pace_message(mf_build *bd, const last_uses *last, int i) {
+    mf_block *b = bd->b;
+    mf_op *op = &b->ops[i];
+    const int first = op->pass == MF_PASS_F ? 0 : b->nforward;
+    const int came = last->written[op->in[0]];
+    const int16_t held = came >= first ? b->ops[came].in[0] : MF_NO_TENSOR;
+    const bool local = held != MF_NO_TENSOR && b->tensors[held].class == MF_TENSOR_LOCAL;
+    if (local && last->read[held] >= first) {
+        /* statistics are small; dq is there until the last step */
+        const mf_op *read = &b->ops[last->read[held]];
+        mf_op_in(op, read->out[read->kind == MF_OP_ATTENTION_FWD ? read->nout - 1 : 0]);
+        op->marks++;
+    }
 }
 
 /* Keys and values of two steps of a ring are there at a time: those that attention is at and those
@@ -372,21 +390,19 @@ static int last_with(const mf_block *b, int i, int first, mf_stream stream, bool
  * does, or the next message is not what the ring waits for. */
 void mf_lower_pace_rings(mf_build *bd) {
     mf_block *b = bd->b;
-    for (int i = 0; i < b->nops && bd->status == MF_OK; i++) {
-        mf_op *op = &b->ops[i];
-        if (op->kind != MF_OP_SEND_RECV || op->stream != MF_STREAM_CP) {
-            continue;
-        }
-        int first = op->pass == MF_PASS_F ? 0 : b->nforward;
-        int came = last_with(b, i, first, MF_STREAM_CP, false, op->in[0]);
-        int16_t held = came >= 0 ? b->ops[came].in[0] : MF_NO_TENSOR;
-        int reader = held != MF_NO_TENSOR && b->tensors[held].class == MF_TENSOR_LOCAL
-                         ? last_with(b, i, first, MF_STREAM_COMPUTE, true, held)
-                         : -1;
-        if (reader >= 0) { /* statistics are small; dq is there until the last step */
-            const mf_op *read = &b->ops[reader];
-            mf_op_in(op, read->out[read->kind == MF_OP_ATTENTION_FWD ? read->nout - 1 : 0]);
-            op->marks++;
-        }
+    const size_t tensors = (size_t)b->ntensors;
+    last_uses last = {malloc((2 * tensors + 1) * sizeof *last.written), NULL};
+    if (last.written == NULL) {
+        bd->status = MF_NOMEM;
+        return;
     }
+    memset(last.written, 0xff, 2 * tensors * sizeof *last.written);
+    last.read = last.written + tensors;
+    for (int i = 0; i < b->nops && bd->status == MF_OK; i++) {
+        if (b->ops[i].kind == MF_OP_SEND_RECV && b->ops[i].stream == MF_STREAM_CP) {
+            pace_message(bd, &last, i);
+        }
+        note_uses(&last, &b->ops[i], i);
+    }
+    free(last.written);
 }
