@@ -25,7 +25,8 @@ PKGS      := libcjson sqlite3
 HAVE_PKGS := $(shell pkg-config --exists $(PKGS) 2>/dev/null && echo yes)
 PKG_CFLAGS := $(if $(HAVE_PKGS),$(shell pkg-config --cflags $(PKGS)))
 PKG_LIBS   := $(if $(HAVE_PKGS),$(shell pkg-config --libs $(PKGS)),-lcjson -lsqlite3)
-LIBS      := $(PKG_LIBS) -lglpk -lpthread -ldl -lm
+PLAN_LIBS := $(PKG_LIBS) -lglpk -lpthread -ldl -lm
+LIBS      := $(PLAN_LIBS)
 TEST_LIBS := -lcmocka
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -255,6 +256,7 @@ clean: ## remove build/
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile kernels/kernels.mk
 
+include library/library.mk
 -include $(DEPS)
 -include kernels/kernels.mk
 -include executor/executor.mk

@@ -317,8 +317,11 @@ mf_status mf_model_config_text(const char *name_or_path, const char *const *over
 /* Shipped names in alphabetical order; *count entries, static lifetime. */
 const char *const *mf_model_shipped(size_t *count);
 
-/* Folder that holds models/, clusters/, measured profiles: $MOEFOLD_DATA, else the source tree it
- * was built from, else PREFIX/share/moefold next to the executable. Never NULL. */
+/* Folder that holds models/, clusters/, measured profiles: $MOEFOLD_DATA, else what mf_data_dir_set
+ * said, else share/moefold of the prefix that program or library stand in (or `data` beside the
+ * library), else the source tree it was built from. Never NULL. */
 const char *mf_data_dir(void);
+/* Before the first mf_data_dir, and not beside one: false when the folder holds no models. */
+bool mf_data_dir_set(const char *folder);
 
 #endif
