@@ -587,9 +587,11 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .help = "Print the help of all commands as a man page, moefold(1)"},
     [MF_OPT_COMPLETION] = {.name = "completion",
                            .group = MF_OPTS_OUTPUT,
-                           .kind = MF_VALUE_FLAG,
-                           .help = "Print a script that completes commands, options and their "
-                                   "words in bash"},
+                           .kind = MF_VALUE_TEXT,
+                           .argument = "WORD",
+                           .words = " bash zsh",
+                           .help = "Print a script for this shell that completes commands, options "
+                                   "and their words"},
     [MF_OPT_HELP] = {.name = "help",
                      .group = MF_OPTS_OUTPUT,
                      .kind = MF_VALUE_FLAG,

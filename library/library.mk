@@ -2,19 +2,21 @@
 # It is linked with those objects of the library of tests that its commands need, and no others.
 SHARED_NAME := libmoefold.so
 SHARED_ABI  := 0
+SHARED_FILE := $(SHARED_NAME).$(SHARED_ABI)
+VERSION     := $(shell sed -n 's/.*MF_CLI_VERSION "\(.*\)"/\1/p' cli/cli.h)
 SHARED_SRC  := $(wildcard library/*.c)
 SHARED_OBJ  := $(SHARED_SRC:%.c=$(BUILD)/obj/%.o)
 SHARED      := $(BUILD)/$(SHARED_NAME)
 build: $(SHARED)
 DEPS        += $(SHARED_OBJ:.o=.d)
 
-$(BUILD)/$(SHARED_NAME).$(SHARED_ABI): $(SHARED_OBJ) $(LIB) library/libmoefold.map
+$(BUILD)/$(SHARED_FILE): $(SHARED_OBJ) $(LIB) library/libmoefold.map
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,$(SHARED_NAME).$(SHARED_ABI) \
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,$(SHARED_FILE) \
 	  -Wl,--version-script,library/libmoefold.map -Wl,-z,defs -Wl,--as-needed $(SHARED_LDFLAGS) \
 	  $(SHARED_OBJ) $(LIB) $(PLAN_LIBS) -o $@
 
-$(SHARED): $(BUILD)/$(SHARED_NAME).$(SHARED_ABI)
+$(SHARED): $(BUILD)/$(SHARED_FILE)
 	$(Q)ln -sf $(<F) $@
 
 # As a user's program: the public header, the shared library and nothing else of ours.
