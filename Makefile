@@ -25,7 +25,8 @@ PKGS      := libcjson sqlite3
 HAVE_PKGS := $(shell pkg-config --exists $(PKGS) 2>/dev/null && echo yes)
 PKG_CFLAGS := $(if $(HAVE_PKGS),$(shell pkg-config --cflags $(PKGS)))
 PKG_LIBS   := $(if $(HAVE_PKGS),$(shell pkg-config --libs $(PKGS)),-lcjson -lsqlite3)
-LIBS      := $(PKG_LIBS) -lglpk -lpthread -ldl -lm
+PLAN_LIBS := $(PKG_LIBS) -lglpk -lpthread -ldl -lm
+LIBS      := $(PLAN_LIBS)
 TEST_LIBS := -lcmocka
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -237,15 +238,25 @@ demo: setup ## plan DeepSeek-V3 on 1,024 H100 and simulate the step; train a sma
 	$(build) build
 	@sh scripts/demo.sh $(BUILD)
 
+# Beside the program: its library, header and pkg-config file, man page, completions and data.
+LIBDIR ?= $(PREFIX)/lib
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 install: build ## install to PREFIX (default /usr/local)
 	install -D $(BUILD)/moefold $(DESTDIR)$(PREFIX)/bin/moefold
 	if [ -x $(BUILD)/moefold-measure ]; then \
 	  install $(BUILD)/moefold-measure $(DESTDIR)$(PREFIX)/bin/moefold-measure; fi
 	$(if $(CUDA_SO),install -D $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/moefold/libmoefold_cuda.so)
+	install -D -m 644 $(SHARED) $(DESTDIR)$(LIBDIR)/$(SHARED_FILE)
+	ln -sf $(SHARED_FILE) $(DESTDIR)$(LIBDIR)/$(SHARED_NAME)
+	install -D -m 644 include/moefold.h $(DESTDIR)$(PREFIX)/include/moefold.h
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' library/moefold.pc.in >$(BUILD)/moefold.pc
+	install -D -m 644 $(BUILD)/moefold.pc $(DESTDIR)$(LIBDIR)/pkgconfig/moefold.pc
 	$(BUILD)/moefold help --man >$(BUILD)/moefold.1
 	install -D -m 644 $(BUILD)/moefold.1 $(DESTDIR)$(PREFIX)/share/man/man1/moefold.1
-	$(BUILD)/moefold help --completion >$(BUILD)/moefold.bash
+	$(BUILD)/moefold help --completion bash >$(BUILD)/moefold.bash
 	install -D -m 644 $(BUILD)/moefold.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moefold
+	$(BUILD)/moefold help --completion zsh >$(BUILD)/moefold.zsh
+	install -D -m 644 $(BUILD)/moefold.zsh $(DESTDIR)$(ZSHDIR)/_moefold
 	cd profiles && find . -type f \( -name '*.json' -o -name '*.csv' \) \
 	  -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/moefold/{} \;
 
@@ -255,6 +266,7 @@ clean: ## remove build/
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile kernels/kernels.mk
 
+include library/library.mk
 -include $(DEPS)
 -include kernels/kernels.mk
 -include executor/executor.mk

@@ -50,7 +50,8 @@ int mf_cli_run(int argc, const char *const *argv, const mf_cli *cli);
  * all others return the error. */
 void mf_cli_say(const mf_cli *cli, mf_err *e);
 
-/* The table, in the order of the help text; NULL-terminated. */
+/* The table, in the order of the help text; NULL-terminated. A program has one, and links its file:
+ * cli/command_table.c is moefold's, library/command_table.c that of libmoefold.so. */
 const mf_command *const *mf_cli_commands(void);
 const mf_command *mf_cli_command_find(const char *name);
 

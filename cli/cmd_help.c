@@ -210,7 +210,11 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         return MF_OK;
     }
     if (a->value[MF_OPT_COMPLETION].given) {
-        mf_help_completion(cli->out);
+        const char *shell = a->value[MF_OPT_COMPLETION].text;
+        if (strcmp(shell, "bash") != 0 && strcmp(shell, "zsh") != 0) {
+            return mf_err_set(e, MF_USAGE, "--completion: expected bash or zsh, got \"%s\"", shell);
+        }
+        mf_help_completion(cli->out, shell[0] == 'z');
         return MF_OK;
     }
     if (a->words == 0) {
@@ -231,7 +235,7 @@ static const mf_option_id options[] = {MF_OPT_MARKDOWN, MF_OPT_MAN, MF_OPT_COMPL
 const mf_command mf_cmd_help = {
     .name = "help",
     .summary = "this list, or the help of one command",
-    .usage = {"[COMMAND]", "--markdown | --man | --completion"},
+    .usage = {"[COMMAND]", "--markdown | --man | --completion bash|zsh"},
     .about = "Explains a command, or lists all of them.",
     .words = 1,
     .options = options,

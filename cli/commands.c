@@ -1,26 +1,14 @@
-/* commands.c - the table of commands, and the way from argv to an exit code. Adding a command is a
- * cmd_*.c file and a line here. */
+/* commands.c - the way from argv to an exit code. */
 #include "cli/commands.h"
 
 #include "core/base/json.h"
 
 #include <string.h>
 
-static const mf_command *const table[] = {
-    &mf_cmd_plan,    &mf_cmd_fit,      &mf_cmd_simulate, &mf_cmd_price,
-    &mf_cmd_explain, &mf_cmd_capacity, &mf_cmd_train,    &mf_cmd_compare,
-    &mf_cmd_export,  &mf_cmd_import,   &mf_cmd_tune,     &mf_cmd_profile,
-    &mf_cmd_models,  &mf_cmd_clusters, &mf_cmd_help,     NULL,
-};
-
-const mf_command *const *mf_cli_commands(void) {
-    return table;
-}
-
 const mf_command *mf_cli_command_find(const char *name) {
-    for (size_t i = 0; table[i] != NULL; i++) {
-        if (strcmp(table[i]->name, name) == 0) {
-            return table[i];
+    for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {
+        if (strcmp((*c)->name, name) == 0) {
+            return *c;
         }
     }
     return NULL;
@@ -46,10 +34,11 @@ void mf_cli_say(const mf_cli *cli, mf_err *e) {
 }
 
 mf_status mf_cli_unknown_command(const char *word, mf_err *e) {
-    const char *known[sizeof table / sizeof table[0]];
+    enum { MOST = 32 };
+    const char *known[MOST];
     size_t count = 0;
-    for (; table[count] != NULL; count++) {
-        known[count] = table[count]->name;
+    for (const mf_command *const *c = mf_cli_commands(); *c != NULL && count < MOST; c++) {
+        known[count++] = (*c)->name;
     }
     const char *near = mf_nearest_word(word, known, count);
     return mf_err_set(e, MF_USAGE, "unknown command \"%s\"%s%s%s; `moefold help` lists them", word,

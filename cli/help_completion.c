@@ -1,10 +1,12 @@
-/* help_completion.c - completion for bash, from the tables of commands and options. */
+/* help_completion.c - completion for bash and zsh, from the tables of commands and options. */
 #include "cli/help_text.h"
 
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
 
 #include <string.h>
+
+/* --- bash ------------------------------------------------------------------------------------- */
 
 static void print_names(FILE *out, const char *const *names, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -34,7 +36,7 @@ static void print_values(FILE *out) {
     fputs("    -o) return ;;\n    esac\n", out);
 }
 
-void mf_help_completion(FILE *out) {
+static void completion_bash(FILE *out) {
     fputs("# Completion of moefold for bash. Written by `moefold help --completion`.\n"
           "_moefold() {\n"
           "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} words=\n"
@@ -62,4 +64,130 @@ void mf_help_completion(FILE *out) {
           "}\n"
           "complete -o bashdefault -o default -F _moefold moefold\n",
           out);
+}
+
+/* --- zsh -------------------------------------------------------------------------------------- */
+
+/* Text inside '...' of a specification of _arguments or of an item of _describe. */
+static void print_quoted(FILE *out, const char *text, const char *escaped) {
+    for (; *text != '\0'; text++) {
+        if (*text == '\'') {
+            fputs("'\\''", out);
+        } else {
+            fprintf(out, "%s%c", strchr(escaped, *text) != NULL ? "\\" : "", *text);
+        }
+    }
+}
+
+/* The first sentence, without what stands in brackets behind it. */
+static void print_summary(FILE *out, const char *help) {
+    char text[96];
+    size_t length = strcspn(help, ".:\n");
+    while (help[length] == '.' && help[length + 1] != ' ' && help[length + 1] != '\0') {
+        length += 1 + strcspn(help + length + 1, ".:\n"); /* config.json ends no sentence */
+    }
+    snprintf(text, sizeof text, "%.*s", (int)length, help);
+    if (length >= sizeof text && strrchr(text, ' ') != NULL) {
+        strcpy(strrchr(text, ' '), "...");
+    }
+    print_quoted(out, text, "[]:");
+}
+
+static bool is_path(const mf_option *o) {
+    return o->argument != NULL &&
+           (strstr(o->argument, "FILE") != NULL || strstr(o->argument, "DIR") != NULL);
+}
+
+/* What _arguments does at a value: "(a b c)", or a function. */
+static void print_action(FILE *out, const mf_option *o, mf_option_id id) {
+    size_t count = 0;
+    if (id == MF_OPT_MODEL || id == MF_OPT_MODELS || id == MF_OPT_CLUSTER ||
+        id == MF_OPT_CLUSTERS) {
+        const bool models = id == MF_OPT_MODEL || id == MF_OPT_MODELS;
+        const bool list = id == MF_OPT_MODELS || id == MF_OPT_CLUSTERS;
+        const char *const *names = models ? mf_model_shipped(&count) : mf_cluster_shipped(&count);
+        fputs(list ? " _values -s , name " : " _moefold_or_file ", out);
+        print_names(out, names, count);
+    } else if (o->words != NULL && o->argument != NULL && strcmp(o->argument, "LIST") == 0) {
+        fprintf(out, " _values -s , word %s", o->words + strspn(o->words, " "));
+    } else if (o->words != NULL) {
+        fprintf(out, "(%s)", o->words + strspn(o->words, " "));
+    } else if (is_path(o)) {
+        fputs("_files", out);
+    } else {
+        fputs(" ", out);
+    }
+}
+
+static void zsh_option(FILE *out, mf_option_id id) {
+    const mf_option *o = mf_option_get(id);
+    fprintf(out, " \\\n            '%s--%s%s[", o->kind == MF_VALUE_LIST ? "*" : "", o->name,
+            o->kind == MF_VALUE_FLAG ? "" : "=");
+    print_summary(out, o->help);
+    fputs("]", out);
+    if (o->kind != MF_VALUE_FLAG) {
+        fputs(":", out);
+        print_quoted(out, o->argument, "[]:");
+        fputs(":", out);
+        print_action(out, o, id);
+    }
+    fputs("'", out);
+}
+
+static void zsh_command(FILE *out, const mf_command *c) {
+    fprintf(out, "        %s)\n            _arguments", c->name);
+    for (size_t i = 0; c->options[i] != MF_OPT_COUNT; i++) {
+        zsh_option(out, c->options[i]);
+    }
+    if (c->words > 0) {
+        fputs(" \\\n            '*:word:_files'", out);
+    }
+    fputs(" ;;\n", out);
+}
+
+static void completion_zsh(FILE *out) {
+    fputs("#compdef moefold\n"
+          "# Completion of moefold for zsh. Written by `moefold help --completion zsh`.\n"
+          "_moefold_or_file() {\n"
+          "    _alternative \"names:name:($*)\" 'files:file:_files'\n"
+          "}\n"
+          "_moefold() {\n"
+          "    local -a commands\n"
+          "    local curcontext=$curcontext\n"
+          "    if (( CURRENT == 2 )); then\n"
+          "        commands=(\n",
+          out);
+    for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {
+        fprintf(out, "            '%s:", (*c)->name);
+        print_quoted(out, (*c)->summary, ":");
+        fputs("'\n", out);
+    }
+    fputs("        )\n"
+          "        _describe command commands\n"
+          "        return\n"
+          "    fi\n"
+          "    local command=$words[2]\n"
+          "    shift words\n"
+          "    (( CURRENT-- ))\n"
+          "    case $command in\n",
+          out);
+    for (const mf_command *const *c = mf_cli_commands(); *c != NULL; c++) {
+        zsh_command(out, *c);
+    }
+    fputs("    esac\n"
+          "}\n"
+          "if [ \"$funcstack[1]\" = _moefold ]; then\n"
+          "    _moefold \"$@\"\n"
+          "else\n"
+          "    compdef _moefold moefold\n"
+          "fi\n",
+          out);
+}
+
+void mf_help_completion(FILE *out, bool zsh) {
+    if (zsh) {
+        completion_zsh(out);
+    } else {
+        completion_bash(out);
+    }
 }

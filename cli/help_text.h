@@ -13,8 +13,8 @@ const char *mf_help_exit_code(int i, int *code);
 /* Help, choices and default of an option as one text. */
 void mf_help_option_text(const mf_option *o, const mf_command *c, char *out, size_t size);
 
-/* moefold(1) in roff, and a completion script for bash: `make install` installs both. */
+/* moefold(1) in roff, and a completion script for zsh or bash: `make install` installs them. */
 void mf_help_man(FILE *out);
-void mf_help_completion(FILE *out);
+void mf_help_completion(FILE *out, bool zsh);
 
 #endif

@@ -280,8 +280,9 @@ static const mf_option table[MF_OPT_COUNT] = {
         "Print the help of all commands as one Markdown page, which is docs/CLI.md", FLAG),
     ROW(MAN, "man", OUTPUT, NULL, NULL, "Print the help of all commands as a man page, moefold(1)",
         FLAG),
-    ROW(COMPLETION, "completion", OUTPUT, NULL, NULL,
-        "Print a script that completes commands, options and their words in bash", FLAG),
+    ROW(COMPLETION, "completion", OUTPUT, "WORD", NULL,
+        "Print a script for this shell that completes commands, options and their words",
+        WORDS(" bash zsh")),
     ROW(HELP, "help", OUTPUT, NULL, NULL,
         "Print this help. -h does the same, anywhere on the command line", FLAG),
 };

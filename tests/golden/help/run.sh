@@ -17,13 +17,13 @@ for command in plan fit simulate capacity train export tune; do
     grep -q "^.SS $command\$" "$work/moefold.1" || { echo "the man page lacks $command"; exit 1; }
     "$golden_binary" $command --help | sed -n 's/^  --\([a-z-]*\).*/\1/p' | while read -r option; do
         grep -q -F ".B \-\-$(printf '%s' "$option" | sed 's/-/\\-/g')" "$work/moefold.1" || echo "the man page lacks --$option"
-    done
+    done >>"$golden_transcript"
 done
 if command -v groff >/dev/null; then
-    groff -man -ww -Tutf8 -z "$work/moefold.1" 2>&1
+    groff -man -ww -Tutf8 -z "$work/moefold.1" >>"$golden_transcript" 2>&1
 fi
 # completion, where there is a bash
-"$golden_binary" help --completion >"$work/moefold.bash"
+"$golden_binary" help --completion bash >"$work/moefold.bash"
 complete() {
     bash -c '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _moefold; echo "$* -> ${COMPREPLY[*]}"' "$work/moefold.bash" "$@"
 }
@@ -38,6 +38,18 @@ if command -v bash >/dev/null; then
         complete moefold capacity --bud
     } >>"$golden_transcript"
 fi
+# for zsh: every command and every option of its help; no complaint of the shell, where there is one
+"$golden_binary" help --completion zsh >"$work/_moefold"
+for command in plan fit simulate capacity train export tune; do
+    sed -n "/^        $command)\$/,/;;\$/p" "$work/_moefold" >"$work/zsh-command"
+    "$golden_binary" $command --help | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p' | while read -r option; do
+        grep -q -e "'\*\{0,1\}--$option[=[]" "$work/zsh-command" || echo "completion for zsh lacks $command --$option"
+    done >>"$golden_transcript"
+done
+if command -v zsh >/dev/null; then
+    zsh -n "$work/_moefold" >>"$golden_transcript" 2>&1
+fi
+mf help --completion fish
 # the targets that the README names
 for target in bench validate lint san gpu install; do
     make -s help | grep -q "^  $target " || { echo "make help does not list $target"; exit 1; }

@@ -65,11 +65,11 @@ $1 == "include" {
     sub("/[^/]*$", "", to)
     arrow(from, to, $2 " includes " $3)
 }
-$1 == "defines" { home[$3] = $2 }
+$1 == "defines" { home[$3] = $2; defines[$2, $3] = 1 }
 $1 == "uses" { user[++users] = $2; used[users] = $3 }
 END {
     for (i = 1; i <= users; i++) {
-        if (used[i] in home) {
+        if (used[i] in home && !((user[i], used[i]) in defines)) {
             arrow(user[i], home[used[i]], user[i] " uses " used[i])
         }
     }

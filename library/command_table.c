@@ -1,0 +1,12 @@
+/* command_table.c - the commands of libmoefold.so: those that need no ranks and no GPU. */
+#include "cli/commands.h"
+
+static const mf_command *const table[] = {
+    &mf_cmd_plan,    &mf_cmd_fit,      &mf_cmd_simulate, &mf_cmd_price,
+    &mf_cmd_explain, &mf_cmd_capacity, &mf_cmd_export,   &mf_cmd_import,
+    &mf_cmd_tune,    &mf_cmd_models,   &mf_cmd_clusters, NULL,
+};
+
+const mf_command *const *mf_cli_commands(void) {
+    return table;
+}
