@@ -130,7 +130,6 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     o.user = &z->progress;
     o.top = 1;
     o.gap = z->gap;
-    o.effort = 1; /* no more than the proof needs: there are many cells */
     o.threads = mf_args_threads(z->a);
     mf_status s = mf_problem_from_job(j, z->a, &problem, &why);
     if (s == MF_OK && z->book == NULL) {
@@ -140,6 +139,9 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
         o.book = z->book;
         o.start = start;
         o.starts = carry(z, &problem, start);
+        /* no more than the proof needs, of many cells; but a plan of a neighbour may have ended it
+         * before this size's own was met */
+        o.effort = o.starts > 0 ? 0 : 1;
         s = mf_host_copies_search(NULL, NULL, &problem, &o,
                                   z->a->value[MF_OPT_SEARCH_OFFLOAD].given, &r, &c->host, &why);
     }
@@ -543,8 +545,8 @@ static const mf_option_id options[] = {
     MF_OPT_SOFTWARE,     MF_OPT_STORE,      MF_OPTS_SEARCHED,
     MF_OPT_ROUTING,      MF_OPT_PRECISIONS, MF_OPT_SEARCH_OFFLOAD,
     MF_OPT_EVEN_STAGES,  MF_OPT_GAP,        MF_OPT_THREADS,
-    MF_OPT_REPORT,       MF_OPT_JSON,       MF_OPT_PROGRESS,
-    MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_REPORT,       MF_OPT_VERBOSE,    MF_OPT_JSON,
+    MF_OPT_PROGRESS,     MF_OPT_HELP,       MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_capacity = {

@@ -367,8 +367,8 @@ static const mf_option_id options[] = {
     MF_OPT_STORE,        MF_OPTS_SEARCHED,    MF_OPT_ROUTING,     MF_OPT_TOP,
     MF_OPT_PRECISIONS,   MF_OPT_RUNS_ON,      MF_OPT_EVEN_STAGES, MF_OPT_SEARCH_OFFLOAD,
     MF_OPT_MIN_HEADROOM, MF_OPT_GAP,          MF_OPT_EFFORT,      MF_OPT_THREADS,
-    MF_OPT_OUT,          MF_OPT_REPORT,       MF_OPT_JSON,        MF_OPT_PROGRESS,
-    MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_OUT,          MF_OPT_REPORT,       MF_OPT_VERBOSE,     MF_OPT_JSON,
+    MF_OPT_PROGRESS,     MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_plan = {

@@ -576,6 +576,11 @@ static const mf_option table[MF_OPT_COUNT] = {
                     .kind = MF_VALUE_TEXT,
                     .argument = "FILE",
                     .help = "Log of a job: step times, throughput and memory that it printed"},
+    [MF_OPT_VERBOSE] = {.name = "verbose",
+                        .group = MF_OPTS_OUTPUT,
+                        .kind = MF_VALUE_FLAG,
+                        .help = "Show every row on a terminal, not 40 lines at most. -v does the "
+                                "same; files and pipes get all of it in any case"},
     [MF_OPT_JSON] = {.name = "json",
                      .group = MF_OPTS_OUTPUT,
                      .kind = MF_VALUE_FLAG,
