@@ -9,6 +9,7 @@
 #include "core/base/json_write.h"
 #include "core/program/lower.h"
 #include "planner/capacity/decision.h"
+#include "planner/explain/plausible.h"
 
 /* Of a GPU-hour. */
 typedef struct mf_capacity_price {
@@ -60,6 +61,7 @@ typedef struct mf_capacity_table {
     const char *budget;   /* the same */
     double deadline_s, budget_usd;
     double power_usd_kWh;
+    const mf_doubts *doubts;
     const char *skew;    /* as given; NULL = not given */
     const char *program; /* who trains, and what its prices rest on: lines */
 } mf_capacity_table;

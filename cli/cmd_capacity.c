@@ -2,6 +2,7 @@
  * of tokens, and the smallest size that keeps a deadline. */
 #include "cli/capacity_lists.h"
 #include "cli/commands.h"
+#include "cli/doubts.h"
 #include "cli/output.h"
 #include "cli/problem.h"
 #include "cli/progress.h"
@@ -28,8 +29,9 @@ typedef struct sizing {
     char program[1024];      /* a line for each cluster */
     mf_capacity_price price; /* of the cells that are made now */
     mf_price_book *book;     /* the same */
-    int clusters, row;       /* row: model x clusters + cluster, of the cells that are made now */
-    int count, room;         /* room: as many as there may be */
+    mf_doubts doubts;
+    int clusters, row; /* row: model x clusters + cluster, of the cells that are made now */
+    int count, room;   /* room: as many as there may be */
 } sizing;
 
 static double given_or(const mf_args *a, mf_option_id id, double otherwise) {
@@ -124,6 +126,7 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     snprintf(z->progress.about, sizeof z->progress.about, "%s on %lld x %s", j->model.name,
              (long long)c->gpus, j->cluster.name);
     j->plan.layout.gpus = c->gpus;
+    mf_doubt_job(&z->doubts, &j->model, &j->cluster, &j->plan.layout);
     mf_search_options_init(&o);
     o.cancel = z->cli->cancel;
     o.progress = mf_progress_search;
@@ -147,8 +150,11 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     }
     mf_progress_end(&z->progress);
     if (s == MF_OK) {
+        char where[128];
         fill(c, z->a, j, &r.plan[0]);
         c->gap = r.stats.gap;
+        snprintf(where, sizeof where, "%.60s on %.40s", c->model, c->cluster);
+        mf_doubt_mfu(&z->doubts, &j->cluster, &c->layout, c->mfu, where);
     } else if (s == MF_INFEASIBLE) {
         s = say_missing(z, &problem, c);
     } else if (s == MF_LAYOUT) {
@@ -387,6 +393,8 @@ static mf_status plan_row(sizing *z, const char *model, const char *cluster, con
     if (s == MF_OK) {
         say_program(z, &j);
         z->price = mf_price_list_of(z->a, cluster, &j.cluster);
+        mf_doubt_price(&z->doubts, cluster, z->price.usd_gpu_h, z->price.date,
+                       strcmp(z->price.source, "--price") == 0);
     }
     int first = z->count;
     for (int i = 0; s == MF_OK && i < sizes; i++) {
@@ -468,6 +476,8 @@ static mf_status report(const sizing *z, int models, int clusters, mf_status s, 
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     t.offer = offer;
+    t.doubts = &z->doubts;
+    mf_doubts_print(z->a->notes, &z->doubts);
     for (int i = 0; i < z->count; i++) {
         feasible += z->cell[i].feasible;
     }
@@ -493,6 +503,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     sizing z = {.a = a, .cli = cli, .gap = fmax(given_or(a, MF_OPT_GAP, 0.05), 1e-9)};
     mf_progress_init(&z.progress, cli, a);
     mf_status s = check(a, e);
+    if (s == MF_OK && a->value[MF_OPT_TOKENS].given) {
+        mf_doubt_tokens(&z.doubts, a->value[MF_OPT_TOKENS].f);
+    }
     if (s == MF_OK) {
         s = mf_name_list_parse(a->value[MF_OPT_MODELS].text, &models, e);
     }

@@ -2,6 +2,7 @@
  * would help. */
 #include "cli/account.h"
 #include "cli/commands.h"
+#include "cli/doubts.h"
 #include "cli/problem.h"
 #include "cli/report.h"
 #include "cli/show.h"
@@ -14,6 +15,7 @@ typedef struct findings {
     mf_report report;
     const mf_explanation *explanation;
     const mf_account *account;
+    const mf_doubts *doubts;
     int top;
     const mf_steps *to_fit; /* what makes it fit; NULL: it does */
 } findings;
@@ -160,6 +162,7 @@ static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
         mf_to_fit_json(&w, f->to_fit);
     }
     json_account(&w, f->account, f->top);
+    mf_doubts_json(&w, f->doubts);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
 }
@@ -171,6 +174,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_problem problem;
     mf_explanation explanation;
     mf_steps to_fit = {0};
+    mf_doubts doubts;
     const mf_sim_options o = {.cancel = cli->cancel};
     bool json = a->value[MF_OPT_JSON].given;
     mf_account *account = calloc(1, sizeof *account);
@@ -193,10 +197,13 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     if (s == MF_OK) {
         mf_account_stage(j.program, j.cost, &j.routing, j.sim->critical_stage, account);
+        mf_doubts_of_plan(&j, &j.plan, &doubts);
+        mf_doubts_print(a->notes, &doubts);
         const findings f = {
             .report = mf_report_of(&j, &j.plan),
             .explanation = &explanation,
             .account = account,
+            .doubts = &doubts,
             .to_fit = j.plan.prediction.fits ? NULL : &to_fit,
             .top = a->value[MF_OPT_TOP].given ? (int)a->value[MF_OPT_TOP].i : 12,
         };

@@ -1,5 +1,6 @@
 /* cmd_plan.c - `moefold plan`: the fastest plan, the runners-up, and the proof. */
 #include "cli/commands.h"
+#include "cli/doubts.h"
 #include "cli/heap.h"
 #include "cli/host_copies.h"
 #include "cli/problem.h"
@@ -117,7 +118,7 @@ static void json_search(mf_json_writer *w, const mf_search_stats *s, bool found)
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *r,
                             const mf_fit_result *fit, const mf_host_copies *h,
-                            const mf_elsewhere *megatron, mf_err *e) {
+                            const mf_elsewhere *megatron, const mf_doubts *doubts, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
@@ -134,6 +135,9 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *
     json_search(&w, &r->stats, r->count > 0);
     if (h != NULL) {
         mf_host_copies_json(&w, h);
+    }
+    if (doubts != NULL) {
+        mf_doubts_json(&w, doubts);
     }
     if (fit != NULL) {
         mf_json_write_string(&w, "missing", fit->missing);
@@ -167,7 +171,7 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     mf_progress_end(&progress);
     if (s == MF_INFEASIBLE) {
         if (json) {
-            (void)print_json(cli->out, j, r, &fit, NULL, NULL, NULL);
+            (void)print_json(cli->out, j, r, &fit, NULL, NULL, NULL, NULL);
         }
         mf_problem_nothing_fits(&fit, e);
     } else if (s == MF_LAYOUT) {
@@ -307,6 +311,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_search_result r = {0};
     mf_host_copies host = {0};
     mf_elsewhere there;
+    mf_doubts doubts;
     const mf_elsewhere *megatron = NULL;
     bool json = a->value[MF_OPT_JSON].given;
     mf_status found = MF_OK;
@@ -337,8 +342,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         }
         megatron = &there;
     }
+    mf_doubts_of_plan(&j, &r.plan[0], &doubts);
+    mf_doubts_print(a->notes, &doubts);
     if (json) {
-        s = print_json(cli->out, &j, &r, NULL, &host, megatron, e);
+        s = print_json(cli->out, &j, &r, NULL, &host, megatron, &doubts, e);
     } else {
         print_text(cli->out, &j, &r, &host, megatron);
         s = MF_OK;

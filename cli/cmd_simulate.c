@@ -1,4 +1,5 @@
 /* cmd_simulate.c - `moefold simulate`: one layout or one plan, played against time. */
+#include "cli/doubts.h"
 #include "cli/job.h"
 #include "cli/problem.h"
 #include "cli/report.h"
@@ -31,7 +32,10 @@ static mf_status close_trace(const mf_args *a, FILE *trace, mf_status s, mf_err 
 
 static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_err *e) {
     mf_elsewhere megatron;
+    mf_doubts doubts;
     mf_report r = mf_report_of(j, &j->plan);
+    mf_doubts_of_plan(j, &j->plan, &doubts);
+    mf_doubts_print(a->notes, &doubts);
     if (strcmp(j->software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j->cluster)) {
         mf_status s = mf_job_elsewhere(j, a, &j->plan, &megatron, e);
         if (s != MF_OK) {
@@ -56,6 +60,7 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_report_json(&w, &r);
+    mf_doubts_json(&w, &doubts);
     mf_json_write_end(&w);
     return mf_output_json(&w, cli->out, e);
 }
