@@ -21,6 +21,7 @@ extern const char mf_cli_commit[];
 typedef struct mf_cli {
     FILE *out, *err;
     bool err_is_terminal;       /* progress is shown without being asked for */
+    int columns;                /* of the terminal that shows `out`; 0: it is none */
     const volatile int *cancel; /* becomes non-zero on SIGINT, SIGTERM, SIGUSR1; may be NULL */
     int argc;                   /* the whole command line; set by mf_cli_run */
     const char *const *argv;

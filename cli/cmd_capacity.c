@@ -6,6 +6,7 @@
 #include "cli/progress.h"
 #include "job/problem.h"
 #include "planner/capacity/robust.h"
+#include "report/doubts.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "report/report_folder.h"
@@ -29,8 +30,9 @@ typedef struct sizing {
     char program[1024];      /* a line for each cluster */
     mf_capacity_price price; /* of the cells that are made now */
     mf_price_book *book;     /* the same */
-    int clusters, row;       /* row: model x clusters + cluster, of the cells that are made now */
-    int count, room;         /* room: as many as there may be */
+    mf_doubts doubts;
+    int clusters, row; /* row: model x clusters + cluster, of the cells that are made now */
+    int count, room;   /* room: as many as there may be */
 } sizing;
 
 static double given_or(const mf_args *a, mf_option_id id, double otherwise) {
@@ -125,13 +127,13 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     snprintf(z->progress.about, sizeof z->progress.about, "%s on %lld x %s", j->model.name,
              (long long)c->gpus, j->cluster.name);
     j->plan.layout.gpus = c->gpus;
+    mf_doubt_job(&z->doubts, &j->model, &j->cluster, &j->plan.layout);
     mf_search_options_init(&o);
     o.cancel = z->cli->cancel;
     o.progress = mf_progress_search;
     o.user = &z->progress;
     o.top = 1;
     o.gap = z->gap;
-    o.effort = 1; /* no more than the proof needs: there are many cells */
     o.threads = mf_args_threads(z->a);
     mf_status s = mf_problem_from_job(j, &problem, &why);
     if (s == MF_OK && z->book == NULL) {
@@ -141,13 +143,19 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
         o.book = z->book;
         o.start = start;
         o.starts = carry(z, &problem, start);
+        /* no more than the proof needs, of many cells; but a plan of a neighbour may have ended it
+         * before this size's own was met */
+        o.effort = o.starts > 0 ? 0 : 1;
         s = mf_host_copies_search(NULL, NULL, &problem, &o,
                                   z->a->value[MF_OPT_SEARCH_OFFLOAD].given, &r, &c->host, &why);
     }
     mf_progress_end(&z->progress);
     if (s == MF_OK) {
+        char where[128];
         fill(c, z->a, j, &r.plan[0]);
         c->gap = r.stats.gap;
+        snprintf(where, sizeof where, "%.60s on %.40s", c->model, c->cluster);
+        mf_doubt_mfu(&z->doubts, &j->cluster, &c->layout, c->mfu, where);
     } else if (s == MF_INFEASIBLE) {
         s = say_missing(z, &problem, c);
     } else if (s == MF_LAYOUT) {
@@ -390,6 +398,8 @@ static mf_status plan_row(sizing *z, const char *model, const char *cluster, con
     if (s == MF_OK) {
         say_program(z, &j);
         z->price = mf_price_list_of(z->a, cluster, &j.cluster);
+        mf_doubt_price(&z->doubts, cluster, z->price.usd_gpu_h, z->price.date,
+                       strcmp(z->price.source, "--price") == 0);
     }
     int first = z->count;
     for (int i = 0; s == MF_OK && i < sizes; i++) {
@@ -471,6 +481,8 @@ static mf_status report(const sizing *z, int models, int clusters, mf_status s, 
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     t.offer = offer;
+    t.doubts = &z->doubts;
+    mf_doubts_print(z->a->notes, &z->doubts);
     for (int i = 0; i < z->count; i++) {
         feasible += z->cell[i].feasible;
     }
@@ -496,6 +508,9 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     sizing z = {.a = a, .cli = cli, .gap = fmax(given_or(a, MF_OPT_GAP, 0.05), 1e-9)};
     mf_progress_init(&z.progress, cli, a);
     mf_status s = check(a, e);
+    if (s == MF_OK && a->value[MF_OPT_TOKENS].given) {
+        mf_doubt_tokens(&z.doubts, a->value[MF_OPT_TOKENS].f);
+    }
     if (s == MF_OK) {
         s = mf_name_list_parse(a->value[MF_OPT_MODELS].text, &models, e);
     }
@@ -548,8 +563,8 @@ static const mf_option_id options[] = {
     MF_OPT_SOFTWARE,     MF_OPT_STORE,      MF_OPTS_SEARCHED,
     MF_OPT_ROUTING,      MF_OPT_PRECISIONS, MF_OPT_SEARCH_OFFLOAD,
     MF_OPT_EVEN_STAGES,  MF_OPT_GAP,        MF_OPT_THREADS,
-    MF_OPT_REPORT,       MF_OPT_JSON,       MF_OPT_PROGRESS,
-    MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_REPORT,       MF_OPT_VERBOSE,    MF_OPT_JSON,
+    MF_OPT_PROGRESS,     MF_OPT_HELP,       MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_capacity = {

@@ -301,7 +301,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     return s;
 }
 
-static const mf_option_id options[] = {MF_OPT_JSON, MF_OPT_HELP, MF_OPT_COUNT};
+static const mf_option_id options[] = {MF_OPT_VERBOSE, MF_OPT_JSON, MF_OPT_HELP, MF_OPT_COUNT};
 
 const mf_command mf_cmd_clusters = {
     .name = "clusters",

@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "job/account.h"
 #include "job/problem.h"
+#include "report/doubts.h"
 #include "report/report.h"
 #include "report/text/show.h"
 #include "report/to_fit.h"
@@ -15,6 +16,7 @@ typedef struct findings {
     mf_report report;
     const mf_explanation *explanation;
     const mf_account *account;
+    const mf_doubts *doubts;
     int top;
     const mf_steps *to_fit; /* what makes it fit; NULL: it does */
 } findings;
@@ -161,6 +163,7 @@ static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
         mf_to_fit_json(&w, f->to_fit);
     }
     json_account(&w, f->account, f->top);
+    mf_doubts_json(&w, f->doubts);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
 }
@@ -172,6 +175,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_problem problem;
     mf_explanation explanation;
     mf_steps to_fit = {0};
+    mf_doubts doubts;
     const mf_sim_options o = {.cancel = cli->cancel};
     bool json = a->value[MF_OPT_JSON].given;
     mf_account *account = calloc(1, sizeof *account);
@@ -194,10 +198,13 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     }
     if (s == MF_OK) {
         mf_account_stage(j.program, j.cost, &j.routing, j.sim->critical_stage, account);
+        mf_doubts_of_plan(&j, &j.plan, &doubts);
+        mf_doubts_print(a->notes, &doubts);
         const findings f = {
             .report = mf_report_of(&j, &j.plan),
             .explanation = &explanation,
             .account = account,
+            .doubts = &doubts,
             .to_fit = j.plan.prediction.fits ? NULL : &to_fit,
             .top = a->value[MF_OPT_TOP].given ? (int)a->value[MF_OPT_TOP].i : 12,
         };
@@ -214,10 +221,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_PLAN,     MF_OPT_MODEL, MF_OPT_SET,          MF_OPT_STRICT,
-    MF_OPT_CLUSTER,  MF_OPT_GPUS,  MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,
-    MF_OPT_SOFTWARE, MF_OPT_STORE, MF_OPTS_LAYOUT,      MF_OPT_ROUTING,
-    MF_OPT_TOP,      MF_OPT_JSON,  MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_PLAN,    MF_OPT_MODEL,        MF_OPT_SET, MF_OPT_STRICT,   MF_OPT_CLUSTER,
+    MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ, MF_OPT_SOFTWARE, MF_OPT_STORE,
+    MF_OPTS_LAYOUT, MF_OPT_ROUTING,      MF_OPT_TOP, MF_OPT_VERBOSE,  MF_OPT_JSON,
+    MF_OPT_HELP,    MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_explain = {

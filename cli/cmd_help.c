@@ -165,7 +165,7 @@ static void markdown_options(FILE *out, const mf_command *c) {
 void mf_help_markdown(FILE *out) {
     fputs("# The command line\n\n<!-- Written by `moefold help --markdown`. Do not edit. -->\n\n",
           out);
-    mf_show_wrap(out, mf_help_intro, 0, 0, WIDTH);
+    mf_show_wrap_at(out, mf_help_intro, 0, 0, WIDTH);
     fputs("\n    moefold <command> [options]\n\n"
           "Results go to standard output, messages to standard error. Defaults stand in square\n"
           "brackets.\n\n| exit code | meaning |\n|---|---|\n",
@@ -187,7 +187,7 @@ void mf_help_markdown(FILE *out) {
             size_t length = strcspn(p, "\n");
             char paragraph[2048];
             snprintf(paragraph, sizeof paragraph, "%.*s", (int)length, p);
-            mf_show_wrap(out, paragraph, 0, 0, 100);
+            mf_show_wrap_at(out, paragraph, 0, 0, 100);
             putc('\n', out);
             p += length + strspn(p + length, "\n");
         }
@@ -218,14 +218,14 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         return MF_OK;
     }
     if (a->words == 0) {
-        mf_help_print(cli->out);
+        mf_cli_show_help(cli, NULL);
         return MF_OK;
     }
     const mf_command *c = mf_cli_command_find(a->word[0]);
     if (c == NULL) {
         return mf_cli_unknown_command(a->word[0], e);
     }
-    mf_help_command(cli->out, c);
+    mf_cli_show_help(cli, c);
     return MF_OK;
 }
 

@@ -293,8 +293,8 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     return s;
 }
 
-static const mf_option_id options[] = {MF_OPT_SET, MF_OPT_STRICT, MF_OPT_JSON, MF_OPT_HELP,
-                                       MF_OPT_COUNT};
+static const mf_option_id options[] = {MF_OPT_SET,  MF_OPT_STRICT, MF_OPT_VERBOSE,
+                                       MF_OPT_JSON, MF_OPT_HELP,   MF_OPT_COUNT};
 
 const mf_command mf_cmd_models = {
     .name = "models",

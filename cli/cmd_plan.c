@@ -5,6 +5,7 @@
 #include "core/base/heap_prefault.h"
 #include "job/problem.h"
 #include "launch/search.h"
+#include "report/doubts.h"
 #include "report/host_copies.h"
 #include "report/report.h"
 #include "report/report_folder.h"
@@ -118,7 +119,7 @@ static void json_search(mf_json_writer *w, const mf_search_stats *s, bool found)
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *r,
                             const mf_fit_result *fit, const mf_host_copies *h,
-                            const mf_elsewhere *megatron, mf_err *e) {
+                            const mf_elsewhere *megatron, const mf_doubts *doubts, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
@@ -135,6 +136,9 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_search_result *
     json_search(&w, &r->stats, r->count > 0);
     if (h != NULL) {
         mf_host_copies_json(&w, h);
+    }
+    if (doubts != NULL) {
+        mf_doubts_json(&w, doubts);
     }
     if (fit != NULL) {
         mf_json_write_string(&w, "missing", fit->missing);
@@ -168,7 +172,7 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     mf_progress_end(&progress);
     if (s == MF_INFEASIBLE) {
         if (json) {
-            (void)print_json(cli->out, j, r, &fit, NULL, NULL, NULL);
+            (void)print_json(cli->out, j, r, &fit, NULL, NULL, NULL, NULL);
         }
         mf_problem_nothing_fits(&fit, e);
     } else if (s == MF_LAYOUT) {
@@ -308,6 +312,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_search_result r = {0};
     mf_host_copies host = {0};
     mf_elsewhere there;
+    mf_doubts doubts;
     const mf_elsewhere *megatron = NULL;
     bool json = a->value[MF_OPT_JSON].given;
     mf_status found = MF_OK;
@@ -338,8 +343,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
         }
         megatron = &there;
     }
+    mf_doubts_of_plan(&j, &r.plan[0], &doubts);
+    mf_doubts_print(a->notes, &doubts);
     if (json) {
-        s = print_json(cli->out, &j, &r, NULL, &host, megatron, e);
+        s = print_json(cli->out, &j, &r, NULL, &host, megatron, &doubts, e);
     } else {
         print_text(cli->out, &j, &r, &host, megatron);
         s = MF_OK;
@@ -368,8 +375,8 @@ static const mf_option_id options[] = {
     MF_OPT_STORE,        MF_OPTS_SEARCHED,    MF_OPT_ROUTING,     MF_OPT_TOP,
     MF_OPT_PRECISIONS,   MF_OPT_RUNS_ON,      MF_OPT_EVEN_STAGES, MF_OPT_SEARCH_OFFLOAD,
     MF_OPT_MIN_HEADROOM, MF_OPT_GAP,          MF_OPT_EFFORT,      MF_OPT_THREADS,
-    MF_OPT_OUT,          MF_OPT_REPORT,       MF_OPT_JSON,        MF_OPT_PROGRESS,
-    MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_OUT,          MF_OPT_REPORT,       MF_OPT_VERBOSE,     MF_OPT_JSON,
+    MF_OPT_PROGRESS,     MF_OPT_HELP,         MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_plan = {

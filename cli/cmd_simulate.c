@@ -2,6 +2,7 @@
 #include "cli/args_request.h"
 #include "job/job.h"
 #include "job/problem.h"
+#include "report/doubts.h"
 #include "report/report.h"
 #include "report/report_folder.h"
 
@@ -32,7 +33,10 @@ static mf_status close_trace(const mf_args *a, FILE *trace, mf_status s, mf_err 
 
 static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_err *e) {
     mf_elsewhere megatron;
+    mf_doubts doubts;
     mf_report r = mf_report_of(j, &j->plan);
+    mf_doubts_of_plan(j, &j->plan, &doubts);
+    mf_doubts_print(a->notes, &doubts);
     if (strcmp(j->software.name, "moefold") == 0 && !mf_cluster_is_cpu(&j->cluster)) {
         mf_status s = mf_job_elsewhere(j, &j->plan, &megatron, e);
         if (s != MF_OK) {
@@ -57,6 +61,7 @@ static mf_status print(const mf_args *a, const mf_cli *cli, const mf_job *j, mf_
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
     mf_report_json(&w, &r);
+    mf_doubts_json(&w, &doubts);
     mf_json_write_end(&w);
     return mf_output_json(&w, cli->out, e);
 }
@@ -91,7 +96,7 @@ static const mf_option_id options[] = {
     MF_OPT_PLAN,    MF_OPT_MODEL,        MF_OPT_SET,        MF_OPT_STRICT,   MF_OPT_CLUSTER,
     MF_OPT_GPUS,    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,        MF_OPT_SOFTWARE, MF_OPT_STORE,
     MF_OPTS_LAYOUT, MF_OPT_ROUTING,      MF_OPT_EVERY_RANK, MF_OPT_TRACE,    MF_OPT_OUT,
-    MF_OPT_REPORT,  MF_OPT_JSON,         MF_OPT_HELP,       MF_OPT_COUNT,
+    MF_OPT_REPORT,  MF_OPT_VERBOSE,      MF_OPT_JSON,       MF_OPT_HELP,     MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_simulate = {

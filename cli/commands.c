@@ -1,8 +1,10 @@
 /* commands.c - the way from argv to an exit code. */
 #include "cli/commands.h"
+#include "cli/screen.h"
 
 #include "core/base/json.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const mf_command *mf_cli_command_find(const char *name) {
@@ -56,10 +58,60 @@ static bool wants_help(int argc, const char *const *argv) {
     return false;
 }
 
+/* Runs the command, its results as the terminal shows them. */
+static mf_status run_on_screen(const mf_args *a, mf_cli *cli, mf_err *e) {
+    FILE *out = cli->out;
+    char *text = NULL;
+    size_t size;
+    cli->out = open_memstream(&text, &size);
+    if (cli->out == NULL) {
+        cli->out = out;
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status s = cli->command->run(a, cli, e);
+    const bool complete = fclose(cli->out) == 0;
+    cli->out = out;
+    mf_status shown = complete
+                          ? mf_screen_write(out, text, cli->columns, a->value[MF_OPT_VERBOSE].given,
+                                            s == MF_OK ? e : NULL)
+                          : mf_err_set(s == MF_OK ? e : NULL, MF_NOMEM, "out of memory");
+    free(text);
+    return s == MF_OK ? shown : s;
+}
+
+/* Text for people, of a command that has rows to show or to leave out. */
+static bool is_for_screen(const mf_cli *cli, const mf_args *a) {
+    const mf_option_id *o = cli->command->options;
+    while (*o != MF_OPT_COUNT && *o != MF_OPT_VERBOSE) {
+        o++;
+    }
+    return cli->columns > 0 && *o == MF_OPT_VERBOSE && !a->value[MF_OPT_JSON].given;
+}
+
+void mf_cli_show_help(const mf_cli *cli, const mf_command *c) {
+    char *text = NULL;
+    size_t size;
+    FILE *out = cli->columns > 0 ? open_memstream(&text, &size) : NULL;
+    FILE *to = out != NULL ? out : cli->out;
+    if (c != NULL) {
+        mf_help_command(to, c);
+    } else {
+        mf_help_print(to);
+    }
+    if (out != NULL && fclose(out) == 0) {
+        (void)mf_screen_write(cli->out, text, cli->columns, true, NULL);
+    }
+    free(text);
+}
+
 static mf_status run_command(int argc, const char *const *argv, mf_cli *cli, mf_err *e) {
     if (argc < 2 || (argv[1][0] == '-' && wants_help(argc - 1, argv + 1))) {
-        mf_help_print(argc < 2 ? cli->err : cli->out);
-        return argc < 2 ? mf_err_set(e, MF_USAGE, "a command is required") : MF_OK;
+        if (argc < 2) {
+            mf_help_print(cli->err);
+            return mf_err_set(e, MF_USAGE, "a command is required");
+        }
+        mf_cli_show_help(cli, NULL);
+        return MF_OK;
     }
     if (strcmp(argv[1], "--version") == 0) {
         fprintf(cli->out, "%s (commit %s)\n", MF_GENERATOR, mf_cli_commit);
@@ -70,14 +122,18 @@ static mf_status run_command(int argc, const char *const *argv, mf_cli *cli, mf_
         return mf_cli_unknown_command(argv[1], e);
     }
     if (wants_help(argc - 2, argv + 2)) {
-        mf_help_command(cli->out, cli->command);
+        mf_cli_show_help(cli, cli->command);
         return MF_OK;
     }
     mf_args args;
     mf_status s =
         mf_args_parse(argc - 2, argv + 2, cli->command->options, cli->command->words, &args, e);
     args.notes = cli->err;
-    return s == MF_OK ? cli->command->run(&args, cli, e) : s;
+    if (s == MF_OK) {
+        s = is_for_screen(cli, &args) ? run_on_screen(&args, cli, e)
+                                      : cli->command->run(&args, cli, e);
+    }
+    return s;
 }
 
 int mf_cli_run(int argc, const char *const *argv, const mf_cli *io) {

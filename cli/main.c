@@ -1,9 +1,12 @@
 /* main.c - the program: terminal, signals, memory, exit code. */
 #include "cli/cli.h"
+#include "cli/screen.h"
 #include "core/base/heap_prefault.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static volatile int interrupted; /* written by the handler, read by searches and simulations */
@@ -26,6 +29,19 @@ static void keep_numbers(void) {
     }
 }
 
+/* $COLUMNS says how wide to print; without it a terminal does, and is written there, where all that
+ * wraps text looks. 0: nobody says so. */
+static int columns(void) {
+    struct winsize size;
+    char text[16];
+    if (mf_screen_columns(0) == 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
+        size.ws_col >= MF_SCREEN_LEAST) {
+        snprintf(text, sizeof text, "%u", size.ws_col);
+        (void)setenv("COLUMNS", text, 1);
+    }
+    return mf_screen_columns(0);
+}
+
 int main(int argc, char **argv) {
     keep_numbers();
     mf_heap_set_up();
@@ -43,6 +59,7 @@ int main(int argc, char **argv) {
         .out = stdout,
         .err = stderr,
         .err_is_terminal = isatty(STDERR_FILENO) != 0,
+        .columns = columns(),
         .cancel = &interrupted,
     };
     return mf_cli_run(argc, (const char *const *)argv, &cli);

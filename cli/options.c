@@ -272,6 +272,10 @@ static const mf_option table[MF_OPT_COUNT] = {
         TEXT),
     ROW(LOG, "log", STORE, "FILE", NULL,
         "Log of a job: step times, throughput and memory that it printed", TEXT),
+    ROW(VERBOSE, "verbose", OUTPUT, NULL, NULL,
+        "Show every row on a terminal, not 40 lines at most. -v does the same; files and pipes get "
+        "all of it in any case",
+        FLAG),
     ROW(JSON, "json", OUTPUT, NULL, NULL,
         "Print JSON: numbers are numbers, and every key names its unit", FLAG),
     ROW(PROGRESS, "progress", OUTPUT, NULL, NULL,

@@ -139,6 +139,7 @@ typedef enum mf_option_id {
     MF_OPT_FORCE,
     MF_OPT_RECIPE,
     MF_OPT_LOG,
+    MF_OPT_VERBOSE,
     MF_OPT_JSON,
     MF_OPT_PROGRESS,
     MF_OPT_MARKDOWN,

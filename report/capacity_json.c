@@ -1,5 +1,6 @@
 /* capacity_json.c - the table of `moefold capacity` as JSON. */
 #include "report/capacity_table.h"
+#include "report/doubts.h"
 
 #include "core/plan/plan.h"
 
@@ -156,6 +157,7 @@ void mf_capacity_write(mf_json_writer *w, const mf_capacity_table *t) {
     if (t->deadline != NULL) {
         write_smallest(w, t);
     }
+    mf_doubts_json(w, t->doubts);
     mf_json_write_array(w, "verdicts", false);
     for (int m = 0; m < t->models; m++) {
         for (int i = 0; i < t->count; i++) {

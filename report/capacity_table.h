@@ -7,6 +7,7 @@
 #include "core/program/lower.h"
 #include "planner/capacity/decision.h"
 #include "planner/capacity/goodput.h"
+#include "planner/explain/plausible.h"
 #include "report/host_copies.h"
 
 /* Of a GPU-hour. */
@@ -59,6 +60,7 @@ typedef struct mf_capacity_table {
     const char *budget;   /* the same */
     double deadline_s, budget_usd;
     double power_usd_kWh;
+    const mf_doubts *doubts;
     const char *skew;    /* as given; NULL = not given */
     const char *program; /* who trains, and what its prices rest on: lines */
 } mf_capacity_table;

@@ -1,6 +1,8 @@
 /* show.c - numbers and tables for people. */
 #include "report/text/show.h"
 
+#include "cli/screen.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -99,7 +101,7 @@ void mf_show_bar(FILE *out, double value, double whole, int width) {
     }
 }
 
-void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width) {
+void mf_show_wrap_at(FILE *out, const char *text, int column, int indent, int width) {
     const char *p = text;
     int at = column;
     while (*p != '\0') {
@@ -130,4 +132,9 @@ void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width
         }
     }
     putc('\n', out);
+}
+
+void mf_show_wrap(FILE *out, const char *text, int column, int indent, int width) {
+    const int columns = mf_screen_columns(width), narrow = columns < width ? columns : width;
+    mf_show_wrap_at(out, text, column, indent <= narrow / 2 ? indent : 4, narrow);
 }

@@ -13,6 +13,7 @@
 # read the difference before you commit it.
 # No case sees a GPU or loads the CUDA side: transcripts are the same everywhere.
 set -u
+unset COLUMNS # cases that mean a width say so
 export MOEFOLD_CUDA_LIBRARY=/nowhere/libmoefold_cuda.so
 golden_case=${0%/*}
 golden_binary=${MF_BUILD:-build}/moefold

@@ -1,0 +1,207 @@
+/* screen.c - folds lines that are too wide, and leaves out rows of long tables. */
+#include "cli/screen.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int mf_screen_columns(int otherwise) {
+    const char *text = getenv("COLUMNS");
+    char *end = NULL;
+    long n = text != NULL ? strtol(text, &end, 10) : 0;
+    return n >= MF_SCREEN_LEAST && n <= 10000 && *end == '\0' ? (int)n : otherwise;
+}
+
+typedef struct line {
+    const char *text;
+    int length, indent;
+    int height; /* lines that it takes */
+    int hidden; /* how many lines from here on are left out; 0 = it is shown */
+} line;
+
+/* --- one line --------------------------------------------------------------------------------- */
+
+/* Length without a bar at the end ("  ####"). */
+static int without_bar(const line *l) {
+    int n = l->length;
+    while (n > 0 && l->text[n - 1] == '#') {
+        n--;
+    }
+    bool bar = n < l->length && n >= 2 && l->text[n - 1] == ' ' && l->text[n - 2] == ' ';
+    while (bar && n > 0 && l->text[n - 1] == ' ') {
+        n--;
+    }
+    return bar ? n : l->length;
+}
+
+/* Where what is left of a line goes on: behind its label, if it has one of 12 columns, or a little
+ * further in than it began. */
+static int hanging(const line *l, int columns) {
+    bool label = l->indent == 0 && l->length > 12 && l->text[10] == ' ' && l->text[11] == ' ' &&
+                 l->text[12] != ' ';
+    const int at = label ? 12 : l->indent + 4;
+    return at <= columns / 2 ? at : 4;
+}
+
+/* How much of the text goes into `room` columns: up to the last gap between columns of a table in
+ * the second half of it, else to the last blank. */
+static int piece(const char *text, int length, int room) {
+    int blank = 0, gap = 0;
+    if (length <= room) {
+        return length;
+    }
+    for (int i = 1; i <= room; i++) {
+        blank = text[i] == ' ' ? i : blank;
+        gap = text[i] == ' ' && i + 1 < length && text[i + 1] == ' ' ? i : gap;
+    }
+    return gap > room / 2 ? gap : blank > 0 ? blank : room;
+}
+
+/* Returns how many lines it takes; out NULL: counts them alone. */
+static int fold(FILE *out, const line *l, int columns) {
+    const char *at = l->text;
+    int left = l->length, indent = 0, height = 0;
+    do {
+        int n = piece(at, left, columns - indent);
+        int end = n;
+        while (end > 0 && at[end - 1] == ' ') {
+            end--;
+        }
+        if (out != NULL) {
+            fprintf(out, "%*s%.*s\n", indent, "", end, at);
+        }
+        at += n;
+        left -= n;
+        while (left > 0 && *at == ' ') {
+            at++;
+            left--;
+        }
+        indent = hanging(l, columns);
+        height++;
+    } while (left > 0);
+    return height;
+}
+
+/* --- all of them ------------------------------------------------------------------------------ */
+
+static int count_lines(const char *text) {
+    int n = 0;
+    for (const char *p = text; *p != '\0'; p++) {
+        n += *p == '\n' || p[1] == '\0';
+    }
+    return n;
+}
+
+static void cut(const char *text, line *l, int count, int columns) {
+    bool wide = false;
+    for (int i = 0; i < count; i++) {
+        const char *end = strchr(text, '\n');
+        const size_t length = end != NULL ? (size_t)(end - text) : strlen(text);
+        l[i] = (line){.text = text, .length = (int)length};
+        l[i].indent = (int)strspn(text, " ");
+        wide |= l[i].length > columns && without_bar(&l[i]) < l[i].length;
+        text += length + (end != NULL);
+    }
+    for (int i = 0; i < count; i++) {
+        l[i].length = wide ? without_bar(&l[i]) : l[i].length;
+        l[i].height = fold(NULL, &l[i], columns);
+    }
+}
+
+/* Rows begin so far in at most; further in stands text that goes on. */
+enum { ROW_INDENT = 8 };
+
+/* The longest table (lines in a row that begin alike, none of them empty) of more than `kept` + 1
+ * rows: its first line, and in *end the one behind it; -1. */
+static int longest(const line *l, int count, int kept, int *end) {
+    int best = -1, most = kept + 1;
+    for (int from = 0, to; from < count; from = to) {
+        to = from + 1;
+        while (to < count && l[from].length > 0 && l[to].length > 0 &&
+               l[to].indent == l[from].indent && l[to].hidden == 0) {
+            to++;
+        }
+        if (to - from > most && l[from].hidden == 0 && l[from].indent <= ROW_INDENT) {
+            most = to - from;
+            best = from;
+            *end = to;
+        }
+    }
+    return best;
+}
+
+static void hide(line *l, int from, int end) {
+    for (int i = from; i < end; i++) {
+        l[i].hidden = end - i;
+    }
+}
+
+/* Lines on the screen. */
+static int total(const line *l, int count) {
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        n += l[i].hidden == 0 ? l[i].height : 1;
+        i += l[i].hidden > 0 ? l[i].hidden - 1 : 0;
+    }
+    return n;
+}
+
+/* A line, or its part of those that are left out. */
+static int at_most(const line *l) {
+    return l->hidden == 0 ? l->height : 1;
+}
+
+/* What stands in front of all, at most. */
+enum { HEAD = 14 };
+
+/* Neither the beginning nor the end, where the verdict is. */
+static void hide_middle(line *l, int count) {
+    int first = 0, end = count, head = 0, tail = 0;
+    while (first < count && l[first].hidden == 0 && head + l[first].height <= HEAD) {
+        head += l[first++].height;
+    }
+    while (end > first && tail + at_most(&l[end - 1]) < MF_SCREEN_LINES - head) {
+        tail += at_most(&l[--end]);
+    }
+    hide(l, first, end);
+}
+
+/* Leaves rows out until no more than MF_SCREEN_LINES are left: of the longest tables at first, then
+ * what stands in the middle. */
+static void shorten(line *l, int count) {
+    static const int keep[] = {5, 2};
+    int end = 0, from;
+    for (int k = 0; k < 2; k++) {
+        while (total(l, count) > MF_SCREEN_LINES &&
+               (from = longest(l, count, keep[k], &end)) >= 0) {
+            int first = end - 1;
+            do {
+                hide(l, --first, end);
+            } while (first > from + keep[k] && total(l, count) > MF_SCREEN_LINES);
+        }
+    }
+    if (total(l, count) > MF_SCREEN_LINES) {
+        hide_middle(l, count);
+    }
+}
+
+mf_status mf_screen_write(FILE *out, const char *text, int columns, bool all, mf_err *e) {
+    const int count = count_lines(text);
+    line *l = calloc((size_t)count + 1, sizeof *l);
+    if (l == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    cut(text, l, count, columns);
+    if (!all) {
+        shorten(l, count);
+    }
+    for (int i = 0; i < count; i++) {
+        if (l[i].hidden > 0) {
+            fprintf(out, "%*s... %d more (-v)\n", l[i].indent, "", l[i].hidden);
+            i += l[i].hidden - 1;
+        } else {
+            (void)fold(out, &l[i], columns);
+        }
+    }
+    free(l);
+    return MF_OK;
+}

@@ -1,0 +1,24 @@
+/* screen.h - text as a terminal shows it: no line wider than it, and no more lines than fit one.
+ *
+ * Commands print their tables as wide as these are. Where somebody looks at them, lines that are
+ * too wide go on below, indented; bars that do not fit are left out; and of the longest tables the
+ * last rows make way, with a line that says how many, until MF_SCREEN_LINES are left. What goes
+ * into a file or a pipe is left as it is.
+ */
+#ifndef MF_CLI_SCREEN_H
+#define MF_CLI_SCREEN_H
+
+#include "core/base/status.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { MF_SCREEN_LINES = 40, MF_SCREEN_LEAST = 40 };
+
+/* Columns of whoever looks: $COLUMNS, from MF_SCREEN_LEAST on; else `otherwise`. */
+int mf_screen_columns(int otherwise);
+
+/* Writes the text; every line in full and as many as there are with `all`. Errors: MF_NOMEM. */
+mf_status mf_screen_write(FILE *out, const char *text, int columns, bool all, mf_err *e);
+
+#endif

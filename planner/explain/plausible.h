@@ -1,0 +1,43 @@
+/* plausible.h - what of a job or of a prediction looks like a slip, or is better than anything that
+ * was published: warnings, one line each. None of them changes a number.
+ */
+#ifndef MF_PLANNER_PLAUSIBLE_H
+#define MF_PLANNER_PLAUSIBLE_H
+
+#include "core/cluster/cluster.h"
+#include "core/layout/layout.h"
+#include "core/model/model.h"
+
+enum { MF_DOUBTS_MOST = 12 };
+
+typedef struct mf_doubts {
+    int count;
+    char text[MF_DOUBTS_MOST][280];
+} mf_doubts;
+
+/* The best run that was published for a kind of GPU and arithmetic. */
+typedef struct mf_published_mfu {
+    double mfu; /* of the dense peak of that arithmetic */
+    const char *source;
+} mf_published_mfu;
+/* NULL: none is known. */
+const mf_published_mfu *mf_published_mfu_of(const mf_gpu *gpu, mf_math math);
+
+/* Adds a warning that is not there yet; what is beyond the room is left out. */
+void mf_doubt(mf_doubts *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Sequence, batch and number of GPUs. */
+void mf_doubt_job(mf_doubts *d, const mf_model *m, const mf_cluster *c, const mf_layout *l);
+/* mfu: of the dense peak of the layout's precision; `where` stands in front ("" = nothing). */
+void mf_doubt_mfu(mf_doubts *d, const mf_cluster *c, const mf_layout *l, double mfu,
+                  const char *where);
+/* share: of the step's ops, by time, whose price rests on data sheets or on another GPU. */
+#define MF_UNMEASURED_SHARE 0.5
+void mf_doubt_unmeasured(mf_doubts *d, const mf_cluster *c, double share);
+/* A price that was not given by hand; date "" or no date: what it is worth today is not known. */
+void mf_doubt_price(mf_doubts *d, const char *cluster, double usd_gpu_h, const char *date,
+                    bool by_hand);
+/* Tokens of a whole run. */
+void mf_doubt_tokens(mf_doubts *d, double tokens);
+
+#endif

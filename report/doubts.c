@@ -1,0 +1,44 @@
+/* doubts.c - warnings about a job and its prediction. */
+#include "report/doubts.h"
+
+#include "job/account.h"
+
+#include <stdlib.h>
+
+/* Share of the time of the first stage's ops that rests on data sheets or on another GPU; 0 where
+ * it is not known. */
+static double unmeasured(const mf_job *j, const mf_plan *plan) {
+    mf_program *program = NULL;
+    mf_account *a = malloc(sizeof *a);
+    double share = 0;
+    if (a != NULL && mf_program_lower(&j->model, &plan->layout, &j->cluster, &plan->assignment,
+                                      &program, NULL) == MF_OK) {
+        mf_account_stage(program, j->cost, NULL, 0, a);
+        const double s = a->basis_s[MF_BASIS_TRANSFERRED] + a->basis_s[MF_BASIS_DERIVED];
+        share = a->total_s > 0 ? s / a->total_s : 0;
+    }
+    mf_program_destroy(program);
+    free(a);
+    return share;
+}
+
+void mf_doubts_of_plan(const mf_job *j, const mf_plan *plan, mf_doubts *out) {
+    *out = (mf_doubts){0};
+    mf_doubt_job(out, &j->model, &j->cluster, &plan->layout);
+    mf_doubt_mfu(out, &j->cluster, &plan->layout, plan->prediction.mfu, "");
+    mf_doubt_unmeasured(out, &j->cluster, unmeasured(j, plan));
+}
+
+void mf_doubts_print(FILE *notes, const mf_doubts *d) {
+    for (int i = 0; notes != NULL && i < d->count; i++) {
+        fprintf(notes, "warning: %s\n", d->text[i]);
+    }
+}
+
+void mf_doubts_json(mf_json_writer *w, const mf_doubts *d) {
+    mf_json_write_array(w, "warnings", false);
+    for (int i = 0; i < d->count; i++) {
+        mf_json_write_string(w, NULL, d->text[i]);
+    }
+    mf_json_write_end(w);
+}

@@ -1,0 +1,67 @@
+# Every command at 60, 80 and 120 columns: nothing wider, at most 40 lines, the verdict last; -v shows
+# all of it, and files and --json are as they are without a terminal.
+. "${0%/*}/../driver.sh"
+job="--model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096"
+pins="--tp 1 --cp 1 --pp 1 --etp 1 --dispatcher fused --schedule 1f1b"
+
+# at COLUMNS LINES ARGS...: what does not hold of the output.
+at() {
+    columns=$1 most=$2
+    shift 2
+    COLUMNS=$columns $golden_limit "$golden_binary" "$@" >"$work/out" 2>"$work/err"
+    rc=$?
+    awk -v columns="$columns" -v most="$most" -v rc="$rc" -v what="$1 ${2:-}" '
+        length($0) > widest { widest = length($0) }
+        END {
+            printf "%s at %d: exit %d", what, columns, rc
+            if (widest > columns) printf ", %d COLUMNS WIDE", widest
+            if (NR > most) printf ", %d LINES", NR
+            if (NR == 0) printf ", EMPTY"
+            print ""
+        }' "$work/out" >>"$golden_transcript"
+}
+# shellcheck disable=SC2086 # words, not one
+$golden_limit "$golden_binary" plan $job $pins --out "$work/plan.json" >"$work/.out" 2>&1
+for columns in 60 80 120; do
+    # shellcheck disable=SC2086
+    {
+        at $columns 40 plan $job $pins
+        at $columns 40 simulate --plan "$work/plan.json"
+        at $columns 40 fit $job
+        at $columns 40 explain --plan "$work/plan.json"
+        at $columns 40 tune --plan "$work/plan.json" --threads 2
+        at $columns 40 capacity --models olmoe-1b-7b,qwen3-8b --clusters h100,gb200 --sizes 8..32 --global-batch 64 \
+            --seq 4096 --pp 1 --cp 1 --tp 1 --tokens 1T --deadline 9d --skew zipf:0.3
+        at $columns 40 models
+        at $columns 40 models deepseek-v3
+        at $columns 40 clusters
+        at $columns 40 clusters h100
+        at $columns 40 price gemm m=4096 n=7168 k=2048 dtype=bf16 --cluster h200
+        at $columns 60 help
+        at $columns 400 capacity -h
+    }
+done
+note() {
+    if [ "$1" = "$2" ]; then echo "$3" >>"$golden_transcript"; else echo "NOT $3: $1, $2" >>"$golden_transcript"; fi
+}
+"$golden_binary" models >"$work/wide"
+COLUMNS=80 "$golden_binary" models -v >"$work/all"
+COLUMNS=80 "$golden_binary" models >"$work/short"
+note "$(grep -c . "$work/all" | awk -v n="$(grep -c . "$work/wide")" '{print ($1 >= n)}')" 1 "-v shows every row"
+note "$(grep -c 'more (-v)$' "$work/short")" 1 "without it a line says how many are left out"
+shown=$(grep -c '^[a-z]' "$work/short")
+note "$(sed -n 's/^ *\.\.\. \([0-9]*\) more (-v)$/\1/p' "$work/short" | awk -v s="$shown" '{print $1 + s}')" \
+    "$(grep -c '^[a-z]' "$work/all")" "shown and left out are all"
+# shellcheck disable=SC2086
+note "$(COLUMNS=80 "$golden_binary" simulate --plan "$work/plan.json" --json | cksum)" \
+    "$("$golden_binary" simulate --plan "$work/plan.json" --json | cksum)" "--json has no width"
+note "$(COLUMNS=60 "$golden_binary" help --markdown | cksum)" "$(cksum <docs/CLI.md)" "neither has docs/CLI.md"
+
+echo >>"$golden_transcript"
+COLUMNS=60
+export COLUMNS
+# shellcheck disable=SC2086
+mf_masked simulate --plan "$work/plan.json"
+mf_masked capacity --models olmoe-1b-7b --clusters h100 --sizes 8,16 --global-batch 64 --seq 4096 --pp 1 --cp 1 --tp 1 \
+    --tokens 1T --deadline 30d
+golden_end

@@ -1,0 +1,178 @@
+/* Warnings: the best published runs are the best rows of bench/published, slips are told, and
+ * neither shipped examples nor jobs that were published get any of those. */
+#include "planner/explain/plausible.h"
+#include "tests/cli_test.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* --- published runs --------------------------------------------------------------------------- */
+
+enum { FIELDS = 28, F_ID = 0, F_GPU = 4, F_PRECISION = 6, F_TFLOPS = 22, F_MFU = 23 };
+
+/* Cuts a line of CSV in place; quoted fields may hold commas. */
+static int cut(char *line, char *field[FIELDS]) {
+    int n = 0;
+    for (char *p = line; n < FIELDS;) {
+        field[n++] = p;
+        bool quoted = *p == '"';
+        for (p += quoted; *p != '\0' && (quoted ? *p != '"' : *p != ','); p++) {
+        }
+        if (quoted && *p == '"') {
+            *p++ = '\0';
+        }
+        if (*p != ',') {
+            break;
+        }
+        *p++ = '\0';
+    }
+    return n;
+}
+
+static mf_math math_of(const char *precision) {
+    return strstr(precision, "FP8") != NULL   ? MF_MATH_FP8
+           : strstr(precision, "FP4") != NULL ? MF_MATH_FP4
+                                              : MF_MATH_BF16;
+}
+
+/* Of the GPU's shipped cluster; H800 has the arithmetic of H100. */
+static mf_cluster cluster_of(const char *gpu) {
+    char name[32];
+    mf_cluster c;
+    size_t n = 0;
+    for (; gpu[n] != '\0' && n + 1 < sizeof name; n++) {
+        name[n] = (char)tolower((unsigned char)gpu[n]);
+    }
+    name[n] = '\0';
+    assert_ok(mf_cluster_load(strcmp(name, "h800") == 0 ? "h100" : name, &c, NULL));
+    return c;
+}
+
+static void the_table_holds_the_best_published_rows(void **state) {
+    (void)state;
+    FILE *f = fopen("bench/published/published.csv", "r");
+    char line[8192], *field[FIELDS];
+    int rows = 0, met = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f) != NULL) {
+        if (line[0] == '#' || strncmp(line, "id,", 3) == 0 || cut(line, field) < F_MFU + 1) {
+            continue;
+        }
+        const mf_math math = math_of(field[F_PRECISION]);
+        const mf_cluster c = cluster_of(field[F_GPU]);
+        const double by_rate = strtod(field[F_TFLOPS], NULL) * 1e12 / c.gpu.peak_flops[math];
+        const double said = strtod(field[F_MFU], NULL) / 100;
+        const double mfu = by_rate > said ? by_rate : said;
+        const mf_published_mfu *best = mf_published_mfu_of(&c.gpu, math);
+        rows++;
+        if (best == NULL) {
+            fail_msg("%s: no figure for %s", field[F_ID], field[F_GPU]);
+        }
+        if (mfu > best->mfu + 6e-4) { /* it is rounded */
+            fail_msg("%s: %.4f is above %.3f, %s", field[F_ID], mfu, best->mfu, best->source);
+        }
+        char id[40];
+        snprintf(id, sizeof id, "(row %.30s)", field[F_ID]);
+        if (strstr(best->source, id) != NULL) {
+            assert_close(mfu, best->mfu, 6e-4 + 0.01 * best->mfu);
+            met++;
+        }
+    }
+    fclose(f);
+    assert_true(rows > 400);
+    assert_int_equal(met, 6); /* every line of the table names a row */
+}
+
+/* --- slips ------------------------------------------------------------------------------------ */
+
+static int warned(const char *line, const char *says) {
+    cli_result r = cli_run(line, NULL);
+    int n = 0;
+    if (r.code != 0) {
+        fail_msg("%s: %s", line, r.err);
+    }
+    for (const char *p = r.err; (p = strstr(p, "warning: ")) != NULL; p++) {
+        n++;
+    }
+    if (says != NULL && strstr(r.err, says) == NULL) {
+        fail_msg("%s: %s", line, r.err);
+    }
+    cli_free(&r);
+    return n;
+}
+
+#define OLMOE "simulate --model olmoe-1b-7b --cluster h100 --pp 1 "
+
+static void slips_are_told(void **state) {
+    (void)state;
+    assert_int_equal(warned(OLMOE "--gpus 8 --global-batch 64 --seq 4095", "4096?"), 1);
+    assert_int_equal(warned(OLMOE "--gpus 8 --global-batch 64 --seq 8192 --recompute layer",
+                            "longer than the 4096 positions"),
+                     1);
+    assert_int_equal(warned(OLMOE "--gpus 12 --global-batch 48 --seq 4096", "no whole nodes"), 1);
+    assert_int_equal(warned(OLMOE "--gpus 8 --global-batch 131072 --seq 4096", "counts samples"),
+                     1);
+    assert_int_equal(warned("simulate --model qwen3-8b --cluster gb200 --gpus 4 --global-batch 32 "
+                            "--seq 4096",
+                            "not measured on gb200"),
+                     2); /* and more than was published */
+}
+
+static void sound_jobs_are_not_warned_of(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        OLMOE "--gpus 8 --global-batch 64 --seq 4096",
+        OLMOE "--gpus 4 --global-batch 64 --seq 2048",
+        "simulate --model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 --seq 4096 "
+        "--tp 2 --pp 8 --ep 8",
+        "simulate --model deepseek-v3 --cluster h100 --gpus 1024 --global-batch 15360 --seq 4096 "
+        "--tp 2 --pp 8 --ep 64 --recompute layer",
+        "simulate --model llama3-405b --cluster h100 --gpus 576 --global-batch 252 --seq 8192 "
+        "--tp 8 --pp 9 --vpp 7 --cp 2 --recompute selective",
+        "capacity --models olmoe-1b-7b --clusters mi325x --sizes 16 --global-batch 64 --seq 4096 "
+        "--pp 1 --cp 1 --recompute none --offload none --tokens 1T",
+        "capacity --models olmoe-1b-7b --clusters h100 --sizes 16 --global-batch 64 --seq 4096 "
+        "--pp 1 --cp 1 --recompute none --offload none --tokens 1T --price h100=2.5",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        if (warned(lines[i], NULL) != 0) {
+            (void)warned(lines[i], "no warning here");
+        }
+    }
+}
+
+/* The same texts, in the order of standard error. */
+static void json_holds_what_standard_error_says(void **state) {
+    (void)state;
+    cli_result r = cli_json("capacity --models olmoe-1b-7b --clusters h100 --sizes 16 "
+                            "--global-batch 64 --seq 4095 --pp 1 --cp 1 --recompute none "
+                            "--offload none --tokens 15 --json");
+    const mf_json_value *warnings = cli_member(mf_json_root(r.json), "warnings");
+    const char *const says[] = {"--tokens 15 is little", "the price of h100 has no date", "4096?"};
+    assert_int_equal(mf_json_size(warnings), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const char *text = NULL;
+        assert_ok(mf_json_string(mf_json_at(warnings, i), &text, NULL));
+        assert_non_null(strstr(text, says[i]));
+        assert_non_null(strstr(r.err, text));
+    }
+    cli_free(&r);
+    r = cli_json(OLMOE "--gpus 8 --global-batch 64 --seq 4096 --json");
+    assert_int_equal(mf_json_size(cli_member(mf_json_root(r.json), "warnings")), 0);
+    cli_free(&r);
+    r = cli_json("plan --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4095 "
+                 "--pp 1 --cp 1 --tp 1 --gap 50% --json");
+    assert_int_equal(mf_json_size(cli_member(mf_json_root(r.json), "warnings")), 1);
+    cli_free(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_holds_the_best_published_rows),
+        cmocka_unit_test(slips_are_told),
+        cmocka_unit_test(sound_jobs_are_not_warned_of),
+        cmocka_unit_test(json_holds_what_standard_error_says),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
