@@ -1,6 +1,6 @@
 /* main.c - the program: terminal, signals, memory, exit code. */
 #include "cli/cli.h"
-#include "cli/screen.h"
+#include "report/text/screen.h"
 #include "core/base/heap_prefault.h"
 
 #include <fcntl.h>

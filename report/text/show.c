@@ -1,7 +1,7 @@
 /* show.c - numbers and tables for people. */
 #include "report/text/show.h"
 
-#include "cli/screen.h"
+#include "report/text/screen.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* screen.c - folds lines that are too wide, and leaves out rows of long tables. */
-#include "cli/screen.h"
+#include "report/text/screen.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * last rows make way, with a line that says how many, until MF_SCREEN_LINES are left. What goes
  * into a file or a pipe is left as it is.
  */
-#ifndef MF_CLI_SCREEN_H
-#define MF_CLI_SCREEN_H
+#ifndef MF_REPORT_TEXT_SCREEN_H
+#define MF_REPORT_TEXT_SCREEN_H
 
 #include "core/base/status.h"
 
