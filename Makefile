@@ -188,6 +188,15 @@ san: ## all tests under AddressSanitizer and UBSan
 	  build-tests
 	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
 
+# Linked by clang with libFuzzer, whose main() stands in for that of tests/fuzz/driver.h.
+.PHONY: fuzz fuzzers
+fuzzers: $(FUZZ_BIN)
+fuzz: ## libFuzzer (clang) over every parser, 10^7 executions each (hours; FUZZ_SECONDS=60: each so long; NAMES=fuzz_plan ..)
+	$(build) BUILD=$(BUILD)/fuzzing CC=clang CUDA=0 NO_MPI=1 LTO= LDFLAGS=-fsanitize=fuzzer \
+	  OPT="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	  fuzzers
+	@sh scripts/fuzz.sh $(BUILD)/fuzzing $(NAMES)
+
 .PHONY: test-kills
 test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and of two (twenty minutes)
 	$(build) build $(BUILD)/tests/unit/test_train_kills
