@@ -438,6 +438,7 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
         return rank == 0 ? status : mf_err_set(e, status, "%s", "");
     }
     status = mf_board_open(r.comm, o->hang_s, o->lost, o->user, &r.board, e);
+    mf_board_heed(r.board, o->cancel);
     status = status == MF_OK ? prepare(&r, e) : status;
     status = status == MF_OK ? mf_run_steps(&r, alone, e) : status;
     status = finish(&r, status, e);
