@@ -197,6 +197,22 @@ fuzz: ## libFuzzer (clang) over every parser, 10^7 executions each (hours; FUZZ_
 	  fuzzers
 	@sh scripts/fuzz.sh $(BUILD)/fuzzing $(NAMES)
 
+.PHONY: tsan
+TSAN_TESTS = $(filter tests/unit/test_planner_% tests/unit/test_sim_% tests/property/test_planner_% \
+               tests/property/test_sim_%,$(patsubst %.c,%,$(UNIT_SRC)))
+tsan: ## ThreadSanitizer over the tests of planner and simulator (an hour; NAMES=tests/unit/test_planner_effort ..)
+	$(build) BUILD=$(BUILD)/tsan CUDA=0 NO_MPI=1 LTO= OPT="-O1 -g -fsanitize=thread" \
+	  $(addprefix $(BUILD)/tsan/,$(or $(NAMES),$(TSAN_TESTS)))
+	@for t in $(or $(NAMES),$(TSAN_TESTS)); do echo "$$t"; MF_SANITIZED=1 \
+	  TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1" $(BUILD)/tsan/$$t >$(BUILD)/tsan/log 2>&1 || \
+	  { cat $(BUILD)/tsan/log; exit 1; }; done
+
+.PHONY: memcheck
+memcheck: ## valgrind over every parser: its seeds and a second of mutations each (minutes)
+	$(build) $(FUZZ_BIN)
+	@for t in $(FUZZ_BIN); do echo "$$t"; MF_FUZZ_SECONDS=$(or $(SECONDS),1) valgrind -q --leak-check=full \
+	  --error-exitcode=9 $$t tests/fuzz/$$(basename $$t).seeds || exit 1; done
+
 .PHONY: test-kills
 test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and of two (twenty minutes)
 	$(build) build $(BUILD)/tests/unit/test_train_kills
