@@ -189,6 +189,31 @@ san: ## all tests under AddressSanitizer and UBSan
 	  build-tests
 	@MF_SANITIZED=1 sh scripts/run-tests.sh $(BUILD)/san
 
+# Linked by clang with libFuzzer, whose main() stands in for that of tests/fuzz/driver.h.
+.PHONY: fuzz fuzzers
+fuzzers: $(FUZZ_BIN)
+fuzz: ## libFuzzer (clang) over every parser, 10^7 executions each (hours; FUZZ_SECONDS=60: each so long; NAMES=fuzz_plan ..)
+	$(build) BUILD=$(BUILD)/fuzzing CC=clang CUDA=0 NO_MPI=1 LTO= LDFLAGS=-fsanitize=fuzzer \
+	  OPT="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	  fuzzers
+	@sh scripts/fuzz.sh $(BUILD)/fuzzing $(NAMES)
+
+.PHONY: tsan
+TSAN_TESTS = $(filter tests/unit/test_planner_% tests/unit/test_sim_% tests/property/test_planner_% \
+               tests/property/test_sim_%,$(patsubst %.c,%,$(UNIT_SRC)))
+tsan: ## ThreadSanitizer over the tests of planner and simulator (an hour; NAMES=tests/unit/test_planner_effort ..)
+	$(build) BUILD=$(BUILD)/tsan CUDA=0 NO_MPI=1 LTO= OPT="-O1 -g -fsanitize=thread" \
+	  $(addprefix $(BUILD)/tsan/,$(or $(NAMES),$(TSAN_TESTS)))
+	@for t in $(or $(NAMES),$(TSAN_TESTS)); do echo "$$t"; MF_SANITIZED=1 \
+	  TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1" $(BUILD)/tsan/$$t >$(BUILD)/tsan/log 2>&1 || \
+	  { cat $(BUILD)/tsan/log; exit 1; }; done
+
+.PHONY: memcheck
+memcheck: ## valgrind over every parser: its seeds and a second of mutations each (minutes)
+	$(build) $(FUZZ_BIN)
+	@for t in $(FUZZ_BIN); do echo "$$t"; MF_FUZZ_SECONDS=$(or $(SECONDS),1) valgrind -q --leak-check=full \
+	  --error-exitcode=9 $$t tests/fuzz/$$(basename $$t).seeds || exit 1; done
+
 .PHONY: test-kills
 test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and of two (twenty minutes)
 	$(build) build $(BUILD)/tests/unit/test_train_kills

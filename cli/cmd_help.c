@@ -16,6 +16,8 @@ static const struct {
     {2, "bad usage, malformed input, or degrees that do not divide"},
     {3, "nothing feasible"},
     {4, "measured outside tolerance"},
+    {5, "train --rerun: a bad step that came out otherwise when it was run again"},
+    {6, "train --rerun: bad steps that stay bad"},
     {130, "interrupted: what was best so far has been printed"},
 };
 enum { EXIT_CODES = sizeof exit_codes / sizeof exit_codes[0] };

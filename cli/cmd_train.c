@@ -303,7 +303,7 @@ static mf_status train(const mf_args *a, const mf_cli *cli, mf_train_settings *s
     char phase[40];
     snprintf(phase, sizeof phase, "step %lld, end", LL(s->o.steps));
     mf_rank_registry_phase(roll, phase);
-    if (alone && status == MF_LIBRARY) {
+    if ((alone && status == MF_LIBRARY) || status == MF_TRANSIENT) {
         mf_rank_registry_failed(roll);
     }
     if (alone && s->job.plan.layout.gpus > 1) {
@@ -329,11 +329,8 @@ static mf_status launch(const mf_args *a, const mf_cli *cli, const mf_train_sett
     static const struct {
         int code;
         mf_status status;
-    } table[] = {{1, MF_LIBRARY},
-                 {2, MF_INPUT},
-                 {3, MF_INFEASIBLE},
-                 {4, MF_TOLERANCE},
-                 {130, MF_INTERRUPTED}};
+    } table[] = {{1, MF_LIBRARY},   {2, MF_INPUT},   {3, MF_INFEASIBLE},   {4, MF_TOLERANCE},
+                 {5, MF_TRANSIENT}, {6, MF_LASTING}, {130, MF_INTERRUPTED}};
     mf_refold_job job = {a, s};
     const mf_restart how = {.out = s->o.out,
                             .resumes = a->value[MF_OPT_RESUME].given,
@@ -393,10 +390,11 @@ static const mf_option_id options[] = {
     MF_OPT_ADAM_BETA2,    MF_OPT_ADAM_EPS,      MF_OPT_WEIGHT_DECAY, MF_OPT_DECAY,
     MF_OPT_CLIP,          MF_OPT_AUX_LOSS,      MF_OPT_AUX_COEF,     MF_OPT_BIAS_RATE,
     MF_OPT_Z_COEF,        MF_OPT_FORCE_BALANCE, MF_OPT_DTYPE,        MF_OPT_BACKEND,
-    MF_OPT_DETERMINISTIC, MF_OPT_MAX_SKIPS,     MF_OPT_HANG_AFTER,   MF_OPT_ON_FAILURE,
-    MF_OPT_MAX_RESTARTS,  MF_OPT_SAVE_EVERY,    MF_OPT_SAVE_MINUTES, MF_OPT_SAVE_WAIT,
-    MF_OPT_KEEP,          MF_OPT_RESUME,        MF_OPTS_LAYOUT,      MF_OPT_OUT,
-    MF_OPT_RECORD,        MF_OPT_JSON,          MF_OPT_HELP,         MF_OPT_COUNT,
+    MF_OPT_DETERMINISTIC, MF_OPT_MAX_SKIPS,     MF_OPT_SPIKE,        MF_OPT_RERUN,
+    MF_OPT_HANG_AFTER,    MF_OPT_ON_FAILURE,    MF_OPT_MAX_RESTARTS, MF_OPT_SAVE_EVERY,
+    MF_OPT_SAVE_MINUTES,  MF_OPT_SAVE_WAIT,     MF_OPT_KEEP,         MF_OPT_RESUME,
+    MF_OPTS_LAYOUT,       MF_OPT_OUT,           MF_OPT_RECORD,       MF_OPT_JSON,
+    MF_OPT_HELP,          MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_train = {

@@ -120,6 +120,8 @@ typedef enum mf_option_id {
     MF_OPT_BACKEND,
     MF_OPT_DETERMINISTIC,
     MF_OPT_MAX_SKIPS,
+    MF_OPT_SPIKE,
+    MF_OPT_RERUN,
     MF_OPT_HANG_AFTER,
     MF_OPT_ON_FAILURE,
     MF_OPT_MAX_RESTARTS,

@@ -61,8 +61,17 @@ static const mf_option table[MF_OPT_TRAIN_LAST - MF_OPT_TRAIN_FIRST + 1] = {
         FLAG),
     ROW(MAX_SKIPS, "max-skips", TRAIN, "N", "10",
         "Steps in a row whose update may be left out because the loss or the gradient norm is not "
-        "finite; one more ends the run",
+        "finite, or the loss a spike; one more ends the run",
         INT(0, 1e12)),
+    ROW(SPIKE, "spike", TRAIN, "X", "10",
+        "A loss above X times the median of the last 32 steps, and above that of guessing, is a "
+        "spike: the update is left out. 0: none is",
+        REAL(0, 1e9)),
+    ROW(RERUN, "rerun", TRAIN, NULL, NULL,
+        "A bad step that comes out otherwise when it is run again ends the run with exit code 5 "
+        "(with --on-failure restart it begins again); too many that stay bad, with 6 instead of "
+        "1. On GPUs steps then begin one by one, and are --deterministic",
+        FLAG),
     ROW(HANG_AFTER, "hang-after", TRAIN, "SECONDS", "25",
         "A GPU on which nothing has moved for so long, or a rank that does not come on (stopped, "
         "or at one thing for ever), is named and ends the run; 0: never",

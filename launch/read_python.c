@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_CALLS 16
+#define MOST_CALLS 16   /* inside one another */
+#define MOST_TAKEN 1000 /* functions in all: each may call each, many times */
 
 static size_t line_length(const char *at) {
     return strcspn(at, "\n");
@@ -157,9 +158,10 @@ static void take_function(mf_read *r, const char *name, size_t length, int depth
     const char *other = at == NULL ? find_alias(r->python, name, &length) : NULL;
     /* a benchmark's function may be called as the library's that it begins with */
     at = other != NULL ? find_function(r->python, other, length, false) : at;
-    if (at == NULL || depth > MOST_CALLS) {
+    if (at == NULL || depth > MOST_CALLS || r->taken >= MOST_TAKEN) {
         return;
     }
+    r->taken++;
     for (at = body_of(at); *at != '\0';) {
         size_t size = line_length(at), indent = strspn(at, " ");
         if (indent < size && indent == 0) {
@@ -196,6 +198,7 @@ mf_status mf_read_python(mf_read *r, const char *text, const char *recipe, mf_er
     all[old + length] = '\n';
     all[old + length + 1] = '\0';
     r->python = all;
+    r->taken = 0;
     const char *name = recipe;
     size_t size = name != NULL ? strlen(name) : 0;
     if (name == NULL) {

@@ -20,6 +20,8 @@
     X(LAYOUT, 2, "degrees that do not divide")                                                     \
     X(INFEASIBLE, 3, "nothing feasible")                                                           \
     X(TOLERANCE, 4, "measured outside tolerance")                                                  \
+    X(TRANSIENT, 5, "a fault that passes")                                                         \
+    X(LASTING, 6, "a fault that lasts")                                                            \
     X(IO, 1, "input/output failed")                                                                \
     X(NOMEM, 1, "out of memory")                                                                   \
     X(DAMAGED, 1, "stored data is damaged")                                                        \

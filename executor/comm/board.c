@@ -1,7 +1,7 @@
 /* board.c - ranks of one host in shared memory: what this one puts there. */
 #include "executor/comm/board.h"
 
-#include "executor/comm/board_slots.h"
+#include "executor/comm/board_hosts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -88,6 +88,12 @@ void mf_board_leave_step(mf_board *b) {
     }
 }
 
+void mf_board_heed(mf_board *b, const volatile int *asked) {
+    if (b != NULL) {
+        atomic_store(&b->asked, asked);
+    }
+}
+
 double mf_board_waited_s(const mf_board *b) {
     return b != NULL ? b->waited_s : 0.0;
 }
@@ -155,8 +161,12 @@ mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *
         snprintf(b->host, sizeof b->host, "this host");
     }
     mf_status status = share(b, e);
+    if (status == MF_OK && !b->whole) {
+        status = board_hosts_open(c, b->me, b->ranks, &b->hosts, e);
+    }
     status = status == MF_OK ? start_watch(b, e) : status;
     if (status != MF_OK) {
+        board_hosts_close(b->hosts);
         free(b->view);
         free(b);
         return status;
@@ -174,6 +184,7 @@ void mf_board_close(mf_board *b, bool together) {
     mf_board_leave(b);
     atomic_store(&b->stop, 1);
     pthread_join(b->watch, NULL);
+    board_hosts_close(b->hosts);
     if (together) {
         b->memory.release(&b->memory);
     }

@@ -38,6 +38,9 @@ typedef enum mf_board_waits {
  * `c` tells the board from here on when it waits. Errors: MF_LIBRARY, MF_NOMEM. */
 mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *user,
                         mf_board **out, mf_err *e);
+/* While *asked (NULL: never) is not 0, as the run is told to end, another host that is silent for a
+ * moment is told of, too (by `lost`, behind which nothing ends): its death may be why. */
+void mf_board_heed(mf_board *b, const volatile int *asked);
 /* What this rank does now. */
 void mf_board_op(mf_board *b, int64_t step, int position, const mf_op *op);
 void mf_board_phase(mf_board *b, int64_t step, const char *phase);

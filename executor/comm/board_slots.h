@@ -32,8 +32,13 @@ typedef struct board_slot {
     char doing[48];
 } board_slot;
 
+typedef struct board_hosts_word {
+    atomic_int wait, knot; /* on other hosts, as the first rank of this one has heard */
+} board_hosts_word;
+
 typedef struct board_shared {
     atomic_int told, failed;
+    board_hosts_word others;
     board_slot of[];
 } board_shared;
 
@@ -51,11 +56,14 @@ struct mf_board {
     bool whole;        /* there are no other ranks than those of this host */
     double hang_s;     /* 0: nobody is looked after but for being gone */
     char host[64];
-    double moved_s, waited_s; /* of the main thread */
-    mf_board_waits before;    /* the call that waits for ranks */
-    board_view *view;         /* [ranks] of the watching thread */
+    double moved_s, waited_s;  /* of the main thread */
+    mf_board_waits before;     /* the call that waits for ranks */
+    board_view *view;          /* [ranks] of the watching thread */
+    struct board_hosts *hosts; /* likewise; NULL: this rank does not look after other hosts */
     pthread_t watch, main;
     atomic_int stop;
+    const volatile int *_Atomic asked; /* mf_board_heed */
+    bool spoken;                       /* what it is told of while that is so */
     mf_board_lost_fn lost;
     void *user;
 };

@@ -1,6 +1,6 @@
 /* board_watch.c - the thread of a rank that looks after the others of its host: who is gone, whose
  * process does not run, who works at one thing for ever. */
-#include "executor/comm/board_slots.h"
+#include "executor/comm/board_hosts.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,6 +15,8 @@
 #define LONGER 4.0
 /* Who waits looks again and again: in so much time on a core it has seen what there is to see. */
 enum { LOOKS_us = 10000 };
+/* A host that is there has been heard in so much time, unless its cores are busy. */
+#define MOMENT_S 0.6
 
 static void nap(double s) {
     const struct timespec t = {(time_t)s, (long)((s - floor(s)) * 1e9)};
@@ -158,8 +160,11 @@ static void look(mf_board *b, int i, double now_s, bool anew) {
     }
 }
 
-/* Does a rank other than this one wait? */
+/* Does a rank other than this one wait, on this host or on another? */
 static bool others_wait(const mf_board *b, int but) {
+    if (atomic_load(&b->all->others.wait) != 0) {
+        return true;
+    }
     for (int i = 0; i < b->ranks; i++) {
         const board_slot *s = &b->all->of[i];
         if (i != but && is_there(s) && atomic_load(&s->waits) != MF_BOARD_WORKS) {
@@ -189,7 +194,7 @@ static bool waits(const mf_board *b, int i, double now_s) {
 
 static void judge(const mf_board *b, int i, double now_s) {
     const board_slot *s = &b->all->of[i];
-    if (i == b->me || !is_there(s)) {
+    if (!is_there(s) || (i == b->me && b->whole)) {
         return;
     }
     const double silent_s = now_s - b->view[i].beat_s;
@@ -201,16 +206,41 @@ static void judge(const mf_board *b, int i, double now_s) {
     }
 }
 
-static void judge_all(const mf_board *b, double now_s) {
-    bool knot = b->whole;
+/* Have all ranks of this host waited for too long? */
+static bool judge_all(const mf_board *b, double now_s) {
+    bool knot = true;
     double still_s = INFINITY;
     for (int i = 0; i < b->ranks; i++) {
         judge(b, i, now_s);
         knot = knot && waits(b, i, now_s);
         still_s = fmin(still_s, now_s - b->view[i].move_s);
     }
-    if (knot) {
+    if (knot && (b->whole || atomic_load(&b->all->others.knot) != 0)) {
         tell_knot(b, still_s);
+    }
+    return knot;
+}
+
+/* The first rank of a host looks after the other hosts, and tells its own what it has heard. */
+static void look_at_hosts(mf_board *b, double now_s, bool anew, bool knot) {
+    char line[400];
+    bool wait = false;
+    for (int i = 0; i < b->ranks && !wait; i++) {
+        const board_slot *s = &b->all->of[i];
+        wait = is_there(s) && atomic_load(&s->waits) == MF_BOARD_FOR_RANKS;
+    }
+    board_hosts_beat(b->hosts, now_s, anew, wait, knot);
+    atomic_store(&b->all->others.wait, board_hosts_wait(b->hosts));
+    atomic_store(&b->all->others.knot, board_hosts_knot(b->hosts));
+    if (wait && b->hang_s > 0.0 &&
+        board_hosts_lost(b->hosts, now_s, b->hang_s, line, sizeof line)) {
+        end_all(b, line, 0);
+    }
+    const volatile int *asked = atomic_load(&b->asked);
+    if (wait && !b->spoken && asked != NULL && *asked != 0 && b->lost != NULL &&
+        board_hosts_lost(b->hosts, now_s, MOMENT_S, line, sizeof line)) {
+        b->spoken = true;
+        b->lost(b->user, line);
     }
 }
 
@@ -241,8 +271,9 @@ void *mf_board_watch(void *board) {
         if (s != NULL) {
             tell_gone(b, s);
         }
-        if (b->hang_s > 0.0) {
-            judge_all(b, now_s);
+        const bool knot = b->hang_s > 0.0 && judge_all(b, now_s);
+        if (b->hosts != NULL) {
+            look_at_hosts(b, now_s, anew, knot);
         }
         nap(MF_BOARD_PERIOD_S);
     }

@@ -160,7 +160,7 @@ static bool is_installed(const char *program) {
 }
 
 static int code_of(int exit_code) {
-    return exit_code == 130 || exit_code <= 4 ? exit_code : 1;
+    return exit_code == 130 || exit_code <= 6 ? exit_code : 1;
 }
 
 /* Without mpirun: ranks that meet in a file of this host. */

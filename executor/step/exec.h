@@ -209,6 +209,7 @@ struct mf_exec {
     mf_kernel_update_state *update;
     step_flight flight[MF_DEVICE_POINTS];
     int64_t entered, landed; /* steps given to the device, and those of them that were read */
+    double loss_limit;       /* of the steps that begin; 0: none */
     mf_queue *uploads;
     char *ahead;  /* device memory: what the next step reads, then what this one does; NULL where
                      memory is the host's */

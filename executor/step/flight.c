@@ -13,7 +13,7 @@ int64_t mf_exec_batch_rows(const mf_exec *x) {
     return (x->p->model.mtp_layers + 1) * 2 * l->mbs * (l->seq / l->cp);
 }
 
-/* Bytes of a step's batch; its learning rate stands behind them. */
+/* Bytes of a step's batch; its learning rate and the limit of its loss stand behind them. */
 static int64_t batch_B(const mf_exec *x) {
     return mf_align_B(x->p->layout.micro_batches * mf_exec_batch_rows(x) *
                       (int64_t)sizeof(int32_t));
@@ -113,17 +113,23 @@ static mf_status upload(mf_exec *x, const char *up, mf_err *e) {
     status = status == MF_OK
                  ? mf_exec_copy(x, &x->update->lr, from + batch_B(x), sizeof x->update->lr, e)
                  : status;
+    status = status == MF_OK
+                 ? mf_exec_copy(x, &x->update->limit, from + batch_B(x) + sizeof x->update->lr,
+                                sizeof x->update->limit, e)
+                 : status;
     return status == MF_OK && x->ahead != NULL ? device->order(x->queue, x->uploads, e) : status;
 }
 
 mf_status mf_exec_flight_begin(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e) {
     const step_flight *f = &x->flight[x->entered % mf_exec_ahead(x)];
-    const float rate = (float)lr;
+    const mf_layout *l = &x->p->layout;
+    /* Of the sum over all labels. */
+    const float given[2] = {(float)lr, (float)(x->loss_limit * (double)(l->gbs * l->seq))};
     if (x->entered - x->landed == mf_exec_ahead(x)) {
         return mf_err_set(e, MF_INTERNAL, "a step was begun before another one had landed");
     }
     mf_status status = read_batch(x, batch, (int32_t *)(void *)f->up, e);
-    memcpy(f->up + batch_B(x), &rate, sizeof rate);
+    memcpy(f->up + batch_B(x), given, sizeof given);
     return status == MF_OK ? upload(x, f->up, e) : status;
 }
 

@@ -469,6 +469,10 @@ static mf_status run_step(mf_exec *x, mf_err *e) {
     return status == MF_OK ? mf_exec_device(x)->play(x->queue, x->graph, e) : status;
 }
 
+void mf_exec_limit_loss(mf_exec *x, double limit) {
+    x->loss_limit = limit;
+}
+
 mf_status mf_exec_step_begin(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e) {
     mf_status status = mf_exec_flight_begin(x, batch, lr, e);
     status = status == MF_OK ? run_step(x, e) : status;

@@ -96,6 +96,9 @@ mf_status mf_exec_step(mf_exec *x, const mf_exec_batch *batch, double lr, mf_exe
  * as many steps have landed again. */
 mf_status mf_exec_step_begin(mf_exec *x, const mf_exec_batch *batch, double lr, mf_err *e);
 mf_status mf_exec_step_land(mf_exec *x, mf_exec_result *out, mf_err *e);
+/* Steps that begin from here on make no update where their lm_loss is above this; 0: no limit. The
+ * same on all ranks. */
+void mf_exec_limit_loss(mf_exec *x, double limit);
 /* How far a device that works behind the host has come: a number that grows with every block of a
  * step (0 elsewhere), for a thread that watches; and what it stands for, in words: "forward of
  * position 3 (moe), micro-batch 1". */

@@ -7,6 +7,7 @@
 #include "executor/comm/board.h"
 #include "executor/comm/comm_status.h"
 #include "executor/data/data_mix.h"
+#include "executor/train/inspect.h"
 #include "executor/train/run_lock.h"
 #include "executor/train/train.h"
 #include "executor/train/watchdog.h"
@@ -16,6 +17,21 @@
 #define MF_PATH_B 4096
 
 typedef struct mf_pace mf_pace;
+
+enum { MF_RUN_LOSSES = 32, MF_RUN_LOSSES_LEAST = 8 };
+
+/* What a step that made no update was when it was run again. */
+typedef enum mf_run_again {
+    MF_AGAIN_UNKNOWN, /* it was not: the device had begun the next one */
+    MF_AGAIN_SAME,    /* to the bit */
+    MF_AGAIN_OTHER,   /* bad again, by other numbers */
+    MF_AGAIN_GOOD     /* a fault that has passed */
+} mf_run_again;
+typedef struct mf_run_bad {
+    mf_run_again again;
+    double loss, norm; /* when it was run again */
+    char where[400];   /* its first bad value, on rank 0; "": none was found */
+} mf_run_bad;
 
 typedef struct run {
     const mf_train_options *o;
@@ -43,6 +59,9 @@ typedef struct run {
     int64_t samples;              /* consumed */
     int64_t skipped;              /* updates left out, those before this run included */
     int64_t in_row;               /* of the last steps */
+    mf_inspect *inspect;          /* a step is run again, to be looked at; else NULL */
+    double losses[MF_RUN_LOSSES]; /* of the last steps that counted */
+    int64_t losses_known;         /* all in all */
     int64_t saved;                /* step of the newest complete checkpoint; -1: none */
     mf_checkpoint_saving *saving; /* the one that is being written; NULL: none */
     mf_train_saved save;          /* what there is to say of it */
@@ -61,7 +80,7 @@ static inline double mf_run_now_s(void) {
 }
 /* The step whose ops the host enters. */
 static inline int64_t mf_run_entering(const run *r) {
-    return r->done + r->begun + 1;
+    return r->done + (r->inspect != NULL ? 0 : r->begun + 1);
 }
 /* One line for the user, from rank 0. */
 void mf_run_warn(const run *r, const char *format, ...) MF_PRINTF(2, 3);
@@ -104,6 +123,13 @@ mf_status mf_run_save_go_on(run *r, mf_err *e);
  */
 mf_status mf_run_save_finish(run *r, mf_err *e);
 mf_status mf_run_save_last(run *r, mf_err *e);
+
+/* rerun.c: the loss above which a step is a spike; 0: none is known. A step that counts. */
+double mf_run_loss_limit(const run *r);
+void mf_run_loss_counts(run *r, double loss);
+/* The last step made no update: it is run again from the same weights and samples, and looked at op
+ * by op. Collective. */
+mf_status mf_run_rerun(run *r, const mf_exec_result *first, mf_run_bad *out, mf_err *e);
 
 /* room.c: routed rows asked for `asked` thousandths of the room that is there: from here on the run
  * goes by a program that has it, with the same weights. No step is on its way. Collective. Errors:

@@ -100,6 +100,7 @@ static mf_status begin_step(run *r, mf_err *e) {
     const mf_exec_batch batch = {next_sample, r};
     const int64_t step = mf_run_entering(r);
     choose_timing(r);
+    mf_exec_limit_loss(r->exec, mf_run_loss_limit(r));
     r->entered_s[step % MF_DEVICE_POINTS] = mf_run_now_s();
     mf_run_pace_begin(r);
     mf_status status = mf_exec_step_begin(r->exec, &batch, rate_of(r, step), e);
@@ -109,12 +110,14 @@ static mf_status begin_step(run *r, mf_err *e) {
 }
 
 /* The step at hand and, while it runs, the next one: not past a checkpoint, which holds the state
- * between two steps, nor while ops are timed one by one. */
+ * between two steps, nor while ops are timed one by one, nor where the step may have to be run
+ * again from its weights. */
 static mf_status begin_steps(run *r, mf_err *e) {
     mf_status status = MF_OK;
     while (status == MF_OK && r->begun < mf_exec_ahead(r->exec) &&
            r->done + r->begun < r->o->steps &&
-           (r->begun == 0 || !(times_ops(r) || mf_run_saves_after(r, r->done + r->begun)))) {
+           (r->begun == 0 || !(times_ops(r) || r->o->rerun || r->in_row > 0 ||
+                               mf_run_saves_after(r, r->done + r->begun)))) {
         status = begin_step(r, e);
     }
     return status;
@@ -133,8 +136,10 @@ static mf_status take_back(run *r, mf_err *e) {
 
 /* A step ends when the device is through with it: it took from the end of the one before, or from
  * its beginning where the device had nothing to do. */
-static mf_status end_step(run *r, mf_train_metrics *m, int64_t *overflowed, mf_err *e) {
+static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t *overflowed,
+                          mf_err *e) {
     mf_exec_result result;
+    *bad = (mf_run_bad){.again = MF_AGAIN_UNKNOWN};
     *m = (mf_train_metrics){0};
     m->lr = rate_of(r, r->done + 1);
     await_device(r);
@@ -165,7 +170,12 @@ static mf_status end_step(run *r, mf_train_metrics *m, int64_t *overflowed, mf_e
     if (status == MF_OK && mf_comm_rank(r->comm) == 0) {
         fill_metrics(r, &result, took_s, m);
     }
-    return status;
+    if (!result.skipped) {
+        mf_run_loss_counts(r, result.lm_loss);
+        return status;
+    }
+    mf_board_phase(r->board, r->done, "the step once more");
+    return status == MF_OK ? mf_run_rerun(r, &result, bad, e) : status;
 }
 
 /* Does anybody want to end, is it time to save by rank 0's clock, does a rank still write its part
@@ -201,30 +211,60 @@ static const char *not_finite(const mf_train_metrics *m, double *value) {
     return NULL;
 }
 
-/* A step whose update was left out is named; too many in a row end the run: what stands is what was
- * there before the first of them. */
-static mf_status check_skipped(const run *r, const mf_train_metrics *m, mf_err *e) {
+/* What is wrong with the step, and what it was when it was run again. */
+static void describe_bad(const run *r, const mf_train_metrics *m, const mf_run_bad *bad, char *out,
+                         size_t size) {
     double value = 0.0;
     const char *name = not_finite(m, &value);
+    int n;
+    if (name == NULL && isfinite(m->grad_norm) && r->o->spike > 0.0) {
+        n = snprintf(out, size, "step %lld: the loss is %.4g, a spike", LL(m->step), m->lm_loss);
+    } else {
+        n = snprintf(out, size, "step %lld: the %s is %s", LL(m->step),
+                     name != NULL ? name : "sum of squares of the gradients",
+                     isnan(value) ? "not a number" : "infinite");
+    }
+    char *more = out + n;
+    const size_t room = size - (size_t)n;
+    if (bad->where[0] != '\0') {
+        snprintf(more, room, " (first bad value: %s)", bad->where);
+    } else if (bad->again == MF_AGAIN_GOOD) {
+        snprintf(more, room,
+                 " (run again, its loss is %.4f and its norm %.3f: a fault that passed)", bad->loss,
+                 bad->norm);
+    } else if (bad->again == MF_AGAIN_OTHER) {
+        snprintf(more, room, " (run again, its loss is %.4g and its norm %.4g)", bad->loss,
+                 bad->norm);
+    } else if (bad->again == MF_AGAIN_SAME) {
+        snprintf(more, room, " (the same again, of finite values)");
+    }
+}
+
+/* A step whose update was left out is named; too many in a row end the run, and so does a fault
+ * that passed where that is to be told: what stands is what was there before the first of them. */
+static mf_status check_skipped(const run *r, const mf_train_metrics *m, const mf_run_bad *bad,
+                               mf_err *e) {
+    char what[700];
     if (r->in_row == 0) {
         return MF_OK;
     }
-    const char *what = name != NULL ? name : "sum of squares of the gradients";
-    const char *is = isnan(value) ? "not a number" : "infinite";
+    describe_bad(r, m, bad, what, sizeof what);
+    if (r->o->rerun && bad->again == MF_AGAIN_GOOD) {
+        return mf_err_set(e, MF_TRANSIENT, "%s", what);
+    }
     if (r->in_row <= r->o->max_skips) {
-        mf_run_warn(r, "step %lld: the %s is %s: its update is left out (%lld in a row)",
-                    LL(m->step), what, is, LL(r->in_row));
+        mf_run_warn(r, "%s: its update is left out (%lld in a row)", what, LL(r->in_row));
         return MF_OK;
     }
-    return mf_err_set(e, MF_DIVERGED,
-                      "step %lld: the %s is %s, the update of %lld step%s in a row left out: "
-                      "training has diverged",
-                      LL(m->step), what, is, LL(r->in_row), r->in_row == 1 ? "" : "s");
+    return mf_err_set(e, r->o->rerun ? MF_LASTING : MF_DIVERGED,
+                      "%s, the update of %lld step%s in a row left out: training has diverged",
+                      what, LL(r->in_row), r->in_row == 1 ? "" : "s");
 }
 
 /* What only rank 0 does with a step, agreed by all. */
-static mf_status tell(run *r, const mf_train_metrics *m, bool *wish, mf_err *e) {
-    mf_status status = mf_comm_rank(r->comm) == 0 ? check_skipped(r, m, e) : MF_OK;
+static mf_status tell(run *r, const mf_train_metrics *m, const mf_run_bad *bad, bool *wish,
+                      mf_err *e) {
+    mf_status status = mf_comm_rank(r->comm) == 0 ? check_skipped(r, m, bad, e) : MF_OK;
     status = status == MF_OK ? mf_run_lock_stands(r->lock, e) : status;
     if (status == MF_OK && r->metrics != NULL) {
         status = mf_metrics_add(r->metrics, m, e);
@@ -264,10 +304,11 @@ static int report_start(run *r) {
 static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
     int64_t overflowed = 0;
     mf_train_metrics m;
+    mf_run_bad bad;
     *alone = true;
     mf_board_enter_step(r->board, r->own == 0);
     mf_status status = *stop ? MF_OK : begin_steps(r, e);
-    status = status == MF_OK ? end_step(r, &m, &overflowed, e) : status;
+    status = status == MF_OK ? end_step(r, &m, &bad, &overflowed, e) : status;
     mf_board_leave_step(r->board);
     if (status != MF_OK) {
         return status;
@@ -278,7 +319,7 @@ static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
         mf_board_phase(r->board, r->done + 1, "more room");
         return status == MF_OK ? mf_run_more_room(r, overflowed, e) : status;
     }
-    status = tell(r, &m, wish, e);
+    status = tell(r, &m, &bad, wish, e);
     status = status == MF_OK ? ask(r, *wish || *stop, stop, e) : status;
     status = status == MF_OK ? mf_run_write_times(r, false, e) : status;
     return status == MF_OK && mf_run_saves_after(r, r->done) ? mf_run_save(r, e) : status;
@@ -288,7 +329,8 @@ static mf_status step(run *r, bool *wish, bool *stop, bool *alone, mf_err *e) {
  * training had waited for it. */
 static mf_status end_failed(run *r, mf_status status, mf_err *e) {
     (void)mf_run_save_finish(r, NULL);
-    if (status == MF_DIVERGED && r->saved > 0 && e != NULL && e->text[0] != '\0') {
+    const bool of_steps = status == MF_DIVERGED || status == MF_TRANSIENT || status == MF_LASTING;
+    if (of_steps && r->saved > 0 && e != NULL && e->text[0] != '\0') {
         const mf_err why = *e;
         mf_err_set(e, status, "%s; --resume goes back to step %lld", why.text, LL(r->saved));
     }

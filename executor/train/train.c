@@ -24,6 +24,7 @@ void mf_train_options_init(mf_train_options *o) {
                             .lr_min = 3e-5,
                             .lr_schedule = MF_LR_COSINE,
                             .max_skips = 10,
+                            .spike = 10.0,
                             .hang_s = 25.0,
                             .keep = 3};
     mf_exec_options_init(&o->exec);
@@ -53,7 +54,7 @@ double mf_train_lr(mf_lr_schedule schedule, double lr, double lr_min, int64_t wa
  */
 
 void mf_run_warn(const run *r, const char *format, ...) {
-    char line[512];
+    char line[1024];
     va_list list;
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
@@ -69,7 +70,11 @@ static void before_op(void *user, const mf_exec_op *op) {
     if (r->o->exec.before_op != NULL) {
         r->o->exec.before_op(r->o->exec.user, op);
     }
-    mf_op_timer_begin(r->timer);
+    if (r->inspect != NULL) {
+        mf_inspect_before(r->inspect, op);
+    } else {
+        mf_op_timer_begin(r->timer);
+    }
 }
 
 static void after_op(void *user, const mf_exec_op *op) {
@@ -77,9 +82,14 @@ static void after_op(void *user, const mf_exec_op *op) {
     if (op->block == NULL) { /* told when it is over */
         mf_board_phase(r->board, mf_run_entering(r), op->op->name);
     }
-    mf_op_timer_end(r->timer, op->block, op->op);
+    if (r->inspect == NULL) {
+        mf_op_timer_end(r->timer, op->block, op->op);
+    }
     if (r->o->exec.after_op != NULL) {
         r->o->exec.after_op(r->o->exec.user, op);
+    }
+    if (r->inspect != NULL) {
+        mf_inspect_after(r->inspect, op);
     }
 }
 
@@ -428,6 +438,7 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
         return rank == 0 ? status : mf_err_set(e, status, "%s", "");
     }
     status = mf_board_open(r.comm, o->hang_s, o->lost, o->user, &r.board, e);
+    mf_board_heed(r.board, o->cancel);
     status = status == MF_OK ? prepare(&r, e) : status;
     status = status == MF_OK ? mf_run_steps(&r, alone, e) : status;
     status = finish(&r, status, e);

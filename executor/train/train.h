@@ -57,11 +57,16 @@ typedef struct mf_train_options {
     double lr, lr_min;
     mf_lr_schedule lr_schedule;
     int64_t warmup;
-    bool deterministic;   /* two runs agree to the bit on GPUs, too (mf_device_ops.fix) */
-    int64_t max_skips;    /* steps in a row whose update may be left out, as the loss or the norm is
-                             not finite; one more ends the run (MF_DIVERGED) */
-    double hang_s;        /* a GPU on which nothing has moved for so long, or another rank of this
-                             host that does not come on (board.h), ends the run; 0: never */
+    bool deterministic; /* two runs agree to the bit on GPUs, too (mf_device_ops.fix) */
+    int64_t max_skips;  /* steps in a row whose update may be left out, as the loss or the norm is
+                           not finite; one more ends the run (MF_DIVERGED) */
+    double spike;       /* a loss above so many times the median of the last steps is as one that is
+                           not finite; 0: none is */
+    bool rerun;         /* a bad step that comes out otherwise when it is run again ends the run
+                           (MF_TRANSIENT), and so do too many that stay bad (MF_LASTING, not
+                           MF_DIVERGED); needs `deterministic` on GPUs */
+    double hang_s;      /* a GPU on which nothing has moved for so long, or another rank of this
+                           host that does not come on (board.h), ends the run; 0: never */
     mf_exec_options exec; /* aux_coef > 0: auxiliary loss per micro-batch; before_op and after_op
                              are called beside the run's own */
 

@@ -19,6 +19,7 @@ typedef struct mf_kernel_update_state {
                          by others, and stays: a step behind one that has to be run again makes no
                          update, either */
     float lr;         /* set by the caller */
+    float limit;      /* likewise: of the first of the sums beside the norm; 0: none */
     float clip;       /* factor of the gradient clipping */
     float norm;       /* of the gradients, before clipping */
     float rate;       /* lr / (1 - beta1^step) */
@@ -26,10 +27,10 @@ typedef struct mf_kernel_update_state {
 } mf_kernel_update_state;
 
 /* norm and clip become what mf_kernel_grad_clip_factor makes of sum_sq. The update is left out when
- * the norm or one of the other sums is no finite number, or where rows overflowed: then skip = 1,
- * skipped grows, and step, rate and root stay. Else skip = 0, step grows, and rate and root are
- * those of the new step, which is what mf_kernel_adamw_update computes of lr and step given by
- * value. */
+ * the norm or one of the other sums is no finite number, the first of these is above the limit, or
+ * rows overflowed: then skip = 1, skipped grows, and step, rate and root stay. Else skip = 0, step
+ * grows, and rate and root are those of the new step, which is what mf_kernel_adamw_update computes
+ * of lr and step given by value. */
 typedef struct mf_kernel_update_begin {
     const double *sum_sq;      /* [1] squares of all gradients */
     const double *also_finite; /* [also_count] sums that must be finite, too, such as losses */

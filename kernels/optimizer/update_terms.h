@@ -51,7 +51,8 @@ MF_UPDATE_INLINE void mf_update_clip(double sum_sq, float grad_scale, float max_
 MF_UPDATE_INLINE void mf_update_decide(const mf_kernel_update_begin *a, bool finite) {
     mf_kernel_update_state *s = a->state;
     mf_update_clip(*a->sum_sq, a->grad_scale, a->max_norm, &s->norm, &s->clip);
-    s->skip = !finite || !isfinite(s->norm) || s->overflow != 0;
+    const bool above = s->limit > 0.0f && a->also_count > 0 && *a->also_finite > (double)s->limit;
+    s->skip = !finite || !isfinite(s->norm) || above || s->overflow != 0;
     if (s->skip) {
         s->skipped++;
         return;
