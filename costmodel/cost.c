@@ -139,6 +139,23 @@ static double ring_share(const mf_software *s, const mf_op *op) {
     return (op->flags & MF_OPF_ACC_FP32) && s->ring_attention_eff > 0 ? s->ring_attention_eff : 1;
 }
 
+/* Kernels of mixers that keep a state, which no program writes by hand as it does attention's. */
+static double scan_share(const mf_software *s, const mf_op *op) {
+    switch (op->kind) {
+    case MF_OP_CONV_FWD:
+    case MF_OP_CONV_BWD:
+    case MF_OP_DECAY_FWD:
+    case MF_OP_DECAY_BWD:
+    case MF_OP_SCAN_FWD:
+    case MF_OP_SCAN_BWD:
+    case MF_OP_GATED_NORM_FWD:
+    case MF_OP_GATED_NORM_BWD:
+        return s->scan_eff > 0 ? s->scan_eff : 1;
+    default:
+        return 1;
+    }
+}
+
 /* What a program adds to the rate that an op reaches alone. */
 static double program_share(const mf_cost *cost, const mf_op *op) {
     const mf_software *s = &cost->software;
@@ -151,7 +168,7 @@ static double program_share(const mf_cost *cost, const mf_op *op) {
     case MF_CLASS_ATTENTION:
         return s->attention_eff * ring_share(s, op) * gpu_share(cost, MF_RATE_ATTENTION, op->math);
     case MF_CLASS_MEMORY:
-        return s->memory_eff * memory_share(cost);
+        return s->memory_eff * memory_share(cost) * scan_share(s, op);
     case MF_CLASS_COLLECTIVE:
         return op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE
                    ? s->comm_eff[op->dim[MF_OP_DIM_DISPATCHER]]

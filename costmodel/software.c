@@ -111,6 +111,7 @@ static const struct {
 } optional[] = {
     {"block_scale_eff", 0.01, 2, offsetof(mf_software, block_scale_eff)},
     {"ring_attention_eff", 0.01, 2, offsetof(mf_software, ring_attention_eff)},
+    {"scan_eff", 0.01, 2, offsetof(mf_software, scan_eff)},
     {"moe_sync_s", 0, 1, offsetof(mf_software, moe_sync_s)},
     {"host_measured", 0, 1, offsetof(mf_software, host_measured)},
     {"host_adam_s", 0, 1e-3, offsetof(mf_software, host_adam_s)},

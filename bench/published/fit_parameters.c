@@ -14,6 +14,7 @@ const pub_parameter_def pub_parameters[] = {
     {"ring_attention_eff", AT(ring_attention_eff), 1, 0.15, 0.30, 0.4, 1.1},
     {"grouped_eff", AT(grouped_eff), 1, 0.08, 0.03, 0.4, 1.3},
     {"memory_eff", AT(memory_eff), 1, 0.15, 0.08, 0.25, 1.0},
+    {"scan_eff", AT(scan_eff), 1, 0.60, 0.10, 0.1, 1.5},
     {"host_op_s", AT(host_op_s), 1, 0.30, 0.25, 1e-6, 4e-5},
     {"host_layer_s", AT(host_layer_s), 1, 0.40, 0.30, 1e-6, 3e-3},
     {"moe_sync_s", AT(moe_sync_s), 1, 0.40, 0.40, 1e-5, 1e-2},

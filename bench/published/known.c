@@ -32,6 +32,14 @@ static const struct {
     {"Qwen3-8B", "qwen3-8b", {NULL}},
     {"Qwen2.5-7B", "qwen2.5-7b", {NULL}},
     {"Qwen2.5-32B", "qwen2.5-32b", {NULL}},
+    {"DeepSeek-V4-Flash", "deepseek-v4-flash", {NULL}},
+    {"Llama4-Maverick-400B", "llama4-maverick", {NULL}},
+    {"Nemotron-3-Nano", "nemotron-3-nano", {NULL}},
+    {"Nemotron-3-Super", "nemotron-3-super", {NULL}},
+    {"Nemotron-3-Ultra", "nemotron-3-ultra", {NULL}},
+    {"Nemotron-3.5-Lightning", "nemotron-3.5-lightning", {NULL}},
+    {"Nemotron-H-56B", "nemotron-h-56b", {NULL}},
+    {"Qwen3-Next-80B-A3B", "qwen3-next-80b-a3b", {NULL}},
 };
 
 /* Release of the software behind a source. A release in the source's own text comes first. */
@@ -148,6 +156,35 @@ static const struct {
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
+/* Sets the depths of MTP that a row ran with; the file's own need no key. */
+static void set_depths(pub_row *r, int64_t depths) {
+    if (r->model.mtp_layers != depths) {
+        r->model.mtp_layers = depths;
+        snprintf(r->set[r->sets++], sizeof r->set[0], "num_nextn_predict_layers=%lld",
+                 (long long)depths);
+    }
+}
+
+/* Depths that Megatron's rows of a model count: what TFLOP/s over tokens/s make a token's FLOPs
+ * (facts/step_model.md): 90.8e9 of DeepSeek-V4 Flash, 85.1e9 of Nemotron 3 Super, 365e9 of Ultra,
+ * 28.2e9 of 3.5 Lightning, of which a row says two (Megatron counts its Mamba layers as twice the
+ * hidden size wide). AutoModel's 74.3e9 of Super and 22.3e9 of Nano: none. */
+static int64_t counted_depths(const pub_row *r) {
+    static const struct {
+        const char *name;
+        int64_t depths;
+    } counted[] = {{"DeepSeek-V4-Flash", 1},
+                   {"Nemotron-3-Super", 2},
+                   {"Nemotron-3-Ultra", 2},
+                   {"Nemotron-3.5-Lightning", 2}};
+    for (size_t i = 0; i < COUNT(counted) && strcmp(r->source, "aut") != 0; i++) {
+        if (strcmp(r->model_name, counted[i].name) == 0) {
+            return counted[i].depths;
+        }
+    }
+    return 0;
+}
+
 bool pub_has(const char *text, const char *part) {
     return strstr(text, part) != NULL;
 }
@@ -235,10 +272,8 @@ void pub_read_model(pub_row *r, const char *name, const char *id, mf_err *e) {
         for (size_t k = 0; k < COUNT(with_mtp); k++) {
             mtp |= strcmp(id, with_mtp[k]) == 0;
         }
-        if (!mtp && r->model.mtp_layers > 0) {
-            r->model.mtp_layers = 0;
-            snprintf(r->set[r->sets++], sizeof r->set[0], "num_nextn_predict_layers=0");
-        }
+        int64_t counted = counted_depths(r);
+        set_depths(r, counted > 0 ? counted : mtp ? r->model.mtp_layers : 0);
         return;
     }
     pub_skip(r, "family not supported");

@@ -48,11 +48,24 @@ static int64_t whole(const char *field, int64_t missing) {
     return *field ? (int64_t)llround(strtod(field, NULL)) : missing;
 }
 
+/* Does a step time contradict both other figures of its row, which agree with each other? They
+ * stand then, two of three (card-015, card-016: by a factor of 2). */
+static bool contradicted(const pub_row *r, const char *const f[C_COUNT]) {
+    const mf_layout *l = &r->layout;
+    if (*f[C_TOKENS] == '\0' || *f[C_TFLOPS] == '\0') {
+        return false;
+    }
+    double per_gpu = strtod(f[C_TOKENS], NULL), step_s = strtod(f[C_STEP], NULL);
+    double from_step = (double)l->gbs * (double)l->seq / (step_s * (double)l->gpus);
+    double flops = strtod(f[C_TFLOPS], NULL) * 1e12 / mf_model_flops_per_token(&r->model, l->seq);
+    return fabs(log(per_gpu / from_step)) > 0.5 && fabs(log(flops / per_gpu)) < 0.1;
+}
+
 /* Step time from what the row gives: itself, tokens/s, or TFLOP/s under the source's convention. */
 static void read_truth(pub_row *r, const char *const f[C_COUNT]) {
     const mf_layout *l = &r->layout;
     double tokens = (double)l->gbs * (double)l->seq, gpus = (double)l->gpus;
-    if (*f[C_STEP]) {
+    if (*f[C_STEP] && !contradicted(r, f)) {
         r->step_s = strtod(f[C_STEP], NULL);
     } else if (*f[C_TOKENS]) {
         r->step_s = tokens / (strtod(f[C_TOKENS], NULL) * gpus);
