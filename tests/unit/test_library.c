@@ -101,8 +101,8 @@ static void each_command_answers_the_programs_bytes(void **state) {
                    "\"k=4096\", \"dtype=bf16\"]}",
                    "gemm m=4096 n=4096 k=4096 dtype=bf16 --cluster h100");
     assert_answers("fit", "{" JOB ", \"gpus\": 16, \"top\": 3}", JOB_LINE " --gpus 16 --top 3");
-    assert_answers("simulate", "{" JOB ", " SMALL ", \"recompute\": [\"core_attn\", \"moe_act\"]}",
-                   JOB_LINE " " SMALL_LINE " --recompute core_attn,moe_act");
+    assert_answers("simulate", "{" JOB ", " SMALL ", \"recompute\": [\"core_attn\", \"norm\"]}",
+                   JOB_LINE " " SMALL_LINE " --recompute core_attn,norm");
     assert_answers("explain", "{" JOB ", " SMALL "}", JOB_LINE " " SMALL_LINE);
     assert_answers("plan",
                    "{" JOB ", \"gpus\": 16, \"pp\": 2, \"ep\": 8, \"gap\": 0.1, \"threads\": 2}",
