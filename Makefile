@@ -45,7 +45,7 @@ BIN       := $(if $(MAIN_OBJ),$(BUILD)/moefold)
 UNIT_SRC  := $(wildcard tests/unit/*.c tests/property/*.c)
 UNIT_BIN  := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
 # What tests share beside headers.
-TEST_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))
+TEST_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/support/*.c))
 TEST_LIB  := $(BUILD)/libtests.a
 FUZZ_SRC  := $(wildcard tests/fuzz/*.c)
 FUZZ_BIN  := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)

@@ -6,7 +6,7 @@
 #include "executor/comm/comm_status.h"
 #include "tests/gpu/exec_compare.h"
 #include "tests/gpu/layouts_list.h"
-#include "tests/grid_case.h"
+#include "tests/support/grid_case.h"
 
 enum { LAYOUTS_SEQ = 64, LAYOUTS_GBS = 8 };
 

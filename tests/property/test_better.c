@@ -3,8 +3,8 @@
  * more than the peak of the arithmetic that it runs in. */
 #include "costmodel/cost.h"
 #include "simulator/sim.h"
-#include "tests/random_op.h"
-#include "tests/test.h"
+#include "tests/support/random_op.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* test_cost_property.c - what every price must keep, over thousands of random ops: never below the
  * limit, inside its band, more work never cheaper, left-out measurements inside their bands, quick,
  * and the same from any thread. */
-#include "tests/random_op.h"
+#include "tests/support/random_op.h"
 #include "tests/unit/test_cost_world.h"
 
 #include <pthread.h>

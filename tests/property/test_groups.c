@@ -1,6 +1,6 @@
 /* Rank groups: the rules of parallel folding over thousands of random layouts. */
-#include "tests/models.h"
-#include "tests/test.h"
+#include "tests/support/models.h"
+#include "tests/support/test.h"
 
 #include <stdbool.h>
 

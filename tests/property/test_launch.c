@@ -1,8 +1,8 @@
 /* test_launch.c - what export writes, import reads: layouts drawn by a seed, conceded to each
  * target, written as a script and read back, are the same layers, choices, memory and time. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
-#include "tests/launch_case.h"
+#include "tests/support/launch_case.h"
 
 static void test_what_is_written_is_read_back_as_the_same_job(void **state) {
     (void)state;

@@ -2,9 +2,9 @@
  * target can be told of it is read back as the same job, and what it cannot is refused by name.
  *
  * One layout a model on each of the clusters; MF_LAUNCH_DRAWS=N: as many. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
-#include "tests/launch_case.h"
+#include "tests/support/launch_case.h"
 
 static const char *const clusters[] = {"h100", "gb200"};
 

@@ -1,9 +1,9 @@
 /* test_launch_steps.c - the best single step in a dimension is the best of all its values, tried
  * one by one; what is said to make a layout fit does. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "launch/steps.h"
-#include "tests/models.h"
+#include "tests/support/models.h"
 
 #include <string.h>
 

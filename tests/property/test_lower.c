@@ -1,7 +1,7 @@
 /* Lowering: what must hold of every block of every layout. */
 #include "core/program/lower.h"
-#include "tests/models.h"
-#include "tests/test.h"
+#include "tests/support/models.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <stdbool.h>

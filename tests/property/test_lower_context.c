@@ -1,8 +1,8 @@
 /* Context parallelism in the step program: what each kind exchanges, what it keeps, and that every
  * kind does the same attention. */
 #include "core/program/lower.h"
-#include "tests/models.h"
-#include "tests/test.h"
+#include "tests/support/models.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Lowered programs of the families of 2026: parameters and forward FLOPs are the model's. */
 #include "core/program/lower.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 

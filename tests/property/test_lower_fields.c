@@ -1,8 +1,8 @@
 /* Lowering: what the fields of ops, tensors and blocks say is so. */
 #include "core/program/lower.h"
 #include "core/program/row_map.h"
-#include "tests/models.h"
-#include "tests/test.h"
+#include "tests/support/models.h"
+#include "tests/support/test.h"
 
 #include <stdbool.h>
 

@@ -2,7 +2,7 @@
  * published formulas, in figures that were worked out apart from this code. */
 #include "core/program/lower.h"
 #include "costmodel/cost_internal.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Precision recipes in the step program: what is quantised, what it costs to do so, what is kept
  * and what travels. */
 #include "core/program/lower.h"
-#include "tests/models.h"
-#include "tests/test.h"
+#include "tests/support/models.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <string.h>

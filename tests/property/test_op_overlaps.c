@@ -4,9 +4,9 @@
  * test_executor_grid. */
 #include "core/program/waits.h"
 #include "simulator/block_build.h"
-#include "tests/account.h"
-#include "tests/grid_draw.h"
-#include "tests/overlaps.h"
+#include "tests/support/account.h"
+#include "tests/support/grid_draw.h"
+#include "tests/support/overlaps.h"
 
 enum { LAYOUTS = 40, MOST = 2048 };
 

@@ -1,7 +1,7 @@
 /* Bounds of families and layouts lie at or below the simulated step of every plan in them: at every
  * level of the search, over random models, clusters, software, spaces, layouts and assignments.
  * Prints how near they come. */
-#include "tests/planner_world.h"
+#include "tests/support/planner_world.h"
 
 #include "planner/bound/memory_bound.h"
 #include "planner/partition/rows.h"

@@ -2,7 +2,7 @@
  * layout, split and memory choice can be simulated, its plan is the fastest, its bound equal to it
  * and its gap 0. */
 #include "planner/planner.h"
-#include "tests/planner_world.h"
+#include "tests/support/planner_world.h"
 
 #include <stdio.h>
 #include <string.h>

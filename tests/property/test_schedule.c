@@ -1,7 +1,7 @@
 /* Schedules: complete, free of deadlock, and as hungry for memory as their papers say. */
 #include "core/schedule/schedule.h"
-#include "tests/rng.h"
-#include "tests/test.h"
+#include "tests/support/rng.h"
+#include "tests/support/test.h"
 
 static mf_layout shape(mf_schedule_kind kind, int64_t pp, int64_t vpp, int64_t micro_batches) {
     mf_layout l;

@@ -2,8 +2,8 @@
  * messages.c): one mailbox a slot, which is posted into when its last message has been received.
  * Every stage comes to its end, and where messages have no tags they are those that are meant. */
 #include "core/schedule/schedule.h"
-#include "tests/rng.h"
-#include "tests/test.h"
+#include "tests/support/rng.h"
+#include "tests/support/test.h"
 
 #include <stdlib.h>
 #include <string.h>

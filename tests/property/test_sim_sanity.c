@@ -1,8 +1,8 @@
 /* What better machines and better software do to steps and prices, on the clusters and profiles
  * that ship: nothing gets slower, and nobody computes more than the peak. */
 #include "costmodel/price_text.h"
-#include "tests/sampled.h"
-#include "tests/sim_world.h"
+#include "tests/support/sampled.h"
+#include "tests/support/sim_world.h"
 
 static mf_err e;
 

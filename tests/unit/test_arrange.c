@@ -1,8 +1,8 @@
 /* test_arrange.c - places of things that come and go. */
 #include "core/memory/arrange.h"
 
-#include "tests/rng.h"
-#include "tests/test.h"
+#include "tests/support/rng.h"
+#include "tests/support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * of 2 and 4 ranks on a device that goes this way, against one rank. The program starts itself
  * again under mpirun, once for each number of ranks. */
 #include "executor/device/attention_parts.h"
-#include "tests/grid_run.h"
-#include "tests/sampled.h"
+#include "tests/support/grid_run.h"
+#include "tests/support/sampled.h"
 
 /* --- the device: the CPU's but for attention -----------------------------------------------------
  */

@@ -2,7 +2,7 @@
  * with all others; who takes long where that says nothing is left alone. */
 #include "executor/comm/board.h"
 #include "executor/comm/comm_launch.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <signal.h>
 #include <stdio.h>

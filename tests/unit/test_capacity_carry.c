@@ -2,7 +2,7 @@
  * takes, never what it may say. And what becomes of a plan under uneven routing, or without a node.
  */
 #include "planner/capacity/robust.h"
-#include "tests/planner_world.h"
+#include "tests/support/planner_world.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Verdicts over offers: limits, the front, and what may be told apart. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "planner/capacity/decision.h"
 

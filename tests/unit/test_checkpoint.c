@@ -2,9 +2,9 @@
  * found and named. The program starts itself again under mpirun. */
 #include "executor/checkpoint/checkpoint.h"
 #include "executor/files/files.h"
-#include "tests/hf_case.h"
-#include "tests/rng.h"
-#include "tests/test.h"
+#include "tests/support/hf_case.h"
+#include "tests/support/rng.h"
+#include "tests/support/test.h"
 
 #include <dirent.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * The program starts itself again under mpirun. */
 #include "executor/checkpoint/checkpoint.h"
 #include "executor/files/files.h"
-#include "tests/grid_case.h"
-#include "tests/test.h"
+#include "tests/support/grid_case.h"
+#include "tests/support/test.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

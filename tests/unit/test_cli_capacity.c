@@ -1,6 +1,6 @@
 /* `capacity`: time, money and energy follow from the plans it finds, which are those of `plan`;
  * the smallest size for a deadline; what does not fit; interruption. */
-#include "tests/cli_test.h"
+#include "tests/support/cli_test.h"
 
 #include <math.h>
 #include <stdio.h>

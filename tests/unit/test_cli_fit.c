@@ -1,7 +1,7 @@
 /* `fit` and `explain`: what fits stands first, what fits nowhere is said to with a size that would
  * do, and the account of a stage agrees with its simulation. */
-#include "tests/cli_test.h"
-#include "tests/sampled.h"
+#include "tests/support/cli_test.h"
+#include "tests/support/sampled.h"
 
 #include <math.h>
 #include <unistd.h>

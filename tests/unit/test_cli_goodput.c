@@ -1,5 +1,5 @@
 /* Goodput: limits that can be checked by hand, and the best checkpoint interval. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "planner/capacity/goodput.h"
 

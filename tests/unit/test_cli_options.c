@@ -1,5 +1,5 @@
 /* The option table is sound, and argv is read against it. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "cli/cli.h"
 #include "launch/megatron_flags.h"

@@ -1,5 +1,5 @@
 /* --report: the files of a report, and a page on which every figure is the JSON's. */
-#include "tests/cli_test.h"
+#include "tests/support/cli_test.h"
 
 #include "core/base/file.h"
 

@@ -1,5 +1,5 @@
 /* Numbers for people: units, figures, wrapping. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "report/text/show.h"
 

@@ -1,5 +1,5 @@
 /* `simulate --json`: the promised fields are there, and the numbers agree with each other. */
-#include "tests/cli_test.h"
+#include "tests/support/cli_test.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* Clusters: the shipped ones hold the published figures beside their sources; users' files may use
  * any unit, extend known clusters, and are refused with a position when something is off. */
 #include "core/base/paths.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"

@@ -2,8 +2,8 @@
  * messages are longer than one call takes. The program starts itself again as several ranks. */
 #include "executor/comm/comm_launch.h"
 #include "executor/comm/comm_status.h"
-#include "tests/comm_case.h"
-#include "tests/test.h"
+#include "tests/support/comm_case.h"
+#include "tests/support/test.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 /* Measured ops as points of the profile store: the key of an op is the key that prices it. */
 #include "compare/compare_points.h"
 #include "costmodel/cost_internal.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <stdio.h>
 

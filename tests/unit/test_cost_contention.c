@@ -1,5 +1,5 @@
 /* What compute loses to communication beside it, and what launches cost: from measured points. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "costmodel/cost.h"
 

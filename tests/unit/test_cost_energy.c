@@ -3,7 +3,7 @@
 #include "core/program/lower.h"
 #include "costmodel/cost_internal.h"
 #include "costmodel/price_text.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "core/model/model.h"
 #include "costmodel/cost.h"
 #include "costmodel/cost_internal.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <stdio.h>

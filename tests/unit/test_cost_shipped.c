@@ -1,8 +1,8 @@
 /* test_cost_shipped.c - the cost model on what ships: every cluster prices, every measured point of
  * its own GPU comes back, left-out points fall into their bands. */
 #include "costmodel/sample.h"
-#include "tests/sampled.h"
-#include "tests/test.h"
+#include "tests/support/sampled.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * files that say too little or too much are refused. */
 #include "core/base/paths.h"
 #include "costmodel/cost.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

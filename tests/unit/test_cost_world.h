@@ -4,7 +4,7 @@
 #define MF_TESTS_COST_WORLD_H
 
 #include "costmodel/sample.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <stdio.h>

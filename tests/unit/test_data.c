@@ -1,7 +1,7 @@
 /* Token streams: samples, shuffling, Megatron files, refusals. */
 #include "core/base/crc32c.h"
 #include "executor/data/data_mix.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

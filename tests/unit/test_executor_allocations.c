@@ -2,8 +2,8 @@
  * was made with the executor). Allocations that come from this program's code are counted, on one
  * rank and on several; what MPI does inside is its own affair. The program starts itself again
  * under mpirun. */
-#include "tests/grid_case.h"
-#include "tests/test.h"
+#include "tests/support/grid_case.h"
+#include "tests/support/test.h"
 
 #include <errno.h>
 #include <sys/wait.h>

@@ -1,9 +1,9 @@
 /* BF16 compute, and BF16 moments: near float's losses, the same to the bit however it is recomputed
  * and cut into stages of one rank's arithmetic, in the arena that the memory plan promises. Every
  * step is accounted for. */
-#include "tests/hf_case.h"
-#include "tests/sampled.h"
-#include "tests/test.h"
+#include "tests/support/hf_case.h"
+#include "tests/support/sampled.h"
+#include "tests/support/test.h"
 
 static const char *const families[] = {"llama", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"};
 #define FAMILIES (sizeof families / sizeof families[0])

@@ -2,8 +2,8 @@
  * comparison with one rank notices. So that a sum, gather or exchange that lowering forgot would be
  * noticed, too. Received data of what is left out are zeros. The program starts itself again under
  * mpirun. */
-#include "tests/grid_run.h"
-#include "tests/sampled.h"
+#include "tests/support/grid_run.h"
+#include "tests/support/sampled.h"
 
 enum { QWEN2, DEEPSEEK, QWEN3_TIED, MIXTRAL, DROPPING, PADDED, LLAMA, STARVED };
 

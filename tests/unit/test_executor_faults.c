@@ -1,6 +1,6 @@
 /* Faults planted on purpose, each one a known trap of training with many kinds of parallelism, are
  * caught by the comparison with one rank; without the fault the same layout passes. */
-#include "tests/grid_run.h"
+#include "tests/support/grid_run.h"
 
 /* --- what can go wrong beside an op left out ----------------------------------------------------
  */

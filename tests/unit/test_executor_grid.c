@@ -2,10 +2,10 @@
  * parameters after three steps; the ops that ran are those of the program, each of them has a
  * price, and the arena is the memory plan. Layouts are drawn from all that are valid, by a seed.
  * The program starts itself again under mpirun, once for each number of ranks. */
-#include "tests/grid_draw.h"
-#include "tests/grid_run.h"
-#include "tests/sampled.h"
-#include "tests/test.h"
+#include "tests/support/grid_draw.h"
+#include "tests/support/grid_run.h"
+#include "tests/support/sampled.h"
+#include "tests/support/test.h"
 
 static const struct { int ranks, cases; } grids[] = {{1, 20}, {2, 50}, {4, 60}, {8, 40}};
 

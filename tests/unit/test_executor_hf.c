@@ -2,8 +2,8 @@
  * steps of twenty model families, float32, one rank (three of them by tests/data/hf/make_gated.py).
  */
 #include "executor/train/train.h"
-#include "tests/hf_case.h"
-#include "tests/test.h"
+#include "tests/support/hf_case.h"
+#include "tests/support/test.h"
 
 static const char *const families[] = {"llama",
                                        "mixtral",

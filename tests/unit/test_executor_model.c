@@ -1,11 +1,11 @@
-/* The executor against a model of its own in plain double precision (tests/reference_model.h):
+/* The executor against a model of its own in plain double precision (tests/support/reference_model.h):
  * losses, every gradient and three AdamW steps of families and routing choices that no checkpoint
  * from outside covers, on one rank and folded. The program starts itself again under mpirun. */
 #include "executor/checkpoint/checkpoint.h"
-#include "tests/account.h"
-#include "tests/model_cases.h"
-#include "tests/sampled.h"
-#include "tests/test.h"
+#include "tests/support/account.h"
+#include "tests/support/model_cases.h"
+#include "tests/support/sampled.h"
+#include "tests/support/test.h"
 
 #include <sys/wait.h>
 

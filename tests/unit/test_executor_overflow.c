@@ -1,7 +1,7 @@
 /* More routed rows than there is room for, where the host cannot see it in time: the step runs to
  * its end, every rank says so and leaves the update out. Two ranks, each dispatcher, on a device
  * that gives its memory out as another's. The program starts itself again under mpirun. */
-#include "tests/grid_run.h"
+#include "tests/support/grid_run.h"
 
 static mf_device_ops far_ops;
 static mf_device far = {.ops = &far_ops};

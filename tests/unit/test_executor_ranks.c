@@ -2,9 +2,9 @@
  * every gradient, the clip norm and three AdamW steps, under six and more folded layouts of each
  * family. Every step is accounted for. The program starts itself again under mpirun, once for each
  * number of ranks. */
-#include "tests/hf_case.h"
-#include "tests/sampled.h"
-#include "tests/test.h"
+#include "tests/support/hf_case.h"
+#include "tests/support/sampled.h"
+#include "tests/support/test.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

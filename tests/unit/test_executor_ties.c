@@ -12,8 +12,8 @@
  *   scores are between the runs.
  *
  * So rounding alone decides there, and what follows are two right answers. */
-#include "tests/hf_case.h"
-#include "tests/test.h"
+#include "tests/support/hf_case.h"
+#include "tests/support/test.h"
 
 #include <unistd.h>
 

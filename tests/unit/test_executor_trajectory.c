@@ -3,9 +3,9 @@
  * layouts of each family must keep to the references for all ten. Every step is accounted for.
  * Sanitizers see every third pair of layout and family, at least one of each family. The program
  * starts itself again under mpirun, once for each number of ranks. */
-#include "tests/hf_case.h"
-#include "tests/sampled.h"
-#include "tests/test.h"
+#include "tests/support/hf_case.h"
+#include "tests/support/sampled.h"
+#include "tests/support/test.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 /* The expert product that writes its activation: what lowering makes of it, in which programs; what
  * it costs; and that training leaves the same bytes as with an activation in a pass of its own. */
 #include "costmodel/cost.h"
-#include "tests/shadow_case.h"
-#include "tests/test.h"
+#include "tests/support/shadow_case.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* The text of products and of remembered algorithms: what is printed is read back, and nothing that
  * is not a choice is taken for one. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/gemm/gemm_autotune.h"
 #include "kernels/gemm/gemm_choice.h"

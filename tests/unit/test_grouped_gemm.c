@@ -1,6 +1,6 @@
 /* test_grouped_gemm.c - the reference of the expert products, and the choices of the CUDA kernel:
  * its tiles cover every output once, its configs fit the GPU. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "kernels/grouped_gemm/grouped_gemm.h"
 #include "kernels/grouped_gemm/grouped_gemm_tiles.h"

@@ -1,5 +1,5 @@
 /* JSON documents: values, getters, positions, duplicate and unknown keys, nearest words, files. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "core/base/json.h"
 

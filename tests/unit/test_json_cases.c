@@ -1,6 +1,6 @@
 /* What the JSON scanner takes and what it refuses, one line a case: every kind of case that the
  * public conformance suites know, and the limits of core/base/json.h. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "core/base/json.h"
 

@@ -1,5 +1,5 @@
 /* SwiGLU (both kinds), grouped biases and the shared expert's gate against double precision. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/moe/gate.h"
 #include "kernels/moe/swiglu.h"

@@ -1,6 +1,6 @@
 /* Attention reference against double precision and central differences: causal, grouped heads,
  * different v width, windows, sinks, packed sequences, zig-zag positions, ring steps. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_merge.h"

@@ -1,7 +1,7 @@
 /* Dispatch and combine, references: one copy a token and owner, choices renumbered, sums by owner,
  * gradients to where the choice came from. */
 #include "kernels/dispatch/dispatch.h"
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Choices between expert-parallel ranks: slots of equal size, what their rows say of themselves,
  * and what comes back to whom. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "core/program/row_map.h"
 #include "kernels/moe/exchange.h"

@@ -1,5 +1,5 @@
 /* Reference GEMM, casts and MLA packing against double precision. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/attention/mla.h"
 #include "kernels/gemm/gemm.h"

@@ -1,7 +1,7 @@
 /* The kernels put together to five small models, against Hugging Face's numbers for the same
  * weights and data: logits, loss, auxiliary losses, every gradient, and ten AdamW steps with
  * clipping. */
-#include "tests/hf_model.h"
+#include "tests/support/hf_model.h"
 
 #include "core/base/json.h"
 

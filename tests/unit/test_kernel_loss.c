@@ -1,5 +1,5 @@
 /* Cross-entropy over a split vocabulary, AdamW and the gradient norm against double precision. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/optimizer/grad_norm.h"
 #include "kernels/rows/cross_entropy.h"

@@ -1,5 +1,5 @@
 /* RMSNorm and rotary embedding references against double precision and central differences. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/attention/rope.h"
 #include "kernels/rows/norm_split.h"

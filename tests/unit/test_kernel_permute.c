@@ -1,5 +1,5 @@
 /* Token permutation, regrouping and embedding references. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/moe/permute.h"
 #include "kernels/rows/embedding.h"

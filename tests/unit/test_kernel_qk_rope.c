@@ -1,6 +1,6 @@
 /* Heads that are normed and turned in one pass, against double precision and its differences, and
  * against norm, split and rotation one after the other. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/attention/qk_rope.h"
 #include "kernels/attention/rope.h"

@@ -1,5 +1,5 @@
 /* FP8 format and block quantisation. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/rows/quantise.h"
 

@@ -1,6 +1,6 @@
 /* Heads that are moved and turned in one pass: the same bits as copies, packing and rotations in
  * place, one after the other. The gate's product and its gradients likewise. */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/attention/mla.h"
 #include "kernels/attention/mla_rope.h"

@@ -1,6 +1,6 @@
 /* Router reference: selection rules, probabilities, losses and gradients against double precision.
  */
-#include "tests/kernel_test.h"
+#include "tests/support/kernel_test.h"
 
 #include "kernels/moe/router_choices.h"
 

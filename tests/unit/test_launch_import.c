@@ -5,7 +5,7 @@
  * (2026-05-16), src/megatron/bridge/perf_recipes of NVIDIA-NeMo/Megatron-Bridge at 067f987d
  * (2026-08-22).
  */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "launch/log.h"
 #include "launch/read.h"

@@ -1,5 +1,5 @@
 /* Which points are measured, on which machine, and what is left to do: no GPU is needed. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "executor/measure/measure.h"
 #include "executor/measure/measure_draw.h"

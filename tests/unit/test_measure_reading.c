@@ -1,5 +1,5 @@
 /* test_measure_reading.c - readings that spread are taken again, and the quietest counts. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "executor/measure/measure_reading.h"
 

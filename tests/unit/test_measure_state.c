@@ -1,5 +1,5 @@
 /* test_measure_state.c - what NVML's answers mean for measuring, with functions in its place. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "executor/measure/measure_machine.h"
 #include "executor/measure/measure_nvml.h"

@@ -3,8 +3,8 @@
 #include "core/memory/memory.h"
 #include "core/memory/memory_place.h"
 #include "core/program/pairing.h"
-#include "tests/models.h"
-#include "tests/test.h"
+#include "tests/support/models.h"
+#include "tests/support/test.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Shipped models against public figures: parameters as the hub counts them, FLOPs per token; and
  * loading by name and by path. */
 #include "core/base/paths.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "core/model/model.h"
 

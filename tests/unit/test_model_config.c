@@ -1,6 +1,6 @@
 /* How config.json files are read: families, spellings old and new, nesting, layer patterns,
  * overrides, and what is refused with which words. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "core/model/model.h"
 #include "core/model/model_reader.h"

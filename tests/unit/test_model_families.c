@@ -1,6 +1,6 @@
 /* Families of 2026 against published figures: parameters, what is left out, and what each can do.
  */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "core/model/model.h"
 #include "core/model/model_mixers.h"

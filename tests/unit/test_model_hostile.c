@@ -2,8 +2,8 @@
  * lists, words and objects that contradict the rest. Each is read whole or refused with its place.
  */
 #include "core/base/paths.h"
-#include "tests/sampled.h"
-#include "tests/test.h"
+#include "tests/support/sampled.h"
+#include "tests/support/test.h"
 
 #include "core/base/json_write.h"
 #include "core/model/model_reader.h"

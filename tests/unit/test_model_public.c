@@ -1,7 +1,7 @@
 /* Public configs of 2026, written anew as what a shipped model and a few keys say (architectures of
  * the files that ai-dynamo/aiconfigurator 095f58a collects, 83 of its 86): parameters, total and
  * active, and what is left out. The sums come from formulas of their own, layer by layer. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "core/model/model.h"
 

@@ -1,6 +1,6 @@
 /* Names and shapes of weight tensors against the weight files that Hugging Face transformers wrote
  * for small models (tests/data/hf: config.json and the list of its safetensors header). */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "core/model/model.h"
 

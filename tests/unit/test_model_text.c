@@ -1,7 +1,7 @@
 /* A config.json with --set in it says what --set said: for every shipped model. */
 #include "core/base/json.h"
 #include "core/plan/plan.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Every op that lowering can emit has a reference, is measured, has a measured row that ships, and
  * a place in the table of kernels/README.md: no hole stays unseen. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "costmodel/cost_internal.h"
 #include "executor/measure/measure.h"

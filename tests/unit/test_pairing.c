@@ -1,7 +1,7 @@
 /* test_pairing.c - how the blocks of a merged event are laid against each other. */
 #include "core/program/pairing.h"
-#include "tests/models.h"
-#include "tests/test.h"
+#include "tests/support/models.h"
+#include "tests/support/test.h"
 
 enum { MOST = 7 };
 

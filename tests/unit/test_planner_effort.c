@@ -1,7 +1,7 @@
 /* Effort: what a search counts is what it takes, and it ends when that is used up, also where one
  * linear program alone could take minutes. */
 #include "planner/planner.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <stdio.h>
 #include <string.h>

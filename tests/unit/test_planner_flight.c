@@ -1,8 +1,8 @@
 /* A search's tasks in flight: in the same order on any number of threads, however long each takes;
  * several at once; and nobody waits for a long one while there is something else to do. */
 #include "planner/search/deterministic_pool.h"
-#include "tests/rng.h"
-#include "tests/test.h"
+#include "tests/support/rng.h"
+#include "tests/support/test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* Integer programs through GLPK: optimal against enumeration, silent, bounded, and never fatal. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "planner/lp/milp.h"
 

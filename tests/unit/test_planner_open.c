@@ -1,7 +1,7 @@
 /* Which open layouts a search tries at its end: of all degrees and ways to play the least bound,
  * the smallest micro-batch and the leanest. */
 #include "planner/search/search.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <stdlib.h>

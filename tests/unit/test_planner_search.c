@@ -1,7 +1,7 @@
 /* The search as its callers see it: same bytes on any number of threads, interruption, integer
  * programs that give up, limits, and problems that nothing fits. */
 #include "planner/planner.h"
-#include "tests/planner_world.h"
+#include "tests/support/planner_world.h"
 
 #include <stdio.h>
 #include <string.h>

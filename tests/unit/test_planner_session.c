@@ -1,7 +1,7 @@
 /* A linear program that stays in its tableau, against GLPK's new ones: rows that come, bases that
  * are kept and gone back to, solves that are given up, columns that are put in by their definition;
  * and the tableau by itself: made anew, made wrong. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "planner/lp/dual_simplex.h"
 #include "planner/lp/milp.h"

@@ -2,7 +2,7 @@
  * memory choices of a layer. */
 #include "planner/explain/shadow_price.h"
 #include "planner/partition/partition.h"
-#include "tests/planner_world.h"
+#include "tests/support/planner_world.h"
 
 #include <stdio.h>
 #include <string.h>

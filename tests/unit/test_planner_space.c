@@ -1,5 +1,5 @@
 /* The space of layouts: the lists and their product against plain loops over every degree. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "planner/space/space.h"
 

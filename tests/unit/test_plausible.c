@@ -1,7 +1,7 @@
 /* Warnings: the best published runs are the best rows of bench/published, slips are told, and
  * neither shipped examples nor jobs that were published get any of those. */
 #include "planner/explain/plausible.h"
-#include "tests/cli_test.h"
+#include "tests/support/cli_test.h"
 
 #include <ctype.h>
 #include <stdio.h>

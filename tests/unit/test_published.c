@@ -3,7 +3,7 @@
 #include "bench/published/predict.h"
 #include "cli/cli.h"
 #include "core/base/json.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 #include <stdlib.h>

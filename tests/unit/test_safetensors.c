@@ -1,6 +1,6 @@
 /* safetensors: files from outside, refusal of hostile ones, writing, indexes. */
 #include "executor/files/safetensors.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Pipeline schedules: complete, free of deadlock, and with the peaks and bubbles that are known. */
 #include "core/schedule/schedule.h"
-#include "tests/rng.h"
-#include "tests/test.h"
+#include "tests/support/rng.h"
+#include "tests/support/test.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

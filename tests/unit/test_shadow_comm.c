@@ -1,10 +1,10 @@
-/* test_shadow_comm.c - communication of shadows (tests/shadow_device.h): every operation over every
+/* test_shadow_comm.c - communication of shadows (tests/support/shadow_device.h): every operation over every
  * group gives what it has to, and what would hang on GPUs is told. Ranks are processes of this
  * program. */
 #include "executor/comm/comm_launch.h"
-#include "tests/comm_case.h"
-#include "tests/shadow_device.h"
-#include "tests/test.h"
+#include "tests/support/comm_case.h"
+#include "tests/support/shadow_device.h"
+#include "tests/support/test.h"
 
 #include <unistd.h>
 

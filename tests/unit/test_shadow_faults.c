@@ -1,10 +1,10 @@
 /* test_shadow_faults.c - mistakes that a GPU would make something of, planted on purpose: the
- * shadow (tests/shadow_device.h) refuses them by name, or its results are other ones. And what it
+ * shadow (tests/support/shadow_device.h) refuses them by name, or its results are other ones. And what it
  * knows of its kernels' bytes is what they do. */
-#include "tests/sampled.h"
-#include "tests/shadow_case.h"
-#include "tests/shadow_hold.h"
-#include "tests/test.h"
+#include "tests/support/sampled.h"
+#include "tests/support/shadow_case.h"
+#include "tests/support/shadow_hold.h"
+#include "tests/support/test.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

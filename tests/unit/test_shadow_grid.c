@@ -1,4 +1,4 @@
-/* test_shadow_grid.c - folded layouts on shadows of GPUs (tests/shadow_device.h): every rank's
+/* test_shadow_grid.c - folded layouts on shadows of GPUs (tests/support/shadow_device.h): every rank's
  * steps leave what they leave on CPU ranks, to the bit, in whatever order queues are worked on; no
  * two of a rank's queues touch the same bytes at once; and nobody waits for ever. Layouts are those
  * of test_executor_grid. Ranks are processes of this program.
@@ -8,11 +8,11 @@
  *     MF_SHADOW_CASES=60 test_shadow_grid   so many of each number of ranks
  */
 #include "executor/comm/comm_launch.h"
-#include "tests/grid_draw.h"
-#include "tests/sampled.h"
-#include "tests/shadow_case.h"
-#include "tests/shadow_hold.h"
-#include "tests/shadow_races.h"
+#include "tests/support/grid_draw.h"
+#include "tests/support/sampled.h"
+#include "tests/support/shadow_case.h"
+#include "tests/support/shadow_hold.h"
+#include "tests/support/shadow_races.h"
 
 #include <unistd.h>
 

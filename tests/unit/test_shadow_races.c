@@ -3,9 +3,9 @@
  * leave on queues of their own. An edge that is left out is found, and named. Ranks are processes
  * of this program. */
 #include "executor/comm/comm_launch.h"
-#include "tests/shadow_case.h"
-#include "tests/shadow_races.h"
-#include "tests/test.h"
+#include "tests/support/shadow_case.h"
+#include "tests/support/shadow_races.h"
+#include "tests/support/test.h"
 
 #include <unistd.h>
 

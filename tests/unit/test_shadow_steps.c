@@ -1,10 +1,10 @@
-/* test_shadow_steps.c - training steps on a device that behaves as a GPU (tests/shadow_device.h)
+/* test_shadow_steps.c - training steps on a device that behaves as a GPU (tests/support/shadow_device.h)
  * leave what they leave on the CPU, to the bit. */
 #include "executor/checkpoint/checkpoint.h"
-#include "tests/sampled.h"
-#include "tests/shadow_case.h"
-#include "tests/shadow_hold.h"
-#include "tests/test.h"
+#include "tests/support/sampled.h"
+#include "tests/support/shadow_case.h"
+#include "tests/support/shadow_hold.h"
+#include "tests/support/test.h"
 
 #include <stdlib.h>
 

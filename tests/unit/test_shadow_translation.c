@@ -9,8 +9,8 @@
  * the forward op, "scratch" and "env" what ops read beside them. Bytes from the operand's
  * beginning, then rows x bytes of a row (/ bytes from row to row).
  */
-#include "tests/shadow_case.h"
-#include "tests/test.h"
+#include "tests/support/shadow_case.h"
+#include "tests/support/test.h"
 
 #include <assert.h>
 

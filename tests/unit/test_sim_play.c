@@ -1,7 +1,7 @@
 /* Ops with prices by hand, played on streams: order, sharing, what an instant is spent on. */
 #include "simulator/play_time.h"
-#include "tests/rng.h"
-#include "tests/test.h"
+#include "tests/support/rng.h"
+#include "tests/support/test.h"
 
 #include <stdlib.h>
 #include <string.h>

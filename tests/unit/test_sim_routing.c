@@ -1,7 +1,7 @@
 /* Routing: words, files with clear errors, and loads that follow from the counts. */
 #include "simulator/sim.h"
-#include "tests/models.h"
-#include "tests/test.h"
+#include "tests/support/models.h"
+#include "tests/support/test.h"
 
 #include <stdlib.h>
 #include <string.h>

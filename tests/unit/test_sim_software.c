@@ -2,7 +2,7 @@
  */
 #include "core/program/lower.h"
 #include "simulator/sim.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <math.h>
 

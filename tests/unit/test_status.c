@@ -1,5 +1,5 @@
 /* Statuses: texts, exit codes, and the trace that prefixes build. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 static void prefixes_read_from_the_outside_in(void **state) {
     (void)state;

@@ -1,5 +1,5 @@
 /* The store: rows in and out, versions of the schema, rebuilding. Damage: test_store_damage.c. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "profiles/store_private.h"
 

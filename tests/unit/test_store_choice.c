@@ -1,5 +1,5 @@
 /* Choices of a store: which algorithm a shape runs with; in and out, as CSV, damaged. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "profiles/store_private.h"
 

@@ -1,5 +1,5 @@
 /* Points as CSV: what is read, what is refused and where, and that export and import agree. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "profiles/store.h"
 

@@ -1,5 +1,5 @@
 /* The CSV reader and the small text helpers: what is read, what is refused, and where. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "profiles/csv.h"
 #include "profiles/text.h"

@@ -1,6 +1,6 @@
 /* Importing nccl-tests: text of several versions and launchers, JSON, and results not to be used.
  */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "profiles/store.h"
 

@@ -1,5 +1,5 @@
 /* Op keys: one canonical spelling, whatever the user writes; what is refused, and how. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "profiles/ops_table.h"
 #include "profiles/store.h"

@@ -1,7 +1,7 @@
 /* The measured points that ship: all load, none overwrites another, and the times give back the
  * published rates. */
 #include "core/base/paths.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"

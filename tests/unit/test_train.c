@@ -2,7 +2,7 @@
  * rates, metrics. The program starts itself again under mpirun. */
 #include "core/base/json.h"
 #include "executor/train/train.h"
-#include "tests/test.h"
+#include "tests/support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* Training on a device that works behind the host (tests/shadow_device.h): a step begins before the
+/* Training on a device that works behind the host (tests/support/shadow_device.h): a step begins before the
  * one in front of it was read, and everything that a run writes and tells is that of the CPU, to
  * the bit; steps that have to be left out or run again, too. */
-#include "tests/shadow_device.h"
-#include "tests/test.h"
+#include "tests/support/shadow_device.h"
+#include "tests/support/test.h"
 
 #include "core/memory/memory.h"
 #include "executor/comm/comm_launch.h"

@@ -2,8 +2,8 @@
  * on the same layout and by way of others; what was measured stands beside what was predicted; a
  * launcher of one's own gives the ranks. MF_TEST: the one test to run (a pattern). */
 #include "executor/checkpoint/checkpoint.h"
-#include "tests/hf_case.h"
-#include "tests/train_run.h"
+#include "tests/support/hf_case.h"
+#include "tests/support/train_run.h"
 
 static const char *self;
 

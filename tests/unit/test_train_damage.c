@@ -1,7 +1,7 @@
 /* Bits that flip and bytes that go missing between two runs: `moefold train` finds them before it
  * uses them, says in which file and where, and takes no step. */
-#include "tests/rng.h"
-#include "tests/train_run.h"
+#include "tests/support/rng.h"
+#include "tests/support/train_run.h"
 
 #include <sys/stat.h>
 

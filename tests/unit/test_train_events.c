@@ -1,7 +1,7 @@
 /* TensorBoard's event file, read by its definition (TFRecord frames with masked CRC-32C, Event and
  * Summary messages of protocol buffers), holds what metrics.jsonl holds. MF_TEST: the one test to
  * run (a pattern). */
-#include "tests/train_run.h"
+#include "tests/support/train_run.h"
 
 #include <dirent.h>
 #include <math.h>

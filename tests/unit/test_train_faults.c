@@ -7,8 +7,8 @@
  * A sample of them: MF_FAULTS says of how many calls (`make test-faults`: all). MF_TEST: the one
  * test to run (a pattern).
  */
-#include "tests/rng.h"
-#include "tests/train_run.h"
+#include "tests/support/rng.h"
+#include "tests/support/train_run.h"
 
 #include <errno.h>
 

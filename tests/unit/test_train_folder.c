@@ -2,7 +2,7 @@
  * holds nothing and leaves nothing, a folder that vanishes and an output that is full end the run.
  * MF_TEST: the one test to run (a pattern). */
 #include "executor/train/run_lock.h"
-#include "tests/train_run.h"
+#include "tests/support/train_run.h"
 
 static const char *layout(void) {
     return several_ranks ? folded : single;

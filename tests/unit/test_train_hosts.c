@@ -7,7 +7,7 @@
  * MF_HOSTS_STEPS: steps of the demo (6); MF_HOSTS_PATIENCE: seconds of --hang-after (5). MF_TEST:
  * the one test to run (a pattern).
  */
-#include "tests/train_run.h"
+#include "tests/support/train_run.h"
 
 #include <math.h>
 

@@ -5,8 +5,8 @@
  * instead (`make test-kills` takes 1,000). MF_TEST: the one test to run (a pattern).
  */
 #include "executor/checkpoint/checkpoint.h"
-#include "tests/rng.h"
-#include "tests/train_run.h"
+#include "tests/support/rng.h"
+#include "tests/support/train_run.h"
 
 #include <dirent.h>
 #include <fcntl.h>

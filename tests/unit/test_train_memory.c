@@ -1,7 +1,7 @@
 /* One number of memory on CPU ranks: `plan`, `fit`, `simulate`, `explain` and `train` say the same
  * peak for the same plan, to the byte, and the arena that train allocates is that number. MF_TEST:
  * the one test to run (a pattern). */
-#include "tests/train_run.h"
+#include "tests/support/train_run.h"
 
 static mf_json *loaded(const char *name) {
     char path[128];

@@ -3,8 +3,8 @@
  * layer, op and tensor are named, and what passes is told from what lasts. On one rank, two and
  * four, which this program starts itself (--child). Where nothing is wrong no layout has a bad
  * value. */
-#include "tests/grid_draw.h"
-#include "tests/test.h"
+#include "tests/support/grid_draw.h"
+#include "tests/support/test.h"
 
 #include "executor/comm/comm_launch.h"
 #include "executor/train/inspect.h"

@@ -3,7 +3,7 @@
  *
  * MF_TEST: the one test to run (a pattern).
  */
-#include "tests/train_run.h"
+#include "tests/support/train_run.h"
 
 #include <math.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
  * file and rank, and a kill leaves the checkpoint before. A library in front of libc
  * (tests/preload/fault_io.c) makes a write slow, or fail. MF_TEST: the one test to run (a pattern).
  */
-#include "tests/train_run.h"
+#include "tests/support/train_run.h"
 
 #include <errno.h>
 

@@ -4,7 +4,7 @@
  * Each under mpirun, where there is one, and as ranks that meet in a file. MF_TEST: the one test to
  * run (a pattern).
  */
-#include "tests/train_run.h"
+#include "tests/support/train_run.h"
 
 #include <sys/stat.h>
 

@@ -1,0 +1,222 @@
+/* train_run.h - runs `moefold train` as its users do and reads what it left.
+ *
+ * A test that includes it begins with train_run_open and ends with train_run_close. Runs write to
+ * folders of a scratch folder; what they say goes to NAME.log beside them.
+ */
+#ifndef MF_TESTS_TRAIN_RUN_H
+#define MF_TESTS_TRAIN_RUN_H
+
+#include "core/base/json.h"
+#include "executor/comm/comm.h"
+#include "tests/support/test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_STEPS = 4096 };
+
+static char binary[512], scratch[64];
+static bool several_ranks;
+
+static inline void nap(double s) {
+    const struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
+    nanosleep(&t, NULL);
+}
+/* --- runs --------------------------------------------------------------------------------------
+ */
+
+#define JOB                                                                                        \
+    "--init tests/data/hf/qwen3_moe --data /usr/share/common-licenses/GPL-3 --global-batch 4 "     \
+    "--seq 32 --lr 1e-3 --warmup 3 --save-every 1"
+static const char folded[] __attribute__((unused)) =
+    "--gpus 4 --tp 2 --cp 2 --ep 4 --dispatcher alltoall";
+static const char single[] __attribute__((unused)) = "--gpus 1";
+
+/* Starts the program; what it says goes to OUT.log. */
+static inline pid_t begin(const char *out, int steps, const char *more) {
+    char command[2048], log[160];
+    snprintf(log, sizeof log, "%s/%s.log", scratch, out);
+    (void)remove(log); /* a run that is killed before it writes leaves none, not the last one's */
+    snprintf(command, sizeof command,
+             "exec env ASAN_OPTIONS=detect_leaks=0 %s train " JOB
+             " --steps %d --out %s/%s %s >%s/%s.log 2>&1",
+             binary, steps, scratch, out, more, scratch, out);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGINT, SIG_DFL); /* a shell ignores it for what it starts in the background */
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
+static inline int end(pid_t child) {
+    int result = 0;
+    waitpid(child, &result, 0);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
+}
+
+static inline void show_log(const char *out) {
+    char command[160];
+    snprintf(command, sizeof command, "tail -n 20 %s/%s.log", scratch, out);
+    if (system(command) != 0) {
+        printf("no log\n");
+    }
+}
+
+static inline bool log_has(const char *out, const char *text) {
+    char path[160], line[4096];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/%s.log", scratch, out);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        found = found || strstr(line, text) != NULL;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return found;
+}
+
+static inline void run(const char *out, int steps, const char *more, int expected) {
+    int code = end(begin(out, steps, more));
+    if (code != expected) {
+        show_log(out);
+        fail_msg("%s: exit code %d, expected %d", out, code, expected);
+    }
+}
+
+/* Everything but times, as it was written: the same text is the same bits. A line that has no end
+ * is one that is being written, or that a kill cut at the end of a page: a run that goes on drops
+ * it. */
+static inline int read_losses(const char *out, double (*values)[3]) {
+    static const char *const keys[3] = {"lm_loss", "aux_loss", "grad_norm"};
+    char path[160], line[4096];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", scratch, out);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && n < MAX_STEPS && fgets(line, sizeof line, f) != NULL &&
+           strchr(line, '\n') != NULL) {
+        mf_json *doc = NULL;
+        int64_t step = 0;
+        mf_err e;
+        if (mf_json_parse("metrics", line, strlen(line), &doc, &e) != MF_OK) {
+            fail_msg("%s: %s", path, e.text);
+        }
+        assert_ok(mf_json_get_i64(mf_json_root(doc), "step", 1, 1 << 20, &step, NULL));
+        assert_int_equal(step, n + 1);
+        for (int k = 0; k < 3; k++) {
+            assert_ok(mf_json_get_f64(mf_json_root(doc), keys[k], 0, 1e9, &values[n][k], NULL));
+        }
+        mf_json_destroy(doc);
+        n++;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return n;
+}
+
+/* It stays to be ended. */
+static inline bool has_ended(pid_t child) {
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+/* Waits until a run has written so many steps, or said something. False: it ended before that. */
+static inline bool await_steps(pid_t child, const char *out, int steps) {
+    static double x[MAX_STEPS][3];
+    while (read_losses(out, x) < steps) {
+        if (has_ended(child)) {
+            return read_losses(out, x) >= steps;
+        }
+        nap(0.01);
+    }
+    return true;
+}
+
+static inline bool await_line(pid_t child, const char *out, const char *text) {
+    while (!log_has(out, text)) {
+        if (has_ended(child)) {
+            return log_has(out, text);
+        }
+        nap(0.01);
+    }
+    return true;
+}
+
+/* The ranks of the run that writes to `out`: they have our program's name and this folder among
+ * their arguments, and are not its launcher. */
+static inline int find_ranks(const char *out, pid_t launcher, pid_t *pid, int most) {
+    char path[300], text[4096], mark[160];
+    int n = 0;
+    DIR *d = opendir("/proc");
+    struct dirent *entry;
+    snprintf(mark, sizeof mark, "%s/%s", scratch, out);
+    while (n < most && d != NULL && (entry = readdir(d)) != NULL) {
+        pid_t p = (pid_t)atoi(entry->d_name);
+        snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
+        int fd = p > 0 && p != launcher ? open(path, O_RDONLY) : -1;
+        ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (length <= 0 || strstr(text, "moefold") == NULL) {
+            continue; /* argv[0] is the first text */
+        }
+        for (ssize_t i = 0; i < length; i++) {
+            text[i] = text[i] == '\0' ? ' ' : text[i];
+        }
+        text[length] = '\0';
+        if (strstr(text, mark) != NULL) {
+            pid[n++] = p;
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return n;
+}
+
+static inline void same_steps(const char *a, const char *b, int steps) {
+    static double x[MAX_STEPS][3], y[MAX_STEPS][3];
+    assert_int_equal(read_losses(a, x), steps);
+    assert_int_equal(read_losses(b, y), steps);
+    for (int i = 0; i < steps; i++) {
+        if (memcmp(x[i], y[i], sizeof x[i]) != 0) {
+            fail_msg("step %d of %s: loss %.17g, %s: %.17g", i + 1, a, x[i][0], b, y[i][0]);
+        }
+    }
+}
+/* --- the test's frame --------------------------------------------------------------------------
+ */
+
+/* argv0: BUILD/tests/unit/test_x; the program is BUILD/moefold. MF_TEST: the one test to run (a
+ * pattern). False: no scratch folder. */
+static inline bool train_run_open(const char *argv0) {
+    char *slash = NULL;
+    snprintf(binary, sizeof binary, "%s", argv0);
+    for (int up = 0; up < 3 && (slash = strrchr(binary, '/')) != NULL; up++) {
+        *slash = '\0';
+    }
+    strncat(binary, "/moefold", sizeof binary - strlen(binary) - 1);
+    snprintf(scratch, sizeof scratch, "/tmp/mf-train-XXXXXX");
+    several_ranks = mf_comm_has_mpi() && system("command -v mpirun >/dev/null 2>&1") == 0;
+    cmocka_set_test_filter(getenv("MF_TEST"));
+    return mkdtemp(scratch) != NULL;
+}
+
+static inline int train_run_close(int failed) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", scratch);
+    return system(command) == 0 ? failed : 1;
+}
+
+#endif
