@@ -309,7 +309,7 @@ static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
                                      used > 0 ? ", " : "", mf_show_i64(c->gpus).s, c->cluster,
                                      mf_show_percent(c->gap).s);
         } else if (c->feasible && used < sizeof late) {
-            used += (size_t)snprintf(late + used, sizeof late - used, ", ...");
+            snprintf(late + used, sizeof late - used, ", ...");
             used = sizeof late;
         }
     }
@@ -317,10 +317,11 @@ static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
         snprintf(out, size, "Every plan is proven to be within %s of the fastest (--gap).",
                  mf_show_percent(most).s);
     } else {
-        snprintf(out, size,
-                 "Plans are proven to be within %s of the fastest (--gap), but for these, whose search "
-                 "ended before: %s.",
-                 mf_show_percent(met).s, late);
+        snprintf(
+            out, size,
+            "Plans are proven to be within %s of the fastest (--gap), but for these, whose search "
+            "ended before: %s.",
+            mf_show_percent(met).s, late);
     }
     return most;
 }
