@@ -472,6 +472,7 @@ static mf_status report(const sizing *z, int models, int clusters, mf_status s, 
         .deadline_s = v[MF_OPT_DEADLINE].f,
         .budget_usd = v[MF_OPT_BUDGET].f,
         .power_usd_kWh = v[MF_OPT_POWER_PRICE].f,
+        .gap = z->gap,
         .skew = text_of(&v[MF_OPT_SKEW]),
         .program = z->program,
     };

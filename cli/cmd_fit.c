@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "job/problem.h"
+#include "report/doubts.h"
 #include "report/report.h"
 #include "report/text/show.h"
 #include "report/to_fit.h"
@@ -74,7 +75,7 @@ static void json_entry(mf_json_writer *w, const mf_fit_entry *f) {
 }
 
 static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, int64_t top,
-                            bool interrupted, mf_err *e) {
+                            bool interrupted, const mf_doubts *doubts, mf_err *e) {
     mf_json_writer w;
     mf_json_writer_init(&w);
     mf_json_write_object(&w, NULL, false);
@@ -100,6 +101,7 @@ static mf_status print_json(FILE *out, const mf_job *j, const mf_fit_result *r, 
         }
     }
     mf_json_write_end(&w);
+    mf_doubts_json(&w, doubts);
     mf_json_write_end(&w);
     return mf_output_json(&w, out, e);
 }
@@ -125,6 +127,7 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_job j = {0};
     mf_problem problem;
     mf_fit_result r = {0};
+    mf_doubts doubts = {0};
     mf_status found = MF_OK;
     bool json = a->value[MF_OPT_JSON].given;
     int64_t top = a->value[MF_OPT_TOP].given ? a->value[MF_OPT_TOP].i : json ? INT64_MAX : 20;
@@ -150,8 +153,10 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     if (s != MF_OK && found != MF_INFEASIBLE && !interrupted) {
         goto out;
     }
+    mf_doubt_job(&doubts, &j.model, &j.cluster, &j.plan.layout);
+    mf_doubts_print(a->notes, &doubts);
     if (json) {
-        s = print_json(cli->out, &j, &r, top, interrupted, NULL);
+        s = print_json(cli->out, &j, &r, top, interrupted, &doubts, NULL);
         s = s == MF_OK ? found : s;
     } else {
         print_text(cli->out, &j, &r, top);

@@ -5,6 +5,7 @@
 #include "job/problem.h"
 #include "launch/search.h"
 #include "launch/steps.h"
+#include "report/doubts.h"
 #include "report/output.h"
 #include "report/report_folder.h"
 #include "report/text/show.h"
@@ -25,6 +26,7 @@ typedef struct findings {
     mf_steps to_fit; /* of a layout that does not fit */
     mf_search_result search;
     mf_explanation explanation;
+    mf_doubts doubts; /* of the best plan, or of the present layout */
 } findings;
 
 /* --- the phases ------------------------------------------------------------------------------- */
@@ -191,6 +193,7 @@ static void write_members(mf_json_writer *w, const findings *f) {
     mf_json_write_f64(w, "lower_bound_s", f->search.stats.lower_bound_s);
     mf_json_write_f64(w, "measured_step_time_s", f->x.log.step_time_s);
     mf_json_write_string(w, "time", f->explanation.time);
+    mf_doubts_json(w, &f->doubts);
 }
 
 static mf_status print_json(FILE *out, const findings *f, mf_err *e) {
@@ -259,6 +262,11 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_status s = mf_report_folder_create(mf_args_text(a, MF_OPT_REPORT, NULL), e);
     s = s == MF_OK ? load(a, f, e) : s;
     s = s == MF_OK ? find_all(a, cli, f, e) : s;
+    if (s == MF_OK) {
+        mf_doubts_of_plan(&f->x.job, f->search.count > 0 ? &f->search.plan[0] : &f->x.job.plan,
+                          &f->doubts);
+        mf_doubts_print(a->notes, &f->doubts);
+    }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = print_json(cli->out, f, e);
     } else if (s == MF_OK) {

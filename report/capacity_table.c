@@ -293,21 +293,54 @@ static void print_model(FILE *out, const mf_capacity_table *t, int model) {
     }
 }
 
-void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
-    char note[720];
-    double gap = -1;
+/* How near the plans are proven to be to the fastest; -1: nothing fits. Those that miss the gap
+ * that was asked for are named, as far as there is room. */
+static double say_gap(const mf_capacity_table *t, char *out, size_t size) {
+    double most = -1, met = 0;
+    size_t used = 0;
+    char late[300] = "";
     for (int i = 0; i < t->count; i++) {
-        gap = fmax(gap, t->cell[i].feasible ? t->cell[i].gap : -1);
+        const mf_capacity_cell *c = &t->cell[i];
+        most = fmax(most, c->feasible ? c->gap : -1);
+        if (c->feasible && c->gap <= t->gap * (1 + 1e-9)) {
+            met = fmax(met, c->gap);
+        } else if (c->feasible && used < sizeof late - 100) {
+            used += (size_t)snprintf(late + used, sizeof late - used, "%s%s x %.40s within %s",
+                                     used > 0 ? ", " : "", mf_show_i64(c->gpus).s, c->cluster,
+                                     mf_show_percent(c->gap).s);
+        } else if (c->feasible && used < sizeof late) {
+            snprintf(late + used, sizeof late - used, ", ...");
+            used = sizeof late;
+        }
     }
+    if (late[0] == '\0') {
+        snprintf(out, size, "Every plan is proven to be within %s of the fastest (--gap).",
+                 mf_show_percent(most).s);
+    } else {
+        snprintf(
+            out, size,
+            "Plans are proven to be within %s of the fastest (--gap), but for these, whose search "
+            "ended before: %s.",
+            mf_show_percent(met).s, late);
+    }
+    return most;
+}
+
+void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
+    char note[1024], proof[480];
+    const double gap = say_gap(t, proof, sizeof proof);
     fputs("trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
     print_prices(out, t);
     snprintf(note, sizeof note,
-             "Every plan is proven to be within %s of the fastest (--gap). *: no other is both as "
-             "fast and as cheap. A tie: the gap and, between clusters, the band leave it open "
-             "which is better. good: share of the time that makes progress, with failures and "
-             "checkpoints.%s",
-             mf_show_percent(gap).s,
+             "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "
+             "the band leave it open which is better. good: share of the time that makes progress, "
+             "with failures and checkpoints.%s%s",
+             proof,
+             has_skew(t) || has_lost(t)
+                 ? " skewed, node lost: the run under uneven routing, and on "
+                   "what is left without a node; !: misses a limit."
+                 : "",
              t->tokens != NULL ? " Energy at data-sheet power of GPUs and their share of the host."
                                : "");
     if (gap >= 0) { /* something fits */

@@ -60,6 +60,7 @@ typedef struct mf_capacity_table {
     const char *budget;   /* the same */
     double deadline_s, budget_usd;
     double power_usd_kWh;
+    double gap; /* that was asked for */
     const mf_doubts *doubts;
     const char *skew;    /* as given; NULL = not given */
     const char *program; /* who trains, and what its prices rest on: lines */
