@@ -1,9 +1,9 @@
-/* capacity_lists.h - the lists on `capacity`'s command line: names, sizes, prices. */
+/* capacity_lists.h - the lists on `capacity`'s command line: names, sizes. */
 #ifndef MF_CLI_CAPACITY_LISTS_H
 #define MF_CLI_CAPACITY_LISTS_H
 
 #include "cli/options.h"
-#include "report/capacity_table.h"
+#include "core/base/status.h"
 
 enum { MF_CAPACITY_MAX_NAMES = 32, MF_CAPACITY_MAX_SIZES = 64 };
 
@@ -19,10 +19,5 @@ mf_status mf_name_list_parse(const char *list, mf_name_list *out, mf_err *e);
 /* "64,128..1024,2k": ascending, each once; A..B doubles from A up to B, which is always the last.
  * size[MF_CAPACITY_MAX_SIZES]. Errors: MF_USAGE "--sizes: ...". */
 mf_status mf_size_list_parse(const char *list, int64_t *size, int *count, mf_err *e);
-
-/* Every --price is CLUSTER=USD of one of the names. Errors: MF_USAGE "--price: ...". */
-mf_status mf_price_list_check(const mf_args *a, const mf_name_list *clusters, mf_err *e);
-/* What a GPU-hour of the cluster costs, which stands on the command line as `name`. */
-mf_capacity_price mf_price_list_of(const mf_args *a, const char *name, const mf_cluster *c);
 
 #endif

@@ -6,7 +6,7 @@
 #include "job/problem.h"
 #include "launch/search.h"
 #include "report/doubts.h"
-#include "report/host_copies.h"
+#include "report/host_copies_text.h"
 #include "report/report.h"
 #include "report/report_folder.h"
 #include "report/text/show.h"

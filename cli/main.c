@@ -1,7 +1,7 @@
 /* main.c - the program: terminal, signals, memory, exit code. */
 #include "cli/cli.h"
-#include "report/text/screen.h"
 #include "core/base/heap_prefault.h"
+#include "report/text/screen.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -335,12 +335,10 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     snprintf(note, sizeof note,
              "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "
              "the band leave it open which is better. good: share of the time that makes progress, "
-             "with failures and checkpoints.%s%s",
-             proof,
-             has_skew(t) || has_lost(t)
-                 ? " skewed, node lost: the run under uneven routing, and on "
-                   "what is left without a node; !: misses a limit."
-                 : "",
+             "with failures and checkpoints.%s%s%s",
+             proof, has_skew(t) ? " skewed: the run under uneven routing." : "",
+             has_lost(t) ? " node lost: the run on what is left without one; !: misses a limit."
+                         : "",
              t->tokens != NULL ? " Energy at data-sheet power of GPUs and their share of the host."
                                : "");
     if (gap >= 0) { /* something fits */

@@ -1,53 +1,12 @@
-/* capacity_table.h - what `moefold capacity` finds out for one model on one cluster at one size,
- * and the table and the decision that come of it. */
+/* capacity_table.h - the cells of `moefold capacity` as a table, and the decision that
+ * comes of it. */
 #ifndef MF_REPORT_CAPACITY_H
 #define MF_REPORT_CAPACITY_H
 
 #include "core/base/json_write.h"
-#include "core/program/lower.h"
+#include "job/capacity.h"
 #include "planner/capacity/decision.h"
-#include "planner/capacity/goodput.h"
 #include "planner/explain/plausible.h"
-#include "report/host_copies.h"
-
-/* Of a GPU-hour. */
-typedef struct mf_capacity_price {
-    bool known;
-    double usd_gpu_h;
-    char date[32]; /* as the cluster file says it; "" = it does not, or --price does */
-    char source[128];
-} mf_capacity_price;
-
-/* What becomes of a run where something is not as planned. */
-typedef struct mf_capacity_strain {
-    bool tried, fits;   /* without fits nothing below counts */
-    int64_t gpus;       /* that are at work */
-    double step_time_s; /* simulated */
-    double run_s, cost_usd;
-    bool in_time, in_budget; /* without a limit: true */
-    double load; /* routing: routed rows of the busiest expert rank over the balanced number */
-} mf_capacity_strain;
-
-typedef struct mf_capacity_cell {
-    char model[96], cluster[64], software[32];
-    int64_t gpus;
-    int row; /* which model and cluster of the command line */
-    bool feasible, keeps_deadline;
-    mf_layout layout;
-    mf_assignment assignment;
-    double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
-    double peak_memory_B, usable_B;
-    mf_goodput goodput;
-    mf_host_copies host;
-    /* For all tokens, failures included; without --tokens for one token. INFINITY: it never ends.
-     */
-    double run_s, gpu_h, energy_J;
-    double cost_usd; /* GPU-hours and --power-price; where price.known */
-    mf_capacity_price price;
-    mf_capacity_strain skewed; /* under --skew */
-    mf_capacity_strain lost;   /* a node less; with --deadline or --budget */
-    char why[512];             /* not feasible: why */
-} mf_capacity_cell;
 
 /* Cells of one model and cluster stand together, sizes ascending. */
 typedef struct mf_capacity_table {

@@ -7,6 +7,7 @@
 # Tests are counted by cmocka's lines; "MF_SKIPPED n reason" adds n that were skipped. One that runs
 # for longer than MF_TEST_SECONDS (1200) hangs: it is ended with all that it started, exit 124 or 137.
 set -u
+unset COLUMNS # texts are as wide as they are; cases that mean a width say so
 build=$1
 jobs=${2:-$(($(nproc 2>/dev/null || echo 1) + 1))}
 limit=${MF_TEST_SECONDS:-1200}

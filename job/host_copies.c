@@ -1,9 +1,7 @@
 /* host_copies.c - a search without host copies, and with them; what rests on them. */
-#include "report/host_copies.h"
+#include "job/host_copies.h"
 
-#include "report/text/show.h"
-
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 bool mf_host_copies_of(const mf_plan *p) {
@@ -55,32 +53,4 @@ mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_proble
     }
     h->used = r->count > 0 && mf_host_copies_of(&r->plan[0]);
     return s;
-}
-
-void mf_host_copies_print(FILE *out, const mf_host_copies *h, double step_s) {
-    char text[240] = "nothing fits without them";
-    if (!h->used) {
-        return;
-    }
-    if (h->without_s > 0) {
-        snprintf(text, sizeof text, "without them the step takes %s: a gain of %s rests on them",
-                 mf_show_time(h->without_s).s, mf_show_percent(1 - step_s / h->without_s).s);
-    } else if (!h->infeasible) {
-        snprintf(text, sizeof text, "asked for");
-    }
-    size_t used = strlen(text);
-    snprintf(text + used, sizeof text - used,
-             "; how fast all GPUs of a host copy at once, beside compute, was not measured");
-    fputs("host copies ", out);
-    mf_show_wrap(out, text, 12, 12, 99);
-}
-
-void mf_host_copies_json(mf_json_writer *w, const mf_host_copies *h) {
-    mf_json_write_object(w, "host_copies", false);
-    mf_json_write_bool(w, "used", h->used);
-    mf_json_write_bool(w, "measured", false);
-    mf_json_write_bool(w, "fits_without", !h->infeasible);
-    mf_json_write_f64(w, "step_time_without_s",
-                      h->without_s > 0 ? h->without_s : (double)NAN); /* null */
-    mf_json_write_end(w);
 }

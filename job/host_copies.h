@@ -2,10 +2,9 @@
  * where nothing fits without: what all GPUs of a host copy at once, beside compute and the network,
  * was not measured.
  */
-#ifndef MF_REPORT_HOST_COPIES_H
-#define MF_REPORT_HOST_COPIES_H
+#ifndef MF_JOB_HOST_COPIES_H
+#define MF_JOB_HOST_COPIES_H
 
-#include "core/base/json_write.h"
 #include "planner/planner.h"
 
 typedef struct mf_host_copies {
@@ -26,10 +25,5 @@ typedef mf_status (*mf_search_fn)(void *user, const mf_problem *p, const mf_sear
 mf_status mf_host_copies_search(mf_search_fn search, void *user, const mf_problem *p,
                                 const mf_search_options *o, bool asked, mf_search_result *r,
                                 mf_host_copies *h, mf_err *e);
-
-/* A line where the best plan, which takes step_s, copies; else nothing. */
-void mf_host_copies_print(FILE *out, const mf_host_copies *h, double step_s);
-/* Member "host_copies" of the object that is open. */
-void mf_host_copies_json(mf_json_writer *w, const mf_host_copies *h);
 
 #endif

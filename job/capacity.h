@@ -1,0 +1,104 @@
+/* capacity.h - models x clusters x sizes: the fastest plan of each, and what a whole run by it
+ * takes.
+ *
+ * A cell begins with the plans of its neighbours (planner/capacity/carry.h), so that within its gap
+ * it depends on which others are asked for.
+ */
+#ifndef MF_JOB_CAPACITY_H
+#define MF_JOB_CAPACITY_H
+
+#include "job/host_copies.h"
+#include "job/job.h"
+#include "planner/capacity/goodput.h"
+#include "planner/explain/plausible.h"
+
+/* Of a GPU-hour. */
+typedef struct mf_capacity_price {
+    bool known;
+    double usd_gpu_h;
+    char date[32]; /* as the cluster file says it; "" = it does not, or --price does */
+    char source[128];
+} mf_capacity_price;
+
+/* What becomes of a run where something is not as planned. */
+typedef struct mf_capacity_strain {
+    bool tried, fits;   /* without fits nothing below counts */
+    int64_t gpus;       /* that are at work */
+    double step_time_s; /* simulated */
+    double run_s, cost_usd;
+    bool in_time, in_budget; /* without a limit: true */
+    double load; /* routing: routed rows of the busiest expert rank over the balanced number */
+} mf_capacity_strain;
+
+typedef struct mf_capacity_cell {
+    char model[96], cluster[64], software[32];
+    int64_t gpus;
+    int row; /* which model and cluster of the command line */
+    bool feasible, keeps_deadline;
+    mf_layout layout;
+    mf_assignment assignment;
+    double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
+    double peak_memory_B, usable_B;
+    mf_goodput goodput;
+    mf_host_copies host;
+    /* For all tokens, failures included; without --tokens for one token. INFINITY: it never ends.
+     */
+    double run_s, gpu_h, energy_J;
+    double cost_usd; /* GPU-hours and --power-price; where price.known */
+    mf_capacity_price price;
+    mf_capacity_strain skewed; /* under --skew */
+    mf_capacity_strain lost;   /* a node less; with --deadline or --budget */
+    char why[512];             /* not feasible: why */
+} mf_capacity_cell;
+
+/* What happens while cells are planned; each may be NULL. */
+typedef struct mf_capacity_watch {
+    void (*row)(void *user, const mf_job *j);                /* a model on a cluster begins */
+    void (*cell)(void *user, const mf_job *j, int64_t gpus); /* a size of it begins */
+    void (*search)(const mf_search_stats *now, double best_s, void *user);
+    void (*fit)(const mf_fit_progress *now, void *user);
+    void (*ended)(void *user); /* that search or fit is over */
+    void *user;
+} mf_capacity_watch;
+
+typedef struct mf_capacity_request {
+    mf_job_request asked; /* of every cell: layout, software, ...; models and clusters are here: */
+    const char *const *model, *const *cluster; /* [models], [clusters] */
+    int models, clusters;
+    const int64_t *size; /* [sizes], ascending */
+    int sizes;
+    bool refine;                   /* look between the sizes around the deadline */
+    const char *const *price;      /* CLUSTER=USD a GPU-hour, [prices] */
+    int prices;                    /* others cost what their file says */
+    double tokens;                 /* of the run */
+    double deadline_s, budget_usd; /* 0: none */
+    double power_usd_kWh, checkpoint_s, restart_s;
+    const char *skew; /* a routing that every plan is played under, too; NULL */
+    double gap;
+    bool search_offload;
+    int threads;                /* 0: one a core */
+    const volatile int *cancel; /* as in mf_search_options */
+    mf_capacity_watch watch;
+} mf_capacity_request;
+
+typedef struct mf_capacity {
+    const mf_capacity_request *r;
+    mf_capacity_cell *cell; /* [count]: a row's together, sizes ascending; owned */
+    int count;
+    mf_doubts doubts;
+    /* while a row is planned */
+    int row, room;
+    mf_capacity_price price;
+    mf_price_book *book;
+} mf_capacity;
+
+/* Plans all cells of *r, which is borrowed; one where nothing fits is a result. *out is to be
+ * cleared in any case, and holds what is done when MF_INTERRUPTED is returned. Errors: as
+ * mf_job_load; MF_USAGE "--skew: ..."; MF_NOMEM. */
+mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e);
+void mf_capacity_clear(mf_capacity *z);
+
+/* Every "CLUSTER=USD" is of one of the clusters. Errors: MF_USAGE "--price: ...". */
+mf_status mf_capacity_check_prices(const mf_capacity_request *r, mf_err *e);
+
+#endif

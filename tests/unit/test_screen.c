@@ -1,0 +1,153 @@
+/* Text on a terminal: no line is wider, no word is lost, no more lines than asked for, and what is
+ * left out is counted. Random texts beside those that were written for it. */
+#include "report/text/screen.h"
+#include "tests/support/rng.h"
+#include "tests/support/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static char *shown(const char *text, int columns, bool all) {
+    char *out = NULL;
+    size_t size;
+    FILE *f = open_memstream(&out, &size);
+    assert_non_null(f);
+    assert_ok(mf_screen_write(f, text, columns, all, NULL));
+    fclose(f);
+    return out;
+}
+
+/* Lines, the widest of them, and how many were left out by what they say. */
+typedef struct shape {
+    int lines, widest, left_out;
+} shape;
+
+static shape shape_of(const char *text) {
+    shape s = {0, 0, 0};
+    for (const char *p = text; *p != '\0'; s.lines++) {
+        const int length = (int)strcspn(p, "\n");
+        int n = 0;
+        s.widest = length > s.widest ? length : s.widest;
+        s.left_out += sscanf(p, " ... %d more (-v)", &n) == 1 ? n : 0;
+        p += length + (p[length] == '\n');
+    }
+    return s;
+}
+
+/* Without blanks: what folding must not change. */
+static void squeeze(const char *text, char *out) {
+    for (; *text != '\0'; text++) {
+        if (*text != ' ' && *text != '\n') {
+            *out++ = *text;
+        }
+    }
+    *out = '\0';
+}
+
+static void lines_that_fit_are_left_alone(void **state) {
+    (void)state;
+    static const char text[] =
+        "step time   3 s\n\n  stage   peak\n  0       1.5\n    deep in\nend\n";
+    char *out = shown(text, 60, false);
+    assert_string_equal(out, text);
+    free(out);
+}
+
+static void wide_lines_go_on_behind_their_label(void **state) {
+    (void)state;
+    char *out = shown("layout      TP 1  CP 1  PP 1  VPP 1  EP 2  ETP 1  DP 8  EDP 4\n"
+                      "  a  1234567890 1234567890 1234567890 1234567890 1234567890\n",
+                      40, true);
+    assert_string_equal(out, "layout      TP 1  CP 1  PP 1  VPP 1\n"
+                             "            EP 2  ETP 1  DP 8  EDP 4\n"
+                             "  a  1234567890 1234567890 1234567890\n"
+                             "      1234567890 1234567890\n");
+    free(out);
+}
+
+static void bars_make_way_all_of_them(void **state) {
+    (void)state;
+    char *out = shown("  compute      2.635 s   67.8 %  ###########################\n"
+                      "  bubble      546.5 ms   14.1 %  ######\n",
+                      50, true);
+    assert_string_equal(out, "  compute      2.635 s   67.8 %\n  bubble      546.5 ms   14.1 %\n");
+    free(out);
+}
+
+static void long_tables_lose_their_last_rows(void **state) {
+    (void)state;
+    char text[4096] = "models\n";
+    for (int i = 0; i < 80; i++) {
+        snprintf(text + strlen(text), 32, "  model-%d\n", i);
+    }
+    strcat(text, "verdict     all of them\n");
+    char *out = shown(text, 80, false);
+    const shape s = shape_of(out);
+    assert_int_equal(s.lines, MF_SCREEN_LINES);
+    assert_int_equal(s.lines - 1 + s.left_out, 82);
+    assert_non_null(strstr(out, "  model-36\n  ... 43 more (-v)\nverdict     all of them\n"));
+    free(out);
+    out = shown(text, 80, true);
+    assert_string_equal(out, text);
+    free(out);
+}
+
+/* Words, tables, empty lines and words wider than the screen. */
+static void random_text(rng *r, char *out, size_t size) {
+    size_t used = 0;
+    const int64_t lines = rng_range(r, 0, 120);
+    *out = '\0';
+    for (int64_t i = 0; i < lines && used + 700 < size; i++) {
+        const int64_t words = rng_range(r, 0, 14), indent = rng_range(r, 0, 3) * 2;
+        used += (size_t)snprintf(out + used, size - used, "%*s", words > 0 ? (int)indent : 0, "");
+        for (int64_t k = 0; k < words; k++) {
+            const int length = (int)rng_range(r, 1, rng_range(r, 0, 30) == 0 ? 70 : 12);
+            used += (size_t)snprintf(out + used, size - used, "%s%.*s",
+                                     k == 0                    ? ""
+                                     : rng_range(r, 0, 3) == 0 ? "   "
+                                                               : " ",
+                                     length,
+                                     "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz"
+                                     "abcdefghijklmnopqrstuvwxyz");
+        }
+        used += (size_t)snprintf(out + used, size - used, "\n");
+    }
+}
+
+static void any_text_is_held_to_the_screen(void **state) {
+    (void)state;
+    static char text[128 * 1024], want[128 * 1024], got[128 * 1024];
+    rng r = {11};
+    int shortened = 0;
+    for (int i = 0; i < 3000; i++) {
+        const int columns = (int)rng_range(&r, MF_SCREEN_LEAST, 130);
+        random_text(&r, text, sizeof text);
+        char *all = shown(text, columns, true), *some = shown(text, columns, false);
+        const shape a = shape_of(all), s = shape_of(some);
+        squeeze(text, want);
+        squeeze(all, got);
+        assert_string_equal(want, got);
+        assert_true(a.widest <= columns && s.widest <= columns);
+        assert_true(s.lines <= MF_SCREEN_LINES);
+        if (a.lines <= MF_SCREEN_LINES) {
+            assert_string_equal(all, some);
+        } else {
+            assert_true(s.left_out > 0);
+            shortened++;
+        }
+        free(all);
+        free(some);
+    }
+    assert_true(shortened > 300);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_that_fit_are_left_alone),
+        cmocka_unit_test(wide_lines_go_on_behind_their_label),
+        cmocka_unit_test(bars_make_way_all_of_them),
+        cmocka_unit_test(long_tables_lose_their_last_rows),
+        cmocka_unit_test(any_text_is_held_to_the_screen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
