@@ -393,6 +393,10 @@ static mf_status plan_row(sizing *z, const char *model, const char *cluster, con
     if (s == MF_OK) {
         say_program(z, &j);
         z->price = mf_price_list_of(z->a, cluster, &j.cluster);
+        if (strncmp(j.software.name, "megatron-", 9) == 0) {
+            mf_doubt(&z->doubts, "plans of the whole space: Megatron cannot express all of them; "
+                                 "plan --runs-on megatron says what that costs");
+        }
         mf_doubt_price(&z->doubts, cluster, z->price.usd_gpu_h, z->price.date,
                        strcmp(z->price.source, "--price") == 0);
     }
