@@ -1,9 +1,9 @@
 /* cmd_capacity.c - `moefold capacity`: models x clusters x sizes: time, money, energy for a number
  * of tokens, and the smallest size that keeps a deadline. */
 #include "cli/args_request.h"
-#include "cli/capacity_lists.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
+#include "job/capacity_lists.h"
 #include "report/capacity_table.h"
 #include "report/doubts.h"
 #include "report/output.h"

@@ -408,6 +408,10 @@ static mf_status plan_row(mf_capacity *z, mf_err *e) {
             r->watch.row(r->watch.user, &j);
         }
         z->price = price_of(r, cluster, &j.cluster);
+        if (strncmp(j.software.name, "megatron-", 9) == 0) {
+            mf_doubt(&z->doubts, "plans of the whole space: Megatron cannot express all of them; "
+                                 "plan --runs-on megatron says what that costs");
+        }
         mf_doubt_price(&z->doubts, cluster, z->price.usd_gpu_h, z->price.date,
                        strcmp(z->price.source, "--price") == 0);
     }

@@ -1,5 +1,7 @@
 /* capacity_lists.c - reads lists of names, sizes and prices. */
-#include "cli/capacity_lists.h"
+#include "job/capacity_lists.h"
+
+#include "core/base/number_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 /* capacity_lists.h - the lists on `capacity`'s command line: names, sizes. */
-#ifndef MF_CLI_CAPACITY_LISTS_H
-#define MF_CLI_CAPACITY_LISTS_H
+#ifndef MF_JOB_CAPACITY_LISTS_H
+#define MF_JOB_CAPACITY_LISTS_H
 
-#include "cli/options.h"
 #include "core/base/status.h"
+
+#include <stdint.h>
 
 enum { MF_CAPACITY_MAX_NAMES = 32, MF_CAPACITY_MAX_SIZES = 64 };
 

@@ -1,0 +1,15 @@
+/* account_report.h - what the ops of a stage cost one by one, for people and as JSON. */
+#ifndef MF_REPORT_ACCOUNT_REPORT_H
+#define MF_REPORT_ACCOUNT_REPORT_H
+
+#include "core/base/json_write.h"
+#include "job/account.h"
+
+#include <stdio.h>
+
+/* top: so many of the costliest ops. */
+void mf_account_report_print(FILE *out, const mf_account *a, int top);
+/* Members of the object that is open. */
+void mf_account_report_json(mf_json_writer *w, const mf_account *a, int top);
+
+#endif
