@@ -3,6 +3,7 @@
 
 #include "core/base/number_text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
