@@ -41,6 +41,19 @@ mf_offer mf_capacity_offer(const mf_capacity_cell *c, int clusters) {
     return o;
 }
 
+void mf_capacity_doubt(mf_doubts *d, const mf_cluster *k, const mf_capacity_cell *cell, int count) {
+    const mf_capacity_cell *best = NULL;
+    char where[160];
+    for (int i = 0; i < count; i++) {
+        best = cell[i].feasible && (best == NULL || cell[i].mfu > best->mfu) ? &cell[i] : best;
+    }
+    if (best != NULL) {
+        snprintf(where, sizeof where, "%.60s on %lld x %.40s", best->model, LL(best->gpus),
+                 best->cluster);
+        mf_doubt_mfu(d, k, &best->layout, best->mfu, where);
+    }
+}
+
 /* --- the table -------------------------------------------------------------------------------- */
 
 static mf_shown days(double time_s) {

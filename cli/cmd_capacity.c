@@ -150,11 +150,8 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     }
     mf_progress_end(&z->progress);
     if (s == MF_OK) {
-        char where[128];
         fill(c, z->a, j, &r.plan[0]);
         c->gap = r.stats.gap;
-        snprintf(where, sizeof where, "%.60s on %.40s", c->model, c->cluster);
-        mf_doubt_mfu(&z->doubts, &j->cluster, &c->layout, c->mfu, where);
     } else if (s == MF_INFEASIBLE) {
         s = say_missing(z, &problem, c);
     } else if (s == MF_LAYOUT) {
@@ -409,6 +406,7 @@ static mf_status plan_row(sizing *z, const char *model, const char *cluster, con
     }
     mf_price_book_destroy(z->book);
     z->book = NULL;
+    mf_capacity_doubt(&z->doubts, &j.cluster, z->cell + first, z->count - first);
     mf_job_clear(&j);
     return s;
 }
