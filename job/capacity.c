@@ -130,11 +130,8 @@ static mf_status plan_cell(mf_capacity *z, mf_job *j, mf_capacity_cell *c, mf_er
     }
     ended(z);
     if (s == MF_OK) {
-        char where[128];
         fill(c, z->r, j, &r.plan[0]);
         c->gap = r.stats.gap;
-        snprintf(where, sizeof where, "%.60s on %.40s", c->model, c->cluster);
-        mf_doubt_mfu(&z->doubts, &j->cluster, &c->layout, c->mfu, where);
     } else if (s == MF_INFEASIBLE) {
         s = say_missing(z, &problem, c);
     } else if (s == MF_LAYOUT) {
@@ -397,6 +394,21 @@ static mf_capacity_price price_of(const mf_capacity_request *r, const char *name
 
 /* --- the table -------------------------------------------------------------------------------- */
 
+/* Warns of the best MFU of a row's cells, if it is above all that was published. */
+static void doubt_best(mf_capacity *z, const mf_cluster *k, int first) {
+    const mf_capacity_cell *best = NULL;
+    char where[160];
+    for (int i = first; i < z->count; i++) {
+        const mf_capacity_cell *c = &z->cell[i];
+        best = c->feasible && (best == NULL || c->mfu > best->mfu) ? c : best;
+    }
+    if (best != NULL) {
+        snprintf(where, sizeof where, "%.60s on %lld x %.40s", best->model, (long long)best->gpus,
+                 best->cluster);
+        mf_doubt_mfu(&z->doubts, k, &best->layout, best->mfu, where);
+    }
+}
+
 /* All sizes of one model on one cluster, which share their prices. */
 static mf_status plan_row(mf_capacity *z, mf_err *e) {
     const mf_capacity_request *r = z->r;
@@ -422,6 +434,7 @@ static mf_status plan_row(mf_capacity *z, mf_err *e) {
     s = s == MF_OK && r->refine ? refine(z, &j, first, e) : s;
     mf_price_book_destroy(z->book);
     z->book = NULL;
+    doubt_best(z, &j.cluster, first);
     mf_job_clear(&j);
     return s;
 }
