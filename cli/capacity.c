@@ -41,10 +41,11 @@ mf_offer mf_capacity_offer(const mf_capacity_cell *c, int clusters) {
     return o;
 }
 
-void mf_capacity_doubt(mf_doubts *d, const mf_cluster *k, const mf_capacity_cell *cell, int count) {
+void mf_capacity_doubt(mf_doubts *d, const mf_cluster *k, const mf_capacity_cell *cell, int from,
+                       int count) {
     const mf_capacity_cell *best = NULL;
     char where[160];
-    for (int i = 0; i < count; i++) {
+    for (int i = from; i < count; i++) {
         best = cell[i].feasible && (best == NULL || cell[i].mfu > best->mfu) ? &cell[i] : best;
     }
     if (best != NULL) {

@@ -75,9 +75,11 @@ int64_t mf_capacity_smallest(const mf_capacity_table *t, int at);
 /* Is it the first cell of its model and cluster? */
 bool mf_capacity_begins_row(const mf_capacity_table *t, int at);
 
-/* Warns of the best MFU of cells of one model and cluster, if it is above all that was published.
+/* Warns of the best MFU of cell[from .. count), all of one model and cluster, if it is above all
+ * that was published.
  */
-void mf_capacity_doubt(mf_doubts *d, const mf_cluster *k, const mf_capacity_cell *cell, int count);
+void mf_capacity_doubt(mf_doubts *d, const mf_cluster *k, const mf_capacity_cell *cell, int from,
+                       int count);
 
 void mf_capacity_print(FILE *out, const mf_capacity_table *t);
 /* The members of the object that --json prints, into the one that is open. */

@@ -29,7 +29,7 @@ typedef struct sizing {
     char program[1024];      /* a line for each cluster */
     mf_capacity_price price; /* of the cells that are made now */
     mf_price_book *book;     /* the same */
-    mf_doubts doubts;
+    mf_doubts *doubts;
     int clusters, row; /* row: model x clusters + cluster, of the cells that are made now */
     int count, room;   /* room: as many as there may be */
 } sizing;
@@ -126,7 +126,7 @@ static mf_status plan_cell(sizing *z, mf_job *j, mf_capacity_cell *c, mf_err *e)
     snprintf(z->progress.about, sizeof z->progress.about, "%s on %lld x %s", j->model.name,
              (long long)c->gpus, j->cluster.name);
     j->plan.layout.gpus = c->gpus;
-    mf_doubt_job(&z->doubts, &j->model, &j->cluster, &j->plan.layout);
+    mf_doubt_job(z->doubts, &j->model, &j->cluster, &j->plan.layout);
     mf_search_options_init(&o);
     o.cancel = z->cli->cancel;
     o.progress = mf_progress_search;
@@ -391,10 +391,10 @@ static mf_status plan_row(sizing *z, const char *model, const char *cluster, con
         say_program(z, &j);
         z->price = mf_price_list_of(z->a, cluster, &j.cluster);
         if (strncmp(j.software.name, "megatron-", 9) == 0) {
-            mf_doubt(&z->doubts, "plans of the whole space: Megatron cannot express all of them; "
-                                 "plan --runs-on megatron says what that costs");
+            mf_doubt(z->doubts, "plans of the whole space: Megatron cannot express all of them; "
+                                "plan --runs-on megatron says what that costs");
         }
-        mf_doubt_price(&z->doubts, cluster, z->price.usd_gpu_h, z->price.date,
+        mf_doubt_price(z->doubts, cluster, z->price.usd_gpu_h, z->price.date,
                        strcmp(z->price.source, "--price") == 0);
     }
     int first = z->count;
@@ -406,7 +406,7 @@ static mf_status plan_row(sizing *z, const char *model, const char *cluster, con
     }
     mf_price_book_destroy(z->book);
     z->book = NULL;
-    mf_capacity_doubt(&z->doubts, &j.cluster, z->cell + first, z->count - first);
+    mf_capacity_doubt(z->doubts, &j.cluster, z->cell, first, z->count);
     mf_job_clear(&j);
     return s;
 }
@@ -479,8 +479,8 @@ static mf_status report(const sizing *z, int models, int clusters, mf_status s, 
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     t.offer = offer;
-    t.doubts = &z->doubts;
-    mf_doubts_print(z->a->notes, &z->doubts);
+    t.doubts = z->doubts;
+    mf_doubts_print(z->a->notes, z->doubts);
     for (int i = 0; i < z->count; i++) {
         feasible += z->cell[i].feasible;
     }
@@ -503,11 +503,13 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_name_list models = {0}, clusters = {0};
     int64_t size[MF_CAPACITY_MAX_SIZES];
     int sizes = 0;
-    sizing z = {.a = a, .cli = cli, .gap = fmax(given_or(a, MF_OPT_GAP, 0.05), 1e-9)};
+    mf_doubts doubts = {0};
+    sizing z = {
+        .a = a, .cli = cli, .doubts = &doubts, .gap = fmax(given_or(a, MF_OPT_GAP, 0.05), 1e-9)};
     mf_progress_init(&z.progress, cli, a);
     mf_status s = check(a, e);
     if (s == MF_OK && a->value[MF_OPT_TOKENS].given) {
-        mf_doubt_tokens(&z.doubts, a->value[MF_OPT_TOKENS].f);
+        mf_doubt_tokens(z.doubts, a->value[MF_OPT_TOKENS].f);
     }
     if (s == MF_OK) {
         s = mf_name_list_parse(a->value[MF_OPT_MODELS].text, &models, e);
