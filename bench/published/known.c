@@ -77,8 +77,15 @@ static const struct {
 static const struct {
     const char *id, *reason;
 } peculiar[] = {
-    {"card-015", "step time and tokens/s differ by a factor of 2 in the source"},
-    {"card-016", "step time and tokens/s differ by a factor of 2 in the source"},
+    {"card-015", "step time contradicts tokens/s and TFLOP/s by a factor of 2: those stand"},
+    {"card-016", "step time contradicts tokens/s and TFLOP/s by a factor of 2: those stand"},
+    {"card-019", "TP, PP and EP assumed from the base recipe; natural routing"},
+    {"dgx-100", "Llama 4 in early 2025: right without the host's waits, which no row states"},
+    {"dgx-101", "Llama 4 in early 2025: right without the host's waits, which no row states"},
+    {"dgx-103", "Llama 4 in early 2025: right without the host's waits, which no row states"},
+    {"dgx-104", "Llama 4 in early 2025: right without the host's waits, which no row states"},
+    {"dgx-106", "Llama 4 in early 2025: right without the host's waits, which no row states"},
+    {"dgx-107", "Llama 4 in early 2025: right without the host's waits, which no row states"},
     {"bra-149", "VPP not stated; predicted with the 5 of its neighbours"},
     {"zoo-018", "GPU stated as GB200, speed is that of GB300"},
     {"zoo-005", "recompute not stated"},

@@ -38,6 +38,14 @@ static const struct {
      "they were measured: one factor for all of Blackwell, prior 0.94",
      "B200, GB200, B300, GB300",
      "share of bandwidth over all such ops in public rows: 0.49 after 0.52 on H100"},
+    {"Convolutions, scans and gated norms of layers with a state reach 0.38 of what is derived of "
+     "them: one factor, fitted with prior 1",
+     "Nemotron-H, Nemotron 3, Qwen3-Next",
+     "Megatron-LM's mamba_mixer.py and gated_delta_net.py run the Triton kernels of mamba_ssm and "
+     "flash-linear-attention"},
+    {"MTP runs where a row's TFLOP/s over tokens/s count it: one depth of DeepSeek-V4, two of "
+     "Nemotron 3 Super, Ultra and 3.5 Lightning",
+     "Megatron-Bridge", "the rows themselves; a card of 3.5 Lightning says two"},
     {"Full recomputation, DeepEP, no graph where a row says nothing", "skl-045 to -050",
      "qwen3_30b_a3b_pretrain_config, which their source runs"},
     {"One BF16 weight gradient of each shape that nobody reads, one of the head for a moment "

@@ -54,6 +54,8 @@
     X(gate, mf_kernel_gate, mf_kernel_gate_forward)                                                \
     X(gate_grad, mf_kernel_gate_grad, mf_kernel_gate_backward)                                     \
     X(gate_input_grad, mf_kernel_gate_input_grad, mf_kernel_gate_input_backward)                   \
+    X(output_gate, mf_kernel_output_gate, mf_kernel_output_gate_forward)                           \
+    X(output_gate_grad, mf_kernel_output_gate_grad, mf_kernel_output_gate_backward)                \
     X(router, mf_kernel_router, mf_kernel_router_forward)                                          \
     X(router_probabilities, mf_kernel_router, mf_kernel_router_probabilities)                      \
     X(router_force, mf_kernel_router_force, mf_kernel_router_force_balance)                        \
@@ -84,8 +86,6 @@
 
 /* What GPUs have no kernel for yet: their entries are NULL (mf_model_not_on_gpu says so). */
 #define MF_KERNEL_LIST_CPU(X)                                                                      \
-    X(output_gate, mf_kernel_output_gate, mf_kernel_output_gate_forward)                           \
-    X(output_gate_grad, mf_kernel_output_gate_grad, mf_kernel_output_gate_backward)                \
     X(layernorm, mf_kernel_layernorm, mf_kernel_layernorm_forward)                                 \
     X(layernorm_grad, mf_kernel_layernorm_grad, mf_kernel_layernorm_backward)
 

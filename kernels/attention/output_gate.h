@@ -1,5 +1,5 @@
 /* output_gate.h - a sigmoid on the output of attention, one number for each run of `width` columns:
- * a head (Step-3.5), or a single column. The reference alone: no GPU runs it yet.
+ * a head (Step-3.5), or a single column (Qwen3-Next).
  *
  *     y[r, c] = sigmoid(gate[r, c / width]) x[r, c]
  *     dx = sigmoid(gate) dy,  dgate = sigmoid(gate) (1 - sigmoid(gate)) times the sum of dy x over
@@ -29,5 +29,9 @@ typedef struct mf_kernel_output_gate_grad {
 MF_KERNEL_C_BEGIN
 mf_status mf_kernel_output_gate_forward(const mf_kernel_output_gate *a, mf_err *e);
 mf_status mf_kernel_output_gate_backward(const mf_kernel_output_gate_grad *a, mf_err *e);
+mf_status mf_kernel_output_gate_forward_cuda(const mf_kernel_output_gate *a, void *stream,
+                                             mf_err *e);
+mf_status mf_kernel_output_gate_backward_cuda(const mf_kernel_output_gate_grad *a, void *stream,
+                                              mf_err *e);
 MF_KERNEL_C_END
 #endif

@@ -4,6 +4,7 @@
 #include "tests/gpu/gpu_test.cuh"
 
 #include "kernels/attention/attention_merge.h"
+#include "kernels/attention/output_gate.h"
 #include "kernels/attention/rope.h"
 #include "kernels/moe/gate.h"
 #include "kernels/moe/swiglu.h"
@@ -315,6 +316,31 @@ static void test_gate(mf_kernel_dtype d, int64_t rows, int64_t cols) {
     compare("dgate", &dg, F32, 1e-5);
     free_all();
 }
+static void test_output_gate(mf_kernel_dtype d, int64_t rows, int64_t heads, int64_t width) {
+    CASE("output_gate", "%s rows %lld gates %lld of %lld columns", name_of(d), (long long)rows,
+         (long long)heads, (long long)width);
+    const int64_t cols = heads * width;
+    both x = random_values(rows * cols, d, -1, 1), gate = random_values(rows * heads, d, -3, 3);
+    both dy = random_values(rows * cols, d, -1, 1), y = poison(rows * cols, d);
+    both dx = poison(rows * cols, d), dg = poison(rows * heads, d);
+    run_both<mf_kernel_output_gate>(
+        [&](bool dev) {
+            mf_kernel_output_gate a = {d, rows, cols, width, P(gate), P(x), P(y)};
+            return a;
+        },
+        mf_kernel_output_gate_forward, mf_kernel_output_gate_forward_cuda);
+    compare("y", &y, d, bound_of(d));
+    run_both<mf_kernel_output_gate_grad>(
+        [&](bool dev) {
+            mf_kernel_output_gate_grad a = {d,    rows,  cols,  width, P(gate),
+                                            P(x), P(dy), P(dx), P(dg)};
+            return a;
+        },
+        mf_kernel_output_gate_backward, mf_kernel_output_gate_backward_cuda);
+    compare("dx", &dx, d, bound_of(d));
+    compare("dgate", &dg, d, bound_of(d));
+    free_all();
+}
 static void all_norms(void) {
     for (mf_kernel_dtype d : types) {
         test_rmsnorm(d, 37, 1, 7168, 0);
@@ -358,6 +384,10 @@ static void all_activations(void) {
         test_bias(d, 77, 35, 5);
         test_gate(d, 100, 2048);
         test_gate(d, 33, 71);
+        test_output_gate(d, 100, 32, 1);
+        test_output_gate(d, 33, 71, 1);
+        test_output_gate(d, 100, 16, 128);
+        test_output_gate(d, 33, 3, 71);
     }
 }
 

@@ -275,7 +275,7 @@ static void what_cannot_be_planned_or_run_is_said(void **state) {
         {"deepseek-v4-flash", NULL, "attention over compressed keys",
          "attention over compressed keys"},
         {"gemma-4-26b-a4b", NULL, "heads of several widths", "heads of several widths"},
-        {"step-3", NULL, NULL, NULL},
+        {"step-3", NULL, NULL, "low-rank queries beside whole keys"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mf_model m = loaded(cases[i].name);

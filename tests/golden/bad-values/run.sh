@@ -117,9 +117,9 @@ bad $job --steps 1 --gpus 2 --ep 3
 bad $job --steps 1 --precision fp8-block
 bad $job --steps 1 --plan README.md
 bad train --init /nowhere --data README.md --global-batch 2 --seq 16 --steps 1
-# families that are planned and not run, read and not planned
+# families that are planned and not run, and what is left out of them
 bad train --model qwen3-next-80b-a3b --data README.md --global-batch 2 --seq 16 --steps 1
 bad train --model glm-5.2 --data README.md --global-batch 2 --seq 16 --steps 1
-bad fit --model deepseek-v4-flash --cluster h200 --gpus 64 --global-batch 64 --seq 4096 --json
+bad train --model deepseek-v4-flash --data README.md --global-batch 2 --seq 16 --steps 1
 bad fit --model minimax-m2.5 --cluster h200 --gpus 64 --global-batch 64 --seq 4096 --json --strict
 golden_end
