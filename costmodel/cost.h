@@ -66,9 +66,9 @@ typedef struct mf_software {
     double ring_attention_eff; /* ... of pieces that context parallelism cuts it into: kernels on
                                   parts of the sequence, their merges. 0 = 1, may be missing */
     double memory_eff;         /* memory-bound ops over copy bandwidth */
-    double scan_eff; /* convolutions, scans and gated norms of linear mixers, over that again. 0 =
-                        1, may be missing in a file */
-    double host_op_s;          /* host time to issue one op, no graph */
+    double scan_eff;  /* convolutions, scans and gated norms of linear mixers, over that again. 0 =
+                         1, may be missing in a file */
+    double host_op_s; /* host time to issue one op, no graph */
     /* 1: launches cost what was measured where it was, in place of host_op_s and of host_graph's
      * step. May be missing in a file: 0 */
     double host_measured;

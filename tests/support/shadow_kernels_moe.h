@@ -69,6 +69,24 @@ static void gate_input_grad(const mf_kernel_gate_input_grad *a, bool look, shado
     writes(s, a->workspace, (int64_t)mf_kernel_gate_workspace_B(a->cols));
 }
 
+static void output_gate(const mf_kernel_output_gate *a, bool look, shadow_spans *s) {
+    const int64_t size_B = of(a->dtype, a->rows * a->cols);
+    (void)look;
+    reads(s, a->gate, size_B / a->width);
+    reads(s, a->x, size_B);
+    writes(s, a->y, size_B);
+}
+
+static void output_gate_grad(const mf_kernel_output_gate_grad *a, bool look, shadow_spans *s) {
+    const int64_t size_B = of(a->dtype, a->rows * a->cols);
+    (void)look;
+    reads(s, a->gate, size_B / a->width);
+    reads(s, a->x, size_B);
+    reads(s, a->dy, size_B);
+    writes(s, a->dx, size_B);
+    writes(s, a->dgate, size_B / a->width);
+}
+
 /* --- the router ---------------------------------------------------------------------------------
  */
 
