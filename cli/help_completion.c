@@ -87,8 +87,9 @@ static void print_summary(FILE *out, const char *help) {
         length += 1 + strcspn(help + length + 1, ".:\n"); /* config.json ends no sentence */
     }
     snprintf(text, sizeof text, "%.*s", (int)length, help);
-    if (length >= sizeof text && strrchr(text, ' ') != NULL) {
-        strcpy(strrchr(text, ' '), "...");
+    char *last = strrchr(text, ' ');
+    if (length >= sizeof text && last != NULL) {
+        snprintf(last, sizeof text - (size_t)(last - text), "...");
     }
     print_quoted(out, text, "[]:");
 }

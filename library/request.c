@@ -17,15 +17,28 @@
 
 /* --- argv ------------------------------------------------------------------------------------- */
 
+/* Room for one more text. */
+static bool grow(mf_request *r) {
+    if (r->texts < r->room) {
+        return true;
+    }
+    const int room = r->room > 0 ? 2 * r->room : 32;
+    char **owned = calloc((size_t)room, sizeof *owned);
+    if (owned == NULL) {
+        return false;
+    }
+    if (r->texts > 0) {
+        memcpy(owned, r->owned, (size_t)r->texts * sizeof *owned);
+    }
+    free(r->owned);
+    r->owned = owned;
+    r->room = room;
+    return true;
+}
+
 /* Takes `text` over, NULL for lack of memory. */
 static mf_status push(mf_request *r, char *text, mf_err *e) {
-    if (text != NULL && r->texts == r->room) {
-        int room = r->room > 0 ? 2 * r->room : 32;
-        char **owned = realloc(r->owned, (size_t)room * sizeof *owned);
-        r->owned = owned != NULL ? owned : r->owned;
-        r->room = owned != NULL ? room : r->room;
-    }
-    if (text == NULL || r->texts == r->room) {
+    if (text == NULL || !grow(r)) {
         free(text);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -349,15 +362,18 @@ mf_status mf_request_read(const char *text, const mf_command *c, mf_request *out
         s = s == MF_OK ? read_members(out, c, mf_json_root(doc), e) : s;
     }
     mf_json_destroy(doc);
-    if (s == MF_OK) {
-        out->argv = calloc((size_t)out->texts + 1, sizeof *out->argv);
-        s = out->argv != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (s != MF_OK) {
+        return s;
     }
-    for (int i = 0; s == MF_OK && i < out->texts; i++) {
+    out->argv = calloc((size_t)out->texts + 1, sizeof *out->argv);
+    if (out->argv == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    for (int i = 0; i < out->texts; i++) {
         out->argv[i] = out->owned[i];
     }
-    out->argc = s == MF_OK ? out->texts : 0;
-    return s;
+    out->argc = out->texts;
+    return MF_OK;
 }
 
 void mf_request_clear(mf_request *r) {

@@ -22,6 +22,9 @@ mkdir -p "$work/tests/python" "$work/docs"
 cp tests/python/test_package.py "$work/tests/python/"
 cp docs/LIBRARY.md "$work/docs/"
 program=$(cd "$(dirname "$program")" && pwd)/$(basename "$program")
+# The program was built for the data of a package that is not installed: it reads the tree's.
+printf '#!/bin/sh\nMOEFOLD_DATA=%s exec %s "$@"\n' "$(pwd)/profiles" "$program" >"$work/moefold"
+chmod +x "$work/moefold"
 cd "$work"
-env -i HOME="$work" PATH=/usr/bin:/bin MOEFOLD_WHEEL=1 MOEFOLD_PROGRAM="$program" "$work/venv/bin/python" tests/python/test_package.py
+env -i HOME="$work" PATH=/usr/bin:/bin MOEFOLD_WHEEL=1 MOEFOLD_PROGRAM="$work/moefold" "$work/venv/bin/python" tests/python/test_package.py
 echo "test-wheel: $(basename "$wheel") works in a fresh environment"

@@ -119,7 +119,7 @@ class Package(unittest.TestCase):
         moefold.version()
         folder = pathlib.Path(moefold.__file__).resolve().parent
         self.assertIn("site-packages", str(folder))
-        loaded = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+        loaded = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if ".so" in line}
         for name in ("libmoefold", "libglpk", "libcjson", "libcolamd", "libamd", "libltdl", "libgmp"):
             found = [path for path in loaded if os.path.basename(path).startswith(name + ".so")]
             self.assertEqual([os.path.dirname(path) for path in found], [str(folder)], name)
