@@ -8,7 +8,6 @@
 #ifndef MF_PLANNER_FAMILY_BOUND_H
 #define MF_PLANNER_FAMILY_BOUND_H
 
-#include "planner/bound/lower_hull.h"
 #include "planner/bound/stage_bound.h"
 #include "planner/order/path_mean.h"
 #include "planner/price/cost_cache.h"
@@ -35,7 +34,7 @@ int mf_rough_layers(const mf_model *m);
 #define MF_ROUGH_POINTS 64
 typedef struct mf_rough_hull {
     int points; /* 0 = nothing is known: no time at all */
-    mf_way way[MF_ROUGH_POINTS];
+    double saved_B[MF_ROUGH_POINTS], time_s[MF_ROUGH_POINTS];
 } mf_rough_hull;
 
 /* Positions other than main layers: what of one kind there is. */
@@ -93,11 +92,14 @@ mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
 mf_status mf_rates_chains(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
 /* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
 void mf_rates_larger(mf_rates *r, const mf_rates *with);
-/* Adds the hulls of a main layer over the catalogue as simulated, which are lent to r, all choices
- * into *ways, and the least workspaces. from_end: asks for choices from the last one on; what comes
- * out is the same. */
-mf_status mf_rates_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                           mf_rates *r, mf_rough_hull hull[2], mf_rough_ways *ways, mf_err *e);
+/* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks,
+ * which are lent to r. from_end: asks for choices from the last one on; what comes out is the same.
+ */
+mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                        mf_rates *r, mf_rough_hull hull[2], mf_err *e);
+/* The same as simulated, of the layout itself, into *ways too; and the least workspaces. */
+mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                              mf_rates *r, mf_rough_hull hull[2], mf_rough_ways *ways, mf_err *e);
 
 /* Any pipeline degree, any order in `modes` (bits by mode): work shared evenly by all stages.
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */
@@ -116,9 +118,16 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
                          const mf_rough_fixed *f, double enough_s);
 
 /* The same by the mean of chains that were found for the layout's order (relaxation.c has the
- * exact counterpart, with what passes lose to collectives beside them). 0: these chains do not hold
- * for it. */
+ * exact counterpart). Holds for plans that take less than cutoff_s (INFINITY = any). 0: these
+ * chains do not hold for it. */
 double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                       const mf_rough_fixed *f, const mf_chains *c);
+                       const mf_rough_fixed *f, const mf_chains *c, double cutoff_s);
+/* What of the mean is lost to gathers and reductions beside passes, wherever positions stand
+ * (family_losses.c; overlap_loss.c has the exact counterpart). */
+double mf_rough_lost_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
+                       const mf_rough_fixed *f, const mf_chains *c, double cutoff_s);
+/* Virtual stages that the others of a kind can stand on: none is empty. */
+void mf_rough_other_range(const mf_rates *r, const mf_rough_other *x, int vstages, int *lo,
+                          int *hi);
 
 #endif

@@ -5,6 +5,7 @@
  * they add there beyond the least of its stage counts once.
  */
 #include "planner/bound/family_stage.h"
+#include "planner/bound/lower_hull.h"
 
 #include <math.h>
 #include <string.h>
@@ -80,8 +81,8 @@ static double visit_s(const counted *c, const double *part_s, int v) {
 
 /* --- others ----------------------------------------------------------------------------------- */
 
-/* Virtual stages that the others of a kind can stand on: none is empty. */
-static void other_range(const mf_rates *r, const mf_rough_other *x, int vstages, int *lo, int *hi) {
+void mf_rough_other_range(const mf_rates *r, const mf_rough_other *x, int vstages, int *lo,
+                          int *hi) {
     int spare = r->positions - vstages;
     *lo = x->first > spare ? x->first - spare : 0;
     *hi = x->last < vstages - 1 ? x->last : vstages - 1;
@@ -96,7 +97,7 @@ static double other_s(const means *m, const mf_rough_other *x) {
     int lo, hi;
     passes_of(&x->pass, m->b.mode, pass_s);
     once_of(m, &x->params, x->gather_s, x->reduce_s, once_s);
-    other_range(m->b.r, x, m->c->vstages, &lo, &hi);
+    mf_rough_other_range(m->b.r, x, m->c->vstages, &lo, &hi);
     for (int v = lo; v <= hi; v++) {
         least_s =
             mf_smaller(least_s, visit_s(&m->passes, pass_s, v) + visit_s(&m->once, once_s, v));
@@ -132,7 +133,7 @@ static double extra_s(const mf_rough_bounding *b, const mf_rough_ends *ends, int
     if (h->points == 0 || !(flight > 0.0)) {
         return 0.0;
     }
-    return k * mf_larger(0.0, mf_rough_hull_at(h, left_B / (flight * k)) - h->way[0].time_s);
+    return k * mf_larger(0.0, mf_rough_hull_at(h, left_B / (flight * k)) - h->time_s[0]);
 }
 
 /* A stage that layers go to. */
@@ -219,15 +220,23 @@ static double by_ways(means *m) {
         mf_way w[MF_ROUGH_POINTS];
         mf_rough_ends ends = mf_rough_ends_of(m->b.r, m->b.l, p);
         double *at_s = curve_s + (size_t)p * (size_t)(layers + 1);
-        int n = ways_of(m, p, w);
-        mf_ways_curve(w, n, m->b.o->flight + (size_t)p * (size_t)(m->b.o->layers + 1),
-                      mf_rough_room_B(&m->b, &ends, 0), m->b.layer_B, layers, at_s);
+        int n = ways_of(m, p, w), most = 0;
+        at_s[0] = 0.0;
+        for (int k = 1; k <= layers; k++) {
+            double flight = (double)m->b.o->flight[p * (m->b.o->layers + 1) + k];
+            double room_B = mf_rough_room_B(&m->b, &ends, k);
+            double saved_B = flight > 0.0 ? room_B / (flight * k) : HUGE_VAL;
+            bool fits = room_B >= 0.0 && most == k - 1;
+            at_s[k] = fits ? k * mf_ways_time_s(w, n, saved_B) : HUGE_VAL;
+            most = isinf(at_s[k]) ? most : k;
+        }
+        mf_make_convex(at_s, most);
     }
     return mf_place_layers(curve_s, stages, layers, held);
 }
 
 double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                       const mf_rough_fixed *f, const mf_chains *c) {
+                       const mf_rough_fixed *f, const mf_chains *c, double cutoff_s) {
     means m;
     if (l->pp > MF_ROUGH_STAGES || c->vstages > MOST_VSTAGES || !c->part[0] || r->lost > c->lost) {
         return 0.0;
@@ -239,6 +248,7 @@ double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_sum
     visits(&m);
     double sum_s = f->tail.fixed_s + c->sends * f->send_s;
     sum_s += (c->holds - c->beside * r->lost) * f->hold_s;
+    sum_s += mf_rough_lost_s(r, l, o, f, c, cutoff_s);
     for (int i = 0; i < r->others; i++) {
         sum_s += other_s(&m, &r->other[i]);
     }

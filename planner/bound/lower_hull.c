@@ -2,7 +2,6 @@
 #include "planner/bound/lower_hull.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -80,20 +79,6 @@ void mf_make_convex(double *y, int n) {
         }
         from = to;
     }
-}
-
-void mf_ways_curve(const mf_way *w, int n, const float *flight, double room_B, double each_B,
-                   int layers, double *curve_s) {
-    int most = 0;
-    curve_s[0] = 0.0;
-    for (int k = 1; k <= layers; k++) {
-        double left_B = room_B - k * each_B, in_flight = (double)flight[k];
-        double saved_B = in_flight > 0.0 ? left_B / (in_flight * k) : HUGE_VAL;
-        bool fits = left_B >= 0.0 && most == k - 1;
-        curve_s[k] = fits ? k * mf_ways_time_s(w, n, saved_B) : HUGE_VAL;
-        most = isinf(curve_s[k]) ? most : k;
-    }
-    mf_make_convex(curve_s, most);
 }
 
 /* Moves the largest of x[0 .. n) to x[0]. */

@@ -18,12 +18,6 @@ int mf_ways_hull(mf_way *w, int n);
 /* Least time of a layer that may keep so much; INFINITY when no way keeps so little. */
 double mf_ways_time_s(const mf_way *w, int n, double saved_B);
 
-/* What k = 0 .. layers layers take together when n ways are mixed: flight[k] micro-batches of what
- * they keep are in flight, and room_B - k x each_B bytes are theirs. INFINITY from where they do
- * not fit; convex up to there. */
-void mf_ways_curve(const mf_way *w, int n, const float *flight, double room_B, double each_B,
-                   int layers, double *curve_s);
-
 /* Lowers y[0 .. n] to the largest convex curve that is nowhere above it. */
 void mf_make_convex(double *y, int n);
 

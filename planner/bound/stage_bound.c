@@ -69,5 +69,6 @@ double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p
         double after_s = one && mode != MF_FLOOR_MERGED ? m * x->time_s - x->f_s : m * x->b_s;
         step_s = mf_larger(step_s, x->gather_s + after_s + out_s);
     }
+    step_s = mf_larger(step_s, m * x->host_s + x->norm_s);
     return step_s + x->once_s;
 }

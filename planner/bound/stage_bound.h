@@ -10,10 +10,12 @@
  *                        + the stage's gradient reductions
  *   (d) gathers     T >= the stage's parameter gathers + events after its first forward pass
  *                        + way out
+ *   (e) host        T >= host time of all events
  *
  * each plus what comes once a step. The way in is the forward pass of a micro-batch through the
  * stages before, the way out its backward pass, beside which this stage has its norm. All sums may
- * be lower bounds themselves: the result only grows with each of them.
+ * be lower bounds themselves: the result only grows with each of them. Used with exact quotes
+ * (stage_dp.c) and rough ones (family_bound.c).
  */
 #ifndef MF_PLANNER_STAGE_BOUND_H
 #define MF_PLANNER_STAGE_BOUND_H
@@ -49,6 +51,7 @@ typedef struct mf_stage_sums {
     double time_s;             /* all passes of one micro-batch, as the mode plays them together */
     double plain_s;            /* the same passes alone, no pairs */
     double f_s, b_s, w_s;      /* least of each pass alone */
+    double host_s;             /* of one micro-batch */
     double hold_s;             /* one micro-batch's boundary tensors hold the stage so long */
     double gather_s, reduce_s; /* once a step, beside the passes */
     double exposed_s;          /* once a step: what of those the passes wait for in any case */

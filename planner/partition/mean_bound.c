@@ -12,8 +12,10 @@
  * of a stage is the highest of these lines.
  */
 #include "planner/bound/family_bound.h"
+#include "planner/bound/lower_hull.h"
 #include "planner/bound/stage_bound.h"
 #include "planner/order/path_mean.h"
+#include "planner/partition/class_bounds.h"
 #include "planner/partition/rows.h"
 #include "planner/tuning/limits.h"
 
@@ -95,10 +97,11 @@ typedef struct place {
 /* One stage of the layout that is bounded. */
 typedef struct stage {
     const mf_inner *in;
-    mf_main_layers main;
+    const mf_floors *floors;
     int p, chunks, layers, sure;
-    place *place; /* [chunks] */
-    mf_way *any;  /* [any_ways] of all chunks */
+    double room_B, persistent_B; /* for what layers keep, and each layer's own */
+    place *place;                /* [chunks] */
+    mf_way *any;                 /* [any_ways] of all chunks */
     int any_ways;
     double *curve_s; /* [layers + 1] */
 } stage;
@@ -146,6 +149,29 @@ static void stage_ways(stage *x, const counted *c) {
 
 /* --- what the layers of a stage add together, by their number --------------------------------- */
 
+/* With the least in flight that any distribution over the chunks has. */
+static void curve_of_least_flight(stage *x) {
+    const mf_inner *in = x->in;
+    mf_load load;
+    memset(&load, 0, sizeof load);
+    x->curve_s[0] = 0.0;
+    int most = 0;
+    for (int k = 1; k <= x->layers; k++) {
+        mf_load_add(x->floors, &load, x->floors->main_class);
+        double flight = (double)in->order.flight[x->p * (in->order.layers + 1) + k];
+        double room_B = mf_load_room_B(x->floors, &load, 1.0);
+        double saved_B = flight > 0.0 ? room_B / (flight * k) : HUGE_VAL;
+        bool fits = room_B >= 0.0 && most == k - 1;
+        x->curve_s[k] = fits ? k * mf_ways_time_s(x->any, x->any_ways, saved_B) : HUGE_VAL;
+        most = isinf(x->curve_s[k]) ? most : k;
+        if (k == 1) {
+            x->persistent_B = load.persistent_B;
+            x->room_B = room_B + load.persistent_B;
+        }
+    }
+    mf_make_convex(x->curve_s, most);
+}
+
 /* Raises the curve to the line of a price (seconds by byte) at one moment of the schedule. */
 static void raise_curve(stage *x, int row, double price) {
     double at_s[MAX_CHUNKS], least_s = HUGE_VAL, beyond_s = 0.0;
@@ -164,7 +190,7 @@ static void raise_curve(stage *x, int row, double price) {
     for (int k = 0; k < x->chunks; k++) {
         beyond_s += x->place[k].sure ? at_s[k] - least_s : 0.0;
     }
-    double each_s = least_s + price * x->main.each_B, free_s = beyond_s - price * x->main.room_B;
+    double each_s = least_s + price * x->persistent_B, free_s = beyond_s - price * x->room_B;
     for (int k = x->sure; k <= x->layers && isfinite(least_s); k++) {
         x->curve_s[k] = mf_larger(x->curve_s[k], k * each_s + free_s);
     }
@@ -204,7 +230,7 @@ static int find_prices(const stage *x, int row, double *room, double price[MAX_P
 
 static void stage_curve(stage *x, double *room) {
     double price[MAX_PRICES];
-    mf_main_layers_curve(x->in, &x->main, x->p, x->any, x->any_ways, x->curve_s);
+    curve_of_least_flight(x);
     for (int row = 0; row < x->in->order.rows[x->p]; row++) {
         int prices = find_prices(x, row, room, price);
         *x->in->effort_ns += MF_PRICE_NS * (int64_t)prices * (x->chunks + x->layers / 8);
@@ -226,12 +252,16 @@ static double fixed_s(const mf_inner *in, const mf_chains *c) {
 mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_s, mf_err *e) {
     int layers = mf_rough_layers(in->model);
     size_t chunks = (size_t)in->chunks, curve = (size_t)layers + 1;
-    mf_status status = MF_OK;
+    mf_floors fl;
     *bound_s = 0.0;
-    if (in->chunks > MAX_CHUNKS || in->lost > c->lost) {
+    if (in->classes >= MF_FLOORS_MAX_CLASSES || in->chunks > MAX_CHUNKS || in->lost > c->lost) {
         return MF_OK;
     }
-    stage x = {.in = in, .main = mf_main_layers_of(in), .chunks = in->chunks, .layers = layers};
+    mf_status status = mf_floors_make(in, &fl, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    stage x = {.in = in, .floors = &fl, .chunks = in->chunks, .layers = layers};
     counted visits;
     bool good = count_parts(in, c, &visits);
     x.place = malloc(chunks * sizeof *x.place);
@@ -258,5 +288,6 @@ mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_
     free(room);
     free(curve_s);
     free(held);
+    mf_floors_clear(&fl);
     return status;
 }

@@ -112,16 +112,24 @@ static bool beats(const mf_quote *a, const mf_quote *b) {
            a->saved_B + a->local_w_B <= b->saved_B + b->local_w_B;
 }
 
+/* One choice stands for another from now on, which may copy less. */
+static void stand_for(mf_inner_choice *c, const mf_inner_choice *other) {
+    c->link_s = fmin(c->link_s, other->link_s);
+}
+
 /* Keeps c and drops what it beats, or drops c. */
-static void add_choice(mf_inner_class *out, const mf_inner_choice *c) {
+static void add_choice(mf_inner_class *out, mf_inner_choice *c) {
     for (int k = 0; k < out->choices; k++) {
         if (beats(&out->choice[k].quote, &c->quote)) {
+            stand_for(&out->choice[k], c);
             return;
         }
     }
     int kept = 0;
     for (int k = 0; k < out->choices; k++) {
-        if (!beats(&c->quote, &out->choice[k].quote)) {
+        if (beats(&c->quote, &out->choice[k].quote)) {
+            stand_for(c, &out->choice[k]);
+        } else {
             out->choice[kept++] = out->choice[k];
         }
     }
@@ -192,6 +200,8 @@ static void find_lean(mf_inner_class *c, bool merged) {
                 if (b != i && c->choice[b].lean &&
                     mixture_beats(figures[a], figures[b], figures[i])) {
                     c->choice[i].lean = false;
+                    stand_for(&c->choice[a], &c->choice[i]);
+                    stand_for(&c->choice[b], &c->choice[i]);
                     break;
                 }
             }
@@ -219,6 +229,7 @@ static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pin
         out->f_host_s = fmin(out->f_host_s, c.quote.f.host_s);
         out->b_host_s = fmin(out->b_host_s, c.quote.b.host_s);
         out->w_host_s = fmin(out->w_host_s, c.quote.w.host_s);
+        c.link_s = c.quote.host_link_s;
         add_choice(out, &c);
     }
     const mf_quote *q = &out->choice[0].quote;

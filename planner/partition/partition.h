@@ -7,14 +7,14 @@
  * the order of positions is kept by rows (integer_program.c) and by writing the counts out in
  * order.
  *
- * Tools that work on it, from quick to thorough: mean_bound.c (a bound from paths that are known),
- * relaxation.c and split_tree.c (linear programs), integer_program.c (every choice in whole
- * layers); fill.c and local_search.c find plans.
+ * Three tools work on it, from quick to thorough: stage_dp.c (least step over all assignments
+ * by dynamic programming over stages, and an assignment near it), fill.c (memory choices of
+ * a given split of layers, by what the memory plan will say), integer_program.c (the integer
+ * program).
  */
 #ifndef MF_PLANNER_PARTITION_H
 #define MF_PLANNER_PARTITION_H
 
-#include "planner/bound/lower_hull.h"
 #include "planner/lp/milp.h"
 #include "planner/order/order.h"
 #include "planner/price/cost_cache.h"
@@ -46,6 +46,7 @@ typedef struct mf_inner_choice {
      * a hair below the truth, so that few choices stand for all (see mf_inner_part_s). */
     bool lean;
     double f_floor_s;
+    double link_s; /* host_link_s, the least of this choice and of those that it stands for */
     /* merged: a pair of this forward and that backward takes at least the sum of the two, in every
      * set of shares */
     double f_pair_s[MF_SHARES], b_pair_s[MF_SHARES];
@@ -160,25 +161,19 @@ mf_status mf_inner_play(mf_inner *in, const double *count, bool lean, const doub
 mf_status mf_inner_play_counts(mf_inner *in, const int *first, const int32_t *count, double *pair_s,
                                mf_order_chain *out, mf_err *e);
 
-/* --- main layers on a stage (main_layers.c) -----------------------------------------------------
- */
+/* --- bounds and first answers (stage_dp.c) ---------------------------------------------------- */
 
-/* k main layers (family_bound.h) of a stage may keep room_B - k x each_B bytes together. */
-typedef struct mf_main_layers {
-    double room_B, each_B;
-} mf_main_layers;
-mf_main_layers mf_main_layers_of(const mf_inner *in);
-/* What k main layers of a stage take together with these ways (a lower hull) to keep each:
- * curve_s[k] for k up to the number of main layers, INFINITY from where nothing fits. Grows ever
- * faster with k. */
-void mf_main_layers_curve(const mf_inner *in, const mf_main_layers *x, int stage, const mf_way *way,
-                          int ways, double *curve_s);
-/* What they take more than their fastest choices would, for want of memory:
- * extra_s[stages][main layers + 1]. */
-void mf_inner_extras(const mf_inner *in, double *extra_s);
+/* Least step time over all assignments, as far as stage times, order of positions and memory tell
+ * without playing the schedule; never above the least longest chain. INFINITY when no assignment
+ * fits or stays below cutoff_s. Also a split of the positions near the bound: first[vstages + 1],
+ * when there is one (*have); both NULL: none is asked for. */
+mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, int *first,
+                         bool *have, mf_err *e);
 
-/* --- a split filled (fill.c) --------------------------------------------------------------------
- */
+/* What k main layers (family_bound.h) on a stage take more than their fastest choices would, for
+ * want of memory: extra_s[k] for k up to the number of main layers, INFINITY from where nothing
+ * fits. Grows ever faster with k. */
+mf_status mf_inner_extras(const mf_inner *in, double *extra_s, mf_err *e);
 
 /* Memory choices for a split of the positions: the fastest found that the memory plan accepts
  * (checked with the oracle; gaps: those of its arrangement count, which takes long to tell), and

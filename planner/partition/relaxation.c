@@ -5,6 +5,7 @@
  */
 #include "planner/bound/family_bound.h"
 #include "planner/bound/stage_bound.h"
+#include "planner/partition/class_bounds.h"
 #include "planner/partition/rows.h"
 #include "planner/tuning/limits.h"
 
@@ -48,7 +49,7 @@ static mf_status weigh(const mf_rows *b, const mf_lp *lp, mf_chains *chains, mf_
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (int i = 0; i < chains->count; i++) {
-        dual[i] = mf_lp_row_dual(lp, b->first_chain_row + i);
+        dual[i] = mf_lp_row_dual(lp, mf_rows_chain_row(b, i));
     }
     mf_rows_weigh(b, dual, chains);
     free(dual);

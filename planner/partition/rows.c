@@ -232,11 +232,11 @@ static void add_memory(mf_rows *b) {
 
 /* Lean: extra[p] >= every line through neighbouring points of its curve; main layers end where
  * nothing fits. */
-static void add_extras(mf_rows *b) {
+static mf_status add_extras(mf_rows *b) {
     const mf_inner *in = b->in;
     int layers = mf_rough_layers(in->model);
-    mf_inner_extras(in, b->curves_s);
-    for (int p = 0; p < in->stages; p++) {
+    mf_status status = mf_inner_extras(in, b->curves_s, b->e);
+    for (int p = 0; p < in->stages && status == MF_OK; p++) {
         const double *curve_s = b->curves_s + (size_t)p * (size_t)(layers + 1);
         b->extra[p] = mf_milp_add_col(&b->milp, 0, FAR_MORE, 0, false);
         double slope_s = 0.0;
@@ -265,6 +265,7 @@ static void add_extras(mf_rows *b) {
             slope_s = more_s;
         }
     }
+    return status;
 }
 
 /* At least one layer fewer, of those that stand there, on the stage (or anywhere). */
@@ -305,12 +306,54 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
     add_order(b);
     add_patterns(b);
     if (b->lean) {
-        add_extras(b);
-        return MF_OK;
+        return add_extras(b);
     }
     add_memory(b);
     add_tried(b, tried);
     return MF_OK;
+}
+
+static bool copies(const mf_inner *in) {
+    for (int i = 0; i < in->classes; i++) {
+        for (int m = 0; m < in->class[i].choices; m++) {
+            if (in->class[i].choice[m].link_s > 0.0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* What a stage's copies fill of its way to the host, choice by choice. */
+static void add_stage_link(mf_rows *b, int row, int stage, double by) {
+    const mf_inner *in = b->in;
+    for (int v = 0; v < in->vstages; v++) {
+        for (int s = 0; s < in->slots && mf_layout_stage_of(&in->layout, v) == stage; s++) {
+            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            for (int m = 0; m < c->choices; m++) {
+                int col = b->col[mf_inner_cell(in, v, s, m)];
+                if (col >= 0) {
+                    mf_milp_add_entry(&b->milp, row, col, by * c->choice[m].link_s);
+                }
+            }
+        }
+    }
+}
+
+/* The exact program's rows of ways to the host; the tree over splits adds its own where they are
+ * broken. */
+static void add_links(mf_rows *b) {
+    const double rounds = (double)b->in->layout.micro_batches;
+    b->links = mf_uses(b->in->oracle->without, MF_MECHANISM_LINK_ROWS) && b->in->merged &&
+               !b->lean && copies(b->in);
+    for (int p = 0; p < b->in->stages; p++) {
+        b->link_after[p] = -1;
+        if (b->links && !b->splits) {
+            int row = mf_milp_add_row(&b->milp, -INFINITY, 0);
+            add_stage_link(b, row, p, rounds / b->unit_s);
+            mf_milp_add_entry(&b->milp, row, b->step, -1.0);
+        }
+    }
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
@@ -332,6 +375,7 @@ void mf_rows_clear(mf_rows *b) {
     free(b->count);
     free(b->inner);
     free(b->here);
+    free(b->link_after);
 }
 
 mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
@@ -358,6 +402,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
         }
     }
     b->here = malloc(point * sizeof *b->here);
+    b->link_after = malloc((size_t)in->stages * sizeof *b->link_after);
     b->inner = malloc(point * sizeof *b->inner);
     b->col = malloc(cells * sizeof *b->col);
     b->top = malloc(cells * sizeof *b->top);
@@ -366,7 +411,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     b->until = malloc((size_t)in->vstages * (size_t)in->slots * sizeof *b->until);
     b->curves_s = malloc((size_t)in->stages * (size_t)(in->positions + 1) * sizeof *b->curves_s);
     if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->curves_s || !b->inner ||
-        !b->here) {
+        !b->here || !b->link_after) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }
@@ -385,6 +430,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     }
     b->step =
         mf_milp_add_col(&b->milp, o->floor_s / b->unit_s, o->cutoff_s / b->unit_s, 1.0, false);
+    add_links(b);
     status = mf_rows_add_chains(b, known);
     *in->effort_ns += MF_ROWS_ENTRY_NS * (int64_t)b->milp.entries;
 out:

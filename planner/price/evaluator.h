@@ -32,8 +32,9 @@ typedef struct mf_quote {
     mf_pass_quote f; /* forward */
     mf_pass_quote
         b; /* backward: recomputation, input gradient and, unless split, weight gradient */
-    mf_pass_quote w; /* weight gradient when split, else zero */
-    double flops;    /* of all passes */
+    mf_pass_quote w;    /* weight gradient when split, else zero */
+    double flops;       /* of all passes */
+    double host_link_s; /* that copies of all passes fill the way to the host, both directions */
     double saved_B, held_B, offload_B, boundary_B, gather_B;
     double comm_B; /* buffers that a stage has once, of the block that needs most: the dispatcher's,
                       the kernels' scratch */

@@ -149,27 +149,32 @@ static double mean_s(closing *c, double enough_s) {
     return most_s;
 }
 
-/* An even split: any plan is better than none. */
-static void try_even(closing *c) {
-    mf_assignment even;
-    mf_status status = mf_assignment_even(c->in->model, &c->in->layout, &even, &c->out->err);
-    if (status == MF_OK) {
-        try_split(c, even.first);
-    } else {
-        c->out->status = status == MF_LAYOUT ? MF_OK : status; /* no even split is valid */
-    }
-}
-
 static void by_bound(closing *c) {
-    double bound_s = fmax(c->n->key_s, mean_s(c, fmin(c->best_s, c->target_s)));
-    if (c->out->status == MF_OK && c->none && bound_s < c->best_s) {
-        try_even(c);
+    double bound_s = 0.0;
+    bool have = false;
+    int *first = calloc((size_t)c->in->vstages + 1, sizeof *first);
+    if (!first) {
+        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
+        return;
+    }
+    /* any plan is better than none; else the relaxation's split is tried */
+    bool none = c->none;
+    if (none || uses(c->w, MF_MECHANISM_STAGE_DP))
+        c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, none ? first : NULL,
+                                        none ? &have : NULL, &c->out->err);
+    bound_s = fmax(bound_s, c->n->key_s);
+    if (c->out->status == MF_OK && bound_s < c->best_s) {
+        bound_s = fmax(bound_s, mean_s(c, fmin(c->best_s, c->target_s)));
+    }
+    if (c->out->status == MF_OK && have) {
+        try_split(c, first);
     }
     if (c->out->status == MF_OK) { /* where chains are known, the relaxation has nothing to find */
         come_back(c, bound_s,
                   c->known || !uses(c->w, MF_MECHANISM_RELAXATION) ? MF_LEVEL_SPLITS
                                                                    : MF_LEVEL_RELAX);
     }
+    free(first);
 }
 
 static mf_search_chains *new_chains(closing *c) {
@@ -431,6 +436,17 @@ static void by_exact(closing *c) {
     mf_inner_solution_clear(&s);
 }
 
+/* A plan for its own sake: what is known of the layout stays with the node that bounds it. */
+static void by_trying(closing *c) {
+    mf_assignment even;
+    mf_status status = mf_assignment_even(c->in->model, &c->in->layout, &even, &c->out->err);
+    if (status == MF_OK) {
+        try_split(c, even.first);
+    } else {
+        c->out->status = status == MF_LAYOUT ? MF_OK : status; /* no even split is valid */
+    }
+}
+
 /* Programs with every choice are worth tighter shares of merged pairs. */
 static void sharpen(closing *c) {
     if (uses(c->w, MF_MECHANISM_PAIR_SHARES) && c->in->merged && c->n->level > MF_LEVEL_RELAX &&
@@ -476,7 +492,7 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
         } else if (n->level == MF_LEVEL_SPLITS) {
             by_splits(&c);
         } else if (n->level == MF_LEVEL_TRY) {
-            try_even(&c); /* a plan for its own sake: what is known stays with another node */
+            by_trying(&c);
         } else {
             by_exact(&c);
         }

@@ -129,6 +129,7 @@ static int64_t usual(const mf_search_node *n) {
         return 90;
     case MF_LEVEL_LAYOUT:
         return again ? 1500 : 80;
+    case MF_LEVEL_BOUND:
     case MF_LEVEL_RELAX:
         return 2500;
     case MF_LEVEL_SPLITS:
@@ -174,42 +175,14 @@ static bool goes_with(const mf_search_state *s, const mf_search_task *t, int64_t
            is_light(mf_search_queue_top(&s->queue));
 }
 
-/* What one thing of a task may take, by what the search has taken so far and not by what it may
- * take in all: then a search with more effort goes the way of one with less, and on from there. */
-static int64_t most_us(const mf_search_state *s) {
-    const int64_t part_us = s->work / MF_TASK_PART;
-    return part_us > MF_TASK_MOST_US ? part_us : MF_TASK_MOST_US;
-}
-
-/* The same of a node as it is expected: trees take all that they may. */
-static int64_t expected(const mf_search_state *s, const mf_search_node *n) {
-    const bool tree = n->level == MF_LEVEL_SPLITS && n->tries > 0;
-    return tree ? (n->tries == 1 ? MF_TREE_US : most_us(s)) : usual(n);
-}
-
-/* Would the next node take the search far beyond its effort? Nothing is started from then on. */
-static bool is_spent(mf_search_state *s) {
-    const int64_t budget = mf_search_budget(s);
-    int64_t work = s->work;
-    if (budget <= 0 || s->ranking || !has_plan(s) || s->queue.nodes == 0 || s->spent) {
-        return s->spent;
-    }
-    for (int i = 0; i < MF_FLIGHT; i++) {
-        const mf_search_task *t = &s->task[i];
-        for (int k = 0; t->flies && k < t->count; k++) {
-            work += expected(s, &t->node[k]);
-        }
-    }
-    work += expected(s, mf_search_queue_top(&s->queue));
-    s->spent = s->work >= budget || work > budget / 100 * MF_SPENT_PERCENT;
-    return s->spent;
-}
-
 /* What a task is to know of a node. */
 static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
     const int top = mf_search_top(s);
+    const int64_t left_us = mf_search_budget(s) - s->work;
     mf_search_aim aim = {.best_s = s->best_s,
-                         .most_us = most_us(s),
+                         .most_us = mf_search_budget(s) < 0          ? 0
+                                    : left_us / 4 > MF_LEAST_LEFT_US ? left_us / 4
+                                                                     : MF_LEAST_LEFT_US,
                          .target_s = s->target_s,
                          .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
                          .none = !has_plan(s)};
@@ -383,23 +356,24 @@ static bool has_below_target(mf_search_state *s) {
     }
 }
 
-/* Is it time to try open layouts? That comes at the same moment whatever the effort. */
-static bool is_time_to_try(const mf_search_state *s) {
-    return !s->opened && s->work >= MF_TRY_OPEN_US && has_plan(s);
+/* Some of the effort is kept back for open layouts to be tried. */
+static int64_t until(const mf_search_state *s, int64_t budget) {
+    return s->opened ? budget : budget / 100 * MF_SEARCH_PERCENT;
 }
 
 /* Is there no more to start? */
 static bool is_done(mf_search_state *s) {
     int64_t effort = s->r->effort ? s->r->effort : MF_SECOND_LOOK_US;
     effort = mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) ? effort : 1;
+    const int64_t budget = mf_search_budget(s);
     if (s->ranking) {
         return mf_search_rank_is_done(s);
     }
-    if (s->spent || is_time_to_try(s)) {
+    if (budget > 0 && s->work >= until(s, budget) && has_plan(s)) {
         return true;
     }
     if (has_below_target(s)) {
-        return is_spent(s);
+        return false;
     }
     if (s->status != MF_OK || mf_search_least_open(s) < s->target_s ||
         !mf_search_queue_below(&s->queue, s->best_s)) {
@@ -483,17 +457,18 @@ static bool goes_on(const mf_search_state *s) {
     return s->status == MF_OK && !s->interrupted;
 }
 
-/* Is the gap wider than the one that was asked for? */
+/* Is the gap wider than the one that was asked for, with effort left? */
 static bool is_wide(const mf_search_state *s) {
-    return s->nfound > 0 &&
+    const int64_t budget = mf_search_budget(s);
+    return s->nfound > 0 && (budget < 0 || s->work < budget) &&
            mf_search_lower_bound(s) < s->best_s / (1.0 + mf_search_asked_gap(s)) * (1.0 - 1e-9);
 }
 
-/* A search that comes to its end, or has taken so much, tries open layouts if its gap is wide; what
- * is left goes to what has the least bound, trees that were put aside included. False: that was
- * done, or there is no effort left. */
+/* A search that comes to its end, or has used what the budget allows until then, tries open layouts
+ * if its gap is wide; what is left goes to what has the least bound, trees that were put aside
+ * included. False: that was done. */
 static bool goes_further(mf_search_state *s) {
-    if (s->opened || s->spent) {
+    if (s->opened) {
         return false;
     }
     s->opened = true;

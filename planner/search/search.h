@@ -9,11 +9,13 @@
  *   STAGES   and a pipeline degree
  *   MODE     and the way that passes are played: alone, split or in pairs
  *   ORDER    and a schedule with its VPP, bounded by whole layers
- *   LAYOUT   and ZeRO levels: one layout, roughly bounded, then by the mean of chains that was
- * found for its order RELAX    where no chains are known for its order: by the lean relaxation of
- * its integer program, whose chains and weights then bound the order SPLITS   by the least over
- * whole splits of the positions, choices mixed EXACT    by the exact one, answers tried so far cut
- * off
+ *   LAYOUT   and ZeRO levels: one layout, roughly bounded
+ *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
+ *            found for its order, an assignment simulated
+ *   RELAX    where no chains are known for its order: by the lean relaxation of its integer
+ *            program, whose chains and weights then bound the order
+ *   SPLITS   by the least over whole splits of the positions, choices mixed
+ *   EXACT    by the exact one, answers tried so far cut off
  *
  * and beside these, where memory decides, layouts of which a plan is tried and nothing else:
  *   TRY      an even split, improved and simulated
@@ -42,6 +44,7 @@ typedef enum mf_level {
     MF_LEVEL_MODE,
     MF_LEVEL_ORDER,
     MF_LEVEL_LAYOUT,
+    MF_LEVEL_BOUND,
     MF_LEVEL_RELAX,
     MF_LEVEL_SPLITS,
     MF_LEVEL_EXACT,
@@ -89,6 +92,13 @@ typedef struct mf_search_found {
 /* Plans that are kept, or as many as are wanted. */
 #define MF_SEARCH_FOUND 64
 
+typedef struct mf_search_summary {
+    int64_t pp, vpp, micro_batches; /* micro_batches 0: saturated, for all larger numbers */
+    int schedule;
+    mf_order_summary order;
+    struct mf_search_summary *next;
+} mf_search_summary;
+
 /* Chains that bound an order, with their weights. Those that were kept before stay as long as a
  * task that started with them runs: what a task knows is what was kept by its start. */
 typedef struct mf_search_chains {
@@ -104,8 +114,10 @@ typedef struct mf_search_chains {
 #define MF_SEARCH_ASKERS 1024
 
 /* Figures that many layouts share, found when they are first asked for (shared_figures.c). */
-#define MF_SEARCH_FIGURE_BUCKETS 65536
-typedef struct mf_search_figure mf_search_figure;
+typedef struct mf_search_rates mf_search_rates;
+typedef struct mf_search_once mf_search_once;
+typedef struct mf_search_levels mf_search_levels;
+typedef struct mf_search_orders mf_search_orders;
 
 /* Orders of a pipeline degree at most. */
 #define MF_SEARCH_ORDERS 1100
@@ -148,8 +160,12 @@ typedef struct mf_search_world {
     /* What stands in these tables is never changed nor taken out, so readers need no lock: a list
      * is as good as it was when its head was read. */
     pthread_mutex_t lock; /* of writers */
-    mf_pool pool;         /* of figures */
-    _Atomic(mf_search_figure *) figures[MF_SEARCH_FIGURE_BUCKETS];
+    mf_pool pool;         /* of figures (shared_figures.c) */
+    _Atomic(mf_search_summary *) summaries[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_rates *) rates[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_once *) once[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_levels *) levels[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_orders *) orders[MF_SEARCH_BUCKETS];
     atomic_uint askers[MF_SEARCH_ASKERS]; /* threads that find rates of two sides, by these */
     pthread_mutex_t chain_lock[MF_SEARCH_CHAIN_LOCKS]; /* of every so many-th list of chains */
     mf_search_chains *chains[MF_SEARCH_BUCKETS];
@@ -206,11 +222,12 @@ int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n);
 mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
                           mf_err *e);
 
+/* What memory costs: not known, from chains of the plain layout, as simulated. */
+typedef enum mf_search_hulls { MF_HULLS_NONE, MF_HULLS_ROUGH, MF_HULLS_EXACT } mf_search_hulls;
 /* Rates of whole layers for the node's sides, the way that its order plays passes, and the ZeRO
- * levels of l; choices: and what every choice of memory takes, as simulated. reduce_s and gather_s
- * are left at 0. */
+ * levels of l. reduce_s and gather_s are left at 0. */
 mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             bool choices, const mf_rates **out, mf_err *e);
+                             mf_search_hulls hulls, const mf_rates **out, mf_err *e);
 /* Figures of the node's pipeline degree with both sides; layer: parameters of a main layer. */
 mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                               const mf_param_count *layer, const mf_search_stages **out, mf_err *e);

@@ -67,6 +67,7 @@ void mf_search_note_end(mf_search_state *s) {
     s->proven_open = open_layouts(s);
     s->proven_priced = s->priced;
     s->proven_evaluated = s->evaluated;
+    const int64_t budget = mf_search_budget(s);
     const double gap = isfinite(s->best_s) ? gap_of(s, s->proven_s) : HUGE_VAL;
     if (s->interrupted) {
         snprintf(s->ended, sizeof s->ended, "it was interrupted");
@@ -75,10 +76,10 @@ void mf_search_note_end(mf_search_state *s) {
     } else if (gap <= mf_search_asked_gap(s)) {
         snprintf(s->ended, sizeof s->ended, "a gap of %.3g %% is proven",
                  100.0 * mf_search_asked_gap(s));
-    } else if (s->spent) {
+    } else if (budget > 0 && s->work >= budget) {
         snprintf(s->ended, sizeof s->ended,
                  "its effort of %.3g counted seconds of one core is used (--effort allows more)",
-                 1e-6 * (double)mf_search_budget(s));
+                 1e-6 * (double)s->work);
     } else {
         say_stuck(s);
     }

@@ -39,7 +39,6 @@ typedef struct mf_search_state {
     bool patient;     /* no tree is put aside any more */
     bool leaned;      /* layouts that fit were asked for */
     bool opened;      /* open ones were tried */
-    bool spent;       /* its effort is used */
     mf_search_fits fits;
     double target_s;
     /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below

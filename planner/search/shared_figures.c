@@ -6,167 +6,193 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a figure is, and what it depends on. */
-typedef enum figure_kind { RATES, STAGES, OWN, ORDERS, SUMMARY } figure_kind;
-typedef struct figure_key {
-    int64_t kind, a, b, c;
-} figure_key;
+/* Rates of two sides: by how passes are played, by ZeRO levels that gather or reduce inside blocks,
+ * and then by the pipeline degree, which sets their groups. */
+typedef struct rates_key {
+    int32_t side, expert, dense;
+    uint8_t mode, zero, expert_zero, hulls;
+} rates_key;
 
-struct mf_search_figure {
-    figure_key key;
-    mf_search_figure *next;
-    void *it;
+struct mf_search_rates {
+    rates_key key;
+    mf_search_rates *next;
+    mf_rates rates; /* last: kept up to the positions that it has */
 };
 
-/* As rates are found, with room for all that there may be. */
+/* As they are found, with room for all that there may be. */
 typedef struct found_rates {
-    mf_rates rates;
+    mf_search_rates r;
     mf_rough_hull hull[2];
     mf_rough_ways ways;
 } found_rates;
 
-typedef struct orders {
+struct mf_search_once {
+    int32_t expert, dense;
+    mf_search_stages stages;
+    mf_search_once *next;
+};
+
+struct mf_search_levels {
+    int32_t expert, dense;
+    uint8_t zero, expert_zero;
+    mf_search_own own;
+    mf_search_levels *next;
+};
+
+struct mf_search_orders {
+    int64_t pp, micro_batches;
+    mf_search_orders *next;
     int count;
     mf_search_listed order[];
-} orders;
+};
 
-/* --- the table -------------------------------------------------------------------------------- */
-
-static size_t bucket_of(const figure_key *key) {
-    uint64_t h = (uint64_t)(key->a * 8 + key->kind) * UINT64_C(0x9e3779b97f4a7c15);
-    h = (h ^ (h >> 32) ^ (uint64_t)key->b) * UINT64_C(0xbf58476d1ce4e5b9);
-    h = (h ^ (h >> 32) ^ (uint64_t)key->c) * UINT64_C(0x94d049bb133111eb);
-    return (size_t)(h >> 40) % MF_SEARCH_FIGURE_BUCKETS;
-}
-
-static void *find(const mf_search_world *w, const figure_key *key) {
-    const mf_search_figure *f =
-        atomic_load_explicit(&w->figures[bucket_of(key)], memory_order_acquire);
-    while (f && memcmp(&f->key, key, sizeof *key) != 0) {
-        f = f->next;
-    }
-    return f ? f->it : NULL;
-}
-
-/* Puts a figure that was found into the pool; NULL: out of memory. */
-typedef void *copy_fn(mf_pool *pool, const void *made, size_t size);
-
-static void *copy_plain(mf_pool *pool, const void *made, size_t size) {
-    void *to = mf_pool_take(pool, size);
-    return to ? memcpy(to, made, size) : NULL;
-}
-
-/* Keeps a figure, unless another thread did, whose one is equal. *kept: whether it was this one. */
-static mf_status keep(mf_search_world *w, const figure_key *key, copy_fn *copy, const void *made,
-                      size_t size, void **out, bool *kept, mf_err *e) {
-    pthread_mutex_lock(&w->lock);
-    *out = find(w, key);
-    *kept = false;
-    if (!*out) {
-        mf_search_figure *f = mf_pool_take(&w->pool, sizeof *f);
-        *out = f ? copy(&w->pool, made, size) : NULL;
-        *kept = *out != NULL;
-        if (*kept) {
-            _Atomic(mf_search_figure *) *head = &w->figures[bucket_of(key)];
-            *f = (mf_search_figure){*key, atomic_load_explicit(head, memory_order_relaxed), *out};
-            atomic_store_explicit(head, f, memory_order_release);
-        }
-    }
-    pthread_mutex_unlock(&w->lock);
-    return *out ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+static size_t bucket_of(int64_t a, int64_t b, int64_t c) {
+    uint64_t h = (uint64_t)a * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ (h >> 32) ^ (uint64_t)b) * UINT64_C(0xbf58476d1ce4e5b9);
+    h = (h ^ (h >> 32) ^ (uint64_t)c) * UINT64_C(0x94d049bb133111eb);
+    return (size_t)(h >> 40) % MF_SEARCH_BUCKETS;
 }
 
 void mf_search_figures_clear(mf_search_world *w) {
-    for (int b = 0; b < MF_SEARCH_FIGURE_BUCKETS; b++) {
-        for (const mf_search_figure *f = w->figures[b]; f; f = f->next) {
-            if (f->key.kind == SUMMARY) {
-                mf_order_summary own = *(const mf_order_summary *)f->it;
-                mf_order_summary_clear(&own);
-            }
+    for (int b = 0; b < MF_SEARCH_BUCKETS; b++) {
+        for (mf_search_orders *o = w->orders[b], *next; o; o = next) {
+            next = o->next;
+            free(o);
         }
-        w->figures[b] = NULL;
+        w->levels[b] = NULL;
+        w->orders[b] = NULL;
+        w->rates[b] = NULL;
+        w->once[b] = NULL;
     }
     mf_pool_clear(&w->pool);
 }
 
 /* --- rates ------------------------------------------------------------------------------------ */
 
-static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, bool choices,
+static bool same_rates(const rates_key *a, const rates_key *b) {
+    return a->side == b->side && a->expert == b->expert && a->dense == b->dense &&
+           a->mode == b->mode && a->zero == b->zero && a->expert_zero == b->expert_zero &&
+           a->hulls == b->hulls;
+}
+
+static const mf_search_rates *find_rates(const mf_search_world *w, size_t bucket,
+                                         const rates_key *key) {
+    const mf_search_rates *r = atomic_load_explicit(&w->rates[bucket], memory_order_acquire);
+    while (r && !same_rates(&r->key, key)) {
+        r = r->next;
+    }
+    return r;
+}
+
+static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
                            bool from_end, found_rates *made, mf_err *e) {
-    mf_rates *out = &made->rates;
+    mf_rates *out = &made->r.rates;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
-    mf_status status = gathers && !choices ? mf_rates_chains(w->quotes, l, out, e)
-                                           : mf_rates_whole(w->quotes, l, out, e);
-    if (status == MF_OK && choices) {
-        status = mf_rates_choices(w->quotes, l, w->space.pinned, from_end, out, made->hull,
-                                  &made->ways, e);
+    mf_status status = gathers && hulls == MF_HULLS_NONE ? mf_rates_chains(w->quotes, l, out, e)
+                                                         : mf_rates_whole(w->quotes, l, out, e);
+    if (status == MF_OK && hulls == MF_HULLS_ROUGH) {
+        status = mf_rates_hull(w->quotes, l, w->space.pinned, from_end, out, made->hull, e);
+    } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
+        status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, from_end, out, made->hull,
+                                     &made->ways, e);
     }
     return status;
 }
 
 /* Two threads often come to the same sides at once, and then to the same blocks. They ask from both
  * ends, so that each finds there what the other one has asked for. */
-static mf_status ask_from_ends(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                               bool choices, found_rates *made, mf_err *e) {
-    const figure_key sides = {RATES, n->side, n->expert, 0};
-    atomic_uint *askers = &w->askers[bucket_of(&sides) % MF_SEARCH_ASKERS];
+static mf_status ask_from_ends(mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
+                               found_rates *made, mf_err *e) {
+    const size_t sides = bucket_of(made->r.key.side, made->r.key.expert, 0) % MF_SEARCH_ASKERS;
+    atomic_uint *askers = &w->askers[sides];
     const bool from_end = atomic_fetch_add(askers, 1) % 2 == 1;
-    mf_status status = ask_rates(w, l, choices, from_end, made, e);
+    mf_status status = ask_rates(w, l, hulls, from_end, made, e);
     atomic_fetch_sub(askers, 1);
     return status;
 }
 
-/* With room for what is there: most of the room is for positions and choices that few models have.
- */
-static void *copy_of_rates(mf_pool *pool, const void *made, size_t size) {
-    const found_rates *from = made;
-    const mf_rates *r = &from->rates;
-    (void)size;
+/* Into the pool, with room for what is there: most of the room is for positions and choices that
+ * few models have. NULL: out of memory. */
+static mf_search_rates *copy_of_rates(mf_search_world *w, const found_rates *from) {
+    const mf_rates *r = &from->r.rates;
+    const size_t others = (size_t)r->others * sizeof r->other[0];
+    const size_t rates = offsetof(mf_rates, other) + others;
     const bool hulls = r->hull == from->hull, exact = r->ways == &from->ways; /* else none */
-    const size_t rates = offsetof(mf_rates, other) + (size_t)r->others * sizeof r->other[0];
     const size_t ways =
         exact ? offsetof(mf_rough_ways, pass) + (size_t)from->ways.count * sizeof from->ways.pass[0]
               : 0;
-    mf_rates *to = mf_pool_take(pool, rates);
-    mf_rough_hull *hull = hulls ? mf_pool_take(pool, sizeof from->hull) : NULL;
-    mf_rough_ways *way = exact ? mf_pool_take(pool, ways) : NULL;
+    mf_search_rates *to = mf_pool_take(&w->pool, offsetof(mf_search_rates, rates) + rates);
+    mf_rough_hull *hull = hulls ? mf_pool_take(&w->pool, sizeof from->hull) : NULL;
+    mf_rough_ways *way = exact ? mf_pool_take(&w->pool, ways) : NULL;
     if (!to || (hulls && !hull) || (exact && !way)) {
         return NULL;
     }
-    memcpy(to, r, rates);
+    to->key = from->r.key;
+    memcpy(&to->rates, r, rates);
     if (hull) {
-        to->hull = memcpy(hull, from->hull, sizeof from->hull);
+        memcpy(hull, from->hull, sizeof from->hull);
+        to->rates.hull = hull;
     }
     if (way) {
-        to->ways = memcpy(way, &from->ways, ways);
+        memcpy(way, &from->ways, ways);
+        to->rates.ways = way;
     }
     return to;
 }
 
-/* They depend on the two sides, how passes are played, ZeRO levels that gather or reduce inside
- * blocks, and then on the pipeline degree, which sets their groups. */
 mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             bool choices, const mf_rates **out, mf_err *e) {
-    bool grouped = l->zero >= 2 || l->expert_zero >= 2 || l->aux_scope == MF_AUX_GLOBAL, kept;
-    const int64_t zero = l->zero >= 2 ? l->zero : 0,
-                  ezero = l->expert_zero >= 2 ? l->expert_zero : 0;
-    const int64_t how = (int64_t)mf_floor_mode_of(l->schedule) + 4 * (int64_t)choices;
-    const figure_key key = {RATES, n->side, n->expert,
-                            (grouped ? n->dense + 1 : 0) * 256 + how * 16 + zero * 4 + ezero};
-    void *found = find(w, &key);
-    mf_status status = MF_OK;
-    if (!found) {
-        found_rates made;
-        status = ask_from_ends(w, n, l, choices, &made, e);
-        status = status == MF_OK
-                     ? keep(w, &key, copy_of_rates, &made, sizeof made, &found, &kept, e)
-                     : status;
+                             mf_search_hulls hulls, const mf_rates **out, mf_err *e) {
+    bool gathers = l->zero >= 2 || l->expert_zero >= 2;
+    bool grouped = gathers || l->aux_scope == MF_AUX_GLOBAL;
+    const rates_key key = {.side = n->side,
+                           .expert = n->expert,
+                           .dense = grouped ? n->dense : -1,
+                           .mode = (uint8_t)mf_floor_mode_of(l->schedule),
+                           .zero = l->zero >= 2 ? l->zero : 0,
+                           .expert_zero = l->expert_zero >= 2 ? l->expert_zero : 0,
+                           .hulls = (uint8_t)hulls};
+    size_t bucket = bucket_of(key.side, key.expert,
+                              key.dense * 4 + key.mode + 64 * (key.zero * 4 + key.expert_zero));
+    const mf_search_rates *found = find_rates(w, bucket, &key);
+    if (found) {
+        *out = &found->rates;
+        return MF_OK;
     }
-    *out = found;
-    return status;
+    found_rates made;
+    made.r.key = key;
+    mf_status status = ask_from_ends(w, l, hulls, &made, e);
+    if (status != MF_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&w->lock);
+    found = find_rates(w, bucket, &key); /* another thread's are equal */
+    if (!found) {
+        mf_search_rates *kept = copy_of_rates(w, &made);
+        if (kept) {
+            kept->next = atomic_load_explicit(&w->rates[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->rates[bucket], kept, memory_order_release);
+        }
+        found = kept;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (!found) {
+        (void)mf_err_set(e, MF_NOMEM, "out of memory");
+        return MF_NOMEM;
+    }
+    *out = &found->rates;
+    return MF_OK;
 }
 
 /* --- once a step ------------------------------------------------------------------------------ */
+
+static const mf_search_once *find_once(const mf_search_world *w, size_t bucket,
+                                       const mf_search_node *n) {
+    const mf_search_once *o = atomic_load_explicit(&w->once[bucket], memory_order_acquire);
+    while (o && !(o->expert == n->expert && o->dense == n->dense)) {
+        o = o->next;
+    }
+    return o;
+}
 
 mf_rough_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l) {
     const mf_oracle *o = w->oracle;
@@ -197,21 +223,41 @@ static void find_stages(const mf_search_world *w, const mf_layout *from,
 mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                               const mf_param_count *layer, const mf_search_stages **out,
                               mf_err *e) {
-    const figure_key key = {STAGES, n->dense, n->expert, 0};
-    void *found = find(w, &key);
-    mf_status status = MF_OK;
-    bool kept;
+    size_t bucket = bucket_of(n->dense, n->expert, 0);
+    const mf_search_once *found = find_once(w, bucket, n);
     if (!found) {
-        mf_search_stages made;
-        memset(&made, 0, sizeof made);
-        find_stages(w, l, layer, &made);
-        status = keep(w, &key, copy_plain, &made, sizeof made, &found, &kept, e);
+        mf_search_once made = {.expert = n->expert, .dense = n->dense};
+        find_stages(w, l, layer, &made.stages);
+        pthread_mutex_lock(&w->lock);
+        found = find_once(w, bucket, n); /* another thread's is equal */
+        mf_search_once *kept = found ? NULL : mf_pool_take(&w->pool, sizeof *kept);
+        if (kept) {
+            *kept = made;
+            kept->next = atomic_load_explicit(&w->once[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->once[bucket], kept, memory_order_release);
+            found = kept;
+        }
+        pthread_mutex_unlock(&w->lock);
+        if (!found) {
+            (void)mf_err_set(e, MF_NOMEM, "out of memory");
+            return MF_NOMEM;
+        }
     }
-    *out = found;
-    return status;
+    *out = &found->stages;
+    return MF_OK;
 }
 
 /* --- once a step, at ZeRO levels -------------------------------------------------------------- */
+
+static const mf_search_levels *find_levels(const mf_search_world *w, size_t bucket,
+                                           const mf_search_node *n, const mf_layout *l) {
+    const mf_search_levels *v = atomic_load_explicit(&w->levels[bucket], memory_order_acquire);
+    while (v && !(v->expert == n->expert && v->dense == n->dense && v->zero == l->zero &&
+                  v->expert_zero == l->expert_zero)) {
+        v = v->next;
+    }
+    return v;
+}
 
 static void find_own(const mf_search_world *w, const mf_layout *l, const mf_rates *r,
                      mf_search_own *out) {
@@ -229,81 +275,81 @@ static void find_own(const mf_search_world *w, const mf_layout *l, const mf_rate
 
 mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                            const mf_rates *r, const mf_search_own **out, mf_err *e) {
-    const figure_key key = {OWN, n->dense, n->expert, l->zero * 4 + l->expert_zero};
-    void *found = find(w, &key);
-    mf_status status = MF_OK;
-    bool kept;
+    size_t bucket = bucket_of(n->dense, n->expert, 1 + l->zero * 4 + l->expert_zero);
+    const mf_search_levels *found = find_levels(w, bucket, n, l);
     if (!found) {
-        mf_search_own made;
-        memset(&made, 0, sizeof made);
-        find_own(w, l, r, &made);
-        status = keep(w, &key, copy_plain, &made, sizeof made, &found, &kept, e);
+        mf_search_levels made = {.expert = n->expert, .dense = n->dense};
+        made.zero = l->zero;
+        made.expert_zero = l->expert_zero;
+        find_own(w, l, r, &made.own);
+        pthread_mutex_lock(&w->lock);
+        found = find_levels(w, bucket, n, l); /* another thread's is equal */
+        mf_search_levels *kept = found ? NULL : mf_pool_take(&w->pool, sizeof *kept);
+        if (kept) {
+            *kept = made;
+            kept->next = atomic_load_explicit(&w->levels[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->levels[bucket], kept, memory_order_release);
+            found = kept;
+        }
+        pthread_mutex_unlock(&w->lock);
+        if (!found) {
+            (void)mf_err_set(e, MF_NOMEM, "out of memory");
+            return MF_NOMEM;
+        }
     }
-    *out = found;
-    return status;
+    *out = &found->own;
+    return MF_OK;
 }
 
 /* --- orders ----------------------------------------------------------------------------------- */
 
+static mf_search_orders *find_orders(const mf_search_world *w, size_t bucket, const mf_layout *l) {
+    mf_search_orders *o = atomic_load_explicit(&w->orders[bucket], memory_order_acquire);
+    while (o && !(o->pp == l->pp && o->micro_batches == l->micro_batches)) {
+        o = o->next;
+    }
+    return o;
+}
+
+static mf_search_orders *list_orders(const mf_search_world *w, const mf_layout *l) {
+    mf_order_point order[MF_SEARCH_ORDERS];
+    int64_t all = mf_space_orders(&w->space, l->pp, l->micro_batches, order, MF_SEARCH_ORDERS);
+    size_t count = (size_t)(all < MF_SEARCH_ORDERS ? all : MF_SEARCH_ORDERS);
+    mf_search_orders *made = malloc(sizeof *made + count * sizeof made->order[0]);
+    if (made) {
+        made->pp = l->pp;
+        made->micro_batches = l->micro_batches;
+        made->count = (int)count;
+        for (size_t i = 0; i < count; i++) {
+            made->order[i].point = order[i];
+            atomic_init(&made->order[i].summary, NULL);
+        }
+    }
+    return made;
+}
+
 mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e) {
-    const figure_key key = {ORDERS, l->pp, l->micro_batches, 0};
-    void *found = find(w, &key);
-    mf_status status = MF_OK;
-    bool kept;
+    size_t bucket = bucket_of(l->pp, l->micro_batches, 0);
+    mf_search_orders *found = find_orders(w, bucket, l);
     if (!found) {
-        mf_order_point point[MF_SEARCH_ORDERS];
-        int64_t all = mf_space_orders(&w->space, l->pp, l->micro_batches, point, MF_SEARCH_ORDERS);
-        const int n = (int)(all < MF_SEARCH_ORDERS ? all : MF_SEARCH_ORDERS);
-        const size_t size = sizeof(orders) + (size_t)n * sizeof(mf_search_listed);
-        orders *made = calloc(1, size);
+        mf_search_orders *made = list_orders(w, l);
         if (!made) {
-            return mf_err_set(e, MF_NOMEM, "out of memory");
+            (void)mf_err_set(e, MF_NOMEM, "out of memory");
+            return MF_NOMEM;
         }
-        made->count = n;
-        for (int i = 0; i < n; i++) {
-            made->order[i].point = point[i];
+        pthread_mutex_lock(&w->lock);
+        found = find_orders(w, bucket, l); /* another thread's is equal */
+        if (!found) {
+            made->next = atomic_load_explicit(&w->orders[bucket], memory_order_relaxed);
+            atomic_store_explicit(&w->orders[bucket], made, memory_order_release);
+            found = made;
+            made = NULL;
         }
-        status = keep(w, &key, copy_plain, made, size, &found, &kept, e);
+        pthread_mutex_unlock(&w->lock);
         free(made);
     }
-    orders *list = found;
-    *out = list ? list->order : NULL;
-    *count = list ? list->count : 0;
-    return status;
-}
-
-/* What holds for all larger numbers of micro-batches is kept under 0. */
-static const mf_order_summary *find_summary(const mf_search_world *w, const mf_layout *l) {
-    figure_key key = {SUMMARY, l->pp * 8 + (int64_t)l->schedule, l->vpp, l->micro_batches};
-    const mf_order_summary *found = find(w, &key);
-    if (!found && l->micro_batches > 8 * l->pp) {
-        key.c = 0;
-        found = find(w, &key);
-    }
-    return found;
-}
-
-mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
-                          mf_err *e) {
-    *out = find_summary(w, l);
-    if (*out) {
-        return MF_OK;
-    }
-    mf_order_summary made;
-    bool saturated = false, kept;
-    mf_status status = mf_order_summarise(l, w->oracle->ops->schedule, w->oracle->self, w->layers,
-                                          w->others, &made, &saturated, e);
-    if (status != MF_OK) {
-        return status;
-    }
-    const figure_key key = {SUMMARY, l->pp * 8 + (int64_t)l->schedule, l->vpp,
-                            saturated ? 0 : l->micro_batches};
-    void *found;
-    status = keep(w, &key, copy_plain, &made, sizeof made, &found, &kept, e);
-    if (!kept) {
-        mf_order_summary_clear(&made);
-    }
-    *out = found;
-    return status;
+    *out = found->order;
+    *count = found->count;
+    return MF_OK;
 }

@@ -214,6 +214,7 @@ void mf_search_split(mf_search_world *w, const mf_search_node *n, const mf_searc
         mf_search_split_order(w, n, aim, out);
         return;
     case MF_LEVEL_LAYOUT:
+    case MF_LEVEL_BOUND:
     case MF_LEVEL_RELAX:
     case MF_LEVEL_SPLITS:
     case MF_LEVEL_EXACT:

@@ -16,19 +16,14 @@
 #define MF_DEFAULT_BUDGET_US 20000000
 /* Runners-up have this part of the budget for themselves. */
 #define MF_RANK_PART 2
-/* A second look at what takes little, once the gap is met: light nodes, and the tree of least bound
- * once more (on GPT-OSS-20B on 8 it finds a plan that is 0.9 % faster). There is --gap to ask for
- * more. */
-#define MF_SECOND_LOOK_US 600000
+/* A second look at what takes little, once the gap is met. Trees that are taken up again take more,
+ * and there is --gap to ask for them. */
+#define MF_SECOND_LOOK_US 100000
 /* Without a plan by then, layouts that are known to fit are simulated. */
 #define MF_FIT_FIRST_US 2000000
-/* Counted effort after which open layouts are tried where the gap is wider than the one that was
- * asked for: on Llama-3 405B on 2,048 GPUs that finds a plan 3.7 % faster. No part of the budget,
- * so that a search with more of it finds all that one with less finds. */
-#define MF_TRY_OPEN_US 12000000
-/* Nothing is started any more when what flies and the next node are expected to take the search
- * beyond so many percent of its budget: it ends within 1.5 times. */
-#define MF_SPENT_PERCENT 140
+/* Percent of the budget after which open layouts are tried where the gap is wider than the one that
+ * was asked for. */
+#define MF_SEARCH_PERCENT 60
 /* A tree whose bound is so far below the target is put aside: it does not get there in any time
  * that is left. One that was taken up before gets half of that. */
 #define MF_FAR_OFF 1.08
@@ -44,10 +39,9 @@
 #define MF_TASK_US 1000
 /* Children of a node that room is kept for. */
 #define MF_KEPT_CHILDREN 128
-/* What one tree, program or local search of a task may take: so much, or this part of what the
- * search has taken so far. */
-#define MF_TASK_MOST_US 1000000
-#define MF_TASK_PART 8
+/* A task's linear programs take no more than a quarter of the effort that is left, since others fly
+ * beside it, and not less than this. */
+#define MF_LEAST_LEFT_US 50000
 /* Tasks in flight: as many threads are kept busy if every task takes what it usually takes. */
 #define MF_FLIGHT 8
 /* Sets of paths kept for an order: its layouts differ in what bounds them. */
@@ -76,8 +70,9 @@
 #define MF_PLAY_CELL_NS 2
 #define MF_FILL_SLOT_NS 30
 #define MF_FILL_CHOICE_NS 80
-/* By price of a byte, by merged pair that is asked for, for a
+/* By run of positions of a stage, by price of a byte, by merged pair that is asked for, for a
  * partition and by class of its blocks, by entry of a program's rows as they are made. */
+#define MF_RUN_NS 60
 #define MF_PRICE_NS 4
 #define MF_PAIR_NS 1000
 #define MF_CREATE_NS 20000

@@ -20,12 +20,14 @@
     X(PATH_SETS, "path-sets", "four sets of paths are kept for an order, instead of one")          \
     X(OVERLAP_LOSS, "overlap-loss", "passes lose time to gathers and reductions beside them")      \
     X(FIXED_SPLIT, "fixed-split", "whole splits are told what their own positions lose")           \
+    X(STAGE_DP, "stage-dp", "dynamic programming over stages bounds a layout")                     \
     X(PARTITION_MEAN, "partition-mean", "means of paths bound a layout with exact block costs")    \
     X(RELAXATION, "relaxation", "the first layout of an order is relaxed without memory choices")  \
     X(PAIR_SHARES, "pair-shares", "trees ask for the merged pairs of all choices")                 \
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
     X(BETWEEN, "between", "paths are looked for between a point and the best one so far")          \
+    X(LINK_ROWS, "link-rows", "steps take no less than copies fill the way to the host")           \
     X(INTEGER_PROGRAM, "integer-program", "GLPK solves the exact program of a layout")             \
     X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \
     X(LOCAL_SEARCH, "local-search", "positions are moved between stages")                          \

@@ -18,6 +18,7 @@ typedef enum kind {
     MODE,
     ORDER,
     LAYOUT,
+    BOUND,
     LEAN,
     SPLITS, /* the tree over splits, whole or cut off somewhere near the best plan */
     SPLIT,  /* one split, told what it loses, against every plan of it */
@@ -34,8 +35,8 @@ typedef enum kind {
     KINDS
 } kind;
 static const char *const kind_text[KINDS] = {
-    "side",  "point", "stages", "mode",    "order", "layout", "lean",   "splits", "split", "exact",
-    "relax", "mean",  "rough",  "choices", "chain", "losses", "halves", "share",  "room"};
+    "side",  "point", "stages", "mode",  "order",   "layout", "bound",  "lean",   "splits", "split",
+    "exact", "relax", "mean",   "rough", "choices", "chain",  "losses", "halves", "share",  "room"};
 
 /* How near the bounds of a kind came: bound over the fastest plan that was tried. */
 typedef struct nearness {
@@ -587,9 +588,17 @@ static void check_layout(rng *r, mf_search_world *w, const problem *p, const sam
                          nearness *n) {
     mf_inner *in = NULL;
     mf_err e;
+    double bound_s = 0.0;
+    bool have = false;
     if (mf_inner_create(w->quotes, &s->layout, p->space.pinned, NULL, &in, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
+    int *first = calloc((size_t)in->vstages + 1, sizeof *first);
+    assert_ok(mf_inner_bound(in, HUGE_VAL, &bound_s, first, &have, NULL));
+    if (s->best >= 0) {
+        check(n, BOUND, bound_s, s, s->best);
+    }
+    free(first);
     check_room(r, in, p, s, n);
     check_chains(in, s, n);
     check_shares(r, in, s, n);

@@ -27,7 +27,7 @@ static double cpu_s(void) {
 }
 
 /* Counted seconds. */
-static double searched_s(const job *j, int64_t budget_us, double *took_s, double *best_s) {
+static double searched_s(const job *j, int64_t budget_us, double *took_s) {
     mf_model model;
     mf_cluster cluster = {0};
     mf_software software = {0};
@@ -51,7 +51,6 @@ static double searched_s(const job *j, int64_t budget_us, double *took_s, double
     *took_s = cpu_s() - start_s;
     const double counted_s = 1e-6 * (double)x.stats.work;
     assert_above(x.count, 0);
-    *best_s = x.plan[0].prediction.step_time_s;
     mf_search_result_clear(&x);
     mf_cost_destroy(cost);
     return counted_s;
@@ -65,10 +64,8 @@ static void a_search_takes_the_effort_that_it_is_allowed(void **state) {
     const double budget_s = 3.5;
     double all_s = 0.0, all_took_s = 0.0;
     for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
-        double took_s, best_s, some_s, sooner_s;
-        const double counted_s = searched_s(&jobs[i], (int64_t)(1e6 * budget_s), &took_s, &best_s);
-        searched_s(&jobs[i], (int64_t)(0.25e6 * budget_s), &some_s, &sooner_s);
-        assert_at_most(best_s, sooner_s); /* it went the same way, and further */
+        double took_s;
+        const double counted_s = searched_s(&jobs[i], (int64_t)(1e6 * budget_s), &took_s);
         printf("  %-18s counted %.2f s of %.1f, CPU time %.2f s\n", jobs[i].model, counted_s,
                budget_s, took_s);
         assert_at_most(counted_s, 1.5 * budget_s);
