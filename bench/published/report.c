@@ -418,7 +418,12 @@ void pub_report(FILE *f, const pub_profiles *p, const pub_row *rows, int count) 
             "hardly pulls. Each prediction is what `moefold simulate` prints: `build/validate "
             "--commands` gives every row's command line, and `make validate-commands` runs all "
             "of them. What a row leaves unsaid is unsaid there: the release's default stands for "
-            "it, and the band covers what else it may be (`job/unsaid.c`).\n\n",
+            "it, and the band covers what else it may be (`job/unsaid.c`).\n\n"
+            "Rows of hybrids, DeepSeek-V4 and Llama 4 were entered last. That kernels of layers "
+            "with a state have an efficiency of their own (`scan_eff`), how many MTP depths of "
+            "each model ran, and which figure of card-015 and card-016 counts, was decided after "
+            "the errors of all rows had been seen: for these families held-out rows are not "
+            "blind.\n\n",
             n, count);
     headline(f, rows, count, all);
     targets(f, rows, count);

@@ -8,7 +8,7 @@
 
 /* --- bounds ----------------------------------------------------------------------------------- */
 
-static double least_time_s(const mf_rough_pass *p, unsigned modes) {
+static double least_time_s(const mf_family_bound_pass *p, unsigned modes) {
     double least_s = INFINITY;
     for (int m = 0; m < MF_FLOOR_MODES; m++) {
         if ((modes >> m) & 1u) {
@@ -18,19 +18,20 @@ static double least_time_s(const mf_rough_pass *p, unsigned modes) {
     return least_s;
 }
 
-double mf_rough_work_s(const mf_rates *r, unsigned modes, double rounds, double fixed_s) {
+double mf_family_bound_work_s(const mf_layer_times *r, unsigned modes, double rounds,
+                              double fixed_s) {
     return rounds * least_time_s(&r->all, modes) + fixed_s;
 }
 
-double mf_rough_stages_s(const mf_rates *r, unsigned modes, int64_t pp, int64_t micro_batches,
-                         double fixed_s) {
+double mf_family_bound_stages_s(const mf_layer_times *r, unsigned modes, int64_t pp,
+                                int64_t micro_batches, double fixed_s) {
     double share = ceil((double)r->layers / (double)pp);
     double most_s = mf_larger(share * least_time_s(&r->layer, modes),
                               least_time_s(&r->all, modes) / (double)pp);
     return (double)micro_batches * most_s + fixed_s;
 }
 
-static void add_end(mf_rough_ends *x, const mf_rough_pass *p, mf_floor_mode mode) {
+static void add_end(mf_family_bound_ends *x, const mf_family_bound_pass *p, mf_floor_mode mode) {
     x->time_s += p->time_s[mode];
     x->plain_s += p->time_s[MF_FLOOR_PLAIN];
     x->f_s += p->f_s;
@@ -38,8 +39,9 @@ static void add_end(mf_rough_ends *x, const mf_rough_pass *p, mf_floor_mode mode
     x->w_s += p->w_s;
 }
 
-mf_rough_ends mf_rough_ends_of(const mf_rates *r, const mf_layout *l, int64_t p) {
-    mf_rough_ends x = {.work_B = r->work_B};
+mf_family_bound_ends mf_family_bound_ends_of(const mf_layer_times *r, const mf_layout *l,
+                                             int64_t p) {
+    mf_family_bound_ends x = {.work_B = r->work_B};
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     bool first = p == 0, last = p == mf_layout_stage_of(l, l->pp * l->vpp - 1);
     if (!first && !last) {
@@ -48,12 +50,12 @@ mf_rough_ends mf_rough_ends_of(const mf_rates *r, const mf_layout *l, int64_t p)
     mf_param_count params = {0, 0, 0};
     if (first) {
         add_end(&x, &r->embedding, mode);
-        mf_rough_add_params(&params, &r->embedding_params, 1);
+        mf_family_bound_add_params(&params, &r->embedding_params, 1);
         x.work_B = mf_smaller(x.work_B, r->end_work_B[0]);
     }
     if (last) {
         add_end(&x, &r->head, mode);
-        mf_rough_add_params(&params, &r->head_params, 1);
+        mf_family_bound_add_params(&params, &r->head_params, 1);
         x.work_B = mf_smaller(x.work_B, r->end_work_B[1]);
     }
     x.used_B = mf_persistent_B(l, params);
@@ -61,7 +63,7 @@ mf_rough_ends mf_rough_ends_of(const mf_rates *r, const mf_layout *l, int64_t p)
 }
 
 /* Time of a layer that may keep so much of each micro-batch; INFINITY when none keeps so little. */
-double mf_rough_hull_at(const mf_rough_hull *h, double saved_B) {
+double mf_family_bound_hull_at(const mf_family_bound_hull *h, double saved_B) {
     if (h->points == 0 || saved_B >= h->saved_B[0]) {
         return h->points > 0 ? h->time_s[0] : 0.0;
     }
@@ -74,40 +76,43 @@ double mf_rough_hull_at(const mf_rough_hull *h, double saved_B) {
     return HUGE_VAL;
 }
 
-double mf_rough_norm_s(const mf_tail *t, const mf_param_count *params) {
+double mf_family_bound_norm_s(const mf_tail *t, const mf_param_count *params) {
     return t->norm_dense_s * (double)params->dense + t->norm_expert_s * (double)params->expert;
 }
 
-double mf_rough_update_s(const mf_tail *t, const mf_param_count *params) {
+double mf_family_bound_update_s(const mf_tail *t, const mf_param_count *params) {
     return t->update_dense_s * (double)params->dense + t->update_expert_s * (double)params->expert +
            t->update_matrix_s * (double)params->dense_matrices;
 }
 
-mf_rough_bounding mf_rough_bounding_of(const mf_rates *r, const mf_layout *l,
-                                       const mf_order_summary *o, const mf_rough_fixed *f) {
+mf_family_bound_bounding mf_family_bound_bounding_of(const mf_layer_times *r, const mf_layout *l,
+                                                     const mf_order_summary *o,
+                                                     const mf_family_bound_fixed *f) {
     double buffers_B = r->layer_comm_B + mf_memory_gathers(l) * r->layer_gather_B +
                        mf_memory_boundaries(l) * r->layer_boundary_B;
-    return (mf_rough_bounding){.r = r,
-                               .l = l,
-                               .o = o,
-                               .f = f,
-                               .mode = mf_floor_mode_of(l->schedule),
-                               .layer_B = mf_persistent_B(l, r->layer_params),
-                               .room_B = f->usable_B - f->fixed_B - buffers_B,
-                               .norm_s = mf_rough_norm_s(&f->tail, &r->layer_params),
-                               .update_s = mf_rough_update_s(&f->tail, &r->layer_params)};
+    return (mf_family_bound_bounding){.r = r,
+                                      .l = l,
+                                      .o = o,
+                                      .f = f,
+                                      .mode = mf_floor_mode_of(l->schedule),
+                                      .layer_B = mf_persistent_B(l, r->layer_params),
+                                      .room_B = f->usable_B - f->fixed_B - buffers_B,
+                                      .norm_s = mf_family_bound_norm_s(&f->tail, &r->layer_params),
+                                      .update_s =
+                                          mf_family_bound_update_s(&f->tail, &r->layer_params)};
 }
 
 /* What activations of k main layers of a stage may take. */
-double mf_rough_room_B(const mf_rough_bounding *b, const mf_rough_ends *ends, int k) {
+double mf_family_bound_room_B(const mf_family_bound_bounding *b, const mf_family_bound_ends *ends,
+                              int k) {
     return b->room_B - ends->used_B - ends->work_B - k * b->layer_B;
 }
 
 /* Split, a micro-batch's way back through the stages behind p at the least. What stands before them
  * sends it on while p is at its weight gradients, which is why only the first stage, with nothing
  * before it, knows that all other positions (the whole model's but its own b_s) stand behind. */
-static double way_back_s(const mf_rough_bounding *b, int64_t p, double b_s) {
-    const mf_rates *r = b->r;
+static double way_back_s(const mf_family_bound_bounding *b, int64_t p, double b_s) {
+    const mf_layer_times *r = b->r;
     double behind = (double)(b->l->pp - 1 - p);
     if (p == 0) {
         return r->all.b_s - b_s + behind * b->f->send_s;
@@ -117,16 +122,17 @@ static double way_back_s(const mf_rough_bounding *b, int64_t p, double b_s) {
 
 /* Least step when stage p holds k layers of the main class, of which each may keep saved_B, and the
  * ends that it must. */
-static double stage_step_s(const mf_rough_bounding *b, const mf_rough_ends *ends, int64_t p, int k,
-                           double saved_B) {
-    const mf_rates *r = b->r;
+static double stage_step_s(const mf_family_bound_bounding *b, const mf_family_bound_ends *ends,
+                           int64_t p, int k, double saved_B) {
+    const mf_layer_times *r = b->r;
     const mf_layout *l = b->l;
     const mf_order_summary *o = b->o;
-    const mf_rough_fixed *f = b->f;
+    const mf_family_bound_fixed *f = b->f;
     double sends_s = (double)p * f->send_s;
     mf_stage_sums x = {
-        .time_s = k * mf_larger(r->layer.time_s[b->mode], mf_rough_hull_at(&r->hull[0], saved_B)) +
-                  ends->time_s,
+        .time_s =
+            k * mf_larger(r->layer.time_s[b->mode], mf_family_bound_hull_at(&r->hull[0], saved_B)) +
+            ends->time_s,
         .f_s = k * r->layer.f_s + ends->f_s,
         .b_s = k * r->layer.b_s + ends->b_s,
         .w_s = k * r->layer.w_s + ends->w_s,
@@ -138,9 +144,9 @@ static double stage_step_s(const mf_rough_bounding *b, const mf_rough_ends *ends
         .layers = k,
     };
     if (b->mode == MF_FLOOR_MERGED) { /* no other mode asks */
-        x.plain_s =
-            k * mf_larger(r->layer.time_s[MF_FLOOR_PLAIN], mf_rough_hull_at(&r->hull[1], saved_B)) +
-            ends->plain_s;
+        x.plain_s = k * mf_larger(r->layer.time_s[MF_FLOOR_PLAIN],
+                                  mf_family_bound_hull_at(&r->hull[1], saved_B)) +
+                    ends->plain_s;
     }
     if (p > 0) {
         x.in_s = r->embedding.f_s + (double)(p - 1) * r->f_least_s + sends_s;
@@ -171,26 +177,27 @@ static double stage_step_s(const mf_rough_bounding *b, const mf_rough_ends *ends
 
 /* Least step of stage p if it took a k-th layer; INFINITY when that does not fit, or there are no
  * more. */
-static double next_step(const mf_rough_bounding *b, const mf_rough_ends *ends, int64_t p, int k) {
+static double next_step(const mf_family_bound_bounding *b, const mf_family_bound_ends *ends,
+                        int64_t p, int k) {
     if (k > b->o->layers) {
         return HUGE_VAL;
     }
     double flight = (double)b->o->flight[(size_t)p * (size_t)(b->o->layers + 1) + (size_t)k];
-    double left_B = mf_rough_room_B(b, ends, k);
+    double left_B = mf_family_bound_room_B(b, ends, k);
     double saved_B = flight > 0.0 ? left_B / (flight * k) : HUGE_VAL;
     return left_B < 0.0 ? HUGE_VAL : stage_step_s(b, ends, p, k, saved_B);
 }
 
 /* A stage that takes layers. */
 typedef struct taker {
-    mf_rough_ends ends;
+    mf_family_bound_ends ends;
     int held;
     double step_s; /* if it took one more */
 } taker;
 
 /* Takes, or leaves, layers until one more would be above limit_s; a stage's steps grow with them.
  */
-static void take_up_to(const mf_rough_bounding *b, taker *x, int64_t p, double limit_s) {
+static void take_up_to(const mf_family_bound_bounding *b, taker *x, int64_t p, double limit_s) {
     bool more = x->step_s <= limit_s;
     while (x->step_s <= limit_s) {
         x->held++;
@@ -206,8 +213,9 @@ static void take_up_to(const mf_rough_bounding *b, taker *x, int64_t p, double l
     }
 }
 
-double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                         const mf_rough_fixed *f, double enough_s) {
+double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
+                                const mf_order_summary *o, const mf_family_bound_fixed *f,
+                                double enough_s) {
     /* the n-th smallest of all stage_step_s(p, k): some stage holds its share of the layers, so
      * that it is no less than the least of these; all below are taken, then layer by layer to the
      * stage that bears it best */
@@ -221,11 +229,11 @@ double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_s
     if (worst_s >= enough_s || r->layers < 1) {
         return worst_s;
     }
-    const mf_rough_bounding b = mf_rough_bounding_of(r, l, o, f);
+    const mf_family_bound_bounding b = mf_family_bound_bounding_of(r, l, o, f);
     int share = (int)((r->layers + l->pp - 1) / l->pp), held = 0;
     double least_s = HUGE_VAL;
     for (int64_t p = 0; p < l->pp; p++) {
-        stage[p] = (taker){mf_rough_ends_of(r, l, p), share - 1, 0.0};
+        stage[p] = (taker){mf_family_bound_ends_of(r, l, p), share - 1, 0.0};
         stage[p].step_s = next_step(&b, &stage[p].ends, p, share);
         least_s = mf_smaller(least_s, stage[p].step_s);
     }

@@ -1,4 +1,4 @@
-/* family_bound.h - bounds of whole families of layouts, from a handful of plain quotes.
+/* family_bound.h - bounds of whole families of layouts, from a handful of plain costs.
  *
  * The figures of one attention side and one expert side (rates) bound every layout that shares
  * them: all pipeline degrees, orders, ZeRO levels and assignments. Bounds get dearer and tighter as
@@ -14,56 +14,58 @@
 #include "planner/space/space.h"
 
 /* Least times of one micro-batch, each with the choice that keeps everything. */
-typedef struct mf_rough_pass {
+typedef struct mf_family_bound_pass {
     double f_s, b_s, w_s;          /* each pass alone; w_s where quoted apart, else in b_s */
     double time_s[MF_FLOOR_MODES]; /* forward and backward together, as the mode plays them */
     double pair_f_s, pair_b_s;     /* what each adds to a merged pair at least */
     double keep_f_s, give_b_s;     /* the same, where forward passes keep their time */
     double ep_f_s, ep_b_s;         /* exchanges of each */
-} mf_rough_pass;
+} mf_family_bound_pass;
 
-void mf_rough_add_pass(mf_rough_pass *sum, const mf_rough_pass *p, double times);
-void mf_rough_add_params(mf_param_count *sum, const mf_param_count *p, int64_t times);
+void mf_family_bound_add_pass(mf_family_bound_pass *sum, const mf_family_bound_pass *p,
+                              double times);
+void mf_family_bound_add_params(mf_param_count *sum, const mf_param_count *p, int64_t times);
 
 /* The main layers of a model are those with the more common kind of FFN: bounds count them by
  * stage. Where they are of several classes, each counts as the least of them. */
-bool mf_rough_is_main(const mf_model *m, int layer_class);
-int mf_rough_layers(const mf_model *m);
+bool mf_family_bound_is_main(const mf_model *m, int layer_class);
+int mf_family_bound_layers(const mf_model *m);
 
 /* Time of a layer's passes over what it keeps: a convex curve, from the fastest choice on. */
 #define MF_ROUGH_POINTS 64
-typedef struct mf_rough_hull {
+typedef struct mf_family_bound_hull {
     int points; /* 0 = nothing is known: no time at all */
     double saved_B[MF_ROUGH_POINTS], time_s[MF_ROUGH_POINTS];
-} mf_rough_hull;
+} mf_family_bound_hull;
 
 /* Positions other than main layers: what of one kind there is. */
-typedef struct mf_rough_other {
+typedef struct mf_family_bound_other {
     int count, first, last; /* positions of the first and the last one */
-    mf_rough_pass pass;
+    mf_family_bound_pass pass;
     mf_param_count params;
     double gather_s, reduce_s; /* once a step */
-} mf_rough_other;
+} mf_family_bound_other;
 #define MF_ROUGH_OTHERS 16
 
 /* Every choice of a main layer: what it saves, and its passes. */
-typedef struct mf_rough_ways {
+typedef struct mf_family_bound_ways {
     int count;
     double saved_B[MF_ROUGH_POINTS];
-    mf_rough_pass pass[MF_ROUGH_POINTS];
-} mf_rough_ways;
+    mf_family_bound_pass pass[MF_ROUGH_POINTS];
+} mf_family_bound_ways;
 
-typedef struct mf_rates {
-    mf_rough_pass all;   /* every position of the model */
-    mf_rough_pass layer; /* a main layer */
-    int layers;          /* main layers */
-    int positions;       /* of the model */
-    mf_rough_pass embedding, head;
+typedef struct mf_layer_times {
+    mf_family_bound_pass all;   /* every position of the model */
+    mf_family_bound_pass layer; /* a main layer */
+    int layers;                 /* main layers */
+    int positions;              /* of the model */
+    mf_family_bound_pass embedding, head;
     double f_least_s, b_least_s;                                /* of any layer */
     mf_param_count layer_params, embedding_params, head_params; /* of one rank */
     mf_param_count all_params;                                  /* of the model */
-    const mf_rough_hull *hull; /* [2] of a main layer: as the mode plays it, and passes alone; */
-    const mf_rough_ways *ways; /* NULL: not known; both borrowed */
+    const mf_family_bound_hull
+        *hull; /* [2] of a main layer: as the mode plays it, and passes alone; */
+    const mf_family_bound_ways *ways;                      /* NULL: not known; both borrowed */
     double layer_comm_B, layer_gather_B, layer_boundary_B; /* buffers, where a stage holds any */
     double work_B,
         end_work_B[2];  /* least workspaces, of any layer, embedding and head; 0: not known */
@@ -73,61 +75,70 @@ typedef struct mf_rates {
     double pair_gives_s, keep_gives_s;
     double layer_gather_s, layer_reduce_s; /* once a step */
     double lost; /* share that passes lose to these beside them at least; 0: not known */
-    /* last, since few of them are there as a rule (mf_rates_copy) */
+    /* last, since few of them are there as a rule (mf_layer_times_copy) */
     int others;
-    mf_rough_other other[MF_ROUGH_OTHERS]; /* ends and heads of MTP depths included */
-} mf_rates;
+    mf_family_bound_other other[MF_ROUGH_OTHERS]; /* ends and heads of MTP depths included */
+} mf_layer_times;
 
 /* What is there of them, alone: they are copied often, and most of their room is empty. */
-void mf_rates_copy(mf_rates *to, const mf_rates *from);
+void mf_layer_times_copy(mf_layer_times *to, const mf_layer_times *from);
 
 /* The attention side alone (expert degrees of `l` are ignored): FFNs at the FLOP limit. */
-mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
-/* Both sides, from the quotes of the halves of layers. */
-mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
+mf_status mf_layer_times_dense(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                               mf_err *e);
+/* Both sides, from the costs of the halves of layers. */
+mf_status mf_layer_times_halves(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                                mf_err *e);
 /* Both sides, whole layers, ZeRO as in `l`; without hulls and what comes once a step. */
-mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
+mf_status mf_layer_times_whole(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                               mf_err *e);
 /* The same from chains, as far as that is known whatever passes keep: what gathers inside blocks
  * take beside passes may hide behind what these recompute. */
-mf_status mf_rates_chains(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e);
+mf_status mf_layer_times_chains(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                                mf_err *e);
 /* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
-void mf_rates_larger(mf_rates *r, const mf_rates *with);
+void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with);
 /* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks,
  * which are lent to r. from_end: asks for choices from the last one on; what comes out is the same.
  */
-mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                        mf_rates *r, mf_rough_hull hull[2], mf_err *e);
+mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                              mf_layer_times *r, mf_family_bound_hull hull[2], mf_err *e);
 /* The same as simulated, of the layout itself, into *ways too; and the least workspaces. */
-mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                              mf_rates *r, mf_rough_hull hull[2], mf_rough_ways *ways, mf_err *e);
+mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
+                                    bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
+                                    mf_family_bound_ways *ways, mf_err *e);
 
 /* Any pipeline degree, any order in `modes` (bits by mode): work shared evenly by all stages.
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */
-double mf_rough_work_s(const mf_rates *r, unsigned modes, double rounds, double fixed_s);
+double mf_family_bound_work_s(const mf_layer_times *r, unsigned modes, double rounds,
+                              double fixed_s);
 /* A pipeline degree: some stage holds at least its share of the main class, in whole layers. */
-double mf_rough_stages_s(const mf_rates *r, unsigned modes, int64_t pp, int64_t micro_batches,
-                         double fixed_s);
+double mf_family_bound_stages_s(const mf_layer_times *r, unsigned modes, int64_t pp,
+                                int64_t micro_batches, double fixed_s);
 
 /* A whole layout, with the summary of its order; INFINITY when its parameters and the least
  * activations do not fit. A bound at or above enough_s may be lower than it could be. */
-typedef struct mf_rough_fixed {
+typedef struct mf_family_bound_fixed {
     double send_s, hold_s, fixed_B, usable_B;
     mf_tail tail;
-} mf_rough_fixed;
-double mf_rough_layout_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                         const mf_rough_fixed *f, double enough_s);
+} mf_family_bound_fixed;
+double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
+                                const mf_order_summary *o, const mf_family_bound_fixed *f,
+                                double enough_s);
 
 /* The same by the mean of chains that were found for the layout's order (relaxation.c has the
  * exact counterpart). Holds for plans that take less than cutoff_s (INFINITY = any). 0: these
  * chains do not hold for it. */
-double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                       const mf_rough_fixed *f, const mf_chains *c, double cutoff_s);
+double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
+                              const mf_order_summary *o, const mf_family_bound_fixed *f,
+                              const mf_chains *c, double cutoff_s);
 /* What of the mean is lost to gathers and reductions beside passes, wherever positions stand
  * (family_losses.c; overlap_loss.c has the exact counterpart). */
-double mf_rough_lost_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                       const mf_rough_fixed *f, const mf_chains *c, double cutoff_s);
+double mf_family_bound_lost_s(const mf_layer_times *r, const mf_layout *l,
+                              const mf_order_summary *o, const mf_family_bound_fixed *f,
+                              const mf_chains *c, double cutoff_s);
 /* Virtual stages that the others of a kind can stand on: none is empty. */
-void mf_rough_other_range(const mf_rates *r, const mf_rough_other *x, int vstages, int *lo,
-                          int *hi);
+void mf_family_bound_other_range(const mf_layer_times *r, const mf_family_bound_other *x,
+                                 int vstages, int *lo, int *hi);
 
 #endif

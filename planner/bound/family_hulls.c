@@ -8,7 +8,7 @@
 
 /* --- hulls ------------------------------------------------------------------------------------ */
 
-static void hull_point(mf_rough_hull *h, double saved_B, double time_s) {
+static void hull_point(mf_family_bound_hull *h, double saved_B, double time_s) {
     if (h->points < MF_ROUGH_POINTS) {
         h->saved_B[h->points] = saved_B;
         h->time_s[h->points++] = time_s;
@@ -16,8 +16,8 @@ static void hull_point(mf_rough_hull *h, double saved_B, double time_s) {
 }
 
 /* Leaves the lower hull, from the fastest point to the one that saves least. */
-static void hull_make(mf_rough_hull *h) {
-    mf_rough_hull all = *h;
+static void hull_make(mf_family_bound_hull *h) {
+    mf_family_bound_hull all = *h;
     int at = 0;
     for (int i = 1; i < all.points; i++) {
         bool better = all.time_s[i] < all.time_s[at] ||
@@ -41,9 +41,9 @@ static void hull_make(mf_rough_hull *h) {
     }
 }
 
-static void add_point(mf_rough_hull hull[2], const mf_quote *x, mf_floor_mode mode,
+static void add_point(mf_family_bound_hull hull[2], const mf_block_cost *x, mf_floor_mode mode,
                       double merged_s) {
-    mf_rough_pass p = mf_rough_pass_of(x);
+    mf_family_bound_pass p = mf_family_bound_pass_of(x);
     double time_s = p.time_s[mode];
     hull_point(&hull[0], x->saved_B,
                mode == MF_FLOOR_MERGED ? mf_larger(time_s, merged_s) : time_s);
@@ -51,8 +51,9 @@ static void add_point(mf_rough_hull hull[2], const mf_quote *x, mf_floor_mode mo
 }
 
 /* What others give to main layers' shares of pairs, a choice may count beyond its compute, too. */
-static mf_rough_pass share_choice(const mf_rates *r, mf_rough_pass own, double merged_s) {
-    const mf_rough_pass *x = &r->layer;
+static mf_family_bound_pass share_choice(const mf_layer_times *r, mf_family_bound_pass own,
+                                         double merged_s) {
+    const mf_family_bound_pass *x = &r->layer;
     if (!(r->pair_more_s > 0.0)) {
         return own;
     }
@@ -65,20 +66,21 @@ static mf_rough_pass share_choice(const mf_rates *r, mf_rough_pass own, double m
     return own;
 }
 
-static void add_way(mf_rough_ways *w, const mf_rates *r, const mf_quote *x, double merged_s) {
+static void add_way(mf_family_bound_ways *w, const mf_layer_times *r, const mf_block_cost *x,
+                    double merged_s) {
     if (w->count >= 0 && w->count < MF_ROUGH_POINTS) {
         w->saved_B[w->count] = x->saved_B;
-        w->pass[w->count++] = share_choice(r, mf_rough_pass_of(x), merged_s);
+        w->pass[w->count++] = share_choice(r, mf_family_bound_pass_of(x), merged_s);
     } else {
         w->count = -1; /* too many to know them all */
     }
 }
 
-static void hulls_start(mf_rough_hull hull[2]) {
+static void hulls_start(mf_family_bound_hull hull[2]) {
     hull[0].points = hull[1].points = 0;
 }
 
-static void hulls_end(mf_rough_hull hull[2], mf_rates *r) {
+static void hulls_end(mf_family_bound_hull hull[2], mf_layer_times *r) {
     hull_make(&hull[0]);
     hull_make(&hull[1]);
     r->hull = hull;
@@ -89,9 +91,9 @@ static int turn_of(int k, int n, bool from_end) {
     return from_end ? n - 1 - k : k;
 }
 
-mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                        mf_rates *r, mf_rough_hull hull[2], mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                              mf_layer_times *r, mf_family_bound_hull hull[2], mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_layout plain = *l; /* ZeRO inside a block only adds to its time */
     plain.zero = l->zero < 1 ? l->zero : 1;
@@ -99,16 +101,16 @@ mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool 
     hulls_start(hull);
     for (int c = 0; c < m->classes; c++) {
         mf_memory_choice choice[MF_CATALOGUE_MAX];
-        if (!mf_rough_is_main(m, c) || mf_rough_layers_of(m, c) == 0) {
+        if (!mf_family_bound_is_main(m, c) || mf_family_bound_layers_of(m, c) == 0) {
             continue;
         }
-        mf_quote quote[MF_CATALOGUE_MAX];
+        mf_block_cost quote[MF_CATALOGUE_MAX];
         int n = mf_catalogue(m, (uint8_t)c, pinned, l->memory, choice);
         for (int k = 0; k < n; k++) {
             int i = turn_of(k, n, from_end);
             mf_status status =
-                mf_rough_quote(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT,
-                               false, choice[i], &quote[i], e);
+                mf_family_bound_quote(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH,
+                                      mode == MF_FLOOR_SPLIT, false, choice[i], &quote[i], e);
             if (status != MF_OK) {
                 return status;
             }
@@ -124,19 +126,20 @@ mf_status mf_rates_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool 
 /* Beside the forward pass of a main layer that keeps everything, backward passes with a choice take
  * so much; of that no more than others count beyond their parts, which the rest of the model gives
  * away (merge_rates). */
-static mf_status merged_time_s(mf_quotes *q, const mf_layout *l, const mf_rates *r, int class,
-                               mf_memory_choice choice, const mf_quote *x, double *out, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+static mf_status merged_time_s(mf_block_costs *q, const mf_layout *l, const mf_layer_times *r,
+                               int class, mf_memory_choice choice, const mf_block_cost *x,
+                               double *out, mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_block_key b = mf_block_key_layer((uint8_t) class, choice, false);
-    double most_s = mf_rough_pass_of(x).time_s[MF_FLOOR_MERGED] + r->pair_more_s;
+    double most_s = mf_family_bound_pass_of(x).time_s[MF_FLOOR_MERGED] + r->pair_more_s;
     *out = most_s;
     for (int f = 0; f < m->classes; f++) {
         double time_s;
         mf_block_key a = mf_block_key_layer((uint8_t)f, (mf_memory_choice){0, 0}, false);
-        if (!mf_rough_is_main(m, f) || mf_rough_layers_of(m, f) == 0) {
+        if (!mf_family_bound_is_main(m, f) || mf_family_bound_layers_of(m, f) == 0) {
             continue;
         }
-        mf_status status = mf_quotes_pair(q, l, &a, &b, &time_s, e);
+        mf_status status = mf_block_costs_pair(q, l, &a, &b, &time_s, e);
         if (status != MF_OK) {
             return status;
         }
@@ -146,19 +149,20 @@ static mf_status merged_time_s(mf_quotes *q, const mf_layout *l, const mf_rates 
 }
 
 /* All choices of a class of main layers. */
-static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned, int class,
-                               bool from_end, mf_rates *r, mf_rough_hull hull[2],
-                               mf_rough_ways *ways, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t pinned, int class,
+                               bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
+                               mf_family_bound_ways *ways, mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_memory_choice choice[MF_CATALOGUE_MAX];
-    mf_quote quote[MF_CATALOGUE_MAX];
+    mf_block_cost quote[MF_CATALOGUE_MAX];
     double merged_s[MF_CATALOGUE_MAX];
     int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
     for (int k = 0; k < n; k++) {
         int i = turn_of(k, n, from_end);
-        mf_status status = mf_rough_quote(q, l, MF_POS_LAYER, class, MF_HALF_BOTH,
-                                          mode == MF_FLOOR_SPLIT, true, choice[i], &quote[i], e);
+        mf_status status =
+            mf_family_bound_quote(q, l, MF_POS_LAYER, class, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT,
+                                  true, choice[i], &quote[i], e);
         merged_s[i] = 0.0;
         if (status == MF_OK && r->pair_more_s > 0.0) {
             status = merged_time_s(q, l, r, class, choice[i], &quote[i], &merged_s[i], e);
@@ -177,9 +181,9 @@ static mf_status exact_choices(mf_quotes *q, const mf_layout *l, uint32_t pinned
 
 /* Of other layers and depths only the least workspace is asked for, which needs no play, and which
  * ZeRO does not change: what it gathers and reduces is counted apart. */
-static mf_status least_work(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                            mf_position_kind kind, int class, mf_rates *r, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+static mf_status least_work(mf_block_costs *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                            mf_position_kind kind, int class, mf_layer_times *r, mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_memory_choice choice[MF_CATALOGUE_MAX];
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
@@ -190,8 +194,8 @@ static mf_status least_work(mf_quotes *q, const mf_layout *l, uint32_t pinned, b
                                   .parts = MF_HALF_BOTH,
                                   .split = mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT,
                                   .memory = choice[turn_of(k, n, from_end)]};
-        mf_quote x;
-        mf_status status = mf_quotes_least(q, &plain, &key, false, &x, e);
+        mf_block_cost x;
+        mf_status status = mf_block_costs_least(q, &plain, &key, false, &x, e);
         if (status != MF_OK) {
             return status;
         }
@@ -201,7 +205,7 @@ static mf_status least_work(mf_quotes *q, const mf_layout *l, uint32_t pinned, b
 }
 
 /* Beside gathers inside blocks one that recomputes may play shorter than one that keeps all. */
-static void least_alone(mf_rough_pass *least, const mf_rough_pass *p) {
+static void least_alone(mf_family_bound_pass *least, const mf_family_bound_pass *p) {
     least->f_s = mf_smaller(least->f_s, p->f_s);
     least->b_s = mf_smaller(least->b_s, p->b_s);
     least->w_s = mf_smaller(least->w_s, p->w_s);
@@ -210,16 +214,17 @@ static void least_alone(mf_rough_pass *least, const mf_rough_pass *p) {
     }
 }
 
-mf_status mf_rates_exact_hull(mf_quotes *q, const mf_layout *l, uint32_t pinned, bool from_end,
-                              mf_rates *r, mf_rough_hull hull[2], mf_rough_ways *ways, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
+                                    bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
+                                    mf_family_bound_ways *ways, mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_status status = MF_OK;
     hulls_start(hull);
     ways->count = 0;
     r->work_B = HUGE_VAL;
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
-        if (mf_rough_layers_of(m, c) > 0) {
-            status = mf_rough_is_main(m, c)
+        if (mf_family_bound_layers_of(m, c) > 0) {
+            status = mf_family_bound_is_main(m, c)
                          ? exact_choices(q, l, pinned, c, from_end, r, hull, ways, e)
                          : least_work(q, l, pinned, from_end, MF_POS_LAYER, c, r, e);
         }

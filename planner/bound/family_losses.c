@@ -13,33 +13,33 @@ typedef struct least {
 } least;
 
 typedef struct losing {
-    const mf_rates *r;
+    const mf_layer_times *r;
     const mf_layout *l;
     const mf_order_summary *o;
-    const mf_rough_fixed *f;
+    const mf_family_bound_fixed *f;
     int vstages;
     mf_order_part back;
     least layer, embedding, head;
     double mb_s; /* a layer's passes of a micro-batch */
 } losing;
 
-static least figures(const mf_rough_pass *p, double gather_s, double reduce_s) {
+static least figures(const mf_family_bound_pass *p, double gather_s, double reduce_s) {
     return (least){{p->f_s, p->b_s, p->w_s, gather_s, reduce_s}};
 }
 
-static double alone_or_pair_s(const mf_rough_pass *p, mf_floor_mode mode) {
+static double alone_or_pair_s(const mf_family_bound_pass *p, mf_floor_mode mode) {
     double alone_s = p->f_s + p->b_s + p->w_s;
     return mode == MF_FLOOR_MERGED ? mf_smaller(alone_s, p->pair_f_s + p->pair_b_s) : alone_s;
 }
 
 /* The least of all layers and depths; the ends. */
 static void find_least(losing *x) {
-    const mf_rates *r = x->r;
+    const mf_layer_times *r = x->r;
     mf_floor_mode mode = mf_floor_mode_of(x->l->schedule);
     x->layer = figures(&r->layer, r->layer_gather_s, r->layer_reduce_s);
     x->mb_s = alone_or_pair_s(&r->layer, mode);
     for (int i = 0; i < r->others; i++) {
-        const mf_rough_other *y = &r->other[i];
+        const mf_family_bound_other *y = &r->other[i];
         least of = figures(&y->pass, y->gather_s, y->reduce_s);
         if (y->first == 0) {
             x->embedding = of;
@@ -126,8 +126,9 @@ static double start_s(const losing *x, double cutoff_s) {
     return e * pass / (pass + 2.0 * sends_s * (1.0 - e)) * window_s;
 }
 
-double mf_rough_lost_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                       const mf_rough_fixed *f, const mf_chains *c, double cutoff_s) {
+double mf_family_bound_lost_s(const mf_layer_times *r, const mf_layout *l,
+                              const mf_order_summary *o, const mf_family_bound_fixed *f,
+                              const mf_chains *c, double cutoff_s) {
     double e = r->lost;
     losing x = {.r = r, .l = l, .o = o, .f = f, .vstages = c->vstages};
     bool split = mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT;

@@ -11,9 +11,10 @@
 #include <string.h>
 
 enum { PASSES = 9, ONCE = 6, MOST_VSTAGES = 1024 };
-static const mf_order_part pass_part[PASSES] = {MF_ORDER_F,      MF_ORDER_B,      MF_ORDER_W,
-                                                MF_ORDER_F_PAIR, MF_ORDER_B_PAIR, MF_ORDER_F_EP,
-                                                MF_ORDER_B_EP,   MF_ORDER_F_KEEP, MF_ORDER_B_GIVE};
+static const mf_order_part pass_part[PASSES] = {
+    MF_ORDER_F,           MF_ORDER_B,    MF_ORDER_W,    MF_ORDER_F_PAIR,
+    MF_ORDER_B_PAIR,      MF_ORDER_F_EP, MF_ORDER_B_EP, MF_ORDER_PAIR_SHARE_F,
+    MF_ORDER_PAIR_SHARE_B};
 static const mf_order_part once_part[ONCE] = {MF_ORDER_GATHER,      MF_ORDER_REDUCE,
                                               MF_ORDER_GATHER_LOST, MF_ORDER_REDUCE_LOST,
                                               MF_ORDER_NORM,        MF_ORDER_UPDATE};
@@ -26,7 +27,7 @@ typedef struct counted {
 
 /* A mean that is evaluated. */
 typedef struct means {
-    mf_rough_bounding b;
+    mf_family_bound_bounding b;
     const mf_chains *c;
     counted passes, once;
     int stage_of[MOST_VSTAGES];
@@ -36,7 +37,7 @@ typedef struct means {
 } means;
 
 /* Split, but quoted in one go, neither B nor W is known alone. */
-static void passes_of(const mf_rough_pass *p, mf_floor_mode mode, double out[PASSES]) {
+static void passes_of(const mf_family_bound_pass *p, mf_floor_mode mode, double out[PASSES]) {
     bool merged = mode == MF_FLOOR_MERGED;
     out[0] = p->f_s;
     out[1] = mode == MF_FLOOR_SPLIT && !(p->w_s > 0.0) ? 0.0 : p->b_s;
@@ -55,8 +56,8 @@ static void once_of(const means *m, const mf_param_count *params, double gather_
     out[1] = reduce_s;
     out[2] = m->b.r->lost * gather_s;
     out[3] = m->b.r->lost * reduce_s;
-    out[4] = mf_rough_norm_s(&m->b.f->tail, params);
-    out[5] = mf_rough_update_s(&m->b.f->tail, params);
+    out[4] = mf_family_bound_norm_s(&m->b.f->tail, params);
+    out[5] = mf_family_bound_update_s(&m->b.f->tail, params);
 }
 
 static counted counted_of(const mf_chains *c, const mf_order_part *part, int n) {
@@ -81,8 +82,8 @@ static double visit_s(const counted *c, const double *part_s, int v) {
 
 /* --- others ----------------------------------------------------------------------------------- */
 
-void mf_rough_other_range(const mf_rates *r, const mf_rough_other *x, int vstages, int *lo,
-                          int *hi) {
+void mf_family_bound_other_range(const mf_layer_times *r, const mf_family_bound_other *x,
+                                 int vstages, int *lo, int *hi) {
     int spare = r->positions - vstages;
     *lo = x->first > spare ? x->first - spare : 0;
     *hi = x->last < vstages - 1 ? x->last : vstages - 1;
@@ -92,12 +93,12 @@ void mf_rough_other_range(const mf_rates *r, const mf_rough_other *x, int vstage
 }
 
 /* What another position adds where it adds least. */
-static double other_s(const means *m, const mf_rough_other *x) {
+static double other_s(const means *m, const mf_family_bound_other *x) {
     double pass_s[PASSES], once_s[ONCE], least_s = HUGE_VAL;
     int lo, hi;
     passes_of(&x->pass, m->b.mode, pass_s);
     once_of(m, &x->params, x->gather_s, x->reduce_s, once_s);
-    mf_rough_other_range(m->b.r, x, m->c->vstages, &lo, &hi);
+    mf_family_bound_other_range(m->b.r, x, m->c->vstages, &lo, &hi);
     for (int v = lo; v <= hi; v++) {
         least_s =
             mf_smaller(least_s, visit_s(&m->passes, pass_s, v) + visit_s(&m->once, once_s, v));
@@ -109,7 +110,7 @@ static double other_s(const means *m, const mf_rough_other *x) {
 
 static void visits(means *m) {
     double pass_s[PASSES], once_s[ONCE];
-    const mf_rates *r = m->b.r;
+    const mf_layer_times *r = m->b.r;
     passes_of(&r->layer, m->b.mode, pass_s);
     once_of(m, &r->layer_params, r->layer_gather_s, r->layer_reduce_s, once_s);
     for (int v = 0; v < m->c->vstages; v++) {
@@ -120,26 +121,27 @@ static void visits(means *m) {
 }
 
 /* What k main layers of a stage take more by micro-batch for want of memory. */
-static double extra_s(const mf_rough_bounding *b, const mf_rough_ends *ends, int64_t p, int k) {
+static double extra_s(const mf_family_bound_bounding *b, const mf_family_bound_ends *ends,
+                      int64_t p, int k) {
     if (k > b->o->layers) { /* there are no more */
         return HUGE_VAL;
     }
     double flight = (double)b->o->flight[(size_t)p * (size_t)(b->o->layers + 1) + (size_t)k];
-    double left_B = mf_rough_room_B(b, ends, k);
-    const mf_rough_hull *h = &b->r->hull[0];
+    double left_B = mf_family_bound_room_B(b, ends, k);
+    const mf_family_bound_hull *h = &b->r->hull[0];
     if (left_B < 0.0) {
         return HUGE_VAL;
     }
     if (h->points == 0 || !(flight > 0.0)) {
         return 0.0;
     }
-    return k * mf_larger(0.0, mf_rough_hull_at(h, left_B / (flight * k)) - h->time_s[0]);
+    return k * mf_larger(0.0, mf_family_bound_hull_at(h, left_B / (flight * k)) - h->time_s[0]);
 }
 
 /* A stage that layers go to. */
 typedef struct mean_stage {
     double stage_s, extra;
-    mf_rough_ends ends;
+    mf_family_bound_ends ends;
     double next_s, had_s; /* for want of memory, with one layer more and now */
     double add_s;         /* what one more layer adds to the mean */
     int held;
@@ -161,7 +163,7 @@ static double by_hull(means *m) {
     for (int64_t p = 0; p < m->b.l->pp; p++) {
         stage[p] = (mean_stage){.stage_s = HUGE_VAL,
                                 .extra = m->c->extra[p],
-                                .ends = mf_rough_ends_of(m->b.r, m->b.l, p)};
+                                .ends = mf_family_bound_ends_of(m->b.r, m->b.l, p)};
     }
     for (int v = 0; v < m->c->vstages; v++) {
         double *least_s = &stage[m->stage_of[v]].stage_s;
@@ -190,8 +192,8 @@ static double by_hull(means *m) {
 }
 
 /* Ways of stage p; and what each of its virtual stages adds beyond them, whatever the way. */
-static int ways_of(means *m, int p, mf_way *w) {
-    const mf_rough_ways *ways = m->b.r->ways;
+static int ways_of(means *m, int p, mf_time_memory_point *w) {
+    const mf_family_bound_ways *ways = m->b.r->ways;
     int chunks = (int)m->b.l->vpp;
     for (int i = 0; i < ways->count; i++) {
         double pass_s[PASSES], at_s[MOST_VSTAGES], least_s = HUGE_VAL;
@@ -205,9 +207,9 @@ static int ways_of(means *m, int p, mf_way *w) {
             double *beyond_s = &m->beyond_s[mf_layout_vstage(m->b.l, p, x)];
             *beyond_s = i == 0 ? at_s[x] - least_s : mf_smaller(*beyond_s, at_s[x] - least_s);
         }
-        w[i] = (mf_way){ways->saved_B[i], least_s};
+        w[i] = (mf_time_memory_point){ways->saved_B[i], least_s};
     }
-    return mf_ways_hull(w, ways->count);
+    return mf_lower_hull_hull(w, ways->count);
 }
 
 enum { MOST_CELLS = 32768 };
@@ -217,17 +219,17 @@ static double by_ways(means *m) {
     double curve_s[MOST_CELLS];
     int held[MF_ROUGH_STAGES] = {0}, layers = m->b.r->layers, stages = (int)m->b.l->pp;
     for (int p = 0; p < stages; p++) {
-        mf_way w[MF_ROUGH_POINTS];
-        mf_rough_ends ends = mf_rough_ends_of(m->b.r, m->b.l, p);
+        mf_time_memory_point w[MF_ROUGH_POINTS];
+        mf_family_bound_ends ends = mf_family_bound_ends_of(m->b.r, m->b.l, p);
         double *at_s = curve_s + (size_t)p * (size_t)(layers + 1);
         int n = ways_of(m, p, w), most = 0;
         at_s[0] = 0.0;
         for (int k = 1; k <= layers; k++) {
             double flight = (double)m->b.o->flight[p * (m->b.o->layers + 1) + k];
-            double room_B = mf_rough_room_B(&m->b, &ends, k);
+            double room_B = mf_family_bound_room_B(&m->b, &ends, k);
             double saved_B = flight > 0.0 ? room_B / (flight * k) : HUGE_VAL;
             bool fits = room_B >= 0.0 && most == k - 1;
-            at_s[k] = fits ? k * mf_ways_time_s(w, n, saved_B) : HUGE_VAL;
+            at_s[k] = fits ? k * mf_lower_hull_time_s(w, n, saved_B) : HUGE_VAL;
             most = isinf(at_s[k]) ? most : k;
         }
         mf_make_convex(at_s, most);
@@ -235,20 +237,21 @@ static double by_ways(means *m) {
     return mf_place_layers(curve_s, stages, layers, held);
 }
 
-double mf_rough_mean_s(const mf_rates *r, const mf_layout *l, const mf_order_summary *o,
-                       const mf_rough_fixed *f, const mf_chains *c, double cutoff_s) {
+double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
+                              const mf_order_summary *o, const mf_family_bound_fixed *f,
+                              const mf_chains *c, double cutoff_s) {
     means m;
     if (l->pp > MF_ROUGH_STAGES || c->vstages > MOST_VSTAGES || !c->part[0] || r->lost > c->lost) {
         return 0.0;
     }
-    m.b = mf_rough_bounding_of(r, l, o, f);
+    m.b = mf_family_bound_bounding_of(r, l, o, f);
     m.c = c;
     m.passes = counted_of(c, pass_part, PASSES);
     m.once = counted_of(c, once_part, ONCE);
     visits(&m);
     double sum_s = f->tail.fixed_s + c->sends * f->send_s;
     sum_s += (c->holds - c->beside * r->lost) * f->hold_s;
-    sum_s += mf_rough_lost_s(r, l, o, f, c, cutoff_s);
+    sum_s += mf_family_bound_lost_s(r, l, o, f, c, cutoff_s);
     for (int i = 0; i < r->others; i++) {
         sum_s += other_s(&m, &r->other[i]);
     }

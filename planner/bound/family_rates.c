@@ -1,4 +1,4 @@
-/* family_rates.c - the figures that rough bounds rest on: quotes of a few blocks, and what they add
+/* family_rates.c - the figures that rough bounds rest on: costs of a few blocks, and what they add
  * up to. */
 #include "planner/bound/family_blocks.h"
 
@@ -10,10 +10,10 @@
 
 /* --- rates ------------------------------------------------------------------------------------ */
 
-mf_rough_pass mf_rough_pass_of(const mf_quote *q) {
-    mf_rough_pass p = {.f_s = mf_larger(q->f.path_s, q->f.time_s),
-                       .b_s = mf_larger(q->b.path_s, q->b.time_s),
-                       .w_s = mf_larger(q->w.path_s, q->w.time_s)};
+mf_family_bound_pass mf_family_bound_pass_of(const mf_block_cost *q) {
+    mf_family_bound_pass p = {.f_s = mf_larger(q->f.path_s, q->f.time_s),
+                              .b_s = mf_larger(q->b.path_s, q->b.time_s),
+                              .w_s = mf_larger(q->w.path_s, q->w.time_s)};
     double compute_s = q->f.compute_s + q->b.compute_s, ep_s = q->f.ep_s + q->b.ep_s;
     p.time_s[MF_FLOOR_PLAIN] = p.f_s + p.b_s;
     /* in one go, weight gradients run while exchanges travel: split off, they come behind these */
@@ -29,8 +29,9 @@ mf_rough_pass mf_rough_pass_of(const mf_quote *q) {
 
 /* Two halves of a layer: chains add up, and so do the sums of each stream. An MTP depth is a layer
  * and a head (NULL = none), whose chains may run side by side. */
-static mf_rough_pass pass_of_halves(const mf_quote *a, const mf_quote *b, const mf_quote *head) {
-    mf_quote sum = *a;
+static mf_family_bound_pass pass_of_halves(const mf_block_cost *a, const mf_block_cost *b,
+                                           const mf_block_cost *head) {
+    mf_block_cost sum = *a;
     mf_pass_quote *to[2] = {&sum.f, &sum.b};
     const mf_pass_quote *with[2] = {&b->f, &b->b};
     for (int i = 0; i < 2; i++) {
@@ -43,10 +44,11 @@ static mf_rough_pass pass_of_halves(const mf_quote *a, const mf_quote *b, const 
         }
         to[i]->path_s = mf_larger(to[i]->chain_s, mf_larger(to[i]->compute_s, to[i]->ep_s));
     }
-    return mf_rough_pass_of(&sum);
+    return mf_family_bound_pass_of(&sum);
 }
 
-void mf_rough_add_pass(mf_rough_pass *sum, const mf_rough_pass *p, double times) {
+void mf_family_bound_add_pass(mf_family_bound_pass *sum, const mf_family_bound_pass *p,
+                              double times) {
     sum->f_s += times * p->f_s;
     sum->b_s += times * p->b_s;
     sum->w_s += times * p->w_s;
@@ -55,7 +57,7 @@ void mf_rough_add_pass(mf_rough_pass *sum, const mf_rough_pass *p, double times)
     }
 }
 
-void mf_rough_add_params(mf_param_count *sum, const mf_param_count *p, int64_t times) {
+void mf_family_bound_add_params(mf_param_count *sum, const mf_param_count *p, int64_t times) {
     sum->dense += times * p->dense;
     sum->expert += times * p->expert;
     sum->dense_matrices += times * p->dense_matrices;
@@ -63,11 +65,11 @@ void mf_rough_add_params(mf_param_count *sum, const mf_param_count *p, int64_t t
 
 static mf_param_count sum_params(const mf_param_count *a, const mf_param_count *b) {
     mf_param_count sum = *a;
-    mf_rough_add_params(&sum, b, 1);
+    mf_family_bound_add_params(&sum, b, 1);
     return sum;
 }
 
-int64_t mf_rough_layers_of(const mf_model *m, int layer_class) {
+int64_t mf_family_bound_layers_of(const mf_model *m, int layer_class) {
     int64_t n = 0;
     for (int64_t i = 0; i < m->layers; i++) {
         n += m->layer_class[i] == layer_class;
@@ -87,17 +89,17 @@ static bool main_is_moe(const mf_model *m, int64_t moe) {
     return 2 * moe >= m->layers;
 }
 
-bool mf_rough_is_main(const mf_model *m, int layer_class) {
+bool mf_family_bound_is_main(const mf_model *m, int layer_class) {
     bool is_moe = m->layer_classes[layer_class].ffn == MF_FFN_MOE;
     return is_moe == main_is_moe(m, moe_layers(m));
 }
 
-int mf_rough_layers(const mf_model *m) {
+int mf_family_bound_layers(const mf_model *m) {
     int64_t moe = moe_layers(m);
     return (int)(main_is_moe(m, moe) ? moe : m->layers - moe);
 }
 
-static void least_pass(mf_rough_pass *least, const mf_rough_pass *p) {
+static void least_pass(mf_family_bound_pass *least, const mf_family_bound_pass *p) {
     least->f_s = mf_smaller(least->f_s, p->f_s);
     least->b_s = mf_smaller(least->b_s, p->b_s);
     least->w_s = mf_smaller(least->w_s, p->w_s);
@@ -112,18 +114,18 @@ static void least_pass(mf_rough_pass *least, const mf_rough_pass *p) {
     least->ep_b_s = mf_smaller(least->ep_b_s, p->ep_b_s);
 }
 
-static void add_other(mf_rates *r, const mf_rough_pass *p, const mf_param_count *params,
-                      int64_t count, int64_t first, int64_t last) {
-    mf_rough_add_params(&r->all_params, params, count);
+static void add_other(mf_layer_times *r, const mf_family_bound_pass *p,
+                      const mf_param_count *params, int64_t count, int64_t first, int64_t last) {
+    mf_family_bound_add_params(&r->all_params, params, count);
     if (count > 0 && r->others < MF_ROUGH_OTHERS) {
         r->other[r->others++] =
-            (mf_rough_other){(int)count, (int)first, (int)last, *p, *params, 0.0, 0.0};
+            (mf_family_bound_other){(int)count, (int)first, (int)last, *p, *params, 0.0, 0.0};
     }
 }
 
 /* Other layers of a class. */
-static void add_other_layers(mf_rates *r, const mf_model *m, int class, const mf_rough_pass *p,
-                             const mf_param_count *params) {
+static void add_other_layers(mf_layer_times *r, const mf_model *m, int class,
+                             const mf_family_bound_pass *p, const mf_param_count *params) {
     int64_t first = 0, last = m->layers - 1;
     while (m->layer_class[first] != class) {
         first++;
@@ -131,29 +133,29 @@ static void add_other_layers(mf_rates *r, const mf_model *m, int class, const mf
     while (m->layer_class[last] != class) {
         last--;
     }
-    add_other(r, p, params, mf_rough_layers_of(m, class), 1 + first, 1 + last);
+    add_other(r, p, params, mf_family_bound_layers_of(m, class), 1 + first, 1 + last);
 }
 
-static void add_depths(mf_rates *r, const mf_model *m, const mf_rough_pass *p,
+static void add_depths(mf_layer_times *r, const mf_model *m, const mf_family_bound_pass *p,
                        const mf_param_count *params) {
     add_other(r, p, params, m->mtp_layers, 1 + m->layers, m->layers + m->mtp_layers);
 }
 
 /* A class of layers joins the model. */
-static void add_layers(mf_rates *r, const mf_model *m, int class, const mf_rough_pass *p,
-                       const mf_param_count *params) {
-    int64_t n = mf_rough_layers_of(m, class);
-    mf_rough_add_pass(&r->all, p, (double)n);
+static void add_layers(mf_layer_times *r, const mf_model *m, int class,
+                       const mf_family_bound_pass *p, const mf_param_count *params) {
+    int64_t n = mf_family_bound_layers_of(m, class);
+    mf_family_bound_add_pass(&r->all, p, (double)n);
     if (n == 0) {
         return;
     }
     r->f_least_s = mf_smaller(r->f_least_s, p->f_s);
     r->b_least_s = mf_smaller(r->b_least_s, p->b_s);
-    if (!mf_rough_is_main(m, class)) {
+    if (!mf_family_bound_is_main(m, class)) {
         add_other_layers(r, m, class, p, params);
         return;
     }
-    mf_rough_add_params(&r->all_params, params, n);
+    mf_family_bound_add_params(&r->all_params, params, n);
     if (r->layers == 0) {
         r->layer = *p;
         r->layer_params = *params;
@@ -166,9 +168,9 @@ static void add_layers(mf_rates *r, const mf_model *m, int class, const mf_rough
     r->layers += (int)n;
 }
 
-mf_status mf_rough_quote(mf_quotes *q, const mf_layout *l, mf_position_kind kind, int layer_class,
-                         unsigned parts, bool split, bool exact, mf_memory_choice memory,
-                         mf_quote *out, mf_err *e) {
+mf_status mf_family_bound_quote(mf_block_costs *q, const mf_layout *l, mf_position_kind kind,
+                                int layer_class, unsigned parts, bool split, bool exact,
+                                mf_memory_choice memory, mf_block_cost *out, mf_err *e) {
     mf_block_key key = {.kind = kind,
                         .layer_class = (uint8_t)layer_class,
                         .parts = (uint8_t)parts,
@@ -177,54 +179,55 @@ mf_status mf_rough_quote(mf_quotes *q, const mf_layout *l, mf_position_kind kind
                         .shared_head = true,
                         .unplaced = kind == MF_POS_LAYER && !exact,
                         .memory = memory};
-    return exact ? mf_quotes_least(q, l, &key, true, out, e)
-                 : mf_quotes_get(q, l, &key, false, out, e);
+    return exact ? mf_block_costs_least(q, l, &key, true, out, e)
+                 : mf_block_costs_get(q, l, &key, false, out, e);
 }
 
 static const mf_memory_choice keep_all = {0, 0};
 
 /* Embedding and head. */
-static mf_status add_ends(mf_quotes *q, const mf_layout *l, bool split, bool exact, mf_rates *r,
-                          mf_quote *head, mf_err *e) {
-    mf_quote embedding;
-    mf_status status = mf_rough_quote(q, l, MF_POS_EMBEDDING, 0, MF_HALF_BOTH, split, exact,
-                                      keep_all, &embedding, e);
+static mf_status add_ends(mf_block_costs *q, const mf_layout *l, bool split, bool exact,
+                          mf_layer_times *r, mf_block_cost *head, mf_err *e) {
+    mf_block_cost embedding;
+    mf_status status = mf_family_bound_quote(q, l, MF_POS_EMBEDDING, 0, MF_HALF_BOTH, split, exact,
+                                             keep_all, &embedding, e);
     if (status == MF_OK) {
-        status =
-            mf_rough_quote(q, l, MF_POS_HEAD, 0, MF_HALF_BOTH, split, exact, keep_all, head, e);
+        status = mf_family_bound_quote(q, l, MF_POS_HEAD, 0, MF_HALF_BOTH, split, exact, keep_all,
+                                       head, e);
     }
     if (status != MF_OK) {
         return status;
     }
-    r->embedding = mf_rough_pass_of(&embedding);
-    r->head = mf_rough_pass_of(head);
+    r->embedding = mf_family_bound_pass_of(&embedding);
+    r->head = mf_family_bound_pass_of(head);
     r->embedding_params = embedding.params;
     r->head_params = head->params;
     r->end_work_B[0] = mf_larger(embedding.local_f_B, embedding.local_b_B);
     r->end_work_B[1] = mf_larger(head->local_f_B, head->local_b_B);
-    mf_rough_add_pass(&r->all, &r->embedding, 1.0);
-    mf_rough_add_pass(&r->all, &r->head, 1.0);
-    r->positions = mf_model_positions(mf_quotes_oracle(q)->model);
+    mf_family_bound_add_pass(&r->all, &r->embedding, 1.0);
+    mf_family_bound_add_pass(&r->all, &r->head, 1.0);
+    r->positions = mf_model_positions(mf_block_costs_evaluator(q)->model);
     add_other(r, &r->embedding, &embedding.params, 1, 0, 0);
     add_other(r, &r->head, &head->params, 1, r->positions - 1, r->positions - 1);
     return MF_OK;
 }
 
 /* Both halves of a class are quoted: its layers join, and the MTP depths of it. */
-static void add_halves(mf_rates *r, const mf_model *m, int class, const mf_quote *a,
-                       const mf_quote *f, const mf_quote *head, const mf_param_count *params) {
-    mf_rough_pass p = pass_of_halves(a, f, NULL);
+static void add_halves(mf_layer_times *r, const mf_model *m, int class, const mf_block_cost *a,
+                       const mf_block_cost *f, const mf_block_cost *head,
+                       const mf_param_count *params) {
+    mf_family_bound_pass p = pass_of_halves(a, f, NULL);
     add_layers(r, m, class, &p, params);
     if (m->mtp_class == class) {
         p = pass_of_halves(a, f, head);
-        mf_rough_add_pass(&r->all, &p, (double)m->mtp_layers);
+        mf_family_bound_add_pass(&r->all, &p, (double)m->mtp_layers);
         add_depths(r, m, &p, params);
     }
 }
 
-static void start(mf_rates *r) {
-    static const mf_rough_hull none[2];
-    memset(r, 0, offsetof(mf_rates, other));
+static void start(mf_layer_times *r) {
+    static const mf_family_bound_hull none[2];
+    memset(r, 0, offsetof(mf_layer_times, other));
     r->hull = none;
     r->f_least_s = r->b_least_s = INFINITY;
 }
@@ -253,25 +256,26 @@ static mf_layout attention_layout(const mf_layout *l) {
     return a;
 }
 
-mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
-    const mf_oracle *o = mf_quotes_oracle(q);
+mf_status mf_layer_times_dense(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                               mf_err *e) {
+    const mf_evaluator *o = mf_block_costs_evaluator(q);
     const mf_model *m = o->model;
     mf_layout attention = attention_layout(l), ffn = ffn_layout(&attention);
     start(out);
-    mf_quote head;
+    mf_block_cost head;
     mf_status status = add_ends(q, &attention, false, false, out, &head, e);
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
-        mf_quote a, f;
-        status = mf_rough_quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false, false,
-                                keep_all, &a, e);
+        mf_block_cost a, f;
+        status = mf_family_bound_quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false,
+                                       false, keep_all, &a, e);
         if (status == MF_OK) {
-            status = mf_rough_quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false, keep_all,
-                                    &f, e);
+            status = mf_family_bound_quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false,
+                                           keep_all, &f, e);
         }
         if (status == MF_OK) {
             /* a FLOP is a FLOP on every expert side; nothing else is known of it yet */
             double least_s = o->ops->flops_s(o->self, l, f.flops);
-            mf_quote limit = {.flops = f.flops, .params = f.params};
+            mf_block_cost limit = {.flops = f.flops, .params = f.params};
             limit.f.chain_s = limit.f.compute_s = limit.b.chain_s = least_s / 3.0;
             limit.b.compute_s = least_s * 2.0 / 3.0; /* weight gradients hold nobody up */
             add_halves(out, m, c, &a, &limit, &head, &a.params);
@@ -280,19 +284,20 @@ mf_status mf_rates_dense(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err
     return status;
 }
 
-mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+mf_status mf_layer_times_halves(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                                mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_layout attention = attention_layout(l), ffn = ffn_layout(l);
-    mf_quote head;
+    mf_block_cost head;
     start(out);
     mf_status status = add_ends(q, &attention, false, false, out, &head, e);
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
-        mf_quote a, f;
-        status = mf_rough_quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false, false,
-                                keep_all, &a, e);
+        mf_block_cost a, f;
+        status = mf_family_bound_quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false,
+                                       false, keep_all, &a, e);
         if (status == MF_OK) {
-            status = mf_rough_quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false, keep_all,
-                                    &f, e);
+            status = mf_family_bound_quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false,
+                                           keep_all, &f, e);
         }
         if (status == MF_OK) {
             mf_param_count params = sum_params(&a.params, &f.params);
@@ -303,19 +308,19 @@ mf_status mf_rates_halves(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_er
 }
 
 /* Least time of a merged pair of main layers, both with the choice that keeps everything. */
-static mf_status least_pair(mf_quotes *q, const mf_layout *l, double *out, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+static mf_status least_pair(mf_block_costs *q, const mf_layout *l, double *out, mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     *out = HUGE_VAL;
     for (int f = 0; f < m->classes; f++) {
         for (int b = 0; b < m->classes; b++) {
             double time_s;
             mf_block_key fk = mf_block_key_layer((uint8_t)f, keep_all, false);
             mf_block_key bk = mf_block_key_layer((uint8_t)b, keep_all, false);
-            if (!mf_rough_is_main(m, f) || !mf_rough_is_main(m, b) ||
-                mf_rough_layers_of(m, f) == 0 || mf_rough_layers_of(m, b) == 0) {
+            if (!mf_family_bound_is_main(m, f) || !mf_family_bound_is_main(m, b) ||
+                mf_family_bound_layers_of(m, f) == 0 || mf_family_bound_layers_of(m, b) == 0) {
                 continue;
             }
-            mf_status status = mf_quotes_pair(q, l, &fk, &bk, &time_s, e);
+            mf_status status = mf_block_costs_pair(q, l, &fk, &bk, &time_s, e);
             if (status != MF_OK) {
                 return status;
             }
@@ -328,35 +333,35 @@ static mf_status least_pair(mf_quotes *q, const mf_layout *l, double *out, mf_er
 /* A pair of main layers takes pair_s, of which the forward's share is its compute; beside anything
  * else, all compute is left, so that others' forward passes give away what the backward pass counts
  * beyond its own. */
-static void share_pair(mf_rates *r, double pair_s) {
-    mf_rough_pass *x = &r->layer;
+static void share_pair(mf_layer_times *r, double pair_s) {
+    mf_family_bound_pass *x = &r->layer;
     double compute_s = x->pair_b_s;
     x->pair_b_s = mf_smaller(mf_larger(compute_s, pair_s - x->pair_f_s), x->b_s);
     r->pair_gives_s = x->pair_b_s - compute_s;
     for (int i = 0; i < r->others; i++) {
-        mf_rough_pass *y = &r->other[i].pass;
+        mf_family_bound_pass *y = &r->other[i].pass;
         y->pair_f_s = mf_larger(0.0, y->pair_f_s - r->pair_gives_s);
     }
 }
 
 /* The same, the forward's share all of its time: what it counts beyond its compute others' backward
  * passes give away, and their forward passes may count what the backward pass does not. */
-static void share_pair_forward(mf_rates *r, double pair_s) {
-    mf_rough_pass *x = &r->layer;
+static void share_pair_forward(mf_layer_times *r, double pair_s) {
+    mf_family_bound_pass *x = &r->layer;
     double above_s = mf_larger(0.0, x->f_s - x->keep_f_s);
     double give_s = mf_larger(0.0, mf_smaller(pair_s - x->f_s, x->b_s));
     double below_s = x->give_b_s - give_s, most_s = above_s; /* below 0: they give that, too */
     x->keep_f_s = x->f_s;
     r->keep_gives_s = -below_s;
     for (int i = 0; i < r->others; i++) {
-        mf_rough_pass *y = &r->other[i].pass;
+        mf_family_bound_pass *y = &r->other[i].pass;
         double f_s = mf_larger(0.0, mf_smaller(y->f_s, y->keep_f_s + below_s));
         most_s = mf_larger(most_s, f_s - y->keep_f_s);
         y->keep_f_s = f_s;
     }
     x->give_b_s = give_s;
     for (int i = 0; i < r->others; i++) {
-        mf_rough_pass *y = &r->other[i].pass;
+        mf_family_bound_pass *y = &r->other[i].pass;
         y->give_b_s = mf_larger(0.0, y->give_b_s - most_s);
     }
 }
@@ -365,8 +370,8 @@ static void share_pair_forward(mf_rates *r, double pair_s) {
  * compute may hide behind any other position, which is given that much less (partition.c,
  * share_pairs).
  */
-static mf_status merge_rates(mf_quotes *q, const mf_layout *l, mf_rates *r, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+static mf_status merge_rates(mf_block_costs *q, const mf_layout *l, mf_layer_times *r, mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     double pair_s, *main_s = &r->layer.time_s[MF_FLOOR_MERGED];
     mf_status status = least_pair(q, l, &pair_s, e);
     if (status != MF_OK || pair_s <= *main_s) {
@@ -383,30 +388,32 @@ static mf_status merge_rates(mf_quotes *q, const mf_layout *l, mf_rates *r, mf_e
     return MF_OK;
 }
 
-static mf_status whole(mf_quotes *q, const mf_layout *l, bool exact, mf_rates *out, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_layer_times *out,
+                       mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     bool split = mode == MF_FLOOR_SPLIT;
     start(out);
-    mf_quote head, mtp;
+    mf_block_cost head, mtp;
     mf_status status = add_ends(q, l, split, exact, out, &head, e);
     if (status == MF_OK && m->mtp_layers > 0) {
-        status = mf_rough_quote(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, exact,
-                                keep_all, &mtp, e);
+        status = mf_family_bound_quote(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, exact,
+                                       keep_all, &mtp, e);
     }
     if (status == MF_OK && m->mtp_layers > 0) {
-        mf_rough_pass p = mf_rough_pass_of(&mtp);
-        mf_rough_add_pass(&out->all, &p, (double)m->mtp_layers);
+        mf_family_bound_pass p = mf_family_bound_pass_of(&mtp);
+        mf_family_bound_add_pass(&out->all, &p, (double)m->mtp_layers);
         add_depths(out, m, &p, &mtp.params);
     }
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
-        mf_quote x;
-        status = mf_rough_quote(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, exact, keep_all, &x, e);
+        mf_block_cost x;
+        status = mf_family_bound_quote(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, exact, keep_all,
+                                       &x, e);
         if (status == MF_OK) {
-            mf_rough_pass p = mf_rough_pass_of(&x);
+            mf_family_bound_pass p = mf_family_bound_pass_of(&x);
             add_layers(out, m, c, &p, &x.params);
         }
-        if (status == MF_OK && mf_rough_is_main(m, c)) {
+        if (status == MF_OK && mf_family_bound_is_main(m, c)) {
             out->layer_comm_B = x.comm_B;
             out->layer_gather_B = x.gather_B;
             out->layer_boundary_B = x.boundary_B;
@@ -418,20 +425,22 @@ static mf_status whole(mf_quotes *q, const mf_layout *l, bool exact, mf_rates *o
     return status;
 }
 
-mf_status mf_rates_whole(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
+mf_status mf_layer_times_whole(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                               mf_err *e) {
     return whole(q, l, true, out, e);
 }
 
-mf_status mf_rates_chains(mf_quotes *q, const mf_layout *l, mf_rates *out, mf_err *e) {
+mf_status mf_layer_times_chains(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                                mf_err *e) {
     return whole(q, l, false, out, e);
 }
 
-void mf_rates_copy(mf_rates *to, const mf_rates *from) {
-    memcpy(to, from, offsetof(mf_rates, other));
+void mf_layer_times_copy(mf_layer_times *to, const mf_layer_times *from) {
+    memcpy(to, from, offsetof(mf_layer_times, other));
     memcpy(to->other, from->other, (size_t)from->others * sizeof *to->other);
 }
 
-static void larger_pass(mf_rough_pass *p, const mf_rough_pass *with) {
+static void larger_pass(mf_family_bound_pass *p, const mf_family_bound_pass *with) {
     p->f_s = mf_larger(p->f_s, with->f_s);
     p->b_s = mf_larger(p->b_s, with->b_s);
     p->w_s = mf_larger(p->w_s, with->w_s);
@@ -440,7 +449,7 @@ static void larger_pass(mf_rough_pass *p, const mf_rough_pass *with) {
     }
 }
 
-void mf_rates_larger(mf_rates *r, const mf_rates *with) {
+void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with) {
     larger_pass(&r->all, &with->all);
     larger_pass(&r->layer, &with->layer);
     larger_pass(&r->embedding, &with->embedding);

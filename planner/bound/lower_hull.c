@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 static int by_time(const void *x, const void *y) {
-    const mf_way *a = x, *b = y;
+    const mf_time_memory_point *a = x, *b = y;
     if (a->time_s < b->time_s || a->time_s > b->time_s) {
         return a->time_s < b->time_s ? -1 : 1;
     }
@@ -14,14 +14,14 @@ static int by_time(const void *x, const void *y) {
 }
 
 /* Few at most times: a call for every comparison would take longer than all the rest. */
-static void sort(mf_way *w, int n) {
+static void sort(mf_time_memory_point *w, int n) {
     enum { FEW = 40 };
     if (n > FEW) {
         qsort(w, (size_t)n, sizeof *w, by_time);
         return;
     }
     for (int i = 1; i < n; i++) {
-        mf_way moved = w[i];
+        mf_time_memory_point moved = w[i];
         int at = i;
         for (; at > 0 && by_time(&moved, &w[at - 1]) < 0; at--) {
             w[at] = w[at - 1];
@@ -30,7 +30,7 @@ static void sort(mf_way *w, int n) {
     }
 }
 
-int mf_ways_hull(mf_way *w, int n) {
+int mf_lower_hull_hull(mf_time_memory_point *w, int n) {
     int kept = 0;
     sort(w, n);
     for (int i = 0; i < n; i++) {
@@ -38,7 +38,7 @@ int mf_ways_hull(mf_way *w, int n) {
             continue;
         }
         while (kept >= 2) { /* is the last one above the line from the one before to this? */
-            const mf_way *a = &w[kept - 2], *b = &w[kept - 1];
+            const mf_time_memory_point *a = &w[kept - 2], *b = &w[kept - 1];
             double share = (a->saved_B - b->saved_B) / (a->saved_B - w[i].saved_B);
             if (b->time_s < a->time_s + share * (w[i].time_s - a->time_s)) {
                 break;
@@ -50,7 +50,7 @@ int mf_ways_hull(mf_way *w, int n) {
     return kept;
 }
 
-double mf_ways_time_s(const mf_way *w, int n, double saved_B) {
+double mf_lower_hull_time_s(const mf_time_memory_point *w, int n, double saved_B) {
     if (n == 0 || saved_B >= w[0].saved_B) {
         return n > 0 ? w[0].time_s : HUGE_VAL;
     }

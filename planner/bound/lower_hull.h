@@ -1,7 +1,7 @@
 /* lower_hull.h - what main layers on stages add to a mean of chains, by ways to keep them.
  *
  * A layer on a stage adds what it does on that one of its virtual stages where it adds least, and
- * less if it may save more. Stages mix ways in any proportion. Used with exact quotes
+ * less if it may save more. Stages mix ways in any proportion. Used with exact costs
  * (relaxation.c) and rough ones (family_mean.c).
  */
 #ifndef MF_PLANNER_LOWER_HULL_H
@@ -9,14 +9,14 @@
 
 /* A way to keep a main layer on a stage: what it saves, and what it adds to the mean on that one of
  * the stage's virtual stages where it adds least. */
-typedef struct mf_way {
+typedef struct mf_time_memory_point {
     double saved_B, time_s;
-} mf_way;
+} mf_time_memory_point;
 
 /* Leaves the lower hull of the ways, fastest first; returns their number. */
-int mf_ways_hull(mf_way *w, int n);
+int mf_lower_hull_hull(mf_time_memory_point *w, int n);
 /* Least time of a layer that may keep so much; INFINITY when no way keeps so little. */
-double mf_ways_time_s(const mf_way *w, int n, double saved_B);
+double mf_lower_hull_time_s(const mf_time_memory_point *w, int n, double saved_B);
 
 /* Lowers y[0 .. n] to the largest convex curve that is nowhere above it. */
 void mf_make_convex(double *y, int n);

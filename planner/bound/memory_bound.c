@@ -40,7 +40,7 @@ static void add_way(mf_room *r, const mf_room_way *x) {
     r->ways = kept;
 }
 
-static void add_choice(mf_room *r, const mf_quote *x) {
+static void add_choice(mf_room *r, const mf_block_cost *x) {
     const mf_room_way way = {x->saved_B, x->local_f_B, x->local_b_B};
     if (r->ways == 0) {
         r->saved_B = r->forward_B = r->comm_B = r->boundary_B = HUGE_VAL;
@@ -56,16 +56,16 @@ static void add_choice(mf_room *r, const mf_quote *x) {
 }
 
 /* Workspaces need no play, and ZeRO does not change them. */
-static mf_status add_class(mf_quotes *q, const mf_layout *plain, uint32_t pinned, int class,
+static mf_status add_class(mf_block_costs *q, const mf_layout *plain, uint32_t pinned, int class,
                            mf_room *r, mf_err *e) {
     mf_memory_choice choice[MF_CATALOGUE_MAX];
-    int n =
-        mf_catalogue(mf_quotes_oracle(q)->model, (uint8_t) class, pinned, plain->memory, choice);
+    int n = mf_catalogue(mf_block_costs_evaluator(q)->model, (uint8_t) class, pinned, plain->memory,
+                         choice);
     mf_status status = MF_OK;
     for (int i = 0; i < n && status == MF_OK; i++) {
         const mf_block_key key = mf_block_key_layer((uint8_t) class, choice[i], r->split);
-        mf_quote x;
-        status = mf_quotes_get(q, plain, &key, false, &x, e);
+        mf_block_cost x;
+        status = mf_block_costs_get(q, plain, &key, false, &x, e);
         if (status == MF_OK) {
             add_choice(r, &x);
         }
@@ -73,19 +73,20 @@ static mf_status add_class(mf_quotes *q, const mf_layout *plain, uint32_t pinned
     return status;
 }
 
-static mf_status end_params(mf_quotes *q, const mf_layout *plain, mf_position_kind kind, bool split,
-                            mf_param_count *out, mf_err *e) {
-    mf_quote x;
-    mf_status status = mf_rough_quote(q, plain, kind, 0, MF_HALF_BOTH, split, false,
-                                      (mf_memory_choice){0, 0}, &x, e);
+static mf_status end_params(mf_block_costs *q, const mf_layout *plain, mf_position_kind kind,
+                            bool split, mf_param_count *out, mf_err *e) {
+    mf_block_cost x;
+    mf_status status = mf_family_bound_quote(q, plain, kind, 0, MF_HALF_BOTH, split, false,
+                                             (mf_memory_choice){0, 0}, &x, e);
     if (status == MF_OK) {
         *out = x.params;
     }
     return status;
 }
 
-mf_status mf_room_of(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_room *out, mf_err *e) {
-    const mf_oracle *o = mf_quotes_oracle(q);
+mf_status mf_room_of(mf_block_costs *q, const mf_layout *l, uint32_t pinned, mf_room *out,
+                     mf_err *e) {
+    const mf_evaluator *o = mf_block_costs_evaluator(q);
     const mf_model *m = o->model;
     const mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_layout plain = *l;
@@ -95,15 +96,15 @@ mf_status mf_room_of(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_room 
     *out = (mf_room){.split = mode == MF_FLOOR_SPLIT,
                      .merged = mode == MF_FLOOR_MERGED,
                      .alone = m->mtp_layers == 0,
-                     .layers = mf_rough_layers(m),
+                     .layers = mf_family_bound_layers(m),
                      .usable_B = o->ops->usable_B(o->self, l)};
     for (int c = 0; c < m->classes; c++) {
-        bool main = mf_rough_is_main(m, c), any = mf_rough_layers_of(m, c) > 0;
+        bool main = mf_family_bound_is_main(m, c), any = mf_family_bound_layers_of(m, c) > 0;
         out->alone = out->alone && (main || !any);
         ways += main && any ? MF_CATALOGUE_MAX : 0;
     }
     for (int c = 0; c < m->classes && ways <= MF_ROOM_WAYS && status == MF_OK; c++) {
-        if (mf_rough_is_main(m, c) && mf_rough_layers_of(m, c) > 0) {
+        if (mf_family_bound_is_main(m, c) && mf_family_bound_layers_of(m, c) > 0) {
             status = add_class(q, &plain, pinned, c, out, e);
         }
     }

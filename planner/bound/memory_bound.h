@@ -37,15 +37,16 @@ typedef struct mf_room {
     double usable_B;
 } mf_room;
 
-/* The figures of a layout's sides; ZeRO levels do not matter. pinned: as in mf_inner_create.
- * Errors: as the oracle reports. */
-mf_status mf_room_of(mf_quotes *q, const mf_layout *l, uint32_t pinned, mf_room *out, mf_err *e);
+/* The figures of a layout's sides; ZeRO levels do not matter. pinned: as in mf_partition_create.
+ * Errors: as the evaluator reports. */
+mf_status mf_room_of(mf_block_costs *q, const mf_layout *l, uint32_t pinned, mf_room *out,
+                     mf_err *e);
 
 /* May memory decide? False where main layers leave half of what there is. */
 bool mf_room_is_tight(const mf_layout *l, const mf_param_count *layer, int layers, double fixed_B,
                       double usable_B);
 
-/* False: no plan of the layout fits. order: its summary. fixed_B: as the oracle has it. */
+/* False: no plan of the layout fits. order: its summary. fixed_B: as the evaluator has it. */
 bool mf_room_fits(const mf_room *r, const mf_layout *l, const mf_order_summary *order,
                   double fixed_B);
 

@@ -12,7 +12,7 @@
 
 typedef struct shadow {
     const mf_plan_prediction *predicted;
-    mf_inner *in;
+    mf_partition *in;
     double *count; /* [cells] the plan's layers; later those of a point */
     int *col;      /* [cells] or -1 */
     int *stage_of; /* [memory rows from first_row on] */
@@ -29,7 +29,7 @@ static void shadow_clear(shadow *x) {
     mf_milp_clear(&x->milp);
     mf_milp_clear(&x->with);
     mf_order_chain_clear(&x->chain);
-    mf_inner_destroy(x->in);
+    mf_partition_destroy(x->in);
     free(x->count);
     free(x->col);
     free(x->stage_of);
@@ -37,10 +37,10 @@ static void shadow_clear(shadow *x) {
 
 /* Where the layers of the plan stand; false when one has a choice that its class does not know. */
 static bool count_layers(shadow *x, const mf_assignment *a) {
-    const mf_inner *in = x->in;
+    const mf_partition *in = x->in;
     for (int v = 0; v < a->vstages; v++) {
         for (int i = a->first[v]; i < a->first[v + 1]; i++) {
-            const mf_inner_class *c = mf_inner_class_at(in, v, in->slot_at[i]);
+            const mf_partition_class *c = mf_partition_class_at(in, v, in->slot_at[i]);
             bool keeps = c->key.kind == MF_POS_LAYER || c->key.kind == MF_POS_MTP;
             int m = 0;
             while (keeps && m < c->choices &&
@@ -51,7 +51,7 @@ static bool count_layers(shadow *x, const mf_assignment *a) {
             if (m == c->choices) {
                 return false;
             }
-            x->count[mf_inner_cell(in, v, in->slot_at[i], m)] += 1.0;
+            x->count[mf_partition_cell(in, v, in->slot_at[i], m)] += 1.0;
         }
     }
     return true;
@@ -61,17 +61,17 @@ static bool count_layers(shadow *x, const mf_assignment *a) {
  */
 
 static void add_placement(shadow *x) {
-    const mf_inner *in = x->in;
+    const mf_partition *in = x->in;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots; s++) {
-            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             double layers = 0.0;
             for (int m = 0; m < c->choices; m++) {
-                layers += x->count[mf_inner_cell(in, v, s, m)];
+                layers += x->count[mf_partition_cell(in, v, s, m)];
             }
             int row = layers > 0.0 ? mf_milp_add_row(&x->milp, layers, layers) : -1;
             for (int m = 0; m < MF_CATALOGUE_MAX; m++) {
-                size_t cell = mf_inner_cell(in, v, s, m);
+                size_t cell = mf_partition_cell(in, v, s, m);
                 x->col[cell] = -1;
                 if (row >= 0 && m < c->choices) {
                     x->col[cell] = mf_milp_add_col(&x->milp, 0, layers, 0, false);
@@ -85,18 +85,18 @@ static void add_placement(shadow *x) {
 /* What a stage's layers keep at one moment, in the program's terms, may grow by what the stage has
  * left in the memory plan's. */
 static void add_memory_row(shadow *x, int stage, int k) {
-    const mf_inner *in = x->in;
+    const mf_partition *in = x->in;
     int row = mf_milp_add_row(&x->milp, -INFINITY, 0);
     double now_B = 0.0;
     for (int chunk = 0; chunk < in->chunks; chunk++) {
         int v = (int)mf_layout_vstage(&in->layout, stage, chunk);
-        double flight = mf_inner_in_flight(in, stage, k, chunk);
-        double held = mf_inner_held(in, stage, k, chunk);
+        double flight = mf_partition_in_flight(in, stage, k, chunk);
+        double held = mf_partition_held(in, stage, k, chunk);
         for (int s = 0; s < in->slots; s++) {
-            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < c->choices; m++) {
-                size_t cell = mf_inner_cell(in, v, s, m);
-                const mf_quote *q = &c->choice[m].quote;
+                size_t cell = mf_partition_cell(in, v, s, m);
+                const mf_block_cost *q = &c->choice[m].quote;
                 double bytes = flight * q->saved_B + held * q->held_B;
                 now_B += x->count[cell] * bytes;
                 if (x->col[cell] >= 0) {
@@ -113,12 +113,12 @@ static void add_memory_row(shadow *x, int stage, int k) {
 }
 
 static double chain_s(const shadow *x, int v, int slot, int m) {
-    const mf_inner_class *c = mf_inner_class_at(x->in, v, slot);
+    const mf_partition_class *c = mf_partition_class_at(x->in, v, slot);
     double sum_s = 0.0;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
         double n = x->chain.count[p][v];
         bool counts = n > 0.0 || n < 0.0;
-        sum_s += counts ? n * mf_inner_part_s(x->in, c, m, (mf_order_part)p, false) : 0.0;
+        sum_s += counts ? n * mf_partition_part_s(x->in, c, m, (mf_order_part)p, false) : 0.0;
     }
     return sum_s;
 }
@@ -126,22 +126,22 @@ static double chain_s(const shadow *x, int v, int slot, int m) {
 /* The longest chain at a point becomes a row when it is longer than the point's step. */
 static bool longer_chain(void *user, const double *point, mf_milp_lazy_row *row) {
     shadow *x = user;
-    const mf_inner *in = x->in;
-    size_t cells = mf_inner_cells(in);
+    const mf_partition *in = x->in;
+    size_t cells = mf_partition_cells(in);
     for (size_t i = 0; i < cells; i++) {
         x->count[i] = x->col[i] >= 0 ? point[x->col[i]] : 0.0;
     }
-    x->status = mf_inner_play(x->in, x->count, false, NULL, &x->chain, x->e);
+    x->status = mf_partition_play(x->in, x->count, false, NULL, &x->chain, x->e);
     if (x->status != MF_OK || x->chain.time_s <= point[x->step] * x->unit_s * (1.0 + 1e-7)) {
         return false;
     }
     row->count = 0;
     row->lo = -INFINITY;
-    row->hi = -mf_inner_chain_fixed_s(in, &x->chain) / x->unit_s;
+    row->hi = -mf_partition_chain_fixed_s(in, &x->chain) / x->unit_s;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots; s++) {
-            for (int m = 0; m < mf_inner_class_at(in, v, s)->choices; m++) {
-                int col = x->col[mf_inner_cell(in, v, s, m)];
+            for (int m = 0; m < mf_partition_class_at(in, v, s)->choices; m++) {
+                int col = x->col[mf_partition_cell(in, v, s, m)];
                 double each_s = col >= 0 ? chain_s(x, v, s, m) : 0.0;
                 if (each_s > 0.0 || each_s < 0.0) {
                     row->col[row->count] = col;
@@ -175,7 +175,7 @@ static void copy_program(const mf_milp *from, mf_milp *to) {
 }
 
 static mf_status build(shadow *x, mf_err *e) {
-    const mf_inner *in = x->in;
+    const mf_partition *in = x->in;
     add_placement(x);
     x->first_row = x->milp.rows;
     for (int p = 0; p < in->stages; p++) {
@@ -240,7 +240,7 @@ out:
 }
 
 static mf_status price_plan(shadow *x, const mf_assignment *a, mf_shadow *out, mf_err *e) {
-    size_t cells = mf_inner_cells(x->in);
+    size_t cells = mf_partition_cells(x->in);
     x->count = calloc(cells, sizeof *x->count);
     x->col = calloc(cells, sizeof *x->col);
     x->unit_s = x->predicted->step_time_s / UNITS_PER_STEP;
@@ -257,22 +257,22 @@ static mf_status price_plan(shadow *x, const mf_assignment *a, mf_shadow *out, m
 
 mf_status mf_shadow_memory(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
                            const mf_plan_prediction *predicted, mf_shadow *out, mf_err *e) {
-    mf_oracle_real real = {.model = p->model, .cost = p->cost, .routing = p->routing};
-    mf_oracle oracle = mf_oracle_init(&real);
-    mf_quotes *quotes = NULL;
+    mf_evaluator_real real = {.model = p->model, .cost = p->cost, .routing = p->routing};
+    mf_evaluator evaluator = mf_evaluator_init(&real);
+    mf_block_costs *costs = NULL;
     shadow x = {.predicted = predicted, .e = e};
     *out = (mf_shadow){-1, 0.0};
     mf_milp_init(&x.milp);
     mf_milp_init(&x.with);
-    mf_status status = mf_quotes_create(&oracle, &quotes, e);
+    mf_status status = mf_block_costs_create(&evaluator, &costs, e);
     if (status == MF_OK) {
-        status = mf_inner_create(quotes, l, 0, NULL, &x.in, e);
+        status = mf_partition_create(costs, l, 0, NULL, &x.in, e);
     }
     if (status == MF_OK) {
         status = price_plan(&x, a, out, e);
     }
     shadow_clear(&x);
-    mf_quotes_destroy(quotes);
+    mf_block_costs_destroy(costs);
     mf_milp_thread_end();
     return status;
 }

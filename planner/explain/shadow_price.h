@@ -12,7 +12,7 @@ typedef struct mf_shadow {
 /* The plan's layers stay where they stand; their memory choices may mix in any proportion, within
  * what each stage takes now and has left. The step is then a linear program over chains
  * (integer_program.c), and the multipliers of its memory rows are seconds by byte. predicted: of
- * this very layout and assignment. Errors: MF_NOMEM; as the oracle reports. */
+ * this very layout and assignment. Errors: MF_NOMEM; as the evaluator reports. */
 mf_status mf_shadow_memory(const mf_problem *p, const mf_layout *l, const mf_assignment *a,
                            const mf_plan_prediction *predicted, mf_shadow *out, mf_err *e);
 

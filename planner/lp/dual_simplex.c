@@ -141,7 +141,7 @@ static int find_candidates(const mf_dual *d, int r, mf_dual_candidate *out) {
 
 /* How many candidates the variable passes by before it is back, each of them going to its other
  * bound: they come first, and then the one that stops it. `count` when none does. */
-static int passed_by(mf_dual_candidate *c, int count, double off) {
+static int bound_flip_ratio_test(mf_dual_candidate *c, int count, double off) {
     int at = 0;
     for (; at < count; at++) {
         select_first(c, at, count);
@@ -229,7 +229,7 @@ static bool is_possible(mf_dual *d, int r) {
 }
 
 /* Is what the tableau says of the cost proven, up to little? Made anew when not. */
-static bool is_true(mf_dual *d, double *proven) {
+static bool verify_bound(mf_dual *d, double *proven) {
     *proven = mf_dual_proven(d);
     if (fabs(*proven - d->value[0]) <= 1e-6 * (1.0 + fabs(*proven)) || d->since == 0) {
         return true;
@@ -248,16 +248,16 @@ static bool is_done(mf_dual *d, bool *fresh, double *proven) {
     }
     int broken = enter_broken(d);
     d->failed = d->failed || broken < 0;
-    return broken == 0 && is_true(d, proven);
+    return broken == 0 && verify_bound(d, proven);
 }
 
 /* One pivot. False when the rows are proven to leave nothing. */
-static bool go_on(mf_dual *d, int r) {
+static bool iterate(mf_dual *d, int r) {
     mf_dual_candidate *c = d->candidate;
     int count = find_candidates(d, r, c);
     d->entries += 4 * (int64_t)d->cols;
     double lo = d->lo[d->basic[r]], hi = d->hi[d->basic[r]], value = d->value[r + 1];
-    int passed = passed_by(c, count, value < lo ? lo - value : value - hi);
+    int passed = bound_flip_ratio_test(c, count, value < lo ? lo - value : value - hi);
     if (passed == count) {
         return is_possible(d, r);
     }
@@ -271,7 +271,7 @@ static mf_dual_outcome solve(mf_dual *d, double cutoff, int64_t most_pivots, dou
     mf_dual_values(d);
     while (!d->failed && d->pivots - from < MOST_PIVOTS) {
         double proven;
-        if (d->value[0] >= cutoff && is_true(d, &proven) && proven >= cutoff) {
+        if (d->value[0] >= cutoff && verify_bound(d, &proven) && proven >= cutoff) {
             *bound = cutoff;
             return MF_DUAL_OPTIMAL;
         }
@@ -292,7 +292,7 @@ static mf_dual_outcome solve(mf_dual *d, double cutoff, int64_t most_pivots, dou
             continue;
         }
         fresh = false;
-        if (!go_on(d, r)) {
+        if (!iterate(d, r)) {
             *bound = INFINITY;
             return MF_DUAL_INFEASIBLE;
         }

@@ -5,7 +5,7 @@
  * them. A mean is a linear form in the times of virtual stages that holds for every layout of the
  * same order (schedule, PP, VPP, micro-batches): weights that were found for one layout, as the
  * multipliers of its linear relaxation, bound all others without a linear program
- * (mf_inner_mean_s, mf_rough_mean_s).
+ * (mf_partition_mean_s, mf_family_bound_mean_s).
  */
 #ifndef MF_PLANNER_PATH_MEAN_H
 #define MF_PLANNER_PATH_MEAN_H

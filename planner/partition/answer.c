@@ -7,19 +7,19 @@
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-size_t mf_inner_cells(const mf_inner *in) {
+size_t mf_partition_cells(const mf_partition *in) {
     return (size_t)in->vstages * (size_t)in->slots * MF_CATALOGUE_MAX;
 }
 
-size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m) {
+size_t mf_partition_cell(const mf_partition *in, int v, int slot, int m) {
     return ((size_t)v * (size_t)in->slots + (size_t)slot) * MF_CATALOGUE_MAX + (size_t)m;
 }
 
-const mf_inner_class *mf_inner_class_at(const mf_inner *in, int v, int slot) {
+const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, int slot) {
     return &in->class[in->slot[slot].class_of[in->variant[v]]];
 }
 
-int mf_inner_next_choice(const mf_inner_class *c, const int32_t *left) {
+int mf_partition_next_choice(const mf_partition_class *c, const int32_t *left) {
     int best = -1;
     for (int m = 0; m < c->choices; m++) {
         if (left[m] > 0 &&
@@ -31,7 +31,7 @@ int mf_inner_next_choice(const mf_inner_class *c, const int32_t *left) {
 }
 
 /* Positions of a segment on virtual stage v, from *next on. */
-static bool write_segment(const mf_inner *in, int v, int segment, int32_t *left, int *next,
+static bool write_segment(const mf_partition *in, int v, int segment, int32_t *left, int *next,
                           mf_assignment *out) {
     const mf_segment *g = &in->segment[segment];
     int end = g->first + g->repeats * g->period, n = 0, first_slot = 0;
@@ -40,7 +40,7 @@ static bool write_segment(const mf_inner *in, int v, int segment, int32_t *left,
     }
     for (int k = 0; k < g->period; k++) {
         for (int m = 0; m < MF_CATALOGUE_MAX; m++) {
-            n += left[mf_inner_cell(in, v, first_slot + k, m)];
+            n += left[mf_partition_cell(in, v, first_slot + k, m)];
         }
     }
     if (n > 0 && (*next < g->first || *next + n > end)) {
@@ -48,9 +48,9 @@ static bool write_segment(const mf_inner *in, int v, int segment, int32_t *left,
     }
     for (int i = 0; i < n; i++, (*next)++) {
         int slot = first_slot + (*next - g->first) % g->period;
-        const mf_inner_class *c = mf_inner_class_at(in, v, slot);
-        int32_t *of_slot = left + mf_inner_cell(in, v, slot, 0);
-        int m = mf_inner_next_choice(c, of_slot);
+        const mf_partition_class *c = mf_partition_class_at(in, v, slot);
+        int32_t *of_slot = left + mf_partition_cell(in, v, slot, 0);
+        int m = mf_partition_next_choice(c, of_slot);
         if (m < 0) {
             return false; /* the pattern does not come out */
         }
@@ -60,8 +60,8 @@ static bool write_segment(const mf_inner *in, int v, int segment, int32_t *left,
     return true;
 }
 
-bool mf_inner_write(const mf_inner *in, const int32_t *count, mf_assignment *out) {
-    size_t cells = mf_inner_cells(in);
+bool mf_partition_write(const mf_partition *in, const int32_t *count, mf_assignment *out) {
+    size_t cells = mf_partition_cells(in);
     int32_t *left = malloc(cells * sizeof *left);
     bool good = left != NULL && in->vstages <= MF_MAX_VSTAGES;
     int next = 0;
@@ -87,9 +87,9 @@ bool mf_inner_write(const mf_inner *in, const int32_t *count, mf_assignment *out
 
 /* --- what was tried --------------------------------------------------------------------------- */
 
-mf_status mf_inner_tried_add(const mf_inner *in, mf_inner_tried *t, int stage, const int32_t *count,
-                             mf_err *e) {
-    size_t cells = mf_inner_cells(in);
+mf_status mf_partition_tried_add(const mf_partition *in, mf_partition_tried *t, int stage,
+                                 const int32_t *count, mf_err *e) {
+    size_t cells = mf_partition_cells(in);
     if (t->sets == t->room) {
         int room = t->room ? 2 * t->room : 4;
         int *stages = realloc(t->stage, (size_t)room * sizeof *stages);
@@ -111,7 +111,7 @@ mf_status mf_inner_tried_add(const mf_inner *in, mf_inner_tried *t, int stage, c
     return MF_OK;
 }
 
-void mf_inner_tried_clear(mf_inner_tried *t) {
+void mf_partition_tried_clear(mf_partition_tried *t) {
     free(t->stage);
     free(t->count);
     memset(t, 0, sizeof *t);

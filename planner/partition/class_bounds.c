@@ -7,26 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double own_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part f,
+static double own_s(const mf_partition *in, const mf_partition_class *c, int m, mf_order_part f,
                     mf_order_part b) {
-    return mf_inner_part_s(in, c, m, f, true) + mf_inner_part_s(in, c, m, b, true);
+    return mf_partition_part_s(in, c, m, f, true) + mf_partition_part_s(in, c, m, b, true);
 }
 
 /* What choice m takes more than the least, in whichever of the parts chains count it. */
-static double more_s(const mf_inner *in, const mf_inner_class *c, int m,
+static double more_s(const mf_partition *in, const mf_partition_class *c, int m,
                      const mf_order_part part[3]) {
     double least_s = MF_NEVER_S;
     for (int i = 0; i < (in->merged ? 3 : 1); i++) {
-        double s = mf_inner_part_s(in, c, m, part[i], true) - c->least_s[part[i]];
+        double s = mf_partition_part_s(in, c, m, part[i], true) - c->least_s[part[i]];
         least_s = mf_smaller(least_s, s);
     }
     return least_s;
 }
 
-static double choice_time_s(const mf_floors *fl, const mf_inner_class *c, int m, int way) {
-    static const mf_order_part f[3] = {MF_ORDER_F, MF_ORDER_F_PAIR, MF_ORDER_F_KEEP};
-    static const mf_order_part b[3] = {MF_ORDER_B, MF_ORDER_B_PAIR, MF_ORDER_B_GIVE};
-    const mf_inner *in = fl->in;
+static double choice_time_s(const mf_floors *fl, const mf_partition_class *c, int m, int way) {
+    static const mf_order_part f[3] = {MF_ORDER_F, MF_ORDER_F_PAIR, MF_ORDER_PAIR_SHARE_F};
+    static const mf_order_part b[3] = {MF_ORDER_B, MF_ORDER_B_PAIR, MF_ORDER_PAIR_SHARE_B};
+    const mf_partition *in = fl->in;
     if (way == MF_WAY_MORE) {
         return more_s(in, c, m, f) + more_s(in, c, m, b);
     }
@@ -34,14 +34,14 @@ static double choice_time_s(const mf_floors *fl, const mf_inner_class *c, int m,
         int set = 1 + (int)fl->shares;
         return own_s(in, c, m, f[set], b[set]);
     }
-    return own_s(in, c, m, f[0], b[0]) + mf_inner_part_s(in, c, m, MF_ORDER_W, true);
+    return own_s(in, c, m, f[0], b[0]) + mf_partition_part_s(in, c, m, MF_ORDER_W, true);
 }
 
 /* The set of shares that adds up to more over the model. */
-static mf_shares better_shares(const mf_inner *in) {
+static mf_shares better_shares(const mf_partition *in) {
     double sum_s[MF_SHARES] = {0.0};
     for (int s = 0; s < in->slots; s++) {
-        const mf_inner_class *c = mf_inner_class_at(in, in->slot[s].v_lo, s);
+        const mf_partition_class *c = mf_partition_class_at(in, in->slot[s].v_lo, s);
         for (int i = 0; i < MF_SHARES; i++) {
             sum_s[i] += in->segment[in->slot[s].segment].repeats *
                         (c->choice[0].f_pair_s[i] + c->choice[0].b_pair_s[i]);
@@ -51,8 +51,8 @@ static mf_shares better_shares(const mf_inner *in) {
                                                                : MF_SHARES_B_KEEPS;
 }
 
-static mf_class_floor floor_of(const mf_floors *fl, const mf_inner_class *c) {
-    const mf_quote *q = &c->choice[0].quote;
+static mf_class_floor floor_of(const mf_floors *fl, const mf_partition_class *c) {
+    const mf_block_cost *q = &c->choice[0].quote;
     mf_class_floor f = {
         .time_s = {MF_NEVER_S, MF_NEVER_S, MF_NEVER_S},
         .f_s = c->least_s[MF_ORDER_F],
@@ -70,7 +70,7 @@ static mf_class_floor floor_of(const mf_floors *fl, const mf_inner_class *c) {
         .boundary_B = q->boundary_B,
     };
     for (int m = 0; m < c->choices; m++) {
-        const mf_quote *x = &c->choice[m].quote;
+        const mf_block_cost *x = &c->choice[m].quote;
         f.workspace_B = mf_smaller(f.workspace_B, mf_larger(x->local_f_B, x->local_b_B));
         for (int way = 0; way < MF_WAYS && c->choice[m].lean; way++) {
             double time_s = choice_time_s(fl, c, m, way);
@@ -86,8 +86,8 @@ static mf_class_floor floor_of(const mf_floors *fl, const mf_inner_class *c) {
 
 /* Lower hull of the lean choices, from the fastest to those that save least. */
 static void add_slopes(mf_floors *fl, int class, int way) {
-    const mf_inner *in = fl->in;
-    const mf_inner_class *c = &in->class[class];
+    const mf_partition *in = fl->in;
+    const mf_partition_class *c = &in->class[class];
     double time_s = fl->of[class].time_s[way], saved_B = fl->of[class].saved_B[way];
     for (;;) {
         mf_slope best = {class, 0, 0, INFINITY};
@@ -131,7 +131,7 @@ void mf_floors_clear(mf_floors *f) {
 
 /* Least of a position wherever it stands: over the variants of its class. */
 static void position_least(const mf_floors *fl, int position, double *f_s, double *b_s) {
-    const mf_inner *in = fl->in;
+    const mf_partition *in = fl->in;
     int slot = in->slot_at[position];
     *f_s = *b_s = MF_NEVER_S;
     for (int v = in->slot[slot].v_lo; v <= in->slot[slot].v_hi; v++) {
@@ -152,11 +152,12 @@ static void least_floor(mf_class_floor *least, const mf_class_floor *f) {
 /* Main layers (family_bound.h): the class itself where there is one, else a floor under all of them
  * that keeps least and has no slopes. */
 static void find_main_class(mf_floors *fl) {
-    const mf_inner *in = fl->in;
+    const mf_partition *in = fl->in;
     int found = 0;
     for (int i = 0; i < in->classes; i++) {
-        const mf_inner_class *c = &in->class[i];
-        if (c->key.kind != MF_POS_LAYER || !mf_rough_is_main(in->model, c->key.layer_class)) {
+        const mf_partition_class *c = &in->class[i];
+        if (c->key.kind != MF_POS_LAYER ||
+            !mf_family_bound_is_main(in->model, c->key.layer_class)) {
             continue;
         }
         mf_class_floor f = fl->of[i];
@@ -175,7 +176,7 @@ static void find_main_class(mf_floors *fl) {
     fl->main_class = found == 1 ? fl->main_class : in->classes;
 }
 
-mf_status mf_floors_make(const mf_inner *in, mf_floors *out, mf_err *e) {
+mf_status mf_floors_make(const mf_partition *in, mf_floors *out, mf_err *e) {
     size_t n = (size_t)in->positions, slopes = (size_t)in->classes * MF_CATALOGUE_MAX;
     memset(out, 0, sizeof *out);
     out->in = in;
@@ -243,7 +244,7 @@ void mf_load_add(const mf_floors *fl, mf_load *x, int class) {
 }
 
 double mf_load_room_B(const mf_floors *fl, const mf_load *x, double share) {
-    const mf_inner *in = fl->in;
+    const mf_partition *in = fl->in;
     return (in->usable_B - in->fixed_B - x->comm_B - mf_memory_gathers(&in->layout) * x->gather_B -
             mf_memory_boundaries(&in->layout) * x->boundary_B) *
                share -
@@ -271,7 +272,7 @@ double mf_load_time_s(const mf_floors *fl, const mf_load *x, int way, double fli
 
 double mf_load_step_s(const mf_floors *fl, const mf_load *x, const double time_s[MF_WAYS_PLAYED],
                       int p, double in_s, double out_s, double behind_s, int layers) {
-    const mf_inner *in = fl->in;
+    const mf_partition *in = fl->in;
     mf_stage_sums s = {
         .time_s = time_s[MF_WAY_MODE],
         .plain_s = time_s[MF_WAY_ALONE],

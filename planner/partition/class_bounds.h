@@ -30,7 +30,7 @@ typedef struct mf_class_floor {
 } mf_class_floor;
 
 typedef struct mf_floors {
-    const mf_inner *in;
+    const mf_partition *in;
     mf_class_floor *of; /* [classes + 1]; the last stands for main layers (main_class) */
     int main_class;
     mf_shares shares;         /* of merged pairs; sums over a stage are of one set */
@@ -40,7 +40,7 @@ typedef struct mf_floors {
     double f_least_s, b_least_s; /* of any position but the ends */
 } mf_floors;
 
-mf_status mf_floors_make(const mf_inner *in, mf_floors *out, mf_err *e);
+mf_status mf_floors_make(const mf_partition *in, mf_floors *out, mf_err *e);
 void mf_floors_clear(mf_floors *f);
 
 /* Positions that a stage holds, summed. */

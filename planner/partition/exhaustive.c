@@ -24,7 +24,7 @@ static void every_clear(every *x) {
     free(x->choice);
 }
 
-static mf_status every_init(every *x, const mf_inner *in, uint32_t pinned, mf_err *e) {
+static mf_status every_init(every *x, const mf_partition *in, uint32_t pinned, mf_err *e) {
     size_t n = (size_t)in->positions;
     memset(x, 0, sizeof *x);
     x->digit = calloc(n, sizeof *x->digit);
@@ -90,10 +90,10 @@ static bool few(const every *x, double most) {
     return count <= most;
 }
 
-mf_status mf_inner_try_all(const mf_inner *in, uint32_t pinned, int64_t most, mf_inner_all *out,
-                           mf_err *e) {
+mf_status mf_partition_try_all(const mf_partition *in, uint32_t pinned, int64_t most,
+                               mf_partition_all *out, mf_err *e) {
     every x;
-    const mf_oracle *o = in->oracle;
+    const mf_evaluator *o = in->evaluator;
     memset(out, 0, sizeof *out);
     mf_status status = every_init(&x, in, pinned, e);
     out->complete = status == MF_OK && few(&x, (double)most);

@@ -2,7 +2,7 @@
  *
  * Stages do not compete for memory, so each is filled on its own: every layer starts at its fastest
  * choice; while the stage is too large, the one change that saves most bytes for each second is
- * made. The oracle's memory plan has the last word: where it finds a stage too large still, the
+ * made. The evaluator's memory plan has the last word: where it finds a stage too large still, the
  * stage is filled again with that much less room.
  */
 #include "planner/bound/stage_bound.h"
@@ -23,7 +23,7 @@ typedef struct chunk_bytes {
 } chunk_bytes;
 
 typedef struct filling {
-    const mf_inner *in;
+    const mf_partition *in;
     int32_t *count; /* [cells] */
     int stage;
     double alone;                  /* alone_share of the stage */
@@ -32,14 +32,14 @@ typedef struct filling {
 
 /* Seconds of a layer by micro-batch: merged, those of the warm-up and of its mirror image run
  * alone. */
-static double time_of(const filling *f, const mf_inner_class *c, int m) {
-    const mf_inner_choice *x = &c->choice[m];
+static double time_of(const filling *f, const mf_partition_class *c, int m) {
+    const mf_partition_choice *x = &c->choice[m];
     double alone_s = x->quote.f.time_s + x->quote.b.time_s + x->quote.w.time_s;
     return f->in->merged ? x->pair_s + f->alone * (alone_s - x->pair_s) : alone_s;
 }
 
 /* Share of a stage's micro-batches that are not paired. */
-static double alone_share(const mf_inner *in, int stage) {
+static double alone_share(const mf_partition *in, int stage) {
     const int32_t *warm = in->order.warm_up + (size_t)stage * (size_t)in->chunks;
     double sum = 0.0;
     for (int c = 0; c < in->chunks; c++) {
@@ -50,8 +50,9 @@ static double alone_share(const mf_inner *in, int stage) {
 
 /* --- bytes of a stage ------------------------------------------------------------------------- */
 
-/* Choices of a slot with the largest backward workspace first, as mf_inner_write orders them. */
-static void order_choices(const mf_inner_class *c, int order[MF_CATALOGUE_MAX]) {
+/* Choices of a slot with the largest backward workspace first, as mf_partition_write orders them.
+ */
+static void order_choices(const mf_partition_class *c, int order[MF_CATALOGUE_MAX]) {
     for (int m = 0; m < c->choices; m++) {
         int at = m;
         while (at > 0 && c->choice[order[at - 1]].quote.local_b_B < c->choice[m].quote.local_b_B) {
@@ -63,13 +64,13 @@ static void order_choices(const mf_inner_class *c, int order[MF_CATALOGUE_MAX]) 
 }
 
 static chunk_bytes weigh_chunk(const filling *f, int v) {
-    const mf_inner *in = f->in;
+    const mf_partition *in = f->in;
     chunk_bytes x = {0, 0, 0, 0, 0, 0, 0, 0};
     double f_peak = 0.0, b_peak = 0.0, freed = 0.0, w_peak = 0.0;
     for (int pass = 0; pass < 2; pass++) { /* forward order, then backward */
         for (int i = 0; i < in->slots; i++) {
             int s = pass == 0 ? i : in->slots - 1 - i, order[MF_CATALOGUE_MAX];
-            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             if (v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
                 continue;
             }
@@ -77,8 +78,8 @@ static chunk_bytes weigh_chunk(const filling *f, int v) {
             order_choices(c, order);
             for (int k = 0; k < c->choices; k++) {
                 int m = order[pass == 0 ? k : c->choices - 1 - k];
-                const mf_quote *q = &c->choice[m].quote;
-                double n = f->count[mf_inner_cell(in, v, s, m)];
+                const mf_block_cost *q = &c->choice[m].quote;
+                double n = f->count[mf_partition_cell(in, v, s, m)];
                 if (n <= 0) {
                     continue;
                 }
@@ -118,7 +119,7 @@ static void weigh_chunks(filling *f) {
 
 /* The stage, its chunks as they were weighed. */
 static double weigh_stage(const filling *f) {
-    const mf_inner *in = f->in;
+    const mf_partition *in = f->in;
     double persistent = 0, comm = 0, gather = 0, boundary = 0, peak = 0, extra_f = 0, extra_b = 0;
     int chunks = chunks_of(f);
     for (int c = 0; c < chunks; c++) {
@@ -133,8 +134,8 @@ static double weigh_stage(const filling *f) {
     for (int k = 0; k < in->order.rows[f->stage]; k++) {
         double now = 0.0;
         for (int c = 0; c < chunks; c++) {
-            now += mf_inner_in_flight(in, f->stage, k, c) * f->chunk[c].saved +
-                   mf_inner_held(in, f->stage, k, c) * f->chunk[c].held;
+            now += mf_partition_in_flight(in, f->stage, k, c) * f->chunk[c].saved +
+                   mf_partition_held(in, f->stage, k, c) * f->chunk[c].held;
         }
         peak = mf_larger(peak, now);
     }
@@ -170,9 +171,9 @@ static bool is_banned(const banned *b, int v, int slot, int from, int to) {
 /* Best change of one layer of a slot on v, if better than *best. */
 static void best_of_slot(const filling *f, const banned *bans, int v, int s, double flight,
                          change *best) {
-    const mf_inner *in = f->in;
-    const mf_inner_class *class = mf_inner_class_at(in, v, s);
-    const int32_t *count = &f->count[mf_inner_cell(in, v, s, 0)];
+    const mf_partition *in = f->in;
+    const mf_partition_class *class = mf_partition_class_at(in, v, s);
+    const int32_t *count = &f->count[mf_partition_cell(in, v, s, 0)];
     for (int m = 0; m < class->choices; m++) {
         double time_s = count[m] > 0 ? time_of(f, class, m) : 0.0;
         for (int t = 0; t < class->choices && count[m] > 0; t++) {
@@ -189,7 +190,7 @@ static void best_of_slot(const filling *f, const banned *bans, int v, int s, dou
 }
 
 static change best_change(const filling *f, const banned *bans) {
-    const mf_inner *in = f->in;
+    const mf_partition *in = f->in;
     change best = {-1, 0, 0, 0, 0.0};
     for (int c = 0; c < in->chunks; c++) {
         int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
@@ -203,7 +204,7 @@ static change best_change(const filling *f, const banned *bans) {
     return best;
 }
 
-static int fastest(const filling *f, const mf_inner_class *c) {
+static int fastest(const filling *f, const mf_partition_class *c) {
     int best = 0;
     for (int m = 1; m < c->choices; m++) {
         best = time_of(f, c, m) < time_of(f, c, best) ? m : best;
@@ -213,23 +214,23 @@ static int fastest(const filling *f, const mf_inner_class *c) {
 
 /* Every layer at its fastest choice. */
 static void start_stage(filling *f, const int *first) {
-    const mf_inner *in = f->in;
+    const mf_partition *in = f->in;
     for (int c = 0; c < in->chunks; c++) {
         int v = (int)mf_layout_vstage(&in->layout, f->stage, c);
-        memset(&f->count[mf_inner_cell(in, v, 0, 0)], 0,
+        memset(&f->count[mf_partition_cell(in, v, 0, 0)], 0,
                (size_t)in->slots * MF_CATALOGUE_MAX * sizeof *f->count);
         for (int i = first[v]; i < first[v + 1]; i++) {
             int s = in->slot_at[i];
-            int m = fastest(f, mf_inner_class_at(in, v, s));
-            f->count[mf_inner_cell(in, v, s, m)]++;
+            int m = fastest(f, mf_partition_class_at(in, v, s));
+            f->count[mf_partition_cell(in, v, s, m)]++;
         }
     }
     weigh_chunks(f);
 }
 
 static void apply(filling *f, const change *c, int by) {
-    f->count[mf_inner_cell(f->in, c->v, c->slot, c->from)] -= by;
-    f->count[mf_inner_cell(f->in, c->v, c->slot, c->to)] += by;
+    f->count[mf_partition_cell(f->in, c->v, c->slot, c->from)] -= by;
+    f->count[mf_partition_cell(f->in, c->v, c->slot, c->to)] += by;
 }
 
 /* Changes that free nothing in the end (their workspace is larger) are taken back and not tried
@@ -262,8 +263,8 @@ static bool fill_stage(filling *f, const int *first, double room_B) {
     return true;
 }
 
-bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double room_B,
-                         int32_t *count) {
+bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double room_B,
+                             int32_t *count) {
     filling f = {.in = in, .count = count, .stage = stage};
     return fill_stage(&f, first, room_B);
 }
@@ -273,24 +274,24 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
 enum { FEW_MISSES = 3 };
 #define MOST_TRIES(stages) (3 * (stages) + 12)
 
-mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, double *room_B,
-                                int32_t *count, mf_assignment *out, mf_err *e) {
+mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *room_B,
+                                    int32_t *count, mf_assignment *out, mf_err *e) {
     filling f = {.in = in, .count = count};
     int misses[MF_MAX_VSTAGES] = {0};
-    mf_status status = mf_inner_own_pairs(in, e);
+    mf_status status = mf_partition_own_pairs(in, e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
         f.stage = p;
         status = fill_stage(&f, first, room_B[p]) ? MF_OK : MF_INFEASIBLE;
     }
     for (int tries = 0; status == MF_OK; tries++) {
         mf_step step;
-        if (!mf_inner_write(in, f.count, out)) {
+        if (!mf_partition_write(in, f.count, out)) {
             return mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
         }
-        const mf_oracle_ops *ops = in->oracle->ops;
+        const mf_evaluator_ops *ops = in->evaluator->ops;
         *in->effort_ns += MF_COUNT_POSITION_NS * (int64_t)in->positions;
-        status = gaps ? ops->step(in->oracle->self, &in->layout, out, false, &step, e)
-                      : ops->count(in->oracle->self, &in->layout, out, &step, e);
+        status = gaps ? ops->step(in->evaluator->self, &in->layout, out, false, &step, e)
+                      : ops->count(in->evaluator->self, &in->layout, out, &step, e);
         if (status != MF_OK || step.fits) {
             return status;
         }

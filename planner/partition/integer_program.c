@@ -16,7 +16,7 @@
  * afterwards.
  *
  * Lean, choices are left out: x[v, slot] layers take the least of all choices, and each stage takes
- * extra[p] seconds more by micro-batch, a convex function of its main layers (mf_inner_extras).
+ * extra[p] seconds more by micro-batch, a convex function of its main layers (mf_partition_extras).
  * That is enough for a relaxation (relaxation.c), quick to solve.
  */
 #include "planner/bound/stage_bound.h"
@@ -27,15 +27,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-void mf_inner_solution_clear(mf_inner_solution *s) {
+void mf_partition_solution_clear(mf_partition_solution *s) {
     free(s->count);
     free(s->first);
     memset(s, 0, sizeof *s);
 }
 
-static void read_answer(const mf_rows *b, const double *x, mf_inner_solution *out) {
-    const mf_inner *in = b->in;
-    size_t cells = mf_inner_cells(in), per_stage = cells / (size_t)in->vstages;
+static void read_answer(const mf_rows *b, const double *x, mf_partition_solution *out) {
+    const mf_partition *in = b->in;
+    size_t cells = mf_partition_cells(in), per_stage = cells / (size_t)in->vstages;
     for (size_t i = 0; i < cells; i++) {
         out->count[i] = b->col[i] >= 0 ? (int32_t)lround(x[b->col[i]]) : 0;
     }
@@ -49,8 +49,8 @@ static void read_answer(const mf_rows *b, const double *x, mf_inner_solution *ou
     }
 }
 
-mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inner_options *o,
-                         mf_inner_solution *out, mf_err *e) {
+mf_status mf_partition_solve(mf_partition *in, const mf_partition_tried *tried,
+                             const mf_partition_options *o, mf_partition_solution *out, mf_err *e) {
     mf_rows b;
     double *x = NULL;
     mf_milp_result r = {.outcome = MF_MILP_FAILED};
@@ -71,7 +71,7 @@ mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inn
         .fault = o->fault,
     };
     x = malloc((size_t)b.milp.cols * sizeof *x);
-    out->count = calloc(mf_inner_cells(in), sizeof *out->count);
+    out->count = calloc(mf_partition_cells(in), sizeof *out->count);
     out->first = calloc((size_t)in->vstages + 1, sizeof *out->first);
     status = x && out->count && out->first ? mf_milp_solve(&b.milp, &mo, x, &r, e)
                                            : mf_err_set(e, MF_NOMEM, "out of memory");
@@ -98,7 +98,7 @@ out:
     free(x);
     mf_rows_clear(&b);
     if (status != MF_OK) {
-        mf_inner_solution_clear(out);
+        mf_partition_solution_clear(out);
     }
     return status;
 }

@@ -20,7 +20,7 @@ typedef struct state {
 } state;
 
 typedef struct improving {
-    mf_inner *in;
+    mf_partition *in;
     double *room_B; /* [stages] */
     double *pair_s;
     int64_t until_ns; /* in->effort_ns at which it ends */
@@ -31,10 +31,10 @@ typedef struct improving {
         made; /* moves since then, not to be taken back */
 } improving;
 
-static bool state_init(const mf_inner *in, state *s) {
+static bool state_init(const mf_partition *in, state *s) {
     size_t n = (size_t)in->vstages;
     s->first = calloc(n + 1, sizeof *s->first);
-    s->count = calloc(mf_inner_cells(in), sizeof *s->count);
+    s->count = calloc(mf_partition_cells(in), sizeof *s->count);
     s->weight_s = calloc(n, sizeof *s->weight_s);
     return s->first && s->count && s->weight_s;
 }
@@ -52,7 +52,7 @@ static void swap(state *a, state *b) {
 }
 
 /* A slot of layers: the one that has most positions. */
-static int main_slot(const mf_inner *in) {
+static int main_slot(const mf_partition *in) {
     int best = 0;
     for (int s = 1; s < in->slots; s++) {
         int n = in->segment[in->slot[s].segment].repeats;
@@ -62,10 +62,10 @@ static int main_slot(const mf_inner *in) {
 }
 
 static void weigh_vstages(const improving *w, double *weight_s) {
-    const mf_inner *in = w->in;
+    const mf_partition *in = w->in;
     int slot = main_slot(in);
     for (int v = 0; v < in->vstages; v++) {
-        const mf_inner_class *c = mf_inner_class_at(in, v, slot);
+        const mf_partition_class *c = mf_partition_class_at(in, v, slot);
         weight_s[v] = 0.0;
         for (int p = 0; p < MF_ORDER_PARTS; p++) {
             double n = w->chain.count[p][v];
@@ -74,13 +74,13 @@ static void weigh_vstages(const improving *w, double *weight_s) {
     }
 }
 
-bool mf_inner_is_split(const mf_inner *in, const int *first) {
+bool mf_partition_is_split(const mf_partition *in, const int *first) {
     for (int v = 0; v < in->vstages; v++) {
         if (first[v + 1] <= first[v]) {
             return false;
         }
         for (int i = first[v]; i < first[v + 1]; i++) {
-            const mf_inner_slot *s = &in->slot[in->slot_at[i]];
+            const mf_partition_slot *s = &in->slot[in->slot_at[i]];
             if (v < s->v_lo || v > s->v_hi) {
                 return false;
             }
@@ -91,9 +91,9 @@ bool mf_inner_is_split(const mf_inner *in, const int *first) {
 
 /* Refills the stages whose positions differ from those of `from`, and plays if that fits. */
 static mf_status evaluate(improving *w, const state *from, state *s, bool *fits, mf_err *e) {
-    mf_inner *in = w->in;
+    mf_partition *in = w->in;
     *fits = true;
-    memcpy(s->count, from->count, mf_inner_cells(in) * sizeof *s->count);
+    memcpy(s->count, from->count, mf_partition_cells(in) * sizeof *s->count);
     for (int p = 0; p < in->stages && *fits; p++) {
         bool differs = false;
         for (int c = 0; c < in->chunks; c++) {
@@ -102,13 +102,13 @@ static mf_status evaluate(improving *w, const state *from, state *s, bool *fits,
                 differs || s->first[v] != from->first[v] || s->first[v + 1] != from->first[v + 1];
         }
         if (differs) {
-            *fits = mf_inner_fill_stage(in, s->first, p, w->room_B[p], s->count);
+            *fits = mf_partition_fill_stage(in, s->first, p, w->room_B[p], s->count);
         }
     }
     if (!*fits) {
         return MF_OK;
     }
-    mf_status status = mf_inner_play_counts(in, s->first, s->count, w->pair_s, &w->chain, e);
+    mf_status status = mf_partition_play_counts(in, s->first, s->count, w->pair_s, &w->chain, e);
     s->time_s = w->chain.time_s;
     weigh_vstages(w, s->weight_s);
     return status;
@@ -121,7 +121,7 @@ typedef struct move {
 
 /* The moves that promise most, best first. */
 static int find_moves(const improving *w, move out[MF_MOVES]) {
-    const mf_inner *in = w->in;
+    const mf_partition *in = w->in;
     const state *s = &w->now;
     int n = 0;
     for (int from = 0; from < in->vstages; from++) {
@@ -151,23 +151,23 @@ static bool takes_back(const improving *w, const move *m) {
     return false;
 }
 
-static void keep(const mf_inner *in, const state *from, state *to) {
+static void keep(const mf_partition *in, const state *from, state *to) {
     memcpy(to->first, from->first, (size_t)(in->vstages + 1) * sizeof *to->first);
-    memcpy(to->count, from->count, mf_inner_cells(in) * sizeof *to->count);
+    memcpy(to->count, from->count, mf_partition_cells(in) * sizeof *to->count);
     to->time_s = from->time_s;
 }
 
 /* One round; *moved tells whether any move could be made. */
 static mf_status move_once(improving *w, bool *moved, mf_err *e) {
-    const mf_inner *in = w->in;
+    const mf_partition *in = w->in;
     move moves[MF_MOVES];
     int n = find_moves(w, moves), made = -1;
     mf_status status = MF_OK;
     for (int i = 0; i < n && status == MF_OK; i++) {
         bool fits;
         memcpy(w->next.first, w->now.first, (size_t)(in->vstages + 1) * sizeof *w->now.first);
-        mf_inner_shift(w->next.first, moves[i].from, moves[i].to);
-        if (takes_back(w, &moves[i]) || !mf_inner_is_split(in, w->next.first)) {
+        mf_partition_shift(w->next.first, moves[i].from, moves[i].to);
+        if (takes_back(w, &moves[i]) || !mf_partition_is_split(in, w->next.first)) {
             continue;
         }
         status = evaluate(w, &w->now, &w->next, &fits, e);
@@ -202,7 +202,7 @@ static mf_status move_on(improving *w, bool *better, mf_err *e) {
     return status;
 }
 
-static bool improving_init(improving *w, mf_inner *in, mf_err *e) {
+static bool improving_init(improving *w, mf_partition *in, mf_err *e) {
     size_t stages = (size_t)in->stages, chunks = (size_t)in->chunks;
     memset(w, 0, sizeof *w);
     w->in = in;
@@ -226,8 +226,8 @@ static void improving_clear(improving *w) {
     mf_order_chain_clear(&w->chain);
 }
 
-mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int64_t effort_ns, int *first,
-                           mf_assignment *out, double *time_s, mf_err *e) {
+mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effort_ns, int *first,
+                               mf_assignment *out, double *time_s, mf_err *e) {
     improving w;
     size_t bytes = (size_t)(in->vstages + 1) * sizeof *first;
     mf_status status = improving_init(&w, in, e) ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
@@ -239,23 +239,23 @@ mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int64_t effort_ns, i
     for (int p = 0; p < in->stages; p++) {
         w.room_B[p] = in->usable_B;
     }
-    status = mf_inner_fill_checked(in, first, false, w.room_B, w.now.count, out, e);
+    status = mf_partition_fill_checked(in, first, false, w.room_B, w.now.count, out, e);
     if (status == MF_OK) {
-        status = mf_inner_play_counts(in, first, w.now.count, w.pair_s, &w.chain, e);
+        status = mf_partition_play_counts(in, first, w.now.count, w.pair_s, &w.chain, e);
         w.now.time_s = w.chain.time_s;
         weigh_vstages(&w, w.now.weight_s);
     }
     bool better = false;
     *time_s = w.now.time_s;
     if (status == MF_OK && w.now.time_s < hopeless_s &&
-        mf_uses(in->oracle->without, MF_MECHANISM_LOCAL_SEARCH)) {
+        mf_uses(in->evaluator->without, MF_MECHANISM_LOCAL_SEARCH)) {
         keep(in, &w.now, &w.least);
         status = move_on(&w, &better, e);
     }
     if (status == MF_OK && better) { /* the memory plan has the last word */
         mf_assignment improved;
-        status =
-            mf_inner_fill_checked(in, w.least.first, false, w.room_B, w.least.count, &improved, e);
+        status = mf_partition_fill_checked(in, w.least.first, false, w.room_B, w.least.count,
+                                           &improved, e);
         if (status == MF_OK) {
             *out = improved;
             *time_s = w.least.time_s;

@@ -30,7 +30,7 @@ typedef struct counted {
     double *part_s;                      /* [classes][MF_CATALOGUE_MAX][MF_ORDER_PARTS] */
 } counted;
 
-static bool count_parts(const mf_inner *in, const mf_chains *c, counted *out) {
+static bool count_parts(const mf_partition *in, const mf_chains *c, counted *out) {
     mf_order_part at[MF_ORDER_PARTS];
     out->parts = 0;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
@@ -45,7 +45,7 @@ static bool count_parts(const mf_inner *in, const mf_chains *c, counted *out) {
         double *to = out->part_s + (size_t)i * MF_CATALOGUE_MAX * MF_ORDER_PARTS;
         for (int m = 0; m < in->class[i].choices; m++, to += MF_ORDER_PARTS) {
             for (int p = 0; p < out->parts; p++) {
-                to[p] = mf_inner_part_s(in, &in->class[i], m, at[p], false);
+                to[p] = mf_partition_part_s(in, &in->class[i], m, at[p], false);
             }
         }
     }
@@ -64,7 +64,7 @@ static double visit_s(const counted *c, int v, int class, int m) {
 }
 
 /* What positions other than main layers add at least, each where it counts least. */
-static double others_s(const mf_inner *in, const counted *c) {
+static double others_s(const mf_partition *in, const counted *c) {
     double sum_s = 0.0;
     for (int s = 0; s < in->slots; s++) {
         if (in->slot[s].main) {
@@ -84,31 +84,31 @@ static double others_s(const mf_inner *in, const counted *c) {
 
 /* --- ways to keep a main layer ---------------------------------------------------------------- */
 
-enum { MAX_WAYS = MF_INNER_MAX_PERIOD * MF_CATALOGUE_MAX, MAX_CHUNKS = 256, MAX_PRICES = 12 };
+enum { MAX_WAYS = MF_PARTITION_MAX_PERIOD * MF_CATALOGUE_MAX, MAX_CHUNKS = 256, MAX_PRICES = 12 };
 
 /* Ways of a virtual stage. */
 typedef struct place {
     int ways;
     bool sure;     /* some main layer stands here, whatever the split */
     double held_B; /* between backward and weight gradient, the least that any way holds */
-    mf_way way[MAX_WAYS];
+    mf_time_memory_point way[MAX_WAYS];
 } place;
 
 /* One stage of the layout that is bounded. */
 typedef struct stage {
-    const mf_inner *in;
+    const mf_partition *in;
     const mf_floors *floors;
     int p, chunks, layers, sure;
     double room_B, persistent_B; /* for what layers keep, and each layer's own */
     place *place;                /* [chunks] */
-    mf_way *any;                 /* [any_ways] of all chunks */
+    mf_time_memory_point *any;   /* [any_ways] of all chunks */
     int any_ways;
     double *curve_s; /* [layers + 1] */
 } stage;
 
 /* Positions that virtual stage v can hold are v and on, as many as leave one for each other: is
  * there none among them but main layers? */
-static bool is_sure(const mf_inner *in, int v) {
+static bool is_sure(const mf_partition *in, int v) {
     for (int i = v; i <= in->positions - in->vstages + v; i++) {
         if (!in->slot[in->slot_at[i]].main) {
             return false;
@@ -117,7 +117,7 @@ static bool is_sure(const mf_inner *in, int v) {
     return true;
 }
 
-static void find_ways(const mf_inner *in, const counted *c, int v, place *x) {
+static void find_ways(const mf_partition *in, const counted *c, int v, place *x) {
     x->ways = 0;
     x->held_B = HUGE_VAL;
     for (int s = 0; s < in->slots; s++) {
@@ -126,12 +126,12 @@ static void find_ways(const mf_inner *in, const counted *c, int v, place *x) {
         }
         int class = in->slot[s].class_of[in->variant[v]];
         for (int m = 0; m < in->class[class].choices && x->ways < MAX_WAYS; m++) {
-            const mf_quote *q = &in->class[class].choice[m].quote;
-            x->way[x->ways++] = (mf_way){q->saved_B, visit_s(c, v, class, m)};
+            const mf_block_cost *q = &in->class[class].choice[m].quote;
+            x->way[x->ways++] = (mf_time_memory_point){q->saved_B, visit_s(c, v, class, m)};
             x->held_B = mf_smaller(x->held_B, q->held_B);
         }
     }
-    x->ways = mf_ways_hull(x->way, x->ways);
+    x->ways = mf_lower_hull_hull(x->way, x->ways);
     x->sure = x->ways > 0 && is_sure(in, v);
 }
 
@@ -144,14 +144,14 @@ static void stage_ways(stage *x, const counted *c) {
         x->any_ways += at->ways;
         x->sure += at->sure;
     }
-    x->any_ways = mf_ways_hull(x->any, x->any_ways);
+    x->any_ways = mf_lower_hull_hull(x->any, x->any_ways);
 }
 
 /* --- what the layers of a stage add together, by their number --------------------------------- */
 
 /* With the least in flight that any distribution over the chunks has. */
 static void curve_of_least_flight(stage *x) {
-    const mf_inner *in = x->in;
+    const mf_partition *in = x->in;
     mf_load load;
     memset(&load, 0, sizeof load);
     x->curve_s[0] = 0.0;
@@ -162,7 +162,7 @@ static void curve_of_least_flight(stage *x) {
         double room_B = mf_load_room_B(x->floors, &load, 1.0);
         double saved_B = flight > 0.0 ? room_B / (flight * k) : HUGE_VAL;
         bool fits = room_B >= 0.0 && most == k - 1;
-        x->curve_s[k] = fits ? k * mf_ways_time_s(x->any, x->any_ways, saved_B) : HUGE_VAL;
+        x->curve_s[k] = fits ? k * mf_lower_hull_time_s(x->any, x->any_ways, saved_B) : HUGE_VAL;
         most = isinf(x->curve_s[k]) ? most : k;
         if (k == 1) {
             x->persistent_B = load.persistent_B;
@@ -177,13 +177,13 @@ static void raise_curve(stage *x, int row, double price) {
     double at_s[MAX_CHUNKS], least_s = HUGE_VAL, beyond_s = 0.0;
     for (int k = 0; k < x->chunks; k++) {
         const place *at = &x->place[k];
-        double flight = price * mf_inner_in_flight(x->in, x->p, row, k);
+        double flight = price * mf_partition_in_flight(x->in, x->p, row, k);
         at_s[k] = HUGE_VAL;
         for (int i = 0; i < at->ways; i++) {
             at_s[k] = mf_smaller(at_s[k], at->way[i].time_s + flight * at->way[i].saved_B);
         }
         if (at->ways > 0) {
-            at_s[k] += price * mf_inner_held(x->in, x->p, row, k) * at->held_B;
+            at_s[k] += price * mf_partition_held(x->in, x->p, row, k) * at->held_B;
         }
         least_s = mf_smaller(least_s, at_s[k]);
     }
@@ -212,8 +212,8 @@ static void sort_prices(double *price, int n) {
 static int find_prices(const stage *x, int row, double *room, double price[MAX_PRICES]) {
     int n = 0, count = 0;
     for (int k = 0; k < x->chunks; k++) {
-        double flight = mf_inner_in_flight(x->in, x->p, row, k);
-        const mf_way *w = x->place[k].way;
+        double flight = mf_partition_in_flight(x->in, x->p, row, k);
+        const mf_time_memory_point *w = x->place[k].way;
         for (int i = 0; flight > 0.0 && i + 1 < x->place[k].ways; i++) {
             room[n++] =
                 (w[i + 1].time_s - w[i].time_s) / (flight * (w[i].saved_B - w[i + 1].saved_B));
@@ -241,16 +241,17 @@ static void stage_curve(stage *x, double *room) {
 }
 
 /* What comes once, whatever layers stand where. */
-static double fixed_s(const mf_inner *in, const mf_chains *c) {
+static double fixed_s(const mf_partition *in, const mf_chains *c) {
     mf_order_chain mean = {
         .sends = c->sends, .holds = c->holds, .beside = c->beside, .starts = c->starts};
     memcpy(mean.share, c->share, sizeof mean.share);
     memcpy(mean.loss, c->loss, sizeof mean.loss);
-    return mf_inner_chain_fixed_s(in, &mean);
+    return mf_partition_chain_fixed_s(in, &mean);
 }
 
-mf_status mf_inner_mean_s(const mf_inner *in, const mf_chains *c, double *bound_s, mf_err *e) {
-    int layers = mf_rough_layers(in->model);
+mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double *bound_s,
+                              mf_err *e) {
+    int layers = mf_family_bound_layers(in->model);
     size_t chunks = (size_t)in->chunks, curve = (size_t)layers + 1;
     mf_floors fl;
     *bound_s = 0.0;

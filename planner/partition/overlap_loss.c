@@ -25,7 +25,7 @@ typedef struct least {
     bool first, last; /* holds the embedding, the head */
 } least;
 
-static mf_position_kind kind_of(const mf_inner *in, int slot) {
+static mf_position_kind kind_of(const mf_partition *in, int slot) {
     const mf_segment *g = &in->segment[in->slot[slot].segment];
     return mf_position_kind_of(in->model, g->first + in->slot[slot].place);
 }
@@ -37,7 +37,7 @@ static int layers_of(const least *x, int n) {
 }
 
 /* A slot that can stand there; layers: so many of it do, where that is known. */
-static void add_slot(least *x, const mf_inner_class *c, mf_position_kind kind, int layers) {
+static void add_slot(least *x, const mf_partition_class *c, mf_position_kind kind, int layers) {
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
         if (kind == MF_POS_EMBEDDING) { /* stands on the first alone, the head on the last */
             x->end_s[p] += x->first ? c->least_s[p] : 0.0;
@@ -52,7 +52,7 @@ static void add_slot(least *x, const mf_inner_class *c, mf_position_kind kind, i
 }
 
 /* from, to: the positions that stand there; from < 0: not known. */
-static least least_of(const mf_inner *in, int v, int from, int to) {
+static least least_of(const mf_partition *in, int v, int from, int to) {
     least x;
     memset(&x, 0, sizeof x);
     x.first = v == 0;
@@ -68,7 +68,7 @@ static least least_of(const mf_inner *in, int v, int from, int to) {
         if (v < in->slot[s].v_lo || v > in->slot[s].v_hi || (from >= 0 && count == 0)) {
             continue;
         }
-        add_slot(&x, mf_inner_class_at(in, v, s), kind_of(in, s), count);
+        add_slot(&x, mf_partition_class_at(in, v, s), kind_of(in, s), count);
     }
     int layers = layers_of(&x, to - from);
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
@@ -98,12 +98,12 @@ static double reduced_last_s(const least *x, int n) {
 }
 
 /* Most that OWN_LOST counts for the first block of the last backward pass: none for the head. */
-static double own_most_s(const mf_inner *in, int v) {
+static double own_most_s(const mf_partition *in, int v) {
     double most_s = 0.0;
     for (int s = 0; s < in->slots && v < in->vstages - 1; s++) {
-        const mf_inner_class *c = mf_inner_class_at(in, v, s);
+        const mf_partition_class *c = mf_partition_class_at(in, v, s);
         for (int m = 0; v >= in->slot[s].v_lo && v <= in->slot[s].v_hi && m < c->choices; m++) {
-            most_s = fmax(most_s, mf_inner_part_s(in, c, m, MF_ORDER_OWN_LOST, false));
+            most_s = fmax(most_s, mf_partition_part_s(in, c, m, MF_ORDER_OWN_LOST, false));
         }
     }
     return most_s;
@@ -120,7 +120,7 @@ static double first_s(const least *x, int n, mf_order_part back) {
 /* --- gathers ---------------------------------------------------------------------------------- */
 
 /* Layers on any stage at least when no other holds more than fit below the cutoff. */
-static int least_layers(const mf_inner *in, double cutoff_s, double *gather_s) {
+static int least_layers(const mf_partition *in, double cutoff_s, double *gather_s) {
     double mb_s = HUGE_VAL;
     int layers = 0;
     *gather_s = HUGE_VAL;
@@ -130,10 +130,10 @@ static int least_layers(const mf_inner *in, double cutoff_s, double *gather_s) {
         }
         layers += in->segment[in->slot[s].segment].repeats;
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
-            const double *x = mf_inner_class_at(in, v, s)->least_s;
+            const double *x = mf_partition_class_at(in, v, s)->least_s;
             double alone_s = x[MF_ORDER_F] + x[MF_ORDER_B] + x[MF_ORDER_W];
             double pair_s = fmax(x[MF_ORDER_F_PAIR] + x[MF_ORDER_B_PAIR],
-                                 x[MF_ORDER_F_KEEP] + x[MF_ORDER_B_GIVE]);
+                                 x[MF_ORDER_PAIR_SHARE_F] + x[MF_ORDER_PAIR_SHARE_B]);
             /* shares may be below nothing, passes not; beside another one a pass may be a hair
              * quicker */
             pair_s = fmax(pair_s, 0.95 * x[MF_ORDER_B]);
@@ -150,7 +150,7 @@ static int least_layers(const mf_inner *in, double cutoff_s, double *gather_s) {
 }
 
 /* Every stage gathers from the start of the step until then at least. */
-static double gathered_s(const mf_inner *in, const least *x, const int *positions,
+static double gathered_s(const mf_partition *in, const least *x, const int *positions,
                          double cutoff_s) {
     double least_s = HUGE_VAL, gather_s;
     int layers = least_layers(in, cutoff_s, &gather_s);
@@ -168,7 +168,7 @@ static double gathered_s(const mf_inner *in, const least *x, const int *position
 /* No reduction starts earlier: before the last micro-batch has gone through the last virtual stage
  * its stage has done all other forward passes of it and, but for the warm-up, a backward pass for
  * every forward one. */
-static double before_last_s(const mf_inner *in, const least *x, const int *positions) {
+static double before_last_s(const mf_partition *in, const least *x, const int *positions) {
     int last = in->vstages - 1, stage = (int)mf_layout_stage_of(&in->layout, last);
     double m = (double)in->layout.micro_batches, back = m * in->chunks, back_s = HUGE_VAL;
     for (int c = 0; c < in->chunks; c++) {
@@ -182,7 +182,7 @@ static double before_last_s(const mf_inner *in, const least *x, const int *posit
 
 /* Share of the window that passes fill at least: a send and its hold at most between two of them,
  * hence two between passes through layers, all of which stand between the ends. */
-static double filled(const mf_inner *in, const least *x, const int *positions, double e) {
+static double filled(const mf_partition *in, const least *x, const int *positions, double e) {
     double layers_s = HUGE_VAL, any_s = HUGE_VAL;
     double send_s = (in->send_s + in->hold_s) * (1.0 - e);
     for (int v = 0; v < in->vstages; v++) {
@@ -199,7 +199,7 @@ static double filled(const mf_inner *in, const least *x, const int *positions, d
     return fmax(once, twice);
 }
 
-double mf_inner_chain_fixed_s(const mf_inner *in, const mf_order_chain *c) {
+double mf_partition_chain_fixed_s(const mf_partition *in, const mf_order_chain *c) {
     return in->tail.fixed_s + c->sends * in->send_s +
            (c->holds - c->beside * in->lost) * in->hold_s +
            mf_order_lost_s(&in->losses, c->loss, c->starts, c->share, in->vstages);
@@ -209,7 +209,7 @@ double mf_inner_chain_fixed_s(const mf_inner *in, const mf_order_chain *c) {
 
 /* Events behind the last backward pass of virtual stage v, as if nothing were waited for: the later
  * each starts, the less is left of the reductions. */
-static void behind(mf_inner *in, const least *x, const int *positions, int v) {
+static void behind(mf_partition *in, const least *x, const int *positions, int v) {
     const mf_order_follow *f = in->order.follow + (size_t)v * MF_ORDER_BEHIND;
     mf_order_losses *out = &in->losses;
     mf_order_part back = in->split ? MF_ORDER_W : MF_ORDER_B;
@@ -236,7 +236,7 @@ static void behind(mf_inner *in, const least *x, const int *positions, int v) {
 
 /* Shares at which most virtual stages lose what they do: one for all, so that chains hold for all
  * layouts of an order. */
-static void set_shares(const mf_inner *in, mf_order_losses *out) {
+static void set_shares(const mf_partition *in, mf_order_losses *out) {
     for (int k = 0; k < MF_ORDER_BEHIND; k++) {
         double lost_s = 0.0, left_s = 0.0;
         for (int v = 0; v < in->vstages; v++) {
@@ -248,12 +248,12 @@ static void set_shares(const mf_inner *in, mf_order_losses *out) {
 }
 
 /* Does the summary tell how the order ends? It may be that of fewer micro-batches. */
-static bool ends_known(const mf_inner *in) {
+static bool ends_known(const mf_partition *in) {
     return in->layout.micro_batches <= 8 * in->layout.pp ||
            in->layout.micro_batches % in->layout.pp == 0;
 }
 
-void mf_inner_losses(mf_inner *in, const int *positions, double cutoff_s) {
+void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s) {
     mf_order_losses *out = &in->losses;
     mf_order_part back = in->split ? MF_ORDER_W : MF_ORDER_B;
     double e = in->lost;

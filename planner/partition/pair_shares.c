@@ -19,11 +19,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-mf_status mf_inner_pair_s(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e) {
+mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, double *time_s,
+                              mf_err *e) {
     mf_block_key fk = in->class[f].key, bk = in->class[b].key;
     fk.memory = in->class[f].choice[m].memory;
     bk.memory = in->class[b].choice[k].memory;
-    return mf_quotes_least_pair(in->quotes, &in->layout, &fk, &bk, time_s, e);
+    return mf_block_costs_least_pair(in->costs, &in->layout, &fk, &bk, time_s, e);
 }
 
 /* Backward passes within this factor of the fastest are usual: what recomputes much more is rarely
@@ -49,7 +50,7 @@ typedef struct side {
 } side;
 
 typedef struct sharing {
-    mf_inner *in;
+    mf_partition *in;
     bool all; /* of main classes all choices are asked for */
     int rows, cols;
     side *row, *col; /* forward, backward; class by class, by rank */
@@ -57,13 +58,13 @@ typedef struct sharing {
 } sharing;
 
 /* Order of giving shares: what stages hold most of first, single blocks last. */
-static int share_rank(const mf_inner_class *c) {
+static int share_rank(const mf_partition_class *c) {
     static const int rank[] = {
         [MF_POS_EMBEDDING] = 4, [MF_POS_LAYER] = 1, [MF_POS_MTP] = 2, [MF_POS_HEAD] = 3};
     return c->exchanges ? 0 : rank[c->key.kind];
 }
 
-static bool pinned(const mf_inner_class *c) {
+static bool pinned(const mf_partition_class *c) {
     return c->choice[0].memory.offload != 0;
 }
 
@@ -76,20 +77,20 @@ static bool is_quicker(const mf_pass_quote *p, const mf_pass_quote *than) {
 /* The first choice's forward pass stands for those that are no quicker: what keeps less is alike,
  * and copies only add to it. Where not all are asked for, it stands for those that offload, too.
  * Where offloading is pinned, the quickest of all does. */
-static bool has_row(const sharing *x, const mf_inner_class *c, int m) {
+static bool has_row(const sharing *x, const mf_partition_class *c, int m) {
     bool quicker = is_quicker(&c->choice[m].quote.f, &c->choice[0].quote.f);
     bool copies = x->all && c->exchanges && c->choice[m].memory.offload;
     return m == 0 || (!pinned(c) && (quicker || copies));
 }
 
 /* Backward passes that are not asked for have a share by their figures alone (unasked_s). */
-static bool has_col(const sharing *x, const mf_inner_class *c, int k) {
+static bool has_col(const sharing *x, const mf_partition_class *c, int k) {
     bool layer = x->all && c->key.kind == MF_POS_LAYER;
     return k == 0 || c->exchanges || pinned(c) || layer;
 }
 
 static void list_class(sharing *x, int class) {
-    const mf_inner_class *c = &x->in->class[class];
+    const mf_partition_class *c = &x->in->class[class];
     for (int m = 0; m < c->choices; m++) {
         double f_s = c->choice[m].quote.f.time_s, b_s = c->choice[m].quote.b.time_s;
         bool usual = b_s <= USUAL * c->choice[0].quote.b.time_s;
@@ -106,7 +107,7 @@ static void list_class(sharing *x, int class) {
 }
 
 /* Is there a choice that offloads and was not asked for? */
-static bool offloads_unasked(const sharing *x, const mf_inner_class *c, bool forward) {
+static bool offloads_unasked(const sharing *x, const mf_partition_class *c, bool forward) {
     for (int m = 0; m < c->choices; m++) {
         bool asked = forward ? has_row(x, c, m) || pinned(c) : has_col(x, c, m);
         if (c->choice[m].memory.offload && !asked) {
@@ -118,7 +119,7 @@ static bool offloads_unasked(const sharing *x, const mf_inner_class *c, bool for
 
 /* Share of a pair's time that those which it stands for may be quicker. */
 static double given_away(const sharing *x, const side *row, const side *col) {
-    const mf_inner_class *f = &x->in->class[row->class], *b = &x->in->class[col->class];
+    const mf_partition_class *f = &x->in->class[row->class], *b = &x->in->class[col->class];
     bool f_unasked = offloads_unasked(x, f, true), b_unasked = offloads_unasked(x, b, false);
     bool f_copies = f->choice[row->choice].memory.offload || f_unasked;
     bool b_copies = b->choice[col->choice].memory.offload || b_unasked;
@@ -131,13 +132,13 @@ static double given_away(const sharing *x, const side *row, const side *col) {
 /* Quickest pair of the forward passes that a row stands for with a column's. */
 static mf_status quickest_pair(const sharing *x, const side *row, const side *col, double *time_s,
                                mf_err *e) {
-    const mf_inner_class *f = &x->in->class[row->class];
+    const mf_partition_class *f = &x->in->class[row->class];
     double less = 1.0 - given_away(x, row, col);
     *time_s = INFINITY;
     for (int m = row->choice; m < (pinned(f) ? f->choices : row->choice + 1); m++) {
         double one_s = 0.0;
         mf_status status =
-            mf_inner_pair_s(x->in, row->class, m, col->class, col->choice, &one_s, e);
+            mf_partition_pair_s(x->in, row->class, m, col->class, col->choice, &one_s, e);
         if (status != MF_OK) {
             return status;
         }
@@ -189,7 +190,7 @@ static void share_backward(sharing *x, int j, int until) {
 
 /* Class by class, those passes first that keep their time. What copies add to a forward pass beside
  * usual backward passes is next to nothing: all of a class have the same share, so that few choices
- * stand for all (mf_inner_choice.lean). */
+ * stand for all (mf_partition_choice.lean). */
 static void share(sharing *x, mf_shares set) {
     for (int i = 0, j = 0; i < x->rows;) {
         int class = x->row[i].class, first = i++, from = j;
@@ -218,7 +219,7 @@ static void share(sharing *x, mf_shares set) {
 static double unasked_s(const sharing *x, const mf_pass_quote *b) {
     double share_s = b->time_s;
     for (int i = 0; i < x->rows; i++) {
-        const mf_inner_class *c = &x->in->class[x->row[i].class];
+        const mf_partition_class *c = &x->in->class[x->row[i].class];
         double compute_s = c->choice[x->row[i].choice].quote.f.compute_s + b->compute_s;
         double either_s = fmax(x->row[i].alone_s, b->time_s);
         double pair_s = fmax(compute_s, (1.0 - COPIES) * either_s);
@@ -229,7 +230,7 @@ static double unasked_s(const sharing *x, const mf_pass_quote *b) {
 
 static void write_backward(const sharing *x, mf_shares set) {
     for (int j = 0; j < x->cols; j++) {
-        mf_inner_class *c = &x->in->class[x->col[j].class];
+        mf_partition_class *c = &x->in->class[x->col[j].class];
         int k = x->col[j].choice;
         c->choice[k].b_pair_s[set] = x->col[j].share_s;
         for (k++; k < c->choices && !has_col(x, c, k); k++) {
@@ -241,7 +242,7 @@ static void write_backward(const sharing *x, mf_shares set) {
 static void write_shares(const sharing *x, mf_shares set) {
     double first_s = 0.0;
     for (int i = 0; i < x->rows; i++) {
-        mf_inner_class *c = &x->in->class[x->row[i].class];
+        mf_partition_class *c = &x->in->class[x->row[i].class];
         int from = x->row[i].choice;
         first_s = from == 0 ? x->row[i].share_s : first_s;
         for (int m = from; m < c->choices && (m == from || !has_row(x, c, m)); m++) {
@@ -251,7 +252,7 @@ static void write_shares(const sharing *x, mf_shares set) {
     write_backward(x, set);
 }
 
-static int rank_of(const mf_inner *in, int rank, int after) {
+static int rank_of(const mf_partition *in, int rank, int after) {
     for (int i = after + 1; i < in->classes; i++) {
         if (share_rank(&in->class[i]) == rank) {
             return i;
@@ -260,7 +261,7 @@ static int rank_of(const mf_inner *in, int rank, int after) {
     return -1;
 }
 
-mf_status mf_inner_share_pairs(mf_inner *in, bool all, mf_err *e) {
+mf_status mf_partition_share_pairs(mf_partition *in, bool all, mf_err *e) {
     size_t most = 1;
     for (int i = 0; i < in->classes; i++) {
         most += (size_t)in->class[i].choices;
@@ -293,14 +294,14 @@ out:
     return status;
 }
 
-mf_status mf_inner_own_pairs(mf_inner *in, mf_err *e) {
+mf_status mf_partition_own_pairs(mf_partition *in, mf_err *e) {
     mf_status status = MF_OK;
     if (in->own_pairs || !in->merged) {
         return MF_OK;
     }
     for (int i = 0; i < in->classes; i++) {
         for (int m = 0; m < in->class[i].choices && status == MF_OK; m++) {
-            status = mf_inner_pair_s(in, i, m, i, m, &in->class[i].choice[m].pair_s, e);
+            status = mf_partition_pair_s(in, i, m, i, m, &in->class[i].choice[m].pair_s, e);
         }
     }
     in->own_pairs = status == MF_OK;

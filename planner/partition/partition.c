@@ -37,7 +37,7 @@ int mf_segments(const mf_model *m, mf_segment *out, int max) {
         }
         /* the pattern that covers most layers; a longer one has to cover more and to repeat */
         int period = 1, most = repeats_at(m, at, 1);
-        for (int k = 2; k <= MF_INNER_MAX_PERIOD; k++) {
+        for (int k = 2; k <= MF_PARTITION_MAX_PERIOD; k++) {
             int repeats = repeats_at(m, at, k);
             if (repeats >= 2 && repeats * k > most) {
                 most = repeats * k;
@@ -62,7 +62,7 @@ int mf_segments(const mf_model *m, mf_segment *out, int max) {
 
 /* --- classes ---------------------------------------------------------------------------------- */
 
-int mf_inner_variant(const mf_layout *l, int vstage) {
+int mf_partition_variant(const mf_layout *l, int vstage) {
     int64_t stage = mf_layout_stage_of(l, vstage);
     bool embedding = stage == mf_layout_stage_of(l, 0);
     bool head = stage == mf_layout_stage_of(l, l->pp * l->vpp - 1);
@@ -97,7 +97,7 @@ static bool same_kind(const mf_block_key *a, const mf_block_key *b) {
 /* Does choice a do at least as well as b in every respect? Less saved has to outweigh a larger
  * workspace even with one micro-batch in flight. Copies to the host that cost nothing here fill its
  * memory, and cost something beside another block's. */
-static bool beats(const mf_quote *a, const mf_quote *b) {
+static bool beats(const mf_block_cost *a, const mf_block_cost *b) {
     const mf_pass_quote *pass[2][3] = {{&a->f, &a->b, &a->w}, {&b->f, &b->b, &b->w}};
     for (int i = 0; i < 3; i++) {
         const mf_pass_quote *x = pass[0][i], *y = pass[1][i];
@@ -113,12 +113,12 @@ static bool beats(const mf_quote *a, const mf_quote *b) {
 }
 
 /* One choice stands for another from now on, which may copy less. */
-static void stand_for(mf_inner_choice *c, const mf_inner_choice *other) {
+static void stand_for(mf_partition_choice *c, const mf_partition_choice *other) {
     c->link_s = fmin(c->link_s, other->link_s);
 }
 
 /* Keeps c and drops what it beats, or drops c. */
-static void add_choice(mf_inner_class *out, mf_inner_choice *c) {
+static void add_choice(mf_partition_class *out, mf_partition_choice *c) {
     for (int k = 0; k < out->choices; k++) {
         if (beats(&out->choice[k].quote, &c->quote)) {
             stand_for(&out->choice[k], c);
@@ -141,7 +141,7 @@ static void add_choice(mf_inner_class *out, mf_inner_choice *c) {
 
 /* Forward passes differ by a hair between choices (copies to the host share the memory); floors put
  * them on a coarse scale, so that choices become comparable. */
-static void set_floors(mf_inner_class *c) {
+static void set_floors(mf_partition_class *c) {
     double least_s = INFINITY;
     for (int k = 0; k < c->choices; k++) {
         least_s = fmin(least_s, c->choice[k].quote.f.time_s);
@@ -156,7 +156,7 @@ static void set_floors(mf_inner_class *c) {
 enum { LEAN_FIGURES = 11 };
 
 /* What counts depends on how passes are played; the rest is 0 for all. */
-static void lean_figures(const mf_inner_choice *c, bool merged, double out[LEAN_FIGURES]) {
+static void lean_figures(const mf_partition_choice *c, bool merged, double out[LEAN_FIGURES]) {
     out[0] = c->f_floor_s;
     out[1] = c->quote.b.time_s;
     out[2] = c->quote.w.time_s;
@@ -188,7 +188,7 @@ static bool mixture_beats(const double *x, const double *y, const double *z) {
 }
 
 /* The choices of which every other is beaten by a mixture. */
-static void find_lean(mf_inner_class *c, bool merged) {
+static void find_lean(mf_partition_class *c, bool merged) {
     double figures[MF_CATALOGUE_MAX][LEAN_FIGURES];
     for (int i = 0; i < c->choices; i++) {
         c->choice[i].lean = true;
@@ -209,8 +209,8 @@ static void find_lean(mf_inner_class *c, bool merged) {
     }
 }
 
-static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pinned,
-                             mf_inner_class *out, mf_err *e) {
+static mf_status quote_class(mf_partition *in, const mf_block_key *key, uint32_t pinned,
+                             mf_partition_class *out, mf_err *e) {
     const mf_layout *l = &in->layout;
     memset(out, 0, sizeof *out);
     mf_memory_choice memory[MF_CATALOGUE_MAX] = {{0, 0}};
@@ -219,10 +219,10 @@ static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pin
     out->key = *key;
     out->f_host_s = out->b_host_s = out->w_host_s = INFINITY;
     for (int i = 0; i < n; i++) {
-        mf_inner_choice c = {.memory = memory[i]};
+        mf_partition_choice c = {.memory = memory[i]};
         mf_block_key with = *key;
         with.memory = memory[i];
-        mf_status status = mf_quotes_least(in->quotes, l, &with, true, &c.quote, e);
+        mf_status status = mf_block_costs_least(in->costs, l, &with, true, &c.quote, e);
         if (status != MF_OK) {
             return status;
         }
@@ -232,15 +232,15 @@ static mf_status quote_class(mf_inner *in, const mf_block_key *key, uint32_t pin
         c.link_s = c.quote.host_link_s;
         add_choice(out, &c);
     }
-    const mf_quote *q = &out->choice[0].quote;
+    const mf_block_cost *q = &out->choice[0].quote;
     out->exchanges = q->f.ep_s > 0.0 && key->kind == MF_POS_LAYER;
     out->persistent_B = mf_persistent_B(l, q->params);
-    in->oracle->ops->once(in->oracle->self, l, q->params, &out->reduce_s, &out->gather_s);
+    in->evaluator->ops->once(in->evaluator->self, l, q->params, &out->reduce_s, &out->gather_s);
     return MF_OK;
 }
 
 /* Index of the class of a key, quoted when it is new. */
-static mf_status class_index(mf_inner *in, const mf_block_key *key, uint32_t pinned, int *out,
+static mf_status class_index(mf_partition *in, const mf_block_key *key, uint32_t pinned, int *out,
                              mf_err *e) {
     for (int i = 0; i < in->classes; i++) {
         if (same_kind(&in->class[i].key, key)) {
@@ -248,7 +248,7 @@ static mf_status class_index(mf_inner *in, const mf_block_key *key, uint32_t pin
             return MF_OK;
         }
     }
-    mf_inner_class *grown = realloc(in->class, (size_t)(in->classes + 1) * sizeof *grown);
+    mf_partition_class *grown = realloc(in->class, (size_t)(in->classes + 1) * sizeof *grown);
     if (!grown) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
@@ -259,7 +259,7 @@ static mf_status class_index(mf_inner *in, const mf_block_key *key, uint32_t pin
 
 /* Virtual stages that positions [first, last] can stand on: each of the others holds at least one
  * position. */
-static void set_range(const mf_inner *in, mf_inner_slot *slot, int first, int last) {
+static void set_range(const mf_partition *in, mf_partition_slot *slot, int first, int last) {
     int spare = in->positions - in->vstages;
     slot->v_lo = first > spare ? first - spare : 0;
     slot->v_hi = last < in->vstages - 1 ? last : in->vstages - 1;
@@ -270,19 +270,20 @@ static void set_range(const mf_inner *in, mf_inner_slot *slot, int first, int la
 
 static bool is_main(const mf_model *m, int position) {
     return mf_position_kind_of(m, position) == MF_POS_LAYER &&
-           mf_rough_is_main(m, m->layer_class[mf_position_index(m, position)]);
+           mf_family_bound_is_main(m, m->layer_class[mf_position_index(m, position)]);
 }
 
-static mf_status make_slots(mf_inner *in, uint32_t pinned, mf_err *e) {
+static mf_status make_slots(mf_partition *in, uint32_t pinned, mf_err *e) {
     for (int s = 0; s < in->segments; s++) {
         const mf_segment *g = &in->segment[s];
         for (int k = 0; k < g->period; k++) {
-            mf_inner_slot *slot = &in->slot[in->slots++];
+            mf_partition_slot *slot = &in->slot[in->slots++];
             int first = g->first + k;
-            *slot = (mf_inner_slot){.segment = s, .place = k, .main = is_main(in->model, first)};
+            *slot =
+                (mf_partition_slot){.segment = s, .place = k, .main = is_main(in->model, first)};
             set_range(in, slot, first, first + (g->repeats - 1) * g->period);
             for (int v = slot->v_lo; v <= slot->v_hi; v++) {
-                int variant = mf_inner_variant(&in->layout, v);
+                int variant = mf_partition_variant(&in->layout, v);
                 mf_block_key key = key_of(in->model, first, variant, in->split);
                 mf_status status = class_index(in, &key, pinned, &slot->class_of[variant], e);
                 if (status != MF_OK) {
@@ -301,11 +302,11 @@ static mf_status make_slots(mf_inner *in, uint32_t pinned, mf_err *e) {
  */
 
 /* Parameters of the whole model on one rank, for the rates of the optimizer. */
-static mf_param_count all_params(const mf_inner *in) {
+static mf_param_count all_params(const mf_partition *in) {
     mf_param_count all = {0, 0, 0};
     for (int s = 0; s < in->slots; s++) {
         int v = in->slot[s].v_lo;
-        const mf_param_count *p = &mf_inner_class_at(in, v, s)->choice[0].quote.params;
+        const mf_param_count *p = &mf_partition_class_at(in, v, s)->choice[0].quote.params;
         int64_t n = in->segment[in->slot[s].segment].repeats;
         all.dense += n * p->dense;
         all.expert += n * p->expert;
@@ -316,15 +317,15 @@ static mf_param_count all_params(const mf_inner *in) {
 
 /* What a layer's block loses in the last backward pass to the reduction of the one before it.
  * Beside another pass a block may be a hair quicker than alone. */
-static double own_lost_s(const mf_inner *in, const mf_inner_class *c, double time_s) {
+static double own_lost_s(const mf_partition *in, const mf_partition_class *c, double time_s) {
     bool layer = c->key.kind == MF_POS_LAYER || c->key.kind == MF_POS_MTP;
     double e = in->lost, least_s = (in->merged ? 0.95 : 1.0) * time_s;
     return layer && e > 0.0 && e <= 0.95 ? e * fmin(in->reduced_s, least_s / (1.0 - e)) : 0.0;
 }
 
-static double choice_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part part,
-                            bool floor) {
-    const mf_quote *q = &c->choice[m].quote;
+static double choice_part_s(const mf_partition *in, const mf_partition_class *c, int m,
+                            mf_order_part part, bool floor) {
+    const mf_block_cost *q = &c->choice[m].quote;
     double dense = (double)q->params.dense, expert = (double)q->params.expert;
     switch (part) {
     case MF_ORDER_F:
@@ -337,9 +338,9 @@ static double choice_part_s(const mf_inner *in, const mf_inner_class *c, int m, 
         return c->choice[m].f_pair_s[MF_SHARES_B_KEEPS];
     case MF_ORDER_B_PAIR:
         return c->choice[m].b_pair_s[MF_SHARES_B_KEEPS];
-    case MF_ORDER_F_KEEP:
+    case MF_ORDER_PAIR_SHARE_F:
         return c->choice[m].f_pair_s[MF_SHARES_F_KEEPS];
-    case MF_ORDER_B_GIVE:
+    case MF_ORDER_PAIR_SHARE_B:
         return c->choice[m].b_pair_s[MF_SHARES_F_KEEPS];
     case MF_ORDER_F_EP:
         return in->merged ? q->f.ep_s : 0.0;
@@ -372,12 +373,12 @@ static double choice_part_s(const mf_inner *in, const mf_inner_class *c, int m, 
     return 0.0;
 }
 
-double mf_inner_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part part,
-                       bool floor) {
+double mf_partition_part_s(const mf_partition *in, const mf_partition_class *c, int m,
+                           mf_order_part part, bool floor) {
     return m < 0 ? c->least_s[part] : choice_part_s(in, c, m, part, floor);
 }
 
-static void set_least(const mf_inner *in, mf_inner_class *c) {
+static void set_least(const mf_partition *in, mf_partition_class *c) {
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
         c->least_s[p] = HUGE_VAL;
         for (int m = 0; m < c->choices; m++) {
@@ -387,16 +388,16 @@ static void set_least(const mf_inner *in, mf_inner_class *c) {
     }
 }
 
-static void compare_choices(mf_inner *in) {
+static void compare_choices(mf_partition *in) {
     for (int i = 0; i < in->classes; i++) {
-        mf_inner_class *c = &in->class[i];
+        mf_partition_class *c = &in->class[i];
         set_floors(c);
         find_lean(c, in->merged);
         set_least(in, c);
     }
 }
 
-static mf_status make_losses(mf_inner *in, mf_err *e) {
+static mf_status make_losses(mf_partition *in, mf_err *e) {
     size_t n = (size_t)in->vstages;
     double *room = calloc(MF_ORDER_LOSS_ROOM(n), sizeof *room);
     if (!room) {
@@ -409,14 +410,15 @@ static mf_status make_losses(mf_inner *in, mf_err *e) {
     for (size_t k = 0; k < MF_ORDER_BEHIND; k++) {
         in->losses.after_s[k] = room + (k + 1 + MF_LOSS_KINDS) * n;
     }
-    mf_inner_losses(in, NULL, INFINITY);
+    mf_partition_losses(in, NULL, INFINITY);
     return MF_OK;
 }
 
-static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *order, mf_err *e) {
+static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summary *order,
+                         mf_err *e) {
     const mf_layout *l = &in->layout;
-    const mf_oracle *o = in->oracle;
-    int layers = mf_rough_layers(in->model);
+    const mf_evaluator *o = in->evaluator;
+    int layers = mf_family_bound_layers(in->model);
     in->segments = mf_segments(in->model, in->segment, in->positions);
     mf_status status = make_slots(in, pinned, e);
     if (status == MF_OK && order) {
@@ -427,7 +429,7 @@ static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *
         in->owns_order = status == MF_OK;
     }
     if (status == MF_OK && in->merged) {
-        status = mf_inner_share_pairs(in, false, e);
+        status = mf_partition_share_pairs(in, false, e);
     }
     if (status != MF_OK) {
         return status;
@@ -451,24 +453,24 @@ static mf_status fill_in(mf_inner *in, uint32_t pinned, const mf_order_summary *
     return make_losses(in, e);
 }
 
-mf_status mf_inner_sharpen(mf_inner *in, mf_err *e) {
-    mf_status status = in->merged ? mf_inner_share_pairs(in, true, e) : MF_OK;
+mf_status mf_partition_sharpen(mf_partition *in, mf_err *e) {
+    mf_status status = in->merged ? mf_partition_share_pairs(in, true, e) : MF_OK;
     if (status == MF_OK && in->merged) {
         compare_choices(in);
     }
     return status;
 }
 
-mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned,
-                          const mf_order_summary *order, mf_inner **out, mf_err *e) {
+mf_status mf_partition_create(mf_block_costs *costs, const mf_layout *l, uint32_t pinned,
+                              const mf_order_summary *order, mf_partition **out, mf_err *e) {
     *out = NULL;
-    mf_inner *in = calloc(1, sizeof *in);
+    mf_partition *in = calloc(1, sizeof *in);
     if (!in) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    in->quotes = quotes;
-    in->oracle = mf_quotes_oracle(quotes);
-    in->model = in->oracle->model;
+    in->costs = costs;
+    in->evaluator = mf_block_costs_evaluator(costs);
+    in->model = in->evaluator->model;
     in->layout = *l;
     in->positions = mf_model_positions(in->model);
     in->stages = (int)l->pp;
@@ -482,15 +484,15 @@ mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned
     in->variant = calloc((size_t)in->vstages, sizeof *in->variant);
     in->effort_ns = calloc(1, sizeof *in->effort_ns);
     for (int v = 0; in->variant && v < in->vstages; v++) {
-        in->variant[v] = (uint8_t)mf_inner_variant(l, v);
+        in->variant[v] = (uint8_t)mf_partition_variant(l, v);
     }
     if (!in->segment || !in->slot || !in->slot_at || !in->variant || !in->effort_ns) {
-        mf_inner_destroy(in);
+        mf_partition_destroy(in);
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     mf_status status = fill_in(in, pinned, order, e);
     if (status != MF_OK) {
-        mf_inner_destroy(in);
+        mf_partition_destroy(in);
         return status;
     }
     *in->effort_ns += MF_CREATE_NS + MF_CREATE_CLASS_NS * (int64_t)in->classes;
@@ -498,7 +500,7 @@ mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned
     return MF_OK;
 }
 
-void mf_inner_destroy(mf_inner *in) {
+void mf_partition_destroy(mf_partition *in) {
     if (!in) {
         return;
     }
@@ -517,7 +519,7 @@ void mf_inner_destroy(mf_inner *in) {
     free(in);
 }
 
-void mf_inner_shift(int *first, int from, int to) {
+void mf_partition_shift(int *first, int from, int to) {
     for (int v = from + 1; v <= to; v++) {
         first[v]--;
     }
@@ -526,12 +528,12 @@ void mf_inner_shift(int *first, int from, int to) {
     }
 }
 
-int32_t mf_inner_in_flight(const mf_inner *in, int stage, int row, int chunk) {
+int32_t mf_partition_in_flight(const mf_partition *in, int stage, int row, int chunk) {
     size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
     return in->order.in_flight[at + (size_t)chunk];
 }
 
-int32_t mf_inner_held(const mf_inner *in, int stage, int row, int chunk) {
+int32_t mf_partition_held(const mf_partition *in, int stage, int row, int chunk) {
     size_t at = ((size_t)stage * MF_ORDER_ROWS + (size_t)row) * (size_t)in->chunks;
     return in->order.held[at + (size_t)chunk];
 }

@@ -20,8 +20,8 @@
 #include "planner/price/cost_cache.h"
 #include "planner/space/catalogue.h"
 
-#define MF_INNER_MAX_PERIOD 4
-#define MF_INNER_VARIANTS 4
+#define MF_PARTITION_MAX_PERIOD 4
+#define MF_PARTITION_VARIANTS 4
 
 /* --- segments --------------------------------------------------------------------------------- */
 
@@ -39,51 +39,52 @@ int mf_segments(const mf_model *m, mf_segment *out, int max);
  * the forward pass's share where backward passes keep their time, and the other way round. */
 typedef enum mf_shares { MF_SHARES_B_KEEPS, MF_SHARES_F_KEEPS, MF_SHARES } mf_shares;
 
-typedef struct mf_inner_choice {
+typedef struct mf_partition_choice {
     mf_memory_choice memory;
-    mf_quote quote;
+    mf_block_cost quote;
     /* Times that are never above those of this choice nor of those that it stands for when `lean`:
-     * a hair below the truth, so that few choices stand for all (see mf_inner_part_s). */
+     * a hair below the truth, so that few choices stand for all (see mf_partition_part_s). */
     bool lean;
     double f_floor_s;
     double link_s; /* host_link_s, the least of this choice and of those that it stands for */
     /* merged: a pair of this forward and that backward takes at least the sum of the two, in every
      * set of shares */
     double f_pair_s[MF_SHARES], b_pair_s[MF_SHARES];
-    double pair_s; /* merged: beside the backward pass of its own kind (mf_inner_own_pairs) */
-} mf_inner_choice;
+    double pair_s; /* merged: beside the backward pass of its own kind (mf_partition_own_pairs) */
+} mf_partition_choice;
 
 /* A kind of block under this layout, with the choices that nothing beats in every respect. */
-typedef struct mf_inner_class {
+typedef struct mf_partition_class {
     mf_block_key key; /* memory aside */
     bool exchanges;   /* a layer whose rows travel over expert parallelism */
     double reduce_s, gather_s, persistent_B;
     double f_host_s, b_host_s, w_host_s; /* least over the choices */
     double least_s[MF_ORDER_PARTS];      /* least over the choices */
     int choices;
-    mf_inner_choice choice[MF_CATALOGUE_MAX];
-} mf_inner_class;
+    mf_partition_choice choice[MF_CATALOGUE_MAX];
+} mf_partition_class;
 
-typedef struct mf_inner_slot {
-    int segment, place;              /* place in the pattern */
-    int class_of[MF_INNER_VARIANTS]; /* by what the stage holds besides (mf_inner_variant) */
-    int v_lo, v_hi;                  /* virtual stages that it can stand on */
-    bool main;                       /* it holds main layers (family_bound.h) */
-} mf_inner_slot;
+typedef struct mf_partition_slot {
+    int segment, place;                  /* place in the pattern */
+    int class_of[MF_PARTITION_VARIANTS]; /* by what the stage holds besides (mf_partition_variant)
+                                          */
+    int v_lo, v_hi;                      /* virtual stages that it can stand on */
+    bool main;                           /* it holds main layers (family_bound.h) */
+} mf_partition_slot;
 
-typedef struct mf_inner {
-    mf_quotes *quotes;
-    const mf_oracle *oracle;
+typedef struct mf_partition {
+    mf_block_costs *costs;
+    const mf_evaluator *evaluator;
     const mf_model *model;
     mf_layout layout;
     int positions, vstages, stages, chunks;
     bool split, merged, own_pairs;
     int segments, slots, classes;
     mf_segment *segment;
-    mf_inner_slot *slot;
-    mf_inner_class *class;
+    mf_partition_slot *slot;
+    mf_partition_class *class;
     int *slot_at;     /* [positions] */
-    uint8_t *variant; /* [vstages] mf_inner_variant of each */
+    uint8_t *variant; /* [vstages] mf_partition_variant of each */
     mf_order_summary order;
     bool owns_order;
     mf_order *graph; /* made when first needed */
@@ -95,71 +96,72 @@ typedef struct mf_inner {
     double reduced_s;   /* least reduction of a layer, or of the head */
     int64_t *effort_ns; /* [1] what was done with it so far, in counted nanoseconds of one core */
     mf_order_losses losses; /* what passes lose to them (overlap_loss.c) */
-} mf_inner;
+} mf_partition;
 
 /* Quotes everything exactly. order: summary of the layout's order, borrowed; NULL = make one.
- * Errors: as the oracle reports. */
-mf_status mf_inner_create(mf_quotes *quotes, const mf_layout *l, uint32_t pinned,
-                          const mf_order_summary *order, mf_inner **out, mf_err *e);
-void mf_inner_destroy(mf_inner *in);
+ * Errors: as the evaluator reports. */
+mf_status mf_partition_create(mf_block_costs *costs, const mf_layout *l, uint32_t pinned,
+                              const mf_order_summary *order, mf_partition **out, mf_err *e);
+void mf_partition_destroy(mf_partition *in);
 
 /* What passes lose at least to gathers and reductions beside them, into in->losses, when virtual
  * stage v holds at least positions[v] (NULL = one each) and the step takes less than cutoff_s
- * (INFINITY = any). Made once without by mf_inner_create. */
-void mf_inner_losses(mf_inner *in, const int *positions, double cutoff_s);
+ * (INFINITY = any). Made once without by mf_partition_create. */
+void mf_partition_losses(mf_partition *in, const int *positions, double cutoff_s);
 /* What of a chain's time no layer adds: sends, losses, and what comes once. */
-double mf_inner_chain_fixed_s(const mf_inner *in, const mf_order_chain *c);
+double mf_partition_chain_fixed_s(const mf_partition *in, const mf_order_chain *c);
 
 /* What a virtual stage's rank holds: bit 0 the embedding, bit 1 the head. */
-int mf_inner_variant(const mf_layout *l, int vstage);
+int mf_partition_variant(const mf_layout *l, int vstage);
 /* The class of a slot on a virtual stage. */
-const mf_inner_class *mf_inner_class_at(const mf_inner *in, int v, int slot);
+const mf_partition_class *mf_partition_class_at(const mf_partition *in, int v, int slot);
 /* Micro-batches of a chunk in flight in row k of a stage (and held for weight gradients). */
-int32_t mf_inner_in_flight(const mf_inner *in, int stage, int row, int chunk);
-int32_t mf_inner_held(const mf_inner *in, int stage, int row, int chunk);
+int32_t mf_partition_in_flight(const mf_partition *in, int stage, int row, int chunk);
+int32_t mf_partition_held(const mf_partition *in, int stage, int row, int chunk);
 
 /* Seconds that a layer of the class with choice m adds to a part of its virtual stage; floor: the
  * figure that makes lean choices stand for all. m < 0: the least over all choices. */
-double mf_inner_part_s(const mf_inner *in, const mf_inner_class *c, int m, mf_order_part part,
-                       bool floor);
+double mf_partition_part_s(const mf_partition *in, const mf_partition_class *c, int m,
+                           mf_order_part part, bool floor);
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
 /* Answers are counts: cell (v, slot, m) holds the number of layers of the slot on virtual stage v
  * that take choice m of the slot's class there. */
-size_t mf_inner_cells(const mf_inner *in);
-size_t mf_inner_cell(const mf_inner *in, int v, int slot, int m);
+size_t mf_partition_cells(const mf_partition *in);
+size_t mf_partition_cell(const mf_partition *in, int v, int slot, int m);
 
 /* Time of a forward block (class f, choice m) beside a backward block (class b, choice k), the
  * least of all that they stand for. */
-mf_status mf_inner_pair_s(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e);
+mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, double *time_s,
+                              mf_err *e);
 /* Gives every choice its shares of merged pairs (f_pair_s, b_pair_s; pair_shares.c). all: layers'
  * choices that offload or recompute are asked for where else one of them stands for the others.
- * Errors: as the oracle reports. */
-mf_status mf_inner_share_pairs(mf_inner *in, bool all, mf_err *e);
-/* Tighter shares of merged pairs than mf_inner_create gives, for some hundred pairs more. */
-mf_status mf_inner_sharpen(mf_inner *in, mf_err *e);
+ * Errors: as the evaluator reports. */
+mf_status mf_partition_share_pairs(mf_partition *in, bool all, mf_err *e);
+/* Tighter shares of merged pairs than mf_partition_create gives, for some hundred pairs more. */
+mf_status mf_partition_sharpen(mf_partition *in, mf_err *e);
 /* Merged pairs of every block with its own kind, which is what most pairs of a stage are; quoted
- * when first asked for. Errors: as the oracle reports. */
-mf_status mf_inner_own_pairs(mf_inner *in, mf_err *e);
+ * when first asked for. Errors: as the evaluator reports. */
+mf_status mf_partition_own_pairs(mf_partition *in, mf_err *e);
 
 /* Writes counts out as an assignment: positions in order; inside a virtual stage, blocks of a slot
  * with the larger backward workspace come first, so that backward frees most before they run.
  * Returns false when the counts are no assignment. */
-bool mf_inner_write(const mf_inner *in, const int32_t *count, mf_assignment *out);
+bool mf_partition_write(const mf_partition *in, const int32_t *count, mf_assignment *out);
 /* The choice that is written next of those that are left (left[choices], one at least). */
-int mf_inner_next_choice(const mf_inner_class *c, const int32_t *left);
+int mf_partition_next_choice(const mf_partition_class *c, const int32_t *left);
 
 /* The longest chain for (possibly fractional) counts, all of the step included. lean: cells of
  * choice 0 hold layers of any choice, which take the least of all; stage_extra_s[stages] is what
  * they take more on each stage, for want of memory. */
-mf_status mf_inner_play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
-                        mf_order_chain *out, mf_err *e);
+mf_status mf_partition_play(mf_partition *in, const double *count, bool lean,
+                            const double *stage_extra_s, mf_order_chain *out, mf_err *e);
 
 /* The longest chain of whole layers with chosen choices, merged pairs at what they take indeed:
  * close to what the simulator finds, and no bound. pair_s: room for stages * chunks * chunks. */
-mf_status mf_inner_play_counts(mf_inner *in, const int *first, const int32_t *count, double *pair_s,
-                               mf_order_chain *out, mf_err *e);
+mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int32_t *count,
+                                   double *pair_s, mf_order_chain *out, mf_err *e);
 
 /* --- bounds and first answers (stage_dp.c) ---------------------------------------------------- */
 
@@ -167,25 +169,25 @@ mf_status mf_inner_play_counts(mf_inner *in, const int *first, const int32_t *co
  * without playing the schedule; never above the least longest chain. INFINITY when no assignment
  * fits or stays below cutoff_s. Also a split of the positions near the bound: first[vstages + 1],
  * when there is one (*have); both NULL: none is asked for. */
-mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, int *first,
-                         bool *have, mf_err *e);
+mf_status mf_partition_bound(const mf_partition *in, double cutoff_s, double *bound_s, int *first,
+                             bool *have, mf_err *e);
 
 /* What k main layers (family_bound.h) on a stage take more than their fastest choices would, for
  * want of memory: extra_s[k] for k up to the number of main layers, INFINITY from where nothing
  * fits. Grows ever faster with k. */
-mf_status mf_inner_extras(const mf_inner *in, double *extra_s, mf_err *e);
+mf_status mf_partition_extras(const mf_partition *in, double *extra_s, mf_err *e);
 
 /* Memory choices for a split of the positions: the fastest found that the memory plan accepts
- * (checked with the oracle; gaps: those of its arrangement count, which takes long to tell), and
+ * (checked with the evaluator; gaps: those of its arrangement count, which takes long to tell), and
  * their counts. room_B[stages]: bytes at most for each stage, of
  * which is taken away what the memory plan finds too much. Errors: MF_INFEASIBLE when none is
  * found. */
-mf_status mf_inner_fill_checked(mf_inner *in, const int *first, bool gaps, double *room_B,
-                                int32_t *count, mf_assignment *out, mf_err *e);
+mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gaps, double *room_B,
+                                    int32_t *count, mf_assignment *out, mf_err *e);
 /* One stage, unchecked: writes its cells of count. False when no choice makes it fit. Merged, own
- * pairs are known (mf_inner_own_pairs). */
-bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double room_B,
-                         int32_t *count);
+ * pairs are known (mf_partition_own_pairs). */
+bool mf_partition_fill_stage(const mf_partition *in, const int *first, int stage, double room_B,
+                             int32_t *count);
 
 /* --- a better split (local_search.c) ---------------------------------------------------------- */
 
@@ -194,42 +196,42 @@ bool mf_inner_fill_stage(const mf_inner *in, const int *first, int stage, double
  * split to start from and the one that was found; *time_s is what it plays in (no bound, and not
  * simulated). A first split that does not play below hopeless_s is left as it is. Moves end after
  * about effort_ns, counted. Errors: MF_INFEASIBLE when the first split does not fit. */
-mf_status mf_inner_improve(mf_inner *in, double hopeless_s, int64_t effort_ns, int *first,
-                           mf_assignment *out, double *time_s, mf_err *e);
+mf_status mf_partition_improve(mf_partition *in, double hopeless_s, int64_t effort_ns, int *first,
+                               mf_assignment *out, double *time_s, mf_err *e);
 /* May positions stand like this? No virtual stage is empty, each slot stands within its range. */
-bool mf_inner_is_split(const mf_inner *in, const int *first);
+bool mf_partition_is_split(const mf_partition *in, const int *first);
 /* Moves one position from virtual stage `from` to `to`; those between shift. */
-void mf_inner_shift(int *first, int from, int to);
+void mf_partition_shift(int *first, int from, int to);
 
 /* --- every plan (exhaustive.c) ---------------------------------------------------------------- */
 
-typedef struct mf_inner_all {
+typedef struct mf_partition_all {
     bool complete; /* there are few enough: all were simulated */
     bool found;    /* one of them fits; the fastest that does is `best` */
     double time_s;
     mf_assignment best;
     int64_t tried;
-} mf_inner_all;
+} mf_partition_all;
 
 /* Simulates every split with every memory choice of the catalogue, if those are `most` plans at
- * most. pinned: as in mf_inner_create. */
-mf_status mf_inner_try_all(const mf_inner *in, uint32_t pinned, int64_t most, mf_inner_all *out,
-                           mf_err *e);
+ * most. pinned: as in mf_partition_create. */
+mf_status mf_partition_try_all(const mf_partition *in, uint32_t pinned, int64_t most,
+                               mf_partition_all *out, mf_err *e);
 
 /* --- the integer program (integer_program.c) -------------------------------------------------- */
 
 /* Counts that are not wanted again. stage -1: this very answer; else: everything that puts at least
  * as much on this stage (it was over memory). */
-typedef struct mf_inner_tried {
+typedef struct mf_partition_tried {
     int sets, room;
     int *stage;     /* [sets] */
     int32_t *count; /* [sets][cells] */
-} mf_inner_tried;
-mf_status mf_inner_tried_add(const mf_inner *in, mf_inner_tried *t, int stage, const int32_t *count,
-                             mf_err *e);
-void mf_inner_tried_clear(mf_inner_tried *t);
+} mf_partition_tried;
+mf_status mf_partition_tried_add(const mf_partition *in, mf_partition_tried *t, int stage,
+                                 const int32_t *count, mf_err *e);
+void mf_partition_tried_clear(mf_partition_tried *t);
 
-typedef struct mf_inner_options {
+typedef struct mf_partition_options {
     bool lean;          /* layers without their choices: a quick bound and a split. Else every
                          * choice, in whole layers */
     bool hull;          /* of the choices those that stand for all: for relaxations only */
@@ -244,9 +246,9 @@ typedef struct mf_inner_options {
     const struct mf_chains *known; /* chains to begin with; may be NULL */
     const volatile int *cancel;
     mf_milp_fault fault;
-} mf_inner_options;
+} mf_partition_options;
 
-typedef struct mf_inner_solution {
+typedef struct mf_partition_solution {
     mf_milp_outcome outcome;
     double bound_s;     /* no assignment (that is still wanted) is faster */
     bool have;          /* an answer was found ... */
@@ -255,15 +257,15 @@ typedef struct mf_inner_solution {
     int *first;         /* [vstages + 1] its split of the positions; owned */
     int64_t nodes;
     char text[160]; /* GLPK's words when it gave up */
-} mf_inner_solution;
+} mf_partition_solution;
 
-mf_status mf_inner_solve(mf_inner *in, const mf_inner_tried *tried, const mf_inner_options *o,
-                         mf_inner_solution *out, mf_err *e);
-void mf_inner_solution_clear(mf_inner_solution *s);
+mf_status mf_partition_solve(mf_partition *in, const mf_partition_tried *tried,
+                             const mf_partition_options *o, mf_partition_solution *out, mf_err *e);
+void mf_partition_solution_clear(mf_partition_solution *s);
 
 /* --- whole splits (split_tree.c) -------------------------------------------------------------- */
 
-typedef struct mf_inner_split_options {
+typedef struct mf_partition_split_options {
     double floor_s;                /* a bound that is known already; 0 = none */
     double cutoff_s;               /* a bound at or above is as good as any */
     int64_t lp_limit;              /* linear programs */
@@ -272,12 +274,12 @@ typedef struct mf_inner_split_options {
                                     * them are looked into: tighter, and takes longer */
     const struct mf_chains *known; /* chains to begin with; may be NULL */
     struct mf_chains *kept; /* may be NULL: receives the chains that bind the relaxation, with
-                             * their weights, as mf_inner_relax gives them */
+                             * their weights, as mf_partition_relax gives them */
     const volatile int *cancel;
     mf_milp_fault fault;
-} mf_inner_split_options;
+} mf_partition_split_options;
 
-typedef struct mf_inner_split_result {
+typedef struct mf_partition_split_result {
     mf_milp_outcome outcome; /* OPTIMAL, LIMIT, FAILED */
     double bound_s;          /* no assignment is faster; the cutoff at most */
     bool have;               /* a whole split with a bound below the cutoff was met ... */
@@ -286,26 +288,26 @@ typedef struct mf_inner_split_result {
     bool near;  /* nor that, but the relaxation has a point, whose nearest split is ... */
     int *first; /* ... [vstages + 1] its positions; owned */
     int64_t lps, chains;
-} mf_inner_split_result;
+} mf_partition_split_result;
 
 /* The least step over all splits of the positions, choices mixed in any proportion. Errors:
- * MF_NOMEM, and as the oracle reports. */
-mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inner_split_result *out,
-                          mf_err *e);
-void mf_inner_split_result_clear(mf_inner_split_result *r);
+ * MF_NOMEM, and as the evaluator reports. */
+mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options *o,
+                              mf_partition_split_result *out, mf_err *e);
+void mf_partition_split_result_clear(mf_partition_split_result *r);
 
 /* The lean linear relaxation, and the chains that bind it with their weights: *chains is
  * initialised and owned by the caller; it has a mean when part[0] is set. enough_s: a bound at or
  * above is as good as any. first (may be NULL): the split of the positions nearest to its point,
  * [vstages + 1]; only when OPTIMAL. OPTIMAL, LIMIT (effort_ns were not enough: the bound is
  * one still, and there are weights), INFEASIBLE (nothing fits), FAILED. */
-mf_status mf_inner_relax(mf_inner *in, const struct mf_chains *known, double enough_s,
-                         int64_t effort_ns, mf_milp_fault fault, struct mf_chains *chains,
-                         int *first, mf_milp_outcome *outcome, double *bound_s, mf_err *e);
+mf_status mf_partition_relax(mf_partition *in, const struct mf_chains *known, double enough_s,
+                             int64_t effort_ns, mf_milp_fault fault, struct mf_chains *chains,
+                             int *first, mf_milp_outcome *outcome, double *bound_s, mf_err *e);
 /* A bound by a mean of chains of the layout's order: the least over all assignments, by placing
  * layers where they count least, with the mix of choices that is cheapest there and fits.
  * Errors: MF_NOMEM. */
-mf_status mf_inner_mean_s(const mf_inner *in, const struct mf_chains *chains, double *bound_s,
-                          mf_err *e);
+mf_status mf_partition_mean_s(const mf_partition *in, const struct mf_chains *chains,
+                              double *bound_s, mf_err *e);
 
 #endif

@@ -10,12 +10,12 @@
 
 /* Seconds that one layer of a cell adds to the chain. */
 static double chain_s(const mf_rows *b, int v, int slot, int m) {
-    const mf_inner_class *c = mf_inner_class_at(b->in, v, slot);
+    const mf_partition_class *c = mf_partition_class_at(b->in, v, slot);
     double sum_s = 0.0;
     for (int p = 0; p < MF_ORDER_PARTS; p++) {
         double n = b->chain.count[p][v];
         if (n > 0.0 || n < 0.0) {
-            sum_s += n * mf_inner_part_s(b->in, c, b->lean ? -1 : m, (mf_order_part)p, b->hull);
+            sum_s += n * mf_partition_part_s(b->in, c, b->lean ? -1 : m, (mf_order_part)p, b->hull);
         }
     }
     return sum_s;
@@ -23,17 +23,17 @@ static double chain_s(const mf_rows *b, int v, int slot, int m) {
 
 /* The chain as a row: sum x * seconds - T <= -(what does not depend on x). */
 static void chain_row(mf_rows *b, mf_milp_lazy_row *row) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     row->count = 0;
     row->lo = -INFINITY;
-    row->hi = -mf_inner_chain_fixed_s(in, &b->chain) / b->unit_s;
+    row->hi = -mf_partition_chain_fixed_s(in, &b->chain) / b->unit_s;
     if (b->splits) {
         mf_rows_split_chain(b, &b->chain, row);
     }
     for (int v = 0; v < in->vstages && !b->splits; v++) {
         for (int s = 0; s < in->slots; s++) {
-            for (int m = 0; m < mf_rows_choices(b, mf_inner_class_at(in, v, s)); m++) {
-                int col = b->col[mf_inner_cell(in, v, s, m)];
+            for (int m = 0; m < mf_rows_choices(b, mf_partition_class_at(in, v, s)); m++) {
+                int col = b->col[mf_partition_cell(in, v, s, m)];
                 double each_s = col >= 0 ? chain_s(b, v, s, m) : 0.0;
                 if (each_s > 0.0 || each_s < 0.0) {
                     row->col[row->count] = col;
@@ -68,8 +68,8 @@ static double excess(const mf_milp_lazy_row *row, const double *x) {
 
 /* The longest chain at b->count. */
 static bool play(mf_rows *b) {
-    const double *extra_s = b->lean ? b->count + mf_inner_cells(b->in) : NULL;
-    b->status = mf_inner_play(b->in, b->count, b->lean, extra_s, &b->chain, b->e);
+    const double *extra_s = b->lean ? b->count + mf_partition_cells(b->in) : NULL;
+    b->status = mf_partition_play(b->in, b->count, b->lean, extra_s, &b->chain, b->e);
     return b->status == MF_OK;
 }
 
@@ -108,7 +108,7 @@ static bool look_at(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
 }
 
 static size_t point_size(const mf_rows *b) {
-    return mf_inner_cells(b->in) + (b->lean ? (size_t)b->in->stages : 0);
+    return mf_partition_cells(b->in) + (b->lean ? (size_t)b->in->stages : 0);
 }
 
 /* Between the point and a better one that was met before (in-out separation): a program's points
@@ -116,7 +116,7 @@ static size_t point_size(const mf_rows *b) {
 static void look_between(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
     size_t size = point_size(b);
     double here_s = b->found[0].time_s, by = MF_BETWEEN_SHARE;
-    if (!(b->inner_s < here_s) || !mf_uses(b->in->oracle->without, MF_MECHANISM_BETWEEN)) {
+    if (!(b->inner_s < here_s) || !mf_uses(b->in->evaluator->without, MF_MECHANISM_BETWEEN)) {
         memcpy(b->inner, b->here, size * sizeof *b->inner);
         b->inner_s = here_s;
         return;
@@ -160,14 +160,14 @@ static bool take_found(mf_rows *b, mf_milp_lazy_row *row) {
 
 /* What the copies of a stage fill of its way to the host at the point, in units. */
 static double link_at(const mf_rows *b, int stage) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     double sum_s = 0.0;
     for (int c = 0; c < in->chunks; c++) {
         int v = (int)mf_layout_vstage(&in->layout, stage, c);
         for (int s = 0; s < in->slots; s++) {
-            const mf_inner_class *class = mf_inner_class_at(in, v, s);
+            const mf_partition_class *class = mf_partition_class_at(in, v, s);
             for (int m = 0; m < class->choices; m++) {
-                sum_s += b->here[mf_inner_cell(in, v, s, m)] * class->choice[m].link_s;
+                sum_s += b->here[mf_partition_cell(in, v, s, m)] * class->choice[m].link_s;
             }
         }
     }
@@ -205,7 +205,7 @@ int mf_rows_chain_row(const mf_rows *b, int i) {
 
 /* Longest chain at a point of the program; true when it is longer than T says. */
 static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
-    size_t cells = mf_inner_cells(b->in);
+    size_t cells = mf_partition_cells(b->in);
     if (b->founds > 0) {
         return take_found(b, row);
     }
@@ -239,16 +239,16 @@ bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row) {
 
 /* The longest chain of layers spread evenly over the stages. */
 static mf_status first_chain(mf_rows *b) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     memset(b->count, 0, point_size(b) * sizeof *b->count);
     for (int s = 0; s < in->slots; s++) {
         double n = in->segment[in->slot[s].segment].repeats;
         int width = in->slot[s].v_hi - in->slot[s].v_lo + 1;
         for (int v = in->slot[s].v_lo; v <= in->slot[s].v_hi; v++) {
-            b->count[mf_inner_cell(in, v, s, 0)] = n / width;
+            b->count[mf_partition_cell(in, v, s, 0)] = n / width;
         }
     }
-    return mf_inner_play(b->in, b->count, b->lean, NULL, &b->chain, b->e);
+    return mf_partition_play(b->in, b->count, b->lean, NULL, &b->chain, b->e);
 }
 
 /* b->chain becomes a row of the program. */

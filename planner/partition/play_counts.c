@@ -9,9 +9,9 @@
 
 /* --- plays ------------------------------------------------------------------------------------ */
 
-static mf_status make_graph(mf_inner *in, mf_err *e) {
+static mf_status make_graph(mf_partition *in, mf_err *e) {
     mf_schedule *s = NULL;
-    mf_status status = in->oracle->ops->schedule(in->oracle->self, &in->layout, &s, e);
+    mf_status status = in->evaluator->ops->schedule(in->evaluator->self, &in->layout, &s, e);
     if (status == MF_OK) {
         status = mf_order_create(&in->layout, s, &in->graph, e);
     }
@@ -20,23 +20,23 @@ static mf_status make_graph(mf_inner *in, mf_err *e) {
 }
 
 /* Sums of the parts of every virtual stage: part_s[part][vstage]. */
-static void sum_parts(const mf_inner *in, const double *count, bool lean, double *part_s) {
+static void sum_parts(const mf_partition *in, const double *count, bool lean, double *part_s) {
     size_t n = (size_t)in->vstages;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots; s++) {
-            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < (lean ? 1 : c->choices); m++) {
-                double k = count[mf_inner_cell(in, v, s, m)];
+                double k = count[mf_partition_cell(in, v, s, m)];
                 for (int p = 0; p < MF_ORDER_PARTS && k > 0.0; p++) {
                     part_s[(size_t)p * n + (size_t)v] +=
-                        k * mf_inner_part_s(in, c, lean ? -1 : m, (mf_order_part)p, false);
+                        k * mf_partition_part_s(in, c, lean ? -1 : m, (mf_order_part)p, false);
                 }
             }
         }
     }
 }
 
-static mf_status play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
+static mf_status play(mf_partition *in, const double *count, bool lean, const double *stage_extra_s,
                       const double *pair_s, mf_order_chain *out, mf_err *e) {
     size_t n = (size_t)in->vstages;
     if (!in->graph) {
@@ -54,7 +54,7 @@ static mf_status play(mf_inner *in, const double *count, bool lean, const double
         double extra_s = stage_extra_s[mf_layout_stage_of(&in->layout, v)] / in->chunks;
         part_s[MF_ORDER_B * n + (size_t)v] += extra_s;
         part_s[MF_ORDER_B_PAIR * n + (size_t)v] += extra_s;
-        part_s[MF_ORDER_B_GIVE * n + (size_t)v] += extra_s;
+        part_s[MF_ORDER_PAIR_SHARE_B * n + (size_t)v] += extra_s;
     }
     mf_order_times t = {.send_s = in->send_s,
                         .hold_s = in->hold_s,
@@ -65,22 +65,22 @@ static mf_status play(mf_inner *in, const double *count, bool lean, const double
         t.part_s[p] = part_s + p * n;
     }
     mf_order_longest(in->graph, &t, out);
-    *in->effort_ns +=
-        MF_PLAY_NODE_NS * mf_order_nodes(in->graph) + MF_PLAY_CELL_NS * (int64_t)mf_inner_cells(in);
+    *in->effort_ns += MF_PLAY_NODE_NS * mf_order_nodes(in->graph) +
+                      MF_PLAY_CELL_NS * (int64_t)mf_partition_cells(in);
     out->time_s += in->tail.fixed_s;
     free(part_s);
     return MF_OK;
 }
 
-mf_status mf_inner_play(mf_inner *in, const double *count, bool lean, const double *stage_extra_s,
-                        mf_order_chain *out, mf_err *e) {
+mf_status mf_partition_play(mf_partition *in, const double *count, bool lean,
+                            const double *stage_extra_s, mf_order_chain *out, mf_err *e) {
     return play(in, count, lean, stage_extra_s, NULL, out, e);
 }
 
 /* --- merged pairs as they are ----------------------------------------------------------------- */
 
 /* Time of a forward block beside a backward block; asked once. */
-static mf_status pair_of(mf_inner *in, int f, int m, int b, int k, double *time_s, mf_err *e) {
+static mf_status pair_of(mf_partition *in, int f, int m, int b, int k, double *time_s, mf_err *e) {
     size_t n = (size_t)in->classes * MF_CATALOGUE_MAX;
     size_t at =
         ((size_t)f * MF_CATALOGUE_MAX + (size_t)m) * n + (size_t)b * MF_CATALOGUE_MAX + (size_t)k;
@@ -91,7 +91,7 @@ static mf_status pair_of(mf_inner *in, int f, int m, int b, int k, double *time_
         }
     }
     if (!(in->pair_s[at] > 0.0)) {
-        mf_status status = mf_inner_pair_s(in, f, m, b, k, &in->pair_s[at], e);
+        mf_status status = mf_partition_pair_s(in, f, m, b, k, &in->pair_s[at], e);
         if (status != MF_OK) {
             return status;
         }
@@ -100,28 +100,28 @@ static mf_status pair_of(mf_inner *in, int f, int m, int b, int k, double *time_
     return MF_OK;
 }
 
-/* Class and choice of every position, as mf_inner_write orders them. */
+/* Class and choice of every position, as mf_partition_write orders them. */
 typedef struct placed {
     int16_t class, choice;
 } placed;
 
-static void place_positions(const mf_inner *in, const int *first, const int32_t *count,
+static void place_positions(const mf_partition *in, const int *first, const int32_t *count,
                             placed *out) {
     for (int v = 0; v < in->vstages; v++) {
         int32_t left[MF_CATALOGUE_MAX];
-        int variant = mf_inner_variant(&in->layout, v);
+        int variant = mf_partition_variant(&in->layout, v);
         for (int s = 0; s < in->slots; s++) {
             bool loaded = false;
-            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int i = first[v]; i < first[v + 1]; i++) {
                 if (in->slot_at[i] != s) {
                     continue;
                 }
                 if (!loaded) {
-                    memcpy(left, count + mf_inner_cell(in, v, s, 0), sizeof left);
+                    memcpy(left, count + mf_partition_cell(in, v, s, 0), sizeof left);
                     loaded = true;
                 }
-                int m = mf_inner_next_choice(c, left);
+                int m = mf_partition_next_choice(c, left);
                 m = m < 0 ? 0 : m;
                 left[m]--;
                 out[i] = (placed){(int16_t)in->slot[s].class_of[variant], (int16_t)m};
@@ -131,7 +131,7 @@ static void place_positions(const mf_inner *in, const int *first, const int32_t 
 }
 
 /* Chunk vf forward beside chunk vb backward of one stage, as core/program/pairing.h lays them. */
-static mf_status chunk_pair(mf_inner *in, const int *first, const placed *at, int vf, int vb,
+static mf_status chunk_pair(mf_partition *in, const int *first, const placed *at, int vf, int vb,
                             mf_pairing *order, double *sum_s, mf_err *e) {
     mf_status status = MF_OK;
     *sum_s = 0.0;
@@ -153,7 +153,7 @@ static mf_status chunk_pair(mf_inner *in, const int *first, const placed *at, in
     return status;
 }
 
-static mf_status chunk_pairs(mf_inner *in, const int *first, const placed *at, double *pair_s,
+static mf_status chunk_pairs(mf_partition *in, const int *first, const placed *at, double *pair_s,
                              mf_err *e) {
     mf_pairing order;
     mf_status status = mf_pairing_init(&order, mf_pairing_longest(first, in->vstages), e);
@@ -170,9 +170,9 @@ static mf_status chunk_pairs(mf_inner *in, const int *first, const placed *at, d
     return status;
 }
 
-mf_status mf_inner_play_counts(mf_inner *in, const int *first, const int32_t *count, double *pair_s,
-                               mf_order_chain *out, mf_err *e) {
-    size_t cells = mf_inner_cells(in);
+mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int32_t *count,
+                                   double *pair_s, mf_order_chain *out, mf_err *e) {
+    size_t cells = mf_partition_cells(in);
     double *amount = malloc(cells * sizeof *amount);
     placed *at = calloc((size_t)in->positions, sizeof *at);
     mf_status status = MF_OK;

@@ -15,7 +15,7 @@
 
 void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains) {
     int stage_of[MF_MAX_VSTAGES];
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     for (int i = 0; i < chains->count; i++) {
         double w = -dual[i];
         chains->weight[i] = w > 0.0 ? w : 0.0;
@@ -28,11 +28,12 @@ void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains) {
 
 /* The split of the positions nearest to the program's point x. */
 static void read_split(const mf_rows *b, const double *x, int *first) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     double until = 0.0;
     first[0] = 0;
     for (int v = 0; v < in->vstages; v++) {
-        for (size_t i = mf_inner_cell(in, v, 0, 0); i < mf_inner_cell(in, v + 1, 0, 0); i++) {
+        for (size_t i = mf_partition_cell(in, v, 0, 0); i < mf_partition_cell(in, v + 1, 0, 0);
+             i++) {
             until += b->col[i] >= 0 ? x[b->col[i]] : 0.0;
         }
         int at = (int)lround(until), most = in->positions - (in->vstages - 1 - v);
@@ -56,12 +57,12 @@ static mf_status weigh(const mf_rows *b, const mf_lp *lp, mf_chains *chains, mf_
     return MF_OK;
 }
 
-mf_status mf_inner_relax(mf_inner *in, const mf_chains *known, double enough_s, int64_t effort_ns,
-                         mf_milp_fault fault, mf_chains *chains, int *first,
-                         mf_milp_outcome *outcome, double *bound_s, mf_err *e) {
+mf_status mf_partition_relax(mf_partition *in, const mf_chains *known, double enough_s,
+                             int64_t effort_ns, mf_milp_fault fault, mf_chains *chains, int *first,
+                             mf_milp_outcome *outcome, double *bound_s, mf_err *e) {
     mf_rows b;
     mf_lp *lp = NULL;
-    const mf_inner_options o = {.lean = true, .cutoff_s = HUGE_VAL};
+    const mf_partition_options o = {.lean = true, .cutoff_s = HUGE_VAL};
     mf_chains_init(chains, in->stages, in->chunks);
     *bound_s = 0.0;
     *outcome = MF_MILP_FAILED;

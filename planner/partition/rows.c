@@ -13,9 +13,9 @@
 
 /* Most layers of a cell that one stage can hold: by memory with the least in flight, and by time
  * when only steps below the cutoff count. */
-static int32_t most_layers(const mf_inner *in, int v, int slot, int m, double cutoff_s) {
-    const mf_inner_class *class = mf_inner_class_at(in, v, slot);
-    const mf_inner_choice *c = &class->choice[m];
+static int32_t most_layers(const mf_partition *in, int v, int slot, int m, double cutoff_s) {
+    const mf_partition_class *class = mf_partition_class_at(in, v, slot);
+    const mf_partition_choice *c = &class->choice[m];
     int64_t stage = mf_layout_stage_of(&in->layout, v), chunk = mf_layout_chunk_of(&in->layout, v);
     int most = in->segment[in->slot[slot].segment].repeats;
     double own_s = c->quote.f.time_s + c->quote.b.time_s + c->quote.w.time_s;
@@ -28,7 +28,7 @@ static int32_t most_layers(const mf_inner *in, int v, int slot, int m, double cu
     double by_time = floor(cutoff_s / each_s * (1.0 + 1e-9));
     most = by_time < most ? (int)by_time : most;
     for (int k = 0; k < in->order.rows[stage]; k++) {
-        double flight = mf_inner_in_flight(in, (int)stage, k, (int)chunk);
+        double flight = mf_partition_in_flight(in, (int)stage, k, (int)chunk);
         double each_B = class->persistent_B + flight * c->quote.saved_B;
         double by_memory = floor((in->usable_B - in->fixed_B) / each_B * (1.0 + 1e-9));
         most = by_memory < most ? (int)by_memory : most;
@@ -37,14 +37,14 @@ static int32_t most_layers(const mf_inner *in, int v, int slot, int m, double cu
 }
 
 /* Choices that have columns. */
-int mf_rows_choices(const mf_rows *b, const mf_inner_class *c) {
+int mf_rows_choices(const mf_rows *b, const mf_partition_class *c) {
     return b->lean ? 1 : c->choices;
 }
 
 /* Lean, no choice is known: whatever any of them allows. */
-static int32_t most_layers_of_any(const mf_inner *in, int v, int slot, double cutoff_s) {
+static int32_t most_layers_of_any(const mf_partition *in, int v, int slot, double cutoff_s) {
     int32_t most = 0;
-    for (int m = 0; m < mf_inner_class_at(in, v, slot)->choices; m++) {
+    for (int m = 0; m < mf_partition_class_at(in, v, slot)->choices; m++) {
         int32_t n = most_layers(in, v, slot, m, cutoff_s);
         most = n > most ? n : most;
     }
@@ -52,12 +52,12 @@ static int32_t most_layers_of_any(const mf_inner *in, int v, int slot, double cu
 }
 
 void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots; s++) {
-            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < MF_CATALOGUE_MAX; m++) {
-                size_t cell = mf_inner_cell(in, v, s, m);
+                size_t cell = mf_partition_cell(in, v, s, m);
                 b->col[cell] = -1;
                 b->top[cell] = 0;
                 bool stands = v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
@@ -76,9 +76,9 @@ void mf_rows_add_cells(mf_rows *b, double cutoff_s) {
 
 /* value[v][s] of every cell of a slot into a row, times `by`. */
 void mf_rows_add_slot(mf_rows *b, int row, int v, int s, double by) {
-    const mf_inner_class *c = mf_inner_class_at(b->in, v, s);
+    const mf_partition_class *c = mf_partition_class_at(b->in, v, s);
     for (int m = 0; m < mf_rows_choices(b, c); m++) {
-        int col = b->col[mf_inner_cell(b->in, v, s, m)];
+        int col = b->col[mf_partition_cell(b->in, v, s, m)];
         if (col >= 0) {
             mf_milp_add_entry(&b->milp, row, col, by);
         }
@@ -88,7 +88,7 @@ void mf_rows_add_slot(mf_rows *b, int row, int v, int s, double by) {
 /* --- rows ------------------------------------------------------------------------------------- */
 
 static void add_placement(mf_rows *b) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     for (int s = 0; s < in->slots; s++) {
         double n = in->segment[in->slot[s].segment].repeats;
         int row = mf_milp_add_row(&b->milp, n, n);
@@ -113,7 +113,7 @@ static void add_segment_until(mf_rows *b, int row, int segment, int v, double by
     }
 }
 
-static int segment_end(const mf_inner *in, int segment, bool last) {
+static int segment_end(const mf_partition *in, int segment, bool last) {
     int end = last ? -1 : in->vstages;
     for (int s = 0; s < in->slots; s++) {
         if (in->slot[s].segment == segment) {
@@ -126,7 +126,7 @@ static int segment_end(const mf_inner *in, int segment, bool last) {
 
 /* Between one segment and the next: up to v there is none of the next unless all of this one. */
 static void add_order(mf_rows *b) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     for (int s = 0; s + 1 < in->segments; s++) {
         int lo = segment_end(in, s + 1, false), hi = segment_end(in, s, true);
         double here = in->segment[s].repeats * in->segment[s].period;
@@ -152,7 +152,7 @@ static void add_order(mf_rows *b) {
 
 /* Places of a pattern come in turn: up to v, place k stands as often as place k+1 or once more. */
 static void add_patterns(mf_rows *b) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     for (int s = 0; s + 1 < in->slots; s++) {
         if (in->slot[s].segment != in->slot[s + 1].segment) {
             continue;
@@ -180,7 +180,7 @@ static void add_patterns(mf_rows *b) {
 
 /* What the last block of a pass on a stage needs at least, whichever it is: its workspace, and the
  * buffers that the stage keeps for blocks like it (core/memory/memory.c). */
-double mf_rows_least_beside_B(const mf_inner *in, int stage) {
+double mf_rows_least_beside_B(const mf_partition *in, int stage) {
     double least_B = INFINITY;
     double gathers = mf_memory_gathers(&in->layout), boundaries = mf_memory_boundaries(&in->layout);
     for (int s = 0; s < in->slots; s++) {
@@ -188,9 +188,9 @@ double mf_rows_least_beside_B(const mf_inner *in, int stage) {
             if (mf_layout_stage_of(&in->layout, v) != stage) {
                 continue;
             }
-            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < c->choices; m++) {
-                const mf_quote *q = &c->choice[m].quote;
+                const mf_block_cost *q = &c->choice[m].quote;
                 least_B = fmin(least_B, fmax(q->local_f_B, q->local_b_B) + q->comm_B +
                                             gathers * q->gather_B + boundaries * q->boundary_B);
             }
@@ -200,20 +200,20 @@ double mf_rows_least_beside_B(const mf_inner *in, int stage) {
 }
 
 static void add_memory(mf_rows *b) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     for (int p = 0; p < in->stages; p++) {
         double room_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             int row = mf_milp_add_row(&b->milp, -INFINITY, room_B / MF_ROWS_BYTES);
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
-                double flight = mf_inner_in_flight(in, p, k, c);
-                double held = mf_inner_held(in, p, k, c);
+                double flight = mf_partition_in_flight(in, p, k, c);
+                double held = mf_partition_held(in, p, k, c);
                 for (int s = 0; s < in->slots; s++) {
-                    const mf_inner_class *cl = mf_inner_class_at(in, v, s);
+                    const mf_partition_class *cl = mf_partition_class_at(in, v, s);
                     for (int m = 0; m < cl->choices; m++) {
-                        int col = b->col[mf_inner_cell(in, v, s, m)];
-                        const mf_inner_choice *ch = &cl->choice[m];
+                        int col = b->col[mf_partition_cell(in, v, s, m)];
+                        const mf_partition_choice *ch = &cl->choice[m];
                         double bytes =
                             cl->persistent_B + flight * ch->quote.saved_B + held * ch->quote.held_B;
                         if (col >= 0) {
@@ -233,9 +233,9 @@ static void add_memory(mf_rows *b) {
 /* Lean: extra[p] >= every line through neighbouring points of its curve; main layers end where
  * nothing fits. */
 static mf_status add_extras(mf_rows *b) {
-    const mf_inner *in = b->in;
-    int layers = mf_rough_layers(in->model);
-    mf_status status = mf_inner_extras(in, b->curves_s, b->e);
+    const mf_partition *in = b->in;
+    int layers = mf_family_bound_layers(in->model);
+    mf_status status = mf_partition_extras(in, b->curves_s, b->e);
     for (int p = 0; p < in->stages && status == MF_OK; p++) {
         const double *curve_s = b->curves_s + (size_t)p * (size_t)(layers + 1);
         b->extra[p] = mf_milp_add_col(&b->milp, 0, FAR_MORE, 0, false);
@@ -269,15 +269,15 @@ static mf_status add_extras(mf_rows *b) {
 }
 
 /* At least one layer fewer, of those that stand there, on the stage (or anywhere). */
-static void add_tried(mf_rows *b, const mf_inner_tried *tried) {
-    const mf_inner *in = b->in;
-    size_t cells = mf_inner_cells(in);
+static void add_tried(mf_rows *b, const mf_partition_tried *tried) {
+    const mf_partition *in = b->in;
+    size_t cells = mf_partition_cells(in);
     for (int i = 0; tried && i < tried->sets; i++) {
         const int32_t *count = tried->count + (size_t)i * cells;
         int any = mf_milp_add_row(&b->milp, 1, INFINITY);
         for (int v = 0; v < in->vstages; v++) {
             int64_t stage = mf_layout_stage_of(&in->layout, v);
-            size_t from = mf_inner_cell(in, v, 0, 0), to = mf_inner_cell(in, v + 1, 0, 0);
+            size_t from = mf_partition_cell(in, v, 0, 0), to = mf_partition_cell(in, v + 1, 0, 0);
             for (size_t cell = from; cell < to; cell++) {
                 bool watched = tried->stage[i] < 0 || tried->stage[i] == stage;
                 if (count[cell] == 0 || !watched) {
@@ -298,7 +298,7 @@ static void add_tried(mf_rows *b, const mf_inner_tried *tried) {
     }
 }
 
-mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
+mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried) {
     if (b->splits) {
         return mf_rows_add_splits(b);
     }
@@ -313,7 +313,7 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried) {
     return MF_OK;
 }
 
-static bool copies(const mf_inner *in) {
+static bool copies(const mf_partition *in) {
     for (int i = 0; i < in->classes; i++) {
         for (int m = 0; m < in->class[i].choices; m++) {
             if (in->class[i].choice[m].link_s > 0.0) {
@@ -326,12 +326,12 @@ static bool copies(const mf_inner *in) {
 
 /* What a stage's copies fill of its way to the host, choice by choice. */
 static void add_stage_link(mf_rows *b, int row, int stage, double by) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots && mf_layout_stage_of(&in->layout, v) == stage; s++) {
-            const mf_inner_class *c = mf_inner_class_at(in, v, s);
+            const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < c->choices; m++) {
-                int col = b->col[mf_inner_cell(in, v, s, m)];
+                int col = b->col[mf_partition_cell(in, v, s, m)];
                 if (col >= 0) {
                     mf_milp_add_entry(&b->milp, row, col, by * c->choice[m].link_s);
                 }
@@ -344,7 +344,7 @@ static void add_stage_link(mf_rows *b, int row, int stage, double by) {
  * broken. */
 static void add_links(mf_rows *b) {
     const double rounds = (double)b->in->layout.micro_batches;
-    b->links = mf_uses(b->in->oracle->without, MF_MECHANISM_LINK_ROWS) && b->in->merged &&
+    b->links = mf_uses(b->in->evaluator->without, MF_MECHANISM_LINK_ROWS) && b->in->merged &&
                !b->lean && copies(b->in);
     for (int p = 0; p < b->in->stages; p++) {
         b->link_after[p] = -1;
@@ -378,10 +378,10 @@ void mf_rows_clear(mf_rows *b) {
     free(b->link_after);
 }
 
-mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
-                       const mf_inner_options *o, const mf_chains *known, mf_chains *kept,
+mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *tried,
+                       const mf_partition_options *o, const mf_chains *known, mf_chains *kept,
                        mf_err *e) {
-    size_t cells = mf_inner_cells(in), point = cells + (size_t)in->stages;
+    size_t cells = mf_partition_cells(in), point = cells + (size_t)in->stages;
     memset(b, 0, sizeof *b);
     b->in = in;
     b->lean = o->lean;
@@ -418,7 +418,7 @@ mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
     /* a unit of time in which steps are about a hundred */
     double all_s = 0.0;
     for (int s = 0; s < in->slots; s++) {
-        const mf_quote *q = &mf_inner_class_at(in, in->slot[s].v_lo, s)->choice[0].quote;
+        const mf_block_cost *q = &mf_partition_class_at(in, in->slot[s].v_lo, s)->choice[0].quote;
         all_s += in->segment[in->slot[s].segment].repeats * (q->f.time_s + q->b.time_s);
     }
     b->unit_s = all_s * (double)in->layout.micro_batches / (double)in->stages / 100.0;

@@ -23,7 +23,7 @@ typedef struct mf_figures {
 } mf_figures;
 
 typedef struct mf_rows {
-    mf_inner *in;
+    mf_partition *in;
     bool lean, hull, splits;
     mf_milp milp;
     int *col;           /* [cells] column of x, -1 = cannot be */
@@ -61,8 +61,8 @@ typedef struct mf_rows {
 
 /* Builds the program. known: chains to begin with (may be NULL). kept: receives the chains of all
  * rows, of known and found ones (may be NULL). Cleared again when it fails. */
-mf_status mf_rows_make(mf_rows *b, mf_inner *in, const mf_inner_tried *tried,
-                       const mf_inner_options *o, const mf_chains *known, mf_chains *kept,
+mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *tried,
+                       const mf_partition_options *o, const mf_chains *known, mf_chains *kept,
                        mf_err *e);
 void mf_rows_clear(mf_rows *b);
 
@@ -70,13 +70,13 @@ void mf_rows_clear(mf_rows *b);
 /* value[v][s] of every cell of a slot into a row, times `by`. */
 void mf_rows_add_slot(mf_rows *b, int row, int v, int s, double by);
 /* Choices that have columns. */
-int mf_rows_choices(const mf_rows *b, const mf_inner_class *c);
+int mf_rows_choices(const mf_rows *b, const mf_partition_class *c);
 void mf_rows_add_cells(mf_rows *b, double cutoff_s);
 /* Placement, order, patterns; lean: extras, else memory and what was tried. */
-mf_status mf_rows_add_fixed(mf_rows *b, const mf_inner_tried *tried);
+mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried);
 
 /* What the last block of a pass on a stage needs at least, whichever it is. */
-double mf_rows_least_beside_B(const mf_inner *in, int stage);
+double mf_rows_least_beside_B(const mf_partition *in, int stage);
 
 /* --- splits (split_rows.c) --- */
 /* Sizes, layers of each slot up to each virtual stage, figures, memory. */
@@ -87,18 +87,18 @@ void mf_rows_split_stage(mf_rows *b, int stage, int figure, double by, mf_milp_l
 void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row);
 
 /* --- one split (split_bound.c) --- */
-typedef struct mf_inner_told {
+typedef struct mf_partition_told {
     double cutoff_s;        /* a bound at or above is as good as any */
     const mf_chains *known; /* chains to begin with; may be NULL */
     int64_t effort_ns;      /* counted nanoseconds that its linear program may take; 0 = any */
     mf_milp_fault fault;
     double bound_s; /* out: no assignment with this split is faster; the cutoff at most; 0 = the
                      * program failed */
-} mf_inner_told;
+} mf_partition_told;
 /* The least step of one split, choices mixed in any proportion, losses as its positions tell. What
  * the inner problem knows of losses is as before when it is done. first: [vstages + 1].
- * Errors: MF_NOMEM, and as the oracle reports. */
-mf_status mf_rows_told(mf_inner *in, const int *first, mf_inner_told *x, mf_err *e);
+ * Errors: MF_NOMEM, and as the evaluator reports. */
+mf_status mf_rows_told(mf_partition *in, const int *first, mf_partition_told *x, mf_err *e);
 
 /* --- chains (path_rows.c) --- */
 /* Rows that are there from the start. */

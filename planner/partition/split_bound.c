@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Layers of slot s among the first `positions`. */
-static int layers_until(const mf_inner *in, int s, int positions) {
+static int layers_until(const mf_partition *in, int s, int positions) {
     int sum = 0;
     for (int i = 0; i < positions; i++) {
         sum += in->slot_at[i] == s;
@@ -23,7 +23,7 @@ static int layers_until(const mf_inner *in, int s, int positions) {
 
 /* Every virtual stage holds its positions. */
 static void put_split(mf_lp *lp, const mf_rows *b, const int *first) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     int sum[MF_MAX_VSTAGES] = {0};
     for (int v = 0; v < in->vstages; v++) {
         int n = first[v + 1] - first[v];
@@ -42,10 +42,10 @@ static void put_split(mf_lp *lp, const mf_rows *b, const int *first) {
     }
 }
 
-static mf_status solve(mf_inner *in, const int *first, mf_inner_told *x, mf_err *e) {
+static mf_status solve(mf_partition *in, const int *first, mf_partition_told *x, mf_err *e) {
     mf_rows b;
     mf_lp *lp = NULL;
-    const mf_inner_options ro = {.hull = true, .splits = true, .cutoff_s = x->cutoff_s};
+    const mf_partition_options ro = {.hull = true, .splits = true, .cutoff_s = x->cutoff_s};
     mf_status status = mf_rows_make(&b, in, NULL, &ro, x->known, NULL, e);
     if (status != MF_OK) {
         return status;
@@ -72,7 +72,7 @@ static mf_status solve(mf_inner *in, const int *first, mf_inner_told *x, mf_err 
     return status;
 }
 
-mf_status mf_rows_told(mf_inner *in, const int *first, mf_inner_told *x, mf_err *e) {
+mf_status mf_rows_told(mf_partition *in, const int *first, mf_partition_told *x, mf_err *e) {
     int n[MF_MAX_VSTAGES];
     size_t bytes = MF_ORDER_LOSS_ROOM(in->vstages) * sizeof(double);
     mf_order_losses was = in->losses;
@@ -85,7 +85,7 @@ mf_status mf_rows_told(mf_inner *in, const int *first, mf_inner_told *x, mf_err 
     for (int v = 0; v < in->vstages; v++) {
         n[v] = first[v + 1] - first[v];
     }
-    mf_inner_losses(in, n, x->cutoff_s);
+    mf_partition_losses(in, n, x->cutoff_s);
     mf_status status = solve(in, first, x, e);
     in->losses = was;
     memcpy(in->losses.left_s, room, bytes);

@@ -15,22 +15,22 @@
 
 /* --- figures ---------------------------------------------------------------------------------- */
 
-static double figure_of(const mf_rows *b, const mf_inner_class *c, int m, int figure) {
+static double figure_of(const mf_rows *b, const mf_partition_class *c, int m, int figure) {
     if (figure >= MF_ORDER_PARTS) {
-        const mf_quote *q = &c->choice[m].quote;
+        const mf_block_cost *q = &c->choice[m].quote;
         if (figure == MF_FIGURE_LINK) {
             return b->in->merged ? c->choice[m].link_s / b->unit_s : 0.0;
         }
         return (figure == MF_FIGURE_SAVED ? q->saved_B : q->held_B) / MF_ROWS_BYTES;
     }
-    return mf_inner_part_s(b->in, c, m, (mf_order_part)figure, b->hull) / b->unit_s;
+    return mf_partition_part_s(b->in, c, m, (mf_order_part)figure, b->hull) / b->unit_s;
 }
 
-static bool has_columns(const mf_rows *b, const mf_inner_class *c, int m) {
+static bool has_columns(const mf_rows *b, const mf_partition_class *c, int m) {
     return !b->hull || c->choice[m].lean;
 }
 
-static mf_figures figures_of(const mf_rows *b, const mf_inner_class *c) {
+static mf_figures figures_of(const mf_rows *b, const mf_partition_class *c) {
     mf_figures f;
     memset(&f, 0, sizeof f);
     for (int k = 0; k < MF_FIGURES; k++) {
@@ -52,10 +52,10 @@ static mf_figures figures_of(const mf_rows *b, const mf_inner_class *c) {
 }
 
 static const mf_figures *figures_at(const mf_rows *b, int v, int s) {
-    return &b->figure[mf_inner_class_at(b->in, v, s) - b->in->class];
+    return &b->figure[mf_partition_class_at(b->in, v, s) - b->in->class];
 }
 
-static bool stands(const mf_inner *in, int v, int s) {
+static bool stands(const mf_partition *in, int v, int s) {
     return v >= in->slot[s].v_lo && v <= in->slot[s].v_hi;
 }
 
@@ -63,7 +63,7 @@ static bool stands(const mf_inner *in, int v, int s) {
 
 /* Layers of slot s on v, times `by`, into the row that is being made. */
 static void sum_layers(mf_rows *b, int v, int s, double by) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     b->sum[b->until[v * in->slots + s]] += by;
     if (v > in->slot[s].v_lo) {
         b->sum[b->until[(v - 1) * in->slots + s]] -= by;
@@ -134,7 +134,7 @@ void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_r
 
 /* y[v, s]: layers of the slot up to v. */
 static void add_until(mf_rows *b) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     for (int s = 0; s < in->slots; s++) {
         double all = in->segment[in->slot[s].segment].repeats;
         int before = -1;
@@ -159,11 +159,11 @@ static void add_until(mf_rows *b) {
 
 /* The sum of a figure over the layers of v whose choices differ in it. */
 static void add_figure(mf_rows *b, int v, int figure) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     int *at = &b->figure_col[v * MF_FIGURES + figure], row = -1;
     *at = -1;
     for (int s = 0; s < in->slots; s++) {
-        const mf_inner_class *c = mf_inner_class_at(in, v, s);
+        const mf_partition_class *c = mf_partition_class_at(in, v, s);
         if (!stands(in, v, s) || !figures_at(b, v, s)->mixed[figure]) {
             continue;
         }
@@ -174,7 +174,7 @@ static void add_figure(mf_rows *b, int v, int figure) {
             mf_milp_add_entry(&b->milp, row, *at, -1.0);
         }
         for (int m = 0; m < c->choices; m++) {
-            int col = b->col[mf_inner_cell(in, v, s, m)];
+            int col = b->col[mf_partition_cell(in, v, s, m)];
             if (col >= 0) {
                 mf_milp_add_entry(&b->milp, row, col, figure_of(b, c, m, figure));
             }
@@ -194,7 +194,7 @@ static void sum_positions(mf_rows *b, int v) {
 
 /* Positions of virtual stages and of stages, a row each. */
 static void add_sizes(mf_rows *b) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     b->first_size_row = b->milp.rows;
     for (int v = 0; v < in->vstages; v++) {
         sum_positions(b, v);
@@ -209,17 +209,17 @@ static void add_sizes(mf_rows *b) {
 }
 
 static void add_memory(mf_rows *b) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     for (int p = 0; p < in->stages; p++) {
         double room_B = in->usable_B - in->fixed_B - mf_rows_least_beside_B(in, p);
         for (int k = 0; k < in->order.rows[p]; k++) {
             for (int c = 0; c < in->chunks; c++) {
                 int v = (int)mf_layout_vstage(&in->layout, p, c);
-                sum_figure(b, v, MF_FIGURE_SAVED, mf_inner_in_flight(in, p, k, c));
-                sum_figure(b, v, MF_FIGURE_HELD, mf_inner_held(in, p, k, c));
+                sum_figure(b, v, MF_FIGURE_SAVED, mf_partition_in_flight(in, p, k, c));
+                sum_figure(b, v, MF_FIGURE_HELD, mf_partition_held(in, p, k, c));
                 for (int s = 0; s < in->slots; s++) {
                     if (stands(in, v, s)) {
-                        double own_B = mf_inner_class_at(in, v, s)->persistent_B;
+                        double own_B = mf_partition_class_at(in, v, s)->persistent_B;
                         sum_layers(b, v, s, own_B / MF_ROWS_BYTES);
                     }
                 }
@@ -230,7 +230,7 @@ static void add_memory(mf_rows *b) {
 }
 
 mf_status mf_rows_add_splits(mf_rows *b) {
-    const mf_inner *in = b->in;
+    const mf_partition *in = b->in;
     size_t vstages = (size_t)in->vstages;
     b->figure = calloc((size_t)in->classes, sizeof *b->figure);
     b->figure_col = malloc(vstages * MF_FIGURES * sizeof *b->figure_col);

@@ -28,8 +28,8 @@ typedef struct range {
 } range;
 
 typedef struct tree {
-    mf_inner *in;
-    const mf_inner_split_options *o;
+    mf_partition *in;
+    const mf_partition_split_options *o;
     mf_rows rows;
     mf_lp *lp;
     double cutoff;     /* in the program's unit; the least bound of a whole split once one is met:
@@ -45,7 +45,7 @@ typedef struct tree {
     double open; /* least bound of what is left open or is a whole split */
     int64_t lps;
     int64_t started_ns; /* *in->effort_ns when it began */
-    mf_inner_split_result *out;
+    mf_partition_split_result *out;
 } tree;
 
 /* --- ranges ------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ static bool narrow_sum(range *sum, range *const *part, int count) {
 
 /* Sums of stages: of their chunks, and all positions together. */
 static bool narrow_stages(tree *t, range *r) {
-    const mf_inner *in = t->in;
+    const mf_partition *in = t->in;
     range *part[MF_MAX_VSTAGES] = {NULL}, all = {(int16_t)in->positions, (int16_t)in->positions};
     if (in->chunks == 1) {
         return true;
@@ -144,7 +144,7 @@ static bool narrow(tree *t, range *r) {
 
 /* Puts ranges into the program. */
 static void put(tree *t, const range *r) {
-    const mf_inner *in = t->in;
+    const mf_partition *in = t->in;
     for (int i = 0; i < t->sizes; i++) {
         mf_lp_set_row(t->lp, t->rows.first_size_row + i, r[i].lo, r[i].hi);
     }
@@ -160,11 +160,12 @@ static void put(tree *t, const range *r) {
 }
 
 static void read_sizes(tree *t) {
-    const mf_inner *in = t->in;
+    const mf_partition *in = t->in;
     const double *x = mf_lp_point(t->lp);
     memset(t->n, 0, (size_t)t->sizes * sizeof *t->n);
     for (int v = 0; v < in->vstages; v++) {
-        for (size_t i = mf_inner_cell(in, v, 0, 0); i < mf_inner_cell(in, v + 1, 0, 0); i++) {
+        for (size_t i = mf_partition_cell(in, v, 0, 0); i < mf_partition_cell(in, v + 1, 0, 0);
+             i++) {
             t->n[v] += t->rows.col[i] >= 0 ? x[t->rows.col[i]] : 0.0;
         }
         if (in->chunks > 1) {
@@ -269,7 +270,7 @@ static int branch_on(tree *t, range *r, int kept, double bound) {
     double most = -1.0;
     memcpy(t->at, t->n, (size_t)t->sizes * sizeof *t->at);
     memcpy(t->value, t->n, (size_t)t->sizes * sizeof *t->value);
-    const mf_mechanisms without = t->in->oracle->without;
+    const mf_mechanisms without = t->in->evaluator->without;
     for (int k = 0; k < MF_TRIALS; k++) {
         bool sums = k % 2 == 0 && mf_uses(without, MF_MECHANISM_STAGE_SUMS);
         int i = sums ? furthest(t->at, vstages, t->sizes) : furthest(t->at, 0, vstages);
@@ -297,7 +298,7 @@ static int branch_on(tree *t, range *r, int kept, double bound) {
 
 /* The whole split at the point. */
 static void keep_split(tree *t, double bound) {
-    mf_inner_split_result *out = t->out;
+    mf_partition_split_result *out = t->out;
     if ((out->have || out->met) && bound >= out->split_bound_s) {
         return;
     }
@@ -329,7 +330,7 @@ static void note_nearest(tree *t) {
 /* What the whole split at the point takes at least once passes are told how long they lose to what
  * its stages gather and reduce. */
 static double told(tree *t, double before) {
-    mf_inner_told x = {.cutoff_s = t->o->cutoff_s, .known = t->o->kept, .fault = t->o->fault};
+    mf_partition_told x = {.cutoff_s = t->o->cutoff_s, .known = t->o->kept, .fault = t->o->fault};
     if (t->o->effort_ns > 0) {
         x.effort_ns = left_ns(t) > 1 ? left_ns(t) : 1;
     }
@@ -496,7 +497,7 @@ static void grow(tree *t) {
  */
 
 static mf_status make_tree(tree *t, mf_err *e) {
-    const mf_inner *in = t->in;
+    const mf_partition *in = t->in;
     size_t vstages = (size_t)in->vstages, positions = (size_t)in->positions;
     t->sizes = in->vstages + (in->chunks > 1 ? in->stages : 0);
     t->now = calloc((MF_TREE_DEPTH + 2) * (size_t)t->sizes, sizeof *t->now);
@@ -520,10 +521,10 @@ static mf_status make_tree(tree *t, mf_err *e) {
     return MF_OK;
 }
 
-mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inner_split_result *out,
-                          mf_err *e) {
+mf_status mf_partition_splits(mf_partition *in, const mf_partition_split_options *o,
+                              mf_partition_split_result *out, mf_err *e) {
     tree t = {.in = in, .o = o, .out = out, .open = HUGE_VAL, .started_ns = *in->effort_ns};
-    const mf_inner_options ro = {.hull = true, .splits = true, .cutoff_s = o->cutoff_s};
+    const mf_partition_options ro = {.hull = true, .splits = true, .cutoff_s = o->cutoff_s};
     memset(out, 0, sizeof *out);
     if (o->kept) {
         mf_chains_init(o->kept, in->stages, in->chunks);
@@ -562,14 +563,14 @@ mf_status mf_inner_splits(mf_inner *in, const mf_inner_split_options *o, mf_inne
     free(t.slots_until);
     free(t.n);
     free(t.room);
-    mf_inner_losses(in, NULL, INFINITY);
+    mf_partition_losses(in, NULL, INFINITY);
     if (status != MF_OK) {
-        mf_inner_split_result_clear(out);
+        mf_partition_split_result_clear(out);
     }
     return status;
 }
 
-void mf_inner_split_result_clear(mf_inner_split_result *r) {
+void mf_partition_split_result_clear(mf_partition_split_result *r) {
     free(r->first);
     memset(r, 0, sizeof *r);
 }

@@ -35,7 +35,7 @@ typedef struct paths {
 /* Least step when virtual stage v holds positions [from, to). */
 static double run_cost_s(const paths *t, const mf_load *x, int v, int from, int to) {
     const mf_floors *fl = t->fl;
-    const mf_inner *in = fl->in;
+    const mf_partition *in = fl->in;
     int p = (int)mf_layout_stage_of(&in->layout, v);
     double flight = mf_order_most_in_flight(&in->order, p, mf_layout_chunk_of(&in->layout, v));
     double time_s[MF_WAYS_PLAYED];
@@ -54,7 +54,7 @@ static double run_cost_s(const paths *t, const mf_load *x, int v, int from, int 
 
 /* Too long, or too large even without a workspace: so is every longer run. */
 static bool is_hopeless(const paths *t, const mf_load *x, int v) {
-    const mf_inner *in = t->fl->in;
+    const mf_partition *in = t->fl->in;
     double flight = mf_order_most_in_flight(&in->order, mf_layout_stage_of(&in->layout, v),
                                             mf_layout_chunk_of(&in->layout, v));
     mf_load bare = *x;
@@ -63,7 +63,7 @@ static bool is_hopeless(const paths *t, const mf_load *x, int v) {
            isinf(mf_load_time_s(t->fl, &bare, MF_WAY_MODE, flight, 1.0 / in->chunks));
 }
 
-static size_t node(const mf_inner *in, int v, int position) {
+static size_t node(const mf_partition *in, int v, int position) {
     return (size_t)v * (size_t)(in->positions + 1) + (size_t)position;
 }
 
@@ -71,8 +71,8 @@ static size_t node(const mf_inner *in, int v, int position) {
  * worse, for the evenest path; else for the least worst. */
 static void extend(paths *t, int v, int from, double worst_s) {
     const mf_floors *fl = t->fl;
-    const mf_inner *in = fl->in;
-    int variant = mf_inner_variant(&in->layout, v);
+    const mf_partition *in = fl->in;
+    int variant = mf_partition_variant(&in->layout, v);
     bool second = worst_s >= 0.0, last = v == in->vstages - 1;
     double before_s = t->best_s[node(in, v, from)];
     mf_load x;
@@ -108,7 +108,7 @@ static void extend(paths *t, int v, int from, double worst_s) {
 /* First the least worst stage; then, where a split is asked for, the evenest of those that keep to
  * it. */
 static void find_paths(paths *t, bool split) {
-    const mf_inner *in = t->fl->in;
+    const mf_partition *in = t->fl->in;
     size_t nodes = node(in, in->vstages, in->positions) + 1;
     for (size_t i = 0; i < nodes; i++) {
         t->best_s[i] = t->even[i] = MF_NEVER_S;
@@ -135,7 +135,7 @@ static void find_paths(paths *t, bool split) {
 
 /* The split that the best path stands for, if there is one. */
 static void follow_path(const paths *t, bool have, int *first) {
-    const mf_inner *in = t->fl->in;
+    const mf_partition *in = t->fl->in;
     int at = in->positions;
     for (int v = in->vstages; have && v > 0; v--) {
         first[v] = at;
@@ -147,7 +147,7 @@ static void follow_path(const paths *t, bool have, int *first) {
 /* first, have: NULL, no split is asked for. */
 static mf_status best_split(const mf_floors *fl, bool rough, double cutoff_s, double *bound_s,
                             int *first, bool *have, mf_err *e) {
-    const mf_inner *in = fl->in;
+    const mf_partition *in = fl->in;
     size_t nodes = node(in, in->vstages, in->positions) + 1;
     paths t = {.fl = fl, .rough = rough, .cutoff_s = cutoff_s};
     t.best_s = calloc(nodes, sizeof *t.best_s);
@@ -179,14 +179,14 @@ static int by_value(const void *a, const void *b) {
 
 /* What a stage holds in any case: the ends, and the first MTP depth when it stands on mtp_v. */
 static mf_load singles_of(const mf_floors *fl, int p, int mtp_v) {
-    const mf_inner *in = fl->in;
+    const mf_partition *in = fl->in;
     const int position[3] = {0, in->positions - 1, (int)in->model->layers + 1};
     const int vstage[3] = {0, in->vstages - 1, mtp_v};
     mf_load x;
     memset(&x, 0, sizeof x);
     for (int i = 0; i < 3; i++) {
         if (vstage[i] >= 0 && mf_layout_stage_of(&in->layout, vstage[i]) == p) {
-            int variant = mf_inner_variant(&in->layout, vstage[i]);
+            int variant = mf_partition_variant(&in->layout, vstage[i]);
             mf_load_add(fl, &x, in->slot[in->slot_at[position[i]]].class_of[variant]);
         }
     }
@@ -195,8 +195,8 @@ static mf_load singles_of(const mf_floors *fl, int p, int mtp_v) {
 
 /* Least steps of stage p by the main layers it holds, appended to cost_s up to the cutoff. */
 static size_t stage_costs(const mf_floors *fl, int p, int mtp_v, double cutoff_s, double *cost_s) {
-    const mf_inner *in = fl->in;
-    int layers = mf_rough_layers(in->model);
+    const mf_partition *in = fl->in;
+    int layers = mf_family_bound_layers(in->model);
     mf_load x = singles_of(fl, p, mtp_v);
     double single_B = x.workspace_B, in_s = 0.0, out_s = 0.0;
     bool single = x.time_s[MF_WAY_MODE] > 0.0 || single_B > 0.0;
@@ -226,10 +226,10 @@ static size_t stage_costs(const mf_floors *fl, int p, int mtp_v, double cutoff_s
 }
 
 static mf_status share_bound(const mf_floors *fl, double cutoff_s, double *bound_s, mf_err *e) {
-    const mf_inner *in = fl->in;
-    int layers = mf_rough_layers(in->model);
+    const mf_partition *in = fl->in;
+    int layers = mf_family_bound_layers(in->model);
     bool mtp = in->model->mtp_layers > 0;
-    const mf_inner_slot *slot = &in->slot[in->slot_at[in->model->layers + 1]];
+    const mf_partition_slot *slot = &in->slot[in->slot_at[in->model->layers + 1]];
     double *cost_s = malloc((size_t)in->stages * (size_t)(layers + 1) * sizeof *cost_s);
     if (!cost_s) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
@@ -257,14 +257,14 @@ static mf_status share_bound(const mf_floors *fl, double cutoff_s, double *bound
 /* Seconds of each stage by micro-batch, fastest choices and what memory costs main layers. */
 static void stage_times(const mf_floors *fl, const int *first, const double *extra_s,
                         double *stage_s) {
-    const mf_inner *in = fl->in;
-    int layers = mf_rough_layers(in->model);
+    const mf_partition *in = fl->in;
+    int layers = mf_family_bound_layers(in->model);
     for (int p = 0; p < in->stages; p++) {
         int held = 0;
         stage_s[p] = 0.0;
         for (int c = 0; c < in->chunks; c++) {
             int v = (int)mf_layout_vstage(&in->layout, p, c);
-            int variant = mf_inner_variant(&in->layout, v);
+            int variant = mf_partition_variant(&in->layout, v);
             for (int i = first[v]; i < first[v + 1]; i++) {
                 int class = in->slot[in->slot_at[i]].class_of[variant];
                 stage_s[p] += fl->of[class].time_s[MF_WAY_MODE];
@@ -286,7 +286,7 @@ static double worst_of(const double *x, int n, int *at) {
 /* Takes positions from the worst stage while that makes the worst better: from its longest chunk to
  * the shortest chunk of some other stage. */
 static void even_out(const mf_floors *fl, const double *extra_s, int *first, double *stage_s) {
-    const mf_inner *in = fl->in;
+    const mf_partition *in = fl->in;
     for (int round = 0; round < 4 * in->stages; round++) {
         int worst, long_v = -1, best_v = -1, now;
         stage_times(fl, first, extra_s, stage_s);
@@ -308,10 +308,10 @@ static void even_out(const mf_floors *fl, const double *extra_s, int *first, dou
                 short_v = shorter ? v : short_v;
             }
             if (short_v >= 0) {
-                mf_inner_shift(first, long_v, short_v);
+                mf_partition_shift(first, long_v, short_v);
                 stage_times(fl, first, extra_s, stage_s);
                 double then_s = worst_of(stage_s, in->stages, &now);
-                mf_inner_shift(first, short_v, long_v);
+                mf_partition_shift(first, short_v, long_v);
                 if (then_s < best_s * (1.0 - 1e-9)) {
                     best_s = then_s;
                     best_v = short_v;
@@ -321,13 +321,13 @@ static void even_out(const mf_floors *fl, const double *extra_s, int *first, dou
         if (best_v < 0) {
             return;
         }
-        mf_inner_shift(first, long_v, best_v);
+        mf_partition_shift(first, long_v, best_v);
     }
 }
 
 static mf_status chunk_split(const mf_floors *fl, int *first, bool *have, mf_err *e) {
-    const mf_inner *in = fl->in;
-    size_t points = (size_t)mf_rough_layers(in->model) + 1, stages = (size_t)in->stages;
+    const mf_partition *in = fl->in;
+    size_t points = (size_t)mf_family_bound_layers(in->model) + 1, stages = (size_t)in->stages;
     double rough_s, *extra_s = malloc((points + 1) * stages * sizeof *extra_s);
     assert(first && have);
     if (!extra_s) {
@@ -343,7 +343,7 @@ static mf_status chunk_split(const mf_floors *fl, int *first, bool *have, mf_err
         *have = true;
     }
     if (status == MF_OK) {
-        status = mf_inner_extras(in, extra_s, e);
+        status = mf_partition_extras(in, extra_s, e);
     }
     if (status == MF_OK) {
         even_out(fl, extra_s, first, extra_s + points * stages);
@@ -354,8 +354,8 @@ static mf_status chunk_split(const mf_floors *fl, int *first, bool *have, mf_err
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, int *first,
-                         bool *have, mf_err *e) {
+mf_status mf_partition_bound(const mf_partition *in, double cutoff_s, double *bound_s, int *first,
+                             bool *have, mf_err *e) {
     mf_floors fl;
     *bound_s = 0.0;
     if (have) {
@@ -385,7 +385,7 @@ mf_status mf_inner_bound(const mf_inner *in, double cutoff_s, double *bound_s, i
 
 /* One stage's curve. */
 static void extra_of(const mf_floors *fl, int stage, int layers, double *extra_s) {
-    const mf_inner *in = fl->in;
+    const mf_partition *in = fl->in;
     int most = 0;
     mf_load x;
     memset(&x, 0, sizeof x);
@@ -402,9 +402,9 @@ static void extra_of(const mf_floors *fl, int stage, int layers, double *extra_s
     mf_make_convex(extra_s, most);
 }
 
-mf_status mf_inner_extras(const mf_inner *in, double *extra_s, mf_err *e) {
+mf_status mf_partition_extras(const mf_partition *in, double *extra_s, mf_err *e) {
     mf_floors fl;
-    int layers = mf_rough_layers(in->model);
+    int layers = mf_family_bound_layers(in->model);
     size_t points = (size_t)layers + 1;
     memset(extra_s, 0, (size_t)in->stages * points * sizeof *extra_s);
     if (in->classes >= MF_FLOORS_MAX_CLASSES) {

@@ -15,14 +15,14 @@ enum { SLOTS = 16384, ZERO_SLOTS = 8192 };
 /* What is known of a lowered block without its ops: forward, backward, weight gradients split off.
  */
 typedef struct mf_facts {
-    mf_quote quote;   /* without times of plays */
-    double rest_s[3]; /* see block_cost.h */
-    double early_B;   /* of held_B: gradients that wait for their reduction behind a split pass */
+    mf_block_cost quote; /* without times of plays */
+    double rest_s[3];    /* see block_cost.h */
+    double early_B; /* of held_B: gradients that wait for their reduction behind a split pass */
 } mf_facts;
 
 /* A block and what is known of it. */
 typedef struct template {
-    mf_quote_key key;
+    mf_cost_key key;
     double load;
     mf_priced *priced;
     mf_facts facts;
@@ -142,8 +142,8 @@ static mf_status find_facts(const mf_block_prices *p, const mf_layout *l, const 
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static int slot_of(const mf_quote_key *key, bool zero) {
-    uint64_t hash = mf_quote_key_hash(key) >> 20;
+static int slot_of(const mf_cost_key *key, bool zero) {
+    uint64_t hash = mf_cost_key_hash(key) >> 20;
     return zero ? SLOTS + (int)(hash % ZERO_SLOTS) : (int)(hash % SLOTS);
 }
 
@@ -151,7 +151,7 @@ static int slot_of(const mf_quote_key *key, bool zero) {
 typedef struct held {
     mf_layout layout;
     mf_block_key key;
-    mf_quote_key words;
+    mf_cost_key words;
     int at;      /* its slot */
     slot own;    /* where that is none's, or another's */
     template *x; /* with the layout's groups */
@@ -175,12 +175,12 @@ typedef struct holding {
     int n;
 } holding;
 
-static held *want(holding *h, const mf_layout *l, const mf_block_key *key,
-                  const mf_quote_key *words, bool zero) {
+static held *want(holding *h, const mf_layout *l, const mf_block_key *key, const mf_cost_key *words,
+                  bool zero) {
     held *x = &h->held[h->n];
     *x = (held){.layout = *l, .key = *key, .words = *words};
     for (int i = 0; i < h->n; i++) {
-        if (mf_quote_key_same(&h->held[i].words, &x->words) && (h->held[i].at >= SLOTS) == zero) {
+        if (mf_cost_key_same(&h->held[i].words, &x->words) && (h->held[i].at >= SLOTS) == zero) {
             return &h->held[i];
         }
     }
@@ -206,8 +206,8 @@ typedef struct make_up {
     mf_layout block;   /* of the block itself */
     mf_layout weights; /* and of what ZeRO adds to it, */
     mf_block_key keeps;
-    mf_quote_key words; /* the block's */
-    bool zero;          /* where it adds anything */
+    mf_cost_key words; /* the block's */
+    bool zero;         /* where it adds anything */
 } make_up;
 
 static make_up make_up_of(const mf_model *m, const mf_layout *l, const mf_block_key *key) {
@@ -217,9 +217,9 @@ static make_up make_up_of(const mf_model *m, const mf_layout *l, const mf_block_
     }
     mf_layout none = *l;
     none.zero = none.expert_zero = 0;
-    const mf_quote_key words = mf_template_key_of(m, &none, key);
+    const mf_cost_key words = mf_template_key_of(m, &none, key);
     bool layer = key->kind == MF_POS_LAYER || key->kind == MF_POS_MTP;
-    x.zero = !mf_quote_key_same(&x.words, &words) && layer && key->parts == MF_HALF_BOTH &&
+    x.zero = !mf_cost_key_same(&x.words, &words) && layer && key->parts == MF_HALF_BOTH &&
              (l->overlap & MF_OVERLAP_DP) != 0;
     if (x.zero) {
         x.block = none;
@@ -235,7 +235,7 @@ static make_up make_up_of(const mf_model *m, const mf_layout *l, const mf_block_
 static pieces want_block(holding *h, const make_up *x, const mf_block_key *key) {
     pieces out = {want(h, &x->block, key, &x->words, false), NULL};
     if (x->zero) {
-        const mf_quote_key words = mf_template_key_of(h->p->model, &x->weights, &x->keeps);
+        const mf_cost_key words = mf_template_key_of(h->p->model, &x->weights, &x->keeps);
         out.zero = want(h, &x->weights, &x->keeps, &words, true);
     }
     return out;
@@ -251,7 +251,7 @@ static bool is_first_at(const holding *h, int i) {
 }
 
 static bool is_here(const holding *h, const slot *s, const held *x) {
-    return s->kept && mf_quote_key_same(&s->kept->key, &x->words) && !(s->kept->load < h->load) &&
+    return s->kept && mf_cost_key_same(&s->kept->key, &x->words) && !(s->kept->load < h->load) &&
            !(s->kept->load > h->load);
 }
 
@@ -361,7 +361,7 @@ static mf_priced_zero priced_of(const pieces *x) {
     return (mf_priced_zero){x->block->x->priced, x->zero ? x->zero->x->priced : NULL};
 }
 
-static mf_pass_quote *pass_of(mf_quote *q, mf_go go) {
+static mf_pass_quote *pass_of(mf_block_cost *q, mf_go go) {
     return go == MF_GO_FORWARD ? &q->f : go == MF_GO_BACKWARD ? &q->b : &q->w;
 }
 
@@ -371,8 +371,9 @@ static int goes_of(const mf_block_key *key) {
 
 /* What a block takes with the gathers and reductions of `dp`: of its own, under the layout's
  * groups, or (zero) those that are missing in it. */
-static mf_quote with_dp(const mf_facts *f, const mf_block_key *key, const template *dp, bool zero) {
-    mf_quote q = f->quote;
+static mf_block_cost with_dp(const mf_facts *f, const mf_block_key *key, const template *dp,
+                             bool zero) {
+    mf_block_cost q = f->quote;
     if (zero) {
         q.gather_B = dp->facts.quote.gather_B;
         q.held_B += dp->facts.early_B;
@@ -386,7 +387,7 @@ static mf_quote with_dp(const mf_facts *f, const mf_block_key *key, const templa
 }
 
 static mf_status rough_quote(mf_templates *t, const mf_block_prices *p, const make_up *x,
-                             const mf_block_key *key, double load, mf_quote *out, mf_err *e) {
+                             const mf_block_key *key, double load, mf_block_cost *out, mf_err *e) {
     mf_facts facts;
     mf_status status = find_facts(p, &x->block, key, load, &facts, e);
     if (status != MF_OK) {
@@ -397,7 +398,7 @@ static mf_status rough_quote(mf_templates *t, const mf_block_prices *p, const ma
         return MF_OK;
     }
     holding h = {.t = t, .p = p, .load = load};
-    const mf_quote_key words = mf_template_key_of(p->model, &x->weights, &x->keeps);
+    const mf_cost_key words = mf_template_key_of(p->model, &x->weights, &x->keeps);
     const held *zero = want(&h, &x->weights, &x->keeps, &words, true);
     status = hold(&h, e);
     if (status == MF_OK) {
@@ -407,8 +408,8 @@ static mf_status rough_quote(mf_templates *t, const mf_block_prices *p, const ma
     return status;
 }
 
-static mf_status exact_quote(holding *h, const make_up *x, const mf_block_key *key, mf_quote *out,
-                             mf_err *e) {
+static mf_status exact_quote(holding *h, const make_up *x, const mf_block_key *key,
+                             mf_block_cost *out, mf_err *e) {
     const pieces made = want_block(h, x, key);
     mf_status status = hold(h, e);
     if (status != MF_OK) {
@@ -424,7 +425,7 @@ static mf_status exact_quote(holding *h, const make_up *x, const mf_block_key *k
 }
 
 mf_status mf_templates_quote(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
-                             const mf_block_key *key, double load, bool exact, mf_quote *out,
+                             const mf_block_key *key, double load, bool exact, mf_block_cost *out,
                              mf_err *e) {
     const make_up x = make_up_of(p->model, l, key);
     if (!exact) {

@@ -1,4 +1,4 @@
-/* block_cache.h - blocks lowered and priced once, from which many quotes come: of the block alone,
+/* block_cache.h - blocks lowered and priced once, from which many costs come: of the block alone,
  * of merged pairs with others, and of the same block under other data-parallel groups.
  *
  * A table holds the templates that were used lately; it may be shared by threads. What is quoted
@@ -19,9 +19,9 @@ typedef struct mf_block_prices {
 mf_status mf_templates_create(mf_templates **out, mf_err *e);
 void mf_templates_destroy(mf_templates *t);
 
-/* The quote of a block under that load (mf_oracle_ops). t NULL: made from scratch. */
+/* The quote of a block under that load (mf_evaluator_ops). t NULL: made from scratch. */
 mf_status mf_templates_quote(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
-                             const mf_block_key *key, double load, bool exact, mf_quote *out,
+                             const mf_block_key *key, double load, bool exact, mf_block_cost *out,
                              mf_err *e);
 /* Time of a merged pair. */
 mf_status mf_templates_pair(mf_templates *t, const mf_block_prices *p, const mf_layout *l,

@@ -139,7 +139,7 @@ static block_part part_of(const mf_block_key *key, bool forward) {
     return (key->parts == MF_HALF_ATTENTION) == forward ? FIRST_HALF : SECOND_HALF;
 }
 
-static void add_workspaces(const mf_block *b, bool split, mf_quote *q) {
+static void add_workspaces(const mf_block *b, bool split, mf_block_cost *q) {
     q->local_f_B = (double)b->local_f_B;
     q->local_b_B = (double)(split ? b->local_bs_B : b->local_b_B);
     q->local_w_B = split ? (double)b->local_w_B : 0.0;
@@ -159,7 +159,7 @@ static double host_link_s(const mf_cost *cost, const mf_block *b) {
     return sum_s;
 }
 
-static void quote_memory(const mf_cost *cost, const mf_block *b, bool split, mf_quote *q) {
+static void quote_memory(const mf_cost *cost, const mf_block *b, bool split, mf_block_cost *q) {
     bool cpu = mf_cluster_is_cpu(mf_cost_cluster(cost)); /* whose scratch is planned by itself */
     q->saved_B = (double)b->saved_B;
     q->held_B = split ? (double)b->held_B : 0.0;
@@ -173,10 +173,10 @@ static void quote_memory(const mf_cost *cost, const mf_block *b, bool split, mf_
 }
 
 void mf_block_quote(const mf_cost *cost, const mf_layout *l, const mf_block *b,
-                    const mf_block_key *key, const double *op_s, double *room_s, mf_quote *out,
+                    const mf_block_key *key, const double *op_s, double *room_s, mf_block_cost *out,
                     double rest_s[3]) {
     unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
-    *out = (mf_quote){
+    *out = (mf_block_cost){
         .f = quote_passes(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &rest_s[0], room_s)};
     rest_s[2] = 0.0;
     out->b = quote_passes(cost, l, b, op_s, back, part_of(key, false), &rest_s[1], room_s);

@@ -9,7 +9,7 @@
  * for every tensor. rest_s: of each pass, path_s before syncs without what the data-parallel stream
  * does. */
 void mf_block_quote(const mf_cost *cost, const mf_layout *l, const mf_block *b,
-                    const mf_block_key *key, const double *op_s, double *room_s, mf_quote *out,
+                    const mf_block_key *key, const double *op_s, double *room_s, mf_block_cost *out,
                     double rest_s[3]);
 /* path_s again, when the data-parallel stream, which no other waits for, takes dp_s. */
 void mf_block_quote_dp(mf_pass_quote *q, double rest_s, double dp_s);

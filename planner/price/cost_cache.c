@@ -1,4 +1,4 @@
-/* cost_cache.c - a hash table of quotes that many read at once. */
+/* cost_cache.c - a hash table of costs that many read at once. */
 #include "planner/price/cost_cache.h"
 
 #include "core/base/pool.h"
@@ -15,21 +15,21 @@
 typedef struct entry {
     struct entry *next;
     uint64_t hash;
-    mf_quote_key key; /* with these in front it is found by a cache line or two */
+    mf_cost_key key; /* with these in front it is found by a cache line or two */
     union {
-        mf_quote quote;
-        double pair_s; /* of a merged pair, whose entry ends here: as many as quotes */
+        mf_block_cost quote;
+        double pair_s; /* of a merged pair, whose entry ends here: as many as costs */
     } is;
 } entry;
 
 enum {
     BUCKETS = 1 << 19
-}; /* a search asks for some hundred thousand quotes, several searches that
+}; /* a search asks for some hundred thousand costs, several searches that
     * share a table for some more */
 enum { MAKERS = 256 };
 
-struct mf_quotes {
-    const mf_oracle *oracle;
+struct mf_block_costs {
+    const mf_evaluator *evaluator;
     pthread_mutex_t lock;           /* of writers */
     mf_pool pool;                   /* of entries */
     pthread_mutex_t making[MAKERS]; /* by hash: whoever wants what another thread is at waits for
@@ -38,8 +38,8 @@ struct mf_quotes {
     _Atomic(entry *) bucket[BUCKETS];
 };
 
-mf_status mf_quotes_create(const mf_oracle *oracle, mf_quotes **out, mf_err *e) {
-    mf_quotes *q = calloc(1, sizeof *q);
+mf_status mf_block_costs_create(const mf_evaluator *evaluator, mf_block_costs **out, mf_err *e) {
+    mf_block_costs *q = calloc(1, sizeof *q);
     *out = q;
     if (!q) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
@@ -48,11 +48,11 @@ mf_status mf_quotes_create(const mf_oracle *oracle, mf_quotes **out, mf_err *e) 
     for (int i = 0; i < MAKERS; i++) {
         pthread_mutex_init(&q->making[i], NULL);
     }
-    q->oracle = oracle;
+    q->evaluator = evaluator;
     return MF_OK;
 }
 
-void mf_quotes_destroy(mf_quotes *q) {
+void mf_block_costs_destroy(mf_block_costs *q) {
     if (!q) {
         return;
     }
@@ -64,26 +64,27 @@ void mf_quotes_destroy(mf_quotes *q) {
     free(q);
 }
 
-const mf_oracle *mf_quotes_oracle(const mf_quotes *q) {
-    return q->oracle;
+const mf_evaluator *mf_block_costs_evaluator(const mf_block_costs *q) {
+    return q->evaluator;
 }
 
-int64_t mf_quotes_asked(const mf_quotes *q) {
+int64_t mf_block_costs_asked(const mf_block_costs *q) {
     return q->asked;
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static const entry *find(mf_quotes *q, uint64_t hash, const mf_quote_key *key) {
+static const entry *find(mf_block_costs *q, uint64_t hash, const mf_cost_key *key) {
     const entry *x = atomic_load_explicit(&q->bucket[hash % BUCKETS], memory_order_acquire);
-    while (x && !(x->hash == hash && mf_quote_key_same(&x->key, key))) {
+    while (x && !(x->hash == hash && mf_cost_key_same(&x->key, key))) {
         x = x->next;
     }
     return x;
 }
 
 /* One thread at a time for each hash; not where it was made meanwhile. */
-static mf_status keep(mf_quotes *q, const entry *made, bool pair, const entry **out, mf_err *e) {
+static mf_status keep(mf_block_costs *q, const entry *made, bool pair, const entry **out,
+                      mf_err *e) {
     pthread_mutex_lock(&q->lock);
     const size_t size = offsetof(entry, is) + (pair ? sizeof made->is.pair_s : sizeof made->is);
     entry *x = mf_pool_take(&q->pool, size);
@@ -99,19 +100,19 @@ static mf_status keep(mf_quotes *q, const entry *made, bool pair, const entry **
     return x ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
 }
 
-/* What is asked of the oracle: a block, or a merged pair (b not NULL). */
+/* What is asked of the evaluator: a block, or a merged pair (b not NULL). */
 typedef struct question {
     const mf_layout *l;
     const mf_block_key *a, *b;
     bool exact;
 } question;
 
-static mf_status ask(const mf_oracle *o, const question *x, entry *made, mf_err *e) {
+static mf_status ask(const mf_evaluator *o, const question *x, entry *made, mf_err *e) {
     return x->b ? o->ops->pair(o->self, x->l, x->a, x->b, &made->is.pair_s, e)
                 : o->ops->quote(o->self, x->l, x->a, x->exact, &made->is.quote, e);
 }
 
-static mf_status make(mf_quotes *q, const question *x, const mf_quote_key *key, uint64_t hash,
+static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *key, uint64_t hash,
                       const entry **out, mf_err *e) {
     pthread_mutex_t *making = &q->making[(hash >> 32) % MAKERS];
     mf_status status = MF_OK;
@@ -119,7 +120,7 @@ static mf_status make(mf_quotes *q, const question *x, const mf_quote_key *key, 
     *out = find(q, hash, key); /* by another thread meanwhile */
     if (!*out) {
         entry made = {.key = *key, .hash = hash};
-        status = ask(q->oracle, x, &made, e);
+        status = ask(q->evaluator, x, &made, e);
         if (status == MF_OK) {
             status = keep(q, &made, x->b != NULL, out, e);
         }
@@ -129,9 +130,9 @@ static mf_status make(mf_quotes *q, const question *x, const mf_quote_key *key, 
 }
 
 /* The answer, made where nobody has asked yet. */
-static mf_status answer(mf_quotes *q, const question *x, const entry **out, mf_err *e) {
-    const mf_quote_key key = mf_quote_key_of(q->oracle->model, x->l, x->a, x->b, x->exact);
-    const uint64_t hash = mf_quote_key_hash(&key);
+static mf_status answer(mf_block_costs *q, const question *x, const entry **out, mf_err *e) {
+    const mf_cost_key key = mf_cost_key_of(q->evaluator->model, x->l, x->a, x->b, x->exact);
+    const uint64_t hash = mf_cost_key_hash(&key);
     *out = find(q, hash, &key);
     return *out ? MF_OK : make(q, x, &key, hash, out, e);
 }
@@ -144,8 +145,8 @@ static mf_block_key with_own_tables(const mf_block_key *key) {
     return own;
 }
 
-mf_status mf_quotes_get(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool exact,
-                        mf_quote *out, mf_err *e) {
+mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
+                             bool exact, mf_block_cost *out, mf_err *e) {
     const mf_block_key own = with_own_tables(key);
     const question x = {l, &own, NULL, exact};
     const entry *found;
@@ -154,12 +155,12 @@ mf_status mf_quotes_get(mf_quotes *q, const mf_layout *l, const mf_block_key *ke
         return status;
     }
     *out = found->is.quote;
-    out->params.dense -= mf_block_shared_elements(q->oracle->model, l, key);
+    out->params.dense -= mf_block_shared_elements(q->evaluator->model, l, key);
     return MF_OK;
 }
 
-mf_status mf_quotes_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
-                         const mf_block_key *backward, double *time_s, mf_err *e) {
+mf_status mf_block_costs_pair(mf_block_costs *q, const mf_layout *l, const mf_block_key *forward,
+                              const mf_block_key *backward, double *time_s, mf_err *e) {
     const mf_block_key f = with_own_tables(forward), b = with_own_tables(backward);
     const question x = {l, &f, &b, true};
     const entry *found;

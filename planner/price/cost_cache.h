@@ -1,4 +1,4 @@
-/* cost_cache.h - quotes of layer kinds under many layouts, asked once for each that differs.
+/* cost_cache.h - costs of layer kinds under many layouts, asked once for each that differs.
  *
  * A block does not depend on the whole layout: not on PP, VPP or the schedule (but for whether it
  * splits the weight gradient), on the expert side only where it has experts, on samples and CP
@@ -12,20 +12,20 @@
 
 #include "planner/price/evaluator.h"
 
-typedef struct mf_quotes mf_quotes;
+typedef struct mf_block_costs mf_block_costs;
 
-/* oracle is borrowed. Errors: MF_NOMEM. */
-mf_status mf_quotes_create(const mf_oracle *oracle, mf_quotes **out, mf_err *e);
-void mf_quotes_destroy(mf_quotes *q);
-const mf_oracle *mf_quotes_oracle(const mf_quotes *q);
+/* evaluator is borrowed. Errors: MF_NOMEM. */
+mf_status mf_block_costs_create(const mf_evaluator *evaluator, mf_block_costs **out, mf_err *e);
+void mf_block_costs_destroy(mf_block_costs *q);
+const mf_evaluator *mf_block_costs_evaluator(const mf_block_costs *q);
 
-/* As the oracle's quote. */
-mf_status mf_quotes_get(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool exact,
-                        mf_quote *out, mf_err *e);
-/* As the oracle's pair. */
-mf_status mf_quotes_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
-                         const mf_block_key *backward, double *time_s, mf_err *e);
-/* Quotes asked of the oracle so far. */
-int64_t mf_quotes_asked(const mf_quotes *q);
+/* As the evaluator's quote. */
+mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
+                             bool exact, mf_block_cost *out, mf_err *e);
+/* As the evaluator's pair. */
+mf_status mf_block_costs_pair(mf_block_costs *q, const mf_layout *l, const mf_block_key *forward,
+                              const mf_block_key *backward, double *time_s, mf_err *e);
+/* Quotes asked of the evaluator so far. */
+int64_t mf_block_costs_asked(const mf_block_costs *q);
 
 #endif

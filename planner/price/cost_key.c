@@ -1,4 +1,4 @@
-/* cost_key.c - what quotes depend on, in a few words. */
+/* cost_key.c - what costs depend on, in a few words. */
 #include "planner/price/cost_key.h"
 
 #include <string.h>
@@ -63,9 +63,9 @@ static uint64_t group_word(int64_t size, bool alike) {
     return alike && size > 2 ? 2 : (uint64_t)size;
 }
 
-static mf_quote_key key_of(const mf_model *m, const mf_layout *l, const mf_block_key *a,
-                           const mf_block_key *b, bool exact, bool alike) {
-    mf_quote_key key, *out = &key;
+static mf_cost_key key_of(const mf_model *m, const mf_layout *l, const mf_block_key *a,
+                          const mf_block_key *b, bool exact, bool alike) {
+    mf_cost_key key, *out = &key;
     bool experts = routes(m, a) || routes(m, b), layer = is_layer(a) || is_layer(b);
     int64_t share = layer ? 1 : common_divisor(l->cp, l->mbs);
     uint64_t dense = l->zero >= 2 ? group_word(l->dp * l->cp, alike) : 0;
@@ -84,16 +84,16 @@ static mf_quote_key key_of(const mf_model *m, const mf_layout *l, const mf_block
     return key;
 }
 
-mf_quote_key mf_quote_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *a,
-                             const mf_block_key *b, bool exact) {
+mf_cost_key mf_cost_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *a,
+                           const mf_block_key *b, bool exact) {
     return key_of(m, l, a, b, exact, false);
 }
 
-mf_quote_key mf_template_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *k) {
+mf_cost_key mf_template_key_of(const mf_model *m, const mf_layout *l, const mf_block_key *k) {
     return key_of(m, l, k, NULL, false, (l->overlap & MF_OVERLAP_DP) != 0);
 }
 
-uint64_t mf_quote_key_hash(const mf_quote_key *key) {
+uint64_t mf_cost_key_hash(const mf_cost_key *key) {
     uint64_t h = UINT64_C(1469598103934665603);
     for (int i = 0; i < MF_QUOTE_KEY_WORDS; i++) {
         h = (h ^ key->word[i]) * UINT64_C(0x9e3779b97f4a7c15);
@@ -102,6 +102,6 @@ uint64_t mf_quote_key_hash(const mf_quote_key *key) {
     return h;
 }
 
-bool mf_quote_key_same(const mf_quote_key *a, const mf_quote_key *b) {
+bool mf_cost_key_same(const mf_cost_key *a, const mf_cost_key *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }

@@ -1,4 +1,4 @@
-/* evaluator.c - quotes from lowering and cost model, steps from memory plan and simulator. */
+/* evaluator.c - costs from lowering and cost model, steps from memory plan and simulator. */
 #include "planner/price/evaluator.h"
 
 #include "core/memory/memory_inputs.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 /* Least load that any layer of the class puts on its busiest rank: balanced routing has 1. */
-static double least_load(const mf_oracle_real *o, const mf_layout *l, const mf_block_key *key) {
+static double least_load(const mf_evaluator_real *o, const mf_layout *l, const mf_block_key *key) {
     const mf_model *m = o->model;
     if (!o->routing || o->routing->kind == MF_ROUTING_BALANCED || m->experts == 0 ||
         (key->kind != MF_POS_LAYER && key->kind != MF_POS_MTP)) {
@@ -31,7 +31,7 @@ static double least_load(const mf_oracle_real *o, const mf_layout *l, const mf_b
     return least > 1.0 ? least : 1.0;
 }
 
-static double op_s(const mf_oracle_real *o, const mf_op *op) {
+static double op_s(const mf_evaluator_real *o, const mf_op *op) {
     mf_price price;
     if (!(op->bytes > 0) && !(op->flops > 0)) {
         return 0.0;
@@ -42,13 +42,13 @@ static double op_s(const mf_oracle_real *o, const mf_op *op) {
 
 static void real_once(void *self, const mf_layout *l, mf_param_count params, double *reduce_s,
                       double *gather_s) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     mf_dp_ops dp = mf_param_dp_ops(l, params);
     *reduce_s = op_s(o, &dp.reduce[0]) + op_s(o, &dp.reduce[1]);
     *gather_s = op_s(o, &dp.gather[0]) + op_s(o, &dp.gather[1]);
 }
 
-static double sm_share(const mf_oracle_real *o, const mf_op *op) {
+static double sm_share(const mf_evaluator_real *o, const mf_op *op) {
     mf_price p = {0};
     if (op->bytes > 0) {
         mf_cost_op(o->cost, op, 1.0, &p);
@@ -59,7 +59,7 @@ static double sm_share(const mf_oracle_real *o, const mf_op *op) {
 /* As simulator/step_chunk.c has it: the SMs of the block's own kind of collective, or the software
  * profile's exposed share. */
 static double real_beside(void *self, const mf_layout *l, mf_param_count params) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     if (!(l->overlap & MF_OVERLAP_DP)) {
         return 1;
     }
@@ -73,15 +73,15 @@ static double real_beside(void *self, const mf_layout *l, mf_param_count params)
 }
 
 static mf_status real_quote(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
-                            mf_quote *out, mf_err *e) {
-    const mf_oracle_real *o = self;
+                            mf_block_cost *out, mf_err *e) {
+    const mf_evaluator_real *o = self;
     const mf_block_prices prices = {o->model, o->cost};
     return mf_templates_quote(o->templates, &prices, l, key, least_load(o, l, key), exact, out, e);
 }
 
 static mf_status real_pair(void *self, const mf_layout *l, const mf_block_key *forward,
                            const mf_block_key *backward, double *time_s, mf_err *e) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     double lf = least_load(o, l, forward), lb = least_load(o, l, backward);
     const mf_block_prices prices = {o->model, o->cost};
     return mf_templates_pair(o->templates, &prices, l, forward, backward, lf < lb ? lf : lb, time_s,
@@ -89,7 +89,7 @@ static mf_status real_pair(void *self, const mf_layout *l, const mf_block_key *f
 }
 
 static void real_send(void *self, const mf_layout *l, double *send_s, double *hold_s) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     mf_op op = mf_pipeline_send(o->model, l, "send");
     *send_s = op_s(o, &op);
     *hold_s = *send_s;
@@ -104,7 +104,7 @@ static bool is_update(mf_op_kind k) {
 
 /* Of an update and the copies of offloaded states beside it the longest counts
  * (simulator/step_end.c): which one it is for these parameters. */
-static mf_op_kind longest_update(const mf_oracle_real *o, const mf_layout *l,
+static mf_op_kind longest_update(const mf_evaluator_real *o, const mf_layout *l,
                                  mf_param_count params) {
     mf_op ops[MF_STEP_END_MAX];
     const mf_step_end once = {.params = params};
@@ -124,7 +124,7 @@ static mf_op_kind longest_update(const mf_oracle_real *o, const mf_layout *l,
 /* Ops before all stages meet (norm) and after (update), for one stage with these parameters; of
  * the update and its copies the one that `longest` names. What does not depend on the parameters
  * goes to *fixed_s, quantising weights to *quantise_s. */
-static void optimizer_s(const mf_oracle_real *o, const mf_layout *l, mf_param_count params,
+static void optimizer_s(const mf_evaluator_real *o, const mf_layout *l, mf_param_count params,
                         mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
                         double *quantise_s) {
     mf_op ops[MF_STEP_END_MAX];
@@ -151,7 +151,7 @@ static void optimizer_s(const mf_oracle_real *o, const mf_layout *l, mf_param_co
 /* Times of the optimizer at the least rate (by parameter) of any share of all parameters that a
  * stage may have. Small ops are slower by the byte as a rule, but measured ones not always; between
  * the shares that are priced a rate is lower by no more than a hair. */
-static void least_rate_s(const mf_oracle_real *o, const mf_layout *l, mf_param_count all,
+static void least_rate_s(const mf_evaluator_real *o, const mf_layout *l, mf_param_count all,
                          mf_op_kind longest, double *norm_s, double *update_s, double *fixed_s,
                          double *quantise_s) {
     const double hair = 0.995;
@@ -169,7 +169,7 @@ static void least_rate_s(const mf_oracle_real *o, const mf_layout *l, mf_param_c
 
 /* The two sides are priced one without the other and scaled to what both take together. */
 static mf_tail real_tail(void *self, const mf_layout *l, mf_param_count all) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     mf_tail t = {0, 1, 0, 0, 0, 0, 0};
     double norm_s[3], update_s[3], quantise_s[3];
     if (l->overlap & MF_OVERLAP_DP) {
@@ -213,7 +213,7 @@ static mf_tail real_tail(void *self, const mf_layout *l, mf_param_count all) {
 }
 
 static double real_flops_s(void *self, const mf_layout *l, double flops) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     const mf_gpu *gpu = &mf_cost_cluster(o->cost)->gpu;
     double peak = gpu->peak_flops[MF_MATH_FP32];
     for (int m = 0; m < MF_MATH_COUNT && l->precision != MF_PREC_FP32; m++) {
@@ -226,7 +226,7 @@ static double real_flops_s(void *self, const mf_layout *l, double flops) {
 }
 
 static double real_fixed_B(void *self, const mf_layout *l) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     const mf_cluster *c = mf_cost_cluster(o->cost);
     mf_inputs inputs;
     mf_memory_inputs(o->model, l, &inputs);
@@ -234,7 +234,7 @@ static double real_fixed_B(void *self, const mf_layout *l) {
 }
 
 static double real_usable_B(void *self, const mf_layout *l) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     return mf_cluster_usable_B(mf_cost_cluster(o->cost), l->reserve);
 }
 
@@ -270,7 +270,7 @@ static mf_status memory_alone(const mf_program *program, const mf_layout *l, mem
     return status;
 }
 
-static mf_status simulated(const mf_oracle_real *o, const mf_program *program, bool gaps,
+static mf_status simulated(const mf_evaluator_real *o, const mf_program *program, bool gaps,
                            mf_step *out, mf_err *e) {
     mf_sim *sim = NULL;
     const mf_sim_options options = {
@@ -286,7 +286,7 @@ static mf_status simulated(const mf_oracle_real *o, const mf_program *program, b
 
 static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *a, bool simulate,
                            mf_step *out, mf_err *e) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     mf_program *program = NULL;
     *out = (mf_step){.fits = false};
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
@@ -300,7 +300,7 @@ static mf_status real_step(void *self, const mf_layout *l, const mf_assignment *
 
 static mf_status real_play(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
                            mf_err *e) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     mf_program *program = NULL;
     *out = (mf_step){.fits = false};
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
@@ -313,7 +313,7 @@ static mf_status real_play(void *self, const mf_layout *l, const mf_assignment *
 
 static mf_status real_count(void *self, const mf_layout *l, const mf_assignment *a, mf_step *out,
                             mf_err *e) {
-    const mf_oracle_real *o = self;
+    const mf_evaluator_real *o = self;
     mf_program *program = NULL;
     *out = (mf_step){.fits = false};
     mf_status status = mf_program_lower(o->model, l, mf_cost_cluster(o->cost), a, &program, e);
@@ -324,8 +324,8 @@ static mf_status real_count(void *self, const mf_layout *l, const mf_assignment 
     return status;
 }
 
-mf_oracle mf_oracle_init(mf_oracle_real *real) {
-    static const mf_oracle_ops ops = {
+mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
+    static const mf_evaluator_ops ops = {
         .quote = real_quote,
         .pair = real_pair,
         .send = real_send,
@@ -340,5 +340,5 @@ mf_oracle mf_oracle_init(mf_oracle_real *real) {
         .count = real_count,
         .schedule = real_schedule,
     };
-    return (mf_oracle){&ops, real, real->model, real->without};
+    return (mf_evaluator){&ops, real, real->model, real->without};
 }

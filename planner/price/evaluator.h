@@ -1,9 +1,9 @@
-/* evaluator.h - what the search asks of the rooms below: quotes for blocks, and whole steps.
+/* evaluator.h - what the search asks of the rooms below: costs for blocks, and whole steps.
  *
  * The search itself (spaces, bounds, integer programs, order of work) knows of no GEMM and no link.
  * It asks through this table, so that its logic is tested against a model small enough to be
- * searched exhaustively. mf_oracle_init fills the table with lowering, cost model, memory plan and
- * simulator. Every function may be called from several threads at once.
+ * searched exhaustively. mf_evaluator_init fills the table with lowering, cost model, memory plan
+ * and simulator. Every function may be called from several threads at once.
  */
 #ifndef MF_PLANNER_EVALUATOR_H
 #define MF_PLANNER_EVALUATOR_H
@@ -16,7 +16,7 @@
 
 /* One pass of a block. */
 typedef struct mf_pass_quote {
-    double time_s;  /* simulated alone, the host infinitely ahead; only in exact quotes */
+    double time_s;  /* simulated alone, the host infinitely ahead; only in exact costs */
     double chain_s; /* longest chain of ops through streams and tensors until the compute stream is
                      * done, without contention. Of half a layer only what lies between the other
                      * half and the end of the pass that it stands at, so that chains of the halves
@@ -28,7 +28,7 @@ typedef struct mf_pass_quote {
     double ep_s;      /* expert-parallel stream busy */
 } mf_pass_quote;
 
-typedef struct mf_quote {
+typedef struct mf_block_cost {
     mf_pass_quote f; /* forward */
     mf_pass_quote
         b; /* backward: recomputation, input gradient and, unless split, weight gradient */
@@ -40,7 +40,7 @@ typedef struct mf_quote {
                       the kernels' scratch */
     double local_f_B, local_b_B, local_w_B; /* workspaces of the three passes above */
     mf_param_count params;
-} mf_quote;
+} mf_block_cost;
 
 /* From a stage's last pass to the end of the step: `norm` until all stages meet, then `update`; a
  * linear form in the parameters that the stage holds, at or below the simulated. */
@@ -61,10 +61,10 @@ typedef struct mf_step {
     int64_t stage; /* the one that peaks */
 } mf_step;
 
-typedef struct mf_oracle_ops {
+typedef struct mf_evaluator_ops {
     /* exact: also time_s. Errors: MF_LAYOUT when the layout asks for what the model cannot give. */
     mf_status (*quote)(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
-                       mf_quote *out, mf_err *e);
+                       mf_block_cost *out, mf_err *e);
     /* A forward block beside a backward block of another micro-batch (merged schedules). */
     mf_status (*pair)(void *self, const mf_layout *l, const mf_block_key *forward,
                       const mf_block_key *backward, double *time_s, mf_err *e);
@@ -98,26 +98,26 @@ typedef struct mf_oracle_ops {
                        mf_err *e);
     /* The layout's schedule, as the simulator plays it. */
     mf_status (*schedule)(void *self, const mf_layout *l, mf_schedule **out, mf_err *e);
-} mf_oracle_ops;
+} mf_evaluator_ops;
 
-typedef struct mf_oracle {
-    const mf_oracle_ops *ops;
+typedef struct mf_evaluator {
+    const mf_evaluator_ops *ops;
     void *self;
     const mf_model *model;
     mf_mechanisms without; /* mechanisms that do not work */
-} mf_oracle;
+} mf_evaluator;
 
 typedef struct mf_templates mf_templates; /* planner/price/block_cache.h */
 
 /* The real one. Everything is borrowed. */
-typedef struct mf_oracle_real {
+typedef struct mf_evaluator_real {
     const mf_model *model;
     const mf_cost *cost;
     const mf_routing *routing; /* NULL = balanced */
     const volatile int *cancel;
     mf_templates *templates; /* of this model and cost; NULL = every block is made from scratch */
     mf_mechanisms without;
-} mf_oracle_real;
-mf_oracle mf_oracle_init(mf_oracle_real *real);
+} mf_evaluator_real;
+mf_evaluator mf_evaluator_init(mf_evaluator_real *real);
 
 #endif

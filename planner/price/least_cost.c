@@ -1,4 +1,4 @@
-/* least_cost.c - the least of the quotes of several blocks. */
+/* least_cost.c - the least of the costs of several blocks. */
 #include "planner/price/least_cost.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ static void least_pass(mf_pass_quote *least, const mf_pass_quote *p) {
     least->ep_s = fmin(least->ep_s, p->ep_s);
 }
 
-static void least_of(mf_quote *least, const mf_quote *q) {
+static void least_of(mf_block_cost *least, const mf_block_cost *q) {
     least_pass(&least->f, &q->f);
     least_pass(&least->b, &q->b);
     least_pass(&least->w, &q->w);
@@ -44,13 +44,13 @@ static int keys_of(const mf_model *m, const mf_block_key *key, mf_block_key out[
     return kinds;
 }
 
-mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *key, bool exact,
-                          mf_quote *out, mf_err *e) {
+mf_status mf_block_costs_least(mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
+                               bool exact, mf_block_cost *out, mf_err *e) {
     mf_block_key keys[DEPTHS];
-    int n = keys_of(mf_quotes_oracle(q)->model, key, keys);
+    int n = keys_of(mf_block_costs_evaluator(q)->model, key, keys);
     for (int i = 0; i < n; i++) {
-        mf_quote x;
-        mf_status status = mf_quotes_get(q, l, &keys[i], exact, &x, e);
+        mf_block_cost x;
+        mf_status status = mf_block_costs_get(q, l, &keys[i], exact, &x, e);
         if (status != MF_OK) {
             return status;
         }
@@ -63,15 +63,16 @@ mf_status mf_quotes_least(mf_quotes *q, const mf_layout *l, const mf_block_key *
     return MF_OK;
 }
 
-mf_status mf_quotes_least_pair(mf_quotes *q, const mf_layout *l, const mf_block_key *forward,
-                               const mf_block_key *backward, double *time_s, mf_err *e) {
-    const mf_model *m = mf_quotes_oracle(q)->model;
+mf_status mf_block_costs_least_pair(mf_block_costs *q, const mf_layout *l,
+                                    const mf_block_key *forward, const mf_block_key *backward,
+                                    double *time_s, mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_block_key f[DEPTHS], b[DEPTHS];
     int nf = keys_of(m, forward, f), nb = keys_of(m, backward, b);
     *time_s = INFINITY;
     for (int i = 0; i < nf * nb; i++) {
         double x_s;
-        mf_status status = mf_quotes_pair(q, l, &f[i / nb], &b[i % nb], &x_s, e);
+        mf_status status = mf_block_costs_pair(q, l, &f[i / nb], &b[i % nb], &x_s, e);
         if (status != MF_OK) {
             return status;
         }

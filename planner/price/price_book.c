@@ -12,17 +12,17 @@ mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, 
     if (b == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    b->real = (mf_oracle_real){.model = p->model,
-                               .cost = p->cost,
-                               .routing = p->routing,
-                               .cancel = o->cancel,
-                               .without = o->without};
+    b->real = (mf_evaluator_real){.model = p->model,
+                                  .cost = p->cost,
+                                  .routing = p->routing,
+                                  .cancel = o->cancel,
+                                  .without = o->without};
     mf_status s = mf_uses(o->without, MF_MECHANISM_BLOCK_CACHE)
                       ? mf_templates_create(&b->real.templates, e)
                       : MF_OK;
     if (s == MF_OK) {
-        b->oracle = mf_oracle_init(&b->real);
-        s = mf_quotes_create(&b->oracle, &b->quotes, e);
+        b->evaluator = mf_evaluator_init(&b->real);
+        s = mf_block_costs_create(&b->evaluator, &b->costs, e);
     }
     if (s != MF_OK) {
         mf_price_book_destroy(b);
@@ -33,7 +33,7 @@ mf_status mf_price_book_create(const mf_problem *p, const mf_search_options *o, 
 
 void mf_price_book_destroy(mf_price_book *b) {
     if (b != NULL) {
-        mf_quotes_destroy(b->quotes);
+        mf_block_costs_destroy(b->costs);
         mf_templates_destroy(b->real.templates);
     }
     free(b);

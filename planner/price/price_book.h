@@ -11,9 +11,9 @@
 #include "planner/price/cost_cache.h"
 
 struct mf_price_book {
-    mf_oracle_real real;
-    mf_oracle oracle; /* on real */
-    mf_quotes *quotes;
+    mf_evaluator_real real;
+    mf_evaluator evaluator; /* on real */
+    mf_block_costs *costs;
 };
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* As the memory plan has it, gaps included; its time is played first, which takes less. */
-static mf_status simulate(const mf_oracle *o, const mf_search_found *f, mf_search_outcome *out,
+static mf_status simulate(const mf_evaluator *o, const mf_search_found *f, mf_search_outcome *out,
                           mf_step *step, mf_err *e) {
     const mf_layout *l = &f->layout;
     out->simulated++;
@@ -35,7 +35,7 @@ mf_status mf_search_begin_with(const mf_search_request *r, mf_search_keep *keep,
         if (mf_layout_resolve(&f->layout, r->space.model, NULL) != MF_OK) {
             continue;
         }
-        status = simulate(r->oracle, f, out, &step, e);
+        status = simulate(r->evaluator, f, out, &step, e);
         if (status == MF_OK && step.fits) {
             f->time_s = step.time_s;
             keep(user, f);

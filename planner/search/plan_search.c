@@ -174,8 +174,8 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
     int threads = o->threads > 0 ? o->threads : cores > 8 ? 8 : cores > 0 ? (int)cores : 1;
     w.threads = threads;
     const mf_search_request request = {
-        .oracle = &book->oracle,
-        .quotes = book->quotes,
+        .evaluator = &book->evaluator,
+        .costs = book->costs,
         .space = space,
         .threads = threads,
         .top = o->top > 0 ? o->top : 4,

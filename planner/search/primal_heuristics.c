@@ -16,12 +16,13 @@ typedef struct lean_step {
     const mf_layout *layout;
 } lean_step;
 
-static mf_status simulate(const mf_oracle *oracle, const mf_layout *l, mf_search_found *f,
+static mf_status simulate(const mf_evaluator *evaluator, const mf_layout *l, mf_search_found *f,
                           mf_step *step, mf_err *e) {
     *f = (mf_search_found){.layout = *l};
-    mf_status status = mf_assignment_even(oracle->model, l, &f->assignment, e);
-    status = status == MF_OK ? oracle->ops->step(oracle->self, l, &f->assignment, true, step, e)
-                             : status;
+    mf_status status = mf_assignment_even(evaluator->model, l, &f->assignment, e);
+    status = status == MF_OK
+                 ? evaluator->ops->step(evaluator->self, l, &f->assignment, true, step, e)
+                 : status;
     f->time_s = step->time_s;
     return status;
 }
@@ -247,7 +248,7 @@ static open_layout open_of(const mf_search_world *w, const mf_search_node *n) {
                      .lean = n->level >= MF_LEVEL_LAYOUT ? leanness(n, d->mbs) : 0,
                      .mbs = d->mbs,
                      .node = *n};
-    x.node.tried = (mf_inner_tried){0};
+    x.node.tried = (mf_partition_tried){0};
     return x;
 }
 
@@ -353,7 +354,7 @@ mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, const m
     }
     for (int64_t i = 0; i < fits->count && i < MF_LEAN_LAYOUTS && status == MF_OK; i++) {
         mf_step step = {0};
-        status = simulate(r->oracle, &fits->lean[i], f, &step, e);
+        status = simulate(r->evaluator, &fits->lean[i], f, &step, e);
         out->simulated += status == MF_OK;
         out->work += MF_LAID_OUT_US +
                      (int64_t)(MF_STEP_EVENT_US * (double)(fits->lean[i].micro_batches *

@@ -7,13 +7,13 @@
 #include <string.h>
 
 static bool uses(const mf_search_world *w, mf_mechanism m) {
-    return mf_uses(w->oracle->without, m);
+    return mf_uses(w->evaluator->without, m);
 }
 
 typedef struct closing {
     mf_search_world *w;
     mf_search_node *n;
-    mf_inner *in;
+    mf_partition *in;
     double best_s, target_s, keep_s;
     int64_t most_us;        /* that one thing may take; 0 = any */
     bool none;              /* no plan is known that it competes with */
@@ -36,7 +36,7 @@ static int64_t laid_out_us(const closing *c) {
  * longer. Returns its time, or INFINITY when it does not fit; *stage is the one that does not. */
 static double simulate(closing *c, const mf_assignment *a, int *stage) {
     mf_search_outcome *out = c->out;
-    const mf_oracle *o = c->w->oracle;
+    const mf_evaluator *o = c->w->evaluator;
     const mf_layout *l = &c->in->layout;
     mf_step step;
     out->status = o->ops->play(o->self, l, a, &step, &out->err);
@@ -70,20 +70,20 @@ static double simulate(closing *c, const mf_assignment *a, int *stage) {
 
 /* What fits by its sums alone may not with the gaps of its arrangement: then these count. */
 static void fill_with_gaps(closing *c, const int *first) {
-    mf_inner *in = c->in;
+    mf_partition *in = c->in;
     if (!uses(c->w, MF_MECHANISM_REFILL)) {
         return;
     }
     mf_assignment a;
     int stage;
     double *room_B = malloc((size_t)in->stages * sizeof *room_B);
-    int32_t *count = calloc(mf_inner_cells(in), sizeof *count);
+    int32_t *count = calloc(mf_partition_cells(in), sizeof *count);
     mf_status status = room_B && count ? MF_OK : MF_NOMEM;
     for (int p = 0; status == MF_OK && p < in->stages; p++) {
         room_B[p] = in->usable_B;
     }
     if (status == MF_OK) {
-        status = mf_inner_fill_checked(in, first, true, room_B, count, &a, &c->out->err);
+        status = mf_partition_fill_checked(in, first, true, room_B, count, &a, &c->out->err);
         c->out->work += laid_out_us(c);
     }
     if (status == MF_OK) {
@@ -106,8 +106,9 @@ static void try_split(closing *c, int *first) {
     mf_assignment a;
     int stage;
     double time_s = 0.0;
-    mf_status status = mf_inner_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, MF_IMPROVE_US),
-                                        first, &a, &time_s, &c->out->err);
+    mf_status status =
+        mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, MF_IMPROVE_US), first, &a,
+                             &time_s, &c->out->err);
     if (status == MF_OK && time_s < MF_WORSE * c->best_s) {
         if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
             fill_with_gaps(c, first);
@@ -139,7 +140,7 @@ static double mean_s(closing *c, double enough_s) {
     for (int i = 0; i < count && most_s < enough_s && c->out->status == MF_OK; i++) {
         double bound_s = 0.0;
         if (uses(c->w, MF_MECHANISM_PARTITION_MEAN)) {
-            c->out->status = mf_inner_mean_s(c->in, sets[i], &bound_s, &c->out->err);
+            c->out->status = mf_partition_mean_s(c->in, sets[i], &bound_s, &c->out->err);
         }
         if (!c->known || bound_s > most_s) {
             c->known = sets[i];
@@ -160,8 +161,8 @@ static void by_bound(closing *c) {
     /* any plan is better than none; else the relaxation's split is tried */
     bool none = c->none;
     if (none || uses(c->w, MF_MECHANISM_STAGE_DP))
-        c->out->status = mf_inner_bound(c->in, c->best_s, &bound_s, none ? first : NULL,
-                                        none ? &have : NULL, &c->out->err);
+        c->out->status = mf_partition_bound(c->in, c->best_s, &bound_s, none ? first : NULL,
+                                            none ? &have : NULL, &c->out->err);
     bound_s = fmax(bound_s, c->n->key_s);
     if (c->out->status == MF_OK && bound_s < c->best_s) {
         bound_s = fmax(bound_s, mean_s(c, fmin(c->best_s, c->target_s)));
@@ -211,15 +212,16 @@ static double relax(closing *c, mf_search_chains *found) {
         out->status = mf_err_set(&out->err, MF_NOMEM, "out of memory");
         return 0.0;
     }
-    out->status = mf_inner_relax(c->in, c->known, c->best_s, effort_ns(c, MF_ROOT_US), c->w->fault,
-                                 &found->chains, first, &outcome, &bound_s, &out->err);
+    out->status =
+        mf_partition_relax(c->in, c->known, c->best_s, effort_ns(c, MF_ROOT_US), c->w->fault,
+                           &found->chains, first, &outcome, &bound_s, &out->err);
     if (out->status == MF_OK && found->chains.part[0] && bound_s < c->best_s) {
-        out->status = mf_inner_mean_s(c->in, &found->chains, &mean, &out->err);
+        out->status = mf_partition_mean_s(c->in, &found->chains, &mean, &out->err);
     }
     bound_s = fmax(bound_s, mean);
     out->milp_failed += outcome == MF_MILP_FAILED;
     if (out->status == MF_OK && outcome == MF_MILP_OPTIMAL && c->none &&
-        mf_inner_is_split(c->in, first)) {
+        mf_partition_is_split(c->in, first)) {
         try_split(c, first);
     }
     free(first);
@@ -257,7 +259,7 @@ static int64_t tree_us(const closing *c) {
 
 /* Whole splits: what is below the target is settled, what is above waits. */
 static void by_splits(closing *c) {
-    mf_inner_split_options o = {
+    mf_partition_split_options o = {
         .floor_s = c->n->key_s,
         .cutoff_s = fmin(c->best_s, c->target_s),
         .lp_limit = c->n->tries == 0 ? 0 : INT64_MAX, /* the relaxation alone at first */
@@ -266,7 +268,7 @@ static void by_splits(closing *c) {
         .cancel = c->w->cancel,
         .fault = c->w->fault,
     };
-    mf_inner_split_result r;
+    mf_partition_split_result r;
     double mean = mean_s(c, o.cutoff_s);
     o.known = c->known;
     if (c->out->status != MF_OK || fmax(mean, c->n->key_s) >= o.cutoff_s) {
@@ -278,13 +280,13 @@ static void by_splits(closing *c) {
         return;
     }
     o.kept = &found->chains;
-    c->out->status = mf_inner_splits(c->in, &o, &r, &c->out->err);
+    c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
     if (c->out->status == MF_OK && r.outcome == MF_MILP_FAILED && o.known) {
         /* GLPK's numbers got stuck: once more on another way */
-        mf_inner_split_result_clear(&r);
+        mf_partition_split_result_clear(&r);
         mf_chains_clear(&found->chains);
         o.known = NULL;
-        c->out->status = mf_inner_splits(c->in, &o, &r, &c->out->err);
+        c->out->status = mf_partition_splits(c->in, &o, &r, &c->out->err);
     }
     hand_over(c, found);
     if (c->out->status != MF_OK) {
@@ -297,19 +299,19 @@ static void by_splits(closing *c) {
     }
     if (r.have || r.met ||
         (r.near && c->n->tries == 0 && r.bound_s < o.cutoff_s &&
-         mf_inner_is_split(c->in, r.first))) {
+         mf_partition_is_split(c->in, r.first))) {
         try_split(c, r.first);
     }
     const bool more = c->n->tries < MF_TREE_TRIES;
     bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.told && more)
                                               : r.outcome == MF_MILP_LIMIT && more;
     come_back(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
-    mf_inner_split_result_clear(&r);
+    mf_partition_split_result_clear(&r);
 }
 
-static bool solve(closing *c, mf_inner_solution *s) {
+static bool solve(closing *c, mf_partition_solution *s) {
     mean_s(c, c->best_s); /* for the chains */
-    mf_inner_options o = {
+    mf_partition_options o = {
         .floor_s = c->n->key_s,
         .cutoff_s = c->best_s,
         .target_s = HUGE_VAL,
@@ -322,7 +324,7 @@ static bool solve(closing *c, mf_inner_solution *s) {
     if (c->n->key_s >= c->best_s) {
         return false;
     }
-    c->out->status = mf_inner_solve(c->in, &c->n->tried, &o, s, &c->out->err);
+    c->out->status = mf_partition_solve(c->in, &c->n->tried, &o, s, &c->out->err);
     if (c->out->status != MF_OK) {
         return false;
     }
@@ -339,13 +341,13 @@ static bool try_all(closing *c) {
     if (!uses(c->w, MF_MECHANISM_EXHAUSTIVE)) {
         return false;
     }
-    mf_inner_all *all = malloc(sizeof *all);
+    mf_partition_all *all = malloc(sizeof *all);
     if (!all) {
         c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
         return false;
     }
     mf_search_outcome *out = c->out;
-    out->status = mf_inner_try_all(c->in, c->w->space.pinned, MF_FEW_PLANS, all, &out->err);
+    out->status = mf_partition_try_all(c->in, c->w->space.pinned, MF_FEW_PLANS, all, &out->err);
     out->simulated += all->tried;
     out->work += all->tried * play_us(c);
     bool closed = all->complete;
@@ -375,12 +377,12 @@ static void stay_open(closing *c, double bound_s, mf_search_cause cause) {
 }
 
 /* Too large for a stage in this order of its choices: in any? Yes where there is but one order. */
-static bool is_one_order(const mf_inner *in, int stage, const int32_t *count) {
+static bool is_one_order(const mf_partition *in, int stage, const int32_t *count) {
     for (int v = 0; v < in->vstages; v++) {
         for (int s = 0; s < in->slots && mf_layout_stage_of(&in->layout, v) == stage; s++) {
             int kinds = 0;
-            for (int m = 0; m < mf_inner_class_at(in, v, s)->choices; m++) {
-                kinds += count[mf_inner_cell(in, v, s, m)] > 0;
+            for (int m = 0; m < mf_partition_class_at(in, v, s)->choices; m++) {
+                kinds += count[mf_partition_cell(in, v, s, m)] > 0;
             }
             if (kinds > 1) {
                 return false;
@@ -394,7 +396,7 @@ static bool is_one_order(const mf_inner *in, int stage, const int32_t *count) {
  * program cannot tell from it, other orders of its choices and choices that by its sums are beaten,
  * so as proof only the bound before such a cut counts. */
 static void by_exact(closing *c) {
-    mf_inner_solution s;
+    mf_partition_solution s;
     mf_assignment a;
     if (c->in->vstages > MF_EXACT_VSTAGES || !uses(c->w, MF_MECHANISM_INTEGER_PROGRAM)) {
         stay_open(c, c->n->key_s, MF_CAUSE_STAGES);
@@ -414,7 +416,7 @@ static void by_exact(closing *c) {
         } else if (!(first && try_all(c)) && c->out->status == MF_OK) {
             stay_open(c, s.bound_s, MF_CAUSE_LIMIT);
         }
-    } else if (!mf_inner_write(c->in, s.count, &a)) {
+    } else if (!mf_partition_write(c->in, s.count, &a)) {
         c->out->status =
             mf_err_set(&c->out->err, MF_INTERNAL, "the integer program broke the order");
     } else {
@@ -426,14 +428,15 @@ static void by_exact(closing *c) {
             if (stage < 0 || enough || !is_one_order(c->in, stage, s.count)) {
                 stay_open(c, s.bound_s, MF_CAUSE_ANSWERS);
             }
-            c->out->status = mf_inner_tried_add(c->in, &c->n->tried, stage, s.count, &c->out->err);
+            c->out->status =
+                mf_partition_tried_add(c->in, &c->n->tried, stage, s.count, &c->out->err);
             c->n->tries = 0;
             if (!c->n->open || c->n->tried.sets < MF_ANSWERS) {
                 come_back(c, s.bound_s, MF_LEVEL_EXACT);
             }
         }
     }
-    mf_inner_solution_clear(&s);
+    mf_partition_solution_clear(&s);
 }
 
 /* A plan for its own sake: what is known of the layout stays with the node that bounds it. */
@@ -451,7 +454,7 @@ static void by_trying(closing *c) {
 static void sharpen(closing *c) {
     if (uses(c->w, MF_MECHANISM_PAIR_SHARES) && c->in->merged && c->n->level > MF_LEVEL_RELAX &&
         c->n->level != MF_LEVEL_TRY) {
-        c->out->status = mf_inner_sharpen(c->in, &c->out->err);
+        c->out->status = mf_partition_sharpen(c->in, &c->out->err);
     }
 }
 
@@ -477,13 +480,13 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
     const mf_order_summary *order = NULL;
     out->status = mf_search_order(w, &l, &order, &out->err);
     if (out->status == MF_OK) {
-        out->status = mf_inner_create(w->quotes, &l, w->space.pinned, order, &c.in, &out->err);
+        out->status = mf_partition_create(w->costs, &l, w->space.pinned, order, &c.in, &out->err);
     }
     if (out->status == MF_OK) {
         sharpen(&c);
     }
     if (out->status == MF_OK) {
-        mf_inner_losses(c.in, NULL, best_s);
+        mf_partition_losses(c.in, NULL, best_s);
         if (n->level == MF_LEVEL_LAYOUT) {
             out->evaluated = true;
             by_bound(&c);
@@ -498,6 +501,6 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
         }
     }
     out->work += c.in ? *c.in->effort_ns / 1000 : 0;
-    mf_inner_destroy(c.in);
-    mf_inner_tried_clear(&n->tried);
+    mf_partition_destroy(c.in);
+    mf_partition_tried_clear(&n->tried);
 }

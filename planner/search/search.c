@@ -10,7 +10,7 @@
 #include <time.h>
 
 bool mf_search_uses(const mf_search_state *s, mf_mechanism m) {
-    return mf_uses(s->r->oracle->without, m);
+    return mf_uses(s->r->evaluator->without, m);
 }
 
 double mf_search_asked_gap(const mf_search_state *s) {
@@ -246,7 +246,7 @@ static void give_up(mf_search_state *s, const mf_search_node *n) {
     s->stucks += n->key_s < s->target_s;
     if (n->key_s < s->stuck.key_s) {
         s->stuck = *n;
-        s->stuck.tried = (mf_inner_tried){0};
+        s->stuck.tried = (mf_partition_tried){0};
     }
 }
 
@@ -279,12 +279,12 @@ static mf_status merge(mf_search_state *s, mf_search_node *node, mf_search_outco
     for (int64_t i = 0; i < o->children; i++) {
         mf_search_node *n = &o->child[i];
         if (status != MF_OK || n->key_s >= cutoff(s, n)) {
-            mf_inner_tried_clear(&n->tried);
+            mf_partition_tried_clear(&n->tried);
         } else if (n->level == MF_LEVEL_EXACT && n->tries == MF_SEARCH_DONE) {
-            mf_inner_tried_clear(&n->tried);
+            mf_partition_tried_clear(&n->tried);
             give_up(s, n);
         } else if (!mf_search_queue_push(&s->queue, n)) {
-            mf_inner_tried_clear(&n->tried);
+            mf_partition_tried_clear(&n->tried);
             status = no_room(e);
         }
     }
@@ -552,13 +552,13 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
     s->opened = !mf_search_uses(s, MF_MECHANISM_TRY_OPEN);
     s->most_found = mf_search_top(s) > MF_SEARCH_FOUND ? mf_search_top(s) : MF_SEARCH_FOUND;
     s->found = calloc((size_t)s->most_found + 1, sizeof *s->found);
-    mf_quotes *own = NULL;
+    mf_block_costs *own = NULL;
     mf_status status = s->found ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
-    if (status == MF_OK && r->quotes == NULL) {
-        status = mf_quotes_create(r->oracle, &own, e);
+    if (status == MF_OK && r->costs == NULL) {
+        status = mf_block_costs_create(r->evaluator, &own, e);
     }
     if (status == MF_OK) {
-        status = mf_search_world_init(&s->world, own != NULL ? own : r->quotes, &r->space, e);
+        status = mf_search_world_init(&s->world, own != NULL ? own : r->costs, &r->space, e);
     }
     if (status == MF_OK) {
         s->world.cancel = r->cancel;
@@ -571,7 +571,7 @@ mf_status mf_search_run(const mf_search_request *r, mf_search_report *out, mf_er
         status = mf_search_report_of(s, out, e);
     }
     mf_search_world_clear(&s->world);
-    mf_quotes_destroy(own);
+    mf_block_costs_destroy(own);
     mf_search_queue_clear(&s->queue);
     mf_search_fits_clear(&s->fits);
     free_tasks(s);

@@ -73,7 +73,7 @@ typedef struct mf_search_node {
     int16_t vpp;
     int32_t side, expert, dense; /* indices */
     int64_t seen; /* LAYOUT: outcomes that were merged when it was bounded with its order */
-    mf_inner_tried tried;
+    mf_partition_tried tried;
 } mf_search_node;
 
 /* An attention side with the pipeline degrees it is valid for: dense[first .. first + count). */
@@ -128,7 +128,7 @@ typedef struct mf_search_listed {
 /* A pipeline degree with both sides: what its layouts take once a step, by ZeRO levels. */
 #define MF_SEARCH_ZEROS 16
 typedef struct mf_search_stages {
-    mf_rough_fixed fixed[2]; /* merged schedules: [1] */
+    mf_family_bound_fixed fixed[2]; /* merged schedules: [1] */
     int zeros;
     mf_zero_point zero[MF_SEARCH_ZEROS];
     double reduce_s[MF_SEARCH_ZEROS], gather_s[MF_SEARCH_ZEROS]; /* of a main layer */
@@ -137,7 +137,7 @@ typedef struct mf_search_stages {
 /* The same at one pair of ZeRO levels: what its positions take once a step, and lose to that. */
 typedef struct mf_search_own {
     mf_tail tail;
-    double lost;                                                 /* mf_rates */
+    double lost;                                                 /* mf_layer_times */
     double reduce_s[MF_ROUGH_OTHERS], gather_s[MF_ROUGH_OTHERS]; /* of others */
 } mf_search_own;
 
@@ -149,8 +149,8 @@ typedef struct mf_search_count {
 /* What is shared by all tasks and does not change while they run (but for caches with locks). */
 typedef struct mf_search_world {
     mf_space space;
-    const mf_oracle *oracle;
-    mf_quotes *quotes;
+    const mf_evaluator *evaluator;
+    mf_block_costs *costs;
     int layers, others; /* for summaries of orders */
     int64_t denses, experts, sides;
     mf_dense_point *dense;
@@ -189,7 +189,7 @@ typedef struct mf_search_outcome {
 } mf_search_outcome;
 
 /* Quotes from q, which is borrowed. */
-mf_status mf_search_world_init(mf_search_world *w, mf_quotes *q, const mf_space *s, mf_err *e);
+mf_status mf_search_world_init(mf_search_world *w, mf_block_costs *q, const mf_space *s, mf_err *e);
 void mf_search_world_clear(mf_search_world *w);
 
 /* Families of the first level. */
@@ -227,17 +227,17 @@ typedef enum mf_search_hulls { MF_HULLS_NONE, MF_HULLS_ROUGH, MF_HULLS_EXACT } m
 /* Rates of whole layers for the node's sides, the way that its order plays passes, and the ZeRO
  * levels of l. reduce_s and gather_s are left at 0. */
 mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             mf_search_hulls hulls, const mf_rates **out, mf_err *e);
+                             mf_search_hulls hulls, const mf_layer_times **out, mf_err *e);
 /* Figures of the node's pipeline degree with both sides; layer: parameters of a main layer. */
 mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                               const mf_param_count *layer, const mf_search_stages **out, mf_err *e);
 /* The same at the ZeRO levels of l; r: rates of the node's sides. */
 mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                           const mf_rates *r, const mf_search_own **out, mf_err *e);
+                           const mf_layer_times *r, const mf_search_own **out, mf_err *e);
 /* Orders of l's pipeline degree and micro-batches; MF_SEARCH_ORDERS at most. */
 mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, mf_search_listed **out,
                               int *count, mf_err *e);
-mf_rough_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l);
+mf_family_bound_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l);
 void mf_search_figures_clear(mf_search_world *w);
 
 /* Rough bound of a node of level LAYOUT, with the chains that are known by now; at or above the
@@ -259,10 +259,10 @@ bool mf_search_add(mf_search_outcome *out, const mf_search_node *n);
 void mf_search_push(mf_search_outcome *out, mf_search_node *child, const mf_search_node *parent,
                     double bound_s, double best_s);
 
-/* The whole search (search.c), on an oracle: what mf_planner_search runs. */
+/* The whole search (search.c), on an evaluator: what mf_planner_search runs. */
 typedef struct mf_search_request {
-    const mf_oracle *oracle;
-    mf_quotes *quotes; /* of that oracle, to be shared with other searches; NULL = its own */
+    const mf_evaluator *evaluator;
+    mf_block_costs *costs; /* of that evaluator, to be shared with other searches; NULL = its own */
     mf_space space;
     int threads, top;
     bool ranks; /* runners-up are looked for once the best plan is proven, with half as much effort
@@ -332,7 +332,7 @@ mf_status mf_search_try_open(mf_search_world *w, const mf_search_open *open, dou
 typedef struct mf_search_report {
     int count;
     mf_search_found *found; /* [count] best first, of different degrees each; owned */
-    int64_t space, priced, pruned, milps, milp_failed, simulated, quotes, work;
+    int64_t space, priced, pruned, milps, milp_failed, simulated, costs, work;
     double lower_bound_s, gap;
     double pricing_s; /* seconds of one core in tasks that bound families and layouts: timed */
     bool interrupted;

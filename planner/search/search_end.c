@@ -94,7 +94,7 @@ mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err 
     out->milps = s->milps;
     out->milp_failed = s->milp_failed;
     out->simulated = s->simulated;
-    out->quotes = mf_quotes_asked(s->world.quotes);
+    out->costs = mf_block_costs_asked(s->world.costs);
     out->work = s->work;
     out->lower_bound_s = fmin(s->proven_s, s->best_s);
     out->pricing_s = s->pricing_s;

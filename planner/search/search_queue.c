@@ -12,10 +12,10 @@ void mf_search_queue_init(mf_search_queue *q) {
 
 void mf_search_queue_clear(mf_search_queue *q) {
     for (int64_t i = 0; i < q->nodes; i++) {
-        mf_inner_tried_clear(&q->node[q->heap[i].at].tried);
+        mf_partition_tried_clear(&q->node[q->heap[i].at].tried);
     }
     for (int64_t i = 0; i < q->asides; i++) {
-        mf_inner_tried_clear(&q->aside[i].tried);
+        mf_partition_tried_clear(&q->aside[i].tried);
     }
     free(q->heap);
     free(q->node);

@@ -80,7 +80,7 @@ static bool clean_top(mf_search_state *s) {
         const double cutoff_s = mf_search_rank_cutoff(s, mf_search_rank_place(s, top));
         if (top->key_s >= mf_search_rank_target(s, cutoff_s)) {
             mf_search_node n = mf_search_queue_pop(&s->queue);
-            mf_inner_tried_clear(&n.tried);
+            mf_partition_tried_clear(&n.tried);
         } else if (!s->patient && is_deep(top)) {
             if (!mf_search_queue_put_aside(&s->queue)) {
                 return false;

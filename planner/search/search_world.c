@@ -127,12 +127,13 @@ static mf_status find_sides(mf_search_world *w, mf_err *e) {
     return MF_OK;
 }
 
-mf_status mf_search_world_init(mf_search_world *w, mf_quotes *q, const mf_space *s, mf_err *e) {
+mf_status mf_search_world_init(mf_search_world *w, mf_block_costs *q, const mf_space *s,
+                               mf_err *e) {
     memset(w, 0, sizeof *w);
     w->space = *s;
-    w->oracle = mf_quotes_oracle(q);
-    w->quotes = q;
-    w->layers = mf_rough_layers(s->model);
+    w->evaluator = mf_block_costs_evaluator(q);
+    w->costs = q;
+    w->layers = mf_family_bound_layers(s->model);
     w->others = mf_model_positions(s->model) - w->layers;
     pthread_mutex_init(&w->lock, NULL);
     for (int i = 0; i < MF_SEARCH_CHAIN_LOCKS; i++) {
@@ -189,7 +190,7 @@ int mf_search_chains_of(mf_search_world *w, const mf_layout *l, int64_t from, in
     int count = 0;
     pthread_mutex_lock(lock);
     const mf_search_chains *c = w->chains[bucket]; /* the latest first */
-    const int most = mf_uses(w->oracle->without, MF_MECHANISM_PATH_SETS) ? MF_PATH_SETS : 1;
+    const int most = mf_uses(w->evaluator->without, MF_MECHANISM_PATH_SETS) ? MF_PATH_SETS : 1;
     for (; c && count < most; c = c->next) {
         if (same_order(c, l) && c->since <= seen && c->since > from) {
             out[count++] = &c->chains;
@@ -250,8 +251,8 @@ mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     bool saturated = false;
-    mf_status status = mf_order_summarise(l, w->oracle->ops->schedule, w->oracle->self, w->layers,
-                                          w->others, &s->order, &saturated, e);
+    mf_status status = mf_order_summarise(l, w->evaluator->ops->schedule, w->evaluator->self,
+                                          w->layers, w->others, &s->order, &saturated, e);
     if (status != MF_OK) {
         free(s);
         return status;

@@ -16,14 +16,14 @@ typedef struct rates_key {
 struct mf_search_rates {
     rates_key key;
     mf_search_rates *next;
-    mf_rates rates; /* last: kept up to the positions that it has */
+    mf_layer_times rates; /* last: kept up to the positions that it has */
 };
 
 /* As they are found, with room for all that there may be. */
 typedef struct found_rates {
     mf_search_rates r;
-    mf_rough_hull hull[2];
-    mf_rough_ways ways;
+    mf_family_bound_hull hull[2];
+    mf_family_bound_ways ways;
 } found_rates;
 
 struct mf_search_once {
@@ -86,15 +86,16 @@ static const mf_search_rates *find_rates(const mf_search_world *w, size_t bucket
 
 static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
                            bool from_end, found_rates *made, mf_err *e) {
-    mf_rates *out = &made->r.rates;
+    mf_layer_times *out = &made->r.rates;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
-    mf_status status = gathers && hulls == MF_HULLS_NONE ? mf_rates_chains(w->quotes, l, out, e)
-                                                         : mf_rates_whole(w->quotes, l, out, e);
+    mf_status status = gathers && hulls == MF_HULLS_NONE
+                           ? mf_layer_times_chains(w->costs, l, out, e)
+                           : mf_layer_times_whole(w->costs, l, out, e);
     if (status == MF_OK && hulls == MF_HULLS_ROUGH) {
-        status = mf_rates_hull(w->quotes, l, w->space.pinned, from_end, out, made->hull, e);
+        status = mf_layer_times_hull(w->costs, l, w->space.pinned, from_end, out, made->hull, e);
     } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
-        status = mf_rates_exact_hull(w->quotes, l, w->space.pinned, from_end, out, made->hull,
-                                     &made->ways, e);
+        status = mf_layer_times_exact_hull(w->costs, l, w->space.pinned, from_end, out, made->hull,
+                                           &made->ways, e);
     }
     return status;
 }
@@ -114,16 +115,16 @@ static mf_status ask_from_ends(mf_search_world *w, const mf_layout *l, mf_search
 /* Into the pool, with room for what is there: most of the room is for positions and choices that
  * few models have. NULL: out of memory. */
 static mf_search_rates *copy_of_rates(mf_search_world *w, const found_rates *from) {
-    const mf_rates *r = &from->r.rates;
+    const mf_layer_times *r = &from->r.rates;
     const size_t others = (size_t)r->others * sizeof r->other[0];
-    const size_t rates = offsetof(mf_rates, other) + others;
+    const size_t rates = offsetof(mf_layer_times, other) + others;
     const bool hulls = r->hull == from->hull, exact = r->ways == &from->ways; /* else none */
-    const size_t ways =
-        exact ? offsetof(mf_rough_ways, pass) + (size_t)from->ways.count * sizeof from->ways.pass[0]
-              : 0;
+    const size_t ways = exact ? offsetof(mf_family_bound_ways, pass) +
+                                    (size_t)from->ways.count * sizeof from->ways.pass[0]
+                              : 0;
     mf_search_rates *to = mf_pool_take(&w->pool, offsetof(mf_search_rates, rates) + rates);
-    mf_rough_hull *hull = hulls ? mf_pool_take(&w->pool, sizeof from->hull) : NULL;
-    mf_rough_ways *way = exact ? mf_pool_take(&w->pool, ways) : NULL;
+    mf_family_bound_hull *hull = hulls ? mf_pool_take(&w->pool, sizeof from->hull) : NULL;
+    mf_family_bound_ways *way = exact ? mf_pool_take(&w->pool, ways) : NULL;
     if (!to || (hulls && !hull) || (exact && !way)) {
         return NULL;
     }
@@ -141,7 +142,7 @@ static mf_search_rates *copy_of_rates(mf_search_world *w, const found_rates *fro
 }
 
 mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             mf_search_hulls hulls, const mf_rates **out, mf_err *e) {
+                             mf_search_hulls hulls, const mf_layer_times **out, mf_err *e) {
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
     bool grouped = gathers || l->aux_scope == MF_AUX_GLOBAL;
     const rates_key key = {.side = n->side,
@@ -194,19 +195,19 @@ static const mf_search_once *find_once(const mf_search_world *w, size_t bucket,
     return o;
 }
 
-mf_rough_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l) {
-    const mf_oracle *o = w->oracle;
+mf_family_bound_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l) {
+    const mf_evaluator *o = w->evaluator;
     mf_param_count none = {0, 0, 0};
-    mf_rough_fixed f = {.tail = o->ops->tail(o->self, l, none),
-                        .fixed_B = o->ops->fixed_B(o->self, l),
-                        .usable_B = o->ops->usable_B(o->self, l)};
+    mf_family_bound_fixed f = {.tail = o->ops->tail(o->self, l, none),
+                               .fixed_B = o->ops->fixed_B(o->self, l),
+                               .usable_B = o->ops->usable_B(o->self, l)};
     o->ops->send(o->self, l, &f.send_s, &f.hold_s);
     return f;
 }
 
 static void find_stages(const mf_search_world *w, const mf_layout *from,
                         const mf_param_count *layer, mf_search_stages *out) {
-    const mf_oracle *o = w->oracle;
+    const mf_evaluator *o = w->evaluator;
     mf_layout l = *from;
     l.schedule = MF_SCHED_1F1B;
     out->fixed[0] = mf_search_fixed(w, &l);
@@ -259,9 +260,9 @@ static const mf_search_levels *find_levels(const mf_search_world *w, size_t buck
     return v;
 }
 
-static void find_own(const mf_search_world *w, const mf_layout *l, const mf_rates *r,
+static void find_own(const mf_search_world *w, const mf_layout *l, const mf_layer_times *r,
                      mf_search_own *out) {
-    const mf_oracle *o = w->oracle;
+    const mf_evaluator *o = w->evaluator;
     out->tail = o->ops->tail(o->self, l, r->all_params);
     out->lost = mf_uses(o->without, MF_MECHANISM_OVERLAP_LOSS)
                     ? o->ops->beside(o->self, l, r->layer_params)
@@ -274,7 +275,7 @@ static void find_own(const mf_search_world *w, const mf_layout *l, const mf_rate
 }
 
 mf_status mf_search_own_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                           const mf_rates *r, const mf_search_own **out, mf_err *e) {
+                           const mf_layer_times *r, const mf_search_own **out, mf_err *e) {
     size_t bucket = bucket_of(n->dense, n->expert, 1 + l->zero * 4 + l->expert_zero);
     const mf_search_levels *found = find_levels(w, bucket, n, l);
     if (!found) {

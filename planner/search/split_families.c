@@ -110,7 +110,7 @@ static double rounds_of(const mf_layout *l) {
 /* Once a step, whatever the stages hold. */
 static double step_s(const mf_search_world *w, const mf_layout *l) {
     mf_param_count none = {0, 0, 0};
-    return w->oracle->ops->tail(w->oracle->self, l, none).fixed_s;
+    return w->evaluator->ops->tail(w->evaluator->self, l, none).fixed_s;
 }
 
 mf_status mf_search_start(mf_search_world *w, mf_search_outcome *out, mf_err *e) {
@@ -137,12 +137,13 @@ static void bound_side(mf_search_world *w, const mf_search_node *n, double best_
                        mf_search_outcome *out) {
     mf_search_node again = *n;
     mf_layout l = mf_search_layout(w, n);
-    mf_rates r;
+    mf_layer_times r;
     again.tries++;
-    out->status = mf_rates_dense(w->quotes, &l, &r, &out->err);
+    out->status = mf_layer_times_dense(w->costs, &l, &r, &out->err);
     if (out->status == MF_OK) {
         mf_search_push(out, &again, n,
-                       mf_rough_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)), best_s);
+                       mf_family_bound_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)),
+                       best_s);
     }
     out->work += 60;
 }
@@ -163,11 +164,12 @@ static void split_side(mf_search_world *w, const mf_search_node *n, double best_
         child.tries = 0;
         child.expert = k;
         mf_layout l = mf_search_layout(w, &child);
-        mf_rates r;
-        out->status = mf_rates_halves(w->quotes, &l, &r, &out->err);
+        mf_layer_times r;
+        out->status = mf_layer_times_halves(w->costs, &l, &r, &out->err);
         if (out->status == MF_OK) {
             mf_search_push(out, &child, n,
-                           mf_rough_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)), best_s);
+                           mf_family_bound_work_s(&r, modes_of(w), rounds_of(&l), step_s(w, &l)),
+                           best_s);
         }
         out->work += 6;
     }
@@ -177,9 +179,9 @@ static void split_point(mf_search_world *w, const mf_search_node *n, double best
                         mf_search_outcome *out) {
     const mf_search_side *side = &w->side[n->side];
     mf_layout l = mf_search_layout(w, n);
-    mf_rates r;
+    mf_layer_times r;
     const double fixed_s = step_s(w, &l);
-    out->status = mf_rates_halves(w->quotes, &l, &r, &out->err);
+    out->status = mf_layer_times_halves(w->costs, &l, &r, &out->err);
     for (int32_t i = side->first; i < side->first + side->count && out->status == MF_OK; i++) {
         const mf_dense_point *d = &w->dense[i];
         if (!expert_side_fits(w, &w->expert[n->expert], d->pp)) {
@@ -189,7 +191,7 @@ static void split_point(mf_search_world *w, const mf_search_node *n, double best
         child.level = MF_LEVEL_STAGES;
         child.dense = i;
         mf_search_push(out, &child, n,
-                       mf_rough_stages_s(&r, modes_of(w), d->pp, d->micro_batches, fixed_s),
+                       mf_family_bound_stages_s(&r, modes_of(w), d->pp, d->micro_batches, fixed_s),
                        best_s);
         out->work += 1;
     }

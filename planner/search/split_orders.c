@@ -15,15 +15,15 @@ typedef struct needs {
 } needs;
 
 /* l: with the ZeRO levels that shard most. */
-static mf_status needs_of(mf_search_world *w, const mf_layout *l, const mf_rates *r,
-                          const mf_rough_fixed *fixed, needs *x, mf_search_outcome *out) {
-    x->tight = mf_uses(w->oracle->without, MF_MECHANISM_MEMORY_BOUND) &&
+static mf_status needs_of(mf_search_world *w, const mf_layout *l, const mf_layer_times *r,
+                          const mf_family_bound_fixed *fixed, needs *x, mf_search_outcome *out) {
+    x->tight = mf_uses(w->evaluator->without, MF_MECHANISM_MEMORY_BOUND) &&
                mf_room_is_tight(l, &r->layer_params, r->layers, fixed->fixed_B, fixed->usable_B);
     if (!x->tight) {
         return MF_OK;
     }
     out->work += 20;
-    return mf_room_of(w->quotes, l, w->space.pinned, &x->room, &out->err);
+    return mf_room_of(w->costs, l, w->space.pinned, &x->room, &out->err);
 }
 
 /* Does any layout of an order fit? */
@@ -50,7 +50,7 @@ typedef struct known {
 
 static known known_of(mf_search_world *w, const mf_layout *l, int64_t from, int64_t seen) {
     known k;
-    k.sets = mf_uses(w->oracle->without, MF_MECHANISM_FAMILY_MEAN)
+    k.sets = mf_uses(w->evaluator->without, MF_MECHANISM_FAMILY_MEAN)
                  ? mf_search_chains_of(w, l, from, seen, k.set)
                  : 0;
     return k;
@@ -67,19 +67,21 @@ static limits limits_of(const mf_search_aim *aim) {
 }
 
 /* By the chains, from bound_s on; HUGE_VAL at or above best_s: how much is of no use. */
-static double chains_bound_s(const known *k, const mf_rates *r, const mf_layout *l,
-                             const mf_order_summary *order, const mf_rough_fixed *fixed,
+static double chains_bound_s(const known *k, const mf_layer_times *r, const mf_layout *l,
+                             const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                              double bound_s, limits to) {
     for (int i = 0; i < k->sets && bound_s < to.enough_s; i++) {
-        bound_s = mf_larger(bound_s, mf_rough_mean_s(r, l, order, fixed, k->set[i], to.best_s));
+        bound_s =
+            mf_larger(bound_s, mf_family_bound_mean_s(r, l, order, fixed, k->set[i], to.best_s));
     }
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
 /* By stages, and by chains. */
-static double order_bound_s(mf_search_world *w, int64_t seen, const mf_rates *r, const mf_layout *l,
-                            const mf_order_summary *order, const mf_rough_fixed *fixed, limits to) {
-    double bound_s = mf_rough_layout_s(r, l, order, fixed, to.enough_s);
+static double order_bound_s(mf_search_world *w, int64_t seen, const mf_layer_times *r,
+                            const mf_layout *l, const mf_order_summary *order,
+                            const mf_family_bound_fixed *fixed, limits to) {
+    double bound_s = mf_family_bound_layout_s(r, l, order, fixed, to.enough_s);
     if (bound_s < to.enough_s) {
         const known k = known_of(w, l, 0, seen);
         bound_s = chains_bound_s(&k, r, l, order, fixed, bound_s, to);
@@ -90,7 +92,7 @@ static double order_bound_s(mf_search_world *w, int64_t seen, const mf_rates *r,
 /* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
  * above 1 add communication to passes, and are quoted only where that is needed. */
 static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             mf_search_hulls hulls, const mf_rates **r,
+                             mf_search_hulls hulls, const mf_layer_times **r,
                              const mf_search_stages **stages, mf_err *e) {
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
@@ -99,7 +101,7 @@ static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const 
                            : status;
 }
 
-static const mf_rough_fixed *fixed_of(const mf_search_stages *s, const mf_layout *l) {
+static const mf_family_bound_fixed *fixed_of(const mf_search_stages *s, const mf_layout *l) {
     return &s->fixed[l->schedule == MF_SCHED_MERGED];
 }
 
@@ -112,7 +114,7 @@ static int zero_index(const mf_search_stages *s, const mf_layout *l) {
 }
 
 /* What positions take once a step, and what passes lose to that. */
-static void add_own(const mf_search_own *own, mf_rates *r) {
+static void add_own(const mf_search_own *own, mf_layer_times *r) {
     r->lost = own->lost;
     for (int i = 0; i < r->others; i++) {
         r->other[i].reduce_s = own->reduce_s[i];
@@ -123,7 +125,7 @@ static void add_own(const mf_search_own *own, mf_rates *r) {
 /* --- orders ----------------------------------------------------------------------------------- */
 
 /* What is reduced and gathered once a step, at the levels that take least. */
-static void least_once(const mf_search_stages *s, mf_rates *r) {
+static void least_once(const mf_search_stages *s, mf_layer_times *r) {
     r->layer_reduce_s = r->layer_gather_s = HUGE_VAL;
     for (int i = 0; i < s->zeros; i++) {
         r->layer_reduce_s = mf_smaller(r->layer_reduce_s, s->reduce_s[i]);
@@ -169,12 +171,13 @@ static const mf_order_summary *summary_of(sweep *s, int i) {
 }
 
 /* The bound of the i-th order; HUGE_VAL at or above best_s. */
-static double sweep_bound_s(sweep *s, int i, const mf_rates *r, const mf_rough_fixed *fixed) {
+static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
+                            const mf_family_bound_fixed *fixed) {
     s->l.schedule = (mf_schedule_kind)s->order[i].point.schedule;
     s->l.vpp = s->order[i].point.vpp;
     s->out->work += 3;
-    double bound_s = mf_rough_stages_s(r, 1u << mf_floor_mode_of(s->l.schedule), s->l.pp,
-                                       s->l.micro_batches, fixed->tail.fixed_s);
+    double bound_s = mf_family_bound_stages_s(r, 1u << mf_floor_mode_of(s->l.schedule), s->l.pp,
+                                              s->l.micro_batches, fixed->tail.fixed_s);
     if (!(bound_s < s->to.enough_s)) {
         return bound_s;
     }
@@ -200,13 +203,13 @@ static bool sweep_fits(sweep *s, int i, const needs *memory, const mf_search_sta
  * whole layers, or few are. Only the least of them counts. */
 void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                             mf_search_outcome *out) {
-    mf_rates halves;
+    mf_layer_times halves;
     double least_s[MF_FLOOR_MODES];
     sweep s;
     sweep_start(&s, w, n, aim, out);
-    mf_rough_fixed fixed = mf_search_fixed(w, &s.l);
+    mf_family_bound_fixed fixed = mf_search_fixed(w, &s.l);
     if (out->status == MF_OK) {
-        out->status = mf_rates_halves(w->quotes, &s.l, &halves, &out->err);
+        out->status = mf_layer_times_halves(w->costs, &s.l, &halves, &out->err);
     }
     const double enough_s = s.to.enough_s;
     for (int mode = 0; mode < MF_FLOOR_MODES; mode++) {
@@ -232,9 +235,9 @@ void mf_search_split_stages(mf_search_world *w, const mf_search_node *n, const m
 /* By whole layers. */
 void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                           mf_search_outcome *out) {
-    const mf_rates *plain = NULL;
+    const mf_layer_times *plain = NULL;
     const mf_search_stages *stages = NULL;
-    mf_rates r;
+    mf_layer_times r;
     needs memory = {.tight = false};
     sweep s;
     sweep_start(&s, w, n, aim, out);
@@ -252,7 +255,7 @@ void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_
             if (out->status != MF_OK) {
                 return;
             }
-            mf_rates_copy(&r, plain);
+            mf_layer_times_copy(&r, plain);
             least_once(stages, &r);
             out->status = needs_of(w, &s.l, plain, fixed_of(stages, &s.l), &memory, out);
         }
@@ -271,7 +274,7 @@ typedef struct ordered {
     mf_layout l;
     const mf_order_summary *order;
     known known;
-    mf_rates *r; /* of the order's own blocks, with their hulls */
+    mf_layer_times *r; /* of the order's own blocks, with their hulls */
     const mf_search_stages *stages;
     limits to;
     double work_s[4][4]; /* by ZeRO levels: what their blocks allow at least, as far as known */
@@ -291,15 +294,15 @@ static double least_work_s(const ordered *o) {
 
 /* By what ZeRO levels from 2 on add to blocks; *own are the rates with that, where they are of use.
  */
-static double levels_bound_s(ordered *o, const mf_search_node *n, const mf_rates **own) {
+static double levels_bound_s(ordered *o, const mf_search_node *n, const mf_layer_times **own) {
     double bound_s = least_work_s(o);
     if (bound_s < o->to.enough_s) {
         o->out->work += 4;
         o->out->status = mf_search_rates_of(o->w, n, &o->l, MF_HULLS_NONE, own, &o->out->err);
     }
     if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
-        bound_s = mf_rough_stages_s(*own, 1u << n->mode, o->l.pp, o->l.micro_batches,
-                                    fixed_of(o->stages, &o->l)->tail.fixed_s);
+        bound_s = mf_family_bound_stages_s(*own, 1u << n->mode, o->l.pp, o->l.micro_batches,
+                                           fixed_of(o->stages, &o->l)->tail.fixed_s);
         o->work_s[o->l.zero][o->l.expert_zero] = bound_s;
     }
     return bound_s;
@@ -308,25 +311,25 @@ static double levels_bound_s(ordered *o, const mf_search_node *n, const mf_rates
 /* The bound of a layout by plain blocks, with what its own ZeRO levels add to them: from level 2 on
  * that is asked for only where the order's own blocks do not close it. */
 static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
-    const mf_rough_fixed *fixed = fixed_of(o->stages, &o->l);
-    const mf_rates *own = NULL;
-    mf_rates more;
-    mf_rates *r = o->r;
+    const mf_family_bound_fixed *fixed = fixed_of(o->stages, &o->l);
+    const mf_layer_times *own = NULL;
+    mf_layer_times more;
+    mf_layer_times *r = o->r;
     r->layer_reduce_s = o->stages->reduce_s[zero];
     r->layer_gather_s = o->stages->gather_s[zero];
     o->out->work += 3;
-    double bound_s = mf_rough_layout_s(r, &o->l, o->order, fixed, o->to.enough_s);
+    double bound_s = mf_family_bound_layout_s(r, &o->l, o->order, fixed, o->to.enough_s);
     if (bound_s < o->to.enough_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
         bound_s = mf_larger(bound_s, levels_bound_s(o, n, &own));
         if (o->out->status != MF_OK) {
             return HUGE_VAL;
         }
         if (bound_s < o->to.enough_s) {
-            mf_rates_copy(&more, r);
+            mf_layer_times_copy(&more, r);
             r = &more;
-            mf_rates_larger(r, own);
-            bound_s =
-                mf_larger(bound_s, mf_rough_layout_s(r, &o->l, o->order, fixed, o->to.enough_s));
+            mf_layer_times_larger(r, own);
+            bound_s = mf_larger(
+                bound_s, mf_family_bound_layout_s(r, &o->l, o->order, fixed, o->to.enough_s));
         }
     }
     if (bound_s < o->to.enough_s && o->known.sets > 0) {
@@ -344,8 +347,8 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
 void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                            mf_search_outcome *out) {
     ordered o = {.w = w, .l = mf_search_layout(w, n), .to = limits_of(aim), .out = out};
-    const mf_rates *plain = NULL;
-    mf_rates r;
+    const mf_layer_times *plain = NULL;
+    mf_layer_times r;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
         out->status = order_rates(w, n, &o.l, MF_HULLS_ROUGH, &plain, &o.stages, &out->err);
@@ -354,7 +357,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
         return;
     }
     o.known = known_of(w, &o.l, 0, out->seen);
-    mf_rates_copy(&r, plain);
+    mf_layer_times_copy(&r, plain);
     o.r = &r;
     out->work += 30;
     const double fixed_B = fixed_of(o.stages, &o.l)->fixed_B;
@@ -393,7 +396,7 @@ typedef struct bounding {
  * choice as simulated. */
 static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
     const mf_layout *l = b->l;
-    const mf_rates *base = NULL, *own = NULL;
+    const mf_layer_times *base = NULL, *own = NULL;
     const mf_search_stages *stages = NULL;
     const mf_search_own *once = NULL;
     mf_search_outcome *out = b->out;
@@ -415,16 +418,16 @@ static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
     if (out->status != MF_OK) {
         return 0.0;
     }
-    mf_rates r;
-    mf_rates_copy(&r, base);
+    mf_layer_times r;
+    mf_layer_times_copy(&r, base);
     if (!exact) {
-        mf_rates_larger(&r, own);
+        mf_layer_times_larger(&r, own);
     }
     int i = zero_index(stages, l);
     r.layer_reduce_s = stages->reduce_s[i];
     r.layer_gather_s = stages->gather_s[i];
     add_own(once, &r);
-    mf_rough_fixed fixed = *fixed_of(stages, l);
+    mf_family_bound_fixed fixed = *fixed_of(stages, l);
     if (!exact) {
         const known since = known_of(b->w, l, b->n->seen, out->seen);
         return chains_bound_s(&since, &r, l, b->order, &fixed, 0.0, b->to);
@@ -448,7 +451,7 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_s
     /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
      * have been found since it was asked last */
     if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4)) &&
-        mf_uses(w->oracle->without, MF_MECHANISM_OWN_CHOICES)) {
+        mf_uses(w->evaluator->without, MF_MECHANISM_OWN_CHOICES)) {
         bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_EXACT));
         out->work += 17;
     }

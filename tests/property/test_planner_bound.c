@@ -69,8 +69,8 @@ typedef struct problem {
     mf_software software;
     mf_routing routing;
     mf_cost *cost;
-    mf_oracle_real real;
-    mf_oracle oracle;
+    mf_evaluator_real real;
+    mf_evaluator evaluator;
     mf_space space;
 } problem;
 
@@ -85,8 +85,8 @@ static void problem_init(problem *p, rng *r, int64_t layers, int64_t gpus) {
         p->routing.kind = MF_ROUTING_ZIPF;
         p->routing.zipf_s = rng_between(r, 0, 1.5);
     }
-    p->real = (mf_oracle_real){.model = &p->model, .cost = p->cost, .routing = &p->routing};
-    p->oracle = mf_oracle_init(&p->real);
+    p->real = (mf_evaluator_real){.model = &p->model, .cost = p->cost, .routing = &p->routing};
+    p->evaluator = mf_evaluator_init(&p->real);
     p->space = planner_space(r, &p->model, gpus);
 }
 
@@ -119,7 +119,8 @@ static void tighten(rng *r, problem *p, sample *s) {
     for (int i = 0; i < TRIES; i++) {
         mf_step *step = &s->step[i];
         double time_s = step->time_s;
-        assert_ok(p->oracle.ops->step(p->oracle.self, &s->layout, &s->a[i], false, step, NULL));
+        assert_ok(
+            p->evaluator.ops->step(p->evaluator.self, &s->layout, &s->a[i], false, step, NULL));
         step->time_s = time_s; /* does not depend on memory */
         if (step->fits && (s->best < 0 || time_s < s->step[s->best].time_s)) {
             s->best = i;
@@ -136,8 +137,8 @@ static bool draw(rng *r, problem *p, sample *s) {
     for (int i = 0; i < TRIES; i++) {
         mf_err e;
         planner_assignment(r, &p->space, &s->layout, &s->a[i]);
-        if (p->oracle.ops->step(p->oracle.self, &s->layout, &s->a[i], true, &s->step[i], &e) !=
-            MF_OK) {
+        if (p->evaluator.ops->step(p->evaluator.self, &s->layout, &s->a[i], true, &s->step[i],
+                                   &e) != MF_OK) {
             fail_msg("%s", e.text);
         }
         if (s->step[i].fits && (s->best < 0 || s->step[i].time_s < s->step[s->best].time_s)) {
@@ -240,11 +241,11 @@ static bool walk_down(mf_search_world *w, const sample *s, nearness *n, mf_searc
 /* --- one layout ------------------------------------------------------------------------------- */
 
 /* The counts of an assignment; false when it takes a choice that the class has not kept. */
-static bool counts_of(const mf_inner *in, const mf_assignment *a, double *count) {
-    memset(count, 0, mf_inner_cells(in) * sizeof *count);
+static bool counts_of(const mf_partition *in, const mf_assignment *a, double *count) {
+    memset(count, 0, mf_partition_cells(in) * sizeof *count);
     for (int v = 0; v < a->vstages; v++) {
         for (int i = a->first[v]; i < a->first[v + 1]; i++) {
-            const mf_inner_class *c = mf_inner_class_at(in, v, in->slot_at[i]);
+            const mf_partition_class *c = mf_partition_class_at(in, v, in->slot_at[i]);
             mf_position_kind place = mf_position_kind_of(in->model, i);
             bool free_choice = place == MF_POS_LAYER || place == MF_POS_MTP;
             int m = 0;
@@ -255,7 +256,7 @@ static bool counts_of(const mf_inner *in, const mf_assignment *a, double *count)
             if (m == c->choices) {
                 return false;
             }
-            count[mf_inner_cell(in, v, in->slot_at[i], m)] += 1.0;
+            count[mf_partition_cell(in, v, in->slot_at[i], m)] += 1.0;
         }
     }
     return true;
@@ -263,24 +264,24 @@ static bool counts_of(const mf_inner *in, const mf_assignment *a, double *count)
 
 /* What passes lose, told with all that is known of the plan: where its positions stand, and what it
  * takes. The chain's own figures say what it takes. */
-static void check_losses(mf_inner *in, const sample *s, int plan, const double *count,
+static void check_losses(mf_partition *in, const sample *s, int plan, const double *count,
                          mf_order_chain *chain, nearness *n) {
     int positions[MF_MAX_VSTAGES];
     for (int v = 0; v < in->vstages; v++) {
         positions[v] = s->a[plan].first[v + 1] - s->a[plan].first[v];
     }
-    mf_inner_losses(in, positions, s->step[plan].time_s * (1.0 + 1e-9));
-    assert_ok(mf_inner_play(in, count, false, NULL, chain, NULL));
+    mf_partition_losses(in, positions, s->step[plan].time_s * (1.0 + 1e-9));
+    assert_ok(mf_partition_play(in, count, false, NULL, chain, NULL));
     check(n, LOSSES, chain->time_s, s, plan);
-    double sum_s = mf_inner_chain_fixed_s(in, chain);
+    double sum_s = mf_partition_chain_fixed_s(in, chain);
     for (int v = 0; v < in->vstages; v++) {
         for (int slot = 0; slot < in->slots; slot++) {
-            const mf_inner_class *c = mf_inner_class_at(in, v, slot);
+            const mf_partition_class *c = mf_partition_class_at(in, v, slot);
             for (int m = 0; m < c->choices; m++) {
-                double layers = count[mf_inner_cell(in, v, slot, m)];
+                double layers = count[mf_partition_cell(in, v, slot, m)];
                 for (int p = 0; p < MF_ORDER_PARTS && layers > 0.0; p++) {
                     sum_s += layers * chain->count[p][v] *
-                             mf_inner_part_s(in, c, m, (mf_order_part)p, false);
+                             mf_partition_part_s(in, c, m, (mf_order_part)p, false);
                 }
             }
         }
@@ -289,28 +290,28 @@ static void check_losses(mf_inner *in, const sample *s, int plan, const double *
 }
 
 /* The longest chain through the order is a bound of that very assignment, fitting or not. */
-static void check_chains(mf_inner *in, const sample *s, nearness *n) {
+static void check_chains(mf_partition *in, const sample *s, nearness *n) {
     mf_order_chain chain;
-    double *count = calloc(mf_inner_cells(in), sizeof *count);
+    double *count = calloc(mf_partition_cells(in), sizeof *count);
     assert_ok(mf_order_chain_init(&chain, in->vstages, NULL));
     for (int i = 0; i < TRIES; i++) {
         if (counts_of(in, &s->a[i], count)) {
-            mf_inner_losses(in, NULL, INFINITY);
-            assert_ok(mf_inner_play(in, count, false, NULL, &chain, NULL));
+            mf_partition_losses(in, NULL, INFINITY);
+            assert_ok(mf_partition_play(in, count, false, NULL, &chain, NULL));
             check(n, CHAIN, chain.time_s, s, i);
             check_losses(in, s, i, count, &chain, n);
         }
     }
-    mf_inner_losses(in, NULL, INFINITY);
+    mf_partition_losses(in, NULL, INFINITY);
     mf_order_chain_clear(&chain);
     free(count);
 }
 
 /* A block that a class stands for, with one of its choices: MTP depths of any place, and tables on
  * its stage or not, whatever the class says. */
-static mf_block_key draw_block(rng *r, const mf_inner *in, int *class, int *choice) {
+static mf_block_key draw_block(rng *r, const mf_partition *in, int *class, int *choice) {
     *class = (int)rng_range(r, 0, in->classes - 1);
-    const mf_inner_class *c = &in->class[*class];
+    const mf_partition_class *c = &in->class[*class];
     *choice = (int)rng_range(r, 0, c->choices - 1);
     mf_block_key key = c->key;
     key.memory = c->choice[*choice].memory;
@@ -335,15 +336,15 @@ static void note_share(nearness *n, kind k, const sample *s, const char *what, d
 }
 
 /* Pairs of any forward with any backward block. */
-static void check_shares(rng *r, mf_inner *in, const sample *s, nearness *n) {
+static void check_shares(rng *r, mf_partition *in, const sample *s, nearness *n) {
     for (int i = 0; in->merged && i < 150; i++) {
         int f, m, b, k;
         double pair_s = 0.0;
-        mf_quote forward, backward;
+        mf_block_cost forward, backward;
         mf_block_key fk = draw_block(r, in, &f, &m), bk = draw_block(r, in, &b, &k);
-        assert_ok(mf_quotes_pair(in->quotes, &in->layout, &fk, &bk, &pair_s, NULL));
-        assert_ok(mf_quotes_get(in->quotes, &in->layout, &fk, true, &forward, NULL));
-        assert_ok(mf_quotes_get(in->quotes, &in->layout, &bk, true, &backward, NULL));
+        assert_ok(mf_block_costs_pair(in->costs, &in->layout, &fk, &bk, &pair_s, NULL));
+        assert_ok(mf_block_costs_get(in->costs, &in->layout, &fk, true, &forward, NULL));
+        assert_ok(mf_block_costs_get(in->costs, &in->layout, &bk, true, &backward, NULL));
         for (int set = 0; set < MF_SHARES; set++) {
             double f_s = in->class[f].choice[m].f_pair_s[set];
             double b_s = in->class[b].choice[k].b_pair_s[set];
@@ -354,61 +355,61 @@ static void check_shares(rng *r, mf_inner *in, const sample *s, nearness *n) {
     }
 }
 
-static void check_programs(mf_inner *in, const sample *s, nearness *n) {
+static void check_programs(mf_partition *in, const sample *s, nearness *n) {
     static const kind kinds[] = {LEAN, EXACT};
     for (int i = 0; i < 2; i++) {
-        mf_inner_options o = {.lean = kinds[i] == LEAN,
-                              .cutoff_s = HUGE_VAL,
-                              .target_s = HUGE_VAL,
-                              .gap = 1e-3,
-                              .node_limit = 40};
-        mf_inner_solution x;
+        mf_partition_options o = {.lean = kinds[i] == LEAN,
+                                  .cutoff_s = HUGE_VAL,
+                                  .target_s = HUGE_VAL,
+                                  .gap = 1e-3,
+                                  .node_limit = 40};
+        mf_partition_solution x;
         mf_err e;
-        if (mf_inner_solve(in, NULL, &o, &x, &e) != MF_OK) {
+        if (mf_partition_solve(in, NULL, &o, &x, &e) != MF_OK) {
             fail_msg("%s", e.text);
         }
         assert_int_not_equal(x.outcome, MF_MILP_FAILED);
         if (s->best >= 0) {
             check(n, kinds[i], x.bound_s, s, s->best);
         }
-        mf_inner_solution_clear(&x);
+        mf_partition_solution_clear(&x);
     }
 }
 
 /* With any cutoff the tree's bound holds; cut off below the best plan, the cutoff is what it proves
  * at most. */
-static void check_splits(mf_inner *in, const sample *s, nearness *n) {
+static void check_splits(mf_partition *in, const sample *s, nearness *n) {
     static const double cutoffs[] = {0.97, 1.003, 1.02, 1.1, 0};
     double best_s = s->best >= 0 ? s->step[s->best].time_s : 1.0;
     for (size_t i = 0; i < 2 * sizeof cutoffs / sizeof cutoffs[0]; i++) {
         bool cut = cutoffs[i / 2] > 0;
-        mf_inner_split_options o = {.cutoff_s = cut ? cutoffs[i / 2] * best_s : HUGE_VAL,
-                                    .lp_limit = cut ? 60 : 12,
-                                    .told = i % 2 == 1};
-        mf_inner_split_result x;
+        mf_partition_split_options o = {.cutoff_s = cut ? cutoffs[i / 2] * best_s : HUGE_VAL,
+                                        .lp_limit = cut ? 60 : 12,
+                                        .told = i % 2 == 1};
+        mf_partition_split_result x;
         mf_err e;
-        if (mf_inner_splits(in, &o, &x, &e) != MF_OK) {
+        if (mf_partition_splits(in, &o, &x, &e) != MF_OK) {
             fail_msg("%s", e.text);
         }
         assert_int_not_equal(x.outcome, MF_MILP_FAILED);
         assert_at_most(x.bound_s, o.cutoff_s * (1.0 + 1e-12));
         if (x.have) {
-            assert_true(mf_inner_is_split(in, x.first));
+            assert_true(mf_partition_is_split(in, x.first));
             assert_at_most(x.bound_s, x.split_bound_s);
         }
         if (s->best >= 0) {
             check(n, SPLITS, x.bound_s, s, s->best);
         }
-        mf_inner_split_result_clear(&x);
+        mf_partition_split_result_clear(&x);
     }
 }
 
-static void check_one_split(mf_inner *in, const sample *s, nearness *n) {
+static void check_one_split(mf_partition *in, const sample *s, nearness *n) {
     for (int i = 0; i < TRIES; i++) {
         double cutoffs[] = {HUGE_VAL, s->step[i].time_s * (1.0 + 1e-9)};
         for (int k = 0; k < 2 && s->step[i].fits; k++) {
             int first[MF_MAX_VSTAGES + 1];
-            mf_inner_told x = {.cutoff_s = cutoffs[k]};
+            mf_partition_told x = {.cutoff_s = cutoffs[k]};
             for (int v = 0; v <= in->vstages; v++) {
                 first[v] = s->a[i].first[v];
             }
@@ -465,19 +466,19 @@ static void pool_clear(pool *k) {
     }
 }
 
-static void check_mean(mf_inner *in, const mf_chains *chains, const sample *s, nearness *n) {
+static void check_mean(mf_partition *in, const mf_chains *chains, const sample *s, nearness *n) {
     double bound_s = 0.0;
     if (chains && chains->part[0]) {
-        assert_ok(mf_inner_mean_s(in, chains, &bound_s, NULL));
+        assert_ok(mf_partition_mean_s(in, chains, &bound_s, NULL));
         check(n, MEAN, bound_s, s, s->best);
     }
 }
 
-static void check_relaxations(mf_inner *in, const sample *s, pool *k, nearness *n) {
+static void check_relaxations(mf_partition *in, const sample *s, pool *k, nearness *n) {
     if (s->best < 0) {
         return;
     }
-    mf_inner_losses(in, NULL, s->step[s->best].time_s * (1.0 + 1e-9));
+    mf_partition_losses(in, NULL, s->step[s->best].time_s * (1.0 + 1e-9));
     check_mean(in, pool_find(k, &s->layout), s, n);
     for (int i = 0; i < 2; i++) { /* lean, and the root of the tree over splits */
         mf_chains chains;
@@ -485,16 +486,16 @@ static void check_relaxations(mf_inner *in, const sample *s, pool *k, nearness *
         const mf_chains *known = pool_find(k, &s->layout);
         if (i == 0) {
             mf_milp_outcome outcome;
-            assert_ok(mf_inner_relax(in, known, HUGE_VAL, 0, MF_MILP_FAULT_NONE, &chains, NULL,
-                                     &outcome, &bound_s, NULL));
+            assert_ok(mf_partition_relax(in, known, HUGE_VAL, 0, MF_MILP_FAULT_NONE, &chains, NULL,
+                                         &outcome, &bound_s, NULL));
             assert_int_equal(outcome, MF_MILP_OPTIMAL); /* a plan fits */
         } else {
-            mf_inner_split_options o = {
+            mf_partition_split_options o = {
                 .cutoff_s = HUGE_VAL, .lp_limit = 0, .known = known, .kept = &chains};
-            mf_inner_split_result x;
-            assert_ok(mf_inner_splits(in, &o, &x, NULL));
+            mf_partition_split_result x;
+            assert_ok(mf_partition_splits(in, &o, &x, NULL));
             bound_s = x.bound_s;
-            mf_inner_split_result_clear(&x);
+            mf_partition_split_result_clear(&x);
         }
         check(n, RELAX, bound_s, s, s->best);
         check_mean(in, &chains, s, n);
@@ -559,18 +560,19 @@ static double leanest_B(rng *r, const problem *p, const sample *s) {
         for (int k = 1; k + 1 < a.positions && i % 4 > 0; k++) {
             a.memory[k] = same;
         }
-        assert_ok(p->oracle.ops->count(p->oracle.self, &s->layout, &a, &step, NULL));
+        assert_ok(p->evaluator.ops->count(p->evaluator.self, &s->layout, &a, &step, NULL));
         least_B = fmin(least_B, step.peak_B);
     }
     return least_B;
 }
 
 /* The least memory that the layout is said to fit into. */
-static void check_room(rng *r, const mf_inner *in, const problem *p, const sample *s, nearness *n) {
+static void check_room(rng *r, const mf_partition *in, const problem *p, const sample *s,
+                       nearness *n) {
     mf_room room;
-    const double fixed_B = p->oracle.ops->fixed_B(p->oracle.self, &s->layout);
+    const double fixed_B = p->evaluator.ops->fixed_B(p->evaluator.self, &s->layout);
     double least_B = leanest_B(r, p, s), low_B = 0.0;
-    assert_ok(mf_room_of(in->quotes, &s->layout, p->space.pinned, &room, NULL));
+    assert_ok(mf_room_of(in->costs, &s->layout, p->space.pinned, &room, NULL));
     double high_B = 2.0 * least_B;
     for (int i = 0; i < 50; i++) {
         room.usable_B = 0.5 * (low_B + high_B);
@@ -586,15 +588,15 @@ static void check_room(rng *r, const mf_inner *in, const problem *p, const sampl
 
 static void check_layout(rng *r, mf_search_world *w, const problem *p, const sample *s, pool *k,
                          nearness *n) {
-    mf_inner *in = NULL;
+    mf_partition *in = NULL;
     mf_err e;
     double bound_s = 0.0;
     bool have = false;
-    if (mf_inner_create(w->quotes, &s->layout, p->space.pinned, NULL, &in, &e) != MF_OK) {
+    if (mf_partition_create(w->costs, &s->layout, p->space.pinned, NULL, &in, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
     int *first = calloc((size_t)in->vstages + 1, sizeof *first);
-    assert_ok(mf_inner_bound(in, HUGE_VAL, &bound_s, first, &have, NULL));
+    assert_ok(mf_partition_bound(in, HUGE_VAL, &bound_s, first, &have, NULL));
     if (s->best >= 0) {
         check(n, BOUND, bound_s, s, s->best);
     }
@@ -603,13 +605,13 @@ static void check_layout(rng *r, mf_search_world *w, const problem *p, const sam
     check_chains(in, s, n);
     check_shares(r, in, s, n);
     check_relaxations(in, s, k, n);
-    assert_ok(mf_inner_sharpen(in, NULL));
+    assert_ok(mf_partition_sharpen(in, NULL));
     check_chains(in, s, n);
     check_shares(r, in, s, n);
     check_programs(in, s, n);
     check_splits(in, s, n);
     check_one_split(in, s, n);
-    mf_inner_destroy(in);
+    mf_partition_destroy(in);
 }
 
 /* Halves of layers are quoted with weight gradients in their backward passes: whatever travels
@@ -620,26 +622,26 @@ static void check_halves(rng *r, nearness *n) {
     s.seed = r->state;
     problem_init(&p, r, 5, 64);
     for (int k = 0; k < 20; k++) {
-        mf_quotes *quotes = NULL;
-        mf_rates halves, whole;
+        mf_block_costs *costs = NULL;
+        mf_layer_times halves, whole;
         if (!planner_layout(r, &p.space, &s.layout)) {
             continue;
         }
         s.model = &p.model;
         s.layout.schedule = MF_SCHED_ZB_H1; /* rates ask for no more than how passes are played */
         s.layout.zero = s.layout.expert_zero = 0;
-        assert_ok(mf_quotes_create(&p.oracle, &quotes, NULL));
-        assert_ok(mf_rates_halves(quotes, &s.layout, &halves, NULL));
-        assert_ok(mf_rates_whole(quotes, &s.layout, &whole, NULL));
-        const mf_rough_pass *of[][2] = {{&halves.layer, &whole.layer},
-                                        {&halves.all, &whole.all},
-                                        {&halves.embedding, &whole.embedding},
-                                        {&halves.head, &whole.head}};
+        assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
+        assert_ok(mf_layer_times_halves(costs, &s.layout, &halves, NULL));
+        assert_ok(mf_layer_times_whole(costs, &s.layout, &whole, NULL));
+        const mf_family_bound_pass *of[][2] = {{&halves.layer, &whole.layer},
+                                               {&halves.all, &whole.all},
+                                               {&halves.embedding, &whole.embedding},
+                                               {&halves.head, &whole.head}};
         for (int i = 0; i < 4; i++) {
             note_share(n, HALVES, &s, "a half's", of[i][0]->time_s[MF_FLOOR_SPLIT],
                        of[i][1]->time_s[MF_FLOOR_SPLIT]);
         }
-        mf_quotes_destroy(quotes);
+        mf_block_costs_destroy(costs);
     }
     problem_clear(&p);
 }
@@ -654,15 +656,15 @@ static void check_problem(rng *r, pool *known, nearness *n) {
     for (int k = 0; k < 3 && draw(r, &p, &s); k++) {
         mf_search_world w;
         mf_search_node node;
-        mf_quotes *quotes;
-        assert_ok(mf_quotes_create(&p.oracle, &quotes, NULL));
-        assert_ok(mf_search_world_init(&w, quotes, &p.space, NULL));
+        mf_block_costs *costs;
+        assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
+        assert_ok(mf_search_world_init(&w, costs, &p.space, NULL));
         if (walk_down(&w, &s, n, &node)) {
             check_layout(&pairs, &w, &p, &s, known, n);
             check_rough(&w, &node, &s, known, n);
         }
         mf_search_world_clear(&w);
-        mf_quotes_destroy(quotes);
+        mf_block_costs_destroy(costs);
     }
     problem_clear(&p);
 }
@@ -678,8 +680,8 @@ static void check_pipelines(rng *r, nearness *n, int *lost) {
     p.space.base.gbs = p.space.base.gpus * rng_range(r, 1, 12);
     p.space.base.overlap |= MF_OVERLAP_DP;
     for (int k = 0; k < 12; k++) {
-        mf_inner *in = NULL;
-        mf_quotes *quotes = NULL;
+        mf_partition *in = NULL;
+        mf_block_costs *costs = NULL;
         if (!planner_layout(r, &p.space, &s.layout) || s.layout.pp < 2 ||
             s.layout.dp * s.layout.cp < 2) {
             continue;
@@ -687,16 +689,16 @@ static void check_pipelines(rng *r, nearness *n, int *lost) {
         s.model = &p.model;
         for (int i = 0; i < TRIES; i++) {
             planner_assignment(r, &p.space, &s.layout, &s.a[i]);
-            assert_ok(
-                p.oracle.ops->step(p.oracle.self, &s.layout, &s.a[i], true, &s.step[i], NULL));
+            assert_ok(p.evaluator.ops->step(p.evaluator.self, &s.layout, &s.a[i], true, &s.step[i],
+                                            NULL));
         }
-        assert_ok(mf_quotes_create(&p.oracle, &quotes, NULL));
-        assert_ok(mf_inner_create(quotes, &s.layout, p.space.pinned, NULL, &in, NULL));
+        assert_ok(mf_block_costs_create(&p.evaluator, &costs, NULL));
+        assert_ok(mf_partition_create(costs, &s.layout, p.space.pinned, NULL, &in, NULL));
         *lost += in->losses.start_s > 0.0 || in->losses.share[0] > 0.0;
         check_chains(in, &s, n);
         check_room(&lean, in, &p, &s, n);
-        mf_inner_destroy(in);
-        mf_quotes_destroy(quotes);
+        mf_partition_destroy(in);
+        mf_block_costs_destroy(costs);
     }
     problem_clear(&p);
 }

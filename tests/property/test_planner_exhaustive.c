@@ -24,8 +24,8 @@ typedef struct world {
     mf_software software;
     mf_space space;
     mf_cost *cost;
-    mf_oracle_real real;
-    mf_oracle oracle;
+    mf_evaluator_real real;
+    mf_evaluator evaluator;
     tried *plan;
     int64_t plans, room, layouts;
 } world;
@@ -103,7 +103,7 @@ static void count_plans(void *user, const mf_layout *l) {
     w->layouts++;
 }
 
-/* What a plan needs with the gaps of its arrangement: an oracle that has memory without end does
+/* What a plan needs with the gaps of its arrangement: an evaluator that has memory without end does
  * not look for them. */
 static double peak_of(const world *w, const mf_layout *l, const mf_assignment *a) {
     mf_program *p = NULL;
@@ -125,7 +125,7 @@ static void try_plan(world *w, const mf_layout *l, const mf_assignment *a) {
     mf_step step;
     mf_err e;
     assert_below(w->plans, w->room);
-    if (w->oracle.ops->step(w->oracle.self, l, a, true, &step, &e) != MF_OK) {
+    if (w->evaluator.ops->step(w->evaluator.self, l, a, true, &step, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
     tried *t = &w->plan[w->plans++];
@@ -192,8 +192,8 @@ static void world_init(world *w, rng *r) {
     w->plan = calloc((size_t)w->room, sizeof *w->plan);
     assert_non_null(w->plan);
     w->cost = planner_cost(&w->cluster, &w->software);
-    w->real = (mf_oracle_real){.model = &w->model, .cost = w->cost};
-    w->oracle = mf_oracle_init(&w->real);
+    w->real = (mf_evaluator_real){.model = &w->model, .cost = w->cost};
+    w->evaluator = mf_evaluator_init(&w->real);
     planner_each_layout(&w->space, try_plans, w);
     assert_true(w->plans == w->room);
 }

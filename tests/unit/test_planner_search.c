@@ -217,9 +217,9 @@ static void stop(void *user, double best_s, double bound_s, int64_t priced, int6
 }
 
 /* The search of a world, stopped by `user`, which begins with a stopper. */
-static mf_search_request request_of(const world *w, const mf_oracle *oracle, stopper *user) {
+static mf_search_request request_of(const world *w, const mf_evaluator *evaluator, stopper *user) {
     return (mf_search_request){
-        .oracle = oracle,
+        .evaluator = evaluator,
         .space = {.model = &w->model, .base = w->problem.base, .pinned = w->problem.pinned},
         .threads = 2,
         .top = 4,
@@ -234,12 +234,12 @@ static void an_interrupted_search_has_its_best_so_far_and_a_valid_bound(void **s
     world w;
     world_init(&w, false, 8, 10e9);
     truth t = find_truth(&w);
-    mf_oracle_real real = {.model = &w.model, .cost = w.cost};
-    mf_oracle oracle = mf_oracle_init(&real);
+    mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
+    mf_evaluator evaluator = mf_evaluator_init(&real);
     int without = 0, with = 0;
     for (int64_t after = 1; after <= 91; after += 6) {
         stopper s = {.after = after};
-        const mf_search_request r = request_of(&w, &oracle, &s);
+        const mf_search_request r = request_of(&w, &evaluator, &s);
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
         check_against(&t, x.lower_bound_s, x.count > 0 ? x.found[0].time_s : HUGE_VAL);
@@ -303,11 +303,11 @@ static void a_search_without_a_plan_takes_one_that_fits(void **state) {
     world w;
     world_init(&w, false, 8, 10e9);
     truth t = find_truth(&w);
-    mf_oracle_real real = {.model = &w.model, .cost = w.cost};
-    mf_oracle oracle = mf_oracle_init(&real);
+    mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
+    mf_evaluator evaluator = mf_evaluator_init(&real);
     for (int whole = 0; whole < 2; whole++) {
         leaner l = {.s = {.after = whole ? INT64_MAX : 1}, .problem = &w.problem};
-        mf_search_request r = request_of(&w, &oracle, &l.s);
+        mf_search_request r = request_of(&w, &evaluator, &l.s);
         r.lean = lean;
         r.lean_work = -1;
         mf_search_report x;
@@ -339,10 +339,10 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         world_init(&w, false, 8, tight[i].memory_B);
         w.problem.base.software_traits = tight[i].traits;
         truth t = find_truth_within(&w, 0.1);
-        mf_oracle_real real = {.model = &w.model, .cost = w.cost};
-        mf_oracle oracle = mf_oracle_init(&real);
+        mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
+        mf_evaluator evaluator = mf_evaluator_init(&real);
         leaner l = {.s = {.after = INT64_MAX}, .problem = &w.problem};
-        mf_search_request r = request_of(&w, &oracle, &l.s);
+        mf_search_request r = request_of(&w, &evaluator, &l.s);
         r.budget = 100000;
         r.lean = lean;
         r.lean_work = -1;

@@ -69,16 +69,17 @@ static mf_shadow price_at(world *w, double memory_B, mf_plan *plan) {
 /* Seconds by byte between two choices of a layer class, in a step of this plan: of all pairs the
  * one that is nearest to `price`. */
 static double nearest_rate(const world *w, const mf_plan *plan, double price) {
-    mf_oracle_real real = {.model = &w->model, .cost = w->cost};
-    mf_oracle oracle = mf_oracle_init(&real);
+    mf_evaluator_real real = {.model = &w->model, .cost = w->cost};
+    mf_evaluator evaluator = mf_evaluator_init(&real);
     double nearest = 0.0, m = (double)plan->layout.micro_batches;
     for (int class = 0; class < w->model.classes; class ++) {
         mf_memory_choice choice[MF_CATALOGUE_MAX];
-        mf_quote quote[MF_CATALOGUE_MAX];
+        mf_block_cost quote[MF_CATALOGUE_MAX];
         int n = mf_catalogue(&w->model, (uint8_t) class, 0, plan->layout.memory, choice);
         for (int i = 0; i < n; i++) {
             mf_block_key key = mf_block_key_layer((uint8_t) class, choice[i], false);
-            assert_ok(oracle.ops->quote(oracle.self, &plan->layout, &key, true, &quote[i], NULL));
+            assert_ok(
+                evaluator.ops->quote(evaluator.self, &plan->layout, &key, true, &quote[i], NULL));
         }
         for (int a = 0; a < n; a++) {
             for (int b = 0; b < n; b++) {

@@ -403,15 +403,17 @@ static errors errors_of(const table *t, bool held_out, bool moe, bool flags_know
     return e;
 }
 
-/* What was reached, rounded up: a change that costs accuracy shows here. The targets of rows that
- * were never fitted are 6 % (dense), 10 % and 16 % (MoE, flags known and unsaid), bias 3 %. */
+/* What was reached, rounded up: a change that costs accuracy shows here. MoE rows of unsaid flags
+ * were at 11.4 % before those of Llama 4 and the hybrids came in (docs/ACCURACY.md). The targets of
+ * rows that were never fitted are 6 % (dense), 10 % and 16 % (MoE, flags known and unsaid), bias 3
+ * %. */
 static void predictions_are_as_near_as_they_were(void **state) {
     table *t = *state;
     static const struct {
         bool held_out, moe, flags_known;
         double mean, bias, inside;
     } most[] = {{true, false, true, 0.06, 0.03, 0.95},  {false, false, true, 0.037, 0.03, 0.95},
-                {true, true, true, 0.08, 0.03, 0.90},   {true, true, false, 0.125, 0.03, 0.85},
+                {true, true, true, 0.08, 0.03, 0.90},   {true, true, false, 0.15, 0.03, 0.85},
                 {false, true, true, 0.125, 0.03, 0.85}, {false, true, false, 0.135, 0.05, 0.85}};
     predict_all(t);
     for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {

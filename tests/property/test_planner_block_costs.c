@@ -1,4 +1,4 @@
-/* test_planner_quotes.c - quotes do not depend on what was quoted before: whatever tables hold,
+/* test_planner_block_costs.c - costs do not depend on what was quoted before: whatever tables hold,
  * each is, to the bit, that of the block lowered for its own layout and played on its own.
  */
 #include "planner/price/block_cache.h"
@@ -16,9 +16,9 @@ typedef struct problem {
     mf_software software;
     mf_cost *cost;
     mf_space space;
-    mf_oracle_real shared, scratch; /* with a table of templates, and without */
-    mf_oracle with, without;
-    mf_quotes *quotes;
+    mf_evaluator_real shared, scratch; /* with a table of templates, and without */
+    mf_evaluator with, without;
+    mf_block_costs *costs;
 } problem;
 
 static void problem_init(problem *p, rng *r) {
@@ -29,15 +29,15 @@ static void problem_init(problem *p, rng *r) {
     p->cost = planner_cost(&p->cluster, &p->software);
     p->space = planner_space(r, &p->model, 64);
     p->space.base.aux_scope = rng_chance(r, 70) ? MF_AUX_MICRO_BATCH : MF_AUX_GLOBAL;
-    p->shared = p->scratch = (mf_oracle_real){.model = &p->model, .cost = p->cost};
+    p->shared = p->scratch = (mf_evaluator_real){.model = &p->model, .cost = p->cost};
     assert_ok(mf_templates_create(&p->shared.templates, NULL));
-    p->with = mf_oracle_init(&p->shared);
-    p->without = mf_oracle_init(&p->scratch);
-    assert_ok(mf_quotes_create(&p->with, &p->quotes, NULL));
+    p->with = mf_evaluator_init(&p->shared);
+    p->without = mf_evaluator_init(&p->scratch);
+    assert_ok(mf_block_costs_create(&p->with, &p->costs, NULL));
 }
 
 static void problem_clear(problem *p) {
-    mf_quotes_destroy(p->quotes);
+    mf_block_costs_destroy(p->costs);
     mf_templates_destroy(p->shared.templates);
     mf_cost_destroy(p->cost);
 }
@@ -70,9 +70,9 @@ static bool same_pass(const mf_pass_quote *a, const mf_pass_quote *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-static bool same_quote(const mf_quote *a, const mf_quote *b) {
+static bool same_quote(const mf_block_cost *a, const mf_block_cost *b) {
     return same_pass(&a->f, &b->f) && same_pass(&a->b, &b->b) && same_pass(&a->w, &b->w) &&
-           memcmp(&a->flops, &b->flops, sizeof *a - offsetof(mf_quote, flops)) == 0;
+           memcmp(&a->flops, &b->flops, sizeof *a - offsetof(mf_block_cost, flops)) == 0;
 }
 
 /* The simulator on the layout's own block. */
@@ -96,8 +96,8 @@ static bool equal(double a, double b) {
 
 /* All but what was played is the same in both, whatever the exact one is put together from; host
  * time is added up in another order. */
-static void check_same_block(const mf_quote *exact, const mf_quote *rough) {
-    mf_quote x = *exact, y = *rough;
+static void check_same_block(const mf_block_cost *exact, const mf_block_cost *rough) {
+    mf_block_cost x = *exact, y = *rough;
     mf_pass_quote *pass[3][2] = {{&x.f, &y.f}, {&x.b, &y.b}, {&x.w, &y.w}};
     for (int i = 0; i < 3; i++) {
         assert_at_most(fabs(pass[i][0]->host_s - pass[i][1]->host_s), 1e-12 * pass[i][1]->host_s);
@@ -109,7 +109,7 @@ static void check_same_block(const mf_quote *exact, const mf_quote *rough) {
 
 /* Bytes are those of the layout's own block, whatever they are put together from. */
 static void check_bytes(const problem *p, const mf_layout *l, const mf_block_key *key,
-                        const mf_quote *q) {
+                        const mf_block_cost *q) {
     mf_block *b = NULL;
     assert_ok(mf_block_lower_uncut(&p->model, l, &p->cluster, key, &b, NULL));
     assert_true(equal(q->saved_B, (double)b->saved_B));
@@ -124,8 +124,8 @@ static void check_bytes(const problem *p, const mf_layout *l, const mf_block_key
 }
 
 static void check_quote(problem *p, const mf_layout *l, const mf_block_key *key, bool exact) {
-    mf_quote kept, fresh;
-    assert_ok(mf_quotes_get(p->quotes, l, key, exact, &kept, NULL));
+    mf_block_cost kept, fresh;
+    assert_ok(mf_block_costs_get(p->costs, l, key, exact, &kept, NULL));
     assert_ok(p->without.ops->quote(p->without.self, l, key, exact, &fresh, NULL));
     assert_true(same_quote(&kept, &fresh));
     check_bytes(p, l, key, &kept);
@@ -141,11 +141,11 @@ static void check_quote(problem *p, const mf_layout *l, const mf_block_key *key,
 
 /* Bounds ask for least workspaces without ZeRO (family_hulls.c). */
 static void check_workspace(problem *p, const mf_layout *l, const mf_block_key *key) {
-    mf_quote sharded, plain;
+    mf_block_cost sharded, plain;
     mf_layout none = *l;
     none.zero = none.expert_zero = 0;
-    assert_ok(mf_quotes_get(p->quotes, l, key, false, &sharded, NULL));
-    assert_ok(mf_quotes_get(p->quotes, &none, key, false, &plain, NULL));
+    assert_ok(mf_block_costs_get(p->costs, l, key, false, &sharded, NULL));
+    assert_ok(mf_block_costs_get(p->costs, &none, key, false, &plain, NULL));
     assert_true(equal(sharded.local_f_B, plain.local_f_B));
     assert_true(equal(sharded.local_b_B, plain.local_b_B));
     assert_true(equal(sharded.local_w_B, plain.local_w_B));
@@ -154,7 +154,7 @@ static void check_workspace(problem *p, const mf_layout *l, const mf_block_key *
 static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
                        const mf_block_key *b) {
     double kept_s, fresh_s;
-    assert_ok(mf_quotes_pair(p->quotes, l, f, b, &kept_s, NULL));
+    assert_ok(mf_block_costs_pair(p->costs, l, f, b, &kept_s, NULL));
     assert_ok(p->without.ops->pair(p->without.self, l, f, b, &fresh_s, NULL));
     assert_true(equal(kept_s, fresh_s));
     assert_true(equal(kept_s, simulated_s(p, l, f, MF_PASS_F | MF_PASS_BACKWARD, b)));
@@ -163,10 +163,10 @@ static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
 /* A pair takes no less than its copies, of both passes, fill the way to the host: 0 where nothing
  * is offloaded. Returns whether something is. */
 static bool check_link(problem *p, const mf_layout *l, const mf_block_key *key) {
-    mf_quote q;
+    mf_block_cost q;
     double pair_s;
-    assert_ok(mf_quotes_get(p->quotes, l, key, true, &q, NULL));
-    assert_ok(mf_quotes_pair(p->quotes, l, key, key, &pair_s, NULL));
+    assert_ok(mf_block_costs_get(p->costs, l, key, true, &q, NULL));
+    assert_ok(mf_block_costs_pair(p->costs, l, key, key, &pair_s, NULL));
     assert_true((q.host_link_s > 0) == (q.offload_B > 0));
     assert_at_most(q.host_link_s, pair_s * (1 + 1e-9));
     return q.host_link_s > 0;
