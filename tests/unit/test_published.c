@@ -52,8 +52,8 @@ static void the_held_out_third_is_the_one_it_always_was(void **state) {
         predicted += !t->rows[i].skipped[0];
         held += !t->rows[i].skipped[0] && t->rows[i].held_out;
     }
-    assert_int_equal(predicted, 336);
-    assert_int_equal(held, 101);
+    assert_int_equal(predicted, 381);
+    assert_int_equal(held, 126);
     assert_true(row(state, "bra-149")->held_out); /* VPP filled in */
     assert_true(row(state, "ll3-003")->held_out);
     assert_false(row(state, "mpf-081")->held_out); /* ETP filled in */
@@ -358,27 +358,29 @@ static void predict_all(table *t) {
 }
 
 /* Of the rows that state one: published runs of Megatron on B200 report exactly what is allocated;
- * all others within what was reached, rounded up. */
+ * all others within what was reached, rounded up. Hybrids (Nemotron 3, four rows of one source) are
+ * further off, and counted apart. */
 static void predicted_memory_is_what_the_program_would_report(void **state) {
     table *t = *state;
     predict_all(t);
-    double sum = 0;
-    int n = 0;
+    double sum[2] = {0, 0}; /* of transformers, of hybrids */
+    int n[2] = {0, 0};
     for (int i = 0; i < t->count; i++) {
         const pub_row *r = &t->rows[i];
         if (!r->skipped[0] && r->memory_B > 0) {
             double error = r->predicted_memory_B / r->memory_B - 1;
-            sum += fabs(error);
-            n++;
+            const bool hybrid = strncmp(r->model_name, "Nemotron", 8) == 0;
+            sum[hybrid] += fabs(error);
+            n[hybrid]++;
             if (strcmp(r->source, "smx") == 0 && fabs(error) > 0.01) {
                 fail_msg("%s: memory %+.1f %%", r->id, 100 * error);
             }
         }
     }
-    assert_int_equal(n, 42);
-    if (sum > 0.03 * n) {
-        fail_msg("memory: mean error %.1f %%", 100 * sum / n);
-    }
+    assert_int_equal(n[0], 42);
+    assert_int_equal(n[1], 4);
+    assert_at_most(sum[0] / n[0], 0.03);
+    assert_at_most(sum[1] / n[1], 0.14);
 }
 
 typedef struct errors {
