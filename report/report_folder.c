@@ -195,8 +195,10 @@ static mf_status write_play(mf_report_folder to, const mf_job *j, const mf_plan 
     mf_program *program = NULL;
     mf_sim *sim = NULL;
     mf_account *account = calloc(1, sizeof *account);
-    mf_status s = account != NULL ? open_file(to.dir, "trace.json", &trace, e)
-                                  : mf_err_set(e, MF_NOMEM, "out of memory");
+    if (account == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    mf_status s = open_file(to.dir, "trace.json", &trace, e);
     const mf_sim_options o = {.routing = &j->routing, .trace = trace, .cancel = to.cancel};
     if (s == MF_OK) {
         s = mf_program_lower(&j->model, &plan->layout, &j->cluster, &plan->assignment, &program, e);

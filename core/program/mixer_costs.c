@@ -58,7 +58,8 @@ double mf_scan_bytes(const mf_scan_shape *s, double element_B) {
     double rows = (double)s->rows, values = (double)(s->value_heads * s->value_dim);
     double keys = (double)(s->key_heads * s->key_dim), decays = (double)mf_scan_decays(s);
     double kept = (double)(mf_scan_matrices(s->rule) * s->value_heads * s->chunk);
-    double chunks = (double)((s->rows + s->chunk - 1) / s->chunk);
+    const int64_t begun = (s->rows + s->chunk - 1) / s->chunk;
+    double chunks = (double)begun;
     double states = chunks * values * (double)s->key_dim;
     return rows * ((2.0 * keys + 2.0 * values + kept) * element_B + 4.0 * decays) +
            2.0 * states * element_B;

@@ -122,19 +122,20 @@ mf_status board_hosts_open(mf_comm *c, int me, int ranks, board_hosts **out, mf_
     fill_card(c, me, ranks, &s, &own);
     board_hosts *h = calloc(1, sizeof *h);
     card *all = calloc((size_t)world, sizeof *all);
-    mf_status status =
-        h != NULL && all != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "board: out of memory");
-    if (status == MF_OK) {
+    mf_status status = MF_NOMEM;
+    if (h == NULL || all == NULL) {
+        mf_err_set(e, status, "board: out of memory");
+    } else {
         status = mf_comm_all_gather(c, MF_GROUP_WORLD, MF_COMM_I32, &own, all,
                                     (int64_t)(sizeof own / sizeof(int32_t)), e);
     }
-    if (status == MF_OK && s >= 0) {
+    if (status == MF_OK && s >= 0 && h != NULL) {
         h->socket = s;
         h->sent_s = -INFINITY;
         status = take_hosts(h, all, world, mf_comm_rank(c), e);
     }
     free(all);
-    if (status != MF_OK || s < 0 || h->count < 2) {
+    if (status != MF_OK || s < 0 || h == NULL || h->count < 2) {
         if (s >= 0) {
             close(s);
         }

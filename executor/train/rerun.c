@@ -87,7 +87,10 @@ static mf_status spread(run *r, mf_inspect_origin origin, const char *text, mf_r
 }
 
 static bool same_bits(double a, double b) {
-    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+    uint64_t x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    return x == y || (isnan(a) && isnan(b));
 }
 
 static bool same(const mf_exec_result *a, const mf_exec_result *b) {

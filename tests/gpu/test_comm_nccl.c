@@ -3,8 +3,8 @@
  * one GPU its ranks share it where NCCL allows that, and where it does not that is said. */
 #include "executor/comm/comm_launch.h"
 #include "executor/cuda/comm_nccl_cuda.h"
-#include "tests/support/comm_case.h"
 #include "tests/gpu/gpu.h"
+#include "tests/support/comm_case.h"
 
 enum { TESTS = 3, ROOMS = 4, ROOM_B = 16 << 20, REPLAYS = 3, COUNT = 1000 };
 

@@ -1,5 +1,5 @@
-/* grid_run.h - a layout of several ranks against the reference of one (tests/support/grid_case.h); programs
- * that start themselves again under mpirun. */
+/* grid_run.h - a layout of several ranks against the reference of one (tests/support/grid_case.h);
+ * programs that start themselves again under mpirun. */
 #ifndef MF_TESTS_GRID_RUN_H
 #define MF_TESTS_GRID_RUN_H
 

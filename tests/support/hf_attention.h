@@ -1,4 +1,5 @@
-/* hf_attention.h - of tests/support/hf_model.h: attention, grouped or latent, forward and backward. */
+/* hf_attention.h - of tests/support/hf_model.h: attention, grouped or latent, forward and backward.
+ */
 #ifndef MF_TESTS_HF_ATTENTION_H
 #define MF_TESTS_HF_ATTENTION_H
 

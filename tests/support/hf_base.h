@@ -1,5 +1,5 @@
-/* hf_base.h - of tests/support/hf_model.h: what the model keeps, its parameters, and the small steps that
- * all of its parts take. */
+/* hf_base.h - of tests/support/hf_model.h: what the model keeps, its parameters, and the small
+ * steps that all of its parts take. */
 #ifndef MF_TESTS_HF_BASE_H
 #define MF_TESTS_HF_BASE_H
 

@@ -1,5 +1,5 @@
-/* hf_moe.h - of tests/support/hf_model.h: dense and shared MLPs, the router, routed experts, forward and
- * backward. */
+/* hf_moe.h - of tests/support/hf_model.h: dense and shared MLPs, the router, routed experts,
+ * forward and backward. */
 #ifndef MF_TESTS_HF_MOE_H
 #define MF_TESTS_HF_MOE_H
 

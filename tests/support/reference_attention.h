@@ -1,5 +1,5 @@
-/* reference_attention.h - of tests/support/reference_model.h: attention, grouped or latent, one token after
- * the other. */
+/* reference_attention.h - of tests/support/reference_model.h: attention, grouped or latent, one
+ * token after the other. */
 #ifndef MF_TESTS_REFERENCE_ATTENTION_H
 #define MF_TESTS_REFERENCE_ATTENTION_H
 

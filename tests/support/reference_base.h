@@ -1,5 +1,5 @@
-/* reference_base.h - of tests/support/reference_model.h: options and results, weights, linear maps, norms,
- * rotary positions. */
+/* reference_base.h - of tests/support/reference_model.h: options and results, weights, linear maps,
+ * norms, rotary positions. */
 #ifndef MF_TESTS_REFERENCE_BASE_H
 #define MF_TESTS_REFERENCE_BASE_H
 

@@ -1,5 +1,5 @@
-/* reference_moe.h - of tests/support/reference_model.h: MLPs, experts, routing, capacity and the routers'
- * losses. */
+/* reference_moe.h - of tests/support/reference_model.h: MLPs, experts, routing, capacity and the
+ * routers' losses. */
 #ifndef MF_TESTS_REFERENCE_MOE_H
 #define MF_TESTS_REFERENCE_MOE_H
 

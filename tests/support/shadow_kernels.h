@@ -1,5 +1,5 @@
-/* shadow_kernels.h - what the shadow device (tests/support/shadow_device.h) knows of each entry of the
- * device's table: its name, the size of its arguments, how the CPU does it, and which bytes of
+/* shadow_kernels.h - what the shadow device (tests/support/shadow_device.h) knows of each entry of
+ * the device's table: its name, the size of its arguments, how the CPU does it, and which bytes of
  * memory it reads and writes.
  */
 #ifndef MF_TESTS_SHADOW_KERNELS_H

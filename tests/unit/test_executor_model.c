@@ -1,6 +1,7 @@
-/* The executor against a model of its own in plain double precision (tests/support/reference_model.h):
- * losses, every gradient and three AdamW steps of families and routing choices that no checkpoint
- * from outside covers, on one rank and folded. The program starts itself again under mpirun. */
+/* The executor against a model of its own in plain double precision
+ * (tests/support/reference_model.h): losses, every gradient and three AdamW steps of families and
+ * routing choices that no checkpoint from outside covers, on one rank and folded. The program
+ * starts itself again under mpirun. */
 #include "executor/checkpoint/checkpoint.h"
 #include "tests/support/account.h"
 #include "tests/support/model_cases.h"

@@ -1,6 +1,6 @@
 /* test_shadow_faults.c - mistakes that a GPU would make something of, planted on purpose: the
- * shadow (tests/support/shadow_device.h) refuses them by name, or its results are other ones. And what it
- * knows of its kernels' bytes is what they do. */
+ * shadow (tests/support/shadow_device.h) refuses them by name, or its results are other ones. And
+ * what it knows of its kernels' bytes is what they do. */
 #include "tests/support/sampled.h"
 #include "tests/support/shadow_case.h"
 #include "tests/support/shadow_hold.h"

@@ -1,7 +1,7 @@
-/* test_shadow_grid.c - folded layouts on shadows of GPUs (tests/support/shadow_device.h): every rank's
- * steps leave what they leave on CPU ranks, to the bit, in whatever order queues are worked on; no
- * two of a rank's queues touch the same bytes at once; and nobody waits for ever. Layouts are those
- * of test_executor_grid. Ranks are processes of this program.
+/* test_shadow_grid.c - folded layouts on shadows of GPUs (tests/support/shadow_device.h): every
+ * rank's steps leave what they leave on CPU ranks, to the bit, in whatever order queues are worked
+ * on; no two of a rank's queues touch the same bytes at once; and nobody waits for ever. Layouts
+ * are those of test_executor_grid. Ranks are processes of this program.
  *
  *     test_shadow_grid --case RANKS [CASE]  the layouts of so many ranks, or one of them
  *     test_shadow_grid --child RANKS [CASE] the same, on ranks of another launcher

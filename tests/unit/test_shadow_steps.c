@@ -1,5 +1,5 @@
-/* test_shadow_steps.c - training steps on a device that behaves as a GPU (tests/support/shadow_device.h)
- * leave what they leave on the CPU, to the bit. */
+/* test_shadow_steps.c - training steps on a device that behaves as a GPU
+ * (tests/support/shadow_device.h) leave what they leave on the CPU, to the bit. */
 #include "executor/checkpoint/checkpoint.h"
 #include "tests/support/sampled.h"
 #include "tests/support/shadow_case.h"

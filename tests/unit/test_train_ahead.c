@@ -1,6 +1,6 @@
-/* Training on a device that works behind the host (tests/support/shadow_device.h): a step begins before the
- * one in front of it was read, and everything that a run writes and tells is that of the CPU, to
- * the bit; steps that have to be left out or run again, too. */
+/* Training on a device that works behind the host (tests/support/shadow_device.h): a step begins
+ * before the one in front of it was read, and everything that a run writes and tells is that of the
+ * CPU, to the bit; steps that have to be left out or run again, too. */
 #include "tests/support/shadow_device.h"
 #include "tests/support/test.h"
 
