@@ -177,12 +177,27 @@ static mf_status bind_position(mf_exec *x, int i, mf_err *e) {
     return MF_OK;
 }
 
-/* Is a gradient written whole by the first op of its block that writes it? Then it need not be
- * cleared before a step. Tables have writers in other blocks, too. */
+/* Does another position of this stage hold the parameter as well: a tied table, one of MTP depths?
+ */
+static bool is_shared(const mf_exec *x, const mf_param *q) {
+    const ptrdiff_t index = q - x->params.list;
+    for (int i = 0; i < x->p->assignment.positions; i++) {
+        const position_bind *other = &x->positions[i];
+        for (int16_t t = 0; i != q->position && other->block && t < other->block->ntensors; t++) {
+            if (other->param[t] == index) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Is a gradient written whole by the first op of its block that writes it, and by its block alone?
+ * Then it need not be cleared before a step. */
 static bool is_overwritten(const mf_exec *x, const mf_param *q) {
     const mf_block *b = x->p->blocks[x->p->block_of[q->position]];
     const int16_t gradient = b->tensors[q->tensor].grad;
-    if (q->table != MF_TABLE_NONE || mf_exec_shards_gradients(x, q->expert) || gradient < 0 ||
+    if (is_shared(x, q) || mf_exec_shards_gradients(x, q->expert) || gradient < 0 ||
         b->tensors[gradient].for_w) {
         return false;
     }
