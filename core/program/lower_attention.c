@@ -307,15 +307,15 @@ static void mla_projections(mf_build *bd, const mf_lower_heads *a, int16_t xn, i
     /* The shared rotary columns were gathered with the latent ones. */
     int16_t kv_all = bd->status == MF_OK ? bd->b->ops[bd->b->nops - 1].in[0] : 0;
     mf_build_t(bd, q)->drop |= MF_RECOMPUTE_MLA_UP_PROJ;
+    mf_build_t(bd, q)->offload = MF_OFFLOAD_QKV;
     mf_build_t(bd, kv)->drop |= MF_RECOMPUTE_MLA_UP_PROJ;
-    qkv[0] = qkv_tensor(bd, "q", a->tokens, q_cols, MF_RECOMPUTE_MLA_UP_PROJ);
+    qkv[0] = q; /* turned where it stands */
     qkv[1] = qkv_tensor(bd, "k", a->tokens, q_cols, MF_RECOMPUTE_MLA_UP_PROJ);
     qkv[2] = qkv_tensor(bd, "v", a->tokens, a->heads * a->d_v, MF_RECOMPUTE_MLA_UP_PROJ);
-    double in_B = ((double)q_cols + (double)kv_cols + (double)rope) * (double)a->tokens * bd->act_B;
-    double out_B =
-        (2.0 * (double)q_cols + (double)(a->heads * a->d_v)) * (double)a->tokens * bd->act_B;
-    mf_op *op =
-        mf_build_memory_op(bd, MF_OP_ROPE_FWD, "mla_rope", a->tokens, 2 * q_cols, in_B + out_B);
+    double read = (double)(a->heads * rope) + (double)kv_cols + (double)rope;
+    double written = (double)(a->heads * rope) + (double)q_cols + (double)(a->heads * a->d_v);
+    mf_op *op = mf_build_memory_op(bd, MF_OP_ROPE_FWD, "mla_rope", a->tokens, 2 * q_cols,
+                                   (read + written) * (double)a->tokens * bd->act_B);
     mf_op_in(op, q);
     mf_op_in(op, kv);
     mf_op_in(op, kv_all);

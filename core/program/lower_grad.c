@@ -217,6 +217,17 @@ static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *e
     }
 }
 
+/* Does an op write over what it reads? Then its gradient does so, too: to nobody does the value
+ * before it matter. */
+static bool changes_in_place(const mf_op *f, int16_t t) {
+    for (int i = 0; i < f->nout; i++) {
+        if (f->out[i] == t) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Memory-bound gradient: reads the gradients of all outputs and `kept` forward tensors, writes the
  * gradients of inputs and weights; `traffic` times the forward's bytes. */
 static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double traffic,
@@ -240,6 +251,8 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
         if (mf_build_t(bd, t)->class == MF_TENSOR_WEIGHT) {
             int16_t g = weight_grad(bd, t);
             mf_op_out(&bd->b->ops[last_op(bd)], g);
+        } else if (changes_in_place(f, t)) {
+            mf_op_out(&bd->b->ops[last_op(bd)], grad_of(bd, t));
         } else if (wants_grad(bd, t)) {
             grad_out(bd, last_op(bd), t);
         }

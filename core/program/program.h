@@ -297,8 +297,8 @@ typedef enum mf_step_end_op {
  * - ATTENTION: q k v [sinks] -> out lse; q k v out lse dout -> dq dk dv [dsinks].
  * - RMSNORM: x [weight [sums]] -> y rstd; dy x rstd [sums] -> dx [dweight]. NORM_SUM: x -> sums; B
  * dy x rstd -> sums. Columns past MF_OP_DIM_COLS pass through.
- * - ROPE: y -> q k v [gate], or (MLA) q kv kv_latent -> q k v with the shared rotary part in the
- * last columns of kv_latent; the gradient takes dq dk dv.
+ * - ROPE: y -> q k v [gate], or (MLA) q kv kv_latent -> q k v, q turned in place, with the shared
+ * rotary part in the last columns of kv_latent; the gradient takes dq dk dv.
  * - ROUTER_FWD: logits -> routing_map probs [expert_counts]; again (R): logits routing_map ->
  *   probs. ROUTER_BWD: dprobs logits routing_map [expert_counts] -> dlogits.
  * - ROUTER_DROP: map probs [all_map all_probs] -> kept_map kept_probs; again (R): kept_map probs ->

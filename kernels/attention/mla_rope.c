@@ -26,6 +26,22 @@ mf_kernel_rope_heads mf_kernel_mla_rope_q(const mf_kernel_mla_shape *s, bool inv
                                               .to = to}};
 }
 
+mf_kernel_rope mf_kernel_mla_rope_in_place(const mf_kernel_mla_shape *s, bool inverse, void *q) {
+    int64_t qk = s->nope + s->rope;
+    return (mf_kernel_rope){.dtype = s->dtype,
+                            .rows = s->rows,
+                            .heads = s->heads,
+                            .rot_dim = s->rope,
+                            .row_stride = s->heads * qk,
+                            .head_stride = qk,
+                            .interleaved = s->interleaved,
+                            .inverse = inverse,
+                            .positions = s->positions,
+                            .cos = s->cos,
+                            .sin = s->sin,
+                            .x = mf_kernel_row_mut(q, s->dtype, s->nope, 1)};
+}
+
 static void put(void *to, const void *add, mf_kernel_dtype d, int64_t i, float value) {
     if (add) {
         value = mf_kernel_rounded(d, value) + mf_kernel_get(add, d, i);
@@ -64,6 +80,10 @@ mf_status mf_kernel_mla_rope_forward(const mf_kernel_mla_rope *a, mf_err *e) {
             mf_kernel_put(a->v_out, d, rh * s->v_dim + c,
                           mf_kernel_get(a->kv, d, rh * wide + s->nope + c));
         }
+    }
+    if (a->q_out != NULL && a->q_out == a->q) {
+        const mf_kernel_rope here = mf_kernel_mla_rope_in_place(s, false, a->q_out);
+        return mf_kernel_rope_apply(&here, e);
     }
     const mf_kernel_rope_heads q = mf_kernel_mla_rope_q(s, false, a->q, NULL, a->q_out);
     return mf_kernel_rope_heads_move(&q, e);
@@ -108,6 +128,10 @@ mf_status mf_kernel_mla_rope_backward(const mf_kernel_mla_rope_grad *a, mf_err *
     }
     for (int64_t r = 0; a->dlatent && r < s->rows; r++) {
         latent_grad(a, r);
+    }
+    if (a->dq_in != NULL && a->dq_in == a->dq && a->add_q == NULL) {
+        const mf_kernel_rope here = mf_kernel_mla_rope_in_place(s, true, a->dq_in);
+        return mf_kernel_rope_apply(&here, e);
     }
     const mf_kernel_rope_heads q = mf_kernel_mla_rope_q(s, true, a->dq, a->add_q, a->dq_in);
     return mf_kernel_rope_heads_move(&q, e);

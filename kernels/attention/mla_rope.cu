@@ -245,6 +245,10 @@ extern "C" mf_status mf_kernel_mla_rope_forward_cuda(const mf_kernel_mla_rope *a
                           mf_aligned(a->k_out) && mf_aligned(a->v_out);
         status = MF_KERNEL_PICK(run_keys, d, fast, a, (cudaStream_t)stream, e);
     }
+    if (status == MF_OK && a->q_out != nullptr && a->q_out == a->q) {
+        const mf_kernel_rope here = mf_kernel_mla_rope_in_place(s, false, a->q_out);
+        return mf_kernel_rope_apply_cuda(&here, stream, e);
+    }
     const mf_kernel_rope_heads q = mf_kernel_mla_rope_q(s, false, a->q, nullptr, a->q_out);
     return status == MF_OK ? mf_kernel_rope_heads_move_cuda(&q, stream, e) : status;
 }
@@ -268,6 +272,10 @@ extern "C" mf_status mf_kernel_mla_rope_backward_cuda(const mf_kernel_mla_rope_g
                           mf_vectors(a->dv, d, s->v_dim, s->v_dim) && mf_aligned(a->dkv) &&
                           mf_aligned(a->add_kv);
         status = MF_KERNEL_PICK(run_keys_grad, d, fast, a, (cudaStream_t)stream, e);
+    }
+    if (status == MF_OK && a->dq_in != nullptr && a->dq_in == a->dq && a->add_q == nullptr) {
+        const mf_kernel_rope here = mf_kernel_mla_rope_in_place(s, true, a->dq_in);
+        return mf_kernel_rope_apply_cuda(&here, stream, e);
     }
     const mf_kernel_rope_heads q = mf_kernel_mla_rope_q(s, true, a->dq, a->add_q, a->dq_in);
     return status == MF_OK ? mf_kernel_rope_heads_move_cuda(&q, stream, e) : status;

@@ -14,11 +14,14 @@
  *
  * The sum over heads is taken in float (the reference: in the order of heads), rounded to dtype and
  * turned back once. What an `add` is added to has been rounded to dtype before. All tensors but
- * k_rope are tight; `add`s have the shape of their outputs and may be them.
+ * k_rope are tight; `add`s have the shape of their outputs and may be them. q_out may be q, and
+ * dq_in, where nothing is added, dq: then rotary parts are turned where they stand, and plain ones
+ * are not touched.
  */
 #ifndef MF_KERNELS_MLA_ROPE_H
 #define MF_KERNELS_MLA_ROPE_H
 
+#include "kernels/attention/rope.h"
 #include "kernels/attention/rope_heads.h"
 
 typedef struct mf_kernel_mla_shape {
@@ -49,9 +52,11 @@ typedef struct mf_kernel_mla_rope_grad {
 } mf_kernel_mla_rope_grad;
 
 MF_KERNEL_C_BEGIN
-/* The part of q: which heads turn. Pure, for both sides. */
+/* The part of q: which heads turn on their way, and which columns where they stand. Pure, for both
+ * sides. */
 mf_kernel_rope_heads mf_kernel_mla_rope_q(const mf_kernel_mla_shape *s, bool inverse,
                                           const void *from, const void *add, void *to);
+mf_kernel_rope mf_kernel_mla_rope_in_place(const mf_kernel_mla_shape *s, bool inverse, void *q);
 
 mf_status mf_kernel_mla_rope_forward(const mf_kernel_mla_rope *a, mf_err *e);
 mf_status mf_kernel_mla_rope_backward(const mf_kernel_mla_rope_grad *a, mf_err *e);

@@ -168,6 +168,7 @@ static void describe_mla(const char *op, const mla_case *k, int which) {
          (long long)k->v_dim, (long long)k->rank, k->pairs ? "pairs" : "halves", which);
 }
 
+/* wanted: 1 queries, 2 keys, 4 values; 8: queries where they stand. */
 static void test_mla_forward(const mla_case &c, int wanted) {
     describe_mla("mla_rope", &c, wanted);
     const int64_t n = c.rows * c.heads, qk = c.nope + c.rope, latent = c.rank + c.rope;
@@ -181,19 +182,19 @@ static void test_mla_forward(const mla_case &c, int wanted) {
             mf_kernel_mla_rope a = {};
             a.shape = mla_shape_of(&c, &w, dev), a.rope_stride = latent;
             a.q = P(q), a.kv = P(kv), a.k_rope = mf_kernel_row(P(low), c.d, c.rank, 1);
-            a.q_out = wanted & 1 ? P(q_out) : nullptr;
+            a.q_out = wanted & 1 ? P(q_out) : wanted & 8 ? P(q) : nullptr;
             a.k_out = wanted & 2 ? P(k) : nullptr;
             a.v_out = wanted & 4 ? P(v) : nullptr;
             return a;
         },
         mf_kernel_mla_rope_forward, mf_kernel_mla_rope_forward_cuda);
-    compare("q", &q_out, c.d, bound_of(c.d));
+    compare("q", wanted & 8 ? &q : &q_out, c.d, bound_of(c.d));
     compare("k", &k, c.d, bound_of(c.d));
     compare_bits("v", &v, 0);
     free_all();
 }
 
-/* add: 0 none, 1 apart, 2 in place. */
+/* add: 0 none, 1 apart, 2 in place; 3: none, and dq is turned where it stands. */
 static void test_mla_backward(const mla_case &c, int add) {
     describe_mla("mla_rope gradient", &c, add);
     const int64_t n = c.rows * c.heads, qk = c.nope + c.rope, wide = c.nope + c.v_dim;
@@ -204,17 +205,18 @@ static void test_mla_backward(const mla_case &c, int add) {
     both dv = random_values(n * c.v_dim, c.d, -2, 2), other[3], out[3];
     for (int i = 0; i < 3; i++) {
         other[i] = random_values(count[i], c.d, -2, 2);
-        out[i] = add == 2 ? random_values(count[i], c.d, -2, 2) : poison(count[i], c.d);
+        out[i] = add >= 2 ? random_values(count[i], c.d, -2, 2) : poison(count[i], c.d);
     }
+    const bool adds = add == 1 || add == 2;
     run_both<mf_kernel_mla_rope_grad>(
         [&](bool dev) {
             const both *more = add == 2 ? out : other;
             mf_kernel_mla_rope_grad a = {};
             a.shape = mla_shape_of(&c, &w, dev), a.kv_rank = c.rank;
-            a.dq = P(dq), a.dk = P(dk), a.dv = P(dv);
-            a.add_q = add ? P(more[0]) : nullptr;
-            a.add_kv = add ? P(more[1]) : nullptr;
-            a.add_latent = add ? P(more[2]) : nullptr;
+            a.dq = add == 3 ? P(out[0]) : P(dq), a.dk = P(dk), a.dv = P(dv);
+            a.add_q = adds ? P(more[0]) : nullptr;
+            a.add_kv = adds ? P(more[1]) : nullptr;
+            a.add_latent = adds ? P(more[2]) : nullptr;
             a.dq_in = P(out[0]), a.dkv = P(out[1]), a.dlatent = P(out[2]);
             return a;
         },
@@ -326,8 +328,8 @@ static void all_latent(mf_kernel_dtype d) {
     };
     for (const mla_case &c : cases) {
         test_mla_forward(c, 7), test_mla_forward(c, 1), test_mla_forward(c, 6);
-        test_mla_forward(c, 2), test_mla_forward(c, 4);
-        for (int add = 0; add < 3; add++) {
+        test_mla_forward(c, 2), test_mla_forward(c, 4), test_mla_forward(c, 14);
+        for (int add = 0; add < 4; add++) {
             test_mla_backward(c, add);
         }
     }

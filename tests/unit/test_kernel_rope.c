@@ -240,6 +240,9 @@ static void mla_forward_meets_the_chain(mf_kernel_dtype d, bool pairs) {
     f.q_out = NULL, f.k_out = got[1], f.v_out = got[2];
     assert_ok(mf_kernel_mla_rope_forward(&f, NULL));
     same(got[0], want[0], d, nq), same(got[1], want[1], d, nq), same(got[2], want[2], d, nv);
+    f.q_out = q; /* where they stand */
+    assert_ok(mf_kernel_mla_rope_forward(&f, NULL));
+    same(q, want[0], d, nq), same(got[1], want[1], d, nq);
     for (int i = 0; i < 3; i++) {
         free(got[i]), free(want[i]);
     }
@@ -273,20 +276,27 @@ static void mla_gradient_meets_the_chain(mf_kernel_dtype d, bool pairs, bool wit
     for (int i = 0; with_add && i < 3; i++) {
         add(d, n[i], want[i], more[i]);
     }
-    const mf_kernel_mla_rope_grad b = {.shape = mla_of(d, &w, pairs),
-                                       .kv_rank = RANK,
-                                       .dq = dq,
-                                       .dk = dk,
-                                       .dv = dv,
-                                       .add_q = with_add ? more[0] : NULL,
-                                       .add_kv = with_add ? more[1] : NULL,
-                                       .add_latent = with_add ? more[2] : NULL,
-                                       .dq_in = got[0],
-                                       .dkv = got[1],
-                                       .dlatent = got[2]};
+    mf_kernel_mla_rope_grad b = {.shape = mla_of(d, &w, pairs),
+                                 .kv_rank = RANK,
+                                 .dq = dq,
+                                 .dk = dk,
+                                 .dv = dv,
+                                 .add_q = with_add ? more[0] : NULL,
+                                 .add_kv = with_add ? more[1] : NULL,
+                                 .add_latent = with_add ? more[2] : NULL,
+                                 .dq_in = got[0],
+                                 .dkv = got[1],
+                                 .dlatent = got[2]};
     assert_ok(mf_kernel_mla_rope_backward(&b, NULL));
     for (int i = 0; i < 3; i++) {
         same(got[i], want[i], d, n[i]);
+    }
+    if (!with_add) {
+        b.dq_in = dq;
+        assert_ok(mf_kernel_mla_rope_backward(&b, NULL));
+        same(dq, want[0], d, n[0]);
+    }
+    for (int i = 0; i < 3; i++) {
         free(got[i]), free(want[i]), free(more[i]);
     }
     free(dq), free(dk), free(dv), free_angles(&w);
