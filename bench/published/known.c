@@ -56,8 +56,10 @@ static const struct {
     {"ci", "megatron-26.02"},
 };
 
-/* Recipes of Megatron-Bridge that a source names and its rows do not spell out, as they stand at
- * v0.4 and v0.6 (recipes/qwen): what a row leaves empty is read there. */
+/* Recipes that a source names and its rows do not spell out: what a row leaves empty is read there.
+ * Megatron-Bridge's as they stand at v0.4 and v0.6 (recipes/qwen), NeMo's at the commit that
+ * dgxc-benchmarking's setup.sh checks out (r2.3.0, 7a8f1cc). */
+#define UNFUSED (MF_TRAIT_UNFUSED_ROPE | MF_TRAIT_UNFUSED_ACT)
 static const struct {
     const char *source;
     pub_recipe recipe;
@@ -65,12 +67,19 @@ static const struct {
     /* qwen3_30b_a3b_pretrain_config: "recompute_granularity = full", "cuda_graph_impl = none", no
      * comm_overlap; apply_flex_dispatcher_backend with DeepEP. Library recipes set neither
      * apply_rope_fusion nor bias_activation_fusion, which Megatron-Core leaves off. */
-    {"perf-cpu-offloading", {"full", "EP A2A overlap off", "deepep", "none", false, true}},
+    {"perf-cpu-offloading",
+     {"full", "EP A2A overlap off", "deepep", "none", false, false, UNFUSED}},
     /* qwen3_8b_pretrain_16gpu_h100_bf16_config: no recomputation, "cuda_graph_impl = none" */
-    {"model_verification_cards/qwen3-8b", {"none in recipe", "", "", "none in recipe", true, true}},
+    {"model_verification_cards/qwen3-8b",
+     {"none in recipe", "", "", "none in recipe", true, false, UNFUSED}},
     /* qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config: no recomputation, "grad_reduce_in_fp32 =
      * False"; the rest stands in the rows */
-    {"moe-dispatcher-selection", {"none in recipe", "", "", "none in recipe", true, false}},
+    {"moe-dispatcher-selection", {"none in recipe", "", "", "none in recipe", true, false, 0}},
+    /* recipes/llama4_e128.py with performance_mode: MegatronTokenDropCallback (capacity factor 1,
+     * padded) and tp_comm_overlap; moe_token_dispatcher_type "alltoall"; launch.sh: no graphs but
+     * of FP8 on H100, where they hold whole layers. */
+    {"dgxc-benchmarking llama4",
+     {"none in recipe", "EP A2A overlap off, TP overlap", "alltoall", "none", true, true, 0}},
 };
 
 /* Rows that facts/step_model.md or the source itself calls peculiar. They stay in every mean. */
@@ -80,12 +89,6 @@ static const struct {
     {"card-015", "step time contradicts tokens/s and TFLOP/s by a factor of 2: those stand"},
     {"card-016", "step time contradicts tokens/s and TFLOP/s by a factor of 2: those stand"},
     {"card-019", "TP, PP and EP assumed from the base recipe; natural routing"},
-    {"dgx-100", "Llama 4 in early 2025: right without the host's waits, which no row states"},
-    {"dgx-101", "Llama 4 in early 2025: right without the host's waits, which no row states"},
-    {"dgx-103", "Llama 4 in early 2025: right without the host's waits, which no row states"},
-    {"dgx-104", "Llama 4 in early 2025: right without the host's waits, which no row states"},
-    {"dgx-106", "Llama 4 in early 2025: right without the host's waits, which no row states"},
-    {"dgx-107", "Llama 4 in early 2025: right without the host's waits, which no row states"},
     {"bra-149", "VPP not stated; predicted with the 5 of its neighbours"},
     {"zoo-018", "GPU stated as GB200, speed is that of GB300"},
     {"zoo-005", "recompute not stated"},
@@ -225,7 +228,7 @@ void pub_read_software(pub_row *r, const char *source_text) {
 }
 
 const pub_recipe *pub_named_recipe(const char *source_text) {
-    static const pub_recipe none = {"", "", "", "", false, false};
+    static const pub_recipe none = {"", "", "", "", false, false, 0};
     for (size_t i = 0; i < COUNT(named_recipes); i++) {
         if (pub_has(source_text, named_recipes[i].source)) {
             return &named_recipes[i].recipe;

@@ -63,6 +63,9 @@ static const struct {
      "Megatron-LM experts.py; none with the fused grouped MLP"},
     {"Rows reordered inside dispatch and combine", "HybridEP", "DeepEP's hybrid branch"},
     {"Token drop: balanced work, and a host that need not wait for counts", "25.09 rows", "notes"},
+    {"Token drop, TP communication overlapped, no graphs but of FP8 on H100", "NeMo's Llama 4",
+     "recipes/llama4_e128.py with performance_mode at 7a8f1cc, which the source's setup.sh checks "
+     "out (MegatronTokenDropCallback, tp_comm_overlap); its launch.sh and README"},
 };
 
 void pub_mechanisms(FILE *f) {

@@ -92,7 +92,7 @@ void pub_read_run(pub_row *r, const char *overlap, const char *dispatcher, const
         /* NeMo and Bridge overlap TP communication of dense models, but not in NVFP4. */
         l->overlap |= MF_OVERLAP_TP;
     }
-    if (pub_has(overlap, "async TP")) {
+    if (pub_has(overlap, "async TP") || (pub_has(overlap, "TP overlap") && l->tp > 1)) {
         l->overlap |= MF_OVERLAP_TP;
     }
     if (l->cp > 1) {

@@ -208,7 +208,8 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     if (r->skipped[0]) {
         return;
     }
-    if (pub_has(r->notes, "token drop") || pub_has(r->notes, "tokendrop")) {
+    const pub_recipe *recipe = pub_named_recipe(f[C_SOURCE]);
+    if (pub_has(r->notes, "token drop") || pub_has(r->notes, "tokendrop") || recipe->drops) {
         r->layout.capacity_factor = 1;
         r->layout.pad_to_capacity = true;
     }
@@ -240,9 +241,8 @@ static void read_row(pub_row *r, const char *const f[C_COUNT], mf_err *e) {
     }
     pub_read_precision(r, f[C_PRECISION], r->cluster.gpu.arch);
     pub_read_recipe_defaults(r);
-    const pub_recipe *recipe = pub_named_recipe(f[C_SOURCE]);
     r->layout.grads_bf16 |= recipe->grads_bf16;
-    traits |= recipe->unfused ? MF_TRAIT_UNFUSED_ROPE | MF_TRAIT_UNFUSED_ACT : 0;
+    traits |= recipe->traits;
     r->layout.traits |= (uint16_t)traits;
     r->in_recipe = *recipe->graph != '\0';
     pub_read_recompute(r, stated(f[C_RECOMPUTE], recipe->recompute));

@@ -22,7 +22,8 @@ void pub_read_reason(pub_row *r);
 typedef struct pub_recipe {
     const char *recompute, *overlap, *dispatcher, *graph;
     bool grads_bf16;
-    bool unfused; /* RoPE and activation op by op */
+    bool drops;      /* experts take a fixed number of rows: capacity factor 1, padded */
+    unsigned traits; /* MF_TRAIT_* */
 } pub_recipe;
 /* known.c: of the recipe that the source's text names, all "" where it names none that was read. */
 const pub_recipe *pub_named_recipe(const char *source_text);

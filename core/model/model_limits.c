@@ -90,7 +90,6 @@ const char *mf_model_not_on_gpu(const mf_model *m) {
         chunks |= m->layer_classes[i].chunked && m->layer_classes[i].window > 0;
     }
     return what != NULL                                   ? what
-           : m->attn_gate != MF_ATTN_GATE_NONE            ? "gates on attention's output"
            : m->attn == MF_ATTN_GQA && m->q_lora_rank > 0 ? "low-rank queries beside whole keys"
            : m->layer_norm                                ? "LayerNorm"
            : m->zero_centred_norm                         ? "norms that multiply by 1 + weight"

@@ -193,6 +193,11 @@ static const char *part_of(const char *key) {
     return NULL;
 }
 
+/* An empty object is a part, too: Hugging Face builds it by its defaults. */
+static bool is_there(const mf_json_value *v) {
+    return mf_json_value_type(v) == MF_JSON_OBJECT || !says_nothing(v);
+}
+
 /* Those that are known, and whatever else has a config of its own beside "text_config". */
 static void leave_out_parts(mf_config *c) {
     for (size_t i = 0; i < mf_json_size(c->root); i++) {
@@ -200,7 +205,7 @@ static void leave_out_parts(mf_config *c) {
         const mf_json_value *v = mf_json_at(c->root, i);
         bool another = part == NULL && c->object != c->root && v != c->object &&
                        (ends_with(key, "_config") || ends_with(key, "tower")) && !is_idle(key);
-        if ((part != NULL || another) && !says_nothing(v)) {
+        if ((part != NULL || another) && is_there(v)) {
             mf_config_leave_out(c, "%s (\"%s\")", another ? "another part" : part, key);
         }
     }

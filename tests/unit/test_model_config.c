@@ -352,6 +352,10 @@ static void text_parts_of_multimodal_models_are_their_family(void **state) {
                  cases[i][0], keys);
         mf_model plain = model_of(text), m = model_of(nested);
         assert_string_equal(m.family, cases[i][1]);
+        const char *tower = "a vision tower (\"vision_config\")";
+        assert_memory_equal(m.left_out, tower, strlen(tower));
+        memset(m.left_out, 0, sizeof m.left_out);
+        memset(plain.left_out, 0, sizeof plain.left_out);
         assert_memory_equal(&m, &plain, sizeof m);
     }
 }
@@ -382,6 +386,9 @@ static void what_a_model_leaves_out_is_named(void **state) {
                           "\"text_config\": {" LLAMA ", \"new_gate\": true}}");
     assert_string_equal(m.left_out,
                         "a vision tower (\"vision_config\"); \"new_gate\", which nobody reads");
+    /* An empty one is built by its defaults; none is none. */
+    m = model_of("{" LLAMA ", \"vision_config\": {}, \"audio_config\": null}");
+    assert_string_equal(m.left_out, "a vision tower (\"vision_config\")");
     char text[4096];
     size_t at = (size_t)snprintf(text, sizeof text, "{" LLAMA);
     for (int i = 0; i < 100; i++) {

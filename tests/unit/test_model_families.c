@@ -266,7 +266,7 @@ static void what_cannot_be_planned_or_run_is_said(void **state) {
         {"hunyuan-a13b", NULL, NULL, NULL},
         {"llama4-maverick", NULL, NULL, "probabilities on the experts' input"},
         {"phi-3.5-moe", NULL, NULL, "LayerNorm"},
-        {"step-3.5-flash", NULL, NULL, "gates on attention's output"},
+        {"step-3.5-flash", NULL, NULL, "norms that multiply by 1 + weight"},
         {"qwen3-next-80b-a3b", NULL, "gated delta nets", "gated delta nets"},
         {"kimi-k3", NULL, "Kimi delta attention", "Kimi delta attention"},
         {"nemotron-3-ultra", NULL, "Mamba-2", "Mamba-2"},

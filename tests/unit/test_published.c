@@ -341,6 +341,14 @@ static void what_a_row_leaves_out_stands_in_the_recipe_it_names(void **state) {
     assert_int_equal(r->layout.memory.recompute, MF_RECOMPUTE_NONE);
     assert_true(asks(r, "--unsure"));
     assert_false(asks(row(state, "card-001"), "--unsure")); /* its recipe was not read */
+    r = row(state, "dgx-106"); /* Llama 4, H100, BF16: NeMo's recipe drops tokens */
+    assert_true(r->layout.capacity_factor > 0 && r->layout.pad_to_capacity);
+    assert_true(r->layout.overlap & MF_OVERLAP_TP);
+    assert_int_equal(r->layout.dispatcher, MF_DISPATCH_ALLTOALL);
+    assert_int_equal(r->layout.graph, MF_GRAPH_NONE);
+    assert_int_equal(row(state, "dgx-107")->layout.graph, MF_GRAPH_PARTIAL); /* FP8 */
+    assert_int_equal(row(state, "dgx-103")->layout.graph, MF_GRAPH_NONE);    /* GB200 */
+    assert_false(pub_flags_known(r));
 }
 
 /* Once for all tests that look at predictions: it takes long. */
@@ -405,17 +413,16 @@ static errors errors_of(const table *t, bool held_out, bool moe, bool flags_know
     return e;
 }
 
-/* What was reached, rounded up: a change that costs accuracy shows here. MoE rows of unsaid flags
- * were at 11.4 % before those of Llama 4 and the hybrids came in (docs/ACCURACY.md). The targets of
- * rows that were never fitted are 6 % (dense), 10 % and 16 % (MoE, flags known and unsaid), bias 3
- * %. */
+/* What was reached, rounded up: a change that costs accuracy shows here. The targets of rows that
+ * were never fitted are 5 % (dense), 8 and 12 % (MoE, flags known and unsaid), bias 2 %, 90 % of
+ * them inside their bands. */
 static void predictions_are_as_near_as_they_were(void **state) {
     table *t = *state;
     static const struct {
         bool held_out, moe, flags_known;
         double mean, bias, inside;
     } most[] = {{true, false, true, 0.06, 0.03, 0.95},  {false, false, true, 0.037, 0.03, 0.95},
-                {true, true, true, 0.08, 0.03, 0.90},   {true, true, false, 0.15, 0.03, 0.85},
+                {true, true, true, 0.08, 0.03, 0.90},   {true, true, false, 0.12, 0.03, 0.90},
                 {false, true, true, 0.125, 0.03, 0.85}, {false, true, false, 0.135, 0.05, 0.85}};
     predict_all(t);
     for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
