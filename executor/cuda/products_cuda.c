@@ -55,6 +55,18 @@ static mf_gemm_type type_of(mf_kernel_dtype d) {
     return d == MF_KERNEL_BF16 ? MF_GEMM_BF16 : MF_GEMM_F32;
 }
 
+/* The alignment of all operands where it is less than 16 bytes, else 0: behind an odd number of
+ * heads' sinks weights stand where they come to stand. */
+static int32_t alignment_of(const mf_device_gemm *a) {
+    const void *operands[] = {a->g.a, a->g.b, a->g.c, a->add, a->g.bias};
+    uintptr_t bits = 0;
+    for (size_t i = 0; i < sizeof operands / sizeof operands[0]; i++) {
+        bits |= (uintptr_t)operands[i];
+    }
+    bits &= 15;
+    return (int32_t)(bits & (~bits + 1));
+}
+
 /* Every byte is written, so that shapes compare as bytes. */
 static void shape_of(const mf_device_gemm *a, mf_gemm_cuda_shape *s) {
     const mf_kernel_gemm *g = &a->g;
@@ -71,6 +83,7 @@ static void shape_of(const mf_device_gemm *a, mf_gemm_cuda_shape *s) {
     s->ldc = g->ldc;
     s->accumulate = g->accumulate || a->add != NULL;
     s->bias = g->bias != NULL;
+    s->align_B = alignment_of(a);
 }
 
 static plan *find(const mf_cuda_products *p, const mf_gemm_cuda_shape *s) {

@@ -40,6 +40,7 @@ typedef struct mf_gemm_cuda_shape {
     bool bias;             /* [n] of c's type, added to every row */
     bool bias_grad;        /* TN: the sums of a's columns too; not with bias or an activation */
     mf_gemm_activation activation; /* not with accumulate */
+    int32_t align_B; /* of all operands; 0: 16 or more. With less, algorithms are few and slow */
 } mf_gemm_cuda_shape;
 
 /* The numbers are cuBLASLt's own (cublasLt.h: cublasLtMatmulAlgoConfigAttributes_t); `state` is its

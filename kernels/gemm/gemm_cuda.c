@@ -137,14 +137,29 @@ out:
     return status;
 }
 
+/* Algorithms for operands that are aligned to less than 16 bytes. */
+static mf_status wish_alignment(cublasLtMatmulPreference_t wish, uint32_t align_B, mf_err *e) {
+    static const cublasLtMatmulPreferenceAttributes_t operands[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    mf_status status = MF_OK;
+    for (size_t i = 0; i < sizeof operands / sizeof operands[0]; i++) {
+        TRY(cublasLtMatmulPreferenceSetAttribute(wish, operands[i], &align_B, sizeof align_B));
+    }
+out:
+    return status;
+}
+
 static mf_status propose(mf_gemm_cuda *p, mf_err *e) {
     mf_status status = MF_OK;
     const mf_gemm_cuda_shape *s = &p->shape;
     cublasLtMatmulHeuristicResult_t found[MF_GEMM_CANDIDATES];
     cublasLtMatmulPreference_t wish = NULL;
-    const float *somewhere = (const float *)(uintptr_t)256; /* only its alignment is looked at */
-    mf_gemm_cuda_data standing_in = {.a_scale = somewhere, .b_scale = somewhere, .bias = somewhere};
-    standing_in.bias_grad = (void *)(uintptr_t)256;
+    /* Only their alignment is looked at. */
+    const uintptr_t at = s->align_B > 0 ? (uintptr_t)s->align_B : 256;
+    const float *scale = (const float *)(uintptr_t)256;
+    mf_gemm_cuda_data standing_in = {.a_scale = scale, .b_scale = scale, .bias = (const void *)at};
+    standing_in.bias_grad = (void *)at;
     int count = 0;
     cublasStatus_t result;
     status = point_at(p, &standing_in, e);
@@ -154,6 +169,10 @@ static mf_status propose(mf_gemm_cuda *p, mf_err *e) {
     TRY(cublasLtMatmulPreferenceCreate(&wish));
     TRY(cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &p->workspace_B, sizeof p->workspace_B));
+    status = s->align_B > 0 ? wish_alignment(wish, (uint32_t)s->align_B, e) : MF_OK;
+    if (status != MF_OK) {
+        goto out;
+    }
     result = cublasLtMatmulAlgoGetHeuristic(p->library, p->product, p->b, p->a, p->c, p->c, wish,
                                             MF_GEMM_CANDIDATES, found, &count);
     for (int i = 0; result == CUBLAS_STATUS_SUCCESS && i < count; i++) {

@@ -25,7 +25,7 @@
 
 #define MF_GEMM_CANDIDATES 8 /* cuBLAS 13 proposes no more of a product */
 
-typedef struct mf_gemm_cuda_data { /* device pointers, aligned to 16 bytes */
+typedef struct mf_gemm_cuda_data { /* device pointers, aligned to 16 bytes or the shape's align_B */
     const void *a, *b;
     const float *a_scale, *b_scale;
     const void *bias;
