@@ -250,6 +250,7 @@ typedef struct layouts_errors {
     double loss, norm, aux; /* largest of all steps, relative */
     char worst[200];        /* parameter */
     int left_out;           /* ops, by a planted fault */
+    bool window;            /* a fused dispatcher went through one */
 } layouts_errors;
 
 static inline void layouts_gradients(layouts_case *c, const grid_reference *ref,
@@ -329,7 +330,7 @@ static inline mf_status layouts_run(layouts_case *c, const grid_reference *ref, 
                                     mf_err *e) {
     const mf_exec_batch batch = {layouts_sample, &c->g};
     mf_exec_result r;
-    *out = (layouts_errors){0};
+    *out = (layouts_errors){.window = mf_exec_window_B(c->g.exec) > 0};
     c->g.step = 0;
     mf_status s = c->bits ? layouts_bits(c, e) : MF_OK;
     for (; c->g.step < layouts_sized.steps && s == MF_OK; c->g.step++) {
