@@ -39,11 +39,12 @@ static mf_status open_own(mf_exec *x, const mf_dispatch_shape *s, mf_err *e) {
                                           &x->window.view, e);
 }
 
-static void tell(mf_exec *x, mf_status status, const mf_err *why) {
-    if (status == MF_OK && x->window.group != NULL) {
+/* window_B: of the ranks that have one; a stage without experts has none. */
+static void tell(mf_exec *x, double window_B, const mf_err *why) {
+    if (window_B > 0.0) {
         snprintf(x->dispatch_text, sizeof x->dispatch_text,
-                 "fused, into the memory of the %lld GPUs of a group: windows of %.2f GB",
-                 (long long)x->p->layout.ep, 1e-9 * (double)x->window.room.window_B);
+                 "fused, into the memory of the %lld GPUs of a group: windows of %.3f GB",
+                 (long long)x->p->layout.ep, 1e-9 * window_B);
     } else {
         snprintf(x->dispatch_text, sizeof x->dispatch_text,
                  "fused, in slots of equal size through NCCL%s%.120s%s",
@@ -64,14 +65,16 @@ mf_status mf_exec_window_open(mf_exec *x, mf_err *e) {
         status = find_shape(x, &s, &x->window.room) ? open_own(x, &s, &why) : MF_OK;
         status = mf_comm_agree(x->comm, status, &why);
     }
-    tell(x, status, &why);
     if (status != MF_OK) {
         mf_exec_window_close(x);
     }
-    if (status == MF_INTERNAL && e != NULL) {
-        *e = why;
+    if (status == MF_INTERNAL) {
+        return mf_err_set(e, status, "%s", why.text);
     }
-    return status == MF_INTERNAL ? status : MF_OK;
+    double window_B = (double)mf_exec_window_B(x);
+    status = mf_comm_all_reduce(x->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, &window_B, 1, e);
+    tell(x, window_B, &why);
+    return status;
 }
 
 /* What is on its way to this rank arrives before its own kernels end. */
