@@ -37,6 +37,7 @@ static const layouts_fault layouts_faults[] = {
     {"expert-weights", MF_OP_ALL_GATHER, MF_GROUP_EDP, MF_PASS_O},
     {"tp", MF_OP_REDUCE_SCATTER, MF_GROUP_TP, LAYOUTS_BLOCKS},
     {"combine", MF_OP_COMBINE, MF_GROUP_EP, LAYOUTS_BLOCKS},
+    {"dispatch", MF_OP_DISPATCH, MF_GROUP_EP, MF_PASS_B}, /* a window then has what came before */
     {"ring", MF_OP_SEND_RECV, MF_GROUP_CP, LAYOUTS_BLOCKS},
     {"etp", MF_OP_REDUCE_SCATTER, MF_GROUP_ETP, MF_PASS_F},
     {"statistics", MF_OP_ALL_REDUCE, MF_GROUP_TP, LAYOUTS_BLOCKS}, /* of the loss */

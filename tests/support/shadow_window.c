@@ -4,6 +4,7 @@
  */
 #include "tests/support/shadow_private.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,6 +99,7 @@ static mf_status leave(const window_work *w, everyone *x, mf_err *e) {
     x->c[g->me].out = x->out;
     mf_status status = mf_kernel_combine_run(s, x->c, x->v, e);
     for (int r = 0; r < s->ranks && status == MF_OK; r++) {
+        assert(x->v[r].partial != NULL);
         memcpy(g->rows + r * rows, x->v[r].partial + g->me * rows, (size_t)rows * 2);
         memcpy(g->prob + r * choices, x->v[r].prob_grad, (size_t)choices * 4);
     }

@@ -203,7 +203,8 @@ static void rows_that_were_added_up_before_are_sent_once(void **state) {
             }
             for (int j = 0; j < TOP_K; j++) {
                 const int32_t x = choices[r][t][j];
-                const float sent = (float)(1000 * (x / EACH) + (r * TOKENS + t) * TOP_K + j);
+                const int owner = x / EACH, slot = (r * TOKENS + t) * TOP_K + j;
+                const float sent = (float)(1000 * owner + slot);
                 if (x >= 0) {
                     assert_float_equal(w->view[r].prob_grad[t * TOP_K + j], sent, 0);
                 }

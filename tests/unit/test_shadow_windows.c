@@ -22,6 +22,12 @@ static mf_status sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
     return grid_sample(&g, index, tokens, e);
 }
 
+static void label(void *user, const mf_exec_op *x) {
+    char text[96];
+    snprintf(text, sizeof text, "position %d %s", x->position, x->op->name);
+    shadow_label(user, text);
+}
+
 static mf_status open_case(shadow_case *c, const grid_model *m, const mf_layout *l, bool graph,
                            mf_device *device, mf_err *e) {
     mf_exec_options o;
@@ -36,6 +42,10 @@ static mf_status open_case(shadow_case *c, const grid_model *m, const mf_layout 
     c->layout.aux_scope = MF_AUX_SEQUENCE;
     c->model.aux_loss_coef = o.aux_coef;
     s = s == MF_OK ? shadow_case_program(c, device, e) : s;
+    if (!device->ops->on_host) {
+        o.before_op = label;
+        o.user = device;
+    }
     s = s == MF_OK ? shadow_case_start(c, device, &o, e) : s;
     const bool window = s == MF_OK && mf_exec_window_B(c->exec) > 0;
     return s == MF_OK && window == device->ops->on_host
