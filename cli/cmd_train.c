@@ -84,6 +84,9 @@ static void tell_memory(FILE *out, const mf_train_start *start) {
         fprintf(out, ", %s in use by its driver's count", mf_show_bytes((double)used_B).s);
     }
     putc('\n', out);
+    if (mf_exec_dispatch_text(start->exec)[0] != '\0') {
+        fprintf(out, "dispatch    %s\n", mf_exec_dispatch_text(start->exec));
+    }
 }
 
 static int started(void *user, const mf_train_start *start) {

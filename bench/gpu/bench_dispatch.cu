@@ -159,7 +159,7 @@ struct Job {
 
 void measure(GpuRanks &ranks, const Job &j, int r, cudaStream_t stream, Times &out) {
     const int64_t tokens = j.tokens, cols = j.cols;
-    const mf_dispatch_shape s = {ranks.count, tokens, cols, TOP_K, EACH * ranks.count};
+    const mf_dispatch_shape s = {ranks.count, tokens, cols, TOP_K, EACH * ranks.count, false};
     const int64_t slots = s.ranks * tokens * TOP_K;
     const ncclComm_t comm = ranks.comm[(size_t)r];
     mf_dispatch_group *g = NULL;

@@ -1,5 +1,6 @@
 /* lower_block.c - one block from its key: sets the builder up, calls the forward author, derives
  * the backward, adds what ZeRO-2 and ZeRO-3 do inside a block, and merges pairs. */
+#include "core/program/dispatch_room.h"
 #include "core/program/lower_build.h"
 
 #include <stdio.h>
@@ -157,19 +158,23 @@ static void count_weights(const mf_build *bd, double *dense, double *expert) {
     }
 }
 
-/* Receive and send buffers that a fused dispatcher registers once for all layers. */
+/* What a fused dispatcher keeps once for all layers: its window, or buffers for what is sent and
+ * what arrives; where there is to be a window, room for the buffers, too, as ranks that share a GPU
+ * have none. */
 static int64_t dispatcher_buffers(const mf_build *bd) {
-    int64_t bytes = 0;
+    int64_t bytes = 0, window_B = 0;
     if (bd->l->dispatcher != MF_DISPATCH_FUSED) {
         return 0;
     }
     for (int i = 0; i < bd->b->nforward; i++) {
         const mf_op *op = &bd->b->ops[i];
         if (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) {
+            const mf_dispatch_room room = mf_dispatch_room_of(bd->l, bd->c, bd->b, op);
             bytes += mf_align_B(bd->b->tensors[op->out[0]].bytes);
+            window_B = mf_dispatch_room_B(&room) > window_B ? mf_dispatch_room_B(&room) : window_B;
         }
     }
-    return bytes;
+    return bytes > window_B ? bytes : window_B;
 }
 
 /* --- a block ---------------------------------------------------------------------------------- */

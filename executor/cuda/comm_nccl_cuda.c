@@ -28,7 +28,8 @@ typedef struct nccl_state {
     ncclComm_t group[MF_COMM_GROUPS]; /* NULL: of one member. The others are cut from the world's */
     bool shared[MF_COMM_GROUPS];      /* with an earlier group of the same ranks */
     pair_comms slot[MF_COMM_SLOTS];
-    double *word; /* [2] on the device: of barriers and trials */
+    double *word;     /* [2] on the device: of barriers and trials */
+    bool shares_gpus; /* ranks of the world do */
 } nccl_state;
 
 /* The one way NCCL's results travel: its own words and the call's text. */
@@ -286,7 +287,13 @@ static void destroy(mf_comm *c) {
  * (executor/step/streams.c). NCCL's thread blocks take a multiprocessor each. In a graph NCCL lets
  * all of a rank's collectives follow one another as the host enters them: a communicator that is
  * used on two queues needs that. */
-static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
+typedef struct cta_shares {
+    int free;  /* multiprocessors that messages leave */
+    int kinds; /* of collectives that may wait at once */
+    int each;  /* thread blocks of one of them */
+} cta_shares;
+
+static mf_status find_shares(const mf_comm *c, cta_shares *out, mf_err *e) {
     const mf_layout *l = &c->layout;
     const int kinds =
         (l->tp > 1) + (l->cp > 1) + (l->ep * l->etp > 1) + (l->dp * l->cp > 1) + (l->edp > 1);
@@ -295,10 +302,28 @@ static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
     MF_CUDA_TRY(cudaGetDevice(&device), e);
     MF_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), e);
     const int most = (sms - messages * MESSAGE_CTAS) / (kinds > 0 ? kinds : 1);
-    if (most > 0 && most < NCCL_TAKES_CTAS) {
-        config->maxCTAs = most;
-    }
+    *out = (cta_shares){.free = sms - messages * MESSAGE_CTAS,
+                        .kinds = kinds,
+                        .each = most > 0 && most < NCCL_TAKES_CTAS ? most : NCCL_TAKES_CTAS};
     return MF_OK;
+}
+
+static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
+    cta_shares s;
+    mf_status status = find_shares(c, &s, e);
+    if (status == MF_OK && s.each < NCCL_TAKES_CTAS) {
+        config->maxCTAs = s.each;
+    }
+    return status;
+}
+
+/* EP is one of the kinds. */
+mf_status mf_comm_nccl_blocks(const mf_comm *c, bool beside, int *out, mf_err *e) {
+    cta_shares s = {0};
+    mf_status status = find_shares(c, &s, e);
+    const int rest = s.free - (s.kinds - 1) * s.each;
+    *out = beside || rest < s.each ? s.each : rest;
+    return status;
 }
 
 /* Every member gives 1: do they all answer, and is this rank where it should be? */
@@ -479,7 +504,8 @@ bool mf_comm_nccl_shares_gpus(void) {
 }
 
 /* What NCCL has to be told before it is called first where ranks share a GPU. */
-static mf_status share_gpus(const int32_t *all, int64_t ranks, mf_err *e) {
+static mf_status share_gpus(const int32_t *all, int64_t ranks, bool *shared, mf_err *e) {
+    *shared = false;
     for (int64_t i = 1; i < ranks; i++) {
         for (int64_t j = 0; j < i; j++) {
             if (memcmp(&all[i * UUID_I32], &all[j * UUID_I32], UUID_I32 * sizeof *all) != 0) {
@@ -491,6 +517,7 @@ static mf_status share_gpus(const int32_t *all, int64_t ranks, mf_err *e) {
                                   "2.30 on, this is %d.%d.%d",
                                   (long long)j, (long long)i, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
             }
+            *shared = true;
             (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
             (void)setenv("NCCL_NVLS_ENABLE", "0", 0);
             (void)setenv("NCCL_MAX_CTAS", ranks > 4 ? "2" : ranks > 2 ? "4" : "8", 0);
@@ -500,7 +527,7 @@ static mf_status share_gpus(const int32_t *all, int64_t ranks, mf_err *e) {
     return MF_OK;
 }
 
-static mf_status compare_gpus(mf_comm *host, mf_err *e) {
+static mf_status compare_gpus(mf_comm *host, bool *shared, mf_err *e) {
     struct cudaDeviceProp *gpu = calloc(1, sizeof *gpu);
     int64_t ranks = mf_comm_group_size(host, MF_GROUP_WORLD);
     int32_t *all = calloc((size_t)ranks, UUID_I32 * sizeof *all), own[UUID_I32] = {0};
@@ -519,7 +546,7 @@ static mf_status compare_gpus(mf_comm *host, mf_err *e) {
         status = mf_comm_all_gather(host, MF_GROUP_WORLD, MF_COMM_I32, own, all, UUID_I32, e);
     }
     if (status == MF_OK) {
-        status = mf_comm_agree(host, share_gpus(all, ranks, e), e);
+        status = mf_comm_agree(host, share_gpus(all, ranks, shared, e), e);
     }
     free(all);
     free(gpu);
@@ -552,6 +579,14 @@ static const mf_comm_ops ops = {
     .barrier = barrier,
 };
 
+void *mf_comm_nccl_group(const mf_comm *c, mf_group_kind g) {
+    return c->ops == &ops ? ((const nccl_state *)c->state)->group[g] : NULL;
+}
+
+bool mf_comm_nccl_is_shared(const mf_comm *c) {
+    return c->ops == &ops && ((const nccl_state *)c->state)->shares_gpus;
+}
+
 static mf_status prepare(mf_comm *host, const mf_layout *l, mf_comm **out, mf_err *e) {
     if (l->gpus != mf_comm_group_size(host, MF_GROUP_WORLD)) {
         return mf_err_set(e, MF_LAYOUT, "the layout is for %lld ranks, %lld are running",
@@ -573,9 +608,13 @@ static mf_status prepare(mf_comm *host, const mf_layout *l, mf_comm **out, mf_er
 mf_status mf_comm_nccl_create(mf_comm *host, const mf_layout *l, mf_comm **out, mf_err *e) {
     mf_comm *c = NULL;
     *out = NULL;
-    mf_status status = compare_gpus(host, e);
+    bool shared = false;
+    mf_status status = compare_gpus(host, &shared, e);
     if (status == MF_OK) {
         status = mf_comm_agree(host, prepare(host, l, &c, e), e);
+    }
+    if (status == MF_OK) {
+        ((nccl_state *)c->state)->shares_gpus = shared;
     }
     if (status == MF_OK && l->gpus > 1) {
         status = connect_groups(c, host, e);

@@ -51,4 +51,13 @@ void mf_cuda_attentions_close(mf_cuda_attentions *p);
 mf_status mf_cuda_attention(mf_queue *q, const mf_device_attention *a, mf_err *e);
 mf_status mf_cuda_attention_grad(mf_queue *q, const mf_device_attention_grad *a, mf_err *e);
 
+/* Windows of a fused dispatcher: see mf_device_ops. */
+mf_status mf_cuda_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
+                              mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e);
+void mf_cuda_window_close(mf_device *d, mf_dispatch_group *g);
+mf_status mf_cuda_window_dispatch(mf_queue *q, mf_dispatch_group *g, const mf_kernel_dispatch *a,
+                                  mf_err *e);
+mf_status mf_cuda_window_combine(mf_queue *q, mf_dispatch_group *g, const mf_kernel_combine *a,
+                                 mf_err *e);
+
 #endif

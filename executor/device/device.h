@@ -11,6 +11,7 @@
 
 #include "executor/comm/comm.h"
 #include "executor/device/kernel_list.h"
+#include "kernels/dispatch/dispatch.h"
 
 typedef struct mf_device mf_device;
 typedef struct mf_queue mf_queue;
@@ -139,6 +140,18 @@ typedef struct mf_device_ops {
     /* Communicators that move what lies in the memory of the devices of all ranks of `host`: see
      * mf_comm_nccl_create. Collective. NULL where those of the processes do. */
     mf_status (*connect)(mf_device *d, mf_comm *host, const mf_layout *l, mf_comm **out, mf_err *e);
+
+    /* The window of a fused dispatcher over the EP group of `wire`, which has to outlive it, and
+     * what lies in it; `beside`: its kernels run beside compute. Collective in the group.
+     * MF_INFEASIBLE with the reason where these ranks can have none, else MF_LIBRARY, MF_NOMEM; to
+     * be closed by each rank, which waits for the device. NULL where no device has one. */
+    mf_status (*window_open)(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
+                             mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e);
+    void (*window_close)(mf_device *d, mf_dispatch_group *g);
+    mf_status (*window_dispatch)(mf_queue *q, mf_dispatch_group *g, const mf_kernel_dispatch *a,
+                                 mf_err *e);
+    mf_status (*window_combine)(mf_queue *q, mf_dispatch_group *g, const mf_kernel_combine *a,
+                                mf_err *e);
 
     /* Puts down a mark, number `slot`, where the queue's work has come to; once the device has been
      * waited for, the seconds from one mark to another. NULL where the host's clock tells. */

@@ -117,6 +117,8 @@ static mf_status combine_choices(const exchange *s, mf_err *e) {
 /* --- fused: a copy of a token for each rank that it reaches --------------------------------------
  */
 
+/* Through a window where there is one (window.c), else in slots. */
+
 /* Which copies stand where: made anew for each exchange, which is cheaper than keeping it. */
 typedef struct copies {
     mf_row_map map; /* of ranks; slot t * ep + r: token t to rank r */
@@ -178,6 +180,9 @@ static mf_status send_choices(const exchange *s, copies *c, mf_err *e) {
 static mf_status dispatch_copies(const exchange *s, mf_err *e) {
     const mf_exec_op *x = s->x;
     copies c;
+    if (x->env->window != NULL) {
+        return mf_ops_window_dispatch(x, e);
+    }
     mf_status status = find_copies(s, x->in[1].data, &c, e);
     const mf_kernel_permute spread = {.dtype = x->in[0].dtype,
                                       .rows = s->rows,
@@ -202,6 +207,9 @@ static mf_status combine_copies(const exchange *s, mf_err *e) {
     const bool gradient = x->op->pass == MF_PASS_B;
     const int32_t *routing = x->in[gradient ? 2 : 1].data;
     copies c;
+    if (x->env->window != NULL) {
+        return mf_ops_window_combine(x, e);
+    }
     mf_status status = find_copies(s, routing, &c, e);
     const mf_kernel_unpermute join = {.dtype = x->out[0].dtype,
                                       .tokens = s->tokens,

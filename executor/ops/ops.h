@@ -5,6 +5,7 @@
 #ifndef MF_EXECUTOR_OPS_H
 #define MF_EXECUTOR_OPS_H
 
+#include "core/program/dispatch_room.h"
 #include "core/program/row_map.h"
 #include "executor/comm/comm.h"
 #include "executor/device/device.h"
@@ -15,6 +16,14 @@ typedef struct mf_exec_tensor {
     int64_t rows, cols, rows_max;
     mf_kernel_dtype dtype; /* integers and statistics are four bytes wide and say F32 */
 } mf_exec_tensor;
+
+/* The window of a fused dispatcher, and memory beside it. */
+typedef struct mf_ops_window {
+    mf_dispatch_group *group; /* NULL: none */
+    mf_dispatch_view view;
+    mf_dispatch_room room;
+    char *kept; /* mf_dispatch_kept_B: the sides, then gradients on their way back */
+} mf_ops_window;
 
 /* What ops read besides their operands: the rank and the micro-batch at hand. Pointers are the
  * device's, but for model, layout and communicators. */
@@ -57,7 +66,8 @@ typedef struct mf_exec_env {
                            far, before any are dropped; NULL: no experts */
     const float *correction_bias; /* [experts] of the position; NULL: none */
     int32_t *overflow;            /* raised where routed rows find no room */
-    void *exchange;               /* registered buffers of a fused dispatcher; NULL: none */
+    void *exchange;               /* copies of a fused dispatcher on their way; NULL: none */
+    const mf_ops_window *window;  /* NULL: a fused dispatcher goes through slots of equal size */
     void *scratch;
     size_t scratch_B;
 } mf_exec_env;
@@ -67,6 +77,7 @@ typedef struct mf_exec_op {
     const mf_block *block;
     mf_queue *queue;
     int position;
+    int side;        /* 1: of the backward of a merged pair */
     int ring_step;   /* attention: keys of the CP rank this many before */
     int nin;         /* operands without partial sums */
     int forward_nin; /* operands of the forward op */

@@ -11,5 +11,8 @@ mf_group_kind mf_ops_group(const mf_exec_op *x);
 /* Rows of a map from `rows` on have no choices. */
 mf_status mf_ops_no_choices_after(const mf_exec_op *x, const mf_exec_tensor *map, int64_t rows,
                                   mf_err *e);
+/* window.c: a fused dispatcher's exchanges, where env->window is there. */
+mf_status mf_ops_window_dispatch(const mf_exec_op *x, mf_err *e);
+mf_status mf_ops_window_combine(const mf_exec_op *x, mf_err *e);
 
 #endif

@@ -37,8 +37,8 @@ static void find_owned(mf_exec *x, int64_t shard[2]) {
     }
 }
 
-/* Buffers that are there once: boundary tensors and messages, gathered weights, the dispatcher's.
- */
+/* Buffers that are there once: boundary tensors and messages, gathered weights, the dispatcher's
+ * but for its window, which is no part of the arena. */
 static void find_buffers(mf_exec *x, int64_t *exchange_B) {
     const mf_layout *l = &x->p->layout;
     *exchange_B = x->gathered_B = 0;
@@ -50,6 +50,7 @@ static void find_buffers(mf_exec *x, int64_t *exchange_B) {
             x->gathered_B = b->gather_B > x->gathered_B ? b->gather_B : x->gathered_B;
         }
     }
+    *exchange_B -= x->window.group != NULL ? mf_align_B(x->window.room.window_B) : 0;
     x->sending = mf_schedule_sending(l);
     x->waiting = mf_schedule_messages(l) - 2 * x->sending;
 }
@@ -147,6 +148,7 @@ mf_status mf_exec_lay_out(mf_exec *x, mf_err *e) {
     x->area = take(&at, x->places->device.size_B);
     x->gathered = take(&at, 2 * sides * x->gathered_B);
     x->exchange = exchange_B > 0 ? take(&at, exchange_B) : NULL;
+    x->window.kept = x->exchange;
     for (int i = 0; i < 2 * sides; i++) {
         x->boundary[i] = take(&at, x->boundary_B);
     }
@@ -326,6 +328,7 @@ void mf_exec_bind_op(const mf_exec *x, const block_at *at, int op_index, mf_exec
     out->forward = op->forward >= 0 ? &q->block->ops[op->forward] : op;
     out->block = q->block;
     out->position = at->position;
+    out->side = at->side;
     out->ring_step = bind->ring_step;
     out->nin = bind->nin;
     out->forward_nin = bind->forward_nin;

@@ -233,6 +233,7 @@ mf_status mf_exec_bind(mf_exec *x, mf_err *e) {
     for (int i = 0; i < x->params.count && status == MF_OK; i++) {
         x->params.list[i].overwritten = is_overwritten(x, &x->params.list[i]);
     }
+    status = status == MF_OK ? mf_exec_window_open(x, e) : status;
     return status == MF_OK ? mf_exec_lay_out(x, e) : status;
 }
 

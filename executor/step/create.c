@@ -230,6 +230,7 @@ static void fill_env(mf_exec *x) {
     x->env.place_sample = AT(x->inputs, place_sample);
     x->env.overflow = &x->update->overflow;
     x->env.exchange = x->exchange;
+    x->env.window = x->window.group != NULL ? &x->window : NULL;
     for (int i = 0; i < x->p->assignment.positions; i++) {
         char name[128];
         position_bind *q = &x->positions[i];
@@ -313,6 +314,7 @@ void mf_exec_destroy(mf_exec *x) {
     }
     mf_exec_update_clear(x);
     mf_exec_streams_clear(x);
+    mf_exec_window_close(x);
     mf_exec_unbind(x);
     mf_exec_reduce_clear(x);
     mf_exec_beside_clear(x);

@@ -189,8 +189,10 @@ struct mf_exec {
     char *gathered;    /* two buffers a side */
     int gathers[2];    /* of this step, by side */
     bool *begun;       /* [positions] a weight gradient of this step stands */
-    char *exchange;    /* registered buffers of a fused dispatcher */
-    mailbox *mail;     /* [2 * sending], then [waiting] */
+    char *exchange;    /* a fused dispatcher's copies on their way, or what it keeps: */
+    mf_ops_window window;
+    char dispatch_text[256];
+    mailbox *mail; /* [2 * sending], then [waiting] */
     int sending, waiting;
 
     /* what ops read of the batch, scratch, results (core/memory/memory_inputs.h) */
@@ -278,6 +280,11 @@ mf_status mf_exec_take_gathered(mf_exec *x, block_at *at, mf_err *e);
  * waits for those that were left to this one's. */
 bool mf_exec_puts_off(const mf_exec *x, const block_at *at, bool ends);
 mf_status mf_exec_join_reductions(mf_exec *x, const block_at *at, bool put_off, mf_err *e);
+
+/* window.c: the window of a fused dispatcher, before the arena is laid out: where it cannot be had
+ * its rows go through the arena. Collective. */
+mf_status mf_exec_window_open(mf_exec *x, mf_err *e);
+void mf_exec_window_close(mf_exec *x);
 
 /* arena.c: the arena and the places in it. */
 mf_status mf_exec_lay_out(mf_exec *x, mf_err *e);

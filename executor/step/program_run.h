@@ -173,6 +173,10 @@ mf_status mf_exec_expert_load(mf_exec *x, double *counts, mf_err *e);
 /* Bytes of the arena, the end of the highest place in it that a step has taken so far, and what the
  * memory plan says of this rank's stage. After a step the three are equal. */
 int64_t mf_exec_arena_B(const mf_exec *x);
+/* How a fused dispatcher moves rows, for the run's user; empty: there is none, or memory is the
+ * host's. Bytes of the windows that it goes through, beside the arena; 0: none. */
+const char *mf_exec_dispatch_text(const mf_exec *x);
+int64_t mf_exec_window_B(const mf_exec *x);
 int64_t mf_exec_high_B(const mf_exec *x);
 double mf_exec_planned_B(const mf_exec *x);
 /* Of host memory. */

@@ -22,7 +22,7 @@ struct Unit {
 
 /* What lane i knows of choice i of a token. */
 struct Choices {
-    int row;    /* of y, -1: none */
+    int row;    /* of y, -1: none; by token: of all choices the one row that there is */
     int local;  /* this rank's expert, -1: not here */
     int choice; /* among all experts; only of this rank's own tokens */
     float weight;
@@ -33,8 +33,8 @@ __device__ static Choices ask(const Room &r, const mf_kernel_combine &k, const m
     const unsigned lane = threadIdx.x % 32, top_k = (unsigned)r.top_k;
     Choices c = {-1, -1, -1, 1.0f};
     if (u.number < p.count && lane < top_k) {
-        const unsigned slot = ((unsigned)to * (unsigned)r.tokens + u.token) * top_k + lane;
-        c.row = k.row_of_slot[slot];
+        const unsigned at = (unsigned)to * (unsigned)r.tokens + u.token, slot = at * top_k + lane;
+        c.row = k.row_of_slot[k.by_token ? at : slot];
         c.local = k.local[slot];
         if (k.weight) {
             c.weight = k.weight[slot];
@@ -127,15 +127,16 @@ __device__ static unsigned lanes_before(void) {
 __device__ static int own_rows(const Producer &f, const mf_combine_plan &p, const Room &r,
                                const mf_kernel_combine &k, const Choices &c, const Unit &u, int to,
                                Row &mine) {
-    const unsigned with = __ballot_sync(0xffffffffu, c.row >= 0);
+    unsigned with = __ballot_sync(0xffffffffu, c.row >= 0 && (!k.by_token || c.local >= 0));
+    with = k.by_token ? with & (0u - with) : with; /* the first */
     if (k.slot_grad && u.piece == 0 && with != 0) {
         wait_for(&f.smem->came, 1);
-        if (c.row >= 0) {
+        if (c.local >= 0) {
             const int64_t slot = u.token * r.top_k + threadIdx.x % 32;
             at_peer<float>(r, r.prob_grad, to)[slot] = k.slot_grad[to * r.tokens * r.top_k + slot];
         }
     }
-    mine = {c.row >= 0 ? __popc(with & lanes_before()) : -1,
+    mine = {with >> threadIdx.x % 32 & 1 ? __popc(with & lanes_before()) : -1,
             (const mf_bf16 *)k.y + c.row * r.cols + u.piece * p.piece_cols, c.weight};
     return __popc(with);
 }

@@ -41,14 +41,15 @@ static size_t slots_B(const mf_dispatch_shape *s) {
 }
 
 size_t mf_dispatch_window_B(const mf_dispatch_shape *s) {
-    return 2 * rows_B(s) + 2 * slots_B(s) + aligned((size_t)(s->tokens * s->top_k) * 4) + 256;
+    const size_t rows = s->shared ? rows_B(s) : 2 * rows_B(s);
+    return rows + 2 * slots_B(s) + aligned((size_t)(s->tokens * s->top_k) * 4) + 256;
 }
 
 mf_dispatch_view mf_dispatch_view_of(const mf_dispatch_shape *s, void *base) {
     char *at = base;
     mf_dispatch_view v;
     v.rows = (uint16_t *)(void *)at;
-    at += rows_B(s);
+    at += s->shared ? 0 : rows_B(s);
     v.partial = (uint16_t *)(void *)at;
     at += rows_B(s);
     v.index = (int32_t *)(void *)at;
@@ -112,11 +113,31 @@ mf_status mf_kernel_dispatch_run(const mf_dispatch_shape *s, const mf_kernel_dis
     return status;
 }
 
+/* The row of y for choice j of a token of all ranks' tokens, whose choices are `local` here. */
+static int32_t row_of(const mf_dispatch_shape *s, const mf_kernel_combine *c, int64_t token,
+                      int64_t j) {
+    const int32_t *local = c->local + token * s->top_k;
+    if (!c->by_token) {
+        return c->row_of_slot[token * s->top_k + j];
+    }
+    for (int64_t i = 0; i < j; i++) {
+        if (local[i] >= 0) {
+            return -1;
+        }
+    }
+    return local[j] >= 0 ? c->row_of_slot[token] : -1;
+}
+
 /* Owner `from` sums its experts' rows of token t of rank `to`. */
 static void send_back(const mf_dispatch_shape *s, const mf_kernel_combine *c,
                       const mf_dispatch_view *v, int from, int to, int64_t t) {
     const int64_t slot = (to * s->tokens + t) * s->top_k;
-    const int32_t *row = c[from].row_of_slot + slot;
+    int32_t row[MF_DISPATCH_TOP_K_MAX];
+    bool any = false;
+    for (int64_t j = 0; j < s->top_k; j++) {
+        row[j] = row_of(s, &c[from], to * s->tokens + t, j);
+        any = any || row[j] >= 0;
+    }
     uint16_t *sum = v[to].partial + (from * s->tokens + t) * s->cols;
     for (int64_t i = 0; i < s->cols; i++) {
         float total = 0.0f;
@@ -129,7 +150,7 @@ static void send_back(const mf_dispatch_shape *s, const mf_kernel_combine *c,
         sum[i] = mf_kernel_bf16_round(total);
     }
     for (int64_t j = 0; c[from].slot_grad != NULL && j < s->top_k; j++) {
-        if (row[j] >= 0) {
+        if (any && c[from].local[slot + j] >= 0) {
             v[to].prob_grad[t * s->top_k + j] = c[from].slot_grad[slot + j];
         }
     }

@@ -16,6 +16,12 @@
  * choice, ride along. Each is the other's gradient: of dispatch, combine without weight; of
  * combine, dispatch of dy (then permute.h's weighted permutation and weight gradient on the owner).
  *
+ * Where the experts' rows of a token were added up before, y has a row for each token that came
+ * (`by_token`), and combine sends that.
+ *
+ * A window's rows and the partial sums of combine may lie in the same memory (`shared`) where a
+ * rank has read what a dispatch brought before it enqueues the next combine.
+ *
  * On a GPU rows go through the copy engine into the peers' memory (NCCL symmetric windows); what
  * may be sent lies inside the group's window, mf_dispatch_view says where. Ranks call create, the
  * two kernels and destroy in the same order, each with its own GPU current; the kernels enqueue,
@@ -32,6 +38,7 @@
 typedef struct mf_dispatch_shape {
     int ranks;
     int64_t tokens, cols, top_k, experts; /* experts: a multiple of ranks; cols: of 8 */
+    bool shared;                          /* view.partial lies where view.rows does */
 } mf_dispatch_shape;
 
 /* What peers write on one rank. */
@@ -52,11 +59,14 @@ typedef struct mf_kernel_dispatch {
 typedef struct mf_kernel_combine {
     const uint16_t *y;          /* bf16 [rows, cols], in expert order */
     const int32_t *local;       /* [ranks * tokens, top_k]: view.index, or a copy kept since */
-    const int32_t *row_of_slot; /* [ranks * tokens * top_k]: row of y; -1: not here, or dropped */
-    const float *weight;        /* [ranks * tokens * top_k], or NULL: 1 */
-    const float *slot_grad;     /* ditto, or NULL: sent into the view's prob_grad */
+    const int32_t *row_of_slot; /* [ranks * tokens * top_k]: row of y; -1: not here, or dropped.
+                                   by_token: [ranks * tokens] */
+    const float *weight;        /* [ranks * tokens * top_k], or NULL: 1, as by_token */
+    const float *slot_grad;     /* ditto, or NULL: sent into the view's prob_grad, of all choices
+                                   here of a token that has a row */
     const int32_t *index;       /* [tokens, top_k]: this rank's own choices, as dispatched */
     uint16_t *out;              /* bf16 [tokens, cols]; may hold sums of own rows meanwhile */
+    bool by_token;
 } mf_kernel_combine;
 
 MF_KERNEL_C_BEGIN

@@ -37,6 +37,7 @@ static const layouts_fault layouts_faults[] = {
     {"expert-weights", MF_OP_ALL_GATHER, MF_GROUP_EDP, MF_PASS_O},
     {"tp", MF_OP_REDUCE_SCATTER, MF_GROUP_TP, LAYOUTS_BLOCKS},
     {"combine", MF_OP_COMBINE, MF_GROUP_EP, LAYOUTS_BLOCKS},
+    {"dispatch", MF_OP_DISPATCH, MF_GROUP_EP, MF_PASS_B}, /* a window then has what came before */
     {"ring", MF_OP_SEND_RECV, MF_GROUP_CP, LAYOUTS_BLOCKS},
     {"etp", MF_OP_REDUCE_SCATTER, MF_GROUP_ETP, MF_PASS_F},
     {"statistics", MF_OP_ALL_REDUCE, MF_GROUP_TP, LAYOUTS_BLOCKS}, /* of the loss */
@@ -250,6 +251,7 @@ typedef struct layouts_errors {
     double loss, norm, aux; /* largest of all steps, relative */
     char worst[200];        /* parameter */
     int left_out;           /* ops, by a planted fault */
+    bool window;            /* a fused dispatcher went through one */
 } layouts_errors;
 
 static inline void layouts_gradients(layouts_case *c, const grid_reference *ref,
@@ -329,7 +331,7 @@ static inline mf_status layouts_run(layouts_case *c, const grid_reference *ref, 
                                     mf_err *e) {
     const mf_exec_batch batch = {layouts_sample, &c->g};
     mf_exec_result r;
-    *out = (layouts_errors){0};
+    *out = (layouts_errors){.window = mf_exec_window_B(c->g.exec) > 0};
     c->g.step = 0;
     mf_status s = c->bits ? layouts_bits(c, e) : MF_OK;
     for (; c->g.step < layouts_sized.steps && s == MF_OK; c->g.step++) {

@@ -22,6 +22,7 @@ struct Case {
     const char *name;
     int64_t tokens, cols, top_k, experts_a_rank;
     Routing routing;
+    bool by_token; /* y has a row a token; and rows and sums share the window's memory */
 };
 
 /* One rank's side of a round, on the host. */
@@ -29,7 +30,7 @@ struct Side {
     std::vector<uint16_t> x, y, out;
     std::vector<int32_t> index, row_of_slot;
     std::vector<float> prob, weight, slot_grad;
-    std::vector<uint8_t> window;
+    std::vector<uint8_t> window, arrived; /* arrived: as it was before combine */
     mf_dispatch_view view;
 };
 
@@ -76,7 +77,7 @@ template <typename T> void randomise(std::vector<T> &v, int64_t n) {
 }
 
 /* Inputs, and what the reference makes of them. */
-std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how) {
+std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how, bool by_token) {
     std::vector<Side> sides((size_t)s.ranks);
     std::vector<mf_kernel_dispatch> d;
     std::vector<mf_kernel_combine> c;
@@ -98,6 +99,9 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how) {
         d.push_back({side.x.data(), side.index.data(), side.prob.data()});
     }
     MF_MUST(mf_kernel_dispatch_run(&s, d.data(), views.data(), &e), e);
+    for (Side &side : sides) {
+        side.arrived = side.window; /* the sums of combine may come to lie there */
+    }
     for (Side &side : sides) { /* the experts' rows in expert order, as permute finds it */
         std::vector<int32_t> counts((size_t)each), offsets((size_t)each + 1), slot((size_t)slots);
         int32_t overflow = 0;
@@ -122,8 +126,20 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how) {
         if (s.top_k > 1) { /* as a capacity would: a choice dropped after dispatch */
             side.row_of_slot[dice((uint64_t)slots)] = -1;
         }
-        c.push_back({side.y.data(), side.view.index, side.row_of_slot.data(), side.weight.data(),
-                     side.slot_grad.data(), side.index.data(), side.out.data()});
+        if (by_token) { /* fewer than expert rows: those that lie there do */
+            int32_t rows = 0;
+            side.row_of_slot.resize((size_t)(s.ranks * s.tokens));
+            for (int64_t t = 0; t < s.ranks * s.tokens; t++) {
+                bool here = false;
+                for (int64_t j = 0; j < s.top_k; j++) {
+                    here = here || side.view.index[t * s.top_k + j] >= 0;
+                }
+                side.row_of_slot[(size_t)t] = here && dice(20) > 0 ? rows++ : -1;
+            }
+        }
+        c.push_back({side.y.data(), side.view.index, side.row_of_slot.data(),
+                     by_token ? nullptr : side.weight.data(), side.slot_grad.data(),
+                     side.index.data(), side.out.data(), by_token});
     }
     MF_MUST(mf_kernel_combine_run(&s, c.data(), views.data(), &e), e);
     return sides;
@@ -173,7 +189,7 @@ struct Found {
 
 /* One round of one rank on its GPU. */
 void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group *g,
-                  const Side &side, int rank, cudaStream_t stream, Found &found) {
+                  const Side &side, bool by_token, int rank, cudaStream_t stream, Found &found) {
     Held m;
     mf_err e;
     mf_err_clear(&e);
@@ -186,23 +202,26 @@ void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group
     const mf_kernel_combine c = {m.upload(side.y),
                                  v->index,
                                  m.upload(side.row_of_slot),
-                                 m.upload(side.weight),
+                                 by_token ? nullptr : m.upload(side.weight),
                                  m.upload(side.slot_grad),
                                  index,
-                                 out};
+                                 out,
+                                 by_token};
     uint16_t *gathered = (uint16_t *)m.take(rows * row * 2);
+    uint16_t *kept = (uint16_t *)m.take(rows * row * 2); /* before sums take their place */
     GPU_MUST(cudaMemset(v->rows, 0xff, mf_dispatch_window_B(&s) - 256));
     GPU_MUST(cudaDeviceSynchronize());
     ranks.meet();
     MF_MUST(mf_kernel_dispatch_run_cuda(g, &d, stream, &e), e);
     ranks.meet(); /* on one GPU every dispatch is queued before anything behind one of them */
+    GPU_MUST(cudaMemcpyAsync(kept, v->rows, rows * row * 2, cudaMemcpyDeviceToDevice, stream));
     MF_MUST(mf_kernel_combine_run_cuda(g, &c, stream, &e), e);
     NCCL_MUST(ncclAllGather(x, gathered, (size_t)s.tokens * row, ncclBfloat16,
                             ranks.comm[(size_t)rank], stream));
     GPU_MUST(cudaStreamSynchronize(stream));
-    const std::vector<uint16_t> got = download(v->rows, rows * row);
+    const std::vector<uint16_t> got = download(kept, rows * row);
     const std::vector<uint16_t> all = download(gathered, rows * row);
-    found.rows = unlike(got, side.view.rows);
+    found.rows = unlike(got, (const uint16_t *)side.arrived.data());
     found.index = unlike(download(v->index, rows * k), side.view.index);
     found.prob = unlike(download(v->prob, rows * k), side.view.prob);
     found.prob_grad = unlike(download(v->prob_grad, (size_t)s.tokens * k), side.view.prob_grad);
@@ -224,8 +243,8 @@ void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group
 }
 
 void run_case(GpuRanks &ranks, const Case &c, int blocks) {
-    const mf_dispatch_shape s = {ranks.count, c.tokens, c.cols, c.top_k,
-                                 c.experts_a_rank * ranks.count};
+    const mf_dispatch_shape s = {
+        ranks.count, c.tokens, c.cols, c.top_k, c.experts_a_rank * ranks.count, c.by_token};
     std::vector<mf_dispatch_group *> groups((size_t)ranks.count);
     ranks.run([&](int r, cudaStream_t) {
         mf_err e;
@@ -235,10 +254,10 @@ void run_case(GpuRanks &ranks, const Case &c, int blocks) {
                 e);
     });
     for (int round = 0; round < 2; round++) {
-        const std::vector<Side> sides = reference_round(s, c.routing);
+        const std::vector<Side> sides = reference_round(s, c.routing, c.by_token);
         std::vector<Found> found((size_t)ranks.count);
         ranks.run([&](int r, cudaStream_t stream) {
-            device_round(ranks, s, groups[(size_t)r], sides[(size_t)r], r, stream,
+            device_round(ranks, s, groups[(size_t)r], sides[(size_t)r], c.by_token, r, stream,
                          found[(size_t)r]);
         });
         for (int r = 0; r < ranks.count; r++) {
@@ -257,14 +276,17 @@ void run_case(GpuRanks &ranks, const Case &c, int blocks) {
 }
 
 void run_cases(GpuRanks &ranks, bool small) {
-    run_case(ranks, {"odd sizes", 129, 1032, 3, 5, UNIFORM}, 0);
-    run_case(ranks, {"all to rank 0", 77, 264, 2, 4, TO_RANK_ZERO}, 3);
+    run_case(ranks, {"odd sizes", 129, 1032, 3, 5, UNIFORM, false}, 0);
+    run_case(ranks, {"all to rank 0", 77, 264, 2, 4, TO_RANK_ZERO, false}, 3);
+    run_case(ranks, {"a row a token", 131, 520, 4, 4, UNIFORM, true}, 5);
     if (!small) {
-        run_case(ranks, {"uniform", 300, 512, 8, 64, UNIFORM}, 0);
-        run_case(ranks, {"one token", 1, 8, 1, 1, UNIFORM}, 0);
-        run_case(ranks, {"neighbours", 200, 2048, 4, 8, NEIGHBOURS}, 16);
-        run_case(ranks, {"wide rows", 70, 20008, 2, 3, UNIFORM}, 2);
-        run_case(ranks, {"DeepSeek-V3", 1024, 7168, 8, 32, UNIFORM}, 0);
+        run_case(ranks, {"uniform", 300, 512, 8, 64, UNIFORM, false}, 0);
+        run_case(ranks, {"one token", 1, 8, 1, 1, UNIFORM, false}, 0);
+        run_case(ranks, {"neighbours", 200, 2048, 4, 8, NEIGHBOURS, false}, 16);
+        run_case(ranks, {"wide rows", 70, 20008, 2, 3, UNIFORM, false}, 2);
+        run_case(ranks, {"DeepSeek-V3", 1024, 7168, 8, 32, UNIFORM, false}, 0);
+        run_case(ranks, {"tokens of it", 1024, 7168, 8, 32, UNIFORM, true}, 32);
+        run_case(ranks, {"narrow tokens", 4096, 1024, 8, 16, UNIFORM, true}, 0);
     }
 }
 

@@ -27,6 +27,7 @@ typedef struct shadow_options {
     bool fused_sums;   /* as a GPU translates: the norm's gradient adds what stands in its kernel */
     bool one_type;     /* as on a GPU: products take operands of one type */
     bool records;      /* keeps what was done */
+    bool slots;        /* no windows: a fused dispatcher goes through slots of equal size */
     bool checks_spans; /* of the first kernels of each kind: shadow_check_kernel */
     int64_t no_order;  /* leaves out this call of order(), counted from 1; 0: none */
     double timeout_s;  /* of communication that does not come on; 0: 20 seconds */

@@ -9,7 +9,7 @@
 
 enum { RANKS = 3, TOKENS = 4, COLS = 8, TOP_K = 3, EXPERTS = 6, EACH = EXPERTS / RANKS };
 
-static const mf_dispatch_shape shape = {RANKS, TOKENS, COLS, TOP_K, EXPERTS};
+static const mf_dispatch_shape shape = {RANKS, TOKENS, COLS, TOP_K, EXPERTS, false};
 
 /* Choices of rank 0, 1, 2. */
 static const int32_t choices[RANKS][TOKENS][TOP_K] = {
@@ -151,11 +151,73 @@ static void combine_adds_what_all_experts_made(void **state) {
     }
 }
 
+/* A row for each token that came, made of all its experts here: it is sent once, however many those
+ * are, with the gradients of all of them. Rows and sums share the window. */
+static void rows_that_were_added_up_before_are_sent_once(void **state) {
+    world *w = *state;
+    enum { ROWS = RANKS * TOKENS };
+    static uint16_t y[RANKS][ROWS][COLS], out[RANKS][TOKENS][COLS];
+    static int32_t row_of[RANKS][ROWS];
+    static float grad[RANKS][ROWS * TOP_K];
+    mf_dispatch_shape s = shape;
+    mf_kernel_combine c[RANKS];
+    s.shared = true;
+    assert_int_equal(mf_dispatch_window_B(&shape) - mf_dispatch_window_B(&s), 256);
+    for (int r = 0; r < RANKS; r++) {
+        w->view[r] = mf_dispatch_view_of(&s, w->window[r]);
+        assert_ptr_equal(w->view[r].rows, w->view[r].partial);
+    }
+    assert_int_equal(mf_kernel_dispatch_run(&s, w->d, w->view, NULL), MF_OK);
+    for (int r = 0; r < RANKS; r++) {
+        int rows = 0;
+        for (int t = 0; t < ROWS; t++) {
+            const bool here = owns(r, choices[t / TOKENS][t % TOKENS]);
+            row_of[r][t] = here ? rows++ : -1;
+            for (int i = 0; here && i < COLS; i++) {
+                float x = mf_kernel_bf16_widen(w->view[r].rows[t * COLS + i]);
+                y[r][row_of[r][t]][i] = mf_kernel_bf16_round((float)(r + 1) * x);
+            }
+            for (int j = 0; j < TOP_K; j++) {
+                grad[r][t * TOP_K + j] = (float)(1000 * r + t * TOP_K + j);
+            }
+        }
+        c[r] = (mf_kernel_combine){.y = &y[r][0][0],
+                                   .local = w->view[r].index,
+                                   .row_of_slot = row_of[r],
+                                   .slot_grad = grad[r],
+                                   .index = &choices[r][0][0],
+                                   .out = &out[r][0][0],
+                                   .by_token = true};
+    }
+    assert_int_equal(mf_kernel_combine_run(&s, c, w->view, NULL), MF_OK);
+    for (int r = 0; r < RANKS; r++) {
+        for (int t = 0; t < TOKENS; t++) {
+            double factor = 0;
+            for (int owner = 0; owner < RANKS; owner++) {
+                factor += owns(owner, choices[r][t]) ? owner + 1 : 0;
+            }
+            for (int i = 0; i < COLS; i++) {
+                const double want = factor * (double)mf_kernel_bf16_widen(w->x[r][t][i]);
+                const double got = (double)mf_kernel_bf16_widen(out[r][t][i]);
+                assert_at_most(fabs(got - want), 1.2e-2 * want + 1e-6);
+            }
+            for (int j = 0; j < TOP_K; j++) {
+                const int32_t x = choices[r][t][j];
+                const int owner = x / EACH, slot = (r * TOKENS + t) * TOP_K + j;
+                const float sent = (float)(1000 * owner + slot);
+                if (x >= 0) {
+                    assert_float_equal(w->view[r].prob_grad[t * TOP_K + j], sent, 0);
+                }
+            }
+        }
+    }
+}
+
 static void shapes_outside_the_terms_are_refused(void **state) {
     (void)state;
-    const mf_dispatch_shape wrong[] = {{33, 4, 8, 2, 66}, {2, 4, 12, 2, 4},
-                                       {2, 4, 8, 33, 64}, {3, 4, 8, 2, 64},
-                                       {2, -1, 8, 2, 64}, {4, 1 << 28, 8, 2, 64}};
+    const mf_dispatch_shape wrong[] = {{33, 4, 8, 2, 66, false}, {2, 4, 12, 2, 4, false},
+                                       {2, 4, 8, 33, 64, false}, {3, 4, 8, 2, 64, false},
+                                       {2, -1, 8, 2, 64, true},  {4, 1 << 28, 8, 2, 64, true}};
     mf_err e;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         mf_err_clear(&e);
@@ -263,6 +325,8 @@ int main(void) {
                                         teardown),
         cmocka_unit_test(copies_count_tokens_and_foreign_owners),
         cmocka_unit_test_setup_teardown(combine_adds_what_all_experts_made, setup, teardown),
+        cmocka_unit_test_setup_teardown(rows_that_were_added_up_before_are_sent_once, setup,
+                                        teardown),
         cmocka_unit_test(shapes_outside_the_terms_are_refused),
     };
     kt_seed();

@@ -81,8 +81,11 @@ static mf_status train(const grid_model *m, const mf_layout *l, bool graph, mf_d
 
 /* The same on the CPU and on the shadow, op by op and as a graph. */
 static mf_status compare(const grid_model *m, const mf_layout *l, uint64_t seed, mf_err *e) {
-    const shadow_options o = {
-        .seed = seed, .records = true, .fused_sums = seed % 2 == 0, .timeout_s = 30.0};
+    const shadow_options o = {.seed = seed,
+                              .records = true,
+                              .fused_sums = seed % 2 == 0,
+                              .slots = true,
+                              .timeout_s = 30.0};
     shadow_bytes want = {0}, got = {0};
     shadow_twin twin;
     mf_device *shadow = NULL;

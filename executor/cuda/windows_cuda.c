@@ -1,0 +1,51 @@
+/* windows_cuda.c - windows of a fused dispatcher, over the NCCL communicator of the EP group. */
+#include "executor/cuda/comm_nccl_cuda.h"
+#include "executor/cuda/device_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Why these ranks have none, the same on all of them; NULL: they may have. */
+static const char *lacks(const mf_comm *wire) {
+    const char *by = getenv("MOEFOLD_DISPATCH");
+    return by != NULL && strcmp(by, "slots") == 0   ? "MOEFOLD_DISPATCH"
+           : mf_comm_nccl_is_shared(wire)           ? "ranks share a GPU"
+           : !mf_comm_nccl_group(wire, MF_GROUP_EP) ? "the group has no communicator of NCCL"
+                                                    : NULL;
+}
+
+mf_status mf_cuda_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
+                              mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e) {
+    const char *why = lacks(wire);
+    int blocks = 0;
+    (void)d; /* which is current */
+    *out = NULL;
+    if (why != NULL) {
+        return mf_err_set(e, MF_INFEASIBLE, "%s", why);
+    }
+    mf_status status = mf_comm_nccl_blocks(wire, beside, &blocks, e);
+    if (beside && blocks > MF_DISPATCH_BLOCKS_BESIDE) {
+        blocks = MF_DISPATCH_BLOCKS_BESIDE;
+    }
+    void *group = mf_comm_nccl_group(wire, MF_GROUP_EP);
+    status = status == MF_OK ? mf_dispatch_group_create(group, s, blocks, out, e) : status;
+    if (status == MF_OK) {
+        *view = *mf_dispatch_group_view(*out);
+    }
+    return status;
+}
+
+void mf_cuda_window_close(mf_device *d, mf_dispatch_group *g) {
+    (void)d->ops->wait(d, NULL);
+    mf_dispatch_group_destroy(g);
+}
+
+mf_status mf_cuda_window_dispatch(mf_queue *q, mf_dispatch_group *g, const mf_kernel_dispatch *a,
+                                  mf_err *e) {
+    return mf_cuda_preparing(q) ? MF_OK : mf_kernel_dispatch_run_cuda(g, a, q->stream, e);
+}
+
+mf_status mf_cuda_window_combine(mf_queue *q, mf_dispatch_group *g, const mf_kernel_combine *a,
+                                 mf_err *e) {
+    return mf_cuda_preparing(q) ? MF_OK : mf_kernel_combine_run_cuda(g, a, q->stream, e);
+}

@@ -1,0 +1,148 @@
+/* window.c - a fused dispatcher through the kernels that write into other GPUs' memory
+ * (kernels/dispatch/dispatch.h).
+ *
+ * Dispatch: the kernel brings the tokens into the window, a row for each token of each rank, of
+ * which some are empty; the others are copied out, in the order of ranks and tokens, before the
+ * queue goes on. Combine sends a row for each token that came, which has been summed over this
+ * rank's experts.
+ *
+ * Who may write when: a rank's kernel stores nothing before the kernels of its peers have begun
+ * (their first barrier), and each queues its kernel behind all that reads what lies in its window,
+ * since the exchanges of a rank follow one another: on the queue of EP, or on that of compute,
+ * which waits for the other at the end of a block. So rows and sums share the window's memory, and
+ * one window does for all layers, passes and micro-batches. The kernels' barriers count on the
+ * device: a graph that is played again goes on where the last kernel left off.
+ *
+ * What arrived is known until the next dispatch of the same side (of a merged pair): between them
+ * lies the combine of the same tokens, since each pass of a block begins with one and ends with the
+ * other.
+ */
+#include "executor/ops/transport.h"
+
+/* What a rank knows of the tokens that came last. */
+typedef struct arrivals {
+    int64_t tokens, rows; /* of all ranks; that have room among those that arrived */
+    mf_row_map map;       /* one run, of tokens with an expert here */
+    int32_t *local;       /* [tokens, top_k] */
+    float *back;          /* [tokens, top_k] */
+} arrivals;
+
+static arrivals arrivals_of(const mf_exec_op *x, const mf_exec_tensor *arrived) {
+    const mf_ops_window *w = x->env->window;
+    const mf_layout *l = x->env->layout;
+    char *at = w->kept + x->side * w->room.side_B;
+    arrivals a = {.tokens = l->ep * x->op->dim[MF_OP_DIM_TOKENS],
+                  .rows = l->ep * mf_layout_slot_rows(l, arrived->rows)};
+    a.map = mf_row_map_of(at, 1, a.rows, a.tokens);
+    a.local = (int32_t *)(void *)(at + w->room.map_B);
+    a.back = (float *)(void *)(w->kept + w->room.sides * w->room.side_B);
+    return a;
+}
+
+static int64_t own_experts(const mf_exec_op *x) {
+    return x->op->dim[MF_OP_DIM_EXPERTS] / x->env->layout->ep;
+}
+
+/* Which tokens came, and where they go. */
+static mf_status find_arrivals(const mf_exec_op *x, const arrivals *a, mf_err *e) {
+    const mf_device_ops *k = mf_ops_device(x);
+    const int64_t top_k = x->op->dim[MF_OP_DIM_TOP_K];
+    mf_ops_scratch scratch = mf_ops_scratch_of(x);
+    int32_t *here = mf_ops_take(&scratch, (size_t)a->tokens * sizeof *here);
+    const mf_kernel_choices_ranks came = {.tokens = a->tokens,
+                                          .top_k = top_k,
+                                          .ranks = 1,
+                                          .experts = own_experts(x),
+                                          .index = a->local,
+                                          .rank = here};
+    const mf_kernel_permute_map build = {.tokens = a->tokens,
+                                         .top_k = 1,
+                                         .experts = 1,
+                                         .align = 1,
+                                         .rows_max = a->rows,
+                                         .index = here,
+                                         .counts = a->map.counts,
+                                         .offsets = a->map.offsets,
+                                         .row_of_slot = a->map.row_of_slot,
+                                         .slot_of_row = a->map.slot_of_row,
+                                         .overflow = a->map.overflow,
+                                         .sticky = x->env->overflow,
+                                         .workspace = scratch.at};
+    mf_status status = k->copy(x->queue, a->local, x->env->window->view.index,
+                               (size_t)(a->tokens * top_k) * sizeof *a->local, e);
+    status = status == MF_OK ? k->choices_ranks(x->queue, &came, e) : status;
+    return status == MF_OK ? k->permute_map(x->queue, &build, e) : status;
+}
+
+mf_status mf_ops_window_dispatch(const mf_exec_op *x, mf_err *e) {
+    const mf_device_ops *k = mf_ops_device(x);
+    const mf_ops_window *w = x->env->window;
+    const bool gradient = x->op->pass == MF_PASS_B;
+    const arrivals a = arrivals_of(x, &x->out[0]);
+    const mf_kernel_dispatch send = {
+        .x = x->in[0].data, .index = x->in[1].data, .prob = gradient ? NULL : x->in[2].data};
+    const mf_kernel_permute gather = {.dtype = x->out[0].dtype,
+                                      .rows = a.rows,
+                                      .cols = x->out[0].cols,
+                                      .top_k = 1,
+                                      .slot_of_row = a.map.slot_of_row,
+                                      .row_of_slot = a.map.row_of_slot,
+                                      .tokens = a.tokens,
+                                      .x = w->view.rows,
+                                      .out = x->out[0].data};
+    mf_status status = k->window_dispatch(x->queue, w->group, &send, e);
+    status = status == MF_OK ? find_arrivals(x, &a, e) : status;
+    status = status == MF_OK ? k->permute(x->queue, &gather, e) : status;
+    if (gradient || status != MF_OK) {
+        return status;
+    }
+    const mf_kernel_choices_send beside = {.rows = a.rows,
+                                           .top_k = x->op->dim[MF_OP_DIM_TOP_K],
+                                           .ranks = 1,
+                                           .experts = own_experts(x),
+                                           .slot_of_row = a.map.slot_of_row,
+                                           .index = a.local,
+                                           .prob = w->view.prob,
+                                           .row_index = x->out[1].data,
+                                           .row_prob = x->out[2].data};
+    return k->choices_send(x->queue, &beside, e);
+}
+
+/* Gradients of probabilities, from the rows that arrived to the choices of all ranks' tokens; those
+ * of a choice that nobody has are 0. */
+static mf_status spread_gradients(const mf_exec_op *x, const arrivals *a, mf_err *e) {
+    const mf_device_ops *k = mf_ops_device(x);
+    const mf_kernel_choices_return spread = {.tokens = a->tokens,
+                                             .top_k = x->op->dim[MF_OP_DIM_TOP_K],
+                                             .ranks = 1,
+                                             .experts = own_experts(x),
+                                             .row_of_slot = a->map.row_of_slot,
+                                             .index = a->local,
+                                             .row_value = x->in[1].data,
+                                             .out = a->back};
+    const int64_t own = x->op->dim[MF_OP_DIM_TOKENS] * x->op->dim[MF_OP_DIM_TOP_K];
+    mf_status status =
+        k->zero(x->queue, x->env->window->view.prob_grad, (size_t)own * sizeof *a->back, e);
+    return status == MF_OK ? k->choices_return(x->queue, &spread, e) : status;
+}
+
+mf_status mf_ops_window_combine(const mf_exec_op *x, mf_err *e) {
+    const mf_device_ops *k = mf_ops_device(x);
+    const mf_ops_window *w = x->env->window;
+    const bool gradient = x->op->pass == MF_PASS_B;
+    const arrivals a = arrivals_of(x, &x->in[0]);
+    const mf_kernel_combine join = {.y = x->in[0].data,
+                                    .local = a.local,
+                                    .row_of_slot = a.map.row_of_slot,
+                                    .slot_grad = gradient ? a.back : NULL,
+                                    .index = x->in[gradient ? 2 : 1].data,
+                                    .out = x->out[0].data,
+                                    .by_token = true};
+    mf_status status = gradient ? spread_gradients(x, &a, e) : MF_OK;
+    status = status == MF_OK ? k->window_combine(x->queue, w->group, &join, e) : status;
+    if (!gradient || status != MF_OK) {
+        return status;
+    }
+    const int64_t own = x->op->dim[MF_OP_DIM_TOKENS] * x->op->dim[MF_OP_DIM_TOP_K];
+    return k->copy(x->queue, x->out[1].data, w->view.prob_grad, (size_t)own * sizeof(float), e);
+}
