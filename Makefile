@@ -156,6 +156,14 @@ $(BUILD)/fault_io.so: tests/preload/fault_io.c
 
 $(BUILD)/tests/unit/test_train_faults $(BUILD)/tests/unit/test_train_saves: $(BUILD)/fault_io.so
 
+# Likewise for allocations.
+$(BUILD)/fault_malloc.so: tests/preload/fault_malloc.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=c11 -O1 -fPIC -shared $(WARN) $(if $(WERROR),-Werror) $< -ldl -lpthread -o $@
+
+$(BUILD)/tests/unit/test_allocations: $(BUILD)/fault_malloc.so
+
 # A fuzz target holds LLVMFuzzerTestOneInput; without clang's driver it replays and mutates its
 # seed corpus (tests/fuzz/NAME.seeds/) through tests/fuzz/driver.h.
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
@@ -223,6 +231,11 @@ test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and 
 test-faults: ## every I/O call of saving and reading fails once in turn (minutes)
 	$(build) build $(BUILD)/tests/unit/test_train_faults
 	@MF_FAULTS=100000 $(BUILD)/tests/unit/test_train_faults
+
+.PHONY: test-allocations
+test-allocations: ## every allocation of a plan, a simulation and a training start fails once in turn (an hour)
+	$(build) build $(BUILD)/tests/unit/test_allocations
+	@MF_ALLOCATIONS=1000000 $(BUILD)/tests/unit/test_allocations
 
 .PHONY: test-launch
 test-launch: ## plan, export, import every model and drawn jobs (an hour); MODELS=.. some, MEGATRON_LM=DIR, PYTHON=..
