@@ -156,13 +156,14 @@ $(BUILD)/fault_io.so: tests/preload/fault_io.c
 
 $(BUILD)/tests/unit/test_train_faults $(BUILD)/tests/unit/test_train_saves: $(BUILD)/fault_io.so
 
-# Likewise for allocations.
-$(BUILD)/fault_malloc.so: tests/preload/fault_malloc.c
+# Likewise for allocations, and for a number that goes wrong once.
+$(BUILD)/fault_%.so: tests/preload/fault_%.c
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=c11 -O1 -fPIC -shared $(WARN) $(if $(WERROR),-Werror) $< -ldl -lpthread -o $@
 
 $(BUILD)/tests/unit/test_allocations: $(BUILD)/fault_malloc.so
+$(BUILD)/tests/unit/test_train_transient: $(BUILD)/fault_expf.so
 
 # A fuzz target holds LLVMFuzzerTestOneInput; without clang's driver it replays and mutates its
 # seed corpus (tests/fuzz/NAME.seeds/) through tests/fuzz/driver.h.
@@ -219,7 +220,7 @@ tsan: ## ThreadSanitizer over the tests of planner and simulator (an hour; NAMES
 .PHONY: memcheck
 memcheck: ## valgrind over every parser: its seeds and a second of mutations each (minutes)
 	$(build) $(FUZZ_BIN)
-	@for t in $(FUZZ_BIN); do echo "$$t"; MF_FUZZ_SECONDS=$(or $(SECONDS),1) valgrind -q --leak-check=full \
+	@for t in $(FUZZ_BIN); do echo "$$t"; MF_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),1) valgrind -q --leak-check=full \
 	  --error-exitcode=9 $$t tests/fuzz/$$(basename $$t).seeds || exit 1; done
 
 .PHONY: test-kills
