@@ -203,7 +203,7 @@ san: ## all tests under AddressSanitizer and UBSan
 fuzzers: $(FUZZ_BIN)
 fuzz: ## libFuzzer (clang) over every parser, 10^7 executions each (hours; FUZZ_SECONDS=60: each so long; NAMES=fuzz_plan ..)
 	$(build) BUILD=$(BUILD)/fuzzing CC=clang CUDA=0 NO_MPI=1 LTO= LDFLAGS=-fsanitize=fuzzer \
-	  OPT="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	  OPT="-O2 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  fuzzers
 	@sh scripts/fuzz.sh $(BUILD)/fuzzing $(NAMES)
 
