@@ -156,6 +156,15 @@ $(BUILD)/fault_io.so: tests/preload/fault_io.c
 
 $(BUILD)/tests/unit/test_train_faults $(BUILD)/tests/unit/test_train_saves: $(BUILD)/fault_io.so
 
+# Likewise for allocations, and for a number that goes wrong once.
+$(BUILD)/fault_%.so: tests/preload/fault_%.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=c11 -O1 -fPIC -shared $(WARN) $(if $(WERROR),-Werror) $< -ldl -lpthread -o $@
+
+$(BUILD)/tests/unit/test_allocations: $(BUILD)/fault_malloc.so
+$(BUILD)/tests/unit/test_train_transient: $(BUILD)/fault_expf.so
+
 # A fuzz target holds LLVMFuzzerTestOneInput; without clang's driver it replays and mutates its
 # seed corpus (tests/fuzz/NAME.seeds/) through tests/fuzz/driver.h.
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
@@ -194,7 +203,7 @@ san: ## all tests under AddressSanitizer and UBSan
 fuzzers: $(FUZZ_BIN)
 fuzz: ## libFuzzer (clang) over every parser, 10^7 executions each (hours; FUZZ_SECONDS=60: each so long; NAMES=fuzz_plan ..)
 	$(build) BUILD=$(BUILD)/fuzzing CC=clang CUDA=0 NO_MPI=1 LTO= LDFLAGS=-fsanitize=fuzzer \
-	  OPT="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	  OPT="-O2 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  fuzzers
 	@sh scripts/fuzz.sh $(BUILD)/fuzzing $(NAMES)
 
@@ -211,7 +220,7 @@ tsan: ## ThreadSanitizer over the tests of planner and simulator (an hour; NAMES
 .PHONY: memcheck
 memcheck: ## valgrind over every parser: its seeds and a second of mutations each (minutes)
 	$(build) $(FUZZ_BIN)
-	@for t in $(FUZZ_BIN); do echo "$$t"; MF_FUZZ_SECONDS=$(or $(SECONDS),1) valgrind -q --leak-check=full \
+	@for t in $(FUZZ_BIN); do echo "$$t"; MF_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),1) valgrind -q --leak-check=full \
 	  --error-exitcode=9 $$t tests/fuzz/$$(basename $$t).seeds || exit 1; done
 
 .PHONY: test-kills
@@ -223,6 +232,11 @@ test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and 
 test-faults: ## every I/O call of saving and reading fails once in turn (minutes)
 	$(build) build $(BUILD)/tests/unit/test_train_faults
 	@MF_FAULTS=100000 $(BUILD)/tests/unit/test_train_faults
+
+.PHONY: test-allocations
+test-allocations: ## every allocation of a plan, a simulation and a training start fails once in turn (an hour)
+	$(build) build $(BUILD)/tests/unit/test_allocations
+	@MF_ALLOCATIONS=1000000 $(BUILD)/tests/unit/test_allocations
 
 .PHONY: test-launch
 test-launch: ## plan, export, import every model and drawn jobs (an hour); MODELS=.. some, MEGATRON_LM=DIR, PYTHON=..

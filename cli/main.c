@@ -1,5 +1,7 @@
 /* main.c - the program: terminal, signals, memory, exit code. */
 #include "cli/cli.h"
+
+#include "core/base/flag.h"
 #include "core/base/heap_prefault.h"
 #include "report/text/screen.h"
 
@@ -16,7 +18,7 @@ static volatile int interrupted; /* written by the handler, read by searches and
  * first three ends the process. */
 static void on_interrupt(int signal_number) {
     (void)signal_number;
-    interrupted = 1;
+    mf_flag_set(&interrupted, true);
 }
 
 /* The number of a standard stream that is closed would go to the next file that is opened, and what

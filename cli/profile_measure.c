@@ -1,6 +1,7 @@
 /* profile_measure.c - what is to be measured, and every reading into the store. */
 #include "cli/profile_measure.h"
 
+#include "core/base/flag.h"
 #include "executor/measure/measure_worker.h"
 #include "job/job.h"
 #include "job/prices.h"
@@ -223,7 +224,7 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
         s = s == MF_OK ? mf_measure_worker_give(w, &l, choice, e) : s;
         s = s == MF_OK ? read_all(w, &l, store, &machine, &p, out, e) : s;
     }
-    if (s != MF_OK && cli->cancel != NULL && *cli->cancel != 0) {
+    if (s != MF_OK && mf_flag_is_set(cli->cancel)) {
         s = mf_err_set(e, MF_INTERRUPTED,
                        "interrupted after %lld of %lld points, which are stored; the same command "
                        "goes on from there",

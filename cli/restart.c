@@ -2,6 +2,7 @@
  * when that ends. */
 #include "cli/restart.h"
 
+#include "core/base/flag.h"
 #include "executor/checkpoint/checkpoint.h"
 #include "executor/files/files.h"
 #include "executor/ranks/launch.h"
@@ -147,7 +148,7 @@ static mf_status launch_all(restarts *r, int *code, mf_err *e) {
         bool lost = false;
         memcpy(before, r->newest, sizeof before);
         mf_status status = mf_launch_ranks(&r->next, r->ranks, code, &lost, e);
-        const bool asked = cancel != NULL && *cancel != 0;
+        const bool asked = mf_flag_is_set(cancel);
         find_newest(r);
         if (status != MF_OK || *code == 0 || !lost || asked || r->how->most == 0 ||
             !begins_again(r, before)) {

@@ -19,7 +19,9 @@ typedef struct reader {
     mf_status status;
 } reader;
 
-static int device_of(mf_samples *out, const char *gpu) {
+/* *status, of which others find nothing wrong: MF_NOMEM where that is all that is known of the GPU.
+ */
+static int device_of(mf_samples *out, const char *gpu, mf_status *status, mf_err *e) {
     for (int i = 0; i < out->ndevices; i++) {
         if (strcmp(out->gpu[i], gpu) == 0) {
             return i;
@@ -31,7 +33,11 @@ static int device_of(mf_samples *out, const char *gpu) {
     int i = out->ndevices;
     out->device[i].cluster = NULL;
     snprintf(out->gpu[i], sizeof out->gpu[i], "%s", gpu);
-    if (mf_cluster_load(gpu, &out->cluster[i], NULL) == MF_OK) {
+    const mf_status loaded = mf_cluster_load(gpu, &out->cluster[i], NULL);
+    if (loaded == MF_NOMEM) {
+        *status = mf_err_set(e, MF_NOMEM, "cost model: out of memory");
+    }
+    if (loaded == MF_OK) {
         /* measured where all of a domain was at hand, whatever a job would use of it */
         out->cluster[i].domain_gpus_used = out->cluster[i].domain_gpus;
         mf_device_init(&out->device[i], &out->cluster[i]);
@@ -109,7 +115,10 @@ static mf_status take_energy(mf_samples *out, const mf_point *p, const mf_op *op
 static int take_point(const mf_point *p, void *user) {
     reader *r = user;
     mf_samples *out = r->out;
-    mf_sample s = {.device = device_of(out, p->gpu)};
+    mf_sample s = {.device = device_of(out, p->gpu, &r->status, r->e)};
+    if (r->status != MF_OK) {
+        return 1;
+    }
     if (p->holdout || p->time_s <= 0 || s.device < 0 || out->device[s.device].cluster == NULL ||
         !stands_for_runs(p)) {
         return 0;
@@ -174,16 +183,21 @@ static void use_copies(mf_samples *out) {
 
 /* The cluster's GPU with the figures that it ships with, at which the shipped points were measured:
  * a cluster may state others. Which GPUs share a domain is no figure: as the cluster has it. */
-static void add_shipped(mf_samples *out, const mf_cluster *c) {
+static mf_status add_shipped(mf_samples *out, const mf_cluster *c, mf_err *e) {
     mf_cluster *as = &out->cluster[1];
-    if (mf_cluster_load(c->gpu.name, as, NULL) != MF_OK || strcmp(as->gpu.name, c->gpu.name) != 0) {
-        return;
+    const mf_status loaded = mf_cluster_load(c->gpu.name, as, NULL);
+    if (loaded == MF_NOMEM) {
+        return mf_err_set(e, MF_NOMEM, "cost model: out of memory");
+    }
+    if (loaded != MF_OK || strcmp(as->gpu.name, c->gpu.name) != 0) {
+        return MF_OK;
     }
     as->gpus_per_node = c->gpus_per_node;
     as->domain_gpus = as->domain_gpus_used = c->domain_gpus;
     mf_device_init(&out->device[1], as);
     out->ndevices = 2; /* no point names it: its name stays "" */
     out->shipped = 1;
+    return MF_OK;
 }
 
 mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store, mf_err *e) {
@@ -194,9 +208,12 @@ mf_status mf_samples_read(mf_samples *out, const mf_cluster *c, mf_store *store,
     out->cluster[0].domain_gpus_used = c->domain_gpus;
     mf_device_init(&out->device[0], &out->cluster[0]);
     out->ndevices = 1;
-    add_shipped(out, c);
-    mf_status st = store != NULL ? mf_store_each(store, NULL, NULL, take_point, &r, NULL, e)
-                                 : mf_store_each_shipped(take_point, &r, e);
+    mf_status st = add_shipped(out, c, e);
+    if (st != MF_OK) {
+        return st;
+    }
+    st = store != NULL ? mf_store_each(store, NULL, NULL, take_point, &r, NULL, e)
+                       : mf_store_each_shipped(take_point, &r, e);
     use_copies(out);
     return st != MF_OK ? st : r.status;
 }

@@ -1,6 +1,7 @@
 /* capacity.c - plans the cells of a table, and says what whole runs by them take. */
 #include "job/capacity.h"
 
+#include "core/base/flag.h"
 #include "core/base/number_text.h"
 #include "job/problem.h"
 #include "planner/capacity/robust.h"
@@ -319,7 +320,7 @@ static mf_status strain_row(mf_capacity *z, mf_job *j, int row, mf_err *e) {
             s = skew_cell(z, j, &problem, &skew, c, e);
         }
         s = s == MF_OK && limits ? lose_node(z, j, &problem, c, e) : s;
-        if (s == MF_OK && z->r->cancel != NULL && *z->r->cancel) {
+        if (s == MF_OK && mf_flag_is_set(z->r->cancel)) {
             s = mf_err_set(e, MF_INTERRUPTED, "interrupted");
         }
     }

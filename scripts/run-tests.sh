@@ -1,6 +1,7 @@
 #!/bin/sh
 # run-tests.sh BUILD [JOBS]: runs every test program under BUILD/tests and BUILD/fuzz, then the golden
-# cases, JOBS at a time (default: one more than there are cores, as some wait for others to end).
+# cases, JOBS at a time (default: one more than there are cores, as some wait for others to end); while
+# there are programs that mostly wait, two of them and one less of the others.
 # Those under BUILD/gpu/tests run with the GPUs hidden, to say what is left to `make gpu-test`.
 # Prints one line a program, in the same order whichever ends first, and ends with "N passed,
 # N failed, N skipped". Exit 1 when anything failed.
@@ -12,11 +13,19 @@ build=$1
 jobs=${2:-$(($(nproc 2>/dev/null || echo 1) + 1))}
 limit=${MF_TEST_SECONDS:-1200}
 
-# Begin first: for most of their minute and more they wait for runs that they start and kill.
-first='tests/unit/test_train_kills tests/unit/test_train_stops tests/unit/test_train_restart tests/unit/test_train_command tests/unit/test_train_folder'
+# For most of their minute and more they wait for runs that they start, stop and kill.
+waits='tests/unit/test_train_stops tests/unit/test_train_kills tests/unit/test_train_folder tests/unit/test_train_restart
+ tests/unit/test_train_saves tests/unit/test_train_transient tests/unit/test_train_hosts'
+# The longest of the others, the longest first: one that begins last would run on a core alone.
+long='tests/unit/test_planner_effort tests/unit/test_executor_trajectory tests/unit/test_cli_fit tests/unit/test_executor_grid
+ tests/unit/test_executor_ranks tests/unit/test_train_command tests/unit/test_cli_capacity tests/property/test_planner_bound
+ tests/golden/bad-values tests/unit/test_shadow_races tests/unit/test_executor_faults'
 # Run last, one by one, because of what they measure: prices a second of processor time, fewer where
-# a neighbour shares core and caches.
+# a neighbour shares core and caches. MF_BESIDE: a process group that is stopped meanwhile.
 alone='tests/property/test_cost_property'
+
+# One space between two names.
+waits=$(echo $waits) long=$(echo $long)
 
 # Runs of `train` stay on CPU ranks where there are GPUs, too.
 export MOEFOLD_CUDA_LIBRARY=none
@@ -34,11 +43,15 @@ mkfifo "$work/ended" && exec 3<>"$work/ended" || exit 1
 
 stop() {
     trap '' INT TERM
+    beside CONT
     for w in $live; do kill "${w#*:}" 2>/dev/null; done
     wait 2>/dev/null
     exit 130
 }
 now() { date +%s.%N; }
+beside() { # signal
+    [ -z "${MF_BESIDE:-}" ] || kill -s "$1" -- "-$MF_BESIDE" 2>/dev/null || true
+}
 programs() { # folder of the build
     find "$build/$1" -type f -perm -u+x 2>/dev/null | grep -v '\.d$' | sort | sed "s|^$build/||"
 }
@@ -93,7 +106,15 @@ reap() {
         rm "$work/$printed.end" "$work/$printed.log"
     done
 }
-running() { echo "$live" | wc -w; }
+running() { # of the kind: waiting or working
+    n=0
+    for w in $live; do
+        if is_in "$patient" "${w%%:*}"; then [ "$1" = working ] || n=$((n + 1)); else
+            [ "$1" = waiting ] || n=$((n + 1))
+        fi
+    done
+    echo "$n"
+}
 count() { # status name seconds log
     p=$(grep -c '^\[       OK \]' "$4")
     f=$(grep -cE '^\[  FAILED  \] [A-Za-z_]+[A-Za-z0-9_]*$' "$4")
@@ -119,26 +140,53 @@ count() { # status name seconds log
 golden() { for t in tests/golden/*/run.sh; do [ ! -f "$t" ] || dirname "$t"; done; }
 all=$(programs tests && programs gpu/tests && programs fuzz && golden)
 # Numbers are places in what is printed.
-number=0 early="" usual="" late=""
+number=0 early="" usual="" late="" waiting=""
+patient="" known="" # numbers of those that wait; all
 for t in $all; do
     is_in "$alone" "$t" && continue
     number=$((number + 1))
-    if is_in "$first" "$t"; then early="$early $number:$t"; else usual="$usual $number:$t"; fi
+    if is_in "$waits" "$t"; then
+        patient="$patient $number"
+    elif ! is_in "$long" "$t"; then
+        usual="$usual $number:$t"
+    fi
+    known="$known $number:$t"
+done
+# In the order of the lists.
+for t in $waits $long; do
+    for k in $known; do
+        [ "${k#*:}" = "$t" ] || continue
+        if is_in "$waits" "$t"; then waiting="$waiting $k"; else early="$early $k"; fi
+    done
 done
 for t in $all; do
     is_in "$alone" "$t" || continue
     number=$((number + 1))
     late="$late $number:$t"
 done
-for t in $early $usual; do
-    while [ "$(running)" -ge "$jobs" ]; do reap; done
-    launch "${t%%:*}" "${t#*:}"
+[ "$jobs" -gt 1 ] || early="$waiting $early" waiting="" patient=""
+set -- $early $usual
+while [ $# -gt 0 ] || [ -n "$waiting" ]; do
+    room=$jobs
+    [ -z "$waiting" ] && [ "$(running waiting)" = 0 ] || room=$((jobs - 1))
+    if [ -n "$waiting" ] && [ "$(running waiting)" -lt 2 ]; then
+        waiting=${waiting# } t=${waiting%% *}
+        case $waiting in *" "*) waiting=${waiting#* } ;; *) waiting="" ;; esac
+        launch "${t%%:*}" "${t#*:}"
+    elif [ $# -gt 0 ] && [ "$(running working)" -lt "$room" ]; then
+        launch "${1%%:*}" "${1#*:}"
+        shift
+    else
+        reap
+    fi
 done
 for t in $late; do
     while [ -n "$live" ]; do reap; done
+    beside STOP
     launch "${t%%:*}" "${t#*:}"
 done
 while [ -n "$live" ]; do reap; done
+beside CONT
 [ "$printed" = "$launched" ] || {
     echo "FAIL  $((launched - printed)) programs left no result in $work"
     failed=$((failed + launched - printed))

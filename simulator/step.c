@@ -7,6 +7,8 @@
  */
 #include "simulator/step_engine.h"
 
+#include "core/base/flag.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -173,7 +175,7 @@ static void play_all(mf_step_engine *g) {
         for (int64_t p = 0; p < g->s->stages; p++) {
             while (g->next[p] < g->s->count[p] && g->status == MF_OK && play_event(g, p)) {
                 moved = true;
-                if (g->o->cancel != NULL && *g->o->cancel) {
+                if (mf_flag_is_set(g->o->cancel)) {
                     g->status = mf_err_set(g->e, MF_INTERRUPTED, "simulation interrupted");
                 }
             }

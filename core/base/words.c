@@ -49,7 +49,8 @@ const char *mf_nearest_word(const char *word, const char *const *known, size_t c
     size_t least = (length + 2) / 3 + 1; /* one slip in three characters is still a slip */
     for (size_t i = 0; i < count; i++) {
         size_t known_length = strlen(known[i]);
-        if (known_length > WORD_MAX) {
+        size_t apart = known_length > length ? known_length - length : length - known_length;
+        if (known_length > WORD_MAX || apart >= least) { /* so many insertions at least */
             continue;
         }
         size_t d = distance(word, length, known[i], known_length);

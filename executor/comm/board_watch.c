@@ -2,6 +2,8 @@
  * process does not run, who works at one thing for ever. */
 #include "executor/comm/board_hosts.h"
 
+#include "core/base/flag.h"
+
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -237,7 +239,7 @@ static void look_at_hosts(mf_board *b, double now_s, bool anew, bool knot) {
         end_all(b, line, 0);
     }
     const volatile int *asked = atomic_load(&b->asked);
-    if (wait && !b->spoken && asked != NULL && *asked != 0 && b->lost != NULL &&
+    if (wait && !b->spoken && mf_flag_is_set(asked) && b->lost != NULL &&
         board_hosts_lost(b->hosts, now_s, MOMENT_S, line, sizeof line)) {
         b->spoken = true;
         b->lost(b->user, line);

@@ -1,6 +1,7 @@
 /* comm_launch.c - ranks as child processes. */
 #include "executor/comm/comm_launch.h"
 
+#include "core/base/flag.h"
 #include "executor/comm/scratch.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ static int wait_for_all(pid_t *child, int64_t ranks, const volatile sig_atomic_t
     const struct timespec pause = {.tv_nsec = PERIOD_MS * 1000 * 1000};
     int code = 0, said_ms = AGAIN_MS, failed_ms = 0;
     while (reap(child, ranks, &code) > 0) {
-        if (cancel != NULL && *cancel != 0 && (said_ms += PERIOD_MS) > AGAIN_MS) {
+        if (mf_flag_is_set(cancel) && (said_ms += PERIOD_MS) > AGAIN_MS) {
             tell_all(child, ranks, SIGUSR1);
             said_ms = 0;
         }

@@ -2,6 +2,7 @@
  * be told goes through its environment, which other MPIs ignore. */
 #include "executor/ranks/launch.h"
 
+#include "core/base/flag.h"
 #include "executor/comm/comm.h"
 #include "executor/comm/comm_launch.h"
 #include "executor/comm/scratch.h"
@@ -129,7 +130,7 @@ static int wait_for(const mf_launch_call *call, pid_t child, mf_rank_registry *r
         if (got == child || (got < 0 && errno != EINTR)) {
             break;
         }
-        bool ends = output->failed != 0 || (call->cancel != NULL && *call->cancel != 0);
+        bool ends = output->failed != 0 || mf_flag_is_set(call->cancel);
         if (ends && (said_ms += PERIOD_MS) > AGAIN_MS) {
             kill(child, SIGUSR1); /* mpirun passes this one on */
             *asked = true;
@@ -181,7 +182,7 @@ static mf_status launch_here(const mf_launch_call *call, int64_t ranks, mf_rank_
     int ended = 0;
     mf_status status = mf_comm_launch(ranks, argv, call->cancel, &ended, e);
     free(argv);
-    bool asked = call->cancel != NULL && *call->cancel != 0;
+    bool asked = mf_flag_is_set(call->cancel);
     if (status == MF_OK && !asked && ended >= 128 && ended != 130 &&
         mf_rank_registry_line(roll, line, sizeof line)) {
         fprintf(call->err, "moefold train: %s\n", line);

@@ -1,4 +1,5 @@
 /* steps.c - the steps of a run: begun ahead, ended one by one, told, saved. */
+#include "core/base/flag.h"
 #include "executor/files/files.h"
 #include "executor/train/run.h"
 
@@ -182,8 +183,7 @@ static mf_status end_step(run *r, mf_train_metrics *m, mf_run_bad *bad, int64_t 
  * of a checkpoint? All ranks learn it at the same step. */
 static mf_status ask(run *r, bool wish, bool *stop, mf_err *e) {
     const volatile int *cancel = r->o->cancel;
-    double any[3] = {wish || (cancel != NULL && *cancel != 0), mf_run_save_is_due(r),
-                     mf_run_save_is_busy(r)};
+    double any[3] = {wish || mf_flag_is_set(cancel), mf_run_save_is_due(r), mf_run_save_is_busy(r)};
     mf_status status =
         mf_comm_all_reduce(r->comm, MF_GROUP_WORLD, MF_COMM_F64, MF_COMM_MAX, any, 3, e);
     *stop = any[0] > 0.5;

@@ -5,6 +5,8 @@
  */
 #include "planner/fit/fit_sweep.h"
 
+#include "core/base/flag.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -206,7 +208,7 @@ static mf_status append(sweep *w, const mf_fit_entry *entry, mf_err *e) {
 static bool is_over(sweep *w) {
     const volatile int *cancel = w->q->o->cancel;
     pthread_mutex_lock(&w->lock);
-    if (cancel != NULL && *cancel && w->status == MF_OK) {
+    if (mf_flag_is_set(cancel) && w->status == MF_OK) {
         w->status = mf_err_set(w->e, MF_INTERRUPTED, "interrupted");
         w->stop = true;
     }

@@ -1,5 +1,7 @@
 /* glpk_solve.c - integer programs and shadow prices by GLPK: the one file that solves with it. */
 #include "planner/lp/glpk_fence.h"
+
+#include "core/base/flag.h"
 #include "planner/tuning/limits.h"
 
 #include <limits.h>
@@ -32,7 +34,7 @@ static void see_node(mf_fence *f, glp_tree *tree) {
     if (best != 0) {
         f->bound = glp_ios_node_bound(tree, best);
     }
-    if (f->options->cancel && *f->options->cancel) {
+    if (mf_flag_is_set(f->options->cancel)) {
         f->cancelled = true;
         glp_ios_terminate(tree);
     } else if (is_used_up(f, glp_ios_get_prob(tree)) ||

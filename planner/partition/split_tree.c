@@ -11,7 +11,9 @@
  * stages near embedding, dense layers and head. So before a node is branched the most fractional
  * numbers of both kinds are tried, each side for a few pivots.
  */
+#include "core/base/flag.h"
 #include "planner/bound/stage_bound.h"
+
 #include "planner/partition/rows.h"
 #include "planner/tuning/limits.h"
 
@@ -407,7 +409,7 @@ static void branch_others(tree *t, range *r, int depth, double bound) {
 
 static bool is_over(const tree *t, int depth) {
     return t->lps >= t->o->lp_limit || is_tired(t) || depth >= MF_TREE_DEPTH ||
-           (t->o->cancel && *t->o->cancel);
+           mf_flag_is_set(t->o->cancel);
 }
 
 /* A node stays open at this bound. */

@@ -1,6 +1,8 @@
 /* search.c - the best-first loop: picks nodes, runs tasks, merges what they found and decides when
  * to stop. */
 #include "planner/search/search_state.h"
+
+#include "core/base/flag.h"
 #include "planner/tuning/limits.h"
 
 #include <math.h>
@@ -483,7 +485,7 @@ static bool goes_further(mf_search_state *s) {
 static bool start(void *self, int slot, int64_t *usual_us) {
     mf_search_state *s = self;
     const int64_t lean_after = s->r->lean_work ? s->r->lean_work : MF_FIT_FIRST_US;
-    s->interrupted |= s->r->cancel && *s->r->cancel;
+    s->interrupted |= mf_flag_is_set(s->r->cancel);
     if (goes_on(s) && s->r->lean && !s->leaned && !has_plan(s) && s->work >= lean_after) {
         s->leaned = true;
         take(s, try_fits);

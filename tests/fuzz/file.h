@@ -3,6 +3,7 @@
 #ifndef MF_TESTS_FUZZ_FILE_H
 #define MF_TESTS_FUZZ_FILE_H
 
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +47,8 @@ static inline const char *fuzz_file(const char *name, const void *data, size_t s
     if (i == fuzz_file_count) {
         strcpy(fuzz_file_name[fuzz_file_count++], path);
     }
-    FILE *f = fopen(path, "wb");
-    if (f == NULL || fwrite(data, 1, size, f) != size || fclose(f) != 0) {
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (file < 0 || write(file, data, size) != (ssize_t)size || close(file) != 0) {
         exit(2);
     }
     return fuzz_file_name[i];

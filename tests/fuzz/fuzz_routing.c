@@ -6,6 +6,7 @@
 #include "tests/fuzz/driver.h"
 
 #include "simulator/sim.h"
+#include "tests/fuzz/file.h"
 
 #include <math.h>
 
@@ -29,15 +30,11 @@ static void check(const mf_routing *r) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char path[] = "/tmp/mf_fuzz_routing_XXXXXX";
     mf_routing r;
     mf_err e;
     mf_err_clear(&e);
-    int fd = mkstemp(path);
-    require(fd >= 0 && write(fd, data, size) == (ssize_t)size);
-    close(fd);
+    const char *path = fuzz_file("routing.csv", data, size);
     mf_status s = mf_routing_parse(path, &r, &e);
-    unlink(path);
     require(s == MF_OK || s == MF_INPUT);
     if (s == MF_OK) {
         check(&r);

@@ -1,6 +1,8 @@
 /* The search as its callers see it: same bytes on any number of threads, interruption, integer
  * programs that give up, limits, and problems that nothing fits. */
 #include "planner/planner.h"
+
+#include "core/base/flag.h"
 #include "tests/support/planner_world.h"
 
 #include <stdio.h>
@@ -213,7 +215,7 @@ static void stop(void *user, double best_s, double bound_s, int64_t priced, int6
     (void)priced;
     (void)milps;
     assert_at_most(bound_s, best_s);
-    s->cancel = ++s->calls >= s->after;
+    mf_flag_set(&s->cancel, ++s->calls >= s->after);
 }
 
 /* The search of a world, stopped by `user`, which begins with a stopper. */
@@ -450,7 +452,7 @@ static volatile int halt;
 
 static void stop_soon(const mf_fit_progress *now, void *user) {
     *(int64_t *)user = now->total;
-    halt = now->done > now->total / 4;
+    mf_flag_set(&halt, now->done > now->total / 4);
 }
 
 static void an_interrupted_fit_has_what_it_found(void **state) {

@@ -1,0 +1,174 @@
+/* A library to load in front of libc (LD_PRELOAD): of the allocations that the program itself asks
+ * for (MF_ALLOC_ALL set: those of its libraries, too) the MF_ALLOC_CALLth (from 1; 0 or not set:
+ * none) fails once, with ENOMEM. At the end the file MF_ALLOC_LOG says how many there were, whether
+ * one failed, how many of them were never given back, and who asked for the first of those: "calls
+ * 812 failed 1 kept 0 by 0x0". Without MF_ALLOC_LOG nothing is counted.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+extern void *__libc_memalign(size_t align, size_t size);
+extern void __libc_free(void *block);
+
+enum { SLOTS = 1 << 20 };
+
+typedef struct slot {
+    void *block;
+    const void *caller;
+} slot;
+
+static slot *table; /* of blocks that are out; the next free slot behind a block's own place */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uintptr_t text_begin, text_end; /* of the program */
+static bool on, all;
+static long calls, failing, failed, kept;
+
+/* The program is the first mapping that may run. */
+static void find_text(void) {
+    char line[512];
+    FILE *f = fopen("/proc/self/maps", "r");
+    while (f != NULL && text_end == 0 && fgets(line, sizeof line, f) != NULL) {
+        unsigned long from, to;
+        char how[8] = "";
+        if (sscanf(line, "%lx-%lx %7s", &from, &to, how) == 3 && strchr(how, 'x') != NULL) {
+            text_begin = from;
+            text_end = to;
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+}
+
+__attribute__((constructor)) static void begin(void) {
+    const char *at = getenv("MF_ALLOC_CALL");
+    if (getenv("MF_ALLOC_LOG") == NULL) {
+        return;
+    }
+    failing = at != NULL ? atol(at) : 0;
+    all = getenv("MF_ALLOC_ALL") != NULL;
+    table = __libc_calloc(SLOTS, sizeof *table);
+    find_text();
+    on = table != NULL && text_end != 0;
+}
+
+/* Children of fork are others. */
+__attribute__((destructor)) static void end(void) {
+    const char *log = getenv("MF_ALLOC_LOG");
+    const void *by = NULL;
+    char line[128];
+    if (!on) {
+        return;
+    }
+    on = false;
+    for (int i = 0; i < SLOTS; i++) {
+        if (table[i].block != NULL && table[i].caller != NULL) {
+            by = by == NULL ? table[i].caller : by;
+            kept++;
+        }
+    }
+    int length =
+        snprintf(line, sizeof line, "calls %ld failed %ld kept %ld by 0x%lx\n", calls, failed, kept,
+                 by != NULL ? (unsigned long)((uintptr_t)by - text_begin) : 0);
+    int file = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    (void)!syscall(SYS_write, file, line, (size_t)length);
+    syscall(SYS_close, file);
+}
+
+static bool is_own(const void *caller) {
+    return (uintptr_t)caller >= text_begin && (uintptr_t)caller < text_end;
+}
+
+/* Is this the one that fails? */
+static bool fails(const void *caller) {
+    if (!on || !(all || is_own(caller))) {
+        return false;
+    }
+    const bool fail = __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) == failing;
+    if (fail) {
+        failed = 1;
+        errno = ENOMEM;
+    }
+    return fail;
+}
+
+static size_t place_of(const void *block) {
+    return (size_t)(((uintptr_t)block >> 4) * 0x9e3779b97f4a7c15u >> 44);
+}
+
+static void *put(void *block, const void *caller) {
+    if (on && block != NULL && is_own(caller)) {
+        pthread_mutex_lock(&lock);
+        size_t i = place_of(block);
+        while (table[i].block != NULL && table[i].caller != NULL) {
+            i = (i + 1) % SLOTS;
+        }
+        table[i] = (slot){block, caller};
+        pthread_mutex_unlock(&lock);
+    }
+    return block;
+}
+
+/* A slot that was taken once stays in the way of a search for those behind it. */
+static void take(const void *block) {
+    if (!on || block == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    for (size_t i = place_of(block), n = 0; n < SLOTS && table[i].block != NULL;
+         i = (i + 1) % SLOTS, n++) {
+        if (table[i].block == block && table[i].caller != NULL) {
+            table[i].caller = NULL;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void *malloc(size_t size) {
+    const void *caller = __builtin_return_address(0);
+    return fails(caller) ? NULL : put(__libc_malloc(size), caller);
+}
+
+void *calloc(size_t count, size_t size) {
+    const void *caller = __builtin_return_address(0);
+    return fails(caller) ? NULL : put(__libc_calloc(count, size), caller);
+}
+
+void *realloc(void *old, size_t size) {
+    const void *caller = __builtin_return_address(0);
+    if (fails(caller)) {
+        return NULL;
+    }
+    take(old);
+    return put(__libc_realloc(old, size), caller);
+}
+
+void *aligned_alloc(size_t align, size_t size) {
+    const void *caller = __builtin_return_address(0);
+    return fails(caller) ? NULL : put(__libc_memalign(align, size), caller);
+}
+
+int posix_memalign(void **out, size_t align, size_t size) {
+    const void *caller = __builtin_return_address(0);
+    *out = fails(caller) ? NULL : put(__libc_memalign(align, size), caller);
+    return *out != NULL ? 0 : ENOMEM;
+}
+
+void free(void *block) {
+    take(block);
+    __libc_free(block);
+}

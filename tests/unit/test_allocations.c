@@ -1,0 +1,150 @@
+/* Every allocation of a plan, a simulation and the start of a training run fails once in turn
+ * (tests/preload/fault_malloc.c). The command then says that memory is out, in one line, and ends
+ * with an exit code of its own; or it does without, and its results are those of a run in which
+ * none failed. Nothing that it asked for is kept.
+ *
+ * A sample of them: MF_ALLOCATIONS says of how many (`make test-allocations`: all). Nothing under
+ * sanitizers, which allocate themselves. MF_TEST: the one test to run (a pattern).
+ */
+#include "tests/support/rng.h"
+#include "tests/support/train_run.h"
+
+enum { OUTPUT_B = 1 << 20 };
+
+static char library[512];
+static char calm[OUTPUT_B], tried[OUTPUT_B], said[OUTPUT_B];
+
+typedef struct outcome {
+    int code;
+    bool told; /* the shim has */
+    long calls, failed, kept;
+    unsigned long by;
+} outcome;
+
+static void slurp(const char *name, char *out) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f != NULL ? fread(out, 1, OUTPUT_B - 1, f) : 0;
+    if (f != NULL) {
+        fclose(f);
+    }
+    out[n] = '\0';
+}
+
+/* Allocation `call` of the command fails; 0: none. */
+static outcome run_once(const char *command, long call) {
+    static char text[4096], log[OUTPUT_B];
+    outcome o = {.told = false};
+    snprintf(text, sizeof text,
+             "cd %s && rm -rf run log && cd - >/dev/null && LD_PRELOAD=%s MF_ALLOC_LOG=%s/log "
+             "MF_ALLOC_CALL=%ld PATH=/nowhere %s %s >%s/out 2>%s/err </dev/null",
+             scratch, library, scratch, call, binary, command, scratch, scratch);
+    int result = system(text);
+    o.code = WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
+    slurp("log", log);
+    o.told = sscanf(log, "calls %ld failed %ld kept %ld by %lx", &o.calls, &o.failed, &o.kept,
+                    &o.by) == 4;
+    return o;
+}
+
+/* One line of the program, which speaks of memory. */
+static bool is_told(void) {
+    int lines = 0;
+    bool memory = false;
+    slurp("err", said);
+    for (const char *at = said; *at != '\0'; at += strcspn(at, "\n") + (strchr(at, '\n') != NULL)) {
+        const size_t length = strcspn(at, "\n");
+        char line[4096];
+        snprintf(line, sizeof line, "%.*s", (int)(length < 4095 ? length : 4095), at);
+        lines += strncmp(line, "moefold", 7) == 0;
+        memory = memory || strstr(line, "memory") != NULL;
+    }
+    return lines == 1 && memory;
+}
+
+static bool is_right(const outcome *o, bool compares) {
+    if (!o->told || o->kept != 0 || o->code > 3) {
+        return false;
+    }
+    if (o->code != 0) {
+        return is_told();
+    }
+    slurp("out", tried);
+    return !compares || strcmp(calm, tried) == 0;
+}
+
+/* compares: what the command prints is the same whenever it runs. */
+static void fail_in_turn(const char *command, bool compares, int sample) {
+    if (getenv("MF_SANITIZED") != NULL) {
+        printf("MF_SKIPPED 1 sanitizers allocate themselves\n");
+        return;
+    }
+    const char *wanted = getenv("MF_ALLOCATIONS");
+    const long most = wanted != NULL ? atol(wanted) : sample;
+    const outcome base = run_once(command, 0);
+    rng r = rng_init((uint64_t)getpid());
+    long done = 0, did_without = 0, wrong = 0;
+    slurp("out", calm);
+    if (!base.told || base.code != 0 || base.kept != 0) {
+        slurp("err", said);
+        fail_msg("exit code %d, %ld blocks kept: %s", base.code, base.kept, said);
+    }
+    for (long i = 1; i <= (most < base.calls ? most : base.calls); i++) {
+        const long call = most < base.calls ? rng_range(&r, 1, base.calls) : i;
+        const outcome o = run_once(command, call);
+        done += o.failed;
+        did_without += o.failed != 0 && o.code == 0;
+        if (!is_right(&o, compares)) {
+            slurp("err", said);
+            printf("allocation %ld: exit code %d, %ld kept (0x%lx): %.300s\n", call, o.code, o.kept,
+                   o.by, said);
+            wrong++;
+        }
+    }
+    printf("%ld of %ld allocations failed, %ld of them were done without, %ld not as promised\n",
+           done, base.calls, did_without, wrong);
+    assert_true(done > 0);
+    assert_int_equal(wrong, 0);
+}
+
+static void of_a_plan(void **state) {
+    (void)state;
+    fail_in_turn("plan --model tests/data/hf/mixtral/config.json --cluster h100 --gpus 2 "
+                 "--global-batch 8 --seq 128 --threads 1 --effort 1 --json",
+                 false, 15);
+}
+
+static void of_a_simulation(void **state) {
+    (void)state;
+    fail_in_turn(
+        "simulate --model mixtral-8x7b --cluster h100 --gpus 16 --global-batch 64 --seq 2048 "
+        "--ep 8 --pp 2",
+        true, 30);
+}
+
+static void of_the_start_of_a_training_run(void **state) {
+    char command[512];
+    (void)state;
+    snprintf(command, sizeof command,
+             "train --init tests/data/hf/qwen3_moe --data /usr/share/common-licenses/GPL-3 "
+             "--global-batch 4 --seq 32 --gpus 1 --steps 2 --out %s/run",
+             scratch);
+    fail_in_turn(command, false, 30);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_a_plan),
+        cmocka_unit_test(of_a_simulation),
+        cmocka_unit_test(of_the_start_of_a_training_run),
+    };
+    if (!train_run_open(argv[0])) {
+        return 1;
+    }
+    snprintf(library, sizeof library, "%s", binary);
+    char *slash = strrchr(library, '/');
+    snprintf(slash, sizeof library - (size_t)(slash - library), "/fault_malloc.so");
+    return train_run_close(cmocka_run_group_tests(tests, NULL, NULL));
+}
