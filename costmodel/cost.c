@@ -193,6 +193,16 @@ static double least_bytes(const mf_op *op) {
     return op->kind == MF_OP_EMBEDDING_BWD ? op->bytes * 2 / 10 : op->bytes;
 }
 
+/* Attention by whole products, scores passing through memory in between: no point is of that. */
+static const double stored_half = 0.3;
+static double stored_scores_s(const mf_cost *cost, const mf_op *op) {
+    const mf_software *s = &cost->software;
+    const double products = s->gemm_eff[MF_MATH_BF16] * gpu_share(cost, MF_RATE_GEMM, MF_MATH_BF16);
+    const double passes = s->memory_eff * memory_share(cost);
+    return mf_attention_square_flops(op) / (cost->device.rate[MF_MATH_BF16] * fmin(1, products)) +
+           op->bytes / (cost->device.copy_Bps * fmin(1, passes));
+}
+
 static double limit_of(const mf_cost *cost, const mf_op *op) {
     switch (mf_op_kind_class((mf_op_kind)op->kind)) {
     case MF_CLASS_GEMM:
@@ -319,6 +329,11 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
     }
     out->limit_s /= pieces;
     out->time_s = fmax(out->time_s / pieces / rate_share(cost, &o), out->limit_s);
+    if (o.flags & MF_OPF_SCORES) {
+        out->basis = MF_BASIS_DERIVED;
+        out->time_s = fmax(stored_scores_s(cost, &o), out->limit_s);
+        half = stored_half;
+    }
     half += cost->software.band;
     out->low_s = fmax(out->time_s / (1 + half), out->limit_s);
     out->high_s = out->time_s * (1 + half);

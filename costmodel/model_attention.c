@@ -68,6 +68,13 @@ double mf_attention_keys(const mf_op *op) {
     return ramp * (first + window - 1) / 2 + (sq - ramp) * window;
 }
 
+double mf_attention_square_flops(const mf_op *op) {
+    const shape s = shape_of(op);
+    /* Backward four products, none of them made again. */
+    return (op->kind == MF_OP_ATTENTION_BWD ? 2 : 1) * 2 * s.batch * s.heads * s.sq * s.sk *
+           (s.d_qk + s.d_v);
+}
+
 static double bytes_of(const shape *s, const mf_op *op) {
     double q = s->heads * s->sq * (s->d_qk + s->d_v), kv = s->kv_heads * s->sk * (s->d_qk + s->d_v);
     double e = op->math == MF_MATH_FP32 ? 4 : 2;

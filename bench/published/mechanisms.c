@@ -63,6 +63,12 @@ static const struct {
      "Megatron-LM experts.py; none with the fused grouped MLP"},
     {"Rows reordered inside dispatch and combine", "HybridEP", "DeepEP's hybrid branch"},
     {"Token drop: balanced work, and a host that need not wait for counts", "25.09 rows", "notes"},
+    {"Attention of heads wider than 128 by whole products, scores passing through memory; RoPE op "
+     "by "
+     "op, token drop",
+     "NeMo's DeepSeek-V3 on GB200, 2025",
+     "fused_attn.cpp of Transformer Engine before 2.5 (sm_arch_ >= 100); pretrain_deepseek_v3.py, "
+     "gpt/model/deepseek.py"},
     {"Token drop, TP communication overlapped, no graphs but of FP8 on H100", "NeMo's Llama 4",
      "recipes/llama4_e128.py with performance_mode at 7a8f1cc, which the source's setup.sh checks "
      "out (MegatronTokenDropCallback, tp_comm_overlap); its launch.sh and README"},

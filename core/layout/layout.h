@@ -144,7 +144,9 @@ enum {
     X(UNFUSED_LOSS, "unfused_loss", 10)                                                            \
     X(OP_CHECKPOINTS, "op_checkpoints", 11) /* every second product is made again */               \
     X(RANK_CAPACITY, "rank_capacity", 12)   /* experts' capacity goes by the tokens of a rank */   \
-    X(ACT_PASS, "act_pass", 13)             /* the experts' activation in a pass of its own */
+    X(ACT_PASS, "act_pass", 13)             /* the experts' activation in a pass of its own */     \
+    X(UNFUSED_ATTENTION, "unfused_attention",                                                      \
+      14) /* scores of whole sequences pass through memory */
 enum {
 #define X(name, text, bit) MF_TRAIT_##name = 1u << bit,
     MF_TRAIT_MAP(X)

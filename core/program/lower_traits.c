@@ -3,6 +3,8 @@
  * says where. */
 #include "core/program/lower_build.h"
 
+#include <math.h>
+
 /* What Megatron does op by op where its kernels for the experts' activation end. Biases of the
  * second product, over FP32 copies: forward product, sum, concatenation and cast, 28 bytes an
  * element of the rows; backward casts, the gradient's split, and the sums that the gradients of
@@ -214,6 +216,34 @@ static void reorder_with_dispatch(mf_block *b) {
     }
 }
 
+/* Attention without a kernel that keeps scores on the chip (Transformer Engine's
+ * UnfusedDotProductAttention): the product of queries and keys writes all pairs in BF16, a masked
+ * softmax reads and writes them, the product with values reads them; backward the gradient of the
+ * values reads them, that of the scores is written, gone over with them and read twice. Scores,
+ * probabilities or their gradients stand at a time, and probabilities from forward to backward
+ * where attention is not recomputed. */
+static void store_scores(mf_block *b) {
+    const double forward_B = 2 + 4 + 2, backward_B = 2 + 2 + 6 + 4, each_B = 2;
+    double kept_B = 0, largest_B = 0;
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        bool forward = op->kind == MF_OP_ATTENTION_FWD;
+        if (!forward && op->kind != MF_OP_ATTENTION_BWD) {
+            continue;
+        }
+        double pairs = (double)op->dim[MF_OP_DIM_BATCH] * (double)op->dim[MF_OP_DIM_HEADS] *
+                       (double)op->dim[MF_OP_DIM_SEQ_Q] * (double)op->dim[MF_OP_DIM_SEQ_K];
+        op->flags |= MF_OPF_SCORES;
+        op->bytes = pairs * (forward ? forward_B : backward_B);
+        largest_B = fmax(largest_B, pairs * each_B);
+        kept_B += (forward ? op->pass == MF_PASS_R ? -1 : 1 : 0) * pairs * each_B;
+    }
+    b->saved_B += (int64_t)kept_B;
+    b->local_f_B += (int64_t)(2 * largest_B);
+    b->local_b_B += (int64_t)(3 * largest_B);
+    b->local_bs_B += (int64_t)(3 * largest_B);
+}
+
 /* Memory that stands beside the block's own tensors counts in sums alone: the block is cut before.
  */
 void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b) {
@@ -241,6 +271,9 @@ void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b) {
     }
     if (traits & MF_TRAIT_UNFUSED_LOSS) {
         compute_loss_plainly(l, b);
+    }
+    if (traits & MF_TRAIT_UNFUSED_ATTENTION) {
+        store_scores(b);
     }
     if (traits & MF_TRAIT_ROW_SCALES) {
         scale_rows(b);

@@ -192,6 +192,32 @@ static double bytes_an_element(const pub_row *r, mf_op_kind kind) {
     return bytes / elements;
 }
 
+/* DeepSeek-V3 on GB200 before Transformer Engine fused attention of such heads there: 64 heads of a
+ * rank, all pairs of 4096 tokens; 8 bytes of each pass through memory forward, 14 backward. */
+static void scores_of_unfused_attention_pass_through_memory(void **state) {
+    mf_program *p = lowered(row(state, "dgx-090")), *fused = lowered(row(state, "bra-161"));
+    const mf_block *b = p->blocks[p->block_of[1]];
+    const double pairs = 64.0 * 4096 * 4096;
+    int seen = 0;
+    for (int k = 0; k < b->nops; k++) {
+        const mf_op *op = &b->ops[k];
+        if (op->kind == MF_OP_ATTENTION_FWD || op->kind == MF_OP_ATTENTION_BWD) {
+            bool forward = op->kind == MF_OP_ATTENTION_FWD;
+            assert_true(op->flags & MF_OPF_SCORES);
+            assert_true(op->bytes / pairs > (forward ? 7.99 : 13.99));
+            assert_true(op->bytes / pairs < (forward ? 8.01 : 14.01));
+            seen++;
+        }
+    }
+    assert_int_equal(seen, 3); /* forward, again, backward */
+    b = fused->blocks[fused->block_of[1]];
+    for (int k = 0; k < b->nops; k++) {
+        assert_false(b->ops[k].flags & MF_OPF_SCORES);
+    }
+    mf_program_destroy(p);
+    mf_program_destroy(fused);
+}
+
 static bool near(double a, double b) {
     return fabs(a - b) < 1e-3 * b;
 }
@@ -489,6 +515,7 @@ int main(void) {
         cmocka_unit_test(rowwise_scales_travel_in_bf16_and_are_found_by_every_rank),
         cmocka_unit_test(megatron_copies_queries_and_adds_gradients_of_residuals),
         cmocka_unit_test(scales_of_rows_cost_passes_and_leave_products_a_single_scale),
+        cmocka_unit_test(scores_of_unfused_attention_pass_through_memory),
         cmocka_unit_test(flags_are_those_of_the_sources_recipes),
         cmocka_unit_test(what_a_row_leaves_out_stands_in_the_recipe_it_names),
         cmocka_unit_test(predicted_memory_is_what_the_program_would_report),
