@@ -91,6 +91,7 @@ static mf_status price(const mf_import_request *r, mf_imported *x, mf_err *e) {
     mf_status s =
         mf_prices_load(&j->asked, cluster, software, &j->cluster, &j->software, &j->cost, e);
     if (s == MF_OK) {
+        j->plan.layout.software_traits = j->software.traits;
         snprintf(p->generator, sizeof p->generator, "%s", MF_GENERATOR);
         snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
         snprintf(p->software, sizeof p->software, "%s", j->software.name);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define BYTES_PER_UNIT 1e9
+#define MOST_ENTRIES 200000  /* of the chains together: seconds of GLPK */
 #define UNITS_PER_STEP 100.0 /* times are scaled so that the step is about this */
 
 typedef struct shadow {
@@ -21,6 +22,7 @@ typedef struct shadow {
     mf_order_chain chain;
     int first_row, rows, step;
     double unit_s;
+    bool given_up; /* more chains than are worth a price */
     mf_status status;
     mf_err *e;
 } shadow;
@@ -128,6 +130,10 @@ static bool longer_chain(void *user, const double *point, mf_milp_lazy_row *row)
     shadow *x = user;
     const mf_partition *in = x->in;
     size_t cells = mf_partition_cells(in);
+    x->given_up = x->with.entries - x->milp.entries > MOST_ENTRIES;
+    if (x->given_up) {
+        return false;
+    }
     for (size_t i = 0; i < cells; i++) {
         x->count[i] = x->col[i] >= 0 ? point[x->col[i]] : 0.0;
     }
@@ -210,7 +216,7 @@ static mf_status price(shadow *x, mf_shadow *out, mf_err *e) {
     if (status == MF_OK) {
         status = x->status;
     }
-    if (status != MF_OK || r.outcome != MF_MILP_OPTIMAL) {
+    if (status != MF_OK || r.outcome != MF_MILP_OPTIMAL || x->given_up) {
         goto out;
     }
     dual = calloc((size_t)x->with.rows + 1, sizeof *dual);

@@ -2,7 +2,7 @@
 
 usage: round_trip.py MOEFOLD FOLDER [--models A,B] [--random N] [--effort N]
 
-For every shipped model on h100 and gb200 and for each target: what `plan --runs-on` finds is said
+For every shipped model on h100 (Megatron's software profile) and gb200 (moefold's) and for each target: what `plan --runs-on` finds is said
 without a difference and read back with the same time and memory; a model that the target has no words
 for is refused by `plan` and by `export`. Then N jobs drawn by a seed, planned without a limit: the
 differences that `export` tells add up to what the plan loses, and one that then does not fit leaves
@@ -16,7 +16,7 @@ import random
 import subprocess
 import sys
 
-CLUSTERS = ("h100", "gb200")
+CLUSTERS = {"h100": ["--software", "megatron-26.06"], "gb200": []}  # with Megatron's prices, and ours
 TARGETS = ("megatron", "bridge")
 SEED = 20
 
@@ -82,7 +82,7 @@ def check_limited(tool, model, cluster, target):
     name = f"{model['name']}-{cluster}-{target}"
     gpus = gpus_for(model["parameters"])
     job = ["--model", model["name"], "--cluster", cluster, "--gpus", gpus, "--global-batch", 4 * gpus,
-           "--seq", 4096]
+           "--seq", 4096, *CLUSTERS[cluster]]
     made = tool.plan(job, name + ".json", "--runs-on", target)
     if made.returncode == 3:
         if " for parts of " not in made.stderr and "does not know the family" not in made.stderr:
@@ -105,6 +105,7 @@ def draw_job(rng, models):
            "--global-batch", gpus * rng.choice((1, 2, 8)), "--seq", rng.choice((2048, 4096, 8192))]
     job += rng.choice(([], ["--zero", 3], ["--schedule", "zb-h1"], ["--offload-optimizer", "50%"],
                        ["--recompute", "norm,act"], ["--search-offload"], ["--cuda-graph", "partial"]))
+    job += rng.choice(([], ["--software", "megatron-26.06", "--runs-on", "any"]))
     return job
 
 
