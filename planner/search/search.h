@@ -57,6 +57,7 @@ typedef enum mf_level {
 /* Why nothing more can be done about a layout. */
 typedef enum mf_search_cause {
     MF_CAUSE_STAGES,  /* too many virtual stages for the integer program */
+    MF_CAUSE_TREE,    /* the same, and its tree over splits did not end within its limit */
     MF_CAUSE_LIMIT,   /* the integer program did not end within its limit of nodes, or was given up
                        */
     MF_CAUSE_ANSWERS, /* its answers simulate slower than it says */
@@ -67,7 +68,7 @@ typedef struct mf_search_node {
     double key_s;
     uint64_t id; /* order of entry: breaks ties */
     uint8_t level, tries;
-    uint8_t cause; /* EXACT, done: mf_search_cause */
+    uint8_t cause; /* EXACT: mf_search_cause, as far as it is known */
     bool open;     /* EXACT: the bound from before the first cut stays in the proof already */
     uint8_t mode, schedule, zero, expert_zero; /* as far as the level fixes them, */
     int16_t vpp;
@@ -282,6 +283,8 @@ typedef struct mf_search_request {
      * memory decides. NULL = there are none. */
     mf_status (*lean)(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e);
     int64_t lean_work; /* 0 = the default */
+    int64_t open_work; /* after which open layouts are tried where the gap is wide; 0 = the default
+                        */
     /* one call at a time, on any thread */
     void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);
     void *user; /* of lean and progress */
