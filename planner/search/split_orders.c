@@ -90,7 +90,7 @@ static double order_bound_s(mf_search_world *w, int64_t seen, const mf_layer_tim
 }
 
 /* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
- * above 1 add communication to passes, and are quoted only where that is needed. */
+ * above 1 add communication to passes, and are priced only where that is needed. */
 static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                              mf_search_hulls hulls, const mf_layer_times **r,
                              const mf_search_stages **stages, mf_err *e) {
@@ -352,7 +352,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
     mf_layer_times r;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, n, &o.l, MF_HULLS_ROUGH, &plain, &o.stages, &out->err);
+        out->status = order_rates(w, n, &o.l, MF_HULLS_UNPLAYED, &plain, &o.stages, &out->err);
     }
     if (out->status != MF_OK) {
         return;
@@ -405,7 +405,7 @@ static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
     if (exact) {
         out->status = mf_search_rates_of(b->w, b->n, l, hulls, &base, &out->err);
     } else {
-        out->status = order_rates(b->w, b->n, l, MF_HULLS_ROUGH, &base, &stages, &out->err);
+        out->status = order_rates(b->w, b->n, l, MF_HULLS_UNPLAYED, &base, &stages, &out->err);
     }
     if (out->status == MF_OK && exact) {
         out->status = mf_search_stages_of(b->w, b->n, l, &base->layer_params, &stages, &out->err);
