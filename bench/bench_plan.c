@@ -2,7 +2,7 @@
  * search is worth.
  *
  * Usage: bench_plan [--jobs all | --jobs NAME,...] [--without MECHANISM,...] [--threads N]
- *                   [--effort N]
+ *                   [--effort N] [--plans DIR]
  *        bench_plan --table FILE [--jobs NAME,...] [--without MECHANISM,...] [--effort N]
  *        bench_plan --list
  *
@@ -102,8 +102,15 @@ static double clock_s(void) {
 typedef struct setting {
     int threads;
     mf_mechanisms without;
-    int64_t effort_s; /* 0: the default */
+    int64_t effort_s;  /* 0: the default */
+    const char *plans; /* folder for the best plans; NULL: they are not written */
 } setting;
+
+static mf_status save(const job *r, const char *folder, const mf_plan *plan, mf_err *e) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s.json", folder, r->name);
+    return mf_plan_save(plan, path, e);
+}
 
 static void search(const job *r, const setting *with, outcome *out) {
     const double start_s = clock_s();
@@ -135,6 +142,10 @@ static void search(const job *r, const setting *with, outcome *out) {
         out->wall_s = clock_s() - start_s;
         out->stats = x.stats;
         out->best_s = x.count > 0 ? x.plan[0].prediction.step_time_s : 0;
+        if (x.count > 0 && with->plans != NULL) {
+            mf_status saved = save(r, with->plans, &x.plan[0], &e);
+            out->status = out->status == MF_OK ? saved : out->status;
+        }
         mf_search_result_clear(&x);
     }
     memcpy(out->text, e.text, sizeof out->text);
@@ -197,13 +208,12 @@ static void print(const job *r, const outcome *x, const struct rusage *u) {
         printf(" of %2.0f", r->figure_s);
     }
     printf("  cpu %7.2f s, counted %7.2f  %6.0f MB%s  gap %6.2f %%%s  best %.5g s  "
-           "%lld layouts, %lld priced in %.2f s (%.3g /s/core%s), %lld programs, %lld steps%s\n",
+           "%lld layouts, %lld priced in %.2f s (%.3g /s/core%s), %lld programs, %lld steps: %s\n",
            seconds(u->ru_utime) + seconds(u->ru_stime), 1e-6 * (double)x->stats.work,
            memory_B / 1e6, mark(memory_B <= FIGURE_B), found ? 100 * x->stats.gap : HUGE_VAL,
            mark(found && x->stats.gap <= FIGURE_GAP), x->best_s, (long long)x->stats.space,
            (long long)x->stats.priced, x->stats.pricing_s, rate, mark(rate >= FIGURE_PRICED),
-           (long long)x->stats.milp_solved, (long long)x->stats.simulated,
-           x->stats.interrupted ? ", interrupted" : "");
+           (long long)x->stats.milp_solved, (long long)x->stats.simulated, x->stats.ended);
 }
 
 static bool print_jobs(const bool *chosen, const setting *with) {
@@ -259,7 +269,8 @@ static void read_table(const char *path, table t) {
 }
 
 static bool measure(const char *path, int i, int k, int64_t effort_s, measured *out) {
-    const setting with = {1, i == 0 ? 0 : (mf_mechanisms)1 << (i - 1), effort_s};
+    const setting with = {
+        .threads = 1, .without = i == 0 ? 0 : (mf_mechanisms)1 << (i - 1), .effort_s = effort_s};
     outcome x;
     struct rusage usage;
     if (!run(&jobs[k], &with, &x, &usage)) {
@@ -428,6 +439,8 @@ static bool read_options(int argc, char **argv, options *o) {
             o->with.threads = atoi(value);
         } else if (strcmp(argv[i], "--effort") == 0) {
             o->with.effort_s = strtol(value, NULL, 10);
+        } else if (strcmp(argv[i], "--plans") == 0) {
+            o->with.plans = value;
         } else if (strcmp(argv[i], "--table") == 0) {
             o->table = value;
         } else {
@@ -448,7 +461,7 @@ int main(int argc, char **argv) {
     options o;
     if (!read_options(argc, argv, &o)) {
         fprintf(stderr, "usage: bench_plan [--jobs all|NAME,...] [--without MECHANISM,...] "
-                        "[--threads N] [--effort N] [--table FILE] | --list\n");
+                        "[--threads N] [--effort N] [--plans DIR] [--table FILE] | --list\n");
         return 2;
     }
     if (o.list) {

@@ -53,7 +53,7 @@ static int by_keys(const void *a, const void *b) {
     return x->node - y->node;
 }
 
-/* In which order nodes are placed, and whether transient ones top_down from the bound. */
+/* In which order nodes are placed, and whether transient ones are placed from the bound down. */
 typedef struct way {
     enum { SLOTS_FIRST, TRANSIENT_FIRST, LARGEST, BY_PRESSURE, BORN, LONGEST } order;
     bool top_down;
@@ -273,8 +273,8 @@ static void try_way(mf_arrange_graph *g, desk *d, bool *out, way w, const mf_arr
     }
 }
 
-/* Without transient nodes none top_down, and none comes before or behind the others for it: whether
- * a way is the same as one before. */
+/* Is a way the same as one before it, for a graph without transient nodes? There no node is placed
+ * from the bound down, and none comes before or behind the others for being transient. */
 static bool repeats(int at) {
     for (int i = 0; i < at; i++) {
         bool largest = ways[i].order <= LARGEST && ways[at].order <= LARGEST;

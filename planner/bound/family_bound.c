@@ -157,7 +157,7 @@ static double stage_step_s(const mf_family_bound_bounding *b, const mf_family_bo
         mf_stage_exposed_s(f->tail.exposed, left_s, o->chunks * r->layer_gather_s, x.f_s) +
         mf_stage_exposed_s(f->tail.exposed, x.reduce_s, o->chunks * r->layer_reduce_s, x.b_s);
     if (b->mode == MF_FLOOR_SPLIT && !(r->layer.w_s > 0.0)) {
-        /* quoted in one go: what of a backward pass is its weight gradient is not known */
+        /* priced in one go: what of a backward pass is its weight gradient is not known */
         x.b_s = x.w_s = 0.0;
         x.behind_s = r->all.f_s - (o->chunks == 1 ? x.in_s + x.f_s : 0.0);
         x.behind_s += (double)(l->pp - 1) * f->send_s;
@@ -219,8 +219,8 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
     /* the n-th smallest of all stage_step_s(p, k): some stage holds its share of the layers, so
      * that it is no less than the least of these; all below are taken, then layer by layer to the
      * stage that bears it best */
-    taker stage[MF_ROUGH_STAGES];
-    if (l->pp < 1 || l->pp > MF_ROUGH_STAGES) {
+    taker stage[MF_FAMILY_STAGES];
+    if (l->pp < 1 || l->pp > MF_FAMILY_STAGES) {
         return 0.0;
     }
     double all_s = r->all.time_s[mf_floor_mode_of(l->schedule)];

@@ -15,7 +15,7 @@
 
 /* Least times of one micro-batch, each with the choice that keeps everything. */
 typedef struct mf_family_bound_pass {
-    double f_s, b_s, w_s;          /* each pass alone; w_s where quoted apart, else in b_s */
+    double f_s, b_s, w_s;          /* each pass alone; w_s where priced apart, else in b_s */
     double time_s[MF_FLOOR_MODES]; /* forward and backward together, as the mode plays them */
     double pair_f_s, pair_b_s;     /* what each adds to a merged pair at least */
     double keep_f_s, give_b_s;     /* the same, where forward passes keep their time */
@@ -32,10 +32,10 @@ bool mf_family_bound_is_main(const mf_model *m, int layer_class);
 int mf_family_bound_layers(const mf_model *m);
 
 /* Time of a layer's passes over what it keeps: a convex curve, from the fastest choice on. */
-#define MF_ROUGH_POINTS 64
+#define MF_FAMILY_POINTS 64
 typedef struct mf_family_bound_hull {
     int points; /* 0 = nothing is known: no time at all */
-    double saved_B[MF_ROUGH_POINTS], time_s[MF_ROUGH_POINTS];
+    double saved_B[MF_FAMILY_POINTS], time_s[MF_FAMILY_POINTS];
 } mf_family_bound_hull;
 
 /* Positions other than main layers: what of one kind there is. */
@@ -45,13 +45,13 @@ typedef struct mf_family_bound_other {
     mf_param_count params;
     double gather_s, reduce_s; /* once a step */
 } mf_family_bound_other;
-#define MF_ROUGH_OTHERS 16
+#define MF_FAMILY_OTHERS 16
 
 /* Every choice of a main layer: what it saves, and its passes. */
 typedef struct mf_family_bound_ways {
     int count;
-    double saved_B[MF_ROUGH_POINTS];
-    mf_family_bound_pass pass[MF_ROUGH_POINTS];
+    double saved_B[MF_FAMILY_POINTS];
+    mf_family_bound_pass pass[MF_FAMILY_POINTS];
 } mf_family_bound_ways;
 
 typedef struct mf_layer_times {
@@ -77,7 +77,7 @@ typedef struct mf_layer_times {
     double lost; /* share that passes lose to these beside them at least; 0: not known */
     /* last, since few of them are there as a rule (mf_layer_times_copy) */
     int others;
-    mf_family_bound_other other[MF_ROUGH_OTHERS]; /* ends and heads of MTP depths included */
+    mf_family_bound_other other[MF_FAMILY_OTHERS]; /* ends and heads of MTP depths included */
 } mf_layer_times;
 
 /* What is there of them, alone: they are copied often, and most of their room is empty. */

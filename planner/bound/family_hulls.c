@@ -9,7 +9,7 @@
 /* --- hulls ------------------------------------------------------------------------------------ */
 
 static void hull_point(mf_family_bound_hull *h, double saved_B, double time_s) {
-    if (h->points < MF_ROUGH_POINTS) {
+    if (h->points < MF_FAMILY_POINTS) {
         h->saved_B[h->points] = saved_B;
         h->time_s[h->points++] = time_s;
     }
@@ -68,7 +68,7 @@ static mf_family_bound_pass share_choice(const mf_layer_times *r, mf_family_boun
 
 static void add_way(mf_family_bound_ways *w, const mf_layer_times *r, const mf_block_cost *x,
                     double merged_s) {
-    if (w->count >= 0 && w->count < MF_ROUGH_POINTS) {
+    if (w->count >= 0 && w->count < MF_FAMILY_POINTS) {
         w->saved_B[w->count] = x->saved_B;
         w->pass[w->count++] = share_choice(r, mf_family_bound_pass_of(x), merged_s);
     } else {
@@ -104,19 +104,19 @@ mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pi
         if (!mf_family_bound_is_main(m, c) || mf_family_bound_layers_of(m, c) == 0) {
             continue;
         }
-        mf_block_cost quote[MF_CATALOGUE_MAX];
+        mf_block_cost cost[MF_CATALOGUE_MAX];
         int n = mf_catalogue(m, (uint8_t)c, pinned, l->memory, choice);
         for (int k = 0; k < n; k++) {
             int i = turn_of(k, n, from_end);
             mf_status status =
-                mf_family_bound_quote(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH,
-                                      mode == MF_FLOOR_SPLIT, false, choice[i], &quote[i], e);
+                mf_family_bound_cost(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH,
+                                     mode == MF_FLOOR_SPLIT, false, choice[i], &cost[i], e);
             if (status != MF_OK) {
                 return status;
             }
         }
         for (int i = 0; i < n; i++) {
-            add_point(hull, &quote[i], mode, 0.0);
+            add_point(hull, &cost[i], mode, 0.0);
         }
     }
     hulls_end(hull, r);
@@ -155,26 +155,26 @@ static mf_status exact_choices(mf_block_costs *q, const mf_layout *l, uint32_t p
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     mf_memory_choice choice[MF_CATALOGUE_MAX];
-    mf_block_cost quote[MF_CATALOGUE_MAX];
+    mf_block_cost cost[MF_CATALOGUE_MAX];
     double merged_s[MF_CATALOGUE_MAX];
     int n = mf_catalogue(m, (uint8_t) class, pinned, l->memory, choice);
     for (int k = 0; k < n; k++) {
         int i = turn_of(k, n, from_end);
         mf_status status =
-            mf_family_bound_quote(q, l, MF_POS_LAYER, class, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT,
-                                  true, choice[i], &quote[i], e);
+            mf_family_bound_cost(q, l, MF_POS_LAYER, class, MF_HALF_BOTH, mode == MF_FLOOR_SPLIT,
+                                 true, choice[i], &cost[i], e);
         merged_s[i] = 0.0;
         if (status == MF_OK && r->pair_more_s > 0.0) {
-            status = merged_time_s(q, l, r, class, choice[i], &quote[i], &merged_s[i], e);
+            status = merged_time_s(q, l, r, class, choice[i], &cost[i], &merged_s[i], e);
         }
         if (status != MF_OK) {
             return status;
         }
     }
     for (int i = 0; i < n; i++) {
-        r->work_B = mf_smaller(r->work_B, mf_larger(quote[i].local_f_B, quote[i].local_b_B));
-        add_point(hull, &quote[i], mode, merged_s[i]);
-        add_way(ways, r, &quote[i], merged_s[i]);
+        r->work_B = mf_smaller(r->work_B, mf_larger(cost[i].local_f_B, cost[i].local_b_B));
+        add_point(hull, &cost[i], mode, merged_s[i]);
+        add_way(ways, r, &cost[i], merged_s[i]);
     }
     return MF_OK;
 }

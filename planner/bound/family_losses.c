@@ -1,5 +1,6 @@
 /* family_losses.c - what a mean of chains loses at least to gathers and reductions beside passes,
- * from rough rates; overlap_loss.c says how. One position stands on every virtual stage at least.
+ * from rates of layers; overlap_loss.c says how. One position stands on every virtual stage at
+ * least.
  */
 #include "planner/bound/family_stage.h"
 
@@ -133,7 +134,7 @@ double mf_family_bound_lost_s(const mf_layer_times *r, const mf_layout *l,
     losing x = {.r = r, .l = l, .o = o, .f = f, .vstages = c->vstages};
     bool split = mf_floor_mode_of(l->schedule) == MF_FLOOR_SPLIT;
     if (!(l->overlap & MF_OVERLAP_DP) || !(e > 0.0) || e > 0.95 || c->vstages < 2 ||
-        r->others == MF_ROUGH_OTHERS || (split && !(r->layer.w_s > 0.0))) {
+        r->others == MF_FAMILY_OTHERS || (split && !(r->layer.w_s > 0.0))) {
         return 0.0;
     }
     find_least(&x);

@@ -1,4 +1,4 @@
-/* family_mean.c - bounds by the mean of an order's chains, from rough rates.
+/* family_mean.c - bounds by the mean of an order's chains, from rates of layers.
  *
  * As relaxation.c has it: positions other than main layers stand where they add least, main layers
  * go layer by layer to the stage that bears them best, and since no virtual stage is empty, what
@@ -36,7 +36,7 @@ typedef struct means {
     double beyond_s[MOST_VSTAGES]; /* beyond the least of the stage, whatever its way */
 } means;
 
-/* Split, but quoted in one go, neither B nor W is known alone. */
+/* Split, but priced in one go, neither B nor W is known alone. */
 static void passes_of(const mf_family_bound_pass *p, mf_floor_mode mode, double out[PASSES]) {
     bool merged = mode == MF_FLOOR_MERGED;
     out[0] = p->f_s;
@@ -155,7 +155,7 @@ static void look_ahead(const means *m, mean_stage *x, int64_t p) {
 
 /* Main layers of which only the sums of passes are known, by what they save. */
 static double by_hull(means *m) {
-    mean_stage stage[MF_ROUGH_STAGES];
+    mean_stage stage[MF_FAMILY_STAGES];
     double sum_s = 0.0;
     if (m->b.l->pp < 1) {
         return 0.0;
@@ -217,9 +217,9 @@ enum { MOST_CELLS = 32768 };
 /* Main layers of which every choice is known. */
 static double by_ways(means *m) {
     double curve_s[MOST_CELLS];
-    int held[MF_ROUGH_STAGES] = {0}, layers = m->b.r->layers, stages = (int)m->b.l->pp;
+    int held[MF_FAMILY_STAGES] = {0}, layers = m->b.r->layers, stages = (int)m->b.l->pp;
     for (int p = 0; p < stages; p++) {
-        mf_time_memory_point w[MF_ROUGH_POINTS];
+        mf_time_memory_point w[MF_FAMILY_POINTS];
         mf_family_bound_ends ends = mf_family_bound_ends_of(m->b.r, m->b.l, p);
         double *at_s = curve_s + (size_t)p * (size_t)(layers + 1);
         int n = ways_of(m, p, w), most = 0;
@@ -241,7 +241,7 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               const mf_order_summary *o, const mf_family_bound_fixed *f,
                               const mf_chains *c, double cutoff_s) {
     means m;
-    if (l->pp > MF_ROUGH_STAGES || c->vstages > MOST_VSTAGES || !c->part[0] || r->lost > c->lost) {
+    if (l->pp > MF_FAMILY_STAGES || c->vstages > MOST_VSTAGES || !c->part[0] || r->lost > c->lost) {
         return 0.0;
     }
     m.b = mf_family_bound_bounding_of(r, l, o, f);

@@ -1,5 +1,5 @@
-/* family_rates.c - the figures that rough bounds rest on: costs of a few blocks, and what they add
- * up to. */
+/* family_rates.c - the figures that bounds of families rest on: costs of a few blocks, and what
+ * they add up to. */
 #include "planner/bound/family_blocks.h"
 
 #include "planner/price/least_cost.h"
@@ -32,8 +32,8 @@ mf_family_bound_pass mf_family_bound_pass_of(const mf_block_cost *q) {
 static mf_family_bound_pass pass_of_halves(const mf_block_cost *a, const mf_block_cost *b,
                                            const mf_block_cost *head) {
     mf_block_cost sum = *a;
-    mf_pass_quote *to[2] = {&sum.f, &sum.b};
-    const mf_pass_quote *with[2] = {&b->f, &b->b};
+    mf_pass_cost *to[2] = {&sum.f, &sum.b};
+    const mf_pass_cost *with[2] = {&b->f, &b->b};
     for (int i = 0; i < 2; i++) {
         to[i]->chain_s += with[i]->chain_s;
         to[i]->sync_s += with[i]->sync_s;
@@ -117,7 +117,7 @@ static void least_pass(mf_family_bound_pass *least, const mf_family_bound_pass *
 static void add_other(mf_layer_times *r, const mf_family_bound_pass *p,
                       const mf_param_count *params, int64_t count, int64_t first, int64_t last) {
     mf_family_bound_add_params(&r->all_params, params, count);
-    if (count > 0 && r->others < MF_ROUGH_OTHERS) {
+    if (count > 0 && r->others < MF_FAMILY_OTHERS) {
         r->other[r->others++] =
             (mf_family_bound_other){(int)count, (int)first, (int)last, *p, *params, 0.0, 0.0};
     }
@@ -168,9 +168,9 @@ static void add_layers(mf_layer_times *r, const mf_model *m, int class,
     r->layers += (int)n;
 }
 
-mf_status mf_family_bound_quote(mf_block_costs *q, const mf_layout *l, mf_position_kind kind,
-                                int layer_class, unsigned parts, bool split, bool exact,
-                                mf_memory_choice memory, mf_block_cost *out, mf_err *e) {
+mf_status mf_family_bound_cost(mf_block_costs *q, const mf_layout *l, mf_position_kind kind,
+                               int layer_class, unsigned parts, bool split, bool exact,
+                               mf_memory_choice memory, mf_block_cost *out, mf_err *e) {
     mf_block_key key = {.kind = kind,
                         .layer_class = (uint8_t)layer_class,
                         .parts = (uint8_t)parts,
@@ -189,11 +189,11 @@ static const mf_memory_choice keep_all = {0, 0};
 static mf_status add_ends(mf_block_costs *q, const mf_layout *l, bool split, bool exact,
                           mf_layer_times *r, mf_block_cost *head, mf_err *e) {
     mf_block_cost embedding;
-    mf_status status = mf_family_bound_quote(q, l, MF_POS_EMBEDDING, 0, MF_HALF_BOTH, split, exact,
-                                             keep_all, &embedding, e);
+    mf_status status = mf_family_bound_cost(q, l, MF_POS_EMBEDDING, 0, MF_HALF_BOTH, split, exact,
+                                            keep_all, &embedding, e);
     if (status == MF_OK) {
-        status = mf_family_bound_quote(q, l, MF_POS_HEAD, 0, MF_HALF_BOTH, split, exact, keep_all,
-                                       head, e);
+        status = mf_family_bound_cost(q, l, MF_POS_HEAD, 0, MF_HALF_BOTH, split, exact, keep_all,
+                                      head, e);
     }
     if (status != MF_OK) {
         return status;
@@ -212,7 +212,7 @@ static mf_status add_ends(mf_block_costs *q, const mf_layout *l, bool split, boo
     return MF_OK;
 }
 
-/* Both halves of a class are quoted: its layers join, and the MTP depths of it. */
+/* Both halves of a class are priced: its layers join, and the MTP depths of it. */
 static void add_halves(mf_layer_times *r, const mf_model *m, int class, const mf_block_cost *a,
                        const mf_block_cost *f, const mf_block_cost *head,
                        const mf_param_count *params) {
@@ -266,11 +266,11 @@ mf_status mf_layer_times_dense(mf_block_costs *q, const mf_layout *l, mf_layer_t
     mf_status status = add_ends(q, &attention, false, false, out, &head, e);
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_block_cost a, f;
-        status = mf_family_bound_quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false,
-                                       false, keep_all, &a, e);
+        status = mf_family_bound_cost(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false,
+                                      false, keep_all, &a, e);
         if (status == MF_OK) {
-            status = mf_family_bound_quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false,
-                                           keep_all, &f, e);
+            status = mf_family_bound_cost(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false,
+                                          keep_all, &f, e);
         }
         if (status == MF_OK) {
             /* a FLOP is a FLOP on every expert side; nothing else is known of it yet */
@@ -293,11 +293,11 @@ mf_status mf_layer_times_halves(mf_block_costs *q, const mf_layout *l, mf_layer_
     mf_status status = add_ends(q, &attention, false, false, out, &head, e);
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_block_cost a, f;
-        status = mf_family_bound_quote(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false,
-                                       false, keep_all, &a, e);
+        status = mf_family_bound_cost(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false,
+                                      false, keep_all, &a, e);
         if (status == MF_OK) {
-            status = mf_family_bound_quote(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false,
-                                           keep_all, &f, e);
+            status = mf_family_bound_cost(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false,
+                                          keep_all, &f, e);
         }
         if (status == MF_OK) {
             mf_param_count params = sum_params(&a.params, &f.params);
@@ -397,8 +397,8 @@ static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_lay
     mf_block_cost head, mtp;
     mf_status status = add_ends(q, l, split, exact, out, &head, e);
     if (status == MF_OK && m->mtp_layers > 0) {
-        status = mf_family_bound_quote(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, exact,
-                                       keep_all, &mtp, e);
+        status = mf_family_bound_cost(q, l, MF_POS_MTP, m->mtp_class, MF_HALF_BOTH, split, exact,
+                                      keep_all, &mtp, e);
     }
     if (status == MF_OK && m->mtp_layers > 0) {
         mf_family_bound_pass p = mf_family_bound_pass_of(&mtp);
@@ -407,8 +407,8 @@ static mf_status whole(mf_block_costs *q, const mf_layout *l, bool exact, mf_lay
     }
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
         mf_block_cost x;
-        status = mf_family_bound_quote(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, exact, keep_all,
-                                       &x, e);
+        status = mf_family_bound_cost(q, l, MF_POS_LAYER, c, MF_HALF_BOTH, split, exact, keep_all,
+                                      &x, e);
         if (status == MF_OK) {
             mf_family_bound_pass p = mf_family_bound_pass_of(&x);
             add_layers(out, m, c, &p, &x.params);

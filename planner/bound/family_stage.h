@@ -1,12 +1,12 @@
-/* family_stage.h - private to rough bounds: what a stage holds besides main layers, and what is
- * left for these.
+/* family_stage.h - private to the bounds of families: what a stage holds besides main layers, and
+ * what is left for these.
  */
 #ifndef MF_PLANNER_FAMILY_STAGE_H
 #define MF_PLANNER_FAMILY_STAGE_H
 
 #include "planner/bound/family_bound.h"
 
-enum { MF_ROUGH_STAGES = 512 };
+enum { MF_FAMILY_STAGES = 512 };
 
 /* What a stage holds besides layers of the main class. */
 typedef struct mf_family_bound_ends {

@@ -76,8 +76,8 @@ static mf_status add_class(mf_block_costs *q, const mf_layout *plain, uint32_t p
 static mf_status end_params(mf_block_costs *q, const mf_layout *plain, mf_position_kind kind,
                             bool split, mf_param_count *out, mf_err *e) {
     mf_block_cost x;
-    mf_status status = mf_family_bound_quote(q, plain, kind, 0, MF_HALF_BOTH, split, false,
-                                             (mf_memory_choice){0, 0}, &x, e);
+    mf_status status = mf_family_bound_cost(q, plain, kind, 0, MF_HALF_BOTH, split, false,
+                                            (mf_memory_choice){0, 0}, &x, e);
     if (status == MF_OK) {
         *out = x.params;
     }

@@ -98,7 +98,7 @@ static void add_memory_row(shadow *x, int stage, int k) {
             const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < c->choices; m++) {
                 size_t cell = mf_partition_cell(in, v, s, m);
-                const mf_block_cost *q = &c->choice[m].quote;
+                const mf_block_cost *q = &c->choice[m].cost;
                 double bytes = flight * q->saved_B + held * q->held_B;
                 now_B += x->count[cell] * bytes;
                 if (x->col[cell] >= 0) {

@@ -23,7 +23,7 @@ int mf_partition_next_choice(const mf_partition_class *c, const int32_t *left) {
     int best = -1;
     for (int m = 0; m < c->choices; m++) {
         if (left[m] > 0 &&
-            (best < 0 || c->choice[m].quote.local_b_B > c->choice[best].quote.local_b_B)) {
+            (best < 0 || c->choice[m].cost.local_b_B > c->choice[best].cost.local_b_B)) {
             best = m;
         }
     }

@@ -52,7 +52,7 @@ static mf_shares better_shares(const mf_partition *in) {
 }
 
 static mf_class_floor floor_of(const mf_floors *fl, const mf_partition_class *c) {
-    const mf_block_cost *q = &c->choice[0].quote;
+    const mf_block_cost *q = &c->choice[0].cost;
     mf_class_floor f = {
         .time_s = {MF_NEVER_S, MF_NEVER_S, MF_NEVER_S},
         .f_s = c->least_s[MF_ORDER_F],
@@ -70,7 +70,7 @@ static mf_class_floor floor_of(const mf_floors *fl, const mf_partition_class *c)
         .boundary_B = q->boundary_B,
     };
     for (int m = 0; m < c->choices; m++) {
-        const mf_block_cost *x = &c->choice[m].quote;
+        const mf_block_cost *x = &c->choice[m].cost;
         f.workspace_B = mf_smaller(f.workspace_B, mf_larger(x->local_f_B, x->local_b_B));
         for (int way = 0; way < MF_WAYS && c->choice[m].lean; way++) {
             double time_s = choice_time_s(fl, c, m, way);
@@ -92,7 +92,7 @@ static void add_slopes(mf_floors *fl, int class, int way) {
     for (;;) {
         mf_slope best = {class, 0, 0, INFINITY};
         for (int m = 0; m < c->choices; m++) {
-            double less_B = saved_B - c->choice[m].quote.saved_B;
+            double less_B = saved_B - c->choice[m].cost.saved_B;
             double more_s = choice_time_s(fl, c, m, way) - time_s;
             if (!c->choice[m].lean || less_B <= 0.0) {
                 continue;
@@ -163,7 +163,7 @@ static void find_main_class(mf_floors *fl) {
         mf_class_floor f = fl->of[i];
         for (int m = 0; m < c->choices; m++) {
             for (int way = 0; way < MF_WAYS; way++) {
-                f.saved_B[way] = mf_smaller(f.saved_B[way], c->choice[m].quote.saved_B);
+                f.saved_B[way] = mf_smaller(f.saved_B[way], c->choice[m].cost.saved_B);
             }
         }
         fl->main_class = i;

@@ -34,7 +34,7 @@ typedef struct filling {
  * alone. */
 static double time_of(const filling *f, const mf_partition_class *c, int m) {
     const mf_partition_choice *x = &c->choice[m];
-    double alone_s = x->quote.f.time_s + x->quote.b.time_s + x->quote.w.time_s;
+    double alone_s = x->cost.f.time_s + x->cost.b.time_s + x->cost.w.time_s;
     return f->in->merged ? x->pair_s + f->alone * (alone_s - x->pair_s) : alone_s;
 }
 
@@ -55,7 +55,7 @@ static double alone_share(const mf_partition *in, int stage) {
 static void order_choices(const mf_partition_class *c, int order[MF_CATALOGUE_MAX]) {
     for (int m = 0; m < c->choices; m++) {
         int at = m;
-        while (at > 0 && c->choice[order[at - 1]].quote.local_b_B < c->choice[m].quote.local_b_B) {
+        while (at > 0 && c->choice[order[at - 1]].cost.local_b_B < c->choice[m].cost.local_b_B) {
             order[at] = order[at - 1];
             at--;
         }
@@ -78,7 +78,7 @@ static chunk_bytes weigh_chunk(const filling *f, int v) {
             order_choices(c, order);
             for (int k = 0; k < c->choices; k++) {
                 int m = order[pass == 0 ? k : c->choices - 1 - k];
-                const mf_block_cost *q = &c->choice[m].quote;
+                const mf_block_cost *q = &c->choice[m].cost;
                 double n = f->count[mf_partition_cell(in, v, s, m)];
                 if (n <= 0) {
                     continue;
@@ -177,7 +177,7 @@ static void best_of_slot(const filling *f, const banned *bans, int v, int s, dou
     for (int m = 0; m < class->choices; m++) {
         double time_s = count[m] > 0 ? time_of(f, class, m) : 0.0;
         for (int t = 0; t < class->choices && count[m] > 0; t++) {
-            double less_B = class->choice[m].quote.saved_B - class->choice[t].quote.saved_B;
+            double less_B = class->choice[m].cost.saved_B - class->choice[t].cost.saved_B;
             if (!(less_B > 0.0)) {
                 continue;
             }

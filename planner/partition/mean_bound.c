@@ -126,7 +126,7 @@ static void find_ways(const mf_partition *in, const counted *c, int v, place *x)
         }
         int class = in->slot[s].class_of[in->variant[v]];
         for (int m = 0; m < in->class[class].choices && x->ways < MAX_WAYS; m++) {
-            const mf_block_cost *q = &in->class[class].choice[m].quote;
+            const mf_block_cost *q = &in->class[class].choice[m].cost;
             x->way[x->ways++] = (mf_time_memory_point){q->saved_B, visit_s(c, v, class, m)};
             x->held_B = mf_smaller(x->held_B, q->held_B);
         }

@@ -70,7 +70,7 @@ static bool pinned(const mf_partition_class *c) {
 
 /* Is there a respect in which a pass is quicker than another? Then the other does not stand for it.
  */
-static bool is_quicker(const mf_pass_quote *p, const mf_pass_quote *than) {
+static bool is_quicker(const mf_pass_cost *p, const mf_pass_cost *than) {
     return p->time_s < than->time_s || p->compute_s < than->compute_s || p->ep_s < than->ep_s;
 }
 
@@ -78,7 +78,7 @@ static bool is_quicker(const mf_pass_quote *p, const mf_pass_quote *than) {
  * and copies only add to it. Where not all are asked for, it stands for those that offload, too.
  * Where offloading is pinned, the quickest of all does. */
 static bool has_row(const sharing *x, const mf_partition_class *c, int m) {
-    bool quicker = is_quicker(&c->choice[m].quote.f, &c->choice[0].quote.f);
+    bool quicker = is_quicker(&c->choice[m].cost.f, &c->choice[0].cost.f);
     bool copies = x->all && c->exchanges && c->choice[m].memory.offload;
     return m == 0 || (!pinned(c) && (quicker || copies));
 }
@@ -92,8 +92,8 @@ static bool has_col(const sharing *x, const mf_partition_class *c, int k) {
 static void list_class(sharing *x, int class) {
     const mf_partition_class *c = &x->in->class[class];
     for (int m = 0; m < c->choices; m++) {
-        double f_s = c->choice[m].quote.f.time_s, b_s = c->choice[m].quote.b.time_s;
-        bool usual = b_s <= USUAL * c->choice[0].quote.b.time_s;
+        double f_s = c->choice[m].cost.f.time_s, b_s = c->choice[m].cost.b.time_s;
+        bool usual = b_s <= USUAL * c->choice[0].cost.b.time_s;
         if (has_row(x, c, m)) {
             x->row[x->rows++] = (side){class, m, f_s, 0.0, true};
         } else if (pinned(c)) {
@@ -216,11 +216,11 @@ static void share(sharing *x, mf_shares set) {
 /* What a backward pass that was not asked for takes at least of a pair with any forward pass: a
  * pair takes no less than all of their compute, nor, but for ops that stand better in its order,
  * than either of them. */
-static double unasked_s(const sharing *x, const mf_pass_quote *b) {
+static double unasked_s(const sharing *x, const mf_pass_cost *b) {
     double share_s = b->time_s;
     for (int i = 0; i < x->rows; i++) {
         const mf_partition_class *c = &x->in->class[x->row[i].class];
-        double compute_s = c->choice[x->row[i].choice].quote.f.compute_s + b->compute_s;
+        double compute_s = c->choice[x->row[i].choice].cost.f.compute_s + b->compute_s;
         double either_s = fmax(x->row[i].alone_s, b->time_s);
         double pair_s = fmax(compute_s, (1.0 - COPIES) * either_s);
         share_s = fmin(share_s, pair_s - x->row[i].share_s);
@@ -234,7 +234,7 @@ static void write_backward(const sharing *x, mf_shares set) {
         int k = x->col[j].choice;
         c->choice[k].b_pair_s[set] = x->col[j].share_s;
         for (k++; k < c->choices && !has_col(x, c, k); k++) {
-            c->choice[k].b_pair_s[set] = unasked_s(x, &c->choice[k].quote.b);
+            c->choice[k].b_pair_s[set] = unasked_s(x, &c->choice[k].cost.b);
         }
     }
 }

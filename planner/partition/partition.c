@@ -98,9 +98,9 @@ static bool same_kind(const mf_block_key *a, const mf_block_key *b) {
  * workspace even with one micro-batch in flight. Copies to the host that cost nothing here fill its
  * memory, and cost something beside another block's. */
 static bool beats(const mf_block_cost *a, const mf_block_cost *b) {
-    const mf_pass_quote *pass[2][3] = {{&a->f, &a->b, &a->w}, {&b->f, &b->b, &b->w}};
+    const mf_pass_cost *pass[2][3] = {{&a->f, &a->b, &a->w}, {&b->f, &b->b, &b->w}};
     for (int i = 0; i < 3; i++) {
-        const mf_pass_quote *x = pass[0][i], *y = pass[1][i];
+        const mf_pass_cost *x = pass[0][i], *y = pass[1][i];
         if (x->time_s > y->time_s || x->host_s > y->host_s || x->compute_s > y->compute_s ||
             x->ep_s > y->ep_s) {
             return false;
@@ -120,14 +120,14 @@ static void stand_for(mf_partition_choice *c, const mf_partition_choice *other) 
 /* Keeps c and drops what it beats, or drops c. */
 static void add_choice(mf_partition_class *out, mf_partition_choice *c) {
     for (int k = 0; k < out->choices; k++) {
-        if (beats(&out->choice[k].quote, &c->quote)) {
+        if (beats(&out->choice[k].cost, &c->cost)) {
             stand_for(&out->choice[k], c);
             return;
         }
     }
     int kept = 0;
     for (int k = 0; k < out->choices; k++) {
-        if (beats(&c->quote, &out->choice[k].quote)) {
+        if (beats(&c->cost, &out->choice[k].cost)) {
             stand_for(c, &out->choice[k]);
         } else {
             out->choice[kept++] = out->choice[k];
@@ -144,10 +144,10 @@ static void add_choice(mf_partition_class *out, mf_partition_choice *c) {
 static void set_floors(mf_partition_class *c) {
     double least_s = INFINITY;
     for (int k = 0; k < c->choices; k++) {
-        least_s = fmin(least_s, c->choice[k].quote.f.time_s);
+        least_s = fmin(least_s, c->choice[k].cost.f.time_s);
     }
     for (int k = 0; k < c->choices; k++) {
-        double f_s = c->choice[k].quote.f.time_s;
+        double f_s = c->choice[k].cost.f.time_s;
         double steps = least_s > 0.0 ? floor((f_s / least_s - 1.0) / FLOOR_STEP) : 0.0;
         c->choice[k].f_floor_s = fmin(f_s, least_s * (1.0 + FLOOR_STEP * steps));
     }
@@ -158,12 +158,12 @@ enum { LEAN_FIGURES = 11 };
 /* What counts depends on how passes are played; the rest is 0 for all. */
 static void lean_figures(const mf_partition_choice *c, bool merged, double out[LEAN_FIGURES]) {
     out[0] = c->f_floor_s;
-    out[1] = c->quote.b.time_s;
-    out[2] = c->quote.w.time_s;
-    out[3] = merged ? c->quote.b.ep_s : 0.0;
-    out[4] = merged ? c->quote.f.ep_s : 0.0;
-    out[5] = c->quote.saved_B;
-    out[6] = c->quote.held_B;
+    out[1] = c->cost.b.time_s;
+    out[2] = c->cost.w.time_s;
+    out[3] = merged ? c->cost.b.ep_s : 0.0;
+    out[4] = merged ? c->cost.f.ep_s : 0.0;
+    out[5] = c->cost.saved_B;
+    out[6] = c->cost.held_B;
     for (int i = 0; i < MF_SHARES; i++) {
         out[7 + 2 * i] = merged ? c->f_pair_s[i] : 0.0;
         out[8 + 2 * i] = merged ? c->b_pair_s[i] : 0.0;
@@ -209,7 +209,7 @@ static void find_lean(mf_partition_class *c, bool merged) {
     }
 }
 
-static mf_status quote_class(mf_partition *in, const mf_block_key *key, uint32_t pinned,
+static mf_status price_class(mf_partition *in, const mf_block_key *key, uint32_t pinned,
                              mf_partition_class *out, mf_err *e) {
     const mf_layout *l = &in->layout;
     memset(out, 0, sizeof *out);
@@ -222,24 +222,24 @@ static mf_status quote_class(mf_partition *in, const mf_block_key *key, uint32_t
         mf_partition_choice c = {.memory = memory[i]};
         mf_block_key with = *key;
         with.memory = memory[i];
-        mf_status status = mf_block_costs_least(in->costs, l, &with, true, &c.quote, e);
+        mf_status status = mf_block_costs_least(in->costs, l, &with, true, &c.cost, e);
         if (status != MF_OK) {
             return status;
         }
-        out->f_host_s = fmin(out->f_host_s, c.quote.f.host_s);
-        out->b_host_s = fmin(out->b_host_s, c.quote.b.host_s);
-        out->w_host_s = fmin(out->w_host_s, c.quote.w.host_s);
-        c.link_s = c.quote.host_link_s;
+        out->f_host_s = fmin(out->f_host_s, c.cost.f.host_s);
+        out->b_host_s = fmin(out->b_host_s, c.cost.b.host_s);
+        out->w_host_s = fmin(out->w_host_s, c.cost.w.host_s);
+        c.link_s = c.cost.host_link_s;
         add_choice(out, &c);
     }
-    const mf_block_cost *q = &out->choice[0].quote;
+    const mf_block_cost *q = &out->choice[0].cost;
     out->exchanges = q->f.ep_s > 0.0 && key->kind == MF_POS_LAYER;
     out->persistent_B = mf_persistent_B(l, q->params);
     in->evaluator->ops->once(in->evaluator->self, l, q->params, &out->reduce_s, &out->gather_s);
     return MF_OK;
 }
 
-/* Index of the class of a key, quoted when it is new. */
+/* Index of the class of a key, priced when it is new. */
 static mf_status class_index(mf_partition *in, const mf_block_key *key, uint32_t pinned, int *out,
                              mf_err *e) {
     for (int i = 0; i < in->classes; i++) {
@@ -254,7 +254,7 @@ static mf_status class_index(mf_partition *in, const mf_block_key *key, uint32_t
     }
     in->class = grown;
     *out = in->classes++;
-    return quote_class(in, key, pinned, &in->class[*out], e);
+    return price_class(in, key, pinned, &in->class[*out], e);
 }
 
 /* Virtual stages that positions [first, last] can stand on: each of the others holds at least one
@@ -306,7 +306,7 @@ static mf_param_count all_params(const mf_partition *in) {
     mf_param_count all = {0, 0, 0};
     for (int s = 0; s < in->slots; s++) {
         int v = in->slot[s].v_lo;
-        const mf_param_count *p = &mf_partition_class_at(in, v, s)->choice[0].quote.params;
+        const mf_param_count *p = &mf_partition_class_at(in, v, s)->choice[0].cost.params;
         int64_t n = in->segment[in->slot[s].segment].repeats;
         all.dense += n * p->dense;
         all.expert += n * p->expert;
@@ -325,7 +325,7 @@ static double own_lost_s(const mf_partition *in, const mf_partition_class *c, do
 
 static double choice_part_s(const mf_partition *in, const mf_partition_class *c, int m,
                             mf_order_part part, bool floor) {
-    const mf_block_cost *q = &c->choice[m].quote;
+    const mf_block_cost *q = &c->choice[m].cost;
     double dense = (double)q->params.dense, expert = (double)q->params.expert;
     switch (part) {
     case MF_ORDER_F:
@@ -442,7 +442,7 @@ static mf_status fill_in(mf_partition *in, uint32_t pinned, const mf_order_summa
     in->lost = 1.0;
     for (int i = 0; i < in->classes; i++) {
         double lost = mf_uses(o->without, MF_MECHANISM_OVERLAP_LOSS)
-                          ? o->ops->beside(o->self, l, in->class[i].choice[0].quote.params)
+                          ? o->ops->beside(o->self, l, in->class[i].choice[0].cost.params)
                           : 0.0;
         in->lost = lost < in->lost ? lost : in->lost;
         bool below = in->class[i].key.kind != MF_POS_EMBEDDING && in->class[i].reduce_s < least_s;

@@ -41,7 +41,7 @@ typedef enum mf_shares { MF_SHARES_B_KEEPS, MF_SHARES_F_KEEPS, MF_SHARES } mf_sh
 
 typedef struct mf_partition_choice {
     mf_memory_choice memory;
-    mf_block_cost quote;
+    mf_block_cost cost;
     /* Times that are never above those of this choice nor of those that it stands for when `lean`:
      * a hair below the truth, so that few choices stand for all (see mf_partition_part_s). */
     bool lean;
@@ -98,7 +98,7 @@ typedef struct mf_partition {
     mf_order_losses losses; /* what passes lose to them (overlap_loss.c) */
 } mf_partition;
 
-/* Quotes everything exactly. order: summary of the layout's order, borrowed; NULL = make one.
+/* Costs everything exactly. order: summary of the layout's order, borrowed; NULL = make one.
  * Errors: as the evaluator reports. */
 mf_status mf_partition_create(mf_block_costs *costs, const mf_layout *l, uint32_t pinned,
                               const mf_order_summary *order, mf_partition **out, mf_err *e);
@@ -141,7 +141,7 @@ mf_status mf_partition_pair_s(mf_partition *in, int f, int m, int b, int k, doub
 mf_status mf_partition_share_pairs(mf_partition *in, bool all, mf_err *e);
 /* Tighter shares of merged pairs than mf_partition_create gives, for some hundred pairs more. */
 mf_status mf_partition_sharpen(mf_partition *in, mf_err *e);
-/* Merged pairs of every block with its own kind, which is what most pairs of a stage are; quoted
+/* Merged pairs of every block with its own kind, which is what most pairs of a stage are; priced
  * when first asked for. Errors: as the evaluator reports. */
 mf_status mf_partition_own_pairs(mf_partition *in, mf_err *e);
 

@@ -144,9 +144,9 @@ static mf_status chunk_pair(mf_partition *in, const int *first, const placed *at
         if (f && b) {
             status = pair_of(in, f->class, f->choice, b->class, b->choice, &time_s, e);
         } else if (f) {
-            time_s = in->class[f->class].choice[f->choice].quote.f.time_s;
+            time_s = in->class[f->class].choice[f->choice].cost.f.time_s;
         } else if (b) {
-            time_s = in->class[b->class].choice[b->choice].quote.b.time_s;
+            time_s = in->class[b->class].choice[b->choice].cost.b.time_s;
         }
         *sum_s += time_s;
     }

@@ -18,7 +18,7 @@ static int32_t most_layers(const mf_partition *in, int v, int slot, int m, doubl
     const mf_partition_choice *c = &class->choice[m];
     int64_t stage = mf_layout_stage_of(&in->layout, v), chunk = mf_layout_chunk_of(&in->layout, v);
     int most = in->segment[in->slot[slot].segment].repeats;
-    double own_s = c->quote.f.time_s + c->quote.b.time_s + c->quote.w.time_s;
+    double own_s = c->cost.f.time_s + c->cost.b.time_s + c->cost.w.time_s;
     for (int i = 0; in->merged && i < MF_SHARES; i++) {
         double pair_s = c->f_pair_s[i] + c->b_pair_s[i];
         own_s = i == 0 ? pair_s : fmax(own_s, pair_s);
@@ -29,7 +29,7 @@ static int32_t most_layers(const mf_partition *in, int v, int slot, int m, doubl
     most = by_time < most ? (int)by_time : most;
     for (int k = 0; k < in->order.rows[stage]; k++) {
         double flight = mf_partition_in_flight(in, (int)stage, k, (int)chunk);
-        double each_B = class->persistent_B + flight * c->quote.saved_B;
+        double each_B = class->persistent_B + flight * c->cost.saved_B;
         double by_memory = floor((in->usable_B - in->fixed_B) / each_B * (1.0 + 1e-9));
         most = by_memory < most ? (int)by_memory : most;
     }
@@ -190,7 +190,7 @@ double mf_rows_least_beside_B(const mf_partition *in, int stage) {
             }
             const mf_partition_class *c = mf_partition_class_at(in, v, s);
             for (int m = 0; m < c->choices; m++) {
-                const mf_block_cost *q = &c->choice[m].quote;
+                const mf_block_cost *q = &c->choice[m].cost;
                 least_B = fmin(least_B, fmax(q->local_f_B, q->local_b_B) + q->comm_B +
                                             gathers * q->gather_B + boundaries * q->boundary_B);
             }
@@ -215,7 +215,7 @@ static void add_memory(mf_rows *b) {
                         int col = b->col[mf_partition_cell(in, v, s, m)];
                         const mf_partition_choice *ch = &cl->choice[m];
                         double bytes =
-                            cl->persistent_B + flight * ch->quote.saved_B + held * ch->quote.held_B;
+                            cl->persistent_B + flight * ch->cost.saved_B + held * ch->cost.held_B;
                         if (col >= 0) {
                             mf_milp_add_entry(&b->milp, row, col, bytes / MF_ROWS_BYTES);
                         }
@@ -418,7 +418,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     /* a unit of time in which steps are about a hundred */
     double all_s = 0.0;
     for (int s = 0; s < in->slots; s++) {
-        const mf_block_cost *q = &mf_partition_class_at(in, in->slot[s].v_lo, s)->choice[0].quote;
+        const mf_block_cost *q = &mf_partition_class_at(in, in->slot[s].v_lo, s)->choice[0].cost;
         all_s += in->segment[in->slot[s].segment].repeats * (q->f.time_s + q->b.time_s);
     }
     b->unit_s = all_s * (double)in->layout.micro_batches / (double)in->stages / 100.0;

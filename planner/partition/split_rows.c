@@ -17,7 +17,7 @@
 
 static double figure_of(const mf_rows *b, const mf_partition_class *c, int m, int figure) {
     if (figure >= MF_ORDER_PARTS) {
-        const mf_block_cost *q = &c->choice[m].quote;
+        const mf_block_cost *q = &c->choice[m].cost;
         if (figure == MF_FIGURE_LINK) {
             return b->in->merged ? c->choice[m].link_s / b->unit_s : 0.0;
         }

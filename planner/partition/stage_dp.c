@@ -25,7 +25,7 @@
 /* The table of the minimax path. */
 typedef struct paths {
     const mf_floors *fl;
-    bool rough; /* virtual stages as if each had a stage's share: a split, not a bound */
+    bool split_only; /* virtual stages as if each had a stage's share: a split, not a bound */
     double cutoff_s;
     double *best_s; /* [vstages + 1][positions + 1] least worst stage up to there */
     double *even;   /* the same: of those, least sum of squares */
@@ -42,7 +42,7 @@ static double run_cost_s(const paths *t, const mf_load *x, int v, int from, int 
     for (int way = 0; way < MF_WAYS_PLAYED; way++) {
         time_s[way] = mf_load_time_s(fl, x, way, flight, 1.0 / in->chunks);
     }
-    if (t->rough) {
+    if (t->split_only) {
         return (double)in->layout.micro_batches * in->chunks * time_s[MF_WAY_MODE];
     }
     double sends_s = p * in->send_s;
@@ -145,11 +145,11 @@ static void follow_path(const paths *t, bool have, int *first) {
 }
 
 /* first, have: NULL, no split is asked for. */
-static mf_status best_split(const mf_floors *fl, bool rough, double cutoff_s, double *bound_s,
+static mf_status best_split(const mf_floors *fl, bool split_only, double cutoff_s, double *bound_s,
                             int *first, bool *have, mf_err *e) {
     const mf_partition *in = fl->in;
     size_t nodes = node(in, in->vstages, in->positions) + 1;
-    paths t = {.fl = fl, .rough = rough, .cutoff_s = cutoff_s};
+    paths t = {.fl = fl, .split_only = split_only, .cutoff_s = cutoff_s};
     t.best_s = calloc(nodes, sizeof *t.best_s);
     t.even = calloc(nodes, sizeof *t.even);
     t.from = calloc(nodes, sizeof *t.from);
@@ -328,12 +328,12 @@ static void even_out(const mf_floors *fl, const double *extra_s, int *first, dou
 static mf_status chunk_split(const mf_floors *fl, int *first, bool *have, mf_err *e) {
     const mf_partition *in = fl->in;
     size_t points = (size_t)mf_family_bound_layers(in->model) + 1, stages = (size_t)in->stages;
-    double rough_s, *extra_s = malloc((points + 1) * stages * sizeof *extra_s);
+    double unused_s, *extra_s = malloc((points + 1) * stages * sizeof *extra_s);
     assert(first && have);
     if (!extra_s) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    mf_status status = best_split(fl, true, MF_NEVER_S, &rough_s, first, have, e);
+    mf_status status = best_split(fl, true, MF_NEVER_S, &unused_s, first, have, e);
     if (status == MF_OK &&
         !*have) { /* shares of memory are too strict a split: as even as it gets */
         assert(in->vstages > 0);

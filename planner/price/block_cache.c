@@ -15,9 +15,9 @@ enum { SLOTS = 16384, ZERO_SLOTS = 8192 };
 /* What is known of a lowered block without its ops: forward, backward, weight gradients split off.
  */
 typedef struct mf_facts {
-    mf_block_cost quote; /* without times of plays */
-    double rest_s[3];    /* see block_cost.h */
-    double early_B; /* of held_B: gradients that wait for their reduction behind a split pass */
+    mf_block_cost cost; /* without times of plays */
+    double rest_s[3];   /* see block_cost.h */
+    double early_B;     /* of held_B: gradients that wait for their reduction behind a split pass */
 } mf_facts;
 
 /* A block and what is known of it. */
@@ -94,7 +94,7 @@ static double early_B(const mf_block *b) {
 static mf_facts facts_of(const mf_block_prices *p, const mf_layout *l, const mf_block *b,
                          const mf_block_key *key, double *op_s) {
     mf_facts f;
-    mf_block_quote(p->cost, l, b, key, op_s, op_s + b->nops, &f.quote, f.rest_s);
+    mf_block_cost_make(p->cost, l, b, key, op_s, op_s + b->nops, &f.cost, f.rest_s);
     f.early_B = early_B(b);
     return f;
 }
@@ -361,7 +361,7 @@ static mf_priced_zero priced_of(const pieces *x) {
     return (mf_priced_zero){x->block->x->priced, x->zero ? x->zero->x->priced : NULL};
 }
 
-static mf_pass_quote *pass_of(mf_block_cost *q, mf_go go) {
+static mf_pass_cost *pass_of(mf_block_cost *q, mf_go go) {
     return go == MF_GO_FORWARD ? &q->f : go == MF_GO_BACKWARD ? &q->b : &q->w;
 }
 
@@ -373,28 +373,29 @@ static int goes_of(const mf_block_key *key) {
  * groups, or (zero) those that are missing in it. */
 static mf_block_cost with_dp(const mf_facts *f, const mf_block_key *key, const template *dp,
                              bool zero) {
-    mf_block_cost q = f->quote;
+    mf_block_cost q = f->cost;
     if (zero) {
-        q.gather_B = dp->facts.quote.gather_B;
+        q.gather_B = dp->facts.cost.gather_B;
         q.held_B += dp->facts.early_B;
     }
     for (int go = 0; go < goes_of(key); go++) {
-        mf_pass_quote *pass = pass_of(&q, (mf_go)go);
-        mf_block_quote_dp(pass, f->rest_s[go], mf_priced_dp_s(dp->priced, (mf_go)go));
+        mf_pass_cost *pass = pass_of(&q, (mf_go)go);
+        mf_block_cost_dp(pass, f->rest_s[go], mf_priced_dp_s(dp->priced, (mf_go)go));
         pass->host_s += zero ? mf_priced_dp_host_s(dp->priced, (mf_go)go) : 0;
     }
     return q;
 }
 
-static mf_status rough_quote(mf_templates *t, const mf_block_prices *p, const make_up *x,
-                             const mf_block_key *key, double load, mf_block_cost *out, mf_err *e) {
+static mf_status unplayed_cost(mf_templates *t, const mf_block_prices *p, const make_up *x,
+                               const mf_block_key *key, double load, mf_block_cost *out,
+                               mf_err *e) {
     mf_facts facts;
     mf_status status = find_facts(p, &x->block, key, load, &facts, e);
     if (status != MF_OK) {
         return status;
     }
     if (!x->zero) {
-        *out = facts.quote;
+        *out = facts.cost;
         return MF_OK;
     }
     holding h = {.t = t, .p = p, .load = load};
@@ -408,7 +409,7 @@ static mf_status rough_quote(mf_templates *t, const mf_block_prices *p, const ma
     return status;
 }
 
-static mf_status exact_quote(holding *h, const make_up *x, const mf_block_key *key,
+static mf_status played_cost(holding *h, const make_up *x, const mf_block_key *key,
                              mf_block_cost *out, mf_err *e) {
     const pieces made = want_block(h, x, key);
     mf_status status = hold(h, e);
@@ -424,15 +425,15 @@ static mf_status exact_quote(holding *h, const make_up *x, const mf_block_key *k
     return status;
 }
 
-mf_status mf_templates_quote(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
-                             const mf_block_key *key, double load, bool exact, mf_block_cost *out,
-                             mf_err *e) {
+mf_status mf_templates_cost(mf_templates *t, const mf_block_prices *p, const mf_layout *l,
+                            const mf_block_key *key, double load, bool exact, mf_block_cost *out,
+                            mf_err *e) {
     const make_up x = make_up_of(p->model, l, key);
     if (!exact) {
-        return rough_quote(t, p, &x, key, load, out, e);
+        return unplayed_cost(t, p, &x, key, load, out, e);
     }
     holding h = {.t = t, .p = p, .load = load};
-    mf_status status = exact_quote(&h, &x, key, out, e);
+    mf_status status = played_cost(&h, &x, key, out, e);
     release(&h);
     return status;
 }

@@ -73,22 +73,22 @@ static bool detached(const mf_layout *l, const mf_op *op) {
     return op->stream == MF_STREAM_D2H || (op->flags & MF_OPF_PREFETCH) != 0;
 }
 
-/* The part of a layer that a block is, in the passes that are quoted. */
+/* The part of a layer that a block is, in the passes that are priced. */
 typedef enum block_part {
     WHOLE,
     FIRST_HALF, /* the other one starts when it is handed its input, beside weight gradients */
     SECOND_HALF /* what does not wait for its input may have run beside the other one */
 } block_part;
 
-void mf_block_quote_dp(mf_pass_quote *q, double rest_s, double dp_s) {
+void mf_block_cost_dp(mf_pass_cost *q, double rest_s, double dp_s) {
     q->path_s = (dp_s > rest_s ? dp_s : rest_s) + q->sync_s;
 }
 
 /* *rest_s: path_s without the data-parallel stream. room_s: for four figures of every tensor. */
-static mf_pass_quote quote_passes(const mf_cost *cost, const mf_layout *l, const mf_block *b,
-                                  const double *op_s, unsigned passes, block_part part,
-                                  double *rest_s, double *room_s) {
-    mf_pass_quote q = {0, 0, 0, 0, 0, 0, 0};
+static mf_pass_cost passes_cost(const mf_cost *cost, const mf_layout *l, const mf_block *b,
+                                const double *op_s, unsigned passes, block_part part,
+                                double *rest_s, double *room_s) {
+    mf_pass_cost q = {0, 0, 0, 0, 0, 0, 0};
     path p = {.first_s = room_s, .ready_s = room_s + b->ntensors};
     path from_input = {.first_s = room_s + 2 * b->ntensors, .ready_s = room_s + 3 * b->ntensors};
     double busy_s[MF_STREAM_COUNT] = {0};
@@ -128,7 +128,7 @@ static mf_pass_quote quote_passes(const mf_cost *cost, const mf_layout *l, const
     }
     *rest_s = q.path_s;
     q.chain_s += q.sync_s;
-    mf_block_quote_dp(&q, *rest_s, busy_s[MF_STREAM_DP]);
+    mf_block_cost_dp(&q, *rest_s, busy_s[MF_STREAM_DP]);
     return q;
 }
 
@@ -159,7 +159,7 @@ static double host_link_s(const mf_cost *cost, const mf_block *b) {
     return sum_s;
 }
 
-static void quote_memory(const mf_cost *cost, const mf_block *b, bool split, mf_block_cost *q) {
+static void memory_cost(const mf_cost *cost, const mf_block *b, bool split, mf_block_cost *q) {
     bool cpu = mf_cluster_is_cpu(mf_cost_cluster(cost)); /* whose scratch is planned by itself */
     q->saved_B = (double)b->saved_B;
     q->held_B = split ? (double)b->held_B : 0.0;
@@ -172,17 +172,17 @@ static void quote_memory(const mf_cost *cost, const mf_block *b, bool split, mf_
     q->flops = b->flops_f + b->flops_b + b->flops_w;
 }
 
-void mf_block_quote(const mf_cost *cost, const mf_layout *l, const mf_block *b,
-                    const mf_block_key *key, const double *op_s, double *room_s, mf_block_cost *out,
-                    double rest_s[3]) {
+void mf_block_cost_make(const mf_cost *cost, const mf_layout *l, const mf_block *b,
+                        const mf_block_key *key, const double *op_s, double *room_s,
+                        mf_block_cost *out, double rest_s[3]) {
     unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
     *out = (mf_block_cost){
-        .f = quote_passes(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &rest_s[0], room_s)};
+        .f = passes_cost(cost, l, b, op_s, MF_PASS_F, part_of(key, true), &rest_s[0], room_s)};
     rest_s[2] = 0.0;
-    out->b = quote_passes(cost, l, b, op_s, back, part_of(key, false), &rest_s[1], room_s);
+    out->b = passes_cost(cost, l, b, op_s, back, part_of(key, false), &rest_s[1], room_s);
     if (key->split) {
-        out->w = quote_passes(cost, l, b, op_s, MF_PASS_W, WHOLE, &rest_s[2], room_s);
+        out->w = passes_cost(cost, l, b, op_s, MF_PASS_W, WHOLE, &rest_s[2], room_s);
     }
-    quote_memory(cost, b, key->split, out);
+    memory_cost(cost, b, key->split, out);
     out->host_link_s = host_link_s(cost, b);
 }

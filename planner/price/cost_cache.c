@@ -17,7 +17,7 @@ typedef struct entry {
     uint64_t hash;
     mf_cost_key key; /* with these in front it is found by a cache line or two */
     union {
-        mf_block_cost quote;
+        mf_block_cost cost;
         double pair_s; /* of a merged pair, whose entry ends here: as many as costs */
     } is;
 } entry;
@@ -109,7 +109,7 @@ typedef struct question {
 
 static mf_status ask(const mf_evaluator *o, const question *x, entry *made, mf_err *e) {
     return x->b ? o->ops->pair(o->self, x->l, x->a, x->b, &made->is.pair_s, e)
-                : o->ops->quote(o->self, x->l, x->a, x->exact, &made->is.quote, e);
+                : o->ops->cost(o->self, x->l, x->a, x->exact, &made->is.cost, e);
 }
 
 static mf_status make(mf_block_costs *q, const question *x, const mf_cost_key *key, uint64_t hash,
@@ -154,7 +154,7 @@ mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_blo
     if (status != MF_OK) {
         return status;
     }
-    *out = found->is.quote;
+    *out = found->is.cost;
     out->params.dense -= mf_block_shared_elements(q->evaluator->model, l, key);
     return MF_OK;
 }

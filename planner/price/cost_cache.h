@@ -2,9 +2,9 @@
  *
  * A block does not depend on the whole layout: not on PP, VPP or the schedule (but for whether it
  * splits the weight gradient), on the expert side only where it has experts, on samples and CP
- * apart only where it has attention, and on ZeRO and its group only from level 2 on. Quotes are
+ * apart only where it has attention, and on ZeRO and its group only from level 2 on. Costs are
  * kept by what they depend on; once-a-step figures (reductions, gathers) and persistent bytes are
- * left to whoever knows the layout. Any number of threads may ask: a quote is a pure function of
+ * left to whoever knows the layout. Any number of threads may ask: a cost is a pure function of
  * its key, so that it does not matter who asks first.
  */
 #ifndef MF_PLANNER_COST_CACHE_H
@@ -19,13 +19,13 @@ mf_status mf_block_costs_create(const mf_evaluator *evaluator, mf_block_costs **
 void mf_block_costs_destroy(mf_block_costs *q);
 const mf_evaluator *mf_block_costs_evaluator(const mf_block_costs *q);
 
-/* As the evaluator's quote. */
+/* As the evaluator's cost. */
 mf_status mf_block_costs_get(mf_block_costs *q, const mf_layout *l, const mf_block_key *key,
                              bool exact, mf_block_cost *out, mf_err *e);
 /* As the evaluator's pair. */
 mf_status mf_block_costs_pair(mf_block_costs *q, const mf_layout *l, const mf_block_key *forward,
                               const mf_block_key *backward, double *time_s, mf_err *e);
-/* Quotes asked of the evaluator so far. */
+/* Costs asked of the evaluator so far. */
 int64_t mf_block_costs_asked(const mf_block_costs *q);
 
 #endif

@@ -72,11 +72,11 @@ static double real_beside(void *self, const mf_layout *l, mf_param_count params)
     return least > exposed ? least : exposed;
 }
 
-static mf_status real_quote(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
-                            mf_block_cost *out, mf_err *e) {
+static mf_status real_cost(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
+                           mf_block_cost *out, mf_err *e) {
     const mf_evaluator_real *o = self;
     const mf_block_prices prices = {o->model, o->cost};
-    return mf_templates_quote(o->templates, &prices, l, key, least_load(o, l, key), exact, out, e);
+    return mf_templates_cost(o->templates, &prices, l, key, least_load(o, l, key), exact, out, e);
 }
 
 static mf_status real_pair(void *self, const mf_layout *l, const mf_block_key *forward,
@@ -326,7 +326,7 @@ static mf_status real_count(void *self, const mf_layout *l, const mf_assignment 
 
 mf_evaluator mf_evaluator_init(mf_evaluator_real *real) {
     static const mf_evaluator_ops ops = {
-        .quote = real_quote,
+        .cost = real_cost,
         .pair = real_pair,
         .send = real_send,
         .once = real_once,

@@ -15,7 +15,7 @@
 #include "simulator/sim.h"
 
 /* One pass of a block. */
-typedef struct mf_pass_quote {
+typedef struct mf_pass_cost {
     double time_s;  /* simulated alone, the host infinitely ahead; only in exact costs */
     double chain_s; /* longest chain of ops through streams and tensors until the compute stream is
                      * done, without contention. Of half a layer only what lies between the other
@@ -26,14 +26,13 @@ typedef struct mf_pass_quote {
     double sync_s;  /* device idle where the host has to see a result; part of the times above */
     double compute_s; /* compute stream busy */
     double ep_s;      /* expert-parallel stream busy */
-} mf_pass_quote;
+} mf_pass_cost;
 
 typedef struct mf_block_cost {
-    mf_pass_quote f; /* forward */
-    mf_pass_quote
-        b; /* backward: recomputation, input gradient and, unless split, weight gradient */
-    mf_pass_quote w;    /* weight gradient when split, else zero */
-    double flops;       /* of all passes */
+    mf_pass_cost f; /* forward */
+    mf_pass_cost b; /* backward: recomputation, input gradient and, unless split, weight gradient */
+    mf_pass_cost w; /* weight gradient when split, else zero */
+    double flops;   /* of all passes */
     double host_link_s; /* that copies of all passes fill the way to the host, both directions */
     double saved_B, held_B, offload_B, boundary_B, gather_B;
     double comm_B; /* buffers that a stage has once, of the block that needs most: the dispatcher's,
@@ -63,8 +62,8 @@ typedef struct mf_step {
 
 typedef struct mf_evaluator_ops {
     /* exact: also time_s. Errors: MF_LAYOUT when the layout asks for what the model cannot give. */
-    mf_status (*quote)(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
-                       mf_block_cost *out, mf_err *e);
+    mf_status (*cost)(void *self, const mf_layout *l, const mf_block_key *key, bool exact,
+                      mf_block_cost *out, mf_err *e);
     /* A forward block beside a backward block of another micro-batch (merged schedules). */
     mf_status (*pair)(void *self, const mf_layout *l, const mf_block_key *forward,
                       const mf_block_key *backward, double *time_s, mf_err *e);

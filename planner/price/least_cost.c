@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static void least_pass(mf_pass_quote *least, const mf_pass_quote *p) {
+static void least_pass(mf_pass_cost *least, const mf_pass_cost *p) {
     least->time_s = fmin(least->time_s, p->time_s);
     least->chain_s = fmin(least->chain_s, p->chain_s);
     least->path_s = fmin(least->path_s, p->path_s);

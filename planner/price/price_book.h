@@ -1,7 +1,7 @@
 /* price_book.h - private to the planner: prices of blocks that several searches share.
  *
  * Neither a block nor its price depends on how many GPUs there are (cost_key.h), so searches of one
- * model on one cluster at several sizes ask for the same ones. What is quoted is a pure function of
+ * model on one cluster at several sizes ask for the same ones. What is priced is a pure function of
  * its key: no answer depends on which searches came before.
  */
 #ifndef MF_PLANNER_PRICE_BOOK_H

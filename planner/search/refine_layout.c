@@ -305,6 +305,9 @@ static void by_splits(closing *c) {
     const bool more = c->n->tries < MF_TREE_TRIES;
     bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.told && more)
                                               : r.outcome == MF_MILP_LIMIT && more;
+    if (!again && r.outcome != MF_MILP_OPTIMAL) {
+        c->n->cause = MF_CAUSE_TREE;
+    }
     come_back(c, r.bound_s, again ? MF_LEVEL_SPLITS : MF_LEVEL_EXACT);
     mf_partition_split_result_clear(&r);
 }
@@ -399,7 +402,7 @@ static void by_exact(closing *c) {
     mf_partition_solution s;
     mf_assignment a;
     if (c->in->vstages > MF_EXACT_VSTAGES || !uses(c->w, MF_MECHANISM_INTEGER_PROGRAM)) {
-        stay_open(c, c->n->key_s, MF_CAUSE_STAGES);
+        stay_open(c, c->n->key_s, (mf_search_cause)c->n->cause);
         return;
     }
     if (!solve(c, &s)) {

@@ -114,36 +114,6 @@ static void work_on(void *self, int slot) {
     t->cpu_s = thread_s() - start_s;
 }
 
-/* Usual microseconds of a node. Better too many than too few where they differ much: what flies
- * beside a task that is late lands after it, while its own result is rarely missed. */
-static int64_t usual(const mf_search_node *n) {
-    bool again = n->tries > 0;
-    switch ((mf_level)n->level) {
-    case MF_LEVEL_SIDE:
-        return 1000;
-    case MF_LEVEL_POINT:
-        return 25;
-    case MF_LEVEL_STAGES:
-        return 50;
-    case MF_LEVEL_MODE:
-        return 100;
-    case MF_LEVEL_ORDER:
-        return 90;
-    case MF_LEVEL_LAYOUT:
-        return again ? 1500 : 80;
-    case MF_LEVEL_BOUND:
-    case MF_LEVEL_RELAX:
-        return 2500;
-    case MF_LEVEL_SPLITS:
-        return again ? 500000 : 30000;
-    case MF_LEVEL_EXACT:
-        return 100000;
-    case MF_LEVEL_TRY:
-        return 10000;
-    }
-    return 0;
-}
-
 /* Least key of what is open. */
 double mf_search_least_open(const mf_search_state *s) {
     double least_s = mf_search_queue_least(&s->queue);
@@ -180,11 +150,8 @@ static bool goes_with(const mf_search_state *s, const mf_search_task *t, int64_t
 /* What a task is to know of a node. */
 static mf_search_aim aim_at(const mf_search_state *s, const mf_search_node *n) {
     const int top = mf_search_top(s);
-    const int64_t left_us = mf_search_budget(s) - s->work;
     mf_search_aim aim = {.best_s = s->best_s,
-                         .most_us = mf_search_budget(s) < 0          ? 0
-                                    : left_us / 4 > MF_LEAST_LEFT_US ? left_us / 4
-                                                                     : MF_LEAST_LEFT_US,
+                         .most_us = mf_search_most_us(s),
                          .target_s = s->target_s,
                          .keep_s = s->nfound >= top ? s->found[top - 1].time_s : HUGE_VAL,
                          .none = !has_plan(s)};
@@ -204,7 +171,7 @@ static void start_task(mf_search_state *s, mf_search_task *t, int64_t *usual_us)
         mf_search_node n = mf_search_queue_pop(&s->queue);
         t->key_s[t->count] = n.key_s;
         t->node[t->count++] = n;
-        *usual_us += usual(&n);
+        *usual_us += mf_search_usual_us(&n);
     } while (goes_with(s, t, *usual_us));
     for (int i = 0; i < t->count; i++) {
         t->aim[i] = aim_at(s, &t->node[i]);
@@ -358,24 +325,25 @@ static bool has_below_target(mf_search_state *s) {
     }
 }
 
-/* Some of the effort is kept back for open layouts to be tried. */
-static int64_t until(const mf_search_state *s, int64_t budget) {
-    return s->opened ? budget : budget / 100 * MF_SEARCH_PERCENT;
+/* Is it time to try open layouts? That comes at the same moment whatever the effort. */
+static bool is_time_to_try(const mf_search_state *s) {
+    const int64_t after = s->r->open_work ? s->r->open_work : MF_TRY_OPEN_US;
+    return !s->opened && s->work >= after && has_plan(s);
 }
 
 /* Is there no more to start? */
 static bool is_done(mf_search_state *s) {
     int64_t effort = s->r->effort ? s->r->effort : MF_SECOND_LOOK_US;
     effort = mf_search_uses(s, MF_MECHANISM_SECOND_LOOK) ? effort : 1;
-    const int64_t budget = mf_search_budget(s);
     if (s->ranking) {
         return mf_search_rank_is_done(s);
     }
-    if (budget > 0 && s->work >= until(s, budget) && has_plan(s)) {
+    if (s->spent || is_time_to_try(s)) {
         return true;
     }
     if (has_below_target(s)) {
-        return false;
+        s->spent = has_plan(s) && mf_search_is_spent(s);
+        return s->spent;
     }
     if (s->status != MF_OK || mf_search_least_open(s) < s->target_s ||
         !mf_search_queue_below(&s->queue, s->best_s)) {
@@ -385,7 +353,8 @@ static bool is_done(mf_search_state *s) {
         s->work_at_gap = s->work;
     }
     s->target_s = s->best_s;
-    return effort > 0 && s->work - s->work_at_gap + usual(mf_search_queue_top(&s->queue)) > effort;
+    return effort > 0 &&
+           s->work - s->work_at_gap + mf_search_usual_us(mf_search_queue_top(&s->queue)) > effort;
 }
 
 static mf_status begin(mf_search_state *s, mf_err *e) {
@@ -459,18 +428,17 @@ static bool goes_on(const mf_search_state *s) {
     return s->status == MF_OK && !s->interrupted;
 }
 
-/* Is the gap wider than the one that was asked for, with effort left? */
+/* Is the gap wider than the one that was asked for? */
 static bool is_wide(const mf_search_state *s) {
-    const int64_t budget = mf_search_budget(s);
-    return s->nfound > 0 && (budget < 0 || s->work < budget) &&
+    return s->nfound > 0 &&
            mf_search_lower_bound(s) < s->best_s / (1.0 + mf_search_asked_gap(s)) * (1.0 - 1e-9);
 }
 
-/* A search that comes to its end, or has used what the budget allows until then, tries open layouts
- * if its gap is wide; what is left goes to what has the least bound, trees that were put aside
- * included. False: that was done. */
+/* A search that comes to its end, or has taken so much, tries open layouts if its gap is wide; what
+ * is left goes to what has the least bound, trees that were put aside included. False: that was
+ * done, or its effort is used. */
 static bool goes_further(mf_search_state *s) {
-    if (s->opened) {
+    if (s->opened || s->spent) {
         return false;
     }
     s->opened = true;
@@ -512,6 +480,7 @@ static void land(void *self, int slot) {
     t->flies = false;
     s->pricing_s += t->node[0].level <= MF_LEVEL_LAYOUT ? t->cpu_s : 0.0;
     for (int i = 0; i < t->count; i++) {
+        mf_search_note_taken(s, &t->node[i], t->out[i].work);
         mf_status one = merge(s, &t->node[i], &t->out[i], s->status == MF_OK ? &s->err : NULL);
         s->interrupted |= one == MF_INTERRUPTED;
         s->status = s->status == MF_OK && one != MF_INTERRUPTED ? one : s->status;

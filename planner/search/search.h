@@ -9,7 +9,7 @@
  *   STAGES   and a pipeline degree
  *   MODE     and the way that passes are played: alone, split or in pairs
  *   ORDER    and a schedule with its VPP, bounded by whole layers
- *   LAYOUT   and ZeRO levels: one layout, roughly bounded
+ *   LAYOUT   and ZeRO levels: one layout, bounded with its family's figures
  *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
  *            found for its order, an assignment simulated
  *   RELAX    where no chains are known for its order: by the lean relaxation of its integer
@@ -57,6 +57,7 @@ typedef enum mf_level {
 /* Why nothing more can be done about a layout. */
 typedef enum mf_search_cause {
     MF_CAUSE_STAGES,  /* too many virtual stages for the integer program */
+    MF_CAUSE_TREE,    /* the same, and its tree over splits did not end within its limit */
     MF_CAUSE_LIMIT,   /* the integer program did not end within its limit of nodes, or was given up
                        */
     MF_CAUSE_ANSWERS, /* its answers simulate slower than it says */
@@ -67,7 +68,7 @@ typedef struct mf_search_node {
     double key_s;
     uint64_t id; /* order of entry: breaks ties */
     uint8_t level, tries;
-    uint8_t cause; /* EXACT, done: mf_search_cause */
+    uint8_t cause; /* EXACT: mf_search_cause, as far as it is known */
     bool open;     /* EXACT: the bound from before the first cut stays in the proof already */
     uint8_t mode, schedule, zero, expert_zero; /* as far as the level fixes them, */
     int16_t vpp;
@@ -137,8 +138,8 @@ typedef struct mf_search_stages {
 /* The same at one pair of ZeRO levels: what its positions take once a step, and lose to that. */
 typedef struct mf_search_own {
     mf_tail tail;
-    double lost;                                                 /* mf_layer_times */
-    double reduce_s[MF_ROUGH_OTHERS], gather_s[MF_ROUGH_OTHERS]; /* of others */
+    double lost;                                                   /* mf_layer_times */
+    double reduce_s[MF_FAMILY_OTHERS], gather_s[MF_FAMILY_OTHERS]; /* of others */
 } mf_search_own;
 
 /* How many orders a dense point has. */
@@ -182,7 +183,7 @@ typedef struct mf_search_outcome {
     int64_t children, room;
     int64_t priced, simulated, milps, milp_failed;
     int64_t work;             /* counted, about microseconds */
-    bool evaluated;           /* a layout left the rough levels */
+    bool evaluated;           /* a layout was bounded with costs of its own */
     mf_search_chains *chains; /* found on the way; owned */
     bool found;
     mf_search_found plan; /* last: set where found alone */
@@ -223,7 +224,7 @@ mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order
                           mf_err *e);
 
 /* What memory costs: not known, from chains of the plain layout, as simulated. */
-typedef enum mf_search_hulls { MF_HULLS_NONE, MF_HULLS_ROUGH, MF_HULLS_EXACT } mf_search_hulls;
+typedef enum mf_search_hulls { MF_HULLS_NONE, MF_HULLS_UNPLAYED, MF_HULLS_EXACT } mf_search_hulls;
 /* Rates of whole layers for the node's sides, the way that its order plays passes, and the ZeRO
  * levels of l. reduce_s and gather_s are left at 0. */
 mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
@@ -240,8 +241,8 @@ mf_status mf_search_orders_of(mf_search_world *w, const mf_layout *l, mf_search_
 mf_family_bound_fixed mf_search_fixed(const mf_search_world *w, const mf_layout *l);
 void mf_search_figures_clear(mf_search_world *w);
 
-/* Rough bound of a node of level LAYOUT, with the chains that are known by now; at or above the
- * aim's target it may be lower than it could be. */
+/* Bound by family figures of a node of level LAYOUT, with the chains that are known by now; at or
+ * above the aim's target it may be lower than it could be. */
 double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_search_aim *aim,
                          mf_search_outcome *out);
 /* Chains kept for a layout's order after `from` outcomes were merged, by the time that `seen` were,
@@ -282,6 +283,8 @@ typedef struct mf_search_request {
      * memory decides. NULL = there are none. */
     mf_status (*lean)(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e);
     int64_t lean_work; /* 0 = the default */
+    int64_t open_work; /* after which open layouts are tried where the gap is wide; 0 = the default
+                        */
     /* one call at a time, on any thread */
     void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);
     void *user; /* of lean and progress */

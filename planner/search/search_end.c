@@ -35,6 +35,8 @@ static const char *cause_text(const mf_search_state *s, char *room, size_t size)
                  "is not worked on",
                  (long long)l.pp * l.vpp);
         return room;
+    case MF_CAUSE_TREE:
+        return "its tree over splits did not end within its limit";
     case MF_CAUSE_LIMIT:
         return "its integer program did not end within its limit";
     case MF_CAUSE_ANSWERS:
@@ -67,7 +69,6 @@ void mf_search_note_end(mf_search_state *s) {
     s->proven_open = open_layouts(s);
     s->proven_priced = s->priced;
     s->proven_evaluated = s->evaluated;
-    const int64_t budget = mf_search_budget(s);
     const double gap = isfinite(s->best_s) ? gap_of(s, s->proven_s) : HUGE_VAL;
     if (s->interrupted) {
         snprintf(s->ended, sizeof s->ended, "it was interrupted");
@@ -76,7 +77,7 @@ void mf_search_note_end(mf_search_state *s) {
     } else if (gap <= mf_search_asked_gap(s)) {
         snprintf(s->ended, sizeof s->ended, "a gap of %.3g %% is proven",
                  100.0 * mf_search_asked_gap(s));
-    } else if (budget > 0 && s->work >= budget) {
+    } else if (s->spent) {
         snprintf(s->ended, sizeof s->ended,
                  "its effort of %.3g counted seconds of one core is used (--effort allows more)",
                  1e-6 * (double)s->work);

@@ -20,6 +20,12 @@ typedef struct mf_search_task {
     bool flies;
 } mf_search_task;
 
+/* What nodes of one level took that had been taken up so often before. */
+typedef struct mf_search_taken {
+    int64_t us, nodes;
+} mf_search_taken;
+enum { MF_TAKEN_TRIES = 4, MF_TAKEN_KINDS = (MF_LEVEL_TRY + 1) * MF_TAKEN_TRIES };
+
 typedef struct mf_search_state {
     const mf_search_request *r;
     mf_search_world world;
@@ -39,6 +45,8 @@ typedef struct mf_search_state {
     bool patient;     /* no tree is put aside any more */
     bool leaned;      /* layouts that fit were asked for */
     bool opened;      /* open ones were tried */
+    bool spent;       /* its effort is used: nothing is started any more */
+    mf_search_taken taken[MF_TAKEN_KINDS];
     mf_search_fits fits;
     double target_s;
     /* Runners-up are looked for once the best plan is proven (search_rank.c), with what is below
@@ -67,6 +75,16 @@ double mf_search_lower_bound(const mf_search_state *s);
 bool mf_search_is_flying(const mf_search_state *s);
 /* How many plans are wanted. */
 int mf_search_top(const mf_search_state *s);
+
+/* --- counted effort (search_effort.c) --- */
+/* What a node usually takes; it decides which of the tasks in flight lands first. */
+int64_t mf_search_usual_us(const mf_search_node *n);
+/* What one tree, program or local search may take that starts now. */
+int64_t mf_search_most_us(const mf_search_state *s);
+/* A node that landed has taken so much. */
+void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t work_us);
+/* Will the budget be used by what flies and half of the next node, as far as can be told? */
+bool mf_search_is_spent(const mf_search_state *s);
 
 /* --- how it ends (search_end.c) --- */
 /* Why the search for the best plan ends now, into s->ended, and what it proves. */

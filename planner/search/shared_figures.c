@@ -91,7 +91,7 @@ static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_sear
     mf_status status = gathers && hulls == MF_HULLS_NONE
                            ? mf_layer_times_chains(w->costs, l, out, e)
                            : mf_layer_times_whole(w->costs, l, out, e);
-    if (status == MF_OK && hulls == MF_HULLS_ROUGH) {
+    if (status == MF_OK && hulls == MF_HULLS_UNPLAYED) {
         status = mf_layer_times_hull(w->costs, l, w->space.pinned, from_end, out, made->hull, e);
     } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
         status = mf_layer_times_exact_hull(w->costs, l, w->space.pinned, from_end, out, made->hull,

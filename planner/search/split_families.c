@@ -1,4 +1,4 @@
-/* split_families.c - families of layouts: how they split, and their rough bounds. */
+/* split_families.c - families of layouts: how they split, and their bounds. */
 #include "planner/search/search.h"
 
 #include <math.h>

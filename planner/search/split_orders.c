@@ -90,7 +90,7 @@ static double order_bound_s(mf_search_world *w, int64_t seen, const mf_layer_tim
 }
 
 /* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
- * above 1 add communication to passes, and are quoted only where that is needed. */
+ * above 1 add communication to passes, and are priced only where that is needed. */
 static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                              mf_search_hulls hulls, const mf_layer_times **r,
                              const mf_search_stages **stages, mf_err *e) {
@@ -175,7 +175,7 @@ static double sweep_bound_s(sweep *s, int i, const mf_layer_times *r,
                             const mf_family_bound_fixed *fixed) {
     s->l.schedule = (mf_schedule_kind)s->order[i].point.schedule;
     s->l.vpp = s->order[i].point.vpp;
-    s->out->work += 3;
+    s->out->work += 1;
     double bound_s = mf_family_bound_stages_s(r, 1u << mf_floor_mode_of(s->l.schedule), s->l.pp,
                                               s->l.micro_batches, fixed->tail.fixed_s);
     if (!(bound_s < s->to.enough_s)) {
@@ -256,6 +256,7 @@ void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_
                 return;
             }
             mf_layer_times_copy(&r, plain);
+            out->work += 18;
             least_once(stages, &r);
             out->status = needs_of(w, &s.l, plain, fixed_of(stages, &s.l), &memory, out);
         }
@@ -297,7 +298,7 @@ static double least_work_s(const ordered *o) {
 static double levels_bound_s(ordered *o, const mf_search_node *n, const mf_layer_times **own) {
     double bound_s = least_work_s(o);
     if (bound_s < o->to.enough_s) {
-        o->out->work += 4;
+        o->out->work += 1;
         o->out->status = mf_search_rates_of(o->w, n, &o->l, MF_HULLS_NONE, own, &o->out->err);
     }
     if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
@@ -317,7 +318,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
     mf_layer_times *r = o->r;
     r->layer_reduce_s = o->stages->reduce_s[zero];
     r->layer_gather_s = o->stages->gather_s[zero];
-    o->out->work += 3;
+    o->out->work += 1;
     double bound_s = mf_family_bound_layout_s(r, &o->l, o->order, fixed, o->to.enough_s);
     if (bound_s < o->to.enough_s && (o->l.zero >= 2 || o->l.expert_zero >= 2)) {
         bound_s = mf_larger(bound_s, levels_bound_s(o, n, &own));
@@ -339,7 +340,7 @@ static double layout_bound_s(ordered *o, const mf_search_node *n, int zero) {
             return HUGE_VAL;
         }
         add_own(once, r);
-        o->out->work += 3;
+        o->out->work += 1;
     }
     return chains_bound_s(&o->known, r, &o->l, o->order, fixed, bound_s, o->to);
 }
@@ -351,7 +352,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
     mf_layer_times r;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, n, &o.l, MF_HULLS_ROUGH, &plain, &o.stages, &out->err);
+        out->status = order_rates(w, n, &o.l, MF_HULLS_UNPLAYED, &plain, &o.stages, &out->err);
     }
     if (out->status != MF_OK) {
         return;
@@ -359,7 +360,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
     o.known = known_of(w, &o.l, 0, out->seen);
     mf_layer_times_copy(&r, plain);
     o.r = &r;
-    out->work += 30;
+    out->work += 10;
     const double fixed_B = fixed_of(o.stages, &o.l)->fixed_B;
     needs memory = {.tight = false};
     mf_layout lean = o.l;
@@ -404,7 +405,7 @@ static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
     if (exact) {
         out->status = mf_search_rates_of(b->w, b->n, l, hulls, &base, &out->err);
     } else {
-        out->status = order_rates(b->w, b->n, l, MF_HULLS_ROUGH, &base, &stages, &out->err);
+        out->status = order_rates(b->w, b->n, l, MF_HULLS_UNPLAYED, &base, &stages, &out->err);
     }
     if (out->status == MF_OK && exact) {
         out->status = mf_search_stages_of(b->w, b->n, l, &base->layer_params, &stages, &out->err);

@@ -1,4 +1,4 @@
-/* test_planner_block_costs.c - costs do not depend on what was quoted before: whatever tables hold,
+/* test_planner_block_costs.c - costs do not depend on what was priced before: whatever tables hold,
  * each is, to the bit, that of the block lowered for its own layout and played on its own.
  */
 #include "planner/price/block_cache.h"
@@ -66,11 +66,11 @@ static mf_block_key draw_key(rng *r, const mf_model *m, bool split) {
     return k;
 }
 
-static bool same_pass(const mf_pass_quote *a, const mf_pass_quote *b) {
+static bool same_pass(const mf_pass_cost *a, const mf_pass_cost *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-static bool same_quote(const mf_block_cost *a, const mf_block_cost *b) {
+static bool same_cost(const mf_block_cost *a, const mf_block_cost *b) {
     return same_pass(&a->f, &b->f) && same_pass(&a->b, &b->b) && same_pass(&a->w, &b->w) &&
            memcmp(&a->flops, &b->flops, sizeof *a - offsetof(mf_block_cost, flops)) == 0;
 }
@@ -98,13 +98,13 @@ static bool equal(double a, double b) {
  * time is added up in another order. */
 static void check_same_block(const mf_block_cost *exact, const mf_block_cost *rough) {
     mf_block_cost x = *exact, y = *rough;
-    mf_pass_quote *pass[3][2] = {{&x.f, &y.f}, {&x.b, &y.b}, {&x.w, &y.w}};
+    mf_pass_cost *pass[3][2] = {{&x.f, &y.f}, {&x.b, &y.b}, {&x.w, &y.w}};
     for (int i = 0; i < 3; i++) {
         assert_at_most(fabs(pass[i][0]->host_s - pass[i][1]->host_s), 1e-12 * pass[i][1]->host_s);
         pass[i][0]->host_s = pass[i][1]->host_s;
         pass[i][0]->time_s = pass[i][1]->time_s;
     }
-    assert_true(same_quote(&x, &y));
+    assert_true(same_cost(&x, &y));
 }
 
 /* Bytes are those of the layout's own block, whatever they are put together from. */
@@ -123,14 +123,14 @@ static void check_bytes(const problem *p, const mf_layout *l, const mf_block_key
     mf_block_destroy(b);
 }
 
-static void check_quote(problem *p, const mf_layout *l, const mf_block_key *key, bool exact) {
+static void check_cost(problem *p, const mf_layout *l, const mf_block_key *key, bool exact) {
     mf_block_cost kept, fresh;
     assert_ok(mf_block_costs_get(p->costs, l, key, exact, &kept, NULL));
-    assert_ok(p->without.ops->quote(p->without.self, l, key, exact, &fresh, NULL));
-    assert_true(same_quote(&kept, &fresh));
+    assert_ok(p->without.ops->cost(p->without.self, l, key, exact, &fresh, NULL));
+    assert_true(same_cost(&kept, &fresh));
     check_bytes(p, l, key, &kept);
     if (exact) {
-        assert_ok(p->without.ops->quote(p->without.self, l, key, false, &fresh, NULL));
+        assert_ok(p->without.ops->cost(p->without.self, l, key, false, &fresh, NULL));
         check_same_block(&kept, &fresh);
         unsigned back = key->split ? MF_PASS_R | MF_PASS_B : MF_PASS_BACKWARD;
         assert_true(equal(kept.f.time_s, simulated_s(p, l, key, MF_PASS_F, NULL)));
@@ -173,7 +173,7 @@ static bool check_link(problem *p, const mf_layout *l, const mf_block_key *key) 
 }
 
 /* Few blocks under many layouts, which differ in little: tables answer often, for other layouts. */
-static void quotes_are_those_of_the_block_alone_whatever_was_asked_before(void **state) {
+static void costs_are_those_of_the_block_alone_whatever_was_asked_before(void **state) {
     (void)state;
     rng r = rng_init(7101);
     int cases = planner_cases(60, 6), copying = 0;
@@ -192,7 +192,7 @@ static void quotes_are_those_of_the_block_alone_whatever_was_asked_before(void *
             }
             for (int k = 0; k < BLOCKS; k++) {
                 int other = (int)rng_range(&r, 0, BLOCKS - 1);
-                check_quote(&p, &l, &key[k], rng_chance(&r, 80));
+                check_cost(&p, &l, &key[k], rng_chance(&r, 80));
                 check_workspace(&p, &l, &key[k]);
                 if (!split && key[k].parts == MF_HALF_BOTH && key[other].parts == MF_HALF_BOTH) {
                     check_pair(&p, &l, &key[k], &key[other]);
@@ -207,7 +207,7 @@ static void quotes_are_those_of_the_block_alone_whatever_was_asked_before(void *
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quotes_are_those_of_the_block_alone_whatever_was_asked_before),
+        cmocka_unit_test(costs_are_those_of_the_block_alone_whatever_was_asked_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -614,7 +614,7 @@ static void check_layout(rng *r, mf_search_world *w, const problem *p, const sam
     mf_partition_destroy(in);
 }
 
-/* Halves of layers are quoted with weight gradients in their backward passes: whatever travels
+/* Halves of layers are priced with weight gradients in their backward passes: whatever travels
  * meanwhile, the whole layer with these split off takes no less. */
 static void check_halves(rng *r, nearness *n) {
     static sample s;

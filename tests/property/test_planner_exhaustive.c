@@ -284,9 +284,48 @@ static ranking rank_all(const world *w, double usable_B) {
     return r;
 }
 
+/* The fastest plan that fits with the degrees of a layout. */
+static const tried *fastest_like(const world *w, double usable_B, const mf_layout *l) {
+    const tried *best = NULL;
+    for (int64_t i = 0; i < w->plans; i++) {
+        const tried *t = &w->plan[i];
+        if (t->peak_B <= usable_B && same_degrees(&t->layout, l) &&
+            (!best || t->time_s < best->time_s)) {
+            best = t;
+        }
+    }
+    return best;
+}
+
+/* Plans are listed by time, differ in their degrees, leave what was asked for, and none is faster
+ * than the fastest of its degrees. What is said of those that are not listed holds. */
+static void check_listed(const world *w, double usable_B, double headroom_B,
+                         const mf_search_result *x) {
+    const ranking all = rank_all(w, usable_B);
+    for (int i = 0; i < x->count; i++) {
+        const mf_plan_prediction *found = &x->plan[i].prediction;
+        const tried *best = fastest_like(w, usable_B, &x->plan[i].layout);
+        assert_non_null(best);
+        assert_at_least(found->step_time_s, best->time_s * (1.0 - HAIR));
+        assert_true(found->fits);
+        assert_at_least(found->usable_B - found->peak_memory_B, headroom_B - 1.0);
+        for (int k = 0; k < i; k++) {
+            assert_at_least(found->step_time_s, x->plan[k].prediction.step_time_s);
+            assert_false(same_degrees(&x->plan[i].layout, &x->plan[k].layout));
+        }
+    }
+    for (int i = 0; i < all.count; i++) {
+        bool is_listed = false;
+        for (int k = 0; k < x->count; k++) {
+            is_listed |= same_degrees(&all.it[i]->layout, &x->plan[k].layout);
+        }
+        assert_true(is_listed || x->stats.unlisted_s <= all.it[i]->time_s * (1.0 + HAIR));
+    }
+}
+
 /* Each runner-up is the fastest plan of its degrees; with a gap, the k-th takes no more than that
- * beyond the k-th of all. What is said of those that are not listed holds. headroom_B: of the
- * memory that there is, so much has to stay free for the plan to leave usable_B. */
+ * beyond the k-th of all. headroom_B: of the memory that there is, so much has to stay free for the
+ * plan to leave usable_B. */
 static void check_ranking(const world *w, double usable_B, double headroom_B, double gap) {
     mf_cluster c = w->cluster;
     c.gpu.memory_B = (usable_B + headroom_B) / (1.0 - w->space.base.reserve);
@@ -312,19 +351,29 @@ static void check_ranking(const world *w, double usable_B, double headroom_B, do
               found->step_time_s <= all.it[i]->time_s * (1.0 + gap + HAIR))) {
             fail_with(w, all.it[i], &x, "a runner-up is not the fastest");
         }
-        assert_true(found->fits);
-        assert_at_least(found->usable_B - found->peak_memory_B, headroom_B - 1.0);
-        for (int k = 0; k < i; k++) {
-            assert_false(same_degrees(&x.plan[i].layout, &x.plan[k].layout));
-        }
     }
-    for (int i = 0; i < all.count; i++) {
-        bool is_listed = false;
-        for (int k = 0; k < listed; k++) {
-            is_listed |= same_degrees(&all.it[i]->layout, &x.plan[k].layout);
-        }
-        assert_true(is_listed || x.stats.unlisted_s <= all.it[i]->time_s * (1.0 + HAIR));
-    }
+    check_listed(w, usable_B, headroom_B, &x);
+    mf_search_result_clear(&x);
+    mf_cost_destroy(cost);
+}
+
+/* With as many wanted as there may be and hardly any effort, fewer are listed; what is said of them
+ * and of the others is true all the same. */
+static void check_hasty_ranking(const world *w, double usable_B, int64_t budget) {
+    mf_cluster c = w->cluster;
+    c.gpu.memory_B = usable_B / (1.0 - w->space.base.reserve);
+    mf_cost *cost = planner_cost(&c, &w->software);
+    const mf_problem p = {
+        .model = &w->model, .cost = cost, .base = w->space.base, .pinned = w->space.pinned};
+    mf_search_options o;
+    mf_search_result x;
+    mf_search_options_init(&o);
+    o.threads = 1;
+    o.top = MAX_PLANS;
+    o.budget = budget;
+    assert_ok(mf_planner_search(&p, &o, &x, NULL));
+    assert_above(x.count, 0);
+    check_listed(w, usable_B, 0.0, &x);
     mf_search_result_clear(&x);
     mf_cost_destroy(cost);
 }
@@ -384,7 +433,8 @@ static void the_search_finds_what_trying_everything_finds(void **state) {
         check_search(&w, w.plan[0].peak_B + 1.0);
         check_ranking(&w, w.plan[some].peak_B + 1.0, 0.0, 0.0);
         check_ranking(&w, w.plan[some].peak_B + 1.0, 4e9, 0.03);
-        searches += 5;
+        check_hasty_ranking(&w, w.plan[some].peak_B + 1.0, rng_range(&r, 1, 3000));
+        searches += 6;
         plans += w.plans;
         world_clear(&w);
     }

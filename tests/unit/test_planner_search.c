@@ -346,6 +346,7 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         leaner l = {.s = {.after = INT64_MAX}, .problem = &w.problem};
         mf_search_request r = request_of(&w, &evaluator, &l.s);
         r.budget = 100000;
+        r.open_work = 60000;
         r.lean = lean;
         r.lean_work = -1;
         mf_search_report x;
@@ -355,6 +356,43 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
                x.found[0].time_s, t.best_s);
         assert_at_most(x.found[0].time_s, (1 + tight[i].above) * t.best_s);
         mf_search_report_clear(&x);
+        world_clear(&w);
+    }
+}
+
+/* --- effort ----------------------------------------------------------------------------------- */
+
+/* A search with more effort goes the way of one with less, and on from there; each says why it
+ * ended. */
+static void more_effort_never_ends_with_less(void **state) {
+    (void)state;
+    static const double memory_B[] = {3.45e9, 4e9, 10e9};
+    for (size_t i = 0; i < sizeof memory_B / sizeof memory_B[0]; i++) {
+        world w;
+        world_init(&w, i > 0, 8, memory_B[i]);
+        mf_evaluator_real real = {.model = &w.model, .cost = w.cost};
+        mf_evaluator evaluator = mf_evaluator_init(&real);
+        double plan_s = HUGE_VAL, bound_s = 0.0;
+        int used = 0;
+        for (int64_t budget = 20000; budget <= 1000000; budget += budget / 2) {
+            stopper never = {.after = INT64_MAX};
+            mf_search_request r = request_of(&w, &evaluator, &never);
+            r.gap = 1e-6;
+            r.budget = budget;
+            r.open_work = 100000;
+            mf_search_report x;
+            assert_ok(mf_search_run(&r, &x, NULL));
+            assert_at_most(x.found[0].time_s, plan_s);
+            assert_at_most(x.found[0].time_s / x.lower_bound_s, plan_s / bound_s);
+            assert_true(strstr(x.ended, "effort") || strstr(x.ended, "nothing is left") ||
+                        strstr(x.ended, "is proven"));
+            used += strstr(x.ended, "effort") != NULL;
+            plan_s = x.found[0].time_s;
+            bound_s = x.lower_bound_s;
+            mf_search_report_clear(&x);
+        }
+        printf("  %.2f GB: %d searches ended with their effort used\n", memory_B[i] / 1e9, used);
+        assert_above(used, 1);
         world_clear(&w);
     }
 }
@@ -490,6 +528,7 @@ int main(void) {
         cmocka_unit_test(a_search_that_is_cancelled_at_once_says_so),
         cmocka_unit_test(a_search_without_a_plan_takes_one_that_fits),
         cmocka_unit_test(little_effort_finds_a_good_plan_where_memory_decides),
+        cmocka_unit_test(more_effort_never_ends_with_less),
         cmocka_unit_test(integer_programs_that_give_up_only_weaken_the_proof),
         cmocka_unit_test(nothing_fits_is_an_answer_with_a_reason),
         cmocka_unit_test(fits_are_the_same_on_any_number_of_threads),

@@ -74,18 +74,18 @@ static double nearest_rate(const world *w, const mf_plan *plan, double price) {
     double nearest = 0.0, m = (double)plan->layout.micro_batches;
     for (int class = 0; class < w->model.classes; class ++) {
         mf_memory_choice choice[MF_CATALOGUE_MAX];
-        mf_block_cost quote[MF_CATALOGUE_MAX];
+        mf_block_cost choice_cost[MF_CATALOGUE_MAX];
         int n = mf_catalogue(&w->model, (uint8_t) class, 0, plan->layout.memory, choice);
         for (int i = 0; i < n; i++) {
             mf_block_key key = mf_block_key_layer((uint8_t) class, choice[i], false);
-            assert_ok(
-                evaluator.ops->quote(evaluator.self, &plan->layout, &key, true, &quote[i], NULL));
+            assert_ok(evaluator.ops->cost(evaluator.self, &plan->layout, &key, true,
+                                          &choice_cost[i], NULL));
         }
         for (int a = 0; a < n; a++) {
             for (int b = 0; b < n; b++) {
-                double less_B = quote[a].saved_B - quote[b].saved_B;
-                double more_s =
-                    quote[b].f.time_s + quote[b].b.time_s - quote[a].f.time_s - quote[a].b.time_s;
+                double less_B = choice_cost[a].saved_B - choice_cost[b].saved_B;
+                double more_s = choice_cost[b].f.time_s + choice_cost[b].b.time_s -
+                                choice_cost[a].f.time_s - choice_cost[a].b.time_s;
                 double rate = less_B > 0.0 ? m * more_s / less_B : 0.0;
                 nearest = fabs(rate - price) < fabs(nearest - price) ? rate : nearest;
             }

@@ -1,0 +1,81 @@
+/* search_effort.c - counted effort: what nodes usually take, what one of them may take, and when a
+ * search has used what it was given.
+ *
+ * The way of a search depends on what it has taken so far and never on what it may take in all: one
+ * with more effort does all that one with less does, and then more, so that it never ends with a
+ * slower plan or a wider gap.
+ */
+#include "planner/search/search_state.h"
+#include "planner/tuning/limits.h"
+
+#include <stddef.h>
+
+/* Better too many than too few where they differ much: what flies beside a task that is late lands
+ * after it, while its own result is rarely missed. */
+int64_t mf_search_usual_us(const mf_search_node *n) {
+    bool again = n->tries > 0;
+    switch ((mf_level)n->level) {
+    case MF_LEVEL_SIDE:
+        return 1000;
+    case MF_LEVEL_POINT:
+        return 25;
+    case MF_LEVEL_STAGES:
+        return 50;
+    case MF_LEVEL_MODE:
+        return 100;
+    case MF_LEVEL_ORDER:
+        return 90;
+    case MF_LEVEL_LAYOUT:
+        return again ? 1500 : 80;
+    case MF_LEVEL_BOUND:
+    case MF_LEVEL_RELAX:
+        return 2500;
+    case MF_LEVEL_SPLITS:
+        return again ? 500000 : 30000;
+    case MF_LEVEL_EXACT:
+        return 100000;
+    case MF_LEVEL_TRY:
+        return 10000;
+    }
+    return 0;
+}
+
+int64_t mf_search_most_us(const mf_search_state *s) {
+    const int64_t part_us = s->work / MF_TASK_PART;
+    return part_us > MF_TASK_MOST_US ? part_us : MF_TASK_MOST_US;
+}
+
+/* --- what nodes of a kind took ---------------------------------------------------------------- */
+
+static int kind_of(const mf_search_node *n) {
+    const int tries = n->tries < MF_TAKEN_TRIES ? n->tries : MF_TAKEN_TRIES - 1;
+    return n->level * MF_TAKEN_TRIES + tries;
+}
+
+void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t work_us) {
+    s->taken[kind_of(n)].us += work_us;
+    s->taken[kind_of(n)].nodes++;
+}
+
+/* The mean of its kind so far; before any landed, what it usually takes, and no large part of what
+ * all others took: nodes of a small problem take little. */
+static int64_t expected_us(const mf_search_state *s, const mf_search_node *n) {
+    const mf_search_taken *t = &s->taken[kind_of(n)];
+    const int64_t usual_us = mf_search_usual_us(n), part_us = s->work / MF_FLIGHT;
+    return t->nodes > 0 ? t->us / t->nodes : usual_us < part_us ? usual_us : part_us;
+}
+
+bool mf_search_is_spent(const mf_search_state *s) {
+    const int64_t budget_us = mf_search_budget(s);
+    int64_t work_us = s->work;
+    for (int i = 0; i < MF_FLIGHT; i++) {
+        const mf_search_task *t = &s->task[i];
+        for (int k = 0; t->flies && k < t->count; k++) {
+            work_us += expected_us(s, &t->node[k]);
+        }
+    }
+    if (s->queue.nodes > 0) {
+        work_us += expected_us(s, mf_search_queue_top(&s->queue)) / 2;
+    }
+    return budget_us > 0 && work_us >= budget_us;
+}
