@@ -31,7 +31,9 @@ static int maker_of(const mf_block_play *b, uint8_t side, int16_t t, const mf_op
     return i >= 0 ? i : last;
 }
 
-static void note_writer(mf_block_play *b, uint8_t side, int16_t t, int i, const mf_op *op) {
+/* The op of another stream that wrote t before and that this one adds to; -1: pieces write slices
+ * of their own, and a stream keeps its order. */
+static int note_writer(mf_block_play *b, uint8_t side, int16_t t, int i, const mf_op *op) {
     assert(b->writer[side] != NULL);
     int at = b->writer[side][t];
     const mf_op *last = at >= 0 ? b->play.ops[at].op : NULL;
@@ -39,6 +41,7 @@ static void note_writer(mf_block_play *b, uint8_t side, int16_t t, int i, const 
                    last->kind == op->kind && last->pass == op->pass;
     b->before[i] = goes_on ? at : -1;
     b->writer[side][t] = i;
+    return last != NULL && !goes_on && last->stream != op->stream ? at : -1;
 }
 
 void mf_block_price(const mf_cost *cost, const mf_op *op, double load, mf_play_op *q) {
@@ -101,10 +104,13 @@ static void add_op(mf_block_play *b, const mf_block *block, uint8_t side, int16_
             b->deps[b->ndeps++] = maker;
         }
     }
-    q->ndeps = b->ndeps - q->first_dep;
     for (int k = 0; k < op->nout && !apart; k++) {
-        note_writer(b, side, op->out[k], i, op);
+        int before = note_writer(b, side, op->out[k], i, op);
+        if (before >= 0) {
+            b->deps[b->ndeps++] = before;
+        }
     }
+    q->ndeps = b->ndeps - q->first_dep;
 }
 
 void mf_block_play_clear(mf_block_play *b) {
@@ -128,7 +134,7 @@ mf_status mf_block_play_init(mf_block_play *b, const mf_block *block, const mf_b
     size_t most = (size_t)block->nops + (beside ? (size_t)beside->nops : 0) + 1;
     b->play.ops = malloc(most * sizeof *b->play.ops);
     b->play.next_of = malloc(most * sizeof *b->play.next_of);
-    b->deps = malloc(most * MF_OP_MAX_IN * sizeof *b->deps);
+    b->deps = malloc(most * (MF_OP_MAX_IN + MF_OP_MAX_OUT) * sizeof *b->deps);
     b->before = malloc(most * sizeof *b->before);
     b->order = malloc(most * sizeof *b->order);
     bool ok = b->play.ops && b->play.next_of && b->deps && b->before && b->order;

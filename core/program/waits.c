@@ -49,12 +49,16 @@ static int maker_of(const mf_waits *w, int16_t t, const mf_op *op) {
     return i >= 0 ? i : last;
 }
 
+/* Pieces write slices of their own; who writes what another op wrote adds to it. */
 static void note_writer(mf_waits *w, int16_t t, int i) {
     const mf_op *op = &w->b->ops[i];
     int16_t at = w->writer[t];
     const mf_op *last = at >= 0 ? &w->b->ops[at] : NULL;
     bool goes_on = last != NULL && mf_op_cut(op) != MF_CUT_NONE && cut_alike(last, op) &&
                    last->kind == op->kind && last->pass == op->pass;
+    if (last != NULL && !goes_on) {
+        mf_waits_for(w, i, at);
+    }
     w->before[i - w->first] = goes_on ? at : -1;
     w->writer[t] = (int16_t)i;
 }

@@ -1,5 +1,6 @@
 /* waits.h - which ops of a block have ended before another begins. An op waits for the op before it
- * on its stream, and for whoever wrote its inputs last (of what is cut alike, for the same piece).
+ * on its stream, and for whoever wrote its inputs last (of what is cut alike, for the same piece)
+ * or an output that it adds to.
  * Ops of one stream end in their order, so that one number a stream says it all.
  */
 #ifndef MF_CORE_WAITS_H
