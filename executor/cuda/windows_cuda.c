@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Why these ranks have none, the same on all of them; NULL: they may have. */
+/* Why these ranks have none, the same on all of them; NULL: they may have. Windows are asked for by
+ * the environment until a step through them has been seen on GPUs. */
 static const char *lacks(const mf_comm *wire) {
     const char *by = getenv("MOEFOLD_DISPATCH");
-    return by != NULL && strcmp(by, "slots") == 0   ? "MOEFOLD_DISPATCH"
+    return by == NULL || strcmp(by, "windows") != 0 ? "MOEFOLD_DISPATCH=windows tries windows"
            : mf_comm_nccl_is_shared(wire)           ? "ranks share a GPU"
            : !mf_comm_nccl_group(wire, MF_GROUP_EP) ? "the group has no communicator of NCCL"
                                                     : NULL;

@@ -162,8 +162,12 @@ static mf_status open_group(mf_dispatch_group *g, mf_err *e) {
     g->view = mf_dispatch_view_of(&g->shape, g->base);
     NCCL_TRY(ncclCommWindowRegister(g->comm, g->base, size_B, &g->window, NCCL_WIN_COLL_SYMMETRIC));
     g->has_window = true;
+#ifdef NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER /* which NCCL asks for from 2.29 on */
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+#else
     ncclDevCommRequirements needs;
     memset(&needs, 0, sizeof needs);
+#endif
     needs.lsaBarrierCount = (1 + MF_COMBINE_TEAMS_MOST) * g->blocks; /* of dispatch, of combine */
     NCCL_TRY(ncclDevCommCreate(g->comm, &needs, &g->device));
     g->has_device = true;

@@ -93,13 +93,14 @@ static mf_status run_row(const layouts_row *r, mf_device *device, const grid_ref
     return s;
 }
 
-/* Is a fused dispatcher to go through windows: a GPU for each rank, and nobody said otherwise? */
+/* Is a fused dispatcher to go through windows: a GPU for each rank, and nobody said otherwise (main
+ * asks for them)? */
 static bool wants_window(const layouts_row *r, const options *o) {
     int gpus = 0;
     mf_err e;
     const char *by = getenv("MOEFOLD_DISPATCH");
-    return !o->cpu && r->ep > 1 && r->dispatcher == MF_DISPATCH_FUSED &&
-           (by == NULL || strcmp(by, "slots") != 0) && mf_device_cuda_count(&gpus, &e) == MF_OK &&
+    return !o->cpu && r->ep > 1 && r->dispatcher == MF_DISPATCH_FUSED && by != NULL &&
+           strcmp(by, "windows") == 0 && mf_device_cuda_count(&gpus, &e) == MF_OK &&
            gpus >= r->ranks;
 }
 
@@ -461,6 +462,7 @@ static void need_gpus(const options *o) {
 }
 
 int main(int argc, char **argv) {
+    setenv("MOEFOLD_DISPATCH", "windows", 0); /* what a run has to ask for is tested here */
     static const int numbers[] = {2, 4, 8};
     char references[64];
     if (argc == 13 && strcmp(argv[1], "--rank") == 0) {
