@@ -3,6 +3,7 @@
 #include "cli/restart.h"
 #include "cli/train_settings.h"
 #include "compare/compare_points.h"
+#include "core/base/flag.h"
 #include "executor/files/files.h"
 #include "executor/ranks/launch.h"
 #include "executor/ranks/rank_registry.h"
@@ -350,6 +351,22 @@ static mf_status launch(const mf_args *a, const mf_cli *cli, const mf_train_sett
     return status;
 }
 
+/* What is wrong with the job rank 0 finds as well, says it and ends, and with it all others. What
+ * only this rank has met, whose memory is out or whose host lacks a file, it says itself: at once,
+ * or when rank 0 has had its time. */
+static void leave_to_rank_0(const mf_cli *cli, int64_t rank, mf_err *e) {
+    const struct timespec turn = {.tv_nsec = 20 * 1000 * 1000};
+    const bool own = e->status == MF_NOMEM || e->status == MF_LIBRARY;
+    for (int i = 0; !own && i < 150 && !mf_flag_is_set(cli->cancel); i++) {
+        nanosleep(&turn, NULL);
+    }
+    if (!own && mf_flag_is_set(cli->cancel)) {
+        mf_err_set(e, e->status, "%s", "");
+        return;
+    }
+    mf_err_prefix(e, "rank %lld", LL(rank));
+}
+
 static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     bool launched = mf_comm_launched();
     signal(SIGPIPE, SIG_IGN); /* a reader that goes is an output that fails */
@@ -358,15 +375,14 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
     mf_status status = launched ? mf_comm_start(&rank, &size, e) : MF_OK;
     mf_train_settings *s = malloc(sizeof *s);
     mf_rank_registry_phase(roll, "step 0, settings");
-    if (s == NULL) {
-        mf_rank_registry_destroy(roll);
-        return mf_err_set(e, MF_NOMEM, "train: out of memory");
+    if (status == MF_OK && s == NULL) {
+        status = mf_err_set(e, MF_NOMEM, "out of memory");
     }
-    if (status == MF_OK) {
+    if (status == MF_OK && s != NULL) {
         status = mf_train_settings_load(a, s, e);
         const bool launches = !launched && (s->job.plan.layout.gpus > 1 || s->restarts > 0);
         if (status != MF_OK && rank != 0) {
-            mf_err_set(e, status, "%s", ""); /* rank 0 has found the same */
+            leave_to_rank_0(cli, rank, e);
         }
         if (status == MF_OK) {
             status = launches ? launch(a, cli, s, e) : train(a, cli, s, rank, roll, e);

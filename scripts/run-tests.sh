@@ -15,7 +15,7 @@ limit=${MF_TEST_SECONDS:-1200}
 
 # For most of their minute and more they wait for runs that they start, stop and kill.
 waits='tests/unit/test_train_stops tests/unit/test_train_kills tests/unit/test_train_folder tests/unit/test_train_restart
- tests/unit/test_train_saves tests/unit/test_train_transient tests/unit/test_train_hosts'
+ tests/unit/test_train_saves tests/unit/test_train_transient tests/unit/test_train_hosts tests/unit/test_allocations'
 # The longest of the others, the longest first: one that begins last would run on a core alone.
 long='tests/unit/test_planner_effort tests/unit/test_executor_trajectory tests/unit/test_cli_fit tests/unit/test_executor_grid
  tests/unit/test_executor_ranks tests/unit/test_train_command tests/unit/test_cli_capacity tests/property/test_planner_bound

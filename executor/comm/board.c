@@ -2,6 +2,7 @@
 #include "executor/comm/board.h"
 
 #include "executor/comm/board_hosts.h"
+#include "executor/comm/comm_status.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -141,6 +142,21 @@ static mf_status start_watch(mf_board *b, mf_err *e) {
                : mf_err_set(e, MF_LIBRARY, "pthread_create: no watching thread");
 }
 
+/* releases: as all ranks do. */
+static void close_parts(mf_board *b, bool watched, bool releases) {
+    if (watched) {
+        mf_board_leave(b);
+        atomic_store(&b->stop, 1);
+        pthread_join(b->watch, NULL);
+    }
+    board_hosts_close(b->hosts);
+    if (releases) {
+        b->memory.release(&b->memory);
+    }
+    free(b->view);
+    free(b);
+}
+
 mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *user,
                         mf_board **out, mf_err *e) {
     *out = NULL;
@@ -148,8 +164,11 @@ mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *
         return MF_OK;
     }
     mf_board *b = calloc(1, sizeof *b);
-    if (b == NULL) {
-        return mf_err_set(e, MF_NOMEM, "board: out of memory");
+    mf_status status =
+        mf_comm_agree(c, b != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "board: out of memory"), e);
+    if (status != MF_OK || b == NULL) {
+        free(b);
+        return status;
     }
     b->comm = c;
     b->hang_s = hang_s;
@@ -160,15 +179,16 @@ mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *
     if (gethostname(b->host, sizeof b->host - 1) != 0) {
         snprintf(b->host, sizeof b->host, "this host");
     }
-    mf_status status = share(b, e);
+    status = share(b, e);
+    const bool shared = status == MF_OK;
     if (status == MF_OK && !b->whole) {
         status = board_hosts_open(c, b->me, b->ranks, &b->hosts, e);
     }
     status = status == MF_OK ? start_watch(b, e) : status;
-    if (status != MF_OK) {
-        board_hosts_close(b->hosts);
-        free(b->view);
-        free(b);
+    const bool watched = status == MF_OK;
+    status = mf_comm_agree(c, status, e);
+    if (status != MF_OK) { /* of all ranks */
+        close_parts(b, watched, shared);
         return status;
     }
     mf_comm_on_wait(c, waits_for_ranks, b);
@@ -177,17 +197,8 @@ mf_status mf_board_open(mf_comm *c, double hang_s, mf_board_lost_fn lost, void *
 }
 
 void mf_board_close(mf_board *b, bool together) {
-    if (b == NULL) {
-        return;
+    if (b != NULL) {
+        mf_comm_on_wait(b->comm, NULL, NULL);
+        close_parts(b, true, together);
     }
-    mf_comm_on_wait(b->comm, NULL, NULL);
-    mf_board_leave(b);
-    atomic_store(&b->stop, 1);
-    pthread_join(b->watch, NULL);
-    board_hosts_close(b->hosts);
-    if (together) {
-        b->memory.release(&b->memory);
-    }
-    free(b->view);
-    free(b);
 }

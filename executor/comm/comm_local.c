@@ -1,6 +1,7 @@
 /* comm_local.c - ranks of one host without MPI, which meet in a file that they share. Whoever
  * starts them says so in MOEFOLD_RANK, MOEFOLD_RANKS and MOEFOLD_BOARD (comm_launch.h does). */
 #include "executor/comm/comm_local.h"
+#include "executor/comm/comm_status.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -78,8 +79,11 @@ static mf_status share(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared 
     shared_view *v = calloc(1, sizeof *v);
     *out = (mf_comm_shared){
         .ranks = mf_local_world.ranks, .me = mf_local_world.me, .own = v, .release = release};
-    if (v == NULL) {
-        return mf_err_set(e, MF_NOMEM, "ranks: out of memory");
+    mf_status all =
+        mf_comm_agree(c, v != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "ranks: out of memory"), e);
+    if (all != MF_OK || v == NULL) {
+        free(v);
+        return all;
     }
     v->size_B = head_B + (size_t)mf_local_world.ranks * each_B;
     uint64_t offset = 0;

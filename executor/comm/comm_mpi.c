@@ -4,6 +4,7 @@
 #ifdef MF_HAVE_MPI
 
 #include "executor/comm/comm_mpi.h"
+#include "executor/comm/comm_status.h"
 #include "executor/comm/comm_wait.h"
 
 #include <limits.h>
@@ -188,10 +189,13 @@ static mf_status map_window(mf_comm *c, size_t head_B, size_t each_B, mf_comm_sh
 
 mf_status mf_mpi_share(mf_comm *c, size_t head_B, size_t each_B, mf_comm_shared *out, mf_err *e) {
     *out = (mf_comm_shared){.own = malloc(sizeof(MPI_Win)), .release = release};
-    if (out->own == NULL) {
-        return mf_err_set(e, MF_NOMEM, "ranks: out of memory");
+    mf_status status = mf_comm_agree(
+        c, out->own != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "ranks: out of memory"), e);
+    if (status != MF_OK || out->own == NULL) {
+        free(out->own);
+        return status;
     }
-    mf_status status = map_window(c, head_B, each_B, out, e);
+    status = map_window(c, head_B, each_B, out, e);
     if (status != MF_OK) {
         free(out->own);
     }

@@ -434,10 +434,15 @@ mf_status mf_train(const mf_train_options *o, bool *alone, mf_err *e) {
     mf_status status = mf_comm_start(&rank, &size, e);
     status = status == MF_OK ? mf_layout_resolve(&r.layout, &r.model, e) : status;
     status = status == MF_OK ? mf_comm_create(&r.layout, &r.comm, e) : status;
-    if (status != MF_OK) { /* all ranks found the same */
+    if (status == MF_LAYOUT) { /* all ranks found the same */
         return rank == 0 ? status : mf_err_set(e, status, "%s", "");
     }
-    status = mf_board_open(r.comm, o->hang_s, o->lost, o->user, &r.board, e);
+    status =
+        status == MF_OK ? mf_board_open(r.comm, o->hang_s, o->lost, o->user, &r.board, e) : status;
+    if (status != MF_OK) {
+        mf_comm_destroy(r.comm);
+        return rank == 0 || e->text[0] == '\0' ? status : mf_err_prefix(e, "rank %lld", LL(rank));
+    }
     mf_board_heed(r.board, o->cancel);
     status = status == MF_OK ? prepare(&r, e) : status;
     status = status == MF_OK ? mf_run_steps(&r, alone, e) : status;

@@ -2,7 +2,8 @@
  * for (MF_ALLOC_ALL set: those of its libraries, too) the MF_ALLOC_CALLth (from 1; 0 or not set:
  * none) fails once, with ENOMEM. At the end the file MF_ALLOC_LOG says how many there were, whether
  * one failed, how many of them were never given back, and who asked for the first of those: "calls
- * 812 failed 1 kept 0 by 0x0". Without MF_ALLOC_LOG nothing is counted.
+ * 812 failed 1 kept 0 by 0x0". Without MF_ALLOC_LOG nothing is counted; MF_ALLOC_RANK: only in the
+ * process that its launcher gave this rank.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -53,9 +54,14 @@ static void find_text(void) {
     }
 }
 
+static bool is_mine(void) {
+    const char *wanted = getenv("MF_ALLOC_RANK"), *rank = getenv("MOEFOLD_RANK");
+    return wanted == NULL || (rank != NULL && strcmp(wanted, rank) == 0);
+}
+
 __attribute__((constructor)) static void begin(void) {
     const char *at = getenv("MF_ALLOC_CALL");
-    if (getenv("MF_ALLOC_LOG") == NULL) {
+    if (getenv("MF_ALLOC_LOG") == NULL || !is_mine()) {
         return;
     }
     failing = at != NULL ? atol(at) : 0;

@@ -1,7 +1,7 @@
-/* Every allocation of a plan, a simulation and the start of a training run fails once in turn
- * (tests/preload/fault_malloc.c). The command then says that memory is out, in one line, and ends
- * with an exit code of its own; or it does without, and its results are those of a run in which
- * none failed. Nothing that it asked for is kept.
+/* Every allocation of a plan, a simulation and the start of a training run, of one rank and of the
+ * second of two, fails once in turn (tests/preload/fault_malloc.c). The command then says that
+ * memory is out, in one line, and ends with an exit code of its own; or it does without, and its
+ * results are those of a run in which none failed. Nothing that it asked for is kept.
  *
  * A sample of them: MF_ALLOCATIONS says of how many (`make test-allocations`: all). Nothing under
  * sanitizers, which allocate themselves. MF_TEST: the one test to run (a pattern).
@@ -12,6 +12,7 @@
 enum { OUTPUT_B = 1 << 20 };
 
 static char library[512];
+static const char *rank = ""; /* MF_ALLOC_RANK, where one of several ranks is meant */
 static char calm[OUTPUT_B], tried[OUTPUT_B], said[OUTPUT_B];
 
 typedef struct outcome {
@@ -38,8 +39,8 @@ static outcome run_once(const char *command, long call) {
     outcome o = {.told = false};
     snprintf(text, sizeof text,
              "cd %s && rm -rf run log && cd - >/dev/null && LD_PRELOAD=%s MF_ALLOC_LOG=%s/log "
-             "MF_ALLOC_CALL=%ld PATH=/nowhere %s %s >%s/out 2>%s/err </dev/null",
-             scratch, library, scratch, call, binary, command, scratch, scratch);
+             "MF_ALLOC_CALL=%ld PATH=/nowhere %s %s %s >%s/out 2>%s/err </dev/null",
+             scratch, library, scratch, call, rank, binary, command, scratch, scratch);
     int result = system(text);
     o.code = WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
     slurp("log", log);
@@ -123,14 +124,26 @@ static void of_a_simulation(void **state) {
         true, 30);
 }
 
-static void of_the_start_of_a_training_run(void **state) {
+static void fail_in_training(const char *layout, int sample) {
     char command[512];
-    (void)state;
     snprintf(command, sizeof command,
              "train --init tests/data/hf/qwen3_moe --data /usr/share/common-licenses/GPL-3 "
-             "--global-batch 4 --seq 32 --gpus 1 --steps 2 --out %s/run",
-             scratch);
-    fail_in_turn(command, false, 30);
+             "--global-batch 4 --seq 32 %s --steps 2 --out %s/run",
+             layout, scratch);
+    fail_in_turn(command, false, sample);
+}
+
+static void of_the_start_of_a_training_run(void **state) {
+    (void)state;
+    fail_in_training("--gpus 1", 30);
+}
+
+/* No mpirun is in its PATH: ranks meet in a file. */
+static void of_the_second_of_two_ranks(void **state) {
+    (void)state;
+    rank = "MF_ALLOC_RANK=1";
+    fail_in_training("--gpus 2 --ep 2", 12);
+    rank = "";
 }
 
 int main(int argc, char **argv) {
@@ -139,6 +152,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(of_a_plan),
         cmocka_unit_test(of_a_simulation),
         cmocka_unit_test(of_the_start_of_a_training_run),
+        cmocka_unit_test(of_the_second_of_two_ranks),
     };
     if (!train_run_open(argv[0])) {
         return 1;

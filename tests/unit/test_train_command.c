@@ -387,6 +387,25 @@ static void a_fault_of_all_ranks_is_one_line(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+/* Rank 1 of two that a launcher starts, whose host has no such folder. */
+static void what_one_rank_alone_lacks_it_says_itself(void **state) {
+    (void)state;
+    char command[2048];
+    snprintf(
+        command, sizeof command,
+        "export ASAN_OPTIONS=detect_leaks=0 MOEFOLD_RANKS=2 MOEFOLD_BOARD=%s/lacks; "
+        "MOEFOLD_RANK=0 timeout 60 %s train " JOB " --gpus 2 --ep 2 --steps 2 --out %s/lacks0 "
+        ">%s/lacks0.log 2>&1 & "
+        "MOEFOLD_RANK=1 %s train --init /nowhere/model --data /nowhere/corpus --global-batch 4 "
+        "--seq 32 --gpus 2 --ep 2 --steps 2 >%s/lacks1.log 2>&1; code=$?; wait; exit $code",
+        scratch, binary, scratch, scratch, binary, scratch);
+    int result = system(command);
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 2);
+    assert_true(log_has("lacks1", "moefold train: rank 1: /nowhere/model"));
+    assert_false(log_has("lacks0", "step 1/2"));
+}
+
 static void a_launcher_of_ones_own_gives_the_ranks(void **state) {
     (void)state;
     static const char *const layout[] = {"--gpus 2 --ep 2", "--gpus 4 --ep 4"};
@@ -440,6 +459,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(what_a_run_measured_stands_beside_what_was_predicted),
         cmocka_unit_test(dropping_in_text_with_runs_is_that_of_one_rank),
         cmocka_unit_test(a_fault_of_all_ranks_is_one_line),
+        cmocka_unit_test(what_one_rank_alone_lacks_it_says_itself),
         cmocka_unit_test(a_launcher_of_ones_own_gives_the_ranks),
         cmocka_unit_test(ranks_start_without_mpirun),
     };
