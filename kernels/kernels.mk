@@ -43,7 +43,8 @@ build-tests: gpu
 
 gpu-test: gpu ## run the tests that need a GPU
 	$(Q)status=0; for t in $(GPU_TEST_BIN); do $$t || status=1; done; \
-	sh tests/gpu/faults.sh $(BUILD)/moefold || status=1; exit $$status
+	sh tests/gpu/faults.sh $(BUILD)/moefold || status=1; \
+	sh tests/gpu/families.sh $(BUILD)/moefold || status=1; exit $$status
 
 .PHONY: gpu-bundle
 gpu-bundle: setup ## build/moefold-gpu.tar.xz: programs and libraries for a GPU machine without compilers
