@@ -116,6 +116,24 @@ static void each_command_answers_the_programs_bytes(void **state) {
         "--seq 4k --tokens 1T --pp 2 --ep 8 --price h100=2.5");
 }
 
+/* A job of Megatron's, as a script and as a plan. */
+static void what_reads_a_job_answers_the_programs_bytes(void **state) {
+    (void)state;
+    char line[16384], request[8192];
+    snprintf(line, sizeof line,
+             "cd %s && %s/moefold simulate --model olmoe-1b-7b --cluster "
+             "h100 --gpus 8 --global-batch 32 --seq 4096 --ep 8 --software megatron-26.06 --out "
+             "job.json >out && %s/moefold export --plan job.json --format bridge >job.sh",
+             scratch, build, build);
+    assert_int_equal(shell(line), 0);
+    snprintf(request, sizeof request, "{\"words\": [\"%s/job.sh\"]}", scratch);
+    snprintf(line, sizeof line, "%s/job.sh", scratch);
+    assert_answers("import", request, line);
+    snprintf(request, sizeof request, "{\"plan\": \"%s/job.json\", \"threads\": 2}", scratch);
+    snprintf(line, sizeof line, "--plan %s/job.json --threads 2", scratch);
+    assert_answers("tune", request, line);
+}
+
 static void what_is_wrong_is_said_as_the_program_says_it(void **state) {
     (void)state;
     assert_same("plan", "{\"modle\": \"mixtral-8x7b\"}", "--modle=mixtral-8x7b");
@@ -351,6 +369,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_is_found_where_a_caller_says),
         cmocka_unit_test(each_command_answers_the_programs_bytes),
+        cmocka_unit_test(what_reads_a_job_answers_the_programs_bytes),
         cmocka_unit_test(what_is_wrong_is_said_as_the_program_says_it),
         cmocka_unit_test(a_value_of_the_wrong_type_is_refused),
         cmocka_unit_test(a_plan_is_exported_without_a_file),
