@@ -94,6 +94,11 @@ static void each_command_answers_the_programs_bytes(void **state) {
     assert_answers("models", NULL, "");
     assert_answers("models", "{\"words\": [\"olmoe-1b-7b\"], \"set\": {\"num_hidden_layers\": 8}}",
                    "olmoe-1b-7b --set num_hidden_layers=8");
+    assert_answers("models",
+                   "{\"words\": [\"qwen3-30b-a3b\"], \"set\": {\"mlp_only_layers\": [1, 2], "
+                   "\"rope_parameters\": {\"rope_theta\": 1e6}, \"rope_scaling\": null}}",
+                   "qwen3-30b-a3b --set 'mlp_only_layers=[1,2]' --set "
+                   "'rope_parameters={\"rope_theta\":1e6}' --set rope_scaling=null");
     assert_answers("clusters", "{}", "");
     assert_answers("clusters", "{\"words\": [\"h100\"]}", "h100");
     assert_answers("price",
@@ -171,6 +176,9 @@ static void a_value_of_the_wrong_type_is_refused(void **state) {
     assert_says("plan", "{\"model\": [\"a\"]}", "--model: expected a string, got an array");
     assert_says("plan", "{\"strict\": 1}", "--strict: expected true or false, got a number");
     assert_says("plan", "{\"set\": \"a=b\"}", "--set: expected an object or an array");
+    assert_says("plan", "{\"set\": [8]}",
+                "--set: expected strings such as KEY=VALUE, got a number");
+    assert_says("plan", "{\"gap\": -0.1}", "got \"-0.1\"");
     assert_says("plan", "{\"overlap\": [\"dp,pp\"]}", "holds a comma");
     assert_says("plan", "{\"json\": true}", "--json is not taken here");
     assert_says("plan", "{\"help\": true}", "--help is not taken here");
