@@ -50,6 +50,7 @@ const char mf_page_style[] =
     "border:2px solid var(--bg)}\n"
     ".plot .dot.front{width:14px;height:14px;margin:0 0 -7px -7px;border-color:var(--fg)}\n"
     ".plot .tag{font-size:12px;transform:translate(9px,2px);white-space:nowrap}\n"
+    ".plot .tag.back{transform:translate(-9px,2px)}\n.keep{white-space:nowrap}\n"
     ".plot .x{bottom:-24px;transform:translateX(-50%);font-size:12px;color:var(--dim);"
     "white-space:nowrap}\n"
     ".plot .y{left:-62px;width:56px;text-align:right;transform:translateY(50%);font-size:12px;"
