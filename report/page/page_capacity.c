@@ -242,18 +242,19 @@ static const struct column {
                {"goodput", "goodput", MF_UNIT_SHARE},
                {"gap", "gap", MF_UNIT_SHARE},
                {"price_usd_gpu_h", "USD/GPU-h", MF_UNIT_CENTS}};
-enum { COLUMNS = sizeof columns / sizeof columns[0] };
+enum { RUN = 4, COLUMNS = sizeof columns / sizeof columns[0] };
 
 /* What the figures rest on, as texts. */
 static const struct rest {
-    const char *key, *head, *otherwise;
-} rests[] = {{"price_date", "price of", "no date"},
-             {"software", "software", ""},
-             {"precision", "precision", ""}};
+    const char *key, *head;
+} rests[] = {{"price_date", "price of"}, {"software", "software"}, {"precision", "precision"}};
 enum { RESTS = sizeof rests / sizeof rests[0] };
 
-/* Some stand there with --tokens alone, some without. */
+/* Some stand there with --tokens alone, some without: the run says what the rate would. */
 static bool has_column(const mf_page *p, const struct column *c) {
+    if (strcmp(c->key, "tokens_per_s") == 0 && has_column(p, &columns[RUN])) {
+        return false;
+    }
     for (size_t i = 0; i < cells_of(p); i++) {
         if (mf_page_at(p, CELL "%s", i, c->key) != NULL) {
             return true;
@@ -285,7 +286,7 @@ static void write_row(const mf_page *p, size_t i) {
     for (size_t k = 0; k < RESTS; k++) {
         const char *text = text_at(p, i, rests[k].key);
         fputs("</td><td class=\"l\">", p->f);
-        mf_page_text(p, text[0] != '\0' ? text : rests[k].otherwise);
+        mf_page_text(p, k == 0 && !(text[0] >= '0' && text[0] <= '9') ? "no date" : text);
     }
     fputs("</td></tr>\n", p->f);
 }
