@@ -139,7 +139,9 @@ static mf_status report(const mf_args *a, const mf_cli *cli, const mf_capacity *
     }
     free(offer);
     return s == MF_OK && feasible == 0
-               ? mf_err_set(e, MF_INFEASIBLE, "nothing fits at any of these sizes")
+               ? mf_err_set(e, MF_INFEASIBLE, "%s",
+                            z->refused[0] != '\0' ? z->refused
+                                                  : "nothing fits at any of these sizes")
                : s;
 }
 
@@ -157,6 +159,7 @@ static mf_status make_request(const mf_args *a, const mf_cli *cli, watched *w,
     out->checkpoint_s = given_or(a, MF_OPT_CHECKPOINT_TIME, 30);
     out->restart_s = given_or(a, MF_OPT_RESTART_TIME, 900);
     out->skew = text_of(&v[MF_OPT_SKEW]);
+    out->runs_on = text_of(&v[MF_OPT_RUNS_ON]);
     out->gap = fmax(given_or(a, MF_OPT_GAP, 0.05), 1e-9);
     out->search_offload = v[MF_OPT_SEARCH_OFFLOAD].given;
     out->threads = mf_args_threads(a);
@@ -203,16 +206,17 @@ static mf_status run(const mf_args *a, const mf_cli *cli, mf_err *e) {
 }
 
 static const mf_option_id options[] = {
-    MF_OPT_MODELS,       MF_OPT_CLUSTERS,   MF_OPT_SIZES,
-    MF_OPT_GLOBAL_BATCH, MF_OPT_SEQ,        MF_OPT_TOKENS,
-    MF_OPT_DEADLINE,     MF_OPT_BUDGET,     MF_OPT_PRICE,
-    MF_OPT_POWER_PRICE,  MF_OPT_SKEW,       MF_OPT_CHECKPOINT_TIME,
-    MF_OPT_RESTART_TIME, MF_OPT_SET,        MF_OPT_STRICT,
-    MF_OPT_SOFTWARE,     MF_OPT_STORE,      MF_OPTS_SEARCHED,
-    MF_OPT_ROUTING,      MF_OPT_PRECISIONS, MF_OPT_SEARCH_OFFLOAD,
-    MF_OPT_EVEN_STAGES,  MF_OPT_GAP,        MF_OPT_THREADS,
-    MF_OPT_REPORT,       MF_OPT_VERBOSE,    MF_OPT_JSON,
-    MF_OPT_PROGRESS,     MF_OPT_HELP,       MF_OPT_COUNT,
+    MF_OPT_MODELS,         MF_OPT_CLUSTERS,    MF_OPT_SIZES,
+    MF_OPT_GLOBAL_BATCH,   MF_OPT_SEQ,         MF_OPT_TOKENS,
+    MF_OPT_DEADLINE,       MF_OPT_BUDGET,      MF_OPT_PRICE,
+    MF_OPT_POWER_PRICE,    MF_OPT_SKEW,        MF_OPT_CHECKPOINT_TIME,
+    MF_OPT_RESTART_TIME,   MF_OPT_SET,         MF_OPT_STRICT,
+    MF_OPT_SOFTWARE,       MF_OPT_STORE,       MF_OPTS_SEARCHED,
+    MF_OPT_ROUTING,        MF_OPT_PRECISIONS,  MF_OPT_RUNS_ON,
+    MF_OPT_SEARCH_OFFLOAD, MF_OPT_EVEN_STAGES, MF_OPT_GAP,
+    MF_OPT_THREADS,        MF_OPT_REPORT,      MF_OPT_VERBOSE,
+    MF_OPT_JSON,           MF_OPT_PROGRESS,    MF_OPT_HELP,
+    MF_OPT_COUNT,
 };
 
 const mf_command mf_cmd_capacity = {
@@ -233,7 +237,9 @@ const mf_command mf_cmd_capacity = {
         "fewer data-parallel ranks; what is left of the GPUs is paid, what idles too), with "
         "--skew it is played under uneven routing: a ! stands where a limit is missed then. With "
         "--deadline and without --sizes it also looks between the sizes around the "
-        "smallest that keeps it. A layout option that is given pins its dimension everywhere.\n"
+        "smallest that keeps it. A layout option that is given pins its dimension everywhere. "
+        "Under a "
+        "megatron-* profile plans hold to what Megatron can express (--runs-on any lifts that).\n"
         "Interrupt it (Ctrl-C) to get the part of the table that is done.",
     .example = "moefold capacity --models deepseek-v3 --clusters h100,h200,gb200 --sizes 1024,2048 "
                "--global-batch 8192 --seq 4096 --tokens 15T --deadline 60d",

@@ -5,6 +5,7 @@
 #include "compare/compare_points.h"
 #include "job/prices.h"
 #include "job/problem.h"
+#include "report/doubts.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "report/report_folder.h"
@@ -19,6 +20,7 @@ typedef struct verdict {
     const mf_job *job;
     const mf_compare *c;
     const mf_explanation *explanation;
+    mf_doubts doubts;
     double tolerance;
     int top;
 } verdict;
@@ -101,6 +103,7 @@ static void write_members(mf_json_writer *w, const verdict *v) {
         mf_json_write_end(w);
     }
     mf_json_write_end(w);
+    mf_doubts_json(w, &v->doubts);
 }
 
 static mf_status print_json(FILE *out, const verdict *v, mf_err *e) {
@@ -162,6 +165,10 @@ static mf_status judge(const mf_args *a, const mf_cli *cli, mf_job *j, const mf_
     s = s == MF_OK
             ? mf_planner_explain(&problem, &j->plan.layout, &j->plan.assignment, &explanation, e)
             : s;
+    if (s == MF_OK) {
+        mf_doubts_of_plan(j, &j->plan, &v.doubts);
+        mf_doubts_print(a->notes, &v.doubts);
+    }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
         s = print_json(cli->out, &v, e);
     } else if (s == MF_OK) {

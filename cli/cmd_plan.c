@@ -4,7 +4,7 @@
 #include "cli/progress.h"
 #include "core/base/heap_prefault.h"
 #include "job/problem.h"
-#include "launch/search.h"
+#include "job/runs_on.h"
 #include "report/doubts.h"
 #include "report/host_copies_text.h"
 #include "report/report.h"
@@ -107,25 +107,6 @@ static mf_status explain_nothing(const mf_args *a, const mf_cli *cli, const mf_j
     return s == MF_INTERRUPTED || s == MF_LAYOUT ? s : MF_INFEASIBLE;
 }
 
-/* The target that limits the search, if any does. */
-static mf_status runs_on(const mf_args *a, const char *software, bool *limited, mf_target *target,
-                         mf_err *e) {
-    const bool given = a->value[MF_OPT_RUNS_ON].given;
-    const bool megatron = strncmp(software, "megatron-", 9) == 0;
-    const char *word = given ? a->value[MF_OPT_RUNS_ON].text : megatron ? "megatron" : "any";
-    *limited = false;
-    if (strcmp(word, "any") == 0 || strcmp(word, "moefold") == 0) {
-        return MF_OK;
-    }
-    *limited = true;
-    mf_status s = mf_target_parse(word, target, e);
-    return s == MF_OK ? s
-                      : mf_err_set(e, MF_USAGE,
-                                   "--runs-on: expected one of megatron bridge moefold any, got "
-                                   "\"%s\"",
-                                   word);
-}
-
 /* What a plan of the whole space takes, beside the best that the target can express. */
 static mf_status price_limit(const mf_problem *limited, const mf_search_options *o, mf_target t,
                              mf_search_result *r, mf_err *e) {
@@ -147,35 +128,6 @@ static mf_status price_limit(const mf_problem *limited, const mf_search_options 
     }
     mf_search_result_clear(&any);
     return s;
-}
-
-typedef struct limit {
-    bool on;
-    mf_target target;
-} limit;
-
-static mf_status search_limited(void *user, const mf_problem *p, const mf_search_options *o,
-                                mf_search_result *r, mf_err *e) {
-    const limit *l = user;
-    return l->on ? mf_target_search(l->target, p, o, r, e) : mf_planner_search(p, o, r, e);
-}
-
-/* Refuses a model that the target cannot be told. A profile of Megatron stands for Megatron-Bridge
- * too, where that has a recipe for the model. */
-static mf_status check_model(const mf_args *a, const mf_model *m, const char *software,
-                             mf_target *target, mf_err *e) {
-    const bool given = a->value[MF_OPT_RUNS_ON].given;
-    mf_status s = mf_target_check_model(*target, m, m->name, e);
-    if (s == MF_OK) {
-        return s;
-    }
-    if (!given && mf_target_check_model(MF_TARGET_BRIDGE, m, m->name, NULL) == MF_OK) {
-        *target = MF_TARGET_BRIDGE;
-        return MF_OK;
-    }
-    return given ? mf_err_prefix(e, "--runs-on")
-                 : mf_err_prefix(e, "--software %s is run by Megatron (--runs-on any plans it)",
-                                 software);
 }
 
 static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *problem,
@@ -201,17 +153,16 @@ static mf_status search(const mf_args *a, const mf_cli *cli, const mf_problem *p
     if (a->value[MF_OPT_EFFORT].given) {
         o.budget = a->value[MF_OPT_EFFORT].i * 1000000;
     }
-    limit limited = {.on = false};
-    mf_status s = runs_on(a, software, &limited.on, &limited.target, e);
-    if (s == MF_OK && limited.on) {
-        s = check_model(a, problem->model, software, &limited.target, e);
-    }
+    const char *word = mf_args_text(a, MF_OPT_RUNS_ON, NULL);
+    mf_runs_on on;
+    mf_status s = mf_runs_on_parse(word, software, &on, e);
+    s = s == MF_OK ? mf_runs_on_check_model(&on, word, software, problem->model, e) : s;
     if (s == MF_OK) {
-        s = mf_host_copies_search(search_limited, &limited, problem, &o,
+        s = mf_host_copies_search(mf_runs_on_search, &on, problem, &o,
                                   a->value[MF_OPT_SEARCH_OFFLOAD].given, r, h, e);
     }
-    if (s == MF_OK && limited.on) {
-        s = price_limit(problem, &o, limited.target, r, e);
+    if (s == MF_OK && on.limited) {
+        s = price_limit(problem, &o, on.target, r, e);
     }
     mf_progress_end(&progress);
     return s;

@@ -3,7 +3,7 @@
 #include "cli/commands.h"
 #include "job/import_job.h"
 #include "job/problem.h"
-#include "launch/search.h"
+#include "job/runs_on.h"
 #include "launch/steps.h"
 #include "report/doubts.h"
 #include "report/output.h"
@@ -19,8 +19,7 @@
 typedef struct findings {
     mf_imported x;
     mf_problem problem;
-    mf_target target;
-    bool limited; /* to what the target can express */
+    mf_runs_on on;
     mf_fit_result fit;
     mf_steps steps;  /* single ones, fastest first */
     mf_steps to_fit; /* of a layout that does not fit */
@@ -34,7 +33,7 @@ typedef struct findings {
 static mf_status find_all(const mf_args *a, const mf_cli *cli, findings *f, mf_err *e) {
     const mf_plan *now = &f->x.job.plan;
     const mf_layout *l = &now->layout;
-    const mf_target *target = f->limited ? &f->target : NULL;
+    const mf_target *target = f->on.limited ? &f->on.target : NULL;
     const mf_fit_options fit = {.cancel = cli->cancel, .shown = 1, .threads = mf_args_threads(a)};
     mf_search_options o;
     mf_search_options_init(&o);
@@ -52,8 +51,7 @@ static mf_status find_all(const mf_args *a, const mf_cli *cli, findings *f, mf_e
     }
     if (s == MF_OK && f->fit.feasible > 0) {
         o.known_s = now->prediction.fits ? now->prediction.step_time_s : 0;
-        s = f->limited ? mf_target_search(f->target, &f->problem, &o, &f->search, e)
-                       : mf_planner_search(&f->problem, &o, &f->search, e);
+        s = mf_runs_on_search(&f->on, &f->problem, &o, &f->search, e);
         s = s == MF_INFEASIBLE ? MF_OK : s; /* nothing is faster */
     }
     return s == MF_OK ? mf_planner_explain(&f->problem, l, &now->assignment, &f->explanation, e)
@@ -130,7 +128,7 @@ static void print_verdict(FILE *out, const findings *f) {
         fprintf(
             out,
             "verdict     keep it: the search finds nothing faster%s; at best %.1f %% are left\n",
-            f->limited ? " that the program can express" : "",
+            f->on.limited ? " that the program can express" : "",
             100 * (1 - f->search.stats.lower_bound_s / now->step_time_s));
         return;
     }
@@ -151,8 +149,8 @@ static void print_text(FILE *out, const findings *f) {
     fprintf(out, "%s on %lld x %s, %s samples of %s tokens a step; software profile %s%s%s\n",
             j->model.name, (long long)j->plan.layout.gpus, j->cluster.name,
             mf_show_i64(j->plan.layout.gbs).s, mf_show_i64(j->plan.layout.seq).s, j->software.name,
-            f->limited ? ", runs on " : "",
-            f->limited ? mf_target_info_of(f->target)->program : "");
+            f->on.limited ? ", runs on " : "",
+            f->on.limited ? mf_target_info_of(f->on.target)->program : "");
     print_layout(out, "now", &j->plan.layout);
     fprintf(out, "            %s a step, %.1f TFLOP/s/GPU\n\n", mf_show_time(now->step_time_s).s,
             now->model_tflops_per_gpu / 1e12 > 1 ? now->model_tflops_per_gpu / 1e12
@@ -229,7 +227,6 @@ static mf_status write_folder(const mf_args *a, const mf_cli *cli, const finding
 
 static mf_status load(const mf_args *a, findings *f, mf_err *e) {
     mf_job *j = &f->x.job;
-    const char *word = a->value[MF_OPT_RUNS_ON].given ? a->value[MF_OPT_RUNS_ON].text : NULL;
     mf_status s = MF_OK;
     if (a->value[MF_OPT_PLAN].given) {
         s = mf_args_load(j, a, mf_job_load_layout, e);
@@ -237,13 +234,8 @@ static mf_status load(const mf_args *a, findings *f, mf_err *e) {
     } else {
         s = mf_args_import(&f->x, a, e);
     }
-    if (word == NULL && strncmp(j->software.name, "megatron-", 9) == 0) {
-        word = "megatron";
-    }
-    if (s == MF_OK && word != NULL && strcmp(word, "any") != 0 && strcmp(word, "moefold") != 0) {
-        f->limited = true;
-        s = mf_target_parse(word, &f->target, e);
-        s = s == MF_OK ? s : mf_err_prefix(e, "--runs-on");
+    if (s == MF_OK) {
+        s = mf_runs_on_parse(mf_args_text(a, MF_OPT_RUNS_ON, NULL), j->software.name, &f->on, e);
     }
     if (s == MF_OK) {
         s = mf_problem_from_job(j, &f->problem, e); /* no option pins the search */

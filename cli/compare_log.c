@@ -3,6 +3,7 @@
 #include "cli/args_request.h"
 
 #include "job/problem.h"
+#include "report/doubts.h"
 #include "report/report.h"
 #include "report/report_folder.h"
 
@@ -67,6 +68,7 @@ typedef struct logged {
     const mf_job *j;
     const mf_log *l;
     double factor;
+    mf_doubts doubts;
 } logged;
 
 static void write_members(mf_json_writer *w, const logged *x) {
@@ -83,6 +85,7 @@ static void write_members(mf_json_writer *w, const logged *x) {
     mf_json_write_f64(w, "predicted_memory_B", j->plan.prediction.peak_memory_B);
     mf_json_write_f64(w, "step_factor", x->factor);
     mf_json_write_f64(w, "error", j->plan.prediction.step_time_s / l->step_time_s - 1);
+    mf_doubts_json(w, &x->doubts);
 }
 
 static mf_status print_json(FILE *out, const logged *x, mf_err *e) {
@@ -131,12 +134,17 @@ mf_status mf_compare_log(const mf_args *a, const mf_cli *cli, mf_err *e) {
         s = mf_correction_save(&j->software, j->cluster.name, factor, a->value[MF_OPT_LOG].text,
                                l.used, l.step_time_s, j->plan.prediction.step_time_s, out, e);
     }
+    logged x = {.j = j, .l = &l, .factor = factor};
+    if (s == MF_OK) {
+        mf_doubts_of_plan(j, &j->plan, &x.doubts);
+        mf_doubts_print(a->notes, &x.doubts);
+    }
     if (s == MF_OK && a->value[MF_OPT_JSON].given) {
-        s = print_json(cli->out, &(logged){j, &l, factor}, e);
+        s = print_json(cli->out, &x, e);
     } else if (s == MF_OK) {
         print_text(cli->out, j, &l, factor, out);
     }
-    s = s == MF_OK ? write_folder(a, cli, &(logged){j, &l, factor}, e) : s;
+    s = s == MF_OK ? write_folder(a, cli, &x, e) : s;
     if (s == MF_OK && fabs(j->plan.prediction.step_time_s / l.step_time_s - 1) > tolerance) {
         s = mf_err_set(e, MF_TOLERANCE, "%s", ""); /* a result, which has been told */
     }

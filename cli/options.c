@@ -176,8 +176,8 @@ static const mf_option table[MF_OPT_COUNT] = {
     ROW(PRECISIONS, "precisions", SEARCH, "LIST", "--precision alone",
         "Precision recipes to choose from", WORDS(precision_words)),
     ROW(RUNS_ON, "runs-on", SEARCH, "WORD", "megatron where --software is, else any",
-        "Who is to run the plan: it holds to what that program can express, and the output says "
-        "what that costs",
+        "Who is to run the plan: it holds to what that program can express; plan says what that "
+        "costs",
         WORDS(" megatron bridge moefold any")),
     ROW(EVEN_STAGES, "even-stages", SEARCH, NULL, NULL,
         "Keep to even splits of the layers over the stages", FLAG, PINS(STAGES)),

@@ -22,38 +22,45 @@ extern "C" {
 #define MOEFOLD_API
 #endif
 
+/* Tables stand in comments: */
+/* clang-format off */
 /* What moefold_call returns: the exit codes of the program. */
 enum {
     MOEFOLD_DONE = 0,
-    MOEFOLD_FAILED = 1, /* failed while running: a file cannot be written, memory ran out */
-    MOEFOLD_USAGE =
-        2, /* an option that nobody knows, malformed input, degrees that do not divide */
+    MOEFOLD_FAILED = 1,     /* failed while running: a file cannot be written, memory ran out */
+    MOEFOLD_USAGE = 2,      /* an unknown option, malformed input, degrees that do not divide */
     MOEFOLD_INFEASIBLE = 3, /* nothing fits; the JSON says what is missing */
     MOEFOLD_TOLERANCE = 4,  /* measured outside tolerance */
-    MOEFOLD_INTERRUPTED =
-        130 /* *cancel was set; what was best so far is in the JSON, if there was any */
+    MOEFOLD_INTERRUPTED = 130 /* *cancel was set; the JSON has what was best so far, if anything */
 };
 
 /* Runs a command: plan, fit, simulate, price, explain, capacity, export, import, tune, models,
  * clusters.
  *
  * request   a JSON object in UTF-8, or NULL for none. Its keys are the command's options without
- * "--" (docs/CLI.md lists them), in any order; "json", "progress" and "help" are not taken. Values:
- *             flags                   true; false and null are as good as absent, null of any
- * option is whole and real numbers  a number; where the command line takes "4k", "5%", "15T" or
- * "30d", that text too. Times in numbers are in seconds names, words, paths     a string comma
- * lists             a string "a,b", or an array ["a", "b"] set, price              an object
- * {"num_hidden_layers": 8}, or an array of "KEY=VALUE" plan                    the path of a plan
- * file, or what it holds: an object "words" is an array of what the command line takes without a
- * name in front: the name of a model or cluster, files of `import`, the op of `price` with its
- * KEY=VALUE. cancel    NULL, or what another thread or a signal handler sets to non-zero to have
- * the call end early. json      *json becomes the answer, "" when there is none. messages:
- * *messages becomes notes and the error, one line each as the program writes them to standard
- * error, "" when there are none. Both are to be released with moefold_free; either pointer may be
- * NULL.
+ *           "--" (docs/CLI.md lists them), in any order; "json", "progress" and "help" are not
+ *           taken. Values:
+ *             flags                    true; false and null are as good as absent, null of any
+ *                                      option is
+ *             whole and real numbers   a number; where the command line takes "4k", "5%", "15T" or
+ *                                      "30d", that text too. Times in numbers are in seconds
+ *             names, words, paths      a string
+ *             comma lists              a string "a,b", or an array ["a", "b"]
+ *             set, price               an object {"num_hidden_layers": 8}, or an array of
+ *                                      "KEY=VALUE"
+ *             plan                     the path of a plan file, or what it holds: an object
+ *           "words" is an array of what the command line takes without a name in front: the name of
+ *           a model or cluster, files of `import`, the op of `price` with its KEY=VALUE.
+ * cancel    NULL, or what another thread or a signal handler sets to non-zero to have the call end
+ *           early.
+ * json      *json becomes the answer, "" when there is none.
+ * messages  *messages becomes notes and the error, one line each as the program writes them to
+ *           standard error, "" when there are none.
+ *           Both are to be released with moefold_free; either pointer may be NULL.
  *
  * Files are read and written relative to the current folder, as the options say.
  * Returns one of the codes above. When memory runs out both texts may be NULL. */
+/* clang-format on */
 MOEFOLD_API int moefold_call(const char *command, const char *request, const volatile int *cancel,
                              char **json, char **messages);
 

@@ -74,19 +74,28 @@ static mf_status say_missing(mf_capacity *z, const mf_problem *problem, mf_capac
     return s == MF_INTERRUPTED ? s : MF_OK;
 }
 
-/* What the cells of the model that are there have found, as far as it may be tried here. Searches
- * without host copies come first. */
-static int carry(const mf_capacity *z, const mf_problem *p, mf_known_plan start[MF_CARRY_MOST]) {
-    mf_problem held = *p;
+/* The plans of the cells that are there and of one model, or of its row alone; to be freed. NULL:
+ * out of memory. */
+static mf_carried *list_known(const mf_capacity *z, int row, bool others, int *count) {
     mf_carried *known = calloc((size_t)z->count + 1, sizeof *known);
-    int count = 0;
-    held.pinned |= MF_PIN(OFFLOAD);
+    *count = 0;
     for (int i = 0; known != NULL && i < z->count; i++) {
         const mf_capacity_cell *c = &z->cell[i];
-        if (c->feasible && c->row / z->r->clusters == z->row / z->r->clusters) {
-            known[count++] = (mf_carried){c->row, &c->layout, &c->assignment};
+        const bool of_model = c->row / z->r->clusters == row / z->r->clusters;
+        if (c->feasible && (others ? of_model : c->row == row)) {
+            known[(*count)++] = (mf_carried){c->row, &c->layout, &c->assignment};
         }
     }
+    return known;
+}
+
+/* What cells of the model have found, as far as it may be tried here. Searches without host copies
+ * come first. */
+static int carry(const mf_capacity *z, const mf_problem *p, mf_known_plan start[MF_CARRY_MOST]) {
+    mf_problem held = *p;
+    int count = 0;
+    mf_carried *known = list_known(z, z->row, true, &count);
+    held.pinned |= MF_PIN(OFFLOAD);
     int starts = known != NULL ? mf_carry_starts(&held, z->row, known, count, start) : 0;
     free(known);
     return starts;
@@ -108,6 +117,11 @@ static mf_status plan_cell(mf_capacity *z, mf_job *j, mf_capacity_cell *c, mf_er
     }
     j->plan.layout.gpus = c->gpus;
     mf_doubt_job(&z->doubts, &j->model, &j->cluster, &j->plan.layout);
+    c->runs_on = z->on.limited ? mf_target_info_of(z->on.target)->word : NULL;
+    if (z->refused[0] != '\0') {
+        snprintf(c->why, sizeof c->why, "%s", z->refused);
+        return MF_OK;
+    }
     mf_search_options_init(&o);
     o.cancel = z->r->cancel;
     o.progress = z->r->watch.search;
@@ -126,8 +140,8 @@ static mf_status plan_cell(mf_capacity *z, mf_job *j, mf_capacity_cell *c, mf_er
         /* no more than the proof needs, of many cells; but a plan of a neighbour may have ended it
          * before this size's own was met */
         o.effort = o.starts > 0 ? 0 : 1;
-        s = mf_host_copies_search(NULL, NULL, &problem, &o, z->r->search_offload, &r, &c->host,
-                                  &why);
+        s = mf_host_copies_search(mf_runs_on_search, &z->on, &problem, &o, z->r->search_offload, &r,
+                                  &c->host, &why);
     }
     ended(z);
     if (s == MF_OK) {
@@ -278,15 +292,10 @@ static mf_status lose_node(mf_capacity *z, const mf_job *j, const mf_problem *p,
     const int64_t node = j->cluster.gpus_per_node > 0 ? j->cluster.gpus_per_node : 1;
     mf_plan plan;
     bool found = false;
-    mf_carried *known = calloc((size_t)z->count + 1, sizeof *known);
     int count = 0;
+    mf_carried *known = list_known(z, c->row, false, &count);
     if (known == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
-    }
-    for (int i = 0; i < z->count; i++) {
-        if (z->cell[i].feasible && z->cell[i].row == c->row) {
-            known[count++] = (mf_carried){c->row, &z->cell[i].layout, &z->cell[i].assignment};
-        }
     }
     mf_status s = mf_robust_left(p, c->gpus - node, c->row, known, count, &plan, &found, e);
     c->lost = (mf_capacity_strain){.tried = s == MF_OK};
@@ -410,6 +419,19 @@ static void doubt_best(mf_capacity *z, const mf_cluster *k, int first) {
     }
 }
 
+/* The program that is to run the row's plans. A model that it cannot be told is a result. */
+static mf_status limit_row(mf_capacity *z, const mf_job *j, mf_err *e) {
+    mf_err why;
+    mf_err_clear(&why);
+    z->refused[0] = '\0';
+    mf_status s = mf_runs_on_parse(z->r->runs_on, j->software.name, &z->on, e);
+    if (s == MF_OK &&
+        mf_runs_on_check_model(&z->on, z->r->runs_on, j->software.name, &j->model, &why) != MF_OK) {
+        snprintf(z->refused, sizeof z->refused, "%.511s", why.text);
+    }
+    return s;
+}
+
 /* All sizes of one model on one cluster, which share their prices. */
 static mf_status plan_row(mf_capacity *z, mf_err *e) {
     const mf_capacity_request *r = z->r;
@@ -421,14 +443,11 @@ static mf_status plan_row(mf_capacity *z, mf_err *e) {
             r->watch.row(r->watch.user, &j);
         }
         z->price = price_of(r, cluster, &j.cluster);
-        if (strncmp(j.software.name, "megatron-", 9) == 0) {
-            mf_doubt(&z->doubts, "plans of the whole space: Megatron cannot express all of them; "
-                                 "plan --runs-on megatron says what that costs");
-        }
         mf_doubt_price(&z->doubts, cluster, z->price.usd_gpu_h, z->price.date,
                        strcmp(z->price.source, "--price") == 0);
     }
     int first = z->count;
+    s = s == MF_OK ? limit_row(z, &j, e) : s;
     for (int i = 0; s == MF_OK && i < r->sizes; i++) {
         s = add_cell(z, &j, first, r->size[i], e);
     }

@@ -9,6 +9,7 @@
 
 #include "job/host_copies.h"
 #include "job/job.h"
+#include "job/runs_on.h"
 #include "planner/capacity/goodput.h"
 #include "planner/explain/plausible.h"
 
@@ -39,6 +40,7 @@ typedef struct mf_capacity_cell {
     mf_assignment assignment;
     double step_time_s, low_s, high_s, tokens_per_s, mfu, gap;
     double peak_memory_B, usable_B;
+    const char *runs_on; /* the program that plans are limited to, a word; NULL: none */
     mf_goodput goodput;
     mf_host_copies host;
     /* For all tokens, failures included; without --tokens for one token. INFINITY: it never ends.
@@ -73,7 +75,8 @@ typedef struct mf_capacity_request {
     double tokens;                 /* of the run */
     double deadline_s, budget_usd; /* 0: none */
     double power_usd_kWh, checkpoint_s, restart_s;
-    const char *skew; /* a routing that every plan is played under, too; NULL */
+    const char *skew;    /* a routing that every plan is played under, too; NULL */
+    const char *runs_on; /* as mf_runs_on_parse takes it; NULL */
     double gap;
     bool search_offload;
     int threads;                /* 0: one a core */
@@ -88,13 +91,15 @@ typedef struct mf_capacity {
     mf_doubts doubts;
     /* while a row is planned */
     int row, room;
+    mf_runs_on on;
+    char refused[512]; /* why the program that is to run it cannot be told the row's model; "" */
     mf_capacity_price price;
     mf_price_book *book;
 } mf_capacity;
 
 /* Plans all cells of *r, which is borrowed; one where nothing fits is a result. *out is to be
  * cleared in any case, and holds what is done when MF_INTERRUPTED is returned. Errors: as
- * mf_job_load; MF_USAGE "--skew: ..."; MF_NOMEM. */
+ * mf_job_load; MF_USAGE "--skew: ..." and "--runs-on: ..."; MF_NOMEM. */
 mf_status mf_capacity_plan(const mf_capacity_request *r, mf_capacity *out, mf_err *e);
 void mf_capacity_clear(mf_capacity *z);
 

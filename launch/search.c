@@ -83,6 +83,18 @@ static mf_problem problem_of(const mf_problem *p, const family *f) {
     return q;
 }
 
+/* Of the plans to begin with, those of the family: a search takes none of another space. */
+static int choose_starts(const mf_search_options *o, const family *f, mf_known_plan *out) {
+    int count = 0;
+    for (int i = 0; i < o->starts; i++) {
+        const mf_layout *l = &o->start[i].layout;
+        if (l->memory.recompute == f->recompute && (l->schedule == MF_SCHED_MERGED) == f->merged) {
+            out[count++] = o->start[i];
+        }
+    }
+    return count;
+}
+
 static mf_status note_change(void *user, const mf_plan *p, const mf_concession *c, mf_err *e) {
     (void)p;
     (void)c;
@@ -178,19 +190,23 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
                            mf_search_result *result, mf_err *e) {
     family families[2 * CHOICES];
     const int count = list_families(p, families);
-    mf_status status = MF_OK;
+    mf_known_plan *start = calloc((size_t)o->starts + 1, sizeof *start);
+    mf_status status = start != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
     *result = (mf_search_result){.stats = {.lower_bound_s = HUGE_VAL}};
-    if (count == 0) {
-        return mf_err_set(e, MF_LAYOUT, "%s cannot run schedule %s%s",
-                          mf_target_info_of(t)->program, mf_schedule_text(p->base.schedule),
-                          p->base.schedule == MF_SCHED_MERGED ? " of this model, or with what is "
-                                                                "recomputed"
-                                                              : "");
+    if (status == MF_OK && count == 0) {
+        status = mf_err_set(e, MF_LAYOUT, "%s cannot run schedule %s%s",
+                            mf_target_info_of(t)->program, mf_schedule_text(p->base.schedule),
+                            p->base.schedule == MF_SCHED_MERGED ? " of this model, or with what is "
+                                                                  "recomputed"
+                                                                : "");
     }
     for (int i = 0; i < count && status == MF_OK; i++) {
         const mf_problem q = problem_of(p, &families[i]);
         mf_search_options some = *o;
         mf_search_result one = {0};
+        some.book = NULL; /* families pin what others do not */
+        some.start = start;
+        some.starts = choose_starts(o, &families[i], start);
         some.known_s = result->count > 0 ? result->plan[0].prediction.step_time_s : o->known_s;
         some.budget = o->budget != 0 ? o->budget : i == 0 ? FIRST_BUDGET : NEXT_BUDGET;
         status = mf_planner_search(&q, &some, &one, e);
@@ -206,6 +222,7 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
         }
         mf_search_result_clear(&one);
     }
+    free(start);
     if (status == MF_OK || status == MF_INTERRUPTED) {
         finish(t, o, result);
     }

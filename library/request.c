@@ -63,10 +63,21 @@ static mf_status push_option(mf_request *r, const char *name, const char *value,
 
 /* --- values ----------------------------------------------------------------------------------- */
 
-/* As the command line writes a number, and nothing is lost. */
+/* As the command line writes a number: the shortest text that loses nothing, for it is told again
+ * in messages and reports. */
 static void write_number(double value, const char *unit, char out[NUMBER_MAX]) {
-    bool whole = value == floor(value) && fabs(value) <= EXACT_MAX;
-    snprintf(out, NUMBER_MAX, whole ? "%.0f%s" : "%.17g%s", value, unit);
+    if (value == floor(value) && fabs(value) <= EXACT_MAX) {
+        snprintf(out, NUMBER_MAX, "%.0f%s", value, unit);
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, NUMBER_MAX, "%.*g", digits, value);
+        const double back = strtod(out, NULL);
+        if (!(back < value || back > value)) {
+            break;
+        }
+    }
+    snprintf(out + strlen(out), NUMBER_MAX - strlen(out), "%s", unit);
 }
 
 static mf_status expected(const char *name, const char *what, const mf_json_value *v, mf_err *e) {
@@ -97,6 +108,53 @@ static mf_status scalar_text(const mf_json_value *v, char number[NUMBER_MAX], co
         s = mf_json_bool(v, &truth, e);
         *out = truth ? "true" : "false";
     }
+    return s;
+}
+
+/* Nothing is too deep here: the parser has a limit. */
+static mf_status copy(mf_json_writer *w, const char *key, const mf_json_value *v, mf_err *e) {
+    const mf_json_type type = mf_json_value_type(v);
+    mf_status s = MF_OK;
+    double number = 0;
+    bool truth = false;
+    const char *text = "";
+    if (type == MF_JSON_NULL) {
+        mf_json_write_null(w, key);
+    } else if (type == MF_JSON_BOOL) {
+        s = mf_json_bool(v, &truth, e);
+        mf_json_write_bool(w, key, truth);
+    } else if (type == MF_JSON_NUMBER) {
+        s = mf_json_f64(v, -(double)INFINITY, (double)INFINITY, &number, e);
+        mf_json_write_f64(w, key, number);
+    } else if (type == MF_JSON_STRING) {
+        s = mf_json_string(v, &text, e);
+        mf_json_write_string(w, key, text);
+    } else {
+        if (type == MF_JSON_OBJECT) {
+            mf_json_write_object(w, key, false);
+        } else {
+            mf_json_write_array(w, key, true);
+        }
+        for (size_t i = 0; s == MF_OK && i < mf_json_size(v); i++) {
+            const char *name = type == MF_JSON_OBJECT ? mf_json_key_at(v, i) : NULL;
+            s = copy(w, name, mf_json_at(v, i), e);
+        }
+        mf_json_write_end(w);
+    }
+    return s;
+}
+
+/* The text of any value; to be freed. */
+static mf_status json_text(const mf_json_value *v, char **out, mf_err *e) {
+    mf_json_writer w;
+    size_t length = 0;
+    *out = NULL;
+    mf_json_writer_init(&w);
+    mf_status s = copy(&w, NULL, v, e);
+    if (s == MF_OK) {
+        return mf_json_writer_finish(&w, out, &length, e);
+    }
+    mf_json_writer_clear(&w);
     return s;
 }
 
@@ -161,70 +219,61 @@ static mf_status read_commas(mf_request *r, const mf_option *o, const mf_json_va
     return s;
 }
 
+/* "--NAME=KEY=VALUE", or "--NAME=VALUE" where the key is NULL. */
+static mf_status push_pair(mf_request *r, const char *name, const char *key, const char *value,
+                           mf_err *e) {
+    const size_t size = (key != NULL ? strlen(key) : 0) + strlen(value) + 2;
+    char *pair = malloc(size);
+    if (pair == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    snprintf(pair, size, "%s%s%s", key != NULL ? key : "", key != NULL ? "=" : "", value);
+    mf_status s = push_option(r, name, pair, e);
+    free(pair);
+    return s;
+}
+
+/* {"key": value}: a string stands as it is, so that "8" and 8 are the same; null, arrays and
+ * objects as JSON, which --set reads. */
+static mf_status read_pair(mf_request *r, const char *name, const char *key, const mf_json_value *v,
+                           mf_err *e) {
+    const mf_json_type type = mf_json_value_type(v);
+    char number[NUMBER_MAX], *json = NULL;
+    const char *text = "";
+    mf_status s = MF_OK;
+    if (type == MF_JSON_NULL || type == MF_JSON_ARRAY || type == MF_JSON_OBJECT) {
+        s = json_text(v, &json, e);
+        text = json;
+    } else {
+        s = scalar_text(v, number, &text, e);
+    }
+    s = s == MF_OK ? push_pair(r, name, key, text, e) : s;
+    free(json);
+    return s;
+}
+
 static mf_status read_pairs(mf_request *r, const mf_option *o, const mf_json_value *v, mf_err *e) {
     const bool object = mf_json_value_type(v) == MF_JSON_OBJECT;
-    const char *what = object ? "strings, numbers or truth values" : "strings such as KEY=VALUE";
     mf_status s = MF_OK;
     if (!object && mf_json_value_type(v) != MF_JSON_ARRAY) {
         return expected(o->name, "an object or an array of strings", v, e);
     }
     for (size_t i = 0; s == MF_OK && i < mf_json_size(v); i++) {
         const mf_json_value *at = mf_json_at(v, i);
-        const mf_json_type type = mf_json_value_type(at);
-        const char *key = object ? mf_json_key_at(v, i) : "", *text = "";
-        char number[NUMBER_MAX];
-        if (type == MF_JSON_ARRAY || type == MF_JSON_OBJECT || type == MF_JSON_NULL ||
-            (!object && type != MF_JSON_STRING)) {
-            return expected(o->name, what, at, e);
+        const char *text = "";
+        if (object) {
+            s = read_pair(r, o->name, mf_json_key_at(v, i), at, e);
+        } else if (mf_json_value_type(at) == MF_JSON_STRING) {
+            s = mf_json_string(at, &text, e);
+            s = s == MF_OK ? push_pair(r, o->name, NULL, text, e) : s;
+        } else {
+            s = expected(o->name, "strings such as KEY=VALUE", at, e);
         }
-        s = scalar_text(at, number, &text, e);
-        size_t size = strlen(key) + strlen(text) + 2;
-        char *pair = s == MF_OK ? malloc(size) : NULL;
-        if (pair != NULL) {
-            snprintf(pair, size, "%s%s%s", key, object ? "=" : "", text);
-            s = push_option(r, o->name, pair, e);
-        } else if (s == MF_OK) {
-            s = mf_err_set(e, MF_NOMEM, "out of memory");
-        }
-        free(pair);
     }
     return s;
 }
 
 /* --- a plan in the request -------------------------------------------------------------------- */
-
-/* Nothing is too deep here: the parser has a limit. */
-static mf_status copy(mf_json_writer *w, const char *key, const mf_json_value *v, mf_err *e) {
-    const mf_json_type type = mf_json_value_type(v);
-    mf_status s = MF_OK;
-    double number = 0;
-    bool truth = false;
-    const char *text = "";
-    if (type == MF_JSON_NULL) {
-        mf_json_write_null(w, key);
-    } else if (type == MF_JSON_BOOL) {
-        s = mf_json_bool(v, &truth, e);
-        mf_json_write_bool(w, key, truth);
-    } else if (type == MF_JSON_NUMBER) {
-        s = mf_json_f64(v, -(double)INFINITY, (double)INFINITY, &number, e);
-        mf_json_write_f64(w, key, number);
-    } else if (type == MF_JSON_STRING) {
-        s = mf_json_string(v, &text, e);
-        mf_json_write_string(w, key, text);
-    } else {
-        if (type == MF_JSON_OBJECT) {
-            mf_json_write_object(w, key, false);
-        } else {
-            mf_json_write_array(w, key, true);
-        }
-        for (size_t i = 0; s == MF_OK && i < mf_json_size(v); i++) {
-            const char *name = type == MF_JSON_OBJECT ? mf_json_key_at(v, i) : NULL;
-            s = copy(w, name, mf_json_at(v, i), e);
-        }
-        mf_json_write_end(w);
-    }
-    return s;
-}
 
 static mf_status write_file(int fd, const char *text, size_t length, mf_err *e) {
     while (length > 0) {
@@ -240,19 +289,11 @@ static mf_status write_file(int fd, const char *text, size_t length, mf_err *e) 
 
 /* Commands read plans from files: this one lies in memory. */
 static mf_status read_plan(mf_request *r, const mf_option *o, const mf_json_value *v, mf_err *e) {
-    mf_json_writer w;
     char *text = NULL;
-    size_t length = 0;
-    mf_json_writer_init(&w);
-    mf_status s = copy(&w, NULL, v, e);
-    if (s != MF_OK) {
-        mf_json_writer_clear(&w);
-        return s;
-    }
-    s = mf_json_writer_finish(&w, &text, &length, e);
+    mf_status s = json_text(v, &text, e);
     if (s == MF_OK) {
         r->plan_fd = memfd_create("plan", MFD_CLOEXEC);
-        s = r->plan_fd >= 0 ? write_file(r->plan_fd, text, length, e)
+        s = r->plan_fd >= 0 ? write_file(r->plan_fd, text, strlen(text), e)
                             : mf_err_set(e, MF_IO, "--plan: %s", strerror(errno));
     }
     free(text);

@@ -86,7 +86,8 @@ static void print_cell(FILE *out, const mf_capacity_table *t, int at) {
     char band[32];
     fprintf(out, "%c %-8s %6lld  ", t->offer[at].on_front ? '*' : ' ', c->cluster, LL(c->gpus));
     if (!c->feasible) {
-        mf_show_wrap(out, c->why, 19, 19, 99);
+        const bool again = at > 0 && strcmp(t->cell[at - 1].why, c->why) == 0;
+        mf_show_wrap(out, again ? "the same" : c->why, 19, 19, 99);
         return;
     }
     snprintf(band, sizeof band, "-%.0f +%.0f %%", 100 * (1 - c->low_s / c->step_time_s),
@@ -115,26 +116,40 @@ static void print_prices(FILE *out, const mf_capacity_table *t) {
     char text[320];
     for (int i = 0; i < t->count && t->cell[i].row < t->clusters; i++) {
         const mf_capacity_price *p = &t->cell[i].price;
+        const bool dated = p->date[0] >= '0' && p->date[0] <= '9';
         if (!mf_capacity_begins_row(t, i)) {
             continue;
         }
         fprintf(out, "%-10s  ", label);
-        if (p->known) {
-            snprintf(text, sizeof text, "%.2f USD a GPU-hour of %s, %s%s%s", p->usd_gpu_h,
-                     t->cell[i].cluster, p->source[0] != '\0' ? p->source : "no source",
-                     strcmp(p->source, "--price") == 0 ? "" : "; date: ",
-                     strcmp(p->source, "--price") == 0 ? ""
-                     : p->date[0] != '\0'              ? p->date
-                                                       : "none");
-        } else {
+        if (!p->known) {
             snprintf(text, sizeof text, "none is known for %s: --price %s=USD", t->cell[i].cluster,
                      t->cell[i].cluster);
+        } else if (strcmp(p->source, "--price") == 0) {
+            snprintf(text, sizeof text, "%s %.2f USD a GPU-hour (--price)", t->cell[i].cluster,
+                     p->usd_gpu_h);
+        } else {
+            snprintf(text, sizeof text, "%s %.2f USD a GPU-hour, %s: %s", t->cell[i].cluster,
+                     p->usd_gpu_h, dated ? p->date : "undated",
+                     p->source[0] != '\0' ? p->source : "no source");
         }
         mf_show_wrap(out, text, 12, 14, 99);
         label = "";
     }
     if (t->power_usd_kWh > 0) {
         fprintf(out, "            %g USD for a kWh\n", t->power_usd_kWh);
+    }
+}
+
+/* Which programs plans are limited to, if any. */
+static void print_runs_on(FILE *out, const mf_capacity_table *t) {
+    const char *before = NULL;
+    for (int i = 0; i < t->count; i++) {
+        const char *word = t->cell[i].runs_on;
+        if (word != NULL && (before == NULL || strcmp(word, before) != 0)) {
+            fprintf(out, "%-10s  %s: plans hold to what it can express (--runs-on)\n",
+                    before == NULL ? "runs on" : "", word);
+            before = word;
+        }
     }
 }
 
@@ -331,6 +346,7 @@ void mf_capacity_print(FILE *out, const mf_capacity_table *t) {
     const double gap = say_gap(t, proof, sizeof proof);
     fputs("trained by  ", out);
     mf_show_wrap(out, t->program, 12, 12, 99);
+    print_runs_on(out, t);
     print_prices(out, t);
     snprintf(note, sizeof note,
              "%s *: no other is both as fast and as cheap. A tie: the gap and, between clusters, "

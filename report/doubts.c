@@ -4,6 +4,7 @@
 #include "job/account.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Share of the time of the first stage's ops that rests on data sheets or on another GPU; 0 where
  * it is not known. */
@@ -22,11 +23,25 @@ static double unmeasured(const mf_job *j, const mf_plan *plan) {
     return share;
 }
 
+/* What ships for CPU ranks was measured nowhere. */
+static void doubt_cores(mf_doubts *out, const mf_cluster *c) {
+    mf_doubt(out,
+             "cluster cpu is not this machine: it assumes a core of %.0f GFLOP/s and %.0f GB/s for "
+             "every rank. Train a few steps; compare --run RUN --record STORE takes this machine's "
+             "times, and --store STORE prices from them",
+             c->gpu.peak_flops[MF_MATH_FP32] / 1e9, c->gpu.memory_Bps / 1e9);
+}
+
 void mf_doubts_of_plan(const mf_job *j, const mf_plan *plan, mf_doubts *out) {
     *out = (mf_doubts){0};
     mf_doubt_job(out, &j->model, &j->cluster, &plan->layout);
     mf_doubt_mfu(out, &j->cluster, &plan->layout, plan->prediction.mfu, "");
-    mf_doubt_unmeasured(out, &j->cluster, unmeasured(j, plan));
+    const double share = unmeasured(j, plan);
+    if (share > MF_UNMEASURED_SHARE && strcmp(j->cluster.name, "cpu") == 0) {
+        doubt_cores(out, &j->cluster);
+    } else {
+        mf_doubt_unmeasured(out, &j->cluster, share);
+    }
 }
 
 void mf_doubts_print(FILE *notes, const mf_doubts *d) {

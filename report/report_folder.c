@@ -276,7 +276,8 @@ static mf_status write_sizes(const char *dir, const mf_capacity_table *t, mf_err
     fputs("model,cluster,gpus,fits,on_front,software,precision,step_time_s,step_time_low_s,"
           "step_time_high_s,tokens_per_s,mfu,gap,goodput",
           f);
-    fputs(t->tokens != NULL ? ",run_s,gpu_h,cost_usd,energy_J,price_usd_gpu_h\n" : "\n", f);
+    fputs(t->tokens != NULL ? ",run_s,gpu_h,cost_usd,energy_J,price_usd_gpu_h,price_date\n" : "\n",
+          f);
     for (int i = 0; i < t->count; i++) {
         const mf_capacity_cell *c = &t->cell[i];
         fprintf(f, "\"%s\",\"%s\",%lld,%d,%d,%s", c->model, c->cluster, (long long)c->gpus,
@@ -293,7 +294,7 @@ static mf_status write_sizes(const char *dir, const mf_capacity_table *t, mf_err
             }
             fprintf(f, ",%.17g,", c->energy_J);
             if (c->price.known) {
-                fprintf(f, "%.17g", c->price.usd_gpu_h);
+                fprintf(f, "%.17g,\"%s\"", c->price.usd_gpu_h, c->price.date);
             }
         }
         putc('\n', f);

@@ -25,6 +25,7 @@ struct mf_trace {
     int64_t ranks, traced;
     bool all_ops, comma;
     open_pass *open; /* [stages][ranks] */
+    bool *sent;      /* [ranks][2][virtual stages][micro-batches]: an arrow begins there */
 };
 
 static int64_t rank_of(const mf_trace *t, int64_t stage, int64_t r) {
@@ -42,11 +43,15 @@ static void begin(mf_trace *t) {
     t->comma = true;
 }
 
-static void name_track(mf_trace *t, const char *what, int64_t pid, int tid, const char *name) {
+/* A process or thread: its name, and its place among its like. */
+static void name_track(mf_trace *t, const char *what, int64_t pid, int tid, const char *name,
+                       int64_t place) {
     begin(t);
     fprintf(t->f,
-            "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
-            what, (long long)pid, tid, name);
+            "{\"name\":\"%s_name\",\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,\"args\":{\"name\":"
+            "\"%s\"}},\n{\"name\":\"%s_sort_index\",\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,"
+            "\"args\":{\"sort_index\":%lld}}",
+            what, (long long)pid, tid, name, what, (long long)pid, tid, (long long)place);
 }
 
 /* Both ends are rounded to whole nanoseconds, so that what nests in seconds nests in the file. */
@@ -60,6 +65,71 @@ static void slice(mf_trace *t, int64_t pid, int tid, const char *category, const
             name, category, start / 1000, start % 1000, length / 1000, length % 1000,
             (long long)pid, tid);
 }
+
+/* --- arrows from a message to the pass that it is for ------------------------------------------
+ */
+
+typedef enum direction { FORWARD, BACKWARD } direction;
+
+/* The number of the arrow that leaves virtual stage v. */
+static int64_t arrow_from(const mf_trace *t, int64_t r, direction d, int64_t v, int64_t mb) {
+    return ((r * 2 + d) * t->s->stages * t->s->chunks + v) * t->s->micro_batches + mb;
+}
+
+static void arrow_end(mf_trace *t, const char *kind, int64_t arrow, int64_t pid, int tid,
+                      double at_s) {
+    const long long at = llround(at_s * 1e9);
+    begin(t);
+    fprintf(t->f,
+            "{\"name\":\"message\",\"cat\":\"pp\",%s,\"id\":%lld,\"ts\":%lld.%03lld,\"pid\":%lld,"
+            "\"tid\":%d}",
+            kind, (long long)arrow, at / 1000, at % 1000, (long long)pid, tid);
+}
+
+/* Behind the slice of a message. */
+static void begin_arrow(mf_trace *t, const mf_block_instance *i, int tid) {
+    const mf_event *ev = &t->s->events[i->stage][i->event];
+    const direction d = i->passes == MF_PASS_F ? FORWARD : BACKWARD;
+    const bool second = d == BACKWARD && ev->pass == MF_EVENT_FB;
+    const int64_t v = mf_layout_vstage(&t->p->layout, i->stage, second ? ev->chunk2 : ev->chunk);
+    const int64_t to = mf_layout_stage_of(&t->p->layout, d == FORWARD ? v + 1 : v - 1);
+    const int64_t arrow = arrow_from(t, i->rank, d, v, i->micro_batch);
+    if (drawn(t, to, i->rank)) {
+        t->sent[arrow] = true;
+        arrow_end(t, "\"ph\":\"s\"", arrow, rank_of(t, i->stage, i->rank), tid, i->start_s);
+    }
+}
+
+/* At the beginning of a pass, if a message came in for it. */
+static void end_arrow(mf_trace *t, int64_t stage, int64_t r, direction d, int64_t chunk, int64_t mb,
+                      double at_s) {
+    const int64_t last = t->s->stages * t->s->chunks - 1;
+    const int64_t v = mf_layout_vstage(&t->p->layout, stage, chunk);
+    const int64_t from = d == FORWARD ? v - 1 : v + 1;
+    if (from < 0 || from > last) {
+        return;
+    }
+    const int64_t arrow = arrow_from(t, r, d, from, mb);
+    if (t->sent[arrow]) {
+        t->sent[arrow] = false;
+        arrow_end(t, "\"ph\":\"f\",\"bp\":\"e\"", arrow, rank_of(t, stage, r), MF_STREAM_COMPUTE,
+                  at_s);
+    }
+}
+
+static void end_arrows(mf_trace *t, int64_t stage, int64_t r, const mf_event *ev, double at_s) {
+    if (ev->pass == MF_EVENT_F || ev->pass == MF_EVENT_FB) {
+        end_arrow(t, stage, r, FORWARD, ev->chunk, ev->micro_batch, at_s);
+    }
+    if (ev->pass == MF_EVENT_B) {
+        end_arrow(t, stage, r, BACKWARD, ev->chunk, ev->micro_batch, at_s);
+    } else if (ev->pass == MF_EVENT_FB) {
+        end_arrow(t, stage, r, BACKWARD, ev->chunk2, ev->micro_batch2, at_s);
+    }
+}
+
+/* --- passes ------------------------------------------------------------------------------------
+ */
 
 static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
     open_pass *o = &t->open[stage * t->ranks + r];
@@ -76,6 +146,7 @@ static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
         fprintf(t->f, ",\"chunk2\":%d,\"micro_batch2\":%d", ev->chunk2, (int)ev->micro_batch2);
     }
     fputs("}}", t->f);
+    end_arrows(t, stage, r, ev, o->start_s);
     o->event = -1;
 }
 
@@ -137,6 +208,9 @@ void mf_trace_draw(mf_trace *t, const mf_block_instance *i) {
         fprintf(t->f, ",\"position\":%d", i->position);
     }
     fputs("}}", t->f);
+    if (i->event >= 0) {
+        begin_arrow(t, i, tid);
+    }
 }
 
 void mf_trace_memory(mf_trace *t, int64_t stage, const double *start_s, const double *bytes,
@@ -177,12 +251,13 @@ static void name_tracks(mf_trace *t) {
             }
             char name[64];
             int64_t pid = rank_of(t, p, r);
-            snprintf(name, sizeof name, "rank %lld, stage %lld", (long long)pid, (long long)p);
-            name_track(t, "process_name", pid, 0, name);
+            snprintf(name, sizeof name, "stage %lld, rank %lld", (long long)p, (long long)pid);
+            name_track(t, "process", pid, 0, name, pid);
             for (int tid = 0; tid < TIDS; tid++) {
-                name_track(t, "thread_name", pid, tid,
+                name_track(t, "thread", pid, tid,
                            tid < MF_STREAM_COUNT ? mf_stream_text((mf_stream)tid)
-                                                 : beyond[tid - MF_STREAM_COUNT]);
+                                                 : beyond[tid - MF_STREAM_COUNT],
+                           tid);
             }
         }
     }
@@ -206,7 +281,10 @@ mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int6
     mf_trace *t = calloc(1, sizeof *t);
     size_t n = (size_t)(s->stages * ranks);
     *out = NULL;
-    if (t == NULL || (t->open = malloc((n + 1) * sizeof *t->open)) == NULL) {
+    const size_t arrows = (size_t)(ranks * 2 * s->stages * s->chunks * s->micro_batches);
+    if (t == NULL || (t->open = malloc((n + 1) * sizeof *t->open)) == NULL ||
+        (t->sent = calloc(arrows + 1, sizeof *t->sent)) == NULL) {
+        free(t != NULL ? t->open : NULL);
         free(t);
         return mf_err_set(e, MF_NOMEM, "trace: out of memory");
     }
@@ -261,6 +339,7 @@ mf_status mf_trace_close(mf_trace *t, mf_err *e) {
         status = mf_err_set(e, MF_IO, "trace: %s", strerror(errno));
     }
     free(t->open);
+    free(t->sent);
     free(t);
     return status;
 }

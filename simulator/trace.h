@@ -1,8 +1,10 @@
 /* trace.h - private to the simulator: a step as a Chrome trace (also read by Perfetto), streamed.
  *
  * One process a rank, one thread a stream; slices nest: a chunk's pass holds its blocks, a block
- * its compute ops; communication and copies lie on the threads of their own streams; a counter
- * track holds the memory of the rank. Times are those of the simulation, in nanoseconds.
+ * its compute ops; communication and copies lie on the threads of their own streams; an arrow leads
+ * from a message to the pass that waits for it, where both are drawn; a counter track holds the
+ * memory of the rank. Processes stand in the order of ranks, threads in that of streams. Times are
+ * those of the simulation, in nanoseconds.
  */
 #ifndef MF_SIMULATOR_TRACE_H
 #define MF_SIMULATOR_TRACE_H

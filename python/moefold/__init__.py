@@ -130,7 +130,7 @@ def _plan_of(answer):
 
 def models(name=None, **options):
     """The models that ship, a list; or one: a shipped name, or the path of a config.json. set={"num_hidden_layers": 8}
-    overrides keys of it."""
+    overrides keys of it; a value may be None, a list or a dict."""
     return _call("models", options, [] if name is None else [name])
 
 
@@ -172,7 +172,7 @@ def price(op, cluster, software=None, store=None, **shape):
     """One op alone: its time with a band, the limit that no op can beat, and what the price rests on.
 
     price("gemm", "h100", m=4096, n=4096, k=4096, dtype="bf16")"""
-    words = [op] + ["%s=%s" % item for item in shape.items()]
+    words = [op] + ["%s=%s" % (key, int(v) if isinstance(v, bool) else v) for key, v in shape.items()]
     return _call("price", {"cluster": cluster, "software": software, "store": store}, words)
 
 

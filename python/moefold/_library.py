@@ -51,6 +51,8 @@ def _plain(value):
     """What json does not know: paths, numbers of numpy, sets of names."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if getattr(value, "dtype", None) == bool:
+        return bool(value)
     if hasattr(value, "__index__"):
         return operator.index(value)
     if hasattr(value, "__float__"):

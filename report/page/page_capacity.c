@@ -164,7 +164,12 @@ static void write_point(const mf_page *p, size_t cell, const axis *x, const axis
     mf_page_text(p, text_at(p, cell, "cluster"));
     fprintf(p->f, ": %s, %s USD\"></span>", days, money);
     if (front) {
-        fprintf(p->f, "<span class=\"tag\" style=\"left:%.2f%%;bottom:%.2f%%\">", left, bottom);
+        if (left > 75) { /* no room on the right of a narrow screen */
+            fprintf(p->f, "<span class=\"tag back\" style=\"right:%.2f%%;bottom:%.2f%%\">",
+                    100 - left, bottom);
+        } else {
+            fprintf(p->f, "<span class=\"tag\" style=\"left:%.2f%%;bottom:%.2f%%\">", left, bottom);
+        }
         write_offer(p, cell);
         fputs("</span>", p->f);
     }
@@ -225,6 +230,8 @@ static const struct column {
     const char *key, *head;
     mf_page_unit unit;
 } columns[] = {{"step_time_s", "step time", MF_UNIT_TIME},
+               {"step_time_low_s", "from", MF_UNIT_TIME},
+               {"step_time_high_s", "to", MF_UNIT_TIME},
                {"tokens_per_s", "tokens/s", MF_UNIT_COUNT},
                {"run_s", "run", MF_UNIT_DAYS},
                {"gpu_h", "GPU-hours", MF_UNIT_COUNT},
@@ -235,10 +242,19 @@ static const struct column {
                {"goodput", "goodput", MF_UNIT_SHARE},
                {"gap", "gap", MF_UNIT_SHARE},
                {"price_usd_gpu_h", "USD/GPU-h", MF_UNIT_CENTS}};
-enum { COLUMNS = sizeof columns / sizeof columns[0] };
+enum { RUN = 4, COLUMNS = sizeof columns / sizeof columns[0] };
 
-/* Some stand there with --tokens alone, some without. */
+/* What the figures rest on, as texts. */
+static const struct rest {
+    const char *key, *head;
+} rests[] = {{"price_date", "price of"}, {"software", "software"}, {"precision", "precision"}};
+enum { RESTS = sizeof rests / sizeof rests[0] };
+
+/* Some stand there with --tokens alone, some without: the run says what the rate would. */
 static bool has_column(const mf_page *p, const struct column *c) {
+    if (strcmp(c->key, "tokens_per_s") == 0 && has_column(p, &columns[RUN])) {
+        return false;
+    }
     for (size_t i = 0; i < cells_of(p); i++) {
         if (mf_page_at(p, CELL "%s", i, c->key) != NULL) {
             return true;
@@ -256,7 +272,7 @@ static void write_row(const mf_page *p, size_t i) {
     fputs("</td><td>", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, CELL "gpus", i);
     if (!fits) {
-        fputs("</td><td colspan=\"11\" class=\"l\" style=\"white-space:normal\">", p->f);
+        fputs("</td><td colspan=\"16\" class=\"l\" style=\"white-space:normal\">", p->f);
         mf_page_text(p, text_at(p, i, "missing"));
         fputs("</td></tr>\n", p->f);
         return;
@@ -266,6 +282,11 @@ static void write_row(const mf_page *p, size_t i) {
             fputs("</td><td>", p->f);
             mf_page_figure(p, columns[k].unit, CELL "%s", i, columns[k].key);
         }
+    }
+    for (size_t k = 0; k < RESTS; k++) {
+        const char *text = text_at(p, i, rests[k].key);
+        fputs("</td><td class=\"l\">", p->f);
+        mf_page_text(p, k == 0 && !(text[0] >= '0' && text[0] <= '9') ? "no date" : text);
     }
     fputs("</td></tr>\n", p->f);
 }
@@ -278,6 +299,9 @@ static void write_table(const mf_page *p, const char *model) {
         if (has_column(p, &columns[k])) {
             fprintf(p->f, "<th>%s</th>", columns[k].head);
         }
+    }
+    for (size_t k = 0; k < RESTS; k++) {
+        fprintf(p->f, "<th class=\"l\">%s</th>", rests[k].head);
     }
     fputs("</tr>\n", p->f);
     for (size_t i = 0; i < cells_of(p); i++) {

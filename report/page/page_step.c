@@ -15,6 +15,13 @@ static void write_name(const mf_page *p, const char *key) {
     }
 }
 
+/* A colour and what it stands for. */
+static void write_legend(const mf_page *p, int c, const char *name) {
+    fprintf(p->f, "<li><i style=\"background:var(--c%d)\"></i>", c);
+    write_name(p, name);
+    fputs("</li>", p->f);
+}
+
 /* --- verdict ---------------------------------------------------------------------------------- */
 
 static void write_layout(const mf_page *p) {
@@ -22,12 +29,13 @@ static void write_layout(const mf_page *p) {
     static const char *const words[] = {"schedule", "precision", "dispatcher", "overlap"};
     fputs("<p>", p->f);
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+        fputs("<span class=\"keep\">", p->f);
         for (const char *c = degrees[i]; *c != '\0'; c++) {
             putc(*c - 'a' + 'A', p->f);
         }
         putc(' ', p->f);
         mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/%s", degrees[i]);
-        fputs(" &ensp;", p->f);
+        fputs("</span> &ensp;", p->f);
     }
     fputs("<br>", p->f);
     mf_page_figure(p, MF_UNIT_WHOLE, "/step/layout/micro_batches");
@@ -48,37 +56,45 @@ static void write_layout(const mf_page *p) {
     fputs("</p>\n", p->f);
 }
 
+/* A name above a large figure; what is written until end_tile stands below it. */
+static void begin_tile(const mf_page *p, const char *name, mf_page_unit unit, const char *pointer) {
+    fprintf(p->f, "<div class=\"tile\"><span>%s</span><b>", name);
+    mf_page_figure(p, unit, "%s", pointer);
+    fputs("</b><span>", p->f);
+}
+
+static void end_tile(const mf_page *p) {
+    fputs("</span></div>\n", p->f);
+}
+
 static void write_verdict(const mf_page *p) {
     const bool fits = mf_page_true(mf_page_at(p, "/step/fits"));
     const bool beside = mf_page_at(p, "/tune") != NULL || mf_page_at(p, "/compare") != NULL;
     fprintf(p->f, "<section>%s<div class=\"tiles\">\n",
             beside ? "<h2>The plan, as predicted</h2>\n" : "");
-    fputs("<div class=\"tile\"><span>step time</span><b>", p->f);
-    mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_s");
-    fputs("</b><span>", p->f);
+    begin_tile(p, "step time", MF_UNIT_TIME, "/step/step_time_s");
     mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_low_s");
     fputs(" to ", p->f);
     mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_high_s");
-    fputs("</span></div>\n<div class=\"tile\"><span>rate</span><b>", p->f);
-    mf_page_figure(p, MF_UNIT_TFLOPS, "/step/model_tflops_per_gpu");
-    fputs("</b><span>", p->f);
+    end_tile(p);
+    begin_tile(p, "rate", MF_UNIT_TFLOPS, "/step/model_tflops_per_gpu");
     mf_page_figure(p, MF_UNIT_COUNT, "/step/tokens_per_s_per_gpu");
-    fputs(" tokens/s, a GPU</span></div>\n<div class=\"tile\"><span>MFU</span><b>", p->f);
-    mf_page_figure(p, MF_UNIT_SHARE, "/step/mfu");
-    fputs("</b><span>of ", p->f);
+    fputs(" tokens/s, a GPU", p->f);
+    end_tile(p);
+    begin_tile(p, "MFU", MF_UNIT_SHARE, "/step/mfu");
+    fputs("of ", p->f);
     mf_page_figure(p, MF_UNIT_TFLOPS, "/step/peak_tflops");
-    fputs("</span></div>\n<div class=\"tile\"><span>memory</span><b>", p->f);
-    mf_page_figure(p, MF_UNIT_BYTES, "/step/peak_memory_B");
-    fprintf(p->f, "</b><span><strong class=\"%s\">%s</strong> of ", fits ? "good" : "bad",
+    end_tile(p);
+    begin_tile(p, "memory", MF_UNIT_BYTES, "/step/peak_memory_B");
+    fprintf(p->f, "<strong class=\"%s\">%s</strong> of ", fits ? "good" : "bad",
             fits ? "fits" : "does not fit");
     mf_page_figure(p, MF_UNIT_BYTES, "/step/usable_B");
-    fputs("</span></div>\n", p->f);
+    end_tile(p);
     if (mf_page_at(p, "/search/gap") != NULL) {
-        fputs("<div class=\"tile\"><span>proof</span><b>", p->f);
-        mf_page_figure(p, MF_UNIT_SHARE, "/search/gap");
-        fputs("</b><span>no plan takes less than ", p->f);
+        begin_tile(p, "proof", MF_UNIT_SHARE, "/search/gap");
+        fputs("no plan takes less than ", p->f);
         mf_page_figure(p, MF_UNIT_TIME, "/search/lower_bound_s");
-        fputs("</span></div>\n", p->f);
+        end_tile(p);
     }
     fputs("</div>\n", p->f);
     write_layout(p);
@@ -163,9 +179,7 @@ static void write_memory(const mf_page *p) {
     const mf_json_value *kinds = mf_page_at(p, "/step/stages/0/memory_B");
     for (size_t k = 0; kinds != NULL && k < mf_json_size(kinds); k++) {
         if (shows(p, mf_json_key_at(kinds, k), mf_json_size(stages), scale_B)) {
-            fprintf(p->f, "<li><i style=\"background:var(--c%d)\"></i>", colour(k));
-            write_name(p, mf_json_key_at(kinds, k));
-            fputs("</li>", p->f);
+            write_legend(p, colour(k), mf_json_key_at(kinds, k));
         }
     }
     fputs("</ul>\n<p class=\"note\">At the peak of each stage; the line is what is usable, ", p->f);
@@ -245,12 +259,12 @@ void mf_page_schedule(const mf_page *p) {
     }
     fputs("<span></span><div class=\"axis\"><span>0 s</span><span>", p->f);
     mf_page_figure(p, MF_UNIT_TIME, "/step/step_time_s");
-    fputs("</span></div></div>\n<ul class=\"legend\">"
-          "<li><i style=\"background:var(--c0)\"></i>forward</li>"
-          "<li><i style=\"background:var(--c3)\"></i>backward</li>"
-          "<li><i style=\"background:var(--c5)\"></i>weight gradient</li>"
-          "<li><i style=\"background:var(--c7)\"></i>forward of one beside backward of another</li>"
-          "</ul>\n<p class=\"note\">One rank of each stage; point at a slice for its micro-batch "
+    fputs("</span></div></div>\n<ul class=\"legend\">", p->f);
+    write_legend(p, 0, "forward");
+    write_legend(p, 3, "backward");
+    write_legend(p, 5, "weight gradient");
+    write_legend(p, 7, "forward of one beside backward of another");
+    fputs("</ul>\n<p class=\"note\">One rank of each stage; point at a slice for its micro-batch "
           "and times. What is left blank is waiting.</p></section>\n",
           p->f);
 }

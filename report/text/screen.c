@@ -16,6 +16,7 @@ typedef struct line {
     int length, indent;
     int height; /* lines that it takes */
     int hidden; /* how many lines from here on are left out; 0 = it is shown */
+    bool kept;  /* of a verdict: no row of a table */
 } line;
 
 /* --- one line --------------------------------------------------------------------------------- */
@@ -91,13 +92,26 @@ static int count_lines(const char *text) {
     return n;
 }
 
+/* Blanks in front; a mark in the first column ("* row") stands for one. */
+static int indent_of(const char *text) {
+    const bool marked = (text[0] == '*' || text[0] == '!') && text[1] == ' ';
+    return (int)strspn(text + marked, " ") + marked;
+}
+
+static bool begins(const line *l, const char *word) {
+    return l->length - l->indent >= (int)strlen(word) &&
+           strncmp(l->text + l->indent, word, strlen(word)) == 0;
+}
+
 static void cut(const char *text, line *l, int count, int columns) {
-    bool wide = false;
+    bool wide = false, verdict = false;
     for (int i = 0; i < count; i++) {
         const char *end = strchr(text, '\n');
         const size_t length = end != NULL ? (size_t)(end - text) : strlen(text);
         l[i] = (line){.text = text, .length = (int)length};
-        l[i].indent = (int)strspn(text, " ");
+        l[i].indent = indent_of(text);
+        verdict = length > 0 && (verdict || begins(&l[i], "verdict"));
+        l[i].kept = verdict;
         wide |= l[i].length > columns && without_bar(&l[i]) < l[i].length;
         text += length + (end != NULL);
     }
@@ -116,11 +130,12 @@ static int longest(const line *l, int count, int kept, int *end) {
     int best = -1, most = kept + 1;
     for (int from = 0, to; from < count; from = to) {
         to = from + 1;
-        while (to < count && l[from].length > 0 && l[to].length > 0 &&
+        while (to < count && l[from].length > 0 && l[to].length > 0 && !l[to].kept &&
                l[to].indent == l[from].indent && l[to].hidden == 0) {
             to++;
         }
-        if (to - from > most && l[from].hidden == 0 && l[from].indent <= ROW_INDENT) {
+        if (to - from > most && l[from].hidden == 0 && !l[from].kept &&
+            l[from].indent <= ROW_INDENT) {
             most = to - from;
             best = from;
             *end = to;

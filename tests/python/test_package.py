@@ -43,6 +43,12 @@ class Package(unittest.TestCase):
             with self.subTest(line):
                 self.assertEqual(untimed(answer.text), printed(line))
 
+    def test_values_of_every_kind_are_told(self):
+        changed = moefold.models("qwen3-30b-a3b", set={"mlp_only_layers": [1, 2], "rope_scaling": None})
+        self.assertEqual(changed.text, printed("models qwen3-30b-a3b --set mlp_only_layers=[1,2] --set rope_scaling=null --json"))
+        price = moefold.price("gemm", "h100", m=4096, n=4096, k=4096, dtype="bf16", acc=True)
+        self.assertEqual(price.text, printed("price gemm m=4096 n=4096 k=4096 dtype=bf16 acc=1 --cluster h100 --json"))
+
     def test_a_plan_goes_from_hand_to_hand(self):
         plan = moefold.plan(pp=2, ep=8, gap=0.1, **JOB)
         step = moefold.simulate(plan=plan)

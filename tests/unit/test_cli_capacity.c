@@ -87,6 +87,46 @@ static void prices_of_the_command_line_make_the_cost(void **state) {
     cli_free(&r);
 }
 
+/* Under a profile of Megatron's every plan is one that Megatron runs as it is: what `export` says
+ * of such a layout is the same job. A model that it cannot be told is named, and the others are
+ * planned. */
+static void plans_hold_to_what_the_program_can_express(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "capacity --models olmoe-1b-7b,qwen3-8b --clusters h100 --sizes 8,16 --software "
+                 "megatron-26.06 --json --global-batch 64 --seq 4096 %s",
+                 k == 0 ? "" : "--runs-on any");
+        cli_result r = cli_json(line);
+        const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+        assert_int_equal(mf_json_size(cells), 4);
+        for (size_t i = 0; i < 4; i++) {
+            const mf_json_value *c = mf_json_at(cells, i), *layout = cli_member(c, "layout");
+            const char *word = NULL, *schedule = NULL;
+            const bool limited = k == 0;
+            assert_ok(mf_json_string(cli_member(layout, "schedule"), &schedule, NULL));
+            if (!limited) {
+                assert_true(mf_json_value_type(cli_member(c, "runs_on")) == MF_JSON_NULL);
+                continue;
+            }
+            assert_ok(mf_json_string(cli_member(c, "runs_on"), &word, NULL));
+            assert_string_equal(word, i < 2 ? "bridge" : "megatron"); /* norms over all heads */
+            assert_null(strstr("gpipe zb-h1 zb-v", schedule));
+            assert_close(cli_number(layout, "zero"), cli_number(layout, "expert_zero"), 0.1);
+        }
+        cli_free(&r);
+    }
+    cli_result r = cli_json("capacity --models olmoe-1b-7b,qwen3-8b --clusters h100 --sizes 8 "
+                            "--runs-on megatron --json --global-batch 64 --seq 4096");
+    const mf_json_value *cells = cli_member(mf_json_root(r.json), "cells");
+    const char *missing = NULL;
+    assert_ok(mf_json_string(cli_member(mf_json_at(cells, 0), "missing"), &missing, NULL));
+    assert_non_null(strstr(missing, "norms over whole queries and keys"));
+    assert_true(cli_number(mf_json_at(cells, 1), "step_time_s") > 0);
+    cli_free(&r);
+}
+
 static int64_t verdict_cell(const cli_result *r, const char *which) {
     const mf_json_value *v = mf_json_at(cli_member(mf_json_root(r->json), "verdicts"), 0);
     return (int64_t)cli_number(cli_member(v, which), "cell");
@@ -317,6 +357,7 @@ int main(void) {
         cmocka_unit_test(every_cell_is_the_plan_of_its_size),
         cmocka_unit_test(time_money_and_energy_follow_from_the_tokens),
         cmocka_unit_test(prices_of_the_command_line_make_the_cost),
+        cmocka_unit_test(plans_hold_to_what_the_program_can_express),
         cmocka_unit_test(verdicts_name_the_best_rows),
         cmocka_unit_test(rows_say_what_skew_and_a_lost_node_leave),
         cmocka_unit_test(sizes_double_and_batches_are_read_in_tokens),

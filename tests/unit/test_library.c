@@ -94,6 +94,11 @@ static void each_command_answers_the_programs_bytes(void **state) {
     assert_answers("models", NULL, "");
     assert_answers("models", "{\"words\": [\"olmoe-1b-7b\"], \"set\": {\"num_hidden_layers\": 8}}",
                    "olmoe-1b-7b --set num_hidden_layers=8");
+    assert_answers("models",
+                   "{\"words\": [\"qwen3-30b-a3b\"], \"set\": {\"mlp_only_layers\": [1, 2], "
+                   "\"rope_parameters\": {\"rope_theta\": 1e6}, \"rope_scaling\": null}}",
+                   "qwen3-30b-a3b --set 'mlp_only_layers=[1,2]' --set "
+                   "'rope_parameters={\"rope_theta\":1e6}' --set rope_scaling=null");
     assert_answers("clusters", "{}", "");
     assert_answers("clusters", "{\"words\": [\"h100\"]}", "h100");
     assert_answers("price",
@@ -114,6 +119,24 @@ static void each_command_answers_the_programs_bytes(void **state) {
         "\"price\": {\"h100\": 2.5}}",
         "--models mixtral-8x7b --clusters h100,h200 --sizes 16 --global-batch 64 "
         "--seq 4k --tokens 1T --pp 2 --ep 8 --price h100=2.5");
+}
+
+/* A job of Megatron's, as a script and as a plan. */
+static void what_reads_a_job_answers_the_programs_bytes(void **state) {
+    (void)state;
+    char line[16384], request[8192];
+    snprintf(line, sizeof line,
+             "cd %s && %s/moefold simulate --model olmoe-1b-7b --cluster "
+             "h100 --gpus 8 --global-batch 32 --seq 4096 --ep 8 --software megatron-26.06 --out "
+             "job.json >out && %s/moefold export --plan job.json --format bridge >job.sh",
+             scratch, build, build);
+    assert_int_equal(shell(line), 0);
+    snprintf(request, sizeof request, "{\"words\": [\"%s/job.sh\"]}", scratch);
+    snprintf(line, sizeof line, "%s/job.sh", scratch);
+    assert_answers("import", request, line);
+    snprintf(request, sizeof request, "{\"plan\": \"%s/job.json\", \"threads\": 2}", scratch);
+    snprintf(line, sizeof line, "--plan %s/job.json --threads 2", scratch);
+    assert_answers("tune", request, line);
 }
 
 static void what_is_wrong_is_said_as_the_program_says_it(void **state) {
@@ -153,6 +176,9 @@ static void a_value_of_the_wrong_type_is_refused(void **state) {
     assert_says("plan", "{\"model\": [\"a\"]}", "--model: expected a string, got an array");
     assert_says("plan", "{\"strict\": 1}", "--strict: expected true or false, got a number");
     assert_says("plan", "{\"set\": \"a=b\"}", "--set: expected an object or an array");
+    assert_says("plan", "{\"set\": [8]}",
+                "--set: expected strings such as KEY=VALUE, got a number");
+    assert_says("plan", "{\"gap\": -0.1}", "got \"-0.1\"");
     assert_says("plan", "{\"overlap\": [\"dp,pp\"]}", "holds a comma");
     assert_says("plan", "{\"json\": true}", "--json is not taken here");
     assert_says("plan", "{\"help\": true}", "--help is not taken here");
@@ -351,6 +377,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_is_found_where_a_caller_says),
         cmocka_unit_test(each_command_answers_the_programs_bytes),
+        cmocka_unit_test(what_reads_a_job_answers_the_programs_bytes),
         cmocka_unit_test(what_is_wrong_is_said_as_the_program_says_it),
         cmocka_unit_test(a_value_of_the_wrong_type_is_refused),
         cmocka_unit_test(a_plan_is_exported_without_a_file),

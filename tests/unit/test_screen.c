@@ -92,6 +92,24 @@ static void long_tables_lose_their_last_rows(void **state) {
     free(out);
 }
 
+/* A mark in the first column makes a row no other table, and a verdict below is none of its rows.
+ */
+static void a_verdict_is_no_row(void **state) {
+    (void)state;
+    char text[4096] = "clusters\n";
+    for (int i = 0; i < 60; i++) {
+        snprintf(text + strlen(text), 32, "%c size-%d\n", i % 7 == 3 ? '*' : ' ', i);
+    }
+    strcat(text, "  verdict\n  cheapest    size-3\n              a tie\n  fastest     size-59\n");
+    char *out = shown(text, 80, false);
+    const shape s = shape_of(out);
+    assert_int_equal(s.lines, MF_SCREEN_LINES);
+    assert_int_equal(s.lines - 1 + s.left_out, 65);
+    assert_non_null(
+        strstr(out, "  size-33\n  ... 26 more (-v)\n  verdict\n  cheapest    size-3\n"));
+    free(out);
+}
+
 /* Words, tables, empty lines and words wider than the screen. */
 static void random_text(rng *r, char *out, size_t size) {
     size_t used = 0;
@@ -147,6 +165,7 @@ int main(void) {
         cmocka_unit_test(wide_lines_go_on_behind_their_label),
         cmocka_unit_test(bars_make_way_all_of_them),
         cmocka_unit_test(long_tables_lose_their_last_rows),
+        cmocka_unit_test(a_verdict_is_no_row),
         cmocka_unit_test(any_text_is_held_to_the_screen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

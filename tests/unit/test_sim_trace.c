@@ -13,9 +13,12 @@ typedef struct slice {
 typedef struct trace {
     mf_json *doc;
     slice *slice;
-    size_t slices, processes, threads, counters;
+    size_t slices, processes, threads, counters, placed;
     double peak_B, last;
+    double *begun; /* [ARROWS] by number: when, or -1 */
+    size_t arrows, open_arrows;
 } trace;
+enum { ARROWS = 1 << 16 };
 
 static int by_place(const void *a, const void *b) {
     const slice *x = a, *y = b;
@@ -37,6 +40,22 @@ static const char *text_of(const mf_json_value *v, const char *key) {
     return s;
 }
 
+/* Each arrow begins once, and ends once, later. */
+static void read_arrow(trace *t, const mf_json_value *v, const char *kind, double at) {
+    int64_t id = 0;
+    assert_ok(mf_json_get_i64(v, "id", 0, ARROWS - 1, &id, NULL));
+    if (*kind == 's') {
+        assert_true(t->begun[id] < 0);
+        t->begun[id] = at;
+        t->arrows++;
+        t->open_arrows++;
+        return;
+    }
+    assert_true(t->begun[id] >= 0);
+    assert_at_most(t->begun[id], at + 1e-6);
+    t->open_arrows--;
+}
+
 static void read_event(trace *t, const mf_json_value *v) {
     const char *kind = text_of(v, "ph"), *name = text_of(v, "name");
     int64_t pid = 0;
@@ -45,9 +64,14 @@ static void read_event(trace *t, const mf_json_value *v) {
     if (*kind == 'M') {
         t->processes += strcmp(name, "process_name") == 0;
         t->threads += strcmp(name, "thread_name") == 0;
+        t->placed += strstr(name, "_sort_index") != NULL;
         return;
     }
     assert_ok(mf_json_get_f64(v, "ts", 0, 1e15, &at, NULL));
+    if (*kind == 's' || *kind == 'f') {
+        read_arrow(t, v, kind, at);
+        return;
+    }
     if (*kind == 'C') {
         double bytes = 0;
         assert_string_equal(name, "memory");
@@ -82,6 +106,11 @@ static trace draw(const mf_cost *cost, const mf_program *p, mf_sim_options o, mf
     }
     const mf_json_value *events = mf_json_find(mf_json_root(t.doc), "traceEvents");
     t.slice = calloc(mf_json_size(events) + 1, sizeof *t.slice);
+    t.begun = malloc(ARROWS * sizeof *t.begun);
+    assert_non_null(t.begun);
+    for (int i = 0; i < ARROWS; i++) {
+        t.begun[i] = -1;
+    }
     for (size_t i = 0; i < mf_json_size(events); i++) {
         read_event(&t, mf_json_at(events, i));
     }
@@ -93,6 +122,7 @@ static trace draw(const mf_cost *cost, const mf_program *p, mf_sim_options o, mf
 static void trace_clear(trace *t) {
     mf_json_destroy(t->doc);
     free(t->slice);
+    free(t->begun);
 }
 
 /* Times have three digits behind the point: sums of two of them are exact to 1e-6. */
@@ -117,6 +147,15 @@ static void check_nesting(const trace *t) {
     }
 }
 
+/* Slices on the two tracks of messages. */
+static size_t messages_between_first_ranks(const trace *t) {
+    size_t n = 0;
+    for (size_t i = 0; i < t->slices; i++) {
+        n += t->slice[i].tid == MF_STREAM_COUNT || t->slice[i].tid == MF_STREAM_COUNT + 1;
+    }
+    return n;
+}
+
 static void traces_are_valid_and_their_slices_nest(void **state) {
     (void)state;
     rng r = rng_init(61);
@@ -132,6 +171,9 @@ static void traces_are_valid_and_their_slices_nest(void **state) {
         trace t = draw(cost, p, (mf_sim_options){.every_rank = i % 4 == 0}, &sim);
         assert_int_equal(t.processes, l.pp);
         assert_int_equal(t.threads, l.pp * (MF_STREAM_COUNT + 3));
+        assert_int_equal(t.placed, t.processes + t.threads);
+        assert_int_equal(t.open_arrows, 0);
+        assert_int_equal(t.arrows, messages_between_first_ranks(&t));
         check_nesting(&t);
         assert_at_most(fabs(t.last - sim->step_time_s * 1e6), 1e-2);
         assert_close(t.peak_B, sim->memory->peak_B, 1);

@@ -1,0 +1,39 @@
+/* runs_on.c - which program runs a plan, and the search that it limits. */
+#include "job/runs_on.h"
+
+#include "launch/search.h"
+
+#include <string.h>
+
+mf_status mf_runs_on_parse(const char *word, const char *software, mf_runs_on *out, mf_err *e) {
+    const bool megatron = strncmp(software, "megatron-", 9) == 0;
+    word = word != NULL ? word : megatron ? "megatron" : "any";
+    *out = (mf_runs_on){.limited = strcmp(word, "any") != 0 && strcmp(word, "moefold") != 0};
+    if (!out->limited || mf_target_parse(word, &out->target, NULL) == MF_OK) {
+        return MF_OK;
+    }
+    return mf_err_set(e, MF_USAGE,
+                      "--runs-on: expected one of megatron bridge moefold any, got \"%s\"", word);
+}
+
+mf_status mf_runs_on_check_model(mf_runs_on *r, const char *word, const char *software,
+                                 const mf_model *m, mf_err *e) {
+    mf_status s = r->limited ? mf_target_check_model(r->target, m, m->name, e) : MF_OK;
+    if (s == MF_OK) {
+        return s;
+    }
+    if (word == NULL && mf_target_check_model(MF_TARGET_BRIDGE, m, m->name, NULL) == MF_OK) {
+        r->target = MF_TARGET_BRIDGE;
+        return MF_OK;
+    }
+    return word != NULL
+               ? mf_err_prefix(e, "--runs-on")
+               : mf_err_prefix(e, "--software %s is run by Megatron (--runs-on any plans it)",
+                               software);
+}
+
+mf_status mf_runs_on_search(void *user, const mf_problem *p, const mf_search_options *o,
+                            mf_search_result *r, mf_err *e) {
+    const mf_runs_on *on = user;
+    return on->limited ? mf_target_search(on->target, p, o, r, e) : mf_planner_search(p, o, r, e);
+}
