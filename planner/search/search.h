@@ -111,14 +111,12 @@ typedef struct mf_search_chains {
 } mf_search_chains;
 
 #define MF_SEARCH_BUCKETS 16384
+#define MF_SEARCH_FIGURES (2 * MF_SEARCH_BUCKETS)
 #define MF_SEARCH_CHAIN_LOCKS 64
 #define MF_SEARCH_ASKERS 1024
 
 /* Figures that many layouts share, found when they are first asked for (shared_figures.c). */
-typedef struct mf_search_rates mf_search_rates;
-typedef struct mf_search_once mf_search_once;
-typedef struct mf_search_levels mf_search_levels;
-typedef struct mf_search_orders mf_search_orders;
+typedef struct mf_search_figures mf_search_figures;
 
 /* Orders of a pipeline degree at most. */
 #define MF_SEARCH_ORDERS 1100
@@ -163,10 +161,7 @@ typedef struct mf_search_world {
     pthread_mutex_t lock; /* of writers */
     mf_pool pool;         /* of figures (shared_figures.c) */
     _Atomic(mf_search_summary *) summaries[MF_SEARCH_BUCKETS];
-    _Atomic(mf_search_rates *) rates[MF_SEARCH_BUCKETS];
-    _Atomic(mf_search_once *) once[MF_SEARCH_BUCKETS];
-    _Atomic(mf_search_levels *) levels[MF_SEARCH_BUCKETS];
-    _Atomic(mf_search_orders *) orders[MF_SEARCH_BUCKETS];
+    _Atomic(mf_search_figures *) figures[MF_SEARCH_FIGURES];
     atomic_uint askers[MF_SEARCH_ASKERS]; /* threads that find rates of two sides, by these */
     pthread_mutex_t chain_lock[MF_SEARCH_CHAIN_LOCKS]; /* of every so many-th list of chains */
     mf_search_chains *chains[MF_SEARCH_BUCKETS];
