@@ -309,7 +309,7 @@ static mf_status find_shares(const mf_comm *c, cta_shares *out, mf_err *e) {
 }
 
 static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
-    cta_shares s;
+    cta_shares s = {0};
     mf_status status = find_shares(c, &s, e);
     if (status == MF_OK && s.each < NCCL_TAKES_CTAS) {
         config->maxCTAs = s.each;
