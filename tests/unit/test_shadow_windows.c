@@ -129,6 +129,7 @@ static const grid_model *draw_shared(mf_layout *l) {
     l->gpus = l->tp = l->ep = 2;
     l->dispatcher = MF_DISPATCH_FUSED;
     l->precision = MF_PREC_BF16;
+    l->mbs = 4;
     l->overlap = MF_OVERLAP_TP;
     return g;
 }
