@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -469,6 +470,7 @@ bool mf_comm_nccl_shares_gpus(void) {
 
 /* What NCCL has to be told before it is called first where ranks share a GPU. */
 static mf_status share_gpus(const int32_t *all, int64_t ranks, bool *shared, mf_err *e) {
+    assert(all != NULL);
     *shared = false;
     for (int64_t i = 1; i < ranks; i++) {
         for (int64_t j = 0; j < i; j++) {
