@@ -4,19 +4,17 @@
 #include "core/schedule/schedule.h"
 #include "executor/comm/comm_ops.h"
 #include "executor/comm/comm_status.h"
+#include "executor/cuda/cta_shares_cuda.h"
 #include "kernels/device/cuda_check.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SHARES_GPU_FROM = 23000 /* version of NCCL */, UUID_I32 = 4, ID_I32 = 32 };
-/* Thread blocks of a message's kernel: those of all slots may wait at once beside a rank's work. */
-enum { MESSAGE_CTAS = 8 };
-/* What NCCL takes at most for a collective by itself. */
-enum { NCCL_TAKES_CTAS = 32 };
 
 /* Of one slot: with the next stage of the pipeline and with the one before, of two ranks each. */
 typedef struct pair_comms {
@@ -282,47 +280,14 @@ static void destroy(mf_comm *c) {
     free(s);
 }
 
-/* Each of a rank's queues may be at a collective of its own that waits for other ranks, beside the
- * messages of all slots and one that is received: all of their kernels need room on the GPU at once
- * (executor/step/streams.c). NCCL's thread blocks take a multiprocessor each. In a graph NCCL lets
- * all of a rank's collectives follow one another as the host enters them: a communicator that is
- * used on two queues needs that. */
-typedef struct cta_shares {
-    int free;  /* multiprocessors that messages leave */
-    int kinds; /* of collectives that may wait at once */
-    int each;  /* thread blocks of one of them */
-} cta_shares;
-
-static mf_status find_shares(const mf_comm *c, cta_shares *out, mf_err *e) {
-    const mf_layout *l = &c->layout;
-    const int kinds =
-        (l->tp > 1) + (l->cp > 1) + (l->ep * l->etp > 1) + (l->dp * l->cp > 1) + (l->edp > 1);
-    const int sends = 2 * mf_schedule_sending(l), messages = sends > 0 ? sends + 1 : 0;
-    int device = 0, sms = 0;
-    MF_CUDA_TRY(cudaGetDevice(&device), e);
-    MF_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), e);
-    const int most = (sms - messages * MESSAGE_CTAS) / (kinds > 0 ? kinds : 1);
-    *out = (cta_shares){.free = sms - messages * MESSAGE_CTAS,
-                        .kinds = kinds,
-                        .each = most > 0 && most < NCCL_TAKES_CTAS ? most : NCCL_TAKES_CTAS};
-    return MF_OK;
-}
-
+/* In a graph NCCL lets all of a rank's collectives follow one another as the host enters them: a
+ * communicator that is used on two queues needs that. */
 static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
-    cta_shares s;
-    mf_status status = find_shares(c, &s, e);
-    if (status == MF_OK && s.each < NCCL_TAKES_CTAS) {
+    mf_cta_shares s;
+    mf_status status = mf_cta_shares_of(&c->layout, &s, e);
+    if (status == MF_OK && s.each < MF_NCCL_TAKES_CTAS) {
         config->maxCTAs = s.each;
     }
-    return status;
-}
-
-/* EP is one of the kinds. */
-mf_status mf_comm_nccl_blocks(const mf_comm *c, bool beside, int *out, mf_err *e) {
-    cta_shares s = {0};
-    mf_status status = find_shares(c, &s, e);
-    const int rest = s.free - (s.kinds - 1) * s.each;
-    *out = beside || rest < s.each ? s.each : rest;
     return status;
 }
 
@@ -442,7 +407,7 @@ static mf_status connect_pair(mf_comm *c, int turn, pair_comms *slot, mf_err *e)
     int64_t color = c->rank % pp.stride + (first ? stage : before) * pp.stride;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t none = NULL, *pair = first ? &slot->next : second ? &slot->before : &none;
-    config.maxCTAs = MESSAGE_CTAS;
+    config.maxCTAs = MF_MESSAGE_CTAS;
 #if NCCL_VERSION_CODE >= 23000
     /* Else NCCL orders all communication that is captured as the host enters it: a send would hold
      * up what its rank receives. Steps of a graph and others do not run at the same time. */
@@ -505,6 +470,7 @@ bool mf_comm_nccl_shares_gpus(void) {
 
 /* What NCCL has to be told before it is called first where ranks share a GPU. */
 static mf_status share_gpus(const int32_t *all, int64_t ranks, bool *shared, mf_err *e) {
+    assert(all != NULL);
     *shared = false;
     for (int64_t i = 1; i < ranks; i++) {
         for (int64_t j = 0; j < i; j++) {

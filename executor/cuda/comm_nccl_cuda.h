@@ -37,9 +37,6 @@ mf_status mf_comm_nccl_create(mf_comm *host, const mf_layout *l, mf_comm **out, 
 void *mf_comm_nccl_group(const mf_comm *c, mf_group_kind g);
 /* Do ranks of the world share GPUs? */
 bool mf_comm_nccl_is_shared(const mf_comm *c);
-/* Thread blocks, one a multiprocessor, that a kernel which waits for the EP group may take so that
- * all others that wait for ranks beside it have room: `beside` compute, or alone with them. */
-mf_status mf_comm_nccl_blocks(const mf_comm *c, bool beside, int *out, mf_err *e);
 
 /* Is this compiled for an NCCL that lets ranks share a GPU? */
 bool mf_comm_nccl_shares_gpus(void);

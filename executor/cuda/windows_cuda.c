@@ -1,5 +1,7 @@
 /* windows_cuda.c - windows of a fused dispatcher, over the NCCL communicator of the EP group. */
+#include "executor/comm/comm_ops.h"
 #include "executor/cuda/comm_nccl_cuda.h"
+#include "executor/cuda/cta_shares_cuda.h"
 #include "executor/cuda/device_cuda.h"
 
 #include <stdlib.h>
@@ -15,6 +17,19 @@ static const char *lacks(const mf_comm *wire) {
                                                     : NULL;
 }
 
+/* Thread blocks that leave room for all other kernels that wait for ranks beside these: of those
+ * that run beside compute as many as NCCL would take, else what the others leave. */
+static mf_status find_blocks(const mf_comm *wire, bool beside, int *out, mf_err *e) {
+    mf_cta_shares s;
+    mf_status status = mf_cta_shares_of(&wire->layout, &s, e);
+    const int rest = s.free - (s.kinds - 1) * s.each;
+    *out = beside || rest < s.each ? s.each : rest;
+    if (beside && *out > MF_DISPATCH_BLOCKS_BESIDE) {
+        *out = MF_DISPATCH_BLOCKS_BESIDE;
+    }
+    return status;
+}
+
 mf_status mf_cuda_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_shape *s, bool beside,
                               mf_dispatch_group **out, mf_dispatch_view *view, mf_err *e) {
     const char *why = lacks(wire);
@@ -24,10 +39,7 @@ mf_status mf_cuda_window_open(mf_device *d, mf_comm *wire, const mf_dispatch_sha
     if (why != NULL) {
         return mf_err_set(e, MF_INFEASIBLE, "%s", why);
     }
-    mf_status status = mf_comm_nccl_blocks(wire, beside, &blocks, e);
-    if (beside && blocks > MF_DISPATCH_BLOCKS_BESIDE) {
-        blocks = MF_DISPATCH_BLOCKS_BESIDE;
-    }
+    mf_status status = find_blocks(wire, beside, &blocks, e);
     void *group = mf_comm_nccl_group(wire, MF_GROUP_EP);
     status = status == MF_OK ? mf_dispatch_group_create(group, s, blocks, out, e) : status;
     if (status == MF_OK) {

@@ -6,6 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+_Static_assert((int)MF_WINDOW_RANKS_MAX == (int)MF_DISPATCH_RANKS_MAX &&
+                   (int)MF_WINDOW_TOP_K_MAX == (int)MF_DISPATCH_TOP_K_MAX,
+               "what the plan gives a window, the kernels take");
+
 /* Of this rank's stage; all of its layers with experts have the same. */
 static bool find_shape(const mf_exec *x, mf_dispatch_shape *s, mf_dispatch_room *room) {
     const mf_layout *l = &x->p->layout;

@@ -251,7 +251,8 @@ typedef struct layouts_errors {
     double loss, norm, aux; /* largest of all steps, relative */
     char worst[200];        /* parameter */
     int left_out;           /* ops, by a planted fault */
-    bool window;            /* a fused dispatcher went through one */
+    bool window;            /* a fused dispatcher went through one; */
+    char dispatch[256];     /* in words */
 } layouts_errors;
 
 static inline void layouts_gradients(layouts_case *c, const grid_reference *ref,
@@ -332,6 +333,7 @@ static inline mf_status layouts_run(layouts_case *c, const grid_reference *ref, 
     const mf_exec_batch batch = {layouts_sample, &c->g};
     mf_exec_result r;
     *out = (layouts_errors){.window = mf_exec_window_B(c->g.exec) > 0};
+    snprintf(out->dispatch, sizeof out->dispatch, "%s", mf_exec_dispatch_text(c->g.exec));
     c->g.step = 0;
     mf_status s = c->bits ? layouts_bits(c, e) : MF_OK;
     for (; c->g.step < layouts_sized.steps && s == MF_OK; c->g.step++) {

@@ -125,12 +125,10 @@ static void play(int i, mf_device *device, const grid_reference ref[LAYOUTS_MODE
         printf("@end %d %s did not run\n", i, s == MF_INFEASIBLE ? "skip" : "FAIL");
     } else if (rank == 0) {
         printf("@end %d %s %d ops left out, gradients %.1e, worst %.1e (%s), losses %.1e, "
-               "norms %.1e, aux %.1e%s; %.1f s to start, %.1f s to run\n",
+               "norms %.1e, aux %.1e%s%s%s; %.1f s to start, %.1f s to run\n",
                i, well ? "ok" : "FAIL", x.left_out, x.all, x.tensor, x.worst, x.loss, x.norm, x.aux,
-               x.window             ? ", through windows"
-               : wants_window(r, o) ? ", in slots where windows should be"
-                                    : "",
-               ready_s - began_s, now_s() - ready_s);
+               x.window == wants_window(r, o) ? "" : "; NOT AS IT SHOULD BE",
+               x.dispatch[0] != '\0' ? "; " : "", x.dispatch, ready_s - began_s, now_s() - ready_s);
     }
     fflush(stdout);
 }
