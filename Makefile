@@ -208,7 +208,7 @@ fuzz: ## libFuzzer (clang) over every parser, 10^7 executions each (hours; FUZZ_
 	@sh scripts/fuzz.sh $(BUILD)/fuzzing $(NAMES)
 
 .PHONY: tsan
-TSAN_TESTS = $(filter tests/unit/test_planner_% tests/unit/test_sim_% tests/property/test_planner_% \
+TSAN_TESTS = tests/unit/test_capacity_carry tests/unit/test_library $(filter tests/unit/test_planner_% tests/unit/test_sim_% tests/property/test_planner_% \
                tests/property/test_sim_%,$(patsubst %.c,%,$(UNIT_SRC)))
 tsan: ## ThreadSanitizer over the tests of planner and simulator (an hour; NAMES=tests/unit/test_planner_effort ..)
 	$(build) BUILD=$(BUILD)/tsan CUDA=0 NO_MPI=1 LTO= OPT="-O1 -g -fsanitize=thread" \
@@ -218,10 +218,14 @@ tsan: ## ThreadSanitizer over the tests of planner and simulator (an hour; NAMES
 	  { cat $(BUILD)/tsan/log; exit 1; }; done
 
 .PHONY: memcheck
-memcheck: ## valgrind over every parser: its seeds and a second of mutations each (minutes)
-	$(build) $(FUZZ_BIN)
+MEMCHECK_TESTS = $(addprefix tests/unit/test_,json json_cases model model_config model_text cluster safetensors data \
+                   store_csv store_csv_reader cli_options launch_import)
+memcheck: ## valgrind over every parser: its seeds, a second of mutations of each, its tests (minutes)
+	$(build) $(FUZZ_BIN) $(addprefix $(BUILD)/,$(MEMCHECK_TESTS))
 	@for t in $(FUZZ_BIN); do echo "$$t"; MF_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),1) valgrind -q --leak-check=full \
 	  --error-exitcode=9 $$t tests/fuzz/$$(basename $$t).seeds || exit 1; done
+	@for t in $(addprefix $(BUILD)/,$(MEMCHECK_TESTS)); do echo "$$t"; valgrind -q --leak-check=full --error-exitcode=9 \
+	  $$t >$(BUILD)/memcheck.log 2>&1 || { cat $(BUILD)/memcheck.log; exit 1; }; done
 
 .PHONY: test-kills
 test-kills: ## kill training runs in the middle of 1,000 saves, of one rank and of two (twenty minutes)

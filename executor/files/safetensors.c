@@ -262,9 +262,10 @@ static mf_status parse_file(mf_safetensors *s, st_file *f, mf_err *e) {
             return status;
         }
     }
-    status = take_checksums(root, s->tensors + first, s->count - first, e);
-    return status == MF_OK ? check_cover(f, s->tensors + first, s->count - first, data_at, e)
-                           : status;
+    const size_t count = s->count - first;
+    mf_st_tensor *own = count > 0 ? s->tensors + first : NULL;
+    status = take_checksums(root, own, count, e);
+    return status == MF_OK ? check_cover(f, own, count, data_at, e) : status;
 }
 
 static mf_status map_file(const char *path, st_file *f, mf_err *e) {

@@ -49,6 +49,7 @@ static void hostile_headers_are_refused_with_their_place(void **state) {
         const char *text;
     } bad[] = {
         {"[]", 0, "offset 8"},
+        {"{\"__metadata__\":{\"format\":\"pt\"}}", 1, "1 bytes belong to no tensor"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "file:1:"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 8, "takes 8"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "file:1:"},

@@ -294,7 +294,7 @@ static void kill_saves(int kills, bool one_rank, const char *name) {
     char calm[32], storm[32];
     snprintf(calm, sizeof calm, "calm-%s", name);
     snprintf(storm, sizeof storm, "storm-%s", name);
-    int done = 0, in_save = 0, resumed = 0, through = 0;
+    int done = 0, in_save = 0, resumed = 0, anew = 0, silent = 0, through = 0;
     int64_t newest = -1;
     char path[256], folder[160], from[64];
     mf_model m;
@@ -324,7 +324,9 @@ static void kill_saves(int kills, bool one_rank, const char *name) {
             fail_msg("the run did not go on from %s", from);
         }
         resumed += began && newest > 0;
-        if (whole) { /* it was through */
+        anew += began && newest <= 0; /* there was no checkpoint */
+        silent += !began;             /* it was killed before it said from where */
+        if (whole) {                  /* it was through */
             same_steps(calm, storm, STEPS);
             snprintf(path, sizeof path, "rm -r %s/%s", scratch, storm);
             assert_int_equal(system(path), 0);
@@ -347,8 +349,10 @@ static void kill_saves(int kills, bool one_rank, const char *name) {
             newest = -1;
         }
     }
-    printf("%s: %d kills, %d in a save, %d resumed, %d runs through\n", storm, done, in_save,
-           resumed, through);
+    printf(
+        "%s: %d kills, %d in a save; of %d starts %d resumed, %d had no checkpoint, %d were killed "
+        "before they said; %d runs through\n",
+        storm, done, in_save, resumed + anew + silent, resumed, anew, silent, through);
     assert_at_least(in_save, kills);
     assert_at_least(resumed, in_save * 4 / 5);
     run(storm, STEPS, layout, 0);

@@ -27,7 +27,7 @@ static void make_paths(void) {
     assert_int_equal(symlink("/usr/bin/env", link), 0);
 }
 
-/* A run with a fault on its way; exit code. Sanitizers have to come before it. */
+/* A run with a fault on its way; exit code. */
 static int run_with_fault(const struct kind *k, const char *out, const char *more) {
     char options[400], done[160];
     snprintf(done, sizeof done, "%s/%s.done", scratch, out);
@@ -36,7 +36,6 @@ static int run_with_fault(const struct kind *k, const char *out, const char *mor
     /* Who is to begin again has a launcher, also of one rank. */
     setenv("MF_FLIP_RANK", k->rank[0] == '-' && more[0] != '\0' ? "0" : k->rank, 1);
     setenv("MF_FLIP_CALL", "60000", 1);
-    setenv("ASAN_OPTIONS", "detect_leaks=0:verify_asan_link_order=0", 1);
     setenv("PATH", k->mpi ? path_with : path_without, 1);
     setenv("LD_PRELOAD", library, 1);
     pid_t child = begin(out, STEPS, options);
