@@ -312,6 +312,11 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
         pieces = o.pieces;
         o.bytes *= pieces;
         o.pieces = 1;
+    } else if (o.flags & MF_OPF_TOGETHER) { /* its share of the whole product */
+        pieces = o.pieces;
+        o.dim[MF_OP_DIM_M] *= o.pieces;
+        o.flops *= pieces;
+        o.bytes *= pieces;
     }
     if (class == MF_CLASS_COLLECTIVE || class == MF_CLASS_P2P) {
         communication_price(cost, &o, out, &half);

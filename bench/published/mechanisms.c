@@ -13,6 +13,8 @@ static const struct {
      "fp8_param_gather of Bridge's precision recipes; torchtitan's float8.md"},
     {"TP communication overlaps with its product, but not in NVFP4", "NeMo, Megatron-Bridge, dense",
      "performance recipes: tp_comm_overlap"},
+    {"Pieces of a product that TP overlap cuts fill each other's tails", "Megatron, torchtitan",
+     "comm_gemm_overlap.cpp of Transformer Engine (num_max_streams); PyTorch's async TP"},
     {"Scales of earlier steps: no pass that finds them; forward sums scattered in FP8", "NeMo FP8",
      "Transformer Engine's delayed scaling, fp8_buf of NeMo's overlaps"},
     {"Queries copied out of the projection's output, gradients of queries, keys and values written "

@@ -145,8 +145,8 @@ enum {
     X(OP_CHECKPOINTS, "op_checkpoints", 11) /* every second product is made again */               \
     X(RANK_CAPACITY, "rank_capacity", 12)   /* experts' capacity goes by the tokens of a rank */   \
     X(ACT_PASS, "act_pass", 13)             /* the experts' activation in a pass of its own */     \
-    X(UNFUSED_ATTENTION, "unfused_attention",                                                      \
-      14) /* scores of whole sequences pass through memory */
+    X(UNFUSED_ATTENTION, "unfused_attention", 14) /* scores pass through memory */                 \
+    X(PIECES_TOGETHER, "pieces_together", 15) /* of products cut by TP overlap: several streams */
 enum {
 #define X(name, text, bit) MF_TRAIT_##name = 1u << bit,
     MF_TRAIT_MAP(X)

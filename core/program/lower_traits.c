@@ -244,6 +244,16 @@ static void store_scores(mf_block *b) {
     b->local_bs_B += (int64_t)(3 * largest_B);
 }
 
+/* Pieces of a product that run beside each other fill each other's tails: Transformer Engine deals
+ * them to three streams (comm_gemm_overlap.cpp: num_max_streams), PyTorch's async TP to two. */
+static void run_pieces_together(mf_block *b) {
+    for (int k = 0; k < b->nops; k++) {
+        mf_op *op = &b->ops[k];
+        bool piece = op->kind == MF_OP_GEMM && op->pieces > 1;
+        op->flags |= (uint16_t)(piece ? MF_OPF_TOGETHER : 0);
+    }
+}
+
 /* Memory that stands beside the block's own tensors counts in sums alone: the block is cut before.
  */
 void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b) {
@@ -271,6 +281,9 @@ void mf_lower_apply_traits(const mf_model *m, const mf_layout *l, mf_block *b) {
     }
     if (traits & MF_TRAIT_UNFUSED_LOSS) {
         compute_loss_plainly(l, b);
+    }
+    if (traits & MF_TRAIT_PIECES_TOGETHER) {
+        run_pieces_together(b);
     }
     if (traits & MF_TRAIT_UNFUSED_ATTENTION) {
         store_scores(b);

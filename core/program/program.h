@@ -242,10 +242,11 @@ enum {
     MF_OPF_INPUT_SCALED =
         1024, /* SWIGLU: probabilities multiply what FC1 gave, not what FC2 gets */
     MF_OPF_SPARSE =
-        2048,            /* attention: over the WINDOW best keys of each query, wherever they are */
-    MF_OPF_ACT = 4096,   /* GROUPED_GEMM: writes y (a gate and an up half) and its activation */
-    MF_OPF_SCORES = 8192 /* attention: products of whole matrices, whose scores pass through memory:
-                            `bytes` */
+        2048,          /* attention: over the WINDOW best keys of each query, wherever they are */
+    MF_OPF_ACT = 4096, /* GROUPED_GEMM: writes y (a gate and an up half) and its activation */
+    MF_OPF_SCORES = 8192,   /* attention: products of whole matrices, whose scores pass through
+                               memory: `bytes` */
+    MF_OPF_TOGETHER = 16384 /* GEMM, a piece: runs beside the others, as fast as they in one */
 };
 
 /* What lowering says of an op beside its kind; the ops that derive from it say the same. */

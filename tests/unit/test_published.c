@@ -218,6 +218,40 @@ static void scores_of_unfused_attention_pass_through_memory(void **state) {
     mf_program_destroy(fused);
 }
 
+/* A piece of a product costs its share of the whole where pieces run beside each other, and more
+ * where one follows the other. */
+static void pieces_on_several_streams_cost_their_share(void **state) {
+    const pub_row *r = row(state, "dgx-139"); /* Llama3-70B, TP 4 overlapped */
+    mf_program *p = lowered(r);
+    const mf_block *b = p->blocks[p->block_of[1]];
+    mf_software s;
+    mf_cost *cost = NULL;
+    assert_ok(mf_software_load(r->software, &s, NULL));
+    assert_ok(mf_cost_create(&r->cluster, &s, NULL, &cost, NULL));
+    int seen = 0;
+    for (int k = 0; k < b->nops; k++) {
+        if (b->ops[k].kind != MF_OP_GEMM || b->ops[k].pieces <= 1) {
+            continue;
+        }
+        mf_op piece = b->ops[k], alone = piece, whole = piece;
+        mf_price share, apart, all;
+        assert_true(piece.flags & MF_OPF_TOGETHER);
+        alone.flags = whole.flags = (uint16_t)(piece.flags & ~MF_OPF_TOGETHER);
+        whole.dim[MF_OP_DIM_M] *= piece.pieces;
+        whole.flops *= piece.pieces;
+        whole.bytes *= piece.pieces;
+        mf_cost_op(cost, &piece, 1, &share);
+        mf_cost_op(cost, &alone, 1, &apart);
+        mf_cost_op(cost, &whole, 1, &all);
+        assert_below(fabs(piece.pieces * share.time_s / all.time_s - 1), 1e-9);
+        assert_at_most(share.time_s, 1.001 * apart.time_s);
+        seen++;
+    }
+    assert_above(seen, 0);
+    mf_cost_destroy(cost);
+    mf_program_destroy(p);
+}
+
 static bool near(double a, double b) {
     return fabs(a - b) < 1e-3 * b;
 }
@@ -515,6 +549,7 @@ int main(void) {
         cmocka_unit_test(rowwise_scales_travel_in_bf16_and_are_found_by_every_rank),
         cmocka_unit_test(megatron_copies_queries_and_adds_gradients_of_residuals),
         cmocka_unit_test(scales_of_rows_cost_passes_and_leave_products_a_single_scale),
+        cmocka_unit_test(pieces_on_several_streams_cost_their_share),
         cmocka_unit_test(scores_of_unfused_attention_pass_through_memory),
         cmocka_unit_test(flags_are_those_of_the_sources_recipes),
         cmocka_unit_test(what_a_row_leaves_out_stands_in_the_recipe_it_names),
