@@ -106,13 +106,34 @@ static void print_steps(FILE *out, const findings *f) {
     }
 }
 
+static const mf_one_step *step_named(const findings *f, const char *what) {
+    for (int i = 0; i < f->steps.count; i++) {
+        if (strcmp(f->steps.step[i].what, what) == 0) {
+            return &f->steps.step[i];
+        }
+    }
+    return NULL;
+}
+
+/* Remedies, with what those that are steps from here cost in memory. Schedules that the target has
+ * not are no steps. */
 static void print_bottlenecks(FILE *out, const findings *f) {
+    const mf_plan_prediction *now = &f->x.job.plan.prediction;
     const mf_explanation *x = &f->explanation;
     fputs("\n3. what holds it back\n  ", out);
     mf_show_wrap(out, x->time, 2, 2, 99);
-    for (int i = 0; i < x->remedies && i < SHOWN_REMEDIES; i++) {
-        fprintf(out, "  %-52.52s %10s %+7.1f %%\n", x->remedy[i].what,
-                mf_show_time(x->remedy[i].step_time_s).s, -100 * x->remedy[i].gain);
+    for (int i = 0, shown = 0; i < x->remedies && shown < SHOWN_REMEDIES; i++) {
+        const mf_remedy *r = &x->remedy[i];
+        const mf_one_step *s = step_named(f, r->what);
+        if (s != NULL) {
+            print_step(out, s, now);
+        } else if (!f->on.limited || strncmp(r->what, "--schedule ", 11) != 0) {
+            fprintf(out, "  %-52.52s %10s %+7.1f %%\n", r->what, mf_show_time(r->step_time_s).s,
+                    -100 * r->gain);
+        } else {
+            continue;
+        }
+        shown++;
     }
 }
 

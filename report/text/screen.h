@@ -2,9 +2,9 @@
  *
  * Commands print their tables as wide as these are. Where somebody looks at them, lines that are
  * too wide go on below, indented; bars that do not fit are left out; and of the longest tables the
- * last rows make way, with a line that says how many, until MF_SCREEN_LINES are left; a verdict (from
- * a line that begins with that word to the next empty one) is no table. What goes into a file or a
- * pipe is left as it is.
+ * last rows make way, with a line that says how many, until MF_SCREEN_LINES are left; a verdict
+ * (from a line that begins with that word to the next empty one) is no table. What goes into a file
+ * or a pipe is left as it is.
  */
 #ifndef MF_REPORT_TEXT_SCREEN_H
 #define MF_REPORT_TEXT_SCREEN_H
