@@ -8,7 +8,6 @@
 #ifndef MF_PLANNER_FAMILY_BOUND_H
 #define MF_PLANNER_FAMILY_BOUND_H
 
-#include "planner/bound/lower_hull.h"
 #include "planner/bound/stage_bound.h"
 #include "planner/order/path_mean.h"
 #include "planner/price/cost_cache.h"
@@ -36,7 +35,7 @@ int mf_family_bound_layers(const mf_model *m);
 #define MF_FAMILY_POINTS 64
 typedef struct mf_family_bound_hull {
     int points; /* 0 = nothing is known: no time at all */
-    mf_time_memory_point point[MF_FAMILY_POINTS];
+    double saved_B[MF_FAMILY_POINTS], time_s[MF_FAMILY_POINTS];
 } mf_family_bound_hull;
 
 /* Positions other than main layers: what of one kind there is. */
@@ -99,12 +98,15 @@ mf_status mf_layer_times_chains(mf_block_costs *q, const mf_layout *l, mf_layer_
                                 mf_err *e);
 /* Raises passes to those of other rates of the same blocks, whose buffers are taken over. */
 void mf_layer_times_larger(mf_layer_times *r, const mf_layer_times *with);
-/* Adds the hulls of a main layer over the catalogue as simulated, which are lent to r, all choices
- * into *ways, and the least workspaces. from_end: asks for choices from the last one on; what comes
- * out is the same. */
-mf_status mf_layer_times_choices(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
-                                 bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
-                                 mf_family_bound_ways *ways, mf_err *e);
+/* Adds the hulls of a main layer over the catalogue, from chains and without ZeRO inside blocks,
+ * which are lent to r. from_end: asks for choices from the last one on; what comes out is the same.
+ */
+mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                              mf_layer_times *r, mf_family_bound_hull hull[2], mf_err *e);
+/* The same as simulated, of the layout itself, into *ways too; and the least workspaces. */
+mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
+                                    bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
+                                    mf_family_bound_ways *ways, mf_err *e);
 
 /* Any pipeline degree, any order in `modes` (bits by mode): work shared evenly by all stages.
  * rounds: micro-batches by pipeline degree, gbs * tp * cp / (mbs * gpus). */

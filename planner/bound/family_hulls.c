@@ -10,7 +10,34 @@
 
 static void hull_point(mf_family_bound_hull *h, double saved_B, double time_s) {
     if (h->points < MF_FAMILY_POINTS) {
-        h->point[h->points++] = (mf_time_memory_point){saved_B, time_s};
+        h->saved_B[h->points] = saved_B;
+        h->time_s[h->points++] = time_s;
+    }
+}
+
+/* Leaves the lower hull, from the fastest point to the one that saves least. */
+static void hull_make(mf_family_bound_hull *h) {
+    mf_family_bound_hull all = *h;
+    int at = 0;
+    for (int i = 1; i < all.points; i++) {
+        bool better = all.time_s[i] < all.time_s[at] ||
+                      (all.time_s[i] <= all.time_s[at] && all.saved_B[i] < all.saved_B[at]);
+        at = better ? i : at;
+    }
+    h->points = 0;
+    for (int next = at; next >= 0;) {
+        double rate = HUGE_VAL;
+        at = next;
+        hull_point(h, all.saved_B[at], all.time_s[at]);
+        next = -1;
+        for (int i = 0; i < all.points; i++) {
+            double less_B = all.saved_B[at] - all.saved_B[i];
+            double more_s = all.time_s[i] - all.time_s[at];
+            if (less_B > 0.0 && (more_s / less_B < rate)) {
+                rate = more_s / less_B;
+                next = i;
+            }
+        }
     }
 }
 
@@ -49,9 +76,51 @@ static void add_way(mf_family_bound_ways *w, const mf_layer_times *r, const mf_b
     }
 }
 
+static void hulls_start(mf_family_bound_hull hull[2]) {
+    hull[0].points = hull[1].points = 0;
+}
+
+static void hulls_end(mf_family_bound_hull hull[2], mf_layer_times *r) {
+    hull_make(&hull[0]);
+    hull_make(&hull[1]);
+    r->hull = hull;
+}
+
 /* The k-th of n to be asked for. */
 static int turn_of(int k, int n, bool from_end) {
     return from_end ? n - 1 - k : k;
+}
+
+mf_status mf_layer_times_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned, bool from_end,
+                              mf_layer_times *r, mf_family_bound_hull hull[2], mf_err *e) {
+    const mf_model *m = mf_block_costs_evaluator(q)->model;
+    mf_floor_mode mode = mf_floor_mode_of(l->schedule);
+    mf_layout plain = *l; /* ZeRO inside a block only adds to its time */
+    plain.zero = l->zero < 1 ? l->zero : 1;
+    plain.expert_zero = l->expert_zero < 1 ? l->expert_zero : 1;
+    hulls_start(hull);
+    for (int c = 0; c < m->classes; c++) {
+        mf_memory_choice choice[MF_CATALOGUE_MAX];
+        if (!mf_family_bound_is_main(m, c) || mf_family_bound_layers_of(m, c) == 0) {
+            continue;
+        }
+        mf_block_cost cost[MF_CATALOGUE_MAX];
+        int n = mf_catalogue(m, (uint8_t)c, pinned, l->memory, choice);
+        for (int k = 0; k < n; k++) {
+            int i = turn_of(k, n, from_end);
+            mf_status status =
+                mf_family_bound_cost(q, &plain, MF_POS_LAYER, c, MF_HALF_BOTH,
+                                     mode == MF_FLOOR_SPLIT, false, choice[i], &cost[i], e);
+            if (status != MF_OK) {
+                return status;
+            }
+        }
+        for (int i = 0; i < n; i++) {
+            add_point(hull, &cost[i], mode, 0.0);
+        }
+    }
+    hulls_end(hull, r);
+    return MF_OK;
 }
 
 /* Beside the forward pass of a main layer that keeps everything, backward passes with a choice take
@@ -145,12 +214,12 @@ static void least_alone(mf_family_bound_pass *least, const mf_family_bound_pass 
     }
 }
 
-mf_status mf_layer_times_choices(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
-                                 bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
-                                 mf_family_bound_ways *ways, mf_err *e) {
+mf_status mf_layer_times_exact_hull(mf_block_costs *q, const mf_layout *l, uint32_t pinned,
+                                    bool from_end, mf_layer_times *r, mf_family_bound_hull hull[2],
+                                    mf_family_bound_ways *ways, mf_err *e) {
     const mf_model *m = mf_block_costs_evaluator(q)->model;
     mf_status status = MF_OK;
-    hull[0].points = hull[1].points = 0;
+    hulls_start(hull);
     ways->count = 0;
     r->work_B = HUGE_VAL;
     for (int c = 0; c < m->classes && status == MF_OK; c++) {
@@ -163,10 +232,7 @@ mf_status mf_layer_times_choices(mf_block_costs *q, const mf_layout *l, uint32_t
     if (status == MF_OK && m->mtp_layers > 0) {
         status = least_work(q, l, pinned, from_end, MF_POS_MTP, m->mtp_class, r, e);
     }
-    for (int i = 0; i < 2; i++) {
-        hull[i].points = mf_lower_hull_make(hull[i].point, hull[i].points);
-    }
-    r->hull = hull;
+    hulls_end(hull, r);
     r->ways = ways->count > 0 ? ways : NULL;
     for (int i = 0; i < ways->count; i++) {
         least_alone(&r->layer, &ways->pass[i]);

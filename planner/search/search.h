@@ -218,10 +218,12 @@ int64_t mf_search_family(const mf_search_world *w, const mf_search_node *n);
 mf_status mf_search_order(mf_search_world *w, const mf_layout *l, const mf_order_summary **out,
                           mf_err *e);
 
+/* What memory costs: not known, from chains of the plain layout, as simulated. */
+typedef enum mf_search_hulls { MF_HULLS_NONE, MF_HULLS_UNPLAYED, MF_HULLS_EXACT } mf_search_hulls;
 /* Rates of whole layers for the node's sides, the way that its order plays passes, and the ZeRO
- * levels of l; with all memory choices or with the fastest. reduce_s and gather_s are left at 0. */
+ * levels of l. reduce_s and gather_s are left at 0. */
 mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             bool choices, const mf_layer_times **out, mf_err *e);
+                             mf_search_hulls hulls, const mf_layer_times **out, mf_err *e);
 /* Figures of the node's pipeline degree with both sides; layer: parameters of a main layer. */
 mf_status mf_search_stages_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
                               const mf_param_count *layer, const mf_search_stages **out, mf_err *e);

@@ -110,28 +110,30 @@ void mf_search_figures_clear(mf_search_world *w) {
 
 /* --- rates ------------------------------------------------------------------------------------ */
 
-static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, bool choices,
+static mf_status ask_rates(const mf_search_world *w, const mf_layout *l, mf_search_hulls hulls,
                            bool from_end, found_rates *made, mf_err *e) {
     mf_layer_times *out = &made->rates;
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
-    if (gathers && !choices) {
-        return mf_layer_times_chains(w->costs, l, out, e);
+    mf_status status = gathers && hulls == MF_HULLS_NONE
+                           ? mf_layer_times_chains(w->costs, l, out, e)
+                           : mf_layer_times_whole(w->costs, l, out, e);
+    if (status == MF_OK && hulls == MF_HULLS_UNPLAYED) {
+        status = mf_layer_times_hull(w->costs, l, w->space.pinned, from_end, out, made->hull, e);
+    } else if (status == MF_OK && hulls == MF_HULLS_EXACT) {
+        status = mf_layer_times_exact_hull(w->costs, l, w->space.pinned, from_end, out, made->hull,
+                                           &made->ways, e);
     }
-    mf_status status = mf_layer_times_whole(w->costs, l, out, e);
-    return status == MF_OK && choices
-               ? mf_layer_times_choices(w->costs, l, w->space.pinned, from_end, out, made->hull,
-                                        &made->ways, e)
-               : status;
+    return status;
 }
 
 /* Two threads often come to the same sides at once, and then to the same blocks. They ask from both
  * ends, so that each finds there what the other one has asked for. */
 static mf_status ask_from_ends(mf_search_world *w, const figures_key *key, const mf_layout *l,
-                               bool choices, found_rates *made, mf_err *e) {
+                               mf_search_hulls hulls, found_rates *made, mf_err *e) {
     const figures_key sides = {.by = {key->by[0], key->by[1]}};
     atomic_uint *askers = &w->askers[bucket_of(&sides) % MF_SEARCH_ASKERS];
     const bool from_end = atomic_fetch_add(askers, 1) % 2 == 1;
-    mf_status status = ask_rates(w, l, choices, from_end, made, e);
+    mf_status status = ask_rates(w, l, hulls, from_end, made, e);
     atomic_fetch_sub(askers, 1);
     return status;
 }
@@ -165,18 +167,18 @@ static kept_rates *copy_of_rates(mf_search_world *w, const found_rates *from) {
 }
 
 mf_status mf_search_rates_of(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             bool choices, const mf_layer_times **out, mf_err *e) {
+                             mf_search_hulls hulls, const mf_layer_times **out, mf_err *e) {
     bool gathers = l->zero >= 2 || l->expert_zero >= 2;
     bool grouped = gathers || l->aux_scope == MF_AUX_GLOBAL;
     const figures_key key = {.by = {n->side, n->expert, grouped ? n->dense : -1},
                              .kind = RATES,
                              .way = {(uint8_t)mf_floor_mode_of(l->schedule),
                                      l->zero >= 2 ? l->zero : 0,
-                                     l->expert_zero >= 2 ? l->expert_zero : 0, choices}};
+                                     l->expert_zero >= 2 ? l->expert_zero : 0, (uint8_t)hulls}};
     kept_rates *kept = find(w, &key);
     if (!kept) {
         found_rates made;
-        mf_status status = ask_from_ends(w, &key, l, choices, &made, e);
+        mf_status status = ask_from_ends(w, &key, l, hulls, &made, e);
         if (status != MF_OK) {
             return status;
         }

@@ -88,13 +88,14 @@ static double order_bound_s(mf_search_world *w, int64_t seen, const mf_layer_tim
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }
 
-/* Rates of whole layers of the plain layout of the order (ZeRO 0): levels above 1 add communication
- * to passes, and are priced only where that is needed. */
+/* Rates of whole layers of the plain layout of the order (ZeRO 0), with hulls or without: levels
+ * above 1 add communication to passes, and are priced only where that is needed. */
 static mf_status order_rates(mf_search_world *w, const mf_search_node *n, const mf_layout *l,
-                             const mf_layer_times **r, const mf_search_stages **stages, mf_err *e) {
+                             mf_search_hulls hulls, const mf_layer_times **r,
+                             const mf_search_stages **stages, mf_err *e) {
     mf_layout plain = *l;
     plain.zero = plain.expert_zero = 0;
-    mf_status status = mf_search_rates_of(w, n, &plain, false, r, e);
+    mf_status status = mf_search_rates_of(w, n, &plain, hulls, r, e);
     return status == MF_OK ? mf_search_stages_of(w, n, &plain, &(*r)->layer_params, stages, e)
                            : status;
 }
@@ -249,7 +250,7 @@ void mf_search_split_mode(mf_search_world *w, const mf_search_node *n, const mf_
             continue;
         }
         if (!plain) {
-            out->status = order_rates(w, n, &s.l, &plain, &stages, &out->err);
+            out->status = order_rates(w, n, &s.l, MF_HULLS_NONE, &plain, &stages, &out->err);
             if (out->status != MF_OK) {
                 return;
             }
@@ -273,7 +274,7 @@ typedef struct ordered {
     mf_layout l;
     const mf_order_summary *order;
     known known;
-    mf_layer_times *r; /* of the order's own blocks */
+    mf_layer_times *r; /* of the order's own blocks, with their hulls */
     const mf_search_stages *stages;
     limits to;
     double work_s[4][4]; /* by ZeRO levels: what their blocks allow at least, as far as known */
@@ -297,7 +298,7 @@ static double levels_bound_s(ordered *o, const mf_search_node *n, const mf_layer
     double bound_s = least_work_s(o);
     if (bound_s < o->to.enough_s) {
         o->out->work += 1;
-        o->out->status = mf_search_rates_of(o->w, n, &o->l, false, own, &o->out->err);
+        o->out->status = mf_search_rates_of(o->w, n, &o->l, MF_HULLS_NONE, own, &o->out->err);
     }
     if (bound_s < o->to.enough_s && o->out->status == MF_OK) {
         bound_s = mf_family_bound_stages_s(*own, 1u << n->mode, o->l.pp, o->l.micro_batches,
@@ -350,7 +351,7 @@ void mf_search_split_order(mf_search_world *w, const mf_search_node *n, const mf
     mf_layer_times r;
     out->status = mf_search_order(w, &o.l, &o.order, &out->err);
     if (out->status == MF_OK) {
-        out->status = order_rates(w, n, &o.l, &plain, &o.stages, &out->err);
+        out->status = order_rates(w, n, &o.l, MF_HULLS_UNPLAYED, &plain, &o.stages, &out->err);
     }
     if (out->status != MF_OK) {
         return;
@@ -390,25 +391,26 @@ typedef struct bounding {
     mf_search_outcome *out;
 } bounding;
 
-/* The layout's bound: as it was bounded with its order, by plain blocks and the chains of its own
- * ZeRO levels, which only add to these, under means that have been found since; or exact, by every
+/* The layout's bound. NONE: as it was bounded with its order, by plain blocks and the chains of its
+ * own ZeRO levels, which only add to these, under means that have been found since. EXACT: by every
  * choice as simulated. */
-static double own_bound_s(const bounding *b, bool exact) {
+static double own_bound_s(const bounding *b, mf_search_hulls hulls) {
     const mf_layout *l = b->l;
     const mf_layer_times *base = NULL, *own = NULL;
     const mf_search_stages *stages = NULL;
     const mf_search_own *once = NULL;
     mf_search_outcome *out = b->out;
+    bool exact = hulls == MF_HULLS_EXACT;
     if (exact) {
-        out->status = mf_search_rates_of(b->w, b->n, l, true, &base, &out->err);
+        out->status = mf_search_rates_of(b->w, b->n, l, hulls, &base, &out->err);
     } else {
-        out->status = order_rates(b->w, b->n, l, &base, &stages, &out->err);
+        out->status = order_rates(b->w, b->n, l, MF_HULLS_UNPLAYED, &base, &stages, &out->err);
     }
     if (out->status == MF_OK && exact) {
         out->status = mf_search_stages_of(b->w, b->n, l, &base->layer_params, &stages, &out->err);
     }
     if (out->status == MF_OK && !exact) {
-        out->status = mf_search_rates_of(b->w, b->n, l, false, &own, &out->err);
+        out->status = mf_search_rates_of(b->w, b->n, l, MF_HULLS_NONE, &own, &out->err);
     }
     if (out->status == MF_OK) {
         out->status = mf_search_own_of(b->w, b->n, l, base, &once, &out->err);
@@ -443,14 +445,14 @@ double mf_search_rebound(mf_search_world *w, const mf_search_node *n, const mf_s
     out->status = mf_search_order(w, &l, &b.order, &out->err);
     if (out->status == MF_OK && n->tries == 0 &&
         mf_search_chains_of(w, &l, n->seen, out->seen, chains) > 0) {
-        bound_s = mf_larger(bound_s, own_bound_s(&b, false));
+        bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_NONE));
         out->work += 17;
     }
     /* what its choices take is asked for the layout anyway, unless it is closed by that; chains may
      * have been found since it was asked last */
     if (out->status == MF_OK && !(bound_s > n->key_s * (1.0 + 1e-4)) &&
         mf_uses(w->evaluator->without, MF_MECHANISM_OWN_CHOICES)) {
-        bound_s = mf_larger(bound_s, own_bound_s(&b, true));
+        bound_s = mf_larger(bound_s, own_bound_s(&b, MF_HULLS_EXACT));
         out->work += 17;
     }
     return bound_s;
