@@ -126,11 +126,19 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
                                 const mf_order_summary *o, const mf_family_bound_fixed *f,
                                 double enough_s);
 
-/* The same by the mean of chains that were found for the layout's order (mean_bound.c has the exact
- * counterpart, with what passes lose to collectives beside them). 0: these chains do not hold for
- * it. */
+/* The same by the mean of chains that were found for the layout's order (relaxation.c has the
+ * exact counterpart). Holds for plans that take less than cutoff_s (INFINITY = any). 0: these
+ * chains do not hold for it. */
 double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               const mf_order_summary *o, const mf_family_bound_fixed *f,
-                              const mf_chains *c);
+                              const mf_chains *c, double cutoff_s);
+/* What of the mean is lost to gathers and reductions beside passes, wherever positions stand
+ * (family_losses.c; overlap_loss.c has the exact counterpart). */
+double mf_family_bound_lost_s(const mf_layer_times *r, const mf_layout *l,
+                              const mf_order_summary *o, const mf_family_bound_fixed *f,
+                              const mf_chains *c, double cutoff_s);
+/* Virtual stages that the others of a kind can stand on: none is empty. */
+void mf_family_bound_other_range(const mf_layer_times *r, const mf_family_bound_other *x,
+                                 int vstages, int *lo, int *hi);
 
 #endif

@@ -82,9 +82,8 @@ static double visit_s(const counted *c, const double *part_s, int v) {
 
 /* --- others ----------------------------------------------------------------------------------- */
 
-/* Virtual stages that the others of a kind can stand on: none is empty. */
-static void other_range(const mf_layer_times *r, const mf_family_bound_other *x, int vstages,
-                        int *lo, int *hi) {
+void mf_family_bound_other_range(const mf_layer_times *r, const mf_family_bound_other *x,
+                                 int vstages, int *lo, int *hi) {
     int spare = r->positions - vstages;
     *lo = x->first > spare ? x->first - spare : 0;
     *hi = x->last < vstages - 1 ? x->last : vstages - 1;
@@ -99,7 +98,7 @@ static double other_s(const means *m, const mf_family_bound_other *x) {
     int lo, hi;
     passes_of(&x->pass, m->b.mode, pass_s);
     once_of(m, &x->params, x->gather_s, x->reduce_s, once_s);
-    other_range(m->b.r, x, m->c->vstages, &lo, &hi);
+    mf_family_bound_other_range(m->b.r, x, m->c->vstages, &lo, &hi);
     for (int v = lo; v <= hi; v++) {
         least_s =
             mf_smaller(least_s, visit_s(&m->passes, pass_s, v) + visit_s(&m->once, once_s, v));
@@ -240,7 +239,7 @@ static double by_ways(means *m) {
 
 double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
                               const mf_order_summary *o, const mf_family_bound_fixed *f,
-                              const mf_chains *c) {
+                              const mf_chains *c, double cutoff_s) {
     means m;
     if (l->pp > MF_FAMILY_STAGES || c->vstages > MOST_VSTAGES || !c->part[0] || r->lost > c->lost) {
         return 0.0;
@@ -252,6 +251,7 @@ double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,
     visits(&m);
     double sum_s = f->tail.fixed_s + c->sends * f->send_s;
     sum_s += (c->holds - c->beside * r->lost) * f->hold_s;
+    sum_s += mf_family_bound_lost_s(r, l, o, f, c, cutoff_s);
     for (int i = 0; i < r->others; i++) {
         sum_s += other_s(&m, &r->other[i]);
     }

@@ -48,7 +48,8 @@ static void tell(void *user, double best_s, double bound_s, int64_t priced, int6
 
 /* For mf_search_request: every combination of degrees that fits at its leanest, most headroom
  * first. */
-static mf_status lean(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e) {
+static mf_status list_fits(void *user, mf_layout **out, int64_t *count, int64_t *judged,
+                           mf_err *e) {
     const asked *x = user;
     const mf_fit_options options = {.cancel = x->options->cancel, .threads = x->threads};
     mf_fit_sweep q = {
@@ -188,7 +189,7 @@ mf_status mf_planner_search(const mf_problem *p, const mf_search_options *o,
         .starts = o->starts,
         .cancel = o->cancel,
         .fault = o->milp_fault,
-        .lean = mf_uses(o->without, MF_MECHANISM_FIT_FIRST) ? lean : NULL,
+        .list_fits = mf_uses(o->without, MF_MECHANISM_FIT_FIRST) ? list_fits : NULL,
         .progress = tell,
         .user = &w,
     };

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A layout that fits, simulated as lean as it gets. */
-typedef struct lean_step {
+/* A layout that fits, simulated with as little memory as it takes. */
+typedef struct fit_step {
     double time_s;
     const mf_layout *layout;
-} lean_step;
+} fit_step;
 
 static mf_status simulate(const mf_evaluator *evaluator, const mf_layout *l, mf_search_found *f,
                           mf_step *step, mf_err *e) {
@@ -28,7 +28,7 @@ static mf_status simulate(const mf_evaluator *evaluator, const mf_layout *l, mf_
 }
 
 /* Keeps its place among equals. */
-static void enter(lean_step *list, int *count, lean_step x) {
+static void enter(fit_step *list, int *count, fit_step x) {
     int at = (*count)++;
     for (; at > 0 && list[at - 1].time_s > x.time_s; at--) {
         list[at] = list[at - 1];
@@ -51,10 +51,10 @@ static int by_five(const void *a, const void *b) {
 mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, int64_t *work,
                               mf_err *e) {
     int64_t judged = 0;
-    if (fits->known || !r->lean) {
+    if (fits->known || !r->list_fits) {
         return MF_OK;
     }
-    mf_status status = r->lean(r->user, &fits->lean, &fits->count, &judged, e);
+    mf_status status = r->list_fits(r->user, &fits->layout, &fits->count, &judged, e);
     *work += judged * MF_JUDGE_US;
     if (status != MF_OK) {
         return status;
@@ -64,7 +64,7 @@ mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, 
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (int64_t i = 0; i < fits->count; i++) {
-        const mf_layout *l = &fits->lean[i];
+        const mf_layout *l = &fits->layout[i];
         fits->it[i] = (mf_search_degrees){{l->tp, l->cp, l->pp, l->ep, l->etp}};
     }
     if (fits->count > 0) {
@@ -75,7 +75,7 @@ mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, 
 }
 
 void mf_search_fits_clear(mf_search_fits *fits) {
-    free(fits->lean);
+    free(fits->layout);
     free(fits->it);
     *fits = (mf_search_fits){0};
 }
@@ -134,7 +134,7 @@ static int by_key(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-static mf_status try_degrees(mf_search_world *w, const lean_step *near, int count, double best_s,
+static mf_status try_degrees(mf_search_world *w, const fit_step *near, int count, double best_s,
                              double key_s, mf_search_outcome *out, mf_err *e) {
     const mf_search_aim aim = {.best_s = best_s, .target_s = HUGE_VAL};
     mf_search_outcome list = {.status = MF_OK};
@@ -150,7 +150,7 @@ static mf_status try_degrees(mf_search_world *w, const lean_step *near, int coun
     if (status == MF_OK && list.children > 0) {
         qsort(list.child, (size_t)list.children, sizeof *list.child, by_key);
     }
-    for (int64_t i = 0; i < list.children && i < MF_LEAN_TRIES && status == MF_OK; i++) {
+    for (int64_t i = 0; i < list.children && i < MF_FIT_TRIES && status == MF_OK; i++) {
         list.child[i].level = MF_LEVEL_TRY;
         list.child[i].key_s = key_s;
         status = mf_search_add(out, &list.child[i]) ? MF_OK : MF_NOMEM;
@@ -342,30 +342,30 @@ mf_status mf_search_try_open(mf_search_world *w, const mf_search_open *open, dou
     return status;
 }
 
-mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, const mf_search_fits *fits,
-                         double key_s, double best_s, mf_search_keep *keep, void *user,
-                         mf_search_outcome *out, mf_err *e) {
-    lean_step found[MF_LEAN_LAYOUTS];
+mf_status mf_search_try_fits(mf_search_world *w, const mf_search_request *r,
+                             const mf_search_fits *fits, double key_s, double best_s,
+                             mf_search_keep *keep, void *user, mf_search_outcome *out, mf_err *e) {
+    fit_step found[MF_FIT_LAYOUTS];
     int n = 0, near = 0;
     mf_search_found *f = malloc(sizeof *f);
     mf_status status = MF_OK;
     if (!f) {
         return mf_err_set(e, MF_NOMEM, "out of memory for a plan");
     }
-    for (int64_t i = 0; i < fits->count && i < MF_LEAN_LAYOUTS && status == MF_OK; i++) {
+    for (int64_t i = 0; i < fits->count && i < MF_FIT_LAYOUTS && status == MF_OK; i++) {
         mf_step step = {0};
-        status = simulate(r->evaluator, &fits->lean[i], f, &step, e);
+        status = simulate(r->evaluator, &fits->layout[i], f, &step, e);
         out->simulated += status == MF_OK;
-        out->work += MF_LAID_OUT_US +
-                     (int64_t)(MF_STEP_EVENT_US * (double)(fits->lean[i].micro_batches *
-                                                           fits->lean[i].pp * fits->lean[i].vpp));
+        out->work += MF_LAID_OUT_US + (int64_t)(MF_STEP_EVENT_US *
+                                                (double)(fits->layout[i].micro_batches *
+                                                         fits->layout[i].pp * fits->layout[i].vpp));
         if (status == MF_OK && step.fits) {
             keep(user, f);
-            enter(found, &n, (lean_step){step.time_s, &fits->lean[i]});
+            enter(found, &n, (fit_step){step.time_s, &fits->layout[i]});
         }
     }
-    while (near < n && near < MF_LEAN_DEGREES &&
-           found[near].time_s <= MF_LEAN_NEAR * found[0].time_s) {
+    while (near < n && near < MF_FIT_DEGREES &&
+           found[near].time_s <= MF_FIT_NEAR * found[0].time_s) {
         near++;
     }
     if (status == MF_OK && near > 0) {

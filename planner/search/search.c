@@ -371,7 +371,7 @@ static mf_status begin(mf_search_state *s, mf_err *e) {
     return status;
 }
 
-static void keep_lean(void *self, const mf_search_found *f) {
+static void keep_plan(void *self, const mf_search_found *f) {
     mf_search_state *s = self;
     keep_found(s, f);
 }
@@ -399,13 +399,13 @@ static mf_status try_open(mf_search_state *s, mf_search_outcome *out, mf_err *e)
 /* Layouts that fit are simulated, and some that are like the fastest of them are tried next. */
 static mf_status try_fits(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
     mf_status status = mf_search_fits_find(&s->fits, s->r, &out->work, e);
-    return status == MF_OK ? mf_search_lean(&s->world, s->r, &s->fits, mf_search_lower_bound(s),
-                                            s->best_s, keep_lean, s, out, e)
+    return status == MF_OK ? mf_search_try_fits(&s->world, s->r, &s->fits, mf_search_lower_bound(s),
+                                                s->best_s, keep_plan, s, out, e)
                            : status;
 }
 
 static mf_status try_starts(mf_search_state *s, mf_search_outcome *out, mf_err *e) {
-    return mf_search_begin_with(s->r, keep_lean, s, out, e);
+    return mf_search_begin_with(s->r, keep_plan, s, out, e);
 }
 
 typedef mf_status find_tries(mf_search_state *s, mf_search_outcome *out, mf_err *e);
@@ -452,10 +452,10 @@ static bool goes_further(mf_search_state *s) {
 
 static bool start(void *self, int slot, int64_t *usual_us) {
     mf_search_state *s = self;
-    const int64_t lean_after = s->r->lean_work ? s->r->lean_work : MF_FIT_FIRST_US;
+    const int64_t fits_after = s->r->fits_work ? s->r->fits_work : MF_FIT_FIRST_US;
     s->interrupted |= mf_flag_is_set(s->r->cancel);
-    if (goes_on(s) && s->r->lean && !s->leaned && !has_plan(s) && s->work >= lean_after) {
-        s->leaned = true;
+    if (goes_on(s) && s->r->list_fits && !s->fits_tried && !has_plan(s) && s->work >= fits_after) {
+        s->fits_tried = true;
         take(s, try_fits);
     }
     bool done = !goes_on(s) || is_done(s);

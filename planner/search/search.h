@@ -274,15 +274,15 @@ typedef struct mf_search_request {
     mf_milp_fault fault;
     /* Layouts that fit, split evenly and with their own memory choice in every layer: *out
      * [*count], to be freed; *judged: of how many. Asked for once, on any thread, if no plan was
-     * found by `lean_work` counted microseconds, or the gap stays wide: bounds tell little where
+     * found by `fits_work` counted microseconds, or the gap stays wide: bounds tell little where
      * memory decides. NULL = there are none. */
-    mf_status (*lean)(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e);
-    int64_t lean_work; /* 0 = the default */
+    mf_status (*list_fits)(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e);
+    int64_t fits_work; /* 0 = the default */
     int64_t open_work; /* after which open layouts are tried where the gap is wide; 0 = the default
                         */
     /* one call at a time, on any thread */
     void (*progress)(void *user, double best_s, double bound_s, int64_t priced, int64_t milps);
-    void *user; /* of lean and progress */
+    void *user; /* of list_fits and progress */
 } mf_search_request;
 
 /* Degrees that fit at their leanest. */
@@ -293,7 +293,7 @@ typedef struct mf_search_fits {
     bool known;
     int64_t count;
     mf_search_degrees *it; /* [count] sorted */
-    mf_layout *lean;       /* [count] most headroom first */
+    mf_layout *layout;     /* [count] most headroom first */
 } mf_search_fits;
 /* Asks the request, once, and adds what it took to *work; without somebody to ask they stay
  * unknown. */
@@ -301,13 +301,13 @@ mf_status mf_search_fits_find(mf_search_fits *fits, const mf_search_request *r, 
                               mf_err *e);
 void mf_search_fits_clear(mf_search_fits *fits);
 
-/* Simulates what r->lean yields, evenly split, and gives what fits to `keep`. Layouts of the
+/* Simulates what r->list_fits yields, evenly split, and gives what fits to `keep`. Layouts of the
  * fastest degrees among them, in every order and at all ZeRO levels, become children of `out`, of
  * level TRY and with key_s: those of least bound (primal_heuristics.c). */
 typedef void mf_search_keep(void *user, const mf_search_found *f);
-mf_status mf_search_lean(mf_search_world *w, const mf_search_request *r, const mf_search_fits *fits,
-                         double key_s, double best_s, mf_search_keep *keep, void *user,
-                         mf_search_outcome *out, mf_err *e);
+mf_status mf_search_try_fits(mf_search_world *w, const mf_search_request *r,
+                             const mf_search_fits *fits, double key_s, double best_s,
+                             mf_search_keep *keep, void *user, mf_search_outcome *out, mf_err *e);
 
 /* Simulates the request's plans from elsewhere and gives those that fit to `keep`. One that is no
  * layout of the model's is left out. */

@@ -43,7 +43,7 @@ typedef struct mf_search_state {
     double pricing_s; /* of tasks that bound families and layouts */
     double step_gap;  /* the gap that is worked on, at least the one that was asked for */
     bool patient;     /* no tree is put aside any more */
-    bool leaned;      /* layouts that fit were asked for */
+    bool fits_tried;  /* layouts that fit were asked for, and tried */
     bool opened;      /* open ones were tried */
     bool spent;       /* its effort is used: nothing is started any more */
     mf_search_taken taken[MF_TAKEN_KINDS];

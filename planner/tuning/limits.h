@@ -51,12 +51,12 @@
 
 /* --- layouts that fit ------------------------------------------------------------------------- */
 
-/* Layouts that are simulated at their leanest, at most. */
-#define MF_LEAN_LAYOUTS 64
+/* Layouts that fit and are simulated with as little memory as they take, at most. */
+#define MF_FIT_LAYOUTS 64
 /* Degrees that are tried then, those within so much of the fastest; and layouts of them. */
-#define MF_LEAN_DEGREES 12
-#define MF_LEAN_NEAR 1.25
-#define MF_LEAN_TRIES 768
+#define MF_FIT_DEGREES 12
+#define MF_FIT_NEAR 1.25
+#define MF_FIT_TRIES 768
 /* Open layouts that are tried, and families that some of them are looked for in. */
 #define MF_OPEN_TRIES 512
 #define MF_OPEN_FAMILIES 512

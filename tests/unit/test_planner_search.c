@@ -282,7 +282,8 @@ typedef struct leaner {
     int64_t asked;
 } leaner;
 
-static mf_status lean(void *user, mf_layout **out, int64_t *count, int64_t *judged, mf_err *e) {
+static mf_status list_fits(void *user, mf_layout **out, int64_t *count, int64_t *judged,
+                           mf_err *e) {
     leaner *l = user;
     mf_fit_options o = {.threads = 1};
     mf_fit_result fits;
@@ -310,8 +311,8 @@ static void a_search_without_a_plan_takes_one_that_fits(void **state) {
     for (int whole = 0; whole < 2; whole++) {
         leaner l = {.s = {.after = whole ? INT64_MAX : 1}, .problem = &w.problem};
         mf_search_request r = request_of(&w, &evaluator, &l.s);
-        r.lean = lean;
-        r.lean_work = -1;
+        r.list_fits = list_fits;
+        r.fits_work = -1;
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
         assert_int_equal(l.asked, 1);
@@ -347,8 +348,8 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         mf_search_request r = request_of(&w, &evaluator, &l.s);
         r.budget = 100000;
         r.open_work = 60000;
-        r.lean = lean;
-        r.lean_work = -1;
+        r.list_fits = list_fits;
+        r.fits_work = -1;
         mf_search_report x;
         assert_ok(mf_search_run(&r, &x, NULL));
         check_against(&t, x.lower_bound_s, x.found[0].time_s);
