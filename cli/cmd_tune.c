@@ -10,6 +10,7 @@
 #include "report/report_folder.h"
 #include "report/text/show.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,12 +199,30 @@ static void json_steps(mf_json_writer *w, const char *key, const mf_steps *steps
     mf_json_write_end(w);
 }
 
+/* What holds back; memory where the remedy is a step from here. */
+static void json_remedies(mf_json_writer *w, const findings *f) {
+    mf_json_write_array(w, "remedies", false);
+    for (int i = 0; i < f->explanation.remedies; i++) {
+        const mf_remedy *r = &f->explanation.remedy[i];
+        const mf_one_step *s = step_named(f, r->what);
+        mf_json_write_object(w, NULL, true);
+        mf_json_write_string(w, "what", r->what);
+        mf_json_write_f64(w, "step_time_s", r->step_time_s);
+        mf_json_write_f64(w, "gain", r->gain);
+        mf_json_write_string(w, "basis", r->basis);
+        mf_json_write_f64(w, "peak_memory_B", s != NULL ? s->peak_B : (double)NAN);
+        mf_json_write_end(w);
+    }
+    mf_json_write_end(w);
+}
+
 static void write_members(mf_json_writer *w, const findings *f) {
     mf_plan_write(w, "now", &f->x.job.plan);
     mf_json_write_i64(w, "combinations", f->fit.count);
     mf_json_write_i64(w, "feasible", f->fit.feasible);
     json_steps(w, "to_fit", &f->to_fit);
     json_steps(w, "steps", &f->steps);
+    json_remedies(w, f);
     if (f->search.count > 0) {
         mf_plan_write(w, "best", &f->search.plan[0]);
     } else {

@@ -191,9 +191,12 @@ mf_status mf_target_search(mf_target t, const mf_problem *p, const mf_search_opt
     family families[2 * CHOICES];
     const int count = list_families(p, families);
     mf_known_plan *start = calloc((size_t)o->starts + 1, sizeof *start);
-    mf_status status = start != NULL ? MF_OK : mf_err_set(e, MF_NOMEM, "out of memory");
+    mf_status status = MF_OK;
     *result = (mf_search_result){.stats = {.lower_bound_s = HUGE_VAL}};
-    if (status == MF_OK && count == 0) {
+    if (start == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    if (count == 0) {
         status = mf_err_set(e, MF_LAYOUT, "%s cannot run schedule %s%s",
                             mf_target_info_of(t)->program, mf_schedule_text(p->base.schedule),
                             p->base.schedule == MF_SCHED_MERGED ? " of this model, or with what is "
