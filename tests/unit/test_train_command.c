@@ -232,12 +232,15 @@ static void a_folder_that_came_out_goes_in_by_itself(void **state) {
     }
 }
 
-/* Runs `moefold compare` on a run; its output goes to OUT.log. */
+/* Runs `moefold compare` on a run; its output goes to OUT.log, behind it what it says where it
+ * fails. */
 static int compare(const char *out, const char *more) {
     char command[4096];
-    snprintf(command, sizeof command,
-             "env ASAN_OPTIONS=detect_leaks=0 %s compare --run %s/%s %s >%s/%s.log 2>&1", binary,
-             scratch, out, more, scratch, out);
+    snprintf(
+        command, sizeof command,
+        "at=%s/%s; env ASAN_OPTIONS=detect_leaks=0 %s compare --run $at %s >$at.log 2>$at.err; "
+        "code=$?; [ $code = 0 ] || cat $at.err >>$at.log; exit $code",
+        scratch, out, binary, more);
     int result = system(command);
     return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
 }
