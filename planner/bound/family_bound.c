@@ -64,16 +64,7 @@ mf_family_bound_ends mf_family_bound_ends_of(const mf_layer_times *r, const mf_l
 
 /* Time of a layer that may keep so much of each micro-batch; INFINITY when none keeps so little. */
 double mf_family_bound_hull_at(const mf_family_bound_hull *h, double saved_B) {
-    if (h->points == 0 || saved_B >= h->saved_B[0]) {
-        return h->points > 0 ? h->time_s[0] : 0.0;
-    }
-    for (int i = 1; i < h->points; i++) {
-        if (saved_B >= h->saved_B[i]) {
-            double share = (saved_B - h->saved_B[i]) / (h->saved_B[i - 1] - h->saved_B[i]);
-            return h->time_s[i] + share * (h->time_s[i - 1] - h->time_s[i]);
-        }
-    }
-    return HUGE_VAL;
+    return h->points > 0 ? mf_lower_hull_time_s(h->point, h->points, saved_B) : 0.0;
 }
 
 double mf_family_bound_norm_s(const mf_tail *t, const mf_param_count *params) {

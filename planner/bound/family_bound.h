@@ -8,6 +8,7 @@
 #ifndef MF_PLANNER_FAMILY_BOUND_H
 #define MF_PLANNER_FAMILY_BOUND_H
 
+#include "planner/bound/lower_hull.h"
 #include "planner/bound/stage_bound.h"
 #include "planner/order/path_mean.h"
 #include "planner/price/cost_cache.h"
@@ -35,7 +36,7 @@ int mf_family_bound_layers(const mf_model *m);
 #define MF_FAMILY_POINTS 64
 typedef struct mf_family_bound_hull {
     int points; /* 0 = nothing is known: no time at all */
-    double saved_B[MF_FAMILY_POINTS], time_s[MF_FAMILY_POINTS];
+    mf_time_memory_point point[MF_FAMILY_POINTS];
 } mf_family_bound_hull;
 
 /* Positions other than main layers: what of one kind there is. */

@@ -10,34 +10,7 @@
 
 static void hull_point(mf_family_bound_hull *h, double saved_B, double time_s) {
     if (h->points < MF_FAMILY_POINTS) {
-        h->saved_B[h->points] = saved_B;
-        h->time_s[h->points++] = time_s;
-    }
-}
-
-/* Leaves the lower hull, from the fastest point to the one that saves least. */
-static void hull_make(mf_family_bound_hull *h) {
-    mf_family_bound_hull all = *h;
-    int at = 0;
-    for (int i = 1; i < all.points; i++) {
-        bool better = all.time_s[i] < all.time_s[at] ||
-                      (all.time_s[i] <= all.time_s[at] && all.saved_B[i] < all.saved_B[at]);
-        at = better ? i : at;
-    }
-    h->points = 0;
-    for (int next = at; next >= 0;) {
-        double rate = HUGE_VAL;
-        at = next;
-        hull_point(h, all.saved_B[at], all.time_s[at]);
-        next = -1;
-        for (int i = 0; i < all.points; i++) {
-            double less_B = all.saved_B[at] - all.saved_B[i];
-            double more_s = all.time_s[i] - all.time_s[at];
-            if (less_B > 0.0 && (more_s / less_B < rate)) {
-                rate = more_s / less_B;
-                next = i;
-            }
-        }
+        h->point[h->points++] = (mf_time_memory_point){saved_B, time_s};
     }
 }
 
@@ -81,8 +54,9 @@ static void hulls_start(mf_family_bound_hull hull[2]) {
 }
 
 static void hulls_end(mf_family_bound_hull hull[2], mf_layer_times *r) {
-    hull_make(&hull[0]);
-    hull_make(&hull[1]);
+    for (int i = 0; i < 2; i++) {
+        hull[i].points = mf_lower_hull_make(hull[i].point, hull[i].points);
+    }
     r->hull = hull;
 }
 

@@ -5,7 +5,6 @@
  * they add there beyond the least of its stage counts once.
  */
 #include "planner/bound/family_stage.h"
-#include "planner/bound/lower_hull.h"
 
 #include <math.h>
 #include <string.h>
@@ -135,7 +134,8 @@ static double extra_s(const mf_family_bound_bounding *b, const mf_family_bound_e
     if (h->points == 0 || !(flight > 0.0)) {
         return 0.0;
     }
-    return k * mf_larger(0.0, mf_family_bound_hull_at(h, left_B / (flight * k)) - h->time_s[0]);
+    return k *
+           mf_larger(0.0, mf_family_bound_hull_at(h, left_B / (flight * k)) - h->point[0].time_s);
 }
 
 /* A stage that layers go to. */
@@ -209,7 +209,7 @@ static int ways_of(means *m, int p, mf_time_memory_point *w) {
         }
         w[i] = (mf_time_memory_point){ways->saved_B[i], least_s};
     }
-    return mf_lower_hull_hull(w, ways->count);
+    return mf_lower_hull_make(w, ways->count);
 }
 
 enum { MOST_CELLS = 32768 };

@@ -30,7 +30,7 @@ static void sort(mf_time_memory_point *w, int n) {
     }
 }
 
-int mf_lower_hull_hull(mf_time_memory_point *w, int n) {
+int mf_lower_hull_make(mf_time_memory_point *w, int n) {
     int kept = 0;
     sort(w, n);
     for (int i = 0; i < n; i++) {

@@ -14,7 +14,7 @@ typedef struct mf_time_memory_point {
 } mf_time_memory_point;
 
 /* Leaves the lower hull of the ways, fastest first; returns their number. */
-int mf_lower_hull_hull(mf_time_memory_point *w, int n);
+int mf_lower_hull_make(mf_time_memory_point *w, int n);
 /* Least time of a layer that may keep so much; INFINITY when no way keeps so little. */
 double mf_lower_hull_time_s(const mf_time_memory_point *w, int n, double saved_B);
 

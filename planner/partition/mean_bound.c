@@ -131,7 +131,7 @@ static void find_ways(const mf_partition *in, const counted *c, int v, place *x)
             x->held_B = mf_smaller(x->held_B, q->held_B);
         }
     }
-    x->ways = mf_lower_hull_hull(x->way, x->ways);
+    x->ways = mf_lower_hull_make(x->way, x->ways);
     x->sure = x->ways > 0 && is_sure(in, v);
 }
 
@@ -144,7 +144,7 @@ static void stage_ways(stage *x, const counted *c) {
         x->any_ways += at->ways;
         x->sure += at->sure;
     }
-    x->any_ways = mf_lower_hull_hull(x->any, x->any_ways);
+    x->any_ways = mf_lower_hull_make(x->any, x->any_ways);
 }
 
 /* --- what the layers of a stage add together, by their number --------------------------------- */

@@ -100,7 +100,7 @@ mf_status mf_search_report_of(mf_search_state *s, mf_search_report *out, mf_err 
     out->lower_bound_s = fmin(s->proven_s, s->best_s);
     out->pricing_s = s->pricing_s;
     out->gap = s->nfound > 0 ? gap_of(s, out->lower_bound_s) : 0.0;
-    out->unlisted_s = s->ranking ? mf_search_unlisted_s(s) : 0.0;
+    out->unlisted_s = s->ranking ? fmax(mf_search_unlisted_s(s), out->lower_bound_s) : 0.0;
     memcpy(out->ended, s->ended, sizeof out->ended);
     const int top = mf_search_top(s);
     out->count = s->nfound < top ? s->nfound : top;

@@ -71,7 +71,8 @@ static double chains_bound_s(const known *k, const mf_layer_times *r, const mf_l
                              const mf_order_summary *order, const mf_family_bound_fixed *fixed,
                              double bound_s, limits to) {
     for (int i = 0; i < k->sets && bound_s < to.enough_s; i++) {
-        bound_s = mf_larger(bound_s, mf_family_bound_mean_s(r, l, order, fixed, k->set[i], to.best_s));
+        bound_s =
+            mf_larger(bound_s, mf_family_bound_mean_s(r, l, order, fixed, k->set[i], to.best_s));
     }
     return bound_s < to.best_s ? bound_s : HUGE_VAL;
 }

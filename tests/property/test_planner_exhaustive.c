@@ -302,6 +302,7 @@ static const tried *fastest_like(const world *w, double usable_B, const mf_layou
 static void check_listed(const world *w, double usable_B, double headroom_B,
                          const mf_search_result *x) {
     const ranking all = rank_all(w, usable_B);
+    assert_at_least(x->stats.unlisted_s, x->stats.lower_bound_s);
     for (int i = 0; i < x->count; i++) {
         const mf_plan_prediction *found = &x->plan[i].prediction;
         const tried *best = fastest_like(w, usable_B, &x->plan[i].layout);
