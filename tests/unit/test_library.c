@@ -262,7 +262,7 @@ static volatile int stop;
 static void *stop_soon(void *unused) {
     (void)unused;
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    stop = 1;
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED); /* as the library reads it */
     return NULL;
 }
 
