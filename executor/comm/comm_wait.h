@@ -5,10 +5,9 @@
 #include <stdbool.h>
 
 /* Open MPI's ranks wait in a loop; told to be kind (mpi_yield_when_idle), they call sched_yield in
- * each turn. In this process that sleeps, the longer the longer a rank has waited, so that waiting
- * takes no turns of those that have work: from the first turn on where ranks outnumber cores
- * (`crowded`), after a fifth of a millisecond where every rank has a core and should answer at
- * once. */
-void mf_comm_wait_asleep(bool many);
+ * each turn. Where ranks outnumber cores that takes turns of the ranks which have work: from now on
+ * sched_yield sleeps in this process, for tens of microseconds. Where every rank has a core, it
+ * should stay as it is: waiting ranks then answer at once. */
+void mf_comm_wait_asleep(bool asleep);
 
 #endif
