@@ -4,7 +4,7 @@
 #   sanitize.sh [--seconds N] [--jobs N] [--cases LIST] [--tool NAME] [--kind TEXT] [--logs FOLDER] [RUN...]
 # RUN       what starts a program by its name, such as /tmp/moefold-gpu/run; without it they are those of build/
 # --seconds no case begins after so many [1500]; those left are counted. The most telling come first.
-# --jobs    cases side by side [8]
+# --jobs    cases side by side [8, fewer where the GPU's memory is small: a process takes 4 to 8 GB of it under these tools]
 # --cases   TOOL[:FIRST[-LAST]],...: which, in this order, kinds by their number; such as memcheck:10-17,racecheck
 # --logs    where the sanitizer's words go, a file for each process [build/sanitize]
 # An error is ours where the kernel that it names, or one that it races with, is a __global__ function of our sources, or
@@ -19,7 +19,7 @@ import argparse, concurrent.futures, glob, os, re, shlex, shutil, signal, subpro
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--seconds", type=float, default=1500)
-ap.add_argument("--jobs", type=int, default=8)
+ap.add_argument("--jobs", type=int, default=0)
 ap.add_argument("--cases", default="memcheck,racecheck,initcheck")
 ap.add_argument("--tool", default="")
 ap.add_argument("--kind", default="")
@@ -27,6 +27,17 @@ ap.add_argument("--logs", default="build/sanitize")
 ap.add_argument("run", nargs="*")
 o = ap.parse_args()
 cpu = os.environ.get("BACKEND") == "cpu"
+
+def jobs_that_fit():
+    """Two ranks of a case take up to 13 GB of a GPU together."""
+    try:
+        told = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True).stdout.split()
+        return max(1, min([8] + [int(mib) // 13000 for mib in told]))
+    except (OSError, ValueError):
+        return 8
+
+o.jobs = o.jobs or jobs_that_fit()
 sanitizer = shlex.split(os.environ.get("SANITIZER", "")) or [
     next((p for p in (shutil.which("compute-sanitizer"), "/usr/local/cuda/bin/compute-sanitizer")
           if p and os.path.exists(p)), "")]
@@ -225,8 +236,9 @@ def wanted():
 
 def main():
     print("%d kernels are ours; sanitizer: %s" % (len(OURS), " ".join(sanitizer)), flush=True)
-    shutil.rmtree(o.logs, ignore_errors=True)
-    os.makedirs(o.logs)
+    os.makedirs(o.logs, exist_ok=True)
+    for path in glob.glob(os.path.join(o.logs, "*check-*")): # of the run before
+        os.remove(path)
     cases = [(t, k) + c for t, first, last in wanted() for k, c in KINDS[first - 1 : last] if o.tool in t and o.kind in k]
     with concurrent.futures.ThreadPoolExecutor(max(1, o.jobs)) as pool:
         results = list(pool.map(lambda x: run_case(x[0], *x[1]), enumerate(cases)))
