@@ -182,7 +182,7 @@ static void every_peak_is_the_one_that_simulate_finds(void **state) {
         snprintf(line, sizeof line, "fit " LITE "%s --json", pinned[k]);
         cli_result r = cli_json(line);
         const mf_json_value *entries = cli_member(mf_json_root(r.json), "entries");
-        for (size_t i = k; i < mf_json_size(entries); i += 7 * (size_t)case_stride(4)) {
+        for (size_t i = k; i < mf_json_size(entries); i += 7 * (size_t)case_stride(12)) {
             const mf_json_value *f = mf_json_at(entries, i), *l = cli_member(f, "layout");
             size_t at = (size_t)snprintf(line, sizeof line, "simulate " LITE "--json %s",
                                          k == 1 ? pinned[k] : "");
@@ -209,7 +209,7 @@ static void every_peak_is_the_one_that_simulate_finds(void **state) {
         cli_free(&r);
     }
     printf("%d peaks compared\n", compared);
-    assert_above(compared, 60 / case_stride(4));
+    assert_above(compared, 60 / case_stride(12));
 }
 
 int main(void) {

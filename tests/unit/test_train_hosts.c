@@ -100,7 +100,9 @@ static bool has_hosts(void) {
 }
 
 static const char *find_missing(void) {
-    return !several_ranks                            ? "no mpirun"
+    return getenv("MF_SANITIZED") != NULL && getenv("MF_HOSTS_STEPS") == NULL
+               ? "slow and busy under sanitizers (MF_HOSTS_STEPS=6 does it)"
+           : !several_ranks                          ? "no mpirun"
            : shell("ompi_info >/dev/null 2>&1") != 0 ? "no Open MPI"
            : shell("command -v ip >/dev/null && command -v nsenter >/dev/null && "
                    "command -v unshare >/dev/null") != 0
