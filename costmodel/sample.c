@@ -19,8 +19,8 @@ typedef struct reader {
     mf_status status;
 } reader;
 
-/* *status, of which others find nothing wrong: MF_NOMEM where that is all that is known of the GPU.
- */
+/* Index of a GPU's samples, a new one for a GPU not met before; -1 where there is no place for one
+ * more. Sets *status to MF_NOMEM where memory is out while the GPU's cluster is loaded. */
 static int device_of(mf_samples *out, const char *gpu, mf_status *status, mf_err *e) {
     for (int i = 0; i < out->ndevices; i++) {
         if (strcmp(out->gpu[i], gpu) == 0) {

@@ -63,8 +63,8 @@ static mf_status push_option(mf_request *r, const char *name, const char *value,
 
 /* --- values ----------------------------------------------------------------------------------- */
 
-/* As the command line writes a number: the shortest text that loses nothing, for it is told again
- * in messages and reports. */
+/* Writes a number as one would type it: the shortest text that reads back as the same value.
+ * Messages and reports repeat it. */
 static void write_number(double value, const char *unit, char out[NUMBER_MAX]) {
     if (value == floor(value) && fabs(value) <= EXACT_MAX) {
         snprintf(out, NUMBER_MAX, "%.0f%s", value, unit);

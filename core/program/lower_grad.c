@@ -217,8 +217,8 @@ static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *e
     }
 }
 
-/* Does an op write over what it reads? Then its gradient does so, too: to nobody does the value
- * before it matter. */
+/* Whether forward op f overwrites its input t. Its gradient op then overwrites the gradient of t:
+ * no op reads either value from before. */
 static bool changes_in_place(const mf_op *f, int16_t t) {
     for (int i = 0; i < f->nout; i++) {
         if (f->out[i] == t) {

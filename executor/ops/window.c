@@ -108,8 +108,8 @@ mf_status mf_ops_window_dispatch(const mf_exec_op *x, mf_err *e) {
     return k->choices_send(x->queue, &beside, e);
 }
 
-/* Gradients of probabilities, from the rows that arrived to the choices of all ranks' tokens; those
- * of a choice that nobody has are 0. */
+/* Spreads gradients of probabilities from the rows that arrived to the choices of all ranks'
+ * tokens. A dropped choice, which no rank sends back, gets 0. */
 static mf_status spread_gradients(const mf_exec_op *x, const arrivals *a, mf_err *e) {
     const mf_device_ops *k = mf_ops_device(x);
     const mf_kernel_choices_return spread = {.tokens = a->tokens,

@@ -93,8 +93,8 @@ static mf_status run_row(const layouts_row *r, mf_device *device, const grid_ref
     return s;
 }
 
-/* Is a fused dispatcher to go through windows: a GPU for each rank, and nobody said otherwise (main
- * asks for them)? */
+/* Whether this layout has to go through windows: it has a fused dispatcher, every rank has a GPU,
+ * and MOEFOLD_DISPATCH asks for them, which main sets. */
 static bool wants_window(const layouts_row *r, const options *o) {
     int gpus = 0;
     mf_err e;

@@ -275,7 +275,7 @@ static inline void note_share(nearness *n, kind k, const sample *s, const char *
     note(&n[k], time_s > 0.0 ? share_s / time_s : 1.0);
 }
 
-/* The leanest of many plans, of which most have the same memory choice everywhere. */
+/* The smallest peak among 40 random assignments; most of them choose alike for every layer. */
 static inline double leanest_B(rng *r, const problem *p, const sample *s) {
     static mf_assignment a;
     double least_B = HUGE_VAL;

@@ -1,6 +1,7 @@
 /* Every allocation of a plan, a simulation and the start of a training run, of one rank and of the
  * second of two, fails once in turn (tests/preload/fault_malloc.c). The command then says that
- * memory is out, in one line, and ends with an exit code of its own; or it does without, and its
+ * memory is out, in one line (the other rank may add that this one has ended), and ends with an
+ * exit code of its own; or it does without, and its
  * results are those of a run in which none failed. Nothing that it asked for is kept.
  *
  * A sample of them: MF_ALLOCATIONS says of how many (`make test-allocations`: all). Nothing under
