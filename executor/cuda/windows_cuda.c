@@ -21,7 +21,7 @@ static const char *lacks(const mf_comm *wire) {
  * that run beside compute as many as NCCL would take, else what the others leave. */
 static mf_status find_blocks(const mf_comm *wire, bool beside, int *out, mf_err *e) {
     mf_cta_shares s;
-    mf_status status = mf_cta_shares_of(&wire->layout, &s, e);
+    mf_status status = mf_cuda_cta_shares(&wire->layout, &s, e);
     const int rest = s.free - (s.kinds - 1) * s.each;
     *out = beside || rest < s.each ? s.each : rest;
     if (beside && *out > MF_DISPATCH_BLOCKS_BESIDE) {
