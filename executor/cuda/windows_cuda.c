@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Why these ranks have none, the same on all of them; NULL: they may have. Windows are asked for by
- * the environment until a step through them has been seen on GPUs. */
+/* Why these ranks have none, the same on all of them; NULL: they may have. */
 static const char *lacks(const mf_comm *wire) {
     const char *by = getenv("MOEFOLD_DISPATCH");
-    return by == NULL || strcmp(by, "windows") != 0 ? "MOEFOLD_DISPATCH=windows tries windows"
+    return by != NULL && strcmp(by, "slots") == 0   ? "MOEFOLD_DISPATCH=slots asks for them"
            : mf_comm_nccl_is_shared(wire)           ? "ranks share a GPU"
            : !mf_comm_nccl_group(wire, MF_GROUP_EP) ? "the group has no communicator of NCCL"
                                                     : NULL;
