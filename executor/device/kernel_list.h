@@ -27,12 +27,14 @@
 #include "kernels/rows/embedding.h"
 #include "kernels/rows/layernorm.h"
 #include "kernels/rows/norm_split.h"
+#include "kernels/rows/normal.h"
 #include "kernels/rows/rmsnorm.h"
 
 #define MF_KERNEL_LIST(X)                                                                          \
     X(copy_rows, mf_kernel_copy_rows, mf_kernel_copy_rows_strided)                                 \
     X(add, mf_kernel_add, mf_kernel_add_values)                                                    \
     X(cast, mf_kernel_cast, mf_kernel_cast_values)                                                 \
+    X(normal, mf_kernel_normal, mf_kernel_normal_values)                                           \
     X(embedding, mf_kernel_embedding, mf_kernel_embedding_forward)                                 \
     X(embedding_grad, mf_kernel_embedding_grad, mf_kernel_embedding_backward)                      \
     X(rmsnorm, mf_kernel_rmsnorm, mf_kernel_rmsnorm_forward)                                       \

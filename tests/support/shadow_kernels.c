@@ -134,6 +134,11 @@ static void add(const mf_kernel_add *a, bool look, shadow_spans *s) {
     writes(s, a->y, of(a->dtype, a->count));
 }
 
+static void normal(const mf_kernel_normal *a, bool look, shadow_spans *s) {
+    (void)look;
+    writes(s, a->w, of(MF_KERNEL_F32, a->count));
+}
+
 static void cast(const mf_kernel_cast *a, bool look, shadow_spans *s) {
     (void)look;
     reads(s, a->src, of(a->src_dtype, a->count));
