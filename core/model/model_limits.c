@@ -89,14 +89,12 @@ const char *mf_model_not_on_gpu(const mf_model *m) {
     for (int i = 0; i < m->classes; i++) {
         chunks |= m->layer_classes[i].chunked && m->layer_classes[i].window > 0;
     }
-    return what != NULL                                   ? what
-           : m->attn == MF_ATTN_GQA && m->q_lora_rank > 0 ? "low-rank queries beside whole keys"
-           : m->layer_norm                                ? "LayerNorm"
-           : m->zero_centred_norm                         ? "norms that multiply by 1 + weight"
-           : m->qk_norm_plain                             ? "norms without weights"
-           : m->router_score == MF_ROUTER_SPARSEMIXER     ? "this router"
-           : m->input_scaled                              ? "probabilities on the experts' input"
-           : scales                                       ? "multipliers of embeddings"
-           : chunks                                       ? "chunked attention"
-                                                          : NULL;
+    return what != NULL                               ? what
+           : m->layer_norm                            ? "LayerNorm"
+           : m->qk_norm_plain                         ? "norms without weights"
+           : m->router_score == MF_ROUTER_SPARSEMIXER ? "this router"
+           : m->input_scaled                          ? "probabilities on the experts' input"
+           : scales                                   ? "multipliers of embeddings"
+           : chunks                                   ? "chunked attention"
+                                                      : NULL;
 }

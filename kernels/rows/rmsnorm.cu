@@ -82,6 +82,7 @@ __global__ void norm_forward(mf_kernel_rmsnorm a, int lanes) {
     }
     square = mf_group_sum(square, lanes, scratch, 0);
     float rstd = 1.0f / sqrtf(square / (float)cols + a.eps);
+    const float one = a.plus_one ? 1.0f : 0.0f;
     T *y = (T *)a.y + r * a.y_stride + g * a.cols;
 #pragma unroll
     for (int k = 0; k < K; k++) {
@@ -92,7 +93,7 @@ __global__ void norm_forward(mf_kernel_rmsnorm a, int lanes) {
             mf_widen(s, raw[k]);
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                s[i] = s[i] * rstd * w[i];
+                s[i] = s[i] * rstd * (w[i] + one);
             }
             mf_store(y + c, s);
         }
@@ -125,7 +126,7 @@ template <typename T> __global__ void norm_forward_any(mf_kernel_rmsnorm a) {
         float x[1], w[1];
         mf_load(x, s + at + c);
         mf_load(w, (const T *)a.weight + c);
-        x[0] = x[0] * rstd * w[0];
+        x[0] = x[0] * rstd * (w[0] + (a.plus_one ? 1.0f : 0.0f));
         mf_store((T *)a.y + r * a.y_stride + g * a.cols + c, x);
     }
     if (a.rstd && threadIdx.x == 0) {
@@ -137,12 +138,13 @@ template <typename T> __global__ void norm_backward_any(mf_kernel_rmsnorm_grad a
     __shared__ float scratch[64];
     int64_t r = blockIdx.x / a.groups, g = blockIdx.x % a.groups;
     int64_t at = r * a.x_stride + g * a.cols, yt = r * a.y_stride + g * a.cols;
+    const float one = a.plus_one ? 1.0f : 0.0f;
     float rstd = a.rstd[blockIdx.x], dot = 0.0f, x[1], dy[1], w[1];
     for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
         mf_load(x, (const T *)a.x + at + c);
         mf_load(dy, (const T *)a.dy + yt + c);
         mf_load(w, (const T *)a.weight + c);
-        dot += dy[0] * w[0] * x[0];
+        dot += dy[0] * (w[0] + one) * x[0];
     }
     dot = mf_group_sum(dot, (int)blockDim.x, scratch, 0);
     float f = dot / (float)a.cols * rstd * rstd;
@@ -150,7 +152,7 @@ template <typename T> __global__ void norm_backward_any(mf_kernel_rmsnorm_grad a
         mf_load(x, (const T *)a.x + at + c);
         mf_load(dy, (const T *)a.dy + yt + c);
         mf_load(w, (const T *)a.weight + c);
-        float dx[1] = {rstd * (dy[0] * w[0] - x[0] * f)};
+        float dx[1] = {rstd * (dy[0] * (w[0] + one) - x[0] * f)};
         if (a.dx_add) {
             mf_load(w, (const T *)a.dx_add + at + c);
             dx[0] += w[0];

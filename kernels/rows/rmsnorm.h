@@ -26,7 +26,7 @@ typedef struct mf_kernel_rmsnorm {
     const void *weight; /* [cols]; NULL (not on GPUs): 1 */
     void *y;            /* may be x when nothing needs x afterwards and there is no sum */
     float *rstd;        /* [rows * groups]; NULL: not wanted */
-    bool plus_one;      /* 1 + weight in its place; not on GPUs */
+    bool plus_one;      /* 1 + weight in its place */
 } mf_kernel_rmsnorm;
 
 typedef struct mf_kernel_rmsnorm_grad {

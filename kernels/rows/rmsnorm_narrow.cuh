@@ -84,6 +84,10 @@ __global__ void __launch_bounds__(NARROW_THREADS, NARROW_BLOCKS)
     float w[N] = {}, dw[N] = {};
     if (c < cols) {
         mf_load(w, (const T *)a.weight + c);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            w[i] += a.plus_one ? 1.0f : 0.0f;
+        }
     }
     /* All teams of a warp take as many turns, because of the sums. */
     const unsigned span = teams * NARROW_UNITS;

@@ -160,6 +160,7 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
                                    &bar[s]);
         }
     }
+    const float one = a.plus_one ? 1.0f : 0.0f;
     mf_raw<T, N> weight[EACH];
     float dw[EACH][N];
 #pragma unroll
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
                 for (int i = 0; i < N; i++) {
                     const float product = vx[i] * vy[i];
                     dw[v][i] += product * rstd;
-                    dot += product * w[i];
+                    dot += product * (w[i] + one);
                 }
             }
         }
@@ -237,7 +238,7 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
                 mf_widen(w, weight[v]);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    vx[i] = vy[i] * w[i] * rstd - vx[i] * f;
+                    vx[i] = vy[i] * (w[i] + one) * rstd - vx[i] * f;
                 }
                 if constexpr (ADD) {
                     mf_widen(vy, add[v]);

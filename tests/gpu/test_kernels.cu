@@ -18,9 +18,11 @@ static const mf_kernel_dtype types[] = {MF_KERNEL_F32, MF_KERNEL_BF16};
 static void test_rmsnorm(mf_kernel_dtype d, int64_t rows, int64_t groups, int64_t cols,
                          int64_t pad) {
     int64_t xs = groups * cols + pad, ys = groups * cols;
-    for (int add = 0; add < 2; add++) {
-        CASE("rmsnorm", "%s rows %lld groups %lld cols %lld pad %lld add %d", name_of(d),
-             (long long)rows, (long long)groups, (long long)cols, (long long)pad, add);
+    for (int way = 0; way < 4; way++) {
+        const int add = way % 2;
+        const bool plus_one = way >= 2;
+        CASE("rmsnorm", "%s rows %lld groups %lld cols %lld pad %lld add %d plus %d", name_of(d),
+             (long long)rows, (long long)groups, (long long)cols, (long long)pad, add, plus_one);
         both x = random_values(rows * xs, d, -2, 2), more = random_values(rows * xs, d, -2, 2);
         both w = random_values(cols, d, 0.5, 1.5), dy = random_values(rows * ys, d, -1, 1);
         both sum = poison(rows * xs, d), y = poison(rows * ys, d),
@@ -41,7 +43,8 @@ static void test_rmsnorm(mf_kernel_dtype d, int64_t rows, int64_t groups, int64_
                                        add ? P(sum) : nullptr,
                                        P(w),
                                        P(y),
-                                       (float *)P(rstd)};
+                                       (float *)P(rstd),
+                                       plus_one};
                 return a;
             },
             mf_kernel_rmsnorm_forward, mf_kernel_rmsnorm_forward_cuda);
@@ -63,7 +66,8 @@ static void test_rmsnorm(mf_kernel_dtype d, int64_t rows, int64_t groups, int64_
                                             add ? P(dx) : nullptr,
                                             P(dx),
                                             (float *)P(dw),
-                                            P(work)};
+                                            P(work),
+                                            plus_one};
                 return a;
             },
             mf_kernel_rmsnorm_backward, mf_kernel_rmsnorm_backward_cuda);
