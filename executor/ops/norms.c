@@ -142,7 +142,8 @@ static mf_status layernorm_grad(const mf_exec_op *x, mf_err *e) {
                                         .rstd = x->in[2].data,
                                         .dy = x->in[0].data,
                                         .dx = dx->data,
-                                        .dweight = x->out[1].data};
+                                        .dweight = x->out[1].data,
+                                        .workspace = x->env->scratch};
     mf_status status = mf_ops_device(x)->layernorm_grad(x->queue, &a, e);
     return status == MF_OK ? mf_ops_add_sum(x, 0, e) : status;
 }

@@ -1,5 +1,4 @@
-/* layernorm.h - LayerNorm with weight and bias (Ba et al. 2016), of whole rows. The reference
- * alone: no GPU runs it yet.
+/* layernorm.h - LayerNorm with weight and bias (Ba et al. 2016), of whole rows.
  *
  *     y = (x - mean(x)) * rstd * weight + bias,  rstd = 1 / sqrt(mean((x - mean(x))^2) + eps)
  *     n = (x - mean(x)) * rstd,  g = dy * weight
@@ -28,12 +27,18 @@ typedef struct mf_kernel_layernorm_grad {
     const void *weight;
     const float *rstd;
     const void *dy;
-    void *dx;       /* not dy, not x */
-    float *dweight; /* [2 * cols], added to */
+    void *dx;        /* not dy, not x */
+    float *dweight;  /* [2 * cols], added to */
+    void *workspace; /* CUDA: mf_kernel_layernorm_workspace_B bytes; the reference takes NULL */
 } mf_kernel_layernorm_grad;
 
 MF_KERNEL_C_BEGIN
+size_t mf_kernel_layernorm_workspace_B(int64_t cols);
+
 mf_status mf_kernel_layernorm_forward(const mf_kernel_layernorm *a, mf_err *e);
 mf_status mf_kernel_layernorm_backward(const mf_kernel_layernorm_grad *a, mf_err *e);
+mf_status mf_kernel_layernorm_forward_cuda(const mf_kernel_layernorm *a, void *stream, mf_err *e);
+mf_status mf_kernel_layernorm_backward_cuda(const mf_kernel_layernorm_grad *a, void *stream,
+                                            mf_err *e);
 MF_KERNEL_C_END
 #endif
