@@ -82,19 +82,5 @@ mf_status mf_model_check_executed(const mf_model *m, mf_err *e) {
 }
 
 const char *mf_model_not_on_gpu(const mf_model *m) {
-    const char *what = mf_model_not_executed(m);
-    bool scales = m->embedding_multiplier > 0.0 &&
-                  (m->embedding_multiplier < 1.0 || m->embedding_multiplier > 1.0);
-    bool chunks = false;
-    for (int i = 0; i < m->classes; i++) {
-        chunks |= m->layer_classes[i].chunked && m->layer_classes[i].window > 0;
-    }
-    return what != NULL                               ? what
-           : m->layer_norm                            ? "LayerNorm"
-           : m->qk_norm_plain                         ? "norms without weights"
-           : m->router_score == MF_ROUTER_SPARSEMIXER ? "this router"
-           : m->input_scaled                          ? "probabilities on the experts' input"
-           : scales                                   ? "multipliers of embeddings"
-           : chunks                                   ? "chunked attention"
-                                                      : NULL;
+    return mf_model_not_executed(m);
 }
