@@ -218,6 +218,7 @@ static inline void exec_open(exec_case *c, const exec_setup *setup, mf_device *d
     if (s == MF_OK && (setup->mtp || setup->preset != NULL)) {
         const mf_rank_coords at = mf_layout_coords(&c->layout, 0);
         s = mf_train_init_weights(c->exec, c->program, &at, 7, &e);
+        s = s == MF_OK ? mf_exec_share_weights(c->exec, &e) : s;
     } else if (s == MF_OK) {
         s = mf_exec_load(c->exec, c->weights, &e);
     }
