@@ -154,12 +154,27 @@ void mf_report_program_text(const mf_software *s, mf_precision precision, const 
     }
 }
 
+/* What moefold's executor does not do yet of what it is the price of; NULL: nothing, or another
+ * program's prices. */
+static const char *not_trained(const mf_report *r) {
+    const bool cpu = mf_cluster_is_cpu(r->cluster);
+    const char *model = cpu ? mf_model_not_executed(r->model) : mf_model_not_on_gpu(r->model);
+    if (strcmp(r->software->name, MF_SOFTWARE_OURS) != 0) {
+        return NULL;
+    }
+    return model != NULL ? model : mf_layout_not_executed(&r->plan->layout, cpu);
+}
+
 static void print_program(FILE *out, const mf_report *r) {
     char text[240];
+    const char *lacks = not_trained(r);
     const mf_elsewhere *m = r->megatron;
     mf_report_program_text(r->software, r->plan->layout.precision, r->cluster->gpu.name,
                            r->measured, text, sizeof text);
-    fprintf(out, "trained by  %s\n", text);
+    fprintf(out, "%s  %s\n", lacks == NULL ? "trained by" : "priced as ", text);
+    if (lacks != NULL) {
+        fprintf(out, "            %s does not train it yet: %s\n", r->software->name, lacks);
+    }
     if (m != NULL && m->why[0] != '\0') {
         fprintf(out, "            Megatron cannot express its %s\n", m->why);
     } else if (m != NULL) {

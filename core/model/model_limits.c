@@ -64,8 +64,11 @@ const char *mf_model_not_executed(const mf_model *m) {
            : m->attn_gate == MF_ATTN_GATE_CHANNEL && m->attn == MF_ATTN_MLA
                ? "gates on latent attention's output"
            : m->attn_gate == MF_ATTN_GATE_HEAD && m->qkv_bias ? "gates beside biases of q, k and v"
-           : m->router_score == MF_ROUTER_SQRTSOFTPLUS        ? "this router"
-           : m->layer_norm && m->mtp_layers > 0               ? "LayerNorm in MTP blocks"
+           : m->rope_scaling.kind == MF_ROPE_OTHER            ? "this rope_scaling"
+           : m->experts > MF_MODEL_MOST_EXPERTS_RUN           ? "so many experts"
+           : m->experts > 0 && m->top_k > MF_MODEL_MOST_CHOICES_RUN ? "so many experts a token"
+           : m->router_score == MF_ROUTER_SQRTSOFTPLUS              ? "this router"
+           : m->layer_norm && m->mtp_layers > 0                     ? "LayerNorm in MTP blocks"
            : m->head_bias && copies               ? "a bias of a shared output projection"
            : m->value_scale > 0 && m->o_bias      ? "a factor on v beside a bias"
            : m->residual_multiplier > 0 && biased ? "factors on residuals beside biases"
