@@ -202,7 +202,7 @@ static void check_turn(void) {
 
 /* Ops that none of the five families has: LayerNorm and the sparse mixer; multipliers; attention in
  * chunks, norms without weights, probabilities on the experts' input; low-rank queries beside whole
- * keys; norms that multiply by 1 + weight, gates by head. */
+ * keys; norms that multiply by 1 + weight, gates by head; and by channel. */
 static const exec_setup others[] = {
     {.preset = "phi-3.5-moe",
      .sets = {"hidden_size=128", "num_hidden_layers=2", "num_attention_heads=2",
@@ -227,6 +227,11 @@ static const exec_setup others[] = {
               "attention_other_setting.head_dim=64", "sliding_window=32", "moe_num_experts=8",
               "moe_top_k=2", "moe_intermediate_size=64", "share_expert_dim=64",
               "intermediate_size=128", "num_nextn_predict_layers=0"}},
+    {.preset = "qwen3-next-80b-a3b",
+     .sets = {"hidden_size=128", "num_hidden_layers=2", "full_attention_interval=1",
+              "num_attention_heads=2", "num_key_value_heads=1", "head_dim=64", "num_experts=8",
+              "num_experts_per_tok=2", "moe_intermediate_size=64",
+              "shared_expert_intermediate_size=64"}},
 };
 
 static void lockstep_others(const exec_under *u) {
