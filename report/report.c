@@ -154,20 +154,19 @@ void mf_report_program_text(const mf_software *s, mf_precision precision, const 
     }
 }
 
-/* What moefold's executor does not do yet of what it is the price of; NULL: nothing, or another
- * program's prices. */
-static const char *not_trained(const mf_report *r) {
-    const bool cpu = mf_cluster_is_cpu(r->cluster);
-    const char *model = cpu ? mf_model_not_executed(r->model) : mf_model_not_on_gpu(r->model);
-    if (strcmp(r->software->name, MF_SOFTWARE_OURS) != 0) {
+const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const mf_layout *l,
+                                  const mf_cluster *c) {
+    const bool cpu = mf_cluster_is_cpu(c);
+    const char *model = cpu ? mf_model_not_executed(m) : mf_model_not_on_gpu(m);
+    if (strcmp(s->name, MF_SOFTWARE_OURS) != 0) {
         return NULL;
     }
-    return model != NULL ? model : mf_layout_not_executed(&r->plan->layout, cpu);
+    return model != NULL ? model : mf_layout_not_executed(l, cpu);
 }
 
 static void print_program(FILE *out, const mf_report *r) {
     char text[240];
-    const char *lacks = not_trained(r);
+    const char *lacks = mf_report_not_trained(r->software, r->model, &r->plan->layout, r->cluster);
     const mf_elsewhere *m = r->megatron;
     mf_report_program_text(r->software, r->plan->layout.precision, r->cluster->gpu.name,
                            r->measured, text, sizeof text);
