@@ -32,7 +32,7 @@ int mf_attention_parts(const mf_device_sequences *s, mf_attention_part out[MF_AT
  * chunk, with the keys of the chunk so far. The part itself where there are no chunks. */
 static mf_attention_part piece_of(const mf_kernel_attention_shape *a, const mf_attention_part *p,
                                   int64_t from) {
-    if (!a->chunked || a->window <= 0) {
+    if (!a->chunked || a->window <= 0 || !p->causal) {
         return *p;
     }
     const int64_t at = p->seq_k - p->seq_q + from, begin = at / a->window * a->window;
@@ -71,13 +71,14 @@ static mf_status take(room *r, int64_t size_B, void **out, mf_err *e) {
 static mf_status check(const mf_kernel_attention_shape *a, const mf_device_sequences *s,
                        mf_err *e) {
     const bool ring = s->members > 1 && s->keys != MF_KEYS_ALL;
-    if (ring && a->window > 0) {
+    const bool binds = a->window > 0 && a->window < (ring ? s->members : 1) * s->seq_k;
+    if (ring && binds) {
         return mf_err_set(e, MF_INFEASIBLE,
                           "attention %s over a context-parallel ring are not run on this device: "
                           "--cp-type allgather or alltoall",
                           a->chunked ? "chunks" : "windows");
     }
-    return a->chunked && a->window < s->seq_k && a->window % CHUNK_STEP != 0
+    return a->chunked && binds && a->window % CHUNK_STEP != 0
                ? mf_err_set(e, MF_INFEASIBLE,
                             "attention in chunks of %lld positions is not run on this device: "
                             "multiples of %d are",

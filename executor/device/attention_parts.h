@@ -46,7 +46,8 @@ typedef struct mf_attention_call {
 
 typedef mf_status (*mf_attention_fn)(mf_queue *q, const mf_attention_call *c, mf_err *e);
 
-/* Errors: MF_INFEASIBLE for a window or chunks over the ranks of a ring, which are no such blocks,
+/* Errors: MF_INFEASIBLE for a window or chunks over the ranks of a ring, which are no such blocks
+ * unless they are as long as the sequence,
  * and for chunks of odd sizes; MF_INTERNAL where the workspace is too small. Where positions are
  * not cut (members 1), lse is kept as the library has it, block by block. */
 mf_status mf_attention_by_parts(mf_queue *q, const mf_device_attention *a, mf_attention_fn library,

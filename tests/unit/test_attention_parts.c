@@ -392,6 +392,36 @@ static void chunks_in_blocks_equal_chunks_by_position(void **state) {
     }
 }
 
+/* What a call asks for, and no more. */
+static mf_attention_call asked;
+static mf_status note(mf_queue *q, const mf_attention_call *c, mf_err *e) {
+    (void)q, (void)e;
+    asked = *c;
+    return MF_OK;
+}
+
+/* Windows and chunks that are as long as the sequence bind nobody. */
+static void long_windows_go_over_a_ring(void **state) {
+    static const mf_device_keys keys[] = {MF_KEYS_OWN, MF_KEYS_BEFORE};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static char work[64];
+        mf_device_attention a = {.s = {.seq_q = 8, .seq_k = 8, .keys = keys[i / 2], .members = 2}};
+        mf_err e = {.text = ""};
+        a.a.q = a.a.k = a.a.v = a.a.o = work;
+        a.a.shape.sequences = 1;
+        a.a.shape.window = 16;
+        a.a.shape.chunked = i % 2 == 1;
+        a.s.member = 1;
+        assert_int_equal(mf_attention_by_parts(&parts_queue, &a, note, &e), MF_OK);
+        assert_int_equal(asked.causal, keys[i / 2] == MF_KEYS_OWN);
+        assert_int_equal(asked.seq_q, 8);
+        assert_int_equal(asked.seq_k, keys[i / 2] == MF_KEYS_OWN ? 8 : 4);
+        a.a.shape.window = 12;
+        assert_int_equal(mf_attention_by_parts(&parts_queue, &a, note, &e), MF_INFEASIBLE);
+    }
+}
+
 static void chunks_over_a_ring_and_of_odd_sizes_are_refused(void **state) {
     (void)state;
     mf_device_attention a = {.s = {.seq_q = 8, .seq_k = 8, .member = 0, .members = 2}};
@@ -411,6 +441,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(blocks_of_all_ranks_cover_the_causal_half_once),
         cmocka_unit_test(a_window_over_a_ring_is_refused),
         cmocka_unit_test(chunks_in_blocks_equal_chunks_by_position),
+        cmocka_unit_test(long_windows_go_over_a_ring),
         cmocka_unit_test(chunks_over_a_ring_and_of_odd_sizes_are_refused),
         cmocka_unit_test(two_ranks_in_blocks_equal_one),
         cmocka_unit_test(four_ranks_in_blocks_equal_one),
