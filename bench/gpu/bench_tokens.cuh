@@ -112,11 +112,17 @@ static void bench_layernorm(int64_t t, int64_t h) {
     row(
         "layernorm backward", shape, 6.0 * n,
         [=] {
-            return mf_kernel_layernorm_grad{B16,         t,
-                                            h,           bf16(t * h),
-                                            bf16(2 * h), f32(t),
-                                            bf16(t * h), bf16(t * h),
-                                            f32(2 * h),  bytes(mf_kernel_layernorm_workspace_B(h))};
+            return mf_kernel_layernorm_grad{B16,
+                                            t,
+                                            h,
+                                            bf16(t * h),
+                                            bf16(2 * h),
+                                            f32(t),
+                                            bf16(t * h),
+                                            nullptr,
+                                            bf16(t * h),
+                                            f32(2 * h),
+                                            bytes(mf_kernel_layernorm_workspace_B(h))};
         },
         mf_kernel_layernorm_backward_cuda);
 }

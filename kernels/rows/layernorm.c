@@ -63,7 +63,9 @@ mf_status mf_kernel_layernorm_backward(const mf_kernel_layernorm_grad *a, mf_err
             double dy = (double)mf_kernel_get(a->dy, d, at + c);
             double n = ((double)mf_kernel_get(a->x, d, at + c) - mean) * rstd;
             double g = dy * (double)mf_kernel_get(a->weight, d, c);
-            mf_kernel_put(a->dx, d, at + c, (float)(rstd * (g - sum / count - n * dot / count)));
+            float dx = (float)(rstd * (g - sum / count - n * dot / count));
+            mf_kernel_put(a->dx, d, at + c,
+                          a->dx_add ? dx + mf_kernel_get(a->dx_add, d, at + c) : dx);
         }
     }
     return MF_OK;

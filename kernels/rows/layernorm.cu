@@ -139,7 +139,7 @@ __device__ static inline float2 sum_pair(float2 v, float2 *scratch, int turn) {
 }
 
 /* partial: [2, blocks, cols], a row of gradients of weights and one of biases from each block. */
-template <typename T, int N>
+template <typename T, int N, bool ADD>
 __global__ void __launch_bounds__(ROW_THREADS)
     layernorm_backward(mf_kernel_layernorm_grad a, float *partial) {
     mf_await();
@@ -164,6 +164,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
         const row_part<T, N> row = next;
         const float rstd = a.rstd[r];
+        mf_raw<T, N> add[ADD ? ROW_EACH : 1];
         fetch_row(next, a, r + gridDim.x);
         float2 sums = make_float2(0.0f, 0.0f); /* of x, of dy * weight */
         float dot = 0.0f;                      /* of dy * weight with n */
@@ -174,6 +175,10 @@ __global__ void __launch_bounds__(ROW_THREADS)
                 mf_widen(x, row.x[k]);
                 mf_widen(dy, row.dy[k]);
                 mf_widen(w, weight[k]);
+                if constexpr (ADD) {
+                    const int c = (k * (int)blockDim.x + (int)threadIdx.x) * N;
+                    add[k] = mf_fetch_once<T, N>((const T *)a.dx_add + r * a.cols + c);
+                }
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                     sums.x += x[i];
@@ -213,6 +218,13 @@ __global__ void __launch_bounds__(ROW_THREADS)
                 for (int i = 0; i < N; i++) {
                     const float n = (x[i] - mean) * rstd;
                     x[i] = rstd * (dy[i] * w[i] - mean_g - n * mean_gn);
+                }
+                if constexpr (ADD) {
+                    mf_widen(dy, add[k]);
+#pragma unroll
+                    for (int i = 0; i < N; i++) {
+                        x[i] += dy[i];
+                    }
                 }
                 mf_store(dx + c, x);
             }
@@ -274,6 +286,10 @@ __global__ void layernorm_backward_any(mf_kernel_layernorm_grad a, float *partia
             mf_load(w, (const T *)a.weight + c);
             const float n = (x[0] - mean) * rstd;
             float dx[1] = {rstd * (dy[0] * w[0] - mean_g - n * mean_gn)};
+            if (a.dx_add) {
+                mf_load(w, (const T *)a.dx_add + at + c);
+                dx[0] += w[0];
+            }
             mf_store((T *)a.dx + at + c, dx);
         }
     }
@@ -320,8 +336,9 @@ static mf_status run_backward(const mf_kernel_layernorm_grad *a, cudaStream_t st
     bool fast = N > 1 && threads <= ROW_THREADS;
     if constexpr (N > 1) {
         if (fast) {
-            status = mf_launch(layernorm_backward<T, N>, dim3((unsigned)blocks),
-                               dim3((unsigned)threads), 0, stream, e, *a, partial);
+            status = mf_launch(
+                a->dx_add ? layernorm_backward<T, N, true> : layernorm_backward<T, N, false>,
+                dim3((unsigned)blocks), dim3((unsigned)threads), 0, stream, e, *a, partial);
         }
     }
     if (!fast) {
@@ -349,6 +366,7 @@ extern "C" mf_status mf_kernel_layernorm_backward_cuda(const mf_kernel_layernorm
         return MF_OK;
     }
     bool fast = mf_vectors(a->x, a->dtype, a->cols, a->cols) && mf_aligned(a->weight) &&
-                mf_aligned(a->dy) && mf_aligned(a->dx) && mf_aligned(a->workspace);
+                mf_aligned(a->dy) && mf_aligned(a->dx) && mf_aligned(a->dx_add) &&
+                mf_aligned(a->workspace);
     return MF_KERNEL_PICK(run_backward, a->dtype, fast, a, (cudaStream_t)stream, e);
 }

@@ -2,7 +2,7 @@
  *
  *     y = (x - mean(x)) * rstd * weight + bias,  rstd = 1 / sqrt(mean((x - mean(x))^2) + eps)
  *     n = (x - mean(x)) * rstd,  g = dy * weight
- *     dx = rstd * (g - mean(g) - n * mean(g * n))
+ *     dx = rstd * (g - mean(g) - n * mean(g * n)) + dx_add
  *     dweight += sum over rows of dy * n,  dbias += sum over rows of dy
  */
 #ifndef MF_KERNELS_LAYERNORM_H
@@ -27,9 +27,10 @@ typedef struct mf_kernel_layernorm_grad {
     const void *weight;
     const float *rstd;
     const void *dy;
-    void *dx;        /* not dy, not x */
-    float *dweight;  /* [2 * cols], added to */
-    void *workspace; /* CUDA: mf_kernel_layernorm_workspace_B bytes; the reference takes NULL */
+    const void *dx_add; /* gradient that reaches x by another way; NULL: none */
+    void *dx;           /* not dy, not x; may be dx_add */
+    float *dweight;     /* [2 * cols], added to */
+    void *workspace;    /* CUDA: mf_kernel_layernorm_workspace_B bytes; the reference takes NULL */
 } mf_kernel_layernorm_grad;
 
 MF_KERNEL_C_BEGIN

@@ -81,30 +81,37 @@ static void test_rmsnorm(mf_kernel_dtype d, int64_t rows, int64_t groups, int64_
 
 /* Rows that lie beside 0, as sums of many layers do: the mean has to be taken off. */
 static void test_layernorm(mf_kernel_dtype d, int64_t rows, int64_t cols) {
-    CASE("layernorm", "%s rows %lld cols %lld", name_of(d), (long long)rows, (long long)cols);
-    both x = random_values(rows * cols, d, -1, 3), w = random_values(2 * cols, d, 0.5, 1.5);
-    both dy = random_values(rows * cols, d, -1, 1), y = poison(rows * cols, d);
-    both rstd = poison(rows, F32), dx = poison(rows * cols, d);
-    both dw = random_values(2 * cols, F32, -1, 1);
-    both work = make(mf_kernel_layernorm_workspace_B(cols), 0xff);
-    run_both<mf_kernel_layernorm>(
-        [&](bool dev) {
-            mf_kernel_layernorm a = {d, rows, cols, 1e-5f, P(x), P(w), P(y), (float *)P(rstd)};
-            return a;
-        },
-        mf_kernel_layernorm_forward, mf_kernel_layernorm_forward_cuda);
-    compare("y", &y, d, bound_of(d));
-    compare("rstd", &rstd, F32, 1e-6);
-    run_both<mf_kernel_layernorm_grad>(
-        [&](bool dev) {
-            mf_kernel_layernorm_grad a = {
-                d, rows, cols, P(x), P(w), (float *)P(rstd), P(dy), P(dx), (float *)P(dw), P(work)};
-            return a;
-        },
-        mf_kernel_layernorm_backward, mf_kernel_layernorm_backward_cuda);
-    compare("dx", &dx, d, bound_of(d));
-    compare("dweight, dbias", &dw, F32, 1e-5);
-    free_all();
+    for (int add = 0; add < 3; add++) { /* none, apart, in place */
+        CASE("layernorm", "%s rows %lld cols %lld add %d", name_of(d), (long long)rows,
+             (long long)cols, add);
+        both x = random_values(rows * cols, d, -1, 3), w = random_values(2 * cols, d, 0.5, 1.5);
+        both dy = random_values(rows * cols, d, -1, 1), y = poison(rows * cols, d);
+        both more = random_values(rows * cols, d, -1, 1), rstd = poison(rows, F32);
+        both dx = add < 2 ? poison(rows * cols, d) : more, dw = random_values(2 * cols, F32, -1, 1);
+        both work = make(mf_kernel_layernorm_workspace_B(cols), 0xff);
+        run_both<mf_kernel_layernorm>(
+            [&](bool dev) {
+                mf_kernel_layernorm a = {d, rows, cols, 1e-5f, P(x), P(w), P(y), (float *)P(rstd)};
+                return a;
+            },
+            mf_kernel_layernorm_forward, mf_kernel_layernorm_forward_cuda);
+        compare("y", &y, d, bound_of(d));
+        compare("rstd", &rstd, F32, 1e-6);
+        run_both<mf_kernel_layernorm_grad>(
+            [&](bool dev) {
+                mf_kernel_layernorm_grad a = {d,      rows,
+                                              cols,   P(x),
+                                              P(w),   (float *)P(rstd),
+                                              P(dy),  add > 0 ? P(more) : nullptr,
+                                              P(dx),  (float *)P(dw),
+                                              P(work)};
+                return a;
+            },
+            mf_kernel_layernorm_backward, mf_kernel_layernorm_backward_cuda);
+        compare("dx", &dx, d, bound_of(d));
+        compare("dweight, dbias", &dw, F32, 1e-5);
+        free_all();
+    }
 }
 
 /* A rank's part of rows that several ranks share: sums as if the others had added theirs. */

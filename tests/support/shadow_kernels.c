@@ -196,6 +196,7 @@ static void layernorm_grad(const mf_kernel_layernorm_grad *a, bool look, shadow_
     reads(s, a->weight, of(a->dtype, a->cols));
     reads(s, a->rstd, 4 * a->rows);
     reads(s, a->dy, of(a->dtype, a->rows * a->cols));
+    reads(s, a->dx_add, of(a->dtype, a->rows * a->cols));
     writes(s, a->dx, of(a->dtype, a->rows * a->cols));
     updates(s, a->dweight, 8 * a->cols);
     writes(s, a->workspace, (int64_t)mf_kernel_layernorm_workspace_B(a->cols));
