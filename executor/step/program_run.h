@@ -41,6 +41,10 @@ typedef struct mf_exec_options {
 /* 0.9, 0.95, 1e-8, 0.1, every parameter, clip 1, no auxiliary loss, MTP 0.3, rate 0. */
 void mf_exec_options_init(mf_exec_options *o);
 
+/* What of a program a device with these kernels does not run yet, in words: of its model, its
+ * layout, its ops; NULL: nothing. What mf_exec_create refuses by. */
+const char *mf_exec_lacks(const mf_program *p, const mf_device_ops *ops);
+
 /* Sample `index` of the step's global batch: seq + 1 tokens. Called for this rank's samples only.
  */
 typedef struct mf_exec_batch {

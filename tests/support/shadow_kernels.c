@@ -187,6 +187,26 @@ static void rmsnorm_grad(const mf_kernel_rmsnorm_grad *a, bool look, shadow_span
     writes(s, a->workspace, (int64_t)mf_kernel_rmsnorm_workspace_B(a->cols));
 }
 
+static void layernorm(const mf_kernel_layernorm *a, bool look, shadow_spans *s) {
+    (void)look;
+    reads(s, a->x, of(a->dtype, a->rows * a->cols));
+    reads(s, a->weight, of(a->dtype, 2 * a->cols));
+    writes(s, a->y, of(a->dtype, a->rows * a->cols));
+    writes(s, a->rstd, 4 * a->rows);
+}
+
+static void layernorm_grad(const mf_kernel_layernorm_grad *a, bool look, shadow_spans *s) {
+    (void)look;
+    reads(s, a->x, of(a->dtype, a->rows * a->cols));
+    reads(s, a->weight, of(a->dtype, a->cols));
+    reads(s, a->rstd, 4 * a->rows);
+    reads(s, a->dy, of(a->dtype, a->rows * a->cols));
+    reads(s, a->dx_add, of(a->dtype, a->rows * a->cols));
+    writes(s, a->dx, of(a->dtype, a->rows * a->cols));
+    updates(s, a->dweight, 8 * a->cols);
+    writes(s, a->workspace, (int64_t)mf_kernel_layernorm_workspace_B(a->cols));
+}
+
 static void norm_square(const mf_kernel_norm_split *a, bool look, shadow_spans *s) {
     (void)look;
     read_rows(s, a->x, a->dtype, a->rows, a->cols, a->x_stride);
