@@ -295,6 +295,27 @@ static bool is_nothing(const mf_op *op) {
     return true;
 }
 
+/* An exchange that puts rows into the order of experts, or takes them out of it, by a pass over
+ * memory, as permute or unpermute would. */
+static void add_order(const mf_cost *cost, const mf_op *op, mf_price *out) {
+    const mf_op_kind kind = op->kind == MF_OP_DISPATCH ? MF_OP_PERMUTE : MF_OP_UNPERMUTE;
+    const mf_op pass = {.kind = (uint8_t)kind,
+                        .math = MF_MATH_BF16,
+                        .shape = {1, 1},
+                        .bytes = mf_dispatch_order_B(op)};
+    const double limit_s = limit_of(cost, &pass);
+    double half = 0;
+    mf_price p = {.basis = MF_BASIS_DERIVED};
+    family_price(cost, &pass, mf_family_of(kind, mf_variant_of(&pass)), &p, &half);
+    const double time_s = fmax(p.time_s / rate_share(cost, &pass), limit_s);
+    half += cost->software.band;
+    out->link_share *= out->time_s / (out->time_s + time_s);
+    out->time_s += time_s;
+    out->limit_s += limit_s;
+    out->low_s += fmax(time_s / (1 + half), limit_s);
+    out->high_s += time_s * (1 + half);
+}
+
 static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out) {
     *out = (mf_price){.basis = MF_BASIS_DERIVED};
     if (is_nothing(op)) {
@@ -344,6 +365,9 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
     out->high_s = out->time_s * (1 + half);
     if (out->link != MF_LINK_NONE) {
         out->link_share = fmin(1, out->limit_s / out->time_s);
+    }
+    if (class == MF_CLASS_COLLECTIVE && mf_dispatch_passes(&cost->cluster, &o)) {
+        add_order(cost, &o, out);
     }
 }
 

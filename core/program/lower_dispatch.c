@@ -1,21 +1,18 @@
 /* lower_dispatch.c - rows to their experts and back: into the order of experts, between ranks. */
+#include "core/program/dispatch_room.h"
 #include "core/program/lower_moe.h"
 #include "core/program/row_map.h"
 
-#include <math.h>
-
-/* What the choices of the rows of `in`, put into the rows of `out` in `experts` runs, need. */
-static int16_t row_map(mf_build *bd, int16_t in, int16_t out, int64_t choices, int64_t experts) {
-    const mf_tensor *x = mf_build_t(bd, in), *y = mf_build_t(bd, out);
-    int64_t slots = mf_tensor_rows_max(x) * choices, rows = mf_tensor_rows_max(y);
-    int64_t balanced = mf_row_map_elements(experts, y->rows, x->rows * choices);
-    bool routed = y->routed;
-    uint16_t drop = y->drop;
-    int16_t t = mf_build_tensor(bd, "row_map", balanced, 1, 4.0);
+/* Of the rows of y in `experts` runs: `slots` choices may be put there, of as many as `balanced`.
+ */
+static int16_t row_map(mf_build *bd, int16_t y, int64_t experts, int64_t balanced, int64_t slots) {
+    const mf_tensor rows = *mf_build_t(bd, y);
+    int16_t t =
+        mf_build_tensor(bd, "row_map", mf_row_map_elements(experts, rows.rows, balanced), 1, 4.0);
     mf_tensor *map = mf_build_t(bd, t);
-    map->bytes = 4 * mf_row_map_elements(experts, rows, slots);
-    map->drop = drop;
-    map->routed = routed;
+    map->bytes = 4 * mf_row_map_elements(experts, mf_tensor_rows_max(&rows), slots);
+    map->drop = rows.drop;
+    map->routed = rows.routed;
     map->indices = true;
     return t;
 }
@@ -41,14 +38,23 @@ static mf_op *reorder_op(mf_build *bd, mf_op_kind kind, const char *name, int64_
     return op;
 }
 
-mf_routed_rows mf_lower_permute(mf_build *bd, mf_routed_rows in, int64_t rows, int64_t experts,
-                                int64_t padded, int64_t ranks, bool routed) {
+/* The rows of so many experts in their order, with row map and probabilities. */
+static mf_routed_rows in_order(mf_build *bd, int64_t rows, int64_t experts, int64_t balanced,
+                               int64_t slots, bool routed) {
     int16_t y = reordered(bd, "permute", rows, routed);
     uint16_t drop = mf_build_t(bd, y)->drop;
-    int16_t map = row_map(bd, in.x, y, in.choices, experts);
+    int16_t map = row_map(bd, y, experts, balanced, slots);
     int16_t probs = routed ? mf_build_routed(bd, "row_probs", rows, 1, 4.0)
                            : mf_build_tensor(bd, "row_probs", rows, 1, 4.0);
     mf_build_t(bd, probs)->drop = drop;
+    return (mf_routed_rows){y, map, probs, rows, 1, true};
+}
+
+mf_routed_rows mf_lower_permute(mf_build *bd, mf_routed_rows in, int64_t rows, int64_t experts,
+                                int64_t padded, int64_t ranks, bool routed) {
+    const mf_tensor x = *mf_build_t(bd, in.x);
+    mf_routed_rows out = in_order(bd, rows, experts, x.rows * in.choices,
+                                  mf_tensor_rows_max(&x) * in.choices, routed);
     mf_op *op = reorder_op(bd, MF_OP_PERMUTE, "permute", in.rows, rows);
     op->dim[MF_OP_DIM_CHOICES] = in.choices;
     op->dim[MF_OP_DIM_EXPERTS] = experts;
@@ -57,10 +63,10 @@ mf_routed_rows mf_lower_permute(mf_build *bd, mf_routed_rows in, int64_t rows, i
     mf_op_in(op, in.x);
     mf_op_in(op, in.map);
     mf_op_in(op, in.probs);
-    mf_op_out(op, y);
-    mf_op_out(op, map);
-    mf_op_out(op, probs);
-    return (mf_routed_rows){y, map, probs, rows, 1};
+    mf_op_out(op, out.x);
+    mf_op_out(op, out.map);
+    mf_op_out(op, out.probs);
+    return out;
 }
 
 /* And back by the row map of that permute: the sum of the rows of each slot's owner. */
@@ -76,17 +82,7 @@ static int16_t unpermute(mf_build *bd, int16_t x, int16_t map, int64_t choices, 
     return y;
 }
 
-/* Expected number of distinct EP ranks that a token with top_k of experts spread evenly reaches. */
-static double distinct_ranks(const mf_model *m, int64_t ep) {
-    double n = (double)ep, k = (double)m->top_k;
-    if (m->n_group > 1 && m->topk_group > 0 && m->topk_group < m->n_group) {
-        double reachable = n * (double)m->topk_group / (double)m->n_group;
-        n = reachable > 1.0 ? reachable : 1.0;
-    }
-    return n * (1.0 - pow(1.0 - 1.0 / n, k));
-}
-
-static mf_op *exchange_op(mf_build *bd, mf_op_kind kind, const mf_moe_sizes *s) {
+static mf_op *exchange_op(mf_build *bd, mf_op_kind kind, const mf_moe_sizes *s, bool ordered) {
     const mf_model *m = bd->m;
     double row_B = (double)mf_routed_width(m) * bd->act_B;
     mf_op *op =
@@ -101,6 +97,7 @@ static mf_op *exchange_op(mf_build *bd, mf_op_kind kind, const mf_moe_sizes *s) 
     op->dim[MF_OP_DIM_GROUPS_MAX] =
         m->n_group > 1 && m->topk_group < m->n_group ? m->topk_group : 0;
     op->dim[MF_OP_DIM_ROUTE_GROUPS] = m->n_group;
+    op->dim[MF_OP_DIM_ORDERED] = ordered ? s->rows : 0;
     return op;
 }
 
@@ -126,13 +123,23 @@ static mf_routed_rows arriving(mf_build *bd, const char *name, int64_t rows, int
         mf_build_t(bd, t[i])->drop |= MF_DROP_ALWAYS;
     }
     mf_build_t(bd, t[1])->indices = true;
-    return (mf_routed_rows){t[0], t[1], t[2], rows, choices};
+    return (mf_routed_rows){t[0], t[1], t[2], rows, choices, false};
+}
+
+/* Of tokens in a window, or of their copies in slots: whatever way they go. */
+static mf_routed_rows arriving_in_order(mf_build *bd, const mf_moe_sizes *s) {
+    const int64_t come = mf_dispatch_arriving(bd->m, bd->l, s->tokens), k = bd->m->top_k;
+    const int64_t slots = bd->l->ep * mf_layout_slot_rows(bd->l, come);
+    const int64_t all = bd->l->ep * s->tokens;
+    return in_order(bd, s->rows, s->experts, come * k, (slots > all ? slots : all) * k,
+                    s->padded == 0);
 }
 
 mf_routed_rows mf_lower_dispatch(mf_build *bd, const mf_moe_sizes *s, mf_routed_rows own,
                                  int16_t *way) {
     const mf_layout *l = bd->l;
     double row_B = (double)mf_routed_width(bd->m) * bd->act_B;
+    const mf_routed_shape shape = {s->tokens, bd->m->top_k, mf_routed_width(bd->m), bd->act_B};
     mf_routed_rows x = own;
     bd->module = MF_MODULE_DISPATCH;
     if (l->ep > 1) {
@@ -142,12 +149,14 @@ mf_routed_rows mf_lower_dispatch(mf_build *bd, const mf_moe_sizes *s, mf_routed_
             x = arriving(bd, "ep_tokens", s->routed, 1, true);
         } else if (l->dispatcher == MF_DISPATCH_ALLGATHER) {
             x = arriving(bd, "ep_tokens", s->tokens * l->ep, bd->m->top_k, false);
+        } else if (mf_dispatch_orders(l, bd->c, &shape)) {
+            x = arriving_in_order(bd, s);
         } else { /* fused: one copy for each destination, spread out on arrival */
-            double copies = (double)s->tokens * distinct_ranks(bd->m, l->ep);
-            x = arriving(bd, "ep_tokens", (int64_t)ceil(copies), bd->m->top_k, true);
+            x = arriving(bd, "ep_tokens", mf_dispatch_arriving(bd->m, l, s->tokens), bd->m->top_k,
+                         true);
         }
         *way = own.map;
-        mf_op *op = exchange_op(bd, MF_OP_DISPATCH, s);
+        mf_op *op = exchange_op(bd, MF_OP_DISPATCH, s, x.ordered);
         mf_op_in(op, own.x);
         mf_op_in(op, own.map);
         mf_op_in(op, own.probs);
@@ -171,33 +180,41 @@ mf_routed_rows mf_lower_dispatch(mf_build *bd, const mf_moe_sizes *s, mf_routed_
     return x;
 }
 
-int16_t mf_lower_combine(mf_build *bd, const mf_moe_sizes *s, int16_t y, mf_routed_rows arrived,
-                         int16_t map, int16_t way) {
+/* Out of the order of experts, and the sum over ETP ranks. */
+static int16_t leave_experts(mf_build *bd, const mf_moe_sizes *s, int16_t y,
+                             const mf_routed_rows *arrived, int16_t map) {
     const mf_layout *l = bd->l;
-    int64_t h = mf_routed_width(bd->m);
-    double row_B = (double)h * bd->act_B;
-    bd->module = MF_MODULE_DISPATCH;
-    int64_t rows_out = arrived.rows / l->etp;
-    bool routed = mf_build_t(bd, arrived.x)->routed;
-    int16_t x = unpermute(bd, y, map, arrived.choices, s->experts, s->rows, arrived.rows, routed);
+    const int64_t rows_out = arrived->rows / l->etp, h = mf_routed_width(bd->m);
+    bool routed = mf_build_t(bd, arrived->x)->routed;
+    int16_t x = unpermute(bd, y, map, arrived->choices, s->experts, s->rows, arrived->rows, routed);
     if (l->etp > 1) {
         int16_t own = routed ? mf_build_routed(bd, "etp_reduce_scatter", rows_out, h, bd->act_B)
                              : mf_build_tensor(bd, "etp_reduce_scatter", rows_out, h, bd->act_B);
         mf_op *op = routed_collective(bd, MF_OP_REDUCE_SCATTER, "etp_reduce_scatter", MF_GROUP_ETP,
-                                      (double)(rows_out * l->etp) * row_B);
+                                      (double)(rows_out * l->etp) * (double)h * bd->act_B);
         mf_op_in(op, x);
         mf_op_out(op, own);
         x = own;
     }
+    return x;
+}
+
+int16_t mf_lower_combine(mf_build *bd, const mf_moe_sizes *s, int16_t y, mf_routed_rows arrived,
+                         int16_t map, int16_t way) {
+    const mf_layout *l = bd->l;
+    const int64_t h = mf_routed_width(bd->m);
+    bd->module = MF_MODULE_DISPATCH;
+    int16_t x = arrived.ordered ? y : leave_experts(bd, s, y, &arrived, map);
     if (l->ep == 1) {
         return x;
     }
     bool sum_after = l->dispatcher == MF_DISPATCH_ALLTOALL;
     int16_t back = sum_after ? mf_build_routed(bd, "ep_combined", s->routed, h, bd->act_B)
                              : mf_build_tensor(bd, "ep_combined", s->tokens, h, bd->act_B);
-    mf_op *op = exchange_op(bd, MF_OP_COMBINE, s);
+    mf_op *op = exchange_op(bd, MF_OP_COMBINE, s, arrived.ordered);
     mf_op_in(op, x);
     mf_op_in(op, way);
+    mf_op_in(op, arrived.ordered ? map : MF_NO_TENSOR);
     mf_op_out(op, back);
     return sum_after
                ? unpermute(bd, back, way, bd->m->top_k, bd->m->experts, s->routed, s->tokens, false)

@@ -212,7 +212,7 @@ static mf_routed_rows router(mf_build *bd, const mf_moe_sizes *s, int16_t xn) {
         mf_op_out(op, counts);
         gather_counts(bd, counts);
     }
-    mf_routed_rows own = {xn, map, probs, s->tokens, m->top_k};
+    mf_routed_rows own = {xn, map, probs, s->tokens, m->top_k, false};
     if (bd->l->capacity_factor > 0.0) {
         drop_choices(bd, &own);
     }
@@ -348,8 +348,9 @@ static int16_t moe_layer(mf_build *bd, const mf_hyper_half *half, int16_t xn) {
         shared = shared_expert(bd, xn);
     }
     bd->module = MF_MODULE_DISPATCH;
-    mf_routed_rows rows =
-        mf_lower_permute(bd, arrived, s.rows, s.experts, s.padded, 0, s.padded == 0);
+    mf_routed_rows rows = arrived.ordered ? arrived
+                                          : mf_lower_permute(bd, arrived, s.rows, s.experts,
+                                                             s.padded, 0, s.padded == 0);
     mf_build_t(bd, rows.x)->offload = MF_OFFLOAD_EXPERT_IN;
     int16_t y = experts(bd, &s, rows);
     bd->drop |= MF_RECOMPUTE_MOE;

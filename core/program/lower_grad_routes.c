@@ -71,13 +71,17 @@ void mf_grad_reduce_scatter(mf_build *bd, const mf_op *f) {
 }
 
 void mf_grad_routed(mf_build *bd, const mf_op *f, mf_op_kind kind) {
-    int16_t map = f->kind == MF_OP_DISPATCH ? mf_lower_keep(bd, f->in[1]) : MF_NO_TENSOR;
+    const bool exchange = f->kind == MF_OP_DISPATCH;
+    const int16_t map = exchange ? mf_lower_keep(bd, f->in[1]) : MF_NO_TENSOR;
+    const int16_t row_map =
+        exchange && f->dim[MF_OP_DIM_ORDERED] > 0 ? mf_lower_keep(bd, f->out[1]) : MF_NO_TENSOR;
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
     mf_grad_copy_shape(op, f);
     mf_op_in(op, mf_grad_of(bd, f->out[0]));
     mf_op_in(op, mf_grad_of(bd, f->out[2]));
     mf_op_in(op, map);
+    mf_op_in(op, row_map);
     mf_grad_out(bd, mf_grad_last_op(bd), f->in[0]);
     mf_grad_out(bd, mf_grad_last_op(bd), f->in[2]);
 }

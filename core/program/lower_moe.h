@@ -19,6 +19,7 @@ typedef struct mf_moe_sizes {
 typedef struct mf_routed_rows {
     int16_t x, map, probs;
     int64_t rows, choices;
+    bool ordered; /* in the order of the local experts; map is the row map */
 } mf_routed_rows;
 
 /* Columns of a row that experts read and give. */
@@ -28,12 +29,12 @@ int64_t mf_routed_width(const mf_model *m);
  * for each of them in a slot, or of this one (0). The result's map is the row map. */
 mf_routed_rows mf_lower_permute(mf_build *bd, mf_routed_rows in, int64_t rows, int64_t experts,
                                 int64_t padded, int64_t ranks, bool routed);
-/* Own tokens to the ranks of their experts. *way, for the way back: the row map of the all-to-all's
- * own permute, else the routing map. */
+/* Own tokens to the ranks of their experts and (mf_dispatch_orders) into the order of these. *way,
+ * for the way back: the row map of the all-to-all's own permute, else the routing map. */
 mf_routed_rows mf_lower_dispatch(mf_build *bd, const mf_moe_sizes *s, mf_routed_rows own,
                                  int16_t *way);
-/* And back: the sum of a token's k rows, on the rank that owns the token. `arrived` is what the
- * experts' permute read, `map` what it made. */
+/* And back: the sum of a token's k rows, on the rank that owns the token. `arrived` is what
+ * dispatch gave, `map` the row map of the experts' order. */
 int16_t mf_lower_combine(mf_build *bd, const mf_moe_sizes *s, int16_t y, mf_routed_rows arrived,
                          int16_t map, int16_t way);
 
