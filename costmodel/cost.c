@@ -295,19 +295,13 @@ static bool is_nothing(const mf_op *op) {
     return true;
 }
 
-/* An exchange that puts rows into the order of experts, or takes them out of it, by a pass over
- * memory, as permute or unpermute would. */
-static void add_order(const mf_cost *cost, const mf_op *op, mf_price *out) {
-    const mf_op_kind kind = op->kind == MF_OP_DISPATCH ? MF_OP_PERMUTE : MF_OP_UNPERMUTE;
-    const mf_op pass = {.kind = (uint8_t)kind,
-                        .math = MF_MATH_BF16,
-                        .shape = {1, 1},
-                        .bytes = mf_dispatch_order_B(op)};
-    const double limit_s = limit_of(cost, &pass);
+/* What an exchange does behind (or in front of) its way between ranks. */
+static void add_pass(const mf_cost *cost, const mf_op *pass, mf_price *out) {
+    const double limit_s = limit_of(cost, pass);
     double half = 0;
     mf_price p = {.basis = MF_BASIS_DERIVED};
-    family_price(cost, &pass, mf_family_of(kind, mf_variant_of(&pass)), &p, &half);
-    const double time_s = fmax(p.time_s / rate_share(cost, &pass), limit_s);
+    family_price(cost, pass, mf_family_of((mf_op_kind)pass->kind, mf_variant_of(pass)), &p, &half);
+    const double time_s = fmax(p.time_s / rate_share(cost, pass), limit_s);
     half += cost->software.band;
     out->link_share *= out->time_s / (out->time_s + time_s);
     out->time_s += time_s;
@@ -321,7 +315,7 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
     if (is_nothing(op)) {
         return;
     }
-    mf_op o = mf_cost_loaded(op, load);
+    mf_op o = mf_cost_loaded(op, load), pass;
     if (o.kind == MF_OP_GROUPED_GEMM && o.dim[MF_OP_DIM_GROUPS] <= 1) {
         o.kind = MF_OP_GEMM; /* one expert: libraries run the plain product */
     }
@@ -366,8 +360,8 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
     if (out->link != MF_LINK_NONE) {
         out->link_share = fmin(1, out->limit_s / out->time_s);
     }
-    if (class == MF_CLASS_COLLECTIVE && mf_dispatch_passes(&cost->cluster, &o)) {
-        add_order(cost, &o, out);
+    if (mf_dispatch_pass(&cost->cluster, &o, &pass)) {
+        add_pass(cost, &pass, out);
     }
 }
 

@@ -60,18 +60,23 @@ static traffic fused_traffic(const mf_op *op, const mf_geometry *g) {
     return t;
 }
 
-bool mf_dispatch_passes(const mf_cluster *c, const mf_op *op) {
-    return op->dim[MF_OP_DIM_ORDERED] > 0 &&
-           (op->kind == MF_OP_DISPATCH || (op->kind == MF_OP_COMBINE && mf_cluster_is_cpu(c)));
-}
-
-double mf_dispatch_order_B(const mf_op *op) {
-    const double experts = (double)op->dim[MF_OP_DIM_EXPERTS], k = (double)op->dim[MF_OP_DIM_TOP_K];
+bool mf_dispatch_pass(const mf_cluster *c, const mf_op *op, mf_op *out) {
+    const bool dispatch = op->kind == MF_OP_DISPATCH;
+    if (!(dispatch || (op->kind == MF_OP_COMBINE && mf_cluster_is_cpu(c))) ||
+        op->dim[MF_OP_DIM_ORDERED] <= 0) {
+        return false;
+    }
     const double come = (double)op->dim[MF_OP_DIM_TOKENS] *
-                        mf_expected_hits(experts, k, (double)op->shape.size, route_groups(op),
-                                         (double)op->dim[MF_OP_DIM_GROUPS_MAX]);
-    return load_of(op) * (come + (double)op->dim[MF_OP_DIM_ORDERED]) *
-           (double)op->dim[MF_OP_DIM_ROW_B];
+                        mf_expected_hits((double)op->dim[MF_OP_DIM_EXPERTS],
+                                         (double)op->dim[MF_OP_DIM_TOP_K], (double)op->shape.size,
+                                         route_groups(op), (double)op->dim[MF_OP_DIM_GROUPS_MAX]);
+    const double rows = come + (double)op->dim[MF_OP_DIM_ORDERED];
+    *out = (mf_op){.kind = dispatch ? MF_OP_PERMUTE : MF_OP_UNPERMUTE,
+                   .pass = op->pass,
+                   .math = op->math,
+                   .shape = {1, 1},
+                   .bytes = load_of(op) * rows * (double)op->dim[MF_OP_DIM_ROW_B]};
+    return true;
 }
 
 static double link_time(const mf_geometry *g, traffic v, const double *t) {

@@ -70,6 +70,24 @@ void mf_grad_reduce_scatter(mf_build *bd, const mf_op *f) {
     }
 }
 
+/* A combine that reads experts' rows itself waits, as an unpermute on the queue of compute would,
+ * for their weight gradients, where these are not put off: beside them both would take longer. */
+static void wait_for_experts(mf_build *bd) {
+    if (bd->status != MF_OK || bd->key.split) {
+        return;
+    }
+    mf_op *op = &bd->b->ops[mf_grad_last_op(bd)];
+    for (int i = bd->b->nops - 2; i >= bd->b->nforward; i--) {
+        const mf_op *before = &bd->b->ops[i];
+        if (before->kind == MF_OP_GROUPED_GEMM && before->pass == MF_PASS_W) {
+            const int inputs = op->nin;
+            mf_op_in(op, before->out[0]);
+            op->marks = (uint8_t)(op->marks + op->nin - inputs);
+            return;
+        }
+    }
+}
+
 void mf_grad_routed(mf_build *bd, const mf_op *f, mf_op_kind kind) {
     const bool exchange = f->kind == MF_OP_DISPATCH;
     const int16_t map = exchange ? mf_lower_keep(bd, f->in[1]) : MF_NO_TENSOR;
@@ -84,4 +102,7 @@ void mf_grad_routed(mf_build *bd, const mf_op *f, mf_op_kind kind) {
     mf_op_in(op, row_map);
     mf_grad_out(bd, mf_grad_last_op(bd), f->in[0]);
     mf_grad_out(bd, mf_grad_last_op(bd), f->in[2]);
+    if (row_map != MF_NO_TENSOR) {
+        wait_for_experts(bd);
+    }
 }

@@ -337,7 +337,8 @@ typedef enum mf_step_end_op {
  * Gradients of which a part stood already take that part as an input behind the operands and write
  * the sum (`sums`). An output of R that need not be made again is left out (`makes`). The last
  * inputs may be marks (`marks`), which an op waits for and does not read: of the gathers of its
- * weights; of the attention behind which a ring's message may take the place of its keys. */
+ * weights; of the attention behind which a ring's message may take the place of its keys; of the
+ * weight gradients of experts, in front of a combine. */
 #define MF_OP_MAX_IN 8
 #define MF_OP_MAX_OUT 6
 #define MF_OP_DIMS 8
