@@ -120,7 +120,9 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how, bool 
                                    &overflow,
                                    work.data(),
                                    0,
-                                   nullptr};
+                                   nullptr,
+                                   0,
+                                   0};
         MF_MUST(mf_kernel_permute_map_build(&m, &e), e);
         randomise(side.y, (offsets[(size_t)each] + PADDING) * s.cols);
         if (s.top_k > 1) { /* as a capacity would: a choice dropped after dispatch */
