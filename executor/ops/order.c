@@ -37,7 +37,8 @@ mf_status mf_ops_order_rows(const mf_exec_op *x, const mf_ops_order *o, const vo
                                     .row_of_slot = o->map.row_of_slot,
                                     .tokens = o->tokens,
                                     .x = from,
-                                    .out = to->data};
+                                    .out = to->data,
+                                    .sparse = o->sparse};
     return mf_ops_device(x)->permute(x->queue, &move, e);
 }
 

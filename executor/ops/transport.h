@@ -17,6 +17,7 @@ typedef struct mf_ops_order {
     mf_row_map map;
     int64_t tokens, choices;
     int64_t least, ranks, rank_rows; /* of mf_kernel_permute_map */
+    bool sparse;                     /* of mf_kernel_permute */
 } mf_ops_order;
 /* Makes the map, by the expert of each slot; room: mf_permute_places_B. */
 mf_status mf_ops_order_find(const mf_exec_op *x, const mf_ops_order *o, const int32_t *index,

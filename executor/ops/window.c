@@ -41,6 +41,7 @@ static arrivals arrivals_of(const mf_exec_op *x, const mf_exec_tensor *there,
                   .tokens = l->ep * x->op->dim[MF_OP_DIM_TOKENS]};
     if (a.ordered) {
         a.order = mf_ops_order_of(x, map, there->rows_max, a.tokens);
+        a.order.sparse = true; /* what did not come is no row */
     } else {
         a.rows = l->ep * mf_layout_slot_rows(l, there->rows);
         a.order = (mf_ops_order){

@@ -93,6 +93,7 @@ mf_kernel_permute order_of(const mf_dispatch_shape &s, const Side &side, const v
     m.tokens = s.ranks * s.tokens;
     m.x = rows;
     m.out = out;
+    m.sparse = true;
     return m;
 }
 
