@@ -246,7 +246,7 @@ static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t e
     both x = random_values(tokens * cols, d, -1, 1), w = random_values(slots, F32, -1, 1);
     both y = poison(tokens * cols, d), dw = poison(slots, F32);
     both in = random_values(most * cols, d, -1, 1);
-    for (int mode = 0; mode < 4; mode++) {
+    for (int mode = 0; mode < 8; mode++) {
         both out = poison(most * cols, d);
         run_both<mf_kernel_permute>(
             [&](bool dev) {
@@ -260,7 +260,8 @@ static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t e
                                        tokens,
                                        mode & 2 ? (float *)P(w) : nullptr,
                                        P(x),
-                                       P(out)};
+                                       P(out),
+                                       (mode & 4) != 0};
                 return a;
             },
             mf_kernel_permute_forward, mf_kernel_permute_forward_cuda);

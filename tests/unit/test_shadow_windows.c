@@ -1,8 +1,10 @@
 /* test_shadow_windows.c - a fused dispatcher that goes through windows in the peers' memory
  * (executor/ops/window.c) on shadows of GPUs: every rank's steps leave what they leave on CPU
  * ranks, which exchange slots, to the bit, op by op and from a graph, in whatever order queues are
- * worked on, without races. The window's kernels are the references of kernels/dispatch; layouts
- * are drawn, half of those of four ranks with merged pairs, whose two sides share a window.
+ * worked on, without races. So do CPU ranks by the program in which exchanges do not put rows into
+ * the order of experts (permute and unpermute do). The window's kernels are the references of
+ * kernels/dispatch; layouts are drawn, half of those of four ranks with merged pairs, whose two
+ * sides share a window.
  *
  *     test_shadow_windows --child RANKS [CASE]  the layouts of so many ranks, or one of them
  *     MF_SHADOW_CASES=40 test_shadow_windows    so many of each number of ranks
@@ -28,6 +30,19 @@ static void label(void *user, const mf_exec_op *x) {
     shadow_label(user, text);
 }
 
+/* Does an exchange of the program put rows into the order of experts, or take them out of it? */
+static bool puts_in_order(const mf_program *p) {
+    bool any = false;
+    for (int i = 0; i < p->nblocks; i++) {
+        for (int k = 0; k < p->blocks[i]->nops; k++) {
+            const mf_op *op = &p->blocks[i]->ops[k];
+            any |= (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) &&
+                   op->dim[MF_OP_DIM_ORDERED] > 0;
+        }
+    }
+    return any;
+}
+
 static mf_status open_case(shadow_case *c, const grid_model *m, const mf_layout *l, bool graph,
                            mf_device *device, mf_err *e) {
     mf_exec_options o;
@@ -42,6 +57,9 @@ static mf_status open_case(shadow_case *c, const grid_model *m, const mf_layout 
     c->layout.aux_scope = MF_AUX_SEQUENCE;
     c->model.aux_loss_coef = o.aux_coef;
     s = s == MF_OK ? shadow_case_program(c, device, e) : s;
+    if (s == MF_OK && puts_in_order(c->program) != (l->traits == 0 && l->etp == 1)) {
+        s = mf_err_set(e, MF_TOLERANCE, "the program is not the one that was wanted");
+    }
     if (!device->ops->on_host) {
         o.before_op = label;
         o.user = device;
@@ -79,6 +97,19 @@ static mf_status train(const grid_model *m, const mf_layout *l, bool graph, mf_d
     return s;
 }
 
+/* CPU ranks by a program whose exchanges leave rows as they came, which a trait asks for that says
+ * something of prices alone. */
+static mf_status hold_order(const grid_model *m, const mf_layout *l, mf_device *host,
+                            const shadow_bytes *want, mf_err *e) {
+    mf_layout apart = *l;
+    shadow_bytes got = {0};
+    apart.traits = MF_TRAIT_PIECES_TOGETHER;
+    mf_status s = train(m, &apart, false, host, &got, e);
+    s = s == MF_OK ? shadow_hold_programs(want, &got, e) : s;
+    shadow_bytes_clear(&got);
+    return s == MF_OK ? s : mf_err_prefix(e, "permute and unpermute");
+}
+
 static mf_status compare(const grid_model *m, const mf_layout *l, uint64_t seed, mf_err *e) {
     const shadow_options o = {
         .seed = seed, .records = true, .fused_sums = seed % 2 == 0, .timeout_s = 30.0};
@@ -86,6 +117,7 @@ static mf_status compare(const grid_model *m, const mf_layout *l, uint64_t seed,
     shadow_twin twin;
     mf_device *shadow = NULL;
     mf_status s = train(m, l, false, shadow_twin_open(&o, &twin), &want, e);
+    s = s == MF_OK ? hold_order(m, l, shadow_twin_open(&o, &twin), &want, e) : s;
     for (int graph = 0; graph < 2 && s == MF_OK; graph++) {
         shadow_bytes_clear(&got);
         s = shadow_open(&o, &shadow, e);
