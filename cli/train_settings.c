@@ -195,7 +195,9 @@ static mf_status check_model(const mf_args *a, const mf_model *m, mf_err *e) {
     static const mf_option_id of_experts[] = {MF_OPT_AUX_LOSS, MF_OPT_AUX_COEF, MF_OPT_Z_COEF,
                                               MF_OPT_BIAS_RATE, MF_OPT_FORCE_BALANCE};
     for (size_t i = 0; i < sizeof of_experts / sizeof of_experts[0]; i++) {
-        if (a->value[of_experts[i]].given && m->experts == 0) {
+        const mf_value *v = &a->value[of_experts[i]];
+        const bool none = of_experts[i] == MF_OPT_AUX_LOSS && v->given && !strcmp(v->text, "none");
+        if (v->given && !none && m->experts == 0) { /* to have none is no mistake */
             return mf_err_set(e, MF_USAGE, "--%s: %s has no experts",
                               mf_option_get(of_experts[i])->name, m->name);
         }

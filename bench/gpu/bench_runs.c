@@ -314,10 +314,20 @@ static double find_tau(const row *rows, int n) {
     return pairs > 0 ? agree / pairs : 1;
 }
 
+static const char heading[] =
+    "# Runs of one GPU, predicted and measured\n\n"
+    "`bench_runs FILE` trains each of its runs that FILE lacks, `bench_runs FILE --table CLUSTER` "
+    "wrote this file: what `moefold simulate`\nsays of the same options, beside what was measured: "
+    "the mean of the steps in three seconds that begin 2.5 seconds behind the first step,\nand the "
+    "most memory that the driver counted. Tokens are random, routing is a new router's own where "
+    "`--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so. A third of the "
+    "runs, by a hash of their options, is held out: no price may be fitted to it.\n\n";
+
 static int tell_table(const options *o) {
     static row rows[RUNS_MOST];
     const int n = read_file(o->file, rows);
     sums all = {0}, held = {0};
+    printf("%s", heading);
     printf("| options | held out | measured | predicted | error | memory | predicted | error | "
            "clock | power |\n|---|---|---|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < n; i++) {

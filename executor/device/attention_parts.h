@@ -46,7 +46,8 @@ typedef struct mf_attention_call {
 
 typedef mf_status (*mf_attention_fn)(mf_queue *q, const mf_attention_call *c, mf_err *e);
 
-/* Errors: MF_INFEASIBLE for a window or chunks over the ranks of a ring, which are no such blocks
+/* Sinks come with a rank's own keys or with all, once for each query.
+ * Errors: MF_INFEASIBLE for a window or chunks over the ranks of a ring, which are no such blocks
  * unless they are as long as the sequence,
  * and for chunks of odd sizes; MF_INTERNAL where the workspace is too small. Where positions are
  * not cut (members 1), lse is kept as the library has it, block by block. */

@@ -336,6 +336,9 @@ static void run_rank(const setup *t, int64_t me) {
     open_rank(&c, t, me, &k, &v);
     for (int64_t from = -1; from < (t->window > 0 ? 0 : t->cp); from++) {
         both k_from = k, v_from = v;
+        if (t->sink && from >= 0 && from != me) {
+            continue; /* a sink takes part once, with a rank's own keys or with all */
+        }
         if (from >= 0) {
             k_from = rows_of(t, &k, from, k_cols);
             v_from = rows_of(t, &v, from, v_cols);
