@@ -320,7 +320,8 @@ static const char heading[] =
     "wrote this file: what `moefold simulate`\nsays of the same options, beside what was measured: "
     "the mean of the steps in three seconds that begin 2.5 seconds behind the first step,\nand the "
     "most memory that the driver counted. Tokens are random, routing is a new router's own where "
-    "`--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so. A third of the "
+    "`--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so. A third of "
+    "the "
     "runs, by a hash of their options, is held out: no price may be fitted to it.\n\n";
 
 static int tell_table(const options *o) {

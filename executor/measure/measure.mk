@@ -40,6 +40,11 @@ demo-gpu: build ## train a MoE of 257 million parameters on text for five minute
 bench-gpu: build $(BUILD)/gpu/bench/bench_train ## train four slices of models on this GPU: TFLOP/s, clocks, power, memory (8 minutes)
 	@$(BUILD)/gpu/bench/bench_train
 
+.PHONY: bench-runs
+bench-runs: build $(BUILD)/gpu/bench/bench_runs ## 51 training runs on this GPU (12 minutes), predicted beside measured (RUNS=FILE CLUSTER=h200)
+	@$(BUILD)/gpu/bench/bench_runs $(or $(RUNS),$(BUILD)/runs.csv)
+	@$(BUILD)/gpu/bench/bench_runs $(or $(RUNS),$(BUILD)/runs.csv) --table $(or $(CLUSTER),h200)
+
 MEASURE_DEPS   := $(CUDA_HOST_OBJ:.o=.d) $(CUDA_ROOM_OBJ:.o=.d) $(GPU_MAIN_BIN:=.d) $(MEASURE_BIN).d
 DEPS           += $(MEASURE_DEPS)
 -include $(MEASURE_DEPS)
