@@ -191,7 +191,7 @@ static double now_s(void) {
 
 /* What stands in the way; NULL: measured and kept. */
 static const char *measure(mf_host_cpu *h, int64_t ranks) {
-    place p;
+    place p = {.dir = ""};
     double factor = 1;
     const char *why = NULL;
     if (!make_place(&p)) {
