@@ -12,9 +12,6 @@
 #include <string.h>
 
 enum { REFINED = 3 }; /* cells that halving adds to a row */
-/* Counted work of a cell, half of what a search of one job may take: on the five clusters and 12
- * sizes of docs/planner.md the cells that need more do not reach the gap with all of it, either. */
-enum { CELL_BUDGET_US = 10000000 };
 
 static void ended(const mf_capacity *z) {
     if (z->r->watch.ended != NULL) {
@@ -132,7 +129,6 @@ static mf_status plan_cell(mf_capacity *z, mf_job *j, mf_capacity_cell *c, mf_er
     o.top = 1;
     o.gap = z->r->gap;
     o.threads = z->r->threads;
-    o.budget = CELL_BUDGET_US;
     mf_status s = mf_problem_from_job(j, &problem, &why);
     if (s == MF_OK && z->book == NULL) {
         s = mf_price_book_create(&problem, &o, &z->book, &why);

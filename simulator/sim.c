@@ -140,7 +140,9 @@ static mf_status draw_memory(const recorder *k, const mf_program *p, const mf_me
 /* Energies of the GPU's own kernels, or of an H200's, are of Hopper; those of others are guesses by
  * data sheets. */
 static bool knows_power(const mf_cost *cost) {
-    return mf_cost_power(cost).measured || strcmp(mf_cost_cluster(cost)->gpu.arch, "hopper") == 0;
+    const mf_power p = mf_cost_power(cost);
+    return p.cap_W > p.idle_W &&
+           (p.measured || strcmp(mf_cost_cluster(cost)->gpu.arch, "hopper") == 0);
 }
 
 static mf_status play(const mf_cost *cost, const mf_program *p, const mf_schedule *s,
