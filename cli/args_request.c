@@ -1,5 +1,6 @@
 /* args_request.c - a command line as a request for a job. */
 #include "cli/args_request.h"
+#include "cli/measure_host.h"
 
 #include <string.h>
 
@@ -72,6 +73,9 @@ mf_status mf_args_load(mf_job *j, const mf_args *a,
     mf_job_request r;
     mf_job_init(j);
     mf_status s = mf_args_request(a, &r, e);
+    if (s == MF_OK) {
+        mf_measure_host(a, &r);
+    }
     return s == MF_OK ? load(j, &r, e) : s;
 }
 

@@ -61,8 +61,14 @@ static void detect(mf_train_settings *s) {
 static mf_status write_config(mf_train_settings *s, mf_err *e) {
     const mf_job_request *r = &s->job.asked;
     const char *name = r->model != NULL ? r->model : s->job.plan.model.name;
+    char text[MF_MODEL_SET];
+    const char *set[MF_MODEL_SETS];
     size_t length;
-    mf_status status = mf_model_config_text(name, r->set, r->set_count, &s->config, &length, e);
+    memcpy(text, s->job.model.set, sizeof text); /* a plan's own among them */
+    const size_t kept = (size_t)mf_model_split_set(text, set);
+    const bool all = kept > 0 || r->set_count == 0;
+    mf_status status = mf_model_config_text(name, all ? set : r->set, all ? kept : r->set_count,
+                                            &s->config, &length, e);
     s->o.config = s->config;
     return status;
 }

@@ -230,8 +230,9 @@ static mf_status check_keys(const mf_json_value *root, mf_err *e) {
     return mf_json_check_keys(root, known, NEEDED + OPTIONAL + WORDS, e);
 }
 
+/* grouped_eff is the share of a GEMM's rate, and slows down with that. */
 void mf_software_slow(mf_software *s, double factor) {
-    double *rates[] = {&s->grouped_eff, &s->attention_eff, &s->memory_eff, &s->collective_eff};
+    double *rates[] = {&s->attention_eff, &s->memory_eff, &s->collective_eff};
     double *times[] = {&s->host_op_s, &s->host_layer_s, &s->moe_sync_s, &s->host_adam_s,
                        &s->fixed_step_s};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {

@@ -38,12 +38,53 @@ static mf_status check_model(const mf_job_request *r, const mf_model *m, mf_err 
     return mf_job_say_left_out(r, m, e);
 }
 
+/* With the overrides that the plan was made with, and those of the request, which win. A file may
+ * say them already, or lack what they change: as it is it counts where it is the plan's. */
+static mf_status load_changed(mf_job *j, const char *name, mf_err *e) {
+    const mf_job_request *r = &j->asked;
+    char planned[MF_MODEL_SET];
+    const char *set[2 * MF_MODEL_SETS];
+    mf_model_identity is;
+    memcpy(planned, j->plan.model.set, sizeof planned);
+    size_t count = (size_t)mf_model_split_set(planned, set);
+    if (r->model != NULL && r->set_count == 0 && count > 0 &&
+        mf_model_load(name, &j->model, NULL) == MF_OK) {
+        mf_model_identify(&j->model, &is);
+        if (strcmp(is.fingerprint, j->plan.model.fingerprint) == 0) {
+            return MF_OK;
+        }
+    }
+    for (size_t i = 0; i < r->set_count && count < sizeof set / sizeof set[0]; i++) {
+        set[count++] = r->set[i];
+    }
+    return mf_model_load_with(name, set, count, &j->model, e);
+}
+
+/* The plan is for another model, and nothing says what it was changed by. */
+static mf_status name_set(const mf_job *j, mf_status s, mf_err *e) {
+    const mf_plan *p = &j->plan;
+    if (e == NULL || s != MF_INPUT || strcmp(p->model.name, j->model.name) != 0 ||
+        p->model.set[0] != '\0') {
+        return s;
+    }
+    char text[sizeof e->text];
+    char layers[64] = "";
+    snprintf(text, sizeof text, "%s", e->text);
+    if (p->model.layers != j->model.layers) {
+        snprintf(layers, sizeof layers, " num_hidden_layers=%lld", (long long)p->model.layers);
+    }
+    return mf_err_set(e, s,
+                      "%.1500s; a plan of this model that was changed by --set needs the same "
+                      "--set again%s%s",
+                      text, layers[0] != '\0' ? ", here with" : "", layers);
+}
+
 /* The model that a plan names: the request says where it is, when it does not ship. */
 static mf_status load_plan_model(mf_job *j, mf_err *e) {
     const mf_job_request *r = &j->asked;
     const char *name = r->model != NULL ? r->model : j->plan.model.name;
-    mf_status s = mf_model_load_with(name, r->set, r->set_count, &j->model, e);
-    if (s == MF_USAGE && r->model == NULL) {
+    mf_status s = load_changed(j, name, e);
+    if (s == MF_USAGE && r->model == NULL && r->set_count == 0) {
         return mf_err_set(e, MF_USAGE,
                           "%s: the plan is for the model \"%s\", which does not ship: give its "
                           "config.json with --model",
@@ -53,6 +94,7 @@ static mf_status load_plan_model(mf_job *j, mf_err *e) {
         return mf_request_named(s, "model", e);
     }
     s = mf_plan_check(&j->plan, &j->model, e);
+    s = s == MF_OK ? s : name_set(j, s, e);
     return s == MF_OK ? s : mf_err_prefix(e, "%s", r->plan);
 }
 
@@ -85,7 +127,9 @@ static mf_status load_names(mf_job *j, mf_err *e) {
 
 static void set_provenance(mf_job *j, const char *cluster, const char *routing) {
     mf_plan_provenance *p = &j->plan.provenance;
-    const char *store = j->asked.store != NULL ? j->asked.store : "shipped";
+    const char *store = j->asked.store != NULL ? j->asked.store
+                        : j->host.known        ? j->host.store
+                                               : "shipped";
     const char *slash = strrchr(store, '/');
     memset(p, 0, sizeof *p);
     snprintf(p->generator, sizeof p->generator, "%s", MF_GENERATOR);
@@ -93,7 +137,7 @@ static void set_provenance(mf_job *j, const char *cluster, const char *routing) 
              strlen(cluster) < sizeof p->cluster ? cluster : j->cluster.name);
     mf_cluster_fingerprint(&j->cluster, p->cluster_fingerprint);
     snprintf(p->software, sizeof p->software, "%s", j->software.name);
-    snprintf(p->measurements, sizeof p->measurements, "%s", slash != NULL ? slash + 1 : store);
+    snprintf(p->measurements, sizeof p->measurements, "%.95s", slash != NULL ? slash + 1 : store);
     snprintf(p->routing, sizeof p->routing, "%s", routing);
     mf_model_identify(&j->model, &j->plan.model);
 }
@@ -219,6 +263,10 @@ mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
     if (s == MF_OK) {
         s = mf_prices_read(r, cluster, from.software[0] != '\0' ? from.software : NULL, &j->cluster,
                            &j->software, e);
+        if (s == MF_OK && mf_host_cpu_is_asked(r, cluster) &&
+            mf_host_cpu_find(j->plan.layout.gpus, &j->host) && j->host.known) {
+            mf_host_cpu_correct(&j->host, &j->software);
+        }
         j->plan.layout.software_traits = j->software.traits;
     }
     const int64_t choices = j->model.top_k * j->plan.layout.seq; /* of a sample */
@@ -238,7 +286,9 @@ mf_status mf_job_read(mf_job *j, const mf_job_request *r, mf_err *e) {
 }
 
 mf_status mf_job_price(mf_job *j, mf_err *e) {
-    return mf_prices_create(&j->asked, &j->cluster, &j->software, &j->cost, e);
+    mf_job_request r = j->asked;
+    r.store = r.store == NULL && j->host.known ? j->host.store : r.store;
+    return mf_prices_create(&r, &j->cluster, &j->software, &j->cost, e);
 }
 
 mf_status mf_job_load(mf_job *j, const mf_job_request *r, mf_err *e) {

@@ -8,6 +8,7 @@
 
 #include "core/plan/plan.h"
 #include "job/elsewhere.h"
+#include "job/host_cpu.h"
 #include "job/request.h"
 #include "simulator/sim.h"
 
@@ -25,6 +26,7 @@ typedef struct mf_job {
     char made_for[64];     /* cluster of a plan file that was made for another one; "" */
     unsigned unsaid, open; /* options that are a guess or not given; of them, not given
                               (job/unsaid.h) */
+    mf_host_cpu host;      /* of the cluster `cpu`, where it was measured: known */
     bool borrowed;         /* `cost` belongs to somebody else */
     /* of the last simulation */
     mf_program *program;

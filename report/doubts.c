@@ -37,6 +37,9 @@ void mf_doubts_of_plan(const mf_job *j, const mf_plan *plan, mf_doubts *out) {
     mf_doubt_job(out, &j->model, &j->cluster, &plan->layout);
     mf_doubt_mfu(out, &j->cluster, &plan->layout, plan->prediction.mfu, "");
     const double share = unmeasured(j, plan);
+    if (j->host.known) {
+        return; /* this machine was measured */
+    }
     if (share > MF_UNMEASURED_SHARE && strcmp(j->cluster.name, "cpu") == 0) {
         doubt_cores(out, &j->cluster);
     } else {

@@ -5,6 +5,7 @@
 #include "simulator/trace.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 const char *mf_breakdown_text(mf_breakdown_kind k) {
     static const char *const text[] = {
@@ -136,6 +137,14 @@ static mf_status draw_memory(const recorder *k, const mf_program *p, const mf_me
     return status;
 }
 
+/* Energies of the GPU's own kernels, or of an H200's, are of Hopper; those of others are guesses by
+ * data sheets. */
+static bool knows_power(const mf_cost *cost) {
+    const mf_power p = mf_cost_power(cost);
+    return p.cap_W > p.idle_W &&
+           (p.measured || strcmp(mf_cost_cluster(cost)->gpu.arch, "hopper") == 0);
+}
+
 static mf_status play(const mf_cost *cost, const mf_program *p, const mf_schedule *s,
                       const mf_sim_options *o, mf_sim *out, mf_err *e) {
     recorder k;
@@ -143,6 +152,9 @@ static mf_status play(const mf_cost *cost, const mf_program *p, const mf_schedul
     if (status == MF_OK && o->trace != NULL) {
         int64_t ranks = o->every_rank ? p->layout.gpus / p->layout.pp : 1;
         status = mf_trace_open(o->trace, p, s, ranks, o->trace_ranks, &k.trace, e);
+        if (status == MF_OK && knows_power(cost)) {
+            status = mf_trace_power(k.trace, cost, e);
+        }
     }
     if (status == MF_OK) {
         const mf_step_options step = {.every_rank = o->every_rank,

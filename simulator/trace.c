@@ -18,14 +18,25 @@ typedef struct open_pass {
     double start_s, end_s;
 } open_pass;
 
+/* Share of its highest clock that a block's products keep. */
+typedef struct drawn_block {
+    const mf_block *block;
+    double clock;
+} drawn_block;
+enum { KNOWN_BLOCKS = 64 };
+
 struct mf_trace {
     FILE *f;
     const mf_program *p;
     const mf_schedule *s;
     int64_t ranks, traced;
     bool all_ops, comma;
-    open_pass *open; /* [stages][ranks] */
-    bool *sent;      /* [ranks][2][virtual stages][micro-batches]: an arrow begins there */
+    open_pass *open;     /* [stages][ranks] */
+    const mf_cost *cost; /* NULL: power and clock are not drawn */
+    double *busy_s;      /* [stages][ranks]: end of the last block; -1: none yet */
+    drawn_block known[KNOWN_BLOCKS];
+    int knowns; /* that were kept, the oldest overwritten */
+    bool *sent; /* [ranks][2][virtual stages][micro-batches]: an arrow begins there */
 };
 
 static int64_t rank_of(const mf_trace *t, int64_t stage, int64_t r) {
@@ -150,6 +161,72 @@ static void end_pass(mf_trace *t, int64_t stage, int64_t r) {
     o->event = -1;
 }
 
+/* --- power and clock ---------------------------------------------------------------------------
+ */
+
+static void counter(const mf_trace *t, int64_t pid, const char *name, const char *unit, double at_s,
+                    double value) {
+    const long long at = llround(at_s * 1e9);
+    fprintf(t->f,
+            "{\"name\":\"%s\",\"ph\":\"C\",\"ts\":%lld.%03lld,\"pid\":%lld,"
+            "\"args\":{\"%s\":%.6g}}",
+            name, at / 1000, at % 1000, (long long)pid, unit, value);
+}
+
+static void draw_idle(mf_trace *t, int64_t pid, double at_s) {
+    begin(t);
+    counter(t, pid, "power", "W", at_s, mf_cost_power(t->cost).idle_W);
+}
+
+/* Balanced routing stands for any. */
+static double clock_of(mf_trace *t, const mf_block *b) {
+    for (int i = 0; i < t->knowns && i < KNOWN_BLOCKS; i++) {
+        if (t->known[i].block == b) {
+            return t->known[i].clock;
+        }
+    }
+    const double clock = 1 / mf_cost_stretch(t->cost, b, 1, NULL);
+    t->known[t->knowns++ % KNOWN_BLOCKS] = (drawn_block){b, clock};
+    return clock;
+}
+
+/* What the GPU draws over a block: idle power and the energy of its ops. */
+static void draw_power(mf_trace *t, const mf_block_instance *i, int64_t pid) {
+    double *busy_s = &t->busy_s[i->stage * t->ranks + i->rank];
+    const mf_power p = mf_cost_power(t->cost);
+    double joules = 0;
+    for (int k = 0; k < i->time->nops; k++) {
+        const mf_op_time *at = &i->time->op[k];
+        joules += mf_cost_energy_J(t->cost, &(at->side ? i->beside : i->block)->ops[at->op], 1, 0);
+    }
+    if (*busy_s >= 0 && i->start_s > *busy_s) {
+        draw_idle(t, pid, *busy_s);
+    }
+    if (i->end_s > i->start_s) {
+        begin(t);
+        counter(t, pid, "power", "W", i->start_s,
+                fmin(p.idle_W + joules / (i->end_s - i->start_s), p.cap_W));
+        begin(t);
+        counter(t, pid, "clock of products", "share", i->start_s,
+                i->beside != NULL ? fmin(clock_of(t, i->block), clock_of(t, i->beside))
+                                  : clock_of(t, i->block));
+    }
+    *busy_s = i->end_s;
+}
+
+mf_status mf_trace_power(mf_trace *t, const mf_cost *cost, mf_err *e) {
+    const size_t n = (size_t)(t->s->stages * t->ranks);
+    t->busy_s = malloc((n + 1) * sizeof *t->busy_s);
+    if (t->busy_s == NULL) {
+        return mf_err_set(e, MF_NOMEM, "trace: out of memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        t->busy_s[i] = -1;
+    }
+    t->cost = cost;
+    return MF_OK;
+}
+
 /* --- instances -------------------------------------------------------------------------------- */
 
 static void draw_ops(mf_trace *t, const mf_block_instance *i, int64_t pid) {
@@ -186,6 +263,9 @@ static void draw_block(mf_trace *t, const mf_block_instance *i, int64_t pid) {
                 (i->position2 >= 0 && i->micro_batch2 == last);
     if (i->time->op != NULL && (t->all_ops || edge)) {
         draw_ops(t, i, pid);
+    }
+    if (i->time->op != NULL && t->cost != NULL) {
+        draw_power(t, i, pid);
     }
 }
 
@@ -314,6 +394,12 @@ static mf_status write_about(const mf_trace *t, mf_err *e) {
     mf_json_write_string(&w, "model", t->p->model.name);
     mf_json_write_string(&w, "ops",
                          t->all_ops ? "every micro-batch" : "first two and last micro-batch");
+    if (t->cost != NULL) {
+        mf_json_write_string(&w, "power",
+                             mf_cost_power(t->cost).measured
+                                 ? "energies measured on this GPU, balanced routing"
+                                 : "energies of an H200's kernels, balanced routing");
+    }
     mf_json_write_end(&w);
     mf_status status = mf_json_writer_finish(&w, &text, &length, e);
     if (status == MF_OK) {
@@ -329,7 +415,11 @@ mf_status mf_trace_close(mf_trace *t, mf_err *e) {
     }
     for (int64_t p = 0; p < t->s->stages; p++) {
         for (int64_t r = 0; r < t->ranks; r++) {
+            const double busy_s = t->cost != NULL ? t->busy_s[p * t->ranks + r] : -1;
             end_pass(t, p, r);
+            if (busy_s >= 0) {
+                draw_idle(t, rank_of(t, p, r), busy_s);
+            }
         }
     }
     fputs("\n],\n\"otherData\":", t->f);
@@ -340,6 +430,7 @@ mf_status mf_trace_close(mf_trace *t, mf_err *e) {
     }
     free(t->open);
     free(t->sent);
+    free(t->busy_s);
     free(t);
     return status;
 }

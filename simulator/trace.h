@@ -2,9 +2,11 @@
  *
  * One process a rank, one thread a stream; slices nest: a chunk's pass holds its blocks, a block
  * its compute ops; communication and copies lie on the threads of their own streams; an arrow leads
- * from a message to the pass that waits for it, where both are drawn; a counter track holds the
- * memory of the rank. Processes stand in the order of ranks, threads in that of streams. Times are
- * those of the simulation, in nanoseconds.
+ * from a message to the pass that waits for it, where both are drawn; counter tracks hold the
+ * memory of the rank and, where energies of its GPU or of another Hopper were measured, power and
+ * clock. Processes stand
+ * in the order of ranks, threads in that of streams. Times are those of the simulation, in
+ * nanoseconds.
  */
 #ifndef MF_SIMULATOR_TRACE_H
 #define MF_SIMULATOR_TRACE_H
@@ -19,6 +21,10 @@ typedef struct mf_trace mf_trace;
  * caller's. Errors: MF_NOMEM. */
 mf_status mf_trace_open(FILE *f, const mf_program *p, const mf_schedule *s, int64_t ranks,
                         int64_t traced, mf_trace **out, mf_err *e);
+/* Draws power (W: idle, and the energy of each block's ops over its time, at most what the GPU
+ * settles at) and the share of their highest clock that its products keep under the power cap, as
+ * counters from here on. cost is borrowed. Errors: MF_NOMEM. */
+mf_status mf_trace_power(mf_trace *t, const mf_cost *cost, mf_err *e);
 /* Draws an instance. */
 void mf_trace_draw(mf_trace *t, const mf_block_instance *i);
 /* Memory track of a stage's ranks: bytes[i] from start_s[i] on; start_s < 0 is left out. */

@@ -107,6 +107,8 @@ typedef struct mf_mixer_shape {
 } mf_mixer_shape;
 
 #define MF_MODEL_LEFT_OUT 320
+#define MF_MODEL_SET 1024 /* bytes of overrides that a model keeps */
+#define MF_MODEL_SETS 64
 
 #define MF_MODEL_MAX_MTP 16
 
@@ -196,7 +198,13 @@ typedef struct mf_model {
     /* What config.json speaks of and this model leaves out, "; " between: a vision tower, keys that
      * nobody reads. Empty: nothing. */
     char left_out[MF_MODEL_LEFT_OUT];
+    /* The overrides it was read with, KEY=VALUE a line; empty where there were none, or more than
+     * stand here. */
+    char set[MF_MODEL_SET];
 } mf_model;
+
+/* Such lines as an array: cuts `set` in place; returns how many of out[MF_MODEL_SETS]. */
+int mf_model_split_set(char set[MF_MODEL_SET], const char *out[MF_MODEL_SETS]);
 
 /* Heads of a layer class. */
 static inline int64_t mf_model_heads(const mf_model *m, const mf_layer_class *c) {
@@ -327,6 +335,7 @@ typedef struct mf_model_identity {
     char family[32];
     char fingerprint[20]; /* of every field that shapes times or tensors, hexadecimal */
     int64_t layers, mtp_layers, hidden, experts, parameters;
+    char set[MF_MODEL_SET]; /* as in mf_model: what the named model was changed by */
 } mf_model_identity;
 
 /* The fingerprint leaves out names and prose, and is stable across machines and builds. */

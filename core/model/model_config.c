@@ -183,12 +183,46 @@ mf_status mf_model_read(mf_config *c, const char *name, mf_model *out) {
     return st;
 }
 
+/* All of them or none: a part would say another model. */
+static void keep_overrides(const char *const *overrides, size_t count, char out[MF_MODEL_SET]) {
+    size_t used = 0;
+    bool fits = count <= MF_MODEL_SETS;
+    out[0] = '\0';
+    for (size_t i = 0; i < count && fits; i++) {
+        const size_t length = strlen(overrides[i]);
+        fits = used + length + 2 <= MF_MODEL_SET && strchr(overrides[i], '\n') == NULL;
+        if (fits) {
+            used += (size_t)snprintf(out + used, MF_MODEL_SET - used, "%s%s", i > 0 ? "\n" : "",
+                                     overrides[i]);
+        }
+    }
+    if (!fits) {
+        out[0] = '\0';
+    }
+}
+
+int mf_model_split_set(char set[MF_MODEL_SET], const char *out[MF_MODEL_SETS]) {
+    int count = 0;
+    for (char *at = set; at != NULL && at[0] != '\0' && count < MF_MODEL_SETS;) {
+        char *end = strchr(at, '\n');
+        out[count++] = at;
+        if (end != NULL) {
+            *end++ = '\0';
+        }
+        at = end;
+    }
+    return count;
+}
+
 mf_status mf_model_from_config(const mf_json *doc, const char *name, const char *const *overrides,
                                size_t count, mf_model *out, mf_err *e) {
     mf_config c;
     mf_status st = mf_config_open(&c, doc, overrides, count, e);
     st = st == MF_OK ? mf_model_read(&c, name, out) : st;
     mf_config_close(&c);
+    if (st == MF_OK) {
+        keep_overrides(overrides, count, out->set);
+    }
     return st;
 }
 

@@ -131,4 +131,5 @@ void mf_model_identify(const mf_model *m, mf_model_identity *out) {
     out->hidden = m->hidden;
     out->experts = m->experts;
     out->parameters = counts.total;
+    memcpy(out->set, m->set, sizeof out->set);
 }

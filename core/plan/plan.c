@@ -191,6 +191,21 @@ static void write_provenance(mf_json_writer *w, const mf_plan_provenance *p) {
     mf_json_write_end(w);
 }
 
+/* The overrides of the named model, where there are any. */
+static void write_set(mf_json_writer *w, const mf_model_identity *m) {
+    char text[MF_MODEL_SET];
+    const char *set[MF_MODEL_SETS];
+    memcpy(text, m->set, sizeof text);
+    const int count = mf_model_split_set(text, set);
+    if (count > 0) {
+        mf_json_write_array(w, "set", true);
+        for (int i = 0; i < count; i++) {
+            mf_json_write_string(w, NULL, set[i]);
+        }
+        mf_json_write_end(w);
+    }
+}
+
 void mf_plan_write(mf_json_writer *w, const char *key, const mf_plan *p) {
     mf_json_write_object(w, key, false);
     mf_json_write_string(w, "format", MF_PLAN_FORMAT);
@@ -204,6 +219,7 @@ void mf_plan_write(mf_json_writer *w, const char *key, const mf_plan *p) {
     mf_json_write_i64(w, "hidden", p->model.hidden);
     mf_json_write_i64(w, "experts", p->model.experts);
     mf_json_write_i64(w, "parameters", p->model.parameters);
+    write_set(w, &p->model);
     mf_json_write_end(w);
     mf_plan_write_layout(w, "layout", &p->layout);
     write_assignment(w, &p->assignment);

@@ -80,9 +80,39 @@ static mf_status need(const mf_json_value *object, const char *key, const mf_jso
     return *out ? MF_OK : mf_json_fail(object, e, "missing key \"%s\"", key);
 }
 
+/* KEY=VALUE texts; without the key there are none. */
+static void read_set(reader *r, char out[MF_MODEL_SET]) {
+    const mf_json_value *v = mf_json_find(r->object, "set");
+    size_t used = 0;
+    out[0] = '\0';
+    if (r->status != MF_OK || v == NULL) {
+        return;
+    }
+    r->status = mf_json_want(v, MF_JSON_ARRAY, r->e);
+    if (r->status == MF_OK && mf_json_size(v) > MF_MODEL_SETS) {
+        r->status = mf_json_fail(v, r->e, "\"set\": expected at most %d values", MF_MODEL_SETS);
+    }
+    for (size_t i = 0; r->status == MF_OK && i < mf_json_size(v); i++) {
+        const mf_json_value *item = mf_json_at(v, i);
+        const char *text = "";
+        r->status = mf_json_string(item, &text, r->e);
+        if (r->status == MF_OK && (strchr(text, '=') == NULL || strchr(text, '\n') != NULL)) {
+            r->status = mf_json_fail(item, r->e, "expected KEY=VALUE");
+        }
+        if (r->status == MF_OK && used + strlen(text) + 2 > MF_MODEL_SET) {
+            r->status =
+                mf_json_fail(item, r->e, "\"set\": more than %d bytes in all", MF_MODEL_SET - 1);
+        }
+        if (r->status == MF_OK) {
+            used +=
+                (size_t)snprintf(out + used, MF_MODEL_SET - used, "%s%s", i > 0 ? "\n" : "", text);
+        }
+    }
+}
+
 static mf_status read_model(const mf_json_value *v, mf_model_identity *m, mf_err *e) {
-    static const char *const keys[] = {"name",       "family", "fingerprint", "layers",
-                                       "mtp_layers", "hidden", "experts",     "parameters"};
+    static const char *const keys[] = {"name",   "family",  "fingerprint", "layers", "mtp_layers",
+                                       "hidden", "experts", "parameters",  "set"};
     reader r = enter(v, keys, COUNT(keys), e);
     read_text(&r, "name", m->name, sizeof m->name);
     read_text(&r, "family", m->family, sizeof m->family);
@@ -92,6 +122,7 @@ static mf_status read_model(const mf_json_value *v, mf_model_identity *m, mf_err
     read_i64(&r, "hidden", 1, MAX_WHOLE, &m->hidden);
     read_i64(&r, "experts", 0, MAX_WHOLE, &m->experts);
     read_i64(&r, "parameters", 1, MAX_WHOLE, &m->parameters);
+    read_set(&r, m->set);
     return r.status;
 }
 

@@ -15,6 +15,7 @@
 set -u
 unset COLUMNS # cases that mean a width say so
 export MOEFOLD_CUDA_LIBRARY=/nowhere/libmoefold_cuda.so
+export MOEFOLD_CPU=off # prices do not depend on the machine
 golden_case=${0%/*}
 golden_binary=${MF_BUILD:-build}/moefold
 golden_limit="timeout -s KILL ${MF_GOLDEN_SECONDS:-300}"

@@ -314,6 +314,32 @@ static void one_expert_is_a_plain_product(void **state) {
     mf_cost_destroy(cost);
 }
 
+/* What a measured job corrects a profile by counts once. */
+static void a_slowed_profile_takes_so_much_longer_for_every_op(void **state) {
+    (void)state;
+    static const char *const ops[] = {"gemm dtype=bf16 m=8192 n=8192 k=8192",
+                                      "grouped_gemm dtype=bf16 experts=8 m=4096 n=4096 k=7168",
+                                      "attention pass=fwd b=1 h=64 s=8192 dqk=128",
+                                      "memory op=rmsnorm_fwd bytes=1GiB",
+                                      "all_gather bytes=1GiB ranks=8"};
+    const mf_cluster c = world_h200();
+    mf_cost *cost = world_cost(&c, -1);
+    mf_software slow = *mf_cost_software(cost);
+    double before_s[sizeof ops / sizeof ops[0]];
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        before_s[i] = price_of(cost, ops[i]).time_s;
+    }
+    mf_software_slow(&slow, 2);
+    mf_cost_set_software(cost, &slow);
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        const double ratio = price_of(cost, ops[i]).time_s / before_s[i];
+        if (fabs(ratio - 2) > 0.05) {
+            fail_msg("%s takes %.3f times as long", ops[i], ratio);
+        }
+    }
+    mf_cost_destroy(cost);
+}
+
 static void communication_beside_compute_slows_it(void **state) {
     (void)state;
     const mf_cluster c = world_h200();
@@ -397,6 +423,7 @@ int main(void) {
         cmocka_unit_test(software_efficiencies_divide_the_rate),
         cmocka_unit_test(software_tells_kinds_of_gpu_and_scales_apart),
         cmocka_unit_test(one_expert_is_a_plain_product),
+        cmocka_unit_test(a_slowed_profile_takes_so_much_longer_for_every_op),
         cmocka_unit_test(communication_beside_compute_slows_it),
         cmocka_unit_test(nothing_costs_nothing),
         cmocka_unit_test(a_price_is_asked_for_by_text),

@@ -15,6 +15,8 @@ typedef struct trace {
     slice *slice;
     size_t slices, processes, threads, counters, placed;
     double peak_B, last;
+    size_t powers, clocks;
+    double least_W, most_W, last_W, power_at, least_clock, most_clock;
     double *begun; /* [ARROWS] by number: when, or -1 */
     size_t arrows, open_arrows;
 } trace;
@@ -70,6 +72,27 @@ static void read_event(trace *t, const mf_json_value *v) {
     assert_ok(mf_json_get_f64(v, "ts", 0, 1e15, &at, NULL));
     if (*kind == 's' || *kind == 'f') {
         read_arrow(t, v, kind, at);
+        return;
+    }
+    if (*kind == 'C' && strcmp(name, "power") == 0) {
+        double watts = 0;
+        assert_ok(mf_json_get_f64(mf_json_find(v, "args"), "W", 0, 1e4, &watts, NULL));
+        t->least_W = t->powers == 0 ? watts : fmin(t->least_W, watts);
+        t->most_W = fmax(t->most_W, watts);
+        if (pid == 0) {
+            assert_at_most(t->power_at, at + 1e-6);
+            t->power_at = at;
+            t->last_W = watts;
+        }
+        t->powers++;
+        return;
+    }
+    if (*kind == 'C' && strcmp(name, "clock of products") == 0) {
+        double share = 0;
+        assert_ok(mf_json_get_f64(mf_json_find(v, "args"), "share", 0, 1, &share, NULL));
+        t->least_clock = t->clocks == 0 ? share : fmin(t->least_clock, share);
+        t->most_clock = fmax(t->most_clock, share);
+        t->clocks++;
         return;
     }
     if (*kind == 'C') {
@@ -243,6 +266,43 @@ static void slices_add_up_to_the_stage_times(void **state) {
     mf_cost_destroy(cost);
 }
 
+static trace draw_on(const char *arch, mf_power *power) {
+    mf_cluster c = test_cluster();
+    mf_software soft = sim_software_ideal();
+    snprintf(c.gpu.arch, sizeof c.gpu.arch, "%s", arch);
+    c.gpu.power_w = 700;
+    soft.power_cap = 1;
+    mf_cost *cost = sim_cost(&c, &soft);
+    mf_model m = test_model_dense();
+    mf_layout l = sim_layout(&m, 4, 4, 1, 6);
+    mf_program *p = sim_program(&m, &l, &c);
+    mf_sim *sim;
+    trace t = draw(cost, p, (mf_sim_options){.every_rank = false}, &sim);
+    *power = mf_cost_power(cost);
+    mf_sim_destroy(sim);
+    mf_program_destroy(p);
+    mf_cost_destroy(cost);
+    return t;
+}
+
+/* Idle between blocks and behind the last, no more than the cap in between. */
+static void power_and_clock_are_drawn_where_energies_are_known(void **state) {
+    (void)state;
+    mf_power power;
+    trace t = draw_on("hopper", &power);
+    assert_true(t.powers > t.clocks && t.clocks > 0);
+    assert_close(t.least_W, power.idle_W, 1e-5);
+    assert_close(t.last_W, power.idle_W, 1e-5);
+    assert_true(t.most_W > power.idle_W);
+    assert_at_most(t.most_W, power.cap_W);
+    assert_true(t.least_clock >= 1.0 / 3 - 1e-6);
+    assert_at_most(t.most_clock, 1);
+    trace_clear(&t);
+    t = draw_on("blackwell", &power);
+    assert_int_equal(t.powers + t.clocks, 0);
+    trace_clear(&t);
+}
+
 static void the_first_ranks_can_be_drawn_instead(void **state) {
     (void)state;
     mf_cluster c = test_cluster();
@@ -316,6 +376,7 @@ int main(void) {
         cmocka_unit_test(traces_are_valid_and_their_slices_nest),
         cmocka_unit_test(ranks_that_drift_apart_have_slices_that_nest),
         cmocka_unit_test(slices_add_up_to_the_stage_times),
+        cmocka_unit_test(power_and_clock_are_drawn_where_energies_are_known),
         cmocka_unit_test(the_first_ranks_can_be_drawn_instead),
         cmocka_unit_test(long_steps_draw_the_ops_of_few_micro_batches),
         cmocka_unit_test(a_full_disk_is_reported),

@@ -20,6 +20,17 @@ mf_plain_lines '^rests' simulate --plan "$work/zipf.json" --routing balanced
 mf_plain_lines '^busiest|^rests|^layout' explain --plan "$work/zipf.json"
 sed 's/zipf:1/gone.csv/' "$work/zipf.json" >"$work/gone.json"
 mf_plain_lines '^rests|^!' simulate --plan "$work/gone.json"
+# a plan keeps what --set changed, and says what is missing where it cannot
+deep='--model mixtral-8x7b --cluster h100 --gpus 8 --global-batch 8 --seq 4096 --ep 8'
+$golden_binary simulate $deep --set num_hidden_layers=4 --set sliding_window=null --json --out "$work/set.json" >"$work/a.txt"
+grep '"set"' "$work/set.json" >>"$golden_transcript"
+$golden_binary simulate --plan "$work/set.json" --json --out "$work/set2.json" >"$work/b.txt"
+cmp "$work/a.txt" "$work/b.txt" && cmp "$work/set.json" "$work/set2.json" || exit 1
+mf_lines '^!|^mixtral' simulate --plan "$work/set.json" --set num_hidden_layers=8
+sed -e 's/\("parameters": [0-9]*\),/\1/' -e '/"set": /d' "$work/set.json" >"$work/unset.json"
+mf_plain_lines '^!' simulate --plan "$work/unset.json"
+sed 's/"set": *\[[^]]*\]/"set": ["layers"]/' "$work/set.json" >"$work/badset.json"
+mf_plain_lines '^!' simulate --plan "$work/badset.json"
 # a plan that was made for another cluster, or for other figures of this one
 sed 's/"cluster_fingerprint": "[^"]*"/"cluster_fingerprint": "0123456789abcdef"/' "$work/a.json" >"$work/other.json"
 mf_plain_lines '^made' simulate --plan "$work/a.json" --cluster h200

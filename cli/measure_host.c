@@ -1,0 +1,238 @@
+/* measure_host.c - trains a small model on CPU ranks and keeps what it measured. */
+#define _XOPEN_SOURCE 700 /* nftw */
+#include "cli/measure_host.h"
+
+#include "cli/commands.h"
+#include "core/base/json.h"
+#include "job/host_cpu.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SECONDS = 90, SEQ = 128, EXPERTS = 8, MOST_ARGS = 40 };
+
+extern char **environ;
+
+/* A Mixture-of-Experts model of the size that is tried out on CPU ranks, that of scripts/demo: what
+ * other sizes take follows from its ops. */
+static const char model[] =
+    "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 256, \"hidden_size\": 96,\n"
+    " \"intermediate_size\": 256, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,\n"
+    " \"num_key_value_heads\": 2, \"head_dim\": 24, \"hidden_act\": \"silu\",\n"
+    " \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-06, \"rope_theta\": 10000.0,\n"
+    " \"tie_word_embeddings\": false, \"attention_bias\": false, \"num_experts\": 8,\n"
+    " \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 128, \"norm_topk_prob\": true,\n"
+    " \"decoder_sparse_step\": 1, \"mlp_only_layers\": [], \"router_aux_loss_coef\": 0.01}\n";
+
+/* A folder that is measured in, and files there. */
+typedef struct place {
+    char dir[512], config[640], text[640], run[640], store[640], answer[640];
+} place;
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at) {
+    (void)info;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static bool write_file(const char *path, const char *text, int times) {
+    FILE *f = fopen(path, "w");
+    bool good = f != NULL;
+    for (int i = 0; good && i < times; i++) {
+        good = fputs(text, f) >= 0;
+    }
+    return f != NULL && fclose(f) == 0 && good;
+}
+
+static bool make_place(place *p) {
+    const char *base = getenv("TMPDIR");
+    base = base != NULL && base[0] == '/' && strlen(base) < 400 ? base : "/tmp";
+    snprintf(p->dir, sizeof p->dir, "%s/moefold-cpu-XXXXXX", base);
+    if (mkdtemp(p->dir) == NULL) {
+        return false;
+    }
+    snprintf(p->config, sizeof p->config, "%s/config.json", p->dir);
+    snprintf(p->text, sizeof p->text, "%s/text", p->dir);
+    snprintf(p->run, sizeof p->run, "%s/run", p->dir);
+    snprintf(p->store, sizeof p->store, "%s/store.db", p->dir);
+    snprintf(p->answer, sizeof p->answer, "%s/answer", p->dir);
+    return write_file(p->config, model, 1) &&
+           write_file(p->text, "What a rank computes is the same whatever the words are.\n", 2000);
+}
+
+/* Runs this program with MOEFOLD_CPU=off, its output in a file; its exit code, -1 where it did not
+ * end by itself. */
+static int run_self(const char *const *args, size_t count, const char *answer) {
+    char *argv[MOST_ARGS + 1] = {NULL};
+    posix_spawn_file_actions_t files;
+    pid_t child;
+    int status = 0;
+    memcpy(argv, args, count * sizeof argv[0]);
+    if (posix_spawn_file_actions_init(&files) != 0) {
+        return -1;
+    }
+    (void)posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    (void)posix_spawn_file_actions_addopen(&files, 1, answer, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    (void)posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    const int failed = posix_spawn(&child, "/proc/self/exe", &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (failed != 0) {
+        return -1;
+    }
+    const struct timespec pause = {0, 20000000};
+    for (int waits = 0; waitpid(child, &status, WNOHANG) == 0; waits++) {
+        if (waits == SECONDS * 50 || waits == (SECONDS + 10) * 50) {
+            kill(child, waits == SECONDS * 50 ? SIGTERM : SIGKILL);
+        }
+        nanosleep(&pause, NULL);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Ten steps on so many ranks: TP 2 where they are even, experts on all of them. */
+static bool train(const place *p, int64_t ranks) {
+    char gpus[24], batch[24], seq[24], ep[24];
+    int64_t experts = EXPERTS;
+    while (ranks % experts != 0) {
+        experts /= 2;
+    }
+    snprintf(gpus, sizeof gpus, "%lld", (long long)ranks);
+    snprintf(batch, sizeof batch, "%lld", 2 * (long long)ranks);
+    snprintf(seq, sizeof seq, "%d", SEQ);
+    snprintf(ep, sizeof ep, "%lld", (long long)experts);
+    const char *const args[] = {
+        "moefold",     "train",  "--model",        p->config,
+        "--cluster",   "cpu",    "--gpus",         gpus,
+        "--seq",       seq,      "--global-batch", batch,
+        "--precision", "fp32",   "--tp",           ranks % 2 == 0 ? "2" : "1",
+        "--ep",        ep,       "--micro-batch",  ranks % 2 == 0 ? "4" : "2",
+        "--zero",      "1",      "--steps",        "10",
+        "--data",      p->text,  "--out",          p->run,
+        "--record",    p->store,
+    };
+    return run_self(args, sizeof args / sizeof args[0], p->answer) == 0;
+}
+
+/* Measured step over the one that the ops' own times give. */
+static bool find_factor(const place *p, double *factor) {
+    const char *const args[] = {"moefold", "compare",     "--run", p->run,  "--store",
+                                p->store,  "--tolerance", "100",   "--json"};
+    mf_json *doc = NULL;
+    double predicted_s = 0, measured_s = 0;
+    const int code = run_self(args, sizeof args / sizeof args[0], p->answer);
+    bool good = (code == 0 || code == 4) && mf_json_load(p->answer, &doc, NULL) == MF_OK;
+    good = good &&
+           mf_json_get_f64(mf_json_root(doc), "predicted_step_time_s", 1e-9, 1e9, &predicted_s,
+                           NULL) == MF_OK &&
+           mf_json_get_f64(mf_json_root(doc), "measured_step_time_s", 1e-9, 1e9, &measured_s,
+                           NULL) == MF_OK;
+    mf_json_destroy(doc);
+    *factor = good ? fmin(fmax(measured_s / predicted_s, 0.1), 10) : 1;
+    return good;
+}
+
+static bool make_folders(char *path) {
+    for (char *at = strchr(path + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        (void)mkdir(path, 0700);
+        *at = '/';
+    }
+    (void)mkdir(path, 0700);
+    return access(path, W_OK) == 0;
+}
+
+/* Copies a file to a name beside the last, then renames it: no reader sees half of one. */
+static bool keep_file(const char *from, const char *to) {
+    char part[704], block[65536];
+    snprintf(part, sizeof part, "%s.%ld", to, (long)getpid());
+    FILE *in = fopen(from, "rb"), *out = fopen(part, "wb");
+    bool good = in != NULL && out != NULL;
+    for (size_t n; good && (n = fread(block, 1, sizeof block, in)) > 0;) {
+        good = fwrite(block, 1, n, out) == n;
+    }
+    good = good && !ferror(in);
+    if (in != NULL) {
+        fclose(in);
+    }
+    good = out != NULL && fclose(out) == 0 && good;
+    good = good && rename(part, to) == 0;
+    if (!good) {
+        remove(part);
+    }
+    return good;
+}
+
+/* The profile last: with it both are there. */
+static bool keep(const place *p, mf_host_cpu *h, double factor) {
+    char profile[256];
+    snprintf(profile, sizeof profile,
+             "{\"name\": \"moefold\", \"extends\": \"moefold\",\n"
+             " \"step_factor\": {\"value\": %.4f, \"source\": \"ten steps on this machine\"}}\n",
+             factor);
+    return write_file(p->answer, profile, 1) && make_folders(h->folder) &&
+           keep_file(p->store, h->store) && keep_file(p->answer, h->software);
+}
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What stands in the way; NULL: measured and kept. */
+static const char *measure(mf_host_cpu *h, int64_t ranks) {
+    place p = {.dir = ""};
+    double factor = 1;
+    const char *why = NULL;
+    if (!make_place(&p)) {
+        return "no folder for temporary files";
+    }
+    if (!train(&p, ranks)) {
+        why = "the ranks did not train";
+    } else if (!find_factor(&p, &factor)) {
+        why = "its times cannot be read";
+    } else if (!keep(&p, h, factor)) {
+        why = "its times cannot be kept";
+    }
+    (void)nftw(p.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return why;
+}
+
+void mf_measure_host(const mf_args *a, const mf_job_request *r) {
+    mf_host_cpu h;
+    const int64_t ranks = r->layout.gpus;
+    if (r->cluster == NULL || r->plan != NULL || !mf_request_says(r, MF_SAID_GPUS) ||
+        !mf_host_cpu_is_asked(r, r->cluster) || !mf_host_cpu_find(ranks, &h) || h.known ||
+        mf_cli_command_find("train") == NULL) {
+        return;
+    }
+    const double began_s = now_s();
+    const char *old = getenv("MOEFOLD_CPU");
+    char *before = old != NULL ? strdup(old) : NULL;
+    setenv("MOEFOLD_CPU", "off", 1); /* of the programs that measure */
+    const char *why = measure(&h, ranks);
+    if (before != NULL) {
+        setenv("MOEFOLD_CPU", before, 1);
+    } else {
+        unsetenv("MOEFOLD_CPU");
+    }
+    free(before);
+    if (a->notes != NULL && why == NULL) {
+        fprintf(a->notes,
+                "note: cluster cpu: %lld rank%s of this machine measured in %.1f s and kept in %s "
+                "(MOEFOLD_CPU=off: shipped assumptions)\n",
+                (long long)ranks, ranks == 1 ? "" : "s", now_s() - began_s, h.base);
+    } else if (a->notes != NULL) {
+        fprintf(a->notes, "note: cluster cpu: this machine was not measured (%s)\n", why);
+    }
+}

@@ -1,0 +1,67 @@
+/* host_cpu.c - where measured times of this machine's CPU ranks are kept, and their use. */
+#include "job/host_cpu.h"
+
+#include "core/base/fingerprint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The processor as the kernel names it, and the cores that there are. */
+static uint64_t name_machine(long cores) {
+    char line[256], name[256] = "";
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f != NULL && name[0] == '\0' && fgets(line, sizeof line, f) != NULL) {
+        if (strncmp(line, "model name", 10) == 0) {
+            snprintf(name, sizeof name, "%s", line);
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return mf_fingerprint_i64(mf_fingerprint_text(0, name), cores);
+}
+
+static bool find_folder(char *out, size_t size) {
+    const char *said = getenv("MOEFOLD_CPU"), *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int n = 0;
+    if (said != NULL && said[0] != '\0') {
+        n = snprintf(out, size, "%s", said);
+        return strcmp(said, "off") != 0 && (size_t)n < size;
+    }
+    if (cache != NULL && cache[0] == '/') {
+        n = snprintf(out, size, "%s/moefold", cache);
+    } else if (home != NULL && home[0] == '/') {
+        n = snprintf(out, size, "%s/.cache/moefold", home);
+    }
+    return n > 0 && (size_t)n < size;
+}
+
+bool mf_host_cpu_find(int64_t ranks, mf_host_cpu *out) {
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *out = (mf_host_cpu){.known = false};
+    if (ranks < 1 || ranks > MF_HOST_CPU_MOST || ranks > 2 * cores ||
+        !find_folder(out->base, sizeof out->base)) {
+        return false;
+    }
+    snprintf(out->folder, sizeof out->folder, "%s/cpu-%016" PRIx64, out->base, name_machine(cores));
+    snprintf(out->store, sizeof out->store, "%s/cpu-%d.db", out->folder, (int)ranks);
+    snprintf(out->software, sizeof out->software, "%s/cpu-%d.json", out->folder, (int)ranks);
+    out->known = access(out->store, R_OK) == 0 && access(out->software, R_OK) == 0;
+    return true;
+}
+
+bool mf_host_cpu_is_asked(const mf_job_request *r, const char *cluster) {
+    return r->store == NULL && strcmp(cluster, "cpu") == 0;
+}
+
+void mf_host_cpu_correct(const mf_host_cpu *h, mf_software *s) {
+    mf_software corrected;
+    if (strcmp(s->name, "moefold") == 0 &&
+        mf_software_load(h->software, &corrected, NULL) == MF_OK) {
+        *s = corrected;
+    }
+}
