@@ -79,9 +79,9 @@ rank_process() {
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
 
-# --- the GPU's memory, in MiB, of all that are seen ---------------------------------------------------------------
+# --- the GPU's memory, in MiB, of all that runs may use (CUDA_VISIBLE_DEVICES: numbers or names) -----------------
 in_use() {
-    [ $gpu = cuda ] && nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | awk '{ n += $1 } END { print n + 0 }' || echo 0
+    [ $gpu = cuda ] && nvidia-smi ${CUDA_VISIBLE_DEVICES:+-i "$CUDA_VISIBLE_DEVICES"} --query-gpu=memory.used --format=csv,noheader,nounits | awk '{ n += $1 } END { print n + 0 }' || echo 0
 }
 before=$(in_use)
 slack=16 # of what the driver counts, by itself
