@@ -23,6 +23,8 @@ if [ -n "${NCCL_HOME:-}" ]; then
         [ -f "$lib" ] && cp -L "$lib" "$to/lib/"
     done
 fi
+# What tests/gpu/faults.sh loads in front of cuBLASLt.
+cc -std=c11 -O1 -fPIC -shared -s tests/preload/fault_cuda.c -o "$to/lib/fault_cuda.so" -ldl
 find profiles -name '*.json' -o -name '*.csv' | tar -cf - -T - | tar -C "$to" -xf -
 [ -z "${MOEFOLD_REFERENCES:-}" ] || cp -rL "$MOEFOLD_REFERENCES" "$to/references"
 cat >"$to/run" <<'R'

@@ -16,7 +16,8 @@ done
 has_header() {
     printf '#include <%s>\n' "$1" | ${CC:-cc} -x c -E - >/dev/null 2>&1
 }
-if command -v "${CC:-cc}" >/dev/null 2>&1; then
+compiler=${CC:-cc} # maybe with a cache in front ("ccache cc")
+if command -v "${compiler##* }" >/dev/null 2>&1; then
     has_header stdlib.h || missing="$missing libc6-dev"
     has_header glpk.h || missing="$missing libglpk-dev"
     has_header cjson/cJSON.h || missing="$missing libcjson-dev"

@@ -1,10 +1,13 @@
 #!/bin/sh
 # What a run survives, and what it leaves behind: checkpoints between CPU ranks and a GPU, SIGTERM, kill -9, out of
-# memory, a rank that hangs, --on-failure restart, --deterministic.
+# memory, a rank that hangs, --on-failure restart, faults that pass and faults that last (--rerun), a slow rank,
+# --deterministic.
 #   faults.sh [PROGRAM...]      the program, such as "/tmp/moefold-gpu/run moefold" [build/moefold]
 # Needs python3, with PyTorch for "out of memory", and nvidia-smi. A line for each check, exit 1 when one fails.
 # BACKEND=cpu  tries the script out where there is no GPU, and says which checks that leaves out
-# ONLY=TEXT    the parts named there: checkpoint, sigterm, restart, kill, memory, hang, deterministic
+# FLIP=FILE    the library of tests/preload/fault_cuda.c (fault_expf.c on CPU ranks): else that of build/, of the
+#              bundle, or what cc makes of it
+# ONLY=TEXT    the parts named there: checkpoint, sigterm, restart, rerun, slow, kill, memory, hang, deterministic
 set -u
 [ $# -gt 0 ] || set -- build/moefold
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -76,9 +79,9 @@ rank_process() {
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
 
-# --- the GPU's memory, in MiB, of all that are seen ---------------------------------------------------------------
+# --- the GPU's memory, in MiB, of all that runs may use (CUDA_VISIBLE_DEVICES: numbers or names) -----------------
 in_use() {
-    [ $gpu = cuda ] && nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | awk '{ n += $1 } END { print n + 0 }' || echo 0
+    [ $gpu = cuda ] && nvidia-smi ${CUDA_VISIBLE_DEVICES:+-i "$CUDA_VISIBLE_DEVICES"} --query-gpu=memory.used --format=csv,noheader,nounits | awk '{ n += $1 } END { print n + 0 }' || echo 0
 }
 before=$(in_use)
 slack=16 # of what the driver counts, by itself
@@ -399,6 +402,104 @@ restart() {
     rm -rf "$run"
 }
 
+# --- --rerun ------------------------------------------------------------------------------------------------------
+# The library that spoils one number of one rank once, in $flip.
+find_flip() {
+    kind=cuda
+    [ $gpu = cuda ] || kind=expf
+    for flip in "${FLIP:-}" "$here/build/fault_$kind.so" "${program%%/run *}/lib/fault_$kind.so" "$work/fault_$kind.so"; do
+        [ ! -f "$flip" ] || return 0
+    done
+    cc -std=c11 -O1 -fPIC -shared "$here/tests/preload/fault_$kind.c" -o "$flip" -ldl 2>/dev/null
+}
+# spoiled NAME RANK OPTIONS: a run of 24 steps with such a fault, behind its sixth step on a GPU
+spoiled() {
+    spoiled_name=$1
+    spoiled_rank=$2
+    shift 2
+    start "$spoiled_name" env "LD_PRELOAD=$flip" "MF_FLIP_RANK=$spoiled_rank" MF_FLIP_CALL=5000000 \
+        "MF_FLIP_WHEN=$work/$spoiled_name.when" "MF_FLIP_DONE=$work/$spoiled_name.done" \
+        $program train $small $rerun $rate --keep 0 "$@" --steps 24 --out "$work/$spoiled_name"
+    within 90 has_lines "$work/$spoiled_name" 6
+    : >"$work/$spoiled_name.when"
+    ended "$spoiled_name" 90
+    came=$(holds [ -f "$work/$spoiled_name.done" ])
+}
+passes() { # passes NAME RANK-WITHOUT-RESTART OPTIONS
+    passes_name=$1
+    alone=$2
+    shift 2
+    spoiled "$passes_name-ends" "$alone" "$@"
+    line=$(grep -h '^moefold' "$work/$passes_name-ends.log" | grep 'run again, its loss is .*: a fault that passed' | head -n 1)
+    check "$(all "$came" "$(holds [ "$code" = 5 ])" "$(holds [ -n "$line" ])")" \
+        "rerun: $passes_name, a number spoiled once: exit code $code (5), $line"
+    go "$passes_name-calm" 90 $rerun $rate --keep 0 "$@" --steps 24 --out "$work/$passes_name-calm"
+    calm=$(holds [ "$code" = 0 ])
+    # Who is to begin again has a launcher, also of one rank.
+    [ "$alone" != - ] || alone=0
+    spoiled "$passes_name-again" "$alone" "$@" --on-failure restart --save-every 4
+    restarts=$(grep -c 'restart 1 of 3, from ' "$work/$passes_name-again.log")
+    state equal "$work/$passes_name-calm" "$work/$passes_name-again"
+    check "$(all "$came" $calm $is "$(holds [ "$code" = 0 ])" "$(holds [ "$restarts" = 1 ])")" \
+        "rerun: $passes_name, --on-failure restart: $restarts restart, exit code $code (0), against a calm run: $text"
+}
+lasts() { # lasts NAME OPTIONS
+    lasts_name=$1
+    shift
+    go "$lasts_name-wild" 90 $rerun "$@" --steps 60 --lr 1000 --clip 0 --weight-decay 10 --max-skips 1
+    line=$(grep -h '^moefold' "$work/$lasts_name-wild.log" | grep 'first bad value: rank [0-9]*, layer .* 2 steps in a row' | tail -n 1)
+    check "$(all "$(holds [ "$code" = 6 ])" "$(holds [ -n "$line" ])")" \
+        "rerun: $lasts_name, training that diverges: exit code $code (6), $line"
+}
+rerun() {
+    # A product of a graph is seen once, when the graph is recorded: none here.
+    rerun="--rerun --backend cuda --cuda-graph none"
+    [ $gpu = cuda ] || rerun="--rerun $on_gpu"
+    if find_flip; then
+        passes one -
+        passes two 1 --gpus 2 --tp 2
+    else
+        leave "rerun: A FAULT THAT PASSES IS NOT TRIED: no library that makes one (FLIP), no cc"
+    fi
+    lasts one
+    lasts two --gpus 2 --tp 2
+    clean 10
+    check $? "rerun: $clean_text"
+}
+
+# --- a slow rank --------------------------------------------------------------------------------------------------
+slow() {
+    if [ $gpu = cuda ]; then
+        leave "slow: A SLOW GPU RANK IS NOT TRIED: who is slow is told of CPU ranks alone"
+        return
+    fi
+    run=$work/slow
+    start slow $program train $small $on_gpu --gpus 2 --tp 2 --steps 1000000 --out "$run"
+    within 90 has_lines "$run" 8
+    held_up=$(rank_process 1)
+    sent=$(now)
+    until_s=$(($(date +%s) + 90))
+    # A rank that runs for a fifth of the time.
+    until grep -q ': rank 1 on .* is slow: over 20 steps it worked ' "$work/slow.log" || [ "$(date +%s)" -ge $until_s ]; do
+        kill -STOP "$held_up"
+        sleep 0.08
+        kill -CONT "$held_up"
+        sleep 0.02
+    done
+    took=$(since "$sent")
+    what=$(grep -h ' is slow: over 20 steps it worked ' "$work/slow.log" | head -n 1)
+    step=$(last_step "$run")
+    within 60 has_lines "$run" $((step + 20))
+    on=$?
+    kill -TERM "$pid"
+    ended slow 30
+    case $what in *": rank 1 on "*) named=0 ;; *) named=1 ;; esac
+    check "$(all $named $on "$(holds [ "$code" = 130 ])")" "slow: named after $took s, 20 steps on: exit code $code: $what"
+    clean 10
+    check $? "slow: $clean_text"
+    rm -rf "$run"
+}
+
 # --- --deterministic ----------------------------------------------------------------------------------------------
 deterministic() {
     for i in 1 2; do
@@ -434,6 +535,8 @@ if wanted kill; then kills; fi
 if wanted memory; then memory; fi
 if wanted sigterm; then sigterm; fi
 if wanted restart; then restart; fi
+if wanted rerun; then rerun; fi
+if wanted slow; then slow; fi
 if wanted deterministic; then deterministic; fi
 name=
 clean 10

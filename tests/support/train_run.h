@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +25,9 @@ enum { MAX_STEPS = 4096 };
 
 static char binary[512], scratch[64];
 static bool several_ranks;
+
+/* What PATH is, and one in which there is no mpirun (make_paths). */
+static char path_with[4096] __attribute__((unused)), path_without[160] __attribute__((unused));
 
 static inline void nap(double s) {
     const struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
@@ -200,6 +204,16 @@ static inline void same_steps(const char *a, const char *b, int steps) {
 
 /* argv0: BUILD/tests/unit/test_x; the program is BUILD/moefold. MF_TEST: the one test to run (a
  * pattern). False: no scratch folder. */
+/* A folder of programs in which there is no mpirun. */
+static inline void make_paths(void) {
+    char link[200];
+    snprintf(path_with, sizeof path_with, "%s", getenv("PATH"));
+    snprintf(path_without, sizeof path_without, "%s/bin", scratch);
+    assert_int_equal(mkdir(path_without, 0755), 0);
+    snprintf(link, sizeof link, "%s/env", path_without);
+    assert_int_equal(symlink("/usr/bin/env", link), 0);
+}
+
 static inline bool train_run_open(const char *argv0) {
     char *slash = NULL;
     snprintf(binary, sizeof binary, "%s", argv0);

@@ -4,8 +4,9 @@
  * exit code of its own; or it does without, and its
  * results are those of a run in which none failed. Nothing that it asked for is kept.
  *
- * A sample of them: MF_ALLOCATIONS says of how many (`make test-allocations`: all). Nothing under
- * sanitizers, which allocate themselves. MF_TEST: the one test to run (a pattern).
+ * A sample of them: MF_ALLOCATIONS says of how many (`make test-allocations`: all), or which of all
+ * as "K/N": every Nth, from the Kth, so that N processes share them. Nothing under sanitizers,
+ * which allocate themselves. MF_TEST: the one test to run (a pattern).
  */
 #include "tests/support/rng.h"
 #include "tests/support/train_run.h"
@@ -78,14 +79,29 @@ static bool is_right(const outcome *o, bool compares) {
     return !compares || strcmp(calm, tried) == 0;
 }
 
+/* Which allocations fail, one a run: every step-th from the first one, or so many drawn. */
+typedef struct choice {
+    long first, step, drawn; /* drawn: 0 where they are taken in turn */
+} choice;
+
+static choice choose(long calls, int sample) {
+    const char *wanted = getenv("MF_ALLOCATIONS");
+    choice c = {.first = 1, .step = 1};
+    if (wanted != NULL && sscanf(wanted, "%ld/%ld", &c.first, &c.step) == 2) {
+        assert_true(c.first >= 1 && c.step >= c.first && c.step <= calls);
+        return c;
+    }
+    const long most = wanted != NULL ? atol(wanted) : sample;
+    c.drawn = most < calls ? most : 0;
+    return c;
+}
+
 /* compares: what the command prints is the same whenever it runs. */
 static void fail_in_turn(const char *command, bool compares, int sample) {
     if (getenv("MF_SANITIZED") != NULL) {
         printf("MF_SKIPPED 1 sanitizers allocate themselves\n");
         return;
     }
-    const char *wanted = getenv("MF_ALLOCATIONS");
-    const long most = wanted != NULL ? atol(wanted) : sample;
     const outcome base = run_once(command, 0);
     rng r = rng_init((uint64_t)getpid());
     long done = 0, did_without = 0, wrong = 0;
@@ -94,8 +110,9 @@ static void fail_in_turn(const char *command, bool compares, int sample) {
         slurp("err", said);
         fail_msg("exit code %d, %ld blocks kept: %s", base.code, base.kept, said);
     }
-    for (long i = 1; i <= (most < base.calls ? most : base.calls); i++) {
-        const long call = most < base.calls ? rng_range(&r, 1, base.calls) : i;
+    const choice c = choose(base.calls, sample);
+    for (long i = c.first; i <= (c.drawn > 0 ? c.drawn : base.calls); i += c.step) {
+        const long call = c.drawn > 0 ? rng_range(&r, 1, base.calls) : i;
         const outcome o = run_once(command, call);
         done += o.failed;
         did_without += o.failed != 0 && o.code == 0;

@@ -10,128 +10,11 @@
  *     MF_SHADOW_CASES=40 test_shadow_windows    so many of each number of ranks
  */
 #include "executor/comm/comm_launch.h"
-#include "tests/support/grid_draw.h"
-#include "tests/support/shadow_case.h"
-#include "tests/support/shadow_hold.h"
-#include "tests/support/shadow_races.h"
+#include "tests/support/shadow_grid.h"
 
 #include <unistd.h>
 
-enum { STEPS = 2, CASES = 3 };
-
-static mf_status sample(void *user, int64_t index, int32_t *tokens, mf_err *e) {
-    grid_case g = {.step = ((const shadow_case *)user)->step};
-    return grid_sample(&g, index, tokens, e);
-}
-
-static void label(void *user, const mf_exec_op *x) {
-    char text[96];
-    snprintf(text, sizeof text, "position %d %s", x->position, x->op->name);
-    shadow_label(user, text);
-}
-
-/* Does an exchange of the program put rows into the order of experts, or take them out of it? */
-static bool puts_in_order(const mf_program *p) {
-    bool any = false;
-    for (int i = 0; i < p->nblocks; i++) {
-        for (int k = 0; k < p->blocks[i]->nops; k++) {
-            const mf_op *op = &p->blocks[i]->ops[k];
-            any |= (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) &&
-                   op->dim[MF_OP_DIM_ORDERED] > 0;
-        }
-    }
-    return any;
-}
-
-static mf_status open_case(shadow_case *c, const grid_model *m, const mf_layout *l, bool graph,
-                           mf_device *device, mf_err *e) {
-    mf_exec_options o;
-    memset(c, 0, sizeof *c);
-    c->layout = *l;
-    c->sample = sample;
-    mf_status s = grid_model_load(m, &c->model, e);
-    grid_options(&o);
-    o.graph = graph;
-    c->layout.capacity_factor = m->capacity;
-    c->layout.pad_to_capacity = m->padded;
-    c->layout.aux_scope = MF_AUX_SEQUENCE;
-    c->model.aux_loss_coef = o.aux_coef;
-    s = s == MF_OK ? shadow_case_program(c, device, e) : s;
-    if (s == MF_OK && puts_in_order(c->program) != (l->traits == 0 && l->etp == 1)) {
-        s = mf_err_set(e, MF_TOLERANCE, "the program is not the one that was wanted");
-    }
-    if (!device->ops->on_host) {
-        o.before_op = label;
-        o.user = device;
-    }
-    s = s == MF_OK ? shadow_case_start(c, device, &o, e) : s;
-    const bool window = s == MF_OK && mf_exec_window_B(c->exec) > 0;
-    return s == MF_OK && window == device->ops->on_host
-               ? mf_err_set(e, MF_TOLERANCE, "dispatch: %s", mf_exec_dispatch_text(c->exec))
-               : s;
-}
-
-static mf_status find_races(mf_device *device, mf_err *e) {
-    shadow_race race[1];
-    char text[MF_ERR_TEXT_MAX / 2];
-    mf_status s = device->ops->wait(device, e);
-    const int64_t races = s == MF_OK ? shadow_find_races(device, race, 1) : 0;
-    if (races > 0) {
-        shadow_race_text(device, &race[0], text, sizeof text);
-        s = mf_err_set(e, MF_TOLERANCE, "%lld races: %s", (long long)races, text);
-    }
-    return s;
-}
-
-static mf_status train(const grid_model *m, const mf_layout *l, bool graph, mf_device *device,
-                       shadow_bytes *out, mf_err *e) {
-    shadow_case c;
-    mf_status s = open_case(&c, m, l, graph, device, e);
-    if (s == MF_OK && !device->ops->on_host) {
-        shadow_drop_recording(device);
-    }
-    s = s == MF_OK ? shadow_steps(&c, STEPS, out, e) : s;
-    s = s == MF_OK && !device->ops->on_host ? find_races(device, e) : s;
-    s = s == MF_OK ? shadow_keep_states(&c, out, e) : s;
-    shadow_case_close(&c);
-    return s;
-}
-
-/* CPU ranks by a program whose exchanges leave rows as they came, which a trait asks for that says
- * something of prices alone. */
-static mf_status hold_order(const grid_model *m, const mf_layout *l, mf_device *host,
-                            const shadow_bytes *want, mf_err *e) {
-    mf_layout apart = *l;
-    shadow_bytes got = {0};
-    apart.traits = MF_TRAIT_PIECES_TOGETHER;
-    mf_status s = train(m, &apart, false, host, &got, e);
-    s = s == MF_OK ? shadow_hold_programs(want, &got, e) : s;
-    shadow_bytes_clear(&got);
-    return s == MF_OK ? s : mf_err_prefix(e, "permute and unpermute");
-}
-
-static mf_status compare(const grid_model *m, const mf_layout *l, uint64_t seed, mf_err *e) {
-    const shadow_options o = {
-        .seed = seed, .records = true, .fused_sums = seed % 2 == 0, .timeout_s = 30.0};
-    shadow_bytes want = {0}, got = {0};
-    shadow_twin twin;
-    mf_device *shadow = NULL;
-    mf_status s = train(m, l, false, shadow_twin_open(&o, &twin), &want, e);
-    s = s == MF_OK ? hold_order(m, l, shadow_twin_open(&o, &twin), &want, e) : s;
-    for (int graph = 0; graph < 2 && s == MF_OK; graph++) {
-        shadow_bytes_clear(&got);
-        s = shadow_open(&o, &shadow, e);
-        s = s == MF_OK ? train(m, l, graph == 1, shadow, &got, e) : s;
-        if (shadow != NULL) {
-            shadow->ops->close(shadow);
-        }
-        s = s == MF_OK ? shadow_hold(&want, &got, e) : s;
-        s = s == MF_OK ? s : mf_err_prefix(e, graph == 1 ? "graph" : "op by op");
-    }
-    shadow_bytes_clear(&want);
-    shadow_bytes_clear(&got);
-    return s;
-}
+enum { CASES = 3 };
 
 /* The next layout that goes through windows: the shadows' domains hold two TP groups. */
 static const grid_model *draw(rng *r, int ranks, bool merged, mf_layout *l) {
@@ -185,7 +68,8 @@ static int child(int ranks, int only) {
             continue;
         }
         grid_describe(&l, m, name, sizeof name);
-        if (compare(m, &l, 100 * (uint64_t)ranks + (uint64_t)i, &e) != MF_OK) {
+        if (shadow_grid_compare(m, &l, SHADOW_GRID_WINDOWS, 100 * (uint64_t)ranks + (uint64_t)i,
+                                &e) != MF_OK) {
             printf("rank %lld: case %d (%s): %s\n", (long long)rank, i, name, e.text);
             mf_comm_abort(1);
         }

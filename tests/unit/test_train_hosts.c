@@ -52,15 +52,16 @@ static void read_word(const char *name, char *out, size_t size) {
 /* --- hosts --------------------------------------------------------------------------------------
  */
 
-/* The second one ends whole with the process that holds it. */
+/* The second one ends whole with the process that holds it. Both stand before the cable is laid: a
+ * cable to a process that has not left its namespace yet would end in that of this program. */
 static const char make_hosts[] =
-    "cd %s && hold='mount -t tmpfs none /dev/shm; exec sleep 600' && "
-    "{ unshare -n -u -m sh -c \"hostname mf-a; $hold\" >/dev/null 2>&1 </dev/null & "
+    "cd %s && hold='mount -t tmpfs none /dev/shm; echo up >$up; exec sleep 600' && "
+    "{ up=a unshare -n -u -m sh -c \"hostname mf-a; $hold\" >/dev/null 2>&1 </dev/null & "
     "  echo $! >10.77.0.1; "
-    "  unshare -n -u -m -p -f --mount-proc --kill-child sh -c \"hostname mf-b; echo up >b; $hold\" "
+    "  up=b unshare -n -u -m -p -f --mount-proc --kill-child sh -c \"hostname mf-b; $hold\" "
     ">/dev/null 2>&1 </dev/null & echo $! >holder; } && "
-    "for i in $(seq 100); do [ -s b ] && break; sleep 0.1; done && "
-    "ps -o pid= --ppid $(cat holder) | tr -d ' ' >10.77.0.2 && rm b && "
+    "for i in $(seq 300); do [ -s a ] && [ -s b ] && break; sleep 0.1; done && "
+    "ps -o pid= --ppid $(cat holder) | tr -d ' ' >10.77.0.2 && rm a b && "
     "a=$(cat 10.77.0.1) b=$(cat 10.77.0.2) && "
     "ip link add mfva$$ netns $a type veth peer name mfvb netns $b && "
     "for n in \"$a mfva$$ 10.77.0.1\" \"$b mfvb 10.77.0.2\"; do set -- $n; "
@@ -71,8 +72,10 @@ static const char make_hosts[] =
     "\"$*\"\\n' "
     ">agent && chmod +x agent";
 
+/* Ends all that is in the first host's network, and nothing where that is this program's own. */
 static void end_hosts(void) {
     (void)shell("cd %s && [ -s 10.77.0.1 ] && n=$(readlink /proc/$(cat 10.77.0.1)/ns/net) && "
+                "[ \"$n\" != \"$(readlink /proc/$$/ns/net)\" ] && "
                 "for p in /proc/[0-9]*; do [ \"$(readlink $p/ns/net 2>/dev/null)\" != \"$n\" ] || "
                 "kill -9 ${p#/proc/}; done 2>/dev/null; "
                 "[ ! -s holder ] || kill -9 $(cat holder) $(cat 10.77.0.2) 2>/dev/null; "

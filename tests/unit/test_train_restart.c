@@ -6,21 +6,9 @@
 #include "tests/support/train_run.h"
 
 #include <math.h>
-#include <sys/stat.h>
 
 enum { STEPS = 24 };
 static const char two[] = "--gpus 2 --tp 2 --ep 2 --keep 0";
-static char path_with[4096], path_without[160];
-
-/* A folder of programs in which there is no mpirun. */
-static void make_paths(void) {
-    char link[200];
-    snprintf(path_with, sizeof path_with, "%s", getenv("PATH"));
-    snprintf(path_without, sizeof path_without, "%s/bin", scratch);
-    assert_int_equal(mkdir(path_without, 0755), 0);
-    snprintf(link, sizeof link, "%s/env", path_without);
-    assert_int_equal(symlink("/usr/bin/env", link), 0);
-}
 
 static pid_t begin_with(bool mpi, const char *out, const char *layout, const char *more,
                         int steps) {

@@ -6,8 +6,6 @@
  */
 #include "tests/support/train_run.h"
 
-#include <sys/stat.h>
-
 #define PATIENCE_S 3.0
 static const char four[] = "--gpus 4 --tp 2 --cp 2 --ep 4 --dispatcher alltoall --hang-after 3";
 static const char two[] = "--gpus 2 --tp 2 --ep 2 --hang-after 3";
@@ -16,18 +14,6 @@ static double now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* A folder of programs in which there is no mpirun. */
-static char path_with[4096], path_without[160];
-
-static void make_paths(void) {
-    snprintf(path_with, sizeof path_with, "%s", getenv("PATH"));
-    snprintf(path_without, sizeof path_without, "%s/bin", scratch);
-    assert_int_equal(mkdir(path_without, 0755), 0);
-    char link[200];
-    snprintf(link, sizeof link, "%s/env", path_without);
-    assert_int_equal(symlink("/usr/bin/env", link), 0);
 }
 
 /* A run that has taken some steps, and its ranks. */

@@ -5,10 +5,8 @@
  */
 #include "tests/support/train_run.h"
 
-#include <sys/stat.h>
-
 enum { STEPS = 6 };
-static char library[512], path_with[4096], path_without[160];
+static char library[512];
 
 static const struct kind {
     const char *name, *fold, *rank; /* that is at fault */
@@ -16,16 +14,6 @@ static const struct kind {
 } kinds[] = {{"one", "--gpus 1", "-", false},
              {"two", "--gpus 2 --ep 2", "1", false},
              {"four", "--gpus 4 --tp 2 --ep 2", "2", true}};
-
-/* A folder of programs in which there is no mpirun. */
-static void make_paths(void) {
-    char link[200];
-    snprintf(path_with, sizeof path_with, "%s", getenv("PATH"));
-    snprintf(path_without, sizeof path_without, "%s/bin", scratch);
-    assert_int_equal(mkdir(path_without, 0755), 0);
-    snprintf(link, sizeof link, "%s/env", path_without);
-    assert_int_equal(symlink("/usr/bin/env", link), 0);
-}
 
 /* A run with a fault on its way; exit code. */
 static int run_with_fault(const struct kind *k, const char *out, const char *more) {

@@ -1,0 +1,19 @@
+#!/bin/sh
+# tidy.sh FILE: clang-tidy over one C file. What the compiler sees of it (headers, macros and comments, too) is
+# remembered by its hash where nothing was found, and not looked at again while it stays the same, with the same
+# checks and the same clang-tidy. MF_LINT_CACHE: the folder (~/.cache/moefold-lint; empty: look at everything).
+set -u
+file=$1
+set -- -std=c11 -I. -D_POSIX_C_SOURCE=200809L '-DMF_DATA_DIR=""'
+mark=""
+cache=${MF_LINT_CACHE-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/moefold-lint}
+if [ -n "$cache" ] && mkdir -p "$cache" 2>/dev/null; then
+    text=$(mktemp) || exit 1
+    trap 'rm -f "$text"' EXIT
+    if clang -E -CC -dD "$@" "$file" >"$text" 2>/dev/null; then
+        mark=$cache/$({ clang-tidy --version && cat .clang-tidy "$text" && echo "$*"; } | sha256sum | cut -d' ' -f1)
+        [ ! -f "$mark" ] || { touch "$mark"; exit 0; }
+    fi
+fi
+clang-tidy --quiet --warnings-as-errors='*' "$file" -- "$@" || exit 1
+[ -z "$mark" ] || : >"$mark"
