@@ -115,7 +115,7 @@ static bool train(const place *p, int64_t ranks) {
         "--cluster",   "cpu",    "--gpus",         gpus,
         "--seq",       seq,      "--global-batch", batch,
         "--precision", "fp32",   "--tp",           ranks % 2 == 0 ? "2" : "1",
-        "--ep",        ep,       "--micro-batch",  ranks % 2 == 0 ? "4" : "2",
+        "--ep",        ep,       "--micro-batch",  ranks % 2 == 0 ? "2" : "1",
         "--zero",      "1",      "--steps",        "10",
         "--data",      p->text,  "--out",          p->run,
         "--record",    p->store,

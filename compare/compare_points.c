@@ -125,9 +125,9 @@ bool mf_compare_point(const mf_op *op, const mf_layout *l, const char *gpu, mf_p
 
 /* Adds a time to the point of the same key, or begins one. sum: samples times time. */
 static mf_status add_time(mf_point *list, int64_t *count, const mf_point *p,
-                          const mf_op_time_row *r, bool shortest, mf_err *e) {
+                          const mf_op_time_row *r, bool collective, mf_err *e) {
     char key[512], other[512];
-    double time_s = shortest ? r->min_s : r->mean_s;
+    double time_s = collective ? r->min_s : r->mean_s;
     int64_t at = 0;
     mf_point own = *p;
     mf_status status = mf_point_canonical(&own, e);
@@ -150,14 +150,12 @@ static mf_status add_time(mf_point *list, int64_t *count, const mf_point *p,
     q->time_s += (time_s - q->time_s) * (double)r->count / samples;
     q->samples += r->count;
     q->low_s = fmin(q->low_s, r->min_s);
-    q->high_s = fmax(q->high_s, shortest ? r->mean_s : r->max_s);
+    q->high_s = fmax(q->high_s, collective ? r->mean_s : r->max_s);
     return MF_OK;
 }
 
 static mf_status collect(const mf_job *j, const mf_op_times *t, const char *run, mf_point *list,
                          int64_t *count, mf_err *e) {
-    /* Ranks of CPU cores wait for each other's turn, too: there that is what a collective takes. */
-    const bool waits = mf_cluster_is_cpu(&j->cluster);
     mf_status status = MF_OK;
     *count = 0;
     for (int64_t i = 0; i < t->count && status == MF_OK; i++) {
@@ -166,7 +164,7 @@ static mf_status collect(const mf_job *j, const mf_op_times *t, const char *run,
         mf_point p;
         if (mf_compare_point(op, &j->program->layout, j->cluster.gpu.name, &p)) {
             snprintf(p.source, sizeof p.source, "training run %.100s", run);
-            status = add_time(list, count, &p, r, op->group != MF_GROUP_NONE && !waits, e);
+            status = add_time(list, count, &p, r, op->group != MF_GROUP_NONE, e);
         }
     }
     for (int64_t i = 0; i < *count; i++) {

@@ -11,8 +11,7 @@
 bool mf_compare_point(const mf_op *op, const mf_layout *l, const char *gpu, mf_point *out);
 
 /* Writes the times of the run's ops as CSV that `moefold profile --import` takes; ops with one key
- * are averaged. Of collectives the shortest time counts: the last rank to come waits for nobody;
- * on CPU ranks the mean, since they wait for their turn on the cores, too.
+ * are averaged. Of collectives the shortest time counts: the last rank to come waits for nobody.
  * *points: how many. Errors: MF_IO, MF_INPUT, MF_NOMEM. */
 mf_status mf_compare_export(const mf_job *j, const mf_op_times *t, const char *run,
                             const char *path, int64_t *points, mf_err *e);
