@@ -26,22 +26,34 @@ static double given_or(const mf_args *a, mf_option_id id, double otherwise) {
     return a->value[id].given ? a->value[id].f : otherwise;
 }
 
-/* Once for each cluster. */
-static void begin_row(void *user, const mf_job *j) {
-    watched *w = user;
-    char text[240];
-    size_t used = strlen(w->program);
-    mf_report_program_text(&j->software, j->plan.layout.precision, j->cluster.gpu.name,
-                           mf_cost_measured(j->cost), text, sizeof text);
+/* Each line once. */
+static void add_line(watched *w, const char *text) {
+    const size_t used = strlen(w->program);
     if (strstr(w->program, text) == NULL) {
         snprintf(w->program + used, sizeof w->program - used, "%s%s", used > 0 ? "\n" : "", text);
     }
+}
+
+/* Once for each cluster. */
+static void begin_row(void *user, const mf_job *j) {
+    char text[240];
+    mf_report_program_text(&j->software, j->plan.layout.precision, j->cluster.gpu.name,
+                           mf_cost_measured(j->cost), text, sizeof text);
+    add_line(user, text);
 }
 
 static void begin_cell(void *user, const mf_job *j, int64_t gpus) {
     watched *w = user;
     snprintf(w->progress.about, sizeof w->progress.about, "%s on %lld x %s", j->model.name,
              (long long)gpus, j->cluster.name);
+    const char *lacks =
+        mf_report_not_trained(&j->software, &j->model, &j->plan.layout, &j->cluster);
+    if (lacks != NULL) {
+        char text[240];
+        snprintf(text, sizeof text, "%s does not train %s yet: %s", j->software.name, j->model.name,
+                 lacks);
+        add_line(w, text);
+    }
 }
 
 static void search_progress(const mf_search_stats *now, double best_s, void *user) {

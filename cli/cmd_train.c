@@ -28,6 +28,7 @@ typedef struct watcher {
     mf_train_metrics last;
     mf_device *device; /* of this rank, while it trains */
     int64_t used_B;    /* of its memory, by its driver's count; 0: unknown */
+    double arena_B;    /* at the start; where routing takes more room than planned it grows */
     double sum_s;
     int64_t timed; /* steps behind the first, cold one */
     int64_t told;
@@ -94,6 +95,7 @@ static int started(void *user, const mf_train_start *start) {
     watcher *w = user;
     w->device = start->device;
     w->used_B = start->device->ops->used_B(start->device);
+    w->arena_B = (double)start->arena_B;
     tell_memory(w->out, start);
     fprintf(w->out, "stream      %s tokens in %d file%s\n",
             mf_show_count((double)start->stream_tokens).s, start->streams,
@@ -199,13 +201,15 @@ static void tell_saves(const watcher *w) {
 
 /* Predicted beside measured, and where that goes on. */
 static void tell_end(const watcher *w, double mean_s, double predicted_s) {
-    const double planned_B = w->s->job.plan.prediction.peak_memory_B;
+    const double grown_B = w->told > 0 ? fmax(w->last.memory_B - w->arena_B, 0.0) : 0.0;
+    const double planned_B = w->s->job.plan.prediction.peak_memory_B + grown_B;
     const bool of_driver = w->used_B > 0;
     if (w->told > 0) {
-        fprintf(w->out, "\nmean step %s, %.2f x the predicted %s; memory %s%s, predicted %s\n",
+        fprintf(w->out, "\nmean step %s, %.2f x the predicted %s; memory %s%s, predicted %s%s\n",
                 mf_show_time(mean_s).s, mean_s / predicted_s, mf_show_time(predicted_s).s,
                 mf_show_bytes(of_driver ? (double)w->used_B : w->last.memory_B).s,
-                of_driver ? " by the driver's count" : "", mf_show_bytes(planned_B).s);
+                of_driver ? " by the driver's count" : "", mf_show_bytes(planned_B).s,
+                grown_B > 0.0 ? " with the room that routing took" : "");
     }
     if (w->last.skipped > 0) {
         fprintf(w->out, "%s update%s left out: loss or gradient norm not finite\n",

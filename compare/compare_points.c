@@ -74,6 +74,7 @@ static bool collective_point(const mf_op *op, const mf_layout *l, mf_point *p) {
     return op->bytes >= 1 && op->shape.size > 1;
 }
 
+/* Points are of the exchange alone: one that puts rows into the order of experts, too, has none. */
 static bool dispatch_point(const mf_op *op, const mf_layout *l, mf_point *p) {
     int64_t element_B = op->math == MF_MATH_FP32 ? 4 : 2;
     set_dtype(p, op);
@@ -86,7 +87,7 @@ static bool dispatch_point(const mf_op *op, const mf_layout *l, mf_point *p) {
     /* The key says nothing of routers that reach some groups of experts only, but for 8 of 256
      * experts, where it means DeepSeek-V3's 4 groups (costmodel/point_op.c). */
     bool deepseek_v3 = op->dim[MF_OP_DIM_EXPERTS] == 256 && op->dim[MF_OP_DIM_TOP_K] == 8;
-    return op->math <= MF_MATH_BF16 && op->shape.size > 1 &&
+    return op->math <= MF_MATH_BF16 && op->shape.size > 1 && op->dim[MF_OP_DIM_ORDERED] == 0 &&
            op->dim[MF_OP_DIM_GROUPS_MAX] == (deepseek_v3 ? 4 : 0);
 }
 

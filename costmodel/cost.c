@@ -295,12 +295,27 @@ static bool is_nothing(const mf_op *op) {
     return true;
 }
 
+/* What an exchange does behind (or in front of) its way between ranks. */
+static void add_pass(const mf_cost *cost, const mf_op *pass, mf_price *out) {
+    const double limit_s = limit_of(cost, pass);
+    double half = 0;
+    mf_price p = {.basis = MF_BASIS_DERIVED};
+    family_price(cost, pass, mf_family_of((mf_op_kind)pass->kind, mf_variant_of(pass)), &p, &half);
+    const double time_s = fmax(p.time_s / rate_share(cost, pass), limit_s);
+    half += cost->software.band;
+    out->link_share *= out->time_s / (out->time_s + time_s);
+    out->time_s += time_s;
+    out->limit_s += limit_s;
+    out->low_s += fmax(time_s / (1 + half), limit_s);
+    out->high_s += time_s * (1 + half);
+}
+
 static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price *out) {
     *out = (mf_price){.basis = MF_BASIS_DERIVED};
     if (is_nothing(op)) {
         return;
     }
-    mf_op o = mf_cost_loaded(op, load);
+    mf_op o = mf_cost_loaded(op, load), pass;
     if (o.kind == MF_OP_GROUPED_GEMM && o.dim[MF_OP_DIM_GROUPS] <= 1) {
         o.kind = MF_OP_GEMM; /* one expert: libraries run the plain product */
     }
@@ -344,6 +359,9 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
     out->high_s = out->time_s * (1 + half);
     if (out->link != MF_LINK_NONE) {
         out->link_share = fmin(1, out->limit_s / out->time_s);
+    }
+    if (mf_dispatch_pass(&cost->cluster, &o, &pass)) {
+        add_pass(cost, &pass, out);
     }
 }
 

@@ -52,6 +52,9 @@ typedef struct mf_unsaid {
     double band[2]; /* by which an unsaid option moves a step, one by one; kinds as of graphs */
 } mf_unsaid;
 
+/* The profile of this project's own executor. */
+#define MF_SOFTWARE_OURS "moefold"
+
 /* Named software profile: few, physically named parameters, chosen by release alone. Shipped as
  * profiles/software/NAME.json. Efficiencies multiply a rate; 1 = the rate the measurements give. */
 typedef struct mf_software {

@@ -162,6 +162,10 @@ void mf_geometry_of(const mf_cluster *c, mf_group_shape shape, mf_geometry *g);
 double mf_expected_hits(double experts, double top_k, double units, double groups,
                         double groups_max);
 double mf_dispatch_limit_s(const mf_cluster *c, const mf_op *op);
+/* Does an exchange make a pass over memory to put rows into the order of experts or take them out
+ * of it (MF_OP_DIM_ORDERED)? Then *out is the op that does only that. The kernel of combine reads
+ * rows in that order, as it was measured; CPU ranks sum them first. */
+bool mf_dispatch_pass(const mf_cluster *c, const mf_op *op, mf_op *out);
 
 /* --- collectives ------------------------------------------------------------------------------ */
 

@@ -99,7 +99,8 @@ static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
     }
 }
 
-/* What the op takes beside what the GPU draws anyway. */
+/* What the op takes beside what the GPU draws anyway; not its pass over memory (mf_dispatch_pass).
+ */
 static double own_J(const mf_energy *m, const mf_op *op) {
     double x[MF_ENERGY_TERMS];
     terms_of(op, x);
@@ -115,8 +116,10 @@ mf_power mf_cost_power(const mf_cost *cost) {
 }
 
 double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s) {
-    mf_op o = mf_cost_loaded(op, load);
-    return cost->energy.idle_W * time_s + own_J(&cost->energy, &o);
+    mf_op o = mf_cost_loaded(op, load), pass;
+    const bool passes = mf_dispatch_pass(&cost->cluster, &o, &pass);
+    return cost->energy.idle_W * time_s + own_J(&cost->energy, &o) +
+           (passes ? own_J(&cost->energy, &pass) : 0);
 }
 
 /* Time that energy beside the idle power takes under the cap. */
@@ -146,6 +149,14 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
     }
     for (int i = 0; i < b->nops; i++) {
         const mf_op *op = &b->ops[i];
+        mf_op loaded = mf_cost_loaded(op, load), pass;
+        if (mf_dispatch_pass(&cost->cluster, &loaded,
+                             &pass)) { /* as if nothing computed meanwhile */
+            mf_price p;
+            mf_cost_op(cost, &pass, 1.0, &p);
+            other_s += p.time_s;
+            joules += own_J(&cost->energy, &pass);
+        }
         if (op->stream != MF_STREAM_COMPUTE) {
             continue;
         }
@@ -153,9 +164,8 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
         if (op_s == NULL) {
             mf_cost_op(cost, op, load, &p);
         }
-        mf_op o = mf_cost_loaded(op, load);
         *(mf_cost_is_clocked(op) ? &clocked_s : &other_s) += p.time_s;
-        joules += own_J(&cost->energy, &o);
+        joules += own_J(&cost->energy, &loaded);
     }
     joules *= cost->software.power_cap;
     double over_s = capped_s(&cost->energy, joules) - clocked_s - other_s;

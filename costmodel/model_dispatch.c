@@ -41,13 +41,16 @@ static traffic all_to_all_traffic(const mf_op *op, const mf_geometry *g) {
     return (traffic){bytes * (g->inside - 1) / g->n, bytes * (g->n - g->inside) / g->n};
 }
 
+static double route_groups(const mf_op *op) {
+    return op->dim[MF_OP_DIM_ROUTE_GROUPS] > 0 ? (double)op->dim[MF_OP_DIM_ROUTE_GROUPS] : 8;
+}
+
 static traffic fused_traffic(const mf_op *op, const mf_geometry *g) {
     double tokens_B = op->bytes / load_of(op) / fmax(1, (double)op->dim[MF_OP_DIM_TOP_K]);
     tokens_B *= sent_once(op, g);
     double experts = (double)op->dim[MF_OP_DIM_EXPERTS], k = (double)op->dim[MF_OP_DIM_TOP_K];
     double limit = (double)op->dim[MF_OP_DIM_GROUPS_MAX];
-    double groups =
-        op->dim[MF_OP_DIM_ROUTE_GROUPS] > 0 ? (double)op->dim[MF_OP_DIM_ROUTE_GROUPS] : 8;
+    double groups = route_groups(op);
     double ranks = mf_expected_hits(experts, k, g->n, groups, limit);
     traffic t = {tokens_B * ranks * (g->inside - 1) / g->inside, 0};
     if (g->domains > 1) {
@@ -55,6 +58,25 @@ static traffic fused_traffic(const mf_op *op, const mf_geometry *g) {
         t.net_B = tokens_B * domains * (g->domains - 1) / g->domains;
     }
     return t;
+}
+
+bool mf_dispatch_pass(const mf_cluster *c, const mf_op *op, mf_op *out) {
+    const bool dispatch = op->kind == MF_OP_DISPATCH;
+    if (!(dispatch || (op->kind == MF_OP_COMBINE && mf_cluster_is_cpu(c))) ||
+        op->dim[MF_OP_DIM_ORDERED] <= 0) {
+        return false;
+    }
+    const double come = (double)op->dim[MF_OP_DIM_TOKENS] *
+                        mf_expected_hits((double)op->dim[MF_OP_DIM_EXPERTS],
+                                         (double)op->dim[MF_OP_DIM_TOP_K], (double)op->shape.size,
+                                         route_groups(op), (double)op->dim[MF_OP_DIM_GROUPS_MAX]);
+    const double rows = come + (double)op->dim[MF_OP_DIM_ORDERED];
+    *out = (mf_op){.kind = dispatch ? MF_OP_PERMUTE : MF_OP_UNPERMUTE,
+                   .pass = op->pass,
+                   .math = op->math,
+                   .shape = {1, 1},
+                   .bytes = load_of(op) * rows * (double)op->dim[MF_OP_DIM_ROW_B]};
+    return true;
 }
 
 static double link_time(const mf_geometry *g, traffic v, const double *t) {

@@ -384,7 +384,7 @@ static mf_status unknown_name(const char *name, mf_err *e) {
 
 mf_status mf_software_load(const char *name, mf_software *out, mf_err *e) {
     char path[1400];
-    name = name != NULL ? name : "moefold";
+    name = name != NULL ? name : MF_SOFTWARE_OURS;
     if (is_path(name)) {
         snprintf(path, sizeof path, "%s", name);
     } else {

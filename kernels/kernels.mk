@@ -51,6 +51,9 @@ gpu-bundle: setup ## build/moefold-gpu.tar.xz: programs and libraries for a GPU 
 	$(build) NO_MPI=1 BUILD=$(BUILD)/bundle build gpu
 	@NCCL_HOME=$(NCCL_HOME) sh scripts/gpu-bundle.sh $(BUILD)/bundle $(BUILD)/moefold-gpu.tar.xz
 
+# Initial weights have the same bits on CPUs and GPUs.
+$(BUILD)/gpu/obj/kernels/rows/normal.o: NVCCFLAGS += -fmad=false
+
 $(BUILD)/gpu/obj/%.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)

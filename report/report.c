@@ -154,12 +154,26 @@ void mf_report_program_text(const mf_software *s, mf_precision precision, const 
     }
 }
 
+const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const mf_layout *l,
+                                  const mf_cluster *c) {
+    const bool cpu = mf_cluster_is_cpu(c);
+    const char *model = cpu ? mf_model_not_executed(m) : mf_model_not_on_gpu(m);
+    if (strcmp(s->name, MF_SOFTWARE_OURS) != 0) {
+        return NULL;
+    }
+    return model != NULL ? model : mf_layout_not_executed(l, cpu);
+}
+
 static void print_program(FILE *out, const mf_report *r) {
     char text[240];
+    const char *lacks = mf_report_not_trained(r->software, r->model, &r->plan->layout, r->cluster);
     const mf_elsewhere *m = r->megatron;
     mf_report_program_text(r->software, r->plan->layout.precision, r->cluster->gpu.name,
                            r->measured, text, sizeof text);
-    fprintf(out, "trained by  %s\n", text);
+    fprintf(out, "%s  %s\n", lacks == NULL ? "trained by" : "priced as ", text);
+    if (lacks != NULL) {
+        fprintf(out, "            %s does not train it yet: %s\n", r->software->name, lacks);
+    }
     if (m != NULL && m->why[0] != '\0') {
         fprintf(out, "            Megatron cannot express its %s\n", m->why);
     } else if (m != NULL) {

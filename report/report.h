@@ -30,6 +30,11 @@ mf_report mf_report_of(const struct mf_job *j, const mf_plan *plan);
 void mf_report_program_text(const mf_software *s, mf_precision precision, const char *gpu,
                             const char *measured, char *out, size_t size);
 
+/* What moefold's own executor does not do yet of what its prices are for, so that nobody trains it:
+ * of the model, or of the layout's arithmetic. NULL: nothing, or prices of another program. */
+const char *mf_report_not_trained(const mf_software *s, const mf_model *m, const mf_layout *l,
+                                  const mf_cluster *c);
+
 /* Routed rows of the busiest expert rank of any layer over the balanced number (>= 1), and whether
  * they are more than the plan's token headroom has room for, so that a run would go on with more
  * room. */

@@ -10,6 +10,7 @@
 #include "kernels/moe/gate.h"
 #include "kernels/moe/swiglu.h"
 #include "kernels/rows/bias.h"
+#include "kernels/rows/layernorm.h"
 #include "kernels/rows/norm_split.h"
 #include "kernels/rows/rmsnorm.h"
 
@@ -98,6 +99,34 @@ static void bench_qk_norm(int64_t t, int64_t heads, int64_t kv) {
         mf_kernel_rmsnorm_backward_cuda);
 }
 
+static void bench_layernorm(int64_t t, int64_t h) {
+    const std::string shape = text("%lld x %lld", LL(t), LL(h));
+    const double n = (double)t * (double)h;
+    row(
+        "layernorm forward", shape, 4.0 * n,
+        [=] {
+            return mf_kernel_layernorm{B16,         t,           h,           1e-5f,
+                                       bf16(t * h), bf16(2 * h), bf16(t * h), f32(t)};
+        },
+        mf_kernel_layernorm_forward_cuda);
+    row(
+        "layernorm backward", shape, 6.0 * n,
+        [=] {
+            return mf_kernel_layernorm_grad{B16,
+                                            t,
+                                            h,
+                                            bf16(t * h),
+                                            bf16(2 * h),
+                                            f32(t),
+                                            bf16(t * h),
+                                            nullptr,
+                                            bf16(t * h),
+                                            f32(2 * h),
+                                            bytes(mf_kernel_layernorm_workspace_B(h))};
+        },
+        mf_kernel_layernorm_backward_cuda);
+}
+
 /* A norm whose columns are spread over ranks. */
 static void bench_split_norm(int64_t t, int64_t cols) {
     const std::string shape = text("%lld x %lld", LL(t), LL(cols));
@@ -129,6 +158,7 @@ static void bench_norms(void) {
                            {8192, 2880}}) {
         bench_norm(s.rows, s.cols);
     }
+    bench_layernorm(16384, 4096); /* Phi-3.5-MoE */
     bench_qk_norm(16384, 32, 4);
     bench_qk_norm(8192, 64, 4);
     bench_qk_norm(4096, 32, 8);

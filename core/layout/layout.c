@@ -167,6 +167,14 @@ void mf_traits_format(uint16_t mask, char *out, size_t size) {
     format_mask(mask, trait_words, COUNT(trait_words), out, size);
 }
 
+const char *mf_layout_not_executed(const mf_layout *l, bool fp32) {
+    return l->grads_bf16                  ? "gradients in bf16 (grad_dtype)"
+           : l->precision == MF_PREC_BF16 ? NULL
+           : l->precision != MF_PREC_FP32 ? "precisions other than fp32 and bf16"
+           : !fp32                        ? "fp32"
+                                          : NULL;
+}
+
 void mf_layout_init(mf_layout *l) {
     *l = (mf_layout){
         .gpus = 1,

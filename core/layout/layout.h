@@ -201,6 +201,10 @@ typedef struct mf_layout {
  * auxiliary loss by micro-batch, dropless. */
 void mf_layout_init(mf_layout *l);
 
+/* What of its arithmetic no backend of the executor does yet, in words; NULL: nothing. fp32: there
+ * are ops in FP32, as CPU ranks have. */
+const char *mf_layout_not_executed(const mf_layout *l, bool fp32);
+
 /* Micro-batches x PP x VPP, and micro-batches x positions / PP: bounds the memory that a schedule
  * (some 1 GB) and the play of a stage (some 7 GB) take. */
 #define MF_LAYOUT_MAX_PASSES (1 << 24)

@@ -18,8 +18,8 @@ const char *mf_memory_text(mf_memory_kind k) {
     return (unsigned)k < MF_MEM_COUNT ? text[k] : "?";
 }
 
-/* What a process holds before its first tensor. CUDA context with the modules of cuBLASLt, cuDNN
- * and NCCL loaded: 0.5 to 0.7 GB on H100/H200 by nvidia-smi; cuBLASLt's workspace 32 MiB a stream
+/* What a process holds before its first tensor. CUDA context with the modules of cuBLASLt and cuDNN
+ * loaded: 0.5 to 0.7 GB on H100/H200 by nvidia-smi; cuBLASLt's workspace 32 MiB a stream
  * (NVIDIA's recommendation for Hopper). CPU ranks hold none of it. */
 double mf_memory_context_B(const mf_cluster *c, const mf_layout *l) {
     (void)l;
@@ -27,36 +27,6 @@ double mf_memory_context_B(const mf_cluster *c, const mf_layout *l) {
         return 0.0;
     }
     return 0.6e9 + 2.0 * 32.0 * 1048576.0;
-}
-
-/* NCCL's buffers: each communicator keeps, per channel and peer, 4 MiB (Simple) and 0.8 MiB (LL,
- * LL128); rings and trees have two peers each way. 24 channels inside an NVLink domain, 8 beyond
- * (NCCL 2.28's choices on 8-GPU Hopper hosts). All-to-all groups talk to every peer over up to
- * four channels of 1 MiB. An upper estimate: NCCL connects lazily. */
-double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l) {
-    if (mf_cluster_is_cpu(c)) {
-        return 0.0;
-    }
-    static const mf_group_kind kinds[] = {MF_GROUP_TP,    MF_GROUP_CP,  MF_GROUP_EP, MF_GROUP_ETP,
-                                          MF_GROUP_DP_CP, MF_GROUP_EDP, MF_GROUP_PP};
-    const double mib = 1048576.0, per_channel = 4.0 * 4.8 * mib / 4.0;
-    double bytes = 0;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        mf_group_shape s = mf_layout_group(l, kinds[i]);
-        if (s.size <= 1) {
-            continue;
-        }
-        bool inside = (s.size - 1) * s.stride < c->domain_gpus_used;
-        double channels = inside ? 24.0 : 8.0;
-        if (kinds[i] == MF_GROUP_EP && l->dispatcher == MF_DISPATCH_ALLTOALL) {
-            bytes += 4.0 * mib * (double)(s.size - 1);
-        } else if (kinds[i] == MF_GROUP_PP) {
-            bytes += 4.0 * 4.0 * mib;
-        } else {
-            bytes += channels * per_channel;
-        }
-    }
-    return bytes;
 }
 
 /* --- one chunk -------------------------------------------------------------------------------- */

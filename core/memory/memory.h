@@ -76,17 +76,19 @@ mf_status mf_memory_count(const mf_program *p, const mf_schedule *s, int64_t sta
 mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stage, double *bytes,
                          mf_err *e);
 
-/* Bytes of the CUDA context, cuBLAS/cuDNN workspaces and NCCL channels for a layout on a cluster:
- * part of every stage's peak, from the number of communicators and their sizes. CPU ranks have none
- * of it; their stages' context is the scratch of the kernels (core/memory/memory_inputs.h). */
+/* Bytes of the CUDA context and of the workspaces of cuBLASLt and cuDNN, part of every stage's peak.
+ * CPU ranks have none of it; their stages' context is the scratch of the kernels
+ * (core/memory/memory_inputs.h). */
 double mf_memory_context_B(const mf_cluster *c, const mf_layout *l);
+/* Bytes that NCCL takes for the communicators of a layout, the same on all stages
+ * (core/memory/comm_memory.c). One GPU and CPU ranks: none. */
+double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l);
 /* Boundary tensors that a stage has room for: input and output of the running block (of a merged
  * pair, both), and messages between virtual stages. */
 double mf_memory_boundaries(const mf_layout *l);
 /* Blocks whose gathered weights a stage has room for: the one that runs (of a merged pair, both)
  * and the one prefetched. */
 double mf_memory_gathers(const mf_layout *l);
-double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l);
 
 /* Gradients of a block that stand in full until they are reduced into ZeRO-2/3 shards. */
 double mf_memory_unreduced_B(const mf_layout *l, const mf_block *b);

@@ -235,6 +235,10 @@ bool mf_layer_class_mixes_alike(const mf_layer_class *a, const mf_layer_class *b
 /* What of the model lowering has no ops for, so that it can be read and counted, not planned;
  * NULL: nothing. */
 const char *mf_model_not_lowered(const mf_model *m);
+/* What routers of the executor's backends take. */
+#define MF_MODEL_MOST_EXPERTS_RUN 512
+#define MF_MODEL_MOST_CHOICES_RUN 16
+
 /* What of it no backend of the executor does yet: not to be trained; NULL: nothing. */
 const char *mf_model_not_executed(const mf_model *m);
 /* The same as a status: MF_INFEASIBLE, naming the model. */

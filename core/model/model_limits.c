@@ -64,8 +64,11 @@ const char *mf_model_not_executed(const mf_model *m) {
            : m->attn_gate == MF_ATTN_GATE_CHANNEL && m->attn == MF_ATTN_MLA
                ? "gates on latent attention's output"
            : m->attn_gate == MF_ATTN_GATE_HEAD && m->qkv_bias ? "gates beside biases of q, k and v"
-           : m->router_score == MF_ROUTER_SQRTSOFTPLUS        ? "this router"
-           : m->layer_norm && m->mtp_layers > 0               ? "LayerNorm in MTP blocks"
+           : m->rope_scaling.kind == MF_ROPE_OTHER            ? "this rope_scaling"
+           : m->experts > MF_MODEL_MOST_EXPERTS_RUN           ? "so many experts"
+           : m->experts > 0 && m->top_k > MF_MODEL_MOST_CHOICES_RUN ? "so many experts a token"
+           : m->router_score == MF_ROUTER_SQRTSOFTPLUS              ? "this router"
+           : m->layer_norm && m->mtp_layers > 0                     ? "LayerNorm in MTP blocks"
            : m->head_bias && copies               ? "a bias of a shared output projection"
            : m->value_scale > 0 && m->o_bias      ? "a factor on v beside a bias"
            : m->residual_multiplier > 0 && biased ? "factors on residuals beside biases"
@@ -82,21 +85,5 @@ mf_status mf_model_check_executed(const mf_model *m, mf_err *e) {
 }
 
 const char *mf_model_not_on_gpu(const mf_model *m) {
-    const char *what = mf_model_not_executed(m);
-    bool scales = m->embedding_multiplier > 0.0 &&
-                  (m->embedding_multiplier < 1.0 || m->embedding_multiplier > 1.0);
-    bool chunks = false;
-    for (int i = 0; i < m->classes; i++) {
-        chunks |= m->layer_classes[i].chunked && m->layer_classes[i].window > 0;
-    }
-    return what != NULL                                   ? what
-           : m->attn == MF_ATTN_GQA && m->q_lora_rank > 0 ? "low-rank queries beside whole keys"
-           : m->layer_norm                                ? "LayerNorm"
-           : m->zero_centred_norm                         ? "norms that multiply by 1 + weight"
-           : m->qk_norm_plain                             ? "norms without weights"
-           : m->router_score == MF_ROUTER_SPARSEMIXER     ? "this router"
-           : m->input_scaled                              ? "probabilities on the experts' input"
-           : scales                                       ? "multipliers of embeddings"
-           : chunks                                       ? "chunked attention"
-                                                          : NULL;
+    return mf_model_not_executed(m);
 }

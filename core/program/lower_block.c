@@ -158,6 +158,12 @@ static void count_weights(const mf_build *bd, double *dense, double *expert) {
     }
 }
 
+/* Copies of tokens in slots, that are sent or that come. */
+static int64_t copies_B(const mf_build *bd, const mf_op *op) {
+    const int64_t come = mf_dispatch_arriving(bd->m, bd->l, op->dim[MF_OP_DIM_TOKENS]);
+    return mf_align_B(bd->l->ep * mf_layout_slot_rows(bd->l, come) * op->dim[MF_OP_DIM_ROW_B]);
+}
+
 /* What a fused dispatcher keeps once for all layers: its window, or buffers for what is sent and
  * what arrives; where there is to be a window, room for the buffers, too, as ranks that share a GPU
  * have none. */
@@ -170,7 +176,8 @@ static int64_t dispatcher_buffers(const mf_build *bd) {
         const mf_op *op = &bd->b->ops[i];
         if (op->kind == MF_OP_DISPATCH || op->kind == MF_OP_COMBINE) {
             const mf_dispatch_room room = mf_dispatch_room_of(bd->l, bd->c, bd->b, op);
-            bytes += mf_align_B(bd->b->tensors[op->out[0]].bytes);
+            bytes += op->dim[MF_OP_DIM_ORDERED] > 0 ? copies_B(bd, op)
+                                                    : mf_align_B(bd->b->tensors[op->out[0]].bytes);
             window_B = mf_dispatch_room_B(&room) > window_B ? mf_dispatch_room_B(&room) : window_B;
         }
     }

@@ -1,8 +1,5 @@
 /* lower_ffn.c - forward pass of dense MLPs and of Mixture-of-Experts layers. */
-#include "core/program/lower_build.h"
-#include "core/program/row_map.h"
-
-#include <math.h>
+#include "core/program/lower_moe.h"
 
 static int16_t activation_tensor(mf_build *bd, int64_t rows, int64_t width, bool expert,
                                  bool routed) {
@@ -120,22 +117,6 @@ int16_t mf_lower_mlp(mf_build *bd, int16_t x, int64_t width, mf_weight_part part
 
 /* --- Mixture of Experts ----------------------------------------------------------------------- */
 
-typedef struct moe {
-    int64_t tokens;  /* of this rank */
-    int64_t routed;  /* rows after dispatch over EP, balanced: tokens * top_k */
-    int64_t rows;    /* rows that the local experts work on: routed * ETP */
-    int64_t padded;  /* of these, for each expert whatever comes; 0: as many as come */
-    int64_t experts; /* local */
-    int64_t width;   /* of a local expert shard */
-} moe;
-
-/* Rows on their way, with what travels beside them: for each row the `choices` experts that it goes
- * to and the probabilities of those choices. */
-typedef struct routed_rows {
-    int16_t x, map, probs;
-    int64_t rows, choices;
-} routed_rows;
-
 /* Choices of each expert in each scope of the auxiliary loss that this rank has a part of. */
 static int16_t expert_counts(mf_build *bd) {
     int64_t scopes = bd->l->aux_scope == MF_AUX_SEQUENCE ? bd->l->mbs : 1;
@@ -174,7 +155,7 @@ static int16_t gather_choices(mf_build *bd, const char *name, int16_t t) {
 /* Choices within the capacity of their experts, which goes by whole samples: each rank sees the
  * choices of all of a sample's tokens, and keeps its own. What was kept is saved, as choices are.
  */
-static void drop_choices(mf_build *bd, routed_rows *own) {
+static void drop_choices(mf_build *bd, mf_routed_rows *own) {
     const mf_tensor from = *mf_build_t(bd, own->map);
     bool by_rank = (bd->l->traits | bd->l->software_traits) & MF_TRAIT_RANK_CAPACITY;
     bool gathers = !by_rank && mf_layout_group(bd->l, MF_GROUP_TP_CP).size > 1;
@@ -203,7 +184,7 @@ static void drop_choices(mf_build *bd, routed_rows *own) {
 
 /* Scores, top-k, counts. The chosen experts are kept even under full recomputation: routing the
  * second time as the first is what makes recomputation right. */
-static routed_rows router(mf_build *bd, const moe *s, int16_t xn) {
+static mf_routed_rows router(mf_build *bd, const mf_moe_sizes *s, int16_t xn) {
     const mf_model *m = bd->m;
     bd->module = MF_MODULE_ROUTER;
     mf_linear w = {"router",   MF_PART_ROUTER, m->hidden,
@@ -231,222 +212,15 @@ static routed_rows router(mf_build *bd, const moe *s, int16_t xn) {
         mf_op_out(op, counts);
         gather_counts(bd, counts);
     }
-    routed_rows own = {xn, map, probs, s->tokens, m->top_k};
+    mf_routed_rows own = {xn, map, probs, s->tokens, m->top_k, false};
     if (bd->l->capacity_factor > 0.0) {
         drop_choices(bd, &own);
     }
     return own;
 }
 
-/* What the choices of the rows of `in`, put into the rows of `out` in `experts` runs, need. */
-static int16_t row_map(mf_build *bd, int16_t in, int16_t out, int64_t choices, int64_t experts) {
-    const mf_tensor *x = mf_build_t(bd, in), *y = mf_build_t(bd, out);
-    int64_t slots = mf_tensor_rows_max(x) * choices, rows = mf_tensor_rows_max(y);
-    int64_t balanced = mf_row_map_elements(experts, y->rows, x->rows * choices);
-    bool routed = y->routed;
-    uint16_t drop = y->drop;
-    int16_t t = mf_build_tensor(bd, "row_map", balanced, 1, 4.0);
-    mf_tensor *map = mf_build_t(bd, t);
-    map->bytes = 4 * mf_row_map_elements(experts, rows, slots);
-    map->drop = drop;
-    map->routed = routed;
-    map->indices = true;
-    return t;
-}
-
-/* Columns of a row that experts read and give. */
-static int64_t routed_width(const mf_model *m) {
-    return m->moe_latent > 0 ? m->moe_latent : m->hidden;
-}
-
-static int16_t reordered(mf_build *bd, const char *name, int64_t rows, bool routed) {
-    int64_t h = routed_width(bd->m);
-    int16_t y = routed ? mf_build_routed(bd, name, rows, h, bd->act_B)
-                       : mf_build_tensor(bd, name, rows, h, bd->act_B);
-    mf_build_t(bd, y)->drop |= MF_RECOMPUTE_MOE;
-    return y;
-}
-
-static mf_op *reorder_op(mf_build *bd, mf_op_kind kind, const char *name, int64_t rows_in,
-                         int64_t rows_out) {
-    int64_t h = routed_width(bd->m);
-    double moved = (double)rows_in + (double)rows_out; /* a row with several places is read once */
-    mf_op *op = mf_build_memory_op(bd, kind, name, rows_out, h, moved * (double)h * bd->act_B);
-    op->flags |= MF_OPF_ROUTED;
-    return op;
-}
-
-/* Rows into the order of `experts` experts, one row for each choice, each with its probability;
- * `padded` rows for each of them, or as many as come. The experts are those of `ranks` ranks, rows
- * for each of them in a slot, or of this one (0). The result's map is the row map. */
-static routed_rows permute(mf_build *bd, routed_rows in, int64_t rows, int64_t experts,
-                           int64_t padded, int64_t ranks, bool routed) {
-    int16_t y = reordered(bd, "permute", rows, routed);
-    uint16_t drop = mf_build_t(bd, y)->drop;
-    int16_t map = row_map(bd, in.x, y, in.choices, experts);
-    int16_t probs = routed ? mf_build_routed(bd, "row_probs", rows, 1, 4.0)
-                           : mf_build_tensor(bd, "row_probs", rows, 1, 4.0);
-    mf_build_t(bd, probs)->drop = drop;
-    mf_op *op = reorder_op(bd, MF_OP_PERMUTE, "permute", in.rows, rows);
-    op->dim[MF_OP_DIM_CHOICES] = in.choices;
-    op->dim[MF_OP_DIM_EXPERTS] = experts;
-    op->dim[MF_OP_DIM_PADDED] = padded;
-    op->dim[MF_OP_DIM_RANKS] = ranks;
-    mf_op_in(op, in.x);
-    mf_op_in(op, in.map);
-    mf_op_in(op, in.probs);
-    mf_op_out(op, y);
-    mf_op_out(op, map);
-    mf_op_out(op, probs);
-    return (routed_rows){y, map, probs, rows, 1};
-}
-
-/* And back by the row map of that permute: the sum of the rows of each slot's owner. */
-static int16_t unpermute(mf_build *bd, int16_t x, int16_t map, int64_t choices, int64_t experts,
-                         int64_t rows_in, int64_t rows_out, bool routed) {
-    int16_t y = reordered(bd, "unpermute", rows_out, routed);
-    mf_op *op = reorder_op(bd, MF_OP_UNPERMUTE, "unpermute", rows_in, rows_out);
-    op->dim[MF_OP_DIM_CHOICES] = choices;
-    op->dim[MF_OP_DIM_EXPERTS] = experts;
-    mf_op_in(op, x);
-    mf_op_in(op, map);
-    mf_op_out(op, y);
-    return y;
-}
-
-/* Expected number of distinct EP ranks that a token with top_k of experts spread evenly reaches. */
-static double distinct_ranks(const mf_model *m, int64_t ep) {
-    double n = (double)ep, k = (double)m->top_k;
-    if (m->n_group > 1 && m->topk_group > 0 && m->topk_group < m->n_group) {
-        double reachable = n * (double)m->topk_group / (double)m->n_group;
-        n = reachable > 1.0 ? reachable : 1.0;
-    }
-    return n * (1.0 - pow(1.0 - 1.0 / n, k));
-}
-
-static mf_op *exchange_op(mf_build *bd, mf_op_kind kind, const moe *s) {
-    const mf_model *m = bd->m;
-    double row_B = (double)routed_width(m) * bd->act_B;
-    mf_op *op =
-        mf_build_collective(bd, kind, kind == MF_OP_DISPATCH ? "dispatch" : "combine", MF_STREAM_EP,
-                            MF_GROUP_EP, (double)(s->tokens * m->top_k) * row_B);
-    op->flags |= MF_OPF_ROUTED;
-    op->dim[MF_OP_DIM_TOKENS] = s->tokens;
-    op->dim[MF_OP_DIM_ROW_B] = (int64_t)row_B;
-    op->dim[MF_OP_DIM_TOP_K] = m->top_k;
-    op->dim[MF_OP_DIM_EXPERTS] = m->experts;
-    op->dim[MF_OP_DIM_DISPATCHER] = bd->l->dispatcher;
-    op->dim[MF_OP_DIM_GROUPS_MAX] =
-        m->n_group > 1 && m->topk_group < m->n_group ? m->topk_group : 0;
-    op->dim[MF_OP_DIM_ROUTE_GROUPS] = m->n_group;
-    return op;
-}
-
-static mf_op *routed_collective(mf_build *bd, mf_op_kind kind, const char *name,
-                                mf_group_kind group, double bytes) {
-    mf_op *op = mf_build_collective(bd, kind, name, MF_STREAM_EP, group, bytes);
-    op->flags |= MF_OPF_ROUTED;
-    return op;
-}
-
-/* Tensors for rows that arrive: rows, their choices and probabilities. */
-static routed_rows arriving(mf_build *bd, const char *name, int64_t rows, int64_t choices,
-                            bool routed) {
-    static const char *const beside[2] = {"arrived_map", "arrived_probs"};
-    int64_t h = routed_width(bd->m);
-    int16_t t[3];
-    for (int i = 0; i < 3; i++) {
-        const char *text = i == 0 ? name : beside[i - 1];
-        int64_t cols = i == 0 ? h : choices;
-        double element_B = i == 0 ? bd->act_B : 4.0;
-        t[i] = routed ? mf_build_routed(bd, text, rows, cols, element_B)
-                      : mf_build_tensor(bd, text, rows, cols, element_B);
-        mf_build_t(bd, t[i])->drop |= MF_DROP_ALWAYS;
-    }
-    mf_build_t(bd, t[1])->indices = true;
-    return (routed_rows){t[0], t[1], t[2], rows, choices};
-}
-
-/* Own tokens to the ranks of their experts. *way, for the way back: the row map of the all-to-all's
- * own permute, else the routing map. */
-static routed_rows dispatch(mf_build *bd, const moe *s, routed_rows own, int16_t *way) {
-    const mf_layout *l = bd->l;
-    double row_B = (double)routed_width(bd->m) * bd->act_B;
-    routed_rows x = own;
-    bd->module = MF_MODULE_DISPATCH;
-    if (l->ep > 1) {
-        if (l->dispatcher == MF_DISPATCH_ALLTOALL) {
-            own = permute(bd, own, s->routed, bd->m->experts, 0, l->ep, true);
-            mf_build_t(bd, own.x)->drop |= MF_DROP_ALWAYS;
-            x = arriving(bd, "ep_tokens", s->routed, 1, true);
-        } else if (l->dispatcher == MF_DISPATCH_ALLGATHER) {
-            x = arriving(bd, "ep_tokens", s->tokens * l->ep, bd->m->top_k, false);
-        } else { /* fused: one copy for each destination, spread out on arrival */
-            double copies = (double)s->tokens * distinct_ranks(bd->m, l->ep);
-            x = arriving(bd, "ep_tokens", (int64_t)ceil(copies), bd->m->top_k, true);
-        }
-        *way = own.map;
-        mf_op *op = exchange_op(bd, MF_OP_DISPATCH, s);
-        mf_op_in(op, own.x);
-        mf_op_in(op, own.map);
-        mf_op_in(op, own.probs);
-        mf_op_out(op, x.x);
-        mf_op_out(op, x.map);
-        mf_op_out(op, x.probs);
-    }
-    if (l->etp > 1) { /* every ETP rank works on the rows of all of them */
-        routed_rows all = arriving(bd, "etp_tokens", x.rows * l->etp, x.choices,
-                                   l->ep > 1 && l->dispatcher != MF_DISPATCH_ALLGATHER);
-        mf_op *op = routed_collective(bd, MF_OP_ALL_GATHER, "etp_all_gather", MF_GROUP_ETP,
-                                      (double)all.rows * row_B);
-        mf_op_in(op, x.x);
-        mf_op_in(op, x.map);
-        mf_op_in(op, x.probs);
-        mf_op_out(op, all.x);
-        mf_op_out(op, all.map);
-        mf_op_out(op, all.probs);
-        x = all;
-    }
-    return x;
-}
-
-/* And back: the sum of a token's k rows, on the rank that owns the token. `arrived` is what the
- * experts' permute read, `map` what it made. */
-static int16_t combine(mf_build *bd, const moe *s, int16_t y, routed_rows arrived, int16_t map,
-                       int16_t way) {
-    const mf_layout *l = bd->l;
-    int64_t h = routed_width(bd->m);
-    double row_B = (double)h * bd->act_B;
-    bd->module = MF_MODULE_DISPATCH;
-    int64_t rows_out = arrived.rows / l->etp;
-    bool routed = mf_build_t(bd, arrived.x)->routed;
-    int16_t x = unpermute(bd, y, map, arrived.choices, s->experts, s->rows, arrived.rows, routed);
-    if (l->etp > 1) {
-        int16_t own = routed ? mf_build_routed(bd, "etp_reduce_scatter", rows_out, h, bd->act_B)
-                             : mf_build_tensor(bd, "etp_reduce_scatter", rows_out, h, bd->act_B);
-        mf_op *op = routed_collective(bd, MF_OP_REDUCE_SCATTER, "etp_reduce_scatter", MF_GROUP_ETP,
-                                      (double)(rows_out * l->etp) * row_B);
-        mf_op_in(op, x);
-        mf_op_out(op, own);
-        x = own;
-    }
-    if (l->ep == 1) {
-        return x;
-    }
-    bool sum_after = l->dispatcher == MF_DISPATCH_ALLTOALL;
-    int16_t back = sum_after ? mf_build_routed(bd, "ep_combined", s->routed, h, bd->act_B)
-                             : mf_build_tensor(bd, "ep_combined", s->tokens, h, bd->act_B);
-    mf_op *op = exchange_op(bd, MF_OP_COMBINE, s);
-    mf_op_in(op, x);
-    mf_op_in(op, way);
-    mf_op_out(op, back);
-    return sum_after
-               ? unpermute(bd, back, way, bd->m->top_k, bd->m->experts, s->routed, s->tokens, false)
-               : back;
-}
-
 /* `scale`: what each row's bias is multiplied by; none at FC1. */
-static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int16_t x,
+static int16_t grouped_linear(mf_build *bd, const mf_moe_sizes *s, const char *name, int16_t x,
                               int16_t scale, int16_t map, int64_t n, int64_t k, uint16_t drop,
                               uint16_t offload) {
     bool covered = bd->quant_B > 0;
@@ -481,18 +255,18 @@ static int16_t grouped_linear(mf_build *bd, const moe *s, const char *name, int1
     return y;
 }
 
-static int16_t experts(mf_build *bd, const moe *s, routed_rows in) {
+static int16_t experts(mf_build *bd, const mf_moe_sizes *s, mf_routed_rows in) {
     bd->module = MF_MODULE_EXPERTS;
     uint16_t outer = bd->drop;
     bd->drop |= MF_RECOMPUTE_MOE;
     int16_t fc1 =
         grouped_linear(bd, s, "expert_fc1", in.x, MF_NO_TENSOR, in.map, fc1_cols(bd, s->width),
-                       routed_width(bd->m), MF_RECOMPUTE_EXPERTS, MF_OFFLOAD_EXPERT_FC1);
+                       mf_routed_width(bd->m), MF_RECOMPUTE_EXPERTS, MF_OFFLOAD_EXPERT_FC1);
     bd->drop |= MF_RECOMPUTE_EXPERTS;
     int16_t a = product_activates(bd, s->width)
                     ? activate_product(bd, s->rows, s->width, fc1, in.probs)
                     : activation(bd, fc1, s->rows, s->width, in.probs, in.map);
-    int16_t y = grouped_linear(bd, s, "expert_fc2", a, in.probs, in.map, routed_width(bd->m),
+    int16_t y = grouped_linear(bd, s, "expert_fc2", a, in.probs, in.map, mf_routed_width(bd->m),
                                s->width, 0, 0);
     bd->drop = outer;
     return y;
@@ -544,7 +318,7 @@ static int16_t from_latent(mf_build *bd, int16_t y) {
 static int16_t moe_layer(mf_build *bd, const mf_hyper_half *half, int16_t xn) {
     const mf_model *m = bd->m;
     const mf_layout *l = bd->l;
-    moe s = {
+    mf_moe_sizes s = {
         .tokens = bd->tokens,
         .routed = bd->tokens * m->top_k,
         .rows = bd->tokens * m->top_k * l->etp,
@@ -557,7 +331,7 @@ static int16_t moe_layer(mf_build *bd, const mf_hyper_half *half, int16_t xn) {
     int16_t shared = MF_NO_TENSOR;
     uint16_t outer = bd->drop;
     bd->drop |= MF_RECOMPUTE_MOE;
-    routed_rows own = router(bd, &s, xn);
+    mf_routed_rows own = router(bd, &s, xn);
     if (m->moe_latent > 0) {
         own.x = latent(bd, "latent_down_proj", xn, m->hidden, m->moe_latent);
     }
@@ -567,18 +341,20 @@ static int16_t moe_layer(mf_build *bd, const mf_hyper_half *half, int16_t xn) {
     }
     bd->drop |= MF_RECOMPUTE_MOE;
     int16_t way = MF_NO_TENSOR;
-    routed_rows arrived = dispatch(bd, &s, own, &way);
+    mf_routed_rows arrived = mf_lower_dispatch(bd, &s, own, &way);
     bd->drop = outer;
     if (m->shared_ffn > 0 && beside && l->ep > 1) {
         /* Issued between dispatch and experts: the compute stream has work while rows travel. */
         shared = shared_expert(bd, xn);
     }
     bd->module = MF_MODULE_DISPATCH;
-    routed_rows rows = permute(bd, arrived, s.rows, s.experts, s.padded, 0, s.padded == 0);
+    mf_routed_rows rows = arrived.ordered ? arrived
+                                          : mf_lower_permute(bd, arrived, s.rows, s.experts,
+                                                             s.padded, 0, s.padded == 0);
     mf_build_t(bd, rows.x)->offload = MF_OFFLOAD_EXPERT_IN;
     int16_t y = experts(bd, &s, rows);
     bd->drop |= MF_RECOMPUTE_MOE;
-    y = from_latent(bd, combine(bd, &s, y, arrived, rows.map, way));
+    y = from_latent(bd, mf_lower_combine(bd, &s, y, arrived, rows.map, way));
     bd->drop = outer;
     if (m->shared_ffn > 0 && shared == MF_NO_TENSOR) {
         shared = shared_expert(bd, xn);

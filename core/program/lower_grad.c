@@ -3,14 +3,10 @@
  * The forward ops are walked from last to first. Each kind's rule emits the ops of its gradient;
  * what it reads of the forward pass it asks of mf_lower_keep, which saves it or makes it again.
  */
-#include "core/program/lower_build.h"
+#include "core/program/lower_grad.h"
 #include "core/program/mixer_costs.h"
 
 /* --- gradients -------------------------------------------------------------------------------- */
-
-static int16_t grad_of(mf_build *bd, int16_t t) {
-    return mf_build_t(bd, t)->grad;
-}
 
 /* Lets `op` write the gradient of t, a slice of it or all. A second contribution to all of it reads
  * the first and writes the sum. */
@@ -46,8 +42,7 @@ static void grad_out_as(mf_build *bd, int16_t op_index, int16_t t, bool slice) {
     mf_build_t(bd, t)->grad = g;
 }
 
-/* Pieces of one overlapped op write disjoint slices of one tensor. */
-static void grad_out(mf_build *bd, int16_t op_index, int16_t t) {
+void mf_grad_out(mf_build *bd, int16_t op_index, int16_t t) {
     bool slice = bd->status == MF_OK && (bd->b->ops[op_index].flags & MF_OPF_OVERLAPPED);
     grad_out_as(bd, op_index, t, slice);
 }
@@ -56,10 +51,6 @@ static void grad_out(mf_build *bd, int16_t op_index, int16_t t) {
 static bool wants_grad(const mf_build *bd, int16_t t) {
     const mf_tensor *x = &bd->b->tensors[t];
     return x->class != MF_TENSOR_WEIGHT && !x->indices && (x->producer >= 0 || t == bd->input);
-}
-
-static int16_t last_op(const mf_build *bd) {
-    return (int16_t)(bd->b->nops - 1);
 }
 
 /* What lowering says of the forward op holds for its gradient. */
@@ -72,7 +63,7 @@ static void copy_meaning(mf_op *to, const mf_op *from) {
     to->alpha = from->alpha;
 }
 
-static void copy_shape(mf_op *to, const mf_op *from) {
+void mf_grad_copy_shape(mf_op *to, const mf_op *from) {
     copy_meaning(to, from);
     to->math = from->math;
     to->flags = from->flags;
@@ -88,8 +79,8 @@ static void copy_shape(mf_op *to, const mf_op *from) {
 
 /* A weight's gradient accumulates over the micro-batches, in FP32 unless the layout says BF16. */
 static int16_t weight_grad(mf_build *bd, int16_t w) {
-    if (grad_of(bd, w) != MF_NO_TENSOR) {
-        return grad_of(bd, w);
+    if (mf_grad_of(bd, w) != MF_NO_TENSOR) {
+        return mf_grad_of(bd, w);
     }
     mf_tensor x = *mf_build_t(bd, w);
     int16_t g = mf_build_tensor(bd, x.name, x.rows, x.cols, mf_layout_gradient_B(bd->l));
@@ -104,7 +95,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     bool low = bd->quant_B > 0 && (f->math == MF_MATH_FP8 || f->math == MF_MATH_FP4);
     /* Fetch (or recompute) X first: its all-gather then runs beside the input gradient. */
     int16_t x = mf_lower_keep(bd, f->in[0]);
-    int16_t dy = grad_of(bd, f->out[0]);
+    int16_t dy = mf_grad_of(bd, f->out[0]);
     if (low && bd->status == MF_OK) { /* once for all GEMMs that read this gradient */
         bd->pass = MF_PASS_B;
         if (bd->alias[dy] == MF_NO_TENSOR) {
@@ -131,7 +122,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
         mf_op_in(op, dy);
         mf_op_in(op, f->in[1]);
         mf_op_in(op, row_map);
-        grad_out(bd, last_op(bd), f->in[0]);
+        mf_grad_out(bd, mf_grad_last_op(bd), f->in[0]);
     }
     if (!last_piece) {
         return;
@@ -161,9 +152,9 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
         op->flags = (uint16_t)(f->flags & MF_OPF_ROUTED);
         copy_meaning(op, f);
         op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
-        mf_op_in(op, grad_of(bd, f->out[0]));
+        mf_op_in(op, mf_grad_of(bd, f->out[0]));
         mf_op_in(op, row_map);
-        grad_out(bd, last_op(bd), f->in[3]);
+        mf_grad_out(bd, mf_grad_last_op(bd), f->in[3]);
         bd->pass = MF_PASS_W;
     }
     if (operands > 2) {
@@ -175,7 +166,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
         op->flags = (uint16_t)(f->flags & MF_OPF_ROUTED);
         copy_meaning(op, f);
         op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
-        mf_op_in(op, grad_of(bd, f->out[0]));
+        mf_op_in(op, mf_grad_of(bd, f->out[0]));
         mf_op_in(op, scale);
         mf_op_in(op, row_map);
         mf_op_out(op, db);
@@ -194,7 +185,7 @@ static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *e
     }
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, MF_OP_ATTENTION_BWD, f->name, MF_STREAM_COMPUTE);
-    copy_shape(op, f);
+    mf_grad_copy_shape(op, f);
     op->flops = 2.5 * f->flops; /* five products to the forward's two */
     op->bytes = 2.0 * f->bytes;
     for (int i = 0; i < 3; i++) {
@@ -202,18 +193,19 @@ static void grad_attention(mf_build *bd, const mf_op *f, const mf_build_extra *e
     }
     mf_op_in(op, out);
     mf_op_in(op, lse);
-    mf_op_in(op, grad_of(bd, extra->final_out));
+    mf_op_in(op, mf_grad_of(bd, extra->final_out));
     const int own = f->in[1] == f->in[2] ? 2 : 3; /* keys that are the values have one gradient */
     for (int i = 0; i < own; i++) {
         int maker = bd->status == MF_OK ? bd->b->tensors[f->in[i]].producer : -1;
         bool cut = maker >= 0 && mf_op_cut(&bd->b->ops[maker]) == MF_CUT_HEADS;
         if (wants_grad(bd, f->in[i])) { /* queries of a piece are its own, its keys may not be */
-            grad_out_as(bd, last_op(bd), f->in[i], mf_op_cut(f) != MF_CUT_NONE && (i == 0 || cut));
+            grad_out_as(bd, mf_grad_last_op(bd), f->in[i],
+                        mf_op_cut(f) != MF_CUT_NONE && (i == 0 || cut));
         }
     }
     if (f->nin > 3) { /* sinks */
         int16_t dsinks = weight_grad(bd, f->in[3]);
-        mf_op_out(&bd->b->ops[last_op(bd)], dsinks);
+        mf_op_out(&bd->b->ops[mf_grad_last_op(bd)], dsinks);
     }
 }
 
@@ -238,10 +230,10 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
     }
     bd->pass = MF_PASS_B;
     mf_op *op = mf_build_op(bd, kind, f->name, MF_STREAM_COMPUTE);
-    copy_shape(op, f);
+    mf_grad_copy_shape(op, f);
     op->bytes = f->bytes * traffic;
     for (int i = 0; i < f->nout; i++) {
-        mf_op_in(op, grad_of(bd, f->out[i]));
+        mf_op_in(op, mf_grad_of(bd, f->out[i]));
     }
     for (int i = 0; i < count; i++) {
         mf_op_in(op, saved[i]);
@@ -250,11 +242,11 @@ static void grad_memory(mf_build *bd, const mf_op *f, mf_op_kind kind, double tr
         int16_t t = f->in[i];
         if (mf_build_t(bd, t)->class == MF_TENSOR_WEIGHT) {
             int16_t g = weight_grad(bd, t);
-            mf_op_out(&bd->b->ops[last_op(bd)], g);
+            mf_op_out(&bd->b->ops[mf_grad_last_op(bd)], g);
         } else if (changes_in_place(f, t)) {
-            mf_op_out(&bd->b->ops[last_op(bd)], grad_of(bd, t));
+            mf_op_out(&bd->b->ops[mf_grad_last_op(bd)], mf_grad_of(bd, t));
         } else if (wants_grad(bd, t)) {
-            grad_out(bd, last_op(bd), t);
+            mf_grad_out(bd, mf_grad_last_op(bd), t);
         }
     }
 }
@@ -282,7 +274,7 @@ static void grad_scan(mf_build *bd, const mf_op *f) {
     int16_t both = mf_build_tensor(bd, states.name, 2 * states.rows, states.cols, states.element_B);
     mf_build_t(bd, both)->drop = 0;
     if (bd->status == MF_OK) {
-        mf_op *op = &bd->b->ops[last_op(bd)];
+        mf_op *op = &bd->b->ops[mf_grad_last_op(bd)];
         const mf_scan_shape shape = {.rule = (mf_mixer_kind)f->dim[MF_OP_DIM_SCAN_RULE],
                                      .key_dim = f->dim[MF_OP_DIM_SCAN_KEY_DIM],
                                      .value_dim = f->dim[MF_OP_DIM_SCAN_VALUE_DIM],
@@ -304,7 +296,7 @@ static void grad_index(mf_build *bd, const mf_op *f, const mf_build_extra *extra
     }
     grad_memory(bd, &g, MF_OP_INDEX_BWD, MF_INDEX_GRADIENT_BYTES, kept, 4);
     if (bd->status == MF_OK) {
-        mf_op *op = &bd->b->ops[last_op(bd)];
+        mf_op *op = &bd->b->ops[mf_grad_last_op(bd)];
         op->flops = mf_index_gradient_flops(
             extra->chosen, f->dim[MF_OP_DIM_INDEX_HEADS], f->dim[MF_OP_DIM_INDEX_DIM],
             extra->teacher * (double)bd->m->heads / (double)bd->l->tp);
@@ -318,8 +310,8 @@ static void grad_norm_split(mf_build *bd, const mf_op *f) {
     bd->pass = MF_PASS_B;
     int16_t dots = mf_build_tensor(bd, sums.name, sums.rows, sums.cols, sums.element_B);
     mf_op *op = mf_build_op(bd, MF_OP_NORM_SUM, f->name, MF_STREAM_COMPUTE);
-    copy_shape(op, f);
-    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_grad_copy_shape(op, f);
+    mf_op_in(op, mf_grad_of(bd, f->out[0]));
     mf_op_in(op, x);
     mf_op_in(op, rstd);
     mf_op_out(op, dots);
@@ -328,101 +320,26 @@ static void grad_norm_split(mf_build *bd, const mf_op *f) {
     mf_op_in(op, dots);
     mf_op_out(op, dots);
     op = mf_build_op(bd, MF_OP_RMSNORM_BWD, f->name, MF_STREAM_COMPUTE);
-    copy_shape(op, f);
+    mf_grad_copy_shape(op, f);
     op->bytes = 1.5 * f->bytes;
-    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_in(op, mf_grad_of(bd, f->out[0]));
     mf_op_in(op, x);
     mf_op_in(op, rstd);
     mf_op_in(op, dots);
-    grad_out(bd, last_op(bd), f->in[0]);
+    mf_grad_out(bd, mf_grad_last_op(bd), f->in[0]);
     int16_t dweight = weight_grad(bd, f->in[1]);
-    mf_op_out(&bd->b->ops[last_op(bd)], dweight);
-}
-
-/* Is this sum of a row-parallel GEMM's output one whose gradient is only read in low precision?
- * Then it is quantised before it is gathered, as the input of a column-parallel GEMM is. */
-static bool gathers_quantised(const mf_build *bd, const mf_op *f) {
-    int16_t producer = f->kind == MF_OP_REDUCE_SCATTER && f->stream == MF_STREAM_TP
-                           ? bd->b->tensors[f->in[0]].producer
-                           : (int16_t)-1;
-    if (producer < 0 || bd->quant_B <= 0) {
-        return false;
-    }
-    const mf_op *gemm = &bd->b->ops[producer];
-    return gemm->kind == MF_OP_GEMM && gemm->nin == 2 &&
-           (gemm->math == MF_MATH_FP8 || gemm->math == MF_MATH_FP4);
-}
-
-static void grad_quantised_gather(mf_build *bd, const mf_op *f) {
-    bd->pass = MF_PASS_B;
-    int16_t dy = grad_of(bd, f->out[0]);
-    if (bd->alias[dy] == MF_NO_TENSOR) { /* once for all pieces */
-        int16_t q = mf_lower_quantise(bd, dy);
-        bd->alias[dy] = q;
-    }
-    mf_op *op = mf_build_op(bd, MF_OP_ALL_GATHER, f->name, (mf_stream)f->stream);
-    copy_shape(op, f);
-    op->bytes *= bd->quant_B / bd->act_B;
-    mf_op_in(op, bd->alias[dy]);
-    bool first = grad_of(bd, f->in[0]) == MF_NO_TENSOR;
-    grad_out(bd, last_op(bd), f->in[0]);
-    int16_t g = grad_of(bd, f->in[0]);
-    if (first && bd->status == MF_OK) {
-        mf_tensor *t = mf_build_t(bd, g);
-        t->bytes = (int64_t)((double)t->bytes * bd->quant_B / t->element_B) + 1;
-        t->element_B = bd->quant_B;
-        bd->alias[g] = g; /* quantised already */
-    }
-}
-
-/* The transposed collective: gradients travel the other way. */
-static void grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind) {
-    int16_t kept[MF_OP_MAX_IN] = {0};
-    for (int i = 1; i < f->nin; i++) { /* routing */
-        kept[i] = mf_lower_keep(bd, f->in[i]);
-    }
-    bd->pass = MF_PASS_B;
-    double factor = 1.0;
-    const mf_tensor *x = mf_build_t(bd, f->in[0]);
-    if (x->element_B < bd->act_B && x->element_B > 0) {
-        factor = bd->act_B / x->element_B; /* gathered quantised, reduced in full */
-    }
-    mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
-    copy_shape(op, f);
-    op->bytes *= factor;
-    if (kind == MF_OP_SEND_RECV) {
-        op->dim[MF_OP_DIM_PLACES] = -f->dim[MF_OP_DIM_PLACES];
-    }
-    mf_op_in(op, grad_of(bd, f->out[0]));
-    for (int i = 1; i < f->nin; i++) {
-        mf_op_in(op, kept[i]);
-    }
-    grad_out(bd, last_op(bd), f->in[0]);
-}
-
-/* Rows and their probabilities back to where they came from: (d rows, d probabilities, routing of
- * the way there) -> (d rows, d probabilities). */
-static void grad_routed(mf_build *bd, const mf_op *f, mf_op_kind kind) {
-    int16_t map = f->kind == MF_OP_DISPATCH ? mf_lower_keep(bd, f->in[1]) : MF_NO_TENSOR;
-    bd->pass = MF_PASS_B;
-    mf_op *op = mf_build_op(bd, kind, f->name, (mf_stream)f->stream);
-    copy_shape(op, f);
-    mf_op_in(op, grad_of(bd, f->out[0]));
-    mf_op_in(op, grad_of(bd, f->out[2]));
-    mf_op_in(op, map);
-    grad_out(bd, last_op(bd), f->in[0]);
-    grad_out(bd, last_op(bd), f->in[2]);
+    mf_op_out(&bd->b->ops[mf_grad_last_op(bd)], dweight);
 }
 
 /* The gradient of a sum is the gradient of each term: no op, one tensor. Likewise quantisation. */
 static void grad_alias(mf_build *bd, const mf_op *f) {
-    int16_t g = grad_of(bd, f->out[0]);
+    int16_t g = mf_grad_of(bd, f->out[0]);
     for (int i = 0; i < f->nin; i++) {
         int16_t t = f->in[i];
         if (!wants_grad(bd, t)) {
             continue;
         }
-        int16_t had = grad_of(bd, t);
+        int16_t had = mf_grad_of(bd, t);
         if (had == MF_NO_TENSOR) {
             mf_build_t(bd, t)->grad = g;
             continue;
@@ -434,10 +351,10 @@ static void grad_alias(mf_build *bd, const mf_op *f) {
         bd->pass = MF_PASS_B;
         mf_build_memory_op(bd, MF_OP_ADD, "gradient_sum", x.rows, x.cols,
                            2.0 * (double)x.rows * (double)x.cols * bd->act_B);
-        mf_op_in(&bd->b->ops[last_op(bd)], g);
-        grad_out(bd, last_op(bd), t);
+        mf_op_in(&bd->b->ops[mf_grad_last_op(bd)], g);
+        mf_grad_out(bd, mf_grad_last_op(bd), t);
         if (bd->status == MF_OK) {
-            bd->b->ops[last_op(bd)].sums = 0; /* both are operands */
+            bd->b->ops[mf_grad_last_op(bd)].sums = 0; /* both are operands */
         }
     }
 }
@@ -450,7 +367,7 @@ static void grad_embedding(mf_build *bd, const mf_op *f) {
         (double)f->dim[MF_OP_DIM_ROWS] * (double)f->dim[MF_OP_DIM_COLS] *
             (bd->act_B + 2.0 * mf_layout_gradient_B(bd->l) / (double)bd->l->tp));
     copy_meaning(op, f);
-    mf_op_in(op, grad_of(bd, f->out[0]));
+    mf_op_in(op, mf_grad_of(bd, f->out[0]));
     mf_op_out(op, dw);
 }
 
@@ -484,7 +401,7 @@ static void grad_op(mf_build *bd, int i) {
         return;
     }
     bool activates = (f.flags & MF_OPF_ACT) != 0;
-    if (f.kind != MF_OP_CROSS_ENTROPY_FWD && grad_of(bd, f.out[activates]) == MF_NO_TENSOR &&
+    if (f.kind != MF_OP_CROSS_ENTROPY_FWD && mf_grad_of(bd, f.out[activates]) == MF_NO_TENSOR &&
         f.kind != MF_OP_ROUTER_FWD && f.kind != MF_OP_ROUTER_DROP &&
         f.kind != MF_OP_ATTENTION_FWD && f.kind != MF_OP_INDEX_FWD) {
         return;
@@ -565,7 +482,7 @@ static void grad_op(mf_build *bd, int i) {
         break;
     }
     case MF_OP_ROUTER_DROP: /* dropped choices have no gradient already */
-        mf_build_t(bd, f.in[1])->grad = grad_of(bd, f.out[1]);
+        mf_build_t(bd, f.in[1])->grad = mf_grad_of(bd, f.out[1]);
         break;
     case MF_OP_PERMUTE:
         grad_memory(bd, &f, MF_OP_UNPERMUTE, 1.0, &f.out[1], 1);
@@ -585,27 +502,23 @@ static void grad_op(mf_build *bd, int i) {
         break;
     case MF_OP_ALL_GATHER:
         if (f.nout > 1) { /* rows of tokens with what travels beside them */
-            grad_routed(bd, &f, MF_OP_REDUCE_SCATTER);
+            mf_grad_routed(bd, &f, MF_OP_REDUCE_SCATTER);
         } else {
-            grad_collective(bd, &f, MF_OP_REDUCE_SCATTER);
+            mf_grad_collective(bd, &f, MF_OP_REDUCE_SCATTER);
         }
         break;
     case MF_OP_REDUCE_SCATTER:
-        if (gathers_quantised(bd, &f)) {
-            grad_quantised_gather(bd, &f);
-        } else {
-            grad_collective(bd, &f, MF_OP_ALL_GATHER);
-        }
+        mf_grad_reduce_scatter(bd, &f);
         break;
     case MF_OP_ALL_TO_ALL:
     case MF_OP_SEND_RECV:
-        grad_collective(bd, &f, (mf_op_kind)f.kind);
+        mf_grad_collective(bd, &f, (mf_op_kind)f.kind);
         break;
     case MF_OP_DISPATCH:
-        grad_routed(bd, &f, MF_OP_COMBINE);
+        mf_grad_routed(bd, &f, MF_OP_COMBINE);
         break;
     case MF_OP_COMBINE:
-        grad_collective(bd, &f, MF_OP_DISPATCH);
+        mf_grad_collective(bd, &f, MF_OP_DISPATCH);
         break;
     case MF_OP_ATTENTION_BWD:
     case MF_OP_EMBEDDING_BWD:
@@ -658,8 +571,8 @@ void mf_lower_backward(mf_build *bd) {
     if (bd->status != MF_OK) {
         return;
     }
-    if (bd->input != MF_NO_TENSOR && grad_of(bd, bd->input) != MF_NO_TENSOR) {
-        b->input_gradient = grad_of(bd, bd->input);
+    if (bd->input != MF_NO_TENSOR && mf_grad_of(bd, bd->input) != MF_NO_TENSOR) {
+        b->input_gradient = mf_grad_of(bd, bd->input);
         mf_build_t(bd, b->input_gradient)->class = MF_TENSOR_BOUNDARY;
     }
     if (bd->output != MF_NO_TENSOR && bd->output != bd->input) {

@@ -1,5 +1,6 @@
 /* lower_scratch.c - room that a GPU's kernels need beside the operands of a block's ops: what the
  * header of each kernel says of its workspace (executor/cuda/scratch.c asks the kernels). */
+#include "core/program/dispatch_room.h"
 #include "core/program/lower_build.h"
 #include "core/program/row_map.h"
 #include "core/program/scratch.h"
@@ -106,14 +107,26 @@ static int64_t copies_B(const mf_layout *l, const mf_op *op, int64_t rows) {
            most(2 * choices, mf_permute_places_B(slots, l->ep));
 }
 
-static int64_t dispatch_B(const mf_layout *l, const mf_block *b, const mf_op *op) {
-    const int16_t arrived = op->kind == MF_OP_DISPATCH ? op->out[0] : op->in[0];
-    const int64_t rows = l->ep * mf_layout_slot_rows(l, b->tensors[arrived].rows);
+/* Those in the order of experts: choices and probabilities (or gradients of these) that arrived,
+ * and what is needed to make the row map, be it of copies in slots or of tokens in a window. */
+static int64_t order_B(const mf_layout *l, const mf_op *op, int64_t rows) {
+    const int64_t top_k = op->dim[MF_OP_DIM_TOP_K], own = op->dim[MF_OP_DIM_EXPERTS] / l->ep;
+    const int64_t slots = most(rows, l->ep * op->dim[MF_OP_DIM_TOKENS]) * top_k;
+    return 2 * mf_align_B(4 * rows * top_k) + mf_align_B(mf_permute_places_B(slots, own));
+}
+
+static int64_t dispatch_B(const mf_layout *l, const mf_model *m, const mf_block *b,
+                          const mf_op *op) {
+    const int16_t there = op->kind == MF_OP_DISPATCH ? op->out[0] : op->in[0];
+    const bool ordered = op->dim[MF_OP_DIM_ORDERED] > 0;
+    const int64_t come =
+        ordered ? mf_dispatch_arriving(m, l, op->dim[MF_OP_DIM_TOKENS]) : b->tensors[there].rows;
+    const int64_t rows = l->ep * mf_layout_slot_rows(l, come);
     switch ((mf_dispatcher)op->dim[MF_OP_DIM_DISPATCHER]) {
     case MF_DISPATCH_ALLTOALL: /* what each row is for */
         return op->kind == MF_OP_DISPATCH ? mf_align_B(4 * rows) : 0;
     case MF_DISPATCH_FUSED:
-        return copies_B(l, op, rows);
+        return copies_B(l, op, rows) + (ordered ? order_B(l, op, rows) : 0);
     case MF_DISPATCH_ALLGATHER:
     case MF_DISPATCH_COUNT:
         break;
@@ -121,7 +134,8 @@ static int64_t dispatch_B(const mf_layout *l, const mf_block *b, const mf_op *op
     return 0;
 }
 
-int64_t mf_op_exchange_B(const mf_layout *l, const mf_block *b, const mf_op *op) {
+int64_t mf_op_exchange_B(const mf_layout *l, const mf_model *m, const mf_block *b,
+                         const mf_op *op) {
     if (op->nin == 0 || op->nout == 0) {
         return 0;
     }
@@ -137,7 +151,7 @@ int64_t mf_op_exchange_B(const mf_layout *l, const mf_block *b, const mf_op *op)
         return 2 * widest + 2 * MF_ALIGN_B;
     case MF_OP_DISPATCH:
     case MF_OP_COMBINE:
-        return dispatch_B(l, b, op);
+        return dispatch_B(l, m, b, op);
     default:
         break;
     }
@@ -172,6 +186,6 @@ void mf_build_find_scratch(mf_build *bd) {
     for (int k = 0; k < b->nops; k++) {
         const mf_op *op = &b->ops[k];
         int64_t *room_B = &b->scratch_B[op->stream];
-        *room_B = most(*room_B, most(op_B(bd, op), mf_op_exchange_B(bd->l, b, op)));
+        *room_B = most(*room_B, most(op_B(bd, op), mf_op_exchange_B(bd->l, bd->m, b, op)));
     }
 }

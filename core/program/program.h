@@ -51,7 +51,7 @@ typedef enum mf_op_class {
  * - collectives: `bytes` as nccl-tests counts a size: all-gather and reduce-scatter the gathered
  *   size, all-reduce the buffer, all-to-all what one rank sends (own part included), send_recv the
  *   message. SEND_RECV: PLACES.
- * - DISPATCH/COMBINE: TOKENS .. ROUTE_GROUPS; `bytes` = tokens * top_k * row_B. */
+ * - DISPATCH/COMBINE: TOKENS .. ORDERED; `bytes` = tokens * top_k * row_B. */
 enum { MF_OP_DIM_M, MF_OP_DIM_N, MF_OP_DIM_K, MF_OP_DIM_GROUPS };
 enum {
     MF_OP_DIM_BATCH,
@@ -69,9 +69,11 @@ enum {
     MF_OP_DIM_ROW_B,  /* of a row on the wire */
     MF_OP_DIM_TOP_K,
     MF_OP_DIM_EXPERTS,
-    MF_OP_DIM_DISPATCHER,  /* mf_dispatcher */
-    MF_OP_DIM_GROUPS_MAX,  /* expert groups that a token may reach; 0: no limit */
-    MF_OP_DIM_ROUTE_GROUPS /* out of how many; 0: 8 */
+    MF_OP_DIM_DISPATCHER,   /* mf_dispatcher */
+    MF_OP_DIM_GROUPS_MAX,   /* expert groups that a token may reach; 0: no limit */
+    MF_OP_DIM_ROUTE_GROUPS, /* out of how many; 0: 8 */
+    MF_OP_DIM_ORDERED       /* rows in the order of the local experts, which is how they stand at
+                               their rank; 0: they stand there as they came */
 };
 enum {
     MF_OP_DIM_CHOICES = 2, /* experts that a row goes to */
@@ -311,6 +313,10 @@ typedef enum mf_step_end_op {
  *   experts each row goes to ([rows, choices], -1: none); what PERMUTE gives is a row map
  *   (core/program/row_map.h).
  * - UNPERMUTE: x row_map -> y; COMBINE: x map -> y.
+ * - DISPATCH, COMBINE whose rows are ORDERED do what PERMUTE and UNPERMUTE do, too: x map probs ->
+ *   x row_map probs; x map row_map -> y; their gradients dy map row_map -> dx; dx dprobs map
+ * row_map
+ *   -> dx dprobs.
  * - SWIGLU: fc1 [probs row_map] -> y; dy fc1 [probs row_map] -> dfc1 [dprobs]. Both also derive
  * from an expert product that writes its activation (ACT), R where that alone is made again.
  * - GATE: y x weight -> gated; dgated y x -> dy dx dweight. Of attention's output: y gate -> gated;
@@ -331,7 +337,8 @@ typedef enum mf_step_end_op {
  * Gradients of which a part stood already take that part as an input behind the operands and write
  * the sum (`sums`). An output of R that need not be made again is left out (`makes`). The last
  * inputs may be marks (`marks`), which an op waits for and does not read: of the gathers of its
- * weights; of the attention behind which a ring's message may take the place of its keys. */
+ * weights; of the attention behind which a ring's message may take the place of its keys; of the
+ * weight gradients of experts, in front of a combine. */
 #define MF_OP_MAX_IN 8
 #define MF_OP_MAX_OUT 6
 #define MF_OP_DIMS 8

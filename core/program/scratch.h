@@ -8,7 +8,7 @@
 #include "core/program/program.h"
 
 /* Of an op that moves rows between ranks; 0: none. */
-int64_t mf_op_exchange_B(const mf_layout *l, const mf_block *b, const mf_op *op);
+int64_t mf_op_exchange_B(const mf_layout *l, const mf_model *m, const mf_block *b, const mf_op *op);
 
 /* Of attention: sinks in float; over context-parallel ranks statistics by sequence, and in
  * gradients the part that is added. */

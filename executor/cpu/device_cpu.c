@@ -93,7 +93,6 @@ static mf_status signal_or_await(mf_queue *q, int slot, mf_err *e) {
         return function(a, e);                                                                     \
     }
 MF_KERNEL_LIST(X)
-MF_KERNEL_LIST_CPU(X)
 #undef X
 
 /* What is to be added goes into the result first, and the product onto it. */
@@ -225,7 +224,7 @@ static const mf_device_ops ops = {
     .signal = signal_or_await,
     .await = signal_or_await,
 #define X(entry, type, function) .entry = run_##entry,
-    MF_KERNEL_LIST(X) MF_KERNEL_LIST_CPU(X)
+    MF_KERNEL_LIST(X)
 #undef X
         .gemm = gemm,
     .grouped = grouped,

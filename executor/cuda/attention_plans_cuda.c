@@ -62,7 +62,7 @@ static void shape_of(const mf_attention_call *c, bool backward, bool fixed,
     out->o = strides(c->rows_q, a->o_row, a->o_head);
     out->scale = a->scale;
     out->causal = c->causal;
-    out->window = c->causal ? a->window : 0;
+    out->window = c->causal && !a->chunked ? a->window : 0;
     out->sink = a->sink != NULL;
     out->backward = backward;
     out->fixed = fixed;

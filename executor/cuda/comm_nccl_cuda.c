@@ -284,7 +284,7 @@ static void destroy(mf_comm *c) {
  * communicator that is used on two queues needs that. */
 static mf_status limit_ctas(const mf_comm *c, ncclConfig_t *config, mf_err *e) {
     mf_cta_shares s;
-    mf_status status = mf_cta_shares_of(&c->layout, &s, e);
+    mf_status status = mf_cuda_cta_shares(&c->layout, &s, e);
     if (status == MF_OK && s.each < MF_NCCL_TAKES_CTAS) {
         config->maxCTAs = s.each;
     }

@@ -1,27 +1,10 @@
-/* cta_shares_cuda.h - how the GPU's multiprocessors are shared among kernels that wait for other
- * ranks. Each of a rank's queues may be at a collective of its own that waits, beside the messages
- * of all slots and one that is received: all of their kernels need room on the GPU at once
- * (executor/step/streams.c). NCCL's thread blocks take a multiprocessor each. */
+/* cta_shares_cuda.h - core/schedule/cta_shares.h for the GPU at hand. */
 #ifndef MF_EXECUTOR_CTA_SHARES_CUDA_H
 #define MF_EXECUTOR_CTA_SHARES_CUDA_H
 
-#include "core/layout/layout.h"
-
-enum {
-    /* Thread blocks of a message's kernel: those of all slots may wait at once beside a rank's
-       work. */
-    MF_MESSAGE_CTAS = 8,
-    /* What NCCL takes at most for a collective by itself. */
-    MF_NCCL_TAKES_CTAS = 32
-};
-
-typedef struct mf_cta_shares {
-    int free;  /* multiprocessors that messages leave */
-    int kinds; /* of collectives that may wait at once; EP's are one of them */
-    int each;  /* thread blocks of one of them, at most what NCCL takes */
-} mf_cta_shares;
+#include "core/schedule/cta_shares.h"
 
 /* Of the current GPU. */
-mf_status mf_cta_shares_of(const mf_layout *l, mf_cta_shares *out, mf_err *e);
+mf_status mf_cuda_cta_shares(const mf_layout *l, mf_cta_shares *out, mf_err *e);
 
 #endif

@@ -83,5 +83,5 @@ size_t mf_cuda_scratch_B(const mf_block *b, const mf_op *op, const mf_layout *l,
     default:
         break;
     }
-    return (size_t)mf_op_exchange_B(l, b, op);
+    return (size_t)mf_op_exchange_B(l, m, b, op);
 }

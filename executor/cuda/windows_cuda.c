@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Why these ranks have none, the same on all of them; NULL: they may have. Windows are asked for by
- * the environment until a step through them has been seen on GPUs. */
+/* Why these ranks have none, the same on all of them; NULL: they may have. */
 static const char *lacks(const mf_comm *wire) {
     const char *by = getenv("MOEFOLD_DISPATCH");
-    return by == NULL || strcmp(by, "windows") != 0 ? "MOEFOLD_DISPATCH=windows tries windows"
+    return by != NULL && strcmp(by, "slots") == 0   ? "MOEFOLD_DISPATCH=slots asks for them"
            : mf_comm_nccl_is_shared(wire)           ? "ranks share a GPU"
            : !mf_comm_nccl_group(wire, MF_GROUP_EP) ? "the group has no communicator of NCCL"
                                                     : NULL;
@@ -21,7 +20,7 @@ static const char *lacks(const mf_comm *wire) {
  * that run beside compute as many as NCCL would take, else what the others leave. */
 static mf_status find_blocks(const mf_comm *wire, bool beside, int *out, mf_err *e) {
     mf_cta_shares s;
-    mf_status status = mf_cta_shares_of(&wire->layout, &s, e);
+    mf_status status = mf_cuda_cta_shares(&wire->layout, &s, e);
     const int rest = s.free - (s.kinds - 1) * s.each;
     *out = beside || rest < s.each ? s.each : rest;
     if (beside && *out > MF_DISPATCH_BLOCKS_BESIDE) {

@@ -28,6 +28,22 @@ int mf_attention_parts(const mf_device_sequences *s, mf_attention_part out[MF_AT
     return 0;
 }
 
+/* The piece of a causal part whose first query is row `from` of it: up to the end of that query's
+ * chunk, with the keys of the chunk so far. The part itself where there are no chunks. */
+static mf_attention_part piece_of(const mf_kernel_attention_shape *a, const mf_attention_part *p,
+                                  int64_t from) {
+    if (!a->chunked || a->window <= 0 || !p->causal) {
+        return *p;
+    }
+    const int64_t at = p->seq_k - p->seq_q + from, begin = at / a->window * a->window;
+    const int64_t end = begin + a->window < p->seq_k ? begin + a->window : p->seq_k;
+    return (mf_attention_part){.first_q = p->first_q + from,
+                               .first_k = p->first_k + begin,
+                               .seq_q = end - at,
+                               .seq_k = end - begin,
+                               .causal = true};
+}
+
 /* --- what both passes share ----------------------------------------------------------------------
  */
 
@@ -49,14 +65,31 @@ static mf_status take(room *r, int64_t size_B, void **out, mf_err *e) {
     return MF_OK;
 }
 
+/* Statistics of chunks stand on multiples of 16 bytes. */
+#define CHUNK_STEP 4
+
 static mf_status check(const mf_kernel_attention_shape *a, const mf_device_sequences *s,
                        mf_err *e) {
     const bool ring = s->members > 1 && s->keys != MF_KEYS_ALL;
-    return ring && a->window > 0
+    const bool binds = a->window > 0 && a->window < (ring ? s->members : 1) * s->seq_k;
+    if (ring && binds) {
+        return mf_err_set(e, MF_INFEASIBLE,
+                          "attention %s over a context-parallel ring are not run on this device: "
+                          "--cp-type allgather or alltoall",
+                          a->chunked ? "chunks" : "windows");
+    }
+    return a->chunked && binds && a->window % CHUNK_STEP != 0
                ? mf_err_set(e, MF_INFEASIBLE,
-                            "attention windows over a context-parallel ring are not run on this "
-                            "device: --cp-type allgather or alltoall")
+                            "attention in chunks of %lld positions is not run on this device: "
+                            "multiples of %d are",
+                            (long long)a->window, CHUNK_STEP)
                : MF_OK;
+}
+
+/* Where a part's statistics are in the library's order, which has them by sequence, then by head: a
+ * part behind those of the queries before it. */
+static float *lse_of(const mf_kernel_attention_shape *a, const mf_attention_part *p, float *lse) {
+    return lse + a->sequences * a->heads * p->first_q;
 }
 
 /* Statistics stand by head over all rows; a library has them by sequence. The same for one sequence
@@ -135,7 +168,7 @@ static mf_status forward_part(mf_queue *q, const mf_device_attention *a, const m
     room r = {a->workspace, a->workspace_B};
     bool turns = turns_lse(shape, &a->s, p) && a->a.lse != NULL;
     mf_attention_call c = call_of(shape, &a->s, p, a->a.q, a->a.k, a->a.v, a->a.o);
-    void *block = a->a.lse;
+    void *block = a->a.lse != NULL ? lse_of(shape, p, a->a.lse) : NULL;
     mf_status status = MF_OK;
     if (turns) {
         status = take(&r, 4 * shape->sequences * shape->heads * p->seq_q, &block, e);
@@ -157,7 +190,11 @@ mf_status mf_attention_by_parts(mf_queue *q, const mf_device_attention *a, mf_at
         status = clear_unseen(q, a, &part[0], e);
     }
     for (int i = 0; i < parts && status == MF_OK; i++) {
-        status = forward_part(q, a, &part[i], library, e);
+        for (int64_t from = 0; from < part[i].seq_q && status == MF_OK;) {
+            const mf_attention_part piece = piece_of(&a->a.shape, &part[i], from);
+            status = forward_part(q, a, &piece, library, e);
+            from += piece.seq_q;
+        }
     }
     return status;
 }
@@ -211,6 +248,7 @@ static mf_status backward_part(mf_queue *q, const mf_device_attention_grad *a,
     void *dk = row_of(s, a->a.dk, p->first_k, s->k_row);
     void *dv = row_of(s, a->a.dv, p->first_k, s->v_row);
     void *lse = (float *)(uintptr_t)a->a.lse;
+    const bool turns = turns_lse(s, &a->s, p);
     mf_status status = MF_OK;
     c.d_o = row_of(s, a->a.d_o, p->first_q, s->o_row);
     c.dsink = a->a.dsink;
@@ -222,7 +260,9 @@ static mf_status backward_part(mf_queue *q, const mf_device_attention_grad *a,
         status = status == MF_OK ? take(&r, rows_k * s->k_row * element_B, &c.dk, e) : status;
         status = status == MF_OK ? take(&r, rows_k * s->v_row * element_B, &c.dv, e) : status;
     }
-    if (status == MF_OK && turns_lse(s, &a->s, p)) {
+    if (status == MF_OK && !turns) {
+        lse = lse_of(s, p, lse);
+    } else if (status == MF_OK) {
         void *all = lse;
         status = take(&r, 4 * s->sequences * s->heads * p->seq_q, &lse, e);
         status = status == MF_OK ? turn_lse(q, s, &a->s, p, all, lse, false, e) : status;
@@ -241,7 +281,11 @@ mf_status mf_attention_grad_by_parts(mf_queue *q, const mf_device_attention_grad
     mf_status status = check(&a->a.shape, &a->s, e);
     assert(a->a.accumulate || a->s.keys == MF_KEYS_OWN);
     for (int i = 0; i < parts && status == MF_OK; i++) {
-        status = backward_part(q, a, &part[i], library, e);
+        for (int64_t from = 0; from < part[i].seq_q && status == MF_OK;) {
+            const mf_attention_part piece = piece_of(&a->a.shape, &part[i], from);
+            status = backward_part(q, a, &piece, library, e);
+            from += piece.seq_q;
+        }
     }
     return status;
 }

@@ -5,7 +5,8 @@
  * so that among them a later row has a later position. Keys of a rank before it: the first half of
  * them comes before all queries, the second half behind them all. Keys of a rank behind it: all of
  * them come before the second half of the queries and behind the first. Keys of all ranks, in order
- * of position: each half of the queries sees those up to its own end.
+ * of position: each half of the queries sees those up to its own end. Attention inside chunks
+ * (Llama 4) cuts such a block further: queries of one chunk see the keys of their chunk.
  *
  * Everything is enqueued through the device's table; the same on a GPU (cuDNN) and in tests
  * (reference kernels).
@@ -27,8 +28,8 @@ typedef struct mf_attention_part {
 int mf_attention_parts(const mf_device_sequences *s, mf_attention_part out[MF_ATTENTION_PARTS]);
 
 /* One block of every sequence. Rows of a sequence stand rows_q (of keys rows_k) behind those of the
- * one before; strides of rows and heads, widths, scale, window, sinks as the shape says; gradients
- * lie as their values do. */
+ * one before; strides of rows and heads, widths, scale, sinks as the shape says, and its window
+ * where it is not chunked, for a block lies in one chunk; gradients lie as their values do. */
 typedef struct mf_attention_call {
     const mf_kernel_attention_shape *shape;
     int64_t seq_q, seq_k, rows_q, rows_k;
@@ -45,9 +46,10 @@ typedef struct mf_attention_call {
 
 typedef mf_status (*mf_attention_fn)(mf_queue *q, const mf_attention_call *c, mf_err *e);
 
-/* Errors: MF_INFEASIBLE for a window over the ranks of a ring, which is no such block; MF_INTERNAL
- * where the workspace is too small. Where positions are not cut (members 1), lse is kept as the
- * library has it. */
+/* Errors: MF_INFEASIBLE for a window or chunks over the ranks of a ring, which are no such blocks
+ * unless they are as long as the sequence,
+ * and for chunks of odd sizes; MF_INTERNAL where the workspace is too small. Where positions are
+ * not cut (members 1), lse is kept as the library has it, block by block. */
 mf_status mf_attention_by_parts(mf_queue *q, const mf_device_attention *a, mf_attention_fn library,
                                 mf_err *e);
 mf_status mf_attention_grad_by_parts(mf_queue *q, const mf_device_attention_grad *a,

@@ -173,7 +173,6 @@ typedef struct mf_device_ops {
      * may stand behind. */
 #define X(entry, type, function) mf_status (*entry)(mf_queue * q, const type *a, mf_err *e);
     MF_KERNEL_LIST(X)
-    MF_KERNEL_LIST_CPU(X)
 #undef X
     mf_status (*gemm)(mf_queue *q, const mf_device_gemm *a, mf_err *e);
     mf_status (*grouped)(mf_queue *q, const mf_device_grouped *a, mf_err *e);

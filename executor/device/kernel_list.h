@@ -27,16 +27,20 @@
 #include "kernels/rows/embedding.h"
 #include "kernels/rows/layernorm.h"
 #include "kernels/rows/norm_split.h"
+#include "kernels/rows/normal.h"
 #include "kernels/rows/rmsnorm.h"
 
 #define MF_KERNEL_LIST(X)                                                                          \
     X(copy_rows, mf_kernel_copy_rows, mf_kernel_copy_rows_strided)                                 \
     X(add, mf_kernel_add, mf_kernel_add_values)                                                    \
     X(cast, mf_kernel_cast, mf_kernel_cast_values)                                                 \
+    X(normal, mf_kernel_normal, mf_kernel_normal_values)                                           \
     X(embedding, mf_kernel_embedding, mf_kernel_embedding_forward)                                 \
     X(embedding_grad, mf_kernel_embedding_grad, mf_kernel_embedding_backward)                      \
     X(rmsnorm, mf_kernel_rmsnorm, mf_kernel_rmsnorm_forward)                                       \
     X(rmsnorm_grad, mf_kernel_rmsnorm_grad, mf_kernel_rmsnorm_backward)                            \
+    X(layernorm, mf_kernel_layernorm, mf_kernel_layernorm_forward)                                 \
+    X(layernorm_grad, mf_kernel_layernorm_grad, mf_kernel_layernorm_backward)                      \
     X(norm_square, mf_kernel_norm_split, mf_kernel_norm_split_square)                              \
     X(norm_split, mf_kernel_norm_split, mf_kernel_norm_split_forward)                              \
     X(norm_dot, mf_kernel_norm_split, mf_kernel_norm_split_dot)                                    \
@@ -83,10 +87,5 @@
     X(grad_norm, mf_kernel_grad_norm, mf_kernel_grad_norm_add)                                     \
     X(update_begin, mf_kernel_update_begin, mf_kernel_update_begin_step)                           \
     X(adamw, mf_kernel_adamw, mf_kernel_adamw_update)
-
-/* What GPUs have no kernel for yet: their entries are NULL (mf_model_not_on_gpu says so). */
-#define MF_KERNEL_LIST_CPU(X)                                                                      \
-    X(layernorm, mf_kernel_layernorm, mf_kernel_layernorm_forward)                                 \
-    X(layernorm_grad, mf_kernel_layernorm_grad, mf_kernel_layernorm_backward)
 
 #endif

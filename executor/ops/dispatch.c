@@ -13,6 +13,7 @@ typedef struct exchange {
     mf_comm *comm;
     int64_t ep, me, local; /* members, own place, experts of a member */
     int64_t tokens, top_k, experts;
+    bool ordered;                      /* rows stand in the order of experts where these are */
     int64_t slot, rows;                /* rows of a slot, of all slots */
     int64_t counts[MF_COMM_MAX_GROUP]; /* rows to each member, and from each */
     mf_dispatcher by;
@@ -28,7 +29,10 @@ static exchange exchange_of(const mf_exec_op *x) {
     s.experts = x->op->dim[MF_OP_DIM_EXPERTS];
     s.local = s.experts / s.ep;
     s.by = (mf_dispatcher)x->op->dim[MF_OP_DIM_DISPATCHER];
-    s.slot = mf_layout_slot_rows(x->env->layout, arrived->rows);
+    s.ordered = x->op->dim[MF_OP_DIM_ORDERED] > 0;
+    s.slot = mf_layout_slot_rows(
+        x->env->layout,
+        s.ordered ? mf_dispatch_arriving(x->env->model, x->env->layout, s.tokens) : arrived->rows);
     s.rows = s.ep * s.slot;
     for (int64_t i = 0; i < s.ep; i++) {
         s.counts[i] = s.slot;
@@ -121,7 +125,7 @@ static mf_status combine_choices(const exchange *s, mf_err *e) {
 
 /* Which copies stand where: made anew for each exchange, which is cheaper than keeping it. */
 typedef struct copies {
-    mf_row_map map; /* of ranks; slot t * ep + r: token t to rank r */
+    mf_ops_order order; /* of ranks; choice r of a token: its copy for rank r */
     mf_ops_scratch rest;
 } copies;
 
@@ -137,29 +141,18 @@ static mf_status find_copies(const exchange *s, const int32_t *routing, copies *
                                            .experts = s->experts,
                                            .index = routing,
                                            .rank = rank};
-    out->map = mf_row_map_of(map, s->ep, s->rows, slots);
+    out->order = (mf_ops_order){.map = mf_row_map_of(map, s->ep, s->rows, slots),
+                                .tokens = s->tokens,
+                                .choices = s->ep,
+                                .ranks = s->ep,
+                                .rank_rows = s->slot};
     out->rest = scratch;
-    const mf_kernel_permute_map build = {.tokens = s->tokens,
-                                         .top_k = s->ep,
-                                         .experts = s->ep,
-                                         .align = 1,
-                                         .ranks = s->ep,
-                                         .rank_rows = s->slot,
-                                         .rows_max = s->rows,
-                                         .index = rank,
-                                         .counts = out->map.counts,
-                                         .offsets = out->map.offsets,
-                                         .row_of_slot = out->map.row_of_slot,
-                                         .slot_of_row = out->map.slot_of_row,
-                                         .overflow = out->map.overflow,
-                                         .sticky = x->env->overflow,
-                                         .workspace = scratch.at};
     mf_status status = mf_ops_device(x)->choices_ranks(x->queue, &ranks, e);
-    return status == MF_OK ? mf_ops_device(x)->permute_map(x->queue, &build, e) : status;
+    return status == MF_OK ? mf_ops_order_find(x, &out->order, rank, scratch.at, e) : status;
 }
 
 /* Choices and probabilities of the copies, which travel beside them. */
-static mf_status send_choices(const exchange *s, copies *c, mf_err *e) {
+static mf_status send_choices(const exchange *s, copies *c, void *index, void *prob, mf_err *e) {
     const mf_exec_op *x = s->x;
     const size_t width = (size_t)s->top_k * 4;
     const mf_kernel_choices_send send = {
@@ -167,14 +160,45 @@ static mf_status send_choices(const exchange *s, copies *c, mf_err *e) {
         .top_k = s->top_k,
         .ranks = s->ep,
         .experts = s->experts,
-        .slot_of_row = c->map.slot_of_row,
+        .slot_of_row = c->order.map.slot_of_row,
         .index = x->in[1].data,
         .prob = x->in[2].data,
         .row_index = mf_ops_take(&c->rest, (size_t)s->rows * width),
         .row_prob = mf_ops_take(&c->rest, (size_t)s->rows * width)};
     mf_status status = mf_ops_device(x)->choices_send(x->queue, &send, e);
-    status = status == MF_OK ? trade(s, width, send.row_index, x->out[1].data, e) : status;
-    return status == MF_OK ? trade(s, width, send.row_prob, x->out[2].data, e) : status;
+    status = status == MF_OK ? trade(s, width, send.row_index, index, e) : status;
+    return status == MF_OK ? trade(s, width, send.row_prob, prob, e) : status;
+}
+
+/* All copies that are sent; those that come, where these are put into order or are taken out. */
+static mf_exec_tensor copies_of(const exchange *s, const mf_exec_tensor *like, bool come) {
+    const int64_t all_B = mf_align_B(s->rows * (int64_t)mf_ops_row_B(like));
+    return (mf_exec_tensor){.data = (char *)s->x->env->exchange + (come ? all_B : 0),
+                            .rows = s->rows,
+                            .cols = like->cols,
+                            .rows_max = s->rows,
+                            .dtype = like->dtype};
+}
+
+/* What came, into the order of experts: forward by the choices that came beside it. */
+static mf_status order_copies(const exchange *s, copies *c, mf_err *e) {
+    const mf_exec_op *x = s->x;
+    const bool gradient = x->op->pass == MF_PASS_B;
+    const mf_exec_tensor come = copies_of(s, &x->out[0], true);
+    const mf_ops_order o =
+        mf_ops_order_of(x, gradient ? &x->in[2] : &x->out[1], x->out[0].rows_max, s->rows);
+    if (gradient) {
+        return mf_ops_order_rows(x, &o, come.data, &x->out[0], e);
+    }
+    const size_t choices_B = (size_t)(s->rows * s->top_k) * 4;
+    mf_ops_scratch rest = c->rest;
+    rest.at += 2 * mf_align_B((int64_t)choices_B); /* what is sent of them */
+    int32_t *index = mf_ops_take(&rest, choices_B);
+    float *prob = mf_ops_take(&rest, choices_B);
+    mf_status status = send_choices(s, c, index, prob, e);
+    status = status == MF_OK ? mf_ops_order_find(x, &o, index, rest.at, e) : status;
+    status = status == MF_OK ? mf_ops_order_rows(x, &o, come.data, &x->out[0], e) : status;
+    return status == MF_OK ? mf_ops_order_values(x, &o, prob, x->out[2].data, e) : status;
 }
 
 static mf_status dispatch_copies(const exchange *s, mf_err *e) {
@@ -183,21 +207,37 @@ static mf_status dispatch_copies(const exchange *s, mf_err *e) {
     if (x->env->window != NULL) {
         return mf_ops_window_dispatch(x, e);
     }
+    const mf_exec_tensor sent = copies_of(s, &x->in[0], false);
+    const mf_exec_tensor come = s->ordered ? copies_of(s, &x->in[0], true) : x->out[0];
     mf_status status = find_copies(s, x->in[1].data, &c, e);
-    const mf_kernel_permute spread = {.dtype = x->in[0].dtype,
-                                      .rows = s->rows,
-                                      .cols = x->in[0].cols,
-                                      .top_k = s->ep,
-                                      .slot_of_row = c.map.slot_of_row,
-                                      .row_of_slot = c.map.row_of_slot,
-                                      .tokens = s->tokens,
-                                      .x = x->in[0].data,
-                                      .out = x->env->exchange};
-    status = status == MF_OK ? mf_ops_device(x)->permute(x->queue, &spread, e) : status;
-    if (status == MF_OK) {
-        status = trade(s, mf_ops_row_B(&x->in[0]), x->env->exchange, x->out[0].data, e);
+    status = status == MF_OK ? mf_ops_order_rows(x, &c.order, x->in[0].data, &sent, e) : status;
+    status = status == MF_OK ? trade(s, mf_ops_row_B(&sent), sent.data, come.data, e) : status;
+    if (status != MF_OK || s->ordered) {
+        return status == MF_OK ? order_copies(s, &c, e) : status;
     }
-    return status == MF_OK && x->op->pass != MF_PASS_B ? send_choices(s, &c, e) : status;
+    return x->op->pass != MF_PASS_B ? send_choices(s, &c, x->out[1].data, x->out[2].data, e)
+                                    : MF_OK;
+}
+
+/* The experts' rows of each copy, summed, and of a gradient its values, taken out of their order.
+ * What there is to give back then. */
+static mf_status leave_experts(const exchange *s, mf_exec_tensor give[2], mf_ops_scratch *rest,
+                               mf_err *e) {
+    const mf_exec_op *x = s->x;
+    const bool gradient = x->op->pass == MF_PASS_B;
+    give[0] = x->in[0];
+    give[1] = x->in[1];
+    if (!s->ordered) {
+        return MF_OK;
+    }
+    const mf_ops_order o = mf_ops_order_of(x, &x->in[gradient ? 3 : 2], x->in[0].rows_max, s->rows);
+    give[0] = copies_of(s, &x->in[0], true);
+    mf_status status = mf_ops_leave_order(x, &o, &x->in[0], give[0].data, e);
+    if (!gradient || status != MF_OK) {
+        return status;
+    }
+    give[1].data = mf_ops_take(rest, (size_t)(s->rows * s->top_k) * sizeof(float));
+    return mf_ops_leave_order_values(x, &o, x->in[1].data, give[1].data, e);
 }
 
 /* Each token's row is the sum of what comes back of its copies; gradients of probabilities come
@@ -206,37 +246,33 @@ static mf_status combine_copies(const exchange *s, mf_err *e) {
     const mf_exec_op *x = s->x;
     const bool gradient = x->op->pass == MF_PASS_B;
     const int32_t *routing = x->in[gradient ? 2 : 1].data;
+    mf_exec_tensor give[2];
     copies c;
     if (x->env->window != NULL) {
         return mf_ops_window_combine(x, e);
     }
+    const mf_exec_tensor back = copies_of(s, &x->out[0], false);
     mf_status status = find_copies(s, routing, &c, e);
-    const mf_kernel_unpermute join = {.dtype = x->out[0].dtype,
-                                      .tokens = s->tokens,
-                                      .cols = x->out[0].cols,
-                                      .top_k = s->ep,
-                                      .row_of_slot = c.map.row_of_slot,
-                                      .in = x->env->exchange,
-                                      .y = x->out[0].data};
+    status = status == MF_OK ? leave_experts(s, give, &c.rest, e) : status;
     if (status == MF_OK) {
-        status = trade(s, mf_ops_row_B(&x->in[0]), x->in[0].data, x->env->exchange, e);
+        status = trade(s, mf_ops_row_B(&back), give[0].data, back.data, e);
     }
-    status = status == MF_OK ? mf_ops_device(x)->unpermute(x->queue, &join, e) : status;
+    status = status == MF_OK ? mf_ops_leave_order(x, &c.order, &back, x->out[0].data, e) : status;
     if (!gradient || status != MF_OK) {
         return status;
     }
     const size_t width = (size_t)s->top_k * 4;
-    float *back = mf_ops_take(&c.rest, (size_t)s->rows * width);
-    const mf_kernel_choices_return values = {.tokens = s->tokens,
+    float *values = mf_ops_take(&c.rest, (size_t)s->rows * width);
+    const mf_kernel_choices_return spread = {.tokens = s->tokens,
                                              .top_k = s->top_k,
                                              .ranks = s->ep,
                                              .experts = s->experts,
-                                             .row_of_slot = c.map.row_of_slot,
+                                             .row_of_slot = c.order.map.row_of_slot,
                                              .index = routing,
-                                             .row_value = back,
+                                             .row_value = values,
                                              .out = x->out[1].data};
-    status = trade(s, width, x->in[1].data, back, e);
-    return status == MF_OK ? mf_ops_device(x)->choices_return(x->queue, &values, e) : status;
+    status = trade(s, width, give[1].data, values, e);
+    return status == MF_OK ? mf_ops_device(x)->choices_return(x->queue, &spread, e) : status;
 }
 
 /* --- ops -----------------------------------------------------------------------------------------
@@ -252,7 +288,8 @@ mf_status mf_op_dispatch(const mf_exec_op *x, mf_err *e) {
     };
     const exchange s = exchange_of(x);
     mf_status status = by[s.by](&s, e);
-    if (status == MF_OK && x->op->pass != MF_PASS_B && s.by != MF_DISPATCH_ALLGATHER) {
+    if (status == MF_OK && x->op->pass != MF_PASS_B && s.by != MF_DISPATCH_ALLGATHER &&
+        !s.ordered) {
         status = mf_ops_no_choices_after(x, &x->out[1], s.rows, e);
     }
     return status == MF_OK ? mf_ops_add_sum(x, 0, e) : status;

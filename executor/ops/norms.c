@@ -134,6 +134,7 @@ mf_status mf_op_rmsnorm(const mf_exec_op *x, mf_err *e) {
 
 static mf_status layernorm_grad(const mf_exec_op *x, mf_err *e) {
     const mf_exec_tensor *dx = &x->out[0];
+    const bool fused = mf_ops_device(x)->fused_sums;
     const mf_kernel_layernorm_grad a = {.dtype = dx->dtype,
                                         .rows = dx->rows,
                                         .cols = dx->cols,
@@ -141,10 +142,12 @@ static mf_status layernorm_grad(const mf_exec_op *x, mf_err *e) {
                                         .weight = x->weight[1].data,
                                         .rstd = x->in[2].data,
                                         .dy = x->in[0].data,
+                                        .dx_add = fused ? x->sum[0].data : NULL,
                                         .dx = dx->data,
-                                        .dweight = x->out[1].data};
+                                        .dweight = x->out[1].data,
+                                        .workspace = x->env->scratch};
     mf_status status = mf_ops_device(x)->layernorm_grad(x->queue, &a, e);
-    return status == MF_OK ? mf_ops_add_sum(x, 0, e) : status;
+    return status == MF_OK && !fused ? mf_ops_add_sum(x, 0, e) : status;
 }
 
 /* A gradient that stands already is added inside the kernel where the row has one part. */

@@ -2,9 +2,12 @@
  * (kernels/dispatch/dispatch.h).
  *
  * Dispatch: the kernel brings the tokens into the window, a row for each token of each rank, of
- * which some are empty; the others are copied out, in the order of ranks and tokens, before the
- * queue goes on. Combine sends a row for each token that came, which has been summed over this
- * rank's experts.
+ * which some are empty. From there they go into the order of this rank's experts before the queue
+ * goes on; combine reads the experts' rows where they lie and sends each token's sum.
+ *
+ * Where ETP ranks share rows first (not MF_OP_DIM_ORDERED), the rows that came are copied out in
+ * the order of ranks and tokens, and combine sends a row for each token that came, which has been
+ * summed over this rank's experts.
  *
  * Who may write when: a rank's kernel stores nothing before the kernels of its peers have begun
  * (their first barrier), and each queues its kernel behind all that reads what lies in its window,
@@ -21,19 +24,29 @@
 
 /* What a rank knows of the tokens that came last. */
 typedef struct arrivals {
+    bool ordered;
     int64_t tokens, rows; /* of all ranks; that have room among those that arrived */
-    mf_row_map map;       /* one run, of tokens with an expert here */
+    mf_ops_order order;   /* by the row map; else one run, of tokens with an expert here */
     int32_t *local;       /* [tokens, top_k] */
     float *back;          /* [tokens, top_k] */
 } arrivals;
 
-static arrivals arrivals_of(const mf_exec_op *x, const mf_exec_tensor *arrived) {
+/* `there`: rows as they stand at their experts; `map`: of MF_OP_DIM_ORDERED. */
+static arrivals arrivals_of(const mf_exec_op *x, const mf_exec_tensor *there,
+                            const mf_exec_tensor *map) {
     const mf_ops_window *w = x->env->window;
     const mf_layout *l = x->env->layout;
     char *at = w->kept + x->side * w->room.side_B;
-    arrivals a = {.tokens = l->ep * x->op->dim[MF_OP_DIM_TOKENS],
-                  .rows = l->ep * mf_layout_slot_rows(l, arrived->rows)};
-    a.map = mf_row_map_of(at, 1, a.rows, a.tokens);
+    arrivals a = {.ordered = x->op->dim[MF_OP_DIM_ORDERED] > 0,
+                  .tokens = l->ep * x->op->dim[MF_OP_DIM_TOKENS]};
+    if (a.ordered) {
+        a.order = mf_ops_order_of(x, map, there->rows_max, a.tokens);
+        a.order.sparse = true; /* what did not come is no row */
+    } else {
+        a.rows = l->ep * mf_layout_slot_rows(l, there->rows);
+        a.order = (mf_ops_order){
+            .map = mf_row_map_of(at, 1, a.rows, a.tokens), .tokens = a.tokens, .choices = 1};
+    }
     a.local = (int32_t *)(void *)(at + w->room.map_B);
     a.back = (float *)(void *)(w->kept + w->room.sides * w->room.side_B);
     return a;
@@ -43,69 +56,86 @@ static int64_t own_experts(const mf_exec_op *x) {
     return x->op->dim[MF_OP_DIM_EXPERTS] / x->env->layout->ep;
 }
 
+static mf_status keep_choices(const mf_exec_op *x, const arrivals *a, mf_err *e) {
+    const int64_t choices = a->tokens * x->op->dim[MF_OP_DIM_TOP_K];
+    return mf_ops_device(x)->copy(x->queue, a->local, x->env->window->view.index,
+                                  (size_t)choices * sizeof *a->local, e);
+}
+
+/* --- in the order of experts ---------------------------------------------------------------------
+ */
+
+static mf_status dispatch_ordered(const mf_exec_op *x, const arrivals *a, mf_err *e) {
+    const mf_dispatch_view *v = &x->env->window->view;
+    const bool gradient = x->op->pass == MF_PASS_B;
+    mf_status status =
+        gradient ? MF_OK : mf_ops_order_find(x, &a->order, a->local, x->env->scratch, e);
+    status = status == MF_OK ? mf_ops_order_rows(x, &a->order, v->rows, &x->out[0], e) : status;
+    return status == MF_OK && !gradient
+               ? mf_ops_order_values(x, &a->order, v->prob, x->out[2].data, e)
+               : status;
+}
+
+/* --- as they came --------------------------------------------------------------------------------
+ */
+
 /* Which tokens came, and where they go. */
 static mf_status find_arrivals(const mf_exec_op *x, const arrivals *a, mf_err *e) {
-    const mf_device_ops *k = mf_ops_device(x);
-    const int64_t top_k = x->op->dim[MF_OP_DIM_TOP_K];
     mf_ops_scratch scratch = mf_ops_scratch_of(x);
     int32_t *here = mf_ops_take(&scratch, (size_t)a->tokens * sizeof *here);
     const mf_kernel_choices_ranks came = {.tokens = a->tokens,
-                                          .top_k = top_k,
+                                          .top_k = x->op->dim[MF_OP_DIM_TOP_K],
                                           .ranks = 1,
                                           .experts = own_experts(x),
                                           .index = a->local,
                                           .rank = here};
-    const mf_kernel_permute_map build = {.tokens = a->tokens,
-                                         .top_k = 1,
-                                         .experts = 1,
-                                         .align = 1,
-                                         .rows_max = a->rows,
-                                         .index = here,
-                                         .counts = a->map.counts,
-                                         .offsets = a->map.offsets,
-                                         .row_of_slot = a->map.row_of_slot,
-                                         .slot_of_row = a->map.slot_of_row,
-                                         .overflow = a->map.overflow,
-                                         .sticky = x->env->overflow,
-                                         .workspace = scratch.at};
-    mf_status status = k->copy(x->queue, a->local, x->env->window->view.index,
-                               (size_t)(a->tokens * top_k) * sizeof *a->local, e);
-    status = status == MF_OK ? k->choices_ranks(x->queue, &came, e) : status;
-    return status == MF_OK ? k->permute_map(x->queue, &build, e) : status;
+    mf_status status = mf_ops_device(x)->choices_ranks(x->queue, &came, e);
+    return status == MF_OK ? mf_ops_order_find(x, &a->order, here, scratch.at, e) : status;
 }
 
-mf_status mf_ops_window_dispatch(const mf_exec_op *x, mf_err *e) {
+static mf_status dispatch_as_came(const mf_exec_op *x, const arrivals *a, mf_err *e) {
     const mf_device_ops *k = mf_ops_device(x);
-    const mf_ops_window *w = x->env->window;
-    const bool gradient = x->op->pass == MF_PASS_B;
-    const arrivals a = arrivals_of(x, &x->out[0]);
-    const mf_kernel_dispatch send = {
-        .x = x->in[0].data, .index = x->in[1].data, .prob = gradient ? NULL : x->in[2].data};
+    const mf_dispatch_view *v = &x->env->window->view;
     const mf_kernel_permute gather = {.dtype = x->out[0].dtype,
-                                      .rows = a.rows,
+                                      .rows = a->rows,
                                       .cols = x->out[0].cols,
                                       .top_k = 1,
-                                      .slot_of_row = a.map.slot_of_row,
-                                      .row_of_slot = a.map.row_of_slot,
-                                      .tokens = a.tokens,
-                                      .x = w->view.rows,
+                                      .slot_of_row = a->order.map.slot_of_row,
+                                      .row_of_slot = a->order.map.row_of_slot,
+                                      .tokens = a->tokens,
+                                      .x = v->rows,
                                       .out = x->out[0].data};
-    mf_status status = k->window_dispatch(x->queue, w->group, &send, e);
-    status = status == MF_OK ? find_arrivals(x, &a, e) : status;
+    mf_status status = find_arrivals(x, a, e);
     status = status == MF_OK ? k->permute(x->queue, &gather, e) : status;
-    if (gradient || status != MF_OK) {
+    if (x->op->pass == MF_PASS_B || status != MF_OK) {
         return status;
     }
-    const mf_kernel_choices_send beside = {.rows = a.rows,
+    const mf_kernel_choices_send beside = {.rows = a->rows,
                                            .top_k = x->op->dim[MF_OP_DIM_TOP_K],
                                            .ranks = 1,
                                            .experts = own_experts(x),
-                                           .slot_of_row = a.map.slot_of_row,
-                                           .index = a.local,
-                                           .prob = w->view.prob,
+                                           .slot_of_row = a->order.map.slot_of_row,
+                                           .index = a->local,
+                                           .prob = v->prob,
                                            .row_index = x->out[1].data,
                                            .row_prob = x->out[2].data};
     return k->choices_send(x->queue, &beside, e);
+}
+
+/* --- both ----------------------------------------------------------------------------------------
+ */
+
+mf_status mf_ops_window_dispatch(const mf_exec_op *x, mf_err *e) {
+    const bool gradient = x->op->pass == MF_PASS_B;
+    const arrivals a = arrivals_of(x, &x->out[0], gradient ? &x->in[2] : &x->out[1]);
+    const mf_kernel_dispatch send = {
+        .x = x->in[0].data, .index = x->in[1].data, .prob = gradient ? NULL : x->in[2].data};
+    mf_status status = mf_ops_device(x)->window_dispatch(x->queue, x->env->window->group, &send, e);
+    status = status == MF_OK ? keep_choices(x, &a, e) : status;
+    if (status != MF_OK) {
+        return status;
+    }
+    return a.ordered ? dispatch_ordered(x, &a, e) : dispatch_as_came(x, &a, e);
 }
 
 /* Spreads gradients of probabilities from the rows that arrived to the choices of all ranks'
@@ -116,28 +146,32 @@ static mf_status spread_gradients(const mf_exec_op *x, const arrivals *a, mf_err
                                              .top_k = x->op->dim[MF_OP_DIM_TOP_K],
                                              .ranks = 1,
                                              .experts = own_experts(x),
-                                             .row_of_slot = a->map.row_of_slot,
+                                             .row_of_slot = a->order.map.row_of_slot,
                                              .index = a->local,
                                              .row_value = x->in[1].data,
                                              .out = a->back};
     const int64_t own = x->op->dim[MF_OP_DIM_TOKENS] * x->op->dim[MF_OP_DIM_TOP_K];
     mf_status status =
         k->zero(x->queue, x->env->window->view.prob_grad, (size_t)own * sizeof *a->back, e);
-    return status == MF_OK ? k->choices_return(x->queue, &spread, e) : status;
+    if (status != MF_OK) {
+        return status;
+    }
+    return a->ordered ? mf_ops_leave_order_values(x, &a->order, x->in[1].data, a->back, e)
+                      : k->choices_return(x->queue, &spread, e);
 }
 
 mf_status mf_ops_window_combine(const mf_exec_op *x, mf_err *e) {
     const mf_device_ops *k = mf_ops_device(x);
     const mf_ops_window *w = x->env->window;
     const bool gradient = x->op->pass == MF_PASS_B;
-    const arrivals a = arrivals_of(x, &x->in[0]);
+    const arrivals a = arrivals_of(x, &x->in[0], &x->in[gradient ? 3 : 2]);
     const mf_kernel_combine join = {.y = x->in[0].data,
                                     .local = a.local,
-                                    .row_of_slot = a.map.row_of_slot,
+                                    .row_of_slot = a.order.map.row_of_slot,
                                     .slot_grad = gradient ? a.back : NULL,
                                     .index = x->in[gradient ? 2 : 1].data,
                                     .out = x->out[0].data,
-                                    .by_token = true};
+                                    .by_token = !a.ordered};
     mf_status status = gradient ? spread_gradients(x, &a, e) : MF_OK;
     status = status == MF_OK ? k->window_combine(x->queue, w->group, &join, e) : status;
     if (!gradient || status != MF_OK) {

@@ -403,7 +403,7 @@ void *mf_exec_own_copy(const mf_exec *x, int i) {
     return mf_exec_weight_at(x, q->expert, shards ? at - x->owned_first[q->expert] : at);
 }
 
-float *mf_exec_param(mf_exec *x, int i) {
+float *mf_exec_param(const mf_exec *x, int i) {
     const mf_param *q = &x->params.list[i];
     bool whole = x->weight_type == MF_KERNEL_F32 && !mf_exec_shards_weights(x, q->expert);
     return whole ? mf_exec_weight_at(x, q->expert, q->offset) : NULL;

@@ -122,28 +122,28 @@ static bool differs_in_copies(const mf_model *m, const mf_layout *l) {
     return differs;
 }
 
-static mf_status refuse(const mf_exec *x, mf_err *e) {
-    const mf_layout *l = &x->p->layout;
-    const mf_model *m = &x->p->model;
-    const char *what = NULL;
-    what = l->precision != MF_PREC_FP32 && l->precision != MF_PREC_BF16
-               ? "precisions other than fp32 and bf16"
-               : what;
-    what = l->precision == MF_PREC_FP32 && !x->device->ops->mixed ? "fp32" : what;
-    what = m->experts > MF_ROUTE_MAX_EXPERTS ? "so many experts" : what;
-    what = l->grads_bf16 ? "gradients in bf16 (grad_dtype)" : what;
-    what = differs_in_copies(m, l) ? "more TP than KV heads in layers of two kinds" : what;
-    what = m->rope_scaling.kind == MF_ROPE_OTHER ? "this rope_scaling" : what;
-    const char *lacks = x->device->ops->on_host ? mf_model_not_executed(m) : mf_model_not_on_gpu(m);
-    what = lacks != NULL ? lacks : what;
-    for (int i = 0; i < x->p->nblocks && what == NULL; i++) {
-        for (int k = 0; k < x->p->blocks[i]->nops; k++) {
-            what = mf_exec_op_lacks(&x->p->blocks[i]->ops[k]);
-            if (what != NULL) {
-                break;
-            }
+_Static_assert(MF_MODEL_MOST_EXPERTS_RUN == MF_ROUTE_MAX_EXPERTS &&
+                   MF_MODEL_MOST_CHOICES_RUN == MF_ROUTE_MAX_TOPK,
+               "models are told to run that routers take");
+
+const char *mf_exec_lacks(const mf_program *p, const mf_device_ops *ops) {
+    const mf_layout *l = &p->layout;
+    const mf_model *m = &p->model;
+    const char *what = ops->on_host ? mf_model_not_executed(m) : mf_model_not_on_gpu(m);
+    if (what == NULL) {
+        what = differs_in_copies(m, l) ? "more TP than KV heads in layers of two kinds"
+                                       : mf_layout_not_executed(l, ops->mixed);
+    }
+    for (int i = 0; i < p->nblocks && what == NULL; i++) {
+        for (int k = 0; k < p->blocks[i]->nops && what == NULL; k++) {
+            what = mf_exec_op_lacks(&p->blocks[i]->ops[k]);
         }
     }
+    return what;
+}
+
+static mf_status refuse(const mf_exec *x, mf_err *e) {
+    const char *what = mf_exec_lacks(x->p, x->device->ops);
     return what == NULL ? MF_OK
                         : mf_err_set(e, MF_INFEASIBLE, "the %s backend does not run %s yet",
                                      x->device->ops->name, what);

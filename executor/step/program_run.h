@@ -15,6 +15,7 @@
 #include "core/schedule/schedule.h"
 #include "executor/ops/ops.h"
 #include "executor/step/params.h"
+#include "kernels/rows/normal.h"
 
 typedef struct mf_exec_options {
     double beta1, beta2, eps, weight_decay;
@@ -39,6 +40,10 @@ typedef struct mf_exec_options {
 
 /* 0.9, 0.95, 1e-8, 0.1, every parameter, clip 1, no auxiliary loss, MTP 0.3, rate 0. */
 void mf_exec_options_init(mf_exec_options *o);
+
+/* What of a program a device with these kernels does not run yet, in words: of its model, its
+ * layout, its ops; NULL: nothing. What mf_exec_create refuses by. */
+const char *mf_exec_lacks(const mf_program *p, const mf_device_ops *ops);
 
 /* Sample `index` of the step's global batch: seq + 1 tokens. Called for this rank's samples only.
  */
@@ -111,7 +116,7 @@ int64_t mf_exec_ahead(const mf_exec *x);
  * under ZeRO-1 gradients are complete on this rank's shard only, unless none is sharded). NULL
  * where a shard is all that a rank keeps: weights under ZeRO-3, gradients under ZeRO-2 and -3. */
 const mf_params *mf_exec_params(const mf_exec *x);
-float *mf_exec_param(mf_exec *x, int i);
+float *mf_exec_param(const mf_exec *x, int i);
 float *mf_exec_gradient(mf_exec *x, int i);
 /* Sets what this rank keeps of parameter i from all of its values. */
 mf_status mf_exec_set_param(mf_exec *x, int i, const float *values, mf_err *e);
@@ -122,6 +127,11 @@ float *mf_exec_own_gradient(const mf_exec *x, int i, int64_t *first, int64_t *co
 void mf_exec_owned(const mf_exec *x, int i, int64_t *first, int64_t *count);
 /* Sets the weights that this rank owns of a parameter. */
 mf_status mf_exec_put_own_weight(mf_exec *x, int i, const float *values, mf_err *e);
+/* Whether the device can draw them itself: not the host's own memory, nor weights that lie there.
+ * It then clears them, and draws pieces of the parameter: w, first and count are set here. */
+bool mf_exec_draws_own_weight(const mf_exec *x, int i);
+mf_status mf_exec_clear_own_weight(mf_exec *x, int i, mf_err *e);
+mf_status mf_exec_draw_own_weight(mf_exec *x, int i, mf_kernel_normal piece, mf_err *e);
 /* Writes what a pointer of these shows from host memory. Weights that a rank owns may be in host
  * memory themselves, and have the function above. */
 mf_status mf_exec_put(mf_exec *x, void *device, const void *host, size_t size_B, mf_err *e);

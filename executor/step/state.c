@@ -145,6 +145,24 @@ mf_status mf_exec_put_own_weight(mf_exec *x, int i, const float *values, mf_err 
     return status == MF_OK ? mf_exec_device(x)->wait(x->device, e) : status;
 }
 
+bool mf_exec_draws_own_weight(const mf_exec *x, int i) {
+    int64_t first, count;
+    const float *master = mf_exec_own_weight(x, i, &first, &count);
+    return !mf_exec_device(x)->on_host && mf_exec_param(x, i) == NULL &&
+           (const char *)(master + count) <= x->host_states;
+}
+
+mf_status mf_exec_clear_own_weight(mf_exec *x, int i, mf_err *e) {
+    int64_t first, count;
+    float *master = mf_exec_own_weight(x, i, &first, &count);
+    return mf_exec_device(x)->zero(x->queue, master, (size_t)count * sizeof *master, e);
+}
+
+mf_status mf_exec_draw_own_weight(mf_exec *x, int i, mf_kernel_normal piece, mf_err *e) {
+    piece.w = mf_exec_own_weight(x, i, &piece.first, &piece.count);
+    return piece.count > 0 ? mf_exec_device(x)->normal(x->queue, &piece, e) : MF_OK;
+}
+
 bool mf_exec_state_copied(const mf_exec *x, int i, mf_group_kind *group) {
     bool expert = x->params.list[i].expert;
     *group = expert ? MF_GROUP_EDP : MF_GROUP_DP_CP;

@@ -1,59 +1,62 @@
 /* train_weights.c - weights from a seed. */
 #include "executor/train/train.h"
+#include "kernels/rows/normal.h"
+#include "kernels/rows/normal_value.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static const double pi = 3.14159265358979323846;
-
-static uint64_t mix(uint64_t v) { /* SplitMix64's finaliser */
-    v ^= v >> 30;
-    v *= 0xbf58476d1ce4e5b9ull;
-    v ^= v >> 27;
-    v *= 0x94d049bb133111ebull;
-    return v ^ v >> 31;
-}
-
 static uint64_t hash_name(const char *name, uint64_t seed) {
-    uint64_t h = 0xcbf29ce484222325ull ^ mix(seed); /* FNV-1a */
+    uint64_t h = 0xcbf29ce484222325ull ^ mf_normal_mix(seed); /* FNV-1a */
     for (; *name != '\0'; name++) {
         h = (h ^ (unsigned char)*name) * 0x100000001b3ull;
     }
-    return mix(h);
+    return mf_normal_mix(h);
 }
 
-/* Standard normal number of (key, element): Box & Muller 1958. */
-static double normal_at(uint64_t key, int64_t element) {
-    uint64_t a = mix(key + 0x9e3779b97f4a7c15ull * (uint64_t)(2 * element + 1));
-    uint64_t b = mix(key + 0x9e3779b97f4a7c15ull * (uint64_t)(2 * element + 2));
-    double u = ((double)(a >> 11) + 0.5) * 0x1p-53, v = (double)(b >> 11) * 0x1p-53;
-    return sqrt(-2.0 * log(u)) * cos(2.0 * pi * v);
+/* Are the elements of a parameter drawn? The others are ones and zeros. */
+static bool is_drawn(const mf_program *p, const mf_param *q) {
+    const mf_block *b = p->blocks[p->block_of[q->position]];
+    return b->tensors[q->tensor].part != MF_PART_NORM && !q->bias;
+}
+
+/* Piece k of a parameter, but for where it is to be written; false: there is none. */
+static bool find_piece(const mf_program *p, const mf_rank_coords *at, const mf_param *q,
+                       uint64_t seed, int k, mf_kernel_normal *out) {
+    mf_param_piece piece;
+    if (!mf_param_piece_at(p, at, q, k, &piece)) {
+        return false;
+    }
+    *out = (mf_kernel_normal){.width = q->cols,
+                              .at_row = piece.at_row,
+                              .at_col = piece.at_col,
+                              .rows = piece.rows,
+                              .cols = piece.cols,
+                              .key = hash_name(piece.name, seed),
+                              .row = piece.row,
+                              .col = piece.col,
+                              .deviation = 0.02};
+    return true;
 }
 
 /* Elements [first, first + count) of a parameter. */
 static void fill(const mf_program *p, const mf_rank_coords *at, const mf_param *q, uint64_t seed,
                  int64_t first, int64_t count, float *w) {
-    const mf_block *b = p->blocks[p->block_of[q->position]];
-    bool norm = b->tensors[q->tensor].part == MF_PART_NORM;
     /* Behind LayerNorm's weights are its biases; those that 1 is added to begin at 0. */
-    int64_t ones = p->model.zero_centred_norm ? 0 : p->model.layer_norm ? q->rows / 2 : q->rows;
-    mf_param_piece piece;
+    const int64_t ones = p->model.zero_centred_norm ? 0
+                         : p->model.layer_norm      ? q->rows / 2
+                                                    : q->rows;
+    const bool norm = !is_drawn(p, q) && !q->bias;
+    mf_kernel_normal piece;
     for (int64_t k = 0; k < count; k++) {
         w[k] = norm && first + k < ones ? 1.0f : 0.0f; /* biases, rows of a padded vocabulary */
     }
-    for (int k = 0; !norm && !q->bias && mf_param_piece_at(p, at, q, k, &piece); k++) {
-        uint64_t key = hash_name(piece.name, seed);
-        for (int64_t r = 0; r < piece.rows; r++) {
-            int64_t row = (piece.at_row + r) * q->cols + piece.at_col - first;
-            int64_t from = row < 0 ? -row : 0;
-            int64_t to = count - row < piece.cols ? count - row : piece.cols;
-            for (int64_t c = from; c < to; c++) {
-                int64_t element = ((piece.row + r) << 24) + piece.col + c;
-                w[row + c] = (float)(0.02 * normal_at(key, element));
-            }
-        }
+    for (int k = 0; is_drawn(p, q) && find_piece(p, at, q, seed, k, &piece); k++) {
+        piece.w = w;
+        piece.first = first;
+        piece.count = count;
+        (void)mf_kernel_normal_values(&piece, NULL);
     }
 }
 
@@ -103,25 +106,44 @@ static void fill_all(part whole) {
     }
 }
 
+/* By the host, in memory of its own. */
+static mf_status init_by_host(mf_exec *x, const mf_program *p, const mf_rank_coords *at,
+                              uint64_t seed, int i, mf_err *e) {
+    const mf_param *q = &mf_exec_params(x)->list[i];
+    int64_t first = 0, count = q->rows * q->cols;
+    float *whole = mf_exec_param(x, i);
+    if (whole == NULL) {
+        mf_exec_owned(x, i, &first, &count);
+    }
+    float *host = malloc((size_t)count * sizeof *host + 1);
+    if (host == NULL) {
+        return mf_err_set(e, MF_NOMEM, "initial weights: out of memory");
+    }
+    fill_all((part){p, at, q, seed, first, count, host});
+    mf_status status = whole != NULL ? mf_exec_put(x, whole, host, (size_t)count * sizeof *host, e)
+                                     : mf_exec_put_own_weight(x, i, host, e);
+    free(host);
+    return status;
+}
+
+static mf_status init_by_device(mf_exec *x, const mf_program *p, const mf_rank_coords *at,
+                                uint64_t seed, int i, mf_err *e) {
+    const mf_param *q = &mf_exec_params(x)->list[i];
+    mf_kernel_normal piece;
+    mf_status status = mf_exec_clear_own_weight(x, i, e);
+    for (int k = 0; status == MF_OK && find_piece(p, at, q, seed, k, &piece); k++) {
+        status = mf_exec_draw_own_weight(x, i, piece, e);
+    }
+    return status;
+}
+
 mf_status mf_train_init_weights(mf_exec *x, const mf_program *p, const mf_rank_coords *at,
                                 uint64_t seed, mf_err *e) {
     const mf_params *list = mf_exec_params(x);
     mf_status status = MF_OK;
     for (int i = 0; i < list->count && status == MF_OK; i++) {
-        const mf_param *q = &list->list[i];
-        int64_t first = 0, count = q->rows * q->cols;
-        float *whole = mf_exec_param(x, i);
-        if (whole == NULL) {
-            mf_exec_owned(x, i, &first, &count);
-        }
-        float *host = malloc((size_t)count * sizeof *host + 1);
-        if (host == NULL) {
-            return mf_err_set(e, MF_NOMEM, "initial weights: out of memory");
-        }
-        fill_all((part){p, at, q, seed, first, count, host});
-        status = whole != NULL ? mf_exec_put(x, whole, host, (size_t)count * sizeof *host, e)
-                               : mf_exec_put_own_weight(x, i, host, e);
-        free(host);
+        bool device = mf_exec_draws_own_weight(x, i) && is_drawn(p, &list->list[i]);
+        status = device ? init_by_device(x, p, at, seed, i, e) : init_by_host(x, p, at, seed, i, e);
     }
     return status;
 }

@@ -123,6 +123,10 @@ __global__ void __launch_bounds__(512) permute_held(mf_kernel_permute a, int64_t
     }
     const int64_t t = blockIdx.x - clear_blocks;
     const int lane = (int)threadIdx.x % 32, cols = (int)a.cols, choices = (int)a.top_k;
+    if (a.sparse &&
+        !__any_sync(0xffffffffu, lane < choices && a.row_of_slot[t * choices + lane] >= 0)) {
+        return;
+    }
     mf_raw<T, N> raw[HELD];
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
@@ -172,8 +176,12 @@ __global__ void permute_tokens(mf_kernel_permute a, int lanes, int64_t token_blo
     }
     const int32_t *row = a.row_of_slot + t * a.top_k;
     const float *weight = a.weight ? a.weight + t * a.top_k : nullptr;
+    bool read = !a.sparse;
+    for (int64_t j = 0; j < a.top_k && !read; j++) {
+        read = row[j] >= 0;
+    }
 #pragma unroll 4
-    for (int64_t c = c0; c < a.cols; c += step) {
+    for (int64_t c = c0; c < a.cols && read; c += step) {
         mf_raw<T, N> raw = mf_fetch<T, N>((const T *)a.x + t * a.cols + c);
         for (int64_t j = 0; j < a.top_k; j++) {
             int64_t r = row[j];

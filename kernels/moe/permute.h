@@ -50,6 +50,8 @@ typedef struct mf_kernel_permute {
     const float *weight;        /* [tokens * top_k] by slot; NULL: 1 */
     const void *x;              /* [tokens, cols] */
     void *out;                  /* [rows, cols] */
+    bool sparse; /* many tokens have no row: those are not read (CUDA, with row_of_slot; where most
+                    have one this takes longer) */
 } mf_kernel_permute;
 
 typedef struct mf_kernel_unpermute {

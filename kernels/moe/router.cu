@@ -2,7 +2,7 @@
  * auxiliary loss, gradient, z-loss, bias. A warp a row, the row's scores in registers.
  */
 #include "kernels/device/row_sums.cuh"
-#include "kernels/moe/router_rows.cuh"
+#include "kernels/moe/router_near.cuh"
 
 #define CHUNKS_MAX 264                    /* as in router.c */
 #define STATS_FLIGHT(V) ((V) > 8 ? 2 : 4) /* rows that a warp has in flight */
@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(WARPS * 32) router_backward(mf_kernel_router_g
     if (r >= a.rows) {
         return;
     }
-    const bool sigmoid = a.score == MF_ROUTE_SIGMOID, has = lane < a.top_k;
+    const bool sigmoid = a.score == MF_ROUTE_SIGMOID;
+    const bool has = lane < a.top_k && a.score != MF_ROUTE_SPARSEMIXER; /* router_near_grad */
     float *const scores = rows[0][warp], *const grads = rows[1][warp];
     /* Lane j looks after choice j. */
     const int index = has ? a.index[r * a.top_k + lane] : 0;
@@ -253,6 +254,12 @@ extern "C" mf_status mf_kernel_router_backward_cuda(const mf_kernel_router_grad 
 #define LAUNCH(V, VEC)                                                                             \
     MF_LAUNCH((router_backward<V, VEC>), blocks, WARPS * 32, 0, (cudaStream_t)stream, e, *a)
     FOR_WIDTH(a->experts, whole, LAUNCH)
+#undef LAUNCH
+#define LAUNCH(V, VEC)                                                                             \
+    MF_LAUNCH((router_near_grad<V, VEC>), blocks, WARPS * 32, 0, (cudaStream_t)stream, e, *a)
+    if (a->score == MF_ROUTE_SPARSEMIXER) {
+        FOR_WIDTH(a->experts, whole, LAUNCH)
+    }
 #undef LAUNCH
     return MF_OK;
 }

@@ -9,7 +9,7 @@
  *     index  = the top_k highest choices, highest first, equal ones by lower index
  *     prob_j = scores[index_j], divided by their sum (+ 1e-20) when normalised, times scaling
  * MF_ROUTE_TOPK_SOFTMAX (GPT-OSS): prob = softmax over the chosen logits, times scaling.
- * MF_ROUTE_SPARSEMIXER (Phi-3.5-MoE in evaluation; Liu et al. 2023; not on GPUs): choices by logits
+ * MF_ROUTE_SPARSEMIXER (Phi-3.5-MoE in evaluation; Liu et al. 2023): choices by logits
  * s, one after the other; prob_j = the softmax, at index_j, over the experts that were not chosen
  * before and are near: (s_j - s_e) / max(|s_e|, s_j) <= 2 jitter; times scaling. Scores are those
  * of softmax.

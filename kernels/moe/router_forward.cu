@@ -5,7 +5,7 @@
  * reaches it - some ten values - is gathered, one a lane, and each finds its rank by looking at all
  * others. Where more than a warp's lanes reach it (equal values), the highest is taken k times.
  */
-#include "kernels/moe/router_rows.cuh"
+#include "kernels/moe/router_near.cuh"
 
 /* Order-preserving bits of a float: larger float, larger unsigned; and back. */
 __device__ static unsigned order_bits(float x) {
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(WARPS * 32, V <= 8 ? 5 : 3) router_forward(mf_
         return;
     }
     const bool sigmoid = a.score == MF_ROUTE_SIGMOID;
-    const bool by_logits = a.score == MF_ROUTE_TOPK_SOFTMAX ||
+    const bool by_logits = a.score == MF_ROUTE_TOPK_SOFTMAX || a.score == MF_ROUTE_SPARSEMIXER ||
                            (a.score == MF_ROUTE_SOFTMAX && !a.bias && a.groups == 1);
     float x[V], score[V];
     load_row<V, VEC>(x, a.logits + r * n, n, -INFINITY);
@@ -297,11 +297,24 @@ static __global__ void router_probabilities(mf_kernel_router a, int lanes) {
     }
 }
 
+/* Choices of SPARSEMIXER, in whose logits the probabilities lie. */
+static mf_status near_probabilities(const mf_kernel_router *a, cudaStream_t stream, mf_err *e) {
+    const bool whole = a->experts % 4 == 0 && mf_aligned(a->logits);
+    const unsigned blocks = (unsigned)mf_ceil_div(a->rows, WARPS);
+#define LAUNCH(V, VEC) MF_LAUNCH((router_near<V, VEC>), blocks, WARPS * 32, 0, stream, e, *a)
+    FOR_WIDTH(a->experts, whole, LAUNCH)
+#undef LAUNCH
+    return MF_OK;
+}
+
 extern "C" mf_status mf_kernel_router_probabilities_cuda(const mf_kernel_router *a, void *stream,
                                                          mf_err *e) {
     const mf_status status = mf_router_check_sizes(a->experts, a->top_k, e);
     if (status != MF_OK || a->rows == 0) {
         return status;
+    }
+    if (a->score == MF_ROUTE_SPARSEMIXER) {
+        return near_probabilities(a, (cudaStream_t)stream, e);
     }
     const int lanes = mf_pow2_up(a->top_k);
     const unsigned blocks = (unsigned)mf_ceil_div(a->rows, WARPS * 32 / lanes);
@@ -322,5 +335,6 @@ extern "C" mf_status mf_kernel_router_forward_cuda(const mf_kernel_router *a, vo
     MF_LAUNCH((router_forward<V, VEC>), blocks, WARPS * 32, 0, (cudaStream_t)stream, e, *a)
     FOR_WIDTH(a->experts, whole, LAUNCH)
 #undef LAUNCH
-    return MF_OK;
+    return a->score == MF_ROUTE_SPARSEMIXER ? near_probabilities(a, (cudaStream_t)stream, e)
+                                            : MF_OK;
 }

@@ -24,10 +24,13 @@ typedef struct gated {
     float y, d_gate, d_up;
 } gated;
 
-template <typename T, bool CLAMPED>
+/* Where a kernel is told apart by what it computes. */
+typedef enum way { SILU, CLAMPED, PROB_IN } way;
+
+template <typename T, way WAY>
 __device__ static gated activate(const mf_kernel_swiglu_shape &s, float gate, float up) {
     gated out;
-    if (!CLAMPED) {
+    if (WAY != CLAMPED) {
         float sig = mf_sigmoid<T>(gate);
         out.d_up = gate * sig;
         out.y = mf_swiglu_value<T>(gate, up);
@@ -42,7 +45,7 @@ __device__ static gated activate(const mf_kernel_swiglu_shape &s, float gate, fl
     return out;
 }
 
-template <typename T, int N, bool CLAMPED>
+template <typename T, int N, way WAY>
 __global__ void swiglu_forward(mf_kernel_swiglu a, int lanes) {
     mf_await();
     const mf_kernel_swiglu_shape &s = a.shape;
@@ -72,13 +75,14 @@ __global__ void swiglu_forward(mf_kernel_swiglu a, int lanes) {
         }
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            g[i] = activate<T, CLAMPED>(s, g[i], u[i]).y * prob;
+            g[i] = WAY == PROB_IN ? activate<T, WAY>(s, prob * g[i], prob * u[i]).y
+                                  : activate<T, WAY>(s, g[i], u[i]).y * prob;
         }
         mf_store(y + c, g);
     }
 }
 
-template <typename T, int N, bool CLAMPED>
+template <typename T, int N, way WAY>
 __global__ void swiglu_backward(mf_kernel_swiglu_grad a, int lanes) {
     mf_await();
     __shared__ float sums[THREADS / 32];
@@ -109,8 +113,9 @@ __global__ void swiglu_backward(mf_kernel_swiglu_grad a, int lanes) {
         }
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            gated x = activate<T, CLAMPED>(s, g[i], u[i]);
-            dprob += d[i] * x.y;
+            const float in = WAY == PROB_IN ? prob : 1.0f;
+            gated x = activate<T, WAY>(s, in * g[i], in * u[i]);
+            dprob += d[i] * (WAY == PROB_IN ? x.d_gate * g[i] + x.d_up * u[i] : x.y);
             g[i] = d[i] * prob * x.d_gate;
             u[i] = d[i] * prob * x.d_up;
         }
@@ -140,9 +145,11 @@ static mf_status run_forward(const mf_kernel_swiglu *a, cudaStream_t stream, mf_
     int lanes = mf_row_threads(mf_ceil_div(a->shape.cols, N), 2);
     unsigned blocks = (unsigned)mf_ceil_div(a->shape.rows, THREADS / lanes);
     if (a->shape.kind == MF_SWIGLU_CLAMPED) {
-        MF_LAUNCH((swiglu_forward<T, N, true>), blocks, THREADS, 0, stream, e, *a, lanes);
+        MF_LAUNCH((swiglu_forward<T, N, CLAMPED>), blocks, THREADS, 0, stream, e, *a, lanes);
+    } else if (a->shape.prob_in) {
+        MF_LAUNCH((swiglu_forward<T, N, PROB_IN>), blocks, THREADS, 0, stream, e, *a, lanes);
     } else {
-        MF_LAUNCH((swiglu_forward<T, N, false>), blocks, THREADS, 0, stream, e, *a, lanes);
+        MF_LAUNCH((swiglu_forward<T, N, SILU>), blocks, THREADS, 0, stream, e, *a, lanes);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;
@@ -153,9 +160,11 @@ static mf_status run_backward(const mf_kernel_swiglu_grad *a, cudaStream_t strea
     int lanes = mf_row_threads(mf_ceil_div(a->shape.cols, N), 2);
     unsigned blocks = (unsigned)mf_ceil_div(a->shape.rows, THREADS / lanes);
     if (a->shape.kind == MF_SWIGLU_CLAMPED) {
-        MF_LAUNCH((swiglu_backward<T, N, true>), blocks, THREADS, 0, stream, e, *a, lanes);
+        MF_LAUNCH((swiglu_backward<T, N, CLAMPED>), blocks, THREADS, 0, stream, e, *a, lanes);
+    } else if (a->shape.prob_in) {
+        MF_LAUNCH((swiglu_backward<T, N, PROB_IN>), blocks, THREADS, 0, stream, e, *a, lanes);
     } else {
-        MF_LAUNCH((swiglu_backward<T, N, false>), blocks, THREADS, 0, stream, e, *a, lanes);
+        MF_LAUNCH((swiglu_backward<T, N, SILU>), blocks, THREADS, 0, stream, e, *a, lanes);
     }
     MF_KERNEL_LAUNCHED(e);
     return MF_OK;

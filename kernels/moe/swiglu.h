@@ -4,11 +4,11 @@
  *     MF_SWIGLU_SILU:     y = silu(h_gate) * h_up * prob                        (Shazeer 2020)
  *     MF_SWIGLU_CLAMPED:  g = min(h_gate, limit), u = clamp(h_up, -limit, limit)  (GPT-OSS)
  *                         y = g * sigmoid(alpha * g) * (u + 1) * prob
- * prob_in (Llama 4, whose probabilities multiply what experts read; SILU without bias, not on
- * GPUs): y = silu(prob h_gate) * prob h_up Otherwise scaling here instead of after FC2 is exact
- * (FC2 is linear) and lets the probability's gradient come out of data that is at hand: dprob[row]
- * = sum over cols of dy * y / prob. GPT-OSS checkpoints interleave gate and up: the importer
- * separates them.
+ * prob_in (Llama 4, whose probabilities multiply what experts read; SILU without bias):
+ *     y = silu(prob h_gate) * prob h_up
+ * Otherwise scaling here instead of after FC2 is exact (FC2 is linear) and lets the probability's
+ * gradient come out of data that is at hand: dprob[row] = sum over cols of dy * y / prob. GPT-OSS
+ * checkpoints interleave gate and up: the importer separates them.
  */
 #ifndef MF_KERNELS_SWIGLU_H
 #define MF_KERNELS_SWIGLU_H

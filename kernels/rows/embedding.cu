@@ -4,7 +4,8 @@
 
 #define THREADS 256
 
-template <typename T, int N> __global__ void embedding_rows(mf_kernel_embedding a, int lanes) {
+template <typename T, int N>
+__global__ void embedding_rows(mf_kernel_embedding a, int lanes, float scale) {
     mf_await();
     int64_t t = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
     if (t >= a.tokens) {
@@ -20,6 +21,10 @@ template <typename T, int N> __global__ void embedding_rows(mf_kernel_embedding 
         if (here) {
             mf_load(x, row + c);
         }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            x[i] *= scale;
+        }
         mf_store(y + c, x);
     }
 }
@@ -28,7 +33,8 @@ template <typename T, int N>
 static mf_status run_forward(const mf_kernel_embedding *a, cudaStream_t stream, mf_err *e) {
     int lanes = mf_row_threads(mf_ceil_div(a->cols, N), 4);
     unsigned blocks = (unsigned)mf_ceil_div(a->tokens, THREADS / lanes);
-    MF_LAUNCH((embedding_rows<T, N>), blocks, THREADS, 0, stream, e, *a, lanes);
+    const float scale = a->scale > 0.0f ? a->scale : 1.0f;
+    MF_LAUNCH((embedding_rows<T, N>), blocks, THREADS, 0, stream, e, *a, lanes, scale);
     return MF_OK;
 }
 

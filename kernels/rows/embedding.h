@@ -13,7 +13,7 @@ typedef struct mf_kernel_embedding {
     mf_kernel_dtype dtype; /* table, y */
     int64_t tokens, cols;
     int64_t begin, vocab; /* this rank's part of the vocabulary */
-    float scale;          /* of the rows; 0: 1. CUDA: 1 only */
+    float scale;          /* of the rows; 0: 1 */
     const int32_t *token; /* [tokens] */
     const void *table;    /* [vocab, cols] */
     void *y;              /* [tokens, cols] */

@@ -95,7 +95,7 @@ __device__ static void add_single(const mf_kernel_embedding_grad &a, const uint3
                 mf_widen(x, raw[i]);
 #pragma unroll
                 for (int k = 0; k < N; k++) {
-                    old[i].v[k] += x[k];
+                    old[i].v[k] += a.scale * x[k];
                 }
                 store_sums(to[i], old[i].v);
             }
@@ -166,7 +166,7 @@ __device__ static void add_piece(const mf_kernel_embedding_grad &a, const row_ro
             if (at + 1 == end || room.key[at + 1] != room.key[at]) {
 #pragma unroll
                 for (int k = 0; k < N; k++) {
-                    old[i].v[k] += sum[k];
+                    old[i].v[k] += a.scale * sum[k];
                 }
                 store_sums(a.dtable + (int64_t)room.key[at] * a.cols + c, old[i].v);
             }
@@ -236,7 +236,7 @@ __device__ static void add_run(const mf_kernel_embedding_grad &a, const sorted_t
         for (int i = 0; i < strands; i++) {
             all += share[i * RUN_LANES * N + (int)threadIdx.x];
         }
-        *to = old + all;
+        *to = old + a.scale * all;
     }
 }
 
@@ -292,8 +292,10 @@ static mf_status run_sums(const mf_kernel_embedding_grad *a, const sorted_tokens
     p.each = p.across < SINGLE_ROWS ? SINGLE_ROWS / p.across : 1;
     p.single = again ? mf_ceil_div(a->tokens, p.each) : 0;
     p.before = p.single / 2; /* by then the tokens are sorted; what is left fills up the end */
+    mf_kernel_embedding_grad scaled = *a;
+    scaled.scale = a->scale > 0.0f ? a->scale : 1.0f;
     return mf_launch(add_rows<T, N>, dim3((unsigned)(p.single + p.sorted)), dim3((unsigned)threads),
-                     0, stream, e, *a, *sorted, again, p);
+                     0, stream, e, scaled, *sorted, again, p);
 }
 
 extern "C" mf_status mf_kernel_embedding_backward_cuda(const mf_kernel_embedding_grad *a,

@@ -1,7 +1,14 @@
 /* layernorm.c - reference of LayerNorm; the mean is found anew in the backward pass. */
 #include "kernels/rows/layernorm.h"
 
+#include "kernels/rows/rmsnorm.h"
+
 #include <math.h>
+
+/* Two partial rows for each block of the CUDA kernel, so that there are half as many blocks. */
+size_t mf_kernel_layernorm_workspace_B(int64_t cols) {
+    return mf_kernel_rmsnorm_workspace_B(cols);
+}
 
 static double mean_of(const void *x, mf_kernel_dtype d, int64_t first, int64_t cols) {
     double sum = 0.0;
@@ -56,7 +63,9 @@ mf_status mf_kernel_layernorm_backward(const mf_kernel_layernorm_grad *a, mf_err
             double dy = (double)mf_kernel_get(a->dy, d, at + c);
             double n = ((double)mf_kernel_get(a->x, d, at + c) - mean) * rstd;
             double g = dy * (double)mf_kernel_get(a->weight, d, c);
-            mf_kernel_put(a->dx, d, at + c, (float)(rstd * (g - sum / count - n * dot / count)));
+            float dx = (float)(rstd * (g - sum / count - n * dot / count));
+            mf_kernel_put(a->dx, d, at + c,
+                          a->dx_add ? dx + mf_kernel_get(a->dx_add, d, at + c) : dx);
         }
     }
     return MF_OK;

@@ -1,9 +1,8 @@
-/* layernorm.h - LayerNorm with weight and bias (Ba et al. 2016), of whole rows. The reference
- * alone: no GPU runs it yet.
+/* layernorm.h - LayerNorm with weight and bias (Ba et al. 2016), of whole rows.
  *
  *     y = (x - mean(x)) * rstd * weight + bias,  rstd = 1 / sqrt(mean((x - mean(x))^2) + eps)
  *     n = (x - mean(x)) * rstd,  g = dy * weight
- *     dx = rstd * (g - mean(g) - n * mean(g * n))
+ *     dx = rstd * (g - mean(g) - n * mean(g * n)) + dx_add
  *     dweight += sum over rows of dy * n,  dbias += sum over rows of dy
  */
 #ifndef MF_KERNELS_LAYERNORM_H
@@ -28,12 +27,19 @@ typedef struct mf_kernel_layernorm_grad {
     const void *weight;
     const float *rstd;
     const void *dy;
-    void *dx;       /* not dy, not x */
-    float *dweight; /* [2 * cols], added to */
+    const void *dx_add; /* gradient that reaches x by another way; NULL: none */
+    void *dx;           /* not dy, not x; may be dx_add */
+    float *dweight;     /* [2 * cols], added to */
+    void *workspace;    /* CUDA: mf_kernel_layernorm_workspace_B bytes; the reference takes NULL */
 } mf_kernel_layernorm_grad;
 
 MF_KERNEL_C_BEGIN
+size_t mf_kernel_layernorm_workspace_B(int64_t cols);
+
 mf_status mf_kernel_layernorm_forward(const mf_kernel_layernorm *a, mf_err *e);
 mf_status mf_kernel_layernorm_backward(const mf_kernel_layernorm_grad *a, mf_err *e);
+mf_status mf_kernel_layernorm_forward_cuda(const mf_kernel_layernorm *a, void *stream, mf_err *e);
+mf_status mf_kernel_layernorm_backward_cuda(const mf_kernel_layernorm_grad *a, void *stream,
+                                            mf_err *e);
 MF_KERNEL_C_END
 #endif

@@ -8,23 +8,10 @@
  */
 #include "kernels/device/cuda_common.cuh"
 #include "kernels/device/row_sums.cuh"
+#include "kernels/rows/norm_units.cuh"
 #include "kernels/rows/rmsnorm.h"
 #include "kernels/rows/rmsnorm_narrow.cuh"
 #include "kernels/rows/rmsnorm_rows.cuh"
-
-/* How the forward kernel is cut: plain numbers, printable. */
-typedef struct unit_plan {
-    int lanes, threads, each; /* threads of a unit, of a block; vectors of a thread */
-} unit_plan;
-
-static bool choose_units(int64_t cols, int width, unit_plan *p) {
-    int64_t vectors = cols / width;
-    p->each = vectors <= 256 ? 2 : 4;
-    int64_t need = mf_ceil_div(vectors, p->each);
-    p->lanes = need <= 32 ? mf_pow2_up(need) : (int)mf_ceil_div(need, 32) * 32;
-    p->threads = need <= 32 ? 128 : p->lanes;
-    return need <= 512;
-}
 
 template <typename T, int N, int K, bool ADD>
 __global__ void norm_forward(mf_kernel_rmsnorm a, int lanes) {
@@ -82,17 +69,18 @@ __global__ void norm_forward(mf_kernel_rmsnorm a, int lanes) {
     }
     square = mf_group_sum(square, lanes, scratch, 0);
     float rstd = 1.0f / sqrtf(square / (float)cols + a.eps);
+    const float one = a.plus_one ? 1.0f : 0.0f;
     T *y = (T *)a.y + r * a.y_stride + g * a.cols;
 #pragma unroll
     for (int k = 0; k < K; k++) {
         int c = (k * lanes + lane) * N;
         if (live && c < cols) {
             float s[N], w[N];
-            mf_load(w, (const T *)a.weight + c);
+            mf_widen(w, fetch_weight<T, N>(a.weight, c));
             mf_widen(s, raw[k]);
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                s[i] = s[i] * rstd * w[i];
+                s[i] = s[i] * rstd * (w[i] + one);
             }
             mf_store(y + c, s);
         }
@@ -124,8 +112,8 @@ template <typename T> __global__ void norm_forward_any(mf_kernel_rmsnorm a) {
     for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
         float x[1], w[1];
         mf_load(x, s + at + c);
-        mf_load(w, (const T *)a.weight + c);
-        x[0] = x[0] * rstd * w[0];
+        mf_widen(w, fetch_weight<T, 1>(a.weight, c));
+        x[0] = x[0] * rstd * (w[0] + (a.plus_one ? 1.0f : 0.0f));
         mf_store((T *)a.y + r * a.y_stride + g * a.cols + c, x);
     }
     if (a.rstd && threadIdx.x == 0) {
@@ -137,20 +125,21 @@ template <typename T> __global__ void norm_backward_any(mf_kernel_rmsnorm_grad a
     __shared__ float scratch[64];
     int64_t r = blockIdx.x / a.groups, g = blockIdx.x % a.groups;
     int64_t at = r * a.x_stride + g * a.cols, yt = r * a.y_stride + g * a.cols;
+    const float one = a.plus_one ? 1.0f : 0.0f;
     float rstd = a.rstd[blockIdx.x], dot = 0.0f, x[1], dy[1], w[1];
     for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
         mf_load(x, (const T *)a.x + at + c);
         mf_load(dy, (const T *)a.dy + yt + c);
-        mf_load(w, (const T *)a.weight + c);
-        dot += dy[0] * w[0] * x[0];
+        mf_widen(w, fetch_weight<T, 1>(a.weight, c));
+        dot += dy[0] * (w[0] + one) * x[0];
     }
     dot = mf_group_sum(dot, (int)blockDim.x, scratch, 0);
     float f = dot / (float)a.cols * rstd * rstd;
     for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
         mf_load(x, (const T *)a.x + at + c);
         mf_load(dy, (const T *)a.dy + yt + c);
-        mf_load(w, (const T *)a.weight + c);
-        float dx[1] = {rstd * (dy[0] * w[0] - x[0] * f)};
+        mf_widen(w, fetch_weight<T, 1>(a.weight, c));
+        float dx[1] = {rstd * (dy[0] * (w[0] + one) - x[0] * f)};
         if (a.dx_add) {
             mf_load(w, (const T *)a.dx_add + at + c);
             dx[0] += w[0];
@@ -206,7 +195,7 @@ static mf_status launch_forward(const mf_kernel_rmsnorm *a, const unit_plan *p, 
     return MF_OK;
 }
 
-template <typename T, int N, bool ADD, int EACH>
+template <typename T, int N, bool ADD, int EACH, bool SHIFT>
 static mf_status launch_units(const mf_kernel_rmsnorm_grad *a, const norm_plan *p,
                               cudaStream_t stream, mf_err *e) {
     int sms;
@@ -217,27 +206,35 @@ static mf_status launch_units(const mf_kernel_rmsnorm_grad *a, const norm_plan *
     size_t share_B = (size_t)plan_share_B(p, ADD ? 3 : 2);
     const size_t teams_B = (size_t)(p->teams * a->cols) * sizeof(float);
     share_B = share_B > teams_B ? share_B : teams_B;
-    MF_CUDA_TRY(cudaFuncSetAttribute(norm_backward<T, N, ADD, EACH>,
+    MF_CUDA_TRY(cudaFuncSetAttribute(norm_backward<T, N, ADD, EACH, SHIFT>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)share_B),
                 e);
     int64_t blocks = mf_ceil_div(a->rows * a->groups, p->teams);
     blocks = blocks < sms ? blocks : sms;
     blocks = blocks < partial_rows(a->cols) ? blocks : partial_rows(a->cols);
     float *partial = a->dweight ? (float *)a->workspace : nullptr;
-    MF_LAUNCH((norm_backward<T, N, ADD, EACH>), (unsigned)blocks, p->lanes * p->teams, share_B,
-              stream, e, *a, *p, partial);
+    MF_LAUNCH((norm_backward<T, N, ADD, EACH, SHIFT>), (unsigned)blocks, p->lanes * p->teams,
+              share_B, stream, e, *a, *p, partial);
     return partial ? sum_weights(a, (int)blocks, stream, e) : MF_OK;
 }
 
-template <typename T, int N, bool ADD>
-static mf_status launch_backward(const mf_kernel_rmsnorm_grad *a, const norm_plan *p,
-                                 cudaStream_t stream, mf_err *e) {
+template <typename T, int N, bool ADD, bool SHIFT>
+static mf_status launch_each(const mf_kernel_rmsnorm_grad *a, const norm_plan *p,
+                             cudaStream_t stream, mf_err *e) {
     if constexpr (!ADD) {
         if (p->each == 2) {
-            return launch_units<T, N, ADD, 2>(a, p, stream, e);
+            return launch_units<T, N, ADD, 2, SHIFT>(a, p, stream, e);
         }
     }
-    return launch_units<T, N, ADD, 4>(a, p, stream, e);
+    return launch_units<T, N, ADD, 4, SHIFT>(a, p, stream, e);
+}
+
+template <typename T, int N, bool ADD>
+static mf_status launch_backward(const mf_kernel_rmsnorm_grad *a, norm_plan *p, cudaStream_t stream,
+                                 mf_err *e) {
+    p->shift = a->plus_one ? 1.0f : 0.0f;
+    return a->plus_one || a->weight == nullptr ? launch_each<T, N, ADD, true>(a, p, stream, e)
+                                               : launch_each<T, N, ADD, false>(a, p, stream, e);
 }
 
 /* Groups of at most a vector a thread of a warp. */

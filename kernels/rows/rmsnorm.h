@@ -23,19 +23,19 @@ typedef struct mf_kernel_rmsnorm {
     const void *x;
     const void *add;    /* NULL: none */
     void *sum;          /* s; NULL without add; may be x or add */
-    const void *weight; /* [cols]; NULL (not on GPUs): 1 */
+    const void *weight; /* [cols]; NULL: 1 */
     void *y;            /* may be x when nothing needs x afterwards and there is no sum */
     float *rstd;        /* [rows * groups]; NULL: not wanted */
-    bool plus_one;      /* 1 + weight in its place; not on GPUs */
+    bool plus_one;      /* 1 + weight in its place */
 } mf_kernel_rmsnorm;
 
 typedef struct mf_kernel_rmsnorm_grad {
     mf_kernel_dtype dtype;
     int64_t rows, groups, cols;
-    int64_t x_stride; /* x, dx, dx_add */
-    int64_t y_stride; /* dy */
-    const void *x;    /* s of the forward pass */
-    const void *weight;
+    int64_t x_stride;   /* x, dx, dx_add */
+    int64_t y_stride;   /* dy */
+    const void *x;      /* s of the forward pass */
+    const void *weight; /* NULL: 1, and dweight is not wanted */
     const float *rstd;
     const void *dy;
     const void *dx_add; /* gradient that reaches s by another way; NULL: none */

@@ -9,6 +9,7 @@
 #define MF_KERNELS_RMSNORM_NARROW_CUH
 
 #include "kernels/device/cuda_common.cuh"
+#include "kernels/rows/norm_units.cuh"
 #include "kernels/rows/rmsnorm.h"
 
 #define NARROW_THREADS 320
@@ -83,7 +84,11 @@ __global__ void __launch_bounds__(NARROW_THREADS, NARROW_BLOCKS)
     const unsigned units = (unsigned)(a.rows * a.groups);
     float w[N] = {}, dw[N] = {};
     if (c < cols) {
-        mf_load(w, (const T *)a.weight + c);
+        mf_widen(w, fetch_weight<T, N>(a.weight, c));
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            w[i] += a.plus_one ? 1.0f : 0.0f;
+        }
     }
     /* All teams of a warp take as many turns, because of the sums. */
     const unsigned span = teams * NARROW_UNITS;

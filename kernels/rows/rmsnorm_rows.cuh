@@ -11,6 +11,7 @@
 
 #include "kernels/device/cuda_bulk.cuh"
 #include "kernels/device/cuda_common.cuh"
+#include "kernels/rows/norm_units.cuh"
 #include "kernels/rows/rmsnorm.h"
 
 #define STAGES_MAX 2 /* units in a team's ring: with more it is slower by up to 8 % */
@@ -27,6 +28,7 @@ typedef struct norm_plan {
     int lanes, teams; /* threads of a team (whole warps), teams of a block */
     int stages;       /* told at run time: the compiler makes code 5 % slower of a constant */
     int unit_B;
+    float shift; /* is added to weights */
 } norm_plan;
 
 /* Two vectors a thread where two teams or more can take a unit each and there is nothing to add
@@ -134,7 +136,8 @@ __device__ static void put_partial(const float (&dw)[EACH][N], const norm_plan &
     }
 }
 
-template <typename T, int N, bool ADD, int EACH>
+/* SHIFT: weights are shifted or are not there; a kernel of its own, for registers are short. */
+template <typename T, int N, bool ADD, int EACH, bool SHIFT>
 __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
     norm_backward(mf_kernel_rmsnorm_grad a, norm_plan p, float *partial) {
     extern __shared__ __align__(128) char share[];
@@ -166,7 +169,8 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
     for (int v = 0; v < EACH; v++) {
         const int c = (v * p.lanes + thread) * N;
         if (c < cols) {
-            weight[v] = mf_fetch<T, N>((const T *)a.weight + c);
+            weight[v] =
+                SHIFT ? fetch_weight<T, N>(a.weight, c) : mf_fetch<T, N>((const T *)a.weight + c);
         }
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -209,7 +213,7 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
                 for (int i = 0; i < N; i++) {
                     const float product = vx[i] * vy[i];
                     dw[v][i] += product * rstd;
-                    dot += product * w[i];
+                    dot += product * (SHIFT ? w[i] + p.shift : w[i]);
                 }
             }
         }
@@ -237,7 +241,7 @@ __global__ void __launch_bounds__(EACH == 2 ? NORM_THREADS_DEALT : NORM_THREADS)
                 mf_widen(w, weight[v]);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    vx[i] = vy[i] * w[i] * rstd - vx[i] * f;
+                    vx[i] = vy[i] * (SHIFT ? w[i] + p.shift : w[i]) * rstd - vx[i] * f;
                 }
                 if constexpr (ADD) {
                     mf_widen(vy, add[v]);

@@ -111,12 +111,17 @@ static inline void exec_find_references(int tests) {
 /* --- a case -------------------------------------------------------------------------------------
  */
 
+enum { EXEC_SETS = 20 };
+
 typedef struct exec_setup {
     const char *family, *what; /* what: in words, for its lines */
     int64_t mbs;               /* of a global batch of 4 */
     uint16_t recompute;
-    double capacity; /* factor; 0: dropless */
-    bool mtp;        /* with the model's MTP depths, weights from a seed */
+    double capacity;    /* factor; 0: dropless */
+    bool mtp;           /* with the model's MTP depths, weights from a seed */
+    const char *preset; /* a shipped model cut down by `sets` in the family's place, weights from a
+                           seed, on the family's tokens; NULL: none */
+    const char *sets[EXEC_SETS];
 } exec_setup;
 
 typedef struct exec_case {
@@ -166,6 +171,17 @@ static inline mf_status exec_read(exec_case *c, mf_err *e) {
     return s == MF_OK ? mf_safetensors_open(path, &c->batch, e) : s;
 }
 
+static inline mf_status exec_read_preset(exec_case *c, mf_err *e) {
+    size_t sets = 0;
+    char path[640];
+    while (sets < EXEC_SETS && c->setup.sets[sets] != NULL) {
+        sets++;
+    }
+    mf_status s = mf_model_load_with(c->setup.preset, c->setup.sets, sets, &c->model, e);
+    snprintf(path, sizeof path, "%s/%s/batch.safetensors", exec_root, c->setup.family);
+    return s == MF_OK ? mf_safetensors_open(path, &c->batch, e) : s;
+}
+
 /* On the GPU the plan is that of a GPU: its scratch is another. */
 static inline mf_status exec_build(exec_case *c, const mf_exec_options *o, mf_err *e) {
     mf_layout *l = &c->layout;
@@ -197,11 +213,12 @@ static inline void exec_open(exec_case *c, const exec_setup *setup, mf_device *d
     memset(c, 0, sizeof *c);
     c->setup = *setup;
     c->device = device;
-    mf_status s = exec_read(c, &e);
+    mf_status s = setup->preset != NULL ? exec_read_preset(c, &e) : exec_read(c, &e);
     s = s == MF_OK ? exec_build(c, o, &e) : s;
-    if (s == MF_OK && setup->mtp) {
+    if (s == MF_OK && (setup->mtp || setup->preset != NULL)) {
         const mf_rank_coords at = mf_layout_coords(&c->layout, 0);
         s = mf_train_init_weights(c->exec, c->program, &at, 7, &e);
+        s = s == MF_OK ? mf_exec_share_weights(c->exec, &e) : s;
     } else if (s == MF_OK) {
         s = mf_exec_load(c->exec, c->weights, &e);
     }

@@ -130,7 +130,8 @@ static inline void exec_record_clear(exec_record *r) {
  */
 
 /* Is operand (or output) k attention's log-sum-exp? The CPU keeps it as [heads, rows], rows sample
- * by sample; cuDNN as [samples, heads, rows of a sample]. */
+ * by sample; cuDNN as [samples, heads, rows of a sample], of attention inside chunks chunk by
+ * chunk. */
 static inline bool exec_is_lse(const mf_exec_op *x, bool output, int k) {
     return output ? x->op->kind == MF_OP_ATTENTION_FWD && x->out_of[k] == 1
                   : x->op->kind == MF_OP_ATTENTION_BWD && k == 4;
@@ -141,11 +142,14 @@ static inline void exec_turn_lse(const mf_exec_op *x, float *lse, size_t size_B,
     const int64_t *dim = x->op->dim;
     int64_t samples = dim[MF_OP_DIM_BATCH], seq = dim[MF_OP_DIM_SEQ_Q],
             heads = dim[MF_OP_DIM_HEADS];
+    int64_t window = dim[MF_OP_DIM_WINDOW];
+    int64_t chunk = (x->op->flags & MF_OPF_CHUNKED) && window < seq ? window : seq;
     int64_t piece = samples * seq * heads, pieces = (int64_t)(size_B / sizeof *lse) / piece;
     float *from = (float *)(void *)exec_kept(lse, size_B);
     for (int64_t i = 0; i < pieces * piece; i++) {
         int64_t p = i / piece, h = i % piece / (samples * seq), b = i / seq % samples, s = i % seq;
-        int64_t there = p * piece + (b * heads + h) * seq + s;
+        int64_t at = s / chunk * chunk, rows = seq - at < chunk ? seq - at : chunk;
+        int64_t there = p * piece + samples * heads * at + (b * heads + h) * rows + s - at;
         lse[to_gpu ? there : i] = from[to_gpu ? i : there];
     }
     free(from);

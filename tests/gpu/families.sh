@@ -136,7 +136,7 @@ family dots1 dots.llm1 $small num_attention_heads=4 num_key_value_heads=4 head_d
 family granitemoe granite-3.1-1b-a400m $small $few num_local_experts=8 num_experts_per_tok=2 intermediate_size=128
 family phimoe phi-3.5-moe $small $few head_dim=128 num_local_experts=8 intermediate_size=128
 family llama4_text llama4-maverick $small $few num_local_experts=8 intermediate_size=128 intermediate_size_mlp=512 \
-    attention_chunk_size=32
+    attention_chunk_size=64
 family step3_text step-3 hidden_size=256 num_hidden_layers=2 num_attention_heads=4 share_q_dim=128 moe_num_experts=8 \
     moe_top_k=2 moe_intermediate_size=128 share_expert_dim=128 intermediate_size=512 moe_layers_enum=[1]
 family step3p5 step-3.5-flash hidden_size=256 num_hidden_layers=4 num_attention_heads=4 num_attention_groups=2 \

@@ -1,7 +1,8 @@
-/* test_attention_ranks.c - attention over context-parallel ranks on one GPU: every rank's queries
- * against the keys of each rank, and of all of them, as the device runs them, against the C
- * reference with the positions of the tokens; forward, and gradients that are added to what stands.
- * `test_attention_ranks cpu` has the CPU stand in, which tests the test. MF_SEED=n repeats a run.
+/* test_attention_ranks.c - attention over context-parallel ranks, and inside chunks, on one GPU:
+ * every rank's queries against the keys of each rank, and of all of them, as the device runs them,
+ * against the C reference with the positions of the tokens; forward, and gradients that are added
+ * to what stands (of one rank: written). `test_attention_ranks cpu` has the CPU stand in, which
+ * tests the test. MF_SEED=n repeats a run.
  */
 #include "executor/device/cuda_side.h"
 #include "kernels/attention/attention.h"
@@ -15,6 +16,7 @@
 typedef struct setup {
     int64_t cp, batch, heads, kv_heads, seq, qk_dim, v_dim, window;
     bool sink;
+    bool chunked; /* inside chunks of `window` positions */
 } setup;
 
 typedef struct both {
@@ -30,7 +32,8 @@ static int passed, failed, buffers;
 static both kept[BUFFERS];
 static mf_device *device;
 static mf_queue *queue;
-static void *room; /* of the device's kernels */
+static bool stand_in; /* the CPU */
+static void *room;    /* of the device's kernels */
 
 static void must(mf_status s, const mf_err *e) {
     if (s != MF_OK) {
@@ -161,6 +164,7 @@ static mf_kernel_attention_shape shape_of(const rank_case *c, bool host) {
                                        .v_dim = t->v_dim,
                                        .causal = true,
                                        .window = t->window,
+                                       .chunked = t->chunked,
                                        .scale = (float)(1.0 / sqrt((double)t->qk_dim)),
                                        .q_row = t->heads * t->qk_dim,
                                        .q_head = t->qk_dim,
@@ -205,6 +209,26 @@ static void run_backward(const mf_device_attention_grad *a) {
     must(device->ops->attention_grad(queue, a, &e), &e);
 }
 
+/* Statistics of one rank as the library has them: chunk by chunk, in each by sequence, then by
+ * head. Only in the order in which they are compared or sent up. */
+static void to_library(const setup *t, const both *lse) {
+    const int64_t rows = t->batch * t->seq, chunk = t->chunked ? t->window : t->seq;
+    float *all = lse->host, *was = malloc(size_B(lse) + 4);
+    if (was == NULL) {
+        exit(1);
+    }
+    memcpy(was, all, size_B(lse));
+    for (int64_t at = 0; at < t->seq && t->cp == 1 && !stand_in; at += chunk) {
+        const int64_t n = t->seq - at < chunk ? t->seq - at : chunk;
+        float *block = all + t->batch * t->heads * at;
+        for (int64_t i = 0; i < t->batch * t->heads; i++) {
+            const int64_t b = i / t->heads, h = i % t->heads;
+            memcpy(block + i * n, was + h * rows + b * t->seq + at, (size_t)n * sizeof *block);
+        }
+    }
+    free(was);
+}
+
 static void check_forward(const rank_case *c, const both *k, const both *v) {
     const int64_t rows = c->q.count / (c->t->heads * c->t->qk_dim);
     both o = make(rows * c->t->heads * c->t->v_dim, BF16, 0);
@@ -216,6 +240,7 @@ static void check_forward(const rank_case *c, const both *k, const both *v) {
                                      .workspace_B = ROOM_B};
     mf_err e;
     must(mf_kernel_attention_forward(&want, &e), &e);
+    to_library(c->t, &lse);
     run_forward(&got);
     compare(c->what, "o", &o, 5e-3);
     compare(c->what, "lse", &lse, 1e-3);
@@ -232,7 +257,7 @@ static mf_kernel_attention_grad backward_args(const rank_case *c, const both *k,
                                       .d_o = on(&c->d_o, host),
                                       .lse = on(&c->lse, host),
                                       .grad_dtype = BF16,
-                                      .accumulate = true,
+                                      .accumulate = c->t->cp > 1,
                                       .dq = on(&grad[0], host),
                                       .dk = on(&grad[1], host),
                                       .dv = on(&grad[2], host),
@@ -253,6 +278,8 @@ static void check_backward(const rank_case *c, const both *k, const both *v) {
     const mf_device_attention_grad got = {
         .a = backward_args(c, k, v, grad, &dsink, room, false), .s = c->s, .workspace_B = ROOM_B};
     must(mf_kernel_attention_backward(&want, &e), &e);
+    to_library(c->t, &c->lse);
+    upload(&c->lse);
     run_backward(&got);
     compare(c->what, "dq", &grad[0], 8e-3);
     compare(c->what, "dk", &grad[1], 8e-3);
@@ -291,12 +318,14 @@ static void open_rank(rank_case *c, const setup *t, int64_t me, const both *k, c
     c->lse = make(rows * t->heads, F32, 0);
     place(t, me, local, &c->cu_q, &c->q_pos);
     place(t, -1, t->seq, &c->cu_k, &c->k_pos);
-    c->s = (mf_device_sequences){
-        .seq_q = local, .seq_k = t->seq, .keys = MF_KEYS_ALL, .member = me, .members = t->cp};
+    c->s = (mf_device_sequences){.seq_q = local,
+                                 .seq_k = t->seq,
+                                 .keys = t->cp > 1 ? MF_KEYS_ALL : MF_KEYS_OWN,
+                                 .member = me,
+                                 .members = t->cp};
     const mf_kernel_attention a = forward_args(c, k, v, &c->o, &c->lse, true);
     must(mf_kernel_attention_forward(&a, &e), &e);
     upload(&c->o);
-    upload(&c->lse);
 }
 
 static void run_rank(const setup *t, int64_t me) {
@@ -314,11 +343,11 @@ static void run_rank(const setup *t, int64_t me) {
             c.s.seq_k = t->seq / t->cp;
             c.s.keys = from == me ? MF_KEYS_OWN : from < me ? MF_KEYS_BEFORE : MF_KEYS_BEHIND;
         }
-        snprintf(c.what, sizeof c.what,
-                 "cp%lld b%lld h%lld/%lld s%lld d%lld/%lld w%lld%s %lld<%lld", (long long)t->cp,
-                 (long long)t->batch, (long long)t->heads, (long long)t->kv_heads,
-                 (long long)t->seq, (long long)t->qk_dim, (long long)t->v_dim, (long long)t->window,
-                 t->sink ? " sink" : "", (long long)me, (long long)from);
+        snprintf(
+            c.what, sizeof c.what, "cp%lld b%lld h%lld/%lld s%lld d%lld/%lld %c%lld%s %lld<%lld",
+            (long long)t->cp, (long long)t->batch, (long long)t->heads, (long long)t->kv_heads,
+            (long long)t->seq, (long long)t->qk_dim, (long long)t->v_dim, t->chunked ? 'c' : 'w',
+            (long long)t->window, t->sink ? " sink" : "", (long long)me, (long long)from);
         check_forward(&c, &k_from, &v_from);
         check_backward(&c, &k_from, &v_from);
     }
@@ -327,14 +356,23 @@ static void run_rank(const setup *t, int64_t me) {
 
 int main(int argc, char **argv) {
     static const setup cases[] = {
-        {2, 1, 4, 2, 512, 128, 128, 0, false}, {2, 2, 4, 4, 256, 192, 128, 0, false},
-        {3, 2, 2, 1, 384, 64, 64, 0, false},   {4, 1, 2, 2, 1024, 128, 128, 0, false},
-        {2, 2, 4, 2, 512, 64, 64, 100, false}, {2, 1, 2, 2, 256, 64, 64, 0, true},
+        {2, 1, 4, 2, 512, 128, 128, 0, false, false},
+        {2, 2, 4, 4, 256, 192, 128, 0, false, false},
+        {3, 2, 2, 1, 384, 64, 64, 0, false, false},
+        {4, 1, 2, 2, 1024, 128, 128, 0, false, false},
+        {2, 2, 4, 2, 512, 64, 64, 100, false, false},
+        {2, 1, 2, 2, 256, 64, 64, 0, true, false},
+        {1, 2, 4, 2, 512, 128, 128, 128, false, true},
+        {1, 1, 2, 2, 320, 64, 64, 128, false, true},
+        {1, 2, 4, 1, 256, 128, 128, 1024, false, true},
+        {2, 2, 4, 2, 512, 128, 128, 128, false, true},
+        {2, 1, 2, 2, 512, 64, 64, 192, false, true},
+        {1, 2, 4, 2, 128, 128, 128, 32, false, true},
     };
     const char *text = getenv("MF_SEED");
     unsigned long long seed =
         text != NULL ? strtoull(text, NULL, 10) : (unsigned long long)time(NULL);
-    bool stand_in = argc > 1 && strcmp(argv[1], "cpu") == 0;
+    stand_in = argc > 1 && strcmp(argv[1], "cpu") == 0;
     int gpus = 0;
     mf_err e;
     if (!stand_in && (mf_device_cuda_count(&gpus, &e) != MF_OK || gpus == 0)) {

@@ -17,18 +17,22 @@ constexpr double COMBINE_NORM = 2e-3;
 constexpr int32_t PADDING = 7; /* rows of y that no slot names */
 
 enum Routing { UNIFORM, TO_RANK_ZERO, NEIGHBOURS };
+/* Rows of y: in the order of experts with weights; a row a token; in the order of experts, into
+ * which what was dispatched is put from the window, as a step does. Of the last two rows and sums
+ * share the window's memory. */
+enum Rows { WEIGHTED, BY_TOKEN, ORDERED };
 
 struct Case {
     const char *name;
     int64_t tokens, cols, top_k, experts_a_rank;
     Routing routing;
-    bool by_token; /* y has a row a token; and rows and sums share the window's memory */
+    Rows rows;
 };
 
 /* One rank's side of a round, on the host. */
 struct Side {
-    std::vector<uint16_t> x, y, out;
-    std::vector<int32_t> index, row_of_slot;
+    std::vector<uint16_t> x, y, out, ordered;
+    std::vector<int32_t> index, row_of_slot, slot_of_row, offsets;
     std::vector<float> prob, weight, slot_grad;
     std::vector<uint8_t> window, arrived; /* arrived: as it was before combine */
     mf_dispatch_view view;
@@ -76,8 +80,26 @@ template <typename T> void randomise(std::vector<T> &v, int64_t n) {
     }
 }
 
+/* A window's rows into the order of experts, by the side's map (or its copies on a GPU). */
+mf_kernel_permute order_of(const mf_dispatch_shape &s, const Side &side, const void *rows,
+                           void *out) {
+    mf_kernel_permute m = {};
+    m.dtype = MF_KERNEL_BF16;
+    m.rows = side.offsets.back();
+    m.cols = s.cols;
+    m.top_k = s.top_k;
+    m.slot_of_row = side.slot_of_row.data();
+    m.row_of_slot = side.row_of_slot.data();
+    m.tokens = s.ranks * s.tokens;
+    m.x = rows;
+    m.out = out;
+    m.sparse = true;
+    return m;
+}
+
 /* Inputs, and what the reference makes of them. */
-std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how, bool by_token) {
+std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how, Rows what) {
+    const bool by_token = what == BY_TOKEN;
     std::vector<Side> sides((size_t)s.ranks);
     std::vector<mf_kernel_dispatch> d;
     std::vector<mf_kernel_combine> c;
@@ -103,8 +125,10 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how, bool 
         side.arrived = side.window; /* the sums of combine may come to lie there */
     }
     for (Side &side : sides) { /* the experts' rows in expert order, as permute finds it */
-        std::vector<int32_t> counts((size_t)each), offsets((size_t)each + 1), slot((size_t)slots);
+        std::vector<int32_t> counts((size_t)each);
         int32_t overflow = 0;
+        side.offsets.resize((size_t)each + 1);
+        side.slot_of_row.resize((size_t)slots);
         side.row_of_slot.assign((size_t)slots, -1);
         std::vector<uint8_t> work(mf_kernel_permute_workspace_B(slots, each));
         mf_kernel_permute_map m = {s.ranks * s.tokens,
@@ -114,16 +138,21 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how, bool 
                                    slots,
                                    side.view.index,
                                    counts.data(),
-                                   offsets.data(),
+                                   side.offsets.data(),
                                    side.row_of_slot.data(),
-                                   slot.data(),
+                                   side.slot_of_row.data(),
                                    &overflow,
                                    work.data(),
                                    0,
-                                   nullptr};
+                                   nullptr,
+                                   0,
+                                   0};
         MF_MUST(mf_kernel_permute_map_build(&m, &e), e);
-        randomise(side.y, (offsets[(size_t)each] + PADDING) * s.cols);
-        if (s.top_k > 1) { /* as a capacity would: a choice dropped after dispatch */
+        randomise(side.y, (side.offsets[(size_t)each] + PADDING) * s.cols);
+        side.ordered.assign((size_t)(side.offsets[(size_t)each] * s.cols), 0xffff);
+        const mf_kernel_permute order = order_of(s, side, side.arrived.data(), side.ordered.data());
+        MF_MUST(mf_kernel_permute_forward(&order, &e), e);
+        if (s.top_k > 1 && what != ORDERED) { /* a choice dropped after dispatch */
             side.row_of_slot[dice((uint64_t)slots)] = -1;
         }
         if (by_token) { /* fewer than expert rows: those that lie there do */
@@ -138,7 +167,7 @@ std::vector<Side> reference_round(const mf_dispatch_shape &s, Routing how, bool 
             }
         }
         c.push_back({side.y.data(), side.view.index, side.row_of_slot.data(),
-                     by_token ? nullptr : side.weight.data(), side.slot_grad.data(),
+                     what == WEIGHTED ? side.weight.data() : nullptr, side.slot_grad.data(),
                      side.index.data(), side.out.data(), by_token});
     }
     MF_MUST(mf_kernel_combine_run(&s, c.data(), views.data(), &e), e);
@@ -183,13 +212,13 @@ template <typename T> int64_t unlike(const std::vector<T> &a, const T *b) {
 }
 
 struct Found {
-    int64_t rows = 0, index = 0, prob = 0, gathered = 0, prob_grad = 0, wrong = 0;
+    int64_t rows = 0, ordered = 0, index = 0, prob = 0, gathered = 0, prob_grad = 0, wrong = 0;
     double error2 = 0, ref2 = 0;
 };
 
 /* One round of one rank on its GPU. */
 void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group *g,
-                  const Side &side, bool by_token, int rank, cudaStream_t stream, Found &found) {
+                  const Side &side, Rows what, int rank, cudaStream_t stream, Found &found) {
     Held m;
     mf_err e;
     mf_err_clear(&e);
@@ -199,10 +228,16 @@ void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group
     const int32_t *index = m.upload(side.index);
     const mf_kernel_dispatch d = {x, index, m.upload(side.prob)};
     uint16_t *out = (uint16_t *)m.take((size_t)s.tokens * row * 2);
+    const int32_t *row_of_slot = m.upload(side.row_of_slot);
+    const bool by_token = what == BY_TOKEN;
+    uint16_t *ordered = (uint16_t *)m.take(side.ordered.size() * 2);
+    mf_kernel_permute order = order_of(s, side, v->rows, ordered);
+    order.slot_of_row = m.upload(side.slot_of_row);
+    order.row_of_slot = row_of_slot;
     const mf_kernel_combine c = {m.upload(side.y),
                                  v->index,
-                                 m.upload(side.row_of_slot),
-                                 by_token ? nullptr : m.upload(side.weight),
+                                 row_of_slot,
+                                 what == WEIGHTED ? m.upload(side.weight) : nullptr,
                                  m.upload(side.slot_grad),
                                  index,
                                  out,
@@ -215,6 +250,9 @@ void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group
     MF_MUST(mf_kernel_dispatch_run_cuda(g, &d, stream, &e), e);
     ranks.meet(); /* on one GPU every dispatch is queued before anything behind one of them */
     GPU_MUST(cudaMemcpyAsync(kept, v->rows, rows * row * 2, cudaMemcpyDeviceToDevice, stream));
+    if (what == ORDERED && order.rows > 0) {
+        MF_MUST(mf_kernel_permute_forward_cuda(&order, stream, &e), e);
+    }
     MF_MUST(mf_kernel_combine_run_cuda(g, &c, stream, &e), e);
     NCCL_MUST(ncclAllGather(x, gathered, (size_t)s.tokens * row, ncclBfloat16,
                             ranks.comm[(size_t)rank], stream));
@@ -222,6 +260,9 @@ void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group
     const std::vector<uint16_t> got = download(kept, rows * row);
     const std::vector<uint16_t> all = download(gathered, rows * row);
     found.rows = unlike(got, (const uint16_t *)side.arrived.data());
+    if (what == ORDERED) {
+        found.ordered = unlike(download(ordered, side.ordered.size()), side.ordered.data());
+    }
     found.index = unlike(download(v->index, rows * k), side.view.index);
     found.prob = unlike(download(v->prob, rows * k), side.view.prob);
     found.prob_grad = unlike(download(v->prob_grad, (size_t)s.tokens * k), side.view.prob_grad);
@@ -244,7 +285,7 @@ void device_round(GpuRanks &ranks, const mf_dispatch_shape &s, mf_dispatch_group
 
 void run_case(GpuRanks &ranks, const Case &c, int blocks) {
     const mf_dispatch_shape s = {
-        ranks.count, c.tokens, c.cols, c.top_k, c.experts_a_rank * ranks.count, c.by_token};
+        ranks.count, c.tokens, c.cols, c.top_k, c.experts_a_rank * ranks.count, c.rows != WEIGHTED};
     std::vector<mf_dispatch_group *> groups((size_t)ranks.count);
     ranks.run([&](int r, cudaStream_t) {
         mf_err e;
@@ -254,39 +295,44 @@ void run_case(GpuRanks &ranks, const Case &c, int blocks) {
                 e);
     });
     for (int round = 0; round < 2; round++) {
-        const std::vector<Side> sides = reference_round(s, c.routing, c.by_token);
+        const std::vector<Side> sides = reference_round(s, c.routing, c.rows);
         std::vector<Found> found((size_t)ranks.count);
         ranks.run([&](int r, cudaStream_t stream) {
-            device_round(ranks, s, groups[(size_t)r], sides[(size_t)r], c.by_token, r, stream,
+            device_round(ranks, s, groups[(size_t)r], sides[(size_t)r], c.rows, r, stream,
                          found[(size_t)r]);
         });
         for (int r = 0; r < ranks.count; r++) {
             const Found &f = found[(size_t)r];
             const double error = sqrt(f.error2) / (sqrt(f.ref2) + 1e-30);
-            GPU_CHECK(f.rows + f.index + f.prob + f.gathered + f.prob_grad + f.wrong == 0 &&
+            GPU_CHECK(f.rows + f.ordered + f.index + f.prob + f.gathered + f.prob_grad + f.wrong ==
+                              0 &&
                           error < COMBINE_NORM,
-                      "%-18s rank %d of %d round %d: %lld rows, %lld index, %lld prob, %lld from "
-                      "all-gather, %lld gradients unlike; combine %.1e, %lld not finite",
-                      c.name, r, s.ranks, round, (long long)f.rows, (long long)f.index,
-                      (long long)f.prob, (long long)f.gathered, (long long)f.prob_grad, error,
-                      (long long)f.wrong);
+                      "%-18s rank %d of %d round %d: %lld rows, %lld in order, %lld index, %lld "
+                      "prob, %lld from all-gather, %lld gradients unlike; combine %.1e, %lld not "
+                      "finite",
+                      c.name, r, s.ranks, round, (long long)f.rows, (long long)f.ordered,
+                      (long long)f.index, (long long)f.prob, (long long)f.gathered,
+                      (long long)f.prob_grad, error, (long long)f.wrong);
         }
     }
     ranks.run([&](int r, cudaStream_t) { mf_dispatch_group_destroy(groups[(size_t)r]); });
 }
 
 void run_cases(GpuRanks &ranks, bool small) {
-    run_case(ranks, {"odd sizes", 129, 1032, 3, 5, UNIFORM, false}, 0);
-    run_case(ranks, {"all to rank 0", 77, 264, 2, 4, TO_RANK_ZERO, false}, 3);
-    run_case(ranks, {"a row a token", 131, 520, 4, 4, UNIFORM, true}, 5);
+    run_case(ranks, {"odd sizes", 129, 1032, 3, 5, UNIFORM, WEIGHTED}, 0);
+    run_case(ranks, {"all to rank 0", 77, 264, 2, 4, TO_RANK_ZERO, WEIGHTED}, 3);
+    run_case(ranks, {"a row a token", 131, 520, 4, 4, UNIFORM, BY_TOKEN}, 5);
+    run_case(ranks, {"in order", 131, 520, 4, 4, UNIFORM, ORDERED}, 5);
     if (!small) {
-        run_case(ranks, {"uniform", 300, 512, 8, 64, UNIFORM, false}, 0);
-        run_case(ranks, {"one token", 1, 8, 1, 1, UNIFORM, false}, 0);
-        run_case(ranks, {"neighbours", 200, 2048, 4, 8, NEIGHBOURS, false}, 16);
-        run_case(ranks, {"wide rows", 70, 20008, 2, 3, UNIFORM, false}, 2);
-        run_case(ranks, {"DeepSeek-V3", 1024, 7168, 8, 32, UNIFORM, false}, 0);
-        run_case(ranks, {"tokens of it", 1024, 7168, 8, 32, UNIFORM, true}, 32);
-        run_case(ranks, {"narrow tokens", 4096, 1024, 8, 16, UNIFORM, true}, 0);
+        run_case(ranks, {"uniform", 300, 512, 8, 64, UNIFORM, WEIGHTED}, 0);
+        run_case(ranks, {"one token", 1, 8, 1, 1, UNIFORM, WEIGHTED}, 0);
+        run_case(ranks, {"neighbours", 200, 2048, 4, 8, NEIGHBOURS, WEIGHTED}, 16);
+        run_case(ranks, {"wide rows", 70, 20008, 2, 3, UNIFORM, WEIGHTED}, 2);
+        run_case(ranks, {"DeepSeek-V3", 1024, 7168, 8, 32, UNIFORM, WEIGHTED}, 0);
+        run_case(ranks, {"in order of it", 1024, 7168, 8, 32, UNIFORM, ORDERED}, 32);
+        run_case(ranks, {"narrow, in order", 4096, 1024, 8, 16, NEIGHBOURS, ORDERED}, 0);
+        run_case(ranks, {"tokens of it", 1024, 7168, 8, 32, UNIFORM, BY_TOKEN}, 32);
+        run_case(ranks, {"narrow tokens", 4096, 1024, 8, 16, UNIFORM, BY_TOKEN}, 0);
     }
 }
 

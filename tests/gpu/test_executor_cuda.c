@@ -1,7 +1,8 @@
-/* test_executor_cuda.c - a training step of five Hugging Face families on the GPU against the same
- * program on the CPU, both in BF16, op by op (exec_compare.h): in lockstep, each op alone, with
- * several micro-batches, recomputation, dropped tokens and MTP depths, losses of routers, and the
- * update; freely, with all gradients. An op that is left out must be seen, and named.
+/* test_executor_cuda.c - a training step of five Hugging Face families, and of others cut down from
+ * shipped models, on the GPU against the same program on the CPU, both in BF16, op by op
+ * (exec_compare.h): in lockstep, each op alone, with several micro-batches, recomputation, dropped
+ * tokens and MTP depths, losses of routers, and the update; freely, with all gradients. An op that
+ * is left out must be seen, and named.
  *
  *     test_executor_cuda [cpu|noisy] [verbose] [lockstep|free|faults]...
  */
@@ -199,8 +200,61 @@ static void check_turn(void) {
     exec_check(right, "lockstep attention's statistics are turned into cuDNN's order and back");
 }
 
+/* Ops that none of the five families has: LayerNorm and the sparse mixer; multipliers; attention in
+ * chunks, norms without weights, probabilities on the experts' input; low-rank queries beside whole
+ * keys; norms that multiply by 1 + weight, gates by head; and by channel. */
+static const exec_setup others[] = {
+    {.preset = "phi-3.5-moe",
+     .sets = {"hidden_size=128", "num_hidden_layers=2", "num_attention_heads=2",
+              "num_key_value_heads=1", "head_dim=64", "num_local_experts=8",
+              "intermediate_size=64"}},
+    {.preset = "granite-3.1-1b-a400m",
+     .sets = {"hidden_size=128", "num_hidden_layers=2", "num_attention_heads=2",
+              "num_key_value_heads=1", "num_local_experts=8", "num_experts_per_tok=2",
+              "intermediate_size=64"}},
+    {.preset = "llama4-maverick",
+     .sets = {"hidden_size=128", "num_hidden_layers=4", "num_attention_heads=2",
+              "num_key_value_heads=1", "head_dim=64", "num_local_experts=8", "intermediate_size=64",
+              "intermediate_size_mlp=128", "attention_chunk_size=32"}},
+    {.preset = "step-3",
+     .sets = {"hidden_size=128", "num_hidden_layers=2", "num_attention_heads=2", "head_dim=64",
+              "share_q_dim=64", "moe_num_experts=8", "moe_top_k=2", "moe_intermediate_size=64",
+              "share_expert_dim=64", "intermediate_size=128", "moe_layers_enum=[1]"}},
+    {.preset = "step-3.5-flash",
+     .sets = {"hidden_size=128", "num_hidden_layers=4", "num_attention_heads=2", "head_dim=64",
+              "num_attention_groups=1", "attention_other_setting.num_attention_heads=4",
+              "attention_other_setting.num_attention_groups=2",
+              "attention_other_setting.head_dim=64", "sliding_window=32", "moe_num_experts=8",
+              "moe_top_k=2", "moe_intermediate_size=64", "share_expert_dim=64",
+              "intermediate_size=128", "num_nextn_predict_layers=0"}},
+    {.preset = "qwen3-next-80b-a3b",
+     .sets = {"hidden_size=128", "num_hidden_layers=2", "full_attention_interval=1",
+              "num_attention_heads=2", "num_key_value_heads=1", "head_dim=64", "num_experts=8",
+              "num_experts_per_tok=2", "moe_intermediate_size=64",
+              "shared_expert_intermediate_size=64"}},
+};
+
+static void lockstep_others(const exec_under *u) {
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        for (int again = 0; again < 2; again++) {
+            exec_setup s = others[i];
+            int n = 0;
+            while (s.sets[n] != NULL) {
+                n++;
+            }
+            s.sets[n] = "vocab_size=256";
+            s.family = "llama_wide";
+            s.what = s.preset;
+            s.mbs = again ? 2 : 4;
+            s.recompute = again ? MF_RECOMPUTE_LAYER : 0;
+            lockstep(u, &s, true);
+        }
+    }
+}
+
 static void test_lockstep(const exec_under *u) {
     check_turn();
+    lockstep_others(u);
     static const exec_setup kinds[] = {
         {.what = "one micro-batch", .mbs = 4},
         {.what = "two micro-batches", .mbs = 2},

@@ -94,13 +94,13 @@ static mf_status run_row(const layouts_row *r, mf_device *device, const grid_ref
 }
 
 /* Whether this layout has to go through windows: it has a fused dispatcher, every rank has a GPU,
- * and MOEFOLD_DISPATCH asks for them, which main sets. */
+ * and MOEFOLD_DISPATCH does not ask for slots. */
 static bool wants_window(const layouts_row *r, const options *o) {
     int gpus = 0;
     mf_err e;
     const char *by = getenv("MOEFOLD_DISPATCH");
-    return !o->cpu && r->ep > 1 && r->dispatcher == MF_DISPATCH_FUSED && by != NULL &&
-           strcmp(by, "windows") == 0 && mf_device_cuda_count(&gpus, &e) == MF_OK &&
+    return !o->cpu && r->ep > 1 && r->dispatcher == MF_DISPATCH_FUSED &&
+           (by == NULL || strcmp(by, "slots") != 0) && mf_device_cuda_count(&gpus, &e) == MF_OK &&
            gpus >= r->ranks;
 }
 
@@ -460,7 +460,6 @@ static void need_gpus(const options *o) {
 }
 
 int main(int argc, char **argv) {
-    setenv("MOEFOLD_DISPATCH", "windows", 0); /* what a run has to ask for is tested here */
     static const int numbers[] = {2, 4, 8};
     char references[64];
     if (argc == 13 && strcmp(argv[1], "--rank") == 0) {

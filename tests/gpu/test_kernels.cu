@@ -9,6 +9,7 @@
 #include "kernels/moe/gate.h"
 #include "kernels/moe/swiglu.h"
 #include "kernels/rows/bias.h"
+#include "kernels/rows/layernorm.h"
 #include "kernels/rows/norm_split.h"
 #include "kernels/rows/rmsnorm.h"
 
@@ -18,9 +19,12 @@ static const mf_kernel_dtype types[] = {MF_KERNEL_F32, MF_KERNEL_BF16};
 static void test_rmsnorm(mf_kernel_dtype d, int64_t rows, int64_t groups, int64_t cols,
                          int64_t pad) {
     int64_t xs = groups * cols + pad, ys = groups * cols;
-    for (int add = 0; add < 2; add++) {
-        CASE("rmsnorm", "%s rows %lld groups %lld cols %lld pad %lld add %d", name_of(d),
-             (long long)rows, (long long)groups, (long long)cols, (long long)pad, add);
+    for (int way = 0; way < 6; way++) {
+        const int add = way % 2;
+        const bool plus_one = way / 2 == 1, plain = way / 2 == 2;
+        CASE("rmsnorm", "%s rows %lld groups %lld cols %lld pad %lld add %d plus %d plain %d",
+             name_of(d), (long long)rows, (long long)groups, (long long)cols, (long long)pad, add,
+             plus_one, plain);
         both x = random_values(rows * xs, d, -2, 2), more = random_values(rows * xs, d, -2, 2);
         both w = random_values(cols, d, 0.5, 1.5), dy = random_values(rows * ys, d, -1, 1);
         both sum = poison(rows * xs, d), y = poison(rows * ys, d),
@@ -39,9 +43,10 @@ static void test_rmsnorm(mf_kernel_dtype d, int64_t rows, int64_t groups, int64_
                                        P(x),
                                        add ? P(more) : nullptr,
                                        add ? P(sum) : nullptr,
-                                       P(w),
+                                       plain ? nullptr : P(w),
                                        P(y),
-                                       (float *)P(rstd)};
+                                       (float *)P(rstd),
+                                       plus_one};
                 return a;
             },
             mf_kernel_rmsnorm_forward, mf_kernel_rmsnorm_forward_cuda);
@@ -57,18 +62,54 @@ static void test_rmsnorm(mf_kernel_dtype d, int64_t rows, int64_t groups, int64_
                                             xs,
                                             ys,
                                             add ? P(sum) : P(x),
-                                            P(w),
+                                            plain ? nullptr : P(w),
                                             (float *)P(rstd),
                                             P(dy),
                                             add ? P(dx) : nullptr,
                                             P(dx),
-                                            (float *)P(dw),
-                                            P(work)};
+                                            plain ? nullptr : (float *)P(dw),
+                                            P(work),
+                                            plus_one};
                 return a;
             },
             mf_kernel_rmsnorm_backward, mf_kernel_rmsnorm_backward_cuda);
         compare("dx", &dx, d, bound_of(d));
         compare("dweight", &dw, F32, 1e-5);
+        free_all();
+    }
+}
+
+/* Rows that lie beside 0, as sums of many layers do: the mean has to be taken off. */
+static void test_layernorm(mf_kernel_dtype d, int64_t rows, int64_t cols) {
+    for (int add = 0; add < 3; add++) { /* none, apart, in place */
+        CASE("layernorm", "%s rows %lld cols %lld add %d", name_of(d), (long long)rows,
+             (long long)cols, add);
+        both x = random_values(rows * cols, d, -1, 3), w = random_values(2 * cols, d, 0.5, 1.5);
+        both dy = random_values(rows * cols, d, -1, 1), y = poison(rows * cols, d);
+        both more = random_values(rows * cols, d, -1, 1), rstd = poison(rows, F32);
+        both dx = add < 2 ? poison(rows * cols, d) : more, dw = random_values(2 * cols, F32, -1, 1);
+        both work = make(mf_kernel_layernorm_workspace_B(cols), 0xff);
+        run_both<mf_kernel_layernorm>(
+            [&](bool dev) {
+                mf_kernel_layernorm a = {d, rows, cols, 1e-5f, P(x), P(w), P(y), (float *)P(rstd)};
+                return a;
+            },
+            mf_kernel_layernorm_forward, mf_kernel_layernorm_forward_cuda);
+        compare("y", &y, d, bound_of(d));
+        compare("rstd", &rstd, F32, 1e-6);
+        run_both<mf_kernel_layernorm_grad>(
+            [&](bool dev) {
+                mf_kernel_layernorm_grad a = {d,      rows,
+                                              cols,   P(x),
+                                              P(w),   (float *)P(rstd),
+                                              P(dy),  add > 0 ? P(more) : nullptr,
+                                              P(dx),  (float *)P(dw),
+                                              P(work)};
+                return a;
+            },
+            mf_kernel_layernorm_backward, mf_kernel_layernorm_backward_cuda);
+        compare("dx", &dx, d, bound_of(d));
+        compare("dweight, dbias", &dw, F32, 1e-5);
         free_all();
     }
 }
@@ -205,9 +246,10 @@ static both random_offsets(int64_t groups, int64_t rows) {
 }
 
 static void test_swiglu(mf_kernel_dtype d, int64_t rows, int64_t cols, int64_t groups, bool clamped,
-                        bool with_bias, bool with_prob) {
-    CASE("swiglu", "%s rows %lld cols %lld groups %lld clamped %d bias %d prob %d", name_of(d),
-         (long long)rows, (long long)cols, (long long)groups, clamped, with_bias, with_prob);
+                        bool with_bias, bool with_prob, bool prob_in = false) {
+    CASE("swiglu", "%s rows %lld cols %lld groups %lld clamped %d bias %d prob %d in %d",
+         name_of(d), (long long)rows, (long long)cols, (long long)groups, clamped, with_bias,
+         with_prob, prob_in);
     both gu = random_values(rows * 2 * cols, d, -4, 4), dy = random_values(rows * cols, d, -1, 1);
     both prob = random_values(rows, F32, 0.1, 1), bias = random_values(groups * 2 * cols, d, -1, 1);
     both off = random_offsets(groups, rows), y = poison(rows * cols, d), dp = poison(rows, F32);
@@ -223,7 +265,8 @@ static void test_swiglu(mf_kernel_dtype d, int64_t rows, int64_t cols, int64_t g
                                     with_prob ? (float *)P(prob) : nullptr,
                                     with_bias ? P(bias) : nullptr,
                                     o,
-                                    groups};
+                                    groups,
+                                    prob_in};
         return s;
     };
     run_both<mf_kernel_swiglu>(
@@ -354,6 +397,14 @@ static void all_norms(void) {
         test_rmsnorm(d, 17, 3, 37, 1);
         test_rmsnorm(d, 9, 1, 1531, 0);
         test_rmsnorm(d, 2000, 1, 32, 0);
+        test_layernorm(d, 1000, 4096);
+        test_layernorm(d, 37, 2048);
+        test_layernorm(d, 3, 8192);
+        test_layernorm(d, 5, 16384);
+        test_layernorm(d, 1, 264);
+        test_layernorm(d, 2000, 64);
+        test_layernorm(d, 700, 1531);
+        test_layernorm(d, 9, 37);
         test_norm_split(d, 1000, 512, 0);
         test_norm_split(d, 37, 2048, 64);
         test_norm_split(d, 5000, 4096, 0);
@@ -379,6 +430,9 @@ static void all_activations(void) {
             test_swiglu(d, 57, 33, 3, i & 1, i & 2, i & 4);
         }
         test_swiglu(d, 20, 16384, 2, false, false, true);
+        test_swiglu(d, 100, 1408, 8, false, false, true, true);
+        test_swiglu(d, 57, 33, 3, false, false, true, true);
+        test_swiglu(d, 3, 8192, 1, false, false, true, true);
         test_bias(d, 500, 640, 1);
         test_bias(d, 500, 648, 7);
         test_bias(d, 77, 35, 5);

@@ -32,6 +32,7 @@ typedef struct heads_case {
     mf_kernel_dtype d;
     int64_t rows, heads, kv, dim, rot, pad;
     bool pairs;
+    int stays = 0; /* bits of q and k that are copied */
 } heads_case;
 
 static int64_t stride_of(const heads_case *k) {
@@ -42,15 +43,17 @@ static mf_kernel_rope_shape shape_of(const heads_case *k, const angles *w, bool 
     mf_kernel_rope_shape s = {};
     s.dtype = k->d, s.rows = k->rows, s.heads = k->heads, s.kv_heads = k->kv;
     s.head_dim = k->dim, s.rot_dim = k->rot, s.joined_stride = stride_of(k);
+    s.q_stays = k->stays & 1, s.k_stays = k->stays & 2;
     s.interleaved = k->pairs, s.positions = (int32_t *)P(w->positions);
     s.cos = (float *)P(w->cos), s.sin = (float *)P(w->sin);
     return s;
 }
 
 static void describe(const char *op, const heads_case *k, const char *more) {
-    CASE(op, "%s rows %lld heads %lld + 2 x %lld of %lld, %lld turn, %s, pad %lld%s", name_of(k->d),
-         (long long)k->rows, (long long)k->heads, (long long)k->kv, (long long)k->dim,
-         (long long)k->rot, k->pairs ? "pairs" : "halves", (long long)k->pad, more);
+    CASE(op, "%s rows %lld heads %lld + 2 x %lld of %lld, %lld turn, %s, pad %lld, stays %d%s",
+         name_of(k->d), (long long)k->rows, (long long)k->heads, (long long)k->kv,
+         (long long)k->dim, (long long)k->rot, k->pairs ? "pairs" : "halves", (long long)k->pad,
+         k->stays, more);
 }
 
 /* wanted: bits of q, k, v. */
@@ -315,6 +318,17 @@ static void all_heads(mf_kernel_dtype d) {
         test_qk_rope(c, 7, false);
         test_qk_rope(c, 7, true);
         test_qk_rope(c, 6, false);
+    }
+    const heads_case apart[] = {
+        {d, 65, 40, 8, 128, 0, 0, true, 3},    /* Llama 4: no positions, */
+        {d, 65, 40, 8, 128, 128, 0, true, 2},  /* queries alone by a factor of their position */
+        {d, 41, 64, 0, 256, 256, 0, false, 0}, /* Step-3: queries, and keys, of their own */
+        {d, 41, 0, 1, 256, 256, 0, false, 0},  {d, 29, 5, 3, 10, 0, 1, false, 3},
+        {d, 29, 5, 3, 10, 6, 3, true, 1},
+    };
+    for (const heads_case &c : apart) {
+        test_split(c, 7);
+        test_join(c, 0), test_join(c, 1);
     }
 }
 

@@ -30,6 +30,9 @@ static mf_status z_sum_cuda(const z_sum_args *a, void *s, mf_err *e) {
     return mf_kernel_router_z_sum_cuda(a->rows, a->lse, a->sum, s, e);
 }
 
+/* Wide enough that experts are near each other. */
+static const float JITTER = 0.2f;
+
 static void test_router(const routing *t, int64_t rows) {
     int64_t n = t->experts, k = t->top_k, scopes = 3;
     CASE("router", "score %d experts %lld top %lld groups %lld rows %lld", (int)t->score,
@@ -57,7 +60,8 @@ static void test_router(const routing *t, int64_t rows) {
                               (float *)P(scores),
                               (float *)P(to),
                               (int32_t *)P(index),
-                              (float *)P(lse)};
+                              (float *)P(lse),
+                              JITTER};
         return a;
     };
     run_both<mf_kernel_router>([&](bool dev) { return router(dev, prob); },
@@ -125,7 +129,8 @@ static void test_router(const routing *t, int64_t rows) {
                                        (float *)P(logits),
                                        (float *)P(lse),
                                        0.01f,
-                                       (float *)P(dlogits)};
+                                       (float *)P(dlogits),
+                                       JITTER};
             return a;
         },
         mf_kernel_router_backward, mf_kernel_router_backward_cuda);
@@ -241,7 +246,7 @@ static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t e
     both x = random_values(tokens * cols, d, -1, 1), w = random_values(slots, F32, -1, 1);
     both y = poison(tokens * cols, d), dw = poison(slots, F32);
     both in = random_values(most * cols, d, -1, 1);
-    for (int mode = 0; mode < 4; mode++) {
+    for (int mode = 0; mode < 8; mode++) {
         both out = poison(most * cols, d);
         run_both<mf_kernel_permute>(
             [&](bool dev) {
@@ -255,7 +260,8 @@ static void test_permute(mf_kernel_dtype d, int64_t tokens, int64_t k, int64_t e
                                        tokens,
                                        mode & 2 ? (float *)P(w) : nullptr,
                                        P(x),
-                                       P(out)};
+                                       P(out),
+                                       (mode & 4) != 0};
                 return a;
             },
             mf_kernel_permute_forward, mf_kernel_permute_forward_cuda);
@@ -315,10 +321,10 @@ static void test_regroup(int64_t sources, int64_t experts, int64_t each, int64_t
 }
 
 /* hot: most tokens are the same few, so that runs cross many pieces. */
-static void test_embedding(mf_kernel_dtype d, int64_t tokens, int64_t cols, int64_t vocab,
-                           bool hot) {
-    CASE("embedding", "%s tokens %lld cols %lld vocab %lld hot %d", name_of(d), (long long)tokens,
-         (long long)cols, (long long)vocab, hot);
+static void test_embedding(mf_kernel_dtype d, int64_t tokens, int64_t cols, int64_t vocab, bool hot,
+                           float scale = 0.0f) {
+    CASE("embedding", "%s tokens %lld cols %lld vocab %lld hot %d scale %g", name_of(d),
+         (long long)tokens, (long long)cols, (long long)vocab, hot, (double)scale);
     int64_t begin = vocab / 3;
     both token = random_ints(tokens, 0, vocab * 2);
     for (int64_t t = 0; hot && t < tokens; t++) {
@@ -334,7 +340,7 @@ static void test_embedding(mf_kernel_dtype d, int64_t tokens, int64_t cols, int6
     run_both<mf_kernel_embedding>(
         [&](bool dev) {
             mf_kernel_embedding a = {
-                d, tokens, cols, begin, vocab, 1.0f, (int32_t *)P(token), P(table), P(y)};
+                d, tokens, cols, begin, vocab, scale, (int32_t *)P(token), P(table), P(y)};
             return a;
         },
         mf_kernel_embedding_forward, mf_kernel_embedding_forward_cuda);
@@ -342,7 +348,7 @@ static void test_embedding(mf_kernel_dtype d, int64_t tokens, int64_t cols, int6
     run_both<mf_kernel_embedding_grad>(
         [&](bool dev) {
             mf_kernel_embedding_grad a = {
-                d,     tokens,           cols,   begin, vocab, 1.0f, (int32_t *)P(token),
+                d,     tokens,           cols,   begin, vocab, scale, (int32_t *)P(token),
                 P(dy), (float *)P(grad), P(work)};
             return a;
         },
@@ -414,6 +420,9 @@ static void all_routing(bool small) {
         {MF_ROUTE_SOFTMAX, false, false, 160, 6, 8, 3, MF_ROUTE_GROUP_MAX},
         {MF_ROUTE_SOFTMAX, false, false, 60, 4, 1, 1, MF_ROUTE_GROUP_MAX},
         {MF_ROUTE_TOPK_SOFTMAX, false, false, 32, 4, 1, 1, MF_ROUTE_GROUP_MAX},
+        {MF_ROUTE_SPARSEMIXER, false, false, 16, 2, 1, 1, MF_ROUTE_GROUP_MAX},
+        {MF_ROUTE_SPARSEMIXER, false, false, 60, 4, 1, 1, MF_ROUTE_GROUP_MAX},
+        {MF_ROUTE_SPARSEMIXER, false, false, 132, 3, 1, 1, MF_ROUTE_GROUP_MAX},
         {MF_ROUTE_SIGMOID, true, true, 256, 8, 8, 4, MF_ROUTE_GROUP_TOP2},
         {MF_ROUTE_SIGMOID, true, true, 384, 8, 1, 1, MF_ROUTE_GROUP_TOP2},
     };
@@ -440,6 +449,9 @@ static void all_routing(bool small) {
         test_embedding(d, 5003, 72, 1000, true);
         test_embedding(d, 40, 2056, 500, true);
         test_embedding(d, 333, 37, 77, false);
+        test_embedding(d, 5000, 64, 151936, false, 12.0f);
+        test_embedding(d, 5003, 72, 1000, true, 0.1f);
+        test_embedding(d, 333, 37, 77, true, 1.5f);
         test_embedding(d, 20001, 40, 9000, true); /* more than blocks look through */
     }
     if (!small) { /* more items than one cluster sorts */

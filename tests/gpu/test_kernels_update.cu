@@ -3,6 +3,7 @@
 #include "tests/gpu/gpu_test.cuh"
 
 #include "kernels/optimizer/grad_norm.h"
+#include "kernels/rows/normal.h"
 
 #include <cstddef>
 
@@ -165,8 +166,32 @@ static void test_update_by_state(mf_kernel_dtype moments, int64_t n) {
     free_all();
 }
 
+/* Initial weights: a block of a tensor, of which a stretch of elements is kept. All bits alike. */
+static void test_normal(int64_t rows, int64_t cols, int64_t width, int64_t first, int64_t count) {
+    CASE("normal", "%lld x %lld of width %lld, elements %lld on", (long long)rows, (long long)cols,
+         (long long)width, (long long)first);
+    const uint64_t key = bits();
+    const int64_t row = whole(0, 1 << 20), col = whole(0, 1 << 20), at_row = whole(0, 2),
+                  at_col = whole(0, width - cols);
+    both w = make((size_t)count * sizeof(float), 0x55);
+    upload(&w);
+    run_both<mf_kernel_normal>(
+        [&](bool dev) {
+            mf_kernel_normal a = {(float *)P(w), first, count, width, at_row, at_col,
+                                  rows,          cols,  key,   row,   col,    0.02};
+            return a;
+        },
+        mf_kernel_normal_values, mf_kernel_normal_values_cuda);
+    compare_bits("weights", &w, 0);
+    free_all();
+}
+
 int main(void) {
     begin_tests();
+    test_normal(1, 1, 1, 0, 1);
+    test_normal(257, 129, 131, 0, 260 * 131);
+    test_normal(257, 129, 200, 7777, 5000); /* a shard in the middle */
+    test_normal(2048, 4096, 4096, 0, 2050 * 4096);
     test_update_begin(0.9f, 0.95f, 500);
     test_update_begin(0.9f, 0.999f, 500);
     test_update_begin(0.99f, 0.9999f, 500);

@@ -114,7 +114,7 @@ static void test_what_makes_a_layout_fit_does(void **state) {
     double time_s, before_s = 0;
     bool fits;
     (void)state;
-    world_init(&w, 2.1e9);
+    world_init(&w, 4.2e9);
     play(&w, &w.layout, &time_s, &fits);
     assert_false(fits);
     assert_int_equal(

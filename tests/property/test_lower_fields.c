@@ -18,27 +18,33 @@ static bool alike(const mf_block *b, int16_t x, int16_t y) {
     return b->tensors[x].rows == b->tensors[y].rows && b->tensors[x].cols == b->tensors[y].cols;
 }
 
-/* Does attention write t, last of all ops before op `end`? */
-static bool attention_writes(const mf_block *b, int16_t t, int end) {
+/* The last op before `end` that writes t. */
+static const mf_op *writer_of(const mf_block *b, int16_t t, int end) {
     for (int i = end - 1; i >= 0; i--) {
         for (int k = 0; k < b->ops[i].nout; k++) {
             if (b->ops[i].out[k] == t) {
-                return b->ops[i].kind == MF_OP_ATTENTION_FWD ||
-                       b->ops[i].kind == MF_OP_ATTENTION_BWD;
+                return &b->ops[i];
             }
         }
     }
-    return false;
+    return NULL;
 }
 
-/* A ring's message waits for attention and for nothing else, all others for gathers. */
+/* A ring's message waits for attention and for nothing else, a combine for weight gradients of
+ * experts, all others for gathers. */
 static void check_mark(const mf_block *b, const mf_op *op, int k) {
     bool ring = op->kind == MF_OP_SEND_RECV && op->stream == MF_STREAM_CP;
+    bool combine = op->kind == MF_OP_COMBINE;
     bool mark = k >= op->nin - op->marks;
-    assert_int_equal(b->tensors[op->in[k]].gather_mark, mark && !ring);
-    if (mark && ring) {
+    assert_int_equal(b->tensors[op->in[k]].gather_mark, mark && !ring && !combine);
+    if (mark && (ring || combine)) {
+        const mf_op *writer = writer_of(b, op->in[k], (int)(op - b->ops));
         assert_int_equal(op->marks, 1);
-        assert_true(attention_writes(b, op->in[k], (int)(op - b->ops)));
+        assert_non_null(writer);
+        assert_true(combine ? writer->kind == MF_OP_GROUPED_GEMM && writer->pass == MF_PASS_W &&
+                                  op->pass == MF_PASS_B
+                            : writer->kind == MF_OP_ATTENTION_FWD ||
+                                  writer->kind == MF_OP_ATTENTION_BWD);
     }
 }
 

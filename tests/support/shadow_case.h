@@ -165,9 +165,13 @@ static inline void shadow_case_close(shadow_case *c) {
 /* --- what steps leave ---------------------------------------------------------------------------
  */
 
+enum { SHADOW_STEPS = 16 };
+
 typedef struct shadow_bytes {
     size_t size_B, room_B;
     char *data;
+    size_t ops_at[SHADOW_STEPS]; /* where each step says how many ops it ran */
+    int steps;
 } shadow_bytes;
 
 static inline void shadow_bytes_add(shadow_bytes *b, const void *data, size_t size_B) {
@@ -192,6 +196,7 @@ static inline void shadow_bytes_clear(shadow_bytes *b) {
 /* Losses, norm, what became of the update, and how many tokens experts got. */
 static inline mf_status shadow_keep_result(shadow_case *c, const mf_exec_result *r, shadow_bytes *b,
                                            mf_err *e) {
+    enum { OPS = 5 };
     const double all[] = {r->lm_loss, r->mtp_loss,           r->aux_loss,
                           r->z_loss,  r->grad_norm,          (double)r->ops,
                           r->skipped, (double)r->overflowed, (double)mf_exec_steps(c->exec)};
@@ -199,6 +204,9 @@ static inline mf_status shadow_keep_result(shadow_case *c, const mf_exec_result 
     double *load = calloc(n + 1, sizeof *load);
     if (load == NULL) {
         return mf_err_set(e, MF_NOMEM, "out of memory");
+    }
+    if (b->steps < SHADOW_STEPS) {
+        b->ops_at[b->steps++] = b->size_B + OPS * sizeof all[0];
     }
     shadow_bytes_add(b, all, sizeof all);
     mf_status s = mf_exec_expert_load(c->exec, load, e);

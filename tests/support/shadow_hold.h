@@ -28,4 +28,21 @@ static inline mf_status shadow_hold(const shadow_bytes *want, const shadow_bytes
                             b[5]);
 }
 
+/* The same of runs of two programs, which have numbers of ops of their own. */
+static inline mf_status shadow_hold_programs(const shadow_bytes *want, const shadow_bytes *got,
+                                             mf_err *e) {
+    const double none = 0.0;
+    shadow_bytes a = {0}, b = {0};
+    shadow_bytes_add(&a, want->data, want->size_B);
+    shadow_bytes_add(&b, got->data, got->size_B);
+    for (int i = 0; i < want->steps && want->steps == got->steps; i++) {
+        memcpy(a.data + want->ops_at[i], &none, sizeof none);
+        memcpy(b.data + got->ops_at[i], &none, sizeof none);
+    }
+    const mf_status status = shadow_hold(&a, &b, e);
+    shadow_bytes_clear(&a);
+    shadow_bytes_clear(&b);
+    return status;
+}
+
 #endif

@@ -134,6 +134,11 @@ static void add(const mf_kernel_add *a, bool look, shadow_spans *s) {
     writes(s, a->y, of(a->dtype, a->count));
 }
 
+static void normal(const mf_kernel_normal *a, bool look, shadow_spans *s) {
+    (void)look;
+    writes(s, a->w, of(MF_KERNEL_F32, a->count));
+}
+
 static void cast(const mf_kernel_cast *a, bool look, shadow_spans *s) {
     (void)look;
     reads(s, a->src, of(a->src_dtype, a->count));
@@ -180,6 +185,26 @@ static void rmsnorm_grad(const mf_kernel_rmsnorm_grad *a, bool look, shadow_span
     write_rows(s, a->dx, a->dtype, a->rows, width, a->x_stride);
     updates(s, a->dweight, 4 * a->cols);
     writes(s, a->workspace, (int64_t)mf_kernel_rmsnorm_workspace_B(a->cols));
+}
+
+static void layernorm(const mf_kernel_layernorm *a, bool look, shadow_spans *s) {
+    (void)look;
+    reads(s, a->x, of(a->dtype, a->rows * a->cols));
+    reads(s, a->weight, of(a->dtype, 2 * a->cols));
+    writes(s, a->y, of(a->dtype, a->rows * a->cols));
+    writes(s, a->rstd, 4 * a->rows);
+}
+
+static void layernorm_grad(const mf_kernel_layernorm_grad *a, bool look, shadow_spans *s) {
+    (void)look;
+    reads(s, a->x, of(a->dtype, a->rows * a->cols));
+    reads(s, a->weight, of(a->dtype, a->cols));
+    reads(s, a->rstd, 4 * a->rows);
+    reads(s, a->dy, of(a->dtype, a->rows * a->cols));
+    reads(s, a->dx_add, of(a->dtype, a->rows * a->cols));
+    writes(s, a->dx, of(a->dtype, a->rows * a->cols));
+    updates(s, a->dweight, 8 * a->cols);
+    writes(s, a->workspace, (int64_t)mf_kernel_layernorm_workspace_B(a->cols));
 }
 
 static void norm_square(const mf_kernel_norm_split *a, bool look, shadow_spans *s) {

@@ -102,7 +102,7 @@ static void router(const mf_kernel_router *a, bool look, shadow_spans *s) {
 
 static void router_probabilities(const mf_kernel_router *a, bool look, shadow_spans *s) {
     (void)look;
-    reads(s, a->scores, 4 * a->rows * a->experts);
+    reads(s, a->score == MF_ROUTE_SPARSEMIXER ? a->logits : a->scores, 4 * a->rows * a->experts);
     reads(s, a->index, 4 * a->rows * a->top_k);
     writes(s, a->prob, 4 * a->rows * a->top_k);
 }
@@ -146,7 +146,8 @@ static void router_grad(const mf_kernel_router_grad *a, bool look, shadow_spans 
     reads(s, a->dprob, 4 * a->rows * a->top_k);
     reads(s, a->aux_weight, 4 * scopes * a->experts);
     reads(s, a->scope, 4 * a->rows);
-    reads(s, a->z_weight > 0 ? a->logits : NULL, 4 * a->rows * a->experts);
+    const bool near = a->score == MF_ROUTE_SPARSEMIXER;
+    reads(s, a->z_weight > 0 || near ? a->logits : NULL, 4 * a->rows * a->experts);
     reads(s, a->z_weight > 0 ? a->lse : NULL, 4 * a->rows);
     writes(s, a->dlogits, 4 * a->rows * a->experts);
 }

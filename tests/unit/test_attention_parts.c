@@ -35,7 +35,8 @@ static mf_kernel_attention_shape one_sequence(const mf_attention_call *c, int32_
     s.cu_q = cu;
     s.cu_k = cu + 2;
     s.causal = c->causal;
-    s.window = c->causal ? s.window : 0;
+    s.window = c->causal && !s.chunked ? s.window : 0;
+    s.chunked = false;
     s.q_pos = position + (c->causal ? c->seq_k - c->seq_q : 0);
     s.k_pos = position;
     return s;
@@ -253,10 +254,195 @@ static void a_window_over_a_ring_is_refused(void **state) {
     assert_non_null(strstr(e.text, "window"));
 }
 
+/* --- chunks --------------------------------------------------------------------------------------
+ */
+
+/* Attention of rank `member` of `members` that gather keys, or of one. */
+typedef struct chunks {
+    int64_t members, member, sequences, seq, chunk;
+} chunks;
+
+enum { HEADS = 4, KV_HEADS = 2, WIDTH = 8, CHUNK_ROWS = 2 * 24, Q = HEADS * WIDTH };
+enum { KV = KV_HEADS * WIDTH };
+
+typedef struct chunk_values {
+    float q[CHUNK_ROWS * Q], o[CHUNK_ROWS * Q], d_o[CHUNK_ROWS * Q], dq[CHUNK_ROWS * Q];
+    float k[CHUNK_ROWS * KV], v[CHUNK_ROWS * KV], dk[CHUNK_ROWS * KV], dv[CHUNK_ROWS * KV];
+    float lse[CHUNK_ROWS * HEADS];
+    int32_t cu_q[3], cu_k[3], q_pos[CHUNK_ROWS], k_pos[CHUNK_ROWS];
+} chunk_values;
+
+static void draw_chunks(const chunks *c, chunk_values *x) {
+    const int64_t local = c->seq / c->members, half = local / 2;
+    for (int i = 0; i < CHUNK_ROWS * Q; i++) {
+        x->q[i] = sinf((float)(i * i % 977));
+        x->d_o[i] = cosf((float)(i * i % 811));
+        x->dq[i] = 0.25f;
+    }
+    for (int i = 0; i < CHUNK_ROWS * KV; i++) {
+        x->k[i] = sinf((float)(i * i % 613) + 1.0f);
+        x->v[i] = cosf((float)(i * i % 499) + 2.0f);
+        x->dk[i] = x->dv[i] = 0.5f;
+    }
+    for (int64_t i = 0; i <= c->sequences; i++) {
+        x->cu_q[i] = (int32_t)(i * local);
+        x->cu_k[i] = (int32_t)(i * c->seq);
+    }
+    for (int64_t i = 0; i < c->sequences * local; i++) {
+        const int64_t at = i % local;
+        x->q_pos[i] = (int32_t)(at < half ? c->member * half + at
+                                          : (2 * c->members - 1 - c->member) * half + at - half);
+    }
+    for (int64_t i = 0; i < c->sequences * c->seq; i++) {
+        x->k_pos[i] = (int32_t)(i % c->seq);
+    }
+}
+
+static mf_kernel_attention_shape chunked_shape(const chunks *c, const chunk_values *x) {
+    return (mf_kernel_attention_shape){.dtype = MF_KERNEL_F32,
+                                       .sequences = c->sequences,
+                                       .cu_q = x->cu_q,
+                                       .cu_k = x->cu_k,
+                                       .q_pos = x->q_pos,
+                                       .k_pos = x->k_pos,
+                                       .heads = HEADS,
+                                       .kv_heads = KV_HEADS,
+                                       .qk_dim = WIDTH,
+                                       .v_dim = WIDTH,
+                                       .causal = true,
+                                       .window = c->chunk,
+                                       .chunked = true,
+                                       .scale = 0.5f,
+                                       .q_row = Q,
+                                       .q_head = WIDTH,
+                                       .k_row = KV,
+                                       .k_head = WIDTH,
+                                       .v_row = KV,
+                                       .v_head = WIDTH,
+                                       .o_row = Q,
+                                       .o_head = WIDTH};
+}
+
+static void run_chunks(const chunks *c, bool by_parts, chunk_values *x) {
+    static char work[1 << 16];
+    const bool sums = c->members > 1;
+    const mf_device_sequences s = {.seq_q = c->seq / c->members,
+                                   .seq_k = c->seq,
+                                   .keys = sums ? MF_KEYS_ALL : MF_KEYS_OWN,
+                                   .member = c->member,
+                                   .members = c->members};
+    mf_device_attention f = {.a = {.q = x->q, .k = x->k, .v = x->v, .o = x->o, .lse = x->lse},
+                             .s = s,
+                             .workspace = work,
+                             .workspace_B = sizeof work};
+    mf_device_attention_grad b = {.a = {.q = x->q,
+                                        .k = x->k,
+                                        .v = x->v,
+                                        .o = x->o,
+                                        .d_o = x->d_o,
+                                        .lse = x->lse,
+                                        .accumulate = sums,
+                                        .dq = x->dq,
+                                        .dk = x->dk,
+                                        .dv = x->dv,
+                                        .workspace = work},
+                                  .s = s,
+                                  .workspace_B = sizeof work};
+    mf_err e = {.text = ""};
+    f.a.shape = b.a.shape = chunked_shape(c, x);
+    const mf_device_ops *k = by_parts ? &parts_ops : mf_device_cpu()->ops;
+    mf_queue *q = by_parts ? &parts_queue : mf_device_cpu()->ops->queue(mf_device_cpu(), 0);
+    assert_int_equal(k->attention(q, &f, &e), MF_OK);
+    assert_int_equal(k->attention_grad(q, &b, &e), MF_OK);
+}
+
+static double most_apart(const float *a, const float *b, int64_t n) {
+    double most = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    }
+    return most;
+}
+
+/* With keys of its own and keys of all ranks; chunks that divide the sequence, that do not, that
+ * ranks cut, and that are longer than it. */
+static void chunks_in_blocks_equal_chunks_by_position(void **state) {
+    static const chunks cases[] = {
+        {1, 0, 2, 24, 8},  {1, 0, 2, 20, 8},  {1, 0, 1, 24, 24}, {1, 0, 2, 24, 64},
+        {2, 0, 2, 24, 8},  {2, 1, 2, 24, 8},  {2, 0, 1, 24, 16}, {2, 1, 1, 24, 16},
+        {3, 1, 2, 24, 12}, {3, 2, 2, 24, 20}, {2, 1, 2, 24, 64},
+    };
+    static chunk_values one, many;
+    (void)state;
+    open_device();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int64_t rows = cases[i].sequences * cases[i].seq / cases[i].members;
+        const int64_t keys = cases[i].sequences * cases[i].seq;
+        draw_chunks(&cases[i], &one);
+        draw_chunks(&cases[i], &many);
+        run_chunks(&cases[i], false, &one);
+        run_chunks(&cases[i], true, &many);
+        assert_true(most_apart(one.o, many.o, rows * Q) < 1e-6);
+        assert_true(most_apart(one.dq, many.dq, rows * Q) < 2e-6);
+        assert_true(most_apart(one.dk, many.dk, keys * KV) < 5e-6);
+        assert_true(most_apart(one.dv, many.dv, keys * KV) < 5e-6);
+        if (cases[i].members > 1) { /* else they lie block by block */
+            assert_true(most_apart(one.lse, many.lse, rows * HEADS) < 1e-6);
+        }
+    }
+}
+
+/* What a call asks for, and no more. */
+static mf_attention_call asked;
+static mf_status note(mf_queue *q, const mf_attention_call *c, mf_err *e) {
+    (void)q, (void)e;
+    asked = *c;
+    return MF_OK;
+}
+
+/* Windows and chunks that are as long as the sequence bind nobody. */
+static void long_windows_go_over_a_ring(void **state) {
+    static const mf_device_keys keys[] = {MF_KEYS_OWN, MF_KEYS_BEFORE};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static char work[64];
+        mf_device_attention a = {.s = {.seq_q = 8, .seq_k = 8, .keys = keys[i / 2], .members = 2}};
+        mf_err e = {.text = ""};
+        a.a.q = a.a.k = a.a.v = a.a.o = work;
+        a.a.shape.sequences = 1;
+        a.a.shape.window = 16;
+        a.a.shape.chunked = i % 2 == 1;
+        a.s.member = 1;
+        assert_int_equal(mf_attention_by_parts(&parts_queue, &a, note, &e), MF_OK);
+        assert_int_equal(asked.causal, keys[i / 2] == MF_KEYS_OWN);
+        assert_int_equal(asked.seq_q, 8);
+        assert_int_equal(asked.seq_k, keys[i / 2] == MF_KEYS_OWN ? 8 : 4);
+        a.a.shape.window = 12;
+        assert_int_equal(mf_attention_by_parts(&parts_queue, &a, note, &e), MF_INFEASIBLE);
+    }
+}
+
+static void chunks_over_a_ring_and_of_odd_sizes_are_refused(void **state) {
+    (void)state;
+    mf_device_attention a = {.s = {.seq_q = 8, .seq_k = 8, .member = 0, .members = 2}};
+    mf_err e = {.text = ""};
+    a.a.shape.window = 4;
+    a.a.shape.chunked = true;
+    assert_int_equal(mf_attention_by_parts(&parts_queue, &a, forward, &e), MF_INFEASIBLE);
+    assert_non_null(strstr(e.text, "chunks over a context-parallel ring"));
+    a.s.members = 1;
+    a.a.shape.window = 6;
+    assert_int_equal(mf_attention_by_parts(&parts_queue, &a, forward, &e), MF_INFEASIBLE);
+    assert_non_null(strstr(e.text, "multiples of 4"));
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_all_ranks_cover_the_causal_half_once),
         cmocka_unit_test(a_window_over_a_ring_is_refused),
+        cmocka_unit_test(chunks_in_blocks_equal_chunks_by_position),
+        cmocka_unit_test(long_windows_go_over_a_ring),
+        cmocka_unit_test(chunks_over_a_ring_and_of_odd_sizes_are_refused),
         cmocka_unit_test(two_ranks_in_blocks_equal_one),
         cmocka_unit_test(four_ranks_in_blocks_equal_one),
     };

@@ -50,13 +50,14 @@ static void what_fits_nowhere_ends_with_3_and_a_size_that_would_do(void **state)
     cli_free(&f);
 }
 
-/* DeepSeek-V3's training state needs more than 160 H100: 21 nodes are no size that fits, 22 are. */
+/* DeepSeek-V3's training state and NCCL's memory need more than 176 H100: 23 nodes fit, where 184
+ * can be folded. */
 static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) {
     (void)state;
     const char *job =
         "fit --model deepseek-v3 --cluster h100 --global-batch 8192 --seq 4096 --json";
     double named = 0;
-    for (int gpus = 128; gpus <= 176; gpus += 8 * case_stride(6)) {
+    for (int gpus = 128; gpus <= 192; gpus += 8 * case_stride(6)) {
         char line[160];
         snprintf(line, sizeof line, "%s --top 1 --gpus %d", job, gpus);
         cli_result r = cli_run(line, NULL);
@@ -67,7 +68,7 @@ static void the_size_that_would_do_is_the_smallest_in_whole_nodes(void **state) 
         cli_free(&r);
     }
     assert_above(named, 128);
-    assert_at_most(named, 176);
+    assert_at_most(named, 192);
 }
 
 /* Inside a node every size counts: what needs four H200 is told so from one, two and three. */

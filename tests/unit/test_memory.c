@@ -406,6 +406,72 @@ static void a_small_gpu_does_not_fit(void **state) {
     assert_false(fits);
 }
 
+/* Two H100s of one host, NCCL 2.32: what their driver counted beside the arena, less the same on
+ * one GPU (small models, 2026-11-25). */
+static void nccls_bytes_are_those_of_two_gpus(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int tp, cp, pp, ep;
+        mf_dispatcher dispatcher;
+        double measured_B;
+    } cases[] = {
+        {"dp 2", 1, 1, 1, 1, MF_DISPATCH_ALLTOALL, 0.93e9},
+        {"tp 2", 2, 1, 1, 1, MF_DISPATCH_ALLTOALL, 0.93e9},
+        {"ep 2 by all-gather", 1, 1, 1, 2, MF_DISPATCH_ALLGATHER, 0.93e9},
+        {"ep 2 by all-to-all", 1, 1, 1, 2, MF_DISPATCH_ALLTOALL, 1.40e9},
+        {"ep 2 through windows", 1, 1, 1, 2, MF_DISPATCH_FUSED, 0.96e9},
+        {"cp 2 by a ring", 1, 2, 1, 1, MF_DISPATCH_ALLTOALL, 1.40e9},
+        {"pp 2", 1, 1, 2, 1, MF_DISPATCH_ALLTOALL, 1.61e9},
+    };
+    mf_model m = test_model_moe(false);
+    mf_cluster c;
+    assert_ok(mf_cluster_load("h100", &c, NULL));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mf_layout l = plain(&m);
+        l.gpus = 2;
+        l.tp = cases[i].tp;
+        l.cp = cases[i].cp;
+        l.pp = cases[i].pp;
+        l.ep = cases[i].ep;
+        l.etp = 1;
+        l.dispatcher = cases[i].dispatcher;
+        assert_ok(mf_layout_resolve(&l, &m, NULL));
+        assert_close(mf_memory_comm_B(&c, &l) / cases[i].measured_B, 1.0, 0.04);
+    }
+}
+
+static void one_gpu_needs_no_nccl(void **state) {
+    (void)state;
+    mf_model m = test_model_dense();
+    mf_layout l = plain(&m);
+    mf_cluster c = test_cluster();
+    l.gpus = l.pp = l.ep = 1;
+    l.gbs = 4 * l.mbs;
+    assert_ok(mf_layout_resolve(&l, &m, NULL));
+    assert_close(mf_memory_comm_B(&c, &l), 0, 0);
+}
+
+/* Messages of an all-to-all cost each pair of a domain's ranks; all-gathers go around. */
+static void more_ranks_to_exchange_with_take_more(void **state) {
+    (void)state;
+    mf_model m = test_model_moe(false);
+    mf_cluster c;
+    assert_ok(mf_cluster_load("h100", &c, NULL));
+    for (int ep = 2; ep <= 8; ep *= 2) {
+        mf_layout l = plain(&m);
+        l.gpus = 8;
+        l.tp = l.cp = l.pp = l.etp = 1;
+        l.ep = ep;
+        l.dispatcher = MF_DISPATCH_ALLTOALL;
+        assert_ok(mf_layout_resolve(&l, &m, NULL));
+        double exchanges_B = mf_memory_comm_B(&c, &l);
+        l.dispatcher = MF_DISPATCH_ALLGATHER;
+        exchanges_B -= mf_memory_comm_B(&c, &l);
+        assert_close(exchanges_B, 65e6 + 403e6 * (ep - 1), 1e6 * ep);
+    }
+}
+
 static void cpu_ranks_hold_no_driver_context(void **state) {
     (void)state;
     mf_model m = test_model_dense();
@@ -425,6 +491,9 @@ int main(void) {
         cmocka_unit_test(a_1f1b_stage_holds_one_micro_batch_for_each_stage_behind_it),
         cmocka_unit_test(sharding_recomputing_and_offloading_save_memory),
         cmocka_unit_test(a_small_gpu_does_not_fit),
+        cmocka_unit_test(nccls_bytes_are_those_of_two_gpus),
+        cmocka_unit_test(one_gpu_needs_no_nccl),
+        cmocka_unit_test(more_ranks_to_exchange_with_take_more),
         cmocka_unit_test(cpu_ranks_hold_no_driver_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -264,9 +264,9 @@ static void what_cannot_be_planned_or_run_is_said(void **state) {
         {"ling-mini-2.0", NULL, NULL, NULL},
         {"mimo-v2-flash", NULL, NULL, NULL},
         {"hunyuan-a13b", NULL, NULL, NULL},
-        {"llama4-maverick", NULL, NULL, "probabilities on the experts' input"},
-        {"phi-3.5-moe", NULL, NULL, "LayerNorm"},
-        {"step-3.5-flash", NULL, NULL, "norms that multiply by 1 + weight"},
+        {"llama4-maverick", NULL, NULL, NULL},
+        {"phi-3.5-moe", NULL, NULL, NULL},
+        {"step-3.5-flash", NULL, NULL, NULL},
         {"qwen3-next-80b-a3b", NULL, "gated delta nets", "gated delta nets"},
         {"kimi-k3", NULL, "Kimi delta attention", "Kimi delta attention"},
         {"nemotron-3-ultra", NULL, "Mamba-2", "Mamba-2"},
@@ -275,7 +275,7 @@ static void what_cannot_be_planned_or_run_is_said(void **state) {
         {"deepseek-v4-flash", NULL, "attention over compressed keys",
          "attention over compressed keys"},
         {"gemma-4-26b-a4b", NULL, "heads of several widths", "heads of several widths"},
-        {"step-3", NULL, NULL, "low-rank queries beside whole keys"},
+        {"step-3", NULL, NULL, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mf_model m = loaded(cases[i].name);

@@ -337,7 +337,7 @@ static void little_effort_finds_a_good_plan_where_memory_decides(void **state) {
         double memory_B, above; /* at most so much above the fastest */
         uint16_t traits;        /* of the program that is planned for */
     } tight[] = {
-        {3.02e9, 0.01, 0}, {3.45e9, 0.05, 0}, {3.55e9, 0.05, MF_TRAIT_ACT_PASS}, {4e9, 0.02, 0}};
+        {4.1e9, 0.01, 0}, {4.6e9, 0.05, 0}, {5.0e9, 0.05, MF_TRAIT_ACT_PASS}, {5.3e9, 0.02, 0}};
     for (size_t i = 0; i < sizeof tight / sizeof tight[0]; i++) {
         world w;
         world_init(&w, false, 8, tight[i].memory_B);

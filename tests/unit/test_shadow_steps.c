@@ -48,6 +48,24 @@ static void steps_are_those_of_the_cpu(void **state) {
     }
 }
 
+/* LayerNorm and the sparse mixer; factors; chunks, norms without weights, probabilities on the
+ * experts' input; queries of low rank; norms that multiply by 1 + weight. */
+static void steps_with_ops_of_one_family_are_those_of_the_cpu(void **state) {
+    static const char *const others[] = {"phimoe", "granitemoe", "llama4_text", "step3_text",
+                                         "step3p5"};
+    (void)state;
+    for (size_t f = 0; f < sizeof others / sizeof others[0]; f += (size_t)case_stride(2)) {
+        const shadow_setup s = {.family = others[f],
+                                .precision = MF_PREC_BF16,
+                                .recompute = f % 2 == 0 ? MF_RECOMPUTE_LAYER : 0,
+                                .aux_coef = 0.02,
+                                .z_coef = 1e-3,
+                                .graph = true};
+        const shadow_options o = {.seed = (uint64_t)f, .fused_sums = true, .one_type = true};
+        compare(&s, &o);
+    }
+}
+
 /* What memory choices, routers' losses, dropping and MTP add to a step. */
 static void choices_are_those_of_the_cpu(void **state) {
     static const shadow_setup kinds[] = {
@@ -195,6 +213,7 @@ static void a_save_beside_a_step_is_of_the_moment_before(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_those_of_the_cpu),
+        cmocka_unit_test(steps_with_ops_of_one_family_are_those_of_the_cpu),
         cmocka_unit_test(choices_are_those_of_the_cpu),
         cmocka_unit_test(plays_are_steps),
         cmocka_unit_test(a_copy_of_the_states_stands_while_steps_go_on),

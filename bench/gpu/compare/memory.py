@@ -35,6 +35,15 @@ def norm(shape, backward):
     return lambda: torch.autograd.grad(y, (x, w), dy, retain_graph=True)
 
 
+def layernorm(shape, backward):
+    width = (shape[-1],)
+    x, w, b = (t.requires_grad_(backward) for t in (bf16(*shape), bf16(*width), bf16(*width)))
+    if not backward:
+        return lambda: F.layer_norm(x, width, w, b, 1e-5)
+    y, dy = F.layer_norm(x, width, w, b, 1e-5), bf16(*shape)
+    return lambda: torch.autograd.grad(y, (x, w, b), dy, retain_graph=True)
+
+
 def swiglu(shape):
     both = bf16(shape[0], 2 * shape[1])
     return lambda: F.silu(both[:, :shape[1]]) * both[:, shape[1]:]
@@ -108,6 +117,8 @@ def add(shape):
 THEIRS = {
     "rmsnorm forward": lambda s: norm(s, False),
     "rmsnorm backward": lambda s: norm(s, True),
+    "layernorm forward": lambda s: layernorm(s, False),
+    "layernorm backward": lambda s: layernorm(s, True),
     "swiglu forward": swiglu,
     "permute": permute,
     "unpermute weighted": unpermute,

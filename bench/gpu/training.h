@@ -1,0 +1,209 @@
+/* training.h - runs of `moefold train` as a benchmark sees them: started beside this program with
+ * random tokens, watched, and killed when enough was seen, for an end of their own would save what
+ * they trained. */
+#ifndef MF_BENCH_TRAINING_H
+#define MF_BENCH_TRAINING_H
+
+#include "executor/measure/measure_cuda.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TRAINING_LINE = 4096, TRAINING_WORDS = 96 };
+
+static inline double training_now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline void training_give_up(const char *what) {
+    fprintf(stderr, "bench: %s\n", what);
+    exit(1);
+}
+
+/* --- tokens ---------------------------------------------------------------------------------- */
+
+static inline void training_put(FILE *f, const void *data, size_t size) {
+    if (fwrite(data, size, 1, f) != 1) {
+        training_give_up("the tokens cannot be written");
+    }
+}
+
+/* A Megatron-LM pair of one document, FOLDER/tokens.bin and .idx: random over the vocabulary, from
+ * a seed. */
+static inline void training_tokens(const char *folder, int64_t vocab, int64_t count) {
+    char path[TRAINING_LINE];
+    uint64_t state = 88172645463325252u, one = 1, documents = 2;
+    const uint64_t version = 1;
+    const uint8_t int32 = 4;
+    const int32_t size = (int32_t)count;
+    const int64_t begin = 0, ends[2] = {0, 1};
+    snprintf(path, sizeof path, "%s/tokens.bin", folder);
+    FILE *bin = fopen(path, "wb");
+    snprintf(path, sizeof path, "%s/tokens.idx", folder);
+    FILE *idx = fopen(path, "wb");
+    if (bin == NULL || idx == NULL) {
+        training_give_up("the tokens cannot be written");
+    }
+    for (int64_t i = 0; i < count; i++) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        int32_t token = (int32_t)((state >> 11) % (uint64_t)vocab);
+        training_put(bin, &token, sizeof token);
+    }
+    training_put(idx, "MMIDIDX\0\0", 9);
+    training_put(idx, &version, sizeof version);
+    training_put(idx, &int32, sizeof int32);
+    training_put(idx, &one, sizeof one);
+    training_put(idx, &documents, sizeof documents);
+    training_put(idx, &size, sizeof size);
+    training_put(idx, &begin, sizeof begin);
+    training_put(idx, ends, sizeof ends);
+    if (fclose(bin) != 0 || fclose(idx) != 0) {
+        training_give_up("the tokens cannot be written");
+    }
+}
+
+/* --- the program ----------------------------------------------------------------------------- */
+
+/* `moefold`: where the build puts it beside its benchmarks, or beside this program, as packed. */
+static inline void training_program(char *path, size_t size) {
+    ssize_t length = readlink("/proc/self/exe", path, size - 64);
+    path[length > 0 ? length : 0] = '\0';
+    char *build = strstr(path, "/gpu/bench/");
+    build = build != NULL ? build : strrchr(path, '/');
+    if (build == NULL) {
+        training_give_up("moefold is looked for beside this program, or where the build puts it");
+    }
+    snprintf(build, 16, "/moefold");
+}
+
+/* Starts `moefold train` on FOLDER/tokens with FOLDER/run as its --out and FOLDER/log as its
+ * output, to run until it is killed. */
+static inline pid_t training_start(const char *folder, char *const *words, int count) {
+    static const char *const fixed[] = {"--backend",    "cuda",    "--aux-loss", "none",
+                                        "--lr",         "1e-7",    "--shuffle",  "off",
+                                        "--save-every", "1000000", "--steps",    "1000000"};
+    char program[TRAINING_LINE], tokens[TRAINING_LINE], run[TRAINING_LINE], log[TRAINING_LINE];
+    const char *argv[TRAINING_WORDS] = {program, "train", "--data", tokens, "--out", run};
+    int n = 6;
+    training_program(program, sizeof program);
+    snprintf(tokens, sizeof tokens, "%s/tokens", folder);
+    snprintf(run, sizeof run, "%s/run", folder);
+    snprintf(log, sizeof log, "%s/log", folder);
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
+        argv[n++] = fixed[i];
+    }
+    for (int i = 0; i < count && n + 1 < TRAINING_WORDS; i++) {
+        argv[n++] = words[i];
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        FILE *to = freopen(log, "w", stdout);
+        if (to != NULL && dup2(STDOUT_FILENO, STDERR_FILENO) >= 0) {
+            execv(program, (char *const *)(uintptr_t)argv);
+        }
+        _exit(127);
+    }
+    return child;
+}
+
+/* --- what it says ---------------------------------------------------------------------------- */
+
+/* Means over the steps behind the warm ones, and what the driver says meanwhile. */
+typedef struct training_result {
+    int steps, samples;
+    double step_s, tflops, mfu, clock_MHz, power_W;
+    unsigned long long memory_B; /* the most */
+} training_result;
+
+static inline double training_field(const char *line, const char *key) {
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(line, quoted);
+    return at != NULL ? strtod(at + strlen(quoted), NULL) : 0;
+}
+
+/* Lines of metrics.jsonl there are; those behind `skip` go into the means. */
+static inline int training_metrics(const char *folder, int skip, training_result *r) {
+    char path[TRAINING_LINE], line[TRAINING_LINE];
+    int lines = 0;
+    snprintf(path, sizeof path, "%s/run/metrics.jsonl", folder);
+    FILE *f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        if (strchr(line, '\n') != NULL && lines++ >= skip && r != NULL) {
+            r->steps++;
+            r->step_s += training_field(line, "step_time_s");
+            r->tflops += training_field(line, "model_tflops_per_gpu");
+            r->mfu += training_field(line, "mfu");
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return lines;
+}
+
+/* Steps that are watched: those behind `warm_s` seconds from the end of the first, until there are
+ * `steps` of them and `watch_s` seconds are over. */
+typedef struct training_window {
+    double warm_s, watch_s;
+    int steps;
+} training_window;
+
+/* Watches a run and kills it; false: it ended by itself, which it should not. */
+static inline bool training_watch(pid_t child, const char *folder, const training_window *w,
+                                  mf_measure_nvml *nvml, training_result *r) {
+    const struct timespec pause = {0, 100000000};
+    double begun_s = 0, warm_at_s = 0;
+    int lines = 0, warm = -1;
+    while (warm < 0 || lines < warm + w->steps || training_now_s() - warm_at_s < w->watch_s) {
+        mf_measure_state state;
+        if (waitpid(child, NULL, WNOHANG) != 0) {
+            return false;
+        }
+        nanosleep(&pause, NULL);
+        lines = training_metrics(folder, 0, NULL);
+        begun_s = lines > 0 && !(begun_s > 0) ? training_now_s() : begun_s;
+        if (warm < 0 && lines > 0 && training_now_s() - begun_s >= w->warm_s) {
+            warm = lines;
+            warm_at_s = training_now_s();
+        }
+        if (warm >= 0) {
+            mf_measure_nvml_read(nvml, &state);
+            r->samples++;
+            r->clock_MHz += state.sm_MHz;
+            r->power_W += state.power_W;
+            r->memory_B = state.memory_B > r->memory_B ? state.memory_B : r->memory_B;
+        }
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    training_metrics(folder, warm, r);
+    double n = r->steps > 0 ? r->steps : 1, looks = r->samples > 0 ? r->samples : 1;
+    r->step_s /= n;
+    r->tflops /= n;
+    r->mfu /= n;
+    r->clock_MHz /= looks;
+    r->power_W /= looks;
+    return true;
+}
+
+static inline void training_remove(const char *path) {
+    char command[TRAINING_LINE];
+    snprintf(command, sizeof command, "rm -rf '%.4000s'", path);
+    if (system(command) != 0) {
+        fprintf(stderr, "bench: %s stays\n", path);
+    }
+}
+
+#endif

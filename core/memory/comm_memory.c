@@ -1,0 +1,116 @@
+/* comm_memory.c - what NCCL takes of a GPU's memory for the groups of a layout.
+ *
+ * Measured on two H100s of one host with NCCL 2.32 (bench/gpu/bench_nccl_memory.c; each figure is
+ * met to the megabyte by every series of it): NCCL takes memory in pieces of 2 MiB, for each
+ * channel of a communicator three, for each connection of a channel to a neighbour six (buffers of
+ * the receiver five, of the sender one), and some once for all communicators. Beyond an NVLink
+ * domain nothing was measured: channels there are NCCL's own choice on hosts of eight network
+ * cards, with the same bytes each.
+ */
+#include "core/memory/memory.h"
+#include "core/schedule/cta_shares.h"
+#include "core/schedule/schedule.h"
+
+static const double mib = 1048576.0;
+/* Once: with the first communicator, the first kernel (memory of its threads), and the first
+ * message from rank to rank (an all-to-all is made of them). */
+static const double first_B = 218.0 * 1048576.0, first_kernel_B = 182.0 * 1048576.0,
+                    first_message_B = 62.0 * 1048576.0;
+
+enum {
+    CHANNEL_MIB = 6,        /* of a communicator */
+    CONNECTION_MIB = 12,    /* of a channel, to one neighbour */
+    COMMUNICATOR_MIB = 5,   /* beside its channels */
+    SUM_CHANNELS = 24,      /* of collectives, inside a domain */
+    MESSAGE_CHANNELS = 32,  /* of messages, to each rank of the domain */
+    OUTSIDE_CHANNELS = 16,  /* of collectives, where a group leaves the domain */
+    OUTSIDE_MESSAGES = 2,   /* channels to each rank of such a group */
+    OUTSIDE_MESSAGE_MIB = 4 /* of a rank in another domain, through buffers that they share */
+};
+
+/* Channels of all of a rank's communicators are limited such that their kernels find room beside
+ * one another. */
+static int64_t channels_at_most(const mf_cluster *c, const mf_layout *l) {
+    const int64_t each = mf_cta_shares_of(l, c->gpu.sms).each;
+    return each < MESSAGE_CHANNELS ? each : MESSAGE_CHANNELS;
+}
+
+/* Rings and trees of collectives: neighbours on both sides; of two ranks they are the same one. */
+static double collectives_B(int64_t size, bool inside, int64_t most) {
+    const int64_t channels = inside ? SUM_CHANNELS : OUTSIDE_CHANNELS;
+    const double sides = size > 2 ? 2.0 : 1.0;
+    return mib * (CHANNEL_MIB * (double)most + COMMUNICATOR_MIB +
+                  sides * CONNECTION_MIB * (double)(channels < most ? channels : most));
+}
+
+/* To `peers` ranks, of which those of the domain come first. */
+static double messages_B(const mf_cluster *c, mf_group_shape s, int64_t peers, int64_t most) {
+    const int64_t in_domain = (c->domain_gpus_used + s.stride - 1) / s.stride - 1;
+    if ((s.size - 1) * s.stride < c->domain_gpus_used) {
+        return mib * (double)(peers * CONNECTION_MIB * most);
+    }
+    const int64_t near = in_domain < peers ? in_domain : peers;
+    return mib * (double)(near * OUTSIDE_MESSAGES * CONNECTION_MIB +
+                          (peers - near) * OUTSIDE_MESSAGE_MIB);
+}
+
+/* Ranks that one of a group sends messages to; 0: it has collectives alone. A fused dispatcher
+ * inside a domain writes into the memory of other GPUs instead. */
+static int64_t peers_of(const mf_cluster *c, const mf_layout *l, mf_group_kind g) {
+    const mf_group_shape s = mf_layout_group(l, g);
+    const bool inside = (s.size - 1) * s.stride < c->domain_gpus_used;
+    if (g == MF_GROUP_EP) {
+        return l->dispatcher == MF_DISPATCH_ALLTOALL ||
+                       (l->dispatcher == MF_DISPATCH_FUSED && !inside)
+                   ? s.size - 1
+                   : 0;
+    }
+    if (g == MF_GROUP_CP && s.size > 1) {
+        return l->cp_type == MF_CP_RING ? 1 : l->cp_type == MF_CP_ALLGATHER ? 0 : s.size - 1;
+    }
+    return 0;
+}
+
+/* Groups of the same ranks share a communicator: is `g` the first of them, behind the world? */
+static bool is_first(const mf_layout *l, mf_group_kind g) {
+    const mf_group_shape s = mf_layout_group(l, g);
+    if (s.size == l->gpus) {
+        return g == MF_GROUP_WORLD;
+    }
+    for (int k = 0; k < (int)g; k++) {
+        const mf_group_shape other = mf_layout_group(l, (mf_group_kind)k);
+        if (other.size == s.size && other.stride == s.stride) {
+            return false;
+        }
+    }
+    return s.size > 1;
+}
+
+/* The communicators of the pipeline's messages, of two ranks each. */
+static double pipeline_B(const mf_cluster *c, const mf_layout *l) {
+    const mf_group_shape pp = mf_layout_group(l, MF_GROUP_PP);
+    const double pairs = 2.0 * 2.0 * mf_schedule_sending(l);
+    const bool inside = pp.stride < c->domain_gpus_used;
+    const double connection =
+        inside ? CONNECTION_MIB * MF_MESSAGE_CTAS : (double)OUTSIDE_MESSAGE_MIB;
+    return pairs * mib * (CHANNEL_MIB * MF_MESSAGE_CTAS + COMMUNICATOR_MIB + connection);
+}
+
+double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l) {
+    if (mf_cluster_is_cpu(c) || l->gpus == 1) {
+        return 0.0;
+    }
+    const int64_t most = channels_at_most(c, l);
+    double bytes = first_B + first_kernel_B;
+    bool messages = l->pp > 1;
+    for (int g = 0; g < MF_GROUP_COUNT; g++) {
+        const mf_group_shape s = mf_layout_group(l, (mf_group_kind)g);
+        const bool inside = (s.size - 1) * s.stride < c->domain_gpus_used;
+        const int64_t peers = peers_of(c, l, (mf_group_kind)g);
+        bytes += is_first(l, (mf_group_kind)g) ? collectives_B(s.size, inside, most) : 0.0;
+        bytes += peers > 0 ? messages_B(c, s, peers, most) : 0.0;
+        messages = messages || peers > 0;
+    }
+    bytes += l->pp > 1 ? pipeline_B(c, l) : 0.0;
+    return bytes + (messages ? first_message_B : 0.0);
+}

@@ -1,0 +1,31 @@
+/* lower_grad.h - private to the derivation of backward passes (lower_grad.c and, of what travels
+ * between ranks, lower_grad_routes.c). */
+#ifndef MF_CORE_LOWER_GRAD_H
+#define MF_CORE_LOWER_GRAD_H
+
+#include "core/program/lower_build.h"
+
+/* The tensor that holds the gradient of t; MF_NO_TENSOR: none yet. */
+static inline int16_t mf_grad_of(mf_build *bd, int16_t t) {
+    return mf_build_t(bd, t)->grad;
+}
+
+static inline int16_t mf_grad_last_op(const mf_build *bd) {
+    return (int16_t)(bd->b->nops - 1);
+}
+
+/* Lets op number `op` write the gradient of t, all of it or its piece's slice. A second
+ * contribution to all of it reads the first and writes the sum. */
+void mf_grad_out(mf_build *bd, int16_t op, int16_t t);
+/* What lowering says of a forward op, and its size, hold for its gradient. */
+void mf_grad_copy_shape(mf_op *to, const mf_op *from);
+
+/* The transposed collective: gradients travel the other way. */
+void mf_grad_collective(mf_build *bd, const mf_op *f, mf_op_kind kind);
+/* The same of a sum that is scattered; what only products of low precision read is gathered so. */
+void mf_grad_reduce_scatter(mf_build *bd, const mf_op *f);
+/* Rows and their probabilities back to where they came from: (d rows, d probabilities, routing of
+ * the way there) -> (d rows, d probabilities). */
+void mf_grad_routed(mf_build *bd, const mf_op *f, mf_op_kind kind);
+
+#endif
