@@ -127,7 +127,7 @@ double mf_family_bound_layout_s(const mf_layer_times *r, const mf_layout *l,
                                 const mf_order_summary *o, const mf_family_bound_fixed *f,
                                 double enough_s);
 
-/* The same by the mean of chains that were found for the layout's order (relaxation.c has the
+/* The same by the mean of chains that were found for the layout's order (mean_bound.c has the
  * exact counterpart). Holds for plans that take less than cutoff_s (INFINITY = any). 0: these
  * chains do not hold for it. */
 double mf_family_bound_mean_s(const mf_layer_times *r, const mf_layout *l,

@@ -1,6 +1,6 @@
 /* family_mean.c - bounds by the mean of an order's chains, from rates of layers.
  *
- * As relaxation.c has it: positions other than main layers stand where they add least, main layers
+ * As mean_bound.c has it: positions other than main layers stand where they add least, main layers
  * go layer by layer to the stage that bears them best, and since no virtual stage is empty, what
  * they add there beyond the least of its stage counts once.
  */

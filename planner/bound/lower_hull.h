@@ -2,7 +2,7 @@
  *
  * A layer on a stage adds what it does on that one of its virtual stages where it adds least, and
  * less if it may save more. Stages mix ways in any proportion. Used with exact costs
- * (relaxation.c) and bounds of families (family_mean.c).
+ * (mean_bound.c) and bounds of families (family_mean.c).
  */
 #ifndef MF_PLANNER_LOWER_HULL_H
 #define MF_PLANNER_LOWER_HULL_H

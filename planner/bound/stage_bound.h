@@ -14,8 +14,8 @@
  *
  * each plus what comes once a step. The way in is the forward pass of a micro-batch through the
  * stages before, the way out its backward pass, beside which this stage has its norm. All sums may
- * be lower bounds themselves: the result only grows with each of them. Used with exact costs
- * (stage_dp.c) and bounds of families (family_bound.c).
+ * be lower bounds themselves: the result only grows with each of them. Used for families of layouts
+ * (family_bound.c).
  */
 #ifndef MF_PLANNER_STAGE_BOUND_H
 #define MF_PLANNER_STAGE_BOUND_H

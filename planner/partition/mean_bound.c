@@ -84,7 +84,7 @@ static double others_s(const mf_partition *in, const counted *c) {
 
 /* --- ways to keep a main layer ---------------------------------------------------------------- */
 
-enum { MAX_WAYS = MF_PARTITION_MAX_PERIOD * MF_CATALOGUE_MAX, MAX_CHUNKS = 256, MAX_PRICES = 12 };
+enum { MAX_WAYS = MF_MODEL_MAX_CLASSES * MF_CATALOGUE_MAX, MAX_CHUNKS = 256, MAX_PRICES = 12 };
 
 /* Ways of a virtual stage. */
 typedef struct place {
@@ -118,14 +118,16 @@ static bool is_sure(const mf_partition *in, int v) {
 }
 
 static void find_ways(const mf_partition *in, const counted *c, int v, place *x) {
+    bool seen[MF_FLOORS_MAX_CLASSES] = {false};
     x->ways = 0;
     x->held_B = HUGE_VAL;
     for (int s = 0; s < in->slots; s++) {
-        if (!in->slot[s].main || v < in->slot[s].v_lo || v > in->slot[s].v_hi) {
+        int class = in->slot[s].class_of[in->variant[v]];
+        if (!in->slot[s].main || v < in->slot[s].v_lo || v > in->slot[s].v_hi || seen[class]) {
             continue;
         }
-        int class = in->slot[s].class_of[in->variant[v]];
-        for (int m = 0; m < in->class[class].choices && x->ways < MAX_WAYS; m++) {
+        seen[class] = true;
+        for (int m = 0; m < in->class[class].choices; m++) {
             const mf_block_cost *q = &in->class[class].choice[m].cost;
             x->way[x->ways++] = (mf_time_memory_point){q->saved_B, visit_s(c, v, class, m)};
             x->held_B = mf_smaller(x->held_B, q->held_B);
@@ -152,22 +154,17 @@ static void stage_ways(stage *x, const counted *c) {
 /* With the least in flight that any distribution over the chunks has. */
 static void curve_of_least_flight(stage *x) {
     const mf_partition *in = x->in;
-    mf_load load;
-    memset(&load, 0, sizeof load);
-    x->curve_s[0] = 0.0;
     int most = 0;
+    x->curve_s[0] = 0.0;
+    x->persistent_B = x->floors->main.persistent_B;
+    x->room_B = mf_main_room_B(x->floors, 0);
     for (int k = 1; k <= x->layers; k++) {
-        mf_load_add(x->floors, &load, x->floors->main_class);
         double flight = (double)in->order.flight[x->p * (in->order.layers + 1) + k];
-        double room_B = mf_load_room_B(x->floors, &load, 1.0);
+        double room_B = mf_main_room_B(x->floors, k);
         double saved_B = flight > 0.0 ? room_B / (flight * k) : HUGE_VAL;
         bool fits = room_B >= 0.0 && most == k - 1;
         x->curve_s[k] = fits ? k * mf_lower_hull_time_s(x->any, x->any_ways, saved_B) : HUGE_VAL;
         most = isinf(x->curve_s[k]) ? most : k;
-        if (k == 1) {
-            x->persistent_B = load.persistent_B;
-            x->room_B = room_B + load.persistent_B;
-        }
     }
     mf_make_convex(x->curve_s, most);
 }
@@ -255,13 +252,11 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double
     size_t chunks = (size_t)in->chunks, curve = (size_t)layers + 1;
     mf_floors fl;
     *bound_s = 0.0;
-    if (in->classes >= MF_FLOORS_MAX_CLASSES || in->chunks > MAX_CHUNKS || in->lost > c->lost) {
+    if (in->classes > MF_FLOORS_MAX_CLASSES || in->chunks > MAX_CHUNKS || in->lost > c->lost) {
         return MF_OK;
     }
-    mf_status status = mf_floors_make(in, &fl, e);
-    if (status != MF_OK) {
-        return status;
-    }
+    mf_status status = MF_OK;
+    mf_floors_make(in, &fl);
     stage x = {.in = in, .floors = &fl, .chunks = in->chunks, .layers = layers};
     counted visits;
     bool good = count_parts(in, c, &visits);
@@ -289,6 +284,5 @@ mf_status mf_partition_mean_s(const mf_partition *in, const mf_chains *c, double
     free(room);
     free(curve_s);
     free(held);
-    mf_floors_clear(&fl);
     return status;
 }

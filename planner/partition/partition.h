@@ -7,10 +7,9 @@
  * the order of positions is kept by rows (integer_program.c) and by writing the counts out in
  * order.
  *
- * Three tools work on it, from quick to thorough: stage_dp.c (least step over all assignments
- * by dynamic programming over stages, and an assignment near it), fill.c (memory choices of
- * a given split of layers, by what the memory plan will say), integer_program.c (the integer
- * program).
+ * From quick to thorough: mean_bound.c (least step over all assignments by a mean of chains),
+ * fill.c (memory choices of a given split of layers, by what the memory plan will say),
+ * split_tree.c (the least step over whole splits), integer_program.c (the integer program).
  */
 #ifndef MF_PLANNER_PARTITION_H
 #define MF_PLANNER_PARTITION_H
@@ -163,19 +162,12 @@ mf_status mf_partition_play(mf_partition *in, const double *count, bool lean,
 mf_status mf_partition_play_counts(mf_partition *in, const int *first, const int32_t *count,
                                    double *pair_s, mf_order_chain *out, mf_err *e);
 
-/* --- bounds and first answers (stage_dp.c) ---------------------------------------------------- */
-
-/* Least step time over all assignments, as far as stage times, order of positions and memory tell
- * without playing the schedule; never above the least longest chain. INFINITY when no assignment
- * fits or stays below cutoff_s. Also a split of the positions near the bound: first[vstages + 1],
- * when there is one (*have); both NULL: none is asked for. */
-mf_status mf_partition_bound(const mf_partition *in, double cutoff_s, double *bound_s, int *first,
-                             bool *have, mf_err *e);
+/* --- bounds and first answers ----------------------------------------------------------------- */
 
 /* What k main layers (family_bound.h) on a stage take more than their fastest choices would, for
  * want of memory: extra_s[k] for k up to the number of main layers, INFINITY from where nothing
  * fits. Grows ever faster with k. */
-mf_status mf_partition_extras(const mf_partition *in, double *extra_s, mf_err *e);
+void mf_partition_extras(const mf_partition *in, double *extra_s);
 
 /* Memory choices for a split of the positions: the fastest found that the memory plan accepts
  * (checked with the evaluator; gaps: those of its arrangement count, which takes long to tell), and

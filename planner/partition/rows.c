@@ -232,11 +232,11 @@ static void add_memory(mf_rows *b) {
 
 /* Lean: extra[p] >= every line through neighbouring points of its curve; main layers end where
  * nothing fits. */
-static mf_status add_extras(mf_rows *b) {
+static void add_extras(mf_rows *b) {
     const mf_partition *in = b->in;
     int layers = mf_family_bound_layers(in->model);
-    mf_status status = mf_partition_extras(in, b->curves_s, b->e);
-    for (int p = 0; p < in->stages && status == MF_OK; p++) {
+    mf_partition_extras(in, b->curves_s);
+    for (int p = 0; p < in->stages; p++) {
         const double *curve_s = b->curves_s + (size_t)p * (size_t)(layers + 1);
         b->extra[p] = mf_milp_add_col(&b->milp, 0, FAR_MORE, 0, false);
         double slope_s = 0.0;
@@ -265,7 +265,6 @@ static mf_status add_extras(mf_rows *b) {
             slope_s = more_s;
         }
     }
-    return status;
 }
 
 /* At least one layer fewer, of those that stand there, on the stage (or anywhere). */
@@ -306,7 +305,8 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried) {
     add_order(b);
     add_patterns(b);
     if (b->lean) {
-        return add_extras(b);
+        add_extras(b);
+        return MF_OK;
     }
     add_memory(b);
     add_tried(b, tried);

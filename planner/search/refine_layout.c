@@ -100,15 +100,14 @@ static int64_t effort_ns(const closing *c, int64_t most_us) {
     return 1000 * (c->most_us > 0 && c->most_us < most_us ? c->most_us : most_us);
 }
 
-/* Improves a split, fills it with memory choices and simulates it. Not finding any
- * is no failure. */
-static void try_split(closing *c, int *first) {
+/* Improves a split for most_us at most, fills it with memory choices and simulates it. Not finding
+ * any is no failure. */
+static void try_split(closing *c, int64_t most_us, int *first) {
     mf_assignment a;
     int stage;
     double time_s = 0.0;
-    mf_status status =
-        mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, MF_IMPROVE_US), first, &a,
-                             &time_s, &c->out->err);
+    mf_status status = mf_partition_improve(c->in, MF_HOPELESS * c->best_s, effort_ns(c, most_us),
+                                            first, &a, &time_s, &c->out->err);
     if (status == MF_OK && time_s < MF_WORSE * c->best_s) {
         if (isinf(simulate(c, &a, &stage)) && c->out->status == MF_OK) {
             fill_with_gaps(c, first);
@@ -150,32 +149,27 @@ static double mean_s(closing *c, double enough_s) {
     return most_s;
 }
 
+/* A plan for its own sake: the even split, improved. */
+static void try_even(closing *c, int64_t most_us) {
+    mf_assignment even;
+    mf_status status = mf_assignment_even(c->in->model, &c->in->layout, &even, &c->out->err);
+    if (status == MF_OK) {
+        try_split(c, most_us, even.first);
+    } else {
+        c->out->status = status == MF_LAYOUT ? MF_OK : status; /* no even split is valid */
+    }
+}
+
 static void by_bound(closing *c) {
-    double bound_s = 0.0;
-    bool have = false;
-    int *first = calloc((size_t)c->in->vstages + 1, sizeof *first);
-    if (!first) {
-        c->out->status = mf_err_set(&c->out->err, MF_NOMEM, "out of memory");
-        return;
-    }
-    /* any plan is better than none; else the relaxation's split is tried */
-    bool none = c->none;
-    if (none || uses(c->w, MF_MECHANISM_STAGE_DP))
-        c->out->status = mf_partition_bound(c->in, c->best_s, &bound_s, none ? first : NULL,
-                                            none ? &have : NULL, &c->out->err);
-    bound_s = fmax(bound_s, c->n->key_s);
-    if (c->out->status == MF_OK && bound_s < c->best_s) {
-        bound_s = fmax(bound_s, mean_s(c, fmin(c->best_s, c->target_s)));
-    }
-    if (c->out->status == MF_OK && have) {
-        try_split(c, first);
+    const double bound_s = fmax(c->n->key_s, mean_s(c, fmin(c->best_s, c->target_s)));
+    if (c->out->status == MF_OK && c->none) { /* any plan is better than none */
+        try_even(c, MF_IMPROVE_US / 4);
     }
     if (c->out->status == MF_OK) { /* where chains are known, the relaxation has nothing to find */
         come_back(c, bound_s,
                   c->known || !uses(c->w, MF_MECHANISM_RELAXATION) ? MF_LEVEL_SPLITS
                                                                    : MF_LEVEL_RELAX);
     }
-    free(first);
 }
 
 static mf_search_chains *new_chains(closing *c) {
@@ -222,7 +216,7 @@ static double relax(closing *c, mf_search_chains *found) {
     out->milp_failed += outcome == MF_MILP_FAILED;
     if (out->status == MF_OK && outcome == MF_MILP_OPTIMAL && c->none &&
         mf_partition_is_split(c->in, first)) {
-        try_split(c, first);
+        try_split(c, MF_IMPROVE_US, first);
     }
     free(first);
     return bound_s;
@@ -300,7 +294,7 @@ static void by_splits(closing *c) {
     if (r.have || r.met ||
         (r.near && c->n->tries == 0 && r.bound_s < o.cutoff_s &&
          mf_partition_is_split(c->in, r.first))) {
-        try_split(c, r.first);
+        try_split(c, MF_IMPROVE_US, r.first);
     }
     const bool more = c->n->tries < MF_TREE_TRIES;
     bool again = r.outcome == MF_MILP_OPTIMAL ? !r.have || (!o.told && more)
@@ -442,17 +436,6 @@ static void by_exact(closing *c) {
     mf_partition_solution_clear(&s);
 }
 
-/* A plan for its own sake: what is known of the layout stays with the node that bounds it. */
-static void by_trying(closing *c) {
-    mf_assignment even;
-    mf_status status = mf_assignment_even(c->in->model, &c->in->layout, &even, &c->out->err);
-    if (status == MF_OK) {
-        try_split(c, even.first);
-    } else {
-        c->out->status = status == MF_LAYOUT ? MF_OK : status; /* no even split is valid */
-    }
-}
-
 /* Programs with every choice are worth tighter shares of merged pairs. */
 static void sharpen(closing *c) {
     if (uses(c->w, MF_MECHANISM_PAIR_SHARES) && c->in->merged && c->n->level > MF_LEVEL_RELAX &&
@@ -498,7 +481,7 @@ void mf_search_close(mf_search_world *w, mf_search_node *n, const mf_search_aim 
         } else if (n->level == MF_LEVEL_SPLITS) {
             by_splits(&c);
         } else if (n->level == MF_LEVEL_TRY) {
-            by_trying(&c);
+            try_even(&c, MF_IMPROVE_US);
         } else {
             by_exact(&c);
         }

@@ -10,8 +10,8 @@
  *   MODE     and the way that passes are played: alone, split or in pairs
  *   ORDER    and a schedule with its VPP, bounded by whole layers
  *   LAYOUT   and ZeRO levels: one layout, bounded with its family's figures
- *   BOUND    its inner problem bounded by dynamic programming and by the mean of chains that was
- *            found for its order, an assignment simulated
+ *   BOUND    its inner problem bounded by the mean of chains that was found for its order; where
+ *            there is no plan yet, an assignment simulated
  *   RELAX    where no chains are known for its order: by the lean relaxation of its integer
  *            program, whose chains and weights then bound the order
  *   SPLITS   by the least over whole splits of the positions, choices mixed

@@ -61,7 +61,9 @@ void mf_search_note_taken(mf_search_state *s, const mf_search_node *n, int64_t w
  * all others took: nodes of a small problem take little. */
 static int64_t expected_us(const mf_search_state *s, const mf_search_node *n) {
     const mf_search_taken *t = &s->taken[kind_of(n)];
-    const int64_t usual_us = mf_search_usual_us(n), part_us = s->work / MF_FLIGHT;
+    /* a hybrid model's relaxations take all that they may */
+    const int64_t usual_us = n->level == MF_LEVEL_RELAX ? MF_ROOT_US : mf_search_usual_us(n);
+    const int64_t part_us = s->work / MF_FLIGHT;
     return t->nodes > 0 ? t->us / t->nodes : usual_us < part_us ? usual_us : part_us;
 }
 

@@ -315,17 +315,9 @@ static void check_layout(rng *r, mf_search_world *w, const problem *p, const sam
                          nearness *n) {
     mf_partition *in = NULL;
     mf_err e;
-    double bound_s = 0.0;
-    bool have = false;
     if (mf_partition_create(w->costs, &s->layout, p->space.pinned, NULL, &in, &e) != MF_OK) {
         fail_msg("%s", e.text);
     }
-    int *first = calloc((size_t)in->vstages + 1, sizeof *first);
-    assert_ok(mf_partition_bound(in, HUGE_VAL, &bound_s, first, &have, NULL));
-    if (s->best >= 0) {
-        check(n, BOUND, bound_s, s, s->best);
-    }
-    free(first);
     check_room(r, in, p, s, n);
     check_chains(in, s, n);
     check_shares(r, in, s, n);

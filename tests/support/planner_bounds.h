@@ -20,7 +20,6 @@
     X(MODE, "mode", 0.35, "")                                                                      \
     X(ORDER, "order", 0.4, "")                                                                     \
     X(LAYOUT, "layout", 0.5, "")                                                                   \
-    X(BOUND, "bound", 0.85, "a layout, by dynamic programming over stages")                        \
     X(LEAN, "lean", 0.9, "by the integer program without memory choices")                          \
     X(SPLITS, "splits", 0.9, "by the tree, whole or cut off near the best plan")                   \
     X(SPLIT, "split", 0.85, "one split, told what it loses, against its plans")                    \
