@@ -76,8 +76,8 @@ mf_status mf_memory_count(const mf_program *p, const mf_schedule *s, int64_t sta
 mf_status mf_memory_walk(const mf_program *p, const mf_schedule *s, int64_t stage, double *bytes,
                          mf_err *e);
 
-/* Bytes of the CUDA context and of the workspaces of cuBLASLt and cuDNN, part of every stage's peak.
- * CPU ranks have none of it; their stages' context is the scratch of the kernels
+/* Bytes of the CUDA context and of the workspaces of cuBLASLt and cuDNN, part of every stage's
+ * peak. CPU ranks have none of it; their stages' context is the scratch of the kernels
  * (core/memory/memory_inputs.h). */
 double mf_memory_context_B(const mf_cluster *c, const mf_layout *l);
 /* Bytes that NCCL takes for the communicators of a layout, the same on all stages

@@ -60,15 +60,17 @@ static bool write_segment(const mf_partition *in, int v, int segment, int32_t *l
     return true;
 }
 
-bool mf_partition_write(const mf_partition *in, const int32_t *count, mf_assignment *out) {
+mf_status mf_partition_write(const mf_partition *in, const int32_t *count, mf_assignment *out,
+                             mf_err *e) {
     size_t cells = mf_partition_cells(in);
     int32_t *left = malloc(cells * sizeof *left);
-    bool good = left != NULL && in->vstages <= MF_MAX_VSTAGES;
+    bool good = in->vstages <= MF_MAX_VSTAGES;
     int next = 0;
-    memset(out, 0, sizeof *out);
-    if (good) {
-        memcpy(left, count, cells * sizeof *left);
+    if (left == NULL) {
+        return mf_err_set(e, MF_NOMEM, "out of memory");
     }
+    memset(out, 0, sizeof *out);
+    memcpy(left, count, cells * sizeof *left);
     out->positions = in->positions;
     out->vstages = in->vstages;
     for (int v = 0; good && v < in->vstages; v++) {
@@ -82,7 +84,9 @@ bool mf_partition_write(const mf_partition *in, const int32_t *count, mf_assignm
     if (good) {
         out->first[in->vstages] = next;
     }
-    return good && next == in->positions;
+    return good && next == in->positions
+               ? MF_OK
+               : mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
 }
 
 /* --- what was tried --------------------------------------------------------------------------- */

@@ -285,8 +285,9 @@ mf_status mf_partition_fill_checked(mf_partition *in, const int *first, bool gap
     }
     for (int tries = 0; status == MF_OK; tries++) {
         mf_step step;
-        if (!mf_partition_write(in, f.count, out)) {
-            return mf_err_set(e, MF_INTERNAL, "counts do not make an assignment");
+        status = mf_partition_write(in, f.count, out, e);
+        if (status != MF_OK) {
+            return status;
         }
         const mf_evaluator_ops *ops = in->evaluator->ops;
         *in->effort_ns += MF_COUNT_POSITION_NS * (int64_t)in->positions;

@@ -146,8 +146,9 @@ mf_status mf_partition_own_pairs(mf_partition *in, mf_err *e);
 
 /* Writes counts out as an assignment: positions in order; inside a virtual stage, blocks of a slot
  * with the larger backward workspace come first, so that backward frees most before they run.
- * Returns false when the counts are no assignment. */
-bool mf_partition_write(const mf_partition *in, const int32_t *count, mf_assignment *out);
+ * Errors: MF_NOMEM; MF_INTERNAL when the counts are no assignment. */
+mf_status mf_partition_write(const mf_partition *in, const int32_t *count, mf_assignment *out,
+                             mf_err *e);
 /* The choice that is written next of those that are left (left[choices], one at least). */
 int mf_partition_next_choice(const mf_partition_class *c, const int32_t *left);
 

@@ -389,6 +389,12 @@ static bool is_one_order(const mf_partition *in, int stage, const int32_t *count
     return true;
 }
 
+static bool is_written(closing *c, const int32_t *count, mf_assignment *a) {
+    mf_status status = mf_partition_write(c->in, count, a, &c->out->err);
+    c->out->status = status == MF_OK ? c->out->status : status;
+    return status == MF_OK;
+}
+
 /* One more answer of the exact program: simulated, then cut off. With an answer goes what the
  * program cannot tell from it, other orders of its choices and choices that by its sums are beaten,
  * so as proof only the bound before such a cut counts. */
@@ -413,10 +419,7 @@ static void by_exact(closing *c) {
         } else if (!(first && try_all(c)) && c->out->status == MF_OK) {
             stay_open(c, s.bound_s, MF_CAUSE_LIMIT);
         }
-    } else if (!mf_partition_write(c->in, s.count, &a)) {
-        c->out->status =
-            mf_err_set(&c->out->err, MF_INTERNAL, "the integer program broke the order");
-    } else {
+    } else if (is_written(c, s.count, &a)) {
         double time_s = simulate(c, &a, &stage);
         bool optimal = s.outcome == MF_MILP_OPTIMAL && time_s <= s.bound_s * (1.0 + 1e-9);
         if (c->out->status == MF_OK && !optimal && !(first && try_all(c)) &&
