@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "core/base/json.h"
+#include "executor/files/files.h"
 #include "job/host_cpu.h"
 
 #include <fcntl.h>
@@ -141,16 +142,6 @@ static bool find_factor(const place *p, double *factor) {
     return good;
 }
 
-static bool make_folders(char *path) {
-    for (char *at = strchr(path + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        (void)mkdir(path, 0700);
-        *at = '/';
-    }
-    (void)mkdir(path, 0700);
-    return access(path, W_OK) == 0;
-}
-
 /* Copies a file to a name beside the last, then renames it: no reader sees half of one. */
 static bool keep_file(const char *from, const char *to) {
     char part[704], block[65536];
@@ -179,7 +170,7 @@ static bool keep(const place *p, mf_host_cpu *h, double factor) {
              "{\"name\": \"moefold\", \"extends\": \"moefold\",\n"
              " \"step_factor\": {\"value\": %.4f, \"source\": \"ten steps on this machine\"}}\n",
              factor);
-    return write_file(p->answer, profile, 1) && make_folders(h->folder) &&
+    return write_file(p->answer, profile, 1) && mf_folder_make(h->folder, NULL) == MF_OK &&
            keep_file(p->store, h->store) && keep_file(p->answer, h->software);
 }
 
@@ -189,7 +180,7 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What stands in the way; NULL: measured and kept. */
+/* Measures and keeps; returns why it could not, NULL when it did. */
 static const char *measure(mf_host_cpu *h, int64_t ranks) {
     place p = {.dir = ""};
     double factor = 1;

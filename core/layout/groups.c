@@ -44,6 +44,20 @@ mf_group_shape mf_layout_group(const mf_layout *l, mf_group_kind g) {
     return (mf_group_shape){1, 1};
 }
 
+mf_group_kind mf_layout_group_shared(const mf_layout *l, mf_group_kind g) {
+    const mf_group_shape wanted = mf_layout_group(l, g);
+    if (wanted.size == l->gpus) {
+        return MF_GROUP_WORLD;
+    }
+    for (int k = 0; k < (int)g; k++) {
+        const mf_group_shape other = mf_layout_group(l, (mf_group_kind)k);
+        if (other.size == wanted.size && other.stride == wanted.stride) {
+            return (mf_group_kind)k;
+        }
+    }
+    return g;
+}
+
 mf_rank_coords mf_layout_coords(const mf_layout *l, int64_t rank) {
     assert(rank >= 0 && rank < l->gpus);
     mf_rank_coords k;

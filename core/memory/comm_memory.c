@@ -1,7 +1,7 @@
 /* comm_memory.c - what NCCL takes of a GPU's memory for the groups of a layout.
  *
- * Measured on two H100s of one host with NCCL 2.32 (bench/gpu/bench_nccl_memory.c; each figure is
- * met to the megabyte by every series of it): NCCL takes memory in pieces of 2 MiB, for each
+ * Measured on two H100s of one host with NCCL 2.32 (bench/gpu/bench_nccl_memory.c, whose series
+ * are met within 2 MB a communicator): NCCL takes memory in pieces of 2 MiB, for each
  * channel of a communicator three, for each connection of a channel to a neighbour six (buffers of
  * the receiver five, of the sender one), and some once for all communicators. Beyond an NVLink
  * domain nothing was measured: channels there are NCCL's own choice on hosts of eight network
@@ -43,10 +43,15 @@ static double collectives_B(int64_t size, bool inside, int64_t most) {
                   sides * CONNECTION_MIB * (double)(channels < most ? channels : most));
 }
 
-/* To `peers` ranks, of which those of the domain come first. */
+/* Does a group stay inside an NVLink domain? */
+static bool is_inside(const mf_cluster *c, mf_group_shape s) {
+    return (s.size - 1) * s.stride < c->domain_gpus_used;
+}
+
+/* Buffers for messages to `peers` ranks of a group, counted from those of the same domain on. */
 static double messages_B(const mf_cluster *c, mf_group_shape s, int64_t peers, int64_t most) {
     const int64_t in_domain = (c->domain_gpus_used + s.stride - 1) / s.stride - 1;
-    if ((s.size - 1) * s.stride < c->domain_gpus_used) {
+    if (is_inside(c, s)) {
         return mib * (double)(peers * CONNECTION_MIB * most);
     }
     const int64_t near = in_domain < peers ? in_domain : peers;
@@ -58,10 +63,9 @@ static double messages_B(const mf_cluster *c, mf_group_shape s, int64_t peers, i
  * inside a domain writes into the memory of other GPUs instead. */
 static int64_t peers_of(const mf_cluster *c, const mf_layout *l, mf_group_kind g) {
     const mf_group_shape s = mf_layout_group(l, g);
-    const bool inside = (s.size - 1) * s.stride < c->domain_gpus_used;
     if (g == MF_GROUP_EP) {
         return l->dispatcher == MF_DISPATCH_ALLTOALL ||
-                       (l->dispatcher == MF_DISPATCH_FUSED && !inside)
+                       (l->dispatcher == MF_DISPATCH_FUSED && !is_inside(c, s))
                    ? s.size - 1
                    : 0;
     }
@@ -69,21 +73,6 @@ static int64_t peers_of(const mf_cluster *c, const mf_layout *l, mf_group_kind g
         return l->cp_type == MF_CP_RING ? 1 : l->cp_type == MF_CP_ALLGATHER ? 0 : s.size - 1;
     }
     return 0;
-}
-
-/* Groups of the same ranks share a communicator: is `g` the first of them, behind the world? */
-static bool is_first(const mf_layout *l, mf_group_kind g) {
-    const mf_group_shape s = mf_layout_group(l, g);
-    if (s.size == l->gpus) {
-        return g == MF_GROUP_WORLD;
-    }
-    for (int k = 0; k < (int)g; k++) {
-        const mf_group_shape other = mf_layout_group(l, (mf_group_kind)k);
-        if (other.size == s.size && other.stride == s.stride) {
-            return false;
-        }
-    }
-    return s.size > 1;
 }
 
 /* The communicators of the pipeline's messages, of two ranks each. */
@@ -104,10 +93,11 @@ double mf_memory_comm_B(const mf_cluster *c, const mf_layout *l) {
     double bytes = first_B + first_kernel_B;
     bool messages = l->pp > 1;
     for (int g = 0; g < MF_GROUP_COUNT; g++) {
-        const mf_group_shape s = mf_layout_group(l, (mf_group_kind)g);
-        const bool inside = (s.size - 1) * s.stride < c->domain_gpus_used;
-        const int64_t peers = peers_of(c, l, (mf_group_kind)g);
-        bytes += is_first(l, (mf_group_kind)g) ? collectives_B(s.size, inside, most) : 0.0;
+        const mf_group_kind kind = (mf_group_kind)g;
+        const mf_group_shape s = mf_layout_group(l, kind);
+        const int64_t peers = peers_of(c, l, kind);
+        const bool own = s.size > 1 && mf_layout_group_shared(l, kind) == kind;
+        bytes += own ? collectives_B(s.size, is_inside(c, s), most) : 0.0;
         bytes += peers > 0 ? messages_B(c, s, peers, most) : 0.0;
         messages = messages || peers > 0;
     }

@@ -429,27 +429,12 @@ static mf_status connect_slot(mf_comm *c, mf_comm *host, pair_comms *slot, mf_er
     return status;
 }
 
-/* Another group of the same ranks, which has its communicator: the world, else an earlier one. */
-static int same_group(const mf_comm *c, int g) {
-    mf_group_shape want = mf_layout_group(&c->layout, (mf_group_kind)g);
-    if (want.size == c->layout.gpus) {
-        return MF_GROUP_WORLD;
-    }
-    for (int k = 0; k < g; k++) {
-        mf_group_shape has = mf_layout_group(&c->layout, (mf_group_kind)k);
-        if (has.size == want.size && has.stride == want.stride) {
-            return k;
-        }
-    }
-    return g;
-}
-
 static mf_status connect_groups(mf_comm *c, mf_comm *host, mf_err *e) {
     nccl_state *s = c->state;
     int slots = 2 * mf_schedule_sending(&c->layout);
     mf_status status = mf_comm_agree(host, connect_world(c, host, e), e);
     for (int g = 0; g < MF_GROUP_COUNT && status == MF_OK; g++) {
-        int same = same_group(c, g);
+        const int same = (int)mf_layout_group_shared(&c->layout, (mf_group_kind)g);
         s->shared[g] = same != g;
         if (c->size[g] > 1 && s->shared[g]) {
             s->group[g] = s->group[same];

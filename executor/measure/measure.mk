@@ -13,7 +13,7 @@ GPU_LIBS       += -L$(CUDA_HOME)/lib64 $(NCCL_LIB) -Xlinker -rpath -Xlinker $(CU
 # Programs of several processes meet over MPI; the others need none.
 GPU_LIBS       += $(if $(MPI_LIBS),-Xlinker --as-needed $(filter -L% -l%,$(MPI_LIBS)))
 
-$(CUDA_HOST_OBJ): CPPFLAGS += $(NCCL_INCLUDE:-I%=-isystem %) -isystem $(CUDA_HOME)/include
+$(CUDA_HOST_OBJ) $(GPU_MAIN_BIN): CPPFLAGS += $(NCCL_INCLUDE:-I%=-isystem %) -isystem $(CUDA_HOME)/include
 $(CUDA_LIB): $(CUDA_HOST_OBJ) $(CUDA_ROOM_OBJ)
 $(CUDA_SO): $(filter $(BUILD)/gpu/obj/kernels/%,$(CUDA_HOST_OBJ)) $(filter $(BUILD)/gpu/obj/executor/cuda/%,$(CUDA_HOST_OBJ) $(CUDA_ROOM_OBJ))
 gpu: $(GPU_MAIN_BIN) $(MEASURE_BIN)
