@@ -1,6 +1,6 @@
 /* bench_runs.c - what is predicted beside what is measured: training runs that differ in model,
  * depth, micro-batch, sequence, recomputation, what waits in host memory, graphs and routing (of
- * one GPU), or in how two GPUs share the work (--gpus 2).
+ * one GPU), or in how two or four GPUs share the work (--gpus 2, 4).
  *
  *     bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] [--watch S]   trains
  *     bench_runs FILE [--gpus N] --table CLUSTER                                      tells
@@ -122,11 +122,28 @@ static const char *const runs_of_two[] = {
               "--seq 4096 --force-balance" STEP,
 };
 
+static const char *const runs_of_four[] = {
+#define FOUR "--gpus 4 "
+    FOUR QWEN3 "--ep 4 --micro-batch 2 --global-batch 16 --seq 4096 --force-balance" STEP,
+    FOUR QWEN3 "--ep 4 --dispatcher alltoall --micro-batch 2 --global-batch 16 --seq 4096 "
+               "--force-balance" STEP,
+    FOUR MIXTRAL "--tp 2 --ep 4 --micro-batch 1 --global-batch 8 --seq 4096 --force-balance" STEP,
+    FOUR DEEPSEEK "--set num_hidden_layers=3 --ep 4 --micro-batch 1 --global-batch 16 --seq 4096 "
+                  "--force-balance" STEP,
+    FOUR LLAMA "--zero 3 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
+    FOUR MIXTRAL
+    "--set num_hidden_layers=4 --pp 4 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
+    FOUR OLMOE "--pp 2 --ep 2 --micro-batch 2 --global-batch 16 --seq 4096" STEP,
+    FOUR GPT_OSS "--tp 2 --ep 4 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
+    FOUR QWEN3 "--cp 2 --ep 4 --micro-batch 1 --global-batch 8 --seq 8192" STEP,
+    FOUR MIXTRAL "--tp 2 --etp 2 --ep 2 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
+};
 static const struct set {
     int gpus, count;
     const char *const *run;
 } sets[] = {{1, sizeof runs / sizeof runs[0], runs},
-            {2, sizeof runs_of_two / sizeof runs_of_two[0], runs_of_two}};
+            {2, sizeof runs_of_two / sizeof runs_of_two[0], runs_of_two},
+            {4, sizeof runs_of_four / sizeof runs_of_four[0], runs_of_four}};
 
 typedef struct options {
     const char *file, *only, *table;
@@ -277,7 +294,14 @@ static void tell_choice(const choice *c, const run_row *rows, int n) {
 }
 
 static void tell_heading(const options *o) {
-    printf("# Runs of %s, predicted and measured\n\n", o->set->gpus == 1 ? "one GPU" : "two GPUs");
+    const int gpus = o->set->gpus;
+    char option[24] = "";
+    if (gpus > 1) {
+        snprintf(option, sizeof option, " --gpus %d", gpus);
+    }
+    printf("# Runs of %s, predicted and measured\n\n", gpus == 1   ? "one GPU"
+                                                       : gpus == 2 ? "two GPUs"
+                                                                   : "four GPUs");
     printf("`bench_runs FILE%s` trains each of its runs that FILE lacks, `bench_runs FILE%s "
            "--table CLUSTER` wrote this file: what `moefold simulate`\nsays of the same options, "
            "beside what was measured: the mean of the steps in three seconds (--watch) that begin "
@@ -286,8 +310,7 @@ static void tell_heading(const options *o) {
            "where `--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so. "
            "A third of the runs, by a hash of their options, is held out: no price may be fitted "
            "to it.\n\n",
-           o->set->gpus == 1 ? "" : " --gpus 2", o->set->gpus == 1 ? "" : " --gpus 2",
-           o->set->gpus == 1 ? "" : " on either GPU");
+           option, option, gpus == 1 ? "" : " on the fullest GPU");
 }
 
 static int tell_table(const options *o) {
