@@ -2,8 +2,9 @@
  * every layout is run, with the memory choices that `plan` makes for it, then the best of them with
  * other recomputation.
  *
- *     bench_picks FILE --cluster CLUSTER [--only TEXT] [--seconds S] [--warm S] [--watch S]   runs
- *     bench_picks FILE --cluster CLUSTER --table yes                                         tells
+ *     bench_picks FILE --cluster CLUSTER [--only TEXT] [--seconds S] [--warm S] [--watch S]
+ *         [--keep DIR]                                       runs
+ *     bench_picks FILE --cluster CLUSTER --table yes         tells
  *
  * Runs that are not in FILE yet are trained and added, one line each, as in bench_runs. Each is a
  * job with a layout pinned: its plan file is what `moefold train` gets. Layouts that CLUSTER has no
@@ -226,6 +227,8 @@ static options read_options(int argc, char **argv) {
             o.cluster = value;
         } else if (strcmp(argv[i], "--table") == 0) {
             o.table = true;
+        } else if (strcmp(argv[i], "--keep") == 0) {
+            o.times.keep = value;
         } else if (strcmp(argv[i], "--seconds") == 0) {
             o.times.seconds = strtod(value, NULL);
         } else if (strcmp(argv[i], "--warm") == 0) {
@@ -238,7 +241,7 @@ static options read_options(int argc, char **argv) {
     }
     if (bad || o.cluster == NULL) {
         training_give_up("bench_picks FILE --cluster CLUSTER [--table yes] [--only TEXT] "
-                         "[--seconds S] [--warm S] [--watch S]");
+                         "[--seconds S] [--warm S] [--watch S] [--keep DIR]");
     }
     o.file = argv[1];
     return o;

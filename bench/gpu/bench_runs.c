@@ -2,13 +2,14 @@
  * depth, micro-batch, sequence, recomputation, what waits in host memory, graphs and routing (of
  * one GPU), or in how two or four GPUs share the work (--gpus 2, 4).
  *
- *     bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] [--watch S]   trains
- *     bench_runs FILE [--gpus N] --table CLUSTER                                      tells
- *     bench_runs --list [--gpus N]                                                    the runs
+ *     bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] [--watch S] [--keep DIR]
+ *     bench_runs FILE [--gpus N] --table CLUSTER
+ *     bench_runs --list [--gpus N]
  *
  * Runs that are not in FILE yet are trained and added, one line each: a run that was cut off, or
  * that --seconds leaves out, is done by the next call. Each runs for --warm [2.5] seconds from its
- * first step and is measured over the next --watch [3] seconds, five steps at least. --table
+ * first step and is measured over the next --watch [3] seconds, five steps at least. --keep: what
+ * each run wrote of itself goes to DIR/NNN, times of its first steps' ops among it. --table
  * predicts each run of FILE by `moefold simulate` on CLUSTER, the machine that FILE was measured
  * on, and says how far the predictions are off. A third of the runs, by a hash of their options, is
  * held out: no price may be fitted to it.
@@ -368,6 +369,8 @@ static options read_options(int argc, char **argv) {
             o.table = value;
         } else if (strcmp(argv[i], "--gpus") == 0) {
             o.set = find_set(value);
+        } else if (strcmp(argv[i], "--keep") == 0) {
+            o.times.keep = value;
         } else if (strcmp(argv[i], "--seconds") == 0) {
             o.times.seconds = strtod(value, NULL);
         } else if (strcmp(argv[i], "--warm") == 0) {
@@ -379,8 +382,9 @@ static options read_options(int argc, char **argv) {
         }
     }
     if (bad) {
-        training_give_up("bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] "
-                         "[--watch S] | FILE [--gpus N] --table CLUSTER | --list [--gpus N]");
+        training_give_up(
+            "bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] "
+            "[--watch S] [--keep DIR] | FILE [--gpus N] --table CLUSTER | --list [--gpus N]");
     }
     o.file = argv[1];
     return o;

@@ -20,9 +20,11 @@ typedef struct run_row {
     double predicted_s, predicted_B, predicted_MHz, predicted_W; /* of a table */
 } run_row;
 
-/* How long a run is warmed up and watched; when a call begins no further run. */
+/* How long a run is warmed up and watched; when a call begins no further run; where what a run
+ * wrote about itself is kept, times of its ops among it, for `moefold compare` (NULL: nowhere). */
 typedef struct run_times {
     double warm_s, watch_s, seconds;
+    const char *keep;
 } run_times;
 
 /* "ARGUMENTS",step_s,memory_B,clock_MHz,power_W,steps */
@@ -75,6 +77,20 @@ static inline int runs_split(char *text, char **words, int most) {
     return n;
 }
 
+/* KEEP/NNN, of the row that is the NNN-th of the file. */
+static inline void runs_keep(const char *keep, const char *folder, const char *file) {
+    static run_row rows[RUNS_MOST];
+    char command[2 * TRAINING_LINE];
+    const int n = runs_read(file, rows);
+    snprintf(command, sizeof command,
+             "mkdir -p '%.1000s/%03d' && cp '%.1000s'/run/*.json '%.1000s'/run/*.jsonl "
+             "'%.1000s/%03d'",
+             keep, n, folder, folder, keep, n);
+    if (system(command) != 0) {
+        fprintf(stderr, "bench: what the run wrote is not kept\n");
+    }
+}
+
 /* Trains with the options `how` and adds the row to `file` under the name `arguments`. Tells either
  * way. False: the run failed. */
 static inline bool runs_train(const char *file, const run_times *t, const char *folder,
@@ -100,6 +116,9 @@ static inline bool runs_train(const char *file, const run_times *t, const char *
         r.power_W = result.power_W;
         r.steps = result.steps;
         runs_add(file, &r);
+        if (t->keep != NULL) {
+            runs_keep(t->keep, folder, file);
+        }
         printf("%8.1f ms %7.2f GB %5.0f MHz %4.0f W %3d steps %5.1f s  %s\n", 1e3 * r.step_s,
                1e-9 * r.memory_B, r.clock_MHz, r.power_W, r.steps, training_now_s() - at_s,
                arguments);
