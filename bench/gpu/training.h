@@ -5,6 +5,7 @@
 #define MF_BENCH_TRAINING_H
 
 #include "executor/measure/measure_cuda.h"
+#include "executor/train/op_times.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -207,9 +208,10 @@ static inline int training_metrics(const char *folder, int skip, training_result
     return lines;
 }
 
-/* Steps that are watched: those behind `warm_s` seconds from the end of the first, until there are
- * `steps` of them and `watch_s` seconds are over. A run that has not come so far after `limit_s`
- * seconds is given up; 0: none is. */
+/* Steps that are watched: those behind `warm_s` seconds from the end of the first, and behind the
+ * ones that are timed op by op and the one in which a graph is made, until there are `steps` of
+ * them and `watch_s` seconds are over. A run that has not come so far after `limit_s` seconds is
+ * given up; 0: none is. */
 typedef struct training_window {
     double warm_s, watch_s, limit_s;
     int steps;
@@ -243,7 +245,7 @@ static inline bool training_watch(pid_t child, const char *folder, const trainin
         nanosleep(&pause, NULL);
         lines = training_metrics(folder, 0, NULL);
         begun_s = lines > 0 && !(begun_s > 0) ? training_now_s() : begun_s;
-        if (warm < 0 && lines > 0 && training_now_s() - begun_s >= w->warm_s) {
+        if (warm < 0 && lines > MF_OP_TIMED_STEPS && training_now_s() - begun_s >= w->warm_s) {
             warm = lines;
             warm_at_s = training_now_s();
         }

@@ -45,6 +45,10 @@ mf_status mf_op_times_load(const char *path, mf_op_times *out, mf_err *e);
 
 /* --- taking them ------------------------------------------------------------------------------ */
 
+/* The first steps of a run with --out whose ops are timed on a GPU, one by one, without a graph and
+ * on one queue; then each stream has its own, and a step is played as a whole. */
+enum { MF_OP_TIMED_STEPS = 4 };
+
 typedef struct mf_op_timer mf_op_timer;
 
 /* For a program and a device that must outlive the timer. Errors: MF_NOMEM. */

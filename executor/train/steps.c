@@ -1,6 +1,7 @@
 /* steps.c - the steps of a run: begun ahead, ended one by one, told, saved. */
 #include "core/base/flag.h"
 #include "executor/files/files.h"
+#include "executor/train/op_times.h"
 #include "executor/train/run.h"
 
 #include <math.h>
@@ -77,12 +78,8 @@ static void fill_metrics(const run *r, const mf_exec_result *result, double took
     m->eta_s = (double)(r->o->steps - r->done) * (mf_run_now_s() - r->began_s) / (double)r->own;
 }
 
-/* Ops of a GPU are timed in the first steps alone, one by one on one queue; then each stream has
- * its own, and a step is played as a whole. */
-enum { TIMED_STEPS = 4 };
-
 static bool times_ops(const run *r) {
-    return r->device->ops->mark != NULL && r->own < TIMED_STEPS && r->o->out != NULL;
+    return r->device->ops->mark != NULL && r->own < MF_OP_TIMED_STEPS && r->o->out != NULL;
 }
 
 static void choose_timing(run *r) {
@@ -278,7 +275,7 @@ static mf_status tell(run *r, const mf_train_metrics *m, const mf_run_bad *bad, 
 mf_status mf_run_write_times(run *r, bool ended, mf_err *e) {
     char path[MF_PATH_B];
     bool marks = r->device->ops->mark != NULL;
-    bool due = marks && r->own >= TIMED_STEPS ? r->own == TIMED_STEPS && !ended : ended;
+    bool due = marks && r->own >= MF_OP_TIMED_STEPS ? r->own == MF_OP_TIMED_STEPS && !ended : ended;
     if (r->o->out == NULL || !due || r->own < 2 ||
         !mf_path_join(path, sizeof path, r->o->out, "op_times.json", NULL)) {
         return MF_OK;
