@@ -73,7 +73,7 @@ $(CUDA_SO): $(CUDA_OBJ) $(LIB)
 	$(Q)$(NVCC) $(CUDA_ARCH) -shared -Xlinker -Bsymbolic $(filter-out $(LIB),$^) $(LIB) $(GPU_LIBS) -o $@
 
 $(BUILD)/gpu/tests/test_grouped_oracle: ORACLE_LIBS := -lcublas
-$(BUILD)/gpu/tests/test_dispatch_one_gpu: NVCCFLAGS += -Itests/gpu/one_gpu
+$(BUILD)/gpu/tests/test_dispatch_one_gpu: NCCL_INCLUDE := -Itests/gpu/one_gpu
 
 $(patsubst tests/gpu/%.cu,$(BUILD)/gpu/tests/%,$(filter %.cu,$(GPU_TEST_SRC))): $(BUILD)/gpu/tests/%: tests/gpu/%.cu $(CUDA_LIB) $(LIB)
 	@mkdir -p $(@D)

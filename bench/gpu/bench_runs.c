@@ -1,10 +1,10 @@
-/* bench_runs.c - what is predicted beside what is measured: training runs of one GPU that differ in
- * model, depth, micro-batch, sequence, recomputation, what waits in host memory, graphs and
- * routing.
+/* bench_runs.c - what is predicted beside what is measured: training runs that differ in model,
+ * depth, micro-batch, sequence, recomputation, what waits in host memory, graphs and routing (of
+ * one GPU), or in how two or four GPUs share the work (--gpus 2, 4).
  *
- *     bench_runs FILE [--only TEXT] [--seconds S] [--warm S] [--watch S]   trains
- *     bench_runs FILE --table CLUSTER                                      tells
- *     bench_runs --list                                                    the runs
+ *     bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] [--watch S]   trains
+ *     bench_runs FILE [--gpus N] --table CLUSTER                                      tells
+ *     bench_runs --list [--gpus N]                                                    the runs
  *
  * Runs that are not in FILE yet are trained and added, one line each: a run that was cut off, or
  * that --seconds leaves out, is done by the next call. Each runs for --warm [2.5] seconds from its
@@ -13,11 +13,9 @@
  * on, and says how far the predictions are off. A third of the runs, by a hash of their options, is
  * held out: no price may be fitted to it.
  */
-#include "bench/gpu/training.h"
+#include "bench/gpu/runs.h"
 
 #include <math.h>
-
-enum { TOKENS = 1 << 22, VOCABULARY = 32000, STEPS_LEAST = 5, RUNS_MOST = 256 };
 
 /* Models in turns, so that a file that was cut off has some of each. */
 static const char *const runs[] = {
@@ -96,132 +94,84 @@ static const char *const runs[] = {
     "--model llama3-8b --set num_hidden_layers=12 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
     QWEN3 "--micro-batch 2 --global-batch 4 --seq 4096 --offload expert_in --cuda-graph none",
 };
-enum { RUNS = sizeof runs / sizeof runs[0] };
+/* What two GPUs may share: experts, by either dispatcher, matrices, stages, samples, tokens. */
+static const char *const runs_of_two[] = {
+#define TWO "--gpus 2 "
+#define SHALLOW "--set num_hidden_layers=2 "
+    TWO QWEN3 "--ep 2 --micro-batch 2 --global-batch 8 --seq 4096 --force-balance" STEP,
+    TWO QWEN3 "--ep 2 --dispatcher alltoall --micro-batch 2 --global-batch 8 --seq 4096 "
+              "--force-balance" STEP,
+    TWO MIXTRAL "--tp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO OLMOE "--micro-batch 2 --global-batch 8 --seq 4096" STEP,
+    TWO MIXTRAL "--pp 2 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
+    TWO OLMOE "--zero 3 --expert-zero 3 --micro-batch 2 --global-batch 8 --seq 4096" STEP,
+    TWO QWEN3 "--cp 2 --micro-batch 1 --global-batch 2 --seq 8192" STEP,
+    TWO DEEPSEEK SHALLOW "--ep 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO GPT_OSS "--ep 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO LLAMA "--zero 3 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO MIXTRAL "--ep 2 --micro-batch 1 --global-batch 4 --seq 4096 --force-balance" STEP,
+    TWO GPT_OSS "--tp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO DEEPSEEK SHALLOW "--pp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO OLMOE "--tp 2 --ep 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO QWEN3 "--pp 2 --vpp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO MIXTRAL "--cp 2 --micro-batch 1 --global-batch 2 --seq 8192" STEP,
+    TWO DEEPSEEK SHALLOW "--tp 2 --micro-batch 1 --global-batch 4 --seq 4096" STEP,
+    TWO DEEPSEEK SHALLOW "--ep 2 --dispatcher alltoall --micro-batch 1 --global-batch 4 --seq "
+                         "4096" STEP,
+    TWO QWEN3 "--ep 2 --schedule merged --overlap ep,dp,pp --micro-batch 2 --global-batch 8 "
+              "--seq 4096 --force-balance" STEP,
+};
 
-typedef struct row {
-    char arguments[512];
-    double step_s, memory_B, clock_MHz, power_W;
-    int steps;
-    double predicted_s, predicted_B; /* of --table */
-} row;
+static const char *const runs_of_four[] = {
+#define FOUR "--gpus 4 "
+    FOUR QWEN3 "--ep 4 --micro-batch 2 --global-batch 16 --seq 4096 --force-balance" STEP,
+    FOUR QWEN3 "--ep 4 --dispatcher alltoall --micro-batch 2 --global-batch 16 --seq 4096 "
+               "--force-balance" STEP,
+    FOUR MIXTRAL "--tp 2 --ep 4 --micro-batch 1 --global-batch 8 --seq 4096 --force-balance" STEP,
+    FOUR DEEPSEEK "--set num_hidden_layers=3 --ep 4 --micro-batch 1 --global-batch 16 --seq 4096 "
+                  "--force-balance" STEP,
+    FOUR LLAMA "--zero 3 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
+    FOUR MIXTRAL
+    "--set num_hidden_layers=4 --pp 4 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
+    FOUR OLMOE "--pp 2 --ep 2 --micro-batch 2 --global-batch 16 --seq 4096" STEP,
+    FOUR GPT_OSS "--tp 2 --ep 4 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
+    FOUR QWEN3 "--cp 2 --ep 4 --micro-batch 1 --global-batch 8 --seq 8192" STEP,
+    FOUR MIXTRAL "--tp 2 --etp 2 --ep 2 --micro-batch 1 --global-batch 8 --seq 4096" STEP,
+};
+static const struct set {
+    int gpus, count;
+    const char *const *run;
+} sets[] = {{1, sizeof runs / sizeof runs[0], runs},
+            {2, sizeof runs_of_two / sizeof runs_of_two[0], runs_of_two},
+            {4, sizeof runs_of_four / sizeof runs_of_four[0], runs_of_four}};
 
 typedef struct options {
     const char *file, *only, *table;
-    double seconds, warm_s, watch_s;
+    const struct set *set;
+    run_times times;
 } options;
 
-/* --- the file -----------------------------------------------------------------------------------
- */
-
-/* "ARGUMENTS",step_s,memory_B,clock_MHz,power_W,steps */
-static int read_file(const char *path, row *rows) {
-    char line[TRAINING_LINE];
-    int n = 0;
-    FILE *f = fopen(path, "r");
-    while (f != NULL && n < RUNS_MOST && fgets(line, sizeof line, f) != NULL) {
-        row *r = &rows[n];
-        n += sscanf(line, "\"%511[^\"]\",%lf,%lf,%lf,%lf,%d", r->arguments, &r->step_s,
-                    &r->memory_B, &r->clock_MHz, &r->power_W, &r->steps) == 6;
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
-    return n;
-}
-
-static void add_to_file(const char *path, const row *r) {
-    FILE *f = fopen(path, "a");
-    if (f == NULL) {
-        training_give_up(strerror(errno));
-    }
-    if (ftell(f) == 0) {
-        fprintf(f, "options of moefold train,step_s,memory_B,clock_MHz,power_W,steps\n");
-    }
-    fprintf(f, "\"%s\",%.6g,%.9g,%.0f,%.0f,%d\n", r->arguments, r->step_s, r->memory_B,
-            r->clock_MHz, r->power_W, r->steps);
-    if (fclose(f) != 0) {
-        training_give_up(strerror(errno));
-    }
-}
-
-/* --- training -----------------------------------------------------------------------------------
- */
-
-static int split(char *text, char **words, int most) {
-    int n = 0;
-    for (char *save = NULL, *word = strtok_r(text, " ", &save); word != NULL && n < most;
-         word = strtok_r(NULL, " ", &save)) {
-        words[n++] = word;
-    }
-    return n;
-}
-
-/* The driver's count of this run alone: the machine's own share is there before it. */
-static bool train(const options *o, const char *folder, mf_measure_nvml *nvml, row *r) {
-    char text[sizeof r->arguments], run[TRAINING_LINE], *words[TRAINING_WORDS];
-    const training_window window = {o->warm_s, o->watch_s, STEPS_LEAST};
-    mf_measure_state before;
-    training_result result = {0};
-    snprintf(run, sizeof run, "%s/run", folder);
-    training_remove(run);
-    mf_measure_nvml_read(nvml, &before);
-    memcpy(text, r->arguments, sizeof text);
-    int n = split(text, words, TRAINING_WORDS);
-    if (!training_watch(training_start(folder, words, n), folder, &window, nvml, &result)) {
-        return false;
-    }
-    r->step_s = result.step_s;
-    r->memory_B = (double)result.memory_B - (double)before.memory_B;
-    r->clock_MHz = result.clock_MHz;
-    r->power_W = result.power_W;
-    r->steps = result.steps;
-    return true;
-}
-
-static bool is_there(const row *rows, int n, const char *arguments) {
-    for (int i = 0; i < n; i++) {
-        if (strcmp(rows[i].arguments, arguments) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static int train_all(const options *o) {
-    static row rows[RUNS_MOST];
-    char folder[] = "/tmp/bench-runs-XXXXXX", command[TRAINING_LINE];
+    static run_row rows[RUNS_MOST];
+    char folder[] = "/tmp/bench-runs-XXXXXX";
     const double begun_s = training_now_s();
-    const int there = read_file(o->file, rows);
-    mf_measure_nvml *nvml = mf_measure_nvml_find(0);
+    const int there = runs_read(o->file, rows);
+    training_gpus gpus;
     int failed = 0;
-    if (nvml == NULL) {
-        printf("no GPU: nothing to train on\n");
+    if (!training_gpus_find(o->set->gpus, &gpus)) {
+        printf("%d GPUs, not %d: nothing to train on\n", gpus.count, o->set->gpus);
         return 0;
     }
     if (mkdtemp(folder) == NULL) {
         training_give_up(strerror(errno));
     }
-    training_tokens(folder, VOCABULARY, TOKENS);
-    for (int i = 0; i < RUNS && training_now_s() - begun_s < o->seconds; i++) {
-        row r = {.steps = 0};
-        if ((o->only != NULL && strstr(runs[i], o->only) == NULL) ||
-            is_there(rows, there, runs[i])) {
-            continue;
+    training_tokens(folder, RUNS_VOCABULARY, RUNS_TOKENS);
+    for (int i = 0; i < o->set->count && training_now_s() - begun_s < o->times.seconds; i++) {
+        const char *run = o->set->run[i];
+        if ((o->only == NULL || strstr(run, o->only) != NULL) &&
+            runs_find(rows, there, run) == NULL) {
+            failed += !runs_train(o->file, &o->times, folder, &gpus, run, run);
         }
-        const double at_s = training_now_s();
-        snprintf(r.arguments, sizeof r.arguments, "%s", runs[i]);
-        if (train(o, folder, nvml, &r)) {
-            add_to_file(o->file, &r);
-            printf("%8.1f ms %7.2f GB %5.0f MHz %4.0f W %3d steps %5.1f s  %s\n", 1e3 * r.step_s,
-                   1e-9 * r.memory_B, r.clock_MHz, r.power_W, r.steps, training_now_s() - at_s,
-                   runs[i]);
-        } else {
-            printf("failed after %.1f s  %s\n", training_now_s() - at_s, runs[i]);
-            fflush(stdout);
-            snprintf(command, sizeof command, "tail -n 2 '%s/log'", folder);
-            failed += system(command) != 0 ? 2 : 1;
-        }
-        fflush(stdout);
     }
     training_remove(folder);
     return failed > 0;
@@ -238,27 +188,31 @@ static void without(char *text, const char *word) {
     }
 }
 
-static void predict(const char *cluster, row *r) {
-    char program[TRAINING_LINE], command[3 * TRAINING_LINE], line[TRAINING_LINE], text[512];
-    memcpy(text, r->arguments, sizeof text);
+static void take(const char *line, const char *key, double *out) {
+    double value = runs_own_field(line, key);
+    *out = value > 0 ? value : *out;
+}
+
+static void predict(const options *o, run_row *r) {
+    char program[TRAINING_LINE], command[3 * TRAINING_LINE], line[TRAINING_LINE], text[RUNS_TEXT];
+    snprintf(text, sizeof text, "%s", r->arguments);
     without(text, " --force-balance");
     training_program(program, sizeof program);
-    snprintf(command, sizeof command, "'%s' simulate --json --cluster %s --gpus 1 %s", program,
-             cluster, text);
+    snprintf(command, sizeof command, "'%s' simulate --json --cluster %s %s%s", program, o->table,
+             o->set->gpus == 1 ? "--gpus 1 " : "", text);
     FILE *f = popen(command, "r");
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        double step_s = training_field(line, "step_time_s"),
-               memory_B = training_field(line, "peak_memory_B");
-        bool own = strncmp(line, "  \"", 3) == 0; /* of the step, not of Megatron's or a stage's */
-        r->predicted_s = own && step_s > 0 ? step_s : r->predicted_s;
-        r->predicted_B = own && memory_B > 0 ? memory_B : r->predicted_B;
+        take(line, "step_time_s", &r->predicted_s);
+        take(line, "peak_memory_B", &r->predicted_B);
+        take(line, "clock_MHz", &r->predicted_MHz);
+        take(line, "power_W", &r->predicted_W);
     }
     if (f == NULL || pclose(f) != 0) {
         training_give_up(command);
     }
 }
 
-static bool is_held_out(const row *r) {
+static bool is_held_out(const run_row *r) {
     uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
     for (const char *c = r->arguments; *c != '\0'; c++) {
         h = (h ^ (unsigned char)*c) * 0x100000001b3ull;
@@ -266,95 +220,145 @@ static bool is_held_out(const row *r) {
     return (h ^ h >> 32) % 3 == 0;
 }
 
-static double error_of(const row *r) {
-    return r->predicted_s / r->step_s - 1.0;
+/* Of the two kinds of --offload. */
+static bool copies_to_the_host(const run_row *r) {
+    return strstr(r->arguments, "--offload") != NULL;
 }
 
-typedef struct sums {
-    int n;
-    double size, bias, worst, memory, memory_worst;
-} sums;
-
-static void add(sums *s, const row *r) {
-    const double e = error_of(r), m = fabs(r->predicted_B / r->memory_B - 1.0);
-    s->n++;
-    s->size += fabs(e);
-    s->bias += e;
-    s->worst = fmax(s->worst, fabs(e));
-    s->memory += m;
-    s->memory_worst = fmax(s->memory_worst, m);
-}
-
-static void tell_sums(const char *name, const sums *s) {
-    const double n = s->n > 0 ? s->n : 1;
-    printf("| %s | %d | %.1f %% | %+.1f %% | %.1f %% | %.2f %% | %.2f %% |\n", name, s->n,
-           100 * s->size / n, 100 * s->bias / n, 100 * s->worst, 100 * s->memory / n,
-           100 * s->memory_worst);
-}
-
-static bool same_model(const row *a, const row *b) {
+static bool same_model(const run_row *a, const run_row *b) {
     const char *one = strstr(a->arguments, "--model "), *two = strstr(b->arguments, "--model ");
     return one != NULL && two != NULL && strcspn(one + 8, " ") == strcspn(two + 8, " ") &&
            strncmp(one, two, 8 + strcspn(one + 8, " ")) == 0;
 }
 
-/* Kendall's tau of the order of steps, over pairs of one model. */
-static double find_tau(const row *rows, int n) {
-    double agree = 0, pairs = 0;
+/* Which runs a line of the summary is about: -1 either. */
+typedef struct choice {
+    const char *name;
+    int held_out, host_copies;
+} choice;
+
+static bool is_chosen(const choice *c, const run_row *r) {
+    return (c->held_out < 0 || is_held_out(r) == (c->held_out > 0)) &&
+           (c->host_copies < 0 || copies_to_the_host(r) == (c->host_copies > 0));
+}
+
+/* Kendall's tau of the order of steps, over pairs of one model. Both of a pair are chosen. */
+static double find_tau(const choice *c, const run_row *rows, int n, int *pairs) {
+    double agree = 0;
+    *pairs = 0;
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < i; k++) {
             double a = rows[i].step_s - rows[k].step_s;
             double b = rows[i].predicted_s - rows[k].predicted_s;
-            if (same_model(&rows[i], &rows[k])) {
-                pairs += 1;
+            if (same_model(&rows[i], &rows[k]) && is_chosen(c, &rows[i]) &&
+                is_chosen(c, &rows[k])) {
+                ++*pairs;
                 agree += a * b > 0 ? 1 : a * b < 0 ? -1 : 0;
             }
         }
     }
-    return pairs > 0 ? agree / pairs : 1;
+    return *pairs > 0 ? agree / *pairs : 1;
 }
 
-static const char heading[] =
-    "# Runs of one GPU, predicted and measured\n\n"
-    "`bench_runs FILE` trains each of its runs that FILE lacks, `bench_runs FILE --table CLUSTER` "
-    "wrote this file: what `moefold simulate`\nsays of the same options, beside what was measured: "
-    "the mean of the steps in three seconds (--watch) that begin 2.5 (--warm) behind the first "
-    "step,\nand the "
-    "most memory that the driver counted. Tokens are random, routing is a new router's own where "
-    "`--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so. A third of "
-    "the "
-    "runs, by a hash of their options, is held out: no price may be fitted to it.\n\n";
+typedef struct sums {
+    double size, bias, worst;
+} sums;
+
+static void add(sums *s, double predicted, double measured) {
+    const double e = predicted / measured - 1;
+    s->size += 100 * fabs(e);
+    s->bias += 100 * e;
+    s->worst = fmax(s->worst, 100 * fabs(e));
+}
+
+static void tell_choice(const choice *c, const run_row *rows, int n) {
+    sums step = {0}, memory = {0}, clock = {0};
+    int count = 0, pairs = 0;
+    for (int i = 0; i < n; i++) {
+        const run_row *r = &rows[i];
+        if (is_chosen(c, r)) {
+            count++;
+            add(&step, r->predicted_s, r->step_s);
+            add(&memory, r->predicted_B, r->memory_B);
+            add(&clock, r->predicted_MHz, r->clock_MHz);
+        }
+    }
+    if (count == 0) {
+        return;
+    }
+    const double tau = find_tau(c, rows, n, &pairs);
+    printf("| %s | %d | %.1f %% | %+.1f %% | %.1f %% | %.2f %% | %.2f %% | %.1f %% | %.1f %% | "
+           "%.3f of %d |\n",
+           c->name, count, step.size / count, step.bias / count, step.worst, memory.size / count,
+           memory.worst, clock.size / count, clock.worst, tau, pairs);
+}
+
+static void tell_heading(const options *o) {
+    const int gpus = o->set->gpus;
+    char option[24] = "";
+    if (gpus > 1) {
+        snprintf(option, sizeof option, " --gpus %d", gpus);
+    }
+    printf("# Runs of %s, predicted and measured\n\n", gpus == 1   ? "one GPU"
+                                                       : gpus == 2 ? "two GPUs"
+                                                                   : "four GPUs");
+    printf("`bench_runs FILE%s` trains each of its runs that FILE lacks, `bench_runs FILE%s "
+           "--table CLUSTER` wrote this file: what `moefold simulate`\nsays of the same options, "
+           "beside what was measured: the mean of the steps in three seconds (--watch) that begin "
+           "2.5 (--warm) behind the first step,\nthe most memory that the driver counted%s, and "
+           "the mean clock and power meanwhile. Tokens are random, routing is a new router's own "
+           "where `--force-balance` does not stand,\nlearning rate and auxiliary loss keep it so. "
+           "A third of the runs, by a hash of their options, is held out: no price may be fitted "
+           "to it.\n\n",
+           option, option, gpus == 1 ? "" : " on the fullest GPU");
+}
 
 static int tell_table(const options *o) {
-    static row rows[RUNS_MOST];
-    const int n = read_file(o->file, rows);
-    sums all = {0}, held = {0};
-    printf("%s", heading);
+    static const choice choices[] = {
+        {"all", -1, -1},
+        {"all, without copies to the host", -1, 0},
+        {"fitted, without copies to the host", 0, 0},
+        {"held out", 1, -1},
+        {"held out, without copies to the host", 1, 0},
+        {"with copies to the host", -1, 1},
+    };
+    static run_row rows[RUNS_MOST];
+    const int n = runs_read(o->file, rows);
+    tell_heading(o);
     printf("| options | held out | measured | predicted | error | memory | predicted | error | "
-           "clock | power |\n|---|---|---|---|---|---|---|---|---|---|\n");
+           "clock | predicted | error | power | predicted "
+           "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < n; i++) {
-        row *r = &rows[i];
-        predict(o->table, r);
-        add(&all, r);
-        if (is_held_out(r)) {
-            add(&held, r);
-        }
+        run_row *r = &rows[i];
+        predict(o, r);
         printf("| `%s` | %s | %.1f ms | %.1f ms | %+.1f %% | %.2f GB | %.2f GB | %+.2f %% | %.0f "
-               "MHz | %.0f W |\n",
+               "MHz | %.0f MHz | %+.1f %% | %.0f W | %.0f W |\n",
                r->arguments, is_held_out(r) ? "yes" : "", 1e3 * r->step_s, 1e3 * r->predicted_s,
-               100 * error_of(r), 1e-9 * r->memory_B, 1e-9 * r->predicted_B,
-               100 * (r->predicted_B / r->memory_B - 1), r->clock_MHz, r->power_W);
+               100 * (r->predicted_s / r->step_s - 1), 1e-9 * r->memory_B, 1e-9 * r->predicted_B,
+               100 * (r->predicted_B / r->memory_B - 1), r->clock_MHz, r->predicted_MHz,
+               100 * (r->predicted_MHz / r->clock_MHz - 1), r->power_W, r->predicted_W);
     }
-    printf("\n| runs | | mean error | bias | worst | memory, mean | worst |\n"
-           "|---|---|---|---|---|---|---|\n");
-    tell_sums("all", &all);
-    tell_sums("held out", &held);
-    printf("\nKendall's tau over pairs of one model: %.3f\n", find_tau(rows, n));
+    printf("\n| runs | | mean error | bias | worst | memory, mean | worst | clock, mean | worst | "
+           "order of steps: Kendall's tau over pairs of one model |\n"
+           "|---|---|---|---|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        tell_choice(&choices[i], rows, n);
+    }
     return 0;
 }
 
+static const struct set *find_set(const char *gpus) {
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        if (sets[i].gpus == atoi(gpus)) {
+            return &sets[i];
+        }
+    }
+    training_give_up("--gpus: there are runs of 1 and of 2");
+    return NULL;
+}
+
 static options read_options(int argc, char **argv) {
-    options o = {.seconds = 1e9, .warm_s = 2.5, .watch_s = 3};
+    options o = {.set = &sets[0], .times = {.warm_s = 2.5, .watch_s = 3, .seconds = 1e9}};
     bool bad = argc < 2 || argc % 2 != 0;
     for (int i = 2; !bad && i + 1 < argc; i += 2) {
         const char *value = argv[i + 1];
@@ -362,31 +366,33 @@ static options read_options(int argc, char **argv) {
             o.only = value;
         } else if (strcmp(argv[i], "--table") == 0) {
             o.table = value;
+        } else if (strcmp(argv[i], "--gpus") == 0) {
+            o.set = find_set(value);
         } else if (strcmp(argv[i], "--seconds") == 0) {
-            o.seconds = strtod(value, NULL);
+            o.times.seconds = strtod(value, NULL);
         } else if (strcmp(argv[i], "--warm") == 0) {
-            o.warm_s = strtod(value, NULL);
+            o.times.warm_s = strtod(value, NULL);
         } else if (strcmp(argv[i], "--watch") == 0) {
-            o.watch_s = strtod(value, NULL);
+            o.times.watch_s = strtod(value, NULL);
         } else {
             bad = true;
         }
     }
     if (bad) {
-        training_give_up("bench_runs FILE [--only TEXT] [--seconds S] [--warm S] [--watch S] | "
-                         "FILE --table CLUSTER");
+        training_give_up("bench_runs FILE [--gpus N] [--only TEXT] [--seconds S] [--warm S] "
+                         "[--watch S] | FILE [--gpus N] --table CLUSTER | --list [--gpus N]");
     }
     o.file = argv[1];
     return o;
 }
 
 int main(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
-        for (int i = 0; i < RUNS; i++) {
-            printf("%s\n", runs[i]);
+    const options o = read_options(argc, argv);
+    if (strcmp(o.file, "--list") == 0) {
+        for (int i = 0; i < o.set->count; i++) {
+            printf("%s\n", o.set->run[i]);
         }
         return 0;
     }
-    const options o = read_options(argc, argv);
     return o.table != NULL ? tell_table(&o) : train_all(&o);
 }

@@ -81,7 +81,7 @@ static double read_kernels(const char *folder) {
 }
 
 static bool measure(const options *o, const struct slice *s, const char *folder,
-                    mf_measure_nvml *nvml, training_result *out, double *kernels_s) {
+                    const training_gpus *gpus, training_result *out, double *kernels_s) {
     static mf_model model;
     char run[LINE];
     mf_err e = {.text = ""};
@@ -94,7 +94,7 @@ static bool measure(const options *o, const struct slice *s, const char *folder,
     snprintf(run, sizeof run, "%s/run", folder);
     training_remove(run);
     *out = (training_result){0};
-    if (!training_watch(start(s, folder), folder, &window, nvml, out)) {
+    if (!training_watch(start(s, folder), folder, &window, gpus, out)) {
         return false;
     }
     *kernels_s = read_kernels(folder);
@@ -138,8 +138,8 @@ static options read_options(int argc, char **argv) {
 int main(int argc, char **argv) {
     const options o = read_options(argc, argv);
     char folder[] = "/tmp/bench-train-XXXXXX", command[64];
-    mf_measure_nvml *nvml = mf_measure_nvml_find(0);
-    if (nvml == NULL) {
+    training_gpus gpus;
+    if (!training_gpus_find(1, &gpus)) {
         printf("no GPU: nothing to train on\n");
         return 0;
     }
@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
             continue;
         }
         double begun_s = training_now_s();
-        if (measure(&o, &slices[i], folder, nvml, &r, &kernels_s)) {
+        if (measure(&o, &slices[i], folder, &gpus, &r, &kernels_s)) {
             printf("%-9s %9.1f %9.1f %5.1f%% %10.1f %8.0f %6.0f %10.2f\n", slices[i].name,
                    1e3 * r.step_s, r.tflops, 100 * r.mfu, 1e3 * kernels_s, r.clock_MHz, r.power_W,
                    1e-9 * (double)r.memory_B);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -108,6 +109,8 @@ static inline pid_t training_start(const char *folder, char *const *words, int c
     }
     pid_t child = fork();
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a benchmark that is cut off leaves nothing running */
+        setpgid(0, 0);
         FILE *to = freopen(log, "w", stdout);
         if (to != NULL && dup2(STDOUT_FILENO, STDERR_FILENO) >= 0) {
             execv(program, (char *const *)(uintptr_t)argv);
@@ -119,12 +122,63 @@ static inline pid_t training_start(const char *folder, char *const *words, int c
 
 /* --- what it says ---------------------------------------------------------------------------- */
 
-/* Means over the steps behind the warm ones, and what the driver says meanwhile. */
+/* The GPUs that are watched, and what the driver counts as in use on each before anything runs. */
+enum { TRAINING_GPUS = 8 };
+typedef struct training_gpus {
+    int count;
+    mf_measure_nvml *nvml[TRAINING_GPUS];
+    unsigned long long idle_B[TRAINING_GPUS];
+} training_gpus;
+
+/* The first `count` GPUs; false: there are fewer. */
+static inline bool training_gpus_find(int count, training_gpus *g) {
+    *g = (training_gpus){0};
+    while (g->count < count && g->count < TRAINING_GPUS &&
+           (g->nvml[g->count] = mf_measure_nvml_find(g->count)) != NULL) {
+        mf_measure_state state;
+        mf_measure_nvml_read(g->nvml[g->count], &state);
+        g->idle_B[g->count++] = state.memory_B;
+    }
+    return g->count == count;
+}
+
+/* Means over the steps behind the warm ones, and over the GPUs of what the driver says meanwhile.
+ */
 typedef struct training_result {
     int steps, samples;
     double step_s, tflops, mfu, clock_MHz, power_W;
-    unsigned long long memory_B; /* the most */
+    unsigned long long memory_B; /* the most that a GPU has in use */
+    unsigned long long own_B;    /* the same beyond what it had before */
 } training_result;
+
+static inline void training_look(const training_gpus *g, training_result *r) {
+    for (int i = 0; i < g->count; i++) {
+        mf_measure_state state;
+        mf_measure_nvml_read(g->nvml[i], &state);
+        const unsigned long long own_B =
+            state.memory_B > g->idle_B[i] ? state.memory_B - g->idle_B[i] : 0;
+        r->samples++;
+        r->clock_MHz += state.sm_MHz;
+        r->power_W += state.power_W;
+        r->memory_B = state.memory_B > r->memory_B ? state.memory_B : r->memory_B;
+        r->own_B = own_B > r->own_B ? own_B : r->own_B;
+    }
+}
+
+/* Ranks of their own end behind the program that started them: what they held is waited for, some
+ * seconds. */
+static inline void training_settle(const training_gpus *g) {
+    enum { LOOKS = 100, SLACK_MiB = 64 };
+    const struct timespec pause = {0, 50000000};
+    for (int look = 0; look < LOOKS; look++) {
+        training_result now = {0};
+        training_look(g, &now);
+        if (now.own_B <= (unsigned long long)SLACK_MiB << 20) {
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
 
 static inline double training_field(const char *line, const char *key) {
     char quoted[64];
@@ -154,21 +208,36 @@ static inline int training_metrics(const char *folder, int skip, training_result
 }
 
 /* Steps that are watched: those behind `warm_s` seconds from the end of the first, until there are
- * `steps` of them and `watch_s` seconds are over. */
+ * `steps` of them and `watch_s` seconds are over. A run that has not come so far after `limit_s`
+ * seconds is given up; 0: none is. */
 typedef struct training_window {
-    double warm_s, watch_s;
+    double warm_s, watch_s, limit_s;
     int steps;
 } training_window;
 
-/* Watches a run and kills it; false: it ended by itself, which it should not. */
+/* Kills a run with all that it started. */
+static inline void training_end(pid_t child, const training_gpus *g) {
+    kill(-child, SIGKILL);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    training_settle(g);
+}
+
+/* Watches a run and kills it; false: it ended by itself, which it should not, or hangs. */
 static inline bool training_watch(pid_t child, const char *folder, const training_window *w,
-                                  mf_measure_nvml *nvml, training_result *r) {
-    const struct timespec pause = {0, 100000000};
+                                  const training_gpus *g, training_result *r) {
+    const struct timespec pause = {0, 50000000};
+    const double start_s = training_now_s();
     double begun_s = 0, warm_at_s = 0;
     int lines = 0, warm = -1;
     while (warm < 0 || lines < warm + w->steps || training_now_s() - warm_at_s < w->watch_s) {
-        mf_measure_state state;
         if (waitpid(child, NULL, WNOHANG) != 0) {
+            kill(-child, SIGKILL);
+            training_settle(g);
+            return false;
+        }
+        if (w->limit_s > 0 && training_now_s() - start_s > w->limit_s) {
+            training_end(child, g);
             return false;
         }
         nanosleep(&pause, NULL);
@@ -179,15 +248,10 @@ static inline bool training_watch(pid_t child, const char *folder, const trainin
             warm_at_s = training_now_s();
         }
         if (warm >= 0) {
-            mf_measure_nvml_read(nvml, &state);
-            r->samples++;
-            r->clock_MHz += state.sm_MHz;
-            r->power_W += state.power_W;
-            r->memory_B = state.memory_B > r->memory_B ? state.memory_B : r->memory_B;
+            training_look(g, r);
         }
     }
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
+    training_end(child, g);
     training_metrics(folder, warm, r);
     double n = r->steps > 0 ? r->steps : 1, looks = r->samples > 0 ? r->samples : 1;
     r->step_s /= n;

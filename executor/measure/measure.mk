@@ -41,9 +41,14 @@ bench-gpu: build $(BUILD)/gpu/bench/bench_train ## train four slices of models o
 	@$(BUILD)/gpu/bench/bench_train
 
 .PHONY: bench-runs
-bench-runs: build $(BUILD)/gpu/bench/bench_runs ## 51 training runs on this GPU (12 minutes), predicted beside measured (RUNS=FILE CLUSTER=h200)
-	@$(BUILD)/gpu/bench/bench_runs $(or $(RUNS),$(BUILD)/runs.csv)
-	@$(BUILD)/gpu/bench/bench_runs $(or $(RUNS),$(BUILD)/runs.csv) --table $(or $(CLUSTER),h200)
+bench-runs: build $(BUILD)/gpu/bench/bench_runs ## 51 training runs on this GPU (12 minutes), predicted beside measured; 19 on two (RUNS=FILE CLUSTER=h200 GPUS=1)
+	@$(BUILD)/gpu/bench/bench_runs $(or $(RUNS),$(BUILD)/runs.csv) --gpus $(or $(GPUS),1)
+	@$(BUILD)/gpu/bench/bench_runs $(or $(RUNS),$(BUILD)/runs.csv) --gpus $(or $(GPUS),1) --table $(or $(CLUSTER),h200)
+
+.PHONY: bench-picks
+bench-picks: build $(BUILD)/gpu/bench/bench_picks ## every layout of three jobs on this GPU, and how far plan's pick is from the best (4 minutes; RUNS=FILE CLUSTER=h200)
+	@$(BUILD)/gpu/bench/bench_picks $(or $(RUNS),$(BUILD)/picks.csv) --cluster $(or $(CLUSTER),h200)
+	@$(BUILD)/gpu/bench/bench_picks $(or $(RUNS),$(BUILD)/picks.csv) --cluster $(or $(CLUSTER),h200) --table yes
 
 MEASURE_DEPS   := $(CUDA_HOST_OBJ:.o=.d) $(CUDA_ROOM_OBJ:.o=.d) $(GPU_MAIN_BIN:=.d) $(MEASURE_BIN).d
 DEPS           += $(MEASURE_DEPS)

@@ -59,10 +59,36 @@ static inline bool exec_is_exact(const mf_exec_op *x, int k) {
     }
 }
 
+/* A weight gradient from gradients that are float, which a product rounds to BF16, each off by up
+ * to eps / 2 and no two in the same way: a sum of rows is off by eps / 2 of the root of the sum of
+ * squares of its terms. Where terms cancel, as those of a router's probabilities do, that is more
+ * of the sum than eps / 2. */
+static inline double exec_rounded_terms(const exec_entry *t, const mf_exec_op *x) {
+    const mf_exec_tensor *a = &x->in[0], *b = &x->in[1], *o = &x->out[0];
+    double terms = 0.0, sum = 0.0;
+    for (int64_t r = 0; r < a->rows_max; r++) {
+        double of_a = 0.0, of_b = 0.0;
+        for (int64_t i = 0; i < a->cols; i++) {
+            const double v = (double)mf_kernel_get(t->in[0], a->dtype, r * a->cols + i);
+            of_a += v * v;
+        }
+        for (int64_t i = 0; i < b->cols; i++) {
+            const double v = (double)mf_kernel_get(t->in[1], b->dtype, r * b->cols + i);
+            of_b += v * v;
+        }
+        terms += of_a * of_b;
+    }
+    for (int64_t i = 0; i < o->rows_max * o->cols; i++) {
+        const double v = (double)mf_kernel_get(t->after[0], o->dtype, i);
+        sum += v * v;
+    }
+    return 0.5 * EXEC_EPS * sqrt(terms / (sum + 1e-30)) + 1e-4;
+}
+
 /* Of one op whose operands are the same: BF16 results are rounded once on both sides, and differ
  * where the sums before differ by less than a float's rounding; attention rounds its probabilities
  * as well, and products round gradients that are float. What is exact is the same to the bit. */
-static inline double exec_lockstep_bound(const mf_exec_op *x, int k) {
+static inline double exec_lockstep_bound(const exec_entry *t, const mf_exec_op *x, int k) {
     const mf_op *op = x->op;
     if (exec_is_exact(x, k)) {
         return 0.0;
@@ -70,6 +96,9 @@ static inline double exec_lockstep_bound(const mf_exec_op *x, int k) {
     bool attention = op->kind == MF_OP_ATTENTION_FWD || op->kind == MF_OP_ATTENTION_BWD;
     if (x->out[k].dtype == MF_KERNEL_BF16) {
         return attention ? 2 * EXEC_EPS : EXEC_EPS;
+    }
+    if (op->kind == MF_OP_GEMM && op->pass == MF_PASS_W && x->in[0].dtype == MF_KERNEL_F32) {
+        return exec_rounded_terms(t, x);
     }
     if (op->kind == MF_OP_GEMM && op->pass != MF_PASS_F && x->in[0].dtype == MF_KERNEL_F32) {
         return EXEC_EPS;
@@ -216,7 +245,7 @@ static inline void exec_watch_before(void *user, const mf_exec_op *x) {
 static inline void exec_compare_output(exec_watch *w, const exec_entry *t, const mf_exec_op *x,
                                        int k, const char *got) {
     const mf_exec_tensor *o = &x->out[k];
-    double bound = w->lockstep ? exec_lockstep_bound(x, k) : exec_free_bound(w, x, k);
+    double bound = w->lockstep ? exec_lockstep_bound(t, x, k) : exec_free_bound(w, x, k);
     bool same = memcmp(got, t->after[k], t->out_B[k]) == 0;
     double error = same         ? 0.0
                    : bound == 0 ? (double)INFINITY

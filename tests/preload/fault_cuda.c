@@ -1,8 +1,8 @@
 /* A library to load in front of cuBLASLt (LD_PRELOAD): a fault of a GPU that comes once. Behind the
  * next product of the process whose rank is MF_FLIP_RANK ("-": of one that no launcher gave a rank)
- * once the file MF_FLIP_WHEN is there, the first numbers of its result are none, unless the file
- * MF_FLIP_DONE is there, which it makes: a run that begins again goes through. A product that is
- * only recorded for a graph is left alone.
+ * once the file MF_FLIP_WHEN has MF_FLIP_BYTES bytes, the first numbers of its result are none,
+ * unless the file MF_FLIP_DONE is there, which it makes: a run that begins again goes through. A
+ * product that is only recorded for a graph is left alone.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* As in cuda.h and cublasLt.h, which this is compiled without. */
@@ -35,9 +36,11 @@ static bool is_mine(void) {
 
 static bool is_due(void) {
     static int mine = -1;
-    const char *when = getenv("MF_FLIP_WHEN");
+    const char *when = getenv("MF_FLIP_WHEN"), *bytes = getenv("MF_FLIP_BYTES");
+    struct stat found;
     mine = mine < 0 ? is_mine() : mine;
-    return mine == 1 && when != NULL && access(when, F_OK) == 0;
+    return mine == 1 && when != NULL && bytes != NULL && stat(when, &found) == 0 &&
+           found.st_size >= atoll(bytes);
 }
 
 /* Loaded already, by what asks for it; its names are not seen by everyone. */

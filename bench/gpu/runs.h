@@ -1,0 +1,122 @@
+/* runs.h - a file of training runs, one line each, added as they come: a file that is there
+ * already lacks some of them and is completed. */
+#ifndef MF_BENCH_RUNS_H
+#define MF_BENCH_RUNS_H
+
+#include "bench/gpu/training.h"
+
+enum {
+    RUNS_MOST = 256,
+    RUNS_TOKENS = 1 << 22,
+    RUNS_VOCABULARY = 32000,
+    RUNS_STEPS = 5, /* at least */
+    RUNS_TEXT = 512
+};
+
+typedef struct run_row {
+    char arguments[RUNS_TEXT];
+    double step_s, memory_B, clock_MHz, power_W; /* of the fullest GPU; means over the GPUs */
+    int steps;
+    double predicted_s, predicted_B, predicted_MHz, predicted_W; /* of a table */
+} run_row;
+
+/* How long a run is warmed up and watched; when a call begins no further run. */
+typedef struct run_times {
+    double warm_s, watch_s, seconds;
+} run_times;
+
+/* "ARGUMENTS",step_s,memory_B,clock_MHz,power_W,steps */
+static inline int runs_read(const char *path, run_row *rows) {
+    char line[TRAINING_LINE];
+    int n = 0;
+    FILE *f = fopen(path, "r");
+    while (f != NULL && n < RUNS_MOST && fgets(line, sizeof line, f) != NULL) {
+        run_row *r = &rows[n];
+        *r = (run_row){.steps = 0};
+        n += sscanf(line, "\"%511[^\"]\",%lf,%lf,%lf,%lf,%d", r->arguments, &r->step_s,
+                    &r->memory_B, &r->clock_MHz, &r->power_W, &r->steps) == 6;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return n;
+}
+
+static inline void runs_add(const char *path, const run_row *r) {
+    FILE *f = fopen(path, "a");
+    if (f == NULL) {
+        training_give_up(strerror(errno));
+    }
+    if (ftell(f) == 0) {
+        fprintf(f, "options of moefold train,step_s,memory_B,clock_MHz,power_W,steps\n");
+    }
+    fprintf(f, "\"%s\",%.6g,%.9g,%.0f,%.0f,%d\n", r->arguments, r->step_s, r->memory_B,
+            r->clock_MHz, r->power_W, r->steps);
+    if (fclose(f) != 0) {
+        training_give_up(strerror(errno));
+    }
+}
+
+static inline const run_row *runs_find(const run_row *rows, int n, const char *arguments) {
+    for (int i = 0; i < n; i++) {
+        if (strcmp(rows[i].arguments, arguments) == 0) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+static inline int runs_split(char *text, char **words, int most) {
+    int n = 0;
+    for (char *save = NULL, *word = strtok_r(text, " ", &save); word != NULL && n < most;
+         word = strtok_r(NULL, " ", &save)) {
+        words[n++] = word;
+    }
+    return n;
+}
+
+/* Trains with the options `how` and adds the row to `file` under the name `arguments`. Tells either
+ * way. False: the run failed. */
+static inline bool runs_train(const char *file, const run_times *t, const char *folder,
+                              const training_gpus *gpus, const char *arguments, const char *how) {
+    enum { HANGS_S = 60 };
+    char text[RUNS_TEXT], path[TRAINING_LINE], command[TRAINING_LINE + 64], *words[TRAINING_WORDS];
+    const training_window window = {t->warm_s, t->watch_s, t->warm_s + t->watch_s + HANGS_S,
+                                    RUNS_STEPS};
+    const double at_s = training_now_s();
+    training_result result = {0};
+    run_row r = {.steps = 0};
+    snprintf(path, sizeof path, "%s/run", folder);
+    training_remove(path);
+    snprintf(text, sizeof text, "%s", how);
+    const int n = runs_split(text, words, TRAINING_WORDS);
+    const bool seen =
+        training_watch(training_start(folder, words, n), folder, &window, gpus, &result);
+    if (seen) {
+        snprintf(r.arguments, sizeof r.arguments, "%s", arguments);
+        r.step_s = result.step_s;
+        r.memory_B = (double)result.own_B;
+        r.clock_MHz = result.clock_MHz;
+        r.power_W = result.power_W;
+        r.steps = result.steps;
+        runs_add(file, &r);
+        printf("%8.1f ms %7.2f GB %5.0f MHz %4.0f W %3d steps %5.1f s  %s\n", 1e3 * r.step_s,
+               1e-9 * r.memory_B, r.clock_MHz, r.power_W, r.steps, training_now_s() - at_s,
+               arguments);
+    } else {
+        printf("failed after %.1f s  %s\n", training_now_s() - at_s, arguments);
+        fflush(stdout);
+        snprintf(command, sizeof command, "tail -n 2 '%s/log'", folder);
+        (void)!system(command);
+    }
+    fflush(stdout);
+    return seen;
+}
+
+/* A field of the outermost object of indented JSON, of a line: not of Megatron's step or of a
+ * stage. 0: it is another line. */
+static inline double runs_own_field(const char *line, const char *key) {
+    return strncmp(line, "  \"", 3) == 0 ? training_field(line, key) : 0;
+}
+
+#endif
