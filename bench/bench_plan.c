@@ -44,7 +44,7 @@ static const job jobs[] = {
     {"mixtral@128", "Mixtral-8x22B, 128 GPUs", "mixtral-8x22b", "h100", 128, 256, 4096, 0, 1},
     {"dsv3@1k", "DeepSeek-V3, 1,024 GPUs", "deepseek-v3", "h100", 1024, 8192, 4096, 0, 2},
     {"dsv3@16k", "DeepSeek-V3, 16,384 GPUs", "deepseek-v3", "h100", 16384, 16384, 4096, 0, 10},
-    {"mixtral@32", "Mixtral-8x22B, 32 GPUs", "mixtral-8x22b", "h100", 32, 256, 4096, 0, 0},
+    {"mixtral@40", "Mixtral-8x22B, 40 GPUs", "mixtral-8x22b", "h100", 40, 240, 4096, 0, 0},
     {"qwen3@64", "Qwen3-235B, 64 GPUs", "qwen3-235b-a22b", "h100", 64, 512, 4096, 0, 0},
     {"gpt-oss@256", "GPT-OSS-120B, 256 GPUs", "gpt-oss-120b", "h100", 256, 512, 4096, 0, 0},
     {"llama@2k", "Llama-3 405B, 2,048 GPUs", "llama3-405b", "h100", 2048, 2048, 8192, 0, 0},

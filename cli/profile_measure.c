@@ -2,6 +2,7 @@
 #include "cli/profile_measure.h"
 
 #include "core/base/flag.h"
+#include "executor/measure/measure_store.h"
 #include "executor/measure/measure_worker.h"
 #include "job/job.h"
 #include "job/prices.h"
@@ -9,7 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 static const char elsewhere[] =
@@ -100,41 +100,6 @@ static void show(progress *p, int64_t done, int64_t all, const char *op) {
 
 /* --- readings --------------------------------------------------------------------------------- */
 
-static void finish(mf_point *p, const mf_measure_machine *machine, const char *date,
-                   const mf_measure_reading *r) {
-    char drawn[sizeof p->source];
-    memcpy(drawn, p->source, sizeof drawn);
-    memcpy(p->gpu, machine->gpu, sizeof p->gpu);
-    snprintf(p->date, sizeof p->date, "%s", date);
-    mf_measure_versions_of(machine, p->op, p->versions, sizeof p->versions);
-    p->time_s = r->time_s;
-    p->low_s = r->low_s;
-    p->high_s = r->high_s;
-    p->energy_J = r->energy_J;
-    p->sustained_s = r->sustained_s;
-    p->samples = r->samples;
-    if (r->sm_MHz > 0) {
-        snprintf(p->source, sizeof p->source, "moefold profile, %.80s; SM %d MHz, %d C", drawn,
-                 r->sm_MHz, r->temperature_C);
-    } else {
-        snprintf(p->source, sizeof p->source, "moefold profile, %.80s", drawn);
-    }
-}
-
-/* Both or none: a choice belongs to its time. */
-static mf_status keep(mf_store *store, const mf_point *p, const mf_measure_reading *r, mf_err *e) {
-    if (r->choice.text[0] == '\0') {
-        return mf_store_put(store, p, e);
-    }
-    mf_status s = mf_store_begin(store, e);
-    if (s != MF_OK) {
-        return s;
-    }
-    s = mf_store_put(store, p, e);
-    s = s == MF_OK ? mf_store_put_choice(store, p, r->choice.text, e) : s;
-    return s == MF_OK ? mf_store_commit(store, e) : s;
-}
-
 static mf_status read_all(mf_measure_worker *w, mf_measure_list *l, mf_store *store,
                           const mf_measure_machine *machine, progress *p, mf_measured *out,
                           mf_err *e) {
@@ -154,8 +119,7 @@ static mf_status read_all(mf_measure_worker *w, mf_measure_list *l, mf_store *st
         if (word == MF_WORD_REFUSED) {
             out->refused++;
         } else {
-            finish(point, machine, date, &r);
-            s = keep(store, point, &r, e);
+            s = mf_measure_store_reading(store, point, machine, date, &r, e);
             if (s != MF_OK) {
                 return s;
             }
@@ -166,12 +130,6 @@ static mf_status read_all(mf_measure_worker *w, mf_measure_list *l, mf_store *st
 }
 
 /* --- the action ------------------------------------------------------------------------------- */
-
-static mf_status open_store(const char *path, mf_store **out, mf_err *e) {
-    struct stat info;
-    mf_status s = stat(path, &info) != 0 ? mf_store_rebuild(path, e) : MF_OK;
-    return s == MF_OK ? mf_store_open(path, out, e) : s;
-}
 
 static mf_status open_worker(const mf_args *a, const mf_cli *cli, mf_measure_worker **w,
                              mf_measure_machine *machine, mf_err *e) {
@@ -217,7 +175,7 @@ mf_status mf_profile_measure(const mf_args *a, const mf_cli *cli, const char *pa
     if (s == MF_OK && energy) {
         mf_measure_keep_energy(&l);
     }
-    s = s == MF_OK ? open_store(path, &store, e) : s;
+    s = s == MF_OK ? mf_measure_store_open(path, &store, e) : s;
     s = s == MF_OK ? mf_measure_keep_missing(&l, store, &machine, energy, &out->there, e) : s;
     if (s == MF_OK && l.n > 0) {
         s = mf_measure_remember(&l, store, &machine, &choice, e);

@@ -3,25 +3,38 @@
 
 #include <math.h>
 
-uint16_t mf_target_recomputed(const mf_model *m, bool moe, uint16_t mask) {
-    uint16_t known = MF_RECOMPUTE_NORM | MF_RECOMPUTE_CORE_ATTN;
+/* Modules of attention are none of a mixer with a state: such a layer is recomputed whole or not.
+ */
+static bool is_attention(const mf_layer_class *x) {
+    return x->mixer == MF_MIXER_ATTENTION || x->mixer == MF_MIXER_COMPRESSED;
+}
+
+uint16_t mf_target_recomputed(const mf_model *m, const mf_layer_class *x, uint16_t mask) {
+    uint16_t known = 0;
     if (mask & MF_RECOMPUTE_LAYER) {
         return MF_RECOMPUTE_LAYER;
     }
-    known |= m->attn == MF_ATTN_MLA ? MF_RECOMPUTE_MLA_UP_PROJ : 0;
-    if (moe) {
+    if (is_attention(x)) {
+        known |= MF_RECOMPUTE_CORE_ATTN;
+        known |= m->attn == MF_ATTN_MLA ? MF_RECOMPUTE_MLA_UP_PROJ : 0;
+    }
+    if (x->mixer != MF_MIXER_MAMBA2) {
+        known |= MF_RECOMPUTE_NORM;
+    }
+    if (x->ffn == MF_FFN_MOE) {
         known |= MF_RECOMPUTE_ACT | MF_RECOMPUTE_MOE;
         known |= m->shared_ffn > 0 ? MF_RECOMPUTE_SHARED_EXPERT : 0;
-    } else {
+    } else if (x->ffn == MF_FFN_DENSE) {
         known |= MF_RECOMPUTE_MLP;
     }
     return mask & known;
 }
 
-uint16_t mf_target_offloaded(const mf_model *m, bool moe, uint16_t mask) {
+uint16_t mf_target_offloaded(const mf_model *m, const mf_layer_class *x, uint16_t mask) {
     (void)m;
-    uint16_t known = MF_OFFLOAD_INPUT | MF_OFFLOAD_QKV | MF_OFFLOAD_ATTN_OUT;
-    known |= moe ? MF_OFFLOAD_EXPERT_IN | MF_OFFLOAD_EXPERT_FC1 : 0;
+    uint16_t known = x->mixer != MF_MIXER_MAMBA2 ? MF_OFFLOAD_INPUT : 0;
+    known |= is_attention(x) ? MF_OFFLOAD_QKV | MF_OFFLOAD_ATTN_OUT : 0;
+    known |= x->ffn == MF_FFN_MOE ? MF_OFFLOAD_EXPERT_IN | MF_OFFLOAD_EXPERT_FC1 : 0;
     return mask & known;
 }
 
@@ -39,18 +52,18 @@ void mf_common_choice_apply(const mf_model *m, const mf_common_choice *c, mf_ass
     for (int v = 0; v < a->vstages; v++) {
         int nth = 0;
         for (int i = a->first[v]; i < a->first[v + 1]; i++) {
-            bool moe = mf_position_is_moe(m, i), layer = is_layer(m, i);
             mf_memory_choice *choice = &a->memory[i];
             *choice = (mf_memory_choice){0};
-            if (!layer) {
+            if (!is_layer(m, i)) {
                 continue;
             }
-            choice->recompute = mf_target_recomputed(m, moe, c->recompute);
+            const mf_layer_class *x = mf_target_class_at(m, i);
+            choice->recompute = mf_target_recomputed(m, x, c->recompute);
             if (c->first > 0 && nth >= c->first) {
                 choice->recompute = 0;
             }
             nth++;
-            choice->offload = offloads(i, c->share) ? mf_target_offloaded(m, moe, c->offload) : 0;
+            choice->offload = offloads(i, c->share) ? mf_target_offloaded(m, x, c->offload) : 0;
         }
     }
 }

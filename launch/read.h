@@ -64,5 +64,9 @@ mf_status mf_read_plan(mf_read *r, const mf_model *m, int64_t gpus, mf_plan *out
 
 /* "Et*3|t*4|(tt|)*3mL": positions of virtual stages; *stages is their number. Errors: MF_INPUT. */
 mf_status mf_read_stages(const char *text, const mf_model *m, mf_assignment *out, mf_err *e);
+/* "MEM*E|ME", "/" before each MTP depth: the same of a hybrid, by the letters of its layers; one
+ * stage leaves *out alone.
+ */
+mf_status mf_read_letters(const char *text, const mf_model *m, mf_assignment *out, mf_err *e);
 
 #endif

@@ -107,19 +107,23 @@ static mf_status read_vpp(reading *x, mf_err *e) {
     mf_layout *l = x->l;
     int64_t chunk = 0;
     const char *stages = mf_settings_text(x->s, "pipeline-model-parallel-layout", "None");
+    const char *letters = mf_settings_text(x->s, "hybrid-layer-pattern", "None");
+    const bool hybrid = strcmp(letters, "None") != 0;
     mf_status s = whole(x, "model.virtual_pipeline_model_parallel_size", &l->vpp, e);
     s = s == MF_OK ? whole(x, "num-virtual-stages-per-pipeline-rank", &l->vpp, e) : s;
     s = s == MF_OK ? whole(x, "num-layers-per-virtual-pipeline-stage", &chunk, e) : s;
     if (s == MF_OK && chunk > 0) {
         l->vpp = x->model->layers / (l->pp * chunk);
     }
-    if (s == MF_OK && strcmp(stages, "None") != 0) {
-        s = mf_read_stages(stages, x->model, &x->plan->assignment, e);
+    if (s == MF_OK && (hybrid || strcmp(stages, "None") != 0)) {
+        s = hybrid ? mf_read_letters(letters, x->model, &x->plan->assignment, e)
+                   : mf_read_stages(stages, x->model, &x->plan->assignment, e);
         if (s == MF_OK && x->plan->assignment.vstages % l->pp != 0) {
             s = mf_err_set(e, MF_INPUT, "a pipeline layout of %d stages on PP %lld",
                            x->plan->assignment.vstages, (long long)l->pp);
         }
-        l->vpp = s == MF_OK ? x->plan->assignment.vstages / l->pp : l->vpp;
+        l->vpp = s == MF_OK && x->plan->assignment.vstages > 0 ? x->plan->assignment.vstages / l->pp
+                                                               : l->vpp;
     }
     l->vpp = l->pp == 1 && l->vpp > 1 && x->plan->assignment.vstages == 0 ? 1 : l->vpp;
     return s;

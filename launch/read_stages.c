@@ -3,6 +3,8 @@
  */
 #include "launch/read.h"
 
+#include "launch/write.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,4 +120,32 @@ mf_status mf_read_stages(const char *text, const mf_model *m, mf_assignment *out
     free(flat);
     return status == MF_OK ? status
                            : mf_err_prefix(e, "pipeline-model-parallel-layout \"%.120s\"", text);
+}
+
+mf_status mf_read_letters(const char *text, const mf_model *m, mf_assignment *out, mf_err *e) {
+    char all[2 * MF_MODEL_MAX_LAYERS + 2 * MF_MODEL_MAX_MTP + 2];
+    mf_assignment whole = {.positions = mf_model_positions(m), .vstages = 1};
+    int stage = 0, layer = 0;
+    whole.first[1] = whole.positions;
+    mf_write_letters(m, &whole, false, all, sizeof all);
+    memset(out, 0, sizeof *out);
+    for (const char *p = text; *p != '\0' && *p != '/'; p++) {
+        if (*p == '|' && stage + 1 < MF_MAX_VSTAGES) {
+            out->first[++stage] = 1 + layer; /* behind the embedding */
+        } else if (*p != all[layer]) {
+            return mf_err_set(e, MF_INPUT,
+                              "hybrid-layer-pattern \"%.120s\": layer %d of %s is '%c', found '%c'",
+                              text, layer, m->name, all[layer] != '\0' ? all[layer] : '.', *p);
+        } else {
+            layer++;
+        }
+    }
+    if (all[layer] != '\0') {
+        return mf_err_set(e, MF_INPUT, "hybrid-layer-pattern \"%.120s\": %d layers, %s has %lld",
+                          text, layer, m->name, (long long)m->layers);
+    }
+    out->positions = whole.positions;
+    out->vstages = stage > 0 ? stage + 1 : 0;
+    out->first[stage + 1] = whole.positions;
+    return MF_OK;
 }

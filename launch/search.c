@@ -44,8 +44,10 @@ static int list_families(const mf_problem *p, family out[2 * CHOICES]) {
     int count = 0, kinds = 0;
     for (int i = 0; i < (held ? 1 : CHOICES); i++) {
         uint16_t asked = held ? p->base.memory.recompute : choices[i];
-        uint16_t mask = (uint16_t)(mf_target_recomputed(m, false, asked) |
-                                   (m->experts > 0 ? mf_target_recomputed(m, true, asked) : 0));
+        uint16_t mask = 0;
+        for (int k = 0; k < m->classes; k++) {
+            mask |= mf_target_recomputed(m, &m->layer_classes[k], asked);
+        }
         bool known = false;
         for (int k = 0; k < kinds; k++) {
             known = known || seen[k] == mask;

@@ -100,6 +100,31 @@ static bool concede_schedule(const step_input *in, mf_plan *p, mf_concession *c)
     return true;
 }
 
+/* Hybrids are a model class of their own, which has no merged passes; Megatron-Bridge's asserts
+ * that there is one chunk a stage. */
+static bool concede_hybrid(const step_input *in, mf_plan *p, mf_concession *c) {
+    mf_layout *l = &p->layout;
+    const mf_assignment old = p->assignment;
+    const bool merged = l->schedule == MF_SCHED_MERGED;
+    const bool chunks = in->target == MF_TARGET_BRIDGE && l->vpp > 1;
+    if (!mf_target_is_hybrid(in->model) || (!merged && !chunks)) {
+        return false;
+    }
+    if (chunks) {
+        l->vpp = 1;
+        if (mf_assignment_even(in->model, l, &p->assignment, NULL) == MF_OK) {
+            memcpy(p->assignment.memory, old.memory, sizeof old.memory);
+        }
+    } else {
+        unroll_chunks(in, p);
+    }
+    plain_schedule(l);
+    SAY(c, "%s%s%s: hybrids have none; %s runs instead", merged ? "merged passes" : "",
+        merged && chunks ? " and " : "", chunks ? "several chunks a stage" : "",
+        l->vpp > 1 ? "interleaved 1F1B" : "1F1B");
+    return true;
+}
+
 /* MTP depths and head: megatron/core places all depths in the last chunk of one stage, not of the
  * first one. */
 static bool concede_mtp(const step_input *in, mf_plan *p, mf_concession *c) {
@@ -116,7 +141,8 @@ static bool concede_mtp(const step_input *in, mf_plan *p, mf_concession *c) {
     }
     bool last_chunk = home / (int)l->pp == (int)l->vpp - 1;
     bool first_stage = home % (int)l->pp == 0 && l->vpp > 1;
-    if (home == other && last_chunk && !first_stage) {
+    bool hybrid = mf_target_is_hybrid(in->model); /* whose letters end with them */
+    if (home == other && last_chunk && !first_stage && (!hybrid || home == a->vstages - 1)) {
         return false;
     }
     /* All of them where the head stands. */
@@ -131,6 +157,34 @@ static bool concede_mtp(const step_input *in, mf_plan *p, mf_concession *c) {
     SAY(c, "MTP layers in several chunks, or in a chunk that is not its stage's last: all of them "
            "stand with the head instead");
     return true;
+}
+
+/* Where layers share a choice of keys, megatron/core wants the one that chooses in the same chunk:
+ * a chunk that would begin behind it begins with it, or with the next where it is the chunk
+ * before's first. */
+static bool concede_choices(const step_input *in, mf_plan *p, mf_concession *c) {
+    const mf_model *m = in->model;
+    mf_assignment *a = &p->assignment;
+    bool changed = false;
+    for (int v = 1; v < a->vstages && m->index_topk > 0; v++) {
+        int at = a->first[v];
+        while (at > 1 && mf_position_kind_of(m, at) == MF_POS_LAYER &&
+               !mf_target_class_at(m, at)->indexer) {
+            at--;
+        }
+        if (at <= a->first[v - 1]) {
+            at = a->first[v] > a->first[v - 1] ? a->first[v] : a->first[v - 1] + 1;
+            while (mf_position_kind_of(m, at) == MF_POS_LAYER &&
+                   !mf_target_class_at(m, at)->indexer) {
+                at++;
+            }
+        }
+        changed = changed || at != a->first[v];
+        a->first[v] = at;
+    }
+    SAY(c, "chunks that begin with a layer which shares another's choice of keys: they begin with "
+           "a layer that chooses");
+    return changed;
 }
 
 static bool concede_overlap(const step_input *in, mf_plan *p, mf_concession *c) {
@@ -302,11 +356,18 @@ static const struct step {
     const char *what;
     bool (*concede)(const step_input *in, mf_plan *p, mf_concession *c);
 } steps[] = {
-    {"schedule", concede_schedule},    {"MTP", concede_mtp},
-    {"overlap", concede_overlap},      {"ZeRO", concede_zero},
-    {"memory", concede_memory},        {"modules", concede_modules},
-    {"merged", concede_merged_memory}, {"CUDA graphs", concede_graph},
-    {"optimizer", concede_optimizer},  {"FP8 attention", concede_attention},
+    {"hybrid", concede_hybrid},
+    {"schedule", concede_schedule},
+    {"MTP", concede_mtp},
+    {"choices", concede_choices},
+    {"overlap", concede_overlap},
+    {"ZeRO", concede_zero},
+    {"memory", concede_memory},
+    {"modules", concede_modules},
+    {"merged", concede_merged_memory},
+    {"CUDA graphs", concede_graph},
+    {"optimizer", concede_optimizer},
+    {"FP8 attention", concede_attention},
 };
 
 /* One step after another; what one changes, another may have to look at again. */

@@ -29,7 +29,21 @@ mf_status mf_target_parse(const char *word, mf_target *out, mf_err *e);
  * Errors: MF_INFEASIBLE naming the parts that cannot be said. */
 mf_status mf_target_check_model(mf_target t, const mf_model *m, const char *name, mf_err *e);
 
-/* Megatron-Bridge's recipe for the model of this name ("deepseek_v3"); NULL: there is none. */
+/* A hybrid is another model class there (pretrain_hybrid.py): a letter for each layer, which is a
+ * mixer or a feed-forward part. */
+bool mf_target_is_hybrid(const mf_model *m);
+/* Whether every layer is one letter. */
+bool mf_target_one_letter(const mf_model *m);
+/* Sparse attention: every how many layers one chooses keys for those behind it, from which layer
+ * on; false where layers share otherwise. */
+bool mf_target_shares_choices(const mf_model *m, int64_t *freq, int64_t *offset);
+/* Whether no layer of attention rotates positions. */
+bool mf_target_rotates_none(const mf_model *m);
+/* Class of the layer at a position, or of its MTP block. */
+const mf_layer_class *mf_target_class_at(const mf_model *m, int position);
+
+/* Megatron-Bridge's recipe for the model of this name ("deepseek_v3_pretrain_config"); NULL: there
+ * is none. */
 const char *mf_target_recipe(const char *name);
 /* Whether that recipe builds this very model: one with other widths or layers is another. */
 bool mf_target_has_recipe(const mf_model *m, const char *name);
@@ -53,8 +67,8 @@ mf_status mf_target_concede(mf_target t, const mf_model *m, mf_plan *p, mf_conce
 
 /* What a layer of the class can recompute, and offload, in the target's words: bits of `mask` that
  * are neither moot in such a layer nor unknown to the target. */
-uint16_t mf_target_recomputed(const mf_model *m, bool moe, uint16_t mask);
-uint16_t mf_target_offloaded(const mf_model *m, bool moe, uint16_t mask);
+uint16_t mf_target_recomputed(const mf_model *m, const mf_layer_class *x, uint16_t mask);
+uint16_t mf_target_offloaded(const mf_model *m, const mf_layer_class *x, uint16_t mask);
 
 /* One memory choice for all layers, as a target has it: modules, or the first `first` layers of
  * every virtual stage whole (0: all of them). Layers offload by turns, as mf_assignment_even

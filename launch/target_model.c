@@ -38,11 +38,40 @@ static const char *mixer_text(mf_mixer_kind kind) {
     case MF_MIXER_COMPRESSED:
         return "attention over compressed keys";
     case MF_MIXER_NONE:
-        return "layers without a mixer";
     case MF_MIXER_ATTENTION:
         break;
     }
     return NULL;
+}
+
+/* Layers of Megatron-LM: gated delta nets stand where attention does, before an FFN, and in MTP
+ * blocks as in the last layer; what Mamba-2 is made of is fixed. */
+static bool knows_mixer(const mf_model *m, const mf_layer_class *x) {
+    const mf_mixer_shape *s = &m->mixer;
+    const mf_layer_class *last = &m->layer_classes[m->layer_class[m->layers - 1]];
+    switch (x->mixer) {
+    case MF_MIXER_ATTENTION:
+    case MF_MIXER_NONE:
+        return true;
+    case MF_MIXER_GDN:
+        return !mf_target_is_hybrid(m) &&
+               (m->mtp_layers == 0 || last->mixer == m->layer_classes[m->mtp_class].mixer);
+    case MF_MIXER_MAMBA2:
+        return s->conv == 4 && s->conv_bias && s->chunk == 128;
+    case MF_MIXER_KDA:
+    case MF_MIXER_LIGHTNING:
+    case MF_MIXER_COMPRESSED:
+        break;
+    }
+    return false;
+}
+
+static void add_hybrid(const mf_model *m, parts *p) {
+    if (!mf_target_is_hybrid(m)) {
+        return;
+    }
+    add(p, !mf_target_one_letter(m), "layers of a mixer with a state and a feed-forward part");
+    add(p, m->attn == MF_ATTN_MLA, "latent attention in a hybrid");
 }
 
 /* Flags speak of all layers at once; a window may skip some of them. */
@@ -51,10 +80,9 @@ static void add_layers(const mf_model *m, parts *p) {
     for (int i = 0; i < m->classes; i++) {
         const mf_layer_class *c = &m->layer_classes[i];
         const char *mixer = mixer_text(c->mixer);
-        add(p, mixer != NULL, mixer != NULL ? mixer : "");
-        add(p, c->ffn == MF_FFN_NONE, "layers without a feed-forward part");
+        add(p, mixer != NULL && !knows_mixer(m, c), mixer != NULL ? mixer : "");
         add(p, c->chunked, "attention inside chunks");
-        add(p, c->no_rope, "layers whose positions are not rotated");
+        add(p, c->no_rope && !mf_target_rotates_none(m), "layers whose positions are not rotated");
         add(p, c->window > 0 && window > 0 && window != c->window, "windows of several lengths");
         add(p, c->heads > 0 || c->kv_heads > 0, "layers with heads of another number");
         add(p, c->head_dim > 0 || c->k_is_v, "layers with heads of another width");
@@ -71,11 +99,15 @@ static void add_layers(const mf_model *m, parts *p) {
 static void add_attention(const mf_model *m, parts *p) {
     const bool gqa = m->attn == MF_ATTN_GQA;
     const mf_rope_scaling *r = &m->rope_scaling;
-    add(p, m->index_topk > 0, "sparse attention (an indexer chooses keys)");
+    int64_t freq = 1, offset = 0;
+    add(p, m->index_topk > 0 && gqa, "sparse attention by blocks of keys");
+    add(p, m->index_topk > 0 && !gqa && !mf_target_shares_choices(m, &freq, &offset),
+        "sparse attention whose layers share choices unevenly");
     add(p, gqa && m->q_lora_rank > 0, "low-rank queries beside whole keys");
     add(p, gqa && m->v_head_dim != m->head_dim, "values of another width than keys");
     add(p, m->value_scale > 0, "a factor on values");
-    add(p, m->attn_gate != MF_ATTN_GATE_NONE, "gates on attention's output");
+    add(p, m->attn_gate == MF_ATTN_GATE_HEAD, "gates of whole heads");
+    add(p, m->attn_gate == MF_ATTN_GATE_CHANNEL && !gqa, "gates on latent attention's output");
     add(p, m->qk_norm_plain, "norms of queries and keys without weights");
     add(p, m->qk_norm_late && !m->qk_norm_plain, "norms of queries and keys behind their rotation");
     add(p, m->qk_norm_full, "norms over whole queries and keys");
@@ -88,14 +120,14 @@ static void add_attention(const mf_model *m, parts *p) {
 
 static void add_rest(const mf_model *m, parts *p) {
     const bool several = m->ffn_bias != m->o_bias || (m->o_bias && !m->qkv_bias);
-    add(p, m->zero_centred_norm, "norms that multiply by 1 + weight");
     add(p, m->gelu, "GELU in place of SiLU");
     add(p, m->logit_cap > 0, "a cap on logits");
     add(p, m->head_bias, "the output projection's bias");
     add(p, several, "biases in some projections alone");
     add(p, m->embedding_multiplier > 0 || m->residual_multiplier > 0 || m->logits_multiplier > 0,
         "multipliers on embeddings, residuals and logits");
-    add(p, m->moe_latent > 0, "experts in a latent space");
+    add(p, m->latent_norm, "a norm behind experts in a latent space");
+    add(p, m->hyper_streams > 0, "streams of residuals");
     add(p, m->input_scaled, "probabilities on the experts' input");
     add(p, m->experts > 0 && m->router_score == MF_ROUTER_SPARSEMIXER, "the router's sparse mixer");
     add(p, m->experts > 0 && m->router_score == MF_ROUTER_SQRTSOFTPLUS,
@@ -107,6 +139,7 @@ static void add_rest(const mf_model *m, parts *p) {
 static void list_parts(const mf_model *m, char *out, size_t size) {
     parts p = {out, size};
     out[0] = '\0';
+    add_hybrid(m, &p);
     add_layers(m, &p);
     add_attention(m, &p);
     add_rest(m, &p);
@@ -119,24 +152,31 @@ const char *mf_target_recipe(const char *model) {
     static const struct {
         const char *model, *recipe;
     } rows[] = {
-        {"llama2-7b", "llama2_7b"},
-        {"llama3-8b", "llama3_8b"},
-        {"llama3-70b", "llama3_70b"},
-        {"llama3-405b", "llama31_405b"},
-        {"qwen2.5-7b", "qwen25_7b"},
-        {"qwen2.5-32b", "qwen25_32b"},
-        {"qwen3-8b", "qwen3_8b"},
-        {"qwen3-30b-a3b", "qwen3_30b_a3b"},
-        {"qwen3-235b-a22b", "qwen3_235b_a22b"},
-        {"deepseek-v2-lite", "deepseek_v2_lite"},
-        {"deepseek-v2", "deepseek_v2"},
-        {"deepseek-v3", "deepseek_v3"},
-        {"moonlight-16b-a3b", "moonlight_16b"},
-        {"kimi-k2", "kimi_k2"},
-        {"gpt-oss-20b", "gpt_oss_20b"},
-        {"gpt-oss-120b", "gpt_oss_120b"},
-        {"olmoe-1b-7b", "olmoe_7b"},
-        {"glm-4.5", "glm45_355b"},
+        {"llama2-7b", "llama2_7b_pretrain_config"},
+        {"llama3-8b", "llama3_8b_pretrain_config"},
+        {"llama3-70b", "llama3_70b_pretrain_config"},
+        {"llama3-405b", "llama31_405b_pretrain_config"},
+        {"qwen2.5-7b", "qwen25_7b_pretrain_config"},
+        {"qwen2.5-32b", "qwen25_32b_pretrain_config"},
+        {"qwen3-8b", "qwen3_8b_pretrain_config"},
+        {"qwen3-30b-a3b", "qwen3_30b_a3b_pretrain_config"},
+        {"qwen3-235b-a22b", "qwen3_235b_a22b_pretrain_config"},
+        {"deepseek-v2-lite", "deepseek_v2_lite_pretrain_config"},
+        {"deepseek-v2", "deepseek_v2_pretrain_config"},
+        {"deepseek-v3", "deepseek_v3_pretrain_config"},
+        {"moonlight-16b-a3b", "moonlight_16b_pretrain_config"},
+        {"kimi-k2", "kimi_k2_pretrain_config"},
+        {"gpt-oss-20b", "gpt_oss_20b_pretrain_config"},
+        {"gpt-oss-120b", "gpt_oss_120b_pretrain_config"},
+        {"olmoe-1b-7b", "olmoe_7b_pretrain_config"},
+        {"glm-4.5", "glm45_355b_pretrain_config"},
+        {"glm-5.2", "glm52_pretrain_416gpu_h100_bf16_config"},
+        {"qwen3-next-80b-a3b", "qwen3_next_80b_a3b_pretrain_config"},
+        {"nemotron-3-nano", "nemotron_3_nano_pretrain_config"},
+        {"nemotron-3-super", "nemotron_3_super_pretrain_config"},
+        {"nemotron-3-ultra", "nemotron_3_ultra_pretrain_config"},
+        {"nemotron-3.5-lightning", "nemotron_3_5_lightning_pretrain_config"},
+        {"nemotron-h-56b", "nemotronh_56b_pretrain_config"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (strcmp(rows[i].model, model) == 0) {

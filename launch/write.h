@@ -27,6 +27,13 @@ typedef struct mf_launch {
 /* The model, one that mf_target_check_model passes, in Megatron-LM's flags. */
 void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out);
 
+/* Its layers that are not plain attention. */
+void mf_write_mixers(const mf_model *m, mf_settings *out);
+
+/* Layers as runs of 0 and 1, as Python spells lists: "([0]*3+[1]*58)". Returns whether both occur.
+ */
+bool mf_write_runs(const mf_model *m, bool (*is)(const mf_layer_class *x), char *out, size_t size);
+
 /* Degrees, schedule, communication, sharding, precision, memory choices, graphs. */
 void mf_write_layout(const mf_launch *x, mf_settings *out);
 
@@ -38,6 +45,11 @@ void mf_write_environment(const mf_launch *x, mf_settings *out);
 
 /* "Et*3|t*4|...|tmL": the layers of each virtual stage, in Megatron-LM's notation. */
 void mf_write_stages(const mf_model *m, const mf_assignment *a, char *out, size_t size);
+
+/* "MEM*E|ME", "/" before each MTP depth: the same of a hybrid, whose embedding, MTP depths and head
+ * stand at the ends. */
+void mf_write_letters(const mf_model *m, const mf_assignment *a, bool depths, char *out,
+                      size_t size);
 
 /* A setting as the target's command line takes it, quoted for the shell; false where the target
  * has no word for it. */

@@ -38,22 +38,35 @@ void mf_write_stages(const mf_model *m, const mf_assignment *a, char *out, size_
     }
 }
 
-static void write_degrees(const mf_launch *x, mf_settings *s) {
+/* Layers of virtual stages. A hybrid's letters are its layers, too: where a recipe builds it, they
+ * are said for the stages alone. */
+static void write_chunks(const mf_launch *x, mf_settings *s) {
     const mf_layout *l = &x->plan->layout;
+    const bool several = l->pp > 1 || l->vpp > 1, bridge = x->target == MF_TARGET_BRIDGE;
     char stages[4096];
-    mf_settings_put(s, "tensor-model-parallel-size", "%lld", LL(l->tp));
-    if (l->tp > 1) {
-        mf_settings_on(s, "sequence-parallel");
-    }
-    mf_settings_put(s, "context-parallel-size", "%lld", LL(l->cp));
-    mf_settings_put(s, "pipeline-model-parallel-size", "%lld", LL(l->pp));
-    if (l->pp > 1 || l->vpp > 1) {
+    if (mf_target_is_hybrid(x->model)) {
+        if (several || !bridge) {
+            mf_write_letters(x->model, &x->plan->assignment, !bridge, stages, sizeof stages);
+            mf_settings_put(s, "hybrid-layer-pattern", "%s", stages);
+        }
+    } else if (several) {
         if (l->vpp > 1) {
             mf_settings_put(s, "model.virtual_pipeline_model_parallel_size", "%lld", LL(l->vpp));
         }
         mf_write_stages(x->model, &x->plan->assignment, stages, sizeof stages);
         mf_settings_put(s, "pipeline-model-parallel-layout", "%s", stages);
     }
+}
+
+static void write_degrees(const mf_launch *x, mf_settings *s) {
+    const mf_layout *l = &x->plan->layout;
+    mf_settings_put(s, "tensor-model-parallel-size", "%lld", LL(l->tp));
+    if (l->tp > 1) {
+        mf_settings_on(s, "sequence-parallel");
+    }
+    mf_settings_put(s, "context-parallel-size", "%lld", LL(l->cp));
+    mf_settings_put(s, "pipeline-model-parallel-size", "%lld", LL(l->pp));
+    write_chunks(x, s);
     if (x->model->experts > 0) {
         mf_settings_put(s, "expert-model-parallel-size", "%lld", LL(l->ep));
         mf_settings_put(s, "expert-tensor-parallel-size", "%lld", LL(l->etp));
@@ -250,10 +263,11 @@ static void write_graphs(const mf_launch *x, const mf_common_choice *c, mf_setti
     if (l->graph == MF_GRAPH_PARTIAL) {
         bool router = x->model->experts > 0 && !(c->recompute & MF_RECOMPUTE_MOE);
         mf_settings_put(s, "cuda-graph-impl", "transformer_engine");
-        mf_settings_put(s, "cuda-graph-modules", "%s",
-                        router                  ? "attn moe_router moe_preprocess"
-                        : x->model->experts > 0 ? "attn"
-                                                : "attn mlp");
+        mf_settings_put(s, "cuda-graph-modules", "attn%s%s",
+                        mf_target_is_hybrid(x->model) ? " mamba" : "",
+                        router                  ? " moe_router moe_preprocess"
+                        : x->model->experts > 0 ? ""
+                                                : " mlp");
         mf_settings_on(s, "te-rng-tracker");
     } else if (l->graph == MF_GRAPH_STEP) {
         mf_settings_put(s, "cuda-graph-impl", "full_iteration");

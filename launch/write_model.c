@@ -36,6 +36,9 @@ static void write_attention(const mf_model *m, mf_settings *s) {
     if (m->attn_sinks) {
         mf_settings_put(s, "softmax-type", "learnable");
     }
+    if (m->attn_gate == MF_ATTN_GATE_CHANNEL) {
+        mf_settings_on(s, "attention-output-gate");
+    }
 }
 
 /* YaRN with latent attention, whose two factors on the softmax follow from what config.json makes
@@ -72,6 +75,11 @@ static void write_yarn(const mf_model *m, mf_settings *s) {
 static void write_rope(const mf_model *m, const mf_layout *l, mf_settings *s) {
     const mf_rope_scaling *r = &m->rope_scaling;
     int64_t reach = m->max_position > l->seq ? m->max_position : l->seq;
+    if (mf_target_rotates_none(m)) {
+        mf_settings_put(s, "position-embedding-type", "none");
+        mf_settings_put(s, "max-position-embeddings", "%lld", LL(reach));
+        return;
+    }
     mf_settings_put(s, "position-embedding-type", "rope");
     mf_settings_put(s, "rotary-base", "%.0f", m->rope_theta);
     mf_settings_put(s, "max-position-embeddings", "%lld", LL(reach));
@@ -128,24 +136,27 @@ static void write_ffn(const mf_model *m, mf_settings *s) {
     }
 }
 
-/* Runs of 0 and 1 as Python spells lists: "([0]*3+[1]*58)". */
-static void write_moe_layers(const mf_model *m, mf_settings *s) {
-    char text[1024] = "(";
-    bool dense = false;
+bool mf_write_runs(const mf_model *m, bool (*is)(const mf_layer_class *x), char *out, size_t size) {
+    bool both[2] = {false, false};
+    snprintf(out, size, "(");
     for (int64_t i = 0; i < m->layers;) {
-        bool moe = m->layer_classes[m->layer_class[i]].ffn == MF_FFN_MOE;
+        const bool one = is(&m->layer_classes[m->layer_class[i]]);
         int64_t n = i;
-        while (n < m->layers && (m->layer_classes[m->layer_class[n]].ffn == MF_FFN_MOE) == moe) {
+        while (n < m->layers && is(&m->layer_classes[m->layer_class[n]]) == one) {
             n++;
         }
-        size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, "%s[%d]*%lld", i > 0 ? "+" : "", moe, LL(n - i));
-        dense = dense || !moe;
+        size_t used = strlen(out);
+        snprintf(out + used, size - used, "%s[%d]*%lld", i > 0 ? "+" : "", one, LL(n - i));
+        both[one] = true;
         i = n;
     }
-    if (dense) {
-        mf_settings_put(s, "moe-layer-freq", "%s)", text);
-    }
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, ")");
+    return both[0] && both[1];
+}
+
+static bool has_experts(const mf_layer_class *x) {
+    return x->ffn == MF_FFN_MOE;
 }
 
 static void write_router(const mf_model *m, mf_settings *s) {
@@ -193,7 +204,13 @@ static void write_experts(const mf_model *m, mf_settings *s) {
     }
     mf_settings_put(s, "num-experts", "%lld", LL(m->experts));
     mf_settings_put(s, "moe-ffn-hidden-size", "%lld", LL(m->moe_ffn));
-    write_moe_layers(m, s);
+    char layers[1024];
+    if (mf_write_runs(m, has_experts, layers, sizeof layers) && !mf_target_is_hybrid(m)) {
+        mf_settings_put(s, "moe-layer-freq", "%s", layers);
+    }
+    if (m->moe_latent > 0) {
+        mf_settings_put(s, "moe-latent-size", "%lld", LL(m->moe_latent));
+    }
     if (m->shared_ffn > 0) {
         mf_settings_put(s, "moe-shared-expert-intermediate-size", "%lld", LL(m->shared_ffn));
         if (m->shared_gate) {
@@ -207,14 +224,24 @@ static void write_experts(const mf_model *m, mf_settings *s) {
 
 void mf_write_model(const mf_model *m, const mf_layout *l, mf_settings *out) {
     mf_settings_put(out, "transformer-impl", "transformer_engine");
-    mf_settings_put(out, "num-layers", "%lld", LL(m->layers));
+    if (mf_target_is_hybrid(m)) {
+        mf_settings_put(out, "spec",
+                        "megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec");
+    }
+    if (!mf_target_is_hybrid(m)) {
+        mf_settings_put(out, "num-layers", "%lld", LL(m->layers));
+    }
     mf_settings_put(out, "hidden-size", "%lld", LL(m->hidden));
     write_attention(m, out);
     write_ffn(m, out);
     mf_settings_put(out, "normalization", "%s", m->layer_norm ? "LayerNorm" : "RMSNorm");
     mf_settings_put(out, "norm-epsilon", "%g", m->rms_norm_eps);
+    if (m->zero_centred_norm) {
+        mf_settings_on(out, "apply-layernorm-1p");
+    }
     write_rope(m, l, out);
     write_windows(m, out);
+    mf_write_mixers(m, out);
     if (!m->tied_embeddings) {
         mf_settings_on(out, "untie-embeddings-and-output-weights");
     }

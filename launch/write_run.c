@@ -206,7 +206,8 @@ static void print_launch(const mf_launch *x, FILE *out) {
               "\"${ARGS[@]}\"\n",
               out);
     } else {
-        fputs("pretrain_gpt.py \"${ARGS[@]}\" \"${DATA[@]}\"\n", out);
+        fprintf(out, "pretrain_%s.py \"${ARGS[@]}\" \"${DATA[@]}\"\n",
+                mf_target_is_hybrid(x->model) ? "hybrid" : "gpt");
     }
 }
 
@@ -230,7 +231,7 @@ mf_status mf_write_script(const mf_launch *x, const char *const *notes, int coun
         fputs(")\n\n", out);
         print_data(x, out);
         if (x->target == MF_TARGET_BRIDGE && mf_target_has_recipe(x->model, x->model_name)) {
-            fprintf(out, "RECIPE=${RECIPE:-%s_pretrain_config}\n", mf_target_recipe(x->model_name));
+            fprintf(out, "RECIPE=${RECIPE:-%s}\n", mf_target_recipe(x->model_name));
         } else if (x->target == MF_TARGET_BRIDGE) {
             fputs("RECIPE=${RECIPE:?a recipe that builds this model}\n", out);
         }

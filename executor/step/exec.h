@@ -221,6 +221,8 @@ struct mf_exec {
     mf_update_tables tables;
     mf_update_pieces pieces;
     int64_t ops;
+    int64_t worked_ns;      /* as the step that was read last reports it */
+    bool works;             /* the clock of work runs where the queue of compute has come to */
     bool preparing;         /* plans are made: nothing is said to other ranks */
     bool quiet;             /* nobody is told of ops: they do not run */
     mf_device_graph *graph; /* of a step; NULL: none yet */
@@ -391,6 +393,12 @@ mf_status mf_exec_progress_init(mf_exec *x, mf_err *e);
 void mf_exec_progress_clear(mf_exec *x);
 mf_status mf_exec_progress_mark(mf_exec *x, int position, unsigned passes, int micro_batch,
                                 mf_err *e);
+
+/* work_clock.c: compute begins to work in a block, or goes on; it waits, or its block ends. */
+mf_status mf_exec_work(mf_exec *x, bool works, mf_err *e);
+/* Before an op of a block, and what it waits for, and before its own work. */
+mf_status mf_exec_work_awaits(mf_exec *x, const block_at *at, int op, const mf_queue *q, mf_err *e);
+mf_status mf_exec_work_on(mf_exec *x, const mf_op *op, const mf_queue *q, mf_err *e);
 
 /* program_run.c: around an op of the program that no block holds. False: it is to be left out. */
 bool mf_exec_runs(mf_exec *x, const mf_op *op);

@@ -154,7 +154,7 @@ double mf_exec_aux_scopes(const mf_exec *x) {
 }
 
 /* From the sums over all ranks of what each of them counted of its own rows. */
-static void read_losses(const mf_exec *x, const step_flight *f, mf_exec_result *out) {
+static void read_losses(mf_exec *x, const step_flight *f, mf_exec_result *out) {
     const mf_layout *l = &x->p->layout;
     double *sums = (double *)(void *)f->down, *aux = sums + MF_STEP_SUMS;
     const mf_kernel_update_state *update = (void *)(f->down + (x->in.update - x->in.sums));
@@ -172,6 +172,9 @@ static void read_losses(const mf_exec *x, const step_flight *f, mf_exec_result *
     out->updates_skipped = update->skipped;
     out->overflowed = update->overflow;
     out->ops = f->ops;
+    /* Between two reports, as one follows the other. */
+    out->worked_s = 1e-9 * (double)(update->worked_ns - x->worked_ns);
+    x->worked_ns = update->worked_ns;
 }
 
 mf_status mf_exec_flight_land(mf_exec *x, mf_exec_result *out, mf_err *e) {

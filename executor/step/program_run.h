@@ -59,6 +59,9 @@ typedef struct mf_exec_result {
     double z_loss;                 /* likewise; 0 without z_coef */
     double grad_norm;              /* before clipping */
     const double *aux_of_position; /* [positions] owned by the executor */
+    double worked_s;               /* by this rank's device in blocks' ops on the queue of compute,
+                                      while it waited for no other queue and no other rank; 0: of one
+                                      rank, or where the device's memory is the host's */
     int64_t ops;                   /* executed by this rank */
     bool skipped;                  /* the update, as something was not finite or did not fit */
     int64_t updates_skipped;       /* so far, this one included */

@@ -23,7 +23,7 @@ typedef struct mf_metrics_parts {
     X(lr, ALWAYS)           /* of this step's update */                                            \
     X(step_time_s, ALWAYS)  /* wall time of the step */                                            \
     X(work_median_s, RANKS) /* of it a rank works and does not wait for others: the median rank */ \
-    X(work_slowest_s, RANKS)             /* and the one that works longest; several CPU ranks */   \
+    X(work_slowest_s, RANKS)             /* and the one that works longest; several ranks */       \
     X(slowest_rank, RANKS)               /* which that is */                                       \
     X(tokens_per_s, ALWAYS)              /* of all ranks together */                               \
     X(model_tflops_per_gpu, ALWAYS)      /* as Megatron-LM counts, per rank */                     \

@@ -1,5 +1,6 @@
-/* pace.c - which rank holds the others up: the time that each works in a step, which is the step's
- * less what the rank waits for others in it. Known where a rank works itself: on CPU ranks. */
+/* pace.c - which rank holds the others up: the time that each works in a step. Of a CPU rank it is
+ * the step's less what the rank waits for others in it, by the host's clock; of a GPU what its own
+ * clock says (mf_exec_result.worked_s), as ranks of a slow one wait inside their collectives. */
 #include "executor/train/run.h"
 
 #include <stdio.h>
@@ -58,7 +59,7 @@ static mf_pace *create(int ranks, mf_err *e) {
 }
 
 bool mf_run_has_pace(const run *r) {
-    return r->device->ops->on_host && r->layout.gpus > 1;
+    return r->layout.gpus > 1;
 }
 
 mf_status mf_run_pace_open(run *r, mf_err *e) {
@@ -138,12 +139,13 @@ static void fill(mf_pace *p, const double *busy_s, mf_train_metrics *m) {
     m->slowest_rank = slowest;
 }
 
-mf_status mf_run_pace_end(run *r, double took_s, mf_train_metrics *m, mf_err *e) {
+mf_status mf_run_pace_end(run *r, double took_s, double worked_s, mf_train_metrics *m, mf_err *e) {
     mf_pace *p = r->pace;
     if (p == NULL) {
         return MF_OK;
     }
-    const double own_s = took_s - (mf_board_waited_s(r->board) - p->waited_s);
+    const double own_s =
+        r->device->ops->on_host ? took_s - (mf_board_waited_s(r->board) - p->waited_s) : worked_s;
     mf_status status =
         mf_comm_all_gather(r->comm, MF_GROUP_WORLD, MF_COMM_F64, &own_s, p->step_s, 1, e);
     if (status == MF_OK) {

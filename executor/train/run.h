@@ -49,7 +49,7 @@ typedef struct run {
     mf_op_timer *timer;
     mf_data_mix *data;
     mf_data_order order;
-    mf_pace *pace; /* NULL where nobody knows what a rank waits */
+    mf_pace *pace; /* NULL with one rank */
     mf_metrics *metrics;
     mf_run_lock *lock; /* on the folder: rank 0's */
     double *loads;     /* [positions * experts] */
@@ -98,14 +98,14 @@ mf_status mf_run_steps(run *r, bool *alone, mf_err *e);
 /* What ops took, once no more of them are timed. */
 mf_status mf_run_write_times(run *r, bool ended, mf_err *e);
 
-/* pace.c: is it known what each rank waits? Before the first step, collective; its end. */
+/* pace.c: are there several ranks? Before the first step, collective; its end. */
 bool mf_run_has_pace(const run *r);
 mf_status mf_run_pace_open(run *r, mf_err *e);
 void mf_run_pace_close(run *r);
 /* Around a step, which took so long: its metrics get the ranks' times, and a rank that is slow over
  * many steps is named. The end is collective. */
 void mf_run_pace_begin(run *r);
-mf_status mf_run_pace_end(run *r, double took_s, mf_train_metrics *m, mf_err *e);
+mf_status mf_run_pace_end(run *r, double took_s, double worked_s, mf_train_metrics *m, mf_err *e);
 
 /* saves.c: is a checkpoint written behind this step? */
 bool mf_run_saves_after(const run *r, int64_t step);

@@ -1,6 +1,8 @@
 /* update.c - reference of what comes before an update of the weights. */
 #include "kernels/optimizer/update_terms.h"
 
+#include <time.h>
+
 mf_status mf_kernel_update_begin_step(const mf_kernel_update_begin *a, mf_err *e) {
     (void)e;
     bool finite = true;
@@ -8,5 +10,13 @@ mf_status mf_kernel_update_begin_step(const mf_kernel_update_begin *a, mf_err *e
         finite = finite && isfinite(a->also_finite[i]);
     }
     mf_update_decide(a, finite);
+    return MF_OK;
+}
+
+mf_status mf_kernel_work_clock_turn(const mf_kernel_work_clock *a, mf_err *e) {
+    struct timespec t;
+    (void)e;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    mf_update_turn(a, (int64_t)t.tv_sec * 1000000000 + t.tv_nsec);
     return MF_OK;
 }

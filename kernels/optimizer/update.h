@@ -12,18 +12,20 @@
 #include "kernels/kernel.h"
 
 typedef struct mf_kernel_update_state {
-    int64_t step;     /* updates made, this one included */
-    int64_t skipped;  /* updates left out */
-    int32_t skip;     /* this update is left out: 1, else 0 */
-    int32_t overflow; /* not 0: some rows had no place (the `sticky` word of the permute maps); set
-                         by others, and stays: a step behind one that has to be run again makes no
-                         update, either */
-    float lr;         /* set by the caller */
-    float limit;      /* likewise: of the first of the sums beside the norm; 0: none */
-    float clip;       /* factor of the gradient clipping */
-    float norm;       /* of the gradients, before clipping */
-    float rate;       /* lr / (1 - beta1^step) */
-    float root;       /* 1 / sqrt(1 - beta2^step) */
+    int64_t step;      /* updates made, this one included */
+    int64_t skipped;   /* updates left out */
+    int32_t skip;      /* this update is left out: 1, else 0 */
+    int32_t overflow;  /* not 0: some rows had no place (the `sticky` word of the permute maps); set
+                          by others, and stays: a step behind one that has to be run again makes no
+                          update, either */
+    float lr;          /* set by the caller */
+    float limit;       /* likewise: of the first of the sums beside the norm; 0: none */
+    float clip;        /* factor of the gradient clipping */
+    float norm;        /* of the gradients, before clipping */
+    float rate;        /* lr / (1 - beta1^step) */
+    float root;        /* 1 / sqrt(1 - beta2^step) */
+    int64_t began_ns;  /* when work was begun last, by the clock of where the kernels run */
+    int64_t worked_ns; /* all in all, from there to where it paused: mf_kernel_work_clock_turn */
 } mf_kernel_update_state;
 
 /* norm and clip become what mf_kernel_grad_clip_factor makes of sum_sq. The update is left out when
@@ -40,7 +42,16 @@ typedef struct mf_kernel_update_begin {
     mf_kernel_update_state *state;
 } mf_kernel_update_begin;
 
+/* Work that is timed begins where the queue has come to, or pauses there: what stands between the
+ * two is added to worked_ns. */
+typedef struct mf_kernel_work_clock {
+    bool begins;
+    mf_kernel_update_state *state;
+} mf_kernel_work_clock;
+
 MF_KERNEL_C_BEGIN
+mf_status mf_kernel_work_clock_turn(const mf_kernel_work_clock *a, mf_err *e);
+mf_status mf_kernel_work_clock_turn_cuda(const mf_kernel_work_clock *a, void *stream, mf_err *e);
 mf_status mf_kernel_update_begin_step(const mf_kernel_update_begin *a, mf_err *e);
 mf_status mf_kernel_update_begin_step_cuda(const mf_kernel_update_begin *a, void *stream,
                                            mf_err *e);

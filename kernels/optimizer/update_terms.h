@@ -47,6 +47,15 @@ MF_UPDATE_INLINE void mf_update_clip(double sum_sq, float grad_scale, float max_
     *clip = factor < 1.0 ? (float)factor : 1.0f;
 }
 
+/* now_ns: of one clock, which only grows. */
+MF_UPDATE_INLINE void mf_update_turn(const mf_kernel_work_clock *a, int64_t now_ns) {
+    if (a->begins) {
+        a->state->began_ns = now_ns;
+    } else {
+        a->state->worked_ns += now_ns - a->state->began_ns;
+    }
+}
+
 /* finite: whether all sums beside the norm are. */
 MF_UPDATE_INLINE void mf_update_decide(const mf_kernel_update_begin *a, bool finite) {
     mf_kernel_update_state *s = a->state;

@@ -34,6 +34,9 @@ double mf_persistent_B(const mf_layout *l, mf_param_count params) {
 
 double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
                         const mf_stage_sums *x) {
+    if (isinf(x->time_s) || isinf(x->plain_s)) {
+        return HUGE_VAL; /* sums below take some of these no times: no numbers */
+    }
     mf_floor_mode mode = mf_floor_mode_of(l->schedule);
     bool one = o->chunks == 1;
     size_t at = (size_t)p * (size_t)(o->layers + 1) + (size_t)x->layers;

@@ -72,7 +72,8 @@ double mf_stage_exposed_s(double exposed, double once_s, double uncounted_s, dou
  * of a stage. */
 double mf_persistent_B(const mf_layout *l, mf_param_count params);
 
-/* Stage p of a layout with this order. */
+/* Stage p of a layout with this order. INFINITY where passes take that (no choice keeps so little):
+ * such a stage fits nowhere. Never a NaN. */
 double mf_stage_floor_s(const mf_layout *l, const mf_order_summary *o, int64_t p,
                         const mf_stage_sums *x);
 

@@ -112,24 +112,16 @@ static bool beats(const mf_block_cost *a, const mf_block_cost *b) {
            a->saved_B + a->local_w_B <= b->saved_B + b->local_w_B;
 }
 
-/* One choice stands for another from now on, which may copy less. */
-static void stand_for(mf_partition_choice *c, const mf_partition_choice *other) {
-    c->link_s = fmin(c->link_s, other->link_s);
-}
-
 /* Keeps c and drops what it beats, or drops c. */
-static void add_choice(mf_partition_class *out, mf_partition_choice *c) {
+static void add_choice(mf_partition_class *out, const mf_partition_choice *c) {
+    int kept = 0;
     for (int k = 0; k < out->choices; k++) {
         if (beats(&out->choice[k].cost, &c->cost)) {
-            stand_for(&out->choice[k], c);
             return;
         }
     }
-    int kept = 0;
     for (int k = 0; k < out->choices; k++) {
-        if (beats(&c->cost, &out->choice[k].cost)) {
-            stand_for(c, &out->choice[k]);
-        } else {
+        if (!beats(&c->cost, &out->choice[k].cost)) {
             out->choice[kept++] = out->choice[k];
         }
     }
@@ -200,8 +192,6 @@ static void find_lean(mf_partition_class *c, bool merged) {
                 if (b != i && c->choice[b].lean &&
                     mixture_beats(figures[a], figures[b], figures[i])) {
                     c->choice[i].lean = false;
-                    stand_for(&c->choice[a], &c->choice[i]);
-                    stand_for(&c->choice[b], &c->choice[i]);
                     break;
                 }
             }
@@ -229,7 +219,6 @@ static mf_status price_class(mf_partition *in, const mf_block_key *key, uint32_t
         out->f_host_s = fmin(out->f_host_s, c.cost.f.host_s);
         out->b_host_s = fmin(out->b_host_s, c.cost.b.host_s);
         out->w_host_s = fmin(out->w_host_s, c.cost.w.host_s);
-        c.link_s = c.cost.host_link_s;
         add_choice(out, &c);
     }
     const mf_block_cost *q = &out->choice[0].cost;

@@ -45,7 +45,6 @@ typedef struct mf_partition_choice {
      * a hair below the truth, so that few choices stand for all (see mf_partition_part_s). */
     bool lean;
     double f_floor_s;
-    double link_s; /* host_link_s, the least of this choice and of those that it stands for */
     /* merged: a pair of this forward and that backward takes at least the sum of the two, in every
      * set of shares */
     double f_pair_s[MF_SHARES], b_pair_s[MF_SHARES];

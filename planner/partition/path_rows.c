@@ -156,51 +156,6 @@ static bool take_found(mf_rows *b, mf_milp_lazy_row *row) {
     return add_found(b);
 }
 
-/* --- ways to the host ------------------------------------------------------------------------- */
-
-/* What the copies of a stage fill of its way to the host at the point, in units. */
-static double link_at(const mf_rows *b, int stage) {
-    const mf_partition *in = b->in;
-    double sum_s = 0.0;
-    for (int c = 0; c < in->chunks; c++) {
-        int v = (int)mf_layout_vstage(&in->layout, stage, c);
-        for (int s = 0; s < in->slots; s++) {
-            const mf_partition_class *class = mf_partition_class_at(in, v, s);
-            for (int m = 0; m < class->choices; m++) {
-                sum_s += b->here[mf_partition_cell(in, v, s, m)] * class->choice[m].link_s;
-            }
-        }
-    }
-    return sum_s * (double)in->layout.micro_batches / b->unit_s;
-}
-
-/* A stage whose copies fill more of it than T is long: its row. */
-static bool find_link(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
-    for (int p = 0; p < b->in->stages && b->links && b->status == MF_OK; p++) {
-        double more = b->link_after[p] < 0 ? link_at(b, p) - x[b->step] : 0.0;
-        if (more > x[b->step] * MF_PATH_TOLERANCE) {
-            row->count = 0;
-            row->lo = -INFINITY;
-            row->hi = 0.0;
-            row->more = false;
-            mf_rows_split_stage(b, p, MF_FIGURE_LINK, (double)b->in->layout.micro_batches, row);
-            row->col[row->count] = b->step;
-            row->value[row->count++] = -1.0;
-            b->link_after[p] = b->kept ? b->kept->count : 0;
-            return true;
-        }
-    }
-    return false;
-}
-
-int mf_rows_chain_row(const mf_rows *b, int i) {
-    int row = b->first_chain_row + i;
-    for (int p = 0; p < b->in->stages; p++) {
-        row += b->link_after[p] >= 0 && b->link_after[p] <= i;
-    }
-    return row;
-}
-
 /* --- a point ---------------------------------------------------------------------------------- */
 
 /* Longest chain at a point of the program; true when it is longer than T says. */
@@ -223,9 +178,6 @@ static bool find_chain(mf_rows *b, const double *x, mf_milp_lazy_row *row) {
         return play(b) && breaks(b, x, row) && add_found(b);
     }
     memcpy(b->here, b->count, point_size(b) * sizeof *b->here);
-    if (b->splits && find_link(b, x, row)) {
-        return true;
-    }
     if (!look_at(b, x, row)) {
         return false;
     }

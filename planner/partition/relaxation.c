@@ -50,7 +50,7 @@ static mf_status weigh(const mf_rows *b, const mf_lp *lp, mf_chains *chains, mf_
         return mf_err_set(e, MF_NOMEM, "out of memory");
     }
     for (int i = 0; i < chains->count; i++) {
-        dual[i] = mf_lp_row_dual(lp, mf_rows_chain_row(b, i));
+        dual[i] = mf_lp_row_dual(lp, b->first_chain_row + i);
     }
     mf_rows_weigh(b, dual, chains);
     free(dual);

@@ -313,49 +313,6 @@ mf_status mf_rows_add_fixed(mf_rows *b, const mf_partition_tried *tried) {
     return MF_OK;
 }
 
-static bool copies(const mf_partition *in) {
-    for (int i = 0; i < in->classes; i++) {
-        for (int m = 0; m < in->class[i].choices; m++) {
-            if (in->class[i].choice[m].link_s > 0.0) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* What a stage's copies fill of its way to the host, choice by choice. */
-static void add_stage_link(mf_rows *b, int row, int stage, double by) {
-    const mf_partition *in = b->in;
-    for (int v = 0; v < in->vstages; v++) {
-        for (int s = 0; s < in->slots && mf_layout_stage_of(&in->layout, v) == stage; s++) {
-            const mf_partition_class *c = mf_partition_class_at(in, v, s);
-            for (int m = 0; m < c->choices; m++) {
-                int col = b->col[mf_partition_cell(in, v, s, m)];
-                if (col >= 0) {
-                    mf_milp_add_entry(&b->milp, row, col, by * c->choice[m].link_s);
-                }
-            }
-        }
-    }
-}
-
-/* The exact program's rows of ways to the host; the tree over splits adds its own where they are
- * broken. */
-static void add_links(mf_rows *b) {
-    const double rounds = (double)b->in->layout.micro_batches;
-    b->links = mf_uses(b->in->evaluator->without, MF_MECHANISM_LINK_ROWS) && b->in->merged &&
-               !b->lean && copies(b->in);
-    for (int p = 0; p < b->in->stages; p++) {
-        b->link_after[p] = -1;
-        if (b->links && !b->splits) {
-            int row = mf_milp_add_row(&b->milp, -INFINITY, 0);
-            add_stage_link(b, row, p, rounds / b->unit_s);
-            mf_milp_add_entry(&b->milp, row, b->step, -1.0);
-        }
-    }
-}
-
 /* --- the whole -------------------------------------------------------------------------------- */
 
 void mf_rows_clear(mf_rows *b) {
@@ -375,7 +332,6 @@ void mf_rows_clear(mf_rows *b) {
     free(b->count);
     free(b->inner);
     free(b->here);
-    free(b->link_after);
 }
 
 mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *tried,
@@ -402,7 +358,6 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
         }
     }
     b->here = malloc(point * sizeof *b->here);
-    b->link_after = malloc((size_t)in->stages * sizeof *b->link_after);
     b->inner = malloc(point * sizeof *b->inner);
     b->col = malloc(cells * sizeof *b->col);
     b->top = malloc(cells * sizeof *b->top);
@@ -411,7 +366,7 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     b->until = malloc((size_t)in->vstages * (size_t)in->slots * sizeof *b->until);
     b->curves_s = malloc((size_t)in->stages * (size_t)(in->positions + 1) * sizeof *b->curves_s);
     if (!b->col || !b->top || !b->count || !b->extra || !b->until || !b->curves_s || !b->inner ||
-        !b->here || !b->link_after) {
+        !b->here) {
         status = mf_err_set(e, MF_NOMEM, "out of memory");
         goto out;
     }
@@ -430,7 +385,6 @@ mf_status mf_rows_make(mf_rows *b, mf_partition *in, const mf_partition_tried *t
     }
     b->step =
         mf_milp_add_col(&b->milp, o->floor_s / b->unit_s, o->cutoff_s / b->unit_s, 1.0, false);
-    add_links(b);
     status = mf_rows_add_chains(b, known);
     *in->effort_ns += MF_ROWS_ENTRY_NS * (int64_t)b->milp.entries;
 out:

@@ -14,9 +14,9 @@
 
 #define MF_ROWS_BYTES 1e9 /* a unit of bytes in rows */
 
-/* Splits: what a layer adds to its virtual stage: seconds of every part, bytes in flight and held,
- * merged: seconds that its copies fill the way to the host. */
-enum { MF_FIGURE_SAVED = MF_ORDER_PARTS, MF_FIGURE_HELD, MF_FIGURE_LINK, MF_FIGURES };
+/* Splits: what a layer adds to its virtual stage: seconds of every part, bytes in flight and held.
+ */
+enum { MF_FIGURE_SAVED = MF_ORDER_PARTS, MF_FIGURE_HELD, MF_FIGURES };
 typedef struct mf_figures {
     double value[MF_FIGURES]; /* in units; of the first choice */
     bool mixed[MF_FIGURES];   /* other choices add something else */
@@ -40,12 +40,7 @@ typedef struct mf_rows {
     double *curves_s;   /* lean: [stages][main layers + 1] a stage's extra by its main layers */
     int step;           /* column of T */
     double unit_s;
-    /* chains: rows [first_chain_row ...] are those of kept->chain, in order; splits: with rows of
-     * ways to the host between them (mf_rows_chain_row) */
-    int first_chain_row;
-    bool links;      /* a merged step takes no less than a stage's copies fill its way to the host:
-                      * of passes that are played by themselves that is known */
-    int *link_after; /* splits: [stages] chains in front of the stage's row, -1 = it has none */
+    int first_chain_row; /* rows from here on are those of kept->chain, in order */
     mf_order_chain chain;
     double *count; /* [cells] of a relaxation's point; lean: and [stages] what stages take more */
     /* splits and lean: counts that played in inner_s, the least so far; the program's point; chains
@@ -81,8 +76,6 @@ double mf_rows_least_beside_B(const mf_partition *in, int stage);
 /* --- splits (split_rows.c) --- */
 /* Sizes, layers of each slot up to each virtual stage, figures, memory. */
 mf_status mf_rows_add_splits(mf_rows *b);
-/* A figure of all that stands on a stage, times `by`, as entries of a row. */
-void mf_rows_split_stage(mf_rows *b, int stage, int figure, double by, mf_milp_lazy_row *row);
 /* What the layers add to a chain, as entries of its row. */
 void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row);
 
@@ -105,9 +98,6 @@ mf_status mf_rows_told(mf_partition *in, const int *first, mf_partition_told *x,
 mf_status mf_rows_add_chains(mf_rows *b, const mf_chains *known);
 /* mf_milp_lazy_fn: the longest chain at a point, when it is longer than T says. */
 bool mf_rows_lazy_chain(void *rows, const double *x, mf_milp_lazy_row *row);
-
-/* Row of kept chain i. */
-int mf_rows_chain_row(const mf_rows *b, int i);
 
 /* Weighs kept chains by the multipliers of their rows (relaxation.c). */
 void mf_rows_weigh(const mf_rows *b, const double *dual, mf_chains *chains);

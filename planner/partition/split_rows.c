@@ -18,9 +18,6 @@
 static double figure_of(const mf_rows *b, const mf_partition_class *c, int m, int figure) {
     if (figure >= MF_ORDER_PARTS) {
         const mf_block_cost *q = &c->choice[m].cost;
-        if (figure == MF_FIGURE_LINK) {
-            return b->in->merged ? c->choice[m].link_s / b->unit_s : 0.0;
-        }
         return (figure == MF_FIGURE_SAVED ? q->saved_B : q->held_B) / MF_ROWS_BYTES;
     }
     return mf_partition_part_s(b->in, c, m, (mf_order_part)figure, b->hull) / b->unit_s;
@@ -109,13 +106,6 @@ static void take_entries(mf_rows *b, mf_milp_lazy_row *row) {
             row->value[row->count++] = value;
         }
     }
-}
-
-void mf_rows_split_stage(mf_rows *b, int stage, int figure, double by, mf_milp_lazy_row *row) {
-    for (int c = 0; c < b->in->chunks; c++) {
-        sum_figure(b, (int)mf_layout_vstage(&b->in->layout, stage, c), figure, by);
-    }
-    take_entries(b, row);
 }
 
 void mf_rows_split_chain(mf_rows *b, const mf_order_chain *chain, mf_milp_lazy_row *row) {

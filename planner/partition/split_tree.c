@@ -463,7 +463,7 @@ static void weigh_root(tree *t) {
     mf_chains *kept = t->rows.kept;
     double dual[MF_CHAINS_MAX];
     for (int i = 0; kept && i < kept->count; i++) {
-        dual[i] = mf_lp_row_dual(t->lp, mf_rows_chain_row(&t->rows, i));
+        dual[i] = mf_lp_row_dual(t->lp, t->rows.first_chain_row + i);
     }
     if (kept) {
         mf_rows_weigh(&t->rows, dual, kept);

@@ -145,20 +145,6 @@ static void add_workspaces(const mf_block *b, bool split, mf_block_cost *q) {
     q->local_w_B = split ? (double)b->local_w_B : 0.0;
 }
 
-/* No play has more than one copy's worth on that link at a time. More rows than balanced only add.
- */
-static double host_link_s(const mf_cost *cost, const mf_block *b) {
-    double sum_s = 0.0;
-    for (int i = 0; i < b->nops && b->offload_B > 0; i++) {
-        if (mf_op_kind_class((mf_op_kind)b->ops[i].kind) == MF_CLASS_COPY) {
-            mf_price p;
-            mf_cost_op(cost, &b->ops[i], 1.0, &p);
-            sum_s += p.link_share * p.time_s;
-        }
-    }
-    return sum_s;
-}
-
 static void memory_cost(const mf_cost *cost, const mf_block *b, bool split, mf_block_cost *q) {
     bool cpu = mf_cluster_is_cpu(mf_cost_cluster(cost)); /* whose scratch is planned by itself */
     q->saved_B = (double)b->saved_B;
@@ -184,5 +170,4 @@ void mf_block_cost_make(const mf_cost *cost, const mf_layout *l, const mf_block 
         out->w = passes_cost(cost, l, b, op_s, MF_PASS_W, WHOLE, &rest_s[2], room_s);
     }
     memory_cost(cost, b, key->split, out);
-    out->host_link_s = host_link_s(cost, b);
 }

@@ -33,7 +33,6 @@ typedef struct mf_block_cost {
     mf_pass_cost b; /* backward: recomputation, input gradient and, unless split, weight gradient */
     mf_pass_cost w; /* weight gradient when split, else zero */
     double flops;   /* of all passes */
-    double host_link_s; /* that copies of all passes fill the way to the host, both directions */
     double saved_B, held_B, offload_B, boundary_B, gather_B;
     double comm_B; /* buffers that a stage has once, of the block that needs most: the dispatcher's,
                       the kernels' scratch */

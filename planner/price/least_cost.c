@@ -18,7 +18,6 @@ static void least_of(mf_block_cost *least, const mf_block_cost *q) {
     least_pass(&least->b, &q->b);
     least_pass(&least->w, &q->w);
     least->flops = fmin(least->flops, q->flops);
-    least->host_link_s = fmin(least->host_link_s, q->host_link_s);
     least->saved_B = fmin(least->saved_B, q->saved_B);
     least->held_B = fmin(least->held_B, q->held_B);
     least->offload_B = fmin(least->offload_B, q->offload_B);

@@ -26,7 +26,6 @@
     X(TRIALS, "trials", "numbers are tried before a tree branches on one of them")                 \
     X(STAGE_SUMS, "stage-sums", "trees branch on sums of stages, too")                             \
     X(BETWEEN, "between", "paths are looked for between a point and the best one so far")          \
-    X(LINK_ROWS, "link-rows", "steps take no less than copies fill the way to the host")           \
     X(INTEGER_PROGRAM, "integer-program", "GLPK solves the exact program of a layout")             \
     X(EXHAUSTIVE, "exhaustive", "layouts of few plans are simulated whole")                        \
     X(LOCAL_SEARCH, "local-search", "positions are moved between stages")                          \

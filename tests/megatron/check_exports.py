@@ -59,7 +59,7 @@ def told_by(path):
     """The script's launcher words, its flags, its environment, and the number of processes."""
     told = run_script(path)
     argv = told["argv"]
-    at = argv.index("pretrain_gpt.py")
+    at = next(i for i, word in enumerate(argv) if word.startswith("pretrain_"))
     launcher, flags = argv[:at], argv[at + 1:]
     nodes = int(launcher[launcher.index("--nnodes") + 1])
     each = int(launcher[launcher.index("--nproc-per-node") + 1])
@@ -74,7 +74,7 @@ def check(path):
     pretend_gpu(capability_of(path))
     from megatron.training import arguments
 
-    sys.argv = ["pretrain_gpt.py"] + flags
+    sys.argv = ["pretrain.py"] + flags
     with redirect_stdout(io.StringIO()):
         args = arguments.parse_args()
         arguments.validate_args(args)
@@ -93,12 +93,13 @@ def value_of(words, field):
     """What argparse would make of a flag's words."""
     if not words:
         return True
-    plain = field.name in ("pipeline_model_parallel_layout", "moe_layer_freq")
+    lists = ("moe_layer_freq", "linear_attention_freq")
+    plain = field.name in ("pipeline_model_parallel_layout",) + lists
     plain = plain or (field.name == "cp_comm_type" and len(words) == 1)  # of all layers
     if "list" in str(field.type).lower() and not plain:
         return words
     text = words[0]
-    if field.name == "moe_layer_freq":
+    if field.name in lists:
         return eval(text, {"__builtins__": {}})  # as Megatron's parser does
     for kind in (int, float):
         try:
@@ -133,6 +134,8 @@ def check_core(path):
             config[SWITCHED_OFF[name]] = False
         elif field is not None:
             config[field.name] = value_of(said, field)
+    if "hybrid_layer_pattern" in words:  # "|" between stages, "/" before MTP depths
+        config["num_layers"] = len(words["hybrid_layer_pattern"][0].split("/")[0].replace("|", ""))
     if "swiglu" in words:
         config.update(gated_linear_unit=True, activation_func=torch.nn.functional.silu)
     stages = config.pop("pipeline_model_parallel_layout", None)

@@ -107,16 +107,16 @@ static void test_what_cannot_be_said_is_named(void **state) {
         const char *model, *part;
         bool bridge; /* a recipe of Megatron-Bridge builds it all the same */
     } rows[] = {
-        {"qwen3-next-80b-a3b", "linear attention", false},
         {"kimi-linear-48b-a3b", "linear attention", false},
         {"minimax-text-01", "linear attention", false},
-        {"nemotron-3-nano", "Mamba-2", false},
-        {"granite-4.0-h-small", "Mamba-2", false},
+        {"granite-4.0-h-small", "layers of a mixer with a state and a feed-forward part", false},
         {"llama4-maverick", "attention inside chunks", false},
         {"mimo-v2-flash", "values of another width", false},
         {"gemma-4-26b-a4b", "GELU", false},
-        {"deepseek-v3.2", "sparse attention", false},
-        {"glm-5", "sparse attention", false},
+        {"minimax-m3", "sparse attention by blocks of keys", false},
+        {"deepseek-v4-flash", "attention over compressed keys", false},
+        {"step-3.5-flash", "gates of whole heads", false},
+        {"kimi-k3", "a norm behind experts in a latent space", false},
         {"olmoe-1b-7b", "norms over whole queries and keys", true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -130,6 +130,93 @@ static void test_what_cannot_be_said_is_named(void **state) {
         }
         assert_int_equal(mf_target_check_model(MF_TARGET_BRIDGE, &m, m.name, NULL),
                          rows[i].bridge ? MF_OK : MF_INFEASIBLE);
+    }
+}
+
+static const mf_setting *setting_of(const mf_settings *s, const char *name) {
+    for (int i = 0; i < s->count; i++) {
+        if (strcmp(s->item[i].name, name) == 0) {
+            return &s->item[i];
+        }
+    }
+    return NULL;
+}
+
+/* What tells layers apart that are not plain attention, against what Megatron-LM's own scripts of
+ * these models say (tests/functional_tests/test_cases/nemotron) and their config.json. */
+static void test_layers_of_hybrids_and_sparse_attention_are_written(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *name, *value;
+    } rows[] = {
+        {"nemotron-3-super", "hybrid-layer-pattern",
+         "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*"
+         "EMEMEMEME/*E"},
+        {"nemotron-3-super", "mamba-num-heads", "128"},
+        {"nemotron-3-super", "moe-latent-size", "1024"},
+        {"nemotron-3-super", "moe-shared-expert-intermediate-size", "5376"},
+        {"nemotron-3-super", "position-embedding-type", "none"},
+        {"nemotron-3-super", "squared-relu", "true"},
+        {"nemotron-3-super", "num-layers", NULL},
+        {"nemotron-3-super", "moe-layer-freq", NULL},
+        {"qwen3-next-80b-a3b", "experimental-attention-variant", "gdn"},
+        {"qwen3-next-80b-a3b", "linear-num-value-heads", "32"},
+        {"qwen3-next-80b-a3b", "attention-output-gate", "true"},
+        {"qwen3-next-80b-a3b", "apply-layernorm-1p", "true"},
+        {"qwen3-next-80b-a3b", "rotary-percent", "0.25"},
+        {"qwen3-next-80b-a3b", "hybrid-layer-pattern", NULL},
+        {"deepseek-v3.2", "experimental-attention-variant", "dsa"},
+        {"deepseek-v3.2", "dsa-indexer-n-heads", "64"},
+        {"deepseek-v3.2", "dsa-indexer-topk-freq", NULL},
+        {"glm-5.2", "dsa-indexer-topk-freq", "4"},
+        {"glm-5.2", "dsa-indexer-skip-topk-offset", "3"},
+        {"deepseek-v3", "experimental-attention-variant", NULL},
+    };
+    const mf_cluster c = test_cluster();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        mf_settings s = {0};
+        mf_model m;
+        mf_plan p;
+        mf_err e;
+        mf_plan_init(&p);
+        p.layout.gpus = p.layout.gbs = 1;
+        p.layout.seq = 4096;
+        assert_int_equal(mf_model_load(rows[i].model, &m, &e), MF_OK);
+        assert_int_equal(mf_target_check_model(MF_TARGET_MEGATRON, &m, m.name, NULL), MF_OK);
+        assert_int_equal(mf_layout_resolve(&p.layout, &m, &e), MF_OK);
+        assert_int_equal(mf_assignment_even(&m, &p.layout, &p.assignment, &e), MF_OK);
+        const mf_launch x = {.model = &m, .cluster = &c, .plan = &p, .model_name = m.name};
+        mf_write_model(&m, &p.layout, &s);
+        mf_write_layout(&x, &s);
+        const mf_setting *found = setting_of(&s, rows[i].name);
+        if ((found == NULL) != (rows[i].value == NULL) ||
+            (found != NULL && strcmp(found->value, rows[i].value) != 0)) {
+            fail_msg("%s: --%s %s", rows[i].model, rows[i].name,
+                     found != NULL ? found->value : "is not there");
+        }
+        mf_settings_clear(&s);
+    }
+}
+
+/* Layers that share a choice of keys stand in one chunk with the one that makes it. */
+static void test_chunks_begin_with_a_layer_that_chooses(void **state) {
+    (void)state;
+    mf_model m;
+    mf_plan p;
+    mf_err e;
+    assert_int_equal(mf_model_load("glm-5.2", &m, &e), MF_OK);
+    for (int64_t pp = 1; pp <= 16; pp *= 2) {
+        mf_plan_init(&p);
+        p.layout.gpus = p.layout.gbs = p.layout.pp = pp;
+        p.layout.seq = 4096;
+        assert_int_equal(mf_layout_resolve(&p.layout, &m, &e), MF_OK);
+        assert_int_equal(mf_assignment_even(&m, &p.layout, &p.assignment, &e), MF_OK);
+        concede(MF_TARGET_MEGATRON, &m, &p);
+        for (int v = 1; v < p.assignment.vstages; v++) {
+            const int at = p.assignment.first[v];
+            assert_true(mf_position_kind_of(&m, at) != MF_POS_LAYER ||
+                        mf_target_class_at(&m, at)->indexer);
+        }
     }
 }
 
@@ -153,6 +240,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shipped_models_are_read_back_or_refused),
         cmocka_unit_test(test_what_cannot_be_said_is_named),
+        cmocka_unit_test(test_layers_of_hybrids_and_sparse_attention_are_written),
+        cmocka_unit_test(test_chunks_begin_with_a_layer_that_chooses),
         cmocka_unit_test(test_a_changed_model_is_not_the_recipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,23 +160,11 @@ static void check_pair(problem *p, const mf_layout *l, const mf_block_key *f,
     assert_true(equal(kept_s, simulated_s(p, l, f, MF_PASS_F | MF_PASS_BACKWARD, b)));
 }
 
-/* A pair takes no less than its copies, of both passes, fill the way to the host: 0 where nothing
- * is offloaded. Returns whether something is. */
-static bool check_link(problem *p, const mf_layout *l, const mf_block_key *key) {
-    mf_block_cost q;
-    double pair_s;
-    assert_ok(mf_block_costs_get(p->costs, l, key, true, &q, NULL));
-    assert_ok(mf_block_costs_pair(p->costs, l, key, key, &pair_s, NULL));
-    assert_true((q.host_link_s > 0) == (q.offload_B > 0));
-    assert_at_most(q.host_link_s, pair_s * (1 + 1e-9));
-    return q.host_link_s > 0;
-}
-
 /* Few blocks under many layouts, which differ in little: tables answer often, for other layouts. */
 static void costs_are_those_of_the_block_alone_whatever_was_asked_before(void **state) {
     (void)state;
     rng r = rng_init(7101);
-    int cases = planner_cases(60, 6), copying = 0;
+    int cases = planner_cases(60, 6);
     for (int i = 0; i < cases; i++) {
         problem p;
         mf_block_key key[BLOCKS];
@@ -196,13 +184,11 @@ static void costs_are_those_of_the_block_alone_whatever_was_asked_before(void **
                 check_workspace(&p, &l, &key[k]);
                 if (!split && key[k].parts == MF_HALF_BOTH && key[other].parts == MF_HALF_BOTH) {
                     check_pair(&p, &l, &key[k], &key[other]);
-                    copying += check_link(&p, &l, &key[k]);
                 }
             }
         }
         problem_clear(&p);
     }
-    assert_at_least(copying, cases / 6);
 }
 
 int main(void) {

@@ -69,6 +69,43 @@ static inline mf_status shadow_grid_races(mf_device *device, mf_err *e) {
     return s;
 }
 
+static inline bool shadow_grid_waits(const shadow_work *w, int64_t i) {
+    for (int k = 0; k < w[i].waits; k++) {
+        if (w[w[i].wait[k]].queue != MF_STREAM_COMPUTE && w[w[i].wait[k]].kind != SHADOW_JOIN) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* While a rank's clock of work runs, its queue of compute waits for no other queue and says nothing
+ * to other ranks; one rank has no clock. MF_TOLERANCE, in words. */
+static inline mf_status shadow_grid_clock(const mf_layout *l, mf_device *device, mf_err *e) {
+    const shadow_work *w;
+    const int64_t n = shadow_recorded(device, &w);
+    int64_t turns = 0, kernels = 0;
+    bool runs = false;
+    for (int64_t i = 0; i < n; i++) {
+        const bool turn = w[i].kind == SHADOW_work_clock;
+        const bool begins = turn && ((const mf_kernel_work_clock *)w[i].args)->begins;
+        if (w[i].queue != MF_STREAM_COMPUTE) {
+            continue;
+        }
+        if ((turn && begins == runs) ||
+            (runs && (w[i].kind == SHADOW_COMM || shadow_grid_waits(w, i)))) {
+            return mf_err_set(e, MF_TOLERANCE, "%s %s while the clock of work %s", w[i].label,
+                              w[i].name, runs ? "runs" : "stands");
+        }
+        turns += turn;
+        kernels += runs && !turn;
+        runs = turn ? begins : runs;
+    }
+    return !runs && (turns > 0) == (l->gpus > 1) && (kernels > 0) == (turns > 0)
+               ? MF_OK
+               : mf_err_set(e, MF_TOLERANCE, "%lld turns of the clock of work, %lld kernels",
+                            (long long)turns, (long long)kernels);
+}
+
 static inline mf_status shadow_grid_train(const grid_model *m, const mf_layout *l, bool graph,
                                           const shadow_grid_rules *rules, mf_device *device,
                                           shadow_bytes *out, mf_err *e) {
@@ -79,6 +116,7 @@ static inline mf_status shadow_grid_train(const grid_model *m, const mf_layout *
     }
     s = s == MF_OK ? shadow_steps(&c, SHADOW_GRID_STEPS, out, e) : s;
     s = s == MF_OK && !device->ops->on_host ? shadow_grid_races(device, e) : s;
+    s = s == MF_OK && !device->ops->on_host ? shadow_grid_clock(l, device, e) : s;
     s = s == MF_OK ? shadow_keep_states(&c, out, e) : s;
     shadow_case_close(&c);
     return s;

@@ -297,6 +297,12 @@ static void update_begin(const mf_kernel_update_begin *a, bool look, shadow_span
     updates(s, a->state, (int64_t)sizeof *a->state);
 }
 
+static void work_clock(const mf_kernel_work_clock *a, bool look, shadow_spans *s) {
+    (void)look;
+    updates(s, &a->state->began_ns, 8);
+    updates(s, &a->state->worked_ns, 8);
+}
+
 static void adamw(const mf_kernel_adamw *a, bool look, shadow_spans *s) {
     reads(s, a->clip, 4);
     reads(s, a->state, (int64_t)sizeof *a->state);

@@ -4,6 +4,8 @@
 #include "kernels/optimizer/grad_norm.h"
 #include "kernels/rows/cross_entropy.h"
 
+#include <time.h>
+
 enum { ROWS = 5, VOCAB = 22, PADDED = 24, RANKS = 3, PART = PADDED / RANKS };
 
 typedef struct ce_case {
@@ -384,6 +386,24 @@ static void grad_norm_clips_to_the_given_norm(void **state) {
     free(a), free(b);
 }
 
+static void the_clock_of_work_adds_what_stands_between_its_turns(void **state) {
+    (void)state;
+    const struct timespec moment = {.tv_nsec = 3000000};
+    mf_kernel_update_state s = {.worked_ns = 0};
+    const mf_kernel_work_clock begin = {.begins = true, .state = &s}, pause = {.state = &s};
+    for (int64_t i = 1; i <= 2; i++) {
+        assert_ok(mf_kernel_work_clock_turn(&begin, NULL));
+        nanosleep(&moment, NULL);
+        assert_ok(mf_kernel_work_clock_turn(&pause, NULL));
+        assert_true(s.worked_ns >= i * moment.tv_nsec);
+    }
+    const int64_t worked_ns = s.worked_ns, began_ns = s.began_ns;
+    nanosleep(&moment, NULL);
+    assert_ok(mf_kernel_work_clock_turn(&begin, NULL));
+    assert_int_equal(s.worked_ns, worked_ns); /* what it rested does not count */
+    assert_true(s.began_ns - began_ns >= 2 * moment.tv_nsec);
+}
+
 int main(void) {
     kt_seed();
     const struct CMUnitTest tests[] = {
@@ -394,6 +414,7 @@ int main(void) {
         cmocka_unit_test(adamw_with_bf16_moments_stays_near_float_moments),
         cmocka_unit_test(adamw_by_state_is_adamw_by_values),
         cmocka_unit_test(updates_of_what_is_no_number_are_left_out),
+        cmocka_unit_test(the_clock_of_work_adds_what_stands_between_its_turns),
         cmocka_unit_test(chunks_cover_every_element_once),
         cmocka_unit_test(grad_norm_clips_to_the_given_norm),
     };

@@ -84,6 +84,61 @@ static void counts_are_within_half_a_percent(void **state) {
     }
 }
 
+/* What vendors call active: with both embeddings, without that of the input, without either. */
+enum { WITH_BOTH, NO_INPUT, NEITHER };
+
+/* As their cards say it, in billions, and the unit of its last digit. */
+static const struct {
+    const char *name;
+    double said, unit;
+    int counts;
+} vendors[] = {
+    {"dots.llm1", 14, 1, WITH_BOTH},
+    {"phi-3.5-moe", 6.6, 0.1, WITH_BOTH},
+    {"hunyuan-a13b", 13, 1, WITH_BOTH},
+    {"llama4-maverick", 17, 1, WITH_BOTH},
+    {"granite-4.0-h-small", 9, 1, WITH_BOTH},
+    {"ling-2.6-flash", 7.4, 0.1, WITH_BOTH},
+    {"nemotron-h-56b", 56, 1, WITH_BOTH},
+    {"nemotron-3-nano", 3.6, 0.1, WITH_BOTH}, /* "3.2B, 3.6B including embeddings" */
+    {"nemotron-3-nano", 3.2, 0.1, NO_INPUT},
+    {"ling-mini-2.0", 1.43, 0.01, WITH_BOTH},
+    {"ling-mini-2.0", 0.789, 0.001, NEITHER},
+    {"mimo-v2-flash", 15, 1, NO_INPUT},
+    {"hy3-preview", 21, 1, WITH_BOTH},
+    {"ernie-4.5-300b-a47b", 47, 1, NO_INPUT},
+    {"ling-1t", 50, 1, NO_INPUT},
+    {"kimi-k3", 104, 1, NO_INPUT},
+    {"kimi-linear-48b-a3b", 3, 1, NO_INPUT},
+    {"deepseek-v4-flash", 13, 1, NO_INPUT},
+    {"nemotron-3-ultra", 55, 1, NO_INPUT},
+    {"step-3", 38, 1, NO_INPUT},
+    {"step-3.5-flash", 11, 1, NEITHER},
+    {"minimax-m2.5", 10, 1, NEITHER},
+    {"minimax-m3", 23, 1, NEITHER},
+    {"minimax-text-01", 45.9, 0.1, NEITHER},
+    {"qwen3-next-80b-a3b", 3, 1, NEITHER},
+    {"qwen3.5-397b-a17b", 17, 1, WITH_BOTH},
+    {"deepseek-v3.2", 37, 1, NEITHER},
+    {"glm-5", 40, 1, NEITHER},
+    {"glm-5.2", 40, 1, NEITHER},
+};
+
+/* Half a percent beside the rounding of what is said. */
+static void active_parameters_are_the_vendors_by_their_count(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof vendors / sizeof vendors[0]; i++) {
+        mf_model m = loaded(vendors[i].name);
+        mf_model_counts c;
+        mf_model_count(&m, &c);
+        const double embedding = (double)m.vocab * (double)m.hidden * 1e-9;
+        const double is = (double)c.active * 1e-9 - vendors[i].counts * embedding;
+        if (fabs(is - vendors[i].said) > 0.005 * vendors[i].said + 0.5 * vendors[i].unit) {
+            fail_msg("%s: %.3f B active, its card says %g", m.name, is, vendors[i].said);
+        }
+    }
+}
+
 static void mtp_modules_and_towers_are_not_dropped_in_silence(void **state) {
     (void)state;
     assert_string_equal(loaded("minimax-m2.5").left_out,
@@ -366,6 +421,7 @@ static void everything_that_ships_is_planned(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_are_within_half_a_percent),
+        cmocka_unit_test(active_parameters_are_the_vendors_by_their_count),
         cmocka_unit_test(mtp_modules_and_towers_are_not_dropped_in_silence),
         cmocka_unit_test(llama4_sees_all_in_every_fourth_layer),
         cmocka_unit_test(mimo_windows_have_heads_positions_and_sinks_of_their_own),

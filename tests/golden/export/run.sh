@@ -21,10 +21,15 @@ $golden_binary simulate --model llama3-70b --cluster h100 --gpus 64 --global-bat
     --tp 1 --pp 2 --zero 0 --out "$work/large.json" >/dev/null
 mf export --plan "$work/large.json"
 mf_plain_lines 'not the same|^torchrun|^srun|pretrain' export --plan "$work/large.json" --force --launcher srun
-$golden_binary simulate --model qwen3-next-80b-a3b --cluster h200 --gpus 64 --global-batch 256 --seq 4096 \
-    --pp 4 --ep 8 --recompute full --out "$work/hybrid.json" >/dev/null
-mf export --plan "$work/hybrid.json" --force
-mf export --plan "$work/hybrid.json" --format bridge
+# Layers that are not plain attention: gated delta nets, a hybrid's letters, sparse attention, and what has no words.
+for golden_model in qwen3-next-80b-a3b nemotron-3-super glm-5.2 minimax-text-01; do
+    $golden_binary simulate --model $golden_model --cluster h200 --gpus 256 --global-batch 512 --seq 4096 \
+        --pp 4 --ep 16 --recompute full --out "$work/$golden_model.json" >/dev/null 2>&1
+    mf_plain_lines 'not the same|variant|freq|linear|dsa|spec|hybrid|mamba|gate$|1p|squared|layout|pretrain|! ' \
+        export --plan "$work/$golden_model.json" --force
+    mf_plain_lines 'not the same|layout|pattern|recipe=|RECIPE=|! ' \
+        export --plan "$work/$golden_model.json" --format bridge --force
+done
 $golden_binary simulate --model olmoe-1b-7b --cluster h100 --gpus 8 --global-batch 64 --seq 4096 --ep 8 \
     --out "$work/olmoe.json" >/dev/null
 mf export --plan "$work/olmoe.json"

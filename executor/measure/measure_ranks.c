@@ -1,17 +1,17 @@
-/* measure_host.c - trains a small model on CPU ranks and keeps what it measured. */
+/* measure_ranks.c - trains a small model on CPU ranks and keeps what it measured. */
 #define _XOPEN_SOURCE 700 /* nftw */
-#include "cli/measure_host.h"
+#include "executor/measure/measure_ranks.h"
 
-#include "cli/commands.h"
 #include "core/base/json.h"
 #include "executor/files/files.h"
-#include "job/host_cpu.h"
 
 #include <fcntl.h>
 #include <ftw.h>
 #include <math.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -71,22 +71,44 @@ static bool make_place(place *p) {
            write_file(p->text, "What a rank computes is the same whatever the words are.\n", 2000);
 }
 
+/* This environment, in which measured ranks are neither looked for nor measured. The caller frees
+ * the list alone. NULL: out of memory. */
+static char **unmeasured_environment(void) {
+    static char off[] = "MOEFOLD_CPU=off";
+    size_t count = 0, kept = 0;
+    while (environ[count] != NULL) {
+        count++;
+    }
+    char **out = calloc(count + 2, sizeof *out);
+    for (size_t i = 0; out != NULL && i < count; i++) {
+        if (strncmp(environ[i], off, strcspn(off, "=") + 1) != 0) {
+            out[kept++] = environ[i];
+        }
+    }
+    if (out != NULL) {
+        out[kept] = off;
+    }
+    return out;
+}
+
 /* Runs this program with MOEFOLD_CPU=off, its output in a file; its exit code, -1 where it did not
  * end by itself. */
 static int run_self(const char *const *args, size_t count, const char *answer) {
-    char *argv[MOST_ARGS + 1] = {NULL};
+    char *argv[MOST_ARGS + 1] = {NULL}, **environment = unmeasured_environment();
     posix_spawn_file_actions_t files;
     pid_t child;
     int status = 0;
     memcpy(argv, args, count * sizeof argv[0]);
-    if (posix_spawn_file_actions_init(&files) != 0) {
+    if (environment == NULL || posix_spawn_file_actions_init(&files) != 0) {
+        free(environment);
         return -1;
     }
     (void)posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     (void)posix_spawn_file_actions_addopen(&files, 1, answer, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     (void)posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-    const int failed = posix_spawn(&child, "/proc/self/exe", &files, NULL, argv, environ);
+    const int failed = posix_spawn(&child, "/proc/self/exe", &files, NULL, argv, environment);
     posix_spawn_file_actions_destroy(&files);
+    free(environment);
     if (failed != 0) {
         return -1;
     }
@@ -164,14 +186,15 @@ static bool keep_file(const char *from, const char *to) {
 }
 
 /* The profile last: with it both are there. */
-static bool keep(const place *p, mf_host_cpu *h, double factor) {
+static bool keep(const place *p, double factor, const char *folder, const char *store,
+                 const char *software) {
     char profile[256];
     snprintf(profile, sizeof profile,
              "{\"name\": \"moefold\", \"extends\": \"moefold\",\n"
              " \"step_factor\": {\"value\": %.4f, \"source\": \"ten steps on this machine\"}}\n",
              factor);
-    return write_file(p->answer, profile, 1) && mf_folder_make(h->folder, NULL) == MF_OK &&
-           keep_file(p->store, h->store) && keep_file(p->answer, h->software);
+    return write_file(p->answer, profile, 1) && mf_folder_make(folder, NULL) == MF_OK &&
+           keep_file(p->store, store) && keep_file(p->answer, software);
 }
 
 static double now_s(void) {
@@ -180,11 +203,13 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Measures and keeps; returns why it could not, NULL when it did. */
-static const char *measure(mf_host_cpu *h, int64_t ranks) {
+const char *mf_measure_ranks(int64_t ranks, const char *folder, const char *store,
+                             const char *software, double *took_s) {
+    const double began_s = now_s();
     place p = {.dir = ""};
     double factor = 1;
     const char *why = NULL;
+    *took_s = 0;
     if (!make_place(&p)) {
         return "no folder for temporary files";
     }
@@ -192,38 +217,10 @@ static const char *measure(mf_host_cpu *h, int64_t ranks) {
         why = "the ranks did not train";
     } else if (!find_factor(&p, &factor)) {
         why = "its times cannot be read";
-    } else if (!keep(&p, h, factor)) {
+    } else if (!keep(&p, factor, folder, store, software)) {
         why = "its times cannot be kept";
     }
     (void)nftw(p.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    *took_s = now_s() - began_s;
     return why;
-}
-
-void mf_measure_host(const mf_args *a, const mf_job_request *r) {
-    mf_host_cpu h;
-    const int64_t ranks = r->layout.gpus;
-    if (r->cluster == NULL || r->plan != NULL || !mf_request_says(r, MF_SAID_GPUS) ||
-        !mf_host_cpu_is_asked(r, r->cluster) || !mf_host_cpu_find(ranks, &h) || h.known ||
-        mf_cli_command_find("train") == NULL) {
-        return;
-    }
-    const double began_s = now_s();
-    const char *old = getenv("MOEFOLD_CPU");
-    char *before = old != NULL ? strdup(old) : NULL;
-    setenv("MOEFOLD_CPU", "off", 1); /* of the programs that measure */
-    const char *why = measure(&h, ranks);
-    if (before != NULL) {
-        setenv("MOEFOLD_CPU", before, 1);
-    } else {
-        unsetenv("MOEFOLD_CPU");
-    }
-    free(before);
-    if (a->notes != NULL && why == NULL) {
-        fprintf(a->notes,
-                "note: cluster cpu: %lld rank%s of this machine measured in %.1f s and kept in %s "
-                "(MOEFOLD_CPU=off: shipped assumptions)\n",
-                (long long)ranks, ranks == 1 ? "" : "s", now_s() - began_s, h.base);
-    } else if (a->notes != NULL) {
-        fprintf(a->notes, "note: cluster cpu: this machine was not measured (%s)\n", why);
-    }
 }
