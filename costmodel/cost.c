@@ -295,7 +295,7 @@ static bool is_nothing(const mf_op *op) {
     return true;
 }
 
-/* What an exchange does behind (or in front of) its way between ranks. */
+/* What an exchange does behind (or in front of) its way between ranks, a product behind itself. */
 static void add_pass(const mf_cost *cost, const mf_op *pass, mf_price *out) {
     const double limit_s = limit_of(cost, pass);
     double half = 0;
@@ -360,7 +360,7 @@ static void price_op(const mf_cost *cost, const mf_op *op, double load, mf_price
     if (out->link != MF_LINK_NONE) {
         out->link_share = fmin(1, out->limit_s / out->time_s);
     }
-    if (mf_dispatch_pass(&cost->cluster, &o, &pass)) {
+    if (mf_dispatch_pass(&cost->cluster, &o, &pass) || mf_bias_pass(&o, &pass)) {
         add_pass(cost, &pass, out);
     }
 }

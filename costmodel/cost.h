@@ -207,14 +207,19 @@ const char *mf_basis_text(mf_basis b);
  * that rested before. */
 
 typedef struct mf_power {
-    double cap_W;  /* what a GPU settles at in a long run */
-    double idle_W; /* of them, drawn whatever runs */
-    bool measured; /* the GPU's own energies */
+    double cap_W;    /* what a GPU settles at in a long run */
+    double idle_W;   /* of them, drawn whatever runs */
+    double clock_Hz; /* the highest of the multiprocessors; 0: not known */
+    bool measured;   /* the GPU's own energies */
 } mf_power;
 mf_power mf_cost_power(const mf_cost *cost);
 
 /* Energy of an op that takes time_s. Communication: what the GPU draws anyway, and the bytes. */
 double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s);
+
+/* The clock of the multiprocessors over the highest one, in work that takes own_J beside the idle
+ * power and would take rested_s if nothing slowed it down. */
+double mf_cost_clock_share(const mf_cost *cost, double own_J, double rested_s);
 
 /* Time of an op that runs again and again, without a rest; time_s: its price. */
 double mf_cost_sustained_s(const mf_cost *cost, const mf_op *op, double load, double time_s);

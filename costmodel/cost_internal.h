@@ -166,6 +166,8 @@ double mf_dispatch_limit_s(const mf_cluster *c, const mf_op *op);
  * of it (MF_OP_DIM_ORDERED)? Then *out is the op that does only that. The kernel of combine reads
  * rows in that order, as it was measured; CPU ranks sum them first. */
 bool mf_dispatch_pass(const mf_cluster *c, const mf_op *op, mf_op *out);
+/* What a grouped product does behind itself: biases are added to its rows. */
+bool mf_bias_pass(const mf_op *op, mf_op *out);
 
 /* --- collectives ------------------------------------------------------------------------------ */
 
@@ -225,7 +227,7 @@ enum {
     MF_ENERGY_TERMS
 };
 typedef struct mf_energy {
-    double cap_W, idle_W;
+    double cap_W, idle_W, clock_Hz;
     double flop_J[3][MF_MATH_COUNT]; /* of products, of attention, of its gradients */
     double byte_J, operand_J; /* of copies and the like; of what products and attention touch */
     bool measured;

@@ -6,8 +6,9 @@
  * products of 8 x 2,048 rows, 6,144 -> 16,384 3.392 J in 4.913 ms and of 64 x 512 rows, 2,048 ->
  * 1,024 0.171 J in 0.248 ms; attention forward of 2 x 4,096 tokens, 48 heads of 128 0.561 J in
  * 0.813 ms; a copy of 1 GiB 0.288 J in 0.509 ms. They agree with the terms within 3 % (tested). Of
- * attention's backward pass they come from three kernels on another H200 (`profile --energy`,
- * 2026-11-24), fitted beside those five. The
+ * attention's backward pass they are 1.1 pJ: of steps on one H200 within 6 seconds of their start
+ * (bench/gpu/runs-h200.csv, those that may be fitted) 1.0 fits best, of steps after 40 seconds 1.3;
+ * three kernels alone on another H200 said 1.42. The
  * power that is drawn whatever runs is an assumption until energies were measured by `profile
  * --energy`: the other terms follow from it, sums of long runs hardly change with it.
  */
@@ -18,7 +19,7 @@
 
 static const struct {
     double idle_W, byte_J, product_J, attention_J, attention_bwd_J; /* of BF16 */
-} h200 = {150, 98e-12, 0.775e-12, 1e-12, 1.42e-12};
+} h200 = {150, 98e-12, 0.775e-12, 1e-12, 1.1e-12};
 
 /* J/byte of what products and attention read, mostly, over that of a copy: until points say. */
 static const double operand_share = 0.56;
@@ -34,6 +35,12 @@ static const struct {
 } architectures[] = {
     {"ampere", 1.81}, {"blackwell", 0.63}, {"cdna3", 0.81}, {"cdna4", 0.79}, {"", 1}};
 
+/* The highest clock of the multiprocessors, by the driver: of H100 and H200. */
+static const struct {
+    const char *arch;
+    double Hz;
+} clocks[] = {{"hopper", 1980e6}, {"", 0}};
+
 /* J/FLOP over that of BF16. FP8: 22 kernels on one H200 (`profile --energy`, 2026-11-24); FP32 and
  * FP4 are assumptions: work of the matrix units by width. */
 static const double narrower[MF_MATH_COUNT] = {
@@ -43,12 +50,16 @@ enum { PRODUCT, ATTENTION, ATTENTION_BWD };
 
 void mf_energy_init(mf_energy *m, const mf_cost_device *d) {
     const mf_gpu *gpu = &d->cluster->gpu;
-    size_t at = 0;
+    size_t at = 0, clock = 0;
+    while (clocks[clock].arch[0] != '\0' && strcmp(clocks[clock].arch, gpu->arch) != 0) {
+        clock++;
+    }
     while (architectures[at].arch[0] != '\0' && strcmp(architectures[at].arch, gpu->arch) != 0) {
         at++;
     }
     *m = (mf_energy){.cap_W = settled * gpu->power_w,
                      .idle_W = h200.idle_W,
+                     .clock_Hz = clocks[clock].Hz,
                      .byte_J = h200.byte_J,
                      .operand_J = operand_share * h200.byte_J};
     for (int math = 0; math < MF_MATH_COUNT; math++) {
@@ -99,8 +110,8 @@ static void terms_of(const mf_op *op, double x[MF_ENERGY_TERMS]) {
     }
 }
 
-/* What the op takes beside what the GPU draws anyway; not its pass over memory (mf_dispatch_pass).
- */
+/* What the op takes beside what the GPU draws anyway; not its pass over memory (mf_dispatch_pass,
+ * mf_bias_pass). */
 static double own_J(const mf_energy *m, const mf_op *op) {
     double x[MF_ENERGY_TERMS];
     terms_of(op, x);
@@ -112,12 +123,24 @@ static double own_J(const mf_energy *m, const mf_op *op) {
 
 mf_power mf_cost_power(const mf_cost *cost) {
     const mf_energy *m = &cost->energy;
-    return (mf_power){.cap_W = m->cap_W, .idle_W = m->idle_W, .measured = m->measured};
+    return (mf_power){
+        .cap_W = m->cap_W, .idle_W = m->idle_W, .clock_Hz = m->clock_Hz, .measured = m->measured};
+}
+
+/* Share of the cap up to which an H200 keeps its highest clock: a copy draws 565 W there. Above,
+ * the clock is its inverse: of 33 runs on one H200 (bench/gpu/runs-h200.csv, those that may be
+ * fitted) 2.5 % off in the mean. */
+static const double full_clock = 0.82;
+
+double mf_cost_clock_share(const mf_cost *cost, double own_J, double rested_s) {
+    const mf_energy *m = &cost->energy;
+    const double power_W = m->idle_W + (rested_s > 0 ? own_J / rested_s : 0);
+    return fmin(1, full_clock * m->cap_W / power_W);
 }
 
 double mf_cost_energy_J(const mf_cost *cost, const mf_op *op, double load, double time_s) {
     mf_op o = mf_cost_loaded(op, load), pass;
-    const bool passes = mf_dispatch_pass(&cost->cluster, &o, &pass);
+    const bool passes = mf_dispatch_pass(&cost->cluster, &o, &pass) || mf_bias_pass(&o, &pass);
     return cost->energy.idle_W * time_s + own_J(&cost->energy, &o) +
            (passes ? own_J(&cost->energy, &pass) : 0);
 }
@@ -166,6 +189,9 @@ double mf_cost_stretch(const mf_cost *cost, const mf_block *b, double load, cons
         }
         *(mf_cost_is_clocked(op) ? &clocked_s : &other_s) += p.time_s;
         joules += own_J(&cost->energy, &loaded);
+        if (mf_bias_pass(&loaded, &pass)) {
+            joules += own_J(&cost->energy, &pass);
+        }
     }
     joules *= cost->software.power_cap;
     double over_s = capped_s(&cost->energy, joules) - clocked_s - other_s;

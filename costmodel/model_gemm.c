@@ -260,3 +260,17 @@ const mf_family mf_family_grouped = {
     grouped_coords,
     0.07,
 };
+
+/* Rows are read and written. */
+bool mf_bias_pass(const mf_op *op, mf_op *out) {
+    if ((op->flags & MF_OPF_BIAS) == 0) {
+        return false;
+    }
+    const double elements = (double)op->dim[MF_OP_DIM_M] * (double)op->dim[MF_OP_DIM_N];
+    *out = (mf_op){.kind = MF_OP_ADD,
+                   .pass = op->pass,
+                   .math = op->math,
+                   .shape = {1, 1},
+                   .bytes = 2 * elements * output_B(op)};
+    return true;
+}

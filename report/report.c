@@ -131,7 +131,10 @@ static void print_memory_choices(FILE *out, const mf_report *r) {
 }
 
 mf_report mf_report_of(const mf_job *j, const mf_plan *plan) {
-    return (mf_report){.model = &j->model,
+    mf_step_power power;
+    (void)mf_step_power_of(j, plan, &power, NULL); /* out of memory: not known */
+    return (mf_report){.power = power,
+                       .model = &j->model,
                        .cluster = &j->cluster,
                        .plan = plan,
                        .routing = &j->routing,
@@ -274,6 +277,19 @@ static void print_memory(FILE *out, const mf_report *r) {
     }
 }
 
+static void print_power(FILE *out, const mf_report *r) {
+    const mf_step_power *p = &r->power;
+    if (!p->known) {
+        return;
+    }
+    const bool carried = !p->measured && strcmp(r->cluster->gpu.name, "h200") != 0;
+    fprintf(out, "power       %.0f W, %s a step", p->power_W, mf_show_rate(p->energy_J, "J").s);
+    if (p->clock_Hz > 0) {
+        fprintf(out, ", %.0f MHz", p->clock_Hz / 1e6);
+    }
+    fprintf(out, " a GPU%s\n", carried ? ", as an H200" : "");
+}
+
 void mf_report_print_time(FILE *out, const mf_report *r) {
     const mf_plan_prediction *p = &r->plan->prediction;
     mf_math math = mf_precision_math(r->plan->layout.precision);
@@ -289,6 +305,7 @@ void mf_report_print_time(FILE *out, const mf_report *r) {
                 flops(peak[MF_MATH_BF16]).s);
     }
     fprintf(out, "\n            FLOPs %s\n", mf_flops_convention);
+    print_power(out, r);
     print_memory(out, r);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/plan/plan.h"
 #include "job/elsewhere.h"
+#include "job/step_power.h"
 #include "planner/planner.h"
 #include "report/output.h"
 
@@ -20,6 +21,7 @@ typedef struct mf_report {
     const mf_software *software;
     const char *measured;         /* date of the newest measurement of the cluster's GPU; "" */
     const mf_elsewhere *megatron; /* the same plan there; NULL: not asked */
+    mf_step_power power;          /* of the plan; not known where it has no prediction */
 } mf_report;
 
 /* Of a job and one of its plans; nothing of Megatron. */

@@ -51,6 +51,16 @@ static void write_stages(mf_json_writer *w, const mf_plan_prediction *p) {
     mf_json_write_end(w);
 }
 
+static void write_power(mf_json_writer *w, const mf_step_power *p) {
+    if (p->known) {
+        mf_json_write_f64(w, "energy_J_per_gpu", p->energy_J);
+        mf_json_write_f64(w, "power_W", p->power_W);
+        if (p->clock_Hz > 0) {
+            mf_json_write_f64(w, "clock_MHz", p->clock_Hz / 1e6);
+        }
+    }
+}
+
 void mf_report_json(mf_json_writer *w, const mf_report *r) {
     const mf_plan_prediction *p = &r->plan->prediction;
     const mf_layout *l = &r->plan->layout;
@@ -72,6 +82,7 @@ void mf_report_json(mf_json_writer *w, const mf_report *r) {
     mf_json_write_f64(w, "mfu_bf16", p->mfu_bf16);
     mf_json_write_f64(w, "peak_tflops", peak[mf_precision_math(l->precision)] / 1e12);
     mf_json_write_f64(w, "peak_bf16_tflops", peak[MF_MATH_BF16] / 1e12);
+    write_power(w, &r->power);
     mf_json_write_f64(w, "peak_memory_B", p->peak_memory_B);
     mf_json_write_f64(w, "capacity_B", p->capacity_B);
     mf_json_write_f64(w, "usable_B", p->usable_B);

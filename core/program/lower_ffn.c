@@ -244,6 +244,7 @@ static int16_t grouped_linear(mf_build *bd, const mf_moe_sizes *s, const char *n
     op->bias_owner = fc2 ? MF_BIAS_FIRST_ETP : MF_BIAS_EVERY;
     op->dim[MF_OP_DIM_GROUPS] = s->experts;
     op->flags |= s->padded > 0 ? 0 : MF_OPF_ROUTED;
+    op->flags |= (uint16_t)(bias != MF_NO_TENSOR ? MF_OPF_BIAS : 0);
     op->bytes += (double)(s->experts - 1) * (double)k * (double)n *
                  (bd->quant_B > 0 ? bd->quant_B : bd->act_B);
     mf_op_in(op, q);

@@ -113,7 +113,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
         bd->pass = MF_PASS_B;
         mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, m, k, n);
         op->kind = f->kind;
-        op->flags = f->flags;
+        op->flags = (uint16_t)(f->flags & ~MF_OPF_BIAS);
         op->piece = f->piece;
         op->pieces = f->pieces;
         op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
@@ -133,7 +133,7 @@ static void grad_gemm(mf_build *bd, const mf_op *f, bool detached, bool last_pie
     int16_t dw = weight_grad(bd, f->in[1]);
     mf_op *op = mf_build_gemm(bd, f->name, (mf_math)f->math, n, k, m);
     op->kind = f->kind;
-    op->flags = (uint16_t)((f->flags & ~MF_OPF_OVERLAPPED) | MF_OPF_WGRAD |
+    op->flags = (uint16_t)((f->flags & ~(MF_OPF_OVERLAPPED | MF_OPF_BIAS)) | MF_OPF_WGRAD |
                            (bd->l->grads_bf16 ? 0 : MF_OPF_ACC_FP32));
     op->dim[MF_OP_DIM_GROUPS] = f->dim[MF_OP_DIM_GROUPS];
     copy_meaning(op, f);

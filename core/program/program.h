@@ -246,9 +246,11 @@ enum {
     MF_OPF_SPARSE =
         2048,          /* attention: over the WINDOW best keys of each query, wherever they are */
     MF_OPF_ACT = 4096, /* GROUPED_GEMM: writes y (a gate and an up half) and its activation */
-    MF_OPF_SCORES = 8192,   /* attention: products of whole matrices, whose scores pass through
-                               memory: `bytes` */
-    MF_OPF_TOGETHER = 16384 /* GEMM, a piece: runs beside the others, as fast as they in one */
+    MF_OPF_SCORES = 8192,    /* attention: products of whole matrices, whose scores pass through
+                                memory: `bytes` */
+    MF_OPF_TOGETHER = 16384, /* GEMM, a piece: runs beside the others, as fast as they in one */
+    MF_OPF_BIAS = 32768      /* GROUPED_GEMM: each expert's bias is added to its rows, in another
+                                pass over them */
 };
 
 /* What lowering says of an op beside its kind; the ops that derive from it say the same. */

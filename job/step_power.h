@@ -1,0 +1,22 @@
+/* step_power.h - what GPUs draw in a step, and the clock that they hold: the same energies of ops
+ * whose sum the power cap turns into time (costmodel/cost.h), so that step time, energy and clock
+ * are one prediction. */
+#ifndef MF_JOB_STEP_POWER_H
+#define MF_JOB_STEP_POWER_H
+
+#include "core/plan/plan.h"
+
+typedef struct mf_step_power {
+    bool known;      /* false: CPU ranks, or software of which nobody knows how the cap slows it */
+    double energy_J; /* of a GPU and step, mean over the stages */
+    double power_W;  /* over the step */
+    double clock_Hz; /* of the multiprocessors, mean over the stages; 0: the GPU's is not known */
+    bool measured;   /* energies of this kind of GPU; else those of an H200 carried over */
+} mf_step_power;
+
+/* Of a plan with a prediction. Errors: MF_NOMEM, those of lowering. */
+struct mf_job;
+mf_status mf_step_power_of(const struct mf_job *j, const mf_plan *plan, mf_step_power *out,
+                           mf_err *e);
+
+#endif
