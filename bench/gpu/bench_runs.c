@@ -243,6 +243,16 @@ static bool is_chosen(const choice *c, const run_row *r) {
            (c->host_copies < 0 || copies_to_the_host(r) == (c->host_copies > 0));
 }
 
+/* Do they differ in nothing that a prediction reads? Then there is no order to predict. */
+static bool predicts_the_same(const run_row *a, const run_row *b) {
+    char one[RUNS_TEXT], two[RUNS_TEXT];
+    snprintf(one, sizeof one, "%s", a->arguments);
+    snprintf(two, sizeof two, "%s", b->arguments);
+    without(one, " --force-balance");
+    without(two, " --force-balance");
+    return strcmp(one, two) == 0;
+}
+
 /* Kendall's tau of the order of steps, over pairs of one model. Both of a pair are chosen. */
 static double find_tau(const choice *c, const run_row *rows, int n, int *pairs) {
     double agree = 0;
@@ -251,8 +261,8 @@ static double find_tau(const choice *c, const run_row *rows, int n, int *pairs) 
         for (int k = 0; k < i; k++) {
             double a = rows[i].step_s - rows[k].step_s;
             double b = rows[i].predicted_s - rows[k].predicted_s;
-            if (same_model(&rows[i], &rows[k]) && is_chosen(c, &rows[i]) &&
-                is_chosen(c, &rows[k])) {
+            if (same_model(&rows[i], &rows[k]) && !predicts_the_same(&rows[i], &rows[k]) &&
+                is_chosen(c, &rows[i]) && is_chosen(c, &rows[k])) {
                 ++*pairs;
                 agree += a * b > 0 ? 1 : a * b < 0 ? -1 : 0;
             }

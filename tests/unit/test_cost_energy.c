@@ -176,8 +176,39 @@ static void a_block_takes_its_energy_over_the_cap(void **state) {
     mf_block_destroy(b);
 }
 
+/* Clocks as they were seen beside the energies above, and a copy's. */
+static void the_clock_falls_with_the_power_that_is_asked_for(void **state) {
+    (void)state;
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    const mf_power power = mf_cost_power(cost);
+    const double copy = mf_cost_clock_share(cost, 0.288 - 150 * 0.509e-3, 0.509e-3);
+    const double product = mf_cost_clock_share(cost, 1.132 - 150 * 1.647e-3, 1.4e-3);
+    assert_close(power.clock_Hz, 1980e6, 1);
+    assert_close(copy, 1, 1e-3);
+    assert_close(product * power.clock_Hz / 1476e6, 1, 0.03);
+    assert_close(mf_cost_clock_share(cost, 0, 0), 1, 1e-12);
+    mf_cost_destroy(cost);
+}
+
+/* Reading and writing every row once more: time and energy of a copy of as many bytes, about. */
+static void biases_of_experts_are_another_pass(void **state) {
+    (void)state;
+    mf_cost *cost = cost_of("h200", 0, "moefold", NULL);
+    mf_price plain, biased;
+    mf_op op = op_of(cost, "grouped_gemm dtype=bf16 experts=8 m=2048 n=16384 k=6144", &plain);
+    const double J = mf_cost_energy_J(cost, &op, 1, 0), bytes = 2 * 8 * 2048.0 * 16384 * 2;
+    op.flags |= MF_OPF_BIAS;
+    mf_cost_op(cost, &op, 1, &biased);
+    assert_above(biased.time_s - plain.time_s, bytes / 4.8e12);
+    assert_below(biased.time_s - plain.time_s, bytes / 3.5e12);
+    assert_close((mf_cost_energy_J(cost, &op, 1, 0) - J) / (98e-12 * bytes), 1, 1e-6);
+    mf_cost_destroy(cost);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_clock_falls_with_the_power_that_is_asked_for),
+        cmocka_unit_test(biases_of_experts_are_another_pass),
         cmocka_unit_test(five_measured_kernels_agree),
         cmocka_unit_test(terms_are_found_again_from_points),
         cmocka_unit_test(less_power_never_helps_and_a_cap_that_does_not_bind_costs_nothing),

@@ -1,6 +1,6 @@
 # One layout: what is printed, JSON, the plan file written and read again, and a layout over memory.
 . "${0%/*}/../driver.sh"
-heads='^(mixtral|olmoe|layout| +N micro|rests|step time|rate|MFU|memory|where|.*(compute|stage) )'
+heads='^(mixtral|olmoe|layout| +N micro|rests|step time|rate|MFU|power|memory|where|.*(compute|stage) )'
 job='--model mixtral-8x22b --cluster h100 --gpus 128 --global-batch 256 --seq 4096 --tp 2 --pp 8 --ep 8'
 mf_lines "$heads" simulate $job
 mf_masked simulate --model deepseek-v3 --cluster b200 --gpus 64 --global-batch 512 --seq 4096 --ep 64 --precision mxfp8 --json
