@@ -256,55 +256,50 @@ static mf_layout attention_layout(const mf_layout *l) {
     return a;
 }
 
-mf_status mf_layer_times_dense(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
-                               mf_err *e) {
+/* An FFN half at the FLOP limit: a FLOP is a FLOP on every expert side, whose parameters nobody
+ * knows yet. */
+static mf_block_cost at_limit(const mf_evaluator *o, const mf_layout *l, const mf_block_cost *ffn) {
+    const double least_s = o->ops->flops_s(o->self, l, ffn->flops);
+    mf_block_cost limit = {.flops = ffn->flops, .params = {0, 0, 0}};
+    limit.f.chain_s = limit.f.compute_s = limit.b.chain_s = least_s / 3.0;
+    limit.b.compute_s = least_s * 2.0 / 3.0; /* weight gradients hold nobody up */
+    return limit;
+}
+
+/* From halves of layers, FFNs priced under `ffn`; limit: at the FLOP limit. */
+static mf_status from_halves(mf_block_costs *q, const mf_layout *l, const mf_layout *attention,
+                             const mf_layout *ffn, bool limit, mf_layer_times *out, mf_err *e) {
     const mf_evaluator *o = mf_block_costs_evaluator(q);
-    const mf_model *m = o->model;
-    mf_layout attention = attention_layout(l), ffn = ffn_layout(&attention);
-    start(out);
     mf_block_cost head;
-    mf_status status = add_ends(q, &attention, false, false, out, &head, e);
-    for (int c = 0; c < m->classes && status == MF_OK; c++) {
+    start(out);
+    mf_status status = add_ends(q, attention, false, false, out, &head, e);
+    for (int c = 0; c < o->model->classes && status == MF_OK; c++) {
         mf_block_cost a, f;
-        status = mf_family_bound_cost(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false,
+        status = mf_family_bound_cost(q, attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false,
                                       false, keep_all, &a, e);
         if (status == MF_OK) {
-            status = mf_family_bound_cost(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false,
+            status = mf_family_bound_cost(q, ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false,
                                           keep_all, &f, e);
         }
         if (status == MF_OK) {
-            /* a FLOP is a FLOP on every expert side; nothing else is known of it yet */
-            double least_s = o->ops->flops_s(o->self, l, f.flops);
-            mf_block_cost limit = {.flops = f.flops, .params = f.params};
-            limit.f.chain_s = limit.f.compute_s = limit.b.chain_s = least_s / 3.0;
-            limit.b.compute_s = least_s * 2.0 / 3.0; /* weight gradients hold nobody up */
-            add_halves(out, m, c, &a, &limit, &head, &a.params);
+            f = limit ? at_limit(o, l, &f) : f;
+            const mf_param_count params = sum_params(&a.params, &f.params);
+            add_halves(out, o->model, c, &a, &f, &head, &params);
         }
     }
     return status;
 }
 
+mf_status mf_layer_times_dense(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
+                               mf_err *e) {
+    const mf_layout attention = attention_layout(l), ffn = ffn_layout(&attention);
+    return from_halves(q, l, &attention, &ffn, true, out, e);
+}
+
 mf_status mf_layer_times_halves(mf_block_costs *q, const mf_layout *l, mf_layer_times *out,
                                 mf_err *e) {
-    const mf_model *m = mf_block_costs_evaluator(q)->model;
-    mf_layout attention = attention_layout(l), ffn = ffn_layout(l);
-    mf_block_cost head;
-    start(out);
-    mf_status status = add_ends(q, &attention, false, false, out, &head, e);
-    for (int c = 0; c < m->classes && status == MF_OK; c++) {
-        mf_block_cost a, f;
-        status = mf_family_bound_cost(q, &attention, MF_POS_LAYER, c, MF_HALF_ATTENTION, false,
-                                      false, keep_all, &a, e);
-        if (status == MF_OK) {
-            status = mf_family_bound_cost(q, &ffn, MF_POS_LAYER, c, MF_HALF_FFN, false, false,
-                                          keep_all, &f, e);
-        }
-        if (status == MF_OK) {
-            mf_param_count params = sum_params(&a.params, &f.params);
-            add_halves(out, m, c, &a, &f, &head, &params);
-        }
-    }
-    return status;
+    const mf_layout attention = attention_layout(l), ffn = ffn_layout(l);
+    return from_halves(q, l, &attention, &ffn, false, out, e);
 }
 
 /* Least time of a merged pair of main layers, both with the choice that keeps everything. */
