@@ -140,7 +140,8 @@ static mf_status say_to_fit(const mf_args *a, const mf_cli *cli, const mf_proble
     mf_assignment even;
     const mf_layout *l = &r->entry[0].layout;
     mf_status s = mf_fit_remedies(p, mf_args_threads(a), cli->cancel, &steps, e);
-    if (s == MF_OK && steps.count == 0) {
+    const bool searched = steps.count > 0;
+    if (s == MF_OK && !searched) {
         mf_steps_clear(&steps);
         s = mf_assignment_even(p->model, l, &even, e);
         s = s == MF_OK ? mf_steps_to_fit(p, l, &even, NULL, cli->cancel, MF_TO_FIT_SHOWN, &steps, e)
@@ -148,6 +149,11 @@ static mf_status say_to_fit(const mf_args *a, const mf_cli *cli, const mf_proble
     }
     if (s == MF_OK) {
         mf_to_fit_print(cli->out, &steps, 0);
+    }
+    if (s == MF_OK && searched) {
+        fputs(
+            "  as a short search finds them: plan with these options, degrees left free, goes on\n",
+            cli->out);
     }
     mf_steps_clear(&steps);
     return s;
